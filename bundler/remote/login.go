@@ -15,6 +15,7 @@ import (
 	"oras.land/oras-go/v2/registry/remote/credentials"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/atomicfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 )
 
@@ -121,7 +122,7 @@ func openStore(op, host, file string) (s store, err error) {
 	}
 	s = store{op: op, host: host}
 	if s.name, err = userfile.Behind(file); err != nil {
-		return s, badConfig(file, userfile.WithoutPath(err))
+		return s, badConfig(file, atomicfile.WithoutPath(err))
 	}
 	data, err := readFile(s.name, maxConfig)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -25,6 +25,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/atomicfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/bundles"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
@@ -524,7 +525,7 @@ func TestStreamIsTheFileAndIsReadFromAPipe(t *testing.T) {
 // Nothing is wrong with a disk where this machine may open no more files.
 func TestTooManyOpenFilesAreNoFaultOfTheDisk(t *testing.T) {
 	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE} {
-		err := storageFault("open", "a.tar", &fs.PathError{Op: "open", Path: "a.tar", Err: errno})
+		err := atomicfile.Fault("open", "a.tar", &fs.PathError{Op: "open", Path: "a.tar", Err: errno})
 		require.Equal(t, fault.Storage, fault.ReasonOf(err))
 		require.Contains(t, fault.HintOf(err), "ulimit -n")
 		require.NotContains(t, fault.HintOf(err), "disk")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/atomicfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 )
@@ -26,14 +27,14 @@ type writer interface {
 func (a tarFile) rewrite(do func(w writer, open func() (*Archive, error)) error) error {
 	path, err := userfile.Behind(a.place)
 	if err != nil {
-		return storageFault("sign", a.place, err)
+		return atomicfile.Fault("sign", a.place, err)
 	}
 	w := &FileWriter{path: path, o: Options{Replace: true}, again: true}
 	if err := w.acquire(); err != nil {
 		return err
 	}
 	if err := do(w, func() (*Archive, error) { return OpenFile(path) }); err != nil {
-		return w.giveUp(storageFault("sign", a.place, err))
+		return w.giveUp(atomicfile.Fault("sign", a.place, err))
 	}
 	return w.Close()
 }
@@ -41,12 +42,12 @@ func (a tarFile) rewrite(do func(w writer, open func() (*Archive, error)) error)
 // rewrite writes what is new into the folder, and index.json last. What lies under the name of a new
 // blob, which anybody can predict, is replaced.
 func (d *folder) rewrite(do func(w writer, open func() (*Archive, error)) error) error {
-	w := &DirWriter{path: d.path, o: Options{Replace: true}}
+	w := &DirWriter{path: d.Path, o: Options{Replace: true}}
 	if err := w.openFolder(); err != nil {
 		return err
 	}
-	err := errors.Join(do(w, func() (*Archive, error) { return OpenDir(d.path) }), w.Close())
-	_ = d.root.Remove(partialDir) // where nothing is in it
+	err := errors.Join(do(w, func() (*Archive, error) { return OpenDir(d.Path) }), w.Close())
+	_ = d.Root.Remove(partialDir) // where nothing is in it
 	return err
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/atomicfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 )
@@ -81,7 +82,7 @@ func (w *DirWriter) begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Descr
 		return nil, err
 	}
 	for _, dir := range []string{blobPrefix, partialDir} {
-		if err := w.dir.mkdir(dir); err != nil {
+		if err := w.dir.Mkdir(dir); err != nil {
 			return nil, err
 		}
 	}
@@ -108,7 +109,7 @@ func (w *DirWriter) begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Descr
 	for _, d := range lacks {
 		if d.Data == nil {
 			missing, w.lacks[d.Digest] = append(missing, d), true
-		} else if err := w.dir.write(blobName(d), d.Data); err != nil {
+		} else if err := w.dir.Replace(blobName(d), d.Data, 0o644); err != nil {
 			return nil, err
 		}
 	}
@@ -118,7 +119,7 @@ func (w *DirWriter) begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Descr
 // openFolder makes and opens the folder, and keeps other processes off it.
 func (w *DirWriter) openFolder() (err error) {
 	if err := os.Mkdir(w.path, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-		return storageFault("write", w.path, err)
+		return atomicfile.Fault("write", w.path, err)
 	}
 	if w.dir, err = openFolder(w.path); err == nil {
 		w.lock, err = w.dir.lockSelf()
@@ -135,7 +136,7 @@ func (w *DirWriter) checkEmpty() error {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case err != nil:
-		return storageFault("write", w.path, err)
+		return atomicfile.Fault("write", w.path, err)
 	case len(list) == 0 || w.o.Replace:
 		return nil
 	case has(indexName):
@@ -149,7 +150,7 @@ func (w *DirWriter) checkEmpty() error {
 
 // holds tells whether a blob is in a folder with its bytes.
 func (d *folder) holds(ctx context.Context, b ocispec.Descriptor) (bool, error) {
-	if info, err := d.root.Lstat(blobName(b)); err != nil || !info.Mode().IsRegular() {
+	if info, err := d.Root.Lstat(blobName(b)); err != nil || !info.Mode().IsRegular() {
 		return false, nil //nolint:nilerr // it is fetched
 	}
 	err := discardAll(ctx, d, b)
@@ -166,15 +167,15 @@ func (w *DirWriter) Put(ctx context.Context, d ocispec.Descriptor,
 	}
 	defer rc.Close() //nolint:errcheck // nothing was written through it
 	name := partialDir + "/" + d.Digest.Encoded()
-	f, err := w.dir.create(name, 0o644)
+	f, err := w.dir.Create(name, 0o644)
 	if err != nil {
 		return err
 	}
 	if _, err = pour(ctx, f, bundle.Verify(rc, d), d.Size); err == nil {
 		err = f.Sync()
 	}
-	if err = storageFault("write", f.Name(), errors.Join(err, f.Close())); err == nil {
-		err = w.dir.rename(name, blobName(d))
+	if err = atomicfile.Fault("write", f.Name(), errors.Join(err, f.Close())); err == nil {
+		err = w.dir.Rename(name, blobName(d))
 	}
 	if err != nil {
 		return err
@@ -200,16 +201,16 @@ func (w *DirWriter) Commit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := w.dir.sync(blobPrefix); err != nil {
+	if err := w.dir.Sync(blobPrefix); err != nil {
 		return err
 	}
-	if err := w.dir.write(layoutName, []byte(layoutData)); err != nil {
+	if err := w.dir.Replace(layoutName, []byte(layoutData), 0o644); err != nil {
 		return err
 	}
-	if err := w.dir.write(indexName, text); err != nil {
+	if err := w.dir.Replace(indexName, text, 0o644); err != nil {
 		return err
 	}
-	return errors.Join(w.sweep(), storageFault("remove", w.path, w.dir.root.RemoveAll(partialDir)), w.Close())
+	return errors.Join(w.sweep(), atomicfile.Fault("remove", w.path, w.dir.Root.RemoveAll(partialDir)), w.Close())
 }
 
 // sweep removes the blobs of what was replaced.
@@ -219,7 +220,7 @@ func (w *DirWriter) sweep() error {
 	}
 	list, err := os.ReadDir(filepath.Join(w.path, blobPrefix))
 	if err != nil {
-		return storageFault("read", w.path, err)
+		return atomicfile.Fault("read", w.path, err)
 	}
 	keep := map[string]bool{}
 	for _, d := range w.graph.Order() {
@@ -228,7 +229,7 @@ func (w *DirWriter) sweep() error {
 	var errs []error
 	for _, e := range list {
 		if !keep[e.Name()] && isBlobName(blobPrefix+e.Name()) {
-			errs = append(errs, w.dir.remove(blobPrefix+e.Name()))
+			errs = append(errs, w.dir.Remove(blobPrefix+e.Name()))
 		}
 	}
 	return errors.Join(errs...)

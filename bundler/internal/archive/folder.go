@@ -12,57 +12,28 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/atomicfile"
 )
 
-// A folder is where the files of an archive are made, changed and named: the one way
-// by which this package writes. A medium may come from somebody else, and the names
-// that are written beside an archive are known to everybody; so nothing that lies
-// under such a name leads a write elsewhere: no name leads out of the folder, a new file is
-// made with O_EXCL, and one that is taken up again has to be a regular one.
-type folder struct {
-	path string
-	root *os.Root
-}
+// A folder is where an archive is written, or is itself. A file that is taken up again has to be a regular one.
+type folder struct{ *atomicfile.Folder }
 
-// openFolder opens a folder that the user named; links in its own path are the user's.
+// openFolder opens a folder to write into.
 func openFolder(path string) (*folder, error) {
-	root, err := atomicfile.OpenRoot(path)
+	dir, err := atomicfile.Open(path)
 	if err != nil {
-		return nil, storageFault("write into", path, err)
+		return nil, atomicfile.Fault("write into", path, err)
 	}
-	return &folder{path: path, root: root}, nil
+	return &folder{dir}, nil
 }
-
-func (d *folder) Close() error { return d.root.Close() }
-
-// at is the path of a name, for messages.
-func (d *folder) at(name string) string { return filepath.Join(d.path, name) }
 
 // openToRead opens a file for reading; it does not wait where a pipe has the name.
 func (d *folder) openToRead(name string) (*os.File, error) {
-	return d.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-}
-
-// make makes a file that is not there yet, for reading and writing.
-func (d *folder) make(name string, mode fs.FileMode) (*os.File, error) {
-	f, err := d.root.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
-	if err != nil {
-		return nil, storageFault("write", d.at(name), err)
-	}
-	return f, nil
-}
-
-// create makes a file; what lies under its name goes first.
-func (d *folder) create(name string, mode fs.FileMode) (*os.File, error) {
-	if err := d.remove(name); err != nil {
-		return nil, err
-	}
-	return d.make(name, mode)
+	return d.Root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 }
 
 // reopen opens a file that is there, for reading and writing.
 func (d *folder) reopen(name string) (*os.File, error) {
-	f, err := d.root.OpenFile(name, os.O_RDWR|syscall.O_NONBLOCK, 0)
+	f, err := d.Root.OpenFile(name, os.O_RDWR|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, storageFault("write", d.at(name), err)
+		return nil, atomicfile.Fault("write", d.At(name), err)
 	}
 	if err := mustBeRegular(f); err != nil {
 		return nil, errors.Join(err, f.Close())
@@ -74,44 +45,9 @@ func (d *folder) reopen(name string) (*os.File, error) {
 func (d *folder) resume(name string) (*os.File, error) {
 	f, err := d.reopen(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return d.make(name, 0o644)
+		return d.Make(name, 0o644)
 	}
 	return f, err
-}
-
-// write makes a file with data appear at once.
-func (d *folder) write(name string, data []byte) error {
-	return storageFault("write", d.at(name), atomicfile.Replace(d.root, name, data, 0o644))
-}
-
-// rename gives a file another name. What has that name loses it; a link there is
-// replaced, not followed.
-func (d *folder) rename(from, to string) error {
-	return storageFault("write", d.at(to), d.root.Rename(from, to))
-}
-
-// remove removes a name, where it is there.
-func (d *folder) remove(name string) error {
-	if err := d.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return storageFault("remove", d.at(name), err)
-	}
-	return nil
-}
-
-// has tells whether something has a name.
-func (d *folder) has(name string) bool {
-	_, err := d.root.Lstat(name)
-	return err == nil
-}
-
-// sync makes the names in a folder below, "." for the folder itself, last.
-func (d *folder) sync(below string) error {
-	return storageFault("flush", d.at(below), atomicfile.SyncFolder(d.root, below))
-}
-
-// mkdir makes the folders of a path below.
-func (d *folder) mkdir(below string) error {
-	return storageFault("write", d.at(below), d.root.MkdirAll(below, 0o755))
 }
 
 // busy is the fault of who comes second.
@@ -125,8 +61,8 @@ func busy(path string) error {
 func (d *folder) lockArchive(archive string) (*archiveLock, error) {
 	f, err := d.resume(archive + journalSuffix)
 	if errors.Is(err, fs.ErrExist) { // another one has made it meanwhile, or it is a link to nothing
-		if info, statErr := d.root.Lstat(archive + journalSuffix); statErr != nil || info.Mode().IsRegular() {
-			err = busy(d.at(archive))
+		if info, statErr := d.Root.Lstat(archive + journalSuffix); statErr != nil || info.Mode().IsRegular() {
+			err = busy(d.At(archive))
 		}
 	}
 	if err != nil {
@@ -134,7 +70,7 @@ func (d *folder) lockArchive(archive string) (*archiveLock, error) {
 	}
 	lock := &archiveLock{d, archive + journalSuffix, f}
 	if !lockFile(f) || !lock.isNamed() {
-		return nil, errors.Join(busy(d.at(archive)), f.Close())
+		return nil, errors.Join(busy(d.At(archive)), f.Close())
 	}
 	return lock, nil
 }
@@ -155,12 +91,12 @@ func lockPlace(path string) (*folder, *archiveLock, error) {
 // lockSelf keeps other processes of this program off the folder as a whole. The lock
 // ends with the closing of what is returned.
 func (d *folder) lockSelf() (*os.File, error) {
-	f, err := d.root.Open(".")
+	f, err := d.Root.Open(".")
 	if err != nil {
-		return nil, storageFault("lock", d.path, err)
+		return nil, atomicfile.Fault("lock", d.Path, err)
 	}
 	if !lockFile(f) {
-		return nil, errors.Join(busy(d.path), f.Close())
+		return nil, errors.Join(busy(d.Path), f.Close())
 	}
 	return f, nil
 }
@@ -178,7 +114,7 @@ type archiveLock struct {
 
 // isNamed tells whether the file has its name still.
 func (l *archiveLock) isNamed() bool {
-	named, err := l.dir.root.Lstat(l.name)
+	named, err := l.dir.Root.Lstat(l.name)
 	mine, mineErr := l.f.Stat()
 	return err == nil && mineErr == nil && os.SameFile(named, mine)
 }
@@ -188,7 +124,7 @@ func (l *archiveLock) isNamed() bool {
 func (l *archiveLock) release() error {
 	info, err := l.f.Stat()
 	if err == nil && info.Size() == 0 && l.isNamed() {
-		err = l.dir.remove(l.name)
+		err = l.dir.Remove(l.name)
 	}
 	return errors.Join(err, l.f.Close())
 }
@@ -226,21 +162,11 @@ func mustBeRegular(f *os.File) error {
 	return nil
 }
 
-// readRegular reads a regular file of at most limit bytes.
-func readRegular(path string, limit int64) ([]byte, error) {
-	f, err := openRegular(path)
-	if err != nil {
-		return nil, openFault(path, err)
-	}
-	defer f.Close() //nolint:errcheck // nothing was written
-	return readAtMost(path, f, limit)
-}
-
 // readAtMost reads all of a file, which has limit bytes at most.
 func readAtMost(path string, f io.Reader, limit int64) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err != nil {
-		return nil, storageFault("read", path, err)
+		return nil, atomicfile.Fault("read", path, err)
 	}
 	if int64(len(data)) > limit {
 		return nil, brokenFile(path, "it has more than %d bytes", limit)

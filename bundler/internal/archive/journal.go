@@ -16,6 +16,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/atomicfile"
 )
 
 // A journal remembers how far each blob of a partial archive has come. It is text,
@@ -185,7 +187,7 @@ func (j *journal) flush() {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.err = storageFault("write", j.f.Name(), err)
+	j.err = atomicfile.Fault("write", j.f.Name(), err)
 }
 
 // end writes what is pending. Nothing may note any more.
@@ -196,5 +198,5 @@ func (j *journal) end() error {
 		<-j.stopped
 		j.flush()
 	}
-	return storageFault("write", j.f.Name(), errors.Join(j.err, j.f.Sync()))
+	return atomicfile.Fault("write", j.f.Name(), errors.Join(j.err, j.f.Sync()))
 }

@@ -16,9 +16,9 @@ import (
 	"github.com/klauspost/reedsolomon"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/atomicfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/parts"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 )
 
 const (
@@ -70,7 +70,7 @@ func sumPart(ctx context.Context, path string, size int64, want parts.Sum) error
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case err != nil:
-		return &PartDamage{path, "it cannot be read: " + userfile.WithoutPath(err).Error(), fault.Corrupt}
+		return &PartDamage{path, "it cannot be read: " + atomicfile.WithoutPath(err).Error(), fault.Corrupt}
 	case sum != want:
 		return &PartDamage{path, "its bytes are not what they were", fault.Corrupt}
 	}
@@ -84,12 +84,12 @@ func openPart(path string, size int64) (*os.File, error) {
 		return nil, &PartDamage{path, "it is missing", fault.Incomplete}
 	}
 	if err != nil {
-		return nil, storageFault("open", path, err)
+		return nil, atomicfile.Fault("open", path, err)
 	}
 	info, err := f.Stat()
 	switch {
 	case err != nil:
-		err = storageFault("open", path, err)
+		err = atomicfile.Fault("open", path, err)
 	case !info.Mode().IsRegular():
 		err = &PartDamage{path, "it is not a regular file", fault.InvalidInput}
 	case info.Size() == size:
@@ -138,7 +138,7 @@ func code(ctx context.Context, l *parts.List, have, lacking []*os.File) (sums []
 			clear(shards[i][own:])
 			_, err := have[i].ReadAt(shards[i][:own], at)
 			hashes[i].Write(shards[i][:own])
-			return storageFault("read", have[i].Name(), err)
+			return atomicfile.Fault("read", have[i].Name(), err)
 		})
 		if err == nil {
 			err = enc.Reconstruct(shards)
@@ -152,7 +152,7 @@ func code(ctx context.Context, l *parts.List, have, lacking []*os.File) (sums []
 			}
 			hashes[i].Write(shards[i][:own])
 			_, err := lacking[i].WriteAt(shards[i][:own], at)
-			return storageFault("write", lacking[i].Name(), err)
+			return atomicfile.Fault("write", lacking[i].Name(), err)
 		})
 		if err != nil {
 			return nil, err
@@ -161,7 +161,7 @@ func code(ctx context.Context, l *parts.List, have, lacking []*os.File) (sums []
 	for i := range n {
 		sums = append(sums, parts.Sum(hashes[i].Sum(nil)))
 		if have[i] == nil {
-			err = errors.Join(err, storageFault("write", lacking[i].Name(), lacking[i].Sync()))
+			err = errors.Join(err, atomicfile.Fault("write", lacking[i].Name(), lacking[i].Sync()))
 		}
 	}
 	return sums, err
@@ -181,13 +181,13 @@ func seal(ctx context.Context, dir *folder, l *parts.List, files []*os.File) (er
 	if l.Recovery == 0 {
 		return run.Each(ctx, runtime.GOMAXPROCS(0), len(files), func(i int) (err error) {
 			l.Sums[i], err = sumOf(ctx, io.NewSectionReader(files[i], 0, l.PartSize(i)))
-			return storageFault("read", files[i].Name(), err)
+			return atomicfile.Fault("read", files[i].Name(), err)
 		})
 	}
 	have, lacking := make([]*os.File, l.All()), make([]*os.File, l.All())
 	defer closeAll(lacking)
 	for i := copy(have, files); i < l.All(); i++ {
-		if lacking[i], err = dir.create(l.Name(i)+partialSuffix, 0o644); err != nil {
+		if lacking[i], err = dir.Create(l.Name(i)+partialSuffix, 0o644); err != nil {
 			return err
 		}
 	}
@@ -270,7 +270,7 @@ func Repair(ctx context.Context, path string) (*Repaired, error) {
 // rebuild computes damaged parts anew, beside what is there; each takes its name
 // once its sum is right.
 func rebuild(ctx context.Context, dir *folder, l *parts.List, damage []PartDamage) (err error) {
-	if err := checkSpace(dir.at(l.File), int64(len(damage))*l.PartSize(0)); err != nil {
+	if err := checkSpace(dir.At(l.File), int64(len(damage))*l.PartSize(0)); err != nil {
 		return err
 	}
 	const suffix = ".rebuilt"
@@ -280,15 +280,15 @@ func rebuild(ctx context.Context, dir *folder, l *parts.List, damage []PartDamag
 		closeAll(lacking)
 		for i, f := range lacking {
 			if f != nil {
-				_ = dir.remove(l.Name(i) + suffix) // renamed, where all went well
+				_ = dir.Remove(l.Name(i) + suffix) // renamed, where all went well
 			}
 		}
 	}()
 	for i, name := range l.Names() {
-		if slices.ContainsFunc(damage, func(d PartDamage) bool { return d.Part == dir.at(name) }) {
-			lacking[i], err = dir.create(name+suffix, 0o644)
-		} else if have[i], err = openRegular(dir.at(name)); err != nil {
-			err = storageFault("open", dir.at(name), err)
+		if slices.ContainsFunc(damage, func(d PartDamage) bool { return d.Part == dir.At(name) }) {
+			lacking[i], err = dir.Create(name+suffix, 0o644)
+		} else if have[i], err = openRegular(dir.At(name)); err != nil {
+			err = atomicfile.Fault("open", dir.At(name), err)
 		}
 		if err != nil {
 			return err
@@ -300,7 +300,7 @@ func rebuild(ctx context.Context, dir *folder, l *parts.List, damage []PartDamag
 	}
 	for i, f := range lacking {
 		if f != nil && sums[i] != l.Sums[i] {
-			return brokenFile(dir.at(l.Name(i)),
+			return brokenFile(dir.At(l.Name(i)),
 				"rebuilt it has the sha256 %s, the parts file says %s: the parts do not belong together", sums[i], l.Sums[i])
 		}
 	}
@@ -308,9 +308,9 @@ func rebuild(ctx context.Context, dir *folder, l *parts.List, damage []PartDamag
 		if f == nil {
 			continue
 		}
-		if err := dir.rename(l.Name(i)+suffix, l.Name(i)); err != nil {
+		if err := dir.Rename(l.Name(i)+suffix, l.Name(i)); err != nil {
 			return err
 		}
 	}
-	return dir.sync(".")
+	return dir.Sync(".")
 }

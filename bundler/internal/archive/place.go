@@ -12,6 +12,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/atomicfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/parts"
 )
 
@@ -39,7 +40,7 @@ func checkTarget(path string, o Options) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case err != nil:
-		return storageFault("write", path, err)
+		return atomicfile.Fault("write", path, err)
 	case info.IsDir():
 		return bad(fault.Storage, "it is a folder", "name a file, or write into the folder as "+fault.Quote("oci:"+path))
 	case !info.Mode().IsRegular():
@@ -71,7 +72,7 @@ func (w *FileWriter) leftovers(before noted) (left []string, err error) {
 	dir := filepath.Dir(w.path)
 	list, err := os.ReadDir(dir)
 	if err != nil {
-		return nil, storageFault("read", dir, err)
+		return nil, atomicfile.Fault("read", dir, err)
 	}
 	for _, e := range list {
 		if rest, ok := strings.CutPrefix(e.Name(), w.name()); ok && partialName.MatchString(rest) {
@@ -92,27 +93,27 @@ func (w *FileWriter) leftovers(before noted) (left []string, err error) {
 func (w *FileWriter) removePartial() error {
 	left, err := w.leftovers(noted{about: w.id})
 	for _, name := range left {
-		err = errors.Join(err, w.dir.remove(name))
+		err = errors.Join(err, w.dir.Remove(name))
 	}
-	return errors.Join(err, w.dir.remove(w.lock.name))
+	return errors.Join(err, w.dir.Remove(w.lock.name))
 }
 
 // removeParts removes a parts file, and the parts that it lists but for those that keep their names.
 func (d *folder) removeParts(name string, keep []string) error {
-	if !d.has(name) {
+	if !d.Has(name) {
 		return nil
 	}
 	l, err := d.ownParts(name)
 	if err != nil {
 		return err
 	}
-	if err := d.remove(name); err != nil {
+	if err := d.Remove(name); err != nil {
 		return err
 	}
 	var errs []error
 	for _, part := range l.Names() {
 		if !slices.Contains(keep, part) {
-			errs = append(errs, d.remove(part))
+			errs = append(errs, d.Remove(part))
 		}
 	}
 	return errors.Join(errs...)
@@ -121,9 +122,9 @@ func (d *folder) removeParts(name string, keep []string) error {
 // ownParts reads the parts file of an archive, before its parts are replaced. One that
 // lists the parts of another archive would have those removed.
 func (d *folder) ownParts(name string) (*parts.List, error) {
-	l, err := readParts(d.at(name))
+	l, err := readParts(d.At(name))
 	if err == nil && l.File != strings.TrimSuffix(name, parts.Suffix) {
-		err = fault.Errorf(fault.Conflict, "replace", d.at(name),
+		err = fault.Errorf(fault.Conflict, "replace", d.At(name),
 			"look at it, and remove it: the parts that it lists are not touched",
 			"it lists the parts of another archive, %s", l.File)
 	}

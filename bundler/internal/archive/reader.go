@@ -107,11 +107,11 @@ func notHeld(path string, d ocispec.Descriptor) error {
 
 // OpenDir opens a folder for reading. Links that lead out of it are not followed.
 func OpenDir(path string) (*Archive, error) {
-	root, err := atomicfile.OpenRoot(path)
+	dir, err := atomicfile.Open(path)
 	if err != nil {
 		return nil, openFault(path, err)
 	}
-	d := &folder{path, root}
+	d := &folder{dir}
 	x, err := d.read()
 	if err != nil {
 		return nil, errors.Join(err, d.Close())
@@ -120,26 +120,26 @@ func OpenDir(path string) (*Archive, error) {
 }
 
 func (d *folder) read() (*index, error) {
-	data, err := readIndex(d.path, d.small)
+	data, err := readIndex(d.Path, d.small)
 	if err != nil {
 		return nil, err
 	}
-	return parseIndex(d.path, data, d)
+	return parseIndex(d.Path, data, d)
 }
 
 func (d *folder) small(name string, limit int64) ([]byte, error) {
 	f, err := d.openToRead(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, notBundle(d.path, "it is not an OCI image layout: it has no %s", name)
+		return nil, notBundle(d.Path, "it is not an OCI image layout: it has no %s", name)
 	}
 	if err != nil {
-		return nil, storageFault("open", d.at(name), err)
+		return nil, atomicfile.Fault("open", d.At(name), err)
 	}
 	defer f.Close() //nolint:errcheck // nothing was written
 	if err := mustBeRegular(f); err != nil {
 		return nil, err
 	}
-	return readAtMost(d.at(name), f, limit)
+	return readAtMost(d.At(name), f, limit)
 }
 
 func (d *folder) Fetch(ctx context.Context, b ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
@@ -148,7 +148,7 @@ func (d *folder) Fetch(ctx context.Context, b ocispec.Descriptor, offset int64) 
 	}
 	f, err := d.openToRead(blobName(b))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, notHeld(d.path, b)
+		return nil, notHeld(d.Path, b)
 	}
 	if err == nil {
 		if err = d.checkBlob(f, b); err == nil {
@@ -159,7 +159,7 @@ func (d *folder) Fetch(ctx context.Context, b ocispec.Descriptor, offset int64) 
 		}
 	}
 	if err != nil {
-		return nil, storageFault("read", d.at(blobName(b)), err)
+		return nil, atomicfile.Fault("read", d.At(blobName(b)), err)
 	}
 	return f, nil
 }
@@ -170,11 +170,11 @@ func (d *folder) checkBlob(f *os.File, b ocispec.Descriptor) error {
 	case err != nil:
 		return err
 	case !info.Mode().IsRegular():
-		return brokenFile(d.path, "%s is not a regular file", b.Digest)
+		return brokenFile(d.Path, "%s is not a regular file", b.Digest)
 	case info.Size() < b.Size:
-		return incomplete(d.path, "%d of the %d bytes of %s are missing", b.Size-info.Size(), b.Size, b.Digest)
+		return incomplete(d.Path, "%d of the %d bytes of %s are missing", b.Size-info.Size(), b.Size, b.Digest)
 	case info.Size() > b.Size:
-		return brokenFile(d.path, "%s has %d bytes, not %d", b.Digest, info.Size(), b.Size)
+		return brokenFile(d.Path, "%s has %d bytes, not %d", b.Digest, info.Size(), b.Size)
 	}
 	return nil
 }

@@ -21,14 +21,14 @@ func TestALockThatIsGivenBackTakesNoOthersAway(t *testing.T) {
 	defer d.Close() //nolint:errcheck // only read
 	mine, err := d.lockArchive("b.tar")
 	require.NoError(t, err)
-	require.NoError(t, d.remove(mine.name))
+	require.NoError(t, d.Remove(mine.name))
 	others, err := d.lockArchive("b.tar")
 	require.NoError(t, err)
 	require.NoError(t, mine.release())
 	_, err = d.lockArchive("b.tar")
 	require.Equal(t, fault.Conflict, fault.ReasonOf(err), "it is locked")
 	require.NoError(t, others.release())
-	require.False(t, d.has(mine.name))
+	require.False(t, d.Has(mine.name))
 }
 
 // What is left of a pull is called what it is, and the way out is named.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/atomicfile"
 )
 
 // checkpoint is how many bytes of one blob are between two notes of its progress.
@@ -117,7 +118,7 @@ func (s *slot) write(b []byte) error {
 	<-hashed
 	if err != nil { // the hash is of more than was written: what was noted last counts
 		s.reset()
-		return storageFault("write", s.of.path, err)
+		return atomicfile.Fault("write", s.of.path, err)
 	}
 	s.offset += int64(len(b))
 	return nil

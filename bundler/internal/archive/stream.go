@@ -11,8 +11,8 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/atomicfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 )
 
 // StreamWriter writes an archive to a pipe: the bytes that [FileWriter] gives, in
@@ -92,7 +92,7 @@ func (s *StreamWriter) fetched() (entry, error) {
 func (s *StreamWriter) Write(p []byte) (int, error) {
 	n, err := s.w.Write(p)
 	s.at += int64(n)
-	return n, storageFault("write", s.path, err)
+	return n, atomicfile.Fault("write", s.path, err)
 }
 
 func (s *StreamWriter) cutOff(why string) error {
@@ -126,7 +126,7 @@ func (s *StreamWriter) Close() error { return nil }
 func OpenStream(ctx context.Context, name string, from *os.File) (*Archive, error) {
 	info, err := from.Stat()
 	if err != nil {
-		return nil, storageFault("read", name, err)
+		return nil, atomicfile.Fault("read", name, err)
 	}
 	f := from
 	if !info.Mode().IsRegular() {
@@ -172,5 +172,5 @@ func spool(ctx context.Context, from io.Reader) (*os.File, error) {
 func spoolFault(dir string, err error) error {
 	return fault.Errorf(fault.Storage, "keep standard input in", dir,
 		"name a folder with space for the whole archive in TMPDIR, or give the archive as a file",
-		"%w", userfile.WithoutPath(err))
+		"%w", atomicfile.WithoutPath(err))
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/atomicfile"
 )
 
 const maxEntries = 1 << 17 // of a tar, folders among them
@@ -47,7 +48,7 @@ func scanTar(path string, r io.ReaderAt, size int64) (*tarball, error) {
 		}
 		at, err := section.Seek(0, io.SeekCurrent)
 		if err != nil {
-			return nil, storageFault("read", path, err)
+			return nil, atomicfile.Fault("read", path, err)
 		}
 		if err := t.take(h, at); err != nil {
 			return nil, err
@@ -113,7 +114,7 @@ func (t *tarball) badHeader(err error) error {
 	case errors.Is(err, tar.ErrHeader), errors.Is(err, tar.ErrFieldTooLong):
 		return brokenFile(t.path, "the header at byte %d, after %s, is broken", t.end, t.last())
 	}
-	return storageFault("read", t.path, err)
+	return atomicfile.Fault("read", t.path, err)
 }
 
 func (t *tarball) cutOff(after string) error {
@@ -166,7 +167,7 @@ func (t *tarball) small(name string, limit int64) ([]byte, error) {
 	}
 	data := make([]byte, e.size)
 	if _, err := t.r.ReadAt(data, e.dataOffset()); err != nil {
-		return nil, storageFault("read", t.path, err)
+		return nil, atomicfile.Fault("read", t.path, err)
 	}
 	return data, nil
 }

@@ -10,7 +10,9 @@ import (
 	"path/filepath"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/atomicfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/parts"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 )
 
 // storage is what an archive is kept in: one file, or parts. Reading and writing at once
@@ -80,11 +82,7 @@ func openStorage(path string) (*storage, error) {
 
 // readParts reads a parts file.
 func readParts(path string) (*parts.List, error) {
-	data, err := readRegular(path, parts.MaxSize)
-	if err != nil {
-		return nil, err
-	}
-	return parts.Parse(path, data)
+	return userfile.Parse("", path, parts.MaxSize, parts.Parse)
 }
 
 // openVolumes opens the parts that a parts file lists. Every part has to be there
@@ -190,7 +188,7 @@ func Split(ctx context.Context, path, to string, o Options) (string, error) {
 		return "", err
 	}
 	if err := copyOf(ctx, w, a.x); err != nil {
-		return "", w.giveUp(storageFault("split", to, err))
+		return "", w.giveUp(atomicfile.Fault("split", to, err))
 	}
 	return to + parts.Suffix, w.Close()
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/atomicfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/parts"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
@@ -133,7 +134,7 @@ func (w *FileWriter) begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Desc
 		before.at = nil
 	}
 	if err := w.prepare(); err != nil {
-		return nil, storageFault("write", w.path+partialSuffix, err)
+		return nil, atomicfile.Fault("write", w.path+partialSuffix, err)
 	}
 	return w.missing(ctx, before.at)
 }
@@ -142,7 +143,7 @@ func (w *FileWriter) begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Desc
 // whole and has no journal of this bundle is not ours.
 func (w *FileWriter) takeUp(before noted) error {
 	f := w.lock.f
-	if !w.again && w.dir.has(w.name()+parts.Suffix) { // to be replaced
+	if !w.again && w.dir.Has(w.name()+parts.Suffix) { // to be replaced
 		if _, err := w.dir.ownParts(w.name() + parts.Suffix); err != nil {
 			return err
 		}
@@ -154,7 +155,7 @@ func (w *FileWriter) takeUp(before noted) error {
 	keep := before.sound
 	if before.about != w.id {
 		for _, name := range left {
-			err = errors.Join(err, w.dir.remove(name))
+			err = errors.Join(err, w.dir.Remove(name))
 		}
 		w.fresh, keep = true, 0
 	}
@@ -167,7 +168,7 @@ func (w *FileWriter) takeUp(before noted) error {
 			err = f.Sync()
 		}
 	}
-	return errors.Join(storageFault("write", w.dir.at(w.lock.name), err), w.dir.sync("."))
+	return errors.Join(atomicfile.Fault("write", w.dir.At(w.lock.name), err), w.dir.Sync("."))
 }
 
 // open opens the partial file, or the parts.
@@ -184,7 +185,7 @@ func (w *FileWriter) open() error {
 		return err
 	}
 	for _, name := range l.Names() {
-		if err := checkTarget(w.dir.at(name), w.o); err != nil {
+		if err := checkTarget(w.dir.At(name), w.o); err != nil {
 			return err
 		}
 	}
@@ -303,7 +304,7 @@ func (w *FileWriter) Commit(ctx context.Context) error {
 		}
 	}
 	if err := w.f.Sync(); err != nil {
-		return storageFault("write", w.path+partialSuffix, err)
+		return atomicfile.Fault("write", w.path+partialSuffix, err)
 	}
 	if err := w.publish(ctx); err != nil {
 		return err
@@ -328,7 +329,7 @@ func (w *FileWriter) publish(ctx context.Context) error {
 	if err := w.journal.end(); err != nil {
 		return err
 	}
-	if err := w.dir.sync("."); err != nil {
+	if err := w.dir.Sync("."); err != nil {
 		return err
 	}
 	if w.again {
@@ -339,23 +340,23 @@ func (w *FileWriter) publish(ctx context.Context) error {
 		return err
 	}
 	if l != nil && !w.overSource() {
-		if err := w.dir.remove(w.name()); err != nil {
+		if err := w.dir.Remove(w.name()); err != nil {
 			return err
 		}
 	}
 	for _, name := range names {
-		if err := checkTarget(w.dir.at(name), w.o); err != nil {
+		if err := checkTarget(w.dir.At(name), w.o); err != nil {
 			return err
 		}
-		if err := w.dir.rename(name+partialSuffix, name); err != nil {
+		if err := w.dir.Rename(name+partialSuffix, name); err != nil {
 			return err
 		}
 	}
-	if err := w.dir.sync("."); err != nil {
+	if err := w.dir.Sync("."); err != nil {
 		return err
 	}
 	if l != nil {
-		if err := w.dir.write(w.name()+parts.Suffix, l.Text()); err != nil {
+		if err := w.dir.Replace(w.name()+parts.Suffix, l.Text(), 0o644); err != nil {
 			return err
 		}
 	}
@@ -364,15 +365,15 @@ func (w *FileWriter) publish(ctx context.Context) error {
 
 // keepRights gives what is written the rights of the archive that it replaces, and more.
 func (w *FileWriter) keepRights(more fs.FileMode) error {
-	was, err := w.dir.root.Stat(w.name())
+	was, err := w.dir.Root.Stat(w.name())
 	if err != nil {
-		return storageFault("write", w.path+partialSuffix, err)
+		return atomicfile.Fault("write", w.path+partialSuffix, err)
 	}
 	f, rights := w.f.files[0], was.Mode().Perm()|more
 	if is, err := f.Stat(); err == nil && is.Mode().Perm() == rights {
 		return nil // media without rights of files, such as FAT, may refuse any change
 	}
-	return storageFault("write", w.path+partialSuffix, f.Chmod(rights))
+	return atomicfile.Fault("write", w.path+partialSuffix, f.Chmod(rights))
 }
 
 // lacksBlob is of an archive that was not written to its end.

@@ -24,6 +24,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/atomicfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
@@ -91,7 +92,7 @@ func (s *Store) local(m matrix.Manifest) ([]byte, error) {
 
 func unreadable(path string, err error) error {
 	return fault.Errorf(fault.Storage, "read manifest", path,
-		"make it readable, take it away, or leave out --manifest-dir", "%w", userfile.WithoutPath(err))
+		"make it readable, take it away, or leave out --manifest-dir", "%w", atomicfile.WithoutPath(err))
 }
 
 // scan lists the files of a folder by size. A link that leads nowhere is none.
@@ -113,7 +114,7 @@ func scan(dir string) (map[int64][]string, error) {
 	})
 	if err != nil {
 		out := fault.Errorf(fault.InvalidInput, "read manifest folder", dir,
-			"name a readable folder with --manifest-dir", "%w", userfile.WithoutPath(err))
+			"name a readable folder with --manifest-dir", "%w", atomicfile.WithoutPath(err))
 		if errors.Is(err, fs.ErrNotExist) {
 			out.Reason = fault.NotFound
 		}

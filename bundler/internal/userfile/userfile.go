@@ -79,7 +79,7 @@ func Parse[T any](flag, name string, limit int64, parse func(name string, data [
 
 // Unreadable is the error of a file or folder that cannot be read.
 func Unreadable(flag, name string, err error) error {
-	f := fault.Errorf(fault.Storage, "read", name, "check the path"+with(" given", flag), "%w", WithoutPath(err))
+	f := fault.Errorf(fault.Storage, "read", name, "check the path"+with(" given", flag), "%w", atomicfile.WithoutPath(err))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		f.Reason = fault.NotFound
@@ -127,29 +127,23 @@ func Write(name string, data []byte, mode os.FileMode) error {
 			_, err = f.Write(data)
 			err = errors.Join(err, f.Close())
 		}
-		return unwritable(name, err)
+		return atomicfile.Fault("write", name, err)
 	}
 	to, err := Behind(name)
-	if err == nil {
-		err = in(filepath.Dir(to), func(dir *os.Root) error {
-			return atomicfile.Replace(dir, filepath.Base(to), data,
-				mode)
-		})
+	if err != nil {
+		return atomicfile.Fault("write", name, err)
 	}
-	return unwritable(name, err)
+	return in(filepath.Dir(to), name, func(d *atomicfile.Folder) error { return d.Replace(filepath.Base(to), data, mode) })
 }
 
 // WriteNew writes a file that is not there yet, and never another one.
 func WriteNew(name string, data []byte, mode os.FileMode) error {
-	err := in(filepath.Dir(name), func(dir *os.Root) error {
-		return atomicfile.Create(dir, filepath.Base(name), data,
-			mode)
-	})
+	err := in(filepath.Dir(name), name, func(d *atomicfile.Folder) error { return d.New(filepath.Base(name), data, mode) })
 	if errors.Is(err, fs.ErrExist) {
 		return fault.Errorf(fault.Conflict, "write", name, "choose another name, or move the file away",
 			"it is there already")
 	}
-	return unwritable(name, err)
+	return err
 }
 
 // WriteBelow writes a file below a folder, as [Write] does, and makes the folders
@@ -157,36 +151,27 @@ func WriteNew(name string, data []byte, mode os.FileMode) error {
 // of the folder, and what lies there and is no regular file is refused.
 func WriteBelow(dir, name string, data []byte, mode os.FileMode) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return unwritable(dir, err)
+		return atomicfile.Fault("write", dir, err)
 	}
-	return unwritable(filepath.Join(dir, name), in(dir, func(root *os.Root) error {
-		if err := root.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+	return in(dir, dir, func(d *atomicfile.Folder) error {
+		if err := d.Mkdir(filepath.Dir(name)); err != nil {
 			return err
 		}
-		if info, err := root.Lstat(name); err == nil && !info.Mode().IsRegular() {
-			return errors.New("it is there and not a regular file")
+		if info, err := d.Root.Lstat(name); err == nil && !info.Mode().IsRegular() {
+			return atomicfile.Fault("write", d.At(name), errors.New("it is there and not a regular file"))
 		}
-		return atomicfile.Replace(root, name, data, mode)
-	}))
+		return d.Replace(name, data, mode)
+	})
 }
 
-// in does something in a folder.
-func in(dir string, do func(*os.Root) error) error {
-	root, err := atomicfile.OpenRoot(dir)
+// in does something in a folder; name is what is written.
+func in(dir, name string, do func(*atomicfile.Folder) error) error {
+	d, err := atomicfile.Open(dir)
 	if err != nil {
-		return err
+		return atomicfile.Fault("write", name, err)
 	}
-	defer root.Close() //nolint:errcheck // nothing is written through it any more
-	return do(root)
-}
-
-// unwritable is the error of a file or folder that cannot be written.
-func unwritable(name string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return fault.Errorf(fault.Storage, "write", name,
-		"check that the folder is there, can be written to, and has space", "%w", WithoutPath(err))
+	defer d.Close() //nolint:errcheck // nothing is written through it any more
+	return do(d)
 }
 
 // Behind returns what a link leads to: who replaces that leaves the link as it is. A link to nothing is an error.
@@ -195,17 +180,4 @@ func Behind(name string) (string, error) {
 		return name, nil //nolint:nilerr // whoever uses the name learns what is wrong
 	}
 	return filepath.EvalSymlinks(name)
-}
-
-// WithoutPath drops the path of an error of package os, where a fault names it.
-func WithoutPath(err error) error {
-	var path *fs.PathError
-	if errors.As(err, &path) {
-		return path.Err
-	}
-	var link *os.LinkError
-	if errors.As(err, &link) {
-		return link.Err
-	}
-	return err
 }

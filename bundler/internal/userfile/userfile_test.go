@@ -43,8 +43,8 @@ func TestErrorsNameTheFileOnceAndTheFlag(t *testing.T) {
 	}{
 		{"absent", func(n string) error { _, err := userfile.Read("--key", n, 1); return err }, "read NAME: no such file or directory", fault.NotFound, "check the path given with --key"},
 		{"", func(n string) error { _, err := userfile.Read("--key", n, 1); return err }, "read NAME: is a directory", fault.Storage, "check the path given with --key"},
-		{"no/file", func(n string) error { return userfile.Write(n, nil, 0o644) }, "write NAME: no such file or directory", fault.Storage, "has space"},
-		{"", func(n string) error { return userfile.Write(n, nil, 0o644) }, "write NAME: ", fault.Storage, "has space"},
+		{"no/file", func(n string) error { return userfile.Write(n, nil, 0o644) }, "write NAME: no such file or directory", fault.Storage, "folders have to be there"},
+		{"", func(n string) error { return userfile.Write(n, nil, 0o644) }, "write NAME: ", fault.Storage, "run the same command again"},
 	} {
 		name := filepath.Join(dir, c.name)
 		err := c.do(name)
