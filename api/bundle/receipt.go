@@ -8,15 +8,15 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/strictyaml"
 )
 
 // What a receipt says in apiVersion and kind.
 const (
 	ReceiptAPIVersion = "vdo.vmware.com/receipt/v1"
 	ReceiptKind       = "PushReceipt"
-	MaxReceiptSize    = 16 << 20 // bytes
+	MaxReceiptSize    = 4 << 20 // bytes
 )
 
 // Receipt says what a repository holds after a push.
@@ -65,59 +65,32 @@ func (r *Receipt) Has(d image.Digest) bool {
 	return ok
 }
 
-// ParseReceipt reads a receipt; name is for messages. White space is free, all
-// else is as [Receipt.JSON] writes it: no other key, none twice, none missing.
+// ParseReceipt reads a receipt; name is for messages. It is as strict as [ParseLock].
 func ParseReceipt(name string, data []byte) (*Receipt, error) {
-	r, err := parseReceipt(data)
-	if err != nil {
-		return nil, fault.Errorf(fault.InvalidInput, "read receipt", name,
-			"name what `vdo-bundle push --receipt` wrote, unchanged", "%w", err)
+	r := &Receipt{}
+	if err := receiptFormat.Load(name, data, r, r.check); err != nil {
+		return nil, err
 	}
 	return r, nil
 }
 
-func parseReceipt(data []byte) (*Receipt, error) {
-	if len(data) > MaxReceiptSize {
-		return nil, fmt.Errorf("it has more than %d bytes", MaxReceiptSize)
-	}
-	r := &Receipt{}
-	if err := json.Unmarshal(data, r); err != nil {
-		return nil, fmt.Errorf("it is not a receipt: %w", err)
-	}
-	if err := r.check(); err != nil {
-		return nil, err
-	}
-	var got bytes.Buffer
-	want, err := encodeJSON(r)
-	if err = errors.Join(err, json.Compact(&got, data)); err == nil && !bytes.Equal(got.Bytes(), want) {
-		err = errors.New("it is not written as a receipt is: other keys, keys twice, or in another order")
-	}
-	return r, err
+var receiptFormat = strictyaml.Format{
+	Op: "read receipt", Kind: ReceiptKind, Limit: MaxReceiptSize,
+	Hint: "name what `vdo-bundle push --receipt` wrote, unchanged",
 }
 
-func (r *Receipt) check() error {
+func (r *Receipt) check(c *strictyaml.Check) {
 	ref, err := image.ParseReference(r.Repository)
-	switch {
-	case r.APIVersion != ReceiptAPIVersion || r.Kind != ReceiptKind:
-		return fmt.Errorf("it is %.100q %.100q, not %s %s", r.APIVersion, r.Kind, ReceiptAPIVersion, ReceiptKind)
-	case err != nil || ref.Repository() != r.Repository:
-		return fmt.Errorf("the repository %.200q is not HOST/PATH", r.Repository)
-	case r.Root.IsZero():
-		return errors.New("it names no root")
-	case len(r.Blobs) > MaxBlobs:
-		return fmt.Errorf("it names more than %d blobs", MaxBlobs)
-	case r.Blobs == nil:
-		return errors.New("it names no blobs")
-	}
+	c.Require(r.APIVersion == ReceiptAPIVersion, "apiVersion", "%q is not %s", r.APIVersion, ReceiptAPIVersion)
+	c.Require(r.Kind == ReceiptKind, "kind", "%q is not %s", r.Kind, ReceiptKind)
+	c.Require(err == nil && ref.Repository() == r.Repository, "repository", "%.200q is not HOST/PATH", r.Repository)
+	c.Require(!r.Root.IsZero(), "root", "there is no digest")
+	c.Require(len(r.Blobs) > 0, "blobs", "there is none")
+	c.Require(len(r.Blobs) <= MaxBlobs, "blobs", "there are %d, more than %d", len(r.Blobs), MaxBlobs)
 	for i, b := range r.Blobs {
-		switch {
-		case b.Digest.IsZero():
-			return fmt.Errorf("blob %d has no digest", i)
-		case b.Size < 0 || b.Size > MaxBlobSize:
-			return fmt.Errorf("the size %d of %s cannot be", b.Size, b.Digest)
-		case i > 0 && r.Blobs[i-1].Digest.String() >= b.Digest.String():
-			return fmt.Errorf("the blobs are not sorted, or one is there twice: %s", b.Digest)
-		}
+		key := fmt.Sprintf("blobs[%d]", i)
+		c.Require(!b.Digest.IsZero(), key+".digest", "there is no digest")
+		c.Require(b.Size >= 0 && b.Size <= MaxBlobSize, key+".size", "%d bytes cannot be", b.Size)
+		c.Require(i == 0 || r.Blobs[i-1].Digest.String() < b.Digest.String(), key, "it is not sorted, or there twice")
 	}
-	return nil
 }
