@@ -74,10 +74,13 @@ func (e elsewhere) absent(ds []ocispec.Descriptor) []ocispec.Descriptor {
 func (e elsewhere) ask(ctx context.Context, ref image.Reference, want []ocispec.Descriptor, p run.Progress) error {
 	source := e.in.Registry(ref)
 	can, want := source.Can(), e.absent(want)
-	if can.Holds == nil || len(want) == 0 || ref.Repository() == e.in.Reference.Repository() {
+	if can.Lacks == nil || len(want) == 0 || ref.Repository() == e.in.Reference.Repository() {
 		return nil
 	}
-	held, err := can.Holds(ctx, want)
+	lacks, err := can.Lacks(ctx, want)
+	held := slices.DeleteFunc(want, func(d ocispec.Descriptor) bool {
+		return slices.ContainsFunc(lacks, func(l ocispec.Descriptor) bool { return l.Digest == d.Digest })
+	})
 	if err != nil || len(held) == 0 {
 		return err
 	}

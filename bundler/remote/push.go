@@ -75,7 +75,7 @@ func (r *Repository) Begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Desc
 		}
 	}
 	presumed := func(d ocispec.Descriptor) bool { return presume && costsARoundTrip(d) }
-	lacks, err := r.Lacks(ctx, slices.DeleteFunc(slices.Clone(order), presumed))
+	lacks, err := r.lacks(ctx, slices.DeleteFunc(slices.Clone(order), presumed), r.Pushes())
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +113,7 @@ func (r *Repository) seemsEmpty(ctx context.Context, ds []ocispec.Descriptor) (b
 		return false, nil
 	}
 	rand.Shuffle(len(small), func(i, j int) { small[i], small[j] = small[j], small[i] }) //nolint:gosec // no secret
-	absent, err := r.Lacks(ctx, small[:emptySample])
+	absent, err := r.lacks(ctx, small[:emptySample], r.Pushes())
 	return len(absent) == emptySample, err
 }
 
@@ -212,10 +212,10 @@ func (r *Repository) kept(ctx context.Context, p *push) error {
 	sent := slices.Collect(maps.Values(p.sent))
 	clear(p.sent)
 	p.mu.Unlock()
-	lacks, err := r.Lacks(ctx, sent)
+	lacks, err := r.lacks(ctx, sent, r.Pushes())
 	for n := 1; err == nil && len(lacks) > 0 && n < keptAttempts; n++ {
 		if err = r.client.opts.Sleep(ctx, backoff(n)); err == nil {
-			lacks, err = r.Lacks(ctx, lacks)
+			lacks, err = r.lacks(ctx, lacks, r.Pushes())
 		}
 	}
 	if ctx.Err() != nil {
@@ -242,7 +242,7 @@ func (r *Repository) putTwins(ctx context.Context, p *push) error {
 		twins = slices.Concat(twins, a.Blobs)
 	}
 	isNone := func(d ocispec.Descriptor) bool { return manifests[d.Digest] == nil }
-	lacks, err := r.Lacks(ctx, slices.DeleteFunc(slices.Clone(twins), isNone))
+	lacks, err := r.lacks(ctx, slices.DeleteFunc(slices.Clone(twins), isNone), r.Pushes())
 	if err != nil || len(lacks) == 0 {
 		return err
 	}

@@ -203,9 +203,9 @@ func TestABlobOfAnotherLengthIsNotThere(t *testing.T) {
 			_ = http.NewResponseController(w).Flush()
 		})
 		d, _ := randomBlob(8)
-		there, err := c.Repository(image.MustReference(host+"/a/b:1")).Holds(t.Context(), []ocispec.Descriptor{d})
+		lacks, err := c.Repository(image.MustReference(host+"/a/b:1")).Lacks(t.Context(), []ocispec.Descriptor{d})
 		require.NoError(t, err)
-		require.Len(t, there, want, announced)
+		require.Len(t, lacks, 1-want, announced)
 	}
 }
 
@@ -275,19 +275,19 @@ func TestIdentityTokenLogin(t *testing.T) {
 }
 
 // An upload is opened before anything is sent.
-func TestPreflightTellsWhatAPushWould(t *testing.T) {
+func TestReadyTellsWhatAPushWould(t *testing.T) {
 	reg := real.Start(t, real.Options{TLS: true, Auth: real.Token})
 	c, _ := client(t, remote.Options{}, reg)
 	reg.Fail(real.Fault{Match: real.Match{Method: "POST"}, Status: 503, Times: 2})
-	require.NoError(t, repository(c, reg, "a/b:1").Preflight(t.Context()))
+	require.NoError(t, repository(c, reg, "a/b:1").Ready(t.Context(), 0))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	wantFault(t, repository(c, reg, "a/b:1").Preflight(ctx), fault.Interrupted)
+	wantFault(t, repository(c, reg, "a/b:1").Ready(ctx, 0), fault.Interrupted)
 
 	_, readOnly := alone(t, real.Options{ReadOnly: true}, remote.Options{})
-	wantFault(t, readOnly.Preflight(t.Context()), fault.Refused, "read-only")
+	wantFault(t, readOnly.Ready(t.Context(), 0), fault.Refused, "read-only")
 	_, pullOnly := alone(t, real.Options{TLS: true, Auth: real.Token, PullOnly: true}, remote.Options{})
-	wantFault(t, pullOnly.Preflight(t.Context()), fault.Forbidden, "ask the registry's administrator")
+	wantFault(t, pullOnly.Ready(t.Context(), 0), fault.Forbidden, "ask the registry's administrator")
 }
 
 // A layer may have the bytes of a manifest: a registry keeps it as a blob as well.

@@ -37,8 +37,7 @@ type Repository struct {
 // Can tells what a repository can do besides being read and written.
 func (r *Repository) Can() medium.Capabilities {
 	return medium.Capabilities{
-		Repository: r.ref, Attach: r.Attach, Holds: r.Holds,
-		Preflight: r.Preflight, Mount: r.Mount, Lacks: r.Lacks, Notices: r.Notices,
+		Repository: r.ref, Attach: r.Attach, Mount: r.Mount, Lacks: r.Lacks, Notices: r.Notices,
 	}
 }
 
@@ -251,22 +250,13 @@ func Corrupt(op, subject string, err error) error {
 const manifestTypes = ocispec.MediaTypeImageIndex + ", " + ocispec.MediaTypeImageManifest +
 	", application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.docker.distribution.manifest.v2+json"
 
-// Holds asks for blobs, with no more than the right to pull, and returns those that
-// the repository has.
-func (r *Repository) Holds(ctx context.Context, blobs []ocispec.Descriptor) ([]ocispec.Descriptor, error) {
-	return r.ask(ctx, blobs, r.Pulls(), true)
-}
-
-// Lacks asks for blobs and manifests, and returns those that the repository does
-// not have. Nothing is written.
+// Lacks asks for blobs and manifests, with no more than the right to pull, and returns those that
+// the repository does not have.
 func (r *Repository) Lacks(ctx context.Context, ds []ocispec.Descriptor) ([]ocispec.Descriptor, error) {
-	return r.ask(ctx, ds, r.Pushes(), false)
+	return r.lacks(ctx, ds, r.Pulls())
 }
 
-// ask returns those that are there, or those that are not.
-func (r *Repository) ask(
-	ctx context.Context, ds []ocispec.Descriptor, a Access, there bool,
-) (out []ocispec.Descriptor, err error) {
+func (r *Repository) lacks(ctx context.Context, ds []ocispec.Descriptor, a Access) (out []ocispec.Descriptor, err error) {
 	found := make([]bool, len(ds))
 	group, ctx := r.group(ctx)
 	for i, d := range ds {
@@ -279,7 +269,7 @@ func (r *Repository) ask(
 		return nil, err
 	}
 	for i, d := range ds {
-		if found[i] == there {
+		if !found[i] {
 			out = append(out, d)
 		}
 	}

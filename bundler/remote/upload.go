@@ -329,11 +329,11 @@ func (r *Repository) openUpload(ctx context.Context, right Access, query url.Val
 	return s, err
 }
 
-// Preflight makes sure that the registry can be reached and that the login may
+// Ready makes sure that the registry can be reached and that the login may
 // write: it opens an upload, which is the first thing that a read-only registry or
 // one without the right refuses. The registry forgets it as it forgets all that nobody went
 // on with.
-func (r *Repository) Preflight(ctx context.Context) error {
+func (r *Repository) Ready(ctx context.Context, _ int64) error {
 	return r.client.Retry(ctx, r.host, "begin a push to", r.ref.String(), func() error {
 		_, err := r.openUpload(ctx, r.Pushes(), nil)
 		return err

@@ -54,9 +54,10 @@ func CreateDir(path string, o Options) (*DirWriter, error) {
 }
 
 // Can tells what the writer of a folder can do besides being written to.
-func (w *DirWriter) Can() medium.Capabilities { return medium.Capabilities{Room: w.room} }
+func (w *DirWriter) Can() medium.Capabilities { return medium.Capabilities{} }
 
-func (w *DirWriter) room(bytes int64) error {
+// Ready tells whether a new folder has room for so many bytes.
+func (w *DirWriter) Ready(_ context.Context, bytes int64) error {
 	if isThere(w.path) { // which may hold a part of it
 		return nil
 	}

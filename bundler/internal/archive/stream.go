@@ -115,6 +115,9 @@ func (s *StreamWriter) Commit(context.Context) error {
 // Can tells that a stream has an order.
 func (s *StreamWriter) Can() medium.Capabilities { return medium.Capabilities{InOrder: true} }
 
+// Ready says that a pipe has room.
+func (s *StreamWriter) Ready(context.Context, int64) error { return nil }
+
 // Close does nothing: the pipe is the caller's.
 func (s *StreamWriter) Close() error { return nil }
 

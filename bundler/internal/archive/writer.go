@@ -49,9 +49,10 @@ func CreateFile(path string, o Options) (*FileWriter, error) {
 }
 
 // Can tells what the writer of an archive can do besides being written to.
-func (w *FileWriter) Can() medium.Capabilities { return medium.Capabilities{Room: w.room} }
+func (w *FileWriter) Can() medium.Capabilities { return medium.Capabilities{} }
 
-func (w *FileWriter) room(bytes int64) error {
+// Ready tells whether a new archive has room for so many bytes.
+func (w *FileWriter) Ready(_ context.Context, bytes int64) error {
 	if isThere(w.path + journalSuffix) { // a part of it may be on the disk
 		return nil
 	}

@@ -17,7 +17,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/catalog"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/mover"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/parts"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/provenance"
@@ -149,7 +148,7 @@ func (o *pullOptions) input(cmd *cobra.Command, dest place) (w world, in pull.In
 }
 
 func (o *pullOptions) pull(ctx context.Context, w world, in pull.Input) (*pull.Pulled, error) {
-	if err := medium.Preflight(ctx, in.Target); err != nil {
+	if err := in.Target.Ready(ctx, 0); err != nil {
 		return nil, err
 	}
 	var err error

@@ -40,6 +40,9 @@ type Registry func(image.Reference) Source
 
 // Target is where a bundle is written to.
 type Target interface {
+	// Ready tells, before anything is fetched, whether the target can be written to, and whether a new one
+	// has room for so many bytes.
+	Ready(ctx context.Context, bytes int64) error
 	// Begin learns everything that will be written and returns what is still to put. Where the
 	// target can tell what it [Capabilities.Lacks], that writes nothing.
 	Begin(ctx context.Context, g *bundle.Graph) (missing []ocispec.Descriptor, err error)
@@ -70,30 +73,16 @@ type Capabilities struct {
 	// Attach adds signatures to the bundle that is there: all of them or none, where the
 	// medium is a file or a folder.
 	Attach func(ctx context.Context, atts ...bundle.Attachment) error
-	// Holds returns those of some blobs that are there, with the right to read alone.
-	Holds func(ctx context.Context, blobs []ocispec.Descriptor) ([]ocispec.Descriptor, error)
+	// Lacks returns those of some blobs and manifests that are not there, with the right to read alone.
+	Lacks func(ctx context.Context, ds []ocispec.Descriptor) ([]ocispec.Descriptor, error)
 
-	// Preflight tells, before anything is fetched, whether a target can be written to.
-	Preflight func(ctx context.Context) error
-	// Room refuses what a new target has no space for: so many bytes.
-	Room func(bytes int64) error
 	// InOrder says that Put takes what Begin returned one by one, in that order.
 	InOrder bool
 	// Mount takes a blob over from a repository of the same registry without the bytes
 	// passing through here, and tells whether it did. Where it did not, the blob has to
 	// be put.
 	Mount func(ctx context.Context, d ocispec.Descriptor, from image.Reference) (bool, error)
-	// Lacks returns those of some blobs and manifests that a target does not have.
-	Lacks func(ctx context.Context, ds []ocispec.Descriptor) ([]ocispec.Descriptor, error)
 	// Notices tells, after Commit, what the user should know: what the target was allowed to
 	// leave out, and why.
 	Notices func() []string
-}
-
-// Preflight asks a target whether it can be written to, where it can tell.
-func Preflight(ctx context.Context, t Target) error {
-	if preflight := t.Can().Preflight; preflight != nil {
-		return preflight(ctx)
-	}
-	return nil
 }

@@ -81,9 +81,6 @@ func Begin(ctx context.Context, job Job, o run.Options) (*Delivery, error) {
 	d := &Delivery{job: job, can: job.Target.Can(), names: job.Graph.Owners(), options: o}
 	if o.DryRun && d.can.Lacks == nil {
 		d.missing = slices.DeleteFunc(job.Graph.Order(), func(d ocispec.Descriptor) bool { return d.Data != nil })
-		if d.can.Room != nil {
-			return d, d.can.Room(bundle.SizeOf(d.missing))
-		}
 		return d, nil
 	}
 	var err error
@@ -115,7 +112,7 @@ func (d *Delivery) Also(more []ocispec.Descriptor) {
 // move.
 func (d *Delivery) Deliver(ctx context.Context, origins Origins) (*Delivered, error) {
 	if len(d.missing) > 0 {
-		if err := medium.Preflight(ctx, d.job.Target); err != nil {
+		if err := d.job.Target.Ready(ctx, bundle.SizeOf(d.missing)); err != nil {
 			return nil, err
 		}
 	}
