@@ -120,7 +120,6 @@ type attached struct {
 	ocispec.Descriptor
 	subject string
 	entry   ocispec.Descriptor
-	read    bundle.Attachment // by [index.attachedTo]
 	err     error
 }
 
@@ -182,47 +181,25 @@ func compareAttached(a, b ocispec.Descriptor) int {
 
 func nameOf(d ocispec.Descriptor) string { return d.Annotations[ocispec.AnnotationRefName] }
 
-// attachedTo reads all of what is attached to a graph, to a part of it, or to what is attached
-// to that: a signature may have an attestation. known are the digests of all of it.
-func (x *index) attachedTo(ctx context.Context, g *bundle.Graph) (out []attached, known map[string]bool) {
-	known = map[string]bool{}
-	for _, n := range g.Manifests {
-		known[n.Descriptor.Digest.String()] = true
+// readAttached reads all of an attachment to what is there.
+func (x *index) readAttached(ctx context.Context, a attached, there map[string]bool) (read bundle.Attachment, err error) {
+	if !there[a.subject] {
+		return read, offEntry(x.path, "index.json names %s, which is about %.100s, and that is not there", a.Digest, a.subject)
 	}
-	for _, a := range x.listAttached(ctx) {
-		if nameOf(a.entry) != "" || !known[a.entry.Digest.String()] { // a manifest of the bundle may have a subject
-			out = append(out, a)
-		}
-	}
-	for _, a := range out {
-		known[a.entry.Digest.String()], known[a.Digest.String()] = true, true
-	}
-	for i := range out {
-		if a := &out[i]; a.err == nil && a.Digest != "" {
-			a.err = x.readAttached(ctx, a, known[a.subject])
-		}
-	}
-	return out, known
-}
-
-// readAttached reads all of an attachment.
-func (x *index) readAttached(ctx context.Context, a *attached, known bool) error {
 	subject, err := image.ParseDigest(a.subject)
-	if err == nil {
-		if a.read, err = bundle.ReadAttachment(ctx, x.from, subject, a.Descriptor); err != nil {
-			err = fmt.Errorf("%s: %w", x.path, err)
-		}
+	if err != nil {
+		return read, err
 	}
-	if !known {
-		return offEntry(x.path, "index.json names %s, which is about %.100s, and that is not there", a.Digest, a.subject)
+	if read, err = bundle.ReadAttachment(ctx, x.from, subject, a.Descriptor); err != nil {
+		return read, fmt.Errorf("%s: %w", x.path, err)
 	}
-	errs := []error{err}
-	for _, b := range a.read.Blobs {
+	var errs []error
+	for _, b := range read.Blobs {
 		if err := discardAll(ctx, x.from, b); err != nil {
 			errs = append(errs, ofAttachment(x.path, a.Descriptor, err))
 		}
 	}
-	return fault.Join(errs...)
+	return read, fault.Join(errs...)
 }
 
 // ofAttachment says of which attachment a blob is that cannot be read. The bundle is
@@ -242,25 +219,32 @@ func ofAttachment(path string, d ocispec.Descriptor, err error) error {
 // order; the root may have any name. But all that is named is of the bundle or about a part
 // of it, and what has a name of its own is an image under its upstream name.
 func (x *index) checkEntries(ctx context.Context, g *bundle.Graph) (atts []bundle.Attachment, err error) {
-	list, known := x.attachedTo(ctx, g)
-	var errs []error
-	for _, a := range list {
-		errs = append(errs, a.err)
-		if a.Digest != "" {
-			atts = append(atts, a.read)
-		}
-	}
 	images, parts := map[string]digest.Digest{}, map[digest.Digest]ocispec.Descriptor{}
 	for _, n := range g.Names[1:] {
 		images[nameOf(n)] = n.Digest
 	}
+	there := map[string]bool{} // of the bundle, or attached to what is: a signature may have an attestation
 	for _, n := range g.Manifests {
-		parts[n.Descriptor.Digest] = n.Descriptor
+		parts[n.Descriptor.Digest], there[n.Descriptor.Digest.String()] = n.Descriptor, true
+	}
+	list := slices.DeleteFunc(slices.Clone(x.listAttached(ctx)), func(a attached) bool { // a manifest of the bundle may have a subject
+		return nameOf(a.entry) == "" && parts[a.entry.Digest].Digest != ""
+	})
+	for _, a := range list {
+		there[a.entry.Digest.String()], there[a.Digest.String()] = true, true
+	}
+	var errs []error
+	for _, a := range list {
+		errs = append(errs, a.err)
+		if a.err == nil && a.Digest != "" {
+			read, err := x.readAttached(ctx, a, there)
+			atts, errs = append(atts, read), append(errs, err)
+		}
 	}
 	for _, d := range x.entries {
 		name := nameOf(d)
 		part, isPart := parts[d.Digest]
-		if !isPart && images[name] == "" && (known[d.Digest.String()] || name == bundle.NoteTag(g.Root.Digest.Encoded())) {
+		if !isPart && images[name] == "" && (there[d.Digest.String()] || name == bundle.NoteTag(g.Root.Digest.Encoded())) {
 			continue
 		}
 		isNamed := images[name] == d.Digest || images[name] == "" && (name == "" || d.Digest == g.Root.Digest)
