@@ -293,13 +293,3 @@ var (
 	ErrLinkLocal   = errors.New("the server points to a link-local address, which is refused")
 	ErrThisMachine = errors.New("the server points to this machine, which is refused")
 )
-
-// readFile reads a file of at most limit bytes.
-func readFile(name string, limit int64) ([]byte, error) {
-	f, err := userfile.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close() //nolint:errcheck // only read
-	return ReadAll(f, limit)
-}

@@ -18,6 +18,7 @@ import (
 	"oras.land/oras-go/v2/registry/remote/credentials"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 )
 
 // Credential is a login. The zero value is none. RefreshToken is what docker calls an
@@ -48,12 +49,12 @@ const (
 // that has a login for the repository decides.
 func DefaultCredentials(ctx context.Context, host, path string) (Credential, error) {
 	for _, name := range configFiles(os.Getenv) {
-		data, err := readFile(name, maxConfig)
+		data, err := userfile.Read("", name, maxConfig)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
-			return Credential{}, badConfig(name, err)
+			return Credential{}, err
 		}
 		find, err := ConfigCredentials(name, data)
 		if err != nil {

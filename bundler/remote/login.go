@@ -124,9 +124,9 @@ func openStore(op, host, file string) (s store, err error) {
 	if s.name, err = userfile.Behind(file); err != nil {
 		return s, badConfig(file, atomicfile.WithoutPath(err))
 	}
-	data, err := readFile(s.name, maxConfig)
+	data, err := userfile.Read("--authfile", s.name, maxConfig)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return s, badConfig(s.name, err)
+		return s, err
 	}
 	s.config, err = parseConfig(s.name, data)
 	s.helper = s.config.helperOf(host)

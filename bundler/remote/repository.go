@@ -314,14 +314,12 @@ func (r *Repository) hasOnce(ctx context.Context, d ocispec.Descriptor, right Ac
 
 // gives tells whether the first byte of a blob comes.
 func (r *Repository) gives(ctx context.Context, d ocispec.Descriptor, right Access) (bool, error) {
-	resp, err := r.client.Send(ctx, r.host, Request{
+	a, err := r.smallOnce(ctx, Request{
 		Method: http.MethodGet, URL: r.Address("blobs", d.Digest.String()), Access: right,
 		Header: map[string]string{"Range": "bytes=0-0"}, OK: []int{200, 206, 404, 416},
-	})
-	if err != nil {
-		return false, err
+	}, 1)
+	if errors.Is(err, errTooLong) { // no part was given
+		err = nil
 	}
-	defer resp.Body.Close() //nolint:errcheck // only read
-	n, _ := resp.Body.Read(make([]byte, 1))
-	return resp.StatusCode < http.StatusMultipleChoices && n == 1, nil
+	return a.Status < http.StatusMultipleChoices && len(a.Data) > 0, err
 }
