@@ -95,6 +95,13 @@ func (x *index) withAttached(
 	if err != nil {
 		return nil, err
 	}
+	for _, d := range x.entries {
+		if name := nameOf(d); d.Digest == g.Root.Digest && name != "" && name != bundle.RootName {
+			return nil, fault.Errorf(fault.Refused, "sign", x.path,
+				"copy the bundle to a new archive with `vdo-bundle copy`, and sign that",
+				"index.json names %s, which a signed archive would not have", name)
+		}
+	}
 	for _, a := range atts {
 		isSubject := func(b bundle.Attachment) bool { return b.Node.Descriptor.Digest.String() == a.Subject.String() }
 		if !slices.Contains(g.Subjects(), a.Subject) && !slices.ContainsFunc(there, isSubject) {

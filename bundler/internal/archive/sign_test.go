@@ -88,23 +88,23 @@ func TestSigningLeavesThePartsBesideIt(t *testing.T) {
 // What the archive that is written has no place for is not lost in silence.
 func TestAnArchiveWithOtherNamesIsNotSigned(t *testing.T) {
 	b := bundles.New(t, bundles.Options{Seed: 315})
-	path := written(t, b)
 	config := bundle.Blob(ocispec.MediaTypeEmptyJSON, []byte("{}"))
-	m := ocispec.Manifest{ArtifactType: "application/x", Config: bundle.Plain(config)}
-	n := bundle.NewManifest(m).Descriptor
-	n.Annotations = map[string]string{ocispec.AnnotationRefName: "other"}
-	text, err := indexJSON(append(entriesOf(b.Graph), n), nil)
-	require.NoError(t, err)
-	l, err := NewLayout(b.Graph)
-	require.NoError(t, err)
-	e := l.entries[1]
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	require.NoError(t, err)
-	_, err = f.WriteAt(spaced(text, e.size), e.dataOffset())
-	require.NoError(t, errors.Join(err, f.Close()))
-	before := contents(t, filepath.Dir(path))
-	require.ErrorContains(t, opened(t, path).Attach(t.Context(), bundles.Signature(t, rootOf(b), 1)), "other")
-	require.Equal(t, before, contents(t, filepath.Dir(path)))
+	n := bundle.NewManifest(ocispec.Manifest{ArtifactType: "application/x", Config: bundle.Plain(config)}).Descriptor
+	for name, d := range map[string]ocispec.Descriptor{"other": n, "release-7": b.Graph.Root} {
+		path := written(t, b)
+		text, err := indexJSON(append(entriesOf(b.Graph), named(plain(d), name)), nil)
+		require.NoError(t, err)
+		l, err := NewLayout(b.Graph)
+		require.NoError(t, err)
+		e := l.entries[1]
+		f, err := os.OpenFile(path, os.O_RDWR, 0)
+		require.NoError(t, err)
+		_, err = f.WriteAt(spaced(text, e.size), e.dataOffset())
+		require.NoError(t, errors.Join(err, f.Close()))
+		before := contents(t, filepath.Dir(path))
+		require.ErrorContains(t, opened(t, path).Attach(t.Context(), bundles.Signature(t, rootOf(b), 1)), name)
+		require.Equal(t, before, contents(t, filepath.Dir(path)))
+	}
 }
 
 // What only its owner may read is so while it is written again, too; and its writer may go on with it.
