@@ -63,25 +63,6 @@ type failingReader struct{}
 
 func (failingReader) Read([]byte) (int, error) { return 0, syscall.EIO }
 
-// What to do is said once.
-func TestTheRemedySaysOnceToRunItAgain(t *testing.T) {
-	const again = "run the same command again: it goes on with what is missing"
-	for hint, want := range map[string]string{
-		"":               again,
-		"check the disk": "check the disk; then " + again,
-		"log in again":   "log in again; then " + again,
-		"check the network to a.test, and run it again: it goes on where it stopped": "",
-		"look at the logs of a.test, and try again":                                  "",
-		"run the same command again: it goes on from here":                           "",
-	} {
-		if want == "" {
-			want = hint
-		}
-		d := Delivery{failed: []failure{{err: &fault.Error{Hint: hint}}}}
-		require.Equal(t, want, d.remedy())
-	}
-}
-
 // An unreadable sector concerns the item that it is in: it is read from elsewhere
 // where that is possible, and the rest goes on. A full target ends everything.
 func TestSourcesAndTargetsFailApart(t *testing.T) {

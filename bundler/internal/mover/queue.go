@@ -1,9 +1,9 @@
 package mover
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"regexp"
 	"slices"
 
 	"github.com/opencontainers/go-digest"
@@ -161,21 +161,6 @@ func (d *Delivery) mount(ctx context.Context, i item) (bool, error) {
 	return false, nil
 }
 
-var asksAgain = regexp.MustCompile(`\b(run it|run the same command|try) again\b`)
-
-// remedy says what to do about what is missing: what the first fault asks for, and to try again, once.
-func (d *Delivery) remedy() string {
-	const again = "run the same command again: it goes on with what is missing"
-	hint := fault.HintOf(d.failed[0].err)
-	switch {
-	case hint == "":
-		return again
-	case asksAgain.MatchString(hint):
-		return hint
-	}
-	return hint + "; then " + again
-}
-
 // result says what is missing, when anything is.
 func (d *Delivery) result(ctx context.Context) error {
 	if len(d.failed) == 0 {
@@ -197,6 +182,6 @@ func (d *Delivery) result(ctx context.Context) error {
 	for i, f := range d.failed {
 		errs[i] = fmt.Errorf("%s (%s, %d bytes): %w", f.item.name, f.item.descriptor.Digest, f.item.descriptor.Size, f.err)
 	}
-	return fault.Errorf(fault.Incomplete, fmt.Sprintf("incomplete: missing %d of %d items", len(errs), len(d.missing)),
-		"", d.remedy(), "%w", fault.Join(errs...))
+	return fault.Errorf(fault.Incomplete, fmt.Sprintf("incomplete: missing %d of %d items, with which the same command goes on",
+		len(errs), len(d.missing)), "", cmp.Or(fault.HintOf(d.failed[0].err), "run the same command again"), "%w", fault.Join(errs...))
 }
