@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/digitorus/pkcs7"
 	"github.com/sigstore/timestamp-authority/v2/pkg/verification"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -86,18 +87,16 @@ func (s stampers) known() []*x509.Certificate {
 }
 
 // verifyTimestamp verifies a time stamp over a signature. Whether it is good is for
-// timestamp-authority's library to say. It has looked at the first certificate beside the
-// signature that is no authority's, whoever signed, and takes its own clock where the
-// signer gives no time: so it is shown the signer's certificate alone, and the way from
-// there to a root is looked at again for the time that the stamp gives.
+// timestamp-authority's library to say. It takes its own clock where the signer gives no
+// time: so the way from there to a root is looked at again for the time that the stamp gives.
 func verifyTimestamp(answer, signature []byte, trusted stampers) (out Timestamp, err error) {
 	defer func() {
-		if p := recover(); p != nil { // the parser below is not ours
+		if p := recover(); p != nil { // the parsers below are not ours
 			out, err = Timestamp{}, fmt.Errorf("damaged time stamp: %v", p)
 		}
 	}()
 	known := trusted.known()
-	bare, signer, others, err := signerOfTimestamp(answer, known)
+	signer, others, err := signerOfTimestamp(answer, known)
 	if err != nil {
 		return out, err
 	}
@@ -108,8 +107,8 @@ func verifyTimestamp(answer, signature []byte, trusted stampers) (out Timestamp,
 	if len(known) == 0 {
 		roots = []*x509.Certificate{signer} // anybody's
 	}
-	between := slices.DeleteFunc(append(others, trusted.between...), func(c *x509.Certificate) bool { return selfSigned(c) || !mayStamp(c) })
-	stamp, err := verification.VerifyTimestampResponse(bare, bytes.NewReader(signature), verification.VerifyOpts{
+	between := slices.DeleteFunc(slices.Concat(others, trusted.between), func(c *x509.Certificate) bool { return selfSigned(c) || !mayStamp(c) })
+	stamp, err := verification.VerifyTimestampResponse(answer, bytes.NewReader(signature), verification.VerifyOpts{
 		TSACertificate: signer, Intermediates: between, Roots: roots,
 	})
 	if err != nil {
@@ -133,71 +132,38 @@ func mayStamp(c *x509.Certificate) bool {
 		slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageTimeStamping) || slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageAny))
 }
 
-// The parts of a time stamp (RFC 3161, RFC 5652) that say who has signed it.
-type (
-	timestampAnswer struct {
+// signerOfTimestamp finds the certificate of who signed a time stamp, among those that came
+// along or, where none did, those that are known; and returns those that came along. They are
+// bounded before the library calculates with them.
+func signerOfTimestamp(answer []byte, known []*x509.Certificate) (signer *x509.Certificate, along []*x509.Certificate, err error) {
+	var a struct {
 		Status asn1.RawValue
-		Token  struct {
-			Type    asn1.ObjectIdentifier
-			Content timestampToken `asn1:"explicit,tag:0"`
-		} `asn1:"optional"`
+		Token  asn1.RawValue `asn1:"optional"`
 	}
-	timestampToken struct {
-		Version      int
-		Digests      asn1.RawValue `asn1:"set"`
-		Content      asn1.RawValue
-		Certificates asn1.RawValue     `asn1:"optional,tag:0"`
-		Revocations  asn1.RawValue     `asn1:"optional,tag:1"`
-		Signers      []timestampSigner `asn1:"set"`
-	}
-	timestampSigner struct {
-		Raw     asn1.RawContent
-		Version int
-		Signer  struct {
-			Issuer asn1.RawValue
-			Serial *big.Int
-		}
-	}
-)
-
-// signerOfTimestamp finds the certificate of who signed a time stamp, among those that
-// came along or, where none did, those that are known; and returns the time stamp with
-// no other certificate than that. Certificates are not part of what is signed.
-func signerOfTimestamp(answer []byte, known []*x509.Certificate) (bare []byte, signer *x509.Certificate, others []*x509.Certificate, err error) {
-	bad := func(err error) ([]byte, *x509.Certificate, []*x509.Certificate, error) { return nil, nil, nil, err }
-	var a timestampAnswer
 	if rest, err := asn1.Unmarshal(answer, &a); err != nil || len(rest) > 0 {
-		return bad(errors.New("it is not an answer of a time-stamping authority"))
+		return nil, nil, errors.New("it is not an answer of a time-stamping authority")
 	}
-	if len(a.Token.Type) == 0 {
-		return bad(errors.New("it is a refusal, without a time stamp"))
+	if len(a.Token.FullBytes) == 0 {
+		return nil, nil, errors.New("it is a refusal, without a time stamp")
 	}
-	token := &a.Token.Content
-	along, err := x509.ParseCertificates(token.Certificates.Bytes)
+	token, err := pkcs7.Parse(a.Token.FullBytes)
 	if err != nil {
-		return bad(err)
+		return nil, nil, err
+	}
+	along = token.Certificates
+	if len(along) > maxCertificates {
+		return nil, nil, fmt.Errorf("there are more than %d certificates", maxCertificates)
 	}
 	for _, c := range along {
 		if err := boundCertificate(c); err != nil {
-			return bad(err)
+			return nil, nil, err
 		}
 	}
-	all := along
-	if len(all) == 0 {
-		all = known
+	if len(along) == 0 {
+		token.Certificates = known
 	}
-	if len(token.Signers) == 1 {
-		by := token.Signers[0].Signer
-		if n := slices.IndexFunc(all, func(c *x509.Certificate) bool {
-			return bytes.Equal(c.RawIssuer, by.Issuer.FullBytes) && c.SerialNumber.Cmp(by.Serial) == 0
-		}); n >= 0 {
-			signer = all[n]
-		}
+	if signer = token.GetOnlySigner(); signer == nil {
+		return nil, nil, errors.New("it does not have one signer whose certificate is there")
 	}
-	if signer == nil {
-		return bad(errors.New("it does not have one signer whose certificate is there"))
-	}
-	token.Certificates = asn1.RawValue{Class: asn1.ClassContextSpecific, Tag: 0, IsCompound: true, Bytes: signer.Raw}
-	bare, err = asn1.Marshal(a)
-	return bare, signer, along[:min(len(along), maxCertificates)], err
+	return signer, along, nil
 }
