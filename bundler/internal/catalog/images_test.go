@@ -81,7 +81,11 @@ spec:
       containers: [{name: c, image: windows}]
 ---
 kind: CustomResourceDefinition
-spec: {versions: [{schema: {openAPIV3Schema: {properties: {image: {type: string}}}}}]}
+spec: {versions: [{schema: {openAPIV3Schema: {properties: {image: {type: string}, containers: {type: array}}}}}]}
+---
+kind: Gateway
+metadata: {name: g}
+spec: {proxy: {containers: [{name: c, image: custom}]}}
 `
 	uses, err := catalog.Images("all.yaml", []byte(data))
 	require.NoError(t, err)
@@ -90,27 +94,27 @@ spec: {versions: [{schema: {openAPIV3Schema: {properties: {image: {type: string}
 		got = append(got, u.Image+" <- "+u.Where)
 	}
 	require.Equal(t, []string{
-		"init <- Pod p, initContainer i",
 		"main <- Pod p, container c",
 		"ephemeral <- Pod p, ephemeralContainer e",
+		"init <- Pod p, initContainer i",
 		"volume <- Pod p, volume v",
 		"deployment <- Deployment d, container c",
 		"cron <- CronJob j, container c",
 		"template <- PodTemplate t, container c",
 		"windows <- DaemonSet w, container c",
+		"custom <- Gateway g, container c",
 	}, got)
 }
 
 func TestBadManifestsAreRefused(t *testing.T) {
 	for name, c := range map[string]struct{ data, want string }{
-		"no YAML":       {"a: [", "read manifest f.yaml: yaml: line 1: did not find expected node content"},
-		"no object":     {"- a\n- b", "read manifest f.yaml: yaml: unmarshal errors: line 1: cannot unmarshal !!seq into map[string]interface {}"},
-		"twice a key":   {"kind: Pod\nkind: Pod", `read manifest f.yaml: yaml: unmarshal errors: line 2: mapping key "kind" already defined at line 1`},
-		"no image":      {"kind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: a}, {image: ''}]}", "read manifest f.yaml: Pod p, container a: names no image\nPod p, container number 2: names no image"},
-		"no containers": {"kind: Pod\nmetadata: {name: p}\nspec: {containers: {}}", "read manifest f.yaml: Pod p: containers is not a list"},
-		"deep":          {strings.Repeat("[", 200), "read manifest f.yaml: yaml: line 1: did not find expected node content"},
-		"bomb":          {bomb(), "read manifest f.yaml: yaml: document contains excessive aliasing"},
-		"large":         {strings.Repeat("#", matrix.MaxManifestSize+1), "read manifest f.yaml: larger than 8388608 bytes"},
+		"no YAML":     {"a: [", "read manifest f.yaml: yaml: line 1: did not find expected node content"},
+		"no object":   {"- a\n- b", "read manifest f.yaml: yaml: unmarshal errors: line 1: cannot unmarshal !!seq into map[string]interface {}"},
+		"twice a key": {"kind: Pod\nkind: Pod", `read manifest f.yaml: yaml: unmarshal errors: line 2: mapping key "kind" already defined at line 1`},
+		"no image":    {"kind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: a}, {image: ''}]}", "read manifest f.yaml: Pod p, container a: names no image\nread manifest f.yaml: Pod p, container number 2: names no image"},
+		"deep":        {strings.Repeat("[", 200), "read manifest f.yaml: yaml: line 1: did not find expected node content"},
+		"bomb":        {bomb(), "read manifest f.yaml: yaml: document contains excessive aliasing"},
+		"large":       {strings.Repeat("#", matrix.MaxManifestSize+1), "read manifest f.yaml: larger than 8388608 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := catalog.Images("f.yaml", []byte(c.data))
