@@ -10,7 +10,6 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"io"
 	"io/fs"
 	"maps"
@@ -31,7 +30,6 @@ type content struct {
 	there      bool            // it says that it is a bundle
 	root       string          // digest
 	good       map[string]bool // digests that are there: of all but what is attached to the root, which grows
-	manifests  []string        // those of good that name others, each after these
 	missing    []string        // digests that are named and not there, or have other bytes
 	about      []string        // those of missing that are not below the root, but attached to a part of it
 	left       []string        // digests that a delta leaves to its base
@@ -136,9 +134,6 @@ func gather(s store, root string, left []string, keys map[string]*ecdsa.PublicKe
 		}
 		for _, child := range m.Manifests {
 			visit(child.Digest.String(), true)
-		}
-		if !attached {
-			c.manifests = append(c.manifests, digest)
 		}
 		for _, a := range s.about(digest) {
 			if digest != root { // the root's come last: what they share with the rest is the rest's
@@ -322,14 +317,15 @@ type repository struct {
 	known    map[string][]byte // blobs that need not be read where they are there
 }
 
-func (r repository) get(method, path string, body []byte, header ...string) (int, http.Header, []byte) {
-	req := httptest.NewRequest(method, "http://registry/v2/"+r.name+path, bytes.NewReader(body))
-	for i := 0; i+1 < len(header); i += 2 {
-		req.Header.Set(header[i], header[i+1])
-	}
+// ask returns what there is, or nil.
+func (r repository) ask(method, path string) []byte {
+	req := httptest.NewRequest(method, "http://registry/v2/"+r.name+path, nil)
+	req.Header.Set("Accept", manifestTypes)
 	w := httptest.NewRecorder()
-	r.registry.ServeHTTP(w, req)
-	return w.Code, w.Result().Header, w.Body.Bytes()
+	if r.registry.ServeHTTP(w, req); w.Code != http.StatusOK {
+		return nil
+	}
+	return append([]byte{}, w.Body.Bytes()...)
 }
 
 var manifestTypes = strings.Join([]string{
@@ -339,8 +335,8 @@ var manifestTypes = strings.Join([]string{
 
 // tag is the digest that a tag has, or "".
 func (r repository) tag(tag string) string {
-	status, _, data := r.get(http.MethodGet, "/manifests/"+tag, nil, "Accept", manifestTypes)
-	if status != http.StatusOK {
+	data := r.ask(http.MethodGet, "/manifests/"+tag)
+	if data == nil {
 		return ""
 	}
 	return sum(data)
@@ -348,17 +344,15 @@ func (r repository) tag(tag string) string {
 
 func (r repository) blob(digest string) []byte {
 	if data := r.known[digest]; data != nil && data[0] != '{' {
-		if status, _, _ := r.get(http.MethodHead, "/blobs/"+digest, nil); status == http.StatusOK {
-			return data
+		if r.ask(http.MethodHead, "/blobs/"+digest) == nil {
+			return nil
 		}
-		return nil
+		return data
 	}
-	for _, path := range []string{"/blobs/", "/manifests/"} {
-		if status, _, data := r.get(http.MethodGet, path+digest, nil, "Accept", manifestTypes); status == http.StatusOK {
-			return data
-		}
+	if data := r.ask(http.MethodGet, "/blobs/"+digest); data != nil {
+		return data
 	}
-	return nil
+	return r.ask(http.MethodGet, "/manifests/"+digest)
 }
 
 // about are what cosign's tags and the referrers' fallback tag name.
@@ -371,7 +365,7 @@ func (r repository) about(digest string) (out []string) {
 	}
 	for _, path := range []string{"/referrers/" + digest, "/manifests/" + base} {
 		var index ocispec.Index
-		if status, _, data := r.get(http.MethodGet, path, nil, "Accept", manifestTypes); status == http.StatusOK && json.Unmarshal(data, &index) == nil {
+		if data := r.ask(http.MethodGet, path); data != nil && json.Unmarshal(data, &index) == nil {
 			for _, d := range index.Manifests {
 				out = append(out, d.Digest.String())
 			}
@@ -387,38 +381,6 @@ func (r repository) read(tag string, keys map[string]*ecdsa.PublicKey) content {
 		return content{}
 	}
 	return gather(r, root, nil, keys)
-}
-
-// put stores a manifest, under tags too.
-func (r repository) put(data []byte, tags ...string) error {
-	var m struct{ MediaType string }
-	if err := json.Unmarshal(data, &m); err != nil {
-		return err
-	}
-	for _, at := range append([]string{sum(data)}, tags...) {
-		if status, _, answer := r.get(http.MethodPut, "/manifests/"+at, data, "Content-Type", m.MediaType); status != http.StatusCreated {
-			return errors.New(string(answer))
-		}
-	}
-	return nil
-}
-
-// putBlob stores a blob.
-func (r repository) putBlob(data []byte) error {
-	status, header, answer := r.get(http.MethodPost, "/blobs/uploads/", nil)
-	if status != http.StatusAccepted {
-		return errors.New(string(answer))
-	}
-	location := header.Get("Location")
-	_, location, _ = strings.Cut(location, "/v2/"+r.name)
-	join := "?"
-	if strings.Contains(location, "?") {
-		join = "&"
-	}
-	if status, _, answer = r.get(http.MethodPut, location+join+"digest="+sum(data), data); status != http.StatusCreated {
-		return errors.New(string(answer))
-	}
-	return nil
 }
 
 // tree are the files below a folder, by their names from there.

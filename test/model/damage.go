@@ -5,9 +5,7 @@ package model
 import (
 	"errors"
 	"os"
-	"path/filepath"
 	"strings"
-	"syscall"
 )
 
 // damages are what happens to a medium between two commands:
@@ -15,95 +13,43 @@ import (
 //	flip     a byte of one of its files is another (also of what a killed run left)
 //	shorten  one of its files ends early
 //	remove   one of its files is gone
-//	link     the name FILE beside or in it is a link to a file that nobody names
-//	fifo     the same, a FIFO
 //	lose     the registry loses a blob
-//	plant    the tag of a registry moves to a bundle, signed by Key
 var damages = map[string]func(w *world, s Step) error{
-	"flip":    flip,
-	"shorten": shorten,
-	"remove":  remove,
-	"link":    func(w *world, s Step) error { return w.trap(s, link) },
-	"fifo": func(w *world, s Step) error {
-		return w.trap(s, func(name string) error { return syscall.Mkfifo(name, 0o600) })
-	},
-	"lose":  lose,
-	"plant": plant,
+	"flip":    onFile(flip),
+	"shorten": onFile(func(name string, size, n int64) error { return os.Truncate(name, n*7919%size) }),
+	"remove":  onFile(func(name string, _, _ int64) error { return os.Remove(name) }),
+	"lose":    lose,
 }
 
-// pick chooses one of the regular files of a medium, or of those with an ending.
-func (w *world) pick(s Step) (string, int64) {
-	var names []string
-	for _, name := range sorted(tree(w.path("out"))) {
-		info, err := os.Lstat(w.path("out", name))
-		if err == nil && info.Mode().IsRegular() && info.Size() > 0 && strings.HasPrefix(name, place(s.To).base()) && strings.HasSuffix(name, s.File) {
-			names = append(names, name)
+// onFile damages one of the regular files of a medium, or of those with an ending.
+func onFile(damage func(name string, size, n int64) error) func(*world, Step) error {
+	return func(w *world, s Step) error {
+		files := map[string]int64{}
+		for name, info := range tree(w.path("out")) {
+			if info.Mode().IsRegular() && info.Size() > 0 && strings.HasPrefix(name, place(s.To).base()) && strings.HasSuffix(name, s.File) {
+				files[name] = info.Size()
+			}
 		}
+		if len(files) == 0 {
+			return nil
+		}
+		name := sorted(files)[s.N%len(files)]
+		return damage(w.path("out", name), files[name], int64(s.N))
 	}
-	if len(names) == 0 {
-		return "", 0
-	}
-	name := w.path("out", names[s.N%len(names)])
-	info, err := os.Lstat(name)
-	if err != nil {
-		return "", 0
-	}
-	return name, info.Size()
 }
 
-func flip(w *world, s Step) error {
-	name, size := w.pick(s)
-	if name == "" {
-		return nil
-	}
-	f, err := os.OpenFile(name, os.O_RDWR, 0)
+func flip(name string, size, n int64) error {
+	data, err := os.ReadFile(name)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	at := int64(s.N) * 7919 % size
-	one := make([]byte, 1)
-	if _, err := f.ReadAt(one, at); err != nil {
+	data[n*7919%size] ^= 0xff
+	f, err := os.OpenFile(name, os.O_WRONLY, 0) // in its place: it stays the same file
+	if err != nil {
 		return err
 	}
-	one[0] ^= 0xff
-	_, err = f.WriteAt(one, at)
-	return err
-}
-
-func shorten(w *world, s Step) error {
-	name, size := w.pick(s)
-	if name == "" {
-		return nil
-	}
-	return os.Truncate(name, int64(s.N)*7919%size)
-}
-
-func remove(w *world, s Step) error {
-	name, _ := w.pick(s)
-	if name == "" {
-		return nil
-	}
-	return os.Remove(name)
-}
-
-// trap puts something in the place of a file that the program may be about to write.
-func (w *world) trap(s Step, put func(name string) error) error {
-	name := w.path("out", place(s.To).base()+s.File)
-	if place(s.To).dir() {
-		name = w.path("out", place(s.To).base(), s.File)
-	}
-	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-		return err
-	}
-	if _, err := os.Lstat(name); err == nil {
-		w.model.damaged[place(s.To)] = true
-	}
-	return errors.Join(os.RemoveAll(name), put(name))
-}
-
-func link(name string) error {
-	return os.Symlink(filepath.Join(name[:strings.LastIndex(name, "/out/")], "canary", canaries[0]), name)
+	_, err = f.Write(data)
+	return errors.Join(err, f.Close())
 }
 
 // lose removes a blob or manifest of a bundle from a registry, but not the root itself.
@@ -117,15 +63,7 @@ func lose(w *world, s Step) error {
 	}
 	digest := digests[s.N%len(digests)]
 	for _, path := range []string{"/blobs/", "/manifests/"} {
-		w.repository(repo).get("DELETE", path+digest, nil)
+		w.repository(repo).ask("DELETE", path+digest)
 	}
 	return nil
-}
-
-func plant(w *world, s Step) error {
-	repo, tag, _ := place(s.To).mirror()
-	if err := w.site.plant(w.repository(repo), s.Bundle, tag); err != nil || s.Key == "" {
-		return err
-	}
-	return w.site.sign(w.repository(repo), w.site.bundles[s.Bundle].root, s.Key)
 }

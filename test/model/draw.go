@@ -10,13 +10,9 @@ import (
 
 // draw makes a program from random numbers: the same again from the same ones.
 func draw(r *rand.Rand) Program {
-	d := &drawing{Rand: r, filled: map[string]string{}, deltas: map[string]string{}}
+	d := &drawing{Rand: r, filled: map[string]string{}}
 	if d.chance(3) {
 		d.add(Step{Do: "mirror", N: d.IntN(2), With: d.options("tls")})
-	}
-	if d.chance(2) {
-		d.add(Step{Do: "plant", Bundle: d.of("a", "b"), To: "reg:r:1", Key: d.of("", "k1", "k1")})
-		d.filled["reg:r:1"] = "a"
 	}
 	for len(d.program) < 3 || len(d.program) < 8 && !d.chance(4) {
 		d.command()
@@ -30,7 +26,6 @@ type drawing struct {
 	*rand.Rand
 	program Program
 	filled  map[string]string // the bundle
-	deltas  map[string]string // places that leave layers to a base, and the base
 }
 
 func (d *drawing) add(s Step) { d.program = append(d.program, s) }
@@ -76,22 +71,17 @@ func (d *drawing) command() {
 	if !ok || d.chance(2) {
 		s.Fault = d.fault(s)
 	}
-	if s.Do == "split" || s.Do == "repair" || s.Do == "lock" || s.Do == "serve" || s.Do == "prune" {
+	if s.Do == "split" || s.Do == "repair" || s.Do == "prune" {
 		s.With = drop(s.With, "single") // which they have no flag for
 	}
 	d.add(s)
-	if to := s.writes(); to != "" && s.Do != "lock" && s.To != "-" {
-		switch {
-		case s.Do == "push" || s.Do == "split":
-			d.filled[s.To] = d.filled[s.From]
-		case s.Bundle != "":
-			d.filled[s.To] = s.Bundle
-		}
-		if s.Do == "pull" || s.Do == "split" {
-			d.deltas[s.To] = map[bool]string{true: s.From, false: d.deltas[s.From]}[s.Do == "pull"]
-		}
+	switch {
+	case s.Do == "push" || s.Do == "split":
+		d.filled[s.To] = d.filled[s.From]
+	case s.Bundle != "":
+		d.filled[s.To] = s.Bundle
 	}
-	if s.Fault.Kind == "" || s.Do == "serve" || d.chance(4) {
+	if s.Fault.Kind == "" || d.chance(4) {
 		return
 	}
 	if d.chance(3) {
@@ -106,11 +96,11 @@ func drop(options []string, option string) []string {
 
 // draw draws a command without a fault. It is not ok where there is nothing for it to do.
 func (d *drawing) draw() (s Step, ok bool) {
-	switch d.IntN(14) {
+	switch d.IntN(13) {
 	case 0, 1, 2, 3:
 		return d.pull(), true
 	case 4, 5:
-		s = Step{Do: "sign", To: d.full(isAny), Key: d.of("k1", "k1", "k2", "signer", "k1")}
+		s = Step{Do: "sign", To: d.full(func(p string) bool { return !place(p).parts() }), Key: d.of("k1", "k1", "k2", "k1")}
 		return s, s.To != ""
 	case 6, 7, 8:
 		s = Step{Do: "push", From: d.full(isAny), To: d.of("reg:r:1", "reg:r:2", "reg:s:1"), Trust: d.of("", "k1", "k1", "both"), With: d.options("check-all", "chunks", "mount")}
@@ -125,22 +115,16 @@ func (d *drawing) draw() (s Step, ok bool) {
 		}
 		return s, s.To != ""
 	case 11:
-		s = Step{Do: "serve", From: d.full(isMedium), Trust: d.of("", "k1")}
-		if s.From != "" && s.From != "x.tar" && d.filled["x.tar"] != "" && (d.deltas[s.From] == "x.tar" || d.chance(3)) {
-			s.With = append(s.With, "base")
+		if d.full(isMirror) == "" {
+			return s, false
 		}
-		return s, s.From != ""
-	case 12:
-		if d.chance(2) && d.full(isMirror) != "" {
-			if from := d.full(isMedium); from != "" && d.chance(3) { // a tag is moved right before
-				d.add(Step{Do: "push", From: from, To: d.of("reg:r:1", "reg:r:2", "reg:s:1")})
-				d.filled[d.program[len(d.program)-1].To] = d.filled[from]
-			}
-			return Step{Do: "prune", To: d.of("reg:r", "reg:r", "reg:s")}, true
+		if from := d.full(isMedium); from != "" && d.chance(3) { // a tag is moved right before
+			d.add(Step{Do: "push", From: from, To: d.of("reg:r:1", "reg:r:2", "reg:s:1")})
+			d.filled[d.program[len(d.program)-1].To] = d.filled[from]
 		}
-		return Step{Do: "lock", Bundle: d.of("a", "b"), To: "l.yaml"}, true
+		return Step{Do: "prune", To: d.of("reg:r", "reg:r", "reg:s")}, true
 	}
-	s = Step{Do: d.of("verify", "inspect"), From: d.full(isAny), Trust: d.of("k1", "k1", "k2", "both")}
+	s = Step{Do: "verify", From: d.full(isAny), Trust: d.of("k1", "k1", "k2", "both")}
 	if s.From != "" && d.chance(3) {
 		d.damage(s.From)
 	}
@@ -148,17 +132,14 @@ func (d *drawing) draw() (s Step, ok bool) {
 }
 
 func (d *drawing) pull() Step {
-	s := Step{Do: "pull", Bundle: d.of("a", "a", "b", "c"), To: d.of("x.tar", "x.tar", "y.tar", "p.tar", "oci:f", "oci:g", "reg:r:1", "reg:s:1", "-"), Key: d.of("", "k1", "k1", "signer"), With: d.options("replace")}
+	s := Step{Do: "pull", Bundle: d.of("a", "a", "b", "c"), To: d.of("x.tar", "x.tar", "y.tar", "p.tar", "oci:f", "oci:g", "reg:r:1", "reg:s:1"), Key: d.of("", "k1", "k1"), With: d.options("replace")}
 	if s.Key != "" && d.chance(3) {
 		s.With = append(s.With, "provenance")
-	}
-	if s.To == "-" {
-		s.Key, s.With = "", nil
 	}
 	if isMirror(s.To) {
 		s.With = append(drop(s.With, "replace"), d.options("check-all")...)
 	}
-	if base := d.full(isMedium); base != "" && base != s.To && s.To != "-" && !isMirror(s.To) && d.chance(4) {
+	if base := d.full(isMedium); base != "" && base != s.To && !isMirror(s.To) && d.chance(4) {
 		s.From = base
 	}
 	return s
@@ -171,56 +152,42 @@ func (d *drawing) fault(s Step) Fault {
 	case s.Do == "pull" && isMirror(s.To) && d.chance(2), s.Do == "push", s.Do == "prune", isMirror(s.From), s.Do == "sign" && isMirror(s.To):
 		choices := []Fault{
 			{signal, "mirror", d.IntN(60)}, {signal, "mirror", d.IntN(12)}, {"cut", "mirror", d.IntN(50)},
-			{"lost", "mirror", d.IntN(4)}, {"stumbles", "mirror", d.IntN(40)}, {"html", "mirror", d.IntN(6)}, {"hides", "mirror", 0},
+			{"lost", "mirror", d.IntN(4)},
 		}
 		switch s.Do {
 		case "pull", "push", "sign":
-			choices = append(choices, Fault{"forgets", "mirror", d.IntN(12)}, Fault{"forgets-manifest", "mirror", d.IntN(6)}, Fault{"has-all", "mirror", 0}, Fault{"too-large", "mirror", 0}, Fault{Kind: "second"})
+			choices = append(choices, Fault{"forgets", "mirror", d.IntN(12)}, Fault{"forgets-manifest", "mirror", d.IntN(6)}, Fault{"has-all", "mirror", 0}, Fault{Kind: "second"})
 		case "prune":
 			choices = append(choices, Fault{"undead", "mirror", 0}, Fault{"undead", "mirror", 0})
 		}
 		if isMirror(s.From) && strings.Count(s.From, ":") == 2 && s.Do != "pull" {
-			choices = append(choices, Fault{"retag", "mirror", d.IntN(40)}, Fault{"retag", "mirror", d.IntN(6)}, Fault{"tamper", "mirror", d.IntN(2000)}, Fault{"closed", "mirror", d.IntN(100)})
+			choices = append(choices, Fault{"tamper", "mirror", d.IntN(2000)})
 		}
 		return choices[d.IntN(len(choices))]
-	case s.Do == "pull", s.Do == "lock":
+	case s.Do == "pull":
 		choices := []Fault{
 			{signal, "up", d.IntN(20)}, {signal, "up", d.IntN(20)}, {signal, "files", 1 + d.IntN(120)}, {signal, "files", 1 + d.IntN(30)}, {"cut", "up", d.IntN(20)},
-			{"tamper", "up", d.IntN(2000)}, {"lost", "up", d.IntN(10)}, {"stumbles", "up", d.IntN(20)}, {"closed", "up", d.IntN(120)}, {"html", "up", d.IntN(6)},
+			{"tamper", "up", d.IntN(2000)}, {"lost", "up", d.IntN(10)},
 			{Kind: "second"},
 		}
 		return choices[d.IntN(len(choices))]
-	case s.Do == "serve":
-		return Fault{}
-	case s.Do == "verify" || s.Do == "inspect":
+	case s.Do == "verify":
 		return Fault{signal, "files", 1}
 	}
 	choices := []Fault{{signal, "files", 1 + d.IntN(40)}, {signal, "files", 1 + d.IntN(12)}, {Kind: "second"}}
 	return choices[d.IntN(len(choices))]
 }
 
-// Names beside or in a medium that the program writes to on its way.
-var (
-	besideFile = []string{".partial", ".journal", ".journal.tmp", ".index", ".index.tmp", ".tmp", ".lock", ".parts.tmp", ".001.partial", ".001.split", ".p001.partial", ".001.rebuilt", ".p001.rebuilt"}
-	inFolder   = []string{".partial", ".partial/index.json", "index.json.tmp", "oci-layout", "blobs", "blobs/sha256", ".lock"}
-)
-
 // damage draws what happens to a medium between two commands.
 func (d *drawing) damage(p string) {
 	s := Step{To: p, N: 1 + d.IntN(5000)}
 	switch {
-	case p == "" || p == "-" || strings.HasSuffix(p, ".yaml") || isMirror(p) && strings.Count(p, ":") < 2:
+	case p == "" || isMirror(p) && strings.Count(p, ":") < 2:
 		return
 	case isMirror(p):
 		s.Do = "lose"
 	default:
-		s.Do = d.of("flip", "flip", "shorten", "remove", "link", "link", "fifo")
-		if s.Do == "link" || s.Do == "fifo" {
-			s.File, s.N = d.of(besideFile...), 0
-			if place(p).dir() {
-				s.File = d.of(inFolder...)
-			}
-		}
+		s.Do = d.of("flip", "flip", "shorten", "remove")
 	}
 	d.add(s)
 }

@@ -18,56 +18,21 @@ import (
 //	                  a file
 //	cut               from a request on every connection is reset
 //	second            the same command runs twice at once; the other signs with another key
-//	retag             at a request, the tag that is read moves to a bundle that nobody signed
 //
 // and the liars, which answer so for the whole command:
-var liars = map[string]func(at int) []registry.Fault{
+var liars = map[string]registry.Fault{
 	// An upload is confirmed and not kept.
-	"forgets": func(at int) []registry.Fault {
-		return []registry.Fault{{Match: registry.Match{Method: http.MethodPut, Path: "/blobs/", Query: "digest="}, After: at, Times: 1, Status: http.StatusCreated, Header: map[string]string{"Location": "/"}}}
-	},
-	"forgets-manifest": func(at int) []registry.Fault {
-		return []registry.Fault{{Match: registry.Match{Method: http.MethodPut, Path: "/manifests/"}, After: at, Times: 1, Status: http.StatusCreated, Header: map[string]string{"Location": "/"}}}
-	},
+	"forgets":          {Match: registry.Match{Method: http.MethodPut, Path: "/blobs/", Query: "digest="}, Times: 1, Status: http.StatusCreated, Header: map[string]string{"Location": "/"}},
+	"forgets-manifest": {Match: registry.Match{Method: http.MethodPut, Path: "/manifests/"}, Times: 1, Status: http.StatusCreated, Header: map[string]string{"Location": "/"}},
 	// Every blob is there, of no size that it would tell. (So long a body that net/http
 	// does not work its length out.)
-	"has-all": func(int) []registry.Fault {
-		return []registry.Fault{{Match: registry.Match{Method: http.MethodHead, Path: "/blobs/"}, Status: http.StatusOK, Body: strings.Repeat(" ", 8<<10)}}
-	},
+	"has-all": {Match: registry.Match{Method: http.MethodHead, Path: "/blobs/"}, Status: http.StatusOK, Body: strings.Repeat(" ", 8<<10)},
 	// A deletion is confirmed and not done.
-	"undead": func(int) []registry.Fault {
-		return []registry.Fault{{Match: registry.Match{Method: http.MethodDelete}, Status: http.StatusAccepted}}
-	},
-	// A portal answers in the place of the registry.
-	"html": func(at int) []registry.Fault {
-		return []registry.Fault{{Match: registry.Match{Method: http.MethodGet, Path: "/manifests/"}, After: at, Status: http.StatusOK, Header: map[string]string{"Content-Type": "text/html"}, Body: "<html>log in</html>"}}
-	},
+	"undead": {Match: registry.Match{Method: http.MethodDelete}, Status: http.StatusAccepted},
 	// One byte of each blob is another.
-	"tamper": func(at int) []registry.Fault {
-		return []registry.Fault{{Match: registry.Match{Method: http.MethodGet, Path: "/blobs/sha256:"}, Tamper: true, TamperAt: int64(at)}}
-	},
-	// Open ranges are refused, on a link that breaks.
-	"closed": func(at int) []registry.Fault {
-		blobs := registry.Match{Method: http.MethodGet, Path: "/blobs/sha256:"}
-		open := blobs
-		open.Range = "-"
-		return []registry.Fault{{Match: open, Status: http.StatusRequestedRangeNotSatisfiable}, {Match: blobs, Cut: int64(1 + at*1000)}}
-	},
-	// No body is small enough.
-	"too-large": func(int) []registry.Fault {
-		return []registry.Fault{{Match: registry.Match{Method: http.MethodPut, Path: "/blobs/"}, Status: http.StatusRequestEntityTooLarge}, {Match: registry.Match{Method: http.MethodPatch}, Status: http.StatusRequestEntityTooLarge}}
-	},
-	// What is signed is not to be had.
-	"hides": func(int) []registry.Fault {
-		return []registry.Fault{{Match: registry.Match{Method: http.MethodGet, Path: ".sig"}, Status: http.StatusForbidden}, {Match: registry.Match{Method: http.MethodHead, Path: ".sig"}, Status: http.StatusForbidden}}
-	},
-	// One blob or manifest is not there when it is asked for.
-	"lost": func(at int) []registry.Fault {
-		return []registry.Fault{{Match: registry.Match{Method: http.MethodGet, Path: "/blobs/"}, After: at, Times: 1, Status: http.StatusNotFound}}
-	},
-	"stumbles": func(at int) []registry.Fault {
-		return []registry.Fault{{After: at, Times: 1, Status: http.StatusBadGateway}}
-	},
+	"tamper": {Match: registry.Match{Method: http.MethodGet, Path: "/blobs/sha256:"}, Tamper: true},
+	// One blob is not there when it is asked for.
+	"lost": {Match: registry.Match{Method: http.MethodGet, Path: "/blobs/"}, Times: 1, Status: http.StatusNotFound},
 }
 
 // twin is the step as the n-th of two processes does it at once: somebody else signs.
@@ -106,7 +71,7 @@ func (w *world) arm(s Step) (trigger, error) {
 	case "cut":
 		reg.Fail(registry.Fault{After: f.At, Reset: true})
 		return t, nil
-	case "kill", "term", "int", "retag":
+	case "kill", "term", "int":
 		if f.On == "files" {
 			var err error
 			t.changes, t.end, err = watchFiles(w.path("out"))
@@ -121,9 +86,12 @@ func (w *world) arm(s Step) (trigger, error) {
 	if !ok {
 		return t, errors.New("there is no fault " + f.Kind)
 	}
-	for _, one := range lie(f.At) {
-		reg.Fail(one)
+	if lie.Tamper {
+		lie.TamperAt = int64(f.At)
+	} else {
+		lie.After = f.At
 	}
+	reg.Fail(lie)
 	return t, nil
 }
 
@@ -154,10 +122,6 @@ func (w *world) fire(s Step, p *process, t trigger) {
 		_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	case "int":
 		_ = p.cmd.Process.Signal(syscall.SIGINT)
-	case "retag":
-		repo, tag, _ := place(s.From).mirror()
-		w.model.failed = w.site.plant(w.repository(repo), "e", tag)
-		return
 	}
 	select { // what was held back is not answered before
 	case <-p.done:

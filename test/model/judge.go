@@ -25,7 +25,6 @@ type model struct {
 	now     map[place]content
 	files   map[string]fs.FileInfo
 	damaged map[place]bool   // by hand: what is read there may be anything
-	trapped map[place]bool   // links and FIFOs lie about
 	lost    map[string]bool  // repositories that lost something, or were lied about
 	trail   map[place]string // the command that left something unfinished there
 	sums    map[place]string // of the bytes of an archive when it was last whole
@@ -35,7 +34,7 @@ type model struct {
 
 func newModel() model {
 	return model{
-		now: map[place]content{}, damaged: map[place]bool{}, trapped: map[place]bool{},
+		now: map[place]content{}, damaged: map[place]bool{},
 		lost: map[string]bool{}, trail: map[place]string{}, sums: map[place]string{},
 		newest: map[string]place{},
 	}
@@ -64,8 +63,6 @@ type trial struct {
 	outcomes      []outcome
 	before, after map[place]content
 	files         map[string]fs.FileInfo // before
-	evil          bool                   // the repository that is written to had the unsigned bundle before
-	served        content
 }
 
 // done tells that one of the processes says so.
@@ -138,7 +135,7 @@ func (t *trial) says() *random.Broken {
 // writes tells the place that a step may write to.
 func (s Step) writes() place {
 	switch s.Do {
-	case "pull", "sign", "split", "repair", "push", "prune", "lock":
+	case "pull", "sign", "split", "repair", "push", "prune":
 		return place(s.To)
 	}
 	return ""
@@ -193,8 +190,7 @@ func (t *trial) replaces(p place) bool {
 		of, _, _ := p.mirror()
 		return inMirror && repo == of
 	}
-	return place(s.To) == p && (s.Do == "push" || s.Do == "pull" && (inMirror || s.has("replace")) || s.Do == "split" && s.has("replace")) ||
-		place(s.From) == p && s.Fault.Kind == "retag"
+	return place(s.To) == p && (s.Do == "push" || s.Do == "pull" && (inMirror || s.has("replace")) || s.Do == "split" && s.has("replace"))
 }
 
 // keeps: no bundle, blob, part or signature that was there is gone, unless it was asked for.
@@ -289,18 +285,9 @@ func (t *trial) proven() *random.Broken {
 		if to.there && to.root != t.before[place(s.To)].root && !trusts(s.Trust, signers) {
 			return t.broken("proven", "%s is now %s, signed by %v", s.To, to.root, to.signers)
 		}
-		repo, _, _ := place(s.To).mirror()
-		source, _, _ := place(s.From).mirror()
-		evil := t.site.bundles["e"].root
-		if repo != source && from.root != evil && !t.evil && t.repository(repo).blob(evil) != nil {
-			return t.broken("proven", "the unsigned bundle %s was pushed", evil)
-		}
 	}
 	if t.done() && s.From != "" && (!from.below() || !trusts(s.Trust, from.signers)) {
 		return t.broken("proven", "%s is signed by %v and lacks %v", s.From, from.signers, from.missing)
-	}
-	if t.done() && s.Do != "push" && s.Do != "serve" && strings.Contains(t.outcomes[0].stdout, t.site.bundles["e"].root) {
-		return t.broken("proven", "the output is about an unsigned bundle")
 	}
 	return nil
 }
@@ -315,19 +302,8 @@ func (t *trial) result() *random.Broken {
 	repo, _, _ := place(s.To).mirror()
 	var wanted content
 	switch s.Do {
-	case "lock":
-		if got := readRegular(t.path("out", s.To)); !bytes.Equal(got, t.site.bundles[s.Bundle].lock) {
-			return t.broken("result", "it is another lock:\n%s", got)
-		}
-		return nil
 	case "pull":
-		wanted = t.site.bundles[s.Bundle].content
-		if s.To == "-" {
-			if t.outcomes[0].stdout != string(t.site.bundles[s.Bundle].tar) {
-				return t.broken("result", "other bytes")
-			}
-			return nil
-		}
+		wanted = t.site.bundles[s.Bundle]
 		if place(s.To).medium() && !place(s.To).dir() && s.Key == "" && s.From == "" && (!t.before[place(s.To)].there || s.has("replace")) && to.bytes != wanted.bytes {
 			return t.broken("result", "the bytes differ from those of a run without faults")
 		}
@@ -336,9 +312,6 @@ func (t *trial) result() *random.Broken {
 		}
 	case "push", "split":
 		wanted = from
-		if s.Fault.Kind == "retag" && to.root == t.site.bundles["e"].root {
-			wanted = t.site.bundles["e"].content
-		}
 		if s.Do == "split" && to.bytes != from.bytes {
 			return t.broken("result", "the parts are not the archive")
 		}
@@ -355,14 +328,6 @@ func (t *trial) result() *random.Broken {
 			return t.broken("result", "the signature of %s is not there, but of %v", by, to.signers)
 		}
 		return t.verified(to)
-	case "serve":
-		if t.model.damaged[place(s.From)] || s.has("base") && t.model.damaged["x.tar"] { // nobody asked for a look at it
-			return nil
-		}
-		if t.served.root != from.root || len(t.served.missing) > 0 || len(t.served.lacks(from)) > 0 {
-			return t.broken("result", "served is %s, which lacks %v and %v; wanted %s", t.served.root, t.served.missing, t.served.lacks(from), from.root)
-		}
-		return nil
 	case "prune":
 		return t.pruned(repo)
 	default:
@@ -405,11 +370,10 @@ func (t *trial) unsigned(c content) string {
 // verified demands that verify accepts what was made.
 func (t *trial) verified(c content) *random.Broken {
 	s := t.step
-	i := slices.IndexFunc(c.signers, func(name string) bool { return name != "up" })
-	if i < 0 || !c.sound() || t.model.damaged[place(s.To)] && s.Do == "sign" {
+	if len(c.signers) == 0 || !c.sound() || t.model.damaged[place(s.To)] && s.Do == "sign" {
 		return nil
 	}
-	verify := Step{Do: "verify", From: s.To, Trust: c.signers[i]}
+	verify := Step{Do: "verify", From: s.To, Trust: c.signers[0]}
 	t.mirror.Heal()
 	p, err := t.start(t.args(verify), nil)
 	if err != nil {
@@ -448,10 +412,6 @@ func (t *trial) pruned(repo string) *random.Broken {
 	return nil
 }
 
-// longCut is where a connection has to break, in thousands of bytes, for what came before
-// to count as progress: then --retries are not used up.
-const longCut = 263
-
 // mustDo: what nothing hinders is done, also after what went before; a signal ends a
 // command with its own code.
 func (t *trial) mustDo() *random.Broken {
@@ -462,13 +422,12 @@ func (t *trial) mustDo() *random.Broken {
 	}
 	codes := []int{0}
 	switch {
-	case s.Fault.Kind == "", s.Fault.Kind == "stumbles":
-	case s.Fault.Kind == "closed" && s.Fault.At >= longCut: // what has come is not asked for again
+	case s.Fault.Kind == "":
 	case s.Fault.Kind == "term" || s.Fault.Kind == "int":
 		codes = []int{0, 130}
 	case s.Fault.Kind == "second":
 		codes = []int{0, 8}
-	case s.Fault.Kind == "tamper" && s.Do != "push" && s.Do != "inspect":
+	case s.Fault.Kind == "tamper" && s.Do != "push":
 		codes = []int{0, 3}
 	default:
 		return nil
@@ -490,28 +449,24 @@ func (t *trial) ready() (bool, string) {
 	from, to := t.before[place(s.From)], t.before[place(s.To)]
 	clear := func(p place) bool {
 		repo, _, _ := p.mirror()
-		return !t.model.damaged[p] && !t.model.trapped[p] && !t.model.lost[repo]
+		return !t.model.damaged[p] && !t.model.lost[repo]
 	}
-	if !clear(place(s.From)) || !clear(place(s.To)) || s.has("base") && !clear("x.tar") {
+	if !clear(place(s.From)) || !clear(place(s.To)) {
 		return false, ""
 	}
 	_, _, inMirror := place(s.To).mirror()
 	free := !to.there && (t.model.trail[place(s.To)] == "" || t.model.trail[place(s.To)] == s.quiet().String())
 	switch s.Do {
-	case "lock":
-		return true, "a lock is always made"
 	case "pull":
-		return (s.From == "" || from.sound()) && (s.To == "-" || inMirror || free || to.there && t.model.trail[place(s.To)] == "" && s.has("replace")), "it has only to go on"
+		return (s.From == "" || from.sound()) && (inMirror || free || to.there && t.model.trail[place(s.To)] == "" && s.has("replace")), "it has only to go on"
 	case "push":
 		return from.whole() && trusts(s.Trust, from.signers), "the source is whole"
 	case "split":
 		return from.sound() && (free || to.there && s.has("replace")), "the archive is whole"
 	case "sign", "repair":
 		return to.sound(), "the bundle is whole"
-	case "verify", "inspect":
+	case "verify":
 		return from.sound() && trusts(s.Trust, from.signers), "the bundle is whole and signed"
-	case "serve":
-		return from.whole() && !s.has("base") && trusts(s.Trust, from.signers), "the bundle is whole and signed"
 	case "prune":
 		return slices.ContainsFunc(t.model.places, func(p place) bool {
 			of, _, ok := p.mirror()

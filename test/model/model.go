@@ -10,8 +10,7 @@
 // judges each step by what it reads of media and registries itself, past the faults
 // and without the program's own code:
 //
-//	ends      every command ends, a FIFO or a portal in its way or not; the first
-//	          signal ends it
+//	ends      every command ends; the first signal ends it
 //	memory    it never holds more than 100 MiB
 //	code      its exit code is documented, and not that of a defect
 //	says      what fails says why
@@ -20,7 +19,7 @@
 //	keeps     no bundle, blob, part or signature that was there is gone, unless asked
 //	complete  what looks like a bundle is one: a tag, an index.json, a file without
 //	          .partial
-//	proven    where somebody must have signed, nothing else is pushed, served or shown
+//	proven    where somebody must have signed, nothing else is pushed or verified
 //	result    exit 0 means that it is done: the right root, every blob below it and all
 //	          that is attached, the bytes of a run without faults, every signature, and
 //	          verify accepts it
@@ -31,7 +30,6 @@
 package model
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
@@ -48,7 +46,7 @@ func (s *site) run(p Program) error {
 	defer w.close()
 	for _, step := range p {
 		for _, at := range []place{place(step.From), place(step.To)} {
-			if at != "" && at != "-" && !slices.Contains(w.model.places, at) {
+			if at != "" && !slices.Contains(w.model.places, at) {
 				w.model.places = append(w.model.places, at)
 			}
 		}
@@ -84,18 +82,8 @@ func (w *world) step(s Step) error {
 		w.observe()
 	}
 	t := &trial{world: w, step: s, before: w.model.now, files: w.model.files}
-	if repo, _, ok := place(s.To).mirror(); ok {
-		t.evil = w.repository(repo).blob(w.site.bundles["e"].root) != nil
-	}
 	var err error
-	if s.Do == "serve" {
-		var o outcome
-		o, err = w.serving(s, func(address, reference string) { t.served = w.readServed(address, reference) })
-		t.outcomes = []outcome{o}
-	} else {
-		t.outcomes, err = w.do(s)
-	}
-	if err = errors.Join(err, w.model.failed); err != nil {
+	if t.outcomes, err = w.do(s); err != nil {
 		return fmt.Errorf("run %s: %w", s, err)
 	}
 	w.observe()
@@ -116,11 +104,8 @@ func (w *world) damage(s Step, damage func(*world, Step) error) error {
 	}
 	repo, _, _ := p.mirror()
 	switch s.Do {
-	case "link", "fifo":
-		w.model.trapped[p] = true
 	case "lose":
 		w.model.lost[repo] = true
-	case "plant":
 	default:
 		w.model.damaged[p] = true
 	}

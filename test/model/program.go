@@ -17,15 +17,15 @@ type Program = random.Program[Step]
 // Its text is JSON: {"do":"push","from":"x.tar","to":"reg:r:1","trust":"k1","with":["check-all"],
 // "fault":{"kind":"kill","on":"mirror","at":7}}.
 type Step struct {
-	// Do is the verb: lock, pull, sign, split, repair, push, prune, serve, verify or
-	// inspect; or flip, shorten, remove, link, fifo, lose or plant, see damage.go.
+	// Do is the verb: pull, sign, split, repair, push, prune or verify; or flip, shorten,
+	// remove or lose, see damage.go.
 	Do string `json:"do"`
-	// Bundle is the selection that lock and pull take: a, b or c.
+	// Bundle is the selection that pull takes: a, b or c.
 	Bundle string `json:"bundle,omitempty"`
 	// From and To are places. What works in place has only To.
 	From string `json:"from,omitempty"`
 	To   string `json:"to,omitempty"`
-	// Key signs, Trust is who must have signed: k1, k2, signer; both, of a policy that
+	// Key signs, Trust is who must have signed: k1, k2; both, of a policy that
 	// wants k1 and k2.
 	Key   string `json:"key,omitempty"`
 	Trust string `json:"trust,omitempty"`

@@ -24,7 +24,7 @@ func TestProgramsHaveATextAndASeed(t *testing.T) {
 			verbs["fault "+s.Fault.Kind] = true
 		}
 	}
-	for _, verb := range []string{"lock", "pull", "sign", "split", "repair", "push", "prune", "serve", "verify", "inspect"} {
+	for _, verb := range []string{"pull", "sign", "split", "repair", "push", "prune", "verify"} {
 		require.True(t, verbs[verb], verb)
 	}
 	for damage := range damages {
@@ -41,9 +41,9 @@ func TestProgramsHaveATextAndASeed(t *testing.T) {
 func TestShrinkLeavesWhatIsNeeded(t *testing.T) {
 	programs := suite()
 	p, err := programs.Read(`
-{"do":"lock","bundle":"a","to":"l.yaml"}
+{"do":"mirror","n":1}
 {"do":"pull","bundle":"b","to":"x.tar","key":"k1","with":["single","replace"],"fault":{"kind":"kill","on":"up","at":12}}
-{"do":"serve","from":"x.tar"}
+{"do":"flip","to":"x.tar"}
 {"do":"sign","to":"x.tar","key":"k2","fault":{"kind":"second"}}
 {"do":"verify","from":"x.tar","trust":"k1"}`)
 	require.NoError(t, err)

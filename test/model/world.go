@@ -3,24 +3,19 @@
 package model
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
-	"net/http/httputil"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 )
 
 // A world is where one program runs: a folder and a mirror of its own. In the folder
-// are out, where the media lie; canary, which nobody names; tmp, home and login.
+// are out, where the media lie, tmp, home and login.
 type world struct {
 	site   *site
 	dir    string
@@ -45,14 +40,8 @@ func newWorld(s *site, mirror registry.Options) (*world, error) {
 	for _, name := range []string{"out", "tmp", "home"} {
 		errs = append(errs, os.MkdirAll(w.path(name), 0o755))
 	}
-	for _, name := range canaries {
-		errs = append(errs, writeFile(w.path("canary", name), []byte("nobody names this file: "+name+"\n")))
-	}
 	return w, errors.Join(errs...)
 }
-
-// canaries are files that links of a hostile medium lead to.
-var canaries = []string{"precious", "other"}
 
 func (w *world) path(names ...string) string {
 	return filepath.Join(append([]string{w.dir}, names...)...)
@@ -66,8 +55,7 @@ func (w *world) close() {
 }
 
 // A place is where a bundle may be. Its text: x.tar and y.tar are archives, p.tar and
-// q.tar archives in parts, oci:f and oci:g folders, reg:REPO:TAG is in the mirror, "-"
-// is standard output.
+// q.tar archives in parts, oci:f and oci:g folders, reg:REPO:TAG is in the mirror.
 type place string
 
 func (p place) parts() bool {
@@ -84,7 +72,7 @@ func (p place) mirror() (repo, tag string, ok bool) {
 func (p place) base() string { return strings.TrimPrefix(string(p), "oci:") }
 
 // medium is a place of out, not of the mirror.
-func (p place) medium() bool { return p != "" && p != "-" && !strings.HasPrefix(string(p), "reg:") }
+func (p place) medium() bool { return p != "" && !strings.HasPrefix(string(p), "reg:") }
 
 // arg is how the command line names a place that is read.
 func (w *world) arg(p place) string {
@@ -98,8 +86,6 @@ func (w *world) arg(p place) string {
 		return "oci:out/" + p.base()
 	case p.parts():
 		return "out/" + p.base() + ".parts"
-	case p == "-":
-		return "-"
 	}
 	return "out/" + p.base()
 }
@@ -143,7 +129,7 @@ func (w *world) look(p place) content {
 // leads are the flags by which a command finds upstream and the mirror.
 func (w *world) leads(command string) (flags []string) {
 	switch command {
-	case "split", "repair", "serve":
+	case "split", "repair":
 		return nil
 	case "lock", "pull":
 		up := w.site.upstream.Host
@@ -167,7 +153,7 @@ func (w *world) args(s Step) []string {
 		add("-o", "out/"+s.To, "-q", "--replace")
 	case "pull":
 		add("--matrix", "../in/matrix-"+s.Bundle+".yaml", "--lock", "../in/lock-"+s.Bundle+".yaml", "-o", w.destination(place(s.To)), "-q")
-		add(w.signing(s, "--sign-key")...)
+		add(signing(s, "--sign-key")...)
 		if s.Bundle == "c" {
 			add("--upstream-signatures", "all")
 		}
@@ -179,7 +165,7 @@ func (w *world) args(s Step) []string {
 		}
 	case "sign":
 		add(w.arg(place(s.To)))
-		add(w.signing(s, "--key")...)
+		add(signing(s, "--key")...)
 	case "split":
 		add(from, "--volume-size", "64KiB", "--parity", "1", "-o", w.destination(place(s.To)))
 	case "repair":
@@ -188,13 +174,8 @@ func (w *world) args(s Step) []string {
 		add(from, w.arg(place(s.To)), "-q")
 	case "prune":
 		add(w.arg(place(s.To)), "--keep", "1", "--yes", "-q")
-	case "serve":
-		add(from, "--listen", "127.0.0.1:0", "--format", "json")
-	case "verify", "inspect":
+	case "verify":
 		add(from)
-	}
-	if s.has("base") {
-		add("--base", w.arg("x.tar"))
 	}
 	for _, option := range s.With {
 		switch option {
@@ -208,26 +189,22 @@ func (w *world) args(s Step) []string {
 			add("--mount-from", w.arg("reg:r"))
 		}
 	}
-	return append(args, w.trusting(s.Trust)...)
+	return append(args, trusting(s.Trust)...)
 }
 
-func (w *world) signing(s Step, flag string) []string {
+func signing(s Step, flag string) []string {
 	if s.Key == "" {
 		return nil
 	}
-	args := []string{flag, "../in/" + s.Key + ".key"}
-	if s.Key == "signer" {
-		args = append(args, "--certificate", "../in/signer.crt", "--timestamp-server", w.site.tsa)
-	}
-	return args
+	return []string{flag, "../in/" + s.Key + ".key"}
 }
 
-func (w *world) trusting(trust string) []string {
+func trusting(trust string) []string {
 	switch trust {
 	case "":
 		return nil
-	case "both", "signer":
-		return []string{"--policy", "../in/" + trust + ".yaml"}
+	case "both":
+		return []string{"--policy", "../in/both.yaml"}
 	}
 	return []string{"--key", "../in/" + trust + ".pub"}
 }
@@ -257,34 +234,4 @@ func (w *world) do(s Step) ([]outcome, error) {
 		out = append(out, other.wait())
 	}
 	return out, nil
-}
-
-// serving starts serve, hands its address and reference on, and ends it as systemd does.
-func (w *world) serving(s Step, use func(address, reference string)) (outcome, error) {
-	r, out, err := os.Pipe()
-	if err != nil {
-		return outcome{}, err
-	}
-	p, err := w.start(w.args(s), out)
-	_ = out.Close()
-	defer r.Close()
-	if err != nil {
-		return outcome{}, err
-	}
-	var dial struct{ Address, Reference string }
-	if json.NewDecoder(r).Decode(&dial) == nil && dial.Address != "" {
-		use(dial.Address, dial.Reference)
-		_ = p.cmd.Process.Signal(syscall.SIGTERM)
-	}
-	return p.wait(), nil
-}
-
-// readServed reads what a running serve has, over HTTP.
-func (w *world) readServed(address, reference string) content {
-	path, root, _ := strings.Cut(strings.TrimPrefix(reference, address+"/"), "@")
-	remote := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: address})
-	transport := &http.Transport{}
-	defer transport.CloseIdleConnections()
-	remote.Transport = transport
-	return gather(repository{remote, path, nil}, root, nil, w.site.keys)
 }

@@ -9,7 +9,6 @@ import (
 	"io"
 	"math/big"
 	"net/http"
-	"net/http/httptest"
 	"testing"
 	"time"
 )
@@ -162,15 +161,6 @@ func (a Authority) signerInfo(info []byte, s Stamp) (any, error) {
 		Attributes: asn1.RawValue{Class: asn1.ClassContextSpecific, Tag: 0, IsCompound: true, Bytes: set.Raw.Bytes},
 		Algorithm:  pkix.AlgorithmIdentifier{Algorithm: oidECDSA}, Signature: signature,
 	}, err
-}
-
-// ServeStamps answers requests for time stamps (RFC 3161 over HTTP) and returns the
-// server's URL.
-func (a Authority) ServeStamps(t testing.TB) string {
-	t.Helper()
-	server := httptest.NewServer(a.Stamps(nil))
-	t.Cleanup(server.Close)
-	return server.URL
 }
 
 // Stamps answers requests for time stamps. change, where there is one, may alter an
