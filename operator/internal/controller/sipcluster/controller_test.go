@@ -3,7 +3,6 @@ package sipcluster
 import (
 	"errors"
 	"net/http"
-	"path"
 	"testing"
 	"time"
 
@@ -25,7 +24,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services/dex"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/metal3"
 )
 
@@ -391,7 +389,7 @@ services:
 
 	require.NoError(t, w.Create(t.Context(), settings(first)))
 	w.stands(r, "t", airship.ReasonSucceeded, "a")
-	login := func() string { return string(read[corev1.Secret](w, auth+"-config").Data[path.Base(dex.ConfigFile)]) }
+	login := func() string { return string(read[corev1.Secret](w, auth+"-config").Data["config.json"]) }
 	require.Contains(t, login(), first)
 
 	// Programs read hosts and secrets when they start.

@@ -39,7 +39,6 @@ import (
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/jumphost"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services/dex"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
@@ -123,7 +122,7 @@ func runDex(t *testing.T, program string, s Service, moved map[string]string) (e
 		require.NoError(t, os.WriteFile(filepath.Join(dir, key), certificate[key], 0o600))
 	}
 	text := string(object[corev1.Secret](t, s, "Secret", s.Name+"-config").Data["config.json"])
-	moved[dex.TLSDir+"/tls.crt"], moved[dex.TLSDir+"/tls.key"] = dir+"/tls.crt", dir+"/tls.key"
+	moved[dexTLS+"/tls.crt"], moved[dexTLS+"/tls.key"] = dir+"/tls.crt", dir+"/tls.key"
 	for from, to := range moved {
 		require.Equal(t, 1, strings.Count(text, from), from)
 		text = strings.Replace(text, from, to, 1)
@@ -132,7 +131,7 @@ func runDex(t *testing.T, program string, s Service, moved map[string]string) (e
 	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 
 	container := s.deployment(t).Spec.Template.Spec.Containers[0]
-	require.Equal(t, []string{"dex", "serve", dex.ConfigFile}, container.Command)
+	require.Equal(t, []string{"dex", "serve", dexDir + "/" + dexConfig}, container.Command)
 	cmd := exec.Command(program, "serve", file)
 	for _, e := range container.Env {
 		cmd.Env = append(cmd.Env, e.Name+"="+e.Value)

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"path"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,7 +15,6 @@ import (
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/jumphost"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services/haproxy"
 )
 
 // Ports of the tenant's hosts.
@@ -25,36 +26,69 @@ const (
 // maxPorts of all load balancers of workers.
 const maxPorts = 1000
 
-// Where a load balancer's ConfigMap is in its pod, and what it has.
+// What a load balancer's pod has.
 const (
-	balancerDir  = "/etc/sip-load-balancer"
+	balancerDir  = "/etc/sip-load-balancer" // ConfigMap
 	balancerFile = "haproxy.cfg"
+	// balancerHealth is where the pod says that it runs (GET /healthz): outside the default range of node ports.
+	balancerHealth = 8404
+	// balancerIP is the environment variable with the address to listen on, so that one text serves either IP family.
+	balancerIP = "POD_IP"
 )
 
-// checkEvery is how often hosts are checked. settle, in seconds, is how long a new load
-// balancer takes to have checked all: until its first check, a host counts as fit.
 const (
+	// checkEvery is how often hosts are checked. settle, in seconds, is how long a new load
+	// balancer takes to have checked all: until its first check, a host counts as fit.
 	checkEvery = 3 * time.Second
 	settle     = 10
+	// grace is how long connections are accepted after SIGUSR1, since the nodes' rules lead clients to the pod a
+	// little longer, and drain how long open ones may go on.
+	grace = 10 * time.Second
+	drain = 10 * time.Minute
 )
+
+// balancer is what HAProxy does, which passes TCP through:
+//
+//   - A host takes connections while its check passes. Three failures in a row keep new connections away, so that
+//     API servers which are slow together are not all taken away, and cut none. The kernel ends connections to a
+//     host that is gone. One that a host refuses is tried on another.
+//   - The first address of a host is used as long as any host is reached at its first; the second one, of IPv6,
+//     stands by for clusters whose pods have that family only.
+//   - A new worker, after a reload, lets its connections wait until it has checked all hosts.
+//
+// Every word of the text that comes from outside is a number, an address, the name of an object or a path that the
+// CustomResourceDefinition restricts. So there is nothing to quote.
+type balancer struct {
+	first, last int32         // ports that are listened on
+	port        int32         // of the hosts; 0 for the one that the client connected to
+	check       check         // of hosts
+	checks      []check       // of ports, in its place
+	every       time.Duration // between checks, and how long a connection and its TLS handshake may take
+}
+
+// check is how hosts are asked whether they can take connections.
+type check struct {
+	port  int32
+	plain bool   // without TLS; else whoever answers: clients know their servers
+	path  string // of GET; "" for the connection, or the TLS handshake, alone
+}
 
 // controlPlane leads to the API servers that answer GET /readyz.
 func (r *rendering) controlPlane(s airship.LoadBalancerControlPlane) error {
-	c := haproxy.Config{
-		Listen: haproxy.Ports{First: apiServerPort, Last: apiServerPort}, Port: apiServerPort,
-		Check: haproxy.Check{Port: apiServerPort, Path: "/readyz", Every: checkEvery},
-	}
-	if s.HealthCheck == "TCP" {
-		c.Check.Path, c.Check.Plain = "", true
+	b := balancer{first: apiServerPort, last: apiServerPort, port: apiServerPort, every: checkEvery}
+	if b.check = (check{port: apiServerPort, path: "/readyz"}); s.HealthCheck == "TCP" {
+		b.check = check{port: apiServerPort, plain: true}
 	}
 	r.serve("api", apiServerPort, s.NodePort, apiServerPort)
-	return r.balancer(c, airship.RoleControlPlane)
+	return r.balance(b, airship.RoleControlPlane)
 }
 
 // workers leads each port of the range to the same port of the hosts whose kubelet
 // serves, or whose port passes its check.
 func (r *rendering) workers(s airship.LoadBalancerWorker) error {
-	start, end := s.NodePortRange.Start, s.NodePortRange.End
+	b := balancer{
+		first: s.NodePortRange.Start, last: s.NodePortRange.End, check: check{port: kubeletPort}, every: checkEvery,
+	}
 	total := int32(0) // a rule of the CustomResourceDefinition would block writes of stored resources
 	for _, one := range r.in.Spec.LoadBalancerWorker {
 		total += one.NodePortRange.End - one.NodePortRange.Start + 1
@@ -63,52 +97,42 @@ func (r *rendering) workers(s airship.LoadBalancerWorker) error {
 		return r.wrong(".nodePortRange", fmt.Sprintf("the ranges of loadBalancerWorker have %d ports together, more than %d", total, maxPorts),
 			"write fewer: all tenants share the ports of the nodes")
 	}
-	for p := start; p <= end; p++ {
+	for p := b.first; p <= b.last; p++ {
 		r.serve(fmt.Sprintf("port-%d", p), p, p, p)
 	}
-	checks := map[uint16]haproxy.Check{}
 	for _, one := range s.HealthChecks {
-		check := haproxy.Check{Port: uint16(one.Port), Plain: one.Type != "HTTPS", Every: checkEvery} //nolint:gosec // validated
+		c := check{port: one.Port, plain: one.Type != "HTTPS"}
 		if one.Type != "TCP" {
-			check.Path = cmp.Or(one.Path, "/")
+			c.path = cmp.Or(one.Path, "/")
 		}
-		checks[check.Port] = check
+		b.checks = append(b.checks, c)
 	}
-	return r.balancer(haproxy.Config{
-		Listen: haproxy.Ports{First: uint16(start), Last: uint16(end)}, //nolint:gosec // validated
-		Check:  haproxy.Check{Port: kubeletPort, Every: checkEvery}, PortChecks: checks,
-	}, airship.RoleWorker)
+	return r.balance(b, airship.RoleWorker)
 }
 
-// balancer is what both have in common. The configuration is in a ConfigMap: it has no
+// balance is what both have in common. The configuration is in a ConfigMap: it has no
 // secrets.
-func (r *rendering) balancer(c haproxy.Config, role airship.Role) error {
+func (r *rendering) balance(b balancer, role airship.Role) error {
 	if err := r.place(role); err != nil {
 		return err
 	}
-	hosts := slices.DeleteFunc(r.hosts, func(h jumphost.Host) bool {
-		return len(h.Addresses) == 0
-	})
-	for _, h := range hosts {
-		c.Servers = append(c.Servers, haproxy.Server{Name: h.Name + "." + h.Namespace, Addresses: h.Addresses})
-	}
-	listens := tcpPort(int32(c.Listen.First), int32(c.Listen.Last))
+	listens := tcpPort(b.first, b.last)
 	r.roll()
-	r.ingress = []networkingv1.NetworkPolicyPort{listens, tcpPort(haproxy.HealthPort, 0)}
+	r.ingress = []networkingv1.NetworkPolicyPort{listens, tcpPort(balancerHealth, 0)}
 	ports := []networkingv1.NetworkPolicyPort{listens}
-	if c.Check.Port != c.Listen.First {
-		ports = append(ports, tcpPort(int32(c.Check.Port), 0))
+	if b.check.port != b.first {
+		ports = append(ports, tcpPort(b.check.port, 0))
 	}
 	r.egress = to(r.leads, ports...)
 	r.size(2, "512Mi")
-	r.probe(haproxy.HealthPort, "/healthz", "/healthz", settle)
-	r.mount("config", balancerDir, r.configMap(suffixConfig, map[string]string{balancerFile: c.Text()}))
-	r.pod.TerminationGracePeriodSeconds = new(int64(haproxy.Drain.Seconds()))
+	r.probe(balancerHealth, "/healthz", "/healthz", settle)
+	r.mount("config", balancerDir, r.configMap(suffixConfig, map[string]string{balancerFile: b.text(r.hosts)}))
+	r.pod.TerminationGracePeriodSeconds = new(int64(drain.Seconds()))
 	container := r.container()
-	container.Command = haproxy.Command(path.Join(balancerDir, balancerFile))
+	container.Command = balancerCommand(path.Join(balancerDir, balancerFile))
 	ip := &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "status.podIP"}
-	container.Env = []corev1.EnvVar{{Name: haproxy.PodIP, ValueFrom: &corev1.EnvVarSource{FieldRef: ip}}}
-	stop := &corev1.ExecAction{Command: haproxy.StopCommand(1)}
+	container.Env = []corev1.EnvVar{{Name: balancerIP, ValueFrom: &corev1.EnvVarSource{FieldRef: ip}}}
+	stop := &corev1.ExecAction{Command: balancerStop(1)}
 	container.Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Exec: stop}}
 	return nil
 }
@@ -125,4 +149,130 @@ func (r *rendering) roll() {
 		}
 	}
 	r.hash = hashed(nil, []byte(r.hash), fmt.Append(nil, r.leads))
+}
+
+// balancerCommand runs HAProxy with a configuration file, in the foreground. It looks every two seconds whether
+// a file beside the configuration changed, as the kubelet changes those of a ConfigMap, and has HAProxy load it if
+// that accepts it: a new worker takes the sockets over, and the one before serves what is open. It passes SIGUSR1
+// on. (The loop is no child of the master process, which would wait for it at its end.)
+func balancerCommand(file string) []string {
+	const script = `cd %[1]s
+haproxy -W -db -f %[2]s &
+master=$!
+trap 'kill -USR1 $master' USR1
+loaded=$(cat * | cksum)
+while sleep 2; kill -0 $master 2>/dev/null; do
+    now=$(cat * | cksum)
+    [ "$now" = "$loaded" ] && continue
+    haproxy -c -f %[2]s && kill -USR2 $master
+    loaded=$now
+done
+wait $master`
+	return []string{"/bin/sh", "-c", fmt.Sprintf(script, path.Dir(file), path.Base(file))}
+}
+
+// balancerStop makes the process pid end softly, and returns when it has. It does not rely
+// on the signal that an image names for that: Kubernetes sends SIGTERM otherwise, at
+// which HAProxy drops everything.
+func balancerStop(pid int) []string {
+	return []string{"/bin/sh", "-c", fmt.Sprintf("kill -USR1 %[1]d; while kill -0 %[1]d 2>/dev/null; do sleep 1; done", pid)}
+}
+
+// text returns HAProxy's configuration. Each connection takes up to 35 KiB, and each worker that still serves what was
+// open before a reload its own memory.
+func (b balancer) text(hosts []jumphost.Host) string {
+	listen := strconv.Itoa(int(b.first))
+	if b.first != b.last {
+		listen = fmt.Sprintf("%d-%d", b.first, b.last)
+	}
+	var backends, servers strings.Builder
+	for _, h := range hosts {
+		for i, addr := range h.Addresses {
+			b.server(&servers, h.Name+"."+h.Namespace, i, addr)
+		}
+	}
+	var out strings.Builder
+	fmt.Fprintf(&out, `# Written by vdo-operator from the SIPCluster; changes made here are lost.
+global
+    log stdout format raw local0 notice
+    maxconn 8000
+    no strict-limits
+    grace %[1]ds
+    mworker-max-reloads 8
+    set-var proc.started date
+
+defaults
+    mode tcp
+    log global
+    balance leastconn
+    retries 3
+    option redispatch 1
+    option clitcpka
+    clitcpka-idle 30s
+    clitcpka-intvl 10s
+    clitcpka-cnt 3
+    option srvtcpka
+    srvtcpka-idle 30s
+    srvtcpka-intvl 10s
+    srvtcpka-cnt 3
+    timeout connect 5s
+    timeout check 10s
+    timeout queue 10s
+    timeout client 4h
+    timeout server 4h
+    timeout client-fin 1m
+    timeout server-fin 1m
+
+frontend health
+    mode http
+    bind "${%[2]s}:%[3]d"
+    timeout client 10s
+    timeout http-request 10s
+    http-request return status 200 content-type text/plain string ok if { path /healthz }
+    http-request return status 404
+
+frontend clients
+    bind "${%[2]s}:%[4]s"
+    tcp-request inspect-delay %[5]ds
+    tcp-request content accept if { date,sub(proc.started) gt %[5]d }
+    tcp-request content accept if WAIT_END
+    default_backend hosts
+`, int(grace.Seconds()), balancerIP, balancerHealth, listen, int(b.every.Seconds())+1)
+	b.backend(&backends, "hosts", b.check, servers.String())
+	for _, c := range b.checks {
+		fmt.Fprintf(&out, "    use_backend hosts-%[1]d if { dst_port %[1]d }\n", c.port)
+		b.backend(&backends, fmt.Sprintf("hosts-%d", c.port), c, servers.String())
+	}
+	return out.String() + backends.String()
+}
+
+func (b balancer) backend(out *strings.Builder, name string, c check, servers string) {
+	fmt.Fprintf(out, "\nbackend %s\n    option allbackups\n", name)
+	if c.path != "" {
+		fmt.Fprintf(out, `    option httpchk
+    http-check send meth GET uri %s ver HTTP/1.1 hdr Host kubernetes hdr User-Agent sip-load-balancer
+    http-check expect status 200
+`, c.path)
+	}
+	tls := "check-ssl verify none "
+	if c.plain {
+		tls = ""
+	}
+	fmt.Fprintf(out, "    default-server check port %d %sinter %dms rise 2 fall 3 tcp-ut 30s\n%s",
+		c.port, tls, b.every.Milliseconds(), servers)
+}
+
+// server writes an address of a host; all but the first stand by.
+func (b balancer) server(out *strings.Builder, name string, i int, addr netip.Addr) {
+	at, backup := "ipv4@"+addr.String(), ""
+	if addr.Is6() {
+		at = "ipv6@[" + addr.String() + "]"
+	}
+	if b.port != 0 {
+		at += ":" + strconv.Itoa(int(b.port))
+	}
+	if i > 0 { // a colon is in no name of a host
+		name, backup = fmt.Sprintf("%s:%d", name, i+1), " backup"
+	}
+	fmt.Fprintf(out, "    server %s %s%s\n", name, at, backup)
 }

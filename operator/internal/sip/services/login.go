@@ -5,21 +5,25 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"net"
 	"net/netip"
+	"net/url"
 	"path"
+	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	"sigs.k8s.io/yaml"
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/certificate"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services/dex"
 )
 
 const (
@@ -30,6 +34,11 @@ const (
 	tlsTrusted = corev1.ServiceAccountRootCAKey
 
 	dexSettings = "config.yaml" // in the Secret of configSecret
+	dexPort     = 5556          // HTTPS
+	dexHealth   = 5558          // HTTP: /healthz/live, /healthz/ready
+	dexDir      = "/etc/dex/config"
+	dexConfig   = "config.json"  // in dexDir
+	dexTLS      = "/etc/dex/tls" // tls.crt, tls.key
 )
 
 // auth is the login. There is one: those of a namespace would share keys and codes, so that who logs in at one could
@@ -38,16 +47,16 @@ func (r *rendering) auth(s airship.Auth, index int) error {
 	if index > 0 {
 		return r.wrong("", "a tenant cluster has one OIDC provider", "write its connectors into the first entry of auth")
 	}
-	config := dex.Config{Field: r.field, Issuer: s.Issuer}
+	var settings []byte
 	if s.ConfigSecret != "" {
 		data, err := r.secret(".configSecret", s.ConfigSecret, dexSettings)
 		if err != nil {
 			return err
 		}
-		config.Settings = data[dexSettings]
+		settings = data[dexSettings]
 	}
-	host, hostErr := config.Host()
-	text, connectors, textErr := config.Text()
+	host, hostErr := r.issuerHost(s.Issuer)
+	text, connectors, textErr := r.dexConfig(s.Issuer, settings)
 	if err := errors.Join(hostErr, textErr, r.allowed(connectors)); err != nil {
 		return err
 	}
@@ -58,18 +67,131 @@ func (r *rendering) auth(s airship.Auth, index int) error {
 	r.hash = hashed(tls[tlsKey], text, tls[tlsCert])
 	r.size(1, "256Mi")
 	r.pod.TerminationGracePeriodSeconds, r.pod.AutomountServiceAccountToken = new(int64(60)), new(true)
-	r.serve("https", httpsPort, s.NodePort, dex.Port)
-	r.probe(dex.HealthPort, "/healthz/live", "/healthz/ready", 0)
-	r.ingress = []networkingv1.NetworkPolicyPort{tcpPort(dex.Port, 0), tcpPort(dex.HealthPort, 0)}
+	r.serve("https", httpsPort, s.NodePort, dexPort)
+	r.probe(dexHealth, "/healthz/live", "/healthz/ready", 0)
+	r.ingress = []networkingv1.NetworkPolicyPort{tcpPort(dexPort, 0), tcpPort(dexHealth, 0)}
 	r.egress = r.dexReach(len(connectors) > 0)
-	r.mount("config", path.Dir(dex.ConfigFile), r.keep(suffixConfig, corev1.SecretTypeOpaque, Secret{path.Base(dex.ConfigFile): text}))
-	r.mount("tls", dex.TLSDir, r.keep(suffixTLS, corev1.SecretTypeTLS, tls))
-	r.container().Command = dex.Command()
-	env := dex.Env()
-	for _, name := range slices.Sorted(maps.Keys(env)) {
-		r.container().Env = append(r.container().Env, corev1.EnvVar{Name: name, Value: env[name]})
+	r.mount("config", dexDir, r.keep(suffixConfig, corev1.SecretTypeOpaque, Secret{dexConfig: text}))
+	r.mount("tls", dexTLS, r.keep(suffixTLS, corev1.SecretTypeTLS, tls))
+	// The image's entry point would pass the file through a template engine, and Dex read environment variables into
+	// the settings of connectors, so that a password with a $ is another one. A connector whose provider does not
+	// answer at the start must not keep the others from serving.
+	r.container().Command = []string{"dex", "serve", path.Join(dexDir, dexConfig)}
+	r.container().Env = []corev1.EnvVar{
+		{Name: "DEX_CONTINUE_ON_CONNECTOR_FAILURE", Value: "true"}, {Name: "DEX_EXPAND_ENV", Value: "false"},
 	}
 	return nil
+}
+
+// issuerHost returns the host of an issuer, https://HOST[:PORT][/PATH], which the certificate is for.
+func (r *rendering) issuerHost(issuer string) (string, error) {
+	u, err := url.Parse(issuer)
+	// Clients compare it byte by byte, and Dex takes a slash at the end away. The CRD refuses user, query and fragment.
+	if err != nil || u.Hostname() == "" || strings.HasSuffix(u.Path, "/") {
+		return "", r.wrong(".issuer", "it is missing, no URL, or ends in a slash",
+			"write the URL that clients reach the service by, such as https://login.example.site:32000")
+	}
+	return u.Hostname(), nil
+}
+
+var lineOfError = regexp.MustCompile(`line \d+`)
+
+// dexConfig returns the configuration of Dex, which is secret, and the types of its connectors. Settings pass through
+// as Dex documents them: it says what is wrong with them when it starts, and the pod that runs stays until one is
+// ready. The pod decides where Dex listens, its certificate and its state, which is in resources of the pod's
+// namespace, and outlives it. Errors quote none of the settings.
+func (r *rendering) dexConfig(issuer string, settings []byte) (text []byte, connectors []string, err error) {
+	var given map[string]any
+	if err := yaml.UnmarshalStrict(settings, &given); err != nil {
+		where := strings.Join(slices.Compact(lineOfError.FindAllString(err.Error(), -1)), ", ")
+		return nil, nil, r.wrong(".configSecret",
+			strings.TrimSpace("config.yaml is not YAML of names and values, each name once "+where),
+			"correct it in the Secret; Dex documents the settings")
+	}
+	err = r.spelled("", given, "connectors", "staticPasswords", "enablePasswordDB", "oauth2", "expiry")
+	if err == nil {
+		connectors, err = r.connectors(issuer, given)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	users, _ := given["staticPasswords"].([]any)
+	document := map[string]any{
+		"oauth2": map[string]any{"grantTypes": []string{"authorization_code", "refresh_token"}, "skipApprovalScreen": true},
+		"expiry": map[string]any{"idTokens": "1h", "refreshTokens": map[string]any{
+			"validIfNotUsedFor": "168h", "absoluteLifetime": "720h", "reuseInterval": "10s",
+		}},
+		"enablePasswordDB": len(users) > 0,
+	}
+	maps.Copy(document, given)
+	for name, value := range map[string]any{
+		"issuer":  issuer,
+		"storage": map[string]any{"type": "kubernetes", "config": map[string]any{"inCluster": true}},
+		"web": map[string]any{
+			"https": fmt.Sprintf(":%d", dexPort), "tlsCert": dexTLS + "/tls.crt", "tlsKey": dexTLS + "/tls.key",
+			"headers": map[string]any{"X-Frame-Options": "deny", "X-Content-Type-Options": "nosniff"},
+		},
+		"telemetry": map[string]any{"http": fmt.Sprintf(":%d", dexHealth)},
+	} {
+		same := func(other string, _ any) bool { return strings.EqualFold(other, name) } // to Dex
+		maps.DeleteFunc(document, same)
+		document[name] = value
+	}
+	text, err = json.MarshalIndent(document, "", "  ")
+	if err != nil {
+		return nil, nil, r.defect(errors.New("settings of Dex cannot be written")) // the cause could quote a secret
+	}
+	return append(text, '\n'), connectors, nil
+}
+
+// spelled refuses names in other letters, which Dex takes for the same.
+func (r *rendering) spelled(where string, given map[string]any, names ...string) error {
+	for _, name := range names {
+		for other := range given {
+			if other != name && strings.EqualFold(other, name) {
+				return r.wrong(".configSecret", where+name+" is there in other letters", "write "+name)
+			}
+		}
+	}
+	return nil
+}
+
+// refused are settings of connectors that make a login worthless, with what to do.
+var refused = map[string]string{
+	"insecureNoSSL":                   "it sends passwords over the network as they are: use startTLS, or TLS",
+	"insecureSkipSignatureValidation": "anybody could log in as anybody: use caData",
+}
+
+// connectors returns the types of connectors, and has their providers send users back here. Dex says what else is
+// wrong with them.
+func (r *rendering) connectors(issuer string, given map[string]any) (types []string, err error) {
+	all, _ := given["connectors"].([]any)
+	if users, _ := given["staticPasswords"].([]any); len(all)+len(users) == 0 {
+		return nil, r.wrong(".configSecret", "there are neither connectors nor staticPasswords: no user could log in",
+			"write them into config.yaml of that Secret, as Dex documents them")
+	}
+	for i, one := range all {
+		connector, _ := one.(map[string]any)
+		if err := r.spelled(fmt.Sprintf("connectors[%d]: ", i), connector, "type", "id", "config"); err != nil {
+			return nil, err
+		}
+		typ, _ := connector["type"].(string)
+		types = append(types, typ)
+		config, configured := connector["config"].(map[string]any)
+		returns := typ == "ldap" || !configured
+		for name, value := range config {
+			returns = returns || strings.EqualFold(name, "redirectURI")
+			for bad, hint := range refused {
+				if strings.EqualFold(name, bad) && value == true {
+					return nil, r.wrong(".configSecret", fmt.Sprintf("connectors[%d]: %s is refused", i, bad), hint)
+				}
+			}
+		}
+		if !returns {
+			config["redirectURI"] = issuer + "/callback"
+		}
+	}
+	return types, nil
 }
 
 // allowed refuses connectors whose providers the site does not let services connect to. Of SAML's, the user's

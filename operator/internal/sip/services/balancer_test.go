@@ -1,4 +1,4 @@
-package haproxy
+package services
 
 import (
 	"context"
@@ -24,16 +24,50 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/jumphost"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/pki"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
 
-const (
-	patience = 2 * time.Minute
-	// checkEvery is also what a host has for a TLS handshake, which takes its time on a
-	// machine that is busy.
-	checkEvery = 2 * time.Second
-)
+// The program itself reads what is written, without a warning, for both families to
+// listen on.
+func TestTheRealProgramAcceptsIt(t *testing.T) {
+	program := toolchain.Installed(t, "haproxy")
+	cp := balancer{first: 6443, last: 6443, port: 6443, check: check{port: 6443, path: "/readyz"}, every: checkEvery}
+	var many []jumphost.Host
+	for i := range 1000 {
+		many = append(many, balanced(fmt.Sprintf("w-%d", i), fmt.Sprintf("10.1.%d.%d", i/250, i%250+1)))
+	}
+	long := balanced(strings.Repeat("a", 63), "10.0.0.1")
+	long.Namespace = strings.Repeat("b", 63)
+	ports := balancer{first: 30000, last: 30002, check: check{port: kubeletPort}, every: checkEvery, checks: []check{
+		{port: 30000, plain: true}, {port: 30001, plain: true, path: "/healthz"}, {port: 30002, path: "/healthz"},
+	}}
+	for name, text := range map[string]string{
+		"no host yet":     cp.text(nil),
+		"API servers":     cp.text([]jumphost.Host{balanced("cp-0", "10.0.0.1", "fd00::1"), balanced("cp-1.rack-7", "fd00::2")}),
+		"checks of ports": ports.text([]jumphost.Host{long}),
+		"a range":         balancer{first: 30000, last: 30999, check: check{port: kubeletPort}, every: checkEvery}.text(many),
+	} {
+		for _, ip := range []string{"127.0.0.1", "::1"} {
+			file := filepath.Join(t.TempDir(), balancerFile)
+			require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+			cmd := exec.Command(program, "-c", "-f", file)
+			cmd.Env = append(os.Environ(), balancerIP+"="+ip)
+			out, err := cmd.CombinedOutput()
+			require.NoError(t, err, "%s: %s", name, out)
+			require.NotContains(t, string(out), "WARNING", name)
+		}
+	}
+}
+
+func balanced(name string, addresses ...string) jumphost.Host {
+	h := jumphost.Host{Namespace: "metal3", Name: name}
+	for _, a := range addresses {
+		h.Addresses = append(h.Addresses, netip.MustParseAddr(a))
+	}
+	return h
+}
 
 // A host dies, comes back, another is added and the load balancer's pod is replaced for
 // that: who is connected to the dead host loses the connection, and nobody notices
@@ -71,10 +105,11 @@ func TestClientsNoticeNothingButTheDeadOnesConnections(t *testing.T) {
 	site.service.Store(&second.address)
 	stopped := make(chan error, 1)
 	go func() {
-		stop := StopCommand(first.pid)
+		stop := balancerStop(first.pid)
 		stopped <- exec.Command(stop[0], stop[1:]...).Run()
 	}()
-	require.Eventually(t, func() bool { return strings.Contains(first.logged(), "stop") }, patience, time.Millisecond, "the hook has told it")
+	told := func() bool { return strings.Contains(first.logged(), "stop") }
+	require.Eventually(t, told, patience, time.Millisecond, "the hook has told it")
 	late := site.dial(first.address) // by a node that does not know yet
 	require.NoError(t, late.echo(), "a pod that stops accepts for a while")
 	site.reached("cp-c")
@@ -100,8 +135,8 @@ func TestWorkersKeepThePort(t *testing.T) {
 	program := toolchain.Installed(t, "haproxy")
 	site := newSite(t)
 	kubelet := site.host("w-a", "")
-	const start = 31000
-	for port := uint16(start); port < start+3; port++ {
+	const first = 31000
+	for port := uint16(first); port < first+3; port++ {
 		l, err := net.Listen("tcp", netip.AddrPortFrom(kubelet.addr, port).String())
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = l.Close() })
@@ -112,11 +147,9 @@ func TestWorkersKeepThePort(t *testing.T) {
 			}
 		}()
 	}
-	c := Config{
-		Listen: Ports{start, start + 2}, Servers: []Server{{Name: "w-a", Addresses: []netip.Addr{kubelet.addr}}},
-		Check: Check{Port: site.port, Every: checkEvery},
-	}
-	pod := site.run(program, c, site.addr())
+	b := balancer{first: first, last: first + 2, check: check{port: site.port}, every: often}
+	hosts := []jumphost.Host{balanced("w-a", kubelet.addr.String())}
+	pod := site.run(program, b.text(hosts), site.addr())
 	reached := func(port uint16) bool {
 		conn, err := net.Dial("tcp", netip.AddrPortFrom(pod.ip, port).String())
 		if err != nil {
@@ -126,24 +159,24 @@ func TestWorkersKeepThePort(t *testing.T) {
 		said, err := io.ReadAll(conn)
 		return err == nil && string(said) == fmt.Sprint(port)
 	}
-	for port := uint16(start); port < start+3; port++ {
+	for port := uint16(first); port < first+3; port++ {
 		require.Eventually(t, func() bool { return reached(port) }, patience, 20*time.Millisecond)
 	}
 
 	// A port with a check of its own does not ask the kubelet.
 	kubelet.die()
-	c.PortChecks = map[uint16]Check{start: {Port: start, Plain: true, Every: checkEvery}}
-	pod = site.run(program, c, site.addr())
-	require.Eventually(t, func() bool { return !reached(start + 1) }, patience, 20*time.Millisecond)
-	require.True(t, reached(start))
+	b.checks = []check{{port: first, plain: true}}
+	pod = site.run(program, b.text(hosts), site.addr())
+	require.Eventually(t, func() bool { return !reached(first + 1) }, patience, 20*time.Millisecond)
+	require.True(t, reached(first))
 }
 
 // site is a tenant's hosts, and the Service that leads clients to a pod.
 type site struct {
 	t       *testing.T
 	ca      pki.Authority
-	port    uint16 // of all hosts
-	octet   int    // of its addresses: 127.octet.octet.n
+	port    int32 // of all hosts
+	octet   int   // of its addresses: 127.octet.octet.n
 	next    int
 	service atomic.Pointer[string]
 }
@@ -152,7 +185,7 @@ func newSite(t *testing.T) *site {
 	s := &site{t: t, ca: pki.Root(t, "tenant"), octet: 1 + rand.IntN(250)} //nolint:gosec // addresses, to be apart from other tests
 	l, err := net.Listen("tcp", "[::1]:0")
 	require.NoError(t, err)
-	s.port = uint16(l.Addr().(*net.TCPAddr).Port) //nolint:gosec // a port
+	s.port = int32(l.Addr().(*net.TCPAddr).Port) //nolint:gosec // a port
 	require.NoError(t, l.Close())
 	return s
 }
@@ -173,7 +206,9 @@ type host struct {
 }
 
 func (s *site) host(name, ip string) *host {
-	leaf := s.ca.Issue(s.t, pki.Spec{Name: name, DNS: []string{"kubernetes"}, Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+	leaf := s.ca.Issue(s.t, pki.Spec{
+		Name: name, DNS: []string{"kubernetes"}, Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	})
 	h := &host{site: s, name: name, cert: leaf.TLS()}
 	if h.addr = s.addr(); ip != "" {
 		h.addr = netip.MustParseAddr(ip)
@@ -192,7 +227,7 @@ func (h *host) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *host) live() {
-	l, err := net.Listen("tcp", netip.AddrPortFrom(h.addr, h.site.port).String())
+	l, err := net.Listen("tcp", h.site.at(h.addr))
 	require.NoError(h.site.t, err)
 	server := &http.Server{
 		Handler: h, ReadHeaderTimeout: patience, ErrorLog: log.New(io.Discard, "", 0),
@@ -222,39 +257,45 @@ func (p *pod) logged() string {
 }
 
 func (s *site) pod(program string, hosts ...*host) *pod {
-	return s.run(program, s.config(hosts), s.addr())
+	return s.run(program, s.text(hosts), s.addr())
 }
+
+func (s *site) at(ip netip.Addr) string { return netip.AddrPortFrom(ip, uint16(s.port)).String() }
 
 // load changes the configuration.
 func (p *pod) load(hosts ...*host) {
-	require.NoError(p.site.t, os.WriteFile(p.file, []byte(p.site.config(hosts).Text()), 0o600))
+	require.NoError(p.site.t, os.WriteFile(p.file, []byte(p.site.text(hosts)), 0o600))
 }
 
-func (s *site) config(hosts []*host) Config {
-	c := Config{
-		Listen: Ports{s.port, s.port}, Port: s.port,
-		Check: Check{Port: s.port, Path: "/readyz", Every: checkEvery},
-	}
+// often is also what a host has for a TLS handshake, which takes its time on a busy machine.
+const often = 2 * time.Second
+
+// text is that of API servers.
+func (s *site) text(hosts []*host) string {
+	var all []jumphost.Host
 	for _, h := range hosts {
-		c.Servers = append(c.Servers, Server{Name: h.name, Addresses: []netip.Addr{h.addr}})
+		all = append(all, balanced(h.name, h.addr.String()))
 	}
-	return c
+	b := balancer{first: s.port, last: s.port, port: s.port, check: check{port: s.port, path: "/readyz"}, every: often}
+	return b.text(all)
 }
 
-func (s *site) run(program string, c Config, ip netip.Addr) *pod {
+func (s *site) run(program, text string, ip netip.Addr) *pod {
 	file := filepath.Join(s.t.TempDir(), ip.String()+".cfg")
-	require.NoError(s.t, os.WriteFile(file, []byte(c.Text()), 0o600))
+	require.NoError(s.t, os.WriteFile(file, []byte(text), 0o600))
 	logged := filepath.Join(s.t.TempDir(), "log") // beside no file that makes it load again
 	out, err := os.Create(logged)
 	require.NoError(s.t, err)
 	s.t.Cleanup(func() { _ = out.Close() })
-	command := Command(file)
+	command := balancerCommand(file)
 	cmd := exec.Command(command[0], command[1:]...)
-	cmd.Env = append(os.Environ(), PodIP+"="+ip.String(), "PATH="+filepath.Dir(program)+":"+os.Getenv("PATH"))
+	cmd.Env = append(os.Environ(), balancerIP+"="+ip.String(), "PATH="+filepath.Dir(program)+":"+os.Getenv("PATH"))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Stdout, cmd.Stderr = out, out
 	require.NoError(s.t, cmd.Start())
-	p := &pod{site: s, file: file, ip: ip, log: logged, address: netip.AddrPortFrom(ip, s.port).String(), pid: cmd.Process.Pid, ended: make(chan error, 1)}
+	p := &pod{
+		site: s, file: file, ip: ip, log: logged, address: s.at(ip), pid: cmd.Process.Pid, ended: make(chan error, 1),
+	}
 	exited := make(chan struct{})
 	go func() {
 		p.ended <- cmd.Wait()
@@ -267,7 +308,7 @@ func (s *site) run(program string, c Config, ip netip.Addr) *pod {
 			s.t.Logf("%s:\n%s", file, p.logged())
 		}
 	})
-	health := "http://" + netip.AddrPortFrom(ip, HealthPort).String() + "/healthz"
+	health := "http://" + netip.AddrPortFrom(ip, balancerHealth).String() + "/healthz"
 	require.Eventually(s.t, func() bool {
 		resp, err := http.Get(health) //nolint:gosec,noctx // of the pod just started
 		if err != nil {
