@@ -86,31 +86,26 @@ func (p *pass) findAPIServers(ctx context.Context) error {
 	return nil
 }
 
-// reportIgnored emits an event where the spec has a field that has no effect: when the spec
-// changes, when an upgrade moves the services, and, of an image, when it is replaced.
+// reportIgnored emits an event where the spec has a field that has no effect: when the spec changes, and until its
+// services run where this version has them.
 func (p *pass) reportIgnored() {
-	status := p.sip.Status
-	changed := status.ObservedGeneration != p.sip.Generation || len(p.former) > 0 && status.Namespace == ""
+	if p.sip.Status.ObservedGeneration == p.sip.Generation && p.sip.Status.Namespace != "" {
+		return
+	}
 	ignored := func(field, instead string) {
 		p.Writer.Recorder.Eventf(p.sip, nil, corev1.EventTypeWarning, "FieldIgnored", "Render", "%s",
 			condition.Cut("spec.services."+field+" has no effect; "+instead, condition.MaxNote))
 	}
 	for i, j := range p.sip.Spec.Services.JumpHost {
-		if changed && j.BMC != nil {
+		if j.BMC != nil {
 			ignored(fmt.Sprintf("jumpHost[%d].bmc", i), "create a HostAction to control power")
 		}
-		if changed && j.NodeSSHPrivateKeys != "" {
+		if j.NodeSSHPrivateKeys != "" {
 			ignored(fmt.Sprintf("jumpHost[%d].nodeSSHPrivateKeys", i), "reach hosts with `ssh -J`")
 		}
 	}
-	i := 0 // states are in the order of the spec
 	for field, s := range p.sip.Spec.Services.All() {
-		replaced := false
-		if i < len(p.states) {
-			was := state(status.Services, p.states[i].Name)
-			replaced = was != nil && was.Image != p.states[i].Image
-		}
-		if i++; s.Image != "" && (changed || replaced) {
+		if s.Image != "" {
 			ignored(field+".image", "the bundle's image runs")
 		}
 	}
