@@ -183,15 +183,15 @@ func (a Account) give(ctx context.Context, admin client.Client, objects []*unstr
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(roles[of].Object, &role); err != nil {
 			return err
 		}
-		if err := a.await(ctx, admin, o.GetNamespace(), role.Rules[0]); err != nil {
+		if err := a.Await(ctx, admin, o.GetNamespace(), role.Rules[0]); err != nil {
 			return fmt.Errorf("wait for %s %s: %w", o.GetKind(), o.GetName(), err)
 		}
 	}
 	return nil
 }
 
-// await waits until the account has the first right of a rule.
-func (a Account) await(ctx context.Context, admin client.Client, namespace string, rule rbacv1.PolicyRule) error {
+// Await waits until the API server knows that the account has the first right of a rule.
+func (a Account) Await(ctx context.Context, admin client.Client, namespace string, rule rbacv1.PolicyRule) error {
 	right := authorizationv1.ResourceAttributes{Namespace: namespace, Verb: rule.Verbs[0], Group: rule.APIGroups[0], Resource: rule.Resources[0]}
 	if len(rule.ResourceNames) > 0 {
 		right.Name = rule.ResourceNames[0]

@@ -5,20 +5,20 @@ package metal3
 import (
 	"cmp"
 	"context"
-	_ "embed" // CRDs
-	"errors"
+	_ "embed" // a CRD
 	"fmt"
+	"path/filepath"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
-	"sigs.k8s.io/yaml"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
 
 // Kind of hosts.
@@ -29,21 +29,11 @@ var Kind = schema.GroupVersionKind{Group: "metal3.io", Version: "v1alpha1", Kind
 //go:embed baremetalhosts.yaml
 var CRD string
 
-// PolicyCRD is the definition of Metal3's HostDeployPolicies.
-//
-//go:embed hostdeploypolicies.yaml
-var PolicyCRD string
-
-// Install makes the API server serve BareMetalHosts and HostDeployPolicies.
+// Install makes the API server serve BareMetalHosts, HostDeployPolicies and Metal3Machines.
 func Install(t testing.TB, cfg *rest.Config) {
 	t.Helper()
-	var host, policy apiextensionsv1.CustomResourceDefinition
-	err := errors.Join(yaml.Unmarshal([]byte(CRD), &host), yaml.Unmarshal([]byte(PolicyCRD), &policy))
-	if err == nil {
-		crds := []*apiextensionsv1.CustomResourceDefinition{&host, &policy}
-		_, err = envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{CRDs: crds})
-	}
-	if err != nil {
+	paths := []string{filepath.Join(toolchain.Root(), "test", "metal3")}
+	if _, err := envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{Paths: paths}); err != nil {
 		t.Fatal(err)
 	}
 }

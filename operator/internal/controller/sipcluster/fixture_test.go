@@ -18,7 +18,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
-	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -78,7 +77,6 @@ var worlds atomic.Int32
 func connect(t testing.TB, cfg *rest.Config) {
 	t.Helper()
 	metal3.Install(t, cfg)
-	installMachines(t, cfg)
 	scheme := runtime.NewScheme()
 	require.NoError(t, errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme), airship.AddToScheme(scheme), choose.AddToScheme(scheme)))
 	admin, err := client.NewWithWatch(cfg, client.Options{Scheme: scheme})
@@ -309,18 +307,12 @@ func (w *world) ready(name string) metav1.Condition {
 // knows the rights that the operator gave itself.
 func (w *world) pass(r *Reconciler, name string) error {
 	_, err := reconcile.AsReconciler[*airship.SIPCluster](r.Client, r).Reconcile(w.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: w.ns, Name: name}})
-	binding := &rbacv1.RoleBinding{}
 	key := types.NamespacedName{Namespace: w.home(name), Name: servicesRole}
-	if _, known := w.rights.Load(key.Namespace); known || w.Get(w.Context(), key, binding) != nil {
+	if _, known := w.rights.Load(key.Namespace); known || w.Get(w.Context(), key, &rbacv1.RoleBinding{}) != nil {
 		return err
 	}
-	review := authorizationv1.SubjectAccessReviewSpec{User: binding.Subjects[0].Name, ResourceAttributes: &authorizationv1.ResourceAttributes{
-		Namespace: key.Namespace, Verb: "list", Group: "apps", Resource: "deployments",
-	}}
-	require.Eventually(w, func() bool {
-		asked := &authorizationv1.SubjectAccessReview{Spec: review}
-		return w.Create(w.Context(), asked) == nil && asked.Status.Allowed
-	}, time.Minute, 5*time.Millisecond)
+	right := rbacv1.PolicyRule{Verbs: []string{"list"}, APIGroups: []string{"apps"}, Resources: []string{"deployments"}}
+	require.NoError(w, cluster.SIPOperator.Await(w.Context(), w, key.Namespace, right))
 	w.rights.Store(key.Namespace, true)
 	return err
 }
