@@ -78,28 +78,37 @@ func (c *Cluster) AddNode(ctx context.Context, n Node) error {
 	if err != nil {
 		return err
 	}
-	if _, err := client.CoreV1().Nodes().Create(ctx, n.object(),
-		metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+	nodes := client.CoreV1().Nodes()
+	if _, err := nodes.Create(ctx, n.object(), metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("register node %s: %w", n.Name, err)
 	}
 	if c.opts.NoNetwork {
-		return withoutNetwork(ctx, client.CoreV1().Nodes(), n.Name)
+		return withoutNetwork(ctx, nodes, n.Name)
 	}
-	err = wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, startTimeout, true, func(ctx context.Context) (bool,
-		error) {
-		node, err := client.CoreV1().Nodes().Get(ctx, n.Name, metav1.GetOptions{})
-		if err != nil {
-			return false, nil //nolint:nilerr // asked again until the time is up
-		}
-		for _, cond := range node.Status.Conditions {
-			if cond.Type == corev1.NodeReady && cond.Status == corev1.ConditionTrue {
-				return true, nil
-			}
-		}
-		return false, nil
+	return c.AwaitReady(ctx, n.Name)
+}
+
+// AwaitReady waits until a node is Ready.
+func (c *Cluster) AwaitReady(ctx context.Context, name string) error {
+	client, err := kubernetes.NewForConfig(c.Config())
+	if err != nil {
+		return err
+	}
+	return await(ctx, client.CoreV1().Nodes(), name, func(node *corev1.Node) bool {
+		return slices.ContainsFunc(node.Status.Conditions, func(cond corev1.NodeCondition) bool {
+			return cond.Type == corev1.NodeReady && cond.Status == corev1.ConditionTrue
+		})
+	})
+}
+
+// await waits until a node is as wanted.
+func await(ctx context.Context, nodes typedcorev1.NodeInterface, name string, is func(*corev1.Node) bool) error {
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, startTimeout, true, func(ctx context.Context) (bool, error) {
+		node, err := nodes.Get(ctx, name, metav1.GetOptions{})
+		return err == nil && is(node), nil //nolint:nilerr // asked again until the time is up
 	})
 	if err != nil {
-		return fmt.Errorf("node %s does not become Ready: %w", n.Name, err)
+		return fmt.Errorf("node %s does not become ready: %w", name, err)
 	}
 	return nil
 }
@@ -123,14 +132,10 @@ func withoutNetwork(ctx context.Context, nodes typedcorev1.NodeInterface, name s
 	}); err != nil {
 		return err
 	}
-	return wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, startTimeout, true, func(ctx context.Context) (bool, error) {
-		node, err := nodes.Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return false, nil //nolint:nilerr // asked again until the time is up
-		}
+	return await(ctx, nodes, name, func(node *corev1.Node) bool {
 		return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool {
 			return t.Key == corev1.TaintNodeNotReady && t.Effect == corev1.TaintEffectNoSchedule
-		}), nil
+		})
 	})
 }
 

@@ -8,10 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
-
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 )
 
@@ -108,17 +104,4 @@ fileCheckFrequency: 1s
 serializeImagePulls: false
 nodeStatusUpdateFrequency: 2s
 `, n.nodes.opts.Cluster.CAFile(), n.group(), pods, filepath.Dir(n.path(own))), "\n")
-}
-
-func ready(ctx context.Context, client kubernetes.Interface, name string) error {
-	node, err := client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		return err
-	}
-	for _, c := range node.Status.Conditions {
-		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
-			return nil
-		}
-	}
-	return fmt.Errorf("conditions %+v", node.Status.Conditions)
 }

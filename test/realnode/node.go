@@ -246,11 +246,11 @@ func (n *Node) killRest() error {
 
 // register waits until the node is Ready, and labels it: a kubelet may not do that.
 func (n *Node) register(ctx context.Context) error {
-	client, err := kubernetes.NewForConfig(n.nodes.opts.Cluster.Config())
-	if err != nil {
+	if err := n.nodes.opts.Cluster.AwaitReady(ctx, n.Name); err != nil || !n.ControlPlane {
 		return err
 	}
-	if err := wait(ctx, "become Ready", func() error { return ready(ctx, client, n.Name) }); err != nil || !n.ControlPlane {
+	client, err := kubernetes.NewForConfig(n.nodes.opts.Cluster.Config())
+	if err != nil {
 		return err
 	}
 	_, err = client.CoreV1().Nodes().Patch(ctx, n.Name, types.MergePatchType,
