@@ -20,8 +20,7 @@ import (
 //     principal there, and leaves those of others (SetEntityPermissions);
 //   - what a principal may do on an entity is what the role of its permission there
 //     allows; without one there, that of the nearest ancestor whose permission
-//     propagates (HasPrivilegeOnEntities, HasUserPrivilegeOnEntities,
-//     FetchUserPrivilegeOnEntities).
+//     propagates (HasUserPrivilegeOnEntities, FetchUserPrivilegeOnEntities).
 //   - a new role's id is returned (AddAuthorizationRole): the simulator returns none.
 //   - a role that permissions have is not removed where that is asked for, else they go with
 //     it (RemoveAuthorizationRole);
@@ -187,11 +186,6 @@ func (a *authorization) available(ctx *simulator.Context, user string, entities 
 		out = append(out, p)
 	}
 	return out
-}
-
-func (a *authorization) HasPrivilegeOnEntities(ctx *simulator.Context, req *types.HasPrivilegeOnEntities) soap.HasFault {
-	return &methods.HasPrivilegeOnEntitiesBody{Res: &types.HasPrivilegeOnEntitiesResponse{
-		Returnval: a.available(ctx, ctx.Session.UserName, req.Entity, req.PrivId)}}
 }
 
 func (a *authorization) HasUserPrivilegeOnEntities(ctx *simulator.Context, req *types.HasUserPrivilegeOnEntities) soap.HasFault {

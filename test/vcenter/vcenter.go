@@ -12,6 +12,7 @@
 package vcenter
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha1" //nolint:gosec // vCenters name certificates so
 	"crypto/sha256"
@@ -358,22 +359,15 @@ func (v *VCenter) Logins(username string) int {
 	return v.logins[username]
 }
 
-// Lock makes the vCenter answer each login with this message, as one does whose
-// account is locked.
-func (v *VCenter) Lock(message string) {
-	v.model.Service.AddFaultRule(&simulator.FaultInjectionRule{
-		MethodName: "Login", ObjectType: "*", ObjectName: "*", Probability: 1, Enabled: true,
-		FaultType: simulator.FaultTypeCustom, Fault: &types.InvalidLogin{}, Message: message})
-}
-
-// Break makes each call of a method fail with a fault.
-func (v *VCenter) Break(method string, f types.BaseMethodFault) {
+// Break makes each call of a method fail with a fault, and its message, if any: one says that an account is locked.
+func (v *VCenter) Break(method string, f types.BaseMethodFault, message ...string) {
+	text := cmp.Or(strings.Join(message, ""), fmt.Sprintf("%T", f))
 	v.model.Service.AddFaultRule(&simulator.FaultInjectionRule{
 		MethodName: method, ObjectType: "*", ObjectName: "*", Probability: 1, Enabled: true,
-		FaultType: simulator.FaultTypeCustom, Fault: f, Message: fmt.Sprintf("%T", f)})
+		FaultType: simulator.FaultTypeCustom, Fault: f, Message: text})
 }
 
-// Mend takes away what Lock and Break did.
+// Mend takes away what Break did.
 func (v *VCenter) Mend() { v.model.Service.ClearFaultRules() }
 
 // client is one in process, which needs no login.

@@ -195,7 +195,7 @@ func (w *world) vcenterEvent(arg string) {
 	w.site.vc.Mend()
 	switch arg {
 	case "locks the account":
-		w.site.vc.Lock("The account is temporarily locked")
+		w.site.vc.Break("Login", &types.InvalidLogin{}, "The account is temporarily locked")
 	case "fails":
 		w.site.vc.Break("RetrieveProperties", &types.RuntimeFault{})
 		w.site.vc.Break("RetrievePropertiesEx", &types.RuntimeFault{})

@@ -159,7 +159,7 @@ func TestLoginsThatFail(t *testing.T) {
 	_, err = login("  ", "")
 	refused(t, err, fault.InvalidInput, "key password is absent", "key username is absent")
 
-	v.Lock("User account is locked. Please contact your administrator.")
+	v.Break("Login", &types.InvalidLogin{}, "User account is locked. Please contact your administrator.")
 	_, err = login(vcsim.Admin.Username, vcsim.Admin.Password)
 	refused(t, err, fault.AccountLocked, "is locked", "unlock it")
 	v.Mend()
