@@ -19,6 +19,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 
@@ -29,30 +30,24 @@ import (
 const patience = 3 * time.Second
 
 func main() {
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	ctx, _ := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	dir, err := os.MkdirTemp("", "vdo-demo-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
 		os.Exit(1)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
 	d := &demo{out: &printer{w: os.Stdout}, keep: os.Getenv("KEEP") != "", sip: os.Getenv("SIP") != "", dir: dir}
 	done := make(chan error, 1)
 	go func() { done <- d.run(ctx) }()
 	select {
 	case err = <-done:
-	case <-signals:
-		cancel()
+	case <-ctx.Done():
 		select {
 		case err = <-done:
-		case <-signals: // in a hurry: what runs ends without being asked
 		case <-time.After(3 * patience):
 		}
-		d.kill()
 		err = errors.Join(errInterrupted, err)
 	}
-	cancel()
 	os.Exit(d.end(err))
 }
 
@@ -97,7 +92,8 @@ type demo struct {
 	manifests string
 
 	connected, isolated *shell.Shell
-	running             helpers
+	running             sync.WaitGroup // programs that run beside it
+	stop                func()         // has them end
 	registries          registries
 	site                site
 	rest                chan error // what is built while the first commands run
@@ -106,12 +102,12 @@ type demo struct {
 
 // run goes through the steps and ends what they started.
 func (d *demo) run(ctx context.Context) (err error) {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, d.stop = context.WithCancel(ctx)
 	d.hosts()
 	d.out.heading("Building")
-	defer d.running.end()
 	defer func() { // before the folder goes, nothing may be building into it any more
-		cancel()
+		d.stop()
+		d.running.Wait()
 		if d.rest != nil {
 			<-d.rest //nolint:errcheck // what it says is of no use any more
 		}
@@ -137,8 +133,5 @@ func (d *demo) run(ctx context.Context) (err error) {
 	}
 	return nil
 }
-
-// kill ends everything at once.
-func (d *demo) kill() { d.running.kill() }
 
 func (d *demo) path(name string) string { return filepath.Join(d.dir, filepath.FromSlash(name)) }

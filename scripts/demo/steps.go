@@ -270,7 +270,8 @@ func (d *demo) explain() {
 	if d.sip {
 		_, _ = d.isolated.Run(ctx, "kubectl", "get", "sipclusters,baremetalhosts", "-A", "-o", "yaml")
 	}
-	d.running.end() // the site then says what its drivers met
+	d.stop() // the site then says what its drivers met
+	d.running.Wait()
 	for _, name := range []string{"site.log", "vdo-operator.log", "vdo-operator-sip.log"} {
 		if log, err := os.ReadFile(d.path(name)); err == nil && len(log) > 0 {
 			d.out.say("%s ends with:\n%s", name, log[max(0, len(log)-4<<10):])
