@@ -210,7 +210,7 @@ func plain(o runtime.Object) (*unstructured.Unstructured, error) {
 // that is lost.
 func (r *rendering) place(roles ...airship.Role) error {
 	r.LeftOut = map[types.NamespacedName]string{}
-	lost, unread, placedAny := 0, 0, false
+	unread, placedAny := 0, false
 	for _, role := range roles {
 		for _, h := range r.in.Hosts[role] {
 			placed := jumphost.Host{Namespace: h.Namespace, Name: h.Name, Role: string(role)}
@@ -219,10 +219,7 @@ func (r *rendering) place(roles ...airship.Role) error {
 			}
 			if h.Unread && len(placed.Addresses) == 0 {
 				unread++
-				var known bool
-				if placed.Addresses, known = r.recall(h); !known {
-					lost++
-				}
+				placed.Addresses = r.recall(h)
 			}
 			placedAny = placedAny || len(placed.Addresses) > 0
 			if i := slices.IndexFunc(placed.Addresses, r.outOfReach); i >= 0 {
@@ -237,10 +234,7 @@ func (r *rendering) place(roles ...airship.Role) error {
 	slices.SortFunc(r.leads, netip.Addr.Compare)
 	r.leads = slices.Compact(r.leads)
 	if led, noted := r.led(); unread > 0 && !placedAny && (!noted || len(led) > 0) {
-		lost = unread
-	}
-	if lost > 0 {
-		return r.wrong(".nodeInterfaceId", fmt.Sprintf("%d hosts have no known address there, and what runs stays", lost),
+		return r.wrong(".nodeInterfaceId", fmt.Sprintf("%d hosts have no known address there, and what runs stays", unread),
 			"name a network that the hosts' network data has, or correct the data")
 	}
 	return nil
@@ -249,17 +243,11 @@ func (r *rendering) place(roles ...airship.Role) error {
 func (r *rendering) outOfReach(a netip.Addr) bool { return !r.in.reaches(a) }
 
 // recall returns where a service goes on leading for a host that cannot be read: of the addresses that it had, those
-// that the service leads to. Earlier versions noted no such: then it is all, unless some may be of another network.
-func (r *rendering) recall(h Host) (all []netip.Addr, known bool) {
-	if led, noted := r.led(); noted {
-		others := func(a netip.Addr) bool { return !slices.Contains(led, a) }
-		return slices.DeleteFunc(slices.Clone(h.Before), others), true
-	}
-	two := len(h.Before) == 2 && h.Before[0].Is4() == h.Before[1].Is4()
-	if len(h.Before) > 0 && (two || len(h.Before) > 2 || len(r.in.Spec.Interfaces()) > 1) {
-		return nil, false
-	}
-	return slices.Clone(h.Before), true
+// that the service leads to. Earlier versions noted no such: then it is all, of whichever network.
+func (r *rendering) recall(h Host) []netip.Addr {
+	led, noted := r.led()
+	others := func(a netip.Addr) bool { return noted && !slices.Contains(led, a) }
+	return slices.DeleteFunc(slices.Clone(h.Before), others)
 }
 
 // led are the addresses that the service's pods lead to, as the Deployment notes them, if it does.

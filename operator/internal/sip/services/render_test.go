@@ -468,17 +468,14 @@ func TestUnreadHosts(t *testing.T) {
 	for name, c := range map[string]struct {
 		before  []string
 		running map[string]string // annotations; nil for no Deployment
-		twoNets bool
-		leads   []string // nil where what runs stays
+		leads   []string          // nil where what runs stays
 	}{
-		"noted":                         {[]string{"10.0.1.1", "10.2.1.1"}, note("10.0.1.1,10.0.9.9"), true, []string{"10.0.1.1"}},
-		"it leads elsewhere":            {[]string{"10.0.1.1"}, note("10.0.9.9"), false, nil},
-		"it leads nowhere":              {[]string{"10.0.1.1"}, note(""), false, []string{}},
-		"nothing noted":                 {both, map[string]string{}, false, both},
-		"it ran elsewhere":              {[]string{"10.0.1.1"}, nil, false, []string{"10.0.1.1"}},
-		"two of a family":               {[]string{"10.0.1.1", "10.2.1.1"}, nil, false, nil},
-		"services use several networks": {[]string{"10.0.1.1"}, map[string]string{}, true, nil},
-		"nothing known":                 {nil, nil, false, nil},
+		"noted":              {[]string{"10.0.1.1", "10.2.1.1"}, note("10.0.1.1,10.0.9.9"), []string{"10.0.1.1"}},
+		"it leads elsewhere": {[]string{"10.0.1.1"}, note("10.0.9.9"), nil},
+		"it leads nowhere":   {[]string{"10.0.1.1"}, note(""), []string{}},
+		"nothing noted":      {both, map[string]string{}, both},
+		"it ran elsewhere":   {[]string{"10.0.1.1"}, nil, []string{"10.0.1.1"}},
+		"nothing known":      {nil, nil, nil},
 	} {
 		in := full(t)
 		host := Host{Namespace: "metal3", Name: "w-0", Unread: true}
@@ -492,9 +489,6 @@ func TestUnreadHosts(t *testing.T) {
 				meta := metav1.ObjectMeta{Annotations: c.running}
 				in.Running[Name("one", kind, 0)] = &appsv1.Deployment{ObjectMeta: meta}
 			}
-		}
-		if c.twoNets {
-			in.Spec.LoadBalancerControlPlane[0].NodeInterfaceID = "pxe"
 		}
 		for _, kind := range []Kind{LoadBalancerWorker, JumpHost} {
 			s := in.render().of(t, kind)
