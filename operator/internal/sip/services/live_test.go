@@ -7,8 +7,6 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -26,8 +24,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/coreos/go-oidc/v3/oidc"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/crypto/ssh"
+	"golang.org/x/oauth2"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -60,24 +60,37 @@ func TestUsersLogIn(t *testing.T) {
 		`"inCluster": true`: `"kubeConfigFile": "` + dexAccount(t) + `"`,
 	}
 	end := runDex(t, program, login, moved)
-	user := newBrowser(t, trusted, in.Spec.Auth[0])
-	require.Eventually(t, user.ready, patience, 100*time.Millisecond, "dex does not answer")
-
-	require.Empty(t, user.code("alice@tenant.site", "wrong"))
-	token, refresh := user.redeem(url.Values{
-		"grant_type": {"authorization_code"}, "redirect_uri": {callback},
-		"code": {user.code("alice@tenant.site", password)},
-	})
+	user := browser(t, trusted)
+	ctx := oidc.ClientContext(t.Context(), user)
+	var provider *oidc.Provider
+	answers := func() bool {
+		found, err := oidc.NewProvider(ctx, in.Spec.Auth[0].Issuer)
+		provider = found
+		return err == nil
+	}
+	require.Eventually(t, answers, patience, 100*time.Millisecond, "dex does not answer")
+	console := oauth2.Config{
+		ClientID: "console", ClientSecret: clientSecret, RedirectURL: callback, Endpoint: provider.Endpoint(),
+		Scopes: []string{"openid", "email", "offline_access"},
+	}
+	require.Empty(t, code(t, user, console, "wrong"))
+	guessing := console
+	guessing.ClientSecret = "guessed"
+	_, err := guessing.Exchange(ctx, code(t, user, console, password))
+	require.ErrorContains(t, err, "invalid_client")
+	token, err := console.Exchange(ctx, code(t, user, console, password))
+	require.NoError(t, err)
 	end()
 	runDex(t, program, login, moved)
-	require.Eventually(t, user.ready, patience, 100*time.Millisecond, "dex does not answer again")
-	_, again := user.redeem(url.Values{"grant_type": {"refresh_token"}, "refresh_token": {refresh}})
-	require.NotEmpty(t, again, "who was logged in is, though the pod was replaced")
-	_, payload, _ := strings.Cut(token, ".")
-	payload, _, _ = strings.Cut(payload, ".")
-	claims, err := base64.RawURLEncoding.DecodeString(payload)
+	require.Eventually(t, answers, patience, 100*time.Millisecond, "dex does not answer again")
+	token, err = console.TokenSource(ctx, &oauth2.Token{RefreshToken: token.RefreshToken}).Token()
+	require.NoError(t, err, "who was logged in is, though the pod was replaced")
+	text, _ := token.Extra("id_token").(string)
+	id, err := provider.Verifier(&oidc.Config{ClientID: console.ClientID}).Verify(ctx, text)
 	require.NoError(t, err)
-	require.Contains(t, string(claims), `"email":"alice@tenant.site"`)
+	var claims struct{ Email string }
+	require.NoError(t, id.Claims(&claims))
+	require.Equal(t, "alice@tenant.site", claims.Email)
 }
 
 // dexAccount returns the file by which Dex reaches an API server, with the shipped kinds, as the account that
@@ -156,21 +169,15 @@ func runDex(t *testing.T, program string, s Service, moved map[string]string) (e
 	return end
 }
 
-// browser is a user's, and the console's that the user is led back to.
-type browser struct {
-	t    *testing.T
-	auth airship.Auth
-	http.Client
-}
-
 const callback = "https://console.site/callback"
 
-func newBrowser(t *testing.T, trusted []byte, auth airship.Auth) *browser {
+// browser is a user's, who is led back to the console.
+func browser(t *testing.T, trusted []byte) *http.Client {
 	roots := x509.NewCertPool()
 	require.True(t, roots.AppendCertsFromPEM(trusted))
 	jar, err := cookiejar.New(nil)
 	require.NoError(t, err)
-	b := &browser{t: t, auth: auth, Client: http.Client{
+	b := &http.Client{
 		Timeout: patience, Jar: jar,
 		Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}},
 		CheckRedirect: func(r *http.Request, _ []*http.Request) error {
@@ -179,70 +186,30 @@ func newBrowser(t *testing.T, trusted []byte, auth airship.Auth) *browser {
 			}
 			return nil
 		},
-	}}
+	}
 	t.Cleanup(b.CloseIdleConnections)
 	return b
 }
 
-// ready tells whether Dex answers under the issuer's name.
-func (b *browser) ready() bool {
-	var found struct{ Issuer string }
-	err := b.read(func() (*http.Response, error) { return b.Get(b.auth.Issuer + "/.well-known/openid-configuration") }, &found)
-	return err == nil && found.Issuer == b.auth.Issuer
-}
-
-func (b *browser) read(ask func() (*http.Response, error), into any) error {
-	resp, err := ask()
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close() //nolint:errcheck // read only
-	data, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
-	if err != nil || resp.StatusCode != http.StatusOK {
-		return errors.Join(err, errors.New(resp.Status+" "+string(data)))
-	}
-	return json.Unmarshal(data, into)
-}
-
-// code logs in and returns the code that the console is given; "" if the password is not
+// code logs alice in, and returns the code that the console is given; "" if the password is not
 // taken.
-func (b *browser) code(email, password string) string {
-	query := url.Values{
-		"client_id": {"console"}, "redirect_uri": {callback}, "response_type": {"code"}, "scope": {"openid email offline_access"},
-		"state": {"abc"}, "nonce": {"def"}, "connector_id": {"local"},
-	}
-	form, err := b.Get(b.auth.Issuer + "/auth?" + query.Encode())
-	require.NoError(b.t, err)
-	require.NoError(b.t, form.Body.Close())
-	require.Equal(b.t, http.StatusOK, form.StatusCode, form.Request.URL)
-	answer, err := b.PostForm(form.Request.URL.String(), url.Values{"login": {email}, "password": {password}})
-	require.NoError(b.t, err)
-	require.NoError(b.t, answer.Body.Close())
+func code(t *testing.T, user *http.Client, console oauth2.Config, password string) string {
+	t.Helper()
+	form, err := user.Get(console.AuthCodeURL("abc", oauth2.SetAuthURLParam("connector_id", "local")))
+	require.NoError(t, err)
+	require.NoError(t, form.Body.Close())
+	require.Equal(t, http.StatusOK, form.StatusCode, form.Request.URL)
+	login := url.Values{"login": {"alice@tenant.site"}, "password": {password}}
+	answer, err := user.PostForm(form.Request.URL.String(), login)
+	require.NoError(t, err)
+	require.NoError(t, answer.Body.Close())
 	to, err := answer.Location()
 	if errors.Is(err, http.ErrNoLocation) {
 		return ""
 	}
-	require.NoError(b.t, err)
-	require.Equal(b.t, "abc", to.Query().Get("state"))
+	require.NoError(t, err)
+	require.Equal(t, "abc", to.Query().Get("state"))
 	return to.Query().Get("code")
-}
-
-// redeem is what the console does with a code or a refresh token: it proves itself by its secret, and gets
-// the ID token.
-func (b *browser) redeem(form url.Values) (idToken, refresh string) {
-	var got struct {
-		IDToken      string `json:"id_token"`
-		RefreshToken string `json:"refresh_token"`
-	}
-	ask := func(secret string) error {
-		form.Set("client_id", "console")
-		form.Set("client_secret", secret)
-		return b.read(func() (*http.Response, error) { return b.PostForm(b.auth.Issuer+"/token", form) }, &got)
-	}
-	require.ErrorContains(b.t, ask("guessed"), "401")
-	require.NoError(b.t, ask(clientSecret))
-	require.NotEmpty(b.t, got.RefreshToken)
-	return got.IDToken, got.RefreshToken
 }
 
 func freeAddress(t *testing.T) string {
