@@ -32,7 +32,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/metal3"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/tier"
 )
 
@@ -198,39 +197,6 @@ func TestBackendsOutliveNetworkData(t *testing.T) {
 	}
 	stays(balanced, "it names meta-data alone")
 	require.Equal(t, []string{"10.1.1.97"}, w.get("t").Status.Hosts[0].Addresses)
-}
-
-// Of several networks each service keeps the addresses of its own, and goes on without a host that another Cluster
-// uses.
-func TestBackendsOfSeveralNetworksOutliveNetworkData(t *testing.T) {
-	w, r := start(t)
-	two := replace(balanced, "nodeInterfaceId: oam}",
-		"nodeInterfaceId: oam}, {nodePortRange: {start: PORT2, end: PORT2}, nodeInterfaceId: pxe}")
-	oam, pxe := `{"id":"oam","type":"ipv4","ip_address":"10.1.1.97"}`, `{"id":"pxe","type":"ipv4","ip_address":"10.2.1.97"}`
-	has := func(networks string) {
-		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.metal, Name: "a-network"}}
-		require.NoError(t, w.Get(t.Context(), client.ObjectKeyFromObject(secret), secret))
-		secret.Data = map[string][]byte{"networkData": []byte(`{"networks":[` + networks + `]}`)}
-		require.NoError(t, w.Update(t.Context(), secret))
-	}
-	w.hosts("a")
-	has(oam + "," + pxe)
-	w.host(metal3.Host{Name: "b"})
-	w.sip("t", two)
-	w.stands(r, "t", airship.ReasonSucceeded, "a", "b")
-	config := services.Name("t", services.LoadBalancerWorker, 1) + "-config"
-	require.Contains(t, read[corev1.ConfigMap](w, config).Data["haproxy.cfg"], "ipv4@10.2.1.97")
-	has(oam)
-	w.take("b", "m-b", "red", "")
-	w.change("t", two+"clusterName: blue\n")
-	w.settle(r, "t")
-	require.Equal(t, []string{"a=10.1.1.97"}, w.backends("t", services.LoadBalancerWorker))
-	second := read[corev1.ConfigMap](w, config).Data["haproxy.cfg"]
-	require.Contains(t, second, "ipv4@10.2.1.97")
-	require.NotContains(t, second, "10.1.1.97")
-	require.Equal(t, []string{"10.1.1.97", "10.2.1.97"}, w.get("t").Status.Hosts[0].Addresses)
-	require.Contains(t, w.get("t").Status.Hosts[1].Problem, `Cluster "red" uses it`)
-	w.says("t", airship.ReasonInfraServiceFailure, "read the data of 1 hosts", true)
 }
 
 // failing is an operator whose nth request is answered by a code, and whether it came to that.
