@@ -61,21 +61,16 @@ func (r *Registry) configuration() (*configuration.Configuration, error) {
 	}
 	c.HTTP.Secret = hex.EncodeToString(secret)
 	c.HTTP.RelativeURLs = r.opts.RelativeURLs
-	return c, r.configureAuth(c)
-}
-
-func (r *Registry) configureAuth(c *configuration.Configuration) error {
-	switch r.opts.Auth {
-	case Token:
-		tokens, err := newTokenService(r)
-		if err != nil {
-			return err
-		}
-		r.tokens = tokens
-		c.Auth = configuration.Auth{"token": {
-			"realm": r.URL() + "/auth/token", "service": tokenAudience, "issuer": tokenIssuer, "rootcertbundle": tokens.bundle,
-		}}
-	case None, Basic:
+	if r.opts.Auth != Token {
+		return c, nil
 	}
-	return nil
+	tokens, err := newTokenService(r)
+	if err != nil {
+		return nil, err
+	}
+	r.tokens = tokens
+	c.Auth = configuration.Auth{"token": {
+		"realm": r.URL() + "/auth/token", "service": tokenAudience, "issuer": tokenIssuer, "rootcertbundle": tokens.bundle,
+	}}
+	return c, nil
 }

@@ -3,8 +3,11 @@ package registry
 import (
 	"bytes"
 	"io"
+	"maps"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"strings"
 )
 
@@ -148,7 +151,9 @@ func (f *Fault) happen(w http.ResponseWriter, req *http.Request, next http.Handl
 		if f.IgnoreRange {
 			req.Header.Del("Range")
 		}
-		next.ServeHTTP(&spoiler{ResponseWriter: w, fault: f}, req)
+		answer := httptest.NewRecorder()
+		next.ServeHTTP(answer, req)
+		f.spoil(w, answer)
 	}
 }
 
@@ -215,61 +220,28 @@ func (f *Fault) answer(w http.ResponseWriter) {
 	_, _ = io.WriteString(w, f.Body)
 }
 
-// spoiler spoils an answer while it is written.
-type spoiler struct {
-	http.ResponseWriter
-	fault   *Fault
-	started bool
-	n       int64
-}
-
-// Unwrap lets http.ResponseController reach the connection.
-func (s *spoiler) Unwrap() http.ResponseWriter { return s.ResponseWriter }
-
-func (s *spoiler) WriteHeader(status int) {
-	if s.started || status < 200 {
-		return
+// spoil passes an answer on, spoiled.
+func (f *Fault) spoil(w http.ResponseWriter, answer *httptest.ResponseRecorder) {
+	h, body := w.Header(), answer.Body.Bytes()
+	maps.Copy(h, answer.Header())
+	if at, err := url.Parse(h.Get("Location")); err == nil && f.LocationBase != "" && at.Path != "" {
+		h.Set("Location", f.LocationBase+at.RequestURI())
 	}
-	s.started = true
-	h := s.Header()
-	if base := s.fault.LocationBase; base != "" && h.Get("Location") != "" {
-		h.Set("Location", base+afterHost(h.Get("Location")))
-	}
-	for k, v := range s.fault.ReplaceHeader {
+	for k, v := range f.ReplaceHeader {
 		if v == "" {
 			h.Del(k)
 		} else {
 			h.Set(k, v)
 		}
 	}
-	s.ResponseWriter.WriteHeader(status)
-}
-
-// afterHost returns the path and query of an absolute or relative URL.
-func afterHost(location string) string {
-	_, rest, ok := strings.Cut(location, "://")
-	if !ok {
-		return location
+	if f.Tamper && f.TamperAt < int64(len(body)) {
+		body[f.TamperAt] ^= 0xff
 	}
-	if i := strings.IndexByte(rest, '/'); i >= 0 {
-		return rest[i:]
-	}
-	return "/"
-}
-
-func (s *spoiler) Write(p []byte) (int, error) {
-	s.WriteHeader(http.StatusOK)
-	f := s.fault
-	if f.Tamper && f.TamperAt >= s.n && f.TamperAt < s.n+int64(len(p)) {
-		p = append([]byte(nil), p...)
-		p[f.TamperAt-s.n] ^= 0xff
-	}
-	if cut := f.Cut; (cut > 0 || f.CutAtStart) && s.n+int64(len(p)) > cut {
-		_, _ = s.ResponseWriter.Write(p[:cut-s.n])
-		_ = http.NewResponseController(s.ResponseWriter).Flush()
+	w.WriteHeader(answer.Code)
+	if cut := f.Cut; (cut > 0 || f.CutAtStart) && int64(len(body)) > cut {
+		_, _ = w.Write(body[:cut])
+		_ = http.NewResponseController(w).Flush()
 		panic(http.ErrAbortHandler)
 	}
-	n, err := s.ResponseWriter.Write(p)
-	s.n += int64(n)
-	return n, err
+	_, _ = w.Write(body)
 }
