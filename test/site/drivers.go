@@ -11,12 +11,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 )
@@ -28,8 +28,7 @@ import (
 // driver's pods run it logs in with theirs and registers the driver on the nodes.
 // So an installation whose configuration is wrong does not become healthy.
 type Drivers struct {
-	client kubernetes.Interface
-	crds   apiextensions.Interface
+	client client.Client
 	cancel context.CancelFunc
 	done   chan struct{}
 	// registered are the pods by which the storage driver registered, by node.
@@ -46,16 +45,12 @@ const (
 
 // StartDrivers plays the drivers on a cluster until Stop.
 func StartDrivers(cfg *rest.Config) (*Drivers, error) {
-	client, err := kubernetes.NewForConfig(cfg)
-	if err != nil {
-		return nil, err
-	}
-	crds, err := apiextensions.NewForConfig(cfg)
+	c, err := client.New(cfg, client.Options{Scheme: cluster.Scheme()})
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	d := &Drivers{client: client, crds: crds, cancel: cancel, done: make(chan struct{}), registered: map[string]types.UID{}}
+	d := &Drivers{client: c, cancel: cancel, done: make(chan struct{}), registered: map[string]types.UID{}}
 	go d.run(ctx)
 	return d, nil
 }
@@ -92,12 +87,12 @@ func (d *Drivers) run(ctx context.Context) {
 
 // cloudProvider initialises the nodes that wait for it.
 func (d *Drivers) cloudProvider(ctx context.Context) error {
-	running, err := d.running(ctx, "kube-system", "name=vsphere-cloud-controller-manager")
+	running, err := d.running(ctx, "kube-system", client.MatchingLabels{"name": "vsphere-cloud-controller-manager"})
 	if err != nil || len(running) == 0 {
 		return err
 	}
-	nodes, err := d.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-	if err != nil {
+	var nodes corev1.NodeList
+	if err := d.client.List(ctx, &nodes); err != nil {
 		return err
 	}
 	var waiting []corev1.Node
@@ -134,25 +129,25 @@ func (d *Drivers) initialise(ctx context.Context, n corev1.Node, logins []login)
 		}
 		n.Spec.ProviderID = "vsphere://" + uuid
 		n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == cluster.TaintUninitialized })
-		_, err = d.client.CoreV1().Nodes().Update(ctx, &n, metav1.UpdateOptions{})
-		if apierrors.IsConflict(err) {
-			return nil // somebody else wrote it: next time round
+		if err := d.client.Update(ctx, &n); !apierrors.IsConflict(err) { // somebody else wrote it: next time round
+			return err
 		}
-		return err
+		return nil
 	}
 	return fmt.Errorf("no VM with UUID %q", uuid)
 }
 
 // storageDriver registers the driver on the nodes where its pods run, with each pod anew.
 func (d *Drivers) storageDriver(ctx context.Context) error {
-	controllers, err := d.running(ctx, csiNamespace, "app=vsphere-csi-controller")
+	controllers, err := d.running(ctx, csiNamespace, client.MatchingLabels{"app": "vsphere-csi-controller"})
 	if err != nil || len(controllers) == 0 {
 		return err
 	}
-	if err := d.defineTopology(ctx); err != nil {
+	// Its syncer makes a kind when it runs.
+	if err := client.IgnoreAlreadyExists(d.client.Create(ctx, cluster.TopologyCRD())); err != nil {
 		return fmt.Errorf("storage driver: %w", err)
 	}
-	plugins, err := d.running(ctx, csiNamespace, "app=vsphere-csi-node")
+	plugins, err := d.running(ctx, csiNamespace, client.MatchingLabels{"app": "vsphere-csi-node"})
 	if err != nil {
 		return err
 	}
@@ -168,15 +163,6 @@ func (d *Drivers) storageDriver(ctx context.Context) error {
 	return nil
 }
 
-// defineTopology makes the kind that the syncer makes when it runs.
-func (d *Drivers) defineTopology(ctx context.Context) error {
-	_, err := d.crds.ApiextensionsV1().CustomResourceDefinitions().Create(ctx, cluster.TopologyCRD(), metav1.CreateOptions{})
-	if apierrors.IsAlreadyExists(err) {
-		return nil
-	}
-	return err
-}
-
 // register logs in with the driver's configuration, as the node's plugin has it done for
 // itself, and writes the node's CSINode.
 func (d *Drivers) register(ctx context.Context, name string) error {
@@ -189,44 +175,36 @@ func (d *Drivers) register(ctx context.Context, name string) error {
 			return err
 		}
 	}
-	node, err := d.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
+	var node corev1.Node
+	if err := d.client.Get(ctx, client.ObjectKey{Name: name}, &node); err != nil {
 		return err
 	}
 	driver := storagev1.CSINodeDriver{Name: csiDriver, NodeID: strings.ToLower(node.Status.NodeInfo.SystemUUID)}
 	for _, c := range categories {
 		driver.TopologyKeys = append(driver.TopologyKeys, "topology.csi.vmware.com/"+c)
 	}
-	existing, err := d.client.StorageV1().CSINodes().Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		_, err = d.client.StorageV1().CSINodes().Create(ctx, &storagev1.CSINode{
-			ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: []metav1.OwnerReference{
-				{APIVersion: "v1", Kind: "Node", Name: name, UID: node.UID},
-			}},
-			Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{driver}},
-		}, metav1.CreateOptions{})
-		return err
-	}
-	if err != nil {
-		return err
-	}
+	of := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	// A driver's entry may not be changed, so a kubelet takes it out and puts another one in.
-	others := slices.DeleteFunc(slices.Clone(existing.Spec.Drivers), func(x storagev1.CSINodeDriver) bool { return x.Name == csiDriver })
-	if len(others) < len(existing.Spec.Drivers) {
-		existing.Spec.Drivers = others
-		if existing, err = d.client.StorageV1().CSINodes().Update(ctx, existing, metav1.UpdateOptions{}); err != nil {
+	for _, change := range []func(){
+		func() {
+			of.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: name, UID: node.UID}}
+			isOurs := func(x storagev1.CSINodeDriver) bool { return x.Name == csiDriver }
+			of.Spec.Drivers = slices.DeleteFunc(of.Spec.Drivers, isOurs)
+		},
+		func() { of.Spec.Drivers = append(of.Spec.Drivers, driver) },
+	} {
+		_, err := controllerutil.CreateOrUpdate(ctx, d.client, of, func() error { change(); return nil })
+		if err != nil {
 			return err
 		}
 	}
-	existing.Spec.Drivers = append(existing.Spec.Drivers, driver)
-	_, err = d.client.StorageV1().CSINodes().Update(ctx, existing, metav1.UpdateOptions{})
-	return err
+	return nil
 }
 
 // running returns the nodes on which a pod with the labels is ready, with its UID.
-func (d *Drivers) running(ctx context.Context, namespace, selector string) (map[string]types.UID, error) {
-	pods, err := d.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
-	if err != nil {
+func (d *Drivers) running(ctx context.Context, namespace string, labels client.MatchingLabels) (map[string]types.UID, error) {
+	var pods corev1.PodList
+	if err := d.client.List(ctx, &pods, client.InNamespace(namespace), labels); err != nil {
 		return nil, err
 	}
 	nodes := map[string]types.UID{}

@@ -18,7 +18,8 @@ import (
 	"github.com/vmware/govmomi/vim25/soap"
 	"go.yaml.in/yaml/v3"
 	"gopkg.in/gcfg.v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // login is a vCenter and an account as a driver's configuration gives them.
@@ -33,8 +34,9 @@ type login struct {
 // cpiLogins reads the cloud provider's configuration as the cloud provider does:
 // YAML in a ConfigMap, credentials in the Secret that it names.
 func (d *Drivers) cpiLogins(ctx context.Context) ([]login, error) {
-	cm, err := d.client.CoreV1().ConfigMaps("kube-system").Get(ctx, "vsphere-cloud-config", metav1.GetOptions{})
-	if err != nil {
+	var cm corev1.ConfigMap
+	key := client.ObjectKey{Namespace: "kube-system", Name: "vsphere-cloud-config"}
+	if err := d.client.Get(ctx, key, &cm); err != nil {
 		return nil, err
 	}
 	type section struct {
@@ -57,8 +59,8 @@ func (d *Drivers) cpiLogins(ctx context.Context) ([]login, error) {
 	for _, vc := range config.VCenter {
 		name := cmp.Or(vc.SecretName, config.Global.SecretName)
 		namespace := cmp.Or(vc.SecretNamespace, config.Global.SecretNamespace)
-		secret, err := d.client.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
+		var secret corev1.Secret
+		if err := d.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &secret); err != nil {
 			return nil, fmt.Errorf("secret %s/%s: %w", namespace, name, err)
 		}
 		l := login{
@@ -80,8 +82,9 @@ func (d *Drivers) cpiLogins(ctx context.Context) ([]login, error) {
 // csiConfig reads the storage driver's configuration: INI in a Secret. The categories are
 // those of its volumes' topology.
 func (d *Drivers) csiConfig(ctx context.Context) (_ []login, categories []string, _ error) {
-	secret, err := d.client.CoreV1().Secrets(csiNamespace).Get(ctx, "vsphere-config-secret", metav1.GetOptions{})
-	if err != nil {
+	var secret corev1.Secret
+	key := client.ObjectKey{Namespace: csiNamespace, Name: "vsphere-config-secret"}
+	if err := d.client.Get(ctx, key, &secret); err != nil {
 		return nil, nil, err
 	}
 	type section struct {
@@ -96,7 +99,7 @@ func (d *Drivers) csiConfig(ctx context.Context) (_ []login, categories []string
 			Categories string `gcfg:"topology-categories"`
 		}
 	}
-	err = gcfg.FatalOnly(gcfg.ReadStringInto(&config, string(secret.Data["csi-vsphere.conf"])))
+	err := gcfg.FatalOnly(gcfg.ReadStringInto(&config, string(secret.Data["csi-vsphere.conf"])))
 	if err != nil {
 		return nil, nil, err
 	}
