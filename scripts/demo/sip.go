@@ -5,12 +5,12 @@ import (
 	"context"
 	"crypto/ed25519"
 	_ "embed"
-	"encoding/base64"
-	"encoding/binary"
 	"os"
 	"path/filepath"
 	"strings"
 	"text/template"
+
+	"golang.org/x/crypto/ssh"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/metal3"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/shell"
@@ -139,12 +139,11 @@ func publicKey() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	const kind = "ssh-ed25519"
-	var wire []byte
-	for _, field := range [][]byte{[]byte(kind), public} {
-		wire = append(binary.BigEndian.AppendUint32(wire, uint32(len(field))), field...) //nolint:gosec // some bytes
+	key, err := ssh.NewPublicKey(public)
+	if err != nil {
+		return "", err
 	}
-	return kind + " " + base64.StdEncoding.EncodeToString(wire) + " admin@site", nil
+	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key))) + " admin@site", nil
 }
 
 const (
