@@ -421,6 +421,21 @@ func TestARefusalIsOldWhereNoPodLacks(t *testing.T) {
 	}
 }
 
+// A pod that is newer than the event was let in: what refused them was put right.
+func TestARefusalIsOldWhereAPodIsNewer(t *testing.T) {
+	for after, want := range map[time.Duration]bool{-time.Minute: true, 0: true, time.Minute: false} {
+		in := healthy()
+		d := daemonSet("vmware-system-csi", "vsphere-csi-node", "csi", "3.5.1", 3, 3, 2)
+		in.DaemonSets[1] = d
+		in.Events = []corev1.Event{{Reason: "FailedCreate", Message: "denied", LastTimestamp: metav1.NewTime(now),
+			InvolvedObject: corev1.ObjectReference{Kind: "DaemonSet", Namespace: d.Namespace, Name: d.Name}}}
+		p := pod("vsphere-csi-node", "driver", corev1.ContainerState{}, "")
+		p.CreationTimestamp = metav1.NewTime(now.Add(after))
+		in.Pods = []*corev1.Pod{p}
+		require.Equal(t, want, assess.Assess(in).Drivers[matrix.CSI].Err() != nil, after)
+	}
+}
+
 // Without replicas nothing works.
 func TestADeploymentThatIsScaledToNothingIsNotRolledOut(t *testing.T) {
 	for replicas, says := range map[int32]string{0: "is scaled to 0, 1 are wanted", 2: "", 5: ""} {

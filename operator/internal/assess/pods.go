@@ -210,8 +210,8 @@ func (in *Input) refusedPods(workloads []Workload) []Finding {
 	return all
 }
 
-// lastRefusal is of the workload itself: events of one of the same name that was deleted stay for
-// an hour.
+// lastRefusal is of the workload itself, and of a time after its newest pod: events stay for an hour, also those of
+// one of the same name that was deleted, and of what was put right since.
 func (in *Input) lastRefusal(w Workload) *corev1.Event {
 	var last *corev1.Event
 	for i := range in.Events {
@@ -221,6 +221,11 @@ func (in *Input) lastRefusal(w Workload) *corev1.Event {
 			(about.UID == "" || w.uid == "" || about.UID == w.uid)
 		if e.Reason == "FailedCreate" && isItself && (last == nil || last.LastTimestamp.Before(&e.LastTimestamp)) {
 			last = e
+		}
+	}
+	for p := range in.podsOf(w) {
+		if last != nil && !last.LastTimestamp.IsZero() && last.LastTimestamp.Before(&p.CreationTimestamp) {
+			return nil
 		}
 	}
 	return last
