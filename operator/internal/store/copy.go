@@ -21,6 +21,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -204,7 +205,6 @@ func parts(b *v1alpha1.DriverBundle, d image.Digest, packed []byte) (out []*core
 				Annotations: map[string]string{
 					annotationPart: strconv.Itoa(i), annotationParts: strconv.Itoa(len(chunks)),
 				},
-				OwnerReferences: []metav1.OwnerReference{owner(b)},
 			},
 			Immutable:  ptr.To(true),
 			BinaryData: map[string][]byte{partKey: chunk},
@@ -251,12 +251,11 @@ func (s *Store) writePart(ctx context.Context, part *corev1.ConfigMap) error {
 	return create()
 }
 
-// same reports whether a part has all that it should have; it may have more owners, labels and annotations.
+// same reports whether a part has all that it should have; it may have owners, and more labels and annotations.
 func same(want, is *corev1.ConfigMap) bool {
 	has := func(is, want labels.Set) bool { return labels.SelectorFromSet(want).Matches(is) }
 	return bytes.Equal(want.BinaryData[partKey], is.BinaryData[partKey]) && has(is.Labels, want.Labels) &&
-		has(is.Annotations, want.Annotations) &&
-		metav1.IsControlledBy(is, &metav1.ObjectMeta{UID: want.OwnerReferences[0].UID})
+		has(is.Annotations, want.Annotations)
 }
 
 // readCopy reads the copy of a digest. Its root is the digest; the rest is for the
@@ -278,11 +277,6 @@ func (s *Store) readCopy(ctx context.Context, b *v1alpha1.DriverBundle, d image.
 		return nil, copyFault("read", b, err)
 	}
 	return h, nil
-}
-
-// owner refers to a DriverBundle as the controller of its copies.
-func owner(b *v1alpha1.DriverBundle) metav1.OwnerReference {
-	return metav1.OwnerReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "DriverBundle", Name: b.Name, UID: b.UID, Controller: ptr.To(true)}
 }
 
 // readParts reads the parts one by one, by their names. The first one says how many there are: what is in
@@ -323,17 +317,24 @@ func copyFault(op string, b *v1alpha1.DriverBundle, err error) error {
 	return f
 }
 
-// Forget removes the copies of a DriverBundle but that of the accepted digest, and those of the given bundles,
-// REPOSITORY@DIGEST.
+// Forget removes copies but those of the given bundles, REPOSITORY@DIGEST: those of a DriverBundle but that of the
+// accepted digest, and those of DriverBundles that are gone. Drivers may run and be repaired from these still.
 func (s *Store) Forget(ctx context.Context, b *v1alpha1.DriverBundle, but ...string) error {
 	if s.opts.InMemory {
 		return nil
 	}
+	var bundles v1alpha1.DriverBundleList
 	var all metav1.PartialObjectMetadataList
 	all.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMapList"))
-	err := s.opts.Reader.List(ctx, &all, client.InNamespace(b.Namespace), client.MatchingLabels(copyLabels(b)))
+	err := fault.Join(s.opts.Reader.List(ctx, &bundles, client.InNamespace(b.Namespace)),
+		s.opts.Reader.List(ctx, &all, client.InNamespace(b.Namespace),
+			client.MatchingLabels{labelManagedBy: managedBy}, client.HasLabels{labelCopy}))
 	if err != nil {
 		return copyFault("list", b, err)
+	}
+	others := map[string]bool{} // they forget their own
+	for i := range bundles.Items {
+		others[copyLabels(&bundles.Items[i])[labelCopy]] = bundles.Items[i].Name != b.Name
 	}
 	keep := map[string]bool{}
 	for _, bundle := range append(but, "@"+b.Status.Digest) {
@@ -344,8 +345,10 @@ func (s *Store) Forget(ctx context.Context, b *v1alpha1.DriverBundle, but ...str
 	}
 	var errs []error
 	for i := range all.Items {
-		old := &all.Items[i]
-		if !keep[old.Labels[labelDigest]] {
+		switch old := &all.Items[i]; {
+		case keep[old.Labels[labelDigest]]:
+			errs = append(errs, s.disown(ctx, old))
+		case !others[old.Labels[labelCopy]]:
 			uid := client.Preconditions{UID: &old.UID}
 			errs = append(errs, client.IgnoreNotFound(s.opts.Client.Delete(ctx, old, uid)))
 		}
@@ -354,4 +357,14 @@ func (s *Store) Forget(ctx context.Context, b *v1alpha1.DriverBundle, but ...str
 		return copyFault("remove old parts of", b, err)
 	}
 	return nil
+}
+
+// disown keeps the garbage collector from a part that programs before v0.1 made, with its DriverBundle as the owner. To
+// be dropped in v0.2.
+func (s *Store) disown(ctx context.Context, part *metav1.PartialObjectMetadata) error {
+	if len(part.OwnerReferences) == 0 {
+		return nil
+	}
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"ownerReferences":null}}`))
+	return client.IgnoreNotFound(s.opts.Client.Patch(ctx, part, patch))
 }

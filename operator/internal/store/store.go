@@ -26,7 +26,7 @@
 // manifests, signatures, and the configuration of an image where nothing else says what
 // platform it is for) is kept in ConfigMaps, so that the accepted bundle goes on
 // serving while the mirror is away, and after a restart of the operator meanwhile. They
-// are owned by the DriverBundle: with it the garbage collector takes them. The copy is one stream:
+// outlive the DriverBundle: drivers are repaired from them. The copy is one stream:
 //
 //	{"root":DESCRIPTOR,"signatures":[DESCRIPTOR…],"blobs":[{"digest":…,"size":…}…]}\n
 //	the bytes of each blob, in this order

@@ -236,6 +236,30 @@ func TestForgetKeepsWhatIsRetained(t *testing.T) {
 	forget(1)
 }
 
+// Drivers are repaired from a copy when its DriverBundle is gone, also one that an earlier program made, until nothing
+// is retained of it. Copies of a DriverBundle that is there are its own.
+func TestACopyOutlivesItsDriverBundle(t *testing.T) {
+	s := newSite(t, registry.Options{TLS: true})
+	s.repo.Push(t, "1", mirror.Bundle{Seed: 1})
+	st := store.New(s.opts)
+	s.accept(st)
+	retained := s.bundle.Status.Repository + "@" + s.bundle.Status.Digest
+	part := s.parts()[0]
+	part.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "DriverBundle", Name: "site", UID: "gone"}}
+	require.NoError(t, s.Update(t.Context(), &part))
+	next := &v1alpha1.DriverBundle{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "next"}}
+	there := &v1alpha1.DriverBundle{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: s.bundle.Name}}
+
+	require.NoError(t, s.Create(t.Context(), there))
+	require.NoError(t, st.Forget(t.Context(), next))
+	require.Len(t, s.parts(), 1, "the other one is there")
+	require.NoError(t, s.Delete(t.Context(), there))
+	require.NoError(t, st.Forget(t.Context(), next, retained))
+	require.Empty(t, s.parts()[0].OwnerReferences)
+	require.NoError(t, st.Forget(t.Context(), next))
+	require.Empty(t, s.parts())
+}
+
 func TestFailuresAreToldApart(t *testing.T) {
 	status := func(code int) func(*site) {
 		return func(s *site) { s.reg.Fail(registry.Fault{Match: registry.Match{Path: "/manifests/"}, Status: code}) }

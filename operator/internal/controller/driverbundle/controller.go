@@ -122,7 +122,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, b *v1alpha1.DriverBundle) (r
 // Pass looks at the accepted bundle and at the mirror. The highest serial is recorded
 // beside the DriverBundle before its status names the bundle that has it: where that cannot
 // be done it is not accepted. The status only shows it, so that an administrator corrects it in one
-// place. A deletion needs nothing: the copies go with their owner.
+// place. A deletion needs nothing: a pass over another DriverBundle removes copies that nothing is retained of.
 func (r *Reconciler) Pass(ctx context.Context, b *v1alpha1.DriverBundle) (
 	reconciler.Outcome[*v1alpha1.DriverBundle], error,
 ) {
