@@ -66,17 +66,17 @@ func TestFreshnessAndConsent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := &v1alpha1.DriverBundle{Status: v1alpha1.DriverBundleStatus{HighestSerial: 5}}
-			err := fresh(b, digest, found{matrix: c.matrix}, now)
+			err := fresh(b, digest.String(), found{matrix: c.matrix}, now)
 			require.Equal(t, c.want, fault.ReasonOf(err))
 			if err != nil {
 				require.Contains(t, fault.HintOf(err), "spec.acceptOlder: "+digest.String())
 			}
 			b.Spec.AcceptOlder = image.DigestOf([]byte("other")).String()
-			require.Equal(t, c.want, fault.ReasonOf(fresh(b, digest, found{matrix: c.matrix}, now)))
+			require.Equal(t, c.want, fault.ReasonOf(fresh(b, digest.String(), found{matrix: c.matrix}, now)))
 			b.Spec.AcceptOlder = digest.String()
-			require.NoError(t, fresh(b, digest, found{matrix: c.matrix}, now))
+			require.NoError(t, fresh(b, digest.String(), found{matrix: c.matrix}, now))
 			b.Spec.AcceptOlder, b.Status.Digest = "", digest.String()
-			require.NoError(t, fresh(b, digest, found{matrix: c.matrix}, now), "the accepted one")
+			require.NoError(t, fresh(b, digest.String(), found{matrix: c.matrix}, now), "the accepted one")
 		})
 	}
 }

@@ -17,15 +17,15 @@ import (
 
 // fresh refuses a bundle whose matrix is older than one accepted before, or expired, unless
 // the spec consents to this digest or it is the one accepted already.
-func fresh(b *v1alpha1.DriverBundle, digest image.Digest, f found, now time.Time) error {
-	if b.Spec.AcceptOlder == digest.String() || b.Status.Digest == digest.String() {
+func fresh(b *v1alpha1.DriverBundle, digest string, f found, now time.Time) error {
+	if b.Spec.AcceptOlder == digest || b.Status.Digest == digest {
 		return nil
 	}
 	err := freshness(b, f.matrix, b.Status.HighestSerial, now)
 	if err == nil {
 		return nil
 	}
-	hint := "push a bundle with a newer matrix, or accept this one: spec.acceptOlder: " + digest.String()
+	hint := "push a bundle with a newer matrix, or accept this one: spec.acceptOlder: " + digest
 	if fault.ReasonOf(err) == fault.Superseded {
 		hint += "; " + wrongSerial(b)
 	}

@@ -43,30 +43,10 @@ func (r *Reconciler) look(ctx context.Context, b *v1alpha1.DriverBundle, unknown
 	return out
 }
 
-// reverify holds the accepted bundle against the policies of now, without the
-// mirror.
-func (r *Reconciler) reverify(ctx context.Context, b *v1alpha1.DriverBundle, p policies) (h held) {
-	evidence, err := r.Store.Evidence(ctx, b)
-	if err != nil {
-		return held{lost: err}
-	}
-	digest, err := image.ParseDigest(b.Status.Digest)
-	if err != nil {
-		return held{lost: err}
-	}
-	contents, err := r.Store.Contents(ctx, b)
-	if err != nil {
-		return held{lost: err}
-	}
-	times := []time.Time{acceptedAt(b), r.Now()}
-	verified, err := p.verify(digest, evidence, times)
-	if err == nil {
-		err = p.verifyMatrix(contents, times)
-	}
-	if err != nil {
-		return held{untrusted: err}
-	}
-	return held{keys: verified.Keys()}
+// reverify holds the accepted bundle against the policies of now, without the mirror.
+func (r *Reconciler) reverify(ctx context.Context, b *v1alpha1.DriverBundle, p policies) held {
+	c := candidate{root: ocispec.Descriptor{Digest: digest.Digest(b.Status.Digest)}}
+	return p.judge(ctx, r.Store.Copy(b, b.Status.Repository, c.root.Digest), c.root, c.times(b, r.Now()))
 }
 
 // lookAtMirror sees what the reference names now, and accepts or refuses it.
@@ -105,46 +85,56 @@ type origin interface {
 	Keep(ctx context.Context, root ocispec.Descriptor, contents *bundle.Contents) error
 }
 
-// consider reads a candidate's signatures and contents, in this order, so that
-// nothing of an unsigned bundle is read but its root, and keeps what is accepted.
+// judge reads a bundle's signatures and contents, in this order, so that nothing of an unsigned bundle is read but its
+// root. Keys are held against each of several times.
+func (p policies) judge(ctx context.Context, from origin, root ocispec.Descriptor, times []time.Time) (h held) {
+	evidence, err := from.Evidence(ctx, root)
+	if err != nil {
+		return held{lost: err}
+	}
+	digest, err := image.ParseDigest(root.Digest.String())
+	if err != nil {
+		return held{lost: err}
+	}
+	verified, err := p.verify(digest, evidence, times)
+	if err != nil {
+		return held{untrusted: err}
+	}
+	if h.contents, h.lost = from.Contents(ctx, root); h.lost != nil {
+		return h
+	}
+	if h.untrusted = p.verifyMatrix(h.contents, times); h.untrusted == nil {
+		h.keys = verified.Keys()
+	}
+	return h
+}
+
+// consider judges a candidate, and keeps what is accepted.
 func (r *Reconciler) consider(
 	ctx context.Context, b *v1alpha1.DriverBundle, p policies, from origin, c candidate, out *outcome,
 ) (*acceptance, error) {
-	evidence, err := from.Evidence(ctx, c.root)
+	h := p.judge(ctx, from, c.root, c.times(b, r.Now()))
+	switch {
+	case h.lost != nil:
+		out.unread = h.lost
+		return nil, unlessPassing(c, b, h.lost)
+	case h.untrusted != nil:
+		if b.Status.Digest == c.root.Digest.String() {
+			out.held = h
+		}
+		return nil, c.refused(b, h.untrusted)
+	}
+	found, err := inspect(h.contents)
+	if err == nil {
+		err = fresh(b, c.root.Digest.String(), found, r.Now())
+	}
 	if err != nil {
-		out.unread = err
+		return nil, c.refused(b, err)
+	}
+	if err := from.Keep(ctx, c.root, h.contents); err != nil {
 		return nil, err
 	}
-	digest, err := image.ParseDigest(c.root.Digest.String())
-	if err != nil {
-		return nil, err
-	}
-	times := c.times(b, r.Now())
-	verified, err := p.verify(digest, evidence, times)
-	if err != nil {
-		out.distrust(b, c, err)
-		return nil, c.refused(b, err)
-	}
-	contents, err := from.Contents(ctx, c.root)
-	if err != nil {
-		out.unread = err
-		return nil, unlessPassing(c, b, err)
-	}
-	found, err := inspect(contents)
-	if err != nil {
-		return nil, c.refused(b, err)
-	}
-	if err := p.verifyMatrix(contents, times); err != nil {
-		out.distrust(b, c, err)
-		return nil, c.refused(b, err)
-	}
-	if err := fresh(b, digest, found, r.Now()); err != nil {
-		return nil, c.refused(b, err)
-	}
-	if err := from.Keep(ctx, c.root, contents); err != nil {
-		return nil, err
-	}
-	return &acceptance{candidate: c, keys: verified.Keys(), found: found}, nil
+	return &acceptance{candidate: c, keys: h.keys, found: found}, nil
 }
 
 // candidate is what the reference names now.

@@ -8,6 +8,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
@@ -30,18 +31,12 @@ type outcome struct {
 	at        time.Time
 }
 
-// held is the bundle accepted before, under the policies of now. The zero value is none.
+// held is a bundle under the policies of now. The zero value is none.
 type held struct {
+	contents  *bundle.Contents
 	keys      []string // whose signatures count
 	untrusted error    // the policies of now do not accept it
-	lost      error    // its copy cannot be read: it is read from the mirror again
-}
-
-// distrust notes that the policies of now do not accept a candidate.
-func (o *outcome) distrust(b *v1alpha1.DriverBundle, c candidate, why error) {
-	if b.Status.Digest == c.root.Digest.String() {
-		o.held = held{untrusted: why}
-	}
+	lost      error    // it cannot be read
 }
 
 func (h held) good() bool { return len(h.keys) > 0 }
