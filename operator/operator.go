@@ -136,7 +136,8 @@ func (o Options) start(ctx context.Context, mgr manager.Manager, meter prometheu
 		return fmt.Errorf("set up metrics: %w", err)
 	}
 	defer unregister()
-	if err := add(); err != nil {
+	restored := reconciler.Restored{Reader: mgr.GetAPIReader(), Namespace: o.Namespace, Every: time.Minute}
+	if err := errors.Join(mgr.Add(restored), add()); err != nil {
 		return fmt.Errorf("set up controllers: %w", err)
 	}
 	o.Log.Info("starting", "controllers", cmp.Or(o.Controllers, Drivers), "version", o.Version,
