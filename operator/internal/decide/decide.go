@@ -45,8 +45,8 @@
 //	  open; what was begun is ended outside
 //	its revision is rolled back or stays        its group            [Decide]
 //
-// Of those of this package the first that applies counts, in this order. A driver whose place cannot be read is left
-// as it is.
+// Of those of this package, which are the rows of rules, the first that applies counts. A driver whose place cannot be
+// read is left as it is.
 //
 // # The current revision
 //
@@ -102,27 +102,6 @@ const (
 	Failed           Reason = "Failed"
 )
 
-// ToDo says what a person can do about a revision that waits or is refused, by the reason of the
-// verdict on it and its Until.
-func ToDo(r Reason, until time.Time, name string) string {
-	switch r {
-	case WindowClosed:
-		if until.IsZero() {
-			return "correct spec.upgradePolicy.windows of the VDOConfig"
-		}
-		return "nothing: it begins at " + until.UTC().Format(time.RFC3339)
-	case NotApproved:
-		return "vdoctl upgrade approve " + name
-	case DowngradeRefused:
-		return "vdoctl upgrade approve " + name + " --allow-downgrade, where no release says that it cannot be gone back from"
-	case Failed:
-		return "mend what it failed at, then try it once more: vdoctl upgrade approve " + name
-	case Interlocked:
-		return "end what it waits for, where that does not end by itself"
-	}
-	return "nothing: it goes on by itself"
-}
-
 // Verdict is the decision on a group.
 type Verdict struct {
 	Action  Action
@@ -142,16 +121,12 @@ func (v Verdict) Holds() bool {
 // Gates tells whether the group stays what it is, or goes back.
 func (v Verdict) Gates() bool { return v.Holds() || (v.Action == Stay && v.Message != "") }
 
-// urgency is the order in which verdicts are told: what goes back, what stays at fault, then by reasons.
+// urgency is the order in which verdicts are told: what goes back or stays at fault, then as the rules are.
 func (v Verdict) urgency() int {
 	if v.Action == RollBack || v.Action == Stay {
 		return -1
 	}
-	known := []Reason{Failed, DowngradeRefused, NotApproved, Interlocked, WindowClosed}
-	if i := slices.Index(known, v.Reason); i >= 0 {
-		return i
-	}
-	return len(known)
+	return slices.IndexFunc(rules, func(r rule) bool { return r.reason == v.Reason })
 }
 
 // First returns the verdict of several that is told before the others, with what those that wait for the same
@@ -241,8 +216,8 @@ func (f *Facts) candidate(cur revision.Record) Verdict {
 	for _, rule := range rules {
 		if why := rule.why(f, cur, changing); why != "" && len(changing) > 0 {
 			v := Verdict{Action: rule.action, Reason: rule.reason, Message: why}
-			if v.Reason == WindowClosed {
-				_, v.Until = f.Policy.Closed(f.Now)
+			if rule.until != nil {
+				v.Until = rule.until(f)
 			}
 			return v
 		}
@@ -264,19 +239,57 @@ func (f *Facts) adopts(cur revision.Record, d string) bool {
 	return there && cur.Version(d) == "" && f.Candidate.Version(d) != runs.String()
 }
 
-// rules are what gates a group of which drivers change, in order, and say why, "" where they do not. Some end by
-// themselves or by an approval.
-var rules = []struct {
+// rule is one gate, and all that is said of it anywhere.
+type rule struct {
 	reason Reason
+	// action is Wait of what ends by itself or by an approval: what runs counts as all right meanwhile.
 	action Action
-	why    func(f *Facts, cur revision.Record, changing []string) string
-}{
-	{Failed, Hold, (*Facts).failedBefore},
-	{DowngradeRefused, Hold, (*Facts).downgrades},
-	{NotApproved, Wait, (*Facts).unapproved},
-	{Interlocked, Wait, func(f *Facts, _ revision.Record, _ []string) string { return f.Interlock }},
-	{WindowClosed, Wait, (*Facts).outside},
+	// why says what gates a group of which drivers change, "" where nothing does.
+	why func(f *Facts, cur revision.Record, changing []string) string
+	// approvable is set where an approval ends it.
+	approvable bool
+	// toDo is what a person can do about it where it has no end that is known; NAME is the candidate's.
+	toDo string
+	// until is when it ends by itself, the zero time where it does not; nil where nobody knows.
+	until func(f *Facts) time.Time
 }
+
+// rules are the gates in the order in which they count, and are told. Another one is another row.
+var rules = []rule{
+	{reason: Failed, action: Hold, why: (*Facts).failedBefore, approvable: true,
+		toDo: "mend what it failed at, then try it once more: vdoctl upgrade approve NAME"},
+	{reason: DowngradeRefused, action: Hold, why: (*Facts).downgrades, approvable: true,
+		toDo: "vdoctl upgrade approve NAME --allow-downgrade, where no release says that it cannot be gone back from"},
+	{reason: NotApproved, action: Wait, why: (*Facts).unapproved, approvable: true,
+		toDo: "vdoctl upgrade approve NAME"},
+	{reason: Interlocked, action: Wait,
+		why:  func(f *Facts, _ revision.Record, _ []string) string { return f.Interlock },
+		toDo: "end what it waits for, where that does not end by itself"},
+	{reason: WindowClosed, action: Wait, why: (*Facts).outside, until: (*Facts).opens,
+		toDo: "correct spec.upgradePolicy.windows of the VDOConfig"},
+}
+
+func ruleOf(r Reason) rule {
+	i := slices.IndexFunc(rules, func(known rule) bool { return known.reason == r })
+	if i < 0 {
+		return rule{toDo: "nothing: it goes on by itself"}
+	}
+	return rules[i]
+}
+
+// ToDo says what a person can do about a candidate of that name that is gated, and until when.
+func (r Reason) ToDo(until time.Time, name string) string {
+	if !until.IsZero() {
+		return "nothing: it begins at " + clock(until)
+	}
+	return strings.Replace(ruleOf(r).toDo, "NAME", name, 1)
+}
+
+// Waits reports whether it ends by itself or by an approval.
+func (r Reason) Waits() bool { return ruleOf(r).action == Wait }
+
+// Approvable reports whether an approval ends it.
+func (r Reason) Approvable() bool { return ruleOf(r).approvable }
 
 // Canaries tells whether a revision that takes the place of another one changes pods that
 // chosen nodes are to have first: those of the storage driver. Where what is in force did not
@@ -374,6 +387,11 @@ func (f *Facts) unapproved(_ revision.Record, changing []string) string {
 func (f *Facts) outside(revision.Record, []string) string {
 	why, _ := f.Policy.Closed(f.Now)
 	return why
+}
+
+func (f *Facts) opens() time.Time {
+	_, next := f.Policy.Closed(f.Now)
+	return next
 }
 
 // Closed says that no maintenance window is open, "" where one is or there are none, and when the next

@@ -357,6 +357,27 @@ func TestWhatIsToldFirst(t *testing.T) {
 	}
 }
 
+// What is said of a gate is in its row.
+func TestWhatAGateAsksOfAPerson(t *testing.T) {
+	at := time.Date(2026, 7, 1, 2, 0, 0, 0, time.UTC)
+	for reason, want := range map[decide.Reason]struct {
+		waits, approvable bool
+		toDo              string
+	}{
+		decide.Failed:           {false, true, "then try it once more: vdoctl upgrade approve r-1"},
+		decide.DowngradeRefused: {false, true, "vdoctl upgrade approve r-1 --allow-downgrade"},
+		decide.NotApproved:      {true, true, "vdoctl upgrade approve r-1"},
+		decide.Interlocked:      {true, false, "end what it waits for"},
+		decide.WindowClosed:     {true, false, "correct spec.upgradePolicy.windows"},
+		"":                      {false, false, "nothing: it goes on by itself"},
+	} {
+		require.Equal(t, want.waits, reason.Waits(), reason)
+		require.Equal(t, want.approvable, reason.Approvable(), reason)
+		require.Contains(t, reason.ToDo(time.Time{}, "r-1"), want.toDo)
+		require.Equal(t, "nothing: it begins at 2026-07-01T02:00:00Z", reason.ToDo(at, "r-1"))
+	}
+}
+
 func TestNodesThatChangeAreWaitedFor(t *testing.T) {
 	node := func(name, kubelet string) *corev1.Node {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}

@@ -89,7 +89,7 @@ func faults() []brokenResource {
 		brokenConfig("approval", func(c *v1alpha1.VDOConfig) { set(&c.Status.Conditions, v1alpha1.ConditionUpgraded, no, "NotApproved") }, "VDOUpgradeWaits"),
 		brokenConfig("window", func(c *v1alpha1.VDOConfig) {
 			set(&c.Status.Conditions, v1alpha1.ConditionUpgraded, no, "WindowClosed")
-		}), // it waits for what comes by itself
+		}, "VDOUpgradeWaits"),
 		brokenConfig("ahead", func(c *v1alpha1.VDOConfig) {
 			set(&c.Status.Conditions, v1alpha1.ConditionUpgradeable, no, "Incompatible")
 		}, "VDONotUpgradeable"),

@@ -24,6 +24,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/deploy"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/decide"
 )
 
 // statusReport is what status prints: what the operator has written into the status of
@@ -365,7 +366,9 @@ func (r *statusReport) waits(object string, generation, observed int64, conditio
 	for i := range conditions {
 		switch c := &conditions[i]; {
 		case c.Status == wellStatus(c.Type) || slices.Contains(summaries, c.Type):
-		case c.Type == v1alpha1.ConditionUpgradeable, c.Type == v1alpha1.ConditionUpgraded && isReady && bidesItsTime(c):
+		case c.Type == v1alpha1.ConditionUpgradeable,
+			// it may be so for weeks, and what runs is as it should be
+			c.Type == v1alpha1.ConditionUpgraded && isReady && decide.Reason(c.Reason).Waits():
 			r.Ahead = append(r.Ahead, waiting{object, c.Reason, c.Type + ": " + c.Message})
 		default:
 			r.wait(object, c.Reason, c.Type+": "+c.Message)
@@ -390,13 +393,6 @@ func wellStatus(condition string) metav1.ConditionStatus {
 		return metav1.ConditionFalse
 	}
 	return metav1.ConditionTrue
-}
-
-// bidesItsTime tells whether an upgrade is not in force since nobody has approved it yet, its window
-// is closed or a node or vCenter is being changed: that may be so for weeks, and what runs is as it
-// should be. One that failed, or is refused, is no such.
-func bidesItsTime(upgraded *metav1.Condition) bool {
-	return slices.Contains([]string{"NotApproved", "WindowClosed", "Interlocked"}, upgraded.Reason)
 }
 
 // operatorStatus is how the operator itself fares.

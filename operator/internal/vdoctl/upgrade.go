@@ -76,7 +76,7 @@ func toDoOf(c *v1alpha1.CandidateStatus) string {
 	if c.NotBefore != nil {
 		until = c.NotBefore.Time
 	}
-	return decide.ToDo(decide.Reason(c.Reason), until, c.Name)
+	return decide.Reason(c.Reason).ToDo(until, c.Name)
 }
 
 func when(t metav1.Time) string { return t.UTC().Format(time.RFC3339) }
@@ -231,11 +231,11 @@ func (o *approveOptions) consentTo(config *v1alpha1.VDOConfig, name, by string) 
 			Hint: "read what the release notes say of going back, then add --allow-downgrade"}
 	}
 	approves := name
-	if waiting.Reason == "WindowClosed" || waiting.Reason == "Interlocked" {
+	if !decide.Reason(waiting.Reason).Approvable() {
 		approves = "" // no consent opens a window
 	}
 	consent(config, older, approves, by)
-	if waiting.Reason == "Failed" {
+	if decide.Reason(waiting.Reason) == decide.Failed {
 		wish := name + " " + time.Now().UTC().Format(time.RFC3339) // it is tried once for each value
 		metav1.SetMetaDataAnnotation(&config.ObjectMeta, v1alpha1.AnnotationRetry, wish)
 	}

@@ -462,7 +462,8 @@ func (p *result) soonEnough(next reconciler.Next) reconciler.Next {
 		if v.Action == decide.Wait && !v.Until.IsZero() && v.Until.Sub(p.now) < next.Interval {
 			bound(v.Until.Sub(p.now))
 		}
-		if cur, _ := p.history()[group].InForce(); cur.Outcome == revision.Progressing || v.Reason == decide.Interlocked {
+		changes := v.Action == decide.Wait && v.Until.IsZero() && !v.Reason.Approvable()
+		if cur, _ := p.history()[group].InForce(); cur.Outcome == revision.Progressing || changes {
 			bound(notReadyInterval)
 		}
 	}

@@ -283,7 +283,7 @@ func (p *pass) explainGates() []Held {
 	var all []Held
 	for _, group := range revision.Groups {
 		v := p.site.revisions.verdicts[group]
-		h := Held{Reason: string(v.Reason), Message: v.Message, Do: decide.ToDo(v.Reason, v.Until, p.named())}
+		h := Held{Reason: string(v.Reason), Message: v.Message, Do: v.Reason.ToDo(v.Until, p.named())}
 		if v.Holds() && !slices.Contains(all, h) {
 			all = append(all, h)
 		}
