@@ -22,9 +22,9 @@
 //	bundle: none, unread, unverified, stale     all                  bundle.go, by site.hold
 //	login that the mirror did not let in        all                  login.go, by site.hold
 //	VDOConfig deleted, policy unreadable        all                  site.hold
-//	vCenter: not checked, away, refused,        those that use it    vcenters.go, by site.vCenterHolds
+//	vCenter: not checked, away, refused,        those that use it    vcenters.go, by site.driverHolds
 //	  another one than was accepted
-//	checks of cluster, vCenters and images      as they say          checks.go, by site.checkHolds
+//	checks of cluster, vCenters and images      as they say          checks.go, by site.driverHolds
 //	cpi not installed, or not the one that csi  csi                  site.needsCloud
 //	  is for alone
 //	release or settings refused by rendering    its group            site.render

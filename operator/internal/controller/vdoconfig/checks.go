@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/lru"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
@@ -164,51 +163,7 @@ func (s *site) placesNow(was map[string]string, r rendering) map[string]string {
 	return now
 }
 
-func (s *site) checkHolds() map[matrix.Driver]error {
-	all := map[matrix.Driver]error{}
-	for _, d := range inOrder {
-		why := s.blocked(d)
-		if s.beingChecked(d) {
-			why = fault.Join(awaited(beingChecked), why)
-		}
-		if why != nil {
-			all[d] = why
-		}
-	}
-	return all
-}
-
-// beingChecked tells whether a driver waits for the checks of cluster and vCenters.
-func (s *site) beingChecked(d matrix.Driver) bool {
-	return s.checks.pending && slices.Contains(checked, d)
-}
-
-// blocked is what was found that keeps a new release of a driver back, nil for nothing.
-func (s *site) blocked(d matrix.Driver) error {
-	return s.checks.holds[d].Err
-}
-
 const beingChecked = "it is being checked whether cluster and vCenters have what the drivers need"
-
-// heldByChecks is what is not as it is asked for because a check keeps it back: what is
-// waited for, and why not. A check that fails while all is as it shall be anyway holds up nothing.
-func (p *result) heldByChecks() (waiting string, held error) {
-	for _, d := range p.site.wanted() {
-		awaits, why := p.site.beingChecked(d), p.site.blocked(d)
-		is := p.site.desired.version(d)
-		differs := p.site.checks.kept[d] || (is != "" && is != p.decision.version(d))
-		if (!awaits && why == nil) || !differs {
-			continue
-		}
-		if awaits {
-			waiting = beingChecked
-		}
-		if why != nil && fault.Text(held) != fault.Text(why) { // several drivers may have the same
-			held = fault.Join(held, why)
-		}
-	}
-	return waiting, held
-}
 
 // preflightCondition says what the checks came to. Where the pass did not get so far it stays.
 func (p *result) preflightCondition() metav1.Condition {

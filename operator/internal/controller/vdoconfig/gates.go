@@ -32,26 +32,49 @@ func (s *site) gatedBy(rules map[revision.Group]error) map[matrix.Driver]error {
 	if s.ungated {
 		return nil
 	}
-	var groups map[revision.Group]error
-	wanted, checks := s.wanted(), s.checkHolds()
-	for _, d := range wanted {
-		for _, why := range []error{s.vCenterHolds(d), checks[d]} {
-			if why != nil {
-				groups = joined(groups, revision.GroupOf(d), why)
-			}
-		}
-	}
-	for group, why := range rules {
-		groups = joined(groups, group, why)
+	groups := maps.Clone(rules)
+	for _, h := range s.driverHolds() {
+		groups = joined(groups, revision.GroupOf(h.driver), h.err)
 	}
 	if why, needs := groups[matrix.CPI], s.needsCloud(); why != nil && needs != "" {
 		groups = joined(groups, matrix.CSI, fmt.Errorf("%s: %w", needs, why))
 	}
 	var all map[matrix.Driver]error
-	for _, d := range wanted {
+	for _, d := range s.wanted() {
 		if why := groups[revision.GroupOf(d)]; why != nil {
 			all = joined(all, d, why)
 		}
+	}
+	return all
+}
+
+// hold is why nothing new may be installed of a driver, for its own sake.
+type hold struct {
+	driver matrix.Driver
+	err    error
+	waits  string // what is not known yet, for which nobody is at fault: then err says that
+	check  bool   // a check is why, which holds up nothing while all is as it shall be
+}
+
+// driverHolds are those of the drivers that are asked for: by the vCenters that they use, and by checks.
+func (s *site) driverHolds() []hold {
+	var all []hold
+	add := func(h hold) {
+		if h.err == nil && h.waits != "" {
+			h.err = awaited(h.waits)
+		}
+		if h.err != nil {
+			all = append(all, h)
+		}
+	}
+	for _, d := range s.wanted() {
+		for _, name := range vCentersOf(d, &s.config.Spec) {
+			add(hold{driver: d, err: s.vcenters[name].held, waits: s.vcenters[name].waiting})
+		}
+		if s.checks.pending && slices.Contains(checked, d) {
+			add(hold{driver: d, waits: beingChecked, check: true})
+		}
+		add(hold{driver: d, err: s.checks.holds[d].Err, check: true})
 	}
 	return all
 }
@@ -69,33 +92,6 @@ func (s *site) needsCloud() string {
 		return fmt.Sprintf("it needs cpi@%s, and cpi stays what it is", needs)
 	}
 	return ""
-}
-
-// vCenterHolds is why the vCenters that a driver uses hold it back, nil where they do not.
-func (s *site) vCenterHolds(d matrix.Driver) error {
-	var all error
-	for _, name := range vCentersOf(d, &s.config.Spec) {
-		vc := s.vcenters[name]
-		why := vc.held
-		if why == nil && vc.waiting != "" {
-			why = awaited(vc.waiting)
-		}
-		all = fault.Join(all, why)
-	}
-	return all
-}
-
-// vcentersHeld is what of the vCenters that drivers are asked for with is not known yet, and
-// the faults of them, each once.
-func (s *site) vcentersHeld() (waiting string, held error) {
-	for _, name := range vCenterNames(&s.config.Spec) {
-		vc := s.vcenters[name]
-		held = fault.Join(held, vc.held)
-		if vc.waiting != "" {
-			waiting = vc.waiting
-		}
-	}
-	return waiting, held
 }
 
 // unsure is what an upgrade of any driver waits for, "" where nothing does: API servers of several minors, and

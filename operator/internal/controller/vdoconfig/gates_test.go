@@ -141,7 +141,7 @@ func TestADriverThatIsHeldForAnotherSaysSo(t *testing.T) {
 	s.vcenters[vcCloud] = vcenter{held: because(fault.Unreachable)}
 	d := resolved(s)
 	require.Contains(t, d.held[matrix.CSI], "it needs the provider IDs of nodes, which cpi sets")
-	waiting, held := s.vcentersHeld()
+	waiting, held := (&result{site: *s}).unresolved()
 	require.Equal(t, fault.Unreachable, fault.ReasonOf(held))
 	require.Empty(t, waiting)
 }

@@ -228,7 +228,9 @@ func (p *pass) elsewhere(cur revision.Record) bool {
 }
 
 // stuck tells whether a driver is behind, or uses a vCenter that is away or not checked yet.
-func (p *pass) stuck(d matrix.Driver) bool { return p.behind(d) || p.site.vCenterHolds(d) != nil }
+func (p *pass) stuck(d matrix.Driver) bool {
+	return p.behind(d) || slices.ContainsFunc(p.site.driverHolds(), func(h hold) bool { return h.driver == d && !h.check })
+}
 
 // mayLackOthers tells whether the storage driver may not work for the sake of a driver that comes before it: one
 // that is held and not well.

@@ -251,12 +251,22 @@ func (p *result) unfit() error {
 	return fault.Join(all...)
 }
 
-// unresolved is why releases could not be chosen, or may not be: of all drivers, or, for
-// the sake of a vCenter, of those that use it; and what is not there yet, for which nobody is at fault.
+// unresolved is why releases could not be chosen, or may not be: of all drivers, or of single ones; and what is not there
+// yet, for which nobody is at fault. A check that fails while its driver is as it shall be anyway holds up nothing.
 func (p *result) unresolved() (awaited string, why error) {
-	waiting, held := p.site.vcentersHeld()
-	unchecked, kept := p.heldByChecks()
-	return cmp.Or(p.site.waiting, waiting, unchecked), fault.Join(p.outcome.resolved, held, kept)
+	awaited, why = p.site.waiting, p.outcome.resolved
+	for _, h := range p.site.driverHolds() {
+		is := p.site.desired.version(h.driver)
+		differs := p.site.checks.kept[h.driver] || (is != "" && is != p.decision.version(h.driver))
+		switch {
+		case h.check && !differs:
+		case h.waits != "":
+			awaited = cmp.Or(awaited, h.waits)
+		default:
+			why = fault.Join(why, h.err)
+		}
+	}
+	return awaited, fault.Distinct(why)
 }
 
 func (p *result) waits() []string {
