@@ -1,6 +1,7 @@
 package vdoconfig
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -106,24 +107,25 @@ func (c *checks) keeps(d matrix.Driver) bool { return c.pending || c.holds[d].Co
 // they would not start with these, or nobody knows yet. What vCenters let in goes on to
 // them: a password that is rotated is no other configuration.
 func (p *pass) keepConfiguration() {
-	was := p.site.inventory.Memory()
-	keep := func(d matrix.Driver, differs bool) bool {
-		if !p.checks.keeps(d) || !p.runs(d) || !differs {
-			return false
-		}
-		p.checks.kept[d] = true
-		return true
-	}
 	p.checks.kept = map[matrix.Driver]bool{}
-	if now := p.spec.CloudProvider; now != nil && was.CloudProvider != nil && keep(matrix.CPI, !reflect.DeepEqual(now, was.CloudProvider)) {
-		p.spec.CloudProvider = was.CloudProvider.DeepCopy()
-	}
-	if now := p.spec.StorageProvider; now != nil && was.StorageProvider != nil && keep(matrix.CSI, !reflect.DeepEqual(now, was.StorageProvider)) {
-		p.spec.StorageProvider = was.StorageProvider.DeepCopy()
-	}
 	for _, d := range checked {
-		keep(d, len(p.moved(d, &p.spec)) > 0)
+		was := withProvider(p.spec, p.remembered(), d)
+		differs := !reflect.DeepEqual(was, p.spec) || len(p.moved(d, &p.spec)) > 0
+		if differs && p.checks.keeps(d) && p.runs(d) && slices.Contains(p.wanted(), d) {
+			p.spec, p.checks.kept[d] = was, true
+		}
 	}
+}
+
+// withProvider is a spec with the provider of a driver as another one has it, if it has one.
+func withProvider(spec, from v1alpha1.VDOConfigSpec, d matrix.Driver) v1alpha1.VDOConfigSpec {
+	switch d {
+	case matrix.CPI:
+		spec.CloudProvider = cmp.Or(from.CloudProvider, spec.CloudProvider)
+	case matrix.CSI:
+		spec.StorageProvider = cmp.Or(from.StorageProvider, spec.StorageProvider)
+	}
+	return spec
 }
 
 // moved are the vCenters of a driver that are another one, or of which other datacenters

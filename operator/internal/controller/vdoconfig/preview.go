@@ -337,11 +337,8 @@ func (p *pass) imagine(ctx context.Context, s *shown) error {
 func (s *site) released() site {
 	free := *s
 	free.ungated, free.bundleHeld, free.revisions, free.checks = true, false, revisions{}, checks{}
-	if s.checks.kept[matrix.CPI] {
-		free.spec.CloudProvider = s.config.Spec.CloudProvider
-	}
-	if s.checks.kept[matrix.CSI] {
-		free.spec.StorageProvider = s.config.Spec.StorageProvider
+	for d := range s.checks.kept {
+		free.spec = withProvider(free.spec, s.config.Spec, d)
 	}
 	free.notes = slices.Clone(s.notes)
 	return free

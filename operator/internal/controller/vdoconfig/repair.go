@@ -1,7 +1,6 @@
 package vdoconfig
 
 import (
-	"cmp"
 	"errors"
 	"maps"
 	"reflect"
@@ -96,12 +95,7 @@ func (s *site) input(
 // rendered from.
 func (s *site) asRemembered(spec v1alpha1.VDOConfigSpec, d matrix.Driver) v1alpha1.VDOConfigSpec {
 	was := s.remembered()
-	switch d {
-	case matrix.CPI:
-		spec.CloudProvider = cmp.Or(was.CloudProvider, spec.CloudProvider)
-	case matrix.CSI:
-		spec.StorageProvider = cmp.Or(was.StorageProvider, spec.StorageProvider)
-	}
+	spec = withProvider(spec, was, d)
 	if !s.runs(d) {
 		return spec // nothing of it is remembered: where it is taken over as it runs, it stays so
 	}
