@@ -202,52 +202,48 @@ func TestMirrorSetsAreUnderstoodAsTheNodesUnderstandThem(t *testing.T) {
 	}
 }
 
-func TestRepositoriesThatNothingLeadsToTheBundleAreNamedByDriver(t *testing.T) {
+func TestRepositoriesThatNothingLeadsToTheBundleAreNamed(t *testing.T) {
 	w := plugin("vsphere-csi-node", "linux", "driver", "sidecar")
 	cloud := plugin("manager", "linux", "manager", "sidecar")
 	cloud.Driver = matrix.CPI
 	digest := image.DigestOf([]byte("x")).String()
 	i := &Images{Workloads: []render.Workload{w, cloud}, Mirrors: &Mirrors{Repository: "m.site/vdo", Bundle: "m.site/vdo@" + digest}}
-	byDriver := func() map[string]string {
-		all := map[string]string{}
-		for _, r := range CheckImages(i) {
-			if r.ID != "image-mirror-set" || r.Action == Pass {
-				continue
-			}
+	const b, own = "ImageDigestMirrorSet b", "ImageDigestMirrorSet own"
+	led := func(set, name string) MirrorRule { return rule(set, "up.example/"+name, "m.site/vdo/up.example/"+name) }
+	tags := led("ImageTagMirrorSet t", "manager")
+	tags.Tags = true
+	for _, c := range []struct {
+		rules []MirrorRule
+		want  string // drivers and repositories; "" where it passes
+	}{
+		{nil, "[cpi csi] up.example/driver (no set has it), up.example/manager (no set has it), up.example/sidecar (no set has it)"},
+		{[]MirrorRule{rule("a", "up.example/driver", "m.site/vdo/up.example/driver", "m.site/other/driver"), rule(b, "up.example", "old.site/up")},
+			"[cpi csi] up.example/manager (ImageDigestMirrorSet b leads elsewhere), up.example/sidecar (ImageDigestMirrorSet b leads elsewhere)"},
+		{[]MirrorRule{led(own, "driver"), led(own, "sidecar")}, "[cpi] up.example/manager (no set has it)"},
+		{[]MirrorRule{rule(b, "up.example", "old.site/up", "m.site/vdo/up.example")}, ""}, // one mirror of several is enough
+		{[]MirrorRule{rule(b, "up.example", "m.site/vdo/up.example"), tags}, "[cpi] up.example/manager (ImageTagMirrorSet t leads elsewhere)"},
+	} {
+		i.Mirrors.Rules = c.rules
+		r := CheckImages(i)[1]
+		require.Equal(t, ID("image-mirror-set"), r.ID)
+		require.Equal(t, c.want == "", r.Action == Pass, "%+v", r)
+		if c.want != "" {
 			require.Equal(t, BlockInstall, r.Action)
+			require.Equal(t, c.want, fmt.Sprint(r.Drivers)+" "+r.Named())
 			require.Contains(t, r.Remedy, "vdo-bundle mirror-config m.site/vdo@"+digest+" m.site/vdo --runtime openshift | oc apply -f -")
-			key := ""
-			for _, d := range r.Drivers {
-				key += string(d) + " "
-			}
-			all[key] = r.Named()
 		}
-		return all
 	}
-	require.Equal(t, map[string]string{"cpi ": "up.example/manager (no set has it)", "csi ": "up.example/driver (no set has it)", "cpi csi ": "up.example/sidecar (no set has it)"}, byDriver())
-	i.Mirrors.Rules = []MirrorRule{rule("ImageDigestMirrorSet a", "up.example/driver", "m.site/vdo/up.example/driver", "old.site/up/driver", "m.site/other/driver"), rule("ImageDigestMirrorSet b", "up.example", "old.site/up", "m.site/other")}
-	require.Equal(t, map[string]string{
-		"cpi ": "up.example/manager (ImageDigestMirrorSet b leads elsewhere)", "cpi csi ": "up.example/sidecar (ImageDigestMirrorSet b leads elsewhere)"}, byDriver())
-	i.Mirrors.Rules = []MirrorRule{rule("ImageDigestMirrorSet b", "up.example", "old.site/up", "m.site/vdo/up.example")}
-	require.Empty(t, byDriver(), "one mirror of several is enough")
-	i.Workloads = i.Workloads[1:]
-	i.Mirrors.Rules = append(i.Mirrors.Rules, MirrorRule{Set: "ImageTagMirrorSet t", Source: "up.example/manager", Mirrors: []string{"m.site/vdo/up.example/manager"}, Tags: true})
-	require.Equal(t, map[string]string{"cpi ": "up.example/manager (ImageTagMirrorSet t leads elsewhere)"}, byDriver())
-
-	// What the operator itself is going to write counts; where it cannot, that is said, with what to do.
-	i.Mirrors.Own, i.Mirrors.Rules = "ImageDigestMirrorSet own", []MirrorRule{rule("ImageDigestMirrorSet own", "up.example/manager", "m.site/vdo/up.example/manager"), rule("ImageDigestMirrorSet own", "up.example/sidecar", "m.site/vdo/up.example/sidecar")}
-	passed := CheckImages(i)
-	require.Equal(t, Pass, passed[len(passed)-1].Action)
-	i.Mirrors.Own, i.Mirrors.Rules = "", nil
+	// Where the operator cannot write its set, that is said, with what to do.
+	i.Mirrors.Rules = nil
 	i.Mirrors.Unwritten = &fault.Error{Reason: fault.Forbidden, Op: "read", Subject: "x", Err: errors.New("no"), Hint: "give it the rights"}
-	cannot := CheckImages(i)
-	require.Contains(t, cannot[len(cannot)-1].Found, "; the operator cannot lead them there: read x: no")
-	require.Equal(t, "give it the rights", cannot[len(cannot)-1].Remedy)
+	cannot := CheckImages(i)[1]
+	require.Contains(t, cannot.Found, "; the operator cannot lead them there: read x: no")
+	require.Equal(t, "give it the rights", cannot.Remedy)
 
 	i.Mirrors.Err = errors.New("forbidden")
 	results := CheckImages(i)
-	require.Equal(t, Warn, results[len(results)-1].Action)
-	require.Contains(t, results[len(results)-1].Remedy, "vdoctl deploy")
+	require.Equal(t, Warn, results[1].Action)
+	require.Contains(t, results[1].Remedy, "vdoctl deploy")
 	require.Empty(t, Gate(results))
 }
 

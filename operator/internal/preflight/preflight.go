@@ -95,8 +95,8 @@ type Result struct {
 	Override *Override `json:"override,omitempty"`
 }
 
-// found is one finding. Findings of one check in one vCenter that differ in their objects
-// only become one result: what differs by the object is said of it in brackets.
+// found is one finding. Findings of one check in one vCenter that differ in their objects and
+// drivers only become one result: what differs by the object is said of it in brackets.
 type found struct {
 	on     string
 	object string
@@ -168,8 +168,8 @@ func Worst(results []Result) Action {
 
 func (c check) results(s *Snapshot) (out []Result) {
 	type kind struct {
-		on, what, drivers string
-		action            Action
+		on, what string
+		action   Action
 	}
 	at := map[kind]int{}
 	var groups [][]found
@@ -178,7 +178,7 @@ func (c check) results(s *Snapshot) (out []Result) {
 			continue
 		}
 		f.action, f.remedy = cmp.Or(f.action, c.worst), cmp.Or(f.remedy, c.remedy)
-		k := kind{f.on, f.what, fmt.Sprint(f.drivers), f.action}
+		k := kind{f.on, f.what, f.action}
 		if _, known := at[k]; !known {
 			at[k] = len(groups)
 			groups = append(groups, nil)
@@ -212,14 +212,12 @@ var toRead = map[Part]string{
 	Tags:     "give the account the role ReadOnly on the vCenter's root, and see that the service vsphere-tagging answers",
 }
 
-// drivers are those that a finding is about: those of the check, or of the finding where it says
-// so, that are desired and, in a vCenter, use it.
-func (c check) drivers(s *Snapshot, f found) (out []matrix.Driver) {
-	if c.id.OfBundle() {
-		return f.drivers // of those that are chosen
-	}
-	for _, d := range []matrix.Driver{matrix.CPI, matrix.CSI} {
-		if s.uses(d, f.on) && (c.of == "" || c.of == d) && (len(f.drivers) == 0 || slices.Contains(f.drivers, d)) {
+// drivers are those that a result is about: those of its findings and, where they do not say so, those of
+// the check that are desired and, in a vCenter, use it.
+func (c check) drivers(s *Snapshot, group []found) (out []matrix.Driver) {
+	for _, d := range matrix.Drivers() {
+		is := s.uses(d, group[0].on) && (c.of == "" || c.of == d)
+		if slices.ContainsFunc(group, func(f found) bool { return slices.Contains(f.drivers, d) || len(f.drivers) == 0 && is }) {
 			out = append(out, d)
 		}
 	}
@@ -239,7 +237,7 @@ func (c check) result(s *Snapshot, group []found) Result {
 	f := group[0]
 	return Result{
 		ID: c.id, Severity: severity(f.action), Action: f.action, On: f.on, Objects: names[:min(len(names), MaxObjects)], Count: len(names),
-		Drivers: c.drivers(s, f), Stops: c.stops, Found: f.what, Why: c.why, Remedy: remedy(f.remedy, f.object),
+		Drivers: c.drivers(s, group), Stops: c.stops, Found: f.what, Why: c.why, Remedy: remedy(f.remedy, f.object),
 	}
 }
 
