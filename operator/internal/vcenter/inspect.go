@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/vmware/govmomi/property"
 	"github.com/vmware/govmomi/view"
-	"github.com/vmware/govmomi/vim25/methods"
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
 
@@ -176,19 +176,20 @@ var treeKinds = map[string][]string{"Folder": objectKinds["Folder"], "Datacenter
 func (i *inspection) inventory(ctx context.Context, kinds map[string][]string) error {
 	mounts := map[preflight.Ref]map[preflight.Ref]bool{} // of datastores, by hosts
 	i.found.Objects[ref(i.c.ServiceContent.RootFolder)] = preflight.Object{}
-	err := i.view(ctx, kinds, func(page []types.ObjectContent) error {
-		for n := range page {
-			if err := i.object(page[n], mounts); err != nil {
-				return err
-			}
+	all, err := i.view(ctx, kinds)
+	if err != nil {
+		return err
+	}
+	for n := range all {
+		if err := i.object(all[n], mounts); err != nil {
+			return err
 		}
-		return nil
-	})
+	}
 	for n := range i.found.Datastores {
 		i.found.Datastores[n].Hosts = mounts[i.found.Datastores[n].Ref]
 	}
 	slices.SortFunc(i.found.Datastores, func(a, b preflight.Datastore) int { return strings.Compare(a.Name, b.Name) })
-	return err
+	return nil
 }
 
 func (i *inspection) object(content types.ObjectContent, mounts map[preflight.Ref]map[preflight.Ref]bool) error {
@@ -263,12 +264,12 @@ func (i *inspection) datacenterPaths() []string {
 	return out
 }
 
-// view reads all objects of some kinds, a page at a time. What was read of a page is not kept here.
-func (i *inspection) view(ctx context.Context, kinds map[string][]string, each func([]types.ObjectContent) error) error {
+// view reads all objects of some kinds, a page at a time.
+func (i *inspection) view(ctx context.Context, kinds map[string][]string) ([]types.ObjectContent, error) {
 	names := slices.Sorted(maps.Keys(kinds))
 	v, err := view.NewManager(i.c).CreateContainerView(ctx, i.c.ServiceContent.RootFolder, names, true)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
@@ -280,24 +281,10 @@ func (i *inspection) view(ctx context.Context, kinds map[string][]string, each f
 	for _, k := range names {
 		spec.PropSet = append(spec.PropSet, types.PropertySpec{Type: k, PathSet: kinds[k]})
 	}
-	collector := i.c.ServiceContent.PropertyCollector
-	first, err := methods.RetrievePropertiesEx(ctx, i.c, &types.RetrievePropertiesEx{
-		This: collector, SpecSet: []types.PropertyFilterSpec{spec}, Options: types.RetrieveOptions{MaxObjects: pageSize}})
-	if err != nil || first.Returnval == nil {
-		return err
+	request := types.RetrieveProperties{SpecSet: []types.PropertyFilterSpec{spec}}
+	res, err := property.DefaultCollector(i.c).RetrieveProperties(ctx, request, pageSize)
+	if err != nil {
+		return nil, err
 	}
-	page := *first.Returnval
-	for {
-		if err := each(page.Objects); err != nil || page.Token == "" {
-			return err
-		}
-		if len(page.Objects) == 0 {
-			return errors.New("the vCenter answers with empty pages")
-		}
-		next, err := methods.ContinueRetrievePropertiesEx(ctx, i.c, &types.ContinueRetrievePropertiesEx{This: collector, Token: page.Token})
-		if err != nil {
-			return err
-		}
-		page = next.Returnval
-	}
+	return res.Returnval, nil
 }

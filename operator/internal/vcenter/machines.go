@@ -28,18 +28,19 @@ func (i *inspection) machines(ctx context.Context) error {
 	if len(i.ask.Paths) > 0 {
 		read = append(read, "name", "parent")
 	}
-	var refs []types.ManagedObjectReference
-	err := i.view(ctx, map[string][]string{"VirtualMachine": read}, func(page []types.ObjectContent) error {
-		for _, o := range page {
-			uuid, host := text(o, "config.uuid"), text(o, "guest.hostName")
-			if wanted[strings.ToLower(uuid)] || wanted[strings.ToLower(host)] || i.asked(o) {
-				refs = append(refs, o.Obj)
-			}
-		}
-		return nil
-	})
+	all, err := i.view(ctx, map[string][]string{"VirtualMachine": read})
 	if err != nil {
 		return err
+	}
+	var refs []types.ManagedObjectReference
+	for n := range all {
+		var vm mo.VirtualMachine
+		if mo.LoadObjectContent(all[n:n+1], &vm) != nil {
+			continue // the account may not read it
+		}
+		if m := machine(&vm); wanted[m.UUID] || wanted[strings.ToLower(m.HostName)] || i.asked(&m) {
+			refs = append(refs, vm.Self)
+		}
 	}
 	for page := range slices.Chunk(refs, machinesPage) {
 		if err := i.details(ctx, page); err != nil {
@@ -50,26 +51,9 @@ func (i *inspection) machines(ctx context.Context) error {
 }
 
 // asked reports whether a VM is at one of the paths asked for, or below one.
-func (i *inspection) asked(o types.ObjectContent) bool {
-	var folder types.ManagedObjectReference
-	for _, p := range o.PropSet {
-		if p.Name == "parent" {
-			folder, _ = p.Val.(types.ManagedObjectReference)
-		}
-	}
-	path := i.found.Path(ref(folder)) + "/" + unescaped(text(o, "name"))
+func (i *inspection) asked(m *preflight.Machine) bool {
+	path := i.found.MachinePath(m)
 	return slices.ContainsFunc(i.ask.Paths, func(p string) bool { return path == p || strings.HasPrefix(path, p+"/") })
-}
-
-// text is a property that is a string.
-func text(o types.ObjectContent, name string) string {
-	for _, p := range o.PropSet {
-		if p.Name == name {
-			s, _ := p.Val.(string)
-			return s
-		}
-	}
-	return ""
 }
 
 // machineProperties are what is read of a VM.
