@@ -36,7 +36,7 @@ func TestWhatAFindingKeepsBackOfWhichDriver(t *testing.T) {
 		"a category of the cloud provider alone":  {func(s *preflight.Snapshot) { s.Wants.Zone = "rack" }, all, none},
 		"a category that a vCenter of the cloud provider lacks": {func(s *preflight.Snapshot) {
 			other := s.VCenters[0]
-			other.Name, other.UsedByCSI, other.Categories, other.Machines = "west", false, map[string]bool{}, nil
+			other.Name, other.UsedByCSI, other.Categories, other.Machines = "west", false, nil, nil
 			s.VCenters = append(s.VCenters, other)
 		}, all, none},
 		"a vCenter of the storage driver that is away": {func(s *preflight.Snapshot) {

@@ -18,6 +18,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/topology"
 )
 
 var now = time.Date(2027, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -38,7 +39,7 @@ func healthy() preflight.Snapshot {
 		},
 		Datastores: []preflight.Datastore{{Ref: ref("Datastore", "vsan"),
 			Name: "vsan", URL: "ds:///vsan/", Accessible: true, MayHold: true, Hosts: map[preflight.Ref]bool{one: true, two: true}}},
-		Categories: map[string]bool{"region": true, "zone": true},
+		Categories: map[string]topology.Category{"region": {}, "zone": {}},
 		Tagged: map[preflight.Ref][]preflight.Category{
 			dc: {{Name: "region", Tag: "north"}}, one: {{Name: "zone", Tag: "a"}}, two: {{Name: "zone", Tag: "b"}}},
 		Policies: []string{"gold"}, Fits: map[string][]preflight.Ref{"gold": {ref("Datastore", "vsan")}},

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/topology"
 )
 
 // Snapshot is all that the checks look at. It is gathered once, and nothing changes it
@@ -136,17 +137,17 @@ type VCenter struct {
 	CertificateExpires time.Time // zero where it is not known
 	Insecure           bool      // the certificate is not checked
 
-	Machines   []Machine          // the VMs that may be nodes
-	Objects    map[Ref]Object     // folders, datacenters, clusters, hosts, resource pools
-	Datastores []Datastore        // that hosts see
-	Categories map[string]bool    // of those asked for: which are there
-	Tagged     map[Ref][]Category // the categories that tags on an object are of
-	Policies   []string           // names of the storage policies
-	Fits       map[string][]Ref   // datastores that fit a storage policy, of those asked for
-	Bound      map[Ref][]Ref      // hosts that rules bind a VM to
-	Shares     []Share            // the vSAN clusters, where file volumes are wanted
-	Lacking    []Lack             // privileges that the account does not have
-	Excess     []Lack             // privileges that it has and the drivers never need
+	Machines   []Machine                    // the VMs that may be nodes
+	Objects    map[Ref]Object               // folders, datacenters, clusters, hosts, resource pools
+	Datastores []Datastore                  // that hosts see
+	Categories map[string]topology.Category // of those asked for: which are there
+	Tagged     map[Ref][]Category           // the categories that tags on an object are of
+	Policies   []string                     // names of the storage policies
+	Fits       map[string][]Ref             // datastores that fit a storage policy, of those asked for
+	Bound      map[Ref][]Ref                // hosts that rules bind a VM to
+	Shares     []Share                      // the vSAN clusters, where file volumes are wanted
+	Lacking    []Lack                       // privileges that the account does not have
+	Excess     []Lack                       // privileges that it has and the drivers never need
 	// Removed is what vSphere 9 removes; nil where the account may not read it, or it is a vCenter 9.
 	Removed *Removed
 }
@@ -227,6 +228,16 @@ func (v *VCenter) Path(r Ref) string {
 		}
 	}
 	return path
+}
+
+// At is the object at an inventory path, but for the root.
+func (v *VCenter) At(path string) (Ref, bool) {
+	for r, o := range v.Objects {
+		if o.Parent != (Ref{}) && v.Path(r) == path {
+			return r, true
+		}
+	}
+	return Ref{}, false
 }
 
 // maxDepth bounds the walk to the root.

@@ -215,7 +215,7 @@ func (w Wants) asks(d matrix.Driver, v *VCenter) []string {
 func categories(s *Snapshot, v *VCenter) (out []found) {
 	for _, d := range []matrix.Driver{matrix.CPI, matrix.CSI} {
 		for _, c := range s.Wants.asks(d, v) {
-			if v.Failed[Tags] == nil && !v.Categories[c] {
+			if _, ok := v.Categories[c]; v.Failed[Tags] == nil && !ok {
 				out = append(out, found{object: c, drivers: []matrix.Driver{d}, what: "the vCenter has no tag category of this name"})
 			}
 		}

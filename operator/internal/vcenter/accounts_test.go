@@ -29,6 +29,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/topology"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
 )
@@ -216,8 +217,9 @@ func TestSavedSessionsAreUsedAgain(t *testing.T) {
 	first := as(v, vcsim.Administrator)
 	first.Sessions = dir
 	ask := vcenter.Ask{Categories: []string{"zone"}, Features: everything}
+	var got preflight.VCenter
 	for range 2 {
-		got := vcenter.Inspect(t.Context(), first, ask)
+		got = vcenter.Inspect(t.Context(), first, ask)
 		require.NoError(t, got.Err)
 		require.Empty(t, got.Failed)
 	}
@@ -249,13 +251,12 @@ func TestSavedSessionsAreUsedAgain(t *testing.T) {
 	_, err = a.Account(t.Context(), vcsim.Administrator.Username)
 	require.Error(t, err)
 	require.NoError(t, os.Rename(filepath.Join(dir, "rest_sessions"), filepath.Join(dir, "aside")))
-	_, err = a.OpenTagging(t.Context())
-	require.Error(t, err)
+	require.Error(t, a.ChangeTags(t.Context(), &got, topology.Step{Do: topology.MakeTag}))
 	require.Equal(t, 2, turns)
 	require.NoError(t, os.RemoveAll(filepath.Join(dir, "rest_sessions")))
 	require.NoError(t, os.Rename(filepath.Join(dir, "aside"), filepath.Join(dir, "rest_sessions")))
 
-	got := vcenter.Inspect(t.Context(), by(t, v, vcenter.Proof{Sessions: dir}), ask)
+	got = vcenter.Inspect(t.Context(), by(t, v, vcenter.Proof{Sessions: dir}), ask)
 	require.NoError(t, got.Err)
 	require.Empty(t, got.Failed)
 	require.Equal(t, 4, v.Logins(vcsim.Administrator.Username))

@@ -23,6 +23,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/topology"
 )
 
 // tasks reads the recent tasks, as the drivers do.
@@ -224,14 +225,16 @@ func (i *inspection) tags(ctx context.Context) error {
 		if !slices.Contains(i.ask.Categories, c.Name) {
 			continue
 		}
-		i.found.Categories[c.Name] = true
 		list, err := m.GetTagsForCategory(ctx, c.ID)
 		if err != nil {
 			return err
 		}
+		found := topology.Category{Single: c.Cardinality == "SINGLE", Types: c.AssociableTypes}
 		for n := range list {
 			known[list[n].ID] = preflight.Category{Name: c.Name, Tag: list[n].Name}
+			found.Tags = append(found.Tags, list[n].Name)
 		}
+		i.found.Categories[c.Name] = found
 	}
 	if len(known) == 0 {
 		return nil

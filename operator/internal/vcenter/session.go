@@ -197,20 +197,13 @@ func (a *Admin) Close() {
 	if a.sso != nil {
 		_ = a.sso.Logout(ctx)
 	}
-	a.closeAutomation(ctx)
+	if a.rest != nil && a.target.Sessions == "" {
+		_ = a.rest.Logout(ctx)
+	}
 	if a.open {
 		_, _ = methods.Logout(ctx, a.c, &types.Logout{This: *a.c.ServiceContent.SessionManager})
 	}
 	a.c.CloseIdleConnections()
-}
-
-func (a *Admin) closeAutomation(ctx context.Context) {
-	if a.rest != nil && a.target.Sessions == "" {
-		ctx, cancel := context.WithTimeout(ctx, logoutTimeout)
-		defer cancel()
-		_ = a.rest.Logout(ctx)
-	}
-	a.rest = nil
 }
 
 // saved is where govc has the sessions of the account: govmomi v0.56.0, session/cache/session.go.

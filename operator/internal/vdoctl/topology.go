@@ -104,17 +104,7 @@ func (o *topologyOptions) tag(ctx context.Context) error {
 		return err
 	}
 	found.Name = v.Name
-	admin, err := vcenter.Open(ctx, target)
-	if err != nil {
-		return err
-	}
-	defer admin.Close()
-	tagging, err := admin.OpenTagging(ctx)
-	if err != nil {
-		return err
-	}
-	defer tagging.Close()
-	r, err := o.planTags(ctx, tagging, &found, categories, want)
+	r, err := o.planTags(&found, categories, want)
 	if err != nil || len(r.Steps) == 0 || o.dryRun {
 		return err
 	}
@@ -123,8 +113,13 @@ func (o *topologyOptions) tag(ctx context.Context) error {
 	if err := o.consent(ctx, o.consentFlags, question); err != nil {
 		return err
 	}
+	admin, err := vcenter.Open(ctx, target)
+	if err != nil {
+		return err
+	}
+	defer admin.Close()
 	for _, s := range r.Steps {
-		if err := tagging.Do(ctx, s); err != nil {
+		if err := admin.ChangeTags(ctx, &found, s); err != nil {
 			return err
 		}
 	}
@@ -175,18 +170,14 @@ func (o *topologyOptions) tagSite(ctx context.Context) (site, []topology.Assignm
 
 // planTags plans and shows the steps. What cannot be done is an error.
 func (o *topologyOptions) planTags(
-	ctx context.Context, tagging *vcenter.Tagging, found *preflight.VCenter, categories []string, want []topology.Assignment,
+	found *preflight.VCenter, categories []string, want []topology.Assignment,
 ) (tagReport, error) {
 	r := tagReport{VCenter: found.Name, DryRun: o.dryRun, Steps: []topology.Step{}}
 	paths := make([]string, len(want))
 	for i, a := range want {
 		paths[i] = a.Path
 	}
-	has, err := tagging.Existing(ctx, found, categories, paths)
-	if err != nil {
-		return r, err
-	}
-	steps, problems, notes := topology.Plan(categories, want, has, o.replace)
+	steps, problems, notes := topology.Plan(categories, want, vcenter.TagsAt(found, paths), o.replace)
 	if err := o.use.refuse(*found, steps); err != nil {
 		return r, err
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/logins"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/topology"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
 
@@ -154,7 +155,7 @@ func loggedIn(_ string, login func(error) error) preflight.VCenter {
 	if err := login(nil); err != nil {
 		return preflight.VCenter{Err: err}
 	}
-	return preflight.VCenter{Version: "8.0.3", Categories: map[string]bool{"zone": true}, Objects: map[preflight.Ref]preflight.Object{},
+	return preflight.VCenter{Version: "8.0.3", Categories: map[string]topology.Category{"zone": {}}, Objects: map[preflight.Ref]preflight.Object{},
 		Excess: []preflight.Lack{{Object: "/", Kind: privileges.Root, Privileges: []string{"VirtualMachine.Interact.PowerOff"}}}}
 }
 
