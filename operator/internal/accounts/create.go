@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
@@ -333,39 +334,29 @@ func union(a, b []string) []string {
 // settleTime is how long a vCenter may take until an account has what it was given.
 const settleTime = time.Minute
 
-// verify asks the vCenter, as the account, until nothing is missing.
-func (s *Site) verify(ctx context.Context, p *Place, a account) error {
-	end := time.Now().Add(settleTime)
-	for {
+// verify asks the vCenter, as the account, until nothing is missing. What does not pass by itself ends it: a
+// password that is refused is tried once.
+func (s *Site) verify(ctx context.Context, p *Place, a account) (failed error) {
+	const again = "the Secret is not written; run the same command again, and see what overrules the permissions: vdoctl users plan"
+	op := "verify account " + a.Username + " in " + p.Server
+	err := clusterstate.Until(ctx, settleTime, s.Poll, op, again, func() (string, error) {
 		missing, err := p.Verify(ctx, a.Login)
-		if err == nil && len(missing) == 0 {
-			return nil
+		r, hint := fault.ReasonOf(err), cmp.Or(fault.HintOf(err), again)
+		if r == fault.Unauthorized && a.made && a.kept {
+			hint = "give the drivers another account: " + s.command("rotate")
 		}
-		if r := fault.ReasonOf(err); time.Now().After(end) || r != "" && r != fault.Forbidden && !r.Passing() {
+		switch {
+		case err != nil && r != fault.Forbidden && !r.Passing():
+			failed = &fault.Error{Reason: fault.Incomplete, Op: op, Err: err, Hint: hint}
+		case err != nil: // it has no role yet, or the vCenter is away
+			return err.Error(), nil
+		case len(missing) > 0:
 			slices.Sort(missing)
-			hint := cmp.Or(fault.HintOf(err), "the Secret is not written; run the same command again, and see what overrules the permissions: vdoctl users plan")
-			if r == fault.Unauthorized && a.made && a.kept {
-				hint = "give the drivers another account: " + s.command("rotate")
-			}
-			if err == nil {
-				err = fmt.Errorf("the vCenter says that it still lacks %s", strings.Join(missing, "; "))
-			}
-			op := "verify account " + a.Username + " in"
-			return &fault.Error{Reason: fault.Incomplete, Op: op, Subject: p.Server, Err: err, Hint: hint}
+			return "the vCenter says that it still lacks " + strings.Join(missing, "; "), nil
 		}
-		if err := pause(ctx, s.poll()); err != nil {
-			return err
-		}
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return &fault.Error{Reason: fault.Interrupted, Op: "wait", Err: ctx.Err(), Hint: "run the same command again"}
-	case <-time.After(d):
-		return nil
-	}
+		return "", nil
+	})
+	return cmp.Or(err, failed)
 }
 
 // spare refuses to change who logged in, an account that would lose what it has for something

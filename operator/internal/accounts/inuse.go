@@ -1,7 +1,6 @@
 package accounts
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"regexp"
@@ -20,8 +19,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/pages"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
-
-func (s *Site) poll() time.Duration { return cmp.Or(s.Poll, 2*time.Second) }
 
 // until waits for something; in a dry run for nothing.
 func (s *Site) until(ctx context.Context, op string, look func() (string, error), hint string) error {
