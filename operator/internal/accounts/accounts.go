@@ -84,6 +84,8 @@ type VCenter interface {
 	Permissions(ctx context.Context, principal string) (map[string]privileges.Permission, error)
 	SetPermission(ctx context.Context, id, principal string, r vcenter.Role, propagate bool) error
 	RemovePermission(ctx context.Context, id, principal string) error
+	// PathOf is the inventory path of an object, or its id where it has none.
+	PathOf(ctx context.Context, id string) string
 
 	// Canonical is the one name of an account in this vCenter; Linked says the same in all vCenters
 	// that share their accounts.
@@ -143,7 +145,7 @@ type Change struct {
 	Kind    string `json:"kind"` // account, role, permission, Secret
 	Name    string `json:"name"`
 	Account string `json:"account,omitempty"` // that it is done for; of an account, itself
-	On      string `json:"on,omitempty"`      // path or id of the object that a permission is on
+	On      string `json:"on,omitempty"`      // path of the object that a permission is on, or its id
 	Note    string `json:"note,omitempty"`
 }
 

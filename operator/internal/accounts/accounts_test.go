@@ -38,6 +38,8 @@ func TestKilledAfterAnyChangeItConverges(t *testing.T) {
 			require.NoError(t, w.create(whole(), c.login))
 			require.Empty(t, w.changes, "nothing is left to do")
 			require.NoError(t, w.remove(taking))
+			isNamed := func(c accounts.Change) bool { return c.Kind == "permission" && c.On == "/dc/vm/k8s/a" }
+			require.True(t, slices.ContainsFunc(w.changes, isNamed), "by their paths: %v", w.changes)
 			w.gone(before, 0)
 			for n := range making.changes {
 				require.ErrorIs(t, w.create(&fuse{left: n}, c.login), errKilled, n)

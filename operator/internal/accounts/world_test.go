@@ -226,6 +226,13 @@ func (v *vc) RemovePermission(ctx context.Context, id, n string) error {
 	return v.change(func() { delete(list, id) }, "remove the permission of %s on %s", n, id)
 }
 
+func (v *vc) PathOf(_ context.Context, id string) string {
+	if at := slices.IndexFunc(v.objects, func(o privileges.Object) bool { return o.ID == id }); at >= 0 {
+		return v.objects[at].Path
+	}
+	return id
+}
+
 func (v *vc) Sessions(context.Context, string) ([]vcenter.Session, error) { return v.sessions, nil }
 
 func (v *vc) plan(ctx context.Context, principal string) (privileges.Plan, error) {

@@ -70,6 +70,8 @@ func TestAnAccountIsMadeAndHasWhatItIsGiven(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, roles["vdo-csi-search"].Privileges, "Cns.Searchable")
 	root := "Folder-group-d1"
+	require.Equal(t, "/", a.PathOf(ctx, root))
+	require.Equal(t, "Folder-gone", a.PathOf(ctx, "Folder-gone"))
 	require.NoError(t, a.SetPermission(ctx, root, name, roles["vdo-csi-search"], true))
 	has, err := a.Permissions(ctx, name)
 	require.NoError(t, err)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/vmware/govmomi/find"
 	"github.com/vmware/govmomi/object"
 	"github.com/vmware/govmomi/property"
 	"github.com/vmware/govmomi/vim25/methods"
@@ -130,6 +131,19 @@ func (a *Admin) RemovePermission(ctx context.Context, id, principal string) erro
 		return nil
 	}
 	return a.fault("remove a permission on "+id+" of", err)
+}
+
+// PathOf is the inventory path of an object by its id, Type-Value; the id where it has none.
+func (a *Admin) PathOf(ctx context.Context, id string) string {
+	ref, err := refOf(id)
+	if err != nil {
+		return id
+	}
+	path, err := find.InventoryPath(ctx, a.c, ref)
+	if err != nil {
+		return id
+	}
+	return unescaped(path)
 }
 
 // Session is one that is open in a vCenter.
