@@ -55,6 +55,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
 )
 
 const (
@@ -297,19 +298,13 @@ type place struct{ address, name string }
 func (q Question) place() place { return place{q.address(), spelled(q.Username)} }
 
 // spelled is a name as one that is only written differently is spelled too: vCenters have
-// no letter case in names, and DOMAIN\name is name@domain.
-func spelled(username string) string {
-	name := strings.ToLower(username)
-	if domain, user, ok := strings.Cut(name, `\`); ok {
-		return user + "@" + domain
-	}
-	return name
-}
+// no letter case in names, and name@domain is DOMAIN\name.
+func spelled(username string) string { return strings.ToLower(privileges.DomainUser(username)) }
 
 // user is the part of a name that is the user's own.
 func user(username string) string {
-	name, _, _ := strings.Cut(spelled(username), "@")
-	return name
+	name := spelled(username)
+	return name[strings.Index(name, `\`)+1:]
 }
 
 // lanes are mutexes by name; a wait for one ends with its context. One stays for each name: an
