@@ -19,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
@@ -37,36 +36,43 @@ type applier struct {
 	partial func(name string) bool
 }
 
-type applied struct {
-	before, after *unstructured.Unstructured // before has no resource version where nothing was there
+// edit is a resource before and after a change. What did not exist has no resource version before.
+type edit struct{ before, after client.Object }
+
+// asRead is an edit of a resource that was read; what is changed of it from now on is the edit.
+func asRead(x client.Object) edit { return edit{before: copyOf(x), after: x} }
+
+func copyOf(x client.Object) client.Object {
+	return x.DeepCopyObject().(client.Object) //nolint:forcetypeassert,errcheck // a copy of one
 }
 
 // apply applies an object; in a dry run the API server only checks it. One that was read in the cluster has the
 // version that a person has seen, and is a conflict where it is another by now.
-func (a *applier) apply(ctx context.Context, u *unstructured.Unstructured, dryRun bool) (applied, error) {
+func (a *applier) apply(ctx context.Context, u *unstructured.Unstructured, dryRun bool) (edit, error) {
 	name := describeObject(u)
-	out := applied{&unstructured.Unstructured{}, u.DeepCopy()}
-	out.before.SetGroupVersionKind(u.GroupVersionKind())
-	if err := a.Get(ctx, client.ObjectKeyFromObject(u), out.before); err != nil && !isGone(err) {
+	before, after := &unstructured.Unstructured{}, u.DeepCopy()
+	out := edit{before, after}
+	before.SetGroupVersionKind(u.GroupVersionKind())
+	if err := a.Get(ctx, client.ObjectKeyFromObject(u), before); err != nil && !isGone(err) {
 		return out, clusterstate.Fault("read "+name, err)
 	}
-	version := out.before.GetResourceVersion()
+	version := before.GetResourceVersion()
 	if was := u.GetResourceVersion(); was != "" && was != version {
 		return out, changedMeanwhile(name, errors.New("it is another one now"))
 	}
 	var removed [][]string
 	var err error
 	if a.partial != nil && a.partial(name) {
-		if removed, err = leaveToOthers(out.after, out.before); err != nil {
+		if removed, err = leaveToOthers(after, before); err != nil {
 			return out, err
 		}
 	}
-	err = a.write(ctx, out.after, version, a.force, dryRun)
+	err = a.write(ctx, after, version, a.force, dryRun)
 	if all := conflicts(err); len(all) > 0 && !slices.ContainsFunc(all, ofOthers) {
-		err = a.write(ctx, out.after, version, true, dryRun) // of another command of this program
+		err = a.write(ctx, after, version, true, dryRun) // of another command of this program
 	}
 	if err == nil {
-		err = leftOver(out.after, removed)
+		err = leftOver(after, removed)
 	}
 	switch {
 	case err == nil, dryRun && isGone(err): // its namespace or kind comes before it
@@ -184,8 +190,8 @@ func (a *applier) check(ctx context.Context, objects []*unstructured.Unstructure
 		if errs = append(errs, err); err != nil && fault.ReasonOf(err) != fault.InvalidInput {
 			break
 		}
-		if c := x.changes(); len(c.Fields) > 0 {
-			changes = append(changes, c)
+		if len(x.fields()) > 0 {
+			changes = append(changes, x.shown())
 		}
 	}
 	return changes, fault.Join(errs...)
@@ -201,6 +207,7 @@ func manifests(all ...client.Object) (out []*unstructured.Unstructured, err erro
 
 // manifest returns an object as a person writes it: without what the API server adds.
 func manifest(x client.Object) (*unstructured.Unstructured, error) {
+	x = copyOf(x)
 	doc, err := runtime.DefaultUnstructuredConverter.ToUnstructured(x)
 	if err != nil {
 		return nil, err
@@ -220,22 +227,15 @@ func manifest(x client.Object) (*unstructured.Unstructured, error) {
 	return u, nil
 }
 
-func (x applied) state() string {
-	if x.before.GetResourceVersion() == "" {
-		return stateCreated
-	}
-	if sameButStatus(x.before, x.after) {
-		return stateUnchanged
-	}
-	return stateChanged
-}
-
 // changedObject is a resource that is made or changed, with the fields that differ.
 type changedObject struct {
 	Object string         `json:"object"` // Kind namespace/name
-	New    bool           `json:"new,omitempty"`
-	Fields []changedField `json:"fields"`
+	State  string         `json:"state"`
+	New    bool           `json:"new,omitempty"` // it is created
+	Fields []changedField `json:"fields,omitempty"`
 }
+
+const stateCreated, stateChanged, stateUnchanged, stateKept = "created", "changed", "unchanged", "kept"
 
 // changedField is what a field was and is; a password is (hidden).
 type changedField struct {
@@ -252,36 +252,47 @@ func (f changedField) String() string {
 	return f.Field + ": " + text
 }
 
-func (a *app) changes(l *lines, all []changedObject) {
+// changes prints what becomes of resources. What changes of a kind's definition is not listed.
+func (l *lines) changes(all []changedObject) {
 	for _, c := range all {
-		was := "changed"
-		if c.New {
-			was = "new"
-		}
-		l.printf("%s (%s)", c.Object, was)
+		l.printf("  %-9s  %s", c.State, c.Object)
 		for _, f := range c.Fields {
-			l.printf("  %s", f)
+			l.printf("             %s", f)
 		}
 	}
 }
 
-// changes are the fields that differ. Of long values the begin is shown.
-func (x applied) changes() changedObject {
-	fields := differing(x.before, x.after)
-	for i := range fields {
-		f := &fields[i]
+// shown says what becomes of the resource. Of long values the begin is shown.
+func (x edit) shown() changedObject {
+	out := changedObject{Object: describeObject(x.after), State: stateChanged}
+	switch {
+	case x.before.GetResourceVersion() == "":
+		out.State, out.New = stateCreated, true
+	case sameButStatus(x.before, x.after):
+		out.State = stateUnchanged
+	}
+	if kindOf(x.after) == crdKind {
+		return out
+	}
+	out.Fields = x.fields()
+	for i := range out.Fields {
+		f := &out.Fields[i]
 		differs := f.From != f.To
 		f.From, f.To = cut(f.From, maxValue), cut(f.To, maxValue)
 		if differs && f.From == f.To {
 			f.To = "(differs in what is not shown)"
 		}
 	}
-	return changedObject{Object: describeObject(x.after), New: x.before.GetResourceVersion() == "", Fields: fields}
+	return out
 }
 
-// differing are the fields of the spec and of the data, and the annotations, that differ.
-func differing(before, after *unstructured.Unstructured) (out []changedField) {
-	was, is := before.DeepCopy(), after.DeepCopy()
+// fields are those of the spec and of the data, and the annotations, that differ.
+func (x edit) fields() (out []changedField) {
+	was, errWas := manifest(x.before)
+	is, errIs := manifest(x.after)
+	if errWas != nil || errIs != nil {
+		return nil // resources of the API can be written
+	}
 	sections := []string{"spec", "data", "binaryData"}
 	for _, u := range []*unstructured.Unstructured{was, is} { // what lies below is told apart where there was none too
 		for _, section := range sections {
@@ -295,7 +306,7 @@ func differing(before, after *unstructured.Unstructured) (out []changedField) {
 	}
 	for _, path := range plan.Diff(was, is) {
 		if slices.Contains(sections, path[0]) || len(path) > 1 && path[1] == "annotations" {
-			out = append(out, shownField(after.GetKind(), path, valueAt(was, path), valueAt(is, path)))
+			out = append(out, shownField(is.GetKind(), path, valueAt(was, path), valueAt(is, path)))
 		}
 	}
 	slices.SortFunc(out, func(a, b changedField) int { return strings.Compare(a.Field, b.Field) })
@@ -344,50 +355,38 @@ type changed struct {
 	AppliedBy string `json:"appliedBy,omitempty"`
 }
 
-// edit changes fields of a resource.
-type edit struct{ before, after client.Object }
-
-// asRead is an edit of a resource that was read; what is changed of it from now on is the edit.
-func asRead(x client.Object) edit {
-	return edit{before: x.DeepCopyObject().(client.Object), after: x} //nolint:forcetypeassert // a copy of one
-}
-
 // changes are the fields that differ, whole, so that a person can set them in another place, or put them back.
 func (x edit) changes() []string {
 	out := []string{}
-	was, errWas := manifest(x.before)
-	is, errIs := manifest(x.after)
-	if errWas == nil && errIs == nil { // resources of the API can be written
-		for _, f := range differing(was, is) {
-			out = append(out, f.String())
-		}
+	for _, f := range x.fields() {
+		out = append(out, f.String())
 	}
 	return out
 }
 
 // changing are those that change something.
 func changing(all ...edit) []edit {
-	return slices.DeleteFunc(all, func(x edit) bool { return len(x.changes()) == 0 })
+	return slices.DeleteFunc(all, func(x edit) bool { return len(x.fields()) == 0 })
 }
 
-func (x edit) shown(dryRun bool) changed {
+func (x edit) report(dryRun bool) changed {
 	return changed{Object: kindOf(x.after) + " " + x.after.GetName(), Changes: x.changes(),
 		DryRun: dryRun, AppliedBy: plan.AppliedBy(x.after)}
 }
 
-// agree shows edits on the terminal, and asks whether to make them.
-func (a *app) agree(ctx context.Context, f consentFlags, question string, edits []edit) error {
-	if f.dryRun {
-		return nil
-	}
-	for _, x := range edits {
-		for _, line := range x.changes() {
-			if !f.yes {
-				_ = command.Say(a.err, "%s: %s", describeObject(x.after), line)
+// edit shows edits on the terminal, asks whether to make them, and does.
+func (a *app) edit(ctx context.Context, c client.Client, f consentFlags, op, question string, edits []edit) error {
+	show := func(l *lines) {
+		for _, x := range edits {
+			for _, line := range x.changes() {
+				l.printf("%s: %s", describeObject(x.after), line)
 			}
 		}
 	}
-	return a.consent(ctx, f, question)
+	if err := a.agree(ctx, f, show, question); err != nil {
+		return err
+	}
+	return apply(ctx, c, op, f.dryRun, edits)
 }
 
 // apply makes edits. That the operator writes a status meanwhile is no conflict; that somebody changes what the
@@ -395,15 +394,14 @@ func (a *app) agree(ctx context.Context, f consentFlags, question string, edits 
 func apply(ctx context.Context, c client.Client, op string, dryRun bool, edits []edit) error {
 	c = dry(c, dryRun)
 	for _, x := range edits {
-		is := x.before.DeepCopyObject().(client.Object) //nolint:forcetypeassert // a copy of one
+		is := copyOf(x.before)
 		if err := c.Get(ctx, client.ObjectKeyFromObject(is), is); err != nil {
 			return clusterstate.Fault(op, err)
 		}
 		if !sameButStatus(x.before, is) {
 			return changedMeanwhile(describeObject(is), errors.New("its spec is another one now"))
 		}
-		after := x.after.DeepCopyObject().(client.Object) //nolint:forcetypeassert // a copy of one
-		if err := c.Patch(ctx, after, client.MergeFrom(x.before)); err != nil {
+		if err := c.Patch(ctx, copyOf(x.after), client.MergeFrom(x.before)); err != nil {
 			return clusterstate.Fault(op, err)
 		}
 	}
@@ -413,8 +411,8 @@ func apply(ctx context.Context, c client.Client, op string, dryRun bool, edits [
 // sameButStatus tells whether two states of an object are the same apart from what the API server and the operator
 // write.
 func sameButStatus(a, b client.Object) bool {
-	x, errX := manifest(a.DeepCopyObject().(client.Object)) //nolint:forcetypeassert,errcheck // a copy, of which it takes
-	y, errY := manifest(b.DeepCopyObject().(client.Object)) //nolint:forcetypeassert,errcheck // as x
+	x, errX := manifest(a)
+	y, errY := manifest(b)
 	return errX == nil && errY == nil && apiequality.Semantic.DeepEqual(x.Object, y.Object)
 }
 

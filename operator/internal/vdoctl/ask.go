@@ -44,6 +44,17 @@ func (a *app) consent(ctx context.Context, f consentFlags, question string) erro
 	return fault.Errorf(fault.Refused, "nothing was changed", "", "", "it was answered with no")
 }
 
+// agree shows on the terminal what would be done, and asks whether to do it, where flags do not say so.
+func (a *app) agree(ctx context.Context, f consentFlags, show func(*lines), question string) error {
+	if f.yes || f.dryRun {
+		return nil
+	}
+	if err := written(a.err, show); err != nil {
+		return err
+	}
+	return a.consent(ctx, f, question)
+}
+
 func (a *app) isYes(ctx context.Context, question string) (bool, error) {
 	_, _ = fmt.Fprintf(a.err, "%s [y/N] ", question)
 	line, err := a.line(ctx, false)

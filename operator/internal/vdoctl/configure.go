@@ -180,7 +180,7 @@ func (o *configureOptions) deliver(ctx context.Context, c client.Client, d *draf
 		return err
 	}
 	return o.print(r, func(l *lines) {
-		o.changes(l, r.Changes)
+		l.changes(r.Changes)
 		l.printf("%s", r.Message)
 	})
 }
@@ -188,12 +188,8 @@ func (o *configureOptions) deliver(ctx context.Context, c client.Client, d *draf
 func (o *configureOptions) writeAll(
 	ctx context.Context, to *applier, objects []*unstructured.Unstructured, changes []changedObject,
 ) error {
-	if !o.yes {
-		if err := written(o.err, func(l *lines) { o.changes(l, changes) }); err != nil {
-			return err
-		}
-	}
-	if err := o.consent(ctx, o.consentFlags, "Write this to the cluster"+o.cluster.named()+"?"); err != nil {
+	question := "Write this to the cluster" + o.cluster.named() + "?"
+	if err := o.agree(ctx, o.consentFlags, func(l *lines) { l.changes(changes) }, question); err != nil {
 		return err
 	}
 	// Checked again, so that what was changed meanwhile is found before the first write.

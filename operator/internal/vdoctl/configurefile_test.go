@@ -238,7 +238,7 @@ func TestConfigureWithdrawsTrustThatTheFileDoesNotHave(t *testing.T) {
 		}
 		require.Equal(t, c.has, trusted().Data, "%s: --dry-run", name)
 		out = s.ok("configure", "--from-file", file, "--no-check", "--yes")
-		require.Contains(t, out, "ConfigMap "+s.ns+"/vdo-trust (changed)", name)
+		require.Contains(t, out, "changed    ConfigMap "+s.ns+"/vdo-trust\n", name)
 		require.NotContains(t, out, "vdo-registry-ca", name)
 		require.Equal(t, c.says, trusted().Data, name)
 		require.Contains(t, s.ok("configure", "--from-file", file, "--no-check", "--yes"), "all is as asked already", name)
@@ -261,7 +261,7 @@ func TestConfigureWritesBinaryDataOfAFile(t *testing.T) {
 	}
 	has := func(name string) *corev1.ConfigMap { return got(s, &corev1.ConfigMap{ObjectMeta: s.meta(name)}) }
 	out := says("vdo-registry-ca", "binaryData: {ca.crt: AAECbmV3}")
-	require.Contains(t, out, "ConfigMap "+s.ns+"/vdo-registry-ca (new)\n  binaryData.ca.crt: AAECbmV3\n")
+	require.Contains(t, out, "created    ConfigMap "+s.ns+"/vdo-registry-ca\n             binaryData.ca.crt: AAECbmV3\n")
 	require.Equal(t, []byte("\x00\x01\x02new"), has("vdo-registry-ca").BinaryData["ca.crt"])
 	out = says("vdo-registry-ca", "data: {ca.crt: text}")
 	require.Contains(t, out, "data.ca.crt: text")

@@ -35,21 +35,13 @@ import (
 )
 
 type deployment struct {
-	Target   string     `json:"target"`             // the context and its API server
-	Operator string     `json:"operator,omitempty"` // its version
-	Bundle   string     `json:"bundle,omitempty"`   // the root's digest
-	SignedBy []string   `json:"signedBy,omitempty"`
-	Objects  []deployed `json:"objects"`
-	DryRun   bool       `json:"dryRun,omitempty"`
-	Message  string     `json:"message"`
-}
-
-// deployed is what became of one object: created, changed, unchanged or kept. What changes of a kind's
-// definition is not listed.
-type deployed struct {
-	Object string         `json:"object"`
-	State  string         `json:"state"`
-	Fields []changedField `json:"fields,omitempty"`
+	Target   string          `json:"target"`             // the context and its API server
+	Operator string          `json:"operator,omitempty"` // its version
+	Bundle   string          `json:"bundle,omitempty"`   // the root's digest
+	SignedBy []string        `json:"signedBy,omitempty"`
+	Objects  []changedObject `json:"objects"`
+	DryRun   bool            `json:"dryRun,omitempty"`
+	Message  string          `json:"message"`
 }
 
 type deployOptions struct {
@@ -180,7 +172,7 @@ func (o *deployOptions) next() string {
 
 // render returns the objects to apply, and what they are from.
 func (o *deployOptions) render(ctx context.Context, src string) (deployment, []client.Object, error) {
-	out := deployment{Objects: []deployed{}}
+	out := deployment{Objects: []changedObject{}}
 	if o.manifests != "" && o.withAccess {
 		err := errors.New("--manifests reads no keys, CA and login that could be stored")
 		return out, nil, flags.Bad("--with-access", "", err,
@@ -223,19 +215,11 @@ func (o *deployOptions) text(l *lines, d deployment) {
 	if d.Operator != "" {
 		l.printf("vdo-operator %s %s, bundle %s", d.Operator, signedBy(d), d.Bundle)
 	}
-	for _, x := range d.Objects {
-		l.printf("  %-9s  %s", x.State, x.Object)
-		for _, f := range x.Fields {
-			l.printf("             %s", f)
-		}
-	}
+	l.changes(d.Objects)
 	l.printf("%s", d.Message)
 }
 
-const (
-	operatorDeployment                                    = "vdo-operator"
-	stateCreated, stateChanged, stateUnchanged, stateKept = "created", "changed", "unchanged", "kept"
-)
+const operatorDeployment = "vdo-operator"
 
 // parsed reads manifests, for the namespace that was asked for. The drivers' namespaces come first:
 // they are in no manifests, which are deleted again.
@@ -253,24 +237,19 @@ func (o *deployOptions) parsed(name string, data []byte) ([]client.Object, error
 }
 
 // apply applies an object by server-side apply. Access that is there already is the site's.
-func (o *deployOptions) apply(ctx context.Context, c client.Client, x client.Object) (deployed, error) {
-	d := deployed{Object: describeObject(x)}
+func (o *deployOptions) apply(ctx context.Context, c client.Client, x client.Object) (changedObject, error) {
 	if u, ok := x.(*unstructured.Unstructured); ok {
 		done, err := (&applier{Client: c, force: o.force}).apply(ctx, u, o.dryRun)
-		if d.State = done.state(); err == nil && d.State == stateChanged && u.GetKind() != "CustomResourceDefinition" {
-			d.Fields = done.changes().Fields
-		}
-		return d, err
+		return done.shown(), err
 	}
+	out := changedObject{Object: describeObject(x), State: stateCreated, New: true}
 	switch err := dry(c, o.dryRun).Create(ctx, x); {
 	case apierrors.IsAlreadyExists(err):
-		d.State = stateKept
-		return d, nil
+		out.State, out.New = stateKept, false
 	case err != nil && (!o.dryRun || !isGone(err)):
-		return d, clusterstate.Fault("create "+d.Object, err)
+		return out, clusterstate.Fault("create "+out.Object, err)
 	}
-	d.State = stateCreated
-	return d, nil
+	return out, nil
 }
 
 func (o *deployOptions) waitReady(ctx context.Context, c client.Client) error {
@@ -354,7 +333,7 @@ func (o *deployOptions) configure(ctx context.Context, c client.Client, conf []c
 
 // sameIn refuses an account of which another place has another state: one of both is older.
 func sameIn(ctx context.Context, c client.Reader, place, file string, x client.Object) error {
-	is := x.DeepCopyObject().(client.Object) //nolint:forcetypeassert // a copy of one
+	is := copyOf(x)
 	switch err := c.Get(ctx, client.ObjectKeyFromObject(x), is); {
 	case isGone(err):
 		return nil

@@ -113,11 +113,8 @@ func (o *matrixOptions) follow(ctx context.Context, c client.Client, was, would 
 	out.Changes = append(out.Changes, moves)
 	out.Message = "watch it with `vdoctl status --watch`"
 	question := "Have the operator follow that bundle, with " + moves + o.cluster.named() + "?"
-	if err := o.agree(ctx, o.consentFlags, question, edits); err != nil {
-		return out, err
-	}
 	op := "have the operator follow " + would.Spec.Reference
-	return out, apply(ctx, c, op, o.dryRun, edits)
+	return out, o.edit(ctx, c, o.consentFlags, op, question, edits)
 }
 
 // edited are the resources that change where another bundle is followed: the DriverBundle, or what

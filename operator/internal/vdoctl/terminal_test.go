@@ -181,7 +181,7 @@ func TestConfigureOnATerminal(t *testing.T) {
 	w.answers("Upgrades", "-")
 	w.sees("* not one of Automatic, Manual")
 	w.accepts("Upgrades")
-	w.sees("Secret " + s.ns + "/west-account (new)")
+	w.sees("created    Secret " + s.ns + "/west-account")
 	w.types("y")
 	require.Equal(t, "0", w.ends(), w.screen())
 	require.Equal(t, "west-account", s.vcenter("west").Spec.Credentials)

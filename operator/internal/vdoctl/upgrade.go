@@ -11,9 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 	authenticationv1 "k8s.io/api/authentication/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -167,7 +165,7 @@ func (o *approveOptions) run(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	by, err := o.who(ctx)
+	by, err := who(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -193,24 +191,16 @@ func (o *approveOptions) run(ctx context.Context, name string) error {
 }
 
 func (o *approveOptions) approved(x edit, message string) error {
-	out := x.shown(o.dryRun)
+	out := x.report(o.dryRun)
 	out.Message = message
 	return o.print(out, out.text)
 }
 
 // who is the user that consents, as the API server knows them; before Kubernetes 1.28 this program.
-func (a *app) who(ctx context.Context) (string, error) {
-	cfg, err := a.cluster.config()
-	if err != nil {
-		return "", err
-	}
-	k, err := kubernetes.NewForConfig(cfg)
-	if err != nil {
-		return "", clusterstate.Fault("reach the cluster", err)
-	}
-	review, err := k.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
+func who(ctx context.Context, c client.Client) (string, error) {
+	var review authenticationv1.SelfSubjectReview
+	switch err := c.Create(ctx, &review); {
+	case isGone(err):
 		return fieldManager, nil
 	case err != nil:
 		return "", clusterstate.Fault("ask the API server for your name", err)
@@ -313,7 +303,7 @@ func (o *rollbackOptions) run(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	by, err := o.who(ctx)
+	by, err := who(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -323,20 +313,17 @@ func (o *rollbackOptions) run(ctx context.Context, name string) error {
 	}
 	edits := changing(slices.Clone(both)...)
 	if len(edits) == 0 {
-		none := both[0].shown(false)
+		none := both[0].report(false)
 		none.Message = "all is set to go back to " + to.Name + " already: see `vdoctl status`"
 		return o.show([]changed{none})
 	}
 	var out []changed
 	for _, x := range edits {
-		out = append(out, x.shown(o.dryRun))
+		out = append(out, x.report(o.dryRun))
 	}
 	o.warn(out)
 	question := fmt.Sprintf("Go back to %s (%s)%s?", to.Name, to.Releases, o.cluster.named())
-	if err := o.agree(ctx, o.consentFlags, question, edits); err != nil {
-		return err
-	}
-	if err := apply(ctx, c, "go back to "+to.Name, o.dryRun, edits); err != nil {
+	if err := o.edit(ctx, c, o.consentFlags, "go back to "+to.Name, question, edits); err != nil {
 		return err
 	}
 	out[len(out)-1].Message = "Watch it with `vdoctl status --watch`. " +
