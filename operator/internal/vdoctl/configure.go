@@ -303,7 +303,7 @@ func (o *configureOptions) tryVCenter(ctx context.Context, d *draft) error {
 	}
 	target.Datacenters = splitList(o.datacenters)
 	o.paced(&target)
-	o.progress().show("asking " + target.Address())
+	_ = command.Say(o.err, "asking %s", target.Address())
 	report, err := vcenter.Check(ctx, target)
 	if fault.ReasonOf(err) == fault.CertificateInvalid && o.prompts && o.thumbprint == "" {
 		if err := o.trusts(ctx, target.Address(), err); err != nil {

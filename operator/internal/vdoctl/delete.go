@@ -109,20 +109,14 @@ func (o *deleteOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if r.Target = target; !o.dryRun && len(r.Stages) > 0 {
-		if err := o.removeAll(ctx, c, r); err != nil {
-			return err
-		}
+	r.Target = target
+	if err := o.print(r, func(l *lines) { o.text(l, r) }); err != nil || o.dryRun || len(r.Stages) == 0 {
+		return err
 	}
-	return o.print(r, func(l *lines) { o.text(l, r) })
+	return o.removeAll(ctx, c, r)
 }
 
 func (o *deleteOptions) removeAll(ctx context.Context, c client.Client, r removal) error {
-	if !o.yes {
-		if err := written(o.err, func(l *lines) { o.text(l, r) }); err != nil {
-			return err
-		}
-	}
 	if err := o.consent(ctx, o.consentFlags, "Delete the above from "+r.Target+"?"); err != nil {
 		return err
 	}
@@ -153,7 +147,8 @@ func (o *deleteOptions) remove(ctx context.Context, c client.Client, s stage) er
 }
 
 func (o *deleteOptions) gone(ctx context.Context, c client.Client, left []client.Object) error {
-	why, err := o.progress().wait(ctx, o.timeout, func() (string, error) {
+	const hint = "see to what it waits for, then run the same command again; that drivers are removed takes a running operator"
+	return o.wait(ctx, o.timeout, "delete all of it", hint, func() (string, error) {
 		for ; len(left) > 0; left = left[1:] {
 			name := describeObject(left[0])
 			switch err := c.Get(ctx, client.ObjectKeyFromObject(left[0]), left[0]); {
@@ -166,12 +161,6 @@ func (o *deleteOptions) gone(ctx context.Context, c client.Client, left []client
 		}
 		return "", nil
 	})
-	if err != nil || why == "" {
-		return err
-	}
-	return fault.Errorf(fault.Incomplete, "delete", describeObject(left[0]),
-		"see to what it waits for, then run the same command again; that drivers are removed takes a running operator",
-		"it is still there after %s%s", o.timeout, whyNotGone(left[0]))
 }
 
 func (o *deleteOptions) text(l *lines, r removal) {

@@ -111,5 +111,5 @@ func TestDeleteSaysWhatItStillWaitsFor(t *testing.T) {
 	o.timeout = time.Nanosecond
 	err := o.gone(t.Context(), c, []client.Object{v})
 	require.Equal(t, fault.Incomplete, fault.ReasonOf(err))
-	require.ErrorContains(t, err, "VDOConfig vmware-system-vdo/stays: it is still there after 1ns: spec.suspend is set")
+	require.ErrorContains(t, err, "not within 1ns: VDOConfig vmware-system-vdo/stays: spec.suspend is set")
 }

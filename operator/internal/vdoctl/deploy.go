@@ -142,7 +142,10 @@ func (o *deployOptions) run(ctx context.Context, src string) error {
 		return err
 	}
 	if out.DryRun = o.dryRun; !o.dryRun {
-		if err := o.waitReady(ctx, c); err != nil {
+		op := "wait for the operator " + o.cluster.namespace + "/" + operatorDeployment
+		hint := "see `kubectl -n " + o.cluster.namespace + " describe pods`; then run the same command again"
+		look := func() (string, error) { return o.notReady(ctx, c) }
+		if err := o.wait(ctx, o.timeout, op, hint, look); err != nil {
 			return err
 		}
 	}
@@ -250,16 +253,6 @@ func (o *deployOptions) apply(ctx context.Context, c client.Client, x client.Obj
 		return out, clusterstate.Fault("create "+out.Object, err)
 	}
 	return out, nil
-}
-
-func (o *deployOptions) waitReady(ctx context.Context, c client.Client) error {
-	why, err := o.progress().wait(ctx, o.timeout, func() (string, error) { return o.notReady(ctx, c) })
-	if err != nil || why == "" {
-		return err
-	}
-	return &fault.Error{Reason: fault.Incomplete, Op: "wait for the operator", Subject: o.cluster.namespace + "/" + operatorDeployment,
-		Err:  fmt.Errorf("it does not run after %s: %s", o.timeout, why),
-		Hint: "see `kubectl -n " + o.cluster.namespace + " describe pods`; then run the same command again"}
 }
 
 // notReady says why the operator does not run yet, "" where it does.

@@ -9,12 +9,12 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/yaml"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/columns"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
 )
 
 const yamlFormat = "yaml"
@@ -94,37 +94,19 @@ func (l *lines) prose(first, rest, text string) {
 
 func dash(s string) string { return cmp.Or(s, "-") }
 
-// progress tells what is waited for, a line for each thing that is new.
-type progress struct {
-	w    io.Writer
-	last string
-}
-
-func (a *app) progress() *progress { return &progress{w: a.err} }
-
-func (p *progress) show(text string) {
-	if text != p.last {
-		_ = command.Say(p.w, "%s", text)
-	}
-	p.last = text
-}
-
-// wait looks until nothing is to be waited for any more. It returns what it still waits for when the time is over.
-func (p *progress) wait(ctx context.Context, limit time.Duration, look func() (string, error)) (why string, err error) {
-	var failed error // a request that times out is no end of the wait: its error says the same as that of the poller
-	err = wait.PollUntilContextTimeout(ctx, 500*time.Millisecond, limit, true, func(context.Context) (bool, error) {
-		if why, failed = look(); failed == nil && why != "" {
-			p.show("waiting for " + why)
+// wait waits until nothing is to be waited for any more, and tells each thing that is new.
+func (a *app) wait(
+	ctx context.Context, limit time.Duration, op, hint string, look func() (why string, err error),
+) error {
+	last := ""
+	return clusterstate.Until(ctx, limit, 500*time.Millisecond, op, hint, func() (string, error) {
+		why, err := look()
+		if why != "" && why != last {
+			_ = command.Say(a.err, "waiting for %s", why)
 		}
-		return why == "", failed
+		last = why
+		return why, err
 	})
-	switch {
-	case failed != nil:
-		return "", failed
-	case wait.Interrupted(err) && ctx.Err() == nil:
-		return why, nil
-	}
-	return "", err
 }
 
 func cut(text string, most int) string {

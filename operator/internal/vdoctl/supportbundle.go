@@ -170,13 +170,12 @@ func (x *collection) collect(ctx context.Context, cfg *rest.Config, w *tar.Write
 	for _, v := range append(x.passwords(), cfg.BearerToken, cfg.Password) {
 		x.hide.add([]byte(v))
 	}
-	p := x.progress()
-	p.show("collecting resources")
+	x.say("collecting resources")
 	known := x.secrets(ctx)
 	x.resources(ctx)
-	p.show("collecting logs")
+	x.say("collecting logs")
 	x.podLogs(ctx, known)
-	p.show("collecting status, version and checks")
+	x.say("collecting status, version and checks")
 	x.ownOutput(ctx)
 	x.checks(ctx)
 	if ctx.Err() != nil {
@@ -185,6 +184,8 @@ func (x *collection) collect(ctx context.Context, cfg *rest.Config, w *tar.Write
 	x.put("unread.txt", []byte(strings.Join(append([]string{completeness(len(x.unread))}, x.unread...), "\n")+"\n"))
 	return x.err
 }
+
+func (x *collection) say(what string) { _ = command.Say(x.supportOptions.err, "%s", what) }
 
 func (x *collection) put(name string, data []byte) {
 	if x.err != nil {
