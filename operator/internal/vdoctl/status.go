@@ -220,23 +220,21 @@ func (r *statusReport) config(c *v1alpha1.VDOConfig) {
 		})
 	}
 	r.VDOConfig, r.Kubernetes, r.NodesReady = c.Name, c.Status.Kubernetes, c.Status.NodesReady
-	if w := c.Status.Candidate; w != nil {
-		r.Candidate = &candidate{*w, toDoOf(w)}
-	}
+	r.Candidate = candidateOf(c)
 	r.waits("VDOConfig "+c.Name, c.Generation, c.Status.ObservedGeneration, c.Status.Conditions)
 }
 
-// table lists what is there, and each reason why something is not ready. describe shows messages in full.
+// table lists what is there, each reason why something is not ready, and what waits though all is.
 func (o *statusOptions) table(l *lines, r statusReport) {
 	t := command.NewTable("NAME", "READY", "REASON", "MESSAGE")
 	add := func(object string, ready any, reason, message string) {
-		if !o.prose {
-			message = cut(message, maxValue)
-		}
-		t.Row(strings.Replace(object, " ", "/", 1), ready, dash(reason), message)
+		t.Row(strings.Replace(object, " ", "/", 1), ready, dash(reason), cut(message, maxValue))
+	}
+	isIn := func(list []waiting, object string) bool {
+		return slices.ContainsFunc(list, func(x waiting) bool { return x.Object == object })
 	}
 	well := func(object, message string) {
-		if !slices.ContainsFunc(r.Waiting, func(x waiting) bool { return x.Object == object }) {
+		if !isIn(r.Waiting, object) && !isIn(r.Ahead, object) {
 			add(object, true, "", message)
 		}
 	}
@@ -257,6 +255,9 @@ func (o *statusOptions) table(l *lines, r statusReport) {
 	}
 	for _, x := range r.Waiting {
 		add(x.Object, false, x.Reason, x.Message)
+	}
+	for _, x := range r.Ahead {
+		add(x.Object, !isIn(r.Waiting, x.Object), x.Reason, x.Message)
 	}
 	for _, d := range r.Drivers {
 		version := dash(d.Version)
@@ -283,11 +284,7 @@ func (o *statusOptions) text(l *lines, r statusReport) {
 		l.printf("  %s (%s): %s", n.Name, n.Driver, n.Message)
 	}
 	o.checks(l, r.Preflight, r.PreflightBefore)
-	if c := r.Candidate; c != nil {
-		l.printf("\nupgrade  %s: %s (%s)", c.Name, c.Releases, c.Reason)
-		l.block("why", c.Message)
-		l.block("do", c.ToDo)
-	}
+	r.Candidate.text(l)
 	o.listed(l, "ahead", r.Ahead)
 	o.listed(l, "waits", r.Waiting)
 	if len(r.Waiting) == 0 {

@@ -58,23 +58,21 @@ func (a *app) listUpgrades(ctx context.Context) error {
 }
 
 func revisionsOf(config *v1alpha1.VDOConfig) revisionList {
-	st := config.Status
 	mode := string(cmp.Or(config.Spec.Upgrade, v1alpha1.UpgradeAutomatic))
-	r := revisionList{Mode: mode, Revisions: []v1alpha1.RevisionStatus{}}
-	r.Revisions = append(r.Revisions, st.Revisions...)
+	r := revisionList{Mode: mode, Revisions: []v1alpha1.RevisionStatus{}, Candidate: candidateOf(config)}
+	r.Revisions = append(r.Revisions, config.Status.Revisions...)
 	slices.Reverse(r.Revisions)
-	if st.Candidate != nil {
-		r.Candidate = &candidate{*st.Candidate, toDoOf(st.Candidate)}
-	}
 	return r
 }
 
-func toDoOf(c *v1alpha1.CandidateStatus) string {
-	var until time.Time
-	if c.NotBefore != nil {
-		until = c.NotBefore.Time
+// candidateOf is the upgrade that waits, nil for none.
+func candidateOf(config *v1alpha1.VDOConfig) *candidate {
+	c := config.Status.Candidate
+	if c == nil {
+		return nil
 	}
-	return decide.Reason(c.Reason).ToDo(until, c.Name)
+	until := ptr.Deref(c.NotBefore, metav1.Time{}).Time
+	return &candidate{*c, decide.Reason(c.Reason).ToDo(until, c.Name)}
 }
 
 func when(t metav1.Time) string { return t.UTC().Format(time.RFC3339) }
@@ -99,17 +97,23 @@ func (a *app) revisions(l *lines, r revisionList) {
 			l.block(x.Name+" "+strings.ToLower(x.Outcome), x.Reason)
 		}
 	}
-	if c := r.Candidate; c != nil {
-		l.printf("\nwaits %s (%s)", c.Name, c.Reason)
-		l.block("releases", c.Releases)
-		l.block("why", c.Message)
-		for _, g := range c.Gates {
-			if g.Reason != c.Reason {
-				l.block("why "+g.Driver, g.Message)
-			}
-		}
-		l.block("do", c.ToDo)
+	r.Candidate.text(l)
+}
+
+// text shows the upgrade that waits, if one does.
+func (c *candidate) text(l *lines) {
+	if c == nil {
+		return
 	}
+	l.printf("\nwaits %s (%s)", c.Name, c.Reason)
+	l.block("releases", c.Releases)
+	l.block("why", c.Message)
+	for _, g := range c.Gates {
+		if g.Reason != c.Reason {
+			l.block("why "+g.Driver, g.Message)
+		}
+	}
+	l.block("do", c.ToDo)
 }
 
 // says is what the screen says of a driver.

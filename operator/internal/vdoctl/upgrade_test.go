@@ -245,7 +245,7 @@ func TestUpgradeIsListedAndApprovedInOnesOwnName(t *testing.T) {
 	require.Contains(t, s.ok("upgrade", "list", "-o", "json"), `"toDo": "vdoctl upgrade approve r4-44444444"`)
 
 	out, _ = s.run("describe").both()
-	require.Contains(t, out, "upgrade  r4-44444444: cpi@1.33.1, csi@3.7.3 (NotApproved)")
+	require.Contains(t, out, "waits r4-44444444 (NotApproved)\n  releases: cpi@1.33.1, csi@3.7.3\n")
 	require.Contains(t, out, "do: vdoctl upgrade approve r4-44444444")
 
 	s.run("upgrade", "approve", "r5-55555555").is(8, "it is r4-44444444 that waits")
