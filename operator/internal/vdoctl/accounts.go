@@ -241,7 +241,8 @@ func (o *accountOptions) place(
 	return accounts.Place{
 		Name: v.Name, Server: strings.TrimSuffix(t.Address(), ":443"), User: admin.User, VCenter: admin,
 		Plan: func(ctx context.Context, principal string) (privileges.Plan, error) {
-			a := askedOf(ctx, v.Name, t, ask, admin.Canonical(ctx, principal))
+			a := askedOf(ctx, t, ask, admin.Canonical(ctx, principal))
+			a.found.Name = v.Name
 			if err := fault.Join(a.found.Err, a.noDatastore()); err != nil {
 				return privileges.Plan{}, err
 			}
@@ -252,7 +253,7 @@ func (o *accountOptions) place(
 			as.Username, as.Password, as.Given = l.Username, l.Password, o.givenBy
 			as.Token, as.Certificate, as.Sessions = "", nil, "" // of who changes the vCenter
 			o.paced(&as)
-			a := askedOf(ctx, v.Name, as, ask, "")
+			a := askedOf(ctx, as, ask, "")
 			if a.access.Principal != "" {
 				admin.Learn(l.Username, a.access.Principal)
 			}

@@ -20,6 +20,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/maintenance"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preview"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
 
@@ -30,6 +31,13 @@ type checkReport struct {
 	Nodes   []preflight.Placement `json:"nodes,omitempty"` // with region and zone
 	Zones   []preflight.Zone      `json:"zones,omitempty"`
 	VMs     []maintenance.Machine `json:"vms,omitempty"` // with what vms fix can change
+}
+
+// reportOf makes checks, of which some are shown.
+func reportOf(s preflight.Snapshot, policy *v1alpha1.PreflightPolicy, shown func(preflight.ID) bool) checkReport {
+	r := checkReport{Results: preflight.Only(preflight.Turned(preflight.Check(s), policy), shown)}
+	r.Verdict = preflight.Worst(r.Results)
+	return r
 }
 
 func refused(results []preflight.Result) error {
@@ -45,7 +53,6 @@ type checkOptions struct {
 	consentFlags
 
 	only, nodes []string
-	noCluster   bool
 	all, fix    bool
 }
 
@@ -83,7 +90,6 @@ Each result has an action:
 	})
 	flags.Group(cmd, flags.Selection, func(fl *pflag.FlagSet) {
 		o.siteFlags.bind(fl)
-		fl.BoolVar(&o.noCluster, "no-cluster", false, "leave the cluster and its nodes out: check the vCenters alone")
 		fl.BoolVar(&o.fix, "fix", false, "put the nodes' VMs right first, as vms fix does; needs --username")
 		fl.StringSliceVar(&o.only, "only", nil, "`CHECKS` to show, by their ids, with commas")
 	})
@@ -118,7 +124,7 @@ func (o *checkOptions) run(ctx context.Context) error {
 			return err
 		}
 	}
-	snapshot, policy, err := o.gather(ctx, o.siteFlags, o.noCluster, o.nodes...)
+	snapshot, policy, err := o.gather(ctx, o.siteFlags, o.nodes...)
 	if err != nil {
 		return err
 	}
@@ -126,11 +132,11 @@ func (o *checkOptions) run(ctx context.Context) error {
 	if o.file == "" && !o.noCluster && (len(o.only) == 0 || slices.ContainsFunc(o.only, ofBundle)) {
 		snapshot.Images = o.images(ctx)
 	}
-	r := checkReport{Results: preflight.Turned(preflight.Check(snapshot), policy)}
-	if len(o.only) > 0 {
-		r.Results = preflight.Only(r.Results, func(id preflight.ID) bool { return slices.Contains(o.only, string(id)) })
+	r := reportOf(snapshot, policy, func(id preflight.ID) bool { return len(o.only) == 0 || slices.Contains(o.only, string(id)) })
+	for i := range r.Results {
+		r.Results[i].Remedy = o.ofFile(r.Results[i].Remedy)
 	}
-	r.Verdict, r.Nodes, r.Zones = preflight.Worst(r.Results), preflight.Placements(snapshot), preflight.Zones(snapshot)
+	r.Nodes, r.Zones = preflight.Placements(snapshot), preflight.Zones(snapshot)
 	r.VMs = maintenance.Plan(preflight.NodeMachines(snapshot), preflight.LeastHardware)
 	if err := o.print(r, func(l *lines) { o.text(l, r) }); err != nil {
 		return err
@@ -151,9 +157,9 @@ func (o *checkOptions) fixVMs(ctx context.Context) error {
 // gather reads the configuration, the cluster, and all vCenters side by side. The policy
 // is what the configuration turns down.
 func (a *app) gather(
-	ctx context.Context, f siteFlags, noCluster bool, nodes ...string,
+	ctx context.Context, f siteFlags, nodes ...string,
 ) (preflight.Snapshot, *v1alpha1.PreflightPolicy, error) {
-	s, state, err := a.configuration(ctx, f, noCluster)
+	s, state, err := a.configuration(ctx, f)
 	if err == nil {
 		state.Nodes, err = selected(state.Nodes, nodes)
 	}
@@ -164,8 +170,7 @@ func (a *app) gather(
 		_ = command.Say(a.err, "There is no VDOConfig: it is checked as if both drivers were wanted, with every vCenter. "+
 			"`vdoctl configure -o site.yaml` writes a whole configuration.")
 	}
-	all := inspect(ctx, s, state)
-	return preflight.Snapshot{Now: a.now(), Wants: s.wants, Cluster: state, VCenters: all}, s.policy, nil
+	return s.snapshot(ctx, state), s.policy, nil
 }
 
 // images are those that the operator would install from the accepted bundle, by the code that
@@ -188,14 +193,14 @@ func (a *app) images(ctx context.Context) *preflight.Images {
 
 // configuration reads what is wanted, and the state of the cluster. With a file a cluster
 // that is away is a result; without one there is nothing to check.
-func (a *app) configuration(ctx context.Context, f siteFlags, noCluster bool) (site, preflight.Cluster, error) {
+func (a *app) configuration(ctx context.Context, f siteFlags) (site, preflight.Cluster, error) {
 	c, clusterErr := a.cluster.client()
 	var s site
 	err := clusterErr
 	switch {
-	case clusterErr != nil && !noCluster && (f.file == "" || a.cluster.isNamed()):
+	case clusterErr != nil && !f.noCluster && (f.file == "" || a.cluster.isNamed()):
 	case f.file != "":
-		if s, err = f.fileSite(a); err == nil && clusterErr == nil && !noCluster {
+		if s, err = f.fileSite(a); err == nil && clusterErr == nil && !f.noCluster {
 			s.reader = readers{s.reader, c}
 		}
 	case err == nil:
@@ -208,7 +213,7 @@ func (a *app) configuration(ctx context.Context, f siteFlags, noCluster bool) (s
 	switch {
 	case err != nil:
 		return s, preflight.Cluster{}, err
-	case noCluster:
+	case f.noCluster:
 		return s, preflight.Cluster{Skipped: true}, nil
 	case clusterErr != nil:
 		return s, preflight.Cluster{Err: clusterErr}, nil //nolint:nilerr // it is a result beside the others
@@ -219,29 +224,54 @@ func (a *app) configuration(ctx context.Context, f siteFlags, noCluster bool) (s
 // sideBySide is how many vCenters are asked at once.
 const sideBySide = 5
 
-// inspect asks each vCenter. Accounts are found one after another, since that may ask on
-// the terminal.
-func inspect(ctx context.Context, s site, cluster preflight.Cluster) []preflight.VCenter {
-	out := make([]preflight.VCenter, len(s.vcenters))
+// asked is what a vCenter answered; the Err of found is why it did not.
+type asked struct {
+	found    preflight.VCenter
+	access   vcenter.Access
+	features privileges.Features
+}
+
+// inspection asks a vCenter.
+type inspection func(context.Context, vcenter.Target, vcenter.Ask) asked
+
+func inspect(ctx context.Context, t vcenter.Target, ask vcenter.Ask) asked {
+	return asked{found: vcenter.Inspect(ctx, t, ask)}
+}
+
+// ask asks each vCenter. Accounts are found one after another, since that may ask on the terminal.
+func (s *site) ask(ctx context.Context, about func(configured) vcenter.Ask, inspect inspection) []asked {
+	out := make([]asked, len(s.vcenters))
 	var g errgroup.Group
 	g.SetLimit(sideBySide)
 	for i, v := range s.vcenters {
 		target, err := s.target(ctx, v)
 		if err != nil {
-			out[i] = preflight.VCenter{Server: target.Host, Err: err, Username: target.Username, Unresolved: v.config == nil}
-			out[i].Name, out[i].UsedByCPI, out[i].UsedByCSI = v.Name, v.CPI, v.CSI
+			out[i].found = preflight.VCenter{Server: target.Host, Err: err, Username: target.Username, Unresolved: v.config == nil}
 			continue
 		}
-		ask := vcenter.Ask{Nodes: cluster.Nodes, Features: s.wants.FeaturesAt(v.Use), Categories: s.wants.AllCategories(),
-			Policies: cluster.Policies(), Upgrade: true}
 		g.Go(func() error {
-			found := vcenter.Inspect(ctx, target, ask)
-			found.Name, found.UsedByCPI, found.UsedByCSI = v.Name, v.CPI, v.CSI
-			out[i] = found
+			out[i] = inspect(ctx, target, about(v))
 			return nil
 		})
 	}
 	_ = g.Wait() // each vCenter's fault is in its result
+	for i, v := range s.vcenters {
+		found := &out[i].found
+		found.Name, found.UsedByCPI, found.UsedByCSI = v.Name, v.CPI, v.CSI
+	}
+	return out
+}
+
+// snapshot is what the checks look at.
+func (s *site) snapshot(ctx context.Context, cluster preflight.Cluster) preflight.Snapshot {
+	about := func(v configured) vcenter.Ask {
+		return vcenter.Ask{Nodes: cluster.Nodes, Features: s.wants.FeaturesAt(v.Use), Categories: s.wants.AllCategories(),
+			Policies: cluster.Policies(), Upgrade: true}
+	}
+	out := preflight.Snapshot{Now: s.app.now(), Wants: s.wants, Cluster: cluster}
+	for _, a := range s.ask(ctx, about, inspect) {
+		out.VCenters = append(out.VCenters, a.found)
+	}
 	return out
 }
 

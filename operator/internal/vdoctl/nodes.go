@@ -3,7 +3,6 @@ package vdoctl
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -117,22 +116,23 @@ a kubelet an external cloud provider. No vCenter is asked; see check for the VMs
 }
 
 func (o *nodesOptions) run(ctx context.Context) error {
-	s, state, err := o.configuration(ctx, o.siteFlags, false)
+	s, state, err := o.configuration(ctx, o.siteFlags)
 	if err != nil {
 		return err
 	}
 	if state.Err != nil {
 		return state.Err
 	}
-	r := nodesReport{Nodes: len(state.Nodes), Distribution: o.distribution, Results: preflight.Check(preflight.Snapshot{Now: o.now(), Wants: s.wants, Cluster: state})}
-	r.Results = slices.DeleteFunc(r.Results, func(r preflight.Result) bool { return !strings.HasPrefix(string(r.ID), "node-") })
+	snapshot := preflight.Snapshot{Now: o.now(), Wants: s.wants, Cluster: state}
+	checks := reportOf(snapshot, nil, func(id preflight.ID) bool { return strings.HasPrefix(string(id), "node-") })
+	r := nodesReport{Nodes: len(state.Nodes), Distribution: o.distribution, Results: checks.Results}
 	if r.Distribution == "" {
 		r.Distribution = distributionOf(state.Nodes)
 	}
 	if r.Configuration = configurations[r.Distribution]; r.Distribution == kubeadm {
 		r.Configuration = kubeadmConfiguration(state.Nodes)
 	}
-	if err := o.print(r, func(l *lines) { o.text(l, r) }); err != nil {
+	if err := o.print(r, func(l *lines) { o.text(l, r, checks) }); err != nil {
 		return err
 	}
 	return refused(r.Results)
@@ -149,9 +149,9 @@ func distributionOf(nodes []preflight.Node) string {
 	return kubeadm
 }
 
-func (o *nodesOptions) text(l *lines, r nodesReport) {
+func (o *nodesOptions) text(l *lines, r nodesReport, checks checkReport) {
 	l.printf("%s", command.Plural(r.Nodes, "node", "nodes"))
-	(&checkOptions{app: o.app, all: true}).text(l, checkReport{Verdict: preflight.Worst(r.Results), Results: r.Results})
+	(&checkOptions{app: o.app, all: true}).text(l, checks)
 	l.printf("\nWhat %s has to give each kubelet:\n", r.Distribution)
 	l.write(strings.TrimSuffix(r.Configuration, "\n") + "\n") // a file, which is taken as it is
 }

@@ -37,9 +37,9 @@ type site struct {
 	policy   *v1alpha1.PreflightPolicy // what is turned down of the checks
 	reader   client.Reader             // of what the configuration refers to
 	app      *app
-	// ask is for the account of a vCenter whose Secret is not there; nil where that is a
+	// login is the account of a vCenter whose Secret is not there; nil where that is a
 	// fault.
-	ask     func(ctx context.Context, server string) (credentials.Credentials, error)
+	login   func(ctx context.Context, server string) (credentials.Credentials, error)
 	file    string   // that it is from; "" for the cluster
 	there   []string // names of all VsphereCloudConfigs
 	assumed bool     // without a VDOConfig
@@ -121,8 +121,8 @@ func (s *site) target(ctx context.Context, v configured) (vcenter.Target, error)
 	}
 	read, err := credentials.Read(ctx, s.reader, v.config)
 	t := vcenter.TargetOf(v.config, "", "", read.CA)
-	if s.preferAsked || err != nil && s.ask != nil && read.Username == "" && isMissing(err) {
-		read, err = s.ask(ctx, t.Host)
+	if s.preferAsked || err != nil && s.login != nil && read.Username == "" && isMissing(err) {
+		read, err = s.login(ctx, t.Host)
 		read.Version, t.Given = "", s.given
 		err = fault.Join(err, s.proof.Apply(&t))
 	}
@@ -190,6 +190,7 @@ const passwordEnv = "VDO_VCENTER_PASSWORD" //nolint:gosec // a name
 type siteFlags struct {
 	file, username, passwordFile string
 	proof                        vcenter.Proof
+	noCluster                    bool
 	instead                      bool // the account takes the place of the Secrets' in the cluster too
 }
 
@@ -197,6 +198,7 @@ func (f *siteFlags) bind(fl *pflag.FlagSet) {
 	fl.StringVarP(&f.file, "from-file", "f", "", "`FILE` with the VDOConfig, VsphereCloudConfigs and, where it has them, Secrets and ConfigMaps; - for standard input (default: what is in the cluster)")
 	fl.StringVar(&f.username, "username", "", "`NAME@DOMAIN` to log in with, in place of the Secrets' accounts of the file")
 	fl.StringVar(&f.passwordFile, "password-file", "", "`FILE` with its password (else "+passwordEnv+", or a prompt)")
+	fl.BoolVar(&f.noCluster, "no-cluster", false, "do not ask the cluster for its nodes")
 	f.proof.Bind(fl)
 }
 
@@ -213,9 +215,9 @@ func (f *siteFlags) effective(instead bool) error {
 }
 
 // isOffline reports whether no cluster is asked: before there is one, or with --no-cluster.
-func (f *siteFlags) isOffline(a *app, noCluster bool) bool {
+func (f *siteFlags) isOffline(a *app) bool {
 	_, err := a.cluster.client()
-	return f.file != "" && (noCluster || fault.ReasonOf(err) == fault.NotFound && a.cluster.isNone())
+	return f.file != "" && (f.noCluster || fault.ReasonOf(err) == fault.NotFound && a.cluster.isNone())
 }
 
 // isNone reports whether no kubeconfig says which cluster is meant: none is named, but for /dev/null, and the one at
@@ -303,9 +305,22 @@ func (f *siteFlags) asAdmin(ctx context.Context, a *app, of string, noCluster bo
 		err := errors.New("who may change " + of + " is not given")
 		return site{}, preflight.Cluster{}, flags.Bad("--username", "", err, "give it: --username administrator@vsphere.local")
 	}
+	return a.configuration(ctx, f.as(noCluster))
+}
+
+// as are the flags for commands whose account takes the place of all others.
+func (f *siteFlags) as(noCluster bool) siteFlags {
 	as := *f
-	as.instead = true
-	return a.configuration(ctx, as, noCluster)
+	as.instead, as.noCluster = true, noCluster
+	return as
+}
+
+// ofFile has the commands of a text that plan or change accounts read the file too.
+func (f *siteFlags) ofFile(text string) string {
+	if f.file == "" || f.file == "-" {
+		return text
+	}
+	return strings.NewReplacer("users plan", "users plan -f "+f.file, "users rotate", "users rotate -f "+f.file).Replace(text)
 }
 
 // passwordOf is the password in a file, or else in the environment.
@@ -334,7 +349,7 @@ func (f *siteFlags) asks(a *app, s *site) error {
 		return flags.Bad("--username", f.username, errors.New("no password, and no terminal to ask for one"),
 			"name a file with --password-file, or set "+passwordEnv)
 	}
-	s.ask = func(ctx context.Context, server string) (_ credentials.Credentials, err error) {
+	s.login = func(ctx context.Context, server string) (_ credentials.Credentials, err error) {
 		if !known {
 			_, _ = fmt.Fprintf(a.err, "Password of %s at %q: ", f.username, server)
 			password, err = a.line(ctx, true)

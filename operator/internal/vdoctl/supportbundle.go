@@ -240,16 +240,14 @@ func (x *collection) checks(ctx context.Context) {
 	if x.noPreflight {
 		return
 	}
-	snapshot, policy, err := x.gather(ctx, siteFlags{}, false)
+	snapshot, policy, err := x.gather(ctx, siteFlags{})
 	if err != nil {
 		if fault.ReasonOf(err) != fault.NotFound { // else nothing is configured, which the resources say too
 			x.missed("preflight", err)
 		}
 		return
 	}
-	r := checkReport{Results: preflight.Turned(preflight.Check(snapshot), policy)}
-	r.Verdict = preflight.Worst(r.Results)
-	x.putYAML("preflight.yaml", r)
+	x.putYAML("preflight.yaml", reportOf(snapshot, policy, func(preflight.ID) bool { return true }))
 }
 
 // completeness is what the archive and the report say of all of it.

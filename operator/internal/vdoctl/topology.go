@@ -35,11 +35,10 @@ type topologyOptions struct {
 	siteFlags
 	consentFlags
 
-	vcenter   string
-	attach    []string
-	replace   bool
-	noCluster bool
-	use       *tagUse
+	vcenter string
+	attach  []string
+	replace bool
+	use     *tagUse
 }
 
 func newTopologyCheckCommand(a *app) *cobra.Command {
@@ -66,7 +65,6 @@ PersistentVolume uses is not taken off, and none of its category attached above 
 		fl.StringVar(&o.vcenter, "vcenter", "", "`NAME` of the VsphereCloudConfig of the vCenter to tag in; needed where there are several")
 		fl.StringArrayVar(&o.attach, "attach", nil, "`CATEGORY:TAG=PATH`: the tag that the object at the inventory path is to have; may be repeated")
 		fl.BoolVar(&o.replace, "replace", false, "take another tag of the same category off the object")
-		fl.BoolVar(&o.noCluster, "no-cluster", false, "do not ask the cluster which tags are in use; with --from-file")
 	})
 	o.bindFormat(cmd)
 	o.consentFlags.bind(cmd)

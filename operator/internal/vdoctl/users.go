@@ -50,20 +50,19 @@ type usersOptions struct {
 	*app
 	siteFlags
 
-	principal          string
-	folders, noCluster bool
+	principal string
+	folders   bool
 }
 
 func (o *usersOptions) bindSite(cmd *cobra.Command, more func(*pflag.FlagSet)) {
 	flags.Group(cmd, flags.Selection, func(fl *pflag.FlagSet) {
 		o.siteFlags.bind(fl)
 		fl.Lookup("username").Usage = "`NAME@DOMAIN` to log in with (default: the account of the Secret)"
-		fl.BoolVar(&o.noCluster, "no-cluster", false, "do not ask a cluster for its nodes; with --from-file")
 		more(fl)
 	})
 }
 
-func (o *usersOptions) offline() bool { return o.isOffline(o.app, o.noCluster) }
+func (o *usersOptions) offline() bool { return o.isOffline(o.app) }
 
 func newUsersPlanCommand(a *app) *cobra.Command {
 	o := &usersOptions{app: a}
@@ -94,17 +93,10 @@ what is missing and what is more than the drivers need.`,
 	return cmd
 }
 
-// asked is what was found of one vCenter.
-type asked struct {
-	found    preflight.VCenter
-	access   vcenter.Access
-	features privileges.Features
-}
-
-func askedOf(ctx context.Context, name string, t vcenter.Target, ask vcenter.Ask, principal string) asked {
+func askedOf(ctx context.Context, t vcenter.Target, ask vcenter.Ask, principal string) asked {
 	a := asked{features: ask.Features}
 	a.found, a.access = vcenter.InspectAccess(ctx, t, ask, principal)
-	a.found.Name, a.found.Server = name, strings.TrimSuffix(t.Address(), ":443")
+	a.found.Server = strings.TrimSuffix(t.Address(), ":443")
 	return a
 }
 
@@ -117,9 +109,7 @@ func (o *usersOptions) access(ctx context.Context) (out []asked, failed error) {
 	if o.principal != "" && !render.QualifiedAccount(o.principal) {
 		return nil, flags.Bad("--principal", o.principal, errors.New("it has no domain, or characters that the drivers do not accept"), "write NAME@DOMAIN, such as drivers@vsphere.local")
 	}
-	as := o.siteFlags
-	as.instead = true
-	s, state, err := o.configuration(ctx, as, o.offline())
+	s, state, err := o.configuration(ctx, o.as(o.offline()))
 	if err != nil {
 		return nil, err
 	}
@@ -127,14 +117,12 @@ func (o *usersOptions) access(ctx context.Context) (out []asked, failed error) {
 		return nil, fault.Join(err, state.Err)
 	}
 	errs := []error{state.Err}
-	for _, v := range s.vcenters {
-		target, err := s.target(ctx, v)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		ask := vcenter.Ask{Nodes: state.Nodes, Features: s.wants.FeaturesAt(v.Use)}
-		a := askedOf(ctx, v.Name, target, ask, o.principal)
+	about := func(v configured) vcenter.Ask {
+		return vcenter.Ask{Nodes: state.Nodes, Features: s.wants.FeaturesAt(v.Use)}
+	}
+	for _, a := range s.ask(ctx, about, func(ctx context.Context, t vcenter.Target, ask vcenter.Ask) asked {
+		return askedOf(ctx, t, ask, o.principal)
+	}) {
 		if errs = append(errs, a.found.Err); a.found.Err == nil {
 			out = append(out, a)
 		}

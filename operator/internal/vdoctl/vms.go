@@ -28,7 +28,6 @@ type vmsOptions struct {
 	vms, folders     []string // paths of VMs that are no nodes
 	templates        []string
 	hardware         int
-	noCluster        bool
 	powerOff, drain  bool
 	force, emptyDirs bool
 	outage           bool
@@ -67,7 +66,6 @@ exists (--from-file). They are left on, off, or a template as they were.`,
 		fl.StringArrayVar(&o.vms, "vm", nil, "inventory `PATH` of a VM that is no node; may be repeated")
 		fl.StringArrayVar(&o.folders, "folder", nil, "inventory `PATH` of a folder: all VMs below it that are no templates; may be repeated")
 		fl.StringArrayVar(&o.templates, "template", nil, "inventory `PATH` of a template; may be repeated")
-		fl.BoolVar(&o.noCluster, "no-cluster", false, "do not ask a cluster whether the VMs are nodes; with --from-file")
 		fl.IntVar(&o.hardware, "hardware-version", preflight.LeastHardware, "least `NUMBER` of the hardware version")
 		fl.BoolVar(&o.powerOff, "power-off", false, "shut guests down, one after another, for what cannot be changed while they run")
 		fl.BoolVar(&o.drain, "drain", false, "evict the pods of a node before")
@@ -98,16 +96,13 @@ func selected(nodes []preflight.Node, names []string) ([]preflight.Node, error) 
 }
 
 func (o *vmsOptions) look(ctx context.Context, s site, state preflight.Cluster) (checkReport, error) {
-	list := inspect(ctx, s, state)
-	snapshot := preflight.Snapshot{Now: o.now(), Wants: s.wants, Cluster: state, VCenters: list}
+	snapshot := s.snapshot(ctx, state)
 	var errs []error
-	for i := range list {
-		errs = append(errs, list[i].Err)
+	for i := range snapshot.VCenters {
+		errs = append(errs, snapshot.VCenters[i].Err)
 	}
-	r := checkReport{Results: preflight.Check(snapshot)}
+	r := reportOf(snapshot, nil, isVMCheck)
 	r.VMs = maintenance.Plan(preflight.NodeMachines(snapshot), o.hardware)
-	r.Results = slices.DeleteFunc(r.Results, func(r preflight.Result) bool { return !isVMCheck(r.ID) })
-	r.Verdict = preflight.Worst(r.Results)
 	for _, n := range o.nodes {
 		if !slices.ContainsFunc(r.VMs, func(m maintenance.Machine) bool { return m.Node == n }) {
 			errs = append(errs, flags.Bad("--nodes", n, errors.New("no VM is known behind a node of this name"), "see `vdoctl check --only node-vm`"))
@@ -146,7 +141,7 @@ func (o *vmsOptions) fix(ctx context.Context) error {
 		return flags.Bad("--hardware-version", fmt.Sprint(o.hardware), errors.New("the drivers need a newer one"),
 			fmt.Sprintf("give a number from %d on", preflight.LeastHardware))
 	}
-	s, state, err := o.asAdmin(ctx, o.app, "the VMs", apart && o.isOffline(o.app, o.noCluster))
+	s, state, err := o.asAdmin(ctx, o.app, "the VMs", apart && o.isOffline(o.app))
 	if err = fault.Join(err, state.Err); err != nil {
 		return err
 	}
@@ -179,12 +174,9 @@ func (o *vmsOptions) lookApart(ctx context.Context, s site, state preflight.Clus
 	isTemplate := func(path string) bool { return slices.Contains(paths[len(paths)-len(o.templates):], path) }
 	var machines []preflight.NodeMachine
 	var errs []error
-	for _, v := range s.vcenters {
-		target, err := s.target(ctx, v)
-		if err != nil {
-			return r, err
-		}
-		found := vcenter.Inspect(ctx, target, vcenter.Ask{Nodes: state.Nodes, Paths: paths})
+	about := func(configured) vcenter.Ask { return vcenter.Ask{Nodes: state.Nodes, Paths: paths} }
+	for _, a := range s.ask(ctx, about, inspect) {
+		found := a.found
 		errs = append(errs, found.Err)
 		for _, m := range found.Machines {
 			path := found.MachinePath(&m)
@@ -200,7 +192,7 @@ func (o *vmsOptions) lookApart(ctx context.Context, s site, state preflight.Clus
 					"name it as such: --nodes "+node, "it is node %s", node))
 			}
 			m.Template = m.Template || isTemplate(path) // one whose work was interrupted is a VM
-			machines = append(machines, preflight.NodeMachine{VCenter: v.Name, Path: path, Machine: m})
+			machines = append(machines, preflight.NodeMachine{VCenter: found.Name, Path: path, Machine: m})
 		}
 	}
 	for _, p := range paths {
