@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -301,12 +302,23 @@ type accountFile struct {
 	client.Client // of which accounts calls the methods below alone
 
 	name    string
+	made    *objects
 	cluster string // identifies the cluster that there will be
 }
 
-func accountFileOf(site string) *accountFile {
-	name := strings.TrimSuffix(site, filepath.Ext(site)) + ".accounts.yaml"
-	return &accountFile{name: name, cluster: string(uuid.NewUUID()) + siteID}
+func accountFileName(site string) string {
+	return strings.TrimSuffix(site, filepath.Ext(site)) + ".accounts.yaml"
+}
+
+// accountsOf reads the file beside a site's; where it does not exist, none were made.
+func accountsOf(site string) (*accountFile, error) {
+	f := &accountFile{name: accountFileName(site), cluster: string(uuid.NewUUID()) + siteID}
+	data, err := new(app).read("--from-file", f.name)
+	if err != nil && fault.ReasonOf(err) != fault.NotFound {
+		return nil, err
+	}
+	f.made, err = readObjects(f.name, data, "")
+	return f, err
 }
 
 // siteID ends the identifiers of clusters that do not exist yet; the UID of none ends so.
@@ -315,42 +327,29 @@ const siteID = "-site"
 // annotationCluster is the identifier in a record, under which the accounts were made.
 const annotationCluster = "vdo.vmware.com/cluster"
 
-func (f *accountFile) exists() bool {
-	_, err := os.Stat(f.name)
-	return err == nil
-}
-
-// objects reads the file; it has none where it does not exist.
-func (f *accountFile) objects() (*objects, error) {
-	data, err := new(app).read("--from-file", f.name)
-	if !f.exists() {
-		data, err = nil, nil
+// sameIn refuses an account of which another place has another state: one of both is older.
+func (f *accountFile) sameIn(ctx context.Context, place string, c client.Reader) error {
+	var errs []error
+	for _, x := range f.made.values() {
+		is := copyOf(x)
+		if err := c.Get(ctx, client.ObjectKeyFromObject(x), is); isGone(err) {
+			continue
+		} else if err != nil {
+			return clusterstate.Fault("read "+describeObject(x), err)
+		}
+		both, err := manifests(x, is)
+		if err == nil && !apiequality.Semantic.DeepEqual(both[0].Object["data"], both[1].Object["data"]) {
+			err = fault.Errorf(fault.Conflict, "use", describeObject(x), "keep the one that works, and delete the other one",
+				"%s has another one than %s", place, f.name)
+		}
+		errs = append(errs, err)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return readObjects(f.name, data, "")
-}
-
-// beside reads the file, and refuses an account that the site's file has too: that one would take its place.
-func (f *accountFile) beside(site *objects) (*objects, error) {
-	made, err := f.objects()
-	if err != nil {
-		return nil, err
-	}
-	for _, x := range made.values() {
-		err = fault.Join(err, sameIn(context.Background(), site, "the site's file", f.name, x))
-	}
-	return made, err
+	return fault.Join(errs...)
 }
 
 // Get reads a Secret or a record; nothing else exists.
 func (f *accountFile) Get(ctx context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
-	all, err := f.objects()
-	if err != nil {
-		return err
-	}
-	return all.Get(ctx, key, into)
+	return f.made.Get(ctx, key, into)
 }
 
 // List finds no nodes.
@@ -368,21 +367,18 @@ func (f *accountFile) Create(ctx context.Context, x client.Object, _ ...client.C
 
 // Update replaces one.
 func (f *accountFile) Update(_ context.Context, x client.Object, _ ...client.UpdateOption) error {
-	return f.change(func(all *objects) { all.put(x) })
+	f.made.put(copyOf(x))
+	return f.write()
 }
 
 // Delete removes one, and the file with the last.
 func (f *accountFile) Delete(_ context.Context, x client.Object, _ ...client.DeleteOption) error {
-	return f.change(func(all *objects) { delete(all.all, describeObject(x)) })
+	delete(f.made.all, describeObject(x))
+	return f.write()
 }
 
-func (f *accountFile) change(do func(*objects)) error {
-	all, err := f.objects()
-	if err != nil {
-		return err
-	}
-	do(all)
-	out, err := manifests(all.values()...)
+func (f *accountFile) write() error {
+	out, err := manifests(f.made.values()...)
 	if err != nil {
 		return err
 	}
@@ -410,11 +406,14 @@ func (o *accountOptions) store(ctx context.Context) (client.Client, error) {
 	if o.file == "" || o.file == "-" {
 		return c, err
 	}
-	f := accountFileOf(o.file)
+	f, errFile := accountsOf(o.file)
+	if errFile != nil {
+		return nil, errFile
+	}
 	if o.dryRun {
 		f.cluster = "xxxxxxxx" + siteID // the run that makes accounts takes another one
 	}
-	if f.exists() || o.offline() {
+	if len(f.made.all) > 0 || o.offline() {
 		return f, nil
 	}
 	if err != nil {

@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/pflag"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -279,7 +278,9 @@ func (o *deployOptions) configuration(ctx context.Context, src string) ([]client
 	if err != nil {
 		return nil, err
 	}
-	if _, err := accountFileOf(o.site).beside(d.file); err != nil {
+	if accounts, err := accountsOf(o.site); err != nil {
+		return nil, err
+	} else if err = accounts.sameIn(ctx, "the site's file", d.file); err != nil {
 		return nil, err
 	}
 	if d.config == nil {
@@ -308,41 +309,17 @@ func (o *deployOptions) configure(ctx context.Context, c client.Client, conf []c
 	if o.site == "" {
 		return nil
 	}
-	accounts := accountFileOf(o.site)
-	made, err := accounts.objects()
+	accounts, err := accountsOf(o.site)
 	if err != nil {
 		return err
 	}
-	for _, x := range made.values() {
-		if err := sameIn(ctx, c, "the cluster", accounts.name, x); err != nil {
-			return err
-		}
+	if err := accounts.sameIn(ctx, "the cluster", c); err != nil {
+		return err
 	}
-	if err := o.applyAll(ctx, c, append(made.values(), conf...), out); err != nil || o.dryRun {
+	if err := o.applyAll(ctx, c, append(accounts.made.values(), conf...), out); err != nil || o.dryRun {
 		return err
 	}
 	return accounts.remove()
-}
-
-// sameIn refuses an account of which another place has another state: one of both is older.
-func sameIn(ctx context.Context, c client.Reader, place, file string, x client.Object) error {
-	is := copyOf(x)
-	switch err := c.Get(ctx, client.ObjectKeyFromObject(x), is); {
-	case isGone(err):
-		return nil
-	case err != nil:
-		return clusterstate.Fault("read "+describeObject(x), err)
-	}
-	one, err := manifest(x)
-	if err != nil {
-		return err
-	}
-	other, err := manifest(is)
-	if err != nil || apiequality.Semantic.DeepEqual(one.Object["data"], other.Object["data"]) {
-		return err
-	}
-	return fault.Errorf(fault.Conflict, "use", describeObject(x), "keep the one that works, and delete the other one",
-		"%s has another one than %s", place, file)
 }
 
 func (o *deployOptions) readPolicy() (err error) {

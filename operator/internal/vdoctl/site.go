@@ -237,11 +237,14 @@ func (f *siteFlags) fileSite(a *app) (site, error) {
 	if err != nil {
 		return site{}, err
 	}
-	made, err := accountFileOf(f.file).beside(read)
+	accounts, err := accountsOf(f.file)
 	if err != nil {
 		return site{}, err
 	}
-	for _, x := range made.values() {
+	if err := accounts.sameIn(context.Background(), "the site's file", read); err != nil {
+		return site{}, err
+	}
+	for _, x := range accounts.made.values() {
 		read.put(x)
 	}
 	s := siteOf(read.config, read.vcenters, read)

@@ -144,7 +144,7 @@ spec: {reference: "mirror.site/vdo:1"}
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "site.yaml")
 			require.NoError(t, os.WriteFile(file, []byte(x.site), 0o600))
-			require.NoError(t, os.WriteFile(accountFileOf(file).name, []byte(x.made), 0o600))
+			require.NoError(t, os.WriteFile(accountFileName(file), []byte(x.made), 0o600))
 			a := &app{getenv: func(string) (string, bool) { return "of an administrator", true }}
 			a.cluster.namespace = "ns"
 			objects, err := (&deployOptions{app: a, site: file}).configuration(t.Context(), "")
