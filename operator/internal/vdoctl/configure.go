@@ -297,11 +297,11 @@ func (o *configureOptions) readPassword(ctx context.Context, d *draft) error {
 
 // tryVCenter tries the answers at the vCenter, and a second time where a person trusts its certificate.
 func (o *configureOptions) tryVCenter(ctx context.Context, d *draft) error {
-	target, err := o.target(d)
-	if err != nil {
+	if err := o.takeVCenter(d); err != nil {
 		return err
 	}
-	target.Datacenters = splitList(o.datacenters)
+	target := vcenter.TargetOf(d.vcenter, o.username, o.password, d.ca)
+	target.Given, target.InstanceUUIDs = givenLogin, nil // it may be another vCenter now
 	o.paced(&target)
 	_ = command.Say(o.err, "asking %s", target.Address())
 	report, err := vcenter.Check(ctx, target)
@@ -332,24 +332,6 @@ func (o *configureOptions) trusts(ctx context.Context, address string, refusal e
 	}
 	o.thumbprint = u.SHA256
 	return err
-}
-
-func (o *configureOptions) target(d *draft) (vcenter.Target, error) {
-	port, _ := strconv.Atoi(o.port) // it was checked
-	t := vcenter.Target{Host: o.server, Port: port,
-		Username: o.username, Password: vcenter.Password(o.password),
-		Given: givenLogin}
-	switch {
-	case o.caFile != "":
-		ca, err := o.readAuthority(o.caFile)
-		t.Trust.CA = ca
-		return t, err
-	case o.thumbprint != "":
-		t.Trust.Thumbprint = o.thumbprint
-	case !o.given("thumbprint"):
-		t.Trust.CA = d.ca
-	}
-	return t, nil
 }
 
 // readAuthority reads a file with certificates, and refuses one with more than these: it goes into a

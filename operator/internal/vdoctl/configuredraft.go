@@ -194,7 +194,22 @@ func (d *draft) topology() *v1alpha1.Topology {
 
 // take puts the answers into the resources. What is not asked for stays as it is.
 func (o *configureOptions) take(d *draft) error {
+	if err := o.takeVCenter(d); err != nil {
+		return err
+	}
 	d.bundle.Spec.Reference = o.bundle
+	name := d.vcenter.Spec.Credentials
+	if o.username != "" && (o.username != d.user || o.password != d.password || d.inFile(name)) {
+		d.secret = d.account(name)
+		d.secret.Data[corev1.BasicAuthUsernameKey], d.secret.Data[corev1.BasicAuthPasswordKey] = []byte(o.username), []byte(o.password)
+	}
+	o.takeDrivers(d)
+	d.config.Spec.Upgrade = v1alpha1.UpgradeMode(o.upgrade)
+	return nil
+}
+
+// takeVCenter puts the answers about the vCenter into its resource.
+func (o *configureOptions) takeVCenter(d *draft) error {
 	v := &d.vcenter.Spec
 	if o.username == "" && v.VcIP != "" && v.VcIP != o.server {
 		other := fmt.Errorf("the account that is there is of %s, and %s would get its password", v.VcIP, o.server)
@@ -203,16 +218,7 @@ func (o *configureOptions) take(d *draft) error {
 	port, _ := strconv.ParseInt(o.port, 10, 32) // it was checked
 	v.VcIP, v.Port, v.Datacenters = o.server, int32(port), splitList(o.datacenters)
 	v.Credentials = cmp.Or(v.Credentials, o.vcenter+"-account")
-	if err := o.takeCertificate(d); err != nil {
-		return err
-	}
-	if o.username != "" && (o.username != d.user || o.password != d.password || d.inFile(v.Credentials)) {
-		d.secret = d.account(v.Credentials)
-		d.secret.Data[corev1.BasicAuthUsernameKey], d.secret.Data[corev1.BasicAuthPasswordKey] = []byte(o.username), []byte(o.password)
-	}
-	o.takeDrivers(d)
-	d.config.Spec.Upgrade = v1alpha1.UpgradeMode(o.upgrade)
-	return nil
+	return o.takeCertificate(d)
 }
 
 func (d *draft) inFile(secret string) bool {
@@ -260,7 +266,7 @@ func (o *configureOptions) takeCertificate(d *draft) (err error) {
 		v.CA = &v1alpha1.KeyReference{ConfigMap: o.vcenter + "-ca"}
 		v.Thumbprint, d.caMap = "", d.authorityMap(v.CA.ConfigMap)
 	case o.thumbprint != "" || o.given("thumbprint"):
-		v.Thumbprint, v.CA = o.thumbprint, nil
+		v.Thumbprint, v.CA, d.ca = o.thumbprint, nil, nil
 	default:
 		return nil
 	}
