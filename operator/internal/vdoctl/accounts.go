@@ -230,11 +230,7 @@ func (o *accountOptions) account() (accounts.Login, error) {
 func (o *accountOptions) place(
 	ctx context.Context, in *site, v configured, ask vcenter.Ask,
 ) (accounts.Place, error) {
-	t, err := in.target(ctx, v)
-	if err != nil {
-		return accounts.Place{}, err
-	}
-	admin, err := vcenter.Open(ctx, t)
+	admin, t, err := in.open(ctx, v)
 	if err != nil {
 		return accounts.Place{}, err
 	}

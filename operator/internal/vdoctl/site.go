@@ -100,8 +100,6 @@ func clusterSite(ctx context.Context, c client.Client, namespace string) (site, 
 	return siteOf(config, vcenters.Items, c), nil
 }
 
-func (s *site) noVCenter(name string) error { return render.NoVCenter("read", name) }
-
 // unresolved are the VsphereCloudConfigs that the VDOConfig names and that are not there. While
 // there are such, what drivers need in the other vCenters is not known: a name may be meant for
 // one of these.
@@ -109,7 +107,7 @@ func (s *site) unresolved() error {
 	var errs []error
 	for _, v := range s.vcenters {
 		if v.config == nil {
-			errs = append(errs, s.noVCenter(v.Name))
+			errs = append(errs, render.NoVCenter("read", v.Name))
 		}
 	}
 	return fault.Join(errs...)
@@ -117,7 +115,7 @@ func (s *site) unresolved() error {
 
 func (s *site) target(ctx context.Context, v configured) (vcenter.Target, error) {
 	if v.config == nil {
-		return vcenter.Target{}, s.noVCenter(v.Name)
+		return vcenter.Target{}, render.NoVCenter("read", v.Name)
 	}
 	read, err := credentials.Read(ctx, s.reader, v.config)
 	t := vcenter.TargetOf(v.config, "", "", read.CA)
@@ -132,6 +130,16 @@ func (s *site) target(ctx context.Context, v configured) (vcenter.Target, error)
 	t.Username, t.Password = read.Username, vcenter.Password(read.Password)
 	s.app.paced(&t)
 	return t, refusedBefore(v.config, read.Version)
+}
+
+// open logs in to a vCenter to change it.
+func (s *site) open(ctx context.Context, v configured) (*vcenter.Admin, vcenter.Target, error) {
+	t, err := s.target(ctx, v)
+	if err != nil {
+		return nil, t, err
+	}
+	admin, err := vcenter.Open(ctx, t)
+	return admin, t, err
 }
 
 // paced has logins with one account take turns, and none repeated that was refused: the vCenters may

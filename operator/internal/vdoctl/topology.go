@@ -93,15 +93,13 @@ func (o *topologyOptions) tag(ctx context.Context) error {
 		return err
 	}
 	v, categories := s.vcenters[0], s.wants.AllCategories()
-	target, err := s.target(ctx, v)
-	if err != nil {
-		return err
+	about := func(configured) vcenter.Ask {
+		return vcenter.Ask{Nodes: o.use.cluster.Nodes, Categories: categories}
 	}
-	found := vcenter.Inspect(ctx, target, vcenter.Ask{Nodes: o.use.cluster.Nodes, Categories: categories})
+	found := s.ask(ctx, about, inspect)[0].found
 	if err := fault.Join(found.Err, found.Failed[preflight.Inventory], found.Failed[preflight.Tags]); err != nil {
 		return err
 	}
-	found.Name = v.Name
 	r, err := o.planTags(&found, categories, want)
 	if err != nil || len(r.Steps) == 0 || o.dryRun {
 		return err
@@ -111,7 +109,7 @@ func (o *topologyOptions) tag(ctx context.Context) error {
 	if err := o.consent(ctx, o.consentFlags, question); err != nil {
 		return err
 	}
-	admin, err := vcenter.Open(ctx, target)
+	admin, _, err := s.open(ctx, v)
 	if err != nil {
 		return err
 	}

@@ -252,11 +252,7 @@ func fixQuestion(pending []maintenance.Machine) string {
 
 func openVMs(ctx context.Context, s *site, name string) (maintenance.VMs, func(), error) {
 	i := slices.IndexFunc(s.vcenters, func(v configured) bool { return v.Name == name })
-	target, err := s.target(ctx, s.vcenters[i])
-	if err != nil {
-		return nil, nil, err
-	}
-	a, err := vcenter.Open(ctx, target)
+	a, _, err := s.open(ctx, s.vcenters[i])
 	if err != nil {
 		return nil, nil, err
 	}
