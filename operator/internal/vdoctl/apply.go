@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
@@ -374,8 +375,15 @@ func (x edit) report(dryRun bool) changed {
 		DryRun: dryRun, AppliedBy: plan.AppliedBy(x.after)}
 }
 
-// edit shows edits on the terminal, asks whether to make them, and does.
+// edit shows edits on the terminal, asks whether to make them, and does. A GitOps tool may undo them: they belong
+// into its source.
 func (a *app) edit(ctx context.Context, c client.Client, f consentFlags, op, question string, edits []edit) error {
+	for _, x := range edits {
+		if by := plan.AppliedBy(x.after); by != "" {
+			_ = command.Say(a.err, "warning: %s applies %s and may undo this; commit to its source: %s",
+				by, kindOf(x.after)+" "+x.after.GetName(), strings.Join(x.changes(), "; "))
+		}
+	}
 	show := func(l *lines) {
 		for _, x := range edits {
 			for _, line := range x.changes() {

@@ -174,29 +174,24 @@ func (o *approveOptions) run(ctx context.Context, name string) error {
 		return err
 	}
 	p := config.Spec.UpgradePolicy
-	if config.Status.Candidate == nil && p != nil && p.Approval != nil && p.Approval.Revision == name {
-		return o.approved(asRead(config), name+" is approved already; nothing waits")
-	}
+	waiting, message := "nothing waits", name+" is approved already"
 	x := asRead(config)
-	if err = o.consentTo(config, name, by); err != nil {
-		return err
-	}
-	if len(x.changes()) == 0 {
-		said := "no approval is needed"
-		if config.Spec.Upgrade == v1alpha1.UpgradeManual {
-			said = name + " is approved already"
+	if w := config.Status.Candidate; w != nil || p == nil || p.Approval == nil || p.Approval.Revision != name {
+		if err = o.consentTo(config, name, by); err != nil {
+			return err
 		}
-		return o.approved(x, said+"; it waits for: "+config.Status.Candidate.Message)
+		waiting = "it waits for: " + w.Message
+		if config.Spec.Upgrade != v1alpha1.UpgradeManual {
+			message = "no approval is needed"
+		}
 	}
-	if err := apply(ctx, c, "approve "+name, o.dryRun, []edit{x}); err != nil {
-		return err
-	}
-	return o.approved(x, "watch it with `vdoctl status --watch`")
-}
-
-func (o *approveOptions) approved(x edit, message string) error {
 	out := x.report(o.dryRun)
-	out.Message = message
+	if out.Message = message + "; " + waiting; len(out.Changes) > 0 {
+		out.Message = "watch it with `vdoctl status --watch`"
+		if err := apply(ctx, c, "approve "+name, o.dryRun, []edit{x}); err != nil {
+			return err
+		}
+	}
 	return o.print(out, out.text)
 }
 
@@ -325,7 +320,6 @@ func (o *rollbackOptions) run(ctx context.Context, name string) error {
 	for _, x := range edits {
 		out = append(out, x.report(o.dryRun))
 	}
-	o.warn(out)
 	question := fmt.Sprintf("Go back to %s (%s)%s?", to.Name, to.Releases, o.cluster.named())
 	if err := o.edit(ctx, c, o.consentFlags, "go back to "+to.Name, question, edits); err != nil {
 		return err
@@ -333,16 +327,6 @@ func (o *rollbackOptions) run(ctx context.Context, name string) error {
 	out[len(out)-1].Message = "Watch it with `vdoctl status --watch`. " +
 		"It stays pinned to these releases until you put the fields back."
 	return o.show(out)
-}
-
-// warn names the GitOps tools that may undo the changes, and what to commit for them instead.
-func (o *rollbackOptions) warn(out []changed) {
-	for _, x := range out {
-		if x.AppliedBy != "" {
-			_ = command.Say(o.err, "warning: %s applies %s and may undo this; commit to its source: %s",
-				x.AppliedBy, x.Object, strings.Join(x.Changes, "; "))
-		}
-	}
 }
 
 func (o *rollbackOptions) show(out []changed) error {
