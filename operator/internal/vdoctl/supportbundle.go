@@ -17,7 +17,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
@@ -44,15 +43,25 @@ type supportReport struct {
 	Unread     []string `json:"unread,omitempty"` // what is not in it, and why
 }
 
-type supportOptions struct {
+// collection is the archive while it is written.
+type collection struct {
 	*app
 
 	noPreflight bool
 	tail        int64
+
+	client client.Client
+	logs   kubernetes.Interface
+
+	hide   *redactor
+	tar    *tar.Writer
+	files  int
+	unread []string // what is there and could not be read, and why
+	failed error    // of writing
 }
 
 func newSupportBundleCommand(a *app) *cobra.Command {
-	o := &supportOptions{app: a}
+	o := &collection{app: a, hide: newRedactor()}
 	cmd := &cobra.Command{
 		Use: "support-bundle [FILE]", Short: "Write what helps to find a fault into one file, without secrets",
 		Long: `Writes a tar.gz for who helps to find a fault: the operator's resources, the drivers'
@@ -73,21 +82,7 @@ Where something that is there could not be read it ends with 9, and unread.txt s
 	return cmd
 }
 
-// collection is the archive while it is written.
-type collection struct {
-	*supportOptions
-
-	client client.Client
-	logs   kubernetes.Interface
-
-	hide   *redactor
-	tar    *tar.Writer
-	files  int
-	unread []string // what is there and could not be read, and why
-	err    error    // of writing
-}
-
-func (o *supportOptions) run(ctx context.Context, name string) error {
+func (o *collection) run(ctx context.Context, name string) error {
 	if o.tail < 1 {
 		return flags.Bad("--tail", fmt.Sprint(o.tail), errors.New("less than 1"), "give a number of lines")
 	}
@@ -98,18 +93,18 @@ func (o *supportOptions) run(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	c, err := o.cluster.client()
-	if err != nil {
+	if o.client, err = o.cluster.client(); err != nil {
 		return err
 	}
-	k, err := kubernetes.NewForConfig(cfg)
-	if err != nil {
+	if o.logs, err = kubernetes.NewForConfig(cfg); err != nil {
 		return clusterstate.Fault("reach the cluster", err)
 	}
-	if err := o.reachable(ctx, k); err != nil {
-		return err
+	// Of a cluster that does not answer, or refuses the login, there is nothing to collect. Who may not read
+	// all of it collects what they may.
+	err = o.client.Get(ctx, client.ObjectKey{Name: o.cluster.namespace}, &corev1.Namespace{})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) {
+		return clusterstate.Fault("collect from the cluster", err)
 	}
-	x := &collection{supportOptions: o, client: c, logs: k, hide: newRedactor()}
 	if err := vacant(name); err != nil {
 		return err
 	}
@@ -117,7 +112,7 @@ func (o *supportOptions) run(ctx context.Context, name string) error {
 	err = fillWhole(name, 0o600, func(f *os.File) error {
 		z := gzip.NewWriter(f)
 		t := tar.NewWriter(z)
-		if err := x.collect(ctx, cfg, t); err != nil {
+		if err := o.collect(ctx, cfg, t); err != nil {
 			return err
 		}
 		err := errors.Join(t.Close(), z.Close(), f.Sync())
@@ -127,7 +122,7 @@ func (o *supportOptions) run(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	r := supportReport{File: name, Files: x.files, Bytes: size, Incomplete: len(x.unread) > 0, Unread: x.unread}
+	r := supportReport{File: name, Files: o.files, Bytes: size, Incomplete: len(o.unread) > 0, Unread: o.unread}
 	if err := o.print(r, r.text); err != nil {
 		return err
 	}
@@ -135,16 +130,6 @@ func (o *supportOptions) run(ctx context.Context, name string) error {
 		return &resultError{code: command.ExitIncomplete}
 	}
 	return nil
-}
-
-// reachable asks the cluster once: of one that does not answer, or refuses the login, there
-// is nothing to collect. Who may not read all of it collects what they may.
-func (o *supportOptions) reachable(ctx context.Context, k kubernetes.Interface) error {
-	_, err := k.CoreV1().Namespaces().Get(ctx, o.cluster.namespace, metav1.GetOptions{})
-	if err == nil || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
-		return nil
-	}
-	return clusterstate.Fault("collect from the cluster", err)
 }
 
 // vacant refuses a name that has a file.
@@ -182,20 +167,20 @@ func (x *collection) collect(ctx context.Context, cfg *rest.Config, w *tar.Write
 		return ctx.Err()
 	}
 	x.put("unread.txt", []byte(strings.Join(append([]string{completeness(len(x.unread))}, x.unread...), "\n")+"\n"))
-	return x.err
+	return x.failed
 }
 
-func (x *collection) say(what string) { _ = command.Say(x.supportOptions.err, "%s", what) }
+func (x *collection) say(what string) { _ = command.Say(x.err, "%s", what) }
 
 func (x *collection) put(name string, data []byte) {
-	if x.err != nil {
+	if x.failed != nil {
 		return
 	}
 	data = x.hide.clean(data)
 	x.files++
-	h := &tar.Header{Name: "vdo-support/" + x.hide.cleanText(name), Mode: 0o600, Size: int64(len(data)), ModTime: x.app.now().UTC().Truncate(time.Second), Typeflag: tar.TypeReg}
-	if x.err = x.tar.WriteHeader(h); x.err == nil {
-		_, x.err = x.tar.Write(data)
+	h := &tar.Header{Name: "vdo-support/" + x.hide.cleanText(name), Mode: 0o600, Size: int64(len(data)), ModTime: x.now().UTC().Truncate(time.Second), Typeflag: tar.TypeReg}
+	if x.failed = x.tar.WriteHeader(h); x.failed == nil {
+		_, x.failed = x.tar.Write(data)
 	}
 }
 
