@@ -105,7 +105,8 @@ type question struct {
 const noAnswer = "-"
 
 // prompt asks line by line until the answer is one. Nothing is asked of the terminal itself: who draws
-// forms asks it for its colours first, and waits where none are told.
+// forms asks it for its colours first, and waits where none are told. A terminal that is closed, or Ctrl-D,
+// ends it as Ctrl-C does.
 func (a *app) prompt(ctx context.Context, q question) (string, error) {
 	say := func(text string) { _ = command.Say(a.err, "%s", text) }
 	say("")
@@ -118,36 +119,29 @@ func (a *app) prompt(ctx context.Context, q question) (string, error) {
 	}
 	for {
 		_, _ = fmt.Fprint(a.err, command.Printable(prompt))
-		answer, err := a.answer(ctx, q)
-		if err == nil && q.valid != nil {
-			if wrong := q.valid(answer); wrong != nil {
-				say("  * " + fault.CauseOf(wrong).Error())
-				continue
-			}
+		answer, err := a.line(ctx, q.secret)
+		if q.secret || err != nil {
+			say("")
 		}
-		return answer, err
+		switch {
+		case ctx.Err() != nil:
+			return "", ctx.Err()
+		case err != nil && answer == "":
+			return "", fault.Errorf(fault.Interrupted, "interrupted", "", "run the same command again", "nothing was changed")
+		case !q.secret && strings.TrimSpace(answer) == noAnswer:
+			answer = ""
+		case !q.secret:
+			answer = cmp.Or(strings.TrimSpace(answer), q.value)
+		}
+		if q.valid == nil {
+			return answer, nil
+		}
+		wrong := q.valid(answer)
+		if wrong == nil {
+			return answer, nil
+		}
+		say("  * " + fault.CauseOf(wrong).Error())
 	}
-}
-
-// answer reads an answer, or takes what is offered. A terminal that is closed, or Ctrl-D, ends
-// it as Ctrl-C does.
-func (a *app) answer(ctx context.Context, q question) (string, error) {
-	answer, err := a.line(ctx, q.secret)
-	if q.secret || err != nil {
-		_ = command.Say(a.err, "")
-	}
-	switch {
-	case ctx.Err() != nil:
-		return "", ctx.Err()
-	case err != nil && answer == "":
-		return "", fault.Errorf(fault.Interrupted, "interrupted", "", "run the same command again", "nothing was changed")
-	case q.secret:
-		return answer, nil
-	}
-	if answer = strings.TrimSpace(answer); answer == noAnswer {
-		return "", nil
-	}
-	return cmp.Or(answer, q.value), nil
 }
 
 // theConfig returns the VDOConfig of the namespace, and the client that has read it.

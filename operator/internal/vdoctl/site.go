@@ -362,10 +362,9 @@ func (f *siteFlags) asks(a *app, s *site) error {
 	}
 	s.login = func(ctx context.Context, server string) (_ credentials.Credentials, err error) {
 		if !known {
-			_, _ = fmt.Fprintf(a.err, "Password of %s at %q: ", f.username, server)
-			password, err = a.line(ctx, true)
+			q := question{title: fmt.Sprintf("Password of %s at %q", f.username, server), secret: true}
+			password, err = a.prompt(ctx, q)
 			known = err == nil
-			_, _ = fmt.Fprintln(a.err)
 		}
 		return credentials.Credentials{Username: f.username, Password: password}, err
 	}
