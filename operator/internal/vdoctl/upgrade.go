@@ -21,6 +21,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/vdoconfig"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/decide"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
@@ -265,11 +266,10 @@ func downgrades(config *v1alpha1.VDOConfig, releases string) (out []string) {
 		driver, version, _ := strings.Cut(id, "@")
 		to, err := matrix.ParseVersion(version)
 		from, errFrom := matrix.ParseVersion(running[driver])
-		if err != nil || errFrom != nil || !to.LessThan(from) ||
-			allowed != nil && slices.Contains(allowed.AllowDowngrade, id) {
-			continue
+		isAllowed := allowed != nil && slices.Contains(allowed.AllowDowngrade, id)
+		if err == nil && errFrom == nil && to.LessThan(from) && !isAllowed {
+			out = append(out, id)
 		}
-		out = append(out, id)
 	}
 	return out
 }
@@ -351,7 +351,7 @@ func (o *rollbackOptions) plan(
 		return to, nil, err
 	}
 	to = withOthers(config, to)
-	bundle, err := bundleOf(ctx, c, config)
+	bundle, err := vdoconfig.FindBundle(ctx, c, config)
 	if err != nil {
 		return to, nil, err
 	}
@@ -385,14 +385,10 @@ func withOthers(config *v1alpha1.VDOConfig, to v1alpha1.RevisionStatus) v1alpha1
 
 // approvalOf is the name of what a bundle offers with the releases of a revision and what runs beside them.
 func approvalOf(config *v1alpha1.VDOConfig, to v1alpha1.RevisionStatus) string {
-	pinned := splitList(to.Releases)
+	pinned := revision.Revision{Releases: splitList(to.Releases)}
 	rev := revision.Revision{Bundle: to.Bundle}
 	for _, d := range config.Status.Drivers { // in order of installation
-		id := d.Driver + "@" + d.Version
-		if i := slices.IndexFunc(pinned, func(p string) bool { return strings.HasPrefix(p, d.Driver+"@") }); i >= 0 {
-			id = pinned[i]
-		}
-		rev.Releases = append(rev.Releases, id)
+		rev.Releases = append(rev.Releases, d.Driver+"@"+cmp.Or(pinned.Version(d.Driver), d.Version))
 	}
 	return rev.Name()
 }
@@ -426,20 +422,6 @@ func revisionToGoBackTo(config *v1alpha1.VDOConfig, name string) (v1alpha1.Revis
 	return last, fault.Errorf(fault.NotFound, "go back to", cmp.Or(name, "an earlier revision"),
 		"see `vdoctl upgrade list`",
 		"it is no earlier revision that was healthy; these are: %s", dash(strings.Join(healthy, ", ")))
-}
-
-func bundleOf(ctx context.Context, c client.Reader, config *v1alpha1.VDOConfig) (*v1alpha1.DriverBundle, error) {
-	var list v1alpha1.DriverBundleList
-	if err := c.List(ctx, &list, client.InNamespace(config.Namespace)); err != nil {
-		return nil, clusterstate.Fault("read the DriverBundles", err)
-	}
-	for i := range list.Items {
-		if b := &list.Items[i]; len(list.Items) == 1 && config.Spec.Bundle == nil || config.Spec.Bundle != nil && b.Name == config.Spec.Bundle.Name {
-			return b, nil
-		}
-	}
-	return nil, &fault.Error{Reason: fault.NotFound, Op: "read the DriverBundle of", Subject: "VDOConfig " + config.Name,
-		Err: fmt.Errorf("there are %d, and none is named by spec.bundle", len(list.Items)), Hint: "name the one to install from in spec.bundle"}
 }
 
 // pointAt has a DriverBundle hold the bundle of a revision.
