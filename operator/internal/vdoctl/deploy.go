@@ -188,11 +188,24 @@ func (o *deployOptions) render(ctx context.Context, src string) (deployment, []c
 		objects, err := o.parsed(o.manifests, data)
 		return out, objects, err
 	}
-	m, signers, err := o.fromBundle(ctx, src)
+	if err := o.readPolicy(); err != nil {
+		return out, nil, err
+	}
+	b, closes, err := o.open(ctx, src)
 	if err != nil {
 		return out, nil, err
 	}
-	out.Operator, out.Bundle, out.SignedBy = m.Version.String(), m.Root.String(), signers
+	defer closes()
+	if o.signers != nil {
+		if out.SignedBy, err = b.Verify(ctx, o.signers, o.now()); err != nil {
+			return out, nil, err
+		}
+	}
+	m, err := b.Manifests(ctx, o.to)
+	if err != nil {
+		return out, nil, err
+	}
+	out.Operator, out.Bundle = m.Version.String(), m.Root.String()
 	objects, err := o.parsed(src, m.YAML)
 	if err != nil || !o.withAccess {
 		return out, objects, err
@@ -365,26 +378,6 @@ func inMirror(flag, name, hint string) (image.Reference, error) {
 		err = flags.Bad(flag, name, err, hint)
 	}
 	return ref, err
-}
-
-// fromBundle opens a bundle, verifies it, and renders how its operator is installed.
-func (o *deployOptions) fromBundle(ctx context.Context, src string) (*install.Manifests, []string, error) {
-	if err := o.readPolicy(); err != nil {
-		return nil, nil, err
-	}
-	b, closes, err := o.open(ctx, src)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer closes()
-	var signers []string
-	if o.signers != nil {
-		if signers, err = b.Verify(ctx, o.signers, o.now()); err != nil {
-			return nil, nil, err
-		}
-	}
-	m, err := b.Manifests(ctx, o.to)
-	return m, signers, err
 }
 
 // open opens a bundle, and settles the mirror's repository.
