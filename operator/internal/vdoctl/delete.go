@@ -404,22 +404,30 @@ func (o *deleteOptions) inUse(ctx context.Context, c client.Client) error {
 		return nil
 	}
 	var volumes []string
-	var list corev1.PersistentVolumeList
-	if err := pages.Each(ctx, c, &list, func() {
-		for i := range list.Items {
-			if s := list.Items[i].Spec; s.CSI != nil && s.CSI.Driver == drivers.CSIDriver || s.VsphereVolume != nil {
-				volumes = append(volumes, list.Items[i].Name)
-			}
+	err := eachVolume(ctx, c, func(pv *corev1.PersistentVolume) {
+		if s := pv.Spec; s.CSI != nil && s.CSI.Driver == drivers.CSIDriver || s.VsphereVolume != nil {
+			volumes = append(volumes, pv.Name)
 		}
-	}); err != nil {
-		return clusterstate.Fault("read the PersistentVolumes", err)
-	}
-	if len(volumes) == 0 {
-		return nil
+	})
+	if err != nil || len(volumes) == 0 {
+		return err
 	}
 	return fault.Errorf(fault.Refused, "delete", "the drivers",
 		"delete their claims first (`kubectl get pv` shows them), or leave the drivers installed with --keep-drivers",
 		"volumes use the storage driver: %s", firstOf(volumes))
+}
+
+func eachVolume(ctx context.Context, c client.Reader, do func(*corev1.PersistentVolume)) error {
+	var list corev1.PersistentVolumeList
+	err := pages.Each(ctx, c, &list, func() {
+		for i := range list.Items {
+			do(&list.Items[i])
+		}
+	})
+	if err != nil {
+		return clusterstate.Fault("read the PersistentVolumes", err)
+	}
+	return nil
 }
 
 // namedBy are the resources of the configuration in the namespace, and what they name there, or the operator

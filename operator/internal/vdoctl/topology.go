@@ -10,13 +10,12 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/pages"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/topology"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
@@ -216,26 +215,16 @@ func (l label) is(t preflight.Category) bool {
 
 func boundVolumes(ctx context.Context, c client.Reader) (map[string][]label, error) {
 	out := map[string][]label{}
-	var list corev1.PersistentVolumeList
-	err := pages.Each(ctx, c, &list, func() {
-		for i := range list.Items {
-			pv := &list.Items[i]
-			if pv.Spec.NodeAffinity == nil || pv.Spec.NodeAffinity.Required == nil {
-				continue
-			}
-			for _, term := range pv.Spec.NodeAffinity.Required.NodeSelectorTerms {
-				for _, e := range term.MatchExpressions {
-					for _, v := range e.Values {
-						out[pv.Name] = append(out[pv.Name], label{e.Key, v})
-					}
+	return out, eachVolume(ctx, c, func(pv *corev1.PersistentVolume) {
+		for _, term := range ptr.Deref(ptr.Deref(pv.Spec.NodeAffinity, corev1.VolumeNodeAffinity{}).Required,
+			corev1.NodeSelector{}).NodeSelectorTerms {
+			for _, e := range term.MatchExpressions {
+				for _, v := range e.Values {
+					out[pv.Name] = append(out[pv.Name], label{e.Key, v})
 				}
 			}
 		}
 	})
-	if err != nil {
-		return nil, clusterstate.Fault("read the PersistentVolumes", err)
-	}
-	return out, nil
 }
 
 // refuse returns why steps may not be done in a vCenter: nodes or volumes of the cluster use a tag that the
