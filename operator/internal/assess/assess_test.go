@@ -1,8 +1,10 @@
 package assess_test
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
@@ -81,122 +82,189 @@ func healthy() assess.Input {
 	}
 }
 
-func TestAllIsWell(t *testing.T) {
-	rep := assess.Assess(healthy())
-	for _, d := range []matrix.Driver{matrix.CPI, matrix.CSI} {
-		require.True(t, rep.Drivers[d].Healthy(), rep.Drivers[d])
-		require.True(t, rep.Drivers[d].Complete)
+// Each row changes a healthy cluster. What it is then: "well"; "rolling", which is waited for; or what is
+// amiss. Complete is whether all of the driver is rolled out.
+func TestWhatAChangeOfAHealthyClusterMeans(t *testing.T) {
+	const (
+		cloud, csiNode = "vsphere-cloud-controller-manager", "vsphere-csi-node"
+		system, own    = "kube-system", "vmware-system-csi"
+	)
+	plugin := func(desired, updated, available int32) func(*assess.Input) {
+		return func(in *assess.Input) {
+			in.DaemonSets[1] = daemonSet(own, csiNode, "csi", "3.5.1", desired, updated, available)
+		}
 	}
-	require.Equal(t, "3.5.1", rep.Drivers[matrix.CSI].Version)
-	require.Equal(t, 3, rep.NodesReady)
-}
-
-func TestARestartingNodeIsNoFailure(t *testing.T) {
-	in := healthy()
-	in.Nodes[2] = node("w2", false, false)
-	in.DaemonSets[1] = daemonSet("vmware-system-csi", "vsphere-csi-node", "csi", "3.5.1", 3, 3, 2)
-	in.CSINodes = in.CSINodes[:2]
-	p := pod("vsphere-csi-node", "driver", corev1.ContainerState{}, "") // a node that is away keeps its pod
-	p.Spec.NodeName = "w2"
-	in.Pods = []*corev1.Pod{p}
-	h := assess.Assess(in).Drivers[matrix.CSI]
-	require.True(t, h.Healthy(), h)
-}
-
-// A node plugin for Windows of another installer, which no node runs, does not count; the operator's own does.
-func TestWhatNoWindowsNodeRunsDoesNotCount(t *testing.T) {
-	in := healthy()
-	windows := daemonSet("vmware-system-csi", "vsphere-csi-node-windows", "csi", "3.6.0", 0, 0, 0)
-	in.DaemonSets = append(in.DaemonSets, windows)
-	require.Len(t, in.Workloads(matrix.CSI), 3, "else it would be missing")
-	delete(in.DaemonSets[2].Labels, "app.kubernetes.io/managed-by")
-	h := assess.Assess(in).Drivers[matrix.CSI]
-	require.Equal(t, "3.5.1", h.Version)
-	require.True(t, h.Complete)
-}
-
-// Only what lacks on nodes that are away is forgiven, and never all of it.
-func TestWhatRunsNowhereIsNotRolledOut(t *testing.T) {
-	const cpi, csi = "vsphere-cloud-controller-manager", "vsphere-csi-node"
-	on := func(app, ns, node string) *corev1.Pod {
-		p := pod(app, "c", corev1.ContainerState{}, "")
-		p.Namespace, p.Spec.NodeName = ns, node
-		return p
-	}
-	for name, c := range map[string]struct {
-		edit   func(*assess.Input)
-		driver matrix.Driver
-		done   bool
-	}{
-		"a cloud provider that was never rolled out, with three workers away": {func(in *assess.Input) {
-			in.Nodes = append(in.Nodes, node("w3", false, false), node("w4", false, false), node("w5", false, false))
-			in.DaemonSets[0] = daemonSet("kube-system", cpi, "cpi", "1.33.1", 1, 0, 0)
-		}, matrix.CPI, false},
-		"a pod lacks on a node that is there, another node is away": {func(in *assess.Input) {
-			in.Nodes[2] = node("w2", false, false)
-			up := on(csi, "vmware-system-csi", "w2")
-			up.Labels["pod-template-generation"] = "4"
-			up.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
-			in.Pods = []*corev1.Pod{up}
-			in.DaemonSets[1] = daemonSet("vmware-system-csi", csi, "csi", "3.5.1", 3, 2, 2)
-			in.DaemonSets[1].Annotations = map[string]string{"deprecated.daemonset.template.generation": "4"}
-		}, matrix.CSI, false},
-		"as many nodes are away as pods lack, and others have them": {func(in *assess.Input) {
-			in.Nodes = append(in.Nodes, node("w3", false, false))
-			in.DaemonSets[1] = daemonSet("vmware-system-csi", csi, "csi", "3.5.1", 3, 3, 2)
-		}, matrix.CSI, false},
-	} {
-		in := healthy()
-		c.edit(&in)
-		require.Equal(t, c.done, assess.Assess(in).Drivers[c.driver].Complete, name)
-		for _, w := range in.Workloads(c.driver) {
-			if w.Kind == "DaemonSet" {
-				require.Equal(t, c.done, in.RolledOut(w), name)
+	controller := func(nodes int, replicas, up int32) func(*assess.Input) {
+		return func(in *assess.Input) {
+			in.Deployments[0] = deployment(replicas, up, up)
+			for i := range nodes {
+				name := fmt.Sprint("cp", i)
+				in.Nodes, in.CSINodes = append(in.Nodes, node(name, true, true)), append(in.CSINodes, registered(name))
 			}
 		}
 	}
-}
-
-// The report does not grow with the cluster.
-func TestTroubleOnEveryOfFiveThousandNodesIsFewFindings(t *testing.T) {
-	in := large(5000)
-	h := assess.Assess(in).Drivers[matrix.CSI]
-	require.Less(t, len(h.Findings), 20)
-	text := fault.Text(h.Err()) + h.Waits()
-	require.Less(t, len(text), 16<<10)
-	require.Contains(t, text, "on 5000 nodes (node-00000")
-	require.Contains(t, text, "hosts.toml")
-}
-
-// large is a cluster where every container of every pod fails, each in words of its own.
-func large(n int) assess.Input {
-	in := healthy()
-	in.Nodes, in.CSINodes = nil, nil
-	in.DaemonSets[1] = daemonSet("vmware-system-csi", "vsphere-csi-node", "csi", "3.5.1", int32(n), 0, 0)
-	for i := range n {
-		name := fmt.Sprintf("node-%05d", i)
-		nd := node(name, true, i < 3)
-		nd.Spec.ProviderID = "other://" + strings.Repeat("x", 500) + name
-		in.Nodes = append(in.Nodes, nd)
-		p := pod("vsphere-csi-node", "driver", waiting("ImagePullBackOff", "tls: x509: signed by unknown authority: "+strings.Repeat(name+" ", 100)), "")
-		p.Name, p.Spec.NodeName = "vsphere-csi-node-"+name, name
-		for c := range 8 {
-			p.Status.ContainerStatuses = append(p.Status.ContainerStatuses,
-				corev1.ContainerStatus{Name: fmt.Sprintf("c%d", c), State: waiting("CrashLoopBackOff", ""), RestartCount: int32(i),
-					LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: name + strings.Repeat(" words", 100)}}},
-				corev1.ContainerStatus{Name: fmt.Sprintf("d%d", c), State: waiting("CreateContainerError", name)})
+	down := func(in *assess.Input, names ...string) {
+		for _, name := range names {
+			in.Nodes = append(slices.DeleteFunc(in.Nodes, func(n *corev1.Node) bool { return n.Name == name }), node(name, false, false))
 		}
-		in.Pods = append(in.Pods, p)
 	}
-	return in
+	refusal := func(edit func(*appsv1.DaemonSet)) func(*assess.Input) {
+		return func(in *assess.Input) {
+			d := &in.DaemonSets[1]
+			d.UID = "this"
+			edit(d)
+			in.Events = []corev1.Event{{Reason: "FailedCreate", Message: "denied",
+				InvolvedObject: corev1.ObjectReference{Kind: "DaemonSet", Namespace: d.Namespace, Name: d.Name, UID: d.UID}}}
+		}
+	}
+	onDelete := func(current int32) func(*assess.Input) {
+		return refusal(func(d *appsv1.DaemonSet) {
+			d.Spec.UpdateStrategy.Type = appsv1.OnDeleteDaemonSetStrategyType
+			d.Status.UpdatedNumberScheduled, d.Status.CurrentNumberScheduled = 1, current
+		})
+	}
+	for name, c := range map[string]struct {
+		edit     func(*assess.Input)
+		driver   matrix.Driver // default: the storage driver
+		is       string
+		complete bool
+		unready  int // nodes
+	}{
+		"nothing": {func(*assess.Input) {}, matrix.CPI, "well", true, 0},
+		"a node restarts, and keeps its pod": {func(in *assess.Input) {
+			down(in, "w2")
+			plugin(3, 3, 2)(in)
+			in.CSINodes = in.CSINodes[:2]
+			in.Pods = []*corev1.Pod{pod(csiNode, "driver", corev1.ContainerState{}, "")}
+			in.Pods[0].Spec.NodeName = "w2"
+		}, "", "well", true, 0},
+		"three workers are away from a cloud provider that was never rolled out": {func(in *assess.Input) {
+			down(in, "w3", "w4", "w5")
+			in.DaemonSets[0] = daemonSet(system, cloud, "cpi", "1.33.1", 1, 0, 0)
+		}, matrix.CPI, "rolling: has 0 of 1 pods updated", false, 0},
+		"a pod lacks on a node that is there, another node is away": {func(in *assess.Input) {
+			down(in, "w2")
+			up := pod(csiNode, "c", corev1.ContainerState{}, "")
+			up.Spec.NodeName, up.Labels["pod-template-generation"] = "w2", "4"
+			up.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+			in.Pods = []*corev1.Pod{up}
+			plugin(3, 2, 2)(in)
+			in.DaemonSets[1].Annotations = map[string]string{appsv1.DeprecatedTemplateGeneration: "4"}
+		}, "", "rolling", false, 0},
+		"as many nodes are away as pods lack, and others have them": {func(in *assess.Input) {
+			down(in, "w3")
+			plugin(3, 3, 2)(in)
+		}, "", "rolling", false, 0},
+		"it is being rolled out": {func(in *assess.Input) {
+			plugin(3, 1, 1)(in)
+			in.CSINodes = in.CSINodes[:1]
+		}, "", "rolling: has 1 of 3 pods updated", false, 2},
+		"a young node": {func(in *assess.Input) {
+			in.Nodes[1].CreationTimestamp, in.Nodes[1].Spec.ProviderID = metav1.NewTime(now.Add(-time.Second)), ""
+			in.Nodes[1].Spec.Taints = []corev1.Taint{{Key: assess.TaintUninitialized}}
+		}, matrix.CPI, "rolling", true, 1},
+		"many nodes, in one finding": {func(in *assess.Input) {
+			for _, n := range in.Nodes {
+				n.Spec.ProviderID = ""
+			}
+		}, matrix.CPI, "3 of 3 nodes (cp, w1, w2): has no providerID", true, 3},
+		"fewer control-plane nodes than replicas":     {controller(0, 3, 1), "", "well", true, 0},
+		"no replica at all":                           {controller(0, 3, 0), "", "rolling", false, 0},
+		"a Deployment that is scaled to nothing":      {controller(2, 0, 0), "", "is scaled to 0, 1 are wanted", false, 0},
+		"one that is scaled up":                       {controller(2, 2, 2), "", "well", true, 0},
+		"one that is scaled beyond the nodes":         {controller(2, 5, 3), "", "well", true, 0},
+		"refused pods":                                {refusal(func(d *appsv1.DaemonSet) { d.Status.NumberAvailable = 2 }), "", "its pods are refused", false, 0},
+		"a pod lacks under OnDelete":                  {onDelete(2), "", "its pods are refused", false, 0},
+		"no pod lacks under OnDelete: an old refusal": {onDelete(3), "", "rolling", false, 0},
+		"the refusal of one that was deleted": {func(in *assess.Input) {
+			refusal(func(d *appsv1.DaemonSet) { d.Status.NumberAvailable = 2 })(in)
+			in.Events[0].InvolvedObject.UID = "deleted"
+		}, "", "rolling", false, 0},
+		"a Windows plugin of another installer that no node runs": {func(in *assess.Input) {
+			in.DaemonSets = append(in.DaemonSets, daemonSet(own, csiNode+"-windows", "csi", "3.6.0", 0, 0, 0))
+			delete(in.DaemonSets[2].Labels, "app.kubernetes.io/managed-by")
+		}, "", "well", true, 0},
+		"pods of others in the namespace": {func(in *assess.Input) {
+			in.Pods = []*corev1.Pod{pod("dns", "c", waiting("CrashLoopBackOff", ""), "")}
+			in.Pods[0].Namespace = system
+		}, matrix.CPI, "well", true, 0},
+		// Names, labels, annotations and images are a tenant's to choose.
+		"workloads of tenants that are called like a driver's": {func(in *assess.Input) {
+			for _, name := range []string{cloud, csiNode, "vsphere-cpi", "x"} {
+				ds := daemonSet("tenant", name, "csi", "9.9.9", 1, 0, 0)
+				ds.Annotations = map[string]string{"meta.helm.sh/release-name": "cpi"}
+				in.DaemonSets = append(in.DaemonSets, ds)
+			}
+			d := deployment(1, 0, 0)
+			d.Namespace = "tenant"
+			d.Spec.Template.Spec.Containers = []corev1.Container{{Image: "x.example/sig-storage/snapshot-controller:v8.2.0"}}
+			in.Deployments = append(in.Deployments, d)
+		}, "", "well", true, 0},
+		"pods without a place, in one finding": {func(in *assess.Input) {
+			plugin(5, 0, 0)(in)
+			for _, n := range []string{"e", "d", "c", "b", "a"} {
+				in.Pods = append(in.Pods, homeless(csiNode, n, "0/5 nodes are available: 1 Insufficient cpu.", time.Hour))
+			}
+		}, "", "its pod has no place on 5 nodes (a, b, c, and 2 more): Insufficient cpu", false, 0},
+		// The controller asks for a node for each replica: as many as there are control-plane nodes are enough.
+		"replicas without a place on a small control plane": {func(in *assess.Input) {
+			in.Deployments[0] = deployment(3, 3, 1)
+			in.Pods = []*corev1.Pod{homeless("vsphere-csi-controller", "", "0/3 nodes are available: 1 node(s) didn't match pod anti-affinity rules.", time.Hour)}
+		}, "", "well", true, 0},
+		"a pod that ends needs no place": {func(in *assess.Input) {
+			in.Deployments[0] = deployment(1, 1, 0)
+			in.Pods = []*corev1.Pod{homeless("vsphere-csi-controller", "", "0/3 nodes are available: 1 Insufficient cpu.", time.Hour)}
+			in.Pods[0].DeletionTimestamp = &metav1.Time{Time: now}
+		}, "", "rolling: has 0 of 1 pods available", false, 0},
+		"what may not be read of it":             {unread, "", "apply the RBAC manifests", false, 0},
+		"what may not be read of another driver": {unread, matrix.CPI, "well", true, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := healthy()
+			c.edit(&in)
+			rep, driver := assess.Assess(in), cmp.Or(c.driver, matrix.CSI)
+			h := rep.Drivers[driver]
+			is, waits, _ := strings.Cut(c.is, ": ")
+			switch is {
+			case "well":
+				require.True(t, h.Healthy(), h)
+				require.Equal(t, map[matrix.Driver]string{matrix.CPI: "1.33.1", matrix.CSI: "3.5.1"}[driver], h.Version)
+			case "rolling":
+				require.NoError(t, h.Err())
+				require.NotEmpty(t, h.Waits())
+				require.Contains(t, h.Waits(), waits)
+				require.NotContains(t, h.Waits(), "no place")
+				lacks := func(w assess.Workload) bool { return !in.RolledOut(w) }
+				require.Equal(t, c.complete, !slices.ContainsFunc(in.Workloads(driver), lacks))
+			default:
+				require.Len(t, fault.All(h.Err()), 1)
+				require.Contains(t, fault.Text(h.Err()), c.is)
+			}
+			require.Equal(t, c.complete, h.Complete, h)
+			require.Equal(t, len(in.Nodes)-c.unready, rep.NodesReady)
+			require.Empty(t, in.Foreign())
+		})
+	}
 }
 
-func TestFewerControlPlaneNodesThanReplicasAreNoFailure(t *testing.T) {
+func unread(in *assess.Input) {
+	in.AddFault(matrix.CSI, &fault.Error{Reason: fault.Forbidden, Op: "list", Subject: "pods", Err: errors.New("is forbidden"), Hint: "apply the RBAC manifests"})
+}
+
+func TestForeignInstallationsAreFoundAndDoNotCount(t *testing.T) {
+	helm := daemonSet("kube-system", "vsphere-cpi", "", "", 1, 1, 1)
+	helm.Labels, helm.Annotations = nil, map[string]string{"meta.helm.sh/release-name": "cpi"}
 	in := healthy()
-	in.Deployments[0] = deployment(3, 1, 1)
-	require.True(t, assess.Assess(in).Drivers[matrix.CSI].Healthy())
-	in.Deployments[0] = deployment(3, 0, 0)
-	require.False(t, assess.Assess(in).Drivers[matrix.CSI].Healthy(), "none at all is one")
+	in.DaemonSets = append(in.DaemonSets, helm)
+	foreign := in.Foreign()
+	require.Len(t, foreign, 1)
+	require.Equal(t, "cpi", foreign[0].Helm)
+	require.Len(t, in.Workloads(matrix.CPI), 1)
+	in.DaemonSets = append(in.DaemonSets, daemonSet("vmware-system-csi", "vsphere-csi-node-windows", "csi", "3.6.0", 0, 0, 0))
+	require.Len(t, in.Workloads(matrix.CSI), 3, "a Windows plugin of ours counts, though no node runs it")
+	other := appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-proxy"}}
+	_, ok := assess.FromDaemonSet(&other)
+	require.False(t, ok)
 }
 
 func waiting(reason, message string) corev1.ContainerState {
@@ -296,40 +364,6 @@ func TestFindingsNameCauseAndRemedy(t *testing.T) {
 	}
 }
 
-func TestARollOutUnderWayIsWaitedForNotBlamed(t *testing.T) {
-	in := healthy()
-	in.DaemonSets[1] = daemonSet("vmware-system-csi", "vsphere-csi-node", "csi", "3.5.1", 3, 1, 1)
-	in.CSINodes = in.CSINodes[:1]
-	rep := assess.Assess(in)
-	h := rep.Drivers[matrix.CSI]
-	require.NoError(t, h.Err())
-	require.Contains(t, h.Waits(), "has 1 of 3 pods updated")
-	require.False(t, h.Complete)
-	require.Equal(t, 1, rep.NodesReady)
-}
-
-func TestAYoungNodeHasItsTime(t *testing.T) {
-	in := healthy()
-	in.Nodes[1].CreationTimestamp = metav1.NewTime(now.Add(-time.Second))
-	in.Nodes[1].Spec.ProviderID = ""
-	in.Nodes[1].Spec.Taints = []corev1.Taint{{Key: assess.TaintUninitialized}}
-	h := assess.Assess(in).Drivers[matrix.CPI]
-	require.NoError(t, h.Err())
-	require.NotEmpty(t, h.Waits())
-}
-
-func TestManyNodesAreOneFinding(t *testing.T) {
-	in := healthy()
-	for i := range in.Nodes {
-		in.Nodes[i].Spec.ProviderID = ""
-	}
-	rep := assess.Assess(in)
-	require.Len(t, rep.Nodes, 3)
-	require.Len(t, rep.Drivers[matrix.CPI].Findings, 1)
-	require.Contains(t, rep.Drivers[matrix.CPI].Err().Error(), "3 of 3 nodes (cp, w1, w2): has no providerID")
-	require.Zero(t, rep.NodesReady)
-}
-
 func TestVersionIsObservedFromLabelsElseFromImages(t *testing.T) {
 	ds := daemonSet("kube-system", "vsphere-cloud-controller-manager", "cpi", "1.33.1", 1, 1, 1)
 	w, ok := assess.FromDaemonSet(&ds)
@@ -351,76 +385,6 @@ func TestVersionIsObservedFromLabelsElseFromImages(t *testing.T) {
 	}
 }
 
-func TestUnrelatedWorkloadsOfTheNamespaceDoNotCount(t *testing.T) {
-	in := healthy()
-	in.Pods = []*corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "coredns", Labels: map[string]string{"app": "dns"}},
-		Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: "c", State: waiting("CrashLoopBackOff", "")}}}}}
-	require.True(t, assess.Assess(in).Drivers[matrix.CPI].Healthy())
-	other := appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-proxy"}}
-	_, ok := assess.FromDaemonSet(&other)
-	require.False(t, ok)
-}
-
-func TestForeignInstallationsAreFound(t *testing.T) {
-	helm := daemonSet("kube-system", "vsphere-cpi", "", "", 1, 1, 1)
-	helm.Labels, helm.Annotations = nil, map[string]string{"meta.helm.sh/release-name": "cpi"}
-	in := healthy()
-	in.DaemonSets = append(in.DaemonSets, helm)
-	foreign := in.Foreign()
-	require.Len(t, foreign, 1)
-	require.Equal(t, "cpi", foreign[0].Helm)
-	require.Len(t, in.Workloads(matrix.CPI), 1, "which do not count as ours")
-}
-
-// What a tenant may choose tells nothing: names, labels, annotations, images.
-func TestAWorkloadIsOfADriverByItsPlaceAlone(t *testing.T) {
-	in := healthy()
-	for _, name := range []string{"vsphere-cloud-controller-manager", "vsphere-csi-node", "vsphere-cpi", "x"} {
-		ds := daemonSet("tenant", name, "csi", "9.9.9", 1, 0, 0)
-		ds.Annotations = map[string]string{"meta.helm.sh/release-name": "cpi"}
-		in.DaemonSets = append(in.DaemonSets, ds)
-	}
-	d := deployment(1, 0, 0)
-	d.Namespace, d.Spec.Template.Spec.Containers = "tenant", []corev1.Container{{Image: "x.example/sig-storage/snapshot-controller:v8.2.0"}}
-	in.Deployments = append(in.Deployments, d)
-	require.Empty(t, in.Foreign())
-	require.True(t, assess.Assess(in).Drivers[matrix.CSI].Healthy())
-	require.Equal(t, "3.5.1", assess.Assess(in).Drivers[matrix.CSI].Version)
-}
-
-func TestWhatMayNotBeReadIsAFindingOfItsDriverAlone(t *testing.T) {
-	in := healthy()
-	in.AddFault(matrix.CSI, &fault.Error{Reason: fault.Forbidden, Op: "list", Subject: "pods", Err: errors.New("is forbidden"), Hint: "apply the RBAC manifests"})
-	rep := assess.Assess(in)
-	require.True(t, rep.Drivers[matrix.CPI].Healthy())
-	require.Equal(t, fault.Forbidden, fault.ReasonOf(rep.Drivers[matrix.CSI].Err()))
-	require.Contains(t, fault.Text(rep.Drivers[matrix.CSI].Err()), "apply the RBAC manifests")
-}
-
-// Its events outlive a DaemonSet: one of the same name that is made after it is not refused.
-func TestARefusalOfADeletedDaemonSetIsNoFinding(t *testing.T) {
-	for uid, want := range map[types.UID]bool{"this": true, "deleted": false} {
-		in := healthy()
-		d := daemonSet("vmware-system-csi", "vsphere-csi-node", "csi", "3.5.1", 3, 3, 2)
-		d.UID = "this"
-		in.DaemonSets[1] = d
-		in.Events = []corev1.Event{{Reason: "FailedCreate", Message: "denied", InvolvedObject: corev1.ObjectReference{Kind: "DaemonSet", Namespace: d.Namespace, Name: d.Name, UID: uid}}}
-		require.Equal(t, want, strings.Contains(fault.Text(assess.Assess(in).Drivers[matrix.CSI].Err()), "its pods are refused"), uid)
-	}
-}
-
-// Under OnDelete a refusal of pods is told while a pod lacks: the event outlives its cause.
-func TestARefusalIsOldWhereNoPodLacks(t *testing.T) {
-	for current, want := range map[int32]bool{2: true, 3: false} {
-		in := healthy()
-		d := daemonSet("vmware-system-csi", "vsphere-csi-node", "csi", "3.7.3", 3, 1, 3)
-		d.Spec.UpdateStrategy.Type, d.Status.CurrentNumberScheduled = appsv1.OnDeleteDaemonSetStrategyType, current
-		in.DaemonSets[1] = d
-		in.Events = []corev1.Event{{Reason: "FailedCreate", Message: "denied", InvolvedObject: corev1.ObjectReference{Kind: "DaemonSet", Namespace: d.Namespace, Name: d.Name}}}
-		require.Equal(t, want, assess.Assess(in).Drivers[matrix.CSI].Err() != nil, current)
-	}
-}
-
 // A pod that is newer than the event was let in: what refused them was put right.
 func TestARefusalIsOldWhereAPodIsNewer(t *testing.T) {
 	for after, want := range map[time.Duration]bool{-time.Minute: true, 0: true, time.Minute: false} {
@@ -433,24 +397,5 @@ func TestARefusalIsOldWhereAPodIsNewer(t *testing.T) {
 		p.CreationTimestamp = metav1.NewTime(now.Add(after))
 		in.Pods = []*corev1.Pod{p}
 		require.Equal(t, want, assess.Assess(in).Drivers[matrix.CSI].Err() != nil, after)
-	}
-}
-
-// Without replicas nothing works.
-func TestADeploymentThatIsScaledToNothingIsNotRolledOut(t *testing.T) {
-	for replicas, says := range map[int32]string{0: "is scaled to 0, 1 are wanted", 2: "", 5: ""} {
-		in := healthy()
-		in.Nodes = append(in.Nodes, node("cp2", true, true), node("cp3", true, true))
-		in.CSINodes = append(in.CSINodes, registered("cp2"), registered("cp3"))
-		up := min(replicas, 3) // there are nodes for three
-		in.Deployments[0] = deployment(replicas, up, up)
-		h := assess.Assess(in).Drivers[matrix.CSI]
-		if says == "" {
-			require.True(t, h.Healthy(), "%d: %+v", replicas, h)
-			continue
-		}
-		require.False(t, h.Complete)
-		require.ErrorContains(t, h.Err(), "Deployment vmware-system-csi/vsphere-csi-controller: "+says)
-		require.Contains(t, h.Findings[0].Remedy, "spec.drift")
 	}
 }

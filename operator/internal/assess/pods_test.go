@@ -77,30 +77,6 @@ func TestPodsWithoutAPlaceAreNamedWithTheNodeAndTheRemedy(t *testing.T) {
 	}
 }
 
-func TestManyPodsWithoutAPlaceAreOneFinding(t *testing.T) {
-	in := healthy()
-	in.DaemonSets[1] = daemonSet("vmware-system-csi", "vsphere-csi-node", "csi", "3.5.1", 5, 0, 0)
-	for _, n := range []string{"e", "d", "c", "b", "a"} {
-		in.Pods = append(in.Pods, homeless("vsphere-csi-node", n, "0/5 nodes are available: 1 Insufficient cpu.", time.Hour))
-	}
-	err := assess.Assess(in).Drivers[matrix.CSI].Err()
-	require.ErrorContains(t, err, "its pod has no place on 5 nodes (a, b, c, and 2 more): Insufficient cpu")
-}
-
-// The storage driver's controller asks for a node for each replica; as many as there are
-// control-plane nodes for are enough, and a pod that is going needs no place.
-func TestReplicasThatASmallControlPlaneHasNoPlaceForAreNoTrouble(t *testing.T) {
-	in := healthy()
-	in.Deployments[0] = deployment(3, 3, 1)
-	in.Pods = []*corev1.Pod{homeless("vsphere-csi-controller", "", "0/3 nodes are available: 1 node(s) didn't match pod anti-affinity rules.", time.Hour)}
-	require.True(t, assess.Assess(in).Drivers[matrix.CSI].Healthy())
-
-	in.Deployments[0] = deployment(1, 1, 0)
-	gone := metav1.NewTime(now)
-	in.Pods[0].DeletionTimestamp = &gone
-	require.NotContains(t, assess.Assess(in).Drivers[matrix.CSI].Waits(), "no place")
-}
-
 // What the drivers write before they end, and what is said of it. Lines as the drivers'
 // loggers write them: klog of the cloud provider, JSON of the storage driver.
 func TestWhyDriversEndIsToldFromTheirLastWords(t *testing.T) {
