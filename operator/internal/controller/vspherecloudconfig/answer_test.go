@@ -90,14 +90,6 @@ func TestWhenToAskAgain(t *testing.T) {
 	}
 }
 
-func TestAnotherVCenterDoesNotInheritWhatWasFound(t *testing.T) {
-	v := checked(time.Now(), nil)
-	require.Equal(t, "8.0.3", v.Status.Version)
-	v.Generation++
-	answer{version: "v1", err: errors.New("away"), at: time.Now()}.Record(v)
-	require.Empty(t, v.Status.Version)
-}
-
 func TestWhatAnAnswerMeans(t *testing.T) {
 	away := &fault.Error{Reason: fault.Unreachable, Op: "connect to", Subject: "vc.site", Err: errors.New("timeout")}
 	refused := &fault.Error{Reason: fault.Unauthorized, Op: "log in to", Subject: "vc.site", Err: errors.New("wrong password")}
@@ -124,7 +116,10 @@ func TestWhatAnAnswerMeans(t *testing.T) {
 			message: "vCenter 8.0.3 build 42, datacenters seen: 0; the storage driver from 3.1 on takes a user name only as NAME@DOMAIN, " +
 				"of letters, digits, dots, underscores and hyphens", config: "verified", verified: "new", remaining: "8.0.3",
 		},
-		"is away":          {err: away, state: condition.StateFault, message: "connect to vc.site: timeout", config: "failed", verified: "old", remaining: "7.0.3"},
+		"is away": {err: away, state: condition.StateFault, message: "connect to vc.site: timeout", config: "failed", verified: "old", remaining: "7.0.3"},
+		"is away since its spec was changed": {
+			err: away, state: condition.StateFault, accept: "b", message: "connect to vc.site: timeout", config: "failed", uuids: "a z",
+		},
 		"refuses":          {err: refused, state: condition.StateFault, message: "log in to vc.site: wrong password", config: "failed", verified: "", remaining: "7.0.3"},
 		"refuses and told": {found: vcenter.Report{Version: "8.0.3"}, err: refused, state: condition.StateFault, message: "log in to vc.site: wrong password", config: "failed", verified: "", remaining: "8.0.3"},
 		"another vCenter": {
