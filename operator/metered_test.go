@@ -2,7 +2,6 @@ package operator
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -13,25 +12,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
-	"sigs.k8s.io/controller-runtime/pkg/recorder"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	edge "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/metrics"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 )
 
@@ -98,34 +92,6 @@ func TestWrittenObjectsAreCounted(t *testing.T) {
 	require.Equal(t, map[string]float64{
 		"vdo_object_changes_total release csi": 1, "vdo_object_changes_total drift csi": 1, "vdo_object_changes_total removal csi": 1,
 	}, counted(t, c.meter))
-}
-
-func TestQuestionsToVCentersAreCounted(t *testing.T) {
-	m := metrics.New(metrics.Options{Reader: nothing{}, Namespace: "ns"})
-	refused := &fault.Error{Reason: fault.Unauthorized, Err: errors.New("no")}
-	for _, err := range []error{nil, refused, refused} {
-		found, got := meteredCheck(func(context.Context, vcenter.Target) (vcenter.Report, error) {
-			return vcenter.Report{Version: "8.0.3"}, err
-		}, m)(t.Context(), vcenter.Target{})
-		require.Equal(t, "8.0.3", found.Version)
-		require.Equal(t, err, got)
-	}
-	require.Equal(t, map[string]float64{"vdo_vcenter_checks_total Succeeded": 1,
-		"vdo_vcenter_checks_total Unauthorized": 2}, counted(t, m))
-}
-
-type silent struct{ recorder.EventRecorder }
-
-func (silent) Eventf(runtime.Object, runtime.Object, string, string, string, string, ...any) {}
-
-func TestEventsAreCountedByKind(t *testing.T) {
-	m := metrics.New(metrics.Options{Reader: nothing{}, Namespace: "ns"})
-	scheme, err := newScheme()
-	require.NoError(t, err)
-	r := meteredRecorder{EventRecorder: silent{}, scheme: scheme, meter: m}
-	r.Eventf(&v1alpha1.VDOConfig{}, nil, "Normal", "RevisionHealthy", "Assess", "text")
-	r.Eventf(&corev1.ConfigMap{}, nil, "Warning", "InvalidInput", "Read", "text")
-	require.Equal(t, map[string]float64{"vdo_events_total VDOConfig RevisionHealthy Normal": 1, "vdo_events_total ConfigMap InvalidInput Warning": 1}, counted(t, m))
 }
 
 // Several operators in a process, as tests have them, serve the first one's metrics; one
