@@ -191,20 +191,6 @@ func TestPartsThatDoNotBelongTogetherAreNotRebuilt(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(filepath.Dir(path), "b.tar.002.rebuilt"))
 }
 
-func TestPartsFilesThatCannotBeReadAreNamed(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "b.tar.parts")
-	_, err := OpenFile(path)
-	require.Equal(t, fault.NotFound, fault.ReasonOf(err))
-	require.NoError(t, os.WriteFile(path, []byte("no list"), 0o600))
-	_, err = OpenFile(path)
-	require.Equal(t, fault.Corrupt, fault.ReasonOf(err))
-	require.Contains(t, err.Error(), path)
-	_, err = Repair(t.Context(), path)
-	require.Equal(t, fault.Corrupt, fault.ReasonOf(err))
-	_, err = OpenFile(strings.TrimSuffix(path, parts.Suffix))
-	require.Equal(t, fault.Corrupt, fault.ReasonOf(err))
-}
-
 // Memory does not grow with the parts.
 func TestSplittingAndRebuildingHoldLittleInMemory(t *testing.T) {
 	size := tier.Pick[int64](160<<20, 300<<20)

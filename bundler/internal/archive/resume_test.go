@@ -84,18 +84,6 @@ func TestLeftoversAreCalledWhatTheyAre(t *testing.T) {
 	}
 }
 
-// What another run has left where the parts would go stays: a split cannot drop it.
-func TestASplitKeepsWhatAnotherRunHasLeft(t *testing.T) {
-	s := store{path: filepath.Join(t.TempDir(), "b.tar"), o: Options{VolumeSize: 30_000}}
-	_, err := s.begin(t, bundles.New(t, bundles.Options{Seed: 236}))
-	require.NoError(t, err)
-	before := contents(t, filepath.Dir(s.path))
-
-	_, err = Split(t.Context(), written(t, bundles.New(t, bundles.Options{Seed: 237})), s.path, s.o)
-	require.ErrorContains(t, err, "an interrupted run of something else left this file")
-	require.Equal(t, before, contents(t, filepath.Dir(s.path)))
-}
-
 // While one process signs or writes, another one is told so, whatever name a parts file has.
 func TestWhoWritesKeepsOthersOff(t *testing.T) {
 	b := bundles.New(t, bundles.Options{Seed: 99})

@@ -57,23 +57,6 @@ func sign(t *testing.T, path string, atts ...bundle.Attachment) {
 	}
 }
 
-// Who has opened an archive reads on as it was.
-func TestAnArchiveThatIsSignedAfterItWasOpened(t *testing.T) {
-	b := bundles.New(t, bundles.Options{Seed: 311})
-	path := written(t, b)
-	require.NoError(t, os.Chmod(path, 0o640))
-	a := opened(t, path)
-	sign(t, path, bundles.Signature(t, rootOf(b), 1), referrer(t, rootOf(b), 1))
-	require.NoError(t, verify(t.Context(), a))
-	list, err := a.Attachments(t.Context(), rootOf(b))
-	require.NoError(t, err)
-	require.Empty(t, list)
-	require.NoError(t, verifyPath(t.Context(), path))
-	info, err := os.Stat(path)
-	require.NoError(t, err)
-	require.Equal(t, os.FileMode(0o640), info.Mode().Perm())
-}
-
 // A split leaves the archive, and whoever signs that leaves the parts.
 func TestSigningLeavesThePartsBesideIt(t *testing.T) {
 	b := bundles.New(t, bundles.Options{Seed: 312})

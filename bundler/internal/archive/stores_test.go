@@ -293,6 +293,7 @@ func TestSignaturesTakeThePlaceOfTheirTags(t *testing.T) {
 			require.Nil(t, s.open(t).Can().Attach, "parts are not signed")
 			return
 		}
+		unsigned := s.open(t)
 		attach := func(atts ...bundle.Attachment) error { return s.open(t).Attach(t.Context(), atts...) }
 		for n := range 3 { // each replaces the one before
 			sig := bundles.Signature(t, rootOf(b), n)
@@ -312,6 +313,9 @@ func TestSignaturesTakeThePlaceOfTheirTags(t *testing.T) {
 			require.Len(t, list, 3)
 			require.Equal(t, b.Graph.Base, a.Base(), "a signature changes nothing of it")
 		}
+		list, err := unsigned.Attachments(t.Context(), rootOf(b))
+		require.NoError(t, err)
+		require.Empty(t, list, "who has opened it reads on as it was")
 		require.Equal(t, fault.NotFound, fault.ReasonOf(attach(referrer(t, image.DigestOf([]byte("absent")), 1))))
 		bare := referrer(t, rootOf(b), 3)
 		bare.Node.Data = nil
