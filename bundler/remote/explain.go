@@ -115,14 +115,6 @@ func isThrottling(err error) bool {
 	return errors.As(err, &a) && (a.Status == http.StatusTooManyRequests || a.Status == http.StatusServiceUnavailable && a.After > 0)
 }
 
-// SourceError is a fault of what is being pushed, not of the registry.
-type SourceError struct{ Err error }
-
-func (e *SourceError) Error() string { return e.Err.Error() }
-
-// Unwrap returns what is wrong with the source.
-func (e *SourceError) Unwrap() error { return e.Err }
-
 // CanPassStatus tells whether the same request may succeed a moment later.
 func CanPassStatus(status int) bool {
 	switch status {
@@ -133,17 +125,18 @@ func CanPassStatus(status int) bool {
 	return false
 }
 
-// CanPass tells whether the same attempt may succeed a moment later. What is a fault, or the source's, was
-// tried again before, whatever the answer in it.
+// CanPass tells whether the same attempt may succeed a moment later. What is a fault was tried again before,
+// whatever the answer in it; what is wrong with the source of a blob is one.
 func CanPass(err error) bool {
 	var a *AnswerError
 	var f *fault.Error
-	var s *SourceError
-	isFinal := errors.As(err, &f) || errors.As(err, &s)
-	if !isFinal && errors.As(err, &a) {
+	if errors.As(err, &f) {
+		return false
+	}
+	if errors.As(err, &a) {
 		return CanPassStatus(a.Status)
 	}
-	if isFinal || errors.Is(err, errTooLong) || errors.Is(err, ErrLinkLocal) || errors.Is(err, ErrThisMachine) ||
+	if errors.Is(err, errTooLong) || errors.Is(err, ErrLinkLocal) || errors.Is(err, ErrThisMachine) ||
 		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) && !isTimeout(err) {
 		return false
 	}
@@ -193,10 +186,6 @@ func isProxy(err error) bool {
 
 // Explain makes a fault of whatever ended an operation.
 func (c *Client) Explain(ctx context.Context, h *Host, op, subject string, err error) error {
-	var source *SourceError
-	if errors.As(err, &source) {
-		return source.Err
-	}
 	var f *fault.Error
 	if ctx.Err() == nil && errors.As(err, &f) {
 		if f.Op != "" {

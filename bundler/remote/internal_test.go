@@ -266,12 +266,12 @@ func TestSpans(t *testing.T) {
 	}
 }
 
-// An answer of the source, or one that is a fault by now, was tried again before.
+// An answer that is a fault by now, as one of the source, was tried again before.
 func TestAnAnswerThatWasTriedAgainIsFinal(t *testing.T) {
 	away := &AnswerError{Status: http.StatusServiceUnavailable}
 	for err, want := range map[error]bool{
 		away: true, fmt.Errorf("read: %w", away): true, &AnswerError{Status: http.StatusNotFound}: false,
-		&SourceError{Err: away}: false, &fault.Error{Reason: fault.Unreachable, Err: away}: false,
+		&fault.Error{Reason: fault.Unreachable, Err: away}: false,
 	} {
 		require.Equal(t, want, CanPass(err), "%T %v", err, err)
 	}

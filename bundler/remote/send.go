@@ -119,7 +119,7 @@ func (q *Request) open(req *http.Request) error {
 	}
 	body, err := q.Body()
 	if err != nil {
-		return &SourceError{Err: err}
+		return err
 	}
 	req.Body, req.ContentLength = body, q.Size
 	if q.Size == 0 {

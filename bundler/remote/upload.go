@@ -177,7 +177,7 @@ func (u *upload) send(method string, to *url.URL, offset, n int64, header map[st
 	}
 	resp, err := u.r.client.call(u.ctx, u.r.host, q)
 	if u.source.err != nil {
-		return nil, &SourceError{Err: u.source.err}
+		return nil, u.source.err
 	}
 	if err != nil {
 		u.source.close()
@@ -219,11 +219,10 @@ func (u *upload) offset() int64 {
 // whether that is tried at once: a refusal for the size is no failed attempt.
 func (u *upload) cutSmaller(err error) bool {
 	var a *AnswerError
-	var s *SourceError
 	var f *fault.Error
 	isAnswer := errors.As(err, &a)
 	switch {
-	case errors.As(err, &s), errors.As(err, &f), u.ctx.Err() != nil, u.noParts:
+	case errors.As(err, &f), u.ctx.Err() != nil, u.noParts:
 	case isAnswer && a.Status == http.StatusRequestEntityTooLarge:
 		return u.shrink()
 	case isAnswer && a.Method == http.MethodPatch && slices.Contains([]int{400, 404, 405, 415, 501}, a.Status):
