@@ -24,7 +24,7 @@ func choose(index []ocispec.Descriptor, wanted []image.Platform) (chosen []ocisp
 		if p == nil || p.OS == "unknown" || !IsManifest(d.MediaType) {
 			continue
 		}
-		is := image.Platform{OS: p.OS, Architecture: p.Architecture, Variant: p.Variant}
+		is := platformOf(*p)
 		has = append(has, is)
 		if slices.ContainsFunc(wanted, is.Is) {
 			chosen = append(chosen, d)
@@ -95,9 +95,13 @@ func KeepPlatforms(data []byte, platforms []image.Platform) (kept []byte, lacks 
 	return kept, lacks, err
 }
 
+func platformOf(p ocispec.Platform) image.Platform {
+	return image.Platform{OS: p.OS, Architecture: p.Architecture, Variant: p.Variant}
+}
+
 // ConfiguredPlatform reads the platform of an image's configuration, as its manifest
 // names it, and tells whether it says one. A configuration that is not there says none.
-func ConfiguredPlatform(ctx context.Context, f Fetcher, manifest []byte) (p ocispec.Platform, ok bool, err error) {
+func ConfiguredPlatform(ctx context.Context, f Fetcher, manifest []byte) (p image.Platform, ok bool, err error) {
 	var m manifestForm
 	if json.Unmarshal(manifest, &m) != nil || m.Config == nil || m.Config.Size > MaxManifestSize {
 		return p, false, nil //nolint:nilerr // what cannot be read says nothing
@@ -106,8 +110,9 @@ func ConfiguredPlatform(ctx context.Context, f Fetcher, manifest []byte) (p ocis
 	if fault.ReasonOf(err) == fault.NotFound {
 		return p, false, nil
 	}
-	ok = err == nil && json.Unmarshal(data, &p) == nil && p.OS != "" && p.Architecture != ""
-	return p, ok, err
+	var says ocispec.Platform
+	ok = err == nil && json.Unmarshal(data, &says) == nil && says.OS != "" && says.Architecture != ""
+	return platformOf(says), ok, err
 }
 
 // Platforms are those that each image of the bundle is for, by the digest that pods are
@@ -135,33 +140,21 @@ func (g *Graph) Platforms(ctx context.Context, f Fetcher, lock *Lock) (map[image
 	return out, nil
 }
 
-// Platforms are those that the image is for, as in [Graph.Platforms]; none where a part of
-// it does not say.
-func (t Tree) Platforms(ctx context.Context, f Fetcher) ([]image.Platform, error) {
-	found, all, err := (&Graph{Manifests: t.Nodes}).PlatformReader(f).Of(ctx, t.Root)
-	if err != nil || !all {
-		return nil, err
-	}
-	return found, nil
-}
-
-// PlatformReader reads the platforms of a graph's images, each manifest and configuration once.
+// PlatformReader reads the platforms of a graph's images, each configuration once.
 type PlatformReader struct {
 	f     Fetcher
 	nodes map[digest.Digest]Node
-	read  map[digest.Digest]*platforms
+	says  map[digest.Digest]configured // by manifest
 }
 
-// platforms are those of one manifest or index.
-type platforms struct {
-	found   map[image.Platform]bool // that it says
-	below   []digest.Digest         // of which it does not say it
-	unknown bool
+type configured struct {
+	image.Platform
+	ok bool
 }
 
 // PlatformReader returns a reader of the platforms of the graph's images.
 func (g *Graph) PlatformReader(f Fetcher) *PlatformReader {
-	r := &PlatformReader{f: f, nodes: map[digest.Digest]Node{}, read: map[digest.Digest]*platforms{}}
+	r := &PlatformReader{f: f, nodes: map[digest.Digest]Node{}, says: map[digest.Digest]configured{}}
 	for _, n := range g.Manifests {
 		r.nodes[n.Descriptor.Digest] = n
 	}
@@ -173,48 +166,42 @@ func (r *PlatformReader) Of(ctx context.Context, d ocispec.Descriptor) (out []im
 	found, seen, todo := map[image.Platform]bool{}, map[digest.Digest]bool{}, []digest.Digest{d.Digest}
 	all = true
 	for len(todo) > 0 {
-		next := todo[len(todo)-1]
-		if todo = todo[:len(todo)-1]; seen[next] {
+		n := r.nodes[todo[len(todo)-1]]
+		if todo = todo[:len(todo)-1]; seen[n.Descriptor.Digest] {
 			continue
 		}
-		seen[next] = true
-		if r.read[next] == nil {
-			p, bad := r.readOne(ctx, r.nodes[next])
-			r.read[next], err = p, errors.Join(err, bad)
+		seen[n.Descriptor.Digest] = true
+		if !IsIndex(n.Descriptor.MediaType) {
+			says, bad := r.configured(ctx, n)
+			found[says.Platform], all, err = true, all && says.ok, errors.Join(err, bad)
+			continue
 		}
-		p := r.read[next]
-		maps.Copy(found, p.found)
-		todo, all = append(todo, p.below...), all && !p.unknown
+		for _, c := range n.Children() {
+			switch {
+			case !IsManifest(c.MediaType): // passed over by whoever reads an index
+			case c.Platform != nil && c.Platform.OS != "":
+				found[platformOf(*c.Platform)] = true
+			default:
+				todo = append(todo, c.Digest)
+			}
+		}
 	}
+	maps.DeleteFunc(found, func(p image.Platform, _ bool) bool { return p.OS == "" || p.OS == "unknown" })
 	return slices.SortedFunc(maps.Keys(found), byName), all, err
 }
 
-func (r *PlatformReader) readOne(ctx context.Context, n Node) (*platforms, error) {
-	p := &platforms{found: map[image.Platform]bool{}}
-	if !IsIndex(n.Descriptor.MediaType) {
-		says, ok, err := ConfiguredPlatform(ctx, r.f, n.Data)
-		if p.unknown = !ok; ok {
-			p.note(says)
-		}
-		if err != nil {
-			err = fmt.Errorf("platform of %s: %w", n.Descriptor.Digest, err)
-		}
-		return p, err
+// configured reads the configuration that a manifest names.
+func (r *PlatformReader) configured(ctx context.Context, n Node) (c configured, err error) {
+	c, known := r.says[n.Descriptor.Digest]
+	if known {
+		return c, nil
 	}
-	for _, d := range n.Children() {
-		switch {
-		case !IsManifest(d.MediaType): // passed over by whoever reads an index
-		case d.Platform != nil && d.Platform.OS != "":
-			p.note(*d.Platform)
-		default:
-			p.below = append(p.below, d.Digest)
-		}
+	if c.Platform, c.ok, err = ConfiguredPlatform(ctx, r.f, n.Data); err != nil {
+		err = fmt.Errorf("platform of %s: %w", n.Descriptor.Digest, err)
 	}
-	return p, nil
-}
-
-func (p *platforms) note(o ocispec.Platform) {
-	if o.OS != "unknown" {
-		p.found[image.Platform{OS: o.OS, Architecture: o.Architecture, Variant: o.Variant}] = true
+	if !c.ok {
+		c.Platform = image.Platform{}
 	}
+	r.says[n.Descriptor.Digest] = c
+	return c, err
 }

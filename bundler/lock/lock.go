@@ -250,11 +250,10 @@ func warnLacks(p run.Progress, name image.Reference, lacks []image.Platform) {
 func onlyFor(
 	ctx context.Context, source medium.Source, manifest []byte, wanted []image.Platform,
 ) (image.Platform, error) {
-	config, ok, err := bundle.ConfiguredPlatform(ctx, source, manifest)
+	is, ok, err := bundle.ConfiguredPlatform(ctx, source, manifest)
 	if err != nil {
 		return image.Platform{}, err
 	}
-	is := image.Platform{OS: config.OS, Architecture: config.Architecture, Variant: config.Variant}
 	if slices.ContainsFunc(wanted, is.Is) {
 		return is, nil
 	}

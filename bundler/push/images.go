@@ -123,9 +123,9 @@ func (in ImagesInput) lost(ctx context.Context, at image.Reference, g *bundle.Gr
 	if err != nil {
 		return nil
 	}
-	had, hadErr := old.Platforms(ctx, there)
-	has, hasErr := bundle.Tree{Root: g.Root, Nodes: g.Manifests}.Platforms(ctx, in.Bundle)
-	if hadErr != nil || hasErr != nil || len(has) == 0 {
+	had, hadAll, hadErr := (&bundle.Graph{Manifests: old.Nodes}).PlatformReader(there).Of(ctx, d)
+	has, hasAll, hasErr := g.PlatformReader(in.Bundle).Of(ctx, g.Root)
+	if hadErr != nil || hasErr != nil || !hadAll || !hasAll || len(has) == 0 {
 		return nil
 	}
 	for _, p := range had {
