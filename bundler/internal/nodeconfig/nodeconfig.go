@@ -18,6 +18,8 @@ import (
 	"slices"
 	"strings"
 
+	"go.yaml.in/yaml/v3"
+
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/mirrorset"
 )
@@ -83,7 +85,7 @@ func Write(f Runtime, in Input) ([]File, error) {
 	case K3s:
 		return in.k3s(repositories), nil
 	case OpenShift:
-		return in.openshift(repositories), nil
+		return in.openshift(repositories)
 	}
 	return nil, fmt.Errorf("%q is not one of %s", f, strings.Join(Runtimes(), ", "))
 }
@@ -230,24 +232,20 @@ func paths(host string, repositories []mirrorset.Entry) string {
 	return strings.Join(out, "|")
 }
 
-func (in Input) openshift(repositories []mirrorset.Entry) []File {
-	var b strings.Builder
-	b.WriteString(`# Images that are named by digest are looked for in the mirror first. The Machine
+func (in Input) openshift(repositories mirrorset.Entries) ([]File, error) {
+	head := `# Images that are named by digest are looked for in the mirror first. The Machine
 # Config Operator writes it onto every node and reloads CRI-O; nodes are not rebooted. To take an
 # entry, or all of it, away again drains the nodes, one after the other.
 # The mirror's login belongs into the cluster's pull secret, its authority into
 # additionalTrustedCA of image.config.openshift.io/cluster.
-`)
+`
 	if in.PlainHTTP {
-		fmt.Fprintf(&b, "# %s has no TLS: name it in registrySources.insecureRegistries there.\n", in.Mirror.Host())
+		head += fmt.Sprintf("# %s has no TLS: name it in registrySources.insecureRegistries there.\n", in.Mirror.Host())
 	}
-	policy, kind := mirrorset.AllowContactingSource, mirrorset.Digests
+	policy := mirrorset.AllowContactingSource
 	if in.Only {
 		policy = mirrorset.NeverContactSource
 	}
-	fmt.Fprintf(&b, "apiVersion: %s\nkind: %s\nmetadata:\n  name: vdo-drivers\nspec:\n  %s:\n", kind.APIVersion(), kind.Kind, kind.Field)
-	for _, r := range repositories {
-		fmt.Fprintf(&b, "    - source: %s\n      mirrors:\n        - %s\n      mirrorSourcePolicy: %s\n", quote(r.Source), quote(r.Mirrors[0]), policy)
-	}
-	return []File{{Name: "mirror-set.yaml", Data: []byte(b.String())}}
+	set, err := yaml.Marshal(repositories.Object(mirrorset.Digests, "vdo-drivers", policy))
+	return []File{{Name: "mirror-set.yaml", Data: append([]byte(head), set...)}}, err
 }
