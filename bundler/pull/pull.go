@@ -55,8 +55,8 @@ type Pulled struct {
 	mover.Delivered
 	// Verified are the images whose own signatures were checked, where a policy asked
 	// for that; Attached is how many signatures and the like of images went along.
-	Verified []upstream.VerifiedImage
-	Attached int
+	Verified []upstream.VerifiedImage `json:"upstream,omitempty"`
+	Attached int                      `json:"attached,omitempty"`
 }
 
 // Bundle writes the bundle that a lock describes.

@@ -17,7 +17,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/catalog"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/mover"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/parts"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/provenance"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/signatures"
@@ -270,18 +269,8 @@ func (f *upstreamFlags) sayUpstream(a *app, p *pull.Pulled) {
 type moved struct {
 	Root      image.Digest `json:"root"`
 	Reference string       `json:"reference"` // to name it with: FILE, oci:DIR or REPO@DIGEST
-	Images    int          `json:"images"`
-	Bytes     int64        `json:"bytes"`    // of the bundle
-	Moved     int64        `json:"moved"`    // bytes that were not there
-	NewItems  int          `json:"newItems"` // blobs and manifests that were not there
-	// Upstream are the images whose own signatures were checked.
-	Upstream []upstream.VerifiedImage `json:"upstream,omitempty"`
-	Attached int                      `json:"attached,omitempty"` // signatures and the like of images
-	// Of a dry run, in which nothing was moved: what would be.
-	DryRun bool            `json:"dryRun,omitempty"`
-	Plan   []mover.Planned `json:"plan,omitempty"`
-
-	Left *bundle.LeftOut `json:"leftToBase,omitempty"` // of a delta
+	*pull.Pulled
+	DryRun bool `json:"dryRun,omitempty"` // nothing was moved
 }
 
 // showMoved prints what was moved to a place, or in a dry run would be.
@@ -290,17 +279,13 @@ func (c *common) showMoved(to place, p *pull.Pulled) error {
 	if err != nil {
 		return err
 	}
-	m := moved{
-		Root: root, Reference: to.String(), Images: p.Images, Bytes: p.Bytes, Moved: p.Moved, NewItems: p.Missing,
-		Left: p.Left, Upstream: p.Verified, Attached: p.Attached,
-	}
+	m := moved{Root: root, Reference: to.String(), Pulled: p, DryRun: c.dryRun}
 	name := fmt.Sprint(root, " ", m.Reference)
 	if to.medium == inRegistry {
 		m.Reference = to.reference.Pin(root).String()
 		name = m.Reference
 	}
 	if c.dryRun {
-		m.DryRun, m.Plan = true, p.Plan
 		return c.show(m, func(p *printer) { p.moves(m) })
 	}
 	on := *c
@@ -325,5 +310,5 @@ func (p *printer) moves(m moved) {
 	}
 	p.table(t)
 	p.line("%s, %s; %s of it in %s would be moved to %s", command.Plural(m.Images, "image", "images"), size.Format(m.Bytes),
-		size.Format(m.Moved), command.Plural(m.NewItems, "item", "items"), m.Reference)
+		size.Format(m.Moved), command.Plural(m.Missing, "item", "items"), m.Reference)
 }

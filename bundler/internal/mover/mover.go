@@ -44,14 +44,14 @@ type Delivery struct {
 
 // Delivered is a bundle that was written.
 type Delivered struct {
-	Root    ocispec.Descriptor
-	Images  int
-	Bytes   int64           // of the whole bundle
-	Moved   int64           // of what had to be written now
-	Missing int             // items that had to be written now
-	Left    *bundle.LeftOut // of a delta
+	Root    ocispec.Descriptor `json:"-"`
+	Images  int                `json:"images"`
+	Bytes   int64              `json:"bytes"`                // of the whole bundle
+	Moved   int64              `json:"moved"`                // of what had to be written now
+	Missing int                `json:"newItems"`             // blobs and manifests that had to be written now
+	Left    *bundle.LeftOut    `json:"leftToBase,omitempty"` // of a delta
 	// Plan is what would have to be written, in a dry run; nothing was.
-	Plan []Planned
+	Plan []Planned `json:"plan,omitempty"`
 }
 
 // Planned is one item of a dry run.
