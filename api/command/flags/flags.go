@@ -171,8 +171,12 @@ func Missing(cmd *cobra.Command, flag string) error {
 	return Usage(cmd, "missing required flag "+flag)
 }
 
-// Exactly demands these arguments, of which those in brackets, the last ones, may be missing.
+// Exactly demands these arguments, of which those in brackets, the last ones, may be missing; and
+// flags, which come after them and are written as messages name them: "-o DEST".
 func Exactly(names ...string) cobra.PositionalArgs {
+	isFlag := func(n string) bool { return strings.HasPrefix(n, "-") }
+	required := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return !isFlag(n) })
+	names = slices.DeleteFunc(slices.Clone(names), isFlag)
 	return func(cmd *cobra.Command, args []string) error {
 		needed := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return strings.HasPrefix(n, "[") })
 		switch {
@@ -180,6 +184,16 @@ func Exactly(names ...string) cobra.PositionalArgs {
 			return Usage(cmd, "missing argument "+strings.Join(needed[len(args):], " "))
 		case len(args) > len(names):
 			return Usage(cmd, fmt.Sprintf("unexpected argument %q", args[len(names)]))
+		}
+		for _, flag := range required {
+			name, _, _ := strings.Cut(strings.TrimLeft(flag, "-"), " ")
+			f := cmd.Flags().Lookup(strings.TrimSuffix(name, ":"))
+			if f == nil && len(name) == 1 {
+				f = cmd.Flags().ShorthandLookup(name)
+			}
+			if f == nil || !f.Changed || f.Value.String() == "" {
+				return Missing(cmd, flag)
+			}
 		}
 		return nil
 	}

@@ -200,13 +200,8 @@ its package URL, and the matrix. The same bundle gives the same document. It say
 the bundle holds, and proves nothing: see verify.`,
 		Example: `  vdo-bundle sbom drivers.tar --type spdx -o drivers.spdx.json
   vdo-bundle sbom registry.site/vdo/drivers:1 --type cyclonedx | less`,
-		Args: flags.Exactly("SRC"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if o.kind == "" {
-				return flags.Missing(cmd, "--type spdx or cyclonedx")
-			}
-			return o.run(cmd.Context(), args[0])
-		},
+		Args: flags.Exactly("SRC", "--type spdx or cyclonedx"),
+		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
 	}
 	cmd.Flags().Var(&flags.Choice{To: &o.kind, Of: []string{sbom.SPDX, sbom.CycloneDX}}, "type", "which form to write: spdx or cyclonedx")
 	o.bindOutput(cmd, "`FILE` to write to, - for standard output")

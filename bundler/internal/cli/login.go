@@ -39,7 +39,7 @@ config.json, or in the credential helper that this file names. The password is a
 or read from standard input; it is never an argument.`,
 		Example: `  vdo-bundle login registry.site:5000 -u anna
   vdo-bundle login registry.site:5000 -u robot --password-stdin < password`,
-		Args: flags.Exactly("REGISTRY"),
+		Args: flags.Exactly("REGISTRY", "-u USER"),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) },
 	}
 	fl := cmd.Flags()
@@ -49,9 +49,6 @@ or read from standard input; it is never an argument.`,
 }
 
 func (o *loginOptions) run(cmd *cobra.Command, host string) error {
-	if o.username == "" {
-		return flags.Missing(cmd, "-u USER")
-	}
 	access := o.registryFlags
 	access.authFile = "" // it need not be there yet, and what is in it is not used
 	client, err := access.client(o.app)

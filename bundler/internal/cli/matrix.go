@@ -66,7 +66,7 @@ for that. Keys, certificates and passwords are those of vdo-bundle sign.`,
 		Example: `  vdo-bundle matrix sign matrix.yaml --key release.key
   cosign verify-blob --key release.pub --signature matrix.yaml.sig matrix.yaml
   vdo-bundle matrix sign matrix.yaml --key signer.key --certificate signer.crt --certificate-chain issuing-ca.crt`,
-		Args: flags.Exactly("FILE"),
+		Args: flags.Exactly("FILE", "--key KEY"),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) },
 	}
 	o.bindReplace(cmd, "a signature that is there already")
@@ -88,11 +88,8 @@ func (o *matrixSignOptions) run(cmd *cobra.Command, file string) error {
 		return err
 	}
 	s, err := o.signer(cmd.Context(), o.app)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case s == nil:
-		return flags.Missing(cmd, "--key KEY")
 	}
 	signature, err := s.SignBlob(data)
 	if err != nil {

@@ -41,7 +41,7 @@ difference. Check it, above all the addresses, then sign the matrix.`,
 		Example: `  vdo-bundle matrix add csi@3.8.0 --manifests csi-3.8.0 -o matrix.yaml
   vdo-bundle matrix add csi@3.8.0 --manifests csi-3.8.0 --k8s 1.32-1.35 --vsphere 8.0- --basis 'release notes' -o matrix.yaml
   vdo-bundle matrix sign matrix.yaml --key release.key`,
-		Args: flags.Exactly("DRIVER@VERSION"),
+		Args: flags.Exactly("DRIVER@VERSION", "--manifests FOLDER"),
 	}
 	fl := cmd.Flags()
 	fl.StringVar(&f.folder, "manifests", "", "`FOLDER` with the release's manifest files, *.yaml and *.yml")
@@ -56,8 +56,6 @@ difference. Check it, above all the addresses, then sign the matrix.`,
 		switch {
 		case err != nil:
 			return flags.Usage(cmd, err.Error())
-		case f.folder == "":
-			return flags.Missing(cmd, "--manifests FOLDER")
 		case (f.k8s+f.vSphere == "") != (f.basis == ""):
 			return flags.Usage(cmd, "--basis says where the ranges of --k8s and --vsphere come from: give both, or neither")
 		}

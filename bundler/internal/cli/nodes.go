@@ -56,7 +56,8 @@ func newMirrorConfigCommand(a *app) *cobra.Command {
 		Long:  mirrorConfigHelp,
 		Example: `  vdo-bundle mirror-config drivers.tar registry.site:5000/vdo/drivers --runtime containerd -o certs.d
   vdo-bundle mirror-config drivers.tar registry.site/vdo/drivers --runtime openshift | oc apply -f -`,
-		Args: flags.Exactly("SRC", "REGISTRY/REPO"),
+		Args: flags.Exactly("SRC", "REGISTRY/REPO",
+			"--runtime: it is one of "+strings.Join(nodeconfig.Runtimes(), ", ")),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0], args[1]) },
 	}
 	fl := cmd.Flags()
@@ -72,7 +73,7 @@ func newMirrorConfigCommand(a *app) *cobra.Command {
 func (o *mirrorConfigOptions) run(cmd *cobra.Command, src, dest string) error {
 	runtime := nodeconfig.Runtime(o.runtime)
 	to, err := registryPlace("lead nodes to", dest)
-	if err := fault.Join(o.check(cmd, runtime), err); err != nil {
+	if err := fault.Join(o.check(runtime), err); err != nil {
 		return err
 	}
 	return o.read(cmd.Context(), src, verify.Rules{}, func(b opened) error {
@@ -101,13 +102,10 @@ func (o *mirrorConfigOptions) run(cmd *cobra.Command, src, dest string) error {
 }
 
 // check refuses flags that have no meaning for a runtime.
-func (o *mirrorConfigOptions) check(cmd *cobra.Command, runtime nodeconfig.Runtime) error {
+func (o *mirrorConfigOptions) check(runtime nodeconfig.Runtime) error {
 	var errs []error
 	bad := func(flag, value, why, hint string) {
 		errs = append(errs, flags.Bad(flag, value, errors.New(why), hint))
-	}
-	if runtime == "" {
-		return flags.Missing(cmd, "--runtime: it is one of "+strings.Join(nodeconfig.Runtimes(), ", "))
 	}
 	if o.withLogin && runtime != nodeconfig.Containerd && runtime != nodeconfig.K3s {
 		bad("--with-login", "true", o.runtime+" keeps logins elsewhere", "CRI-O: global_auth_file; OpenShift: the cluster's pull secret")
@@ -200,7 +198,7 @@ func newExportCommand(a *app) *cobra.Command {
 		Example: `  vdo-bundle export registry.site/vdo/drivers:1 -o images.tar
   vdo-bundle export drivers.tar --repository registry.site/vdo/drivers -o images.tar
   vdo-bundle export drivers.tar --image-names upstream -o images.tar --key release.pub`,
-		Args: flags.Exactly("SRC"),
+		Args: flags.Exactly("SRC", "-o FILE.tar"),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) },
 	}
 	fl := cmd.Flags()
@@ -215,9 +213,6 @@ func newExportCommand(a *app) *cobra.Command {
 }
 
 func (o *exportOptions) run(cmd *cobra.Command, src string) error {
-	if o.dest == "" {
-		return flags.Missing(cmd, "-o FILE.tar")
-	}
 	rules, err := o.rules()
 	from, srcErr := parsePlace(src)
 	in, destErr := o.input(from)

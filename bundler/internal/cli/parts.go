@@ -87,7 +87,7 @@ damaged parts can be rebuilt by repair. The archive itself stays. The bundle's s
 covers every part. pull --volume-size makes the parts at once.`,
 		Example: `  vdo-bundle split drivers.tar --volume-size 4GB --parity 1
   vdo-bundle split drivers.tar --volume-size 650MB -o /media/usb/drivers.tar`,
-		Args: flags.Exactly("FILE.tar"),
+		Args: flags.Exactly("FILE.tar", "--volume-size SIZE"),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) },
 	}
 	o.volumeFlags.bind(cmd)
@@ -97,9 +97,6 @@ covers every part. pull --volume-size makes the parts at once.`,
 }
 
 func (o *splitOptions) run(cmd *cobra.Command, src string) error {
-	if !cmd.Flags().Changed("volume-size") {
-		return flags.Missing(cmd, "--volume-size SIZE")
-	}
 	from, err := filePlace(src)
 	dest, destErr := filePlace(cmp.Or(o.dest, strings.TrimSuffix(src, parts.Suffix)))
 	if err := fault.Distinct(fault.Join(err, destErr)); err != nil {

@@ -45,7 +45,7 @@ func newPruneCommand(a *app) *cobra.Command {
 		Example: `  vdo-bundle prune registry.site/vdo/drivers --keep 3
   vdo-bundle prune registry.site/vdo/drivers --keep 3 --keep-tag stable --keep-tag 'prod-*'
   vdo-bundle prune registry.site/vdo/drivers --keep 3 --yes`,
-		Args: flags.Exactly("REGISTRY/REPO"),
+		Args: flags.Exactly("REGISTRY/REPO", "--keep N"),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) },
 	}
 	cmd.Flags().IntVar(&o.keep, "keep", 0, "how many (`N`) bundles stay, at least 1")
@@ -56,9 +56,6 @@ func newPruneCommand(a *app) *cobra.Command {
 }
 
 func (o *pruneOptions) run(cmd *cobra.Command, arg string) error {
-	if !cmd.Flags().Changed("keep") {
-		return flags.Missing(cmd, "--keep N")
-	}
 	if o.keep < 1 {
 		return flags.Bad("--keep", fmt.Sprint(o.keep), errors.New("less than 1"), "to remove all, delete the repository with the registry's own tools")
 	}

@@ -70,7 +70,7 @@ func newPullCommand(a *app) *cobra.Command {
   vdo-bundle pull --lock lock.yaml -o - | ssh isolated-host vdo-bundle push - registry.site/vdo/drivers:1
   vdo-bundle pull --lock lock.yaml --volume-size 4GB --parity 1 -o drivers.tar
   vdo-bundle pull --lock new.yaml --base drivers.tar -o delta.tar`,
-		Args: flags.Exactly(),
+		Args: flags.Exactly("-o DEST"),
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
 	o.bind(cmd)
@@ -159,9 +159,6 @@ func (o *pullOptions) pull(ctx context.Context, w world, in pull.Input) (*pull.P
 
 // destination reads -o, and refuses flags that cannot be combined.
 func (o *pullOptions) destination(cmd *cobra.Command) (place, error) {
-	if o.dest == "" {
-		return place{}, flags.Missing(cmd, "-o DEST")
-	}
 	if flag, ok := selects(cmd); ok && o.lockFile != "" {
 		return place{}, flags.Usage(cmd, fmt.Sprintf("--lock and %s cannot be combined: the lock says what is pulled", flag))
 	}

@@ -52,7 +52,7 @@ policies that check the images of pods need that.`,
   vdo-bundle sign drivers.tar --key 'pkcs11:token=signing;object=release?module-path=/usr/lib/hsm.so' --key-password-file pin
   VAULT_ADDR=https://vault.site vdo-bundle sign drivers.tar --key hashivault://release
   vdo-bundle sign registry.site/vdo/drivers:1 --key site.key --recursive`,
-		Args: flags.Exactly("SRC"),
+		Args: flags.Exactly("SRC", "--key KEY"),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) },
 	}
 	o.signingFlags.bind(cmd, "key", signingKeyHelp, &o.registryFlags)
@@ -64,9 +64,6 @@ policies that check the images of pods need that.`,
 }
 
 func (o *signOptions) run(cmd *cobra.Command, src string) error {
-	if o.key == "" {
-		return flags.Missing(cmd, "--key KEY")
-	}
 	if src == "-" {
 		return flags.Usage(cmd, "a bundle on standard input cannot be signed: sign the file, or pull with --sign-key")
 	}
