@@ -22,7 +22,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/timestamp"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/token"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/sign"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/verify"
 )
@@ -134,7 +133,7 @@ func (f *signingFlags) signer(ctx context.Context, a *app) (*trust.Signer, error
 	if err := f.check(); err != nil || f.key == "" {
 		return nil, err
 	}
-	authority, roots, err := f.timestamps()
+	authority, roots, err := f.timestamps(a)
 	if err != nil {
 		return nil, err
 	}
@@ -177,7 +176,7 @@ func (f *signingFlags) check() error {
 }
 
 // timestamps returns the time-stamping authority and its roots; nil where none is named.
-func (f *signingFlags) timestamps() (authority *timestamp.Authority, roots trust.TimestampRoots, err error) {
+func (f *signingFlags) timestamps(a *app) (authority *timestamp.Authority, roots trust.TimestampRoots, err error) {
 	if f.timestampServer == "" {
 		return nil, roots, nil
 	}
@@ -188,14 +187,11 @@ func (f *signingFlags) timestamps() (authority *timestamp.Authority, roots trust
 	if err != nil {
 		return nil, roots, err
 	}
-	to := remote.Options{
-		CAFile: f.net.caFile, Attempts: f.net.retries + 1, Stall: f.net.timeout,
-		UserAgent: "vdo-bundle/" + version().Version,
-	}
+	net := registryFlags{caFile: f.net.caFile, concurrency: 1, retries: f.net.retries, timeout: f.net.timeout}
 	if at.Scheme == "http" { // as most authorities are: the stamp is signed
-		to.Hosts = map[string]remote.HostOptions{at.Host: {PlainHTTP: true}}
+		net.plainHTTP = []string{at.Host}
 	}
-	client, err := remote.NewClient(to)
+	client, err := net.client(a)
 	return &timestamp.Authority{URL: at, Client: client}, roots, err
 }
 
