@@ -8,6 +8,7 @@ package trustflags
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -30,25 +31,31 @@ const (
 // Reader reads a file that a flag names, of at most limit bytes. Its faults say which.
 type Reader func(flag, name string, limit int64) ([]byte, error)
 
-// Flags say whose signature a bundle needs.
+// Flags say whose signature a bundle needs, or another thing, whose name the flags then begin with.
 type Flags struct {
+	Of     string // "matrix" binds --matrix-key and --matrix-policy; "" is the bundle
 	Keys   []string
 	Policy string
 }
 
+// flag is the whole name of one.
+func (f *Flags) flag(name string) string { return strings.TrimPrefix(f.Of+"-"+name, "-") }
+
 // Bind binds them.
 func (f *Flags) Bind(fl *pflag.FlagSet) {
-	fl.StringArrayVar(&f.Keys, "key", nil, "public key in `FILE` that must have signed the bundle; of several, one is enough (repeatable)")
-	fl.StringVar(&f.Policy, "policy", "", "trust policy in `FILE`, for several keys and a threshold")
+	fl.StringArrayVar(&f.Keys, f.flag("key"), nil,
+		"public key in `FILE` that must have signed the "+cmp.Or(f.Of, "bundle")+"; of several, one is enough (repeatable)")
+	fl.StringVar(&f.Policy, f.flag("policy"), "", "trust policy in `FILE`, for several keys and a threshold")
 }
 
-// Read returns the policy of --key or --policy; nil where neither is given.
+// Read returns the policy of the keys or of the file; nil where neither is given.
 func (f *Flags) Read(read Reader) (*trust.Policy, error) {
+	key, policy := "--"+f.flag("key"), "--"+f.flag("policy")
 	switch {
 	case f.Policy != "" && len(f.Keys) > 0:
-		return nil, flags.Bad("--policy", f.Policy, errors.New("--key is given as well"), "put the keys into the policy, or give keys alone")
+		return nil, flags.Bad(policy, f.Policy, errors.New(key+" is given as well"), "put the keys into the policy, or give keys alone")
 	case f.Policy != "":
-		return ReadPolicy(read, "--policy", f.Policy)
+		return ReadPolicy(read, policy, f.Policy)
 	case len(f.Keys) == 0:
 		return nil, nil
 	}
@@ -60,7 +67,7 @@ func (f *Flags) Read(read Reader) (*trust.Policy, error) {
 			suffix = fmt.Sprintf("-%d", i+1)
 		}
 		var err error
-		keys[i], err = readKey(read, "--key", name, suffix)
+		keys[i], err = readKey(read, key, name, suffix)
 		problems = append(problems, err)
 	}
 	if err := fault.Join(problems...); err != nil {
@@ -69,9 +76,7 @@ func (f *Flags) Read(read Reader) (*trust.Policy, error) {
 	return trust.NewPolicy(1, keys...)
 }
 
-// ReadKey reads a public key, and names it after its file.
-func ReadKey(read Reader, flag, name string) (trust.Key, error) { return readKey(read, flag, name, "") }
-
+// readKey reads a public key, and names it after its file.
 func readKey(read Reader, flag, name, suffix string) (trust.Key, error) {
 	pem, err := read(flag, name, maxKeyFile)
 	if err != nil {

@@ -14,7 +14,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/trustflags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/matrixfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/size"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
@@ -166,7 +165,7 @@ func (f *trustFlags) rules() (verify.Rules, error) {
 // unused refuses flags that would have no effect: the matrix is looked at where the
 // bundle is verified, and its signature alone would prove nothing of what is installed.
 func (f *matrixTrustFlags) unused() error {
-	if f.matrixKey+f.matrixPolicy == "" && !f.allowExpired {
+	if len(f.signers.Keys) == 0 && f.signers.Policy == "" && !f.allowExpired {
 		return nil
 	}
 	return &fault.Error{
@@ -177,32 +176,17 @@ func (f *matrixTrustFlags) unused() error {
 
 // matrixTrustFlags say whose signature the matrix needs.
 type matrixTrustFlags struct {
-	matrixKey, matrixPolicy string
-	allowExpired            bool
+	signers      trustflags.Flags
+	allowExpired bool
 }
 
 func (f *matrixTrustFlags) bind(fl *pflag.FlagSet) {
-	fl.StringVar(&f.matrixKey, "matrix-key", "", "public key in `FILE` that must have signed the matrix")
-	fl.StringVar(&f.matrixPolicy, "matrix-policy", "", "trust policy in `FILE` that the matrix's signatures must satisfy")
+	f.signers.Of = "matrix"
+	f.signers.Bind(fl)
 	fl.BoolVar(&f.allowExpired, "allow-expired", false, "accept a matrix that has expired")
 }
 
 func (f *matrixTrustFlags) matrixRules() (matrixfile.Rules, error) {
-	rules := matrixfile.Rules{AllowExpired: f.allowExpired}
-	switch {
-	case f.matrixPolicy != "" && f.matrixKey != "":
-		return rules, flags.Bad("--matrix-policy", f.matrixPolicy, errors.New("--matrix-key is given as well"), "put the key into the policy, or give the key alone")
-	case f.matrixPolicy != "":
-		var err error
-		rules.Policy, err = trustflags.ReadPolicy(userfile.Read, "--matrix-policy", f.matrixPolicy)
-		return rules, err
-	case f.matrixKey == "":
-		return rules, nil
-	}
-	key, err := trustflags.ReadKey(userfile.Read, "--matrix-key", f.matrixKey)
-	if err != nil {
-		return rules, err
-	}
-	rules.Policy, err = trust.NewPolicy(1, key)
-	return rules, err
+	policy, err := f.signers.Read(userfile.Read)
+	return matrixfile.Rules{Policy: policy, AllowExpired: f.allowExpired}, err
 }
