@@ -10,9 +10,7 @@ package run
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net"
 
 	"golang.org/x/sync/errgroup"
 
@@ -103,17 +101,21 @@ func Each(ctx context.Context, limit, n int, work func(i int) error) error {
 	return failed.Join("", "")
 }
 
-// distinct leaves, of the errors of hosts that cannot be reached, the first of each cause, with the
-// number of the others.
+// distinct leaves, of the errors of hosts that cannot be reached, the first of each host, which the hints
+// name, with the number of the others.
 func distinct(errs []error) (out []error) {
 	first, others := map[string]int{}, map[int]int{}
 	for _, err := range errs {
-		if cause := unreachable(err); cause != "" {
-			if n, seen := first[cause]; seen {
+		if fault.Gravest(err) == fault.Unreachable {
+			hosts := ""
+			for _, f := range fault.All(err) {
+				hosts += f.Hint + "\n"
+			}
+			if n, seen := first[hosts]; seen {
 				others[n]++
 				continue
 			}
-			first[cause] = len(out)
+			first[hosts] = len(out)
 		}
 		out = append(out, err)
 	}
@@ -121,22 +123,6 @@ func distinct(errs []error) (out []error) {
 		out[n] = fmt.Errorf("%w (and %d more that failed alike)", out[n], count)
 	}
 	return out
-}
-
-// unreachable is why hosts cannot be reached, with the hints, which name them; "" where err says something else too.
-func unreachable(err error) (cause string) {
-	for _, f := range fault.All(err) {
-		if f.Reason != fault.Unreachable {
-			return ""
-		}
-		cause += f.Hint + "\n"
-		if dns, ok := errors.AsType[*net.DNSError](f.Err); ok { // which also names ports of our own
-			cause += dns.Name + "\n"
-		} else if len(fault.All(f.Err)) == 0 {
-			cause += fault.CauseOf(f).Error() + "\n"
-		}
-	}
-	return cause
 }
 
 // Interrupted says that ctx was done, and why.
