@@ -3,7 +3,6 @@ package verify
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"runtime"
@@ -40,20 +39,16 @@ func (c *checker) blobs(ctx context.Context, g *bundle.Graph) error {
 
 // damaged says what a blob belongs to, keeping the reason of a fault of the medium.
 func damaged(name string, d ocispec.Descriptor, err error) error {
-	f := &fault.Error{Reason: fault.Corrupt, Op: "verify", Subject: fmt.Sprintf("%s (%s)", name, d.Digest), Err: err}
-	var inner *fault.Error
-	if errors.As(err, &inner) && inner.Reason != "" && inner.Err != nil {
-		f.Reason, f.Err = inner.Reason, inner.Err
+	hint := cmp.Or(fault.HintOf(err), "copy the bundle again from where it was made, or pull it again")
+	reason := fault.ReasonOf(err)
+	switch reason {
+	case fault.Internal: // which tells none
+		reason = fault.Corrupt
+	case fault.NotFound: // the bundle is there, this part of it is not
+		reason = fault.Incomplete
+		hint = "copy the bundle again from where it was made; in a registry, `vdo-bundle push BUNDLE REGISTRY/REPO:TAG` adds whatever is missing"
 	}
-	if f.Reason == fault.NotFound { // the bundle is there, this part of it is not
-		f.Reason = fault.Incomplete
-		f.Hint = "copy the bundle again from where it was made; in a registry, `vdo-bundle push BUNDLE REGISTRY/REPO:TAG` adds whatever is missing"
-		return f
-	}
-	if f.Hint = fault.HintOf(err); f.Hint == "" {
-		f.Hint = "copy the bundle again from where it was made, or pull it again"
-	}
-	return f
+	return fault.Errorf(reason, "verify", fmt.Sprintf("%s (%s)", name, d.Digest), hint, "%w", fault.CauseOf(err))
 }
 
 // verifyBuffer is read at a time: few calls, and it stays in a core's cache.

@@ -41,20 +41,11 @@ func (c *checker) provenance(ctx context.Context, attached []ocispec.Descriptor,
 		c.found.Provenance = &found
 		return nil
 	case c.rules.Provenance:
-		return &fault.Error{Reason: fault.ReasonOf(err), Op: "verify provenance", Subject: c.Digest().String(), Hint: fault.HintOf(err), Err: unnamed(err)}
+		return &fault.Error{Reason: fault.ReasonOf(err), Op: "verify provenance", Subject: c.Digest().String(), Hint: fault.HintOf(err), Err: fault.CauseOf(err)}
 	case there:
-		c.found.Provenance = &Provenance{Problem: unnamed(err).Error()}
+		c.found.Provenance = &Provenance{Problem: fault.CauseOf(err).Error()}
 	}
 	return nil
-}
-
-// unnamed drops what the outer fault says again: the operation and the root.
-func unnamed(err error) error {
-	var f *fault.Error
-	if errors.As(err, &f) && f.Op == "verify" && f.Err != nil {
-		return f.Err
-	}
-	return err
 }
 
 // statement finds it; there says whether there is one at all.
