@@ -4,7 +4,6 @@ import (
 	"crypto/x509"
 	"encoding/asn1"
 	"errors"
-	"fmt"
 	"io"
 	"math/big"
 	"net/http"
@@ -150,15 +149,6 @@ func TestBadAnswersAreNotTaken(t *testing.T) {
 			_, _ = w.Write(body)
 		})
 	}
-	status := func(code int, header ...string) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			for i := 0; i+1 < len(header); i += 2 {
-				w.Header().Set(header[i], header[i+1])
-			}
-			w.WriteHeader(code)
-			_, _ = fmt.Fprint(w, "canary of the body")
-		})
-	}
 	rejected, err := asn1.Marshal(struct {
 		Status struct {
 			Status int
@@ -184,13 +174,13 @@ func TestBadAnswersAreNotTaken(t *testing.T) {
 		{"a certificate for other things that marks them critical", criticallyMixed.Stamps(nil), fault.Corrupt, "certificate has 2 extended key usages, expected only one"},
 		{"an authority's certificate", root.Stamps(nil), fault.Corrupt, "its answer does not hold: "},
 		{"rejected", reply(rejected), fault.Corrupt, "it is a refusal, without a time stamp"},
-		{"HTML", status(200, "Content-Type", "text/html"), fault.Corrupt, "it is not an answer of a time-stamping authority"},
+		{"HTML", reply([]byte("<html>canary</html>")), fault.Corrupt, "it is not an answer of a time-stamping authority"},
 		{"nothing", reply(nil), fault.Corrupt, "it is not an answer of a time-stamping authority"},
 		{"noise", reply([]byte("0\x82\xff\xff hello")), fault.Corrupt, "it is not an answer of a time-stamping authority"},
 		{"huge", reply(make([]byte, 1<<20)), fault.Corrupt, "it is longer than 65536 bytes"},
-		{"a redirect", status(307, "Location", "http://elsewhere.example/x?token=canary"), fault.Refused, "http://elsewhere.example, which is not HTTPS"},
-		{"away", status(503), fault.Unreachable, "503 Service Unavailable"},
-		{"a login wanted", status(401), fault.Unauthorized, "401 Unauthorized"},
+		{"a login wanted", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "canary", http.StatusUnauthorized)
+		}), fault.Unauthorized, "401 Unauthorized"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			url := serve(t, c.server)
@@ -199,12 +189,10 @@ func TestBadAnswersAreNotTaken(t *testing.T) {
 			require.Contains(t, err.Error(), "ask for a time stamp at "+url+"/stamp: ")
 			require.Contains(t, err.Error(), c.want)
 			require.Equal(t, c.reason, fault.ReasonOf(err))
-			require.NotEmpty(t, fault.HintOf(err))
+			require.Contains(t, fault.HintOf(err), "use another")
 			require.NotContains(t, fault.Text(err), "canary")
 		})
 	}
-	_, err = ask(t, serve(t, status(401)))
-	require.Contains(t, fault.HintOf(err), "or use another authority")
 }
 
 func TestBadAddressesAreExplained(t *testing.T) {
