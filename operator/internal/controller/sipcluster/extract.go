@@ -8,16 +8,17 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/netdata"
 )
 
 // extracted is what was read of one host beside the BareMetalHost itself.
@@ -49,11 +50,11 @@ func (p *pass) extractHost(ctx context.Context, h *choose.Host) (*extracted, err
 	e, subject, lacks := &extracted{machine: machine, addresses: map[string][]netip.Addr{}}, h.Consumer(), false
 	wanted := p.sip.Spec.Services.Interfaces()
 	if len(wanted) > 0 && h.Spec.NetworkData.Name != "" {
-		var networks netdata.Networks
-		networks, subject, err = p.readNetwork(ctx, h)
+		var networks []network
+		networks, subject, err = p.readNetworks(ctx, h)
 		for read, i := err == nil, 0; read && i < len(wanted); i++ {
 			var lacking error
-			e.addresses[wanted[i]], lacking = networks.Addresses(wanted[i])
+			e.addresses[wanted[i]], lacking = addressesOn(networks, wanted[i])
 			err = cmp.Or(err, lacking)
 		}
 		return e, e.fails(err, subject)
@@ -75,8 +76,17 @@ func (p *pass) extractHost(ctx context.Context, h *choose.Host) (*extracted, err
 	return e, nil
 }
 
-// readNetwork reads the Secret that a host names, and returns its name; the keys are those of Metal3.
-func (p *pass) readNetwork(ctx context.Context, h *choose.Host) (all netdata.Networks, subject string, err error) {
+// network is one of OpenStack network data, which a host's operating system is configured from: JSON or YAML, with
+// the list networks. Faults of it say nothing of what the document holds but ids.
+type network struct {
+	ID        string `json:"id"`
+	NetworkID string `json:"network_id"`
+	Link      string `json:"link"`
+	Address   string `json:"ip_address"` // alone or with a prefix length; "": by DHCP
+}
+
+// readNetworks reads the Secret that a host names, and returns its name; the keys are those of Metal3.
+func (p *pass) readNetworks(ctx context.Context, h *choose.Host) (all []network, subject string, err error) {
 	ref := h.Spec.NetworkData
 	// Who may write a host would have any namespace's Secrets read. Metal3 refuses it too.
 	if ref.Namespace != "" && ref.Namespace != h.Namespace {
@@ -98,8 +108,72 @@ func (p *pass) readNetwork(ctx context.Context, h *choose.Host) (all netdata.Net
 		return nil, subject, fault.Errorf(fault.NotFound, "", "", "create it, or correct the BareMetalHost",
 			"it is not there, or has no key networkData")
 	}
-	all, err = netdata.Parse(document)
+	all, err = parseNetworks(document)
 	return all, subject, err
+}
+
+// parseNetworks reads network data. It keeps the parser's text out: that quotes what it was given, which may be secret.
+func parseNetworks(document []byte) ([]network, error) {
+	var doc struct {
+		Networks []network `json:"networks"`
+	}
+	if yaml.Unmarshal(document, &doc) != nil {
+		return nil, fault.Errorf(fault.InvalidInput, "", "",
+			"write OpenStack network data, with the list networks, in JSON or YAML", "network data cannot be read")
+	}
+	return doc.Networks, nil
+}
+
+// addressesOn returns the addresses that an id means, IPv4 first: on the networks of that id, else of that
+// network_id, else on that link; "" is the only network of each family. Each family has one address at most, since a
+// service has to know which to use.
+func addressesOn(all []network, id string) ([]netip.Addr, error) {
+	named := all
+	for _, of := range []func(network) string{
+		func(n network) string { return n.ID },
+		func(n network) string { return n.NetworkID },
+		func(n network) string { return n.Link },
+	} {
+		named = slices.DeleteFunc(slices.Clone(all), func(n network) bool { return id != "" && of(n) != id })
+		if len(named) > 0 {
+			break
+		}
+	}
+	var found []netip.Addr
+	families := map[bool]int{}
+	for _, n := range named {
+		if n.Address == "" {
+			continue
+		}
+		text, _, _ := strings.Cut(n.Address, "/")
+		a, err := netip.ParseAddr(text)
+		if a = a.Unmap(); err != nil || !a.IsGlobalUnicast() || a.Zone() != "" {
+			return nil, fault.Errorf(fault.InvalidInput, "", "", "write an IP address as ip_address",
+				"network %+.64q: its ip_address is no address that other machines can use", n.ID)
+		}
+		if !slices.Contains(found, a) {
+			found = append(found, a)
+			families[a.Is4()]++
+		}
+	}
+	var ids []string
+	for _, n := range all {
+		ids = append(ids, fmt.Sprintf("%+.64q", n.ID))
+	}
+	slices.Sort(ids)
+	are := cmp.Or(strings.Join(slices.Compact(ids), ", "), "none")
+	switch {
+	case len(found) == 0:
+		return nil, fault.Errorf(fault.NotFound, "", "",
+			"name a network with a fixed address in nodeInterfaceId, or add it to the host's data",
+			"there is no address on network %+.64q; networks: %s", id, are)
+	case max(families[true], families[false]) > 1:
+		return nil, fault.Errorf(fault.InvalidInput, "", "",
+			"name a network with one address of each family in nodeInterfaceId",
+			"network %+.64q has %d addresses; networks: %s", id, len(found), are)
+	}
+	slices.SortFunc(found, netip.Addr.Compare)
+	return found, nil
 }
 
 // all returns the addresses that services use, each once.

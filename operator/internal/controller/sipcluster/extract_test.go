@@ -1,16 +1,16 @@
-package netdata_test
+package sipcluster
 
 import (
-	"net/netip"
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/netdata"
 )
 
-const networks = `{
+const networkData = `{
  "links": [{"id": "eno4", "type": "phy", "mtu": 1500}, {"id": "bond0.41", "type": "vlan", "vlan_link": "bond0"}],
  "networks": [
   {"id": "oam-ipv6", "type": "ipv6", "link": "bond0.41", "network_id": "oam", "ip_address": "2001:1890:1001:293d::139", "routes": [{"network": "::/0", "gateway": "2001:1890:1001:293d::1"}]},
@@ -31,32 +31,32 @@ networks:
   - {id: also, type: ipv6, link: eth0, ip_address: "fd00::5"}
 `
 
-func TestAddresses(t *testing.T) {
+func TestAddressesOfNetworkData(t *testing.T) {
 	for name, c := range map[string]struct {
 		networks, id string
 		want         []string
 		reason       fault.Reason
 		message      string
 	}{
-		"v4":                 {networks: networks, id: "oam-ipv4", want: []string{"32.68.51.139"}},
-		"v6":                 {networks: networks, id: "oam-ipv6", want: []string{"2001:1890:1001:293d::139"}},
-		"both, v4 first":     {networks: networks, id: "pxe", want: []string{"172.30.0.11", "fd00:900:100:138::11"}},
-		"by network_id":      {networks: networks, id: "oam", want: []string{"32.68.51.139", "2001:1890:1001:293d::139"}},
-		"by link":            {networks: networks, id: "bond0.41", want: []string{"32.68.51.139", "2001:1890:1001:293d::139"}},
+		"v4":                 {networks: networkData, id: "oam-ipv4", want: []string{"32.68.51.139"}},
+		"v6":                 {networks: networkData, id: "oam-ipv6", want: []string{"2001:1890:1001:293d::139"}},
+		"both, v4 first":     {networks: networkData, id: "pxe", want: []string{"172.30.0.11", "fd00:900:100:138::11"}},
+		"by network_id":      {networks: networkData, id: "oam", want: []string{"32.68.51.139", "2001:1890:1001:293d::139"}},
+		"by link":            {networks: networkData, id: "bond0.41", want: []string{"32.68.51.139", "2001:1890:1001:293d::139"}},
 		"YAML, the only one": {networks: asYAML, want: []string{"10.0.0.5", "fd00::5"}},
 		"unknown":            {networks: asYAML, id: "oam", reason: fault.NotFound, message: `no address on network "oam"; networks: "also", "only"`},
 		"nothing":            {reason: fault.NotFound, message: "networks: none"},
-		"by DHCP":            {networks: networks, id: "dynamic", reason: fault.NotFound, message: "name a network with a fixed address"},
-		"two of a family":    {networks: networks, id: "twice", reason: fault.InvalidInput, message: `network "twice" has 2 addresses`},
+		"by DHCP":            {networks: networkData, id: "dynamic", reason: fault.NotFound, message: "name a network with a fixed address"},
+		"two of a family":    {networks: networkData, id: "twice", reason: fault.InvalidInput, message: `network "twice" has 2 addresses`},
 		"several and no id":  {networks: asYAML + "  - {id: third, type: ipv4, ip_address: 10.0.0.6}\n", reason: fault.InvalidInput, message: `network "" has 3 addresses; networks: "also", "only", "third"`},
-		"no address":         {networks: networks, id: "wrong", reason: fault.InvalidInput, message: `network "wrong": its ip_address is no IP address`},
-		"loopback":           {networks: networks, id: "local", reason: fault.InvalidInput, message: "no address that other machines can use"},
-		"link-local":         {networks: networks, id: "linklocal", reason: fault.InvalidInput, message: "no address that other machines can use"},
+		"no address":         {networks: networkData, id: "wrong", reason: fault.InvalidInput, message: `network "wrong": its ip_address is no address`},
+		"loopback":           {networks: networkData, id: "local", reason: fault.InvalidInput, message: "no address that other machines can use"},
+		"link-local":         {networks: networkData, id: "linklocal", reason: fault.InvalidInput, message: "no address that other machines can use"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			all, err := netdata.Parse([]byte(c.networks))
+			all, err := parseNetworks([]byte(c.networks))
 			require.NoError(t, err)
-			got, err := all.Addresses(c.id)
+			got, err := addressesOn(all, c.id)
 			if c.message != "" {
 				require.Contains(t, fault.Text(err), c.message)
 				require.Equal(t, c.reason, fault.ReasonOf(err))
@@ -64,23 +64,15 @@ func TestAddresses(t *testing.T) {
 				return
 			}
 			require.NoError(t, err)
-			require.Equal(t, addresses(c.want), got)
+			require.Equal(t, strings.Join(c.want, " "), strings.Trim(fmt.Sprint(got), "[]"))
 		})
 	}
 }
 
-func addresses(texts []string) []netip.Addr {
-	var all []netip.Addr
-	for _, s := range texts {
-		all = append(all, netip.MustParseAddr(s))
-	}
-	return all
-}
-
 // What cannot be read is told of without a byte of it.
-func TestDocumentsThatCannotBeRead(t *testing.T) {
+func TestNetworkDataThatCannotBeRead(t *testing.T) {
 	for _, document := range []string{"s3cret: [", `{"networks": "s3cret"}`, `["s3cret"]`} {
-		_, err := netdata.Parse([]byte(document))
+		_, err := parseNetworks([]byte(document))
 		require.ErrorContains(t, err, "network data cannot be read")
 		require.NotContains(t, fault.Text(err), "s3cret")
 	}
