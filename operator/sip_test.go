@@ -20,7 +20,7 @@ import (
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/jumphost"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/metal3"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
@@ -121,7 +121,7 @@ func TestTheSIPSampleApplies(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join(toolchain.Root(), sample))
 	require.NoError(t, err)
 	key := regexp.MustCompile(`ssh-\S+ \S+`).FindString(string(data))
-	_, err = jumphost.AuthorizedKey(key)
+	_, err = services.AuthorizedKey(key)
 	require.ErrorContains(t, err, "not one line of authorized_keys", "who forgets to replace %q lets nobody in", key)
 }
 

@@ -1,3 +1,8 @@
+// Package jumphost is the entrypoint of the image of a tenant cluster's jump host: Debian's OpenSSH server. What
+// that is to do, package services renders.
+//
+// The server runs as any user, without privileges; the entrypoint writes the passwd entry of the user that the
+// cluster chose.
 package jumphost
 
 import (
@@ -6,6 +11,19 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+)
+
+// What the image and the pod have.
+const (
+	User = "ubuntu" // as the original's
+	Port = 2222     // a pod without privileges may not use 22
+
+	ConfigDir  = "/etc/vdo-jumphost/config" // ConfigMap
+	ConfigFile = "sshd_config"              // in ConfigDir
+	HostsFile  = "hosts"                    // in ConfigDir: what `host list` prints
+	HostKeyDir = "/etc/vdo-jumphost/host-keys"
+	HostKey    = "ssh_host_ed25519_key" // in HostKeyDir
+	RunDir     = "/run/vdo-jumphost"    // writable; the image's /etc/passwd leads to passwd in it
 )
 
 // program is the entrypoint in the image, which is also the login shell.
@@ -34,7 +52,7 @@ func start(args []string) error {
 		return fmt.Errorf("write the passwd entry: %w", err)
 	}
 	const sshd = "/usr/sbin/sshd"
-	args = append([]string{sshd, "-D", "-e", "-f", filepath.Join(ConfigDir, configFile)}, args...)
+	args = append([]string{sshd, "-D", "-e", "-f", filepath.Join(ConfigDir, ConfigFile)}, args...)
 	return fmt.Errorf("run %s: %w", sshd, syscall.Exec(sshd, args, nil)) //nolint:gosec // a constant
 }
 
@@ -43,7 +61,7 @@ func shell(command string, stdout io.Writer) error {
 	if command != "host list" {
 		return fmt.Errorf("no command but `host list`; to reach a host, use `ssh -J %s@…`", User)
 	}
-	data, err := os.ReadFile(filepath.Join(ConfigDir, hostsFile))
+	data, err := os.ReadFile(filepath.Join(ConfigDir, HostsFile))
 	if err != nil {
 		return err
 	}

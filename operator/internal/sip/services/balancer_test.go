@@ -24,7 +24,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/jumphost"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/pki"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
@@ -34,7 +33,7 @@ import (
 func TestTheRealProgramAcceptsIt(t *testing.T) {
 	program := toolchain.Installed(t, "haproxy")
 	cp := balancer{first: 6443, last: 6443, port: 6443, check: check{port: 6443, path: "/readyz"}, every: checkEvery}
-	var many []jumphost.Host
+	var many []placed
 	for i := range 1000 {
 		many = append(many, balanced(fmt.Sprintf("w-%d", i), fmt.Sprintf("10.1.%d.%d", i/250, i%250+1)))
 	}
@@ -45,8 +44,8 @@ func TestTheRealProgramAcceptsIt(t *testing.T) {
 	}}
 	for name, text := range map[string]string{
 		"no host yet":     cp.text(nil),
-		"API servers":     cp.text([]jumphost.Host{balanced("cp-0", "10.0.0.1", "fd00::1"), balanced("cp-1.rack-7", "fd00::2")}),
-		"checks of ports": ports.text([]jumphost.Host{long}),
+		"API servers":     cp.text([]placed{balanced("cp-0", "10.0.0.1", "fd00::1"), balanced("cp-1.rack-7", "fd00::2")}),
+		"checks of ports": ports.text([]placed{long}),
 		"a range":         balancer{first: 30000, last: 30999, check: check{port: kubeletPort}, every: checkEvery}.text(many),
 	} {
 		for _, ip := range []string{"127.0.0.1", "::1"} {
@@ -61,8 +60,8 @@ func TestTheRealProgramAcceptsIt(t *testing.T) {
 	}
 }
 
-func balanced(name string, addresses ...string) jumphost.Host {
-	h := jumphost.Host{Namespace: "metal3", Name: name}
+func balanced(name string, addresses ...string) placed {
+	h := placed{Namespace: "metal3", Name: name}
 	for _, a := range addresses {
 		h.Addresses = append(h.Addresses, netip.MustParseAddr(a))
 	}
@@ -148,7 +147,7 @@ func TestWorkersKeepThePort(t *testing.T) {
 		}()
 	}
 	b := balancer{first: first, last: first + 2, check: check{port: site.port}, every: often}
-	hosts := []jumphost.Host{balanced("w-a", kubelet.addr.String())}
+	hosts := []placed{balanced("w-a", kubelet.addr.String())}
 	pod := site.run(program, b.text(hosts), site.addr())
 	reached := func(port uint16) bool {
 		conn, err := net.Dial("tcp", netip.AddrPortFrom(pod.ip, port).String())
@@ -272,7 +271,7 @@ const often = 2 * time.Second
 
 // text is that of API servers.
 func (s *site) text(hosts []*host) string {
-	var all []jumphost.Host
+	var all []placed
 	for _, h := range hosts {
 		all = append(all, balanced(h.name, h.addr.String()))
 	}

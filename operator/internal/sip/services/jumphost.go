@@ -1,12 +1,18 @@
 package services
 
 import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 	"strconv"
+	"strings"
 
+	"golang.org/x/crypto/ssh"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 
@@ -16,8 +22,20 @@ import (
 
 const sshPort = 22
 
+// Files beside those that the entrypoint reads.
+const (
+	authorizedKeysFile = "authorized_keys"
+	trustedCAFile      = "trusted_user_ca_keys"
+	principalsFile     = "authorized_principals"
+)
+
 // jumpHost is the SSH server before all hosts of the tenant. Each change replaces its pod, which ends what
 // is open to a host that leaves and what a removed key opened.
+//
+// Who has the private half of an authorized key, or a certificate of a trusted CA, logs in as [jumphost.User] and
+// forwards TCP to the hosts, by name or address: `ssh -J`, -W and -L. Otherwise sshd runs `host list`. It refuses
+// passwords, other destinations, terminals, remote forwarding, sockets, tunnels, agents and X11. It asks no DNS:
+// the pod's /etc/hosts has the hosts' names, and sshd refuses others before it resolves any.
 func (r *rendering) jumpHost(s airship.JumpHost) error {
 	placeErr := r.place(airship.RoleControlPlane, airship.RoleWorker)
 	keys, keysErr := r.publicKeys(".sshAuthorizedKeys", s.SSHAuthorizedKeys)
@@ -26,15 +44,17 @@ func (r *rendering) jumpHost(s airship.JumpHost) error {
 	if err := errors.Join(placeErr, keysErr, authoritiesErr, hostKeyErr); err != nil {
 		return err
 	}
-	principals := s.AuthorizedPrincipals
-	if len(principals) == 0 {
-		principals = []string{jumphost.User}
+	files := map[string]string{
+		jumphost.ConfigFile: r.sshd(len(authorities) > 0), jumphost.HostsFile: hostList(r.hosts),
+		authorizedKeysFile: lines(keys),
 	}
-	config := jumphost.Config{Keys: keys, CAs: authorities, Principals: principals, Hosts: r.hosts}
-	if len(r.in.Spec.LoadBalancerWorker) == 0 {
-		config.Ports = []string{strconv.Itoa(sshPort), strconv.Itoa(apiServerPort)}
-	} // else the NetworkPolicy alone bounds the ports: sshd knows no ranges
-	files := config.Files()
+	if len(authorities) > 0 {
+		principals := s.AuthorizedPrincipals
+		if len(principals) == 0 {
+			principals = []string{jumphost.User}
+		}
+		files[trustedCAFile], files[principalsFile] = lines(authorities), lines(principals)
+	}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		r.hash = hashed(nil, []byte(r.hash), []byte(name), []byte(files[name]))
 	}
@@ -55,8 +75,95 @@ func (r *rendering) jumpHost(s airship.JumpHost) error {
 	return nil
 }
 
+// sshd returns sshd_config. StrictModes would refuse the modes of mounted volumes, which nobody in the
+// pod can write. There are no PerSourcePenalties: behind a NodePort all clients share the nodes' addresses.
+func (r *rendering) sshd(trustsCAs bool) string {
+	authorities := ""
+	if trustsCAs {
+		authorities = fmt.Sprintf("TrustedUserCAKeys %[1]s/%[2]s\nAuthorizedPrincipalsFile %[1]s/%[3]s\n",
+			jumphost.ConfigDir, trustedCAFile, principalsFile)
+	}
+	return fmt.Sprintf(`# Written by vdo-operator from the SIPCluster; changes made here are lost.
+Port %d
+HostKey %s/%s
+PidFile none
+UsePAM no
+StrictModes no
+LogLevel VERBOSE
+
+AuthenticationMethods publickey
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+AuthorizedKeysFile %s/%s
+RequiredRSASize 2048
+%s
+AllowTcpForwarding local
+PermitOpen %s
+PermitListen none
+AllowStreamLocalForwarding no
+AllowAgentForwarding no
+X11Forwarding no
+PermitTunnel no
+PermitTTY no
+PermitUserRC no
+ForceCommand host list
+PrintLastLog no
+
+LoginGraceTime 20
+MaxStartups 64
+PerSourceMaxStartups 32
+MaxSessions 32
+ChannelTimeout direct-tcpip=1h
+ClientAliveInterval 30
+ClientAliveCountMax 3
+`, jumphost.Port, jumphost.HostKeyDir, jumphost.HostKey, jumphost.ConfigDir, authorizedKeysFile, authorities,
+		strings.Join(r.permitted(), " "))
+}
+
+// permitted returns the arguments of PermitOpen. With load balancers of workers the NetworkPolicy alone bounds the
+// ports: sshd knows no ranges.
+func (r *rendering) permitted() (all []string) {
+	ports := []string{"*"}
+	if len(r.in.Spec.LoadBalancerWorker) == 0 {
+		ports = []string{strconv.Itoa(sshPort), strconv.Itoa(apiServerPort)}
+	}
+	for _, h := range r.hosts {
+		names := []string{h.Name}
+		for _, a := range h.Addresses {
+			names = append(names, a.String())
+		}
+		for _, name := range names {
+			for _, port := range ports {
+				if len(h.Addresses) > 0 {
+					all = append(all, net.JoinHostPort(name, port))
+				}
+			}
+		}
+	}
+	if len(all) == 0 {
+		return []string{"none"}
+	}
+	return all
+}
+
+// hostList returns what `host list` prints.
+func hostList(hosts []placed) string {
+	var b strings.Builder
+	for _, h := range hosts {
+		fmt.Fprintf(&b, "%s\t%s", h.Name, h.Role)
+		for _, a := range h.Addresses {
+			fmt.Fprintf(&b, "\t%s", a)
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+// lines returns lines that end.
+func lines(all []string) string { return strings.Join(slices.Concat(all, []string{""}), "\n") }
+
 // aliases has each address once, with all its names: the API server takes no two aliases of one address.
-func aliases(hosts []jumphost.Host) (all []corev1.HostAlias) {
+func aliases(hosts []placed) (all []corev1.HostAlias) {
 	for _, h := range hosts {
 		for _, a := range h.Addresses {
 			ip := a.String()
@@ -74,7 +181,7 @@ func aliases(hosts []jumphost.Host) (all []corev1.HostAlias) {
 func (r *rendering) publicKeys(field string, in []string) (lines []string, err error) {
 	var errs []error
 	for i, one := range in {
-		line, err := jumphost.AuthorizedKey(one)
+		line, err := AuthorizedKey(one)
 		if err != nil {
 			errs = append(errs, r.wrong(fmt.Sprintf("%s[%d]", field, i), err.Error(), "write a public key as `ssh-keygen -t ed25519` makes it: TYPE KEY COMMENT, without options"))
 		}
@@ -83,14 +190,33 @@ func (r *rendering) publicKeys(field string, in []string) (lines []string, err e
 	return lines, errors.Join(errs...)
 }
 
-// hostKey is made once and kept: one that changed would look like an attack to every client.
+// AuthorizedKey returns a public key as one line of authorized_keys. It refuses options; sshd refuses weak
+// keys.
+func AuthorizedKey(line string) (string, error) {
+	line = strings.TrimSpace(line)
+	public, comment, options, rest, err := ssh.ParseAuthorizedKey([]byte(line))
+	switch {
+	case err != nil || len(rest) > 0 || strings.ContainsAny(line, "\n\r"):
+		return "", errors.New("it is not one line of authorized_keys")
+	case len(options) > 0:
+		return "", fmt.Errorf("it has options (%.80q), which are not supported", options)
+	}
+	key := strings.TrimSuffix(string(ssh.MarshalAuthorizedKey(public)), "\n")
+	return strings.TrimSpace(key + " " + comment), nil
+}
+
+// hostKey is made once and kept, in OpenSSH's PEM: one that changed would look like an attack to every client.
 func (r *rendering) hostKey() ([]byte, error) {
 	if kept := r.in.Kept[r.Name+suffixHostKeys][jumphost.HostKey]; len(kept) > 0 {
 		return kept, nil
 	}
-	key, err := jumphost.NewHostKey()
+	_, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		return nil, r.defect(err)
 	}
-	return key, nil
+	block, err := ssh.MarshalPrivateKey(private, "")
+	if err != nil {
+		return nil, r.defect(err)
+	}
+	return pem.EncodeToMemory(block), nil
 }

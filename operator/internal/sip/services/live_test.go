@@ -425,7 +425,7 @@ type sshUser struct {
 
 func newUser(t *testing.T) sshUser {
 	t.Helper()
-	key, err := jumphost.NewHostKey()
+	key, err := new(rendering).hostKey()
 	require.NoError(t, err)
 	signer, err := ssh.ParsePrivateKey(key)
 	require.NoError(t, err)

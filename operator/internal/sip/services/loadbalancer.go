@@ -14,7 +14,6 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/jumphost"
 )
 
 // Ports of the tenant's hosts.
@@ -180,7 +179,7 @@ func balancerStop(pid int) []string {
 
 // text returns HAProxy's configuration. Each connection takes up to 35 KiB, and each worker that still serves what was
 // open before a reload its own memory.
-func (b balancer) text(hosts []jumphost.Host) string {
+func (b balancer) text(hosts []placed) string {
 	listen := strconv.Itoa(int(b.first))
 	if b.first != b.last {
 		listen = fmt.Sprintf("%d-%d", b.first, b.last)

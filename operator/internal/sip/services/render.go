@@ -25,7 +25,6 @@ import (
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/jumphost"
 )
 
 // Suffixes of the names of further objects.
@@ -70,7 +69,7 @@ type rendering struct {
 	egress   []networkingv1.NetworkPolicyEgressRule
 	hash     string           // of what the pods read once, at their start; "" for nothing
 	leads    []netip.Addr     // that the pods lead to, sorted
-	hosts    []jumphost.Host  // of the roles that place was called for
+	hosts    []placed         // of the roles that place was called for
 	before   []runtime.Object // what the Deployment's pods mount
 }
 
@@ -205,6 +204,13 @@ func plain(o runtime.Object) (*unstructured.Unstructured, error) {
 	return u, nil
 }
 
+// placed is a host with its addresses on the service's network.
+type placed struct {
+	Namespace, Name string // the name is a DNS subdomain
+	Role            airship.Role
+	Addresses       []netip.Addr
+}
+
 // place gives hosts their addresses on the service's network: none where they are not known, which is reported
 // where network data is read, or where services may not connect to one. It fails where what runs may lead to a host
 // that is lost.
@@ -213,22 +219,22 @@ func (r *rendering) place(roles ...airship.Role) error {
 	unread, placedAny := 0, false
 	for _, role := range roles {
 		for _, h := range r.in.Hosts[role] {
-			placed := jumphost.Host{Namespace: h.Namespace, Name: h.Name, Role: string(role)}
+			one := placed{Namespace: h.Namespace, Name: h.Name, Role: role}
 			for _, a := range h.Addresses[r.spec.NodeInterfaceID] {
-				placed.Addresses = append(placed.Addresses, a.Unmap())
+				one.Addresses = append(one.Addresses, a.Unmap())
 			}
-			if h.Unread && len(placed.Addresses) == 0 {
+			if h.Unread && len(one.Addresses) == 0 {
 				unread++
-				placed.Addresses = r.recall(h)
+				one.Addresses = r.recall(h)
 			}
-			placedAny = placedAny || len(placed.Addresses) > 0
-			if i := slices.IndexFunc(placed.Addresses, r.outOfReach); i >= 0 {
+			placedAny = placedAny || len(one.Addresses) > 0
+			if i := slices.IndexFunc(one.Addresses, r.outOfReach); i >= 0 {
 				r.LeftOut[types.NamespacedName{Namespace: h.Namespace, Name: h.Name}] = fmt.Sprintf(
-					"services leave it out: the operator's --sip-egress does not allow its address %s", placed.Addresses[i])
-				placed.Addresses = nil
+					"services leave it out: the operator's --sip-egress does not allow its address %s", one.Addresses[i])
+				one.Addresses = nil
 			}
-			r.hosts = append(r.hosts, placed)
-			r.leads = append(r.leads, placed.Addresses...)
+			r.hosts = append(r.hosts, one)
+			r.leads = append(r.leads, one.Addresses...)
 		}
 	}
 	slices.SortFunc(r.leads, netip.Addr.Compare)
