@@ -47,11 +47,11 @@ build: ## Build vdo-bundle, vdo-operator, vdo-jumphost and vdoctl into bin/
 
 .PHONY: image
 image: ## Build the operator's image as an OCI layout in dist/
-	$(IMAGE) -programs vdo-operator
+	$(IMAGE) -program vdo-operator
 
 .PHONY: image-jumphost
 image-jumphost: ## Build the jump host's image in dist/, from a Debian archive (DEBIAN=URL: another one)
-	$(IMAGE) -programs vdo-jumphost $(DEBIAN:%=-debian %)
+	$(IMAGE) -program vdo-jumphost $(DEBIAN:%=-debian %)
 
 ##@ Test
 

@@ -1,11 +1,10 @@
-// Command image builds the container images of a release, the operator's and the jump
-// host's, as an OCI image layout each, without a container engine. The operator's has one static
+// Command image builds a container image of a release, the operator's or the jump
+// host's, as an OCI image layout, without a container engine. The operator's has one static
 // executable; the jump host's has its entrypoint, and OpenSSH's server with its libraries from the Debian
 // packages of debian.tsv. Both run as user 65532. The same sources and version give the same digests.
 //
-//	go run ./scripts/image -version 1.2.3 -o dist
+//	go run ./scripts/image -program vdo-operator -version 1.2.3 -o dist
 //	skopeo copy --all oci:dist/vdo-operator docker://mirror.site/vdo/vdo-operator:1.2.3
-//	skopeo copy --all oci:dist/vdo-jumphost docker://mirror.site/vdo/vdo-jumphost:1.2.3
 package main
 
 import (
@@ -35,42 +34,30 @@ import (
 const patience = 10 * time.Second // with a compiler that was told to end
 
 type options struct {
-	version, dir, platforms, programs, debian string
+	version, dir, platforms, program, debian string
 }
-
-// out is the folder of a program's layout.
-func (o options) out(program string) string { return filepath.Join(o.dir, program) }
 
 func main() {
 	var o options
 	flag.StringVar(&o.version, "version", "unknown", "version that the programs report")
 	flag.StringVar(&o.dir, "o", "dist", "folder of the OCI image layouts, one below it for each program; replaced when the image is complete")
-	flag.StringVar(&o.programs, "programs", "vdo-operator,vdo-jumphost", "programs below operator/cmd, separated by commas")
+	flag.StringVar(&o.program, "program", "vdo-operator", "program below operator/cmd")
 	flag.StringVar(&o.platforms, "platforms", "linux/amd64,linux/arm64", "platforms, separated by commas")
 	flag.StringVar(&o.debian, "debian", snapshot, "URL of a Debian archive that has the packages of debian.tsv")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := buildAll(ctx, o)
+	out := filepath.Join(o.dir, o.program)
+	digest, err := build(ctx, out, o)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}
-}
-
-func buildAll(ctx context.Context, o options) error {
-	for _, program := range strings.Split(o.programs, ",") {
-		digest, err := build(ctx, program, o)
-		if err != nil {
-			return fmt.Errorf("%s: %w", program, err)
-		}
-		fmt.Printf("%s@%s\n", o.out(program), digest)
-	}
-	return nil
+	fmt.Printf("%s@%s\n", out, digest)
 }
 
 // build makes the layout beside its place and moves it there when it is complete.
-func build(ctx context.Context, program string, o options) (v1.Hash, error) {
+func build(ctx context.Context, out string, o options) (v1.Hash, error) {
 	work, err := os.MkdirTemp("", "vdo-image-")
 	if err != nil {
 		return v1.Hash{}, err
@@ -82,13 +69,13 @@ func build(ctx context.Context, program string, o options) (v1.Hash, error) {
 		if err != nil || platform.OS == "" || platform.Architecture == "" {
 			return v1.Hash{}, fmt.Errorf("platform %q: write it as OS/ARCH such as linux/amd64", p)
 		}
-		img, err := buildImage(ctx, filepath.Join(work, program+"-"+platform.Architecture), *platform, o)
+		img, err := buildImage(ctx, filepath.Join(work, platform.Architecture), *platform, o)
 		if err != nil {
 			return v1.Hash{}, fmt.Errorf("%s: %w", p, err)
 		}
 		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: platform}})
 	}
-	return write(index, o.out(program), o.version)
+	return write(index, out, o.version)
 }
 
 func write(index v1.ImageIndex, out, version string) (v1.Hash, error) {
@@ -127,24 +114,23 @@ func write(index v1.ImageIndex, out, version string) (v1.Hash, error) {
 	return digest, os.Rename(tmp, out)
 }
 
-// buildImage builds the program that exe is named after, with the architecture behind it.
+// buildImage builds the program as exe, and the image with it.
 func buildImage(ctx context.Context, exe string, p v1.Platform, o options) (v1.Image, error) {
-	program := strings.TrimSuffix(filepath.Base(exe), "-"+p.Architecture)
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-tags", toolchain.BuildTags,
-		"-ldflags", "-s -w -X main.version="+o.version, "-o", exe, "./operator/cmd/"+program)
+		"-ldflags", "-s -w -X main.version="+o.version, "-o", exe, "./operator/cmd/"+o.program)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+p.OS, "GOARCH="+p.Architecture)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it removes what it has half made
 	cmd.WaitDelay = patience
-	fmt.Fprintf(os.Stderr, "building %s for %s; the first time this takes some minutes\n", program, p)
+	fmt.Fprintf(os.Stderr, "building %s for %s; the first time this takes some minutes\n", o.program, p)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("go build: %w\n%s", err, out)
 	}
-	layer, err := programLayer(program, exe)
+	layer, err := programLayer(o.program, exe)
 	if err != nil {
 		return nil, err
 	}
 	layers := []v1.Layer{layer}
-	if program == "vdo-jumphost" {
+	if o.program == "vdo-jumphost" {
 		debian, err := archive(o.debian).layer(ctx, p.Architecture, packages)
 		if err != nil {
 			return nil, fmt.Errorf("%w; -debian names another archive", err)
@@ -161,9 +147,9 @@ func buildImage(ctx context.Context, exe string, p v1.Platform, o options) (v1.I
 	}
 	config.OS, config.Architecture = p.OS, p.Architecture
 	config.Config = v1.Config{
-		Entrypoint: []string{"/" + program}, User: "65532:65532", WorkingDir: "/",
+		Entrypoint: []string{"/" + o.program}, User: "65532:65532", WorkingDir: "/",
 		Labels: map[string]string{
-			"org.opencontainers.image.title":    program,
+			"org.opencontainers.image.title":    o.program,
 			"org.opencontainers.image.version":  o.version,
 			"org.opencontainers.image.licenses": "Apache-2.0",
 		},
