@@ -83,27 +83,8 @@ func (p *pass) settle(ctx context.Context) error {
 		return err
 	}
 	gone := slices.DeleteFunc(p.unasked(), func(d matrix.Driver) bool { return !p.runs(d) })
-	if p.config.Spec.OnDelete == v1alpha1.DeleteOrphan {
-		return nil
-	}
-	if p.retained, err = p.neededByOthers(ctx, slices.Contains(gone, matrix.SnapshotController)); err != nil {
+	if p.retained, err = p.needed(ctx, gone); err != nil || len(p.retained) == 0 {
 		return err
-	}
-	isKept := p.config.Spec.OnDelete != v1alpha1.DeleteRemove
-	if p.outcome.volumes == nil && slices.Contains(gone, matrix.CSI) && isKept {
-		if p.outcome.volumes, err = p.volumesInUse(ctx); err != nil {
-			return err
-		}
-	}
-	if p.outcome.volumes != nil {
-		for _, d := range []matrix.Driver{matrix.SnapshotController, matrix.CSI} {
-			if slices.Contains(gone, d) {
-				p.retained[d] = "volumes use it"
-			}
-		}
-	}
-	if len(p.retained) == 0 {
-		return nil
 	}
 	if p.spec.StorageProvider == nil {
 		p.spec.StorageProvider = p.site.inventory.Memory().StorageProvider
@@ -111,18 +92,35 @@ func (p *pass) settle(ctx context.Context) error {
 	return nil
 }
 
-// neededByOthers is the snapshot-controller, if it is installed and there are snapshots of other storage drivers:
-// without it nobody would delete them, nor make new ones.
-func (r *Reconciler) neededByOthers(ctx context.Context, installed bool) (map[matrix.Driver]string, error) {
+// needed are those of drivers that are to go that have to stay, and what needs them: volumes, unless spec.onDelete says
+// otherwise, and snapshots of other storage drivers, which nobody would delete without the snapshot-controller.
+func (p *pass) needed(ctx context.Context, going []matrix.Driver) (map[matrix.Driver]string, error) {
 	all := map[matrix.Driver]string{}
-	if !installed {
+	on := p.config.Spec.OnDelete
+	if on == v1alpha1.DeleteOrphan {
 		return all, nil
 	}
-	n, err := r.Cluster.OthersSnapshots(ctx)
-	if n > 0 {
-		all[matrix.SnapshotController] = strconv.Itoa(n) + " VolumeSnapshotContents of other storage drivers need it"
+	if slices.Contains(going, matrix.SnapshotController) {
+		n, err := p.Cluster.OthersSnapshots(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if n > 0 {
+			all[matrix.SnapshotController] = strconv.Itoa(n) + " VolumeSnapshotContents of other storage drivers need it"
+		}
 	}
-	return all, err
+	if p.outcome.volumes == nil && on != v1alpha1.DeleteRemove && slices.Contains(going, matrix.CSI) {
+		var err error
+		if p.outcome.volumes, err = p.volumesInUse(ctx); err != nil {
+			return nil, err
+		}
+	}
+	for _, d := range []matrix.Driver{matrix.SnapshotController, matrix.CSI} {
+		if p.outcome.volumes != nil && slices.Contains(going, d) {
+			all[d] = "volumes use it"
+		}
+	}
+	return all, nil
 }
 
 // gather reads everything that decisions depend on. It fails only where the API

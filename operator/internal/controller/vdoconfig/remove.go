@@ -118,14 +118,13 @@ func (p *pass) lostInventory(
 
 // leftBehind are the drivers that stay when all others go.
 func (p *pass) leftBehind(ctx context.Context) (map[matrix.Driver]plan.Leave, error) {
-	on := p.config.Spec.OnDelete
-	needed, err := p.neededByOthers(ctx, on != v1alpha1.DeleteOrphan && p.inventory.Has(matrix.SnapshotController))
-	return leave(on, inOrder, needed, plan.Forget), err
+	needed, err := p.needed(ctx, p.inventory.Drivers())
+	return leave(p.config.Spec.OnDelete, inOrder, needed, plan.Forget), err
 }
 
 func (p *pass) clearObjects(ctx context.Context, leaving map[matrix.Driver]plan.Leave) (done bool, err error) {
-	if err := p.mayRemove(ctx); err != nil || p.outcome.volumes != nil {
-		return false, err
+	if p.outcome.volumes != nil {
+		return false, nil
 	}
 	live, refused, err := p.Cluster.Read(ctx, ids(&render.Rendered{}, p.inventory))
 	if err != nil {
@@ -244,17 +243,6 @@ func (a *applier) stillOpen(ctx context.Context) (bool, error) {
 	}
 	a.wait(was, of...)
 	return true, nil
-}
-
-// mayRemove refuses while volumes need the storage driver, unless told otherwise.
-// Once its workloads are gone there is nothing left to refuse.
-func (p *pass) mayRemove(ctx context.Context) error {
-	if on := p.config.Spec.OnDelete; on == v1alpha1.DeleteRemove || on == v1alpha1.DeleteOrphan || !p.inventory.Has(matrix.CSI) {
-		return nil
-	}
-	var err error
-	p.outcome.volumes, err = p.volumesInUse(ctx)
-	return err
 }
 
 // What is said of a driver that is being taken down.

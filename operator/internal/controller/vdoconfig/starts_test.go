@@ -487,7 +487,7 @@ func TestTheSnapshotControllerStaysForOtherDrivers(t *testing.T) {
 		g.Cluster = snapshots{n: n}
 		g.site.inventory = withBoth(t, "", pair133).inventory
 		g.config.Spec.StorageProvider, g.config.Spec.OnDelete = nil, mode
-		needed, err := g.neededByOthers(t.Context(), true)
+		needed, err := g.needed(t.Context(), []matrix.Driver{matrix.SnapshotController})
 		require.NoError(t, err)
 		require.Equal(t, n > 0, needed[matrix.SnapshotController] != "")
 		g.retained = needed
