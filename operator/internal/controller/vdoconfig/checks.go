@@ -3,8 +3,6 @@ package vdoconfig
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"reflect"
@@ -12,7 +10,6 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/lru"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
@@ -265,7 +262,7 @@ func (s *site) images() *preflight.Images {
 	chosen := free.keep(nil, nil)
 	chosen.releases = slices.DeleteFunc(chosen.releases,
 		func(id matrix.ReleaseID) bool { return chosen.bundleOf(id.Driver) != s.bundle })
-	out.Workloads = workloadsOf(s.bundle.reference(), render.Input{
+	out.Workloads = render.Workloads(render.Input{
 		Origin: s.bundle.origin(), Releases: chosen.releases, Spec: s.spec, Cluster: s.cluster,
 	})
 	return out
@@ -279,22 +276,4 @@ func (r *Reconciler) Images(ctx context.Context, config *v1alpha1.VDOConfig) (*p
 		return nil, err
 	}
 	return p.site.images(), nil
-}
-
-// lastWorkloads are those that were rendered last for the checks of images: every pass asks for the
-// same, whatever nodes there are, until a bundle or a setting changes.
-var lastWorkloads = lru.New(1)
-
-// workloadsOf is render.Workloads of a bundle by its reference with a digest. What it returns is not changed.
-func workloadsOf(reference string, in render.Input) []render.Workload {
-	facts := in.Cluster
-	facts.Nodes = nil
-	text, err := json.Marshal([]any{reference, in.Releases, in.Spec, facts})
-	sum := sha256.Sum256(text)
-	if known, ok := lastWorkloads.Get(sum); ok && err == nil {
-		return known.([]render.Workload) //nolint:forcetypeassert // nothing else is kept
-	}
-	made := render.Workloads(in)
-	lastWorkloads.Add(sum, made)
-	return made
 }
