@@ -92,11 +92,7 @@ func (p *pass) open(ctx context.Context, b *v1alpha1.DriverBundle) (*opened, err
 // openLast opens a bundle that drivers were last installed from, while anything is installed, if it is not
 // the one given, which could not be opened; nil where it is, or nothing is installed.
 func (p *pass) openLast(ctx context.Context, b *v1alpha1.DriverBundle) (*opened, error) {
-	all := []string{lastFrom(p.config, p.site.inventory)}
-	for _, cur := range p.site.inventory.Memory().Revisions.InForce() {
-		all = append(all, cur.Bundle)
-	}
-	all = slices.DeleteFunc(all, func(reference string) bool {
+	all := slices.DeleteFunc(installedFrom(p.config, p.site.inventory), func(reference string) bool {
 		return reference == "" || (b != nil && b.Status.Repository+"@"+b.Status.Digest == reference)
 	})
 	if len(all) == 0 || p.site.inventory.Len() == 0 {
@@ -131,14 +127,14 @@ func (p *pass) imageNames(b *v1alpha1.DriverBundle, bundle string) v1alpha1.Imag
 	return r.ImageNames
 }
 
-// lastFrom is the bundle that drivers come from, "" before there are any: of several the one of those that are
-// installed last. The status has it where the inventory was lost.
-func lastFrom(config *v1alpha1.VDOConfig, inv inventory.Inventory) string {
-	bundle := config.Status.Bundle
-	for _, cur := range inv.Memory().Revisions.InForce() {
-		bundle = cur.Bundle
+// installedFrom are the bundles that drivers come from, that of the drivers which are installed last first. The
+// status has it where the inventory was lost; "" before there are any.
+func installedFrom(config *v1alpha1.VDOConfig, inv inventory.Inventory) []string {
+	var all []string
+	for _, cur := range slices.Backward(inv.Memory().Revisions.InForce()) {
+		all = append(all, cur.Bundle)
 	}
-	return bundle
+	return append(all, config.Status.Bundle)
 }
 
 // verifiedBundle holds installations and upgrades where the accepted bundle's

@@ -104,7 +104,7 @@ func (p result) Record(config *v1alpha1.VDOConfig) {
 		st.Kubernetes = v
 	}
 	// What was only decided on is not installed from.
-	st.Bundle, st.DriverBundle = lastFrom(p.config, p.inventory), cmp.Or(p.site.follows, st.DriverBundle)
+	st.Bundle, st.DriverBundle = installedFrom(p.config, p.inventory)[0], cmp.Or(p.site.follows, st.DriverBundle)
 	if st.Plan = p.planStatus(st.Plan); p.outcome.plan != nil {
 		st.Drift = p.outcome.drift
 	}
@@ -251,8 +251,8 @@ func (p *result) unfit() error {
 	return fault.Join(all...)
 }
 
-// unresolved is why releases could not be chosen, or may not be: of all drivers, or of single ones; and what is not there
-// yet, for which nobody is at fault. A check that fails while its driver is as it shall be anyway holds up nothing.
+// unresolved is why releases could not be chosen, or may not be: of all drivers, or of single ones; and what is not
+// there yet, for which nobody is at fault. A check that fails while its driver is as it shall be anyway holds up nothing.
 func (p *result) unresolved() (awaited string, why error) {
 	awaited, why = p.site.waiting, p.outcome.resolved
 	for _, h := range p.site.driverHolds() {
