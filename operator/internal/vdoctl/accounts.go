@@ -103,7 +103,7 @@ func newAccountCommand(
 ) *cobra.Command {
 	o := &accountOptions{usersOptions: usersOptions{app: a}, makes: makes, do: do}
 	cmd.Long += adminHelp
-	runs(o.change, cmd)
+	runs(func(ctx context.Context) error { return o.hints(o.change(ctx)) }, cmd)
 	o.bindSite(cmd, func(fl *pflag.FlagSet) {
 		fl.Lookup("username").Usage = "`NAME@DOMAIN` of who may change the vCenters"
 		fl.StringVar(&o.secret, "secret", "", "`NAME` of the Secret whose account it is about; needed where the configuration has several")

@@ -40,9 +40,8 @@ type site struct {
 	// login is the account of a vCenter whose Secret is not there; nil where that is a
 	// fault.
 	login   func(ctx context.Context, server string) (credentials.Credentials, error)
-	file    string   // that it is from; "" for the cluster
-	there   []string // names of all VsphereCloudConfigs
-	assumed bool     // without a VDOConfig
+	file    string // that it is from; "" for the cluster
+	assumed bool   // without a VDOConfig
 	// given says what that account comes from, proof what is there in the place of its password.
 	given string
 	proof vcenter.Proof
@@ -64,7 +63,6 @@ func siteOf(config *v1alpha1.VDOConfig, vcenters []v1alpha1.VsphereCloudConfig, 
 	for i := range vcenters {
 		byName[vcenters[i].Name] = &vcenters[i]
 	}
-	s.there = slices.Sorted(maps.Keys(byName))
 	var uses []preflight.Use
 	if config != nil {
 		s.wants, uses = preflight.WantsOf(&config.Spec)
@@ -72,7 +70,7 @@ func siteOf(config *v1alpha1.VDOConfig, vcenters []v1alpha1.VsphereCloudConfig, 
 	} else {
 		s.assumed = true
 		s.wants.CPI, s.wants.CSI = len(byName) > 0, len(byName) > 0
-		for _, name := range s.there {
+		for _, name := range slices.Sorted(maps.Keys(byName)) {
 			uses = append(uses, preflight.Use{Name: name, CPI: true, CSI: true})
 		}
 	}
@@ -332,6 +330,14 @@ func (f *siteFlags) ofFile(text string) string {
 		return text
 	}
 	return strings.NewReplacer("users plan", "users plan -f "+f.file, "users rotate", "users rotate -f "+f.file).Replace(text)
+}
+
+// hints has the hints of an error read the file too.
+func (f *siteFlags) hints(err error) error {
+	for _, x := range fault.All(err) {
+		x.Hint = f.ofFile(x.Hint)
+	}
+	return err
 }
 
 // passwordOf is the password in a file, or else in the environment.
