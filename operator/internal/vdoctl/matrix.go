@@ -85,9 +85,9 @@ func (o *matrixOptions) reference(src string) (string, error) {
 				"`vdoctl matrix set REGISTRY/REPO:TAG`; releases of the earlier operator's JSON first: `vdo-bundle matrix add`",
 			"the operator takes a matrix only as part of a bundle in the mirror, by the bundle's signature")
 	}
-	ref, err := image.ParseHosted(rest)
+	ref, err := inMirror("REFERENCE", rest, "name a bundle in the mirror: registry.site/vdo/drivers:2")
 	if err != nil {
-		return "", flags.Bad("REFERENCE", src, err, "name a bundle in the mirror: registry.site/vdo/drivers:2")
+		return "", err
 	}
 	return ref.String(), nil
 }
