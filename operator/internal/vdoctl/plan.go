@@ -208,12 +208,8 @@ func (o *planOptions) aboutDrivers(l *lines, r planReport) {
 		if len(d.Why) > 0 && d.Chosen != d.Running {
 			l.block(fmt.Sprintf("%s@%s", d.Driver, d.Chosen), strings.Join(d.Why, "; "))
 		}
-		if d.Withdrawn != "" {
-			l.block(fmt.Sprintf("%s@%s is withdrawn", d.Driver, d.Running), d.Withdrawn)
-		}
-		if d.OneWay != "" {
-			l.block(string(d.Driver)+" cannot be gone back with", d.OneWay)
-		}
+		l.block(fmt.Sprintf("%s@%s is withdrawn", d.Driver, d.Running), d.Withdrawn)
+		l.block(string(d.Driver)+" cannot be gone back with", d.OneWay)
 	}
 }
 
@@ -250,9 +246,7 @@ func (o *planOptions) heldBack(l *lines, r planReport) {
 			of = " of " + h.Driver
 		}
 		l.block(h.Reason+of, h.Message)
-		if h.Do != "" {
-			l.block("  do", h.Do)
-		}
+		l.block("  do", h.Do)
 	}
 }
 

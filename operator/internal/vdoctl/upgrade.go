@@ -94,9 +94,7 @@ func (a *app) revisions(l *lines, r revisionList) {
 		l.printf("* current")
 	}
 	for _, x := range r.Revisions {
-		if x.Reason != "" {
-			l.block(x.Name+" "+strings.ToLower(x.Outcome), x.Reason)
-		}
+		l.block(x.Name+" "+strings.ToLower(x.Outcome), x.Reason)
 	}
 	r.Candidate.text(l)
 }
