@@ -187,7 +187,8 @@ func (o *approveOptions) run(ctx context.Context, name string) error {
 	out := x.report(o.dryRun)
 	if out.Message = message + "; " + waiting; len(out.Changes) > 0 {
 		out.Message = "watch it with `vdoctl status --watch`"
-		if err := apply(ctx, c, "approve "+name, o.dryRun, []edit{x}); err != nil {
+		agreed := consentFlags{yes: true, dryRun: o.dryRun}
+		if err := o.edit(ctx, c, agreed, "approve "+name, "", []edit{x}); err != nil {
 			return err
 		}
 	}
