@@ -59,26 +59,25 @@ func (f *clusterFlags) loader() clientcmd.ClientConfig {
 	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: f.context})
 }
 
-// target returns the context and the API server that commands write to, as prompts name them.
-func (f *clusterFlags) target() (string, error) {
+// target is the context and the API server that commands write to, as prompts name them; "" where none is configured.
+func (f *clusterFlags) target() string {
 	cfg, err := f.config()
-	if err != nil {
-		return "", err
-	}
-	raw, err := f.loader().RawConfig()
-	if name := cmp.Or(f.context, raw.CurrentContext); err == nil && name != "" {
-		return fmt.Sprintf("context %s (%s)", name, cfg.Host), nil
-	}
-	return cfg.Host, nil // in a pod: no kubeconfig
-}
-
-// named is how a prompt names the cluster after what else is changed; "" where none is configured.
-func (f *clusterFlags) named() string {
-	target, err := f.target()
 	if err != nil {
 		return ""
 	}
-	return ", " + target
+	raw, err := f.loader().RawConfig()
+	if name := cmp.Or(f.context, raw.CurrentContext); err == nil && name != "" {
+		return fmt.Sprintf("context %s (%s)", name, cfg.Host)
+	}
+	return cfg.Host // in a pod: no kubeconfig
+}
+
+// named is how a prompt names the cluster after what else is changed.
+func (f *clusterFlags) named() string {
+	if target := f.target(); target != "" {
+		return ", " + target
+	}
+	return ""
 }
 
 // unread is why the kubeconfig cannot be used: there is none, or it is wrong.

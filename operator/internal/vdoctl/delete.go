@@ -101,15 +101,11 @@ func (o *deleteOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	target, err := o.cluster.target()
-	if err != nil {
-		return err
-	}
 	r, err := o.plan(ctx, c)
 	if err != nil {
 		return err
 	}
-	r.Target = target
+	r.Target = o.cluster.target()
 	if err := o.print(r, func(l *lines) { o.text(l, r) }); err != nil || o.dryRun || len(r.Stages) == 0 {
 		return err
 	}

@@ -120,13 +120,11 @@ func (o *deployOptions) run(ctx context.Context, src string) error {
 	if err != nil {
 		return err
 	}
-	if out.Target, err = o.cluster.target(); err != nil {
-		return err
-	}
 	c, err := o.cluster.client()
 	if err != nil {
 		return err
 	}
+	out.Target = o.cluster.target()
 	if !o.dryRun {
 		operator := strings.Join(strings.Fields("vdo-operator "+out.Operator+" "+signedBy(out)), " ")
 		if o.site != "" {
