@@ -9,6 +9,7 @@
 package manifests
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -20,11 +21,11 @@ import (
 	"path/filepath"
 
 	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/atomicfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
@@ -37,7 +38,10 @@ type Options struct {
 	Client *remote.Client // downloads what is in neither
 }
 
-const maxEntries = 200_000 // files of the folder
+const (
+	maxEntries = 200_000 // files of the folder
+	dirFlag    = "--manifest-dir"
+)
 
 // Store fetches files. It is safe for concurrent use.
 type Store struct {
@@ -79,20 +83,15 @@ func (s *Store) local(m matrix.Manifest) ([]byte, error) {
 		}
 	}
 	for _, path := range s.bySize[m.Size] {
-		data, err := readFile(path, m.Size)
+		data, err := userfile.Read(dirFlag, path, matrix.MaxManifestSize)
 		if err != nil { // to fetch it instead would hide that the folder is not what the user thinks
-			return nil, unreadable(path, err)
+			return nil, err
 		}
 		if image.DigestOf(data).Hex() == m.SHA256 {
 			return data, nil
 		}
 	}
 	return nil, nil
-}
-
-func unreadable(path string, err error) error {
-	return fault.Errorf(fault.Storage, "read manifest", path,
-		"make it readable, take it away, or leave out --manifest-dir", "%w", atomicfile.WithoutPath(err))
 }
 
 // scan lists the files of a folder by size. A link that leads nowhere is none.
@@ -113,23 +112,9 @@ func scan(dir string) (map[int64][]string, error) {
 		return nil
 	})
 	if err != nil {
-		out := fault.Errorf(fault.InvalidInput, "read manifest folder", dir,
-			"name a readable folder with --manifest-dir", "%w", atomicfile.WithoutPath(err))
-		if errors.Is(err, fs.ErrNotExist) {
-			out.Reason = fault.NotFound
-		}
-		return nil, out
+		return nil, userfile.Unreadable(dirFlag, dir, err)
 	}
 	return bySize, nil
-}
-
-func readFile(path string, size int64) ([]byte, error) {
-	f, err := userfile.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close() //nolint:errcheck // only read
-	return io.ReadAll(io.LimitReader(f, size+1))
 }
 
 // remote downloads the file.
@@ -148,21 +133,10 @@ func (s *Store) remote(ctx context.Context, m matrix.Manifest) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := theFileOf(m, answer.Data); err != nil {
-		return nil, failed(fault.Corrupt, m, fmt.Errorf("is not the file that the matrix names: %w", err),
+	file := ocispec.Descriptor{Digest: digest.NewDigestFromEncoded(digest.SHA256, m.SHA256), Size: m.Size}
+	if _, err := io.Copy(io.Discard, bundle.Verify(bytes.NewReader(answer.Data), file)); err != nil {
+		return nil, failed(fault.Corrupt, m, fmt.Errorf("is not the file that the matrix names: %w", fault.CauseOf(err)),
 			"the file was changed upstream or on its way, or the matrix is wrong: compare it with the upstream release, and give a good copy with --manifest-dir")
 	}
 	return answer.Data, nil
-}
-
-// theFileOf holds what came, at most a byte more than the size, against the matrix.
-func theFileOf(m matrix.Manifest, data []byte) error {
-	if int64(len(data)) > m.Size {
-		return fmt.Errorf("expected %d bytes, got more", m.Size)
-	}
-	want, got := digest.NewDigestFromEncoded(digest.SHA256, m.SHA256), digest.FromBytes(data)
-	if got != want {
-		return &bundle.DigestError{Expected: want, Got: got}
-	}
-	return nil
 }

@@ -112,7 +112,7 @@ func TestFaultsAreToldApart(t *testing.T) {
 		},
 		"endless": {
 			handler: func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, strings.Repeat("x", 1<<20)) },
-			reason:  fault.Corrupt, want: "expected 16 bytes, got more", hint: "--manifest-dir",
+			reason:  fault.Corrupt, want: "there is more than its 16 bytes", hint: "--manifest-dir",
 		},
 		"no one there": {
 			handler: status(200), change: func(_ *manifests.Options, m *matrix.Manifest) { m.URL = "https://127.0.0.1:1/a.yaml" },
@@ -144,7 +144,7 @@ func TestFaultsAreToldApart(t *testing.T) {
 		},
 		"no folder": {
 			handler: status(200), change: func(o *manifests.Options, _ *matrix.Manifest) { o.Dir = "/does/not/exist" },
-			reason: fault.NotFound, want: "read manifest folder /does/not/exist: no such file or directory", hint: "--manifest-dir",
+			reason: fault.NotFound, want: "read /does/not/exist: no such file or directory", hint: "--manifest-dir",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
