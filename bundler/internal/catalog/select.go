@@ -106,25 +106,24 @@ type builder struct {
 	chosen   map[string]bool // by ReleaseID.String()
 }
 
-// minors resolves the Kubernetes minors asked for, or the last ones covered.
+// minors resolves the Kubernetes minors asked for, newest first; or the newest for which every
+// driver asked for has a release.
 func (b *builder) minors() error {
-	if b.req.NoDrivers {
+	asked := slices.Clone(b.req.Kubernetes)
+	isOfDriver := func(id matrix.ReleaseID) bool { return id.Driver.Valid() }
+	if b.req.NoDrivers || len(asked) == 0 && slices.ContainsFunc(b.req.Releases, isOfDriver) {
 		return nil
 	}
-	if len(b.req.Kubernetes) > 0 {
-		return b.each(b.req.Kubernetes)
+	slices.SortFunc(asked, matrix.Minor.Compare)
+	minors := slices.Compact(asked)
+	if len(asked) == 0 {
+		minors = b.doc.Minors()
 	}
-	if slices.ContainsFunc(b.req.Releases, func(id matrix.ReleaseID) bool { return id.Driver.Valid() }) {
-		return nil
-	}
-	return b.latest()
-}
-
-func (b *builder) each(minors []matrix.Minor) error {
-	minors = slices.Clone(minors)
-	slices.SortFunc(minors, newestFirst)
 	var problems []error
-	for _, minor := range slices.Compact(minors) {
+	for _, minor := range slices.Backward(minors) {
+		if len(asked) == 0 && len(b.Picks) == DefaultMinors {
+			break
+		}
 		chosen, err := b.resolve(minor)
 		if err != nil {
 			problems = append(problems, refused(minor, err))
@@ -132,32 +131,14 @@ func (b *builder) each(minors []matrix.Minor) error {
 		}
 		b.take(minor, chosen)
 	}
-	return fault.Join(problems...)
-}
-
-// latest takes the newest minors for which every driver asked for has a release.
-func (b *builder) latest() error {
-	var first error
-	for _, minor := range slices.Backward(b.doc.Minors()) {
-		if len(b.Picks) == DefaultMinors {
-			return nil
-		}
-		chosen, err := b.resolve(minor)
-		if err == nil {
-			b.take(minor, chosen)
-			continue
-		}
-		if first == nil {
-			first = refused(minor, err)
-		}
+	switch {
+	case len(asked) > 0 || len(problems) == 0:
+		return fault.Join(problems...)
+	case len(b.Picks) > 0:
+		return nil
 	}
-	if len(b.Picks) == 0 {
-		return first
-	}
-	return nil
+	return problems[0]
 }
-
-func newestFirst(a, b matrix.Minor) int { return b.Compare(a) }
 
 func (b *builder) resolve(minor matrix.Minor) (matrix.Selection, error) {
 	version, err := matrix.ParseKubernetes(minor.String())
