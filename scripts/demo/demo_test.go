@@ -36,48 +36,33 @@ type demoRun struct {
 	t    *testing.T
 	cmd  *exec.Cmd
 	tmp  string
+	log  string // file: what it has printed
 	done chan error
-
-	mu    sync.Mutex
-	lines []string
-	more  chan struct{} // a line has come
 }
 
 func runDemo(t *testing.T, checkout string, env ...string) *demoRun {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*limit)
 	t.Cleanup(cancel)
-	r := &demoRun{t: t, tmp: t.TempDir(), done: make(chan error, 1), more: make(chan struct{}, 1)}
+	r := &demoRun{t: t, tmp: t.TempDir(), log: filepath.Join(t.TempDir(), "log"), done: make(chan error, 1)}
 	r.cmd = exec.CommandContext(ctx, "make", "--no-print-directory", "demo")
 	r.cmd.Dir = checkout
 	r.cmd.Env = append(append(os.Environ(), "TMPDIR="+r.tmp), env...)
 	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a terminal's Ctrl-C reaches make and the demo
 	r.cmd.Cancel = func() error { return syscall.Kill(-r.cmd.Process.Pid, syscall.SIGKILL) }
-	out, w, err := os.Pipe()
+	out, err := os.Create(r.log)
 	require.NoError(t, err)
-	r.cmd.Stdout, r.cmd.Stderr = w, w
+	r.cmd.Stdout, r.cmd.Stderr = out, out
 	require.NoError(t, r.cmd.Start())
-	require.NoError(t, w.Close())
-	go func() {
-		defer func() { _ = out.Close() }()
-		for lines := bufio.NewScanner(out); lines.Scan(); {
-			r.mu.Lock()
-			r.lines = append(r.lines, lines.Text())
-			r.mu.Unlock()
-			select {
-			case r.more <- struct{}{}:
-			default:
-			}
-		}
-		r.done <- r.cmd.Wait()
-	}()
+	require.NoError(t, out.Close())
+	go func() { r.done <- r.cmd.Wait() }()
 	return r
 }
 
 func (r *demoRun) output() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return strings.Join(r.lines, "\n")
+	data, err := os.ReadFile(r.log)
+	require.NoError(r.t, err)
+	return strings.TrimSuffix(string(data), "\n")
 }
 
 // await waits until the demo has printed something, and returns what the pattern's group
@@ -85,19 +70,16 @@ func (r *demoRun) output() string {
 func (r *demoRun) await(pattern string) string {
 	r.t.Helper()
 	re := regexp.MustCompile(pattern)
-	deadline := time.After(limit)
-	for {
+	for deadline := time.Now().Add(limit); time.Now().Before(deadline); {
+		ended := len(r.done) > 0
 		if m := re.FindStringSubmatch(r.output()); m != nil {
 			return m[len(m)-1]
 		}
-		select {
-		case <-r.more:
-		case err := <-r.done:
-			r.t.Fatalf("the demo ended (%v) before it printed %s:\n%s", err, pattern, r.output())
-		case <-deadline:
-			r.t.Fatalf("the demo never printed %s:\n%s", pattern, r.output())
-		}
+		require.False(r.t, ended, "the demo ended before it printed %s:\n%s", pattern, r.output())
+		time.Sleep(50 * time.Millisecond) // between two looks
 	}
+	r.t.Fatalf("the demo never printed %s:\n%s", pattern, r.output())
+	return ""
 }
 
 // interrupt presses Ctrl-C, and returns once the demo has ended.
