@@ -12,7 +12,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 )
@@ -65,9 +64,12 @@ func (s *Shell) Start(log, name string, args ...string) (stop func(), err error)
 		return nil, err
 	}
 	defer func() { _ = out.Close() }()
-	cmd := s.command(context.Background(), name, args)
+	ctx, cancel := context.WithCancel(context.Background())
+	cmd := s.command(ctx, name, args)
 	cmd.Stdout, cmd.Stderr = out, out
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	if err := cmd.Start(); err != nil {
+		cancel()
 		return nil, err
 	}
 	if s.Echo != nil {
@@ -78,15 +80,10 @@ func (s *Shell) Start(log, name string, args ...string) (stop func(), err error)
 		_ = cmd.Wait()
 		close(ended)
 	}()
-	return sync.OnceFunc(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		select {
-		case <-ended:
-		case <-time.After(10 * time.Second):
-			_ = cmd.Process.Kill()
-			<-ended
-		}
-	}), nil
+	return func() {
+		cancel()
+		<-ended
+	}, nil
 }
 
 func (s *Shell) command(ctx context.Context, name string, args []string) *exec.Cmd {
