@@ -13,7 +13,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drift"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
 
 const (
@@ -23,18 +22,6 @@ const (
 	reasonDrift     = "DriftFound"
 	reasonContested = "DriftContested"
 )
-
-// leaveFields leaves out of what is applied the fields that spec.drift leaves to others. What
-// was rendered stays as it is: others may have it too.
-func leaveFields(rendered *render.Rendered, live plan.Live, rules drift.Rules) {
-	eachRendered(rendered, func(o render.Object) (render.Object, bool) {
-		o.Unstructured = rules.Leave(drift.Target{
-			Object: o.Unstructured, Live: live[plan.IDOf(o.Unstructured).Key], Driver: o.Driver,
-			Manager: cluster.FieldManager, Whole: o.Apply == render.Replace,
-		})
-		return o, true
-	})
-}
 
 // tolerated tells whether a step is a drift that is shown and not repaired.
 func (a *applier) tolerated(s plan.Step) bool {

@@ -16,7 +16,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
 
@@ -114,14 +113,4 @@ func (p *pass) installedLogin() login {
 func (p *pass) isRecorded(key inventory.Key) bool {
 	_, is := p.site.inventory.Get(key)
 	return is
-}
-
-// keepLogin takes the copies of a login that are there for those rendered.
-func keepLogin(rendered *render.Rendered, live plan.Live) {
-	eachRendered(rendered, func(o render.Object) (render.Object, bool) {
-		if key := plan.IDOf(o.Unstructured).Key; slices.Contains(copies, key) && live[key] != nil {
-			o.Object["data"] = live[key].Object["data"]
-		}
-		return o, true
-	})
 }

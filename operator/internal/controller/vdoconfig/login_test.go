@@ -13,6 +13,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drift"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
@@ -112,7 +114,7 @@ func TestCopiesOfALoginStay(t *testing.T) {
 		}
 	}
 	r := &render.Rendered{Stages: []render.Stage{stage}}
-	keepLogin(r, live)
+	(&site{login: login{kept: true}, observed: &assess.Observed{}}).adapt(r, live, drift.Rules{})
 	for i, want := range []string{"theirs", "old"} {
 		require.Equal(t, want, r.Stages[0].Objects[i].Object["data"])
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drift"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
@@ -43,14 +44,8 @@ func (p *pass) dryRun(ctx context.Context, r rendering) (planned, error) {
 	if in.live, in.refused, err = p.Cluster.Read(ctx, ids(r.Rendered, p.inventory)); err != nil {
 		return in, err
 	}
-	if p.site.login.kept {
-		keepLogin(r.Rendered, in.live)
-	}
-	keepConfiguration(r.Rendered, in.live)
-	p.site.keepHashes(r.Rendered, in.live)
-	allowForAway(r.Rendered, p.site.observed)
 	rules, _ := drift.Parse(p.config.Spec.Drift) //nolint:errcheck // what is wrong with it is reported where it is applied
-	leaveFields(r.Rendered, in.live, rules)
+	p.site.adapt(r.Rendered, in.live, rules)
 	in.dry, err = p.Cluster.DryRun(ctx, r.Objects(), in.live)
 	return in, err
 }
@@ -80,24 +75,37 @@ func ids(rendered *render.Rendered, inv inventory.Inventory) []inventory.ID {
 	return slices.SortedFunc(maps.Values(all), func(a, b inventory.ID) int { return a.Compare(b.Key) })
 }
 
-// keepConfiguration takes the configuration that is on the cluster where it is to be kept, and leaves out what is not
-// there: a wrong password neither replaces what works nor is given to drivers that would lock the account with it.
-func keepConfiguration(rendered *render.Rendered, live plan.Live) {
-	eachRendered(rendered, func(o render.Object) (render.Object, bool) {
-		was := live[plan.IDOf(o.Unstructured).Key]
+// adapt makes of what was rendered what is applied, since something is on the cluster. The configuration there stays
+// where it is to be kept, and is left out where there is none: a wrong password neither replaces what works nor is
+// given to drivers that would lock the account with it. Fields that spec.drift leaves to others are left out.
+func (s *site) adapt(rendered *render.Rendered, live plan.Live, rules drift.Rules) {
+	eachRendered(rendered, live, func(o render.Object, was *unstructured.Unstructured) (render.Object, bool) {
 		if was != nil {
-			keepPart(o, was)
+			s.keepPart(o, was)
 		}
 		return o, was != nil || o.Config != render.ConfigData
 	})
+	s.keepHashes(rendered, live)
+	away := s.awayFrom()
+	eachRendered(rendered, live, func(o render.Object, was *unstructured.Unstructured) (render.Object, bool) {
+		if w, is := away[plan.IDOf(o.Unstructured).Key]; is {
+			o.Unstructured = withUnavailable(o.Unstructured, w.Desired, s.observed.AwayFrom(w))
+		}
+		o.Unstructured = rules.Leave(drift.Target{Object: o.Unstructured, Live: was, Driver: o.Driver,
+			Manager: cluster.FieldManager, Whole: o.Apply == render.Replace})
+		return o, true
+	})
 }
 
-// eachRendered puts what is returned in the place of each object, or leaves it out.
-func eachRendered(rendered *render.Rendered, change func(render.Object) (is render.Object, stays bool)) {
+// eachRendered puts what is returned in the place of each object, given what is on the cluster of it, or leaves it out.
+// What was rendered stays as it is: others may have it too.
+func eachRendered(rendered *render.Rendered, live plan.Live,
+	change func(o render.Object, was *unstructured.Unstructured) (is render.Object, stays bool),
+) {
 	for i := range rendered.Stages {
 		var all []render.Object
 		for _, o := range rendered.Stages[i].Objects {
-			if is, stays := change(o); stays {
+			if is, stays := change(o, live[plan.IDOf(o.Unstructured).Key]); stays {
 				all = append(all, is)
 			}
 		}
@@ -105,8 +113,11 @@ func eachRendered(rendered *render.Rendered, change func(render.Object) (is rend
 	}
 }
 
-// keepPart takes an object's part in a configuration from the one on the cluster.
-func keepPart(o render.Object, was *unstructured.Unstructured) {
+// keepPart takes an object's part in a configuration, and a login that is kept, from the one on the cluster.
+func (s *site) keepPart(o render.Object, was *unstructured.Unstructured) {
+	if s.login.kept && slices.Contains(copies, plan.IDOf(o.Unstructured).Key) {
+		o.Object["data"] = was.Object["data"]
+	}
 	switch o.Config {
 	case render.ConfigData:
 		for _, field := range []string{"data", "binaryData"} {
@@ -155,21 +166,16 @@ func (s *site) keepHashes(rendered *render.Rendered, live plan.Live) {
 	}
 }
 
-// allowForAway has a DaemonSet that is being rolled out go on though nodes are not ready: their pods use up what its
-// manifest lets be unavailable, so that much more may be. Pods do not restart for it.
-func allowForAway(rendered *render.Rendered, o *assess.Observed) {
-	away := map[inventory.Key]assess.Workload{}
-	for _, w := range o.All() {
-		if w.Kind == "DaemonSet" && !w.Foreign && o.AwayFrom(w) > 0 {
-			away[inventory.Key{Group: "apps", Kind: w.Kind, Namespace: w.Namespace, Name: w.Name}] = w
+// awayFrom are the DaemonSets that have pods on nodes which are not ready. While one is being rolled out such pods use
+// up what its manifest lets be unavailable, so that much more may be. Pods do not restart for it.
+func (s *site) awayFrom() map[inventory.Key]assess.Workload {
+	all := map[inventory.Key]assess.Workload{}
+	for _, w := range s.observed.All() {
+		if w.Kind == "DaemonSet" && !w.Foreign && s.observed.AwayFrom(w) > 0 {
+			all[inventory.Key{Group: "apps", Kind: w.Kind, Namespace: w.Namespace, Name: w.Name}] = w
 		}
 	}
-	eachRendered(rendered, func(r render.Object) (render.Object, bool) {
-		if w, is := away[plan.IDOf(r.Unstructured).Key]; is {
-			r.Unstructured = withUnavailable(r.Unstructured, w.Desired, o.AwayFrom(w))
-		}
-		return r, true
-	})
+	return all
 }
 
 // withUnavailable is a DaemonSet of so many pods of which more may be replaced at once than its

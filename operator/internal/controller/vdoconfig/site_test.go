@@ -24,6 +24,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drift"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
@@ -493,7 +494,7 @@ func TestNodesThatAreNotReadyDoNotUseUpWhatMayBeUnavailable(t *testing.T) {
 		o.SetName("vsphere-cloud-controller-manager")
 		was := o.DeepCopy()
 		r := &render.Rendered{Stages: []render.Stage{{Objects: []render.Object{{Unstructured: o}}}}}
-		allowForAway(r, awayNode(10, c.updated))
+		(&site{observed: awayNode(10, c.updated)}).adapt(r, nil, drift.Rules{})
 		got, _, _ := unstructured.NestedMap(r.Stages[0].Objects[0].Object, "spec", "updateStrategy")
 		require.Equal(t, c.want, got, name)
 		require.Equal(t, was, o, name)
