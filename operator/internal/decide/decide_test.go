@@ -369,7 +369,7 @@ func TestWhatAGateAsksOfAPerson(t *testing.T) {
 		decide.NotApproved:      {true, true, "vdoctl upgrade approve r-1"},
 		decide.Interlocked:      {true, false, "end what it waits for"},
 		decide.WindowClosed:     {true, false, "correct spec.upgradePolicy.windows"},
-		"":                      {false, false, "nothing: it goes on by itself"},
+		"OfAnotherVersion":      {false, true, "nothing: it goes on by itself"},
 	} {
 		require.Equal(t, want.waits, reason.Waits(), reason)
 		require.Equal(t, want.approvable, reason.Approvable(), reason)
