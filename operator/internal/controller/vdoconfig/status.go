@@ -251,8 +251,8 @@ func (p *result) unfit() error {
 	return fault.Join(all...)
 }
 
-// unresolved is why releases could not be chosen, or may not be: of all drivers, or of single ones; and what is not
-// there yet, for which nobody is at fault. A check that fails while its driver is as it shall be anyway holds up nothing.
+// unresolved is why releases could not be chosen, or may not be, of all drivers or of single ones; and what is
+// not there yet, for which nobody is at fault. A check that fails while its driver is as it shall be holds up nothing.
 func (p *result) unresolved() (awaited string, why error) {
 	awaited, why = p.site.waiting, p.outcome.resolved
 	for _, h := range p.site.driverHolds() {
