@@ -191,52 +191,31 @@ func TestFirstRun(t *testing.T) {
 	s.ok("delete", "--all", "--yes")
 }
 
-// runMake runs make at the top of the checkout.
-func runMake(t *testing.T, env []string, args ...string) (string, error) {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "make", append([]string{"--no-print-directory"}, args...)...)
-	cmd.Dir, cmd.Env = toolchain.Root(), append(os.Environ(), env...)
-	out, err := cmd.CombinedOutput()
-	return string(out), err
-}
-
+// The Makefile is run with a program in the place of vdoctl that says what it is called with.
 func TestMakeDeployNeedsOneSource(t *testing.T) {
-	both := []string{"deploy", "IMG=registry.site/vdo/operator:v1", "BUNDLE=registry.site/vdo/drivers:1"}
-	for _, args := range [][]string{{"deploy"}, both} {
-		out, err := runMake(t, nil, args...)
-		require.Error(t, err, out)
-		require.Contains(t, out, "set IMG or BUNDLE, not both", args)
+	bin := t.TempDir()
+	says := "#!/bin/sh\necho vdoctl \"$@\"\n[ \"$2\" != --manifests ] || cat \"$3\"\n"
+	require.NoError(t, os.WriteFile(filepath.Join(bin, "vdoctl"), []byte(says), 0o700))
+	const image, bundle = "IMG=registry.site/vdo/operator:v1", "BUNDLE=registry.site/vdo/drivers:1"
+	for _, c := range []struct {
+		args []string
+		ok   bool
+		says string
+	}{
+		{[]string{"deploy"}, false, "set IMG or BUNDLE, not both"},
+		{[]string{"deploy", image, bundle}, false, "set IMG or BUNDLE, not both"},
+		{[]string{"deploy", bundle, "DEPLOYFLAGS=--key vdo.pub"}, true,
+			"vdoctl deploy registry.site/vdo/drivers:1 --key vdo.pub --dry-run\nvdoctl deploy registry.site/vdo/drivers:1 --key vdo.pub\n"},
+		{[]string{"deploy", image, "YES=1"}, true, "image: registry.site/vdo/operator:v1\n"},
+		{[]string{"undeploy", "UNDEPLOYFLAGS=--all", "YES=1"}, true, "vdoctl delete --all --dry-run\nvdoctl delete --all --yes\n"},
+	} {
+		args := append([]string{"--no-print-directory", "BIN=" + bin, "VDOCTL=" + bin + "/vdoctl"}, c.args...)
+		cmd := exec.CommandContext(t.Context(), "make", args...)
+		cmd.Dir = toolchain.Root()
+		out, err := cmd.CombinedOutput()
+		require.Equal(t, c.ok, err == nil, "%s: %s", c.args, out)
+		require.Contains(t, string(out), c.says)
 	}
-	out, err := runMake(t, nil, "-n", "deploy", "BUNDLE=registry.site/vdo/drivers:1", "DEPLOYFLAGS=--key vdo.pub")
-	require.NoError(t, err, out)
-	require.Contains(t, out, `deploy "$@" --key vdo.pub --dry-run && bin/vdoctl deploy "$@" --key vdo.pub`)
-	require.NotContains(t, out, "--yes", "vdoctl asks")
-	out, err = runMake(t, nil, "-n", "undeploy", "UNDEPLOYFLAGS=--all", "YES=1")
-	require.NoError(t, err, out)
-	require.Contains(t, out, "bin/vdoctl delete --all --dry-run && bin/vdoctl delete --all --yes")
-}
-
-func TestMakeDeployInstallsFromAnImage(t *testing.T) {
-	tier.Later(t, tier.All)
-	s := wholeCluster(t)
-	env := []string{"KUBECONFIG=" + s.conf}
-	operator := &appsv1.Deployment{ObjectMeta: s.meta("vdo-operator")}
-
-	out, err := runMake(t, env, "deploy", "IMG=registry.site/vdo/operator:v1")
-	require.Error(t, err, out)
-	require.Regexp(t, `(?ms)^context test \(https://.*\), namespace vmware-system-vdo\n.*created +Deployment.*no terminal`, out)
-	require.False(t, s.there(operator))
-
-	out, err = runMake(t, env, "deploy", "IMG=registry.site/vdo/operator:v1", "YES=1")
-	require.NoError(t, err, out)
-	require.True(t, s.there(operator))
-	require.Equal(t, "registry.site/vdo/operator:v1", operator.Spec.Template.Spec.Containers[0].Image)
-
-	out, err = runMake(t, env, "undeploy", "YES=1")
-	require.NoError(t, err, out)
-	require.Regexp(t, `(?ms)^context test .*operator\n  .*Deployment vmware-system-vdo/vdo-operator.*crds\n`, out)
-	require.False(t, s.there(operator))
-	s.ok("delete", "--all", "--yes")
 }
 
 var whole struct {
