@@ -83,7 +83,8 @@ func TestCommandsWorkUnderTheRightsThatAreWrittenForThem(t *testing.T) {
 		require.Equal(t, unlimited[name], code, "%s: %s", name, out)
 		if !strings.Contains(name, "file") {
 			out, code = nobody.run(args...).both()
-			require.NotZero(t, code, "%s: %s", name, out)
+			require.Equal(t, 6, code, "%s: %s", name, out)
+			require.Equal(t, 1, strings.Count(out, "error: "), out)
 			require.Regexp(t, `User "somebody" cannot (list|get) resource "|your account has no right to get deployments.apps in namespace `, out, name)
 			require.Contains(t, out, "have a role with", name)
 		}

@@ -219,20 +219,6 @@ func TestSupportBundleNeedsACluster(t *testing.T) {
 	require.Empty(t, left)
 }
 
-// Who may not look is told which right is missing.
-func TestVersionSaysWhichRightsAreMissing(t *testing.T) {
-	t.Parallel()
-	s := newShop(t)
-	as := &shop{t: t, k: s.k, ns: s.ns, conf: s.kubeconfig(func(c *clientcmdapi.Config) { c.AuthInfos["user"].Impersonate = "bob" })}
-	out := as.run("version").is(6)
-	require.Contains(t, out, "vdo-operator  -\n")
-	require.Contains(t, out, "the right to list driverbundles.vdo.vmware.com in namespace "+s.ns)
-	require.Equal(t, 1, strings.Count(out, "error: "), out)
-	require.Contains(t, s.ok("version"), "vdo-operator  -\n")
-	as.run("describe").is(6,
-		"hint: use an account with the right to list driverbundles.vdo.vmware.com in namespace "+s.ns)
-}
-
 // kubeconfig is the cluster's, changed.
 func (s *shop) kubeconfig(edit func(*clientcmdapi.Config)) string {
 	s.t.Helper()
