@@ -84,6 +84,8 @@ func TestConfigureByFlags(t *testing.T) {
 	require.Equal(t, []string{"vcenter", "west"}, s.config().Spec.CloudProvider.VsphereCloudConfigs)
 	require.Equal(t, []string{"west"}, s.config().Spec.StorageProvider.VsphereCloudConfigs)
 	require.Equal(t, []string{"r", "z"}, s.config().Spec.StorageProvider.TopologyCategories)
+	require.Equal(t, "west-account", s.vcenter("west").Spec.Credentials, "an account of its own")
+	require.Equal(t, "vcenter-account", s.vcenter("vcenter").Spec.Credentials)
 }
 
 func TestConfigureWritesFilesForGitOpsAndReadsThem(t *testing.T) {
