@@ -51,8 +51,8 @@ func as[T any](t *testing.T, x map[string]any) (out T) {
 	return out
 }
 
-// The help says: run it once for each vCenter, with -o site.yaml. All of them are in the file
-// then, without a cluster too, and what a person has put into it besides.
+// The help says: run it once for each vCenter, with -o site.yaml. All of them are in the file then, without a cluster
+// too, and what a person has put into it besides: a site may delete what is no longer in its file.
 func TestConfigureAddsEachVCenterToAFile(t *testing.T) {
 	t.Parallel()
 	east, west := vcenters(t)
@@ -61,16 +61,17 @@ func TestConfigureAddsEachVCenterToAFile(t *testing.T) {
 		t.Helper()
 		env := []string{"HOME=" + t.TempDir(), "KUBECONFIG=", "KUBERNETES_SERVICE_HOST="}
 		out := vdoctl(t, env, append(args, "-o", file)...).is(0)
+		require.NotContains(t, out, "canary")
 		return out
 	}
 	toWest := byAuthority(t, west, "--vcenter", "west")
 
 	ok(byAuthority(t, east, "--vcenter", "east", "--region-category", "k8s-region", "--zone-category", "k8s-zone")...)
 	ok(append(toWest, "--yes")...)
-	whole := func() {
+	whole := func(count int) {
 		t.Helper()
 		in := resources(t, file)
-		require.Len(t, in, 6, in)
+		require.Len(t, in, count, in)
 		require.Equal(t, int32(east.Port), as[v1alpha1.VsphereCloudConfig](t, in["VsphereCloudConfig east"]).Spec.Port)
 		require.Equal(t, int32(west.Port), as[v1alpha1.VsphereCloudConfig](t, in["VsphereCloudConfig west"]).Spec.Port)
 		require.Equal(t, string(east.CA), as[corev1.ConfigMap](t, in["ConfigMap east-ca"]).Data["ca.crt"])
@@ -81,38 +82,13 @@ func TestConfigureAddsEachVCenterToAFile(t *testing.T) {
 		require.Equal(t, []string{"west"}, spec.StorageProvider.VsphereCloudConfigs)
 		require.Equal(t, "east", spec.StorageProvider.VsphereCloudConfig)
 	}
-	whole()
+	whole(6)
 	ok(toWest...) // it says the same: nothing to consent to
 
 	text := readFile(t, file)
 	text = regexp.MustCompile(`(kind: ConfigMap\nmetadata:\n  name: west-ca)`).ReplaceAllString(text, "immutable: true\nbinaryData: {der: YQ==}\n$1\n  annotations: {a: "+strings.Repeat("b", 200)+"}")
 	text = regexp.MustCompile(`(kind: VDOConfig\nmetadata:\n)`).ReplaceAllString(text, "$1  labels: {app: vdo}\n")
 	text = regexp.MustCompile(`(storageProvider:\n)`).ReplaceAllString(text, "$1    webhook: true\n")
-	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-	ok("configure", "--vcenter", "west", "--no-check", "--upgrade", "Manual", "--yes") // no account goes into it
-	ok("configure", "--vcenter", "east", "--username", vcsim.Admin.Username, "--no-check", "--upgrade", "Manual", "--yes")
-	whole()
-	in := resources(t, file)
-	config := as[v1alpha1.VDOConfig](t, in["VDOConfig vdo"])
-	require.Equal(t, v1alpha1.UpgradeManual, config.Spec.Upgrade)
-	require.True(t, config.Spec.StorageProvider.Webhook)
-	require.Equal(t, map[string]string{"app": "vdo"}, config.Labels)
-	ca := as[corev1.ConfigMap](t, in["ConfigMap west-ca"])
-	require.Equal(t, strings.Repeat("b", 200), ca.Annotations["a"])
-	require.Equal(t, []byte("a"), ca.BinaryData["der"])
-	require.True(t, *ca.Immutable)
-}
-
-// A site may delete what is no longer in its file: the rest of the file stays.
-func TestConfigureKeepsTheRestOfAFile(t *testing.T) {
-	t.Parallel()
-	s := newShop(t)
-	east, _ := vcenters(t)
-	file := filepath.Join(t.TempDir(), "site.yaml")
-	all := byAuthority(t, east, "--vcenter", "east", "-o", file)
-	s.ok(all...)
-	text := readFile(t, file)
-	other := fileOf(t, "other.yaml", text)
 	rest := `---
 apiVersion: v1
 kind: Secret
@@ -138,19 +114,26 @@ kind: VsphereCloudConfig
 metadata: {name: north}
 spec: {vcIp: vc, credentials: north-account, datacenters: [/other]}
 `
-	for _, more := range [][]string{{}, {"--from-file", other}} {
-		require.NoError(t, os.WriteFile(file, []byte(text+strings.ReplaceAll(rest, "\n", "\r\n")), 0o600))
-		require.NoError(t, os.Chmod(file, 0o600))
-		out := s.ok(append(append(all[:len(all):len(all)], "--upgrade", "Manual", "--yes"), more...)...)
-		require.NotContains(t, out, "canary")
-		in := resources(t, file)
-		info, err := os.Stat(file)
-		require.NoError(t, err)
-		require.Equal(t, os.FileMode(0o600), info.Mode().Perm(), "it has a password")
-		require.Len(t, in, 9, in)
-		require.Equal(t, "canary", as[corev1.Secret](t, in["Secret east-account"]).StringData["password"])
-		require.Equal(t, v1alpha1.UpgradeManual, as[v1alpha1.VDOConfig](t, in["VDOConfig vdo"]).Spec.Upgrade)
-	}
+	require.NoError(t, os.WriteFile(file, []byte(text+strings.ReplaceAll(rest, "\n", "\r\n")), 0o600))
+	require.NoError(t, os.Chmod(file, 0o600))
+	ok("configure", "--vcenter", "west", "--no-check", "--upgrade", "Manual", "--yes") // no account goes into it
+	toEast := []string{"configure", "--vcenter", "east", "--username", vcsim.Admin.Username, "--no-check", "--yes"}
+	ok(append(toEast, "--upgrade", "Manual")...)
+	ok(append(toEast, "--upgrade", "Manual", "--from-file", fileOf(t, "other.yaml", text))...)
+	whole(11)
+	info, err := os.Stat(file)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode().Perm(), "it has a password")
+	in := resources(t, file)
+	config := as[v1alpha1.VDOConfig](t, in["VDOConfig vdo"])
+	require.Equal(t, v1alpha1.UpgradeManual, config.Spec.Upgrade)
+	require.True(t, config.Spec.StorageProvider.Webhook)
+	require.Equal(t, map[string]string{"app": "vdo"}, config.Labels)
+	ca := as[corev1.ConfigMap](t, in["ConfigMap west-ca"])
+	require.Equal(t, strings.Repeat("b", 200), ca.Annotations["a"])
+	require.Equal(t, []byte("a"), ca.BinaryData["der"])
+	require.True(t, *ca.Immutable)
+	require.Equal(t, "canary", as[corev1.Secret](t, in["Secret east-account"]).StringData["password"])
 }
 
 func TestConfigureRunsAgainOnItsFile(t *testing.T) {
@@ -205,74 +188,49 @@ func shopOfAFile(t *testing.T) (s *shop, file, site string) {
 	return s, file, readFile(t, file)
 }
 
-// What a site has withdrawn from its file is trusted no more. Other ConfigMaps keep keys that the
-// file does not have.
-func TestConfigureWithdrawsTrustThatTheFileDoesNotHave(t *testing.T) {
+// What a site has withdrawn from its file is trusted no more. Other ConfigMaps keep keys that the file does not
+// have. The operator reads binaryData too, as `kubectl create configmap --from-file` makes it; a key is in one of both.
+func TestConfigureWritesConfigMapsAsTheFileHasThem(t *testing.T) {
 	t.Parallel()
 	s, file, site := shopOfAFile(t)
 	policy := "threshold: 1 # " + strings.Repeat("-", 100) + "\n"
-	require.NoError(t, s.k.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: s.meta("vdo-trust")}))
-	trusted := func() *corev1.ConfigMap { return got(s, &corev1.ConfigMap{ObjectMeta: s.meta("vdo-trust")}) }
-	ca := &corev1.ConfigMap{ObjectMeta: s.meta("vdo-registry-ca"), Data: map[string]string{"ca.crt": "c", "theirs": "d"}}
-	require.NoError(t, s.k.Create(t.Context(), ca))
-	for name, c := range map[string]struct {
-		has, says map[string]string
-		shows     []string
+	long := strings.ReplaceAll(policy, "\n", `\n`)
+	binary := []byte("\x00\x01\x02")
+	type data = map[string]string
+	const trust, ca = "vdo-trust", "vdo-registry-ca"
+	for _, c := range []struct {
+		name, says string // a ConfigMap, and what the file says of it
+		has        data   // set by somebody else before; nil: it is as it was left
+		shows      []string
+		data       data
+		binary     map[string][]byte
 	}{
-		"a key":               {map[string]string{"old.pub": "o", "new.pub": "n"}, map[string]string{"new.pub": "n"}, []string{"data.old.pub: o -> none"}},
-		"a policy, for a key": {map[string]string{"policy.yaml": "p", "vdo.pub": "v"}, map[string]string{"cosign.pub": "c"}, []string{"data.policy.yaml: p -> none", "data.vdo.pub: v -> none", "data.cosign.pub: c"}},
-		"a key of a policy":   {map[string]string{"policy.yaml": policy + "keys: [a, b]\n"}, map[string]string{"policy.yaml": policy + "keys: [a]\n"}, []string{"data.policy.yaml: threshold: 1 # ---", "-> (differs in what is not shown)"}},
-		"all":                 {map[string]string{"a.pub": "a"}, nil, []string{"data.a.pub: a -> none"}},
+		{trust, `data: {new.pub: "n"}`, data{"old.pub": "o", "new.pub": "n"}, []string{"data.old.pub: o -> none"}, data{"new.pub": "n"}, nil},
+		{trust, "data: {cosign.pub: c}", data{"policy.yaml": "p", "vdo.pub": "v"},
+			[]string{"data.policy.yaml: p -> none", "data.vdo.pub: v -> none", "data.cosign.pub: c"}, data{"cosign.pub": "c"}, nil},
+		{trust, `data: {policy.yaml: "` + long + `keys: [a]\n"}`, data{"policy.yaml": policy + "keys: [a, b]\n"},
+			[]string{"data.policy.yaml: threshold: 1 # ---", "-> (differs in what is not shown)"}, data{"policy.yaml": policy + "keys: [a]\n"}, nil},
+		{trust, "data:", data{"a.pub": "a"}, []string{"data.a.pub: a -> none"}, nil, nil},
+		{trust, "binaryData: {old.pub: AAEC}", nil, []string{"binaryData.old.pub: AAEC\n"}, nil, map[string][]byte{"old.pub": binary}},
+		{trust, "data: {new.pub: key}", nil, []string{"binaryData.old.pub: AAEC -> none"}, data{"new.pub": "key"}, nil},
+		{ca, "binaryData: {ca.crt: AAEC}", data{"theirs": "d"}, []string{"binaryData.ca.crt: AAEC\n"}, data{"theirs": "d"}, map[string][]byte{"ca.crt": binary}},
+		{ca, "data: {ca.crt: text}", nil, []string{"data.ca.crt: text"}, data{"ca.crt": "text", "theirs": "d"}, nil},
+		{ca, "binaryData: {ca.crt: AAEC}", nil, []string{"data.ca.crt: text -> none"}, data{"theirs": "d"}, map[string][]byte{"ca.crt": binary}},
 	} {
-		config := trusted()
-		config.Data = c.has
-		require.NoError(t, s.k.Update(t.Context(), config))
-		text := site + "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: vdo-registry-ca}\ndata: {ca.crt: c}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: vdo-trust}\ndata:\n"
-		for key, value := range c.says {
-			text += "  " + key + ": " + `"` + strings.ReplaceAll(value, "\n", `\n`) + "\"\n"
+		is := &corev1.ConfigMap{ObjectMeta: s.meta(c.name)}
+		s.create(is.DeepCopy())
+		if got(s, is); c.has != nil {
+			is.Data = c.has
+			require.NoError(t, s.k.Update(t.Context(), is))
 		}
+		text := site + "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: " + c.name + "}\n" + c.says + "\n"
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-		out := s.ok("configure", "--from-file", file, "--no-check", "--dry-run")
-		for _, line := range c.shows {
-			require.Contains(t, out, line, name)
-		}
-		require.Equal(t, c.has, trusted().Data, "%s: --dry-run", name)
-		out = s.ok("configure", "--from-file", file, "--no-check", "--yes")
-		require.Contains(t, out, "changed    ConfigMap "+s.ns+"/vdo-trust\n", name)
-		require.NotContains(t, out, "vdo-registry-ca", name)
-		require.Equal(t, c.says, trusted().Data, name)
-		require.Contains(t, s.ok("configure", "--from-file", file, "--no-check", "--yes"), "all is as asked already", name)
+		s.run("configure", "--from-file", file, "--no-check", "--dry-run").is(0, c.shows...)
+		require.Equal(t, is.ResourceVersion, got(s, is).ResourceVersion, "--dry-run: %s", c.says)
+		s.run("configure", "--from-file", file, "--no-check", "--yes").is(0, "changed    ConfigMap "+s.ns+"/"+c.name)
+		got(s, is)
+		require.Equal(t, c.data, is.Data, c.says)
+		require.Equal(t, c.binary, is.BinaryData, c.says)
+		s.run("configure", "--from-file", file, "--no-check", "--yes").is(0, "all is as asked already")
 	}
-	ca = got(s, &corev1.ConfigMap{ObjectMeta: s.meta("vdo-registry-ca")})
-	require.Equal(t, map[string]string{"ca.crt": "c", "theirs": "d"}, ca.Data)
-}
-
-// The operator reads binaryData too, as `kubectl create configmap --from-file` makes it.
-func TestConfigureWritesBinaryDataOfAFile(t *testing.T) {
-	t.Parallel()
-	s, file, site := shopOfAFile(t)
-	says := func(name, data string) string {
-		t.Helper()
-		text := site + "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: " + name + "}\n" + data + "\n"
-		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-		out := s.ok("configure", "--from-file", file, "--no-check", "--yes")
-		require.Contains(t, s.ok("configure", "--from-file", file, "--no-check", "--yes"), "all is as asked already", text)
-		return out
-	}
-	has := func(name string) *corev1.ConfigMap { return got(s, &corev1.ConfigMap{ObjectMeta: s.meta(name)}) }
-	out := says("vdo-registry-ca", "binaryData: {ca.crt: AAECbmV3}")
-	require.Contains(t, out, "created    ConfigMap "+s.ns+"/vdo-registry-ca\n             binaryData.ca.crt: AAECbmV3\n")
-	require.Equal(t, []byte("\x00\x01\x02new"), has("vdo-registry-ca").BinaryData["ca.crt"])
-	out = says("vdo-registry-ca", "data: {ca.crt: text}")
-	require.Contains(t, out, "data.ca.crt: text")
-	require.Empty(t, has("vdo-registry-ca").BinaryData, "a key is in one of both")
-	out = says("vdo-registry-ca", "binaryData: {ca.crt: AAEC}")
-	require.Contains(t, out, "data.ca.crt: text -> none")
-	require.Empty(t, has("vdo-registry-ca").Data)
-
-	says("vdo-trust", "binaryData: {old.pub: AAEC}")
-	out = says("vdo-trust", "data: {new.pub: key}")
-	require.Contains(t, out, "binaryData.old.pub: AAEC -> none")
-	require.Empty(t, has("vdo-trust").BinaryData)
-	require.Equal(t, map[string]string{"new.pub": "key"}, has("vdo-trust").Data)
 }
