@@ -62,7 +62,7 @@ type Cluster struct {
 }
 
 const (
-	startTimeout = 90 * time.Second
+	startTimeout = 3 * time.Minute
 	besides      = "second kube-apiserver"
 	adminToken   = "admin-token" //nolint:gosec // of a cluster on loopback that lives for one test
 )
