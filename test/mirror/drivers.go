@@ -21,6 +21,7 @@ type Drivers struct {
 	Dir      string   // of the real manifests; "" takes stand-ins
 	Releases []string // DRIVER@VERSION
 	Serial   int64    // of the matrix; default 1
+	Seed     int64    // of the image; default 1
 	// Edit changes the matrix; nil: it is as the project has it.
 	Edit func(*matrix.Document)
 }
@@ -28,7 +29,7 @@ type Drivers struct {
 // PushDrivers puts a bundle of drivers under a tag and returns its root.
 func (r *Repository) PushDrivers(t testing.TB, tag string, d Drivers) image.Digest {
 	t.Helper()
-	made := bundles.New(t, bundles.Options{Seed: 1, LayerSize: 64, Layers: 1})
+	made := bundles.New(t, bundles.Options{Seed: max(d.Seed, 1), LayerSize: 64, Layers: 1})
 	c := bundle.Contents{Manifests: map[string][]byte{}, Lock: &bundle.Lock{APIVersion: bundle.LockAPIVersion, Kind: bundle.LockKind, Platforms: []image.Platform{{}}}}
 	some := made.Trees[0]
 	var trees []bundle.Tree

@@ -52,6 +52,7 @@ type model struct {
 	served  map[string]bool    // drivers that were complete and are wanted since
 	orphans bool               // drivers were left to their users
 	lost    bool               // the inventory was taken away by hand
+	anew    inventory.Key      // what cannot be changed, and is deleted so that it can be made anew
 	back    bool               // an upgrade is gone back from, so that pods are replaced once more
 
 	was before
@@ -126,6 +127,18 @@ func (w *world) read(id inventory.ID) *unstructured.Unstructured {
 		return nil
 	}
 	return o
+}
+
+// left is what of the drivers is there.
+func (w *world) left() (all []inventory.Key) {
+	for _, driver := range driversInOrder {
+		for _, id := range essentials[driver] {
+			if w.read(id) != nil {
+				all = append(all, id.Key)
+			}
+		}
+	}
+	return all
 }
 
 // configs are all VDOConfigs.
@@ -222,6 +235,9 @@ func (w *world) after(which string, key types.NamespacedName) {
 		return
 	}
 	w.whatIsWantedIsNotRemoved()
+	if w.site.real {
+		return // what pods there are is not known at once
+	}
 	w.podsAreReplacedForACause()
 	for _, v := range w.configs() {
 		if v.Name == key.Name {
@@ -317,7 +333,7 @@ func (w *world) whatIsWantedIsNotRemoved() {
 		}
 		for driver, ids := range essentials {
 			for _, id := range ids {
-				if strings.HasSuffix(x.path, "/"+id.Name) && (id.Namespace == "" || strings.Contains(x.path, "/"+id.Namespace+"/")) &&
+				if id.Key != w.anew && strings.HasSuffix(x.path, "/"+id.Name) && (id.Namespace == "" || strings.Contains(x.path, "/"+id.Namespace+"/")) &&
 					strings.Contains(x.path, "/"+strings.ToLower(id.Kind)) && wanted(w.was.configs, driver) && wanted(now, driver) {
 					w.fail("what is wanted is not removed", "the operator deleted %s", id.Key)
 				}
@@ -349,7 +365,7 @@ func (w *world) podsAreReplacedForACause() {
 	for driver, ids := range essentials {
 		for _, id := range ids {
 			name := id.Key.String()
-			if isWorkload(id) && w.was.workloads[name] && !there[name] && wanted(w.was.configs, driver) {
+			if isWorkload(id) && id.Key != w.anew && w.was.workloads[name] && !there[name] && wanted(w.was.configs, driver) {
 				w.fail("what is wanted is not removed", "%s is gone after a pass", name)
 			}
 		}

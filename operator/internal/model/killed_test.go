@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -177,20 +176,10 @@ func (w *world) removed() {
 	if !apierrors.IsNotFound(err) {
 		w.fail("what is deleted goes", "the VDOConfig is there: %v %s", err, describe(v.Status.Conditions))
 	}
-	for _, ns := range []string{"kube-system", csiNamespace} {
-		var sets appsv1.DaemonSetList
-		var deployments appsv1.DeploymentList
-		w.must(w.List(w.ctx, &sets, client.InNamespace(ns)))
-		w.must(w.List(w.ctx, &deployments, client.InNamespace(ns)))
-		if n := len(sets.Items) + len(deployments.Items); n > 0 {
-			w.fail("what is deleted goes", "%d workloads in %s", n, ns)
-		}
+	for _, x := range w.workloads() {
+		w.fail("what is deleted goes", "%s is there", x.key())
 	}
-	for driver, ids := range essentials {
-		for _, id := range ids {
-			if w.read(id) != nil {
-				w.fail("what is deleted goes", "%s of %s is there", id.Key, driver)
-			}
-		}
+	if left := w.left(); len(left) > 0 {
+		w.fail("what is deleted goes", "%v are there", left)
 	}
 }

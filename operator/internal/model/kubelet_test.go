@@ -7,6 +7,7 @@ import (
 	"hash/fnv"
 	"slices"
 	"strings"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
@@ -57,12 +59,67 @@ func kindName(o client.Object) string {
 // play does what kubelets, the workload controllers, the garbage collector and the
 // drivers themselves do, and tells whether anything was to do.
 func (w *world) play() bool {
+	if w.site.real {
+		return w.await()
+	}
 	did := w.collect()
 	did = w.endNamespaces() || did
 	for _, x := range w.workloads() {
 		did = w.run(x) || did
 	}
 	return w.drivers() || did
+}
+
+// await waits until Kubernetes' own controllers have rolled all out, or get no further, and does what drivers do then.
+func (w *world) await() bool {
+	if w.away != "" {
+		w.silence(w.away)
+	}
+	w.pods = map[types.NamespacedName]podState{}
+	last, still := "", 0
+	for ; still < 15; time.Sleep(20 * time.Millisecond) {
+		var state strings.Builder
+		rolled := true
+		for _, x := range w.workloads() {
+			fmt.Fprintf(&state, "%s %s;", x.GetUID(), x.GetResourceVersion())
+			rolled = rolled && rolledOut(x.Object)
+		}
+		if rolled {
+			break
+		}
+		if still++; state.String() != last {
+			last, still = state.String(), 0
+		}
+	}
+	var pods corev1.PodList
+	w.must(w.List(w.ctx, &pods))
+	for i := range pods.Items {
+		p := &pods.Items[i]
+		owner := metav1.GetControllerOf(p)
+		if owner == nil || p.Status.Phase != corev1.PodRunning {
+			continue
+		}
+		name := podPrefix("Deployment", p.Name)
+		if owner.Kind == "DaemonSet" {
+			name = podPrefix(owner.Kind, owner.Name) + p.Spec.NodeName
+		}
+		w.pods[types.NamespacedName{Namespace: p.Namespace, Name: name}] = podState{state: "running"}
+	}
+	return w.drivers()
+}
+
+func rolledOut(o client.Object) bool {
+	switch o := o.(type) {
+	case *appsv1.DaemonSet:
+		s := o.Status
+		return s.ObservedGeneration >= o.Generation && s.UpdatedNumberScheduled == s.DesiredNumberScheduled &&
+			s.NumberAvailable == s.DesiredNumberScheduled
+	case *appsv1.Deployment:
+		s := o.Status
+		return s.ObservedGeneration >= o.Generation && s.UpdatedReplicas == *o.Spec.Replicas &&
+			s.AvailableReplicas == *o.Spec.Replicas
+	}
+	return false
 }
 
 // workloads are all DaemonSets and Deployments.
@@ -74,7 +131,8 @@ func (w *world) workloads() []workload {
 		o := &sets.Items[i]
 		x := workload{Object: o, template: &o.Spec.Template, daemon: true}
 		for _, name := range w.names() {
-			if w.nodes[name].controlPlane || !strings.Contains(o.Name, "cloud-controller-manager") {
+			cloud, windows := strings.Contains(o.Name, "cloud-controller-manager"), strings.Contains(o.Name, "windows")
+			if !windows && (w.nodes[name].controlPlane || !cloud) {
 				x.places = append(x.places, name)
 			}
 		}
@@ -400,10 +458,12 @@ func (w *world) collect() bool {
 // endDeletion takes the finalizer of the foreground deletion away.
 func (w *world) endDeletion(path string) bool {
 	raw, err := w.rest.Get().AbsPath(path).DoRaw(w.ctx)
-	if err != nil || !strings.Contains(string(raw), `"foregroundDeletion"`) {
+	var o metav1.PartialObjectMetadata
+	if err != nil || json.Unmarshal(raw, &o) != nil ||
+		!controllerutil.RemoveFinalizer(&o, metav1.FinalizerDeleteDependents) {
 		return false
 	}
-	patch := []byte(`{"metadata":{"finalizers":null}}`)
+	patch := []byte(`{"metadata":{"finalizers":` + text(o.Finalizers) + `}}`)
 	err = w.rest.Patch(types.MergePatchType).AbsPath(path).Body(patch).Do(w.ctx).Error()
 	if !apierrors.IsNotFound(err) {
 		w.must(err)

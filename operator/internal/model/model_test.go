@@ -81,10 +81,12 @@ func TestProgramsAreReadAsPrinted(t *testing.T) {
 func newSite(t *testing.T) *site {
 	t.Helper()
 	if shared == nil {
-		mirror, keys := deliver(t)
-		vc, err := vcsim.Run(vcsim.Options{})
+		s := deliver(t)
+		var err error
+		s.vc, err = vcsim.Run(vcsim.Options{})
 		require.NoError(t, err)
-		shared = &site{Registry: mirror, keys: keys, vc: vc, cfg: cluster.Config(t)}
+		s.cfg = cluster.Config(t)
+		shared = s
 	}
 	return shared
 }

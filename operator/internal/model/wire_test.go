@@ -170,6 +170,7 @@ var reasons = map[int]metav1.StatusReason{
 	http.StatusInternalServerError: metav1.StatusReasonInternalError, http.StatusConflict: metav1.StatusReasonConflict,
 	http.StatusTooManyRequests: metav1.StatusReasonTooManyRequests, http.StatusServiceUnavailable: metav1.StatusReasonServiceUnavailable,
 	http.StatusGatewayTimeout: metav1.StatusReasonTimeout, http.StatusForbidden: metav1.StatusReasonForbidden,
+	http.StatusUnprocessableEntity: metav1.StatusReasonInvalid,
 }
 
 // wireFault is what a refusal of the wire says.

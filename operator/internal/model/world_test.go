@@ -14,8 +14,8 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -64,6 +64,9 @@ type site struct {
 	vc       *vcsim.VCenter
 	cfg      *rest.Config
 	password int // numbers the vCenter's passwords, so that none comes twice
+	// real is set while workloads are of Kubernetes' own controllers, on nodes that KWOK answers for.
+	real bool
+	push func(t *testing.T, tag, signer string, d mirror.Drivers)
 }
 
 // world is one program's.
@@ -75,7 +78,8 @@ type world struct {
 	now           time.Time
 
 	wire   *wire
-	api    client.Client // the operator's
+	api    client.Client      // the operator's
+	denied []*cluster.Refused // what each of them had no right to
 	op     controllers
 	events *transcript
 	log    *transcript
@@ -87,6 +91,8 @@ type world struct {
 	onlyRuns   map[string]bool // templates by hash, where pods of any other fall over; nil: all run
 	collected  int
 	asked      int
+	again      time.Duration // after the last pass
+	away       string        // a real node that is not ready
 	trace      []string
 
 	model
@@ -187,13 +193,13 @@ func (s *transcript) Eventf(_, _ runtime.Object, _, reason, _, note string, args
 type controllers struct {
 	bundle  reconcile.Reconciler
 	vcenter reconcile.Reconciler
-	drivers reconcile.Reconciler
+	drivers *vdoconfig.Reconciler
 }
 
 // start starts the operator, with its own rights and without any memory.
 func (w *world) start() {
-	cfg := rest.CopyConfig(w.site.cfg)
-	cfg.BearerToken, cfg.QPS = w.token(), -1
+	cfg, denied := cluster.Operator.Within(w.site.cfg)
+	cfg.QPS, w.denied = -1, append(w.denied, denied)
 	if w.wire == nil {
 		w.wire = &wire{}
 	}
@@ -227,13 +233,6 @@ func (w *world) start() {
 		Client: w.api, Reader: w.api, Store: bundles, Trust: trust, Recorder: w.events, Now: now,
 		Cluster: records,
 	}
-}
-
-func (w *world) token() string {
-	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "vdo-operator"}}
-	req := &authenticationv1.TokenRequest{}
-	w.must(w.SubResource("token").Create(w.ctx, sa, req))
-	return req.Status.Token
 }
 
 // happen does an event.
@@ -273,7 +272,7 @@ const (
 
 // pass does a pass of one controller over each of its resources.
 func (w *world) pass(which string) {
-	r, list := w.op.drivers, client.ObjectList(&v1alpha1.VDOConfigList{})
+	r, list := reconcile.Reconciler(w.op.drivers), client.ObjectList(&v1alpha1.VDOConfigList{})
 	switch which {
 	case passBundle:
 		r, list = w.op.bundle, &v1alpha1.DriverBundleList{}
@@ -301,7 +300,7 @@ func (w *world) one(which string, r reconcile.Reconciler, key types.NamespacedNa
 		w.start()
 	}
 	w.must(w.late)
-	w.failed = err
+	w.failed, w.again = err, result.RequeueAfter
 	if err != nil {
 		w.note("pass", fmt.Sprintf("%s %s: error %v", which, key.Name, err))
 	} else {
@@ -384,6 +383,9 @@ func (w *world) reset() {
 	w.site.vc.Mend()
 	w.site.Password = mirrorPassword
 	w.rights()
+	if w.site.real {
+		return // it is made for one world
+	}
 	var configs v1alpha1.VDOConfigList
 	w.must(w.List(w.ctx, &configs))
 	for i := range configs.Items {
@@ -395,9 +397,10 @@ func (w *world) reset() {
 	for _, o := range []client.Object{&v1alpha1.VDOConfig{}, &v1alpha1.DriverBundle{}, &v1alpha1.VsphereCloudConfig{}} {
 		w.must(w.DeleteAllOf(w.ctx, o, client.InNamespace(namespace)))
 	}
+	w.wipe(&admissionv1.ValidatingWebhookConfiguration{}, mine)
+	w.wipe(&admissionv1.MutatingWebhookConfiguration{}, mine)
 	w.empty(namespace)
 	w.empty(csiNamespace)
-	mine := client.MatchingLabels{"app.kubernetes.io/managed-by": "vdo-operator"}
 	for _, o := range []client.Object{
 		&appsv1.DaemonSet{}, &appsv1.Deployment{}, &corev1.ServiceAccount{}, &corev1.Secret{}, &corev1.Service{},
 	} {
@@ -405,6 +408,7 @@ func (w *world) reset() {
 	}
 	for _, o := range []client.Object{&corev1.ConfigMap{}, &rbacv1.Role{}, &rbacv1.RoleBinding{}} {
 		w.wipe(o, client.InNamespace("kube-system"), mine)
+		w.wipe(o, client.InNamespace(csiNamespace), mine)
 	}
 	w.wipe(&corev1.Pod{}, client.InNamespace("kube-system"), client.GracePeriodSeconds(0))
 	w.wipe(&rbacv1.ClusterRole{}, mine)
@@ -413,6 +417,9 @@ func (w *world) reset() {
 		w.wipe(o)
 	}
 }
+
+// mine are the labels of what the operator has installed.
+var mine = client.MatchingLabels{"app.kubernetes.io/managed-by": "vdo-operator"}
 
 // wipe deletes all of a kind, finalizers or not.
 func (w *world) wipe(of client.Object, opts ...client.DeleteAllOfOption) {
@@ -456,7 +463,11 @@ func (w *world) prepare() {
 	w.changePassword()
 	w.inputs, w.began, w.refused = 0, w.now, w.site.vc.Refused(vcsim.Admin.Username)
 	w.retag(bundleFirst)
-	for name, plane := range map[string]bool{"cp-1": true, "w-1": false, "w-2": false, "w-3": false} {
+	nodes := map[string]bool{"cp-1": true, "w-1": false, "w-2": false, "w-3": false}
+	if w.site.real {
+		nodes = nil
+	}
+	for name, plane := range nodes {
 		w.nodes[name] = &node{controlPlane: plane, ready: true}
 		w.bringNode(name)
 	}
@@ -552,36 +563,44 @@ func (w *world) bundleUIDs() map[types.UID]bool {
 // repository, which the tag "site" moves between.
 const (
 	bundleFirst     = "first"     // cpi@1.33.1, snapshot-controller@8.2.0, csi@3.5.1
-	bundleRebuilt   = "rebuilt"   // the same releases under another root
+	bundleRebuilt   = "rebuilt"   // the same releases, of other images
 	bundleNewer     = "newer"     // csi@3.7.3 beside them
 	bundleUnsigned  = "unsigned"  // by nobody
 	bundleStrangers = "strangers" // by somebody else's key
+	bundleNext      = "next"      // what newer has, of other images
 )
 
 const repository = "vdo/drivers"
 
-// deliver pushes every bundle into a mirror. It returns that and the public keys, release and stranger.
-func deliver(t *testing.T) (reg *registry.Registry, keys map[string]string) {
+// deliver pushes every bundle into a mirror. It returns that, the public keys, release and stranger, and what pushes
+// more, signed by one of them, or by nobody.
+func deliver(t *testing.T) *site {
 	t.Helper()
 	reg, err := registry.New(registry.Options{TLS: true, Auth: registry.Basic, Password: mirrorPassword})
 	require.NoError(t, err)
-	to := mirror.New(t, reg, repository)
-	release, public := mirror.NewKey(t)
-	stranger, strangers := mirror.NewKey(t)
-	releases := []string{"cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.5.1"}
-	newer := slices.Concat(releases, []string{"csi@3.7.3"})
-	for n, b := range []struct {
-		tag      string
-		releases []string
-		signer   *trust.Signer
-	}{
-		{bundleFirst, releases, release}, {bundleRebuilt, releases, release}, {bundleNewer, newer, release},
-		{bundleUnsigned, newer, nil}, {bundleStrangers, newer, stranger},
-	} {
-		root := to.PushDrivers(t, b.tag, mirror.Drivers{Serial: int64(101 + n), Releases: b.releases})
-		if b.signer != nil {
-			to.Sign(t, root, b.signer)
+	s := &site{Registry: reg, keys: map[string]string{}}
+	signers := map[string]*trust.Signer{}
+	for _, name := range []string{"release", "stranger"} {
+		signers[name], s.keys[name] = mirror.NewKey(t)
+	}
+	serial := int64(100)
+	s.push = func(t *testing.T, tag, signer string, d mirror.Drivers) {
+		to := mirror.New(t, reg, repository)
+		serial++
+		d.Serial = serial
+		root := to.PushDrivers(t, tag, d)
+		if signer != "" {
+			to.Sign(t, root, signers[signer])
 		}
 	}
-	return reg, map[string]string{"release": public, "stranger": strangers}
+	newer := slices.Concat(pair, []string{"csi@3.7.3"})
+	s.push(t, bundleFirst, "release", mirror.Drivers{Releases: pair})
+	s.push(t, bundleRebuilt, "release", mirror.Drivers{Releases: pair, Seed: 2})
+	s.push(t, bundleNewer, "release", mirror.Drivers{Releases: newer})
+	s.push(t, bundleUnsigned, "", mirror.Drivers{Releases: newer})
+	s.push(t, bundleStrangers, "stranger", mirror.Drivers{Releases: newer})
+	s.push(t, bundleNext, "release", mirror.Drivers{Releases: newer, Seed: 2})
+	return s
 }
+
+var pair = []string{"cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.5.1"}

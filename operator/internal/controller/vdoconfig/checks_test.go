@@ -1,7 +1,6 @@
 package vdoconfig
 
 import (
-	"errors"
 	"maps"
 	"slices"
 	"testing"
@@ -152,30 +151,6 @@ func TestADriverThatWouldNotStartKeepsWhatItRunsWith(t *testing.T) {
 			} else {
 				require.Equal(t, "a vc.site:443 dc", g.placesNow(vcenters, r)["vc"])
 			}
-		})
-	}
-}
-
-func TestWhatChecksHoldBackOfReleases(t *testing.T) {
-	for name, c := range map[string]struct {
-		checks    checks
-		installed bool
-		held      bool
-	}{
-		"nobody checks":                         {checks{}, false, false},
-		"not known yet, new":                    {checks{made: true, pending: true}, false, true},
-		"not known yet, installed":              {checks{made: true, pending: true}, true, true},
-		"blocks installations, new":             {checks{made: true, holds: map[matrix.Driver]preflight.Hold{matrix.CSI: {Err: errors.New("x")}}}, false, true},
-		"blocks installations, installed":       {checks{made: true, holds: map[matrix.Driver]preflight.Hold{matrix.CSI: {Err: errors.New("x")}}}, true, true},
-		"blocks the other driver, this one new": {checks{made: true, holds: map[matrix.Driver]preflight.Hold{matrix.CPI: {Err: errors.New("x")}}}, false, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := running(pairAsked(), nil).site
-			s.checks = c.checks
-			if !c.installed {
-				delete(s.installed, matrix.CSI)
-			}
-			require.Equal(t, c.held, s.holds()[matrix.CSI] != nil)
 		})
 	}
 }

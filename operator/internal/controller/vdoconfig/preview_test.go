@@ -154,12 +154,3 @@ func TestWhatTheNextUpgradesNeed(t *testing.T) {
 		})
 	}
 }
-
-func TestTheNextVersionsOfVSphere(t *testing.T) {
-	var got []string
-	for _, v := range following(mustVersion("8.0.3")) {
-		got = append(got, v.String())
-	}
-	require.Equal(t, []string{"8.0.4", "9.0.0"}, got)
-	require.Empty(t, following(matrix.Version{}))
-}

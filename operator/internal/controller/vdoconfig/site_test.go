@@ -147,16 +147,6 @@ func TestWithoutABundleNothingIsDecided(t *testing.T) {
 	require.Nil(t, resolved(s).from)
 }
 
-func TestADriverThatServesVolumesStaysThoughNobodyAsksForIt(t *testing.T) {
-	s := withCSI(t)
-	s.config.Spec.StorageProvider = nil
-	require.Empty(t, chosen(resolved(s)))
-	require.Empty(t, s.leaving()[matrix.CSI], "it is removed")
-	s.retained = map[matrix.Driver]string{matrix.CSI: "volumes use it"}
-	require.Equal(t, []string{"csi@3.5.1"}, chosen(resolved(s)))
-	require.Equal(t, plan.Keep, s.leaving()[matrix.CSI].Action)
-}
-
 func TestWhatTheCheckOfAVCenterMeans(t *testing.T) {
 	for name, c := range map[string]struct {
 		ready   metav1.ConditionStatus

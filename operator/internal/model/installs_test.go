@@ -1,0 +1,243 @@
+package model
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/deploy"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/vdoconfig"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/mirror"
+)
+
+// A dry run shows the whole of an installation and writes nothing of it, no finalizer either; then the same VDOConfig
+// installs. What is in order is neither written nor told again, and nothing is written while it is suspended.
+func TestADryRunShowsWhatIsInstalledAfterIt(t *testing.T) {
+	scene(t, nothing, func(s *scenario) {
+		s.configure(func(spec *asked) { spec.DryRun = true })
+		s.passes(passBundle, passVCenter)
+		require.Empty(t, s.writes())
+		require.Empty(t, s.writes())
+		require.Empty(t, s.left())
+		require.Empty(t, s.v.Finalizers)
+		require.Subset(t, s.planned(), []string{"create DaemonSet/" + ccm, "create Deployment/" + csiController})
+		require.Equal(t, pair, s.v.Status.Plan.Releases)
+		require.Equal(t, "spec.dryRun is set", s.v.Status.Plan.Held)
+		require.Equal(t, "DryRun", s.cond("Suspended").Reason)
+
+		s.configure(func(spec *asked) { spec.DryRun = false })
+		s.ready()
+		require.Empty(t, s.planned())
+		require.Equal(t, []string{"1.33.1", "3.5.1"}, []string{s.driver("cpi").Version, s.driver("csi").Version})
+		require.Equal(t, "4/4", s.v.Status.NodesReady)
+		require.Equal(t, "False", string(s.cond("Upgradeable").Status), "the bundle has no CPI for 1.34")
+		repository := s.site.Host + "/" + repository + "@sha256:"
+		require.Contains(t, s.daemonSet("kube-system", ccm).Spec.Template.Spec.Containers[0].Image, repository)
+		require.Equal(t, int32(1), *s.controller().Spec.Replicas, "no more than control-plane nodes")
+		s.healthy()
+		s.told("Installed: DaemonSet kube-system/" + ccm + " of cpi@1.33.1: create")
+		s.told("is healthy: snapshot-controller@8.2.0, csi@3.5.1")
+
+		version := s.look().ResourceVersion
+		told := s.events.String()
+		require.Empty(t, s.writes(), "a pass over what is in order writes nothing")
+		require.Equal(t, told, s.events.String())
+		require.Equal(t, version, s.v.ResourceVersion)
+
+		s.configure(func(spec *asked) { spec.DryRun = true })
+		drifted := get(s, &corev1.ServiceAccount{}, "kube-system", "cloud-controller-manager")
+		s.change(drifted, func() { drifted.Labels["vdo.vmware.com/version"] = "0.0.1" })
+		require.Empty(t, s.writes())
+		require.Equal(t, []string{"change ServiceAccount/cloud-controller-manager"}, s.planned())
+		require.Equal(t, "drift", s.v.Status.Plan.Steps[0].Cause)
+		s.configure(func(spec *asked) { spec.DryRun, spec.Suspend = false, true })
+		s.drop(get(s, &storagev1.CSIDriver{}, "", drivers.CSIDriver))
+		require.Empty(t, s.writes())
+		require.Contains(t, s.cond("CSIReady").Message, "CSIDriver csi.vsphere.vmware.com: is not there")
+	})
+}
+
+// A bundle that was built anew rolls through stage by stage as the upgrade that it has does, in place, while drift is
+// repaired at once.
+func TestUpgradesInPlaceAndStageByStage(t *testing.T) {
+	scene(t, installed, func(s *scenario) {
+		image := func() string { return s.controller().Spec.Template.Spec.Containers[0].Image }
+		states := func() *corev1.ConfigMap {
+			return get(s, &corev1.ConfigMap{}, csiNamespace, "internal-feature-states.csi.vsphere.vmware.com")
+		}
+		made, was := get(s, &storagev1.CSIDriver{}, "", drivers.CSIDriver).UID, image()
+		stale := states()
+		s.change(stale, func() { stale.Data["listview-tasks"] = "stale" })
+		s.retag(bundleNext)
+		s.passes(passBundle)
+		s.byHand("cpi", 1)
+		s.look()
+		require.Equal(t, "3.7.3", s.driver("csi").Wanted)
+		s.told("Updated: DaemonSet kube-system/" + ccm + " of cpi@1.33.1: change")
+		s.told("Repaired: ServiceAccount kube-system/cloud-controller-manager of cpi@1.33.1: create: was deleted")
+		require.NotContains(t, s.events.String(), "Repaired: DaemonSet")
+		require.Equal(t, was, image(), "not before the cloud provider is rolled out")
+
+		s.ready()
+		require.Equal(t, "3.7.3", s.driver("csi").Version)
+		require.NotEqual(t, was, image())
+		require.Equal(t, made, get(s, &storagev1.CSIDriver{}, "", drivers.CSIDriver).UID, "it is never made anew")
+		require.NotContains(t, states().Data, "listview-tasks", "feature states are replaced whole")
+	})
+}
+
+// The network is installed where it is asked for, in one pass with the cloud provider since each waits for the
+// other: no node is ready before the one runs there, and none is initialised before the other runs.
+func TestTheNetworkIsInstalledWithTheCloudProvider(t *testing.T) {
+	scene(t, nothing, func(s *scenario) {
+		s.allow(deploy.AntreaRights)
+		s.site.push(t, "network", "release", mirror.Drivers{Releases: []string{"cni@2.7.0", "cpi@1.33.1"}})
+		s.retag("network")
+		s.configure(func(spec *asked) {
+			spec.StorageProvider, spec.Drivers = nil, []v1alpha1.DriverPolicy{{Driver: "cni", Policy: "latest"}}
+		})
+		t.Cleanup(func() { // nothing serves it, and all discovery waits for that
+			of := &unstructured.Unstructured{}
+			of.SetAPIVersion("apiregistration.k8s.io/v1")
+			of.SetKind("APIService")
+			require.NoError(t, s.DeleteAllOf(context.Background(), of, mine))
+		})
+		pass, written := 1, map[string]int{}
+		s.meets(func(req *http.Request, name string) int {
+			if isWrite(req) && written[name] == 0 {
+				written[name] = pass
+			}
+			return 0
+		})
+		s.until("Ready", func() bool { pass++; return s.isTrue("Ready") })
+		require.Equal(t, written[ccm], written["antrea-agent"])
+		require.Equal(t, metav1.ConditionTrue, s.cond(v1alpha1.ConditionCNI).Status)
+		for _, c := range s.daemonSet("kube-system", "antrea-agent").Spec.Template.Spec.Containers {
+			require.Contains(t, c.Image, s.site.Host+"/"+repository+"@sha256:")
+		}
+	})
+}
+
+// Rights that are missing in one driver's place are a fault of that driver's, and what cannot be seen is not
+// forgotten.
+func TestMissingRightsInOnePlaceConcernItsDriverAlone(t *testing.T) {
+	scene(t, installed, func(s *scenario) {
+		known := s.inventory().Len()
+		s.drop(get(s, &rbacv1.RoleBinding{}, csiNamespace, "vdo-operator"))
+		s.byHand("cpi", 1)
+		s.until("they are missed", func() bool { return !s.isTrue("Applied") })
+		get(s, &corev1.ServiceAccount{}, "kube-system", "cloud-controller-manager") // repaired
+		require.True(t, s.isTrue("CPIReady"))
+		require.Contains(t, s.cond("Applied").Message, "forbidden")
+		require.Contains(t, s.cond("Applied").Message, csiNamespace)
+		require.Equal(t, known, s.inventory().Len())
+		s.rights()
+		s.ready()
+		s.denied = nil
+	})
+}
+
+// finding finds something amiss in cluster and vCenters; nil: nobody has answered yet.
+type finding []preflight.Result
+
+func (f finding) Look(q preflight.Question) *preflight.Answer {
+	if f == nil {
+		return nil
+	}
+	return &preflight.Answer{Question: q.ID, At: time.Now(), Results: f}
+}
+
+// A preview has the gates of the pass, also where no driver gets another version. What cannot be made is told
+// before it.
+func TestAPreviewSaysWhatHoldsBackWhatHasTheSameVersion(t *testing.T) {
+	scene(t, installed, func(s *scenario) {
+		previewed := func() (string, string) {
+			t.Helper()
+			p, err := s.op.drivers.Preview(t.Context(), s.reread(), vdoconfig.Assume{})
+			require.NoError(t, err)
+			require.Empty(t, p.Route[0].Moves)
+			var held []string
+			for _, h := range p.Held {
+				held = append(held, h.Driver+": "+h.Message)
+			}
+			return strings.Join(held, "\n"), strings.Join(p.Warnings, "\n")
+		}
+		held, warned := previewed()
+		require.Empty(t, held+warned)
+
+		category := preflight.Result{ID: "topology-category", Action: preflight.BlockInstall, Stops: true,
+			Drivers: []matrix.Driver{matrix.CSI}, Found: "no category k8s-zone"}
+		s.op.drivers.Checks = finding{category}
+		s.configure(func(spec *asked) { spec.StorageProvider.TopologyCategories = []string{"k8s-zone"} })
+		held, _ = previewed()
+		require.Contains(t, held, "no category k8s-zone")
+		s.op.drivers.Checks = finding(nil)
+		held, warned = previewed()
+		require.Contains(t, held, "it is being checked")
+		require.Contains(t, warned, "vdoctl check makes them")
+
+		s.op.drivers.Checks = nil
+		s.configure(func(spec *asked) {
+			spec.StorageProvider.TopologyCategories = nil
+			spec.StorageProvider.FeatureStates = map[string]bool{"unknown": true}
+		})
+		held, _ = previewed()
+		require.Contains(t, held, `no feature state "unknown"`)
+	})
+}
+
+// late is a cluster of which listing shows, while it is behind, that nothing is rolled out, which what is watched
+// does not show yet.
+type late struct {
+	vdoconfig.Cluster
+	behind bool
+	listed int
+}
+
+func (l *late) ObserveListed(ctx context.Context) (assess.Observed, error) {
+	l.listed++
+	o, err := l.Cluster.ObserveListed(ctx)
+	for i := range o.DaemonSets {
+		if st := &o.DaemonSets[i].Status; l.behind {
+			st.NumberAvailable, st.UpdatedNumberScheduled, st.DesiredNumberScheduled = 0, 0, 1
+		}
+	}
+	return o, err
+}
+
+// Neither is anything removed nor a revision called healthy by what is watched alone: all of it is listed before.
+func TestWhatIsNotTakenBackIsListedBefore(t *testing.T) {
+	scene(t, installed, func(s *scenario) {
+		was, l := s.healthy(), &late{Cluster: s.op.drivers.Cluster, behind: true}
+		s.op.drivers.Cluster = l
+		s.retag(bundleNewer)
+		s.until("another revision is looked at", func() bool {
+			is := current(s.v)
+			require.False(t, is.Name != was && is.Outcome == "Healthy", "it is not rolled out")
+			return is.Name != was && l.listed >= 2
+		})
+		l.behind = false
+		s.healthy()
+
+		l.behind, l.listed = true, 0
+		s.configure(func(spec *asked) { spec.StorageProvider = nil })
+		s.until("the removal is looked at", func() bool { s.controller(); return l.listed >= 2 })
+		l.behind = false
+		s.until("it is gone", func() bool { return s.gone(&appsv1.Deployment{}, csiNamespace, csiController) })
+	})
+}
