@@ -32,7 +32,7 @@ func TestAPIServerAcceptsEverythingThatIsRendered(t *testing.T) {
 		in := input(t, id)
 		in.Lock, in.Manifests = contentsIn(t, dir, id)
 		in.Matrix = upstream.Listed(t, in.Manifests)
-		in.Cluster.Nodes = append(in.Cluster.Nodes, render.Node{Name: "win", Labels: map[string]string{"kubernetes.io/os": "windows"}})
+		withWindows(&in)
 		in.Spec.StorageProvider.Webhook, in.Webhook = true, cert
 		in.Spec.StorageProvider.TopologyCategories = []string{"k8s-region", "k8s-zone"}
 		in.Spec.StorageProvider.CustomKubeletPath = "/data/kubelet"

@@ -39,8 +39,7 @@ func TestNodeAddressesAndFamiliesReachTheCloudProvider(t *testing.T) {
 		for _, name := range []string{"vc-one", "vc-two"} {
 			require.Equal(t, []string{"ipv6", "ipv4"}, c.VCenter[name].IPFamily)
 		}
-		const cloud = "vsphere-cloud-controller-manager"
-		require.Equal(t, "true", variables(containerOf(t, out, "DaemonSet "+cloud, cloud))["ENABLE_ALPHA_DUAL_STACK"])
+		require.Contains(t, at(t, out, cloudEnv), `{"name":"ENABLE_ALPHA_DUAL_STACK","value":"true"}`)
 
 		in.Spec.CloudProvider.IPFamilies = nil
 		for _, none := range []*v1alpha1.NodeAddresses{nil, {InternalSubnets: []string{}}} {
@@ -48,7 +47,7 @@ func TestNodeAddressesAndFamiliesReachTheCloudProvider(t *testing.T) {
 			out = mustRender(t, in)
 			require.NotContains(t, cloudConf(t, out), "nodes")
 			require.NotContains(t, cloudConf(t, out), "ipFamily")
-			require.NotContains(t, variables(containerOf(t, out, "DaemonSet "+cloud, cloud)), "ENABLE_ALPHA_DUAL_STACK")
+			require.NotContains(t, at(t, out, cloudEnv), "ENABLE_ALPHA_DUAL_STACK")
 		}
 	})
 }

@@ -369,34 +369,6 @@ func TestSHA256ThumbprintNeedsTheCertificateItIsOf(t *testing.T) {
 	require.Equal(t, want, readCSI(t, out).VirtualCenter["vc1.site.example"].Thumbprint)
 }
 
-func TestWebhookComesLastWithItsCertificate(t *testing.T) {
-	cert := must(webhookcert.Issue(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), rand.Reader))(t)
-	everyRelease(t, []matrix.Driver{matrix.CSI}, func(t *testing.T, id matrix.ReleaseID) {
-		in := input(t, id)
-		require.Nil(t, find(mustRender(t, in), "Deployment vsphere-csi-webhook"))
-		in.Spec.StorageProvider.Webhook, in.Webhook = true, cert
-		out := mustRender(t, in)
-		require.Equal(t, "webhook-server", stageOf(out, "Deployment vsphere-csi-webhook"))
-		require.Equal(t, "webhook", stageOf(out, "ValidatingWebhookConfiguration validation.csi.vsphere.vmware.com"))
-		require.Equal(t, "webhook", out.Stages[len(out.Stages)-1].Name)
-		data := secretData(t, out, render.WebhookSecret)
-		require.Equal(t, string(cert.Cert), data["tls.crt"])
-		var conf struct {
-			WebHookConfig struct {
-				Port     string
-				CertFile string `gcfg:"cert-file"`
-				KeyFile  string `gcfg:"key-file"`
-			}
-		}
-		require.NoError(t, gcfg.ReadStringInto(&conf, data["webhook.config"]))
-		require.Equal(t, "8443", conf.WebHookConfig.Port)
-		hooks := nested(unstructured.NestedSlice(object(t, out, "ValidatingWebhookConfiguration validation.csi.vsphere.vmware.com").Object, "webhooks"))(t)
-		bundle := nested(unstructured.NestedString(hooks[0].(map[string]any), "clientConfig", "caBundle"))(t)
-		require.NotContains(t, bundle, "$")
-		require.Nil(t, find(out, "Deployment snapshot-validation-deployment"))
-	})
-}
-
 func FuzzConfiguredClusterID(f *testing.F) {
 	f.Add([]byte("[Global]\ncluster-id = \"a\\\"b\" ; c\n[VirtualCenter \"x\"]\ncluster-id = y\n"))
 	f.Add([]byte("cluster-id = none\n[GLOBAL] \nCLUSTER-ID=a b # c"))

@@ -1,18 +1,12 @@
 package render_test
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
@@ -20,79 +14,6 @@ import (
 
 func patchOf(d matrix.Driver, kind, name, text string) v1alpha1.Patch {
 	return v1alpha1.Patch{Target: v1alpha1.PatchTarget{Driver: string(d), Kind: kind, Name: name}, Patch: text}
-}
-
-// containerOf returns a container of a rendered workload.
-func containerOf(t testing.TB, out *render.Rendered, workload, name string) map[string]any {
-	t.Helper()
-	o := object(t, out, workload).Object
-	list := nested(unstructured.NestedSlice(o, "spec", "template", "spec", "containers"))(t)
-	for _, item := range list {
-		if c := item.(map[string]any); c["name"] == name {
-			return c
-		}
-	}
-	t.Fatalf("%s has no container %s", workload, name)
-	return nil
-}
-
-// variables are a container's, by name.
-func variables(c map[string]any) map[string]any {
-	all := map[string]any{}
-	list, _ := c["env"].([]any)
-	for _, item := range list {
-		e := item.(map[string]any)
-		all[e["name"].(string)] = e["value"]
-	}
-	return all
-}
-
-func TestSettingsReachThePodsOfEveryRelease(t *testing.T) {
-	everyRelease(t, []matrix.Driver{matrix.CSI}, func(t *testing.T, id matrix.ReleaseID) {
-		in := input(t, id)
-		in.Spec.Drivers = []v1alpha1.DriverPolicy{{
-			Driver: "csi", LogLevel: v1alpha1.LogDebug,
-			Proxy: &v1alpha1.Proxy{HTTPS: "http://proxy.site:3128", NoProxy: []string{"vc2.site", "10.0.0.0/8"}},
-			Workloads: []v1alpha1.Workload{{
-				Name: "vsphere-csi-controller", NodeSelector: map[string]string{"pool": "infra"}, PriorityClassName: "site-critical",
-				Tolerations: []corev1.Toleration{{Key: "dedicated", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}},
-				Containers: []v1alpha1.Container{{
-					Name: "csi-provisioner", Args: []string{"--timeout=600s", "--default-fstype=xfs", "--extra-create-metadata"},
-					Resources: &v1alpha1.Resources{
-						Requests: corev1.ResourceList{"cpu": resource.MustParse("50m")},
-						Limits:   corev1.ResourceList{"memory": resource.MustParse("256Mi")},
-					},
-				}},
-			}},
-		}}
-		infra := controlPlane("cp-infra")
-		infra.Labels["pool"] = "infra"
-		infra.Taints = append(infra.Taints, corev1.Taint{Key: "dedicated", Effect: corev1.TaintEffectNoSchedule})
-		in.Cluster.Nodes = append(in.Cluster.Nodes, infra)
-		out := mustRender(t, in)
-		const controller = "Deployment vsphere-csi-controller"
-		args := containerArgs(t, out, controller, "csi-provisioner")
-		require.Contains(t, args, "--timeout=600s")
-		require.NotContains(t, args, "--timeout=300s", "a flag of the manifest gets the value in its place")
-		require.Contains(t, args, "--extra-create-metadata")
-		require.Contains(t, args, "--v=6")
-		c := containerOf(t, out, controller, "csi-provisioner")
-		require.Equal(t, map[string]any{"requests": map[string]any{"cpu": "50m"}, "limits": map[string]any{"memory": "256Mi"}}, c["resources"])
-		require.NotContains(t, variables(c), "HTTPS_PROXY", "a sidecar talks to the API server alone")
-		for _, name := range []string{"vsphere-csi-controller", "vsphere-syncer"} {
-			env := variables(containerOf(t, out, controller, name))
-			require.Equal(t, "http://proxy.site:3128", env["HTTPS_PROXY"])
-			require.Contains(t, env["NO_PROXY"], "$(KUBERNETES_SERVICE_HOST)")
-			require.Contains(t, env["NO_PROXY"], ",vc2.site,10.0.0.0/8")
-			require.Equal(t, "DEVELOPMENT", env["LOGGER_LEVEL"])
-		}
-		require.Equal(t, "DEVELOPMENT", variables(containerOf(t, out, "DaemonSet vsphere-csi-node", "vsphere-csi-node"))["LOGGER_LEVEL"])
-		spec := nested(unstructured.NestedMap(object(t, out, controller).Object, "spec", "template", "spec"))(t)
-		require.Equal(t, "site-critical", spec["priorityClassName"])
-		require.Equal(t, "infra", spec["nodeSelector"].(map[string]any)["pool"])
-		replicas := nested(unstructured.NestedInt64(object(t, out, controller).Object, "spec", "replicas"))(t)
-		require.Equal(t, int64(1), replicas, "replicas fit the nodes that the settings leave")
-	})
 }
 
 func TestSettingsThatFitNothingAreNamed(t *testing.T) {
@@ -107,6 +28,7 @@ func TestSettingsThatFitNothingAreNamed(t *testing.T) {
 		want   string
 		hint   string
 	}{
+		"no such feature state":  {v1alpha1.DriverPolicy{}, `no feature state "trigger-fullsync"`, "trigger-csi-fullsync"},
 		"no such workload":       {workload(v1alpha1.Workload{Name: "csi-controller"}), `no Deployment or DaemonSet "csi-controller"`, "vsphere-csi-controller"},
 		"no such container":      {controller(v1alpha1.Container{Name: "provisioner"}), `no container "provisioner"`, "csi-provisioner"},
 		"no flag":                {controller(v1alpha1.Container{Name: "csi-provisioner", Args: []string{"rm -rf"}}), "not a flag", ""},
@@ -116,10 +38,13 @@ func TestSettingsThatFitNothingAreNamed(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			in := input(t, release(t, matrix.SnapshotController, "8.2.0"), release(t, matrix.CSI, "3.5.1"))
-			in.Spec.Drivers = []v1alpha1.DriverPolicy{c.policy}
+			field := "spec.drivers[" + c.policy.Driver + "]"
+			if in.Spec.Drivers = []v1alpha1.DriverPolicy{c.policy}; c.policy.Driver == "" {
+				field, in.Spec.StorageProvider.FeatureStates = "spec.storageProvider.featureStates", map[string]bool{"trigger-fullsync": true}
+			}
 			_, err := render.Render(in)
 			require.ErrorContains(t, err, c.want)
-			require.ErrorContains(t, err, "spec.drivers["+c.policy.Driver+"]")
+			require.ErrorContains(t, err, field)
 			require.Contains(t, fault.HintOf(err), c.hint)
 			require.NotEmpty(t, fault.HintOf(err))
 			var failed render.Failed
@@ -127,55 +52,6 @@ func TestSettingsThatFitNothingAreNamed(t *testing.T) {
 			require.Len(t, failed, 1)
 		})
 	}
-}
-
-func TestPatchesChangeUpstreamsObjects(t *testing.T) {
-	in := input(t, release(t, matrix.CPI, "1.33.1"), release(t, matrix.CSI, "3.5.1"))
-	in.Spec.Patches = []v1alpha1.Patch{
-		patchOf(matrix.CSI, "DaemonSet", "vsphere-csi-node", `
-spec:
-  updateStrategy: {rollingUpdate: {maxUnavailable: 10%}}
-  template:
-    metadata: {annotations: {site.example/owner: storage}}
-    spec:
-      containers:
-      - name: vsphere-csi-node
-        env: [{name: MAX_VOLUMES_PER_NODE, value: "30"}]
-        securityContext: {seccompProfile: {type: RuntimeDefault}}
-`),
-		patchOf(matrix.CSI, "Deployment", "vsphere-csi-controller", `[
-  {"op": "test", "path": "/spec/template/spec/containers/0/name", "value": "csi-attacher"},
-  {"op": "replace", "path": "/spec/template/spec/containers/0/args/0", "value": "--v=2"},
-  {"op": "add", "path": "/spec/template/spec/tolerations/-", "value": {"key": "gpu", "operator": "Exists"}}]`),
-		patchOf(matrix.CPI, "DaemonSet", "vsphere-cloud-controller-manager", `spec: {template: {spec: {volumes: [{name: proxy-ca, configMap: {name: proxy-ca}}], containers: [{name: vsphere-cloud-controller-manager, volumeMounts: [{name: proxy-ca, mountPath: /opt/site/proxy}]}]}}}`),
-		patchOf(matrix.CNI, "DaemonSet", "antrea-agent", `metadata: {annotations: {a: b}}`), // which is not installed
-	}
-	out := mustRender(t, in)
-	node := object(t, out, "DaemonSet vsphere-csi-node").Object
-	update := nested(unstructured.NestedMap(node, "spec", "updateStrategy", "rollingUpdate"))(t)
-	require.Equal(t, "10%", update["maxUnavailable"])
-	c := containerOf(t, out, "DaemonSet vsphere-csi-node", "vsphere-csi-node")
-	require.Equal(t, "30", variables(c)["MAX_VOLUMES_PER_NODE"])
-	require.Equal(t, "node", variables(c)["X_CSI_MODE"], "lists are merged by their keys")
-	require.Equal(t, true, c["securityContext"].(map[string]any)["privileged"])
-	require.Regexp(t, `^mirror\.site:5000/vdo/drivers@sha256:`, c["image"])
-	require.Contains(t, containerArgs(t, out, "Deployment vsphere-csi-controller", "csi-attacher"), "--v=2")
-	require.Contains(t, fmt.Sprint(object(t, out, "DaemonSet vsphere-cloud-controller-manager").Object), "proxy-ca")
-	require.Equal(t, out, mustRender(t, in), "rendering again gives the same: upstream's objects are not changed")
-	in.Spec.Patches = nil
-	node = object(t, mustRender(t, in), "DaemonSet vsphere-csi-node").Object
-	require.NotContains(t, fmt.Sprint(node), "MAX_VOLUMES_PER_NODE:30")
-}
-
-func TestAPatchMayNameAnotherImageOfTheBundle(t *testing.T) {
-	in := input(t, release(t, matrix.CSI, "3.5.1"))
-	other := image.MustReference("registry.k8s.io/sig-storage/csi-provisioner:v5.0.0")
-	in.Lock.Images = append(in.Lock.Images, bundle.Image{Reference: other, Digest: image.DigestOf([]byte("newer"))})
-	in.Spec.Patches = []v1alpha1.Patch{patchOf(matrix.CSI, "Deployment", "vsphere-csi-controller",
-		`spec: {template: {spec: {containers: [{name: csi-provisioner, image: "registry.k8s.io/sig-storage/csi-provisioner:v5.0.0"}]}}}`)}
-	c := containerOf(t, mustRender(t, in), "Deployment vsphere-csi-controller", "csi-provisioner")
-	require.Equal(t, repository+"@"+image.DigestOf([]byte("newer")).String(), c["image"])
-	require.NotContains(t, in.Lock.Releases[0].Images, other.String(), "the bundle's lock stays as it is")
 }
 
 // What a patch may not do, each with the patch that tries it; more of the ceiling: TestHostileManifestsAreRefused.

@@ -104,13 +104,6 @@ func changeVCenter(in render.Input, change func(*render.VCenter)) {
 	in.VCenters["vc-one"] = v
 }
 
-// podAnnotations are those of a rendered workload's pods.
-func podAnnotations(t testing.TB, out *render.Rendered, what string) map[string]string {
-	t.Helper()
-	o := object(t, out, what).Object
-	return nested(unstructured.NestedStringMap(o, "spec", "template", "metadata", "annotations"))(t)
-}
-
 func controlPlane(name string) render.Node {
 	return render.Node{
 		Name:   name,
