@@ -324,40 +324,60 @@ func liveOf(entries ...inventory.Entry) plan.Live {
 	return live
 }
 
-func TestWhatIsNeverPruned(t *testing.T) {
-	for _, kind := range []string{"Namespace", "CustomResourceDefinition", "PersistentVolume", "StorageClass"} {
-		e := entry("", kind, "", "x", matrix.CSI)
-		p := plan.Make(plan.Input{Inventory: inventory.Of(e), Live: liveOf(e)})
-		require.Equal(t, plan.Keep, p.Steps[0].Action, kind)
-		require.NotEmpty(t, p.Steps[0].Reason)
+// What becomes of an object that nobody wants any more.
+func TestStepOfAnObjectThatIsNotWanted(t *testing.T) {
+	account := entry("", "ServiceAccount", "n", "x", matrix.CSI)
+	account.Content = "p/a"
+	another := func(in *plan.Input) { in.Live[account.Key].SetUID("another") }
+	trusts := func(content, untrusted string) func(*plan.Input) {
+		return func(in *plan.Input) {
+			in.Stages = []render.Stage{{Name: render.StageNode, Drivers: []matrix.Driver{matrix.CSI}}}
+			in.Content, in.Untrusted = map[matrix.Driver]string{matrix.CSI: content}, map[matrix.Driver]string{}
+			if untrusted != "" {
+				in.Untrusted[matrix.CSI] = untrusted
+			}
+		}
 	}
-}
-
-func TestHeldDriversAreNotPruned(t *testing.T) {
-	e := entry("apps", "Deployment", "n", "x", matrix.CSI)
-	for name, in := range map[string]plan.Input{
-		"held":    {Held: map[matrix.Driver]string{matrix.CSI: "no release fits"}},
-		"leaving": {Leaving: map[matrix.Driver]plan.Leave{matrix.CSI: {Action: plan.Keep, Reason: "volumes use it"}}},
+	held := func(in *plan.Input) { in.Held = map[matrix.Driver]string{matrix.CSI: "no release fits"} }
+	deleted := func(in *plan.Input) { in.Live = plan.Live{} }
+	for name, c := range map[string]struct {
+		entry inventory.Entry
+		edit  func(*plan.Input)
+		want  plan.Action
+	}{
+		"it is as it was":       {account, func(*plan.Input) {}, plan.Prune},
+		"it is gone":            {account, deleted, plan.Gone},
+		"somebody made it anew": {account, another, plan.Forget},
+		"with a label, which anybody can set": {account, func(in *plan.Input) {
+			another(in)
+			in.Live[account.Key].SetLabels(map[string]string{render.LabelManagedBy: render.ManagedBy})
+		}, plan.Forget},
+		"it may not be seen": {account, func(in *plan.Input) {
+			deleted(in)
+			in.Refused = map[inventory.Key]error{account.Key: errors.New("is forbidden")}
+		}, plan.Keep},
+		"its driver is held":          {account, held, plan.Keep},
+		"it is gone, and held: later": {account, func(in *plan.Input) { held(in); deleted(in) }, plan.Keep},
+		"its driver stays": {account, func(in *plan.Input) {
+			in.Leaving = map[matrix.Driver]plan.Leave{matrix.CSI: {Action: plan.Keep, Reason: "volumes use it"}}
+		}, plan.Keep},
+		"a bundle that is not trusted lacks it": {account, trusts("p/b", "why"), plan.Keep},
+		"the site does not want it":             {account, trusts("p/a", "why"), plan.Prune},
+		"another program does not make it":      {account, trusts("q/a", "why"), plan.Prune},
+		"a bundle that is trusted lacks it":     {account, trusts("p/b", ""), plan.Prune},
+		"a namespace":                           {entry("", "Namespace", "", "x", matrix.CSI), func(*plan.Input) {}, plan.Keep},
+		"a kind":                                {entry("", "CustomResourceDefinition", "", "x", matrix.CSI), func(*plan.Input) {}, plan.Keep},
+		"a volume":                              {entry("", "PersistentVolume", "", "x", matrix.CSI), func(*plan.Input) {}, plan.Keep},
+		"a class":                               {entry("", "StorageClass", "", "x", matrix.CSI), func(*plan.Input) {}, plan.Keep},
 	} {
-		in.Inventory, in.Live = inventory.Of(e), liveOf(e)
+		in := plan.Input{Inventory: inventory.Of(c.entry), Live: liveOf(c.entry)}
+		c.edit(&in)
 		p := plan.Make(in)
-		require.Equal(t, plan.Keep, p.Steps[0].Action, name)
-		require.Zero(t, p.Writes(), name)
+		require.Len(t, p.Steps, 1, name)
+		require.Equal(t, c.want, p.Steps[0].Action, name)
+		require.Equal(t, c.want == plan.Prune, p.Writes() > 0, name)
+		require.True(t, c.want != plan.Keep || p.Steps[0].Reason != "", name)
 	}
-	deleted := plan.Input{Held: map[matrix.Driver]string{matrix.CSI: "no release fits"}, Inventory: inventory.Of(e)}
-	require.Equal(t, plan.Keep, plan.Make(deleted).Steps[0].Action, "it is made again later")
-}
-
-func TestWhatSomebodyMadeAnewIsForgottenNotDeleted(t *testing.T) {
-	e := entry("", "ServiceAccount", "n", "x", matrix.CSI)
-	live := liveOf(e)
-	live[e.Key].SetUID("another")
-	require.Equal(t, plan.Forget, plan.Make(plan.Input{Inventory: inventory.Of(e), Live: live}).Steps[0].Action)
-	live[e.Key].SetLabels(map[string]string{render.LabelManagedBy: render.ManagedBy})
-	require.Equal(t, plan.Forget, plan.Make(plan.Input{Inventory: inventory.Of(e), Live: live}).Steps[0].Action, "anybody can set a label")
-	require.Equal(t, plan.Gone, plan.Make(plan.Input{Inventory: inventory.Of(e), Live: plan.Live{}}).Steps[0].Action)
-	refused := map[inventory.Key]error{e.Key: errors.New("is forbidden")}
-	require.Equal(t, plan.Keep, plan.Make(plan.Input{Inventory: inventory.Of(e), Refused: refused}).Steps[0].Action, "not to be seen is not gone")
 }
 
 // removed are the waves in which all that may go does.
@@ -492,29 +512,6 @@ func TestTheCauseOfAStepAndWhatWaitsForTrust(t *testing.T) {
 				require.Equal(t, c.cause, s.Cause, name)
 			}
 		}
-	}
-}
-
-// What a bundle that is not trusted lacks is not pruned for its sake.
-func TestNothingIsPrunedForABundleThatIsNotTrusted(t *testing.T) {
-	base := ours(object(t, daemonSet), "cpi@1.33.1")
-	old := alive(ours(object(t, `{apiVersion: v1, kind: ServiceAccount, metadata: {name: old, namespace: kube-system}}`), "cpi@1.33.1"))
-	for _, c := range []struct {
-		content, untrusted string
-		action             plan.Action
-	}{
-		{"p/b", "why", plan.Keep}, {"p/a", "why", plan.Prune}, {"q/a", "why", plan.Prune}, {"p/b", "", plan.Prune},
-	} {
-		var removals []plan.Step
-		one(t, base, nil, nil, func(in *plan.Input) {
-			in.Untrusted, in.Content = map[matrix.Driver]string{matrix.CPI: c.untrusted},
-				map[matrix.Driver]string{matrix.CPI: c.content}
-			in.Inventory = inventory.Of(inventory.Entry{ID: plan.IDOf(old), Driver: matrix.CPI, UID: string(old.GetUID()), Release: "cpi@1.33.1", Content: "p/a"})
-			in.Live[plan.IDOf(old).Key] = old
-			removals = plan.Make(*in).Removals()
-		})
-		require.Len(t, removals, 1)
-		require.Equal(t, c.action, removals[0].Action, "%+v", c)
 	}
 }
 
