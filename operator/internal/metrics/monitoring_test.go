@@ -31,22 +31,9 @@ type brokenResource struct {
 	alerts []string
 }
 
-func brokenBundle(name string, change func(*v1alpha1.DriverBundle), alerts ...string) brokenResource {
-	b := healthyBundle(name)
-	change(b)
-	return brokenResource{b, alerts}
-}
-
-func brokenConfig(name string, change func(*v1alpha1.VDOConfig), alerts ...string) brokenResource {
-	c := healthyConfig(name)
-	change(c)
-	return brokenResource{c, alerts}
-}
-
-func brokenVCenter(name string, change func(*v1alpha1.VsphereCloudConfig), alerts ...string) brokenResource {
-	v := healthyVCenter(name)
-	change(v)
-	return brokenResource{v, alerts}
+func broken[T metav1.Object](o T, change func(T), alerts ...string) brokenResource {
+	change(o)
+	return brokenResource{o, alerts}
 }
 
 // faults are resources, each with exactly the alerts that it fires.
@@ -61,49 +48,49 @@ func faults() []brokenResource {
 		return func(b *v1alpha1.DriverBundle) { b.Status.Matrix.Expires = metav1.NewTime(started.AddDate(0, 0, days)) }
 	}
 	return append(everyReason(), []brokenResource{
-		brokenBundle("refused-and-suspended", func(b *v1alpha1.DriverBundle) { bundleReady("Superseded")(b); b.Spec.Suspend = true }, "VDOSuspended"),
-		brokenBundle("untrusted", func(b *v1alpha1.DriverBundle) { set(&b.Status.Conditions, v1alpha1.ConditionVerified, no, "Untrusted") }, "VDOBundleUntrusted"),
-		brokenBundle("expires", expires(10), "VDOMatrixExpiresSoon"),
-		brokenBundle("expired", expires(-1), "VDOMatrixExpired"),
-		brokenBundle("changed", func(b *v1alpha1.DriverBundle) { b.Status.ObservedGeneration = 0 }, "VDOSpecNotActedOn"),
+		broken(healthyBundle("refused-and-suspended"), func(b *v1alpha1.DriverBundle) { bundleReady("Superseded")(b); b.Spec.Suspend = true }, "VDOSuspended"),
+		broken(healthyBundle("untrusted"), func(b *v1alpha1.DriverBundle) { set(&b.Status.Conditions, v1alpha1.ConditionVerified, no, "Untrusted") }, "VDOBundleUntrusted"),
+		broken(healthyBundle("expires"), expires(10), "VDOMatrixExpiresSoon"),
+		broken(healthyBundle("expired"), expires(-1), "VDOMatrixExpired"),
+		broken(healthyBundle("changed"), func(b *v1alpha1.DriverBundle) { b.Status.ObservedGeneration = 0 }, "VDOSpecNotActedOn"),
 
-		brokenConfig("progressing", func(c *v1alpha1.VDOConfig) { setReady(&c.Status.Conditions, metav1.ConditionUnknown, "Progressing") }, "VDOConfigNotReady"),
-		brokenConfig("unhealthy", func(c *v1alpha1.VDOConfig) {
+		broken(healthyConfig("progressing"), func(c *v1alpha1.VDOConfig) { setReady(&c.Status.Conditions, metav1.ConditionUnknown, "Progressing") }, "VDOConfigNotReady"),
+		broken(healthyConfig("unhealthy"), func(c *v1alpha1.VDOConfig) {
 			c.Status.Drivers[1].Ready = false
 			setReady(&c.Status.Conditions, no, "Incomplete")
 		}, "VDOConfigNotReady", "VDODriverNotReady"),
-		brokenConfig("rolling", func(c *v1alpha1.VDOConfig) { c.Status.Drivers[1].Version = "3.5.0" }, "VDORolloutStuck"),
-		brokenConfig("withdrawn", func(c *v1alpha1.VDOConfig) { c.Status.Drivers[0].Withdrawn = "CVE" }, "VDODriverWithdrawn"),
-		brokenConfig("nodes", func(c *v1alpha1.VDOConfig) {
+		broken(healthyConfig("rolling"), func(c *v1alpha1.VDOConfig) { c.Status.Drivers[1].Version = "3.5.0" }, "VDORolloutStuck"),
+		broken(healthyConfig("withdrawn"), func(c *v1alpha1.VDOConfig) { c.Status.Drivers[0].Withdrawn = "CVE" }, "VDODriverWithdrawn"),
+		broken(healthyConfig("nodes"), func(c *v1alpha1.VDOConfig) {
 			c.Status.NodesReady = "2/3"
 			c.Status.Nodes = []v1alpha1.NodeStatus{{Name: "n1", Driver: "csi", Reason: "Incomplete", Message: "text"}}
 		}, "VDONodesNotReady"),
-		brokenConfig("contested", func(c *v1alpha1.VDOConfig) {
+		broken(healthyConfig("contested"), func(c *v1alpha1.VDOConfig) {
 			c.Status.Drift = []v1alpha1.DriftStatus{{Driver: "csi", Kind: "Deployment", Name: "d", Repairs: 5, Until: &metav1.Time{Time: started}}}
 		}, "VDODriftContested"),
-		brokenConfig("preflight", func(c *v1alpha1.VDOConfig) {
+		broken(healthyConfig("preflight"), func(c *v1alpha1.VDOConfig) {
 			set(&c.Status.Conditions, v1alpha1.ConditionPreflight, no, "BlockInstall")
 		}, "VDOPreflightBlocks"),
-		brokenConfig("rolled-back", func(c *v1alpha1.VDOConfig) { set(&c.Status.Conditions, v1alpha1.ConditionUpgraded, no, "RolledBack") }, "VDOUpgradeFailed"),
-		brokenConfig("failed-and-stays", func(c *v1alpha1.VDOConfig) { set(&c.Status.Conditions, v1alpha1.ConditionUpgraded, no, "Failed") }, "VDOUpgradeFailed"),
-		brokenConfig("approval", func(c *v1alpha1.VDOConfig) { set(&c.Status.Conditions, v1alpha1.ConditionUpgraded, no, "NotApproved") }, "VDOUpgradeWaits"),
-		brokenConfig("window", func(c *v1alpha1.VDOConfig) {
+		broken(healthyConfig("rolled-back"), func(c *v1alpha1.VDOConfig) { set(&c.Status.Conditions, v1alpha1.ConditionUpgraded, no, "RolledBack") }, "VDOUpgradeFailed"),
+		broken(healthyConfig("failed-and-stays"), func(c *v1alpha1.VDOConfig) { set(&c.Status.Conditions, v1alpha1.ConditionUpgraded, no, "Failed") }, "VDOUpgradeFailed"),
+		broken(healthyConfig("approval"), func(c *v1alpha1.VDOConfig) { set(&c.Status.Conditions, v1alpha1.ConditionUpgraded, no, "NotApproved") }, "VDOUpgradeWaits"),
+		broken(healthyConfig("window"), func(c *v1alpha1.VDOConfig) {
 			set(&c.Status.Conditions, v1alpha1.ConditionUpgraded, no, "WindowClosed")
-		}, "VDOUpgradeWaits"),
-		brokenConfig("ahead", func(c *v1alpha1.VDOConfig) {
+		}), // it waits for what comes by itself
+		broken(healthyConfig("ahead"), func(c *v1alpha1.VDOConfig) {
 			set(&c.Status.Conditions, v1alpha1.ConditionUpgradeable, no, "Incompatible")
 		}, "VDONotUpgradeable"),
-		brokenConfig("certificate", func(c *v1alpha1.VDOConfig) { set(&c.Status.Conditions, v1alpha1.ConditionCertificate, no, "Expiring") }, "VDOWebhookCertificateExpires"),
+		broken(healthyConfig("certificate"), func(c *v1alpha1.VDOConfig) { set(&c.Status.Conditions, v1alpha1.ConditionCertificate, no, "Expiring") }, "VDOWebhookCertificateExpires"),
 
-		brokenVCenter("vc-certificate-suspended", func(v *v1alpha1.VsphereCloudConfig) { vcenterReady("CertificateInvalid")(v); v.Spec.Suspend = true }, "VDOSuspended"),
-		brokenVCenter("vc-slow", func(v *v1alpha1.VsphereCloudConfig) { v.Spec.VcIP = "slow.site.example" }, "VDOVCenterSlow"),
-		brokenVCenter("vc-forgotten", func(v *v1alpha1.VsphereCloudConfig) {
+		broken(healthyVCenter("vc-certificate-suspended"), func(v *v1alpha1.VsphereCloudConfig) { vcenterReady("CertificateInvalid")(v); v.Spec.Suspend = true }, "VDOSuspended"),
+		broken(healthyVCenter("vc-slow"), func(v *v1alpha1.VsphereCloudConfig) { v.Spec.VcIP = "slow.site.example" }, "VDOVCenterSlow"),
+		broken(healthyVCenter("vc-forgotten"), func(v *v1alpha1.VsphereCloudConfig) {
 			v.Status.CheckedAt = &metav1.Time{Time: started.Add(-2 * time.Hour)}
 		}, "VDOVCenterNotChecked"),
-		brokenVCenter("vc-forgotten-suspended", func(v *v1alpha1.VsphereCloudConfig) {
+		broken(healthyVCenter("vc-forgotten-suspended"), func(v *v1alpha1.VsphereCloudConfig) {
 			v.Status.CheckedAt, v.Spec.Suspend = &metav1.Time{Time: started.Add(-2 * time.Hour)}, true
 		}, "VDOSuspended"),
-		brokenVCenter("vc-patient", func(v *v1alpha1.VsphereCloudConfig) {
+		broken(healthyVCenter("vc-patient"), func(v *v1alpha1.VsphereCloudConfig) {
 			v.Status.CheckedAt, v.Spec.Interval = &metav1.Time{Time: started.Add(-2 * time.Hour)}, metav1.Duration{Duration: time.Hour}
 		}),
 	}...)
@@ -123,9 +110,9 @@ func everyReason() (all []brokenResource) {
 	for _, r := range fault.Reasons() {
 		name, no := strings.ToLower(string(r)), metav1.ConditionFalse
 		all = append(all,
-			brokenBundle("b-"+name, func(b *v1alpha1.DriverBundle) { setReady(&b.Status.Conditions, no, string(r)) }, cmp.Or(bundleAlerts[r], "VDOBundleRefused")),
-			brokenConfig("c-"+name, func(c *v1alpha1.VDOConfig) { setReady(&c.Status.Conditions, no, string(r)) }, "VDOConfigNotReady"),
-			brokenVCenter("v-"+name, func(v *v1alpha1.VsphereCloudConfig) { setReady(&v.Status.Conditions, no, string(r)) }, cmp.Or(vcenterAlerts[r], "VDOVCenterNotUsable")))
+			broken(healthyBundle("b-"+name), func(b *v1alpha1.DriverBundle) { setReady(&b.Status.Conditions, no, string(r)) }, cmp.Or(bundleAlerts[r], "VDOBundleRefused")),
+			broken(healthyConfig("c-"+name), func(c *v1alpha1.VDOConfig) { setReady(&c.Status.Conditions, no, string(r)) }, "VDOConfigNotReady"),
+			broken(healthyVCenter("v-"+name), func(v *v1alpha1.VsphereCloudConfig) { setReady(&v.Status.Conditions, no, string(r)) }, cmp.Or(vcenterAlerts[r], "VDOVCenterNotUsable")))
 	}
 	return all
 }
