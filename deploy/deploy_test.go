@@ -23,7 +23,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	sigsyaml "sigs.k8s.io/yaml"
 
@@ -38,7 +37,6 @@ func TestMain(m *testing.M) { cluster.Main(m) }
 
 const (
 	namespace = "vmware-system-vdo"
-	account   = "system:serviceaccount:" + namespace + ":vdo-operator"
 	manager   = client.FieldOwner("vdo-operator")
 )
 
@@ -74,10 +72,7 @@ func install(t *testing.T) (admin, operator client.Client) {
 			require.NoError(t, apply(t.Context(), admin, u), "%s: %s %s", f, u.GetKind(), u.GetName())
 		}
 	}
-	as := rest.CopyConfig(cfg)
-	as.Impersonate = rest.ImpersonationConfig{UserName: account,
-		Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"}}
-	return admin, cluster.Client(t, as)
+	return admin, cluster.Client(t, cluster.Operator.Config(cfg))
 }
 
 // roles are all roles of the install manifests, with "" for cluster roles'
@@ -240,16 +235,65 @@ func allowed(t *testing.T, c client.Client, a access) bool {
 	return r.Status.Allowed
 }
 
-// Classes have the site's names: the rights on them are without names, and not given
-// unless they are asked for.
-func TestTheOperatorMayMakeClassesWhereThatIsAskedForAndDeleteNone(t *testing.T) {
-	op, end := besides(t, "rbac-classes.yaml", access{"create", "storage.k8s.io", "storageclasses", "", "x"})
-	defer end()
-	for _, class := range []access{{"", "storage.k8s.io", "storageclasses", "", "gold"}, {"", "snapshot.storage.k8s.io", "volumesnapshotclasses", "", "snap"}} {
-		for verb, may := range map[string]bool{"get": true, "create": true, "update": true, "patch": true, "delete": false} {
-			class.verb = verb
-			require.Eventually(t, func() bool { return allowed(t, op, class) == may }, time.Minute, 50*time.Millisecond, "%+v", class)
+// besides gives the operator the rights of one manifest more, while a test runs: others prove
+// what the account may not do without, such as what is given.
+func besides(t *testing.T, manifest string, gives access) (op client.Client, end func()) {
+	t.Helper()
+	admin, op := install(t)
+	rights := read(t, manifest)
+	for _, u := range rights {
+		require.NoError(t, apply(t.Context(), admin, u))
+	}
+	return op, func() {
+		for _, u := range rights {
+			require.NoError(t, admin.Delete(t.Context(), u))
 		}
+		require.Eventually(t, func() bool { return !allowed(t, op, gives) }, time.Minute, 50*time.Millisecond)
+	}
+}
+
+// Rights that are not given unless they are asked for. Classes have the site's names: those on them are
+// without names. One mirror set has a name of the operator's, and nodes are reconfigured by it: the rights
+// are on that one alone, that to make it too, which holds for who names it in the request. Whether nodes
+// have taken it up may be read, and nothing else of how they are configured.
+func TestTheOperatorMayDoWhatIsAskedForAndNoMore(t *testing.T) {
+	verbs := func(a access, verbs string) (all []access) {
+		for _, a.verb = range strings.Fields(verbs) {
+			all = append(all, a)
+		}
+		return all
+	}
+	const classes, snapshots, mirrors, machines = "storage.k8s.io", "snapshot.storage.k8s.io", "config.openshift.io", "machineconfiguration.openshift.io"
+	gold, snap := access{"", classes, "storageclasses", "", "gold"}, access{"", snapshots, "volumesnapshotclasses", "", "snap"}
+	set, pool := access{"", mirrors, "imagedigestmirrorsets", "", "vdo-operator"}, access{"", machines, "machineconfigpools", "", "worker"}
+	for manifest, c := range map[string]struct{ may, not []access }{
+		"rbac-classes.yaml": {
+			slices.Concat(verbs(gold, "create update patch get"), verbs(snap, "create update patch get")),
+			slices.Concat(verbs(gold, "delete"), verbs(snap, "delete")),
+		},
+		"rbac-mirror-set.yaml": {
+			append(verbs(set, "create get patch delete"), access{"list", machines, pool.resource, "", ""}),
+			slices.Concat(verbs(set, "update deletecollection"), verbs(pool, "get watch patch update create delete"),
+				verbs(access{"", mirrors, set.resource, "", "other"}, "get create patch delete"),
+				verbs(access{"", mirrors, set.resource, "", ""}, "get create patch delete deletecollection"),
+				verbs(access{"", mirrors, "imagetagmirrorsets", "", set.name}, "get create patch delete"),
+				verbs(access{"", machines, "machineconfigs", "", ""}, "list")),
+		},
+	} {
+		t.Run(manifest, func(t *testing.T) {
+			_, op := install(t)
+			for _, a := range c.may {
+				require.False(t, a.verb != "get" && allowed(t, op, a), "%+v", a)
+			}
+			op, end := besides(t, manifest, c.may[0])
+			defer end()
+			for _, a := range c.may {
+				require.Eventually(t, func() bool { return allowed(t, op, a) }, time.Minute, 50*time.Millisecond, "%+v", a)
+			}
+			for _, a := range c.not {
+				require.False(t, allowed(t, op, a), "%+v", a)
+			}
+		})
 	}
 }
 
@@ -447,7 +491,8 @@ func TestTheTrustFloorIsMountedAsTheGuideSays(t *testing.T) {
 }
 
 // A GitOps tool that loses these files from its source deletes neither the kinds, with which all
-// resources go, nor the namespaces.
+// resources go, nor the namespaces. Volumes need what is in the drivers' namespaces: no file that a removal
+// names has one.
 func TestNoToolPrunesKindsAndNamespaces(t *testing.T) {
 	keep := map[string]string{
 		"argocd.argoproj.io/sync-options":   "Prune=false,Delete=false",
@@ -459,16 +504,9 @@ func TestNoToolPrunesKindsAndNamespaces(t *testing.T) {
 		for _, o := range decode(t, m.Name, m.Data) {
 			if kind := o.GetKind(); kind == "Namespace" || kind == "CustomResourceDefinition" {
 				require.Subset(t, o.GetAnnotations(), keep, "%s %s", kind, o.GetName())
+				driver := kind == "Namespace" && o.GetName() != namespace && !deploy.OnlySIP(m.Name)
+				require.Equal(t, m.Name == deploy.DriverNamespaces().Name, driver, "%s: %s", m.Name, o.GetName())
 			}
-		}
-	}
-}
-
-// Volumes need what is in the drivers' namespaces: no file that a removal names has one.
-func TestAnInstallationIsRemovedWithoutTheDriversNamespaces(t *testing.T) {
-	for _, m := range deploy.Manifests() {
-		for _, u := range decode(t, m.Name, m.Data) {
-			require.False(t, u.GetKind() == "Namespace" && u.GetName() != namespace, "%s: %s", m.Name, u.GetName())
 		}
 	}
 }
