@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -23,42 +21,32 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
 	edge "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 )
 
-// kubelet answers questions for logs, as the API server asks them.
-type kubelet struct {
+// logs are those of containers, as the API server answers questions for them.
+type logs struct {
 	mu     sync.Mutex
 	answer func(w http.ResponseWriter, container string)
 	asked  []string
 }
 
-func (k *kubelet) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.asked = append(k.asked, r.URL.Path+"?"+r.URL.RawQuery)
-	k.answer(w, r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:])
+func (l *logs) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.asked = append(l.asked, r.URL.Path+"?"+r.URL.Query().Encode())
+	l.answer(w, r.URL.Query().Get("container"))
 }
 
-// fallen makes a node with that kubelet, and on it the storage driver's node plugin with
-// two pods, both containers of which fall over.
-func fallen(t *testing.T, k client.Client, server *httptest.Server) {
+// fallen makes the storage driver's node plugin with two pods, both containers of which fall over.
+func fallen(t *testing.T, k client.Client) {
 	t.Helper()
-	host, port, err := net.SplitHostPort(server.Listener.Addr().String())
-	require.NoError(t, err)
-	number, err := strconv.Atoi(port)
-	require.NoError(t, err)
 	create := func(o client.Object) {
 		require.NoError(t, client.IgnoreAlreadyExists(k.Create(ctx, o)))
 		t.Cleanup(func() { _ = k.Delete(ctx, o, client.GracePeriodSeconds(0)) })
 	}
 	require.NoError(t, client.IgnoreAlreadyExists(k.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "vmware-system-csi"}})))
 	require.NoError(t, client.IgnoreAlreadyExists(k.Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "vmware-system-csi", Name: "default"}})))
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
-	create(n)
-	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: host}}
-	n.Status.DaemonEndpoints.KubeletEndpoint.Port = int32(number)
-	require.NoError(t, k.Status().Update(ctx, n))
+	create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
 	labels := map[string]string{"app": "vsphere-csi-node"}
 	containers := []corev1.Container{{Name: "vsphere-csi-node", Image: "x"}, {Name: "node-driver-registrar", Image: "x"}}
 	create(&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "vmware-system-csi", Name: "vsphere-csi-node"},
@@ -89,31 +77,26 @@ func said(t *testing.T, c *edge.Cluster) string {
 	return strings.Join(all, "\n")
 }
 
-// The log of a container that falls over and leaves no message tells why, read by the
-// API server from the node's kubelet, once for each container whatever the number of pods.
+// The log of a container that falls over and leaves no message tells why, read from the API server
+// once for each container whatever the number of pods.
 func TestLastWordsAreReadFromTheLog(t *testing.T) {
 	const canary = "Canary-6"
 	c, k, _ := start(t)
-	node := &kubelet{answer: func(w http.ResponseWriter, container string) {
+	node := &logs{answer: func(w http.ResponseWriter, container string) {
 		if container == "vsphere-csi-node" {
 			_, _ = w.Write([]byte("I1122 10:11:12.1       1 a.go:1] hello\nE1122 10:11:12.2       1 a.go:2] password=" + canary + ": ServerFaultCode: Cannot complete login due to an incorrect user name or password.\nI1122 10:11:12.3       1 a.go:3] bye\n"))
 			return
 		}
 		_, _ = w.Write([]byte("F1122 10:11:12.1       1 main.go:9] the socket is in use\n"))
 	}}
-	server := httptest.NewTLSServer(node)
+	server := httptest.NewServer(node)
 	defer server.Close()
-	fallen(t, k, server)
+	fallen(t, k)
 	require.Contains(t, said(t, c), "exit code 1", "without a reader")
 	require.Empty(t, node.asked)
 
-	read, err := edge.Logs(cluster.Config(t), http.DefaultClient)
-	require.NoError(t, err)
-	_, err = read(ctx, "vmware-system-csi", "nobody", "x")
-	require.Error(t, err)
-	h, err := rest.HTTPClientFor(cluster.Config(t))
-	require.NoError(t, err)
-	c.Log, err = edge.Logs(cluster.Config(t), h)
+	var err error
+	c.Log, err = edge.Logs(&rest.Config{Host: server.URL}, http.DefaultClient)
 	require.NoError(t, err)
 	got := said(t, c)
 	require.Contains(t, got, "Unauthorized | container vsphere-csi-node ends again and again on node n1: password (hidden): Cannot complete login")
@@ -121,8 +104,8 @@ func TestLastWordsAreReadFromTheLog(t *testing.T) {
 	require.Contains(t, got, "container node-driver-registrar ends again and again on node n1: the socket is in use")
 	require.NotContains(t, got, canary)
 	require.ElementsMatch(t, []string{
-		"/containerLogs/vmware-system-csi/p1/vsphere-csi-node?previous=true&tailLines=20",
-		"/containerLogs/vmware-system-csi/p1/node-driver-registrar?previous=true&tailLines=20"}, node.asked)
+		"/api/v1/namespaces/vmware-system-csi/pods/p1/log?container=vsphere-csi-node&previous=true&tailLines=20",
+		"/api/v1/namespaces/vmware-system-csi/pods/p1/log?container=node-driver-registrar&previous=true&tailLines=20"}, node.asked)
 
 	node.answer = func(w http.ResponseWriter, _ string) {
 		for range 100 << 10 { // 100 MiB, were it read
