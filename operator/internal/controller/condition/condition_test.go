@@ -74,21 +74,6 @@ func TestTheKstatusTypesStayConsistent(t *testing.T) {
 	}
 }
 
-func TestTheTransitionTimeMovesOnlyWithTheStatus(t *testing.T) {
-	long := metav1.NewTime(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))
-	var conds []metav1.Condition
-	set(&conds, 1, failed(faultOf(fault.Unreachable)))
-	for i := range conds {
-		conds[i].LastTransitionTime = long
-	}
-	set(&conds, 2, failed(faultOf(fault.Throttled)))
-	require.True(t, condition.Since(conds, v1alpha1.ConditionReady).Equal(long.Time))
-	require.True(t, condition.Since(conds, v1alpha1.ConditionReconciling).Equal(long.Time))
-	set(&conds, 2, ready("ok"))
-	require.True(t, condition.Since(conds, v1alpha1.ConditionReady).After(long.Time))
-	require.True(t, condition.Since(conds, v1alpha1.ConditionReconciling).IsZero())
-}
-
 // Suspended is beside what else there is to say, and goes with spec.suspend.
 func TestSuspendedKeepsWhatReadySaid(t *testing.T) {
 	var conds []metav1.Condition

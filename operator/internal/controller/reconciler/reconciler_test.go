@@ -103,20 +103,6 @@ func (w *world) meanwhile(edit func(resource)) {
 	}
 }
 
-func TestAnOutcomeIsWrittenOnce(t *testing.T) {
-	w := start(t, controller{pass: func(context.Context, resource) (reconciler.Outcome[resource], error) {
-		return found{version: "8.0.3", next: reconciler.Next{AtMost: time.Minute}}, nil
-	}}, nil)
-	result, err := w.reconcile()
-	require.NoError(t, err)
-	require.Equal(t, time.Minute, result.RequeueAfter)
-	require.Equal(t, "8.0.3", w.now().Status.Version)
-	version := w.now().ResourceVersion
-	_, err = w.reconcile()
-	require.NoError(t, err)
-	require.Equal(t, version, w.now().ResourceVersion, "what says nothing new is not written")
-}
-
 // A write to an older state is refused without a word, and a pass follows: the state that it did not see may be the
 // status that the pass before wrote, and nothing else starts one.
 func TestAConflictDropsTheOutcomeAndAPassFollows(t *testing.T) {
