@@ -86,15 +86,6 @@ func TestPathsThatMayBeLeftToOthers(t *testing.T) {
 	}
 }
 
-// A rule that is not valid does not take the others with it.
-func TestAGoodRuleCountsBesideABadOne(t *testing.T) {
-	rules, err := drift.Parse(ignore("Deployment", "/spec/selector", "/spec/replicas"))
-	require.Error(t, err)
-	got := rules.Leave(drift.Target{Object: deployment(t, `{"spec":{"replicas":3}}`), Live: live(t, `{"spec":{"replicas":7}}`, `{"f:spec":{"f:replicas":{}}}`), Manager: ours})
-	_, there, _ := unstructured.NestedFieldNoCopy(got.Object, "spec", "replicas")
-	require.False(t, there)
-}
-
 func object(t *testing.T, text string) *unstructured.Unstructured {
 	t.Helper()
 	o := &unstructured.Unstructured{}
@@ -158,17 +149,21 @@ func TestARuleIsForTheObjectsThatItNames(t *testing.T) {
 		rule v1alpha1.DriftIgnore
 		is   bool
 	}{
-		"kind":              {v1alpha1.DriftIgnore{Kind: "Deployment"}, true},
-		"another kind":      {v1alpha1.DriftIgnore{Kind: "DaemonSet"}, false},
-		"driver":            {v1alpha1.DriftIgnore{Kind: "Deployment", Driver: "csi"}, true},
-		"another driver":    {v1alpha1.DriftIgnore{Kind: "Deployment", Driver: "cpi"}, false},
-		"its name":          {v1alpha1.DriftIgnore{Kind: "Deployment", Namespace: "vmware-system-csi", Name: "vsphere-csi-controller"}, true},
-		"another name":      {v1alpha1.DriftIgnore{Kind: "Deployment", Name: "x"}, false},
-		"another namespace": {v1alpha1.DriftIgnore{Kind: "Deployment", Namespace: "x"}, false},
+		"kind":                         {v1alpha1.DriftIgnore{Kind: "Deployment"}, true},
+		"another kind":                 {v1alpha1.DriftIgnore{Kind: "DaemonSet"}, false},
+		"driver":                       {v1alpha1.DriftIgnore{Kind: "Deployment", Driver: "csi"}, true},
+		"another driver":               {v1alpha1.DriftIgnore{Kind: "Deployment", Driver: "cpi"}, false},
+		"its name":                     {v1alpha1.DriftIgnore{Kind: "Deployment", Namespace: "vmware-system-csi", Name: "vsphere-csi-controller"}, true},
+		"another name":                 {v1alpha1.DriftIgnore{Kind: "Deployment", Name: "x"}, false},
+		"beside one that is not valid": {v1alpha1.DriftIgnore{Kind: "Deployment"}, true},
+		"another namespace":            {v1alpha1.DriftIgnore{Kind: "Deployment", Namespace: "x"}, false},
 	} {
-		c.rule.Paths = []string{"/spec/replicas"}
+		bad := name == "beside one that is not valid"
+		if c.rule.Paths = []string{"/spec/replicas"}; bad {
+			c.rule.Paths = []string{"/spec/selector", "/spec/replicas"}
+		}
 		rules, err := drift.Parse(&v1alpha1.DriftPolicy{Ignore: []v1alpha1.DriftIgnore{c.rule}})
-		require.NoError(t, err)
+		require.Equal(t, bad, err != nil)
 		got := rules.Leave(drift.Target{Object: deployment(t, `{"spec":{"replicas":3}}`), Live: live(t, `{"spec":{"replicas":7}}`, `{"f:spec":{"f:replicas":{}}}`), Driver: "csi", Manager: ours})
 		_, there, _ := unstructured.NestedFieldNoCopy(got.Object, "spec", "replicas")
 		require.Equal(t, c.is, !there, name)
