@@ -1,6 +1,7 @@
 package assess_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -91,7 +92,8 @@ func TestARollOutGoesOnWithoutNodesThatAreNotReady(t *testing.T) {
 	}
 }
 
-// Which pods on chosen nodes are replaced, and when all of them are well.
+// Which pods on chosen nodes are replaced, and when all of them are well. Another node that has a new pod
+// has joined, or its pod was deleted.
 func TestCanaries(t *testing.T) {
 	const old, next = "1", "2"
 	type pod struct {
@@ -110,7 +112,10 @@ func TestCanaries(t *testing.T) {
 		missing []string
 		replace string
 		why     string
+		others  []string
 	}{
+		"others have it":                 {pods: []pod{ok("a"), ok("b"), ok("d"), {"c", next, false, false}}, updated: 2, others: []string{"c", "d"}},
+		"others lack it":                 {pods: []pod{ok("a"), ok("b"), before("c"), {"d", next, true, true}}, updated: 2},
 		"nothing was done":               {pods: []pod{before("a"), before("b"), before("c")}, replace: "a", why: "a has the pod of before; b has the pod of before"},
 		"the first is replaced":          {pods: []pod{{"a", next, false, false}, before("b"), before("c")}, why: "b has the pod of before; the pod on a is not ready"},
 		"the first has no pod":           {pods: []pod{before("b"), before("c")}, missing: []string{"a"}, why: "a has no pod of it; b has the pod of before"},
@@ -137,13 +142,13 @@ func TestCanaries(t *testing.T) {
 			if c.behind {
 				d.Status.ObservedGeneration--
 			}
-			for _, name := range []string{"c", "b", "a"} {
+			for _, name := range []string{"d", "c", "b", "a"} {
 				up := true
 				for _, away := range c.away {
 					up = up && away != name
 				}
 				n := node(name, up, false)
-				if n.Labels["role"] = "first"; name == "c" {
+				if n.Labels["role"] = "first"; name > "b" {
 					n.Labels["role"] = "other"
 				}
 				o.Nodes = append(o.Nodes, n)
@@ -167,6 +172,12 @@ func TestCanaries(t *testing.T) {
 			require.Equal(t, c.why, got.Why)
 			require.Equal(t, c.updated, got.Updated)
 			require.Equal(t, c.missing, got.Missing)
+			var others []string
+			for _, n := range got.Others {
+				others = append(others, n.Name)
+			}
+			require.Equal(t, c.others, others)
+			require.True(t, c.chosen != "" || slices.Equal(got.Nodes, []string{"a", "b"}), got.Nodes)
 			if c.replace == "" {
 				require.Nil(t, got.Replace)
 				return
@@ -175,47 +186,4 @@ func TestCanaries(t *testing.T) {
 			require.Equal(t, []string{c.replace, "p-" + c.replace, "uid-" + c.replace}, []string{got.Replace.Node, got.Replace.Name, string(got.Replace.UID)})
 		})
 	}
-}
-
-// A node that has a new pod and is not chosen has joined, or its pod was deleted.
-func TestNodesThatHaveNewPodsBesideTheChosenOnes(t *testing.T) {
-	const old, next = "1", "2"
-	ago := func(d time.Duration) metav1.Time { return metav1.NewTime(now.Add(-d)) }
-	o := assess.Observed{DaemonSets: []appsv1.DaemonSet{daemonSet("vmware-system-csi", "vsphere-csi-node", "csi", "3.7.3", 3, 0, 3)}}
-	o.DaemonSets[0].Annotations = map[string]string{appsv1.DeprecatedTemplateGeneration: next}
-	for _, n := range []struct {
-		name, generation  string
-		node, pod         time.Duration // how long they are there
-		chosen, ends, bad bool
-	}{
-		{name: "z-joined", generation: next, node: 10 * time.Minute, pod: 10*time.Minute - time.Second},
-		{name: "joined-not-ready", generation: next, node: time.Minute, pod: time.Minute, bad: true},
-		{name: "deleted", generation: next, node: 48 * time.Hour, pod: 20 * time.Minute},
-		{name: "of-before", generation: old, node: 48 * time.Hour, pod: 24 * time.Hour},
-		{name: "ends", generation: next, node: 48 * time.Hour, pod: time.Hour, ends: true},
-		{name: "chosen", generation: next, node: 48 * time.Hour, pod: time.Hour, chosen: true},
-	} {
-		made := node(n.name, true, false)
-		made.CreationTimestamp = ago(n.node)
-		if n.chosen {
-			made.Labels["role"] = "first"
-		}
-		o.Nodes = append(o.Nodes, made)
-		pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "vmware-system-csi", Name: "p-" + n.name, CreationTimestamp: ago(n.pod),
-			Labels: map[string]string{"app": "vsphere-csi-node", "pod-template-generation": n.generation}}, Spec: corev1.PodSpec{NodeName: n.name}}
-		if n.ends {
-			pod.DeletionTimestamp = &metav1.Time{Time: now}
-		}
-		if !n.bad {
-			pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
-		}
-		o.Pods = append(o.Pods, &pod)
-	}
-	got := o.Canaries(apilabels.SelectorFromSet(apilabels.Set{"role": "first"}))
-	var others []string
-	for _, n := range got.Others {
-		others = append(others, n.Name)
-	}
-	require.Equal(t, []string{"deleted", "joined-not-ready", "z-joined"}, others)
-	require.Equal(t, []string{"chosen"}, got.Nodes)
 }
