@@ -27,10 +27,10 @@ import (
 // know nothing of metrics.
 
 // serve registers the metrics with those of the controllers. Call the function returned
-// when the operator has ended. Of several operators in a process the first one's are served.
-func serve(m prometheus.Collector, several bool) (end func(), err error) {
+// when the operator has ended. Of several operators in a process, as tests have them, the first one's are served.
+func serve(m prometheus.Collector) (end func(), err error) {
 	err = ctrlmetrics.Registry.Register(m)
-	if taken := (prometheus.AlreadyRegisteredError{}); several && errors.As(err, &taken) {
+	if taken := (prometheus.AlreadyRegisteredError{}); errors.As(err, &taken) {
 		return func() {}, nil
 	}
 	return func() { ctrlmetrics.Registry.Unregister(m) }, err

@@ -131,7 +131,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 
 // start adds the controllers, and runs the manager until ctx is over.
 func (o Options) start(ctx context.Context, mgr manager.Manager, meter prometheus.Collector, add func() error) error {
-	unregister, err := serve(meter, o.SeveralInProcess)
+	unregister, err := serve(meter)
 	if err != nil {
 		return fmt.Errorf("set up metrics: %w", err)
 	}
