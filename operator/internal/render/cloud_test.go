@@ -52,23 +52,6 @@ func TestNodeAddressesAndFamiliesReachTheCloudProvider(t *testing.T) {
 	})
 }
 
-func TestAddressesThatTheCloudProviderWouldPassOverAreRefused(t *testing.T) {
-	in := input(t, release(t, matrix.CPI, "1.33.1"))
-	for want, p := range map[string]v1alpha1.CloudProvider{
-		`"10.0.0.0" is not a subnet`:     {NodeAddresses: &v1alpha1.NodeAddresses{InternalSubnets: []string{"10.0.0.0"}}},
-		`"10.0.0.0/8,a" is not a subnet`: {NodeAddresses: &v1alpha1.NodeAddresses{ExcludeExternalSubnets: []string{"10.0.0.0/8,a"}}},
-		"fd00::/8 has no effect":         {NodeAddresses: &v1alpha1.NodeAddresses{ExternalSubnets: []string{"fd00::/8"}}},
-		"10.0.0.0/8 has no effect":       {NodeAddresses: &v1alpha1.NodeAddresses{ExcludeInternalSubnets: []string{"10.0.0.0/8"}}, IPFamilies: []string{"ipv6"}},
-	} {
-		p.VsphereCloudConfigs = []string{"vc-one"}
-		in.Spec.CloudProvider = &p
-		_, err := render.Render(in)
-		require.ErrorContains(t, err, want)
-		require.Equal(t, fault.InvalidInput, fault.ReasonOf(err))
-		require.NotEmpty(t, fault.HintOf(err))
-	}
-}
-
 // The cloud provider deletes the Nodes of VMs that it does not find.
 func TestDatacentersAreNotTakenAwayUnasked(t *testing.T) {
 	const vc, other = "vc1.site.example", "vc2.site.example"

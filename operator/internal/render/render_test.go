@@ -106,8 +106,14 @@ func TestStages(t *testing.T) {
 	}
 }
 
-func TestWhatTheBundleDoesNotHoldIsNamed(t *testing.T) {
+// What the bundle lacks, and what the drivers would pass over without a word.
+func TestWhatCannotBeRenderedIsNamed(t *testing.T) {
 	const file = "csi/3.5.1/vsphere-csi-driver.yaml"
+	addresses := func(a v1alpha1.NodeAddresses, families ...string) func(*render.Input) {
+		return func(in *render.Input) {
+			in.Spec.CloudProvider.NodeAddresses, in.Spec.CloudProvider.IPFamilies = &a, families
+		}
+	}
 	for want, c := range map[string]struct {
 		change func(*render.Input)
 		reason fault.Reason
@@ -117,22 +123,21 @@ func TestWhatTheBundleDoesNotHoldIsNamed(t *testing.T) {
 		file:               {func(in *render.Input) { delete(in.Manifests, file) }, fault.Incomplete},
 		"vsphere-csi-node": {func(in *render.Input) { in.Manifests[file] = []byte("# nothing\n") }, fault.Incomplete},
 		"is not known":     {func(in *render.Input) { in.Releases[0] = release(t, "rootkit", "1.0.0") }, fault.Incompatible},
+
+		"spec.cloudProvider is not set":   {func(in *render.Input) { in.Spec.CloudProvider = nil }, fault.InvalidInput},
+		"spec.storageProvider is not set": {func(in *render.Input) { in.Spec.StorageProvider = nil }, fault.InvalidInput},
+		`"10.0.0.0" is not a subnet`:      {addresses(v1alpha1.NodeAddresses{InternalSubnets: []string{"10.0.0.0"}}), fault.InvalidInput},
+		`"10.0.0.0/8,a" is not a subnet`:  {addresses(v1alpha1.NodeAddresses{ExcludeExternalSubnets: []string{"10.0.0.0/8,a"}}), fault.InvalidInput},
+		"fd00::/8 has no effect":          {addresses(v1alpha1.NodeAddresses{ExternalSubnets: []string{"fd00::/8"}}), fault.InvalidInput},
+		"10.0.0.0/8 has no effect":        {addresses(v1alpha1.NodeAddresses{ExcludeInternalSubnets: []string{"10.0.0.0/8"}}, "ipv6"), fault.InvalidInput},
 	} {
-		in := input(t, release(t, matrix.CSI, "3.5.1"))
+		in := input(t, release(t, matrix.CSI, "3.5.1"), release(t, matrix.CPI, "1.33.1"))
 		c.change(&in)
 		_, err := render.Render(in)
 		require.Equal(t, c.reason, fault.ReasonOf(err), want)
 		require.ErrorContains(t, err, want)
 		require.NotEmpty(t, fault.HintOf(err), want)
 	}
-}
-
-func TestSpecWithoutTheDriversSettingsIsNamed(t *testing.T) {
-	in := input(t, release(t, matrix.CPI, "1.33.1"), release(t, matrix.CSI, "3.5.1"))
-	in.Spec.CloudProvider, in.Spec.StorageProvider = nil, nil
-	_, err := render.Render(in)
-	require.ErrorContains(t, err, "spec.cloudProvider")
-	require.ErrorContains(t, err, "spec.storageProvider")
 }
 
 func TestKubeletPathIsMovedEverywhere(t *testing.T) {
