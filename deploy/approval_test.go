@@ -16,7 +16,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 )
 
-// person returns a client of somebody who may write VDOConfigs.
+// person returns a client of someone who may write VDOConfigs.
 func person(t *testing.T, admin client.Client, name string) client.Client {
 	t.Helper()
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "vdoconfigs-of-" + name}, Rules: []rbacv1.PolicyRule{{
@@ -33,7 +33,7 @@ func person(t *testing.T, admin client.Client, name string) client.Client {
 	return cluster.Client(t, as)
 }
 
-// Nobody consents to an upgrade in somebody else's name; what was consented to stays
+// No one consents to an upgrade in someone else's name; what was consented to stays
 // while others, the operator among them, change the rest.
 func TestWhoConsentsToAnUpgradeDoesSoInTheirOwnName(t *testing.T) {
 	admin, operator := install(t)

@@ -252,7 +252,7 @@ func besides(t *testing.T, manifest string, gives access) (op client.Client, end
 	}
 }
 
-// Rights that are not given unless they are asked for. Classes have the site's names: those on them are
+// Rights that are not given unless they are requested. Classes have the site's names: those on them are
 // without names. One mirror set has a name of the operator's, and nodes are reconfigured by it: the rights
 // are on that one alone, that to make it too, which holds for who names it in the request. Whether nodes
 // have taken it up may be read, and nothing else of how they are configured.

@@ -103,7 +103,7 @@ func TestTheFilesAreInstalledAsTheGuideSays(t *testing.T) {
 	require.Equal(t, "privileged", ns.Labels["pod-security.kubernetes.io/enforce"])
 }
 
-// Where the namespace goes first nobody acts on the finalizer; the guide's way out is
+// Where the namespace goes first no one acts on the finalizer; the guide's way out is
 // to take it away.
 func TestAVDOConfigWhoseOperatorIsGoneCanBeLetGo(t *testing.T) {
 	admin, _ := install(t)

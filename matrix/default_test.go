@@ -226,8 +226,8 @@ func TestOneWayMarksOfTheDefaultDocument(t *testing.T) {
 		for _, old := range known[r.Driver] {
 			older := kinds(t, old)
 			for name, k := range newer {
-				was, there := older[name]
-				if !there {
+				was, exists := older[name]
+				if !exists {
 					continue
 				}
 				compared++

@@ -71,7 +71,7 @@
 // of its manifests, and of each everything that gives it power (package needs specifies
 // the lines, and makes them from the manifests). Operators install what is listed, and
 // exactly that. They are bound to the bytes by the release's sha256 sums, and to the
-// publisher by the signature of the document. Nobody writes them by hand.
+// publisher by the signature of the document. No one writes them by hand.
 //
 // # What is refused
 //

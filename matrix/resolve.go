@@ -38,7 +38,7 @@ type Pins map[Driver]Version
 // Policy says how to choose.
 type Policy struct {
 	// Rules say how each driver is chosen. Without one, CPI and CSI follow latest,
-	// CNI is not asked for unless it is pinned, and the snapshot-controller
+	// CNI is not requested unless it is pinned, and the snapshot-controller
 	// follows from the CSI release. Words that are no rule mean latest.
 	Rules map[Driver]Rule
 	// Refused says why releases may not be chosen, by ReleaseID.String().
@@ -110,7 +110,7 @@ const (
 	RuleRequires   RejectionRule = "requires"      // what it requires cannot be had
 )
 
-// Resolve chooses one release of every driver that is asked for, or refuses. It is
+// Resolve chooses one release of every driver that is requested, or refuses. It is
 // pure and total: the same question has the same answer, whatever the order of the
 // document's releases, and every question has one.
 //
@@ -437,7 +437,7 @@ func (q *question) complete(chosen map[Driver]pick) {
 		return
 	}
 	for d, r := range csi.needs {
-		if current, there := chosen[d]; there && (current.release.Version.Equal(r.Version) || !exact(csi.release, d)) {
+		if current, exists := chosen[d]; exists && (current.release.Version.Equal(r.Version) || !exact(csi.release, d)) {
 			continue
 		}
 		chosen[d] = pick{release: r, why: fmt.Sprintf("is what %s requires", csi.release.ReleaseID)}

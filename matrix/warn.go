@@ -28,7 +28,7 @@ func warn(code WarningCode, id ReleaseID, format string, args ...any) Warning {
 	return Warning{Code: code, Release: id, Text: fmt.Sprintf("%s %s", id, fmt.Sprintf(format, args...))}
 }
 
-// ofInstalled judges what runs, whether or not it is asked for.
+// ofInstalled judges what runs, whether or not it is requested.
 func (q *question) ofInstalled(d Driver, chosen map[Driver]pick) []Warning {
 	v := q.facts.Installed[d]
 	if v.IsZero() {

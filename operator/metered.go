@@ -51,7 +51,7 @@ func (c *meteredCluster) Apply(ctx context.Context, s plan.Step, live *unstructu
 	return applied, err
 }
 
-// Delete counts objects whose deletion was asked for.
+// Delete counts objects whose deletion was requested.
 func (c *meteredCluster) Delete(ctx context.Context, s plan.Step) error {
 	err := c.Cluster.Delete(ctx, s)
 	if err == nil {

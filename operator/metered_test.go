@@ -109,7 +109,7 @@ func TestMetricsOfSeveralOperators(t *testing.T) {
 	require.False(t, ctrlmetrics.Registry.Unregister(second))
 }
 
-// A manager whose Lease somebody else has taken ends, and the error is not that of an address in use.
+// A manager whose Lease someone else has taken ends, and the error is not that of an address in use.
 func TestALostLeaseIsToldAsOne(t *testing.T) {
 	const namespace, name = "default", "taken"
 	mgr, err := manager.New(cluster.Config(t), manager.Options{

@@ -80,7 +80,7 @@ const (
 	SIP     Controllers = "sip"     // SIPClusters
 )
 
-// Options of an operator. The zero value serves nothing and elects nobody.
+// Options of an operator. The zero value serves nothing and elects no one.
 type Options struct {
 	Controllers    Controllers // default Drivers
 	Namespace      string      // default DefaultNamespace, or DefaultSIPNamespace

@@ -63,7 +63,7 @@ func (l *log) String() string {
 	return l.buf.String()
 }
 
-// free returns an address of loopback that nobody listens on.
+// free returns an address of loopback that no one listens on.
 func free(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -143,7 +143,7 @@ func TestTheOperatorRunsWithItsOwnRights(t *testing.T) {
 		Spec: v1alpha1.VsphereCloudConfigSpec{VcIP: vc.Host, Port: int32(vc.Port), Credentials: "vc-creds", //nolint:gosec // a port
 			CA: &v1alpha1.KeyReference{ConfigMap: "vc-ca"}, Datacenters: []string{"site/prod/east,", "lab"}}} // with the comma that a list was typed with
 	require.NoError(t, c.Create(t.Context(), v))
-	// As the predecessor's command line wrote it: the thumbprint counts.
+	// As the earlier operator's command line wrote it: the thumbprint counts.
 	pinned := &v1alpha1.VsphereCloudConfig{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "pinned"},
 		Spec: v1alpha1.VsphereCloudConfigSpec{VcIP: vc.Host, Port: v.Spec.Port, Credentials: "vc-creds", Insecure: true,
 			Thumbprint: strings.Repeat("AB:", 19) + "AB"}}

@@ -65,7 +65,7 @@
 // Signatures, attestations and SBOMs of the root, of images, of the manifests of their
 // platforms, and of one another are not reached from the root; each medium keeps them
 // beside it, under cosign's tags (sha256-<hex>.sig, .att, .sbom) or as referrers. See
-// [Attachment].
+// [Referrer].
 //
 // The index of an image of which one platform was kept travels as such a referrer of the
 // platform's manifest, of the artifact type [EvidenceType]: its first layer is the index,
@@ -88,7 +88,7 @@
 //	vdo.vmware.com/base.layers  the digests of the layers left out, sorted, with
 //	                            one space between them; at least one
 //
-// They are signed by nobody and need not be: a layer has the digest that the signed root
+// They are signed by no one and need not be: a layer has the digest that the signed root
 // gives it, wherever it comes from. Whoever writes a delta into a registry asks for every
 // listed layer in the target repository first. See [Base].
 //

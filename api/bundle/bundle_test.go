@@ -51,7 +51,7 @@ func TestLoadGivesWhatAssembleMade(t *testing.T) {
 func TestOrderHoldsEverythingOnceManifestsFirst(t *testing.T) {
 	b := bundles.New(t, bundles.Options{Seed: 3})
 	sig := bundles.Signature(t, image.MustDigest(b.Graph.Root.Digest.String()), 1)
-	b.Graph.Attachments = []bundle.Attachment{sig}
+	b.Graph.Attachments = []bundle.Referrer{sig}
 	order := b.Graph.Order()
 	seen := map[digest.Digest]bool{}
 	for i, d := range order {
@@ -250,11 +250,11 @@ func TestAttachments(t *testing.T) {
 	s := bundles.Store{a.Node.Descriptor.Digest.String(): a.Node.Data}
 	d := a.Node.Descriptor
 	d.Annotations = map[string]string{ocispec.AnnotationRefName: a.Tag}
-	got := must(bundle.ReadAttachment(t.Context(), s, subject, d))(t)
+	got := must(bundle.ReadReferrer(t.Context(), s, subject, d))(t)
 	require.Equal(t, a.Tag, got.Tag)
 	require.Equal(t, a.Node, got.Node)
 	d.Annotations = nil
-	_, err := bundle.ReadAttachment(t.Context(), s, subject, d)
+	_, err := bundle.ReadReferrer(t.Context(), s, subject, d)
 	require.ErrorContains(t, err, "its subject is another")
 }
 
@@ -314,7 +314,7 @@ func TestUnknownMediaTypesInAnIndexArePassedOver(t *testing.T) {
 }
 
 // Trees that are within their bounds may be beyond those of a bundle when they are put
-// together: what nobody could read is not made.
+// together: what no one could read is not made.
 func TestWhatCannotBeReadIsNotAssembled(t *testing.T) {
 	b := bundles.New(t, bundles.Options{Seed: 9})
 	locked := &b.Contents.Lock.Images[0]

@@ -79,9 +79,9 @@ func (g *Graph) Without(root image.Digest, has func(image.Digest) bool) *Base {
 	return b
 }
 
-// LeaveTo makes the graph that of a delta: [Graph.Order] is without the base's
+// OmitFor makes the graph that of a delta: [Graph.Order] is without the base's
 // layers. A base that leaves out anything but layers of its images is a fault.
-func (g *Graph) LeaveTo(b *Base) error {
+func (g *Graph) OmitFor(b *Base) error {
 	if b == nil {
 		g.Base = nil
 		return nil
@@ -113,8 +113,8 @@ func (g *Graph) RefuseDelta(op, hint string) error {
 		"it is a delta, and %d layers are left to the base %s", len(g.Base.Layers), g.Base.Root)
 }
 
-// Left returns the layers that are left to the base, sorted by digest.
-func (g *Graph) Left() []ocispec.Descriptor { return g.blobs(true) }
+// Omitted returns the layers that are left to the base, sorted by digest.
+func (g *Graph) Omitted() []ocispec.Descriptor { return g.blobs(true) }
 
 // Held returns the blobs that are not left to a base, sorted by digest.
 func (g *Graph) Held() []ocispec.Descriptor { return g.blobs(false) }
@@ -141,18 +141,18 @@ func (g *Graph) imageLayers() []ocispec.Descriptor {
 		func(d ocispec.Descriptor) bool { return classOf(d, configs) != classLayers })
 }
 
-// LeftOut is what a delta leaves to its base.
-type LeftOut struct {
+// Omitted is what a delta leaves to its base.
+type Omitted struct {
 	Base   image.Digest `json:"base"` // root of the bundle that has it
 	Layers int          `json:"layers"`
 	Bytes  int64        `json:"bytes"`
 }
 
-// LeftOut sums up what is left to the base; nil of a whole bundle.
-func (g *Graph) LeftOut() *LeftOut {
+// OmittedList sums up what is left to the base; nil of a whole bundle.
+func (g *Graph) OmittedList() *Omitted {
 	if g.Base == nil {
 		return nil
 	}
-	left := g.Left()
-	return &LeftOut{Base: g.Base.Root, Layers: len(left), Bytes: SizeOf(left)}
+	left := g.Omitted()
+	return &Omitted{Base: g.Base.Root, Layers: len(left), Bytes: SizeOf(left)}
 }

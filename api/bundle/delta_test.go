@@ -20,11 +20,11 @@ func TestADeltaLeavesOutLayersOfImagesAndNothingElse(t *testing.T) {
 	b := bundles.New(t, bundles.Options{Seed: 1})
 	whole := b.Graph.Order()
 	base := b.Graph.Without(someRoot, func(image.Digest) bool { return true })
-	require.NoError(t, b.Graph.LeaveTo(base))
-	require.Len(t, b.Graph.Left(), len(base.Layers))
+	require.NoError(t, b.Graph.OmitFor(base))
+	require.Len(t, b.Graph.Omitted(), len(base.Layers))
 	require.Len(t, b.Graph.Order(), len(whole)-len(base.Layers))
 	require.Len(t, b.Graph.Held(), len(b.Graph.Blobs)-len(base.Layers))
-	for _, d := range b.Graph.Left() {
+	for _, d := range b.Graph.Omitted() {
 		require.Regexp(t, `layer|rootfs\.diff`, d.MediaType)
 	}
 	_, err := b.Graph.Contents(t.Context(), b.Store)
@@ -32,10 +32,10 @@ func TestADeltaLeavesOutLayersOfImagesAndNothingElse(t *testing.T) {
 
 	for _, d := range b.Graph.Held() { // configs, lock, matrix, manifest files
 		bad := &bundle.Base{Root: someRoot, Layers: []image.Digest{image.MustDigest(d.Digest.String())}}
-		require.Equal(t, fault.Corrupt, fault.ReasonOf(b.Graph.LeaveTo(bad)), d.MediaType)
+		require.Equal(t, fault.Corrupt, fault.ReasonOf(b.Graph.OmitFor(bad)), d.MediaType)
 	}
-	require.Equal(t, fault.Corrupt, fault.ReasonOf(b.Graph.LeaveTo(&bundle.Base{Root: someRoot, Layers: []image.Digest{someRoot}})))
-	require.NoError(t, b.Graph.LeaveTo(nil))
+	require.Equal(t, fault.Corrupt, fault.ReasonOf(b.Graph.OmitFor(&bundle.Base{Root: someRoot, Layers: []image.Digest{someRoot}})))
+	require.NoError(t, b.Graph.OmitFor(nil))
 	require.Equal(t, whole, b.Graph.Order())
 	require.Nil(t, b.Graph.Without(someRoot, func(image.Digest) bool { return false }))
 }

@@ -32,8 +32,8 @@ type Graph struct {
 	Names []ocispec.Descriptor
 	// Attachments are the signatures, attestations and SBOMs that travel with the
 	// bundle. They are not reached from the root; who has them adds them.
-	Attachments []Attachment
-	// Base is what is left out of a delta; nil of a whole bundle. See [Graph.LeaveTo].
+	Attachments []Referrer
+	// Base is what is left out of a delta; nil of a whole bundle. See [Graph.OmitFor].
 	Base *Base
 
 	contents manifestForm
@@ -96,7 +96,7 @@ func (g *Graph) Size() int64 {
 }
 
 // HeldSize is Size without what is left to a base.
-func (g *Graph) HeldSize() int64 { return g.Size() - SizeOf(g.Left()) }
+func (g *Graph) HeldSize() int64 { return g.Size() - SizeOf(g.Omitted()) }
 
 // SizeOf adds up sizes, in bytes.
 func SizeOf(ds []ocispec.Descriptor) (n int64) {
@@ -282,18 +282,18 @@ func (g *Graph) Owners() Owners {
 	for _, a := range g.Attachments { // after what they are about
 		name := "the bundle"
 		if owners := o[digest.Digest(a.Subject.String())]; len(owners) > 0 {
-			name = strings.TrimPrefix(owners[0], attachmentOf)
+			name = strings.TrimPrefix(owners[0], referrerOf)
 		}
 		for _, d := range append([]ocispec.Descriptor{a.Node.Descriptor}, a.Blobs...) {
-			if !slices.Contains(o[d.Digest], attachmentOf+name) {
-				o[d.Digest] = append(o[d.Digest], attachmentOf+name)
+			if !slices.Contains(o[d.Digest], referrerOf+name) {
+				o[d.Digest] = append(o[d.Digest], referrerOf+name)
 			}
 		}
 	}
 	return o
 }
 
-const attachmentOf = "an attachment of "
+const referrerOf = "an attachment of "
 
 // Name describes a part: "layer of registry.k8s.io/csi-vsphere/driver:v3.5.1".
 func (o Owners) Name(d ocispec.Descriptor) string {

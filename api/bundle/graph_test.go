@@ -34,18 +34,18 @@ func TestOwnersAreTheImagesThatHaveAPart(t *testing.T) {
 			require.Equal(t, []string{bundle.ContentsName}, names)
 		}
 	}
-	for _, d := range b.Graph.Left() {
+	for _, d := range b.Graph.Omitted() {
 		require.True(t, strings.HasPrefix(owners.Name(d), "layer of "), owners.Name(d))
 	}
 	require.Equal(t, "index of the bundle", owners.Name(b.Graph.Root))
 
 	tree := b.Trees[0]
-	about := bundles.Signature(t, image.MustDigest(tree.Root.Digest.String()), 1)
-	aboutIt := bundles.Signature(t, image.MustDigest(about.Node.Descriptor.Digest.String()), 2)
+	referrers := bundles.Signature(t, image.MustDigest(tree.Root.Digest.String()), 1)
+	aboutIt := bundles.Signature(t, image.MustDigest(referrers.Node.Descriptor.Digest.String()), 2)
 	aboutAll := bundles.Signature(t, image.MustDigest(b.Graph.Root.Digest.String()), 3)
-	b.Graph.Attachments = []bundle.Attachment{about, aboutIt, aboutAll}
+	b.Graph.Attachments = []bundle.Referrer{referrers, aboutIt, aboutAll}
 	owners = b.Graph.Owners()
-	for _, a := range []bundle.Attachment{about, aboutIt} {
+	for _, a := range []bundle.Referrer{referrers, aboutIt} {
 		require.Equal(t, "manifest of an attachment of "+tree.Reference.String(), owners.Name(a.Node.Descriptor))
 	}
 	require.Equal(t, "manifest of an attachment of the bundle", owners.Name(aboutAll.Node.Descriptor))
@@ -55,16 +55,16 @@ func TestOwnersAreTheImagesThatHaveAPart(t *testing.T) {
 func TestBelowAnImageIsItsTree(t *testing.T) {
 	b := bundles.New(t, bundles.Options{Seed: 1})
 	one, other := b.Trees[0], b.Trees[1]
-	about := bundles.Signature(t, image.MustDigest(one.Nodes[0].Descriptor.Digest.String()), 1)
-	aboutIt := bundles.Signature(t, image.MustDigest(about.Node.Descriptor.Digest.String()), 2)
+	referrers := bundles.Signature(t, image.MustDigest(one.Nodes[0].Descriptor.Digest.String()), 1)
+	aboutIt := bundles.Signature(t, image.MustDigest(referrers.Node.Descriptor.Digest.String()), 2)
 	elsewhere := bundles.Signature(t, image.MustDigest(b.Graph.Root.Digest.String()), 3)
-	b.Graph.Attachments = []bundle.Attachment{about, aboutIt, elsewhere}
+	b.Graph.Attachments = []bundle.Referrer{referrers, aboutIt, elsewhere}
 
 	below := b.Graph.Below(one.Root)
 	require.ElementsMatch(t, one.Nodes, below.Manifests)
 	require.Equal(t, one.Root.Digest, below.Manifests[len(below.Manifests)-1].Descriptor.Digest, "children come first")
 	require.Len(t, below.Blobs, len(one.Blobs))
-	require.Equal(t, []bundle.Attachment{about, aboutIt}, below.Attachments)
+	require.Equal(t, []bundle.Referrer{referrers, aboutIt}, below.Attachments)
 	require.Empty(t, b.Graph.Below(other.Root).Attachments)
 
 	var size int64
@@ -78,12 +78,12 @@ func TestBelowAnImageIsItsTree(t *testing.T) {
 
 func TestSizesOfADeltaAddUp(t *testing.T) {
 	b := bundles.New(t, bundles.Options{Seed: 1})
-	require.Nil(t, b.Graph.LeftOut())
+	require.Nil(t, b.Graph.OmittedList())
 	require.Equal(t, b.Graph.Size(), b.Graph.HeldSize())
-	require.NoError(t, b.Graph.LeaveTo(b.Graph.Without(someRoot, func(image.Digest) bool { return true })))
-	left := b.Graph.LeftOut()
+	require.NoError(t, b.Graph.OmitFor(b.Graph.Without(someRoot, func(image.Digest) bool { return true })))
+	left := b.Graph.OmittedList()
 	require.Equal(t, someRoot, left.Base)
-	require.Equal(t, len(b.Graph.Left()), left.Layers)
+	require.Equal(t, len(b.Graph.Omitted()), left.Layers)
 	require.Positive(t, left.Bytes)
 	require.Equal(t, b.Graph.Size(), b.Graph.HeldSize()+left.Bytes)
 }

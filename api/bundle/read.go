@@ -141,7 +141,7 @@ func (v *verifier) end() error {
 	return io.EOF
 }
 
-// DigestError is content with another digest than the one that was asked for.
+// DigestError is content with another digest than the one that was requested.
 type DigestError struct{ Expected, Got digest.Digest }
 
 func (e *DigestError) Error() string {

@@ -267,7 +267,7 @@ func missing(err error, d ocispec.Descriptor, depth int) error {
 		"a child of the index is not there: %w", err)
 }
 
-// manifestForm is what an index and a manifest may have; nobody may have both.
+// manifestForm is what an index and a manifest may have; no one may have both.
 type manifestForm struct {
 	SchemaVersion int                 `json:"schemaVersion"`
 	MediaType     string              `json:"mediaType"`
@@ -336,9 +336,9 @@ func (e *entries) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Attachment is a manifest about another one: a cosign signature, an attestation,
+// Referrer is a manifest about another one: a cosign signature, an attestation,
 // an SBOM.
-type Attachment struct {
+type Referrer struct {
 	Subject image.Digest
 	Tag     string // "sha256-<hex>.sig" and the like, or "" for a referrer
 	Node    Node
@@ -352,32 +352,32 @@ const (
 	EvidenceLayer = "application/vnd.vdo.evidence.manifest.v1+json"
 )
 
-// MaxAttachmentData bounds what the blobs of an attachment may carry as Data.
-const MaxAttachmentData = 16 << 20 // bytes
+// MaxReferrerData bounds what the blobs of an attachment may carry as Data.
+const MaxReferrerData = 16 << 20 // bytes
 
-// ReadAttachment reads one attachment of a subject; d names its manifest, as a
+// ReadReferrer reads one attachment of a subject; d names its manifest, as a
 // medium lists it, with the tag in org.opencontainers.image.ref.name.
-func ReadAttachment(ctx context.Context, f Fetcher, subject image.Digest, d ocispec.Descriptor) (Attachment, error) {
+func ReadReferrer(ctx context.Context, f Fetcher, subject image.Digest, d ocispec.Descriptor) (Referrer, error) {
 	if !isManifest(d.MediaType) {
-		return Attachment{}, corrupt(d,
+		return Referrer{}, corrupt(d,
 			"an attachment of %s has the media type %.100q, which is not an image manifest", subject, d.MediaType)
 	}
 	data, err := Read(ctx, f, Plain(d), MaxManifestSize)
 	if err != nil {
-		return Attachment{}, missing(err, d, 1)
+		return Referrer{}, missing(err, d, 1)
 	}
-	return NewAttachment(subject, d.Annotations[ocispec.AnnotationRefName], Node{d, data})
+	return NewReferrer(subject, d.Annotations[ocispec.AnnotationRefName], Node{d, data})
 }
 
-// NewAttachment makes an attachment of a manifest whose bytes are at hand. Data
+// NewReferrer makes an attachment of a manifest whose bytes are at hand. Data
 // that blobs carries is kept with the blobs that the manifest names.
-func NewAttachment(subject image.Digest, tag string, n Node, blobs ...ocispec.Descriptor) (Attachment, error) {
+func NewReferrer(subject image.Digest, tag string, n Node, blobs ...ocispec.Descriptor) (Referrer, error) {
 	m, err := decodeManifest(n.Descriptor, n.Data)
 	if err != nil {
-		return Attachment{}, err
+		return Referrer{}, err
 	}
 	if tag == "" && (m.Subject == nil || m.Subject.Digest.String() != subject.String()) {
-		return Attachment{}, corrupt(n.Descriptor, "it is attached to %s without a tag, and its subject is another",
+		return Referrer{}, corrupt(n.Descriptor, "it is attached to %s without a tag, and its subject is another",
 			subject)
 	}
 	w := newWalker(nil)
@@ -385,7 +385,7 @@ func NewAttachment(subject image.Digest, tag string, n Node, blobs ...ocispec.De
 		w.blob(b)
 	}
 	if err := w.err("read", n.Descriptor); err != nil {
-		return Attachment{}, err
+		return Referrer{}, err
 	}
 	for _, b := range blobs {
 		if known, ok := w.blobs[b.Digest]; ok {
@@ -398,21 +398,21 @@ func NewAttachment(subject image.Digest, tag string, n Node, blobs ...ocispec.De
 	if d.ArtifactType == "" && m.Subject != nil {
 		d.ArtifactType = m.Config.MediaType // as the distribution specification has it
 	}
-	return Attachment{Subject: subject, Tag: tag, Node: Node{d, n.Data}, Blobs: w.sortedBlobs()}, nil
+	return Referrer{Subject: subject, Tag: tag, Node: Node{d, n.Data}, Blobs: w.sortedBlobs()}, nil
 }
 
 // ReadReferrers reads those of the attachments of a subject that are referrers of an
-// artifact type, or of none, with the bytes of their blobs: at most [MaxAttachmentData] of
+// artifact type, or of none, with the bytes of their blobs: at most [MaxReferrerData] of
 // all together. What is not whole, or too large, is left out.
 func ReadReferrers(ctx context.Context, f Fetcher, subject image.Digest, attached []ocispec.Descriptor,
-	artifactType string) []Attachment {
-	var out []Attachment
-	left := int64(MaxAttachmentData)
+	artifactType string) []Referrer {
+	var out []Referrer
+	left := int64(MaxReferrerData)
 	for _, d := range attached {
 		if d.Annotations[ocispec.AnnotationRefName] != "" || (d.ArtifactType != "" && d.ArtifactType != artifactType) {
 			continue
 		}
-		a, err := ReadAttachment(ctx, f, subject, d)
+		a, err := ReadReferrer(ctx, f, subject, d)
 		if err != nil {
 			continue
 		}
@@ -427,7 +427,7 @@ func ReadReferrers(ctx context.Context, f Fetcher, subject image.Digest, attache
 }
 
 // fill gives the blobs of an attachment their bytes.
-func (a Attachment) fill(ctx context.Context, f Fetcher) (err error) {
+func (a Referrer) fill(ctx context.Context, f Fetcher) (err error) {
 	for i, b := range a.Blobs {
 		if a.Blobs[i].Data, err = Read(ctx, f, b, b.Size); err != nil {
 			return err

@@ -8,7 +8,7 @@
 // An error is printed as lines "error: what: why" and "hint: what to do", one pair
 // for each independent problem, and further lines of either are indented: no text of others
 // looks like an error or a hint of its own; on a terminal they are folded at its width, elsewhere each is
-// one line. Where the result is asked for as JSON it is one JSON
+// one line. Where the result is requested as JSON it is one JSON
 // object on standard error: {"error": {"reason", "exitCode", "problems": [{"reason",
 // "message", "hint"}]}}.
 package command
@@ -41,7 +41,7 @@ func Report(w io.Writer, err error, asJSON bool) {
 		return
 	}
 	for i, p := range problems {
-		_ = Say(w, "error: %s", indented(p.Message)) // nobody is left to hear of it
+		_ = Say(w, "error: %s", indented(p.Message)) // no one is left to hear of it
 		last := i == len(problems)-1 || problems[i+1].Hint != p.Hint
 		if p.Hint != "" && last {
 			_ = Say(w, "hint: %s", indented(p.Hint))

@@ -70,7 +70,7 @@ const (
 	Interrupted Reason = "Interrupted"
 )
 
-// ErrOutdated is why a Conflict needs nobody: what was decided on has changed meanwhile, and is
+// ErrOutdated is why a Conflict needs no one: what was decided on has changed meanwhile, and is
 // decided on again.
 var ErrOutdated = errors.New("it changed meanwhile")
 

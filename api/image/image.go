@@ -147,7 +147,7 @@ func ParseReference(s string) (Reference, error) {
 }
 
 // ParseHosted reads a reference that has to name its registry. One that names none is of Docker
-// Hub to container runtimes, which nobody in an isolated site means: a host has a dot or a port, or
+// Hub to container runtimes, which no one in an isolated site means: a host has a dot or a port, or
 // is localhost.
 func ParseHosted(s string) (Reference, error) {
 	host, _, slash := strings.Cut(s, "/")

@@ -43,7 +43,7 @@ type Options struct {
 	SIP bool
 }
 
-// takes tells whether a manifest of the bundle is part of what is asked for.
+// takes tells whether a manifest of the bundle is part of what is requested.
 func (o Options) takes(name string) bool {
 	switch {
 	case o.SIP:

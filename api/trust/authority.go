@@ -18,11 +18,11 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
-// Authority is a private certificate authority, and who counts of those that it
-// has certified. It is made by [NewAuthority].
-type Authority struct {
+// CA is a private certificate authority, and who counts of those that it
+// has certified. It is made by [NewCA].
+type CA struct {
 	entry
-	o                      AuthorityOptions
+	o                      CAOptions
 	rootPool, intermediate *x509.CertPool
 	extKeyUsage            x509.ExtKeyUsage
 	usageOID               asn1.ObjectIdentifier // where extKeyUsage cannot say it
@@ -39,9 +39,9 @@ func (t *Text) UnmarshalText(data []byte) error { *t = slices.Clone(data); retur
 // MarshalText returns the text as it is.
 func (t Text) MarshalText() ([]byte, error) { return t, nil }
 
-// AuthorityOptions say what of an authority counts. Texts hold one certificate in PEM or
+// CAOptions say what of an authority counts. Texts hold one certificate in PEM or
 // several.
-type AuthorityOptions struct {
+type CAOptions struct {
 	Roots         Text `yaml:"roots,omitempty"`         // self-signed, at least one
 	Intermediates Text `yaml:"intermediates,omitempty"` // used beside those that come with a signature
 	// Identities are whose certificates count: at least one, since every leaf of the
@@ -57,18 +57,18 @@ type AuthorityOptions struct {
 	KeyOptions     `yaml:",inline"`
 }
 
-// NewAuthority checks a certificate authority. The id names it in messages.
-func NewAuthority(id string, o AuthorityOptions) (Authority, error) {
+// NewCA checks a certificate authority. The id names it in messages.
+func NewCA(id string, o CAOptions) (CA, error) {
 	o.Identities = slices.Clone(o.Identities)
-	a := Authority{entry: entry{id, o.KeyOptions}, o: o}
+	a := CA{entry: entry{id, o.KeyOptions}, o: o}
 	if err := cmp.Or(checkID(id), a.read()); err != nil {
-		return Authority{}, fault.Errorf(fault.InvalidInput, "read certificate authority", fmt.Sprintf("%q", id),
+		return CA{}, fault.Errorf(fault.InvalidInput, "read certificate authority", fmt.Sprintf("%q", id),
 			wholePolicy+"; the fields: id, roots, intermediates, identities, extendedKeyUsage, timestampRoots", "%w", err)
 	}
 	return a, nil
 }
 
-func (a *Authority) read() error {
+func (a *CA) read() error {
 	o := a.o
 	roots, err1 := parseCertificates("roots", o.Roots)
 	intermediates, err2 := parseCertificates("intermediates", o.Intermediates)
@@ -102,7 +102,7 @@ var usages = map[string]x509.ExtKeyUsage{
 	"emailProtection": x509.ExtKeyUsageEmailProtection, "clientAuth": x509.ExtKeyUsageClientAuth,
 }
 
-func (a *Authority) readUsage() error {
+func (a *CA) readUsage() error {
 	if known, ok := usages[a.o.ExtendedKeyUsage]; ok {
 		a.extKeyUsage = known
 		return nil
@@ -120,7 +120,7 @@ func (a *Authority) readUsage() error {
 
 // refuses says why the authority does not vouch for who made a signature, or that this does
 // not count at a time; "": it does. Time stamps are of stamped.
-func (a Authority) refuses(v *certified, stamped []byte, now time.Time) string {
+func (a CA) refuses(v *certified, stamped []byte, now time.Time) string {
 	chains, err := a.chains(v, now)
 	if err != nil { // in time or not, is it one of this authority at all?
 		chains, err = a.chains(v, v.leaf.NotBefore)
@@ -141,7 +141,7 @@ func (a Authority) refuses(v *certified, stamped []byte, now time.Time) string {
 }
 
 // chains finds ways from the leaf to a root that hold at a time.
-func (a Authority) chains(v *certified, at time.Time) ([][]*x509.Certificate, error) {
+func (a CA) chains(v *certified, at time.Time) ([][]*x509.Certificate, error) {
 	between := a.intermediate.Clone()
 	for _, c := range v.chain {
 		between.AddCert(c)
@@ -156,7 +156,7 @@ func (a Authority) chains(v *certified, at time.Time) ([][]*x509.Certificate, er
 // and so it is the ways of that time of which one must be without a revoked certificate.
 // What is revoked is so for all times. anyTime are the ways by which the leaf is known to be
 // of this authority.
-func (a Authority) late(v *certified, stamped []byte, anyTime [][]*x509.Certificate, now time.Time) string {
+func (a CA) late(v *certified, stamped []byte, anyTime [][]*x509.Certificate, now time.Time) string {
 	revoked := fmt.Sprintf("of the authority %s that the policy has revoked", a.id)
 	if ways, err := a.chains(v, now); err == nil && !a.isRevoked(ways) {
 		return ""
@@ -197,7 +197,7 @@ func (a Authority) late(v *certified, stamped []byte, anyTime [][]*x509.Certific
 
 // mayBeUsed demands that the leaf is an end's, for signatures, and itself lists the
 // extended key usage: a list that is absent would allow all.
-func (a Authority) mayBeUsed(leaf *x509.Certificate) bool {
+func (a CA) mayBeUsed(leaf *x509.Certificate) bool {
 	listed := slices.Contains(leaf.ExtKeyUsage, a.extKeyUsage)
 	if a.usageOID != nil {
 		listed = slices.ContainsFunc(leaf.UnknownExtKeyUsage, a.usageOID.Equal)
@@ -207,12 +207,12 @@ func (a Authority) mayBeUsed(leaf *x509.Certificate) bool {
 }
 
 // leafRevoked reports whether a certificate itself is revoked.
-func (a Authority) leafRevoked(c *x509.Certificate) bool {
+func (a CA) leafRevoked(c *x509.Certificate) bool {
 	return slices.ContainsFunc(a.revokedSerials, func(n *big.Int) bool { return n.Cmp(c.SerialNumber) == 0 })
 }
 
 // isRevoked reports whether every way to a root goes through a revoked certificate.
-func (a Authority) isRevoked(chains [][]*x509.Certificate) bool {
+func (a CA) isRevoked(chains [][]*x509.Certificate) bool {
 	return !slices.ContainsFunc(chains, func(chain []*x509.Certificate) bool {
 		return !slices.ContainsFunc(chain, a.leafRevoked)
 	})

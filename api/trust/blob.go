@@ -99,7 +99,7 @@ func splitSignatures(data []byte) [][]byte {
 				out, rest = append(out, value), rest[dec.InputOffset():]
 				continue
 			}
-			return append(out, rest) // where it would end nobody knows
+			return append(out, rest) // where it would end no one knows
 		}
 		end := bytes.IndexAny(rest, " \t\r\n")
 		if end < 0 {

@@ -101,7 +101,7 @@ func TestHostileSignaturesTakeLittleMemory(t *testing.T) {
 // larger than those of authorities are, wherever it lies.
 func TestCertificatesWithHugeKeysAreNotCalculatedWith(t *testing.T) {
 	o := newOffice(t)
-	huge := func(bits uint, exponent int) []byte { // of a key that nobody has
+	huge := func(bits uint, exponent int) []byte { // of a key that no one has
 		n := new(big.Int).Add(new(big.Int).Lsh(big.NewInt(1), bits-1), big.NewInt(1))
 		signer := newECDSA(t, elliptic.P256())
 		template := &x509.Certificate{
@@ -129,7 +129,7 @@ func TestCertificatesWithHugeKeysAreNotCalculatedWith(t *testing.T) {
 					}
 					l[where] += string(c.certificate)
 				})
-				untrusted(verify(certificates(t, 1, o.authority(t)), evidence))(t, c.want)
+				untrusted(verify(certificates(t, 1, o.ca(t)), evidence))(t, c.want)
 			})
 		}
 		t.Run(name+" beside a time stamp", func(t *testing.T) {
@@ -144,5 +144,5 @@ func TestCertificatesWithHugeKeysAreNotCalculatedWith(t *testing.T) {
 	}
 	// one that is as large as is looked at spoils nothing
 	evidence := o.certified(t, store{}, leaf, func(l map[string]string) { l[trust.ChainAnnotation] += string(huge(8192, 65537)) })
-	must(verify(certificates(t, 1, o.authority(t)), evidence))(t)
+	must(verify(certificates(t, 1, o.ca(t)), evidence))(t)
 }

@@ -76,7 +76,7 @@ func (c candidate) madeBy(key []signature.Verifier, subject image.Digest) bool {
 	return false
 }
 
-// check has cosign judge the candidate. Nobody is asked: there is no client of a log
+// check has cosign judge the candidate. No one is asked: there is no client of a log
 // and what is not there cannot be looked up.
 func (c candidate) check(subject image.Digest, o cosign.CheckOpts) (err error) {
 	defer func() {

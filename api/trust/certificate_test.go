@@ -40,19 +40,19 @@ func newOffice(t *testing.T) office {
 	return office{root, issuer, issuer.Issue(t, pki.Spec{Name: "signer", Email: []string{"release@corp.example"}, Usage: codeSigning})}
 }
 
-func (o office) authority(t *testing.T, given ...trust.AuthorityOptions) trust.Authority {
+func (o office) ca(t *testing.T, given ...trust.CAOptions) trust.CA {
 	t.Helper()
-	options := append(given, trust.AuthorityOptions{})[0]
+	options := append(given, trust.CAOptions{})[0]
 	if options.Roots == nil {
 		options.Roots = o.root.PEM()
 	}
 	if options.Identities == nil {
 		options.Identities = []trust.Identity{{Email: "release@corp.example"}}
 	}
-	return must(trust.NewAuthority("corp", options))(t)
+	return must(trust.NewCA("corp", options))(t)
 }
 
-func certificates(t *testing.T, threshold int, authorities ...trust.Authority) *trust.Policy {
+func certificates(t *testing.T, threshold int, authorities ...trust.CA) *trust.Policy {
 	t.Helper()
 	return must(trust.ComposePolicy(threshold, nil, authorities))(t)
 }
@@ -99,48 +99,48 @@ func TestCertificatesThatDoNotCount(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		leaf    pki.Authority
-		options trust.AuthorityOptions
+		options trust.CAOptions
 		change  func(map[string]string)
 		want    string
 	}{
-		{"another root", stranger.leaf, trust.AuthorityOptions{}, func(l map[string]string) {
+		{"another root", stranger.leaf, trust.CAOptions{}, func(l map[string]string) {
 			l[trust.ChainAnnotation] = string(stranger.issuer.PEM()) + string(stranger.root.PEM())
 		}, "that the authority corp has not issued"},
-		{"another leaf of the authority", who(pki.Spec{Email: []string{"intern@corp.example"}, Usage: codeSigning}), trust.AuthorityOptions{}, nil,
+		{"another leaf of the authority", who(pki.Spec{Email: []string{"intern@corp.example"}, Usage: codeSigning}), trust.CAOptions{}, nil,
 			"intern@corp.example"},
-		{"an identity that only ends like it", who(pki.Spec{Email: []string{"not-release@corp.example"}, Usage: codeSigning}), trust.AuthorityOptions{}, nil,
+		{"an identity that only ends like it", who(pki.Spec{Email: []string{"not-release@corp.example"}, Usage: codeSigning}), trust.CAOptions{}, nil,
 			"none of the identities of corp"},
-		{"an identity of another kind", who(pki.Spec{DNS: []string{"release@corp.example"}, Usage: codeSigning}), trust.AuthorityOptions{}, nil,
+		{"an identity of another kind", who(pki.Spec{DNS: []string{"release@corp.example"}, Usage: codeSigning}), trust.CAOptions{}, nil,
 			"none of the identities of corp"},
-		{"an identity in the common name", who(pki.Spec{Name: "release@corp.example", Usage: codeSigning}), trust.AuthorityOptions{}, nil,
+		{"an identity in the common name", who(pki.Spec{Name: "release@corp.example", Usage: codeSigning}), trust.CAOptions{}, nil,
 			"by a certificate of nobody"},
-		{"another use", who(pki.Spec{Email: email, Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}), trust.AuthorityOptions{}, nil,
+		{"another use", who(pki.Spec{Email: email, Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}), trust.CAOptions{}, nil,
 			"has not issued"},
-		{"any use", who(pki.Spec{Email: email, Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}), trust.AuthorityOptions{}, nil,
+		{"any use", who(pki.Spec{Email: email, Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}), trust.CAOptions{}, nil,
 			"did not issue for codeSigning"},
-		{"no use", who(pki.Spec{Email: email}), trust.AuthorityOptions{}, nil, "did not issue for codeSigning"},
-		{"an authority's own", o.root.Issue(t, pki.Spec{Name: "sub", CA: true, Email: email, Usage: codeSigning}), trust.AuthorityOptions{}, nil,
+		{"no use", who(pki.Spec{Email: email}), trust.CAOptions{}, nil, "did not issue for codeSigning"},
+		{"an authority's own", o.root.Issue(t, pki.Spec{Name: "sub", CA: true, Email: email, Usage: codeSigning}), trust.CAOptions{}, nil,
 			"did not issue for codeSigning"},
-		{"no chain", o.leaf, trust.AuthorityOptions{}, func(l map[string]string) { delete(l, trust.ChainAnnotation) }, "has not issued"},
-		{"no certificate", o.leaf, trust.AuthorityOptions{}, func(l map[string]string) { delete(l, trust.CertificateAnnotation) }, "by none of these keys"},
-		{"the certificate of somebody else", o.leaf, trust.AuthorityOptions{}, func(l map[string]string) {
+		{"no chain", o.leaf, trust.CAOptions{}, func(l map[string]string) { delete(l, trust.ChainAnnotation) }, "has not issued"},
+		{"no certificate", o.leaf, trust.CAOptions{}, func(l map[string]string) { delete(l, trust.CertificateAnnotation) }, "by none of these keys"},
+		{"the certificate of somebody else", o.leaf, trust.CAOptions{}, func(l map[string]string) {
 			l[trust.CertificateAnnotation] = string(who(pki.Spec{Email: email, Usage: codeSigning}).PEM())
 		}, "by another key than that of its certificate"},
-		{"two certificates", o.leaf, trust.AuthorityOptions{}, func(l map[string]string) { l[trust.CertificateAnnotation] += string(o.root.PEM()) }, "there are 2"},
-		{"a damaged certificate", o.leaf, trust.AuthorityOptions{}, func(l map[string]string) { l[trust.CertificateAnnotation] = "x" }, "not a PEM block"},
-		{"a long chain", o.leaf, trust.AuthorityOptions{}, func(l map[string]string) {
+		{"two certificates", o.leaf, trust.CAOptions{}, func(l map[string]string) { l[trust.CertificateAnnotation] += string(o.root.PEM()) }, "there are 2"},
+		{"a damaged certificate", o.leaf, trust.CAOptions{}, func(l map[string]string) { l[trust.CertificateAnnotation] = "x" }, "not a PEM block"},
+		{"a long chain", o.leaf, trust.CAOptions{}, func(l map[string]string) {
 			l[trust.ChainAnnotation] = strings.Repeat(string(o.issuer.PEM()), 20)
 		}, "more than 16 certificates"},
-		{"a huge chain", o.leaf, trust.AuthorityOptions{}, func(l map[string]string) { l[trust.ChainAnnotation] = strings.Repeat("x", 1<<17) }, "longer than"},
-		{"revoked by serial", o.leaf, trust.AuthorityOptions{RevokedSerials: []string{o.leaf.Certificate.SerialNumber.Text(16)}}, nil, "revoked"},
-		{"its issuer revoked by serial", o.leaf, trust.AuthorityOptions{RevokedSerials: []string{o.issuer.Certificate.SerialNumber.Text(16)}}, nil, "revoked"},
-		{"the entry revoked", o.leaf, trust.AuthorityOptions{KeyOptions: trust.KeyOptions{Revoked: true}}, nil, "of the authority corp, revoked"},
-		{"the entry out of time", o.leaf, trust.AuthorityOptions{KeyOptions: trust.KeyOptions{NotAfter: now.Add(-time.Hour)}}, nil, "expired 2026-08-01T11"},
-		{"not yet valid", who(pki.Spec{Email: email, Usage: codeSigning, NotBefore: now.Add(time.Hour)}), trust.AuthorityOptions{}, nil, "is not valid before"},
-		{"another object identifier", o.leaf, trust.AuthorityOptions{ExtendedKeyUsage: "1.3.6.1.4.1.99999.1"}, nil, "did not issue for 1.3.6.1.4.1.99999.1"},
+		{"a huge chain", o.leaf, trust.CAOptions{}, func(l map[string]string) { l[trust.ChainAnnotation] = strings.Repeat("x", 1<<17) }, "longer than"},
+		{"revoked by serial", o.leaf, trust.CAOptions{RevokedSerials: []string{o.leaf.Certificate.SerialNumber.Text(16)}}, nil, "revoked"},
+		{"its issuer revoked by serial", o.leaf, trust.CAOptions{RevokedSerials: []string{o.issuer.Certificate.SerialNumber.Text(16)}}, nil, "revoked"},
+		{"the entry revoked", o.leaf, trust.CAOptions{KeyOptions: trust.KeyOptions{Revoked: true}}, nil, "of the authority corp, revoked"},
+		{"the entry out of time", o.leaf, trust.CAOptions{KeyOptions: trust.KeyOptions{NotAfter: now.Add(-time.Hour)}}, nil, "expired 2026-08-01T11"},
+		{"not yet valid", who(pki.Spec{Email: email, Usage: codeSigning, NotBefore: now.Add(time.Hour)}), trust.CAOptions{}, nil, "is not valid before"},
+		{"another object identifier", o.leaf, trust.CAOptions{ExtendedKeyUsage: "1.3.6.1.4.1.99999.1"}, nil, "did not issue for 1.3.6.1.4.1.99999.1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p := certificates(t, 1, o.authority(t, c.options))
+			p := certificates(t, 1, o.ca(t, c.options))
 			untrusted(verify(p, o.certified(t, store{}, c.leaf, c.change)))(t, c.want)
 		})
 	}
@@ -152,16 +152,16 @@ func TestIdentitiesAndUsagesOfAllKinds(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		leaf    pki.Spec
-		options trust.AuthorityOptions
+		options trust.CAOptions
 	}{
-		{"uri", pki.Spec{URI: []string{"spiffe://corp/release"}, Usage: codeSigning}, trust.AuthorityOptions{Identities: []trust.Identity{{URI: "spiffe://corp/release"}}}},
-		{"dns", pki.Spec{DNS: []string{"a", "build.corp.example"}, Usage: codeSigning}, trust.AuthorityOptions{Identities: []trust.Identity{{DNS: "x"}, {DNS: "build.corp.example"}}}},
+		{"uri", pki.Spec{URI: []string{"spiffe://corp/release"}, Usage: codeSigning}, trust.CAOptions{Identities: []trust.Identity{{URI: "spiffe://corp/release"}}}},
+		{"dns", pki.Spec{DNS: []string{"a", "build.corp.example"}, Usage: codeSigning}, trust.CAOptions{Identities: []trust.Identity{{DNS: "x"}, {DNS: "build.corp.example"}}}},
 		{"client", pki.Spec{DNS: []string{"b"}, Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}},
-			trust.AuthorityOptions{Identities: []trust.Identity{{DNS: "b"}}, ExtendedKeyUsage: "clientAuth"}},
+			trust.CAOptions{Identities: []trust.Identity{{DNS: "b"}}, ExtendedKeyUsage: "clientAuth"}},
 		{"own use", pki.Spec{DNS: []string{"b"}, UnknownUsage: []asn1.ObjectIdentifier{oid}},
-			trust.AuthorityOptions{Identities: []trust.Identity{{DNS: "b"}}, ExtendedKeyUsage: oid.String()}},
+			trust.CAOptions{Identities: []trust.Identity{{DNS: "b"}}, ExtendedKeyUsage: oid.String()}},
 		{"intermediates of the policy", pki.Spec{DNS: []string{"b"}, Usage: codeSigning},
-			trust.AuthorityOptions{Identities: []trust.Identity{{DNS: "b"}}, Intermediates: o.issuer.PEM()}},
+			trust.CAOptions{Identities: []trust.Identity{{DNS: "b"}}, Intermediates: o.issuer.PEM()}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			evidence := o.certified(t, store{}, o.issuer.Issue(t, c.leaf), func(l map[string]string) {
@@ -169,7 +169,7 @@ func TestIdentitiesAndUsagesOfAllKinds(t *testing.T) {
 					delete(l, trust.ChainAnnotation)
 				}
 			})
-			must(verify(certificates(t, 1, o.authority(t, c.options)), evidence))(t)
+			must(verify(certificates(t, 1, o.ca(t, c.options)), evidence))(t)
 		})
 	}
 }
@@ -181,7 +181,7 @@ func TestExpiredCertificateNeedsATrustedTimeStamp(t *testing.T) {
 	ended := now.Add(-24 * time.Hour)
 	leaf := o.issuer.Issue(t, pki.Spec{Email: []string{"release@corp.example"}, Usage: codeSigning, NotAfter: ended})
 	before, after := ended.Add(-time.Hour), ended.Add(time.Hour)
-	stampers := trust.AuthorityOptions{TimestampRoots: stampRoot.PEM()}
+	stampers := trust.CAOptions{TimestampRoots: stampRoot.PEM()}
 	// An authority that issues for several uses: its code-signing leaves are no clocks.
 	mixed := stampRoot.Issue(t, pki.Spec{Name: "code", Usage: codeSigning})
 
@@ -198,12 +198,12 @@ func TestExpiredCertificateNeedsATrustedTimeStamp(t *testing.T) {
 
 	for _, c := range []struct {
 		name    string
-		options trust.AuthorityOptions
+		options trust.CAOptions
 		stamp   func(signature []byte) []byte
 		want    string // "" is accepted
 	}{
 		{"stamped in time", stampers, func(s []byte) []byte { return tsa.Stamp(t, s, before) }, ""},
-		{"no authority", trust.AuthorityOptions{}, nil, "has no time-stamping authority"},
+		{"no authority", trust.CAOptions{}, nil, "has no time-stamping authority"},
 		{"no stamp", stampers, nil, "the signature has no time stamp"},
 		{"stamped too late", stampers, func(s []byte) []byte { return tsa.Stamp(t, s, after) }, "no time stamp by an authority of corp"},
 		{"of another signature", stampers, func([]byte) []byte { return tsa.Stamp(t, []byte("other"), before) }, "no time stamp by an authority of corp"},
@@ -234,7 +234,7 @@ func TestExpiredCertificateNeedsATrustedTimeStamp(t *testing.T) {
 			return must(tsa.Answer(stamp))(t)
 		}, ""},
 		{"without its certificate, which the policy does not have", stampers, func(s []byte) []byte { return tsa.StampWith(t, s, before) }, "no time stamp by"},
-		{"without its certificate, which the policy has", trust.AuthorityOptions{TimestampRoots: append(stampRoot.PEM(), tsa.PEM()...)},
+		{"without its certificate, which the policy has", trust.CAOptions{TimestampRoots: append(stampRoot.PEM(), tsa.PEM()...)},
 			func(s []byte) []byte { return tsa.StampWith(t, s, before) }, ""},
 		{"of the future", stampers, func(s []byte) []byte { return tsa.Stamp(t, s, now.Add(time.Hour)) }, "no time stamp by"},
 		{"damaged", stampers, func([]byte) []byte { return []byte{0x30, 0x80, 0x30, 0x80} }, "no time stamp by"},
@@ -246,7 +246,7 @@ func TestExpiredCertificateNeedsATrustedTimeStamp(t *testing.T) {
 					stamped(l, c.stamp(rawSignature(t, l)))
 				}
 			})
-			judged(verify(certificates(t, 1, o.authority(t, c.options)), evidence))(t, c.want)
+			judged(verify(certificates(t, 1, o.ca(t, c.options)), evidence))(t, c.want)
 		})
 	}
 }
@@ -273,7 +273,7 @@ func TestSigstoreBundleWithCertificateChain(t *testing.T) {
 		blobs := store{}
 		return blobs.evidence(t, blobs.manifest(t, blobs.add(trust.BundleMediaType, data)))
 	}
-	p := certificates(t, 1, o.authority(t))
+	p := certificates(t, 1, o.ca(t))
 	must(verify(p, bundle(o.leaf, trust.SignPredicateType)))(t)
 	untrusted(verify(p, bundle(o.leaf, "https://spdx.dev/Document")))(t, "an attestation of type")
 	untrusted(verify(p, bundle(newOffice(t).leaf, trust.SignPredicateType)))(t, "has not issued")
@@ -285,12 +285,12 @@ func TestThresholdOverKeysAndCertificates(t *testing.T) {
 	alice2 := o.issuer.Issue(t, pki.Spec{Email: []string{"alice@corp.example"}, Usage: codeSigning})
 	both := o.issuer.Issue(t, pki.Spec{Email: []string{"alice@corp.example", "bob@corp.example"}, Usage: codeSigning})
 	bob := o.issuer.Issue(t, pki.Spec{Email: []string{"bob@corp.example"}, Usage: codeSigning})
-	entry := func(id string, names ...string) trust.Authority {
-		options := trust.AuthorityOptions{Roots: o.root.PEM()}
+	entry := func(id string, names ...string) trust.CA {
+		options := trust.CAOptions{Roots: o.root.PEM()}
 		for _, n := range names {
 			options.Identities = append(options.Identities, trust.Identity{Email: n + "@corp.example"})
 		}
-		return must(trust.NewAuthority(id, options))(t)
+		return must(trust.NewCA(id, options))(t)
 	}
 	by := func(leaves ...pki.Authority) (all []trust.Evidence) {
 		for _, leaf := range leaves {
@@ -308,14 +308,14 @@ func TestThresholdOverKeysAndCertificates(t *testing.T) {
 
 	// One entry counts once; a key counts once, as a key and with its certificate.
 	team := must(trust.ComposePolicy(2, []trust.Key{key(t, "key", signer(t, alice.Key))},
-		[]trust.Authority{entry("team", "alice", "bob")}))(t)
+		[]trust.CA{entry("team", "alice", "bob")}))(t)
 	untrusted(verify(team, by(alice)))(t, "signed by 1 distinct key")
 	untrusted(verify(team, by(bob, alice2)))(t, "signed by 1 distinct key (team)")
 	must(verify(team, by(alice, bob)))(t)
 
 	// A revoked key does not come back with a certificate.
 	revoked, err := trust.ComposePolicy(1, []trust.Key{key(t, "key", signer(t, alice.Key), trust.KeyOptions{Revoked: true})},
-		[]trust.Authority{entry("team", "alice", "bob")})
+		[]trust.CA{entry("team", "alice", "bob")})
 	require.NoError(t, err)
 	_, err = verify(revoked, by(alice))
 	requireUntrusted(t, err, "whose key is revoked")
@@ -387,7 +387,7 @@ func TestRevocationIsOfTheWayThatHeldAtTheStampsTime(t *testing.T) {
 	ended := o.root.Issue(t, pki.Spec{
 		Name: o.issuer.Certificate.Subject.CommonName, CA: true, Key: o.issuer.Key, NotBefore: now.Add(-40 * day), NotAfter: now.Add(-20 * day),
 	})
-	a := o.authority(t, trust.AuthorityOptions{TimestampRoots: stampRoot.PEM(), RevokedSerials: []string{o.issuer.Certificate.SerialNumber.Text(16)}})
+	a := o.ca(t, trust.CAOptions{TimestampRoots: stampRoot.PEM(), RevokedSerials: []string{o.issuer.Certificate.SerialNumber.Text(16)}})
 	verify := func(made time.Time) error {
 		evidence := o.certified(t, store{}, leaf, func(l map[string]string) {
 			l[trust.ChainAnnotation] = string(append(o.issuer.PEM(), ended.PEM()...))

@@ -32,7 +32,7 @@ func everything(t *testing.T) {
 	untrusted(p.Verify(subject("other"), blobs.evidence(t, classic, referrer), now))(t)
 
 	o := newOffice(t)
-	must(certificates(t, 1, o.authority(t)).Verify(root, o.certified(t, store{}, o.leaf, nil), now))(t)
+	must(certificates(t, 1, o.ca(t)).Verify(root, o.certified(t, store{}, o.leaf, nil), now))(t)
 	stamp := pki.Root(t, "Time").Issue(t, stamping).Stamp(t, []byte("x"), now)
 	must(trust.CheckTimestamp(stamp, []byte("x"), trust.TimestampRoots{}))(t)
 
@@ -57,7 +57,7 @@ func everything(t *testing.T) {
 
 // Cosign and its libraries take much from the environment and the home folder when they
 // are programs. Here they change nothing, from the start of the process on: not which
-// roots count, and nobody is asked that they name.
+// roots count, and no one is asked that they name.
 func TestNothingIsFetchedWhateverTheEnvironmentSays(t *testing.T) {
 	if os.Getenv("VDO_TEST_OFFLINE") != "" {
 		dial := func(context.Context, string, string) (net.Conn, error) {

@@ -21,7 +21,7 @@ const maxKeys = 32 // of one policy, with authorities and keyless entries
 type Policy struct {
 	threshold   int
 	keys        []Key                 // as given, sorted by id
-	authorities []Authority           // likewise
+	authorities []CA                  // likewise
 	keyless     []Keyless             // likewise
 	revoked     map[image.Digest]bool // digests
 }
@@ -35,7 +35,7 @@ func NewPolicy(threshold int, keys ...Key) (*Policy, error) {
 // ComposePolicy returns a policy of keys and of certificate authorities. An authority
 // counts once, whichever of its identities signed, and a key once, whoever has
 // certified it.
-func ComposePolicy(threshold int, keys []Key, authorities []Authority, keyless ...Keyless) (*Policy, error) {
+func ComposePolicy(threshold int, keys []Key, authorities []CA, keyless ...Keyless) (*Policy, error) {
 	signers, err := countSigners(keys, authorities, keyless)
 	if err == nil {
 		err = checkThreshold(threshold, signers, len(keys)+len(authorities)+len(keyless))
@@ -48,7 +48,7 @@ func ComposePolicy(threshold int, keys []Key, authorities []Authority, keyless .
 		revoked: map[image.Digest]bool{},
 	}
 	slices.SortFunc(p.keys, func(a, b Key) int { return strings.Compare(a.id, b.id) })
-	slices.SortFunc(p.authorities, func(a, b Authority) int { return strings.Compare(a.id, b.id) })
+	slices.SortFunc(p.authorities, func(a, b CA) int { return strings.Compare(a.id, b.id) })
 	slices.SortFunc(p.keyless, func(a, b Keyless) int { return strings.Compare(a.id, b.id) })
 	p.keys = mergeRevoked(p.keys)
 	return p, nil
@@ -60,7 +60,7 @@ func badPolicy(hint, format string, args ...any) error {
 
 // countSigners returns how many signers can count at most. That an identity is in
 // two entries is refused: who has it could count twice with two certificates.
-func countSigners(keys []Key, authorities []Authority, keyless []Keyless) (int, error) {
+func countSigners(keys []Key, authorities []CA, keyless []Keyless) (int, error) {
 	distinct, ids, identities := map[string]bool{}, map[string]bool{}, map[string]string{}
 	once := func(e entry, isEmpty bool, named []string) error {
 		switch {
@@ -149,13 +149,13 @@ const (
 
 // policyFile is the form of the file; see the package comment.
 type policyFile struct {
-	APIVersion     string          `yaml:"apiVersion"`
-	Kind           string          `yaml:"kind"`
-	Threshold      *int            `yaml:"threshold,omitempty"`
-	Keys           []keyFile       `yaml:"keys,omitempty"`
-	Certificates   []authorityFile `yaml:"certificates,omitempty"`
-	Keyless        []keylessFile   `yaml:"keyless,omitempty"`
-	RevokedDigests []string        `yaml:"revokedDigests,omitempty"`
+	APIVersion     string        `yaml:"apiVersion"`
+	Kind           string        `yaml:"kind"`
+	Threshold      *int          `yaml:"threshold,omitempty"`
+	Keys           []keyFile     `yaml:"keys,omitempty"`
+	Certificates   []caFile      `yaml:"certificates,omitempty"`
+	Keyless        []keylessFile `yaml:"keyless,omitempty"`
+	RevokedDigests []string      `yaml:"revokedDigests,omitempty"`
 }
 
 // The forms of entries: what they are, or the paths of files that have it.
@@ -166,9 +166,9 @@ type (
 		File       string `yaml:"file,omitempty"`
 		KeyOptions `yaml:",inline"`
 	}
-	authorityFile struct {
+	caFile struct {
 		ID                string `yaml:"id"`
-		AuthorityOptions  `yaml:",inline"`
+		CAOptions         `yaml:",inline"`
 		RootsFile         string `yaml:"rootsFile,omitempty"`
 		IntermediatesFile string `yaml:"intermediatesFile,omitempty"`
 		TimestampFile     string `yaml:"timestampRootsFile,omitempty"`
@@ -207,16 +207,16 @@ func ParsePolicy(name string, data []byte, readFile func(path string) ([]byte, e
 		}
 		return NewKey(e.ID, e.PublicKey, e.KeyOptions)
 	})
-	authorities := entries(f.Certificates, "certificates", bad, func(e authorityFile) (Authority, error) {
+	authorities := entries(f.Certificates, "certificates", bad, func(e caFile) (CA, error) {
 		const what = "certificate authority"
 		if err := fault.Join(
 			read(what, e.ID, "roots", "rootsFile", e.RootsFile, &e.Roots),
 			read(what, e.ID, "intermediates", "intermediatesFile", e.IntermediatesFile, &e.Intermediates),
 			read(what, e.ID, "timestampRoots", "timestampRootsFile", e.TimestampFile, &e.TimestampRoots),
 		); err != nil {
-			return Authority{}, err
+			return CA{}, err
 		}
-		return NewAuthority(e.ID, e.AuthorityOptions)
+		return NewCA(e.ID, e.CAOptions)
 	})
 	keyless := entries(f.Keyless, "keyless", bad, func(e keylessFile) (Keyless, error) {
 		if err := read("keyless", e.ID, "trustedRoot", "trustedRootFile", e.TrustedRootFile, &e.TrustedRoot); err != nil {
@@ -317,7 +317,7 @@ func (p *Policy) YAML() ([]byte, error) {
 		f.Keys = append(f.Keys, keyFile{ID: k.id, PublicKey: k.PEM(), KeyOptions: k.valid})
 	}
 	for _, a := range p.authorities {
-		f.Certificates = append(f.Certificates, authorityFile{ID: a.id, AuthorityOptions: a.o})
+		f.Certificates = append(f.Certificates, caFile{ID: a.id, CAOptions: a.o})
 	}
 	for _, k := range p.keyless {
 		f.Keyless = append(f.Keyless, keylessFile{ID: k.id, KeylessOptions: k.o})

@@ -116,10 +116,10 @@ func FuzzReadEvidence(f *testing.F) {
 	k := must(s.Key("k", trust.KeyOptions{}))(f)
 	root := pki.Root(f, "root")
 	leaf := root.Issue(f, pki.Spec{Email: []string{"a@b"}, Usage: codeSigning})
-	a := must(trust.NewAuthority("a", trust.AuthorityOptions{
+	a := must(trust.NewCA("a", trust.CAOptions{
 		Roots: root.PEM(), TimestampRoots: root.PEM(), Identities: []trust.Identity{{Email: "a@b"}},
 	}))(f)
-	p := must(trust.ComposePolicy(1, []trust.Key{k}, []trust.Authority{a}))(f)
+	p := must(trust.ComposePolicy(1, []trust.Key{k}, []trust.CA{a}))(f)
 	f.Add(signed.Manifest, signed.Blobs[1].Data, trust.SimpleSigningMediaType, "AAAA", "", []byte(nil))
 	f.Add(signed.Manifest, signed.Blobs[1].Data, trust.SimpleSigningMediaType, "AAAA", string(leaf.PEM()), leaf.Stamp(f, []byte("x"), now))
 	f.Add([]byte(`{"layers":[{"mediaType":"application/vnd.dev.sigstore.bundle.v0.3+json"}]}`),
@@ -154,10 +154,10 @@ func FuzzReadEvidence(f *testing.F) {
 func FuzzTimeStamp(f *testing.F) {
 	root := pki.Root(f, "root")
 	leaf := root.Issue(f, pki.Spec{Email: []string{"a@b"}, Usage: codeSigning, NotAfter: now.AddDate(-1, 0, 0)})
-	a := must(trust.NewAuthority("a", trust.AuthorityOptions{
+	a := must(trust.NewCA("a", trust.CAOptions{
 		Roots: root.PEM(), TimestampRoots: root.PEM(), Identities: []trust.Identity{{Email: "a@b"}},
 	}))(f)
-	p := must(trust.ComposePolicy(1, nil, []trust.Authority{a}))(f)
+	p := must(trust.ComposePolicy(1, nil, []trust.CA{a}))(f)
 	s := must(trust.LoadSigner("k", leaf.KeyPEM(), nil))(f)
 	signed := must(s.Sign(subject("root"), "", nil))(f)
 	f.Add(leaf.Stamp(f, []byte("x"), now))

@@ -85,7 +85,7 @@ func LoadSigner(name string, privatePEM []byte, password func() ([]byte, error))
 	return NewSigner(name, private)
 }
 
-// NewSigner makes a signer of a private key that somebody else holds, such as a
+// NewSigner makes a signer of a private key that someone else holds, such as a
 // hardware token. name is for messages.
 func NewSigner(name string, private crypto.Signer) (*Signer, error) {
 	key, err := keyOf(name, private.Public())

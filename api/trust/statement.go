@@ -15,7 +15,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 )
 
-// A Statement is what somebody has signed about a digest, as it was found; whose word
+// A Statement is what someone has signed about a digest, as it was found; whose word
 // it is is for [Policy.VerifyStatement] to say. It is no [Evidence]: whoever has signed
 // it, it accepts nothing.
 type Statement struct {
@@ -23,7 +23,7 @@ type Statement struct {
 	payload  []byte
 }
 
-// UnverifiedPredicate returns what somebody says, to choose which statement is verified
+// UnverifiedPredicate returns what someone says, to choose which statement is verified
 // first; nil where it cannot be read.
 func (s Statement) UnverifiedPredicate() json.RawMessage {
 	predicate, _ := predicateOf(s.payload)

@@ -74,7 +74,7 @@ func TestStatementsOfCertificatesAndTheirTimeStamps(t *testing.T) {
 	leaf := o.issuer.Issue(t, pki.Spec{Name: "signer", Email: []string{"release@corp.example"}, Usage: codeSigning, NotAfter: now.Add(-time.Hour)})
 	s := must(signer(t, leaf.Key).WithCertificate("signer.crt", leaf.PEM(), o.issuer.PEM(), before))(t)
 	stamped := s.WithTimestamps(stampsBy(t, tsa, before), anybody)
-	p := certificates(t, 1, o.authority(t, trust.AuthorityOptions{TimestampRoots: tsaRoot.PEM()}))
+	p := certificates(t, 1, o.ca(t, trust.CAOptions{TimestampRoots: tsaRoot.PEM()}))
 	blobs := store{}
 	v, _, err := p.VerifyStatement(subject("root"), statements(t, blobs, attested(t, blobs, "root", "{}", stamped)), now)
 	require.NoError(t, err)

@@ -22,7 +22,7 @@ import (
 const MaxTimestamp = 64 << 10
 
 // TimestampRoots are time-stamping authorities that are trusted. The zero value is
-// nobody in particular; see [CheckTimestamp].
+// no one in particular; see [CheckTimestamp].
 type TimestampRoots struct{ certificates []*x509.Certificate }
 
 // ParseTimestampRoots reads certificates in PEM, roots and intermediates, as the

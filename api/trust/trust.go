@@ -100,7 +100,7 @@
 // # What is judged by whom
 //
 // Whether one signature is good is for cosign (github.com/sigstore/cosign/v2) to say, and for
-// the libraries that it is made of. They get everything and nobody to ask, so that neither
+// the libraries that it is made of. They get everything and no one to ask, so that neither
 // network nor environment nor home folder has a say; what they panic on is damaged. Ours are:
 //
 //   - thresholds, revocation, the times in which an entry counts, and bounds;

@@ -24,7 +24,7 @@ func (p *Policy) Verify(subject image.Digest, evidence []Evidence, now time.Time
 		return Verified{}, untrusted(subject, fmt.Errorf("%d signatures are more than are looked at (%d)", len(evidence), maxEvidence),
 			"remove signatures that are out of use from the repository")
 	}
-	t := tally{policy: p, subject: subject, now: now, found: map[string]int{}, counts: count{}}
+	t := evaluation{policy: p, subject: subject, now: now, signatures: map[string]int{}, counts: count{}}
 	for _, e := range evidence {
 		t.look(e)
 	}
@@ -55,24 +55,24 @@ func untrusted(subject image.Digest, why error, hint string) error {
 	return fault.Errorf(fault.Untrusted, "verify", subject.String(), hint, "%w", why)
 }
 
-// tally is what a look at the evidence found.
-type tally struct {
-	policy  *Policy
-	subject image.Digest
-	now     time.Time
-	found   map[string]int // what was found that does not count -> how often
-	counts  count
+// evaluation is what a look at the evidence found.
+type evaluation struct {
+	policy     *Policy
+	subject    image.Digest
+	now        time.Time
+	signatures map[string]int // what was found that does not count -> how often
+	counts     count
 }
 
 // look looks at one signature.
-func (t *tally) look(e Evidence) {
+func (t *evaluation) look(e Evidence) {
 	switch {
 	case e.problem != "":
-		t.found[e.problem]++
+		t.signatures[e.problem]++
 	case len(e.subjects) == 0:
-		t.found["damaged: it claims nothing"]++
+		t.signatures["damaged: it claims nothing"]++
 	case !slices.Contains(e.subjects, t.subject):
-		t.found["of another digest, "+e.subjects[0].String()]++
+		t.signatures["of another digest, "+e.subjects[0].String()]++
 	default:
 		known := t.addKeys(e)
 		if e.holder != nil && len(t.policy.authorities)+len(t.policy.keyless) > 0 {
@@ -80,20 +80,20 @@ func (t *tally) look(e Evidence) {
 			known = known || e.doubt == ""
 		}
 		if !known {
-			t.found[cmp.Or(e.doubt, "by none of these keys")]++
+			t.signatures[cmp.Or(e.doubt, "by none of these keys")]++
 		}
 	}
 }
 
 // addKeys counts the policy's keys that made the signature.
-func (t *tally) addKeys(e Evidence) (known bool) {
+func (t *evaluation) addKeys(e Evidence) (known bool) {
 	for _, k := range t.policy.keys {
 		if !e.candidate.madeBy(k.verifiers, t.subject) {
 			continue
 		}
 		known = true
 		if why := k.valid.invalid(t.now); why != "" {
-			t.found["by the key "+k.id+", "+why]++
+			t.signatures["by the key "+k.id+", "+why]++
 			continue
 		}
 		t.counts.add(k.fingerprint, k.id)
@@ -103,21 +103,21 @@ func (t *tally) addKeys(e Evidence) (known bool) {
 
 // addCertified counts the authorities that have certified who made the signature, or notes
 // why each does not. A revoked key does not come back with a certificate.
-func (t *tally) addCertified(e Evidence) {
+func (t *evaluation) addCertified(e Evidence) {
 	holder, err := e.holder.key()
 	if err != nil || !e.candidate.madeBy(holder.verifiers, t.subject) {
-		t.found["by another key than that of its certificate"]++
+		t.signatures["by another key than that of its certificate"]++
 		return
 	}
 	if slices.ContainsFunc(t.policy.keys, func(k Key) bool { return k.valid.Revoked && k.fingerprint == holder.fingerprint }) {
-		t.found["by a certificate whose key is revoked"]++
+		t.signatures["by a certificate whose key is revoked"]++
 		return
 	}
 	note := func(id, why string) {
 		if why == "" {
 			t.counts.add(holder.fingerprint, id)
 		} else {
-			t.found["by a certificate "+why]++
+			t.signatures["by a certificate "+why]++
 		}
 	}
 	for _, a := range t.policy.authorities {
@@ -166,7 +166,7 @@ func (c count) place(print string, taken map[string]string, tried map[string]boo
 const maxFindings = 8 // kinds of finding that a message lists
 
 // explain says what was found where it is not enough.
-func (t *tally) explain(signatures int, ids []string) string {
+func (t *evaluation) explain(signatures int, ids []string) string {
 	text := fmt.Sprintf("%s, none by a key that counts", plural(signatures, "signature"))
 	switch {
 	case signatures == 0:
@@ -176,9 +176,9 @@ func (t *tally) explain(signatures int, ids []string) string {
 			strings.Join(ids, ", "), t.policy.threshold)
 	}
 	out := []string{text, "keys tried: " + strings.Join(t.policy.names(), ", ")}
-	kinds := slices.Sorted(maps.Keys(t.found))
+	kinds := slices.Sorted(maps.Keys(t.signatures))
 	for _, what := range kinds[:min(len(kinds), maxFindings)] {
-		out = append(out, fmt.Sprintf("%d %s", t.found[what], what))
+		out = append(out, fmt.Sprintf("%d %s", t.signatures[what], what))
 	}
 	return strings.Join(out, "; ")
 }
@@ -197,7 +197,7 @@ func (p *Policy) names() (out []string) {
 	return out
 }
 
-func (t *tally) hint(signatures int) string {
+func (t *evaluation) hint(signatures int) string {
 	switch {
 	case signatures == 0:
 		return "sign it with `vdo-bundle sign` or `cosign sign --key`, and copy its signature along (tag " + SignatureTag(t.subject) + ")"

@@ -126,7 +126,7 @@ const nothing = "null"
 
 func keptAndDeleted(t *testing.T, c client.Client, u *unstructured.Unstructured, change, rule string) {
 	t.Helper()
-	if _, there := u.Object["spec"]; !there {
+	if _, exists := u.Object["spec"]; !exists {
 		require.NoError(t, c.Delete(t.Context(), u))
 		require.True(t, apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(u), u)), "gone, without a spec")
 		return

@@ -90,11 +90,11 @@ func Collect(ctx context.Context, b *pinned.Bundle, verified *verify.Verificatio
 func partsOf(g *bundle.Graph, lock *bundle.Lock, served map[string]string) []Part {
 	names, origins := g.Owners(), originNames(g, lock, served)
 	left := map[string]bool{}
-	for _, d := range g.Left() {
+	for _, d := range g.Omitted() {
 		left[d.Digest.String()] = true
 	}
 	out := make([]Part, 0, len(g.Manifests)+len(g.Blobs))
-	for _, d := range append(bundleOrder(g), g.Left()...) {
+	for _, d := range append(bundleOrder(g), g.Omitted()...) {
 		p := Part{Descriptor: d, Left: left[d.Digest.String()], PartOf: slices.Sorted(slices.Values(names[d.Digest]))}
 		if d.Digest == g.Root.Digest {
 			p.PartOf = []string{"the root"}

@@ -22,12 +22,12 @@ type Inspection struct {
 	Root       image.Digest           `json:"root"`
 	Bytes      int64                  `json:"bytes"`
 	Blobs      int                    `json:"blobs"`
-	Platforms  []image.Platform       `json:"platforms"` // that were asked for when it was made
+	Platforms  []image.Platform       `json:"platforms"` // that were requested when it was made
 	Matrix     Matrix                 `json:"matrix"`
 	Releases   []Release              `json:"releases"`
 	Images     []Image                `json:"images"`
 	Signatures []signatures.Signature `json:"signatures"`
-	Left       *bundle.LeftOut        `json:"leftToBase,omitempty"` // of a delta: what is not there
+	Left       *bundle.Omitted        `json:"leftToBase,omitempty"` // of a delta: what is not there
 }
 
 // Matrix is the matrix document of a bundle.
@@ -78,7 +78,7 @@ func Bundle(ctx context.Context, b *pinned.Bundle, o run.Options) (*Inspection, 
 // Opened describes a bundle that was read already.
 func Opened(ctx context.Context, s medium.Source, d *pinned.Opened, o run.Options) (*Inspection, error) {
 	g, c, doc := d.Graph, d.Contents, d.Matrix
-	i := &Inspection{Root: d.Root, Bytes: g.Size(), Blobs: len(g.Blobs), Platforms: c.Lock.Platforms, Left: g.LeftOut()}
+	i := &Inspection{Root: d.Root, Bytes: g.Size(), Blobs: len(g.Blobs), Platforms: c.Lock.Platforms, Left: g.OmittedList()}
 	i.Matrix = Matrix{
 		Serial: doc.Serial, Digest: c.Lock.Matrix.Digest, Issued: doc.Issued, Expires: doc.Expires,
 		Expired: !time.Now().Before(doc.Expires), Signed: len(c.MatrixSignature) > 0,

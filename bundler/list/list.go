@@ -79,7 +79,7 @@ func Read(ctx context.Context, repository Repository, o run.Options) (*Listing, 
 		return nil, err
 	}
 	subjects := taggedSubjects(tags)
-	tags = slices.DeleteFunc(tags, IsAttachmentTag)
+	tags = slices.DeleteFunc(tags, IsReferrerTag)
 	found := make([]tagged, len(tags))
 	err = run.Each(ctx, o.Limit(), len(tags), func(i int) error {
 		var err error
@@ -163,9 +163,9 @@ func (l *Listing) untagged(ctx context.Context, repository Repository, subjects 
 	return err
 }
 
-// IsAttachmentTag knows the tags of cosign, of lists of referrers, and of the notes
+// IsReferrerTag knows the tags of cosign, of lists of referrers, and of the notes
 // that a push leaves.
-func IsAttachmentTag(tag string) bool {
+func IsReferrerTag(tag string) bool {
 	_, _, ok := attached(tag)
 	return ok
 }

@@ -13,6 +13,6 @@ func TestTagsOfAttachmentsAreNoBundles(t *testing.T) {
 		"sha256-" + hex: true, "sha256-" + hex + ".sig": true, "sha256-" + hex + ".att": true, "sha256-" + hex + ".sbom": true, "sha256-" + hex + ".confirmed": true,
 		"sha256-" + hex + ".other": false, "sha256-" + hex + "0": false, "sha256-abc.sig": false, "v1": false, "": false,
 	} {
-		require.Equal(t, want, IsAttachmentTag(tag), tag)
+		require.Equal(t, want, IsReferrerTag(tag), tag)
 	}
 }

@@ -1,4 +1,4 @@
-// Package lock chooses releases for what is asked for, reads their manifests, and fixes
+// Package lock chooses releases for what is requested, reads their manifests, and fixes
 // every image by digest: the first step towards a bundle.
 //
 //	in := lock.Input{Matrix: m, Request: request, Manifests: from, Registry: upstream}

@@ -64,13 +64,13 @@ func besides(keep, leave []list.Bundle) []*beside {
 }
 
 // plan adds what goes of the repository: images of no kept bundle that have no tag of
-// somebody else. An image with such a tag stays, and so do its bytes.
+// someone else. An image with such a tag stays, and so do its bytes.
 func (x *beside) plan(ctx context.Context, p *Plan, o run.Options) error {
 	repository, err := p.places[0].Beside(x.reference)
 	if err != nil {
 		return nil //nolint:nilerr // push cannot have put it there either
 	}
-	tags, err := namedBy(ctx, repository, isNoAttachment, o)
+	tags, err := namedBy(ctx, repository, isNoReferrer, o)
 	switch fault.ReasonOf(err) {
 	case fault.NotFound:
 		return nil
@@ -93,7 +93,7 @@ func (x *beside) plan(ctx context.Context, p *Plan, o run.Options) error {
 	if err := errors.Join(err, keptErr); err != nil {
 		return err
 	}
-	at := place{repository, tags}
+	at := location{repository, tags}
 	p.places = append(p.places, at)
 	return p.add(ctx, at, gone, kept, others, o)
 }

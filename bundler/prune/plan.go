@@ -44,15 +44,15 @@ type Plan struct {
 	Deleted   int      `json:"deleted"`
 	Remaining []string `json:"remaining,omitempty"`
 
-	places  []place // the repository first
+	places  []location // the repository first
 	targets []target
 	roots   int              // the first target that is one of the repository's manifests
 	gone    map[string]int64 // sizes of what the deleted bundles have in all places
 	needed  map[string]int64 // and of what stays
 }
 
-// place is a repository, and what its tags name, but those of attachments.
-type place struct {
+// location is a repository, and what its tags name, but those of attachments.
+type location struct {
 	Repository
 	tags map[string]ocispec.Descriptor
 }
@@ -76,7 +76,7 @@ func NewPlan(ctx context.Context, repository Repository, keep Keep, o run.Option
 			"not everything could be read, so nothing is deleted: %w", err)
 	}
 	p := &Plan{
-		Others: l.Others, Broken: l.Broken, places: []place{{repository, l.Tags}},
+		Others: l.Others, Broken: l.Broken, places: []location{{repository, l.Tags}},
 		gone: map[string]int64{}, needed: map[string]int64{},
 	}
 	if p.Keep, p.Delete, err = keep.part(l.Bundles); err != nil {
@@ -89,7 +89,7 @@ func NewPlan(ctx context.Context, repository Repository, keep Keep, o run.Option
 }
 
 // choose lists what only the bundles to delete need: the notes, then the images in other
-// repositories, which nobody finds without the bundle, then the roots, so that no bundle
+// repositories, which no one finds without the bundle, then the roots, so that no bundle
 // is there in part, parents before children, then what is about them.
 func (p *Plan) choose(ctx context.Context, o run.Options) error {
 	repository := p.places[0]
@@ -130,13 +130,13 @@ func graphsOf(bundles []list.Bundle) (out []*bundle.Graph) {
 // isNote tells the tags of what pushes noted of anything but the kept bundles. They go first:
 // no later push may believe that what is deleted now is still there.
 func (p *Plan) isNote(tag string) bool {
-	return list.IsAttachmentTag(tag) && strings.HasSuffix(tag, string(bundle.NoteSuffix)) &&
+	return list.IsReferrerTag(tag) && strings.HasSuffix(tag, string(bundle.NoteSuffix)) &&
 		!slices.ContainsFunc(p.Keep, func(b list.Bundle) bool { return tag == bundle.NoteTag(b.Root.Hex()) })
 }
 
 // add adds what goes in a place: all of some graphs, with what is attached to it, but what
 // others need, or other tags.
-func (p *Plan) add(ctx context.Context, at place, goes, stays []*bundle.Graph, others []string, o run.Options) error {
+func (p *Plan) add(ctx context.Context, at location, goes, stays []*bundle.Graph, others []string, o run.Options) error {
 	gone, needed := newReach(at), newReach(at)
 	for _, g := range goes {
 		gone.graph(g)

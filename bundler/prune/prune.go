@@ -42,7 +42,7 @@ func Run(ctx context.Context, p *Plan, o run.Options) error {
 		}
 		o.Reporter().Done(v.d.Digest.String(), err)
 		if err != nil {
-			if ctx.Err() == nil { // else there is nobody to ask
+			if ctx.Err() == nil { // else there is no one to ask
 				err = errors.Join(err, p.look(ctx, p.targets[:i], o))
 			}
 			return fmt.Errorf("%d of %d manifests were deleted, and what is left of the others is for the registry's garbage collection: %w", p.Deleted, len(p.targets), err)
@@ -60,13 +60,13 @@ func (p *Plan) look(ctx context.Context, deleted []target, o run.Options) error 
 	if len(deleted) == 0 {
 		return nil
 	}
-	there := make([]bool, len(deleted))
+	exists := make([]bool, len(deleted))
 	err := run.Each(ctx, o.Limit(), len(deleted), func(i int) (err error) {
 		for _, id := range append([]string{deleted[i].d.Digest.String()}, deleted[i].tags...) {
-			if !there[i] && err == nil {
+			if !exists[i] && err == nil {
 				var d ocispec.Descriptor
 				d, err = namedAt(ctx, deleted[i].in, id)
-				there[i] = d.Digest == deleted[i].d.Digest
+				exists[i] = d.Digest == deleted[i].d.Digest
 			}
 		}
 		return err
@@ -75,7 +75,7 @@ func (p *Plan) look(ctx context.Context, deleted []target, o run.Options) error 
 		return err
 	}
 	for i, v := range deleted {
-		if there[i] {
+		if exists[i] {
 			p.Remaining = append(p.Remaining, v.d.Digest.String())
 		}
 	}
@@ -107,7 +107,7 @@ func (p *Plan) remaining() error {
 	}
 }
 
-func isNoAttachment(tag string) bool { return !list.IsAttachmentTag(tag) }
+func isNoReferrer(tag string) bool { return !list.IsReferrerTag(tag) }
 
 // namedBy reads what those tags of a repository name that are wanted.
 func namedBy(
@@ -130,15 +130,15 @@ func namedBy(
 	return out, err
 }
 
-// unchanged refuses to delete when somebody pushed or tagged since the plan.
-func (p *Plan) unchanged(ctx context.Context, places []place, o run.Options) error {
-	for _, place := range places {
-		now, err := namedBy(ctx, place, isNoAttachment, o)
+// unchanged refuses to delete when someone pushed or tagged since the plan.
+func (p *Plan) unchanged(ctx context.Context, places []location, o run.Options) error {
+	for _, location := range places {
+		now, err := namedBy(ctx, location, isNoReferrer, o)
 		if err != nil {
 			return err
 		}
 		sameDigest := func(a, b ocispec.Descriptor) bool { return a.Digest == b.Digest }
-		if !maps.EqualFunc(now, place.tags, sameDigest) {
+		if !maps.EqualFunc(now, location.tags, sameDigest) {
 			return fault.Errorf(fault.Conflict, "prune", "", "run it again",
 				"somebody changed tags since the plan was made")
 		}
@@ -150,17 +150,17 @@ func (p *Plan) unchanged(ctx context.Context, places []place, o run.Options) err
 // before it went does not send it.
 func (p *Plan) pushed(ctx context.Context, o run.Options) error {
 	var errs []error
-	for _, place := range p.places {
-		now, err := namedBy(ctx, place, isNoAttachment, o)
+	for _, location := range p.places {
+		now, err := namedBy(ctx, location, isNoReferrer, o)
 		if fault.ReasonOf(err) == fault.NotFound {
 			continue // it had nothing else
 		}
 		errs = append(errs, err)
 		for tag, d := range now {
-			if place.tags[tag].Digest == d.Digest {
+			if location.tags[tag].Digest == d.Digest {
 				continue
 			}
-			if err := newReach(place).read(ctx, tag, d); err != nil {
+			if err := newReach(location).read(ctx, tag, d); err != nil {
 				errs = append(errs, fault.Errorf(fault.Incomplete, "prune", "", "repeat that push",
 					"a push at the same time has lost a part to it: %w", err))
 			}

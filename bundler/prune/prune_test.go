@@ -64,7 +64,7 @@ func TestAPlanIsNotCarriedOutWhereTagsHaveChanged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			repository := &movingRepository{tags: c.now}
 			targets := []target{{in: repository, d: at("x")}, {in: repository, d: at("y")}}
-			p := &Plan{places: []place{{repository, c.planned}}, targets: targets}
+			p := &Plan{places: []location{{repository, c.planned}}, targets: targets}
 			err := Run(t.Context(), p, run.Options{})
 			require.Error(t, err)
 			require.False(t, p.Done)
@@ -132,7 +132,7 @@ func TestAPushThatLostAPartToPruneIsNamed(t *testing.T) {
 	for _, lost := range []bool{false, true} {
 		repository := &pushedMeanwhile{lost: lost}
 		deleted := target{in: repository, d: ocispec.Descriptor{Digest: named("x")}}
-		p := &Plan{places: []place{{repository, nil}}, targets: []target{deleted}}
+		p := &Plan{places: []location{{repository, nil}}, targets: []target{deleted}}
 		err := Run(t.Context(), p, run.Options{})
 		require.True(t, p.Done)
 		require.Equal(t, lost, err != nil, "%v", err)

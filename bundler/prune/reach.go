@@ -20,7 +20,7 @@ type reach struct {
 	roots      map[digest.Digest]bool
 	manifests  map[string]bool
 	order      []ocispec.Descriptor // of manifests, children before parents
-	about      []target             // attachments of them, with their tags
+	referrers  []target             // attachments of them, with their tags
 	blobs      map[string]int64     // sizes, of blobs and manifests
 }
 
@@ -63,7 +63,7 @@ func (r *reach) tree(nodes []bundle.Node, blobs []ocispec.Descriptor) {
 	}
 }
 
-const maxAboutDepth = 3 // a signature of an attestation of an image
+const maxReferrerDepth = 3 // a signature of an attestation of an image
 
 // attached finds what is about the manifests, and about that.
 func (r *reach) attached(ctx context.Context, o run.Options) error {
@@ -76,7 +76,7 @@ func (r *reach) attached(ctx context.Context, o run.Options) error {
 		known[tag] = true
 	}
 	subjects := r.order
-	for range maxAboutDepth {
+	for range maxReferrerDepth {
 		found := make([][]target, len(subjects))
 		err := run.Each(ctx, o.Limit(), len(subjects), func(i int) error {
 			var err error
@@ -99,11 +99,11 @@ func (r *reach) take(found []target) (fresh []ocispec.Descriptor) {
 		digest := v.d.Digest.String()
 		if !r.manifests[digest] {
 			r.manifests[digest] = true
-			r.about = append(r.about, v)
+			r.referrers = append(r.referrers, v)
 			r.blobs[digest] = v.d.Size
 			fresh = append(fresh, v.d)
-		} else if i := slices.IndexFunc(r.about, func(a target) bool { return a.d.Digest == v.d.Digest }); i >= 0 {
-			r.about[i].tags = append(r.about[i].tags, v.tags...)
+		} else if i := slices.IndexFunc(r.referrers, func(a target) bool { return a.d.Digest == v.d.Digest }); i >= 0 {
+			r.referrers[i].tags = append(r.referrers[i].tags, v.tags...)
 		}
 	}
 	return fresh
@@ -146,7 +146,7 @@ func (r *reach) attachmentsOf(ctx context.Context, d ocispec.Descriptor, known m
 
 // attachmentsBut are those that are not needed.
 func (r *reach) attachmentsBut(needed *reach) (out []target) {
-	for _, a := range r.about {
+	for _, a := range r.referrers {
 		if !needed.manifests[a.d.Digest.String()] {
 			out = append(out, a)
 		}

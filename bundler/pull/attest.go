@@ -40,14 +40,14 @@ func (in Input) attest(ctx context.Context, a *assembled, now time.Time) error {
 	}
 	name := in.Reference.Repository()
 	made, err := signatures.Maker{
-		Has: func(there bundle.Attachment) bool { return in.attested(ctx, statement, there, now) },
+		Has: func(exists bundle.Referrer) bool { return in.attested(ctx, statement, exists, now) },
 		Tagged: func(existing []byte) (trust.Signed, error) {
 			return in.Signer.Attest(subject, name, provenance.Type, predicate, existing)
 		},
 		Referrer: func() (trust.Signed, error) {
 			return in.Signer.AttestBundle(bundle.Plain(a.graph.Root), name, provenance.Type, predicate)
 		},
-	}.Make(subject, in.SignatureFormat, in.there(ctx, subject))
+	}.Make(subject, in.SignatureFormat, in.exists(ctx, subject))
 	a.graph.Attachments = append(a.graph.Attachments, made...)
 	return err
 }
@@ -67,8 +67,8 @@ func (a *assembled) build(now time.Time) provenance.Build {
 
 // attested tells whether an attachment has a statement of the same build that the key
 // has signed.
-func (in Input) attested(ctx context.Context, same provenance.Statement, there bundle.Attachment, now time.Time) bool {
-	if there.Node.Data == nil {
+func (in Input) attested(ctx context.Context, same provenance.Statement, exists bundle.Referrer, now time.Time) bool {
+	if exists.Node.Data == nil {
 		return false
 	}
 	key, err := in.Signer.Key("signer", trust.KeyOptions{})
@@ -79,13 +79,13 @@ func (in Input) attested(ctx context.Context, same provenance.Statement, there b
 	if err != nil {
 		return false
 	}
-	held := signatures.Carried(there)
-	statements, err := trust.ReadStatements(ctx, held, []ocispec.Descriptor{there.Node.Descriptor}, provenance.Type)
+	held := signatures.Carried(exists)
+	statements, err := trust.ReadStatements(ctx, held, []ocispec.Descriptor{exists.Node.Descriptor}, provenance.Type)
 	if err != nil {
 		return false
 	}
 	for _, s := range statements {
-		_, predicate, err := policy.VerifyStatement(there.Subject, []trust.Statement{s}, now)
+		_, predicate, err := policy.VerifyStatement(exists.Subject, []trust.Statement{s}, now)
 		if err == nil && same.IsOfBuild(predicate) {
 			return true
 		}

@@ -42,5 +42,5 @@ func (b *Base) leaveOut(g *bundle.Graph, p run.Progress) error {
 	if base == nil {
 		p.Say(fmt.Sprintf("the base %s has none of the layers: this is a whole bundle", b.root))
 	}
-	return g.LeaveTo(base)
+	return g.OmitFor(base)
 }

@@ -21,16 +21,16 @@ func (in Input) presign(ctx context.Context, g *bundle.Graph) error {
 	}
 	made, err := signatures.Request{
 		Signer: in.Signer, Subject: g.Root, Identity: in.Reference.Repository(), Format: in.SignatureFormat,
-	}.Make(ctx, in.there(ctx, subject))
+	}.Make(ctx, in.exists(ctx, subject))
 	g.Attachments = append(g.Attachments, made...)
 	return err
 }
 
-// there is what the bundle's registry has about a subject already. Where a repository is not there
+// exists is what the bundle's registry has about a subject already. Where a repository is not there
 // yet, or cannot be read, nothing is known of it.
-func (in Input) there(ctx context.Context, subject image.Digest) (there signatures.There) {
+func (in Input) exists(ctx context.Context, subject image.Digest) (exists signatures.Existing) {
 	if in.Mirror != nil {
-		there.Referring, _ = signatures.Referring(ctx, in.Mirror(in.Reference), subject)
+		exists.Referring, _ = signatures.Referring(ctx, in.Mirror(in.Reference), subject)
 	}
-	return there
+	return exists
 }

@@ -33,9 +33,9 @@ func Compare(ctx context.Context, from, to *pinned.Bundle, all bool, o run.Optio
 	if err != nil {
 		return both, fmt.Errorf("read the copy: %w", err)
 	}
-	there := map[string]bool{}
+	exists := map[string]bool{}
 	for _, d := range copied.Order() {
-		there[d.Digest.String()] = true
+		exists[d.Digest.String()] = true
 	}
 	if !all {
 		source.Attachments = nil
@@ -45,7 +45,7 @@ func Compare(ctx context.Context, from, to *pinned.Bundle, all bool, o run.Optio
 	err = run.Each(ctx, o.Limit(), len(order), func(n int) error {
 		d := order[n]
 		err := errors.New("it is not there")
-		if there[d.Digest.String()] {
+		if exists[d.Digest.String()] {
 			err = readEnd(ctx, to, d)
 		}
 		if err != nil {

@@ -17,7 +17,7 @@ import (
 )
 
 // written writes a bundle into a folder.
-func written(t *testing.T, b *bundles.Bundle, attached ...bundle.Attachment) (opened *pinned.Bundle, path string) {
+func written(t *testing.T, b *bundles.Bundle, attached ...bundle.Referrer) (opened *pinned.Bundle, path string) {
 	t.Helper()
 	g := *b.Graph
 	g.Attachments = attached

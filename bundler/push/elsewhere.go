@@ -31,7 +31,7 @@ func (in Input) elsewhere(
 	ctx context.Context, g *bundle.Graph, lock *bundle.Lock, missing []ocispec.Descriptor, p run.Progress,
 ) (found elsewhere, err error) {
 	found = elsewhere{in: in, at: mover.Origins{}}
-	if left := g.Left(); len(left) > 0 {
+	if left := g.Omitted(); len(left) > 0 {
 		p.Phase("base", len(left), 0)
 		if found.lacks, err = in.Target.Can().Lacks(ctx, left); err != nil {
 			return found, err

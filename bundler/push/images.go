@@ -113,17 +113,17 @@ func (s said) Say(line string) { s.by.Say(line) }
 // lost returns the platforms of the image that a tag names and of the one that takes its
 // place no more. An image that cannot be read, or does not name its platforms, has none.
 func (in ImagesInput) lost(ctx context.Context, at image.Reference, g *bundle.Graph) (lost []string) {
-	there := in.Registry(at)
-	defer there.Close() //nolint:errcheck // only read
-	d, err := there.Root(ctx)
+	exists := in.Registry(at)
+	defer exists.Close() //nolint:errcheck // only read
+	d, err := exists.Root(ctx)
 	if err != nil || d.Digest == g.Root.Digest {
 		return nil
 	}
-	old, err := bundle.ReadTree(ctx, there, d)
+	old, err := bundle.ReadTree(ctx, exists, d)
 	if err != nil {
 		return nil
 	}
-	had, hadAll, hadErr := (&bundle.Graph{Manifests: old.Nodes}).PlatformReader(there).Of(ctx, d)
+	had, hadAll, hadErr := (&bundle.Graph{Manifests: old.Nodes}).PlatformReader(exists).Of(ctx, d)
 	has, hasAll, hasErr := g.PlatformReader(in.Bundle).Of(ctx, g.Root)
 	if hadErr != nil || hasErr != nil || !hadAll || !hasAll || len(has) == 0 {
 		return nil

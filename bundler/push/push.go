@@ -1,5 +1,5 @@
 // Package push copies a bundle, with all that is attached to it, into a repository of a
-// registry, a file or a folder; and where that is asked for every image below the
+// registry, a file or a folder; and where that is requested every image below the
 // repository under its upstream name as well.
 //
 //	pushed, err := push.Bundle(ctx, push.Input{Bundle: b, Target: repository, Reference: at, Registry: open}, o)

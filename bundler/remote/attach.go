@@ -20,7 +20,7 @@ const opAttach = "attach"
 
 // Attach adds signatures, or what else is about an image, to the repository, one after
 // the other. The subject has to be there, and so have blobs that do not carry their data.
-func (r *Repository) Attach(ctx context.Context, atts ...bundle.Attachment) error {
+func (r *Repository) Attach(ctx context.Context, atts ...bundle.Referrer) error {
 	p := newPush(&bundle.Graph{Attachments: atts}, nil)
 	for _, a := range atts {
 		if err := r.attach(ctx, p, a); err != nil {
@@ -30,26 +30,26 @@ func (r *Repository) Attach(ctx context.Context, atts ...bundle.Attachment) erro
 	return r.confirm(ctx, p)
 }
 
-func (r *Repository) attach(ctx context.Context, p *push, a bundle.Attachment) error {
+func (r *Repository) attach(ctx context.Context, p *push, a bundle.Referrer) error {
 	subject := r.At(a.Subject.String())
 	_, found, err := r.Stat(ctx, Look{Op: opAttach, Subject: subject, ID: a.Subject.String(), Access: r.Pushes()})
 	if err != nil {
 		return err
 	}
 	if !found {
-		return notThere(opAttach, subject, "push the bundle before its signature")
+		return notFound(opAttach, subject, "push the bundle before its signature")
 	}
 	for _, b := range a.Blobs {
 		if err := r.attachBlob(ctx, p, b); err != nil {
 			return err
 		}
 	}
-	return r.putAttachment(ctx, p, a)
+	return r.uploadReferrer(ctx, p, a)
 }
 
 func (r *Repository) attachBlob(ctx context.Context, p *push, b ocispec.Descriptor) error {
-	there, err := r.has(ctx, b, r.Pushes())
-	if err != nil || there {
+	exists, err := r.has(ctx, b, r.Pushes())
+	if err != nil || exists {
 		return err
 	}
 	if int64(len(b.Data)) != b.Size {
@@ -63,9 +63,9 @@ func (r *Repository) attachBlob(ctx context.Context, p *push, b ocispec.Descript
 	return err
 }
 
-// putAttachment writes an attachment's manifest so that it is found: under its tag, or listed as a
+// uploadReferrer writes an attachment's manifest so that it is found: under its tag, or listed as a
 // referrer.
-func (r *Repository) putAttachment(ctx context.Context, p *push, a bundle.Attachment) error {
+func (r *Repository) uploadReferrer(ctx context.Context, p *push, a bundle.Referrer) error {
 	if a.Tag == "" {
 		if err := r.putReferrer(ctx, p, a.Node); err != nil {
 			return err
@@ -78,7 +78,7 @@ func (r *Repository) putAttachment(ctx context.Context, p *push, a bundle.Attach
 }
 
 // putReferrer writes a referrer's manifest. An earlier push that wrote the root may have
-// written it too, and got no further: then it is asked for first, so that nothing is written
+// written it too, and got no further: then it is requested first, so that nothing is written
 // twice, or after the tag.
 func (r *Repository) putReferrer(ctx context.Context, p *push, n bundle.Node) error {
 	digest := n.Descriptor.Digest
@@ -96,7 +96,7 @@ func (r *Repository) putReferrer(ctx context.Context, p *push, n bundle.Node) er
 // without data where theirs has all of ours. Each layer of such a manifest is a statement
 // of its own; the manifest is only their list and is not signed.
 func (r *Repository) joined(
-	ctx context.Context, p *push, a bundle.Attachment, theirs []byte,
+	ctx context.Context, p *push, a bundle.Referrer, theirs []byte,
 ) (none bundle.Node, err error) {
 	if theirs == nil {
 		return a.Node, nil
@@ -104,23 +104,23 @@ func (r *Repository) joined(
 	if bytes.Equal(theirs, a.Node.Data) {
 		return none, nil
 	}
-	var ours, there ocispec.Manifest
-	err = errors.Join(decode(a.Node.Data, &ours), decode(theirs, &there), bundle.CheckDescriptor(there.Config))
-	if err != nil || len(ours.Layers) == 0 || len(there.Layers) == 0 {
+	var ours, exists ocispec.Manifest
+	err = errors.Join(decode(a.Node.Data, &ours), decode(theirs, &exists), bundle.CheckDescriptor(exists.Config))
+	if err != nil || len(ours.Layers) == 0 || len(exists.Layers) == 0 {
 		return none, fault.Errorf(fault.Conflict, opAttach, r.At(a.Tag), "delete the tag if it is not needed",
 			"another manifest is under the tag, and they cannot be joined")
 	}
-	missing := lacking(there.Layers, ours.Layers)
+	missing := lacking(exists.Layers, ours.Layers)
 	if len(missing) == 0 {
-		// Nobody has the configuration of what was joined: one that is lost is made again.
-		if kept, err := r.has(ctx, there.Config, r.Pushes()); err != nil || kept {
+		// No one has the configuration of what was joined: one that is lost is made again.
+		if kept, err := r.has(ctx, exists.Config, r.Pushes()); err != nil || kept {
 			return none, err
 		}
 	}
-	if len(lacking(ours.Layers, there.Layers)) == 0 {
+	if len(lacking(ours.Layers, exists.Layers)) == 0 {
 		return a.Node, nil
 	}
-	ours.Layers = slices.Concat(there.Layers, missing)
+	ours.Layers = slices.Concat(exists.Layers, missing)
 	config, err := json.Marshal(configOf(ours.Layers))
 	if err != nil {
 		return none, err

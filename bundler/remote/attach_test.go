@@ -17,14 +17,14 @@ import (
 	real "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 )
 
-// attachment makes a signature of the shape that cosign makes: under a tag, or as
+// newReferrer makes a signature of the shape that cosign makes: under a tag, or as
 // a referrer where tagged is false.
-func attachment(t *testing.T, subject ocispec.Descriptor, tagged bool, payloads ...string) bundle.Attachment {
+func newReferrer(t *testing.T, subject ocispec.Descriptor, tagged bool, payloads ...string) bundle.Referrer {
 	t.Helper()
 	config := bundle.Blob(ocispec.MediaTypeImageConfig, fmt.Appendf(nil, `{"rootfs":{"type":"layers"},"of":%q}`, payloads))
 	m := ocispec.Manifest{Config: bundle.Plain(config)}
 	digest := image.MustDigest(subject.Digest.String())
-	a := bundle.Attachment{Subject: digest, Blobs: []ocispec.Descriptor{config}}
+	a := bundle.Referrer{Subject: digest, Blobs: []ocispec.Descriptor{config}}
 	for _, p := range payloads {
 		layer := bundle.Blob("application/vnd.dev.cosign.simplesigning.v1+json", []byte(p))
 		a.Blobs = append(a.Blobs, layer)
@@ -48,7 +48,7 @@ func TestAttachmentsAreFoundAndTravel(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			mirror, from, to, g := pushing(t, source, options, remote.Options{})
 			subject := image.MustDigest(root.Digest.String())
-			tagged, referrer := attachment(t, g.Root, true, "one"), attachment(t, g.Root, false, "two")
+			tagged, referrer := newReferrer(t, g.Root, true, "one"), newReferrer(t, g.Root, false, "two")
 			wantFault(t, to.Attach(t.Context(), tagged), fault.NotFound, "push the bundle before")
 			_, err := to.Attachments(t.Context(), subject)
 			wantFault(t, err, fault.NotFound)
@@ -61,7 +61,7 @@ func TestAttachmentsAreFoundAndTravel(t *testing.T) {
 			require.NoError(t, to.Attach(t.Context(), tagged))
 			require.NoError(t, to.Attach(t.Context(), referrer))
 			require.NoError(t, to.Attach(t.Context(), referrer), "twice is once")
-			third := attachment(t, g.Root, false, "three")
+			third := newReferrer(t, g.Root, false, "three")
 			require.NoError(t, to.Attach(t.Context(), third))
 			list, err = to.Attachments(t.Context(), subject)
 			require.NoError(t, err)
@@ -72,7 +72,7 @@ func TestAttachmentsAreFoundAndTravel(t *testing.T) {
 
 			// They travel with the graph to the next registry.
 			for _, d := range list {
-				a, err := bundle.ReadAttachment(t.Context(), to, subject, d)
+				a, err := bundle.ReadReferrer(t.Context(), to, subject, d)
 				require.NoError(t, err)
 				g.Attachments = append(g.Attachments, a)
 			}
@@ -112,17 +112,17 @@ func TestSignaturesUnderATagAreAddedNotReplaced(t *testing.T) {
 		}
 		return out
 	}
-	require.NoError(t, repo.Attach(t.Context(), attachment(t, root, true, "site")))
+	require.NoError(t, repo.Attach(t.Context(), newReferrer(t, root, true, "site")))
 	require.Equal(t, []string{"site"}, layers())
-	require.NoError(t, repo.Attach(t.Context(), attachment(t, root, true, "upstream")))
+	require.NoError(t, repo.Attach(t.Context(), newReferrer(t, root, true, "upstream")))
 	require.Equal(t, []string{"site", "upstream"}, layers())
-	require.NoError(t, repo.Attach(t.Context(), attachment(t, root, true, "upstream")), "nothing to add")
+	require.NoError(t, repo.Attach(t.Context(), newReferrer(t, root, true, "upstream")), "nothing to add")
 	require.Equal(t, []string{"site", "upstream"}, layers())
-	require.NoError(t, repo.Attach(t.Context(), attachment(t, root, true, "a", "site", "upstream")), "holds all that is there")
+	require.NoError(t, repo.Attach(t.Context(), newReferrer(t, root, true, "a", "site", "upstream")), "holds all that is there")
 	require.Equal(t, []string{"a", "site", "upstream"}, layers())
 }
 
-// Somebody signs between the moment that a tag, or the list of referrers that clients keep, is read
+// Someone signs between the moment that a tag, or the list of referrers that clients keep, is read
 // and the moment that it is written, for the first time or again: what they wrote is not replaced.
 func TestSignaturesAtTheSameTimeAreBothKept(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -139,14 +139,14 @@ func TestSignaturesAtTheSameTimeAreBothKept(t *testing.T) {
 			reg := real.Start(t, real.Options{Kind: real.Simple})
 			_, root := images.Push(t, reg, "csi/driver:v1", images.Spec{})
 			repo := at(t, remote.Options{}, reg, "csi/driver:v1")
-			require.NoError(t, repo.Attach(t.Context(), attachment(t, root, c.tagged, "first")))
+			require.NoError(t, repo.Attach(t.Context(), newReferrer(t, root, c.tagged, "first")))
 			seen, gate := make(chan string, 1), make(chan struct{})
 			c.fault.Match.Path, c.fault.Times, c.fault.Wait, c.fault.Seen = "/manifests/sha256-", 1, gate, seen
 			reg.Fail(c.fault)
 			slow := make(chan error, 1)
-			go func() { slow <- repo.Attach(t.Context(), attachment(t, root, c.tagged, "slow")) }()
+			go func() { slow <- repo.Attach(t.Context(), newReferrer(t, root, c.tagged, "slow")) }()
 			<-seen
-			require.NoError(t, repo.Attach(t.Context(), attachment(t, root, c.tagged, "quick")))
+			require.NoError(t, repo.Attach(t.Context(), newReferrer(t, root, c.tagged, "quick")))
 			close(gate)
 			require.NoError(t, <-slow)
 			subject := image.MustDigest(root.Digest.String())
@@ -163,8 +163,8 @@ func TestSignaturesAtTheSameTimeAreBothKept(t *testing.T) {
 
 func TestAttachAsksForWhatTheRegistryAccepted(t *testing.T) {
 	reg, root, repo := driver(t, remote.Options{})
-	for path, a := range map[string]bundle.Attachment{
-		"/blobs/uploads/": attachment(t, root, true, "a"), "/manifests/sha256:": attachment(t, root, false, "b"),
+	for path, a := range map[string]bundle.Referrer{
+		"/blobs/uploads/": newReferrer(t, root, true, "a"), "/manifests/sha256:": newReferrer(t, root, false, "b"),
 	} {
 		reg.Fail(real.Fault{Match: real.Match{Method: "PUT", Path: path}, Status: 201})
 		wantFault(t, repo.Attach(t.Context(), a), fault.Incomplete)
@@ -175,7 +175,7 @@ func TestAttachAsksForWhatTheRegistryAccepted(t *testing.T) {
 
 func TestAttachNeedsItsParts(t *testing.T) {
 	_, root, repo := driver(t, remote.Options{})
-	a := attachment(t, root, true, "x")
+	a := newReferrer(t, root, true, "x")
 	a.Blobs[0].Data = nil
 	wantFault(t, repo.Attach(t.Context(), a), fault.Incomplete, "sign it again")
 }
@@ -198,7 +198,7 @@ func TestForbiddenSignatureTagIsAbsentOnlyWhereTheSubjectCanBeRead(t *testing.T)
 
 func TestTagThatHoldsSomethingElseIsNotOverwritten(t *testing.T) {
 	reg, root, repo := driver(t, remote.Options{})
-	a := attachment(t, root, true, "x")
+	a := newReferrer(t, root, true, "x")
 	other := at(t, remote.Options{}, reg, "csi/driver:"+a.Tag)
 	require.NoError(t, copyGraph(t.Context(), graph(t, repo), repo, other), "an index is under the tag")
 	wantFault(t, repo.Attach(t.Context(), a), fault.Conflict, "delete the tag", a.Tag)

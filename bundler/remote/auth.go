@@ -80,14 +80,14 @@ func (c *Client) authorization(ctx context.Context, h *Host, a Access) (string, 
 	return basic(l.credential), nil
 }
 
-// longestOnce is how long a login, its token or the first answer of a host may take, with somebody
+// longestOnce is how long a login, its token or the first answer of a host may take, with someone
 // who types a password: a credential helper that hangs is ended.
 const longestOnce = 10 * time.Minute
 
 var errLongLogin = fmt.Errorf("the login took longer than %s: see whether a credential helper waits for something", longestOnce)
 
 // once does what is to be done once for all who wait for it, and has it fail for all: one after the
-// other they would wait for the same again. Who gives up ends it for nobody else.
+// other they would wait for the same again. Who gives up ends it for no one else.
 func (h *Host) once(ctx context.Context, key string, done func() bool, do func(context.Context) error) error {
 	if done() {
 		return nil
@@ -161,7 +161,7 @@ func (h *Host) refusedLogin(resp *http.Response, a Access) {
 	}
 	scope := strings.Join(a.scopes(), " ")
 	if l := h.logins[a.Path]; l != nil && resp.Request.Header.Get("Authorization") == "Bearer "+l.tokens[scope].text {
-		delete(l.tokens, scope) // else somebody has fetched another meanwhile
+		delete(l.tokens, scope) // else someone has fetched another meanwhile
 	}
 }
 

@@ -161,7 +161,7 @@ func TestBlobsOfTheSameRegistryAreMountedOrUploaded(t *testing.T) {
 		"with a password": {options: real.Options{TLS: true, Auth: real.Basic, RelativeURLs: true}, posts: 2},
 		"unknown":         {options: real.Options{TLS: true, Auth: real.Token}, unknown: true, posts: 4},
 		"401":             {options: real.Options{TLS: true, Auth: real.Token}, status: 401, posts: 4}, // asked with a new token as well
-		"403":             {options: real.Options{}, status: 403, posts: 3},                            // a refusal is not asked for again
+		"403":             {options: real.Options{}, status: 403, posts: 3},                            // a refusal is not requested again
 		"404":             {options: real.Options{}, status: 404, posts: 3},
 		"405":             {options: real.Options{}, status: 405, posts: 3},
 	} {

@@ -134,7 +134,7 @@ type Options struct {
 	// Transport replaces the network below TLS. Nil: the network, with the proxy of the
 	// environment. Tests set it.
 	Transport *http.Transport
-	// Trace is told of every request. Nil: nobody. It is called from many goroutines.
+	// Trace is told of every request. Nil: no one. It is called from many goroutines.
 	Trace func(Exchange)
 	// Explainer makes faults of errors. Nil: the words for who sits at the command line
 	// of vdo-bundle.

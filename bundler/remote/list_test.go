@@ -165,7 +165,7 @@ func TestARegistryThatDoesNotDeleteSaysSo(t *testing.T) {
 }
 
 // What is to be listed is listed where readers look: by the API where there is one, be it a
-// moment later. What somebody put under the tag of a list, and is none, is not replaced by one.
+// moment later. What someone put under the tag of a list, and is none, is not replaced by one.
 func TestReferrersAreListedWhereReadersLook(t *testing.T) {
 	const never = 1000
 	subject := image.DigestOf([]byte("subject"))

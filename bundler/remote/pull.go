@@ -95,7 +95,7 @@ func (s *blobStream) open(err error) error {
 	}
 }
 
-// request asks once. What is left is asked for with its end: some hosts refuse ranges
+// request asks once. What is left is requested with its end: some hosts refuse ranges
 // that are open. One that ignores Range gives the blob from its start, and what is
 // here already is read over.
 func (s *blobStream) request() error {

@@ -74,14 +74,14 @@ func (r *Repository) Begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Desc
 			return nil, err
 		}
 	}
-	presumed := func(d ocispec.Descriptor) bool { return presume && costsARoundTrip(d) }
-	lacks, err := r.lacks(ctx, slices.DeleteFunc(slices.Clone(order), presumed), r.Pushes())
+	assumed := func(d ocispec.Descriptor) bool { return presume && costsARoundTrip(d) }
+	lacks, err := r.lacks(ctx, slices.DeleteFunc(slices.Clone(order), assumed), r.Pushes())
 	if err != nil {
 		return nil, err
 	}
 	p := newPush(g, lacks)
 	for _, d := range order {
-		if presumed(d) {
+		if assumed(d) {
 			p.lacks[d.Digest] = d
 		}
 	}
@@ -96,7 +96,7 @@ func costsARoundTrip(d ocispec.Descriptor) bool {
 	return bundle.IsManifest(d.MediaType) || d.Size <= SmallBlob
 }
 
-// emptySample is how many small blobs are asked for before the others are taken to
+// emptySample is how many small blobs are requested before the others are taken to
 // be missing as well, and emptyLeast how many of them make that worth while.
 const (
 	emptySample = 32
@@ -118,7 +118,7 @@ func (r *Repository) seemsEmpty(ctx context.Context, ds []ocispec.Descriptor) (b
 }
 
 // Put writes a blob. open gives its bytes from an offset and is called again when
-// the upload has to start anew; size and digest are verified before the last byte
+// the upload has to start again; size and digest are verified before the last byte
 // is sent. A manifest is in the graph, and written by Commit.
 func (r *Repository) Put(
 	ctx context.Context, d ocispec.Descriptor, open func(offset int64) (io.ReadCloser, error),
@@ -137,7 +137,7 @@ func (r *Repository) Put(
 }
 
 // arrived takes note that the registry says that it has taken a blob; without a push
-// nobody asks.
+// no one asks.
 func (p *push) arrived(d ocispec.Descriptor) {
 	if p == nil {
 		return
@@ -200,13 +200,13 @@ func (r *Repository) Notices() []string {
 	return slices.Sorted(slices.Values(p.notices))
 }
 
-// keptAttempts is how often a registry is asked for what it has accepted: some show it
+// keptAttempts is how often a registry is requested what it has accepted: some show it
 // a moment later.
 const keptAttempts = 3
 
 // kept asks for every blob that was sent, or mounted, since it was last called. An
 // answer of success proves nothing: there are registries and proxies that give it and
-// keep nothing, and nobody looks at a blob before a node pulls it.
+// keep nothing, and no one looks at a blob before a node pulls it.
 func (r *Repository) kept(ctx context.Context, p *push) error {
 	p.mu.Lock()
 	sent := slices.Collect(maps.Values(p.sent))
@@ -312,15 +312,15 @@ func (r *Repository) putManifest(ctx context.Context, p *push, id string, n bund
 // not take: some refuse every manifest with a subject. What is about one subject is
 // written one after the other, since it may share a tag; subjects side by side.
 func (r *Repository) putAttachments(ctx context.Context, p *push) error {
-	about := map[image.Digest][]bundle.Attachment{}
+	referrers := map[image.Digest][]bundle.Referrer{}
 	for _, a := range p.graph.Attachments {
-		about[a.Subject] = append(about[a.Subject], a)
+		referrers[a.Subject] = append(referrers[a.Subject], a)
 	}
 	var mu sync.Mutex
 	var problems []error
 	var group errgroup.Group
 	group.SetLimit(r.host.small.Most())
-	for _, attachments := range about {
+	for _, attachments := range referrers {
 		group.Go(func() error {
 			for _, a := range attachments {
 				err := r.putOrOmit(ctx, p, a)
@@ -336,9 +336,9 @@ func (r *Repository) putAttachments(ctx context.Context, p *push) error {
 }
 
 // putOrOmit writes an attachment, or says that the registry takes none such.
-func (r *Repository) putOrOmit(ctx context.Context, p *push, a bundle.Attachment) error {
+func (r *Repository) putOrOmit(ctx context.Context, p *push, a bundle.Referrer) error {
 	digest := a.Node.Descriptor.Digest
-	err := r.putAttachment(ctx, p, a)
+	err := r.uploadReferrer(ctx, p, a)
 	if fault.ReasonOf(err) != fault.Refused || a.Tag != "" {
 		return err
 	}

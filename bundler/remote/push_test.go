@@ -33,14 +33,14 @@ func repairable(t *testing.T) (g *bundle.Graph, mirror *real.Registry, push func
 	from := repository(c, source, "csi/driver:v1")
 	g = graph(t, from)
 	child := g.Manifests[0].Descriptor
-	g.Attachments = []bundle.Attachment{
-		attachment(t, g.Root, true, "ours"), attachment(t, g.Root, false, "theirs"),
-		attachment(t, child, true, "upstream"), attachment(t, child, false, "upstream's bill"),
+	g.Attachments = []bundle.Referrer{
+		newReferrer(t, g.Root, true, "ours"), newReferrer(t, g.Root, false, "theirs"),
+		newReferrer(t, child, true, "upstream"), newReferrer(t, child, false, "upstream's bill"),
 	}
 	to := repository(c, mirror, "site/bundle:1")
 	push = func() error { return copyGraph(t.Context(), g, from, to) }
 	require.NoError(t, push())
-	require.NoError(t, to.Attach(t.Context(), attachment(t, g.Root, true, "another signer")))
+	require.NoError(t, to.Attach(t.Context(), newReferrer(t, g.Root, true, "another signer")))
 	require.NoError(t, push())
 	return g, mirror, push
 }
@@ -61,7 +61,7 @@ func holdings(t *testing.T, c *remote.Client, reg *real.Registry, g *bundle.Grap
 		require.NoError(t, err)
 		for _, d := range list {
 			out["/manifests/"+d.Digest.String()] = true
-			a, err := bundle.ReadAttachment(t.Context(), repo, image.MustDigest(subject), d)
+			a, err := bundle.ReadReferrer(t.Context(), repo, image.MustDigest(subject), d)
 			require.NoError(t, err)
 			for _, b := range a.Blobs {
 				out["/blobs/"+b.Digest.String()] = true
@@ -80,12 +80,12 @@ func TestWhateverARegistryLosesIsRepaired(t *testing.T) {
 	c, _ := client(t, remote.Options{}, mirror)
 	before := holdings(t, c, mirror, g)
 	require.Greater(t, len(before), 20)
-	another := attachment(t, g.Root, true, "another signer") // the bundle does not have it
+	another := newReferrer(t, g.Root, true, "another signer") // the bundle does not have it
 	list, err := repository(c, mirror, "site/bundle:1").Attachments(t.Context(), g.Attachments[0].Subject)
 	require.NoError(t, err)
 	for path := range before {
 		if path == "/blobs/"+another.Blobs[1].Digest.String() || path == "/manifests/"+list[0].Digest.String() {
-			continue // what another signer signed is gone with these, and nobody else has it
+			continue // what another signer signed is gone with these, and no one else has it
 		}
 		remove(t, mirror, "/v2/site/bundle"+path)
 		require.NoError(t, push(), path)
@@ -168,7 +168,7 @@ func TestPushAsksForWhatTheRegistryAccepted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			mirror, from, to, g := pushing(t, source, real.Options{Kind: real.Simple}, remote.Options{})
 			mirror.Fail(f)
-			g.Attachments = []bundle.Attachment{attachment(t, g.Root, true, "ours"), attachment(t, g.Root, false, "theirs")}
+			g.Attachments = []bundle.Referrer{newReferrer(t, g.Root, true, "ours"), newReferrer(t, g.Root, false, "theirs")}
 			if name == "a mount" {
 				_, err := to.Begin(t.Context(), g)
 				require.NoError(t, err)
@@ -216,8 +216,8 @@ func TestRegistryThatTakesNoSubjects(t *testing.T) {
 	for _, status := range []int{405, 400} {
 		mirror, from, to, g := pushing(t, source, real.Options{}, remote.Options{})
 		mirror.Fail(real.Fault{Match: real.Match{Method: "PUT", Path: "/manifests/", Body: `"subject":`}, Status: status})
-		referrer, tagged := attachment(t, root, false, "of the site"), attachment(t, root, true, "ours")
-		g.Attachments = []bundle.Attachment{tagged, referrer}
+		referrer, tagged := newReferrer(t, root, false, "of the site"), newReferrer(t, root, true, "ours")
+		g.Attachments = []bundle.Referrer{tagged, referrer}
 		wantFault(t, copyGraph(t.Context(), g, from, to), fault.Refused, referrer.Node.Descriptor.Digest.String(), "--omit-refused")
 		_, err := to.Root(t.Context())
 		wantFault(t, err, fault.NotFound)
@@ -256,7 +256,7 @@ func TestEmptyLoginIsNoLogin(t *testing.T) {
 }
 
 // An identity token is a refresh token for the token service, which gets it in a
-// POST and nobody else does.
+// POST and no one else does.
 func TestIdentityTokenLogin(t *testing.T) {
 	reg := real.Start(t, real.Options{TLS: true, Auth: real.Token})
 	_, root := images.Push(t, reg, "csi/driver:v1", images.Spec{})

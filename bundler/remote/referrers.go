@@ -22,7 +22,7 @@ const (
 	maxReferrers     = 1000
 	maxReferrerPages = 50
 	maxReferrerBytes = 2 * bundle.MaxManifestSize // of all pages together
-	opAbout          = "list signatures of"
+	opReferrers      = "list signatures of"
 )
 
 // Attachments lists the manifests that are about a subject: those under cosign's
@@ -30,27 +30,27 @@ const (
 // there is none is only reported of a subject that can be read: registries answer 403
 // or 404 for an absent tag and for one that may not be seen alike.
 func (r *Repository) Attachments(ctx context.Context, subject image.Digest) ([]ocispec.Descriptor, error) {
-	return r.about(ctx, subject, image.CosignSuffixes()...)
+	return r.referrers(ctx, subject, image.CosignSuffixes()...)
 }
 
 // Signatures lists those of them that may be signatures.
 func (r *Repository) Signatures(ctx context.Context, subject image.Digest) ([]ocispec.Descriptor, error) {
-	return r.about(ctx, subject, image.Signatures)
+	return r.referrers(ctx, subject, image.Signatures)
 }
 
-func (r *Repository) about(ctx context.Context, subject image.Digest, suffixes ...image.Suffix) ([]ocispec.Descriptor, error) {
+func (r *Repository) referrers(ctx context.Context, subject image.Digest, suffixes ...image.Suffix) ([]ocispec.Descriptor, error) {
 	name := r.At(subject.String())
-	_, found, err := r.Stat(ctx, Look{Op: opAbout, ID: subject.String()})
+	_, found, err := r.Stat(ctx, Look{Op: opReferrers, ID: subject.String()})
 	if err != nil {
 		return nil, err
 	}
 	if !found {
-		return nil, notThere(opAbout, name, "check the name and the digest")
+		return nil, notFound(opReferrers, name, "check the name and the digest")
 	}
 	var out []ocispec.Descriptor
 	for _, suffix := range suffixes {
 		tag := suffix.TagOf(subject)
-		d, found, err := r.Stat(ctx, Look{Op: opAbout, Subject: name, ID: tag})
+		d, found, err := r.Stat(ctx, Look{Op: opReferrers, Subject: name, ID: tag})
 		if mayBeAbsent(err) {
 			continue // the subject itself can be read
 		}
@@ -62,7 +62,7 @@ func (r *Repository) about(ctx context.Context, subject image.Digest, suffixes .
 			out = append(out, d)
 		}
 	}
-	referrers, err := r.Referrers(ctx, opAbout, subject)
+	referrers, err := r.Referrers(ctx, opReferrers, subject)
 	return append(out, referrers...), err
 }
 
@@ -189,7 +189,7 @@ func (r *Repository) fallback(
 	return index, nil
 }
 
-// listedAttempts is how often a registry is asked for a referrer that it has taken: some
+// listedAttempts is how often a registry is requested a referrer that it has taken: some
 // list it a moment later.
 const listedAttempts = 5
 
@@ -237,21 +237,21 @@ const rewriteAttempts = 8
 func (r *Repository) rewrite(ctx context.Context, l Look, change func(d ocispec.Descriptor, data []byte) (bundle.Node, error)) error {
 	l.Access = r.Pushes()
 	for n := range rewriteAttempts {
-		there, data, found, err := r.Get(ctx, l)
+		exists, data, found, err := r.Get(ctx, l)
 		if err != nil {
 			return err
 		}
 		if n > 0 && !found {
 			return r.notKept(l.ID)
 		}
-		node, err := change(there, data)
+		node, err := change(exists, data)
 		if err != nil || node.Data == nil {
 			return err
 		}
 		var lost error
 		err = r.client.Retry(ctx, r.host, l.Op, r.At(l.ID), func() error {
 			var now ocispec.Descriptor
-			if now, _, lost = r.Stat(ctx, l); lost != nil || now.Digest != there.Digest {
+			if now, _, lost = r.Stat(ctx, l); lost != nil || now.Digest != exists.Digest {
 				return nil //nolint:nilerr // lost is joined; or somebody else has written it
 			}
 			_, err := r.smallOnce(ctx, r.putting(l.ID, node), MaxErrorBody)

@@ -224,7 +224,7 @@ func TestCopyIsCompleteAndTheSecondRunSendsNothing(t *testing.T) {
 	for name, options := range mirrors {
 		t.Run(name, func(t *testing.T) {
 			mirror, from, to, g := pushing(t, source, options, remote.Options{})
-			g.Attachments = []bundle.Attachment{attachment(t, g.Root, true, "ours"), attachment(t, g.Root, false, "ours too")}
+			g.Attachments = []bundle.Referrer{newReferrer(t, g.Root, true, "ours"), newReferrer(t, g.Root, false, "ours too")}
 			require.NoError(t, copyGraph(t.Context(), g, from, to))
 
 			got, err := to.Root(t.Context())

@@ -71,7 +71,7 @@ type Look struct {
 	Access  Access // a right that the caller needs anyway; zero: to pull
 }
 
-// subject names what is asked for in messages.
+// subject names what is requested in messages.
 func (l Look) subject(r *Repository) string { return cmp.Or(l.Subject, r.At(l.ID)) }
 
 // access is the right that it needs.
@@ -97,10 +97,10 @@ func (r *Repository) Root(ctx context.Context) (ocispec.Descriptor, error) {
 	if err != nil || found {
 		return d, err
 	}
-	return d, notThere("resolve", r.ref.String(), "check the name, the tag and the digest")
+	return d, notFound("resolve", r.ref.String(), "check the name, the tag and the digest")
 }
 
-func notThere(op, subject, hint string) error {
+func notFound(op, subject, hint string) error {
 	return fault.Errorf(fault.NotFound, op, subject, hint, "the registry does not have it")
 }
 
@@ -289,8 +289,8 @@ func (r *Repository) has(ctx context.Context, d ocispec.Descriptor, right Access
 	const op = "look for"
 	subject := r.At(d.Digest.String())
 	if bundle.IsManifest(d.MediaType) {
-		there, found, err := r.Stat(ctx, Look{Op: op, Subject: subject, ID: d.Digest.String(), Access: right})
-		return found && (d.Size == 0 || there.Size == d.Size), err
+		exists, found, err := r.Stat(ctx, Look{Op: op, Subject: subject, ID: d.Digest.String(), Access: right})
+		return found && (d.Size == 0 || exists.Size == d.Size), err
 	}
 	err = r.client.Retry(ctx, r.host, op, subject, func() (err error) {
 		found, err = r.hasOnce(ctx, d, right)

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// slots let so many do something at a time. The number grows by one with each
+// limit let so many do something at a time. The number grows by one with each
 // success until the host says that it is too many; then it is halved, and grows by
 // one with two rounds of successes.
-type slots struct {
+type limit struct {
 	free chan struct{} // one token for each that is not taken; its capacity is what the user allows
 
 	mu       sync.Mutex
@@ -31,7 +31,7 @@ const (
 )
 
 // Pulls returns the slots for reading a blob.
-func (h *Host) Pulls(size int64) *slots {
+func (h *Host) Pulls(size int64) *limit {
 	if size <= SmallBlob {
 		return h.pullSmall
 	}
@@ -40,16 +40,16 @@ func (h *Host) Pulls(size int64) *slots {
 
 // Pushes returns the slots for writing a blob. They are not those for reading: a
 // blob may be read from the host that it is written to.
-func (h *Host) Pushes(size int64) *slots {
+func (h *Host) Pushes(size int64) *limit {
 	if size <= SmallBlob {
 		return h.pushSmall
 	}
 	return h.push
 }
 
-// newSlots lets first do something at a time to begin with, and most where the host keeps up.
-func newSlots(first, most int) *slots {
-	s := &slots{free: make(chan struct{}, most), limit: first}
+// newLimit lets first do something at a time to begin with, and most where the host keeps up.
+func newLimit(first, most int) *limit {
+	s := &limit{free: make(chan struct{}, most), limit: first}
 	for range first {
 		s.free <- struct{}{}
 	}
@@ -57,7 +57,7 @@ func newSlots(first, most int) *slots {
 }
 
 // Acquire takes a slot until release is called.
-func (s *slots) Acquire(ctx context.Context) (release func(), err error) {
+func (s *limit) Acquire(ctx context.Context) (release func(), err error) {
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
 	}
@@ -69,14 +69,14 @@ func (s *slots) Acquire(ctx context.Context) (release func(), err error) {
 	}
 }
 
-func (s *slots) release() {
+func (s *limit) release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.give()
 }
 
 // give gives a token back. The caller holds the lock.
-func (s *slots) give() {
+func (s *limit) give() {
 	if s.owed > 0 {
 		s.owed--
 		return
@@ -85,10 +85,10 @@ func (s *slots) give() {
 }
 
 // Most is how many the user allows at a time.
-func (s *slots) Most() int { return cap(s.free) }
+func (s *limit) Most() int { return cap(s.free) }
 
 // shrink halves the number.
-func (s *slots) shrink() {
+func (s *limit) shrink() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for least := max(1, s.limit/2); s.limit > least; s.limit-- {
@@ -102,7 +102,7 @@ func (s *slots) shrink() {
 }
 
 // succeed counts a success.
-func (s *slots) succeed() {
+func (s *limit) succeed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.limit == s.Most() {
@@ -116,7 +116,7 @@ func (s *slots) succeed() {
 
 // strained takes note of a fault that may come from too many connections: fewer at a time from now
 // on. What is heard of within the wait counts once: it is of one cause. Where the host has said that
-// it has had enough, nobody asks it before the wait is over.
+// it has had enough, no one asks it before the wait is over.
 func (h *Host) strained(wait time.Duration, isThrottled bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -129,20 +129,20 @@ func (h *Host) strained(wait time.Duration, isThrottled bool) {
 		return
 	}
 	h.strainedUntil = until
-	for _, s := range h.slots() {
+	for _, s := range h.limit() {
 		s.shrink()
 	}
 }
 
 // succeeded takes note that the host has answered.
 func (h *Host) succeeded() {
-	for _, s := range h.slots() {
+	for _, s := range h.limit() {
 		s.succeed()
 	}
 }
 
-func (h *Host) slots() [5]*slots {
-	return [...]*slots{h.small, h.pull, h.push, h.pullSmall, h.pushSmall}
+func (h *Host) limit() [5]*limit {
+	return [...]*limit{h.small, h.pull, h.push, h.pullSmall, h.pushSmall}
 }
 
 // ready waits until the host may be asked again.

@@ -55,11 +55,11 @@ func (r *Repository) Delete(ctx context.Context, d ocispec.Descriptor, tags []st
 		return err
 	}
 	for _, tag := range tags {
-		there, found, err := r.Stat(ctx, Look{Op: opDelete, ID: tag})
+		exists, found, err := r.Stat(ctx, Look{Op: opDelete, ID: tag})
 		if err != nil {
 			return err
 		}
-		if !found || there.Digest != d.Digest {
+		if !found || exists.Digest != d.Digest {
 			continue
 		}
 		if err := r.remove(ctx, tag); err != nil {

@@ -104,7 +104,7 @@ func TestOneTokenOfAnotherHostServesAll(t *testing.T) {
 	require.Zero(t, s.refused.Load())
 }
 
-// Who gives up while everybody waits for a token ends nobody else's request.
+// Who gives up while everybody waits for a token ends no one else's request.
 func TestWhoGivesUpWaitingForATokenEndsNobodyElsesRequest(t *testing.T) {
 	s := newTokenSite(t)
 	s.hold, s.held = make(chan struct{}), make(chan struct{})

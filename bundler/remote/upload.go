@@ -39,9 +39,9 @@ type upload struct {
 	d      ocispec.Descriptor
 	source source
 
-	size    int64 // of a part; 0: the blob is one body
-	proven  bool  // the host has taken a part of that size, or the user gave it
-	noParts bool  // the host has refused parts
+	size     int64 // of a part; 0: the blob is one body
+	verified bool  // the host has taken a part of that size, or the user gave it
+	noParts  bool  // the host has refused parts
 
 	session *session // nil: there is none that can be gone on with
 	lost    bool     // an answer was lost: the blob may have arrived
@@ -52,11 +52,11 @@ type upload struct {
 
 // session is an upload as the registry knows it.
 type session struct {
-	url     *url.URL // where it goes on; it may move with each answer, also to another host, which gets no login
-	offset  int64    // what the registry has in it
-	least   int64    // bytes that parts are of at least
-	resumed bool     // it was gone on with after a fault
-	doubted bool     // the registry has said that the last part began elsewhere
+	url        *url.URL // where it goes on; it may move with each answer, also to another host, which gets no login
+	offset     int64    // what the registry has in it
+	least      int64    // bytes that parts are of at least
+	resumed    bool     // it was gone on with after a fault
+	mismatched bool     // the registry has said that the last part began elsewhere
 }
 
 // putBlob uploads a blob, as often as it takes.
@@ -67,7 +67,7 @@ func (r *Repository) putBlob(ctx context.Context, d ocispec.Descriptor, open fun
 	}
 	defer release()
 	u := &upload{
-		r: r, ctx: ctx, d: d, source: source{d: d, open: open}, size: r.host.chunk.Load(), proven: true,
+		r: r, ctx: ctx, d: d, source: source{d: d, open: open}, size: r.host.chunk.Load(), verified: true,
 	}
 	defer u.source.close()
 	return u.run()
@@ -99,8 +99,8 @@ func (u *upload) run() error {
 // what the registry does not have of it.
 func (u *upload) attempt() (err error) {
 	if u.lost {
-		there, err := u.r.hasOnce(u.ctx, u.d, u.r.Pushes())
-		if err != nil || there {
+		exists, err := u.r.hasOnce(u.ctx, u.d, u.r.Pushes())
+		if err != nil || exists {
 			return err
 		}
 		u.lost = false
@@ -141,7 +141,7 @@ func (u *upload) part() error {
 	at := u.session
 	n := min(u.size, u.d.Size-at.offset)
 	header := map[string]string{"Content-Range": fmt.Sprintf("%d-%d", at.offset, at.offset+n-1)}
-	if !u.proven { // a refusal comes before the body, and is not lost with the connection
+	if !u.verified { // a refusal comes before the body, and is not lost with the connection
 		header["Expect"] = "100-continue"
 	}
 	resp, err := u.send(http.MethodPatch, at.url, at.offset, n, header) //nolint:bodyclose // it is closed
@@ -154,7 +154,7 @@ func (u *upload) part() error {
 	if has, ok := uploaded(resp.Header.Get("Range")); ok && has != at.offset+n {
 		return fmt.Errorf("the registry has %d bytes of the upload where %d were sent", has, at.offset+n)
 	}
-	at.offset, at.doubted, u.proven = at.offset+n, false, true
+	at.offset, at.mismatched, u.verified = at.offset+n, false, true
 	return nil
 }
 
@@ -194,8 +194,8 @@ func (u *upload) refused(err error) error {
 		return err
 	}
 	at := u.session
-	if a.Status == http.StatusRequestedRangeNotSatisfiable && !at.doubted {
-		at.doubted = true
+	if a.Status == http.StatusRequestedRangeNotSatisfiable && !at.mismatched {
+		at.mismatched = true
 		return fmt.Errorf("the registry is at another place of the upload: %s", a.Error())
 	}
 	isLost := a.Status == http.StatusRequestedRangeNotSatisfiable || a.Status == http.StatusNotFound && at.offset > 0 ||
@@ -246,7 +246,7 @@ func (u *upload) shrink() bool {
 	if next < leastChunk {
 		return false
 	}
-	u.size, u.proven = next, false
+	u.size, u.verified = next, false
 	return true
 }
 
@@ -330,7 +330,7 @@ func (r *Repository) openUpload(ctx context.Context, right Access, query url.Val
 
 // Ready makes sure that the registry can be reached and that the login may
 // write: it opens an upload, which is the first thing that a read-only registry or
-// one without the right refuses. The registry forgets it as it forgets all that nobody went
+// one without the right refuses. The registry forgets it as it forgets all that no one went
 // on with.
 func (r *Repository) Ready(ctx context.Context, _ int64) error {
 	return r.client.Retry(ctx, r.host, "begin a push to", r.ref.String(), func() error {

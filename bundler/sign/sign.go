@@ -52,7 +52,7 @@ func Bundle(ctx context.Context, b *pinned.Bundle, in Input) ([]ocispec.Descript
 			subjects = append(subjects, n.Descriptor)
 		}
 	}
-	var made []bundle.Attachment
+	var made []bundle.Referrer
 	for _, d := range subjects {
 		digest, err := image.ParseDigest(d.Digest.String())
 		if err != nil {
@@ -68,16 +68,16 @@ func Bundle(ctx context.Context, b *pinned.Bundle, in Input) ([]ocispec.Descript
 }
 
 // make makes the signatures that are not there yet.
-func (in Input) make(ctx context.Context, s medium.Source, d ocispec.Descriptor, subject image.Digest) ([]bundle.Attachment, error) {
+func (in Input) make(ctx context.Context, s medium.Source, d ocispec.Descriptor, subject image.Digest) ([]bundle.Referrer, error) {
 	existing, err := existingSignature(ctx, s, subject)
 	if err != nil {
 		return nil, err
 	}
-	there := signatures.There{Tagged: bundle.Attachment{Node: bundle.Node{Data: existing}}}
-	if there.Referring, err = signatures.Referring(ctx, s, subject); err != nil {
+	exists := signatures.Existing{Tagged: bundle.Referrer{Node: bundle.Node{Data: existing}}}
+	if exists.Referring, err = signatures.Referring(ctx, s, subject); err != nil {
 		return nil, err
 	}
-	return signatures.Request{Signer: in.Signer, Subject: bundle.Plain(d), Identity: in.Identity, Format: in.Format}.Make(ctx, there)
+	return signatures.Request{Signer: in.Signer, Subject: bundle.Plain(d), Identity: in.Identity, Format: in.Format}.Make(ctx, exists)
 }
 
 // existingSignature returns the manifest under the signature's tag, or nil.

@@ -21,7 +21,7 @@ import (
 func (c *checker) blobs(ctx context.Context, g *bundle.Graph) error {
 	names, held, o, v := g.Owners(), g.Held(), c.options, c.found
 	o.Reporter().Phase("verify", len(held), bundle.SizeOf(held))
-	v.Blobs, v.Bytes, v.Left = len(held), g.HeldSize(), g.LeftOut()
+	v.Blobs, v.Bytes, v.Left = len(held), g.HeldSize(), g.OmittedList()
 	blobs := slices.SortedStableFunc(slices.Values(held), func(a, b ocispec.Descriptor) int { return cmp.Compare(b.Size, a.Size) })
 	buffers := sync.Pool{New: func() any { b := make([]byte, verifyBuffer); return &b }}
 	return run.Each(ctx, max(o.Limit(), runtime.GOMAXPROCS(0)), len(blobs), func(n int) error {

@@ -35,21 +35,21 @@ func (c *checker) provenance(ctx context.Context, attached []ocispec.Descriptor,
 	if lock == nil {
 		return nil // which is a fault of its own
 	}
-	found, there, err := c.statement(ctx, attached, lock)
+	found, exists, err := c.statement(ctx, attached, lock)
 	switch {
 	case err == nil:
 		c.found.Provenance = &found
 		return nil
 	case c.rules.Provenance:
 		return &fault.Error{Reason: fault.ReasonOf(err), Op: "verify provenance", Subject: c.Digest().String(), Hint: fault.HintOf(err), Err: fault.CauseOf(err)}
-	case there:
+	case exists:
 		c.found.Provenance = &Provenance{Problem: fault.CauseOf(err).Error()}
 	}
 	return nil
 }
 
 // statement finds it; there says whether there is one at all.
-func (c *checker) statement(ctx context.Context, attached []ocispec.Descriptor, lock *bundle.Lock) (p Provenance, there bool, err error) {
+func (c *checker) statement(ctx context.Context, attached []ocispec.Descriptor, lock *bundle.Lock) (p Provenance, exists bool, err error) {
 	statements, err := trust.ReadStatements(ctx, c, attached, provenance.Type)
 	if err != nil {
 		return p, true, err
@@ -77,7 +77,7 @@ func (c *checker) statement(ctx context.Context, attached []ocispec.Descriptor, 
 	}, true, nil
 }
 
-// startOf is when a build began, by what its statement says and nobody has verified: the
+// startOf is when a build began, by what its statement says and no one has verified: the
 // newest of those that count is taken. Zero where it does not say.
 func startOf(s trust.Statement) time.Time {
 	var p provenance.Statement

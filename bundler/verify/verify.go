@@ -7,7 +7,7 @@
 // It reports all that is wrong at once, and changes nothing. What is attached to images
 // and platforms (upstream's signatures and the like) is not reached from the root: no key
 // of the bundle speaks for it. A file or folder is looked at as a whole, with such parts;
-// a registry is not asked for them: push reads them, and names what is lost.
+// a registry is not requested them: push reads them, and names what is lost.
 package verify
 
 import (
@@ -46,7 +46,7 @@ type Verification struct {
 	Images         int             `json:"images"`
 	Blobs          int             `json:"blobs"`
 	Bytes          int64           `json:"bytes"`
-	Left           *bundle.LeftOut `json:"leftToBase,omitempty"` // of a delta: not checked, since it is not there
+	Left           *bundle.Omitted `json:"leftToBase,omitempty"` // of a delta: not checked, since it is not there
 	// Provenance is what a signed statement says of how the bundle was built; nil where
 	// there is none.
 	Provenance *Provenance `json:"provenance,omitempty"`

@@ -153,7 +153,7 @@ func (j job) remove() error {
 	return errors.Join(os.RemoveAll(name), os.RemoveAll(name+".partial"), os.RemoveAll(name+".journal"))
 }
 
-// pulled pulls anew.
+// pulled pulls again.
 func (j job) pulled(ctx context.Context, line string) (sample, error) {
 	if err := j.remove(); err != nil {
 		return sample{}, err

@@ -264,7 +264,7 @@ func (s *set) pushAlone(ctx context.Context, n int, img v1.Image, all v1.ImageIn
 	if err != nil {
 		return err
 	}
-	there, err := all.Image(digest)
+	exists, err := all.Image(digest)
 	if err != nil {
 		return err
 	}
@@ -272,7 +272,7 @@ func (s *set) pushAlone(ctx context.Context, n int, img v1.Image, all v1.ImageIn
 	if err != nil {
 		return err
 	}
-	return remote.Write(ref, there, remote.WithContext(ctx), remote.WithJobs(1))
+	return remote.Write(ref, exists, remote.WithContext(ctx), remote.WithJobs(1))
 }
 
 func (s *set) path(n int) string { return fmt.Sprintf("bench/image-%03d:%s", n, s.tag) }

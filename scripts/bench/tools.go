@@ -85,7 +85,7 @@ func (t tool) args(line string, s *set, host, at, base string) []string {
 	return args
 }
 
-// findTools builds or finds those that are asked for.
+// findTools builds or finds those that are requested.
 func findTools(ctx context.Context, o options) ([]tool, error) {
 	for _, name := range o.tools {
 		isOurs := name == ourName || name == beforeName && o.against != ""

@@ -26,7 +26,7 @@ var controlPlane = []toolchain.Tool{
 
 // buildFirst makes what the connected host needs. The rest is begun besides, with what
 // the processors have to spare: the control plane takes minutes on a machine that has
-// none yet, and nobody has to wait for it to see the bundler.
+// none yet, and no one has to wait for it to see the bundler.
 func (d *demo) buildFirst(ctx context.Context) error {
 	for _, dir := range []string{"connected", "site", "tmp"} {
 		if err := os.MkdirAll(d.path(dir), 0o755); err != nil {

@@ -101,7 +101,7 @@ func (r *demoRun) leftNothing() {
 	require.NoError(r.t, err)
 	var ours []string
 	for _, path := range left {
-		if !strings.HasPrefix(filepath.Base(path), "go-build") { // of the compiler, which makes it anew each time
+		if !strings.HasPrefix(filepath.Base(path), "go-build") { // of the compiler, which makes it again each time
 			ours = append(ours, path)
 		}
 	}
@@ -238,7 +238,7 @@ func waitForUpdates(ctx context.Context, address string, told func()) error {
 
 // A machine that has Go, git and make, and has never seen the project: no modules, no
 // tools, no home. Only the compiler's cache is kept, since what is in it is named by its
-// content. It fetches modules, so it runs where it is asked for. README.md shows this demo's output.
+// content. It fetches modules, so it runs where it is requested. README.md shows this demo's output.
 func TestDemoOnAMachineThatHasNothing(t *testing.T) {
 	if os.Getenv("VDO_COLD") == "" {
 		tier.Later(t, tier.All) // .ci/run sets it

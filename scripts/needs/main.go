@@ -90,11 +90,11 @@ func find(upstream string, r matrix.Release) map[string][]byte {
 // file returns a manifest of the sum that the matrix has: as it lies there, or made
 // from that of another release.
 func file(folder, version string, m matrix.Manifest) []byte {
-	there, err := filepath.Glob(filepath.Join(folder, "v*", m.Name))
+	exists, err := filepath.Glob(filepath.Join(folder, "v*", m.Name))
 	if err != nil {
 		return nil
 	}
-	for _, path := range there {
+	for _, path := range exists {
 		data, err := os.ReadFile(path)
 		if err != nil {
 			return nil

@@ -46,7 +46,7 @@ func TestFlowsKnowNoMedia(t *testing.T) {
 
 // What a medium can do besides being read or written is in medium.Capabilities, which
 // wrappers pass on. A type assertion to an interface finds nothing behind a wrapper.
-// Inputs are in structs with names: nobody counts to the seventh argument.
+// Inputs are in structs with names: no one counts to the seventh argument.
 func TestFlowsFindNoPowersByTypeAssertionAndTakeStructs(t *testing.T) {
 	for _, dir := range flows {
 		eachNode(t, dir, func(at token.Position, n ast.Node) {

@@ -211,7 +211,7 @@ func addImage(t testing.TB, s Store, im v1.Image) ocispec.Descriptor {
 }
 
 // Signature makes a manifest under cosign's tag for a subject, each n another.
-func Signature(t testing.TB, subject image.Digest, n int) bundle.Attachment {
+func Signature(t testing.TB, subject image.Digest, n int) bundle.Referrer {
 	t.Helper()
 	s := Store{}
 	payload := s.Add("application/vnd.dev.cosign.simplesigning.v1+json", fmt.Appendf(nil, `{"n":%d}`, n))
@@ -220,7 +220,7 @@ func Signature(t testing.TB, subject image.Digest, n int) bundle.Attachment {
 		ocispec.MediaTypeImageManifest, config.MediaType, config.Digest, config.Size, payload.MediaType, payload.Digest, payload.Size)
 	config.Data, payload.Data = []byte(`{}`), s[payload.Digest.String()]
 	node := bundle.Node{Descriptor: s.Add(ocispec.MediaTypeImageManifest, manifest), Data: manifest}
-	a, err := bundle.NewAttachment(subject, "sha256-"+subject.Hex()+".sig", node, config, payload)
+	a, err := bundle.NewReferrer(subject, "sha256-"+subject.Hex()+".sig", node, config, payload)
 	require.NoError(t, err)
 	return a
 }

@@ -137,7 +137,7 @@ func (c *Cluster) Version() string { return c.version }
 
 // Upgrade replaces the API server by one of another version, over the same data
 // and on the same address, and waits until it serves. What works behind it is started
-// anew: left to themselves, the controller manager, the scheduler and KWOK each look
+// again: left to themselves, the controller manager, the scheduler and KWOK each look
 // for the API server again after up to half a minute, one after another.
 func (c *Cluster) Upgrade(ctx context.Context, version string) error {
 	for _, name := range []string{"kwok", "kube-scheduler", "kube-controller-manager"} {
@@ -169,7 +169,7 @@ func (c *Cluster) serve(ctx context.Context) error {
 }
 
 // Stop ends all processes at once and removes what Start made. Nothing of a cluster
-// outlives it, so nobody is asked to end in good order: that takes the API server as
+// outlives it, so no one is asked to end in good order: that takes the API server as
 // long as its clients like to watch.
 func (c *Cluster) Stop() {
 	for _, name := range []string{"kwok", "kube-scheduler", "kube-controller-manager", besides, "kube-apiserver", "etcd"} {
@@ -234,7 +234,7 @@ func (c *Cluster) Beside(ctx context.Context, version string) (address string, e
 
 // apiServer returns the arguments of an API server on a port, and what it is ready by.
 func (c *Cluster) apiServer(port int) ([]string, probe) {
-	// A pod without a ServiceAccount can exist only where nobody makes the default one.
+	// A pod without a ServiceAccount can exist only where no one makes the default one.
 	disabled := "ServiceAccount"
 	switch {
 	case len(c.opts.Nodes) > 0:
@@ -288,7 +288,7 @@ func (c *Cluster) startKWOK(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Without leases: one that is started anew would wait until its predecessor's end.
+	// Without leases: one that is started again would wait until its earlier operator's end.
 	args := []string{"--kubeconfig", c.Kubeconfig(), "--manage-all-nodes", "--node-lease-duration-seconds", "0",
 		"--disregard-status-with-label-selector", LabelAway}
 	// Without a stage of nodes it would start no pod either; a heartbeat is only of one that is Ready.

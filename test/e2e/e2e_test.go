@@ -174,7 +174,7 @@ func (l *job) startOperator() {
 	l.t.Cleanup(func() { stop(); l.showLog() })
 }
 
-// underShippedRights: the operator is the account of deploy/rbac.yaml, and nobody that may do
+// underShippedRights: the operator is the account of deploy/rbac.yaml, and no one that may do
 // more; its namespace is one with the restricted Pod Security Standard.
 func (l *job) underShippedRights() {
 	l.t.Helper()

@@ -64,7 +64,7 @@ func TestMainJob(t *testing.T) {
 	l.installed("site", "1.34.0", "3.7.3")
 	l.says(&v1alpha1.DriverBundle{}, v1alpha1.ConditionVerified, "True/Succeeded: signed by corp")
 
-	// A bundle that somebody else signed is not accepted, and disturbs nothing.
+	// A bundle that someone else signed is not accepted, and disturbs nothing.
 	accepted := l.acceptedDigest()
 	l.run(l.connected, "vdo-bundle keygen -o stranger")
 	l.deliver("stable", "stranger", "cpi@1.34.0", "csi@3.5.1", "csi@3.7.3")

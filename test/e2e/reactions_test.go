@@ -30,7 +30,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
 )
 
-// What changes at a site is acted on, and nobody asks for it: here no resource is annotated.
+// What changes at a site is acted on, and no one asks for it: here no resource is annotated.
 // What the operator watches has to reach it as an event, since the interval of the VDOConfig
 // is an hour; what it can only look for, the mirror, the vCenter and Kubernetes' version, at
 // an interval of ten seconds. Each step starts from what the one before has left.
@@ -250,7 +250,7 @@ func (l *job) changedCA() {
 }
 
 // topologySwitchedOn: the provisioner is told, and nodes that had registered without
-// topology register anew, which takes other pods.
+// topology register again, which takes other pods.
 func (l *job) topologySwitchedOn() {
 	l.t.Helper()
 	for _, category := range []string{"k8s-region", "k8s-zone"} {
@@ -607,7 +607,7 @@ func (l *job) approvedAndTakenBack() {
 // fetchedAsPlanned asks vdoctl for a plan that the bundle in the mirror does not serve, and
 // runs the commands that it prints for that: as they are, but for what a person fills in, and
 // with the flags that lead to the stand-in for the internet and to the mirror's authority. The
-// bundle that comes of it is what was asked for.
+// bundle that comes of it is what was requested.
 func (l *job) fetchedAsPlanned(tag string, wish ...string) {
 	l.t.Helper()
 	sh := l.kubectl()

@@ -35,7 +35,7 @@ func programLayer(mt types.MediaType, file, name string) (v1.Layer, error) {
 		func() (io.ReadCloser, error) { return os.Open(file) })
 }
 
-// layer returns a gzip-compressed tar of one file, made anew by each reader.
+// layer returns a gzip-compressed tar of one file, recreated by each reader.
 func layer(mt types.MediaType, level int, file tar.Header, open func() (io.ReadCloser, error)) (v1.Layer, error) {
 	file.Typeflag, file.ModTime, file.Format = tar.TypeReg, time.Unix(0, 0), tar.FormatPAX
 	return tarball.LayerFromOpener(func() (io.ReadCloser, error) {

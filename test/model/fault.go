@@ -31,11 +31,11 @@ var liars = map[string]registry.Fault{
 	"undead": {Match: registry.Match{Method: http.MethodDelete}, Status: http.StatusAccepted},
 	// One byte of each blob is another.
 	"tamper": {Match: registry.Match{Method: http.MethodGet, Path: "/blobs/sha256:"}, Tamper: true},
-	// One blob is not there when it is asked for.
+	// One blob is not there when it is requested.
 	"lost": {Match: registry.Match{Method: http.MethodGet, Path: "/blobs/"}, Times: 1, Status: http.StatusNotFound},
 }
 
-// twin is the step as the n-th of two processes does it at once: somebody else signs.
+// twin is the step as the n-th of two processes does it at once: someone else signs.
 func (s Step) twin(n int) Step {
 	switch {
 	case n == 0 || s.Key == "":

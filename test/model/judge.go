@@ -193,7 +193,7 @@ func (t *trial) replaces(p place) bool {
 	return place(s.To) == p && (s.Do == "push" || s.Do == "pull" && (inMirror || s.has("replace")) || s.Do == "split" && s.has("replace"))
 }
 
-// keeps: no bundle, blob, part or signature that was there is gone, unless it was asked for.
+// keeps: no bundle, blob, part or signature that was there is gone, unless it was requested.
 func (t *trial) keeps() *random.Broken {
 	for _, p := range t.model.places {
 		was, is := t.before[p], t.after[p]
@@ -270,7 +270,7 @@ func trusts(trust string, signers []string) bool {
 	return slices.Contains(signers, trust)
 }
 
-// proven: where somebody must have signed, nothing else is used.
+// proven: where someone must have signed, nothing else is used.
 func (t *trial) proven() *random.Broken {
 	s := t.step
 	if s.Trust == "" {

@@ -19,7 +19,7 @@
 //	keeps     no bundle, blob, part or signature that was there is gone, unless asked
 //	complete  what looks like a bundle is one: a tag, an index.json, a file without
 //	          .partial
-//	proven    where somebody must have signed, nothing else is pushed or verified
+//	proven    where someone must have signed, nothing else is pushed or verified
 //	result    exit 0 means that it is done: the right root, every blob below it and all
 //	          that is attached, the bytes of a run without faults, every signature, and
 //	          verify accepts it

@@ -135,7 +135,7 @@ func (a Authority) PEM() []byte {
 func (a Authority) KeyPEM() []byte {
 	der, err := x509.MarshalPKCS8PrivateKey(a.Key)
 	if err != nil {
-		panic(err) // of a curve that nobody has
+		panic(err) // of a curve that no one has
 	}
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
 }

@@ -93,11 +93,11 @@ var makeCommand = regexp.MustCompile("(?m)(?:`|^|[A-Z]+=\\S+ )make ([a-z-]+)")
 var testName = regexp.MustCompile(`\b(?:Test|Fuzz|Benchmark)[A-Z]\w+`)
 
 func TestTestsThatAreNamedAreThere(t *testing.T) {
-	there, named := tests(t), 0
+	exists, named := tests(t), 0
 	for name, text := range readmes(t) {
 		for _, test := range testName.FindAllString(text, -1) {
 			named++
-			require.True(t, there[test], "%s names the test %s", name, test)
+			require.True(t, exists[test], "%s names the test %s", name, test)
 		}
 	}
 	require.Positive(t, named)

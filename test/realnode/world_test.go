@@ -87,7 +87,7 @@ func TestNothingOutlivesARun(t *testing.T) {
 			}
 			worlds, err := filepath.Glob(filepath.Join(tmp, prefix+"*"))
 			require.NoError(t, err)
-			if sig == syscall.SIGKILL { // nobody was left to remove it
+			if sig == syscall.SIGKILL { // no one was left to remove it
 				require.Len(t, worlds, 1)
 				require.NoError(t, removeGroups(worlds[0]))
 				return

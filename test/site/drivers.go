@@ -129,7 +129,7 @@ func (d *Drivers) initialise(ctx context.Context, n corev1.Node, logins []login)
 		}
 		n.Spec.ProviderID = "vsphere://" + uuid
 		n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == cluster.TaintUninitialized })
-		if err := d.client.Update(ctx, &n); !apierrors.IsConflict(err) { // somebody else wrote it: next time round
+		if err := d.client.Update(ctx, &n); !apierrors.IsConflict(err) { // someone else wrote it: next time round
 			return err
 		}
 		return nil
@@ -137,7 +137,7 @@ func (d *Drivers) initialise(ctx context.Context, n corev1.Node, logins []login)
 	return fmt.Errorf("no VM with UUID %q", uuid)
 }
 
-// storageDriver registers the driver on the nodes where its pods run, with each pod anew.
+// storageDriver registers the driver on the nodes where its pods run, with each pod again.
 func (d *Drivers) storageDriver(ctx context.Context) error {
 	controllers, err := d.running(ctx, csiNamespace, client.MatchingLabels{"app": "vsphere-csi-controller"})
 	if err != nil || len(controllers) == 0 {

@@ -95,7 +95,7 @@ func (o Builder) build(ctx context.Context, missing []build) error {
 	defer unlock()
 	for i, b := range missing {
 		if b.exists() {
-			continue // somebody else has built it meanwhile
+			continue // someone else has built it meanwhile
 		}
 		then := ""
 		if n := len(missing) - i - 1; n > 0 {

@@ -75,7 +75,7 @@ func copyPrograms(from, to string, packages []string) error {
 }
 
 // BuildTags are those of the Makefile: without gRPC's pages of traces, and with them
-// templates, the linker drops the methods that nobody calls.
+// templates, the linker drops the methods that no one calls.
 const BuildTags = "grpcnotrace"
 
 // projectArgs are those of `go` that build programs of the project into a folder.

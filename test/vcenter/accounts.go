@@ -134,7 +134,7 @@ func (s *ssoSessions) Login(ctx *simulator.Context, _ *sso.Login) soap.HasFault 
 		Account string `xml:"Assertion>Subject>NameID"`
 	}
 	if e, ok := ctx.Header.Security.(*simulator.Element); ok {
-		_ = e.Decode(&token) // none is the same as one of nobody
+		_ = e.Decode(&token) // none is the same as one of no one
 	}
 	if !strings.EqualFold(token.Account, Administrator.Username) {
 		return &methods.LoginBody{Fault_: simulator.Fault("", new(types.NoPermission))}

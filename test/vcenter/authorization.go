@@ -22,7 +22,7 @@ import (
 //     allows; without one there, that of the nearest ancestor whose permission
 //     propagates (HasUserPrivilegeOnEntities, FetchUserPrivilegeOnEntities).
 //   - a new role's id is returned (AddAuthorizationRole): the simulator returns none.
-//   - a role that permissions have is not removed where that is asked for, else they go with
+//   - a role that permissions have is not removed where that is requested, else they go with
 //     it (RemoveAuthorizationRole);
 //   - what changes something asks for the privilege that its documentation names, see
 //     privilegeOf.

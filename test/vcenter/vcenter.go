@@ -79,7 +79,7 @@ type VCenter struct {
 	serving pki.Authority
 	logins  map[string]int
 	// passwords are those of now, refused how often another one was given, and
-	// accepted the right ones that somebody logged in with, by account.
+	// accepted the right ones that someone logged in with, by account.
 	passwords map[string]string
 	refused   map[string]int
 	accepted  map[string][]string

@@ -50,13 +50,13 @@
 // in FILE.partial. FILE.journal remembers what is there; a line is written only after
 // the bytes that it speaks of were flushed. A writer that is started again hashes what
 // the journal speaks of, and writes everything else again. The journal is about the bundle's
-// root, so a pull that is signed anew goes on as well. FILE appears complete, or not at all.
+// root, so a pull that is signed again goes on as well. FILE appears complete, or not at all.
 //
 // FILE.journal is the lock too, of all that changes FILE or its parts: who pulls, signs,
 // splits or repairs holds it, and another one is told so at once. A folder is locked itself. Where
 // a file system has no locks, a signature is still never replaced that was not read.
 //
-// Nothing is written through a name that somebody else has prepared; see folder.
+// Nothing is written through a name that someone else has prepared; see folder.
 //
 // # Parts
 //

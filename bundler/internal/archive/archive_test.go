@@ -91,7 +91,7 @@ func rootOf(b *bundles.Bundle) image.Digest { return image.MustDigest(b.Graph.Ro
 
 func TestOtherToolsReadTheArchive(t *testing.T) {
 	b := bundles.New(t, bundles.Options{Seed: 3})
-	b.Graph.Attachments = []bundle.Attachment{bundles.Signature(t, rootOf(b), 1)}
+	b.Graph.Attachments = []bundle.Referrer{bundles.Signature(t, rootOf(b), 1)}
 	path := written(t, b)
 	store, err := oci.NewFromTar(t.Context(), path)
 	require.NoError(t, err)
@@ -137,7 +137,7 @@ func TestAKilledProcessLosesLittle(t *testing.T) {
 
 func TestEveryFlippedByteIsFound(t *testing.T) {
 	b := bundles.New(t, bundles.Options{Seed: 12, LayerSize: 700, Layers: 1})
-	b.Graph.Attachments = []bundle.Attachment{bundles.Signature(t, rootOf(b), 1)}
+	b.Graph.Attachments = []bundle.Referrer{bundles.Signature(t, rootOf(b), 1)}
 	path := written(t, b)
 	sign(t, path, bundles.Signature(t, rootOf(b), 2))
 	good := read(t, path)
@@ -310,7 +310,7 @@ func TestArchivesOfOtherToolsAreRead(t *testing.T) {
 func TestASignedArchiveIsWhatAPullWithItsSignatureWrites(t *testing.T) {
 	b := bundles.New(t, bundles.Options{Seed: 16})
 	path := written(t, b)
-	atts := []bundle.Attachment{bundles.Signature(t, rootOf(b), 2), referrer(t, rootOf(b), 1)}
+	atts := []bundle.Referrer{bundles.Signature(t, rootOf(b), 2), referrer(t, rootOf(b), 1)}
 	sign(t, path, bundles.Signature(t, rootOf(b), 1))
 	sign(t, path, atts...)
 	b.Graph.Attachments = atts
@@ -324,14 +324,14 @@ func TestASignedArchiveIsWhatAPullWithItsSignatureWrites(t *testing.T) {
 }
 
 // referrer is an attachment without a tag.
-func referrer(t *testing.T, subject image.Digest, n int) bundle.Attachment {
+func referrer(t *testing.T, subject image.Digest, n int) bundle.Referrer {
 	t.Helper()
 	s := bundles.Store{}
 	config := s.Add("application/vnd.oci.empty.v1+json", []byte(`{}`))
 	config.Data = []byte(`{}`)
 	data := fmt.Appendf(nil, `{"schemaVersion":2,"mediaType":%q,"artifactType":"application/x-test","config":{"mediaType":%q,"digest":%q,"size":2},"layers":[],"subject":{"mediaType":%q,"digest":%q,"size":1},"annotations":{"n":"%d"}}`,
 		ocispec.MediaTypeImageManifest, config.MediaType, config.Digest, ocispec.MediaTypeImageIndex, subject, n)
-	a, err := bundle.NewAttachment(subject, "", bundle.Node{Descriptor: s.Add(ocispec.MediaTypeImageManifest, data), Data: data}, config)
+	a, err := bundle.NewReferrer(subject, "", bundle.Node{Descriptor: s.Add(ocispec.MediaTypeImageManifest, data), Data: data}, config)
 	require.NoError(t, err)
 	return a
 }
@@ -450,7 +450,7 @@ func FuzzParseIndex(f *testing.F) {
 }
 
 func FuzzReadJournal(f *testing.F) {
-	f.Add([]byte(sealed(journalMagic+" x") + progress{place: 512, offset: 9}.line("ab") + sealed("named 0")))
+	f.Add([]byte(sealed(journalMagic+" x") + progress{location: 512, offset: 9}.line("ab") + sealed("named 0")))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		read := readJournal(bytes.NewReader(data))
 		require.Equal(t, read, readJournal(bytes.NewReader(data[:read.sound])))

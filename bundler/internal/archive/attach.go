@@ -25,25 +25,25 @@ type writer interface {
 
 // rewrite writes the archive again beside itself, and it takes its place.
 func (a tarFile) rewrite(do func(w writer, open func() (*Archive, error)) error) error {
-	path, err := userfile.Behind(a.place)
+	path, err := userfile.Behind(a.location)
 	if err != nil {
-		return atomicfile.Fault("sign", a.place, err)
+		return atomicfile.Fault("sign", a.location, err)
 	}
 	w := &FileWriter{path: path, o: Options{Replace: true}, again: true}
 	if err := w.acquire(); err != nil {
 		return err
 	}
 	if err := do(w, func() (*Archive, error) { return OpenFile(path) }); err != nil {
-		return w.giveUp(atomicfile.Fault("sign", a.place, err))
+		return w.giveUp(atomicfile.Fault("sign", a.location, err))
 	}
 	return w.Close()
 }
 
 // rewrite writes what is new into the folder, and index.json last. What lies under the name of a new
 // blob, which anybody can predict, is replaced.
-func (d *folder) rewrite(do func(w writer, open func() (*Archive, error)) error) error {
+func (d *directory) rewrite(do func(w writer, open func() (*Archive, error)) error) error {
 	w := &DirWriter{path: d.Path, o: Options{Replace: true}}
-	if err := w.openFolder(); err != nil {
+	if err := w.openDirectory(); err != nil {
 		return err
 	}
 	err := errors.Join(do(w, func() (*Archive, error) { return OpenDir(d.Path) }), w.Close())
@@ -63,7 +63,7 @@ func (x *index) unchanged(was []byte) error {
 
 // copyOf writes the bundle of another archive, under the lock, verified as a pull verifies it. What is
 // attached to it stays, but for what has the tags of atts.
-func copyOf(ctx context.Context, w writer, x *index, atts ...bundle.Attachment) error {
+func copyOf(ctx context.Context, w writer, x *index, atts ...bundle.Referrer) error {
 	g, err := x.graph(ctx)
 	if err == nil {
 		g.Attachments, err = x.withAttached(ctx, g, atts)
@@ -89,9 +89,9 @@ func copyOf(ctx context.Context, w writer, x *index, atts ...bundle.Attachment) 
 // withAttached returns what is attached to a graph, with more in the place of what had their tags.
 // What is there and cannot be read, or has no place in an archive, is a fault: it would be lost.
 func (x *index) withAttached(
-	ctx context.Context, g *bundle.Graph, atts []bundle.Attachment,
-) (all []bundle.Attachment, err error) {
-	there, err := x.checkEntries(ctx, g)
+	ctx context.Context, g *bundle.Graph, atts []bundle.Referrer,
+) (all []bundle.Referrer, err error) {
+	exists, err := x.checkEntries(ctx, g)
 	if err != nil {
 		return nil, err
 	}
@@ -103,13 +103,13 @@ func (x *index) withAttached(
 		}
 	}
 	for _, a := range atts {
-		isSubject := func(b bundle.Attachment) bool { return b.Node.Descriptor.Digest.String() == a.Subject.String() }
-		if !slices.Contains(g.Subjects(), a.Subject) && !slices.ContainsFunc(there, isSubject) {
+		isSubject := func(b bundle.Referrer) bool { return b.Node.Descriptor.Digest.String() == a.Subject.String() }
+		if !slices.Contains(g.Subjects(), a.Subject) && !slices.ContainsFunc(exists, isSubject) {
 			return nil, fault.Errorf(fault.NotFound, "attach to", x.path, "sign the bundle that is there", "it holds no %s", a.Subject)
 		}
 	}
-	for _, a := range there {
-		isReplaced := func(b bundle.Attachment) bool {
+	for _, a := range exists {
+		isReplaced := func(b bundle.Referrer) bool {
 			return b.Tag != "" && b.Tag == a.Tag || compareAttached(entryOf(b), entryOf(a)) == 0
 		}
 		if !slices.ContainsFunc(slices.Concat(atts, all), isReplaced) {

@@ -28,7 +28,7 @@ const partialDir = ".partial"
 type DirWriter struct {
 	path  string
 	o     Options
-	dir   *folder
+	dir   *directory
 	lock  *os.File
 	graph *bundle.Graph
 
@@ -46,7 +46,7 @@ func CreateDir(path string, o Options) (*DirWriter, error) {
 	case !info.IsDir():
 		return nil, fault.Errorf(fault.Storage, "write", path, "name a folder, or write a file without oci:", "it is a file")
 	}
-	if err := checkFolder(dir); err != nil {
+	if err := checkDirectory(dir); err != nil {
 		return nil, err
 	}
 	w := &DirWriter{path: path, o: o}
@@ -58,7 +58,7 @@ func (w *DirWriter) Can() medium.Capabilities { return medium.Capabilities{} }
 
 // Ready tells whether a new folder has room for so many bytes.
 func (w *DirWriter) Ready(_ context.Context, bytes int64) error {
-	if isThere(w.path) { // which may hold a part of it
+	if exists(w.path) { // which may hold a part of it
 		return nil
 	}
 	return checkSpace(w.path, bytes)
@@ -67,7 +67,7 @@ func (w *DirWriter) Ready(_ context.Context, bytes int64) error {
 // Begin makes the folder, writes all that the graph itself carries and returns
 // what is still to put. A blob that is there counts once it was hashed.
 func (w *DirWriter) Begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Descriptor, error) {
-	err := w.openFolder()
+	err := w.openDirectory()
 	var missing []ocispec.Descriptor
 	if err == nil {
 		missing, err = w.begin(ctx, g)
@@ -88,9 +88,9 @@ func (w *DirWriter) begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Descr
 		}
 	}
 	order := g.Order()
-	there := make([]bool, len(order))
+	exists := make([]bool, len(order))
 	err := run.Each(ctx, runtime.GOMAXPROCS(0), len(order), func(i int) (err error) {
-		there[i], err = w.dir.holds(ctx, order[i])
+		exists[i], err = w.dir.holds(ctx, order[i])
 		return err
 	})
 	if err != nil {
@@ -98,7 +98,7 @@ func (w *DirWriter) begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Descr
 	}
 	var lacks []ocispec.Descriptor
 	for i, d := range order {
-		if !there[i] {
+		if !exists[i] {
 			lacks = append(lacks, d)
 		}
 	}
@@ -117,12 +117,12 @@ func (w *DirWriter) begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Descr
 	return missing, nil
 }
 
-// openFolder makes and opens the folder, and keeps other processes off it.
-func (w *DirWriter) openFolder() (err error) {
+// openDirectory makes and opens the folder, and keeps other processes off it.
+func (w *DirWriter) openDirectory() (err error) {
 	if err := os.Mkdir(w.path, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return atomicfile.Fault("write", w.path, err)
 	}
-	if w.dir, err = openFolder(w.path); err == nil {
+	if w.dir, err = openDirectory(w.path); err == nil {
 		w.lock, err = w.dir.lockSelf()
 	}
 	return err
@@ -130,7 +130,7 @@ func (w *DirWriter) openFolder() (err error) {
 
 // checkEmpty refuses a folder that holds a bundle, or something else.
 func (w *DirWriter) checkEmpty() error {
-	has := func(name string) bool { return isThere(filepath.Join(w.path, name)) }
+	has := func(name string) bool { return exists(filepath.Join(w.path, name)) }
 	why := "it is not empty, and no OCI image layout"
 	list, err := os.ReadDir(w.path)
 	switch {
@@ -150,7 +150,7 @@ func (w *DirWriter) checkEmpty() error {
 }
 
 // holds tells whether a blob is in a folder with its bytes.
-func (d *folder) holds(ctx context.Context, b ocispec.Descriptor) (bool, error) {
+func (d *directory) holds(ctx context.Context, b ocispec.Descriptor) (bool, error) {
 	if info, err := d.Root.Lstat(blobName(b)); err != nil || !info.Mode().IsRegular() {
 		return false, nil //nolint:nilerr // it is fetched
 	}

@@ -13,24 +13,24 @@ import (
 )
 
 // A folder is where an archive is written, or is itself. A file that is taken up again has to be a regular one.
-type folder struct{ *atomicfile.Folder }
+type directory struct{ *atomicfile.Folder }
 
-// openFolder opens a folder to write into.
-func openFolder(path string) (*folder, error) {
+// openDirectory opens a folder to write into.
+func openDirectory(path string) (*directory, error) {
 	dir, err := atomicfile.Open(path)
 	if err != nil {
 		return nil, atomicfile.Fault("write into", path, err)
 	}
-	return &folder{dir}, nil
+	return &directory{dir}, nil
 }
 
 // openToRead opens a file for reading; it does not wait where a pipe has the name.
-func (d *folder) openToRead(name string) (*os.File, error) {
+func (d *directory) openToRead(name string) (*os.File, error) {
 	return d.Root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 }
 
 // reopen opens a file that is there, for reading and writing.
-func (d *folder) reopen(name string) (*os.File, error) {
+func (d *directory) reopen(name string) (*os.File, error) {
 	f, err := d.Root.OpenFile(name, os.O_RDWR|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, atomicfile.Fault("write", d.At(name), err)
@@ -42,7 +42,7 @@ func (d *folder) reopen(name string) (*os.File, error) {
 }
 
 // resume opens a file that an interrupted run may have left, or makes it.
-func (d *folder) resume(name string) (*os.File, error) {
+func (d *directory) resume(name string) (*os.File, error) {
 	f, err := d.reopen(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return d.Make(name, 0o644)
@@ -56,9 +56,9 @@ func busy(path string) error {
 }
 
 // lockArchive takes the lock of the archive of a name, and makes its file where it is not there. Who
-// holds it may remove it, and then nobody else has it: what is locked is the file that has the name
+// holds it may remove it, and then no one else has it: what is locked is the file that has the name
 // at that moment.
-func (d *folder) lockArchive(archive string) (*archiveLock, error) {
+func (d *directory) lockArchive(archive string) (*archiveLock, error) {
 	f, err := d.resume(archive + journalSuffix)
 	if errors.Is(err, fs.ErrExist) { // another one has made it meanwhile, or it is a link to nothing
 		if info, statErr := d.Root.Lstat(archive + journalSuffix); statErr != nil || info.Mode().IsRegular() {
@@ -75,9 +75,9 @@ func (d *folder) lockArchive(archive string) (*archiveLock, error) {
 	return lock, nil
 }
 
-// lockPlace opens the folder of an archive, and takes the lock of that; of parts, that of the archive that they are.
-func lockPlace(path string) (*folder, *archiveLock, error) {
-	dir, err := openFolder(filepath.Dir(path))
+// lockLocation opens the folder of an archive, and takes the lock of that; of parts, that of the archive that they are.
+func lockLocation(path string) (*directory, *archiveLock, error) {
+	dir, err := openDirectory(filepath.Dir(path))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -90,7 +90,7 @@ func lockPlace(path string) (*folder, *archiveLock, error) {
 
 // lockSelf keeps other processes of this program off the folder as a whole. The lock
 // ends with the closing of what is returned.
-func (d *folder) lockSelf() (*os.File, error) {
+func (d *directory) lockSelf() (*os.File, error) {
 	f, err := d.Root.Open(".")
 	if err != nil {
 		return nil, atomicfile.Fault("lock", d.Path, err)
@@ -107,7 +107,7 @@ const journalSuffix = ".journal"
 // An archiveLock is held by who changes an archive in one file or in parts. The lock
 // is on its journal, whoever writes one; an empty journal goes with the lock.
 type archiveLock struct {
-	dir  *folder
+	dir  *directory
 	name string
 	f    *os.File
 }

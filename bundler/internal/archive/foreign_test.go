@@ -166,7 +166,7 @@ func asDelta(t testing.TB, b *bundles.Bundle) {
 	t.Helper()
 	n := 0
 	base := b.Graph.Without(image.DigestOf([]byte("base")), func(image.Digest) bool { n++; return n%2 == 0 })
-	require.NoError(t, b.Graph.LeaveTo(base))
+	require.NoError(t, b.Graph.OmitFor(base))
 }
 
 // A list that names what the images do not have, or an archive that lacks what the

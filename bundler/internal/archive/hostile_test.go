@@ -15,7 +15,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/bundles"
 )
 
-// traps are what somebody can put under a name that he expects to be written to.
+// traps are what someone can put under a name that he expects to be written to.
 func traps(t *testing.T) map[string]func(path string) (untouched func()) {
 	victim := func(t *testing.T, path string) (string, func()) {
 		name := filepath.Join(filepath.Dir(path), "..", "victim")
@@ -66,7 +66,7 @@ func TestNothingIsWrittenThroughWhatLiesUnderAKnownName(t *testing.T) {
 		}, []string{".001.partial", ".p001.partial", ".journal", ".002"}},
 		"repair": {parted, func(s store) error { return errors.Join(pull(s), os.Remove(s.path+".002")) },
 			func(s store) error {
-				_, err := Repair(t.Context(), s.place())
+				_, err := Repair(t.Context(), s.location())
 				return err
 			}, []string{".002.rebuilt", ".journal"}},
 		"pull into a folder": {dir, func(s store) error {
@@ -111,7 +111,7 @@ func TestBlobsAreNotWrittenIntoAFolderElsewhere(t *testing.T) {
 }
 
 // A list of parts says whose they are. What replaces an archive removes its parts, and
-// nobody else's.
+// no one else's.
 func TestAListOfAnotherArchivesPartsRemovesNothing(t *testing.T) {
 	b := bundles.New(t, bundles.Options{Seed: 85, LayerSize: 700, Layers: 1})
 	path, whole := inParts(t, b, Options{VolumeSize: 20_000}), written(t, b)

@@ -103,7 +103,7 @@ func (x *index) graph(ctx context.Context) (*bundle.Graph, error) {
 	if err != nil {
 		return nil, err
 	}
-	return g, g.LeaveTo(x.base)
+	return g, g.OmitFor(x.base)
 }
 
 // tagSubject tells what a tag of an attachment is about. What has none of cosign's suffixes is
@@ -182,29 +182,29 @@ func compareAttached(a, b ocispec.Descriptor) int {
 func nameOf(d ocispec.Descriptor) string { return d.Annotations[ocispec.AnnotationRefName] }
 
 // readAttached reads all of an attachment to what is there.
-func (x *index) readAttached(ctx context.Context, a attached, there map[string]bool) (read bundle.Attachment, err error) {
-	if !there[a.subject] {
+func (x *index) readAttached(ctx context.Context, a attached, exists map[string]bool) (read bundle.Referrer, err error) {
+	if !exists[a.subject] {
 		return read, offEntry(x.path, "index.json names %s, which is about %.100s, and that is not there", a.Digest, a.subject)
 	}
 	subject, err := image.ParseDigest(a.subject)
 	if err != nil {
 		return read, err
 	}
-	if read, err = bundle.ReadAttachment(ctx, x.from, subject, a.Descriptor); err != nil {
+	if read, err = bundle.ReadReferrer(ctx, x.from, subject, a.Descriptor); err != nil {
 		return read, fmt.Errorf("%s: %w", x.path, err)
 	}
 	var errs []error
 	for _, b := range read.Blobs {
 		if err := discardAll(ctx, x.from, b); err != nil {
-			errs = append(errs, ofAttachment(x.path, a.Descriptor, err))
+			errs = append(errs, ofReferrer(x.path, a.Descriptor, err))
 		}
 	}
 	return read, fault.Join(errs...)
 }
 
-// ofAttachment says of which attachment a blob is that cannot be read. The bundle is
+// ofReferrer says of which attachment a blob is that cannot be read. The bundle is
 // there: what is not there of it makes it incomplete.
-func ofAttachment(path string, d ocispec.Descriptor, err error) error {
+func ofReferrer(path string, d ocispec.Descriptor, err error) error {
 	var f *fault.Error
 	if !errors.As(err, &f) || f.Reason != fault.NotFound || f.Err == nil {
 		return fmt.Errorf("%s: the attachment %s: %w", path, d.Digest, err)
@@ -218,33 +218,33 @@ func ofAttachment(path string, d ocispec.Descriptor, err error) error {
 // that is there, and returns the attachments that it names. Entries may lack and have any
 // order; the root may have any name. But all that is named is of the bundle or about a part
 // of it, and what has a name of its own is an image under its upstream name.
-func (x *index) checkEntries(ctx context.Context, g *bundle.Graph) (atts []bundle.Attachment, err error) {
+func (x *index) checkEntries(ctx context.Context, g *bundle.Graph) (atts []bundle.Referrer, err error) {
 	images, parts := map[string]digest.Digest{}, map[digest.Digest]ocispec.Descriptor{}
 	for _, n := range g.Names[1:] {
 		images[nameOf(n)] = n.Digest
 	}
-	there := map[string]bool{} // of the bundle, or attached to what is: a signature may have an attestation
+	exists := map[string]bool{} // of the bundle, or attached to what is: a signature may have an attestation
 	for _, n := range g.Manifests {
-		parts[n.Descriptor.Digest], there[n.Descriptor.Digest.String()] = n.Descriptor, true
+		parts[n.Descriptor.Digest], exists[n.Descriptor.Digest.String()] = n.Descriptor, true
 	}
 	list := slices.DeleteFunc(slices.Clone(x.listAttached(ctx)), func(a attached) bool { // a manifest of the bundle may have a subject
 		return nameOf(a.entry) == "" && parts[a.entry.Digest].Digest != ""
 	})
 	for _, a := range list {
-		there[a.entry.Digest.String()], there[a.Digest.String()] = true, true
+		exists[a.entry.Digest.String()], exists[a.Digest.String()] = true, true
 	}
 	var errs []error
 	for _, a := range list {
 		errs = append(errs, a.err)
 		if a.err == nil && a.Digest != "" {
-			read, err := x.readAttached(ctx, a, there)
+			read, err := x.readAttached(ctx, a, exists)
 			atts, errs = append(atts, read), append(errs, err)
 		}
 	}
 	for _, d := range x.entries {
 		name := nameOf(d)
 		part, isPart := parts[d.Digest]
-		if !isPart && images[name] == "" && (there[d.Digest.String()] || name == bundle.NoteTag(g.Root.Digest.Encoded())) {
+		if !isPart && images[name] == "" && (exists[d.Digest.String()] || name == bundle.NoteTag(g.Root.Digest.Encoded())) {
 			continue
 		}
 		isNamed := images[name] == d.Digest || images[name] == "" && (name == "" || d.Digest == g.Root.Digest)
@@ -292,7 +292,7 @@ func (x *index) subject(ctx context.Context, d ocispec.Descriptor) (string, erro
 
 // with returns the entries of an index.json with attachments added: in the place
 // of what had their tags, attachments after all names.
-func with(entries []ocispec.Descriptor, add ...bundle.Attachment) []ocispec.Descriptor {
+func with(entries []ocispec.Descriptor, add ...bundle.Referrer) []ocispec.Descriptor {
 	var names, atts []ocispec.Descriptor
 	for _, d := range entries {
 		if _, _, isTag := tagSubject(nameOf(d)); nameOf(d) == "" || isTag {
@@ -312,7 +312,7 @@ func with(entries []ocispec.Descriptor, add ...bundle.Attachment) []ocispec.Desc
 }
 
 // entryOf is how index.json names an attachment.
-func entryOf(a bundle.Attachment) ocispec.Descriptor {
+func entryOf(a bundle.Referrer) ocispec.Descriptor {
 	d := a.Node.Descriptor
 	out := ocispec.Descriptor{MediaType: d.MediaType, Digest: d.Digest, Size: d.Size, ArtifactType: d.ArtifactType}
 	if a.Tag != "" {

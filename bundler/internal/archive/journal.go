@@ -55,14 +55,14 @@ const (
 
 // progress is what an at line says.
 type progress struct {
-	place  int64
-	offset int64
-	sum    [sha256.Size]byte // of the first offset bytes
+	location int64
+	offset   int64
+	sum      [sha256.Size]byte // of the first offset bytes
 }
 
 // whole tells whether a blob was noted as whole, at its place.
 func (p progress) whole(e entry) bool {
-	return p.offset == e.size && p.place == e.dataOffset() && hex.EncodeToString(p.sum[:]) == e.d.Digest.Encoded()
+	return p.offset == e.size && p.location == e.dataOffset() && hex.EncodeToString(p.sum[:]) == e.d.Digest.Encoded()
 }
 
 func sealed(line string) string {
@@ -79,7 +79,7 @@ func unsealed(line string) (string, bool) {
 }
 
 func (p progress) line(blob string) string {
-	return sealed(fmt.Sprintf("at %s %d %d %x", blob, p.place, p.offset, p.sum))
+	return sealed(fmt.Sprintf("at %s %d %d %x", blob, p.location, p.offset, p.sum))
 }
 
 func parseProgress(body string) (blob string, p progress, ok bool) {
@@ -87,18 +87,18 @@ func parseProgress(body string) (blob string, p progress, ok bool) {
 	if len(fields) != 5 || fields[0] != "at" || len(fields[4]) != 2*len(p.sum) {
 		return "", p, false
 	}
-	place, err1 := strconv.ParseInt(fields[2], 10, 64)
+	location, err1 := strconv.ParseInt(fields[2], 10, 64)
 	offset, err2 := strconv.ParseInt(fields[3], 10, 64)
 	_, err3 := hex.Decode(p.sum[:], []byte(fields[4]))
-	p.place, p.offset = place, offset
-	return fields[1], p, err1 == nil && err2 == nil && err3 == nil && place >= 0 && offset >= 0
+	p.location, p.offset = location, offset
+	return fields[1], p, err1 == nil && err2 == nil && err3 == nil && location >= 0 && offset >= 0
 }
 
 // noted is what a journal says.
 type noted struct {
-	about string // what is written; "" where there is no sound first line
-	at    map[string]progress
-	sound int64 // bytes of the journal, up to the first line that is not right
+	referrers string // what is written; "" where there is no sound first line
+	at        map[string]progress
+	sound     int64 // bytes of the journal, up to the first line that is not right
 }
 
 func readJournal(r io.Reader) noted {
@@ -119,10 +119,10 @@ func readJournal(r io.Reader) noted {
 
 // take takes up one line.
 func (n *noted) take(body string) bool {
-	if n.about == "" {
-		about, ok := strings.CutPrefix(body, journalMagic+" ")
-		n.about = about
-		return ok && about != ""
+	if n.referrers == "" {
+		referrers, ok := strings.CutPrefix(body, journalMagic+" ")
+		n.referrers = referrers
+		return ok && referrers != ""
 	}
 	if strings.HasPrefix(body, namedLine) {
 		return true

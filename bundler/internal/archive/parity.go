@@ -177,7 +177,7 @@ func closeAll(files []*os.File) {
 }
 
 // seal computes the sums of parts and writes recovery parts, which get their names later.
-func seal(ctx context.Context, dir *folder, l *parts.List, files []*os.File) (err error) {
+func seal(ctx context.Context, dir *directory, l *parts.List, files []*os.File) (err error) {
 	if l.Recovery == 0 {
 		return run.Each(ctx, runtime.GOMAXPROCS(0), len(files), func(i int) (err error) {
 			l.Sums[i], err = sumOf(ctx, io.NewSectionReader(files[i], 0, l.PartSize(i)))
@@ -206,8 +206,8 @@ func (a *Archive) Damage(ctx context.Context) error {
 }
 
 func damaged(ctx context.Context, v *storage) error {
-	damage, err := sumParts(ctx, filepath.Dir(v.place), v.list)
-	return fault.Join(err, partFaults(v.list, v.place, damage))
+	damage, err := sumParts(ctx, filepath.Dir(v.location), v.list)
+	return fault.Join(err, partFaults(v.list, v.location, damage))
 }
 
 // partFaults says what to do about damaged parts.
@@ -255,7 +255,7 @@ func Repair(ctx context.Context, path string) (*Repaired, error) {
 	case ctx.Err() != nil || len(damage) > l.Recovery:
 		return nil, found
 	}
-	dir, lock, err := lockPlace(filepath.Join(filepath.Dir(path), l.File))
+	dir, lock, err := lockLocation(filepath.Join(filepath.Dir(path), l.File))
 	if err != nil {
 		return nil, err
 	}
@@ -267,9 +267,9 @@ func Repair(ctx context.Context, path string) (*Repaired, error) {
 	return r, nil
 }
 
-// rebuild computes damaged parts anew, beside what is there; each takes its name
+// rebuild computes damaged parts again, beside what is there; each takes its name
 // once its sum is right.
-func rebuild(ctx context.Context, dir *folder, l *parts.List, damage []PartDamage) (err error) {
+func rebuild(ctx context.Context, dir *directory, l *parts.List, damage []PartDamage) (err error) {
 	if err := checkSpace(dir.At(l.File), int64(len(damage))*l.PartSize(0)); err != nil {
 		return err
 	}

@@ -30,7 +30,7 @@ func inParts(t testing.TB, b *bundles.Bundle, o Options) string {
 	t.Helper()
 	s := store{path: filepath.Join(t.TempDir(), "b.tar"), o: o}
 	require.NoError(t, s.pull(t, b))
-	return s.place()
+	return s.location()
 }
 
 // cat joins the parts as the shell does.
@@ -57,7 +57,7 @@ func TestPartsJoinedAreTheArchive(t *testing.T) {
 		s.verify(t)
 		require.True(t, bytes.Equal(want, s.bytes(t)))
 		require.NoError(t, verifyPath(t.Context(), s.path), "the archive's name will do")
-		check := exec.Command("sha256sum", "-c", "--strict", filepath.Base(s.place()))
+		check := exec.Command("sha256sum", "-c", "--strict", filepath.Base(s.location()))
 		check.Dir = filepath.Dir(s.path)
 		out, err := check.CombinedOutput()
 		require.NoError(t, err, string(out))
@@ -155,7 +155,7 @@ func TestDamagedPartsAreNamedAndRebuilt(t *testing.T) {
 						require.ErrorContains(t, err, s.path+"."+part)
 					}
 				}
-				a, err := OpenFile(s.place())
+				a, err := OpenFile(s.location())
 				if err == nil {
 					require.NoError(t, a.CheckLayout(t.Context()), "it reads no blobs, and no recovery parts")
 					err = errors.Join(a.Damage(t.Context()), a.Close())

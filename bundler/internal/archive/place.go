@@ -79,8 +79,8 @@ func (w *FileWriter) leftovers(before noted) (left []string, err error) {
 			left = append(left, e.Name())
 		}
 	}
-	isSplit := strings.HasPrefix(before.about, "split ") // of an earlier version: nobody goes on with it
-	if len(left) == 0 || before.about == w.id || w.o.Restart || isSplit {
+	isSplit := strings.HasPrefix(before.referrers, "split ") // of an earlier version: no one goes on with it
+	if len(left) == 0 || before.referrers == w.id || w.o.Restart || isSplit {
 		return left, nil
 	}
 	return nil, fault.Errorf(fault.Conflict, "resume", filepath.Join(dir, left[0]),
@@ -91,7 +91,7 @@ func (w *FileWriter) leftovers(before noted) (left []string, err error) {
 
 // removePartial removes the partial files, and the journal.
 func (w *FileWriter) removePartial() error {
-	left, err := w.leftovers(noted{about: w.id})
+	left, err := w.leftovers(noted{referrers: w.id})
 	for _, name := range left {
 		err = errors.Join(err, w.dir.Remove(name))
 	}
@@ -99,7 +99,7 @@ func (w *FileWriter) removePartial() error {
 }
 
 // removeParts removes a parts file, and the parts that it lists but for those that keep their names.
-func (d *folder) removeParts(name string, keep []string) error {
+func (d *directory) removeParts(name string, keep []string) error {
 	if !d.Has(name) {
 		return nil
 	}
@@ -121,7 +121,7 @@ func (d *folder) removeParts(name string, keep []string) error {
 
 // ownParts reads the parts file of an archive, before its parts are replaced. One that
 // lists the parts of another archive would have those removed.
-func (d *folder) ownParts(name string) (*parts.List, error) {
+func (d *directory) ownParts(name string) (*parts.List, error) {
 	l, err := readParts(d.At(name))
 	if err == nil && l.File != strings.TrimSuffix(name, parts.Suffix) {
 		err = fault.Errorf(fault.Conflict, "replace", d.At(name),
@@ -131,8 +131,8 @@ func (d *folder) ownParts(name string) (*parts.List, error) {
 	return l, err
 }
 
-// isThere tells whether something has a name; a link counts, wherever it leads.
-func isThere(path string) bool {
+// exists tells whether something has a name; a link counts, wherever it leads.
+func exists(path string) bool {
 	_, err := os.Lstat(path)
 	return !errors.Is(err, fs.ErrNotExist)
 }

@@ -58,9 +58,9 @@ func (a *Archive) Can() medium.Capabilities {
 
 // Attach adds signatures, in the place of what had their tags, all at once: of two who sign
 // at the same time one is done. The bundle is written again for it, and verified with that. What it adds
-// has to come with its bytes. Nobody may have changed index.json since the archive was opened: what is attached was
+// has to come with its bytes. No one may have changed index.json since the archive was opened: what is attached was
 // joined with what it names. Whoever wants to see the signatures, or to add more, opens it again.
-func (a *Archive) Attach(ctx context.Context, atts ...bundle.Attachment) error {
+func (a *Archive) Attach(ctx context.Context, atts ...bundle.Referrer) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -111,7 +111,7 @@ func OpenDir(path string) (*Archive, error) {
 	if err != nil {
 		return nil, openFault(path, err)
 	}
-	d := &folder{dir}
+	d := &directory{dir}
 	x, err := d.read()
 	if err != nil {
 		return nil, errors.Join(err, d.Close())
@@ -119,7 +119,7 @@ func OpenDir(path string) (*Archive, error) {
 	return &Archive{x, d}, nil
 }
 
-func (d *folder) read() (*index, error) {
+func (d *directory) read() (*index, error) {
 	data, err := readIndex(d.Path, d.small)
 	if err != nil {
 		return nil, err
@@ -127,7 +127,7 @@ func (d *folder) read() (*index, error) {
 	return parseIndex(d.Path, data, d)
 }
 
-func (d *folder) small(name string, limit int64) ([]byte, error) {
+func (d *directory) small(name string, limit int64) ([]byte, error) {
 	f, err := d.openToRead(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, notBundle(d.Path, "it is not an OCI image layout: it has no %s", name)
@@ -142,7 +142,7 @@ func (d *folder) small(name string, limit int64) ([]byte, error) {
 	return readAtMost(d.At(name), f, limit)
 }
 
-func (d *folder) Fetch(ctx context.Context, b ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
+func (d *directory) Fetch(ctx context.Context, b ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
 	if err := checkRead(ctx, b); err != nil {
 		return nil, err
 	}
@@ -164,7 +164,7 @@ func (d *folder) Fetch(ctx context.Context, b ocispec.Descriptor, offset int64) 
 	return f, nil
 }
 
-func (d *folder) checkBlob(f *os.File, b ocispec.Descriptor) error {
+func (d *directory) checkBlob(f *os.File, b ocispec.Descriptor) error {
 	info, err := f.Stat()
 	switch {
 	case err != nil:

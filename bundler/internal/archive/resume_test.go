@@ -16,7 +16,7 @@ import (
 
 // A lock file that its holder has removed may be another's by the time that it lets go.
 func TestALockThatIsGivenBackTakesNoOthersAway(t *testing.T) {
-	d, err := openFolder(t.TempDir())
+	d, err := openDirectory(t.TempDir())
 	require.NoError(t, err)
 	defer d.Close() //nolint:errcheck // only read
 	mine, err := d.lockArchive("b.tar")
@@ -94,7 +94,7 @@ func TestWhoWritesKeepsOthersOff(t *testing.T) {
 	repair := func(tar string) error { _, err := Repair(t.Context(), renamed); return err }
 	for _, tar := range []string{written(t, b), strings.TrimSuffix(parted, parts.Suffix)} {
 		others := map[string]func(tar string) error{
-			"sign": func(tar string) error { return tarFile{&storage{place: tar}}.rewrite(nil) },
+			"sign": func(tar string) error { return tarFile{&storage{location: tar}}.rewrite(nil) },
 			"split": func(tar string) error {
 				_, err := Split(t.Context(), other, tar, Options{VolumeSize: 30_000, Replace: true})
 				return err
@@ -106,7 +106,7 @@ func TestWhoWritesKeepsOthersOff(t *testing.T) {
 		if filepath.Dir(tar) == filepath.Dir(renamed) {
 			others["repair"] = repair
 		}
-		dir, lock, err := lockPlace(tar)
+		dir, lock, err := lockLocation(tar)
 		require.NoError(t, err)
 		before := contents(t, filepath.Dir(tar))
 		for what, do := range others {

@@ -23,7 +23,7 @@ func tarEntry(d ocispec.Descriptor, data []byte) []byte {
 }
 
 // partsOf lists the blobs of a signature, its manifest among them, with their bytes.
-func partsOf(a bundle.Attachment) []ocispec.Descriptor {
+func partsOf(a bundle.Referrer) []ocispec.Descriptor {
 	node := a.Node.Descriptor
 	node.Data = a.Node.Data
 	return append(slices.Clone(a.Blobs), node)
@@ -50,7 +50,7 @@ func TestWhatHasTheNameOfASignaturesBlobInAnArchiveIsNotBelieved(t *testing.T) {
 	}
 }
 
-func sign(t *testing.T, path string, atts ...bundle.Attachment) {
+func sign(t *testing.T, path string, atts ...bundle.Referrer) {
 	t.Helper()
 	for _, att := range atts {
 		require.NoError(t, opened(t, path).Attach(t.Context(), att))

@@ -36,11 +36,11 @@ func (s *slot) reset() { s.offset, s.sum = 0, sha256.New() }
 // resume takes up what the journal says, where the bytes on the disk are those that it
 // speaks of: what this run has not written, it hashes.
 func (s *slot) resume(ctx context.Context, p progress) error {
-	if p.offset == 0 || p.offset > s.entry.size || p.place != s.entry.dataOffset() {
+	if p.offset == 0 || p.offset > s.entry.size || p.location != s.entry.dataOffset() {
 		return nil
 	}
 	sum := sha256.New()
-	n, err := pour(ctx, sum, io.NewSectionReader(s.of.f, p.place, p.offset), p.offset)
+	n, err := pour(ctx, sum, io.NewSectionReader(s.of.f, p.location, p.offset), p.offset)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}

@@ -29,8 +29,8 @@ func checkSpace(path string, need int64) error {
 		"it needs %d bytes more, and %d are free: %w", need, free, syscall.ENOSPC)
 }
 
-// checkFolder demands that a folder is there, and that files can be made in it.
-func checkFolder(dir string) error {
+// checkDirectory demands that a folder is there, and that files can be made in it.
+func checkDirectory(dir string) error {
 	info, err := os.Stat(dir)
 	if err == nil && !info.IsDir() {
 		err = syscall.ENOTDIR

@@ -84,15 +84,15 @@ func (s store) pull(t testing.TB, b *bundles.Bundle) error {
 	return pull(t.Context(), w, b, 1)
 }
 
-// place is what a reader opens.
-func (s store) place() string {
+// location is what a reader opens.
+func (s store) location() string {
 	if s.o.VolumeSize > 0 {
 		return s.path + parts.Suffix
 	}
 	return s.path
 }
 
-func (s store) open(t testing.TB) *Archive { return opened(t, s.place()) }
+func (s store) open(t testing.TB) *Archive { return opened(t, s.location()) }
 
 // opened opens a file, parts or a folder until the test ends.
 func opened(t testing.TB, path string) *Archive {
@@ -115,7 +115,7 @@ func (s store) verify(t testing.TB) {
 	t.Helper()
 	a := s.open(t)
 	require.NoError(t, errors.Join(verify(t.Context(), a), a.Damage(t.Context())))
-	want := []string{filepath.Base(s.place())}
+	want := []string{filepath.Base(s.location())}
 	if s.o.VolumeSize > 0 {
 		want = append(a.x.tar.v.list.Names(), want...)
 	}
@@ -131,7 +131,7 @@ func (s store) bytes(t testing.TB) []byte {
 	if s.o.VolumeSize == 0 {
 		return read(t, s.path)
 	}
-	return cat(t, s.place())
+	return cat(t, s.location())
 }
 
 // flip changes a byte of what an interrupted run of a tar left.
@@ -243,7 +243,7 @@ func TestABundleIsReadAsItWasWritten(t *testing.T) {
 				asDelta(t, b)
 			}
 			sig := bundles.Signature(t, rootOf(b), 1)
-			b.Graph.Attachments = []bundle.Attachment{sig}
+			b.Graph.Attachments = []bundle.Referrer{sig}
 			for seed := range int64(4) {
 				require.NoError(t, pull(t.Context(), s.replacing().mustCreate(t), b, seed))
 				s.verify(t)
@@ -269,14 +269,14 @@ func TestABundleIsReadAsItWasWritten(t *testing.T) {
 					require.True(t, bytes.Equal(want[offset:], got))
 				}
 			}
-			for _, absent := range append(b.Graph.Left(), bundles.Store{}.Add("", []byte("absent"))) {
+			for _, absent := range append(b.Graph.Omitted(), bundles.Store{}.Add("", []byte("absent"))) {
 				_, err = a.Fetch(t.Context(), absent, 0)
 				require.Equal(t, fault.NotFound, fault.ReasonOf(err))
 			}
 			list, err := a.Attachments(t.Context(), rootOf(b))
 			require.NoError(t, err)
 			require.Len(t, list, 1)
-			got, err := bundle.ReadAttachment(t.Context(), a, rootOf(b), list[0])
+			got, err := bundle.ReadReferrer(t.Context(), a, rootOf(b), list[0])
 			require.NoError(t, err)
 			require.Equal(t, sig.Tag, got.Tag)
 			require.Equal(t, sig.Node.Data, got.Node.Data)
@@ -294,7 +294,7 @@ func TestSignaturesTakeThePlaceOfTheirTags(t *testing.T) {
 			return
 		}
 		unsigned := s.open(t)
-		attach := func(atts ...bundle.Attachment) error { return s.open(t).Attach(t.Context(), atts...) }
+		attach := func(atts ...bundle.Referrer) error { return s.open(t).Attach(t.Context(), atts...) }
 		for n := range 3 { // each replaces the one before
 			sig := bundles.Signature(t, rootOf(b), n)
 			require.NoError(t, attach(sig))
@@ -334,7 +334,7 @@ func TestASignatureThatWasNotReadIsNotReplaced(t *testing.T) {
 		b := bundles.New(t, bundles.Options{Seed: 3})
 		require.NoError(t, s.pull(t, b))
 		first, second := s.open(t), s.open(t)
-		about := func() []ocispec.Descriptor {
+		referrers := func() []ocispec.Descriptor {
 			list, err := s.open(t).Attachments(t.Context(), rootOf(b))
 			require.NoError(t, err)
 			return list
@@ -344,8 +344,8 @@ func TestASignatureThatWasNotReadIsNotReplaced(t *testing.T) {
 		err := second.Attach(t.Context(), referrer(t, rootOf(b), 2), bundles.Signature(t, rootOf(b), 2))
 		require.Equal(t, fault.Conflict, fault.ReasonOf(err))
 		require.ErrorContains(t, err, "another process has changed it")
-		require.Len(t, about(), 1, "nothing of what could not be attached")
-		require.Equal(t, sig.Node.Descriptor.Digest, about()[0].Digest)
+		require.Len(t, referrers(), 1, "nothing of what could not be attached")
+		require.Equal(t, sig.Node.Descriptor.Digest, referrers()[0].Digest)
 		s.verify(t)
 	})
 }
@@ -391,7 +391,7 @@ func TestInterruptedWritesGoOnWithoutFetchingAgain(t *testing.T) {
 	}
 }
 
-// Whatever the disk or somebody else made of what an interrupted run left: the bundle
+// Whatever the disk or someone else made of what an interrupted run left: the bundle
 // is right to the byte, or there is none.
 func TestNoByteOfAnEarlierRunIsBelievedUnread(t *testing.T) {
 	b := bundles.New(t, bundles.Options{Seed: 5, LayerSize: 9000, Layers: 2})
@@ -430,9 +430,9 @@ func TestNoByteOfAnEarlierRunIsBelievedUnread(t *testing.T) {
 func TestAPullThatIsSignedAnewGoesOn(t *testing.T) {
 	eachStore(t, func(t *testing.T, s store) {
 		b := bundles.New(t, bundles.Options{Seed: 6, LayerSize: 20_000})
-		b.Graph.Attachments = []bundle.Attachment{bundles.Signature(t, rootOf(b), 1)}
+		b.Graph.Attachments = []bundle.Referrer{bundles.Signature(t, rootOf(b), 1)}
 		rest := halfway(t, s, b)
-		b.Graph.Attachments = []bundle.Attachment{bundles.Signature(t, rootOf(b), 2)}
+		b.Graph.Attachments = []bundle.Referrer{bundles.Signature(t, rootOf(b), 2)}
 		missing, err := s.begin(t, b)
 		require.NoError(t, err)
 		require.Equal(t, rest, missing, "what came is not fetched again")
@@ -462,7 +462,7 @@ func TestAReplacementTakesThePlaceOfEveryForm(t *testing.T) {
 		require.NoError(t, s.pull(t, b))
 		rest := halfway(t, s.replacing(), other)
 		if !s.dir {
-			require.NoError(t, verifyPath(t.Context(), s.place()), "it is there meanwhile")
+			require.NoError(t, verifyPath(t.Context(), s.location()), "it is there meanwhile")
 		}
 		missing, err := s.replacing().begin(t, other)
 		require.NoError(t, err)
@@ -513,18 +513,18 @@ func TestWrongSourcesAreRefusedAndCanBeReplaced(t *testing.T) {
 func TestTargetsThatCannotBeWritten(t *testing.T) {
 	b := bundles.New(t, bundles.Options{Seed: 14})
 	dir := t.TempDir()
-	there := filepath.Join(dir, "there.tar")
-	require.NoError(t, os.WriteFile(there, []byte("old"), 0o600))
+	exists := filepath.Join(dir, "there.tar")
+	require.NoError(t, os.WriteFile(exists, []byte("old"), 0o600))
 	for _, c := range []struct {
 		s      store
 		want   string
 		reason fault.Reason
 	}{
 		{store{path: filepath.Join(dir, "absent", "b.tar")}, "no such file", fault.Storage},
-		{store{path: filepath.Join(there, "b.tar")}, "not a directory", fault.Storage},
+		{store{path: filepath.Join(exists, "b.tar")}, "not a directory", fault.Storage},
 		{store{path: dir}, "it is a folder", fault.Storage},
-		{store{path: there}, "it is there already", fault.Conflict},
-		{store{path: there, dir: true}, "it is a file", fault.Storage},
+		{store{path: exists}, "it is there already", fault.Conflict},
+		{store{path: exists, dir: true}, "it is a file", fault.Storage},
 		{store{path: filepath.Join(dir, "absent", "b"), dir: true}, "no such file", fault.Storage},
 		{store{path: dir, dir: true}, "it is not empty, and no OCI image layout", fault.Conflict},
 	} {
@@ -533,11 +533,11 @@ func TestTargetsThatCannotBeWritten(t *testing.T) {
 		require.Equal(t, c.reason, fault.ReasonOf(err))
 		require.NotEmpty(t, fault.HintOf(err))
 	}
-	s := store{path: there}.replacing()
+	s := store{path: exists}.replacing()
 	_, err := s.begin(t, b)
 	require.NoError(t, err)
-	require.Equal(t, "old", string(read(t, there)), "the old one stays until the new one is complete")
+	require.Equal(t, "old", string(read(t, exists)), "the old one stays until the new one is complete")
 	require.NoError(t, s.pull(t, b))
 	s.verify(t)
-	require.False(t, strings.HasPrefix(string(read(t, there)), "old"))
+	require.False(t, strings.HasPrefix(string(read(t, exists)), "old"))
 }

@@ -138,7 +138,7 @@ func OpenStream(ctx context.Context, name string, from *os.File) (*Archive, erro
 		}
 	}
 	v := oneFile(f)
-	v.path, v.place = name, name
+	v.path, v.location = name, name
 	x, err := scanStorage(v)
 	if err != nil {
 		return nil, errors.Join(err, f.Close())

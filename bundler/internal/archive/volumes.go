@@ -18,16 +18,16 @@ import (
 // storage is what an archive is kept in: one file, or parts. Reading and writing at once
 // are safe, as of a file; growing is not.
 type storage struct {
-	path   string // of the archive, if it were one file
-	place  string // by which it is opened: of parts, that of the parts file
-	list   *parts.List
-	volume int64 // bytes of a file but the last
-	files  []*os.File
+	path     string // of the archive, if it were one file
+	location string // by which it is opened: of parts, that of the parts file
+	list     *parts.List
+	volume   int64 // bytes of a file but the last
+	files    []*os.File
 }
 
 // oneFile is an archive that is in no parts.
 func oneFile(f *os.File) *storage {
-	return &storage{path: f.Name(), place: f.Name(), volume: math.MaxInt64, files: []*os.File{f}}
+	return &storage{path: f.Name(), location: f.Name(), volume: math.MaxInt64, files: []*os.File{f}}
 }
 
 // flush makes the bytes last, Sync what else is known of the files too.
@@ -74,7 +74,7 @@ func openStorage(path string) (*storage, error) {
 	if err == nil {
 		return oneFile(f), nil
 	}
-	if errors.Is(err, fs.ErrNotExist) && isThere(path+parts.Suffix) {
+	if errors.Is(err, fs.ErrNotExist) && exists(path+parts.Suffix) {
 		return openVolumes(path + parts.Suffix)
 	}
 	return nil, openFault(path, err)
@@ -96,7 +96,7 @@ func openVolumes(path string) (*storage, error) {
 		return nil, interruptedSigning(fault.Incomplete, "open", path)
 	}
 	dir := filepath.Dir(path)
-	v := &storage{path: filepath.Join(dir, list.File), place: path, list: list, volume: list.Volume}
+	v := &storage{path: filepath.Join(dir, list.File), location: path, list: list, volume: list.Volume}
 	var errs []error
 	for i := range int(list.Count()) {
 		f, err := openPart(filepath.Join(dir, list.Name(i)), list.PartSize(i))
@@ -169,7 +169,7 @@ func (v *storage) Truncate(size int64) error {
 // new parts are whole; an archive at to goes with that, unless it is the source. The parts
 // that are read cannot be what is replaced.
 func Split(ctx context.Context, path, to string, o Options) (string, error) {
-	if err := checkFolder(filepath.Dir(to)); err != nil {
+	if err := checkDirectory(filepath.Dir(to)); err != nil {
 		return "", err
 	}
 	a, err := OpenFile(path)
@@ -178,7 +178,7 @@ func Split(ctx context.Context, path, to string, o Options) (string, error) {
 	}
 	defer a.Close() //nolint:errcheck // nothing was written
 	from := a.x.tar.v
-	if from.list != nil && sameFile(from.place, to+parts.Suffix) {
+	if from.list != nil && sameFile(from.location, to+parts.Suffix) {
 		return "", fault.Errorf(fault.InvalidInput, "split", path,
 			"choose another name with -o, and remove these parts afterwards",
 			"its parts have the names that would be written")

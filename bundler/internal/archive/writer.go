@@ -29,7 +29,7 @@ type FileWriter struct {
 	id      string // what its journal is about
 	source  string // of a split: stays, whatever name it has
 	again   bool   // the archive that is there is written again: parts beside it stay
-	dir     *folder
+	dir     *directory
 	lock    *archiveLock
 	layout  *Layout
 	f       *storage
@@ -41,7 +41,7 @@ type FileWriter struct {
 // CreateFile begins an archive; nothing is written before Begin. What is there and is
 // not to be replaced is refused.
 func CreateFile(path string, o Options) (*FileWriter, error) {
-	if err := checkFolder(filepath.Dir(path)); err != nil {
+	if err := checkDirectory(filepath.Dir(path)); err != nil {
 		return nil, err
 	}
 	w := &FileWriter{path: path, o: o}
@@ -53,7 +53,7 @@ func (w *FileWriter) Can() medium.Capabilities { return medium.Capabilities{} }
 
 // Ready tells whether a new archive has room for so many bytes.
 func (w *FileWriter) Ready(_ context.Context, bytes int64) error {
-	if isThere(w.path + journalSuffix) { // a part of it may be on the disk
+	if exists(w.path + journalSuffix) { // a part of it may be on the disk
 		return nil
 	}
 	return checkSpace(w.path, bytes)
@@ -106,7 +106,7 @@ func (w *FileWriter) acquire() (err error) {
 	if w.lock != nil {
 		return fault.Errorf(fault.Internal, "write", w.path, "", "it is begun twice")
 	}
-	w.dir, w.lock, err = lockPlace(w.path)
+	w.dir, w.lock, err = lockLocation(w.path)
 	return err
 }
 
@@ -131,7 +131,7 @@ func (w *FileWriter) begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Desc
 		}
 	}
 	w.journal = startJournal(w.lock.f, w.f)
-	if before.about != w.id {
+	if before.referrers != w.id {
 		before.at = nil
 	}
 	if err := w.prepare(); err != nil {
@@ -154,7 +154,7 @@ func (w *FileWriter) takeUp(before noted) error {
 		return err
 	}
 	keep := before.sound
-	if before.about != w.id {
+	if before.referrers != w.id {
 		for _, name := range left {
 			err = errors.Join(err, w.dir.Remove(name))
 		}
@@ -190,7 +190,7 @@ func (w *FileWriter) open() error {
 			return err
 		}
 	}
-	w.f = &storage{path: w.path, place: w.path + parts.Suffix, list: l, volume: w.o.VolumeSize}
+	w.f = &storage{path: w.path, location: w.path + parts.Suffix, list: l, volume: w.o.VolumeSize}
 	for _, name := range l.Names()[:l.Count()] {
 		f, err := w.dir.resume(name + partialSuffix)
 		if err != nil {
@@ -282,7 +282,7 @@ func (w *FileWriter) note(s *slot) error {
 	if s.offset == 0 && !s.done {
 		return w.journal.note(blob, progress{})
 	}
-	p := progress{place: s.entry.dataOffset(), offset: s.offset}
+	p := progress{location: s.entry.dataOffset(), offset: s.offset}
 	copy(p.sum[:], s.sum.Sum(nil))
 	return w.journal.note(blob, p)
 }

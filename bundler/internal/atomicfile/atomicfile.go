@@ -1,4 +1,4 @@
-// Package atomicfile makes, changes and names files in folders that may come from somebody else,
+// Package atomicfile makes, changes and names files in folders that may come from someone else,
 // such as a medium, under names that are known to everybody. Nothing that lies under such a name
 // leads a write elsewhere: no name and no link leads out of the folder, and a new file is made with
 // O_EXCL. Errors are faults that name the file and what to look at.
@@ -9,7 +9,7 @@
 //
 // What is replaced is a temporary file in the same folder, whose bytes are flushed, then renamed; then
 // the folder is flushed. Who reads the name meanwhile sees the old file or the new one. What a crash
-// leaves is the temporary file, .vdo-RANDOM, which nobody reads. [Folder.New] writes under the name
+// leaves is the temporary file, .vdo-RANDOM, which no one reads. [Folder.New] writes under the name
 // itself: a crash may leave a cut file there, which the next New refuses to touch.
 package atomicfile
 

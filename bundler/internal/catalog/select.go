@@ -34,7 +34,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
-// DefaultMinors is how many Kubernetes minors a bundle covers when none is asked for.
+// DefaultMinors is how many Kubernetes minors a bundle covers when none is requested.
 const DefaultMinors = 3
 
 // Request is what the user asked for. The zero value asks for the newest
@@ -45,7 +45,7 @@ type Request struct {
 	Drivers    []matrix.Driver    // none: cpi, csi and the snapshot-controller that csi qualifies
 	Kubernetes []matrix.Minor     // none: the last three covered, unless Releases says what to take
 	VSphere    []matrix.Version   // the vCenters of one cluster, all of which must be in range; none: any
-	Releases   []matrix.ReleaseID // taken whatever else is asked for, with the releases they need; of a service, instead of the newest
+	Releases   []matrix.ReleaseID // taken whatever else is requested, with the releases they need; of a service, instead of the newest
 	NoDrivers  bool               // services alone
 	Services   []matrix.Driver    // of [matrix.Services]
 }
@@ -156,7 +156,7 @@ func (b *builder) resolve(minor matrix.Minor) (matrix.Selection, error) {
 	return selection, nil
 }
 
-// rules turns every driver off that was not asked for.
+// rules turns every driver off that was not requested.
 func (b *builder) rules() map[matrix.Driver]matrix.Rule {
 	rules := map[matrix.Driver]matrix.Rule{}
 	for _, d := range []matrix.Driver{matrix.CNI, matrix.CPI, matrix.SnapshotController, matrix.CSI} {
@@ -251,7 +251,7 @@ func notListed(doc *matrix.Document, id matrix.ReleaseID) error {
 		"the matrix of serial %d does not list it", doc.Serial)
 }
 
-// services chooses a release of each service that is asked for: those that are named, else
+// services chooses a release of each service that is requested: those that are named, else
 // the newest that is supported.
 func (b *builder) services() error {
 	var problems []error

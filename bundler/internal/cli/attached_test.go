@@ -61,7 +61,7 @@ func TestWhatIsAttachedAnywhereTravels(t *testing.T) {
 			platform := driver.Manifests[0]
 			signature, referrer := f.about(platform, ".sig"), f.about(platform, "")
 			attested := f.about(referrer, ".att")
-			about := map[string]int{
+			referrers := map[string]int{
 				f.named("bundle").Digest.String(): 4, // signature and provenance, each in both forms
 				platform.Digest.String():          2, referrer.Digest.String(): 1,
 				signature.Digest.String(): 1, attested.Digest.String(): 1,
@@ -73,14 +73,14 @@ func TestWhatIsAttachedAnywhereTravels(t *testing.T) {
 				t.Helper()
 				ref := must(image.ParseReference(reference))(t)
 				got := map[string]int{}
-				for subject := range about {
+				for subject := range referrers {
 					digest := must(image.ParseDigest(subject))(t)
 					list, err := client.Repository(ref).Attachments(t.Context(), digest)
 					if err == nil {
 						got[subject] = len(list)
 					}
 				}
-				require.Equal(t, about, got, reference)
+				require.Equal(t, referrers, got, reference)
 			}
 			src := "oci:" + name
 			if pull != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// forge is a folder that somebody changes who has no key of the policy.
+// forge is a folder that someone changes who has no key of the policy.
 type forge struct {
 	t   *testing.T
 	dir string

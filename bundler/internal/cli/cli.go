@@ -41,7 +41,7 @@ type app struct {
 }
 
 // patience is how long the work may take to leave what a later run goes on with, once a
-// signal has come. What waits for longer, for a pipe that nobody writes or a disk that
+// signal has come. What waits for longer, for a pipe that no one writes or a disk that
 // does not answer, is left: nothing that is written needs an orderly end.
 const patience = 5 * time.Second
 
@@ -97,7 +97,7 @@ func (a *app) interrupted(ctx context.Context) error {
 	}
 }
 
-// report prints an error for people, or as JSON where that was asked for.
+// report prints an error for people, or as JSON where that was requested.
 func (a *app) report(err error, asJSON bool) {
 	if a.progress == progressJSON {
 		reportEvent(a.err, err)
@@ -137,7 +137,7 @@ func (a *app) say(format string, args ...any) {
 		writeEvent(a.err, message(fmt.Sprintf(format, args...)))
 		return
 	}
-	_ = command.Say(a.err, format, args...) // nobody is left to hear of it
+	_ = command.Say(a.err, format, args...) // no one is left to hear of it
 }
 
 func (a *app) root() *cobra.Command {

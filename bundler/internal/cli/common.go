@@ -55,7 +55,7 @@ func (c *common) options() run.Options {
 	return run.Options{Concurrency: c.concurrency, Progress: c.reporter(), DryRun: c.dryRun}
 }
 
-// show prints a result: as JSON, where that is asked for, else what text has printed.
+// show prints a result: as JSON, where that is requested, else what text has printed.
 func (c *common) show(result any, text func(*printer)) error {
 	if c.json() {
 		return command.WriteJSON(c.out, result)
@@ -98,7 +98,7 @@ func (c *common) read(ctx context.Context, arg string, rules verify.Rules, use f
 // open opens the bundle that an argument names, and verifies it first where the rules
 // have a policy: what is returned is all that may be read from there on.
 func (c *common) open(ctx context.Context, arg string, rules verify.Rules) (opened, error) {
-	p, err := parsePlace(arg)
+	p, err := parseLocation(arg)
 	client, clientErr := c.client(c.app)
 	if err := fault.Join(err, clientErr); err != nil {
 		return opened{}, err
@@ -133,12 +133,12 @@ func direct(client *remote.Client) medium.Registry {
 
 // openSource opens a bundle for reading. A delta whose base is named is opened as the whole
 // bundle that the two are.
-func (c *common) openSource(ctx context.Context, p place, client *remote.Client) (medium.Source, error) {
+func (c *common) openSource(ctx context.Context, p location, client *remote.Client) (medium.Source, error) {
 	if c.base == "" {
-		return c.openPlace(ctx, p, client)
+		return c.openLocation(ctx, p, client)
 	}
-	at, err := parsePlace(c.base)
-	if err == nil && at.medium == inStream {
+	at, err := parseLocation(c.base)
+	if err == nil && at.store == inStream {
 		err = flags.Bad("--base", "-", errors.New("it cannot come from standard input"), "name FILE.tar or oci:DIR")
 	}
 	if err != nil {
@@ -160,8 +160,8 @@ func (c *common) openSource(ctx context.Context, p place, client *remote.Client)
 }
 
 // openPinned opens a place for reading, as it is, and binds it to its digest.
-func (c *common) openPinned(ctx context.Context, p place, client *remote.Client) (*pinned.Bundle, error) {
-	source, err := c.openPlace(ctx, p, client)
+func (c *common) openPinned(ctx context.Context, p location, client *remote.Client) (*pinned.Bundle, error) {
+	source, err := c.openLocation(ctx, p, client)
 	if err != nil {
 		return nil, err
 	}
@@ -169,8 +169,8 @@ func (c *common) openPinned(ctx context.Context, p place, client *remote.Client)
 	return b.Bundle, err
 }
 
-func (a *app) openPlace(ctx context.Context, p place, client *remote.Client) (medium.Source, error) {
-	switch p.medium {
+func (a *app) openLocation(ctx context.Context, p location, client *remote.Client) (medium.Source, error) {
+	switch p.store {
 	case inFile:
 		return archive.OpenFile(p.path)
 	case inFolder:
@@ -189,8 +189,8 @@ func (a *app) openPlace(ctx context.Context, p place, client *remote.Client) (me
 }
 
 // openTarget opens a place for writing; o is for archives and folders.
-func (a *app) openTarget(p place, client *remote.Client, o archive.Options) (medium.Target, error) {
-	switch p.medium {
+func (a *app) openTarget(p location, client *remote.Client, o archive.Options) (medium.Target, error) {
+	switch p.store {
 	case inFile:
 		return archive.CreateFile(p.path, o)
 	case inFolder:
@@ -353,7 +353,7 @@ func (c *counter) advance() {
 	c.write(text, t)
 }
 
-// write writes a line, or as a line of JSON what it says. Nobody is left to hear that it fails.
+// write writes a line, or as a line of JSON what it says. No one is left to hear that it fails.
 func (c *counter) write(line string, event any) {
 	if c.asJSON {
 		writeEvent(c.out, event)

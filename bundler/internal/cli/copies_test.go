@@ -37,7 +37,7 @@ func newCopies(t *testing.T, to registry.Kind, pull ...string) *copies {
 	return c
 }
 
-// run runs a tool of somebody else.
+// run runs a tool of someone else.
 func (c *copies) run(t *testing.T, name string, args ...string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), name, args...)

@@ -75,7 +75,7 @@ func (c *common) inspect(ctx context.Context, src string) error {
 	})
 }
 
-// render writes the result in the format that is asked for.
+// render writes the result in the format that is requested.
 func (c *common) render(ctx context.Context, w io.Writer, b opened) error {
 	if c.format == formatHTML {
 		e, err := evidence.Collect(ctx, b.Bundle, b.verified, c.options())

@@ -56,7 +56,7 @@ func vault(t *testing.T, key *ecdsa.PrivateKey, public string) *httptest.Server 
 	return s
 }
 
-// A key in a service signs in both forms; its login is shown to nobody.
+// A key in a service signs in both forms; its login is shown to no one.
 func TestSignsWithAKeyInAService(t *testing.T) {
 	w := newWorld(t, t.TempDir())
 	w.must(t, "pull", "@up", "-q", "--release", "cpi@1.34.0", "-o", "a.tar")

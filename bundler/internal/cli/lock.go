@@ -198,7 +198,7 @@ func parseRelease(s string) (matrix.ReleaseID, error) {
 }
 
 // jumpHostInput reads --jump-host, or finds it beside --operator; nil where no services
-// are asked for.
+// are requested.
 func (f *selectionFlags) jumpHostInput(operator *lock.Operator) (*matrix.ServiceRelease, error) {
 	reference := f.jumpHost
 	switch {
@@ -301,7 +301,7 @@ func (f *matrixFlags) bind(cmd *cobra.Command) {
 	})
 }
 
-// openMatrix reads the matrix that is asked for, or the one that is built in.
+// openMatrix reads the matrix that is requested, or the one that is built in.
 func (f *matrixFlags) openMatrix(a *app) (matrixfile.File, error) {
 	rules, err := f.matrixRules()
 	if err != nil {

@@ -165,7 +165,7 @@ func (f *passwordFlags) password(ctx context.Context, a *app, prompts ...string)
 }
 
 // newPassword finds the password that a new key is encrypted with. On a terminal it is
-// asked for twice: a slip would make a key that nobody can use. An empty one is refused,
+// asked for twice: a slip would make a key that no one can use. An empty one is refused,
 // wherever it comes from: it would protect nothing, and hardly anybody means it.
 func (f *passwordFlags) newPassword(ctx context.Context, a *app, prompt string) ([]byte, error) {
 	password, err := f.password(ctx, a, prompt, "The same once more: ")

@@ -144,7 +144,7 @@ func (c *common) showGrid(file string, k8s, vSphere []string) error {
 	return c.show(grid, func(p *printer) { p.grid(grid, name, doc, len(columns) == 0) })
 }
 
-// grid prints a grid, whose columns are steps where nobody chose them.
+// grid prints a grid, whose columns are steps where no one chose them.
 func (p *printer) grid(grid matrix.Grid, name string, doc *matrix.Document, isStepped bool) {
 	header := []any{"KUBERNETES"}
 	for _, v := range grid.VSphere {

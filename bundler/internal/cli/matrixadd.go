@@ -176,13 +176,13 @@ func (f addition) files(like matrix.Release) (names []string, err error) {
 			names = append(names, e.Name())
 		}
 	}
-	place := func(name string) int {
+	location := func(name string) int {
 		if n := slices.IndexFunc(like.Manifests, func(m matrix.Manifest) bool { return m.Name == name }); n >= 0 {
 			return n
 		}
 		return len(like.Manifests)
 	}
-	slices.SortStableFunc(names, func(a, b string) int { return place(a) - place(b) })
+	slices.SortStableFunc(names, func(a, b string) int { return location(a) - location(b) })
 	if len(names) == 0 {
 		err = flags.Bad("--manifests", f.folder, errors.New("there is no *.yaml and no *.yml in it"),
 			"name the folder with the manifests")

@@ -18,7 +18,7 @@ import (
 )
 
 // mover is in front of a real registry with bundles in vdo/drivers. It answers honestly to so many requests that
-// name a tag, and then as if somebody had moved the tags: others are answered with
+// name a tag, and then as if someone had moved the tags: others are answered with
 // what is under another tag. Requests by digest are passed on, so that these are all
 // the moments at which a tag can move.
 type mover struct {

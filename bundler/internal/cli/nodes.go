@@ -72,7 +72,7 @@ func newMirrorConfigCommand(a *app) *cobra.Command {
 
 func (o *mirrorConfigOptions) run(cmd *cobra.Command, src, dest string) error {
 	runtime := nodeconfig.Runtime(o.runtime)
-	to, err := registryPlace("lead nodes to", dest)
+	to, err := registryLocation("lead nodes to", dest)
 	if err := fault.Join(o.check(runtime), err); err != nil {
 		return err
 	}
@@ -214,7 +214,7 @@ func newExportCommand(a *app) *cobra.Command {
 
 func (o *exportOptions) run(cmd *cobra.Command, src string) error {
 	rules, err := o.rules()
-	from, srcErr := parsePlace(src)
+	from, srcErr := parseLocation(src)
 	in, destErr := o.input(from)
 	if err := fault.Join(err, srcErr, destErr, userfile.Vacant(o.dest, true, src)); err != nil {
 		return err
@@ -238,9 +238,9 @@ func (o *exportOptions) run(cmd *cobra.Command, src string) error {
 }
 
 // input reads the flags that say where images are written to and how they are named.
-func (o *exportOptions) input(from place) (export.Input, error) {
+func (o *exportOptions) input(from location) (export.Input, error) {
 	in := export.Input{Names: export.Names(o.names)}
-	_, err := filePlace(o.dest)
+	_, err := fileLocation(o.dest)
 	var mirrorErr error
 	if in.Names != export.Upstream {
 		in.Mirror, mirrorErr = mirrorOf(o.repository, from)
@@ -284,7 +284,7 @@ or --policy the whole bundle is verified first, as verify does.`,
 
 func (o *installOptions) run(ctx context.Context, src string) error {
 	rules, err := o.rules()
-	from, srcErr := parsePlace(src)
+	from, srcErr := parseLocation(src)
 	mirror, mirrorErr := mirrorOf(o.to.Repository, from)
 	if err := fault.Join(err, cmp.Or(srcErr, mirrorErr)); err != nil {
 		return err
@@ -305,12 +305,12 @@ func (o *installOptions) run(ctx context.Context, src string) error {
 }
 
 // mirrorOf returns the repository of the mirror, from the flag or from SRC.
-func mirrorOf(flag string, src place) (image.Reference, error) {
+func mirrorOf(flag string, src location) (image.Reference, error) {
 	switch {
 	case flag != "":
-		to, err := registryPlace("read flag --repository", flag)
+		to, err := registryLocation("read flag --repository", flag)
 		return to.reference, err
-	case src.medium != inRegistry:
+	case src.store != inRegistry:
 		why := errors.New("SRC is not in a registry, so the mirror has to be named")
 		return src.reference, flags.Bad("--repository", flag, why, "write REGISTRY/REPO as the bundle is pushed to")
 	}

@@ -34,18 +34,18 @@ func (f *volumeFlags) bind(cmd *cobra.Command) {
 }
 
 // checkVolumes refuses what cannot be split, or not so.
-func (f *volumeFlags) checkVolumes(cmd *cobra.Command, dest place) error {
+func (f *volumeFlags) checkVolumes(cmd *cobra.Command, dest location) error {
 	isSplit := cmd.Flags().Changed("volume-size")
 	switch {
 	case !isSplit && cmd.Flags().Changed("parity"):
 		return flags.Bad("--parity", strconv.Itoa(f.parity), errors.New("missing required flag --volume-size"),
 			"say how large the parts are: --volume-size 4GB")
-	case dest.medium == inFile && strings.HasSuffix(dest.path, parts.Suffix):
+	case dest.store == inFile && strings.HasSuffix(dest.path, parts.Suffix):
 		return flags.Bad("-o", dest.path, errors.New("it is the name of a parts file"),
 			"name the archive, FILE.tar, and give --volume-size")
 	case !isSplit:
 		return nil
-	case dest.medium != inFile:
+	case dest.store != inFile:
 		return flags.Bad("--volume-size", f.volumeSize.String(), fmt.Errorf("%s is not a file", dest), "only archives are split: -o FILE.tar")
 	case f.volumeSize < minVolume:
 		return flags.Bad("--volume-size", f.volumeSize.String(), fmt.Errorf("less than %d bytes", minVolume), "write the unit: 4GB, 650MB")
@@ -56,8 +56,8 @@ func (f *volumeFlags) checkVolumes(cmd *cobra.Command, dest place) error {
 }
 
 // inParts names the parts file where the archive was split.
-func (f *volumeFlags) inParts(p place) place {
-	if f.volumeSize > 0 && p.medium == inFile {
+func (f *volumeFlags) inParts(p location) location {
+	if f.volumeSize > 0 && p.store == inFile {
 		p.path += parts.Suffix
 	}
 	return p
@@ -97,8 +97,8 @@ covers every part. pull --volume-size makes the parts at once.`,
 }
 
 func (o *splitOptions) run(cmd *cobra.Command, src string) error {
-	from, err := filePlace(src)
-	dest, destErr := filePlace(cmp.Or(o.dest, strings.TrimSuffix(src, parts.Suffix)))
+	from, err := fileLocation(src)
+	dest, destErr := fileLocation(cmp.Or(o.dest, strings.TrimSuffix(src, parts.Suffix)))
 	if err := fault.Distinct(fault.Join(err, destErr)); err != nil {
 		return err
 	}
@@ -128,7 +128,7 @@ its sha256 is right. To look only, see verify.`,
 }
 
 func (c *common) repair(ctx context.Context, src string) error {
-	p, err := filePlace(src)
+	p, err := fileLocation(src)
 	if err != nil {
 		return err
 	}

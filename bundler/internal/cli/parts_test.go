@@ -36,14 +36,14 @@ func TestParsePlace(t *testing.T) {
 		"registry.site/x@sha256:1234": "error",
 	} {
 		t.Run(s, func(t *testing.T) {
-			p, err := parsePlace(s)
+			p, err := parseLocation(s)
 			if want == "error" {
 				require.Equal(t, fault.InvalidInput, fault.ReasonOf(err))
 				require.NotEmpty(t, fault.HintOf(err))
 				return
 			}
 			require.NoError(t, err)
-			require.Equal(t, want, []string{"file ", "folder ", "registry "}[p.medium]+p.String())
+			require.Equal(t, want, []string{"file ", "folder ", "registry "}[p.store]+p.String())
 		})
 	}
 }
@@ -52,11 +52,11 @@ func FuzzParsePlace(f *testing.F) {
 	f.Add("registry.site:5000/vdo/drivers:1")
 	f.Add("oci:x")
 	f.Fuzz(func(t *testing.T, s string) {
-		p, err := parsePlace(s)
+		p, err := parseLocation(s)
 		if err != nil {
 			return
 		}
-		again, err := parsePlace(p.String())
+		again, err := parseLocation(p.String())
 		require.NoError(t, err)
 		require.Equal(t, p, again)
 	})

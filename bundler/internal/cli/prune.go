@@ -141,9 +141,9 @@ func (s tagList) Beside(upstream image.Reference) (prune.Repository, error) {
 
 // tagList opens REGISTRY/REPO.
 func (c *common) tagList(arg string) (tagList, error) {
-	p, err := parsePlace(arg)
+	p, err := parseLocation(arg)
 	bare := p.reference.Digest().IsZero() && !strings.HasSuffix(arg, ":"+p.reference.Tag())
-	if err == nil && (p.medium != inRegistry || !bare) {
+	if err == nil && (p.store != inRegistry || !bare) {
 		err = fault.Errorf(fault.InvalidInput, "read place", fmt.Sprintf("%q", arg),
 			"write HOST/REPOSITORY, without tag and digest", "not a repository of a registry")
 	}

@@ -118,7 +118,7 @@ func (o *pullOptions) run(cmd *cobra.Command) error {
 }
 
 // input opens all that is read but the lock, and asks for what can fail late.
-func (o *pullOptions) input(cmd *cobra.Command, dest place) (w world, in pull.Input, err error) {
+func (o *pullOptions) input(cmd *cobra.Command, dest location) (w world, in pull.Input, err error) {
 	ctx := cmd.Context()
 	if w, err = o.world(); err != nil {
 		return w, in, err
@@ -130,7 +130,7 @@ func (o *pullOptions) input(cmd *cobra.Command, dest place) (w world, in pull.In
 	if o.provenance {
 		in.Provenance = &provenance.Builder{Version: version().Version, Revision: version().Revision}
 	}
-	if dest.medium == inRegistry {
+	if dest.store == inRegistry {
 		in.Mirror = direct(w.client)
 	}
 	if in.Base, err = o.openBase(ctx, w.client); err != nil {
@@ -158,11 +158,11 @@ func (o *pullOptions) pull(ctx context.Context, w world, in pull.Input) (*pull.P
 }
 
 // destination reads -o, and refuses flags that cannot be combined.
-func (o *pullOptions) destination(cmd *cobra.Command) (place, error) {
+func (o *pullOptions) destination(cmd *cobra.Command) (location, error) {
 	if flag, ok := selects(cmd); ok && o.lockFile != "" {
-		return place{}, flags.Usage(cmd, fmt.Sprintf("--lock and %s cannot be combined: the lock says what is pulled", flag))
+		return location{}, flags.Usage(cmd, fmt.Sprintf("--lock and %s cannot be combined: the lock says what is pulled", flag))
 	}
-	dest, err := parsePlace(o.dest)
+	dest, err := parseLocation(o.dest)
 	return dest, fault.Join(err, dest.writable(), o.checkVolumes(cmd, dest), o.checkBase(dest))
 }
 
@@ -176,13 +176,13 @@ func (o *pullOptions) readLock(ctx context.Context, w world) (*bundle.Lock, cata
 }
 
 // checkBase refuses what cannot be a delta.
-func (o *pullOptions) checkBase(dest place) error {
+func (o *pullOptions) checkBase(dest location) error {
 	switch {
 	case o.base == "":
 		return nil
-	case dest.medium == inFile:
+	case dest.store == inFile:
 		return userfile.Vacant(dest.path, true, o.base)
-	case dest.medium != inRegistry:
+	case dest.store != inRegistry:
 		return nil
 	}
 	return flags.Bad("-o", dest.String(), errors.New("a delta is not a complete bundle, and a registry holds only such"),
@@ -195,8 +195,8 @@ func (o *pullOptions) openBase(ctx context.Context, client *remote.Client) (*pul
 	if o.base == "" {
 		return nil, nil
 	}
-	p, err := parsePlace(o.base)
-	if ext := filepath.Ext(p.path); err != nil || p.medium == inFile && ext != ".tar" && ext != parts.Suffix {
+	p, err := parseLocation(o.base)
+	if ext := filepath.Ext(p.path); err != nil || p.store == inFile && ext != ".tar" && ext != parts.Suffix {
 		r, err := userfile.Parse("--base", o.base, bundle.MaxReceiptSize, bundle.ParseReceipt)
 		if err != nil {
 			return nil, err
@@ -271,14 +271,14 @@ type moved struct {
 }
 
 // showMoved prints what was moved to a place, or in a dry run would be.
-func (c *common) showMoved(to place, p *pull.Pulled) error {
+func (c *common) showMoved(to location, p *pull.Pulled) error {
 	root, err := image.ParseDigest(p.Root.Digest.String())
 	if err != nil {
 		return err
 	}
 	m := moved{Root: root, Reference: to.String(), Pulled: p, DryRun: c.dryRun}
 	name := fmt.Sprint(root, " ", m.Reference)
-	if to.medium == inRegistry {
+	if to.store == inRegistry {
 		m.Reference = to.reference.Pin(root).String()
 		name = m.Reference
 	}
@@ -286,7 +286,7 @@ func (c *common) showMoved(to place, p *pull.Pulled) error {
 		return c.show(m, func(p *printer) { p.moves(m) })
 	}
 	on := *c
-	if to.medium == inStream { // the bundle itself is on standard output
+	if to.store == inStream { // the bundle itself is on standard output
 		told := *c.app
 		told.out, on.app = c.err, &told
 	}

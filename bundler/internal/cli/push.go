@@ -80,7 +80,7 @@ func newPushCommand(a *app) *cobra.Command {
 
 func (o *pushOptions) run(ctx context.Context, src, dest string) error {
 	rules, err := o.rules()
-	to, destErr := registryPlace("push to", dest)
+	to, destErr := registryLocation("push to", dest)
 	mountFrom, mountErr := o.mountRefs(to)
 	var receiptErr error
 	if o.receipt != "" {
@@ -115,7 +115,7 @@ func (o *pushOptions) run(ctx context.Context, src, dest string) error {
 }
 
 // listRepositories prints where the push would write.
-func (o *pushOptions) listRepositories(ctx context.Context, b opened, to place) error {
+func (o *pushOptions) listRepositories(ctx context.Context, b opened, to location) error {
 	_, lock, err := b.Whole(ctx, run.Options{})
 	if err != nil {
 		return err
@@ -128,8 +128,8 @@ func (o *pushOptions) listRepositories(ctx context.Context, b opened, to place) 
 	return o.show(result, func(p *printer) { p.print(strings.Join(names, "\n")) })
 }
 
-// pushPaths puts the images under their upstream names, where that was asked for.
-func (o *pushOptions) pushPaths(ctx context.Context, b opened, to place) error {
+// pushPaths puts the images under their upstream names, where that was requested.
+func (o *pushOptions) pushPaths(ctx context.Context, b opened, to location) error {
 	if o.layout != layoutPaths {
 		return nil
 	}
@@ -155,11 +155,11 @@ func (o *pushOptions) writeReceipt(r *bundle.Receipt) error {
 }
 
 // mountRefs are the repositories of --mount-from.
-func (o *pushOptions) mountRefs(to place) (refs []image.Reference, err error) {
+func (o *pushOptions) mountRefs(to location) (refs []image.Reference, err error) {
 	var problems []error
 	for _, s := range o.mountFrom {
-		p, err := registryPlace("read flag --mount-from", s)
-		if err == nil && to.medium == inRegistry && p.reference.Host() != to.reference.Host() {
+		p, err := registryLocation("read flag --mount-from", s)
+		if err == nil && to.store == inRegistry && p.reference.Host() != to.reference.Host() {
 			err = flags.Bad("--mount-from", s, fmt.Errorf("not on %s", to.reference.Host()),
 				"a registry takes over only what it has itself: name another repository of it")
 		}
@@ -203,7 +203,7 @@ func newCopyCommand(a *app) *cobra.Command {
 func (o *copyOptions) run(cmd *cobra.Command, src, dest string) error {
 	ctx := cmd.Context()
 	rules, err := o.rules()
-	to, destErr := parsePlace(dest)
+	to, destErr := parseLocation(dest)
 	if err := fault.Join(err, destErr, to.writable()); err != nil {
 		return err
 	}
@@ -225,13 +225,13 @@ func (o *copyOptions) run(cmd *cobra.Command, src, dest string) error {
 	})
 }
 
-func (o *copyOptions) write(ctx context.Context, b opened, to place) (*push.Pushed, error) {
+func (o *copyOptions) write(ctx context.Context, b opened, to location) (*push.Pushed, error) {
 	target, err := o.openTarget(to, b.client, archive.Options{Replace: o.replace, Restart: o.restart})
 	if err != nil {
 		return nil, err
 	}
 	in := push.Input{Bundle: b.Bundle, Target: target}
-	if to.medium == inRegistry {
+	if to.store == inRegistry {
 		in.Reference, in.Registry = to.reference, direct(b.client)
 	}
 	copied, err := push.Bundle(ctx, in, o.options())
@@ -239,18 +239,18 @@ func (o *copyOptions) write(ctx context.Context, b opened, to place) (*push.Push
 }
 
 // compare reads the copy and holds it against the source; nil where there is nothing to read.
-func (o *copyOptions) compare(ctx context.Context, b opened, to place) (*push.Counts, error) {
-	if o.dryRun || to.medium == inStream {
+func (o *copyOptions) compare(ctx context.Context, b opened, to location) (*push.Counts, error) {
+	if o.dryRun || to.store == inStream {
 		return nil, nil
 	}
-	if to.medium == inRegistry { // its tag may have moved since
+	if to.store == inRegistry { // its tag may have moved since
 		to.reference = to.reference.Pin(b.Digest())
 	}
-	there, err := o.openPinned(ctx, to, b.client)
+	exists, err := o.openPinned(ctx, to, b.client)
 	if err != nil {
 		return nil, fmt.Errorf("read the copy: %w", err)
 	}
-	defer there.Close() //nolint:errcheck // only read
-	counts, err := push.Compare(ctx, b.Bundle, there, !o.omitRefused, o.options())
+	defer exists.Close() //nolint:errcheck // only read
+	counts, err := push.Compare(ctx, b.Bundle, exists, !o.omitRefused, o.options())
 	return &counts, err
 }

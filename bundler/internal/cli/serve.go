@@ -132,7 +132,7 @@ func (o *serveOptions) run(ctx context.Context, args []string) error {
 }
 
 // openServed opens what is served: a bundle, or a delta with its base.
-func (o *serveOptions) openServed(ctx context.Context, at place, rules verify.Rules) (*pinned.Bundle, *bundle.Graph, error) {
+func (o *serveOptions) openServed(ctx context.Context, at location, rules verify.Rules) (*pinned.Bundle, *bundle.Graph, error) {
 	source, err := o.openSource(ctx, at, nil)
 	if err != nil {
 		return nil, nil, err
@@ -197,7 +197,7 @@ func (o *serveOptions) openLog(reads []string) (io.Writer, error) {
 
 // serveSetup is what the arguments and flags of serve come to.
 type serveSetup struct {
-	sources     []place
+	sources     []location
 	as          []image.Reference // of each source; the host is not known yet
 	rules       verify.Rules
 	certificate *tls.Certificate
@@ -210,7 +210,7 @@ func (o *serveOptions) read(sources []string) (s serveSetup, err error) {
 	var errs []error
 	check := func(err error) { errs = append(errs, err) }
 	for _, src := range sources {
-		p, err := localPlace("serve", src)
+		p, err := localLocation("serve", src)
 		s.sources = append(s.sources, p)
 		check(err)
 	}
@@ -223,7 +223,7 @@ func (o *serveOptions) read(sources []string) (s serveSetup, err error) {
 		check(flags.Bad("--base", o.base, fmt.Errorf("it is for one SRC, and there are %d", len(sources)),
 			"make the delta whole: `vdo-bundle copy DELTA.tar WHOLE.tar --base BASE`"))
 	case o.base != "":
-		_, err = localPlace("serve from the base", o.base)
+		_, err = localLocation("serve from the base", o.base)
 		check(err)
 	}
 	switch {

@@ -128,7 +128,7 @@ func (f *signingFlags) bindSignatureFormat(cmd *cobra.Command) {
 }
 
 // signer reads the private key of a flag, with its certificate; nil where none is
-// given. Time stamps are asked for within ctx.
+// given. Time stamps are requested within ctx.
 func (f *signingFlags) signer(ctx context.Context, a *app) (*trust.Signer, error) {
 	if err := f.check(); err != nil || f.key == "" {
 		return nil, err
@@ -283,7 +283,7 @@ func (o *keygenOptions) run(ctx context.Context) error {
 		return errors.Join(err, os.Remove(private))
 	}
 	if err := o.print(private + "\n" + public); err != nil {
-		return errors.Join(err, os.Remove(private), os.Remove(public)) // nobody has used them yet
+		return errors.Join(err, os.Remove(private), os.Remove(public)) // no one has used them yet
 	}
 	return nil
 }

@@ -52,7 +52,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 }
 
 // Registries are reached through the proxy of the environment, whose password is
-// shown to nobody.
+// shown to no one.
 func TestProxyOfTheEnvironment(t *testing.T) {
 	w := newWorld(t, t.TempDir())
 	w.mirror = registry.Start(t, registry.Options{TLS: true, Names: []string{"registry.proxied.test"}})

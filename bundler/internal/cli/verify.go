@@ -125,7 +125,7 @@ func provenanceLine(p *verify.Provenance) string {
 }
 
 // leftLine says what a delta does not hold.
-func leftLine(l *bundle.LeftOut) string {
+func leftLine(l *bundle.Omitted) string {
 	layers := command.Plural(l.Layers, "layer", "layers")
 	return fmt.Sprintf("%s, %s, left to the base %s", layers, size.Format(l.Bytes), l.Base)
 }

@@ -23,7 +23,7 @@ func exitCode(t *testing.T, cmd *exec.Cmd) int {
 }
 
 // Whatever is named and is no regular file, the program says so, and does not wait for
-// somebody to write into it.
+// someone to write into it.
 func TestAPipeInThePlaceOfAFileIsNamed(t *testing.T) {
 	w := newWorld(t, t.TempDir())
 	w.key(t, "k")
@@ -55,7 +55,7 @@ func TestAPipeInThePlaceOfAFileIsNamed(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(w.dir, "b.tar"))
 }
 
-// A pipe that the caller hands over is read; and where nobody writes it, the first
+// A pipe that the caller hands over is read; and where no one writes it, the first
 // signal ends the program.
 func TestAHandedOverPipeIsReadAndTheFirstSignalEndsItsWait(t *testing.T) {
 	w := newWorld(t, t.TempDir())
@@ -83,7 +83,7 @@ func TestAHandedOverPipeIsReadAndTheFirstSignalEndsItsWait(t *testing.T) {
 }
 
 // Standard output that takes nothing is the place's fault, whatever is printed; what
-// nobody has been told of is not left behind.
+// no one has been told of is not left behind.
 func TestAFullStandardOutputIsStorage(t *testing.T) {
 	if _, err := os.Stat("/dev/full"); err != nil {
 		t.Skip("there is no /dev/full")

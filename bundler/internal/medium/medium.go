@@ -72,7 +72,7 @@ type Capabilities struct {
 	Damage func(ctx context.Context) error
 	// Attach adds signatures to the bundle that is there: all of them or none, where the
 	// medium is a file or a folder.
-	Attach func(ctx context.Context, atts ...bundle.Attachment) error
+	Attach func(ctx context.Context, atts ...bundle.Referrer) error
 	// Lacks returns those of some blobs and manifests that are not there, with the right to read alone.
 	Lacks func(ctx context.Context, ds []ocispec.Descriptor) ([]ocispec.Descriptor, error)
 

@@ -49,7 +49,7 @@ type Delivered struct {
 	Bytes   int64              `json:"bytes"`                // of the whole bundle
 	Moved   int64              `json:"moved"`                // of what had to be written now
 	Missing int                `json:"newItems"`             // blobs and manifests that had to be written now
-	Left    *bundle.LeftOut    `json:"leftToBase,omitempty"` // of a delta
+	Left    *bundle.Omitted    `json:"leftToBase,omitempty"` // of a delta
 	// Plan is what would have to be written, in a dry run; nothing was.
 	Plan []Planned `json:"plan,omitempty"`
 }
@@ -118,7 +118,7 @@ func (d *Delivery) Deliver(ctx context.Context, origins Origins) (*Delivered, er
 	}
 	done := &Delivered{
 		Root: d.job.Graph.Root, Images: len(d.job.Graph.Images()), Bytes: d.job.Graph.HeldSize(),
-		Moved: bundle.SizeOf(d.missing), Missing: len(d.missing), Left: d.job.Graph.LeftOut(),
+		Moved: bundle.SizeOf(d.missing), Missing: len(d.missing), Left: d.job.Graph.OmittedList(),
 	}
 	if d.options.DryRun {
 		done.Plan = d.planned()

@@ -42,7 +42,7 @@
 //
 // # What it proves
 //
-// Nothing but that no accident happened: nobody signs a parts file. What is signed
+// Nothing but that no accident happened: no one signs a parts file. What is signed
 // is the digest of the bundle's root inside of the archive, and by digests
 // everything else; so the parts are signed together with the bundle, and whoever
 // verifies the bundle has verified every byte of every part that is not a recovery

@@ -95,7 +95,7 @@ func (b *Bundle) Load(ctx context.Context) (*bundle.Graph, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = g.LeaveTo(b.source.Can().Base)
+	err = g.OmitFor(b.source.Can().Base)
 	if err == nil {
 		b.graph = g
 	}
@@ -169,7 +169,7 @@ func Join(ctx context.Context, delta, base *Bundle) (medium.Source, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the base: %w", err)
 	}
-	held, left := byDigest(other.Held()), g.Left()
+	held, left := byDigest(other.Held()), g.Omitted()
 	lacks := slices.DeleteFunc(slices.Clone(left), func(d ocispec.Descriptor) bool { return held[d.Digest] })
 	if len(lacks) > 0 {
 		return nil, fault.Errorf(fault.Incomplete, "add base to", g.Root.Digest.String(),

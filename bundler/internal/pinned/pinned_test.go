@@ -17,8 +17,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 )
 
-// place is a source with blobs in memory.
-type place struct {
+// location is a source with blobs in memory.
+type location struct {
 	root  ocispec.Descriptor
 	moves func() ocispec.Descriptor // what Root says; nil: root
 	blobs map[digest.Digest]string
@@ -26,14 +26,14 @@ type place struct {
 	can   medium.Capabilities
 }
 
-func (p *place) Root(context.Context) (ocispec.Descriptor, error) {
+func (p *location) Root(context.Context) (ocispec.Descriptor, error) {
 	if p.moves != nil {
 		return p.moves(), nil
 	}
 	return p.root, nil
 }
 
-func (p *place) Fetch(_ context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
+func (p *location) Fetch(_ context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
 	data, ok := p.blobs[d.Digest]
 	if !ok {
 		return nil, &fault.Error{Reason: fault.NotFound, Op: "read", Subject: d.Digest.String()}
@@ -41,13 +41,13 @@ func (p *place) Fetch(_ context.Context, d ocispec.Descriptor, offset int64) (io
 	return io.NopCloser(bytes.NewReader([]byte(data)[offset:])), nil
 }
 
-func (p *place) Attachments(context.Context, image.Digest) ([]ocispec.Descriptor, error) {
+func (p *location) Attachments(context.Context, image.Digest) ([]ocispec.Descriptor, error) {
 	p.lists++
 	return make([]ocispec.Descriptor, p.lists), nil
 }
 
-func (p *place) Can() medium.Capabilities { return p.can }
-func (p *place) Close() error             { return nil }
+func (p *location) Can() medium.Capabilities { return p.can }
+func (p *location) Close() error             { return nil }
 
 func described(data string) ocispec.Descriptor {
 	return ocispec.Descriptor{MediaType: ocispec.MediaTypeImageLayer, Digest: digest.FromString(data), Size: int64(len(data))}
@@ -55,7 +55,7 @@ func described(data string) ocispec.Descriptor {
 
 func TestABundleStaysWhatItWasResolvedTo(t *testing.T) {
 	asked := 0
-	p := &place{moves: func() ocispec.Descriptor {
+	p := &location{moves: func() ocispec.Descriptor {
 		asked++
 		return described(string(rune('a' + asked)))
 	}}
@@ -80,12 +80,12 @@ func TestCapabilitiesPassThroughWrappers(t *testing.T) {
 		return func(context.Context) error { return errors.New(s + " is damaged") }
 	}
 	layer := described("a layer")
-	delta := &place{root: described("delta"), can: medium.Capabilities{
+	delta := &location{root: described("delta"), can: medium.Capabilities{
 		Base: &bundle.Base{}, Damage: damaged("delta"),
 		CheckLayout: func(context.Context) error { return errors.New("layout of the delta") },
-		Attach:      func(context.Context, ...bundle.Attachment) error { return errors.New("attached to the delta") },
+		Attach:      func(context.Context, ...bundle.Referrer) error { return errors.New("attached to the delta") },
 	}}
-	base := &place{root: described("base"), blobs: map[digest.Digest]string{layer.Digest: "a layer"}, can: medium.Capabilities{Damage: damaged("base")}}
+	base := &location{root: described("base"), blobs: map[digest.Digest]string{layer.Digest: "a layer"}, can: medium.Capabilities{Damage: damaged("base")}}
 	one, err := Open(t.Context(), delta)
 	require.NoError(t, err)
 	other, err := Open(t.Context(), base)
@@ -96,7 +96,7 @@ func TestCapabilitiesPassThroughWrappers(t *testing.T) {
 	can := both.Can()
 	require.Nil(t, can.Base, "all of it is there")
 	require.EqualError(t, can.CheckLayout(t.Context()), "layout of the delta")
-	require.EqualError(t, can.Attach(t.Context(), bundle.Attachment{}), "attached to the delta")
+	require.EqualError(t, can.Attach(t.Context(), bundle.Referrer{}), "attached to the delta")
 	require.EqualError(t, can.Damage(t.Context()), "base is damaged\ndelta is damaged")
 	wrong := both.Diagnosed(t.Context(), &fault.Error{Reason: fault.Corrupt, Op: "read"})
 	require.ErrorContains(t, wrong, "base is damaged")

@@ -30,7 +30,7 @@ type Progress interface {
 	Say(line string)
 }
 
-// Silent is a Progress that nobody hears.
+// Silent is a Progress that no one hears.
 type Silent struct{}
 
 // Phase does nothing.

@@ -40,9 +40,9 @@ func TestORASCopiesTheBundleWithItsReferrers(t *testing.T) {
 		if strings.Contains(d.Digest.String(), w.Graph.Attachments[0].Node.Descriptor.Digest.Encoded()) {
 			continue // the signature hangs on a tag, which ORAS does not follow
 		}
-		there, err := to.Exists(t.Context(), ocispec.Descriptor{MediaType: d.MediaType, Digest: d.Digest, Size: d.Size})
+		exists, err := to.Exists(t.Context(), ocispec.Descriptor{MediaType: d.MediaType, Digest: d.Digest, Size: d.Size})
 		require.NoError(t, err)
-		require.True(t, there || isAttached(w, d), d.Digest)
+		require.True(t, exists || isAttached(w, d), d.Digest)
 	}
 	var found []ocispec.Descriptor
 	require.NoError(t, from.Referrers(t.Context(), root, sbom, func(page []ocispec.Descriptor) error {

@@ -65,14 +65,14 @@ func handler(t testing.TB, g *bundle.Graph, s bundle.Fetcher) serve.Registry {
 	return h
 }
 
-func (w *world) attach(a bundle.Attachment) {
+func (w *world) attach(a bundle.Referrer) {
 	w.Graph.Attachments = append(w.Graph.Attachments, a)
 	for _, b := range a.Blobs {
 		w.Store[b.Digest.String()] = b.Data
 	}
 }
 
-func (w *world) referrer(t *testing.T, subject image.Digest, kind string, n int) bundle.Attachment {
+func (w *world) referrer(t *testing.T, subject image.Digest, kind string, n int) bundle.Referrer {
 	t.Helper()
 	empty, root := ocispec.DescriptorEmptyJSON, bundle.Plain(w.Graph.Root)
 	layer := bundle.Blob(kind, fmt.Appendf(nil, "document %d", n))
@@ -80,7 +80,7 @@ func (w *world) referrer(t *testing.T, subject image.Digest, kind string, n int)
 		ArtifactType: kind, Config: bundle.Plain(empty), Layers: []ocispec.Descriptor{bundle.Plain(layer)}, Subject: &root,
 		Annotations: map[string]string{"n": strconv.Itoa(n)},
 	})
-	a, err := bundle.NewAttachment(subject, "", node, empty, layer)
+	a, err := bundle.NewReferrer(subject, "", node, empty, layer)
 	require.NoError(t, err)
 	w.refs = append(w.refs, node.Descriptor)
 	return a

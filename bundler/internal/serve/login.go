@@ -25,7 +25,7 @@ type Accounts struct {
 	hashes map[string][]byte
 	nobody []byte // hash that is compared with for users who are not there
 
-	slots *semaphore.Weighted // hashing is slow on purpose: one for each core
+	limit *semaphore.Weighted // hashing is slow on purpose: one for each core
 	// turns let a client have one login looked at that is not known, so that wrong ones
 	// take one slot at most. Several clients share one by chance.
 	turns [256]*semaphore.Weighted
@@ -39,10 +39,10 @@ const (
 	maxAccounts  = 10000
 )
 
-func newAccounts(slots int) *Accounts {
+func newAccounts(limit int) *Accounts {
 	a := &Accounts{
 		hashes: map[string][]byte{}, key: []byte(rand.Text()),
-		slots: semaphore.NewWeighted(int64(slots)), seed: maphash.MakeSeed(),
+		limit: semaphore.NewWeighted(int64(limit)), seed: maphash.MakeSeed(),
 	}
 	for n := range a.turns {
 		a.turns[n] = semaphore.NewWeighted(1)
@@ -120,11 +120,11 @@ func (a *Accounts) check(req *http.Request, user, password string) (bool, error)
 		return false, err
 	}
 	defer done()
-	hash, there := a.hashes[user]
-	if !there {
+	hash, exists := a.hashes[user]
+	if !exists {
 		hash = a.nobody // as long as for one who is
 	}
-	if bcrypt.CompareHashAndPassword(hash, []byte(password)) != nil || !there {
+	if bcrypt.CompareHashAndPassword(hash, []byte(password)) != nil || !exists {
 		return false, nil
 	}
 	a.known.Store(login, true)
@@ -141,11 +141,11 @@ func (a *Accounts) turn(req *http.Request) (done func(), err error) {
 	if err := turn.Acquire(req.Context(), 1); err != nil {
 		return nil, err
 	}
-	if err := a.slots.Acquire(req.Context(), 1); err != nil {
+	if err := a.limit.Acquire(req.Context(), 1); err != nil {
 		turn.Release(1)
 		return nil, err
 	}
-	return func() { a.slots.Release(1); turn.Release(1) }, nil
+	return func() { a.limit.Release(1); turn.Release(1) }, nil
 }
 
 func (a *Accounts) turnOf(address string) *semaphore.Weighted {

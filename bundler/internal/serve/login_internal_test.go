@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Who sends wrong logins takes one slot at most: hashing them keeps nobody else out.
+// Who sends wrong logins takes one slot at most: hashing them keeps no one else out.
 func TestAClientTakesOneSlotAtATime(t *testing.T) {
 	a := newAccounts(2)
 	turn := func(address string) (func(), error) {

@@ -1,6 +1,6 @@
 // Package serve is a read-only registry over bundles that lie on a disk: the pull
 // half of the OCI distribution specification 1.1, and nothing that writes. It
-// unpacks nothing; blobs are read from the archive as they are asked for.
+// unpacks nothing; blobs are read from the archive as they are requested.
 //
 //	GET HEAD  /v2/                                200, or 401 where a login is needed
 //	GET HEAD  /v2/NAME/manifests/TAG-or-DIGEST
@@ -105,7 +105,7 @@ func (r Registry) add(at image.Reference, g *bundle.Graph, s bundle.Fetcher) {
 }
 
 // attach adds what is about a manifest.
-func (r *repository) attach(a bundle.Attachment, s bundle.Fetcher) {
+func (r *repository) attach(a bundle.Referrer, s bundle.Fetcher) {
 	d := a.Node.Descriptor
 	r.manifests[d.Digest.String()] = a.Node
 	for _, b := range a.Blobs {

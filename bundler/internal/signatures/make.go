@@ -33,27 +33,27 @@ type Request struct {
 	Format   Format
 }
 
-// There is what is attached already at the place where the signatures go.
-type There struct {
-	Tagged    bundle.Attachment   // under the tag; zero: nothing
-	Referring []bundle.Attachment // referrers, with their bytes
+// Existing is what is attached already at the place where the signatures go.
+type Existing struct {
+	Tagged    bundle.Referrer   // under the tag; zero: nothing
+	Referring []bundle.Referrer // referrers, with their bytes
 }
 
 // Make returns the attachments of a signature: those that are there already, where the
 // signer has made them, so that to sign again adds nothing.
-func (r Request) Make(ctx context.Context, there There) ([]bundle.Attachment, error) {
+func (r Request) Make(ctx context.Context, exists Existing) ([]bundle.Referrer, error) {
 	subject, err := image.ParseDigest(r.Subject.Digest.String())
 	if err != nil {
 		return nil, err
 	}
 	made, err := Maker{
-		Has: func(a bundle.Attachment) bool {
+		Has: func(a bundle.Referrer) bool {
 			evidence, err := trust.ReadEvidence(ctx, Carried(a), a.Node.Descriptor)
 			return err == nil && r.Signer.HasSigned(subject, evidence)
 		},
 		Tagged:   func(existing []byte) (trust.Signed, error) { return r.Signer.Sign(subject, r.Identity, existing) },
 		Referrer: func() (trust.Signed, error) { return r.Signer.SignBundle(r.Subject) },
-	}.Make(subject, r.Format, there)
+	}.Make(subject, r.Format, exists)
 	if err != nil {
 		return nil, fmt.Errorf("sign %s: %w", subject, err)
 	}
@@ -62,17 +62,17 @@ func (r Request) Make(ctx context.Context, there There) ([]bundle.Attachment, er
 
 // Maker makes what says something of a subject, in each form.
 type Maker struct {
-	Has      func(bundle.Attachment) bool                // whether one that is there says it already
+	Has      func(bundle.Referrer) bool                  // whether one that is there says it already
 	Tagged   func(existing []byte) (trust.Signed, error) // beside what is under the tag
 	Referrer func() (trust.Signed, error)
 }
 
 // Make returns the attachments of the forms that a format asks for: those that are there
 // already, or new ones.
-func (m Maker) Make(subject image.Digest, f Format, there There) (out []bundle.Attachment, err error) {
+func (m Maker) Make(subject image.Digest, f Format, exists Existing) (out []bundle.Referrer, err error) {
 	var signed trust.Signed
 	if f != SigstoreBundle {
-		made := there.Tagged
+		made := exists.Tagged
 		if !m.Has(made) {
 			if signed, err = m.Tagged(made.Node.Data); err != nil {
 				return nil, err
@@ -84,8 +84,8 @@ func (m Maker) Make(subject image.Digest, f Format, there There) (out []bundle.A
 	if f == Simple {
 		return out, nil
 	}
-	if n := slices.IndexFunc(there.Referring, m.Has); n >= 0 {
-		return append(out, there.Referring[n]), nil
+	if n := slices.IndexFunc(exists.Referring, m.Has); n >= 0 {
+		return append(out, exists.Referring[n]), nil
 	}
 	if signed, err = m.Referrer(); err != nil {
 		return nil, err
@@ -95,7 +95,7 @@ func (m Maker) Make(subject image.Digest, f Format, there There) (out []bundle.A
 
 // Referring returns the referrers of a subject that may hold a signature, with their
 // bytes.
-func Referring(ctx context.Context, s Source, subject image.Digest) ([]bundle.Attachment, error) {
+func Referring(ctx context.Context, s Source, subject image.Digest) ([]bundle.Referrer, error) {
 	attached, err := s.Attachments(ctx, subject)
 	if err != nil {
 		return nil, err
@@ -104,7 +104,7 @@ func Referring(ctx context.Context, s Source, subject image.Digest) ([]bundle.At
 }
 
 // Carried is the content of an attachment that has its bytes.
-func Carried(a bundle.Attachment) bundle.InMemory {
+func Carried(a bundle.Referrer) bundle.InMemory {
 	out := bundle.InMemory{a.Node.Descriptor.Digest: a.Node.Data}
 	for _, b := range a.Blobs {
 		out[b.Digest] = b.Data
@@ -113,8 +113,8 @@ func Carried(a bundle.Attachment) bundle.InMemory {
 }
 
 // Of is what was signed as the media take it.
-func Of(subject image.Digest, signed trust.Signed) bundle.Attachment {
-	a := bundle.Attachment{
+func Of(subject image.Digest, signed trust.Signed) bundle.Referrer {
+	a := bundle.Referrer{
 		Subject: subject, Tag: signed.Tag,
 		Node: bundle.Node{Descriptor: signed.Descriptor, Data: signed.Manifest},
 	}
@@ -131,7 +131,7 @@ func Of(subject image.Digest, signed trust.Signed) bundle.Attachment {
 }
 
 // withData gives the blobs of an attachment the bytes that another one has.
-func withData(a, from bundle.Attachment) bundle.Attachment {
+func withData(a, from bundle.Referrer) bundle.Referrer {
 	for i, b := range a.Blobs {
 		for _, o := range from.Blobs {
 			if b.Data == nil && b.Digest == o.Digest {

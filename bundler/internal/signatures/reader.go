@@ -1,7 +1,7 @@
 // Package signatures reads and makes what is attached to the digests of a bundle:
 // signatures, attestations and SBOMs, of the bundle's root and of all that is below it,
 // under cosign's tags and as referrers. All that one bundle has of them is bounded
-// together, before it is read ([Reader]); a list that was asked for once stays as it was
+// together, before it is read ([Reader]); a list that was requested once stays as it was
 // ([Lists]), so that what was verified and what travels are the same.
 //
 // Whether a signature is good is not asked here: that is api/trust.
@@ -23,7 +23,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 )
 
-// Source is asked for what is attached to a digest.
+// Source is requested what is attached to a digest.
 type Source interface {
 	bundle.Fetcher
 	Attachments(ctx context.Context, subject image.Digest) ([]ocispec.Descriptor, error)
@@ -31,8 +31,8 @@ type Source interface {
 
 // Bounds of the attachments of one bundle, all together.
 const (
-	maxAttachments     = 4096
-	maxAttachmentBytes = 64 << 20 // of their manifests
+	maxAttachments   = 4096
+	maxReferrerBytes = 64 << 20 // of their manifests
 )
 
 // Reader reads attachments of one bundle, and counts them. It is safe for
@@ -49,18 +49,18 @@ func (r *Reader) Room(ds []ocispec.Descriptor) error {
 	defer r.mu.Unlock()
 	r.number += len(ds)
 	r.bytes += bundle.SizeOf(ds)
-	if r.number <= maxAttachments && r.bytes <= maxAttachmentBytes {
+	if r.number <= maxAttachments && r.bytes <= maxReferrerBytes {
 		return nil
 	}
 	return fault.Errorf(fault.Refused, "read signatures and attestations", "", "remove those that are out of use",
-		"there are more than %d, or their manifests have more than %d bytes", maxAttachments, maxAttachmentBytes)
+		"there are more than %d, or their manifests have more than %d bytes", maxAttachments, maxReferrerBytes)
 }
 
 // Below reads what is attached to subjects, what is attached to that, and so on: a
-// signature of an attestation. Each is asked for, since no medium is sure to know all
+// signature of an attestation. Each is requested, since no medium is sure to know all
 // of them by itself.
-func (r *Reader) Below(ctx context.Context, s Source, subjects []image.Digest, o run.Options) ([]bundle.Attachment, error) {
-	var out []bundle.Attachment
+func (r *Reader) Below(ctx context.Context, s Source, subjects []image.Digest, o run.Options) ([]bundle.Referrer, error) {
+	var out []bundle.Referrer
 	known := map[image.Digest]bool{}
 	for len(subjects) > 0 {
 		for _, d := range subjects {
@@ -82,8 +82,8 @@ func (r *Reader) Below(ctx context.Context, s Source, subjects []image.Digest, o
 }
 
 // attachedTo reads what is attached to subjects, in their order.
-func (r *Reader) attachedTo(ctx context.Context, s Source, subjects []image.Digest, o run.Options) ([]bundle.Attachment, error) {
-	found := make([][]bundle.Attachment, len(subjects))
+func (r *Reader) attachedTo(ctx context.Context, s Source, subjects []image.Digest, o run.Options) ([]bundle.Referrer, error) {
+	found := make([][]bundle.Referrer, len(subjects))
 	err := run.Each(ctx, o.Small(), len(subjects), func(n int) error {
 		if err := r.Room(nil); err != nil {
 			return err
@@ -99,16 +99,16 @@ func (r *Reader) attachedTo(ctx context.Context, s Source, subjects []image.Dige
 }
 
 // Read reads the manifests of attachments. An index that refers to a subject is none:
-// nobody's signatures, attestations or SBOMs come in that form.
-func (r *Reader) Read(ctx context.Context, f bundle.Fetcher, subject image.Digest, attached []ocispec.Descriptor) ([]bundle.Attachment, error) {
+// no one's signatures, attestations or SBOMs come in that form.
+func (r *Reader) Read(ctx context.Context, f bundle.Fetcher, subject image.Digest, attached []ocispec.Descriptor) ([]bundle.Referrer, error) {
 	attached = slices.DeleteFunc(slices.Clone(attached), func(d ocispec.Descriptor) bool { return bundle.IsIndex(d.MediaType) })
 	if err := r.Room(attached); err != nil {
 		return nil, err
 	}
-	out := make([]bundle.Attachment, 0, len(attached))
+	out := make([]bundle.Referrer, 0, len(attached))
 	var problems []error
 	for _, d := range attached {
-		a, err := bundle.ReadAttachment(ctx, f, subject, d)
+		a, err := bundle.ReadReferrer(ctx, f, subject, d)
 		if err != nil {
 			problems = append(problems, fmt.Errorf("attachment %s of %s: %w", d.Digest, subject, err))
 			continue
@@ -118,11 +118,11 @@ func (r *Reader) Read(ctx context.Context, f bundle.Fetcher, subject image.Diges
 	return out, fault.Join(problems...)
 }
 
-// Lists are the lists of attachments as they were when each was asked for
+// Lists are the lists of attachments as they were when each was requested
 // first: what was verified of a subject and what is then taken along are one list.
 type Lists struct{ lists sync.Map } // by subject
 
-// Of returns the list of a subject as it was when it was asked for first.
+// Of returns the list of a subject as it was when it was requested first.
 func (a *Lists) Of(ctx context.Context, s Source, subject image.Digest) ([]ocispec.Descriptor, error) {
 	list, ok := a.lists.Load(subject)
 	if !ok {

@@ -15,7 +15,7 @@ import (
 func TestManyAttachmentsAreRefusedUnread(t *testing.T) {
 	for name, attached := range map[string][]ocispec.Descriptor{
 		"many":  make([]ocispec.Descriptor, maxAttachments+1),
-		"large": {{Size: maxAttachmentBytes}, {Size: 1}},
+		"large": {{Size: maxReferrerBytes}, {Size: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := (&Reader{}).Read(t.Context(), nil, image.DigestOf(nil), attached)

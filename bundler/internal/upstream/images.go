@@ -50,7 +50,7 @@ func ReadTrees(ctx context.Context, lock *bundle.Lock, registry medium.Registry,
 }
 
 // treeSource is what an image's manifests are read from. Of an image whose platforms were
-// chosen, the index is made again: nobody publishes it.
+// chosen, the index is made again: no one publishes it.
 func treeSource(
 	ctx context.Context, registry medium.Registry, i bundle.Image, platforms []image.Platform,
 ) (bundle.Fetcher, error) {
@@ -75,7 +75,7 @@ const (
 // Signed is what is attached to the images of a lock.
 type Signed struct {
 	Verified    []VerifiedImage // in the order of the lock; none where there is no policy
-	Attachments []bundle.Attachment
+	Attachments []bundle.Referrer
 	From        map[digest.Digest]bundle.Image // of their blobs, an image to which each is attached
 }
 
@@ -110,7 +110,7 @@ func ReadSigned(ctx context.Context, in Input, o run.Options) (Signed, error) {
 		return u, nil
 	}
 	o.Reporter().Phase("upstream signatures and indexes", len(in.Lock.Images), 0)
-	found := make([][]bundle.Attachment, len(in.Lock.Images))
+	found := make([][]bundle.Referrer, len(in.Lock.Images))
 	verified := make([]VerifiedImage, len(in.Lock.Images))
 	a := attachedReader{in: in, options: o}
 	err := run.Each(ctx, o.Limit(), len(in.Lock.Images), func(n int) error {
@@ -132,7 +132,7 @@ func ReadSigned(ctx context.Context, in Input, o run.Options) (Signed, error) {
 
 // take keeps what was found for each image, everything once: one image may have two
 // references.
-func (u *Signed) take(images []bundle.Image, found [][]bundle.Attachment) {
+func (u *Signed) take(images []bundle.Image, found [][]bundle.Referrer) {
 	seen := map[string]bool{}
 	for n, attachments := range found {
 		for _, a := range attachments {
@@ -157,7 +157,7 @@ type attachedReader struct {
 }
 
 // read verifies one image and reads what of its attachments travels.
-func (a *attachedReader) read(ctx context.Context, i bundle.Image, tree bundle.Tree) (v VerifiedImage, out []bundle.Attachment, err error) {
+func (a *attachedReader) read(ctx context.Context, i bundle.Image, tree bundle.Tree) (v VerifiedImage, out []bundle.Referrer, err error) {
 	x, err := a.readIndex(ctx, i)
 	if err != nil {
 		return v, nil, err
@@ -184,7 +184,7 @@ func (a *attachedReader) read(ctx context.Context, i bundle.Image, tree bundle.T
 			return v, nil, err
 		}
 	}
-	var more []bundle.Attachment
+	var more []bundle.Referrer
 	switch {
 	case !a.in.carries():
 	case a.in.Carry != CarryAll:
@@ -289,12 +289,12 @@ func notOf(index image.Digest, i bundle.Image) error {
 }
 
 // evidence is the index as it travels, with what is attached to it where that travels too.
-func (a *attachedReader) evidence(ctx context.Context, x *index) (bundle.Attachment, error) {
+func (a *attachedReader) evidence(ctx context.Context, x *index) (bundle.Referrer, error) {
 	layers := []ocispec.Descriptor{bundle.Blob(bundle.EvidenceLayer, x.data)}
 	if a.in.carries() {
 		attached, err := a.reader.Read(ctx, x, x.digest, x.attached)
 		if err != nil {
-			return bundle.Attachment{}, err
+			return bundle.Referrer{}, err
 		}
 		for _, s := range attached {
 			layers = append(append(layers, bundle.Blob(bundle.EvidenceLayer, s.Node.Data)), s.Blobs...)
@@ -308,7 +308,7 @@ func (a *attachedReader) evidence(ctx context.Context, x *index) (bundle.Attachm
 			m.Layers = append(m.Layers, bundle.Plain(l))
 		}
 	}
-	return bundle.NewAttachment(x.of.Digest, "", bundle.NewManifest(m), append(layers, config)...)
+	return bundle.NewReferrer(x.of.Digest, "", bundle.NewManifest(m), append(layers, config)...)
 }
 
 // derived reads the index of an image of which the lock keeps some platforms, and returns a

@@ -35,7 +35,7 @@ const (
 //	- images: registry.k8s.io            # this host or repository, and all below it
 //	  policy: kubernetes.yaml            # a trust policy file
 //	- images: registry.k8s.io/csi-vsphere
-//	  unsigned: true                     # taken as it is: nobody signs it
+//	  unsigned: true                     # taken as it is: no one signs it
 //
 // Of several rules the most specific holds. An image without a rule is refused.
 type Policy struct{ rules []rule }

@@ -12,7 +12,7 @@
 //   - an account is known to be made here by its description, which names the cluster: one
 //     without it is never given a password, and never removed;
 //   - an account that was made here and whose password is in no Secret is given another
-//     one, unless a driver runs with it or somebody is logged in with it. Where the Secret's
+//     one, unless a driver runs with it or someone is logged in with it. Where the Secret's
 //     is refused, [Rotate] gives the drivers another account.
 //
 // The record is a ConfigMap, which others may be able to write who may change nothing in a
@@ -27,7 +27,7 @@
 // the Secret need not be one who may give roles. [Delete] takes nothing from who is logged in.
 //
 // A vCenter's roles are those of all clusters: what one lacks is added to it, and nothing is
-// taken from it. [Delete] removes a role that was made here, where nobody else has it.
+// taken from it. [Delete] removes a role that was made here, where no one else has it.
 //
 // So each of [Create], [Rotate] and [Delete] can be run again wherever it was stopped, and
 // does what is left.
@@ -37,7 +37,7 @@
 // into the Secret, waits until the operator has tried it and every pod of the drivers that
 // had the first was started with it, and only then removes the first. It stays while a
 // session with it is open: from one of this cluster's nodes until that was idle for two
-// minutes, from elsewhere until it ends. Where nodes are behind the same address as somebody
+// minutes, from elsewhere until it ends. Where nodes are behind the same address as someone
 // else's programs, their idle sessions are not told apart, and where nodes are behind an
 // address that is not their own, a rotation waits until the vCenter ends their old sessions.
 //
@@ -155,7 +155,7 @@ type Do string
 // What can be done.
 const (
 	Make   Do = "make"
-	Reset  Do = "reset" // the password of an account that nobody uses
+	Reset  Do = "reset" // the password of an account that no one uses
 	Set    Do = "set"
 	Edit   Do = "change"
 	Print  Do = "print"
@@ -199,7 +199,7 @@ func (s *Site) command(verb string, flags ...string) string {
 	return strings.Join(append(words, "--secret", s.Secret), " ")
 }
 
-// DefaultName is how an account is called that nobody named.
+// DefaultName is how an account is called that no one named.
 func (s *Site) DefaultName(domain string) string {
 	id, _, _ := strings.Cut(s.Cluster, "-")
 	return "vdo-" + id + "@" + domain

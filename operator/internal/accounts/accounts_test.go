@@ -230,7 +230,7 @@ func TestPermissionsOfVMsMoveToTheirFolder(t *testing.T) {
 }
 
 // vCenters answer with a domain's alias, and people write what they like. The plan converges, rotate
-// sees who uses the account, delete takes its permissions, and nobody's own account is cut down.
+// sees who uses the account, delete takes its permissions, and no one's own account is cut down.
 func TestAnAccountHasSeveralNames(t *testing.T) {
 	const alias = `CORP\k8s`
 	v := newVC("west", nil)
@@ -351,7 +351,7 @@ func TestARecordThatIsForgedGrantsNothing(t *testing.T) {
 }
 
 // The drivers' roles take the place of what an account has. Refused are an account that has more, whoever
-// it is and wherever it has that from; one that nobody named in this run; and who is logged in.
+// it is and wherever it has that from; one that no one named in this run; and who is logged in.
 func TestAnAccountIsSpared(t *testing.T) {
 	admin := accounts.Login{Username: adminName, Password: "admin"}
 	const own = "name an account for the drivers alone: --principal NAME@DOMAIN"
@@ -470,7 +470,7 @@ func TestAPasswordThatIsInUseIsNotReset(t *testing.T) {
 	require.Contains(t, fault.HintOf(err), "put that account and its password back into the Secret")
 	require.Empty(t, v.changes)
 
-	w = newWorld(t, v) // no driver has it, and yet somebody is logged in
+	w = newWorld(t, v) // no driver has it, and yet someone is logged in
 	v.sessions = []vcenter.Session{{Agent: "backup", Address: "10.0.0.9", Idle: time.Hour}}
 	require.ErrorContains(t, w.create(whole(), none), `by "backup" from "10.0.0.9"`)
 	require.Empty(t, v.changes)
@@ -592,7 +592,7 @@ func TestWhatAnAPIServerThatGoesAwayLeavesIsSaid(t *testing.T) {
 	}
 }
 
-// A session of somebody else counts while it is open; those that this cluster's drivers have
+// A session of someone else counts while it is open; those that this cluster's drivers have
 // left behind do not.
 func TestAnAccountWithSomebodyElsesSessionStays(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.0.0.1"}}}}

@@ -349,7 +349,7 @@ func (s *Site) verify(ctx context.Context, p *Place, a account) (failed error) {
 		case err != nil && r != fault.Forbidden && !r.Passing():
 			failed = &fault.Error{Reason: fault.Incomplete, Op: op, Err: err, Hint: hint}
 		case err != nil: // it has no role yet, or the vCenter is away
-			return err.Error(), nil
+			return err.Error(), nil //nolint:nilerr // it is waited for
 		case len(missing) > 0:
 			slices.Sort(missing)
 			return "the vCenter says that it still lacks " + strings.Join(missing, "; "), nil
@@ -360,7 +360,7 @@ func (s *Site) verify(ctx context.Context, p *Place, a account) (failed error) {
 }
 
 // spare refuses to change who logged in, an account that would lose what it has for something
-// else, and one that nobody has named in this run. An account that was made here is the
+// else, and one that no one has named in this run. An account that was made here is the
 // drivers' alone, and what an earlier run has set may be set again.
 func (s *Site) spare(ctx context.Context, r *record, p *Place, a account, plan *privileges.Plan) error {
 	if p.same(ctx, p.User, a.Username) {
@@ -415,7 +415,7 @@ func (r *record) touches(ctx context.Context, p *Place, account string, made boo
 	return made || len(r.permissionsOf(ctx, p, account)) > 0
 }
 
-// quiet waits until nobody uses an account, where something of it is taken away.
+// quiet waits until no one uses an account, where something of it is taken away.
 func (s *Site) quiet(ctx context.Context, r *record, account string, made bool) error {
 	return s.each(func(p *Place) error {
 		if !r.touches(ctx, p, account, made) {

@@ -15,7 +15,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
 
-// Delete takes away what was made, and nothing else: it leaves what somebody has changed since. It refuses
+// Delete takes away what was made, and nothing else: it leaves what someone has changed since. It refuses
 // while a driver uses the account.
 func (s *Site) Delete(ctx context.Context) error {
 	r, err := s.readRecord(ctx)
@@ -91,7 +91,7 @@ func (s *Site) free(ctx context.Context, r *record) error {
 	return nil
 }
 
-// removeSecret removes the Secret first, so that nobody logs in with an account that is
+// removeSecret removes the Secret first, so that no one logs in with an account that is
 // gone. One that was there before, or that has another account now, stays.
 func (s *Site) removeSecret(ctx context.Context, r *record) error {
 	secret, err := s.secret(ctx)
@@ -208,7 +208,7 @@ func shown(p privileges.Permission) string {
 	return p.Role
 }
 
-// clearRoles removes the roles that were made and that nobody has. One that was there before keeps what was
+// clearRoles removes the roles that were made and that no one has. One that was there before keeps what was
 // added to it: other clusters may need that by now.
 func (s *Site) clearRoles(ctx context.Context, r *record, p *Place) error {
 	roles, err := p.Roles(ctx)
@@ -238,7 +238,7 @@ func (s *Site) leaveRole(p *Place, account, name, why string) {
 	s.did(Change{VCenter: p.Name, Do: Leave, Kind: "role", Name: name, Account: account, Note: why})
 }
 
-// removeRole removes a role that was made here, where nobody else has it.
+// removeRole removes a role that was made here, where no one else has it.
 func (s *Site) removeRole(ctx context.Context, p *Place, account string, role vcenter.Role) error {
 	var used bool
 	var err error

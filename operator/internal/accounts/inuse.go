@@ -66,7 +66,7 @@ func (s *Site) behind(ctx context.Context, r *record) (string, error) {
 
 // unverified says which vCenter the operator has not tried the Secret with yet. Where it
 // has never looked or cannot, since the configuration is in a file alone, and no driver is
-// there, nobody waits for it.
+// there, no one waits for it.
 func (s *Site) unverified(ctx context.Context, secret *corev1.Secret, installed bool) (string, error) {
 	for i := range s.Places {
 		var vcc v1alpha1.VsphereCloudConfig
@@ -183,7 +183,7 @@ func (s *Site) templates(ctx context.Context, account string) (map[string]string
 // open counts, since who is idle logs in again.
 const recent = 2 * time.Minute
 
-// unused waits until nobody uses an account. Who still does after that is something else
+// unused waits until no one uses an account. Who still does after that is something else
 // than this cluster's drivers.
 func (s *Site) unused(ctx context.Context, p *Place, account string) error {
 	return s.until(ctx, "wait until nobody uses "+account, func() (string, error) { return s.inUse(ctx, p, account) },

@@ -117,7 +117,7 @@ func (s *Site) switched(ctx context.Context, r *record) error {
 			"again. If %[2]s is refused, put %[1]s with its password back into the Secret", r.Account, r.Next))
 }
 
-// retire takes away the account before, unless somebody else logs in with it.
+// retire takes away the account before, unless someone else logs in with it.
 func (s *Site) retire(ctx context.Context, r *record) error {
 	if err := s.quiet(ctx, r, r.Account, r.Made); err != nil {
 		return err

@@ -248,7 +248,7 @@ func (v *vc) plan(ctx context.Context, principal string) (privileges.Plan, error
 	return privileges.NewPlan(features, principal, v.objects, v.folders, has), v.f.killed()
 }
 
-// verify lets nobody in whose password is another one, or who has no role.
+// verify lets no one in whose password is another one, or who has no role.
 func (v *vc) verify(ctx context.Context, l accounts.Login) ([]string, error) {
 	if p, ok := v.passwords[l.Username]; l.Username != "" && (!ok || p != l.Password) {
 		return nil, errors.Join(v.f.killed(), refused)

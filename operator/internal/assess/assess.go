@@ -6,7 +6,7 @@
 //
 // # Rules worth knowing
 //
-//   - A roll-out is judged by the pods updated, and pods that lack on nodes that are
+//   - A rollout is judged by the pods updated, and pods that lack on nodes that are
 //     not ready do not count: a node that restarts does not make a driver unhealthy.
 //     Never do all of them lack so: what runs on no node is not rolled out. Two nodes or more
 //     that went soon after they got a new pod count: the pod may be why.
@@ -98,17 +98,17 @@ func with(all map[matrix.Driver]error, d matrix.Driver, err error) map[matrix.Dr
 type Input struct {
 	Observed
 	Now time.Time
-	// Wanted drivers; others are not judged.
-	Wanted []matrix.Driver
-	// Topology tells whether volumes' topology was asked for.
+	// Requested drivers; others are not judged.
+	Requested []matrix.Driver
+	// Topology tells whether volumes' topology was requested.
 	Topology bool
 	// Missing are workloads that were installed and are not there.
 	Missing []Missing
-	// Secrets are values that the drivers know and nobody may read: in what is quoted they
+	// Secrets are values that the drivers know and no one may read: in what is quoted they
 	// are hidden, wherever they are.
 	Secrets []string
 
-	hider *strings.Replacer // of Secrets; nil until it is asked for
+	hider *strings.Replacer // of Secrets; nil until it is requested
 	words map[string]string // quoted, of those that were
 }
 
@@ -143,7 +143,7 @@ func (f Finding) Fault() error {
 type Health struct {
 	// Version that all of its workloads are of; "" where they differ or there are none.
 	Version string
-	// Complete tells whether the roll-out of that version is complete.
+	// Complete tells whether the rollout of that version is complete.
 	Complete bool
 	// Note says which nodes a complete roll-out has not reached, as they are not ready; "" for none.
 	Note     string
@@ -202,7 +202,7 @@ type Report struct {
 // Assess judges.
 func Assess(in Input) Report {
 	rep := Report{Drivers: map[matrix.Driver]Health{}, NodesAll: len(in.Nodes)}
-	for _, d := range in.Wanted {
+	for _, d := range in.Requested {
 		rep.Drivers[d] = in.driver(d)
 	}
 	rep.Nodes = in.nodes()
@@ -253,7 +253,7 @@ func (in *Input) driver(d matrix.Driver) Health {
 		late := in.away(w).text()
 		switch {
 		case open:
-			f.Message = join(f.Message+in.held(w), late)
+			f.Message = join(f.Message+in.isGated(w), late)
 			h.Findings = append(h.Findings, f)
 			h.Complete = false
 		case late != "":

@@ -68,7 +68,7 @@ func registered(name string, keys ...string) *storagev1.CSINode {
 // healthy is a cluster of one control-plane node and two workers where all is well.
 func healthy() assess.Input {
 	return assess.Input{
-		Now: now, Wanted: []matrix.Driver{matrix.CPI, matrix.CSI},
+		Now: now, Requested: []matrix.Driver{matrix.CPI, matrix.CSI},
 		Observed: assess.Observed{
 			Nodes:    []*corev1.Node{node("cp", true, true), node("w1", true, false), node("w2", true, false)},
 			CSINodes: []*storagev1.CSINode{registered("cp"), registered("w1"), registered("w2")},

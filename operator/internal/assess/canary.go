@@ -16,7 +16,7 @@ import (
 type Canaries struct {
 	Nodes   []string // that are chosen, sorted
 	Updated int      // of them, that have the new pod, and it is ready
-	// Missing are chosen nodes that run no pod of the plugin, sorted.
+	// Missing are canary nodes that run no pod of the plugin, sorted.
 	Missing []string
 	// Replace is the pod to delete next, so that a new one takes its place; nil where none
 	// is: all are new, or one that was replaced is not ready yet.
@@ -46,7 +46,7 @@ const (
 	canaryNew
 )
 
-// Canaries looks at the chosen nodes. A node that is not ready counts when it is back, as
+// Canaries looks at the canary nodes. A node that is not ready counts when it is back, as
 // long as there is another one, unless it has the new pod: that may be what ails it. One pod
 // is replaced at a time, and only while the DaemonSet replaces none by itself.
 func (o *Observed) Canaries(chosen labels.Selector) Canaries {

@@ -24,7 +24,7 @@ func (in *Input) nodes() []Finding {
 		}
 	}
 	settled := map[matrix.Driver]bool{}
-	for _, d := range in.Wanted {
+	for _, d := range in.Requested {
 		settled[d] = in.settled(d) // once: it looks at every pod
 	}
 	windows := in.servesWindows()
@@ -35,10 +35,10 @@ func (in *Input) nodes() []Finding {
 			continue
 		}
 		before := len(all)
-		if slices.Contains(in.Wanted, matrix.CPI) {
+		if slices.Contains(in.Requested, matrix.CPI) {
 			all = append(all, in.cloudNode(n, settled[matrix.CPI])...)
 		}
-		if slices.Contains(in.Wanted, matrix.CSI) && (windows || n.Labels[corev1.LabelOSStable] != "windows") {
+		if slices.Contains(in.Requested, matrix.CSI) && (windows || n.Labels[corev1.LabelOSStable] != "windows") {
 			all = append(all, in.storageNode(n, registered[n.Name], settled[matrix.CSI])...)
 		}
 		for j := range all[before:] {

@@ -69,9 +69,9 @@ func (in *Input) pods(d matrix.Driver, workloads []Workload) []Finding {
 		}
 	}
 	if len(all) > maxFindings {
-		rest := len(all) - maxFindings
+		remaining := len(all) - maxFindings
 		all = append(all[:maxFindings], Finding{Driver: d, Subject: string(d), Reason: fault.Incomplete,
-			Message: fmt.Sprintf("%d more troubles with its pods", rest), Remedy: "see to those named first"})
+			Message: fmt.Sprintf("%d more troubles with its pods", remaining), Remedy: "see to those named first"})
 	}
 	return all
 }
@@ -172,7 +172,7 @@ func (in *Input) crash(f *Finding, w Workload, c corev1.ContainerStatus) string 
 	return in.quote(last)
 }
 
-// quote quotes somebody else's words: bounded, on one line, without secrets that are known,
+// quote quotes someone else's words: bounded, on one line, without secrets that are known,
 // and as UTF-8, since the API server would keep anything else changed, and every pass
 // differ from what it kept.
 func (in *Input) quote(s string) string {

@@ -54,12 +54,12 @@ func TestPodsWithoutAPlaceAreNamedWithTheNodeAndTheRemedy(t *testing.T) {
 		"something new": {"vsphere-csi-node", "w1", "0/3 nodes are available: 1 moon is not full. preemption: none",
 			"its pod has no place on node w1: 0/3 nodes are available: 1 moon is not full.", "describe pod"},
 	} {
-		for _, amiss := range []bool{false, true} {
+		for _, finding := range []bool{false, true} {
 			in := healthy()
 			in.DaemonSets[1] = daemonSet("vmware-system-csi", "vsphere-csi-node", "csi", "3.5.1", 3, 2, 2)
 			in.Deployments[0] = deployment(1, 0, 0)
 			ago := assess.Grace - time.Second
-			if amiss {
+			if finding {
 				ago = assess.Grace
 			}
 			in.Pods = []*corev1.Pod{homeless(c.app, c.node, c.says, ago)}
@@ -70,7 +70,7 @@ func TestPodsWithoutAPlaceAreNamedWithTheNodeAndTheRemedy(t *testing.T) {
 				}
 			}
 			require.Len(t, found, 1, name)
-			require.Equal(t, !amiss, found[0].Waiting, name)
+			require.Equal(t, !finding, found[0].Waiting, name)
 			require.Equal(t, fault.Incomplete, found[0].Reason)
 			require.Contains(t, found[0].Remedy, c.remedy, name)
 		}

@@ -17,7 +17,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
 )
 
-// Nodes that are not ready are named, and neither stop a roll-out nor count for its progress;
+// Nodes that are not ready are named, and neither stop a rollout nor count for its progress;
 // unless several went soon after they had got the new pod.
 func TestARollOutGoesOnWithoutNodesThatAreNotReady(t *testing.T) {
 	const (
@@ -26,13 +26,13 @@ func TestARollOutGoesOnWithoutNodesThatAreNotReady(t *testing.T) {
 		unreachable  = corev1.TaintNodeUnreachable
 	)
 	for name, c := range map[string]struct {
-		pods         string        // by node; gone and got are the old and new one of a node that is not ready
-		after        time.Duration // after its pod was made such a node went; 0: before
-		taint        string        // of such nodes
-		complete     bool
-		says         string
-		away         int
-		wanted, done int64
+		pods            string        // by node; gone and got are the old and new one of a node that is not ready
+		after           time.Duration // after its pod was made such a node went; 0: before
+		taint           string        // of such nodes
+		complete        bool
+		says            string
+		away            int
+		requested, done int64
 	}{
 		"none is updated":       {"a=old b=old", 0, "", false, "has 0 of 2 pods updated", 0, 2, 2},
 		"a node holds it up":    {"a=starting b=old", 0, "", false, "has 1 of 2 pods updated, waiting for node a", 0, 2, 2},
@@ -86,13 +86,13 @@ func TestARollOutGoesOnWithoutNodesThatAreNotReady(t *testing.T) {
 			require.Equal(t, c.says == "", text == "", text)
 			w, _ := assess.FromDaemonSet(&d)
 			require.Equal(t, c.away, in.AwayFrom(w))
-			wanted, done := in.Progress(w)
-			require.Equal(t, []int64{c.wanted, c.done}, []int64{wanted, done})
+			requested, done := in.Progress(w)
+			require.Equal(t, []int64{c.requested, c.done}, []int64{requested, done})
 		})
 	}
 }
 
-// Which pods on chosen nodes are replaced, and when all of them are well. Another node that has a new pod
+// Which pods on canary nodes are replaced, and when all of them are well. Another node that has a new pod
 // has joined, or its pod was deleted.
 func TestCanaries(t *testing.T) {
 	const old, next = "1", "2"

@@ -67,7 +67,7 @@ func secretFrom(line string) int {
 	if end < 0 {
 		return len(line)
 	}
-	if rest := line[end:]; len(rest) <= 2 && strings.Trim(rest, `.,:;"')]}>`) == "" {
+	if remaining := line[end:]; len(remaining) <= 2 && strings.Trim(remaining, `.,:;"')]}>`) == "" {
 		return len(line) // the sentence ends with the word
 	}
 	for _, address := range account.FindAllStringIndex(line, -1) {
@@ -96,8 +96,8 @@ func announces(line string) bool {
 	if end < 0 {
 		return false
 	}
-	rest := strings.Trim(line[end:], quotes)
-	return strings.Trim(rest, quotes+signs) == "" && (rest != "" || strings.ContainsAny(line[end-1:end], signs))
+	remaining := strings.Trim(line[end:], quotes)
+	return strings.Trim(remaining, quotes+signs) == "" && (remaining != "" || strings.ContainsAny(line[end-1:end], signs))
 }
 
 // hider replaces secrets that are known by their value, also as JSON, addresses and

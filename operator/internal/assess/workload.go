@@ -135,17 +135,17 @@ func selector(s *metav1.LabelSelector) labels.Selector {
 // identify tells which driver a workload is of, by its place, and of which version:
 // by our label, else by the tag of the driver's image.
 func identify(kind string, meta metav1.ObjectMeta, pod corev1.PodSpec) (Workload, bool) {
-	place, ok := places[drivers.Place{Kind: kind, Namespace: meta.Namespace, Name: meta.Name}.String()]
+	location, ok := places[drivers.Place{Kind: kind, Namespace: meta.Namespace, Name: meta.Name}.String()]
 	if !ok {
 		return Workload{}, false
 	}
-	w := Workload{Place: place, Helm: meta.Annotations["meta.helm.sh/release-name"], uid: meta.UID}
+	w := Workload{Place: location, Helm: meta.Annotations["meta.helm.sh/release-name"], uid: meta.UID}
 	if meta.Labels[labelManagedBy] == managedBy && meta.Labels[labelVersion] != "" {
 		w.Version = meta.Labels[labelVersion]
 		return w, true
 	}
 	for _, c := range pod.Containers {
-		if version, ok := byImage(place.Driver, c.Image); ok {
+		if version, ok := byImage(location.Driver, c.Image); ok {
 			w.Version = version
 			break
 		}
@@ -174,21 +174,21 @@ var images = map[matrix.Driver][]string{
 	matrix.CNI:                {"antrea/antrea-agent-ubuntu", "antrea/antrea-controller-ubuntu"},
 }
 
-// rollout finds a roll-out that is not complete. Forgiven are only the pods that lack
+// rollout finds a rollout that is not complete. Forgiven are only the pods that lack
 // on nodes that are not ready, and never all of them: what runs on no node is not rolled out.
 func (in *Input) rollout(w Workload) (Finding, bool) {
 	f := Finding{Driver: w.Driver, Subject: w.String(), Reason: fault.Incomplete, Waiting: true}
-	needed, wanted := w.Desired, w.Desired
+	needed, requested := w.Desired, w.Desired
 	a := in.away(w)
 	if w.Kind != "DaemonSet" {
-		wanted = max(w.Desired, 1)
-		needed = min(max(needed, wanted), in.capacity(w))
+		requested = max(w.Desired, 1)
+		needed = min(max(needed, requested), in.capacity(w))
 	}
 	switch {
 	case w.Stuck != "":
 		f = in.refused(w, w.Stuck)
-	case w.Desired < wanted:
-		f.Message, f.Waiting = fmt.Sprintf("is scaled to %d, %d are wanted", w.Desired, wanted), false
+	case w.Desired < requested:
+		f.Message, f.Waiting = fmt.Sprintf("is scaled to %d, %d are wanted", w.Desired, requested), false
 		f.Remedy = "the next pass puts it back, unless spec.suspend, spec.dryRun or spec.drift has it left as it is: see the conditions Suspended and Drifted"
 	case !w.Observed:
 		f.Message = "is taken up"
@@ -323,13 +323,13 @@ func (o *Observed) AwayFrom(w Workload) int {
 
 // Progress is how many pods of a workload there shall be, and how many are updated and how many
 // available, together. Pods on nodes that are not ready do not count.
-func (o *Observed) Progress(w Workload) (wanted, done int64) {
+func (o *Observed) Progress(w Workload) (requested, done int64) {
 	a := o.away(w)
 	return int64(w.Desired - a.counted), int64(w.Updated + w.Available - a.updated - a.up)
 }
 
-// held names the ready nodes whose pod of a DaemonSet is not up: the others wait for these.
-func (in *Input) held(w Workload) string {
+// isGated names the ready nodes whose pod of a DaemonSet is not up: the others wait for these.
+func (in *Input) isGated(w Workload) string {
 	if w.Kind != "DaemonSet" {
 		return ""
 	}
@@ -367,7 +367,7 @@ func podReady(p *corev1.Pod) bool {
 	})
 }
 
-// RolledOut tells whether a workload's roll-out is complete.
+// RolledOut tells whether a workload's rollout is complete.
 func (o *Observed) RolledOut(w Workload) bool {
 	_, open := (&Input{Observed: *o}).rollout(w)
 	return !open

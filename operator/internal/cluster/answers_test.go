@@ -121,32 +121,32 @@ func (s *servers) ServerVersion() (*version.Info, error) {
 // there, or the API server is another one. What it would change, or refuses, is asked again.
 func TestTheAPIServerIsAskedOnceWhatItWouldChange(t *testing.T) {
 	c, k, ns := start(t)
-	asked, refuse := 0, error(nil)
+	requested, refuse := 0, error(nil)
 	s := &servers{"v1.33.1"}
 	counted := &edge.Cluster{Reader: k, Versions: s, Client: interceptor.NewClient(k, interceptor.Funcs{
 		Apply: func(ctx context.Context, c client.WithWatch, o runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
-			if asked++; refuse != nil {
+			if requested++; refuse != nil {
 				return refuse
 			}
 			return c.Apply(ctx, o, opts...)
 		}})}
-	wanted := configMap(ns, "x", map[string]any{"a": "1"})
-	id := plan.IDOf(wanted)
+	desired := configMap(ns, "x", map[string]any{"a": "1"})
+	id := plan.IDOf(desired)
 	try := func(note string, questions int, changes bool) {
 		t.Helper()
 		live, _, err := counted.Read(ctx, []inventory.ID{id})
 		require.NoError(t, err)
-		asked = 0
-		dry, err := counted.DryRun(ctx, []render.Object{{Unstructured: wanted, Apply: render.Merge}}, live)
+		requested = 0
+		dry, err := counted.DryRun(ctx, []render.Object{{Unstructured: desired, Apply: render.Merge}}, live)
 		require.NoError(t, err)
-		require.Equal(t, questions, asked, note)
+		require.Equal(t, questions, requested, note)
 		if live[id.Key] != nil && dry[id.Key].Err == nil {
 			require.Equal(t, changes, len(plan.Diff(live[id.Key], dry[id.Key].Object)) > 0, note)
 		}
 	}
 	try("it is not there", 1, true)
 	try("it is not there", 1, true)
-	_, err := c.Apply(ctx, step(wanted, plan.Create), nil)
+	_, err := c.Apply(ctx, step(desired, plan.Create), nil)
 	require.NoError(t, err)
 	try("it was made", 1, false)
 	try("all is the same", 0, false)
@@ -155,15 +155,15 @@ func TestTheAPIServerIsAskedOnceWhatItWouldChange(t *testing.T) {
 	require.NoError(t, k.Apply(ctx, client.ApplyConfigurationFromUnstructured(edited.DeepCopy()), client.FieldOwner("somebody"), client.ForceOwnership))
 	try("somebody changed it", 1, true)
 	try("it is not mended", 1, true)
-	_, err = c.Apply(ctx, step(wanted, plan.Change), nil)
+	_, err = c.Apply(ctx, step(desired, plan.Change), nil)
 	require.NoError(t, err)
 	try("it was mended", 1, false)
 	try("all is the same", 0, false)
 
-	wanted = configMap(ns, "x", map[string]any{"a": "1", "c": "4"})
+	desired = configMap(ns, "x", map[string]any{"a": "1", "c": "4"})
 	try("another one is wanted", 1, true)
 	try("what changes something is asked again", 1, true)
-	wanted = configMap(ns, "x", map[string]any{"a": "1"})
+	desired = configMap(ns, "x", map[string]any{"a": "1"})
 	try("it waits for an approval, and is asked for beside the one that is there", 0, false)
 	try("all is the same", 0, false)
 

@@ -46,8 +46,8 @@ func (c *Cluster) APIServers(ctx context.Context) ([]assess.APIServer, error) {
 	if len(addresses) < 2 {
 		return all, nil
 	}
-	asked, _, _ := sideBySide(ctx, addresses, c.askServer) //nolint:errcheck // each has its own error
-	return append(all, asked...), nil
+	requested, _, _ := sideBySide(ctx, addresses, c.askServer) //nolint:errcheck // each has its own error
+	return append(all, requested...), nil
 }
 
 // endpoints returns HOST:PORT of every API server, sorted. They keep them in the one

@@ -7,12 +7,12 @@
 // Everything is written under the field manager [FieldManager]. Applying is forced:
 // of the fields that are rendered every one is ours, whoever changed it, and fields
 // that are not rendered are never touched. Whether an object may be applied at all
-// is decided before, by package plan. An object that is taken over from an earlier
+// is decided before, by package plan. An object that is adopted from an earlier
 // installation first has the fields of the tools that wrote it handed to us, since
 // fields that a newer release no longer has would stay otherwise.
 //
 // A delete names the UID and the resource version that were decided on, so that an
-// object that somebody changed or made anew meanwhile stays; it propagates in the
+// object that someone changed or recreated meanwhile stays; it propagates in the
 // foreground, so that an object is gone only when its pods are, but where package plan
 // says that the next one need not wait for them.
 package cluster
@@ -141,7 +141,7 @@ func (c *Cluster) get(ctx context.Context, id inventory.ID) (*unstructured.Unstr
 	return o, nil
 }
 
-// absent tells whether what was asked for is not there. With a namespace go the
+// absent tells whether what was requested is not there. With a namespace go the
 // operator's rights in it, so that the answer about what was in it is that it is
 // forbidden to ask.
 func (c *Cluster) absent(ctx context.Context, namespace string, err error) bool {
@@ -178,7 +178,7 @@ func (c *Cluster) refused(ctx context.Context, op string, key inventory.Key, err
 }
 
 // denied makes a fault of an answer about one object. Of rights that are given only where they
-// are asked for it says by what.
+// are requested it says by what.
 func denied(op string, key inventory.Key, err error) error {
 	f := classify(op, key.String(), err)
 	if f.Reason == fault.Forbidden && key.Group == mirrorset.Digests.Group && key.Kind == mirrorset.Digests.Kind {
@@ -223,7 +223,7 @@ func (c *Cluster) dryRun(ctx context.Context, o render.Object, live *unstructure
 		return plan.Outcome{Object: live}
 	}
 	if trial := plan.Trial(live, o.Unstructured); trial != nil {
-		return c.tryAnew(ctx, trial)
+		return c.dryRunRecreated(ctx, trial)
 	}
 	would, err := c.put(ctx, o.Unstructured, o.Apply, live, true)
 	switch {
@@ -232,16 +232,16 @@ func (c *Cluster) dryRun(ctx context.Context, o render.Object, live *unstructure
 			c.answers.note(q, time.Now())
 		}
 		return plan.Outcome{Object: would}
-	case missingPlace(err):
+	case missingLocation(err):
 		return plan.Outcome{}
 	}
 	return plan.Outcome{Err: c.refused(ctx, "try", plan.IDOf(o.Unstructured).Key, err)}
 }
 
-// missingPlace tells whether an object could not be tried because what it lies in, or the role
+// missingLocation tells whether an object could not be tried because what it lies in, or the role
 // that it binds, comes before it and is not there yet: of who has no right to bind a role the
 // API server looks the role up, and answers that the binding is not found where it is missing.
-func missingPlace(err error) bool {
+func missingLocation(err error) bool {
 	places := []string{"namespaces", "rolebindings", "clusterrolebindings"}
 	return meta.IsNoMatchError(err) || apierrors.IsNotFound(err) && slices.Contains(places, detailsOf(err).Kind)
 }
@@ -345,8 +345,8 @@ func (c *Cluster) takeFields(ctx context.Context, live *unstructured.Unstructure
 }
 
 // Delete asks for an object's deletion, if it is still the one that was decided on, and
-// was not asked for before. It is there until its pods are gone, but for one that is made anew to be
-// taken over: a pod on a node that does not answer would keep its successor away for as long.
+// was not requested before. It is there until its pods are gone, but for one that is recreated to be
+// adopted: a pod on a node that does not answer would keep its successor away for as long.
 // That it is gone is seen by reading.
 func (c *Cluster) Delete(ctx context.Context, s plan.Step) (err error) {
 	ctx, end := tracing.Span(ctx, "delete", "object", s.Key.String(), "driver", string(s.Driver))
@@ -355,7 +355,7 @@ func (c *Cluster) Delete(ctx context.Context, s plan.Step) (err error) {
 		return nil
 	}
 	how := metav1.DeletePropagationForeground
-	if s.AdoptsAnew() {
+	if s.AdoptsByRecreation() {
 		how = metav1.DeletePropagationBackground
 	}
 	uid := types.UID(s.UID)

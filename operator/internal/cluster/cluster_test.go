@@ -99,19 +99,19 @@ func TestADeleteHoldsOnlyForWhatWasDecidedOn(t *testing.T) {
 
 	made, err = c.Apply(ctx, step(configMap(ns, "x", nil), plan.Create), nil)
 	require.NoError(t, err)
-	anew := step(made, plan.Recreate)
-	anew.Adopts = true
-	require.NoError(t, c.Delete(ctx, anew))
+	recreated := step(made, plan.Recreate)
+	recreated.Adopts = true
+	require.NoError(t, c.Delete(ctx, recreated))
 	require.True(t, apierrors.IsNotFound(k.Get(ctx, client.ObjectKeyFromObject(made), &cm)), "what is made anew to be taken over waits for nothing that it owns")
 }
 
 func TestReplacingTakesKeysOfOthersAway(t *testing.T) {
 	c, k, ns := start(t)
 	require.NoError(t, k.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "states"}, Data: map[string]string{"stale": "1"}}))
-	wanted := configMap(ns, "states", map[string]any{"fresh": "1"})
-	live, _, err := c.Read(ctx, []inventory.ID{plan.IDOf(wanted)})
+	desired := configMap(ns, "states", map[string]any{"fresh": "1"})
+	live, _, err := c.Read(ctx, []inventory.ID{plan.IDOf(desired)})
 	require.NoError(t, err)
-	s := step(wanted, plan.Replace)
+	s := step(desired, plan.Replace)
 	s.Strategy = render.Replace
 	_, err = c.Apply(ctx, s, live[s.Key])
 	require.NoError(t, err)
@@ -137,10 +137,10 @@ func TestTakingOverRemovesFieldsOfTheToolsThatWroteThem(t *testing.T) {
 		"two tools": func() error { return errors.Join(applied("a", "old"), applied("b", "older")) },
 	} {
 		require.NoError(t, write(), name)
-		wanted := configMap(ns, "taken", map[string]any{"new": "1"})
-		live, _, err := c.Read(ctx, []inventory.ID{plan.IDOf(wanted)})
+		desired := configMap(ns, "taken", map[string]any{"new": "1"})
+		live, _, err := c.Read(ctx, []inventory.ID{plan.IDOf(desired)})
 		require.NoError(t, err)
-		s := step(wanted, plan.Change)
+		s := step(desired, plan.Change)
 		s.Adopts = true
 		_, err = c.Apply(ctx, s, live[s.Key])
 		require.NoError(t, err)
@@ -153,16 +153,16 @@ func TestTakingOverRemovesFieldsOfTheToolsThatWroteThem(t *testing.T) {
 
 func TestADryRunChangesNothingAndKnowsWhatCannotBeTriedYet(t *testing.T) {
 	c, k, ns := unbounded(t)
-	there, unplaced := configMap(ns, "dry", nil), configMap("namespace-to-come", "dry", nil)
+	exists, unplaced := configMap(ns, "dry", nil), configMap("namespace-to-come", "dry", nil)
 	bad := configMap(ns, "Not_A_Name", nil)
 	kind := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "to.come/v1", "kind": "Later", "metadata": map[string]any{"name": "x"}}}
 	var objects []render.Object
-	for _, o := range []*unstructured.Unstructured{there, unplaced, bad, kind} {
+	for _, o := range []*unstructured.Unstructured{exists, unplaced, bad, kind} {
 		objects = append(objects, render.Object{Unstructured: o, Apply: render.Merge})
 	}
 	out, err := c.DryRun(ctx, objects, nil)
 	require.NoError(t, err)
-	require.NotNil(t, out[plan.IDOf(there).Key].Object)
+	require.NotNil(t, out[plan.IDOf(exists).Key].Object)
 	for _, o := range []*unstructured.Unstructured{unplaced, kind} {
 		require.Equal(t, plan.Outcome{}, out[plan.IDOf(o).Key], o.GetName())
 	}
@@ -258,13 +258,13 @@ func TestTheInventoryIsKept(t *testing.T) {
 		return now, fault.ReasonOf(err)
 	}
 	none := load()
-	require.False(t, none.Found)
+	require.False(t, none.Exists)
 	made, why := save(inv, none)
 	require.Empty(t, why)
 	_, why = save(inv, none)
 	require.Equal(t, fault.Conflict, why, "another one has made it")
 	paused := load()
-	require.True(t, paused.Found && paused.Equal(inv))
+	require.True(t, paused.Exists && paused.Equal(inv))
 	made, why = save(inventory.Inventory{}, made)
 	require.Empty(t, why)
 	_, why = save(inv, paused)
@@ -278,7 +278,7 @@ func TestTheInventoryIsKept(t *testing.T) {
 	require.NoError(t, c.DeleteInventory(ctx, of))
 	_, why = save(inv, made)
 	require.Equal(t, fault.Conflict, why, "another one has removed it")
-	require.False(t, load().Found)
+	require.False(t, load().Exists)
 }
 
 // An earlier program kept the record twice, and beside each a seal: the copy goes with the record.
@@ -292,12 +292,12 @@ func TestTheRecordOfAnEarlierProgramIsTakenOver(t *testing.T) {
 	}
 	was, err := c.LoadInventory(ctx, of)
 	require.NoError(t, err)
-	require.True(t, was.Found && was.Equal(inv))
+	require.True(t, was.Exists && was.Equal(inv))
 	_, err = c.SaveInventory(ctx, of, inv, was)
 	require.NoError(t, err)
 	is, err := c.LoadInventory(ctx, of)
 	require.NoError(t, err)
-	require.True(t, is.Found && is.Equal(inv))
+	require.True(t, is.Exists && is.Equal(inv))
 	require.NoError(t, c.DeleteInventory(ctx, of))
 	require.True(t, apierrors.IsNotFound(k.Get(ctx, types.NamespacedName{Namespace: ns, Name: names.Copy("site")}, &corev1.ConfigMap{})))
 }

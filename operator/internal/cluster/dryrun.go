@@ -68,9 +68,9 @@ func ask(o render.Object, live *unstructured.Unstructured) (q question) {
 	return q
 }
 
-// tryAnew asks whether a workload that is to be made anew would be accepted. What it would be cannot
+// dryRunRecreated asks whether a workload that is to be recreated would be accepted. What it would be cannot
 // be compared with the one that is there.
-func (c *Cluster) tryAnew(ctx context.Context, trial *unstructured.Unstructured) plan.Outcome {
+func (c *Cluster) dryRunRecreated(ctx context.Context, trial *unstructured.Unstructured) plan.Outcome {
 	key := plan.IDOf(trial).Key
 	if err := c.Client.Update(ctx, trial, client.FieldOwner(FieldManager), client.DryRunAll); err != nil {
 		return plan.Outcome{Err: c.refused(ctx, "try", key, err)}

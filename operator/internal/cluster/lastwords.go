@@ -62,7 +62,7 @@ func silentContainers(w assess.Workload, pods []*corev1.Pod) []silent {
 			if c.State.Waiting == nil || c.State.Waiting.Reason != "CrashLoopBackOff" || t == nil || t.Message != "" {
 				continue
 			}
-			if was, there := found[c.Name]; !there || pods[i].Name < was.pod {
+			if was, exists := found[c.Name]; !exists || pods[i].Name < was.pod {
 				found[c.Name] = silent{workload: w, pod: pods[i].Name, container: c.Name}
 			}
 		}

@@ -69,7 +69,7 @@ func said(t *testing.T, c *edge.Cluster) string {
 	t.Helper()
 	o, err := c.Observe(ctx)
 	require.NoError(t, err)
-	rep := assess.Assess(assess.Input{Observed: o, Now: time.Now(), Wanted: []matrix.Driver{matrix.CSI}})
+	rep := assess.Assess(assess.Input{Observed: o, Now: time.Now(), Requested: []matrix.Driver{matrix.CSI}})
 	var all []string
 	for _, f := range rep.Drivers[matrix.CSI].Findings {
 		all = append(all, fmt.Sprintf("%s | %s | %s", f.Reason, f.Message, f.Remedy))

@@ -157,7 +157,7 @@ func (c *Cluster) topologies(ctx context.Context, o *assess.Observed) error {
 // workloads that are not rolled out the events that tell why pods are not created; and
 // the last words of containers that fall over.
 func (c *Cluster) pods(ctx context.Context, o *assess.Observed) error {
-	asked := map[string]bool{}
+	requested := map[string]bool{}
 	var fallen []silent
 	for _, w := range o.All() {
 		selector, selects := w.Selector()
@@ -167,8 +167,8 @@ func (c *Cluster) pods(ctx context.Context, o *assess.Observed) error {
 		found, err := all[*corev1.Pod](ctx, c, selection{pods, w.Namespace, selector.String()}, "pods of "+w.String())
 		o.Pods = append(o.Pods, found...)
 		fallen = append(fallen, silentContainers(w, found)...)
-		if err == nil && !o.RolledOut(w) && !asked[w.Namespace] {
-			asked[w.Namespace] = true
+		if err == nil && !o.RolledOut(w) && !requested[w.Namespace] {
+			requested[w.Namespace] = true
 			err = c.events(ctx, o, w.Namespace)
 		}
 		if fault.ReasonOf(err) == fault.Forbidden {

@@ -23,7 +23,7 @@ const labelPart = "app.kubernetes.io/part-of"
 // Loaded is a record as it was read. The zero value is of one that is not there.
 type Loaded struct {
 	inventory.Inventory
-	Found bool
+	Exists bool
 
 	configMap *corev1.ConfigMap // as it was read or written last; nil where it is not there
 }
@@ -36,7 +36,7 @@ func (c *Cluster) LoadInventory(ctx context.Context, of types.NamespacedName) (L
 	if err != nil || cm == nil {
 		return Loaded{}, err
 	}
-	out := Loaded{Found: true, configMap: cm}
+	out := Loaded{Exists: true, configMap: cm}
 	out.Inventory, err = inventory.Parse("ConfigMap "+cm.Namespace+"/"+cm.Name, []byte(cm.Data[inventory.DataKey]))
 	return out, err
 }
@@ -62,7 +62,7 @@ func (c *Cluster) SaveInventory(
 	ctx, end := tracing.Span(ctx, "write inventory")
 	defer func() { end(err) }()
 	data := map[string]string{inventory.DataKey: string(inv.Marshal())}
-	out = Loaded{Inventory: inv, Found: true}
+	out = Loaded{Inventory: inv, Exists: true}
 	if was.configMap == nil {
 		out.configMap = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
 			Namespace: of.Namespace, Name: c.Records.ConfigMap(of.Name), Labels: map[string]string{labelPart: FieldManager}}, Data: data}
@@ -91,7 +91,7 @@ func (c *Cluster) DeleteInventory(ctx context.Context, of types.NamespacedName) 
 	return c.drop(ctx, of.Namespace, c.Records.ConfigMap(of.Name))
 }
 
-// drop deletes a record as it is now: one that is written or made anew in between, as by an operator
+// drop deletes a record as it is now: one that is written or recreated in between, as by an operator
 // that leads since, stays.
 func (c *Cluster) drop(ctx context.Context, namespace, name string) error {
 	cm, err := c.inventoryAt(ctx, namespace, name)
@@ -154,7 +154,7 @@ func (c *Cluster) ConfigMap(ctx context.Context, key types.NamespacedName) (map[
 
 // CreateSecret makes a Secret of the operator's own. It is an error where there is
 // one already that has any of the keys: a key made twice would be two keys. One that
-// was emptied is made anew.
+// was emptied is recreated.
 func (c *Cluster) CreateSecret(ctx context.Context, key types.NamespacedName, data map[string][]byte) error {
 	s := corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Labels: map[string]string{labelPart: FieldManager}}, Data: data}
 	err := c.Client.Create(ctx, s.DeepCopy(), client.FieldOwner(FieldManager))
@@ -169,16 +169,16 @@ func (c *Cluster) CreateSecret(ctx context.Context, key types.NamespacedName, da
 
 // dropEmptied deletes a Secret that has none of the keys, and tells whether it did.
 func (c *Cluster) dropEmptied(ctx context.Context, key types.NamespacedName, keys map[string][]byte) bool {
-	var there corev1.Secret
-	if c.Reader.Get(ctx, key, &there) != nil {
+	var exists corev1.Secret
+	if c.Reader.Get(ctx, key, &exists) != nil {
 		return false
 	}
 	for k := range keys {
-		if len(there.Data[k]) > 0 {
+		if len(exists.Data[k]) > 0 {
 			return false
 		}
 	}
-	return c.deleteAsRead(ctx, &there) == nil
+	return c.deleteAsRead(ctx, &exists) == nil
 }
 
 // KeptKey is where Secrets hold a key of the operator's own.

@@ -123,7 +123,7 @@ func (v *View) feed(of selection) *feed {
 	return f
 }
 
-// prune stops the feeds of pods and topologies that nobody used since it was called last.
+// prune stops the feeds of pods and topologies that no one used since it was called last.
 func (v *View) prune() {
 	if v == nil {
 		return
@@ -256,8 +256,8 @@ func (f *feed) watch(ctx context.Context, raw metav1.ListOptions) (watch.Interfa
 // same returns the object that the feed keeps if it is o, or else what a feed would keep of o.
 func (f *feed) same(o runtime.Object) runtime.Object {
 	if f != nil && f.state.Load() == following {
-		kept, _, _ := f.GetStore().Get(o) //nolint:errcheck // o has a name
-		k, ok := kept.(client.Object)
+		stored, _, _ := f.GetStore().Get(o) //nolint:errcheck // o has a name
+		k, ok := stored.(client.Object)
 		if ok && k.GetResourceVersion() == o.(client.Object).GetResourceVersion() { //nolint:forcetypeassert // of the same kind
 			return k
 		}
@@ -332,8 +332,8 @@ func trimNode(n *corev1.Node) *corev1.Node {
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeReady {
 			status := intern(c.Status)
-			kept := corev1.NodeCondition{Type: corev1.NodeReady, Status: status, LastTransitionTime: c.LastTransitionTime}
-			out.Status.Conditions = []corev1.NodeCondition{kept}
+			stored := corev1.NodeCondition{Type: corev1.NodeReady, Status: status, LastTransitionTime: c.LastTransitionTime}
+			out.Status.Conditions = []corev1.NodeCondition{stored}
 		}
 	}
 	return out
@@ -373,16 +373,16 @@ func trimPod(p *corev1.Pod) *corev1.Pod {
 }
 
 func waiting(all []corev1.ContainerStatus) []corev1.ContainerStatus {
-	var kept []corev1.ContainerStatus
+	var stored []corev1.ContainerStatus
 	for _, c := range all {
 		if c.State.Waiting == nil {
 			continue
 		}
 		is := corev1.ContainerStatus{Name: c.Name, RestartCount: c.RestartCount, State: corev1.ContainerState{Waiting: c.State.Waiting}}
 		is.LastTerminationState.Terminated = c.LastTerminationState.Terminated
-		kept = append(kept, is)
+		stored = append(stored, is)
 	}
-	return kept
+	return stored
 }
 
 // trimTopology keeps of a CSINodeTopology its status, where that is an error.

@@ -27,7 +27,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 )
 
-// lists counts the lists that a cluster's Reader is asked for.
+// lists counts the lists that a cluster's Reader is requested.
 type lists struct {
 	client.Reader
 	n atomic.Int64
@@ -39,15 +39,15 @@ func (l *lists) List(ctx context.Context, list client.ObjectList, opts ...client
 }
 
 // viewed makes a cluster with a View that runs until the test ends.
-func viewed(t *testing.T, c *edge.Cluster, watching client.WithWatch) (with *edge.Cluster, asked *lists) {
+func viewed(t *testing.T, c *edge.Cluster, watching client.WithWatch) (with *edge.Cluster, requested *lists) {
 	t.Helper()
-	asked = &lists{Reader: c.Reader}
-	with = &edge.Cluster{Client: c.Client, Reader: asked, Versions: c.Versions, View: edge.NewView(watching)}
+	requested = &lists{Reader: c.Reader}
+	with = &edge.Cluster{Client: c.Client, Reader: requested, Versions: c.Versions, View: edge.NewView(watching)}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = with.View.Start(ctx) }()
 	t.Cleanup(func() { cancel(); <-ended })
-	return with, asked
+	return with, requested
 }
 
 // populate makes nodes, and a driver's pods on them: one runs, one falls over.
@@ -89,7 +89,7 @@ func populate(t *testing.T, k client.Client) {
 func TestTheViewShowsWhatListingShows(t *testing.T) {
 	c, k, _ := start(t)
 	populate(t, k)
-	with, asked := viewed(t, c, k)
+	with, requested := viewed(t, c, k)
 	same := func() {
 		t.Helper()
 		until(t, "the same", func() bool {
@@ -108,13 +108,13 @@ func TestTheViewShowsWhatListingShows(t *testing.T) {
 	require.Len(t, o.Pods, 3)
 	require.Equal(t, []string{"zone"}, o.CSINodes[0].Spec.Drivers[0].TopologyKeys)
 	require.Equal(t, "x509: no", o.Pods[0].Status.ContainerStatuses[0].LastTerminationState.Terminated.Message)
-	before := asked.n.Load()
+	before := requested.n.Load()
 	_, err = with.Observe(ctx)
 	require.NoError(t, err)
-	require.Equal(t, int64(1), asked.n.Load()-before, "events of a workload that is not rolled out, and nothing else")
+	require.Equal(t, int64(1), requested.n.Load()-before, "events of a workload that is not rolled out, and nothing else")
 	listed, err := with.ObserveListed(ctx)
 	require.NoError(t, err)
-	require.Greater(t, asked.n.Load()-before, int64(4), "nodes, CSINodes, pods and events are listed")
+	require.Greater(t, requested.n.Load()-before, int64(4), "nodes, CSINodes, pods and events are listed")
 	require.Same(t, o.Nodes[0], listed.Nodes[0], "an unchanged object is kept once")
 
 	var n corev1.Node
@@ -195,12 +195,12 @@ func (w *wire) client(k client.WithWatch) client.WithWatch {
 }
 
 // listless tells whether a look listed nothing but events.
-func listless(t *testing.T, with *edge.Cluster, asked *lists) bool {
+func listless(t *testing.T, with *edge.Cluster, requested *lists) bool {
 	t.Helper()
-	before := asked.n.Load()
+	before := requested.n.Load()
 	_, err := with.Observe(ctx)
 	require.NoError(t, err)
-	return asked.n.Load() == before+1
+	return requested.n.Load() == before+1
 }
 
 // A slow API server is asked once, and nothing old is shown in the meantime.
@@ -209,16 +209,16 @@ func TestASlowListIsWaitedFor(t *testing.T) {
 	populate(t, k)
 	first := watch.NewFake()
 	w := &wire{pause: time.Second, next: first}
-	with, asked := viewed(t, c, w.client(k))
+	with, requested := viewed(t, c, w.client(k))
 	until(t, "it is asked", func() bool { return w.listed() > 0 })
-	require.True(t, listless(t, with, asked))
+	require.True(t, listless(t, with, requested))
 	require.Len(t, nodesOf(t, with), 3)
 
 	require.NoError(t, k.Delete(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "view-2"}}))
 	expired := apierrors.NewResourceExpired("too old").ErrStatus
 	first.Error(&expired)
 	until(t, "the watch's end is known", first.IsStopped)
-	require.True(t, listless(t, with, asked))
+	require.True(t, listless(t, with, requested))
 	require.Len(t, nodesOf(t, with), 2)
 }
 
@@ -227,23 +227,23 @@ func TestWhatCannotBeWatchedIsListed(t *testing.T) {
 	c, k, _ := start(t)
 	populate(t, k)
 	w := &wire{broken: apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", errors.New("no"))}
-	with, asked := viewed(t, c, w.client(k))
+	with, requested := viewed(t, c, w.client(k))
 	o, err := with.Observe(ctx)
 	require.NoError(t, err)
 	require.Len(t, o.Nodes, 3, "listed")
 	require.Len(t, o.Pods, 3)
-	require.False(t, listless(t, with, asked))
+	require.False(t, listless(t, with, requested))
 	w.set(func() { w.broken = nil })
-	until(t, "the right was given", func() bool { return listless(t, with, asked) })
+	until(t, "the right was given", func() bool { return listless(t, with, requested) })
 
 	w.set(func() { w.broken = syscall.ECONNREFUSED; w.last.Stop() })
 	require.NoError(t, k.Delete(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "view-2"}}))
 	begun := time.Now()
 	require.Len(t, nodesOf(t, with), 2, "between two watches")
 	require.Less(t, time.Since(begun), 10*time.Second, "it does not wait for the watch")
-	require.False(t, listless(t, with, asked))
+	require.False(t, listless(t, with, requested))
 	w.set(func() { w.broken = nil })
-	until(t, "it is watched again", func() bool { return listless(t, with, asked) })
+	until(t, "it is watched again", func() bool { return listless(t, with, requested) })
 	require.Len(t, nodesOf(t, with), 2)
 }
 

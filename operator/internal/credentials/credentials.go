@@ -6,7 +6,7 @@
 //
 // The check of the vCenter and the drivers' configuration both read through it, so
 // that both mean the same by a version. A [Proven] value exists for nothing but what
-// a check succeeded with: a password that nobody tried cannot get into configuration,
+// a check succeeded with: a password that no one tried cannot get into configuration,
 // where several drivers would try it at once and lock the account.
 package credentials
 
@@ -71,7 +71,7 @@ func Read(ctx context.Context, c client.Reader, vcc *v1alpha1.VsphereCloudConfig
 	if vcc.Spec.CA == nil {
 		return out, errSecret
 	}
-	ca, errCA := source.Key(ctx, c, source.Wanted{Namespace: vcc.Namespace, Ref: *vcc.Spec.CA, Default: defaultCAKey,
+	ca, errCA := source.Key(ctx, c, source.Desired{Namespace: vcc.Namespace, Ref: *vcc.Spec.CA, Default: defaultCAKey,
 		Hint: "put the CA certificates there in PEM, or correct spec.ca"})
 	out.CA = ca.Bytes
 	out.Version += " " + ca.Version

@@ -5,7 +5,7 @@
 //
 // A driver changes where the candidate has another version of it than the current revision, or
 // the same version made of something else. It changes as well where that revision does not have it
-// and it runs in another version: somebody else installed it, and it is adopted. The installation of
+// and it runs in another version: someone else installed it, and it is adopted. The installation of
 // what does not run is no change, nor is the adoption of a driver in the version that runs, its
 // removal, or another bundle with the same of every release. Those proceed.
 //
@@ -28,7 +28,7 @@
 //	cpi not installed, or not the one that csi  csi                  site.needsCloud
 //	  is for alone
 //	release or settings refused by rendering    its group            site.render
-//	object of somebody else                     its group            result.blocked
+//	object of someone else                     its group            result.blocked
 //	Failed: it failed before; a retry by name,  groups that change   [Decide]
 //	  or, under Automatic, another program or
 //	  VDOConfig, tries it again. A failure
@@ -55,9 +55,9 @@
 // spec.upgradePolicy.rollback, an irreversible release, or nothing to go back to), unless
 // another candidate may start.
 //
-// # Chosen nodes first
+// # Canary nodes first
 //
-// An upgrade of the storage driver may come to chosen nodes first (spec.upgradePolicy.canary,
+// An upgrade of the storage driver may come to canary nodes first (spec.upgradePolicy.canary,
 // [Canaries]). Until those were healthy for a while no other node gets its pods: an upgrade
 // that fails is one that no other node has seen. Where a storage driver is adopted that is not
 // so: there is no revision of what runs to go back to.
@@ -80,12 +80,12 @@ type Action string
 const (
 	// Proceed has the candidate be, or come, in force.
 	Proceed Action = "Proceed"
-	// Stay keeps what is in force; nothing is held back.
+	// Stay keeps what is in force; nothing is gated.
 	Stay Action = "Stay"
-	// Wait keeps what is in force until something ends by itself, or somebody consents.
+	// Wait keeps what is in force until something ends by itself, or someone consents.
 	Wait Action = "Wait"
-	// Hold keeps what is in force until somebody mends something.
-	Hold Action = "Hold"
+	// Gated keeps what is in force until someone mends something.
+	Gated Action = "Hold"
 	// RollBack puts an earlier revision back.
 	RollBack Action = "RollBack"
 )
@@ -109,17 +109,17 @@ type Verdict struct {
 	Message string
 	Until   time.Time // of Wait, where it is known when to look again
 	To      string    // of RollBack: the revision's name
-	// Begins is set where the candidate is to be begun: it is not current, or is tried again.
-	Begins bool
+	// Starts is set where the candidate is to be begun: it is not current, or is tried again.
+	Starts bool
 }
 
-// Holds tells whether a candidate is kept from becoming current.
-func (v Verdict) Holds() bool {
-	return v.Action == Wait || v.Action == Hold || v.Action == RollBack
+// IsGated tells whether a candidate is kept from becoming current.
+func (v Verdict) IsGated() bool {
+	return v.Action == Wait || v.Action == Gated || v.Action == RollBack
 }
 
 // Gates tells whether the group stays what it is, or goes back.
-func (v Verdict) Gates() bool { return v.Holds() || (v.Action == Stay && v.Message != "") }
+func (v Verdict) Gates() bool { return v.IsGated() || (v.Action == Stay && v.Message != "") }
 
 // urgency is the order in which verdicts are told: what goes back or stays at fault, then as the rules are.
 func (v Verdict) urgency() int {
@@ -147,7 +147,7 @@ func First(all []Verdict) (first Verdict, ok bool) {
 // Policy is what the site says of upgrades.
 type Policy struct {
 	Manual         bool
-	Approved       string // name of the revision that somebody consented to
+	Approved       string // name of the revision that someone consented to
 	Windows        []Window
 	NeverRollBack  bool
 	AllowDowngrade []string // "csi@3.5.1"
@@ -211,7 +211,7 @@ func (f *Facts) candidate(cur revision.Record) Verdict {
 	}
 	changing := f.changing(cur)
 	if same && len(changing) == 0 {
-		return Verdict{Action: Proceed, Begins: cur.Outcome == revision.Failed}
+		return Verdict{Action: Proceed, Starts: cur.Outcome == revision.Failed}
 	}
 	for _, rule := range rules {
 		if why := rule.why(f, cur, changing); why != "" && len(changing) > 0 {
@@ -222,7 +222,7 @@ func (f *Facts) candidate(cur revision.Record) Verdict {
 			return v
 		}
 	}
-	return Verdict{Action: Proceed, Begins: true}
+	return Verdict{Action: Proceed, Starts: true}
 }
 
 // changing are the drivers of the candidate that change, in its order.
@@ -233,10 +233,10 @@ func (f *Facts) changing(cur revision.Record) []string {
 }
 
 // adopts reports whether a driver of the candidate runs in another version and the current revision
-// does not have it: what runs is somebody else's, or nobody remembers it.
+// does not have it: what runs is someone else's, or no one remembers it.
 func (f *Facts) adopts(cur revision.Record, d string) bool {
-	runs, there := f.Running[matrix.Driver(d)]
-	return there && cur.Version(d) == "" && f.Candidate.Version(d) != runs.String()
+	runs, exists := f.Running[matrix.Driver(d)]
+	return exists && cur.Version(d) == "" && f.Candidate.Version(d) != runs.String()
 }
 
 // rule is one gate, and all that is said of it anywhere.
@@ -250,15 +250,15 @@ type rule struct {
 	approvable bool
 	// toDo is what a person can do about it where it has no end that is known; NAME is the candidate's.
 	toDo string
-	// until is when it ends by itself, the zero time where it does not; nil where nobody knows.
+	// until is when it ends by itself, the zero time where it does not; nil where no one knows.
 	until func(f *Facts) time.Time
 }
 
 // rules are the gates in the order in which they count, and are told. Another one is another row.
 var rules = []rule{
-	{reason: Failed, action: Hold, why: (*Facts).failedBefore, approvable: true,
+	{reason: Failed, action: Gated, why: (*Facts).failedBefore, approvable: true,
 		toDo: "mend what it failed at, then try it once more: vdoctl upgrade approve NAME"},
-	{reason: DowngradeRefused, action: Hold, why: (*Facts).downgrades, approvable: true,
+	{reason: DowngradeRefused, action: Gated, why: (*Facts).downgrades, approvable: true,
 		toDo: "vdoctl upgrade approve NAME --allow-downgrade, where no release says that it cannot be gone back from"},
 	{reason: NotApproved, action: Wait, why: (*Facts).unapproved, approvable: true,
 		toDo: "vdoctl upgrade approve NAME"},
@@ -292,8 +292,8 @@ func (r Reason) Waits() bool { return ruleOf(r).action == Wait }
 func (r Reason) Approvable() bool { return ruleOf(r).approvable }
 
 // Canaries tells whether a revision that takes the place of another one changes pods that
-// chosen nodes are to have first: those of the storage driver. Where what is in force did not
-// come past its chosen nodes, what takes its place begins there too.
+// canary nodes are to have first: those of the storage driver. Where what is in force did not
+// come past its canary nodes, what takes its place begins there too.
 func Canaries(from revision.Record, to revision.Revision) bool {
 	const d = string(matrix.CSI)
 	changes := revision.Changes(from.Revision, to, d)
@@ -368,8 +368,8 @@ func NoWayBack(marks []OneWay, driver matrix.Driver, to, from matrix.Version) st
 
 // unapproved gates a group under Manual unless this of it was approved.
 func (f *Facts) unapproved(_ revision.Record, changing []string) string {
-	consent := f.History.Consent
-	if !f.Policy.Manual || (consent != nil && consent.Revision == f.Candidate.Name()) {
+	approval := f.History.Consent
+	if !f.Policy.Manual || (approval != nil && approval.Revision == f.Candidate.Name()) {
 		return ""
 	}
 	releases := slices.DeleteFunc(slices.Clone(f.Candidate.Releases), func(id string) bool {
@@ -378,7 +378,7 @@ func (f *Facts) unapproved(_ revision.Record, changing []string) string {
 	})
 	text := fmt.Sprintf("%s waits for approval: set spec.upgradePolicy.approval with revision %s and your name in by",
 		strings.Join(releases, ", "), f.offered().Name())
-	if f.Policy.Approved != "" && consent == nil {
+	if f.Policy.Approved != "" && approval == nil {
 		text += fmt.Sprintf("; the approval of %s is of another revision, and does nothing", f.Policy.Approved)
 	}
 	return text
@@ -416,7 +416,7 @@ func (p Policy) Closed(now time.Time) (why string, next time.Time) {
 
 // rollBack goes back from a revision that failed, where it can.
 func (f *Facts) rollBack(cur revision.Record, next Verdict) Verdict {
-	hold := func(why string) Verdict {
+	gate := func(why string) Verdict {
 		text := fmt.Sprintf("%s failed: %s; %s", cur.Name(), cur.Reason, why)
 		if next.Message != "" {
 			text += "; " + next.Message
@@ -424,10 +424,10 @@ func (f *Facts) rollBack(cur revision.Record, next Verdict) Verdict {
 		return Verdict{Action: Stay, Reason: Failed, Message: text}
 	}
 	if f.Policy.NeverRollBack {
-		return hold("it stays, as spec.upgradePolicy.rollback says")
+		return gate("it stays, as spec.upgradePolicy.rollback says")
 	}
 	if f.Frozen != "" {
-		return hold("it stays: " + f.Frozen)
+		return gate("it stays: " + f.Frozen)
 	}
 	var not []string
 	for _, target := range f.History.Targets() {
@@ -439,9 +439,9 @@ func (f *Facts) rollBack(cur revision.Record, next Verdict) Verdict {
 			Message: fmt.Sprintf("%s failed: %s; %s is put back", cur.Name(), cur.Reason, target.Name())}
 	}
 	if len(not) == 0 {
-		return hold("there is no earlier healthy revision of the same drivers to go back to")
+		return gate("there is no earlier healthy revision of the same drivers to go back to")
 	}
-	return hold("it cannot be gone back from: " + strings.Join(not, "; "))
+	return gate("it cannot be gone back from: " + strings.Join(not, "; "))
 }
 
 func (f *Facts) unusable(cur, target revision.Record) string {

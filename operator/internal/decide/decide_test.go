@@ -35,7 +35,7 @@ func version(t *testing.T, s string) matrix.Version {
 
 // healthy is a history with one revision that is healthy.
 func healthy(r *revision.Revision) revision.History {
-	return revision.History{}.Begin(*r, revision.Beginning{Now: t0}).Succeed(t0)
+	return revision.History{}.Start(*r, revision.Beginning{Now: t0}).Succeed(t0)
 }
 
 func window(t *testing.T, schedule string, lasts time.Duration, zone string) decide.Window {
@@ -48,14 +48,14 @@ func window(t *testing.T, schedule string, lasts time.Duration, zone string) dec
 
 func TestDecide(t *testing.T) {
 	old, next := rev("a", "csi@3.5.1"), rev("b", "csi@3.7.3")
-	failed := healthy(old).Begin(*next, revision.Beginning{Now: t0}).Fail("it crashed", t0)
+	failed := healthy(old).Start(*next, revision.Beginning{Now: t0}).Fail("it crashed", t0)
 	back := failed.RollBack(old.Name(), t0)
-	rolling := healthy(old).Begin(*next, revision.Beginning{Now: t0})
+	rolling := healthy(old).Start(*next, revision.Beginning{Now: t0})
 	revoked := decide.Facts{History: rolling, Untrusted: "a key is revoked"}
 	revokedBeside := revoked
 	revokedBeside.Candidate = rev("c", "csi@3.7.4")
-	first := revision.History{}.Begin(*next, revision.Beginning{Now: t0})
-	consent := decide.Policy{Manual: true, Approved: next.Name()}
+	first := revision.History{}.Start(*next, revision.Beginning{Now: t0})
+	approval := decide.Policy{Manual: true, Approved: next.Name()}
 	oneWay := []decide.OneWay{{ReleaseID: matrix.ReleaseID{Driver: matrix.CSI, Version: version(t, "3.7.0")},
 		Why: "it migrates volumes"}}
 	csi := func(v string) map[matrix.Driver]matrix.Version {
@@ -65,44 +65,44 @@ func TestDecide(t *testing.T) {
 		facts  decide.Facts
 		action decide.Action
 		reason decide.Reason
-		begins bool
+		starts bool
 		to     string
 		says   string
 	}{
-		"first installation": {facts: decide.Facts{Candidate: old}, action: decide.Proceed, begins: true},
+		"first installation": {facts: decide.Facts{Candidate: old}, action: decide.Proceed, starts: true},
 		"first installation outside of a window, under Manual": {
 			facts:  decide.Facts{Candidate: old, Policy: decide.Policy{Manual: true, Windows: []decide.Window{{}}}},
-			action: decide.Proceed, begins: true},
-		"it runs, and is newer than what runs": {facts: decide.Facts{Candidate: next, Running: csi("3.5.1")}, action: decide.Proceed, begins: true},
+			action: decide.Proceed, starts: true},
+		"it runs, and is newer than what runs": {facts: decide.Facts{Candidate: next, Running: csi("3.5.1")}, action: decide.Proceed, starts: true},
 		"likewise, outside of the window":      {facts: decide.Facts{Candidate: next, Running: csi("3.5.1"), Policy: decide.Policy{Windows: []decide.Window{window(t, "0 2 * * 6", time.Hour, "")}}}, action: decide.Wait, reason: decide.WindowClosed},
 		"likewise, not approved":               {facts: decide.Facts{Candidate: next, Running: csi("3.5.1"), Policy: decide.Policy{Manual: true}}, action: decide.Wait, reason: decide.NotApproved},
-		"likewise, approved":                   {facts: decide.Facts{Candidate: next, Running: csi("3.5.1"), Policy: decide.Policy{Manual: true, Approved: next.Name()}}, action: decide.Proceed, begins: true},
+		"likewise, approved":                   {facts: decide.Facts{Candidate: next, Running: csi("3.5.1"), Policy: decide.Policy{Manual: true, Approved: next.Name()}}, action: decide.Proceed, starts: true},
 		"likewise, something else changes": {facts: decide.Facts{Candidate: next,
 			Running: csi("3.5.1"), Interlock: "x"}, action: decide.Wait, reason: decide.Interlocked},
 		"it runs in the same version, Manual": {facts: decide.Facts{Candidate: old, Running: csi("3.5.1"),
 			Interlock: "x", Policy: decide.Policy{Manual: true, Windows: []decide.Window{{}}}},
-			action: decide.Proceed, begins: true},
-		"it runs, and is older than what runs":      {facts: decide.Facts{Candidate: old, Running: csi("3.7.3")}, action: decide.Hold, reason: decide.DowngradeRefused},
-		"likewise, with consent":                    {facts: decide.Facts{Candidate: old, Running: csi("3.7.3"), Policy: decide.Policy{AllowDowngrade: []string{"csi@3.5.1"}}}, action: decide.Proceed, begins: true},
-		"likewise, with consent and a mark":         {facts: decide.Facts{Candidate: old, Running: csi("3.7.3"), OneWay: oneWay, Policy: decide.Policy{AllowDowngrade: []string{"csi@3.5.1"}}}, action: decide.Hold, reason: decide.DowngradeRefused},
+			action: decide.Proceed, starts: true},
+		"it runs, and is older than what runs":      {facts: decide.Facts{Candidate: old, Running: csi("3.7.3")}, action: decide.Gated, reason: decide.DowngradeRefused},
+		"likewise, with consent":                    {facts: decide.Facts{Candidate: old, Running: csi("3.7.3"), Policy: decide.Policy{AllowDowngrade: []string{"csi@3.5.1"}}}, action: decide.Proceed, starts: true},
+		"likewise, with consent and a mark":         {facts: decide.Facts{Candidate: old, Running: csi("3.7.3"), OneWay: oneWay, Policy: decide.Policy{AllowDowngrade: []string{"csi@3.5.1"}}}, action: decide.Gated, reason: decide.DowngradeRefused},
 		"it runs, and nothing was chosen":           {facts: decide.Facts{Running: csi("3.7.3")}, action: decide.Stay},
 		"nothing was chosen":                        {facts: decide.Facts{History: healthy(old)}, action: decide.Stay},
 		"the same":                                  {facts: decide.Facts{History: healthy(old), Candidate: old}, action: decide.Proceed},
-		"an upgrade":                                {facts: decide.Facts{History: healthy(old), Candidate: next}, action: decide.Proceed, begins: true},
+		"an upgrade":                                {facts: decide.Facts{History: healthy(old), Candidate: next}, action: decide.Proceed, starts: true},
 		"another bundle, same of":                   {facts: decide.Facts{History: healthy(old), Candidate: &revision.Revision{Bundle: "x@sha256:c", Releases: old.Releases, Contents: old.Contents}, Policy: decide.Policy{Manual: true}}, action: decide.Proceed},
 		"another bundle rebuilt":                    {facts: decide.Facts{History: healthy(old), Candidate: rev("c", "csi@3.5.1"), Policy: decide.Policy{Manual: true}}, action: decide.Wait, reason: decide.NotApproved},
-		"a driver is added":                         {facts: decide.Facts{History: healthy(old), Candidate: rev("a", "snapshot-controller@8.2.0", "csi@3.5.1"), Policy: decide.Policy{Manual: true}}, action: decide.Proceed, begins: true},
-		"one is added that runs in another version": {facts: decide.Facts{History: healthy(rev("a", "snapshot-controller@8.2.0")), Candidate: rev("a", "snapshot-controller@8.2.0", "csi@3.5.1"), Running: csi("3.7.3")}, action: decide.Hold, reason: decide.DowngradeRefused},
-		"likewise, with consent to the downgrade":   {facts: decide.Facts{History: healthy(rev("a", "snapshot-controller@8.2.0")), Candidate: rev("a", "snapshot-controller@8.2.0", "csi@3.5.1"), Running: csi("3.7.3"), Policy: decide.Policy{AllowDowngrade: []string{"csi@3.5.1"}}}, action: decide.Proceed, begins: true},
+		"a driver is added":                         {facts: decide.Facts{History: healthy(old), Candidate: rev("a", "snapshot-controller@8.2.0", "csi@3.5.1"), Policy: decide.Policy{Manual: true}}, action: decide.Proceed, starts: true},
+		"one is added that runs in another version": {facts: decide.Facts{History: healthy(rev("a", "snapshot-controller@8.2.0")), Candidate: rev("a", "snapshot-controller@8.2.0", "csi@3.5.1"), Running: csi("3.7.3")}, action: decide.Gated, reason: decide.DowngradeRefused},
+		"likewise, with consent to the downgrade":   {facts: decide.Facts{History: healthy(rev("a", "snapshot-controller@8.2.0")), Candidate: rev("a", "snapshot-controller@8.2.0", "csi@3.5.1"), Running: csi("3.7.3"), Policy: decide.Policy{AllowDowngrade: []string{"csi@3.5.1"}}}, action: decide.Proceed, starts: true},
 		"one is added that runs in an older one":    {facts: decide.Facts{History: healthy(rev("a", "snapshot-controller@8.2.0")), Candidate: rev("a", "snapshot-controller@8.2.0", "csi@3.5.1"), Running: csi("3.3.1"), Policy: decide.Policy{Manual: true}}, action: decide.Wait, reason: decide.NotApproved},
-		"one is added that runs in the same":        {facts: decide.Facts{History: healthy(rev("a", "snapshot-controller@8.2.0")), Candidate: rev("a", "snapshot-controller@8.2.0", "csi@3.5.1"), Running: csi("3.5.1"), Policy: decide.Policy{Manual: true}}, action: decide.Proceed, begins: true},
-		"what is in force runs in another version":  {facts: decide.Facts{History: healthy(old), Candidate: rev("a", "snapshot-controller@8.2.0", "csi@3.5.1"), Running: csi("3.3.1"), Policy: decide.Policy{Manual: true}}, action: decide.Proceed, begins: true},
+		"one is added that runs in the same":        {facts: decide.Facts{History: healthy(rev("a", "snapshot-controller@8.2.0")), Candidate: rev("a", "snapshot-controller@8.2.0", "csi@3.5.1"), Running: csi("3.5.1"), Policy: decide.Policy{Manual: true}}, action: decide.Proceed, starts: true},
+		"what is in force runs in another version":  {facts: decide.Facts{History: healthy(old), Candidate: rev("a", "snapshot-controller@8.2.0", "csi@3.5.1"), Running: csi("3.3.1"), Policy: decide.Policy{Manual: true}}, action: decide.Proceed, starts: true},
 		"one of two is older": {facts: decide.Facts{History: healthy(rev("a", "snapshot-controller@8.2.0", "csi@3.5.1")), Candidate: rev("b", "snapshot-controller@8.0.1", "csi@3.7.3")},
-			action: decide.Hold, reason: decide.DowngradeRefused},
+			action: decide.Gated, reason: decide.DowngradeRefused},
 		"an approval that was seen, and another choice": {facts: decide.Facts{History: healthy(old).Consented("it", *next, *next).Consented(next.Name(), *next, *next), Candidate: rev("b", "csi@3.7.2"),
-			Offered: next, Policy: consent}, action: decide.Wait, reason: decide.NotApproved},
+			Offered: next, Policy: approval}, action: decide.Wait, reason: decide.NotApproved},
 		"what failed comes with another bundle": {facts: decide.Facts{History: back, Candidate: &revision.Revision{Bundle: "x@sha256:c", Releases: next.Releases, Contents: next.Contents}},
-			action: decide.Hold, reason: decide.Failed},
+			action: decide.Gated, reason: decide.Failed},
 		"not approved": {facts: decide.Facts{History: healthy(old), Candidate: next, Policy: decide.Policy{Manual: true}}, action: decide.Wait, reason: decide.NotApproved},
 		"another was approved": {facts: decide.Facts{History: healthy(old), Candidate: next,
 			Policy: decide.Policy{Manual: true, Approved: old.Name()}}, action: decide.Wait, reason: decide.NotApproved,
@@ -111,18 +111,18 @@ func TestDecide(t *testing.T) {
 			Candidate: rev("b", "snapshot-controller@8.2.0", "csi@3.7.3"), Policy: decide.Policy{Manual: true}},
 			action: decide.Wait, reason: decide.NotApproved, says: "^csi@3.7.3 waits for approval"}, // the other stays as it is
 		"approved": {facts: decide.Facts{History: healthy(old), Candidate: next,
-			Policy: decide.Policy{Manual: true, Approved: next.Name()}}, action: decide.Proceed, begins: true},
+			Policy: decide.Policy{Manual: true, Approved: next.Name()}}, action: decide.Proceed, starts: true},
 		"outside of the window": {facts: decide.Facts{History: healthy(old), Candidate: next, Policy: decide.Policy{Windows: []decide.Window{window(t, "0 2 * * 6", time.Hour, "")}}}, action: decide.Wait, reason: decide.WindowClosed},
-		"within the window":     {facts: decide.Facts{Now: t0.Add(90 * time.Minute), History: healthy(old), Candidate: next, Policy: decide.Policy{Windows: []decide.Window{window(t, "0 2 * * 6", time.Hour, "")}}}, action: decide.Proceed, begins: true},
+		"within the window":     {facts: decide.Facts{Now: t0.Add(90 * time.Minute), History: healthy(old), Candidate: next, Policy: decide.Policy{Windows: []decide.Window{window(t, "0 2 * * 6", time.Hour, "")}}}, action: decide.Proceed, starts: true},
 		"interlocked": {facts: decide.Facts{History: healthy(old),
 			Candidate: next, Interlock: "API servers"}, action: decide.Wait, reason: decide.Interlocked},
-		"a downgrade": {facts: decide.Facts{History: healthy(next), Candidate: old}, action: decide.Hold, reason: decide.DowngradeRefused},
+		"a downgrade": {facts: decide.Facts{History: healthy(next), Candidate: old}, action: decide.Gated, reason: decide.DowngradeRefused},
 		"a downgrade of what was installed by hand": {
 			facts:  decide.Facts{History: healthy(old), Candidate: rev("b", "csi@3.6.0"), Running: map[matrix.Driver]matrix.Version{matrix.CSI: version(t, "3.7.3")}},
-			action: decide.Hold, reason: decide.DowngradeRefused},
-		"a downgrade with consent":                     {facts: decide.Facts{History: healthy(next), Candidate: old, Policy: decide.Policy{AllowDowngrade: []string{"csi@3.5.1"}}}, action: decide.Proceed, begins: true},
-		"a downgrade with consent to another":          {facts: decide.Facts{History: healthy(next), Candidate: old, Policy: decide.Policy{AllowDowngrade: []string{"csi@3.5.0"}}}, action: decide.Hold, reason: decide.DowngradeRefused},
-		"a downgrade with consent, and a one-way mark": {facts: decide.Facts{History: healthy(next), Candidate: old, OneWay: oneWay, Policy: decide.Policy{AllowDowngrade: []string{"csi@3.5.1"}}}, action: decide.Hold, reason: decide.DowngradeRefused},
+			action: decide.Gated, reason: decide.DowngradeRefused},
+		"a downgrade with consent":                     {facts: decide.Facts{History: healthy(next), Candidate: old, Policy: decide.Policy{AllowDowngrade: []string{"csi@3.5.1"}}}, action: decide.Proceed, starts: true},
+		"a downgrade with consent to another":          {facts: decide.Facts{History: healthy(next), Candidate: old, Policy: decide.Policy{AllowDowngrade: []string{"csi@3.5.0"}}}, action: decide.Gated, reason: decide.DowngradeRefused},
+		"a downgrade with consent, and a one-way mark": {facts: decide.Facts{History: healthy(next), Candidate: old, OneWay: oneWay, Policy: decide.Policy{AllowDowngrade: []string{"csi@3.5.1"}}}, action: decide.Gated, reason: decide.DowngradeRefused},
 		"failed":                                {facts: decide.Facts{History: failed, Candidate: next}, action: decide.RollBack, to: old.Name()},
 		"failed, whatever the window":           {facts: decide.Facts{History: failed, Policy: decide.Policy{Windows: []decide.Window{{}}}}, action: decide.RollBack, to: old.Name()},
 		"failed, and never rolled back":         {facts: decide.Facts{History: failed, Candidate: next, Policy: decide.Policy{NeverRollBack: true}}, action: decide.Stay},
@@ -131,18 +131,18 @@ func TestDecide(t *testing.T) {
 		"failed, and the one before is revoked": {facts: decide.Facts{History: failed, Candidate: next, Unusable: map[string]string{old.Name(): "revoked"}}, action: decide.Stay},
 		"failed, and what runs cannot be gone back from": {facts: decide.Facts{History: failed, Candidate: next, Running: map[matrix.Driver]matrix.Version{matrix.CSI: version(t, "3.8.0")},
 			OneWay: []decide.OneWay{{ReleaseID: matrix.ReleaseID{Driver: matrix.CSI, Version: version(t, "3.8.0")}, Why: "it migrates volumes"}}}, action: decide.Stay},
-		"failed, and a better one is there": {facts: decide.Facts{History: failed, Candidate: rev("c", "csi@3.7.4")}, action: decide.Proceed, begins: true},
+		"failed, and a better one is there": {facts: decide.Facts{History: failed, Candidate: rev("c", "csi@3.7.4")}, action: decide.Proceed, starts: true},
 		"failed, and a better one waits": {facts: decide.Facts{History: failed,
 			Candidate: rev("c", "csi@3.7.4"), Interlock: "x"}, action: decide.RollBack, to: old.Name()},
-		"rolled back":                                          {facts: decide.Facts{History: back, Candidate: next}, action: decide.Hold, reason: decide.Failed},
-		"rolled back, asked again":                             {facts: decide.Facts{History: back, Candidate: next, Attempt: revision.Attempt{Retry: next.Name()}}, action: decide.Proceed, begins: true},
-		"rolled back, asked again for another":                 {facts: decide.Facts{History: back, Candidate: next, Attempt: revision.Attempt{Retry: old.Name()}}, action: decide.Hold, reason: decide.Failed},
-		"rolled back, and the VDOConfig was changed":           {facts: decide.Facts{History: back, Candidate: next, Attempt: revision.Attempt{Generation: 2}}, action: decide.Proceed, begins: true},
-		"rolled back, and the operator was upgraded":           {facts: decide.Facts{History: back, Candidate: next, Attempt: revision.Attempt{Program: "p"}}, action: decide.Proceed, begins: true},
-		"rolled back, approved, and the VDOConfig was changed": {facts: decide.Facts{History: back, Candidate: next, Attempt: revision.Attempt{Generation: 2}, Policy: consent}, action: decide.Hold, reason: decide.Failed},
-		"rolled back, approved, and asked for again":           {facts: decide.Facts{History: back, Candidate: next, Attempt: revision.Attempt{Retry: next.Name()}, Policy: consent}, action: decide.Proceed, begins: true},
+		"rolled back":                                          {facts: decide.Facts{History: back, Candidate: next}, action: decide.Gated, reason: decide.Failed},
+		"rolled back, asked again":                             {facts: decide.Facts{History: back, Candidate: next, Attempt: revision.Attempt{Retry: next.Name()}}, action: decide.Proceed, starts: true},
+		"rolled back, asked again for another":                 {facts: decide.Facts{History: back, Candidate: next, Attempt: revision.Attempt{Retry: old.Name()}}, action: decide.Gated, reason: decide.Failed},
+		"rolled back, and the VDOConfig was changed":           {facts: decide.Facts{History: back, Candidate: next, Attempt: revision.Attempt{Generation: 2}}, action: decide.Proceed, starts: true},
+		"rolled back, and the operator was upgraded":           {facts: decide.Facts{History: back, Candidate: next, Attempt: revision.Attempt{Program: "p"}}, action: decide.Proceed, starts: true},
+		"rolled back, approved, and the VDOConfig was changed": {facts: decide.Facts{History: back, Candidate: next, Attempt: revision.Attempt{Generation: 2}, Policy: approval}, action: decide.Gated, reason: decide.Failed},
+		"rolled back, approved, and asked for again":           {facts: decide.Facts{History: back, Candidate: next, Attempt: revision.Attempt{Retry: next.Name()}, Policy: approval}, action: decide.Proceed, starts: true},
 		"revoked while it is rolled out":                       {facts: revoked, action: decide.RollBack, to: old.Name()},
-		"likewise, and a better one is there":                  {facts: revokedBeside, action: decide.Proceed, begins: true},
+		"likewise, and a better one is there":                  {facts: revokedBeside, action: decide.Proceed, starts: true},
 		"revoked, and there is nothing to go back to": {
 			facts:  decide.Facts{History: first, Untrusted: "revoked"},
 			action: decide.Stay, reason: decide.Failed,
@@ -163,13 +163,13 @@ func TestDecide(t *testing.T) {
 			}
 			v := decide.Decide(c.facts)
 			require.Equal(t, c.action, v.Action, "%+v", v)
-			require.Equal(t, c.begins, v.Begins, "%+v", v)
+			require.Equal(t, c.starts, v.Starts, "%+v", v)
 			if c.reason != "" {
 				require.Equal(t, c.reason, v.Reason)
 			}
 			require.Equal(t, c.to, v.To)
 			require.Regexp(t, c.says, v.Message)
-			if v.Holds() {
+			if v.IsGated() {
 				require.NotEmpty(t, v.Message)
 			}
 		})
@@ -224,15 +224,15 @@ func TestTheNextWindowIsToldAndIsWhenToLookAgain(t *testing.T) {
 	require.Contains(t, v.Message, "2026-01-03T03:00:00Z")
 }
 
-// Which upgrades come to chosen nodes first.
+// Which upgrades come to canary nodes first.
 func TestCanaries(t *testing.T) {
 	from := revision.Record{Revision: *rev("a", "snapshot-controller@8.2.0", "csi@3.5.1")}
 	open := from
 	open.Canary = &revision.Canary{}
 	passed := from
 	passed.Canary = &revision.Canary{Passed: true}
-	held := revision.Record{Revision: *rev("b", "csi@3.5.1")}
-	held.Contents = from.Contents
+	gated := revision.Record{Revision: *rev("b", "csi@3.5.1")}
+	gated.Contents = from.Contents
 	for name, c := range map[string]struct {
 		from revision.Record
 		to   *revision.Revision
@@ -246,7 +246,7 @@ func TestCanaries(t *testing.T) {
 		"it goes, and is at the chosen ones":     {open, rev("b", "cpi@1.33.1"), false},
 		"another's, and it is at the chosen":     {open, rev("a", "cpi@1.33.2", "csi@3.5.1"), true},
 		"another's, and it is everywhere":        {passed, rev("a", "cpi@1.33.2", "csi@3.5.1"), false},
-		"what was held":                          {held, rev("b", "csi@3.5.1"), true},
+		"what was held":                          {gated, rev("b", "csi@3.5.1"), true},
 		"the same again":                         {from, rev("a", "snapshot-controller@8.2.0", "csi@3.5.1"), false},
 		"the same again, which was there first ": {open, rev("a", "snapshot-controller@8.2.0", "csi@3.5.1"), true},
 	} {
@@ -260,27 +260,27 @@ func TestAWishCountsEachTimeThatItChanges(t *testing.T) {
 	next := rev("b", "csi@3.7.3")
 	old := rev("a", "csi@3.5.1")
 	back := func(h revision.History, b revision.Beginning) revision.History {
-		return h.Begin(*next, b).Fail("it crashed", t0).RollBack(old.Name(), t0)
+		return h.Start(*next, b).Fail("it crashed", t0).RollBack(old.Name(), t0)
 	}
 	h := back(healthy(old), revision.Beginning{Now: t0})
 	name := next.Name()
 	for i, c := range []struct {
-		wish   string
-		closed bool // no window is open
-		begins bool
+		retryRequest string
+		closed       bool // no window is open
+		starts       bool
 	}{
-		{wish: "r9-00000000"}, {wish: name, closed: true}, {wish: name, begins: true}, {wish: name},
-		{wish: name + " at noon", begins: true}, {wish: name + " at noon"},
-		{wish: name, begins: true}, {wish: ""}, {wish: name}, {wish: name + "0"}, {wish: name + " again", begins: true},
+		{retryRequest: "r9-00000000"}, {retryRequest: name, closed: true}, {retryRequest: name, starts: true}, {retryRequest: name},
+		{retryRequest: name + " at noon", starts: true}, {retryRequest: name + " at noon"},
+		{retryRequest: name, starts: true}, {retryRequest: ""}, {retryRequest: name}, {retryRequest: name + "0"}, {retryRequest: name + " again", starts: true},
 	} {
-		attempt := revision.Attempt{Retry: c.wish}
+		attempt := revision.Attempt{Retry: c.retryRequest}
 		f := decide.Facts{Now: t0, History: h, Candidate: next, Attempt: attempt}
 		if c.closed {
 			f.Interlock = "something changes"
 		}
 		v := decide.Decide(f)
-		require.Equal(t, c.begins, v.Begins, "%d: %+v", i, v)
-		if v.Begins {
+		require.Equal(t, c.starts, v.Starts, "%d: %+v", i, v)
+		if v.Starts {
 			h = back(h, revision.Beginning{Now: t0, Attempt: attempt})
 		}
 	}
@@ -320,14 +320,14 @@ func TestAFailingRevisionNeverLoops(t *testing.T) {
 				target, ok := h.Named(v.To)
 				require.True(t, ok && !target.Healthy.IsZero() && !target.Failed(), "seed %d: %+v", seed, target)
 				h = h.RollBack(v.To, now)
-			case v.Begins:
-				h = h.Begin(*candidate, revision.Beginning{Now: now, Attempt: attempt})
+			case v.Starts:
+				h = h.Start(*candidate, revision.Beginning{Now: now, Attempt: attempt})
 				begun++
 			}
 			h = h.Bounded(3)
 			cur, ok := h.InForce()
 			require.True(t, ok)
-			h = rollout.Judge(h, rollout.Look{Now: now, Complete: !bad[cur.Hash()], Deadline: 3 * time.Minute})
+			h = rollout.Judge(h, rollout.Facts{Now: now, Complete: !bad[cur.Hash()], Deadline: 3 * time.Minute})
 		}
 		require.LessOrEqual(t, begun, reasons+1, "seed %d", seed)
 	}
@@ -338,14 +338,14 @@ func TestWhatIsToldFirst(t *testing.T) {
 	v := func(a decide.Action, r decide.Reason, text string) decide.Verdict {
 		return decide.Verdict{Action: a, Reason: r, Message: text}
 	}
-	goesOn, window := v(decide.Proceed, "", ""), v(decide.Wait, decide.WindowClosed, "at two")
-	older, back := v(decide.Hold, decide.DowngradeRefused, "older"), v(decide.RollBack, decide.Failed, "it crashed")
+	partial, window := v(decide.Proceed, "", ""), v(decide.Wait, decide.WindowClosed, "at two")
+	older, back := v(decide.Gated, decide.DowngradeRefused, "older"), v(decide.RollBack, decide.Failed, "it crashed")
 	approval := v(decide.Wait, decide.NotApproved, "cpi")
 	both := approval
 	both.Message = "cpi; csi"
 	for want, all := range map[decide.Verdict][]decide.Verdict{
-		{}:     {goesOn, v(decide.Stay, "", "")},
-		window: {goesOn, window, window}, older: {window, older, approval}, back: {older, back},
+		{}:     {partial, v(decide.Stay, "", "")},
+		window: {partial, window, window}, older: {window, older, approval}, back: {older, back},
 		both: {approval, window, v(decide.Wait, decide.NotApproved, "csi")},
 	} {
 		first, ok := decide.First(all)

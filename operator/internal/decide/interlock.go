@@ -146,7 +146,7 @@ func PoolsChange(set string, written time.Time, pools []Pool, now time.Time) str
 }
 
 // PoolsRoll tells whether nodes get another configuration just now, or may after a set was written.
-// What somebody has to see to does not count.
+// What someone has to see to does not count.
 func PoolsRoll(written time.Time, pools []Pool, now time.Time) bool {
 	rolls := func(p Pool) bool { return p.Target != p.Has && !p.Paused && !p.Degraded }
 	return reacts(written, now) || slices.ContainsFunc(pools, rolls)

@@ -11,7 +11,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 )
 
-// An object that was repaired Repairs times within Window is contested: somebody sets its
+// An object that was repaired Repairs times within Window is contested: someone sets its
 // fields again each time. It is left alone for Pause, and then tried once more, again and again.
 // It is contested no more once it is as it shall be at the end of a pause.
 const (
@@ -20,28 +20,28 @@ const (
 	Pause   = 30 * time.Minute
 )
 
-// maxKept bounds the memory of a ledger; an object that is forgotten is counted anew.
+// maxKept bounds the memory of a ledger; an object that is forgotten is counted again.
 const maxKept = 1024
 
-// Ledger counts repairs. It is in memory: what was decided from it is in the status, so that
-// an operator that starts anew repairs a contested object after its pause, and any other one
+// RepairCounter counts repairs. It is in memory: what was decided from it is in the status, so that
+// an operator that starts again repairs a contested object after its pause, and any other one
 // Repairs times more at most. The zero value is empty.
-type Ledger struct {
-	mu   sync.Mutex
-	made map[inventory.Key][]time.Time
+type RepairCounter struct {
+	mu      sync.Mutex
+	repairs map[inventory.Key][]time.Time
 }
 
 // Repaired notes the repair of an object, and returns how often it was repaired within the
 // window.
-func (l *Ledger) Repaired(key inventory.Key, now time.Time) int {
+func (l *RepairCounter) Repaired(key inventory.Key, now time.Time) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.made == nil || len(l.made) >= maxKept {
-		l.made = map[inventory.Key][]time.Time{}
+	if l.repairs == nil || len(l.repairs) >= maxKept {
+		l.repairs = map[inventory.Key][]time.Time{}
 	}
-	recent := slices.DeleteFunc(l.made[key], func(at time.Time) bool { return now.Sub(at) >= Window || at.After(now) })
-	l.made[key] = append(recent, now)
-	return len(l.made[key])
+	recent := slices.DeleteFunc(l.repairs[key], func(at time.Time) bool { return now.Sub(at) >= Window || at.After(now) })
+	l.repairs[key] = append(recent, now)
+	return len(l.repairs[key])
 }
 
 // KeyOf is the kind and name of an entry; its group is not in a status.
@@ -65,7 +65,7 @@ func Paused(s v1alpha1.DriftStatus, now time.Time) bool {
 }
 
 // Repaired is what becomes of an object's entry once it was repaired count times within the
-// window: contested is false where nobody has fought over it enough yet.
+// window: contested is false where no one has fought over it enough yet.
 func Repaired(was v1alpha1.DriftStatus, count int, now time.Time) (s v1alpha1.DriftStatus, contested bool) {
 	s = was
 	if was.Until == nil && count < Repairs {

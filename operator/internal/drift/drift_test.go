@@ -119,8 +119,8 @@ func live(t *testing.T, text, theirs string) *unstructured.Unstructured {
 func TestWhatIsAppliedWhereAFieldIsLeftToOthers(t *testing.T) {
 	const containers = `{"spec":{"template":{"spec":{"containers":[{"name":"a","resources":{"requests":{"cpu":"1"}}},{"name":"b"}]}}}}`
 	for name, c := range map[string]struct {
-		path, wanted, live, theirs, applied string
-		whole                               bool
+		path, desired, live, theirs, applied string
+		whole                                bool
 	}{
 		"somebody else has set it":   {"/spec/replicas", `{"spec":{"replicas":3}}`, `{"spec":{"replicas":7}}`, `{"f:spec":{"f:replicas":{}}}`, `{"spec":{}}`, false},
 		"nobody else has set it":     {"/spec/replicas", `{"spec":{"replicas":3}}`, `{"spec":{"replicas":2}}`, "", `{"spec":{"replicas":2}}`, false},
@@ -134,12 +134,12 @@ func TestWhatIsAppliedWhereAFieldIsLeftToOthers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			rules, err := drift.Parse(ignore("Deployment", c.path))
 			require.NoError(t, err)
-			wanted := deployment(t, c.wanted)
-			before := wanted.DeepCopy()
-			got := rules.Leave(drift.Target{Object: wanted, Live: live(t, c.live, c.theirs), Manager: ours, Whole: c.whole})
+			desired := deployment(t, c.desired)
+			before := desired.DeepCopy()
+			got := rules.Omit(drift.Target{Object: desired, Live: live(t, c.live, c.theirs), Manager: ours, Whole: c.whole})
 			require.Equal(t, deployment(t, c.applied).Object, got.Object)
-			require.Equal(t, before, wanted, "what was rendered stays")
-			require.Equal(t, wanted, rules.Leave(drift.Target{Object: wanted, Manager: ours}), "what is not there is made whole")
+			require.Equal(t, before, desired, "what was rendered stays")
+			require.Equal(t, desired, rules.Omit(drift.Target{Object: desired, Manager: ours}), "what is not there is made whole")
 		})
 	}
 }
@@ -164,9 +164,9 @@ func TestARuleIsForTheObjectsThatItNames(t *testing.T) {
 		}
 		rules, err := drift.Parse(&v1alpha1.DriftPolicy{Ignore: []v1alpha1.DriftIgnore{c.rule}})
 		require.Equal(t, bad, err != nil)
-		got := rules.Leave(drift.Target{Object: deployment(t, `{"spec":{"replicas":3}}`), Live: live(t, `{"spec":{"replicas":7}}`, `{"f:spec":{"f:replicas":{}}}`), Driver: "csi", Manager: ours})
-		_, there, _ := unstructured.NestedFieldNoCopy(got.Object, "spec", "replicas")
-		require.Equal(t, c.is, !there, name)
+		got := rules.Omit(drift.Target{Object: deployment(t, `{"spec":{"replicas":3}}`), Live: live(t, `{"spec":{"replicas":7}}`, `{"f:spec":{"f:replicas":{}}}`), Driver: "csi", Manager: ours})
+		_, exists, _ := unstructured.NestedFieldNoCopy(got.Object, "spec", "replicas")
+		require.Equal(t, c.is, !exists, name)
 	}
 }
 
@@ -180,14 +180,14 @@ func TestWhoChangedAFieldIsNamed(t *testing.T) {
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 func TestWhoChangesAnObjectEachTimeIsLeftAloneForAWhile(t *testing.T) {
-	var ledger drift.Ledger
+	var counter drift.RepairCounter
 	key := inventory.Key{Kind: "Deployment", Name: "a"}
 	now := noon
 	var entry v1alpha1.DriftStatus
 	for i := range drift.Repairs {
 		var contested bool
 		now = now.Add(time.Second)
-		entry, contested = drift.Repaired(v1alpha1.DriftStatus{}, ledger.Repaired(key, now), now)
+		entry, contested = drift.Repaired(v1alpha1.DriftStatus{}, counter.Repaired(key, now), now)
 		require.Equal(t, i == drift.Repairs-1, contested)
 	}
 	require.True(t, drift.Paused(entry, now))
@@ -196,7 +196,7 @@ func TestWhoChangesAnObjectEachTimeIsLeftAloneForAWhile(t *testing.T) {
 		now = entry.Until.Time
 		require.False(t, drift.Paused(entry, now), "it is tried again")
 		var contested bool
-		entry, contested = drift.Repaired(entry, (&drift.Ledger{}).Repaired(key, now), now) // an operator that starts anew
+		entry, contested = drift.Repaired(entry, (&drift.RepairCounter{}).Repaired(key, now), now) // an operator that starts anew
 		require.True(t, contested)
 		require.Equal(t, drift.Pause, entry.Until.Sub(now))
 	}
@@ -204,12 +204,12 @@ func TestWhoChangesAnObjectEachTimeIsLeftAloneForAWhile(t *testing.T) {
 
 // Changes by hand, now and then, are no contest.
 func TestRepairsThatLieApartAreNoContest(t *testing.T) {
-	var ledger drift.Ledger
+	var counter drift.RepairCounter
 	for i := range 100 {
-		_, contested := drift.Repaired(v1alpha1.DriftStatus{}, ledger.Repaired(inventory.Key{Name: "a"}, noon.Add(time.Duration(i*int(drift.Window)/(drift.Repairs-1)))), noon)
+		_, contested := drift.Repaired(v1alpha1.DriftStatus{}, counter.Repaired(inventory.Key{Name: "a"}, noon.Add(time.Duration(i*int(drift.Window)/(drift.Repairs-1)))), noon)
 		require.False(t, contested)
 	}
 	for i := range 5000 {
-		require.Equal(t, 1, ledger.Repaired(inventory.Key{Name: strings.Repeat("x", i%50) + time.Duration(i).String()}, noon))
+		require.Equal(t, 1, counter.Repaired(inventory.Key{Name: strings.Repeat("x", i%50) + time.Duration(i).String()}, noon))
 	}
 }

@@ -1,12 +1,12 @@
-// Package drift says what is done about objects that somebody else has changed: which
+// Package drift says what is done about objects that someone else has changed: which
 // fields are left to others, whether what differs is put right, and what to do about
-// somebody who changes it again each time. It is pure.
+// someone who changes it again each time. It is pure.
 //
 // # Fields that are left to others
 //
 // A rule of spec.drift.ignore names fields by JSON pointers. Such a field is left out of
 // what is applied once another manager has set it, so that by the rules of server-side
-// apply it is that manager's alone. As long as nobody else has, what is on the cluster is
+// apply it is that manager's alone. As long as no one else has, what is on the cluster is
 // applied again: to leave it out would have the API server remove it. An object that is not
 // there yet is made whole.
 //
@@ -87,9 +87,9 @@ func pointer(text string) ([]string, error) {
 	return tokens, nil
 }
 
-// Leaves tells whether a rule leaves a field, or something below it, of a driver's objects of
+// Omits tells whether a rule leaves a field, or something below it, of a driver's objects of
 // a kind to others.
-func (r Rules) Leaves(kind string, d matrix.Driver, field ...string) bool {
+func (r Rules) Omits(kind string, d matrix.Driver, field ...string) bool {
 	return slices.ContainsFunc(r.rules, func(rule rule) bool {
 		return rule.Kind == kind && (rule.Driver == "" || rule.Driver == string(d)) && slices.ContainsFunc(rule.paths, func(path []string) bool {
 			return len(path) >= len(field) && slices.Equal(path[:len(field)], field)
@@ -119,9 +119,9 @@ type Target struct {
 	Whole   bool   // its data are replaced, and not applied field by field
 }
 
-// Leave returns what is applied of an object: without the fields that are left to others.
+// Omit returns what is applied of an object: without the fields that are left to others.
 // The object given is not changed.
-func (r Rules) Leave(t Target) *unstructured.Unstructured {
+func (r Rules) Omit(t Target) *unstructured.Unstructured {
 	paths := r.of(t.Object, t.Driver)
 	if len(paths) == 0 || t.Live == nil {
 		return t.Object
@@ -129,12 +129,12 @@ func (r Rules) Leave(t Target) *unstructured.Unstructured {
 	out := t.Object.DeepCopy()
 	owned := owners(t.Live)
 	for _, path := range paths {
-		there, has := find(t.Live.Object, named(out.Object, path))
+		exists, has := find(t.Live.Object, named(out.Object, path))
 		value := any(nil)
 		if has {
-			value = there
+			value = exists
 			if !t.Whole {
-				value = owned.without(t.Manager, fieldsOf(out.Object, path), there)
+				value = owned.without(t.Manager, fieldsOf(out.Object, path), exists)
 			}
 		}
 		put(out.Object, path, value)

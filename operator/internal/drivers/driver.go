@@ -128,7 +128,7 @@ var vcenterClients = map[string][]string{
 // Excluded reports whether a node's labels have one of spec.excludedNodes: it is not on vSphere.
 func Excluded(labels, excluded map[string]string) bool {
 	for key, value := range excluded {
-		if is, there := labels[key]; there && is == value {
+		if is, exists := labels[key]; exists && is == value {
 			return true
 		}
 	}

@@ -29,15 +29,15 @@
 // service.
 //
 // Who can write in the operator's namespace administers the operator: the record is believed as it
-// is. One that is lost is made anew: what runs is taken over as any other installation is, and
-// what nobody knows any more is not removed.
+// is. One that is lost is recreated: what runs is adopted as any other installation is, and
+// what no one knows any more is not removed.
 //
 // # What keeps it from losing an object
 //
 // Before anything is applied the record is widened to old ∪ new; an object that is
 // not applied yet has no release. After a stage the release and UID of what was
 // applied are noted. An entry leaves the record only once the object is seen to be
-// gone, or is left to somebody else by the user's wish. So an apply that is
+// gone, or is left to someone else by the user's wish. So an apply that is
 // interrupted anywhere leaves a record of at least what is on the cluster.
 package inventory
 
@@ -210,11 +210,11 @@ func (i Inventory) Without(keys ...Key) Inventory {
 	return out
 }
 
-// WithoutUID returns the inventory before an object is made anew, which will have another UID: an
+// WithoutUID returns the inventory before an object is recreated, which will have another UID: an
 // operator that is killed then knows it by its labels.
 func (i Inventory) WithoutUID(k Key) Inventory {
-	e, there := i.entries[k]
-	if !there || e.UID == "" {
+	e, exists := i.entries[k]
+	if !exists || e.UID == "" {
 		return i
 	}
 	e.UID = ""
@@ -226,7 +226,7 @@ func (i Inventory) WithoutUID(k Key) Inventory {
 func (i Inventory) Union(entries ...Entry) Inventory {
 	out := i.clone()
 	for _, e := range entries {
-		if _, there := out.entries[e.Key]; !there {
+		if _, exists := out.entries[e.Key]; !exists {
 			out.entries[e.Key] = e
 		}
 	}

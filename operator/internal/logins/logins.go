@@ -1,14 +1,14 @@
 // Package logins keeps accounts of vCenters from being locked: whoever in the operator logs
 // in to a vCenter does it through one [Logins].
 //
-//	known, leave, err := l.Enter(ctx, question, now) // waits while somebody else asks the vCenter
+//	known, leave, err := l.Enter(ctx, question, now) // waits while someone else asks the vCenter
 //	defer leave()
 //	if known != nil { … }                            // the answer, without a login
 //	connect()
 //	known, err = l.Login(ctx, question, now, login)  // waits while the account is tried elsewhere
 //
 // The way to the login is no part of it: a vCenter that is silent before it has seen a
-// password holds up nobody who uses the same account elsewhere. One that is silent once it has
+// password holds up no one who uses the same account elsewhere. One that is silent once it has
 // it does, until whoever asks gives up: it may refuse.
 //
 // vCenters count the failed logins of an account, not of who makes them, and lock it: by
@@ -77,7 +77,7 @@ type Question struct {
 	// there is another answer: where it does not hold no password is sent.
 	Trust string
 	// Asker identifies who asks, Pass the pass that a person asked for last, "" for none, and
-	// Handled the one that was made last: a refusal answers nobody who was asked for since.
+	// Handled the one that was made last: a refusal answers no one who was requested since.
 	Asker, Pass, Handled string
 }
 
@@ -115,7 +115,7 @@ type Logins struct {
 	Past func(context.Context) ([]Past, error)
 
 	recall recall
-	lanes  lanes
+	locks  keyedMutex
 
 	mu       sync.Mutex
 	key      []byte // of this process
@@ -137,28 +137,28 @@ type refusal struct {
 type account struct {
 	refused      time.Time // last; zero for never
 	where, asker string    // of that
-	lost         time.Time // when it was asked for last without an answer; zero for never
+	lost         time.Time // when it was requested last without an answer; zero for never
 	lostAt       string
-	letIn        map[place]bool // whose last answer was yes, since the first refusal of any
+	letIn        map[location]bool // whose last answer was yes, since the first refusal of any
 }
 
-// Enter waits until nobody else asks the vCenter, or ctx is over. It returns the answer where
+// Enter waits until no one else asks the vCenter, or ctx is over. It returns the answer where
 // that is known, or the login is delayed. Call leave when the vCenter was asked.
 func (l *Logins) Enter(ctx context.Context, q Question, now func() time.Time) (known *Known, leave func(), err error) {
 	if err := l.Recall(ctx, now()); err != nil {
 		return nil, nil, err
 	}
-	if leave, err = l.lanes.enter(ctx, q.address()); err != nil {
+	if leave, err = l.locks.enter(ctx, q.address()); err != nil {
 		return nil, nil, err
 	}
 	return l.Known(q, now()), leave, nil
 }
 
-// Login logs in when nobody else does with the account and password, and learns the answer.
+// Login logs in when no one else does with the account and password, and learns the answer.
 // Where that is known by then, or the login is delayed, there is no login, and known says why,
 // as the error does.
 func (l *Logins) Login(ctx context.Context, q Question, now func() time.Time, login func() error) (known *Known, err error) {
-	leave, err := l.lanes.enter(ctx, fmt.Sprintf("%x", l.account(q)))
+	leave, err := l.locks.enter(ctx, fmt.Sprintf("%x", l.account(q)))
 	if err != nil {
 		return nil, err
 	}
@@ -186,7 +186,7 @@ func (l *Logins) Known(q Question, now time.Time) *Known {
 		return nil
 	}
 	a := l.accounts[same]
-	if a == nil || a.letIn[q.place()] {
+	if a == nil || a.letIn[q.location()] {
 		return nil // a vCenter that hangs, or refuses, would hold up one that is well
 	}
 	if until := a.lost.Add(Unanswered); !a.lost.After(now) && now.Before(until) {
@@ -219,13 +219,13 @@ func (l *Logins) Learn(q Question, err error, now time.Time) {
 	l.forget(now)
 	a := l.accounts[same]
 	if a == nil {
-		a = &account{letIn: map[place]bool{}}
+		a = &account{letIn: map[location]bool{}}
 		l.accounts[same] = a
 	}
 	switch {
 	case err == nil:
 		delete(l.refusals, of)
-		a.letIn[q.place()] = true
+		a.letIn[q.location()] = true
 		a.lost = time.Time{}
 		if a.where == q.address() {
 			a.refused = time.Time{}
@@ -235,12 +235,12 @@ func (l *Logins) Learn(q Question, err error, now time.Time) {
 		maps.Copy(passes, l.refusals[of].passes)
 		passes[q.Asker] = q.Pass
 		l.refusals[of] = refusal{err: err, at: at, passes: passes}
-		if a.refused.IsZero() || a.letIn[q.place()] {
+		if a.refused.IsZero() || a.letIn[q.location()] {
 			clear(a.letIn) // the password may have been changed at every vCenter that let it in
 		}
 		a.refused, a.where, a.asker = at, q.address(), q.Asker
 	case len(fault.All(err)) == 0:
-		delete(a.letIn, q.place())
+		delete(a.letIn, q.location())
 		if !a.lost.IsZero() && a.lostAt != q.address() {
 			clear(a.letIn) // of two the password may be wrong by now
 		}
@@ -292,10 +292,10 @@ func (l *Logins) sum(parts ...string) hash {
 	return hash(h.Sum(nil))
 }
 
-// place is where an account is used, and under which name.
-type place struct{ address, name string }
+// location is where an account is used, and under which name.
+type location struct{ address, name string }
 
-func (q Question) place() place { return place{q.address(), spelled(q.Username)} }
+func (q Question) location() location { return location{q.address(), spelled(q.Username)} }
 
 // spelled is a name as one that is only written differently is spelled too: vCenters have
 // no letter case in names, and name@domain is DOMAIN\name.
@@ -307,12 +307,12 @@ func user(username string) string {
 	return name[strings.Index(name, `\`)+1:]
 }
 
-// lanes are mutexes by name; a wait for one ends with its context. One stays for each name: an
+// keyedMutex are mutexes by name; a wait for one ends with its context. One stays for each name: an
 // address, or an account with its password.
-type lanes struct{ m sync.Map }
+type keyedMutex struct{ m sync.Map }
 
 // enter waits until the lane is free, or ctx is over. Call leave when done.
-func (l *lanes) enter(ctx context.Context, name string) (leave func(), err error) {
+func (l *keyedMutex) enter(ctx context.Context, name string) (leave func(), err error) {
 	v, _ := l.m.LoadOrStore(name, make(chan struct{}, 1))
 	lane, _ := v.(chan struct{})
 	select {

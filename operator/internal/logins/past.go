@@ -33,7 +33,7 @@ type recall struct {
 	done  bool
 }
 
-// Recall learns what is on record of logins before this process: nobody is asked before.
+// Recall learns what is on record of logins before this process: no one is asked before.
 // [Logins.Enter] does it too. Where some of it cannot be read for as long as failures are
 // counted together, what can be read has to do.
 func (l *Logins) Recall(ctx context.Context, now time.Time) error {

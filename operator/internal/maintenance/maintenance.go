@@ -53,7 +53,7 @@ type Machine struct {
 	On           bool     `json:"on,omitempty"`
 	Template     bool     `json:"template,omitempty"` // it is to be one afterwards
 	Off          []Fix    `json:"off"`                // takes the VM off
-	ByHand       []string `json:"byHand"`             // what nobody but a person can decide, or do in the guest
+	ByHand       []string `json:"byHand"`             // what no one but a person can decide, or do in the guest
 
 	begun bool // by an earlier run
 }

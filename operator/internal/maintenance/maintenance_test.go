@@ -36,7 +36,7 @@ type world struct {
 	vms     map[string]*vm // by id, which is the node's name
 	names   []string
 	faults  []string
-	budget  bool                     // holds back evictions
+	budget  bool                     // gates evictions
 	ignores bool                     // changes, as where another tool takes them back
 	looking func(w *world, time int) // before each look at a VM
 	looks   int
@@ -254,7 +254,7 @@ func TestVMsArePutRightNodeByNode(t *testing.T) {
 	require.Zero(t, w.vms["worker"].shut)
 	w.run.Wait = time.Minute
 
-	// A node that somebody else has cordoned stays so.
+	// A node that someone else has cordoned stays so.
 	w.change("cp-0", func(n *corev1.Node) { n.Spec.Unschedulable = true })
 	require.NoError(t, w.run.Nodes(ctx, plan))
 	w.well("cp-0")

@@ -3,7 +3,7 @@
 // They come from two places. What is, comes from the statuses of the operator's own
 // kinds, read from the manager's cache at each scrape (site.go): so a series ends with
 // its resource, a restart forgets none, every replica serves the same ones, and a scrape
-// asks nobody anything. What was done, comes from the process that did it (counts.go):
+// asks no one anything. What was done, comes from the process that did it (counts.go):
 // counters, which begin at 0 with it, and how long vCenters took to answer.
 //
 // Labels are bounded. Names are those of resources; drivers, causes, states and reasons are

@@ -53,7 +53,7 @@ func (l *leaves) current() string {
 	return string(get(l.scenario, &corev1.Secret{}, csiNamespace, webhookCerts).Data["tls.crt"])
 }
 
-// begins has the webhook's pods begin anew for a cause.
+// begins has the webhook's pods begin again for a cause.
 func (l *leaves) begins() { l.touched["Deployment "+csiNamespace+"/vsphere-csi-webhook"] = true }
 
 // due has so much time go by that a certificate is renewed.

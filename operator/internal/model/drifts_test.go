@@ -23,7 +23,7 @@ func (s *scenario) scale(replicas int32) {
 
 func (s *scenario) scaled() int32 { return *s.controller().Spec.Replicas }
 
-// Under Warn what differs is shown and stays, under Off nobody looks, what is left to others stays, whoever has set it,
+// Under Warn what differs is shown and stays, under Off no one looks, what is left to others stays, whoever has set it,
 // and else it is repaired. A driver that is scaled to 0 so is not ready.
 func TestDriftIsShownOrLeftAsTheVDOConfigSays(t *testing.T) {
 	ignores := func(path string) *v1alpha1.DriftPolicy {
@@ -80,7 +80,7 @@ func TestDriftIsShownOrLeftAsTheVDOConfigSays(t *testing.T) {
 }
 
 // Two managers of one field would write for ever: the other one is named, and the object is
-// left alone for a while, also by an operator that starts anew.
+// left alone for a while, also by an operator that starts again.
 func TestAManagerThatChangesAFieldEachTimeIsNamedAndLeft(t *testing.T) {
 	scene(t, installed, func(s *scenario) {
 		s.healthy()

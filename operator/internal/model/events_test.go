@@ -395,7 +395,7 @@ var (
 	hash   = object("", "Secret", namespace, "vdo-config-hash")
 )
 
-// deletable are objects that somebody deletes, by their names.
+// deletable are objects that someone deletes, by their names.
 func deletable() map[string]inventory.ID {
 	all := map[string]inventory.ID{}
 	for _, id := range append(slices.Concat(slices.Collect(maps.Values(essentials))...), csiOwn, record, hash) {

@@ -72,7 +72,7 @@ func TestADryRunShowsWhatIsInstalledAfterIt(t *testing.T) {
 	})
 }
 
-// A bundle that was built anew rolls through stage by stage as the upgrade that it has does, in place, while drift is
+// A bundle that was built again rolls through stage by stage as the upgrade that it has does, in place, while drift is
 // repaired at once.
 func TestUpgradesInPlaceAndStageByStage(t *testing.T) {
 	scene(t, installed, func(s *scenario) {
@@ -101,7 +101,7 @@ func TestUpgradesInPlaceAndStageByStage(t *testing.T) {
 	})
 }
 
-// The network is installed where it is asked for, in one pass with the cloud provider since each waits for the
+// The network is installed where it is requested, in one pass with the cloud provider since each waits for the
 // other: no node is ready before the one runs there, and none is initialised before the other runs.
 func TestTheNetworkIsInstalledWithTheCloudProvider(t *testing.T) {
 	scene(t, nothing, func(s *scenario) {
@@ -152,7 +152,7 @@ func TestMissingRightsInOnePlaceConcernItsDriverAlone(t *testing.T) {
 	})
 }
 
-// finding finds something amiss in cluster and vCenters; nil: nobody has answered yet.
+// finding finds something amiss in cluster and vCenters; nil: no one has answered yet.
 type finding []preflight.Result
 
 func (f finding) Look(q preflight.Question) *preflight.Answer {
@@ -170,9 +170,9 @@ func TestAPreviewSaysWhatHoldsBackWhatHasTheSameVersion(t *testing.T) {
 			t.Helper()
 			p, err := s.op.drivers.Preview(t.Context(), s.reread(), vdoconfig.Assume{})
 			require.NoError(t, err)
-			require.Empty(t, p.Route[0].Moves)
+			require.Empty(t, p.Path[0].Moves)
 			var held []string
-			for _, h := range p.Held {
+			for _, h := range p.Gated {
 				held = append(held, h.Driver+": "+h.Message)
 			}
 			return strings.Join(held, "\n"), strings.Join(p.Warnings, "\n")

@@ -52,7 +52,7 @@ type model struct {
 	served  map[string]bool    // drivers that were complete and are wanted since
 	orphans bool               // drivers were left to their users
 	lost    bool               // the inventory was taken away by hand
-	anew    inventory.Key      // what cannot be changed, and is deleted so that it can be made anew
+	anew    inventory.Key      // what cannot be changed, and is deleted so that it can be recreated
 	back    bool               // an upgrade is gone back from, so that pods are replaced once more
 
 	was before
@@ -176,12 +176,12 @@ func (w *world) before(which string, _ types.NamespacedName) {
 	if which != passDrivers {
 		return
 	}
-	cause, there := w.cause(), w.workloads()
-	for _, x := range there {
+	cause, exists := w.cause(), w.workloads()
+	for _, x := range exists {
 		w.was.workloads[x.key()] = true
 	}
 	maps.DeleteFunc(w.rolled, func(name string, _ *rolled) bool { return !w.was.workloads[name] }) // what comes anew is another one
-	for _, x := range there {
+	for _, x := range exists {
 		r := w.rolled[x.key()]
 		if r == nil || r.cause != cause {
 			w.rolled[x.key()] = &rolled{cause: cause, template: hashOf(x.template), left: 1}
@@ -345,9 +345,9 @@ func (w *world) whatIsWantedIsNotRemoved() {
 // podsAreReplacedForACause: a workload's template changes at most once for each change
 // of what it is made of, and not at all once it had come to rest.
 func (w *world) podsAreReplacedForACause() {
-	there := map[string]bool{}
+	exists := map[string]bool{}
 	for _, x := range w.workloads() {
-		there[x.key()] = true
+		exists[x.key()] = true
 		r := w.rolled[x.key()]
 		hash := hashOf(x.template)
 		if r == nil || r.template == hash {
@@ -365,7 +365,7 @@ func (w *world) podsAreReplacedForACause() {
 	for driver, ids := range essentials {
 		for _, id := range ids {
 			name := id.Key.String()
-			if isWorkload(id) && id.Key != w.anew && w.was.workloads[name] && !there[name] && wanted(w.was.configs, driver) {
+			if isWorkload(id) && id.Key != w.anew && w.was.workloads[name] && !exists[name] && wanted(w.was.configs, driver) {
 				w.fail("what is wanted is not removed", "%s is gone after a pass", name)
 			}
 		}
@@ -433,9 +433,9 @@ func (w *world) driverRuns(driver, claim string) {
 		if i < 0 {
 			w.fail(claimed(claim), "%s is not there", id.Key)
 		}
-		there, wanted := w.available(all[i])
-		if there < wanted {
-			w.fail(claimed(claim), "%s has %d of %d pods that run as they should, on nodes that are ready", id.Key, there, wanted)
+		exists, wanted := w.available(all[i])
+		if exists < wanted {
+			w.fail(claimed(claim), "%s has %d of %d pods that run as they should, on nodes that are ready", id.Key, exists, wanted)
 		}
 	}
 }

@@ -25,7 +25,7 @@ func (s *scenario) destroyed() {
 	s.until("repaired", func() bool { return len(s.left()) >= len(was)+4 })
 }
 
-// While it serves volumes the storage driver stays and is cared for as it was last asked for, whether nobody asks
+// While it serves volumes the storage driver stays and is cared for as it was last requested, whether no one asks
 // for it any more, or the VDOConfig is deleted, or that had begun to remove it when a volume appeared.
 func TestTheStorageDriverStaysWhileItServesVolumes(t *testing.T) {
 	scene(t, installed, func(s *scenario) {
@@ -49,16 +49,16 @@ func TestTheStorageDriverStaysWhileItServesVolumes(t *testing.T) {
 		refused()
 
 		s.volumeEvent("deleted")
-		there := func() bool {
+		exists := func() bool {
 			return !s.gone(&appsv1.Deployment{}, csiNamespace, csiController) &&
 				!s.gone(&appsv1.DaemonSet{}, csiNamespace, csiNode)
 		}
-		s.until("the pods are gone", func() bool { return !there() })
+		s.until("the pods are gone", func() bool { return !exists() })
 		s.volumeEvent("made")
-		s.until("it is installed again", there)
+		s.until("it is installed again", exists)
 		refused()
 
-		// What is being taken down is not ready, and is looked at less often where it waits for somebody else.
+		// What is being taken down is not ready, and is looked at less often where it waits for someone else.
 		s.volumeEvent("deleted")
 		held := get(s, &corev1.ServiceAccount{}, "kube-system", "cloud-controller-manager")
 		s.change(held, func() { held.Finalizers = []string{"example.org/backup"} })

@@ -286,7 +286,7 @@ func (w *world) stopPod(key types.NamespacedName) {
 	w.must(client.IgnoreNotFound(w.Delete(w.ctx, pod, client.GracePeriodSeconds(0))))
 }
 
-// bringPod starts a pod anew where its template changed, and writes its status.
+// bringPod starts a pod again where its template changed, and writes its status.
 func (w *world) bringPod(x workload, key types.NamespacedName, place string, was, is podState) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Labels: x.template.Labels}}
 	if was.template != is.template {
@@ -349,7 +349,7 @@ func (w *world) bringStatus(x workload, updated, ready int32) bool {
 }
 
 // available counts the running pods of a workload that is up to date.
-func (w *world) available(x workload) (there, wanted int) {
+func (w *world) available(x workload) (exists, wanted int) {
 	hash := hashOf(x.template)
 	for _, place := range x.places {
 		if n, ok := w.nodes[place]; ok && !n.ready {
@@ -357,10 +357,10 @@ func (w *world) available(x workload) (there, wanted int) {
 		}
 		wanted++
 		if w.pods[podName(x, place)] == (podState{hash, "running"}) {
-			there++
+			exists++
 		}
 	}
-	return there, wanted
+	return exists, wanted
 }
 
 // drivers does what the drivers do once they run: the cloud provider initialises

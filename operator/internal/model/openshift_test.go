@@ -83,7 +83,7 @@ func (s *scenario) leads() []string {
 	return nil
 }
 
-// Pods that name images as upstream does are not installed while nobody leads the nodes to the mirror. Where the
+// Pods that name images as upstream does are not installed while no one leads the nodes to the mirror. Where the
 // operator is asked to, and under the rights that are given for that alone, it writes a set before what pulls, repairs
 // it, and removes it with the VDOConfig after all pods.
 func TestOnOpenShiftNodesAreLedToTheMirror(t *testing.T) {

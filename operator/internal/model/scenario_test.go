@@ -81,7 +81,7 @@ func scene(t *testing.T, begins string, happens func(s *scenario)) {
 
 func (s *scenario) reread() *v1alpha1.VDOConfig { s.v = s.config(); return s.v }
 
-// configure edits what is asked for.
+// configure edits what is requested.
 func (s *scenario) configure(edit func(spec *asked)) {
 	s.t.Helper()
 	s.v = &v1alpha1.VDOConfig{ObjectMeta: named("m-site")}

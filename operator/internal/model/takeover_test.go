@@ -67,8 +67,8 @@ func TestTheStorageDriverOfUpstreamsManifestIsTakenOver(t *testing.T) {
 				"apiVersion": was.GetAPIVersion(), "kind": was.GetKind()}}, was.GetNamespace(), was.GetName())
 			require.Equal(t, was.GetUID(), is.GetUID(), "%s is changed in place", name)
 			require.Equal(t, "3.5.1", is.GetLabels()["vdo.vmware.com/version"], name)
-			_, there, _ := unstructured.NestedString(is.Object, "spec", "template", "metadata", "annotations", "by-hand")
-			require.False(t, there, "what the release does not have is gone: %s", name)
+			_, exists, _ := unstructured.NestedString(is.Object, "spec", "template", "metadata", "annotations", "by-hand")
+			require.False(t, exists, "what the release does not have is gone: %s", name)
 			for _, m := range is.GetManagedFields() {
 				require.NotEqual(t, "kubectl-client-side-apply", m.Manager, name)
 			}
@@ -110,7 +110,7 @@ spec:
 	return s.byKubectl(objects[0])
 }
 
-// The cloud provider of upstream's deprecated manifests has a selector that cannot be changed: it is made anew, with
+// The cloud provider of upstream's deprecated manifests has a selector that cannot be changed: it is recreated, with
 // nothing lost of where it looks for nodes and of what was set by hand, whatever happens between its delete and its
 // return.
 func TestTheCloudProviderOfUpstreamsDeprecatedManifestsIsTakenOver(t *testing.T) {

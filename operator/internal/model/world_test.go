@@ -189,7 +189,7 @@ func (s *transcript) Eventf(_, _ runtime.Object, _, reason, _, note string, args
 	s.add(reason + ": " + fmt.Sprintf(note, args...))
 }
 
-// controllers are the operator: what a restart makes anew.
+// controllers are the operator: what a restart recreates.
 type controllers struct {
 	bundle  reconcile.Reconciler
 	vcenter reconcile.Reconciler
@@ -565,15 +565,15 @@ const (
 	bundleFirst     = "first"     // cpi@1.33.1, snapshot-controller@8.2.0, csi@3.5.1
 	bundleRebuilt   = "rebuilt"   // the same releases, of other images
 	bundleNewer     = "newer"     // csi@3.7.3 beside them
-	bundleUnsigned  = "unsigned"  // by nobody
-	bundleStrangers = "strangers" // by somebody else's key
+	bundleUnsigned  = "unsigned"  // by no one
+	bundleStrangers = "strangers" // by someone else's key
 	bundleNext      = "next"      // what newer has, of other images
 )
 
 const repository = "vdo/drivers"
 
 // deliver pushes every bundle into a mirror. It returns that, the public keys, release and stranger, and what pushes
-// more, signed by one of them, or by nobody.
+// more, signed by one of them, or by no one.
 func deliver(t *testing.T) *site {
 	t.Helper()
 	reg, err := registry.New(registry.Options{TLS: true, Auth: registry.Basic, Password: mirrorPassword})

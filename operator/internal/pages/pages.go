@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Size is how many objects a page has at most, where nothing else is asked for.
+// Size is how many objects a page has at most, where nothing else is requested.
 const Size = 500
 
 // PerNode is the limit for what there is one of for each node, and large: a node with its images

@@ -26,8 +26,8 @@ const (
 	annotationHelmNS    = "meta.helm.sh/release-namespace"
 )
 
-// mayAdopt says why an object that is not ours must not be taken over, or nil.
-func (in *Input) mayAdopt(live, wanted *unstructured.Unstructured) error {
+// mayAdopt says why an object that is not ours must not be adopted, or nil.
+func (in *Input) mayAdopt(live, desired *unstructured.Unstructured) error {
 	without := cmp.Or(in.WithoutIt, "take the driver out of the VDOConfig")
 	subject := IDOf(live).Key.String()
 	refuse := func(hint, format string, args ...any) error {
@@ -60,7 +60,7 @@ func (in *Input) mayAdopt(live, wanted *unstructured.Unstructured) error {
 		return refuse("apply its entries under another name, then delete it; or set spec.openShift.mirrorSet of the VDOConfig to Check and keep it",
 			"the operator did not make it, and entries that others need would be lost, for which OpenShift drains its nodes")
 	}
-	return otherSubjects(live, wanted, refuse)
+	return otherSubjects(live, desired, refuse)
 }
 
 // helmHint says how to part with a Helm release without losing anything: Helm deletes
@@ -72,13 +72,13 @@ func helmHint(kind, release, namespace string) string {
 	return fmt.Sprintf("see that `helm get manifest %[1]s -n %[2]s` names no CustomResourceDefinition, since with one go all objects of its kind; then remove the release with `helm uninstall %[1]s -n %[2]s`: volumes and nodes stay as they are", release, namespace)
 }
 
-// otherSubjects refuses a binding that gives rights to somebody whom applying ours
+// otherSubjects refuses a binding that gives rights to someone whom applying ours
 // would take them from: some of upstream's names look shared, and are.
-func otherSubjects(live, wanted *unstructured.Unstructured, refuse func(hint, format string, args ...any) error) error {
+func otherSubjects(live, desired *unstructured.Unstructured, refuse func(hint, format string, args ...any) error) error {
 	if !isBinding(live.GetKind()) {
 		return nil
 	}
-	mine := subjects(wanted)
+	mine := subjects(desired)
 	for _, s := range subjects(live) {
 		if !slices.Contains(mine, s) {
 			return refuse("bind "+s+" by another binding and delete this one", "it gives rights to %s too, which would be lost", s)
@@ -104,18 +104,18 @@ func subjects(o *unstructured.Unstructured) []string {
 }
 
 // immutable returns the immutable field that differs, or "".
-func immutable(live, wanted *unstructured.Unstructured) string {
-	switch kind := wanted.GetKind(); {
+func immutable(live, desired *unstructured.Unstructured) string {
+	switch kind := desired.GetKind(); {
 	case kind == "DaemonSet" || kind == "Deployment":
-		if !sameField(live, wanted, "spec", "selector") {
+		if !sameField(live, desired, "spec", "selector") {
 			return "spec.selector"
 		}
 	case isBinding(kind):
-		if !sameField(live, wanted, "roleRef") {
+		if !sameField(live, desired, "roleRef") {
 			return "roleRef"
 		}
 	case kind == "Service":
-		if ip, asked, _ := unstructured.NestedString(wanted.Object, "spec", "clusterIP"); asked && ip != "" && !sameField(live, wanted, "spec", "clusterIP") {
+		if ip, requested, _ := unstructured.NestedString(desired.Object, "spec", "clusterIP"); requested && ip != "" && !sameField(live, desired, "spec", "clusterIP") {
 			return "spec.clusterIP"
 		}
 	}
@@ -141,15 +141,15 @@ func deprecated(live *unstructured.Unstructured) bool {
 	return key.Group == "apps" && labels != nil && reflect.DeepEqual(selector, map[string]any{"matchLabels": want})
 }
 
-// AdoptsAnew tells whether the step takes a workload over by deleting it and making it again.
-func (s Step) AdoptsAnew() bool { return s.Adopts && s.Action == Recreate }
+// AdoptsByRecreation tells whether the step takes a workload over by deleting it and making it again.
+func (s Step) AdoptsByRecreation() bool { return s.Adopts && s.Action == Recreate }
 
-// anew takes a workload of upstream's deprecated manifests over: it goes with its pods, and is made
+// recreates takes a workload of upstream's deprecated manifests over: it goes with its pods, and is made
 // again. Not before there is a configuration to make it with: until then it is left as it runs.
-func (s Step) anew(o render.Object, live *unstructured.Unstructured, field string) Step {
+func (s Step) recreates(o render.Object, live *unstructured.Unstructured, field string) Step {
 	const of = "upstream's deprecated manifests installed it: "
 	if o.Config == render.ConfigHash {
-		s.Action, s.Adopts, s.Object, s.Held = Wait, false, nil, true
+		s.Action, s.Adopts, s.Object, s.Gated = Wait, false, nil, true
 		s.Reason = of + "it is deleted and made again once the configuration that is asked for is accepted"
 		return s
 	}
@@ -160,18 +160,18 @@ func (s Step) anew(o render.Object, live *unstructured.Unstructured, field strin
 	return s
 }
 
-// Trial is what the API server can be asked about a workload that has to be made anew while the old one is there: the
+// Trial is what the API server can be asked about a workload that has to be recreated while the old one is there: the
 // new one with the selector of the old and the labels that its pods have for it, in the place of the old one, since
-// there are no rights for another name. nil where nothing is made anew so, or is being deleted already.
-func Trial(live, wanted *unstructured.Unstructured) *unstructured.Unstructured {
-	if live == nil || !live.GetDeletionTimestamp().IsZero() || immutable(live, wanted) != "spec.selector" {
+// there are no rights for another name. nil where nothing is recreated so, or is being deleted already.
+func Trial(live, desired *unstructured.Unstructured) *unstructured.Unstructured {
+	if live == nil || !live.GetDeletionTimestamp().IsZero() || immutable(live, desired) != "spec.selector" {
 		return nil
 	}
 	labels := []string{"spec", "template", "metadata", "labels"}
 	theirs, _, _ := unstructured.NestedStringMap(live.Object, labels...)
-	mine, _, _ := unstructured.NestedStringMap(wanted.Object, labels...)
+	mine, _, _ := unstructured.NestedStringMap(desired.Object, labels...)
 	selector, _, _ := unstructured.NestedMap(live.Object, "spec", "selector")
-	out := wanted.DeepCopy()
+	out := desired.DeepCopy()
 	if unstructured.SetNestedMap(out.Object, selector, "spec", "selector") != nil ||
 		unstructured.SetNestedStringMap(out.Object, merge(mine, theirs), labels...) != nil {
 		return nil // never: it is a workload
@@ -185,7 +185,7 @@ func immutableConflict(live *unstructured.Unstructured, field string) error {
 		"it was installed from another source: its %s differs and cannot be changed", field)
 }
 
-// Other is a workload of a driver that is somebody else's.
+// Other is a workload of a driver that is someone else's.
 type Other struct {
 	inventory.ID
 	Driver  matrix.Driver
@@ -289,9 +289,9 @@ var classes = map[string][]string{
 
 // frozen says which field of a class would have to change and cannot, or should not: what
 // was made by it was made as it was. A class is never deleted to be made again.
-func frozen(live, wanted *unstructured.Unstructured) error {
-	fields := classes[wanted.GetKind()]
-	i := slices.IndexFunc(fields, func(f string) bool { return !sameField(live, wanted, f) })
+func frozen(live, desired *unstructured.Unstructured) error {
+	fields := classes[desired.GetKind()]
+	i := slices.IndexFunc(fields, func(f string) bool { return !sameField(live, desired, f) })
 	if i < 0 {
 		return nil
 	}

@@ -13,8 +13,8 @@ import (
 
 // Diff returns the paths of the fields that differ, in no order; no values, since an
 // object may be a Secret. What the API server keeps for itself does not count.
-func Diff(live, wanted *unstructured.Unstructured) [][]string {
-	return diff(stripped(live), stripped(wanted), nil)
+func Diff(live, desired *unstructured.Unstructured) [][]string {
+	return diff(stripped(live), stripped(desired), nil)
 }
 
 // Fields writes paths, sorted: "metadata.labels.[example.com/x]", "spec.replicas".
@@ -71,19 +71,19 @@ func summary(paths [][]string) string {
 
 // Merged returns what a whole replacement puts: the live object with the rendered
 // data, labels, annotations and type.
-func Merged(live, wanted *unstructured.Unstructured) *unstructured.Unstructured {
+func Merged(live, desired *unstructured.Unstructured) *unstructured.Unstructured {
 	out := live.DeepCopy()
 	for _, field := range []string{"data", "binaryData", "stringData"} {
 		delete(out.Object, field)
-		if v, ok := wanted.Object[field]; ok {
+		if v, ok := desired.Object[field]; ok {
 			out.Object[field] = v
 		}
 	}
-	if v, ok := wanted.Object["type"]; ok {
+	if v, ok := desired.Object["type"]; ok {
 		out.Object["type"] = v
 	}
-	out.SetLabels(merge(live.GetLabels(), wanted.GetLabels()))
-	out.SetAnnotations(merge(live.GetAnnotations(), wanted.GetAnnotations()))
+	out.SetLabels(merge(live.GetLabels(), desired.GetLabels()))
+	out.SetAnnotations(merge(live.GetAnnotations(), desired.GetAnnotations()))
 	return out
 }
 

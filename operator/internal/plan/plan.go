@@ -17,14 +17,14 @@
 //   - A CSIDriver is never deleted to be made again. Workloads and bindings are,
 //     where an immutable field (selector, roleRef) has to change and they are ours.
 //   - What is ours is known by the inventory, by UID.
-//   - An object of the same name that is not in the inventory is taken over where that
+//   - An object of the same name that is not in the inventory is adopted where that
 //     is safe: it has no other manager (Helm, a GitOps tool,
 //     OpenShift, OLM, an owner, a managed-by label), its immutable fields are what
 //     they have to be, and a binding names no subject that we would drop. So drivers
 //     that the earlier operator or upstream's manifests installed are upgraded in
 //     place. Taken over means ours: it is removed with the VDOConfig.
 //   - The cloud provider of upstream's deprecated manifests, whose pods are selected by another
-//     label, is taken over by a [Recreate]: it has no volumes. That is known by its place and
+//     label, is adopted by a [Recreate]: it has no volumes. That is known by its place and
 //     that selector; any other selector is a conflict. While its configuration cannot be
 //     replaced yet, it is left as it is.
 //   - A workload is not deleted to be made again before the API server has accepted the new one
@@ -59,7 +59,7 @@ const (
 	Forget    Action = "forget"    // leave it on the cluster to its users
 	Gone      Action = "gone"      // no longer wanted, and not there
 	Wait      Action = "wait"      // shall be changed, and the bundle is not trusted, or the configuration is not accepted yet
-	Conflict  Action = "conflict"  // somebody else's
+	Conflict  Action = "conflict"  // someone else's
 )
 
 // Live are objects as they are on the cluster.
@@ -89,18 +89,18 @@ type Input struct {
 	// differs from what was applied last waits, unless it is by the site's configuration or the program
 	// alone.
 	Untrusted map[matrix.Driver]string
-	// Unwatched is set where nobody looks for drift: what was applied as it is now is as it
+	// Unwatched is set where no one looks for drift: what was applied as it is now is as it
 	// shall be.
 	Unwatched bool
-	// Held are drivers that are left as they are, and why: what they have is neither
+	// Gated are drivers that are left as they are, and why: what they have is neither
 	// changed nor pruned.
-	Held map[matrix.Driver]string
-	// Leaving says what becomes of the objects of drivers that are not wanted at
+	Gated map[matrix.Driver]string
+	// Retained says what becomes of the objects of drivers that are not wanted at
 	// all any more. Absent: they are pruned.
-	Leaving map[matrix.Driver]Leave
-	// Others are workloads of the same drivers that are somebody else's.
+	Retained map[matrix.Driver]Retention
+	// Others are workloads of the same drivers that are someone else's.
 	Others []Other
-	// WithoutIt is how a person does without a part whose object is somebody else's; default:
+	// WithoutIt is how a person does without a part whose object is someone else's; default:
 	// "take the driver out of the VDOConfig".
 	WithoutIt string
 }
@@ -126,8 +126,8 @@ type Step struct {
 	UID, ResourceVersion string
 	// Deleting is set where the live object is on its way out already.
 	Deleting bool
-	// Held is set of a step that waits for the configuration, not for the bundle.
-	Held bool
+	// Gated is set of a step that waits for the configuration, not for the bundle.
+	Gated bool
 	// Err is the fault of a Conflict.
 	Err error
 }
@@ -202,18 +202,18 @@ func ReleaseOf(o *unstructured.Unstructured) string {
 // Make decides.
 func Make(in Input) Plan {
 	var p Plan
-	wanted := map[inventory.Key]bool{}
+	desired := map[inventory.Key]bool{}
 	for _, stage := range in.Stages {
 		for _, o := range stage.Objects {
 			id := IDOf(o.Unstructured)
-			wanted[id.Key] = true
+			desired[id.Key] = true
 			s := in.step(o, id)
 			s.Stage = stage.Name
 			p.Steps = append(p.Steps, s)
 		}
 	}
 	p.Steps = append(p.Steps, in.others()...)
-	p.Steps = append(p.Steps, in.removals(wanted)...)
+	p.Steps = append(p.Steps, in.removals(desired)...)
 	return p
 }
 
@@ -260,7 +260,7 @@ func (in *Input) step(o render.Object, id inventory.ID) Step {
 	case dry.Err != nil && (field == "" || Trial(live, o.Unstructured) != nil):
 		return s.failed(dry.Err)
 	case field != "" && !ours:
-		return s.anew(o, live, field)
+		return s.recreates(o, live, field)
 	case field != "":
 		s.Action, s.Reason = Recreate, field+" has to change and is immutable"
 		return s

@@ -55,14 +55,14 @@ spec:
 `
 
 // one makes the plan for one wanted object.
-func one(t *testing.T, wanted, live, dry *unstructured.Unstructured, edit func(*plan.Input)) plan.Step {
+func one(t *testing.T, desired, live, dry *unstructured.Unstructured, edit func(*plan.Input)) plan.Step {
 	t.Helper()
 	in := plan.Input{
 		Stages: []render.Stage{{Name: render.StageNode, Drivers: []matrix.Driver{matrix.CPI},
-			Objects: []render.Object{{Unstructured: wanted, Driver: matrix.CPI, Apply: render.Merge}}}},
+			Objects: []render.Object{{Unstructured: desired, Driver: matrix.CPI, Apply: render.Merge}}}},
 		Live: plan.Live{}, DryRun: map[inventory.Key]plan.Outcome{},
 	}
-	key := plan.IDOf(wanted).Key
+	key := plan.IDOf(desired).Key
 	if live != nil {
 		in.Live[key] = live
 	}
@@ -77,7 +77,7 @@ func one(t *testing.T, wanted, live, dry *unstructured.Unstructured, edit func(*
 
 func TestStepOfAWantedObject(t *testing.T) {
 	base := object(t, daemonSet)
-	wanted := ours(base, "cpi@1.33.1")
+	desired := ours(base, "cpi@1.33.1")
 	changed := ours(base, "cpi@1.33.1")
 	require.NoError(t, unstructured.SetNestedField(changed.Object, "x", "spec", "template", "spec", "dnsPolicy"))
 	otherSelector := base.DeepCopy()
@@ -107,9 +107,9 @@ func TestStepOfAWantedObject(t *testing.T) {
 		hint      string
 	}{
 		"absent":                {action: plan.Create, says: "is not there"},
-		"as it shall be":        {live: alive(wanted), dry: alive(wanted), action: plan.Unchanged},
-		"drift":                 {live: alive(changed), dry: alive(wanted), edit: recorded("uid-vsphere-cloud-controller-manager"), action: plan.Change, says: "spec.template.spec.dnsPolicy"},
-		"an unlabelled install": {live: alive(base), dry: alive(wanted), action: plan.Change, adopts: true},
+		"as it shall be":        {live: alive(desired), dry: alive(desired), action: plan.Unchanged},
+		"drift":                 {live: alive(changed), dry: alive(desired), edit: recorded("uid-vsphere-cloud-controller-manager"), action: plan.Change, says: "spec.template.spec.dnsPolicy"},
+		"an unlabelled install": {live: alive(base), dry: alive(desired), action: plan.Change, adopts: true},
 		"ours, another selector": {live: alive(ours(otherSelector, "cpi@1.33.1")),
 			edit: recorded("uid-vsphere-cloud-controller-manager"), action: plan.Recreate, says: "spec.selector"},
 		"ours, the new one is refused": {live: alive(ours(otherSelector, "cpi@1.33.1")), edit: func(in *plan.Input) {
@@ -140,7 +140,7 @@ func TestStepOfAWantedObject(t *testing.T) {
 			says: "once its finalizers are gone: foregroundDeletion, site.example/keep"},
 		"likewise, and nobody looks for drift": {live: alive(deprecated), edit: func(in *plan.Input) {
 			in.Unwatched, in.Key = true, []byte("key")
-			in.Inventory = inventory.Of(inventory.Entry{ID: plan.IDOf(base), Driver: matrix.CPI, UID: "another", Release: "cpi@1.33.1", Rendered: one(t, wanted, nil, nil, func(in *plan.Input) { in.Key = []byte("key") }).Rendered})
+			in.Inventory = inventory.Of(inventory.Entry{ID: plan.IDOf(base), Driver: matrix.CPI, UID: "another", Release: "cpi@1.33.1", Rendered: one(t, desired, nil, nil, func(in *plan.Input) { in.Key = []byte("key") }).Rendered})
 		}, action: plan.Unchanged},
 		"likewise, of a bundle that is not trusted": {live: alive(deprecated),
 			edit:   func(in *plan.Input) { in.Untrusted = map[matrix.Driver]string{matrix.CPI: "it is not trusted"} },
@@ -171,7 +171,7 @@ func TestStepOfAWantedObject(t *testing.T) {
 		}, action: plan.Conflict, says: "spec.x: Invalid"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := one(t, wanted, c.live, c.dry, c.edit)
+			s := one(t, desired, c.live, c.dry, c.edit)
 			require.Equal(t, c.action, s.Action, s)
 			require.Equal(t, c.adopts, s.Adopts)
 			require.Contains(t, s.Reason, c.says)
@@ -181,12 +181,12 @@ func TestStepOfAWantedObject(t *testing.T) {
 	}
 }
 
-// Nothing but the cloud provider's DaemonSet, which has no volumes, is deleted to be taken over.
+// Nothing but the cloud provider's DaemonSet, which has no volumes, is deleted to be adopted.
 func TestOnlyTheDeprecatedCloudProviderIsMadeAnewToBeTakenOver(t *testing.T) {
-	for _, place := range []string{"{namespace: vmware-system-csi, name: vsphere-csi-node}", "{namespace: kube-system, name: other}", "{namespace: tenant, name: vsphere-cloud-controller-manager}"} {
+	for _, location := range []string{"{namespace: vmware-system-csi, name: vsphere-csi-node}", "{namespace: kube-system, name: other}", "{namespace: tenant, name: vsphere-cloud-controller-manager}"} {
 		const text = "{apiVersion: apps/v1, kind: DaemonSet, metadata: %s, spec: {selector: {matchLabels: {%s: vsphere-cloud-controller-manager}}}}"
-		s := one(t, ours(object(t, fmt.Sprintf(text, place, "name")), "csi@3.5.1"), alive(object(t, fmt.Sprintf(text, place, "k8s-app"))), nil, nil)
-		require.Equal(t, plan.Conflict, s.Action, place)
+		s := one(t, ours(object(t, fmt.Sprintf(text, location, "name")), "csi@3.5.1"), alive(object(t, fmt.Sprintf(text, location, "k8s-app"))), nil, nil)
+		require.Equal(t, plan.Conflict, s.Action, location)
 	}
 }
 
@@ -215,7 +215,7 @@ func TestTheHintAboutHelmLosesNothing(t *testing.T) {
 // A tool that applies objects again and again would undo what the operator does to them, and prunes
 // what is taken out of it unless it is told not to.
 func TestObjectsOfGitOpsToolsAreNotTakenOver(t *testing.T) {
-	wanted := ours(object(t, daemonSet), "cpi@1.33.1")
+	desired := ours(object(t, daemonSet), "cpi@1.33.1")
 	for mark, c := range map[string]struct{ tool, keep string }{
 		"argocd.argoproj.io/tracking-id":   {"Argo CD", "argocd.argoproj.io/sync-options: Prune=false"},
 		"argocd.argoproj.io/instance":      {"Argo CD", "argocd.argoproj.io/sync-options: Prune=false"},
@@ -237,7 +237,7 @@ func TestObjectsOfGitOpsToolsAreNotTakenOver(t *testing.T) {
 			}
 			require.NoError(t, unstructured.SetNestedStringMap(live.Object, marks, "metadata", kind))
 			require.Equal(t, c.tool, plan.AppliedBy(live), mark)
-			s := one(t, wanted, live, alive(wanted), nil)
+			s := one(t, desired, live, alive(desired), nil)
 			if c.tool == "" {
 				require.Equal(t, plan.Change, s.Action, mark)
 				continue
@@ -246,7 +246,7 @@ func TestObjectsOfGitOpsToolsAreNotTakenOver(t *testing.T) {
 			require.Contains(t, s.Reason, c.tool+" manages it ("+mark+")")
 			order := "disable pruning in " + c.tool + " first: .*" + c.keep + ".*; then take it out .* remove " + mark
 			require.Regexp(t, order, fault.HintOf(s.Err))
-			s = one(t, wanted, live, alive(wanted), func(in *plan.Input) {
+			s = one(t, desired, live, alive(desired), func(in *plan.Input) {
 				e := inventory.Entry{ID: plan.IDOf(live), Driver: matrix.CPI, UID: string(live.GetUID())}
 				in.Inventory = inventory.Of(e)
 			})
@@ -276,25 +276,25 @@ metadata: {name: "system:cloud-controller-manager"}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: "system:cloud-controller-manager"}
 subjects: [{kind: ServiceAccount, namespace: kube-system, name: cloud-controller-manager}]
 `
-	wanted := ours(object(t, binding), "cpi@1.33.1")
+	desired := ours(object(t, binding), "cpi@1.33.1")
 	live := alive(object(t, binding))
-	require.Equal(t, plan.Change, one(t, wanted, live, alive(wanted), nil).Action, "the same subjects: safe")
+	require.Equal(t, plan.Change, one(t, desired, live, alive(desired), nil).Action, "the same subjects: safe")
 	shared := alive(object(t, binding+"\n"))
 	require.NoError(t, unstructured.SetNestedSlice(shared.Object, []any{map[string]any{"kind": "User", "name": "somebody"}}, "subjects"))
-	s := one(t, wanted, shared, alive(wanted), nil)
+	s := one(t, desired, shared, alive(desired), nil)
 	require.Equal(t, plan.Conflict, s.Action)
 	require.Contains(t, s.Reason, "User /somebody")
 	other := alive(object(t, strings.Replace(binding, `ClusterRole, name: "system:cloud`, `ClusterRole, name: "other:cloud`, 1)))
-	require.Equal(t, plan.Conflict, one(t, wanted, other, nil, nil).Action, "another role, not ours")
-	require.Equal(t, plan.Recreate, one(t, wanted, ours(other, "cpi@1.33.1"), nil, func(in *plan.Input) {
-		in.Inventory = inventory.Of(inventory.Entry{ID: plan.IDOf(wanted), Driver: matrix.CPI, UID: string(other.GetUID())})
+	require.Equal(t, plan.Conflict, one(t, desired, other, nil, nil).Action, "another role, not ours")
+	require.Equal(t, plan.Recreate, one(t, desired, ours(other, "cpi@1.33.1"), nil, func(in *plan.Input) {
+		in.Inventory = inventory.Of(inventory.Entry{ID: plan.IDOf(desired), Driver: matrix.CPI, UID: string(other.GetUID())})
 	}).Action, "another role, ours")
 }
 
 func TestReplaceMakesTheDataExactlyWhatIsRendered(t *testing.T) {
 	live := alive(object(t, `{apiVersion: v1, kind: ConfigMap, metadata: {name: c, namespace: n, annotations: {theirs: x}}, data: {stale: "1", kept: "1"}}`))
-	wanted := ours(object(t, `{apiVersion: v1, kind: ConfigMap, metadata: {name: c, namespace: n}, data: {kept: "2"}}`), "csi@3.5.1")
-	put := plan.Merged(live, wanted)
+	desired := ours(object(t, `{apiVersion: v1, kind: ConfigMap, metadata: {name: c, namespace: n}, data: {kept: "2"}}`), "csi@3.5.1")
+	put := plan.Merged(live, desired)
 	data, _, err := unstructured.NestedStringMap(put.Object, "data")
 	require.NoError(t, err)
 	require.Equal(t, map[string]string{"kept": "2"}, data)
@@ -324,7 +324,7 @@ func liveOf(entries ...inventory.Entry) plan.Live {
 	return live
 }
 
-// What becomes of an object that nobody wants any more.
+// What becomes of an object that no one wants any more.
 func TestStepOfAnObjectThatIsNotWanted(t *testing.T) {
 	account := entry("", "ServiceAccount", "n", "x", matrix.CSI)
 	account.Content = "p/a"
@@ -338,7 +338,7 @@ func TestStepOfAnObjectThatIsNotWanted(t *testing.T) {
 			}
 		}
 	}
-	held := func(in *plan.Input) { in.Held = map[matrix.Driver]string{matrix.CSI: "no release fits"} }
+	gated := func(in *plan.Input) { in.Gated = map[matrix.Driver]string{matrix.CSI: "no release fits"} }
 	deleted := func(in *plan.Input) { in.Live = plan.Live{} }
 	for name, c := range map[string]struct {
 		entry inventory.Entry
@@ -356,10 +356,10 @@ func TestStepOfAnObjectThatIsNotWanted(t *testing.T) {
 			deleted(in)
 			in.Refused = map[inventory.Key]error{account.Key: errors.New("is forbidden")}
 		}, plan.Keep},
-		"its driver is held":          {account, held, plan.Keep},
-		"it is gone, and held: later": {account, func(in *plan.Input) { held(in); deleted(in) }, plan.Keep},
+		"its driver is held":          {account, gated, plan.Keep},
+		"it is gone, and held: later": {account, func(in *plan.Input) { gated(in); deleted(in) }, plan.Keep},
 		"its driver stays": {account, func(in *plan.Input) {
-			in.Leaving = map[matrix.Driver]plan.Leave{matrix.CSI: {Action: plan.Keep, Reason: "volumes use it"}}
+			in.Retained = map[matrix.Driver]plan.Retention{matrix.CSI: {Action: plan.Keep, Reason: "volumes use it"}}
 		}, plan.Keep},
 		"a bundle that is not trusted lacks it": {account, trusts("p/b", "why"), plan.Keep},
 		"the site does not want it":             {account, trusts("p/a", "why"), plan.Prune},
@@ -381,10 +381,10 @@ func TestStepOfAnObjectThatIsNotWanted(t *testing.T) {
 }
 
 // removed are the waves in which all that may go does.
-func removed(t *testing.T, inv inventory.Inventory, live plan.Live, leaving map[matrix.Driver]plan.Leave) (waves [][]string) {
+func removed(t *testing.T, inv inventory.Inventory, live plan.Live, retained map[matrix.Driver]plan.Retention) (waves [][]string) {
 	t.Helper()
 	for {
-		wave := plan.Removal(inv, live, nil, leaving).NextWave()
+		wave := plan.Removal(inv, live, nil, retained).NextWave()
 		if len(wave) == 0 {
 			return waves
 		}
@@ -423,7 +423,7 @@ func TestRemovalGoesInWavesWebhooksFirstAndLeavesNamespaces(t *testing.T) {
 	}
 }
 
-// The network is removed where that is asked for, and after everything else, since
+// The network is removed where that is requested, and after everything else, since
 // what removes the rest needs it; otherwise it stays.
 func TestTheNetworkIsRemovedLastAndNotByDefault(t *testing.T) {
 	all := []inventory.Entry{
@@ -436,15 +436,15 @@ func TestTheNetworkIsRemovedLastAndNotByDefault(t *testing.T) {
 		"DaemonSet kube-system/cpi", "ServiceAccount kube-system/cpi",
 		"ValidatingWebhookConfiguration crdvalidator.antrea.io", "DaemonSet kube-system/antrea-agent", "ServiceAccount kube-system/antrea-agent",
 	}, slices.Concat(removed(t, inv, liveOf(all...), nil)...))
-	stays := map[matrix.Driver]plan.Leave{matrix.CNI: {Action: plan.Forget, Reason: "stays"}}
+	stays := map[matrix.Driver]plan.Retention{matrix.CNI: {Action: plan.Forget, Reason: "stays"}}
 	require.Equal(t, []string{"DaemonSet kube-system/cpi", "ServiceAccount kube-system/cpi"},
 		slices.Concat(removed(t, inv, liveOf(all...), stays)...))
 }
 
 func TestForeignWorkloadsOfAWantedDriverAreConflicts(t *testing.T) {
 	other := plan.Other{ID: inventory.ID{Key: inventory.Key{Group: "apps", Kind: "DaemonSet", Namespace: "kube-system", Name: "vsphere-cpi"}, Version: "v1"}, Driver: matrix.CPI, Version: "1.30.0", Helm: "vsphere-cpi"}
-	wanted := ours(object(t, daemonSet), "cpi@1.33.1")
-	in := plan.Input{Stages: []render.Stage{{Drivers: []matrix.Driver{matrix.CPI}, Objects: []render.Object{{Unstructured: wanted, Driver: matrix.CPI}}}}, Others: []plan.Other{other}}
+	desired := ours(object(t, daemonSet), "cpi@1.33.1")
+	in := plan.Input{Stages: []render.Stage{{Drivers: []matrix.Driver{matrix.CPI}, Objects: []render.Object{{Unstructured: desired, Driver: matrix.CPI}}}}, Others: []plan.Other{other}}
 	p := plan.Make(in)
 	require.Contains(t, fault.Text(p.Conflicts()), "helm uninstall vsphere-cpi -n kube-system")
 	require.Contains(t, p.Blocked(), matrix.CPI)
@@ -465,11 +465,11 @@ func TestTheCauseOfAStepAndWhatWaitsForTrust(t *testing.T) {
 	before.Release, unknown.Content = "cpi@1.32.1", "a"
 	deprecated := inventory.Entry{ID: id, Driver: matrix.CPI, Release: "cpi@1.33.1", Content: "p/a"}
 	for name, c := range map[string]struct {
-		wanted, live *unstructured.Unstructured
-		known        inventory.Entry
-		content      string
-		cause        plan.Cause
-		action       plan.Action // without trust
+		desired, live *unstructured.Unstructured
+		known         inventory.Entry
+		content       string
+		cause         plan.Cause
+		action        plan.Action // without trust
 	}{
 		"somebody changed it":                    {base, other, entry, "p/a", plan.Drift, plan.Change},
 		"somebody changed what both have alike":  {base, other, entry, "p/b", plan.Drift, plan.Change},
@@ -492,7 +492,7 @@ func TestTheCauseOfAStepAndWhatWaitsForTrust(t *testing.T) {
 			if live != nil {
 				live = alive(live)
 			}
-			s := one(t, c.wanted, live, alive(c.wanted), func(in *plan.Input) {
+			s := one(t, c.desired, live, alive(c.desired), func(in *plan.Input) {
 				key(in)
 				in.Content = map[matrix.Driver]string{matrix.CPI: c.content}
 				if untrusted {
@@ -560,12 +560,12 @@ func TestAMirrorSetGoesAfterThePods(t *testing.T) {
 		slices.Concat(removed(t, inv, live, nil)...))
 
 	live = plan.Live{plan.IDOf(set).Key: set, plan.IDOf(pods).Key: pods}
-	stays := plan.Removal(inv, live, nil, map[matrix.Driver]plan.Leave{matrix.CPI: {Action: plan.Forget, Reason: "x"}})
+	stays := plan.Removal(inv, live, nil, map[matrix.Driver]plan.Retention{matrix.CPI: {Action: plan.Forget, Reason: "x"}})
 	for _, s := range stays.Steps {
 		require.NotEqual(t, plan.Prune, s.Action, s)
 	}
-	held := plan.Make(plan.Input{Inventory: inv, Live: live, Held: map[matrix.Driver]string{drivers.MirrorSet: "it stays"}})
-	for _, s := range held.Steps {
+	gated := plan.Make(plan.Input{Inventory: inv, Live: live, Gated: map[matrix.Driver]string{drivers.MirrorSet: "it stays"}})
+	for _, s := range gated.Steps {
 		if s.Driver == drivers.MirrorSet {
 			require.Equal(t, plan.Keep, s.Action)
 		}

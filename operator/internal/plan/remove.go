@@ -51,10 +51,10 @@ func byRemoval(a, b Step) int {
 	return cmp.Or(wave(a)-wave(b), slices.Index(reverse, a.Driver)-slices.Index(reverse, b.Driver), a.Compare(b.Key))
 }
 
-func (in *Input) removals(wanted map[inventory.Key]bool) []Step {
+func (in *Input) removals(desired map[inventory.Key]bool) []Step {
 	var steps []Step
 	for _, e := range in.Inventory.Entries() {
-		if !wanted[e.Key] {
+		if !desired[e.Key] {
 			steps = append(steps, in.removal(e))
 		}
 	}
@@ -64,40 +64,40 @@ func (in *Input) removals(wanted map[inventory.Key]bool) []Step {
 
 func (in *Input) removal(e inventory.Entry) Step {
 	s := Step{ID: e.ID, Driver: e.Driver}
-	live, wanted := in.Live[e.Key], in.wants(e.Driver)
-	held, isHeld := in.Held[e.Driver]
-	leave, stays := in.Leaving[e.Driver]
+	live, desired := in.Live[e.Key], in.wants(e.Driver)
+	gated, isGated := in.Gated[e.Driver]
+	retention, stays := in.Retained[e.Driver]
 	untrusted := in.Untrusted[e.Driver]
 	if err := in.Refused[e.Key]; err != nil {
 		s.Action, s.Reason = Keep, err.Error()
 		return s
 	}
-	if live != nil && !isHeld {
+	if live != nil && !isGated {
 		s.of(live)
 	}
 	switch {
-	case isHeld:
-		s.Action, s.Reason = Keep, held // one that was deleted is made again later
+	case isGated:
+		s.Action, s.Reason = Keep, gated // one that was deleted is made again later
 	case live == nil:
 		s.Action, s.Reason = Gone, "no longer exists"
-	case stays && !wanted && leave.But[e.Key] == "":
-		s.Action, s.Reason = leave.Action, leave.Reason
-	case untrusted != "" && wanted && !sameBundle(e.Content, in.Content[e.Driver]):
+	case stays && !desired && retention.But[e.Key] == "":
+		s.Action, s.Reason = retention.Action, retention.Reason
+	case untrusted != "" && desired && !sameBundle(e.Content, in.Content[e.Driver]):
 		s.Action, s.Reason = Keep, untrusted
 	case never[e.Kind] != "":
 		s.Action, s.Reason = Keep, never[e.Kind]
-	case e.Kind == "CSIDriver" && wanted:
+	case e.Kind == "CSIDriver" && desired:
 		s.Action, s.Reason = Keep, "volumes are attached through it"
 	case !Ours(live, e):
 		s.Action, s.Reason = Forget, "another manager has created it again"
 	default:
-		s.Action, s.Reason = Prune, cmp.Or(leave.But[e.Key], "is no longer wanted")
+		s.Action, s.Reason = Prune, cmp.Or(retention.But[e.Key], "is no longer wanted")
 	}
 	return s
 }
 
-// Leave is why the objects of a driver that is not wanted stay.
-type Leave struct {
+// Retention is why the objects of a driver that is not wanted stay.
+type Retention struct {
 	Action Action // Keep or Forget
 	Reason string
 	// But are objects that go all the same, and why.
@@ -106,8 +106,8 @@ type Leave struct {
 
 // Removal plans the removal of everything in an inventory, in order. What becomes of drivers
 // that leave says which stay all the same.
-func Removal(inv inventory.Inventory, live Live, refused map[inventory.Key]error, leaving map[matrix.Driver]Leave) Plan {
-	in := Input{Inventory: inv, Live: live, Refused: refused, Leaving: leaving}
+func Removal(inv inventory.Inventory, live Live, refused map[inventory.Key]error, retained map[matrix.Driver]Retention) Plan {
+	in := Input{Inventory: inv, Live: live, Refused: refused, Retained: retained}
 	p := Plan{Steps: in.removals(nil)}
 	p.keepMirrors()
 	return p

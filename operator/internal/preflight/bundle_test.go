@@ -131,11 +131,11 @@ func TestWhatIsNotKnownOfImagesBlocksNothing(t *testing.T) {
 func TestFindingsOfTheBundleReplaceThoseOfBefore(t *testing.T) {
 	i := &Images{Workloads: []render.Workload{plugin("vsphere-csi-node", "linux", "driver")}, Nodes: []render.Node{node("n2", "linux/arm64")},
 		Platforms: map[image.Digest][]image.Platform{image.DigestOf([]byte("driver")): platforms(t, "linux/amd64")}}
-	var asked []Result
+	var requested []Result
 	for n := range maxListed + 3 {
-		asked = append(asked, Result{ID: "vm-scsi", Action: Warn, Found: fmt.Sprint(n), Drivers: []matrix.Driver{matrix.CSI}})
+		requested = append(requested, Result{ID: "vm-scsi", Action: Warn, Found: fmt.Sprint(n), Drivers: []matrix.Driver{matrix.CSI}})
 	}
-	was := Status(append(asked, Result{ID: "node-vm"}))
+	was := Status(append(requested, Result{ID: "node-vm"}))
 	require.Equal(t, 3, was.Omitted)
 	now := Merged(was, CheckImages(i))
 	require.Equal(t, "BlockInstall", now.Verdict)
@@ -258,9 +258,9 @@ func TestTheOperatorsSetHidesNothingOfOthers(t *testing.T) {
 	as := func(r MirrorRule, policy mirrorset.Policy) MirrorRule { r.Policy = policy; return r }
 	const never = mirrorset.NeverContactSource
 	for name, c := range map[string]struct {
-		wanted, live mirrorset.Entries
-		others       []MirrorRule
-		want         string
+		desired, live mirrorset.Entries
+		others        []MirrorRule
+		want          string
 	}{
 		"alone":                        {is("", mirror), nil, nil, mirror},
 		"the longest counts":           {is("", mirror), nil, []MirrorRule{rule("a", "up.example", "one.site"), rule("b", "up.example/k8s", "general.site/k8s")}, hides + "b says of up.example/k8s"},
@@ -272,16 +272,16 @@ func TestTheOperatorsSetHidesNothingOfOthers(t *testing.T) {
 		"as it is":                     {is("", mirror), is(never, mirror), []MirrorRule{rule("a", "up.example", "one.site")}, mirror + " never"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			entries, left := Beside(c.wanted, c.live, c.others)
+			entries, left := Beside(c.desired, c.live, c.others)
 			got := "left: " + left[source]
-			if e, there := entries.Get(source); there {
+			if e, exists := entries.Get(source); exists {
 				got = strings.Join(e.Mirrors, " ")
 				if e.Policy == never {
 					got += " never"
 				}
 			}
 			require.Equal(t, c.want, got)
-			again, _ := Beside(c.wanted, entries, c.others)
+			again, _ := Beside(c.desired, entries, c.others)
 			require.Equal(t, entries, again, "it stays as it is")
 		})
 	}

@@ -15,8 +15,8 @@ type Hold struct {
 	Err           error // the findings, each with its remedy, that keep releases back; nil for none
 }
 
-// maxHeldFor is how many findings a Hold names, the gravest; status.preflight has the others.
-const maxHeldFor = 3
+// maxGateFor is how many findings a Hold names, the gravest; status.preflight has the others.
+const maxGateFor = 3
 
 // Gate says what results keep back, by driver. What turns a check down is in the results
 // already: see [Turned].
@@ -34,7 +34,7 @@ func Gate(results []Result) map[matrix.Driver]Hold {
 			}
 		}
 		if len(errs) > 0 {
-			h.Err = fault.Join(errs[:min(len(errs), maxHeldFor)]...)
+			h.Err = fault.Join(errs[:min(len(errs), maxGateFor)]...)
 			all[d] = h
 		}
 	}

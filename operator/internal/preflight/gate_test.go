@@ -51,7 +51,7 @@ func TestWhatAFindingKeepsBackOfWhichDriver(t *testing.T) {
 			s := healthy()
 			c.change(&s)
 			results := preflight.Check(s)
-			held := func(d matrix.Driver) string {
+			gates := func(d matrix.Driver) string {
 				h := preflight.Gate(results)[d]
 				switch {
 				case h.Configuration:
@@ -61,7 +61,7 @@ func TestWhatAFindingKeepsBackOfWhichDriver(t *testing.T) {
 				}
 				return none
 			}
-			require.Equal(t, []string{c.cpi, c.csi}, []string{held(matrix.CPI), held(matrix.CSI)})
+			require.Equal(t, []string{c.cpi, c.csi}, []string{gates(matrix.CPI), gates(matrix.CSI)})
 			// What the status lists keeps back the same: a restart forgets nothing.
 			require.Equal(t, preflight.Gate(results), preflight.Gate(preflight.Listed(preflight.Status(results))))
 		})

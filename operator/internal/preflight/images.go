@@ -27,8 +27,8 @@ type Images struct {
 	Mirrors *Mirrors
 }
 
-// CheckImages runs the checks of what the bundle holds, which need nobody's answer: each pass
-// makes them anew.
+// CheckImages runs the checks of what the bundle holds, which need no one's answer: each pass
+// makes them again.
 func CheckImages(i *Images) []Result { return run(&Snapshot{Images: i}, imageChecks()) }
 
 // OfBundle tells whether a check is one of what the bundle holds.
@@ -71,7 +71,7 @@ func imagePlatforms(s *Snapshot) []found {
 		about := map[image.Platform]found{}
 		for p := range present {
 			if images := i.lacking(w, p); len(images) > 0 {
-				about[p] = found{action: BlockInstall, drivers: heldWith(w.Driver), remedy: away(w),
+				about[p] = found{action: BlockInstall, drivers: gateText(w.Driver), remedy: away(w),
 					what: fmt.Sprintf("%s: %s %s would run on nodes of %s, which these images are not for: %s",
 						w.Release, w.Kind, w.Name, p, fault.Few(images, maxImages))}
 			}
@@ -96,7 +96,7 @@ func (i *Images) lacking(w *render.Workload, p image.Platform) []string {
 }
 
 // reached is what is found about platforms that a workload's images are not for, at each node of them
-// that its pods would come to. A Deployment's pods may find another node: it is held back where there
+// that its pods would come to. A Deployment's pods may find another node: it is gated where there
 // is none.
 func (i *Images) reached(w *render.Workload, about map[image.Platform]found) []found {
 	var out []found
@@ -121,9 +121,9 @@ func (i *Images) reached(w *render.Workload, about map[image.Platform]found) []f
 	return out
 }
 
-// heldWith are the drivers that are held back with one: the storage driver does not start
+// gateText are the drivers that are gated with one: the storage driver does not start
 // without what the snapshot-controller's release has.
-func heldWith(d matrix.Driver) []matrix.Driver {
+func gateText(d matrix.Driver) []matrix.Driver {
 	if d == matrix.SnapshotController {
 		return []matrix.Driver{d, matrix.CSI}
 	}

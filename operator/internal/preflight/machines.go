@@ -13,9 +13,9 @@ import (
 const LeastHardware = 15
 
 // has finds the VMs behind nodes of which something with one text holds.
-func has(what string, holds func(*Machine) bool) func(*Snapshot) []found {
+func has(what string, gates func(*Machine) bool) func(*Snapshot) []found {
 	return machines(func(_ *Snapshot, b behind) []found {
-		if holds(b.machine) {
+		if gates(b.machine) {
 			return is(what)
 		}
 		return nil

@@ -93,12 +93,12 @@ func (m *Mirrors) remedy(source string) string {
 	return fmt.Sprintf("vdo-bundle mirror-config %s %s --runtime openshift | oc apply -f -; or set spec.imageNames of the DriverBundle to Repository", m.Bundle, m.Repository)
 }
 
-// users are the drivers that are held back with what each upstream repository has, sorted.
+// users are the drivers that are gated with what each upstream repository has, sorted.
 func (i *Images) users() map[string][]matrix.Driver {
 	all := map[string][]matrix.Driver{}
 	for _, w := range i.Workloads {
 		for _, im := range w.Images {
-			all[im.Upstream] = append(all[im.Upstream], heldWith(w.Driver)...)
+			all[im.Upstream] = append(all[im.Upstream], gateText(w.Driver)...)
 		}
 	}
 	for source, drivers := range all {
@@ -181,9 +181,9 @@ func covers(source, repository string) int {
 // longest alone counts on a node, so that an entry of one repository hides what sets of a broader source say of it.
 // Nothing is taken away that the set has: nodes would be drained. The policy of an entry that is there stays for the
 // nodes' sake, else it is that of others' entries: nodes take up nothing while two sets differ in it.
-func Beside(wanted, live mirrorset.Entries, others []MirrorRule) (entries mirrorset.Entries, left map[string]string) {
+func Beside(desired, live mirrorset.Entries, others []MirrorRule) (entries mirrorset.Entries, left map[string]string) {
 	left = map[string]string{}
-	for _, e := range mirrorset.Union(wanted, live) {
+	for _, e := range mirrorset.Union(desired, live) {
 		l := leading(others, e.Source)
 		had, isLive := live.Get(e.Source)
 		switch {

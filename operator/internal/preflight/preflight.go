@@ -39,7 +39,7 @@ type Action int
 // The actions.
 const (
 	Pass         Action = iota // nothing to do
-	Warn                       // something will not work, or not well; nothing is held back
+	Warn                       // something will not work, or not well; nothing is gated
 	BlockInstall               // nothing is installed or upgraded: the driver would not start, or find nothing
 )
 
@@ -86,7 +86,7 @@ type Result struct {
 	Count   int      `json:"count,omitempty"`
 	// Drivers are those that it concerns; none of what passed.
 	Drivers []matrix.Driver `json:"drivers,omitempty"`
-	// Stops is set where a driver would not start with what is asked for.
+	// Stops is set where a driver would not start with what is requested.
 	Stops  bool   `json:"stopsDriver,omitempty"`
 	Found  string `json:"found"`
 	Why    string `json:"why,omitempty"`
@@ -340,9 +340,9 @@ func allAnswered(s *Snapshot) bool {
 
 // Only returns the results of the checks that are wanted, and those of a cluster or a vCenter that
 // hold back: it may be for them that others could not be made.
-func Only(all []Result, wanted func(ID) bool) []Result {
+func Only(all []Result, desired func(ID) bool) []Result {
 	return slices.DeleteFunc(slices.Clone(all), func(r Result) bool {
 		blind := r.Action == BlockInstall && (r.ID == "cluster" || strings.HasPrefix(string(r.ID), "vcenter-"))
-		return !wanted(r.ID) && !blind
+		return !desired(r.ID) && !blind
 	})
 }

@@ -85,7 +85,7 @@ func TestWhatIsAsItShouldBePasses(t *testing.T) {
 	require.Equal(t, preflight.Pass, preflight.Worst(results))
 }
 
-// What is found of a VM concerns each driver, under whichever name it has the vCenter; nobody is told to
+// What is found of a VM concerns each driver, under whichever name it has the vCenter; no one is told to
 // unregister the only one.
 func TestOneVCenterUnderANameForEachDriverIsCheckedForBoth(t *testing.T) {
 	for _, cloud := range []int{0, 1} {
@@ -102,14 +102,14 @@ func TestOneVCenterUnderANameForEachDriverIsCheckedForBoth(t *testing.T) {
 		results := preflight.Check(s)
 		require.Contains(t, of(results, "vm-disk-uuid"), "disk.EnableUUID is off")
 		require.Contains(t, of(results, "vm-tools"), "does not run")
-		held := map[preflight.ID][]matrix.Driver{}
+		gates := map[preflight.ID][]matrix.Driver{}
 		for _, r := range results {
 			if r.Action == preflight.BlockInstall {
-				held[r.ID] = append(held[r.ID], r.Drivers...)
+				gates[r.ID] = append(gates[r.ID], r.Drivers...)
 			}
 		}
-		require.Equal(t, []matrix.Driver{matrix.CSI}, held["vm-disk-uuid"])
-		require.Equal(t, []matrix.Driver{matrix.CPI}, held["vm-tools"])
+		require.Equal(t, []matrix.Driver{matrix.CSI}, gates["vm-disk-uuid"])
+		require.Equal(t, []matrix.Driver{matrix.CPI}, gates["vm-tools"])
 		require.Len(t, preflight.NodeMachines(s), len(s.Cluster.Nodes))
 		require.Len(t, preflight.Placements(s), len(s.Cluster.Nodes))
 		require.Empty(t, of(results, "node-vm"))

@@ -29,7 +29,7 @@ type Wants struct {
 	Categories   []string // the storage driver's tag categories
 	FileVolumes  bool
 	Encryption   bool
-	Snapshots    bool   // VolumeSnapshotClasses are asked for
+	Snapshots    bool   // VolumeSnapshotClasses are requested
 	ClusterID    string // as the configuration gives it
 	CSIVersion   string // that is pinned; "" for a current one
 }

@@ -254,8 +254,8 @@ func tags(s *Snapshot, b behind) (out []found) {
 		without := s.Wants.asks(d, v)
 		for _, chain := range chains {
 			_, lacks := tagsIn(v.climb(s.Wants.asks(d, v), chain))
-			isThere := func(c string) bool { return !slices.Contains(lacks, c) }
-			without = slices.DeleteFunc(slices.Clone(without), isThere)
+			exists := func(c string) bool { return !slices.Contains(lacks, c) }
+			without = slices.DeleteFunc(slices.Clone(without), exists)
 		}
 		if len(without) > 0 {
 			what := "no tag of " + strings.Join(without, ", ") + " on the node's host, nor on what it is in"

@@ -8,7 +8,7 @@ import (
 func checks() []check {
 	return append([]check{
 		{
-			id: "cluster", worst: BlockInstall, stops: true, when: clusterAsked, run: unreadCluster,
+			id: "cluster", worst: BlockInstall, stops: true, when: clusterRequested, run: unreadCluster,
 			reads: "nodes, StorageClasses, CSINodes", fails: "the API server cannot be read",
 			why:    "nodes, and what is installed, are read from the API server",
 			remedy: "see --kubeconfig and the rights of the account", source: "Kubernetes API",
@@ -87,7 +87,7 @@ func checks() []check {
 			remedy: "start the service vsan-health in the vCenter", source: "govmomi cns/client.go",
 		},
 		{
-			id: "vcenter-upgrade", worst: Warn, when: upgradeAsked, part: Upgrade, run: vcenters(removedByNine),
+			id: "vcenter-upgrade", worst: Warn, when: upgradeRequested, part: Upgrade, run: vcenters(removedByNine),
 			reads: "identity sources, clusters' software enablement; with an administrator's login", fails: "vCenter 7 or 8 uses Integrated Windows Authentication or baselines",
 			why:    "vSphere 9 removes both: users of that domain cannot log in, and hosts of that cluster get no patches",
 			remedy: "before an upgrade to vCenter 9, replace them", source: "Broadcom KB 314324, KB 379388",
@@ -295,11 +295,11 @@ func imageChecks() []check {
 
 // What a check needs to have something to look at.
 
-func clusterAsked(s *Snapshot) bool { return !s.Cluster.Skipped }
-func clusterRead(s *Snapshot) bool  { return clusterAsked(s) && s.Cluster.Err == nil }
-func nodesKnown(s *Snapshot) bool   { return clusterRead(s) && len(s.Cluster.Nodes) > 0 }
-func anyVCenter(s *Snapshot) bool   { return len(s.VCenters) > 0 }
-func someReadable(s *Snapshot) bool { return len(s.readable()) > 0 }
+func clusterRequested(s *Snapshot) bool { return !s.Cluster.Skipped }
+func clusterRead(s *Snapshot) bool      { return clusterRequested(s) && s.Cluster.Err == nil }
+func nodesKnown(s *Snapshot) bool       { return clusterRead(s) && len(s.Cluster.Nodes) > 0 }
+func anyVCenter(s *Snapshot) bool       { return len(s.VCenters) > 0 }
+func someReadable(s *Snapshot) bool     { return len(s.readable()) > 0 }
 
 // machinesKnown reports whether there are nodes and a vCenter to find them in.
 func machinesKnown(s *Snapshot) bool    { return nodesKnown(s) && someReadable(s) }

@@ -23,8 +23,8 @@ func needsKnown(s *Snapshot) bool {
 	return someReadable(s) && !slices.ContainsFunc(s.VCenters, func(v VCenter) bool { return v.Unresolved })
 }
 
-// upgradeAsked reports whether what vSphere 9 removes was looked for in a vCenter before 9.
-func upgradeAsked(s *Snapshot) bool {
+// upgradeRequested reports whether what vSphere 9 removes was looked for in a vCenter before 9.
+func upgradeRequested(s *Snapshot) bool {
 	return slices.ContainsFunc(s.readable(), func(v *VCenter) bool { return v.Removed != nil })
 }
 

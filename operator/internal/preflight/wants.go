@@ -60,7 +60,7 @@ func (w Wants) FeaturesAt(u Use) privileges.Features {
 		Topology: len(w.Categories) > 0, Encryption: csi && w.Encryption}
 }
 
-// Question is what is asked for a VDOConfig. Who asks it again, with the same ID, may be
+// Question is what is requested a VDOConfig. Who asks it again, with the same ID, may be
 // told the answer of before.
 type Question struct {
 	Of types.NamespacedName // the VDOConfig
@@ -72,27 +72,27 @@ type Question struct {
 	Pass, Handled string
 	// Known is when the status says that it was answered; zero where it does not. KeptBack is
 	// set where the answer kept something back.
-	Known    time.Time
-	KeptBack bool
+	Known time.Time
+	Gated bool
 }
 
-// Place is where a vCenter is, and whether its account was let in.
-type Place struct {
+// Location is where a vCenter is, and whether its account was let in.
+type Location struct {
 	Name, Where string
-	Proven      bool
+	Verified    bool
 }
 
-// Asked says whether a person asked for a pass that was not answered yet.
-func (q *Question) Asked() bool { return q.Pass != "" && q.Pass != q.Handled }
+// Requested says whether a person asked for a pass that was not answered yet.
+func (q *Question) Requested() bool { return q.Pass != "" && q.Pass != q.Handled }
 
 // NewQuestion identifies a question by all that its answer depends on and that a person
-// configures. What vCenters and nodes are like is found out anew at an interval.
-func NewQuestion(of types.NamespacedName, spec *v1alpha1.VDOConfigSpec, places []Place) Question {
+// configures. What vCenters and nodes are like is found out again at an interval.
+func NewQuestion(of types.NamespacedName, spec *v1alpha1.VDOConfigSpec, places []Location) Question {
 	wants, uses := WantsOf(spec)
 	text, _ := json.Marshal(struct { //nolint:errchkjson // none of it can fail
 		Wants    Wants
 		Uses     []Use
-		Places   []Place
+		Places   []Location
 		Excluded map[string]string
 		Policy   *v1alpha1.PreflightPolicy
 	}{wants, uses, places, spec.ExcludedNodes, spec.Preflight})
@@ -103,7 +103,7 @@ func NewQuestion(of types.NamespacedName, spec *v1alpha1.VDOConfigSpec, places [
 // Answer is what was found.
 type Answer struct {
 	Question string // its ID
-	Pass     string // the one that was asked for when it was begun
+	Pass     string // the one that was requested when it was begun
 	At       time.Time
 	Results  []Result // before the configuration turns any down
 }

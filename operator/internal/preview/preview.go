@@ -49,6 +49,9 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/store"
 )
 
+// FindBundle is that of the operator.
+var FindBundle = vdoconfig.FindBundle
+
 type (
 	// Preview is what would happen, and what would hold it back.
 	Preview = vdoconfig.Preview
@@ -201,7 +204,7 @@ func (r readOnly) RoundTrip(req *http.Request) (*http.Response, error) {
 	return r.next.RoundTrip(req)
 }
 
-// silent tells nobody of what would happen.
+// silent tells no one of what would happen.
 type silent struct{}
 
 func (silent) Eventf(_, _ runtime.Object, _, _, _, _ string, _ ...any) {}
@@ -301,7 +304,7 @@ func readMounted(
 	err := errors.New("nothing is mounted there that can be read from here: neither of a ConfigMap nor of a Secret")
 	if found {
 		var read source.Value
-		if read, err = source.Key(ctx, c, source.Wanted{Namespace: namespace, Ref: ref}); err == nil {
+		if read, err = source.Key(ctx, c, source.Desired{Namespace: namespace, Ref: ref}); err == nil {
 			return read.Bytes, nil
 		}
 	}

@@ -39,7 +39,7 @@ const (
 	Host      Kind = "host"    // all hosts of these: what Compute propagates to
 )
 
-// Features are what the drivers are asked for.
+// Features are what the drivers are requested.
 type Features struct {
 	CPI      bool // the cloud provider, with zones or without
 	Block    bool // block volumes, with snapshots or without
@@ -100,13 +100,13 @@ func Roles(f Features) []Role {
 	return out
 }
 
-// everything is all that the drivers may be asked for.
+// everything is all that the drivers may be requested.
 var everything = Features{CPI: true, Block: true, File: true, Topology: true, Encryption: true}
 
-// IsDriverRole says whether a role is one of those that are made, whatever is asked for.
+// IsDriverRole says whether a role is one of those that are made, whatever is requested.
 func IsDriverRole(name string) bool { return slices.Contains(RoleNames(), name) }
 
-// RoleNames are the names of the roles that are made, whatever is asked for.
+// RoleNames are the names of the roles that are made, whatever is requested.
 func RoleNames() []string {
 	var out []string
 	for _, r := range Roles(everything) {

@@ -111,7 +111,7 @@ func TestDatacentersAreNotTakenAwayUnasked(t *testing.T) {
 	}
 }
 
-// The cloud provider runs on with a configuration that somebody deletes.
+// The cloud provider runs on with a configuration that someone deletes.
 func TestWhatWasSearchedIsNotForgottenWithTheConfiguration(t *testing.T) {
 	in := input(t, release(t, matrix.CPI, "1.33.1"))
 	out := mustRender(t, in)
@@ -140,7 +140,7 @@ func TestWhatWasSearchedIsNotForgottenWithTheConfiguration(t *testing.T) {
 func TestSettingsOfAnInstallationThatWouldBeLostAreNamed(t *testing.T) {
 	in := input(t, release(t, matrix.CPI, "1.33.1"), release(t, matrix.CSI, "3.5.1"))
 	require.Empty(t, mustRender(t, in).Dropped)
-	in.Cluster.FoundCloudConfig = []byte(`global:
+	in.Cluster.ExistingCloudConfig = []byte(`global:
   port: 443
   user: canary-user
   password: canary-password
@@ -151,7 +151,7 @@ vcenter:
 labels: {region: r, zone: z}
 loadBalancer: {ipPoolName: canary}
 `)
-	in.Cluster.FoundStorageConfig = []byte(`[Global]
+	in.Cluster.ExistingStorageConfig = []byte(`[Global]
 cluster-id = "x"
 query-limit = "500"
 csi-fetch-preferred-datastores-intervalinmin = 9 # canary
@@ -166,7 +166,7 @@ migration-datastore-url = "ds:///canary/"
 [Snapshot]
 global-max-snapshots-per-block-volume = 9
 `)
-	in.Cluster.FoundFeatureStates = map[string]string{"trigger-csi-fullsync": "true", "pv-to-backingdiskobjectid-mapping": "false", "csi-migration": "true"}
+	in.Cluster.ExistingFeatureStates = map[string]string{"trigger-csi-fullsync": "true", "pv-to-backingdiskobjectid-mapping": "false", "csi-migration": "true"}
 	want := []string{
 		`cloud provider's configuration: [global] soapRoundtripCount`,
 		`cloud provider's configuration: [labels] region`,

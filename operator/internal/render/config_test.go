@@ -236,27 +236,27 @@ func TestAnyPasswordReachesTheDriverUnchanged(t *testing.T) {
 }
 
 func TestClusterIDStaysOnceThereIsOne(t *testing.T) {
-	const made, used, asked = "generated-uuid", "used-so-far", "asked-for"
+	const made, used, requested = "generated-uuid", "used-so-far", "asked-for"
 	cases := map[string]struct {
-		version, asked, generated, configured string
-		want                                  string
-		conflict                              bool
+		version, requested, generated, configured string
+		want                                      string
+		conflict                                  bool
 	}{
 		"2.x, nothing known":                     {version: "2.7.3", want: "0d9c6e0c-7a39-4c0e-9d7f-1c2f2b5f7a11"},
-		"2.x, asked for":                         {version: "2.7.3", asked: asked, want: asked},
+		"2.x, asked for":                         {version: "2.7.3", requested: requested, want: requested},
 		"2.x after 3.x keeps the generated one":  {version: "2.7.3", generated: made, want: made},
 		"3.x, nothing known":                     {version: "3.0.3", want: ""},
-		"3.x, asked for":                         {version: "3.5.1", asked: asked, want: asked},
+		"3.x, asked for":                         {version: "3.5.1", requested: requested, want: requested},
 		"3.x, generated: naming it stops CSI":    {version: "3.5.1", generated: made, want: ""},
-		"3.x, generated and asked for the same":  {version: "3.5.1", generated: made, asked: made, want: ""},
-		"3.x, generated and asked for another":   {version: "3.5.1", generated: made, asked: asked, conflict: true},
+		"3.x, generated and asked for the same":  {version: "3.5.1", generated: made, requested: made, want: ""},
+		"3.x, generated and asked for another":   {version: "3.5.1", generated: made, requested: requested, conflict: true},
 		"3.x after 2.x keeps the configured one": {version: "3.5.1", configured: used, want: used},
-		"configured and asked for another":       {version: "2.7.3", configured: used, asked: asked, conflict: true},
+		"configured and asked for another":       {version: "2.7.3", configured: used, requested: requested, conflict: true},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			in := input(t, release(t, matrix.CSI, c.version))
-			in.Spec.StorageProvider.ClusterID = c.asked
+			in.Spec.StorageProvider.ClusterID = c.requested
 			in.Cluster.GeneratedClusterID, in.Cluster.ConfiguredClusterID = c.generated, c.configured
 			out, err := render.Render(in)
 			if c.conflict {

@@ -89,7 +89,7 @@ func (r *renderer) renderCPI(s *source) error {
 			r.place(s, o)
 		}
 	}
-	r.drops(kept, "cloud provider's configuration", r.in.Cluster.FoundCloudConfig, config[CPIConfigKey])
+	r.drops(kept, "cloud provider's configuration", r.in.Cluster.ExistingCloudConfig, config[CPIConfigKey])
 	r.configuration(s, configMap(CPINamespace, CPIConfigMap, config))
 	r.configuration(s, secret(CPINamespace, CPISecret, "Opaque", credentials))
 	return nil

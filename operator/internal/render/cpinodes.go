@@ -110,7 +110,7 @@ func (r *renderer) checkNarrowing(vcenters []vcenter) error {
 }
 
 // searchedUntilNow is what the cloud provider's configuration says on the cluster, and of
-// vCenters that it does not name (any more: somebody may have deleted it, while the cloud
+// vCenters that it does not name (any more: someone may have deleted it, while the cloud
 // provider runs on with it) what was last rendered.
 func (r *renderer) searchedUntilNow() map[string][]string {
 	live, all := searched(r.in.Cluster.CloudConfig), map[string][]string{}
@@ -157,10 +157,10 @@ func acceptedPlaces(given []string) []string {
 // left are the parts of a vCenter that were searched and are no more: all of it, or
 // datacenters.
 func left(server string, was []string, now map[string]vcenter) []string {
-	v, there := now[server]
+	v, exists := now[server]
 	is := datacenterList(strings.Join(v.datacenters, ","))
 	switch {
-	case !there, len(is) > 0 && len(was) == 0:
+	case !exists, len(is) > 0 && len(was) == 0:
 		return []string{server}
 	case len(is) == 0:
 		return nil // all are

@@ -32,7 +32,7 @@ func (r *renderer) renderCSI(s *source) error {
 		s.requires("Deployment "+drivers.Controller, "DaemonSet "+drivers.Node, "ConfigMap "+FeatureStates, "CSIDriver "+drivers.CSIDriver)); err != nil {
 		return err
 	}
-	r.drops(kept, "storage driver's configuration", r.in.Cluster.FoundStorageConfig, config[CSIConfigKey])
+	r.drops(kept, "storage driver's configuration", r.in.Cluster.ExistingStorageConfig, config[CSIConfigKey])
 	r.dropsStates(s)
 	r.addCSINamespace(s)
 	hash := configHash(r.in.HashKey, config)

@@ -135,7 +135,7 @@ func (r *renderer) clusterID(s *source, p *v1alpha1.StorageProvider) (string, er
 	return c.UID, nil
 }
 
-// warnOfSharedID: the predecessor used the vCenter's address, the same for all
+// warnOfSharedID: the earlier operator used the vCenter's address, the same for all
 // clusters of a site.
 func (r *renderer) warnOfSharedID(id string) {
 	for _, name := range StorageVCenters(r.in.Spec.StorageProvider) {

@@ -15,7 +15,7 @@ import (
 // listed what releases need are held to it.
 var carried = sync.OnceValues(func() (*matrix.Document, error) { return matrix.Parse(matrix.DefaultName, matrix.Default()) })
 
-// Listed tells why a release of a bundle may not be installed anew, as far as that can
+// Listed tells why a release of a bundle may not be installed again, as far as that can
 // be said without reading its manifests: no matrix lists what exactly these manifests
 // need of a cluster. The document is the bundle's matrix; where it does not list the
 // release, the matrix that the operator carries may.

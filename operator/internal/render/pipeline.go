@@ -93,7 +93,7 @@ type renderer struct {
 	in     *Input
 	stages map[string]*Stage
 	notes  []string
-	// dropped are settings of what is taken over.
+	// dropped are settings of what is adopted.
 	dropped []string
 	cloud   *Cloud
 }

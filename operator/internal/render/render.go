@@ -71,7 +71,7 @@ const (
 	// pods try passwords offline.
 	AnnotationConfigHash = "vdo.vmware.com/config-hash"
 	// AnnotationTopology is on pod templates of the storage driver's node plugins: the tag
-	// categories of topology. Where they change a plugin has to register its node anew.
+	// categories of topology. Where they change a plugin has to register its node again.
 	AnnotationTopology = "vdo.vmware.com/topology-categories"
 )
 
@@ -101,8 +101,8 @@ type Input struct {
 	// Mirrored are the repositories that OpenShift's nodes are led to the mirror for; none: the
 	// operator writes nothing of the sort.
 	Mirrored mirrorset.Entries
-	// Apart are the bundles of drivers that are rendered from another one than the accepted.
-	Apart map[matrix.Driver]Origin
+	// OtherSources are the bundles of drivers that are rendered from another one than the accepted.
+	OtherSources map[matrix.Driver]Origin
 	// Releases are the chosen ones, at most one for a driver.
 	Releases []matrix.ReleaseID
 	Spec     v1alpha1.VDOConfigSpec
@@ -118,7 +118,7 @@ type Input struct {
 	// HashKey makes config hashes: at least 16 random bytes, made once for an
 	// installation and kept in a Secret.
 	HashKey []byte
-	// Canary has the storage driver's DaemonSets replace no pods by themselves: chosen nodes
+	// Canary has the storage driver's DaemonSets replace no pods by themselves: canary nodes
 	// get the new ones first.
 	Canary bool
 	// Webhook is the webhook's certificate; needed where Spec.StorageProvider.Webhook is set.
@@ -136,7 +136,7 @@ type Origin struct {
 
 // origin is what a driver's release is rendered from.
 func (in *Input) origin(d matrix.Driver) Origin {
-	if o, apart := in.Apart[d]; apart {
+	if o, others := in.OtherSources[d]; others {
 		return o
 	}
 	return in.Origin
@@ -192,16 +192,16 @@ type Cluster struct {
 	Searched []string
 	// KeepsNodes is set where a cloud provider of ours was last told to delete no Node objects.
 	KeepsNodes bool
-	// UnsureOfNodes is set where nobody knows any more whether it was, or where it looked: then it
+	// UnsureOfNodes is set where no one knows any more whether it was, or where it looked: then it
 	// is, until that is accepted.
 	UnsureOfNodes bool
 	// AnotherVCenter is set while a vCenter that was not accepted answers the cloud provider: it would
 	// not find the nodes there, and deletes none meanwhile.
 	AnotherVCenter bool
-	// FoundCloudConfig, FoundStorageConfig and FoundFeatureStates are configurations of an
-	// installation that is to be taken over; empty where there is none, or where they are ours.
-	FoundCloudConfig, FoundStorageConfig []byte
-	FoundFeatureStates                   map[string]string
+	// ExistingCloudConfig, FoundStorageConfig and FoundFeatureStates are configurations of an
+	// installation that is to be adopted; empty where there is none, or where they are ours.
+	ExistingCloudConfig, ExistingStorageConfig []byte
+	ExistingFeatureStates                      map[string]string
 	// ForeignSnapshotController is set where a snapshot-controller runs that is not ours.
 	ForeignSnapshotController bool
 }
@@ -220,7 +220,7 @@ type Rendered struct {
 	Stages []Stage
 	// Notes are what a user should know, one sentence each, sorted; not errors.
 	Notes []string
-	// Dropped are settings of an installation that is taken over which have no place in what
+	// Dropped are settings of an installation that is adopted which have no place in what
 	// is rendered, sorted: their places, and never their values.
 	Dropped []string
 	// Cloud is what the cloud provider is told, nil where it is not rendered.

@@ -136,7 +136,7 @@ func place(s setting) setting {
 }
 
 // samples are the vCenters that upstream's manifest has in the place of real ones, with their
-// servers. Under such a name somebody may have written a server of theirs.
+// servers. Under such a name someone may have written a server of theirs.
 var samples = map[string]string{"your-vcenter-name-here": "10.0.0.1", "could-be-a-tenant-label": "1.2.3.4"}
 
 // searched are the datacenters that a cloud provider looks in, by vCenter; none is all.
@@ -221,8 +221,8 @@ func (r *renderer) drops(kept bool, whose string, was, is []byte) {
 // dropsStates notes feature states that were found and are others in the release.
 func (r *renderer) dropsStates(s *source) {
 	states, _, _ := unstructured.NestedStringMap(s.find("ConfigMap", FeatureStates).Object, "data")
-	for _, name := range slices.Sorted(maps.Keys(r.in.Cluster.FoundFeatureStates)) {
-		was := r.in.Cluster.FoundFeatureStates[name]
+	for _, name := range slices.Sorted(maps.Keys(r.in.Cluster.ExistingFeatureStates)) {
+		was := r.in.Cluster.ExistingFeatureStates[name]
 		if is, known := states[name]; known && is != was {
 			r.dropped = append(r.dropped, fmt.Sprintf("storage driver's feature state %s: %s becomes %s", name, was, is))
 		}

@@ -58,7 +58,7 @@ func (h Histories) With(g Group, one History) Histories {
 func (h *Histories) UnmarshalJSON(data []byte) error {
 	var before together
 	err := json.Unmarshal(data, &before)
-	if err != nil || len(before.Records) == 0 && before.Last == 0 && before.Wish == "" {
+	if err != nil || len(before.Records) == 0 && before.Last == 0 && before.RetryRequest == "" {
 		return json.Unmarshal(data, (*map[Group]History)(h))
 	}
 	*h = nil
@@ -70,10 +70,10 @@ func (h *Histories) UnmarshalJSON(data []byte) error {
 
 // together is a history of revisions of all drivers.
 type together struct {
-	Current int        `json:"current"`
-	Last    int        `json:"last"`
-	Records []severals `json:"records"`
-	Wish    string     `json:"wish"`
+	Current      int        `json:"current"`
+	Last         int        `json:"last"`
+	Records      []severals `json:"records"`
+	RetryRequest string     `json:"wish"`
 }
 
 type severals struct {

@@ -22,10 +22,10 @@ type History struct {
 
 // Consented notes an approval by its name, "" for none, if it is of what is offered over all groups or
 // of the group's part of that. One that was noted stays while its name does.
-func (h History) Consented(name string, offered, part Revision) History {
+func (h History) Consented(name string, candidate, part Revision) History {
 	switch {
 	case h.Consent != nil && h.Consent.Name == name:
-	case name != "" && (offered.Called(name) || part.Called(name)):
+	case name != "" && (candidate.Called(name) || part.Called(name)):
 		h.Consent = &Consent{Name: name, Revision: part.Name()}
 	default:
 		h.Consent = nil
@@ -64,13 +64,13 @@ type Beginning struct {
 	Attempt  Attempt
 	Approval *Approval
 	Before   []string
-	Canary   bool // chosen nodes have it first
+	Canary   bool // canary nodes have it first
 }
 
-// Begin puts a revision in force. One that was begun before goes on under its name, and was not
+// Start puts a revision in force. One that was begun before goes on under its name, and was not
 // seen healthy where it is made of something else now. The one that was in force is
 // superseded, if it was never healthy.
-func (h History) Begin(r Revision, b Beginning) History {
+func (h History) Start(r Revision, b Beginning) History {
 	rec, known := h.Find(r)
 	if !known {
 		rec = Record{Number: h.Last + 1, Made: b.Now}

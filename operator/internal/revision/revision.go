@@ -100,7 +100,7 @@ func (r Revision) Equal(other Revision) bool {
 func (r Revision) Name() string { return "r-" + r.Hash()[:32] }
 
 // Called tells whether a name is the revision's, or the one that programs before v0.1 gave it, such as
-// r12-3fa9c1d2, under which somebody may have consented to it. The latter is to be dropped in v0.2.
+// r12-3fa9c1d2, under which someone may have consented to it. The latter is to be dropped in v0.2.
 func (r Revision) Called(name string) bool {
 	number, hash, ok := strings.Cut(strings.TrimPrefix(name, "r"), "-")
 	_, err := strconv.Atoi(number)
@@ -169,12 +169,12 @@ type Record struct {
 	Healthy time.Time `json:"healthy,omitzero"`
 	// Returned is set of one that a rollback put back.
 	Returned bool `json:"returned,omitempty"`
-	// Approval is who consented to it, where somebody had to.
+	// Approval is who consented to it, where someone had to.
 	Approval *Approval `json:"approval,omitempty"`
 	// Attempt says under which circumstances it was last tried: while they are the same
 	// a revision that failed is not tried again.
 	Attempt Attempt `json:"attempt,omitzero"`
-	// Canary is set of an upgrade that chosen nodes have first.
+	// Canary is set of an upgrade that canary nodes have first.
 	Canary *Canary `json:"canary,omitempty"`
 	// ImageNames is how pods were last told to name its images.
 	ImageNames v1alpha1.ImageNames `json:"imageNames,omitempty"`
@@ -221,21 +221,21 @@ type Canary struct {
 	Soaked int64     `json:"soaked,omitempty"`
 }
 
-// Open tells whether only chosen nodes may have it. The zero pointer is of a revision that
+// Open tells whether only canary nodes may have it. The zero pointer is of a revision that
 // all nodes have.
 func (c *Canary) Open() bool { return c != nil && !c.Passed }
 
-// Gate is how far a roll-out has come. Time counts by looks: what passes between two of
-// them counts as a look's at most, so that the time in which nobody looked does not.
+// Gate is how far a rollout has come. Time counts by looks: what passes between two of
+// them counts as a look's at most, so that the time in which no one looked does not.
 type Gate struct {
 	Seen time.Time `json:"seen"`
 	// Spent is the time without progress, in seconds.
 	Spent int64 `json:"spent"`
 	// Mark is the highest progress that was seen, in pods that are updated and that are
 	// available; of Wanted pods each.
-	Mark   int64 `json:"mark"`
-	Wanted int64 `json:"wanted,omitempty"`
-	// Before are the findings that there were already when the roll-out was begun.
+	Mark    int64 `json:"mark"`
+	Desired int64 `json:"wanted,omitempty"`
+	// Before are the findings that there were already when the rollout was begun.
 	Before []string `json:"before,omitempty"`
 	// Good is since when all is healthy, the zero time while something is not.
 	Good time.Time `json:"good,omitzero"`

@@ -19,8 +19,8 @@ func rev(n int, releases ...string) revision.Revision {
 	return revision.Revision{Bundle: fmt.Sprintf("mirror/vdo@sha256:%064d", n), Source: "site", Releases: releases}
 }
 
-func begin(h revision.History, r revision.Revision, n int) revision.History {
-	return h.Begin(r, revision.Beginning{Now: t0.Add(time.Duration(n) * time.Hour)})
+func start(h revision.History, r revision.Revision, n int) revision.History {
+	return h.Start(r, revision.Beginning{Now: t0.Add(time.Duration(n) * time.Hour)})
 }
 
 func TestTheNameIsOfTheBundleAndTheReleases(t *testing.T) {
@@ -40,26 +40,26 @@ func TestTheNameIsOfTheBundleAndTheReleases(t *testing.T) {
 }
 
 func TestNumbersGrowAndARevisionThatWasBegunBeforeKeepsItsNumber(t *testing.T) {
-	h := begin(revision.History{}, rev(1, "csi@3.5.1"), 1).Succeed(t0)
-	h = begin(h, rev(2, "csi@3.6.0"), 2)
+	h := start(revision.History{}, rev(1, "csi@3.5.1"), 1).Succeed(t0)
+	h = start(h, rev(2, "csi@3.6.0"), 2)
 	first := rev(1, "csi@3.5.1")
-	h = begin(h, first, 3)
+	h = start(h, first, 3)
 	cur, ok := h.InForce()
 	require.True(t, ok)
 	require.Equal(t, 1, cur.Number)
 	second, _ := h.Find(rev(2, "csi@3.6.0"))
 	require.Equal(t, revision.Superseded, second.Outcome)
-	earlier, _ := begin(h, rev(2, "csi@3.6.0"), 4).Find(first)
+	earlier, _ := start(h, rev(2, "csi@3.6.0"), 4).Find(first)
 	require.Equal(t, revision.Healthy, earlier.Outcome, "it was begun again, and not seen healthy since")
-	require.Equal(t, 3, begin(h, rev(3, "csi@3.7.0"), 4).Current, "numbers are not given twice")
+	require.Equal(t, 3, start(h, rev(3, "csi@3.7.0"), 4).Current, "numbers are not given twice")
 }
 
 func TestARollbackGoesToTheLastHealthyOneWithAllDrivers(t *testing.T) {
-	h := begin(revision.History{}, rev(1, "cpi@1.33.1", "csi@3.5.1"), 1).Succeed(t0.Add(1 * time.Hour))
-	h = begin(h, rev(2, "cpi@1.33.1", "csi@3.6.0"), 2).Succeed(t0.Add(2 * time.Hour))
-	h = begin(h, rev(3, "csi@3.6.1"), 3).Succeed(t0.Add(3 * time.Hour)) // lacks a driver
-	h = begin(h, rev(4, "cpi@1.33.1", "csi@3.6.2"), 4)                  // never healthy
-	h = begin(h, rev(5, "cpi@1.33.1", "csi@3.7.0"), 5).Fail("why", t0.Add(5*time.Hour))
+	h := start(revision.History{}, rev(1, "cpi@1.33.1", "csi@3.5.1"), 1).Succeed(t0.Add(1 * time.Hour))
+	h = start(h, rev(2, "cpi@1.33.1", "csi@3.6.0"), 2).Succeed(t0.Add(2 * time.Hour))
+	h = start(h, rev(3, "csi@3.6.1"), 3).Succeed(t0.Add(3 * time.Hour)) // lacks a driver
+	h = start(h, rev(4, "cpi@1.33.1", "csi@3.6.2"), 4)                  // never healthy
+	h = start(h, rev(5, "cpi@1.33.1", "csi@3.7.0"), 5).Fail("why", t0.Add(5*time.Hour))
 	var got []int
 	for _, r := range h.Targets() {
 		got = append(got, r.Number)
@@ -77,7 +77,7 @@ func TestARollbackGoesToTheLastHealthyOneWithAllDrivers(t *testing.T) {
 func TestTheHistoryIsBoundedAndForgetsNoRecentFailure(t *testing.T) {
 	h := revision.History{}
 	for i := 1; i <= 100; i++ {
-		h = begin(h, rev(i, "csi@3.5.1"), i)
+		h = start(h, rev(i, "csi@3.5.1"), i)
 		if i%2 == 0 {
 			h = h.Fail("why", t0.Add(time.Duration(i)*time.Hour))
 		} else {
@@ -139,15 +139,15 @@ func TestAHistoryOfAllDriversIsReadAsOneOfEachGroup(t *testing.T) {
 
 // A bundle with the same of a group is where that comes from, and begins nothing.
 func TestAnotherBundleWithTheSameOfAGroup(t *testing.T) {
-	made := func(n int, of string) revision.Revision {
+	content := func(n int, of string) revision.Revision {
 		r := rev(n, "csi@3.5.1")
 		r.Contents = map[string]string{"csi": of}
 		return r
 	}
-	h := begin(begin(revision.History{}, made(2, "other"), 1).Fail("why", t0), made(1, "same"), 2).Succeed(t0)
-	require.True(t, made(1, "same").Equal(made(2, "same")))
-	require.False(t, made(1, "").Equal(made(2, "")), "nobody knows what it is made of")
-	h = h.Moved(made(2, "same"))
+	h := start(start(revision.History{}, content(2, "other"), 1).Fail("why", t0), content(1, "same"), 2).Succeed(t0)
+	require.True(t, content(1, "same").Equal(content(2, "same")))
+	require.False(t, content(1, "").Equal(content(2, "")), "nobody knows what it is made of")
+	h = h.Moved(content(2, "same"))
 	cur, _ := h.InForce()
 	require.Equal(t, rev(2).Bundle, cur.Bundle)
 	require.Equal(t, revision.Healthy, cur.Outcome)
@@ -156,12 +156,12 @@ func TestAnotherBundleWithTheSameOfAGroup(t *testing.T) {
 
 // An approval is of what it was given for, whatever is offered later.
 func TestAnApprovalStaysWithWhatItWasGivenFor(t *testing.T) {
-	offered, later := rev(1, "cpi@1.33.1", "csi@3.7.3"), rev(2, "cpi@1.33.2", "csi@3.7.4")
-	part, _ := offered.Of("csi")
+	candidate, later := rev(1, "cpi@1.33.1", "csi@3.7.3"), rev(2, "cpi@1.33.2", "csi@3.7.4")
+	part, _ := candidate.Of("csi")
 	next, _ := later.Of("csi")
-	h := revision.History{}.Consented(offered.Name(), offered, part)
+	h := revision.History{}.Consented(candidate.Name(), candidate, part)
 	require.Equal(t, part.Name(), h.Consent.Revision)
-	require.Equal(t, part.Name(), h.Consented(offered.Name(), later, next).Consent.Revision)
+	require.Equal(t, part.Name(), h.Consented(candidate.Name(), later, next).Consent.Revision)
 	require.Equal(t, next.Name(), h.Consented(next.Name(), later, next).Consent.Revision, "of a group alone")
 	require.Nil(t, h.Consented("", later, next).Consent)
 	require.Nil(t, h.Consented("r-another", later, next).Consent)

@@ -2,7 +2,7 @@
 // goes on, and whether the nodes that have it first let the others follow. It is pure, and knows no clock but the
 // time that it is given.
 //
-// A roll-out has failed once it made no progress for its deadline. It is not held against it what was amiss before
+// A rollout has failed once it made no progress for its deadline. It is not held against it what was amiss before
 // it was begun, nor the time in which something else is known to be at fault or the operator did not run.
 package rollout
 
@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	// DefaultDeadline is how long a roll-out may go without progress.
+	// DefaultDeadline is how long a rollout may go without progress.
 	DefaultDeadline = 15 * time.Minute
-	// DefaultSoak is how long chosen nodes have to be healthy before the others follow.
+	// DefaultSoak is how long canary nodes have to be healthy before the others follow.
 	DefaultSoak = 5 * time.Minute
 	// look is what the time between two looks counts as at most: a pass is made each
 	// minute while something is waited for, so what is longer is time without an operator.
@@ -30,23 +30,23 @@ const (
 	written = 30 * time.Second
 )
 
-// Look is what is seen of a roll-out at one time.
-type Look struct {
+// Facts is what is seen of a rollout at one time.
+type Facts struct {
 	Now      time.Time
 	Deadline time.Duration // 0: DefaultDeadline
 	// Complete tells whether all drivers are rolled out, and nothing is left to be done.
 	Complete bool
-	// Amiss are the findings that there are, as short names that stay the same.
-	Amiss []string
+	// Findings are the findings that there are, as short names that stay the same.
+	Findings []string
 	// Why says them in words.
 	Why string
-	// Progress is a number of pods that grows while the roll-out gets on.
+	// Progress is a number of pods that grows while the rollout gets on.
 	Progress int64
-	// Wanted is how many pods there shall be; 0 where that is not known.
-	Wanted int64
-	// Elsewhere is set while something else is known to be at fault, or is waited for:
+	// Desired is how many pods there shall be; 0 where that is not known.
+	Desired int64
+	// ClockPaused is set while something else is known to be at fault, or is waited for:
 	// then time does not count.
-	Elsewhere bool
+	ClockPaused bool
 	// Canary is how the nodes fare that have the revision first, nil where all may have it.
 	Canary *Canary
 }
@@ -59,28 +59,28 @@ type Canary struct {
 	Soak time.Duration
 	// Why says in words what they lack.
 	Why string
-	// Held is why the other nodes may not follow now though they were healthy for long enough: that is
+	// Gated is why the other nodes may not follow now though they were healthy for long enough: that is
 	// a start as any other.
-	Held string
+	Gated string
 }
 
-// New are the findings that there were not when the roll-out was begun.
-func (l Look) New(before []string) []string {
-	return slices.DeleteFunc(slices.Clone(l.Amiss), func(a string) bool { return slices.Contains(before, a) })
+// New are the findings that there were not when the rollout was begun.
+func (l Facts) New(before []string) []string {
+	return slices.DeleteFunc(slices.Clone(l.Findings), func(a string) bool { return slices.Contains(before, a) })
 }
 
-// wanted is the gate with the pods that there shall be now: what nodes that have left had is no progress lost.
-func (l Look) wanted(g revision.Gate) revision.Gate {
-	if l.Wanted < g.Wanted {
+// desired is the gate with the pods that there shall be now: what nodes that have left had is no progress lost.
+func (l Facts) desired(g revision.Gate) revision.Gate {
+	if l.Desired < g.Desired {
 		g.Mark = min(g.Mark, l.Progress)
 	}
-	g.Wanted = l.Wanted
+	g.Desired = l.Desired
 	return g
 }
 
 // Judge returns the history after a look at the revision in force. It is the same one where
 // there is nothing to note.
-func Judge(h revision.History, l Look) revision.History {
+func Judge(h revision.History, l Facts) revision.History {
 	cur, ok := h.InForce()
 	if !ok || cur.Outcome == revision.Healthy {
 		return h
@@ -107,20 +107,20 @@ func Judge(h revision.History, l Look) revision.History {
 
 // soak counts for how long the nodes that have the revision first are healthy, and lets the
 // others follow once that is enough. Meanwhile no progress is expected.
-func soak(h revision.History, g revision.Gate, l Look) revision.History {
+func soak(h revision.History, g revision.Gate, l Facts) revision.History {
 	cur, _ := h.InForce()
-	c, begins := *cur.Canary, cur.Canary.Good.IsZero() || l.Now.Before(cur.Canary.Good)
-	if begins {
+	c, starts := *cur.Canary, cur.Canary.Good.IsZero() || l.Now.Before(cur.Canary.Good)
+	if starts {
 		c = revision.Canary{Good: l.Now}
-	} else if !l.Elsewhere {
+	} else if !l.ClockPaused {
 		c.Soaked += int64(min(max(l.Now.Sub(g.Seen), 0), look) / time.Second)
 	}
 	enough := cmp.Or(l.Canary.Soak, DefaultSoak)
-	c.Passed = !l.Elsewhere && l.Canary.Held == "" && time.Duration(c.Soaked)*time.Second >= enough
-	if !begins && !c.Passed && recent(g.Seen, l.Now) {
+	c.Passed = !l.ClockPaused && l.Canary.Gated == "" && time.Duration(c.Soaked)*time.Second >= enough
+	if !starts && !c.Passed && recent(g.Seen, l.Now) {
 		return h
 	}
-	g = l.wanted(g)
+	g = l.desired(g)
 	g.Seen, g.Mark = l.Now, max(g.Mark, l.Progress)
 	if c.Passed {
 		g.Spent = 0 // else it stays: what falls over again and again is healthy in between
@@ -159,12 +159,12 @@ func Outlook(h revision.History, deadline time.Duration) string {
 }
 
 // count counts time without progress, and fails the revision once there is too much.
-func count(h revision.History, g revision.Gate, l Look) revision.History {
+func count(h revision.History, g revision.Gate, l Facts) revision.History {
 	was := g
-	g = l.wanted(g)
+	g = l.desired(g)
 	g.Spent += int64(min(max(l.Now.Sub(g.Seen), 0), look) / time.Second)
 	g.Seen = l.Now
-	if l.Elsewhere && l.Progress <= g.Mark {
+	if l.ClockPaused && l.Progress <= g.Mark {
 		if recent(was.Seen, l.Now) {
 			return h
 		}
@@ -178,7 +178,7 @@ func count(h revision.History, g revision.Gate, l Look) revision.History {
 	if time.Duration(g.Spent)*time.Second >= deadline {
 		return h.Fail(fmt.Sprintf("it was not healthy after %s without progress: %s", deadline, why(l)), l.Now)
 	}
-	if cur, _ := h.InForce(); cur.Gate != nil && cur.Gate.Good.Equal(g.Good) && g.Mark == was.Mark && g.Wanted == was.Wanted && recent(was.Seen, l.Now) {
+	if cur, _ := h.InForce(); cur.Gate != nil && cur.Gate.Good.Equal(g.Good) && g.Mark == was.Mark && g.Desired == was.Desired && recent(was.Seen, l.Now) {
 		return h
 	}
 	return h.WithGate(g)
@@ -187,9 +187,9 @@ func count(h revision.History, g revision.Gate, l Look) revision.History {
 // recent tells whether there is no need yet to write the time down again.
 func recent(seen, now time.Time) bool { return now.Sub(seen) >= 0 && now.Sub(seen) < written }
 
-func why(l Look) string {
+func why(l Facts) string {
 	const most = 512
-	text := cmp.Or(l.Why, strings.Join(l.Amiss, ", "), "it is not rolled out")
+	text := cmp.Or(l.Why, strings.Join(l.Findings, ", "), "it is not rolled out")
 	if l.Canary != nil {
 		text = strings.TrimSuffix("on the nodes that have it first: "+l.Canary.Why, ": ") + "; " + text
 	}

@@ -20,16 +20,16 @@ func rev(bundle string, releases ...string) *revision.Revision {
 
 // healthy is a history with one revision that is healthy.
 func healthy(r *revision.Revision) revision.History {
-	return revision.History{}.Begin(*r, revision.Beginning{Now: t0}).Succeed(t0)
+	return revision.History{}.Start(*r, revision.Beginning{Now: t0}).Succeed(t0)
 }
 
 func TestJudge(t *testing.T) {
-	begin := healthy(rev("a", "csi@3.5.1")).Begin(*rev("b", "csi@3.7.3"), revision.Beginning{Now: t0, Before: []string{"csi/Forbidden"}})
+	begin := healthy(rev("a", "csi@3.5.1")).Start(*rev("b", "csi@3.7.3"), revision.Beginning{Now: t0, Before: []string{"csi/Forbidden"}})
 	outcome := func(h revision.History) revision.Outcome {
 		cur, _ := h.InForce()
 		return cur.Outcome
 	}
-	look := func(h revision.History, each time.Duration, looks int, l rollout.Look) revision.History {
+	look := func(h revision.History, each time.Duration, looks int, l rollout.Facts) revision.History {
 		cur, _ := h.InForce()
 		l.Now = cur.Since
 		if cur.Gate != nil {
@@ -41,60 +41,60 @@ func TestJudge(t *testing.T) {
 		}
 		return h
 	}
-	require.Equal(t, revision.Progressing, outcome(look(begin, time.Minute, 14, rollout.Look{})))
-	require.Equal(t, revision.Failed, outcome(look(begin, time.Minute, 15, rollout.Look{Why: "csi: it crashes"})))
-	require.Equal(t, revision.Failed, outcome(look(begin, time.Minute, 3, rollout.Look{Deadline: 3 * time.Minute})))
-	require.Equal(t, revision.Progressing, outcome(look(begin, 6*time.Hour, 7, rollout.Look{})), "nobody looked")
-	require.Equal(t, revision.Progressing, outcome(look(begin, time.Minute, 600, rollout.Look{Elsewhere: true})))
+	require.Equal(t, revision.Progressing, outcome(look(begin, time.Minute, 14, rollout.Facts{})))
+	require.Equal(t, revision.Failed, outcome(look(begin, time.Minute, 15, rollout.Facts{Why: "csi: it crashes"})))
+	require.Equal(t, revision.Failed, outcome(look(begin, time.Minute, 3, rollout.Facts{Deadline: 3 * time.Minute})))
+	require.Equal(t, revision.Progressing, outcome(look(begin, 6*time.Hour, 7, rollout.Facts{})), "nobody looked")
+	require.Equal(t, revision.Progressing, outcome(look(begin, time.Minute, 600, rollout.Facts{ClockPaused: true})))
 	between, at := begin, t0
 	for range 10 { // one look after half an hour in which something else was at fault
 		for range 30 {
 			at = at.Add(time.Minute)
-			between = rollout.Judge(between, rollout.Look{Now: at, Elsewhere: true})
+			between = rollout.Judge(between, rollout.Facts{Now: at, ClockPaused: true})
 		}
 		at = at.Add(10 * time.Second)
-		between = rollout.Judge(between, rollout.Look{Now: at})
+		between = rollout.Judge(between, rollout.Facts{Now: at})
 	}
 	require.Equal(t, revision.Progressing, outcome(between))
-	require.Equal(t, revision.Progressing, outcome(look(begin, time.Minute, 1, rollout.Look{Complete: true})), "it has to stay so for a minute")
-	require.Equal(t, revision.Healthy, outcome(look(begin, time.Minute, 2, rollout.Look{Complete: true})))
-	require.Equal(t, revision.Healthy, outcome(look(begin, time.Minute, 2, rollout.Look{Complete: true, Amiss: []string{"csi/Forbidden"}})), "it was so before")
-	require.Equal(t, revision.Failed, outcome(look(begin, time.Minute, 15, rollout.Look{Complete: true, Amiss: []string{"csi/Incomplete"}})))
+	require.Equal(t, revision.Progressing, outcome(look(begin, time.Minute, 1, rollout.Facts{Complete: true})), "it has to stay so for a minute")
+	require.Equal(t, revision.Healthy, outcome(look(begin, time.Minute, 2, rollout.Facts{Complete: true})))
+	require.Equal(t, revision.Healthy, outcome(look(begin, time.Minute, 2, rollout.Facts{Complete: true, Findings: []string{"csi/Forbidden"}})), "it was so before")
+	require.Equal(t, revision.Failed, outcome(look(begin, time.Minute, 15, rollout.Facts{Complete: true, Findings: []string{"csi/Incomplete"}})))
 
 	h := begin
 	for i := range 100 {
-		h = look(h, time.Minute, 10, rollout.Look{Progress: int64(i + 1)})
+		h = look(h, time.Minute, 10, rollout.Facts{Progress: int64(i + 1)})
 	}
 	require.Equal(t, revision.Progressing, outcome(h), "it gets on")
-	h = look(h, time.Minute, 15, rollout.Look{Progress: 50})
+	h = look(h, time.Minute, 15, rollout.Facts{Progress: 50})
 	require.Equal(t, revision.Failed, outcome(h))
 
 	// Five of ten nodes leave: what they had is no progress lost.
-	h = look(begin, time.Minute, 10, rollout.Look{Wanted: 10, Progress: 12})
-	h = look(h, time.Minute, 1, rollout.Look{Wanted: 5, Progress: 6})
-	require.Equal(t, revision.Progressing, outcome(look(h, time.Minute, 14, rollout.Look{Wanted: 5, Progress: 7})), "one pod more is progress")
-	require.Equal(t, revision.Failed, outcome(look(h, time.Minute, 5, rollout.Look{Wanted: 5, Progress: 6})), "it is none that nodes have left")
-	h = look(begin, time.Minute, 10, rollout.Look{Wanted: 10, Progress: 12})
-	h = look(h, time.Minute, 1, rollout.Look{Wanted: 5, Progress: 6})
-	h = look(h, time.Minute, 1, rollout.Look{Wanted: 20, Progress: 13})
-	require.Equal(t, revision.Progressing, outcome(look(h, time.Minute, 14, rollout.Look{Wanted: 20, Progress: 13})), "a new node has its pods")
+	h = look(begin, time.Minute, 10, rollout.Facts{Desired: 10, Progress: 12})
+	h = look(h, time.Minute, 1, rollout.Facts{Desired: 5, Progress: 6})
+	require.Equal(t, revision.Progressing, outcome(look(h, time.Minute, 14, rollout.Facts{Desired: 5, Progress: 7})), "one pod more is progress")
+	require.Equal(t, revision.Failed, outcome(look(h, time.Minute, 5, rollout.Facts{Desired: 5, Progress: 6})), "it is none that nodes have left")
+	h = look(begin, time.Minute, 10, rollout.Facts{Desired: 10, Progress: 12})
+	h = look(h, time.Minute, 1, rollout.Facts{Desired: 5, Progress: 6})
+	h = look(h, time.Minute, 1, rollout.Facts{Desired: 20, Progress: 13})
+	require.Equal(t, revision.Progressing, outcome(look(h, time.Minute, 14, rollout.Facts{Desired: 20, Progress: 13})), "a new node has its pods")
 
-	cur, _ := look(begin, time.Minute, 15, rollout.Look{Why: "csi: it crashes"}).InForce()
+	cur, _ := look(begin, time.Minute, 15, rollout.Facts{Why: "csi: it crashes"}).InForce()
 	require.Equal(t, "it was not healthy after 15m0s without progress: csi: it crashes", cur.Reason)
 
-	a, b := look(begin, time.Minute, 1, rollout.Look{}), look(begin, time.Minute, 1, rollout.Look{})
-	require.Equal(t, a, rollout.Judge(b, rollout.Look{Now: t0.Add(time.Minute + 5*time.Second)}), "looks in quick succession are not written down")
+	a, b := look(begin, time.Minute, 1, rollout.Facts{}), look(begin, time.Minute, 1, rollout.Facts{})
+	require.Equal(t, a, rollout.Judge(b, rollout.Facts{Now: t0.Add(time.Minute + 5*time.Second)}), "looks in quick succession are not written down")
 }
 
-// An upgrade that chosen nodes have first comes to the others once those were healthy for a
+// An upgrade that canary nodes have first comes to the others once those were healthy for a
 // while, in looks, and fails where they are not.
 // A revision that is not healthy yet is told with why.
 func TestWhyARevisionIsNotHealthyYet(t *testing.T) {
 	next := revision.Beginning{Now: t0}
-	begun := healthy(rev("a", "csi@3.5.1")).Begin(*rev("b", "csi@3.7.3"), next)
+	begun := healthy(rev("a", "csi@3.5.1")).Start(*rev("b", "csi@3.7.3"), next)
 	next.Canary = true
-	chosen := healthy(rev("a", "csi@3.5.1")).Begin(*rev("b", "csi@3.7.3"), next)
-	well := rollout.Judge(begun, rollout.Look{Now: t0.Add(time.Minute), Complete: true})
+	chosen := healthy(rev("a", "csi@3.5.1")).Start(*rev("b", "csi@3.7.3"), next)
+	well := rollout.Judge(begun, rollout.Facts{Now: t0.Add(time.Minute), Complete: true})
 	back := begun.Fail("it crashed", t0).RollBack(rev("a", "csi@3.5.1").Name(), t0)
 	for want, h := range map[string]revision.History{
 		"it is being rolled out, and counts as failed after 15m0s without progress": begun,
@@ -105,15 +105,15 @@ func TestWhyARevisionIsNotHealthyYet(t *testing.T) {
 		require.Equal(t, "revision "+cur.Name()+" is not healthy yet: "+want, rollout.Outlook(h, 0))
 	}
 	require.Contains(t, rollout.Outlook(begun, time.Hour), "counts as failed after 1h0m0s without progress")
-	require.Equal(t, revision.Healthy, rollout.Judge(well, rollout.Look{Now: t0.Add(2 * time.Minute), Complete: true}).Records[1].Outcome, "as it was told")
+	require.Equal(t, revision.Healthy, rollout.Judge(well, rollout.Facts{Now: t0.Add(2 * time.Minute), Complete: true}).Records[1].Outcome, "as it was told")
 }
 
 func TestJudgeOfChosenNodes(t *testing.T) {
-	begin := healthy(rev("a", "csi@3.5.1")).Begin(*rev("b", "csi@3.7.3"), revision.Beginning{Now: t0, Canary: true})
-	well := rollout.Look{Canary: &rollout.Canary{Healthy: true, Soak: 10 * time.Minute}}
-	ill := rollout.Look{Canary: &rollout.Canary{Soak: 10 * time.Minute, Why: "n1 has no pod of it"}}
+	begin := healthy(rev("a", "csi@3.5.1")).Start(*rev("b", "csi@3.7.3"), revision.Beginning{Now: t0, Canary: true})
+	well := rollout.Facts{Canary: &rollout.Canary{Healthy: true, Soak: 10 * time.Minute}}
+	ill := rollout.Facts{Canary: &rollout.Canary{Soak: 10 * time.Minute, Why: "n1 has no pod of it"}}
 	now := t0
-	look := func(h revision.History, each time.Duration, looks int, l rollout.Look) revision.Record {
+	look := func(h revision.History, each time.Duration, looks int, l rollout.Facts) revision.Record {
 		for range looks {
 			now = now.Add(each)
 			l.Now = now
@@ -133,11 +133,11 @@ func TestJudgeOfChosenNodes(t *testing.T) {
 	require.True(t, look(begin, time.Hour, 5, well).Canary.Open(), "nobody looked")
 	require.False(t, look(begin, time.Hour, 6, well).Canary.Open(), "two minutes each")
 	require.Equal(t, revision.Progressing, look(begin, time.Minute, 20, well).Outcome, "it is not healthy before all nodes have it")
-	elsewhere := well
-	elsewhere.Elsewhere = true
-	require.True(t, look(begin, time.Minute, 100, elsewhere).Canary.Open(), "something else is at fault")
+	clockPaused := well
+	clockPaused.ClockPaused = true
+	require.True(t, look(begin, time.Minute, 100, clockPaused).Canary.Open(), "something else is at fault")
 
-	gated := rollout.Look{Canary: &rollout.Canary{Healthy: true, Soak: 10 * time.Minute, Held: "no window is open"}}
+	gated := rollout.Facts{Canary: &rollout.Canary{Healthy: true, Soak: 10 * time.Minute, Gated: "no window is open"}}
 	cur := look(begin, time.Minute, 100, gated)
 	require.True(t, cur.Canary.Open(), "to follow is a start as any other")
 	cur = look(after(begin, cur), time.Minute, 1, well)
@@ -167,7 +167,7 @@ func TestJudgeOfChosenNodes(t *testing.T) {
 	require.Equal(t, revision.Failed, cur.Outcome, "it falls over again and again")
 
 	known := well
-	known.Amiss = []string{"csi/Incomplete"}
+	known.Findings = []string{"csi/Incomplete"}
 	require.Equal(t, revision.Failed, look(begin, time.Minute, 15, known).Outcome, "something new is amiss")
 	require.Nil(t, begin.Fail("x", t0).RollBack(rev("a", "csi@3.5.1").Name(), t0).Records[0].Canary)
 }

@@ -27,7 +27,7 @@ import (
 const (
 	namespace  = "vmware-system-vdo"
 	repository = "vdo/drivers"
-	interval   = 10 * time.Second // the shortest that may be asked for
+	interval   = 10 * time.Second // the shortest that may be requested
 	patience   = 10 * time.Minute
 
 	maxResident = 120.0       // MiB, at any time

@@ -73,8 +73,8 @@ func Read(ctx context.Context, c client.Reader, namespace string, ref v1alpha1.K
 	return Data{Values: values, Version: versionOf(&m)}, nil
 }
 
-// Wanted is one key that a resource refers to.
-type Wanted struct {
+// Desired is one key that a resource refers to.
+type Desired struct {
 	Namespace string
 	Ref       v1alpha1.KeyReference
 	Default   string // the key, where the reference names none
@@ -91,7 +91,7 @@ type Value struct {
 
 // Key reads one key. Errors are faults: NotFound, InvalidInput where there is nothing in
 // the key, Unreachable for all else that the API server answers.
-func Key(ctx context.Context, c client.Reader, w Wanted) (Value, error) {
+func Key(ctx context.Context, c client.Reader, w Desired) (Value, error) {
 	key := cmp.Or(w.Ref.Key, w.Default)
 	f := &fault.Error{Reason: fault.NotFound, Op: "read", Subject: cmp.Or(w.Subject, Subject(w.Namespace, w.Ref)), Hint: w.Hint}
 	d, err := Read(ctx, c, w.Namespace, w.Ref)

@@ -47,7 +47,7 @@ func TestAKeyIsReadWithTheVersionOfItsObject(t *testing.T) {
 		{v1alpha1.KeyReference{ConfigMap: "it"}, "text"},
 		{v1alpha1.KeyReference{ConfigMap: "it", Key: "binary"}, "\xff"},
 	} {
-		v, err := source.Key(t.Context(), c, source.Wanted{Namespace: "ns", Ref: w.ref, Default: "ca.crt"})
+		v, err := source.Key(t.Context(), c, source.Desired{Namespace: "ns", Ref: w.ref, Default: "ca.crt"})
 		require.NoError(t, err)
 		require.Equal(t, w.want, string(v.Bytes))
 		require.Equal(t, "u/999", v.Version)
@@ -72,7 +72,7 @@ func TestWhyAKeyCannotBeRead(t *testing.T) {
 		"away":         {v1alpha1.KeyReference{Secret: "it", Key: "password"}, errors.New("timeout"), fault.Unreachable, "read Secret ns/it: timeout", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			v, err := source.Key(t.Context(), site(t, c.away), source.Wanted{Namespace: "ns", Ref: c.ref, Default: "ca.crt", Hint: "create it"})
+			v, err := source.Key(t.Context(), site(t, c.away), source.Desired{Namespace: "ns", Ref: c.ref, Default: "ca.crt", Hint: "create it"})
 			require.Equal(t, c.reason, fault.ReasonOf(err))
 			require.Equal(t, c.text, fault.Text(err))
 			require.Empty(t, v.Bytes)
@@ -83,7 +83,7 @@ func TestWhyAKeyCannotBeRead(t *testing.T) {
 
 func TestContentsDoNotPrint(t *testing.T) {
 	ref := v1alpha1.KeyReference{Secret: "it", Key: "password"}
-	v, err := source.Key(t.Context(), site(t, nil), source.Wanted{Namespace: "ns", Ref: ref})
+	v, err := source.Key(t.Context(), site(t, nil), source.Desired{Namespace: "ns", Ref: ref})
 	require.NoError(t, err)
 	all, err := source.Read(t.Context(), site(t, nil), "ns", ref)
 	require.NoError(t, err)

@@ -78,7 +78,7 @@ func loginIn(ctx context.Context, config []byte, ref image.Reference) (*authn.Au
 func (s *Store) authorities(ctx context.Context, b *v1alpha1.DriverBundle) ([]byte, error) {
 	ref, named := b.CAReference()
 	subject := describe(b.Namespace, ref)
-	v, err := source.Key(ctx, s.opts.Reader, source.Wanted{
+	v, err := source.Key(ctx, s.opts.Reader, source.Desired{
 		Namespace: b.Namespace, Ref: ref, Subject: subject, Hint: "create it, or correct the DriverBundle",
 	})
 	data := v.Bytes

@@ -16,7 +16,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 )
 
-// Parts are read by their names: what somebody else has made with their labels is not in the
+// Parts are read by their names: what someone else has made with their labels is not in the
 // way, and a part that is gone is missed.
 func TestPartsAreReadByTheirNames(t *testing.T) {
 	s := New(Options{Client: fake.NewClientBuilder().Build()})

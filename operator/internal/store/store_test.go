@@ -248,12 +248,12 @@ func TestACopyOutlivesItsDriverBundle(t *testing.T) {
 	part.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "DriverBundle", Name: "site", UID: "gone"}}
 	require.NoError(t, s.Update(t.Context(), &part))
 	next := &v1alpha1.DriverBundle{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "next"}}
-	there := &v1alpha1.DriverBundle{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: s.bundle.Name}}
+	exists := &v1alpha1.DriverBundle{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: s.bundle.Name}}
 
-	require.NoError(t, s.Create(t.Context(), there))
+	require.NoError(t, s.Create(t.Context(), exists))
 	require.NoError(t, st.Forget(t.Context(), next))
 	require.Len(t, s.parts(), 1, "the other one is there")
-	require.NoError(t, s.Delete(t.Context(), there))
+	require.NoError(t, s.Delete(t.Context(), exists))
 	require.NoError(t, st.Forget(t.Context(), next, retained))
 	require.Empty(t, s.parts()[0].OwnerReferences)
 	require.NoError(t, st.Forget(t.Context(), next))
@@ -479,7 +479,7 @@ func TestA403ForAnAbsentSignatureIsAbsenceOnlyWhereTheRepositoryIsReadable(t *te
 	require.Equal(t, fault.Unreachable, fault.ReasonOf(err), "a broken registry is not one without signatures")
 }
 
-// A mirror whose tag still names the accepted bundle is asked for nothing but that.
+// A mirror whose tag still names the accepted bundle is requested nothing but that.
 func TestALookAtTheAcceptedBundleIsOneHEAD(t *testing.T) {
 	for name, o := range map[string]registry.Options{"login": {TLS: true, Auth: registry.Basic}, "none": {TLS: true}} {
 		t.Run(name, func(t *testing.T) {

@@ -212,7 +212,7 @@ func TestACertificateIsExchangedForAToken(t *testing.T) {
 	refused(t, p.Apply(&tg), fault.InvalidInput, "--login-key")
 }
 
-// Sessions are saved as govc saves them, readable by nobody else, and end no sooner than they expire.
+// Sessions are saved as govc saves them, readable by no one else, and end no sooner than they expire.
 func TestSavedSessionsAreUsedAgain(t *testing.T) {
 	v := vcsim.Start(t, vcsim.Options{})
 	dir := t.TempDir()

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// pageSize is how many objects are asked for at once, of which little is read.
+	// pageSize is how many objects are requested at once, of which little is read.
 	pageSize = 1000
 	// machinesPage is how many VMs are read at once with their devices and addresses: some ten
 	// kB each on the wire and several times as much in memory, of which a line is kept.

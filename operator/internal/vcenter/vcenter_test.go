@@ -383,7 +383,7 @@ func TestAPasswordDoesNotPrint(t *testing.T) {
 	}
 }
 
-// Answers that nobody expects are faults of that vCenter, and no session stays open after them.
+// Answers that no one expects are faults of that vCenter, and no session stays open after them.
 func TestAnswersThatCannotBeUnderstoodAreFaults(t *testing.T) {
 	v := vcsim.Start(t, vcsim.Options{})
 	next := passOn(t, v, func(string) {})

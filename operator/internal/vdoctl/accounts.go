@@ -292,7 +292,7 @@ func changeText(c accounts.Change, dry bool) string {
 }
 
 // accountFile has what users create made before there is a cluster: the Secrets and the records of
-// accounts, in a file beside the site's that nobody else can read. For package accounts it is the API
+// accounts, in a file beside the site's that no one else can read. For package accounts it is the API
 // server of a cluster in which nothing runs.
 type accountFile struct {
 	client.Client // of which accounts calls the methods below alone

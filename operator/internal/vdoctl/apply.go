@@ -33,7 +33,7 @@ type applier struct {
 	force bool
 	// partial tells which objects were read in the cluster, and are as they are to be. Of these only that is
 	// applied which changes, or which this program has applied before: what is applied too stays when its owner
-	// removes it. A field that was taken out and that somebody else has set stays, which is a conflict too.
+	// removes it. A field that was taken out and that someone else has set stays, which is a conflict too.
 	partial func(name string) bool
 }
 
@@ -149,7 +149,7 @@ func leaveToOthers(u, live *unstructured.Unstructured) (removed [][]string, err 
 	return removed, nil
 }
 
-// write applies an object. The ConfigMap with the keys that are trusted is replaced: one that somebody
+// write applies an object. The ConfigMap with the keys that are trusted is replaced: one that someone
 // else has set would count on.
 func (a *applier) write(ctx context.Context, u *unstructured.Unstructured, version string, force, dryRun bool) error {
 	c := dry(a.Client, dryRun)
@@ -397,7 +397,7 @@ func (a *app) edit(ctx context.Context, c client.Client, f consentFlags, op, que
 	return apply(ctx, c, op, f.dryRun, edits)
 }
 
-// apply makes edits. That the operator writes a status meanwhile is no conflict; that somebody changes what the
+// apply makes edits. That the operator writes a status meanwhile is no conflict; that someone changes what the
 // edit is about, or the spec beside it, is one.
 func apply(ctx context.Context, c client.Client, op string, dryRun bool, edits []edit) error {
 	c = dry(c, dryRun)

@@ -26,7 +26,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
 
-// Somebody changes, makes or deletes what configure has read, while it asks.
+// Someone changes, makes or deletes what configure has read, while it asks.
 func TestConfigureDoesNotUndoWhatSomebodyElseChanged(t *testing.T) {
 	key := func(name string) client.ObjectKey { return client.ObjectKey{Namespace: operatorNamespace, Name: name} }
 	for name, meanwhile := range map[string]func(c client.Client) error{
@@ -117,7 +117,7 @@ func drafted(t *testing.T, c client.Client) ([]*unstructured.Unstructured, *appl
 	return objects, &applier{Client: c, partial: d.isOfCluster}
 }
 
-// Somebody may save the file while configure waits for an answer.
+// Someone may save the file while configure waits for an answer.
 func TestConfigureDoesNotReplaceAFileThatSomebodyHasChanged(t *testing.T) {
 	const text = "apiVersion: vdo.vmware.com/v1alpha1\nkind: VsphereCloudConfig\nmetadata: {name: a}\nspec: {vcIp: a}\n"
 	for name, c := range map[string]struct {
@@ -216,7 +216,7 @@ func TestAnAuthorityIsCertificatesAlone(t *testing.T) {
 	}
 }
 
-// What an answer takes out of a resource stays there, where somebody else has set it.
+// What an answer takes out of a resource stays there, where someone else has set it.
 func TestFieldsOfOthersAreNotTakenOut(t *testing.T) {
 	x := &v1alpha1.VsphereCloudConfig{ObjectMeta: metaOf(operatorNamespace, "east")}
 	x.Spec = v1alpha1.VsphereCloudConfigSpec{VcIP: "vc.site", Credentials: "vc", Thumbprint: "AA:BB"}
@@ -235,7 +235,7 @@ func TestFieldsOfOthersAreNotTakenOut(t *testing.T) {
 	require.ErrorContains(t, err, "spec.thumbprint would stay: others have set the field")
 }
 
-// Another repository is accepted before the earlier operator's resource names it, and also where somebody else
+// Another repository is accepted before the earlier operator's resource names it, and also where someone else
 // has changed that already.
 func TestMatrixSetAcceptsAnotherRepository(t *testing.T) {
 	const from, to = "mirror.site/vdo:1", "other.site/vdo:2"
@@ -296,7 +296,7 @@ func TestTheGroupThatWasChangedLastGoesBack(t *testing.T) {
 	require.Equal(t, "cpi-2", to.Name)
 }
 
-// The operator may write a status while a person answers; what somebody else changes of the same is
+// The operator may write a status while a person answers; what someone else changes of the same is
 // told.
 func TestARollbackGoesOnWhereAStatusWasWrittenMeanwhile(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -174,7 +174,7 @@ func (a *app) gather(
 }
 
 // images are those that the operator would install from the accepted bundle, by the code that
-// does it; nil where nothing is asked for yet, or no DriverBundle is there.
+// does it; nil where nothing is requested yet, or no DriverBundle is there.
 func (a *app) images(ctx context.Context) *preflight.Images {
 	c, config, err := a.theConfig(ctx)
 	var bundles v1alpha1.DriverBundleList

@@ -111,7 +111,7 @@ func (f *clusterFlags) client() (client.Client, error) {
 // fieldManager owns what is written.
 const fieldManager = "vdoctl"
 
-// dry is a client that has the API server check what is written, where that is all that is asked for.
+// dry is a client that has the API server check what is written, where that is all that is requested.
 func dry(c client.Client, dryRun bool) client.Client {
 	if dryRun {
 		return client.NewDryRunClient(c)

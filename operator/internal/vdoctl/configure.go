@@ -377,7 +377,7 @@ type answers struct {
 
 	several bool // the storage driver has vCenters besides this one
 	used    bool // the drivers that use this one are said already
-	tags    bool // categories of tags are asked for
+	tags    bool // categories of tags are requested
 }
 
 const bothDrivers, csiAlone, cpiAlone = "both", "csi", "cpi"

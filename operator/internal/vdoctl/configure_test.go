@@ -114,7 +114,7 @@ func TestConfigureWritesFilesForGitOpsAndReadsThem(t *testing.T) {
 	s.ok(append(all[:len(all):len(all)], "--yes")...)
 	require.Equal(t, text, readFile(t, file))
 
-	// What is no site's configuration is somebody's key, bundle or manifest.
+	// What is no site's configuration is someone's key, bundle or manifest.
 	for _, kept := range []string{"kept", "-----BEGIN PUBLIC KEY-----\nYQ==\n-----END PUBLIC KEY-----\n", strings.Repeat("#", 4<<20+1)} {
 		require.NoError(t, os.WriteFile(file, []byte(kept), 0o600))
 		out, code := s.run(append(all[:len(all):len(all)], "--yes")...).both()
@@ -145,7 +145,7 @@ func TestConfigureWritesFilesForGitOpsAndReadsThem(t *testing.T) {
 	s.run(append(slices.Clone(all), "--bundle", "vdo/drivers:1")...).is(2, "names no registry")
 }
 
-// A file may hold all that a site applies: nobody is asked for what is in it, and nothing that its
+// A file may hold all that a site applies: no one is requested what is in it, and nothing that its
 // vCenters need is left out.
 func TestConfigureTakesAllOfAFile(t *testing.T) {
 	t.Parallel()

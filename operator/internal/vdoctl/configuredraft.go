@@ -192,7 +192,7 @@ func (d *draft) topology() *v1alpha1.Topology {
 	return nil
 }
 
-// take puts the answers into the resources. What is not asked for stays as it is.
+// take puts the answers into the resources. What is not requested stays as it is.
 func (o *configureOptions) take(d *draft) error {
 	if err := o.takeVCenter(d); err != nil {
 		return err
@@ -388,7 +388,7 @@ func (o *configureOptions) writeFile(ctx context.Context, d *draft) error {
 	return l.err
 }
 
-// replace writes the file, unless somebody has changed it since it was read.
+// replace writes the file, unless someone has changed it since it was read.
 func (o *configureOptions) replace(ctx context.Context, out []byte) error {
 	if o.replaced != nil && !bytes.Equal(o.replaced, out) {
 		if err := o.consent(ctx, o.consentFlags, "Replace the file "+o.write+"?"); err != nil {

@@ -157,7 +157,7 @@ func TestConfigureRunsAgainOnItsFile(t *testing.T) {
 	require.Equal(t, map[string]string{"ca.crt": string(west.CA), "further": "a"}, ca.Data)
 	require.Equal(t, map[string]string{"app": "vdo"}, ca.Labels)
 
-	// A vCenter that was to accept any certificate does so until something else is asked for.
+	// A vCenter that was to accept any certificate does so until something else is requested.
 	s.ok(append(answersFor(t, east, vcsim.Admin.Password), "--vcenter", "east", "--no-check", "-o", file, "--yes")...)
 	anyOne := regexp.MustCompile(`(?m)^  thumbprint: .*\n`).ReplaceAllString(readFile(t, file), "")
 	anyOne = strings.Replace(anyOne, "  vcIp:", "  insecure: true\n  vcIp:", 1)
@@ -200,7 +200,7 @@ func TestConfigureWritesConfigMapsAsTheFileHasThem(t *testing.T) {
 	const trust, ca = "vdo-trust", "vdo-registry-ca"
 	for _, c := range []struct {
 		name, says string // a ConfigMap, and what the file says of it
-		has        data   // set by somebody else before; nil: it is as it was left
+		has        data   // set by someone else before; nil: it is as it was left
 		shows      []string
 		data       data
 		binary     map[string][]byte

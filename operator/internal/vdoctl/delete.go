@@ -116,7 +116,7 @@ func (o *deleteOptions) removeAll(ctx context.Context, c client.Client, r remova
 	if err := o.consent(ctx, o.consentFlags, "Delete the above from "+r.Target+"?"); err != nil {
 		return err
 	}
-	// Asked again: while somebody reads the question volumes are made.
+	// Asked again: while someone reads the question volumes are made.
 	if _, err := o.observe(ctx, c); err != nil {
 		return err
 	}
@@ -182,7 +182,7 @@ func (o *deleteOptions) text(l *lines, r removal) {
 }
 
 // orphaned refuses to remove drivers that the operator was told to leave: the VDOConfig would
-// go and they would stay, with nobody who removes them.
+// go and they would stay, with no one who removes them.
 func (o *deleteOptions) orphaned(configs []client.Object) error {
 	for _, v := range ofType[*v1alpha1.VDOConfig](configs) {
 		if o.drivers && v.Spec.OnDelete == v1alpha1.DeleteOrphan {
@@ -195,7 +195,7 @@ func (o *deleteOptions) orphaned(configs []client.Object) error {
 }
 
 // kindsInUse refuses to delete kinds of which resources are left: those of the namespace,
-// where the configuration was not asked for, and those of others, tenants for instance.
+// where the configuration was not requested, and those of others, tenants for instance.
 func (o *deleteOptions) kindsInUse(ctx context.Context, c client.Reader, has resources) error {
 	if !o.crds {
 		return nil
@@ -338,7 +338,7 @@ func referencesOf(all []client.Object) (out []v1alpha1.KeyReference) {
 	return out
 }
 
-// plan says what of what is asked for is there, stage by stage, and what stays of it.
+// plan says what of what is requested is there, stage by stage, and what stays of it.
 func (o *deleteOptions) plan(ctx context.Context, c client.Client) (removal, error) {
 	out := removal{Stages: []stage{}, DryRun: o.dryRun}
 	has, err := o.observe(ctx, c)
@@ -373,7 +373,7 @@ func (o *deleteOptions) plan(ctx context.Context, c client.Client) (removal, err
 	return out, fault.Join(errs...)
 }
 
-// observe reads the operator's resources. What speaks against what is asked for is an error.
+// observe reads the operator's resources. What speaks against what is requested is an error.
 func (o *deleteOptions) observe(ctx context.Context, c client.Client) (resources, error) {
 	has, err := readResources(ctx, c, o.cluster.namespace)
 	if err != nil {

@@ -58,7 +58,7 @@ type deployOptions struct {
 
 	caFile, authFile string // of registries
 	plainHTTP        []string
-	signers          *trust.Policy // whose signatures count; nil for nobody's, as was asked for
+	signers          *trust.Policy // whose signatures count; nil for no one's, as was requested
 }
 
 func newDeployCommand(a *app) *cobra.Command {
@@ -234,7 +234,7 @@ func (o *deployOptions) text(l *lines, d deployment) {
 
 const operatorDeployment = "vdo-operator"
 
-// parsed reads manifests, for the namespace that was asked for. The drivers' namespaces come first:
+// parsed reads manifests, for the namespace that was requested. The drivers' namespaces come first:
 // they are in no manifests, which are deleted again.
 func (o *deployOptions) parsed(name string, data []byte) ([]client.Object, error) {
 	objects, err := o.readManifest(data)

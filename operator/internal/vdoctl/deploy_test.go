@@ -92,7 +92,7 @@ func TestDeployInstallsTheOperatorOfASignedBundle(t *testing.T) {
 	require.NotContains(t, out, `"created"`)
 	require.Contains(t, out, `"kept"`, "the site's access is left as it is")
 
-	// What somebody else has set is not taken from them.
+	// What someone else has set is not taken from them.
 	require.NoError(t, s.k.Patch(ctx, d, client.RawPatch("application/json-patch+json",
 		[]byte(`[{"op":"replace","path":"/spec/template/spec/containers/0/args/1","value":"--trust-floor=/etc/vdo/floor"}]`)), client.FieldOwner("kubectl-patch")))
 	s.run(r.args("--yes")...).is(8, "kubectl-patch")

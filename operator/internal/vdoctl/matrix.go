@@ -118,7 +118,7 @@ func (o *matrixOptions) follow(ctx context.Context, c client.Client, was, would 
 }
 
 // edited are the resources that change where another bundle is followed: the DriverBundle, or what
-// it accepts and then the predecessor's resource that it is made from.
+// it accepts and then the earlier operator's resource that it is made from.
 func edited(ctx context.Context, c client.Reader, b *v1alpha1.DriverBundle, reference string) ([]edit, error) {
 	x, owner := asRead(b.DeepCopy()), metav1.GetControllerOf(b)
 	after := x.after.(*v1alpha1.DriverBundle) //nolint:forcetypeassert,errcheck // a copy of one
@@ -143,7 +143,7 @@ func accept(b *v1alpha1.DriverBundle, reference string) {
 	}
 }
 
-// legacyURL is the key of the predecessor's ConfigMap that says where the matrix is.
+// legacyURL is the key of the earlier operator's ConfigMap that says where the matrix is.
 const legacyURL = "versionConfigURL"
 
 func editedLegacy(ctx context.Context, c client.Reader, namespace string, owner *metav1.OwnerReference, url string) (edit, error) {

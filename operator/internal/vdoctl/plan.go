@@ -145,7 +145,7 @@ func readVSphere(values []string) (map[string]matrix.Version, error) {
 // goesOn tells whether nothing holds the plan back. What holds a driver counts where anything but a repair is done.
 func goesOn(p *preview.Preview) bool {
 	does := p.Plan == nil
-	for _, h := range p.Route {
+	for _, h := range p.Path {
 		if len(h.Lacks) > 0 {
 			return false
 		}
@@ -156,7 +156,7 @@ func goesOn(p *preview.Preview) bool {
 			does = does || p.Plan.Steps[i].Cause != string(plan.Drift)
 		}
 	}
-	for _, h := range p.Held {
+	for _, h := range p.Gated {
 		if does || h.Driver == "" {
 			return false
 		}
@@ -220,7 +220,7 @@ func (o *planOptions) route(l *lines, r planReport) {
 		n++
 		l.printf("  %d. %s", n, text)
 	}
-	for _, h := range r.Route {
+	for _, h := range r.Path {
 		if h.To != "" {
 			step("you upgrade to " + h.To)
 		}
@@ -237,10 +237,10 @@ func (o *planOptions) route(l *lines, r planReport) {
 }
 
 func (o *planOptions) heldBack(l *lines, r planReport) {
-	if len(r.Held) > 0 {
+	if len(r.Gated) > 0 {
 		l.printf("\nheld back")
 	}
-	for _, h := range r.Held {
+	for _, h := range r.Gated {
 		of := ""
 		if h.Driver != "" {
 			of = " of " + h.Driver

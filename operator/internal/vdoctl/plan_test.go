@@ -283,7 +283,7 @@ func (o *operated) holdsToTheFloor(reference string) {
 	require.NoError(t, o.k.Delete(t.Context(), d))
 }
 
-// What the operator's checks found holds back what it would hold back (FACTS.md §5, row 35:
+// What the operator's checks found gates what it would hold back (FACTS.md §5, row 35:
 // disk.EnableUUID is off).
 func (o *operated) isHeldByChecks(reference string) {
 	t := o.t

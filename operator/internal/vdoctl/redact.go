@@ -52,7 +52,7 @@ func isSecretName(key string) bool {
 
 // add notes a value of a Secret. Of a configuration file it notes the values that sound
 // secret too, of other texts their lines, of logins of registries what they consist of:
-// the rest of those, names of servers for instance, is what somebody has to read.
+// the rest of those, names of servers for instance, is what someone has to read.
 func (r *redactor) add(value []byte) {
 	r.built = nil
 	text := strings.TrimSpace(string(value))
@@ -224,7 +224,7 @@ func (r *redactor) object(value any) (any, error) {
 // plain is what no setting, login or document is: a name, a number, a path, an option, an image.
 var plain = regexp.MustCompile(`^[\w./:,+$()=-]{0,256}(@sha256:[0-9a-f]{64})?$`)
 
-// shown is a text from where somebody may have put a secret that is in no Secret: it is hidden unless it is
+// shown is a text from where someone may have put a secret that is in no Secret: it is hidden unless it is
 // plain, and neither it nor its name sounds secret.
 func (r *redactor) shown(name, text string) string {
 	r.settings(text)
@@ -257,7 +257,7 @@ func (r *redactor) settings(text string) {
 	}
 }
 
-// withoutSecrets takes out what is not needed, and what somebody may have put a secret into that is in no
+// withoutSecrets takes out what is not needed, and what someone may have put a secret into that is in no
 // Secret: what ConfigMaps hold that are not the operator's or the driver's, and variables, arguments and
 // annotations that are not plain.
 func (r *redactor) withoutSecrets(u *unstructured.Unstructured) {

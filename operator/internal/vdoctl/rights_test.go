@@ -24,7 +24,7 @@ func (s *shop) grant() {
 	}
 }
 
-// as is the shop as somebody of a group sees it, with the rights of that alone.
+// as is the shop as someone of a group sees it, with the rights of that alone.
 func (s *shop) as(group string) *shop {
 	s.t.Helper()
 	other := *s

@@ -45,7 +45,7 @@ type site struct {
 	// given says what that account comes from, proof what is there in the place of its password.
 	given string
 	proof vcenter.Proof
-	// preferAsked asks also where the Secret is there: somebody else logs in.
+	// preferAsked asks also where the Secret is there: someone else logs in.
 	preferAsked bool
 }
 
@@ -308,7 +308,7 @@ func fileFault(flag, name string, err error) error {
 }
 
 // asAdmin reads the configuration with the account of the flags in the place of the Secrets'. It has to be given: who
-// may change something at the vCenters is nobody's of the site.
+// may change something at the vCenters is no one's of the site.
 func (f *siteFlags) asAdmin(ctx context.Context, a *app, of string, noCluster bool) (site, preflight.Cluster, error) {
 	if f.username == "" {
 		err := errors.New("who may change " + of + " is not given")
@@ -351,7 +351,7 @@ func (a *app) passwordOf(flag, file, env string) (password string, known bool, e
 }
 
 // asks has the account of the flags used. Its password comes from a file, the environment or, once it is
-// needed, a prompt, which names the server: that is in a resource that somebody else may have written. A
+// needed, a prompt, which names the server: that is in a resource that someone else may have written. A
 // file that does not exist is a wrong flag, and no finding about a vCenter.
 func (f *siteFlags) asks(a *app, s *site) error {
 	password, known, err := a.passwordOf("--password-file", f.passwordFile, passwordEnv)

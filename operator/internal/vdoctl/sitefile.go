@@ -203,7 +203,7 @@ func pointers[T any, P interface {
 	return out
 }
 
-// present are the objects that are there, each once. One without a name is not asked for.
+// present are the objects that are there, each once. One without a name is not requested.
 func present(ctx context.Context, c client.Reader, all []client.Object) ([]client.Object, error) {
 	var out []client.Object
 	done := map[string]bool{}

@@ -32,7 +32,7 @@ func TestWhatIsWrongWithASiteFileIsSaidWithItsDocument(t *testing.T) {
 	}
 }
 
-// Of what is in a file twice one would count, and nobody would see which.
+// Of what is in a file twice one would count, and no one would see which.
 func TestWhatIsInASiteFileTwiceIsRefused(t *testing.T) {
 	const (
 		config  = "apiVersion: vdo.vmware.com/v1alpha1\nkind: VDOConfig\nmetadata: {name: NAME}\n"

@@ -38,7 +38,7 @@ type statusReport struct {
 	VDOConfig  string          `json:"vdoConfig,omitempty"` // its name
 	Kubernetes string          `json:"kubernetes,omitempty"`
 	NodesReady string          `json:"nodesReady,omitempty"`
-	// Nodes are those that are not well, and changes that are held back.
+	// Nodes are those that are not well, and changes that are gated.
 	Nodes   []v1alpha1.NodeStatus `json:"nodes,omitempty"`
 	Waiting []waiting             `json:"waiting,omitempty"` // what is not as it should be, and why
 	// Ahead is what later versions of Kubernetes and vCenter lack, and an upgrade that only waits; nothing of today.
@@ -46,7 +46,7 @@ type statusReport struct {
 	Candidate *candidate `json:"candidate,omitempty"` // the upgrade that waits, why, and what to do
 	// Preflight is what the operator's checks of cluster and vCenters found last.
 	Preflight *v1alpha1.PreflightStatus `json:"preflight,omitempty"`
-	// PreflightBefore is set where that was before the last roll-out.
+	// PreflightBefore is set where that was before the last rollout.
 	PreflightBefore bool `json:"preflightBefore,omitempty"`
 }
 
@@ -320,7 +320,7 @@ func (b bundleStatus) says() string {
 }
 
 // checks shows what the operator's checks of cluster and vCenters found last, and how it is put right. Findings do
-// not say whether everything is ready: what is held back for their sake waits, and is shown there.
+// not say whether everything is ready: what is gated for their sake waits, and is shown there.
 func (o *statusOptions) checks(l *lines, p *v1alpha1.PreflightStatus, before bool) {
 	if p == nil {
 		return

@@ -82,26 +82,26 @@ Where something that is there could not be read it ends with 9, and unread.txt s
 	return cmd
 }
 
-func (o *collection) run(ctx context.Context, name string) error {
-	if o.tail < 1 {
-		return flags.Bad("--tail", fmt.Sprint(o.tail), errors.New("less than 1"), "give a number of lines")
+func (x *collection) run(ctx context.Context, name string) error {
+	if x.tail < 1 {
+		return flags.Bad("--tail", fmt.Sprint(x.tail), errors.New("less than 1"), "give a number of lines")
 	}
 	if name == "" {
-		name = "vdo-support-" + o.now().UTC().Format("20060102-150405") + ".tar.gz"
+		name = "vdo-support-" + x.now().UTC().Format("20060102-150405") + ".tar.gz"
 	}
-	cfg, err := o.cluster.config()
+	cfg, err := x.cluster.config()
 	if err != nil {
 		return err
 	}
-	if o.client, err = o.cluster.client(); err != nil {
+	if x.client, err = x.cluster.client(); err != nil {
 		return err
 	}
-	if o.logs, err = kubernetes.NewForConfig(cfg); err != nil {
+	if x.logs, err = kubernetes.NewForConfig(cfg); err != nil {
 		return clusterstate.Fault("reach the cluster", err)
 	}
 	// Of a cluster that does not answer, or refuses the login, there is nothing to collect. Who may not read
 	// all of it collects what they may.
-	err = o.client.Get(ctx, client.ObjectKey{Name: o.cluster.namespace}, &corev1.Namespace{})
+	err = x.client.Get(ctx, client.ObjectKey{Name: x.cluster.namespace}, &corev1.Namespace{})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) {
 		return clusterstate.Fault("collect from the cluster", err)
 	}
@@ -112,7 +112,7 @@ func (o *collection) run(ctx context.Context, name string) error {
 	err = fillWhole(name, 0o600, func(f *os.File) error {
 		z := gzip.NewWriter(f)
 		t := tar.NewWriter(z)
-		if err := o.collect(ctx, cfg, t); err != nil {
+		if err := x.collect(ctx, cfg, t); err != nil {
 			return err
 		}
 		err := errors.Join(t.Close(), z.Close(), f.Sync())
@@ -122,8 +122,8 @@ func (o *collection) run(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	r := supportReport{File: name, Files: o.files, Bytes: size, Incomplete: len(o.unread) > 0, Unread: o.unread}
-	if err := o.print(r, r.text); err != nil {
+	r := supportReport{File: name, Files: x.files, Bytes: size, Incomplete: len(x.unread) > 0, Unread: x.unread}
+	if err := x.print(r, r.text); err != nil {
 		return err
 	}
 	if r.Incomplete {

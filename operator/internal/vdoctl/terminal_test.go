@@ -111,7 +111,7 @@ func (w *terminal) ends() string {
 	return strings.TrimSpace(readFile(w.t, w.status))
 }
 
-// Somebody without a manual answers wrongly, and is asked again for just that.
+// Someone without a manual answers wrongly, and is asked again for just that.
 func TestConfigureOnATerminal(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
@@ -129,7 +129,7 @@ func TestConfigureOnATerminal(t *testing.T) {
 	w.answers("Account of the drivers", vcsim.Admin.Username)
 	w.answers("Password of "+vcsim.Admin.Username, vcsim.Admin.Password)
 
-	// The certificate is of nobody's authority.
+	// The certificate is of no one's authority.
 	w.sees("SHA-256: " + east.SHA256)
 	w.sees("Trust this certificate? [y/N]")
 	w.types("y")
@@ -160,7 +160,7 @@ func TestConfigureOnATerminal(t *testing.T) {
 	require.Equal(t, "0", w.ends(), w.screen())
 	require.Contains(t, w.screen(), "Nothing to change")
 
-	// No password goes into a file, and none is asked for where the vCenter is not tried.
+	// No password goes into a file, and none is requested where the vCenter is not tried.
 	w = s.open("configure", "-o", filepath.Join(t.TempDir(), "site.yaml"), "--no-check", "--bundle", "registry.site/vdo/drivers:1", "--drivers", "both", "--vcenter", "north", "--server", "vc.site", "--port", "443",
 		"--region-category", "k8s-region", "--zone-category", "k8s-zone", "--upgrade", "Manual")
 	w.answers("Account of the drivers", "north@vsphere.local")

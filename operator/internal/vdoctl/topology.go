@@ -121,7 +121,7 @@ func (o *topologyOptions) tag(ctx context.Context) error {
 	return nil
 }
 
-// tagSite is the configuration, with the vCenter that is to be tagged, and what tags are asked for.
+// tagSite is the configuration, with the vCenter that is to be tagged, and what tags are requested.
 func (o *topologyOptions) tagSite(ctx context.Context) (site, []topology.Assignment, error) {
 	var want []topology.Assignment
 	for _, text := range o.attach {
@@ -198,7 +198,7 @@ func tagText(l *lines, r tagReport) {
 }
 
 // tagUse knows what of the cluster depends on tags: nodes by their labels, volumes by the node
-// affinity of their PersistentVolumes, which nobody can change.
+// affinity of their PersistentVolumes, which no one can change.
 type tagUse struct {
 	cluster preflight.Cluster
 	volumes map[string][]label // by PersistentVolume

@@ -61,7 +61,7 @@ func TestTopologyIsTaggedAndChecked(t *testing.T) {
 		`"tag": "north"`, `"on": "/site/west"`, `"on": "/site/west/host/DC1_C0"`, `"LocalDS_0"`)
 	require.NotContains(t, out, "no tag of k8s")
 
-	// Another tag of the category is taken off only when that is asked for.
+	// Another tag of the category is taken off only when that is requested.
 	tag("--attach=k8s-zone:b=/site/west/host/DC1_C0", "--yes").is(8,
 		"has the tag a of k8s-zone, not b: --replace takes it off")
 

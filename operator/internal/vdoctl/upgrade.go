@@ -21,8 +21,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/vdoconfig"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/decide"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preview"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
@@ -207,7 +207,7 @@ func who(ctx context.Context, c client.Client) (string, error) {
 	return review.Status.UserInfo.Username, nil
 }
 
-// consentTo changes the spec so that the candidate may proceed, as far as somebody's consent decides.
+// consentTo changes the spec so that the candidate may proceed, as far as someone's consent decides.
 func (o *approveOptions) consentTo(config *v1alpha1.VDOConfig, name, by string) error {
 	waiting := config.Status.Candidate
 	if waiting == nil || waiting.Name != name {
@@ -350,7 +350,7 @@ func (o *rollbackOptions) plan(
 		return to, nil, err
 	}
 	to = withOthers(config, to)
-	bundle, err := vdoconfig.FindBundle(ctx, c, config)
+	bundle, err := preview.FindBundle(ctx, c, config)
 	if err != nil {
 		return to, nil, err
 	}

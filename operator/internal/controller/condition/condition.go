@@ -14,7 +14,7 @@
 //
 // Beside them Suspended is True while spec.suspend is set, and absent else: kstatus has no
 // such state, and reads a resource that is suspended as current where its spec is in effect,
-// and as in progress where changes are held back; it never reads it as failed for that.
+// and as in progress where changes are gated; it never reads it as failed for that.
 //
 // A fault's reason and text become the condition's reason and message, so that a
 // condition reads as a command-line tool's error does. Other types, of parts, are set
@@ -106,12 +106,12 @@ func Passing(err error) bool {
 
 // Outdated says whether a fault is only that something changed since it was read, as a write that the
 // API server refuses for that: it passes with another pass. A Conflict that is another one, such as an
-// object that somebody else has, a person has to hear of.
+// object that someone else has, a person has to hear of.
 func Outdated(err error) bool {
 	return fault.ReasonOf(err) == fault.Conflict && (apierrors.IsConflict(err) || errors.Is(err, fault.ErrOutdated))
 }
 
-// passes are the reasons that can. Internal passes because errors that nobody has
+// passes are the reasons that can. Internal passes because errors that no one has
 // classified, such as those of the API server, mostly do.
 var passes = []fault.Reason{fault.Unreachable, fault.Throttled, fault.Internal, fault.Interrupted, fault.Storage}
 

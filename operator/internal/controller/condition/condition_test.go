@@ -83,7 +83,7 @@ func TestSuspendedKeepsWhatReadySaid(t *testing.T) {
 	}{
 		{condition.Phase{State: condition.StateSuspended}, "Unknown/-/-"},
 		{failed(faultOf(fault.Forbidden)), "False/-/True"},
-		{condition.Phase{State: condition.StateSuspended}, "False/-/-"}, // nobody has looked
+		{condition.Phase{State: condition.StateSuspended}, "False/-/-"}, // no one has looked
 		{condition.Phase{State: condition.StateSuspended, Message: "3 changes"}, "Unknown/-/-"},
 	} {
 		set(&conds, int64(i), s.phase)
@@ -242,7 +242,7 @@ func world(t *testing.T) (client.Client, *written) {
 }
 
 // write writes what a pass came to; it tells whether anything was written, and the event, "" for none.
-func (w *written) write(edit func(*v1alpha1.VsphereCloudConfig)) (changed bool, told string) {
+func (w *written) write(edit func(*v1alpha1.VsphereCloudConfig)) (changed bool, reported string) {
 	w.t.Helper()
 	after := w.now.DeepCopy()
 	edit(after)
@@ -250,19 +250,19 @@ func (w *written) write(edit func(*v1alpha1.VsphereCloudConfig)) (changed bool, 
 	changed = w.now.ResourceVersion != after.ResourceVersion
 	w.now = after
 	select {
-	case told = <-w.events:
+	case reported = <-w.events:
 	default:
 	}
-	return changed, told
+	return changed, reported
 }
 
 // A status is written where it differs, and told where Ready says something new: that work goes on is not.
 func TestAStatusIsWrittenAndToldOnce(t *testing.T) {
 	_, w := world(t)
 	for _, s := range []struct {
-		phase   condition.Phase
-		changed bool
-		told    string
+		phase    condition.Phase
+		changed  bool
+		reported string
 	}{
 		{failed(faultOf(fault.Unauthorized)), true, "Warning Unauthorized connect to vc.site: why (do this)"},
 		{failed(faultOf(fault.Unauthorized)), false, ""},
@@ -275,21 +275,21 @@ func TestAStatusIsWrittenAndToldOnce(t *testing.T) {
 		{ready("it says \xff\xfe and \xc3"), true, "Normal Succeeded it says \uFFFD and \uFFFD"},
 		{ready("it says \xff\xfe and \xc3"), false, ""},
 	} {
-		changed, told := w.write(func(v *v1alpha1.VsphereCloudConfig) { set(&v.Status.Conditions, 1, s.phase) })
-		require.Equal(t, s.told, told)
+		changed, reported := w.write(func(v *v1alpha1.VsphereCloudConfig) { set(&v.Status.Conditions, 1, s.phase) })
+		require.Equal(t, s.reported, reported)
 		require.Equal(t, s.changed, changed, s.phase)
 	}
-	changed, told := w.write(func(v *v1alpha1.VsphereCloudConfig) { v.Status.User = "someone" })
+	changed, reported := w.write(func(v *v1alpha1.VsphereCloudConfig) { v.Status.User = "someone" })
 	require.True(t, changed)
-	require.Empty(t, told, "Ready tells nothing new")
+	require.Empty(t, reported, "Ready tells nothing new")
 }
 
 func TestLongMessagesAreCutAtACharacter(t *testing.T) {
 	_, w := world(t)
-	_, told := w.write(func(v *v1alpha1.VsphereCloudConfig) {
+	_, reported := w.write(func(v *v1alpha1.VsphereCloudConfig) {
 		set(&v.Status.Conditions, 1, ready(strings.Repeat("é", 40<<10)))
 	})
-	note := strings.TrimPrefix(told, "Normal Succeeded ")
+	note := strings.TrimPrefix(reported, "Normal Succeeded ")
 	require.LessOrEqual(t, len(note), condition.MaxNote)
 	for _, text := range []string{w.now.Status.Conditions[0].Message, note} {
 		require.LessOrEqual(t, len(text), 32<<10)

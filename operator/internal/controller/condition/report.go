@@ -79,7 +79,7 @@ func (r Report) Set(conds *[]metav1.Condition, generation int64, now time.Time) 
 }
 
 // fault says that the spec is not in effect: Stalled where only a person can help. One that begins takes Ready from
-// nobody, such as a mirror that does not answer for a moment: where Ready is True, speaks of this generation, and the
+// no one, such as a mirror that does not answer for a moment: where Ready is True, speaks of this generation, and the
 // fault can pass, Ready stays, and Reconciling says what is at fault, for [Grace] from when it became True. Nothing has
 // to be remembered, and a restart changes nothing.
 func (p Phase) fault(conds *[]metav1.Condition, generation int64, now time.Time) {
@@ -99,16 +99,16 @@ func (p Phase) fault(conds *[]metav1.Condition, generation int64, now time.Time)
 	Remove(conds, v1alpha1.ConditionStalled)
 }
 
-// suspend says that nothing is being done by the user's wish. Where it is known what is held back, the spec is not in
+// suspend says that nothing is being done by the user's wish. Where it is known what is gated, the spec is not in
 // effect, and Ready is Unknown. Else what Ready says stays, for the spec that it was observed of; where there is none
 // yet it is Unknown.
-func suspend(conds *[]metav1.Condition, generation int64, reason, heldBack string) {
-	if heldBack == "" && meta.FindStatusCondition(*conds, v1alpha1.ConditionReady) == nil {
-		heldBack = "nothing was looked at yet: spec.suspend is set"
+func suspend(conds *[]metav1.Condition, generation int64, reason, gated string) {
+	if gated == "" && meta.FindStatusCondition(*conds, v1alpha1.ConditionReady) == nil {
+		gated = "nothing was looked at yet: spec.suspend is set"
 	}
-	if heldBack != "" {
+	if gated != "" {
 		Set(conds, generation, metav1.Condition{
-			Type: v1alpha1.ConditionReady, Status: metav1.ConditionUnknown, Reason: reason, Message: heldBack})
+			Type: v1alpha1.ConditionReady, Status: metav1.ConditionUnknown, Reason: reason, Message: gated})
 	}
 	Remove(conds, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled)
 }

@@ -38,7 +38,7 @@ type Writer struct {
 
 // Write patches the status of after onto the API server if it differs from before's, the object as the pass found it.
 // It tells of it in an event and the log if Ready differs, in work under way by more than its message. It refuses,
-// with a fault of reason Conflict, where somebody else changed the resource since: that change starts a pass of its
+// with a fault of reason Conflict, where someone else changed the resource since: that change starts a pass of its
 // own.
 func (w Writer) Write(ctx context.Context, before, after Object) error {
 	if equality.Semantic.DeepEqual(before, after) {
@@ -49,7 +49,7 @@ func (w Writer) Write(ctx context.Context, before, after Object) error {
 	if err := w.Client.Status().Patch(ctx, after, patch); err != nil {
 		return writeFault(after, err)
 	}
-	if told(meta.FindStatusCondition(before.GetConditions(), v1alpha1.ConditionReady), ready) {
+	if reported(meta.FindStatusCondition(before.GetConditions(), v1alpha1.ConditionReady), ready) {
 		log.FromContext(ctx).Info("status changed", "ready", ready.Status, "reason", ready.Reason, "message", ready.Message)
 		w.record(after, ready)
 	}
@@ -66,9 +66,9 @@ func (w Writer) record(about Object, ready *metav1.Condition) {
 	w.Recorder.Eventf(about, nil, kind, ready.Reason, "Reconcile", "%s", Cut(ready.Message, MaxNote))
 }
 
-// told says whether now is worth an event after before. How far work is that is under way is not: it may be over
+// reported says whether now is worth an event after before. How far work is that is under way is not: it may be over
 // thousands of nodes, one by one.
-func told(before, now *metav1.Condition) bool {
+func reported(before, now *metav1.Condition) bool {
 	if now == nil {
 		return false
 	}

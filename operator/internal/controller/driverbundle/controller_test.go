@@ -53,13 +53,13 @@ func TestTheAccountsOfTheOperatorsAcceptBundles(t *testing.T) {
 				return b
 			}
 
-			asked, never := make(chan string, 1), make(chan struct{})
+			requested, never := make(chan string, 1), make(chan struct{})
 			defer close(never)
-			s.reg.Fail(registry.Fault{Match: registry.Match{Path: "/manifests/slow"}, Wait: never, Seen: asked})
+			s.reg.Fail(registry.Fault{Match: registry.Match{Path: "/manifests/slow"}, Wait: never, Seen: requested})
 			slow := &v1alpha1.DriverBundle{ObjectMeta: s.named("slow")}
 			slow.Spec.Reference = s.repo.Reference("slow")
 			s.create(slow)
-			<-asked
+			<-requested
 
 			var secret corev1.Secret
 			s.read(&secret, v1alpha1.DefaultPullSecretName)

@@ -99,7 +99,7 @@ func TestWhatAnOutcomeMeans(t *testing.T) {
 			b.Status.Matrix = &v1alpha1.MatrixStatus{Serial: serial, Expires: metav1.NewTime(now.Add(left))}
 		}
 	}
-	accepted, kept := matrix(7, time.Hour), held{keys: []string{"k"}}
+	accepted, kept := matrix(7, time.Hour), stored{keys: []string{"k"}}
 	suspended := func(b *v1alpha1.DriverBundle) {
 		accepted(b)
 		b.Spec.Suspend = true
@@ -111,14 +111,14 @@ func TestWhatAnOutcomeMeans(t *testing.T) {
 		want string
 	}{
 		"accepted":                     {outcome{accepted: &acceptance{}}, accepted, "Ready" + verified + isFresh},
-		"the same as before":           {outcome{held: kept}, accepted, "Ready" + verified + isFresh},
-		"the mirror is away":           {outcome{held: kept, fault: of(fault.Unreachable)}, accepted, "Fault" + verified + isFresh},
-		"no longer trusted":            {outcome{held: held{untrusted: of(fault.Untrusted)}, fault: of(fault.Untrusted)}, accepted, "Fault, Verified=False Untrusted" + isFresh},
-		"its copy is lost":             {outcome{held: held{lost: of(fault.Corrupt)}, fault: of(fault.Unreachable)}, accepted, "Fault, Verified=Unknown Corrupt" + isFresh},
+		"the same as before":           {outcome{gated: kept}, accepted, "Ready" + verified + isFresh},
+		"the mirror is away":           {outcome{gated: kept, fault: of(fault.Unreachable)}, accepted, "Fault" + verified + isFresh},
+		"no longer trusted":            {outcome{gated: stored{untrusted: of(fault.Untrusted)}, fault: of(fault.Untrusted)}, accepted, "Fault, Verified=False Untrusted" + isFresh},
+		"its copy is lost":             {outcome{gated: stored{missing: of(fault.Corrupt)}, fault: of(fault.Unreachable)}, accepted, "Fault, Verified=Unknown Corrupt" + isFresh},
 		"the policy cannot be read":    {outcome{blind: of(fault.NotFound), fault: of(fault.NotFound)}, accepted, "Fault, Verified=Unknown NotFound" + isFresh},
-		"expired":                      {outcome{held: kept}, matrix(7, -time.Hour), "Ready" + verified + ", Fresh=False Expired"},
-		"older than one before":        {outcome{held: kept}, matrix(6, time.Hour), "Ready" + verified + ", Fresh=False Superseded"},
-		"suspended":                    {outcome{held: kept}, suspended, "Suspended" + verified + isFresh},
+		"expired":                      {outcome{gated: kept}, matrix(7, -time.Hour), "Ready" + verified + ", Fresh=False Expired"},
+		"older than one before":        {outcome{gated: kept}, matrix(6, time.Hour), "Ready" + verified + ", Fresh=False Superseded"},
+		"suspended":                    {outcome{gated: kept}, suspended, "Suspended" + verified + isFresh},
 		"the first one is not trusted": {outcome{fault: of(fault.Untrusted)}, nil, "Fault, Verified=False Untrusted, Fresh= "},
 		"the first one is expired":     {outcome{fault: of(fault.Expired)}, nil, "Fault, Verified= , Fresh= "},
 		"the first one cannot be read": {outcome{fault: of(fault.Unreachable)}, nil, "Fault, Verified= , Fresh= "},

@@ -83,7 +83,7 @@ func inspect(c *bundle.Contents) (found, error) {
 }
 
 const (
-	// A status is bounded, however many releases somebody puts into a bundle.
+	// A status is bounded, however many releases someone puts into a bundle.
 	maxReleases   = 256
 	maxStatusText = 1 << 10
 )

@@ -32,7 +32,7 @@ func (r *Reconciler) look(ctx context.Context, b *v1alpha1.DriverBundle, unknown
 	}
 	out := outcome{policy: version}
 	if b.Status.Digest != "" {
-		out.held = r.reverify(ctx, b, p)
+		out.gated = r.reverify(ctx, b, p)
 	}
 	if out.fault = unknown; !b.Spec.Suspend && unknown == nil {
 		out.lookAtMirror(ctx, r, b, p)
@@ -44,7 +44,7 @@ func (r *Reconciler) look(ctx context.Context, b *v1alpha1.DriverBundle, unknown
 }
 
 // reverify holds the accepted bundle against the policies of now, without the mirror.
-func (r *Reconciler) reverify(ctx context.Context, b *v1alpha1.DriverBundle, p policies) held {
+func (r *Reconciler) reverify(ctx context.Context, b *v1alpha1.DriverBundle, p policies) stored {
 	c := candidate{root: ocispec.Descriptor{Digest: digest.Digest(b.Status.Digest)}}
 	return p.judge(ctx, r.Store.Copy(b, b.Status.Repository, c.root.Digest), c.root, c.times(b, r.Now()))
 }
@@ -68,8 +68,8 @@ func (o *outcome) lookAtMirror(ctx context.Context, r *Reconciler, b *v1alpha1.D
 	}
 	o.login, o.repository = mirror.Login(), repository.Repository()
 	c := candidate{repository: repository, tag: tag, root: root}
-	if c.isAccepted(b) && o.held.good() {
-		o.accepted = &acceptance{candidate: c, keys: o.held.keys}
+	if c.isAccepted(b) && o.gated.good() {
+		o.accepted = &acceptance{candidate: c, keys: o.gated.keys}
 		return
 	}
 	o.accepted, o.fault = r.consider(ctx, b, p, mirror, c, o)
@@ -87,20 +87,20 @@ type origin interface {
 
 // judge reads a bundle's signatures and contents, in this order, so that nothing of an unsigned bundle is read but its
 // root. Keys are held against each of several times.
-func (p policies) judge(ctx context.Context, from origin, root ocispec.Descriptor, times []time.Time) (h held) {
+func (p policies) judge(ctx context.Context, from origin, root ocispec.Descriptor, times []time.Time) (h stored) {
 	evidence, err := from.Evidence(ctx, root)
 	if err != nil {
-		return held{lost: err}
+		return stored{missing: err}
 	}
 	digest, err := image.ParseDigest(root.Digest.String())
 	if err != nil {
-		return held{lost: err}
+		return stored{missing: err}
 	}
 	verified, err := p.verify(digest, evidence, times)
 	if err != nil {
-		return held{untrusted: err}
+		return stored{untrusted: err}
 	}
-	if h.contents, h.lost = from.Contents(ctx, root); h.lost != nil {
+	if h.contents, h.missing = from.Contents(ctx, root); h.missing != nil {
 		return h
 	}
 	if h.untrusted = p.verifyMatrix(h.contents, times); h.untrusted == nil {
@@ -115,12 +115,12 @@ func (r *Reconciler) consider(
 ) (*acceptance, error) {
 	h := p.judge(ctx, from, c.root, c.times(b, r.Now()))
 	switch {
-	case h.lost != nil:
-		out.unread = h.lost
-		return nil, unlessPassing(c, b, h.lost)
+	case h.missing != nil:
+		out.unread = h.missing
+		return nil, unlessPassing(c, b, h.missing)
 	case h.untrusted != nil:
 		if b.Status.Digest == c.root.Digest.String() {
-			out.held = h
+			out.gated = h
 		}
 		return nil, c.refused(b, h.untrusted)
 	}
@@ -202,7 +202,7 @@ func (o *outcome) lookAtCopy(ctx context.Context, r *Reconciler, b *v1alpha1.Dri
 	}
 	why := o.unread
 	if c.isAccepted(b) {
-		if o.held.good() {
+		if o.gated.good() {
 			o.fault = fromCopy(why)
 		}
 		return
@@ -251,8 +251,8 @@ func (r *Reconciler) Trusted(ctx context.Context, b *v1alpha1.DriverBundle) erro
 	switch {
 	case h.untrusted != nil:
 		return &fault.Error{Reason: fault.Untrusted, Op: "trust", Subject: b.Status.Repository + "@" + b.Status.Digest, Err: h.untrusted}
-	case h.lost != nil:
-		return h.lost
+	case h.missing != nil:
+		return h.missing
 	}
 	return nil
 }

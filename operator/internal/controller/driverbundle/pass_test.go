@@ -359,9 +359,9 @@ func TestThePasswordIsNowhere(t *testing.T) {
 	w.pass()
 	var maps corev1.ConfigMapList
 	require.NoError(t, w.List(t.Context(), &maps))
-	told, err := json.Marshal([]any{w.get(), w.events, maps, w.log.String()})
+	reported, err := json.Marshal([]any{w.get(), w.events, maps, w.log.String()})
 	require.NoError(t, err)
 	require.Greater(t, len(w.events), 3)
-	require.NotContains(t, string(told), password)
-	require.NotContains(t, string(told), "Authorization")
+	require.NotContains(t, string(reported), password)
+	require.NotContains(t, string(reported), "Authorization")
 }

@@ -142,7 +142,7 @@ func (r *Reconciler) resolve(ctx context.Context, namespace string, entry map[st
 		err := runtime.DefaultUnstructuredConverter.FromUnstructured(from, &ref)
 		if err == nil {
 			var v source.Value
-			v, err = source.Key(ctx, r.Reader, source.Wanted{
+			v, err = source.Key(ctx, r.Reader, source.Desired{
 				Namespace: namespace, Ref: ref, Default: is.key, Hint: "create it, or correct " + name,
 			})
 			entry[is.text] = string(v.Bytes)
@@ -174,7 +174,7 @@ func (p policies) verify(
 	return v, err
 }
 
-// verifyMatrix checks the matrix's own signature where that is asked for.
+// verifyMatrix checks the matrix's own signature where that is requested.
 func (p policies) verifyMatrix(c *bundle.Contents, times []time.Time) error {
 	if p.matrix == nil {
 		return nil

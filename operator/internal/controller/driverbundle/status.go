@@ -17,7 +17,7 @@ import (
 
 // outcome is what a pass found out.
 type outcome struct {
-	held     held        // of the bundle accepted before
+	gated    stored      // of the bundle accepted before
 	accepted *acceptance // what the reference names now, where it is accepted
 	fault    error       // why there is no acceptance, or why it is of the copy in the cluster
 	unread   error       // why the mirror did not give what that takes
@@ -31,15 +31,15 @@ type outcome struct {
 	at        time.Time
 }
 
-// held is a bundle under the policies of now. The zero value is none.
-type held struct {
+// stored is a bundle under the policies of now. The zero value is none.
+type stored struct {
 	contents  *bundle.Contents
 	keys      []string // whose signatures count
 	untrusted error    // the policies of now do not accept it
-	lost      error    // it cannot be read
+	missing   error    // it cannot be read
 }
 
-func (h held) good() bool { return len(h.keys) > 0 }
+func (h stored) good() bool { return len(h.keys) > 0 }
 
 // acceptance is a bundle that is accepted.
 type acceptance struct {
@@ -77,8 +77,8 @@ func (o outcome) Record(b *v1alpha1.DriverBundle) {
 	if o.login != "" && st.Repository == o.repository {
 		st.VerifiedLogin = o.login
 	}
-	if o.accepted == nil && o.held.good() {
-		st.VerifiedBy = o.held.keys
+	if o.accepted == nil && o.gated.good() {
+		st.VerifiedBy = o.gated.keys
 	}
 	if o.blind != nil || o.judged() {
 		st.VerifiedPolicy = o.policy
@@ -125,14 +125,14 @@ func (o outcome) verified(s *v1alpha1.DriverBundleStatus) []metav1.Condition {
 	switch {
 	case o.blind != nil:
 		return []metav1.Condition{condition.Unseen(typ, "the trust policy cannot be read", o.blind)}
-	case o.accepted != nil || o.held.good():
+	case o.accepted != nil || o.gated.good():
 		return []metav1.Condition{condition.Judged(typ, nil, signed)}
-	case o.held.untrusted != nil:
+	case o.gated.untrusted != nil:
 		return []metav1.Condition{condition.False(typ, fmt.Errorf(
-			"the accepted bundle no longer satisfies the trust policy, and stays in use: %w", o.held.untrusted,
+			"the accepted bundle no longer satisfies the trust policy, and stays in use: %w", o.gated.untrusted,
 		))}
-	case s.Digest != "" && o.held.lost != nil:
-		return []metav1.Condition{condition.Unseen(typ, "the accepted bundle cannot be read", o.held.lost)}
+	case s.Digest != "" && o.gated.missing != nil:
+		return []metav1.Condition{condition.Unseen(typ, "the accepted bundle cannot be read", o.gated.missing)}
 	case s.Digest != "":
 		return nil
 	case fault.ReasonOf(o.fault) == fault.Untrusted:
@@ -164,7 +164,7 @@ func (o outcome) fresh(b *v1alpha1.DriverBundle) metav1.Condition {
 
 // judged tells whether signatures were held against the policies.
 func (o outcome) judged() bool {
-	return o.accepted != nil || o.held.good() || o.held.untrusted != nil || fault.ReasonOf(o.fault) == fault.Untrusted
+	return o.accepted != nil || o.gated.good() || o.gated.untrusted != nil || fault.ReasonOf(o.fault) == fault.Untrusted
 }
 
 func readyMessage(s *v1alpha1.DriverBundleStatus) string {

@@ -8,7 +8,7 @@
 // what was found for that one: an operator that ended meanwhile looks after its start), and at
 // the interval of spec.preflight; while something is kept back, or could not be read, after a
 // minute, two, four, up to ten. There is one run at a time for a VDOConfig. When it ends a pass
-// is asked for ([Inspector.Answered]). Of what was read nothing is kept but the results.
+// is requested ([Inspector.Answered]). Of what was read nothing is kept but the results.
 //
 // A vCenter is logged in to only with what its VsphereCloudConfig was let in with, and
 // through the operator's one memory of logins (package logins): a password that was refused
@@ -101,7 +101,7 @@ func (i *Inspector) Start(ctx context.Context) error {
 	return nil
 }
 
-// Look returns the last answer for a VDOConfig, be it to another question, nil for none. It
+// Look returns the last answer for a VDOConfig, even to another question, nil for none. It
 // never waits: a run that is due is begun.
 func (i *Inspector) Look(q preflight.Question) *preflight.Answer {
 	i.mu.Lock()
@@ -123,7 +123,7 @@ func (i *Inspector) Look(q preflight.Question) *preflight.Answer {
 // due says whether a question is to be asked now. After a restart of the operator the
 // status tells when it was answered.
 func (s *state) due(q preflight.Question, now time.Time) bool {
-	if q.Asked() && q.Pass != s.pass {
+	if q.Requested() && q.Pass != s.pass {
 		return true
 	}
 	at, failed := q.Known, s.failed
@@ -132,7 +132,7 @@ func (s *state) due(q preflight.Question, now time.Time) bool {
 		return true
 	case s.answer != nil:
 		at = s.answer.At
-	case q.KeptBack:
+	case q.Gated:
 		failed = max(failed, 1) // how often is not known after a restart
 	}
 	wait := pause(q.Spec, failed)
@@ -170,16 +170,16 @@ func (i *Inspector) run(ctx context.Context, q preflight.Question, s *state) {
 	config := &v1alpha1.VDOConfig{ObjectMeta: metav1.ObjectMeta{Namespace: q.Of.Namespace, Name: q.Of.Name}}
 	select {
 	case i.answered <- event.GenericEvent{Object: config}:
-	default: // a pass is asked for already; the interval comes round
+	default: // a pass is requested already; the interval comes round
 	}
 }
 
-// errUnexpected is what is said of a panic: its text may quote what somebody else wrote.
+// errUnexpected is what is said of a panic: its text may quote what someone else wrote.
 var errUnexpected = fault.Errorf(fault.Internal, "check", "what was found",
 	"report it with the operator's version; where one check is at fault, spec.preflight can turn it down",
 	"something came that this program does not expect")
 
-// results asks cluster and vCenters. A run is beside the passes, where nobody else catches a
+// results asks cluster and vCenters. A run is beside the passes, where no one else catches a
 // panic: it would end the operator, and its repairs, again after each start.
 func (i *Inspector) results(ctx context.Context, q preflight.Question) (results []preflight.Result) {
 	wants, uses := preflight.WantsOf(q.Spec)

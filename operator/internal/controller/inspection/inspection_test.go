@@ -48,8 +48,8 @@ func TestWhenAQuestionIsAskedAgain(t *testing.T) {
 		"never asked":                         {s: &state{}, due: true},
 		"known from the status":               {s: &state{}, q: preflight.Question{Known: begin.Add(-20 * time.Minute)}},
 		"known from the status, and old":      {s: &state{}, q: preflight.Question{Known: begin.Add(-30 * time.Minute)}, due: true},
-		"kept back by the status":             {s: &state{}, q: preflight.Question{Known: begin.Add(-time.Minute), KeptBack: true}, due: true},
-		"kept back by the status, just now":   {s: &state{}, q: preflight.Question{Known: begin.Add(-30 * time.Second), KeptBack: true}},
+		"kept back by the status":             {s: &state{}, q: preflight.Question{Known: begin.Add(-time.Minute), Gated: true}, due: true},
+		"kept back by the status, just now":   {s: &state{}, q: preflight.Question{Known: begin.Add(-30 * time.Second), Gated: true}},
 		"another question":                    {s: answered(0, 0), q: preflight.Question{ID: "other"}, due: true},
 		"just answered":                       {s: answered(time.Minute, 0)},
 		"the interval is over":                {s: answered(30*time.Minute, 0), due: true},
@@ -234,7 +234,7 @@ func TestALongInspectionHoldsUpNoLogin(t *testing.T) {
 	s.ask(t, "one")
 }
 
-// What nobody expects of a vCenter ends neither the operator nor the way to the vCenter.
+// What no one expects of a vCenter ends neither the operator nor the way to the vCenter.
 func TestAnUnexpectedAnswerEndsNothing(t *testing.T) {
 	s := start(t, loggedIn)
 	s.Reader = panics{s.Reader}

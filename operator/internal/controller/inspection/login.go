@@ -29,11 +29,11 @@ func (i *Inspector) vcenter(ctx context.Context, namespace, name string, ask vce
 	if err != nil {
 		return preflight.VCenter{Server: vcc.Spec.VcIP, Username: read.Username, Err: err}
 	}
-	proven, ok := read.Proven(&vcc)
+	verified, ok := read.Proven(&vcc)
 	if !ok {
-		return preflight.VCenter{Server: vcc.Spec.VcIP, Username: read.Username, Err: unproven(&vcc)}
+		return preflight.VCenter{Server: vcc.Spec.VcIP, Username: read.Username, Err: unverified(&vcc)}
 	}
-	return i.ask(ctx, &vcc, proven, ask)
+	return i.ask(ctx, &vcc, verified, ask)
 }
 
 // ask logs in as whoever else of the operator does: one at a time, and not with what is
@@ -70,8 +70,8 @@ func unread(name string, err error) error {
 	return &fault.Error{Reason: fault.Internal, Op: "read", Subject: "VsphereCloudConfig " + name, Err: err}
 }
 
-// unproven is why a vCenter is not asked: what its own check says.
-func unproven(vcc *v1alpha1.VsphereCloudConfig) error {
+// unverified is why a vCenter is not asked: what its own check says.
+func unverified(vcc *v1alpha1.VsphereCloudConfig) error {
 	f := &fault.Error{Reason: fault.Incomplete, Op: "use", Subject: "VsphereCloudConfig " + vcc.Name,
 		Err: errors.New("it has not been checked yet as it is now"), Hint: "see its conditions"}
 	ready := meta.FindStatusCondition(vcc.Status.Conditions, v1alpha1.ConditionReady)

@@ -117,9 +117,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	errs := []error{r.tell(ctx, first, problem)}
+	errs := []error{r.emit(ctx, first, problem)}
 	for _, other := range requests[1:] {
-		errs = append(errs, r.tell(ctx, other, fault.Errorf(fault.Conflict, "read", other.String(),
+		errs = append(errs, r.emit(ctx, other, fault.Errorf(fault.Conflict, "read", other.String(),
 			"delete one of the two", "%s is there too, and comes first", first)))
 	}
 	return reconcile.Result{}, errors.Join(errs...)
@@ -151,16 +151,16 @@ func (r *Reconciler) observe(ctx context.Context, namespace string) (all []reque
 	return slices.DeleteFunc(all, func(q request) bool { return !q.GetDeletionTimestamp().IsZero() }), nil
 }
 
-// wanted is what a resource asks for.
-type wanted struct {
+// desired is what a resource asks for.
+type desired struct {
 	image.Reference
 	upgrade v1alpha1.UpgradeMode // "" if it does not say
 }
 
-// wish reads what a resource asks for.
-func (q request) wish() (w wanted, err error) {
-	bad := func(field, hint string, why error) (wanted, error) {
-		return wanted{}, &fault.Error{Reason: fault.InvalidInput, Op: "read", Subject: field, Hint: hint, Err: why}
+// retryRequest reads what a resource asks for.
+func (q request) retryRequest() (w desired, err error) {
+	bad := func(field, hint string, why error) (desired, error) {
+		return desired{}, &fault.Error{Reason: fault.InvalidInput, Op: "read", Subject: field, Hint: hint, Err: why}
 	}
 	deliver := "on a connected host make a bundle (`vdo-bundle pull`; with releases of your own `vdo-bundle matrix add`, then `vdo-bundle pull --matrix FILE`), " +
 		"push it to the site's registry, and set " + q.urlField +
@@ -192,7 +192,7 @@ func (q request) wish() (w wanted, err error) {
 
 // apply makes or changes the DriverBundle, and returns what keeps it from being as the resource says.
 func (r *Reconciler) apply(ctx context.Context, q request) (problem, err error) {
-	w, problem := q.wish()
+	w, problem := q.retryRequest()
 	if problem != nil {
 		return problem, nil
 	}
@@ -244,7 +244,7 @@ func (r *Reconciler) beside(ctx context.Context, q request) (problem, err error)
 }
 
 // put puts what is wanted into a DriverBundle; without consent not another repository, and says so.
-func (w wanted) put(b *v1alpha1.DriverBundle, q request) error {
+func (w desired) put(b *v1alpha1.DriverBundle, q request) error {
 	problem := w.unaccepted(b, q)
 	if problem == nil {
 		b.Spec.Reference = w.String()
@@ -263,7 +263,7 @@ func (w wanted) put(b *v1alpha1.DriverBundle, q request) error {
 
 // unaccepted says why a DriverBundle keeps its reference: a changed URL alone does not move the site
 // to another repository.
-func (w wanted) unaccepted(b *v1alpha1.DriverBundle, q request) error {
+func (w desired) unaccepted(b *v1alpha1.DriverBundle, q request) error {
 	was, err := image.ParseReference(b.Spec.Reference)
 	if err != nil {
 		return nil //nolint:nilerr // there is none yet
@@ -295,9 +295,9 @@ func (r *Reconciler) remove(ctx context.Context, name types.NamespacedName) erro
 	return client.IgnoreNotFound(r.Client.Delete(ctx, &b, client.Preconditions{UID: &b.UID}))
 }
 
-// tell puts a problem into the resource's annotation, or takes it away, with an event when it
+// emit puts a problem into the resource's annotation, or takes it away, with an event when it
 // changes.
-func (r *Reconciler) tell(ctx context.Context, q request, problem error) error {
+func (r *Reconciler) emit(ctx context.Context, q request, problem error) error {
 	text := fault.Text(problem)
 	if q.GetAnnotations()[v1alpha1.AnnotationMessage] == text {
 		return nil

@@ -42,8 +42,8 @@ func compatibility(url string) *v1alpha1.CompatibilityConfig {
 	}
 }
 
-// made is a DriverBundle as it was made for a ConfigMap before.
-func made(reference, owner string, annotations ...string) *v1alpha1.DriverBundle {
+// created is a DriverBundle as it was made for a ConfigMap before.
+func created(reference, owner string, annotations ...string) *v1alpha1.DriverBundle {
 	b := &v1alpha1.DriverBundle{ObjectMeta: meta(name), Spec: v1alpha1.DriverBundleSpec{Reference: reference}}
 	b.Spec.Interval.Duration = time.Hour // the user's own
 	if owner != "" {
@@ -80,36 +80,36 @@ func (e *events) Eventf(about, _ runtime.Object, kind, reason, _, note string, a
 type objects = []client.Object
 
 // reconciled is what becomes of objects, with the events.
-func reconciled(t *testing.T, objects ...client.Object) (api client.Client, told events) {
+func reconciled(t *testing.T, objects ...client.Object) (api client.Client, reported events) {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	require.NoError(t, clientgoscheme.AddToScheme(scheme))
 	require.NoError(t, v1alpha1.AddToScheme(scheme))
 	api = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
-	r := &legacy.Reconciler{Reader: api, Client: api, Recorder: &told}
+	r := &legacy.Reconciler{Reader: api, Client: api, Recorder: &reported}
 	for range 2 { // the second one changes nothing
 		one := types.NamespacedName{Namespace: "vdo", Name: name}
 		_, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: one})
 		require.NoError(t, err)
 	}
-	return api, told
+	return api, reported
 }
 
 func TestTheDriverBundleOfTheEarlierOperatorsResources(t *testing.T) {
 	const (
-		url, auto, content  = "versionConfigURL", "auto-upgrade", "versionConfigContent"
-		one, two, elsewhere = "oci://mirror.site/vdo:1", "oci://mirror.site/vdo:2", "oci://other.site/vdo:1"
-		comp                = "comp-matrix-config"
-		accepted            = "vdo.vmware.com/accept-repository"
-		message             = "vdo.vmware.com/message"
-		consent             = "kubectl annotate driverbundle -n vdo compat-matrix-config vdo.vmware.com/accept-repository=other.site/vdo --overwrite"
+		url, auto, content       = "versionConfigURL", "auto-upgrade", "versionConfigContent"
+		one, two, otherNamespace = "oci://mirror.site/vdo:1", "oci://mirror.site/vdo:2", "oci://other.site/vdo:1"
+		comp                     = "comp-matrix-config"
+		accepted                 = "vdo.vmware.com/accept-repository"
+		message                  = "vdo.vmware.com/message"
+		approval                 = "kubectl annotate driverbundle -n vdo compat-matrix-config vdo.vmware.com/accept-repository=other.site/vdo --overwrite"
 	)
 	const kept = "mirror.site/vdo:1 compat-matrix-config "
 	for title, c := range map[string]struct {
-		objects []client.Object
-		want    string   // "REFERENCE OWNER UPGRADE" of the DriverBundle, "" for none
-		told    string   // the resource with an annotation; "" for none
-		says    []string // of it
+		objects  []client.Object
+		want     string   // "REFERENCE OWNER UPGRADE" of the DriverBundle, "" for none
+		reported string   // the resource with an annotation; "" for none
+		says     []string // of it
 	}{
 		"a ConfigMap":                     {objects: objects{configMap(name, url, one)}, want: kept},
 		"its other name":                  {objects: objects{configMap(comp, url, " "+one+" ")}, want: "mirror.site/vdo:1 comp-matrix-config "},
@@ -117,29 +117,29 @@ func TestTheDriverBundleOfTheEarlierOperatorsResources(t *testing.T) {
 		"manual upgrades":                 {objects: objects{configMap(name, url, one, auto, "disabled")}, want: kept + "Manual"},
 		"a CompatibilityConfig":           {objects: objects{compatibility(one)}, want: "mirror.site/vdo:1 compat "},
 		"a VDOConfig that names none":     {objects: objects{configMap(name, url, one), vdoConfig("")}, want: kept},
-		"it changes":                      {objects: objects{configMap(name, url, two, auto, "enabled"), made("mirror.site/vdo:1", name, v1alpha1.AnnotationUpgrade, "Manual")}, want: "mirror.site/vdo:2 compat-matrix-config Automatic"},
-		"it says nothing of upgrades":     {objects: objects{configMap(name, url, one), made("mirror.site/vdo:1", name, v1alpha1.AnnotationUpgrade, "Manual")}, want: kept},
-		"the DriverBundle was changed":    {objects: objects{configMap(name, url, one), made("mirror.site/vdo:drifted", name)}, want: kept},
-		"another repository":              {objects: objects{configMap(name, url, elsewhere), made("mirror.site/vdo:1", name)}, want: kept, told: name, says: []string{consent}},
-		"another one, accepted":           {objects: objects{configMap(name, url, elsewhere), made("mirror.site/vdo:1", name, accepted, "other.site/vdo", message, "why")}, want: "other.site/vdo:1 compat-matrix-config "},
-		"it is gone":                      {objects: objects{made("mirror.site/vdo:1", name)}},
-		"https":                           {objects: objects{configMap(name, url, "https://github.com/matrix.json")}, told: name, says: []string{`"https://github.com/matrix.json" is no oci:// reference`, "vdo-bundle matrix add"}},
-		"a matrix as JSON":                {objects: objects{configMap(name, content, `{"CSI":{}}`)}, told: name, says: []string{content, "vdo-bundle pull --matrix"}},
-		"nothing in it":                   {objects: objects{configMap(name)}, told: name, says: []string{"it is not there"}},
-		"no reference":                    {objects: objects{configMap(name, url, "oci://UPPER/case:1")}, told: name, says: []string{url, "HOST/PATH:TAG"}},
-		"no such setting":                 {objects: objects{configMap(name, url, one, auto, "perhaps")}, told: name, says: []string{`"perhaps" is neither`}},
-		"a CompatibilityConfig's https":   {objects: objects{compatibility("https://raw.example/m")}, told: "compat", says: []string{"spec.matrixURL", "spec.reference: HOST/PATH:TAG of a DriverBundle"}},
-		"bad, and it was good":            {objects: objects{configMap(name, url, "x"), made("mirror.site/vdo:1", name)}, want: kept, told: name, says: []string{"no oci:// reference"}},
-		"two ConfigMaps":                  {objects: objects{configMap(comp, url, two), configMap(name, url, one)}, want: kept, told: comp, says: []string{"ConfigMap compat-matrix-config is there too"}},
-		"both kinds":                      {objects: objects{compatibility(two), configMap(comp, url, one)}, want: "mirror.site/vdo:1 comp-matrix-config ", told: "compat", says: []string{"ConfigMap comp-matrix-config is there too"}},
-		"somebody else's DriverBundle":    {objects: objects{configMap(name, url, one), made("mirror.site/mine:1", "")}, want: "mirror.site/mine:1  ", told: name, says: []string{"does not belong to this ConfigMap"}},
-		"somebody else's, and none":       {objects: objects{made("mirror.site/mine:1", "")}, want: "mirror.site/mine:1  "},
-		"beside another DriverBundle":     {objects: objects{configMap(name, url, one), other(), vdoConfig("")}, told: name, says: []string{"DriverBundle site is there already"}},
-		"beside it without VDOConfigs":    {objects: objects{configMap(name, url, one), other()}, told: name, says: []string{"DriverBundle site is there already"}},
+		"it changes":                      {objects: objects{configMap(name, url, two, auto, "enabled"), created("mirror.site/vdo:1", name, v1alpha1.AnnotationUpgrade, "Manual")}, want: "mirror.site/vdo:2 compat-matrix-config Automatic"},
+		"it says nothing of upgrades":     {objects: objects{configMap(name, url, one), created("mirror.site/vdo:1", name, v1alpha1.AnnotationUpgrade, "Manual")}, want: kept},
+		"the DriverBundle was changed":    {objects: objects{configMap(name, url, one), created("mirror.site/vdo:drifted", name)}, want: kept},
+		"another repository":              {objects: objects{configMap(name, url, otherNamespace), created("mirror.site/vdo:1", name)}, want: kept, reported: name, says: []string{approval}},
+		"another one, accepted":           {objects: objects{configMap(name, url, otherNamespace), created("mirror.site/vdo:1", name, accepted, "other.site/vdo", message, "why")}, want: "other.site/vdo:1 compat-matrix-config "},
+		"it is gone":                      {objects: objects{created("mirror.site/vdo:1", name)}},
+		"https":                           {objects: objects{configMap(name, url, "https://github.com/matrix.json")}, reported: name, says: []string{`"https://github.com/matrix.json" is no oci:// reference`, "vdo-bundle matrix add"}},
+		"a matrix as JSON":                {objects: objects{configMap(name, content, `{"CSI":{}}`)}, reported: name, says: []string{content, "vdo-bundle pull --matrix"}},
+		"nothing in it":                   {objects: objects{configMap(name)}, reported: name, says: []string{"it is not there"}},
+		"no reference":                    {objects: objects{configMap(name, url, "oci://UPPER/case:1")}, reported: name, says: []string{url, "HOST/PATH:TAG"}},
+		"no such setting":                 {objects: objects{configMap(name, url, one, auto, "perhaps")}, reported: name, says: []string{`"perhaps" is neither`}},
+		"a CompatibilityConfig's https":   {objects: objects{compatibility("https://raw.example/m")}, reported: "compat", says: []string{"spec.matrixURL", "spec.reference: HOST/PATH:TAG of a DriverBundle"}},
+		"bad, and it was good":            {objects: objects{configMap(name, url, "x"), created("mirror.site/vdo:1", name)}, want: kept, reported: name, says: []string{"no oci:// reference"}},
+		"two ConfigMaps":                  {objects: objects{configMap(comp, url, two), configMap(name, url, one)}, want: kept, reported: comp, says: []string{"ConfigMap compat-matrix-config is there too"}},
+		"both kinds":                      {objects: objects{compatibility(two), configMap(comp, url, one)}, want: "mirror.site/vdo:1 comp-matrix-config ", reported: "compat", says: []string{"ConfigMap comp-matrix-config is there too"}},
+		"somebody else's DriverBundle":    {objects: objects{configMap(name, url, one), created("mirror.site/mine:1", "")}, want: "mirror.site/mine:1  ", reported: name, says: []string{"does not belong to this ConfigMap"}},
+		"somebody else's, and none":       {objects: objects{created("mirror.site/mine:1", "")}, want: "mirror.site/mine:1  "},
+		"beside another DriverBundle":     {objects: objects{configMap(name, url, one), other(), vdoConfig("")}, reported: name, says: []string{"DriverBundle site is there already"}},
+		"beside it without VDOConfigs":    {objects: objects{configMap(name, url, one), other()}, reported: name, says: []string{"DriverBundle site is there already"}},
 		"beside one that VDOConfigs name": {objects: objects{configMap(name, url, one), other(), vdoConfig("site")}, want: kept},
 	} {
 		t.Run(title, func(t *testing.T) {
-			api, told := reconciled(t, c.objects...)
+			api, reported := reconciled(t, c.objects...)
 			var b v1alpha1.DriverBundle
 			got := ""
 			err := api.Get(t.Context(), client.ObjectKey{Namespace: "vdo", Name: name}, &b)
@@ -158,16 +158,16 @@ func TestTheDriverBundleOfTheEarlierOperatorsResources(t *testing.T) {
 				}
 				require.NoError(t, api.Get(t.Context(), client.ObjectKeyFromObject(o), o))
 				says := o.GetAnnotations()[message]
-				require.Equal(t, o.GetName() == c.told, says != "", says)
+				require.Equal(t, o.GetName() == c.reported, says != "", says)
 				for _, text := range c.says {
-					require.True(t, o.GetName() != c.told || strings.Contains(says, text), says)
+					require.True(t, o.GetName() != c.reported || strings.Contains(says, text), says)
 				}
 			}
-			require.Equal(t, c.told != "", len(told) == 1, "one event")
-			if c.told != "" {
-				require.True(t, strings.HasPrefix(told[0], c.told+" Warning "), told)
+			require.Equal(t, c.reported != "", len(reported) == 1, "one event")
+			if c.reported != "" {
+				require.True(t, strings.HasPrefix(reported[0], c.reported+" Warning "), reported)
 			}
-			require.Equal(t, title == "another repository", strings.Contains(b.Annotations[message], consent))
+			require.Equal(t, title == "another repository", strings.Contains(b.Annotations[message], approval))
 		})
 	}
 }
@@ -176,8 +176,8 @@ func TestTheDriverBundleOfTheEarlierOperatorsResources(t *testing.T) {
 func TestWhatWasWrongIsTakenBack(t *testing.T) {
 	c := configMap(name, "versionConfigURL", "oci://mirror.site/vdo:1")
 	metav1.SetMetaDataAnnotation(&c.ObjectMeta, "vdo.vmware.com/message", "what was wrong")
-	api, told := reconciled(t, c)
+	api, reported := reconciled(t, c)
 	require.NoError(t, api.Get(t.Context(), client.ObjectKeyFromObject(c), c))
 	require.Empty(t, c.Annotations)
-	require.Equal(t, events{name + " Normal Succeeded: DriverBundle compat-matrix-config follows this ConfigMap"}, told)
+	require.Equal(t, events{name + " Normal Succeeded: DriverBundle compat-matrix-config follows this ConfigMap"}, reported)
 }

@@ -72,15 +72,15 @@ type Next struct {
 	AtMost   time.Duration // bounds it, exactly; 0: there is no bound
 }
 
-// Hold is the outcome of a pass that needs the finalizer on before it changes anything.
+// Wait is the outcome of a pass that needs the finalizer on before it changes anything.
 // It is put on, which starts the pass that goes on.
-type Hold[T Object] struct{}
+type Wait[T Object] struct{}
 
 // Record records nothing.
-func (Hold[T]) Record(T) {}
+func (Wait[T]) Record(T) {}
 
 // Next is at once.
-func (Hold[T]) Next(T) Next { return Next{AtMost: time.Millisecond} }
+func (Wait[T]) Next(T) Next { return Next{AtMost: time.Millisecond} }
 
 // Release is the outcome of a removal that is done: the finalizer is taken off, and an
 // event tells the note.
@@ -148,8 +148,8 @@ func (r *Reconciler[T]) pass(ctx context.Context, o T) (Outcome[T], error) {
 // finish makes what a pass ended in true, and returns the resource as it is then.
 func (r *Reconciler[T]) finish(ctx context.Context, o T, out Outcome[T]) (T, error) {
 	switch out := out.(type) {
-	case Hold[T]:
-		return o, r.hold(ctx, o)
+	case Wait[T]:
+		return o, r.wait(ctx, o)
 	case Release[T]:
 		return o, r.release(ctx, o, out.Note)
 	}
@@ -174,10 +174,10 @@ func (r *Reconciler[T]) next(out Outcome[T], o T) reconcile.Result {
 	return result
 }
 
-func (r *Reconciler[T]) hold(ctx context.Context, o T) error {
-	held := copyOf(o)
-	controllerutil.AddFinalizer(held, r.Finalizer.Name)
-	return r.finalized("put on", r.patch(ctx, o, held))
+func (r *Reconciler[T]) wait(ctx context.Context, o T) error {
+	gated := copyOf(o)
+	controllerutil.AddFinalizer(gated, r.Finalizer.Name)
+	return r.finalized("put on", r.patch(ctx, o, gated))
 }
 
 func (r *Reconciler[T]) release(ctx context.Context, o T, note string) error {

@@ -116,7 +116,7 @@ func TestAConflictDropsTheOutcomeAndAPassFollows(t *testing.T) {
 		"UID":            {func(o resource) { o.UID = "v" }, found{version: "8.0.3"}, nil},
 		"status":         {func(o resource) { o.Status.User = "somebody" }, found{version: "8.0.3"}, nil},
 		"annotation":     {annotated, found{version: "8.0.3"}, nil},
-		"its finalizer":  {annotated, reconciler.Hold[resource]{}, nil},
+		"its finalizer":  {annotated, reconciler.Wait[resource]{}, nil},
 		"of the removal": {annotated, reconciler.Release[resource]{Note: "removed"}, []string{finalizer}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -169,7 +169,7 @@ func TestTheFinalizerIsOnBeforeThePassThatNeedsIt(t *testing.T) {
 	w := start(t, controller{
 		pass: func(_ context.Context, o resource) (reconciler.Outcome[resource], error) {
 			if len(o.Finalizers) == 0 {
-				return reconciler.Hold[resource]{}, nil
+				return reconciler.Wait[resource]{}, nil
 			}
 			return found{version: "8.0.3"}, nil
 		},

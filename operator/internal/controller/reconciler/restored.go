@@ -15,7 +15,7 @@ import (
 
 // Restored ends the program where etcd was put back to an earlier state, such as from a backup: watches go on from
 // the version that they had, and the API server says nothing until it comes to that again. A program that starts
-// anew lists first. It runs in each replica, since each has caches.
+// again lists first. It runs in each replica, since each has caches.
 type Restored struct {
 	Reader    client.Reader // past every cache
 	Namespace string        // of DriverBundles that may be listed
@@ -31,7 +31,7 @@ func (r Restored) Start(ctx context.Context) error {
 	err := wait.PollUntilContextCancel(ctx, r.Every, true, func(ctx context.Context) (bool, error) {
 		var all v1alpha1.DriverBundleList
 		if r.Reader.List(ctx, &all, client.InNamespace(r.Namespace), client.Limit(1)) != nil {
-			return false, nil // it answers another time
+			return false, nil //nolint:nilerr // it answers another time
 		}
 		order, err := resourceversion.CompareResourceVersion(all.ResourceVersion, last)
 		if err == nil && order < 0 {
@@ -42,7 +42,7 @@ func (r Restored) Start(ctx context.Context) error {
 		return false, nil
 	})
 	if ctx.Err() != nil {
-		return nil
+		return nil //nolint:nilerr // it ends
 	}
 	return err
 }

@@ -45,18 +45,18 @@ const refusalLasts = 2 * time.Minute
 
 // Refusals are the watches that the API server refuses.
 type Refusals struct {
-	mu   sync.Mutex
-	last map[string]time.Time // by what the API server says
-	told chan event.GenericEvent
+	mu       sync.Mutex
+	last     map[string]time.Time // by what the API server says
+	reported chan event.GenericEvent
 }
 
 // NewRefusals returns Refusals that have none.
 func NewRefusals() *Refusals {
-	return &Refusals{last: map[string]time.Time{}, told: make(chan event.GenericEvent, 1)}
+	return &Refusals{last: map[string]time.Time{}, reported: make(chan event.GenericEvent, 1)}
 }
 
-// Told has an event for a new refusal.
-func (r *Refusals) Told() <-chan event.GenericEvent { return r.told }
+// Reported has an event for a new refusal.
+func (r *Refusals) Reported() <-chan event.GenericEvent { return r.reported }
 
 // Handle is the WatchErrorHandlerWithContext of a cache.
 func (r *Refusals) Handle(ctx context.Context, f *toolscache.Reflector, err error) {
@@ -74,7 +74,7 @@ func (r *Refusals) note(err error, now time.Time) {
 	text := status.Status().Message
 	if now.Sub(r.last[text]) > refusalLasts {
 		select {
-		case r.told <- event.GenericEvent{}:
+		case r.reported <- event.GenericEvent{}:
 		default: // one waits to be handled
 		}
 	}

@@ -21,7 +21,7 @@ func TestARefusedWatchIsToldUntilItIsNotRefusedAgain(t *testing.T) {
 	for range 2 {
 		r.note(fmt.Errorf("failed to list Secret: %w", refused), now)
 	}
-	require.Len(t, r.Told(), 1, "a refusal that is repeated is no news")
+	require.Len(t, r.Reported(), 1, "a refusal that is repeated is no news")
 	require.Equal(t, fault.Forbidden, fault.ReasonOf(r.Err(now)))
 	require.ErrorContains(t, r.Err(now), "secrets is forbidden: no right")
 	require.NoError(t, r.Err(now.Add(refusalLasts+time.Second)))

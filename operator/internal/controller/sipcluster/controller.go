@@ -149,7 +149,7 @@ func (r *Reconciler) begin(sip object) *pass {
 // Pass is one pass over a SIPCluster that is not being deleted.
 func (r *Reconciler) Pass(ctx context.Context, sip object) (reconciler.Outcome[object], error) {
 	if !slices.Contains(sip.Finalizers, airship.Finalizer) {
-		return reconciler.Hold[object]{}, nil
+		return reconciler.Wait[object]{}, nil
 	}
 	p := r.begin(sip)
 	err := p.run(ctx)

@@ -127,7 +127,7 @@ func TestAHostLeavesTheLoadBalancerBeforeItsLabels(t *testing.T) {
 	require.Equal(t, []string{"a", "b", "c", "d"}, names(w.labelled("t")), "pods of the load balancer still lead there")
 	require.Contains(t, w.ready("t").Message, "waiting for")
 
-	w.use("d", true) // somebody was faster
+	w.use("d", true) // someone was faster
 	w.stands(r, "t", airship.ReasonSucceeded, "c", "d")
 	require.Equal(t, []string{"c=10.1.1.99", "d=10.1.1.100"}, w.backends("t", services.LoadBalancerWorker))
 

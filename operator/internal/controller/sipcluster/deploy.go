@@ -302,10 +302,10 @@ func (p *pass) outgoing() []string {
 func (p *pass) loadFormer(ctx context.Context) error {
 	owner := types.NamespacedName{Namespace: p.Namespace, Name: p.key.Namespace + "." + p.key.Name}
 	record, err := p.Cluster.LoadInventory(ctx, owner)
-	if err != nil || !record.Found {
+	if err != nil || !record.Exists {
 		return err
 	}
-	if record.Len() == 0 { // nobody need have given rights there
+	if record.Len() == 0 { // no one need have given rights there
 		return p.Cluster.DeleteInventory(ctx, owner)
 	}
 	p.former, err = p.read(ctx, p.key.Namespace)

@@ -206,7 +206,7 @@ func (w *world) bare(name string) *choose.BareMetalHost {
 	return o
 }
 
-// edit changes a host as somebody else does: all but its status.
+// edit changes a host as someone else does: all but its status.
 func (w *world) edit(name string, change func(*choose.BareMetalHost)) {
 	w.Helper()
 	o := w.bare(name)
@@ -386,7 +386,7 @@ func (w *world) served(r *Reconciler) *airship.SIPCluster {
 	return s
 }
 
-// settle makes passes, with Deployments that roll out between them, until nobody writes.
+// settle makes passes, with Deployments that roll out between them, until no one writes.
 func (w *world) settle(r *Reconciler, name string) {
 	w.Helper()
 	for range 40 {

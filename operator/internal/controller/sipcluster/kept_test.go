@@ -90,7 +90,7 @@ func TestANamespaceThatIsDeletedKeepsHostsInUse(t *testing.T) {
 }
 
 // Hosts and services of a SIPCluster that is not there stay: it may be about to be restored. One of its
-// name gets the services, and the hosts if somebody has them adopted.
+// name gets the services, and the hosts if someone has them adopted.
 func TestALostSIPClusterIsRestored(t *testing.T) {
 	w, r := start(t)
 	was := w.served(r)
@@ -302,7 +302,7 @@ func TestAnOldCacheLeadsNowhere(t *testing.T) {
 	require.Equal(t, []string{"b"}, names(w.claimed("other")))
 }
 
-// What is gone, is being deleted or is another one of the name by now gets no host, since nobody would give it
+// What is gone, is being deleted or is another one of the name by now gets no host, since no one would give it
 // back, and takes nothing from the next one.
 func TestNothingIsDoneForWhatIsGone(t *testing.T) {
 	w, r := start(t)
@@ -423,7 +423,7 @@ func (w *world) record(of inventory.Inventory) *corev1.ConfigMap {
 	return record
 }
 
-// A record of nothing goes, also where nobody gave rights to services in the tenant's namespace.
+// A record of nothing goes, also where no one gave rights to services in the tenant's namespace.
 func TestARecordOfNothingGoes(t *testing.T) {
 	w, _ := start(t)
 	w.system = cluster.SIPOperator.Namespace()
@@ -649,7 +649,7 @@ func TestManyAtOnceNeverShareAHost(t *testing.T) {
 }
 
 // watchHolders sees that no host goes from one holder to another, which only a second claim
-// could do: nobody gives any back.
+// could do: no one gives any back.
 func (w *world) watchHolders() (end func()) {
 	w.Helper()
 	events, err := w.Watch(w.Context(), &choose.BareMetalHostList{}, client.InNamespace(w.metal))

@@ -177,11 +177,11 @@ func TestAlertsOfTenantClusters(t *testing.T) {
 		tests = append(tests, fires(append(series, bad.series), fmt.Sprintf("{alertname=%q%s}", alert, bad.labels)))
 		alerts = append(alerts, alert)
 	}
-	text, there := string(monitoring(t, "rules.yaml")), []string{}
+	text, exists := string(monitoring(t, "rules.yaml")), []string{}
 	for _, m := range regexp.MustCompile(`alert: (\w+)`).FindAllStringSubmatch(text, -1) {
-		there = append(there, m[1])
+		exists = append(exists, m[1])
 	}
-	require.ElementsMatch(t, there, alerts)
+	require.ElementsMatch(t, exists, alerts)
 
 	var rules struct {
 		Spec any `json:"spec"`

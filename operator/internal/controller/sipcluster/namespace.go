@@ -55,7 +55,7 @@ func (p *pass) prepare(ctx context.Context) (waits string, err error) {
 }
 
 // findNamespace returns the services' namespace, nil where there is none. One of that name which
-// somebody else made is refused.
+// someone else made is refused.
 func (p *pass) findNamespace(ctx context.Context) (*corev1.Namespace, error) {
 	ns := &corev1.Namespace{}
 	err := p.Reader.Get(ctx, types.NamespacedName{Name: p.home}, ns)
@@ -120,7 +120,7 @@ func (p *pass) isolation() *unstructured.Unstructured {
 }
 
 // removeNamespace deletes the services' namespace. It returns what it waits for; "" where there is none,
-// or somebody else made the one of that name: then no pod of a service runs.
+// or someone else made the one of that name: then no pod of a service runs.
 func (p *pass) removeNamespace(ctx context.Context) (waits string, err error) {
 	ns, err := p.findNamespace(ctx)
 	if fault.ReasonOf(err) == fault.Refused {

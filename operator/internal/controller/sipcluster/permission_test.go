@@ -72,7 +72,7 @@ func TestAllocationIsDeniedByDefault(t *testing.T) {
 }
 
 // Hosts that an earlier version allocated stay where they are: their claims have no UID, and
-// nobody had permitted them, since that was the default.
+// no one had permitted them, since that was the default.
 func TestAnUpgradeKeepsAllocatedHosts(t *testing.T) {
 	w, r := start(t)
 	s := w.served(r)
@@ -155,7 +155,7 @@ func TestOnlyTheOperatorAllocatesHosts(t *testing.T) {
 }
 
 // confined looks that the operator writes in no namespace but those that it created, though it had the
-// rights, and that nobody else makes a namespace look like one of those.
+// rights, and that no one else makes a namespace look like one of those.
 func (w *world) confined(owner client.Client) {
 	w.Helper()
 	require.NoError(w, cluster.SIPOperator.Bind(w.Context(), w, servicesRole, w.ns))

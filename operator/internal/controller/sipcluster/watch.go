@@ -47,7 +47,7 @@ func CacheOptions() map[client.Object]cache.ByObject {
 }
 
 const (
-	// passTimeout bounds a pass, whatever one SIPCluster asks for: it is begun anew later, and
+	// passTimeout bounds a pass, whatever one SIPCluster asks for: it is begun again later, and
 	// later still where it is cut short again.
 	passTimeout = 2 * time.Minute
 	// grace is how long a host has to be in error before another replaces it: BMCs restart.

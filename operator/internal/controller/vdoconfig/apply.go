@@ -27,7 +27,7 @@ import (
 type applier struct {
 	*pass
 	planned
-	blocked map[matrix.Driver]error // by conflicts: as if they were not asked for
+	blocked map[matrix.Driver]error // by conflicts: as if they were not requested
 	failed  map[matrix.Driver]error // in this pass: what comes later may need them
 	errs    []error
 }
@@ -57,7 +57,7 @@ func (p *pass) apply(ctx context.Context, in planned) error {
 }
 
 func (a *applier) stages(ctx context.Context) error {
-	if err := a.recordAhead(ctx); err != nil {
+	if err := a.recordFirst(ctx); err != nil {
 		return err
 	}
 	untried := a.untried()
@@ -76,7 +76,7 @@ func (a *applier) stages(ctx context.Context) error {
 			}
 		}
 	}
-	if a.site.frozen != "" || a.rendering.refused != nil {
+	if a.facts.frozen != "" || a.rendering.refused != nil {
 		return nil
 	}
 	return a.removals(ctx)
@@ -86,7 +86,7 @@ func (a *applier) stages(ctx context.Context) error {
 // past the cache, which may be as late as what was read before.
 func (p *pass) policyChanged(ctx context.Context) (bool, error) {
 	b := p.bundle
-	if b.policy == "" || p.bundleHeld {
+	if b.policy == "" || p.bundleGated {
 		return false, nil
 	}
 	var now v1alpha1.DriverBundle
@@ -104,8 +104,8 @@ func (p *result) blocked() map[matrix.Driver]error {
 	for d, why := range maps.Clone(all) {
 		for _, other := range inOrder {
 			group := revision.GroupOf(other)
-			begins := !p.inventory.Has(other) || p.site.revisions.verdicts[group].Begins
-			if begins && all[other] == nil && group == revision.GroupOf(d) {
+			starts := !p.inventory.Has(other) || p.facts.revisions.verdicts[group].Starts
+			if starts && all[other] == nil && group == revision.GroupOf(d) {
 				all[other] = why
 			}
 		}
@@ -121,10 +121,10 @@ func (in *planned) untried() bool {
 	return len(in.Stages) > 0 && in.Stages[0].Name == render.StageBase && slices.ContainsFunc(in.Stages[0].Objects, lacks)
 }
 
-// recordAhead widens the inventory to old ∪ new before anything is written.
-func (a *applier) recordAhead(ctx context.Context) error {
-	wanted := func(s plan.Step) bool { return s.Object != nil }
-	if a.site.newHash && !slices.ContainsFunc(a.outcome.plan.Steps, wanted) {
+// recordFirst widens the inventory to old ∪ new before anything is written.
+func (a *applier) recordFirst(ctx context.Context) error {
+	requested := func(s plan.Step) bool { return s.Object != nil }
+	if a.facts.newHash && !slices.ContainsFunc(a.outcome.plan.Steps, requested) {
 		return nil // nothing is installed, and nothing shall be
 	}
 	wide := a.inventory
@@ -138,7 +138,7 @@ func (a *applier) recordAhead(ctx context.Context) error {
 		}
 	}
 	a.rendering.blocked = a.blocked
-	wide = a.site.remember(wide, a.rendering)
+	wide = a.facts.remember(wide, a.rendering)
 	was := a.inventory
 	if err := a.record(ctx, wide); err != nil {
 		return err
@@ -148,16 +148,16 @@ func (a *applier) recordAhead(ctx context.Context) error {
 		return err
 	}
 	if dropped := droppedBy(a.rendering); dropped != "" && a.takesOver() {
-		a.tell(corev1.EventTypeWarning, "SettingsDropped", "Apply", dropped)
+		a.emit(corev1.EventTypeWarning, "SettingsDropped", "Apply", dropped)
 	}
-	a.tellRevisions(was.Memory().Revisions, wide.Memory().Revisions)
+	a.emitRevisions(was.Memory().Revisions, wide.Memory().Revisions)
 	return nil
 }
 
 // takesOver tells whether a driver of which settings were found is adopted in this pass.
 func (a *applier) takesOver() bool {
-	c := &a.site.cluster
-	cloud, storage := len(c.FoundCloudConfig) > 0, len(c.FoundStorageConfig)+len(c.FoundFeatureStates) > 0
+	c := &a.facts.cluster
+	cloud, storage := len(c.ExistingCloudConfig) > 0, len(c.ExistingStorageConfig)+len(c.ExistingFeatureStates) > 0
 	return cloud && a.blocked[matrix.CPI] == nil || storage && a.blocked[matrix.CSI] == nil
 }
 
@@ -167,11 +167,11 @@ func (a *applier) stage(ctx context.Context, stage render.Stage) error {
 	inv := a.inventory
 	written := map[inventory.Key]bool{}
 	for _, s := range a.outcome.plan.Stage(stage.Name) {
-		if a.out(s.Driver) || s.Object == nil || a.tolerated(s) || (s.Writes() && a.heldUp(s)) {
+		if a.out(s.Driver) || s.Object == nil || a.tolerated(s) || (s.Writes() && a.mustWait(s)) {
 			continue
 		}
-		if ahead, first := beforehand(inv, s); first {
-			inv = ahead
+		if lookahead, first := beforehand(inv, s); first {
+			inv = lookahead
 			if err := a.record(ctx, inv); err != nil {
 				return err
 			}
@@ -194,11 +194,11 @@ func (a *applier) stage(ctx context.Context, stage render.Stage) error {
 	return a.seeNext(ctx, stage, written)
 }
 
-// beforehand is the inventory that is to be written before a step that makes an object anew. What
+// beforehand is the inventory that is to be written before a step that makes an object again. What
 // is deleted for it is not there for a while, in which the driver counts as installed all the same, and in which
-// that it is not there is no drift: nobody has deleted it.
+// that it is not there is no drift: no one has deleted it.
 func beforehand(inv inventory.Inventory, s plan.Step) (inventory.Inventory, bool) {
-	if (s.Action == plan.Recreate && s.Cause != plan.Drift) || s.AdoptsAnew() {
+	if (s.Action == plan.Recreate && s.Cause != plan.Drift) || s.AdoptsByRecreation() {
 		return inv.With(inventory.Entry{ID: s.ID, Driver: s.Driver, Release: s.Release, Content: s.Content}), true
 	}
 	return inv, false
@@ -258,16 +258,16 @@ func (p *result) waitsForOthers(group revision.Group) bool {
 	return slices.ContainsFunc(p.outcome.gated, func(d matrix.Driver) bool { return revision.GroupOf(d) != group })
 }
 
-// heldUp tells whether a step goes no further for what is waited for: of its own group, or, where its driver is
+// mustWait tells whether a step goes no further for what is waited for: of its own group, or, where its driver is
 // installed or upgraded, of any, as what comes later needs what comes before. What is gone back to, and what
-// somebody has configured, waits for no other group, nor does what was deleted to be made anew.
-func (p *result) heldUp(s plan.Step) bool {
+// someone has configured, waits for no other group, nor does what was deleted to be recreated.
+func (p *result) mustWait(s plan.Step) bool {
 	group := revision.GroupOf(s.Driver)
-	_, installed := p.site.installed[s.Driver]
+	_, installed := p.facts.installed[s.Driver]
 	cur, _ := p.history()[group].InForce()
 	e, _ := p.inventory.Get(s.Key)
-	anew := e.UID == "" && e.Rendered == "" && e.Release == s.Release
-	upgrades := (s.Cause == plan.Release || s.Cause == plan.Content) && !cur.Returned && !anew
+	again := e.UID == "" && e.Rendered == "" && e.Release == s.Release
+	upgrades := (s.Cause == plan.Release || s.Cause == plan.Content) && !cur.Returned && !again
 	return p.outcome.gate != "" && s.Cause != plan.Drift && (!installed || upgrades || p.gates(group))
 }
 
@@ -327,9 +327,9 @@ func (a *applier) open(g render.Gate, live *unstructured.Unstructured, written b
 	case render.Exists:
 		return live != nil
 	case render.RolledOut:
-		return !written && rolledOut(a.site.observed, g.Object)
+		return !written && rolledOut(a.facts.observed, g.Object)
 	case render.NodesInitialized:
-		return initialized(a.site.observed, g.Nodes)
+		return initialized(a.facts.observed, g.Nodes)
 	}
 	return false
 }

@@ -29,24 +29,24 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/store"
 )
 
-// gatherBundle finds the bundle and opens it. Where that cannot be done, what is
+// collectBundle finds the bundle and opens it. Where that cannot be done, what is
 // installed is repaired from the bundle that was last installed from.
-func (p *pass) gatherBundle(ctx context.Context) error {
+func (p *pass) collectBundle(ctx context.Context) error {
 	b, err := FindBundle(ctx, p.Client, p.config)
 	if err == nil {
 		p.follows = b.Name
 		p.bundle, err = p.openAccepted(ctx, b)
 	}
 	if p.bundle != nil {
-		return p.gatherLogin(ctx)
+		return p.collectLogin(ctx)
 	}
 	last, unopened := p.openLast(ctx, b)
 	if last == nil {
-		p.site.unresolved = fault.Join(err, unopened) // the pass goes on to assess
+		p.facts.unresolved = fault.Join(err, unopened) // the pass goes on to assess
 		return nil
 	}
 	p.bundle = last
-	p.holdBundle(err)
+	p.gateBundle(err)
 	p.login = p.installedLogin()
 	return nil
 }
@@ -65,7 +65,7 @@ func (p *pass) openAccepted(ctx context.Context, b *v1alpha1.DriverBundle) (*ope
 		p.stale = fault.Errorf(fault.Reason(fresh.Reason), "install from", "DriverBundle "+b.Name,
 			"what is installed stays; push a newer bundle, or accept this one in spec.acceptOlder of the DriverBundle",
 			"%s", fresh.Message)
-		p.holdBundle(p.stale)
+		p.gateBundle(p.stale)
 	}
 	source := b.DeepCopy()
 	source.Spec.ImageNames = p.imageNames(b, b.Status.Repository+"@"+b.Status.Digest)
@@ -92,10 +92,10 @@ func (p *pass) open(ctx context.Context, b *v1alpha1.DriverBundle) (*opened, err
 // openLast opens a bundle that drivers were last installed from, while anything is installed, if it is not
 // the one given, which could not be opened; nil where it is, or nothing is installed.
 func (p *pass) openLast(ctx context.Context, b *v1alpha1.DriverBundle) (*opened, error) {
-	all := slices.DeleteFunc(installedFrom(p.config, p.site.inventory), func(reference string) bool {
+	all := slices.DeleteFunc(installedFrom(p.config, p.facts.inventory), func(reference string) bool {
 		return reference == "" || (b != nil && b.Status.Repository+"@"+b.Status.Digest == reference)
 	})
-	if len(all) == 0 || p.site.inventory.Len() == 0 {
+	if len(all) == 0 || p.facts.inventory.Len() == 0 {
 		return nil, nil
 	}
 	var unopened error
@@ -123,7 +123,7 @@ func (p *pass) imageNames(b *v1alpha1.DriverBundle, bundle string) v1alpha1.Imag
 			return b.Spec.ImageNames
 		}
 	}
-	r, _ := p.site.inventory.Memory().Revisions.OfBundle(bundle)
+	r, _ := p.facts.inventory.Memory().Revisions.OfBundle(bundle)
 	return r.ImageNames
 }
 
@@ -145,9 +145,9 @@ func (p *pass) verifiedBundle(b *v1alpha1.DriverBundle, policy string) bool {
 	switch {
 	case verified == nil || verified.ObservedGeneration != b.Generation,
 		verified.Status == metav1.ConditionTrue && b.Status.VerifiedPolicy != policy:
-		p.waiting, p.bundleHeld = "DriverBundle "+b.Name+" is being verified", true
+		p.waiting, p.bundleGated = "DriverBundle "+b.Name+" is being verified", true
 	case verified.Status != metav1.ConditionTrue:
-		p.holdBundle(fault.Errorf(fault.Reason(verified.Reason), "install from", "DriverBundle "+b.Name,
+		p.gateBundle(fault.Errorf(fault.Reason(verified.Reason), "install from", "DriverBundle "+b.Name,
 			"what is installed stays and is repaired; push a bundle that the trust policy accepts, or correct the policy",
 			"%s", verified.Message))
 	default:
@@ -298,26 +298,26 @@ func (p *pass) trusts(ctx context.Context, reference string) error {
 // sourceOf returns the DriverBundle of a bundle that releases came from, as it was when that was
 // accepted. Where it is gone, the trust policies of the one that the site has now count.
 func (p *pass) sourceOf(ctx context.Context, reference string) (*v1alpha1.DriverBundle, error) {
-	site, err := FindBundle(ctx, p.Client, p.config)
+	named, err := FindBundle(ctx, p.Client, p.config)
 	if r := fault.ReasonOf(err); r == fault.Unreachable || r == fault.Forbidden {
 		return nil, err
 	}
-	rec, known := p.site.inventory.Memory().Revisions.OfBundle(reference)
+	rec, known := p.facts.inventory.Memory().Revisions.OfBundle(reference)
 	b := &v1alpha1.DriverBundle{}
 	b.Namespace, b.Name, b.Spec.Reference = p.name.Namespace, rec.Source, reference
-	if site != nil {
-		b.Name = cmp.Or(b.Name, site.Name)
+	if named != nil {
+		b.Name = cmp.Or(b.Name, named.Name)
 	}
-	var there v1alpha1.DriverBundle
-	switch err := p.Client.Get(ctx, client.ObjectKeyFromObject(b), &there); {
+	var exists v1alpha1.DriverBundle
+	switch err := p.Client.Get(ctx, client.ObjectKeyFromObject(b), &exists); {
 	case err == nil:
-		b, site = there.DeepCopy(), &there
+		b, named = exists.DeepCopy(), &exists
 	case !apierrors.IsNotFound(err):
 		return nil, &fault.Error{Reason: fault.Unreachable, Op: "read", Subject: "DriverBundle " + b.Name, Err: err}
-	case site != nil:
-		b.Spec.Trust, b.Spec.MatrixTrust = site.Spec.Trust, site.Spec.MatrixTrust
+	case named != nil:
+		b.Spec.Trust, b.Spec.MatrixTrust = named.Spec.Trust, named.Spec.MatrixTrust
 	}
-	b.Spec.ImageNames = p.imageNames(site, reference)
+	b.Spec.ImageNames = p.imageNames(named, reference)
 	b.Status.Repository, b.Status.Digest, _ = strings.Cut(reference, "@")
 	if b.Status.AcceptedAt = nil; known {
 		b.Status.AcceptedAt = timeOf(rec.Made)
@@ -369,13 +369,13 @@ func (p *pass) currentOfRecords(ctx context.Context, all ...revision.Record) map
 
 // openCurrent opens what a driver is rendered from while it stays what it is.
 func (p *pass) openCurrent(ctx context.Context, c current) (*opened, error) {
-	made := p.bundle.made(c.id)
+	content := p.bundle.contentOf(c.id)
 	own := p.bundle.reference() == c.bundle
-	if made != "" && (own || (!p.bundleHeld && c.content != "" && strings.HasSuffix(made, "/"+c.content))) {
+	if content != "" && (own || (!p.bundleGated && c.content != "" && strings.HasSuffix(content, "/"+c.content))) {
 		return p.bundle, nil
 	}
 	o, err := p.openSource(ctx, c.bundle)
-	if err == nil && o.made(c.id) == "" {
+	if err == nil && o.contentOf(c.id) == "" {
 		err = fault.Errorf(fault.Incomplete, "open", c.bundle, "", "it does not hold %s", c.id)
 	}
 	if err != nil {
@@ -384,15 +384,15 @@ func (p *pass) openCurrent(ctx context.Context, c current) (*opened, error) {
 	return o, nil
 }
 
-// currentOf returns what a driver is, and whether it is installed. What somebody else installed is
+// currentOf returns what a driver is, and whether it is installed. What someone else installed is
 // rendered from the accepted bundle, which has to be trusted.
-func (s *site) currentOf(d matrix.Driver) (current, bool) {
+func (s *facts) currentOf(d matrix.Driver) (current, bool) {
 	v, ok := s.installed[d]
 	if c, recorded := s.current[d]; recorded && (ok || s.revisionWith(d).Outcome == revision.Progressing) {
 		return c, true
 	}
 	c := current{id: matrix.ReleaseID{Driver: d, Version: v}}
-	if available(s.bundle.contents.Lock)[c.id.String()] && !s.bundleHeld {
+	if available(s.bundle.contents.Lock)[c.id.String()] && !s.bundleGated {
 		c.from = s.bundle
 	}
 	return c, ok
@@ -400,18 +400,18 @@ func (s *site) currentOf(d matrix.Driver) (current, bool) {
 
 // stay returns a decision in which the drivers that are gated stay what they are, in order of
 // installation. Those that are not installed, or that nothing can be made of, are left out.
-func (s *site) stay(d decision) decision {
+func (s *facts) stay(d decision) decision {
 	d.current = map[matrix.Driver]current{}
 	for _, driver := range inOrder {
-		why, gated := d.held[driver]
+		why, gated := d.gated[driver]
 		c, installed := s.currentOf(driver)
 		switch {
 		case !gated || !installed:
 		case c.from == nil:
-			d.held[driver] = fmt.Sprintf("%s is installed and no bundle that can be read holds it: %s", c.id,
+			d.gated[driver] = fmt.Sprintf("%s is installed and no bundle that can be read holds it: %s", c.id,
 				sentences(why, fault.Text(c.err)))
 		default:
-			delete(d.held, driver)
+			delete(d.gated, driver)
 			d.current[driver] = c
 			d.releases = append(d.releases, c.id)
 			d.reasons[driver] = []string{"it is installed, and nothing else may be: " + why}
@@ -461,10 +461,10 @@ func (d decision) untrusted() map[matrix.Driver]string {
 }
 
 // unrepaired are the faults of installed drivers that no bundle which can be read holds.
-func (s *site) unrepaired(d decision) map[matrix.Driver]error {
+func (s *facts) unrepaired(d decision) map[matrix.Driver]error {
 	var all map[matrix.Driver]error
 	for driver, c := range s.current {
-		if _, gated := d.held[driver]; c.err == nil || !gated {
+		if _, gated := d.gated[driver]; c.err == nil || !gated {
 			continue
 		}
 		all = joined(all, driver, fault.Errorf(fault.ReasonOf(c.err), "repair", c.id.String(),
@@ -495,14 +495,14 @@ func content(d decision) map[matrix.Driver]string {
 	all := map[matrix.Driver]string{}
 	for _, id := range d.releases {
 		if b := d.bundleOf(id.Driver); b != nil {
-			all[id.Driver] = b.made(id)
+			all[id.Driver] = b.contentOf(id)
 		}
 	}
 	return all
 }
 
-// made is the content of a release of a bundle, "" where it does not hold it.
-func (o *opened) made(id matrix.ReleaseID) string {
+// contentOf is the content of a release of a bundle, "" where it does not hold it.
+func (o *opened) contentOf(id matrix.ReleaseID) string {
 	maker := program
 	if names := o.source.Spec.ImageNames; names != "" && names != v1alpha1.ImageNamesRepository {
 		maker += " " + string(names)

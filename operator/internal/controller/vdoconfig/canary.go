@@ -25,14 +25,14 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/rollout"
 )
 
-// An upgrade of the storage driver comes to chosen nodes first (spec.upgradePolicy.canary). As long as that is open the
+// An upgrade of the storage driver comes to canary nodes first (spec.upgradePolicy.canary). As long as that is open the
 // node plugin's DaemonSets are applied such that they replace no pods by themselves, in the same write that brings the
-// new template; the pods on the chosen nodes are deleted, one at a time, and package rollout judges how they fare. A
-// DaemonSet makes pods that are missing from its newest template: nodes that joined meanwhile or whose pod somebody
+// new template; the pods on the canary nodes are deleted, one at a time, and package rollout judges how they fare. A
+// DaemonSet makes pods that are missing from its newest template: nodes that joined meanwhile or whose pod someone
 // deleted are named by the status, and their pods replaced when the template is put back.
 
 // canaryPolicy is what the site asks for, nil for nothing.
-func (s *site) canaryPolicy() *v1alpha1.Canary { return policyOf(&s.config.Spec).Canary }
+func (s *facts) canaryPolicy() *v1alpha1.Canary { return policyOf(&s.config.Spec).Canary }
 
 // canarySelector chooses the nodes; none where the selector makes no sense.
 func canarySelector(c *v1alpha1.Canary) (labels.Selector, error) {
@@ -44,16 +44,16 @@ func canarySelector(c *v1alpha1.Canary) (labels.Selector, error) {
 	return chosen, nil
 }
 
-// chosenNodes are how the chosen nodes fare with what the DaemonSets have now.
-func (s *site) chosenNodes() assess.Canaries {
+// canaryNodes are how the canary nodes fare with what the DaemonSets have now.
+func (s *facts) canaryNodes() assess.Canaries {
 	chosen, _ := canarySelector(s.canaryPolicy()) //nolint:errcheck // it is reported with the policy
 	return s.observed.Canaries(chosen)
 }
 
-// canaries are how the chosen nodes fare with the revision in force. Before its DaemonSets
+// canaries are how the canary nodes fare with the revision in force. Before its DaemonSets
 // were found applied, what runs is of another one, however well it is.
 func (p *result) canaries() assess.Canaries {
-	c := p.site.chosenNodes()
+	c := p.facts.canaryNodes()
 	changes := func(s plan.Step) bool { return s.Kind == "DaemonSet" && s.Action != plan.Unchanged }
 	if p.outcome.plan == nil || slices.ContainsFunc(p.outcome.plan.Stage(render.StageCSINode), changes) {
 		c.Updated, c.Replace, c.Others, c.Why = 0, nil, nil, "their DaemonSet does not have it yet"
@@ -61,46 +61,46 @@ func (p *result) canaries() assess.Canaries {
 	return c
 }
 
-// canaryOpen tells whether only chosen nodes may have the storage driver's current revision.
-func (s *site) canaryOpen(all revision.Histories) bool {
+// canaryOpen tells whether only canary nodes may have the storage driver's current revision.
+func (s *facts) canaryOpen(all revision.Histories) bool {
 	cur, ok := all[matrix.CSI].InForce()
 	return ok && s.canaryPolicy() != nil && cur.Canary.Open()
 }
 
-// canaryBegins tells whether the revision of a group that is begun is for chosen nodes first.
-func (s *site) canaryBegins(group revision.Group) bool {
+// canaryStarts tells whether the revision of a group that is begun is for canary nodes first.
+func (s *facts) canaryStarts(group revision.Group) bool {
 	u := &s.revisions
 	cur, installed := u.history[group].InForce()
-	begins := u.verdicts[group].Begins && decide.Canaries(cur, *u.candidates[group])
-	return installed && s.canaryPolicy() != nil && begins
+	starts := u.verdicts[group].Starts && decide.Canaries(cur, *u.candidates[group])
+	return installed && s.canaryPolicy() != nil && starts
 }
 
-// canarying tells whether what is rendered now is for chosen nodes first.
-func (s *site) canarying() bool {
+// canarying tells whether what is rendered now is for canary nodes first.
+func (s *facts) canarying() bool {
 	u := &s.revisions
 	v := u.verdicts[matrix.CSI]
 	if v.Action == decide.RollBack {
 		return false
 	}
-	if v.Begins {
-		return s.canaryBegins(matrix.CSI)
+	if v.Starts {
+		return s.canaryStarts(matrix.CSI)
 	}
 	return s.canaryOpen(u.history)
 }
 
 // canaryInterlock is why an upgrade cannot come to the chosen nodes first, "" where it can.
-func (s *site) canaryInterlock() string {
+func (s *facts) canaryInterlock() string {
 	if s.canaryPolicy() == nil || s.revisionWith(matrix.CSI).Version(string(matrix.CSI)) == "" {
 		return ""
 	}
 	const field = "spec.upgradePolicy.canary.nodeSelector "
-	switch c := s.chosenNodes(); {
+	switch c := s.canaryNodes(); {
 	case len(c.Nodes) == 0:
 		return field + "chooses no node"
 	case len(c.Missing) > 0:
 		return fmt.Sprintf("%schooses nodes without a pod of the storage driver: %s", field, few(c.Missing))
 	}
-	if rules, _ := drift.Parse(s.config.Spec.Drift); rules.Leaves("DaemonSet", matrix.CSI, "spec", "updateStrategy") { //nolint:errcheck // it is reported when it is applied
+	if rules, _ := drift.Parse(s.config.Spec.Drift); rules.Omits("DaemonSet", matrix.CSI, "spec", "updateStrategy") { //nolint:errcheck // it is reported when it is applied
 		return "spec.drift.ignore leaves how the storage driver's pods are replaced to others, so that the chosen nodes cannot be first"
 	}
 	return ""
@@ -110,7 +110,7 @@ func (s *site) canaryInterlock() string {
 // for, or nothing but repairs is done, no pod is replaced.
 func (a *applier) canaryStage(ctx context.Context) error {
 	cur, ok := a.inventory.Memory().Revisions[matrix.CSI].InForce()
-	frozen := cmp.Or(a.site.frozen, fault.Text(a.rendering.refused[matrix.CSI]),
+	frozen := cmp.Or(a.facts.frozen, fault.Text(a.rendering.refused[matrix.CSI]),
 		a.rendering.decision.current[matrix.CSI].revoked)
 	if !ok || frozen != "" || a.waitsForOthers(matrix.CSI) || (a.outcome.gate != "" && len(a.outcome.gated) == 0) {
 		return nil
@@ -130,19 +130,19 @@ func (a *applier) replaceCanary(ctx context.Context) error {
 		return err
 	}
 	a.outcome.changed++
-	a.tell(corev1.EventTypeNormal, "Updated", "Apply", fmt.Sprintf(
+	a.emit(corev1.EventTypeNormal, "Updated", "Apply", fmt.Sprintf(
 		"pod %s on node %s is replaced by one of revision %s: that node has it first", key, next.Node, cur.Name()))
 	return nil
 }
 
 func (p *result) canaryGate(cur revision.Record) string {
 	c := p.canaries()
-	soaked := cur.Canary != nil && time.Duration(cur.Canary.Soaked)*time.Second >= p.site.soak()
-	if held := p.site.followHeld(); c.Why == "" && soaked && held != "" {
-		return fmt.Sprintf("the other nodes to follow (%s) with revision %s: %s", few(c.Nodes), cur.Name(), held)
+	soaked := cur.Canary != nil && time.Duration(cur.Canary.Soaked)*time.Second >= p.facts.soak()
+	if gated := p.facts.followGated(); c.Why == "" && soaked && gated != "" {
+		return fmt.Sprintf("the other nodes to follow (%s) with revision %s: %s", few(c.Nodes), cur.Name(), gated)
 	}
 	if c.Why == "" && cur.Canary != nil && !cur.Canary.Good.IsZero() {
-		return fmt.Sprintf("the chosen nodes (%s) to be healthy for %s with revision %s, since %s", few(c.Nodes), p.site.soak(), cur.Name(), cur.Canary.Good.UTC().Format(time.RFC3339))
+		return fmt.Sprintf("the chosen nodes (%s) to be healthy for %s with revision %s, since %s", few(c.Nodes), p.facts.soak(), cur.Name(), cur.Canary.Good.UTC().Format(time.RFC3339))
 	}
 	return fmt.Sprintf("the chosen nodes (%s) to be healthy with revision %s: %s", few(c.Nodes), cur.Name(),
 		cmp.Or(c.Why, "their pods are new and ready"))
@@ -150,16 +150,16 @@ func (p *result) canaryGate(cur revision.Record) string {
 
 const maxOthers = 20
 
-func (s *site) soak() time.Duration {
+func (s *facts) soak() time.Duration {
 	if d := s.canaryPolicy().Soak.Duration; d > 0 {
 		return d
 	}
 	return rollout.DefaultSoak
 }
 
-// canaryLook is how the chosen nodes fare, nil where all may have what is in force.
+// canaryLook is how the canary nodes fare, nil where all may have what is in force.
 func (p *pass) canaryLook() *rollout.Canary {
-	if !p.site.canaryOpen(p.inventory.Memory().Revisions) {
+	if !p.facts.canaryOpen(p.inventory.Memory().Revisions) {
 		return nil
 	}
 	c := p.canaries()
@@ -170,19 +170,19 @@ func (p *pass) canaryLook() *rollout.Canary {
 		}
 	}
 	why := condition.Cut(sentences(lacks...), maxText/2)
-	return &rollout.Canary{Healthy: why == "", Soak: p.site.soak(), Why: why, Held: p.site.followHeld()}
+	return &rollout.Canary{Healthy: why == "", Soak: p.facts.soak(), Why: why, Gated: p.facts.followGated()}
 }
 
-func (p *pass) tellCanary(before, now revision.Record) {
+func (p *pass) emitCanary(before, now revision.Record) {
 	if before.Canary.Open() && now.Canary != nil && now.Canary.Passed {
-		p.tell(corev1.EventTypeNormal, "CanaryHealthy", "Upgrade",
+		p.emit(corev1.EventTypeNormal, "CanaryHealthy", "Upgrade",
 			fmt.Sprintf("the nodes that have revision %s first are healthy: the others follow", now.Name()))
 	}
 }
 
-// canaryStatus is how the chosen nodes fare, nil where there are none.
+// canaryStatus is how the canary nodes fare, nil where there are none.
 func (p *result) canaryStatus(all revision.Histories) *v1alpha1.CanaryStatus {
-	if p.site.observed == nil || !p.site.canaryOpen(all) {
+	if p.facts.observed == nil || !p.facts.canaryOpen(all) {
 		return nil
 	}
 	cur, _ := all[matrix.CSI].InForce()

@@ -82,12 +82,12 @@ func (p *pass) applyCertificate(
 	ctx context.Context, cert *webhookcert.Certificate, registration, secret *unstructured.Unstructured, known bool,
 ) error {
 	if render.SetCABundle(registration, cert.CA) {
-		if _, err := p.amend(ctx, registration); err != nil {
+		if _, err := p.update(ctx, registration); err != nil {
 			return err
 		}
 	}
-	made := secret == nil
-	if made {
+	isNew := secret == nil
+	if isNew {
 		secret = &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": webhookSecret.Version, "kind": webhookSecret.Kind}}
 		secret.SetNamespace(webhookSecret.Namespace)
@@ -97,8 +97,8 @@ func (p *pass) applyCertificate(
 	if !setSecretData(secret, render.WebhookData(cert)) {
 		return nil
 	}
-	written, err := p.amend(ctx, secret)
-	if err != nil || !made || !known {
+	written, err := p.update(ctx, secret)
+	if err != nil || !isNew || !known {
 		return err
 	}
 	e, ok := p.inventory.Get(webhookSecret.Key)
@@ -109,7 +109,7 @@ func (p *pass) applyCertificate(
 	return p.record(ctx, p.inventory.With(e))
 }
 
-// rollWebhook has the pods start anew that began with another certificate.
+// rollWebhook has the pods start again that began with another certificate.
 func (p *pass) rollWebhook(ctx context.Context, cert *webhookcert.Certificate, deployment *unstructured.Unstructured) error {
 	if deployment == nil || p.kept.key == nil {
 		return nil
@@ -123,11 +123,11 @@ func (p *pass) rollWebhook(ctx context.Context, cert *webhookcert.Certificate, d
 	if err := unstructured.SetNestedField(deployment.Object, hash, configHash...); err != nil {
 		return err
 	}
-	_, err := p.amend(ctx, deployment)
+	_, err := p.update(ctx, deployment)
 	return err
 }
 
-func (p *pass) amend(ctx context.Context, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+func (p *pass) update(ctx context.Context, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	written, err := p.Cluster.Amend(ctx, o)
 	if err == nil {
 		log.FromContext(ctx).Info("changed", "object", plan.IDOf(o).Key.String(), "reason", "certificate")

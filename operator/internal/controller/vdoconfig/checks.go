@@ -20,41 +20,41 @@ import (
 
 // Checks finds out whether cluster and vCenters have what the drivers need.
 type Checks interface {
-	// Look returns the last answer for a VDOConfig, be it to another question, nil for none,
+	// Look returns the last answer for a VDOConfig, even to another question, nil for none,
 	// and sees to it that the question is asked when that is due. It never waits.
 	Look(q preflight.Question) *preflight.Answer
 }
 
 // checks are what is known of what the drivers need, and what that keeps back. The zero
-// value, where nobody checks, keeps back nothing.
+// value, where no one checks, keeps back nothing.
 type checks struct {
 	// status is what was found, as it is recorded; nil where nothing was yet. Without CheckedAt
 	// it is what was found of the bundle alone.
 	status *v1alpha1.PreflightStatus
-	// pending is set where what is asked for now was not checked yet.
+	// pending is set where what is requested now was not checked yet.
 	pending bool
-	holds   map[matrix.Driver]preflight.Hold
-	// kept are drivers that run and whose configuration is not what is asked for, for the
+	gates   map[matrix.Driver]preflight.Hold
+	// kept are drivers that run and whose configuration is not what is requested, for the
 	// sake of a check.
 	kept          map[matrix.Driver]bool
-	made          bool // somebody checks cluster and vCenters
+	ran           bool // someone checks cluster and vCenters
 	bundleChecked bool // what the bundle holds was checked at this pass
 }
 
-// answered tells whether cluster and vCenters were checked for what is asked for now.
-func (c *checks) answered() bool { return c.made && !c.pending }
+// answered tells whether cluster and vCenters were checked for what is requested now.
+func (c *checks) answered() bool { return c.ran && !c.pending }
 
-// told tells whether there is anything to record: else the status stays as it is.
-func (c *checks) told() bool { return c.made || c.bundleChecked }
+// reported tells whether there is anything to record: else the status stays as it is.
+func (c *checks) reported() bool { return c.ran || c.bundleChecked }
 
 // checked are the drivers that checks of cluster and vCenters are about. Those of what the
 // bundle holds are about any.
 var checked = []matrix.Driver{matrix.CPI, matrix.CSI}
 
-// gatherChecks asks what is known, and keeps the configuration of drivers that would not
+// collectChecks asks what is known, and keeps the configuration of drivers that would not
 // start with another one. Of a VDOConfig that asks for no driver of vSphere, or that is
 // being deleted, nothing is asked.
-func (p *pass) gatherChecks(context.Context) error {
+func (p *pass) collectChecks(context.Context) error {
 	wants, _ := preflight.WantsOf(&p.config.Spec)
 	if p.Checks == nil || p.frozen != "" || (!wants.CPI && !wants.CSI) {
 		return nil
@@ -66,16 +66,16 @@ func (p *pass) gatherChecks(context.Context) error {
 }
 
 func (p *pass) question() preflight.Question {
-	var places []preflight.Place
+	var places []preflight.Location
 	for _, name := range slices.Sorted(slices.Values(vCenterNames(&p.config.Spec))) {
 		vc := p.vcenters[name]
-		places = append(places, preflight.Place{Name: name, Where: vc.where, Proven: vc.proven})
+		places = append(places, preflight.Location{Name: name, Where: vc.where, Verified: vc.verified})
 	}
 	q := preflight.NewQuestion(p.name, &p.config.Spec, places)
 	q.Pass = v1alpha1.Asked(p.config, v1alpha1.AnnotationRequestedAt)
 	if st := p.config.Status.Preflight; st != nil && st.Question == q.ID && st.CheckedAt != nil {
 		q.Handled = st.HandledReconcileAt
-		q.Known, q.KeptBack = st.CheckedAt.Time, preflight.Worst(preflight.Listed(st)) == preflight.BlockInstall
+		q.Known, q.Gated = st.CheckedAt.Time, preflight.Worst(preflight.Listed(st)) == preflight.BlockInstall
 	}
 	return q
 }
@@ -84,7 +84,7 @@ func (p *pass) question() preflight.Question {
 // before the operator was restarted. What was found for another question keeps nothing
 // back, and lets nothing through: pure.
 func settled(was *v1alpha1.PreflightStatus, q preflight.Question, a *preflight.Answer) checks {
-	c := checks{made: true, status: was}
+	c := checks{ran: true, status: was}
 	switch {
 	case a != nil && a.Question == q.ID:
 		c.status = preflight.Status(preflight.Turned(a.Results, q.Spec.Preflight))
@@ -93,22 +93,22 @@ func settled(was *v1alpha1.PreflightStatus, q preflight.Question, a *preflight.A
 		c.pending = true
 		return c
 	}
-	c.holds = preflight.Gate(preflight.Listed(c.status))
+	c.gates = preflight.Gate(preflight.Listed(c.status))
 	return c
 }
 
 // keeps tells whether a driver that runs keeps the configuration that it has.
-func (c *checks) keeps(d matrix.Driver) bool { return c.pending || c.holds[d].Configuration }
+func (c *checks) keeps(d matrix.Driver) bool { return c.pending || c.gates[d].Configuration }
 
 // keepConfiguration takes the settings that drivers run with for those asked for, where
-// they would not start with these, or nobody knows yet. What vCenters let in goes on to
+// they would not start with these, or no one knows yet. What vCenters let in goes on to
 // them: a password that is rotated is no other configuration.
 func (p *pass) keepConfiguration() {
 	p.checks.kept = map[matrix.Driver]bool{}
 	for _, d := range checked {
 		was := withProvider(p.spec, p.remembered(), d)
 		differs := !reflect.DeepEqual(was, p.spec) || len(p.moved(d, &p.spec)) > 0
-		if differs && p.checks.keeps(d) && p.runs(d) && slices.Contains(p.wanted(), d) {
+		if differs && p.checks.keeps(d) && p.runs(d) && slices.Contains(p.requested(), d) {
 			p.spec, p.checks.kept[d] = was, true
 		}
 	}
@@ -126,30 +126,30 @@ func withProvider(spec, from v1alpha1.VDOConfigSpec, d matrix.Driver) v1alpha1.V
 }
 
 // moved are the vCenters of a driver that are another one, or of which other datacenters
-// are asked for, than when it was last configured. Records of earlier operators have no UUID.
-func (s *site) moved(d matrix.Driver, spec *v1alpha1.VDOConfigSpec) []string {
+// are requested, than when it was last configured. Records of earlier operators have no UUID.
+func (s *facts) moved(d matrix.Driver, spec *v1alpha1.VDOConfigSpec) []string {
 	was := s.inventory.Memory().VCenters
 	return slices.DeleteFunc(slices.Clone(vCentersOf(d, spec)), func(name string) bool {
 		return was[name] == "" || strings.HasSuffix(" "+s.vcenters[name].where, " "+was[name])
 	})
 }
 
-// holdsBack tells whether the configuration that a driver has on the cluster is kept as it
+// keepsConfiguration tells whether the configuration that a driver has on the cluster is kept as it
 // is, since the vCenter itself is another one.
-func (s *site) holdsBack(d matrix.Driver, spec *v1alpha1.VDOConfigSpec) bool {
-	return s.checks.made && s.checks.keeps(d) && len(s.moved(d, spec)) > 0
+func (s *facts) keepsConfiguration(d matrix.Driver, spec *v1alpha1.VDOConfigSpec) bool {
+	return s.checks.ran && s.checks.keeps(d) && len(s.moved(d, spec)) > 0
 }
 
 // placesNow are the places of vCenters as drivers are configured with now.
-func (s *site) placesNow(was map[string]string, r rendering) map[string]string {
+func (s *facts) placesNow(was map[string]string, r rendering) map[string]string {
 	now := map[string]string{}
 	maps.Copy(now, was)
 	for _, d := range checked {
-		if r.decision.version(d) == "" || r.refused[d] != nil || r.blocked[d] != nil || s.holdsBack(d, &r.spec) {
+		if r.decision.version(d) == "" || r.refused[d] != nil || r.blocked[d] != nil || s.keepsConfiguration(d, &r.spec) {
 			continue
 		}
 		for _, name := range vCentersOf(d, &r.spec) {
-			if vc := s.vcenters[name]; vc.proven {
+			if vc := s.vcenters[name]; vc.verified {
 				now[name] = vc.where
 			}
 		}
@@ -167,17 +167,17 @@ const beingChecked = "it is being checked whether cluster and vCenters have what
 // preflightCondition says what the checks came to. Where the pass did not get so far it stays.
 func (p *result) preflightCondition() metav1.Condition {
 	const typ = v1alpha1.ConditionPreflight
-	c := p.site.checks
+	c := p.facts.checks
 	switch {
-	case !c.told() && p.site.observed == nil:
+	case !c.reported() && p.facts.observed == nil:
 		return metav1.Condition{}
-	case c.pending && len(c.holds) == 0:
+	case c.pending && len(c.gates) == 0:
 		return condition.Pending(typ, beingChecked)
 	case c.status == nil:
 		return condition.Absent(typ)
 	}
 	out := condition.Judged(typ, nil, checkSummary(c.status))
-	if len(c.holds) > 0 {
+	if len(c.gates) > 0 {
 		out.Status, out.Reason = metav1.ConditionFalse, c.status.Verdict
 	}
 	if c.pending {
@@ -200,14 +200,14 @@ func checkSummary(st *v1alpha1.PreflightStatus) string {
 	return text
 }
 
-// gatherImages checks what the bundle holds against the cluster as it is now, which needs no
+// collectImages checks what the bundle holds against the cluster as it is now, which needs no
 // answer of anybody: whatever is asked of cluster and vCenters, and whether they have answered.
 // Of a VDOConfig for which nothing but repairs is done nothing is checked.
-func (p *pass) gatherImages(ctx context.Context) error {
+func (p *pass) collectImages(ctx context.Context) error {
 	if p.frozen != "" {
 		return nil
 	}
-	p.gatherMirrors(ctx)
+	p.collectMirrors(ctx)
 	var found []preflight.Result
 	if images := p.images(); images != nil {
 		found = preflight.Turned(preflight.CheckImages(images), p.config.Spec.Preflight)
@@ -229,15 +229,15 @@ func (c checks) with(found []preflight.Result) checks {
 	case !c.answered():
 		c.status = nil
 	}
-	if c.holds = preflight.Gate(found); c.answered() {
-		c.holds = preflight.Gate(preflight.Listed(c.status))
+	if c.gates = preflight.Gate(found); c.answered() {
+		c.gates = preflight.Gate(preflight.Listed(c.status))
 	}
 	return c
 }
 
-// gatherMirrors reads what leads upstream's names to the mirror, where pods have such names. That
+// collectMirrors reads what leads upstream's names to the mirror, where pods have such names. That
 // it cannot be read is a finding.
-func (p *pass) gatherMirrors(ctx context.Context) {
+func (p *pass) collectMirrors(ctx context.Context) {
 	if p.bundle == nil || p.distribution != openshift || !p.namesUpstream() {
 		return
 	}
@@ -252,7 +252,7 @@ func (p *pass) gatherMirrors(ctx context.Context) {
 
 // images are those of the releases that the bundle would be installed in if no check kept
 // anything back, and the nodes; nil where there is no bundle: pure.
-func (s *site) images() *preflight.Images {
+func (s *facts) images() *preflight.Images {
 	if s.bundle == nil {
 		return nil
 	}
@@ -275,5 +275,5 @@ func (r *Reconciler) Images(ctx context.Context, config *v1alpha1.VDOConfig) (*p
 	if err := p.look(ctx); err != nil {
 		return nil, err
 	}
-	return p.site.images(), nil
+	return p.facts.images(), nil
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 )
 
-func pairAsked() v1alpha1.VDOConfigSpec {
+func pairRequested() v1alpha1.VDOConfigSpec {
 	return v1alpha1.VDOConfigSpec{
 		CloudProvider:   &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{"vc"}},
 		StorageProvider: &v1alpha1.StorageProvider{VsphereCloudConfig: "vc"}}
@@ -29,7 +29,7 @@ func blocking(d matrix.Driver, stops bool) preflight.Result {
 }
 
 func TestWhatIsKnownOfAQuestion(t *testing.T) {
-	spec := pairAsked()
+	spec := pairRequested()
 	q := preflight.NewQuestion(types.NamespacedName{Name: "site"}, &spec, nil)
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	before := &v1alpha1.PreflightStatus{Question: q.ID, Results: []v1alpha1.PreflightResult{{ID: "vm-scsi", Action: "BlockInstall", Drivers: []string{"csi"}, Found: "x"}}}
@@ -38,22 +38,22 @@ func TestWhatIsKnownOfAQuestion(t *testing.T) {
 		was     *v1alpha1.PreflightStatus
 		answer  *preflight.Answer
 		pending bool
-		held    []matrix.Driver
+		gated   []matrix.Driver
 	}{
 		"nothing yet":                          {pending: true},
 		"of another question":                  {was: other, answer: &preflight.Answer{Question: "other"}, pending: true},
-		"an answer":                            {was: other, answer: &preflight.Answer{Question: q.ID, At: at, Results: []preflight.Result{blocking(matrix.CPI, true)}}, held: []matrix.Driver{matrix.CPI}},
-		"the status, after a restart":          {was: before, held: []matrix.Driver{matrix.CSI}},
+		"an answer":                            {was: other, answer: &preflight.Answer{Question: q.ID, At: at, Results: []preflight.Result{blocking(matrix.CPI, true)}}, gated: []matrix.Driver{matrix.CPI}},
+		"the status, after a restart":          {was: before, gated: []matrix.Driver{matrix.CSI}},
 		"a new answer counts, not the status":  {was: before, answer: &preflight.Answer{Question: q.ID, At: at}},
-		"the status, while an answer is older": {was: before, answer: &preflight.Answer{Question: "other"}, held: []matrix.Driver{matrix.CSI}},
+		"the status, while an answer is older": {was: before, answer: &preflight.Answer{Question: "other"}, gated: []matrix.Driver{matrix.CSI}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := settled(c.was, q, c.answer)
-			require.True(t, got.made)
+			require.True(t, got.ran)
 			require.Equal(t, c.pending, got.pending)
-			require.Len(t, got.holds, len(c.held))
-			for _, d := range c.held {
-				require.Error(t, got.holds[d].Err)
+			require.Len(t, got.gates, len(c.gated))
+			for _, d := range c.gated {
+				require.Error(t, got.gates[d].Err)
 			}
 			if c.answer != nil && c.answer.Question == q.ID {
 				require.Equal(t, q.ID, got.status.Question)
@@ -67,25 +67,27 @@ func TestWhatIsKnownOfAQuestion(t *testing.T) {
 
 // What a person configures makes another question; when it is asked does not.
 func TestWhatMakesAnotherQuestion(t *testing.T) {
-	id := func(change func(*v1alpha1.VDOConfigSpec, *preflight.Place)) string {
-		spec, place := pairAsked(), preflight.Place{Name: "vc", Where: "vc.site:443 dc", Proven: true}
-		change(&spec, &place)
-		return preflight.NewQuestion(types.NamespacedName{}, &spec, []preflight.Place{place}).ID
+	id := func(change func(*v1alpha1.VDOConfigSpec, *preflight.Location)) string {
+		spec, location := pairRequested(), preflight.Location{Name: "vc", Where: "vc.site:443 dc", Verified: true}
+		change(&spec, &location)
+		return preflight.NewQuestion(types.NamespacedName{}, &spec, []preflight.Location{location}).ID
 	}
-	same := id(func(*v1alpha1.VDOConfigSpec, *preflight.Place) {})
-	for name, change := range map[string]func(*v1alpha1.VDOConfigSpec, *preflight.Place){
-		"topology": func(s *v1alpha1.VDOConfigSpec, _ *preflight.Place) {
+	same := id(func(*v1alpha1.VDOConfigSpec, *preflight.Location) {})
+	for name, change := range map[string]func(*v1alpha1.VDOConfigSpec, *preflight.Location){
+		"topology": func(s *v1alpha1.VDOConfigSpec, _ *preflight.Location) {
 			s.StorageProvider.TopologyCategories = []string{"zone"}
 		},
-		"a vCenter":       func(s *v1alpha1.VDOConfigSpec, _ *preflight.Place) { s.StorageProvider.VsphereCloudConfig = "other" },
-		"where it is":     func(_ *v1alpha1.VDOConfigSpec, p *preflight.Place) { p.Where = "other:443" },
-		"whether it is":   func(_ *v1alpha1.VDOConfigSpec, p *preflight.Place) { p.Proven = false },
-		"excluded nodes":  func(s *v1alpha1.VDOConfigSpec, _ *preflight.Place) { s.ExcludedNodes = map[string]string{"a": "b"} },
-		"what is allowed": func(s *v1alpha1.VDOConfigSpec, _ *preflight.Place) { s.Preflight = &v1alpha1.PreflightPolicy{} },
+		"a vCenter":       func(s *v1alpha1.VDOConfigSpec, _ *preflight.Location) { s.StorageProvider.VsphereCloudConfig = "other" },
+		"where it is":     func(_ *v1alpha1.VDOConfigSpec, p *preflight.Location) { p.Where = "other:443" },
+		"whether it is":   func(_ *v1alpha1.VDOConfigSpec, p *preflight.Location) { p.Verified = false },
+		"excluded nodes":  func(s *v1alpha1.VDOConfigSpec, _ *preflight.Location) { s.ExcludedNodes = map[string]string{"a": "b"} },
+		"what is allowed": func(s *v1alpha1.VDOConfigSpec, _ *preflight.Location) { s.Preflight = &v1alpha1.PreflightPolicy{} },
 	} {
 		require.NotEqual(t, same, id(change), name)
 	}
-	require.Equal(t, same, id(func(s *v1alpha1.VDOConfigSpec, _ *preflight.Place) { s.Interval.Duration, s.Suspend = time.Hour, true }))
+	require.Equal(t, same, id(func(s *v1alpha1.VDOConfigSpec, _ *preflight.Location) {
+		s.Interval.Duration, s.Suspend = time.Hour, true
+	}))
 }
 
 // running is a site on which both drivers run, with what they were configured with.
@@ -93,17 +95,17 @@ func running(was v1alpha1.VDOConfigSpec, vcenters map[string]string) *pass {
 	workload := func(d matrix.Driver, name string) inventory.Entry {
 		return inventory.Entry{ID: inventory.ID{Key: inventory.Key{Group: "apps", Kind: "DaemonSet", Namespace: "n", Name: name}}, Driver: d, Release: string(d) + "@3.5.1"}
 	}
-	g := &pass{result: result{site: site{config: &v1alpha1.VDOConfig{Spec: pairAsked()}, spec: pairAsked(), vcenters: map[string]vcenter{"vc": {where: "a vc.site:443 dc", proven: true}},
+	g := &pass{result: result{facts: facts{config: &v1alpha1.VDOConfig{Spec: pairRequested()}, spec: pairRequested(), vcenters: map[string]vcenter{"vc": {where: "a vc.site:443 dc", verified: true}},
 		installed: map[matrix.Driver]matrix.Version{matrix.CPI: mustVersion("1.33.1"), matrix.CSI: mustVersion("3.5.1")}}}}
-	g.site.inventory = inventory.Inventory{}.With(workload(matrix.CPI, "cpi")).With(workload(matrix.CSI, "csi")).
+	g.facts.inventory = inventory.Inventory{}.With(workload(matrix.CPI, "cpi")).With(workload(matrix.CSI, "csi")).
 		WithMemory(inventory.Memory{CloudProvider: was.CloudProvider, StorageProvider: was.StorageProvider, VCenters: vcenters})
 	return g
 }
 
 func TestADriverThatWouldNotStartKeepsWhatItRunsWith(t *testing.T) {
-	const none, settings, place = "", "its settings", "its vCenter's place"
+	const none, settings, location = "", "its settings", "its vCenter's place"
 	with := func(d matrix.Driver, r preflight.Result) checks {
-		return checks{made: true, holds: preflight.Gate([]preflight.Result{r}), kept: nil}
+		return checks{ran: true, gates: preflight.Gate([]preflight.Result{r}), kept: nil}
 	}
 	for name, c := range map[string]struct {
 		checks checks
@@ -112,19 +114,19 @@ func TestADriverThatWouldNotStartKeepsWhatItRunsWith(t *testing.T) {
 		keeps  string // of the storage driver
 	}{
 		"nobody checks":                          {was: func(s *v1alpha1.VDOConfigSpec) { s.StorageProvider.TopologyCategories = []string{"zone"} }},
-		"nothing is amiss":                       {checks: checks{made: true}, was: func(s *v1alpha1.VDOConfigSpec) { s.StorageProvider.TopologyCategories = []string{"zone"} }},
+		"nothing is amiss":                       {checks: checks{ran: true}, was: func(s *v1alpha1.VDOConfigSpec) { s.StorageProvider.TopologyCategories = []string{"zone"} }},
 		"nothing else is asked for":              {checks: with(matrix.CSI, blocking(matrix.CSI, true))},
 		"it would not start":                     {checks: with(matrix.CSI, blocking(matrix.CSI, true)), was: func(s *v1alpha1.VDOConfigSpec) { s.StorageProvider.TopologyCategories = []string{"zone"} }, keeps: settings},
 		"it would, and a release is held":        {checks: with(matrix.CSI, blocking(matrix.CSI, false)), was: func(s *v1alpha1.VDOConfigSpec) { s.StorageProvider.TopologyCategories = []string{"zone"} }},
-		"it is not known yet":                    {checks: checks{made: true, pending: true}, was: func(s *v1alpha1.VDOConfigSpec) { s.StorageProvider.Webhook = true }, keeps: settings},
+		"it is not known yet":                    {checks: checks{ran: true, pending: true}, was: func(s *v1alpha1.VDOConfigSpec) { s.StorageProvider.Webhook = true }, keeps: settings},
 		"the other driver would not start":       {checks: with(matrix.CPI, blocking(matrix.CPI, true)), was: func(s *v1alpha1.VDOConfigSpec) { s.StorageProvider.Webhook = true }},
-		"the vCenter is another one":             {checks: with(matrix.CSI, blocking(matrix.CSI, true)), where: "old.site:443 dc", keeps: place},
-		"another one of the same name":           {checks: checks{made: true, pending: true}, where: "b vc.site:443 dc", keeps: place},
-		"it was not noted which one":             {checks: checks{made: true, pending: true}, where: "vc.site:443 dc"},
-		"the vCenter is another one, and passed": {checks: checks{made: true}, where: "old.site:443 dc"},
+		"the vCenter is another one":             {checks: with(matrix.CSI, blocking(matrix.CSI, true)), where: "old.site:443 dc", keeps: location},
+		"another one of the same name":           {checks: checks{ran: true, pending: true}, where: "b vc.site:443 dc", keeps: location},
+		"it was not noted which one":             {checks: checks{ran: true, pending: true}, where: "vc.site:443 dc"},
+		"the vCenter is another one, and passed": {checks: checks{ran: true}, where: "old.site:443 dc"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			was := pairAsked()
+			was := pairRequested()
 			if c.was != nil {
 				c.was(&was)
 			}
@@ -135,18 +137,18 @@ func TestADriverThatWouldNotStartKeepsWhatItRunsWith(t *testing.T) {
 			g := running(was, vcenters)
 			g.checks = c.checks
 			g.keepConfiguration()
-			wanted := pairAsked()
+			requested := pairRequested()
 			if c.keeps == settings {
-				wanted = was
+				requested = was
 			}
-			require.Equal(t, wanted.StorageProvider, g.spec.StorageProvider)
-			require.Equal(t, pairAsked().CloudProvider, g.spec.CloudProvider)
+			require.Equal(t, requested.StorageProvider, g.spec.StorageProvider)
+			require.Equal(t, pairRequested().CloudProvider, g.spec.CloudProvider)
 			require.Equal(t, c.keeps != none, g.checks.kept[matrix.CSI])
-			require.Equal(t, c.keeps == place, g.holdsBack(matrix.CSI, &g.spec))
-			require.Equal(t, pairAsked(), g.config.Spec, "what is asked for is not changed")
+			require.Equal(t, c.keeps == location, g.keepsConfiguration(matrix.CSI, &g.spec))
+			require.Equal(t, pairRequested(), g.config.Spec, "what is asked for is not changed")
 
 			r := rendering{spec: g.spec, decision: decision{releases: []matrix.ReleaseID{{Driver: matrix.CSI, Version: mustVersion("3.5.1")}}}}
-			if c.keeps == place {
+			if c.keeps == location {
 				require.Equal(t, vcenters, g.placesNow(vcenters, r), "it is remembered until it is handed on")
 			} else {
 				require.Equal(t, "a vc.site:443 dc", g.placesNow(vcenters, r)["vc"])
@@ -159,23 +161,23 @@ func TestADriverThatWouldNotStartKeepsWhatItRunsWith(t *testing.T) {
 // that it is looked at again soon.
 func TestAQuestionTellsWhatItsAnswerKeptBack(t *testing.T) {
 	for action, want := range map[preflight.Action]bool{preflight.Warn: false, preflight.BlockInstall: true} {
-		g := &pass{result: result{site: *withCSI(t)}}
+		g := &pass{result: result{facts: *withCSI(t)}}
 		q := g.question()
-		require.False(t, q.KeptBack)
+		require.False(t, q.Gated)
 		at := metav1.NewTime(g.now)
 		g.config.Status.Preflight = &v1alpha1.PreflightStatus{Question: q.ID, CheckedAt: &at, Results: []v1alpha1.PreflightResult{{ID: "vm-disk-uuid", Action: action.String()}}}
-		require.Equal(t, want, g.question().KeptBack, action)
+		require.Equal(t, want, g.question().Gated, action)
 		g.config.Annotations = map[string]string{v1alpha1.AnnotationRequestedAt: "now"}
 		g.config.Status.Preflight.HandledReconcileAt = "before"
 		q = g.question()
 		require.Equal(t, []string{"now", "before"}, []string{q.Pass, q.Handled})
 		g.config.Status.Preflight.Question = "another"
-		require.False(t, g.question().KeptBack, action)
+		require.False(t, g.question().Gated, action)
 	}
 }
 
 // What the bundle lacks keeps drivers back whether or not anybody has looked at cluster and
-// vCenters, and is never told as if somebody had.
+// vCenters, and is never told as if someone had.
 func TestWhatTheBundleLacksCountsWhateverElseIsKnown(t *testing.T) {
 	lacks := preflight.Result{ID: "image-platform", Action: preflight.BlockInstall, Drivers: []matrix.Driver{matrix.CNI, matrix.CPI}, Found: "for other nodes"}
 	passes := preflight.Result{ID: "image-platform", Found: "ok"}
@@ -190,36 +192,36 @@ func TestWhatTheBundleLacksCountsWhateverElseIsKnown(t *testing.T) {
 		passed    int
 		condition string // status, reason
 		says      string
-		held      []matrix.Driver
+		gated     []matrix.Driver
 	}{
 		"no driver of vSphere, amiss":      {checks{}, []preflight.Result{lacks}, []string{"image-platform"}, 0, "False BlockInstall", "0 checks passed; image-platform", []matrix.Driver{matrix.CNI, matrix.CPI}},
 		"no driver of vSphere, well":       {checks{}, []preflight.Result{passes}, []string{}, 1, "True Succeeded", "1 checks passed", nil},
 		"no driver of vSphere, no bundle":  {checks{}, nil, nil, 0, " ", "", nil},
-		"nobody has answered yet, amiss":   {checks{made: true, pending: true}, []preflight.Result{lacks}, []string{"image-platform"}, 0, "False BlockInstall", "0 checks passed; image-platform (BlockInstall): for other nodes; status.preflight says where, and what to do; it is being checked", []matrix.Driver{matrix.CNI, matrix.CPI, matrix.CSI}},
-		"nobody has answered yet, well":    {checks{made: true, pending: true}, []preflight.Result{passes}, []string{}, 1, "Unknown Progressing", "it is being checked", []matrix.Driver{matrix.CPI, matrix.CSI}},
-		"it was amiss, and nobody answers": {checks{made: true, pending: true, status: alone}, []preflight.Result{passes}, []string{}, 1, "Unknown Progressing", "it is being checked", []matrix.Driver{matrix.CPI, matrix.CSI}},
-		"another question, amiss":          {checks{made: true, pending: true, status: before}, []preflight.Result{lacks}, []string{"image-platform", "vm-snapshots"}, 7, "False BlockInstall", "it is being checked", []matrix.Driver{matrix.CNI, matrix.CPI, matrix.CSI}},
-		"another question, well":           {checks{made: true, pending: true, status: before}, []preflight.Result{passes}, []string{"vm-snapshots"}, 7, "Unknown Progressing", "it is being checked", []matrix.Driver{matrix.CPI, matrix.CSI}},
-		"all was checked, warned":          {checks{made: true, status: preflight.Status([]preflight.Result{passes, warned})}, nil, []string{"vm-snapshots"}, 1, "True Succeeded", "1 checks passed; vm-snapshots (Warn): the VM has snapshots; status.preflight says where, and what to do", nil},
-		"all was checked, amiss":           {checks{made: true, status: before}, []preflight.Result{lacks}, []string{"image-platform", "vm-snapshots"}, 7, "False BlockInstall", "7 checks passed; image-platform", []matrix.Driver{matrix.CNI, matrix.CPI}},
+		"nobody has answered yet, amiss":   {checks{ran: true, pending: true}, []preflight.Result{lacks}, []string{"image-platform"}, 0, "False BlockInstall", "0 checks passed; image-platform (BlockInstall): for other nodes; status.preflight says where, and what to do; it is being checked", []matrix.Driver{matrix.CNI, matrix.CPI, matrix.CSI}},
+		"nobody has answered yet, well":    {checks{ran: true, pending: true}, []preflight.Result{passes}, []string{}, 1, "Unknown Progressing", "it is being checked", []matrix.Driver{matrix.CPI, matrix.CSI}},
+		"it was amiss, and nobody answers": {checks{ran: true, pending: true, status: alone}, []preflight.Result{passes}, []string{}, 1, "Unknown Progressing", "it is being checked", []matrix.Driver{matrix.CPI, matrix.CSI}},
+		"another question, amiss":          {checks{ran: true, pending: true, status: before}, []preflight.Result{lacks}, []string{"image-platform", "vm-snapshots"}, 7, "False BlockInstall", "it is being checked", []matrix.Driver{matrix.CNI, matrix.CPI, matrix.CSI}},
+		"another question, well":           {checks{ran: true, pending: true, status: before}, []preflight.Result{passes}, []string{"vm-snapshots"}, 7, "Unknown Progressing", "it is being checked", []matrix.Driver{matrix.CPI, matrix.CSI}},
+		"all was checked, warned":          {checks{ran: true, status: preflight.Status([]preflight.Result{passes, warned})}, nil, []string{"vm-snapshots"}, 1, "True Succeeded", "1 checks passed; vm-snapshots (Warn): the VM has snapshots; status.preflight says where, and what to do", nil},
+		"all was checked, amiss":           {checks{ran: true, status: before}, []preflight.Result{lacks}, []string{"image-platform", "vm-snapshots"}, 7, "False BlockInstall", "7 checks passed; image-platform", []matrix.Driver{matrix.CNI, matrix.CPI}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := site{config: &v1alpha1.VDOConfig{Spec: pairAsked()}, observed: &assess.Observed{}, checks: c.checks.with(c.found)}
+			s := facts{config: &v1alpha1.VDOConfig{Spec: pairRequested()}, observed: &assess.Observed{}, checks: c.checks.with(c.found)}
 			if st := s.checks.status; c.listed == nil {
 				require.Nil(t, st)
 			} else {
 				require.Equal(t, c.passed, st.Passed)
 				require.Equal(t, c.listed, listedIDs(st))
 			}
-			got := (&result{site: s}).preflightCondition()
+			got := (&result{facts: s}).preflightCondition()
 			require.Equal(t, c.condition, string(got.Status)+" "+got.Reason)
 			require.Contains(t, got.Message, c.says)
 			s.config.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "cni", Policy: "latest"}}
-			held := map[matrix.Driver]bool{}
+			gated := map[matrix.Driver]bool{}
 			for _, h := range s.driverHolds() {
-				held[h.driver] = true
+				gated[h.driver] = true
 			}
-			require.ElementsMatch(t, c.held, slices.Collect(maps.Keys(held)))
+			require.ElementsMatch(t, c.gated, slices.Collect(maps.Keys(gated)))
 		})
 	}
 }

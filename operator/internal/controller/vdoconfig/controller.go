@@ -1,35 +1,34 @@
-// Package vdoconfig installs, upgrades, repairs and removes the drivers that a
-// VDOConfig asks for.
+// Package vdoconfig installs, upgrades, repairs and removes the drivers that a VDOConfig requests.
 //
-// One pass gathers, then decides, then acts:
+// One reconcile collects facts, decides, and acts:
 //
-//	gather.go   fills a site, once: what is installed, the bundle, the vCenters
-//	resolve.go  site → what is desired, whatever gates it: the matrix is asked once; pure
-//	gates.go    site → why changes may not start now; package decide has the table of all gates; pure
-//	revision.go decides for each group of drivers (package decide) whether it changes now, or goes back
-//	repair.go   site, decision → rendering: their objects, or what can be of them; pure
-//	plan.go     site, rendering, what the API server says of it → plan; pure
+//	collect.go  reads the facts, once: the installed objects, the bundle, the vCenters
+//	resolve.go  facts → desired releases; asks the matrix once; pure
+//	gates.go    facts → gates, which block changes; package decide has the table of all gates; pure
+//	revision.go decides for each group of drivers (package decide) whether it changes, or rolls back
+//	repair.go   facts, decision → rendering: the objects of the drivers; pure
+//	plan.go     facts, rendering, the API server's dry run → plan; pure
 //	apply.go    applies the plan, stage by stage
-//	canary.go   has chosen nodes have an upgrade first
-//	health.go   judges the drivers, after what was changed, and their revisions (package rollout)
-//	status.go   all of it → status; pure. Package reconciler writes it
+//	canary.go   upgrades canary nodes first
+//	health.go   judges the drivers after the changes, and their revisions (package rollout)
+//	status.go   all of these → status; pure. Package reconciler writes the status
 //
-// Removal is in remove.go. What a pass would do in another site is in preview.go, which does nothing: for who plans
-// an upgrade. A pass never waits: where a stage has to be healthy before the next one, the pass ends, and what it waits
-// for starts another one.
+// remove.go removes the drivers. preview.go plans in other facts and changes nothing: it answers people who plan an
+// upgrade. A reconcile never waits. If a stage must become healthy before the next one, the reconcile ends, and the
+// change that the stage waits for starts another one.
 //
-// # What is never at stake
+// # Guarantees
 //
-//   - What is installed is read from the API server at every pass, object by object, past every cache. The
-//     operator's memory holds nothing that a restart would lose.
-//   - A fault gates new installations and upgrades of the group of drivers that it is about (gates.go). What is
-//     installed stays, and is repaired from the bundle that each driver comes from. Configuration that was not
-//     verified with the vCenter, or that a driver would not start with, does not replace what works.
-//   - The inventory is written before anything else is.
-//   - No fault stops repairs as long as anything is installed (repair.go), but for a conflict with another tool, of
-//     that driver and of what its group begins, a bundle that neither cluster nor mirror has, and an inventory that
-//     cannot be read. A user stops them by spec.dryRun, spec.suspend and spec.drift. Nothing but dryRun stops the
-//     renewal of the certificate of the storage driver's webhook (certificate.go).
+//   - The operator reads installed objects from the API server at every reconcile, one by one, past every cache.
+//     A restart loses nothing that the operator holds in memory.
+//   - A fault gates installations and upgrades of its group of drivers only (gates.go). Installed drivers stay, and
+//     are repaired from the bundle that each came from. Configuration that the vCenter did not accept, or with which
+//     a driver would not start, never replaces configuration that works.
+//   - The operator writes the inventory before anything else.
+//   - No fault stops repairs of installed drivers (repair.go), with three exceptions: a conflict with another tool,
+//     of that driver and of changes to its group; a bundle that neither cluster nor mirror has; an unreadable
+//     inventory. A user stops repairs by spec.dryRun, spec.suspend and spec.drift. Only dryRun stops the renewal of
+//     the storage webhook's certificate (certificate.go).
 package vdoconfig
 
 import (
@@ -125,7 +124,7 @@ type Reconciler struct {
 	// Checks are asked before something new is installed or configured; nil for none.
 	Checks Checks
 
-	ledger   drift.Ledger
+	repairs  drift.RepairCounter
 	refusals *reconciler.Refusals
 }
 
@@ -142,14 +141,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 // finalizer is on.
 func (r *Reconciler) Pass(ctx context.Context, config *v1alpha1.VDOConfig) (reconciler.Outcome[*v1alpha1.VDOConfig], error) {
 	p := r.newPass(config)
-	other, err := r.inForce(ctx, config)
+	other, err := r.activeConfig(ctx, config)
 	switch {
 	case err != nil:
 		return nil, err
 	case other != nil:
-		p.outcome.resolved = notInForce(other)
+		p.outcome.resolved = notActive(other)
 	case !stopped(&config.Spec) && !controllerutil.ContainsFinalizer(config, v1alpha1.FinalizerDrivers):
-		return reconciler.Hold[*v1alpha1.VDOConfig]{}, nil
+		return reconciler.Wait[*v1alpha1.VDOConfig]{}, nil
 	default:
 		p.run(ctx, "")
 	}
@@ -159,7 +158,7 @@ func (r *Reconciler) Pass(ctx context.Context, config *v1alpha1.VDOConfig) (reco
 
 func (r *Reconciler) newPass(config *v1alpha1.VDOConfig) *pass {
 	return &pass{Reconciler: r, name: client.ObjectKeyFromObject(config),
-		result: result{site: site{config: config, spec: *config.Spec.DeepCopy(), now: r.Now()}}}
+		result: result{facts: facts{config: config, spec: *config.Spec.DeepCopy(), now: r.Now()}}}
 }
 
 type pass struct {
@@ -173,7 +172,7 @@ type pass struct {
 // is frozen nothing but repairs is done.
 func (p *pass) run(ctx context.Context, frozen string) {
 	p.frozen = frozen
-	err := p.settle(ctx)
+	err := p.collectInstalled(ctx)
 	if !p.config.Spec.DryRun {
 		p.outcome.renewed = p.keepCertificate(ctx, err == nil)
 	}
@@ -181,10 +180,10 @@ func (p *pass) run(ctx context.Context, frozen string) {
 		p.outcome.applied = err
 		return
 	}
-	p.site.inventory, p.site.certificate = p.inventory, p.certificate
-	err = p.gather(ctx)
+	p.facts.inventory, p.facts.certificate = p.inventory, p.certificate
+	err = p.collect(ctx)
 	p.outcome.faults, p.outcome.notes = maps.Clone(p.faults), p.notes
-	p.outcome.spec, p.outcome.resolved = p.spec, p.site.unresolved
+	p.outcome.spec, p.outcome.resolved = p.spec, p.facts.unresolved
 	if p.outcome.broken = err; err == nil {
 		err = p.install(ctx)
 	}
@@ -196,12 +195,12 @@ func (p *pass) run(ctx context.Context, frozen string) {
 
 // install decides, renders, plans and applies.
 func (p *pass) install(ctx context.Context) error {
-	s := &p.site
+	s := &p.facts
 	p.decision = s.resolve()
 	if s.bundle == nil {
 		return nil // there is nothing to install from
 	}
-	p.outcome.resolved = fault.Join(p.outcome.resolved, s.held, p.decision.refused)
+	p.outcome.resolved = fault.Join(p.outcome.resolved, s.gated, p.decision.refused)
 	rendered, err := s.render(p.decision)
 	p.rendered(rendered)
 	if err != nil {
@@ -212,15 +211,15 @@ func (p *pass) install(ctx context.Context) error {
 		p.outcome.broken = err
 		return err
 	}
-	made := s.plan(tried)
-	p.outcome.plan = &made
+	drawn := s.plan(tried)
+	p.outcome.plan = &drawn
 	for d, why := range s.unrepaired(rendered.decision) {
 		p.outcome.faults = joined(p.outcome.faults, d, why)
 	}
-	p.foresee(ctx)
+	p.planCandidate(ctx)
 	if stopped(&p.config.Spec) {
 		p.outcome.drift = p.config.Status.Drift
-		return made.Conflicts()
+		return drawn.Conflicts()
 	}
 	return p.apply(ctx, tried)
 }
@@ -247,11 +246,11 @@ func (p *pass) changed(ctx context.Context, s plan.Step, note string) {
 	p.outcome.changed++
 	p.logStep(ctx, s)
 	if note != "" {
-		p.tell(corev1.EventTypeNormal, eventReason(s), "Apply", note)
+		p.emit(corev1.EventTypeNormal, eventReason(s), "Apply", note)
 	}
 }
 
-func (p *pass) tell(kind, reason, action, note string) {
+func (p *pass) emit(kind, reason, action, note string) {
 	p.Recorder.Eventf(p.config, nil, kind, reason, action, "%s", condition.Cut(note, condition.MaxNote))
 }
 

@@ -12,18 +12,18 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
-func ask(t *testing.T, kubernetes, bundle string, edit func(*site)) decision {
+func ask(t *testing.T, kubernetes, bundle string, edit func(*facts)) decision {
 	t.Helper()
 	return resolved(asking(t, kubernetes, bundle, edit))
 }
 
 // asking is a site whose bundle may be asked.
-func asking(t *testing.T, reported, bundle string, edit func(*site)) *site {
+func asking(t *testing.T, reported, bundle string, edit func(*facts)) *facts {
 	t.Helper()
 	version, err := matrix.ParseKubernetes(reported)
 	require.NoError(t, err)
-	s := &site{
-		config: &v1alpha1.VDOConfig{Spec: pairAsked()}, bundle: holding(t, "sha256:new", bundle),
+	s := &facts{
+		config: &v1alpha1.VDOConfig{Spec: pairRequested()}, bundle: holding(t, "sha256:new", bundle),
 		kubernetes: kubernetes{version: version}, installed: map[matrix.Driver]matrix.Version{},
 		versions: []matrix.VCenter{{Name: "vc", Version: mustVersion("8.0.3")}},
 	}
@@ -36,11 +36,11 @@ func asking(t *testing.T, reported, bundle string, edit func(*site)) *site {
 // decide gathers what is desired, and decides.
 func (p *pass) decide(ctx context.Context) {
 	p.desired = p.desire()
-	p.gatherRevisions(ctx)
+	p.collectRevisions(ctx)
 }
 
 // resolved is what comes of a site as it is.
-func resolved(s *site) decision {
+func resolved(s *facts) decision {
 	s.desired = s.desire()
 	return s.resolve()
 }
@@ -68,8 +68,8 @@ func decided(driver matrix.Driver, version string) decision {
 	return decision{releases: []matrix.ReleaseID{{Driver: driver, Version: mustVersion(version)}}}
 }
 
-func runs(driver matrix.Driver, version string) func(*site) {
-	return func(s *site) { s.installed[driver] = mustVersion(version) }
+func runs(driver matrix.Driver, version string) func(*facts) {
+	return func(s *facts) { s.installed[driver] = mustVersion(version) }
 }
 
 const (
@@ -78,21 +78,21 @@ const (
 )
 
 func TestWhatIsChosenInOrderOfInstallation(t *testing.T) {
-	cloud := func(cp *v1alpha1.CloudProvider) func(*site) {
-		return func(s *site) { s.config.Spec.CloudProvider = cp }
+	cloud := func(cp *v1alpha1.CloudProvider) func(*facts) {
+		return func(s *facts) { s.config.Spec.CloudProvider = cp }
 	}
 	const storage = "snapshot-controller@8.2.0 csi@3.7.3"
 	for name, c := range map[string]struct {
 		kubernetes string
-		edit       func(*site)
+		edit       func(*facts)
 		want       string
 	}{
 		"the newest that fits":                    {"v1.33.4+k3s1", nil, "cpi@1.33.1 " + storage},
 		"a version that runs is none of a string": {"1.33", runs(matrix.CSI, "3.10.0"), "cpi@1.33.1 " + storage},
-		"the network is asked for": {"1.33", func(s *site) {
+		"the network is asked for": {"1.33", func(s *facts) {
 			s.config.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "cni", Policy: "latest"}}
 		}, "cni@2.7.0 cpi@1.33.1 " + storage},
-		"no storage is asked for":                        {"1.33", func(s *site) { s.config.Spec.StorageProvider = nil }, "cpi@1.33.1"},
+		"no storage is asked for":                        {"1.33", func(s *facts) { s.config.Spec.StorageProvider = nil }, "cpi@1.33.1"},
 		"no cloud provider is":                           {"1.33", cloud(nil), storage},
 		"nor one without vCenters, as vdoctl once wrote": {"1.33", cloud(&v1alpha1.CloudProvider{}), storage},
 		"nor with an empty topology":                     {"1.33", cloud(&v1alpha1.CloudProvider{Topology: &v1alpha1.Topology{}}), storage},
@@ -105,16 +105,16 @@ func TestWhatIsChosenInOrderOfInstallation(t *testing.T) {
 }
 
 func TestARefusalKeepsWhatIsInstalledAsFarAsTheBundleHoldsIt(t *testing.T) {
-	pin := func(s *site) { s.config.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "csi", Version: "2.7.3"}} }
-	d := ask(t, "1.33", both, func(s *site) {
+	pin := func(s *facts) { s.config.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "csi", Version: "2.7.3"}} }
+	d := ask(t, "1.33", both, func(s *facts) {
 		pin(s)
 		runs(matrix.CSI, "3.5.1")(s)
 		runs(matrix.CPI, "1.32.1")(s)
 	})
 	require.Equal(t, fault.Incompatible, fault.ReasonOf(d.refused))
 	require.Equal(t, []string{"csi@3.5.1"}, chosen(d))
-	require.Contains(t, d.held[matrix.CPI], "cpi@1.32.1 is installed and no bundle that can be read holds it")
-	require.Contains(t, d.held, matrix.SnapshotController)
+	require.Contains(t, d.gated[matrix.CPI], "cpi@1.32.1 is installed and no bundle that can be read holds it")
+	require.Contains(t, d.gated, matrix.SnapshotController)
 	d = ask(t, "1.33", both, pin)
 	require.Empty(t, d.releases, "nothing is installed in place of what was asked for")
 }
@@ -124,7 +124,7 @@ func TestAWithdrawnReleaseThatRunsIsFlagged(t *testing.T) {
 	require.NoError(t, err)
 	for _, r := range doc.Releases {
 		if r.State == matrix.Withdrawn && r.Driver == matrix.CSI {
-			d := ask(t, "1.33", both, func(s *site) { s.installed[matrix.CSI] = r.Version })
+			d := ask(t, "1.33", both, func(s *facts) { s.installed[matrix.CSI] = r.Version })
 			require.NotEmpty(t, d.withdrawn[matrix.CSI], r.ReleaseID)
 			return
 		}

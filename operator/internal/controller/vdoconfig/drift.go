@@ -45,13 +45,13 @@ func (a *applier) noteDrift() {
 			if s.Action == plan.Create {
 				break // it was deleted: no field is contested, and a driver without it does not work
 			}
-			if entry, contested := drift.Repaired(a.driftOf(s, was), a.ledger.Repaired(s.Key, a.now), a.now); contested {
+			if entry, contested := drift.Repaired(a.driftOf(s, was), a.repairs.Repaired(s.Key, a.now), a.now); contested {
 				a.outcome.drift = append(a.outcome.drift, entry)
 			}
 		case a.tolerated(s):
 			a.outcome.drift = append(a.outcome.drift, a.driftOf(s, was))
 		case known && drift.Paused(was, a.now):
-			a.outcome.drift = append(a.outcome.drift, was) // it is as it shall be, until somebody changes it again
+			a.outcome.drift = append(a.outcome.drift, was) // it is as it shall be, until someone changes it again
 		}
 	}
 	a.outcome.drift, a.outcome.driftAll = listed(a.outcome.drift), len(a.outcome.drift)
@@ -60,14 +60,14 @@ func (a *applier) noteDrift() {
 // listed is what the status has room for: what is left alone for a while comes first, as the next pass knows of it
 // from there.
 func listed(all []v1alpha1.DriftStatus) []v1alpha1.DriftStatus {
-	place := func(e v1alpha1.DriftStatus) int {
+	location := func(e v1alpha1.DriftStatus) int {
 		if e.Until != nil {
 			return 0
 		}
 		return 1
 	}
 	slices.SortFunc(all, func(x, y v1alpha1.DriftStatus) int {
-		return cmp.Or(place(x)-place(y), drift.KeyOf(x).Compare(drift.KeyOf(y)))
+		return cmp.Or(location(x)-location(y), drift.KeyOf(x).Compare(drift.KeyOf(y)))
 	})
 	return all[:min(len(all), maxDrift)]
 }
@@ -118,7 +118,7 @@ func contestText(e v1alpha1.DriftStatus) string {
 func (p *result) driftedCondition() metav1.Condition {
 	const typ = v1alpha1.ConditionDrifted
 	if p.outcome.plan == nil {
-		return metav1.Condition{} // nobody has looked: it stays
+		return metav1.Condition{} // no one has looked: it stays
 	}
 	if len(p.outcome.drift) == 0 {
 		return condition.Absent(typ)

@@ -32,7 +32,7 @@ func (c configs) Secret(_ context.Context, key types.NamespacedName) (map[string
 }
 
 // What a cloud provider is configured with is what its DaemonSet mounts, wherever that is. Where
-// that cannot be read nobody knows where it looks for nodes.
+// that cannot be read no one knows where it looks for nodes.
 func TestTheConfigurationThatTheCloudProviderMountsIsFound(t *testing.T) {
 	const conf = "[VirtualCenter \"vc1.site.example\"]\ndatacenters = \"dc, dc2\"\n"
 	const ours, none = "[VirtualCenter \"vc1.site.example\"]\ndatacenters = \"dc\"\n", "global:\n  port: 443\n"
@@ -47,17 +47,17 @@ func TestTheConfigurationThatTheCloudProviderMountsIsFound(t *testing.T) {
 	for name, c := range map[string]struct {
 		volumes  []corev1.Volume // of its DaemonSet; nil where there is none
 		args     []string        // of its container
-		edit     func(*site)
+		edit     func(*facts)
 		searched []string
 		config   string
-		found    bool // it is somebody else's
+		found    bool // it is someone else's
 		unsure   bool
 	}{
 		"upstream's":                       {volumes: configMap("vsphere-cloud-config"), config: ours, found: true, searched: found[:1]},
 		"upstream's that names no vCenter": {volumes: configMap("vsphere-cloud-config"), config: none, found: true, unsure: true},
-		"ours":                             {volumes: configMap("vsphere-cloud-config"), edit: func(s *site) { s.inventory = remembered }, config: ours, searched: []string{"vc1.site.example"}},
+		"ours":                             {volumes: configMap("vsphere-cloud-config"), edit: func(s *facts) { s.inventory = remembered }, config: ours, searched: []string{"vc1.site.example"}},
 		"upstream's deprecated":            {volumes: configMap("cloud-config"), config: conf, found: true, searched: found},
-		"likewise, seen before":            {volumes: configMap("cloud-config"), edit: func(s *site) { s.inventory = remembered }, config: conf, found: true, searched: []string{"vc1.site.example"}},
+		"likewise, seen before":            {volumes: configMap("cloud-config"), edit: func(s *facts) { s.inventory = remembered }, config: conf, found: true, searched: []string{"vc1.site.example"}},
 		"under another key":                {volumes: configMap("other", corev1.KeyToPath{Key: "x", Path: "vsphere.conf"}), config: conf, found: true, searched: found},
 		"in a Secret":                      {volumes: volume(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "conf"}}), config: conf, found: true, searched: found},
 		"on the node":                      {volumes: volume(corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/etc/kubernetes"}}), unsure: true},
@@ -70,8 +70,8 @@ func TestTheConfigurationThatTheCloudProviderMountsIsFound(t *testing.T) {
 		g := &pass{Reconciler: &Reconciler{Cluster: configs{
 			maps:    map[string]map[string]string{"cloud-config": {"vsphere.conf": conf}, "other": {"x": conf}},
 			secrets: map[string]map[string][]byte{"conf": {"vsphere.conf": []byte(conf)}},
-		}}, result: result{site: *withCSI(t)}}
-		g.observed, g.site.inventory = &assess.Observed{}, inventory.Inventory{}
+		}}, result: result{facts: *withCSI(t)}}
+		g.observed, g.facts.inventory = &assess.Observed{}, inventory.Inventory{}
 		g.config.Status = v1alpha1.VDOConfigStatus{}
 		if c.config == ours || c.config == none || name == "upstream's, to be remembered" {
 			g.Cluster.(configs).maps["vsphere-cloud-config"] = map[string]string{"vsphere.conf": c.config}
@@ -85,12 +85,12 @@ func TestTheConfigurationThatTheCloudProviderMountsIsFound(t *testing.T) {
 					Args: c.args, VolumeMounts: []corev1.VolumeMount{{Name: "conf", MountPath: "/etc/cloud/"}}}}}}}}}
 		}
 		if c.edit != nil {
-			c.edit(&g.site)
+			c.edit(&g.facts)
 		}
 		g.spec.CloudProvider = &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{"vc"}}
-		require.NoError(t, g.gatherFound(t.Context(), nil), name)
+		require.NoError(t, g.collectExisting(t.Context(), nil), name)
 		require.Equal(t, c.config, string(g.cluster.CloudConfig), name)
-		require.Equal(t, c.found, len(g.cluster.FoundCloudConfig) > 0, name)
+		require.Equal(t, c.found, len(g.cluster.ExistingCloudConfig) > 0, name)
 		require.Equal(t, c.unsure, g.cluster.UnsureOfNodes, name)
 		require.Equal(t, c.unsure, len(g.notes) > 0, name)
 		require.ElementsMatch(t, c.searched, g.cluster.Searched, name)

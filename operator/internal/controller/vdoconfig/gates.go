@@ -15,20 +15,20 @@ import (
 
 // These are the gates of a site; package decide has the table of all.
 
-// awaited is a vCenter or bundle that nobody has looked at yet.
+// awaited is a vCenter or bundle that no one has looked at yet.
 func awaited(what string) error {
 	return &fault.Error{Reason: fault.Incomplete, Op: "install", Subject: "drivers", Err: errors.New(what)}
 }
 
-// holds says why nothing new may be installed of a driver, for each that is asked for and
+// groupGates says why nothing new may be installed of a driver, for each that is requested and
 // uses a vCenter that was not verified, that a check keeps back or that was not checked yet,
 // or is of a group with one that is held: pure.
-func (s *site) holds() map[matrix.Driver]error { return s.gatedBy(nil) }
+func (s *facts) groupGates() map[matrix.Driver]error { return s.gatedBy(nil) }
 
 // gates are those, and the rules that an upgrade has to meet: pure.
-func (s *site) gates() map[matrix.Driver]error { return s.gatedBy(s.revisions.gates) }
+func (s *facts) gates() map[matrix.Driver]error { return s.gatedBy(s.revisions.gates) }
 
-func (s *site) gatedBy(rules map[revision.Group]error) map[matrix.Driver]error {
+func (s *facts) gatedBy(rules map[revision.Group]error) map[matrix.Driver]error {
 	if s.ungated {
 		return nil
 	}
@@ -40,7 +40,7 @@ func (s *site) gatedBy(rules map[revision.Group]error) map[matrix.Driver]error {
 		groups = joined(groups, matrix.CSI, fmt.Errorf("%s: %w", needs, why))
 	}
 	var all map[matrix.Driver]error
-	for _, d := range s.wanted() {
+	for _, d := range s.requested() {
 		if why := groups[revision.GroupOf(d)]; why != nil {
 			all = joined(all, d, why)
 		}
@@ -52,12 +52,12 @@ func (s *site) gatedBy(rules map[revision.Group]error) map[matrix.Driver]error {
 type hold struct {
 	driver matrix.Driver
 	err    error
-	waits  string // what is not known yet, for which nobody is at fault: then err says that
+	waits  string // what is not known yet, for which no one is at fault: then err says that
 	check  bool   // a check is why, which holds up nothing while all is as it shall be
 }
 
-// driverHolds are those of the drivers that are asked for: by the vCenters that they use, and by checks.
-func (s *site) driverHolds() []hold {
+// driverHolds are those of the drivers that are requested: by the vCenters that they use, and by checks.
+func (s *facts) driverHolds() []hold {
 	var all []hold
 	add := func(h hold) {
 		if h.err == nil && h.waits != "" {
@@ -67,26 +67,26 @@ func (s *site) driverHolds() []hold {
 			all = append(all, h)
 		}
 	}
-	for _, d := range s.wanted() {
+	for _, d := range s.requested() {
 		for _, name := range vCentersOf(d, &s.config.Spec) {
-			add(hold{driver: d, err: s.vcenters[name].held, waits: s.vcenters[name].waiting})
+			add(hold{driver: d, err: s.vcenters[name].gated, waits: s.vcenters[name].waiting})
 		}
 		if s.checks.pending && slices.Contains(checked, d) {
 			add(hold{driver: d, waits: beingChecked, check: true})
 		}
-		add(hold{driver: d, err: s.checks.holds[d].Err, check: true})
+		add(hold{driver: d, err: s.checks.gates[d].Err, check: true})
 	}
 	return all
 }
 
 // needsCloud says why the storage driver that is desired cannot do with the cloud provider that there is, "" where
 // it can: it takes its nodes' identity from the provider IDs that one sets, or is for another version of it alone.
-func (s *site) needsCloud() string {
+func (s *facts) needsCloud() string {
 	_, storage := s.installed[matrix.CSI]
-	cloud, there := s.installed[matrix.CPI]
+	cloud, exists := s.installed[matrix.CPI]
 	needs, exact := s.desired.needs[matrix.CPI]
 	switch {
-	case !there && !storage:
+	case !exists && !storage:
 		return "it needs the provider IDs of nodes, which cpi sets, and that is not installed"
 	case exact && !needs.Equal(cloud):
 		return fmt.Sprintf("it needs cpi@%s, and cpi stays what it is", needs)
@@ -96,15 +96,15 @@ func (s *site) needsCloud() string {
 
 // unsure is what an upgrade of any driver waits for, "" where nothing does: API servers of several minors, and
 // what cannot be read.
-func (s *site) unsure() string {
+func (s *facts) unsure() string {
 	var all []string
 	if s.kubernetes.mixed != "" && !s.ignores("APIServers") {
 		all = append(all, s.kubernetes.mixed+": drivers are upgraded once all of them are of one minor version")
 	}
-	wanted := s.wanted()
+	requested := s.requested()
 	for _, d := range slices.Sorted(maps.Keys(s.observed.Unread)) {
-		if _, there := s.installed[d]; !there && !slices.Contains(wanted, d) {
-			continue // it is nobody's business
+		if _, exists := s.installed[d]; !exists && !slices.Contains(requested, d) {
+			continue // it is no one's business
 		}
 		all = append(all, "what runs of "+string(d)+" cannot be read: "+fault.Text(s.observed.Unread[d]))
 	}
@@ -114,7 +114,7 @@ func (s *site) unsure() string {
 // interlock is all that changes just now that an upgrade or an adoption of a group waits for, or why it cannot come to
 // the chosen nodes first; "" where nothing does. On OpenShift nodes have to know where images are: that is asked once
 // anything is installed, as before nothing may be installed which the mirror set would be written for.
-func (s *site) interlock(group revision.Group) string {
+func (s *facts) interlock(group revision.Group) string {
 	others := s.othersChange(len(s.revisions.history.InForce()) > 0)
 	switch group {
 	case matrix.CPI:
@@ -125,7 +125,7 @@ func (s *site) interlock(group revision.Group) string {
 	return sentences(s.unsure(), s.nodesChange(), others)
 }
 
-func (s *site) nodesChange() string {
+func (s *facts) nodesChange() string {
 	if s.ignores("Nodes") {
 		return ""
 	}
@@ -133,7 +133,7 @@ func (s *site) nodesChange() string {
 }
 
 // othersChange is what of that changes just now beside nodes.
-func (s *site) othersChange(installed bool) string {
+func (s *facts) othersChange(installed bool) string {
 	var vcenters, pools string
 	if !s.ignores("VCenters") {
 		vcenters = decide.VCentersChange(s.seenVCenters(), s.now)
@@ -144,9 +144,9 @@ func (s *site) othersChange(installed bool) string {
 	return sentences(vcenters, pools)
 }
 
-// followHeld is why the other nodes may not follow the chosen ones now, "" where they may: what holds a
+// followGated is why the other nodes may not follow the chosen ones now, "" where they may: what holds a
 // start holds that too.
-func (s *site) followHeld() string {
+func (s *facts) followGated() string {
 	policy, err := upgradePolicy(&s.config.Spec, false)
 	if err != nil {
 		return fault.Text(err)
@@ -155,12 +155,12 @@ func (s *site) followHeld() string {
 	return sentences(s.unsure(), s.nodesChange(), s.othersChange(true), closed)
 }
 
-func (s *site) ignores(what string) bool {
+func (s *facts) ignores(what string) bool {
 	return slices.Contains(policyOf(&s.config.Spec).IgnoreInterlocks, what)
 }
 
 // seenVCenters are the vCenters as they are remembered after this pass.
-func (s *site) seenVCenters() []revision.VCenter {
+func (s *facts) seenVCenters() []revision.VCenter {
 	versions := map[string]string{}
 	names := vCenterNames(&s.spec)
 	for _, name := range names {

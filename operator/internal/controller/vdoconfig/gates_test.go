@@ -24,11 +24,11 @@ const (
 )
 
 // withBoth is a site whose drivers use a vCenter each, with what is installed.
-func withBoth(t *testing.T, bundle, installed string) *site {
+func withBoth(t *testing.T, bundle, installed string) *facts {
 	t.Helper()
 	kubernetesVersion, err := matrix.ParseKubernetes("1.33")
 	require.NoError(t, err)
-	s := &site{
+	s := &facts{
 		config: &v1alpha1.VDOConfig{Spec: v1alpha1.VDOConfigSpec{
 			CloudProvider:   &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{vcCloud}},
 			StorageProvider: &v1alpha1.StorageProvider{VsphereCloudConfig: vcStorage},
@@ -50,13 +50,13 @@ func withBoth(t *testing.T, bundle, installed string) *site {
 func TestAVCenterHoldsBackTheDriversThatUseItAndNoOther(t *testing.T) {
 	const older = "cpi@1.33.0 snapshot-controller@8.2.0 csi@3.5.1"
 	const bundle = older + " cpi@1.33.1 csi@3.7.3"
-	away, checking := vcenter{held: because(fault.Unreachable)}, vcenter{waiting: "VsphereCloudConfig vc is being checked"}
+	away, checking := vcenter{gated: because(fault.Unreachable)}, vcenter{waiting: "VsphereCloudConfig vc is being checked"}
 	for name, c := range map[string]struct {
 		bundle, installed string
 		vcenters          map[string]vcenter
-		edit              func(*site)
+		edit              func(*facts)
 		chosen            []string
-		held              []matrix.Driver // left as they are
+		gated             []matrix.Driver // left as they are
 	}{
 		"all is well":                       {bundle, older, nil, nil, []string{"cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.7.3"}, nil},
 		"the storage driver's is away":      {bundle, older, map[string]vcenter{vcStorage: away}, nil, []string{"cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.5.1"}, nil},
@@ -77,21 +77,21 @@ func TestAVCenterHoldsBackTheDriversThatUseItAndNoOther(t *testing.T) {
 			bundle, older, map[string]vcenter{vcCloud: away}, needing("1.33.0"),
 			[]string{"cpi@1.33.0", "snapshot-controller@8.2.0", "csi@3.7.3"}, nil,
 		},
-		"the storage driver alone is asked for": {bundle, "", map[string]vcenter{vcCloud: away}, func(s *site) { s.config.Spec.CloudProvider = nil },
+		"the storage driver alone is asked for": {bundle, "", map[string]vcenter{vcCloud: away}, func(s *facts) { s.config.Spec.CloudProvider = nil },
 			[]string{"snapshot-controller@8.2.0", "csi@3.7.3"}, nil},
 		"a held driver's pin waits": {bundle, older, map[string]vcenter{vcStorage: away},
-			func(s *site) { s.config.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "csi", Version: "3.7.3"}} }, []string{"cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.5.1"}, nil},
+			func(s *facts) { s.config.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "csi", Version: "3.7.3"}} }, []string{"cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.5.1"}, nil},
 		"what is held fits Kubernetes no more, and the other goes on": {bundle, "cpi@1.32.1 snapshot-controller@8.2.0 csi@3.5.1", map[string]vcenter{vcCloud: away}, nil,
 			[]string{"snapshot-controller@8.2.0", "csi@3.7.3"}, []matrix.Driver{matrix.CPI}},
 		"the bundle does not hold what is held, and the one before does": {"cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", older, map[string]vcenter{vcStorage: away},
-			func(s *site) { s.current = comingFrom(t, older, older) }, []string{"cpi@1.33.1",
+			func(s *facts) { s.current = comingFrom(t, older, older) }, []string{"cpi@1.33.1",
 				"snapshot-controller@8.2.0", "csi@3.5.1"}, nil},
 		"the bundle does not hold what is held, and the one before is gone": {"cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", older, map[string]vcenter{vcStorage: away}, nil,
 			[]string{"cpi@1.33.1", "snapshot-controller@8.2.0"}, []matrix.Driver{matrix.CSI}},
-		"the bundle is held too": {bundle, older, map[string]vcenter{vcStorage: away}, func(s *site) { s.held = because(fault.Expired) },
+		"the bundle is held too": {bundle, older, map[string]vcenter{vcStorage: away}, func(s *facts) { s.gated = because(fault.Expired) },
 			[]string{"cpi@1.33.0", "snapshot-controller@8.2.0", "csi@3.5.1"}, nil},
 		"no release fits, hold or no hold": {bundle, older, map[string]vcenter{vcStorage: away},
-			func(s *site) { s.config.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "cpi", Version: "1.20.1"}} }, []string{"cpi@1.33.0", "snapshot-controller@8.2.0", "csi@3.5.1"}, nil},
+			func(s *facts) { s.config.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "cpi", Version: "1.20.1"}} }, []string{"cpi@1.33.0", "snapshot-controller@8.2.0", "csi@3.5.1"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := withBoth(t, c.bundle, c.installed)
@@ -104,7 +104,7 @@ func TestAVCenterHoldsBackTheDriversThatUseItAndNoOther(t *testing.T) {
 			d := resolved(s)
 			require.Equal(t, c.chosen, chosen(d))
 			for _, driver := range inOrder {
-				require.Equal(t, slices.Contains(c.held, driver), d.held[driver] != "", "%s: %s", driver, d.held[driver])
+				require.Equal(t, slices.Contains(c.gated, driver), d.gated[driver] != "", "%s: %s", driver, d.gated[driver])
 			}
 			require.Equal(t, d, s.resolve(), "it depends on the site alone")
 		})
@@ -112,8 +112,8 @@ func TestAVCenterHoldsBackTheDriversThatUseItAndNoOther(t *testing.T) {
 }
 
 // needing has the newest storage driver be for one cloud provider alone.
-func needing(cpi string) func(*site) {
-	return func(s *site) {
+func needing(cpi string) func(*facts) {
+	return func(s *facts) {
 		doc := *s.bundle.matrix
 		doc.Releases = slices.Clone(doc.Releases)
 		s.bundle.matrix = &doc
@@ -128,21 +128,21 @@ func needing(cpi string) func(*site) {
 }
 
 // What a driver waits for is in its own words: the storage driver names the cloud provider. A vCenter that no driver is
-// asked for with any more holds nothing back.
+// requested with any more holds nothing back.
 func TestADriverThatIsHeldForAnotherSaysSo(t *testing.T) {
 	s := withBoth(t, "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", "")
-	s.vcenters["another"] = vcenter{held: because(fault.Unreachable)}
-	require.Empty(t, s.holds())
+	s.vcenters["another"] = vcenter{gated: because(fault.Unreachable)}
+	require.Empty(t, s.groupGates())
 	storage := s.config.Spec.StorageProvider
-	s.config.Spec.StorageProvider, s.vcenters[vcStorage] = nil, vcenter{held: because(fault.Unreachable)}
-	require.Empty(t, s.holds())
+	s.config.Spec.StorageProvider, s.vcenters[vcStorage] = nil, vcenter{gated: because(fault.Unreachable)}
+	require.Empty(t, s.groupGates())
 	s.config.Spec.StorageProvider = storage
 	delete(s.vcenters, vcStorage)
-	s.vcenters[vcCloud] = vcenter{held: because(fault.Unreachable)}
+	s.vcenters[vcCloud] = vcenter{gated: because(fault.Unreachable)}
 	d := resolved(s)
-	require.Contains(t, d.held[matrix.CSI], "it needs the provider IDs of nodes, which cpi sets")
-	waiting, held := (&result{site: *s}).unresolved()
-	require.Equal(t, fault.Unreachable, fault.ReasonOf(held))
+	require.Contains(t, d.gated[matrix.CSI], "it needs the provider IDs of nodes, which cpi sets")
+	waiting, gated := (&result{facts: *s}).unresolved()
+	require.Equal(t, fault.Unreachable, fault.ReasonOf(gated))
 	require.Empty(t, waiting)
 }
 
@@ -150,8 +150,8 @@ func TestADriverThatIsHeldForAnotherSaysSo(t *testing.T) {
 func TestWhatCountsOfARevision(t *testing.T) {
 	refused := because(fault.Refused)
 	for name, c := range map[string]struct {
-		edit                func(p *pass)
-		complete, elsewhere bool
+		edit                  func(p *pass)
+		complete, clockPaused bool
 	}{
 		"nothing":                        {func(*pass) {}, true, false},
 		"a class differs":                {func(p *pass) { p.outcome.applied = refused }, true, false},
@@ -160,26 +160,26 @@ func TestWhatCountsOfARevision(t *testing.T) {
 		"it does not answer":             {func(p *pass) { p.outcome.failed = joined(nil, matrix.CSI, because(fault.Unreachable)) }, false, true},
 		"it refuses another driver":      {func(p *pass) { p.outcome.failed = joined(nil, matrix.CPI, refused) }, true, false},
 		"the cluster cannot be seen":     {func(p *pass) { p.outcome.broken = because(fault.Unreachable) }, false, true},
-		"the driver may not be read":     {func(p *pass) { p.site.faults = joined(nil, matrix.CSI, because(fault.Forbidden)) }, true, true},
-		"another driver may not be read": {func(p *pass) { p.site.faults = joined(nil, matrix.CPI, because(fault.Forbidden)) }, true, false},
-		"the bundle has expired":         {func(p *pass) { p.site.stale = refused; p.site.held = refused }, true, false},
-		"the mirror lets nobody in":      {func(p *pass) { p.site.held = refused }, true, true},
-		"the bundle is being verified":   {func(p *pass) { p.site.waiting = "it is being verified" }, true, true},
+		"the driver may not be read":     {func(p *pass) { p.facts.faults = joined(nil, matrix.CSI, because(fault.Forbidden)) }, true, true},
+		"another driver may not be read": {func(p *pass) { p.facts.faults = joined(nil, matrix.CPI, because(fault.Forbidden)) }, true, false},
+		"the bundle has expired":         {func(p *pass) { p.facts.stale = refused; p.facts.gated = refused }, true, false},
+		"the mirror lets nobody in":      {func(p *pass) { p.facts.gated = refused }, true, true},
+		"the bundle is being verified":   {func(p *pass) { p.facts.waiting = "it is being verified" }, true, true},
 		"nodes take the mirror set up": {func(p *pass) {
-			p.site.sets.taking = taking{rolls: true}
+			p.facts.sets.taking = taking{rolls: true}
 		}, true, true},
-		"nothing that can be read has it":   {func(p *pass) { p.site.current = comingFrom(t, "csi@3.5.1", "") }, false, true},
+		"nothing that can be read has it":   {func(p *pass) { p.facts.current = comingFrom(t, "csi@3.5.1", "") }, false, true},
 		"something is waited for":           {func(p *pass) { p.outcome.gate = "a node" }, false, false},
 		"something was changed just before": {func(p *pass) { p.outcome.changed = 1 }, false, false},
 	} {
-		p := &pass{result: result{site: *withCSI(t)}}
+		p := &pass{result: result{facts: *withCSI(t)}}
 		p.observed = &assess.Observed{}
 		health := assess.Health{Version: "3.5.1", Complete: true}
 		p.outcome.report = &assess.Report{Drivers: map[matrix.Driver]assess.Health{matrix.CSI: health}}
 		c.edit(p)
 		look := p.lookAt(revision.Record{Revision: revision.Revision{Releases: []string{"csi@3.5.1"}}})
 		require.Equal(t, c.complete, look.Complete, name)
-		require.Equal(t, c.elsewhere, look.Elsewhere, name)
+		require.Equal(t, c.clockPaused, look.ClockPaused, name)
 		require.Equal(t, p.outcome.failed[matrix.CSI] != nil, look.Why != "", "%s: %s", name, look.Why)
 	}
 }
@@ -190,21 +190,21 @@ func fallenOver(version string) assess.Health {
 }
 
 // A group fails for its own drivers, whatever holds another one, be it a vCenter or a check. What falls over while
-// its own driver is held, or may for the sake of the cloud provider that is held, is not the roll-out's doing.
+// its own driver is held, or may for the sake of the cloud provider that is held, is not the rollout's doing.
 func TestARevisionFailsForItsOwnDriversAlone(t *testing.T) {
-	away, checking := vcenter{held: because(fault.Unreachable)}, vcenter{waiting: "VsphereCloudConfig vc is being checked"}
+	away, checking := vcenter{gated: because(fault.Unreachable)}, vcenter{waiting: "VsphereCloudConfig vc is being checked"}
 	type drivers = []matrix.Driver
 	cpi, csi := drivers{matrix.CPI}, drivers{matrix.CSI}
-	held := func(d matrix.Driver) func(p *pass) {
-		return func(p *pass) { p.site.current = map[matrix.Driver]current{d: {}} } // nothing that can be read has it
+	gated := func(d matrix.Driver) func(p *pass) {
+		return func(p *pass) { p.facts.current = map[matrix.Driver]current{d: {}} } // nothing that can be read has it
 	}
-	vc := func(name string, is vcenter) func(p *pass) { return func(p *pass) { p.site.vcenters[name] = is } }
+	vc := func(name string, is vcenter) func(p *pass) { return func(p *pass) { p.facts.vcenters[name] = is } }
 	one := func(p *pass) {
 		p.config.Spec.StorageProvider.VsphereCloudConfig = vcCloud
-		p.site.vcenters[vcCloud] = away
+		p.facts.vcenters[vcCloud] = away
 	}
 	waits := func(p *pass) {
-		p.site.vcenters[vcCloud] = away
+		p.facts.vcenters[vcCloud] = away
 		p.outcome.report.Drivers[matrix.CPI] = assess.Health{Version: "1.33.1", Complete: true, Findings: []assess.Finding{{Message: "waits for the cloud provider", Waiting: true}}}
 	}
 	gate := func(of ...matrix.Driver) func(p *pass) { return func(p *pass) { p.wait("it", of...) } }
@@ -223,18 +223,18 @@ func TestARevisionFailsForItsOwnDriversAlone(t *testing.T) {
 		"its own vCenter is being checked":                              {vc(vcCloud, checking), cpi, nil, cpi},
 		"the vCenter of both is away":                                   {one, drivers{matrix.CPI, matrix.CSI}, nil, drivers{matrix.CPI, matrix.CSI}},
 		"storage falls over where the cloud provider may be why":        {waits, csi, nil, csi},
-		"another driver waits":                                          {held(matrix.CSI), cpi, cpi, csi},
-		"the driver that waits falls over":                              {held(matrix.CSI), csi, nil, csi},
-		"the cloud provider waits and falls over, and storage after it": {held(matrix.CPI), drivers{matrix.CPI, matrix.CSI}, nil, drivers{matrix.CPI, matrix.CSI}},
-		"the cloud provider waits and is well, and storage falls over":  {held(matrix.CPI), csi, csi, cpi},
-		"a driver waits, and all is well":                               {held(matrix.CSI), nil, nil, csi},
+		"another driver waits":                                          {gated(matrix.CSI), cpi, cpi, csi},
+		"the driver that waits falls over":                              {gated(matrix.CSI), csi, nil, csi},
+		"the cloud provider waits and falls over, and storage after it": {gated(matrix.CPI), drivers{matrix.CPI, matrix.CSI}, nil, drivers{matrix.CPI, matrix.CSI}},
+		"the cloud provider waits and is well, and storage falls over":  {gated(matrix.CPI), csi, csi, cpi},
+		"a driver waits, and all is well":                               {gated(matrix.CSI), nil, nil, csi},
 		"storage has a stage that waits":                                {gate(matrix.CSI), nil, csi, nil},
 		"the cloud provider has":                                        {gate(matrix.CPI), nil, cpi, csi},
 		"both have":                                                     {gate(matrix.CPI, matrix.CSI), nil, cpi, csi},
 		"all wait":                                                      {gate(), nil, drivers{matrix.CPI, matrix.CSI}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := &pass{result: result{site: *withBoth(t, "", "cpi@1.33.1 csi@3.5.1")}}
+			p := &pass{result: result{facts: *withBoth(t, "", "cpi@1.33.1 csi@3.5.1")}}
 			p.observed = &assess.Observed{}
 			p.outcome.report = &assess.Report{Drivers: map[matrix.Driver]assess.Health{
 				matrix.CPI: {Version: "1.33.1", Complete: true}, matrix.CSI: {Version: "3.5.1", Complete: true}}}
@@ -242,9 +242,9 @@ func TestARevisionFailsForItsOwnDriversAlone(t *testing.T) {
 				p.outcome.report.Drivers[d] = fallenOver(all.Version(string(d)))
 			}
 			c.edit(p)
-			h := begun(all, revision.Beginning{Now: p.site.at0()})
+			h := begun(all, revision.Beginning{Now: p.facts.at0()})
 			for range 20 {
-				p.site.now = p.site.now.Add(time.Minute)
+				p.facts.now = p.facts.now.Add(time.Minute)
 				h, _ = p.afterLook(h)
 			}
 			for _, group := range []matrix.Driver{matrix.CPI, matrix.CSI} {
@@ -265,8 +265,8 @@ func TestARevisionFailsForItsOwnDriversAlone(t *testing.T) {
 
 // A revision that has just failed is not said to be in force until it is gone back from.
 func TestARevisionThatHasJustFailedIsNotSaidToBeInForce(t *testing.T) {
-	p := &result{site: *withCSI(t)}
-	h := revision.History{}.Begin(revision.Revision{Releases: []string{"csi@3.7.3"}}, revision.Beginning{})
+	p := &result{facts: *withCSI(t)}
+	h := revision.History{}.Start(revision.Revision{Releases: []string{"csi@3.7.3"}}, revision.Beginning{})
 	h = h.Fail("it crashes", p.now)
 	p.inventory = p.inventory.WithMemory(inventory.Memory{Revisions: revision.Histories{matrix.CSI: h}})
 	c := p.upgradedCondition()
@@ -281,12 +281,12 @@ func TestWhatIsSaidOfAnUpgradeThatWaits(t *testing.T) {
 	cur, _ := h.InForce()
 	cur.Approval = &revision.Approval{By: "alice", Seen: g.at0()}
 	g.revisions.history = g.revisions.history.With(matrix.CSI, h.With(cur))
-	g.site.inventory = g.site.inventory.WithMemory(inventory.Memory{Revisions: g.revisions.history})
-	g.revisions.offered = &revision.Revision{Releases: split(pair133)}
+	g.facts.inventory = g.facts.inventory.WithMemory(inventory.Memory{Revisions: g.revisions.history})
+	g.revisions.candidate = &revision.Revision{Releases: split(pair133)}
 	opens := g.at0().Add(time.Hour)
 	window := decide.Verdict{Action: decide.Wait, Reason: decide.WindowClosed, Message: "at noon", Until: opens}
 	approval := decide.Verdict{Action: decide.Wait, Reason: decide.NotApproved, Message: "approve it"}
-	found := result{site: g.site, inventory: g.site.inventory}
+	found := result{facts: g.facts, inventory: g.facts.inventory}
 	p := &pass{Reconciler: g.Reconciler, result: found}
 	for _, c := range []struct {
 		cpi, csi decide.Verdict
@@ -296,7 +296,7 @@ func TestWhatIsSaidOfAnUpgradeThatWaits(t *testing.T) {
 		{window, approval, "NotApproved", 2}, {decide.Verdict{}, approval, "NotApproved", 1},
 		{window, decide.Verdict{}, "WindowClosed", 1}, {decide.Verdict{}, decide.Verdict{}, "", 0},
 	} {
-		p.site.revisions.verdicts = map[revision.Group]decide.Verdict{matrix.CPI: c.cpi, matrix.CSI: c.csi}
+		p.facts.revisions.verdicts = map[revision.Group]decide.Verdict{matrix.CPI: c.cpi, matrix.CSI: c.csi}
 		st := &p.config.Status
 		p.recordRevisions(st)
 		upgraded := p.upgradedCondition()
@@ -306,7 +306,7 @@ func TestWhatIsSaidOfAnUpgradeThatWaits(t *testing.T) {
 			require.Equal(t, "current revisions: "+cur.Name()+" (csi@3.5.1)", upgraded.Message)
 			continue
 		}
-		require.Equal(t, g.revisions.offered.Name(), st.Candidate.Name)
+		require.Equal(t, g.revisions.candidate.Name(), st.Candidate.Name)
 		require.Equal(t, []string{c.reason, c.reason}, []string{st.Candidate.Reason, upgraded.Reason})
 		require.Equal(t, c.reason == "WindowClosed", st.Candidate.NotBefore != nil)
 		require.Len(t, st.Candidate.Gates, c.gates)

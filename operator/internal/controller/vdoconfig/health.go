@@ -25,7 +25,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/rollout"
 )
 
-// assess judges the drivers that are asked for and installed, after what
+// assess judges the drivers that are requested and installed, after what
 // this pass changed. Where that cannot be seen nothing is judged.
 func (p *pass) assess(ctx context.Context) error {
 	if p.observed == nil {
@@ -57,9 +57,9 @@ func (p *pass) assessed(ctx context.Context) error {
 	}
 	storage := p.outcome.spec.StorageProvider
 	report := assess.Assess(assess.Input{
-		Observed: *p.observed, Now: p.now, Wanted: p.judged(),
+		Observed: *p.observed, Now: p.now, Requested: p.judged(),
 		Topology: storage != nil && len(storage.TopologyCategories) > 0,
-		Missing:  p.missing(), Secrets: p.site.secrets(),
+		Missing:  p.missing(), Secrets: p.facts.secrets(),
 	})
 	p.outcome.report = &report
 	return nil
@@ -77,32 +77,32 @@ func (p *pass) knowPasswords(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.site.notePasswords(live)
+	p.facts.notePasswords(live)
 	return nil
 }
 
-// judged are the drivers to judge: those decided for, and those that are asked for, or
+// judged are the drivers to judge: those decided for, and those that are requested, or
 // that have to stay, and are there or were installed. A snapshot-controller that the
 // site cares for is not ours to judge.
 func (p *result) judged() []matrix.Driver {
-	there := installed(p.observed, p.inventory)
+	exists := installed(p.observed, p.inventory)
 	planned := p.outcome.plan != nil && slices.ContainsFunc(p.outcome.plan.Steps, func(s plan.Step) bool {
 		return s.Driver == matrix.SnapshotController && s.Object != nil
 	})
-	asked := p.site.wanted()
+	requested := p.facts.requested()
 	return slices.DeleteFunc(slices.Clone(inOrder), func(d matrix.Driver) bool {
-		_, is := there[d]
-		wanted := p.decision.version(d) != "" && (d != matrix.SnapshotController || planned)
-		return (!is && !wanted) || (!slices.Contains(asked, d) && p.site.retained[d] == "")
+		_, is := exists[d]
+		isDesired := p.decision.version(d) != "" && (d != matrix.SnapshotController || planned)
+		return (!is && !isDesired) || (!slices.Contains(requested, d) && p.facts.retained[d] == "")
 	})
 }
 
 // missing are the workloads that the inventory has and the cluster has not, but for
 // those that shall not be there any more.
 func (p *result) missing() []assess.Missing {
-	there := map[inventory.Key]bool{}
+	exists := map[inventory.Key]bool{}
 	for _, w := range p.observed.All() {
-		there[inventory.Key{Group: "apps", Kind: w.Kind, Namespace: w.Namespace, Name: w.Name}] = true
+		exists[inventory.Key{Group: "apps", Kind: w.Kind, Namespace: w.Namespace, Name: w.Name}] = true
 	}
 	steps := map[inventory.Key]plan.Step{}
 	if p.outcome.plan != nil {
@@ -114,9 +114,9 @@ func (p *result) missing() []assess.Missing {
 	for _, e := range p.inventory.Entries() {
 		s := steps[e.Key]
 		if p.observed.Unread[e.Driver] != nil {
-			continue // nobody knows
+			continue // no one knows
 		}
-		if !isWorkload(e.Key) || e.Release == "" || there[e.Key] || slices.Contains([]plan.Action{plan.Prune, plan.Gone, plan.Forget}, s.Action) {
+		if !isWorkload(e.Key) || e.Release == "" || exists[e.Key] || slices.Contains([]plan.Action{plan.Prune, plan.Gone, plan.Forget}, s.Action) {
 			continue
 		}
 		all = append(all, assess.Missing{Driver: e.Driver, Workload: e.Key.String(), BeingMade: s.Writes() && !stopped(&p.config.Spec)})
@@ -152,15 +152,15 @@ func (p *result) unseen() bool { return p.outcome.report == nil && p.outcome.cha
 const reasonRolledBack = "RolledBack"
 
 // before are the findings that there are before a revision is begun: they are not held against it.
-func (s *site) before() []string {
-	wanted := slices.Collect(maps.Keys(s.installed))
-	report := assess.Assess(assess.Input{Observed: *s.observed, Now: s.now, Wanted: wanted})
-	return amiss(&report, wanted)
+func (s *facts) before() []string {
+	isDesired := slices.Collect(maps.Keys(s.installed))
+	report := assess.Assess(assess.Input{Observed: *s.observed, Now: s.now, Requested: isDesired})
+	return findingsOf(&report, isDesired)
 }
 
-// amiss are a report's findings of what is wrong, as short names that stay the same; but for those
+// findingsOf are a report's findings of what is wrong, as short names that stay the same; but for those
 // of nodes that are not ready.
-func amiss(report *assess.Report, of []matrix.Driver) []string {
+func findingsOf(report *assess.Report, of []matrix.Driver) []string {
 	var all []string
 	for _, d := range of {
 		for _, f := range report.Drivers[d].Findings {
@@ -195,7 +195,7 @@ func (p *pass) judgeRevisions(ctx context.Context) error {
 	if err := p.record(ctx, p.inventory.WithMemory(memory)); err != nil {
 		return err
 	}
-	p.tellRevisions(was, now)
+	p.emitRevisions(was, now)
 	return nil
 }
 
@@ -214,22 +214,22 @@ func (p *pass) afterLook(was revision.Histories) (now revision.Histories, health
 	return now, healthy
 }
 
-// elsewhere tells whether something is at fault, or waited for, that is none of a revision's doing and that it cannot
+// clockPaused tells whether something is at fault, or waited for, that is none of a revision's doing and that it cannot
 // be judged beside: what may not be read or made of its drivers, an API server, mirror or vCenter that is away or not
 // checked yet. A class that differs, a rule about drift or a candidate is none of that.
-func (p *pass) elsewhere(cur revision.Record) bool {
+func (p *pass) clockPaused(cur revision.Record) bool {
 	own := slices.ContainsFunc(cur.Drivers(), func(name string) bool {
 		d := matrix.Driver(name)
-		return p.site.faults[d] != nil || condition.Passing(p.outcome.failed[d]) || p.stuck(d)
+		return p.facts.faults[d] != nil || condition.Passing(p.outcome.failed[d]) || p.stuck(d)
 	})
-	stale := p.site.stale != nil && p.site.held == p.site.stale //nolint:errorlint // it is the same one
-	return own || p.outcome.broken != nil || (p.site.held != nil && !stale) ||
-		p.site.waiting != "" || p.site.sets.taking.rolls
+	stale := p.facts.stale != nil && p.facts.gated == p.facts.stale //nolint:errorlint // it is the same one
+	return own || p.outcome.broken != nil || (p.facts.gated != nil && !stale) ||
+		p.facts.waiting != "" || p.facts.sets.taking.rolls
 }
 
 // stuck tells whether a driver is behind, or uses a vCenter that is away or not checked yet.
 func (p *pass) stuck(d matrix.Driver) bool {
-	return p.behind(d) || slices.ContainsFunc(p.site.driverHolds(), func(h hold) bool { return h.driver == d && !h.check })
+	return p.behind(d) || slices.ContainsFunc(p.facts.driverHolds(), func(h hold) bool { return h.driver == d && !h.check })
 }
 
 // mayLackOthers tells whether the storage driver may not work for the sake of a driver that comes before it: one
@@ -241,15 +241,15 @@ func (p *pass) mayLackOthers(group revision.Group) bool {
 	})
 }
 
-func (p *pass) lookAt(cur revision.Record) rollout.Look {
+func (p *pass) lookAt(cur revision.Record) rollout.Facts {
 	group := cur.Group()
 	report := p.outcome.report
 	// What is waited for comes before it.
 	comes := group == matrix.CSI && !cur.Returned && p.waitsForOthers(group)
-	l := rollout.Look{
-		Now: p.site.at0(), Deadline: policyOf(&p.config.Spec).HealthDeadline.Duration,
-		Complete:  !p.gates(group) && !comes && p.outcome.changed == 0 && p.outcome.broken == nil,
-		Elsewhere: comes || p.mayLackOthers(group) || p.elsewhere(cur),
+	l := rollout.Facts{
+		Now: p.facts.at0(), Deadline: policyOf(&p.config.Spec).HealthDeadline.Duration,
+		Complete:    !p.gates(group) && !comes && p.outcome.changed == 0 && p.outcome.broken == nil,
+		ClockPaused: comes || p.mayLackOthers(group) || p.clockPaused(cur),
 	}
 	var drivers []matrix.Driver
 	for _, name := range cur.Drivers() {
@@ -262,18 +262,18 @@ func (p *pass) lookAt(cur revision.Record) rollout.Look {
 		l.Complete = l.Complete && h.Complete && h.Version == cur.Version(name) && p.outcome.failed[d] == nil && !p.behind(d)
 		l.Why = sentences(l.Why, fault.Text(p.outcome.failed[d]))
 	}
-	for _, w := range p.site.observed.All() {
+	for _, w := range p.facts.observed.All() {
 		if !w.Foreign && slices.Contains(drivers, w.Driver) && w.Version == cur.Version(string(w.Driver)) {
-			wanted, done := p.site.observed.Progress(w)
-			l.Wanted, l.Progress = l.Wanted+wanted, l.Progress+done
-			l.Elsewhere = l.Elsewhere || (wanted == 0 && w.Desired > 0) // all of its nodes are away
+			isDesired, done := p.facts.observed.Progress(w)
+			l.Desired, l.Progress = l.Desired+isDesired, l.Progress+done
+			l.ClockPaused = l.ClockPaused || (isDesired == 0 && w.Desired > 0) // all of its nodes are away
 		}
 	}
 	if group == matrix.CSI {
 		l.Canary = p.canaryLook()
 	}
 	l.Complete = l.Complete && l.Canary == nil
-	l.Amiss = amiss(report, drivers)
+	l.Findings = findingsOf(report, drivers)
 	l.Why = sentences(lacks(report, drivers), l.Why)
 	return l
 }
@@ -291,17 +291,17 @@ func lacks(report *assess.Report, of []matrix.Driver) string {
 // behind reports whether a driver is left as it is, since nothing that can be read has its release of the
 // current revision: whether it has gone over to that the version does not tell.
 func (p *pass) behind(d matrix.Driver) bool {
-	c, current := p.site.current[d]
+	c, current := p.facts.current[d]
 	return current && c.from == nil && p.decision.version(d) == ""
 }
 
 func (p *result) history() revision.Histories { return p.inventory.Memory().Revisions }
 
-func (p *pass) tellRevisions(was, now revision.Histories) {
+func (p *pass) emitRevisions(was, now revision.Histories) {
 	for _, group := range revision.Groups {
 		for _, r := range now[group].Records {
 			before, known := was[group].ByNumber(r.Number)
-			p.tellRevision(before, known, r)
+			p.emitRevision(before, known, r)
 		}
 	}
 }
@@ -314,9 +314,9 @@ var told = map[revision.Outcome]struct{ kind, reason, note string }{
 	revision.RolledBack:  {corev1.EventTypeWarning, reasonRolledBack, "Rolled back revision %s: %s"},
 }
 
-func (p *pass) tellRevision(before revision.Record, known bool, r revision.Record) {
+func (p *pass) emitRevision(before revision.Record, known bool, r revision.Record) {
 	if known && before.Outcome == r.Outcome && before.Since.Equal(r.Since) {
-		p.tellCanary(before, r)
+		p.emitCanary(before, r)
 		return
 	}
 	event, tells := told[r.Outcome]
@@ -327,12 +327,12 @@ func (p *pass) tellRevision(before revision.Record, known bool, r revision.Recor
 	if r.Approval != nil && r.Outcome == revision.Progressing {
 		what += "; approved by " + r.Approval.By
 	}
-	p.tell(event.kind, event.reason, "Upgrade", fmt.Sprintf(event.note, r.Name(), what))
+	p.emit(event.kind, event.reason, "Upgrade", fmt.Sprintf(event.note, r.Name(), what))
 }
 
 func (p *result) recordRevisions(st *v1alpha1.VDOConfigStatus) {
 	all := p.history()
-	decided := p.outcome.report != nil || p.site.bundle != nil
+	decided := p.outcome.report != nil || p.facts.bundle != nil
 	if len(all) == 0 && !decided {
 		return
 	}
@@ -360,15 +360,15 @@ func (p *result) recordRevisions(st *v1alpha1.VDOConfigStatus) {
 
 // candidateStatus is the upgrade that does not come in force now, nil where there is none.
 func (p *result) candidateStatus() *v1alpha1.CandidateStatus {
-	r := &p.site.revisions
-	if r.offered == nil {
+	r := &p.facts.revisions
+	if r.candidate == nil {
 		return nil
 	}
-	c := &v1alpha1.CandidateStatus{Name: r.offered.Name(), Releases: strings.Join(r.offered.Releases, ", ")}
+	c := &v1alpha1.CandidateStatus{Name: r.candidate.Name(), Releases: strings.Join(r.candidate.Releases, ", ")}
 	var waiting []decide.Verdict
 	for _, group := range revision.Groups {
 		v := r.verdicts[group]
-		if v.Action != decide.Wait && v.Action != decide.Hold {
+		if v.Action != decide.Wait && v.Action != decide.Gated {
 			continue
 		}
 		waiting = append(waiting, v)
@@ -384,18 +384,18 @@ func (p *result) candidateStatus() *v1alpha1.CandidateStatus {
 	return c
 }
 
-// upgradeFault are the upgrades that somebody has to see to, or nil.
+// upgradeFault are the upgrades that someone has to see to, or nil.
 func (p *result) upgradeFault() error {
 	var all []error
 	for _, group := range revision.Groups {
-		v := p.site.revisions.verdicts[group]
+		v := p.facts.revisions.verdicts[group]
 		if !v.Gates() || v.Action == decide.Wait || v.Action == decide.RollBack {
 			continue
 		}
 		cur, _ := p.history()[group].InForce()
 		name := cur.Name()
-		if offered := p.site.revisions.offered; v.Action == decide.Hold && offered != nil {
-			name = offered.Name()
+		if candidate := p.facts.revisions.candidate; v.Action == decide.Gated && candidate != nil {
+			name = candidate.Name()
 		}
 		all = append(all, fault.Errorf(fault.Refused, "upgrade to", "revision "+name, "what runs stays as it is; push "+
 			"another bundle, pin what shall stay, or ask for a revision that failed once more by the annotation "+
@@ -407,14 +407,14 @@ func (p *result) upgradeFault() error {
 // upgradedCondition says whether what was chosen is current.
 func (p *result) upgradedCondition() metav1.Condition {
 	const typ = v1alpha1.ConditionUpgraded
-	first, gates := p.site.revisions.first()
+	first, gates := p.facts.revisions.first()
 	current, err := p.history().InForce(), p.upgradeFault()
 	c := metav1.Condition{Type: typ, Status: metav1.ConditionFalse, Reason: string(first.Reason), Message: first.Message}
 	if err != nil {
 		c.Message = condition.False(typ, err).Message
 	}
 	var failed, names []string
-	returned, goesOn := false, p.outlook()
+	returned, partial := false, p.outlook()
 	for _, r := range current {
 		names = append(names, r.Name()+" ("+strings.Join(r.Releases, ", ")+")")
 		returned = returned || r.Returned
@@ -423,7 +423,7 @@ func (p *result) upgradedCondition() metav1.Condition {
 		}
 	}
 	switch {
-	case p.site.bundle == nil && err == nil:
+	case p.facts.bundle == nil && err == nil:
 		return metav1.Condition{} // nothing was decided
 	case len(current) == 0 && !gates:
 		return condition.Absent(typ)
@@ -432,8 +432,8 @@ func (p *result) upgradedCondition() metav1.Condition {
 	case gates:
 	case failed != nil:
 		c.Reason, c.Message = string(decide.Failed), strings.Join(failed, "; ")
-	case goesOn != "":
-		return condition.Pending(typ, goesOn)
+	case partial != "":
+		return condition.Pending(typ, partial)
 	default:
 		return condition.Judged(typ, nil, "current revisions: "+strings.Join(names, "; "))
 	}
@@ -452,7 +452,7 @@ func (p *result) outlook() string {
 	return sentences(all...)
 }
 
-// soonEnough lets no window go by, and looks at a roll-out until it is healthy.
+// soonEnough lets no window go by, and looks at a rollout until it is healthy.
 func (p *result) soonEnough(next reconciler.Next) reconciler.Next {
 	bound := func(d time.Duration) {
 		if next.AtMost == 0 || d < next.AtMost {
@@ -460,7 +460,7 @@ func (p *result) soonEnough(next reconciler.Next) reconciler.Next {
 		}
 	}
 	for _, group := range revision.Groups {
-		v := p.site.revisions.verdicts[group]
+		v := p.facts.revisions.verdicts[group]
 		if v.Action == decide.Wait && !v.Until.IsZero() && v.Until.Sub(p.now) < next.Interval {
 			bound(v.Until.Sub(p.now))
 		}

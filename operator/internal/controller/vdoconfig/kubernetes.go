@@ -26,15 +26,15 @@ type kubernetes struct {
 	newerSince time.Time
 }
 
-// chosenFor returns the version that drivers are chosen for: the lowest of the API servers in use, and never one
+// kubernetesFor returns the version that drivers are chosen for: the lowest of the API servers in use, and never one
 // before the remembered one that they were chosen for already. While an API server cannot be asked, or answers with no
 // version, the minor does not go up before all answers have been newer for [answersCount], of which newerSince is the
 // remembered beginning. It fails where no version is known at all.
-func chosenFor(servers []assess.APIServer, remembered string, newerSince, now time.Time) (kubernetes, error) {
+func kubernetesFor(servers []assess.APIServer, remembered string, newerSince, now time.Time) (kubernetes, error) {
 	known, silent, answered := versionsOf(servers)
 	before, err := matrix.ParseKubernetes(remembered)
-	recalled := err == nil
-	if len(known) == 0 && (!answered || !recalled) {
+	reconstructed := err == nil
+	if len(known) == 0 && (!answered || !reconstructed) {
 		return kubernetes{}, fault.Errorf(fault.Unreachable, "read", "the version of the API servers", "",
 			"none of %d answers with a version: %s", len(servers), few(silent))
 	}
@@ -50,7 +50,7 @@ func chosenFor(servers []assess.APIServer, remembered string, newerSince, now ti
 		mixed = fmt.Sprintf("the API servers are of Kubernetes %s to %s", chosen.reported, highest.reported)
 		notes = append(notes, mixed)
 	}
-	if was := (kubernetes{reported: remembered, version: before}); recalled {
+	if was := (kubernetes{reported: remembered, version: before}); reconstructed {
 		newer := minors(chosen, was)
 		if newer < 0 {
 			notes = append(notes, "an API server is of Kubernetes "+chosen.reported)
@@ -79,7 +79,7 @@ func chosenFor(servers []assess.APIServer, remembered string, newerSince, now ti
 	return chosen, nil
 }
 
-// unread is why nobody can know which API servers there are until a right is given.
+// unread is why no one can know which API servers there are until a right is given.
 // One that does not answer is upgraded perhaps, and answers in a while.
 func unread(servers []assess.APIServer) error {
 	for _, s := range servers {

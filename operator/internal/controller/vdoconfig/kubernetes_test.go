@@ -39,7 +39,7 @@ func TestDriversAreChosenForTheLowestAPIServerAndNeverGoBack(t *testing.T) {
 		"one may be of another patch":     {[]assess.APIServer{up("v1.33.5"), down}, "v1.33.4", "v1.33.5", "10.0.0.3:6443: connection refused"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			k, err := chosenFor(c.servers, c.remembered, time.Time{}, now)
+			k, err := kubernetesFor(c.servers, c.remembered, time.Time{}, now)
 			require.NoError(t, err)
 			require.Equal(t, c.want, k.reported)
 			require.Equal(t, c.want, "v"+k.version.String())
@@ -52,17 +52,17 @@ func TestDriversAreChosenForTheLowestAPIServerAndNeverGoBack(t *testing.T) {
 			}
 		})
 	}
-	_, err := chosenFor([]assess.APIServer{down}, "v1.33.4", now, now)
+	_, err := kubernetesFor([]assess.APIServer{down}, "v1.33.4", now, now)
 	require.ErrorContains(t, err, "none of 1 answers")
-	_, err = chosenFor([]assess.APIServer{up("")}, "", now, now)
+	_, err = kubernetesFor([]assess.APIServer{up("")}, "", now, now)
 	require.ErrorContains(t, err, "no Kubernetes version", "nothing is known at all")
 
 	missing := &fault.Error{Reason: fault.Forbidden, Op: "read", Subject: "the addresses of the API servers"}
-	k, err := chosenFor([]assess.APIServer{up("v1.34.2"), {Err: missing}}, "v1.33.4", now, now)
+	k, err := kubernetesFor([]assess.APIServer{up("v1.34.2"), {Err: missing}}, "v1.33.4", now, now)
 	require.NoError(t, err)
 	require.Equal(t, "v1.33.4", k.reported)
 	require.ErrorIs(t, k.unread, missing, "it does not pass by itself")
-	k, err = chosenFor([]assess.APIServer{up("v1.34.2"), down}, "v1.33.4", now, now)
+	k, err = kubernetesFor([]assess.APIServer{up("v1.34.2"), down}, "v1.33.4", now, now)
 	require.NoError(t, err)
 	require.NoError(t, k.unread)
 }
@@ -78,7 +78,7 @@ func TestANewerAnswerCountsInTheEndThoughNotAllCanBeAsked(t *testing.T) {
 		-time.Hour:       {"v1.34.2", "v1.33.4", "counts from 2026-01-03T02:00:00Z on"}, // by a clock that was ahead
 	} {
 		servers := []assess.APIServer{{Version: c.answer}, {Address: "10.0.0.1:6443", Err: errors.New("certificate signed by unknown authority")}}
-		k, err := chosenFor(servers, "v1.33.4", now.Add(-ago), now)
+		k, err := kubernetesFor(servers, "v1.33.4", now.Add(-ago), now)
 		require.NoError(t, err)
 		require.Equal(t, c.want, k.reported, ago)
 		require.Contains(t, few(k.notes), c.note, ago)

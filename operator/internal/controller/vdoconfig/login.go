@@ -33,9 +33,9 @@ var copies = []inventory.Key{
 	{Kind: "Secret", Namespace: render.CSINamespace, Name: render.PullSecret},
 }
 
-// gatherLogin reads the mirror's login. A Secret that is gone, or that the mirror did
+// collectLogin reads the mirror's login. A Secret that is gone, or that the mirror did
 // not let in, changes nothing at pods that have one.
-func (p *pass) gatherLogin(ctx context.Context) error {
+func (p *pass) collectLogin(ctx context.Context) error {
 	b := p.bundle.source
 	name, named := b.PullSecretName()
 	data, version, err := p.Cluster.VersionedSecret(ctx, types.NamespacedName{Namespace: p.name.Namespace, Name: name})
@@ -53,7 +53,7 @@ func (p *pass) gatherLogin(ctx context.Context) error {
 	case len(given) > 0:
 		p.unverifiedLogin(secret)
 	case named || data != nil || b.Status.VerifiedLogin != v1alpha1.NoLogin:
-		p.hold(loginFault(secret, errors.New("it is not there, or has no key "+corev1.DockerConfigJsonKey),
+		p.gateAll(loginFault(secret, errors.New("it is not there, or has no key "+corev1.DockerConfigJsonKey),
 			"create it with `kubectl create secret docker-registry`, or correct spec.pullSecret of the DriverBundle"))
 	case p.login.kept:
 		p.notes = append(p.notes, "Secret "+secret+" is gone and the mirror needs none; pods keep the login that they have")
@@ -67,11 +67,11 @@ func (p *pass) unverifiedLogin(secret string) {
 	ready := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionReady)
 	switch {
 	case ready != nil && ready.Status == metav1.ConditionFalse:
-		p.hold(fault.Errorf(fault.Reason(ready.Reason), "use pull secret", secret,
+		p.gateAll(fault.Errorf(fault.Reason(ready.Reason), "use pull secret", secret,
 			"correct what the conditions of DriverBundle "+b.Name+" name first",
 			"the mirror has not let it in: %s", ready.Message))
 	case b.Spec.Suspend:
-		p.hold(loginFault(secret, errors.New("it was not tried at the mirror, since the DriverBundle is suspended"),
+		p.gateAll(loginFault(secret, errors.New("it was not tried at the mirror, since the DriverBundle is suspended"),
 			"set spec.suspend of the DriverBundle to false"))
 	default:
 		p.waiting = "the login in Secret " + secret + " is being tried at the mirror"
@@ -82,7 +82,7 @@ func loginFault(secret string, err error, hint string) error {
 	return &fault.Error{Reason: fault.NotFound, Op: "read pull secret", Subject: secret, Err: err, Hint: hint}
 }
 
-// secrets are what nobody may read of it: passwords and tokens, as they are and as the file has them.
+// secrets are what no one may read of it: passwords and tokens, as they are and as the file has them.
 func (l login) secrets() []string {
 	var config struct {
 		Auths map[string]struct{ Auth, Password, IdentityToken, RegistryToken string }
@@ -111,6 +111,6 @@ func (p *pass) installedLogin() login {
 }
 
 func (p *pass) isRecorded(key inventory.Key) bool {
-	_, is := p.site.inventory.Get(key)
+	_, is := p.facts.inventory.Get(key)
 	return is
 }

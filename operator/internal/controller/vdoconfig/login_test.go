@@ -58,7 +58,7 @@ func TestWhichLoginPodsHave(t *testing.T) {
 		edit     func(*v1alpha1.DriverBundle)
 		want     string
 		kept     bool
-		held     fault.Reason
+		gated    fault.Reason
 		waiting  bool
 		notes    int
 	}{
@@ -67,32 +67,32 @@ func TestWhichLoginPodsHave(t *testing.T) {
 		"it is being tried":                   {given: given, copies: both, verified: "1", want: "{}", kept: true, waiting: true},
 		"it is being tried, and pods are new": {given: given, verified: "1", waiting: true},
 		"the mirror refuses it": {given: given, copies: both, verified: "1", edit: ready(metav1.ConditionFalse),
-			want: "{}", kept: true, held: fault.Unauthorized},
+			want: "{}", kept: true, gated: fault.Unauthorized},
 		"nobody tries it": {given: given, copies: both, verified: "1",
-			edit: func(b *v1alpha1.DriverBundle) { b.Spec.Suspend = true }, want: "{}", kept: true, held: fault.NotFound},
-		"it is gone":                       {copies: both, verified: "1", want: "{}", kept: true, held: fault.NotFound},
+			edit: func(b *v1alpha1.DriverBundle) { b.Spec.Suspend = true }, want: "{}", kept: true, gated: fault.NotFound},
+		"it is gone":                       {copies: both, verified: "1", want: "{}", kept: true, gated: fault.NotFound},
 		"it is gone, and none is needed":   {copies: both, verified: v1alpha1.NoLogin, want: "{}", kept: true, notes: 1},
-		"it has no key":                    {given: map[string][]byte{"x": nil}, copies: both, verified: v1alpha1.NoLogin, want: "{}", kept: true, held: fault.NotFound},
-		"it is gone, and all copies":       {copies: map[string]string{}, verified: "1", want: "{}", kept: true, held: fault.NotFound},
-		"it is named, and was never there": {verified: v1alpha1.NoLogin, edit: func(b *v1alpha1.DriverBundle) { b.Spec.PullSecret = &v1alpha1.LocalReference{Name: "x"} }, held: fault.NotFound},
+		"it has no key":                    {given: map[string][]byte{"x": nil}, copies: both, verified: v1alpha1.NoLogin, want: "{}", kept: true, gated: fault.NotFound},
+		"it is gone, and all copies":       {copies: map[string]string{}, verified: "1", want: "{}", kept: true, gated: fault.NotFound},
+		"it is named, and was never there": {verified: v1alpha1.NoLogin, edit: func(b *v1alpha1.DriverBundle) { b.Spec.PullSecret = &v1alpha1.LocalReference{Name: "x"} }, gated: fault.NotFound},
 	} {
 		g := gathering(t)
-		g.Cluster, g.site.inventory = pulls{given: c.given, copies: c.copies}, inventory.Inventory{}
+		g.Cluster, g.facts.inventory = pulls{given: c.given, copies: c.copies}, inventory.Inventory{}
 		for _, key := range copies {
 			if c.copies != nil {
 				id := inventory.ID{Key: key, Version: "v1"}
-				g.site.inventory = g.site.inventory.With(inventory.Entry{ID: id, Driver: matrix.CPI})
+				g.facts.inventory = g.facts.inventory.With(inventory.Entry{ID: id, Driver: matrix.CPI})
 			}
 		}
 		if g.bundle.source.Status.VerifiedLogin = c.verified; c.edit != nil {
 			c.edit(g.bundle.source)
 		}
-		require.NoError(t, g.gatherLogin(t.Context()), name)
+		require.NoError(t, g.collectLogin(t.Context()), name)
 		require.Equal(t, c.want, string(g.login.data), name)
 		require.Equal(t, c.kept, g.login.kept, name)
-		require.Equal(t, c.held != "", g.site.held != nil, name)
-		if c.held != "" {
-			require.Equal(t, c.held, fault.ReasonOf(g.site.held), name)
+		require.Equal(t, c.gated != "", g.facts.gated != nil, name)
+		if c.gated != "" {
+			require.Equal(t, c.gated, fault.ReasonOf(g.facts.gated), name)
 		}
 		require.Equal(t, c.waiting, g.waiting != "", name)
 		require.Len(t, g.notes, c.notes, name)
@@ -114,7 +114,7 @@ func TestCopiesOfALoginStay(t *testing.T) {
 		}
 	}
 	r := &render.Rendered{Stages: []render.Stage{stage}}
-	(&site{login: login{kept: true}, observed: &assess.Observed{}}).adapt(r, live, drift.Rules{})
+	(&facts{login: login{kept: true}, observed: &assess.Observed{}}).adapt(r, live, drift.Rules{})
 	for i, want := range []string{"theirs", "old"} {
 		require.Equal(t, want, r.Stages[0].Objects[i].Object["data"])
 	}

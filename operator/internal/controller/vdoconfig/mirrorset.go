@@ -27,19 +27,19 @@ import (
 // Under spec.openShift.mirrorSet Write the operator writes the ImageDigestMirrorSet by which
 // OpenShift's nodes find images under upstream's names. Nodes take up what is added to it as
 // they run, and are drained where something is taken away: so it only grows, is neither
-// changed nor removed once nobody asks for it any more, and goes with the VDOConfig, after all pods.
+// changed nor removed once no one asks for it any more, and goes with the VDOConfig, after all pods.
 
-// gatherOpenShift finds out whether the operator leads the nodes, and holds everything new
+// collectOpenShift finds out whether the operator leads the nodes, and holds everything new
 // where it is asked to and there is nothing to lead them by.
-func (p *pass) gatherOpenShift(ctx context.Context) error {
+func (p *pass) collectOpenShift(ctx context.Context) error {
 	if !p.config.Spec.WritesMirrorSet() {
 		return nil
 	}
 	kind := mirrorset.Digests
 	if p.leads = p.Cluster.Serves(schema.GroupKind{Group: kind.Group, Kind: kind.Kind}); p.leads {
-		return p.gatherSets(ctx)
+		return p.collectSets(ctx)
 	}
-	p.hold(fault.Errorf(fault.Refused, "write", kind.Kind+" "+render.MirrorSetName,
+	p.gateAll(fault.Errorf(fault.Refused, "write", kind.Kind+" "+render.MirrorSetName,
 		"take spec.openShift.mirrorSet out of the VDOConfig; `vdo-bundle mirror-config` writes what nodes of other runtimes need",
 		"the cluster has no %ss: OpenShift has them since 4.13", kind.Kind))
 	return nil
@@ -52,13 +52,13 @@ type mirrorSets struct {
 	taking        taking                 // how nodes take up the operator's own
 }
 
-// gatherSets reads by what the nodes are led, others' sets and the operator's own. Where it may not
+// collectSets reads by what the nodes are led, others' sets and the operator's own. Where it may not
 // be read the set stays as it is.
-func (p *pass) gatherSets(ctx context.Context) error {
+func (p *pass) collectSets(ctx context.Context) error {
 	rules, err := p.Cluster.MirrorRules(ctx)
 	if fault.ReasonOf(err) == fault.Forbidden {
 		p.leads = false
-		p.hold(err)
+		p.gateAll(err)
 		return nil
 	}
 	if err != nil {
@@ -74,7 +74,7 @@ func (p *pass) gatherSets(ctx context.Context) error {
 		p.sets.own = mirrorset.Union(mirrorset.Read(set.Object, mirrorset.Digests))
 		isOwn := func(r preflight.MirrorRule) bool { return r.Set == id.Key.String() }
 		p.sets.others = slices.DeleteFunc(slices.Clone(rules), isOwn)
-		return p.gatherPools(ctx, set)
+		return p.collectPools(ctx, set)
 	}
 	return nil
 }
@@ -85,25 +85,25 @@ func (p *pass) isOwn(set *unstructured.Unstructured) bool {
 	if set == nil || own(set, drivers.MirrorSet) != nil {
 		return set != nil
 	}
-	known, recorded := p.site.inventory.Get(plan.IDOf(set).Key)
+	known, recorded := p.facts.inventory.Get(plan.IDOf(set).Key)
 	return recorded && plan.Ours(set, known)
 }
 
 // mirrored is all that the nodes are led to the mirror for, none where the operator does not lead them, or pods have
 // other names than upstream's: for the accepted bundle too, so that nodes have it before an upgrade begins, and for
 // all that they are led for by the operator's set, so that a rollback finds its images and nothing is taken away.
-func (s *site) mirrored(from []*opened) mirrorset.Entries {
+func (s *facts) mirrored(from []*opened) mirrorset.Entries {
 	entries, _ := s.ownEntries(from)
 	return entries
 }
 
 // ownEntries are those, and the repositories that are left out beside others' sets, with why.
-func (s *site) ownEntries(from []*opened) (entries mirrorset.Entries, left map[string]string) {
+func (s *facts) ownEntries(from []*opened) (entries mirrorset.Entries, left map[string]string) {
 	if !s.leads {
 		return nil, nil
 	}
 	var all []mirrorset.Entries
-	if !s.bundleHeld {
+	if !s.bundleGated {
 		from = append([]*opened{s.bundle}, from...)
 	}
 	for _, b := range from {
@@ -168,17 +168,17 @@ func (p *pass) countOwnSet(ctx context.Context, m *preflight.Mirrors) {
 }
 
 // mayWrite says why an object could not be written, as far as reading it tells: it may not
-// be read, or is somebody else's.
+// be read, or is someone else's.
 func (p *pass) mayWrite(ctx context.Context, o render.Object) error {
 	live, refused, err := p.Cluster.Read(ctx, []inventory.ID{plan.IDOf(o.Unstructured)})
 	if err != nil {
 		return err
 	}
-	made := plan.Make(plan.Input{
+	drawn := plan.Make(plan.Input{
 		Stages: []render.Stage{{Name: render.StageMirrors, Drivers: []matrix.Driver{o.Driver}, Objects: []render.Object{o}}},
-		Live:   live, Refused: refused, Inventory: p.site.inventory, Key: p.hash,
+		Live:   live, Refused: refused, Inventory: p.facts.inventory, Key: p.hash,
 	})
-	return made.Conflicts()
+	return drawn.Conflicts()
 }
 
 // OpenShift's nodes take the operator's mirror set up one after the other. Where pods of a new
@@ -191,8 +191,8 @@ type taking struct {
 	rolls bool   // they take it up just now
 }
 
-// gatherPools reads how far nodes are with the set.
-func (p *pass) gatherPools(ctx context.Context, set *unstructured.Unstructured) error {
+// collectPools reads how far nodes are with the set.
+func (p *pass) collectPools(ctx context.Context, set *unstructured.Unstructured) error {
 	pools, err := p.Cluster.MachineConfigPools(ctx)
 	if err != nil && fault.ReasonOf(err) != fault.Forbidden {
 		return err
@@ -222,13 +222,13 @@ func writtenAt(o *unstructured.Unstructured) time.Time {
 
 // namesUpstream tells whether pods of the accepted bundle name images as upstream does, which nodes
 // find by the set alone.
-func (s *site) namesUpstream() bool {
+func (s *facts) namesUpstream() bool {
 	return s.bundle == nil || s.bundle.source.Spec.ImageNames == v1alpha1.ImageNamesUpstream
 }
 
 // poolsChange is what of the mirror set an upgrade to the accepted bundle waits for: the set comes
 // before it. Nothing, where its pods name images in the mirror itself.
-func (s *site) poolsChange() string {
+func (s *facts) poolsChange() string {
 	if !s.namesUpstream() {
 		return ""
 	}

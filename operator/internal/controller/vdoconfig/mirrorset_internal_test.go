@@ -44,18 +44,18 @@ func TestNodesAreLedForWhatComesAndForWhatWas(t *testing.T) {
 	other := with("new.site/vdo", v1alpha1.ImageNamesPaths, map[matrix.Driver]string{matrix.CSI: "up.example/csi:2"})
 	odd := with("new.site/vdo", v1alpha1.ImageNamesUpstream, map[matrix.Driver]string{matrix.CSI: "[::1]:5000/csi:1", matrix.CPI: "gone.example/cpi:1"})
 	for name, c := range map[string]struct {
-		site site
+		site facts
 		from *opened
 		want []string
 	}{
-		"nobody asks for it":                               {site{bundle: accepted, sets: before}, accepted, nil},
-		"the first bundle":                                 {site{leads: true, bundle: accepted}, accepted, []string{"up.example/csi -> new.site/vdo/up.example/csi"}},
-		"an upgrade waits":                                 {site{leads: true, bundle: accepted, sets: before}, runs, []string{cpi, older, both}},
-		"the accepted one is held":                         {site{leads: true, bundle: accepted, bundleHeld: true, sets: before}, runs, []string{cpi, older, old}},
-		"it is held, and runs":                             {site{leads: true, bundle: accepted, bundleHeld: true}, accepted, []string{"up.example/csi -> new.site/vdo/up.example/csi"}},
-		"pods have other names":                            {site{leads: true, bundle: other, sets: before}, other, nil},
-		"pods of what runs have upstream's":                {site{leads: true, bundle: other}, runs, []string{cpi, old}},
-		"an image with no place in the mirror is left out": {site{leads: true, bundle: odd}, odd, []string{"gone.example/cpi -> new.site/vdo/gone.example/cpi"}},
+		"nobody asks for it":                               {facts{bundle: accepted, sets: before}, accepted, nil},
+		"the first bundle":                                 {facts{leads: true, bundle: accepted}, accepted, []string{"up.example/csi -> new.site/vdo/up.example/csi"}},
+		"an upgrade waits":                                 {facts{leads: true, bundle: accepted, sets: before}, runs, []string{cpi, older, both}},
+		"the accepted one is held":                         {facts{leads: true, bundle: accepted, bundleGated: true, sets: before}, runs, []string{cpi, older, old}},
+		"it is held, and runs":                             {facts{leads: true, bundle: accepted, bundleGated: true}, accepted, []string{"up.example/csi -> new.site/vdo/up.example/csi"}},
+		"pods have other names":                            {facts{leads: true, bundle: other, sets: before}, other, nil},
+		"pods of what runs have upstream's":                {facts{leads: true, bundle: other}, runs, []string{cpi, old}},
+		"an image with no place in the mirror is left out": {facts{leads: true, bundle: odd}, odd, []string{"gone.example/cpi -> new.site/vdo/gone.example/cpi"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string
@@ -77,15 +77,15 @@ func (s serves) Serves(schema.GroupKind) bool { return s.all }
 
 // There is nothing to lead the nodes by on a cluster that is not OpenShift.
 func TestLeadingTheNodesIsRefusedWhereThereIsNoOpenShift(t *testing.T) {
-	for _, asked := range []v1alpha1.MirrorSetMode{v1alpha1.MirrorSetWrite, v1alpha1.MirrorSetCheck} {
-		g, held := gathering(t), asked == v1alpha1.MirrorSetWrite
-		g.Cluster, g.config.Spec.OpenShift = serves{}, &v1alpha1.OpenShift{MirrorSet: asked}
-		require.NoError(t, g.gatherOpenShift(t.Context()))
-		require.Equal(t, held, g.site.held != nil)
+	for _, requested := range []v1alpha1.MirrorSetMode{v1alpha1.MirrorSetWrite, v1alpha1.MirrorSetCheck} {
+		g, gated := gathering(t), requested == v1alpha1.MirrorSetWrite
+		g.Cluster, g.config.Spec.OpenShift = serves{}, &v1alpha1.OpenShift{MirrorSet: requested}
+		require.NoError(t, g.collectOpenShift(t.Context()))
+		require.Equal(t, gated, g.facts.gated != nil)
 		require.False(t, g.leads)
-		if held {
-			require.Equal(t, fault.Refused, fault.ReasonOf(g.site.held))
-			require.Contains(t, fault.HintOf(g.site.held), "take spec.openShift.mirrorSet out of the VDOConfig")
+		if gated {
+			require.Equal(t, fault.Refused, fault.ReasonOf(g.facts.gated))
+			require.Contains(t, fault.HintOf(g.facts.gated), "take spec.openShift.mirrorSet out of the VDOConfig")
 		}
 	}
 }
@@ -115,7 +115,7 @@ func TestWhatOfTheMirrorSetAnUpgradeWaitsFor(t *testing.T) {
 		g := gathering(t)
 		g.Cluster, g.bundle.source.Spec.ImageNames = pools{err: c.unread}, c.names
 		require.Empty(t, g.othersChange(true), "there is no set")
-		require.NoError(t, g.gatherPools(t.Context(), set), name)
+		require.NoError(t, g.collectPools(t.Context(), set), name)
 		for ignored, says := range map[string]string{"Nodes": c.says, "MachineConfigPools": ""} {
 			g.config.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{IgnoreInterlocks: []string{ignored}}
 			got := g.othersChange(true)
@@ -127,7 +127,7 @@ func TestWhatOfTheMirrorSetAnUpgradeWaitsFor(t *testing.T) {
 	}
 }
 
-// Whose labels somebody has taken away is the operator's by its UID all the same.
+// Whose labels someone has taken away is the operator's by its UID all the same.
 func TestTheMirrorSetIsKnownByItsRecordOrItsLabels(t *testing.T) {
 	g, set := gathering(t), render.MirrorSet(nil).Unstructured
 	set.SetUID("u")
@@ -135,7 +135,7 @@ func TestTheMirrorSetIsKnownByItsRecordOrItsLabels(t *testing.T) {
 	require.True(t, g.isOwn(set), "by its labels")
 	set.SetLabels(nil)
 	require.False(t, g.isOwn(set))
-	g.site.inventory = g.site.inventory.With(inventory.Entry{ID: plan.IDOf(set), UID: "u", Driver: drivers.MirrorSet})
+	g.facts.inventory = g.facts.inventory.With(inventory.Entry{ID: plan.IDOf(set), UID: "u", Driver: drivers.MirrorSet})
 	require.True(t, g.isOwn(set))
 	set.SetUID("another")
 	require.False(t, g.isOwn(set))
@@ -148,7 +148,7 @@ func TestAnUpgradeWaitsForTheMirrorSetToBeWritten(t *testing.T) {
 		"": leads,
 		"the set is written first, and does not lead to all mirrors yet: up.example/csi": nil,
 	} {
-		s := site{leads: true, mirrors: &preflight.Mirrors{Own: "the set"}, sets: mirrorSets{own: own}}
+		s := facts{leads: true, mirrors: &preflight.Mirrors{Own: "the set"}, sets: mirrorSets{own: own}}
 		images := map[matrix.Driver]string{matrix.CSI: "up.example/csi:2"}
 		s.bundle = with("new.site/vdo", v1alpha1.ImageNamesUpstream, images)
 		require.Equal(t, says, s.poolsChange())

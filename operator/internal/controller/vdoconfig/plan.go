@@ -45,19 +45,19 @@ func (p *pass) dryRun(ctx context.Context, r rendering) (planned, error) {
 		return in, err
 	}
 	rules, _ := drift.Parse(p.config.Spec.Drift) //nolint:errcheck // what is wrong with it is reported where it is applied
-	p.site.adapt(r.Rendered, in.live, rules)
+	p.facts.adapt(r.Rendered, in.live, rules)
 	in.dry, err = p.Cluster.DryRun(ctx, r.Objects(), in.live)
 	return in, err
 }
 
 // plan compares what shall be with what is: pure.
-func (s *site) plan(in planned) plan.Plan {
+func (s *facts) plan(in planned) plan.Plan {
 	others, _ := s.others(in.decision)
 	return plan.Make(plan.Input{
 		Key: s.hash, Content: in.content, Untrusted: in.decision.untrusted(),
 		Stages: in.Stages, Live: in.live, Refused: in.refused, DryRun: in.dry, Inventory: s.inventory,
 		Unwatched: s.config.Spec.Drift != nil && s.config.Spec.Drift.Mode == v1alpha1.DriftOff,
-		Held:      in.decision.held, Leaving: s.leaving(),
+		Gated:     in.decision.gated, Retained: s.retentions(),
 		Others: others,
 	})
 }
@@ -78,7 +78,7 @@ func ids(rendered *render.Rendered, inv inventory.Inventory) []inventory.ID {
 // adapt makes of what was rendered what is applied, since something is on the cluster. The configuration there stays
 // where it is to be kept, and is left out where there is none: a wrong password neither replaces what works nor is
 // given to drivers that would lock the account with it. Fields that spec.drift leaves to others are left out.
-func (s *site) adapt(rendered *render.Rendered, live plan.Live, rules drift.Rules) {
+func (s *facts) adapt(rendered *render.Rendered, live plan.Live, rules drift.Rules) {
 	eachRendered(rendered, live, func(o render.Object, was *unstructured.Unstructured) (render.Object, bool) {
 		if was != nil {
 			s.keepPart(o, was)
@@ -91,7 +91,7 @@ func (s *site) adapt(rendered *render.Rendered, live plan.Live, rules drift.Rule
 		if w, is := away[plan.IDOf(o.Unstructured).Key]; is {
 			o.Unstructured = withUnavailable(o.Unstructured, w.Desired, s.observed.AwayFrom(w))
 		}
-		o.Unstructured = rules.Leave(drift.Target{Object: o.Unstructured, Live: was, Driver: o.Driver,
+		o.Unstructured = rules.Omit(drift.Target{Object: o.Unstructured, Live: was, Driver: o.Driver,
 			Manager: cluster.FieldManager, Whole: o.Apply == render.Replace})
 		return o, true
 	})
@@ -114,7 +114,7 @@ func eachRendered(rendered *render.Rendered, live plan.Live,
 }
 
 // keepPart takes an object's part in a configuration, and a login that is kept, from the one on the cluster.
-func (s *site) keepPart(o render.Object, was *unstructured.Unstructured) {
+func (s *facts) keepPart(o render.Object, was *unstructured.Unstructured) {
 	if s.login.kept && slices.Contains(copies, plan.IDOf(o.Unstructured).Key) {
 		o.Object["data"] = was.Object["data"]
 	}
@@ -139,7 +139,7 @@ var configHash = []string{"spec", "template", "metadata", "annotations", render.
 
 // keepHashes leaves the hashes in workloads as they are while they are of the same configuration,
 // though the key is another one: else all pods would roll.
-func (s *site) keepHashes(rendered *render.Rendered, live plan.Live) {
+func (s *facts) keepHashes(rendered *render.Rendered, live plan.Live) {
 	s.hashes = s.inventory.Memory().Hashes
 	if s.newHash {
 		s.hashes = map[string]string{}
@@ -168,7 +168,7 @@ func (s *site) keepHashes(rendered *render.Rendered, live plan.Live) {
 
 // awayFrom are the DaemonSets that have pods on nodes which are not ready. While one is being rolled out such pods use
 // up what its manifest lets be unavailable, so that much more may be. Pods do not restart for it.
-func (s *site) awayFrom() map[inventory.Key]assess.Workload {
+func (s *facts) awayFrom() map[inventory.Key]assess.Workload {
 	all := map[inventory.Key]assess.Workload{}
 	for _, w := range s.observed.All() {
 		if w.Kind == "DaemonSet" && !w.Foreign && s.observed.AwayFrom(w) > 0 {
@@ -200,10 +200,10 @@ func withUnavailable(o *unstructured.Unstructured, pods int32, more int) *unstru
 	return o
 }
 
-// leaving says what becomes of drivers that are installed and not asked for any more.
-func (s *site) leaving() map[matrix.Driver]plan.Leave {
-	all := leave(s.config.Spec.OnDelete, s.unasked(), s.retained, plan.Keep)
-	all[drivers.MirrorSet] = plan.Leave{Action: plan.Keep,
+// retentions says what becomes of drivers that are installed and no longer requested.
+func (s *facts) retentions() map[matrix.Driver]plan.Retention {
+	all := retentionsOf(s.config.Spec.OnDelete, s.notRequested(), s.retained, plan.Keep)
+	all[drivers.MirrorSet] = plan.Retention{Action: plan.Keep,
 		Reason: "OpenShift drains its nodes when it goes: it goes with the VDOConfig, after the drivers"}
 	return all
 }
@@ -213,23 +213,23 @@ var withoutOperator = map[inventory.Key]string{
 	webhookRegistration.Key: "without the operator its certificate expires, and the API server then refuses all changes of StorageClasses and claims",
 }
 
-// leave says which drivers stay: under Orphan those given, but for what cannot be without the operator; those that are
+// retentionsOf says which drivers stay: under Orphan those given, but for what cannot be without the operator; those that are
 // needed; and the network plug-in, unless spec.onDelete asks for the removal of everything: without it no pod of the
 // cluster has a network, the operator's own among them.
-func leave(
+func retentionsOf(
 	on v1alpha1.DeleteMode, orphans []matrix.Driver, needed map[matrix.Driver]string, how plan.Action,
-) map[matrix.Driver]plan.Leave {
-	all := map[matrix.Driver]plan.Leave{}
+) map[matrix.Driver]plan.Retention {
+	all := map[matrix.Driver]plan.Retention{}
 	if on != v1alpha1.DeleteRemove {
-		all[matrix.CNI] = plan.Leave{Action: plan.Forget,
+		all[matrix.CNI] = plan.Retention{Action: plan.Forget,
 			Reason: "all pods of the cluster need the network: spec.onDelete Remove removes it, after the rest"}
 	}
 	for d, why := range needed {
-		all[d] = plan.Leave{Action: how, Reason: why}
+		all[d] = plan.Retention{Action: how, Reason: why}
 	}
 	for _, d := range orphans {
 		if on == v1alpha1.DeleteOrphan {
-			all[d] = plan.Leave{Action: plan.Forget, Reason: "spec.onDelete is Orphan", But: withoutOperator}
+			all[d] = plan.Retention{Action: plan.Forget, Reason: "spec.onDelete is Orphan", But: withoutOperator}
 		}
 	}
 	return all
@@ -252,13 +252,13 @@ func core(kind, namespace, name string) inventory.ID {
 }
 
 // status.plan is what is still to be done after a pass: its plan without what it did. Where
-// something is held back (a bundle that is not fresh, a vCenter that is away, an upgrade that
+// something is gated (a bundle that is not fresh, a vCenter that is away, an upgrade that
 // waits for a person) it is what would be done without the hold: see pass.foresee. It names
 // fields and never their values, so there is nothing secret in it.
 const (
 	maxPlanSteps  = 80
 	maxPlanReason = 256
-	maxPlanHeld   = 1 << 10
+	maxPlanGated  = 1 << 10
 )
 
 // shown is a plan as the status has it.
@@ -266,14 +266,14 @@ type shown struct {
 	decision decision
 	plan     *plan.Plan
 	done     []plan.Step // by this pass
-	held     string      // why the rest is not done now
+	gated    string      // why the rest is not done now
 }
 
 // status is the plan for a person, as far as a status has room: pure.
 func (s shown) status() *v1alpha1.PlanStatus { return s.within(maxPlanSteps) }
 
 func (s shown) within(steps int) *v1alpha1.PlanStatus {
-	st := &v1alpha1.PlanStatus{Held: condition.Cut(s.held, maxPlanHeld)}
+	st := &v1alpha1.PlanStatus{Held: condition.Cut(s.gated, maxPlanGated)}
 	if from := s.decision.sources(); len(from) == 1 {
 		st.Bundle = from[0].reference()
 	} else if s.decision.from != nil {
@@ -335,14 +335,14 @@ func (p *result) planStatus(before *v1alpha1.PlanStatus) *v1alpha1.PlanStatus {
 	case p.outcome.foreseen != nil:
 		return p.outcome.foreseen.status()
 	case p.outcome.plan != nil:
-		return shown{decision: p.decision, plan: p.outcome.plan, done: p.outcome.did, held: p.whyHeld()}.status()
+		return shown{decision: p.decision, plan: p.outcome.plan, done: p.outcome.did, gated: p.gateMessage()}.status()
 	case p.outcome.applied != nil:
 		return before
 	}
 	return nil
 }
 
-func (p *result) whyHeld() string {
+func (p *result) gateMessage() string {
 	switch {
 	case p.outcome.plan.Writes() == 0:
 		return ""
@@ -364,31 +364,31 @@ func stoppedBy(spec *v1alpha1.VDOConfigSpec) string {
 	return "spec.suspend is set"
 }
 
-// foresee plans what would be done if nothing were held back, for status.plan. Only a bundle whose bytes satisfy the
-// trust policy of now is planned from: what nobody trusts is not given to the API server, be it to try it.
-func (p *pass) foresee(ctx context.Context) {
-	why := p.heldBack()
-	if why == "" || p.site.frozen != "" || !p.site.bundle.verified {
+// planCandidate plans what would be done if nothing were gated, for status.plan. Only a bundle whose bytes satisfy the
+// trust policy of now is planned from: what no one trusts is not given to the API server, even to try it.
+func (p *pass) planCandidate(ctx context.Context) {
+	why := p.gateReasons()
+	if why == "" || p.facts.frozen != "" || !p.facts.bundle.verified {
 		return
 	}
 	q := *p
-	q.site = p.site.released()
-	q.decision = q.site.resolve()
-	p.outcome.foreseen = &shown{decision: q.decision, held: why}
-	if err := q.imagine(ctx, p.outcome.foreseen); err != nil {
-		p.outcome.foreseen.held += "; it cannot be planned: " + fault.Text(err)
+	q.facts = p.facts.withoutGates()
+	q.decision = q.facts.resolve()
+	p.outcome.foreseen = &shown{decision: q.decision, gated: why}
+	if err := q.planPreview(ctx, p.outcome.foreseen); err != nil {
+		p.outcome.foreseen.gated += "; it cannot be planned: " + fault.Text(err)
 	}
 }
 
-// heldBack is why a release or its content may not change now, "" where all may.
-func (p *pass) heldBack() string {
-	held := []error{p.site.hold()}
+// gateReasons is why a release or its content may not change now, "" where all may.
+func (p *pass) gateReasons() string {
+	gated := []error{p.facts.gateOfAll()}
 	for _, d := range revision.Groups {
-		held = append(held, p.site.holds()[d])
+		gated = append(gated, p.facts.groupGates()[d])
 	}
-	if err := fault.Join(held...); err != nil {
+	if err := fault.Join(gated...); err != nil {
 		return fault.Text(err)
 	}
-	v, _ := p.site.revisions.first()
+	v, _ := p.facts.revisions.first()
 	return v.Message
 }

@@ -24,7 +24,7 @@ func TestAPlanIsShownObjectByObject(t *testing.T) {
 	pruned := stepOf(plan.Prune, matrix.CPI, "Secret", "pruned")
 	d := decided(matrix.CSI, "3.7.3")
 	d.from = holding(t, "sha256:new", "csi@3.7.3")
-	got := shown{decision: d, held: "spec.dryRun is set", done: []plan.Step{done, pruned}, plan: &plan.Plan{Steps: []plan.Step{
+	got := shown{decision: d, gated: "spec.dryRun is set", done: []plan.Step{done, pruned}, plan: &plan.Plan{Steps: []plan.Step{
 		done, pruned, stepOf(plan.Unchanged, matrix.CPI, "Role", "same"), stepOf(plan.Keep, matrix.CSI, "StorageClass", "kept"),
 		stepOf(plan.Change, matrix.CSI, "Deployment", "b"), stepOf(plan.Create, matrix.CSI, "Deployment", "a"),
 		stepOf(plan.Wait, matrix.CPI, "DaemonSet", "z"), stepOf(plan.Prune, matrix.CSI, "ConfigMap", "old"),
@@ -52,7 +52,7 @@ func TestAPlanIsBounded(t *testing.T) {
 				s.Reason = strings.Repeat("\"", long)
 				p.Steps = append(p.Steps, s)
 			}
-			st := shown{plan: &p, held: strings.Repeat("x", 10*maxPlanHeld)}.status()
+			st := shown{plan: &p, gated: strings.Repeat("x", 10*maxPlanGated)}.status()
 			require.NotEmpty(t, st.Steps)
 			require.LessOrEqual(t, len(st.Steps), maxPlanSteps)
 			require.Equal(t, 1000, len(st.Steps)+st.Omitted)
@@ -69,22 +69,22 @@ func TestAPlanIsBounded(t *testing.T) {
 func TestWhatIsForeseen(t *testing.T) {
 	s := withBoth(t, "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", "")
 	s.desired = s.desire()
-	p := &pass{result: result{site: *s}}
+	p := &pass{result: result{facts: *s}}
 	p.decision = s.resolve()
-	require.Empty(t, p.heldBack())
-	p.site.vcenters[vcStorage] = vcenter{held: because(fault.Unreachable)}
-	require.NotEmpty(t, p.heldBack())
-	p.foresee(t.Context())
+	require.Empty(t, p.gateReasons())
+	p.facts.vcenters[vcStorage] = vcenter{gated: because(fault.Unreachable)}
+	require.NotEmpty(t, p.gateReasons())
+	p.planCandidate(t.Context())
 	require.Nil(t, p.outcome.foreseen, "its bundle is not verified")
-	free := p.site.released()
-	require.Empty(t, free.holds())
-	require.NotEmpty(t, p.site.holds(), "the site stays as it is")
+	free := p.facts.withoutGates()
+	require.Empty(t, free.groupGates())
+	require.NotEmpty(t, p.facts.groupGates(), "the site stays as it is")
 	require.Equal(t, []string{"cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.7.3"}, chosen(free.resolve()))
 }
 
 func TestAPlanThatCouldNotBeMadeStays(t *testing.T) {
 	before := &v1alpha1.PlanStatus{Bundle: "b"}
-	p := &result{site: site{config: &v1alpha1.VDOConfig{}}, outcome: outcome{applied: because(fault.Unreachable)}}
+	p := &result{facts: facts{config: &v1alpha1.VDOConfig{}}, outcome: outcome{applied: because(fault.Unreachable)}}
 	require.Equal(t, before, p.planStatus(before))
 	p.outcome.applied = nil
 	require.Nil(t, p.planStatus(before))

@@ -37,10 +37,10 @@ type Preview struct {
 	Kubernetes string           `json:"kubernetes"`
 	VCenters   []PreviewVCenter `json:"vCenters,omitempty"`
 	Drivers    []PreviewDriver  `json:"drivers"`
-	// Route is what is upgraded, in order, and what the operator does after each.
-	Route []Hop `json:"route"`
-	// Held are why not all of that would be done, or must not be begun.
-	Held []Held `json:"held,omitempty"`
+	// Path is what is upgraded, in order, and what the operator does after each.
+	Path []PathStep `json:"route"`
+	// Gated are why not all of that would be done, or must not be begun.
+	Gated []Gated `json:"held,omitempty"`
 	// Checks are those of status.preflight that hold something back.
 	Checks []v1alpha1.PreflightResult `json:"checks,omitempty"`
 	// Fetch are the commands that bring what the bundle lacks.
@@ -73,8 +73,8 @@ type PreviewDriver struct {
 	OneWay      string   `json:"oneWay,omitempty"`    // why Chosen cannot be gone back from
 }
 
-// Held is why something would not be done.
-type Held struct {
+// Gated is why something would not be done.
+type Gated struct {
 	Reason  string `json:"reason"`
 	Driver  string `json:"driver,omitempty"` // "" where it is of all
 	Message string `json:"message"`
@@ -83,15 +83,15 @@ type Held struct {
 
 // Preview is one pass up to its plan, and the same once more in the site as it is assumed to
 // be, without what holds it back: that is told. It writes nothing; dry runs are all that the
-// API server is asked for.
+// API server is requested.
 func (r *Reconciler) Preview(ctx context.Context, config *v1alpha1.VDOConfig, a Assume) (*Preview, error) {
 	p := r.newPass(config)
-	other, err := r.inForce(ctx, config)
+	other, err := r.activeConfig(ctx, config)
 	switch {
 	case err != nil:
 		return nil, err
 	case other != nil:
-		return nil, notInForce(other)
+		return nil, notActive(other)
 	case !config.DeletionTimestamp.IsZero():
 		return nil, &fault.Error{Reason: fault.Refused, Op: "plan for", Subject: "VDOConfig " + config.Name,
 			Err: errors.New("it is being deleted"), Hint: "wait until the drivers are removed"}
@@ -99,13 +99,13 @@ func (r *Reconciler) Preview(ctx context.Context, config *v1alpha1.VDOConfig, a 
 	if err := p.look(ctx); err != nil {
 		return nil, err
 	}
-	free := p.site.released()
-	way := &router{question: free.ofMatrix(), oneWay: p.revisions.oneWay}
+	free := p.facts.withoutGates()
+	way := &pathfinder{question: free.ofMatrix(), oneWay: p.revisions.oneWay}
 	upgrades, err := a.upgrades(&free)
 	if err := cmp.Or(way.unread, err); err != nil {
 		return nil, err
 	}
-	out := p.previewed(way.route(upgrades), way)
+	out := p.previewed(way.path(upgrades), way)
 	p.atTheEnd(ctx, free, way.facts, out)
 	p.explain(out)
 	return out, nil
@@ -113,27 +113,27 @@ func (r *Reconciler) Preview(ctx context.Context, config *v1alpha1.VDOConfig, a 
 
 // look gathers and decides, as any pass.
 func (p *pass) look(ctx context.Context) error {
-	if err := p.settle(ctx); err != nil {
+	if err := p.collectInstalled(ctx); err != nil {
 		return err
 	}
-	for _, r := range p.site.inventory.Memory().Revisions.Records() {
+	for _, r := range p.facts.inventory.Memory().Revisions.Records() {
 		p.program = r.Attempt.Program // whoever looks is another program, and changes nothing of what is tried again
 	}
-	err := p.gather(ctx)
+	err := p.collect(ctx)
 	switch {
 	case err != nil:
 		return err
-	case p.bundle == nil && p.site.unresolved == nil:
+	case p.bundle == nil && p.facts.unresolved == nil:
 		return awaited(p.waiting)
 	case p.bundle == nil:
-		return p.site.unresolved
+		return p.facts.unresolved
 	}
-	p.decision = p.site.resolve()
+	p.decision = p.facts.resolve()
 	return nil
 }
 
 // upgrades are those that are assumed, in order: vCenters first, then Kubernetes, minor after minor.
-func (a Assume) upgrades(s *site) ([]onward, error) {
+func (a Assume) upgrades(s *facts) ([]onward, error) {
 	bad := func(what string, err error, hint string) ([]onward, error) {
 		return nil, &fault.Error{Reason: fault.InvalidInput, Op: "look ahead to", Subject: what, Err: err, Hint: hint}
 	}
@@ -165,28 +165,28 @@ func (a Assume) upgrades(s *site) ([]onward, error) {
 	if a.Kubernetes.IsZero() {
 		return all, nil
 	}
-	now, asked := s.kubernetes.version.Minor(), "Kubernetes "+a.Kubernetes.String()
+	now, requested := s.kubernetes.version.Minor(), "Kubernetes "+a.Kubernetes.String()
 	for m := now; m != a.Kubernetes; {
 		if a.Kubernetes.Compare(now) < 0 {
-			return bad(asked, fmt.Errorf("the cluster is of %s already", now), "name a later minor")
+			return bad(requested, fmt.Errorf("the cluster is of %s already", now), "name a later minor")
 		}
 		m = m.Next()
 		if len(all) > maxMinorsAhead {
-			return bad(asked, fmt.Errorf("the cluster is of %s", now), "name a minor that is not so far ahead")
+			return bad(requested, fmt.Errorf("the cluster is of %s", now), "name a minor that is not so far ahead")
 		}
 		all = append(all, func(f matrix.Facts) target { return kubernetesTarget(f, m) })
 	}
 	return all, nil
 }
 
-func (p *pass) previewed(route []Hop, way *router) *Preview {
-	s := &p.site
-	out := &Preview{Bundle: s.bundle.reference(), Signers: s.bundle.source.Status.VerifiedBy, Route: route,
-		Kubernetes: s.kubernetes.reported, Ahead: p.decision.ahead.lacks}
+func (p *pass) previewed(path []PathStep, way *pathfinder) *Preview {
+	s := &p.facts
+	out := &Preview{Bundle: s.bundle.reference(), Signers: s.bundle.source.Status.VerifiedBy, Path: path,
+		Kubernetes: s.kubernetes.reported, Ahead: p.decision.lookahead.lacks}
 	for _, vc := range s.versions {
 		out.VCenters = append(out.VCenters, PreviewVCenter{vc.Name, vc.Version.String()})
 	}
-	for _, h := range route {
+	for _, h := range path {
 		if len(h.Lacks) > 0 && out.Fetch == nil {
 			out.Fetch = way.fetching(s.bundle, s.kubernetes.version.Minor())
 		}
@@ -196,76 +196,76 @@ func (p *pass) previewed(route []Hop, way *router) *Preview {
 }
 
 // atTheEnd decides and plans in the site as it is at the end of a route.
-func (p *pass) atTheEnd(ctx context.Context, free site, end matrix.Facts, out *Preview) {
+func (p *pass) atTheEnd(ctx context.Context, free facts, end matrix.Facts, out *Preview) {
 	free.kubernetes.version, free.versions = end.Kubernetes, end.VCenters
 	free.desired = free.desire()
 	q := *p
-	q.site = free
+	q.facts = free
 	q.decision = free.resolve()
 	out.Warnings = append(out.Warnings, q.decision.warned()...)
 	for _, d := range inOrder {
-		if one, there := q.driver(d, out); there {
+		if one, exists := q.driver(d, out); exists {
 			out.Drivers = append(out.Drivers, one)
 		}
 	}
 	if !free.bundle.verified {
-		return // what nobody trusts is not given to the API server, be it to try it
+		return // what no one trusts is not given to the API server, even to try it
 	}
 	s := shown{decision: q.decision}
-	if err := q.imagine(ctx, &s); err != nil && q.decision.refused == nil {
-		out.Held = append(out.Held, heldBy("", err)...)
+	if err := q.planPreview(ctx, &s); err != nil && q.decision.refused == nil {
+		out.Gated = append(out.Gated, gatedBecause("", err)...)
 	}
 	if s.plan != nil {
-		out.Held = append(out.Held, heldBy("", s.plan.Conflicts())...)
+		out.Gated = append(out.Gated, gatedBecause("", s.plan.Conflicts())...)
 		out.Plan = s.within(math.MaxInt)
 	}
 }
 
 func (p *pass) driver(d matrix.Driver, out *Preview) (PreviewDriver, bool) {
-	runs, there := p.site.installed[d]
+	runs, exists := p.facts.installed[d]
 	one := PreviewDriver{Driver: d, Chosen: p.decision.version(d), Why: p.decision.reasons[d], Withdrawn: p.decision.withdrawn[d]}
-	one.Pinned = p.site.config.Spec.PolicyOf(string(d)).Version
-	if there {
+	one.Pinned = p.facts.config.Spec.PolicyOf(string(d)).Version
+	if exists {
 		one.Running = runs.String()
 	}
 	if why := p.decision.unfit[d]; why != "" {
 		one.Unsupported = []string{why}
 	}
-	for _, h := range out.Route {
+	for _, h := range out.Path {
 		for _, m := range h.Moves {
 			if m.Driver == d && m.OneWay != "" {
 				one.OneWay = m.OneWay
 			}
 		}
 	}
-	return one, there || one.Chosen != ""
+	return one, exists || one.Chosen != ""
 }
 
 // explain adds why what the route says would not be done: what holds drivers, and the upgrade that begins the route;
 // and what cannot be known from here.
 func (p *pass) explain(out *Preview) {
-	s, b := &p.site, p.site.bundle.source
-	out.Held = append(heldBy("", s.hold()), out.Held...)
-	holds := s.holds()
+	s, b := &p.facts, p.facts.bundle.source
+	out.Gated = append(gatedBecause("", s.gateOfAll()), out.Gated...)
+	gates := s.groupGates()
 	for _, d := range inOrder {
-		out.Held = append(out.Held, heldBy(string(d), s.faults[d])...)
+		out.Gated = append(out.Gated, gatedBecause(string(d), s.faults[d])...)
 	}
 	for _, group := range revision.Groups {
-		out.Held = append(out.Held, heldBy(string(group), holds[group])...)
+		out.Gated = append(out.Gated, gatedBecause(string(group), gates[group])...)
 	}
 	ready := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionReady)
 	if ready != nil && ready.Status == metav1.ConditionFalse {
 		out.Warnings = append(out.Warnings, "DriverBundle "+b.Name+" is not Ready: "+ready.Message+
 			"; this is planned from the bundle that it accepted before")
 	}
-	if s.checks.made && s.checks.pending {
+	if s.checks.ran && s.checks.pending {
 		out.Warnings = append(out.Warnings, "what the checks of cluster and vCenters keep back is not known: the operator "+
 			"has not made them for what is asked for now; vdoctl check makes them")
 	}
-	out.Held = append(out.Held, p.explainGates()...)
+	out.Gated = append(out.Gated, p.explainGates()...)
 	if stopped(&p.config.Spec) {
 		why := stoppedBy(&p.config.Spec) + ": the operator changes nothing"
-		out.Held = append(out.Held, Held{Reason: "Stopped", Message: why, Do: "set it to false"})
+		out.Gated = append(out.Gated, Gated{Reason: "Stopped", Message: why, Do: "set it to false"})
 	}
 	if st := s.checks.status; st != nil {
 		for i := range st.Results {
@@ -279,12 +279,12 @@ func (p *pass) explain(out *Preview) {
 }
 
 // explainGates says why groups do not change to what is offered, once for those that wait for the same.
-func (p *pass) explainGates() []Held {
-	var all []Held
+func (p *pass) explainGates() []Gated {
+	var all []Gated
 	for _, group := range revision.Groups {
-		v := p.site.revisions.verdicts[group]
-		h := Held{Reason: string(v.Reason), Message: v.Message, Do: v.Reason.ToDo(v.Until, p.named())}
-		if v.Holds() && !slices.Contains(all, h) {
+		v := p.facts.revisions.verdicts[group]
+		h := Gated{Reason: string(v.Reason), Message: v.Message, Do: v.Reason.ToDo(v.Until, p.named())}
+		if v.IsGated() && !slices.Contains(all, h) {
 			all = append(all, h)
 		}
 	}
@@ -294,33 +294,33 @@ func (p *pass) explainGates() []Held {
 // named is the name to consent to the offered upgrade by. There is none for an upgrade that is only
 // previewed: consent is to what waits.
 func (p *pass) named() string {
-	offered := p.site.revisions.offered
-	if c := p.config.Status.Candidate; c != nil && offered != nil && c.Name == offered.Name() {
+	candidate := p.facts.revisions.candidate
+	if c := p.config.Status.Candidate; c != nil && candidate != nil && c.Name == candidate.Name() {
 		return c.Name
 	}
 	return "REVISION, which `vdoctl upgrade list` names once the bundle is the DriverBundle's"
 }
 
-func heldBy(driver string, err error) []Held {
+func gatedBecause(driver string, err error) []Gated {
 	if several, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // only what was joined last is told apart
-		var all []Held
+		var all []Gated
 		for _, e := range several.Unwrap() {
-			all = append(all, heldBy(driver, e)...)
+			all = append(all, gatedBecause(driver, e)...)
 		}
 		return all
 	}
 	if err == nil {
 		return nil
 	}
-	return []Held{{Reason: string(fault.ReasonOf(err)), Driver: driver, Message: err.Error(), Do: fault.HintOf(err)}}
+	return []Gated{{Reason: string(fault.ReasonOf(err)), Driver: driver, Message: err.Error(), Do: fault.HintOf(err)}}
 }
 
-// imagine plans a site as it is imagined, and tries that.
-func (p *pass) imagine(ctx context.Context, s *shown) error {
+// planPreview plans a site as it is imagined, and tries that.
+func (p *pass) planPreview(ctx context.Context, s *shown) error {
 	if p.decision.refused != nil {
 		return p.decision.refused
 	}
-	rendered, err := p.site.render(p.decision)
+	rendered, err := p.facts.render(p.decision)
 	if err := joinAll(rendered.refused, err); err != nil {
 		return err
 	}
@@ -328,15 +328,15 @@ func (p *pass) imagine(ctx context.Context, s *shown) error {
 	if err != nil {
 		return err
 	}
-	made := p.site.plan(tried)
-	s.plan = &made
+	drawn := p.facts.plan(tried)
+	s.plan = &drawn
 	return nil
 }
 
-// released is a site as it would be if nothing gated anything.
-func (s *site) released() site {
+// withoutGates is a site as it would be if nothing gated anything.
+func (s *facts) withoutGates() facts {
 	free := *s
-	free.ungated, free.bundleHeld, free.revisions, free.checks = true, false, revisions{}, checks{}
+	free.ungated, free.bundleGated, free.revisions, free.checks = true, false, revisions{}, checks{}
 	for d := range s.checks.kept {
 		free.spec = withProvider(free.spec, s.config.Spec, d)
 	}
@@ -355,9 +355,9 @@ type Move struct {
 	OneWay string `json:"oneWay,omitempty"`
 }
 
-// Hop is an upgrade of what drivers depend on, and what the operator does after it. The first
+// PathStep is an upgrade of what drivers depend on, and what the operator does after it. The first
 // hop of a route is none: it is what the operator does as things are.
-type Hop struct {
+type PathStep struct {
 	To    string `json:"to,omitempty"` // "Kubernetes 1.35", "vCenter east 9.0.0"
 	Moves []Move `json:"moves,omitempty"`
 	// Lacks are why it must not be made yet, and what to do.
@@ -367,20 +367,20 @@ type Hop struct {
 // onward is an upgrade, from what will be known by then.
 type onward func(matrix.Facts) target
 
-type router struct {
+type pathfinder struct {
 	question
 	oneWay []decide.OneWay
 }
 
-// route is what is done at each upgrade, from what is done before any: pure. What the operator
+// path is what is done at each upgrade, from what is done before any: pure. What the operator
 // installs at one hop is what is installed at the next.
-func (r *router) route(upgrades []onward) []Hop {
-	now := Hop{}
+func (r *pathfinder) path(upgrades []onward) []PathStep {
+	now := PathStep{}
 	now.Moves, now.Lacks = r.arrive(r.facts)
-	hops := []Hop{now}
+	hops := []PathStep{now}
 	for _, to := range upgrades {
 		t := to(r.facts)
-		h := Hop{To: t.name, Lacks: r.lacks(t)}
+		h := PathStep{To: t.name, Lacks: r.lacks(t)}
 		h.Moves, _ = r.arrive(t.facts)
 		hops = append(hops, h)
 	}
@@ -388,7 +388,7 @@ func (r *router) route(upgrades []onward) []Hop {
 }
 
 // arrive is what is done once facts are such, and why nothing can be chosen then.
-func (r *router) arrive(facts matrix.Facts) (moves []Move, refused []string) {
+func (r *pathfinder) arrive(facts matrix.Facts) (moves []Move, refused []string) {
 	installed := map[matrix.Driver]matrix.Version{}
 	maps.Copy(installed, r.facts.Installed)
 	r.facts = facts
@@ -398,12 +398,12 @@ func (r *router) arrive(facts matrix.Facts) (moves []Move, refused []string) {
 	}
 	for _, c := range selection.Choices {
 		d, to := c.Release.Driver, c.Release.Version
-		from, there := installed[d]
-		if there && from.Equal(to) {
+		from, exists := installed[d]
+		if exists && from.Equal(to) {
 			continue
 		}
 		m := Move{Driver: d, To: to.String(), Why: c.Reasons}
-		if there {
+		if exists {
 			m.From, m.OneWay = from.String(), decide.NoWayBack(r.oneWay, d, from, to)
 		}
 		moves, installed[d] = append(moves, m), to
@@ -414,12 +414,12 @@ func (r *router) arrive(facts matrix.Facts) (moves []Move, refused []string) {
 
 // fetching are the commands that bring a bundle for a route's end: on a connected host, and
 // then at the site. Names in capitals are for a person to fill in.
-func (r *router) fetching(b *opened, from matrix.Minor) []string {
+func (r *pathfinder) fetching(b *opened, from matrix.Minor) []string {
 	var vsphere, drivers []string
 	for _, vc := range r.facts.VCenters {
 		vsphere = append(vsphere, vc.Version.String())
 	}
-	for _, d := range asked(r.policy.Rules) {
+	for _, d := range requestedBy(r.policy.Rules) {
 		drivers = append(drivers, string(d))
 	}
 	slices.Sort(vsphere)
@@ -445,14 +445,14 @@ func (r *router) fetching(b *opened, from matrix.Minor) []string {
 	}
 }
 
-// ahead is what is known of the next upgrades of what the drivers depend on.
-type ahead struct {
+// lookahead is what is known of the next upgrades of what the drivers depend on.
+type lookahead struct {
 	looked []string // at "Kubernetes 1.34", "vCenter vc 9.0.0"
 	lacks  []string // why one of them cannot be upgraded yet, and what to do
 }
 
 // err is the fault of what is lacking, or nil.
-func (a ahead) err() error {
+func (a lookahead) err() error {
 	if len(a.lacks) == 0 {
 		return nil
 	}
@@ -470,8 +470,8 @@ type target struct {
 // lookAhead asks, for the next Kubernetes minor and for the next update and major version of each vCenter, whether what
 // is installed goes on working, which has to before the upgrade, and whether the bundle has what is installed after it.
 // Of a cloud provider only the latter counts for Kubernetes: each release serves one minor.
-func lookAhead(q question) ahead {
-	var a ahead
+func lookAhead(q question) lookahead {
+	var a lookahead
 	for _, t := range q.targets() {
 		a.looked = append(a.looked, t.name)
 		for _, why := range q.lacks(t) {
@@ -484,7 +484,7 @@ func lookAhead(q question) ahead {
 // lacks is why an upgrade must not be made yet: what is installed does not serve it, or the bundle has nothing for it.
 func (q *question) lacks(t target) []string {
 	var all []string
-	for _, d := range asked(q.policy.Rules) {
+	for _, d := range requestedBy(q.policy.Rules) {
 		all = append(all, q.installedLacks(d, t))
 	}
 	return slices.DeleteFunc(append(all, q.bundleLacks(t)), func(why string) bool { return why == "" })
@@ -539,8 +539,8 @@ func following(v matrix.Version) []matrix.Version {
 
 // installedLacks says why what is installed of a driver does not serve a target.
 func (q *question) installedLacks(d matrix.Driver, t target) string {
-	v, there := q.facts.Installed[d]
-	if !there {
+	v, exists := q.facts.Installed[d]
+	if !exists {
 		return ""
 	}
 	id := matrix.ReleaseID{Driver: d, Version: v}

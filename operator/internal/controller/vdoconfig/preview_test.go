@@ -15,14 +15,14 @@ import (
 
 // routed is the way of a site on Kubernetes 1.33 and vCenter 8.0.3 to what is assumed, one line
 // for each thing that is done or lacks.
-func routed(t *testing.T, bundle string, a Assume, edit func(*site)) ([]string, *router) {
+func routed(t *testing.T, bundle string, a Assume, edit func(*facts)) ([]string, *pathfinder) {
 	t.Helper()
 	s := asking(t, "1.33", bundle, edit)
 	upgrades, err := a.upgrades(s)
 	require.NoError(t, err)
-	way := &router{question: s.ofMatrix(), oneWay: []decide.OneWay{{ReleaseID: matrix.ReleaseID{Driver: matrix.CSI, Version: mustVersion("3.7.3")}, Why: "it moves volumes"}}}
+	way := &pathfinder{question: s.ofMatrix(), oneWay: []decide.OneWay{{ReleaseID: matrix.ReleaseID{Driver: matrix.CSI, Version: mustVersion("3.7.3")}, Why: "it moves volumes"}}}
 	var out []string
-	for _, h := range way.route(upgrades) {
+	for _, h := range way.path(upgrades) {
 		if h.To != "" {
 			out = append(out, h.To)
 		}
@@ -41,10 +41,10 @@ func routed(t *testing.T, bundle string, a Assume, edit func(*site)) ([]string, 
 }
 
 func TestRoute(t *testing.T) {
-	pair := func(s *site) {
+	pair := func(s *facts) {
 		s.installed = map[matrix.Driver]matrix.Version{matrix.CPI: mustVersion("1.33.1"), matrix.SnapshotController: mustVersion("8.2.0"), matrix.CSI: mustVersion("3.5.1")}
 	}
-	pinned := func(s *site) {
+	pinned := func(s *facts) {
 		pair(s)
 		s.config.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "csi", Version: "3.5.1"}}
 	}
@@ -53,7 +53,7 @@ func TestRoute(t *testing.T) {
 	for name, c := range map[string]struct {
 		bundle string
 		assume Assume
-		edit   func(*site)
+		edit   func(*facts)
 		want   []string // each the beginning of a line
 	}{
 		"as it is":                            {pair133, Assume{}, pair, nil},
@@ -80,7 +80,7 @@ func TestRoute(t *testing.T) {
 }
 
 func TestWhatIsAssumedIsLaterThanWhatIsThere(t *testing.T) {
-	s := &site{kubernetes: kubernetes{version: mustVersion("1.33.4")}, versions: []matrix.VCenter{{Name: "vc", Version: mustVersion("8.0.3")}}}
+	s := &facts{kubernetes: kubernetes{version: mustVersion("1.33.4")}, versions: []matrix.VCenter{{Name: "vc", Version: mustVersion("8.0.3")}}}
 	for hint, a := range map[string]Assume{
 		"of 1.33 already":                     {Kubernetes: matrix.Minor{Major: 1, Minor: 32}},
 		"the cluster is of 1.33":              {Kubernetes: matrix.Minor{Major: 1, Minor: 99}},
@@ -93,7 +93,7 @@ func TestWhatIsAssumedIsLaterThanWhatIsThere(t *testing.T) {
 	all, err := Assume{Kubernetes: matrix.Minor{Major: 1, Minor: 33}, VCenters: map[string]matrix.Version{"vc": mustVersion("8.0.3")}}.upgrades(s)
 	require.NoError(t, err)
 	require.Empty(t, all, "it is there already")
-	_, err = Assume{VCenters: map[string]matrix.Version{"": mustVersion("9.0.0")}}.upgrades(&site{kubernetes: s.kubernetes})
+	_, err = Assume{VCenters: map[string]matrix.Version{"": mustVersion("9.0.0")}}.upgrades(&facts{kubernetes: s.kubernetes})
 	require.ErrorContains(t, err, "the version is known")
 }
 
@@ -112,8 +112,8 @@ func TestWhatTheBundleLacksIsFetchedByCommands(t *testing.T) {
 }
 
 func TestWhatTheNextUpgradesNeed(t *testing.T) {
-	installed := func(ids ...string) func(*site) {
-		return func(s *site) {
+	installed := func(ids ...string) func(*facts) {
+		return func(s *facts) {
 			for _, text := range ids {
 				id, err := matrix.ParseReleaseID(text)
 				require.NoError(t, err)
@@ -123,7 +123,7 @@ func TestWhatTheNextUpgradesNeed(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		bundle string
-		edit   func(*site)
+		edit   func(*facts)
 		lacks  []string // each once in the message; none: it is True
 		not    string
 	}{
@@ -133,13 +133,13 @@ func TestWhatTheNextUpgradesNeed(t *testing.T) {
 		"what is installed does not serve the minor":         {both + " cpi@1.34.0", installed("cpi@1.33.1", "csi@3.5.1"), []string{"Kubernetes 1.34: csi@3.5.1 is installed and serves Kubernetes"}, "the bundle has no"},
 		"what is installed does not serve the next vCenters": {both + " cpi@1.34.0", installed("csi@2.7.3"), []string{"vCenter vc 8.0.4: csi@2.7.3 is installed and serves vSphere", "vCenter vc 9.0.0: csi@2.7.3 is installed and serves vSphere"}, "cpi@"},
 		"what is installed is not listed":                    {both + " cpi@1.34.0", installed("csi@9.9.9"), []string{"csi@9.9.9 is installed, and the matrix does not list it"}, ""},
-		"a pin is in the way": {both + " cpi@1.34.0", func(s *site) {
+		"a pin is in the way": {both + " cpi@1.34.0", func(s *facts) {
 			s.config.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "cpi", Version: "1.33.1"}}
 		}, []string{"Kubernetes 1.34: the bundle has no drivers for it: a release without the pins"}, ""},
-		"no vCenter is known": {both + " cpi@1.34.0", func(s *site) { s.versions = nil }, nil, ""},
+		"no vCenter is known": {both + " cpi@1.34.0", func(s *facts) { s.versions = nil }, nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := ask(t, "1.33", c.bundle, c.edit).ahead.err()
+			err := ask(t, "1.33", c.bundle, c.edit).lookahead.err()
 			if c.lacks == nil {
 				require.NoError(t, err)
 				return

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// hashSecret holds the key of configuration hashes. It is never removed: with another key nobody
+	// hashSecret holds the key of configuration hashes. It is never removed: with another key no one
 	// would know any more what was applied last.
 	hashSecret = "vdo-config-hash" //nolint:gosec // a name
 	// hashSecretBefore is where programs before v0.1 kept it as well. To be dropped in v0.2.
@@ -59,17 +59,17 @@ func (p *pass) keepKey(ctx context.Context) error {
 		return nil
 	}
 	name := types.NamespacedName{Namespace: p.name.Namespace, Name: hashSecret}
-	if err := p.Cluster.CreateSecret(ctx, name, map[string][]byte{cluster.KeptKey: p.site.hash}); err != nil {
+	if err := p.Cluster.CreateSecret(ctx, name, map[string][]byte{cluster.KeptKey: p.facts.hash}); err != nil {
 		return err
 	}
-	p.kept.key, p.kept.keyIn = p.site.hash, hashSecret
+	p.kept.key, p.kept.keyIn = p.facts.hash, hashSecret
 	return nil
 }
 
-// inForce returns the VDOConfig that is in force instead of this one, or nil. Who has installed something stays so:
+// activeConfig returns the VDOConfig that is in force instead of this one, or nil. Who has installed something stays so:
 // the inventories, read past every cache, say that, and passes are made one at a time. Of several, or of none, it is
 // who has the finalizer, then the oldest, then the first by name: creation times have seconds.
-func (r *Reconciler) inForce(ctx context.Context, config *v1alpha1.VDOConfig) (*v1alpha1.VDOConfig, error) {
+func (r *Reconciler) activeConfig(ctx context.Context, config *v1alpha1.VDOConfig) (*v1alpha1.VDOConfig, error) {
 	var all v1alpha1.VDOConfigList
 	if err := r.Client.List(ctx, &all, client.InNamespace(config.Namespace)); err != nil {
 		return nil, fmt.Errorf("list VDOConfigs: %w", err)
@@ -124,7 +124,7 @@ func (c claim) compare(o claim) int {
 		cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
-func notInForce(other *v1alpha1.VDOConfig) error {
+func notActive(other *v1alpha1.VDOConfig) error {
 	return fault.Errorf(fault.Refused, "install", "drivers", "delete this one; what is installed stays",
 		"VDOConfig %s is active, and a cluster has only one", client.ObjectKeyFromObject(other))
 }

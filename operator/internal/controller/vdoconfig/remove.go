@@ -22,7 +22,7 @@ import (
 // spec.onDelete lets it; kinds, which map volumes, and the cluster id are kept.
 func (r *Reconciler) Remove(ctx context.Context, config *v1alpha1.VDOConfig) (reconciler.Outcome[*v1alpha1.VDOConfig], error) {
 	p := r.newPass(config)
-	other, err := r.inForce(ctx, config)
+	other, err := r.activeConfig(ctx, config)
 	if err != nil {
 		return nil, err
 	}
@@ -30,26 +30,26 @@ func (r *Reconciler) Remove(ctx context.Context, config *v1alpha1.VDOConfig) (re
 	if err == nil && done {
 		note := "the drivers were removed"
 		if config.Spec.OnDelete == v1alpha1.DeleteOrphan {
-			note = p.leftInstalled(ctx)
+			note = p.noteStaying(ctx)
 		}
 		return reconciler.Release[*v1alpha1.VDOConfig]{Note: note}, nil
 	}
-	p.outcome.leaving = err
-	if other == nil && (p.outcome.volumes != nil || errors.Is(err, errInventoryLost) || stopped(&config.Spec)) {
+	p.outcome.retentions = err
+	if other == nil && (p.outcome.volumes != nil || errors.Is(err, errInventoryMissing) || stopped(&config.Spec)) {
 		p.run(ctx, "the VDOConfig is being deleted") // what cannot be removed yet is repaired, also where its removal had begun
 	}
 	return p.result, nil
 }
 
-// leftInstalled is what a person has to know of drivers that are left.
-func (p *pass) leftInstalled(ctx context.Context) string {
+// noteStaying is what a person has to know of drivers that are left.
+func (p *pass) noteStaying(ctx context.Context) string {
 	note := "the drivers were left installed"
 	ids, _ := p.Cluster.ConfigMap(ctx, clusterIDConfigMap) //nolint:errcheck // the inventory may have it
 	if id := cmp.Or(ids[clusterIDKey], p.inventory.Memory().ClusterID); id != "" {
 		note += fmt.Sprintf("; the storage driver's cluster id is %q: if namespace %s is lost, "+
 			"create the next VDOConfig with it in spec.storageProvider.clusterID", id, render.CSINamespace)
 	}
-	if p.site.canaryOpen(p.inventory.Memory().Revisions) {
+	if p.facts.canaryOpen(p.inventory.Memory().Revisions) {
 		note += "; an upgrade had come to chosen nodes only, so that the node plugin's DaemonSets replace no pods by themselves (updateStrategy OnDelete)"
 	}
 	return note
@@ -75,30 +75,30 @@ func (p *pass) clear(ctx context.Context, other *v1alpha1.VDOConfig) (done bool,
 			p.inventory = p.inventory.Without(e.Key)
 		}
 	}
-	leaving, err := p.leftBehind(ctx)
+	retentions, err := p.staying(ctx)
 	if err != nil {
 		return false, err
 	}
-	if err := p.lostInventory(ctx, inv, other != nil, leaving); err != nil {
+	if err := p.missingInventory(ctx, inv, other != nil, retentions); err != nil {
 		return false, err
 	}
 	if inv.Len() == 0 && other == nil && p.config.Spec.OnDelete == v1alpha1.DeleteOrphan {
 		// Where the record is lost, the labels alone say whose it is.
 		p.inventory = inventory.Of(inventory.Entry{ID: webhookRegistration, Driver: matrix.CSI})
 	}
-	if done, err := p.clearObjects(ctx, leaving); err != nil || !done {
+	if done, err := p.clearObjects(ctx, retentions); err != nil || !done {
 		return false, err
 	}
 	return true, p.Cluster.DeleteInventory(ctx, p.name)
 }
 
-var errInventoryLost = errors.New("the inventory of what was installed is lost")
+var errInventoryMissing = errors.New("the inventory of what was installed is lost")
 
-// lostInventory refuses a removal by an inventory that has nothing, where the status
+// missingInventory refuses a removal by an inventory that has nothing, where the status
 // says that drivers were installed and they are there: they would be left behind, and
-// nobody would know. The pass that follows takes them over again.
-func (p *pass) lostInventory(
-	ctx context.Context, inv inventory.Inventory, other bool, leaving map[matrix.Driver]plan.Leave,
+// no one would know. The pass that follows takes them over again.
+func (p *pass) missingInventory(
+	ctx context.Context, inv inventory.Inventory, other bool, retentions map[matrix.Driver]plan.Retention,
 ) error {
 	was := slices.ContainsFunc(p.config.Status.Drivers, func(d v1alpha1.DriverStatus) bool { return d.Version != "" })
 	if inv.Len() > 0 || other || !was || p.config.Spec.OnDelete == v1alpha1.DeleteOrphan {
@@ -106,25 +106,25 @@ func (p *pass) lostInventory(
 	}
 	observed, err := p.Cluster.Observe(ctx)
 	err = joinAll(observed.Unread, err)
-	there := installed(&observed, inv)
-	maps.DeleteFunc(there, func(d matrix.Driver, _ matrix.Version) bool { return leaving[d].Reason != "" })
-	if err != nil || len(there) == 0 {
+	exists := installed(&observed, inv)
+	maps.DeleteFunc(exists, func(d matrix.Driver, _ matrix.Version) bool { return retentions[d].Reason != "" })
+	if err != nil || len(exists) == 0 {
 		return err
 	}
 	return fault.Errorf(fault.Conflict, "remove", "drivers",
 		"the operator makes it again from the bundle first; set spec.onDelete to Orphan to leave the drivers installed",
-		"%w", errInventoryLost)
+		"%w", errInventoryMissing)
 }
 
-// leftBehind are the drivers that stay when all others go.
-func (p *pass) leftBehind(ctx context.Context) (map[matrix.Driver]plan.Leave, error) {
+// staying are the drivers that stay when all others go.
+func (p *pass) staying(ctx context.Context) (map[matrix.Driver]plan.Retention, error) {
 	needed, err := p.needed(ctx, p.inventory.Drivers())
-	return leave(p.config.Spec.OnDelete, inOrder, needed, plan.Forget), err
+	return retentionsOf(p.config.Spec.OnDelete, inOrder, needed, plan.Forget), err
 }
 
-func (p *pass) clearObjects(ctx context.Context, leaving map[matrix.Driver]plan.Leave) (done bool, err error) {
+func (p *pass) clearObjects(ctx context.Context, retentions map[matrix.Driver]plan.Retention) (done bool, err error) {
 	if p.outcome.volumes != nil {
-		return false, nil
+		return false, nil //nolint:nilerr // the status reports it
 	}
 	live, refused, err := p.Cluster.Read(ctx, ids(&render.Rendered{}, p.inventory))
 	if err != nil {
@@ -133,7 +133,7 @@ func (p *pass) clearObjects(ctx context.Context, leaving map[matrix.Driver]plan.
 	if p.config.Spec.OnDelete == v1alpha1.DeleteOrphan {
 		maps.DeleteFunc(refused, func(key inventory.Key, _ error) bool { return withoutOperator[key] == "" }) // it stays anyway
 	}
-	removal := plan.Removal(p.inventory, live, refused, leaving)
+	removal := plan.Removal(p.inventory, live, refused, retentions)
 	p.outcome.removal = &removal
 	unseen := map[matrix.Driver]bool{} // what these need has to stay
 	for key := range refused {
@@ -151,7 +151,7 @@ func (p *pass) clearObjects(ctx context.Context, leaving map[matrix.Driver]plan.
 	return len(wave) == 0, joinAll(refused, nil)
 }
 
-// prune asks for deletions, once each. While they only wait for somebody (a finalizer)
+// prune asks for deletions, once each. While they only wait for someone (a finalizer)
 // there is no hurry: what is watched starts the next pass, or the time that grows.
 func (p *pass) prune(ctx context.Context, wave []plan.Step) error {
 	for _, s := range wave {
@@ -191,8 +191,8 @@ func (a *applier) removals(ctx context.Context) error {
 	if err := a.record(ctx, inv); err != nil {
 		return err
 	}
-	held := a.site.holds() // of what only waits nothing goes, and nothing waits for that
-	steps = slices.DeleteFunc(steps, func(s plan.Step) bool { return held[s.Driver] != nil })
+	gated := a.facts.groupGates() // of what only waits nothing goes, and nothing waits for that
+	steps = slices.DeleteFunc(steps, func(s plan.Step) bool { return gated[s.Driver] != nil })
 	if a.outcome.gate != "" || len((plan.Plan{Steps: steps}).NextWave()) == 0 {
 		return nil
 	}
@@ -251,7 +251,7 @@ const (
 	textRemoving   = "is being removed"
 )
 
-// going tells whether a driver is being taken down: with the VDOConfig, or because it is not asked for any more. What
+// going tells whether a driver is being taken down: with the VDOConfig, or because it is no longer requested. What
 // goes of one that is decided for, or judged, is only something that it needs no more.
 func (p *result) going(d matrix.Driver) bool {
 	all := cmp.Or(p.outcome.removal, p.outcome.plan)

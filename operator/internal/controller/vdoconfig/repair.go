@@ -21,7 +21,7 @@ type rendering struct {
 	decision decision               // without the drivers that had to be left as they are
 	// refused are drivers that cannot be rendered as it was decided, and why.
 	refused map[matrix.Driver]error
-	canary  bool // chosen nodes have it first
+	canary  bool // canary nodes have it first
 	// blocked are drivers that are not touched for the sake of a conflict.
 	blocked map[matrix.Driver]error
 }
@@ -36,7 +36,7 @@ const (
 // render renders what was decided, each driver as near to it as can be. So what cannot be rendered, a field of the
 // spec that makes no sense or a new release that is refused, keeps no driver from being repaired, and no other one
 // from anything.
-func (s *site) render(d decision) (rendering, error) {
+func (s *facts) render(d decision) (rendering, error) {
 	level, why := map[matrix.Driver]int{}, map[matrix.Driver]error{}
 	for {
 		r, in, err := s.input(d, level, why)
@@ -59,7 +59,7 @@ func (s *site) render(d decision) (rendering, error) {
 }
 
 // input is what is rendered from where drivers have given way, and what is known of that.
-func (s *site) input(
+func (s *facts) input(
 	d decision, level map[matrix.Driver]int, why map[matrix.Driver]error,
 ) (rendering, render.Input, error) {
 	r := rendering{Rendered: &render.Rendered{}, spec: s.spec, decision: d, canary: s.canarying()}
@@ -93,11 +93,11 @@ func (s *site) input(
 
 // asRemembered is a spec with the provider, if any, and the settings of pods that a driver which runs was last
 // rendered from.
-func (s *site) asRemembered(spec v1alpha1.VDOConfigSpec, d matrix.Driver) v1alpha1.VDOConfigSpec {
+func (s *facts) asRemembered(spec v1alpha1.VDOConfigSpec, d matrix.Driver) v1alpha1.VDOConfigSpec {
 	was := s.remembered()
 	spec = withProvider(spec, was, d)
 	if !s.runs(d) {
-		return spec // nothing of it is remembered: where it is taken over as it runs, it stays so
+		return spec // nothing of it is remembered: where it is adopted as it runs, it stays so
 	}
 	settings, patches := ofDrivers(func(of matrix.Driver) bool { return of == d })
 	spec.Drivers = instead(spec.Drivers, was.Drivers, settings)
@@ -106,22 +106,22 @@ func (s *site) asRemembered(spec v1alpha1.VDOConfigSpec, d matrix.Driver) v1alph
 }
 
 // inputOf is what a decision is rendered from with a spec.
-func (s *site) inputOf(r *rendering) (render.Input, error) {
+func (s *facts) inputOf(r *rendering) (render.Input, error) {
 	from := r.decision.from
-	vcenters, unproven := s.proven(&r.spec)
+	vcenters, unverified := s.verifiedVCenters(&r.spec)
 	r.mirrored = s.mirrored(r.decision.sources())
 	in := render.Input{
 		Origin: from.origin(), Mirrored: r.mirrored,
 		Releases: r.decision.releases, Spec: r.spec, VCenters: vcenters, Cluster: s.cluster,
 		PullSecret: s.login.data, HashKey: s.hash,
-		Keep: map[matrix.Driver]bool{}, Canary: r.canary, Apart: map[matrix.Driver]render.Origin{},
+		Keep: map[matrix.Driver]bool{}, Canary: r.canary, OtherSources: map[matrix.Driver]render.Origin{},
 	}
 	for d, c := range r.decision.current {
-		in.Apart[d] = c.from.origin()
+		in.OtherSources[d] = c.from.origin()
 	}
 	for _, d := range []matrix.Driver{matrix.CPI, matrix.CSI} {
-		isUnproven := func(name string) bool { return slices.Contains(unproven, name) }
-		in.Keep[d] = s.holdsBack(d, &r.spec) || slices.ContainsFunc(vCentersOf(d, &r.spec), isUnproven)
+		isUnverified := func(name string) bool { return slices.Contains(unverified, name) }
+		in.Keep[d] = s.keepsConfiguration(d, &r.spec) || slices.ContainsFunc(vCentersOf(d, &r.spec), isUnverified)
 	}
 	_, served := s.others(r.decision)
 	in.Cluster.ForeignSnapshotController = served && s.distribution != openshift // there rendering knows by itself
@@ -134,14 +134,14 @@ func (s *site) inputOf(r *rendering) (render.Input, error) {
 }
 
 // remember notes in the inventory what the drivers are rendered from.
-func (s *site) remember(inv inventory.Inventory, r rendering) inventory.Inventory {
+func (s *facts) remember(inv inventory.Inventory, r rendering) inventory.Inventory {
 	was := inv.Memory()
 	now := was
 	if s.frozen == "" {
-		if !r.leftAsItIs(matrix.CPI) && (r.spec.CloudProvider != nil || !inv.Has(matrix.CPI)) {
+		if !r.isUnchanged(matrix.CPI) && (r.spec.CloudProvider != nil || !inv.Has(matrix.CPI)) {
 			now.CloudProvider = r.spec.CloudProvider.DeepCopy()
 		}
-		if !r.leftAsItIs(matrix.CSI) && (r.spec.StorageProvider != nil || !inv.Has(matrix.CSI)) {
+		if !r.isUnchanged(matrix.CSI) && (r.spec.StorageProvider != nil || !inv.Has(matrix.CSI)) {
 			now.StorageProvider = r.spec.StorageProvider.DeepCopy()
 		}
 		now.Drivers, now.Patches = r.customized(was)
@@ -169,7 +169,7 @@ func (s *site) remember(inv inventory.Inventory, r rendering) inventory.Inventor
 // customized are the settings of pods that drivers were rendered with; of those that had to
 // be left as they are the ones before.
 func (r rendering) customized(was inventory.Memory) ([]v1alpha1.DriverPolicy, []v1alpha1.Patch) {
-	settings, patches := ofDrivers(r.leftAsItIs)
+	settings, patches := ofDrivers(r.isUnchanged)
 	drivers := instead(podSettings(r.spec.Drivers), was.Drivers, settings)
 	return drivers, instead(r.spec.Patches, was.Patches, patches)
 }
@@ -185,9 +185,9 @@ func instead[T any](now, before []T, of func(T) bool) []T {
 	return slices.Concat(slices.DeleteFunc(slices.Clone(now), of), slices.DeleteFunc(slices.Clone(before), others))
 }
 
-func (r rendering) leftAsItIs(d matrix.Driver) bool {
-	_, held := r.decision.held[d]
-	return held || r.refused[d] != nil || r.blocked[d] != nil
+func (r rendering) isUnchanged(d matrix.Driver) bool {
+	_, gated := r.decision.gated[d]
+	return gated || r.refused[d] != nil || r.blocked[d] != nil
 }
 
 // podSettings leaves out how drivers are chosen, which is always as the spec has it.

@@ -18,7 +18,7 @@ import (
 type question struct {
 	document  *matrix.Document
 	available matrix.Available
-	policy    matrix.Policy // Refused says why a release of the bundle may not be installed anew
+	policy    matrix.Policy // Refused says why a release of the bundle may not be installed again
 	pins      matrix.Pins
 	unread    error // what is wrong with pins
 	facts     matrix.Facts
@@ -37,14 +37,14 @@ type decision struct {
 	current  map[matrix.Driver]current // the drivers that stay what they are
 	releases []matrix.ReleaseID        // in order of installation, at most one a driver
 	reasons  map[matrix.Driver][]string
-	// held are drivers that are asked for and left as they are, and why.
-	held      map[matrix.Driver]string
+	// gated are drivers that are requested and left as they are, and why.
+	gated     map[matrix.Driver]string
 	warnings  []matrix.Warning
 	withdrawn map[matrix.Driver]string         // of what is installed
 	unfit     map[matrix.Driver]string         // why what is installed does not fit the cluster
 	needs     map[matrix.Driver]matrix.Version // of what the chosen storage driver is for alone
 	refused   error
-	ahead     ahead
+	lookahead lookahead
 }
 
 // version returns the version decided for a driver, or "".
@@ -58,14 +58,14 @@ func (d decision) version(driver matrix.Driver) string {
 
 // resolve is what is desired, but for the drivers that something gates or that are at fault: they stay what
 // they are.
-func (s *site) resolve() decision { return s.keep(s.hold(), s.faults) }
+func (s *facts) resolve() decision { return s.keep(s.gateOfAll(), s.faults) }
 
-// hold is why nothing new may be installed now, or nil.
-func (s *site) hold() error {
+// gateOfAll is why nothing new may be installed now, or nil.
+func (s *facts) gateOfAll() error {
 	switch {
 	case s.ungated:
-	case s.held != nil:
-		return s.held
+	case s.gated != nil:
+		return s.gated
 	case s.waiting != "":
 		return awaited(s.waiting)
 	case s.frozen != "":
@@ -75,7 +75,7 @@ func (s *site) hold() error {
 }
 
 // ofMatrix is what the accepted bundle is asked.
-func (s *site) ofMatrix() question {
+func (s *facts) ofMatrix() question {
 	rules, pins, err := policies(s.config.Spec)
 	return question{
 		document: s.bundle.matrix, available: available(s.bundle.contents.Lock),
@@ -86,7 +86,7 @@ func (s *site) ofMatrix() question {
 }
 
 // desire asks the matrix what the accepted bundle has for the site, whatever gates that: the one time in a pass.
-func (s *site) desire() decision {
+func (s *facts) desire() decision {
 	if s.bundle == nil {
 		return decision{}
 	}
@@ -97,21 +97,21 @@ func (s *site) desire() decision {
 
 // keep is what is desired, but for the drivers that stay what they are: all where something holds all, else those
 // that are gated or at fault.
-func (s *site) keep(hold error, faults map[matrix.Driver]error) decision {
+func (s *facts) keep(gate error, faults map[matrix.Driver]error) decision {
 	d := s.desired
-	d.held, d.reasons, d.releases = maps.Clone(d.held), maps.Clone(d.reasons), slices.Clone(d.releases)
+	d.gated, d.reasons, d.releases = maps.Clone(d.gated), maps.Clone(d.reasons), slices.Clone(d.releases)
 	if d.from == nil {
-		return decision{held: map[matrix.Driver]string{}, reasons: map[matrix.Driver][]string{}}
+		return decision{gated: map[matrix.Driver]string{}, reasons: map[matrix.Driver][]string{}}
 	}
 	gates := s.gates()
-	for _, driver := range s.wanted() {
-		if why := cmp.Or(hold, gates[driver]); why != nil && d.refused == nil {
+	for _, driver := range s.requested() {
+		if why := cmp.Or(gate, gates[driver]); why != nil && d.refused == nil {
 			d = d.without(driver, why.Error())
 			delete(d.reasons, driver)
 		}
 	}
 	for driver, why := range s.retained {
-		d.held[driver] = why
+		d.gated[driver] = why
 	}
 	d = s.stay(d)
 	for driver, why := range faults {
@@ -124,7 +124,7 @@ func (s *site) keep(hold error, faults map[matrix.Driver]error) decision {
 func (d decision) warned() []string {
 	var all []string
 	for _, w := range d.warnings {
-		_, stays := d.held[w.Release.Driver]
+		_, stays := d.gated[w.Release.Driver]
 		if _, is := d.current[w.Release.Driver]; (!stays && !is) || strings.HasPrefix(string(w.Code), "Installed") {
 			all = append(all, w.Text)
 		}
@@ -135,14 +135,14 @@ func (d decision) warned() []string {
 // without leaves a driver as it is, and says why.
 func (d decision) without(driver matrix.Driver, why string) decision {
 	d.releases = slices.DeleteFunc(slices.Clone(d.releases), func(id matrix.ReleaseID) bool { return id.Driver == driver })
-	d.held, d.current = maps.Clone(d.held), maps.Clone(d.current)
+	d.gated, d.current = maps.Clone(d.gated), maps.Clone(d.current)
 	delete(d.current, driver)
-	d.held[driver] = why
+	d.gated[driver] = why
 	return d
 }
 
 // manual tells whether upgrades wait for a person: as the VDOConfig says, else as
-// the predecessor's matrix ConfigMap does.
+// the earlier operator's matrix ConfigMap does.
 func manual(spec *v1alpha1.VDOConfigSpec, b *v1alpha1.DriverBundle) bool {
 	otherwise := v1alpha1.UpgradeMode(b.Annotations[v1alpha1.AnnotationUpgrade])
 	return cmp.Or(spec.Upgrade, otherwise) == v1alpha1.UpgradeManual
@@ -150,7 +150,7 @@ func manual(spec *v1alpha1.VDOConfigSpec, b *v1alpha1.DriverBundle) bool {
 
 // unlisted are the releases of a bundle whose needs no matrix lists; those that are
 // installed may stay.
-func (s *site) unlisted(b *opened) map[string]string {
+func (s *facts) unlisted(b *opened) map[string]string {
 	refused := map[string]string{}
 	for _, r := range b.contents.Lock.Releases {
 		if !r.Driver.Valid() || s.installed[r.Driver].Equal(r.Version) {
@@ -172,7 +172,7 @@ func available(l *bundle.Lock) matrix.Available {
 }
 
 // policies turns the spec into rules and pins. A driver without a provider in the
-// spec is not asked for, whatever its policy says.
+// spec is not requested, whatever its policy says.
 func policies(spec v1alpha1.VDOConfigSpec) (map[matrix.Driver]matrix.Rule, matrix.Pins, error) {
 	rules, pins := map[matrix.Driver]matrix.Rule{}, matrix.Pins{}
 	var errs []error
@@ -205,9 +205,9 @@ func policies(spec v1alpha1.VDOConfigSpec) (map[matrix.Driver]matrix.Rule, matri
 	return rules, pins, fault.Join(errs...)
 }
 
-// asked returns the drivers that the spec asks for, in order of installation. The
+// requestedBy returns the drivers that the spec asks for, in order of installation. The
 // snapshot-controller comes with the storage driver.
-func asked(rules map[matrix.Driver]matrix.Rule) []matrix.Driver {
+func requestedBy(rules map[matrix.Driver]matrix.Rule) []matrix.Driver {
 	var all []matrix.Driver
 	if r := rules[matrix.CNI]; r != "" && r != matrix.Disabled {
 		all = append(all, matrix.CNI)
@@ -222,11 +222,11 @@ func asked(rules map[matrix.Driver]matrix.Rule) []matrix.Driver {
 
 // answer is the whole of choosing: pure.
 func answer(q question) decision {
-	d := decision{reasons: map[matrix.Driver][]string{}, held: map[matrix.Driver]string{},
+	d := decision{reasons: map[matrix.Driver][]string{}, gated: map[matrix.Driver]string{},
 		withdrawn: map[matrix.Driver]string{}, unfit: map[matrix.Driver]string{},
 		needs: map[matrix.Driver]matrix.Version{}}
 	if q.unread != nil {
-		return d.refuse(asked(q.policy.Rules), q.unread, q.unread)
+		return d.refuse(requestedBy(q.policy.Rules), q.unread, q.unread)
 	}
 	selection, refusal := q.choose(q.facts, q.pins, q.available)
 	d.warnings = selection.Warnings
@@ -238,9 +238,9 @@ func answer(q question) decision {
 			d.withdrawn[w.Release.Driver] = w.Text
 		}
 	}
-	d.ahead = lookAhead(q)
+	d.lookahead = lookAhead(q)
 	if refusal != nil {
-		return d.refuse(asked(q.policy.Rules), fault.Errorf(fault.Incompatible, "choose", "drivers",
+		return d.refuse(requestedBy(q.policy.Rules), fault.Errorf(fault.Incompatible, "choose", "drivers",
 			"push a bundle with a release that fits, or change the pin; what is installed stays", "%w",
 			refusal), errors.New("no release fits"))
 	}
@@ -259,7 +259,7 @@ func answer(q question) decision {
 func (d decision) refuse(drivers []matrix.Driver, refused, why error) decision {
 	d.refused = refused
 	for _, driver := range drivers {
-		d.held[driver] = why.Error()
+		d.gated[driver] = why.Error()
 	}
 	return d
 }

@@ -24,9 +24,9 @@ import (
 // revisions is what a pass knows of what was installed from, and what it decides on the upgrades to what was
 // chosen, by group.
 type revisions struct {
-	history  revision.Histories
-	offered  *revision.Revision // all that would be current without gates, which approvals are of; nil for nothing
-	verdicts map[revision.Group]decide.Verdict
+	history   revision.Histories
+	candidate *revision.Revision // all that would be current without gates, which approvals are of; nil for nothing
+	verdicts  map[revision.Group]decide.Verdict
 	// candidates are what comes in force of the groups of which anything may; gates are why others stay.
 	candidates map[revision.Group]*revision.Revision
 	gates      map[revision.Group]error
@@ -44,31 +44,31 @@ func (r *revisions) first() (decide.Verdict, bool) {
 	return decide.First(all)
 }
 
-// gatherRevisions decides which groups go from what is current of them to what was chosen. It is last:
+// collectRevisions decides which groups go from what is current of them to what was chosen. It is last:
 // it asks what the rest was gathered for.
-func (p *pass) gatherRevisions(ctx context.Context) {
+func (p *pass) collectRevisions(ctx context.Context) {
 	if p.bundle == nil {
 		return
 	}
 	r := &p.revisions
-	r.history = p.site.inventory.Memory().Revisions
+	r.history = p.facts.inventory.Memory().Revisions
 	p.current = p.currentOfRecords(ctx, r.history.InForce()...)
 	p.revoke(ctx)
 	r.oneWay = p.oneWay(ctx)
 	facts, err := p.upgradeFacts()
 	if err != nil {
-		p.hold(err)
+		p.gateAll(err)
 	}
-	if p.site.hold() == nil && p.desired.refused == nil {
-		free := p.site
+	if p.facts.gateOfAll() == nil && p.desired.refused == nil {
+		free := p.facts
 		free.ungated = true
-		r.offered = revisionOf(free.keep(nil, free.unseen()))
+		r.candidate = revisionOf(free.keep(nil, free.unseen()))
 		for _, group := range revision.Groups {
-			part, _ := r.offered.Of(group)
-			r.history = r.history.With(group, r.history[group].Consented(facts.Policy.Approved, *r.offered, part))
+			part, _ := r.candidate.Of(group)
+			r.history = r.history.With(group, r.history[group].Consented(facts.Policy.Approved, *r.candidate, part))
 		}
 	}
-	facts.Offered = r.offered
+	facts.Offered = r.candidate
 	p.decideGroups(ctx, facts)
 }
 
@@ -127,7 +127,7 @@ func (p *pass) revoke(ctx context.Context) {
 		}
 		err := p.trusts(ctx, cur.Bundle)
 		if fault.ReasonOf(err) != fault.Untrusted {
-			continue // it is trusted, or nobody can tell
+			continue // it is trusted, or no one can tell
 		}
 		p.revisions.untrusted[group] = fault.Text(err)
 		for d, c := range p.current {
@@ -139,11 +139,11 @@ func (p *pass) revoke(ctx context.Context) {
 	}
 }
 
-// candidate is what comes in force of a group: what is desired of it or, where something gates it, what somebody
-// else installed, or nobody remembers, as it runs; nil where the group stays what it is. No driver counts as being at
-// fault, but those of which nobody knows what runs.
-func (s *site) candidate(group revision.Group) *revision.Revision {
-	d := s.keep(s.hold(), s.unseen())
+// candidate is what comes in force of a group: what is desired of it or, where something gates it, what someone
+// else installed, or no one remembers, as it runs; nil where the group stays what it is. No driver counts as being at
+// fault, but those of which no one knows what runs.
+func (s *facts) candidate(group revision.Group) *revision.Revision {
+	d := s.keep(s.gateOfAll(), s.unseen())
 	for _, driver := range inOrder {
 		if revision.GroupOf(driver) != group {
 			continue
@@ -151,7 +151,7 @@ func (s *site) candidate(group revision.Group) *revision.Revision {
 		c, stays := d.current[driver]
 		_, installed := s.installed[driver]
 		other, adopted := d.current[group]
-		rests := d.held[driver] != "" && (installed || !adopted || other.bundle != "")
+		rests := d.gated[driver] != "" && (installed || !adopted || other.bundle != "")
 		if (stays && c.bundle != "") || rests {
 			return nil
 		}
@@ -164,10 +164,10 @@ func (s *site) candidate(group revision.Group) *revision.Revision {
 }
 
 // at0 is the time of the pass as it is written down.
-func (s *site) at0() time.Time { return s.now.UTC().Truncate(time.Second) }
+func (s *facts) at0() time.Time { return s.now.UTC().Truncate(time.Second) }
 
 // attempt is under which circumstances a revision is tried now.
-func (s *site) attempt() revision.Attempt {
+func (s *facts) attempt() revision.Attempt {
 	return revision.Attempt{Program: cmp.Or(s.program, program), Generation: s.config.Generation, Retry: v1alpha1.Asked(s.config, v1alpha1.AnnotationRetry)}
 }
 
@@ -193,7 +193,7 @@ func (p *pass) oneWay(ctx context.Context) []decide.OneWay {
 }
 
 // upgradeFacts are what package decide decides on, but for what is one group's.
-func (s *site) upgradeFacts() (decide.Facts, error) {
+func (s *facts) upgradeFacts() (decide.Facts, error) {
 	policy, err := upgradePolicy(&s.config.Spec, manual(&s.config.Spec, s.bundle.source))
 	return decide.Facts{
 		Now: s.at0(), Policy: policy, Running: s.installed, Attempt: s.attempt(),
@@ -201,9 +201,9 @@ func (s *site) upgradeFacts() (decide.Facts, error) {
 	}, err
 }
 
-// unseen are drivers that cannot be read and are not in force. Somebody else's may run in another
+// unseen are drivers that cannot be read and are not in force. Someone else's may run in another
 // version: they come in force once that is known, by the rules of a take-over.
-func (s *site) unseen() map[matrix.Driver]error {
+func (s *facts) unseen() map[matrix.Driver]error {
 	all := maps.Clone(s.observed.Unread)
 	maps.DeleteFunc(all, func(d matrix.Driver, _ error) bool { return s.revisionWith(d).Version(string(d)) != "" })
 	return all
@@ -234,7 +234,7 @@ func upgradePolicy(spec *v1alpha1.VDOConfigSpec, manual bool) (decide.Policy, er
 }
 
 // revisionWith is the current revision of a driver's group, the zero one where there is none.
-func (s *site) revisionWith(d matrix.Driver) revision.Record {
+func (s *facts) revisionWith(d matrix.Driver) revision.Record {
 	cur, _ := s.revisions.history[revision.GroupOf(d)].InForce()
 	return cur
 }
@@ -242,21 +242,21 @@ func (s *site) revisionWith(d matrix.Driver) revision.Record {
 // revisionOf is what a decision would install, of all groups.
 func revisionOf(d decision) *revision.Revision {
 	rev := &revision.Revision{Bundle: d.from.reference(), Source: d.from.source.Name, Contents: map[string]string{}}
-	made := content(d)
+	contents := content(d)
 	for _, id := range d.releases {
 		rev.Releases = append(rev.Releases, id.String())
-		if _, is, ok := strings.Cut(made[id.Driver], "/"); ok {
+		if _, is, ok := strings.Cut(contents[id.Driver], "/"); ok {
 			rev.Contents[string(id.Driver)] = is
 		}
 	}
 	return rev
 }
 
-func (s *site) begun(r rendering) revision.Histories {
+func (s *facts) begun(r rendering) revision.Histories {
 	out := s.revisions.history
 	for _, group := range revision.Groups {
 		h := out[group]
-		if s.frozen == "" && s.mayBegin(group, r) {
+		if s.frozen == "" && s.mayStart(group, r) {
 			h = s.begunOf(group, h)
 			if cur, ok := h.InForce(); ok && r.decision.from != nil && r.decision.from.reference() == cur.Bundle {
 				h = h.WithImageNames(r.decision.from.source.Spec.ImageNames)
@@ -268,12 +268,12 @@ func (s *site) begun(r rendering) revision.Histories {
 	return out
 }
 
-// mayBegin tells whether all drivers of a group can be what was decided. What is gone back to may have the settings
+// mayStart tells whether all drivers of a group can be what was decided. What is gone back to may have the settings
 // that it had.
-func (s *site) mayBegin(group revision.Group, r rendering) bool {
+func (s *facts) mayStart(group revision.Group, r rendering) bool {
 	back := s.revisions.verdicts[group].Action == decide.RollBack
 	for _, d := range inOrder {
-		_, left := r.decision.held[d]
+		_, left := r.decision.gated[d]
 		refused, blocked := r.refused[d] != nil && (left || !back), r.blocked[d] != nil && !back
 		if revision.GroupOf(d) == group && (refused || blocked) {
 			return false
@@ -282,11 +282,11 @@ func (s *site) mayBegin(group revision.Group, r rendering) bool {
 	return true
 }
 
-func (s *site) begunOf(group revision.Group, h revision.History) revision.History {
+func (s *facts) begunOf(group revision.Group, h revision.History) revision.History {
 	u := &s.revisions
 	v, candidate := u.verdicts[group], u.candidates[group]
 	_, installed := h.InForce()
-	there := func(d matrix.Driver) bool { return revision.GroupOf(d) == group }
+	exists := func(d matrix.Driver) bool { return revision.GroupOf(d) == group }
 	switch {
 	case v.Action == decide.RollBack:
 		if why := u.untrusted[group]; why != "" {
@@ -294,22 +294,22 @@ func (s *site) begunOf(group revision.Group, h revision.History) revision.Histor
 		}
 		return h.RollBack(v.To, s.at0())
 	case candidate == nil:
-		if !slices.ContainsFunc(s.wanted(), there) && !slices.ContainsFunc(s.inventory.Drivers(), there) {
+		if !slices.ContainsFunc(s.requested(), exists) && !slices.ContainsFunc(s.inventory.Drivers(), exists) {
 			return revision.History{} // it was removed
 		}
 		return h
-	case v.Begins, !installed: // or it is adopted as it runs
-		return h.Begin(*candidate, revision.Beginning{
+	case v.Starts, !installed: // or it is adopted as it runs
+		return h.Start(*candidate, revision.Beginning{
 			Now: s.at0(), Attempt: s.attempt(), Approval: s.approval(h, *candidate), Before: s.before(),
-			Canary: s.canaryBegins(group)})
+			Canary: s.canaryStarts(group)})
 	}
 	return h.Moved(*candidate)
 }
 
 // approval is who consented to what is begun.
-func (s *site) approval(h revision.History, begins revision.Revision) *revision.Approval {
+func (s *facts) approval(h revision.History, starts revision.Revision) *revision.Approval {
 	given := policyOf(&s.config.Spec).Approval
-	isOf := h.Consent != nil && h.Consent.Revision == begins.Name()
+	isOf := h.Consent != nil && h.Consent.Revision == starts.Name()
 	if given == nil || !isOf || !manual(&s.config.Spec, s.bundle.source) {
 		return nil
 	}

@@ -46,10 +46,10 @@ func gathering(t *testing.T) *pass {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	require.NoError(t, v1alpha1.AddToScheme(scheme))
-	site := &v1alpha1.DriverBundle{}
-	site.Namespace, site.Name = "ns", "site"
-	g := &pass{result: result{site: *withCSI(t)}}
-	g.Reconciler = &Reconciler{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(site).Build(),
+	facts := &v1alpha1.DriverBundle{}
+	facts.Namespace, facts.Name = "ns", "site"
+	g := &pass{result: result{facts: *withCSI(t)}}
+	g.Reconciler = &Reconciler{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(facts).Build(),
 		Store: shelf{"sha256:last": holding(t, "sha256:last", "csi@3.5.1"), "sha256:new": g.bundle},
 		Trust: nobody{"sha256:last": true, "sha256:new": true}}
 	g.name.Namespace, g.config.Namespace, g.hash, g.observed = "ns", "ns", []byte("key"), &assess.Observed{}
@@ -72,7 +72,7 @@ func begun(rev revision.Revision, b revision.Beginning) revision.Histories {
 	var all revision.Histories
 	for _, group := range revision.Groups {
 		if part, ok := rev.Of(group); ok {
-			all = all.With(group, revision.History{}.Begin(part, b))
+			all = all.With(group, revision.History{}.Start(part, b))
 		}
 	}
 	return all
@@ -116,9 +116,9 @@ func TestWhatWasWithdrawnSinceIsNotGoneBackTo(t *testing.T) {
 // What is gone back to comes from its own bundle, whatever the accepted one is.
 func TestWhatIsPutBackWaitsForNoOtherBundlesTrust(t *testing.T) {
 	g, cur := withRevision(t)
-	g.holdBundle(because(fault.Untrusted))
+	g.gateBundle(because(fault.Untrusted))
 	require.NoError(t, g.goBackTo(t.Context(), cur))
-	d := resolved(&g.site)
+	d := resolved(&g.facts)
 	require.Equal(t, cur.Bundle, d.bundleOf(matrix.CSI).reference())
 	require.Empty(t, d.untrusted())
 	g.Trust = nobody{}
@@ -131,23 +131,23 @@ func TestWhatHasNoHistoryIsAdopted(t *testing.T) {
 	takenBack := func(g *pass) {
 		of := revision.Revision{Bundle: g.bundle.reference(), Releases: []string{"csi@3.5.1"}}
 		h := revision.History{Consent: &revision.Consent{Name: "x", Revision: of.Name()}}
-		g.site.inventory = g.site.inventory.WithMemory(inventory.Memory{Revisions: revision.Histories{matrix.CSI: h}})
+		g.facts.inventory = g.facts.inventory.WithMemory(inventory.Memory{Revisions: revision.Histories{matrix.CSI: h}})
 		g.waiting, g.config.Spec.Upgrade = "the login is being tried", v1alpha1.UpgradeManual
 	}
 	for name, c := range map[string]struct {
-		holds string
+		gates string
 		edit  func(g *pass)
 		is    []string
 	}{
 		"a login is tried":           {pair133, func(g *pass) { g.waiting = "the login is being tried" }, []string{"csi@3.5.1"}},
 		"an approval was taken back": {pair133, takenBack, []string{"csi@3.5.1"}},
-		"the bundle is not":          {pair133, func(g *pass) { g.holdBundle(because(fault.Untrusted)) }, nil},
+		"the bundle is not":          {pair133, func(g *pass) { g.gateBundle(because(fault.Untrusted)) }, nil},
 		"the bundle lacks it":        {"csi@3.7.3", func(g *pass) { g.waiting = "the login is being tried" }, nil},
 		"the VDOConfig goes":         {pair133, func(g *pass) { g.frozen = "it is being deleted" }, nil},
 		"nothing fits the vCenter":   {pair133, func(g *pass) { g.versions[0].Version = mustVersion("6.7.0") }, []string{"csi@3.5.1"}},
 	} {
 		g := gathering(t)
-		g.bundle, g.current = holding(t, "sha256:new", c.holds), nil
+		g.bundle, g.current = holding(t, "sha256:new", c.gates), nil
 		c.edit(g)
 		g.decide(t.Context())
 		h := g.begun(rendering{Rendered: &render.Rendered{}, decision: g.resolve()})
@@ -178,19 +178,19 @@ func TestImagesOfAnEarlierRevisionAreNamedAsTheyWere(t *testing.T) {
 		b.Namespace, b.Name = "ns", "site"
 		g.name.Namespace = "ns"
 		g.Reconciler = &Reconciler{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(b).Build()}
-		memory := g.site.inventory.Memory()
+		memory := g.facts.inventory.Memory()
 		of := func(digest string) revision.Revision {
 			return revision.Revision{Bundle: "mirror.site/vdo@sha256:" + digest}
 		}
 		at := revision.Beginning{Now: g.at0()}
-		h := revision.History{}.Begin(of("old"), at).WithImageNames(v1alpha1.ImageNamesPaths).
-			Begin(of("last"), at).WithImageNames(v1alpha1.ImageNamesRepository)
+		h := revision.History{}.Start(of("old"), at).WithImageNames(v1alpha1.ImageNamesPaths).
+			Start(of("last"), at).WithImageNames(v1alpha1.ImageNamesRepository)
 		memory.Revisions = revision.Histories{matrix.CSI: h}
-		g.site.inventory = g.site.inventory.WithMemory(memory)
+		g.facts.inventory = g.facts.inventory.WithMemory(memory)
 		for _, source := range []string{"site", "gone"} {
 			g.bundle.source = b
 			h.Records[0].Source, h.Records[1].Source = source, source
-			g.site.inventory = g.site.inventory.WithMemory(memory)
+			g.facts.inventory = g.facts.inventory.WithMemory(memory)
 			got, err := g.sourceOf(t.Context(), c.bundle)
 			require.NoError(t, err, name)
 			require.Equal(t, c.want, got.Spec.ImageNames, "%s, %s", name, source)
@@ -198,7 +198,7 @@ func TestImagesOfAnEarlierRevisionAreNamedAsTheyWere(t *testing.T) {
 	}
 }
 
-// nobody trusts no bundle, but for some.
+// no one trusts no bundle, but for some.
 type nobody map[string]bool // by digest
 
 func (n nobody) Trusted(_ context.Context, b *v1alpha1.DriverBundle) error {
@@ -233,11 +233,11 @@ func TestARevisionThatIsRevokedWhileItIsRolledOutGoesNoFurther(t *testing.T) {
 			g.revisions.history = nil
 		}
 		rev := revision.Revision{Bundle: "mirror.site/vdo@sha256:new", Source: "site", Releases: []string{"csi@3.7.3"}}
-		h := g.revisions.history[matrix.CSI].Begin(rev, revision.Beginning{Now: g.at0()})
-		memory := g.site.inventory.Memory()
+		h := g.revisions.history[matrix.CSI].Start(rev, revision.Beginning{Now: g.at0()})
+		memory := g.facts.inventory.Memory()
 		memory.Revisions = revision.Histories{matrix.CSI: h}
-		g.site.inventory, g.Trust = g.site.inventory.WithMemory(memory), c.trusted
-		g.holdBundle(because(fault.Untrusted))
+		g.facts.inventory, g.Trust = g.facts.inventory.WithMemory(memory), c.trusted
+		g.gateBundle(because(fault.Untrusted))
 		g.decide(t.Context())
 		v := g.revisions.verdicts[matrix.CSI]
 		require.Equal(t, c.goes, v.Action, "%s: %s", name, v.Message)
@@ -270,7 +270,7 @@ func TestEachBundleThatIsInstalledFromIsAsked(t *testing.T) {
 	storage := revision.Revision{Bundle: last.reference(), Releases: []string{"csi@3.7.3"}}
 	b := revision.Beginning{Now: g.at0()}
 	g.revisions.history = revision.Histories{
-		matrix.CPI: revision.History{}.Begin(cloud, b), matrix.CSI: revision.History{}.Begin(storage, b)}
+		matrix.CPI: revision.History{}.Start(cloud, b), matrix.CSI: revision.History{}.Start(storage, b)}
 	g.current = g.currentOfRecords(t.Context(), g.revisions.history.InForce()...)
 	require.Equal(t, last.reference(), g.current[matrix.CSI].from.reference())
 
@@ -296,34 +296,34 @@ func (c counted) Contents(ctx context.Context, b *v1alpha1.DriverBundle) (*bundl
 }
 
 // A bundle is opened once a pass, or found to be away once, however many drivers come from it; where
-// nothing is in force none is asked for.
+// nothing is in force none is requested.
 func TestABundleIsOpenedOnceAPass(t *testing.T) {
 	const both = "cpi@1.33.1 csi@3.5.1"
 	rev := revision.Revision{Bundle: "mirror.site/vdo@sha256:last", Releases: split(both)}
 	current := begun(rev, revision.Beginning{})
-	for _, holds := range []shelf{{"sha256:last": holding(t, "", both)}, {}} {
+	for _, gates := range []shelf{{"sha256:last": holding(t, "", both)}, {}} {
 		for want, h := range []revision.Histories{nil, current} {
-			g, asked := gathering(t), 0
-			g.Store, g.revisions.history = counted{holds, &asked}, h
+			g, requested := gathering(t), 0
+			g.Store, g.revisions.history = counted{gates, &requested}, h
 			g.currentOfRecords(t.Context(), h.InForce()...)
 			g.oneWay(t.Context())
-			require.Equal(t, want, asked)
+			require.Equal(t, want, requested)
 		}
 	}
 }
 
-// The chosen nodes get what was begun though its bundle has expired meanwhile, and not though it was revoked.
+// The canary nodes get what was begun though its bundle has expired meanwhile, and not though it was revoked.
 func TestTheChosenNodesGoOnWithABundleThatHasExpired(t *testing.T) {
 	for _, revoked := range []string{"", "a key is revoked"} {
 		g, _ := withRevision(t)
 		g.config.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{Canary: &v1alpha1.Canary{}}
 		g.stale = because(fault.Expired)
-		g.holdBundle(g.stale)
-		memory := g.site.inventory.Memory()
-		begins := revision.Beginning{Now: g.at0(), Canary: true}
-		h := g.revisions.history[matrix.CSI].Begin(revision.Revision{Bundle: "b"}, begins)
+		g.gateBundle(g.stale)
+		memory := g.facts.inventory.Memory()
+		starts := revision.Beginning{Now: g.at0(), Canary: true}
+		h := g.revisions.history[matrix.CSI].Start(revision.Revision{Bundle: "b"}, starts)
 		memory.Revisions = revision.Histories{matrix.CSI: h}
-		found := result{site: g.site, inventory: g.site.inventory.WithMemory(memory)}
+		found := result{facts: g.facts, inventory: g.facts.inventory.WithMemory(memory)}
 		a := &applier{pass: &pass{Reconciler: g.Reconciler, result: found}}
 		a.rendering.decision = decided(matrix.CSI, "3.7.3")
 		a.rendering.decision.current = map[matrix.Driver]current{matrix.CSI: {revoked: revoked}}
@@ -342,16 +342,16 @@ func (v volumes) Volumes(context.Context) (int, int, error) { return v.n, 0, nil
 
 // An id that the driver makes while its ConfigMap is gone does not take the place of the one that its volumes have.
 func TestAnotherClusterIDThatTheDriverMadeIsRefused(t *testing.T) {
-	for asked, holds := range map[string]bool{"": true, "one": true, "two": false} {
+	for requested, gates := range map[string]bool{"": true, "one": true, "two": false} {
 		g := gathering(t)
-		g.site.inventory = g.site.inventory.WithMemory(inventory.Memory{ClusterID: "one", ClusterUID: "here"})
+		g.facts.inventory = g.facts.inventory.WithMemory(inventory.Memory{ClusterID: "one", ClusterUID: "here"})
 		g.cluster.UID, g.cluster.GeneratedClusterID, g.cluster.ConfiguredClusterID = "here", "two", "one"
-		g.config.Spec.StorageProvider.ClusterID = asked
+		g.config.Spec.StorageProvider.ClusterID = requested
 		g.spec = g.config.Spec
 		require.NoError(t, g.identify(t.Context()))
-		require.Equal(t, holds, fault.ReasonOf(g.faults[matrix.CSI]) == fault.Conflict)
-		kept := g.remember(g.site.inventory, rendering{Rendered: &render.Rendered{}}).Memory().ClusterID
-		require.Equal(t, map[bool]string{true: "one", false: "two"}[holds], kept)
+		require.Equal(t, gates, fault.ReasonOf(g.faults[matrix.CSI]) == fault.Conflict)
+		kept := g.remember(g.facts.inventory, rendering{Rendered: &render.Rendered{}}).Memory().ClusterID
+		require.Equal(t, map[bool]string{true: "one", false: "two"}[gates], kept)
 	}
 }
 
@@ -364,15 +364,15 @@ func TestSettingsAreRememberedAsTheyWereApplied(t *testing.T) {
 		StorageProvider: &v1alpha1.StorageProvider{ClusterID: "was"}, Drivers: []v1alpha1.DriverPolicy{debug("csi")},
 	}
 	g := gathering(t)
-	g.site.inventory = g.site.inventory.WithMemory(was)
+	g.facts.inventory = g.facts.inventory.WithMemory(was)
 	g.spec.Drivers = []v1alpha1.DriverPolicy{debug("cpi")}
 	why := map[matrix.Driver]error{matrix.CSI: because(fault.Conflict)}
 	for name, r := range map[string]rendering{
 		"refused": {refused: why}, "blocked": {blocked: why},
-		"held": {decision: decision{held: map[matrix.Driver]string{matrix.CSI: "why"}}},
+		"held": {decision: decision{gated: map[matrix.Driver]string{matrix.CSI: "why"}}},
 	} {
 		r.Rendered, r.spec = &render.Rendered{}, g.spec
-		now := g.remember(g.site.inventory, r).Memory()
+		now := g.remember(g.facts.inventory, r).Memory()
 		require.Equal(t, was.StorageProvider, now.StorageProvider, name)
 		require.Equal(t, []v1alpha1.DriverPolicy{debug("cpi"), debug("csi")}, now.Drivers, name)
 	}
@@ -382,22 +382,22 @@ func TestSettingsAreRememberedAsTheyWereApplied(t *testing.T) {
 
 // While there are volumes the storage driver is not installed under a cluster id that may not be theirs.
 func TestVolumesWhoseClusterIDNobodyKnowsHoldTheDriver(t *testing.T) {
-	restored := func(uid, asked string) func(*pass) {
+	restored := func(uid, requested string) func(*pass) {
 		return func(g *pass) {
-			g.site.inventory = withCSI(t).inventory.WithMemory(inventory.Memory{ClusterID: "one", ClusterUID: uid})
-			g.cluster.UID, g.cluster.ConfiguredClusterID, g.config.Spec.StorageProvider.ClusterID = "here", "one", asked
+			g.facts.inventory = withCSI(t).inventory.WithMemory(inventory.Memory{ClusterID: "one", ClusterUID: uid})
+			g.cluster.UID, g.cluster.ConfiguredClusterID, g.config.Spec.StorageProvider.ClusterID = "here", "one", requested
 		}
 	}
 	for name, c := range map[string]struct {
 		edit  func(g *pass)
-		holds bool
+		gates bool
 	}{
 		"nothing says it":                {func(*pass) {}, true},
 		"there are no volumes":           {func(g *pass) { g.Cluster = volumes{} }, false},
 		"the driver is not asked for":    {func(g *pass) { g.spec.StorageProvider = nil }, false},
 		"the spec says it":               {func(g *pass) { g.spec.StorageProvider.ClusterID = "one" }, false},
 		"the driver's configuration":     {func(g *pass) { g.cluster.ConfiguredClusterID = "one" }, false},
-		"it is installed":                {func(g *pass) { g.site.inventory = withCSI(t).inventory }, false},
+		"it is installed":                {func(g *pass) { g.facts.inventory = withCSI(t).inventory }, false},
 		"it was generated":               {func(g *pass) { g.cluster.GeneratedClusterID = "one" }, false},
 		"its configuration is forbidden": {func(g *pass) { g.fault(matrix.CSI, because(fault.Forbidden)) }, false},
 		"another cluster's":              {restored("another", ""), true},
@@ -409,15 +409,15 @@ func TestVolumesWhoseClusterIDNobodyKnowsHoldTheDriver(t *testing.T) {
 		"a cluster's that was not noted": {restored("", ""), false},
 	} {
 		g := gathering(t)
-		g.site.inventory = inventory.Inventory{}
+		g.facts.inventory = inventory.Inventory{}
 		g.Cluster, g.spec.StorageProvider = volumes{n: 2}, &v1alpha1.StorageProvider{}
 		c.edit(g)
 		before := g.faults[matrix.CSI]
 		require.NoError(t, g.identify(t.Context()), name)
-		require.Equal(t, c.holds, g.faults[matrix.CSI] != nil && before == nil, name)
-		if was := g.site.inventory.Memory(); was.ClusterID != "" {
-			noted := g.remember(g.site.inventory, rendering{Rendered: &render.Rendered{}}).Memory().ClusterUID
-			require.Equal(t, !c.holds, noted == "here", "%s: it is noted whose the id is once that is known", name)
+		require.Equal(t, c.gates, g.faults[matrix.CSI] != nil && before == nil, name)
+		if was := g.facts.inventory.Memory(); was.ClusterID != "" {
+			noted := g.remember(g.facts.inventory, rendering{Rendered: &render.Rendered{}}).Memory().ClusterUID
+			require.Equal(t, !c.gates, noted == "here", "%s: it is noted whose the id is once that is known", name)
 		}
 	}
 }
@@ -429,7 +429,7 @@ func TestWhatIsInForceOrMayBeGoneBackToIsRetained(t *testing.T) {
 		r.Bundle = at(5)
 		return v1alpha1.VDOConfigStatus{Bundle: bundle, Revisions: []v1alpha1.RevisionStatus{r}}
 	}
-	begun := revision.History{}.Begin(revision.Revision{Bundle: at(1)}, revision.Beginning{Now: time.Now()})
+	begun := revision.History{}.Start(revision.Revision{Bundle: at(1)}, revision.Beginning{Now: time.Now()})
 	scheme := runtime.NewScheme()
 	require.NoError(t, v1alpha1.AddToScheme(scheme))
 	corrupt, away := &fault.Error{Reason: fault.Corrupt}, &fault.Error{Reason: fault.Unreachable}

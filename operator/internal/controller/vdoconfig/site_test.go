@@ -57,13 +57,13 @@ func holding(t *testing.T, digest, releases string) *opened {
 }
 
 // withCSI is a site where csi@3.5.1 runs, with a bundle that does not hold it.
-func withCSI(t *testing.T) *site {
+func withCSI(t *testing.T) *facts {
 	t.Helper()
 	kubernetesVersion, err := matrix.ParseKubernetes("1.33")
 	require.NoError(t, err)
 	deployment := inventory.ID{Key: inventory.Key{Group: "apps", Kind: "Deployment", Namespace: "vmware-system-csi",
 		Name: "vsphere-csi-controller"}, Version: "v1"}
-	return &site{
+	return &facts{
 		config: &v1alpha1.VDOConfig{Spec: v1alpha1.VDOConfigSpec{StorageProvider: &v1alpha1.StorageProvider{VsphereCloudConfig: "vc"}}},
 		inventory: inventory.Inventory{}.With(inventory.Entry{ID: deployment, Driver: matrix.CSI,
 			Release: "csi@3.5.1"}),
@@ -91,32 +91,32 @@ func comingFrom(t *testing.T, is, releases string) map[matrix.Driver]current {
 
 // A driver that is gated is made of what it comes from, whatever the accepted bundle has.
 func TestWhatStaysIsMadeOfTheBundleThatItComesFrom(t *testing.T) {
-	inNew := func(s *site) { s.bundle = holding(t, "sha256:new", "csi@3.5.1 csi@3.7.3") }
-	gone := func(s *site) { s.current = comingFrom(t, "csi@3.5.1", "") }
-	expired := func(s *site) { s.held = because(fault.Expired) }
-	nothing := func(s *site) { s.installed, s.current, s.inventory = nil, nil, inventory.Inventory{} }
-	foreign := func(s *site) {
+	inNew := func(s *facts) { s.bundle = holding(t, "sha256:new", "csi@3.5.1 csi@3.7.3") }
+	gone := func(s *facts) { s.current = comingFrom(t, "csi@3.5.1", "") }
+	expired := func(s *facts) { s.gated = because(fault.Expired) }
+	nothing := func(s *facts) { s.installed, s.current, s.inventory = nil, nil, inventory.Inventory{} }
+	foreign := func(s *facts) {
 		inNew(s)
 		s.current, s.inventory = nil, inventory.Inventory{}
 	}
 	for name, c := range map[string]struct {
-		edit      []func(*site)
+		edit      []func(*facts)
 		from      string // "" where nothing is chosen
 		untrusted bool
 	}{
-		"the new one is held":                     {[]func(*site){expired}, "sha256:last", false},
-		"it is waited for":                        {[]func(*site){func(s *site) { s.waiting = "DriverBundle site is being verified" }}, "sha256:last", false},
-		"it is being deleted":                     {[]func(*site){func(s *site) { s.frozen = "the VDOConfig is being deleted" }}, "sha256:last", false},
-		"no release fits":                         {[]func(*site){func(s *site) { s.config.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "csi", Version: "2.7.3"}} }}, "sha256:last", false},
-		"its own is gone":                         {[]func(*site){expired, gone}, "", false},
-		"nothing is installed":                    {[]func(*site){expired, nothing}, "", false},
-		"somebody else's, and the new one has it": {[]func(*site){expired, foreign}, "sha256:new", false},
-		"likewise, and the new one is not trusted": {[]func(*site){expired, foreign,
-			func(s *site) { s.bundleHeld = true }}, "", false},
-		"its place is at fault": {[]func(*site){expired,
-			func(s *site) { s.faults = map[matrix.Driver]error{matrix.CSI: because(fault.Forbidden)} }}, "", false},
-		"it was revoked": {[]func(*site){expired,
-			func(s *site) {
+		"the new one is held":                     {[]func(*facts){expired}, "sha256:last", false},
+		"it is waited for":                        {[]func(*facts){func(s *facts) { s.waiting = "DriverBundle site is being verified" }}, "sha256:last", false},
+		"it is being deleted":                     {[]func(*facts){func(s *facts) { s.frozen = "the VDOConfig is being deleted" }}, "sha256:last", false},
+		"no release fits":                         {[]func(*facts){func(s *facts) { s.config.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "csi", Version: "2.7.3"}} }}, "sha256:last", false},
+		"its own is gone":                         {[]func(*facts){expired, gone}, "", false},
+		"nothing is installed":                    {[]func(*facts){expired, nothing}, "", false},
+		"somebody else's, and the new one has it": {[]func(*facts){expired, foreign}, "sha256:new", false},
+		"likewise, and the new one is not trusted": {[]func(*facts){expired, foreign,
+			func(s *facts) { s.bundleGated = true }}, "", false},
+		"its place is at fault": {[]func(*facts){expired,
+			func(s *facts) { s.faults = map[matrix.Driver]error{matrix.CSI: because(fault.Forbidden)} }}, "", false},
+		"it was revoked": {[]func(*facts){expired,
+			func(s *facts) {
 				c := s.current[matrix.CSI]
 				c.revoked = "a key is revoked"
 				s.current[matrix.CSI] = c
@@ -149,27 +149,27 @@ func TestWithoutABundleNothingIsDecided(t *testing.T) {
 
 func TestWhatTheCheckOfAVCenterMeans(t *testing.T) {
 	for name, c := range map[string]struct {
-		ready   metav1.ConditionStatus
-		edit    func(*v1alpha1.VsphereCloudConfig)
-		unread  error
-		proven  bool
-		held    fault.Reason
-		waiting bool
+		ready    metav1.ConditionStatus
+		edit     func(*v1alpha1.VsphereCloudConfig)
+		unread   error
+		verified bool
+		gated    fault.Reason
+		waiting  bool
 	}{
-		"let in":                  {ready: metav1.ConditionTrue, proven: true},
-		"refused":                 {ready: metav1.ConditionFalse, edit: func(v *v1alpha1.VsphereCloudConfig) { v.Status.VerifiedCredentials = "" }, held: fault.Unauthorized},
-		"away, and let in before": {ready: metav1.ConditionFalse, proven: true, held: fault.Unauthorized},
+		"let in":                  {ready: metav1.ConditionTrue, verified: true},
+		"refused":                 {ready: metav1.ConditionFalse, edit: func(v *v1alpha1.VsphereCloudConfig) { v.Status.VerifiedCredentials = "" }, gated: fault.Unauthorized},
+		"away, and let in before": {ready: metav1.ConditionFalse, verified: true, gated: fault.Unauthorized},
 		"another Secret since":    {ready: metav1.ConditionTrue, edit: func(v *v1alpha1.VsphereCloudConfig) { v.Status.VerifiedCredentials = "u/0" }, waiting: true},
 		"refused, another Secret since": {ready: metav1.ConditionFalse, edit: func(v *v1alpha1.VsphereCloudConfig) {
 			v.Status.CredentialsVersion, v.Status.VerifiedCredentials = "u/0", ""
 		}, waiting: true},
 		"another spec since": {ready: metav1.ConditionTrue, edit: func(v *v1alpha1.VsphereCloudConfig) { v.Generation++ }, waiting: true},
 		"suspended and changed since": {ready: metav1.ConditionTrue, edit: func(v *v1alpha1.VsphereCloudConfig) { v.Generation++; v.Spec.Suspend = true },
-			held: fault.Refused},
+			gated: fault.Refused},
 		"another one answers": {ready: metav1.ConditionFalse, edit: func(v *v1alpha1.VsphereCloudConfig) {
 			v.Status.VerifiedCredentials, v.Status.InstanceUUID, v.Status.UnacceptedInstanceUUID = "", "a", "b"
-		}, held: fault.Unauthorized},
-		"the Secret cannot be read": {ready: metav1.ConditionTrue, unread: because(fault.NotFound), held: fault.NotFound},
+		}, gated: fault.Unauthorized},
+		"the Secret cannot be read": {ready: metav1.ConditionTrue, unread: because(fault.NotFound), gated: fault.NotFound},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := &v1alpha1.VsphereCloudConfig{ObjectMeta: metav1.ObjectMeta{Name: "vc", Generation: 2}}
@@ -179,12 +179,12 @@ func TestWhatTheCheckOfAVCenterMeans(t *testing.T) {
 				c.edit(v)
 			}
 			vc := judgeVCenter(v, credentials.Credentials{Username: "u", Password: "p", Version: "u/1"}, c.unread)
-			require.Equal(t, c.proven, vc.proven)
-			require.Equal(t, c.proven, vc.Credentials.Password == "p", "nobody has what was not let in")
+			require.Equal(t, c.verified, vc.verified)
+			require.Equal(t, c.verified, vc.Credentials.Password == "p", "nobody has what was not let in")
 			require.Equal(t, c.waiting, vc.waiting != "")
-			require.Equal(t, c.held != "", vc.held != nil)
-			if c.held != "" {
-				require.Equal(t, c.held, fault.ReasonOf(vc.held))
+			require.Equal(t, c.gated != "", vc.gated != nil)
+			if c.gated != "" {
+				require.Equal(t, c.gated, fault.ReasonOf(vc.gated))
 			}
 			require.Equal(t, "8.0.3", vc.version.Version.String())
 			require.Equal(t, strings.TrimLeft(v.Status.InstanceUUID+" :0 ", " "), vc.where)
@@ -193,7 +193,7 @@ func TestWhatTheCheckOfAVCenterMeans(t *testing.T) {
 			g := gathering(t)
 			g.spec.CloudProvider = &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{"vc"}}
 			g.Cluster, g.vcenters = configs{}, map[string]vcenter{"vc": vc}
-			require.NoError(t, g.gatherFound(t.Context(), nil))
+			require.NoError(t, g.collectExisting(t.Context(), nil))
 			require.Equal(t, v.Status.UnacceptedInstanceUUID != "", g.cluster.AnotherVCenter)
 		})
 	}
@@ -220,10 +220,10 @@ func TestWhatTheVerificationOfABundleMeans(t *testing.T) {
 	} {
 		g := gathering(t)
 		require.Equal(t, c.good, g.verifiedBundle(c.b, "p"), name)
-		require.Equal(t, !c.good, g.bundleHeld, name)
+		require.Equal(t, !c.good, g.bundleGated, name)
 		require.Equal(t, c.waiting, g.waiting != "", name)
-		require.Equal(t, !c.good && !c.waiting, fault.ReasonOf(g.site.held) == fault.Untrusted, name)
-		require.Equal(t, !c.good, g.site.hold() != nil, name)
+		require.Equal(t, !c.good && !c.waiting, fault.ReasonOf(g.facts.gated) == fault.Untrusted, name)
+		require.Equal(t, !c.good, g.facts.gateOfAll() != nil, name)
 	}
 }
 
@@ -235,9 +235,9 @@ func TestWithoutTheAcceptedBundleTheLastOneCounts(t *testing.T) {
 		return b
 	}
 	for name, c := range map[string]struct {
-		there []client.Object
-		spec  string
-		held  fault.Reason
+		exists []client.Object
+		spec   string
+		gated  fault.Reason
 	}{
 		"there is none":          {nil, "", fault.NotFound},
 		"there are two":          {[]client.Object{named("a"), named("b")}, "", fault.InvalidInput},
@@ -246,24 +246,24 @@ func TestWithoutTheAcceptedBundleTheLastOneCounts(t *testing.T) {
 		"the one that was named": {[]client.Object{named("a"), named("b")}, "b", fault.Unreachable},
 	} {
 		g := gathering(t)
-		g.Client = fake.NewClientBuilder().WithScheme(g.Client.Scheme()).WithObjects(c.there...).Build()
+		g.Client = fake.NewClientBuilder().WithScheme(g.Client.Scheme()).WithObjects(c.exists...).Build()
 		g.Cluster, g.bundle = pulls{}, nil
 		rev := revision.Revision{Bundle: "mirror.site/vdo@sha256:last", Releases: []string{"csi@3.5.1"}}
-		g.site.inventory = g.site.inventory.WithMemory(inventory.Memory{Revisions: healthy(rev, g.at0())})
+		g.facts.inventory = g.facts.inventory.WithMemory(inventory.Memory{Revisions: healthy(rev, g.at0())})
 		if c.spec != "" {
 			g.config.Spec.Bundle = &v1alpha1.LocalReference{Name: c.spec}
 		}
-		require.NoError(t, g.gatherBundle(t.Context()), name)
-		require.Equal(t, c.held, fault.ReasonOf(g.site.held), name)
-		require.True(t, g.bundleHeld, name)
+		require.NoError(t, g.collectBundle(t.Context()), name)
+		require.Equal(t, c.gated, fault.ReasonOf(g.facts.gated), name)
+		require.True(t, g.bundleGated, name)
 		require.Equal(t, "sha256:last", g.bundle.source.Status.Digest, name)
-		require.Equal(t, []string{"csi@3.5.1"}, chosen(resolved(&g.site)), name)
+		require.Equal(t, []string{"csi@3.5.1"}, chosen(resolved(&g.facts)), name)
 
-		memory := inventory.Memory{Revisions: g.site.inventory.Memory().Revisions}
-		g.bundle, g.site.inventory = nil, inventory.Inventory{}.WithMemory(memory)
-		require.NoError(t, g.gatherBundle(t.Context()), name)
+		memory := inventory.Memory{Revisions: g.facts.inventory.Memory().Revisions}
+		g.bundle, g.facts.inventory = nil, inventory.Inventory{}.WithMemory(memory)
+		require.NoError(t, g.collectBundle(t.Context()), name)
 		require.Nil(t, g.bundle, "nothing is installed")
-		require.Equal(t, c.held, fault.ReasonOf(g.site.unresolved), name)
+		require.Equal(t, c.gated, fault.ReasonOf(g.facts.unresolved), name)
 	}
 }
 
@@ -299,10 +299,10 @@ func TestWhatAPassMeans(t *testing.T) {
 		"all is well": {nil, []string{"Ready", "Resolved=True", "Applied=True", "CSIReady=True"}},
 		"no release fits": {func(p *result) { p.outcome.resolved = because(fault.Incompatible) },
 			[]string{"Fault", "Resolved=False", "Applied=True", "CSIReady=True"}},
-		"the bundle is being verified": {func(p *result) { p.site.waiting = "DriverBundle site is being verified" },
+		"the bundle is being verified": {func(p *result) { p.facts.waiting = "DriverBundle site is being verified" },
 			[]string{"Progressing", "Resolved=Unknown", "Applied=True", "CSIReady=True"}},
 		"the next stage waits": {func(p *result) { p.outcome.gate = "a node" }, []string{"Progressing", "Resolved=True", "Applied=Unknown", "CSIReady=True"}},
-		"the API servers may not be asked": {func(p *result) { p.site.kubernetes.unread = because(fault.Forbidden) },
+		"the API servers may not be asked": {func(p *result) { p.facts.kubernetes.unread = because(fault.Forbidden) },
 			[]string{"Fault", "Resolved=False", "Applied=True", "CSIReady=True"}},
 		"objects are refused": {func(p *result) { p.outcome.applied = because(fault.Forbidden) }, []string{"Fault", "Resolved=True", "Applied=False", "CSIReady=True"}},
 		"the API server is away": {func(p *result) {
@@ -322,16 +322,16 @@ func TestWhatAPassMeans(t *testing.T) {
 		},
 			[]string{"Suspended", "Resolved=True", "Applied=False", "CSIReady=True"}},
 		"a removal waits for one in force": {func(p *result) {
-			p.outcome, p.decision = outcome{leaving: because(fault.Refused)}, decision{}
+			p.outcome, p.decision = outcome{retentions: because(fault.Refused)}, decision{}
 		}, []string{"Fault", "Resolved=Unknown"}},
 		"the next minor is not covered": {func(p *result) {
-			p.decision.ahead = ahead{looked: []string{"Kubernetes 1.34"}, lacks: []string{"Kubernetes 1.34"}}
+			p.decision.lookahead = lookahead{looked: []string{"Kubernetes 1.34"}, lacks: []string{"Kubernetes 1.34"}}
 		}, []string{"Ready", "Resolved=True", "Applied=True", "Upgradeable=False", "CSIReady=True"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := &v1alpha1.VDOConfig{}
 			config.Status.Conditions = []metav1.Condition{{Type: "Applied", Status: metav1.ConditionTrue}, {Type: "CSIReady", Status: metav1.ConditionTrue}}
-			p := &result{site: site{config: config, now: time.Now()}, decision: decided(matrix.CSI, "1.0.0"),
+			p := &result{facts: facts{config: config, now: time.Now()}, decision: decided(matrix.CSI, "1.0.0"),
 				outcome: outcome{report: rolled(matrix.CSI), plan: &plan.Plan{}}}
 			p.decision.from = &opened{}
 			if c.edit != nil {
@@ -355,17 +355,17 @@ func TestWhatAPassMeans(t *testing.T) {
 	}
 }
 
-// Left as it is, the cloud provider is remembered as it was told last, or as nobody knows what it
-// was told; that is forgotten once it is not asked for any more.
+// Left as it is, the cloud provider is remembered as it was told last, or as no one knows what it
+// was told; that is forgotten once it is no longer requested.
 func TestWhatTheCloudProviderIsToldIsRememberedWhileItIsLeftAsItIs(t *testing.T) {
 	for name, c := range map[string]struct {
-		edit func(*site)
+		edit func(*facts)
 		want bool
 	}{
-		"nobody knows":        {func(s *site) { s.cluster.UnsureOfNodes = true }, true},
-		"it keeps Nodes":      {func(s *site) { s.cluster.KeepsNodes = true }, true},
-		"it keeps none":       {func(*site) {}, false},
-		"it is not asked for": {func(s *site) { s.cluster.UnsureOfNodes, s.config.Spec.CloudProvider = true, nil }, false},
+		"nobody knows":        {func(s *facts) { s.cluster.UnsureOfNodes = true }, true},
+		"it keeps Nodes":      {func(s *facts) { s.cluster.KeepsNodes = true }, true},
+		"it keeps none":       {func(*facts) {}, false},
+		"it is not asked for": {func(s *facts) { s.cluster.UnsureOfNodes, s.config.Spec.CloudProvider = true, nil }, false},
 	} {
 		s := withCSI(t)
 		s.config.Spec.CloudProvider = &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{"vc"}}
@@ -376,18 +376,18 @@ func TestWhatTheCloudProviderIsToldIsRememberedWhileItIsLeftAsItIs(t *testing.T)
 	}
 }
 
-// Nobody knows whether the cloud provider is to keep Nodes where the records are gone, and what else tells it.
+// No one knows whether the cloud provider is to keep Nodes where the records are gone, and what else tells it.
 func TestUnsureOfNodes(t *testing.T) {
 	for name, c := range map[string]struct {
-		edit   func(*site)
+		edit   func(*facts)
 		config string
 		want   bool
 	}{
-		"its configuration is gone":          {func(*site) {}, "", true},
-		"all is there":                       {func(*site) {}, "x", false},
-		"its DaemonSet is gone":              {func(s *site) { s.observed.DaemonSets = nil }, "x", true},
-		"it is installed for the first time": {func(s *site) { s.config.Status = v1alpha1.VDOConfigStatus{} }, "", false},
-		"the records have it":                {func(s *site) { s.inventory = withCSI(t).inventory }, "", false},
+		"its configuration is gone":          {func(*facts) {}, "", true},
+		"all is there":                       {func(*facts) {}, "x", false},
+		"its DaemonSet is gone":              {func(s *facts) { s.observed.DaemonSets = nil }, "x", true},
+		"it is installed for the first time": {func(s *facts) { s.config.Status = v1alpha1.VDOConfigStatus{} }, "", false},
+		"the records have it":                {func(s *facts) { s.inventory = withCSI(t).inventory }, "", false},
 	} {
 		ds := appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "vsphere-cloud-controller-manager"}}
 		s := withCSI(t)
@@ -423,7 +423,7 @@ func secretOf(data map[string]any) *unstructured.Unstructured {
 // vCenter let them in or not, and each form of the mirror's login.
 func TestSecretsOfASite(t *testing.T) {
 	pair := base64.StdEncoding.EncodeToString([]byte("robot:pull:word"))
-	s := site{
+	s := facts{
 		vcenters: map[string]vcenter{"vc": judgeVCenter(&v1alpha1.VsphereCloudConfig{ObjectMeta: metav1.ObjectMeta{Name: "vc"}}, credentials.Credentials{Password: "hunter2"}, nil)},
 		login:    login{data: []byte(`{"auths":{"m":{"auth":"` + pair + `"},"n":{"username":"u","password":"plain","identitytoken":"idt","registrytoken":"rgt"}}}`)},
 	}
@@ -433,13 +433,13 @@ func TestSecretsOfASite(t *testing.T) {
 		{Kind: "Secret", Namespace: "vmware-system-csi", Name: "vsphere-config-secret"}: secretOf(map[string]any{"csi-vsphere.conf": encoded("[VirtualCenter \"vc1.site\"]\nuser = \"u\"\npassword = \"sto\\\"rage\"\n")}),
 		copies[1]: secretOf(map[string]any{".dockerconfigjson": encoded(`{"auths":{"m":{"username":"u","password":"of the pods"}}}`)}),
 	})
-	s.cluster.FoundCloudConfig = []byte("vcenter:\n  vc1:\n    user: u\n    password: by hand\n")
+	s.cluster.ExistingCloudConfig = []byte("vcenter:\n  vc1:\n    user: u\n    password: by hand\n")
 	got := s.secrets()
 	for _, want := range []string{"hunter2", "clouds", "clouds2", "sto\"rage", "by hand", pair, "pull:word", "plain", "idt", "rgt", "of the pods"} {
 		require.Contains(t, got, want)
 	}
 	require.NotContains(t, got, "u")
-	(&site{}).notePasswords(nil)
+	(&facts{}).notePasswords(nil)
 	require.Empty(t, login{data: []byte("no JSON")}.secrets())
 }
 
@@ -484,7 +484,7 @@ func TestNodesThatAreNotReadyDoNotUseUpWhatMayBeUnavailable(t *testing.T) {
 		o.SetName("vsphere-cloud-controller-manager")
 		was := o.DeepCopy()
 		r := &render.Rendered{Stages: []render.Stage{{Objects: []render.Object{{Unstructured: o}}}}}
-		(&site{observed: awayNode(10, c.updated)}).adapt(r, nil, drift.Rules{})
+		(&facts{observed: awayNode(10, c.updated)}).adapt(r, nil, drift.Rules{})
 		got, _, _ := unstructured.NestedMap(r.Stages[0].Objects[0].Object, "spec", "updateStrategy")
 		require.Equal(t, c.want, got, name)
 		require.Equal(t, was, o, name)
@@ -494,13 +494,13 @@ func TestNodesThatAreNotReadyDoNotUseUpWhatMayBeUnavailable(t *testing.T) {
 // What is wrong on nodes that are not ready is not held against a revision, and while it may run
 // on no other its time does not count.
 func TestARevisionDoesNotFailForNodesThatAreNotReady(t *testing.T) {
-	for pods, elsewhere := range map[int32]bool{1: true, 2: false} {
-		p := &pass{result: result{site: *withCSI(t)}}
+	for pods, clockPaused := range map[int32]bool{1: true, 2: false} {
+		p := &pass{result: result{facts: *withCSI(t)}}
 		p.observed = awayNode(pods, pods-1)
 		p.outcome.report = &assess.Report{Drivers: map[matrix.Driver]assess.Health{matrix.CPI: {Version: "1.33.1",
 			Findings: []assess.Finding{{Driver: matrix.CPI, Reason: fault.Unreachable, Away: true}}}}}
 		look := p.lookAt(revision.Record{Revision: revision.Revision{Releases: []string{"cpi@1.33.1"}}})
-		require.Equal(t, elsewhere, look.Elsewhere)
-		require.Empty(t, look.Amiss)
+		require.Equal(t, clockPaused, look.ClockPaused)
+		require.Empty(t, look.Findings)
 	}
 }

@@ -37,7 +37,7 @@ func testBound(t *testing.T, long string, limit int) {
 	const nodes = 300                // more are counted, and neither named nor described
 	name := strings.Repeat("x", 250) // of a node, a resource, a repository
 	now := time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
-	in := assess.Input{Now: now, Wanted: []matrix.Driver{matrix.CNI, matrix.CPI, matrix.SnapshotController, matrix.CSI}, Topology: true}
+	in := assess.Input{Now: now, Requested: []matrix.Driver{matrix.CNI, matrix.CPI, matrix.SnapshotController, matrix.CSI}, Topology: true}
 	in.NodeTopologies = map[string]string{}
 	labels := map[string]string{"app": "x"}
 	for _, p := range drivers.Places() {
@@ -61,11 +61,11 @@ func testBound(t *testing.T, long string, limit int) {
 		}
 	}
 	report := assess.Assess(in)
-	p := &result{site: site{config: &v1alpha1.VDOConfig{}}}
+	p := &result{facts: facts{config: &v1alpha1.VDOConfig{}}}
 	p.config.Spec.Suspend = true
 	p.outcome.report, p.outcome.plan = &report, &plan.Plan{}
 	p.decision = decision{reasons: map[matrix.Driver][]string{}, withdrawn: map[matrix.Driver]string{}}
-	for _, d := range in.Wanted {
+	for _, d := range in.Requested {
 		p.decision.releases = append(p.decision.releases, matrix.ReleaseID{Driver: d, Version: mustVersion("1.0.0")})
 		p.decision.withdrawn[d] = long
 		for range 1000 {
@@ -79,7 +79,7 @@ func testBound(t *testing.T, long string, limit int) {
 		found = append(found, preflight.Result{ID: preflight.ID(fmt.Sprintf("check-%d", i)), Action: preflight.BlockInstall, On: fmt.Sprintf("%s%d", name, i),
 			Objects: slices.Repeat([]string{long}, preflight.MaxObjects), Count: nodes, Found: long, Why: long, Remedy: long})
 	}
-	p.site.checks.made, p.site.checks.status = true, preflight.Status(found)
+	p.facts.checks.ran, p.facts.checks.status = true, preflight.Status(found)
 	for range maxDrift {
 		p.outcome.drift = append(p.outcome.drift, v1alpha1.DriftStatus{Kind: "X", Namespace: name, Name: name, Fields: long[:maxDriftFields], Manager: long[:maxDriftFields]})
 	}
@@ -93,7 +93,7 @@ func testBound(t *testing.T, long string, limit int) {
 	for i := range 3 * 24 {
 		rev := revision.Revision{Bundle: fmt.Sprintf("%s@sha256:%064d", name, i), Releases: []string{"snapshot-controller@8.2.0", "csi@3.7.3"}}
 		group := revision.Groups[i%3]
-		history[group] = history[group].Begin(rev, revision.Beginning{Now: now}).Fail(long, now).Bounded(3)
+		history[group] = history[group].Start(rev, revision.Beginning{Now: now}).Fail(long, now).Bounded(3)
 	}
 	p.inventory = inventory.Of(inventory.Entry{}).WithMemory(inventory.Memory{Revisions: history})
 	p.outcome.resolved, p.outcome.applied = errors.New(long), &fault.Error{Reason: fault.Corrupt, Hint: long, Err: errors.New(long)}

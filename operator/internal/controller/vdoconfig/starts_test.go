@@ -29,12 +29,12 @@ func beginning(t *testing.T, bundle, runs, inForce string) (*pass, func(revision
 	from := withBoth(t, bundle, runs)
 	g.config, g.installed, g.versions, g.bundle, g.current = from.config, from.installed, from.versions,
 		from.bundle, nil
-	g.site.inventory, g.config.Namespace = withBoth(t, bundle, inForce).inventory, "ns"
+	g.facts.inventory, g.config.Namespace = withBoth(t, bundle, inForce).inventory, "ns"
 	g.vcenters = map[string]vcenter{vcCloud: {version: &g.versions[0]}}
 	remember := func(h revision.Histories) {
-		memory := g.site.inventory.Memory()
+		memory := g.facts.inventory.Memory()
 		memory.Revisions = h
-		g.site.inventory = g.site.inventory.WithMemory(memory)
+		g.facts.inventory = g.facts.inventory.WithMemory(memory)
 	}
 	if inForce != "" {
 		rev := revision.Revision{Bundle: "mirror.site/vdo@sha256:last", Source: "site", Releases: split(inForce)}
@@ -47,7 +47,7 @@ func beginning(t *testing.T, bundle, runs, inForce string) (*pass, func(revision
 // again decides once more, and returns what is told first, and the histories after it.
 func (p *pass) again(t *testing.T, remember func(revision.Histories)) (decide.Verdict, decision, revision.Histories) {
 	t.Helper()
-	p.revisions, p.current, p.site.held = revisions{}, nil, nil
+	p.revisions, p.current, p.facts.gated = revisions{}, nil, nil
 	p.decide(t.Context())
 	d := p.resolve()
 	h := p.begun(rendering{Rendered: &render.Rendered{}, decision: d})
@@ -60,18 +60,18 @@ func (p *pass) again(t *testing.T, remember func(revision.Histories)) (decide.Ve
 func TestAnotherBundleWithTheSameBeginsNothing(t *testing.T) {
 	g, remember := beginning(t, pair133, pair133, pair133)
 	g.spec = g.config.Spec
-	all := g.site.inventory.Memory().Revisions
+	all := g.facts.inventory.Memory().Revisions
 	for group, h := range all {
 		cur, _ := h.InForce()
 		cur.Contents = map[string]string{}
 		for _, d := range cur.Drivers() {
 			id := matrix.ReleaseID{Driver: matrix.Driver(d), Version: mustVersion(cur.Version(d))}
-			_, cur.Contents[d], _ = strings.Cut(g.bundle.made(id), "/")
+			_, cur.Contents[d], _ = strings.Cut(g.bundle.contentOf(id), "/")
 		}
 		all[group] = h.With(cur)
 	}
 	remember(all)
-	g.vcenters[vcStorage] = vcenter{held: because(fault.Unreachable)}
+	g.vcenters[vcStorage] = vcenter{gated: because(fault.Unreachable)}
 	bundles := func() (of []string) {
 		_, _, all := g.again(t, remember)
 		for _, cur := range all.InForce() {
@@ -88,34 +88,34 @@ func TestAnotherBundleWithTheSameBeginsNothing(t *testing.T) {
 // The history of what was removed is forgotten.
 func TestTheHistoryOfWhatWasRemovedIsForgotten(t *testing.T) {
 	g, remember := beginning(t, pair133, pair133, pair133)
-	memory := g.site.inventory.Memory()
+	memory := g.facts.inventory.Memory()
 	g.config.Spec.StorageProvider, g.spec.StorageProvider = nil, nil
 	_, _, all := g.again(t, remember)
 	require.Len(t, all, 2, "its objects are there")
-	for _, e := range g.site.inventory.Entries() {
+	for _, e := range g.facts.inventory.Entries() {
 		if e.Driver != matrix.CPI {
-			g.site.inventory = g.site.inventory.Without(e.Key)
+			g.facts.inventory = g.facts.inventory.Without(e.Key)
 		}
 	}
-	g.site.inventory = g.site.inventory.WithMemory(memory)
+	g.facts.inventory = g.facts.inventory.WithMemory(memory)
 	_, _, all = g.again(t, remember)
 	require.Equal(t, []string{"cpi@1.33.1"}, inForce(all))
 	require.Len(t, all, 1)
 }
 
-// Drivers that are left installed amid a canary are left with node plugins that nobody rolls out.
+// Drivers that are left installed amid a canary are left with node plugins that no one rolls out.
 func TestDriversThatAreLeftAmidACanaryAreSaidToReplaceNoPods(t *testing.T) {
 	v := &v1alpha1.VDOConfig{}
 	p := (&Reconciler{Now: time.Now, Cluster: configs{}}).newPass(v)
-	require.Equal(t, "the drivers were left installed", p.leftInstalled(t.Context()))
+	require.Equal(t, "the drivers were left installed", p.noteStaying(t.Context()))
 	for _, open := range []bool{false, true} {
 		h := begun(revision.Revision{Releases: split(pair133)}, revision.Beginning{Canary: open})
 		p.inventory = inventory.Inventory{}.WithMemory(inventory.Memory{Revisions: h, ClusterID: "x"})
 		v.Spec.UpgradePolicy = nil
-		require.Contains(t, p.leftInstalled(t.Context()), `cluster id is "x"`)
-		require.NotContains(t, p.leftInstalled(t.Context()), "OnDelete")
+		require.Contains(t, p.noteStaying(t.Context()), `cluster id is "x"`)
+		require.NotContains(t, p.noteStaying(t.Context()), "OnDelete")
 		v.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{Canary: &v1alpha1.Canary{}}
-		require.Equal(t, open, strings.Contains(p.leftInstalled(t.Context()), "OnDelete"))
+		require.Equal(t, open, strings.Contains(p.noteStaying(t.Context()), "OnDelete"))
 	}
 }
 
@@ -124,7 +124,7 @@ type seen struct {
 	edit   func(*pass)   // before it; nil: nothing
 	reason decide.Reason // that is told first
 	is     string        // in force, and installed; after a +, installed alone
-	held   string        // drivers that are left as they are
+	gated  string        // drivers that are left as they are
 	unfit  string        // what Ready says does not fit
 }
 
@@ -182,11 +182,11 @@ func (p *pass) mixedServers(ignored string) {
 	p.config.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{IgnoreInterlocks: []string{ignored}}
 }
 
-func (p *pass) storageAway() { p.vcenters[vcStorage] = vcenter{held: because(fault.Unreachable)} }
+func (p *pass) storageAway() { p.vcenters[vcStorage] = vcenter{gated: because(fault.Unreachable)} }
 func (p *pass) storageBack() { delete(p.vcenters, vcStorage) }
 
-// What is begun is what is installed, and is begun once. What somebody else installed in another version stays as it is
-// until it may be taken over; a consent stays until its window opens, whatever is away or begins before; each group has
+// What is begun is what is installed, and is begun once. What someone else installed in another version stays as it is
+// until it may be adopted; a consent stays until its window opens, whatever is away or begins before; each group has
 // its own gates, and all else goes on as far as its own rules let it.
 func TestWhatBeginsAndWhatWaits(t *testing.T) {
 	const older, asItRuns = "cpi@1.33.0", "cpi@1.33.1 csi@3.5.1"
@@ -272,9 +272,9 @@ func TestWhatBeginsAndWhatWaits(t *testing.T) {
 		"a vCenter changes too": {half + " csi@3.7.3", since, since, []seen{
 			{func(p *pass) {
 				p.mixed()
-				memory := p.site.inventory.Memory()
+				memory := p.facts.inventory.Memory()
 				memory.Seen = []revision.VCenter{{Name: vcCloud, Version: "8.0.3", Changed: p.at0()}}
-				p.site.inventory = p.site.inventory.WithMemory(memory)
+				p.facts.inventory = p.facts.inventory.WithMemory(memory)
 			}, locked, since, "", oldCPI}}},
 		"nothing but csi is upgraded": {since + " csi@3.7.3", since, since, []seen{
 			{func(p *pass) { p.mixed(); p.kubernetes.version = mustVersion("1.33.4") }, locked, since, "", ""}}},
@@ -295,12 +295,12 @@ func TestWhatBeginsAndWhatWaits(t *testing.T) {
 					require.Equal(t, split(strings.ReplaceAll(s.is, "+", "")), chosen(d), i)
 					begun, _, _ := strings.Cut(s.is, "+")
 					require.Equal(t, split(begun), inForce(h), i)
-					var held []string
-					for driver := range d.held {
-						held = append(held, string(driver))
+					var gated []string
+					for driver := range d.gated {
+						gated = append(gated, string(driver))
 					}
-					require.ElementsMatch(t, split(s.held), held, i)
-					ready := (&result{site: g.site, decision: d}).phase(&g.config.Status)
+					require.ElementsMatch(t, split(s.gated), gated, i)
+					ready := (&result{facts: g.facts, decision: d}).phase(&g.config.Status)
 					require.Equal(t, s.unfit != "", fault.ReasonOf(ready.Err) == fault.Incompatible, "%d: %v", i, ready.Err)
 					if s.unfit != "" {
 						require.ErrorContains(t, ready.Err, s.unfit)
@@ -358,7 +358,7 @@ func TestWhatIsWaitedForHoldsItsOwnGroupUp(t *testing.T) {
 		waits    map[string]drivers
 		cause    plan.Cause
 		returned bool    // csi is gone back to
-		held     drivers // of cni and csi, which are installed, and cpi, which is not
+		gated    drivers // of cni and csi, which are installed, and cpi, which is not
 	}{
 		"nothing":                    {nil, plan.Release, false, nil},
 		"the mirror":                 {map[string]drivers{"m": nil}, plan.Configuration, false, drivers{cni, cpi, csi}},
@@ -371,7 +371,7 @@ func TestWhatIsWaitedForHoldsItsOwnGroupUp(t *testing.T) {
 		"cni and csi":                {map[string]drivers{"x": {cni}, "y": {csi}}, plan.Release, true, all},
 		"the snapshot-controller":    {map[string]drivers{"x": {matrix.SnapshotController}}, plan.Release, true, all},
 	} {
-		p := &result{site: *withBoth(t, "", "cni@2.3.0 csi@3.5.1")}
+		p := &result{facts: *withBoth(t, "", "cni@2.3.0 csi@3.5.1")}
 		cur := revision.Record{Number: 1, Returned: c.returned}
 		of := revision.History{Current: 1, Records: []revision.Record{cur}}
 		p.inventory = p.inventory.WithMemory(inventory.Memory{Revisions: revision.Histories{csi: of}})
@@ -384,7 +384,7 @@ func TestWhatIsWaitedForHoldsItsOwnGroupUp(t *testing.T) {
 			if d == csi && strings.HasSuffix(name, "made anew") {
 				p.inventory = p.inventory.With(inventory.Entry{ID: step.ID, Driver: d, Release: step.Release})
 			}
-			require.Equal(t, slices.Contains(c.held, d), p.heldUp(step), "%s: %s", name, d)
+			require.Equal(t, slices.Contains(c.gated, d), p.mustWait(step), "%s: %s", name, d)
 		}
 		for what := range c.waits {
 			require.Contains(t, p.outcome.gate, what, name)
@@ -392,7 +392,7 @@ func TestWhatIsWaitedForHoldsItsOwnGroupUp(t *testing.T) {
 	}
 }
 
-// What is deleted to be made anew is no drift while it is not there, which some VDOConfigs leave as it is, unless it
+// What is deleted to be recreated is no drift while it is not there, which some VDOConfigs leave as it is, unless it
 // was drift that is repaired so.
 func TestWhatIsMadeAnewIsNoDriftMeanwhile(t *testing.T) {
 	for _, cause := range []plan.Cause{plan.Release, plan.Content, plan.Configuration, plan.Drift} {
@@ -409,7 +409,7 @@ func TestWhatIsMadeAnewIsNoDriftMeanwhile(t *testing.T) {
 	}
 }
 
-// A group of which a driver belongs to somebody else, or cannot be rendered, begins nothing, and its approval is not
+// A group of which a driver belongs to someone else, or cannot be rendered, begins nothing, and its approval is not
 // used up; the other groups go on.
 func TestAGroupThatCannotBeWrittenBeginsNothing(t *testing.T) {
 	conflict := plan.Step{Action: plan.Conflict, Driver: matrix.SnapshotController, Err: because(fault.Conflict)}
@@ -430,9 +430,9 @@ func TestAGroupThatCannotBeWrittenBeginsNothing(t *testing.T) {
 		g.spec = g.config.Spec
 		_, d, _ := g.again(t, func(revision.Histories) {})
 		r := rendering{Rendered: &render.Rendered{}, decision: d}
-		p := &pass{Reconciler: g.Reconciler, result: result{site: g.site, inventory: g.site.inventory}}
+		p := &pass{Reconciler: g.Reconciler, result: result{facts: g.facts, inventory: g.facts.inventory}}
 		edit(p, &r)
-		h := p.site.begun(r)
+		h := p.facts.begun(r)
 		require.Equal(t, []string{"cpi@1.34.0", "snapshot-controller@8.2.0", "csi@3.5.1"}, inForce(h), name)
 		remember(h)
 		_, _, h = g.again(t, remember)
@@ -445,13 +445,13 @@ func TestARollbackWaitsForABundleThatCannotBeRead(t *testing.T) {
 	g, cur := withRevision(t)
 	older := cur.Revision
 	older.Bundle = "mirror.site/vdo@sha256:older"
-	h := revision.History{}.Begin(older, revision.Beginning{}).Succeed(g.at0())
-	h = h.Begin(cur.Revision, revision.Beginning{}).Succeed(g.at0().Add(time.Hour))
+	h := revision.History{}.Start(older, revision.Beginning{}).Succeed(g.at0())
+	h = h.Start(cur.Revision, revision.Beginning{}).Succeed(g.at0().Add(time.Hour))
 	next := revision.Revision{Bundle: "mirror.site/vdo@sha256:new", Releases: []string{"csi@3.7.3"}}
-	h = h.Begin(next, revision.Beginning{}).Fail("it crashes", g.at0())
-	memory := g.site.inventory.Memory()
+	h = h.Start(next, revision.Beginning{}).Fail("it crashes", g.at0())
+	memory := g.facts.inventory.Memory()
 	memory.Revisions = revision.Histories{matrix.CSI: h}
-	g.site.inventory = g.site.inventory.WithMemory(memory)
+	g.facts.inventory = g.facts.inventory.WithMemory(memory)
 	g.Store = shelf{
 		"sha256:older": holding(t, "sha256:older", "csi@3.5.1"), "sha256:new": g.bundle,
 		"sha256:last": holding(t, "sha256:last", "csi@3.5.1"),
@@ -478,25 +478,25 @@ type snapshots struct {
 func (s snapshots) OthersSnapshots(context.Context) (int, error)       { return s.n, nil }
 func (s snapshots) Volumes(context.Context) (volumes, on int, _ error) { return 0, 0, nil }
 
-// The snapshot-controller stays while there are snapshots of other storage drivers, whether nobody asks for ours any
+// The snapshot-controller stays while there are snapshots of other storage drivers, whether no one asks for ours any
 // more or the VDOConfig is deleted.
 func TestTheSnapshotControllerStaysForOtherDrivers(t *testing.T) {
 	modes := map[int]v1alpha1.DeleteMode{0: "", 1: "", 2: v1alpha1.DeleteRemove, 500: v1alpha1.DeleteRefuse}
 	for n, mode := range modes {
 		g := gathering(t)
 		g.Cluster = snapshots{n: n}
-		g.site.inventory = withBoth(t, "", pair133).inventory
+		g.facts.inventory = withBoth(t, "", pair133).inventory
 		g.config.Spec.StorageProvider, g.config.Spec.OnDelete = nil, mode
 		needed, err := g.needed(t.Context(), []matrix.Driver{matrix.SnapshotController})
 		require.NoError(t, err)
 		require.Equal(t, n > 0, needed[matrix.SnapshotController] != "")
 		g.retained = needed
-		leave := g.leaving()
+		leave := g.retentions()
 		require.Equal(t, n > 0, leave[matrix.SnapshotController].Action == plan.Keep)
 		require.Empty(t, leave[matrix.CSI])
 
-		p := &pass{Reconciler: g.Reconciler, result: result{site: g.site, inventory: g.site.inventory}}
-		leave, err = p.leftBehind(t.Context())
+		p := &pass{Reconciler: g.Reconciler, result: result{facts: g.facts, inventory: g.facts.inventory}}
+		leave, err = p.staying(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, n > 0, leave[matrix.SnapshotController].Action == plan.Forget)
 		require.Equal(t, mode != v1alpha1.DeleteRemove, leave[matrix.CNI].Action == plan.Forget)

@@ -45,7 +45,7 @@ var partOf = []struct {
 
 // result is what a pass found, decided and did: all that the status is made of.
 type result struct {
-	site              // gathered once
+	facts             // gathered once
 	decision decision // with what rendering had to leave out
 	outcome  outcome
 
@@ -55,27 +55,27 @@ type result struct {
 }
 
 type outcome struct {
-	spec     v1alpha1.VDOConfigSpec  // that was rendered from, or would be
-	resolved error                   // why releases could not be chosen, or may not be
-	faults   map[matrix.Driver]error // of one driver each
-	applied  error                   // why objects could not be applied
-	broken   error                   // the part of it that is no driver's: the API server did not answer
-	failed   map[matrix.Driver]error // the part of it that is of one driver each: the API server refused it
-	renewed  error                   // why the webhook's certificate could not be kept
-	gate     string                  // what the next stage waits for
-	gated    []matrix.Driver         // of which drivers that is; all where there are none
-	again    bool                    // go on at once
-	changed  int                     // objects written
-	did      []plan.Step             // those that a plan has, or the removal
-	plan     *plan.Plan
-	removal  *plan.Plan // of everything, of a VDOConfig that is being deleted
-	foreseen *shown     // what would be done without what holds it back, where something does
-	report   *assess.Report
-	notes    []string
-	drift    []v1alpha1.DriftStatus // that is not repaired; some of driftAll
-	driftAll int
-	leaving  error // why what is not wanted cannot be removed
-	volumes  error // the volumes that the removal of all, or of the storage driver, waits for
+	spec       v1alpha1.VDOConfigSpec  // that was rendered from, or would be
+	resolved   error                   // why releases could not be chosen, or may not be
+	faults     map[matrix.Driver]error // of one driver each
+	applied    error                   // why objects could not be applied
+	broken     error                   // the part of it that is no driver's: the API server did not answer
+	failed     map[matrix.Driver]error // the part of it that is of one driver each: the API server refused it
+	renewed    error                   // why the webhook's certificate could not be kept
+	gate       string                  // what the next stage waits for
+	gated      []matrix.Driver         // of which drivers that is; all where there are none
+	again      bool                    // go on at once
+	changed    int                     // objects written
+	did        []plan.Step             // those that a plan has, or the removal
+	plan       *plan.Plan
+	removal    *plan.Plan // of everything, of a VDOConfig that is being deleted
+	foreseen   *shown     // what would be done without what holds it back, where something does
+	report     *assess.Report
+	notes      []string
+	drift      []v1alpha1.DriftStatus // that is not repaired; some of driftAll
+	driftAll   int
+	retentions error // why what is not wanted cannot be removed
+	volumes    error // the volumes that the removal of all, or of the storage driver, waits for
 
 	unwatched error // what the operator has no right to watch
 }
@@ -100,17 +100,17 @@ func (p result) Record(config *v1alpha1.VDOConfig) {
 	st := &config.Status
 	st.ObservedGeneration = config.Generation
 	st.HandledReconcileAt = v1alpha1.Asked(p.config, v1alpha1.AnnotationRequestedAt)
-	if v := p.site.kubernetes.reported; v != "" {
+	if v := p.facts.kubernetes.reported; v != "" {
 		st.Kubernetes = v
 	}
 	// What was only decided on is not installed from.
-	st.Bundle, st.DriverBundle = installedFrom(p.config, p.inventory)[0], cmp.Or(p.site.follows, st.DriverBundle)
+	st.Bundle, st.DriverBundle = installedFrom(p.config, p.inventory)[0], cmp.Or(p.facts.follows, st.DriverBundle)
 	if st.Plan = p.planStatus(st.Plan); p.outcome.plan != nil {
 		st.Drift = p.outcome.drift
 	}
 	p.recordRevisions(st)
-	if p.site.checks.told() {
-		st.Preflight = p.site.checks.status
+	if p.facts.checks.reported() {
+		st.Preflight = p.facts.checks.status
 	}
 	if rep := p.outcome.report; rep != nil {
 		st.Drivers = p.drivers(rep)
@@ -120,7 +120,7 @@ func (p result) Record(config *v1alpha1.VDOConfig) {
 		st.Drivers, st.Nodes, st.NodesReady = p.drivers(&assess.Report{}), nil, ""
 	} else if p.outcome.applied != nil {
 		for i := range st.Drivers {
-			st.Drivers[i].Ready = false // nobody knows
+			st.Drivers[i].Ready = false // no one knows
 		}
 	}
 	p.conditions(config).Set(&st.Conditions, config.Generation, p.now)
@@ -169,13 +169,13 @@ func (p *result) lastRun(d matrix.Driver) string {
 	return ""
 }
 
-// running is the version whose roll-out is complete: the one seen now, else the last
+// running is the version whose rollout is complete: the one seen now, else the last
 // that was, as long as another is rolled out.
 func (p *result) running(d matrix.Driver, h assess.Health) string {
 	if h.Complete && h.Version != "" {
 		return h.Version
 	}
-	if _, there := p.site.installed[d]; there {
+	if _, exists := p.facts.installed[d]; exists {
 		return p.lastRun(d)
 	}
 	return ""
@@ -204,7 +204,7 @@ func (p *result) phase(st *v1alpha1.VDOConfigStatus) condition.Phase {
 	case p.outcome.volumes != nil:
 		return condition.Phase{State: condition.StateWaiting, Err: p.outcome.volumes}
 	case p.stoppedChanges() > 0:
-		return condition.Phase{State: condition.StateSuspended, Message: p.heldChanges()}
+		return condition.Phase{State: condition.StateSuspended, Message: p.gatedChanges()}
 	case stopped(&p.config.Spec) && len(waits) > 0:
 		return condition.Phase{State: condition.StateSuspended}
 	case len(waits) > 0:
@@ -221,7 +221,7 @@ func (p *result) stoppedChanges() int {
 	return p.outcome.plan.Writes()
 }
 
-func (p *result) heldChanges() string {
+func (p *result) gatedChanges() string {
 	return fmt.Sprintf("%s: %d changes are held back, see status.plan", stoppedBy(&p.config.Spec), p.stoppedChanges())
 }
 
@@ -233,16 +233,16 @@ func (p *result) problems() error {
 		}
 	}
 	_, unresolved := p.unresolved()
-	return fault.Join(unresolved, p.unfit(), p.upgradeFault(), p.site.kubernetes.unread, p.outcome.applied,
-		p.outcome.renewed, p.outcome.leaving, p.outcome.unwatched, fault.Join(unhealthy...))
+	return fault.Join(unresolved, p.unfit(), p.upgradeFault(), p.facts.kubernetes.unread, p.outcome.applied,
+		p.outcome.renewed, p.outcome.retentions, p.outcome.unwatched, fault.Join(unhealthy...))
 }
 
 // unfit are the drivers that run, do not fit the cluster, and stay as they are.
 func (p *result) unfit() error {
 	var all []error
-	for _, d := range p.site.wanted() {
-		why, wanted := p.decision.unfit[d], p.decision.version(d)
-		if why != "" && (wanted == "" || wanted == p.site.installed[d].String()) {
+	for _, d := range p.facts.requested() {
+		why, requested := p.decision.unfit[d], p.decision.version(d)
+		if why != "" && (requested == "" || requested == p.facts.installed[d].String()) {
 			all = append(all, fault.Errorf(fault.Incompatible, "run", string(d),
 				"see in status.candidate what its upgrade waits for, or push a bundle with a release that fits", "%s",
 				why))
@@ -252,12 +252,12 @@ func (p *result) unfit() error {
 }
 
 // unresolved is why releases could not be chosen, or may not be, of all drivers or of single ones; and what is
-// not there yet, for which nobody is at fault. A check that fails while its driver is as it shall be holds up nothing.
+// not there yet, for which no one is at fault. A check that fails while its driver is as it shall be holds up nothing.
 func (p *result) unresolved() (awaited string, why error) {
-	awaited, why = p.site.waiting, p.outcome.resolved
-	for _, h := range p.site.driverHolds() {
-		is := p.site.desired.version(h.driver)
-		differs := p.site.checks.kept[h.driver] || (is != "" && is != p.decision.version(h.driver))
+	awaited, why = p.facts.waiting, p.outcome.resolved
+	for _, h := range p.facts.driverHolds() {
+		is := p.facts.desired.version(h.driver)
+		differs := p.facts.checks.kept[h.driver] || (is != "" && is != p.decision.version(h.driver))
 		switch {
 		case h.check && !differs:
 		case h.waits != "":
@@ -305,7 +305,7 @@ func (p *result) summary(st *v1alpha1.VDOConfigStatus) string {
 func (p *result) resolvedCondition() metav1.Condition {
 	const typ = v1alpha1.ConditionResolved
 	awaited, why := p.unresolved()
-	why = fault.Join(why, p.site.kubernetes.unread)
+	why = fault.Join(why, p.facts.kubernetes.unread)
 	switch {
 	case why != nil:
 		return condition.False(typ, why)
@@ -342,7 +342,7 @@ func (p *result) appliedCondition(st *v1alpha1.VDOConfigStatus) metav1.Condition
 		return condition.False(typ, p.outcome.applied)
 	case p.stoppedChanges() > 0:
 		return metav1.Condition{Type: typ, Status: metav1.ConditionFalse, Reason: condition.Stopped(p.config.Spec.DryRun),
-			Message: p.heldChanges()}
+			Message: p.gatedChanges()}
 	case p.outcome.gate != "":
 		return condition.Pending(typ, "waiting for "+p.outcome.gate)
 	case p.outcome.plan != nil:
@@ -354,11 +354,11 @@ func (p *result) appliedCondition(st *v1alpha1.VDOConfigStatus) metav1.Condition
 }
 
 func (p *result) nextCondition() metav1.Condition {
-	looked := strings.Join(p.decision.ahead.looked, ", ")
+	looked := strings.Join(p.decision.lookahead.looked, ", ")
 	if looked == "" {
 		return metav1.Condition{}
 	}
-	return condition.Judged(v1alpha1.ConditionUpgradeable, p.decision.ahead.err(),
+	return condition.Judged(v1alpha1.ConditionUpgradeable, p.decision.lookahead.err(),
 		"what is installed and what the bundle holds serve "+looked)
 }
 

@@ -30,9 +30,9 @@ func vCenterNames(spec *v1alpha1.VDOConfigSpec) []string {
 	return names
 }
 
-// gatherVCenters reads every vCenter that a driver uses or was last rendered with, and all that is wrong with them, and
-// asks the matrix what is desired with them. Those that nobody asks for any more hold nothing back.
-func (p *pass) gatherVCenters(ctx context.Context) error {
+// collectVCenters reads every vCenter that a driver uses or was last rendered with, and all that is wrong with them, and
+// asks the matrix what is desired with them. Those that no one asks for any more hold nothing back.
+func (p *pass) collectVCenters(ctx context.Context) error {
 	p.vcenters = map[string]vcenter{}
 	remembered := p.remembered()
 	named := vCenterNames(&p.config.Spec)
@@ -58,7 +58,7 @@ func (p *pass) vcenter(ctx context.Context, name string) (vcenter, error) {
 	err := p.Client.Get(ctx, types.NamespacedName{Namespace: p.name.Namespace, Name: name}, &vcc)
 	switch {
 	case apierrors.IsNotFound(err):
-		return vcenter{held: render.NoVCenter("find", name)}, nil
+		return vcenter{gated: render.NoVCenter("find", name)}, nil
 	case err != nil:
 		return vcenter{}, err
 	}
@@ -78,22 +78,22 @@ func judgeVCenter(vcc *v1alpha1.VsphereCloudConfig, read credentials.Credentials
 		vc.version = &matrix.VCenter{Name: vcc.Name, Version: v, Build: build}
 	}
 	if unread != nil {
-		vc.held = unread
+		vc.gated = unread
 		return vc
 	}
-	proven, ok := read.Proven(vcc)
-	if vc.proven = ok; ok {
-		vc.VCenter = vcenterOf(vcc, proven)
+	verified, ok := read.Proven(vcc)
+	if vc.verified = ok; ok {
+		vc.VCenter = vcenterOf(vcc, verified)
 	}
 	ready := meta.FindStatusCondition(vcc.Status.Conditions, v1alpha1.ConditionReady)
 	current := ready != nil && ready.ObservedGeneration == vcc.Generation
 	switch {
 	case current && ready.Status == metav1.ConditionFalse && vcc.Status.CredentialsVersion == read.Version:
-		vc.held = fault.Errorf(fault.Reason(ready.Reason), "use", "VsphereCloudConfig "+vcc.Name,
+		vc.gated = fault.Errorf(fault.Reason(ready.Reason), "use", "VsphereCloudConfig "+vcc.Name,
 			"correct what the VsphereCloudConfig's conditions name first", "%s", ready.Message)
 	case current && ready.Status == metav1.ConditionTrue && ok:
 	case vcc.Spec.Suspend:
-		vc.held = fault.Errorf(fault.Refused, "use", "VsphereCloudConfig "+vcc.Name, "set its spec.suspend to false",
+		vc.gated = fault.Errorf(fault.Refused, "use", "VsphereCloudConfig "+vcc.Name, "set its spec.suspend to false",
 			"it is not checked, since its spec.suspend is set, and was changed since the last check")
 	default:
 		vc.waiting = "VsphereCloudConfig " + vcc.Name + " is being checked"

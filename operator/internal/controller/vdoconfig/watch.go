@@ -40,7 +40,7 @@ type Options struct {
 
 // SetupWithManager adds a controller whose client, and by default recorder and clock, are the manager's. What the
 // operator installed is watched through a cache of its own, with metadata alone and by its label, in the drivers'
-// namespaces, so that nobody else's starts a pass or fills the memory. Secrets are not watched, since to list some is
+// namespaces, so that no one else's starts a pass or fills the memory. Secrets are not watched, since to list some is
 // a right to all: a change of one is seen at the next interval. No pass waits for an informer of another kind than the
 // operator's own: what may not be watched is a fault of each pass.
 func SetupWithManager(mgr ctrl.Manager, r *Reconciler, o Options) error {
@@ -76,7 +76,7 @@ func SetupWithManager(mgr ctrl.Manager, r *Reconciler, o Options) error {
 		Watches(&v1alpha1.VsphereCloudConfig{}, all, builder.WithPredicates(vcenterChanged)).
 		WatchesRawSource(&source.Informer{Informer: o.Nodes, Handler: r.events(), Predicates: []predicate.Predicate{nodeChanged}}).
 		WatchesRawSource(&source.Informer{Informer: o.CSINodes, Handler: r.events(), Predicates: []predicate.Predicate{csiNodeChanged}}).
-		WatchesRawSource(source.Channel(r.refusals.Told(), all)).
+		WatchesRawSource(source.Channel(r.refusals.Reported(), all)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 1})
 	if o.Answered != nil {
 		b = b.WatchesRawSource(source.Channel(o.Answered, &handler.EnqueueRequestForObject{}))
@@ -106,7 +106,7 @@ func Watched() []schema.GroupVersionKind {
 	}
 }
 
-// all asks for a pass over every VDOConfig: there is one that counts. It is asked for each node
+// all asks for a pass over every VDOConfig: there is one that counts. It is requested each node
 // when the operator starts, and only reads names: nothing is copied.
 func (r *Reconciler) all(ctx context.Context, _ client.Object) []reconcile.Request {
 	var list v1alpha1.VDOConfigList

@@ -18,7 +18,7 @@
 //     that cannot be written, or was not written to the newest state, it is not asked. So it
 //     is also where the vCenter let in the same before: it may refuse now what it let in then,
 //     and an operator that is killed again and again at that place would repeat the refusal
-//     at each start. Where memory has the answer nobody is asked, and nothing is written before.
+//     at each start. Where memory has the answer no one is asked, and nothing is written before.
 //     What has no answer on record is left alone for a minute. So neither an operator that
 //     was killed, nor one that may not write, nor an old cache repeats a login.
 //   - The operator's memory, as long as it runs (package logins). Where the answer could not
@@ -32,7 +32,7 @@
 // refused it, and when it is tried here. A restart forgets none of it: before anything is
 // asked, memory is filled from the statuses of all resources (past.go). The Secret, in the
 // version that a refusal names, tells the account, so that no status has to. What was asked
-// and has no answer on record holds back its account everywhere for that minute.
+// and has no answer on record gates its account everywhere for that minute.
 //
 // status.verifiedCredentials names the Secret's (and the CA's) version that the
 // vCenter let in. The drivers are configured from that version alone.
@@ -127,7 +127,7 @@ func (r *Reconciler) Pass(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig)
 	case known != nil && known.Wait > 0 && answered(vcc, in.version):
 		return unasked{wait: known.Wait}, nil // its last answer holds until then
 	case known != nil: // which is no login that could be lost, and needs no note before it
-		return recalled(vcc, in, known), nil
+		return remembered(vcc, in, known), nil
 	}
 	// An operator that is killed before the answer is written, or that cannot write it, or that sees an old
 	// state of the resource, does not ask the same again at once.
@@ -148,7 +148,7 @@ func (r *Reconciler) ask(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig, 
 	}
 	defer leave()
 	if known != nil {
-		return recalled(vcc, in, known), nil
+		return remembered(vcc, in, known), nil
 	}
 	target := in.target
 	target.Turn = func(ctx context.Context, login func() error) (err error) {
@@ -158,14 +158,14 @@ func (r *Reconciler) ask(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig, 
 	a := answer{version: in.version, requested: requested(vcc), user: in.target.Username}
 	a.found, a.err = r.Check(ctx, target)
 	if known != nil {
-		return recalled(vcc, in, known), nil
+		return remembered(vcc, in, known), nil
 	}
 	a.at = r.Now()
 	return a, nil
 }
 
-// recalled is the answer that is known without asking.
-func recalled(vcc *v1alpha1.VsphereCloudConfig, in inputs, known *logins.Known) answer {
+// remembered is the answer that is known without asking.
+func remembered(vcc *v1alpha1.VsphereCloudConfig, in inputs, known *logins.Known) answer {
 	return answer{version: in.version, requested: requested(vcc), err: known.Err, at: known.At, wait: known.Wait}
 }
 
@@ -183,7 +183,7 @@ func answered(vcc *v1alpha1.VsphereCloudConfig, version string) bool {
 	return st.CheckedAt != nil && st.ObservedGeneration == vcc.Generation && st.CredentialsVersion == version
 }
 
-// requested names the pass that was asked for last.
+// requested names the pass that was requested last.
 func requested(vcc *v1alpha1.VsphereCloudConfig) string {
 	return v1alpha1.Asked(vcc, v1alpha1.AnnotationRequestedAt)
 }

@@ -217,7 +217,7 @@ func TestWhatAResourceRefersToIsWatched(t *testing.T) {
 	require.Equal(t, []string{"8.0.3.0", "42", "u-u", "AA:BB", "vdo@site", readyOf(v).Message},
 		[]string{st.APIVersion, st.Build, st.InstanceUUID, st.Thumbprint, st.User, st.Message})
 
-	// A pass that is asked for is the fence: what came before it has been handled.
+	// A pass that is requested is the fence: what came before it has been handled.
 	change(w, v, func(v *v1alpha1.VsphereCloudConfig) { metav1.SetMetaDataAnnotation(&v.ObjectMeta, "other", "x") })
 	change(w, v, func(v *v1alpha1.VsphereCloudConfig) {
 		metav1.SetMetaDataAnnotation(&v.ObjectMeta, v1alpha1.AnnotationRequestedAt, "now")

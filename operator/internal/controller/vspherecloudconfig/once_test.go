@@ -342,7 +342,7 @@ func TestAnOperatorThatIsKilledAtEachLoginTriesOneAMinute(t *testing.T) {
 	require.Contains(t, l.get("e").Status.Message, "the same account and password was tried at a.site:0 at 2026-01-02T03:")
 }
 
-// A status of which the account cannot be read may be of any account: for a while nobody is
+// A status of which the account cannot be read may be of any account: for a while no one is
 // asked, and not for ever.
 func TestWhileAnAccountThatWasRefusedCannotBeReadNobodyIsAsked(t *testing.T) {
 	l := startDomain(t)

@@ -16,7 +16,7 @@ import (
 
 // Past reads what the statuses of a namespace have of logins, and for whom: the account is
 // what is in the Secret, where that is still in the version that was used. So a Secret that
-// was changed since holds back nobody. Where nothing was refused, and nothing is without an
+// was changed since gates no one. Where nothing was refused, and nothing is without an
 // answer, no Secret is read.
 func Past(reader client.Reader, namespace string) func(context.Context) ([]logins.Past, error) {
 	return func(ctx context.Context) ([]logins.Past, error) {

@@ -40,7 +40,7 @@ func askedWith(vcc *v1alpha1.VsphereCloudConfig, version string) string {
 // answer is what came of asking: the outcome of a pass.
 type answer struct {
 	version   string // of the Secret and the CA that it was asked with
-	requested string // the pass that was asked for; one asked for since is still to come
+	requested string // the pass that was requested; one asked for since is still to come
 	user      string // that it was asked with
 	found     vcenter.Report
 	err       error

@@ -39,7 +39,7 @@ const Lifetime = 90 * 24 * time.Hour
 // its end was to be renewed and was not.
 const WarnBefore = 30 * 24 * time.Hour
 
-// caName starts the name of each CA; maxTrusted bounds how many are taken over from
+// caName starts the name of each CA; maxTrusted bounds how many are adopted from
 // what clients trust.
 const (
 	caName     = "vsphere-webhook-ca "

@@ -178,7 +178,7 @@ func (b *BareMetalHost) claimUID() string {
 
 // Holder returns the name of the SIPCluster that the host is for, and the role; neither for a
 // free one. The claim decides; the labels do where there is no claim, as of a host that the
-// original labelled. A host of which nobody can say whose it is belongs to somebody else.
+// original labelled. A host of which no one can say whose it is belongs to someone else.
 func (b *BareMetalHost) Holder() (types.NamespacedName, airship.Role) {
 	if claim := b.Claim(); claim != "" {
 		role, name, _ := strings.Cut(claim, " ")

@@ -69,7 +69,7 @@ func balanced(name string, addresses ...string) placed {
 }
 
 // A host dies, comes back, another is added and the load balancer's pod is replaced for
-// that: who is connected to the dead host loses the connection, and nobody notices
+// that: who is connected to the dead host loses the connection, and no one notices
 // anything else.
 func TestClientsNoticeNothingButTheDeadOnesConnections(t *testing.T) {
 	program := toolchain.Installed(t, "haproxy")

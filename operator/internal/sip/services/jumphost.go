@@ -75,7 +75,7 @@ func (r *rendering) jumpHost(s airship.JumpHost) error {
 	return nil
 }
 
-// sshd returns sshd_config. StrictModes would refuse the modes of mounted volumes, which nobody in the
+// sshd returns sshd_config. StrictModes would refuse the modes of mounted volumes, which no one in the
 // pod can write. There are no PerSourcePenalties: behind a NodePort all clients share the nodes' addresses.
 func (r *rendering) sshd(trustsCAs bool) string {
 	authorities := ""
@@ -83,7 +83,7 @@ func (r *rendering) sshd(trustsCAs bool) string {
 		authorities = fmt.Sprintf("TrustedUserCAKeys %[1]s/%[2]s\nAuthorizedPrincipalsFile %[1]s/%[3]s\n",
 			jumphost.ConfigDir, trustedCAFile, principalsFile)
 	}
-	return fmt.Sprintf(`# Written by vdo-operator from the SIPCluster; changes made here are lost.
+	access := fmt.Sprintf(`# Written by vdo-operator from the SIPCluster; changes made here are lost.
 Port %d
 HostKey %s/%s
 PidFile none
@@ -96,7 +96,8 @@ PasswordAuthentication no
 KbdInteractiveAuthentication no
 AuthorizedKeysFile %s/%s
 RequiredRSASize 2048
-%s
+%s`, jumphost.Port, jumphost.HostKeyDir, jumphost.HostKey, jumphost.ConfigDir, authorizedKeysFile, authorities)
+	return access + fmt.Sprintf(`
 AllowTcpForwarding local
 PermitOpen %s
 PermitListen none
@@ -116,8 +117,7 @@ MaxSessions 32
 ChannelTimeout direct-tcpip=1h
 ClientAliveInterval 30
 ClientAliveCountMax 3
-`, jumphost.Port, jumphost.HostKeyDir, jumphost.HostKey, jumphost.ConfigDir, authorizedKeysFile, authorities,
-		strings.Join(r.permitted(), " "))
+`, strings.Join(r.permitted(), " "))
 }
 
 // permitted returns the arguments of PermitOpen. With load balancers of workers the NetworkPolicy alone bounds the

@@ -137,7 +137,7 @@ func (r *rendering) balance(b balancer, role airship.Role) error {
 }
 
 // roll replaces the pods when a host or an address leaves: that a pod which loads its configuration again
-// leads there no more, nobody tells. Others are loaded.
+// leads there no more, no one tells. Others are loaded.
 func (r *rendering) roll() {
 	if running := r.in.Running[r.Name]; running != nil {
 		r.hash = running.Spec.Template.Annotations[annotationHash]

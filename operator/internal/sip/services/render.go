@@ -283,7 +283,7 @@ func (in Input) reaches(a netip.Addr) bool {
 	return slices.ContainsFunc(in.Egress, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// user that all services run as: nobody's on any node, and not root.
+// user that all services run as: no one's on any node, and not root.
 const user int64 = 65532
 
 // Labels of a service's pods, and the annotation that rolls them.

@@ -10,7 +10,7 @@
 //     status. Who applies it puts it into the services' namespace, and adds its own labels.
 //   - Each service has exactly one Deployment and one Service, both of the service's name: see [Name].
 //   - A Deployment's pod template changes exactly when its pods have to be rolled.
-//   - Same input, same bytes: what is made by chance (keys, certificates) is taken over from [Input.Kept].
+//   - Same input, same bytes: what is made by chance (keys, certificates) is adopted from [Input.Kept].
 //   - Nothing secret is in an object of another kind than Secret, and in no error.
 //   - Faults are of one service: they are in its [Service], and the others are rendered.
 package services

@@ -19,15 +19,15 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/source"
 )
 
-// gatherFound reads what the drivers are configured with now: the cloud provider must not
-// lose sight of nodes, and what an installation that is taken over had set by hand is named.
-func (p *pass) gatherFound(ctx context.Context, storage map[string][]byte) error {
-	c, memory := &p.cluster, p.site.inventory.Memory()
+// collectExisting reads what the drivers are configured with now: the cloud provider must not
+// lose sight of nodes, and what an installation that is adopted had set by hand is named.
+func (p *pass) collectExisting(ctx context.Context, storage map[string][]byte) error {
+	c, memory := &p.cluster, p.facts.inventory.Memory()
 	c.Searched, c.KeepsNodes = memory.Searched, memory.KeepsNodes
 	used := slices.Concat(render.CloudVCenters(p.spec.Cloud()), render.CloudVCenters(memory.CloudProvider))
 	c.AnotherVCenter = slices.ContainsFunc(used, func(name string) bool { return p.vcenters[name].another })
 	if wants := p.spec.Cloud() != nil; wants || memory.CloudProvider != nil {
-		if err := p.at(matrix.CPI, p.gatherCloud(ctx)); err != nil {
+		if err := p.at(matrix.CPI, p.collectCloud(ctx)); err != nil {
 			return err
 		}
 		// A pass that was about to make it again and was killed has written the records first.
@@ -37,15 +37,15 @@ func (p *pass) gatherFound(ctx context.Context, storage map[string][]byte) error
 		return nil
 	}
 	states, err := p.Cluster.ConfigMap(ctx, types.NamespacedName{Namespace: render.CSINamespace, Name: render.FeatureStates})
-	c.FoundStorageConfig, c.FoundFeatureStates = storage[render.CSIConfigKey], states
+	c.ExistingStorageConfig, c.ExistingFeatureStates = storage[render.CSIConfigKey], states
 	return p.at(matrix.CSI, err)
 }
 
 // unsureOfNodes tells whether with the records of what was installed that is gone which tells of a cloud provider of
 // ours: its configuration, so where it looked for nodes, or its DaemonSet, so whether it was to keep them.
-func (s *site) unsureOfNodes(config []byte) bool {
-	lost := s.inventory.Len() == 0 && len(s.inventory.Memory().Revisions.Records()) == 0 && s.config.Status.Bundle != ""
-	return lost && (len(config) == 0 || !slices.ContainsFunc(s.observed.DaemonSets, isCloud))
+func (s *facts) unsureOfNodes(config []byte) bool {
+	missing := s.inventory.Len() == 0 && len(s.inventory.Memory().Revisions.Records()) == 0 && s.config.Status.Bundle != ""
+	return missing && (len(config) == 0 || !slices.ContainsFunc(s.observed.DaemonSets, isCloud))
 }
 
 func isCloud(ds appsv1.DaemonSet) bool {
@@ -65,14 +65,14 @@ func keepsNodes(o *assess.Observed) bool {
 }
 
 // searchedNow notes what the cloud provider is told of where to look, and of deleting Nodes. While
-// it is asked for and left as it is, what is known of it stays, and that it is not known any more.
-func (s *site) searchedNow(now *inventory.Memory, r rendering, installed bool) {
+// it is requested and left as it is, what is known of it stays, and that it is not known any more.
+func (s *facts) searchedNow(now *inventory.Memory, r rendering, installed bool) {
 	switch {
 	case r.Rendered != nil && r.Cloud != nil:
 		if now.KeepsNodes, now.Searched = r.Cloud.KeepsNodes, r.Cloud.Searched; now.Searched == nil {
 			now.Searched = s.cluster.Searched
 		}
-	case !installed && !slices.Contains(s.wanted(), matrix.CPI):
+	case !installed && !slices.Contains(s.requested(), matrix.CPI):
 		now.Searched, now.KeepsNodes = nil, false
 	default:
 		now.KeepsNodes = s.cluster.KeepsNodes || s.cluster.UnsureOfNodes
@@ -80,29 +80,29 @@ func (s *site) searchedNow(now *inventory.Memory, r rendering, installed bool) {
 }
 
 // onVSphere leaves out the nodes that are not on vSphere: nothing is asked of them.
-func (s *site) onVSphere(nodes []*corev1.Node) []*corev1.Node {
+func (s *facts) onVSphere(nodes []*corev1.Node) []*corev1.Node {
 	return slices.DeleteFunc(slices.Clone(nodes), func(n *corev1.Node) bool {
 		return drivers.Excluded(n.Labels, s.spec.ExcludedNodes)
 	})
 }
 
-// gatherCloud reads what the cloud provider is configured with: what its DaemonSet mounts, which
+// collectCloud reads what the cloud provider is configured with: what its DaemonSet mounts, which
 // with upstream's deprecated manifests is another ConfigMap than ours. Where it looked for nodes is
 // remembered from now on, whatever becomes of that DaemonSet and its ConfigMap.
-func (p *pass) gatherCloud(ctx context.Context) error {
-	c, memory := &p.cluster, p.site.inventory.Memory()
+func (p *pass) collectCloud(ctx context.Context) error {
+	c, memory := &p.cluster, p.facts.inventory.Memory()
 	unremembered := memory.CloudProvider == nil
-	place, named := placeOfCloudConfig(p.observed)
-	config, err := p.configAt(ctx, place)
+	location, named := cloudConfigLocation(p.observed)
+	config, err := p.configAt(ctx, location)
 	if err != nil {
 		return err
 	}
 	c.CloudConfig = config
-	if !unremembered && place == ownCloudConfig {
+	if !unremembered && location == ownCloudConfig {
 		return nil
 	}
-	c.FoundCloudConfig = config
-	c.KeepsNodes = c.KeepsNodes || keepsNodes(p.observed) // nobody remembers it
+	c.ExistingCloudConfig = config
+	c.KeepsNodes = c.KeepsNodes || keepsNodes(p.observed) // no one remembers it
 	if c.Searched == nil && len(config) > 0 {
 		c.Searched = render.Places(config)
 	}
@@ -120,9 +120,9 @@ func (p *pass) gatherCloud(ctx context.Context) error {
 
 var ownCloudConfig = v1alpha1.KeyReference{ConfigMap: render.CPIConfigMap, Key: render.CPIConfigKey}
 
-// placeOfCloudConfig is the place of the file that the cloud provider's DaemonSet names. It is ours
+// cloudConfigLocation is the place of the file that the cloud provider's DaemonSet names. It is ours
 // where that names none, or is not there: one without a configuration knows of no vCenter.
-func placeOfCloudConfig(o *assess.Observed) (place v1alpha1.KeyReference, named bool) {
+func cloudConfigLocation(o *assess.Observed) (location v1alpha1.KeyReference, named bool) {
 	i := slices.IndexFunc(o.DaemonSets, isCloud)
 	if i < 0 {
 		return ownCloudConfig, false
@@ -136,8 +136,8 @@ func placeOfCloudConfig(o *assess.Observed) (place v1alpha1.KeyReference, named 
 				file, named = words[i+1], true
 			}
 			if named {
-				place, _ := source.Mounted(file, pod, &c)
-				return place, true
+				location, _ := source.Mounted(file, pod, &c)
+				return location, true
 			}
 		}
 	}

@@ -39,13 +39,13 @@ var clusterIDConfigMap = types.NamespacedName{Namespace: render.CSINamespace, Na
 
 func (p *pass) fault(d matrix.Driver, err error) { p.faults = joined(p.faults, d, err) }
 
-// hold keeps new installations and upgrades back.
-func (p *pass) hold(err error) { p.site.held = fault.Join(p.site.held, err) }
+// gateAll keeps new installations and upgrades back.
+func (p *pass) gateAll(err error) { p.facts.gated = fault.Join(p.facts.gated, err) }
 
-// holdBundle does, for the sake of the bundle.
-func (p *pass) holdBundle(err error) {
-	p.hold(err)
-	p.bundleHeld = true
+// gateBundle does, for the sake of the bundle.
+func (p *pass) gateBundle(err error) {
+	p.gateAll(err)
+	p.bundleGated = true
 }
 
 // at notes an error of reading a driver's place as that driver's fault, where it is
@@ -72,28 +72,28 @@ func joinAll[K comparable](each map[K]error, err error) error {
 	return fault.Join(append(slices.Collect(maps.Values(each)), err)...)
 }
 
-// settle reads what was installed, and finds the drivers that have to stay though they
-// are not asked for any more: the storage driver goes only as the deletion of the
-// VDOConfig would let it. Those are cared for as they were last asked for.
-func (p *pass) settle(ctx context.Context) error {
+// collectInstalled reads what was installed, and finds the drivers that have to stay though they
+// are no longer requested: the storage driver goes only as the deletion of the
+// VDOConfig would let it. Those are cared for as they were last requested.
+func (p *pass) collectInstalled(ctx context.Context) error {
 	var err error
 	p.kept, err = p.load(ctx, p.config)
-	p.inventory, p.site.inventory, p.hash = p.kept.Inventory, p.kept.Inventory, p.kept.key
+	p.inventory, p.facts.inventory, p.hash = p.kept.Inventory, p.kept.Inventory, p.kept.key
 	if err != nil {
 		return err
 	}
-	gone := slices.DeleteFunc(p.unasked(), func(d matrix.Driver) bool { return !p.runs(d) })
+	gone := slices.DeleteFunc(p.notRequested(), func(d matrix.Driver) bool { return !p.runs(d) })
 	if p.retained, err = p.needed(ctx, gone); err != nil || len(p.retained) == 0 {
 		return err
 	}
 	if p.spec.StorageProvider == nil {
-		p.spec.StorageProvider = p.site.inventory.Memory().StorageProvider
+		p.spec.StorageProvider = p.facts.inventory.Memory().StorageProvider
 	}
 	return nil
 }
 
 // needed are those of drivers that are to go that have to stay, and what needs them: volumes, unless spec.onDelete says
-// otherwise, and snapshots of other storage drivers, which nobody would delete without the snapshot-controller.
+// otherwise, and snapshots of other storage drivers, which no one would delete without the snapshot-controller.
 func (p *pass) needed(ctx context.Context, going []matrix.Driver) (map[matrix.Driver]string, error) {
 	all := map[matrix.Driver]string{}
 	on := p.config.Spec.OnDelete
@@ -123,9 +123,9 @@ func (p *pass) needed(ctx context.Context, going []matrix.Driver) (map[matrix.Dr
 	return all, nil
 }
 
-// gather reads everything that decisions depend on. It fails only where the API
+// collect reads everything that decisions depend on. It fails only where the API
 // server does; what is wrong with the site is part of what is found.
-func (p *pass) gather(ctx context.Context) error {
+func (p *pass) collect(ctx context.Context) error {
 	if err := p.observe(ctx, p.Cluster.Observe); err != nil {
 		return err
 	}
@@ -133,33 +133,33 @@ func (p *pass) gather(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	was := p.site.inventory.Memory()
-	if p.kubernetes, err = chosenFor(servers, was.Kubernetes, was.NewerSince, p.at0()); err != nil {
+	was := p.facts.inventory.Memory()
+	if p.kubernetes, err = kubernetesFor(servers, was.Kubernetes, was.NewerSince, p.at0()); err != nil {
 		return err
 	}
 	p.notes = append(p.notes, p.kubernetes.notes...)
 	for d, why := range p.observed.Unread {
 		p.fault(d, why)
 	}
-	p.installed = installed(p.observed, p.site.inventory)
+	p.installed = installed(p.observed, p.facts.inventory)
 	p.distribution = p.distributionOf()
 	read := []func(context.Context) error{
-		p.gatherBundle, p.gatherOpenShift, p.gatherVCenters, p.gatherChecks, p.gatherCluster, p.gatherImages,
-		p.gatherCertificate,
+		p.collectBundle, p.collectOpenShift, p.collectVCenters, p.collectChecks, p.collectCluster, p.collectImages,
+		p.collectCertificate,
 	}
 	for _, one := range read {
 		if err := one(ctx); err != nil {
 			return err
 		}
 	}
-	p.gatherRevisions(ctx)
+	p.collectRevisions(ctx)
 	return nil
 }
 
 // inOrder are the drivers in order of installation.
 var inOrder = []matrix.Driver{matrix.CNI, matrix.CPI, matrix.SnapshotController, matrix.CSI}
 
-// installed reads the drivers' versions from their workloads, of which the newest counts, so that a roll-out that was
+// installed reads the drivers' versions from their workloads, of which the newest counts, so that a rollout that was
 // begun is ended. A driver whose workloads are all gone is in the version that the inventory has: it is repaired.
 func installed(o *assess.Observed, inv inventory.Inventory) map[matrix.Driver]matrix.Version {
 	all := map[matrix.Driver]matrix.Version{}
@@ -190,7 +190,7 @@ func (p *pass) distributionOf() string {
 	return ""
 }
 
-func (p *pass) gatherCluster(ctx context.Context) error {
+func (p *pass) collectCluster(ctx context.Context) error {
 	c := &p.cluster
 	c.Distribution = p.distribution
 	for _, n := range p.observed.Nodes {
@@ -214,13 +214,13 @@ func (p *pass) gatherCluster(ctx context.Context) error {
 		return err
 	}
 	c.ConfiguredClusterID = render.ConfiguredClusterID(conf[render.CSIConfigKey])
-	if known := p.site.inventory.Memory().ClusterID; known != "" {
+	if known := p.facts.inventory.Memory().ClusterID; known != "" {
 		c.ConfiguredClusterID = known // the Secret may be lost or changed, and with it all volumes
 	}
 	if err := p.identify(ctx); err != nil {
 		return err
 	}
-	if err := p.gatherFound(ctx, conf); err != nil {
+	if err := p.collectExisting(ctx, conf); err != nil {
 		return err
 	}
 	if p.hash != nil {
@@ -231,18 +231,18 @@ func (p *pass) gatherCluster(ctx context.Context) error {
 	return err
 }
 
-// gatherCertificate has the webhook's certificate at hand: the one that was seen to, or,
+// collectCertificate has the webhook's certificate at hand: the one that was seen to, or,
 // before the webhook is registered, one from its Secret or a new one, which is kept by being applied.
-func (p *pass) gatherCertificate(ctx context.Context) error {
+func (p *pass) collectCertificate(ctx context.Context) error {
 	remembered := p.remembered()
-	if p.site.certificate != nil || (!wantsWebhook(&p.spec) && !wantsWebhook(&remembered)) {
+	if p.facts.certificate != nil || (!wantsWebhook(&p.spec) && !wantsWebhook(&remembered)) {
 		return nil
 	}
 	data, err := p.Cluster.Secret(ctx, types.NamespacedName{Namespace: render.CSINamespace, Name: render.WebhookSecret})
 	if err != nil {
 		return p.at(matrix.CSI, err)
 	}
-	p.site.certificate, _, p.certificateErr = webhookcert.Ensure(data, nil, p.now, rand.Reader)
+	p.facts.certificate, _, p.certificateErr = webhookcert.Ensure(data, nil, p.now, rand.Reader)
 	return nil
 }
 
@@ -252,7 +252,7 @@ func wantsWebhook(spec *v1alpha1.VDOConfigSpec) bool {
 
 // foreignClusterID returns the storage driver's cluster id where the records are of another cluster and
 // spec.storageProvider.clusterID does not confirm the id, else "".
-func (s *site) foreignClusterID() string {
+func (s *facts) foreignClusterID() string {
 	id := cmp.Or(s.cluster.GeneratedClusterID, s.cluster.ConfiguredClusterID)
 	if of := s.inventory.Memory().ClusterUID; of == "" || of == s.cluster.UID || s.confirms(id) {
 		return ""
@@ -262,7 +262,7 @@ func (s *site) foreignClusterID() string {
 
 // strayClusterID returns the cluster id that the storage driver made though its volumes are known to be registered
 // under another one, and spec.storageProvider.clusterID does not confirm it, else "".
-func (s *site) strayClusterID() string {
+func (s *facts) strayClusterID() string {
 	id, known := s.cluster.GeneratedClusterID, s.inventory.Memory().ClusterID
 	if known == "" || id == known || s.confirms(id) {
 		return ""
@@ -270,21 +270,21 @@ func (s *site) strayClusterID() string {
 	return id
 }
 
-func (s *site) confirms(id string) bool {
+func (s *facts) confirms(id string) bool {
 	sp := s.config.Spec.StorageProvider
 	return sp != nil && sp.ClusterID == id
 }
 
 // identify refuses a cluster id that came with the records of another cluster, since two clusters with one id overwrite
-// each other's volumes in CNS, and one that is not that of the volumes. It also refuses to install or take over the
-// storage driver while there are volumes of it and nobody knows under which id.
+// each other's volumes in CNS, and one that is not that of the volumes. It also refuses to install or adopt the
+// storage driver while there are volumes of it and no one knows under which id.
 func (p *pass) identify(ctx context.Context) error {
-	c, sp, memory := &p.cluster, p.spec.StorageProvider, p.site.inventory.Memory()
+	c, sp, memory := &p.cluster, p.spec.StorageProvider, p.facts.inventory.Memory()
 	conflict := func(why error, hint string) {
 		p.fault(matrix.CSI, &fault.Error{
 			Reason: fault.Conflict, Op: "use", Subject: "the cluster id of " + drivers.CSIDriver, Err: why, Hint: hint})
 	}
-	known := c.GeneratedClusterID != "" || c.ConfiguredClusterID != "" || p.site.inventory.Has(matrix.CSI)
+	known := c.GeneratedClusterID != "" || c.ConfiguredClusterID != "" || p.facts.inventory.Has(matrix.CSI)
 	_, unread := p.faults[matrix.CSI]
 	switch foreign, stray := p.foreignClusterID(), p.strayClusterID(); {
 	case sp == nil:
@@ -320,13 +320,13 @@ func (p *pass) identify(ctx context.Context) error {
 	return nil
 }
 
-// site is what a pass found. It is filled once, nothing changes it after, and all that decides is a
+// facts is what a pass found. It is filled once, nothing changes it after, and all that decides is a
 // function of it.
-type site struct {
+type facts struct {
 	config *v1alpha1.VDOConfig // as it was found; never changed
 	// spec is the VDOConfig's, but for the storage provider of a driver that has to stay
-	// though it is not asked for any more, and for providers that a check keeps as they are:
-	// those are as they were last asked for.
+	// though it is no longer requested, and for providers that a check keeps as they are:
+	// those are as they were last requested.
 	spec   v1alpha1.VDOConfigSpec
 	frozen string // why nothing but repairs is done, besides what is found
 	// ungated is set of a site as it would be if nothing gated anything.
@@ -336,7 +336,7 @@ type site struct {
 	now     time.Time
 
 	inventory inventory.Inventory
-	// retained are drivers that are not asked for any more and are still needed, and by what.
+	// retained are drivers that are no longer requested and are still needed, and by what.
 	retained map[matrix.Driver]string
 
 	kubernetes   kubernetes
@@ -360,7 +360,7 @@ type site struct {
 	leads    bool               // the operator leads OpenShift's nodes to the mirror
 	sets     mirrorSets         // by which they are led, where it does
 	mirrors  *preflight.Mirrors // of OpenShift's nodes, where pods name images as upstream does
-	versions []matrix.VCenter   // of those that drivers are asked for with
+	versions []matrix.VCenter   // of those that drivers are requested with
 	desired  decision           // what the accepted bundle has for the site, whatever gates it
 	cluster  render.Cluster
 	// certificate of the webhook, as it is kept, or a new one; nil where no webhook is
@@ -374,20 +374,20 @@ type site struct {
 	// faults are why what is known of a driver's place is not all there is: that driver
 	// is left as it is, and no other.
 	faults map[matrix.Driver]error
-	// held is why nothing new may be installed of any driver: a bundle that is not fresh, a
-	// login that the mirror did not let in. What vCenters hold back is [site.holds].
-	held error
-	// bundleHeld is set where the bundle is why: it was not verified, or is not fresh, or
+	// gated is why nothing new may be installed of any driver: a bundle that is not fresh, a
+	// login that the mirror did not let in. What vCenters hold back is [site.groupGates].
+	gated error
+	// bundleGated is set where the bundle is why: it was not verified, or is not fresh, or
 	// the one to install from cannot be read. Then it does not replace what runs though its
 	// releases are the same: their images may be others.
-	bundleHeld bool
+	bundleGated bool
 	// stale is the part of held that says that the bundle is not fresh: what was begun is ended.
 	stale error
 	// revisions are what was installed from before, and what is decided on the upgrade.
 	revisions revisions
 	// current are the drivers of the revision in force, or of the one that is gone back to.
 	current map[matrix.Driver]current
-	waiting string // what is not there yet, for which nobody is at fault
+	waiting string // what is not there yet, for which no one is at fault
 	notes   []string
 }
 
@@ -408,60 +408,60 @@ func (o *opened) reference() string { return o.source.Status.Repository + "@" + 
 // vcenter is one that a driver uses.
 type vcenter struct {
 	render.VCenter
-	read    credentials.Credentials // what is there now
-	proven  bool                    // what is there now was let in; else only version, held and waiting are good
-	version *matrix.VCenter         // nil where it is not known
-	where   string                  // which one it is, its address and datacenters, as they are asked for
-	another bool                    // another one answers, which was not accepted
-	held    error                   // why nothing new may be installed with it
-	waiting string
+	read     credentials.Credentials // what is there now
+	verified bool                    // what is there now was let in; else only version, held and waiting are good
+	version  *matrix.VCenter         // nil where it is not known
+	where    string                  // which one it is, its address and datacenters, as they are requested
+	another  bool                    // another one answers, which was not accepted
+	gated    error                   // why nothing new may be installed with it
+	waiting  string
 }
 
 // runs tells whether a driver's pods were installed, and their removal has not ended:
 // kinds and namespaces stay in the inventory longer.
-func (s *site) runs(d matrix.Driver) bool {
+func (s *facts) runs(d matrix.Driver) bool {
 	return slices.ContainsFunc(s.inventory.Entries(), func(e inventory.Entry) bool { return e.Driver == d && e.Release != "" && isWorkload(e.Key) })
 }
 
-// unasked are the drivers that are installed and not asked for.
-func (s *site) unasked() []matrix.Driver {
-	wanted := s.wanted()
-	return slices.DeleteFunc(s.inventory.Drivers(), func(d matrix.Driver) bool { return slices.Contains(wanted, d) })
+// notRequested are the drivers that are installed and not requested.
+func (s *facts) notRequested() []matrix.Driver {
+	requested := s.requested()
+	return slices.DeleteFunc(s.inventory.Drivers(), func(d matrix.Driver) bool { return slices.Contains(requested, d) })
 }
 
-func (s *site) wanted() []matrix.Driver {
+func (s *facts) requested() []matrix.Driver {
 	rules, _, _ := policies(s.config.Spec) //nolint:errcheck // what is wrong with pins is reported by deciding
-	return asked(rules)
+	return requestedBy(rules)
 }
 
 // remembered is the spec with the providers and settings of pods that drivers were last rendered from.
-func (s *site) remembered() v1alpha1.VDOConfigSpec {
+func (s *facts) remembered() v1alpha1.VDOConfigSpec {
 	spec, was := s.spec, s.inventory.Memory()
 	spec.CloudProvider, spec.StorageProvider = was.CloudProvider, was.StorageProvider
 	spec.Drivers, spec.Patches = was.Drivers, was.Patches
 	return spec
 }
 
-// proven are the vCenters of a spec that let in what is there now, and unproven the
+// verifiedVCenters are the vCenters of a spec that let in what is there now, and unproven the
 // names of the others.
-func (s *site) proven(spec *v1alpha1.VDOConfigSpec) (proven map[string]render.VCenter, unproven []string) {
-	proven = map[string]render.VCenter{}
+func (s *facts) verifiedVCenters(spec *v1alpha1.VDOConfigSpec) (verified map[string]render.VCenter, unverified []string) {
+	verified = map[string]render.VCenter{}
 	for _, name := range vCenterNames(spec) {
-		if vc := s.vcenters[name]; vc.proven {
-			proven[name] = vc.VCenter
+		if vc := s.vcenters[name]; vc.verified {
+			verified[name] = vc.VCenter
 		} else {
-			unproven = append(unproven, name)
+			unverified = append(unverified, name)
 		}
 	}
-	return proven, unproven
+	return verified, unverified
 }
 
 // others splits the foreign workloads: one snapshot-controller of the version decided
 // for serves as well as ours, any other is a conflict.
-func (s *site) others(d decision) (conflicts []plan.Other, served bool) {
-	wanted := d.version(matrix.SnapshotController)
+func (s *facts) others(d decision) (conflicts []plan.Other, served bool) {
+	requested := d.version(matrix.SnapshotController)
 	for _, w := range s.observed.Foreign() {
-		if w.Driver == matrix.SnapshotController && (s.distribution == openshift || w.Version == wanted) {
+		if w.Driver == matrix.SnapshotController && (s.distribution == openshift || w.Version == requested) {
 			served = true
 			continue
 		}
@@ -475,12 +475,12 @@ func (s *site) others(d decision) (conflicts []plan.Other, served bool) {
 
 // secrets are the values that drivers' pods know and that may be in what they write: the
 // accounts' passwords and the mirror's login.
-func (s *site) secrets() []string {
+func (s *facts) secrets() []string {
 	var all []string
 	for _, vc := range s.vcenters {
 		all = append(all, vc.read.Password)
 	}
-	found := map[string][]byte{"cloud": s.cluster.FoundCloudConfig, "storage": s.cluster.FoundStorageConfig} // by whoever installed them
+	found := map[string][]byte{"cloud": s.cluster.ExistingCloudConfig, "storage": s.cluster.ExistingStorageConfig} // by whoever installed them
 	return slices.Concat(all, s.running, render.Passwords(found), s.login.secrets())
 }
 
@@ -490,7 +490,7 @@ var configured = []inventory.Key{
 }
 
 // notePasswords notes those that drivers are configured with: the ones that run may know no others.
-func (s *site) notePasswords(live plan.Live) {
+func (s *facts) notePasswords(live plan.Live) {
 	for _, key := range configured {
 		s.running = append(s.running, render.Passwords(secretData(live[key]))...)
 	}
