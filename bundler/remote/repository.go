@@ -256,7 +256,9 @@ func (r *Repository) Lacks(ctx context.Context, ds []ocispec.Descriptor) ([]ocis
 	return r.lacks(ctx, ds, r.Pulls())
 }
 
-func (r *Repository) lacks(ctx context.Context, ds []ocispec.Descriptor, a Access) (out []ocispec.Descriptor, err error) {
+func (r *Repository) lacks(
+	ctx context.Context, ds []ocispec.Descriptor, a Access,
+) (out []ocispec.Descriptor, err error) {
 	found := make([]bool, len(ds))
 	group, ctx := r.group(ctx)
 	for i, d := range ds {

@@ -31,7 +31,8 @@
 // A file is not changed once it has its name: who signs writes it again beside itself, as a pull
 // with that signature would have written it, and it takes its place. The slack is for earlier
 // versions, which appended signatures and wrote index.json again in its place; of what they replaced
-// entries are left that nothing names.
+// entries are left that nothing names. Of a folder all is read, the new blobs are written, and
+// index.json last.
 //
 // # Reading
 //
@@ -56,7 +57,7 @@
 // splits or repairs holds it, and another one is told so at once. A folder is locked itself. Where
 // a file system has no locks, a signature is still never replaced that was not read.
 //
-// Nothing is written through a name that someone else has prepared; see folder.
+// Nothing is written through a name that someone else has prepared; see package atomicfile.
 //
 // # Parts
 //

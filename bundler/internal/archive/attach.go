@@ -42,7 +42,7 @@ func (a tarFile) rewrite(do func(w writer, open func() (*Archive, error)) error)
 // rewrite writes what is new into the folder, and index.json last. What lies under the name of a new
 // blob, which anybody can predict, is replaced.
 func (d *directory) rewrite(do func(w writer, open func() (*Archive, error)) error) error {
-	w := &DirWriter{path: d.Path, o: Options{Replace: true}}
+	w := &DirWriter{path: d.Path, o: Options{Replace: true}, again: true}
 	if err := w.openDirectory(); err != nil {
 		return err
 	}
@@ -105,7 +105,8 @@ func (x *index) withAttached(
 	for _, a := range atts {
 		isSubject := func(b bundle.Referrer) bool { return b.Node.Descriptor.Digest.String() == a.Subject.String() }
 		if !slices.Contains(g.Subjects(), a.Subject) && !slices.ContainsFunc(exists, isSubject) {
-			return nil, fault.Errorf(fault.NotFound, "attach to", x.path, "sign the bundle that is there", "it holds no %s", a.Subject)
+			return nil, fault.Errorf(fault.NotFound, "attach to", x.path, "sign the bundle that is there",
+				"it holds no %s", a.Subject)
 		}
 	}
 	for _, a := range exists {

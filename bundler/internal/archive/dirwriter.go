@@ -28,6 +28,7 @@ const partialDir = ".partial"
 type DirWriter struct {
 	path  string
 	o     Options
+	again bool // the bundle that is there is written again: what nothing names stays
 	dir   *directory
 	lock  *os.File
 	graph *bundle.Graph
@@ -216,7 +217,7 @@ func (w *DirWriter) Commit(ctx context.Context) error {
 
 // sweep removes the blobs of what was replaced.
 func (w *DirWriter) sweep() error {
-	if !w.o.Replace {
+	if !w.o.Replace || w.again {
 		return nil
 	}
 	list, err := os.ReadDir(filepath.Join(w.path, blobPrefix))

@@ -182,9 +182,12 @@ func compareAttached(a, b ocispec.Descriptor) int {
 func nameOf(d ocispec.Descriptor) string { return d.Annotations[ocispec.AnnotationRefName] }
 
 // readAttached reads all of an attachment to what is there.
-func (x *index) readAttached(ctx context.Context, a attached, exists map[string]bool) (read bundle.Referrer, err error) {
+func (x *index) readAttached(
+	ctx context.Context, a attached, exists map[string]bool,
+) (read bundle.Referrer, err error) {
 	if !exists[a.subject] {
-		return read, offEntry(x.path, "index.json names %s, which is about %.100s, and that is not there", a.Digest, a.subject)
+		return read, offEntry(x.path, "index.json names %s, which is about %.100s, and that is not there",
+			a.Digest, a.subject)
 	}
 	subject, err := image.ParseDigest(a.subject)
 	if err != nil {
@@ -227,7 +230,8 @@ func (x *index) checkEntries(ctx context.Context, g *bundle.Graph) (atts []bundl
 	for _, n := range g.Manifests {
 		parts[n.Descriptor.Digest], exists[n.Descriptor.Digest.String()] = n.Descriptor, true
 	}
-	list := slices.DeleteFunc(slices.Clone(x.listAttached(ctx)), func(a attached) bool { // a manifest of the bundle may have a subject
+	// A manifest of the bundle may have a subject.
+	list := slices.DeleteFunc(slices.Clone(x.listAttached(ctx)), func(a attached) bool {
 		return nameOf(a.entry) == "" && parts[a.entry.Digest].Digest != ""
 	})
 	for _, a := range list {

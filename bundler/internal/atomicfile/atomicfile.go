@@ -72,7 +72,7 @@ func (d *Folder) Create(name string, mode fs.FileMode) (*os.File, error) {
 // replaced, not followed.
 func (d *Folder) Replace(name string, data []byte, mode fs.FileMode) error {
 	tmp := filepath.Join(filepath.Dir(name), ".vdo-"+rand.Text())
-	if err := d.write(tmp, data, mode); err != nil {
+	if err := d.write(name, tmp, data, mode); err != nil {
 		return err
 	}
 	if err := d.Rename(tmp, name); err != nil {
@@ -83,17 +83,17 @@ func (d *Folder) Replace(name string, data []byte, mode fs.FileMode) error {
 
 // New writes data under a name that nothing has yet; else the error is fs.ErrExist.
 func (d *Folder) New(name string, data []byte, mode fs.FileMode) error {
-	if err := d.write(name, data, mode); err != nil {
+	if err := d.write(name, name, data, mode); err != nil {
 		return err
 	}
 	return d.Sync(filepath.Dir(name))
 }
 
-// write makes a file with data, whose mode does not depend on the umask, or none.
-func (d *Folder) write(name string, data []byte, mode fs.FileMode) error {
-	f, err := d.Make(name, 0o600)
+// write makes a file with data, whose mode does not depend on the umask, or none; name is what it will have.
+func (d *Folder) write(name, file string, data []byte, mode fs.FileMode) error {
+	f, err := d.Root.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return err
+		return Fault("write", d.At(name), err)
 	}
 	_, err = f.Write(data)
 	if err == nil {
@@ -103,7 +103,7 @@ func (d *Folder) write(name string, data []byte, mode fs.FileMode) error {
 		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
-		err = errors.Join(err, d.Remove(name))
+		err = errors.Join(err, d.Root.Remove(file))
 	}
 	return Fault("write", d.At(name), err)
 }

@@ -182,6 +182,7 @@ func (d *Delivery) result(ctx context.Context) error {
 	for i, f := range d.failed {
 		errs[i] = fmt.Errorf("%s (%s, %d bytes): %w", f.item.name, f.item.descriptor.Digest, f.item.descriptor.Size, f.err)
 	}
-	return fault.Errorf(fault.Incomplete, fmt.Sprintf("incomplete: missing %d of %d items, with which the same command goes on",
-		len(errs), len(d.missing)), "", cmp.Or(fault.HintOf(d.failed[0].err), "run the same command again"), "%w", fault.Join(errs...))
+	what := fmt.Sprintf("incomplete: missing %d of %d items, with which the same command goes on", len(errs), len(d.missing))
+	hint := cmp.Or(fault.HintOf(d.failed[0].err), "run the same command again")
+	return fault.Errorf(fault.Incomplete, what, "", hint, "%w", fault.Join(errs...))
 }

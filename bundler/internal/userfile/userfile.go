@@ -79,7 +79,8 @@ func Parse[T any](flag, name string, limit int64, parse func(name string, data [
 
 // Unreadable is the error of a file or folder that cannot be read.
 func Unreadable(flag, name string, err error) error {
-	f := fault.Errorf(fault.Storage, "read", name, "check the path"+with(" given", flag), "%w", atomicfile.WithoutPath(err))
+	err = atomicfile.WithoutPath(err)
+	f := fault.Errorf(fault.Storage, "read", name, "check the path"+with(" given", flag), "%w", err)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		f.Reason = fault.NotFound
@@ -133,12 +134,16 @@ func Write(name string, data []byte, mode os.FileMode) error {
 	if err != nil {
 		return atomicfile.Fault("write", name, err)
 	}
-	return in(filepath.Dir(to), name, func(d *atomicfile.Folder) error { return d.Replace(filepath.Base(to), data, mode) })
+	return in(filepath.Dir(to), name, func(d *atomicfile.Folder) error {
+		return d.Replace(filepath.Base(to), data, mode)
+	})
 }
 
 // WriteNew writes a file that is not there yet, and never another one.
 func WriteNew(name string, data []byte, mode os.FileMode) error {
-	err := in(filepath.Dir(name), name, func(d *atomicfile.Folder) error { return d.New(filepath.Base(name), data, mode) })
+	err := in(filepath.Dir(name), name, func(d *atomicfile.Folder) error {
+		return d.New(filepath.Base(name), data, mode)
+	})
 	if errors.Is(err, fs.ErrExist) {
 		return fault.Errorf(fault.Conflict, "write", name, "choose another name, or move the file away",
 			"it is there already")

@@ -181,7 +181,8 @@ func (s *Site) takePermissions(
 		if !isThere || was != nil && *was == now {
 			continue
 		}
-		c := Change{VCenter: p.Name, Do: Remove, Kind: "permission", Name: now.Role, Account: account, On: p.PathOf(ctx, id)}
+		c := Change{VCenter: p.Name, Do: Remove, Kind: "permission", Name: now.Role, Account: account}
+		c.On = p.PathOf(ctx, id)
 		if !own && !isOurs(now.Role) {
 			c.Do, c.Note = Leave, "somebody else has set it"
 			s.did(c)

@@ -217,7 +217,8 @@ var toRead = map[Part]string{
 func (c check) drivers(s *Snapshot, group []found) (out []matrix.Driver) {
 	for _, d := range matrix.Drivers() {
 		is := s.uses(d, group[0].on) && (c.of == "" || c.of == d)
-		if slices.ContainsFunc(group, func(f found) bool { return slices.Contains(f.drivers, d) || len(f.drivers) == 0 && is }) {
+		concerns := func(f found) bool { return slices.Contains(f.drivers, d) || len(f.drivers) == 0 && is }
+		if slices.ContainsFunc(group, concerns) {
 			out = append(out, d)
 		}
 	}

@@ -11,7 +11,8 @@ import (
 
 // TagsAt is what v, of an inspection that looked for the categories, has of these and of objects at paths.
 func TagsAt(v *preflight.VCenter, paths []string) topology.Existing {
-	out := topology.Existing{Categories: v.Categories, Kinds: map[string]string{}, Attached: map[string]map[string][]string{}}
+	out := topology.Existing{Categories: v.Categories,
+		Kinds: map[string]string{}, Attached: map[string]map[string][]string{}}
 	for _, p := range paths {
 		r, ok := v.At(p)
 		if !ok {

@@ -132,7 +132,8 @@ func (o *checkOptions) run(ctx context.Context) error {
 	if o.file == "" && !o.noCluster && (len(o.only) == 0 || slices.ContainsFunc(o.only, ofBundle)) {
 		snapshot.Images = o.images(ctx)
 	}
-	r := reportOf(snapshot, policy, func(id preflight.ID) bool { return len(o.only) == 0 || slices.Contains(o.only, string(id)) })
+	isShown := func(id preflight.ID) bool { return len(o.only) == 0 || slices.Contains(o.only, string(id)) }
+	r := reportOf(snapshot, policy, isShown)
 	for i := range r.Results {
 		r.Results[i].Remedy = o.ofFile(r.Results[i].Remedy)
 	}
@@ -246,7 +247,8 @@ func (s *site) ask(ctx context.Context, about func(configured) vcenter.Ask, insp
 	for i, v := range s.vcenters {
 		target, err := s.target(ctx, v)
 		if err != nil {
-			out[i].found = preflight.VCenter{Server: target.Host, Err: err, Username: target.Username, Unresolved: v.config == nil}
+			out[i].found = preflight.VCenter{
+				Server: target.Host, Err: err, Username: target.Username, Unresolved: v.config == nil}
 			continue
 		}
 		g.Go(func() error {

@@ -253,7 +253,11 @@ func (o *deployOptions) parsed(name string, data []byte) ([]client.Object, error
 func (o *deployOptions) apply(ctx context.Context, c client.Client, x client.Object) (changedObject, error) {
 	if u, ok := x.(*unstructured.Unstructured); ok {
 		done, err := (&applier{Client: c, force: o.force}).apply(ctx, u, o.dryRun)
-		return done.shown(), err
+		out := done.shown()
+		if out.New {
+			out.Fields = nil // all are
+		}
+		return out, err
 	}
 	out := changedObject{Object: describeObject(x), State: stateCreated, New: true}
 	switch err := dry(c, o.dryRun).Create(ctx, x); {

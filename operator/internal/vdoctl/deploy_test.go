@@ -72,6 +72,7 @@ func TestDeployInstallsTheOperatorOfASignedBundle(t *testing.T) {
 		"created    ValidatingAdmissionPolicy vdo-operator-rights",
 		"created    Deployment vmware-system-vdo/vdo-operator")
 	require.Contains(t, out, "created    ClusterRole vdo-operator-mirror-set", "as `vdo-bundle install-manifests --mirror-set`")
+	require.NotContains(t, out, "spec.template", "of what is new no fields are listed")
 	d := &appsv1.Deployment{ObjectMeta: s.meta("vdo-operator")}
 	require.False(t, s.there(d))
 

@@ -329,7 +329,8 @@ func (f *siteFlags) ofFile(text string) string {
 	if f.file == "" || f.file == "-" {
 		return text
 	}
-	return strings.NewReplacer("users plan", "users plan -f "+f.file, "users rotate", "users rotate -f "+f.file).Replace(text)
+	of := " -f " + f.file
+	return strings.NewReplacer("users plan", "users plan"+of, "users rotate", "users rotate"+of).Replace(text)
 }
 
 // hints has the hints of an error read the file too.

@@ -224,11 +224,15 @@ func (r *statusReport) config(c *v1alpha1.VDOConfig) {
 	r.waits("VDOConfig "+c.Name, c.Generation, c.Status.ObservedGeneration, c.Status.Conditions)
 }
 
-// table lists what is there, each reason why something is not ready, and what waits though all is.
+// table lists what is there, each reason why something is not ready, and what waits though all is. describe shows
+// messages in full.
 func (o *statusOptions) table(l *lines, r statusReport) {
 	t := command.NewTable("NAME", "READY", "REASON", "MESSAGE")
 	add := func(object string, ready any, reason, message string) {
-		t.Row(strings.Replace(object, " ", "/", 1), ready, dash(reason), cut(message, maxValue))
+		if !o.prose {
+			message = cut(message, maxValue)
+		}
+		t.Row(strings.Replace(object, " ", "/", 1), ready, dash(reason), message)
 	}
 	isIn := func(list []waiting, object string) bool {
 		return slices.ContainsFunc(list, func(x waiting) bool { return x.Object == object })

@@ -175,7 +175,8 @@ func TestStatusIsATable(t *testing.T) {
 
 	s = newInstalled()
 	s.config.Status.Candidate = &v1alpha1.CandidateStatus{Name: "r2"}
-	s.config.Status.Conditions = append(s.config.Status.Conditions, condition("Upgraded", "False", "NotApproved", "r2 waits"))
+	st := &s.config.Status
+	st.Conditions = append(st.Conditions, condition("Upgraded", "False", "NotApproved", "r2 waits"))
 	out.Reset()
 	require.NoError(t, statusTo(&out).show(t.Context(), s.client(t)))
 	require.Regexp(t, `(?m)^VDOConfig/vdo +true +NotApproved +Upgraded: r2 waits$`, out.String())

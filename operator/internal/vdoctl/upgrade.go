@@ -104,7 +104,7 @@ func (c *candidate) text(l *lines) {
 	if c == nil {
 		return
 	}
-	l.printf("\nwaits %s (%s)", c.Name, c.Reason)
+	l.printf("\nupgrade waits %s (%s)", c.Name, c.Reason)
 	l.block("releases", c.Releases)
 	l.block("why", c.Message)
 	for _, g := range c.Gates {

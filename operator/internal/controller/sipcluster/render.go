@@ -86,10 +86,11 @@ func (p *pass) findAPIServers(ctx context.Context) error {
 	return nil
 }
 
-// reportIgnored emits an event where the spec has a field that has no effect: when the spec changes, and until its
-// services run where this version has them.
+// reportIgnored emits an event where the spec has a field that has no effect: when the spec changes, and when an
+// upgrade moves the services.
 func (p *pass) reportIgnored() {
-	if p.sip.Status.ObservedGeneration == p.sip.Generation && p.sip.Status.Namespace != "" {
+	moves := len(p.former) > 0 && p.sip.Status.Namespace == ""
+	if p.sip.Status.ObservedGeneration == p.sip.Generation && !moves {
 		return
 	}
 	ignored := func(field, instead string) {
