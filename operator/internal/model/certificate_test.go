@@ -98,54 +98,64 @@ func (l *leaves) renewed() {
 	require.Empty(l.t, l.writes(), "nothing is left to write")
 }
 
-// However a VDOConfig is held up, and wherever a renewal is interrupted, the API server accepts every certificate
-// that a pod may serve.
-func TestTheWebhooksCertificateIsRenewedWhateverElseStands(t *testing.T) {
+// withWebhook plays a site whose webhook has a certificate that the operator renews.
+func withWebhook(t *testing.T, play func(l *leaves)) {
+	t.Helper()
 	scene(t, nothing, func(s *scenario) {
 		s.configure(func(spec *asked) { spec.StorageProvider.Webhook = true })
 		s.ready()
 		s.look() // the registration is there: from now on the certificate is seen to
 		l := &leaves{s, map[string]*x509.Certificate{}}
 		l.accepted()
-		store := s.op.drivers.Store
-		cm := get(s, &corev1.ConfigMap{}, namespace, record.Name)
+		play(l)
+	})
+}
+
+// However a VDOConfig is held up, and wherever a renewal is interrupted, the API server accepts every certificate
+// that a pod may serve.
+func TestTheWebhooksCertificateIsRenewedWhateverElseStands(t *testing.T) {
+	withWebhook(t, func(l *leaves) {
+		l.configure(func(spec *asked) { spec.Suspend = true })
+		l.renewed()
+		l.told("CertificateRenewed: ")
+		l.configure(func(spec *asked) { spec.Suspend = false })
+		l.op.drivers.Store = away{}
+		l.renewed()
+		l.told("CertificateRenewed: ")
+	})
+}
+
+// The same, where the inventory cannot be read, the Secret is lost, or the certificate cannot be renewed.
+func TestALostCertificateIsRenewedAndAnOldOneReported(t *testing.T) {
+	withWebhook(t, func(l *leaves) {
+		cm := get(l.scenario, &corev1.ConfigMap{}, namespace, record.Name)
 		data := cm.Data
-		for _, begins := range []func(){
-			func() { s.configure(func(spec *asked) { spec.Suspend = true }) },
-			func() {
-				s.configure(func(spec *asked) { spec.Suspend = false })
-				s.op.drivers.Store = away{}
-			},
-			func() { s.change(cm, func() { cm.Data = map[string]string{inventory.DataKey: "{"} }) },
-		} {
-			begins()
-			l.renewed()
-			s.told("CertificateRenewed: ")
-		}
-		require.Equal(t, "Corrupt", s.cond("Ready").Reason)
-		s.change(cm, func() { cm.Data = data })
-		s.op.drivers.Store = store
+		l.change(cm, func() { cm.Data = map[string]string{inventory.DataKey: "{"} })
+		l.renewed()
+		l.told("CertificateRenewed: ")
+		require.Equal(t, "Corrupt", l.cond("Ready").Reason)
+		l.change(cm, func() { cm.Data = data })
 
 		// The Secret is lost; its leaf is still served by the pods.
 		l.begins()
-		s.drop(get(s, &corev1.Secret{}, csiNamespace, webhookCerts))
+		l.drop(get(l.scenario, &corev1.Secret{}, csiNamespace, webhookCerts))
 		for range 2 {
-			s.look()
+			l.look()
 			l.accepted()
 		}
 
 		// It cannot be renewed: that is reported a month before it matters.
 		l.due()
-		s.meets(func(_ *http.Request, name string) int {
+		l.meets(func(_ *http.Request, name string) int {
 			return map[string]int{webhookCerts: http.StatusForbidden}[name]
 		})
-		s.look()
-		require.Equal(t, "Expiring", s.cond("WebhookCertificateValid").Reason)
-		require.False(t, s.isTrue("Ready") || s.isTrue("WebhookCertificateValid"))
+		l.look()
+		require.Equal(t, "Expiring", l.cond("WebhookCertificateValid").Reason)
+		require.False(t, l.isTrue("Ready") || l.isTrue("WebhookCertificateValid"))
 		l.accepted()
-		s.meets(nil)
-		s.ready()
-		require.True(t, s.isTrue("WebhookCertificateValid"))
+		l.meets(nil)
+		l.ready()
+		require.True(t, l.isTrue("WebhookCertificateValid"))
 		l.accepted()
 	})
 }

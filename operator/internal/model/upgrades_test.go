@@ -17,10 +17,12 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/mirror"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/tier"
 )
 
 // How pods are replaced is up to Kubernetes' own DaemonSet controller here, on nodes that KWOK answers for.
 func TestUpgradesOfARealDaemonSet(t *testing.T) {
+	tier.Later(t, tier.Peers)
 	site := newSite(t)
 	nodes := []cluster.Node{{Name: "cp-1", ControlPlane: true}, {Name: "w-1"}, {Name: "w-2"}}
 	bare, c := site.cfg, cluster.New(t, cluster.Options{Nodes: nodes})
