@@ -65,7 +65,7 @@ func Run(ctx context.Context, root *cobra.Command, args []string, out, err io.Wr
 	return cmd, failed
 }
 
-// WantsJSON tells whether a command was requested its result as JSON.
+// WantsJSON tells whether a command was asked for its result as JSON.
 func WantsJSON(cmd *cobra.Command) bool {
 	f := cmd.Flags().Lookup("format")
 	return f != nil && f.Value.String() == flags.JSON

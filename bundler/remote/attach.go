@@ -78,7 +78,7 @@ func (r *Repository) uploadReferrer(ctx context.Context, p *push, a bundle.Refer
 }
 
 // putReferrer writes a referrer's manifest. An earlier push that wrote the root may have
-// written it too, and got no further: then it is requested first, so that nothing is written
+// written it too, and got no further: then it is asked first, so that nothing is written
 // twice, or after the tag.
 func (r *Repository) putReferrer(ctx context.Context, p *push, n bundle.Node) error {
 	digest := n.Descriptor.Digest

@@ -200,7 +200,7 @@ func (r *Repository) Notices() []string {
 	return slices.Sorted(slices.Values(p.notices))
 }
 
-// keptAttempts is how often a registry is requested what it has accepted: some show it
+// keptAttempts is how often a registry is asked for what it has accepted: some show it
 // a moment later.
 const keptAttempts = 3
 

@@ -189,7 +189,7 @@ func (r *Repository) fallback(
 	return index, nil
 }
 
-// listedAttempts is how often a registry is requested a referrer that it has taken: some
+// listedAttempts is how often a registry is asked for a referrer that it has taken: some
 // list it a moment later.
 const listedAttempts = 5
 

@@ -7,7 +7,7 @@
 // It reports all that is wrong at once, and changes nothing. What is attached to images
 // and platforms (upstream's signatures and the like) is not reached from the root: no key
 // of the bundle speaks for it. A file or folder is looked at as a whole, with such parts;
-// a registry is not requested them: push reads them, and names what is lost.
+// a registry is not asked for them: push reads them, and names what is lost.
 package verify
 
 import (

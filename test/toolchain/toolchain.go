@@ -147,7 +147,7 @@ var root = func() string {
 const project = "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator"
 
 // installed finds a control plane's part that envtest has put on the machine. Where
-// a version is requested it serves if it reports the same minor version.
+// a version is asked for it serves if it reports the same minor version.
 func installed(ctx context.Context, tool Tool) string {
 	dir := os.Getenv("KUBEBUILDER_ASSETS")
 	if dir == "" {

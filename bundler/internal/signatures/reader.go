@@ -23,7 +23,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 )
 
-// Source is requested what is attached to a digest.
+// Source is asked what is attached to a digest.
 type Source interface {
 	bundle.Fetcher
 	Attachments(ctx context.Context, subject image.Digest) ([]ocispec.Descriptor, error)
@@ -57,7 +57,7 @@ func (r *Reader) Room(ds []ocispec.Descriptor) error {
 }
 
 // Below reads what is attached to subjects, what is attached to that, and so on: a
-// signature of an attestation. Each is requested, since no medium is sure to know all
+// signature of an attestation. Each is asked, since no medium is sure to know all
 // of them by itself.
 func (r *Reader) Below(ctx context.Context, s Source, subjects []image.Digest, o run.Options) ([]bundle.Referrer, error) {
 	var out []bundle.Referrer

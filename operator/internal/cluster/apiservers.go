@@ -46,8 +46,8 @@ func (c *Cluster) APIServers(ctx context.Context) ([]assess.APIServer, error) {
 	if len(addresses) < 2 {
 		return all, nil
 	}
-	requested, _, _ := sideBySide(ctx, addresses, c.askServer) //nolint:errcheck // each has its own error
-	return append(all, requested...), nil
+	answers, _, _ := sideBySide(ctx, addresses, c.askServer) //nolint:errcheck // each has its own error
+	return append(all, answers...), nil
 }
 
 // endpoints returns HOST:PORT of every API server, sorted. They keep them in the one

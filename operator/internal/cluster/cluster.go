@@ -178,7 +178,7 @@ func (c *Cluster) refused(ctx context.Context, op string, key inventory.Key, err
 }
 
 // denied makes a fault of an answer about one object. Of rights that are given only where they
-// are requested it says by what.
+// are asked for it says by what.
 func denied(op string, key inventory.Key, err error) error {
 	f := classify(op, key.String(), err)
 	if f.Reason == fault.Forbidden && key.Group == mirrorset.Digests.Group && key.Kind == mirrorset.Digests.Kind {
@@ -345,7 +345,7 @@ func (c *Cluster) takeFields(ctx context.Context, live *unstructured.Unstructure
 }
 
 // Delete asks for an object's deletion, if it is still the one that was decided on, and
-// was not requested before. It is there until its pods are gone, but for one that is recreated to be
+// was not asked for before. It is there until its pods are gone, but for one that is recreated to be
 // adopted: a pod on a node that does not answer would keep its successor away for as long.
 // That it is gone is seen by reading.
 func (c *Cluster) Delete(ctx context.Context, s plan.Step) (err error) {

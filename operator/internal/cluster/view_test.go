@@ -27,7 +27,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 )
 
-// lists counts the lists that a cluster's Reader is requested.
+// lists counts the lists that a cluster's Reader is asked for.
 type lists struct {
 	client.Reader
 	n atomic.Int64

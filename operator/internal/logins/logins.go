@@ -77,7 +77,7 @@ type Question struct {
 	// there is another answer: where it does not hold no password is sent.
 	Trust string
 	// Asker identifies who asks, Pass the pass that a person asked for last, "" for none, and
-	// Handled the one that was made last: a refusal answers no one who was requested since.
+	// Handled the one that was made last: a refusal answers no one who asked since.
 	Asker, Pass, Handled string
 }
 

@@ -60,7 +60,7 @@ func (w Wants) FeaturesAt(u Use) privileges.Features {
 		Topology: len(w.Categories) > 0, Encryption: csi && w.Encryption}
 }
 
-// Question is what is requested a VDOConfig. Who asks it again, with the same ID, may be
+// Question is what is asked about a VDOConfig. Who asks it again, with the same ID, may be
 // told the answer of before.
 type Question struct {
 	Of types.NamespacedName // the VDOConfig
@@ -79,7 +79,7 @@ type Question struct {
 // Location is where a vCenter is, and whether its account was let in.
 type Location struct {
 	Name, Where string
-	Verified    bool
+	Verified    bool `json:"Proven"` // of the earlier name, in the hash that stands in a status
 }
 
 // Requested says whether a person asked for a pass that was not answered yet.

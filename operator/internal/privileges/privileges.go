@@ -39,7 +39,7 @@ const (
 	Host      Kind = "host"    // all hosts of these: what Compute propagates to
 )
 
-// Features are what the drivers are requested.
+// Features are what the drivers are asked for.
 type Features struct {
 	CPI      bool // the cloud provider, with zones or without
 	Block    bool // block volumes, with snapshots or without
@@ -100,7 +100,7 @@ func Roles(f Features) []Role {
 	return out
 }
 
-// everything is all that the drivers may be requested.
+// everything is all that the drivers may be asked.
 var everything = Features{CPI: true, Block: true, File: true, Topology: true, Encryption: true}
 
 // IsDriverRole says whether a role is one of those that are made, whatever is requested.

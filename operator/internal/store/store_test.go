@@ -479,7 +479,7 @@ func TestA403ForAnAbsentSignatureIsAbsenceOnlyWhereTheRepositoryIsReadable(t *te
 	require.Equal(t, fault.Unreachable, fault.ReasonOf(err), "a broken registry is not one without signatures")
 }
 
-// A mirror whose tag still names the accepted bundle is requested nothing but that.
+// A mirror whose tag still names the accepted bundle is asked for nothing but that.
 func TestALookAtTheAcceptedBundleIsOneHEAD(t *testing.T) {
 	for name, o := range map[string]registry.Options{"login": {TLS: true, Auth: registry.Basic}, "none": {TLS: true}} {
 		t.Run(name, func(t *testing.T) {

@@ -89,7 +89,7 @@ func TestKubeadmIsGivenAFormatThatItReads(t *testing.T) {
 	}
 }
 
-// Who is requested consent knows what is done to how many VMs, where, and what cannot be undone.
+// Who is asked for consent knows what is done to how many VMs, where, and what cannot be undone.
 func TestTheQuestionOfVMsFixSaysWhatIsDone(t *testing.T) {
 	uuid, hardware := []maintenance.Fix{maintenance.DiskUUID}, []maintenance.Fix{maintenance.Hardware}
 	for want, list := range map[string][]maintenance.Machine{

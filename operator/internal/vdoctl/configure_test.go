@@ -145,7 +145,7 @@ func TestConfigureWritesFilesForGitOpsAndReadsThem(t *testing.T) {
 	s.run(append(slices.Clone(all), "--bundle", "vdo/drivers:1")...).is(2, "names no registry")
 }
 
-// A file may hold all that a site applies: no one is requested what is in it, and nothing that its
+// A file may hold all that a site applies: no one is asked what is in it, and nothing that its
 // vCenters need is left out.
 func TestConfigureTakesAllOfAFile(t *testing.T) {
 	t.Parallel()

@@ -160,7 +160,7 @@ func TestConfigureOnATerminal(t *testing.T) {
 	require.Equal(t, "0", w.ends(), w.screen())
 	require.Contains(t, w.screen(), "Nothing to change")
 
-	// No password goes into a file, and none is requested where the vCenter is not tried.
+	// No password goes into a file, and none is asked for where the vCenter is not tried.
 	w = s.open("configure", "-o", filepath.Join(t.TempDir(), "site.yaml"), "--no-check", "--bundle", "registry.site/vdo/drivers:1", "--drivers", "both", "--vcenter", "north", "--server", "vc.site", "--port", "443",
 		"--region-category", "k8s-region", "--zone-category", "k8s-zone", "--upgrade", "Manual")
 	w.answers("Account of the drivers", "north@vsphere.local")

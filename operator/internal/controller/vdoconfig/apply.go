@@ -123,8 +123,8 @@ func (in *planned) untried() bool {
 
 // recordFirst widens the inventory to old ∪ new before anything is written.
 func (a *applier) recordFirst(ctx context.Context) error {
-	requested := func(s plan.Step) bool { return s.Object != nil }
-	if a.facts.newHash && !slices.ContainsFunc(a.outcome.plan.Steps, requested) {
+	hasObject := func(s plan.Step) bool { return s.Object != nil }
+	if a.facts.newHash && !slices.ContainsFunc(a.outcome.plan.Steps, hasObject) {
 		return nil // nothing is installed, and nothing shall be
 	}
 	wide := a.inventory
@@ -170,8 +170,8 @@ func (a *applier) stage(ctx context.Context, stage render.Stage) error {
 		if a.out(s.Driver) || s.Object == nil || a.tolerated(s) || (s.Writes() && a.mustWait(s)) {
 			continue
 		}
-		if lookahead, first := beforehand(inv, s); first {
-			inv = lookahead
+		if next, first := beforehand(inv, s); first {
+			inv = next
 			if err := a.record(ctx, inv); err != nil {
 				return err
 			}

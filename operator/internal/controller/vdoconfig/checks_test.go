@@ -73,6 +73,7 @@ func TestWhatMakesAnotherQuestion(t *testing.T) {
 		return preflight.NewQuestion(types.NamespacedName{}, &spec, []preflight.Location{location}).ID
 	}
 	same := id(func(*v1alpha1.VDOConfigSpec, *preflight.Location) {})
+	require.Equal(t, "9bfe351e99c9a197", same, "a status has it: another one keeps drivers back until checks are made again")
 	for name, change := range map[string]func(*v1alpha1.VDOConfigSpec, *preflight.Location){
 		"topology": func(s *v1alpha1.VDOConfigSpec, _ *preflight.Location) {
 			s.StorageProvider.TopologyCategories = []string{"zone"}

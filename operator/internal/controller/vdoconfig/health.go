@@ -153,9 +153,9 @@ const reasonRolledBack = "RolledBack"
 
 // before are the findings that there are before a revision is begun: they are not held against it.
 func (s *facts) before() []string {
-	isDesired := slices.Collect(maps.Keys(s.installed))
-	report := assess.Assess(assess.Input{Observed: *s.observed, Now: s.now, Requested: isDesired})
-	return findingsOf(&report, isDesired)
+	drivers := slices.Collect(maps.Keys(s.installed))
+	report := assess.Assess(assess.Input{Observed: *s.observed, Now: s.now, Requested: drivers})
+	return findingsOf(&report, drivers)
 }
 
 // findingsOf are a report's findings of what is wrong, as short names that stay the same; but for those
@@ -264,9 +264,9 @@ func (p *pass) lookAt(cur revision.Record) rollout.Facts {
 	}
 	for _, w := range p.facts.observed.All() {
 		if !w.Foreign && slices.Contains(drivers, w.Driver) && w.Version == cur.Version(string(w.Driver)) {
-			isDesired, done := p.facts.observed.Progress(w)
-			l.Desired, l.Progress = l.Desired+isDesired, l.Progress+done
-			l.ClockPaused = l.ClockPaused || (isDesired == 0 && w.Desired > 0) // all of its nodes are away
+			desired, done := p.facts.observed.Progress(w)
+			l.Desired, l.Progress = l.Desired+desired, l.Progress+done
+			l.ClockPaused = l.ClockPaused || (desired == 0 && w.Desired > 0) // all of its nodes are away
 		}
 	}
 	if group == matrix.CSI {

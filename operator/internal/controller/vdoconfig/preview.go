@@ -83,7 +83,7 @@ type Gated struct {
 
 // Preview is one pass up to its plan, and the same once more in the site as it is assumed to
 // be, without what holds it back: that is told. It writes nothing; dry runs are all that the
-// API server is requested.
+// API server is asked.
 func (r *Reconciler) Preview(ctx context.Context, config *v1alpha1.VDOConfig, a Assume) (*Preview, error) {
 	p := r.newPass(config)
 	other, err := r.activeConfig(ctx, config)

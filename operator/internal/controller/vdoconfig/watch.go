@@ -106,7 +106,7 @@ func Watched() []schema.GroupVersionKind {
 	}
 }
 
-// all asks for a pass over every VDOConfig: there is one that counts. It is requested each node
+// all asks for a pass over every VDOConfig: there is one that counts. It is asked about each node
 // when the operator starts, and only reads names: nothing is copied.
 func (r *Reconciler) all(ctx context.Context, _ client.Object) []reconcile.Request {
 	var list v1alpha1.VDOConfigList
