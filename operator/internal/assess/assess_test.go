@@ -385,17 +385,24 @@ func TestVersionIsObservedFromLabelsElseFromImages(t *testing.T) {
 	}
 }
 
-// A pod that is newer than the event was let in: what refused them was put right.
-func TestARefusalIsOldWhereAPodIsNewer(t *testing.T) {
-	for after, want := range map[time.Duration]bool{-time.Minute: true, 0: true, time.Minute: false} {
+// A pod that is newer than the event was let in: where none lacks, what refused them was put right.
+func TestARefusalIsOldWhereAPodIsNewerAndNoneLacks(t *testing.T) {
+	for _, c := range []struct {
+		after time.Duration
+		pods  int
+		want  bool
+	}{{-time.Minute, 3, true}, {0, 3, true}, {time.Minute, 2, true}, {time.Minute, 3, false}} {
 		in := healthy()
 		d := daemonSet("vmware-system-csi", "vsphere-csi-node", "csi", "3.5.1", 3, 3, 2)
 		in.DaemonSets[1] = d
 		in.Events = []corev1.Event{{Reason: "FailedCreate", Message: "denied", LastTimestamp: metav1.NewTime(now),
 			InvolvedObject: corev1.ObjectReference{Kind: "DaemonSet", Namespace: d.Namespace, Name: d.Name}}}
-		p := pod("vsphere-csi-node", "driver", corev1.ContainerState{}, "")
-		p.CreationTimestamp = metav1.NewTime(now.Add(after))
-		in.Pods = []*corev1.Pod{p}
-		require.Equal(t, want, assess.Assess(in).Drivers[matrix.CSI].Err() != nil, after)
+		in.Pods = nil
+		for range c.pods {
+			p := pod("vsphere-csi-node", "driver", corev1.ContainerState{}, "")
+			p.CreationTimestamp = metav1.NewTime(now.Add(c.after))
+			in.Pods = append(in.Pods, p)
+		}
+		require.Equal(t, c.want, assess.Assess(in).Drivers[matrix.CSI].Err() != nil, "%+v", c)
 	}
 }

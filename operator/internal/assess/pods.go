@@ -210,8 +210,8 @@ func (in *Input) refusedPods(workloads []Workload) []Finding {
 	return all
 }
 
-// lastRefusal is of the workload itself, and of a time after its newest pod: events stay for an hour, also those of
-// one of the same name that was deleted, and of what was put right since.
+// lastRefusal is of the workload itself. It is none once there is a newer pod and none lacks: events stay for an hour,
+// also those of one of the same name that was deleted, and of what was put right since.
 func (in *Input) lastRefusal(w Workload) *corev1.Event {
 	var last *corev1.Event
 	for i := range in.Events {
@@ -223,10 +223,18 @@ func (in *Input) lastRefusal(w Workload) *corev1.Event {
 			last = e
 		}
 	}
+	if last == nil || last.LastTimestamp.IsZero() {
+		return last
+	}
+	pods, newer := int32(0), false
 	for p := range in.podsOf(w) {
-		if last != nil && !last.LastTimestamp.IsZero() && last.LastTimestamp.Before(&p.CreationTimestamp) {
-			return nil
+		if p.DeletionTimestamp == nil {
+			pods++
+			newer = newer || last.LastTimestamp.Before(&p.CreationTimestamp)
 		}
+	}
+	if newer && pods >= w.Desired {
+		return nil
 	}
 	return last
 }
