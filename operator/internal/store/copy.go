@@ -242,7 +242,7 @@ func (s *Store) writePart(ctx context.Context, part *corev1.ConfigMap) error {
 	case err != nil:
 		return err
 	case same(part, &is):
-		return nil
+		return s.disown(ctx, &is)
 	}
 	uid := client.Preconditions{UID: &is.UID}
 	if err := client.IgnoreNotFound(s.opts.Client.Delete(ctx, &is, uid)); err != nil {
@@ -323,34 +323,23 @@ func (s *Store) Forget(ctx context.Context, b *v1alpha1.DriverBundle, but ...str
 	if s.opts.InMemory {
 		return nil
 	}
-	var bundles v1alpha1.DriverBundleList
-	var all metav1.PartialObjectMetadataList
-	all.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMapList"))
-	err := fault.Join(s.opts.Reader.List(ctx, &bundles, client.InNamespace(b.Namespace)),
-		s.opts.Reader.List(ctx, &all, client.InNamespace(b.Namespace),
-			client.MatchingLabels{labelManagedBy: managedBy}, client.HasLabels{labelCopy}))
+	kept, rest, err := s.copied(ctx, b, but)
 	if err != nil {
+		return copyFault("list", b, err)
+	}
+	var bundles v1alpha1.DriverBundleList // after the parts: those of one that is created now are not among them
+	if err := s.opts.Reader.List(ctx, &bundles, client.InNamespace(b.Namespace)); err != nil {
 		return copyFault("list", b, err)
 	}
 	others := map[string]bool{} // they forget their own
 	for i := range bundles.Items {
 		others[copyLabels(&bundles.Items[i])[labelCopy]] = bundles.Items[i].Name != b.Name
 	}
-	keep := map[string]bool{}
-	for _, bundle := range append(but, "@"+b.Status.Digest) {
-		_, text, _ := strings.Cut(bundle, "@")
-		if d, err := image.ParseDigest(text); err == nil {
-			keep[d.Hex()[:63]] = true
-		}
-	}
-	var errs []error
-	for i := range all.Items {
-		switch old := &all.Items[i]; {
-		case keep[old.Labels[labelDigest]]:
-			errs = append(errs, s.disown(ctx, old))
-		case !others[old.Labels[labelCopy]]:
-			uid := client.Preconditions{UID: &old.UID}
-			errs = append(errs, client.IgnoreNotFound(s.opts.Client.Delete(ctx, old, uid)))
+	errs := []error{s.disown(ctx, kept...)}
+	for _, old := range rest {
+		if !others[old.GetLabels()[labelCopy]] {
+			uid := old.GetUID()
+			errs = append(errs, client.IgnoreNotFound(s.opts.Client.Delete(ctx, old, client.Preconditions{UID: &uid})))
 		}
 	}
 	if err := fault.Join(errs...); err != nil {
@@ -359,12 +348,57 @@ func (s *Store) Forget(ctx context.Context, b *v1alpha1.DriverBundle, but ...str
 	return nil
 }
 
-// disown keeps the garbage collector from a part that programs before v0.1 made, with its DriverBundle as the owner. To
-// be dropped in v0.2.
-func (s *Store) disown(ctx context.Context, part *metav1.PartialObjectMetadata) error {
-	if len(part.OwnerReferences) == 0 {
+// Disown has the copies that Forget leaves outlive their DriverBundles, and removes none.
+func (s *Store) Disown(ctx context.Context, b *v1alpha1.DriverBundle, but ...string) error {
+	if s.opts.InMemory {
 		return nil
 	}
+	kept, _, err := s.copied(ctx, b, but)
+	if err == nil {
+		err = s.disown(ctx, kept...)
+	}
+	if err != nil {
+		return copyFault("keep", b, err)
+	}
+	return nil
+}
+
+// copied are the metadata of all parts: those of the accepted digest and of the given bundles, and the rest.
+func (s *Store) copied(
+	ctx context.Context, b *v1alpha1.DriverBundle, but []string,
+) (kept, rest []client.Object, err error) {
+	var all metav1.PartialObjectMetadataList
+	all.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMapList"))
+	if err := s.opts.Reader.List(ctx, &all, client.InNamespace(b.Namespace),
+		client.MatchingLabels{labelManagedBy: managedBy}, client.HasLabels{labelCopy}); err != nil {
+		return nil, nil, err
+	}
+	keep := map[string]bool{}
+	for _, bundle := range append(but, "@"+b.Status.Digest) {
+		_, text, _ := strings.Cut(bundle, "@")
+		if d, err := image.ParseDigest(text); err == nil {
+			keep[d.Hex()[:63]] = true
+		}
+	}
+	for i := range all.Items {
+		if part := &all.Items[i]; keep[part.Labels[labelDigest]] {
+			kept = append(kept, part)
+		} else {
+			rest = append(rest, part)
+		}
+	}
+	return kept, rest, nil
+}
+
+// disown keeps the garbage collector from parts that programs before v0.1 made, with their DriverBundle as the owner.
+// To be dropped in v0.2.
+func (s *Store) disown(ctx context.Context, parts ...client.Object) error {
 	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"ownerReferences":null}}`))
-	return client.IgnoreNotFound(s.opts.Client.Patch(ctx, part, patch))
+	var errs []error
+	for _, part := range parts {
+		if len(part.GetOwnerReferences()) > 0 {
+			errs = append(errs, client.IgnoreNotFound(s.opts.Client.Patch(ctx, part, patch)))
+		}
+	}
+	return fault.Join(errs...)
 }

@@ -244,15 +244,27 @@ func TestACopyOutlivesItsDriverBundle(t *testing.T) {
 	st := store.New(s.opts)
 	s.accept(st)
 	retained := s.bundle.Status.Repository + "@" + s.bundle.Status.Digest
-	part := s.parts()[0]
-	part.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "DriverBundle", Name: "site", UID: "gone"}}
-	require.NoError(t, s.Update(t.Context(), &part))
+	owned := func() {
+		t.Helper()
+		require.Empty(t, s.parts()[0].OwnerReferences)
+		part := s.parts()[0]
+		owner := metav1.OwnerReference{APIVersion: "v1", Kind: "DriverBundle", Name: "site", UID: "gone"}
+		part.OwnerReferences = []metav1.OwnerReference{owner}
+		require.NoError(t, s.Update(t.Context(), &part))
+	}
+	owned()
+	s.accept(st)
+	owned()
+	require.NoError(t, st.Disown(t.Context(), s.bundle))
+	owned()
 	next := &v1alpha1.DriverBundle{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "next"}}
 	exists := &v1alpha1.DriverBundle{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: s.bundle.Name}}
 
 	require.NoError(t, s.Create(t.Context(), exists))
 	require.NoError(t, st.Forget(t.Context(), next))
 	require.Len(t, s.parts(), 1, "the other one is there")
+	require.NoError(t, st.Disown(t.Context(), next))
+	require.NotEmpty(t, s.parts()[0].OwnerReferences, "that is for the other one")
 	require.NoError(t, s.Delete(t.Context(), exists))
 	require.NoError(t, st.Forget(t.Context(), next, retained))
 	require.Empty(t, s.parts()[0].OwnerReferences)

@@ -123,6 +123,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, b *v1alpha1.DriverBundle) (r
 // beside the DriverBundle before its status names the bundle that has it: where that cannot
 // be done it is not accepted. The status only shows it, so that an administrator corrects it in one
 // place. A deletion needs nothing: a pass over another DriverBundle removes copies that nothing is retained of.
+// Where none is left they stay until another is created, or the namespace goes.
 func (r *Reconciler) Pass(ctx context.Context, b *v1alpha1.DriverBundle) (
 	reconciler.Outcome[*v1alpha1.DriverBundle], error,
 ) {
@@ -135,9 +136,12 @@ func (r *Reconciler) Pass(ctx context.Context, b *v1alpha1.DriverBundle) (
 		}
 	}
 	out := r.look(ctx, known, unknown)
-	if out.accepted != nil && out.accepted.root.Digest.String() == b.Status.Digest {
+	switch {
+	case out.accepted != nil && out.accepted.root.Digest.String() == b.Status.Digest:
 		// copies of bundles before it; an old state of the resource names none that is still accepted
-		out.fault = fault.Join(out.fault, r.forget(ctx, b))
+		out.fault = fault.Join(out.fault, r.tidy(ctx, b, r.Store.Forget))
+	case out.gated.good(): // suspended, or without the mirror
+		out.fault = fault.Join(out.fault, r.tidy(ctx, b, r.Store.Disown))
 	}
 	out.highest, out.at = known.Status.HighestSerial, r.Now()
 	out.requested = v1alpha1.Asked(b, v1alpha1.AnnotationRequestedAt)
@@ -158,8 +162,10 @@ func (r *Reconciler) Pass(ctx context.Context, b *v1alpha1.DriverBundle) (
 	return out, nil
 }
 
-// forget removes the copies of bundles that nothing is retained of.
-func (r *Reconciler) forget(ctx context.Context, b *v1alpha1.DriverBundle) error {
+// tidy sees to the copies, of bundles that something is retained of and others.
+func (r *Reconciler) tidy(
+	ctx context.Context, b *v1alpha1.DriverBundle, by func(context.Context, *v1alpha1.DriverBundle, ...string) error,
+) error {
 	var retained []string
 	if r.Retained != nil {
 		var err error
@@ -167,7 +173,7 @@ func (r *Reconciler) forget(ctx context.Context, b *v1alpha1.DriverBundle) error
 			return err
 		}
 	}
-	return r.Store.Forget(ctx, b, retained...)
+	return by(ctx, b, retained...)
 }
 
 // reads reports whether a DriverBundle reads a ConfigMap or Secret.
