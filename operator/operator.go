@@ -136,7 +136,7 @@ func (o Options) start(ctx context.Context, mgr manager.Manager, meter prometheu
 		return fmt.Errorf("set up metrics: %w", err)
 	}
 	defer unregister()
-	restored := reconciler.Restored{Reader: mgr.GetAPIReader(), Namespace: o.Namespace, Every: time.Minute}
+	restored := reconciler.Restored{Reader: mgr.GetAPIReader(), Namespace: o.Namespace, Every: 5 * time.Second}
 	if err := errors.Join(mgr.Add(restored), add()); err != nil {
 		return fmt.Errorf("set up controllers: %w", err)
 	}
