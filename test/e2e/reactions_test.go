@@ -279,26 +279,19 @@ func (l *job) topologySwitchedOn() {
 	l.installed("site", "1.33.1", "3.7.3")
 }
 
-// deletedBundle takes the DriverBundle away, and the mirror besides: once the garbage
-// collector has been there, an operator that remembers nothing still repairs what runs.
+// deletedBundle takes the DriverBundle away, and the mirror besides: an operator that remembers nothing still
+// repairs what runs, from the copy, which no one owns.
 func (l *job) deletedBundle() {
 	l.t.Helper()
 	was := theSites(l, &v1alpha1.DriverBundle{})
 	label := strings.TrimPrefix(was.Status.Digest, "sha256:")[:63]
+	var copies corev1.ConfigMapList
+	require.NoError(l.t, l.client.List(l.ctx, &copies, client.InNamespace(namespace), client.MatchingLabels{"vdo.vmware.com/digest": label}))
+	require.NotEmpty(l.t, copies.Items)
+	for _, part := range copies.Items {
+		require.Empty(l.t, part.OwnerReferences)
+	}
 	require.NoError(l.t, l.client.Delete(l.ctx, was.DeepCopy()))
-	l.eventually("the copy has lost the DriverBundle as its owner, and stays", func() string {
-		var copies corev1.ConfigMapList
-		if err := l.client.List(l.ctx, &copies, client.InNamespace(namespace), client.MatchingLabels{"vdo.vmware.com/digest": label}); err != nil {
-			return err.Error()
-		}
-		require.NotEmpty(l.t, copies.Items)
-		for _, o := range copies.Items[0].OwnerReferences {
-			if o.Kind == "DriverBundle" {
-				return "it has it still"
-			}
-		}
-		return ""
-	})
 	l.stopOperator()
 	l.site.Mirror.Fail(registry.Fault{Match: registry.Match{Path: "/"}, Reset: true})
 	set := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "vsphere-cloud-controller-manager"}}

@@ -539,7 +539,7 @@ func (w *world) bundles() string {
 // repaired: what once ran and is wanted is there and whole, whatever is wrong with
 // what else was told. What can only be made of credentials waits for these.
 func (w *world) repaired(all []v1alpha1.VDOConfig) {
-	if len(w.bundleUIDs()) == 0 || w.read(object("", "Namespace", "", csiNamespace)) == nil {
+	if w.read(object("", "Namespace", "", csiNamespace)) == nil {
 		return
 	}
 	for i := range all {

@@ -430,8 +430,7 @@ func (w *world) bringNode(name string) {
 	w.must(w.Status().Update(w.ctx, &o))
 }
 
-// collect ends the foreground deletions that the operator asked for, and removes what
-// a DriverBundle that is gone owned, as the garbage collector does.
+// collect ends the foreground deletions that the operator asked for, as the garbage collector does.
 func (w *world) collect() bool {
 	writes, n := w.wire.written(w.collected)
 	w.collected = n
@@ -439,17 +438,6 @@ func (w *world) collect() bool {
 	for _, x := range writes {
 		if x.method == "DELETE" {
 			did = w.endDeletion(x.path) || did
-		}
-	}
-	var maps corev1.ConfigMapList
-	w.must(w.List(w.ctx, &maps, client.InNamespace(namespace)))
-	owners := w.bundleUIDs()
-	for i := range maps.Items {
-		for _, ref := range maps.Items[i].OwnerReferences {
-			if ref.Kind == "DriverBundle" && !owners[ref.UID] {
-				w.must(client.IgnoreNotFound(w.Delete(w.ctx, &maps.Items[i])))
-				did = true
-			}
 		}
 	}
 	return did

@@ -549,16 +549,6 @@ func (w *world) vdoConfig(name string) *v1alpha1.VDOConfig {
 	}}
 }
 
-func (w *world) bundleUIDs() map[types.UID]bool {
-	var list v1alpha1.DriverBundleList
-	w.must(w.List(w.ctx, &list))
-	all := map[types.UID]bool{}
-	for i := range list.Items {
-		all[list.Items[i].UID] = true
-	}
-	return all
-}
-
 // The bundles in the mirror, in the order of their serials: tags of the
 // repository, which the tag "site" moves between.
 const (
