@@ -10,12 +10,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render/webhookcert"
 )
 
@@ -53,6 +55,12 @@ func (l *leaves) current() string {
 	return string(get(l.scenario, &corev1.Secret{}, csiNamespace, webhookCerts).Data["tls.crt"])
 }
 
+// begun identifies the certificate that the webhook's pods begin with.
+func (l *leaves) begun() string {
+	webhook := get(l.scenario, &appsv1.Deployment{}, csiNamespace, "vsphere-csi-webhook")
+	return webhook.Spec.Template.Annotations[render.AnnotationConfigHash]
+}
+
 // begins has the webhook's pods begin again for a cause.
 func (l *leaves) begins() { l.touched["Deployment "+csiNamespace+"/vsphere-csi-webhook"] = true }
 
@@ -74,7 +82,7 @@ func (away) Contents(context.Context, *v1alpha1.DriverBundle) (*bundle.Contents,
 func (l *leaves) renewed() {
 	l.t.Helper()
 	l.due()
-	was, fails := l.current(), false
+	was, began, fails := l.current(), l.begun(), false
 	l.meets(func(req *http.Request, _ string) int {
 		if !isWrite(req) {
 			return 0
@@ -94,6 +102,7 @@ func (l *leaves) renewed() {
 	l.meets(nil)
 	l.look()
 	require.NotEqual(l.t, was, l.current())
+	require.NotEqual(l.t, began, l.begun(), "its pods start again")
 	require.True(l.t, l.isTrue("WebhookCertificateValid"))
 	require.Empty(l.t, l.writes(), "nothing is left to write")
 }
