@@ -126,11 +126,12 @@ func TestNothingOfABundleThatIsNotTrustedIsRolledOut(t *testing.T) {
 	scene(t, installed, func(s *scenario) {
 		both := s.trustOf("release")
 		both.Data["stranger.pub"] = s.site.keys["stranger"]
-		was := s.daemonSet(csiNamespace, csiNode).Spec.Template
+		was, from := s.daemonSet(csiNamespace, csiNode).Spec.Template, s.v.Status.Bundle
 		stays := func(says string) {
 			t.Helper()
 			s.look()
 			require.Equal(t, was, s.daemonSet(csiNamespace, csiNode).Spec.Template)
+			require.Equal(t, from, s.v.Status.Bundle)
 			require.Contains(t, describe(s.v.Status.Conditions), says)
 		}
 		s.put(both.DeepCopy())
@@ -158,5 +159,8 @@ func TestNothingOfABundleThatIsNotTrustedIsRolledOut(t *testing.T) {
 		s.meets(nil)
 		s.put(both.DeepCopy())
 		s.until("rolled out", func() bool { return s.driver("csi").Version == "3.7.3" })
+		accepted := get(s, &v1alpha1.DriverBundle{}, namespace, "drivers").Status
+		require.NotEqual(t, from, s.v.Status.Bundle)
+		require.Equal(t, accepted.Repository+"@"+accepted.Digest, s.v.Status.Bundle)
 	})
 }
