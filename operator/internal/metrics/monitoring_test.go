@@ -74,6 +74,15 @@ func faults() []brokenResource {
 		broken(healthyConfig("rolled-back"), func(c *v1alpha1.VDOConfig) { set(&c.Status.Conditions, v1alpha1.ConditionUpgraded, no, "RolledBack") }, "VDOUpgradeFailed"),
 		broken(healthyConfig("failed-and-stays"), func(c *v1alpha1.VDOConfig) { set(&c.Status.Conditions, v1alpha1.ConditionUpgraded, no, "Failed") }, "VDOUpgradeFailed"),
 		broken(healthyConfig("approval"), func(c *v1alpha1.VDOConfig) { set(&c.Status.Conditions, v1alpha1.ConditionUpgraded, no, "NotApproved") }, "VDOUpgradeWaits"),
+		broken(healthyConfig("interlocked"), func(c *v1alpha1.VDOConfig) {
+			set(&c.Status.Conditions, v1alpha1.ConditionUpgraded, no, "Interlocked")
+		}, "VDOUpgradeWaits"),
+		broken(healthyConfig("downgrade"), func(c *v1alpha1.VDOConfig) {
+			set(&c.Status.Conditions, v1alpha1.ConditionUpgraded, no, "DowngradeRefused")
+		}, "VDOUpgradeWaits"),
+		broken(healthyConfig("of-another-version"), func(c *v1alpha1.VDOConfig) {
+			set(&c.Status.Conditions, v1alpha1.ConditionUpgraded, no, "Unknown")
+		}, "VDOUpgradeWaits"),
 		broken(healthyConfig("window"), func(c *v1alpha1.VDOConfig) {
 			set(&c.Status.Conditions, v1alpha1.ConditionUpgraded, no, "WindowClosed")
 		}), // it waits for what comes by itself
