@@ -464,7 +464,7 @@ func (p *result) soonEnough(next reconciler.Next) reconciler.Next {
 		if v.Action == decide.Wait && !v.Until.IsZero() && v.Until.Sub(p.now) < next.Interval {
 			bound(v.Until.Sub(p.now))
 		}
-		changes := v.Action == decide.Wait && v.Until.IsZero() && !v.Reason.Approvable()
+		changes := v.Action == decide.Wait && v.Reason == decide.Interlocked
 		if cur, _ := p.history()[group].InForce(); cur.Outcome == revision.Progressing || changes {
 			bound(notReadyInterval)
 		}
