@@ -19,16 +19,17 @@
 // function that is to be changed for another one of the kind; all but this package's are in package vdoconfig.
 //
 //	gate                                        of which drivers     provider
-//	bundle: none, unread, unverified, stale     all                  bundle.go, by site.hold
-//	login that the mirror did not let in        all                  login.go, by site.hold
-//	VDOConfig deleted, policy unreadable        all                  site.hold
-//	vCenter: not checked, away, refused,        those that use it    vcenters.go, by site.driverHolds
+//	bundle: none, unread, unverified, stale     all                  bundle.go, by pass.gateBundle
+//	login that the mirror did not let in        all                  login.go, by pass.gateAll
+//	VDOConfig deleted                           all                  facts.gateOfAll
+//	policy unreadable                           all                  revision.go, by pass.gateAll
+//	vCenter: not checked, away, refused,        those that use it    vcenters.go, by facts.driverHolds
 //	  another one than was accepted
-//	checks of cluster, vCenters and images      as they say          checks.go, by site.driverHolds
-//	cpi not installed, or not the one that csi  csi                  site.needsCloud
+//	checks of cluster, vCenters and images      as they say          checks.go, by facts.driverHolds
+//	cpi not installed, or not the one that csi  csi                  facts.needsCloud
 //	  is for alone
-//	release or settings refused by rendering    its group            site.render
-//	object of someone else                     its group            result.blocked
+//	release or settings refused by rendering    its group            facts.render
+//	object of someone else                      its group            result.blocked
 //	Failed: it failed before; a retry by name,  groups that change   [Decide]
 //	  or, under Automatic, another program or
 //	  VDOConfig, tries it again. A failure
@@ -39,7 +40,7 @@
 //	NotApproved: under Manual the candidate     groups that change   [Decide]
 //	  needs an approval by its name
 //	Interlocked: mixed API servers, workloads   groups that change   [Decide], with what gates.go and canary.go
-//	  unread, nodes, vCenters or pools                               say in site.interlock
+//	  unread, nodes, vCenters or pools                               say in facts.interlock
 //	  changing, no node chosen for a canary
 //	WindowClosed: no maintenance window is      groups that change   [Decide]
 //	  open; what was begun is ended outside

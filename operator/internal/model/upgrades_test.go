@@ -34,7 +34,7 @@ func TestUpgradesOfARealDaemonSet(t *testing.T) {
 	})
 }
 
-// pods are those of the node plugin that are there to stay, by node.
+// nodePods are those of the node plugin that are there to stay, by node.
 func (s *scenario) nodePods() map[string]*corev1.Pod {
 	s.t.Helper()
 	var pods corev1.PodList

@@ -44,7 +44,7 @@ func wave(s Step) int {
 	return at
 }
 
-// drivers in the order of removal: the reverse of installation.
+// reverse is the order of removal: that of installation, the other way round.
 var reverse = []matrix.Driver{matrix.CSI, matrix.SnapshotController, matrix.CPI, matrix.CNI}
 
 func byRemoval(a, b Step) int {

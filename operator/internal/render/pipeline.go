@@ -286,7 +286,7 @@ func (r *renderer) rendered() (*Rendered, error) {
 	return out, nil
 }
 
-// kinds in the order in which objects depend on each other; others come last.
+// kindOrder are kinds in the order in which objects depend on each other; others come last.
 var kindOrder = []string{
 	"Namespace", "CustomResourceDefinition", "ServiceAccount", "ClusterRole", "Role",
 	"ClusterRoleBinding", "RoleBinding", "Secret", "ConfigMap", "Service", "CSIDriver", "StorageClass", "VolumeSnapshotClass",

@@ -375,13 +375,13 @@ type facts struct {
 	// is left as it is, and no other.
 	faults map[matrix.Driver]error
 	// gated is why nothing new may be installed of any driver: a bundle that is not fresh, a
-	// login that the mirror did not let in. What vCenters hold back is [site.groupGates].
+	// login that the mirror did not let in. What vCenters hold back is [facts.groupGates].
 	gated error
 	// bundleGated is set where the bundle is why: it was not verified, or is not fresh, or
 	// the one to install from cannot be read. Then it does not replace what runs though its
 	// releases are the same: their images may be others.
 	bundleGated bool
-	// stale is the part of held that says that the bundle is not fresh: what was begun is ended.
+	// stale is the part of gated that says that the bundle is not fresh: what was begun is ended.
 	stale error
 	// revisions are what was installed from before, and what is decided on the upgrade.
 	revisions revisions
@@ -409,7 +409,7 @@ func (o *opened) reference() string { return o.source.Status.Repository + "@" + 
 type vcenter struct {
 	render.VCenter
 	read     credentials.Credentials // what is there now
-	verified bool                    // what is there now was let in; else only version, held and waiting are good
+	verified bool                    // what is there now was let in; else only version, gated and waiting are good
 	version  *matrix.VCenter         // nil where it is not known
 	where    string                  // which one it is, its address and datacenters, as they are requested
 	another  bool                    // another one answers, which was not accepted

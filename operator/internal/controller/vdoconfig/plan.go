@@ -253,7 +253,7 @@ func core(kind, namespace, name string) inventory.ID {
 
 // status.plan is what is still to be done after a pass: its plan without what it did. Where
 // something is gated (a bundle that is not fresh, a vCenter that is away, an upgrade that
-// waits for a person) it is what would be done without the hold: see pass.foresee. It names
+// waits for a person) it is what would be done without the hold: see pass.planCandidate. It names
 // fields and never their values, so there is nothing secret in it.
 const (
 	maxPlanSteps  = 80

@@ -198,7 +198,7 @@ func TestImagesOfAnEarlierRevisionAreNamedAsTheyWere(t *testing.T) {
 	}
 }
 
-// no one trusts no bundle, but for some.
+// nobody trusts no bundle, but for some.
 type nobody map[string]bool // by digest
 
 func (n nobody) Trusted(_ context.Context, b *v1alpha1.DriverBundle) error {
