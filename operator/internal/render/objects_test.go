@@ -2,10 +2,12 @@ package render_test
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -121,6 +123,16 @@ func tainted(n render.Node, key string, effect corev1.TaintEffect) render.Node {
 	n.Taints = append(n.Taints, corev1.Taint{Key: key, Effect: effect})
 	return n
 }
+
+// names are what the images of all containers are called.
+var (
+	imageOf = regexp.MustCompile(`"image":"([^"]*)"`)
+	names   = map[v1alpha1.ImageNames]string{
+		v1alpha1.ImageNamesRepository: `^mirror\.site:5000/vdo/drivers@sha256:`,
+		v1alpha1.ImageNamesPaths:      `^mirror\.site:5000/vdo/drivers/[a-z0-9.]+\.io/[a-z0-9/-]+@sha256:`,
+		v1alpha1.ImageNamesUpstream:   `^[a-z0-9.]+\.io/[a-z0-9/-]+@sha256:`,
+	}
+)
 
 // What the site, its VDOConfig and the bundle make of the objects of every release.
 func TestWhatIsMadeOfObjects(t *testing.T) {
@@ -314,7 +326,13 @@ spec:
 				in := input(t, ids...)
 				row.edit(&in)
 				lock := fmt.Sprint(in.Lock)
-				row.has.require(t, mustRender(t, in))
+				out := mustRender(t, in)
+				row.has.require(t, out)
+				for _, o := range out.Objects() {
+					for _, is := range imageOf.FindAllStringSubmatch(string(must(json.Marshal(o.Object))(t)), -1) {
+						require.Regexp(t, names[cmp.Or(in.ImageNames, v1alpha1.ImageNamesRepository)], is[1])
+					}
+				}
 				require.Equal(t, lock, fmt.Sprint(in.Lock))
 			}
 		})
