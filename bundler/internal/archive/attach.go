@@ -44,7 +44,7 @@ func (a tarFile) rewrite(do func(w writer, open func() (*Archive, error)) error)
 func (d *directory) rewrite(do func(w writer, open func() (*Archive, error)) error) error {
 	w := &DirWriter{path: d.Path, o: Options{Replace: true}, again: true}
 	if err := w.openDirectory(); err != nil {
-		return err
+		return errors.Join(err, w.Close())
 	}
 	err := errors.Join(do(w, func() (*Archive, error) { return OpenDir(d.Path) }), w.Close())
 	_ = d.Root.Remove(partialDir) // where nothing is in it

@@ -61,7 +61,7 @@ func (a *Archive) Can() medium.Capabilities {
 // has to come with its bytes. No one may have changed index.json since the archive was opened: what is attached was
 // joined with what it names. Whoever wants to see the signatures, or to add more, opens it again.
 func (a *Archive) Attach(ctx context.Context, atts ...bundle.Referrer) error {
-	if err := ctx.Err(); err != nil {
+	if err := ctx.Err(); err != nil || len(atts) == 0 {
 		return err
 	}
 	return a.rewrite(func(w writer, open func() (*Archive, error)) error {

@@ -224,7 +224,8 @@ type cutReader struct {
 	r io.Reader
 }
 
-var errCut = errors.New("cut")
+// errCut is a fault of the source, as a registry's client brings it.
+var errCut = fault.Errorf(fault.Incomplete, "read", "source", "run the same command again", "cut")
 
 func (r *cutReader) Read(p []byte) (int, error) {
 	if r.c.left == 0 {
@@ -296,9 +297,15 @@ func TestSignaturesTakeThePlaceOfTheirTags(t *testing.T) {
 		unsigned := s.open(t)
 		attach := func(atts ...bundle.Referrer) error { return s.open(t).Attach(t.Context(), atts...) }
 		for n := range 3 { // each replaces the one before
-			sig := bundles.Signature(t, rootOf(b), n)
+			sig, was := bundles.Signature(t, rootOf(b), n), s.open(t)
 			require.NoError(t, attach(sig))
-			list, err := s.open(t).Attachments(t.Context(), rootOf(b))
+			list, err := was.Attachments(t.Context(), rootOf(b))
+			require.NoError(t, err)
+			for _, d := range list {
+				_, err := bundle.ReadReferrer(t.Context(), was, rootOf(b), d)
+				require.NoError(t, err, "who has opened it reads what was replaced")
+			}
+			list, err = s.open(t).Attachments(t.Context(), rootOf(b))
 			require.NoError(t, err)
 			require.Len(t, list, 1)
 			require.Equal(t, sig.Node.Descriptor.Digest, list[0].Digest)
@@ -307,6 +314,7 @@ func TestSignaturesTakeThePlaceOfTheirTags(t *testing.T) {
 		before := s.open(t)
 		require.NoError(t, attach(bundles.Signature(t, rootOf(b), 2), referrer(t, rootOf(b), 1)), "the same again")
 		s.verify(t)
+		require.NoError(t, before.Attach(t.Context()), "nothing to add, and nothing is written")
 		for _, a := range []*Archive{before, s.open(t)} {
 			list, err := a.Attachments(t.Context(), rootOf(b))
 			require.NoError(t, err)
