@@ -51,12 +51,18 @@ func CreateFile(path string, o Options) (*FileWriter, error) {
 // Can tells what the writer of an archive can do besides being written to.
 func (w *FileWriter) Can() medium.Capabilities { return medium.Capabilities{} }
 
-// Ready tells whether a new archive has room for so many bytes.
+// Ready tells whether an archive of so many bytes can be in the parts that are wanted, and whether there is room
+// for a new one and its recovery parts.
 func (w *FileWriter) Ready(_ context.Context, bytes int64) error {
+	if w.o.VolumeSize > 0 && bytes > 0 {
+		if _, err := parts.New(w.name(), bytes, w.o.VolumeSize, w.o.Recovery); err != nil {
+			return err
+		}
+	}
 	if exists(w.path + journalSuffix) { // a part of it may be on the disk
 		return nil
 	}
-	return checkSpace(w.path, bytes)
+	return checkSpace(w.path, w.withRecovery(bytes))
 }
 
 // name is the archive's name in its folder.
@@ -73,9 +79,9 @@ func (w *FileWriter) newList() (*parts.List, error) {
 	return parts.New(w.name(), w.layout.size, w.o.VolumeSize, w.o.Recovery)
 }
 
-// need is how many bytes the archive takes of the disk.
-func (w *FileWriter) need() int64 {
-	return w.layout.size + int64(w.o.Recovery)*min(w.o.VolumeSize, w.layout.size)
+// withRecovery is how many bytes an archive of a size takes of the disk.
+func (w *FileWriter) withRecovery(size int64) int64 {
+	return size + int64(w.o.Recovery)*min(w.o.VolumeSize, size)
 }
 
 // Begin lays the archive out, writes all that the graph itself carries, takes up
@@ -214,7 +220,7 @@ func (w *FileWriter) giveUp(err error) error {
 // has begun nothing is believed: headers, padding and the end are written again, and what was noted
 // of blobs is hashed.
 func (w *FileWriter) prepare() error {
-	if err := checkSpace(w.path, w.need()-w.f.allocated()); err != nil {
+	if err := checkSpace(w.path, w.withRecovery(w.layout.size)-w.f.allocated()); err != nil {
 		return err
 	}
 	if err := w.f.Truncate(w.layout.size); err != nil {
