@@ -74,8 +74,8 @@ func CheckDescriptor(d ocispec.Descriptor) error {
 
 // Verify returns a reader of r's bytes that, instead of io.EOF, ends with a fault
 // where size or digest are not d's: Corrupt for other or too many bytes,
-// Incomplete for too few, and where r cannot be read. The last bytes come once all are right. It
-// reads at most one byte beyond d.Size.
+// Incomplete for too few; an error of r that is no fault is one of Storage. The last bytes come once all are
+// right. It reads at most one byte beyond d.Size.
 func Verify(r io.Reader, d ocispec.Descriptor) io.Reader {
 	return &verifier{r: r, d: d, left: d.Size, sum: sha256.New()}
 }
@@ -117,12 +117,13 @@ func (v *verifier) Read(p []byte) (int, error) {
 	return n, v.err
 }
 
-// unreadable is an error of where the bytes come from, which is none of where they go.
+// unreadable is an error of where the bytes come from, which is none of where they go. A registry's is a
+// fault; any other is one of the file or folder.
 func (v *verifier) unreadable(err error) error {
 	if len(fault.All(err)) > 0 {
 		return err
 	}
-	return fault.Errorf(fault.Incomplete, "read", v.d.Digest.String(), "check where it is read from", "%w", err)
+	return fault.Errorf(fault.Storage, "read", v.d.Digest.String(), "check the medium that the bundle is on", "%w", err)
 }
 
 // end is asked when all bytes have come: nothing may follow, and the digest decides.
