@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -314,6 +315,20 @@ func TestWhatIsNoManifestIsNamed(t *testing.T) {
 	reg.Fail(page)
 	_, err := repo.Root(t.Context())
 	wantFault(t, err, fault.Corrupt, `it is a "text/html"`, "a proxy or a portal")
+
+	asked := 0 // by digest, and the page does not say how long it is
+	c, host := serving(t, remote.Options{}, func(w http.ResponseWriter, req *http.Request) {
+		if strings.Contains(req.URL.Path, "/manifests/") {
+			asked++
+		}
+		_, _ = io.WriteString(w, "<html>")
+		_ = http.NewResponseController(w).Flush()
+	})
+	d, _ := randomBlob(1000)
+	d.MediaType = ocispec.MediaTypeImageManifest
+	_, err = readBlob(c.Repository(image.MustReference(host+"/a/b:1")), d, 0)
+	wantFault(t, err, fault.Corrupt, "fewer than the 1000 bytes", "a proxy or a portal")
+	require.Equal(t, 1, asked)
 }
 
 // What there was instead of an answer has its own remedy: too many open files are no fault of the

@@ -27,6 +27,7 @@ type blobStream struct {
 	body    io.ReadCloser // nil when it has to be opened
 	release func()
 
+	unsized  bool  // the answer does not say how long it is
 	noRange  bool  // the host does not give parts as asked
 	failures int   // since the last good progress
 	failedAt int64 // offset of the last failure
@@ -65,7 +66,7 @@ func (s *blobStream) Read(p []byte) (int, error) {
 	if err == nil || s.offset == s.d.Size {
 		return n, nil
 	}
-	s.err = s.resume(noEOF(err))
+	s.err = s.resume(s.cut(err))
 	return n, s.err
 }
 
@@ -130,7 +131,7 @@ func (s *blobStream) request() error {
 	}
 	if _, err := io.CopyN(io.Discard, s.body, s.offset); err != nil {
 		s.closeBody()
-		return noEOF(err)
+		return s.cut(err)
 	}
 	return nil
 }
@@ -141,7 +142,7 @@ func (s *blobStream) take(resp *http.Response, due int64) error {
 		_ = resp.Body.Close()
 		return Corrupt("read", s.subject(), fmt.Errorf("the registry has %d bytes where %d are due", resp.ContentLength, due))
 	}
-	s.body = resp.Body
+	s.body, s.unsized = resp.Body, resp.ContentLength < 0
 	return nil
 }
 
@@ -151,11 +152,16 @@ func spans(header string, from, size int64) bool {
 	return header == span+"*" || header == span+strconv.FormatInt(size, 10)
 }
 
-func noEOF(err error) error {
-	if errors.Is(err, io.EOF) {
-		return io.ErrUnexpectedEOF
+// cut is why an answer ended too early. Where it ended well, and is that for a manifest, another thing came in the
+// place of that, such as the page of a portal: no other attempt helps.
+func (s *blobStream) cut(err error) error {
+	switch {
+	case !errors.Is(err, io.EOF):
+		return err
+	case s.unsized && bundle.IsManifest(s.d.MediaType):
+		return Corrupt("read", s.subject(), fmt.Errorf("the registry has fewer than the %d bytes that are due", s.d.Size))
 	}
-	return err
+	return io.ErrUnexpectedEOF
 }
 
 func (s *blobStream) subject() string { return s.r.At(s.d.Digest.String()) }
