@@ -250,9 +250,12 @@ func Corrupt(op, subject string, err error) error {
 const manifestTypes = ocispec.MediaTypeImageIndex + ", " + ocispec.MediaTypeImageManifest +
 	", application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.docker.distribution.manifest.v2+json"
 
-// Lacks asks for blobs and manifests, with no more than the right to pull, and returns those that
-// the repository does not have.
+// Lacks asks for blobs and manifests, and returns those that the repository does not have. It needs no
+// more than the right to pull; where a push has begun, it asks with the right that this has.
 func (r *Repository) Lacks(ctx context.Context, ds []ocispec.Descriptor) ([]ocispec.Descriptor, error) {
+	if r.begun() != nil {
+		return r.lacks(ctx, ds, r.Pushes())
+	}
 	return r.lacks(ctx, ds, r.Pulls())
 }
 

@@ -73,7 +73,8 @@ type Capabilities struct {
 	// Attach adds signatures to the bundle that is there: all of them or none, where the
 	// medium is a file or a folder.
 	Attach func(ctx context.Context, atts ...bundle.Referrer) error
-	// Lacks returns those of some blobs and manifests that are not there, with the right to read alone.
+	// Lacks returns those of some blobs and manifests that are not there; with the right to read alone,
+	// where Begin was not called.
 	Lacks func(ctx context.Context, ds []ocispec.Descriptor) ([]ocispec.Descriptor, error)
 
 	// InOrder says that Put takes what Begin returned one by one, in that order.
