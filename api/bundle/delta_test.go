@@ -3,6 +3,7 @@ package bundle_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -100,6 +101,16 @@ func TestAReceiptNamesEveryBlob(t *testing.T) {
 	again, err := bundle.ParseReceipt("r", compact.Bytes())
 	require.NoError(t, err, "white space is free")
 	require.Equal(t, r, again)
+
+	r.Blobs = nil
+	for i := range bundle.MaxReceiptBlobs {
+		digest := image.MustDigest(fmt.Sprintf("sha256:%064x", i))
+		r.Blobs = append(r.Blobs, bundle.ReceiptBlob{Digest: digest, Size: bundle.MaxBlobSize})
+	}
+	require.Equal(t, r, must(bundle.ParseReceipt("r", must(r.JSON())(t)))(t), "the largest that is written is read")
+	r.Blobs = append(r.Blobs, r.Blobs[0])
+	_, err = r.JSON()
+	require.Equal(t, fault.Refused, fault.ReasonOf(err))
 }
 
 func TestReceiptsAreReadStrictly(t *testing.T) {

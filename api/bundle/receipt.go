@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/strictyaml"
 )
@@ -17,6 +18,7 @@ const (
 	ReceiptAPIVersion = "vdo.vmware.com/receipt/v1"
 	ReceiptKind       = "PushReceipt"
 	MaxReceiptSize    = 4 << 20 // bytes
+	MaxReceiptBlobs   = 20_000  // no more are read of one list
 )
 
 // Receipt says what a repository holds after a push.
@@ -46,8 +48,12 @@ func NewReceipt(repository string, g *Graph) *Receipt {
 	return r
 }
 
-// JSON is the receipt as a file, a line for each value.
+// JSON is the receipt as a file, a line for each value. What could not be read again is refused.
 func (r *Receipt) JSON() ([]byte, error) {
+	if len(r.Blobs) > MaxReceiptBlobs {
+		return nil, fault.Errorf(fault.Refused, "write receipt", r.Repository,
+			"use the bundle itself as the base of a delta", "there are %d blobs, more than %d", len(r.Blobs), MaxReceiptBlobs)
+	}
 	data, err := encodeJSON(r)
 	var out bytes.Buffer
 	if err = errors.Join(err, json.Indent(&out, data, "", "  ")); err != nil {
@@ -86,7 +92,7 @@ func (r *Receipt) check(c *strictyaml.Check) {
 	c.Require(err == nil && ref.Repository() == r.Repository, "repository", "%.200q is not HOST/PATH", r.Repository)
 	c.Require(!r.Root.IsZero(), "root", "there is no digest")
 	c.Require(len(r.Blobs) > 0, "blobs", "there is none")
-	c.Require(len(r.Blobs) <= MaxBlobs, "blobs", "there are %d, more than %d", len(r.Blobs), MaxBlobs)
+	c.Require(len(r.Blobs) <= MaxReceiptBlobs, "blobs", "there are %d, more than %d", len(r.Blobs), MaxReceiptBlobs)
 	for i, b := range r.Blobs {
 		key := fmt.Sprintf("blobs[%d]", i)
 		c.Require(!b.Digest.IsZero(), key+".digest", "there is no digest")
