@@ -33,8 +33,8 @@ type Input struct {
 
 // Bundle adds a signature to a bundle that is there, and returns what was signed, the root
 // first. The bundle's structure is read first, so that what is no bundle, or lacks a part,
-// is not signed. Its layers are not read: they were verified when they arrived, and verify
-// reads them.
+// is not signed. Of a file or a folder all is read and verified; of a bundle in a registry the layers are not: they
+// were verified when they arrived, and verify reads them.
 func Bundle(ctx context.Context, b *pinned.Bundle, in Input) ([]ocispec.Descriptor, error) {
 	read, err := b.Read(ctx)
 	if err != nil {

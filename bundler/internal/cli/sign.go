@@ -41,8 +41,9 @@ func newSignCommand(a *app) *cobra.Command {
 		Short: "Add a signature to a bundle",
 		Long: `sign signs the digest of a bundle's root, as cosign does, and puts the signature
 beside it: into the archive, the folder or the registry, as a sigstore bundle that refers
-to the root and under cosign's tag. Signatures that are there stay. An archive is written
-again beside itself, which takes as much free space as it has, and then replaced.
+to the root and under cosign's tag. Signatures that are there stay. All of an archive or
+a folder is read and verified for that. An archive is written again beside itself, which
+takes as much free space as it has, and then replaced.
 
 --recursive signs every index and platform's manifest of the images as well. Admission
 policies that check the images of pods need that.`,
