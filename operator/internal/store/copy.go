@@ -312,7 +312,9 @@ func copyFault(op string, b *v1alpha1.DriverBundle, err error) error {
 	subject := "DriverBundle " + b.Namespace + "/" + b.Name
 	f := &fault.Error{Reason: fault.ReasonOf(err), Op: op + " the copy of", Subject: subject, Err: err}
 	if apierrors.IsForbidden(err) {
-		f.Reason, f.Hint = fault.Forbidden, "let the operator's Role get, list, create and delete ConfigMaps in its namespace"
+		f.Reason = fault.Forbidden
+		f.Hint = "let the operator's Role get, list, create, patch and delete ConfigMaps in its namespace, " +
+			"and list DriverBundles there"
 	}
 	return f
 }
