@@ -13,7 +13,6 @@ package userfile
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -62,7 +61,7 @@ func Read(flag, name string, limit int64) ([]byte, error) {
 	}
 	if int64(len(data)) > limit {
 		return nil, fault.Errorf(fault.InvalidInput, "read", name,
-			fmt.Sprintf("check that %s names the right file", flag), "larger than %d bytes", limit)
+			"check that it is the right file"+with(", given", flag), "larger than %d bytes", limit)
 	}
 	return data, nil
 }
