@@ -43,9 +43,11 @@ func (f *Flags) flag(name string) string { return strings.TrimPrefix(f.Of+"-"+na
 
 // Bind binds them.
 func (f *Flags) Bind(fl *pflag.FlagSet) {
+	of := cmp.Or(f.Of, "bundle")
 	fl.StringArrayVar(&f.Keys, f.flag("key"), nil,
-		"public key in `FILE` that must have signed the "+cmp.Or(f.Of, "bundle")+"; of several, one is enough (repeatable)")
-	fl.StringVar(&f.Policy, f.flag("policy"), "", "trust policy in `FILE`, for several keys and a threshold")
+		"public key in `FILE` that must have signed the "+of+"; of several, one is enough (repeatable)")
+	fl.StringVar(&f.Policy, f.flag("policy"), "",
+		"trust policy in `FILE` for the "+of+", with several keys and a threshold")
 }
 
 // Read returns the policy of the keys or of the file; nil where neither is given.
