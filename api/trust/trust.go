@@ -140,7 +140,7 @@ const (
 	maxEvidenceBytes = 16 << 20 // of all manifests and claims of one verification
 )
 
-// Fetcher hands over the bytes of a descriptor, from the first one; who calls it
+// Fetcher hands over the bytes of a descriptor, from an offset; who calls it
 // checks them. It is the same interface as that of api/bundle.
 type Fetcher interface {
 	Fetch(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error)
