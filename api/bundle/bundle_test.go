@@ -273,7 +273,8 @@ func TestVerifyFindsShortLongAndOtherBytes(t *testing.T) {
 		require.ErrorContains(t, err, "more than its 10 bytes")
 		_, err = io.ReadAll(bundle.Verify(wrap(strings.NewReader("some bytez")), d))
 		require.EqualError(t, errors.Unwrap(err), (&bundle.DigestError{Expected: d.Digest, Got: digest.FromString("some bytez")}).Error())
-		_, err = io.ReadAll(bundle.Verify(io.MultiReader(wrap(bytes.NewReader(data[:5])), iotest.ErrReader(syscall.EIO)), d))
+		broken := io.MultiReader(wrap(bytes.NewReader(data[:5])), iotest.ErrReader(syscall.EIO))
+		_, err = io.ReadAll(bundle.Verify(broken, d))
 		require.Equal(t, fault.Storage, fault.ReasonOf(err), "trying again does not help")
 		require.Contains(t, fault.HintOf(err), "check the medium")
 	}
