@@ -229,8 +229,8 @@ func TestSavedSessionsAreUsedAgain(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(dir, "*", "*"))
 	require.NoError(t, err)
 	require.Len(t, files, 2)
-	for _, name := range files { // others can read it, and it is of no use
-		require.NoError(t, os.WriteFile(name, []byte("{}"), 0o600))
+	for i, name := range files { // others can read it, and it is of no use
+		require.NoError(t, os.WriteFile(name, []byte([]string{"{", "{}"}[i]), 0o600))
 		require.NoError(t, os.Chmod(name, 0o644)) //nolint:gosec // it is what is put right
 	}
 	require.NoError(t, vcenter.Inspect(t.Context(), first, ask).Err)

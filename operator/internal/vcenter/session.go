@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
+	"encoding/hex"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"os"
@@ -104,11 +107,11 @@ func (a *Admin) enter(ctx context.Context) error {
 	}
 	a.accepted = true
 	a.Learn(t.Username, a.User)
-	if err := a.saved().Save(a.c); err != nil {
-		return &fault.Error{Reason: fault.Storage, Op: "save the session in", Subject: t.Sessions, Err: err}
+	if t.Sessions == "" {
+		return nil
 	}
-	a.open = t.Sessions == ""
-	return nil
+	a.open = false
+	return a.save(a.c)
 }
 
 // turn tries a password when it is its turn. One that was accepted, and a token, locks nothing; one beside a saved
@@ -194,9 +197,8 @@ func (a *Admin) Close() {
 	if a.sso != nil {
 		_ = a.sso.Logout(ctx)
 	}
-	if a.rest != nil {
-		_ = a.saved().Logout(ctx, a.rest) // unless it is saved
-		a.rest.CloseIdleConnections()
+	if a.rest != nil && a.target.Sessions == "" {
+		_ = a.rest.Logout(ctx)
 	}
 	if a.open {
 		_, _ = methods.Logout(ctx, a.c, &types.Logout{This: *a.c.ServiceContent.SessionManager})
@@ -204,8 +206,7 @@ func (a *Admin) Close() {
 	a.c.CloseIdleConnections()
 }
 
-// saved is where govc has the sessions of the account: govmomi v0.56.0, session/cache/session.go. Without a
-// directory none is saved.
+// saved is where govc has the sessions of the account: govmomi v0.56.0, session/cache/session.go.
 func (a *Admin) saved() *cache.Session {
 	t := a.target
 	host := strings.TrimSuffix(t.Address(), ":"+strconv.Itoa(defaultPort))
@@ -213,24 +214,21 @@ func (a *Admin) saved() *cache.Session {
 	if t.Username != "" {
 		u.User = url.User(t.Username)
 	}
-	if t.Sessions == "" {
-		return &cache.Session{URL: u, Passthrough: true}
-	}
-	files, _ := filepath.Glob(filepath.Join(t.Sessions, "*sessions", "*"))
-	for _, name := range files {
-		_ = os.Chmod(name, 0o600) // one that exists would keep its mode
-	}
 	return &cache.Session{URL: u, Insecure: t.Trust.Insecure,
 		DirSOAP: filepath.Join(t.Sessions, "sessions"), DirREST: filepath.Join(t.Sessions, "rest_sessions")}
 }
 
 // resume takes a saved session that is still open in the place of a login.
 func (a *Admin) resume(ctx context.Context) bool {
+	if a.target.Sessions == "" {
+		return false
+	}
 	c := new(vim25.Client)
 	err := a.spend(ctx, func(ctx context.Context) error {
 		ok, err := a.saved().Load(ctx, c, func(sc *soap.Client) error {
 			sc.Version = a.c.Version
-			return a.bind(sc)
+			a.bind(sc)
+			return nil
 		})
 		if err != nil || !ok {
 			return cmp.Or(err, http.ErrNoCookie)
@@ -248,18 +246,42 @@ func (a *Admin) resume(ctx context.Context) bool {
 	return err == nil
 }
 
+// save keeps a session open, in a file that others cannot read.
+func (a *Admin) save(c cache.Client) error {
+	s := a.saved()
+	for _, dir := range []string{s.DirSOAP, s.DirREST} { // a file that exists would keep its mode
+		u := s.Endpoint()
+		u.Path = c.Path()
+		key := sha256.Sum256(fmt.Appendf(nil, "%s#insecure=%t", u, s.Insecure))
+		_ = os.Remove(filepath.Join(dir, hex.EncodeToString(key[:])))
+	}
+	if err := s.Save(c); err != nil {
+		return &fault.Error{Reason: fault.Storage, Op: "save the session in", Subject: a.target.Sessions, Err: err}
+	}
+	return nil
+}
+
 // automation is a session of the REST API, which has sessions of its own. It is opened once.
 func (a *Admin) automation(ctx context.Context) (*rest.Client, error) {
 	if a.rest != nil {
 		return a.rest, nil
 	}
-	s, rc := a.saved(), new(rest.Client)
-	s.LoginREST = func(ctx context.Context, rc *rest.Client) error {
-		_ = a.bind(rc.Client) // it is made of the one that is bound already
-		return a.loginREST(ctx, rc)
+	t, rc, saved := a.target, new(rest.Client), false
+	bind := func(sc *soap.Client) error { a.bind(sc); return nil }
+	if t.Sessions != "" {
+		saved, _ = a.saved().Load(ctx, rc, bind)
 	}
-	if err := s.Login(ctx, rc, a.bind); err != nil {
-		return nil, err
+	if !saved {
+		rc = rest.NewClient(a.c)
+		a.bind(rc.Client)
+		if err := a.loginREST(ctx, rc); err != nil {
+			return nil, err
+		}
+		if t.Sessions != "" {
+			if err := a.save(rc); err != nil {
+				return nil, err
+			}
+		}
 	}
 	a.rest = rc
 	return rc, nil
@@ -284,19 +306,18 @@ func (a *Admin) loginREST(ctx context.Context, rc *rest.Client) error {
 // same rule for certificates and the same bound on answers.
 func (a *Admin) serviceOf(path, namespace string) *soap.Client {
 	sc := a.c.NewServiceClient(path, namespace)
-	_ = a.bind(sc) // it never fails
+	a.bind(sc)
 	sc.Cookie = a.c.SessionCookie
 	return sc
 }
 
-func (a *Admin) bind(sc *soap.Client) error {
+func (a *Admin) bind(sc *soap.Client) {
 	transport := sc.DefaultTransport()
 	if own := a.c.DefaultTransport(); own != transport { // of a saved session
 		transport.TLSClientConfig, transport.DialTLSContext = own.TLSClientConfig, nil
 	}
 	sc.Transport = a.target.bounded(transport)
 	sc.CheckRedirect, sc.UserAgent = a.c.CheckRedirect, a.c.UserAgent
-	return nil
 }
 
 // Proof names files that take the place of an account's password, as accounts of federated identity
