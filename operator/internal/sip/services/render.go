@@ -249,11 +249,17 @@ func (r *rendering) place(roles ...airship.Role) error {
 func (r *rendering) outOfReach(a netip.Addr) bool { return !r.in.reaches(a) }
 
 // recall returns where a service goes on leading for a host that cannot be read: of the addresses that it had, those
-// that the service leads to. Earlier versions noted no such: then it is all, of whichever network.
+// that the service leads to. Earlier versions noted no such: then it is all, of whichever network, that services may
+// connect to, or, where they may to none, all: place says why the host is left out.
 func (r *rendering) recall(h Host) []netip.Addr {
 	led, noted := r.led()
-	others := func(a netip.Addr) bool { return noted && !slices.Contains(led, a) }
-	return slices.DeleteFunc(slices.Clone(h.Before), others)
+	if noted {
+		return slices.DeleteFunc(slices.Clone(h.Before), func(a netip.Addr) bool { return !slices.Contains(led, a) })
+	}
+	if within := slices.DeleteFunc(slices.Clone(h.Before), r.outOfReach); len(within) > 0 {
+		return within
+	}
+	return slices.Clone(h.Before)
 }
 
 // led are the addresses that the service's pods lead to, as the Deployment notes them, if it does.

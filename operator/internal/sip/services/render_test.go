@@ -474,6 +474,7 @@ func TestUnreadHosts(t *testing.T) {
 		"it leads elsewhere": {[]string{"10.0.1.1"}, note("10.0.9.9"), nil},
 		"it leads nowhere":   {[]string{"10.0.1.1"}, note(""), []string{}},
 		"nothing noted":      {both, map[string]string{}, both},
+		"one out of reach":   {[]string{"203.0.113.1", "10.0.1.1"}, map[string]string{}, []string{"10.0.1.1"}},
 		"it ran elsewhere":   {[]string{"10.0.1.1"}, nil, []string{"10.0.1.1"}},
 		"nothing known":      {nil, nil, nil},
 	} {
