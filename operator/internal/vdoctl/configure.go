@@ -302,6 +302,9 @@ func (o *configureOptions) tryVCenter(ctx context.Context, d *draft) error {
 	}
 	target := vcenter.TargetOf(d.vcenter, o.username, o.password, d.ca)
 	target.Given, target.InstanceUUIDs = givenLogin, nil // it may be another vCenter now
+	if o.prompts {
+		target.Trust.Insecure = false // a person is asked
+	}
 	o.paced(&target)
 	_ = command.Say(o.err, "asking %s", target.Address())
 	report, err := vcenter.Check(ctx, target)

@@ -215,6 +215,9 @@ func (o *configureOptions) takeVCenter(d *draft) error {
 		other := fmt.Errorf("the account that is there is of %s, and %s would get its password", v.VcIP, o.server)
 		return flags.Bad("--username", "", other, "give the account of that vCenter, or add it: --vcenter NAME")
 	}
+	if v.VcIP != "" && v.VcIP != o.server {
+		v.Insecure = false // it was said of the vCenter that was there
+	}
 	port, _ := strconv.ParseInt(o.port, 10, 32) // it was checked
 	v.VcIP, v.Port, v.Datacenters = o.server, int32(port), splitList(o.datacenters)
 	v.Credentials = cmp.Or(v.Credentials, o.vcenter+"-account")

@@ -166,7 +166,8 @@ func TestConfigureRunsAgainOnItsFile(t *testing.T) {
 		text, flag, value string
 		accepts           bool
 	}{
-		{anyOne, "--upgrade", "Manual", true}, {anyOne, "--thumbprint", "", false}, {pinned, "--thumbprint", "", false},
+		{anyOne, "--upgrade", "Manual", true}, {anyOne, "--server", "other.site", false},
+		{anyOne, "--thumbprint", "", false}, {pinned, "--thumbprint", "", false},
 	} {
 		require.NoError(t, os.WriteFile(file, []byte(c.text), 0o600))
 		s.ok("configure", "--username", vcsim.Admin.Username, "--no-check", "-o", file, "--yes", c.flag, c.value)

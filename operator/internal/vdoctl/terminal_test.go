@@ -13,7 +13,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
 )
@@ -159,6 +162,19 @@ func TestConfigureOnATerminal(t *testing.T) {
 	}
 	require.Equal(t, "0", w.ends(), w.screen())
 	require.Contains(t, w.screen(), "Nothing to change")
+
+	// Where any certificate was to be accepted, a person who is there is asked.
+	v := &v1alpha1.VsphereCloudConfig{ObjectMeta: s.meta("vcenter")}
+	anyOne := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"thumbprint":null,"insecure":true}}`))
+	require.NoError(t, s.k.Patch(t.Context(), v, anyOne))
+	w = s.open("configure", "--bundle", "registry.site/vdo/drivers:1", "--drivers", "both", "--vcenter", "vcenter")
+	for _, question := range []string{"Address of the vCenter", "Port of its API", "Account of the drivers",
+		"Password of " + vcsim.Admin.Username} {
+		w.accepts(question)
+	}
+	w.sees("Trust this certificate? [y/N]")
+	w.types("n")
+	require.NotEqual(t, "0", w.ends(), w.screen())
 
 	// No password goes into a file, and none is asked for where the vCenter is not tried.
 	w = s.open("configure", "-o", filepath.Join(t.TempDir(), "site.yaml"), "--no-check", "--bundle", "registry.site/vdo/drivers:1", "--drivers", "both", "--vcenter", "north", "--server", "vc.site", "--port", "443",
