@@ -106,16 +106,24 @@ func (o *deleteOptions) run(cmd *cobra.Command) error {
 		return err
 	}
 	r.Target = o.cluster.target()
-	if err := o.print(r, func(l *lines) { o.text(l, r) }); err != nil || o.dryRun || len(r.Stages) == 0 {
+	show := func(l *lines) { o.text(l, r) }
+	if o.yes || o.dryRun || len(r.Stages) == 0 {
+		if err := o.print(r, show); err != nil || o.dryRun || len(r.Stages) == 0 {
+			return err
+		}
+		return o.removeAll(ctx, c, r)
+	}
+	// Who is asked sees it beside the question, wherever standard output goes.
+	if err := o.agree(ctx, o.consentFlags, show, "Delete the above from "+r.Target+"?"); err != nil {
 		return err
 	}
-	return o.removeAll(ctx, c, r)
+	if err := o.removeAll(ctx, c, r); err != nil {
+		return err
+	}
+	return o.print(r, show)
 }
 
 func (o *deleteOptions) removeAll(ctx context.Context, c client.Client, r removal) error {
-	if err := o.consent(ctx, o.consentFlags, "Delete the above from "+r.Target+"?"); err != nil {
-		return err
-	}
 	// Asked again: while someone reads the question volumes are made.
 	if _, err := o.observe(ctx, c); err != nil {
 		return err
