@@ -108,8 +108,19 @@ func TestDeleteSaysWhatItStillWaitsFor(t *testing.T) {
 	v := &v1alpha1.VDOConfig{ObjectMeta: metaOf(operatorNamespace, "stays")}
 	v.Status.Conditions = []metav1.Condition{condition("Ready", "False", "Refused", "spec.suspend is set")}
 	o, c := installation(t, v)
-	o.timeout = time.Nanosecond
+	o.timeout = 0 // it looks once
 	err := o.gone(t.Context(), c, []client.Object{v})
 	require.Equal(t, fault.Incomplete, fault.ReasonOf(err))
 	require.ErrorContains(t, err, "not within 1ns: VDOConfig vmware-system-vdo/stays: spec.suspend is set")
+}
+
+func TestAWaitSaysThatTheAPIServerIsAway(t *testing.T) {
+	var said bytes.Buffer
+	answers := []error{fault.Errorf(fault.Unreachable, "read", "the VDOConfig", "", "connection refused"), nil}
+	err := (&app{err: &said}).wait(t.Context(), time.Minute, "wait", "", func() (why string, err error) {
+		err, answers = answers[0], answers[1:]
+		return "", err
+	})
+	require.NoError(t, err)
+	require.Contains(t, said.String(), "waiting for read the VDOConfig: connection refused")
 }

@@ -94,17 +94,25 @@ func (l *lines) prose(first, rest, text string) {
 
 func dash(s string) string { return cmp.Or(s, "-") }
 
-// wait waits until nothing is to be waited for any more, and tells each thing that is new.
+// wait waits until nothing is to be waited for any more, and tells each thing that is new. Without a limit it looks
+// once.
 func (a *app) wait(
 	ctx context.Context, limit time.Duration, op, hint string, look func() (why string, err error),
 ) error {
-	last := ""
-	return clusterstate.Until(ctx, limit, 500*time.Millisecond, op, hint, func() (string, error) {
-		why, err := look()
-		if why != "" && why != last {
-			_ = command.Say(a.err, "waiting for %s", why)
+	var last, failed string
+	say := func(what string) {
+		if what != "" && what != last {
+			_ = command.Say(a.err, "waiting for %s", what)
+			last = what
 		}
-		last = why
+	}
+	return clusterstate.Until(ctx, max(limit, 1), 500*time.Millisecond, op, hint, func() (string, error) {
+		say(failed) // it did not end the wait
+		why, err := look()
+		if failed = ""; err != nil {
+			failed = err.Error()
+		}
+		say(why)
 		return why, err
 	})
 }
