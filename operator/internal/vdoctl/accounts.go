@@ -1,6 +1,7 @@
 package vdoctl
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -18,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -299,6 +301,7 @@ type accountFile struct {
 
 	name    string
 	made    *objects
+	was     []byte // the file, as it was read last; nil for none
 	cluster string // identifies the cluster that there will be
 }
 
@@ -309,12 +312,17 @@ func accountFileName(site string) string {
 // accountsOf reads the file beside a site's; where it does not exist, none were made.
 func accountsOf(site string) (*accountFile, error) {
 	f := &accountFile{name: accountFileName(site), cluster: string(uuid.NewUUID()) + siteID}
+	return f, f.reread()
+}
+
+func (f *accountFile) reread() error {
 	data, err := new(app).read("--from-file", f.name)
 	if err != nil && fault.ReasonOf(err) != fault.NotFound {
-		return nil, err
+		return err
 	}
+	f.was = data
 	f.made, err = readObjects(f.name, data, "")
-	return f, err
+	return err
 }
 
 // siteID ends the identifiers of clusters that do not exist yet; the UID of none ends so.
@@ -345,6 +353,9 @@ func (f *accountFile) sameIn(ctx context.Context, place string, c client.Reader)
 
 // Get reads a Secret or a record; nothing else exists.
 func (f *accountFile) Get(ctx context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+	if err := f.reread(); err != nil {
+		return err
+	}
 	return f.made.Get(ctx, key, into)
 }
 
@@ -353,27 +364,40 @@ func (f *accountFile) List(context.Context, client.ObjectList, ...client.ListOpt
 	return nil
 }
 
-// Create adds a Secret or a record, which notes for which cluster it is.
-func (f *accountFile) Create(ctx context.Context, x client.Object, _ ...client.CreateOption) error {
-	if _, ok := x.(*corev1.ConfigMap); ok {
+// Create adds a Secret or a record, which notes for which cluster it is. A record that another vdoctl has made
+// meanwhile stays; a Secret is replaced, as it has no UID here by which it would be known to be there.
+func (f *accountFile) Create(_ context.Context, x client.Object, _ ...client.CreateOption) error {
+	_, isRecord := x.(*corev1.ConfigMap)
+	if isRecord {
 		x.SetAnnotations(map[string]string{annotationCluster: f.cluster})
 	}
-	return f.Update(ctx, x)
+	return f.change(func() error {
+		if isRecord && f.made.all[describeObject(x)] != nil {
+			return apierrors.NewAlreadyExists(schema.GroupResource{Resource: kindOf(x)}, x.GetName())
+		}
+		f.made.put(copyOf(x))
+		return nil
+	})
 }
 
 // Update replaces one.
 func (f *accountFile) Update(_ context.Context, x client.Object, _ ...client.UpdateOption) error {
-	f.made.put(copyOf(x))
-	return f.write()
+	return f.change(func() error { f.made.put(copyOf(x)); return nil })
 }
 
 // Delete removes one, and the file with the last.
 func (f *accountFile) Delete(_ context.Context, x client.Object, _ ...client.DeleteOption) error {
-	delete(f.made.all, describeObject(x))
-	return f.write()
+	return f.change(func() error { delete(f.made.all, describeObject(x)); return nil })
 }
 
-func (f *accountFile) write() error {
+// change begins with what is in the file now: another vdoctl may have written to it since.
+func (f *accountFile) change(do func() error) error {
+	if err := f.reread(); err != nil {
+		return err
+	}
+	if err := do(); err != nil {
+		return err
+	}
 	out, err := manifests(f.made.values()...)
 	if err != nil {
 		return err
@@ -385,10 +409,15 @@ func (f *accountFile) write() error {
 	if err != nil {
 		return err
 	}
+	f.was = data
 	return writeWhole(f.name, data, 0o600)
 }
 
+// remove removes the file, unless another vdoctl has written to it since it was read.
 func (f *accountFile) remove() error {
+	if now, _ := os.ReadFile(f.name); now != nil && !bytes.Equal(now, f.was) {
+		return changedMeanwhile(f.name, errors.New("it has other accounts now"))
+	}
 	if err := os.Remove(f.name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return notWritten(f.name, err)
 	}
