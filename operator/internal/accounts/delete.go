@@ -24,7 +24,7 @@ func (s *Site) Delete(ctx context.Context) error {
 	}
 	if r.object == nil {
 		return &fault.Error{Reason: fault.NotFound, Op: "delete the account of Secret", Subject: s.Namespace + "/" + s.Secret, Err: errors.New("there is no record that anything was made for it"),
-			Hint: "what was made without vdoctl users create is taken away where it was made"}
+			Hint: "what was made without users create is taken away where it was made"}
 	}
 	if err := s.free(ctx, r); err != nil {
 		return err

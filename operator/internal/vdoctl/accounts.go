@@ -186,6 +186,7 @@ func (o *accountOptions) show(at *accounts.Site, do func() error, dry bool) (doe
 	say("Secret %s", x.Secret)
 	at.DryRun = dry
 	at.Progress = func(c accounts.Change) {
+		c.Note = o.ofFile(c.Note)
 		x.Changes = append(x.Changes, c)
 		does = does || c.Do != accounts.Leave && c.Do != accounts.Wait
 		say("%s", changeText(c, dry))

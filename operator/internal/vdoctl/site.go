@@ -324,13 +324,18 @@ func (f *siteFlags) as(noCluster bool) siteFlags {
 	return as
 }
 
-// ofFile has the commands of a text that plan or change accounts read the file too.
+// ofFile has the commands of a text that read a configuration read the file too.
 func (f *siteFlags) ofFile(text string) string {
 	if f.file == "" || f.file == "-" {
 		return text
 	}
-	of := " -f " + f.file
-	return strings.NewReplacer("users plan", "users plan"+of, "users rotate", "users rotate"+of).Replace(text)
+	of := " -f " + fault.Quote(f.file)
+	var pairs []string
+	for _, command := range []string{"users plan", "users create", "users rotate", "users delete", "nodes check"} {
+		command = "vdoctl " + command
+		pairs = append(pairs, command+" -f FILE", command+of, command, command+of)
+	}
+	return strings.NewReplacer(pairs...).Replace(text)
 }
 
 // hints has the hints of an error read the file too.
