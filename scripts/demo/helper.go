@@ -56,7 +56,10 @@ func (d *demo) start(ctx context.Context, p program) error {
 	if p.facts != nil {
 		err = json.NewDecoder(stdout).Decode(p.facts)
 	}
-	d.running.Go(func() { _ = cmd.Wait() })
+	d.running.Go(func() {
+		_ = cmd.Wait()
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what it has started and left
+	})
 	if err != nil {
 		out, _ := os.ReadFile(d.path(p.name + ".log")) //nolint:errcheck // only for the message
 		return fmt.Errorf("%s does not start: %w\n%s", p.name, err, out)
