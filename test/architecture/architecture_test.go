@@ -39,12 +39,10 @@ var floors = [][]string{
 
 // sideways are the imports within one floor that are wanted, each with its reason.
 var sideways = map[string]string{
-	"operator/internal/render -> operator/internal/render/webhookcert":         "a part of rendering",
-	"operator/internal/sip/services -> operator/internal/sip/services/haproxy": "its configuration",
-	"operator/internal/sip/services -> operator/internal/sip/services/dex":     "its configuration",
-	"bundler/evidence -> bundler/inspect":                                      "the page begins with what inspect shows",
-	"bundler/evidence -> bundler/verify":                                       "the page says what was verified",
-	"bundler/prune -> bundler/list":                                            "what is pruned is what is listed",
+	"operator/internal/render -> operator/internal/render/webhookcert": "a part of rendering",
+	"bundler/evidence -> bundler/inspect":                              "the page begins with what inspect shows",
+	"bundler/evidence -> bundler/verify":                               "the page says what was verified",
+	"bundler/prune -> bundler/list":                                    "what is pruned is what is listed",
 }
 
 type pkg struct {
