@@ -204,7 +204,7 @@ func (f *siteFlags) bind(fl *pflag.FlagSet) {
 	fl.StringVarP(&f.file, "from-file", "f", "", "`FILE` with the VDOConfig, VsphereCloudConfigs and, where it has them, Secrets and ConfigMaps; - for standard input (default: what is in the cluster)")
 	fl.StringVar(&f.username, "username", "", "`NAME@DOMAIN` to log in with, in place of the Secrets' accounts of the file")
 	fl.StringVar(&f.passwordFile, "password-file", "", "`FILE` with its password (else "+passwordEnv+", or a prompt)")
-	fl.BoolVar(&f.noCluster, "no-cluster", false, "do not ask the cluster for its nodes")
+	fl.BoolVar(&f.noCluster, "no-cluster", false, "with --from-file: do not ask the cluster for its nodes")
 	f.proof.Bind(fl)
 }
 
