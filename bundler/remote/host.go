@@ -17,9 +17,9 @@ type Host struct {
 	name string   // as references write it
 	base *url.URL // of its API: https://registry-1.docker.io
 
-	small                *limit // for what is answered at once
-	pull, push           *limit // for large blobs
-	pullSmall, pushSmall *limit // for small ones
+	small                *slots // for what is answered at once
+	pull, push           *slots // for large blobs
+	pullSmall, pushSmall *slots // for small ones
 	flights              singleflight.Group
 	chunk                atomic.Int64 // bytes that a request sends of a blob; 0: all of it
 
@@ -51,13 +51,13 @@ func (c *Client) Host(name string) *Host {
 	}
 	set := c.opts.Hosts[name]
 	set.Concurrency = cmp.Or(max(set.Concurrency, 0), c.opts.Concurrency)
-	small := func() *limit {
-		return newLimit(min(fewSmall*set.Concurrency, mostSmall), min(manySmall*set.Concurrency, mostSmall))
+	small := func() *slots {
+		return newSlots(min(fewSmall*set.Concurrency, mostSmall), min(manySmall*set.Concurrency, mostSmall))
 	}
 	h := &Host{
 		name: name, base: &url.URL{Scheme: "https", Host: name, Path: "/"},
 		small: small(), pullSmall: small(), pushSmall: small(),
-		pull: newLimit(set.Concurrency, set.Concurrency), push: newLimit(set.Concurrency, set.Concurrency),
+		pull: newSlots(set.Concurrency, set.Concurrency), push: newSlots(set.Concurrency, set.Concurrency),
 		logins: map[string]*login{},
 	}
 	h.chunk.Store(cmp.Or(set.ChunkSize, c.opts.ChunkSize))

@@ -157,7 +157,7 @@ func TestWhereAServerMayLead(t *testing.T) {
 
 // As long as a host keeps up, each success makes room for one more; slowly after it was too much.
 func TestSlotsGrowAndShrinkAndGrowAgain(t *testing.T) {
-	s := newLimit(6, 8)
+	s := newSlots(6, 8)
 	for _, want := range []int{7, 8, 8} {
 		s.succeed()
 		require.Equal(t, want, s.limit)
@@ -205,7 +205,7 @@ func TestACutConnectionMakesRoom(t *testing.T) {
 
 // One pause counts once, however many hear of it.
 func TestOnePauseShrinksOnce(t *testing.T) {
-	h := &Host{small: newLimit(12, 12), pull: newLimit(6, 6), push: newLimit(6, 6), pullSmall: newLimit(12, 12), pushSmall: newLimit(12, 12)}
+	h := &Host{small: newSlots(12, 12), pull: newSlots(6, 6), push: newSlots(6, 6), pullSmall: newSlots(12, 12), pushSmall: newSlots(12, 12)}
 	for range 5 {
 		h.strained(time.Hour, true)
 	}

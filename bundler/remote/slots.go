@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// limit let so many do something at a time. The number grows by one with each
+// slots let so many do something at a time. The number grows by one with each
 // success until the host says that it is too many; then it is halved, and grows by
 // one with two rounds of successes.
-type limit struct {
+type slots struct {
 	free chan struct{} // one token for each that is not taken; its capacity is what the user allows
 
 	mu       sync.Mutex
@@ -31,7 +31,7 @@ const (
 )
 
 // Pulls returns the slots for reading a blob.
-func (h *Host) Pulls(size int64) *limit {
+func (h *Host) Pulls(size int64) *slots {
 	if size <= SmallBlob {
 		return h.pullSmall
 	}
@@ -40,16 +40,16 @@ func (h *Host) Pulls(size int64) *limit {
 
 // Pushes returns the slots for writing a blob. They are not those for reading: a
 // blob may be read from the host that it is written to.
-func (h *Host) Pushes(size int64) *limit {
+func (h *Host) Pushes(size int64) *slots {
 	if size <= SmallBlob {
 		return h.pushSmall
 	}
 	return h.push
 }
 
-// newLimit lets first do something at a time to begin with, and most where the host keeps up.
-func newLimit(first, most int) *limit {
-	s := &limit{free: make(chan struct{}, most), limit: first}
+// newSlots lets first do something at a time to begin with, and most where the host keeps up.
+func newSlots(first, most int) *slots {
+	s := &slots{free: make(chan struct{}, most), limit: first}
 	for range first {
 		s.free <- struct{}{}
 	}
@@ -57,7 +57,7 @@ func newLimit(first, most int) *limit {
 }
 
 // Acquire takes a slot until release is called.
-func (s *limit) Acquire(ctx context.Context) (release func(), err error) {
+func (s *slots) Acquire(ctx context.Context) (release func(), err error) {
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
 	}
@@ -69,14 +69,14 @@ func (s *limit) Acquire(ctx context.Context) (release func(), err error) {
 	}
 }
 
-func (s *limit) release() {
+func (s *slots) release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.give()
 }
 
 // give gives a token back. The caller holds the lock.
-func (s *limit) give() {
+func (s *slots) give() {
 	if s.owed > 0 {
 		s.owed--
 		return
@@ -85,10 +85,10 @@ func (s *limit) give() {
 }
 
 // Most is how many the user allows at a time.
-func (s *limit) Most() int { return cap(s.free) }
+func (s *slots) Most() int { return cap(s.free) }
 
 // shrink halves the number.
-func (s *limit) shrink() {
+func (s *slots) shrink() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for least := max(1, s.limit/2); s.limit > least; s.limit-- {
@@ -102,7 +102,7 @@ func (s *limit) shrink() {
 }
 
 // succeed counts a success.
-func (s *limit) succeed() {
+func (s *slots) succeed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.limit == s.Most() {
@@ -129,20 +129,20 @@ func (h *Host) strained(wait time.Duration, isThrottled bool) {
 		return
 	}
 	h.strainedUntil = until
-	for _, s := range h.limit() {
+	for _, s := range h.slots() {
 		s.shrink()
 	}
 }
 
 // succeeded takes note that the host has answered.
 func (h *Host) succeeded() {
-	for _, s := range h.limit() {
+	for _, s := range h.slots() {
 		s.succeed()
 	}
 }
 
-func (h *Host) limit() [5]*limit {
-	return [...]*limit{h.small, h.pull, h.push, h.pullSmall, h.pushSmall}
+func (h *Host) slots() [5]*slots {
+	return [...]*slots{h.small, h.pull, h.push, h.pullSmall, h.pushSmall}
 }
 
 // ready waits until the host may be asked again.

@@ -264,7 +264,8 @@ that a bundle holds (see lock --operator). The image is written as REGISTRY/REPO
 of the mirror: SRC's where SRC is a registry, else that of --repository. With --sip it
 prints what installs the operator for tenant clusters, of lock --services sip. With --key
 or --policy the whole bundle is verified first, as verify does.`,
-		Example: `  vdo-bundle install-manifests registry.site/vdo/drivers:1 --key release.pub | kubectl apply -f -
+		Example: `  kubectl create namespace vmware-system-csi
+  vdo-bundle install-manifests registry.site/vdo/drivers:1 --key release.pub | kubectl apply -f -
   vdo-bundle install-manifests drivers.tar --repository registry.site/vdo/drivers -o operator.yaml
   vdo-bundle install-manifests registry.site/vdo/drivers:1 --key release.pub --sip | kubectl apply -f -`,
 		Args: flags.Exactly("SRC"),

@@ -175,7 +175,7 @@ var scenes = []scene{
 		d.as = append(d.as, "-u robot", "-u "+d.mirror.Username)
 		d.do("rm login/config.json")
 	}},
-	{begins: "vdo-bundle lock -o lock.yaml --replace", setUp: func(d *host) {
+	{begins: "vdo-bundle lock --k8s 1.33-1.34 --vsphere 8.0.3 -o lock.yaml --replace", setUp: func(d *host) {
 		images.Push(d.t, d.upstream, "x/vdo/vdo-operator:v1.2.3", images.Spec{Seed: 77})
 		d.as = append(d.as, "registry.example", "registry.test")
 		signed(d)

@@ -253,7 +253,7 @@ func (in *Input) driver(d matrix.Driver) Health {
 		late := in.away(w).text()
 		switch {
 		case open:
-			f.Message = join(f.Message+in.isGated(w), late)
+			f.Message = join(f.Message+in.notUp(w), late)
 			h.Findings = append(h.Findings, f)
 			h.Complete = false
 		case late != "":

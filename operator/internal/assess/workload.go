@@ -328,8 +328,8 @@ func (o *Observed) Progress(w Workload) (requested, done int64) {
 	return int64(w.Desired - a.counted), int64(w.Updated + w.Available - a.updated - a.up)
 }
 
-// isGated names the ready nodes whose pod of a DaemonSet is not up: the others wait for these.
-func (in *Input) isGated(w Workload) string {
+// notUp names the ready nodes whose pod of a DaemonSet is not up: the others wait for these.
+func (in *Input) notUp(w Workload) string {
 	if w.Kind != "DaemonSet" {
 		return ""
 	}

@@ -71,7 +71,7 @@ func imagePlatforms(s *Snapshot) []found {
 		about := map[image.Platform]found{}
 		for p := range present {
 			if images := i.lacking(w, p); len(images) > 0 {
-				about[p] = found{action: BlockInstall, drivers: gateText(w.Driver), remedy: away(w),
+				about[p] = found{action: BlockInstall, drivers: gatedDrivers(w.Driver), remedy: away(w),
 					what: fmt.Sprintf("%s: %s %s would run on nodes of %s, which these images are not for: %s",
 						w.Release, w.Kind, w.Name, p, fault.Few(images, maxImages))}
 			}
@@ -121,9 +121,9 @@ func (i *Images) reached(w *render.Workload, about map[image.Platform]found) []f
 	return out
 }
 
-// gateText are the drivers that are gated with one: the storage driver does not start
+// gatedDrivers are the drivers that are gated with one: the storage driver does not start
 // without what the snapshot-controller's release has.
-func gateText(d matrix.Driver) []matrix.Driver {
+func gatedDrivers(d matrix.Driver) []matrix.Driver {
 	if d == matrix.SnapshotController {
 		return []matrix.Driver{d, matrix.CSI}
 	}

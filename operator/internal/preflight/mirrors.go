@@ -98,7 +98,7 @@ func (i *Images) users() map[string][]matrix.Driver {
 	all := map[string][]matrix.Driver{}
 	for _, w := range i.Workloads {
 		for _, im := range w.Images {
-			all[im.Upstream] = append(all[im.Upstream], gateText(w.Driver)...)
+			all[im.Upstream] = append(all[im.Upstream], gatedDrivers(w.Driver)...)
 		}
 	}
 	for source, drivers := range all {

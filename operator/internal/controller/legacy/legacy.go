@@ -157,8 +157,8 @@ type desired struct {
 	upgrade v1alpha1.UpgradeMode // "" if it does not say
 }
 
-// retryRequest reads what a resource asks for.
-func (q request) retryRequest() (w desired, err error) {
+// parse reads what a resource asks for.
+func (q request) parse() (w desired, err error) {
 	bad := func(field, hint string, why error) (desired, error) {
 		return desired{}, &fault.Error{Reason: fault.InvalidInput, Op: "read", Subject: field, Hint: hint, Err: why}
 	}
@@ -192,7 +192,7 @@ func (q request) retryRequest() (w desired, err error) {
 
 // apply makes or changes the DriverBundle, and returns what keeps it from being as the resource says.
 func (r *Reconciler) apply(ctx context.Context, q request) (problem, err error) {
-	w, problem := q.retryRequest()
+	w, problem := q.parse()
 	if problem != nil {
 		return problem, nil
 	}

@@ -247,8 +247,8 @@ func (p *result) wait(what string, of ...matrix.Driver) {
 	}
 }
 
-// gates tells whether what is waited for is of a group.
-func (p *result) gates(group revision.Group) bool {
+// waitsFor tells whether what is waited for is of a group.
+func (p *result) waitsFor(group revision.Group) bool {
 	return p.outcome.gate != "" && (len(p.outcome.gated) == 0 ||
 		slices.ContainsFunc(p.outcome.gated, func(d matrix.Driver) bool { return revision.GroupOf(d) == group }))
 }
@@ -268,7 +268,7 @@ func (p *result) mustWait(s plan.Step) bool {
 	e, _ := p.inventory.Get(s.Key)
 	again := e.UID == "" && e.Rendered == "" && e.Release == s.Release
 	upgrades := (s.Cause == plan.Release || s.Cause == plan.Content) && !cur.Returned && !again
-	return p.outcome.gate != "" && s.Cause != plan.Drift && (!installed || upgrades || p.gates(group))
+	return p.outcome.gate != "" && s.Cause != plan.Drift && (!installed || upgrades || p.waitsFor(group))
 }
 
 func (a *applier) seeNext(ctx context.Context, stage render.Stage, written map[inventory.Key]bool) error {
@@ -288,7 +288,7 @@ func (a *applier) seeNext(ctx context.Context, stage render.Stage, written map[i
 	for _, g := range stage.Gates {
 		key := plan.KeyOf(g.Object)
 		drivers := gated(stage, key)
-		waits := func(d matrix.Driver) bool { return a.gates(revision.GroupOf(d)) }
+		waits := func(d matrix.Driver) bool { return a.waitsFor(revision.GroupOf(d)) }
 		isFree := func(d matrix.Driver) bool { return a.blocked[d] == nil }
 		failed := func(d matrix.Driver) bool { return a.failed[d] != nil }
 		blocked := len(drivers) > 0 && !slices.ContainsFunc(drivers, isFree)

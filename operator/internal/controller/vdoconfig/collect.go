@@ -152,7 +152,7 @@ func (p *pass) collect(ctx context.Context) error {
 			return err
 		}
 	}
-	p.collectRevisions(ctx)
+	p.decideRevisions(ctx)
 	return nil
 }
 

@@ -35,13 +35,13 @@ func asking(t *testing.T, reported, bundle string, edit func(*facts)) *facts {
 
 // decide gathers what is desired, and decides.
 func (p *pass) decide(ctx context.Context) {
-	p.desired = p.desire()
-	p.collectRevisions(ctx)
+	p.desired = p.chooseReleases()
+	p.decideRevisions(ctx)
 }
 
 // resolved is what comes of a site as it is.
 func resolved(s *facts) decision {
-	s.desired = s.desire()
+	s.desired = s.chooseReleases()
 	return s.resolve()
 }
 

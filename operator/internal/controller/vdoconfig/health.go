@@ -248,7 +248,7 @@ func (p *pass) lookAt(cur revision.Record) rollout.Facts {
 	comes := group == matrix.CSI && !cur.Returned && p.waitsForOthers(group)
 	l := rollout.Facts{
 		Now: p.facts.at0(), Deadline: policyOf(&p.config.Spec).HealthDeadline.Duration,
-		Complete:    !p.gates(group) && !comes && p.outcome.changed == 0 && p.outcome.broken == nil,
+		Complete:    !p.waitsFor(group) && !comes && p.outcome.changed == 0 && p.outcome.broken == nil,
 		ClockPaused: comes || p.mayLackOthers(group) || p.clockPaused(cur),
 	}
 	var drivers []matrix.Driver

@@ -68,7 +68,7 @@ func TestAPlanIsBounded(t *testing.T) {
 // no second plan.
 func TestWhatIsForeseen(t *testing.T) {
 	s := withBoth(t, "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", "")
-	s.desired = s.desire()
+	s.desired = s.chooseReleases()
 	p := &pass{result: result{facts: *s}}
 	p.decision = s.resolve()
 	require.Empty(t, p.gateReasons())

@@ -198,7 +198,7 @@ func (p *pass) previewed(path []PathStep, way *pathfinder) *Preview {
 // atTheEnd decides and plans in the site as it is at the end of a route.
 func (p *pass) atTheEnd(ctx context.Context, free facts, end matrix.Facts, out *Preview) {
 	free.kubernetes.version, free.versions = end.Kubernetes, end.VCenters
-	free.desired = free.desire()
+	free.desired = free.chooseReleases()
 	q := *p
 	q.facts = free
 	q.decision = free.resolve()

@@ -85,8 +85,8 @@ func (s *facts) ofMatrix() question {
 	}
 }
 
-// desire asks the matrix what the accepted bundle has for the site, whatever gates that: the one time in a pass.
-func (s *facts) desire() decision {
+// chooseReleases asks the matrix what the accepted bundle has for the site, whatever gates that: the one time in a pass.
+func (s *facts) chooseReleases() decision {
 	if s.bundle == nil {
 		return decision{}
 	}

@@ -44,9 +44,9 @@ func (r *revisions) first() (decide.Verdict, bool) {
 	return decide.First(all)
 }
 
-// collectRevisions decides which groups go from what is current of them to what was chosen. It is last:
+// decideRevisions decides which groups go from what is current of them to what was chosen. It is last:
 // it asks what the rest was gathered for.
-func (p *pass) collectRevisions(ctx context.Context) {
+func (p *pass) decideRevisions(ctx context.Context) {
 	if p.bundle == nil {
 		return
 	}

@@ -48,7 +48,7 @@ func (p *pass) collectVCenters(ctx context.Context) error {
 			p.versions = append(p.versions, *vc.version)
 		}
 	}
-	p.desired = p.desire()
+	p.desired = p.chooseReleases()
 	return nil
 }
 
