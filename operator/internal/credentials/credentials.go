@@ -2,10 +2,10 @@
 // VsphereCloudConfig's Secret, and the certificates that its spec.ca names.
 //
 //	read, err := credentials.Read(ctx, reader, vcc) // what is there now, and its version
-//	proven, ok := read.Proven(vcc)                  // whether the vCenter let exactly this in
+//	known, ok := read.Verified(vcc)                 // whether the vCenter let exactly this in
 //
 // The check of the vCenter and the drivers' configuration both read through it, so
-// that both mean the same by a version. A [Proven] value exists for nothing but what
+// that both mean the same by a version. A [Verified] value exists for nothing but what
 // a check succeeded with: a password that no one tried cannot get into configuration,
 // where several drivers would try it at once and lock the account.
 package credentials
@@ -47,17 +47,17 @@ func (Credentials) String() string { return "[redacted]" }
 // GoString keeps credentials out of logs.
 func (Credentials) GoString() string { return "[redacted]" }
 
-// Proven are credentials that the vCenter let in. Only [Credentials.Proven] makes them.
-type Proven struct{ Credentials }
+// Verified are credentials that the vCenter let in. Only [Credentials.Verified] makes them.
+type Verified struct{ Credentials }
 
-// Proven tells whether a check of the resource as it is succeeded with exactly these
+// Verified tells whether a check of the resource as it is succeeded with exactly these
 // credentials, and gives them as such.
-func (c Credentials) Proven(vcc *v1alpha1.VsphereCloudConfig) (Proven, bool) {
+func (c Credentials) Verified(vcc *v1alpha1.VsphereCloudConfig) (Verified, bool) {
 	st := &vcc.Status
 	if c.Version == "" || st.VerifiedCredentials != c.Version || st.ObservedGeneration != vcc.Generation {
-		return Proven{}, false
+		return Verified{}, false
 	}
-	return Proven{c}, true
+	return Verified{c}, true
 }
 
 // Read reads the Secret and the CA. The version is good also beside an error, so that

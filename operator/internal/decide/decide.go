@@ -30,6 +30,8 @@
 //	  is for alone
 //	release or settings refused by rendering    its group            facts.render
 //	object of someone else                      its group            result.blocked
+//	mirror set of OpenShift: none served, or    all                  mirrorset.go, by pass.gateAll
+//	  it may not be read
 //	Failed: it failed before; a retry by name,  groups that change   [Decide]
 //	  or, under Automatic, another program or
 //	  VDOConfig, tries it again. A failure
@@ -258,7 +260,7 @@ type rule struct {
 // rules are the gates in the order in which they count, and are told. Another one is another row.
 var rules = []rule{
 	{reason: Failed, action: Gated, why: (*Facts).failedBefore, approvable: true,
-		toDo: "mend what it failed at, then try it once more: vdoctl upgrade approve NAME"},
+		toDo: "fix what it failed at, then try it once more: vdoctl upgrade approve NAME"},
 	{reason: DowngradeRefused, action: Gated, why: (*Facts).downgrades, approvable: true,
 		toDo: "vdoctl upgrade approve NAME --allow-downgrade, where no release says that it cannot be gone back from"},
 	{reason: NotApproved, action: Wait, why: (*Facts).unapproved, approvable: true,

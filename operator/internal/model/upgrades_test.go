@@ -116,7 +116,7 @@ func (s *scenario) comesToChosenNodesFirst() {
 	})
 	require.Equal(t, was, s.healthy(), "it is gone back from")
 	require.Equal(t, []string{"w-1"}, s.replaced(before))
-	require.Contains(t, told, "0/1 waiting for the chosen nodes (w-1) to be healthy with revision "+failing)
+	require.Contains(t, told, "0/1 waiting for the canary nodes (w-1) to be healthy with revision "+failing)
 	require.Contains(t, s.revisionOf(failing).Reason, "on the nodes that have it first: w-1 has no pod of it")
 	require.Nil(t, s.v.Status.Canary)
 	require.Equal(t, "RolledBack", s.cond("Upgraded").Reason)

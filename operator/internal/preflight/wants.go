@@ -70,7 +70,7 @@ type Question struct {
 	// Pass is the one that a person asked for last, "" for none, and Handled the one that was
 	// asked for last when the status' answer was looked for.
 	Pass, Handled string
-	// Known is when the status says that it was answered; zero where it does not. KeptBack is
+	// Known is when the status says that it was answered; zero where it does not. Gated is
 	// set where the answer kept something back.
 	Known time.Time
 	Gated bool

@@ -152,7 +152,7 @@ func Outlook(h revision.History, deadline time.Duration) string {
 	case cur.Returned:
 		return text + "it was gone back to, and nothing else is tried"
 	case cur.Canary.Open():
-		return text + "it is on the chosen nodes first"
+		return text + "it is on the canary nodes first"
 	}
 	return text + fmt.Sprintf("it is being rolled out, and counts as failed after %s without progress",
 		cmp.Or(deadline, DefaultDeadline))

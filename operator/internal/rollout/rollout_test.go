@@ -98,7 +98,7 @@ func TestWhyARevisionIsNotHealthyYet(t *testing.T) {
 	back := begun.Fail("it crashed", t0).RollBack(rev("a", "csi@3.5.1").Name(), t0)
 	for want, h := range map[string]revision.History{
 		"it is being rolled out, and counts as failed after 15m0s without progress": begun,
-		"it is on the chosen nodes first":                                           chosen,
+		"it is on the canary nodes first":                                           chosen,
 		"it was gone back to, and nothing else is tried":                            back,
 	} {
 		cur, _ := h.InForce()

@@ -29,7 +29,7 @@ func (i *Inspector) vcenter(ctx context.Context, namespace, name string, ask vce
 	if err != nil {
 		return preflight.VCenter{Server: vcc.Spec.VcIP, Username: read.Username, Err: err}
 	}
-	verified, ok := read.Proven(&vcc)
+	verified, ok := read.Verified(&vcc)
 	if !ok {
 		return preflight.VCenter{Server: vcc.Spec.VcIP, Username: read.Username, Err: unverified(&vcc)}
 	}
@@ -38,7 +38,7 @@ func (i *Inspector) vcenter(ctx context.Context, namespace, name string, ask vce
 
 // ask logs in as whoever else of the operator does: one at a time, and not with what is
 // known to be refused. The way is free for others as soon as the vCenter has answered that.
-func (i *Inspector) ask(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig, account credentials.Proven, ask vcenter.Ask) preflight.VCenter {
+func (i *Inspector) ask(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig, account credentials.Verified, ask vcenter.Ask) preflight.VCenter {
 	spec := &vcc.Spec
 	q := logins.Question{
 		Host: spec.VcIP, Port: int(spec.Port), Username: account.Username, Password: account.Password,

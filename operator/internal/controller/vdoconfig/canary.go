@@ -88,7 +88,7 @@ func (s *facts) canarying() bool {
 	return s.canaryOpen(u.history)
 }
 
-// canaryInterlock is why an upgrade cannot come to the chosen nodes first, "" where it can.
+// canaryInterlock is why an upgrade cannot come to canary nodes first, "" where it can.
 func (s *facts) canaryInterlock() string {
 	if s.canaryPolicy() == nil || s.revisionWith(matrix.CSI).Version(string(matrix.CSI)) == "" {
 		return ""
@@ -101,7 +101,7 @@ func (s *facts) canaryInterlock() string {
 		return fmt.Sprintf("%schooses nodes without a pod of the storage driver: %s", field, few(c.Missing))
 	}
 	if rules, _ := drift.Parse(s.config.Spec.Drift); rules.Omits("DaemonSet", matrix.CSI, "spec", "updateStrategy") { //nolint:errcheck // it is reported when it is applied
-		return "spec.drift.ignore leaves how the storage driver's pods are replaced to others, so that the chosen nodes cannot be first"
+		return "spec.drift.ignore leaves how the storage driver's pods are replaced to others, so that canary nodes cannot be first"
 	}
 	return ""
 }
@@ -142,9 +142,9 @@ func (p *result) canaryGate(cur revision.Record) string {
 		return fmt.Sprintf("the other nodes to follow (%s) with revision %s: %s", few(c.Nodes), cur.Name(), gated)
 	}
 	if c.Why == "" && cur.Canary != nil && !cur.Canary.Good.IsZero() {
-		return fmt.Sprintf("the chosen nodes (%s) to be healthy for %s with revision %s, since %s", few(c.Nodes), p.facts.soak(), cur.Name(), cur.Canary.Good.UTC().Format(time.RFC3339))
+		return fmt.Sprintf("the canary nodes (%s) to be healthy for %s with revision %s, since %s", few(c.Nodes), p.facts.soak(), cur.Name(), cur.Canary.Good.UTC().Format(time.RFC3339))
 	}
-	return fmt.Sprintf("the chosen nodes (%s) to be healthy with revision %s: %s", few(c.Nodes), cur.Name(),
+	return fmt.Sprintf("the canary nodes (%s) to be healthy with revision %s: %s", few(c.Nodes), cur.Name(),
 		cmp.Or(c.Why, "their pods are new and ready"))
 }
 

@@ -112,7 +112,7 @@ func (s *facts) unsure() string {
 }
 
 // interlock is all that changes just now that an upgrade or an adoption of a group waits for, or why it cannot come to
-// the chosen nodes first; "" where nothing does. On OpenShift nodes have to know where images are: that is asked once
+// the canary nodes first; "" where nothing does. On OpenShift nodes have to know where images are: that is asked once
 // anything is installed, as before nothing may be installed which the mirror set would be written for.
 func (s *facts) interlock(group revision.Group) string {
 	others := s.othersChange(len(s.revisions.history.InForce()) > 0)

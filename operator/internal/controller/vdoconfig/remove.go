@@ -50,7 +50,7 @@ func (p *pass) noteStaying(ctx context.Context) string {
 			"create the next VDOConfig with it in spec.storageProvider.clusterID", id, render.CSINamespace)
 	}
 	if p.facts.canaryOpen(p.inventory.Memory().Revisions) {
-		note += "; an upgrade had come to chosen nodes only, so that the node plugin's DaemonSets replace no pods by themselves (updateStrategy OnDelete)"
+		note += "; an upgrade had come to canary nodes only, so that the node plugin's DaemonSets replace no pods by themselves (updateStrategy OnDelete)"
 	}
 	return note
 }

@@ -81,7 +81,7 @@ func judgeVCenter(vcc *v1alpha1.VsphereCloudConfig, read credentials.Credentials
 		vc.gated = unread
 		return vc
 	}
-	verified, ok := read.Proven(vcc)
+	verified, ok := read.Verified(vcc)
 	if vc.verified = ok; ok {
 		vc.VCenter = vcenterOf(vcc, verified)
 	}
@@ -101,7 +101,7 @@ func judgeVCenter(vcc *v1alpha1.VsphereCloudConfig, read credentials.Credentials
 	return vc
 }
 
-func vcenterOf(vcc *v1alpha1.VsphereCloudConfig, c credentials.Proven) render.VCenter {
+func vcenterOf(vcc *v1alpha1.VsphereCloudConfig, c credentials.Verified) render.VCenter {
 	vc := render.VCenter{
 		Server: vcc.Spec.VcIP, Port: vcc.Spec.Port, Insecure: vcc.Spec.AnyCertificate(), Datacenters: vcc.Spec.DatacenterNames(),
 		Thumbprint: vcc.Spec.Thumbprint, CA: c.CA, Credentials: render.Credentials{Username: c.Username, Password: c.Password},
