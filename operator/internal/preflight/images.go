@@ -100,12 +100,12 @@ func (i *Images) lacking(w *render.Workload, p image.Platform) []string {
 // is none.
 func (i *Images) reached(w *render.Workload, about map[image.Platform]found) []found {
 	var out []found
-	fits := false
+	fits, reaches := false, w.Reach()
 	for n := range i.Nodes {
 		node := &i.Nodes[n]
 		f, lacks := about[platformOf(node)]
 		switch {
-		case !w.Reaches(node):
+		case !reaches(node):
 		case lacks:
 			f.object = node.Name
 			out = append(out, f)

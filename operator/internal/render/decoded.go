@@ -9,9 +9,10 @@ import (
 
 // recent are the manifests decoded last, by their sums. Every pass renders the same ones again,
 // and decoding them is most of that work. What decode returns depends on the bytes alone, so this
-// changes nothing but the time that it takes. Of each driver one release is in use, with nine files
-// in all, and decoded they take some ten times as much memory.
-var recent = lru.New(12)
+// changes nothing but the time that it takes. Of each driver one release is in use, with up to fourteen files
+// in all (eight of them the snapshot-controller's), and decoded they take some ten times as much memory. The files are
+// read in the same order each time: one more than fit would have all be decoded again.
+var recent = lru.New(16)
 
 // decodeAgain is the function decode, of bytes that may be known. The caller may change the
 // objects.

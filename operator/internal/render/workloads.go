@@ -87,8 +87,9 @@ func workloads(r *Rendered, of []matrix.ReleaseID) []Workload {
 	return all
 }
 
-// Reaches tells whether a pod of the workload may come to a node, as the scheduler decides by
+// Reach returns whether a pod of the workload may come to a node, as the scheduler decides by
 // node selector, required node affinity, taints that last, and, but for DaemonSets, cordons.
-func (w *Workload) Reaches(n *Node) bool {
-	return (w.Kind == "DaemonSet" || !n.Unschedulable) && selects(w.Pods, *n) && tolerates(w.Pods.Tolerations, n.Taints)
+func (w *Workload) Reach() func(*Node) bool {
+	reaches := reach(&w.Pods)
+	return func(n *Node) bool { return (w.Kind == "DaemonSet" || !n.Unschedulable) && reaches(n) }
 }

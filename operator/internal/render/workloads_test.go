@@ -71,7 +71,7 @@ func TestWorkloadsAreThoseThatAreRendered(t *testing.T) {
 		"the cloud provider":               {"vsphere-cloud-controller-manager", render.Node{Labels: labels("node-role.kubernetes.io/control-plane", ""), Taints: []corev1.Taint{master}}, true},
 	} {
 		w := workload(t, all, c.workload)
-		require.Equal(t, c.reaches, w.Reaches(&c.node), name)
+		require.Equal(t, c.reaches, w.Reach()(&c.node), name)
 	}
 
 	in.Spec.Drivers[0].Workloads[0].Name = "none"
