@@ -45,3 +45,18 @@ func TestControllersAreTheOperatorsAlone(t *testing.T) {
 		}
 	}
 }
+
+// A type has at most fifteen fields: one with more is several. An embedded one counts once.
+func TestTypesOfTheOperatorAreSmall(t *testing.T) {
+	for _, p := range list(t) {
+		dir, _ := strings.CutPrefix(p.ImportPath, module+"/")
+		if dir != "operator" && !strings.HasPrefix(dir, "operator/") {
+			continue
+		}
+		eachNode(t, dir, func(at token.Position, n ast.Node) {
+			if s, ok := n.(*ast.StructType); ok {
+				require.LessOrEqual(t, s.Fields.NumFields(), 15, "%s: make several types of it", at)
+			}
+		})
+	}
+}

@@ -71,7 +71,7 @@ func configMap(ns, name string, data map[string]any) *unstructured.Unstructured 
 
 func step(o *unstructured.Unstructured, action plan.Action) plan.Step {
 	return plan.Step{Action: action, ID: plan.IDOf(o), Object: o, Strategy: render.Merge,
-		UID: string(o.GetUID()), ResourceVersion: o.GetResourceVersion()}
+		Precondition: plan.Precondition{UID: string(o.GetUID()), ResourceVersion: o.GetResourceVersion()}}
 }
 
 func TestADeleteHoldsOnlyForWhatWasDecidedOn(t *testing.T) {

@@ -87,7 +87,8 @@ func (w *world) evict(
 }
 
 func (w *world) bad(name string) {
-	on := preflight.Machine{On: true, ToolsRunning: true, Hardware: "vmx-13", Controllers: []string{"pvscsi"}}
+	on := preflight.Machine{On: true, Hardware: "vmx-13", Controllers: []string{"pvscsi"}}
+	on.ToolsRunning = true
 	w.vms[name].state = on
 }
 
@@ -388,7 +389,7 @@ func TestVMsThatAreNoNodesStayAsTheyWere(t *testing.T) {
 		says  string // what puts back what a run that is stopped leaves, and a further one takes for as it was
 		why   string
 	}{
-		"on":       {state: preflight.Machine{On: true, ToolsRunning: true}, says: "govc vm.power -on '/lab/a worker'\n"},
+		"on":       {state: preflight.Machine{On: true, Guest: preflight.Guest{ToolsRunning: true}}, says: "govc vm.power -on '/lab/a worker'\n"},
 		"off":      {state: preflight.Machine{Off: true}},
 		"template": {state: preflight.Machine{Off: true, Template: true}, named: true, says: "govc vm.markastemplate '/lab/a worker'\n"},
 		"template by now": {

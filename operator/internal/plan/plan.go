@@ -122,14 +122,17 @@ type Step struct {
 	// Object is what shall be, for Create to Recreate; nil of a step that waits.
 	Object   *unstructured.Unstructured
 	Strategy render.Strategy
-	// UID and ResourceVersion of the live object: preconditions of a delete.
-	UID, ResourceVersion string
-	// Deleting is set where the live object is on its way out already.
-	Deleting bool
+	Precondition
 	// Gated is set of a step that waits for the configuration, not for the bundle.
 	Gated bool
 	// Err is the fault of a Conflict.
 	Err error
+}
+
+// Precondition is the live object that a delete is of.
+type Precondition struct {
+	UID, ResourceVersion string
+	Deleting             bool // it is on its way out already
 }
 
 // Writes tells whether the step changes the cluster.

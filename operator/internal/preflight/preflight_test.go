@@ -31,8 +31,11 @@ func healthy() preflight.Snapshot {
 	folder, pool := ref("Folder", "vms"), ref("ResourcePool", "pool")
 	one, two := ref("HostSystem", "h1"), ref("HostSystem", "h2")
 	v := preflight.VCenter{
-		Name: "east", Server: "vc.site", UsedByCPI: true, UsedByCSI: true, Username: "vdo@vsphere.local", Version: "8.0.3",
+		Name: "east", Server: "vc.site", UsedByCPI: true, UsedByCSI: true, Account: preflight.Account{Username: "vdo@vsphere.local"}, Version: "8.0.3",
 		CertificateExpires: now.Add(365 * 24 * time.Hour), Failed: map[preflight.Part]error{},
+		Removed: &preflight.Removed{},
+	}
+	v.Contents = preflight.Contents{
 		Objects: map[preflight.Ref]preflight.Object{
 			root: {}, dc: {Name: "dc", Parent: root}, cluster: {Name: "c", Parent: dc}, folder: {Name: "k8s", Parent: dc}, pool: {Name: "Resources", Parent: cluster},
 			one: {Name: "esx1", Parent: cluster, Version: "8.0.3"}, two: {Name: "esx2", Parent: cluster, Version: "8.0.2"},
@@ -43,7 +46,6 @@ func healthy() preflight.Snapshot {
 		Tagged: map[preflight.Ref][]preflight.Category{
 			dc: {{Name: "region", Tag: "north"}}, one: {{Name: "zone", Tag: "a"}}, two: {{Name: "zone", Tag: "b"}}},
 		Policies: []string{"gold"}, Fits: map[string][]preflight.Ref{"gold": {ref("Datastore", "vsan")}},
-		Removed: &preflight.Removed{},
 	}
 	s := preflight.Snapshot{
 		Now:   now,
@@ -59,8 +61,8 @@ func healthy() preflight.Snapshot {
 		s.Cluster.Nodes = append(s.Cluster.Nodes, preflight.Node{
 			Name: name, UUID: uuid, ProviderID: "vsphere://" + uuid, ControlPlane: i == 0, Registered: true, TopologyKeys: []string{"topology.csi.vmware.com/zone"}})
 		v.Machines = append(v.Machines, preflight.Machine{
-			Ref: ref("VirtualMachine", name), Name: name, UUID: uuid, HostName: name, Addresses: 1, DiskUUID: true, Hardware: "vmx-19",
-			Controllers: []string{"pvscsi"}, ToolsRunning: true, Folder: folder, Pool: pool, Host: host})
+			Ref: ref("VirtualMachine", name), Name: name, UUID: uuid, Guest: preflight.Guest{HostName: name, Addresses: 1, ToolsRunning: true}, DiskUUID: true, Hardware: "vmx-19",
+			Controllers: []string{"pvscsi"}, Parents: preflight.Parents{Folder: folder, Pool: pool, Host: host}})
 	}
 	s.VCenters = []preflight.VCenter{v}
 	s.Images = &preflight.Images{

@@ -132,11 +132,24 @@ type VCenter struct {
 	// Failed are the parts that could not be read, and why.
 	Failed map[Part]error
 
-	Username           string // as the Secret has it
+	Account
+	Contents
 	Version            string
 	CertificateExpires time.Time // zero where it is not known
 	Insecure           bool      // the certificate is not checked
+	// Removed is what vSphere 9 removes; nil where the account may not read it, or it is a vCenter 9.
+	Removed *Removed
+}
 
+// Account is the login that the drivers have.
+type Account struct {
+	Username string // as the Secret has it
+	Lacking  []Lack // privileges that the account does not have
+	Excess   []Lack // privileges that it has and the drivers never need
+}
+
+// Contents are what the checks look at.
+type Contents struct {
 	Machines   []Machine                    // the VMs that may be nodes
 	Objects    map[Ref]Object               // folders, datacenters, clusters, hosts, resource pools
 	Datastores []Datastore                  // that hosts see
@@ -146,10 +159,6 @@ type VCenter struct {
 	Fits       map[string][]Ref             // datastores that fit a storage policy, of those asked for
 	Bound      map[Ref][]Ref                // hosts that rules bind a VM to
 	Shares     []Share                      // the vSAN clusters, where file volumes are wanted
-	Lacking    []Lack                       // privileges that the account does not have
-	Excess     []Lack                       // privileges that it has and the drivers never need
-	// Removed is what vSphere 9 removes; nil where the account may not read it, or it is a vCenter 9.
-	Removed *Removed
 }
 
 // Removed is what a vCenter has that vSphere 9 removes.
@@ -182,23 +191,29 @@ type Object struct {
 
 // Machine is a VM.
 type Machine struct {
-	Ref            Ref
-	Name           string
-	UUID           string // BIOS UUID, lower case
-	HostName       string // as the guest says
-	Addresses      int    // how many addresses the guest reports
-	On, Off        bool   // neither where it is suspended
+	Ref  Ref
+	Name string
+	UUID string // BIOS UUID, lower case
+	Guest
+	On, Off        bool // neither where it is suspended
 	DiskUUID       bool
 	Hardware       string   // vmx-15
 	Controllers    []string // kinds of its SCSI controllers, sorted: pvscsi, lsilogic, …
-	ToolsRunning   bool
-	Snapshots      int // at the root of its tree
+	Snapshots      int      // at the root of its tree
 	ChangeTracking bool
 	DiskLatency    time.Duration // highest of its disks, average of some minutes; 0 where it is not known
-	Folder         Ref
-	Pool           Ref
-	Host           Ref
-	Template       bool
+	Parents
+	Template bool
+}
+
+// Parents are what a VM is in and on.
+type Parents struct{ Folder, Pool, Host Ref }
+
+// Guest is what VMware Tools say.
+type Guest struct {
+	HostName     string
+	Addresses    int // how many it reports
+	ToolsRunning bool
 }
 
 // Datastore is one.

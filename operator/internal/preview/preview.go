@@ -44,6 +44,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/driverbundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/vdoconfig"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/lookahead"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/source"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/store"
@@ -58,7 +59,7 @@ type (
 	// Assume is what is taken for granted of a site.
 	Assume = vdoconfig.Assume
 	// Move is a driver's way from one release to another.
-	Move = vdoconfig.Move
+	Move = lookahead.Move
 	// Driver is what becomes of one.
 	Driver = vdoconfig.PreviewDriver
 )

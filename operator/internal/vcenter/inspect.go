@@ -67,9 +67,10 @@ type inspection struct {
 
 func newInspection(t Target, a Ask, timeout time.Duration) *inspection {
 	return &inspection{Admin: t.session(timeout), ask: a, found: preflight.VCenter{
-		Server: t.Host, Username: t.Username, Insecure: t.Trust.Insecure && t.Trust.Thumbprint == "",
-		Failed: map[preflight.Part]error{}, Objects: map[preflight.Ref]preflight.Object{},
-		Categories: map[string]topology.Category{}, Tagged: map[preflight.Ref][]preflight.Category{},
+		Server: t.Host, Account: preflight.Account{Username: t.Username},
+		Insecure: t.Trust.Insecure && t.Trust.Thumbprint == "", Failed: map[preflight.Part]error{},
+		Contents: preflight.Contents{Objects: map[preflight.Ref]preflight.Object{},
+			Categories: map[string]topology.Category{}, Tagged: map[preflight.Ref][]preflight.Category{}},
 	}}
 }
 

@@ -96,8 +96,9 @@ func (i *inspection) inside(start preflight.Ref) bool {
 
 func machine(vm *mo.VirtualMachine) preflight.Machine {
 	m := preflight.Machine{
-		Ref: ref(vm.Self), Name: unescaped(vm.Name), Folder: parent(vm.Parent), Pool: parent(vm.ResourcePool), Host: parent(vm.Runtime.Host),
+		Ref: ref(vm.Self), Name: unescaped(vm.Name),
 	}
+	m.Folder, m.Pool, m.Host = parent(vm.Parent), parent(vm.ResourcePool), parent(vm.Runtime.Host)
 	m.On = vm.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOn
 	m.Off = vm.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOff
 	if c := vm.Config; c != nil {

@@ -247,8 +247,8 @@ func (s *site) ask(ctx context.Context, about func(configured) vcenter.Ask, insp
 	for i, v := range s.vcenters {
 		target, err := s.target(ctx, v)
 		if err != nil {
-			out[i].found = preflight.VCenter{
-				Server: target.Host, Err: err, Username: target.Username, Unresolved: v.config == nil}
+			out[i].found = preflight.VCenter{Server: target.Host, Err: err, Unresolved: v.config == nil}
+			out[i].found.Username = target.Username
 			continue
 		}
 		g.Go(func() error {

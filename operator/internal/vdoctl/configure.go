@@ -377,9 +377,13 @@ type answers struct {
 	bundle, vcenter, server, port, thumbprint, caFile      string
 	username, password, datacenters, drivers, region, zone string
 	upgrade                                                string
+	answered
+}
 
+// answered is what the configuration says already.
+type answered struct {
 	several bool // the storage driver has vCenters besides this one
-	used    bool // the drivers that use this one are said already
+	used    bool // the drivers that use this one
 	tags    bool // categories of tags are requested
 }
 

@@ -17,10 +17,10 @@ func TestTagsOfVMsHoldNoZone(t *testing.T) {
 	u := &tagUse{cluster: preflight.Cluster{Nodes: []preflight.Node{
 		{Name: "one", Zones: map[string]string{"topology.csi.vmware.com/k8s-zone": "a"}}}}}
 	for on, refused := range map[preflight.Ref]bool{root: true, site: true, pool: false, vm: false} {
-		v := preflight.VCenter{
+		v := preflight.VCenter{Contents: preflight.Contents{
 			Objects: map[preflight.Ref]preflight.Object{
 				root: {}, site: {Name: "site", Parent: root}, pool: {Name: "p", Parent: site}},
-			Tagged: map[preflight.Ref][]preflight.Category{on: {zone}}}
+			Tagged: map[preflight.Ref][]preflight.Category{on: {zone}}}}
 		err := u.refuse(v, []topology.Step{{Do: topology.Attach, Category: "k8s-zone", Tag: "b", Path: "/site"}})
 		require.Equal(t, refused, err != nil, "%v: %v", on, err)
 	}

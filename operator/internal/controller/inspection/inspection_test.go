@@ -155,8 +155,11 @@ func loggedIn(_ string, login func(error) error) preflight.VCenter {
 	if err := login(nil); err != nil {
 		return preflight.VCenter{Err: err}
 	}
-	return preflight.VCenter{Version: "8.0.3", Categories: map[string]topology.Category{"zone": {}}, Objects: map[preflight.Ref]preflight.Object{},
-		Excess: []preflight.Lack{{Object: "/", Kind: privileges.Root, Privileges: []string{"VirtualMachine.Interact.PowerOff"}}}}
+	return preflight.VCenter{
+		Version:  "8.0.3",
+		Contents: preflight.Contents{Categories: map[string]topology.Category{"zone": {}}, Objects: map[preflight.Ref]preflight.Object{}},
+		Account:  preflight.Account{Excess: []preflight.Lack{{Object: "/", Kind: privileges.Root, Privileges: []string{"VirtualMachine.Interact.PowerOff"}}}},
+	}
 }
 
 func TestARunAsksEachVCenterOnceAndTellsThatItIsAnswered(t *testing.T) {

@@ -25,13 +25,16 @@ func (i *Inspector) vcenter(ctx context.Context, namespace, name string, ask vce
 	if err := i.Client.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, &vcc); err != nil {
 		return preflight.VCenter{Server: name, Unresolved: true, Err: unread(name, err)}
 	}
+	at := func(user string, err error) preflight.VCenter {
+		return preflight.VCenter{Server: vcc.Spec.VcIP, Account: preflight.Account{Username: user}, Err: err}
+	}
 	read, err := credentials.Read(ctx, i.Reader, &vcc)
 	if err != nil {
-		return preflight.VCenter{Server: vcc.Spec.VcIP, Username: read.Username, Err: err}
+		return at(read.Username, err)
 	}
 	verified, ok := read.Verified(&vcc)
 	if !ok {
-		return preflight.VCenter{Server: vcc.Spec.VcIP, Username: read.Username, Err: unverified(&vcc)}
+		return at(read.Username, unverified(&vcc))
 	}
 	return i.ask(ctx, &vcc, verified, ask)
 }
@@ -46,11 +49,11 @@ func (i *Inspector) ask(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig, a
 	}
 	known, leave, err := i.Logins.Enter(ctx, q, i.Now)
 	if err != nil {
-		return preflight.VCenter{Server: spec.VcIP, Username: account.Username, Err: err}
+		return preflight.VCenter{Server: spec.VcIP, Account: preflight.Account{Username: account.Username}, Err: err}
 	}
 	if known != nil {
 		leave()
-		return preflight.VCenter{Server: spec.VcIP, Username: account.Username, Err: known.Err}
+		return preflight.VCenter{Server: spec.VcIP, Account: preflight.Account{Username: account.Username}, Err: known.Err}
 	}
 	leave = sync.OnceFunc(leave)
 	defer leave()

@@ -109,15 +109,30 @@ type pass struct {
 	*Reconciler
 	sip object
 	key types.NamespacedName
-	// cluster is who chooses hosts.
-	cluster choose.Cluster
+	hosts
+	deployed
+	known *memory
+	again bool // something is to be done at once
+}
 
-	live       bool // hosts are from the API server itself
-	extracted  map[types.NamespacedName]*extracted
-	choice     choose.Choice
-	chosen     bool   // of hosts
-	home       string // the services' namespace
-	known      *memory
+// hosts are what a pass knows of them.
+type hosts struct {
+	// cluster is who chooses hosts.
+	cluster   choose.Cluster
+	live      bool // hosts are from the API server itself
+	extracted map[types.NamespacedName]*extracted
+	choice    choose.Choice
+	chosen    bool // of hosts
+	// clusterName is the Cluster that may use the hosts, and foreign are those that another one uses.
+	clusterName string
+	foreign     map[types.NamespacedName]string
+	leading     string        // the pod that may still lead to hosts that leave, and why
+	graceEnds   time.Duration // until a host in error is replaced; 0 for none
+}
+
+// deployed are the services, as they are and as they are to be.
+type deployed struct {
+	home       string                       // the services' namespace
 	objects    objects                      // that exist
 	common     []*unstructured.Unstructured // objects of no service
 	former     objects                      // of an earlier version
@@ -125,14 +140,8 @@ type pass struct {
 	rendered   []services.Service
 	states     []airship.ServiceStatus // in the order rendered
 	waits      string                  // what services wait for
-	// clusterName is the Cluster that may use the hosts, and foreign are those that another one uses.
-	clusterName string
-	foreign     map[types.NamespacedName]string
-	unusable    error         // why the bundle cannot be used; services keep their images
-	again       bool          // something is to be done at once
-	leading     string        // the pod that may still lead to hosts that leave, and why
-	graceEnds   time.Duration // until a host in error is replaced; 0 for none
-	applied     bool          // what is on the cluster is known, and the services were applied, or failed one by one
+	unusable   error                   // why the bundle cannot be used; services keep their images
+	applied    bool                    // services were applied, or failed one by one
 }
 
 // begin starts a pass.
@@ -140,9 +149,9 @@ func (r *Reconciler) begin(sip object) *pass {
 	key := client.ObjectKeyFromObject(sip)
 	known, _ := r.known.LoadOrStore(key, &memory{written: map[objectKey]written{}})
 	return &pass{
-		known: known.(*memory), objects: objects{}, //nolint:forcetypeassert,errcheck // all are
-		Reconciler: r, sip: sip, key: key, home: services.Namespace(key), cluster: clusterOf(sip),
-		extracted: map[types.NamespacedName]*extracted{},
+		Reconciler: r, sip: sip, key: key, known: known.(*memory), //nolint:forcetypeassert,errcheck // all are
+		hosts:    hosts{cluster: clusterOf(sip), extracted: map[types.NamespacedName]*extracted{}},
+		deployed: deployed{objects: objects{}, home: services.Namespace(key)},
 	}
 }
 

@@ -104,7 +104,7 @@ func (p *result) blocked() map[matrix.Driver]error {
 	for d, why := range maps.Clone(all) {
 		for _, other := range inOrder {
 			group := revision.GroupOf(other)
-			starts := !p.inventory.Has(other) || p.facts.revisions.verdicts[group].Starts
+			starts := !p.inventory.Has(other) || p.upgrades.verdicts[group].Starts
 			if starts && all[other] == nil && group == revision.GroupOf(d) {
 				all[other] = why
 			}
@@ -138,7 +138,7 @@ func (a *applier) recordFirst(ctx context.Context) error {
 		}
 	}
 	a.rendering.blocked = a.blocked
-	wide = a.facts.remember(wide, a.rendering)
+	wide = a.remember(wide, a.rendering)
 	was := a.inventory
 	if err := a.record(ctx, wide); err != nil {
 		return err
@@ -240,22 +240,25 @@ func (a *applier) note(s plan.Step) string {
 // wait notes what a next stage waits for, and of which drivers that is; of all where none is named.
 func (p *result) wait(what string, of ...matrix.Driver) {
 	o := &p.outcome
-	all := len(of) == 0 || (o.gate != "" && len(o.gated) == 0)
-	o.gate = sentences(o.gate, what)
-	if o.gated = append(o.gated, of...); all {
-		o.gated = nil
+	all := len(of) == 0 || o.next.ofAll()
+	o.next.waits = sentences(o.next.waits, what)
+	if o.next.of = append(o.next.of, of...); all {
+		o.next.of = nil
 	}
 }
 
+// ofAll tells whether all drivers wait.
+func (n nextStage) ofAll() bool { return n.waits != "" && len(n.of) == 0 }
+
 // waitsFor tells whether what is waited for is of a group.
 func (p *result) waitsFor(group revision.Group) bool {
-	return p.outcome.gate != "" && (len(p.outcome.gated) == 0 ||
-		slices.ContainsFunc(p.outcome.gated, func(d matrix.Driver) bool { return revision.GroupOf(d) == group }))
+	return p.outcome.next.waits != "" && (p.outcome.next.ofAll() ||
+		slices.ContainsFunc(p.outcome.next.of, func(d matrix.Driver) bool { return revision.GroupOf(d) == group }))
 }
 
 // waitsForOthers tells whether a driver of another group is waited for.
 func (p *result) waitsForOthers(group revision.Group) bool {
-	return slices.ContainsFunc(p.outcome.gated, func(d matrix.Driver) bool { return revision.GroupOf(d) != group })
+	return slices.ContainsFunc(p.outcome.next.of, func(d matrix.Driver) bool { return revision.GroupOf(d) != group })
 }
 
 // mustWait tells whether a step goes no further for what is waited for: of its own group, or, where its driver is
@@ -263,16 +266,16 @@ func (p *result) waitsForOthers(group revision.Group) bool {
 // someone has configured, waits for no other group, nor does what was deleted to be recreated.
 func (p *result) mustWait(s plan.Step) bool {
 	group := revision.GroupOf(s.Driver)
-	_, installed := p.facts.installed[s.Driver]
+	_, installed := p.facts.site.Installed[s.Driver]
 	cur, _ := p.history()[group].InForce()
 	e, _ := p.inventory.Get(s.Key)
 	again := e.UID == "" && e.Rendered == "" && e.Release == s.Release
 	upgrades := (s.Cause == plan.Release || s.Cause == plan.Content) && !cur.Returned && !again
-	return p.outcome.gate != "" && s.Cause != plan.Drift && (!installed || upgrades || p.waitsFor(group))
+	return p.outcome.next.waits != "" && s.Cause != plan.Drift && (!installed || upgrades || p.waitsFor(group))
 }
 
 func (a *applier) seeNext(ctx context.Context, stage render.Stage, written map[inventory.Key]bool) error {
-	if a.outcome.gate != "" && len(a.outcome.gated) == 0 {
+	if a.outcome.next.ofAll() {
 		return nil
 	}
 	var look []inventory.ID

@@ -223,15 +223,15 @@ func (p *pass) goBackTo(ctx context.Context, rec revision.Record) error {
 			return err
 		}
 	}
-	maps.Copy(p.current, back)
+	maps.Copy(p.upgrades.current, back)
 	return nil
 }
 
 // unsuited says why a revision may not be gone back to, "" where it may: by the matrix of its
 // own bundle, or by what the accepted one says of the same releases since.
 func (p *pass) unsuited(o *opened, rec revision.Record) string {
-	facts := matrix.Facts{Kubernetes: p.kubernetes.version, VCenters: p.versions, Distribution: p.distribution,
-		Installed: map[matrix.Driver]matrix.Version{}}
+	facts := p.site
+	facts.Installed = map[matrix.Driver]matrix.Version{}
 	for _, d := range rec.Drivers() {
 		if v, err := matrix.ParseVersion(rec.Version(d)); err == nil {
 			facts.Installed[matrix.Driver(d)] = v
@@ -320,21 +320,16 @@ func (p *pass) sourceOf(ctx context.Context, reference string) (*v1alpha1.Driver
 	b.Spec.ImageNames = p.imageNames(named, reference)
 	b.Status.Repository, b.Status.Digest, _ = strings.Cut(reference, "@")
 	if b.Status.AcceptedAt = nil; known {
-		b.Status.AcceptedAt = timeOf(rec.Made)
+		b.Status.AcceptedAt = &metav1.Time{Time: rec.Made}
 	}
 	return b, nil
-}
-
-func timeOf(t time.Time) *metav1.Time {
-	m := metav1.NewTime(t)
-	return &m
 }
 
 func timeUnlessZero(t time.Time) *metav1.Time {
 	if t.IsZero() {
 		return nil
 	}
-	return timeOf(t)
+	return &metav1.Time{Time: t}
 }
 
 // current is what a driver is now: its release, what that is made of, and where it comes from. A
@@ -386,9 +381,9 @@ func (p *pass) openCurrent(ctx context.Context, c current) (*opened, error) {
 
 // currentOf returns what a driver is, and whether it is installed. What someone else installed is
 // rendered from the accepted bundle, which has to be trusted.
-func (s *facts) currentOf(d matrix.Driver) (current, bool) {
-	v, ok := s.installed[d]
-	if c, recorded := s.current[d]; recorded && (ok || s.revisionWith(d).Outcome == revision.Progressing) {
+func (s *decided) currentOf(d matrix.Driver) (current, bool) {
+	v, ok := s.site.Installed[d]
+	if c, recorded := s.upgrades.current[d]; recorded && (ok || s.revisionWith(d).Outcome == revision.Progressing) {
 		return c, true
 	}
 	c := current{id: matrix.ReleaseID{Driver: d, Version: v}}
@@ -400,7 +395,7 @@ func (s *facts) currentOf(d matrix.Driver) (current, bool) {
 
 // stay returns a decision in which the drivers that are gated stay what they are, in order of
 // installation. Those that are not installed, or that nothing can be made of, are left out.
-func (s *facts) stay(d decision) decision {
+func (s *decided) stay(d decision) decision {
 	d.current = map[matrix.Driver]current{}
 	for _, driver := range inOrder {
 		why, gated := d.gated[driver]
@@ -461,9 +456,9 @@ func (d decision) untrusted() map[matrix.Driver]string {
 }
 
 // unrepaired are the faults of installed drivers that no bundle which can be read holds.
-func (s *facts) unrepaired(d decision) map[matrix.Driver]error {
+func (s *decided) unrepaired(d decision) map[matrix.Driver]error {
 	var all map[matrix.Driver]error
-	for driver, c := range s.current {
+	for driver, c := range s.upgrades.current {
 		if _, gated := d.gated[driver]; c.err == nil || !gated {
 			continue
 		}

@@ -68,16 +68,16 @@ func (s *facts) canaryOpen(all revision.Histories) bool {
 }
 
 // canaryStarts tells whether the revision of a group that is begun is for canary nodes first.
-func (s *facts) canaryStarts(group revision.Group) bool {
-	u := &s.revisions
+func (s *decided) canaryStarts(group revision.Group) bool {
+	u := &s.upgrades
 	cur, installed := u.history[group].InForce()
 	starts := u.verdicts[group].Starts && decide.Canaries(cur, *u.candidates[group])
 	return installed && s.canaryPolicy() != nil && starts
 }
 
 // canarying tells whether what is rendered now is for canary nodes first.
-func (s *facts) canarying() bool {
-	u := &s.revisions
+func (s *decided) canarying() bool {
+	u := &s.upgrades
 	v := u.verdicts[matrix.CSI]
 	if v.Action == decide.RollBack {
 		return false
@@ -89,7 +89,7 @@ func (s *facts) canarying() bool {
 }
 
 // canaryInterlock is why an upgrade cannot come to canary nodes first, "" where it can.
-func (s *facts) canaryInterlock() string {
+func (s *decided) canaryInterlock() string {
 	if s.canaryPolicy() == nil || s.revisionWith(matrix.CSI).Version(string(matrix.CSI)) == "" {
 		return ""
 	}
@@ -112,10 +112,10 @@ func (a *applier) canaryStage(ctx context.Context) error {
 	cur, ok := a.inventory.Memory().Revisions[matrix.CSI].InForce()
 	frozen := cmp.Or(a.facts.frozen, fault.Text(a.rendering.refused[matrix.CSI]),
 		a.rendering.decision.current[matrix.CSI].revoked)
-	if !ok || frozen != "" || a.waitsForOthers(matrix.CSI) || (a.outcome.gate != "" && len(a.outcome.gated) == 0) {
+	if !ok || frozen != "" || a.waitsForOthers(matrix.CSI) || a.outcome.next.ofAll() {
 		return nil
 	}
-	a.outcome.gate, a.outcome.gated = a.canaryGate(cur), []matrix.Driver{matrix.CSI}
+	a.outcome.next = nextStage{waits: a.canaryWait(cur), of: []matrix.Driver{matrix.CSI}}
 	return a.replaceCanary(ctx)
 }
 
@@ -135,7 +135,7 @@ func (a *applier) replaceCanary(ctx context.Context) error {
 	return nil
 }
 
-func (p *result) canaryGate(cur revision.Record) string {
+func (p *result) canaryWait(cur revision.Record) string {
 	c := p.canaries()
 	soaked := cur.Canary != nil && time.Duration(cur.Canary.Soaked)*time.Second >= p.facts.soak()
 	if gated := p.facts.followGated(); c.Why == "" && soaked && gated != "" {
@@ -151,10 +151,7 @@ func (p *result) canaryGate(cur revision.Record) string {
 const maxOthers = 20
 
 func (s *facts) soak() time.Duration {
-	if d := s.canaryPolicy().Soak.Duration; d > 0 {
-		return d
-	}
-	return rollout.DefaultSoak
+	return cmp.Or(max(s.canaryPolicy().Soak.Duration, 0), rollout.DefaultSoak)
 }
 
 // canaryLook is how the canary nodes fare, nil where all may have what is in force.
@@ -187,7 +184,8 @@ func (p *result) canaryStatus(all revision.Histories) *v1alpha1.CanaryStatus {
 	}
 	cur, _ := all[matrix.CSI].InForce()
 	c := p.canaries()
-	st := &v1alpha1.CanaryStatus{Revision: cur.Name(), Nodes: fmt.Sprintf("%d/%d", c.Updated, len(c.Nodes)), Message: "waiting for " + p.canaryGate(cur)}
+	st := &v1alpha1.CanaryStatus{Revision: cur.Name(), Nodes: fmt.Sprintf("%d/%d", c.Updated, len(c.Nodes))}
+	st.Message = "waiting for " + p.canaryWait(cur)
 	if cur.Outcome != revision.Progressing {
 		st.Message = "the other nodes do not get it: " + cur.Reason
 	}

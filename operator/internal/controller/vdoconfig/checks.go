@@ -200,20 +200,18 @@ func checkSummary(st *v1alpha1.PreflightStatus) string {
 	return text
 }
 
-// collectImages checks what the bundle holds against the cluster as it is now, which needs no
-// answer of anybody: whatever is asked of cluster and vCenters, and whether they have answered.
-// Of a VDOConfig for which nothing but repairs is done nothing is checked.
-func (p *pass) collectImages(ctx context.Context) error {
-	if p.frozen != "" {
-		return nil
+// withImages is all that is known once what the bundle holds is checked against the cluster as it is now, which needs
+// no answer of anybody: whatever is asked of cluster and vCenters, and whether they have answered. Of a VDOConfig for
+// which nothing but repairs is done nothing is checked: pure.
+func (s *decided) withImages() checks {
+	if s.frozen != "" {
+		return s.checks
 	}
-	p.collectMirrors(ctx)
 	var found []preflight.Result
-	if images := p.images(); images != nil {
-		found = preflight.Turned(preflight.CheckImages(images), p.config.Spec.Preflight)
+	if images := s.images(); images != nil {
+		found = preflight.Turned(preflight.CheckImages(images), s.config.Spec.Preflight)
 	}
-	p.checks = p.checks.with(found)
-	return nil
+	return s.checks.with(found)
 }
 
 // with is all that is known once the bundle is checked: what was found now in the place of what was found before, beside
@@ -237,28 +235,29 @@ func (c checks) with(found []preflight.Result) checks {
 
 // collectMirrors reads what leads upstream's names to the mirror, where pods have such names. That
 // it cannot be read is a finding.
-func (p *pass) collectMirrors(ctx context.Context) {
-	if p.bundle == nil || p.distribution != openshift || !p.namesUpstream() {
-		return
+func (p *pass) collectMirrors(ctx context.Context) error {
+	if p.frozen != "" || p.bundle == nil || p.site.Distribution != openshift || !p.namesUpstream() {
+		return nil
 	}
-	p.mirrors = &preflight.Mirrors{Repository: p.bundle.source.Status.Repository, Bundle: p.bundle.reference()}
-	if p.leads {
-		p.mirrors.Rules = p.sets.rules
-		p.countOwnSet(ctx, p.mirrors)
-		return
+	p.sets.mirrors = &preflight.Mirrors{Repository: p.bundle.source.Status.Repository, Bundle: p.bundle.reference()}
+	if p.sets.leads {
+		p.sets.mirrors.Rules = p.sets.rules
+		p.countOwnSet(ctx, p.sets.mirrors)
+		return nil
 	}
-	p.mirrors.Rules, p.mirrors.Err = p.Cluster.MirrorRules(ctx)
+	p.sets.mirrors.Rules, p.sets.mirrors.Err = p.Cluster.MirrorRules(ctx)
+	return nil
 }
 
 // images are those of the releases that the bundle would be installed in if no check kept
 // anything back, and the nodes; nil where there is no bundle: pure.
-func (s *facts) images() *preflight.Images {
+func (s *decided) images() *preflight.Images {
 	if s.bundle == nil {
 		return nil
 	}
-	out := &preflight.Images{Platforms: s.bundle.contents.Platforms, Nodes: s.cluster.Nodes, Mirrors: s.mirrors}
+	out := &preflight.Images{Platforms: s.bundle.contents.Platforms, Nodes: s.cluster.Nodes, Mirrors: s.sets.mirrors}
 	free := *s
-	free.checks, free.revisions.gates = checks{}, nil
+	free.checks, free.upgrades.gates = checks{}, nil
 	chosen := free.keep(nil, nil)
 	chosen.releases = slices.DeleteFunc(chosen.releases,
 		func(id matrix.ReleaseID) bool { return chosen.bundleOf(id.Driver) != s.bundle })
@@ -275,5 +274,5 @@ func (r *Reconciler) Images(ctx context.Context, config *v1alpha1.VDOConfig) (*p
 	if err := p.look(ctx); err != nil {
 		return nil, err
 	}
-	return p.facts.images(), nil
+	return p.images(), nil
 }

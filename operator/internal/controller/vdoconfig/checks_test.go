@@ -96,8 +96,9 @@ func running(was v1alpha1.VDOConfigSpec, vcenters map[string]string) *pass {
 	workload := func(d matrix.Driver, name string) inventory.Entry {
 		return inventory.Entry{ID: inventory.ID{Key: inventory.Key{Group: "apps", Kind: "DaemonSet", Namespace: "n", Name: name}}, Driver: d, Release: string(d) + "@3.5.1"}
 	}
-	g := &pass{result: result{facts: facts{config: &v1alpha1.VDOConfig{Spec: pairRequested()}, spec: pairRequested(), vcenters: map[string]vcenter{"vc": {where: "a vc.site:443 dc", verified: true}},
-		installed: map[matrix.Driver]matrix.Version{matrix.CPI: mustVersion("1.33.1"), matrix.CSI: mustVersion("3.5.1")}}}}
+	g := &pass{result: result{decided: requesting(&v1alpha1.VDOConfig{Spec: pairRequested()})}}
+	g.vcenters = map[string]vcenter{"vc": {where: "a vc.site:443 dc", verified: true}}
+	g.site.Installed = map[matrix.Driver]matrix.Version{matrix.CPI: mustVersion("1.33.1"), matrix.CSI: mustVersion("3.5.1")}
 	g.facts.inventory = inventory.Inventory{}.With(workload(matrix.CPI, "cpi")).With(workload(matrix.CSI, "csi")).
 		WithMemory(inventory.Memory{CloudProvider: was.CloudProvider, StorageProvider: was.StorageProvider, VCenters: vcenters})
 	return g
@@ -162,7 +163,7 @@ func TestADriverThatWouldNotStartKeepsWhatItRunsWith(t *testing.T) {
 // that it is looked at again soon.
 func TestAQuestionTellsWhatItsAnswerKeptBack(t *testing.T) {
 	for action, want := range map[preflight.Action]bool{preflight.Warn: false, preflight.BlockInstall: true} {
-		g := &pass{result: result{facts: *withCSI(t)}}
+		g := &pass{result: result{decided: *withCSI(t)}}
 		q := g.question()
 		require.False(t, q.Gated)
 		at := metav1.NewTime(g.now)
@@ -207,14 +208,15 @@ func TestWhatTheBundleLacksCountsWhateverElseIsKnown(t *testing.T) {
 		"all was checked, amiss":           {checks{ran: true, status: before}, []preflight.Result{lacks}, []string{"image-platform", "vm-snapshots"}, 7, "False BlockInstall", "7 checks passed; image-platform", []matrix.Driver{matrix.CNI, matrix.CPI}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := facts{config: &v1alpha1.VDOConfig{Spec: pairRequested()}, observed: &assess.Observed{}, checks: c.checks.with(c.found)}
+			s := requesting(&v1alpha1.VDOConfig{Spec: pairRequested()})
+			s.observed, s.checks = &assess.Observed{}, c.checks.with(c.found)
 			if st := s.checks.status; c.listed == nil {
 				require.Nil(t, st)
 			} else {
 				require.Equal(t, c.passed, st.Passed)
 				require.Equal(t, c.listed, listedIDs(st))
 			}
-			got := (&result{facts: s}).preflightCondition()
+			got := (&result{decided: s}).preflightCondition()
 			require.Equal(t, c.condition, string(got.Status)+" "+got.Reason)
 			require.Contains(t, got.Message, c.says)
 			s.config.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "cni", Policy: "latest"}}

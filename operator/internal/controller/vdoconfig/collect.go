@@ -24,7 +24,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render/webhookcert"
 )
@@ -137,14 +136,15 @@ func (p *pass) collect(ctx context.Context) error {
 	if p.kubernetes, err = kubernetesFor(servers, was.Kubernetes, was.NewerSince, p.at0()); err != nil {
 		return err
 	}
+	p.site.Kubernetes = p.kubernetes.version
 	p.notes = append(p.notes, p.kubernetes.notes...)
 	for d, why := range p.observed.Unread {
 		p.fault(d, why)
 	}
-	p.installed = installed(p.observed, p.facts.inventory)
-	p.distribution = p.distributionOf()
+	p.site.Installed = installed(p.observed, p.facts.inventory)
+	p.site.Distribution = p.distributionOf()
 	read := []func(context.Context) error{
-		p.collectBundle, p.collectOpenShift, p.collectVCenters, p.collectChecks, p.collectCluster, p.collectImages,
+		p.collectBundle, p.collectOpenShift, p.collectVCenters, p.collectChecks, p.collectCluster, p.collectMirrors,
 		p.collectCertificate,
 	}
 	for _, one := range read {
@@ -152,7 +152,6 @@ func (p *pass) collect(ctx context.Context) error {
 			return err
 		}
 	}
-	p.decideRevisions(ctx)
 	return nil
 }
 
@@ -192,7 +191,7 @@ func (p *pass) distributionOf() string {
 
 func (p *pass) collectCluster(ctx context.Context) error {
 	c := &p.cluster
-	c.Distribution = p.distribution
+	c.Distribution = p.site.Distribution
 	for _, n := range p.observed.Nodes {
 		c.Nodes = append(c.Nodes, render.Node{Name: n.Name, Labels: n.Labels, Taints: n.Spec.Taints, Unschedulable: n.Spec.Unschedulable})
 	}
@@ -320,75 +319,72 @@ func (p *pass) identify(ctx context.Context) error {
 	return nil
 }
 
-// facts is what a pass found. It is filled once, nothing changes it after, and all that decides is a
-// function of it.
+// facts is what a pass found. collect fills it, and nothing changes it after, but that drivers are observed once more
+// where the pass has changed something.
 type facts struct {
+	request
+	installation
+	bundled
+	findings
+	site       matrix.Facts // as the matrix is asked
+	kubernetes kubernetes
+	observed   *assess.Observed // nil where it could not be read
+	cluster    render.Cluster
+	vcenters   map[string]vcenter
+	sets       mirrorSets
+	checks     checks
+}
+
+// request is what the pass is asked for.
+type request struct {
 	config *v1alpha1.VDOConfig // as it was found; never changed
 	// spec is the VDOConfig's, but for the storage provider of a driver that has to stay
 	// though it is no longer requested, and for providers that a check keeps as they are:
 	// those are as they were last requested.
-	spec   v1alpha1.VDOConfigSpec
-	frozen string // why nothing but repairs is done, besides what is found
-	// ungated is set of a site as it would be if nothing gated anything.
-	ungated bool
-	// program that makes the passes, where that is not this one: "" for this one.
-	program string
-	now     time.Time
-
-	inventory inventory.Inventory
+	spec v1alpha1.VDOConfigSpec
 	// retained are drivers that are no longer requested and are still needed, and by what.
 	retained map[matrix.Driver]string
+	frozen   string // why nothing but repairs is done, besides what is found
+	program  string // that makes the passes, where that is not this one: "" for this one
+	now      time.Time
+}
 
-	kubernetes   kubernetes
-	distribution string
-	observed     *assess.Observed // nil where it could not be read
-	installed    map[matrix.Driver]matrix.Version
-
-	// bundle is installed from: the accepted one, or where that cannot be opened the one
-	// that was last installed from. It is nil where there is none; then unresolved or
-	// waiting says why.
-	bundle     *opened
-	unresolved error
-	follows    string // the name of the DriverBundle, "" where there is none to follow
-	login      login
-
-	vcenters map[string]vcenter
-	// running are the passwords in the configuration that is on the cluster, and of the login that
-	// pods have, which may be others than those of vcenters and of login.
-	running  []string
-	checks   checks
-	leads    bool               // the operator leads OpenShift's nodes to the mirror
-	sets     mirrorSets         // by which they are led, where it does
-	mirrors  *preflight.Mirrors // of OpenShift's nodes, where pods name images as upstream does
-	versions []matrix.VCenter   // of those that drivers are requested with
-	desired  decision           // what the accepted bundle has for the site, whatever gates it
-	cluster  render.Cluster
+// installation is what the operator keeps of what it installed.
+type installation struct {
+	inventory inventory.Inventory
+	hash      []byte // the key of hashes
+	newHash   bool   // it was made in this pass
 	// certificate of the webhook, as it is kept, or a new one; nil where no webhook is
 	// asked for or registered.
 	certificate    *webhookcert.Certificate
 	certificateErr error
-	hash           []byte
-	newHash        bool
-	hashes         map[string]string // as [inventory.Memory] has them
+}
 
+// bundled is what drivers are installed from.
+type bundled struct {
+	// bundle is the accepted one, or where that cannot be opened the one that was last installed from. It is nil
+	// where there is none; then unresolved or waiting says why.
+	bundle     *opened
+	unresolved error
+	follows    string // the name of the DriverBundle, "" where there is none to follow
+	login      login
+}
+
+// findings are what is wrong, or not known yet.
+type findings struct {
 	// faults are why what is known of a driver's place is not all there is: that driver
 	// is left as it is, and no other.
 	faults map[matrix.Driver]error
 	// gated is why nothing new may be installed of any driver: a bundle that is not fresh, a
-	// login that the mirror did not let in. What vCenters hold back is [facts.groupGates].
+	// login that the mirror did not let in. What vCenters hold back is [decided.groupGates].
 	gated error
 	// bundleGated is set where the bundle is why: it was not verified, or is not fresh, or
 	// the one to install from cannot be read. Then it does not replace what runs though its
 	// releases are the same: their images may be others.
 	bundleGated bool
-	// stale is the part of gated that says that the bundle is not fresh: what was begun is ended.
-	stale error
-	// revisions are what was installed from before, and what is decided on the upgrade.
-	revisions revisions
-	// current are the drivers of the revision in force, or of the one that is gone back to.
-	current map[matrix.Driver]current
-	waiting string // what is not there yet, for which no one is at fault
-	notes   []string
+	stale       error  // the part of gated that says that the bundle is not fresh: what was begun is ended
+	waiting     string // what is not there yet, for which no one is at fault
+	notes       []string
 }
 
 type opened struct {
@@ -461,7 +457,7 @@ func (s *facts) verifiedVCenters(spec *v1alpha1.VDOConfigSpec) (verified map[str
 func (s *facts) others(d decision) (conflicts []plan.Other, served bool) {
 	requested := d.version(matrix.SnapshotController)
 	for _, w := range s.observed.Foreign() {
-		if w.Driver == matrix.SnapshotController && (s.distribution == openshift || w.Version == requested) {
+		if w.Driver == matrix.SnapshotController && (s.site.Distribution == openshift || w.Version == requested) {
 			served = true
 			continue
 		}
@@ -473,15 +469,15 @@ func (s *facts) others(d decision) (conflicts []plan.Other, served bool) {
 	return conflicts, served
 }
 
-// secrets are the values that drivers' pods know and that may be in what they write: the
-// accounts' passwords and the mirror's login.
-func (s *facts) secrets() []string {
-	var all []string
+// secrets are the values that drivers' pods know and that may be in what they write: the accounts' passwords and the
+// mirror's login, as they are requested and as the live configuration has them.
+func (s *facts) secrets(live plan.Live) []string {
+	all := configuredPasswords(live)
 	for _, vc := range s.vcenters {
 		all = append(all, vc.read.Password)
 	}
 	found := map[string][]byte{"cloud": s.cluster.ExistingCloudConfig, "storage": s.cluster.ExistingStorageConfig} // by whoever installed them
-	return slices.Concat(all, s.running, render.Passwords(found), s.login.secrets())
+	return slices.Concat(all, render.Passwords(found), s.login.secrets())
 }
 
 // configured are the Secrets with the drivers' configuration; see also copies.
@@ -489,12 +485,14 @@ var configured = []inventory.Key{
 	{Kind: "Secret", Namespace: render.CPINamespace, Name: render.CPISecret}, {Kind: "Secret", Namespace: render.CSINamespace, Name: render.CSISecret},
 }
 
-// notePasswords notes those that drivers are configured with: the ones that run may know no others.
-func (s *facts) notePasswords(live plan.Live) {
+// configuredPasswords are those that drivers are configured with, and pull with: the ones that run may know no others.
+func configuredPasswords(live plan.Live) []string {
+	var all []string
 	for _, key := range configured {
-		s.running = append(s.running, render.Passwords(secretData(live[key]))...)
+		all = append(all, render.Passwords(secretData(live[key]))...)
 	}
 	for _, key := range copies {
-		s.running = append(s.running, login{data: secretData(live[key])[corev1.DockerConfigJsonKey]}.secrets()...)
+		all = append(all, login{data: secretData(live[key])[corev1.DockerConfigJsonKey]}.secrets()...)
 	}
+	return all
 }

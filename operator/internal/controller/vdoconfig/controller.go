@@ -157,8 +157,9 @@ func (r *Reconciler) Pass(ctx context.Context, config *v1alpha1.VDOConfig) (reco
 }
 
 func (r *Reconciler) newPass(config *v1alpha1.VDOConfig) *pass {
-	return &pass{Reconciler: r, name: client.ObjectKeyFromObject(config),
-		result: result{facts: facts{config: config, spec: *config.Spec.DeepCopy(), now: r.Now()}}}
+	p := &pass{Reconciler: r, name: client.ObjectKeyFromObject(config)}
+	p.request = request{config: config, spec: *config.Spec.DeepCopy(), now: r.Now()}
+	return p
 }
 
 type pass struct {
@@ -181,7 +182,9 @@ func (p *pass) run(ctx context.Context, frozen string) {
 		return
 	}
 	p.facts.inventory, p.facts.certificate = p.inventory, p.certificate
-	err = p.collect(ctx)
+	if err = p.collect(ctx); err == nil {
+		p.decide(ctx)
+	}
 	p.outcome.faults, p.outcome.notes = maps.Clone(p.faults), p.notes
 	p.outcome.spec, p.outcome.resolved = p.spec, p.facts.unresolved
 	if p.outcome.broken = err; err == nil {
@@ -195,7 +198,7 @@ func (p *pass) run(ctx context.Context, frozen string) {
 
 // install decides, renders, plans and applies.
 func (p *pass) install(ctx context.Context) error {
-	s := &p.facts
+	s := &p.decided
 	p.decision = s.resolve()
 	if s.bundle == nil {
 		return nil // there is nothing to install from

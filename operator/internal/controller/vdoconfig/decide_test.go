@@ -12,35 +12,34 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
-func ask(t *testing.T, kubernetes, bundle string, edit func(*facts)) decision {
+func ask(t *testing.T, kubernetes, bundle string, edit func(*decided)) decision {
 	t.Helper()
 	return resolved(asking(t, kubernetes, bundle, edit))
 }
 
 // asking is a site whose bundle may be asked.
-func asking(t *testing.T, reported, bundle string, edit func(*facts)) *facts {
+func asking(t *testing.T, reported, bundle string, edit func(*decided)) *decided {
 	t.Helper()
 	version, err := matrix.ParseKubernetes(reported)
 	require.NoError(t, err)
-	s := &facts{
-		config: &v1alpha1.VDOConfig{Spec: pairRequested()}, bundle: holding(t, "sha256:new", bundle),
-		kubernetes: kubernetes{version: version}, installed: map[matrix.Driver]matrix.Version{},
-		versions: []matrix.VCenter{{Name: "vc", Version: mustVersion("8.0.3")}},
-	}
+	s := &decided{}
+	s.config, s.bundle = &v1alpha1.VDOConfig{Spec: pairRequested()}, holding(t, "sha256:new", bundle)
+	s.site = matrix.Facts{Kubernetes: version, Installed: map[matrix.Driver]matrix.Version{},
+		VCenters: []matrix.VCenter{{Name: "vc", Version: mustVersion("8.0.3")}}}
 	if edit != nil {
 		edit(s)
 	}
 	return s
 }
 
-// decide gathers what is desired, and decides.
-func (p *pass) decide(ctx context.Context) {
+// decideAll decides without checks of the bundle's images.
+func (p *pass) decideAll(ctx context.Context) {
 	p.desired = p.chooseReleases()
-	p.decideRevisions(ctx)
+	p.decideUpgrades(ctx)
 }
 
 // resolved is what comes of a site as it is.
-func resolved(s *facts) decision {
+func resolved(s *decided) decision {
 	s.desired = s.chooseReleases()
 	return s.resolve()
 }
@@ -64,12 +63,12 @@ func mustVersion(s string) matrix.Version {
 	return v
 }
 
-func decided(driver matrix.Driver, version string) decision {
+func only(driver matrix.Driver, version string) decision {
 	return decision{releases: []matrix.ReleaseID{{Driver: driver, Version: mustVersion(version)}}}
 }
 
-func runs(driver matrix.Driver, version string) func(*facts) {
-	return func(s *facts) { s.installed[driver] = mustVersion(version) }
+func runs(driver matrix.Driver, version string) func(*decided) {
+	return func(s *decided) { s.site.Installed[driver] = mustVersion(version) }
 }
 
 const (
@@ -78,21 +77,21 @@ const (
 )
 
 func TestWhatIsChosenInOrderOfInstallation(t *testing.T) {
-	cloud := func(cp *v1alpha1.CloudProvider) func(*facts) {
-		return func(s *facts) { s.config.Spec.CloudProvider = cp }
+	cloud := func(cp *v1alpha1.CloudProvider) func(*decided) {
+		return func(s *decided) { s.config.Spec.CloudProvider = cp }
 	}
 	const storage = "snapshot-controller@8.2.0 csi@3.7.3"
 	for name, c := range map[string]struct {
 		kubernetes string
-		edit       func(*facts)
+		edit       func(*decided)
 		want       string
 	}{
 		"the newest that fits":                    {"v1.33.4+k3s1", nil, "cpi@1.33.1 " + storage},
 		"a version that runs is none of a string": {"1.33", runs(matrix.CSI, "3.10.0"), "cpi@1.33.1 " + storage},
-		"the network is asked for": {"1.33", func(s *facts) {
+		"the network is asked for": {"1.33", func(s *decided) {
 			s.config.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "cni", Policy: "latest"}}
 		}, "cni@2.7.0 cpi@1.33.1 " + storage},
-		"no storage is asked for":                        {"1.33", func(s *facts) { s.config.Spec.StorageProvider = nil }, "cpi@1.33.1"},
+		"no storage is asked for":                        {"1.33", func(s *decided) { s.config.Spec.StorageProvider = nil }, "cpi@1.33.1"},
 		"no cloud provider is":                           {"1.33", cloud(nil), storage},
 		"nor one without vCenters, as vdoctl once wrote": {"1.33", cloud(&v1alpha1.CloudProvider{}), storage},
 		"nor with an empty topology":                     {"1.33", cloud(&v1alpha1.CloudProvider{Topology: &v1alpha1.Topology{}}), storage},
@@ -105,8 +104,8 @@ func TestWhatIsChosenInOrderOfInstallation(t *testing.T) {
 }
 
 func TestARefusalKeepsWhatIsInstalledAsFarAsTheBundleHoldsIt(t *testing.T) {
-	pin := func(s *facts) { s.config.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "csi", Version: "2.7.3"}} }
-	d := ask(t, "1.33", both, func(s *facts) {
+	pin := func(s *decided) { s.config.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "csi", Version: "2.7.3"}} }
+	d := ask(t, "1.33", both, func(s *decided) {
 		pin(s)
 		runs(matrix.CSI, "3.5.1")(s)
 		runs(matrix.CPI, "1.32.1")(s)
@@ -124,7 +123,7 @@ func TestAWithdrawnReleaseThatRunsIsFlagged(t *testing.T) {
 	require.NoError(t, err)
 	for _, r := range doc.Releases {
 		if r.State == matrix.Withdrawn && r.Driver == matrix.CSI {
-			d := ask(t, "1.33", both, func(s *facts) { s.installed[matrix.CSI] = r.Version })
+			d := ask(t, "1.33", both, func(s *decided) { s.site.Installed[matrix.CSI] = r.Version })
 			require.NotEmpty(t, d.withdrawn[matrix.CSI], r.ReleaseID)
 			return
 		}

@@ -47,7 +47,7 @@ func TestTheConfigurationThatTheCloudProviderMountsIsFound(t *testing.T) {
 	for name, c := range map[string]struct {
 		volumes  []corev1.Volume // of its DaemonSet; nil where there is none
 		args     []string        // of its container
-		edit     func(*facts)
+		edit     func(*decided)
 		searched []string
 		config   string
 		found    bool // it is someone else's
@@ -55,9 +55,9 @@ func TestTheConfigurationThatTheCloudProviderMountsIsFound(t *testing.T) {
 	}{
 		"upstream's":                       {volumes: configMap("vsphere-cloud-config"), config: ours, found: true, searched: found[:1]},
 		"upstream's that names no vCenter": {volumes: configMap("vsphere-cloud-config"), config: none, found: true, unsure: true},
-		"ours":                             {volumes: configMap("vsphere-cloud-config"), edit: func(s *facts) { s.inventory = remembered }, config: ours, searched: []string{"vc1.site.example"}},
+		"ours":                             {volumes: configMap("vsphere-cloud-config"), edit: func(s *decided) { s.inventory = remembered }, config: ours, searched: []string{"vc1.site.example"}},
 		"upstream's deprecated":            {volumes: configMap("cloud-config"), config: conf, found: true, searched: found},
-		"likewise, seen before":            {volumes: configMap("cloud-config"), edit: func(s *facts) { s.inventory = remembered }, config: conf, found: true, searched: []string{"vc1.site.example"}},
+		"likewise, seen before":            {volumes: configMap("cloud-config"), edit: func(s *decided) { s.inventory = remembered }, config: conf, found: true, searched: []string{"vc1.site.example"}},
 		"under another key":                {volumes: configMap("other", corev1.KeyToPath{Key: "x", Path: "vsphere.conf"}), config: conf, found: true, searched: found},
 		"in a Secret":                      {volumes: volume(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "conf"}}), config: conf, found: true, searched: found},
 		"on the node":                      {volumes: volume(corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/etc/kubernetes"}}), unsure: true},
@@ -70,7 +70,7 @@ func TestTheConfigurationThatTheCloudProviderMountsIsFound(t *testing.T) {
 		g := &pass{Reconciler: &Reconciler{Cluster: configs{
 			maps:    map[string]map[string]string{"cloud-config": {"vsphere.conf": conf}, "other": {"x": conf}},
 			secrets: map[string]map[string][]byte{"conf": {"vsphere.conf": []byte(conf)}},
-		}}, result: result{facts: *withCSI(t)}}
+		}}, result: result{decided: *withCSI(t)}}
 		g.observed, g.facts.inventory = &assess.Observed{}, inventory.Inventory{}
 		g.config.Status = v1alpha1.VDOConfigStatus{}
 		if c.config == ours || c.config == none || name == "upstream's, to be remembered" {
@@ -85,7 +85,7 @@ func TestTheConfigurationThatTheCloudProviderMountsIsFound(t *testing.T) {
 					Args: c.args, VolumeMounts: []corev1.VolumeMount{{Name: "conf", MountPath: "/etc/cloud/"}}}}}}}}}
 		}
 		if c.edit != nil {
-			c.edit(&g.facts)
+			c.edit(&g.decided)
 		}
 		g.spec.CloudProvider = &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{"vc"}}
 		require.NoError(t, g.collectExisting(t.Context(), nil), name)

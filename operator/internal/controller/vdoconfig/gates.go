@@ -23,12 +23,12 @@ func awaited(what string) error {
 // groupGates says why nothing new may be installed of a driver, for each that is requested and
 // uses a vCenter that was not verified, that a check keeps back or that was not checked yet,
 // or is of a group with one that is held: pure.
-func (s *facts) groupGates() map[matrix.Driver]error { return s.gatedBy(nil) }
+func (s *decided) groupGates() map[matrix.Driver]error { return s.gatedBy(nil) }
 
 // gates are those, and the rules that an upgrade has to meet: pure.
-func (s *facts) gates() map[matrix.Driver]error { return s.gatedBy(s.revisions.gates) }
+func (s *decided) gates() map[matrix.Driver]error { return s.gatedBy(s.upgrades.gates) }
 
-func (s *facts) gatedBy(rules map[revision.Group]error) map[matrix.Driver]error {
+func (s *decided) gatedBy(rules map[revision.Group]error) map[matrix.Driver]error {
 	if s.ungated {
 		return nil
 	}
@@ -81,9 +81,9 @@ func (s *facts) driverHolds() []hold {
 
 // needsCloud says why the storage driver that is desired cannot do with the cloud provider that there is, "" where
 // it can: it takes its nodes' identity from the provider IDs that one sets, or is for another version of it alone.
-func (s *facts) needsCloud() string {
-	_, storage := s.installed[matrix.CSI]
-	cloud, exists := s.installed[matrix.CPI]
+func (s *decided) needsCloud() string {
+	_, storage := s.site.Installed[matrix.CSI]
+	cloud, exists := s.site.Installed[matrix.CPI]
 	needs, exact := s.desired.needs[matrix.CPI]
 	switch {
 	case !exists && !storage:
@@ -103,7 +103,7 @@ func (s *facts) unsure() string {
 	}
 	requested := s.requested()
 	for _, d := range slices.Sorted(maps.Keys(s.observed.Unread)) {
-		if _, exists := s.installed[d]; !exists && !slices.Contains(requested, d) {
+		if _, exists := s.site.Installed[d]; !exists && !slices.Contains(requested, d) {
 			continue // it is no one's business
 		}
 		all = append(all, "what runs of "+string(d)+" cannot be read: "+fault.Text(s.observed.Unread[d]))
@@ -114,8 +114,8 @@ func (s *facts) unsure() string {
 // interlock is all that changes just now that an upgrade or an adoption of a group waits for, or why it cannot come to
 // the canary nodes first; "" where nothing does. On OpenShift nodes have to know where images are: that is asked once
 // anything is installed, as before nothing may be installed which the mirror set would be written for.
-func (s *facts) interlock(group revision.Group) string {
-	others := s.othersChange(len(s.revisions.history.InForce()) > 0)
+func (s *decided) interlock(group revision.Group) string {
+	others := s.othersChange(len(s.upgrades.history.InForce()) > 0)
 	switch group {
 	case matrix.CPI:
 		return sentences(s.unsure(), others)

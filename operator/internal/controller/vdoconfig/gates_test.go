@@ -24,24 +24,23 @@ const (
 )
 
 // withBoth is a site whose drivers use a vCenter each, with what is installed.
-func withBoth(t *testing.T, bundle, installed string) *facts {
+func withBoth(t *testing.T, bundle, installed string) *decided {
 	t.Helper()
 	kubernetesVersion, err := matrix.ParseKubernetes("1.33")
 	require.NoError(t, err)
-	s := &facts{
-		config: &v1alpha1.VDOConfig{Spec: v1alpha1.VDOConfigSpec{
-			CloudProvider:   &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{vcCloud}},
-			StorageProvider: &v1alpha1.StorageProvider{VsphereCloudConfig: vcStorage},
-		}},
-		installed: map[matrix.Driver]matrix.Version{}, vcenters: map[string]vcenter{},
-		kubernetes: kubernetes{version: kubernetesVersion}, versions: []matrix.VCenter{{Name: vcCloud, Version: mustVersion("8.0.3")}},
-		bundle: holding(t, "sha256:new", bundle),
-	}
+	s := &decided{}
+	s.config = &v1alpha1.VDOConfig{Spec: v1alpha1.VDOConfigSpec{
+		CloudProvider:   &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{vcCloud}},
+		StorageProvider: &v1alpha1.StorageProvider{VsphereCloudConfig: vcStorage},
+	}}
+	s.site = matrix.Facts{Installed: map[matrix.Driver]matrix.Version{},
+		Kubernetes: kubernetesVersion, VCenters: []matrix.VCenter{{Name: vcCloud, Version: mustVersion("8.0.3")}}}
+	s.vcenters, s.bundle = map[string]vcenter{}, holding(t, "sha256:new", bundle)
 	for _, text := range split(installed) {
 		id, err := matrix.ParseReleaseID(text)
 		require.NoError(t, err)
 		key := inventory.Key{Group: "apps", Kind: "Deployment", Namespace: "kube-system", Name: string(id.Driver)}
-		s.installed[id.Driver] = id.Version
+		s.site.Installed[id.Driver] = id.Version
 		s.inventory = s.inventory.With(inventory.Entry{ID: inventory.ID{Key: key, Version: "v1"}, Driver: id.Driver, Release: text})
 	}
 	return s
@@ -54,7 +53,7 @@ func TestAVCenterHoldsBackTheDriversThatUseItAndNoOther(t *testing.T) {
 	for name, c := range map[string]struct {
 		bundle, installed string
 		vcenters          map[string]vcenter
-		edit              func(*facts)
+		edit              func(*decided)
 		chosen            []string
 		gated             []matrix.Driver // left as they are
 	}{
@@ -77,21 +76,21 @@ func TestAVCenterHoldsBackTheDriversThatUseItAndNoOther(t *testing.T) {
 			bundle, older, map[string]vcenter{vcCloud: away}, needing("1.33.0"),
 			[]string{"cpi@1.33.0", "snapshot-controller@8.2.0", "csi@3.7.3"}, nil,
 		},
-		"the storage driver alone is asked for": {bundle, "", map[string]vcenter{vcCloud: away}, func(s *facts) { s.config.Spec.CloudProvider = nil },
+		"the storage driver alone is asked for": {bundle, "", map[string]vcenter{vcCloud: away}, func(s *decided) { s.config.Spec.CloudProvider = nil },
 			[]string{"snapshot-controller@8.2.0", "csi@3.7.3"}, nil},
 		"a held driver's pin waits": {bundle, older, map[string]vcenter{vcStorage: away},
-			func(s *facts) { s.config.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "csi", Version: "3.7.3"}} }, []string{"cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.5.1"}, nil},
+			func(s *decided) { s.config.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "csi", Version: "3.7.3"}} }, []string{"cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.5.1"}, nil},
 		"what is held fits Kubernetes no more, and the other goes on": {bundle, "cpi@1.32.1 snapshot-controller@8.2.0 csi@3.5.1", map[string]vcenter{vcCloud: away}, nil,
 			[]string{"snapshot-controller@8.2.0", "csi@3.7.3"}, []matrix.Driver{matrix.CPI}},
 		"the bundle does not hold what is held, and the one before does": {"cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", older, map[string]vcenter{vcStorage: away},
-			func(s *facts) { s.current = comingFrom(t, older, older) }, []string{"cpi@1.33.1",
+			func(s *decided) { s.upgrades.current = comingFrom(t, older, older) }, []string{"cpi@1.33.1",
 				"snapshot-controller@8.2.0", "csi@3.5.1"}, nil},
 		"the bundle does not hold what is held, and the one before is gone": {"cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", older, map[string]vcenter{vcStorage: away}, nil,
 			[]string{"cpi@1.33.1", "snapshot-controller@8.2.0"}, []matrix.Driver{matrix.CSI}},
-		"the bundle is held too": {bundle, older, map[string]vcenter{vcStorage: away}, func(s *facts) { s.gated = because(fault.Expired) },
+		"the bundle is held too": {bundle, older, map[string]vcenter{vcStorage: away}, func(s *decided) { s.gated = because(fault.Expired) },
 			[]string{"cpi@1.33.0", "snapshot-controller@8.2.0", "csi@3.5.1"}, nil},
 		"no release fits, hold or no hold": {bundle, older, map[string]vcenter{vcStorage: away},
-			func(s *facts) { s.config.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "cpi", Version: "1.20.1"}} }, []string{"cpi@1.33.0", "snapshot-controller@8.2.0", "csi@3.5.1"}, nil},
+			func(s *decided) { s.config.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "cpi", Version: "1.20.1"}} }, []string{"cpi@1.33.0", "snapshot-controller@8.2.0", "csi@3.5.1"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := withBoth(t, c.bundle, c.installed)
@@ -112,8 +111,8 @@ func TestAVCenterHoldsBackTheDriversThatUseItAndNoOther(t *testing.T) {
 }
 
 // needing has the newest storage driver be for one cloud provider alone.
-func needing(cpi string) func(*facts) {
-	return func(s *facts) {
+func needing(cpi string) func(*decided) {
+	return func(s *decided) {
 		doc := *s.bundle.matrix
 		doc.Releases = slices.Clone(doc.Releases)
 		s.bundle.matrix = &doc
@@ -141,7 +140,7 @@ func TestADriverThatIsHeldForAnotherSaysSo(t *testing.T) {
 	s.vcenters[vcCloud] = vcenter{gated: because(fault.Unreachable)}
 	d := resolved(s)
 	require.Contains(t, d.gated[matrix.CSI], "it needs the provider IDs of nodes, which cpi sets")
-	waiting, gated := (&result{facts: *s}).unresolved()
+	waiting, gated := (&result{decided: *s}).unresolved()
 	require.Equal(t, fault.Unreachable, fault.ReasonOf(gated))
 	require.Empty(t, waiting)
 }
@@ -168,11 +167,11 @@ func TestWhatCountsOfARevision(t *testing.T) {
 		"nodes take the mirror set up": {func(p *pass) {
 			p.facts.sets.taking = taking{rolls: true}
 		}, true, true},
-		"nothing that can be read has it":   {func(p *pass) { p.facts.current = comingFrom(t, "csi@3.5.1", "") }, false, true},
-		"something is waited for":           {func(p *pass) { p.outcome.gate = "a node" }, false, false},
+		"nothing that can be read has it":   {func(p *pass) { p.upgrades.current = comingFrom(t, "csi@3.5.1", "") }, false, true},
+		"something is waited for":           {func(p *pass) { p.outcome.next.waits = "a node" }, false, false},
 		"something was changed just before": {func(p *pass) { p.outcome.changed = 1 }, false, false},
 	} {
-		p := &pass{result: result{facts: *withCSI(t)}}
+		p := &pass{result: result{decided: *withCSI(t)}}
 		p.observed = &assess.Observed{}
 		health := assess.Health{Version: "3.5.1", Complete: true}
 		p.outcome.report = &assess.Report{Drivers: map[matrix.Driver]assess.Health{matrix.CSI: health}}
@@ -196,7 +195,7 @@ func TestARevisionFailsForItsOwnDriversAlone(t *testing.T) {
 	type drivers = []matrix.Driver
 	cpi, csi := drivers{matrix.CPI}, drivers{matrix.CSI}
 	gated := func(d matrix.Driver) func(p *pass) {
-		return func(p *pass) { p.facts.current = map[matrix.Driver]current{d: {}} } // nothing that can be read has it
+		return func(p *pass) { p.upgrades.current = map[matrix.Driver]current{d: {}} } // nothing that can be read has it
 	}
 	vc := func(name string, is vcenter) func(p *pass) { return func(p *pass) { p.facts.vcenters[name] = is } }
 	one := func(p *pass) {
@@ -234,7 +233,7 @@ func TestARevisionFailsForItsOwnDriversAlone(t *testing.T) {
 		"all wait":                                                      {gate(), nil, drivers{matrix.CPI, matrix.CSI}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := &pass{result: result{facts: *withBoth(t, "", "cpi@1.33.1 csi@3.5.1")}}
+			p := &pass{result: result{decided: *withBoth(t, "", "cpi@1.33.1 csi@3.5.1")}}
 			p.observed = &assess.Observed{}
 			p.outcome.report = &assess.Report{Drivers: map[matrix.Driver]assess.Health{
 				matrix.CPI: {Version: "1.33.1", Complete: true}, matrix.CSI: {Version: "3.5.1", Complete: true}}}
@@ -265,7 +264,7 @@ func TestARevisionFailsForItsOwnDriversAlone(t *testing.T) {
 
 // A revision that has just failed is not said to be in force until it is gone back from.
 func TestARevisionThatHasJustFailedIsNotSaidToBeInForce(t *testing.T) {
-	p := &result{facts: *withCSI(t)}
+	p := &result{decided: *withCSI(t)}
 	h := revision.History{}.Start(revision.Revision{Releases: []string{"csi@3.7.3"}}, revision.Beginning{})
 	h = h.Fail("it crashes", p.now)
 	p.inventory = p.inventory.WithMemory(inventory.Memory{Revisions: revision.Histories{matrix.CSI: h}})
@@ -277,16 +276,16 @@ func TestARevisionThatHasJustFailedIsNotSaidToBeInForce(t *testing.T) {
 // The status names what waits, which groups for what, and who consented to what is current.
 func TestWhatIsSaidOfAnUpgradeThatWaits(t *testing.T) {
 	g, _ := withRevision(t)
-	h := g.revisions.history[matrix.CSI]
+	h := g.upgrades.history[matrix.CSI]
 	cur, _ := h.InForce()
 	cur.Approval = &revision.Approval{By: "alice", Seen: g.at0()}
-	g.revisions.history = g.revisions.history.With(matrix.CSI, h.With(cur))
-	g.facts.inventory = g.facts.inventory.WithMemory(inventory.Memory{Revisions: g.revisions.history})
-	g.revisions.candidate = &revision.Revision{Releases: split(pair133)}
+	g.upgrades.history = g.upgrades.history.With(matrix.CSI, h.With(cur))
+	g.facts.inventory = g.facts.inventory.WithMemory(inventory.Memory{Revisions: g.upgrades.history})
+	g.upgrades.candidate = &revision.Revision{Releases: split(pair133)}
 	opens := g.at0().Add(time.Hour)
 	window := decide.Verdict{Action: decide.Wait, Reason: decide.WindowClosed, Message: "at noon", Until: opens}
 	approval := decide.Verdict{Action: decide.Wait, Reason: decide.NotApproved, Message: "approve it"}
-	found := result{facts: g.facts, inventory: g.facts.inventory}
+	found := result{decided: g.decided, inventory: g.facts.inventory}
 	p := &pass{Reconciler: g.Reconciler, result: found}
 	for _, c := range []struct {
 		cpi, csi decide.Verdict
@@ -296,7 +295,7 @@ func TestWhatIsSaidOfAnUpgradeThatWaits(t *testing.T) {
 		{window, approval, "NotApproved", 2}, {decide.Verdict{}, approval, "NotApproved", 1},
 		{window, decide.Verdict{}, "WindowClosed", 1}, {decide.Verdict{}, decide.Verdict{}, "", 0},
 	} {
-		p.facts.revisions.verdicts = map[revision.Group]decide.Verdict{matrix.CPI: c.cpi, matrix.CSI: c.csi}
+		p.upgrades.verdicts = map[revision.Group]decide.Verdict{matrix.CPI: c.cpi, matrix.CSI: c.csi}
 		st := &p.config.Status
 		p.recordRevisions(st)
 		upgraded := p.upgradedCondition()
@@ -306,7 +305,7 @@ func TestWhatIsSaidOfAnUpgradeThatWaits(t *testing.T) {
 			require.Equal(t, "current revisions: "+cur.Name()+" (csi@3.5.1)", upgraded.Message)
 			continue
 		}
-		require.Equal(t, g.revisions.candidate.Name(), st.Candidate.Name)
+		require.Equal(t, g.upgrades.candidate.Name(), st.Candidate.Name)
 		require.Equal(t, []string{c.reason, c.reason}, []string{st.Candidate.Reason, upgraded.Reason})
 		require.Equal(t, c.reason == "WindowClosed", st.Candidate.NotBefore != nil)
 		require.Len(t, st.Candidate.Gates, c.gates)

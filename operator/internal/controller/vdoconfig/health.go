@@ -52,21 +52,22 @@ func (p *pass) observe(ctx context.Context, look func(context.Context) (assess.O
 }
 
 func (p *pass) assessed(ctx context.Context) error {
-	if err := p.knowPasswords(ctx); err != nil {
+	live, err := p.readConfigured(ctx)
+	if err != nil {
 		return err
 	}
 	storage := p.outcome.spec.StorageProvider
 	report := assess.Assess(assess.Input{
 		Observed: *p.observed, Now: p.now, Requested: p.judged(),
 		Topology: storage != nil && len(storage.TopologyCategories) > 0,
-		Missing:  p.missing(), Secrets: p.facts.secrets(),
+		Missing:  p.missing(), Secrets: p.secrets(live),
 	})
 	p.outcome.report = &report
 	return nil
 }
 
-// knowPasswords reads what drivers are configured with, and pull with: what pods write is shown without it.
-func (p *pass) knowPasswords(ctx context.Context) error {
+// readConfigured reads what drivers are configured with, and pull with: what pods write is shown without it.
+func (p *pass) readConfigured(ctx context.Context) (plan.Live, error) {
 	var all []inventory.ID
 	for _, key := range slices.Concat(configured, copies) {
 		if e, ok := p.inventory.Get(key); ok {
@@ -74,11 +75,7 @@ func (p *pass) knowPasswords(ctx context.Context) error {
 		}
 	}
 	live, _, err := p.Cluster.Read(ctx, all)
-	if err != nil {
-		return err
-	}
-	p.facts.notePasswords(live)
-	return nil
+	return live, err
 }
 
 // judged are the drivers to judge: those decided for, and those that are requested, or
@@ -153,7 +150,7 @@ const reasonRolledBack = "RolledBack"
 
 // before are the findings that there are before a revision is begun: they are not held against it.
 func (s *facts) before() []string {
-	drivers := slices.Collect(maps.Keys(s.installed))
+	drivers := slices.Collect(maps.Keys(s.site.Installed))
 	report := assess.Assess(assess.Input{Observed: *s.observed, Now: s.now, Requested: drivers})
 	return findingsOf(&report, drivers)
 }
@@ -291,7 +288,7 @@ func lacks(report *assess.Report, of []matrix.Driver) string {
 // behind reports whether a driver is left as it is, since nothing that can be read has its release of the
 // current revision: whether it has gone over to that the version does not tell.
 func (p *pass) behind(d matrix.Driver) bool {
-	c, current := p.facts.current[d]
+	c, current := p.upgrades.current[d]
 	return current && c.from == nil && p.decision.version(d) == ""
 }
 
@@ -345,7 +342,7 @@ func (p *result) recordRevisions(st *v1alpha1.VDOConfigStatus) {
 				Reason: condition.Cut(r.Reason, maxText/2), MadeAt: metav1.NewTime(r.Made), Since: metav1.NewTime(r.Since),
 			}
 			if r.Approval != nil {
-				s.ApprovedBy, s.ApprovedAt = r.Approval.By, timeOf(r.Approval.Seen)
+				s.ApprovedBy, s.ApprovedAt = r.Approval.By, &metav1.Time{Time: r.Approval.Seen}
 			}
 			st.Revisions = append(st.Revisions, s)
 		}
@@ -360,7 +357,7 @@ func (p *result) recordRevisions(st *v1alpha1.VDOConfigStatus) {
 
 // candidateStatus is the upgrade that does not come in force now, nil where there is none.
 func (p *result) candidateStatus() *v1alpha1.CandidateStatus {
-	r := &p.facts.revisions
+	r := &p.upgrades
 	if r.candidate == nil {
 		return nil
 	}
@@ -388,13 +385,13 @@ func (p *result) candidateStatus() *v1alpha1.CandidateStatus {
 func (p *result) upgradeFault() error {
 	var all []error
 	for _, group := range revision.Groups {
-		v := p.facts.revisions.verdicts[group]
+		v := p.upgrades.verdicts[group]
 		if !v.Gates() || v.Action == decide.Wait || v.Action == decide.RollBack {
 			continue
 		}
 		cur, _ := p.history()[group].InForce()
 		name := cur.Name()
-		if candidate := p.facts.revisions.candidate; v.Action == decide.Gated && candidate != nil {
+		if candidate := p.upgrades.candidate; v.Action == decide.Gated && candidate != nil {
 			name = candidate.Name()
 		}
 		all = append(all, fault.Errorf(fault.Refused, "upgrade to", "revision "+name, "what runs stays as it is; push "+
@@ -407,7 +404,7 @@ func (p *result) upgradeFault() error {
 // upgradedCondition says whether what was chosen is current.
 func (p *result) upgradedCondition() metav1.Condition {
 	const typ = v1alpha1.ConditionUpgraded
-	first, gates := p.facts.revisions.first()
+	first, gates := p.upgrades.first()
 	current, err := p.history().InForce(), p.upgradeFault()
 	c := metav1.Condition{Type: typ, Status: metav1.ConditionFalse, Reason: string(first.Reason), Message: first.Message}
 	if err != nil {
@@ -460,7 +457,7 @@ func (p *result) soonEnough(next reconciler.Next) reconciler.Next {
 		}
 	}
 	for _, group := range revision.Groups {
-		v := p.facts.revisions.verdicts[group]
+		v := p.upgrades.verdicts[group]
 		if v.Action == decide.Wait && !v.Until.IsZero() && v.Until.Sub(p.now) < next.Interval {
 			bound(v.Until.Sub(p.now))
 		}

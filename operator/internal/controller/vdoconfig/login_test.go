@@ -114,7 +114,7 @@ func TestCopiesOfALoginStay(t *testing.T) {
 		}
 	}
 	r := &render.Rendered{Stages: []render.Stage{stage}}
-	(&facts{login: login{kept: true}, observed: &assess.Observed{}}).adapt(r, live, drift.Rules{})
+	(&facts{bundled: bundled{login: login{kept: true}}, observed: &assess.Observed{}}).adapt(r, live, drift.Rules{})
 	for i, want := range []string{"theirs", "old"} {
 		require.Equal(t, want, r.Stages[0].Objects[i].Object["data"])
 	}

@@ -36,7 +36,7 @@ func (p *pass) collectOpenShift(ctx context.Context) error {
 		return nil
 	}
 	kind := mirrorset.Digests
-	if p.leads = p.Cluster.Serves(schema.GroupKind{Group: kind.Group, Kind: kind.Kind}); p.leads {
+	if p.sets.leads = p.Cluster.Serves(schema.GroupKind{Group: kind.Group, Kind: kind.Kind}); p.sets.leads {
 		return p.collectSets(ctx)
 	}
 	p.gateAll(fault.Errorf(fault.Refused, "write", kind.Kind+" "+render.MirrorSetName,
@@ -47,9 +47,11 @@ func (p *pass) collectOpenShift(ctx context.Context) error {
 
 // mirrorSets are those of the cluster.
 type mirrorSets struct {
+	leads         bool                   // the operator leads OpenShift's nodes to the mirror, by its own set
 	own           mirrorset.Entries      // that the operator's own set has
 	rules, others []preflight.MirrorRule // of all sets, and of those that are not the operator's
 	taking        taking                 // how nodes take up the operator's own
+	mirrors       *preflight.Mirrors     // of the nodes, where pods name images as upstream does
 }
 
 // collectSets reads by what the nodes are led, others' sets and the operator's own. Where it may not
@@ -57,7 +59,7 @@ type mirrorSets struct {
 func (p *pass) collectSets(ctx context.Context) error {
 	rules, err := p.Cluster.MirrorRules(ctx)
 	if fault.ReasonOf(err) == fault.Forbidden {
-		p.leads = false
+		p.sets.leads = false
 		p.gateAll(err)
 		return nil
 	}
@@ -69,7 +71,7 @@ func (p *pass) collectSets(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.sets = mirrorSets{rules: rules, others: rules}
+	p.sets.rules, p.sets.others = rules, rules
 	if set := live[id.Key]; p.isOwn(set) {
 		p.sets.own = mirrorset.Union(mirrorset.Read(set.Object, mirrorset.Digests))
 		isOwn := func(r preflight.MirrorRule) bool { return r.Set == id.Key.String() }
@@ -89,17 +91,12 @@ func (p *pass) isOwn(set *unstructured.Unstructured) bool {
 	return recorded && plan.Ours(set, known)
 }
 
-// mirrored is all that the nodes are led to the mirror for, none where the operator does not lead them, or pods have
+// ownEntries is all that the nodes are led to the mirror for, none where the operator does not lead them, or pods have
 // other names than upstream's: for the accepted bundle too, so that nodes have it before an upgrade begins, and for
-// all that they are led for by the operator's set, so that a rollback finds its images and nothing is taken away.
-func (s *facts) mirrored(from []*opened) mirrorset.Entries {
-	entries, _ := s.ownEntries(from)
-	return entries
-}
-
-// ownEntries are those, and the repositories that are left out beside others' sets, with why.
+// all that they are led for by the operator's set, so that a rollback finds its images and nothing is taken away. It
+// returns too which repositories are left out beside others' sets, with why.
 func (s *facts) ownEntries(from []*opened) (entries mirrorset.Entries, left map[string]string) {
-	if !s.leads {
+	if !s.sets.leads {
 		return nil, nil
 	}
 	var all []mirrorset.Entries
@@ -232,7 +229,7 @@ func (s *facts) poolsChange() string {
 	if !s.namesUpstream() {
 		return ""
 	}
-	if s.mirrors == nil || s.mirrors.Own == "" {
+	if s.sets.mirrors == nil || s.sets.mirrors.Own == "" {
 		return s.sets.taking.waits
 	}
 	entries, _ := s.ownEntries([]*opened{s.bundle})
@@ -243,7 +240,7 @@ func (s *facts) poolsChange() string {
 		}
 	}
 	if len(lacks) > 0 {
-		return s.mirrors.Own + " is written first, and does not lead to all mirrors yet: " + few(lacks)
+		return s.sets.mirrors.Own + " is written first, and does not lead to all mirrors yet: " + few(lacks)
 	}
 	return s.sets.taking.waits
 }

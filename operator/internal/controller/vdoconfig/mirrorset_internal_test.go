@@ -38,7 +38,10 @@ func TestNodesAreLedForWhatComesAndForWhatWas(t *testing.T) {
 	accepted := with("new.site/vdo", v1alpha1.ImageNamesUpstream, map[matrix.Driver]string{matrix.CSI: "up.example/csi:2", bundle.Operator: "up.example/operator:1"})
 	runs := with("old.site/vdo", v1alpha1.ImageNamesUpstream, map[matrix.Driver]string{matrix.CSI: "up.example/csi:1", matrix.CPI: "gone.example/cpi:1"})
 	was := mirrorset.Entries{{Source: "gone.example/older", Mirrors: []string{"old.site/vdo/gone.example/older"}}}
-	before := mirrorSets{own: was}
+	from := func(b *opened, leads, gated bool, own mirrorset.Entries) (s facts) {
+		s.bundle, s.bundleGated, s.sets.leads, s.sets.own = b, gated, leads, own
+		return s
+	}
 	const both, old, cpi, older = "up.example/csi -> new.site/vdo/up.example/csi old.site/vdo/up.example/csi", "up.example/csi -> old.site/vdo/up.example/csi",
 		"gone.example/cpi -> old.site/vdo/gone.example/cpi", "gone.example/older -> old.site/vdo/gone.example/older"
 	other := with("new.site/vdo", v1alpha1.ImageNamesPaths, map[matrix.Driver]string{matrix.CSI: "up.example/csi:2"})
@@ -48,18 +51,19 @@ func TestNodesAreLedForWhatComesAndForWhatWas(t *testing.T) {
 		from *opened
 		want []string
 	}{
-		"nobody asks for it":                               {facts{bundle: accepted, sets: before}, accepted, nil},
-		"the first bundle":                                 {facts{leads: true, bundle: accepted}, accepted, []string{"up.example/csi -> new.site/vdo/up.example/csi"}},
-		"an upgrade waits":                                 {facts{leads: true, bundle: accepted, sets: before}, runs, []string{cpi, older, both}},
-		"the accepted one is held":                         {facts{leads: true, bundle: accepted, bundleGated: true, sets: before}, runs, []string{cpi, older, old}},
-		"it is held, and runs":                             {facts{leads: true, bundle: accepted, bundleGated: true}, accepted, []string{"up.example/csi -> new.site/vdo/up.example/csi"}},
-		"pods have other names":                            {facts{leads: true, bundle: other, sets: before}, other, nil},
-		"pods of what runs have upstream's":                {facts{leads: true, bundle: other}, runs, []string{cpi, old}},
-		"an image with no place in the mirror is left out": {facts{leads: true, bundle: odd}, odd, []string{"gone.example/cpi -> new.site/vdo/gone.example/cpi"}},
+		"nobody asks for it":                               {from(accepted, false, false, was), accepted, nil},
+		"the first bundle":                                 {from(accepted, true, false, nil), accepted, []string{"up.example/csi -> new.site/vdo/up.example/csi"}},
+		"an upgrade waits":                                 {from(accepted, true, false, was), runs, []string{cpi, older, both}},
+		"the accepted one is held":                         {from(accepted, true, true, was), runs, []string{cpi, older, old}},
+		"it is held, and runs":                             {from(accepted, true, true, nil), accepted, []string{"up.example/csi -> new.site/vdo/up.example/csi"}},
+		"pods have other names":                            {from(other, true, false, was), other, nil},
+		"pods of what runs have upstream's":                {from(other, true, false, nil), runs, []string{cpi, old}},
+		"an image with no place in the mirror is left out": {from(odd, true, false, nil), odd, []string{"gone.example/cpi -> new.site/vdo/gone.example/cpi"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string
-			for _, e := range c.site.mirrored([]*opened{c.from}) {
+			entries, _ := c.site.ownEntries([]*opened{c.from})
+			for _, e := range entries {
 				got = append(got, e.Source+" -> "+strings.Join(e.Mirrors, " "))
 			}
 			require.Equal(t, c.want, got)
@@ -82,7 +86,7 @@ func TestLeadingTheNodesIsRefusedWhereThereIsNoOpenShift(t *testing.T) {
 		g.Cluster, g.config.Spec.OpenShift = serves{}, &v1alpha1.OpenShift{MirrorSet: requested}
 		require.NoError(t, g.collectOpenShift(t.Context()))
 		require.Equal(t, gated, g.facts.gated != nil)
-		require.False(t, g.leads)
+		require.False(t, g.sets.leads)
 		if gated {
 			require.Equal(t, fault.Refused, fault.ReasonOf(g.facts.gated))
 			require.Contains(t, fault.HintOf(g.facts.gated), "take spec.openShift.mirrorSet out of the VDOConfig")
@@ -148,7 +152,7 @@ func TestAnUpgradeWaitsForTheMirrorSetToBeWritten(t *testing.T) {
 		"": leads,
 		"the set is written first, and does not lead to all mirrors yet: up.example/csi": nil,
 	} {
-		s := facts{leads: true, mirrors: &preflight.Mirrors{Own: "the set"}, sets: mirrorSets{own: own}}
+		s := facts{sets: mirrorSets{leads: true, mirrors: &preflight.Mirrors{Own: "the set"}, own: own}}
 		images := map[matrix.Driver]string{matrix.CSI: "up.example/csi:2"}
 		s.bundle = with("new.site/vdo", v1alpha1.ImageNamesUpstream, images)
 		require.Equal(t, says, s.poolsChange())

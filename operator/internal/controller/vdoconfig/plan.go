@@ -45,7 +45,7 @@ func (p *pass) dryRun(ctx context.Context, r rendering) (planned, error) {
 		return in, err
 	}
 	rules, _ := drift.Parse(p.config.Spec.Drift) //nolint:errcheck // what is wrong with it is reported where it is applied
-	p.facts.adapt(r.Rendered, in.live, rules)
+	in.hashes = p.adapt(r.Rendered, in.live, rules)
 	in.dry, err = p.Cluster.DryRun(ctx, r.Objects(), in.live)
 	return in, err
 }
@@ -77,15 +77,16 @@ func ids(rendered *render.Rendered, inv inventory.Inventory) []inventory.ID {
 
 // adapt makes of what was rendered what is applied, since something is on the cluster. The configuration there stays
 // where it is to be kept, and is left out where there is none: a wrong password neither replaces what works nor is
-// given to drivers that would lock the account with it. Fields that spec.drift leaves to others are left out.
-func (s *facts) adapt(rendered *render.Rendered, live plan.Live, rules drift.Rules) {
+// given to drivers that would lock the account with it. Fields that spec.drift leaves to others are left out. It
+// returns the hashes of configuration to remember.
+func (s *facts) adapt(rendered *render.Rendered, live plan.Live, rules drift.Rules) (hashes map[string]string) {
 	eachRendered(rendered, live, func(o render.Object, was *unstructured.Unstructured) (render.Object, bool) {
 		if was != nil {
 			s.keepPart(o, was)
 		}
 		return o, was != nil || o.Config != render.ConfigData
 	})
-	s.keepHashes(rendered, live)
+	hashes = s.keepHashes(rendered, live)
 	away := s.awayFrom()
 	eachRendered(rendered, live, func(o render.Object, was *unstructured.Unstructured) (render.Object, bool) {
 		if w, is := away[plan.IDOf(o.Unstructured).Key]; is {
@@ -95,6 +96,7 @@ func (s *facts) adapt(rendered *render.Rendered, live plan.Live, rules drift.Rul
 			Manager: cluster.FieldManager, Whole: o.Apply == render.Replace})
 		return o, true
 	})
+	return hashes
 }
 
 // eachRendered puts what is returned in the place of each object, given what is on the cluster of it, or leaves it out.
@@ -138,11 +140,11 @@ func (s *facts) keepPart(o render.Object, was *unstructured.Unstructured) {
 var configHash = []string{"spec", "template", "metadata", "annotations", render.AnnotationConfigHash}
 
 // keepHashes leaves the hashes in workloads as they are while they are of the same configuration,
-// though the key is another one: else all pods would roll.
-func (s *facts) keepHashes(rendered *render.Rendered, live plan.Live) {
-	s.hashes = s.inventory.Memory().Hashes
+// though the key is another one: else all pods would roll. It returns them as [inventory.Memory] has them.
+func (s *facts) keepHashes(rendered *render.Rendered, live plan.Live) map[string]string {
+	hashes := s.inventory.Memory().Hashes
 	if s.newHash {
-		s.hashes = map[string]string{}
+		hashes = map[string]string{}
 	}
 	differ := map[matrix.Driver]bool{}
 	for _, o := range rendered.Objects() {
@@ -158,12 +160,13 @@ func (s *facts) keepHashes(rendered *render.Rendered, live plan.Live) {
 			continue
 		}
 		if s.newHash && !differ[o.Driver] {
-			s.hashes[hash], _, _ = unstructured.NestedString(live[plan.IDOf(o.Unstructured).Key].Object, configHash...)
+			hashes[hash], _, _ = unstructured.NestedString(live[plan.IDOf(o.Unstructured).Key].Object, configHash...)
 		}
-		if kept := s.hashes[hash]; kept != "" {
+		if kept := hashes[hash]; kept != "" {
 			_ = unstructured.SetNestedField(o.Object, kept, configHash...) //nolint:errcheck // it was there
 		}
 	}
+	return hashes
 }
 
 // awayFrom are the DaemonSets that have pods on nodes which are not ready. While one is being rolled out such pods use
@@ -348,8 +351,8 @@ func (p *result) gateMessage() string {
 		return ""
 	case stopped(&p.config.Spec):
 		return stoppedBy(&p.config.Spec)
-	case p.outcome.gate != "":
-		return "waiting for " + p.outcome.gate
+	case p.outcome.next.waits != "":
+		return "waiting for " + p.outcome.next.waits
 	}
 	return ""
 }
@@ -372,8 +375,8 @@ func (p *pass) planCandidate(ctx context.Context) {
 		return
 	}
 	q := *p
-	q.facts = p.facts.withoutGates()
-	q.decision = q.facts.resolve()
+	q.decided = p.withoutGates()
+	q.decision = q.resolve()
 	p.outcome.foreseen = &shown{decision: q.decision, gated: why}
 	if err := q.planPreview(ctx, p.outcome.foreseen); err != nil {
 		p.outcome.foreseen.gated += "; it cannot be planned: " + fault.Text(err)
@@ -382,13 +385,13 @@ func (p *pass) planCandidate(ctx context.Context) {
 
 // gateReasons is why a release or its content may not change now, "" where all may.
 func (p *pass) gateReasons() string {
-	gated := []error{p.facts.gateOfAll()}
+	gated := []error{p.gateOfAll()}
 	for _, d := range revision.Groups {
-		gated = append(gated, p.facts.groupGates()[d])
+		gated = append(gated, p.groupGates()[d])
 	}
 	if err := fault.Join(gated...); err != nil {
 		return fault.Text(err)
 	}
-	v, _ := p.facts.revisions.first()
+	v, _ := p.upgrades.first()
 	return v.Message
 }

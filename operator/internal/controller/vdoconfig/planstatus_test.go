@@ -22,7 +22,7 @@ func stepOf(action plan.Action, driver matrix.Driver, kind, name string) plan.St
 func TestAPlanIsShownObjectByObject(t *testing.T) {
 	done := stepOf(plan.Create, matrix.CPI, "ServiceAccount", "done")
 	pruned := stepOf(plan.Prune, matrix.CPI, "Secret", "pruned")
-	d := decided(matrix.CSI, "3.7.3")
+	d := only(matrix.CSI, "3.7.3")
 	d.from = holding(t, "sha256:new", "csi@3.7.3")
 	got := shown{decision: d, gated: "spec.dryRun is set", done: []plan.Step{done, pruned}, plan: &plan.Plan{Steps: []plan.Step{
 		done, pruned, stepOf(plan.Unchanged, matrix.CPI, "Role", "same"), stepOf(plan.Keep, matrix.CSI, "StorageClass", "kept"),
@@ -69,22 +69,23 @@ func TestAPlanIsBounded(t *testing.T) {
 func TestWhatIsForeseen(t *testing.T) {
 	s := withBoth(t, "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", "")
 	s.desired = s.chooseReleases()
-	p := &pass{result: result{facts: *s}}
+	p := &pass{result: result{decided: *s}}
 	p.decision = s.resolve()
 	require.Empty(t, p.gateReasons())
 	p.facts.vcenters[vcStorage] = vcenter{gated: because(fault.Unreachable)}
 	require.NotEmpty(t, p.gateReasons())
 	p.planCandidate(t.Context())
 	require.Nil(t, p.outcome.foreseen, "its bundle is not verified")
-	free := p.facts.withoutGates()
+	free := p.withoutGates()
 	require.Empty(t, free.groupGates())
-	require.NotEmpty(t, p.facts.groupGates(), "the site stays as it is")
+	require.NotEmpty(t, p.groupGates(), "the site stays as it is")
 	require.Equal(t, []string{"cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.7.3"}, chosen(free.resolve()))
 }
 
 func TestAPlanThatCouldNotBeMadeStays(t *testing.T) {
 	before := &v1alpha1.PlanStatus{Bundle: "b"}
-	p := &result{facts: facts{config: &v1alpha1.VDOConfig{}}, outcome: outcome{applied: because(fault.Unreachable)}}
+	p := &result{decided: requesting(&v1alpha1.VDOConfig{})}
+	p.outcome.applied = because(fault.Unreachable)
 	require.Equal(t, before, p.planStatus(before))
 	p.outcome.applied = nil
 	require.Nil(t, p.planStatus(before))

@@ -16,7 +16,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/decide"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/lookahead"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
@@ -38,7 +38,7 @@ type Preview struct {
 	VCenters   []PreviewVCenter `json:"vCenters,omitempty"`
 	Drivers    []PreviewDriver  `json:"drivers"`
 	// Path is what is upgraded, in order, and what the operator does after each.
-	Path []PathStep `json:"route"`
+	Path []lookahead.Step `json:"route"`
 	// Gated are why not all of that would be done, or must not be begun.
 	Gated []Gated `json:"held,omitempty"`
 	// Checks are those of status.preflight that hold something back.
@@ -99,14 +99,15 @@ func (r *Reconciler) Preview(ctx context.Context, config *v1alpha1.VDOConfig, a 
 	if err := p.look(ctx); err != nil {
 		return nil, err
 	}
-	free := p.facts.withoutGates()
-	way := &pathfinder{question: free.ofMatrix(), oneWay: p.revisions.oneWay}
-	upgrades, err := a.upgrades(&free)
-	if err := cmp.Or(way.unread, err); err != nil {
+	free := p.withoutGates()
+	q, unread := free.ofMatrix()
+	upgrades, err := a.upgrades(&free.facts)
+	if err := cmp.Or(unread, err); err != nil {
 		return nil, err
 	}
-	out := p.previewed(way.path(upgrades), way)
-	p.atTheEnd(ctx, free, way.facts, out)
+	path, end := q.Path(p.upgrades.oneWay, upgrades)
+	out := p.previewed(path, end)
+	p.atTheEnd(ctx, free, end, out)
 	p.explain(out)
 	return out, nil
 }
@@ -119,27 +120,28 @@ func (p *pass) look(ctx context.Context) error {
 	for _, r := range p.facts.inventory.Memory().Revisions.Records() {
 		p.program = r.Attempt.Program // whoever looks is another program, and changes nothing of what is tried again
 	}
-	err := p.collect(ctx)
-	switch {
-	case err != nil:
+	if err := p.collect(ctx); err != nil {
 		return err
+	}
+	p.decide(ctx)
+	switch {
 	case p.bundle == nil && p.facts.unresolved == nil:
 		return awaited(p.waiting)
 	case p.bundle == nil:
 		return p.facts.unresolved
 	}
-	p.decision = p.facts.resolve()
+	p.decision = p.resolve()
 	return nil
 }
 
 // upgrades are those that are assumed, in order: vCenters first, then Kubernetes, minor after minor.
-func (a Assume) upgrades(s *facts) ([]onward, error) {
-	bad := func(what string, err error, hint string) ([]onward, error) {
+func (a Assume) upgrades(s *facts) ([]lookahead.Upgrade, error) {
+	bad := func(what string, err error, hint string) ([]lookahead.Upgrade, error) {
 		return nil, &fault.Error{Reason: fault.InvalidInput, Op: "look ahead to", Subject: what, Err: err, Hint: hint}
 	}
 	known := map[string]bool{"": true}
-	var all []onward
-	for i, vc := range s.versions {
+	var all []lookahead.Upgrade
+	for i, vc := range s.site.VCenters {
 		known[vc.Name] = true
 		to, named := a.VCenters[vc.Name]
 		if !named {
@@ -150,7 +152,7 @@ func (a Assume) upgrades(s *facts) ([]onward, error) {
 		case to.LessThan(vc.Version):
 			return bad("vSphere "+to.String(), fmt.Errorf("vCenter %s is of %s already", vc.Name, vc.Version), "name a later version")
 		default:
-			all = append(all, func(f matrix.Facts) target { return vCenterTarget(f, i, to) })
+			all = append(all, func(f matrix.Facts) lookahead.Target { return lookahead.VCenter(f, i, to) })
 		}
 	}
 	for name := range a.VCenters {
@@ -159,13 +161,13 @@ func (a Assume) upgrades(s *facts) ([]onward, error) {
 				"name one of "+strings.TrimSpace(strings.Join(slices.Sorted(maps.Keys(known)), " ")))
 		}
 	}
-	if a.VCenters != nil && len(s.versions) == 0 {
+	if a.VCenters != nil && len(s.site.VCenters) == 0 {
 		return bad("vSphere", errors.New("of no vCenter that drivers use the version is known"), "see `vdoctl status`")
 	}
 	if a.Kubernetes.IsZero() {
 		return all, nil
 	}
-	now, requested := s.kubernetes.version.Minor(), "Kubernetes "+a.Kubernetes.String()
+	now, requested := s.site.Kubernetes.Minor(), "Kubernetes "+a.Kubernetes.String()
 	for m := now; m != a.Kubernetes; {
 		if a.Kubernetes.Compare(now) < 0 {
 			return bad(requested, fmt.Errorf("the cluster is of %s already", now), "name a later minor")
@@ -174,33 +176,31 @@ func (a Assume) upgrades(s *facts) ([]onward, error) {
 		if len(all) > maxMinorsAhead {
 			return bad(requested, fmt.Errorf("the cluster is of %s", now), "name a minor that is not so far ahead")
 		}
-		all = append(all, func(f matrix.Facts) target { return kubernetesTarget(f, m) })
+		all = append(all, func(f matrix.Facts) lookahead.Target { return lookahead.Kubernetes(f, m) })
 	}
 	return all, nil
 }
 
-func (p *pass) previewed(path []PathStep, way *pathfinder) *Preview {
+func (p *pass) previewed(path []lookahead.Step, end matrix.Facts) *Preview {
 	s := &p.facts
 	out := &Preview{Bundle: s.bundle.reference(), Signers: s.bundle.source.Status.VerifiedBy, Path: path,
-		Kubernetes: s.kubernetes.reported, Ahead: p.decision.lookahead.lacks}
-	for _, vc := range s.versions {
+		Kubernetes: s.kubernetes.reported, Ahead: p.decision.outlook.Lacks}
+	for _, vc := range s.site.VCenters {
 		out.VCenters = append(out.VCenters, PreviewVCenter{vc.Name, vc.Version.String()})
 	}
-	for _, h := range path {
-		if len(h.Lacks) > 0 && out.Fetch == nil {
-			out.Fetch = way.fetching(s.bundle, s.kubernetes.version.Minor())
-		}
+	if slices.ContainsFunc(path, func(h lookahead.Step) bool { return len(h.Lacks) > 0 }) {
+		out.Fetch = s.fetching(end)
 	}
 	out.Warnings = append(out.Warnings, s.notes...)
 	return out
 }
 
 // atTheEnd decides and plans in the site as it is at the end of a route.
-func (p *pass) atTheEnd(ctx context.Context, free facts, end matrix.Facts, out *Preview) {
-	free.kubernetes.version, free.versions = end.Kubernetes, end.VCenters
+func (p *pass) atTheEnd(ctx context.Context, free decided, end matrix.Facts, out *Preview) {
+	free.site.Kubernetes, free.site.VCenters = end.Kubernetes, end.VCenters
 	free.desired = free.chooseReleases()
 	q := *p
-	q.facts = free
+	q.decided = free
 	q.decision = free.resolve()
 	out.Warnings = append(out.Warnings, q.decision.warned()...)
 	for _, d := range inOrder {
@@ -222,7 +222,7 @@ func (p *pass) atTheEnd(ctx context.Context, free facts, end matrix.Facts, out *
 }
 
 func (p *pass) driver(d matrix.Driver, out *Preview) (PreviewDriver, bool) {
-	runs, exists := p.facts.installed[d]
+	runs, exists := p.facts.site.Installed[d]
 	one := PreviewDriver{Driver: d, Chosen: p.decision.version(d), Why: p.decision.reasons[d], Withdrawn: p.decision.withdrawn[d]}
 	one.Pinned = p.facts.config.Spec.PolicyOf(string(d)).Version
 	if exists {
@@ -244,7 +244,7 @@ func (p *pass) driver(d matrix.Driver, out *Preview) (PreviewDriver, bool) {
 // explain adds why what the route says would not be done: what holds drivers, and the upgrade that begins the route;
 // and what cannot be known from here.
 func (p *pass) explain(out *Preview) {
-	s, b := &p.facts, p.facts.bundle.source
+	s, b := &p.decided, p.bundle.source
 	out.Gated = append(gatedBecause("", s.gateOfAll()), out.Gated...)
 	gates := s.groupGates()
 	for _, d := range inOrder {
@@ -269,8 +269,7 @@ func (p *pass) explain(out *Preview) {
 	}
 	if st := s.checks.status; st != nil {
 		for i := range st.Results {
-			var a preflight.Action
-			if a.UnmarshalText([]byte(st.Results[i].Action)) == nil && a == preflight.BlockInstall {
+			if st.Results[i].Action == preflight.BlockInstall.String() {
 				out.Checks = append(out.Checks, st.Results[i])
 			}
 		}
@@ -282,7 +281,7 @@ func (p *pass) explain(out *Preview) {
 func (p *pass) explainGates() []Gated {
 	var all []Gated
 	for _, group := range revision.Groups {
-		v := p.facts.revisions.verdicts[group]
+		v := p.upgrades.verdicts[group]
 		h := Gated{Reason: string(v.Reason), Message: v.Message, Do: v.Reason.ToDo(v.Until, p.named())}
 		if v.IsGated() && !slices.Contains(all, h) {
 			all = append(all, h)
@@ -294,7 +293,7 @@ func (p *pass) explainGates() []Gated {
 // named is the name to consent to the offered upgrade by. There is none for an upgrade that is only
 // previewed: consent is to what waits.
 func (p *pass) named() string {
-	candidate := p.facts.revisions.candidate
+	candidate := p.upgrades.candidate
 	if c := p.config.Status.Candidate; c != nil && candidate != nil && c.Name == candidate.Name() {
 		return c.Name
 	}
@@ -320,7 +319,7 @@ func (p *pass) planPreview(ctx context.Context, s *shown) error {
 	if p.decision.refused != nil {
 		return p.decision.refused
 	}
-	rendered, err := p.facts.render(p.decision)
+	rendered, err := p.render(p.decision)
 	if err := joinAll(rendered.refused, err); err != nil {
 		return err
 	}
@@ -334,9 +333,9 @@ func (p *pass) planPreview(ctx context.Context, s *shown) error {
 }
 
 // withoutGates is a site as it would be if nothing gated anything.
-func (s *facts) withoutGates() facts {
+func (s *decided) withoutGates() decided {
 	free := *s
-	free.ungated, free.bundleGated, free.revisions, free.checks = true, false, revisions{}, checks{}
+	free.ungated, free.bundleGated, free.upgrades, free.checks = true, false, upgrades{}, checks{}
 	for d := range s.checks.kept {
 		free.spec = withProvider(free.spec, s.config.Spec, d)
 	}
@@ -344,87 +343,20 @@ func (s *facts) withoutGates() facts {
 	return free
 }
 
-// Move is a driver's way from one release to another.
-type Move struct {
-	Driver matrix.Driver `json:"driver"`
-	From   string        `json:"from,omitempty"` // version; "" where it is not installed
-	To     string        `json:"to"`
-	// Why it was chosen.
-	Why []string `json:"why,omitempty"`
-	// OneWay is why To could not be gone back from, "" where it could.
-	OneWay string `json:"oneWay,omitempty"`
-}
-
-// PathStep is an upgrade of what drivers depend on, and what the operator does after it. The first
-// hop of a route is none: it is what the operator does as things are.
-type PathStep struct {
-	To    string `json:"to,omitempty"` // "Kubernetes 1.35", "vCenter east 9.0.0"
-	Moves []Move `json:"moves,omitempty"`
-	// Lacks are why it must not be made yet, and what to do.
-	Lacks []string `json:"lacks,omitempty"`
-}
-
-// onward is an upgrade, from what will be known by then.
-type onward func(matrix.Facts) target
-
-type pathfinder struct {
-	question
-	oneWay []decide.OneWay
-}
-
-// path is what is done at each upgrade, from what is done before any: pure. What the operator
-// installs at one hop is what is installed at the next.
-func (r *pathfinder) path(upgrades []onward) []PathStep {
-	now := PathStep{}
-	now.Moves, now.Lacks = r.arrive(r.facts)
-	hops := []PathStep{now}
-	for _, to := range upgrades {
-		t := to(r.facts)
-		h := PathStep{To: t.name, Lacks: r.lacks(t)}
-		h.Moves, _ = r.arrive(t.facts)
-		hops = append(hops, h)
-	}
-	return hops
-}
-
-// arrive is what is done once facts are such, and why nothing can be chosen then.
-func (r *pathfinder) arrive(facts matrix.Facts) (moves []Move, refused []string) {
-	installed := map[matrix.Driver]matrix.Version{}
-	maps.Copy(installed, r.facts.Installed)
-	r.facts = facts
-	selection, refusal := r.choose(facts, r.pins, r.available)
-	if refusal != nil {
-		return nil, []string{refusal.Error()}
-	}
-	for _, c := range selection.Choices {
-		d, to := c.Release.Driver, c.Release.Version
-		from, exists := installed[d]
-		if exists && from.Equal(to) {
-			continue
-		}
-		m := Move{Driver: d, To: to.String(), Why: c.Reasons}
-		if exists {
-			m.From, m.OneWay = from.String(), decide.NoWayBack(r.oneWay, d, from, to)
-		}
-		moves, installed[d] = append(moves, m), to
-	}
-	r.facts.Installed = installed
-	return moves, nil
-}
-
-// fetching are the commands that bring a bundle for a route's end: on a connected host, and
-// then at the site. Names in capitals are for a person to fill in.
-func (r *pathfinder) fetching(b *opened, from matrix.Minor) []string {
+// fetching are the commands that bring a bundle for the end of a path: on a connected host, and then at the site. Names
+// in capitals are for a person to fill in.
+func (s *facts) fetching(end matrix.Facts) []string {
 	var vsphere, drivers []string
-	for _, vc := range r.facts.VCenters {
+	b, from := s.bundle, s.site.Kubernetes.Minor()
+	for _, vc := range end.VCenters {
 		vsphere = append(vsphere, vc.Version.String())
 	}
-	for _, d := range requestedBy(r.policy.Rules) {
+	for _, d := range s.requested() {
 		drivers = append(drivers, string(d))
 	}
 	slices.Sort(vsphere)
 	k8s := from.String()
-	if to := r.facts.Kubernetes.Minor(); to != from {
+	if to := end.Kubernetes.Minor(); to != from {
 		k8s += "-" + to.String()
 	}
 	words := []string{"vdo-bundle lock --drivers", strings.Join(drivers, ","), "--k8s", k8s}
@@ -443,131 +375,4 @@ func (r *pathfinder) fetching(b *opened, from matrix.Minor) []string {
 		"vdo-bundle pull --lock lock.yaml --sign-key KEY -o drivers.tar",
 		push,
 	}
-}
-
-// lookahead is what is known of the next upgrades of what the drivers depend on.
-type lookahead struct {
-	looked []string // at "Kubernetes 1.34", "vCenter vc 9.0.0"
-	lacks  []string // why one of them cannot be upgraded yet, and what to do
-}
-
-// err is the fault of what is lacking, or nil.
-func (a lookahead) err() error {
-	if len(a.lacks) == 0 {
-		return nil
-	}
-	return fault.Errorf(fault.Incompatible, "look ahead to", strings.Join(a.looked, ", "),
-		"do that before the upgrade; what is installed stays", "%s", few(a.lacks))
-}
-
-type target struct {
-	name  string
-	facts matrix.Facts
-	// covers says why a release does not serve what comes, "" where it does.
-	covers func(matrix.Release) string
-}
-
-// lookAhead asks, for the next Kubernetes minor and for the next update and major version of each vCenter, whether what
-// is installed goes on working, which has to before the upgrade, and whether the bundle has what is installed after it.
-// Of a cloud provider only the latter counts for Kubernetes: each release serves one minor.
-func lookAhead(q question) lookahead {
-	var a lookahead
-	for _, t := range q.targets() {
-		a.looked = append(a.looked, t.name)
-		for _, why := range q.lacks(t) {
-			a.lacks = append(a.lacks, t.name+": "+why)
-		}
-	}
-	return a
-}
-
-// lacks is why an upgrade must not be made yet: what is installed does not serve it, or the bundle has nothing for it.
-func (q *question) lacks(t target) []string {
-	var all []string
-	for _, d := range requestedBy(q.policy.Rules) {
-		all = append(all, q.installedLacks(d, t))
-	}
-	return slices.DeleteFunc(append(all, q.bundleLacks(t)), func(why string) bool { return why == "" })
-}
-
-func (q *question) targets() []target {
-	all := []target{kubernetesTarget(q.facts, q.facts.Kubernetes.Minor().Next())}
-	for i, vc := range q.facts.VCenters {
-		for _, next := range following(vc.Version) {
-			all = append(all, vCenterTarget(q.facts, i, next))
-		}
-	}
-	return all
-}
-
-func kubernetesTarget(facts matrix.Facts, minor matrix.Minor) target {
-	facts.Kubernetes, _ = matrix.ParseKubernetes(minor.String()) //nolint:errcheck // a minor is always a version
-	return target{name: "Kubernetes " + minor.String(), facts: facts, covers: func(r matrix.Release) string {
-		if r.Driver == matrix.CPI || r.Kubernetes.Contains(minor) {
-			return ""
-		}
-		return "serves Kubernetes " + r.Kubernetes.String()
-	}}
-}
-
-func vCenterTarget(facts matrix.Facts, i int, to matrix.Version) target {
-	facts.VCenters = slices.Clone(facts.VCenters)
-	name := facts.VCenters[i].Name
-	facts.VCenters[i] = matrix.VCenter{Name: name, Version: to}
-	return target{name: fmt.Sprintf("vCenter %s %s", name, to), facts: facts, covers: func(r matrix.Release) string {
-		if r.VSphere.Contains(to) {
-			return ""
-		}
-		return "serves vSphere " + r.VSphere.String()
-	}}
-}
-
-// following are the next update and the next major version of vSphere.
-func following(v matrix.Version) []matrix.Version {
-	var major, minor, update uint64
-	if _, err := fmt.Sscanf(v.String(), "%d.%d.%d", &major, &minor, &update); err != nil {
-		return nil
-	}
-	var all []matrix.Version
-	for _, text := range []string{fmt.Sprintf("%d.%d.%d", major, minor, update+1), fmt.Sprintf("%d.0.0", major+1)} {
-		if next, err := matrix.ParseVSphere(text); err == nil {
-			all = append(all, next)
-		}
-	}
-	return all
-}
-
-// installedLacks says why what is installed of a driver does not serve a target.
-func (q *question) installedLacks(d matrix.Driver, t target) string {
-	v, exists := q.facts.Installed[d]
-	if !exists {
-		return ""
-	}
-	id := matrix.ReleaseID{Driver: d, Version: v}
-	r, listed := q.document.Release(id)
-	if !listed {
-		return fmt.Sprintf("%s is installed, and the matrix does not list it", id)
-	}
-	if why := t.covers(r); why != "" {
-		return fmt.Sprintf("%s is installed and %s: upgrade it first", id, why)
-	}
-	return ""
-}
-
-// bundleLacks says what the bundle has to hold for a target and does not.
-func (q *question) bundleLacks(t target) string {
-	if _, refusal := q.choose(t.facts, q.pins, q.available); refusal == nil {
-		return ""
-	}
-	selection, refusal := matrix.Resolve(q.document, t.facts, nil, matrix.Policy{Rules: q.policy.Rules}, nil)
-	if refusal != nil {
-		return "the matrix lists no drivers for it: fetch a bundle with a newer matrix"
-	}
-	var missing []string
-	for _, c := range selection.Choices {
-		if id := c.Release.ReleaseID.String(); !q.available[id] {
-			missing = append(missing, id)
-		}
-	}
-	return "the bundle has no drivers for it: " + cmp.Or(strings.Join(missing, ", "), "a release without the pins of spec.drivers") + " would serve; push a bundle that holds it"
 }

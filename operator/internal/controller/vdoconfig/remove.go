@@ -145,7 +145,7 @@ func (p *pass) clearObjects(ctx context.Context, retentions map[matrix.Driver]pl
 		return false, err
 	}
 	if len(wave) > 0 {
-		p.outcome.gate = fmt.Sprintf("the removal of %s and %d more", wave[0].Key, len(wave)-1)
+		p.outcome.next.waits = fmt.Sprintf("the removal of %s and %d more", wave[0].Key, len(wave)-1)
 	}
 	// What cannot be seen is not known to be gone.
 	return len(wave) == 0, joinAll(refused, nil)
@@ -191,9 +191,9 @@ func (a *applier) removals(ctx context.Context) error {
 	if err := a.record(ctx, inv); err != nil {
 		return err
 	}
-	gated := a.facts.groupGates() // of what only waits nothing goes, and nothing waits for that
+	gated := a.groupGates() // of what only waits nothing goes, and nothing waits for that
 	steps = slices.DeleteFunc(steps, func(s plan.Step) bool { return gated[s.Driver] != nil })
-	if a.outcome.gate != "" || len((plan.Plan{Steps: steps}).NextWave()) == 0 {
+	if a.outcome.next.waits != "" || len((plan.Plan{Steps: steps}).NextWave()) == 0 {
 		return nil
 	}
 	var of []matrix.Driver
@@ -231,17 +231,17 @@ func (a *applier) stillOpen(ctx context.Context) (bool, error) {
 	if err := a.observe(ctx, a.Cluster.ObserveListed); err != nil {
 		return false, err
 	}
-	was, of := a.outcome.gate, a.outcome.gated
-	a.outcome.gate, a.outcome.gated = "", nil
+	was := a.outcome.next
+	a.outcome.next = nextStage{}
 	for _, stage := range a.Stages {
 		if err := a.seeNext(ctx, stage, nil); err != nil {
 			return false, err
 		}
 	}
-	if a.outcome.gate != "" {
+	if a.outcome.next.waits != "" {
 		return false, nil
 	}
-	a.wait(was, of...)
+	a.outcome.next = was
 	return true, nil
 }
 

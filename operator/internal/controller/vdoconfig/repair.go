@@ -21,7 +21,8 @@ type rendering struct {
 	decision decision               // without the drivers that had to be left as they are
 	// refused are drivers that cannot be rendered as it was decided, and why.
 	refused map[matrix.Driver]error
-	canary  bool // canary nodes have it first
+	canary  bool              // canary nodes have it first
+	hashes  map[string]string // of configuration, as [inventory.Memory] has them
 	// blocked are drivers that are not touched for the sake of a conflict.
 	blocked map[matrix.Driver]error
 }
@@ -36,7 +37,7 @@ const (
 // render renders what was decided, each driver as near to it as can be. So what cannot be rendered, a field of the
 // spec that makes no sense or a new release that is refused, keeps no driver from being repaired, and no other one
 // from anything.
-func (s *facts) render(d decision) (rendering, error) {
+func (s *decided) render(d decision) (rendering, error) {
 	level, why := map[matrix.Driver]int{}, map[matrix.Driver]error{}
 	for {
 		r, in, err := s.input(d, level, why)
@@ -59,17 +60,17 @@ func (s *facts) render(d decision) (rendering, error) {
 }
 
 // input is what is rendered from where drivers have given way, and what is known of that.
-func (s *facts) input(
+func (s *decided) input(
 	d decision, level map[matrix.Driver]int, why map[matrix.Driver]error,
 ) (rendering, render.Input, error) {
 	r := rendering{Rendered: &render.Rendered{}, spec: s.spec, decision: d, canary: s.canarying()}
 	stay := *s
-	stay.revisions.gates = maps.Clone(s.revisions.gates)
+	stay.upgrades.gates = maps.Clone(s.upgrades.gates)
 	for driver := range level {
 		r.refused = joined(r.refused, driver, why[driver])
-		stay.revisions.gates = joined(stay.revisions.gates, revision.GroupOf(driver), why[driver])
+		stay.upgrades.gates = joined(stay.upgrades.gates, revision.GroupOf(driver), why[driver])
 		if driver == matrix.CSI {
-			r.canary = s.canaryOpen(s.revisions.history)
+			r.canary = s.canaryOpen(s.upgrades.history)
 		}
 		r.spec = s.asRemembered(r.spec, driver)
 	}
@@ -109,7 +110,7 @@ func (s *facts) asRemembered(spec v1alpha1.VDOConfigSpec, d matrix.Driver) v1alp
 func (s *facts) inputOf(r *rendering) (render.Input, error) {
 	from := r.decision.from
 	vcenters, unverified := s.verifiedVCenters(&r.spec)
-	r.mirrored = s.mirrored(r.decision.sources())
+	r.mirrored, _ = s.ownEntries(r.decision.sources())
 	in := render.Input{
 		Origin: from.origin(), Mirrored: r.mirrored,
 		Releases: r.decision.releases, Spec: r.spec, VCenters: vcenters, Cluster: s.cluster,
@@ -124,7 +125,7 @@ func (s *facts) inputOf(r *rendering) (render.Input, error) {
 		in.Keep[d] = s.keepsConfiguration(d, &r.spec) || slices.ContainsFunc(vCentersOf(d, &r.spec), isUnverified)
 	}
 	_, served := s.others(r.decision)
-	in.Cluster.ForeignSnapshotController = served && s.distribution != openshift // there rendering knows by itself
+	in.Cluster.ForeignSnapshotController = served && s.site.Distribution != openshift // there rendering knows by itself
 	if wantsWebhook(&r.spec) && r.decision.version(matrix.CSI) != "" {
 		if in.Webhook = s.certificate; s.certificateErr != nil {
 			return in, render.Failed{matrix.CSI: s.certificateErr}
@@ -134,7 +135,7 @@ func (s *facts) inputOf(r *rendering) (render.Input, error) {
 }
 
 // remember notes in the inventory what the drivers are rendered from.
-func (s *facts) remember(inv inventory.Inventory, r rendering) inventory.Inventory {
+func (s *decided) remember(inv inventory.Inventory, r rendering) inventory.Inventory {
 	was := inv.Memory()
 	now := was
 	if s.frozen == "" {
@@ -149,7 +150,7 @@ func (s *facts) remember(inv inventory.Inventory, r rendering) inventory.Invento
 	s.searchedNow(&now, r, inv.Has(matrix.CPI))
 	now.VCenters = s.placesNow(was.VCenters, r)
 	now.Kubernetes, now.NewerSince, now.Seen = s.kubernetes.reported, s.kubernetes.newerSince, s.seenVCenters()
-	now.Hashes, now.Revisions = s.hashes, s.begun(r)
+	now.Hashes, now.Revisions = r.hashes, s.begun(r)
 	switch c := s.cluster; {
 	case s.strayClusterID() != "": // what is known stays
 	case c.GeneratedClusterID != "":

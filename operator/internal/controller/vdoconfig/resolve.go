@@ -11,25 +11,9 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/lookahead"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
-
-// question is what the matrix of a bundle is asked.
-type question struct {
-	document  *matrix.Document
-	available matrix.Available
-	policy    matrix.Policy // Refused says why a release of the bundle may not be installed again
-	pins      matrix.Pins
-	unread    error // what is wrong with pins
-	facts     matrix.Facts
-}
-
-// choose asks it with other facts and pins, of these releases; nil is of all that the matrix lists.
-func (q *question) choose(
-	facts matrix.Facts, pins matrix.Pins, from matrix.Available,
-) (matrix.Selection, *matrix.Refusal) {
-	return matrix.Resolve(q.document, facts, pins, q.policy, from)
-}
 
 // decision is what shall be there.
 type decision struct {
@@ -44,7 +28,7 @@ type decision struct {
 	unfit     map[matrix.Driver]string         // why what is installed does not fit the cluster
 	needs     map[matrix.Driver]matrix.Version // of what the chosen storage driver is for alone
 	refused   error
-	lookahead lookahead
+	outlook   lookahead.Outlook
 }
 
 // version returns the version decided for a driver, or "".
@@ -58,10 +42,10 @@ func (d decision) version(driver matrix.Driver) string {
 
 // resolve is what is desired, but for the drivers that something gates or that are at fault: they stay what
 // they are.
-func (s *facts) resolve() decision { return s.keep(s.gateOfAll(), s.faults) }
+func (s *decided) resolve() decision { return s.keep(s.gateOfAll(), s.faults) }
 
 // gateOfAll is why nothing new may be installed now, or nil.
-func (s *facts) gateOfAll() error {
+func (s *decided) gateOfAll() error {
 	switch {
 	case s.ungated:
 	case s.gated != nil:
@@ -74,30 +58,29 @@ func (s *facts) gateOfAll() error {
 	return nil
 }
 
-// ofMatrix is what the accepted bundle is asked.
-func (s *facts) ofMatrix() question {
+// ofMatrix is what the accepted bundle is asked. It fails where pins cannot be read.
+func (s *facts) ofMatrix() (lookahead.Question, error) {
 	rules, pins, err := policies(s.config.Spec)
-	return question{
-		document: s.bundle.matrix, available: available(s.bundle.contents.Lock),
-		policy: matrix.Policy{Rules: rules, Refused: s.unlisted(s.bundle)}, pins: pins, unread: err,
-		facts: matrix.Facts{Kubernetes: s.kubernetes.version, VCenters: s.versions, Distribution: s.distribution,
-			Installed: s.installed},
-	}
+	return lookahead.Question{
+		Document: s.bundle.matrix, Available: available(s.bundle.contents.Lock), Facts: s.site,
+		Policy: matrix.Policy{Rules: rules, Refused: s.unlisted(s.bundle)}, Pins: pins, Requested: requestedBy(rules),
+	}, err
 }
 
-// chooseReleases asks the matrix what the accepted bundle has for the site, whatever gates that: the one time in a pass.
+// chooseReleases asks the matrix what the accepted bundle has for the site, whatever gates that.
 func (s *facts) chooseReleases() decision {
 	if s.bundle == nil {
 		return decision{}
 	}
-	d := answer(s.ofMatrix())
+	q, unread := s.ofMatrix()
+	d := answer(q, unread)
 	d.from = s.bundle
 	return d
 }
 
 // keep is what is desired, but for the drivers that stay what they are: all where something holds all, else those
 // that are gated or at fault.
-func (s *facts) keep(gate error, faults map[matrix.Driver]error) decision {
+func (s *decided) keep(gate error, faults map[matrix.Driver]error) decision {
 	d := s.desired
 	d.gated, d.reasons, d.releases = maps.Clone(d.gated), maps.Clone(d.reasons), slices.Clone(d.releases)
 	if d.from == nil {
@@ -153,7 +136,7 @@ func manual(spec *v1alpha1.VDOConfigSpec, b *v1alpha1.DriverBundle) bool {
 func (s *facts) unlisted(b *opened) map[string]string {
 	refused := map[string]string{}
 	for _, r := range b.contents.Lock.Releases {
-		if !r.Driver.Valid() || s.installed[r.Driver].Equal(r.Version) {
+		if !r.Driver.Valid() || s.site.Installed[r.Driver].Equal(r.Version) {
 			continue
 		}
 		if err := render.Listed(b.contents.Lock, matrix.ReleaseID{Driver: r.Driver, Version: r.Version}, b.matrix); err != nil {
@@ -221,14 +204,14 @@ func requestedBy(rules map[matrix.Driver]matrix.Rule) []matrix.Driver {
 }
 
 // answer is the whole of choosing: pure.
-func answer(q question) decision {
+func answer(q lookahead.Question, unread error) decision {
 	d := decision{reasons: map[matrix.Driver][]string{}, gated: map[matrix.Driver]string{},
 		withdrawn: map[matrix.Driver]string{}, unfit: map[matrix.Driver]string{},
 		needs: map[matrix.Driver]matrix.Version{}}
-	if q.unread != nil {
-		return d.refuse(requestedBy(q.policy.Rules), q.unread, q.unread)
+	if unread != nil {
+		return d.refuse(q.Requested, unread, unread)
 	}
-	selection, refusal := q.choose(q.facts, q.pins, q.available)
+	selection, refusal := q.Choose(q.Facts, q.Pins, q.Available)
 	d.warnings = selection.Warnings
 	for _, w := range selection.Warnings {
 		switch w.Code {
@@ -238,9 +221,9 @@ func answer(q question) decision {
 			d.withdrawn[w.Release.Driver] = w.Text
 		}
 	}
-	d.lookahead = lookAhead(q)
+	d.outlook = q.Outlook()
 	if refusal != nil {
-		return d.refuse(requestedBy(q.policy.Rules), fault.Errorf(fault.Incompatible, "choose", "drivers",
+		return d.refuse(q.Requested, fault.Errorf(fault.Incompatible, "choose", "drivers",
 			"push a bundle with a release that fits, or change the pin; what is installed stays", "%w",
 			refusal), errors.New("no release fits"))
 	}

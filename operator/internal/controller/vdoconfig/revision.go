@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -21,10 +22,21 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
-// revisions is what a pass knows of what was installed from, and what it decides on the upgrades to what was
-// chosen, by group.
-type revisions struct {
-	history   revision.Histories
+// decided is what the facts come to: what the matrix of the accepted bundle has for them, and which groups go from what
+// is current of them to that.
+type decided struct {
+	facts
+	desired  decision // whatever gates it
+	upgrades upgrades
+	ungated  bool // as if nothing gated anything
+}
+
+// upgrades is what a pass knows of what was installed from, and what it decides on the upgrades to what is desired, by
+// group.
+type upgrades struct {
+	history revision.Histories
+	// current are the drivers of the revision in force, or of the one that is gone back to.
+	current   map[matrix.Driver]current
 	candidate *revision.Revision // all that would be current without gates, which approvals are of; nil for nothing
 	verdicts  map[revision.Group]decide.Verdict
 	// candidates are what comes in force of the groups of which anything may; gates are why others stay.
@@ -36,7 +48,7 @@ type revisions struct {
 }
 
 // first is the verdict that is told before those on other groups.
-func (r *revisions) first() (decide.Verdict, bool) {
+func (r *upgrades) first() (decide.Verdict, bool) {
 	var all []decide.Verdict
 	for _, group := range revision.Groups {
 		all = append(all, r.verdicts[group])
@@ -44,23 +56,29 @@ func (r *revisions) first() (decide.Verdict, bool) {
 	return decide.First(all)
 }
 
-// decideRevisions decides which groups go from what is current of them to what was chosen. It is last:
-// it asks what the rest was gathered for.
-func (p *pass) decideRevisions(ctx context.Context) {
+// decide asks the matrix what is desired, the one time in a pass, and decides which groups change to that. It opens the
+// bundles that drivers come from, and may go back to.
+func (p *pass) decide(ctx context.Context) {
+	p.desired = p.chooseReleases()
+	p.checks = p.withImages()
+	p.decideUpgrades(ctx)
+}
+
+func (p *pass) decideUpgrades(ctx context.Context) {
 	if p.bundle == nil {
 		return
 	}
-	r := &p.revisions
+	r := &p.upgrades
 	r.history = p.facts.inventory.Memory().Revisions
-	p.current = p.currentOfRecords(ctx, r.history.InForce()...)
+	p.upgrades.current = p.currentOfRecords(ctx, r.history.InForce()...)
 	p.revoke(ctx)
 	r.oneWay = p.oneWay(ctx)
 	facts, err := p.upgradeFacts()
 	if err != nil {
 		p.gateAll(err)
 	}
-	if p.facts.gateOfAll() == nil && p.desired.refused == nil {
-		free := p.facts
+	if p.gateOfAll() == nil && p.desired.refused == nil {
+		free := p.decided
 		free.ungated = true
 		r.candidate = revisionOf(free.keep(nil, free.unseen()))
 		for _, group := range revision.Groups {
@@ -75,7 +93,7 @@ func (p *pass) decideRevisions(ctx context.Context) {
 // decideGroups decides on one group after the other, in order of installation: what a group needs of those before it
 // is known by then.
 func (p *pass) decideGroups(ctx context.Context, facts decide.Facts) {
-	r := &p.revisions
+	r := &p.upgrades
 	r.verdicts, r.candidates = map[revision.Group]decide.Verdict{}, map[revision.Group]*revision.Revision{}
 	for _, group := range revision.Groups {
 		r.candidates[group] = p.candidate(group)
@@ -96,7 +114,7 @@ func (p *pass) decideGroup(ctx context.Context, facts decide.Facts, group revisi
 		if v.Action != decide.RollBack {
 			return v
 		}
-		target, _ := p.revisions.history[group].Named(v.To)
+		target, _ := p.upgrades.history[group].Named(v.To)
 		err := p.goBackTo(ctx, target)
 		switch {
 		case err == nil:
@@ -111,16 +129,16 @@ func (p *pass) decideGroup(ctx context.Context, facts decide.Facts, group revisi
 
 // gate has a group stay what it is, whatever was its candidate.
 func (p *pass) gate(group revision.Group, why string) {
-	p.revisions.gates = joined(p.revisions.gates, group, fault.Errorf(fault.Refused, "change", string(group),
+	p.upgrades.gates = joined(p.upgrades.gates, group, fault.Errorf(fault.Refused, "change", string(group),
 		"until then it stays as it is", "%s", why))
-	p.revisions.candidates[group] = p.candidate(group)
+	p.upgrades.candidates[group] = p.candidate(group)
 }
 
 // revoke notes which current drivers come from a bundle that is not trusted any more, while their revision is
 // rolled out: nothing new of them is applied, and the revision fails.
 func (p *pass) revoke(ctx context.Context) {
-	p.revisions.untrusted = map[revision.Group]string{}
-	for group, h := range p.revisions.history {
+	p.upgrades.untrusted = map[revision.Group]string{}
+	for group, h := range p.upgrades.history {
 		cur, _ := h.InForce()
 		if cur.Outcome != revision.Progressing || cur.Returned {
 			continue
@@ -129,11 +147,11 @@ func (p *pass) revoke(ctx context.Context) {
 		if fault.ReasonOf(err) != fault.Untrusted {
 			continue // it is trusted, or no one can tell
 		}
-		p.revisions.untrusted[group] = fault.Text(err)
-		for d, c := range p.current {
+		p.upgrades.untrusted[group] = fault.Text(err)
+		for d, c := range p.upgrades.current {
 			if revision.GroupOf(d) == group {
 				c.revoked = fault.Text(err)
-				p.current[d] = c
+				p.upgrades.current[d] = c
 			}
 		}
 	}
@@ -142,14 +160,14 @@ func (p *pass) revoke(ctx context.Context) {
 // candidate is what comes in force of a group: what is desired of it or, where something gates it, what someone
 // else installed, or no one remembers, as it runs; nil where the group stays what it is. No driver counts as being at
 // fault, but those of which no one knows what runs.
-func (s *facts) candidate(group revision.Group) *revision.Revision {
+func (s *decided) candidate(group revision.Group) *revision.Revision {
 	d := s.keep(s.gateOfAll(), s.unseen())
 	for _, driver := range inOrder {
 		if revision.GroupOf(driver) != group {
 			continue
 		}
 		c, stays := d.current[driver]
-		_, installed := s.installed[driver]
+		_, installed := s.site.Installed[driver]
 		other, adopted := d.current[group]
 		rests := d.gated[driver] != "" && (installed || !adopted || other.bundle != "")
 		if (stays && c.bundle != "") || rests {
@@ -175,7 +193,7 @@ func (s *facts) attempt() revision.Attempt {
 // says, and those of the bundles that drivers come from: an older bundle knows nothing of a newer release.
 func (p *pass) oneWay(ctx context.Context) []decide.OneWay {
 	read := []*opened{p.bundle}
-	for _, cur := range p.revisions.history.InForce() {
+	for _, cur := range p.upgrades.history.InForce() {
 		o, err := p.openSource(ctx, cur.Bundle)
 		if err == nil && !slices.Contains(read, o) { // one that cannot be read says nothing
 			read = append(read, o)
@@ -193,17 +211,17 @@ func (p *pass) oneWay(ctx context.Context) []decide.OneWay {
 }
 
 // upgradeFacts are what package decide decides on, but for what is one group's.
-func (s *facts) upgradeFacts() (decide.Facts, error) {
+func (s *decided) upgradeFacts() (decide.Facts, error) {
 	policy, err := upgradePolicy(&s.config.Spec, manual(&s.config.Spec, s.bundle.source))
 	return decide.Facts{
-		Now: s.at0(), Policy: policy, Running: s.installed, Attempt: s.attempt(),
-		Frozen: s.frozen, OneWay: s.revisions.oneWay,
+		Now: s.at0(), Policy: policy, Running: s.site.Installed, Attempt: s.attempt(),
+		Frozen: s.frozen, OneWay: s.upgrades.oneWay,
 	}, err
 }
 
 // unseen are drivers that cannot be read and are not in force. Someone else's may run in another
 // version: they come in force once that is known, by the rules of a take-over.
-func (s *facts) unseen() map[matrix.Driver]error {
+func (s *decided) unseen() map[matrix.Driver]error {
 	all := maps.Clone(s.observed.Unread)
 	maps.DeleteFunc(all, func(d matrix.Driver, _ error) bool { return s.revisionWith(d).Version(string(d)) != "" })
 	return all
@@ -234,8 +252,8 @@ func upgradePolicy(spec *v1alpha1.VDOConfigSpec, manual bool) (decide.Policy, er
 }
 
 // revisionWith is the current revision of a driver's group, the zero one where there is none.
-func (s *facts) revisionWith(d matrix.Driver) revision.Record {
-	cur, _ := s.revisions.history[revision.GroupOf(d)].InForce()
+func (s *decided) revisionWith(d matrix.Driver) revision.Record {
+	cur, _ := s.upgrades.history[revision.GroupOf(d)].InForce()
 	return cur
 }
 
@@ -252,8 +270,8 @@ func revisionOf(d decision) *revision.Revision {
 	return rev
 }
 
-func (s *facts) begun(r rendering) revision.Histories {
-	out := s.revisions.history
+func (s *decided) begun(r rendering) revision.Histories {
+	out := s.upgrades.history
 	for _, group := range revision.Groups {
 		h := out[group]
 		if s.frozen == "" && s.mayStart(group, r) {
@@ -270,8 +288,8 @@ func (s *facts) begun(r rendering) revision.Histories {
 
 // mayStart tells whether all drivers of a group can be what was decided. What is gone back to may have the settings
 // that it had.
-func (s *facts) mayStart(group revision.Group, r rendering) bool {
-	back := s.revisions.verdicts[group].Action == decide.RollBack
+func (s *decided) mayStart(group revision.Group, r rendering) bool {
+	back := s.upgrades.verdicts[group].Action == decide.RollBack
 	for _, d := range inOrder {
 		_, left := r.decision.gated[d]
 		refused, blocked := r.refused[d] != nil && (left || !back), r.blocked[d] != nil && !back
@@ -282,8 +300,8 @@ func (s *facts) mayStart(group revision.Group, r rendering) bool {
 	return true
 }
 
-func (s *facts) begunOf(group revision.Group, h revision.History) revision.History {
-	u := &s.revisions
+func (s *decided) begunOf(group revision.Group, h revision.History) revision.History {
+	u := &s.upgrades
 	v, candidate := u.verdicts[group], u.candidates[group]
 	_, installed := h.InForce()
 	exists := func(d matrix.Driver) bool { return revision.GroupOf(d) == group }
@@ -319,10 +337,7 @@ func (s *facts) approval(h revision.History, starts revision.Revision) *revision
 const defaultHistoryLimit = 3
 
 func historyLimit(spec *v1alpha1.VDOConfigSpec) int {
-	if limit := policyOf(spec).RevisionHistoryLimit; limit != nil {
-		return int(*limit)
-	}
-	return defaultHistoryLimit
+	return int(ptr.Deref(policyOf(spec).RevisionHistoryLimit, defaultHistoryLimit))
 }
 
 // Retained returns the bundles of revisions that are in force or may be gone back to, and those that drivers are

@@ -48,7 +48,7 @@ func gathering(t *testing.T) *pass {
 	require.NoError(t, v1alpha1.AddToScheme(scheme))
 	facts := &v1alpha1.DriverBundle{}
 	facts.Namespace, facts.Name = "ns", "site"
-	g := &pass{result: result{facts: *withCSI(t)}}
+	g := &pass{result: result{decided: *withCSI(t)}}
 	g.Reconciler = &Reconciler{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(facts).Build(),
 		Store: shelf{"sha256:last": holding(t, "sha256:last", "csi@3.5.1"), "sha256:new": g.bundle},
 		Trust: nobody{"sha256:last": true, "sha256:new": true}}
@@ -62,8 +62,8 @@ func withRevision(t *testing.T) (*pass, revision.Record) {
 	t.Helper()
 	g := gathering(t)
 	rev := revision.Revision{Bundle: "mirror.site/vdo@sha256:last", Source: "site", Releases: []string{"csi@3.5.1"}}
-	g.revisions.history = healthy(rev, g.at0())
-	cur, _ := g.revisions.history[matrix.CSI].InForce()
+	g.upgrades.history = healthy(rev, g.at0())
+	cur, _ := g.upgrades.history[matrix.CSI].InForce()
 	return g, cur
 }
 
@@ -118,7 +118,7 @@ func TestWhatIsPutBackWaitsForNoOtherBundlesTrust(t *testing.T) {
 	g, cur := withRevision(t)
 	g.gateBundle(because(fault.Untrusted))
 	require.NoError(t, g.goBackTo(t.Context(), cur))
-	d := resolved(&g.facts)
+	d := resolved(&g.decided)
 	require.Equal(t, cur.Bundle, d.bundleOf(matrix.CSI).reference())
 	require.Empty(t, d.untrusted())
 	g.Trust = nobody{}
@@ -144,12 +144,12 @@ func TestWhatHasNoHistoryIsAdopted(t *testing.T) {
 		"the bundle is not":          {pair133, func(g *pass) { g.gateBundle(because(fault.Untrusted)) }, nil},
 		"the bundle lacks it":        {"csi@3.7.3", func(g *pass) { g.waiting = "the login is being tried" }, nil},
 		"the VDOConfig goes":         {pair133, func(g *pass) { g.frozen = "it is being deleted" }, nil},
-		"nothing fits the vCenter":   {pair133, func(g *pass) { g.versions[0].Version = mustVersion("6.7.0") }, []string{"csi@3.5.1"}},
+		"nothing fits the vCenter":   {pair133, func(g *pass) { g.site.VCenters[0].Version = mustVersion("6.7.0") }, []string{"csi@3.5.1"}},
 	} {
 		g := gathering(t)
-		g.bundle, g.current = holding(t, "sha256:new", c.gates), nil
+		g.bundle, g.upgrades.current = holding(t, "sha256:new", c.gates), nil
 		c.edit(g)
-		g.decide(t.Context())
+		g.decideAll(t.Context())
 		h := g.begun(rendering{Rendered: &render.Rendered{}, decision: g.resolve()})
 		require.Equal(t, c.is, inForce(h), name)
 		if c.is != nil {
@@ -230,16 +230,16 @@ func TestARevisionThatIsRevokedWhileItIsRolledOutGoesNoFurther(t *testing.T) {
 			}
 		}
 		if !c.before {
-			g.revisions.history = nil
+			g.upgrades.history = nil
 		}
 		rev := revision.Revision{Bundle: "mirror.site/vdo@sha256:new", Source: "site", Releases: []string{"csi@3.7.3"}}
-		h := g.revisions.history[matrix.CSI].Start(rev, revision.Beginning{Now: g.at0()})
+		h := g.upgrades.history[matrix.CSI].Start(rev, revision.Beginning{Now: g.at0()})
 		memory := g.facts.inventory.Memory()
 		memory.Revisions = revision.Histories{matrix.CSI: h}
 		g.facts.inventory, g.Trust = g.facts.inventory.WithMemory(memory), c.trusted
 		g.gateBundle(because(fault.Untrusted))
-		g.decide(t.Context())
-		v := g.revisions.verdicts[matrix.CSI]
+		g.decideAll(t.Context())
+		v := g.upgrades.verdicts[matrix.CSI]
 		require.Equal(t, c.goes, v.Action, "%s: %s", name, v.Message)
 		after := g.begun(rendering{Rendered: &render.Rendered{}, decision: g.resolve()})[matrix.CSI]
 		cur, _ := after.InForce()
@@ -269,19 +269,19 @@ func TestEachBundleThatIsInstalledFromIsAsked(t *testing.T) {
 	cloud := revision.Revision{Bundle: g.bundle.reference(), Releases: []string{"cpi@1.33.1"}}
 	storage := revision.Revision{Bundle: last.reference(), Releases: []string{"csi@3.7.3"}}
 	b := revision.Beginning{Now: g.at0()}
-	g.revisions.history = revision.Histories{
+	g.upgrades.history = revision.Histories{
 		matrix.CPI: revision.History{}.Start(cloud, b), matrix.CSI: revision.History{}.Start(storage, b)}
-	g.current = g.currentOfRecords(t.Context(), g.revisions.history.InForce()...)
-	require.Equal(t, last.reference(), g.current[matrix.CSI].from.reference())
+	g.upgrades.current = g.currentOfRecords(t.Context(), g.upgrades.history.InForce()...)
+	require.Equal(t, last.reference(), g.upgrades.current[matrix.CSI].from.reference())
 
 	marks := g.oneWay(t.Context())
 	require.Len(t, marks, 1)
 	require.Equal(t, "csi@3.7.3", marks[0].ReleaseID.String())
 	g.revoke(t.Context())
-	require.Empty(t, g.revisions.untrusted[matrix.CPI], "its own bundle is trusted")
-	require.NotEmpty(t, g.revisions.untrusted[matrix.CSI])
-	require.NotEmpty(t, g.current[matrix.CSI].revoked)
-	require.Empty(t, g.current[matrix.CPI].revoked)
+	require.Empty(t, g.upgrades.untrusted[matrix.CPI], "its own bundle is trusted")
+	require.NotEmpty(t, g.upgrades.untrusted[matrix.CSI])
+	require.NotEmpty(t, g.upgrades.current[matrix.CSI].revoked)
+	require.Empty(t, g.upgrades.current[matrix.CPI].revoked)
 }
 
 // counted counts what is asked of a shelf.
@@ -304,7 +304,7 @@ func TestABundleIsOpenedOnceAPass(t *testing.T) {
 	for _, gates := range []shelf{{"sha256:last": holding(t, "", both)}, {}} {
 		for want, h := range []revision.Histories{nil, current} {
 			g, requested := gathering(t), 0
-			g.Store, g.revisions.history = counted{gates, &requested}, h
+			g.Store, g.upgrades.history = counted{gates, &requested}, h
 			g.currentOfRecords(t.Context(), h.InForce()...)
 			g.oneWay(t.Context())
 			require.Equal(t, want, requested)
@@ -321,14 +321,14 @@ func TestTheChosenNodesGoOnWithABundleThatHasExpired(t *testing.T) {
 		g.gateBundle(g.stale)
 		memory := g.facts.inventory.Memory()
 		starts := revision.Beginning{Now: g.at0(), Canary: true}
-		h := g.revisions.history[matrix.CSI].Start(revision.Revision{Bundle: "b"}, starts)
+		h := g.upgrades.history[matrix.CSI].Start(revision.Revision{Bundle: "b"}, starts)
 		memory.Revisions = revision.Histories{matrix.CSI: h}
-		found := result{facts: g.facts, inventory: g.facts.inventory.WithMemory(memory)}
+		found := result{decided: g.decided, inventory: g.facts.inventory.WithMemory(memory)}
 		a := &applier{pass: &pass{Reconciler: g.Reconciler, result: found}}
-		a.rendering.decision = decided(matrix.CSI, "3.7.3")
+		a.rendering.decision = only(matrix.CSI, "3.7.3")
 		a.rendering.decision.current = map[matrix.Driver]current{matrix.CSI: {revoked: revoked}}
 		require.NoError(t, a.canaryStage(t.Context()))
-		require.Equal(t, revoked == "", a.outcome.gate != "", a.outcome.gate)
+		require.Equal(t, revoked == "", a.outcome.next.waits != "", a.outcome.next.waits)
 	}
 }
 

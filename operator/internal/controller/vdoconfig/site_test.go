@@ -26,6 +26,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drift"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/lookahead"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
@@ -57,20 +58,25 @@ func holding(t *testing.T, digest, releases string) *opened {
 }
 
 // withCSI is a site where csi@3.5.1 runs, with a bundle that does not hold it.
-func withCSI(t *testing.T) *facts {
+func withCSI(t *testing.T) *decided {
 	t.Helper()
 	kubernetesVersion, err := matrix.ParseKubernetes("1.33")
 	require.NoError(t, err)
 	deployment := inventory.ID{Key: inventory.Key{Group: "apps", Kind: "Deployment", Namespace: "vmware-system-csi",
 		Name: "vsphere-csi-controller"}, Version: "v1"}
-	return &facts{
-		config: &v1alpha1.VDOConfig{Spec: v1alpha1.VDOConfigSpec{StorageProvider: &v1alpha1.StorageProvider{VsphereCloudConfig: "vc"}}},
-		inventory: inventory.Inventory{}.With(inventory.Entry{ID: deployment, Driver: matrix.CSI,
-			Release: "csi@3.5.1"}),
-		installed:  map[matrix.Driver]matrix.Version{matrix.CSI: mustVersion("3.5.1")},
-		kubernetes: kubernetes{version: kubernetesVersion}, versions: []matrix.VCenter{{Name: "vc", Version: mustVersion("8.0.3")}},
-		bundle: holding(t, "sha256:new", "csi@3.7.3"), current: comingFrom(t, "csi@3.5.1", "csi@3.5.1"),
-	}
+	s := &decided{}
+	s.config = &v1alpha1.VDOConfig{}
+	s.config.Spec.StorageProvider = &v1alpha1.StorageProvider{VsphereCloudConfig: "vc"}
+	s.inventory = inventory.Of(inventory.Entry{ID: deployment, Driver: matrix.CSI, Release: "csi@3.5.1"})
+	s.site = matrix.Facts{Installed: map[matrix.Driver]matrix.Version{matrix.CSI: mustVersion("3.5.1")},
+		Kubernetes: kubernetesVersion, VCenters: []matrix.VCenter{{Name: "vc", Version: mustVersion("8.0.3")}}}
+	s.bundle, s.upgrades.current = holding(t, "sha256:new", "csi@3.7.3"), comingFrom(t, "csi@3.5.1", "csi@3.5.1")
+	return s
+}
+
+// requesting is a site of which nothing but the VDOConfig is known.
+func requesting(config *v1alpha1.VDOConfig) decided {
+	return decided{facts: facts{request: request{config: config, spec: config.Spec, now: time.Now()}}}
 }
 
 // comingFrom are drivers that come from the last bundle, which holds releases, or cannot be read.
@@ -91,35 +97,35 @@ func comingFrom(t *testing.T, is, releases string) map[matrix.Driver]current {
 
 // A driver that is gated is made of what it comes from, whatever the accepted bundle has.
 func TestWhatStaysIsMadeOfTheBundleThatItComesFrom(t *testing.T) {
-	inNew := func(s *facts) { s.bundle = holding(t, "sha256:new", "csi@3.5.1 csi@3.7.3") }
-	gone := func(s *facts) { s.current = comingFrom(t, "csi@3.5.1", "") }
-	expired := func(s *facts) { s.gated = because(fault.Expired) }
-	nothing := func(s *facts) { s.installed, s.current, s.inventory = nil, nil, inventory.Inventory{} }
-	foreign := func(s *facts) {
+	inNew := func(s *decided) { s.bundle = holding(t, "sha256:new", "csi@3.5.1 csi@3.7.3") }
+	gone := func(s *decided) { s.upgrades.current = comingFrom(t, "csi@3.5.1", "") }
+	expired := func(s *decided) { s.gated = because(fault.Expired) }
+	nothing := func(s *decided) { s.site.Installed, s.upgrades.current, s.inventory = nil, nil, inventory.Inventory{} }
+	foreign := func(s *decided) {
 		inNew(s)
-		s.current, s.inventory = nil, inventory.Inventory{}
+		s.upgrades.current, s.inventory = nil, inventory.Inventory{}
 	}
 	for name, c := range map[string]struct {
-		edit      []func(*facts)
+		edit      []func(*decided)
 		from      string // "" where nothing is chosen
 		untrusted bool
 	}{
-		"the new one is held":                     {[]func(*facts){expired}, "sha256:last", false},
-		"it is waited for":                        {[]func(*facts){func(s *facts) { s.waiting = "DriverBundle site is being verified" }}, "sha256:last", false},
-		"it is being deleted":                     {[]func(*facts){func(s *facts) { s.frozen = "the VDOConfig is being deleted" }}, "sha256:last", false},
-		"no release fits":                         {[]func(*facts){func(s *facts) { s.config.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "csi", Version: "2.7.3"}} }}, "sha256:last", false},
-		"its own is gone":                         {[]func(*facts){expired, gone}, "", false},
-		"nothing is installed":                    {[]func(*facts){expired, nothing}, "", false},
-		"somebody else's, and the new one has it": {[]func(*facts){expired, foreign}, "sha256:new", false},
-		"likewise, and the new one is not trusted": {[]func(*facts){expired, foreign,
-			func(s *facts) { s.bundleGated = true }}, "", false},
-		"its place is at fault": {[]func(*facts){expired,
-			func(s *facts) { s.faults = map[matrix.Driver]error{matrix.CSI: because(fault.Forbidden)} }}, "", false},
-		"it was revoked": {[]func(*facts){expired,
-			func(s *facts) {
-				c := s.current[matrix.CSI]
+		"the new one is held":                     {[]func(*decided){expired}, "sha256:last", false},
+		"it is waited for":                        {[]func(*decided){func(s *decided) { s.waiting = "DriverBundle site is being verified" }}, "sha256:last", false},
+		"it is being deleted":                     {[]func(*decided){func(s *decided) { s.frozen = "the VDOConfig is being deleted" }}, "sha256:last", false},
+		"no release fits":                         {[]func(*decided){func(s *decided) { s.config.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "csi", Version: "2.7.3"}} }}, "sha256:last", false},
+		"its own is gone":                         {[]func(*decided){expired, gone}, "", false},
+		"nothing is installed":                    {[]func(*decided){expired, nothing}, "", false},
+		"somebody else's, and the new one has it": {[]func(*decided){expired, foreign}, "sha256:new", false},
+		"likewise, and the new one is not trusted": {[]func(*decided){expired, foreign,
+			func(s *decided) { s.bundleGated = true }}, "", false},
+		"its place is at fault": {[]func(*decided){expired,
+			func(s *decided) { s.faults = map[matrix.Driver]error{matrix.CSI: because(fault.Forbidden)} }}, "", false},
+		"it was revoked": {[]func(*decided){expired,
+			func(s *decided) {
+				c := s.upgrades.current[matrix.CSI]
 				c.revoked = "a key is revoked"
-				s.current[matrix.CSI] = c
+				s.upgrades.current[matrix.CSI] = c
 			}}, "sha256:last", true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -223,7 +229,7 @@ func TestWhatTheVerificationOfABundleMeans(t *testing.T) {
 		require.Equal(t, !c.good, g.bundleGated, name)
 		require.Equal(t, c.waiting, g.waiting != "", name)
 		require.Equal(t, !c.good && !c.waiting, fault.ReasonOf(g.facts.gated) == fault.Untrusted, name)
-		require.Equal(t, !c.good, g.facts.gateOfAll() != nil, name)
+		require.Equal(t, !c.good, g.gateOfAll() != nil, name)
 	}
 }
 
@@ -257,7 +263,7 @@ func TestWithoutTheAcceptedBundleTheLastOneCounts(t *testing.T) {
 		require.Equal(t, c.gated, fault.ReasonOf(g.facts.gated), name)
 		require.True(t, g.bundleGated, name)
 		require.Equal(t, "sha256:last", g.bundle.source.Status.Digest, name)
-		require.Equal(t, []string{"csi@3.5.1"}, chosen(resolved(&g.facts)), name)
+		require.Equal(t, []string{"csi@3.5.1"}, chosen(resolved(&g.decided)), name)
 
 		memory := inventory.Memory{Revisions: g.facts.inventory.Memory().Revisions}
 		g.bundle, g.facts.inventory = nil, inventory.Inventory{}.WithMemory(memory)
@@ -301,7 +307,7 @@ func TestWhatAPassMeans(t *testing.T) {
 			[]string{"Fault", "Resolved=False", "Applied=True", "CSIReady=True"}},
 		"the bundle is being verified": {func(p *result) { p.facts.waiting = "DriverBundle site is being verified" },
 			[]string{"Progressing", "Resolved=Unknown", "Applied=True", "CSIReady=True"}},
-		"the next stage waits": {func(p *result) { p.outcome.gate = "a node" }, []string{"Progressing", "Resolved=True", "Applied=Unknown", "CSIReady=True"}},
+		"the next stage waits": {func(p *result) { p.outcome.next.waits = "a node" }, []string{"Progressing", "Resolved=True", "Applied=Unknown", "CSIReady=True"}},
 		"the API servers may not be asked": {func(p *result) { p.facts.kubernetes.unread = because(fault.Forbidden) },
 			[]string{"Fault", "Resolved=False", "Applied=True", "CSIReady=True"}},
 		"objects are refused": {func(p *result) { p.outcome.applied = because(fault.Forbidden) }, []string{"Fault", "Resolved=True", "Applied=False", "CSIReady=True"}},
@@ -322,16 +328,17 @@ func TestWhatAPassMeans(t *testing.T) {
 		},
 			[]string{"Suspended", "Resolved=True", "Applied=False", "CSIReady=True"}},
 		"a removal waits for one in force": {func(p *result) {
-			p.outcome, p.decision = outcome{retentions: because(fault.Refused)}, decision{}
+			p.outcome, p.decision = outcome{failures: failures{retentions: because(fault.Refused)}}, decision{}
 		}, []string{"Fault", "Resolved=Unknown"}},
 		"the next minor is not covered": {func(p *result) {
-			p.decision.lookahead = lookahead{looked: []string{"Kubernetes 1.34"}, lacks: []string{"Kubernetes 1.34"}}
+			lacks := []string{"Kubernetes 1.34"}
+			p.decision.outlook = lookahead.Outlook{Looked: lacks, Lacks: lacks}
 		}, []string{"Ready", "Resolved=True", "Applied=True", "Upgradeable=False", "CSIReady=True"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := &v1alpha1.VDOConfig{}
 			config.Status.Conditions = []metav1.Condition{{Type: "Applied", Status: metav1.ConditionTrue}, {Type: "CSIReady", Status: metav1.ConditionTrue}}
-			p := &result{facts: facts{config: config, now: time.Now()}, decision: decided(matrix.CSI, "1.0.0"),
+			p := &result{decided: requesting(config), decision: only(matrix.CSI, "1.0.0"),
 				outcome: outcome{report: rolled(matrix.CSI), plan: &plan.Plan{}}}
 			p.decision.from = &opened{}
 			if c.edit != nil {
@@ -359,13 +366,13 @@ func TestWhatAPassMeans(t *testing.T) {
 // was told; that is forgotten once it is no longer requested.
 func TestWhatTheCloudProviderIsToldIsRememberedWhileItIsLeftAsItIs(t *testing.T) {
 	for name, c := range map[string]struct {
-		edit func(*facts)
+		edit func(*decided)
 		want bool
 	}{
-		"nobody knows":        {func(s *facts) { s.cluster.UnsureOfNodes = true }, true},
-		"it keeps Nodes":      {func(s *facts) { s.cluster.KeepsNodes = true }, true},
-		"it keeps none":       {func(*facts) {}, false},
-		"it is not asked for": {func(s *facts) { s.cluster.UnsureOfNodes, s.config.Spec.CloudProvider = true, nil }, false},
+		"nobody knows":        {func(s *decided) { s.cluster.UnsureOfNodes = true }, true},
+		"it keeps Nodes":      {func(s *decided) { s.cluster.KeepsNodes = true }, true},
+		"it keeps none":       {func(*decided) {}, false},
+		"it is not asked for": {func(s *decided) { s.cluster.UnsureOfNodes, s.config.Spec.CloudProvider = true, nil }, false},
 	} {
 		s := withCSI(t)
 		s.config.Spec.CloudProvider = &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{"vc"}}
@@ -379,15 +386,15 @@ func TestWhatTheCloudProviderIsToldIsRememberedWhileItIsLeftAsItIs(t *testing.T)
 // No one knows whether the cloud provider is to keep Nodes where the records are gone, and what else tells it.
 func TestUnsureOfNodes(t *testing.T) {
 	for name, c := range map[string]struct {
-		edit   func(*facts)
+		edit   func(*decided)
 		config string
 		want   bool
 	}{
-		"its configuration is gone":          {func(*facts) {}, "", true},
-		"all is there":                       {func(*facts) {}, "x", false},
-		"its DaemonSet is gone":              {func(s *facts) { s.observed.DaemonSets = nil }, "x", true},
-		"it is installed for the first time": {func(s *facts) { s.config.Status = v1alpha1.VDOConfigStatus{} }, "", false},
-		"the records have it":                {func(s *facts) { s.inventory = withCSI(t).inventory }, "", false},
+		"its configuration is gone":          {func(*decided) {}, "", true},
+		"all is there":                       {func(*decided) {}, "x", false},
+		"its DaemonSet is gone":              {func(s *decided) { s.observed.DaemonSets = nil }, "x", true},
+		"it is installed for the first time": {func(s *decided) { s.config.Status = v1alpha1.VDOConfigStatus{} }, "", false},
+		"the records have it":                {func(s *decided) { s.inventory = withCSI(t).inventory }, "", false},
 	} {
 		ds := appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "vsphere-cloud-controller-manager"}}
 		s := withCSI(t)
@@ -423,23 +430,22 @@ func secretOf(data map[string]any) *unstructured.Unstructured {
 // vCenter let them in or not, and each form of the mirror's login.
 func TestSecretsOfASite(t *testing.T) {
 	pair := base64.StdEncoding.EncodeToString([]byte("robot:pull:word"))
-	s := facts{
-		vcenters: map[string]vcenter{"vc": judgeVCenter(&v1alpha1.VsphereCloudConfig{ObjectMeta: metav1.ObjectMeta{Name: "vc"}}, credentials.Credentials{Password: "hunter2"}, nil)},
-		login:    login{data: []byte(`{"auths":{"m":{"auth":"` + pair + `"},"n":{"username":"u","password":"plain","identitytoken":"idt","registrytoken":"rgt"}}}`)},
-	}
+	known := credentials.Credentials{Password: "hunter2"}
+	s := facts{vcenters: map[string]vcenter{"vc": judgeVCenter(&v1alpha1.VsphereCloudConfig{}, known, nil)}}
+	s.login.data = []byte(`{"auths":{"m":{"auth":"` + pair + `"},"n":{"username":"u","password":"plain","identitytoken":"idt","registrytoken":"rgt"}}}`)
 	encoded := func(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) }
-	s.notePasswords(plan.Live{
+	live := plan.Live{
 		{Kind: "Secret", Namespace: "kube-system", Name: "vsphere-cloud-secret"}:        secretOf(map[string]any{"vc1.site.password": encoded("clouds"), "password_2": encoded("clouds2"), "vc1.site.username": encoded("u")}),
 		{Kind: "Secret", Namespace: "vmware-system-csi", Name: "vsphere-config-secret"}: secretOf(map[string]any{"csi-vsphere.conf": encoded("[VirtualCenter \"vc1.site\"]\nuser = \"u\"\npassword = \"sto\\\"rage\"\n")}),
 		copies[1]: secretOf(map[string]any{".dockerconfigjson": encoded(`{"auths":{"m":{"username":"u","password":"of the pods"}}}`)}),
-	})
+	}
 	s.cluster.ExistingCloudConfig = []byte("vcenter:\n  vc1:\n    user: u\n    password: by hand\n")
-	got := s.secrets()
+	got := s.secrets(live)
 	for _, want := range []string{"hunter2", "clouds", "clouds2", "sto\"rage", "by hand", pair, "pull:word", "plain", "idt", "rgt", "of the pods"} {
 		require.Contains(t, got, want)
 	}
 	require.NotContains(t, got, "u")
-	(&facts{}).notePasswords(nil)
+	require.Empty(t, (&facts{}).secrets(nil))
 	require.Empty(t, login{data: []byte("no JSON")}.secrets())
 }
 
@@ -495,7 +501,7 @@ func TestNodesThatAreNotReadyDoNotUseUpWhatMayBeUnavailable(t *testing.T) {
 // on no other its time does not count.
 func TestARevisionDoesNotFailForNodesThatAreNotReady(t *testing.T) {
 	for pods, clockPaused := range map[int32]bool{1: true, 2: false} {
-		p := &pass{result: result{facts: *withCSI(t)}}
+		p := &pass{result: result{decided: *withCSI(t)}}
 		p.observed = awayNode(pods, pods-1)
 		p.outcome.report = &assess.Report{Drivers: map[matrix.Driver]assess.Health{matrix.CPI: {Version: "1.33.1",
 			Findings: []assess.Finding{{Driver: matrix.CPI, Reason: fault.Unreachable, Away: true}}}}}

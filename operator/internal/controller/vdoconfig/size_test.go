@@ -61,7 +61,7 @@ func testBound(t *testing.T, long string, limit int) {
 		}
 	}
 	report := assess.Assess(in)
-	p := &result{facts: facts{config: &v1alpha1.VDOConfig{}}}
+	p := &result{decided: requesting(&v1alpha1.VDOConfig{})}
 	p.config.Spec.Suspend = true
 	p.outcome.report, p.outcome.plan = &report, &plan.Plan{}
 	p.decision = decision{reasons: map[matrix.Driver][]string{}, withdrawn: map[matrix.Driver]string{}}

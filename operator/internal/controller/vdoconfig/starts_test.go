@@ -27,10 +27,10 @@ import (
 func beginning(t *testing.T, bundle, runs, inForce string) (*pass, func(revision.Histories)) {
 	g := gathering(t)
 	from := withBoth(t, bundle, runs)
-	g.config, g.installed, g.versions, g.bundle, g.current = from.config, from.installed, from.versions,
-		from.bundle, nil
+	g.config, g.bundle, g.upgrades.current = from.config, from.bundle, nil
+	g.site.Installed, g.site.VCenters = from.site.Installed, from.site.VCenters
 	g.facts.inventory, g.config.Namespace = withBoth(t, bundle, inForce).inventory, "ns"
-	g.vcenters = map[string]vcenter{vcCloud: {version: &g.versions[0]}}
+	g.vcenters = map[string]vcenter{vcCloud: {version: &g.site.VCenters[0]}}
 	remember := func(h revision.Histories) {
 		memory := g.facts.inventory.Memory()
 		memory.Revisions = h
@@ -47,12 +47,12 @@ func beginning(t *testing.T, bundle, runs, inForce string) (*pass, func(revision
 // again decides once more, and returns what is told first, and the histories after it.
 func (p *pass) again(t *testing.T, remember func(revision.Histories)) (decide.Verdict, decision, revision.Histories) {
 	t.Helper()
-	p.revisions, p.current, p.facts.gated = revisions{}, nil, nil
-	p.decide(t.Context())
+	p.upgrades, p.facts.gated = upgrades{}, nil
+	p.decideAll(t.Context())
 	d := p.resolve()
 	h := p.begun(rendering{Rendered: &render.Rendered{}, decision: d})
 	remember(h)
-	first, _ := p.revisions.first()
+	first, _ := p.upgrades.first()
 	return first, d, h
 }
 
@@ -164,7 +164,7 @@ func (p *pass) emptied() {
 }
 
 // later is a site whose Kubernetes is of 1.34 since.
-func (p *pass) later() { p.kubernetes.version = mustVersion("1.34.0") }
+func (p *pass) later() { p.site.Kubernetes = mustVersion("1.34.0") }
 
 // mixed has nodes be upgraded to it.
 func (p *pass) mixed() {
@@ -200,7 +200,7 @@ func TestWhatBeginsAndWhatWaits(t *testing.T) {
 	const closed, locked = decide.WindowClosed, decide.Interlocked
 	readAgain := func(p *pass) {
 		p.observed.Unread, p.faults = nil, nil
-		p.installed = map[matrix.Driver]matrix.Version{matrix.CPI: mustVersion("1.33.1"), matrix.CSI: mustVersion("3.7.3")}
+		p.site.Installed = map[matrix.Driver]matrix.Version{matrix.CPI: mustVersion("1.33.1"), matrix.CSI: mustVersion("3.7.3")}
 	}
 	unreadCSI := func(p *pass) { p.cannotRead(matrix.CSI) }
 	for name, c := range map[string]struct {
@@ -237,12 +237,12 @@ func TestWhatBeginsAndWhatWaits(t *testing.T) {
 		"a consent, unread meanwhile": {newestPair, asItRuns, "", []seen{
 			{func(p *pass) {
 				p.consented()
-				p.installed = map[matrix.Driver]matrix.Version{matrix.CPI: mustVersion("1.33.1")}
+				p.site.Installed = map[matrix.Driver]matrix.Version{matrix.CPI: mustVersion("1.33.1")}
 				unreadCSI(p)
 			}, "", unread, "csi", ""},
 			{func(p *pass) {
 				readAgain(p)
-				p.installed[matrix.CSI] = mustVersion("3.5.1")
+				p.site.Installed[matrix.CSI] = mustVersion("3.5.1")
 			}, closed, "cpi@1.33.1", storage, ""},
 			{(*pass).opens, "", newestPair, "", ""}}},
 		"a consent, held meanwhile": {newestPair, asItRuns, "", []seen{
@@ -263,7 +263,7 @@ func TestWhatBeginsAndWhatWaits(t *testing.T) {
 
 		"Kubernetes is newer": {of134, since, since, []seen{{(*pass).later, "", of134, "", ""}}},
 		"no release fits a vCenter": {since + " " + of134, since, since, []seen{
-			{func(p *pass) { p.later(); p.versions[0].Version = mustVersion("6.7.0") }, "", since, "",
+			{func(p *pass) { p.later(); p.site.VCenters[0].Version = mustVersion("6.7.0") }, "", since, "",
 				"csi@3.7.0 runs, and does not fit: needs vSphere 7.0.0 and later, not vCenter vc-cloud 6.7.0"}}},
 		"nodes change: cpi goes on, and csi follows": {half + " csi@3.7.3", since, since, []seen{
 			{(*pass).mixed, locked, half, "", ""}, {func(p *pass) { p.observed.Nodes = nil }, "", of134, "", ""}}},
@@ -277,7 +277,7 @@ func TestWhatBeginsAndWhatWaits(t *testing.T) {
 				p.facts.inventory = p.facts.inventory.WithMemory(memory)
 			}, locked, since, "", oldCPI}}},
 		"nothing but csi is upgraded": {since + " csi@3.7.3", since, since, []seen{
-			{func(p *pass) { p.mixed(); p.kubernetes.version = mustVersion("1.33.4") }, locked, since, "", ""}}},
+			{func(p *pass) { p.mixed(); p.site.Kubernetes = mustVersion("1.33.4") }, locked, since, "", ""}}},
 		"API servers are of mixed minors": {of134, since, since, []seen{
 			{func(p *pass) { p.mixedServers("Nodes") }, locked, since, "", oldCPI},
 			{func(p *pass) { p.mixedServers("APIServers") }, "", of134, "", ""}}},
@@ -300,13 +300,13 @@ func TestWhatBeginsAndWhatWaits(t *testing.T) {
 						gated = append(gated, string(driver))
 					}
 					require.ElementsMatch(t, split(s.gated), gated, i)
-					ready := (&result{facts: g.facts, decision: d}).phase(&g.config.Status)
+					ready := (&result{decided: g.decided, decision: d}).phase(&g.config.Status)
 					require.Equal(t, s.unfit != "", fault.ReasonOf(ready.Err) == fault.Incompatible, "%d: %v", i, ready.Err)
 					if s.unfit != "" {
 						require.ErrorContains(t, ready.Err, s.unfit)
 					}
 					for _, id := range d.releases {
-						g.installed[id.Driver] = id.Version
+						g.site.Installed[id.Driver] = id.Version
 					}
 				}
 			}
@@ -340,11 +340,11 @@ func TestAnUpgradeWaitsForNodesThatCanBeFirst(t *testing.T) {
 			DaemonSets: []appsv1.DaemonSet{{ObjectMeta: meta,
 				Spec: appsv1.DaemonSetSpec{Selector: &metav1.LabelSelector{MatchLabels: app}}}},
 		}
-		s.revisions.history = begun(revision.Revision{Releases: []string{"csi@3.5.1"}}, revision.Beginning{})
+		s.upgrades.history = begun(revision.Revision{Releases: []string{"csi@3.5.1"}}, revision.Beginning{})
 		got := s.interlock(matrix.CSI)
 		require.Equal(t, want == "", got == "", got)
 		require.Contains(t, got, want)
-		s.revisions.history = nil
+		s.upgrades.history = nil
 		require.Empty(t, s.interlock(matrix.CSI), "nothing is in force")
 	}
 }
@@ -371,7 +371,7 @@ func TestWhatIsWaitedForHoldsItsOwnGroupUp(t *testing.T) {
 		"cni and csi":                {map[string]drivers{"x": {cni}, "y": {csi}}, plan.Release, true, all},
 		"the snapshot-controller":    {map[string]drivers{"x": {matrix.SnapshotController}}, plan.Release, true, all},
 	} {
-		p := &result{facts: *withBoth(t, "", "cni@2.3.0 csi@3.5.1")}
+		p := &result{decided: *withBoth(t, "", "cni@2.3.0 csi@3.5.1")}
 		cur := revision.Record{Number: 1, Returned: c.returned}
 		of := revision.History{Current: 1, Records: []revision.Record{cur}}
 		p.inventory = p.inventory.WithMemory(inventory.Memory{Revisions: revision.Histories{csi: of}})
@@ -387,7 +387,7 @@ func TestWhatIsWaitedForHoldsItsOwnGroupUp(t *testing.T) {
 			require.Equal(t, slices.Contains(c.gated, d), p.mustWait(step), "%s: %s", name, d)
 		}
 		for what := range c.waits {
-			require.Contains(t, p.outcome.gate, what, name)
+			require.Contains(t, p.outcome.next.waits, what, name)
 		}
 	}
 }
@@ -425,14 +425,14 @@ func TestAGroupThatCannotBeWrittenBeginsNothing(t *testing.T) {
 	} {
 		g, remember := beginning(t, "cpi@1.34.0 snapshot-controller@8.2.0 csi@3.7.3", pair133, pair133)
 		var err error
-		g.kubernetes.version, err = matrix.ParseKubernetes("1.34")
+		g.site.Kubernetes, err = matrix.ParseKubernetes("1.34")
 		require.NoError(t, err)
 		g.spec = g.config.Spec
 		_, d, _ := g.again(t, func(revision.Histories) {})
 		r := rendering{Rendered: &render.Rendered{}, decision: d}
-		p := &pass{Reconciler: g.Reconciler, result: result{facts: g.facts, inventory: g.facts.inventory}}
+		p := &pass{Reconciler: g.Reconciler, result: result{decided: g.decided, inventory: g.facts.inventory}}
 		edit(p, &r)
-		h := p.facts.begun(r)
+		h := p.begun(r)
 		require.Equal(t, []string{"cpi@1.34.0", "snapshot-controller@8.2.0", "csi@3.5.1"}, inForce(h), name)
 		remember(h)
 		_, _, h = g.again(t, remember)
@@ -461,9 +461,9 @@ func TestARollbackWaitsForABundleThatCannotBeRead(t *testing.T) {
 		if g.tried = nil; away {
 			g.tried = map[string]tried{cur.Bundle: {err: because(fault.Unreachable)}}
 		}
-		g.revisions, g.current = revisions{}, nil
-		g.decide(t.Context())
-		v := g.revisions.verdicts[matrix.CSI]
+		g.upgrades = upgrades{}
+		g.decideAll(t.Context())
+		v := g.upgrades.verdicts[matrix.CSI]
 		require.Equal(t, away, v.Action == decide.Stay && v.Gates(), v.Message)
 		require.True(t, away || v.To == to, v.To)
 	}
@@ -495,7 +495,7 @@ func TestTheSnapshotControllerStaysForOtherDrivers(t *testing.T) {
 		require.Equal(t, n > 0, leave[matrix.SnapshotController].Action == plan.Keep)
 		require.Empty(t, leave[matrix.CSI])
 
-		p := &pass{Reconciler: g.Reconciler, result: result{facts: g.facts, inventory: g.facts.inventory}}
+		p := &pass{Reconciler: g.Reconciler, result: result{decided: g.decided, inventory: g.facts.inventory}}
 		leave, err = p.staying(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, n > 0, leave[matrix.SnapshotController].Action == plan.Forget)

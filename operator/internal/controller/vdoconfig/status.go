@@ -45,7 +45,7 @@ var partOf = []struct {
 
 // result is what a pass found, decided and did: all that the status is made of.
 type result struct {
-	facts             // gathered once
+	decided
 	decision decision // with what rendering had to leave out
 	outcome  outcome
 
@@ -54,30 +54,40 @@ type result struct {
 	certificate *webhookcert.Certificate // of the registered webhook, as it is kept now
 }
 
+// outcome is what the pass came to.
 type outcome struct {
-	spec       v1alpha1.VDOConfigSpec  // that was rendered from, or would be
+	failures
+	spec     v1alpha1.VDOConfigSpec // that was rendered from, or would be
+	next     nextStage
+	again    bool        // go on at once
+	changed  int         // objects written
+	did      []plan.Step // those that a plan has, or the removal
+	plan     *plan.Plan
+	removal  *plan.Plan // of everything, of a VDOConfig that is being deleted
+	foreseen *shown     // what would be done without what holds it back, where something does
+	report   *assess.Report
+	notes    []string
+	drift    []v1alpha1.DriftStatus // that is not repaired; some of driftAll
+	driftAll int
+}
+
+// failures are why something was not done.
+type failures struct {
 	resolved   error                   // why releases could not be chosen, or may not be
 	faults     map[matrix.Driver]error // of one driver each
 	applied    error                   // why objects could not be applied
 	broken     error                   // the part of it that is no driver's: the API server did not answer
 	failed     map[matrix.Driver]error // the part of it that is of one driver each: the API server refused it
 	renewed    error                   // why the webhook's certificate could not be kept
-	gate       string                  // what the next stage waits for
-	gated      []matrix.Driver         // of which drivers that is; all where there are none
-	again      bool                    // go on at once
-	changed    int                     // objects written
-	did        []plan.Step             // those that a plan has, or the removal
-	plan       *plan.Plan
-	removal    *plan.Plan // of everything, of a VDOConfig that is being deleted
-	foreseen   *shown     // what would be done without what holds it back, where something does
-	report     *assess.Report
-	notes      []string
-	drift      []v1alpha1.DriftStatus // that is not repaired; some of driftAll
-	driftAll   int
-	retentions error // why what is not wanted cannot be removed
-	volumes    error // the volumes that the removal of all, or of the storage driver, waits for
+	retentions error                   // why what is not wanted cannot be removed
+	volumes    error                   // the volumes that the removal of all, or of the storage driver, waits for
+	unwatched  error                   // what the operator has no right to watch
+}
 
-	unwatched error // what the operator has no right to watch
+// nextStage is what the next stage waits for.
+type nextStage struct {
+	waits string          // "" for nothing
+	of    []matrix.Driver // of which drivers that is; all where there are none
 }
 
 // Next is at the interval, at once where work was only begun, and sooner while it is not Ready.
@@ -175,7 +185,7 @@ func (p *result) running(d matrix.Driver, h assess.Health) string {
 	if h.Complete && h.Version != "" {
 		return h.Version
 	}
-	if _, exists := p.facts.installed[d]; exists {
+	if _, exists := p.facts.site.Installed[d]; exists {
 		return p.lastRun(d)
 	}
 	return ""
@@ -242,7 +252,7 @@ func (p *result) unfit() error {
 	var all []error
 	for _, d := range p.facts.requested() {
 		why, requested := p.decision.unfit[d], p.decision.version(d)
-		if why != "" && (requested == "" || requested == p.facts.installed[d].String()) {
+		if why != "" && (requested == "" || requested == p.facts.site.Installed[d].String()) {
 			all = append(all, fault.Errorf(fault.Incompatible, "run", string(d),
 				"see in status.candidate what its upgrade waits for, or push a bundle with a release that fits", "%s",
 				why))
@@ -256,7 +266,7 @@ func (p *result) unfit() error {
 func (p *result) unresolved() (awaited string, why error) {
 	awaited, why = p.facts.waiting, p.outcome.resolved
 	for _, h := range p.facts.driverHolds() {
-		is := p.facts.desired.version(h.driver)
+		is := p.desired.version(h.driver)
 		differs := p.facts.checks.kept[h.driver] || (is != "" && is != p.decision.version(h.driver))
 		switch {
 		case h.check && !differs:
@@ -271,8 +281,8 @@ func (p *result) unresolved() (awaited string, why error) {
 
 func (p *result) waits() []string {
 	var all []string
-	if p.outcome.gate != "" {
-		all = append(all, "waiting for "+p.outcome.gate)
+	if p.outcome.next.waits != "" {
+		all = append(all, "waiting for "+p.outcome.next.waits)
 	}
 	if w, _ := p.unresolved(); w != "" {
 		all = append(all, w)
@@ -343,8 +353,8 @@ func (p *result) appliedCondition(st *v1alpha1.VDOConfigStatus) metav1.Condition
 	case p.stoppedChanges() > 0:
 		return metav1.Condition{Type: typ, Status: metav1.ConditionFalse, Reason: condition.Stopped(p.config.Spec.DryRun),
 			Message: p.gatedChanges()}
-	case p.outcome.gate != "":
-		return condition.Pending(typ, "waiting for "+p.outcome.gate)
+	case p.outcome.next.waits != "":
+		return condition.Pending(typ, "waiting for "+p.outcome.next.waits)
 	case p.outcome.plan != nil:
 		return condition.Judged(typ, nil, fmt.Sprintf("%d objects", p.inventory.Len()))
 	case meta.FindStatusCondition(st.Conditions, typ) == nil:
@@ -354,11 +364,16 @@ func (p *result) appliedCondition(st *v1alpha1.VDOConfigStatus) metav1.Condition
 }
 
 func (p *result) nextCondition() metav1.Condition {
-	looked := strings.Join(p.decision.lookahead.looked, ", ")
+	o, lacking := p.decision.outlook, error(nil)
+	looked := strings.Join(o.Looked, ", ")
 	if looked == "" {
 		return metav1.Condition{}
 	}
-	return condition.Judged(v1alpha1.ConditionUpgradeable, p.decision.lookahead.err(),
+	if len(o.Lacks) > 0 {
+		lacking = fault.Errorf(fault.Incompatible, "look ahead to", looked,
+			"do that before the upgrade; what is installed stays", "%s", few(o.Lacks))
+	}
+	return condition.Judged(v1alpha1.ConditionUpgradeable, lacking,
 		"what is installed and what the bundle holds serve "+looked)
 }
 

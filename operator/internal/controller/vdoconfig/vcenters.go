@@ -30,8 +30,8 @@ func vCenterNames(spec *v1alpha1.VDOConfigSpec) []string {
 	return names
 }
 
-// collectVCenters reads every vCenter that a driver uses or was last rendered with, and all that is wrong with them, and
-// asks the matrix what is desired with them. Those that no one asks for any more hold nothing back.
+// collectVCenters reads every vCenter that a driver uses or was last rendered with, and all that is wrong with them.
+// Those that no one asks for any more hold nothing back.
 func (p *pass) collectVCenters(ctx context.Context) error {
 	p.vcenters = map[string]vcenter{}
 	remembered := p.remembered()
@@ -45,10 +45,9 @@ func (p *pass) collectVCenters(ctx context.Context) error {
 			return err
 		}
 		if p.vcenters[name] = vc; slices.Contains(named, name) && vc.version != nil {
-			p.versions = append(p.versions, *vc.version)
+			p.site.VCenters = append(p.site.VCenters, *vc.version)
 		}
 	}
-	p.desired = p.chooseReleases()
 	return nil
 }
 

@@ -1,0 +1,216 @@
+// Package lookahead asks the matrix of a bundle about upgrades that have not happened yet: what they lack, and what the
+// operator would do after each. All of it is pure.
+package lookahead
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/decide"
+)
+
+// Question is what the matrix of a bundle is asked.
+type Question struct {
+	Document  *matrix.Document
+	Available matrix.Available
+	Policy    matrix.Policy // Refused says why a release of the bundle may not be installed again
+	Pins      matrix.Pins
+	Facts     matrix.Facts
+	Requested []matrix.Driver // in order of installation
+}
+
+// Choose asks it with other facts and pins, of these releases; nil is of all that the matrix lists.
+func (q *Question) Choose(
+	facts matrix.Facts, pins matrix.Pins, from matrix.Available,
+) (matrix.Selection, *matrix.Refusal) {
+	return matrix.Resolve(q.Document, facts, pins, q.Policy, from)
+}
+
+// Outlook is what is known of the next upgrades of what the drivers depend on.
+type Outlook struct {
+	Looked []string // at "Kubernetes 1.34", "vCenter vc 9.0.0"
+	Lacks  []string // why one of them cannot be upgraded yet, and what to do
+}
+
+// Move is a driver's way from one release to another.
+type Move struct {
+	Driver matrix.Driver `json:"driver"`
+	From   string        `json:"from,omitempty"` // version; "" where it is not installed
+	To     string        `json:"to"`
+	// Why it was chosen.
+	Why []string `json:"why,omitempty"`
+	// OneWay is why To could not be gone back from, "" where it could.
+	OneWay string `json:"oneWay,omitempty"`
+}
+
+// Step is an upgrade of what drivers depend on, and what the operator does after it. The first step of a path is no
+// upgrade: it is what the operator does now.
+type Step struct {
+	To    string `json:"to,omitempty"` // "Kubernetes 1.35", "vCenter east 9.0.0"
+	Moves []Move `json:"moves,omitempty"`
+	// Lacks are why it must not be made yet, and what to do.
+	Lacks []string `json:"lacks,omitempty"`
+}
+
+// Upgrade returns its target from the facts before it.
+type Upgrade func(matrix.Facts) Target
+
+// Path returns what the operator does now and after each upgrade, and the facts at the end. What it installs at one step
+// is installed at the next.
+func (q Question) Path(oneWay []decide.OneWay, upgrades []Upgrade) (steps []Step, end matrix.Facts) {
+	now := Step{}
+	now.Moves, now.Lacks = q.arrive(q.Facts, oneWay)
+	steps = []Step{now}
+	for _, to := range upgrades {
+		t := to(q.Facts)
+		s := Step{To: t.Name, Lacks: q.lacks(t)}
+		s.Moves, _ = q.arrive(t.Facts, oneWay)
+		steps = append(steps, s)
+	}
+	return steps, q.Facts
+}
+
+// arrive goes on to facts. It returns what is installed then, and why nothing can be.
+func (q *Question) arrive(facts matrix.Facts, oneWay []decide.OneWay) (moves []Move, refused []string) {
+	installed := map[matrix.Driver]matrix.Version{}
+	maps.Copy(installed, q.Facts.Installed)
+	q.Facts = facts
+	selection, refusal := q.Choose(facts, q.Pins, q.Available)
+	if refusal != nil {
+		return nil, []string{refusal.Error()}
+	}
+	for _, c := range selection.Choices {
+		d, to := c.Release.Driver, c.Release.Version
+		from, exists := installed[d]
+		if exists && from.Equal(to) {
+			continue
+		}
+		m := Move{Driver: d, To: to.String(), Why: c.Reasons}
+		if exists {
+			m.From, m.OneWay = from.String(), decide.NoWayBack(oneWay, d, from, to)
+		}
+		moves, installed[d] = append(moves, m), to
+	}
+	q.Facts.Installed = installed
+	return moves, nil
+}
+
+// Target is what an upgrade comes to.
+type Target struct {
+	Name  string
+	Facts matrix.Facts
+	// covers says why a release does not serve what comes, "" where it does.
+	covers func(matrix.Release) string
+}
+
+// Outlook asks, for the next Kubernetes minor and for the next update and major version of each vCenter, whether what
+// is installed goes on working, which has to before the upgrade, and whether the bundle has what is installed after it.
+// Of a cloud provider only the latter counts for Kubernetes: each release serves one minor.
+func (q *Question) Outlook() Outlook {
+	var a Outlook
+	for _, t := range q.targets() {
+		a.Looked = append(a.Looked, t.Name)
+		for _, why := range q.lacks(t) {
+			a.Lacks = append(a.Lacks, t.Name+": "+why)
+		}
+	}
+	return a
+}
+
+// lacks is why an upgrade must not be made yet: what is installed does not serve it, or the bundle has nothing for it.
+func (q *Question) lacks(t Target) []string {
+	var all []string
+	for _, d := range q.Requested {
+		all = append(all, q.installedLacks(d, t))
+	}
+	return slices.DeleteFunc(append(all, q.bundleLacks(t)), func(why string) bool { return why == "" })
+}
+
+func (q *Question) targets() []Target {
+	all := []Target{Kubernetes(q.Facts, q.Facts.Kubernetes.Minor().Next())}
+	for i, vc := range q.Facts.VCenters {
+		for _, next := range following(vc.Version) {
+			all = append(all, VCenter(q.Facts, i, next))
+		}
+	}
+	return all
+}
+
+// Kubernetes is the upgrade to a minor.
+func Kubernetes(facts matrix.Facts, minor matrix.Minor) Target {
+	facts.Kubernetes, _ = matrix.ParseKubernetes(minor.String()) //nolint:errcheck // a minor is always a version
+	return Target{Name: "Kubernetes " + minor.String(), Facts: facts, covers: func(r matrix.Release) string {
+		if r.Driver == matrix.CPI || r.Kubernetes.Contains(minor) {
+			return ""
+		}
+		return "serves Kubernetes " + r.Kubernetes.String()
+	}}
+}
+
+// VCenter is the upgrade of one of facts.VCenters.
+func VCenter(facts matrix.Facts, i int, to matrix.Version) Target {
+	facts.VCenters = slices.Clone(facts.VCenters)
+	name := facts.VCenters[i].Name
+	facts.VCenters[i] = matrix.VCenter{Name: name, Version: to}
+	return Target{Name: fmt.Sprintf("vCenter %s %s", name, to), Facts: facts, covers: func(r matrix.Release) string {
+		if r.VSphere.Contains(to) {
+			return ""
+		}
+		return "serves vSphere " + r.VSphere.String()
+	}}
+}
+
+// following are the next update and the next major version of vSphere.
+func following(v matrix.Version) []matrix.Version {
+	var major, minor, update uint64
+	if _, err := fmt.Sscanf(v.String(), "%d.%d.%d", &major, &minor, &update); err != nil {
+		return nil
+	}
+	var all []matrix.Version
+	for _, text := range []string{fmt.Sprintf("%d.%d.%d", major, minor, update+1), fmt.Sprintf("%d.0.0", major+1)} {
+		if next, err := matrix.ParseVSphere(text); err == nil {
+			all = append(all, next)
+		}
+	}
+	return all
+}
+
+// installedLacks says why what is installed of a driver does not serve a target.
+func (q *Question) installedLacks(d matrix.Driver, t Target) string {
+	v, exists := q.Facts.Installed[d]
+	if !exists {
+		return ""
+	}
+	id := matrix.ReleaseID{Driver: d, Version: v}
+	r, listed := q.Document.Release(id)
+	if !listed {
+		return fmt.Sprintf("%s is installed, and the matrix does not list it", id)
+	}
+	if why := t.covers(r); why != "" {
+		return fmt.Sprintf("%s is installed and %s: upgrade it first", id, why)
+	}
+	return ""
+}
+
+// bundleLacks says what the bundle has to hold for a target and does not.
+func (q *Question) bundleLacks(t Target) string {
+	if _, refusal := q.Choose(t.Facts, q.Pins, q.Available); refusal == nil {
+		return ""
+	}
+	selection, refusal := matrix.Resolve(q.Document, t.Facts, nil, matrix.Policy{Rules: q.Policy.Rules}, nil)
+	if refusal != nil {
+		return "the matrix lists no drivers for it: fetch a bundle with a newer matrix"
+	}
+	var missing []string
+	for _, c := range selection.Choices {
+		if id := c.Release.ReleaseID.String(); !q.Available[id] {
+			missing = append(missing, id)
+		}
+	}
+	would := cmp.Or(strings.Join(missing, ", "), "a release without the pins of spec.drivers")
+	return "the bundle has no drivers for it: " + would + " would serve; push a bundle that holds it"
+}
