@@ -171,8 +171,8 @@ type Facts struct {
 	History revision.History
 	// Candidate is what was chosen for the group; nil where nothing could be.
 	Candidate *revision.Revision
-	// Offered is all that would be chosen if nothing gated it, which approvals and retries are of; nil: Candidate.
-	Offered *revision.Revision
+	// Whole is the candidate of all groups, which approvals and retries name; nil: Candidate.
+	Whole *revision.Revision
 	// Running are the versions that run, by driver.
 	Running map[matrix.Driver]matrix.Version
 	OneWay  []OneWay
@@ -326,8 +326,8 @@ func (f *Facts) again(known revision.Record) bool {
 
 // offered is what approvals are of.
 func (f *Facts) offered() revision.Revision {
-	if f.Offered != nil {
-		return *f.Offered
+	if f.Whole != nil {
+		return *f.Whole
 	}
 	return *f.Candidate
 }

@@ -100,7 +100,7 @@ func TestDecide(t *testing.T) {
 		"one of two is older": {facts: decide.Facts{History: healthy(rev("a", "snapshot-controller@8.2.0", "csi@3.5.1")), Candidate: rev("b", "snapshot-controller@8.0.1", "csi@3.7.3")},
 			action: decide.Gated, reason: decide.DowngradeRefused},
 		"an approval that was seen, and another choice": {facts: decide.Facts{History: healthy(old).Consented("it", *next, *next).Consented(next.Name(), *next, *next), Candidate: rev("b", "csi@3.7.2"),
-			Offered: next, Policy: approval}, action: decide.Wait, reason: decide.NotApproved},
+			Whole: next, Policy: approval}, action: decide.Wait, reason: decide.NotApproved},
 		"what failed comes with another bundle": {facts: decide.Facts{History: back, Candidate: &revision.Revision{Bundle: "x@sha256:c", Releases: next.Releases, Contents: next.Contents}},
 			action: decide.Gated, reason: decide.Failed},
 		"not approved": {facts: decide.Facts{History: healthy(old), Candidate: next, Policy: decide.Policy{Manual: true}}, action: decide.Wait, reason: decide.NotApproved},

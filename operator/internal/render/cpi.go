@@ -83,7 +83,7 @@ func (r *renderer) renderCPI(s *source) error {
 			setFamilies(o, r.in.Spec.Cloud().IPFamilies)
 			r.keepForeignNodes(o)
 			r.placeReader(s, o, hash)
-			r.gate(StageNode, Gate{Kind: NodesInitialized, Nodes: r.nodesFor(o),
+			r.waitFor(StageNode, Wait{Kind: NodesInitialized, Nodes: r.nodesFor(o),
 				Why: "the storage driver's controller waits for a node that the cloud provider has initialised"})
 		default:
 			r.place(s, o)

@@ -44,7 +44,7 @@ func (r *renderer) renderCSI(s *source) error {
 		r.placeCSI(s, o, hash)
 	}
 	r.addClasses(s, p)
-	r.gate(StageCSIController, Gate{Kind: Exists, Object: nodeTopologyCRD(),
+	r.waitFor(StageCSIController, Wait{Kind: Exists, Object: nodeTopologyCRD(),
 		Why: "the syncer makes it when it has logged in to vCenter; node plugins cannot register without it"})
 	return nil
 }

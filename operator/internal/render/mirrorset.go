@@ -26,5 +26,5 @@ func (r *renderer) addMirrorSet() {
 	o := MirrorSet(r.in.Mirrored)
 	st := r.stage(StageMirrors)
 	st.Objects, st.Drivers = append(st.Objects, o), []matrix.Driver{drivers.MirrorSet}
-	r.gate(StageMirrors, Gate{Kind: Exists, Object: RefOf(o.Unstructured), Why: "the nodes find the drivers' images by it"})
+	r.waitFor(StageMirrors, Wait{Kind: Exists, Object: RefOf(o.Unstructured), Why: "the nodes find the drivers' images by it"})
 }

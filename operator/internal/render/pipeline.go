@@ -183,7 +183,7 @@ func (r *renderer) place(s *source, o *unstructured.Unstructured) *Object {
 	return r.add(s, cmp.Or(placed[s.driver][o.GetKind()], StageConfig), o, Merge)
 }
 
-// add puts an object into a stage; workloads and CRDs get the gate that fits them. What
+// add puts an object into a stage; workloads and CRDs get the wait that fits them. What
 // it returns is good until the next one is added.
 func (r *renderer) add(s *source, stage string, o *unstructured.Unstructured, apply Strategy) *Object {
 	kind := o.GetKind()
@@ -195,19 +195,19 @@ func (r *renderer) add(s *source, stage string, o *unstructured.Unstructured, ap
 	}
 	switch kind {
 	case "CustomResourceDefinition":
-		r.gate(stage, Gate{Kind: Established, Object: RefOf(o), Why: "what comes next uses its kind"})
+		r.waitFor(stage, Wait{Kind: Established, Object: RefOf(o), Why: "what comes next uses its kind"})
 	case "Deployment", "DaemonSet":
 		if stage == StageSnapshot {
 			break // the storage driver needs the kinds, which are there, and not these pods, which settle for 35 seconds
 		}
-		r.gate(stage, Gate{Kind: RolledOut, Object: RefOf(o), Why: "what comes next needs its pods"})
+		r.waitFor(stage, Wait{Kind: RolledOut, Object: RefOf(o), Why: "what comes next needs its pods"})
 	}
 	return &st.Objects[len(st.Objects)-1]
 }
 
-func (r *renderer) gate(stage string, g Gate) {
+func (r *renderer) waitFor(stage string, w Wait) {
 	st := r.stage(stage)
-	st.Gates = append(st.Gates, g)
+	st.Waits = append(st.Waits, w)
 }
 
 func (r *renderer) stage(name string) *Stage {
@@ -267,7 +267,7 @@ func (r *renderer) rendered() (*Rendered, error) {
 		slices.SortStableFunc(st.Objects, func(a, b Object) int {
 			return compareRefs(RefOf(a.Unstructured), RefOf(b.Unstructured))
 		})
-		slices.SortStableFunc(st.Gates, func(a, b Gate) int {
+		slices.SortStableFunc(st.Waits, func(a, b Wait) int {
 			return cmp.Or(compareRefs(a.Object, b.Object), cmp.Compare(a.Kind, b.Kind))
 		})
 		for _, o := range st.Objects {

@@ -12,7 +12,7 @@
 //		Spec: vdoConfig.Spec, VCenters: vcenters, Cluster: facts, HashKey: key,
 //	})
 //	for _, stage := range out.Stages {
-//		// apply stage.Objects, then wait until every gate of stage.Gates is open
+//		// apply stage.Objects, then wait until all of stage.Waits hold
 //	}
 //
 // # What is done to upstream's objects
@@ -265,7 +265,7 @@ type Stage struct {
 	Name    string
 	Drivers []matrix.Driver // whose objects are in it, sorted
 	Objects []Object        // sorted by kind (as they depend on each other), namespace, name
-	Gates   []Gate          // what must hold before the next stage
+	Waits   []Wait          // what must hold before the next stage
 }
 
 // Object is one object to apply.
@@ -309,24 +309,24 @@ const (
 	Replace Strategy = "Replace"
 )
 
-// GateKind is a kind of condition.
-type GateKind string
+// WaitKind is a kind of condition.
+type WaitKind string
 
 const (
 	// Established means: the CRD is served.
-	Established GateKind = "Established"
+	Established WaitKind = "Established"
 	// RolledOut means: all pods of the Deployment or DaemonSet are updated and available.
-	RolledOut GateKind = "RolledOut"
+	RolledOut WaitKind = "RolledOut"
 	// Exists means: the object is there, whoever made it.
-	Exists GateKind = "Exists"
+	Exists WaitKind = "Exists"
 	// NodesInitialized means: one of Nodes is without the taint
 	// node.cloudprovider.kubernetes.io/uninitialized, or no node of the cluster has it.
-	NodesInitialized GateKind = "NodesInitialized"
+	NodesInitialized WaitKind = "NodesInitialized"
 )
 
-// Gate is a condition that must hold before the next stage is applied.
-type Gate struct {
-	Kind   GateKind
+// Wait is a condition that must hold before the next stage is applied.
+type Wait struct {
+	Kind   WaitKind
 	Object Ref      // zero for NodesInitialized
 	Nodes  []string // names, sorted, for NodesInitialized
 	Why    string

@@ -78,7 +78,7 @@ func TestStages(t *testing.T) {
 	var stages []string
 	for _, s := range out.Stages {
 		stage := s.Name + fmt.Sprint(s.Drivers)
-		for _, g := range s.Gates {
+		for _, g := range s.Waits {
 			require.NotEmpty(t, g.Why)
 			if s.Name != "base" || g.Object.Name == "volumesnapshots.snapshot.storage.k8s.io" {
 				stage += ", " + string(g.Kind) + " " + g.Object.Name + strings.Join(g.Nodes, " ")

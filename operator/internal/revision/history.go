@@ -79,18 +79,18 @@ func (h History) Start(r Revision, b Beginning) History {
 		rec.Healthy = time.Time{}
 	}
 	was, had := h.InForce()
-	if had && was.Outcome == Progressing && was.Gate != nil {
-		b.Before = was.Gate.Before // what came since may be its doing
+	if had && was.Outcome == Progressing && was.Progress != nil {
+		b.Before = was.Progress.Before // what came since may be its doing
 	}
 	rec.Revision = r
 	rec.Outcome, rec.Reason, rec.Since, rec.Returned = Progressing, "", b.Now, false
-	rec.Attempt, rec.Gate = b.Attempt, &Gate{Seen: b.Now, Before: b.Before}
+	rec.Attempt, rec.Progress = b.Attempt, &Progress{Seen: b.Now, Before: b.Before}
 	rec.Approval, rec.Canary = b.Approval, nil
 	if b.Canary {
 		rec.Canary = &Canary{}
 	}
 	out := h.clone().changed(func(r *Record) { // another one takes its place
-		switch r.Gate = nil; {
+		switch r.Progress = nil; {
 		case r.Outcome != Progressing:
 		case !r.Healthy.IsZero(): // earlier: it can be gone back to as before
 			r.Outcome, r.Since = Healthy, r.Healthy
@@ -135,7 +135,7 @@ func (h History) changed(change func(*Record)) History {
 // been healthy before it is not gone back to.
 func (h History) Fail(reason string, now time.Time) History {
 	return h.changed(func(r *Record) {
-		r.Outcome, r.Reason, r.Since, r.Healthy, r.Gate = Failed, reason, now, time.Time{}, nil
+		r.Outcome, r.Reason, r.Since, r.Healthy, r.Progress = Failed, reason, now, time.Time{}, nil
 	})
 }
 
@@ -146,8 +146,8 @@ func (h History) RollBack(to string, now time.Time) History {
 	if !ok || !had || target.Number == was.Number {
 		return h
 	}
-	was.Outcome, was.Since, was.Gate = RolledBack, now, nil
-	target.Outcome, target.Since, target.Returned, target.Gate, target.Canary = Progressing, now, true, nil, nil
+	was.Outcome, was.Since, was.Progress = RolledBack, now, nil
+	target.Outcome, target.Since, target.Returned, target.Progress, target.Canary = Progressing, now, true, nil, nil
 	target.Reason = "put back in the place of " + was.Name()
 	out := h.With(was).With(target)
 	out.Current = target.Number
@@ -160,15 +160,17 @@ func (h History) Succeed(now time.Time) History {
 		if r.Outcome == Healthy && !r.Healthy.IsZero() {
 			return
 		}
-		r.Outcome, r.Since, r.Healthy, r.Gate = Healthy, now, now, nil
+		r.Outcome, r.Since, r.Healthy, r.Progress = Healthy, now, now, nil
 		if !r.Returned {
 			r.Reason = ""
 		}
 	})
 }
 
-// WithGate notes how far the revision in force has come.
-func (h History) WithGate(g Gate) History { return h.changed(func(r *Record) { r.Gate = &g }) }
+// WithProgress notes how far the revision in force has come.
+func (h History) WithProgress(g Progress) History {
+	return h.changed(func(r *Record) { r.Progress = &g })
+}
 
 // WithImageNames notes how pods name the images of the revision in force.
 func (h History) WithImageNames(names v1alpha1.ImageNames) History {

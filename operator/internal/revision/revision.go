@@ -178,8 +178,8 @@ type Record struct {
 	Canary *Canary `json:"canary,omitempty"`
 	// ImageNames is how pods were last told to name its images.
 	ImageNames v1alpha1.ImageNames `json:"imageNames,omitempty"`
-	// Gate is how far it has come, while it is Progressing.
-	Gate *Gate `json:"gate,omitempty"`
+	// Progress is how far it has come, while it is Progressing.
+	Progress *Progress `json:"gate,omitempty"`
 }
 
 // Failed tells whether it is known to fail.
@@ -225,9 +225,9 @@ type Canary struct {
 // all nodes have.
 func (c *Canary) Open() bool { return c != nil && !c.Passed }
 
-// Gate is how far a rollout has come. Time counts by looks: what passes between two of
+// Progress is how far a rollout has come. Time counts by looks: what passes between two of
 // them counts as a look's at most, so that the time in which no one looked does not.
-type Gate struct {
+type Progress struct {
 	Seen time.Time `json:"seen"`
 	// Spent is the time without progress, in seconds.
 	Spent int64 `json:"spent"`

@@ -69,8 +69,8 @@ func (l Facts) New(before []string) []string {
 	return slices.DeleteFunc(slices.Clone(l.Findings), func(a string) bool { return slices.Contains(before, a) })
 }
 
-// desired is the gate with the pods that there shall be now: what nodes that have left had is no progress lost.
-func (l Facts) desired(g revision.Gate) revision.Gate {
+// desired is the progress with the pods that there shall be now: what nodes that have left had is no progress lost.
+func (l Facts) desired(g revision.Progress) revision.Progress {
 	if l.Desired < g.Desired {
 		g.Mark = min(g.Mark, l.Progress)
 	}
@@ -85,9 +85,9 @@ func Judge(h revision.History, l Facts) revision.History {
 	if !ok || cur.Outcome == revision.Healthy {
 		return h
 	}
-	g := revision.Gate{Seen: l.Now}
-	if cur.Gate != nil {
-		g = *cur.Gate
+	g := revision.Progress{Seen: l.Now}
+	if cur.Progress != nil {
+		g = *cur.Progress
 	}
 	if l.Complete && len(l.New(g.Before)) == 0 {
 		return settled(h, g, l.Now)
@@ -107,7 +107,7 @@ func Judge(h revision.History, l Facts) revision.History {
 
 // soak counts for how long the nodes that have the revision first are healthy, and lets the
 // others follow once that is enough. Meanwhile no progress is expected.
-func soak(h revision.History, g revision.Gate, l Facts) revision.History {
+func soak(h revision.History, g revision.Progress, l Facts) revision.History {
 	cur, _ := h.InForce()
 	c, starts := *cur.Canary, cur.Canary.Good.IsZero() || l.Now.Before(cur.Canary.Good)
 	if starts {
@@ -125,17 +125,17 @@ func soak(h revision.History, g revision.Gate, l Facts) revision.History {
 	if c.Passed {
 		g.Spent = 0 // else it stays: what falls over again and again is healthy in between
 	}
-	return h.WithCanary(c).WithGate(g)
+	return h.WithCanary(c).WithProgress(g)
 }
 
 // settled notes that all is healthy, once it is for long enough.
-func settled(h revision.History, g revision.Gate, now time.Time) revision.History {
+func settled(h revision.History, g revision.Progress, now time.Time) revision.History {
 	if cur, _ := h.InForce(); cur.Returned || len(h.Targets()) == 0 {
 		return h.Succeed(now) // it was healthy before, or there is nothing else to go to
 	}
 	if g.Good.IsZero() || now.Before(g.Good) {
 		g.Good, g.Seen = now, now
-		return h.WithGate(g)
+		return h.WithProgress(g)
 	}
 	if now.Sub(g.Good) < settle {
 		return h
@@ -159,7 +159,7 @@ func Outlook(h revision.History, deadline time.Duration) string {
 }
 
 // count counts time without progress, and fails the revision once there is too much.
-func count(h revision.History, g revision.Gate, l Facts) revision.History {
+func count(h revision.History, g revision.Progress, l Facts) revision.History {
 	was := g
 	g = l.desired(g)
 	g.Spent += int64(min(max(l.Now.Sub(g.Seen), 0), look) / time.Second)
@@ -169,7 +169,7 @@ func count(h revision.History, g revision.Gate, l Facts) revision.History {
 			return h
 		}
 		was.Seen = l.Now // else this time would count with the next look
-		return h.WithGate(was)
+		return h.WithProgress(was)
 	}
 	if l.Progress > g.Mark {
 		g.Mark, g.Spent = l.Progress, 0
@@ -178,10 +178,10 @@ func count(h revision.History, g revision.Gate, l Facts) revision.History {
 	if time.Duration(g.Spent)*time.Second >= deadline {
 		return h.Fail(fmt.Sprintf("it was not healthy after %s without progress: %s", deadline, why(l)), l.Now)
 	}
-	if cur, _ := h.InForce(); cur.Gate != nil && cur.Gate.Good.Equal(g.Good) && g.Mark == was.Mark && g.Desired == was.Desired && recent(was.Seen, l.Now) {
+	if cur, _ := h.InForce(); cur.Progress != nil && cur.Progress.Good.Equal(g.Good) && g.Mark == was.Mark && g.Desired == was.Desired && recent(was.Seen, l.Now) {
 		return h
 	}
-	return h.WithGate(g)
+	return h.WithProgress(g)
 }
 
 // recent tells whether there is no need yet to write the time down again.

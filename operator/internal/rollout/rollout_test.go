@@ -32,8 +32,8 @@ func TestJudge(t *testing.T) {
 	look := func(h revision.History, each time.Duration, looks int, l rollout.Facts) revision.History {
 		cur, _ := h.InForce()
 		l.Now = cur.Since
-		if cur.Gate != nil {
-			l.Now = cur.Gate.Seen
+		if cur.Progress != nil {
+			l.Now = cur.Progress.Seen
 		}
 		for range looks {
 			l.Now = l.Now.Add(each)
@@ -124,8 +124,8 @@ func TestJudgeOfChosenNodes(t *testing.T) {
 		return cur
 	}
 	after := func(h revision.History, cur revision.Record) revision.History {
-		now = cur.Gate.Seen
-		return h.WithCanary(*cur.Canary).WithGate(*cur.Gate)
+		now = cur.Progress.Seen
+		return h.WithCanary(*cur.Canary).WithProgress(*cur.Progress)
 	}
 	require.True(t, look(begin, time.Minute, 10, well).Canary.Open())
 	require.False(t, look(begin, time.Minute, 11, well).Canary.Open())
@@ -160,7 +160,7 @@ func TestJudgeOfChosenNodes(t *testing.T) {
 		h = after(h, look(h, time.Minute, 1, well))
 		cur = look(h, 2*time.Minute, 1, ill)
 		h = h.WithCanary(*cur.Canary)
-		if cur.Gate != nil {
+		if cur.Progress != nil {
 			h = after(h, cur)
 		}
 	}

@@ -228,6 +228,7 @@ func (s *site) during(b *testing.B, name string, happens func()) (spent time.Dur
 	passes := after.Passes - before.Passes
 	s.report(name+"-cpu-ms", float64(spent.Milliseconds()))
 	s.report(name+"-passes", passes)
+	b.Logf("%s: %s of processor, %.0f passes", name, spent, passes)
 	if passes > 0 {
 		s.report(name+"-pass-ms", 1000*(after.PassSeconds-before.PassSeconds)/passes)
 	}

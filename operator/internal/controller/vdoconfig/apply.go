@@ -279,7 +279,7 @@ func (a *applier) seeNext(ctx context.Context, stage render.Stage, written map[i
 		return nil
 	}
 	var look []inventory.ID
-	for _, g := range stage.Gates {
+	for _, g := range stage.Waits {
 		if g.Kind == render.Established || g.Kind == render.Exists {
 			look = append(look, inventory.ID{Key: plan.KeyOf(g.Object), Version: g.Object.Version})
 		}
@@ -288,9 +288,9 @@ func (a *applier) seeNext(ctx context.Context, stage render.Stage, written map[i
 	if err != nil {
 		return err
 	}
-	for _, g := range stage.Gates {
+	for _, g := range stage.Waits {
 		key := plan.KeyOf(g.Object)
-		drivers := gated(stage, key)
+		drivers := waiting(stage, key)
 		waits := func(d matrix.Driver) bool { return a.waitsFor(revision.GroupOf(d)) }
 		isFree := func(d matrix.Driver) bool { return a.blocked[d] == nil }
 		failed := func(d matrix.Driver) bool { return a.failed[d] != nil }
@@ -304,9 +304,9 @@ func (a *applier) seeNext(ctx context.Context, stage render.Stage, written map[i
 	return nil
 }
 
-// gated returns the drivers that a gate of a stage is about: that of its object, or
+// waiting returns the drivers that a wait of a stage is about: that of its object, or
 // those of the stage.
-func gated(stage render.Stage, key inventory.Key) []matrix.Driver {
+func waiting(stage render.Stage, key inventory.Key) []matrix.Driver {
 	for _, o := range stage.Objects {
 		if plan.IDOf(o.Unstructured).Key == key {
 			return []matrix.Driver{o.Driver}
@@ -315,15 +315,15 @@ func gated(stage render.Stage, key inventory.Key) []matrix.Driver {
 	return stage.Drivers
 }
 
-func waitsFor(g render.Gate) string {
+func waitsFor(g render.Wait) string {
 	if g.Kind == render.NodesInitialized {
 		return "a node that the cloud provider has initialised"
 	}
 	return g.Object.String() + ": " + g.Why
 }
 
-// open tells whether a gate is: of what was just written the status is not known.
-func (a *applier) open(g render.Gate, live *unstructured.Unstructured, written bool) bool {
+// open tells whether a wait is over: of what was just written the status is not known.
+func (a *applier) open(g render.Wait, live *unstructured.Unstructured, written bool) bool {
 	switch g.Kind {
 	case render.Established:
 		return live != nil && established(live)

@@ -200,9 +200,8 @@ func checkSummary(st *v1alpha1.PreflightStatus) string {
 	return text
 }
 
-// withImages is all that is known once what the bundle holds is checked against the cluster as it is now, which needs
-// no answer of anybody: whatever is asked of cluster and vCenters, and whether they have answered. Of a VDOConfig for
-// which nothing but repairs is done nothing is checked: pure.
+// withImages returns all that is known once the images of the bundle are checked against the cluster. That needs no
+// answer of a vCenter. It checks nothing while the pass is frozen: pure.
 func (s *decided) withImages() checks {
 	if s.frozen != "" {
 		return s.checks

@@ -378,9 +378,8 @@ type findings struct {
 	// gated is why nothing new may be installed of any driver: a bundle that is not fresh, a
 	// login that the mirror did not let in. What vCenters hold back is [decided.groupGates].
 	gated error
-	// bundleGated is set where the bundle is why: it was not verified, or is not fresh, or
-	// the one to install from cannot be read. Then it does not replace what runs though its
-	// releases are the same: their images may be others.
+	// bundleGated is set if the bundle is why: unverified, stale or unreadable. It then replaces no driver, even of an
+	// equal release: its images may be others.
 	bundleGated bool
 	stale       error  // the part of gated that says that the bundle is not fresh: what was begun is ended
 	waiting     string // what is not there yet, for which no one is at fault

@@ -86,7 +86,7 @@ func (p *pass) decideUpgrades(ctx context.Context) {
 			r.history = r.history.With(group, r.history[group].Consented(facts.Policy.Approved, *r.candidate, part))
 		}
 	}
-	facts.Offered = r.candidate
+	facts.Whole = r.candidate
 	p.decideGroups(ctx, facts)
 }
 
