@@ -18,8 +18,8 @@ import (
 
 const opAttach = "attach"
 
-// Attach adds signatures, or what else is about an image, to the repository, one after
-// the other. The subject has to be there, and so have blobs that do not carry their data.
+// Attach adds signatures and other referrers of an image to the repository, one after the other. The subject must
+// exist, and so must every blob whose descriptor has no data.
 func (r *Repository) Attach(ctx context.Context, atts ...bundle.Referrer) error {
 	p := newPush(&bundle.Graph{Attachments: atts}, nil)
 	for _, a := range atts {
@@ -63,8 +63,7 @@ func (r *Repository) attachBlob(ctx context.Context, p *push, b ocispec.Descript
 	return err
 }
 
-// uploadReferrer writes an attachment's manifest so that it is found: under its tag, or listed as a
-// referrer.
+// uploadReferrer writes an attachment's manifest so that clients find it: under its tag, or in the list of referrers.
 func (r *Repository) uploadReferrer(ctx context.Context, p *push, a bundle.Referrer) error {
 	if a.Tag == "" {
 		if err := r.putReferrer(ctx, p, a.Node); err != nil {
@@ -72,14 +71,13 @@ func (r *Repository) uploadReferrer(ctx context.Context, p *push, a bundle.Refer
 		}
 		return r.EnsureListed(ctx, opAttach, a.Subject, a.Node)
 	}
-	// A site's own signature stays when upstream's arrives.
+	// A site's own signature stays if upstream's arrives.
 	join := func(_ ocispec.Descriptor, theirs []byte) (bundle.Node, error) { return r.joined(ctx, p, a, theirs) }
 	return r.rewrite(ctx, Look{Op: opAttach, ID: a.Tag}, join)
 }
 
-// putReferrer writes a referrer's manifest. An earlier push that wrote the root may have
-// written it too, and got no further: then it is asked first, so that nothing is written
-// twice, or after the tag.
+// putReferrer writes a referrer's manifest. If the root existed before this push, an earlier push may have written it
+// too. In that case putReferrer asks first, and does not write it twice, or after the tag.
 func (r *Repository) putReferrer(ctx context.Context, p *push, n bundle.Node) error {
 	digest := n.Descriptor.Digest
 	if !p.lacking(p.graph.Root.Digest) {
@@ -91,10 +89,9 @@ func (r *Repository) putReferrer(ctx context.Context, p *push, n bundle.Node) er
 	return r.putManifest(ctx, p, digest.String(), n)
 }
 
-// joined is the manifest that has what is under a tag and what is attached, once the
-// configuration that it names is there: ours itself where it has all of theirs, and a node
-// without data where theirs has all of ours. Each layer of such a manifest is a statement
-// of its own; the manifest is only their list and is not signed.
+// joined returns a manifest with the layers of theirs and of a, after writing its config. If ours has all of theirs,
+// it returns ours; if theirs has all of ours, a node without data. Each layer is a signed statement; the manifest
+// itself is not signed.
 func (r *Repository) joined(
 	ctx context.Context, p *push, a bundle.Referrer, theirs []byte,
 ) (none bundle.Node, err error) {
@@ -112,7 +109,7 @@ func (r *Repository) joined(
 	}
 	missing := lacking(exists.Layers, ours.Layers)
 	if len(missing) == 0 {
-		// No one has the configuration of what was joined: one that is lost is made again.
+		// A missing config is written again, since it is not signed.
 		if kept, err := r.has(ctx, exists.Config, r.Pushes()); err != nil || kept {
 			return none, err
 		}
@@ -130,9 +127,8 @@ func (r *Repository) joined(
 	return bundle.NewManifest(ours), r.attachBlob(ctx, p, made)
 }
 
-// lacking returns the layers of b that a lacks. The same payload under another
-// signature, or with another certificate or time stamp, is another layer: those are
-// in the annotations.
+// lacking returns the layers of b that a lacks. It compares annotations too: they hold the signature, certificate and
+// time stamp of a payload.
 func lacking(a, b []ocispec.Descriptor) []ocispec.Descriptor {
 	same := func(x, y ocispec.Descriptor) bool {
 		return x.Digest == y.Digest && maps.Equal(x.Annotations, y.Annotations)
@@ -146,8 +142,7 @@ func lacking(a, b []ocispec.Descriptor) []ocispec.Descriptor {
 	return out
 }
 
-// configOf makes the configuration that cosign writes beside such layers: they are
-// not compressed, so their digests are the diff IDs.
+// configOf returns cosign's config for layers. They are not compressed, so their digests are the diff IDs.
 func configOf(layers []ocispec.Descriptor) ocispec.Image {
 	img := ocispec.Image{RootFS: ocispec.RootFS{Type: "layers"}}
 	for _, l := range layers {
@@ -157,7 +152,6 @@ func configOf(layers []ocispec.Descriptor) ocispec.Image {
 	return img
 }
 
-// decode reads JSON that came from outside.
 func decode(data []byte, v any) error {
 	if err := json.Unmarshal(data, v); err != nil {
 		return fmt.Errorf("it is not JSON of the right form: %w", err)

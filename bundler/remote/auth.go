@@ -17,11 +17,11 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
-// Access is what a request needs: actions ("pull" or "pull,push") on a path, and to
-// pull from another path, where there is one. Without a path it is to be let in.
+// Access is what a request needs: actions ("pull" or "pull,push") on a path, and optionally pull from another path.
+// An empty path needs a login only.
 type Access struct{ Path, Actions, From string }
 
-// scopes are the access as the token specification writes it.
+// scopes returns the access as the token specification writes it.
 func (a Access) scopes() []string {
 	var scopes []string
 	if a.Path != "" {
@@ -33,15 +33,13 @@ func (a Access) scopes() []string {
 	return scopes
 }
 
-// login is the login for a path of a host, with the tokens that it was given, by scope. The
-// host's lock guards them.
+// login is the login for a path of a host, with its tokens by scope. The host's lock guards them.
 type login struct {
 	credential Credential
 	tokens     map[string]token
 }
 
-// token is one of a token service. It is not used to its end: the request that it is
-// refused for may have a large body.
+// token is a bearer token. It is used until shortly before it expires, as a refused request may have a large body.
 type token struct {
 	text  string
 	until time.Time
@@ -49,19 +47,18 @@ type token struct {
 
 const (
 	maxToken     = 128 << 10
-	tokenDefault = time.Minute // the token specification's lifetime where none is given
+	tokenDefault = time.Minute // the token specification's lifetime if none is given
 )
 
-// authorization returns the Authorization header for a request to the host, or "". The host
-// is asked once how it wants to be logged in to, a login is looked for once, since a
-// credential helper is a program, and one token serves all who wait for it.
+// authorization returns the Authorization header for a request to the host, or "". All callers share one ping of the
+// host, one login (a credential helper is a program) and one token.
 func (c *Client) authorization(ctx context.Context, h *Host, a Access) (string, error) {
 	if err := h.once(ctx, "ping", h.reached, func(ctx context.Context) error { return c.ping(ctx, h) }); err != nil {
 		return "", err
 	}
 	ch, _ := h.loginOf(a.Path)
 	if ch.scheme == "" {
-		return "", nil // who does not ask for a login is not told it
+		return "", nil // the client sends no login unless the host asks
 	}
 	found := func() bool { _, l := h.loginOf(a.Path); return l != nil }
 	find := func(ctx context.Context) error { return c.findLogin(ctx, h, a.Path) }
@@ -80,14 +77,13 @@ func (c *Client) authorization(ctx context.Context, h *Host, a Access) (string, 
 	return basic(l.credential), nil
 }
 
-// longestOnce is how long a login, its token or the first answer of a host may take, with someone
-// who types a password: a credential helper that hangs is ended.
+// longestOnce limits a login, its token or a host's first answer, with typing a password. It ends hanging helpers.
 const longestOnce = 10 * time.Minute
 
 var errLongLogin = fmt.Errorf("the login took longer than %s: see whether a credential helper waits for something", longestOnce)
 
-// once does what is to be done once for all who wait for it, and has it fail for all: one after the
-// other they would wait for the same again. Who gives up ends it for no one else.
+// once runs do once for all callers with the same key. Its error fails all of them, so that they do not wait for it
+// again one by one. A caller whose ctx ends does not stop it for the others.
 func (h *Host) once(ctx context.Context, key string, done func() bool, do func(context.Context) error) error {
 	if done() {
 		return nil
@@ -116,7 +112,7 @@ func basic(c Credential) string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte(c.Username+":"+c.Password))
 }
 
-// ping asks GET /v2/ once how the host wants to be logged in to.
+// ping asks GET /v2/ once which login the host wants.
 func (c *Client) ping(ctx context.Context, h *Host) error {
 	req := &http.Request{Method: http.MethodGet, URL: h.base.JoinPath("/v2/")}
 	resp, err := c.roundTrip(ctx, c.transport(h.base.Host, false), req) //nolint:bodyclose // Drain closes it
@@ -136,7 +132,6 @@ func (c *Client) ping(ctx context.Context, h *Host) error {
 	return nil
 }
 
-// findLogin looks for the login for a path.
 func (c *Client) findLogin(ctx context.Context, h *Host, path string) error {
 	found, err := c.opts.Credentials(ctx, h.name, path)
 	if err != nil {
@@ -152,7 +147,7 @@ func (c *Client) findLogin(ctx context.Context, h *Host, path string) error {
 	return nil
 }
 
-// refusedLogin takes note of a 401: a token has run out, or the host wants another login.
+// refusedLogin records a 401: a token has expired, or the host wants another login.
 func (h *Host) refusedLogin(resp *http.Response, a Access) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -161,11 +156,11 @@ func (h *Host) refusedLogin(resp *http.Response, a Access) {
 	}
 	scope := strings.Join(a.scopes(), " ")
 	if l := h.logins[a.Path]; l != nil && resp.Request.Header.Get("Authorization") == "Bearer "+l.tokens[scope].text {
-		delete(l.tokens, scope) // else someone has fetched another meanwhile
+		delete(l.tokens, scope) // else another request has replaced it
 	}
 }
 
-// bearer returns the header with a token for an access.
+// bearer returns the Authorization header with a token for an access.
 func (c *Client) bearer(ctx context.Context, h *Host, l *login, ch challenge, a Access) (string, error) {
 	scope := strings.Join(a.scopes(), " ")
 	held := func() token {
@@ -187,8 +182,8 @@ func (c *Client) bearer(ctx context.Context, h *Host, l *login, ch challenge, a 
 	return "Bearer " + held().text, err
 }
 
-// fetchToken asks the token service that the host names: for an identity token with a POST,
-// as OAuth 2 has it, else with a GET. The login goes to no other host than that.
+// fetchToken asks the token service that the host names: with POST for an identity token (OAuth 2), else with GET.
+// The login goes to no other host.
 func (c *Client) fetchToken(ctx context.Context, h *Host, with Credential, ch challenge, scopes []string) (t token, err error) {
 	realm, err := c.realm(h, ch.params["realm"])
 	if err != nil {
@@ -230,8 +225,7 @@ func (c *Client) fetchToken(ctx context.Context, h *Host, with Credential, ch ch
 	return readToken(data)
 }
 
-// tokenRefused makes of a token service's 400 what it means: the login is not good
-// enough.
+// tokenRefused turns a token service's 400 into 401: the service refused the login.
 func tokenRefused(err error) error {
 	var a *AnswerError
 	if errors.As(err, &a) && a.Status == http.StatusBadRequest {
@@ -256,7 +250,7 @@ func readToken(data []byte) (t token, err error) {
 	return token{cmp.Or(answer.AccessToken, answer.Token), time.Now().Add(life * 4 / 5)}, nil
 }
 
-// realm checks where a registry sends the client with its credentials.
+// realm returns the URL of the token service if the client may send credentials to it.
 func (c *Client) realm(h *Host, raw string) (*url.URL, error) {
 	bad := func(why string) (*url.URL, error) {
 		return nil, Refused("ask the registry's administrator to set the address of its token service",
@@ -281,7 +275,7 @@ func (c *Client) realm(h *Host, raw string) (*url.URL, error) {
 	return u, nil
 }
 
-// mayBePlain tells whether an address that the host names may be without TLS.
+// mayBePlain reports whether an address that the host names may be without TLS.
 func (c *Client) mayBePlain(h *Host, address string) bool {
 	return c.opts.Hosts[address].PlainHTTP || (h.base.Scheme == "http" && address == h.base.Host)
 }
@@ -291,7 +285,7 @@ func isLoopback(name string) bool {
 	return name == "localhost" || (ip != nil && ip.IsLoopback())
 }
 
-// Refused is a fault of what a server wants and does not get.
+// Refused returns a fault of the reason Refused: the server demands or does something that the client does not allow.
 func Refused(hint string, err error) error {
 	return &fault.Error{Reason: fault.Refused, Hint: hint, Err: err}
 }
@@ -302,14 +296,13 @@ type challenge struct {
 	params map[string]string
 }
 
-// A parameter of a challenge (RFC 9110, section 11.2) is a token or a quoted string.
+// parameter matches a parameter of a challenge, a token or a quoted string (RFC 9110, section 11.2).
 var (
 	parameter = regexp.MustCompile(`([^\s,="]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"?|([^\s,"]*))`)
 	quoted    = regexp.MustCompile(`\\(.)`)
 )
 
-// parseChallenge reads a WWW-Authenticate header of one scheme. What does not parse is left
-// out.
+// parseChallenge reads a WWW-Authenticate header of one scheme. It skips malformed parameters.
 func parseChallenge(header string) challenge {
 	scheme, rest, _ := strings.Cut(strings.TrimSpace(header), " ")
 	c := challenge{scheme: strings.ToLower(scheme), params: map[string]string{}}
@@ -319,7 +312,7 @@ func parseChallenge(header string) challenge {
 	return c
 }
 
-// pickChallenge chooses among several headers: a token service before a password.
+// pickChallenge returns the challenge to answer: a token service before a password.
 func pickChallenge(h http.Header) challenge {
 	var picked challenge
 	for _, line := range h.Values("WWW-Authenticate") {

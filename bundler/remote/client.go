@@ -1,9 +1,9 @@
-// Package remote speaks to OCI registries: one code for vdo-bundle and vdo-operator.
+// Package remote is the OCI registry client of vdo-bundle and vdo-operator.
 //
-// A [Client] holds what is the same for all registries: logins, trusted certificates,
-// pace, patience. A [Repository] is one name in one registry, with its manifests, tags
-// and referrers; it is read from (Root, Fetch, Attachments), written to (Begin, Put,
-// Commit) and added to (Attach).
+// A [Client] holds what all registries share: logins, trusted certificates, rate limit and
+// retries. A [Repository] is one name in one registry, with its manifests, tags and referrers.
+// It is read with Root, Fetch and Attachments, written with Begin, Put and Commit, and
+// extended with Attach.
 //
 //	c, err := remote.NewClient(remote.Options{CAFile: "site-ca.crt"})
 //	repo := c.Repository(image.MustReference("registry.site/vdo/drivers:1"))
@@ -11,61 +11,62 @@
 //	data, err := bundle.Read(ctx, repo, root, bundle.MaxManifestSize)
 //	about, err := repo.Attachments(ctx, digest)
 //
-// What holds for every request:
-//   - HTTPS, unless the host was named in Options.PlainHTTP, also to loopback and private
-//     addresses. Certificates are verified, unless it was named in Options.SkipTLSVerify.
-//   - Credentials go to the host they are for, and to the token service that this host names
-//     over HTTPS; never to the target of a redirect or of an upload location on another host.
-//     A client certificate is shown to none of these but the host itself.
-//   - No server sends the client to a link-local address, through a proxy or without;
-//     where Options.NoLoopback says so, nor to this machine.
-//   - Faults that can pass (a reset, a short body, a timeout, 429, 5xx) are tried
-//     again, with exponential backoff, jitter and the server's Retry-After.
-//   - Whatever a server sends is bounded, a list over all its pages; content is
-//     verified by who reads it.
-//   - What remains is a fault that names the operation, the reference and the
-//     remedy. No message holds a credential of four characters or more, nor a URL's query.
+// Every request keeps these rules:
+//   - HTTPS, unless Options.PlainHTTP names the host, also to loopback and private
+//     addresses. Certificates are verified, unless Options.SkipTLSVerify names the host.
+//   - Credentials go to their host and to the token service that it names over HTTPS. They
+//     never go to the target of a redirect or of an upload location on another host. Only the
+//     host itself sees a client certificate.
+//   - No server can send the client to a link-local address, with or without a proxy. With
+//     Options.NoLoopback, no server can send it to this machine either.
+//   - Transient faults (a reset, a short body, a timeout, 429, 5xx) are retried, with
+//     exponential backoff, jitter and the server's Retry-After.
+//   - Every answer is bounded, a list over all its pages. The reader verifies the content.
+//   - Every other fault names the operation, the reference and the remedy. No message holds
+//     a credential of four characters or more, nor a URL's query.
 //
 // oras.land/oras-go/v2 reads and writes entries of docker's configuration, and runs credential
-// helpers. Its client of registries is not used: its retries cover neither a reset connection nor a
-// short body, it refuses token services of another name at a private address, does not know that
-// tokens expire, loses one of two lists of referrers that are written at a time, believes an
-// OCI-Subject without an API behind it, and cannot delete a tag.
+// helpers. Its registry client is not used, for these reasons:
+//   - its retries cover neither a reset connection nor a short body
+//   - it refuses token services of another name at a private address
+//   - it does not know that tokens expire
+//   - it loses one of two lists of referrers that are written concurrently
+//   - it believes an OCI-Subject header without an API behind it
+//   - it cannot delete a tag
 //
-// # When a host has had enough
+// # Throttling
 //
-// A 429, or a 503 with Retry-After, holds back everything that goes to that host, and halves how
-// much is done there at a time; that grows again by one with every two rounds of success. So does
-// any other fault that can pass of a host that has answered, without the pause. What is small begins
-// with four times Options.Concurrency, and has one more with each success, up to sixteen times and
-// 128, until the first such fault.
+// A 429, or a 503 with Retry-After, pauses all requests to that host and halves their
+// concurrency limit. Two rounds of success then raise the limit by one. Any other transient
+// fault of a host that has answered before halves the limit too, without the pause. Small
+// requests start with four times Options.Concurrency. Each success adds one until the first
+// such fault, up to sixteen times Options.Concurrency and at most 128.
 //
-// # What is there already
+// # Existing content
 //
-// A push asks for every blob and every manifest by its digest before it sends
-// anything: that a root is there proves nothing, since a push that broke off, or a
-// garbage collection, may have left any part of what is below it. Where there are many
-// small blobs (128 of up to 128 KiB), and neither the root nor any of 32 that chance picks
-// is there, the others are sent without asking.
+// A push asks for every blob and manifest by digest before it sends anything. An existing root
+// proves nothing: an aborted push or a garbage collection may have left any part of what is
+// below it. A push of at least 128 small blobs (up to 128 KiB) without an existing root asks
+// for a random sample of 32. If all of these are missing, it sends the others without asking.
 //
 // # The note of a push
 //
-// Registries do not tell when a tag was put. A push that put one on a bundle leaves a note
-// of it, for who lists and prunes: an image manifest of the artifact type
-// application/vnd.vdo.confirmed.v1 under the tag sha256-<hex of the root>.confirmed, with
-// the empty configuration and layer of the OCI specification and three annotations (the
-// prefix is com.vmware.vdo.confirmed): repository, the name that it was pushed to; root,
-// the digest of the root; pushed, the time by the registry's clock (RFC 3339). A note in another
-// repository says nothing: a replication has copied it. It has no subject, so that it never travels
-// with a bundle. Who removes a bundle removes its note.
+// Registries do not say when a tag was written. A push that tags a bundle leaves a note for
+// list and prune. The note is an image manifest of the artifact type
+// application/vnd.vdo.confirmed.v1 under the tag sha256-<hex of the root>.confirmed. It has the
+// empty configuration and layer of the OCI specification, and three annotations with the prefix
+// com.vmware.vdo.confirmed. These are repository, the name that it was pushed to; root, the digest of
+// the root; pushed, the time by the registry's clock (RFC 3339). A note that names another repository
+// is ignored: a replication has copied it. It has no subject, so that it never travels with a
+// bundle. Removing a bundle removes its note.
 //
-// # Large blobs up
+// # Uploads of large blobs
 //
-// A blob is the body of one PUT, and larger ones than Options.ChunkSize are sent in
-// parts (PATCH with Content-Range). Where nothing was said, parts are tried after a
-// 413, and where a connection broke in the middle of more than 1 MiB: 16 MiB, then a quarter
-// with each refusal, not less than 256 KiB; what a host took is kept for its other blobs. After a fault the registry
-// is asked how much it has, and the upload goes on there.
+// A blob is the body of one PUT. Blobs larger than Options.ChunkSize are sent in parts (PATCH
+// with Content-Range). Without ChunkSize, the client tries parts after a 413, and after a
+// connection broke in the middle of more than 1 MiB. Parts begin with 16 MiB; each refusal makes
+// them a quarter, down to 256 KiB. The host's other blobs then use the size that it took. After
+// a fault the client asks the registry how much it has, and continues from there.
 package remote
 
 import (
@@ -87,62 +88,50 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 )
 
-// Options say how registries are reached. The zero value is what a user expects
-// who gave nothing.
+// Options say how the client reaches registries. The zero value holds the defaults.
 type Options struct {
-	// Credentials finds the login for a repository. Nil: the docker and podman
-	// configuration of the environment, see [DefaultCredentials].
+	// Credentials finds a repository's login. Nil: docker's and podman's configuration, see [DefaultCredentials].
 	Credentials CredentialFunc
 	// CAFile is a PEM file of certificates trusted besides the system's own.
 	CAFile string
-	// CA is the same as bytes.
+	// CA is the same as bytes, not a file.
 	CA []byte
-	// ClientCert and ClientKey are PEM files of the certificate that hosts are shown
-	// which the user named and which ask for one.
+	// ClientCert and ClientKey are PEM files of the certificate for hosts that the user named and that request one.
 	ClientCert, ClientKey string
-	// Hosts are settings of single hosts, as references or URLs write them.
+	// Hosts are settings of single hosts, by host as references write it.
 	Hosts map[string]HostOptions
-	// PlainHTTP are the hosts, as references write them (with the port), that are
-	// spoken to without TLS; SkipTLSVerify are those of which any certificate is taken.
+	// PlainHTTP and SkipTLSVerify are hosts (as in references, with port) without TLS, or with unverified certificates.
 	PlainHTTP, SkipTLSVerify []string
-	// NoLoopback refuses to go where a server points if that is this machine: for
-	// programs whose machine has services of its own that strangers do not reach.
+	// NoLoopback refuses redirects and locations on this machine, which may have private services.
 	NoLoopback bool
 	// UserAgent is sent with each request. Empty: "vdo-bundle".
 	UserAgent string
-	// Concurrency is how many blobs are read from, and how many written to, one
-	// host at a time; of blobs up to 128 KiB and of other small requests, four times
-	// as many, and up to sixteen times, but not more than 128, where the host keeps up.
-	// Zero: 6.
+	// Concurrency limits the blobs read from one host at a time, and the blobs written to it. Blobs up to 128 KiB and
+	// other small requests start at four times that, and grow to sixteen times, at most 128. Zero: 6.
 	Concurrency int
-	// ChunkSize is the largest body of a request that sends a part of a blob; larger
-	// blobs are sent in several. Zero: whole blobs, and parts where a host, or a
-	// proxy before it, does not take a whole one.
+	// ChunkSize is the largest part of a blob in one request, in bytes; larger blobs take several. Zero: whole blobs,
+	// and parts if the host or its proxy refuses a whole one.
 	ChunkSize int64
-	// OmitRefused pushes a bundle without the attachments that the registry does not
-	// take, instead of leaving it untagged.
+	// OmitRefused pushes a bundle without the attachments that the registry refuses, instead of leaving it untagged.
 	OmitRefused bool
-	// Rate is how many bytes a second all transfers together may take. Zero: all.
+	// Rate limits all transfers together, in bytes per second. Zero: unlimited.
 	Rate int64
-	// Attempts is how often a request is made before its fault is final. Zero: 6.
+	// Attempts limits the attempts of one request. Zero: 6.
 	Attempts int
-	// Stall is how long a host may be silent, before its answer or in the middle of it. Zero: one
-	// minute.
+	// Stall is how long a host may be silent, before or during its answer. Zero: one minute.
 	Stall time.Duration
 	// Sleep waits between attempts. Nil: the clock. Tests set it.
 	Sleep func(ctx context.Context, d time.Duration) error
-	// Transport replaces the network below TLS. Nil: the network, with the proxy of the
-	// environment. Tests set it.
+	// Transport replaces the network below TLS. Nil: the network, with the proxy of the environment. Tests set it.
 	Transport *http.Transport
-	// Trace is told of every request. Nil: no one. It is called from many goroutines.
+	// Trace receives every request, from many goroutines. Nil: no trace.
 	Trace func(Exchange)
-	// Explainer makes faults of errors. Nil: the words for who sits at the command line
-	// of vdo-bundle.
+	// Explainer turns errors into faults. Nil: faults for a user of the vdo-bundle command line.
 	Explainer Explainer
 }
 
-// Explainer makes a fault of what ended an operation on a subject: of an [AnswerError],
-// or of an error of the network. Faults of this package come to it as they are.
+// Explainer turns the error that ended an operation on a subject into a fault. The error is an [AnswerError], a
+// network error, or a fault of this package.
 type Explainer interface {
 	Explain(op, subject string, err error) error
 }
@@ -152,14 +141,14 @@ const maxCAFile = 4 << 20
 // Client speaks to registries. It is safe for concurrent use.
 type Client struct {
 	opts       Options
-	transports map[string]transports // by the address of hosts that have their own; "": of all others
-	rate       *rate.Limiter         // of all transfers; nil: none
+	transports map[string]transports // by address, for hosts that have their own; "": all others
+	rate       *rate.Limiter         // of all transfers; nil: unlimited
 
 	mu    sync.Mutex
 	hosts map[string]*Host
 }
 
-// NewClient checks the options and returns a client. Nothing is sent yet.
+// NewClient checks the options and returns a client. It sends nothing.
 func NewClient(o Options) (*Client, error) {
 	pool, err := certificates(o)
 	if err != nil {
@@ -198,8 +187,7 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// Repository returns the repository that ref names; with ref's tag or digest as
-// what Resolve resolves.
+// Repository returns the repository that ref names. Root resolves ref's tag or digest.
 func (c *Client) Repository(ref image.Reference) *Repository {
 	return &Repository{client: c, ref: ref, host: c.Host(ref.Host())}
 }
@@ -219,7 +207,7 @@ func certificates(o Options) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// addFile adds the certificates of a file; of none, none.
+// addFile adds the certificates of a file; an empty name adds none.
 func addFile(pool *x509.CertPool, name string) error {
 	if name == "" {
 		return nil
@@ -239,9 +227,9 @@ func badCA(name string) error {
 		"give the certificate authority's certificate as PEM (BEGIN CERTIFICATE)", "there is no PEM certificate in it")
 }
 
-// newTransport speaks HTTP/1.1 only: one connection a transfer uses a link with
-// delay or loss better than streams that share one, and a cut is one transfer's. One that is foreign
-// carries requests where a server points, and refuses addresses that no stranger may lead to.
+// newTransport returns a transport for HTTP/1.1 only. One connection per transfer uses a slow or lossy link better
+// than shared streams, and a cut ends one transfer. A foreign one serves targets that a server named, and refuses
+// forbidden addresses.
 func newTransport(o Options, pool *x509.CertPool, certs []tls.Certificate, isForeign bool) *http.Transport {
 	t := &http.Transport{Proxy: http.ProxyFromEnvironment}
 	if o.Transport != nil {
@@ -262,17 +250,16 @@ func newTransport(o Options, pool *x509.CertPool, certs []tls.Certificate, isFor
 	t.IdleConnTimeout = 90 * time.Second
 	t.MaxIdleConnsPerHost = 4 * mostSmall // as many as are ever in use
 	t.MaxResponseHeaderBytes = 64 << 10
-	t.DisableCompression = true // a blob's bytes are its bytes
+	t.DisableCompression = true // blobs must arrive as they are
 	t.Protocols = new(http.Protocols)
 	t.Protocols.SetHTTP1(true)
-	t.ReadBufferSize = 16 << 10 // large reads and writes pass them by
+	t.ReadBufferSize = 16 << 10 // large reads and writes bypass these buffers
 	t.WriteBufferSize = 8 << 10
 	return t
 }
 
-// refuseAddress keeps a server from sending the client to link-local addresses, where
-// clouds keep their metadata services. It sees the address that is dialled, so no name
-// can get around it.
+// refuseAddress keeps a server from sending the client to link-local addresses, where clouds have their metadata
+// services. It checks the dialled address, so no name gets around it.
 func refuseAddress(address string, loopback bool) error {
 	h, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -288,7 +275,7 @@ func refuseAddress(address string, loopback bool) error {
 	return nil
 }
 
-// Addresses to which no server may lead.
+// ErrLinkLocal and ErrThisMachine refuse an address that a server named.
 var (
 	ErrLinkLocal   = errors.New("the server points to a link-local address, which is refused")
 	ErrThisMachine = errors.New("the server points to this machine, which is refused")

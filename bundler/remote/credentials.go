@@ -21,18 +21,17 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 )
 
-// Credential is a login. The zero value is none. RefreshToken is what docker calls an
-// identity token, given to the token service; AccessToken is given to the registry as
-// it is.
+// Credential is a login; the zero value is none. RefreshToken is docker's identity token, for the token service.
+// AccessToken goes to the registry unchanged.
 type Credential = auth.Credential
 
-// CredentialFunc finds the login for a repository: the registry's host as
-// references write it, and the path in it. None is the zero Credential.
+// CredentialFunc finds the login for a repository: the host as references write it, and the path in it. It returns
+// the zero Credential if there is none.
 type CredentialFunc func(ctx context.Context, host, path string) (Credential, error)
 
 const (
 	maxConfig = 4 << 20
-	// dockerHubIndex is a name that docker's configuration has for docker.io.
+	// dockerHubIndex is a name of docker.io in docker's configuration.
 	dockerHubIndex = "index.docker.io"
 )
 
@@ -43,10 +42,9 @@ const (
 //	$XDG_RUNTIME_DIR/containers/auth.json
 //	$XDG_CONFIG_HOME/containers/auth.json, else ~/.config/containers/auth.json
 //
-// In each file the longest key that is the repository or a folder above it wins,
-// then the host; credHelpers and credsStore are asked as docker asks them. An entry of
-// auths counts where the helper of its key, or of the host, has no login. The first file
-// that has a login for the repository decides.
+// The first file with a login for the repository decides. In it the longest key that is the
+// repository or a parent of it wins, then the host. For each key, a helper (credHelpers,
+// credsStore, as docker asks them) comes before an entry of auths.
 func DefaultCredentials(ctx context.Context, host, path string) (Credential, error) {
 	for _, name := range configFiles(os.Getenv) {
 		data, err := userfile.Read("", name, maxConfig)
@@ -67,7 +65,7 @@ func DefaultCredentials(ctx context.Context, host, path string) (Credential, err
 	return Credential{}, nil
 }
 
-// configFiles names the files of DefaultCredentials.
+// configFiles returns the files of DefaultCredentials.
 func configFiles(getenv func(string) string) []string {
 	below := func(dir string, parts ...string) string {
 		if dir == "" {
@@ -85,9 +83,8 @@ func configFiles(getenv func(string) string) []string {
 	return slices.DeleteFunc(files, func(name string) bool { return name == "" })
 }
 
-// configFile is what matters of a docker config.json or a podman auth.json. The entries
-// are read by oras; which of them is for a repository is found here, since oras has a
-// key of one repository hold for the whole host.
+// configFile is the used part of a docker config.json or podman auth.json. Package oras reads the entries. This
+// package selects the entry, since oras applies a repository's key to its whole host.
 type configFile struct {
 	Auths       map[string]json.RawMessage `json:"auths"`
 	CredHelpers map[string]string          `json:"credHelpers"`
@@ -101,8 +98,7 @@ func parseConfig(name string, data []byte) (file configFile, err error) {
 	return file, nil
 }
 
-// ConfigCredentials reads a docker config.json or podman auth.json; name is for
-// error messages.
+// ConfigCredentials parses a docker config.json or podman auth.json; name is for error messages.
 func ConfigCredentials(name string, data []byte) (CredentialFunc, error) {
 	file, err := parseConfig(name, data)
 	if err != nil {
@@ -117,8 +113,8 @@ func ConfigCredentials(name string, data []byte) (CredentialFunc, error) {
 	}, nil
 }
 
-// logins are the entries of auths by host[/path]. Of several for one host that which
-// [Client.Login] writes counts, else the first by name; one without a login is none.
+// logins returns the entries of auths by host[/path], without entries that hold no login. Among several for one host
+// it prefers the key that [Client.Login] writes, else the first by name.
 func (f configFile) logins(name string) (map[string]Credential, error) {
 	out := make(map[string]Credential, len(f.Auths))
 	for _, key := range slices.Sorted(maps.Keys(f.Auths)) {
@@ -139,8 +135,7 @@ func badConfig(name string, err error) error {
 		"mend or remove the file, and log in again with `vdo-bundle login HOST -u USER`", "%w", err)
 }
 
-// credentialOf reads an entry of auths. Why it cannot be read is not told: oras quotes
-// the secret.
+// credentialOf decodes an entry of auths. It hides the cause of an error: oras quotes the secret.
 func credentialOf(entry json.RawMessage) (Credential, error) {
 	const key = "entry"
 	data, err := json.Marshal(map[string]any{"auths": map[string]json.RawMessage{key: entry}})
@@ -152,7 +147,7 @@ func credentialOf(entry json.RawMessage) (Credential, error) {
 		return Credential{}, errors.New("it is not a login of docker's form: auth is base64 of username:password")
 	}
 	c, err := store.Get(context.Background(), key)
-	c.Password = strings.TrimRight(c.Password, "\x00") // which old versions of docker pad it with
+	c.Password = strings.TrimRight(c.Password, "\x00") // old versions of docker pad it
 	return c, err
 }
 
@@ -174,8 +169,8 @@ func normalKey(key string) string {
 	return host + "/" + path
 }
 
-// find returns the login of the longest key. A helper that the file names for a key comes
-// before the file's own entry, as with docker, which keeps new logins there.
+// find returns the login of the longest key. As in docker, which stores new logins there, a key's helper comes before
+// the file's own entry.
 func (f configFile) find(ctx context.Context, logins map[string]Credential, host, path string) (Credential, error) {
 	for key := host + "/" + path; key != host; key = key[:strings.LastIndexByte(key, '/')] {
 		if c, err := helper(f.CredHelpers[key]).get(ctx, key); err != nil || c != (Credential{}) {
@@ -192,7 +187,7 @@ func (f configFile) find(ctx context.Context, logins map[string]Credential, host
 	return logins[host], nil
 }
 
-// helperOf names the credential helper of a host, or of all; "" for none.
+// helperOf returns the credential helper of a host, else that of all hosts, or "".
 func (f configFile) helperOf(host string) helper {
 	keys := []string{host}
 	if host == dockerHub {

@@ -18,15 +18,15 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
-// AnswerError is an answer of a registry that is no success.
+// AnswerError is a registry's answer with an error status.
 type AnswerError struct {
 	Method string
-	Where  string // scheme, host and path: queries hold signatures and tokens
+	Where  string // scheme, host and path; no query, which may hold signatures and tokens
 	Status int
 	Codes  []string      // of the OCI error document
 	Detail string        // its first message
 	After  time.Duration // Retry-After
-	scoped bool          // 401 because the login is good but not for this
+	scoped bool          // 401 because the login is valid but lacks this right
 	text   string
 }
 
@@ -42,13 +42,13 @@ func (e *AnswerError) Error() string {
 	return s
 }
 
-// Has tells whether the registry gave this code.
+// Has reports whether the registry gave this code.
 func (e *AnswerError) Has(code string) bool { return slices.Contains(e.Codes, code) }
 
-// MaxErrorBody is how much of an answer that is no success is read.
+// MaxErrorBody limits how much of an error answer is read, in bytes.
 const MaxErrorBody = 64 << 10
 
-// answer makes an error of an answer. It reads the body, and does not close it.
+// answer returns an answer as an error. It reads the body and does not close it.
 func (h *Host) answer(resp *http.Response) error {
 	e := &AnswerError{
 		Method: resp.Request.Method, Status: resp.StatusCode,
@@ -56,7 +56,7 @@ func (h *Host) answer(resp *http.Response) error {
 		After:  parseRetryAfter(resp.Header.Get("Retry-After")),
 		scoped: pickChallenge(resp.Header).params["error"] == "insufficient_scope",
 	}
-	body, _ := io.ReadAll(io.LimitReader(resp.Body, MaxErrorBody)) // what came is enough
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, MaxErrorBody)) // a truncated body is enough
 	e.text = string(body)
 	var doc struct {
 		Errors []struct{ Code, Message string }
@@ -75,7 +75,7 @@ func (h *Host) answer(resp *http.Response) error {
 	return e
 }
 
-// Clean makes a server's text fit for a message: one line, printable, short.
+// Clean makes a server's text fit for a message: one printable line of at most limit bytes.
 func Clean(s string, limit int) string {
 	s = strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || r == 0xfffd {
@@ -90,7 +90,7 @@ func Clean(s string, limit int) string {
 	return s
 }
 
-// parseRetryAfter reads seconds or an HTTP date; 0 for none.
+// parseRetryAfter parses seconds or an HTTP date; it returns 0 if there is none.
 func parseRetryAfter(s string) time.Duration {
 	if n, err := strconv.ParseInt(strings.TrimSpace(s), 10, 32); err == nil && n > 0 {
 		return time.Duration(n) * time.Second
@@ -109,13 +109,13 @@ func retryAfter(err error) time.Duration {
 	return 0
 }
 
-// isThrottling tells whether a host says that it is asked too much.
+// isThrottling reports whether a host asks for fewer requests.
 func isThrottling(err error) bool {
 	var a *AnswerError
 	return errors.As(err, &a) && (a.Status == http.StatusTooManyRequests || a.Status == http.StatusServiceUnavailable && a.After > 0)
 }
 
-// CanPassStatus tells whether the same request may succeed a moment later.
+// CanPassStatus reports whether the same request may succeed a moment later.
 func CanPassStatus(status int) bool {
 	switch status {
 	case http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusInternalServerError,
@@ -125,8 +125,7 @@ func CanPassStatus(status int) bool {
 	return false
 }
 
-// CanPass tells whether the same attempt may succeed a moment later. What is a fault was tried again before,
-// whatever the answer in it; what is wrong with the source of a blob is one.
+// CanPass reports whether the same attempt may succeed soon. A fault cannot: it was retried, or is of a blob's source.
 func CanPass(err error) bool {
 	var a *AnswerError
 	var f *fault.Error
@@ -152,14 +151,13 @@ func isTimeout(err error) bool {
 	return errors.As(err, &n) && n.Timeout()
 }
 
-// IsCertificate tells whether a certificate of the other side is not good.
+// IsCertificate reports whether the client rejected the other side's certificate.
 func IsCertificate(err error) bool {
 	var v *tls.CertificateVerificationError
 	return errors.As(err, &v)
 }
 
-// WantsCertificate tells whether the host has ended the connection for the lack of a
-// certificate of ours, or did not like it; crypto/tls has no type for it.
+// WantsCertificate reports whether the host refused or missed our certificate; crypto/tls has no type for it.
 func WantsCertificate(err error) bool {
 	var n *net.OpError
 	isAlert := errors.As(err, &n) && n.Op == "remote error" && n.Err != nil
@@ -171,20 +169,19 @@ func isSchemeMismatch(err error) bool {
 	return errors.Is(err, http.ErrSchemeMismatch) || errors.As(err, &record)
 }
 
-// isMalformed tells whether what came is not HTTP; net/http has no type for it.
+// isMalformed reports whether the answer is not HTTP; net/http has no type for it.
 func isMalformed(err error) bool { return strings.Contains(err.Error(), "malformed HTTP") }
 
-// isProxyAddress tells whether HTTPS_PROXY does not parse. Its message would quote
-// the proxy's password.
+// isProxyAddress reports whether HTTPS_PROXY does not parse. Its message would quote the proxy's password.
 func isProxyAddress(err error) bool { return strings.Contains(err.Error(), "invalid proxy") }
 
-// isProxy tells whether the proxy was not reached: the host may well be.
+// isProxy reports whether the proxy, not the host, was unreachable.
 func isProxy(err error) bool {
 	var n *net.OpError
 	return errors.As(err, &n) && n.Op == "proxyconnect"
 }
 
-// Explain makes a fault of whatever ended an operation.
+// Explain turns the error that ended an operation into a fault.
 func (c *Client) Explain(ctx context.Context, h *Host, op, subject string, err error) error {
 	var f *fault.Error
 	if ctx.Err() == nil && errors.As(err, &f) {
@@ -212,7 +209,7 @@ func (c *Client) Explain(ctx context.Context, h *Host, op, subject string, err e
 	return h.discreet(out)
 }
 
-// discreet takes secrets out of what a fault says.
+// discreet removes secrets from a fault's error.
 func (h *Host) discreet(f *fault.Error) error {
 	if text := h.scrub(f.Err.Error()); text != f.Err.Error() {
 		f.Err = errors.New(text)
@@ -220,7 +217,7 @@ func (h *Host) discreet(f *fault.Error) error {
 	return f
 }
 
-// explainAnswer gives the reason and the remedy for a status.
+// explainAnswer sets the reason and the hint for a status.
 func (c *Client) explainAnswer(h *Host, out *fault.Error, a *AnswerError) {
 	switch {
 	case out.Op == opLogin && (a.Status == http.StatusUnauthorized || a.Status == http.StatusForbidden):
@@ -257,13 +254,13 @@ func loginHint(h *Host) string {
 	return fmt.Sprintf("`vdo-bundle login %s -u USER`", h.name)
 }
 
-// isPlainToTLS recognises how servers tell that they want TLS.
+// isPlainToTLS reports whether a server's answer says that it wants TLS.
 func isPlainToTLS(a *AnswerError) bool {
 	text := strings.ToLower(a.text)
 	return strings.HasPrefix(a.Where, "http://") && strings.Contains(text, "http request") && strings.Contains(text, "https")
 }
 
-// explainNetwork gives the reason and the remedy where there was no answer.
+// explainNetwork sets the reason and the hint if there was no answer.
 func (c *Client) explainNetwork(h *Host, out *fault.Error, err error) {
 	plain := h.base.Scheme == "http"
 	out.Reason = fault.Unreachable

@@ -12,29 +12,29 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// Host is what the client knows of one registry host.
+// Host is the client's state of one registry host.
 type Host struct {
 	name string   // as references write it
 	base *url.URL // of its API: https://registry-1.docker.io
 
-	small                *slots // for what is answered at once
+	small                *slots // for requests that hosts answer at once
 	pull, push           *slots // for large blobs
-	pullSmall, pushSmall *slots // for small ones
+	pullSmall, pushSmall *slots // for small blobs
 	flights              singleflight.Group
-	chunk                atomic.Int64 // bytes that a request sends of a blob; 0: all of it
+	chunk                atomic.Int64 // bytes of a blob in one request; 0: all
 
 	mu        sync.Mutex
 	pinged    bool
 	challenge challenge
 	logins    map[string]*login // by path
-	secrets   []string          // of logins, to be kept out of messages
-	tokens    []string          // likewise, the last of them
-	notBefore time.Time         // it has asked for a pause until then
-	// strainedUntil is until when faults are of a cause that has been counted.
+	secrets   []string          // of logins; never in messages
+	tokens    []string          // likewise, the latest of them
+	notBefore time.Time         // the host demanded a pause until then
+	// strainedUntil is the time until which further faults count as the same cause.
 	strainedUntil time.Time
 
 	noReferrers sync.Map // paths of repositories without the referrers API: one host may serve several registries
-	noMount     sync.Map // paths of repositories that it does not let blobs be taken over from
+	noMount     sync.Map // paths of repositories from which it does not mount blobs
 }
 
 const (
@@ -42,7 +42,7 @@ const (
 	dockerHubAPI = "registry-1.docker.io"
 )
 
-// Host returns what is known of a host, named as references write it.
+// Host returns the state of a host, by its name in references.
 func (c *Client) Host(name string) *Host {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -71,15 +71,14 @@ func (c *Client) Host(name string) *Host {
 	return h
 }
 
-// reached tells whether the host has answered.
+// reached reports whether the host has answered.
 func (h *Host) reached() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.pinged
 }
 
-// loginOf returns how the host wants to be logged in to, and the login for a path, nil where
-// it has not been looked for.
+// loginOf returns the host's challenge and the login for a path, or nil before it was looked up.
 func (h *Host) loginOf(path string) (challenge, *login) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -88,22 +87,20 @@ func (h *Host) loginOf(path string) (challenge, *login) {
 
 const (
 	keptTokens = 64 // of a host; tokens expire
-	// shortestSecret is the length from which a secret is taken out of messages: what is
-	// shorter is found in any text, and would only make it unreadable.
+	// shortestSecret is the least length of a secret to remove: shorter ones occur in any text.
 	shortestSecret = 4
 )
 
-// keepSecret remembers what no message may say, for as long as the client lives. The
-// caller holds the lock.
+// keepSecret keeps secrets out of messages for as long as the client lives. The caller holds the lock.
 func (h *Host) keepSecret(secrets ...string) { h.secrets = addSecrets(h.secrets, secrets) }
 
-// keepToken remembers the same of a token, which come without end. The caller holds the lock.
+// keepToken does the same for the latest tokens; their number is unbounded. The caller holds the lock.
 func (h *Host) keepToken(token string) {
 	h.tokens = addSecrets(h.tokens, []string{token})
 	h.tokens = h.tokens[max(0, len(h.tokens)-keptTokens):]
 }
 
-// addSecrets adds those that are new and long enough to be told apart from other text.
+// addSecrets adds secrets that are new and at least shortestSecret long.
 func addSecrets(known, secrets []string) []string {
 	for _, s := range secrets {
 		if len(s) >= shortestSecret && !slices.Contains(known, s) {
@@ -113,20 +110,19 @@ func addSecrets(known, secrets []string) []string {
 	return known
 }
 
-// scrub takes secrets out of a text that a server sent. What is to be cut is scrubbed
-// first: the beginning of a secret would not be known any more.
+// scrub removes secrets from a server's text. Scrub before truncating: the beginning of a secret is not recognised.
 func (h *Host) scrub(text string) string {
 	h.mu.Lock()
 	secrets := slices.Concat(h.secrets, h.tokens)
 	h.mu.Unlock()
-	slices.SortFunc(secrets, func(a, b string) int { return len(b) - len(a) }) // one may begin another
+	slices.SortFunc(secrets, func(a, b string) int { return len(b) - len(a) }) // one may be a prefix of another
 	for _, s := range secrets {
 		text = strings.ReplaceAll(text, s, "***")
 	}
 	return text
 }
 
-// hasLogin tells whether the client has found a login for the host.
+// hasLogin reports whether the client has found a login for the host.
 func (h *Host) hasLogin() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -24,11 +24,9 @@ const (
 	opLogout = "log out of"
 )
 
-// Login checks a login with a host, named as references write it, and keeps it where
-// DefaultCredentials finds it: in the file, or with the credential helper that the file
-// names. No file is the first one that DefaultCredentials looks into. Other entries of the
-// file stay as they are. A login that the host refuses is not kept. It returns where the login is: the
-// file, or the program of the credential helper.
+// Login checks a login with a host (as references write it). It stores it in the file (if empty, the first that
+// DefaultCredentials reads), or in the file's credential helper. Other entries stay, and refused logins are not
+// stored. It returns the file or the helper's program.
 func (c *Client) Login(ctx context.Context, host string, login Credential, file string) (where string, err error) {
 	if err := CheckHost(opLogin, host); err != nil {
 		return "", err
@@ -51,7 +49,7 @@ func (c *Client) Login(ctx context.Context, host string, login Credential, file 
 	return s.helper.program(), s.helper.use(ctx, server, put)
 }
 
-// checkLogin is a fault where the host does not let the login in.
+// checkLogin returns a fault if the host refuses the login.
 func (c *Client) checkLogin(ctx context.Context, host string, login Credential) error {
 	o := c.opts
 	o.Credentials = func(context.Context, string, string) (Credential, error) { return login, nil }
@@ -67,8 +65,8 @@ func (c *Client) checkLogin(ctx context.Context, host string, login Credential) 
 	})
 }
 
-// Logout forgets the logins for a host, in the same file and its helper. It returns where
-// they were; that there was none is told by a fault of the reason NotFound.
+// Logout deletes the logins for a host from the same file and its helper. It returns where they were, or a fault of
+// the reason NotFound if there were none.
 func Logout(ctx context.Context, host, file string) (where string, err error) {
 	if err := CheckHost(opLogout, host); err != nil {
 		return "", err
@@ -88,7 +86,7 @@ func Logout(ctx context.Context, host, file string) (where string, err error) {
 	}
 	for _, key := range slices.Sorted(maps.Keys(s.config.Auths)) {
 		c, bad := credentialOf(s.config.Auths[key])
-		isEmpty := bad == nil && c == (Credential{}) // as docker leaves it where a helper has the login
+		isEmpty := bad == nil && c == (Credential{}) // docker leaves it so if a helper has the login
 		if err == nil && !isEmpty && normalKey(key) == normalKey(host) {
 			where = s.name
 			err = s.change(ctx, drop(key))
@@ -101,17 +99,16 @@ func Logout(ctx context.Context, host, file string) (where string, err error) {
 	return where, err
 }
 
-// store is where the login of a host is kept: a configuration file, or the credential
-// helper that it names.
+// store is where the login of a host is kept: a configuration file, or the credential helper that it names.
 type store struct {
 	op, host string
-	name     string // the file's
+	name     string // of the file
 	config   configFile
 	helper   helper // "" for none
 }
 
-// openStore opens the file that a user named, or else the first of DefaultCredentials. Where
-// it is a link, what that leads to is written, and the link stays.
+// openStore opens the file that a user named, or else the first of DefaultCredentials. It follows a symbolic link, so
+// that writing keeps the link.
 func openStore(op, host, file string) (s store, err error) {
 	if files := configFiles(os.Getenv); file == "" && len(files) > 0 {
 		file = files[0]
@@ -133,7 +130,7 @@ func openStore(op, host, file string) (s store, err error) {
 	return s, err
 }
 
-// change changes the file; what oras says of one that it cannot write is harmless.
+// change edits the file. Write errors of oras hold no secret.
 func (s store) change(ctx context.Context, do func(context.Context, credentials.Store) error) error {
 	f, err := credentials.NewFileStore(s.name)
 	if err != nil {
@@ -153,12 +150,12 @@ func (s store) change(ctx context.Context, do func(context.Context, credentials.
 // helper is the docker-credential-NAME program of a configuration; "" is none.
 type helper string
 
-// helperTime is how long a credential helper may take.
+// helperTime limits one run of a credential helper.
 const helperTime = time.Minute
 
 func (h helper) program() string { return "docker-credential-" + string(h) }
 
-// get asks for the login of a server; of none, and of no helper, none.
+// get returns a server's login, or the zero Credential if there is none or no helper.
 func (h helper) get(ctx context.Context, server string) (c Credential, err error) {
 	if h == "" {
 		return c, nil
@@ -170,7 +167,7 @@ func (h helper) get(ctx context.Context, server string) (c Credential, err error
 	return c, err
 }
 
-// use runs the program. What it says is not told: the secret may be in it.
+// use runs the program. It hides the program's message, which may hold the secret.
 func (h helper) use(ctx context.Context, server string, do func(context.Context, credentials.Store) error) error {
 	ctx, stop := context.WithTimeoutCause(ctx, helperTime, fmt.Errorf("it does not answer within %s", helperTime))
 	defer stop()

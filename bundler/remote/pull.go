@@ -13,28 +13,26 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 )
 
-// goodProgress is how much must arrive between two faults of one blob for the
-// first of them to be forgotten.
+// goodProgress is how many bytes must arrive between two faults of one blob to reset the count of failures.
 const goodProgress = 256 << 10
 
-// blobStream is a blob, or a manifest, that is being read. When the connection breaks it goes on
-// where it stopped.
+// blobStream reads a blob or a manifest. After a broken connection it continues where it stopped.
 type blobStream struct {
 	r       *Repository
 	ctx     context.Context //nolint:containedctx // a stream outlives the call that opened it, within the caller's context
 	d       ocispec.Descriptor
-	offset  int64         // of the next byte to be returned
-	body    io.ReadCloser // nil when it has to be opened
+	offset  int64         // of the next byte to return
+	body    io.ReadCloser // nil if it must be opened
 	release func()
 
-	unsized  bool  // the answer does not say how long it is
-	noRange  bool  // the host does not give parts as asked
+	unsized  bool  // the answer has no length
+	noRange  bool  // the host does not serve ranges as requested
 	failures int   // since the last good progress
 	failedAt int64 // offset of the last failure
-	err      error // what ended it
+	err      error // the reason why it ended
 }
 
-// openStream takes a slot of the host and opens the stream.
+// openStream allocates a slot of the host and opens the stream.
 func (r *Repository) openStream(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
 	s := &blobStream{r: r, ctx: ctx, d: d, offset: offset, release: func() {}}
 	if offset == d.Size {
@@ -70,18 +68,17 @@ func (s *blobStream) Read(p []byte) (int, error) {
 	return n, s.err
 }
 
-// resume waits after a fault and opens the blob where it stopped.
+// resume waits after a fault and reopens the blob where it stopped.
 func (s *blobStream) resume(err error) error {
 	s.closeBody()
-	if s.offset-s.failedAt >= goodProgress && !s.noRange { // else all before the offset has to come once more
+	if s.offset-s.failedAt >= goodProgress && !s.noRange { // without ranges all bytes before the offset come again
 		s.failures = 0
 	}
 	s.failedAt = s.offset
 	return s.open(err)
 }
 
-// open asks for the blob from the offset on until an answer begins; err is what ended the
-// one before.
+// open requests the blob from the offset until an answer begins; err is the fault of the previous answer.
 func (s *blobStream) open(err error) error {
 	for {
 		if err != nil {
@@ -96,9 +93,8 @@ func (s *blobStream) open(err error) error {
 	}
 }
 
-// request asks once. What is left is requested with its end: some hosts refuse ranges
-// that are open. One that ignores Range gives the blob from its start, and what is
-// here already is read over.
+// request sends one request. The range has an end, since some hosts refuse open ranges. If a host ignores Range,
+// request skips the bytes that have already been read.
 func (s *blobStream) request() error {
 	q := Request{
 		Method: http.MethodGet, URL: s.r.Address("blobs", s.d.Digest.String()), Access: s.r.Pulls(),
@@ -136,7 +132,7 @@ func (s *blobStream) request() error {
 	return nil
 }
 
-// take keeps an answer's body if it can have the length that is due.
+// take keeps an answer's body if its length can be the one that is due.
 func (s *blobStream) take(resp *http.Response, due int64) error {
 	if resp.ContentLength >= 0 && resp.ContentLength != due {
 		_ = resp.Body.Close()
@@ -146,14 +142,14 @@ func (s *blobStream) take(resp *http.Response, due int64) error {
 	return nil
 }
 
-// spans tells whether a Content-Range is that of the rest, "bytes FROM-LAST/SIZE".
+// spans reports whether a Content-Range covers the rest, "bytes FROM-LAST/SIZE".
 func spans(header string, from, size int64) bool {
 	span := fmt.Sprintf("bytes %d-%d/", from, size-1)
 	return header == span+"*" || header == span+strconv.FormatInt(size, 10)
 }
 
-// cut is why an answer ended too early. Where it ended well, and is that for a manifest, another thing came in the
-// place of that, such as the page of a portal: no other attempt helps.
+// cut returns why an answer ended too early. A manifest's answer without a length that ended cleanly is something
+// else, such as a portal's page. Retrying does not help then.
 func (s *blobStream) cut(err error) error {
 	switch {
 	case !errors.Is(err, io.EOF):

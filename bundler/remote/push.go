@@ -26,18 +26,16 @@ const (
 	opCheck = "check"
 )
 
-// push is what is known of a push: of a bundle between Begin and Close, or of what is
-// attached to one that is there.
+// push is the state of a push: of a bundle between Begin and Close, or of referrers to an existing manifest.
 type push struct {
 	graph *bundle.Graph
 
 	mu    sync.Mutex
-	lacks map[godigest.Digest]ocispec.Descriptor // not yet there
-	sent  map[godigest.Digest]ocispec.Descriptor // blobs that the registry has accepted and not yet shown
-	// tagged is when the root got its tag, or was written, by this push; zero: it had it.
+	lacks map[godigest.Digest]ocispec.Descriptor // not in the registry yet
+	sent  map[godigest.Digest]ocispec.Descriptor // accepted by the registry, not confirmed yet
+	// tagged is when this push tagged or wrote the root; zero if the root had its tag.
 	tagged time.Time
-	// omitted are attachments that the registry does not take, and notices what the user
-	// should know of that and of the note.
+	// omitted are the attachments that the registry refuses. The notices tell the user about them and about the note.
 	omitted map[godigest.Digest]bool
 	notices []string
 }
@@ -53,15 +51,14 @@ func newPush(g *bundle.Graph, missing []ocispec.Descriptor) *push {
 	return p
 }
 
-// Begin asks the registry for every blob and every manifest of the graph, or for a sample, as the
-// package comment says under "What is there already". It returns what is missing, in the graph's
-// order. Nothing is written.
+// Begin asks the registry for every blob and manifest of the graph, or for a sample (see "Existing content" in the
+// package comment). It returns the missing ones, in the graph's order. It writes nothing.
 func (r *Repository) Begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Descriptor, error) {
 	if want := r.ref.Digest(); !want.IsZero() && want.String() != g.Root.Digest.String() {
 		return nil, fault.Errorf(fault.Conflict, opPush, r.ref.String(),
 			"name a tag, or the digest of the bundle: "+g.Root.Digest.String(), "the bundle is %s", g.Root.Digest)
 	}
-	// The first that is asked of the registry: what is wrong is told of the reference.
+	// The first request names the reference in its errors.
 	_, found, err := r.Stat(ctx, Look{
 		Op: "push to", Subject: r.ref.String(), ID: g.Root.Digest.String(), Access: r.Pushes(),
 	})
@@ -91,20 +88,19 @@ func (r *Repository) Begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Desc
 	return slices.DeleteFunc(order, func(d ocispec.Descriptor) bool { return !p.lacking(d.Digest) }), nil
 }
 
-// costsARoundTrip tells what it costs no more to send than to ask for.
+// costsARoundTrip reports whether sending d costs no more than asking for it.
 func costsARoundTrip(d ocispec.Descriptor) bool {
 	return bundle.IsManifest(d.MediaType) || d.Size <= SmallBlob
 }
 
-// emptySample is how many small blobs are requested before the others are taken to
-// be missing as well, and emptyLeast how many of them make that worth while.
+// emptySample is how many small blobs Begin asks for before it assumes that the others are missing too. It does so
+// from emptyLeast small blobs on.
 const (
 	emptySample = 32
 	emptyLeast  = 4 * emptySample
 )
 
-// seemsEmpty tells whether none of a random sample of the small blobs is here, where there
-// are many.
+// seemsEmpty reports whether there are many small blobs and the registry lacks all of a random sample.
 func (r *Repository) seemsEmpty(ctx context.Context, ds []ocispec.Descriptor) (bool, error) {
 	small := slices.DeleteFunc(slices.Clone(ds), func(d ocispec.Descriptor) bool {
 		return bundle.IsManifest(d.MediaType) || d.Size > SmallBlob
@@ -117,9 +113,8 @@ func (r *Repository) seemsEmpty(ctx context.Context, ds []ocispec.Descriptor) (b
 	return len(absent) == emptySample, err
 }
 
-// Put writes a blob. open gives its bytes from an offset and is called again when
-// the upload has to start again; size and digest are verified before the last byte
-// is sent. A manifest is in the graph, and written by Commit.
+// Put writes a blob. It calls open with an offset, again if the upload restarts. It verifies size and digest before
+// it sends the last byte. It skips manifests, which Commit writes from the graph.
 func (r *Repository) Put(
 	ctx context.Context, d ocispec.Descriptor, open func(offset int64) (io.ReadCloser, error),
 ) error {
@@ -136,8 +131,7 @@ func (r *Repository) Put(
 	return err
 }
 
-// arrived takes note that the registry says that it has taken a blob; without a push
-// no one asks.
+// arrived records that the registry has accepted a blob; a nil push records nothing.
 func (p *push) arrived(d ocispec.Descriptor) {
 	if p == nil {
 		return
@@ -161,8 +155,7 @@ func (r *Repository) begun() *push {
 	return r.push
 }
 
-// Close forgets what Begin found. What was put stays in the registry, so that the
-// next push does not send it again.
+// Close forgets what Begin found. Blobs stay in the registry, so that the next push does not send them again.
 func (r *Repository) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -170,10 +163,9 @@ func (r *Repository) Close() error {
 	return nil
 }
 
-// Commit asks the registry for the blobs that were sent, each with its size; writes the
-// manifests that are missing, children before parents, then the attachments, then the
-// tag; and then reads all of them, since what a cluster pulls later is
-// REPOSITORY@DIGEST of each. At last it writes the note of a bundle.
+// Commit asks the registry for every sent blob and its size. It writes missing manifests, children before parents,
+// then attachments, then the tag. It reads all of them, since clusters pull REPOSITORY@DIGEST, and finally writes the
+// note.
 func (r *Repository) Commit(ctx context.Context) error {
 	p := r.begun()
 	if p == nil {
@@ -189,7 +181,7 @@ func (r *Repository) Commit(ctx context.Context) error {
 	return nil
 }
 
-// Notices tells, after Commit, what the registry did not take.
+// Notices returns, after Commit, messages about what the registry refused.
 func (r *Repository) Notices() []string {
 	p := r.begun()
 	if p == nil {
@@ -200,13 +192,11 @@ func (r *Repository) Notices() []string {
 	return slices.Sorted(slices.Values(p.notices))
 }
 
-// keptAttempts is how often a registry is asked for what it has accepted: some show it
-// a moment later.
+// keptAttempts limits the checks for an accepted blob: some registries show it a moment later.
 const keptAttempts = 3
 
-// kept asks for every blob that was sent, or mounted, since it was last called. An
-// answer of success proves nothing: there are registries and proxies that give it and
-// keep nothing, and no one looks at a blob before a node pulls it.
+// kept asks for every blob that was sent or mounted since its last call. Some registries and proxies report success
+// and keep nothing, and the first to notice would be a node.
 func (r *Repository) kept(ctx context.Context, p *push) error {
 	p.mu.Lock()
 	sent := slices.Collect(maps.Values(p.sent))
@@ -229,8 +219,7 @@ func (r *Repository) kept(ctx context.Context, p *push) error {
 		"the registry accepted %d blobs and does not have %d of them: %s", len(sent), len(lacks), lacks[0].Digest)
 }
 
-// putTwins sends the blobs whose bytes are those of a manifest, which are one thing in a
-// graph, and two in a registry.
+// putTwins sends blobs with the bytes of a manifest: one node in a graph, two objects in a registry.
 func (r *Repository) putTwins(ctx context.Context, p *push) error {
 	g := p.graph
 	manifests := map[godigest.Digest][]byte{}
@@ -250,12 +239,12 @@ func (r *Repository) putTwins(ctx context.Context, p *push) error {
 		if err := r.putBlob(ctx, d, bytesOf(manifests[d.Digest])); err != nil {
 			return err
 		}
-		p.sent[d.Digest] = d // it stays among the manifests that are lacking
+		p.sent[d.Digest] = d // its manifest is still missing
 	}
 	return r.kept(ctx, p)
 }
 
-// putManifests writes the manifests that are missing, the children of each before it.
+// putManifests writes the missing manifests, children before parents.
 func (r *Repository) putManifests(ctx context.Context, p *push) error {
 	for _, level := range levels(p.graph.Manifests) {
 		group, ctx := r.group(ctx)
@@ -276,10 +265,10 @@ func (r *Repository) putManifests(ctx context.Context, p *push) error {
 	return nil
 }
 
-// levels groups manifests so that each one's children are in groups before its own.
+// levels groups manifests so that children are in earlier groups than their parents.
 func levels(nodes []bundle.Node) [][]bundle.Node {
 	var out [][]bundle.Node
-	depth := map[godigest.Digest]int{} // from 1 on
+	depth := map[godigest.Digest]int{} // from 1
 	for _, n := range nodes {          // children before parents
 		level := 0
 		for _, child := range n.Children() {
@@ -294,23 +283,22 @@ func levels(nodes []bundle.Node) [][]bundle.Node {
 	return out
 }
 
-// putManifest writes a manifest under its digest or under a tag.
 func (r *Repository) putManifest(ctx context.Context, p *push, id string, n bundle.Node) error {
 	header, err := r.PutManifest(ctx, opPush, id, n)
 	if err == nil && id == r.ref.Identifier() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if p.tagged, err = http.ParseTime(header.Get("Date")); err != nil {
-			p.tagged = time.Now() // the registry does not say by its own clock
+			p.tagged = time.Now() // the registry does not tell its time
 		}
 		return nil
 	}
 	return err
 }
 
-// putAttachments writes all that the registry takes, and tells of all that it does
-// not take: some refuse every manifest with a subject. What is about one subject is
-// written one after the other, since it may share a tag; subjects side by side.
+// putAttachments writes all attachments that the registry takes, and reports all others: some registries refuse every
+// manifest with a subject. It writes those of one subject in sequence, as they may share a tag, and subjects in
+// parallel.
 func (r *Repository) putAttachments(ctx context.Context, p *push) error {
 	referrers := map[image.Digest][]bundle.Referrer{}
 	for _, a := range p.graph.Attachments {
@@ -331,11 +319,11 @@ func (r *Repository) putAttachments(ctx context.Context, p *push) error {
 			return nil
 		})
 	}
-	_ = group.Wait() // problems has them all
+	_ = group.Wait() // problems has all errors
 	return fault.Join(problems...)
 }
 
-// putOrOmit writes an attachment, or says that the registry takes none such.
+// putOrOmit writes an attachment, or reports that the registry takes no such manifest.
 func (r *Repository) putOrOmit(ctx context.Context, p *push, a bundle.Referrer) error {
 	digest := a.Node.Descriptor.Digest
 	err := r.uploadReferrer(ctx, p, a)
@@ -355,12 +343,12 @@ func (r *Repository) putOrOmit(ctx context.Context, p *push, a bundle.Referrer) 
 		"it is about %s, and the registry takes no manifest with a subject: %w", a.Subject, err)
 }
 
-// tag gives the root its tags, unless it has them.
+// tag gives the root its missing tags.
 func (r *Repository) tag(ctx context.Context, p *push) error {
 	root := p.graph.Manifests[len(p.graph.Manifests)-1]
 	for _, tag := range r.tags(root.Descriptor) {
 		if tag != r.ref.Tag() && p.lacking(root.Descriptor.Digest) {
-			continue // the root was written under it
+			continue // putManifests wrote the root under it
 		}
 		d, found, err := r.Stat(ctx, Look{Op: opPush, ID: tag, Access: r.Pushes()})
 		if err == nil && (!found || d.Digest != root.Descriptor.Digest) {
@@ -373,7 +361,7 @@ func (r *Repository) tag(ctx context.Context, p *push) error {
 	return nil
 }
 
-// tags returns the tags of a root: one by its digest, and that of the reference.
+// tags returns the tags of a root: one for its digest, and that of the reference.
 func (r *Repository) tags(root ocispec.Descriptor) []string {
 	tags := []string{bundle.DigestTag(root.Digest.Encoded())}
 	if tag := r.ref.Tag(); tag != "" && tag != tags[0] {
@@ -382,8 +370,7 @@ func (r *Repository) tags(root ocispec.Descriptor) []string {
 	return tags
 }
 
-// confirm asks for the blobs that attachments took, and reads every manifest as a cluster
-// will.
+// confirm checks the blobs of attachments, and reads every manifest as a cluster will.
 func (r *Repository) confirm(ctx context.Context, p *push) error {
 	if err := r.kept(ctx, p); err != nil {
 		return err
@@ -409,7 +396,7 @@ func (r *Repository) confirm(ctx context.Context, p *push) error {
 	return group.Wait()
 }
 
-// resolves is a fault where a tag or digest is not there, or is not what was pushed.
+// resolves returns a fault if a tag or digest is missing or is not the pushed one.
 func (r *Repository) resolves(ctx context.Context, id string, want ocispec.Descriptor) error {
 	f := r.notKept(id)
 	d, _, found, err := r.Get(ctx, Look{Op: opCheck, ID: id})
@@ -431,7 +418,7 @@ func (r *Repository) notKept(id string) *fault.Error {
 		"it was pushed, and the registry does not have it")
 }
 
-// The artifact type and the annotations of a note.
+// noteType is the artifact type of a note, followed by its annotations.
 const (
 	noteType       = "application/vnd.vdo.confirmed.v1"
 	noteRepository = "com.vmware.vdo.confirmed.repository"
@@ -439,11 +426,11 @@ const (
 	notePushed     = "com.vmware.vdo.confirmed.pushed"
 )
 
-// remember writes the note of the package comment where this push has put a tag on a
-// bundle. That the registry does not take it is a notice: the bundle itself is there.
+// remember writes the note (see the package comment) if this push tagged a bundle. A refused note is a notice only,
+// since the bundle itself is complete.
 func (r *Repository) remember(ctx context.Context, p *push) error {
 	var root ocispec.Index
-	_ = json.Unmarshal(p.graph.Manifests[len(p.graph.Manifests)-1].Data, &root) // an image has no note
+	_ = json.Unmarshal(p.graph.Manifests[len(p.graph.Manifests)-1].Data, &root) // an image gets no note
 	if p.tagged.IsZero() || root.ArtifactType != bundle.ArtifactType {
 		return nil
 	}
@@ -466,13 +453,12 @@ func (r *Repository) remember(ctx context.Context, p *push) error {
 	return nil
 }
 
-// Pushed returns when a push last put a tag on a bundle of this repository, by the
-// registry's clock; zero where no note of this repository says so.
+// Pushed returns when a push last tagged a bundle, by the registry's clock; zero if this repository has no note.
 func (r *Repository) Pushed(ctx context.Context, root image.Digest) (pushed time.Time, err error) {
 	note := Look{Op: "read the note of", Subject: r.At(root.String()), ID: bundle.NoteTag(root.Hex())}
 	_, data, _, err := r.Get(ctx, note)
 	if reason := fault.ReasonOf(err); reason == fault.Forbidden || reason == fault.Corrupt {
-		err = nil // some registries say so of a tag that is not there; and what is no note says nothing
+		err = nil // some registries answer so for a missing tag; a malformed note counts as none
 	}
 	var m ocispec.Manifest
 	if err != nil || json.Unmarshal(data, &m) != nil {
@@ -480,7 +466,7 @@ func (r *Repository) Pushed(ctx context.Context, root image.Digest) (pushed time
 	}
 	is := m.Annotations
 	if m.ArtifactType == noteType && is[noteRepository] == r.ref.Repository() && is[noteRoot] == root.String() {
-		pushed, _ = time.Parse(time.RFC3339, is[notePushed]) // zero where it says none
+		pushed, _ = time.Parse(time.RFC3339, is[notePushed]) // zero if malformed
 	}
 	return pushed, nil
 }

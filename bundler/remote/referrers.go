@@ -21,19 +21,18 @@ import (
 const (
 	maxReferrers     = 1000
 	maxReferrerPages = 50
-	maxReferrerBytes = 2 * bundle.MaxManifestSize // of all pages together
+	maxReferrerBytes = 2 * bundle.MaxManifestSize // of all pages
 	opReferrers      = "list signatures of"
 )
 
-// Attachments lists the manifests that are about a subject: those under cosign's
-// tags, with the tag in org.opencontainers.image.ref.name, and its referrers. That
-// there is none is only reported of a subject that can be read: registries answer 403
-// or 404 for an absent tag and for one that may not be seen alike.
+// Attachments lists the referrers of a subject and the manifests under cosign's tags, with the tag in
+// org.opencontainers.image.ref.name. It first checks that the subject is readable: registries answer 403 or 404 alike
+// for a missing and a hidden tag.
 func (r *Repository) Attachments(ctx context.Context, subject image.Digest) ([]ocispec.Descriptor, error) {
 	return r.referrers(ctx, subject, image.CosignSuffixes()...)
 }
 
-// Signatures lists those of them that may be signatures.
+// Signatures lists the attachments that may be signatures.
 func (r *Repository) Signatures(ctx context.Context, subject image.Digest) ([]ocispec.Descriptor, error) {
 	return r.referrers(ctx, subject, image.Signatures)
 }
@@ -52,7 +51,7 @@ func (r *Repository) referrers(ctx context.Context, subject image.Digest, suffix
 		tag := suffix.TagOf(subject)
 		d, found, err := r.Stat(ctx, Look{Op: opReferrers, Subject: name, ID: tag})
 		if mayBeAbsent(err) {
-			continue // the subject itself can be read
+			continue // the subject itself is readable
 		}
 		if err != nil {
 			return nil, err
@@ -66,15 +65,14 @@ func (r *Repository) referrers(ctx context.Context, subject image.Digest, suffix
 	return append(out, referrers...), err
 }
 
-// mayBeAbsent tells whether a fault is one that registries have for an absent tag too,
-// where what is there can be read.
+// mayBeAbsent reports whether registries return this fault also for a missing tag of a readable repository.
 func mayBeAbsent(err error) bool {
 	reason := fault.ReasonOf(err)
 	return reason == fault.Forbidden || reason == fault.Unauthorized
 }
 
-// Referrers lists what names the subject: by the API, or where there is none, by
-// the tag sha256-<hex> (OCI distribution specification 1.1, "Listing Referrers").
+// Referrers lists the referrers of a subject: by the API or, without it, by the tag sha256-<hex> (OCI distribution
+// specification 1.1, "Listing Referrers").
 func (r *Repository) Referrers(ctx context.Context, op string, subject image.Digest) ([]ocispec.Descriptor, error) {
 	list, supported, err := r.referrersAPI(ctx, op, subject)
 	if err != nil || supported {
@@ -98,15 +96,15 @@ func (r *Repository) Referrers(ctx context.Context, op string, subject image.Dig
 	return list, err
 }
 
-// listOf is where clients keep the list of a subject's referrers.
+// listOf returns the tag under which clients keep the list of a subject's referrers.
 func (r *Repository) listOf(op string, subject image.Digest) Look {
 	return Look{Op: op, Subject: r.At(subject.String()), ID: image.ReferrersList.TagOf(subject)}
 }
 
 var errNoAPI = errors.New("there is no referrers API")
 
-// referrersAPI asks the API, page by page. Whether it is there is asked: some registries announce what
-// they do not have. Any other answer than an image index says that it is not.
+// referrersAPI reads the API page by page. It always asks, since some registries announce an API that they lack. Any
+// answer but an image index means that there is none.
 func (r *Repository) referrersAPI(
 	ctx context.Context, op string, subject image.Digest,
 ) (found []ocispec.Descriptor, supported bool, err error) {
@@ -144,7 +142,7 @@ func (r *Repository) referrersAPI(
 		return r.corrupt(look, err)
 	})
 	switch {
-	case !supported && (errors.Is(err, errNoAPI) || mayBeAbsent(err)): // who asks has read the subject
+	case !supported && (errors.Is(err, errNoAPI) || mayBeAbsent(err)): // the caller has read the subject
 		return nil, false, nil
 	case errors.Is(err, errNoAPI):
 		err = r.corrupt(look, errors.New("it goes on with what is no image index"))
@@ -152,9 +150,8 @@ func (r *Repository) referrersAPI(
 	return found, true, err
 }
 
-// checkReferrers refuses lists with descriptors that cannot be. Of a descriptor it keeps
-// what tells which manifest it is: its annotations have no end, and one of them could pass
-// for a tag, see [Repository.Attachments].
+// checkReferrers refuses lists with invalid descriptors. It keeps only the fields that identify a manifest:
+// annotations are unbounded, and one could pass for a tag, see [Repository.Attachments].
 func checkReferrers(list []ocispec.Descriptor) ([]ocispec.Descriptor, error) {
 	out := make([]ocispec.Descriptor, 0, len(list))
 	for _, d := range list {
@@ -168,10 +165,9 @@ func checkReferrers(list []ocispec.Descriptor) ([]ocispec.Descriptor, error) {
 	return out, nil
 }
 
-// fallback reads the list of referrers that clients keep under the tag sha256-<hex>; nothing
-// is an empty list. An index that is the subject itself is none: some registries resolve
-// sha256-<hex> so. What is no list is refused where it would be replaced by one, and else
-// none.
+// fallback parses the list that clients keep under the tag sha256-<hex>; no data is an empty list. It ignores an
+// index that is the subject itself, as some registries resolve sha256-<hex> so. It refuses other content if a push
+// would replace it, else returns an empty list.
 func (r *Repository) fallback(
 	l Look, subject image.Digest, d ocispec.Descriptor, data []byte,
 ) (ocispec.Index, error) {
@@ -189,12 +185,11 @@ func (r *Repository) fallback(
 	return index, nil
 }
 
-// listedAttempts is how often a registry is asked for a referrer that it has taken: some
-// list it a moment later.
+// listedAttempts limits the checks for an accepted referrer: some registries list it a moment later.
 const listedAttempts = 5
 
-// EnsureListed makes sure that a manifest is listed as a referrer of its subject. Where
-// the registry has no API for it, the client keeps the list, under the tag sha256-<hex>.
+// EnsureListed makes sure that a manifest is listed as a referrer of its subject. If the registry has no API, the
+// client keeps the list under the tag sha256-<hex>.
 func (r *Repository) EnsureListed(ctx context.Context, op string, subject image.Digest, n bundle.Node) error {
 	for asked := 1; ; asked++ {
 		listed, api, err := r.referrersAPI(ctx, op, subject)
@@ -227,13 +222,9 @@ func (r *Repository) EnsureListed(ctx context.Context, op string, subject image.
 
 const rewriteAttempts = 8
 
-// rewrite replaces what is under a tag with what change makes of it (no data: nothing is
-// there), until that is a node without data: there is nothing to change.
-//
-// The specification knows no lock for that, nor a write on a condition: registries ignore
-// If-Match of a manifest. So the tag is looked at again right before each attempt to write
-// it, and after each write, [rewriteAttempts] times at most. What is left is a writer whose request
-// is on its way all that time.
+// rewrite writes what change returns for a tag's content (nil data: no manifest) until change returns a node without
+// data. Registries have neither locks nor If-Match for manifests. So it reads the tag right before and after each
+// write, up to [rewriteAttempts] times; one race remains, with a request in flight throughout.
 func (r *Repository) rewrite(ctx context.Context, l Look, change func(d ocispec.Descriptor, data []byte) (bundle.Node, error)) error {
 	l.Access = r.Pushes()
 	for n := range rewriteAttempts {
@@ -269,17 +260,15 @@ func contains(list []ocispec.Descriptor, digest godigest.Digest) bool {
 	return slices.ContainsFunc(list, func(d ocispec.Descriptor) bool { return d.Digest == digest })
 }
 
-// list is a list that comes page by page.
 type list struct {
 	look   Look
 	from   *url.URL
 	accept string
-	pages  int   // at most
-	ok     []int // statuses that may come in the place of the first page
+	pages  int   // maximum
+	ok     []int // further statuses that are allowed for the first page
 }
 
-// list asks for the pages of a list and gives each to read. A list goes on under its own address or
-// not at all: neither on another host nor in another repository.
+// list passes each page of a list to read. The next page must have the same host and path.
 func (r *Repository) list(ctx context.Context, x list, read func(Reply) error) error {
 	q := Request{
 		Method: http.MethodGet, URL: x.from, Access: x.look.access(r), OK: append(x.ok, http.StatusOK),
@@ -304,7 +293,7 @@ func (r *Repository) list(ctx context.Context, x list, read func(Reply) error) e
 	return nil
 }
 
-// nextPage is the address that a page's Link header names, nil where it names none.
+// nextPage returns the address in a page's Link header, nil if none.
 func (r *Repository) nextPage(l Look, at *url.URL, link string) (*url.URL, error) {
 	target, params, ok := strings.Cut(strings.TrimPrefix(link, "<"), ">")
 	if !ok || !strings.HasPrefix(link, "<") || !strings.Contains(params, "next") {
@@ -314,6 +303,6 @@ func (r *Repository) nextPage(l Look, at *url.URL, link string) (*url.URL, error
 	if err != nil || next.Host != at.Host || next.Path != at.Path {
 		return nil, r.corrupt(l, errors.New("the registry names a next page elsewhere"))
 	}
-	next.Scheme = at.Scheme // registries behind a proxy do not know that they are spoken to by TLS
+	next.Scheme = at.Scheme // registries behind a proxy do not know that clients use TLS
 	return next, nil
 }

@@ -23,8 +23,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 )
 
-// Repository is one repository of a registry, and what a reference names in it.
-// Reading is safe for concurrent use; so is Put between Begin and Commit.
+// Repository is a repository and a reference to it. Concurrent reads are safe, and Puts between Begin and Commit.
 type Repository struct {
 	client *Client
 	ref    image.Reference
@@ -34,17 +33,17 @@ type Repository struct {
 	push *push // between Begin and Close
 }
 
-// Can tells what a repository can do besides being read and written.
+// Can returns the capabilities of a repository besides reading and writing.
 func (r *Repository) Can() medium.Capabilities {
 	return medium.Capabilities{
 		Repository: r.ref, Attach: r.Attach, Mount: r.Mount, Lacks: r.Lacks, Notices: r.Notices,
 	}
 }
 
-// Reference returns what the repository was opened with.
+// Reference returns the reference of the repository.
 func (r *Repository) Reference() image.Reference { return r.ref }
 
-// At names a thing of the repository, by tag or digest, in messages.
+// At returns the name of a tag or digest for messages.
 func (r *Repository) At(id string) string {
 	if strings.HasPrefix(id, "sha256:") {
 		return r.ref.Repository() + "@" + id
@@ -52,29 +51,27 @@ func (r *Repository) At(id string) string {
 	return r.ref.Repository() + ":" + id
 }
 
-// Address returns the URL of a thing in the repository.
+// Address returns the URL of a part of the repository's API.
 func (r *Repository) Address(parts ...string) *url.URL {
 	return r.host.base.JoinPath("/v2/", r.ref.Path(), strings.Join(parts, "/"))
 }
 
-// Pulls is the right to read.
+// Pulls returns the access for reading.
 func (r *Repository) Pulls() Access { return Access{Path: r.ref.Path(), Actions: "pull"} }
 
-// Pushes is the right to write.
+// Pushes returns the access for writing.
 func (r *Repository) Pushes() Access { return Access{Path: r.ref.Path(), Actions: "pull,push"} }
 
-// Look is what is asked of the repository.
+// Look is a request for a manifest.
 type Look struct {
-	Op      string // what is done, for messages
+	Op      string // the operation, for messages
 	Subject string // for messages; empty: the tag or digest
 	ID      string // a tag or digest
-	Access  Access // a right that the caller needs anyway; zero: to pull
+	Access  Access // an access that the caller needs anyway; zero: to pull
 }
 
-// subject names what is requested in messages.
 func (l Look) subject(r *Repository) string { return cmp.Or(l.Subject, r.At(l.ID)) }
 
-// access is the right that it needs.
 func (l Look) access(r *Repository) Access {
 	if l.Access.Path == "" {
 		return r.Pulls()
@@ -82,7 +79,7 @@ func (l Look) access(r *Repository) Access {
 	return l.Access
 }
 
-// manifest makes one request for a manifest.
+// manifest sends one request for a manifest.
 func (r *Repository) manifest(ctx context.Context, method string, l Look, limit int64, ok ...int) (Reply, error) {
 	return r.Small(ctx, l.Op, l.subject(r), Request{
 		Method: method, URL: r.Address("manifests", l.ID), Access: l.access(r), OK: ok,
@@ -90,8 +87,7 @@ func (r *Repository) manifest(ctx context.Context, method string, l Look, limit 
 	}, limit)
 }
 
-// Root returns the descriptor of what the reference names: of its digest where
-// it has one, else of its tag.
+// Root returns the descriptor of the reference's digest, or else of its tag.
 func (r *Repository) Root(ctx context.Context) (ocispec.Descriptor, error) {
 	d, found, err := r.Stat(ctx, Look{Op: "resolve", Subject: r.ref.String(), ID: r.ref.Identifier()})
 	if err != nil || found {
@@ -104,8 +100,7 @@ func notFound(op, subject, hint string) error {
 	return fault.Errorf(fault.NotFound, op, subject, hint, "the registry does not have it")
 }
 
-// Stat asks for a manifest by tag or digest. HEAD is enough where the registry
-// answers it in full; else the manifest is read and hashed.
+// Stat finds a manifest by tag or digest. If the answer to HEAD is incomplete, it reads and hashes the manifest.
 func (r *Repository) Stat(ctx context.Context, l Look) (d ocispec.Descriptor, found bool, err error) {
 	a, err := r.manifest(ctx, http.MethodHead, l, 0, 200, 400, 404, 405, 406, 415, 501)
 	if err != nil || a.Status == http.StatusNotFound {
@@ -121,13 +116,13 @@ func (r *Repository) Stat(ctx context.Context, l Look) (d ocispec.Descriptor, fo
 		return d, true, nil
 	}
 	d, _, found, err = r.Get(ctx, l)
-	if found && !bundle.IsManifest(d.MediaType) { // what is under a tag has no other proof
+	if found && !bundle.IsManifest(d.MediaType) { // a tag's content has no other proof
 		err = r.corrupt(l, fmt.Errorf("it is a %q, not an image or index", Clean(r.host.scrub(d.MediaType), 100)))
 	}
 	return d, found, err
 }
 
-// Get reads a manifest by tag or digest. Its descriptor is that of the bytes that came.
+// Get reads a manifest by tag or digest. It computes the descriptor from the bytes.
 func (r *Repository) Get(ctx context.Context, l Look) (d ocispec.Descriptor, data []byte, found bool, err error) {
 	a, err := r.manifest(ctx, http.MethodGet, l, bundle.MaxManifestSize, 200, 404)
 	if err != nil || a.Status == http.StatusNotFound {
@@ -136,7 +131,7 @@ func (r *Repository) Get(ctx context.Context, l Look) (d ocispec.Descriptor, dat
 	d = ocispec.Descriptor{MediaType: a.mediaType(), Digest: godigest.FromBytes(a.Data), Size: int64(len(a.Data))}
 	said, err := image.ParseDigest(a.Header.Get("Docker-Content-Digest"))
 	switch {
-	case err == nil && said.String() != d.Digest.String(): // else it is none, or of another algorithm
+	case err == nil && said.String() != d.Digest.String(): // else no digest, or another algorithm
 		return d, nil, false, r.corrupt(l, fmt.Errorf("the registry says %s, the content is %s of the type %.100q",
 			said, d.Digest, a.mediaType()))
 	case strings.HasPrefix(l.ID, "sha256:") && d.Digest.String() != l.ID:
@@ -147,19 +142,17 @@ func (r *Repository) Get(ctx context.Context, l Look) (d ocispec.Descriptor, dat
 		MediaType string `json:"mediaType"`
 	}
 	if json.Unmarshal(a.Data, &own) == nil && own.MediaType != "" {
-		d.MediaType = own.MediaType // the hashed bytes count before what is claimed about them
+		d.MediaType = own.MediaType // the hashed bytes are trusted more than the header
 	}
 	return d, a.Data, true, nil
 }
 
-// PutManifest writes a manifest under its digest or under a tag, and returns the header
-// of the registry's answer. Nothing is listed anywhere by that, see EnsureListed.
+// PutManifest writes a manifest by digest or tag, and returns the answer's header. To list it, see EnsureListed.
 func (r *Repository) PutManifest(ctx context.Context, op, id string, n bundle.Node) (http.Header, error) {
 	a, err := r.Small(ctx, op, r.At(id), r.putting(id, n), MaxErrorBody)
 	return a.Header, err
 }
 
-// putting is the request that writes a manifest.
 func (r *Repository) putting(id string, n bundle.Node) Request {
 	return Request{
 		Method: http.MethodPut, URL: r.Address("manifests", id), Access: r.Pushes(), OK: []int{201, 200, 202, 204},
@@ -167,9 +160,8 @@ func (r *Repository) putting(id string, n bundle.Node) Request {
 	}
 }
 
-// Fetch returns the bytes of a blob or manifest from an offset. They are not verified: the
-// stream ends with io.EOF after exactly d.Size bytes, or with a fault; who reads them hashes
-// them, once.
+// Fetch streams a blob or manifest from an offset, unverified; the reader hashes the bytes once. The stream ends with
+// io.EOF after exactly d.Size bytes, or with a fault.
 func (r *Repository) Fetch(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
 	if err := bundle.CheckDescriptor(d); err != nil {
 		return nil, err
@@ -181,11 +173,11 @@ func (r *Repository) Fetch(ctx context.Context, d ocispec.Descriptor, offset int
 	return r.openStream(ctx, d, offset)
 }
 
-// Reply is an answer that was read into memory.
+// Reply is an answer in memory.
 type Reply struct {
 	Status int
 	Header http.Header
-	Length int64 // the Content-Length; -1 for nothing
+	Length int64 // the Content-Length; -1 if unknown
 	Data   []byte
 }
 
@@ -198,8 +190,7 @@ func (a Reply) mediaType() string {
 	return t
 }
 
-// Small makes a request whose answer is read into memory, of at most limit bytes, tried
-// as often as it takes. Its errors are faults for op and subject.
+// Small sends a request, with retries, and reads at most limit bytes. Its errors are faults for op and subject.
 func (r *Repository) Small(ctx context.Context, op, subject string, q Request, limit int64) (a Reply, err error) {
 	err = r.client.Retry(ctx, r.host, op, subject, func() error {
 		a, err = r.smallOnce(ctx, q, limit)
@@ -208,7 +199,7 @@ func (r *Repository) Small(ctx context.Context, op, subject string, q Request, l
 	return a, err
 }
 
-// smallOnce is Small without attempts of its own.
+// smallOnce is Small without retries.
 func (r *Repository) smallOnce(ctx context.Context, q Request, limit int64) (a Reply, err error) {
 	release, err := r.host.small.Acquire(ctx)
 	if err != nil {
@@ -238,20 +229,18 @@ func (r *Repository) corrupt(l Look, err error) error {
 	return Corrupt(l.Op, l.subject(r), err)
 }
 
-// Corrupt is a fault of content that is not what it has to be.
+// Corrupt returns a fault about content that is not the expected one.
 func Corrupt(op, subject string, err error) error {
 	return fault.Errorf(fault.Corrupt, op, subject,
 		"check the registry's storage and what is between, such as a proxy or a portal, and push the content again",
 		"%w", err)
 }
 
-// manifestTypes are the media types of manifests: those of OCI, and those that Docker
-// gave before.
+// manifestTypes are the media types of manifests: OCI's, and Docker's older ones.
 const manifestTypes = ocispec.MediaTypeImageIndex + ", " + ocispec.MediaTypeImageManifest +
 	", application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.docker.distribution.manifest.v2+json"
 
-// Lacks asks for blobs and manifests, and returns those that the repository does not have. It needs no
-// more than the right to pull; where a push has begun, it asks with the right that this has.
+// Lacks returns the missing blobs and manifests. It needs the right to pull; during a push it uses the push's.
 func (r *Repository) Lacks(ctx context.Context, ds []ocispec.Descriptor) ([]ocispec.Descriptor, error) {
 	if r.begun() != nil {
 		return r.lacks(ctx, ds, r.Pushes())
@@ -281,15 +270,14 @@ func (r *Repository) lacks(
 	return out, nil
 }
 
-// group runs small requests side by side.
+// group returns a group that runs small requests in parallel.
 func (r *Repository) group(ctx context.Context) (*errgroup.Group, context.Context) {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(r.host.small.Most())
 	return g, ctx
 }
 
-// has asks for one blob or manifest with its size, with a right that the caller needs
-// anyway.
+// has reports whether one blob or manifest of that size exists. It uses a right that the caller needs anyway.
 func (r *Repository) has(ctx context.Context, d ocispec.Descriptor, right Access) (found bool, err error) {
 	const op = "look for"
 	subject := r.At(d.Digest.String())
@@ -304,9 +292,8 @@ func (r *Repository) has(ctx context.Context, d ocispec.Descriptor, right Access
 	return found, err
 }
 
-// hasOnce is has for a blob, without attempts of its own. An answer that gives a length has to
-// give the blob's. Some registries give none, and some 0 for each blob: the first byte tells these from one
-// that has lost the content.
+// hasOnce is has for a blob, without retries. A length in the answer must be the blob's. Some registries give none,
+// or 0; reading the first byte tells these from one that lost the content.
 func (r *Repository) hasOnce(ctx context.Context, d ocispec.Descriptor, right Access) (bool, error) {
 	a, err := r.smallOnce(ctx, Request{
 		Method: http.MethodHead, URL: r.Address("blobs", d.Digest.String()), Access: right, OK: []int{200, 404},
@@ -317,13 +304,13 @@ func (r *Repository) hasOnce(ctx context.Context, d ocispec.Descriptor, right Ac
 	return a.Status == http.StatusOK && max(a.Length, 0) == d.Size, err
 }
 
-// gives tells whether the first byte of a blob comes.
+// gives reports whether the registry serves the first byte of a blob.
 func (r *Repository) gives(ctx context.Context, d ocispec.Descriptor, right Access) (bool, error) {
 	a, err := r.smallOnce(ctx, Request{
 		Method: http.MethodGet, URL: r.Address("blobs", d.Digest.String()), Access: right,
 		Header: map[string]string{"Range": "bytes=0-0"}, OK: []int{200, 206, 404, 416},
 	}, 1)
-	if errors.Is(err, errTooLong) { // no part was given
+	if errors.Is(err, errTooLong) { // the host ignored the range
 		err = nil
 	}
 	return a.Status < http.StatusMultipleChoices && len(a.Data) > 0, err

@@ -17,8 +17,8 @@ import (
 
 const (
 	maxRedirects = 5
-	// commitFactor is how much longer than Options.Stall a registry may take to
-	// answer once a whole blob is there: many copy it to where it stays first.
+	// commitFactor times Options.Stall is how long a registry may take to answer after a whole blob arrived. Many
+	// copy it to its final place first.
 	commitFactor = 5
 )
 
@@ -30,14 +30,12 @@ type Request struct {
 	Access Access
 	Body   func() (io.ReadCloser, error) // opened for every attempt
 	Size   int64                         // of the body
-	// Private is a body that no other host than that of the URL is sent; Strange is a host
-	// that is shown no certificate of the user's.
+	// Private keeps the body from hosts other than the URL's. Strange keeps the user's certificate from the host.
 	Private, Strange bool
-	OK               []int // statuses that are returned; others are errors
+	OK               []int // statuses that Send returns; others are errors
 }
 
-// Send makes a request once: with the login, once more where that had run out, and
-// through redirects. The caller closes the answer's body.
+// Send sends a request, follows redirects, and repeats once with a new login. The caller closes the body.
 func (c *Client) Send(ctx context.Context, h *Host, q Request) (*http.Response, error) {
 	for again := false; ; again = true {
 		if err := c.ready(ctx, h); err != nil {
@@ -61,7 +59,7 @@ func (c *Client) Send(ctx context.Context, h *Host, q Request) (*http.Response, 
 	}
 }
 
-// call is Send for an answer of which the headers are enough.
+// call is Send for callers that need only the headers.
 func (c *Client) call(ctx context.Context, h *Host, q Request) (*http.Response, error) {
 	resp, err := c.Send(ctx, h, q)
 	if err == nil {
@@ -70,8 +68,7 @@ func (c *Client) call(ctx context.Context, h *Host, q Request) (*http.Response, 
 	return resp, err
 }
 
-// follow makes a request and goes where the answer points, without a login once that is
-// another host than the login's home.
+// follow sends a request and follows redirects. It stops sending the login at the first host other than home.
 func (c *Client) follow(
 	ctx context.Context, h *Host, q Request, home string, login func() (string, error),
 ) (*http.Response, error) {
@@ -112,7 +109,7 @@ func (c *Client) follow(
 	}
 }
 
-// open opens the body of a request.
+// open opens the body and sets it on req.
 func (q *Request) open(req *http.Request) error {
 	if q.Body == nil {
 		return nil
@@ -129,16 +126,15 @@ func (q *Request) open(req *http.Request) error {
 	return nil
 }
 
-// isRedirect reports whether a request is made again elsewhere. With others than 307 and
-// 308 what is not GET or HEAD would become GET.
+// isRedirect reports whether to repeat the request elsewhere. Statuses other than 307 and 308 would turn any method
+// but GET or HEAD into GET.
 func isRedirect(status int, method string) bool {
 	reads := method == http.MethodGet || method == http.MethodHead
 	return status == 307 || status == 308 || reads && (status == 301 || status == 302 || status == 303)
 }
 
-// Location returns where an answer points. It may be another host, never one
-// without TLS unless the user named it. The same host under http is taken for
-// https: registries behind a proxy do not know that they are spoken to by TLS.
+// Location returns the target of an answer. Another host must use TLS unless the user named it. The same host under
+// http becomes https: registries behind a proxy do not know that clients use TLS.
 func (c *Client) Location(h *Host, from *url.URL, resp *http.Response) (*url.URL, error) {
 	raw := resp.Header.Get("Location")
 	u, err := from.Parse(raw)
@@ -164,19 +160,19 @@ func (c *Client) Location(h *Host, from *url.URL, resp *http.Response) (*url.URL
 	return u, nil
 }
 
-// stranger refuses a name to which no server may lead, also where a proxy would dial it.
+// stranger refuses forbidden addresses in a server's URL, also if a proxy would dial them.
 func (c *Client) stranger(name string) error {
-	name, _, _ = strings.Cut(strings.TrimSuffix(name, "."), "%") // without the root and the zone
+	name, _, _ = strings.Cut(strings.TrimSuffix(name, "."), "%") // without the root's dot and the zone
 	if strings.EqualFold(name, "localhost") {
 		name = "127.0.0.1"
 	}
 	if net.ParseIP(name) == nil {
-		return nil // what it stands for is looked at when it is dialled
+		return nil // the dialler checks the address of a name
 	}
 	return refuseAddress(net.JoinHostPort(name, "443"), c.opts.NoLoopback)
 }
 
-// port returns a URL's port, or its scheme's.
+// port returns a URL's port, or the default of its scheme.
 func port(u *url.URL) string {
 	switch {
 	case u.Port() != "":
@@ -187,8 +183,7 @@ func port(u *url.URL) string {
 	return "443"
 }
 
-// roundTrip sends a request over a transport and watches that neither side falls
-// silent. When the answer's body is closed, nothing of the request runs any more.
+// roundTrip sends a request and cancels it if either side falls silent. Closing the answer's body ends all of it.
 func (c *Client) roundTrip(
 	ctx context.Context, transport http.RoundTripper, req *http.Request,
 ) (*http.Response, error) {
@@ -223,11 +218,10 @@ func (c *Client) roundTrip(
 	return resp, nil
 }
 
-// ErrStalled is a host that has not answered, or not gone on, within Options.Stall.
+// ErrStalled means that the host did not answer or continue within Options.Stall.
 var ErrStalled = errors.New("the host has been silent for too long")
 
-// watch ends a request when the network is silent for too long. The time that this side takes
-// does not count.
+// watch is the idle timeout of a request. It excludes time that this side takes.
 type watch struct {
 	timer *time.Timer
 	stall time.Duration
@@ -236,9 +230,8 @@ type watch struct {
 func (w *watch) start(d time.Duration) { w.timer.Reset(d) }
 func (w *watch) stop()                 { w.timer.Stop() }
 
-// sending is a request's body: the network is silent between two reads of it.
-// The transport may close it from several goroutines, and while it reads; what is
-// sent must be spared that.
+// sending is a request's body. The idle timeout runs between two reads. The transport may close it from several
+// goroutines and during a read; sending shields the body from that.
 type sending struct {
 	mu     sync.Mutex
 	body   io.ReadCloser
@@ -279,7 +272,7 @@ func (s *sending) Close() error {
 	return s.body.Close()
 }
 
-// receiving is an answer's body: the network is silent while a read lasts.
+// receiving is an answer's body. The idle timeout runs during a read.
 type receiving struct {
 	io.ReadCloser
 	watch  *watch
@@ -311,8 +304,7 @@ func (r *receiving) Close() error {
 
 const maxDrain = 64 << 10
 
-// Drain reads the rest of a small body, so that the connection can serve again,
-// and closes it.
+// Drain reads the rest of a small body and closes it, so that the connection can be reused.
 func Drain(body io.ReadCloser) {
 	_, _ = io.CopyN(io.Discard, body, maxDrain)
 	_ = body.Close()
@@ -320,7 +312,7 @@ func Drain(body io.ReadCloser) {
 
 var errTooLong = errors.New("the answer is longer than allowed")
 
-// ReadAll reads at most limit bytes; more is an error.
+// ReadAll reads r; more than limit bytes are an error.
 func ReadAll(r io.Reader, limit int64) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, limit+1))
 	if err == nil && int64(len(data)) > limit {
@@ -331,13 +323,12 @@ func ReadAll(r io.Reader, limit int64) ([]byte, error) {
 
 const (
 	maxRetryAfter = 2 * time.Minute
-	// firstContact is how often a host is tried that has never answered: a wrong
-	// name should not take a minute to be told.
+	// firstContact limits attempts to a host that never answered, to report a wrong name within a minute.
 	firstContact = 4
 )
 
-// Retry runs an attempt until it succeeds, its fault cannot pass, or there have
-// been enough. What it returns is a fault for op and subject.
+// Retry runs an attempt until it succeeds, its fault is permanent, or the attempts are used up. It returns a fault
+// for op and subject.
 func (c *Client) Retry(ctx context.Context, h *Host, op, subject string, attempt func() error) error {
 	for n := 1; ; n++ {
 		err := attempt()
@@ -350,8 +341,7 @@ func (c *Client) Retry(ctx context.Context, h *Host, op, subject string, attempt
 	}
 }
 
-// Wait returns nil when the n-th attempt that failed may be followed by another,
-// after having waited for it.
+// Wait waits before the next attempt and returns nil, or returns err if the n-th failure was the last.
 func (c *Client) Wait(ctx context.Context, h *Host, err error, n int) error {
 	most := c.opts.Attempts
 	var answered *AnswerError
@@ -374,8 +364,8 @@ const (
 	longestWait = time.Minute
 )
 
-// backoff is the wait after the n-th attempt, counted from 1; it doubles: half of it at least, so
-// that many who were cut off at once do not come back at once.
+// backoff returns the wait after the n-th attempt, from 1: a random time of at least half of a doubling limit. The
+// jitter spreads clients that were cut off together.
 func backoff(n int) time.Duration {
 	d := longestWait
 	if n < 16 {
@@ -384,7 +374,7 @@ func backoff(n int) time.Duration {
 	return d/2 + rand.N(d/2+1) //nolint:gosec // no secret
 }
 
-// sleep waits until a time is over or ctx ends, and returns the cause of that.
+// sleep waits for d, or returns the cause if ctx ends first.
 func sleep(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -396,19 +386,17 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Exchange is one request and how it ended, without anything that may be secret: no
-// header, no body, no query, no login of a URL; and of the paths only those of the
-// distribution specification: where a server leads, on another host or its own, the
-// address may be signed.
+// Exchange is one request and its outcome, without secrets: no header, body, query or login. Its path is shown only
+// if the distribution specification defines it, since other addresses may be signed.
 type Exchange struct {
 	Method string
 	Target string        // https://HOST/PATH
-	Status int           // 0 where there was no answer
-	Err    string        // why there was none
-	Took   time.Duration // until the answer's headers
+	Status int           // 0 without an answer
+	Err    string        // why there was no answer
+	Took   time.Duration // until the headers of the answer
 }
 
-// trace carries a request, and tells Options.Trace of it.
+// trace sends a request and reports it to Options.Trace.
 func (c *Client) trace(t http.RoundTripper, req *http.Request) (*http.Response, error) {
 	if c.opts.Trace == nil {
 		return t.RoundTrip(req)
@@ -428,8 +416,7 @@ func (c *Client) trace(t http.RoundTripper, req *http.Request) (*http.Response, 
 	return resp, err
 }
 
-// shown is what of a path is: nothing where a server leads to, nor the name of an upload,
-// which the server chose.
+// shown returns the path for a trace. It hides paths that a server chose: redirect targets and names of uploads.
 func (c *Client) shown(t http.RoundTripper, path string) string {
 	for _, n := range c.transports {
 		if t == n.foreign {
@@ -445,8 +432,7 @@ func (c *Client) shown(t http.RoundTripper, path string) string {
 	return path
 }
 
-// harmless is the text of an error that quotes nothing that a server has sent: it could
-// repeat a secret.
+// harmless returns an error's text without anything that a server sent, which could repeat a secret.
 func harmless(err error) string {
 	var op *net.OpError
 	switch {

@@ -17,27 +17,24 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 )
 
-// HostOptions are what differs for one host. The zero value is what Options say.
+// HostOptions are the settings of one host that differ from Options.
 type HostOptions struct {
-	// CAFile are certificates trusted for this host, besides those of all.
+	// CAFile is a PEM file of further certificates trusted for this host.
 	CAFile string `yaml:"ca"`
-	// ClientCert and ClientKey are PEM files that this host, and no other, is shown,
-	// where the user names it; not where another server points to it.
+	// ClientCert and ClientKey are PEM files for this host only, and only if the user named it, not another server.
 	ClientCert string `yaml:"clientCert"`
 	ClientKey  string `yaml:"clientKey"`
-	// PlainHTTP speaks to it without TLS.
+	// PlainHTTP disables TLS.
 	PlainHTTP bool `yaml:"plainHTTP"`
-	// SkipTLSVerify speaks TLS to it and takes any certificate: whoever sits between can
-	// read logins, and answer in its place.
+	// SkipTLSVerify accepts any certificate: anyone in between can read logins, and answer in place of the host.
 	SkipTLSVerify bool `yaml:"insecureSkipTLSVerify"`
-	// Concurrency is how many blobs are read or written at a time.
+	// Concurrency limits how many blobs are read or written at a time.
 	Concurrency int `yaml:"concurrency"`
-	// ChunkSize is the largest body of a request that sends a part of a blob: for who
-	// sends blobs.
+	// ChunkSize is the largest part of a blob in one request, in bytes.
 	ChunkSize int64 `yaml:"-"`
 }
 
-// CheckHost demands a host as references write it.
+// CheckHost returns a fault unless name is a host as references write it.
 func CheckHost(what, name string) error {
 	ref, err := image.ParseReference(name + "/x")
 	if err == nil && ref.Host() == name {
@@ -48,7 +45,6 @@ func CheckHost(what, name string) error {
 		"it is not a registry host")
 }
 
-// configure reads the settings of hosts.
 func (c *Client) configure(pool *x509.CertPool) error {
 	hosts := map[string]HostOptions{}
 	maps.Copy(hosts, c.opts.Hosts)
@@ -88,12 +84,11 @@ func (c *Client) configure(pool *x509.CertPool) error {
 	return nil
 }
 
-// transports carry requests to one host: those that the user wants to go there, and
-// those that another server sent there. Both trust the same authorities; only the
-// first show a certificate, or a server could have this client act in its place.
+// transports carry requests to one host: own for those of the user, foreign for those that another server redirected.
+// Both trust the same CAs. Only own shows a certificate; otherwise a server could act in the user's name.
 type transports struct{ own, foreign *http.Transport }
 
-// newTransports are those of a host with some settings.
+// newTransports returns the transports for a host's settings.
 func (c *Client) newTransports(pool *x509.CertPool, o HostOptions) (t transports, err error) {
 	pool = pool.Clone()
 	if err := addFile(pool, o.CAFile); err != nil {
@@ -112,7 +107,7 @@ func (c *Client) newTransports(pool *x509.CertPool, o HostOptions) (t transports
 	return t, nil
 }
 
-// clientCertificate reads a pair of files; none for none.
+// clientCertificate reads a certificate and its key; it returns nil for no files.
 func clientCertificate(cert, key string) ([]tls.Certificate, error) {
 	bad := func(subject, hint string, err error) ([]tls.Certificate, error) {
 		return nil, &fault.Error{Reason: fault.InvalidInput, Op: "read client certificate", Subject: subject, Hint: hint, Err: err}
@@ -137,8 +132,7 @@ func clientCertificate(cert, key string) ([]tls.Certificate, error) {
 	return []tls.Certificate{pair}, nil
 }
 
-// transport returns what carries a request to an address: the address of a host
-// that the user named, or (foreign) one that a server named.
+// transport returns the transport for an address that the user named or, if foreign, that a server named.
 func (c *Client) transport(address string, foreign bool) *http.Transport {
 	t, ok := c.transports[address]
 	if !ok {
@@ -150,19 +144,19 @@ func (c *Client) transport(address string, foreign bool) *http.Transport {
 	return t.own
 }
 
-// MaxConfigSize bounds a file of settings, in bytes.
+// MaxConfigSize limits a settings file, in bytes.
 const MaxConfigSize = 1 << 20
 
-// Names that a file of settings begins with.
+// configAPIVersion and configKind begin a settings file.
 const (
 	configAPIVersion = "vdo.vmware.com/hosts/v1"
 	configKind       = "HostsConfig"
 )
 
-// Config is a file of settings of single hosts; see the package comment.
+// Config is a settings file for single hosts.
 type Config struct {
 	Hosts map[string]HostOptions
-	// Mirrors are HOST[/PATH] by the host that images are fetched from there for.
+	// Mirrors maps a host to the HOST[/PATH] that serves its images.
 	Mirrors map[string]string
 }
 
@@ -178,8 +172,7 @@ type hostSection struct {
 	Mirror      string `yaml:"mirror"`
 }
 
-// ParseConfig reads settings of single hosts; name is the file's, and the files
-// that it names are found from its folder.
+// ParseConfig parses a settings file. Relative file names in it are relative to the directory of name.
 func ParseConfig(name string, data []byte) (*Config, error) {
 	c, err := parseHosts(filepath.Dir(name), data)
 	if err != nil {
@@ -221,7 +214,7 @@ func parseHosts(dir string, data []byte) (*Config, error) {
 
 const maxConcurrency = 64
 
-// check finds the files of a section from a folder, and says what is wrong in it.
+// check makes file names relative to dir and reports invalid settings.
 func (h *hostSection) check(dir string) (err error) {
 	h.CAFile, h.ClientCert, h.ClientKey = from(dir, h.CAFile), from(dir, h.ClientCert), from(dir, h.ClientKey)
 	if h.Chunks != "" {
@@ -238,7 +231,7 @@ func (h *hostSection) check(dir string) (err error) {
 	return nil
 }
 
-// from finds a file from a folder; no file stays none.
+// from joins a relative file name to dir; an empty name stays empty.
 func from(dir, name string) string {
 	if name == "" || filepath.IsAbs(name) {
 		return name
@@ -246,8 +239,7 @@ func from(dir, name string) string {
 	return filepath.Join(dir, name)
 }
 
-// ParseChunkSize reads the size of a part, which is not smaller than any registry
-// takes and any upload needs.
+// ParseChunkSize parses the size of a part, at least leastChunk.
 func ParseChunkSize(s string) (int64, error) {
 	n, err := size.Parse(s)
 	if err == nil && n < leastChunk {

@@ -6,31 +6,29 @@ import (
 	"time"
 )
 
-// slots let so many do something at a time. The number grows by one with each
-// success until the host says that it is too many; then it is halved, and grows by
-// one with two rounds of successes.
+// slots is an adaptive concurrency limit. It grows by one with each success until the host reports overload. It is
+// then halved, and grows by one with two rounds of successes.
 type slots struct {
-	free chan struct{} // one token for each that is not taken; its capacity is what the user allows
+	free chan struct{} // one token per free slot; its capacity is the user's limit
 
 	mu       sync.Mutex
-	limit    int  // what the host takes now
-	owed     int  // tokens that are taken and not given back, since the limit has shrunk
-	cautious bool // the host has once answered that it was too many
+	limit    int  // current limit of the host
+	owed     int  // tokens to withhold on release, since the limit has shrunk
+	cautious bool // the host has reported overload before
 	good     int  // successes since the limit last changed
 }
 
 const (
-	// SmallBlob is up to how many bytes a blob costs a round trip rather than a part
-	// of the link: so many more of them are under way at a time, fewSmall to begin
-	// with and manySmall where the host keeps up, and never more than mostSmall, since
-	// each has a connection with its buffers.
+	// SmallBlob is the size, in bytes, up to which a blob costs a round trip rather than bandwidth. The limit for
+	// such blobs starts at fewSmall times and grows to manySmall times the Concurrency. It is at most mostSmall,
+	// since each blob has a connection with buffers.
 	SmallBlob = 128 << 10
 	fewSmall  = 4
 	manySmall = 16
 	mostSmall = 128
 )
 
-// Pulls returns the slots for reading a blob.
+// Pulls returns the slots for reading a blob of that size.
 func (h *Host) Pulls(size int64) *slots {
 	if size <= SmallBlob {
 		return h.pullSmall
@@ -38,8 +36,7 @@ func (h *Host) Pulls(size int64) *slots {
 	return h.pull
 }
 
-// Pushes returns the slots for writing a blob. They are not those for reading: a
-// blob may be read from the host that it is written to.
+// Pushes returns the slots for writing a blob, apart from those for reading: a push may read from the same host.
 func (h *Host) Pushes(size int64) *slots {
 	if size <= SmallBlob {
 		return h.pushSmall
@@ -47,7 +44,7 @@ func (h *Host) Pushes(size int64) *slots {
 	return h.push
 }
 
-// newSlots lets first do something at a time to begin with, and most where the host keeps up.
+// newSlots returns slots with the limit first, which may grow to most.
 func newSlots(first, most int) *slots {
 	s := &slots{free: make(chan struct{}, most), limit: first}
 	for range first {
@@ -56,7 +53,7 @@ func newSlots(first, most int) *slots {
 	return s
 }
 
-// Acquire takes a slot until release is called.
+// Acquire allocates a slot until release is called.
 func (s *slots) Acquire(ctx context.Context) (release func(), err error) {
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
@@ -75,7 +72,7 @@ func (s *slots) release() {
 	s.give()
 }
 
-// give gives a token back. The caller holds the lock.
+// give returns a token. The caller holds the lock.
 func (s *slots) give() {
 	if s.owed > 0 {
 		s.owed--
@@ -84,10 +81,9 @@ func (s *slots) give() {
 	s.free <- struct{}{}
 }
 
-// Most is how many the user allows at a time.
+// Most returns the user's limit.
 func (s *slots) Most() int { return cap(s.free) }
 
-// shrink halves the number.
 func (s *slots) shrink() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,7 +97,6 @@ func (s *slots) shrink() {
 	s.good, s.cautious = 0, true
 }
 
-// succeed counts a success.
 func (s *slots) succeed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,9 +109,8 @@ func (s *slots) succeed() {
 	}
 }
 
-// strained takes note of a fault that may come from too many connections: fewer at a time from now
-// on. What is heard of within the wait counts once: it is of one cause. Where the host has said that
-// it has had enough, no one asks it before the wait is over.
+// strained records a fault that may come from too many connections, and lowers the limits. Faults within the wait
+// count once, since they share a cause. After throttling, no request starts before the wait ends.
 func (h *Host) strained(wait time.Duration, isThrottled bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -134,7 +128,7 @@ func (h *Host) strained(wait time.Duration, isThrottled bool) {
 	}
 }
 
-// succeeded takes note that the host has answered.
+// succeeded counts an answer of the host.
 func (h *Host) succeeded() {
 	for _, s := range h.slots() {
 		s.succeed()
@@ -145,7 +139,7 @@ func (h *Host) slots() [5]*slots {
 	return [...]*slots{h.small, h.pull, h.push, h.pullSmall, h.pushSmall}
 }
 
-// ready waits until the host may be asked again.
+// ready waits until the host's pause is over.
 func (c *Client) ready(ctx context.Context, h *Host) error {
 	h.mu.Lock()
 	wait := time.Until(h.notBefore)
@@ -156,10 +150,10 @@ func (c *Client) ready(ctx context.Context, h *Host) error {
 	return c.opts.Sleep(ctx, wait)
 }
 
-// paced is how many bytes are read or sent before the rate is looked at.
+// paced is how many bytes are read or sent between two checks of the rate limiter.
 const paced = 64 << 10
 
-// pace waits until n bytes more are due, of all transfers together.
+// pace waits until the rate limit of all transfers allows n more bytes.
 func (c *Client) pace(ctx context.Context, n int) error {
 	if c.rate == nil || n <= 0 {
 		return nil
@@ -167,7 +161,7 @@ func (c *Client) pace(ctx context.Context, n int) error {
 	return c.opts.Sleep(ctx, c.rate.ReserveN(time.Now(), n).Delay())
 }
 
-// piece is as much of a buffer as may be filled at once.
+// piece returns as much of a buffer as may be filled at once.
 func (c *Client) piece(p []byte) []byte {
 	if c.rate == nil {
 		return p

@@ -18,8 +18,7 @@ const (
 	tagsAtATime = 1000
 )
 
-// Tags lists the tags of the repository, sorted (OCI distribution specification
-// 1.1, "Listing Tags").
+// Tags returns all tags, sorted (OCI distribution specification 1.1, "Listing Tags").
 func (r *Repository) Tags(ctx context.Context) ([]string, error) {
 	look := Look{Op: "list tags of", Subject: r.ref.Repository()}
 	x := list{look: look, from: r.Address("tags", "list"), pages: maxTagPages}
@@ -47,9 +46,7 @@ func (r *Repository) Tags(ctx context.Context) ([]string, error) {
 	return slices.Compact(out), nil
 }
 
-// Delete deletes a manifest, and the tags that still name it afterwards: some
-// registries drop them with the manifest, others keep them. A manifest that is not
-// there is no fault.
+// Delete deletes a manifest and tags that still name it: some registries keep them. A missing manifest is no fault.
 func (r *Repository) Delete(ctx context.Context, d ocispec.Descriptor, tags []string) error {
 	if err := r.remove(ctx, d.Digest.String()); err != nil {
 		return err
@@ -71,8 +68,7 @@ func (r *Repository) Delete(ctx context.Context, d ocispec.Descriptor, tags []st
 
 const opDelete = "delete"
 
-// remove deletes a manifest or a tag; oras deletes manifests only, and takes 202 alone
-// for success.
+// remove deletes a manifest or a tag. Package oras deletes manifests only, and accepts only the status 202.
 func (r *Repository) remove(ctx context.Context, id string) error {
 	a, err := r.Small(ctx, opDelete, r.At(id), Request{
 		Method: http.MethodDelete, URL: r.Address("manifests", id), Access: Access{Path: r.ref.Path(), Actions: "pull,delete"},

@@ -21,45 +21,43 @@ import (
 )
 
 const (
-	// firstChunk is the first size of a part that is tried where a whole blob is not
-	// taken; each further refusal makes it a quarter, down to leastChunk.
+	// firstChunk is the first size of a part after the host refused a whole blob. Each further refusal makes it a
+	// quarter, down to leastChunk.
 	firstChunk = 16 << 20
 	leastChunk = 256 << 10
-	// cutLeast is up to which size a blob is sent as a whole again where the connection broke in the
-	// middle of it: of a larger one a proxy may have ended it, and what arrived need not be sent again.
+	// cutLeast is the size up to which a blob is resent whole after a broken connection. For larger ones a proxy may
+	// be the cause, and parts save what arrived.
 	cutLeast = 1 << 20
 )
 
-// upload is one blob on its way into a repository: as the body of one request, or
-// in parts, each of which begins where the registry says that it is. An attempt goes from
-// where it is to the end or to a fault; after that the blob may be cut into smaller parts.
+// upload is the upload of one blob: as one request, or in parts that begin where the registry says. An attempt
+// continues to the end or a fault; after a fault the parts may become smaller.
 type upload struct {
 	r      *Repository
 	ctx    context.Context //nolint:containedctx // an upload is one call, in several steps
 	d      ocispec.Descriptor
 	source source
 
-	size     int64 // of a part; 0: the blob is one body
-	verified bool  // the host has taken a part of that size, or the user gave it
-	noParts  bool  // the host has refused parts
+	size     int64 // of a part; 0: one body
+	verified bool  // the host has accepted a part of that size, or the user set it
+	noParts  bool  // the host refuses parts
 
-	session *session // nil: there is none that can be gone on with
+	session *session // nil: none to continue
 	lost    bool     // an answer was lost: the blob may have arrived
 
 	failures int   // since the last progress
 	failedAt int64 // offset of the last failure
 }
 
-// session is an upload as the registry knows it.
 type session struct {
-	url        *url.URL // where it goes on; it may move with each answer, also to another host, which gets no login
-	offset     int64    // what the registry has in it
-	least      int64    // bytes that parts are of at least
-	resumed    bool     // it was gone on with after a fault
-	mismatched bool     // the registry has said that the last part began elsewhere
+	url        *url.URL // moves with each answer, also to another host, which gets no login
+	offset     int64    // bytes that the registry has
+	least      int64    // smallest size of a part, in bytes
+	resumed    bool     // continued after a fault
+	mismatched bool     // the registry said that the last part began elsewhere
 }
 
-// putBlob uploads a blob, as often as it takes.
+// putBlob uploads a blob, with retries.
 func (r *Repository) putBlob(ctx context.Context, d ocispec.Descriptor, open func(int64) (io.ReadCloser, error)) error {
 	release, err := r.host.Pushes(d.Size).Acquire(ctx)
 	if err != nil {
@@ -73,8 +71,7 @@ func (r *Repository) putBlob(ctx context.Context, d ocispec.Descriptor, open fun
 	return u.run()
 }
 
-// run makes attempts until the blob is there, its fault cannot pass, or there have
-// been enough of them without progress.
+// run makes attempts until the blob has arrived, the fault is permanent, or too many attempts made no progress.
 func (u *upload) run() error {
 	for {
 		err := u.attempt()
@@ -95,8 +92,7 @@ func (u *upload) run() error {
 	}
 }
 
-// attempt asks whether the blob is there, where an answer was lost, and else sends it, or
-// what the registry does not have of it.
+// attempt sends what the registry lacks of the blob. After a lost answer, it first asks whether the blob arrived.
 func (u *upload) attempt() (err error) {
 	if u.lost {
 		exists, err := u.r.hasOnce(u.ctx, u.d, u.r.Pushes())
@@ -119,7 +115,7 @@ func (u *upload) attempt() (err error) {
 	}
 	if !inParts {
 		_, err := u.send(http.MethodPut, u.session.end(u.d), 0, u.d.Size, nil) //nolint:bodyclose // it is closed
-		u.session = nil                                                        // used up, however this has ended
+		u.session = nil                                                        // an attempt uses it up
 		return err
 	}
 	u.size = max(u.size, u.session.least)
@@ -132,16 +128,15 @@ func (u *upload) attempt() (err error) {
 	if err != nil {
 		return err
 	}
-	u.r.host.chunk.CompareAndSwap(0, u.size) // the next blobs need not find out
+	u.r.host.chunk.CompareAndSwap(0, u.size) // saves later blobs the search
 	return nil
 }
 
-// part sends the next part.
 func (u *upload) part() error {
 	at := u.session
 	n := min(u.size, u.d.Size-at.offset)
 	header := map[string]string{"Content-Range": fmt.Sprintf("%d-%d", at.offset, at.offset+n-1)}
-	if !u.verified { // a refusal comes before the body, and is not lost with the connection
+	if !u.verified { // so that a refusal arrives before the body and is not lost with the connection
 		header["Expect"] = "100-continue"
 	}
 	resp, err := u.send(http.MethodPatch, at.url, at.offset, n, header) //nolint:bodyclose // it is closed
@@ -158,8 +153,7 @@ func (u *upload) part() error {
 	return nil
 }
 
-// send sends bytes of the blob. What is wrong with the source comes before what the registry
-// made of it.
+// send sends bytes of the blob. A fault of the source hides the registry's answer to it.
 func (u *upload) send(method string, to *url.URL, offset, n int64, header map[string]string) (*http.Response, error) {
 	q := Request{
 		Method: method, URL: to, Access: u.r.Pushes(), Size: n, OK: []int{201, 204},
@@ -185,9 +179,8 @@ func (u *upload) send(method string, to *url.URL, offset, n int64, header map[st
 	return resp, u.refused(err)
 }
 
-// refused makes of an answer that the session cannot go on what may be tried again, in a
-// new session; but where the registry is at another place, it is asked once more: it may have taken
-// in more of a broken part meanwhile.
+// refused turns the loss of a session into an error that can be retried in a new one. If only the offset differs, the
+// session gets one more chance: the registry may still be storing a broken part.
 func (u *upload) refused(err error) error {
 	var a *AnswerError
 	if !errors.As(err, &a) {
@@ -207,7 +200,6 @@ func (u *upload) refused(err error) error {
 	return fmt.Errorf("the registry has given up the upload: %s", a.Error())
 }
 
-// offset is what the registry has of the blob.
 func (u *upload) offset() int64 {
 	if u.session == nil {
 		return 0
@@ -215,8 +207,8 @@ func (u *upload) offset() int64 {
 	return u.session.offset
 }
 
-// cutSmaller decides whether the blob is sent in smaller parts after a fault, and
-// whether that is tried at once: a refusal for the size is no failed attempt.
+// cutSmaller decides whether to send smaller parts after a fault, and reports whether to do so at once. A refusal
+// because of the size is no failed attempt.
 func (u *upload) cutSmaller(err error) bool {
 	var a *AnswerError
 	var f *fault.Error
@@ -231,13 +223,13 @@ func (u *upload) cutSmaller(err error) bool {
 	case isAnswer || !CanPass(err):
 	case u.size == 0 && u.d.Size > cutLeast:
 		u.shrink()
-	case u.size > 0 && u.offset() == u.failedAt && u.failures > 0: // twice at the same place
+	case u.size > 0 && u.offset() == u.failedAt && u.failures > 0: // twice at the same offset
 		u.shrink()
 	}
 	return false
 }
 
-// shrink takes the next smaller size of a part, and tells whether there is one.
+// shrink selects the next smaller size of a part, and reports whether there is one.
 func (u *upload) shrink() bool {
 	next := int64(firstChunk)
 	for next >= leastChunk && (next >= u.d.Size || (u.size > 0 && next >= u.size)) {
@@ -250,12 +242,11 @@ func (u *upload) shrink() bool {
 	return true
 }
 
-// resume asks the registry how much it has. A registry that does not say gets a
-// new upload.
+// resume asks the registry how much it has. If the registry does not say, the upload restarts.
 func (u *upload) resume() error {
 	at := u.session
 	if u.failures == 0 && at.offset == 0 {
-		return nil // nothing was sent to it
+		return nil // no bytes were sent
 	}
 	resp, err := u.r.client.call(u.ctx, u.r.host, Request{ //nolint:bodyclose // it is closed
 		Method: http.MethodGet, URL: at.url, Access: u.r.Pushes(), OK: []int{200, 202, 204},
@@ -276,9 +267,8 @@ func (u *upload) resume() error {
 	return at.moved(u.r, resp)
 }
 
-// uploaded reads the Range header of an upload, "0-LAST", sometimes with "bytes="
-// before it. Registries write 0-0 for nothing as well as for one byte; nothing is
-// the likelier, and a wrong guess is refused by the next part's Content-Range.
+// uploaded parses the Range header of an upload, "0-LAST" with or without "bytes=". Registries write 0-0 for nothing
+// and for one byte; uploaded assumes nothing. If that is wrong, the registry refuses the next Content-Range.
 func uploaded(header string) (int64, bool) {
 	first, last, ok := strings.Cut(strings.TrimPrefix(header, "bytes="), "-")
 	n, err := strconv.ParseInt(last, 10, 64)
@@ -291,8 +281,7 @@ func uploaded(header string) (int64, bool) {
 	return n + 1, true
 }
 
-// end is where the upload ends: the query of the session is kept as it came, since it
-// may be signed.
+// end returns the URL that completes the upload. It keeps the session's query unchanged, which may be signed.
 func (s *session) end(d ocispec.Descriptor) *url.URL {
 	to := *s.url
 	query := "digest=" + strings.ReplaceAll(d.Digest.String(), ":", "%3A")
@@ -303,7 +292,6 @@ func (s *session) end(d ocispec.Descriptor) *url.URL {
 	return &to
 }
 
-// moved keeps where the session goes on.
 func (s *session) moved(r *Repository, resp *http.Response) (err error) {
 	if resp.Header.Get("Location") != "" {
 		s.url, err = r.client.Location(r.host, resp.Request.URL, resp)
@@ -311,8 +299,7 @@ func (s *session) moved(r *Repository, resp *http.Response) (err error) {
 	return err
 }
 
-// openUpload asks once for an upload; a query may ask for a blob of another repository
-// instead, and there is no session where the registry has taken that over.
+// openUpload opens an upload session. The session is nil if the registry mounted the blob that query names.
 func (r *Repository) openUpload(ctx context.Context, right Access, query url.Values) (*session, error) {
 	q := Request{Method: http.MethodPost, URL: r.Address("blobs", "uploads", ""), Access: right, OK: []int{202}}
 	if query != nil {
@@ -323,15 +310,13 @@ func (r *Repository) openUpload(ctx context.Context, right Access, query url.Val
 		return nil, err
 	}
 	s := &session{}
-	s.least, _ = strconv.ParseInt(resp.Header.Get("Oci-Chunk-Min-Length"), 10, 64) // 0 where it does not say
+	s.least, _ = strconv.ParseInt(resp.Header.Get("Oci-Chunk-Min-Length"), 10, 64) // 0 if not given
 	s.url, err = r.client.Location(r.host, resp.Request.URL, resp)
 	return s, err
 }
 
-// Ready makes sure that the registry can be reached and that the login may
-// write: it opens an upload, which is the first thing that a read-only registry or
-// one without the right refuses. The registry forgets it as it forgets all that no one went
-// on with.
+// Ready checks that the registry is reachable and the login may write. It opens an upload, which a read-only registry
+// refuses first. The registry drops it like every abandoned upload.
 func (r *Repository) Ready(ctx context.Context, _ int64) error {
 	return r.client.Retry(ctx, r.host, "begin a push to", r.ref.String(), func() error {
 		_, err := r.openUpload(ctx, r.Pushes(), nil)
@@ -339,9 +324,8 @@ func (r *Repository) Ready(ctx context.Context, _ int64) error {
 	})
 }
 
-// Mount has the registry take a blob over from another repository of its own,
-// without the bytes coming here, and tells whether it did. Where it does not offer
-// that, or the login may not read there, the blob has to be put.
+// Mount lets the registry copy a blob from another of its repositories, and reports whether it did. If not, for lack
+// of support or of a right there, the caller must Put the blob.
 func (r *Repository) Mount(ctx context.Context, d ocispec.Descriptor, from image.Reference) (bool, error) {
 	_, refused := r.host.noMount.Load(from.Path())
 	if refused || from.Host() != r.ref.Host() || from.Path() == r.ref.Path() {
@@ -360,7 +344,7 @@ func (r *Repository) Mount(ctx context.Context, d ocispec.Descriptor, from image
 		if ctx.Err() == nil && !CanPass(err) {
 			r.host.noMount.Store(from.Path(), true)
 		}
-		return false, nil //nolint:nilerr // Put tells what is wrong, if it is more than this
+		return false, nil //nolint:nilerr // Put reports every other problem
 	case s == nil:
 		r.begun().arrived(d)
 		return true, nil
@@ -368,21 +352,20 @@ func (r *Repository) Mount(ctx context.Context, d ocispec.Descriptor, from image
 	return false, nil
 }
 
-// source is a blob that is uploaded. It opens when the first byte is needed, and keeps the last
-// bytes back until all of them are right: what changes after it was verified never arrives,
-// whatever the registry compares. It reads again from the start if the registry wants a part again.
+// source is a blob to upload. It opens with the first byte, and withholds the last bytes until the digest matches, so
+// a changed source never arrives whole. It rereads from the start if the registry wants a part again.
 type source struct {
 	d    ocispec.Descriptor
 	open func(int64) (io.ReadCloser, error)
 
 	in       io.ReadCloser // nil: not open
-	verified io.Reader     // what it gives
+	verified io.Reader     // verifies in
 	at       int64         // offset of its next byte
-	err      error         // what is wrong with it
+	err      error         // fault of the source
 }
 
-// body returns n bytes from an offset on, as the body of a request; the body before has
-// been closed. The stream stays open between parts: a distant store is asked once.
+// body returns n bytes from an offset as a request's body; the previous one has been closed. The stream stays open
+// between parts, so that a remote store is asked once.
 func (s *source) body(offset, n int64) (io.ReadCloser, error) {
 	if s.in == nil || s.at != offset {
 		s.close()
@@ -398,7 +381,7 @@ func (s *source) body(offset, n int64) (io.ReadCloser, error) {
 	return io.NopCloser(io.LimitReader(s, n)), nil
 }
 
-// close ends the stream; the next body opens it again.
+// close closes the stream; body reopens it.
 func (s *source) close() {
 	if s.in != nil {
 		_ = s.in.Close()
@@ -415,12 +398,12 @@ func (s *source) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// bytesOf serves bytes that are in memory.
+// bytesOf returns a function that opens bytes in memory at an offset.
 func bytesOf(data []byte) func(int64) (io.ReadCloser, error) {
 	return func(offset int64) (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data[offset:])), nil }
 }
 
-// bodyOf is the same as the body of a request.
+// bodyOf returns a function that opens bytes in memory as a request's body.
 func bodyOf(data []byte) func() (io.ReadCloser, error) {
 	return func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil }
 }

@@ -12,19 +12,17 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
-// Web makes a request to a server that is no registry, and returns the beginning of its
-// answer, at most limit bytes. The settings of its host hold for it (authority, client
-// certificate, plain HTTP, and Concurrency for how many requests at a time). It is shown no
-// login, nor the certificate that all registries are shown. Errors are faults for op, whose
-// hints name what does without the server.
+// Web sends a request to a server that is no registry, and returns at most limit bytes of its answer. The settings of
+// its host apply: CA, client certificate, plain HTTP, Concurrency. The server gets no login, nor the certificate for
+// all registries. Hints of its faults name without, a way to work without the server.
 func (c *Client) Web(ctx context.Context, op string, q Request, limit int64, without string) (a Reply, err error) {
 	u := *q.URL
 	if u.Scheme == "https" {
-		u.Host = strings.TrimSuffix(u.Host, ":443") // as the settings name it
+		u.Host = strings.TrimSuffix(u.Host, ":443") // as the settings write it
 	}
 	_, isNamed := c.transports[u.Host]
 	q.URL, q.Strange = &u, !isNamed
-	shown := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path} // a query may be secret
+	shown := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path} // the query may be secret
 	h, subject := c.Host(u.Host), shown.String()
 	if u.Scheme != "https" && (u.Scheme != "http" || !c.mayBePlain(h, u.Host)) {
 		err := Refused("give an https: URL, or allow plain HTTP for this host with --plain-http "+u.Host,
@@ -52,7 +50,7 @@ func (c *Client) Web(ctx context.Context, op string, q Request, limit int64, wit
 	return a, doWithout(err, without)
 }
 
-// doWithout puts a hint for servers in place of those for registries.
+// doWithout replaces the hints for registries with one for servers.
 func doWithout(err error, without string) error {
 	var f *fault.Error
 	if !errors.As(err, &f) || f.Reason == fault.Refused {
