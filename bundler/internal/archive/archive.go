@@ -1,83 +1,77 @@
-// Package archive keeps bundles on disk: in one file, or in a folder.
+// Package archive keeps bundles on disk: in one file, or in a directory.
 //
 // # The file
 //
-// A file is one uncompressed tar whose root is an OCI image layout. Its bytes are
-// fixed by the bundle: two archives of one graph are the same.
+// A file is one uncompressed tar whose root is an OCI image layout. The bundle determines every
+// byte: two archives of one graph are equal.
 //
 //	oci-layout                {"imageLayoutVersion":"1.0.0"}
-//	index.json                an OCI index, then slack
+//	index.json                an OCI index, then padding
 //	blobs/sha256/<hex> …      what the root reaches, in the order of bundle.Graph.Order:
 //	                          manifests; configs and the contents; layers
-//	blobs/sha256/<hex> …      what attachments add; what was signed later comes last
+//	blobs/sha256/<hex> …      what attachments add; later signatures come last
 //	two blocks of zeros       the end; nothing follows
 //
-// Every header is a POSIX ustar header with mode 0644, owner 0 without a name,
-// modification time 0 and device 0; see [Layout]. An entry of 8 GiB or more has a
-// PAX header before it that gives its size, and its ustar header gives the size in
-// base 256, so that readers of either kind find the next entry. There are no
-// entries for folders. Data is followed by zeros up to a block of 512 bytes.
+// Every header is a POSIX ustar header with mode 0644, owner 0 without a name, modification time 0
+// and device 0; see [Layout]. An entry of 8 GiB or more has a PAX header before it that gives its
+// size. Its ustar header gives the size in base 256, so that both kinds of readers find the next
+// entry. Directories have no entries. Zeros fill up data to a block of 512 bytes.
 //
-// index.json is JSON without insignificant space, its keys in the order of the OCI
-// specification: first the root and the images as bundle.Graph.Names gives them,
-// then the attachments sorted by tag and digest; of a delta (see package bundle)
-// also its annotations. The slack after it are spaces
-// and, as the last byte, a newline: the entry has as many bytes as the JSON of its
-// creation, 16 KiB and 1 KiB for each manifest that the root reaches (not more than 8 MiB),
-// rounded up to a block. Readers take any number of blocks: earlier versions wrote 16 KiB.
+// index.json is JSON without insignificant space, its keys in the order of the OCI specification.
+// First come the root and the images as bundle.Graph.Names returns them, then the attachments
+// sorted by tag and digest. A delta (see package bundle) also has its annotations. The padding
+// consists of spaces and, as the last byte, a newline. The entry's size is fixed on creation: the
+// JSON, 16 KiB, and 1 KiB for each manifest that the root reaches (at most 8 MiB). The size is
+// rounded up to a block. Readers accept any number of blocks: earlier versions wrote 16 KiB.
 //
 // # Signing
 //
-// A file is not changed once it has its name: who signs writes it again beside itself, as a pull
-// with that signature would have written it, and it takes its place. The slack is for earlier
-// versions, which appended signatures and wrote index.json again in its place; of what they replaced
-// entries are left that nothing names. Of a folder all is read, the new blobs are written, and
-// index.json last.
+// A complete file never changes. Signing writes a new file beside it, as a pull with that signature
+// would have, and replaces it. The padding is for earlier versions, which appended signatures and
+// overwrote index.json; they left entries that nothing names. Signing a directory reads all of it,
+// writes the new blobs, and index.json last.
 //
 // # Reading
 //
-// Readers use an io.ReaderAt and unpack nothing. Entries are found by digest only.
-// Archives that other tools wrote are read as well: any order, folders, other
-// headers, Docker's media types. Refused are links, devices, sparse files, names
-// that climb, an entry twice, more than 131072 entries. [Archive.CheckLayout] demands
-// the form above to the byte, so that no byte of an archive can change unseen.
+// Readers use an io.ReaderAt and unpack nothing. They find entries by digest only. They also read
+// archives of other tools: any order, directories, other headers, Docker's media types. They refuse
+// links, devices, sparse files, names that climb, duplicate entries, and more than 131072 entries.
+// [Archive.CheckLayout] demands the exact form above, so that no byte can change unnoticed.
 //
-// A reader takes no lock: what is open stays as it is, whoever signs or replaces it.
+// A reader takes no lock: an open archive stays the same while others sign or replace it.
 //
 // # Writing
 //
-// [FileWriter] lays the whole file out first and fills it in any order, many blobs
-// at a time: hashed once while they arrive and written once, to their final place
-// in FILE.partial. FILE.journal remembers what is there; a line is written only after
-// the bytes that it speaks of were flushed. A writer that is started again hashes what
-// the journal speaks of, and writes everything else again. The journal is about the bundle's
-// root, so a pull that is signed again goes on as well. FILE appears complete, or not at all.
+// [FileWriter] first lays out the whole file, then fills it in any order, many blobs at a time. It
+// hashes each blob while it arrives, and writes it once, to its final place in FILE.partial.
+// FILE.journal records the progress; each line is written after the bytes that it covers were
+// flushed. A restarted writer hashes the recorded bytes and writes everything else again. The
+// journal belongs to the bundle's root, so a pull with other signatures resumes too. FILE appears
+// complete, or not at all.
 //
-// FILE.journal is the lock too, of all that changes FILE or its parts: who pulls, signs,
-// splits or repairs holds it, and another one is told so at once. A folder is locked itself. Where
-// a file system has no locks, a signature is still never replaced that was not read.
+// FILE.journal is also the lock for all changes of FILE and its parts by pull, sign, split and
+// repair. A second process fails at once. A directory is locked itself. On a file system without
+// locks, a signature still never replaces one that its writer has not read.
 //
-// Nothing is written through a name that someone else has prepared; see package atomicfile.
+// Writers never follow a prepared name out of the directory; see package atomicfile.
 //
 // # Parts
 //
-// A file may be in parts: byte ranges of the tar, listed with their sha256 in a
-// parts file, perhaps with recovery parts; see package parts. [FileWriter] fills
-// FILE.001.partial and so on in the same way, so that no byte is written twice and
-// no medium has to hold the whole; FILE.parts appears last. [OpenFile] takes the
-// parts as they are, and names each that is missing or has another size;
-// [Archive.Damage] names those whose bytes are not what they were. [Split] fills them from an
-// archive, as a pull of its bundle does, and goes on where a run was killed; what it began itself and cannot
-// end, it removes. Parts are not signed: whoever has to, joins them. Earlier versions added
-// signatures in place, and had "changing" in the parts file meanwhile.
+// A file may be in parts: byte ranges of the tar, optionally with parity shards. A parts file lists
+// them with their sha256; see package parts. [FileWriter] fills FILE.001.partial and so on in
+// the same way, so that no byte is written twice and no disk must hold the whole. FILE.parts appears
+// last. [OpenFile] opens the parts and reports each that is missing or has another size.
+// [Archive.Damage] reports those whose bytes changed. [Split] fills parts from an archive, like a
+// pull of its bundle, and resumes a killed run. If it cannot finish, it removes what it began.
+// Parts cannot be signed; join them first. Earlier versions added signatures in place, and
+// wrote "changing" into the parts file meanwhile.
 //
-// # The folder
+// # The directory
 //
-// [OpenDir] and [DirWriter] do the same for an OCI image layout in a folder: each blob
-// is flushed under another name before it gets its own, index.json comes last. A
-// folder that another tool wrote is taken too: its index.json may lack names and call
-// the root as it likes, but names nothing that is not of the bundle or about a part of
-// it, and no image by an upstream name that is another's.
+// [OpenDir] and [DirWriter] do the same for an OCI image layout in a directory. Each blob is flushed
+// under another name before it gets its own; index.json comes last. Directories of other tools are
+// accepted. Their index.json may lack names and may name the root freely. It must not name anything
+// outside the bundle and its attachments, nor give an image the upstream name of another.
 package archive
 
 import (
@@ -93,11 +87,11 @@ const (
 	maxNames     = 65536   // entries of an index.json
 )
 
-// Options of CreateFile and CreateDir; the zero value never destroys anything.
+// Options are for CreateFile and CreateDir; the zero value never destroys anything.
 type Options struct {
-	Replace bool // replace a target that is there, once the new one is complete
-	Restart bool // drop what an interrupted run left there of another bundle
+	Replace bool // replace an existing target once the new one is complete
+	Restart bool // delete what an interrupted run of another bundle left
 
-	VolumeSize int64 // bytes of each part of a file; 0: one file
-	Recovery   int   // recovery parts beside them
+	VolumeSize int64 // size of each part in bytes; 0: one file
+	Recovery   int   // number of parity shards
 }

@@ -16,14 +16,14 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 )
 
-// A writer writes a bundle under a lock that it has.
+// writer writes a bundle under its own lock.
 type writer interface {
 	begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Descriptor, error)
 	Put(ctx context.Context, d ocispec.Descriptor, open func(offset int64) (io.ReadCloser, error)) error
 	Commit(ctx context.Context) error
 }
 
-// rewrite writes the archive again beside itself, and it takes its place.
+// rewrite writes the archive again beside itself and replaces it.
 func (a tarFile) rewrite(do func(w writer, open func() (*Archive, error)) error) error {
 	path, err := userfile.Behind(a.location)
 	if err != nil {
@@ -39,20 +39,18 @@ func (a tarFile) rewrite(do func(w writer, open func() (*Archive, error)) error)
 	return w.Close()
 }
 
-// rewrite writes what is new into the folder, and index.json last. What lies under the name of a new
-// blob, which anybody can predict, is replaced.
+// rewrite writes new blobs into the directory, then index.json. It replaces files under their predictable names.
 func (d *directory) rewrite(do func(w writer, open func() (*Archive, error)) error) error {
 	w := &DirWriter{path: d.Path, o: Options{Replace: true}, again: true}
 	if err := w.openDirectory(); err != nil {
 		return errors.Join(err, w.Close())
 	}
 	err := errors.Join(do(w, func() (*Archive, error) { return OpenDir(d.Path) }), w.Close())
-	_ = d.Root.Remove(partialDir) // where nothing is in it
+	_ = d.Root.Remove(partialDir) // only if empty
 	return err
 }
 
-// unchanged demands that index.json is what it was: who signs joins what he has read, and would
-// take away what he has not.
+// unchanged returns a fault unless index.json is still was: signing would drop signatures that it has not read.
 func (x *index) unchanged(was []byte) error {
 	if bytes.Equal(x.data, was) {
 		return nil
@@ -61,8 +59,8 @@ func (x *index) unchanged(was []byte) error {
 		"another process has changed it in the meantime")
 }
 
-// copyOf writes the bundle of another archive, under the lock, verified as a pull verifies it. What is
-// attached to it stays, but for what has the tags of atts.
+// copyOf writes the bundle of another archive under the lock, verified like a pull. Its attachments stay, except
+// those with the tags of atts.
 func copyOf(ctx context.Context, w writer, x *index, atts ...bundle.Referrer) error {
 	g, err := x.graph(ctx)
 	if err == nil {
@@ -75,7 +73,7 @@ func copyOf(ctx context.Context, w writer, x *index, atts ...bundle.Referrer) er
 	if err != nil {
 		return err
 	}
-	err = run.Each(ctx, 2, len(missing), func(i int) error { // the disk is what is slow
+	err = run.Each(ctx, 2, len(missing), func(i int) error { // the disk is the bottleneck
 		return w.Put(ctx, missing[i], func(offset int64) (io.ReadCloser, error) {
 			return x.from.Fetch(ctx, missing[i], offset)
 		})
@@ -86,8 +84,8 @@ func copyOf(ctx context.Context, w writer, x *index, atts ...bundle.Referrer) er
 	return w.Commit(ctx)
 }
 
-// withAttached returns what is attached to a graph, with more in the place of what had their tags.
-// What is there and cannot be read, or has no place in an archive, is a fault: it would be lost.
+// withAttached returns the attachments of a graph, with atts in place of those with the same tags. An unreadable or
+// unexpected attachment is a fault, as it would be lost.
 func (x *index) withAttached(
 	ctx context.Context, g *bundle.Graph, atts []bundle.Referrer,
 ) (all []bundle.Referrer, err error) {

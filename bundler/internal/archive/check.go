@@ -11,14 +11,9 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
-// CheckLayout checks what the root does not reach: index.json names the bundle, its
-// images and what is about them, and nothing else, and attachments are whole. A folder may
-// have been written by any tool.
-//
-// An archive has to have the form that the package comment gives, to the byte: headers,
-// padding, end, oci-layout, index.json, the order of entries. What is not read of it are the
-// bytes of the blobs that the root reaches; who verifies those as well has verified every
-// byte of the file.
+// CheckLayout checks all that the root does not reach: index.json names only the bundle, its images and complete
+// attachments. A file must match the package comment to the byte, apart from the blobs that the root reaches.
+// Verifying these too covers every byte of the file.
 func (a *Archive) CheckLayout(ctx context.Context) error {
 	x := a.x
 	g, err := x.graph(ctx)
@@ -46,8 +41,7 @@ func isBlobName(name string) bool {
 	return ok && digest.NewDigestFromEncoded(digest.SHA256, hex).Validate() == nil
 }
 
-// check holds the archive against the form that an index and what the root reaches give it. What
-// follows that are blobs, which are hashed: earlier versions appended signatures.
+// check compares the archive with its layout. It hashes the blobs after that: earlier versions appended signatures.
 func (t *tarball) check(ctx context.Context, index []byte, order []ocispec.Descriptor) error {
 	room := t.entries[min(1, len(t.entries)-1)].size
 	if room%blockSize != 0 || room <= int64(len(index)) || room > maxIndexSize {
@@ -69,7 +63,7 @@ func (t *tarball) check(ctx context.Context, index []byte, order []ocispec.Descr
 	return fault.Join(t.compare(want), fault.Join(errs...))
 }
 
-// compare holds all bytes but those of blobs against a layout.
+// compare compares all bytes but those of blobs with a layout.
 func (t *tarball) compare(want *Layout) error {
 	if len(t.strange) > 0 {
 		return offLayout(t.path, "it has an entry %.200q, which a bundle does not have", t.strange[0])
@@ -92,7 +86,6 @@ func (t *tarball) compare(want *Layout) error {
 	return nil
 }
 
-// is reports whether the bytes at an offset are these.
 func (t *tarball) is(at int64, want []byte) bool {
 	got := make([]byte, len(want))
 	_, err := t.r.ReadAt(got, at)

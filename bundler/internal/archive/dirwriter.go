@@ -20,25 +20,24 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 )
 
-// partialDir holds the blobs of a folder that are not whole yet.
+// partialDir is the subdirectory for incomplete blobs.
 const partialDir = ".partial"
 
-// DirWriter writes an OCI image layout into a folder. Begin comes first; Put may
-// be called concurrently.
+// DirWriter writes an OCI image layout into a directory. Call Begin first; then Put is safe for concurrent use.
 type DirWriter struct {
 	path  string
 	o     Options
-	again bool // the bundle that is there is written again: what nothing names stays
+	again bool // rewrites the existing bundle: unnamed blobs stay
 	dir   *directory
 	lock  *os.File
 	graph *bundle.Graph
 
 	mu    sync.Mutex
-	lacks map[digest.Digest]bool // what is to put still
+	lacks map[digest.Digest]bool // the blobs still to put
 }
 
-// CreateDir begins a folder; nothing is written before Begin. A folder that holds anything but what
-// an interrupted run left is refused, unless it may be replaced: then index.json is, at the end.
+// CreateDir prepares a directory; Begin writes first. It refuses a directory with other content than an interrupted
+// run's, unless o.Replace is set: then the writer replaces index.json at the end.
 func CreateDir(path string, o Options) (*DirWriter, error) {
 	dir := path
 	switch info, err := os.Stat(path); {
@@ -54,19 +53,19 @@ func CreateDir(path string, o Options) (*DirWriter, error) {
 	return w, w.checkEmpty()
 }
 
-// Can tells what the writer of a folder can do besides being written to.
+// Can returns no capabilities.
 func (w *DirWriter) Can() medium.Capabilities { return medium.Capabilities{} }
 
-// Ready tells whether a new folder has room for so many bytes.
+// Ready returns a fault if a new directory lacks room for that many bytes.
 func (w *DirWriter) Ready(_ context.Context, bytes int64) error {
-	if exists(w.path) { // which may hold a part of it
+	if exists(w.path) { // it may hold some of the blobs
 		return nil
 	}
 	return checkSpace(w.path, bytes)
 }
 
-// Begin makes the folder, writes all that the graph itself carries and returns
-// what is still to put. A blob that is there counts once it was hashed.
+// Begin creates the directory, writes the data that the graph carries, and returns the blobs still to put. It hashes
+// existing blobs first.
 func (w *DirWriter) Begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Descriptor, error) {
 	err := w.openDirectory()
 	var missing []ocispec.Descriptor
@@ -118,7 +117,7 @@ func (w *DirWriter) begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Descr
 	return missing, nil
 }
 
-// openDirectory makes and opens the folder, and keeps other processes off it.
+// openDirectory creates, opens and locks the directory.
 func (w *DirWriter) openDirectory() (err error) {
 	if err := os.Mkdir(w.path, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return atomicfile.Fault("write", w.path, err)
@@ -129,7 +128,7 @@ func (w *DirWriter) openDirectory() (err error) {
 	return err
 }
 
-// checkEmpty refuses a folder that holds a bundle, or something else.
+// checkEmpty refuses a directory that holds a bundle or unknown files.
 func (w *DirWriter) checkEmpty() error {
 	has := func(name string) bool { return exists(filepath.Join(w.path, name)) }
 	why := "it is not empty, and no OCI image layout"
@@ -143,14 +142,14 @@ func (w *DirWriter) checkEmpty() error {
 		return nil
 	case has(indexName):
 		why = "it is there already"
-	case has(partialDir) || has("blobs"): // an interrupted run; blobs are named by digest, whoever wrote them
+	case has(partialDir) || has("blobs"): // an interrupted run; blobs have their digest as name
 		return nil
 	}
 	return fault.Errorf(fault.Conflict, "write", w.path,
 		"name a folder that is empty or not there yet, or write into it with --replace", "%s", why)
 }
 
-// holds tells whether a blob is in a folder with its bytes.
+// holds reports whether a directory has a blob with the right bytes.
 func (d *directory) holds(ctx context.Context, b ocispec.Descriptor) (bool, error) {
 	if info, err := d.Root.Lstat(blobName(b)); err != nil || !info.Mode().IsRegular() {
 		return false, nil //nolint:nilerr // it is fetched
@@ -159,8 +158,7 @@ func (d *directory) holds(ctx context.Context, b ocispec.Descriptor) (bool, erro
 	return err == nil, ctx.Err()
 }
 
-// Put writes one blob, verified as it streams: under another name, flushed, then
-// renamed.
+// Put writes one blob, verified as it streams, under another name; it flushes, then renames it.
 func (w *DirWriter) Put(ctx context.Context, d ocispec.Descriptor,
 	open func(offset int64) (io.ReadCloser, error)) error {
 	rc, err := open(0)
@@ -188,7 +186,7 @@ func (w *DirWriter) Put(ctx context.Context, d ocispec.Descriptor,
 	return nil
 }
 
-// Commit writes oci-layout and, last, index.json, once everything is there.
+// Commit writes oci-layout and, last, index.json, once all blobs exist.
 func (w *DirWriter) Commit(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -215,7 +213,7 @@ func (w *DirWriter) Commit(ctx context.Context) error {
 	return errors.Join(w.sweep(), atomicfile.Fault("remove", w.path, w.dir.Root.RemoveAll(partialDir)), w.Close())
 }
 
-// sweep removes the blobs of what was replaced.
+// sweep removes the blobs of the replaced bundle.
 func (w *DirWriter) sweep() error {
 	if !w.o.Replace || w.again {
 		return nil
@@ -237,7 +235,7 @@ func (w *DirWriter) sweep() error {
 	return errors.Join(errs...)
 }
 
-// Close without Commit leaves the blobs that are whole for a later run.
+// Close without Commit leaves complete blobs for a later run.
 func (w *DirWriter) Close() error {
 	var errs []error
 	if w.lock != nil {

@@ -12,10 +12,9 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/atomicfile"
 )
 
-// A folder is where an archive is written, or is itself. A file that is taken up again has to be a regular one.
+// directory is the directory of an archive, or an archive itself. It reopens only regular files.
 type directory struct{ *atomicfile.Folder }
 
-// openDirectory opens a folder to write into.
 func openDirectory(path string) (*directory, error) {
 	dir, err := atomicfile.Open(path)
 	if err != nil {
@@ -24,12 +23,12 @@ func openDirectory(path string) (*directory, error) {
 	return &directory{dir}, nil
 }
 
-// openToRead opens a file for reading; it does not wait where a pipe has the name.
+// openToRead opens a file for reading, without blocking on a pipe.
 func (d *directory) openToRead(name string) (*os.File, error) {
 	return d.Root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 }
 
-// reopen opens a file that is there, for reading and writing.
+// reopen opens an existing file for reading and writing.
 func (d *directory) reopen(name string) (*os.File, error) {
 	f, err := d.Root.OpenFile(name, os.O_RDWR|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -41,7 +40,7 @@ func (d *directory) reopen(name string) (*os.File, error) {
 	return f, nil
 }
 
-// resume opens a file that an interrupted run may have left, or makes it.
+// resume opens a file that an interrupted run may have left, or creates it.
 func (d *directory) resume(name string) (*os.File, error) {
 	f, err := d.reopen(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -50,17 +49,16 @@ func (d *directory) resume(name string) (*os.File, error) {
 	return f, err
 }
 
-// busy is the fault of who comes second.
+// busy returns the fault for a second process.
 func busy(path string) error {
 	return fault.Errorf(fault.Conflict, "write", path, "wait for it to end, or stop it", "another process is writing it")
 }
 
-// lockArchive takes the lock of the archive of a name, and makes its file where it is not there. Who
-// holds it may remove it, and then no one else has it: what is locked is the file that has the name
-// at that moment.
+// lockArchive locks the archive of a name, and creates the lock file if it is missing. The holder may delete the
+// file, so the lock counts only if the locked file still has its name.
 func (d *directory) lockArchive(archive string) (*archiveLock, error) {
 	f, err := d.resume(archive + journalSuffix)
-	if errors.Is(err, fs.ErrExist) { // another one has made it meanwhile, or it is a link to nothing
+	if errors.Is(err, fs.ErrExist) { // another process has created it meanwhile, or it is a dangling link
 		if info, statErr := d.Root.Lstat(archive + journalSuffix); statErr != nil || info.Mode().IsRegular() {
 			err = busy(d.At(archive))
 		}
@@ -75,7 +73,7 @@ func (d *directory) lockArchive(archive string) (*archiveLock, error) {
 	return lock, nil
 }
 
-// lockLocation opens the folder of an archive, and takes the lock of that; of parts, that of the archive that they are.
+// lockLocation opens the directory of an archive, whole or in parts, and locks the archive.
 func lockLocation(path string) (*directory, *archiveLock, error) {
 	dir, err := openDirectory(filepath.Dir(path))
 	if err != nil {
@@ -88,8 +86,7 @@ func lockLocation(path string) (*directory, *archiveLock, error) {
 	return dir, lock, nil
 }
 
-// lockSelf keeps other processes of this program off the folder as a whole. The lock
-// ends with the closing of what is returned.
+// lockSelf locks the whole directory against other processes of this program. Closing the returned file unlocks it.
 func (d *directory) lockSelf() (*os.File, error) {
 	f, err := d.Root.Open(".")
 	if err != nil {
@@ -101,26 +98,24 @@ func (d *directory) lockSelf() (*os.File, error) {
 	return f, nil
 }
 
-// journalSuffix of the name of an archive's journal, which is its lock as well.
+// journalSuffix ends the name of an archive's journal, which is also its lock.
 const journalSuffix = ".journal"
 
-// An archiveLock is held by who changes an archive in one file or in parts. The lock
-// is on its journal, whoever writes one; an empty journal goes with the lock.
+// archiveLock locks an archive, whole or in parts, through its journal. Function release deletes an empty journal.
 type archiveLock struct {
 	dir  *directory
 	name string
 	f    *os.File
 }
 
-// isNamed tells whether the file has its name still.
+// isNamed reports whether the file still has its name.
 func (l *archiveLock) isNamed() bool {
 	named, err := l.dir.Root.Lstat(l.name)
 	mine, mineErr := l.f.Stat()
 	return err == nil && mineErr == nil && os.SameFile(named, mine)
 }
 
-// release gives the lock back. Where its holder has removed the file, what has the name
-// may be another's lock by now.
+// release unlocks the archive. If the holder has deleted the file, another process may own that name now.
 func (l *archiveLock) release() error {
 	info, err := l.f.Stat()
 	if err == nil && info.Size() == 0 && l.isNamed() {
@@ -129,13 +124,12 @@ func (l *archiveLock) release() error {
 	return errors.Join(err, l.f.Close())
 }
 
-// openQuietly opens a file for reading; it does not wait where a pipe has the name.
+// openQuietly opens a file for reading, without blocking on a pipe.
 func openQuietly(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 }
 
-// openRegular opens a file for reading that has to be a regular one. A pipe would
-// keep the program waiting for who writes into it.
+// openRegular opens a regular file for reading. A pipe would block until another process writes into it.
 func openRegular(path string) (*os.File, error) {
 	f, err := openQuietly(path)
 	if err != nil {
@@ -162,7 +156,7 @@ func mustBeRegular(f *os.File) error {
 	return nil
 }
 
-// readAtMost reads all of a file, which has limit bytes at most.
+// readAtMost reads a file of at most limit bytes.
 func readAtMost(path string, f io.Reader, limit int64) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err != nil {

@@ -20,17 +20,17 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 )
 
-// An index is what an index.json names, and the way to the bytes.
+// index holds the entries of an index.json, and where to fetch the blobs.
 type index struct {
 	path    string // for errors
 	data    []byte // of index.json
 	entries []ocispec.Descriptor
 	base    *bundle.Base // of a delta
 	from    bundle.Fetcher
-	tar     *tarball // nil of a folder
+	tar     *tarball // nil for a directory
 
 	mu       sync.Mutex
-	attached []attached // what is attached to something, once it was read
+	attached []attached // cached by listAttached
 }
 
 func parseIndex(path string, data []byte, from bundle.Fetcher) (*index, error) {
@@ -60,7 +60,7 @@ func parseIndex(path string, data []byte, from bundle.Fetcher) (*index, error) {
 	return &index{path: path, data: data, entries: doc.Manifests, base: base, from: from}, nil
 }
 
-// root finds the one bundle among the entries.
+// root returns the only bundle among the entries.
 func (x *index) root(ctx context.Context) (root ocispec.Descriptor, err error) {
 	bad := func(reason fault.Reason, hint, format string, args ...any) (ocispec.Descriptor, error) {
 		return ocispec.Descriptor{}, fault.Errorf(reason, "read", x.path, hint, format, args...)
@@ -70,7 +70,7 @@ func (x *index) root(ctx context.Context) (root ocispec.Descriptor, err error) {
 			continue
 		}
 		is := d.ArtifactType == bundle.ArtifactType
-		if d.ArtifactType == "" && d.Size <= bundle.MaxManifestSize { // a tool may have dropped that: the index has it
+		if d.ArtifactType == "" && d.Size <= bundle.MaxManifestSize { // a tool may have dropped it; the index has it
 			is, err = bundle.IsRoot(ctx, x.from, d)
 		}
 		switch {
@@ -93,7 +93,6 @@ func (x *index) root(ctx context.Context) (root ocispec.Descriptor, err error) {
 	return root, nil
 }
 
-// graph loads the bundle.
 func (x *index) graph(ctx context.Context) (*bundle.Graph, error) {
 	root, err := x.root(ctx)
 	if err != nil {
@@ -106,16 +105,14 @@ func (x *index) graph(ctx context.Context) (*bundle.Graph, error) {
 	return g, g.OmitFor(x.base)
 }
 
-// tagSubject tells what a tag of an attachment is about. What has none of cosign's suffixes is
-// looked at as a list of referrers.
+// tagSubject returns the subject of an attachment's tag. Tags without a cosign suffix are lists of referrers.
 func tagSubject(tag string) (subject string, isList, ok bool) {
 	of, suffix, ok := image.ParseAttachedTag(tag)
 	return of.String(), ok && !slices.Contains(image.CosignSuffixes(), suffix), ok
 }
 
-// An attached is an entry of index.json that is about something, by its tag or else by its own
-// subject, or what a list of referrers names that is such an entry; of the list itself there is
-// nothing but the entry. err is why it cannot be read, with a subject that may not be known.
+// attached is an entry of index.json with a subject, from its tag or manifest, or an entry of a list of referrers.
+// Descriptor is zero for the list itself. err is the reason why it cannot be read; its subject may be unknown.
 type attached struct {
 	ocispec.Descriptor
 	subject string
@@ -123,8 +120,8 @@ type attached struct {
 	err     error
 }
 
-// listAttached reads all that is attached to something, in the order of index.json. Notes of
-// pushes are not: they are copied along with other tags, and prove nothing.
+// listAttached reads all attachments in the order of index.json. It skips notes of pushes, which are copied along
+// with other tags and prove nothing.
 func (x *index) listAttached(ctx context.Context) (out []attached) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -157,7 +154,6 @@ func (x *index) listAttached(ctx context.Context) (out []attached) {
 	return out
 }
 
-// attachments lists what is about a subject.
 func (x *index) attachments(ctx context.Context, subject image.Digest) ([]ocispec.Descriptor, error) {
 	var out []ocispec.Descriptor
 	var errs []error
@@ -181,7 +177,7 @@ func compareAttached(a, b ocispec.Descriptor) int {
 
 func nameOf(d ocispec.Descriptor) string { return d.Annotations[ocispec.AnnotationRefName] }
 
-// readAttached reads all of an attachment to what is there.
+// readAttached reads an attachment and verifies its blobs.
 func (x *index) readAttached(
 	ctx context.Context, a attached, exists map[string]bool,
 ) (read bundle.Referrer, err error) {
@@ -205,8 +201,7 @@ func (x *index) readAttached(
 	return read, fault.Join(errs...)
 }
 
-// ofReferrer says of which attachment a blob is that cannot be read. The bundle is
-// there: what is not there of it makes it incomplete.
+// ofReferrer names the attachment whose blob cannot be read. A missing blob makes the bundle incomplete.
 func ofReferrer(path string, d ocispec.Descriptor, err error) error {
 	var f *fault.Error
 	if !errors.As(err, &f) || f.Reason != fault.NotFound || f.Err == nil {
@@ -217,20 +212,19 @@ func ofReferrer(path string, d ocispec.Descriptor, err error) error {
 		"the attachment %s: %w", d.Digest, f.Err)
 }
 
-// checkEntries holds an index.json, which any tool may have written, against the bundle
-// that is there, and returns the attachments that it names. Entries may lack and have any
-// order; the root may have any name. But all that is named is of the bundle or about a part
-// of it, and what has a name of its own is an image under its upstream name.
+// checkEntries checks an index.json, which any tool may have written, against the bundle, and returns its
+// attachments. Entries may be missing or in any order, and the root may have any name. Every entry must belong to the
+// bundle or its attachments; other names must be upstream names of images.
 func (x *index) checkEntries(ctx context.Context, g *bundle.Graph) (atts []bundle.Referrer, err error) {
 	images, parts := map[string]digest.Digest{}, map[digest.Digest]ocispec.Descriptor{}
 	for _, n := range g.Names[1:] {
 		images[nameOf(n)] = n.Digest
 	}
-	exists := map[string]bool{} // of the bundle, or attached to what is: a signature may have an attestation
+	exists := map[string]bool{} // of the bundle and its attachments: a signature may have an attestation
 	for _, n := range g.Manifests {
 		parts[n.Descriptor.Digest], exists[n.Descriptor.Digest.String()] = n.Descriptor, true
 	}
-	// A manifest of the bundle may have a subject.
+	// An untagged manifest of the bundle is no attachment, even if it has a subject.
 	list := slices.DeleteFunc(slices.Clone(x.listAttached(ctx)), func(a attached) bool {
 		return nameOf(a.entry) == "" && parts[a.entry.Digest].Digest != ""
 	})
@@ -265,7 +259,7 @@ func offEntry(path, format string, args ...any) error {
 		"copy the bundle alone to a place of its own, from where it was made", format, args...)
 }
 
-// listed are the entries of a list of referrers.
+// listed returns the entries of a list of referrers.
 func (x *index) listed(ctx context.Context, d ocispec.Descriptor) ([]ocispec.Descriptor, error) {
 	data, err := bundle.Read(ctx, x.from, d, bundle.MaxManifestSize)
 	if err != nil {
@@ -276,7 +270,7 @@ func (x *index) listed(ctx context.Context, d ocispec.Descriptor) ([]ocispec.Des
 		return nil, err
 	}
 	for i := range listed.entries {
-		listed.entries[i].Annotations = nil // what is listed there has no tag
+		listed.entries[i].Annotations = nil // entries of such a list have no tag
 	}
 	return listed.entries, nil
 }
@@ -294,8 +288,7 @@ func (x *index) subject(ctx context.Context, d ocispec.Descriptor) (string, erro
 	return doc.Subject.Digest.String(), nil
 }
 
-// with returns the entries of an index.json with attachments added: in the place
-// of what had their tags, attachments after all names.
+// with adds attachments to the entries of an index.json, after all names. They replace those with the same tags.
 func with(entries []ocispec.Descriptor, add ...bundle.Referrer) []ocispec.Descriptor {
 	var names, atts []ocispec.Descriptor
 	for _, d := range entries {
@@ -315,7 +308,6 @@ func with(entries []ocispec.Descriptor, add ...bundle.Referrer) []ocispec.Descri
 	return append(names, atts...)
 }
 
-// entryOf is how index.json names an attachment.
 func entryOf(a bundle.Referrer) ocispec.Descriptor {
 	d := a.Node.Descriptor
 	out := ocispec.Descriptor{MediaType: d.MediaType, Digest: d.Digest, Size: d.Size, ArtifactType: d.ArtifactType}
@@ -325,7 +317,6 @@ func entryOf(a bundle.Referrer) ocispec.Descriptor {
 	return out
 }
 
-// entriesOf are the entries of the index.json of a graph.
 func entriesOf(g *bundle.Graph) []ocispec.Descriptor {
 	return with(g.Names, g.Attachments...)
 }

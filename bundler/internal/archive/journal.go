@@ -20,21 +20,19 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/atomicfile"
 )
 
-// A journal remembers how far each blob of a partial archive has come. It is text,
-// a line a fact, each line ending with its own CRC-32; reading stops at the first
-// line that is cut off or broken.
+// journal records the progress of each blob of a partial archive. It is text, with one fact a line;
+// each line ends with its CRC-32. Readers stop at the first truncated or broken line.
 //
 //	vdo-archive-journal/2 BUNDLE CRC
 //	at HEX PLACE OFFSET SUM CRC
 //
-// BUNDLE says what is written; see [identity]. An at line says that the first OFFSET
-// bytes of a blob are in place, from byte PLACE of the archive on, and on the disk, and
-// that SUM is their sha256: the blob is whole where that is HEX. The last line of a
-// blob counts; an OFFSET of 0 takes back what was said. Whoever goes on hashes those
-// bytes again before it relies on them. Earlier versions end with
-// a line "named RECOVERY" once all is in place, which says nothing here.
+// BUNDLE identifies what is written; see [identity]. An "at" line says that the first OFFSET bytes of
+// a blob are on disk, from byte PLACE of the archive on. SUM is their sha256. The blob is
+// complete if SUM is HEX. The last line of a blob counts; an OFFSET of 0 withdraws earlier lines. A
+// resuming writer hashes those bytes before it relies on them. Earlier versions end with a line
+// "named RECOVERY" once all files have their names, which is ignored.
 //
-// The journal is the lock of its archive as well: see archiveLock.
+// The journal is also the lock of its archive: see archiveLock.
 type journal struct {
 	f    *os.File
 	data *storage // flushed before a line is written
@@ -53,14 +51,14 @@ const (
 	maxJournalLine = 4096
 )
 
-// progress is what an at line says.
+// progress is the content of an "at" line.
 type progress struct {
 	location int64
 	offset   int64
 	sum      [sha256.Size]byte // of the first offset bytes
 }
 
-// whole tells whether a blob was noted as whole, at its place.
+// whole reports whether the journal has the blob complete at its place.
 func (p progress) whole(e entry) bool {
 	return p.offset == e.size && p.location == e.dataOffset() && hex.EncodeToString(p.sum[:]) == e.d.Digest.Encoded()
 }
@@ -69,7 +67,7 @@ func sealed(line string) string {
 	return fmt.Sprintf("%s %08x\n", line, crc32.ChecksumIEEE([]byte(line)))
 }
 
-// unsealed returns a line without its CRC, where that is right.
+// unsealed returns a line without its CRC, if that is right.
 func unsealed(line string) (string, bool) {
 	i := strings.LastIndexByte(line, ' ')
 	if i < 0 {
@@ -94,11 +92,11 @@ func parseProgress(body string) (blob string, p progress, ok bool) {
 	return fields[1], p, err1 == nil && err2 == nil && err3 == nil && location >= 0 && offset >= 0
 }
 
-// noted is what a journal says.
+// noted is the content of a journal.
 type noted struct {
-	referrers string // what is written; "" where there is no sound first line
+	referrers string // identity of what is written; "" without a valid first line
 	at        map[string]progress
-	sound     int64 // bytes of the journal, up to the first line that is not right
+	sound     int64 // length of the valid lines, in bytes
 }
 
 func readJournal(r io.Reader) noted {
@@ -117,7 +115,7 @@ func readJournal(r io.Reader) noted {
 	return n
 }
 
-// take takes up one line.
+// take reads one line and reports whether it is valid.
 func (n *noted) take(body string) bool {
 	if n.referrers == "" {
 		referrers, ok := strings.CutPrefix(body, journalMagic+" ")
@@ -134,7 +132,7 @@ func (n *noted) take(body string) bool {
 	return ok
 }
 
-// wholeLines is bufio.ScanLines without a last line that has no end.
+// wholeLines is bufio.ScanLines without an unterminated last line.
 func wholeLines(data []byte, _ bool) (int, []byte, error) {
 	if i := bytes.IndexByte(data, '\n'); i >= 0 {
 		return i + 1, data[:i], nil
@@ -142,8 +140,7 @@ func wholeLines(data []byte, _ bool) (int, []byte, error) {
 	return 0, nil, nil
 }
 
-// startJournal writes lines from now on, in the background: what comes within a pause waits
-// for the next flush, so that one serves many blobs and writes each block of the disk once.
+// startJournal writes lines in the background. One flush serves many blobs, and writes each disk block once.
 func startJournal(f *os.File, data *storage) *journal {
 	j := &journal{f: f, data: data, pending: map[string]string{}, stop: make(chan struct{}),
 		stopped: make(chan struct{})}
@@ -163,10 +160,10 @@ func startJournal(f *os.File, data *storage) *journal {
 	return j
 }
 
-// flushPause is between two flushes: as much work as a power cut may cost.
+// flushPause is the time between two flushes: the most work that a power cut may cost.
 const flushPause = 100 * time.Millisecond
 
-// note remembers progress; it becomes a line after the next flush of the data.
+// note records progress; the line is written after the next flush of the data.
 func (j *journal) note(hex string, p progress) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -190,7 +187,7 @@ func (j *journal) flush() {
 	j.err = atomicfile.Fault("write", j.f.Name(), err)
 }
 
-// end writes what is pending. Nothing may note any more.
+// end writes pending lines. No note may follow.
 func (j *journal) end() error {
 	if !j.ended {
 		j.ended = true

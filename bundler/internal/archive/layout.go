@@ -15,19 +15,18 @@ import (
 const (
 	blockSize = 512
 	endSize   = 2 * blockSize // two blocks of zeros
-	slack     = 16 << 10      // spaces after the JSON of a new index.json, at least
-	slackEach = 1 << 10       // and as many more for each manifest, which two forms of signatures may name
-	maxOctal  = 1<<33 - 1     // the largest size that eleven octal digits hold
+	slack     = 16 << 10      // least padding after the JSON of a new index.json, in bytes
+	slackEach = 1 << 10       // more padding for each manifest, which two forms of signatures may name
+	maxOctal  = 1<<33 - 1     // the largest size in eleven octal digits
 )
 
-// A Layout is where every byte of an archive goes, known before the first one
-// comes.
+// Layout is the position of every byte of an archive, known before the first one arrives.
 type Layout struct {
 	entries []entry
 	size    int64
 }
 
-// An entry is one file of the tar. Data is nil where it has to be fetched, and header where it was read.
+// entry is one file of the tar. data is nil if it must be fetched, and header is nil if the entry was read.
 type entry struct {
 	name   string
 	d      ocispec.Descriptor // zero for oci-layout and index.json
@@ -44,7 +43,7 @@ func (e entry) end() int64        { return e.dataOffset() + padded(e.size) }
 // padded rounds up to whole blocks.
 func padded(n int64) int64 { return (n + blockSize - 1) / blockSize * blockSize }
 
-// NewLayout lays a graph out.
+// NewLayout returns the layout of a graph.
 func NewLayout(g *bundle.Graph) (*Layout, error) {
 	text, err := indexJSON(entriesOf(g), g.Base)
 	if err != nil {
@@ -82,7 +81,7 @@ func (l *Layout) append(e entry) {
 	l.size = e.end() + endSize
 }
 
-// spaced fills JSON up to size with spaces and a newline.
+// spaced extends JSON to size with spaces and a newline.
 func spaced(text []byte, size int64) []byte {
 	out := bytes.Repeat([]byte{' '}, int(size))
 	copy(out, text)
@@ -90,7 +89,7 @@ func spaced(text []byte, size int64) []byte {
 	return out
 }
 
-// header is what comes before the data of an entry.
+// header returns the bytes before the data of an entry.
 func header(name string, size int64) []byte {
 	if size <= maxOctal {
 		return ustar(name, size, '0')
@@ -102,7 +101,7 @@ func header(name string, size int64) []byte {
 	return append(out, ustar(name, size, '0')...)
 }
 
-// paxRecord is "LENGTH KEY=VALUE\n", where LENGTH counts itself.
+// paxRecord returns "LENGTH KEY=VALUE\n", where LENGTH counts itself.
 func paxRecord(key, value string) string {
 	rest := " " + key + "=" + value + "\n"
 	n := len(rest)
@@ -112,7 +111,7 @@ func paxRecord(key, value string) string {
 	return strconv.Itoa(n) + rest
 }
 
-// ustar is one header block of POSIX.1-1988 (pax, "ustar Interchange Format").
+// ustar returns one header block of POSIX.1-1988 (pax, "ustar Interchange Format").
 func ustar(name string, size int64, kind byte) []byte {
 	b := make([]byte, blockSize)
 	copy(b[0:100], name)
@@ -126,7 +125,7 @@ func ustar(name string, size int64, kind byte) []byte {
 		b[124] = 0x80 // base 256
 	}
 	copy(b[136:], "00000000000\x00")
-	copy(b[148:], "        ") // the checksum is taken with spaces in its place
+	copy(b[148:], "        ") // the checksum counts its own field as spaces
 	b[156] = kind
 	copy(b[257:], "ustar\x0000")
 	copy(b[329:], "0000000\x000000000\x00")
@@ -138,12 +137,12 @@ func ustar(name string, size int64, kind byte) []byte {
 	return b
 }
 
-// bytes are those of an entry that carries its data, up to a whole block.
+// bytes returns an entry that carries its data, padded to whole blocks.
 func (e entry) bytes() []byte {
 	return slices.Concat(e.header, e.data, make([]byte, padded(e.size)-e.size))
 }
 
-// fetched are the blobs that the layout does not carry itself.
+// fetched returns the blobs that the layout does not carry.
 func (l *Layout) fetched() (out []ocispec.Descriptor) {
 	for _, e := range l.entries {
 		if e.data == nil {

@@ -8,12 +8,11 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
-// A tarFile is an archive in one file or in parts that is open for reading.
+// tarFile is an archive in one file or in parts, open for reading.
 type tarFile struct{ *storage }
 
-// OpenFile opens an archive and reads its headers and index.json. The archive may
-// be in parts: path is then the parts file, or the archive's name where only the
-// parts file of that name is there.
+// OpenFile opens an archive and reads its headers and index.json. For an archive in parts, path is the parts file, or
+// the archive's name if only its parts file exists.
 func OpenFile(path string) (*Archive, error) {
 	v, err := openStorage(path)
 	if err != nil {
@@ -21,7 +20,7 @@ func OpenFile(path string) (*Archive, error) {
 	}
 	x, err := scanStorage(v)
 	if err != nil {
-		if v.list != nil { // parts of it may be the reason
+		if v.list != nil { // damaged parts may be the reason
 			err = fault.Join(err, damaged(context.Background(), v))
 		}
 		return nil, errors.Join(err, v.Close())
@@ -29,7 +28,6 @@ func OpenFile(path string) (*Archive, error) {
 	return &Archive{x, tarFile{v}}, nil
 }
 
-// scanStorage reads the headers of an archive, and its index.json.
 func scanStorage(v *storage) (*index, error) {
 	size, err := v.size()
 	if err != nil {

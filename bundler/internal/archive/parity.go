@@ -22,11 +22,11 @@ import (
 )
 
 const (
-	codeMemory = 16 << 20 // bytes that coding holds of all parts together
-	codeAlign  = 64       // what the coder likes its pieces to be multiples of
+	codeMemory = 16 << 20 // bytes for coding, of all parts together
+	codeAlign  = 64       // the coder prefers multiples of this
 )
 
-// A PartDamage is a part that is not what the parts file says.
+// PartDamage is a part that differs from the parts file.
 type PartDamage struct {
 	Part   string       `json:"part"` // path
 	Why    string       `json:"why"`
@@ -35,7 +35,7 @@ type PartDamage struct {
 
 func (d *PartDamage) Error() string { return d.Part + ": " + d.Why }
 
-// sumParts holds every part against its sum, in parallel.
+// sumParts checks the sum of every part, in parallel.
 func sumParts(ctx context.Context, dir string, l *parts.List) ([]PartDamage, error) {
 	found := make([]error, l.All())
 	err := run.Each(ctx, runtime.GOMAXPROCS(0), l.All(), func(i int) error {
@@ -46,7 +46,7 @@ func sumParts(ctx context.Context, dir string, l *parts.List) ([]PartDamage, err
 	return damage, errors.Join(err, others)
 }
 
-// damageIn are the damages among errors, and the others.
+// damageIn splits errors into damages and others.
 func damageIn(errs []error) (damage []PartDamage, others error) {
 	for _, err := range errs {
 		var d *PartDamage
@@ -59,7 +59,6 @@ func damageIn(errs []error) (damage []PartDamage, others error) {
 	return damage, others
 }
 
-// sumPart holds a part against its sum.
 func sumPart(ctx context.Context, path string, size int64, want parts.Sum) error {
 	f, err := openPart(path, size)
 	if err != nil {
@@ -77,7 +76,7 @@ func sumPart(ctx context.Context, path string, size int64, want parts.Sum) error
 	return nil
 }
 
-// openPart opens a part of a size. What is wrong with the part is a [PartDamage].
+// openPart opens a part of that size. It reports a defective part as [PartDamage].
 func openPart(path string, size int64) (*os.File, error) {
 	f, err := openQuietly(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -102,16 +101,14 @@ func openPart(path string, size int64) (*os.File, error) {
 	return nil, errors.Join(err, f.Close())
 }
 
-// sumOf hashes all that a reader gives.
 func sumOf(ctx context.Context, r io.Reader) (parts.Sum, error) {
 	sum := sha256.New()
 	_, err := pour(ctx, sum, r, bufferSize)
 	return parts.Sum(sum.Sum(nil)), err
 }
 
-// code computes the parts of which there is no file in have of all the others, writes them to those of
-// lacking, flushed, and returns the sums of all. It does so for a piece of all parts at a time, so that
-// memory stays flat however large they are.
+// code computes the parts that have lacks from all others, writes them to the files of lacking, flushes them, and
+// returns the sums of all. It codes one piece of all parts at a time, to bound memory.
 func code(ctx context.Context, l *parts.List, have, lacking []*os.File) (sums []parts.Sum, err error) {
 	n := l.All()
 	enc, err := reedsolomon.New(int(l.Count()), l.Recovery)
@@ -125,7 +122,7 @@ func code(ctx context.Context, l *parts.List, have, lacking []*os.File) (sums []
 	}
 	for at := int64(0); at < l.PartSize(0); at += piece {
 		length := min(piece, l.PartSize(0)-at)
-		each := func(do func(i int, own int64) error) error { // the last part is shorter: zeros follow it
+		each := func(do func(i int, own int64) error) error { // the last part is shorter and is padded with zeros
 			return run.Each(ctx, runtime.GOMAXPROCS(0), n, func(i int) error {
 				return do(i, max(0, min(length, l.PartSize(i)-at)))
 			})
@@ -167,7 +164,7 @@ func code(ctx context.Context, l *parts.List, have, lacking []*os.File) (sums []
 	return sums, err
 }
 
-// closeAll closes those of files that there are: they were only read, or have been flushed.
+// closeAll closes files that were only read or are flushed; it skips nil.
 func closeAll(files []*os.File) {
 	for _, f := range files {
 		if f != nil {
@@ -176,7 +173,7 @@ func closeAll(files []*os.File) {
 	}
 }
 
-// seal computes the sums of parts and writes recovery parts, which get their names later.
+// seal computes the sums of parts and writes parity shards under partial names.
 func seal(ctx context.Context, dir *directory, l *parts.List, files []*os.File) (err error) {
 	if l.Recovery == 0 {
 		return run.Each(ctx, runtime.GOMAXPROCS(0), len(files), func(i int) (err error) {
@@ -195,8 +192,7 @@ func seal(ctx context.Context, dir *directory, l *parts.List, files []*os.File) 
 	return err
 }
 
-// Damage reads all parts and names those that are not what they were; recovery
-// parts among them. Of what is in no parts it says nothing.
+// Damage reads all parts, with parity shards, and reports the damaged ones; nil for an archive not in parts.
 func (a *Archive) Damage(ctx context.Context) error {
 	t := a.x.tar
 	if t == nil || t.v.list == nil {
@@ -210,7 +206,7 @@ func damaged(ctx context.Context, v *storage) error {
 	return fault.Join(err, partFaults(v.list, v.location, damage))
 }
 
-// partFaults says what to do about damaged parts.
+// partFaults returns faults for damaged parts, with the remedy.
 func partFaults(l *parts.List, path string, damage []PartDamage) error {
 	hint := fmt.Sprintf("at most %d lost parts can be rebuilt: copy it again from where it was made", l.Recovery)
 	if len(damage) <= l.Recovery {
@@ -223,18 +219,16 @@ func partFaults(l *parts.List, path string, damage []PartDamage) error {
 	return fault.Join(errs...)
 }
 
-// Repaired is what Repair found and did.
+// Repaired is the result of Repair.
 type Repaired struct {
-	Parts   int          `json:"parts"` // with the recovery parts
+	Parts   int          `json:"parts"` // with the parity shards
 	Damaged []PartDamage `json:"damaged"`
-	Rebuilt bool         `json:"rebuilt"` // they are as they were again
+	Rebuilt bool         `json:"rebuilt"` // the damaged parts are restored
 }
 
-// Repair holds the parts of a parts file against their sums, and rebuilds those
-// that are lost or damaged from the others. It writes nothing, and needs no right to,
-// where nothing is damaged.
+// Repair checks the sums of all parts and rebuilds bad ones. Without damage it needs no right to write.
 func Repair(ctx context.Context, path string) (*Repaired, error) {
-	if filepath.Ext(path) != parts.Suffix { // it is named by its archive
+	if filepath.Ext(path) != parts.Suffix { // named by its archive
 		path += parts.Suffix
 	}
 	l, err := readParts(path)
@@ -259,7 +253,7 @@ func Repair(ctx context.Context, path string) (*Repaired, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer dir.Close() //nolint:errcheck // nothing is written through it any more
+	defer dir.Close() //nolint:errcheck // no more writes through it
 	if err := errors.Join(rebuild(ctx, dir, l, damage), lock.release()); err != nil {
 		return nil, err
 	}
@@ -267,8 +261,7 @@ func Repair(ctx context.Context, path string) (*Repaired, error) {
 	return r, nil
 }
 
-// rebuild computes damaged parts again, beside what is there; each takes its name
-// once its sum is right.
+// rebuild computes damaged parts in new files. It renames them once every sum is right.
 func rebuild(ctx context.Context, dir *directory, l *parts.List, damage []PartDamage) (err error) {
 	if err := checkSpace(dir.At(l.File), int64(len(damage))*l.PartSize(0)); err != nil {
 		return err
@@ -280,7 +273,7 @@ func rebuild(ctx context.Context, dir *directory, l *parts.List, damage []PartDa
 		closeAll(lacking)
 		for i, f := range lacking {
 			if f != nil {
-				_ = dir.Remove(l.Name(i) + suffix) // renamed, where all went well
+				_ = dir.Remove(l.Name(i) + suffix) // already renamed on success
 			}
 		}
 	}()

@@ -16,9 +16,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/parts"
 )
 
-// identity says what a journal is about: the bundle's root, the base that layers are
-// left to, and the size of parts. What is attached is no part of it: a bundle that is
-// signed again as it is pulled again has other signatures, and the same payload.
+// identity returns the first line of a journal: the bundle's root, the base of omitted layers, and the size of parts.
+// It excludes attachments, since a pull with other signatures has the same payload.
 func identity(g *bundle.Graph, o Options) string {
 	id := g.Root.Digest.String()
 	if g.Base != nil {
@@ -30,7 +29,7 @@ func identity(g *bundle.Graph, o Options) string {
 	return id
 }
 
-// checkTarget refuses to write a file where something is that is not to be replaced.
+// checkTarget refuses to write over an existing file that must stay.
 func checkTarget(path string, o Options) error {
 	info, err := os.Lstat(path)
 	bad := func(reason fault.Reason, why, hint string) error {
@@ -51,7 +50,7 @@ func checkTarget(path string, o Options) error {
 	return nil
 }
 
-// checkTargets refuses to write an archive where one is, whole or in parts.
+// checkTargets refuses to write over an existing archive, whole or in parts.
 func (w *FileWriter) checkTargets() error {
 	if !w.overSource() {
 		if err := checkTarget(w.path, w.o); err != nil {
@@ -61,13 +60,13 @@ func (w *FileWriter) checkTargets() error {
 	return checkTarget(w.path+parts.Suffix, w.o)
 }
 
-// overSource tells whether the archive that is split has the name of what is written.
+// overSource reports whether a split writes to the name of its own source.
 func (w *FileWriter) overSource() bool { return w.source != "" && sameFile(w.source, w.path) }
 
 var partialName = regexp.MustCompile(`^(\.p?[0-9]{3})?\.partial$`)
 
-// leftovers are the names of the archive's partial files, whole or in parts. What an interrupted
-// run of something else left is a fault, unless it may go.
+// leftovers returns the names of the archive's partial files, whole or in parts. Those of another interrupted run are
+// a fault, unless o.Restart is set.
 func (w *FileWriter) leftovers(before noted) (left []string, err error) {
 	dir := filepath.Dir(w.path)
 	list, err := os.ReadDir(dir)
@@ -79,7 +78,7 @@ func (w *FileWriter) leftovers(before noted) (left []string, err error) {
 			left = append(left, e.Name())
 		}
 	}
-	isSplit := strings.HasPrefix(before.referrers, "split ") // of an earlier version: no one goes on with it
+	isSplit := strings.HasPrefix(before.referrers, "split ") // of an earlier version; this one cannot resume it
 	if len(left) == 0 || before.referrers == w.id || w.o.Restart || isSplit {
 		return left, nil
 	}
@@ -89,7 +88,6 @@ func (w *FileWriter) leftovers(before noted) (left []string, err error) {
 		"an interrupted run of something else left this file")
 }
 
-// removePartial removes the partial files, and the journal.
 func (w *FileWriter) removePartial() error {
 	left, err := w.leftovers(noted{referrers: w.id})
 	for _, name := range left {
@@ -98,7 +96,7 @@ func (w *FileWriter) removePartial() error {
 	return errors.Join(err, w.dir.Remove(w.lock.name))
 }
 
-// removeParts removes a parts file, and the parts that it lists but for those that keep their names.
+// removeParts removes a parts file and its parts, except those in keep.
 func (d *directory) removeParts(name string, keep []string) error {
 	if !d.Has(name) {
 		return nil
@@ -119,8 +117,7 @@ func (d *directory) removeParts(name string, keep []string) error {
 	return errors.Join(errs...)
 }
 
-// ownParts reads the parts file of an archive, before its parts are replaced. One that
-// lists the parts of another archive would have those removed.
+// ownParts reads the parts file of an archive to replace. It refuses one that lists another archive's parts.
 func (d *directory) ownParts(name string) (*parts.List, error) {
 	l, err := readParts(d.At(name))
 	if err == nil && l.File != strings.TrimSuffix(name, parts.Suffix) {
@@ -131,7 +128,7 @@ func (d *directory) ownParts(name string) (*parts.List, error) {
 	return l, err
 }
 
-// exists tells whether something has a name; a link counts, wherever it leads.
+// exists reports whether a file or link has this name, even a dangling link.
 func exists(path string) bool {
 	_, err := os.Lstat(path)
 	return !errors.Is(err, fs.ErrNotExist)

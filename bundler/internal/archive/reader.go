@@ -17,16 +17,15 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 )
 
-// Archive is a bundle on disk that is open for reading, and reads as it was opened. Its methods are safe for
-// concurrent use.
+// Archive is a readable bundle on disk. It does not see later changes. Its methods are safe for concurrent use.
 type Archive struct {
 	x *index
 	form
 }
 
-// A form is how a bundle lies on a disk: as a tar, in one file or in parts, or as a folder.
+// form is how a bundle is stored: as a tar in one file or in parts, or as a directory.
 type form interface {
-	// rewrite locks the place, and has the bundle that is there written again in it.
+	// rewrite locks the archive and lets do write its bundle again in place.
 	rewrite(do func(w writer, open func() (*Archive, error)) error) error
 	Close() error
 }
@@ -39,15 +38,15 @@ func (a *Archive) Fetch(ctx context.Context, d ocispec.Descriptor, offset int64)
 	return a.x.from.Fetch(ctx, d, offset)
 }
 
-// Attachments returns the manifests of signatures and other things about subject.
+// Attachments returns the manifests of signatures and other referrers of subject.
 func (a *Archive) Attachments(ctx context.Context, subject image.Digest) ([]ocispec.Descriptor, error) {
 	return a.x.attachments(ctx, subject)
 }
 
-// Base returns what a delta leaves out; nil of a whole bundle.
+// Base returns the base of a delta; nil for a whole bundle.
 func (a *Archive) Base() *bundle.Base { return a.x.base }
 
-// Can tells what an archive can do besides being read. To parts nothing is added.
+// Can returns the capabilities of an archive. Parts cannot be signed.
 func (a *Archive) Can() medium.Capabilities {
 	can := medium.Capabilities{Base: a.Base(), CheckLayout: a.CheckLayout, Damage: a.Damage, Attach: a.Attach}
 	if t := a.x.tar; t != nil && t.v.list != nil {
@@ -56,10 +55,8 @@ func (a *Archive) Can() medium.Capabilities {
 	return can
 }
 
-// Attach adds signatures, in the place of what had their tags, all at once: of two who sign
-// at the same time one is done. The bundle is written again for it, and verified with that. What it adds
-// has to come with its bytes. No one may have changed index.json since the archive was opened: what is attached was
-// joined with what it names. Whoever wants to see the signatures, or to add more, opens it again.
+// Attach adds signatures, all at once, in place of those with the same tags; the blobs of atts must carry data. It
+// rewrites and verifies the bundle, and fails if index.json has changed since opening. Reopen to see the result.
 func (a *Archive) Attach(ctx context.Context, atts ...bundle.Referrer) error {
 	if err := ctx.Err(); err != nil || len(atts) == 0 {
 		return err
@@ -77,10 +74,10 @@ func (a *Archive) Attach(ctx context.Context, atts ...bundle.Referrer) error {
 	})
 }
 
-// layoutForm is what every tool's oci-layout says.
+// layoutForm matches the oci-layout of every tool.
 var layoutForm = regexp.MustCompile(`"imageLayoutVersion"\s*:\s*"1\.0\.0"`)
 
-// readIndex reads oci-layout and index.json, and returns the bytes of that.
+// readIndex checks oci-layout and returns the bytes of index.json.
 func readIndex(path string, small func(name string, limit int64) ([]byte, error)) ([]byte, error) {
 	layout, err := small(layoutName, 4096)
 	if err != nil {
@@ -92,7 +89,7 @@ func readIndex(path string, small func(name string, limit int64) ([]byte, error)
 	return small(indexName, maxIndexSize)
 }
 
-// checkRead refuses to read what no archive has.
+// checkRead refuses descriptors that no archive can hold.
 func checkRead(ctx context.Context, d ocispec.Descriptor) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -105,7 +102,7 @@ func notHeld(path string, d ocispec.Descriptor) error {
 		d.Digest)
 }
 
-// OpenDir opens a folder for reading. Links that lead out of it are not followed.
+// OpenDir opens a directory for reading. It does not follow links out of it.
 func OpenDir(path string) (*Archive, error) {
 	dir, err := atomicfile.Open(path)
 	if err != nil {

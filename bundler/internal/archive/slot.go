@@ -17,12 +17,12 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/atomicfile"
 )
 
-// checkpoint is how many bytes of one blob are between two notes of its progress.
+// checkpoint is how many bytes of one blob lie between two notes of its progress.
 const checkpoint = 8 << 20
 
-// A slot is the place of one blob in a file, and how far the blob has come.
+// slot is the place of one blob in a file, and its progress.
 type slot struct {
-	mu     sync.Mutex // held by the one who fills it
+	mu     sync.Mutex // held while the slot is filled
 	of     *FileWriter
 	entry  entry
 	offset int64
@@ -30,11 +30,9 @@ type slot struct {
 	done   bool
 }
 
-// reset forgets what came.
 func (s *slot) reset() { s.offset, s.sum = 0, sha256.New() }
 
-// resume takes up what the journal says, where the bytes on the disk are those that it
-// speaks of: what this run has not written, it hashes.
+// resume adopts the journal's progress if the bytes on disk, which another run wrote, have the noted hash.
 func (s *slot) resume(ctx context.Context, p progress) error {
 	if p.offset == 0 || p.offset > s.entry.size || p.location != s.entry.dataOffset() {
 		return nil
@@ -45,14 +43,13 @@ func (s *slot) resume(ctx context.Context, p progress) error {
 		return ctx.Err()
 	}
 	if err != nil || n != p.offset || !bytes.Equal(sum.Sum(nil), p.sum[:]) {
-		return nil //nolint:nilerr // the disk has lost it: it is fetched again
+		return nil //nolint:nilerr // the disk lost it: fetch it again
 	}
 	s.offset, s.sum, s.done = p.offset, sum, p.whole(s.entry)
 	return nil
 }
 
-// put fills the slot, verified as it streams, from where it is; open gives the
-// blob's bytes from an offset.
+// put fills the slot from its offset, verified as it streams. Function open returns the blob's bytes from an offset.
 func (s *slot) put(ctx context.Context, open func(offset int64) (io.ReadCloser, error)) error {
 	if s.done {
 		return nil
@@ -65,7 +62,7 @@ func (s *slot) put(ctx context.Context, open func(offset int64) (io.ReadCloser, 
 	return s.finish()
 }
 
-// stream copies from the source what is not there yet.
+// stream copies the missing bytes from the source.
 func (s *slot) stream(ctx context.Context, open func(int64) (io.ReadCloser, error)) error {
 	rc, err := open(s.offset)
 	if err != nil {
@@ -96,18 +93,17 @@ func (s *slot) stream(ctx context.Context, open func(int64) (io.ReadCloser, erro
 	return nil
 }
 
-// cutOff is the fault of a source that gives fewer bytes than it should.
+// cutOff returns the fault for a source that gave too few bytes.
 func (s *slot) cutOff(err error) error {
 	reason := fault.Incomplete
-	if len(fault.All(err)) > 0 { // the source's own
+	if len(fault.All(err)) > 0 { // of the source
 		reason = fault.ReasonOf(err)
 	}
 	return fault.Errorf(reason, "read", s.entry.d.Digest.String(), "run the same command again: it goes on from here",
 		"%d of %d bytes came: %w", s.offset, s.entry.size, err)
 }
 
-// write writes and hashes side by side: for one large blob that is nearly twice as
-// fast as one after the other.
+// write writes and hashes in parallel: nearly twice as fast for one large blob.
 func (s *slot) write(b []byte) error {
 	hashed := make(chan struct{})
 	go func() {
@@ -116,7 +112,7 @@ func (s *slot) write(b []byte) error {
 	}()
 	_, err := s.of.f.WriteAt(b, s.entry.dataOffset()+s.offset)
 	<-hashed
-	if err != nil { // the hash is of more than was written: what was noted last counts
+	if err != nil { // the hash covers unwritten bytes: the last note counts
 		s.reset()
 		return atomicfile.Fault("write", s.of.path, err)
 	}
@@ -124,7 +120,7 @@ func (s *slot) write(b []byte) error {
 	return nil
 }
 
-// finish holds the digest against what came. Wrong bytes are forgotten.
+// finish checks the digest and discards wrong bytes.
 func (s *slot) finish() (err error) {
 	if got := digest.NewDigest(digest.SHA256, s.sum); got != s.entry.d.Digest {
 		err = &fault.Error{Reason: fault.Corrupt, Op: "read", Subject: s.entry.d.Digest.String(),
@@ -135,13 +131,12 @@ func (s *slot) finish() (err error) {
 	return errors.Join(err, s.of.note(s))
 }
 
-// bufferSize is what is copied at a time, of each concurrent blob: with 64 of them 8 MiB.
+// bufferSize is the copy buffer of each concurrent blob: 8 MiB for 64 blobs.
 const bufferSize = 128 << 10
 
 var buffers = sync.Pool{New: func() any { b := make([]byte, bufferSize); return &b }}
 
-// buffer is for copying size bytes, until free is called. Small blobs get no more
-// than they have: many of them are copied at a time.
+// buffer returns a buffer to copy size bytes, valid until free. Small blobs get small ones, as many are copied at once.
 func buffer(size int64) (b []byte, free func()) {
 	if size < bufferSize/2 {
 		return make([]byte, max(size, 1)), func() {}
@@ -150,14 +145,14 @@ func buffer(size int64) (b []byte, free func()) {
 	return *pooled, func() { buffers.Put(pooled) }
 }
 
-// pour copies all that r has, about size bytes, to w.
+// pour copies all of r, about size bytes, to w.
 func pour(ctx context.Context, w io.Writer, r io.Reader, size int64) (int64, error) {
 	buf, free := buffer(size)
 	defer free()
 	return io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{&withContext{ctx, r}}, buf)
 }
 
-// withContext stops reading when the context is done.
+// withContext stops reading when the context ends.
 type withContext struct {
 	ctx context.Context //nolint:containedctx // io.Copy has no context of its own
 	r   io.Reader
@@ -170,7 +165,7 @@ func (w *withContext) Read(p []byte) (int, error) {
 	return w.r.Read(p)
 }
 
-// discardAll reads and verifies everything of d.
+// discardAll reads and verifies all of d.
 func discardAll(ctx context.Context, from bundle.Fetcher, d ocispec.Descriptor) error {
 	rc, err := from.Fetch(ctx, d, 0)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/atomicfile"
 )
 
-// openFault is for what is read: a file that is not there is NotFound.
+// openFault returns the fault for opening a file to read; a missing file is NotFound.
 func openFault(path string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return fault.Errorf(fault.NotFound, "open", path, "check the path", "%w", atomicfile.WithoutPath(err))
@@ -19,7 +19,7 @@ func openFault(path string, err error) error {
 	return atomicfile.Fault("open", path, err)
 }
 
-// checkSpace refuses to begin what cannot end: need bytes beside what is there.
+// checkSpace returns a fault if the disk lacks need more bytes.
 func checkSpace(path string, need int64) error {
 	free, isKnown := freeSpace(filepath.Dir(path))
 	if !isKnown || need <= free {
@@ -29,7 +29,7 @@ func checkSpace(path string, need int64) error {
 		"it needs %d bytes more, and %d are free: %w", need, free, syscall.ENOSPC)
 }
 
-// checkDirectory demands that a folder is there, and that files can be made in it.
+// checkDirectory returns a fault unless the directory exists and is writable.
 func checkDirectory(dir string) error {
 	info, err := os.Stat(dir)
 	if err == nil && !info.IsDir() {

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// freeSpace is the number of bytes that we may still write in a folder.
+// freeSpace returns how many bytes this process may still write in a directory.
 func freeSpace(dir string) (free int64, known bool) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil || s.Blocks == 0 {
@@ -17,16 +17,16 @@ func freeSpace(dir string) (free int64, known bool) {
 	return available(s), true
 }
 
-// available is what a file system says to have, in blocks of Frsize: Bsize is the best size
-// of a transfer, on FUSE larger than a block.
+// available returns a file system's free bytes, in blocks of Frsize. Bsize is the best transfer size, which is larger
+// than a block on FUSE.
 func available(s unix.Statfs_t) int64 {
 	return int64(min(s.Bavail*uint64(s.Frsize), math.MaxInt64)) //nolint:gosec // block sizes are positive
 }
 
-// mayWrite is an error where this process may make no files in a folder.
+// mayWrite returns an error if this process may not create files in a directory.
 func mayWrite(dir string) error { return unix.Access(dir, unix.W_OK|unix.X_OK) }
 
-// allocated is the number of bytes of a sparse file that have a place on the disk.
+// allocated returns how many bytes of a sparse file are on the disk.
 func allocated(f *os.File) int64 {
 	var s unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &s); err != nil {
@@ -35,7 +35,7 @@ func allocated(f *os.File) int64 {
 	return s.Blocks * 512
 }
 
-// flushData makes the bytes of a file last.
+// flushData flushes the bytes of a file to disk.
 func flushData(f *os.File) error {
 	for {
 		if err := unix.Fdatasync(int(f.Fd())); !errors.Is(err, unix.EINTR) {
@@ -44,9 +44,8 @@ func flushData(f *os.File) error {
 	}
 }
 
-// lockFile keeps a second process off, and tells whether it is this one that has the
-// file; the lock ends with the file's closing. Some file systems have no locks: there
-// it is always this one, and what is replaced is compared before.
+// lockFile locks a file against other processes until f is closed, and reports whether it succeeded. It reports true
+// on file systems without locks; there, signing compares index.json before replacing it.
 func lockFile(f *os.File) bool {
 	for {
 		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); !errors.Is(err, unix.EINTR) {

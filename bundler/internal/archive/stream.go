@@ -15,20 +15,19 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 )
 
-// StreamWriter writes an archive to a pipe: the bytes that [FileWriter] gives, in
-// their order, once. What breaks off has no end mark, and no reader takes it.
+// StreamWriter writes the bytes of [FileWriter] to a pipe, in order, once. Readers refuse a truncated stream.
 type StreamWriter struct {
 	path   string // for messages
 	w      io.Writer
-	at     int64 // how much was written
+	at     int64 // bytes written so far
 	layout *Layout
-	next   int // the entry that is written now
+	next   int // index of the next entry
 }
 
-// NewStreamWriter returns a writer to w. Nothing is written before the first Put, or Commit.
+// NewStreamWriter returns a writer to w. It writes nothing before the first Put or Commit.
 func NewStreamWriter(w io.Writer) *StreamWriter { return &StreamWriter{path: "standard output", w: w} }
 
-// Begin lays the archive out and returns what the graph itself does not carry.
+// Begin lays out the archive and returns the blobs that the graph does not carry.
 func (s *StreamWriter) Begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Descriptor, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -40,8 +39,7 @@ func (s *StreamWriter) Begin(ctx context.Context, g *bundle.Graph) ([]ocispec.De
 	return s.layout.fetched(), nil
 }
 
-// Put writes what comes next of what Begin returned, verified as it streams. What was written of a blob that
-// broke off cannot be taken back.
+// Put writes the next blob of Begin, verified as it streams. The bytes of an interrupted blob cannot be withdrawn.
 func (s *StreamWriter) Put(
 	ctx context.Context, d ocispec.Descriptor, open func(offset int64) (io.ReadCloser, error),
 ) error {
@@ -72,8 +70,7 @@ func (s *StreamWriter) Put(
 	return nil
 }
 
-// fetched writes the entries that carry their data, up to one that does not; the zero entry
-// is the end of the archive, or no beginning.
+// fetched writes entries that carry their data, up to one that does not. It returns zero at the end or before Begin.
 func (s *StreamWriter) fetched() (entry, error) {
 	for s.layout != nil && s.next < len(s.layout.entries) {
 		e := s.layout.entries[s.next]
@@ -99,7 +96,7 @@ func (s *StreamWriter) cutOff(why string) error {
 	return fault.Errorf(fault.Incomplete, "write", s.path, "run the same command again, from its start", "%s", why)
 }
 
-// Commit writes the end.
+// Commit writes the end mark.
 func (s *StreamWriter) Commit(context.Context) error {
 	e, err := s.fetched()
 	if err != nil {
@@ -112,20 +109,18 @@ func (s *StreamWriter) Commit(context.Context) error {
 	return err
 }
 
-// Can tells that a stream has an order.
+// Can reports that a stream needs blobs in order.
 func (s *StreamWriter) Can() medium.Capabilities { return medium.Capabilities{InOrder: true} }
 
-// Ready says that a pipe has room.
+// Ready reports that a pipe always has room.
 func (s *StreamWriter) Ready(context.Context, int64) error { return nil }
 
 // Close does nothing: the pipe is the caller's.
 func (s *StreamWriter) Close() error { return nil }
 
-// OpenStream opens an archive that comes from an open file, such as standard input;
-// name is for messages. A regular file is read where it is. What comes from a pipe
-// is kept in a file of the folder for temporary ones, which has no name and ends
-// with the program: an archive is read at many places at once, and again where an
-// upload has to be, and no blob is held in memory.
+// OpenStream opens an archive from an open file, such as standard input; name is for messages. It reads a regular
+// file in place. It copies a pipe to an unnamed temporary file, since readers need random access and no blob fits
+// memory.
 func OpenStream(ctx context.Context, name string, from *os.File) (*Archive, error) {
 	info, err := from.Stat()
 	if err != nil {
@@ -157,7 +152,7 @@ func spool(ctx context.Context, from io.Reader) (*os.File, error) {
 		return nil, errors.Join(spoolFault(dir, err), f.Close())
 	}
 	done := make(chan error, 1)
-	go func() { // who reads a pipe cannot be stopped; the program's end does
+	go func() { // a read of a pipe cannot be cancelled; it ends with the program
 		_, err := pour(ctx, f, from, bufferSize)
 		done <- err
 	}()

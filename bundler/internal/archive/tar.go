@@ -16,21 +16,21 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/atomicfile"
 )
 
-const maxEntries = 1 << 17 // of a tar, folders among them
+const maxEntries = 1 << 17 // of a tar, with directories
 
-// A tarball is an archive in a file or in parts, as its headers say. It finds blobs by digest.
+// tarball is an archive in a file or in parts, as its headers describe it. It finds blobs by digest.
 type tarball struct {
 	path    string // of the archive, if it were one file
 	v       *storage
-	r       io.ReaderAt    // v
+	r       io.ReaderAt    // the same as v
 	entries []entry        // regular files, in order; without the bytes of their headers
 	byName  map[string]int // cleaned name → entry
 	end     int64          // where the end blocks begin
 	size    int64          // of the file
-	strange []string       // what only other tools write: folders, other names
+	strange []string       // entries that only other tools write: directories, other names
 }
 
-// scanTar reads all headers of a tar, once. It never reads data.
+// scanTar reads all headers of a tar once, and no data.
 func scanTar(path string, r io.ReaderAt, size int64) (*tarball, error) {
 	t := &tarball{path: path, r: r, byName: map[string]int{}, size: size}
 	section := io.NewSectionReader(r, 0, size)
@@ -56,7 +56,7 @@ func scanTar(path string, r io.ReaderAt, size int64) (*tarball, error) {
 	}
 }
 
-// take keeps one entry whose data begin at an offset.
+// take records one entry whose data begin at an offset.
 func (t *tarball) take(h *tar.Header, at int64) error {
 	name, err := cleanName(h)
 	if err != nil {
@@ -86,7 +86,7 @@ func (t *tarball) take(h *tar.Header, at int64) error {
 	return nil
 }
 
-// cleanName refuses kinds of entries and names that a bundle has no use for.
+// cleanName refuses kinds of entries and names that no bundle has.
 func cleanName(h *tar.Header) (string, error) {
 	switch h.Typeflag {
 	case tar.TypeReg, tar.TypeDir, tar.TypeXGlobalHeader:
@@ -129,7 +129,7 @@ func (t *tarball) last() string {
 	return t.entries[len(t.entries)-1].name
 }
 
-// checkEnd demands the end mark: without it there is no telling what is missing.
+// checkEnd demands the end mark, which proves that no entry is missing.
 func (t *tarball) checkEnd() error {
 	switch {
 	case t.size == 0:

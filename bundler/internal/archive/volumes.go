@@ -15,22 +15,20 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 )
 
-// storage is what an archive is kept in: one file, or parts. Reading and writing at once
-// are safe, as of a file; growing is not.
+// storage is the file or the parts of an archive. Concurrent reads and writes are safe; growing is not.
 type storage struct {
 	path     string // of the archive, if it were one file
-	location string // by which it is opened: of parts, that of the parts file
+	location string // the opened path: of the parts file if in parts
 	list     *parts.List
-	volume   int64 // bytes of a file but the last
+	volume   int64 // size of every file but the last, in bytes
 	files    []*os.File
 }
 
-// oneFile is an archive that is in no parts.
 func oneFile(f *os.File) *storage {
 	return &storage{path: f.Name(), location: f.Name(), volume: math.MaxInt64, files: []*os.File{f}}
 }
 
-// flush makes the bytes last, Sync what else is known of the files too.
+// flush flushes the bytes; Sync also flushes the metadata of the files.
 func (v *storage) flush() error { return v.each(flushData) }
 
 func (v *storage) Sync() error { return v.each((*os.File).Sync) }
@@ -45,7 +43,7 @@ func (v *storage) each(do func(*os.File) error) error {
 	return errors.Join(errs...)
 }
 
-// allocated is the number of bytes that have a place on the disk.
+// allocated returns how many bytes are on the disk.
 func (v *storage) allocated() (n int64) {
 	for _, f := range v.files {
 		n += allocated(f)
@@ -53,7 +51,6 @@ func (v *storage) allocated() (n int64) {
 	return n
 }
 
-// size is the number of bytes of an archive.
 func (v *storage) size() (size int64, err error) {
 	for _, f := range v.files {
 		info, err := f.Stat()
@@ -80,13 +77,11 @@ func openStorage(path string) (*storage, error) {
 	return nil, openFault(path, err)
 }
 
-// readParts reads a parts file.
 func readParts(path string) (*parts.List, error) {
 	return userfile.Parse("", path, parts.MaxSize, parts.Parse)
 }
 
-// openVolumes opens the parts that a parts file lists. Every part has to be there
-// with its size; recovery parts may be missing.
+// openVolumes opens the parts that a parts file lists. Each must exist with its size; parity shards may be missing.
 func openVolumes(path string) (*storage, error) {
 	list, err := readParts(path)
 	if err != nil {
@@ -113,13 +108,13 @@ func openVolumes(path string) (*storage, error) {
 	return v, nil
 }
 
-// interruptedSigning is of parts to which an earlier version was adding a signature.
+// interruptedSigning returns the fault for parts that an earlier version was signing.
 func interruptedSigning(reason fault.Reason, op, path string) error {
 	return fault.Errorf(reason, op, path, "join the parts with `cat`, and sign and split that file again",
 		"a signature was being added, and that was interrupted")
 }
 
-// spread does something with each piece of p that lies in one part.
+// spread calls do for each piece of p that lies in one part.
 func (v *storage) spread(p []byte, at int64, do func(f *os.File, p []byte, at int64) (int, error)) (int, error) {
 	if at < 0 {
 		return 0, errors.New("negative offset")
@@ -145,7 +140,7 @@ func (v *storage) ReadAt(p []byte, at int64) (int, error) {
 	return v.spread(p, at, func(f *os.File, p []byte, at int64) (int, error) { return f.ReadAt(p, at) })
 }
 
-// WriteAt writes over the parts, within their size.
+// WriteAt writes across parts, within their size.
 func (v *storage) WriteAt(p []byte, at int64) (int, error) {
 	n, err := v.spread(p, at, func(f *os.File, p []byte, at int64) (int, error) { return f.WriteAt(p, at) })
 	if errors.Is(err, io.EOF) {
@@ -154,7 +149,7 @@ func (v *storage) WriteAt(p []byte, at int64) (int, error) {
 	return n, err
 }
 
-// Truncate gives each file its part of a size.
+// Truncate sets each file to its share of size.
 func (v *storage) Truncate(size int64) error {
 	for i, f := range v.files {
 		if err := f.Truncate(min(v.volume, size-int64(i)*v.volume)); err != nil {
@@ -164,10 +159,9 @@ func (v *storage) Truncate(size int64) error {
 	return nil
 }
 
-// Split writes an archive again, in parts beside to (the name that `cat` of them
-// would have). It returns the path of the parts file. What it replaces is there until the
-// new parts are whole; an archive at to goes with that, unless it is the source. The parts
-// that are read cannot be what is replaced.
+// Split writes an archive again as parts beside to, the name of the joined file, and returns the path of the parts
+// file. It replaces old parts, and an archive at to other than the source, once the new parts are complete. It cannot
+// replace the parts that it reads.
 func Split(ctx context.Context, path, to string, o Options) (string, error) {
 	if err := checkDirectory(filepath.Dir(to)); err != nil {
 		return "", err
@@ -193,7 +187,6 @@ func Split(ctx context.Context, path, to string, o Options) (string, error) {
 	return to + parts.Suffix, w.Close()
 }
 
-// sameFile reports whether two paths lead to one file.
 func sameFile(a, b string) bool {
 	first, err := os.Stat(a)
 	second, secondErr := os.Stat(b)

@@ -21,25 +21,24 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 )
 
-// FileWriter writes an archive. Begin comes first; Put may be called concurrently.
+// FileWriter writes an archive. Call Begin first; then Put is safe for concurrent use.
 type FileWriter struct {
 	path string
 	o    Options
 
-	id      string // what its journal is about
-	source  string // of a split: stays, whatever name it has
-	again   bool   // the archive that is there is written again: parts beside it stay
+	id      string // identity in the journal
+	source  string // of a split; stays, whatever its name
+	again   bool   // rewrites the existing archive: parts beside it stay
 	dir     *directory
 	lock    *archiveLock
 	layout  *Layout
 	f       *storage
-	fresh   bool // no earlier run left anything
+	fresh   bool // no earlier run left files
 	journal *journal
 	blobs   map[digest.Digest]*slot
 }
 
-// CreateFile begins an archive; nothing is written before Begin. What is there and is
-// not to be replaced is refused.
+// CreateFile prepares an archive; Begin writes first. It refuses an existing target unless o.Replace is set.
 func CreateFile(path string, o Options) (*FileWriter, error) {
 	if err := checkDirectory(filepath.Dir(path)); err != nil {
 		return nil, err
@@ -48,30 +47,29 @@ func CreateFile(path string, o Options) (*FileWriter, error) {
 	return w, w.checkTargets()
 }
 
-// Can tells what the writer of an archive can do besides being written to.
+// Can returns no capabilities.
 func (w *FileWriter) Can() medium.Capabilities { return medium.Capabilities{} }
 
-// Ready tells whether an archive of so many bytes can be in the parts that are wanted, and whether there is room
-// for a new one and its recovery parts.
+// Ready returns a fault if that many bytes do not fit the requested parts. It does so too if the disk lacks room for
+// a new archive with its parity shards.
 func (w *FileWriter) Ready(_ context.Context, bytes int64) error {
 	if w.o.VolumeSize > 0 && bytes > 0 {
 		if _, err := parts.New(w.name(), bytes, w.o.VolumeSize, w.o.Recovery); err != nil {
 			return err
 		}
 	}
-	if exists(w.path + journalSuffix) { // a part of it may be on the disk
+	if exists(w.path + journalSuffix) { // some of it may be on the disk
 		return nil
 	}
 	return checkSpace(w.path, w.withRecovery(bytes))
 }
 
-// name is the archive's name in its folder.
 func (w *FileWriter) name() string { return filepath.Base(w.path) }
 
-// partialSuffix of the name of a file, or of a part, that is not whole yet.
+// partialSuffix ends the name of an incomplete file or part.
 const partialSuffix = ".partial"
 
-// newList is the list of the parts that are written; nil where they are none.
+// newList returns the list of parts to write; nil for one file.
 func (w *FileWriter) newList() (*parts.List, error) {
 	if w.o.VolumeSize == 0 {
 		return nil, nil
@@ -79,14 +77,13 @@ func (w *FileWriter) newList() (*parts.List, error) {
 	return parts.New(w.name(), w.layout.size, w.o.VolumeSize, w.o.Recovery)
 }
 
-// withRecovery is how many bytes an archive of a size takes of the disk.
+// withRecovery returns how many bytes an archive of a size takes on disk.
 func (w *FileWriter) withRecovery(size int64) int64 {
 	return size + int64(w.o.Recovery)*min(w.o.VolumeSize, size)
 }
 
-// Begin lays the archive out, writes all that the graph itself carries, takes up
-// what an interrupted run left, and returns what is still to put, in the order of
-// the archive.
+// Begin lays out the archive, writes the data that the graph carries, and resumes an interrupted run. It returns the
+// blobs still to put, in the order of the archive.
 func (w *FileWriter) Begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Descriptor, error) {
 	if err := w.acquire(); err != nil {
 		return nil, err
@@ -107,7 +104,6 @@ func (w *FileWriter) layOut(ctx context.Context, g *bundle.Graph) (err error) {
 	return err
 }
 
-// acquire takes the lock.
 func (w *FileWriter) acquire() (err error) {
 	if w.lock != nil {
 		return fault.Errorf(fault.Internal, "write", w.path, "", "it is begun twice")
@@ -132,7 +128,7 @@ func (w *FileWriter) begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Desc
 		return nil, err
 	}
 	if w.again {
-		if err := w.keepRights(0o200); err != nil { // a run that goes on opens it to write
+		if err := w.keepRights(0o200); err != nil { // a resumed run opens it for writing
 			return nil, err
 		}
 	}
@@ -146,8 +142,7 @@ func (w *FileWriter) begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Desc
 	return w.missing(ctx, before.at)
 }
 
-// takeUp goes on with the journal that is there, or begins it: a file that is not
-// whole and has no journal of this bundle is not ours.
+// takeUp continues the journal or begins a new one, and removes partial files without a journal of this bundle.
 func (w *FileWriter) takeUp(before noted) error {
 	f := w.lock.f
 	if !w.again && w.dir.Has(w.name()+parts.Suffix) { // to be replaced
@@ -178,7 +173,6 @@ func (w *FileWriter) takeUp(before noted) error {
 	return errors.Join(atomicfile.Fault("write", w.dir.At(w.lock.name), err), w.dir.Sync("."))
 }
 
-// open opens the partial file, or the parts.
 func (w *FileWriter) open() error {
 	l, err := w.newList()
 	if err != nil {
@@ -207,8 +201,7 @@ func (w *FileWriter) open() error {
 	return nil
 }
 
-// giveUp leaves nothing behind of a run that could not begin; what an earlier one
-// left stays.
+// giveUp removes what a run left that could not begin; files of an earlier run stay.
 func (w *FileWriter) giveUp(err error) error {
 	if w.fresh && w.lock != nil { // else it is closed already
 		err = errors.Join(err, w.removePartial())
@@ -216,9 +209,8 @@ func (w *FileWriter) giveUp(err error) error {
 	return errors.Join(err, w.Close())
 }
 
-// prepare gives the file its size and writes all that is not fetched. Of a file that an earlier run
-// has begun nothing is believed: headers, padding and the end are written again, and what was noted
-// of blobs is hashed.
+// prepare sets the file's size and writes all data that is not fetched. It trusts nothing of an earlier run: it
+// writes headers, padding and end again, and the slots hash recorded blobs.
 func (w *FileWriter) prepare() error {
 	if err := checkSpace(w.path, w.withRecovery(w.layout.size)-w.f.allocated()); err != nil {
 		return err
@@ -240,7 +232,7 @@ func (w *FileWriter) prepare() error {
 	return err
 }
 
-// missing makes the slots, and returns what is to put.
+// missing creates the slots and returns the blobs to put.
 func (w *FileWriter) missing(ctx context.Context, at map[string]progress) ([]ocispec.Descriptor, error) {
 	all := make([]*slot, 0, len(w.layout.entries))
 	for _, e := range w.layout.entries[2:] {
@@ -269,8 +261,8 @@ func (w *FileWriter) missing(ctx context.Context, at map[string]progress) ([]oci
 	return out, nil
 }
 
-// Put writes one blob to its place, verified as it streams; open gives its bytes
-// from an offset. A second Put of one blob waits for the first.
+// Put writes one blob to its place, verified as it streams; open returns its bytes from an offset. A second Put of
+// one blob waits for the first.
 func (w *FileWriter) Put(ctx context.Context, d ocispec.Descriptor,
 	open func(offset int64) (io.ReadCloser, error)) error {
 	s, ok := w.blobs[d.Digest]
@@ -282,7 +274,6 @@ func (w *FileWriter) Put(ctx context.Context, d ocispec.Descriptor,
 	return s.put(ctx, open)
 }
 
-// note puts the progress of a slot into the journal.
 func (w *FileWriter) note(s *slot) error {
 	blob := s.entry.d.Digest.Encoded()
 	if s.offset == 0 && !s.done {
@@ -293,8 +284,7 @@ func (w *FileWriter) note(s *slot) error {
 	return w.journal.note(blob, p)
 }
 
-// Commit makes the archive appear under its name: everything is there, flushed,
-// then renamed.
+// Commit flushes the complete archive, then renames it to its name.
 func (w *FileWriter) Commit(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -319,9 +309,8 @@ func (w *FileWriter) Commit(ctx context.Context) error {
 	return w.Close()
 }
 
-// publish gives the files of an archive their names, then writes the parts file: sums and
-// recovery parts come first. What they replace goes once they are whole and before the first
-// name is given, so that there is never a list of other parts.
+// publish computes sums and parity shards, renames the files, then writes the parts file. It removes what they
+// replace just before the first rename, so that a list never names parts of another archive.
 func (w *FileWriter) publish(ctx context.Context) error {
 	if err := w.checkTargets(); err != nil {
 		return err
@@ -370,7 +359,7 @@ func (w *FileWriter) publish(ctx context.Context) error {
 	return w.removePartial()
 }
 
-// keepRights gives what is written the rights of the archive that it replaces, and more.
+// keepRights gives the new file the permissions of the archive that it replaces, plus more.
 func (w *FileWriter) keepRights(more fs.FileMode) error {
 	was, err := w.dir.Root.Stat(w.name())
 	if err != nil {
@@ -378,19 +367,18 @@ func (w *FileWriter) keepRights(more fs.FileMode) error {
 	}
 	f, rights := w.f.files[0], was.Mode().Perm()|more
 	if is, err := f.Stat(); err == nil && is.Mode().Perm() == rights {
-		return nil // media without rights of files, such as FAT, may refuse any change
+		return nil // media without permissions, such as FAT, may refuse any change
 	}
 	return atomicfile.Fault("write", w.path+partialSuffix, f.Chmod(rights))
 }
 
-// lacksBlob is of an archive that was not written to its end.
+// lacksBlob returns the fault for an incomplete archive.
 func lacksBlob(path string, d digest.Digest) error {
 	return fault.Errorf(fault.Incomplete, "write", path, "run the same command again: it goes on from here",
 		"the blob %s is missing", d)
 }
 
-// Close without Commit leaves the partial file and its journal, down to the last
-// byte that came, for a later run. It waits for those who still Put.
+// Close without Commit leaves the partial file and its journal for a later run. It waits for running Puts.
 func (w *FileWriter) Close() error {
 	if w.lock == nil {
 		return nil
