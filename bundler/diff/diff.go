@@ -1,6 +1,5 @@
-// Package diff says what one bundle has and another has not: releases, images, what the
-// matrix lists, and the bytes that a delta would hold. It compares values that were read;
-// nothing of it is proven.
+// Package diff compares two bundles: releases, images, the matrix, and the bytes that a delta
+// would hold. It compares values that were read and verifies nothing.
 //
 //	d, err := diff.Bundles(ctx, from, to)
 package diff
@@ -22,11 +21,10 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
-// Difference is what one bundle has and another has not. Nothing of it is proven:
-// see package verify.
+// Difference is how two bundles differ. It is not verified: see package verify.
 type Difference struct {
-	From     image.Digest `json:"from"` // root of the one
-	To       image.Digest `json:"to"`   // root of the other
+	From     image.Digest `json:"from"` // root of the first bundle
+	To       image.Digest `json:"to"`   // root of the second bundle
 	Releases Changes      `json:"releases"`
 	Images   Changes      `json:"images"`
 	Matrix   MatrixChange `json:"matrix"`
@@ -40,18 +38,18 @@ type Changes struct {
 	Changed []Change `json:"changed"`
 }
 
-// Empty reports whether there is none.
+// Empty reports whether there are no changes.
 func (c Changes) Empty() bool { return len(c.Added)+len(c.Removed)+len(c.Changed) == 0 }
 
-// Change is one thing that differs.
+// Change is one difference.
 type Change struct {
 	Name string   `json:"name"` // csi@3.5.1, or an image reference
 	From string   `json:"from,omitempty"`
 	To   string   `json:"to,omitempty"`
-	What []string `json:"what,omitempty"` // each difference in words
+	What []string `json:"what,omitempty"` // each difference, for people
 }
 
-// MatrixChange is how the matrix documents differ, of all releases that they list.
+// MatrixChange is how two matrix documents differ, over all releases.
 type MatrixChange struct {
 	FromSerial int64   `json:"fromSerial"`
 	ToSerial   int64   `json:"toSerial"`
@@ -59,14 +57,14 @@ type MatrixChange struct {
 	Changes
 }
 
-// LayerChange compares everything that has bytes: manifests, configurations, layers.
+// LayerChange compares manifests, configurations and layers.
 type LayerChange struct {
 	Shared  Weight `json:"shared"`
-	Added   Weight `json:"added"` // what a delta of the other on the one holds beside manifests
+	Added   Weight `json:"added"` // content of a delta, beside manifests
 	Removed Weight `json:"removed"`
 }
 
-// Weight is a number of things and their bytes.
+// Weight is a count and its bytes.
 type Weight struct {
 	Count int   `json:"count"`
 	Bytes int64 `json:"bytes"`
@@ -77,7 +75,7 @@ func (w *Weight) add(d ocispec.Descriptor) {
 	w.Bytes += d.Size
 }
 
-// Bundles says what changes from one bundle to another.
+// Bundles returns the differences between two bundles.
 func Bundles(ctx context.Context, from, to *pinned.Bundle) (*Difference, error) {
 	a, err := from.Describe(ctx)
 	if err != nil {
@@ -98,7 +96,7 @@ func Bundles(ctx context.Context, from, to *pinned.Bundle) (*Difference, error) 
 
 func imageName(i bundle.Image) string { return i.Reference.String() }
 
-// compare compares two lists whose elements have names.
+// compare compares two lists of named elements.
 func compare[T any](a, b []T, name func(T) string, diff func(a, b T) Change) Changes {
 	return compareMaps(byName(a, name), byName(b, name), diff)
 }
@@ -111,8 +109,8 @@ func byName[T any](list []T, name func(T) string) map[string]T {
 	return out
 }
 
-// compareMaps sorts out what is on one side, on the other, and on both but
-// different: diff says how, and leaves the rest of the change empty where it is not.
+// compareMaps returns what only one side has, and what differs. It omits pairs for which diff returns neither What
+// nor different From and To.
 func compareMaps[T any](a, b map[string]T, diff func(a, b T) Change) Changes {
 	c := Changes{Added: []Change{}, Removed: []Change{}, Changed: []Change{}}
 	all := map[string]T{}
@@ -147,7 +145,7 @@ func diffRelease(a, b bundle.Release) Change {
 	return c
 }
 
-// words says in words what changed below.
+// words appends the changes to c.What as text.
 func (c *Change) words(what string, in Changes) {
 	for _, a := range in.Added {
 		c.What = append(c.What, fmt.Sprintf("%s %s is new", what, a.Name))
@@ -172,7 +170,7 @@ func (c *Change) text(what, a, b string) {
 
 func day(t time.Time) string { return t.UTC().Format(time.DateOnly) }
 
-// Matrices compares two documents.
+// Matrices compares two matrix documents.
 func Matrices(a, b *matrix.Document) MatrixChange {
 	name := func(r matrix.Release) string { return r.ReleaseID.String() }
 	m := MatrixChange{FromSerial: a.Serial, ToSerial: b.Serial}
@@ -185,8 +183,7 @@ func Matrices(a, b *matrix.Document) MatrixChange {
 	return m
 }
 
-// Listed says in words how a release of one matrix differs from one of another: what is said of it, and
-// line by line what it needs of a cluster.
+// Listed returns how two releases differ, as text: their matrix entries and, line by line, their needs of a cluster.
 func Listed(from, to *matrix.Document, was, is matrix.ReleaseID) []string {
 	var c Change
 	a, _ := from.Release(was)
@@ -213,7 +210,7 @@ func Listed(from, to *matrix.Document, was, is matrix.ReleaseID) []string {
 	return c.What
 }
 
-// needLines are the objects that a release needs, each with its lines.
+// needLines returns the objects that a release needs, each with its lines.
 func needLines(doc *matrix.Document, id matrix.ReleaseID) (out []string) {
 	objects, _ := doc.NeedsOf(id)
 	for _, object := range slices.Sorted(maps.Keys(objects)) {
