@@ -1,10 +1,10 @@
-// Package evidence collects what an auditor files of a bundle: which releases serve which
-// versions and on whose word, and where every byte came from. The page does not depend on
-// when or where it is made.
+// Package evidence collects what an auditor files about a bundle. It says which releases serve
+// which versions and on whose word, and where every byte came from. The result does not depend on
+// time or machine.
 //
 //	page, err := evidence.Collect(ctx, b, verification, o)
 //
-// The signatures that verify looks at are another thing: see internal/signatures.
+// For the signatures that verify checks, see internal/signatures.
 package evidence
 
 import (
@@ -22,34 +22,31 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
-// Page is everything that a bundle says of itself, down to where each of its
-// bytes came from: what an auditor files. The same bundle gives the same evidence
-// at any time and on any machine.
+// Page is all that a bundle says about itself and where each byte came from. The same bundle gives the same page.
 type Page struct {
 	*inspect.Inspection
 	Lock     *bundle.Lock
 	Listed   []Listed
-	Served   matrix.Grid // what is installed for which versions
-	Parts    []Part      // every manifest and blob: together all bytes of the bundle
+	Served   matrix.Grid // releases by the versions that they serve
+	Parts    []Part      // every manifest and blob: all bytes of the bundle
 	Verified *verify.Verification
 }
 
-// Listed is what the matrix says of a release of the bundle, and on whose word.
+// Listed is the matrix's entry of a release of the bundle, and its basis.
 type Listed struct {
 	matrix.Release
-	AnyBasis string // of a service, which fits any version: whose word that is
+	AnyBasis string // basis of a service, which fits any version
 }
 
 // Part is one manifest or blob.
 type Part struct {
 	ocispec.Descriptor
-	PartOf []string // images by reference, or what else it is
-	From   []string // where it was taken from
-	Left   bool     // to the base
+	PartOf []string // images by reference, or another role
+	From   []string // the sources
+	Left   bool     // omitted, expected from the base
 }
 
-// Collect reads what a bundle says of itself. What was verified of it before, if anything,
-// goes onto the page.
+// Collect reads what a bundle says about itself, and adds a verification of it, if any.
 func Collect(ctx context.Context, b *pinned.Bundle, verified *verify.Verification, o run.Options) (*Page, error) {
 	d, err := b.Describe(ctx)
 	if err != nil {
@@ -59,7 +56,7 @@ func Collect(ctx context.Context, b *pinned.Bundle, verified *verify.Verificatio
 	if err != nil {
 		return nil, err
 	}
-	i.Matrix.Expired = false // depends on the day on which it is asked
+	i.Matrix.Expired = false // depends on the day
 	lock := d.Contents.Lock
 	e := &Page{Inspection: i, Lock: lock, Verified: verified}
 	var servedBy map[string]string
@@ -85,8 +82,7 @@ func Collect(ctx context.Context, b *pinned.Bundle, verified *verify.Verificatio
 	return e, nil
 }
 
-// partsOf says of every manifest and blob what it is part of and where it was taken
-// from, in the order of an archive.
+// partsOf returns the owners and the source of every manifest and blob, in the order of an archive.
 func partsOf(g *bundle.Graph, lock *bundle.Lock, served map[string]string) []Part {
 	names, origins := g.Owners(), originNames(g, lock, served)
 	left := map[string]bool{}
@@ -113,8 +109,7 @@ func partsOf(g *bundle.Graph, lock *bundle.Lock, served map[string]string) []Par
 	return out
 }
 
-// bundleOrder is the order of the archive without attachments: those are not
-// reached from the root.
+// bundleOrder returns the order of the archive without attachments, which the root does not reach.
 func bundleOrder(g *bundle.Graph) []ocispec.Descriptor {
 	bare := *g
 	bare.Attachments = nil
@@ -123,8 +118,7 @@ func bundleOrder(g *bundle.Graph) []ocispec.Descriptor {
 
 const madeHere = "made by vdo-bundle from the lock"
 
-// originNames says where things come from: images by reference, and the bundle's
-// own parts by digest.
+// originNames returns sources: of images by reference, and of the bundle's own parts by digest.
 func originNames(g *bundle.Graph, lock *bundle.Lock, served map[string]string) map[string]string {
 	out := map[string]string{"the root": madeHere, bundle.ContentsName: madeHere}
 	for _, i := range lock.Images {
