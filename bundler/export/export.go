@@ -1,10 +1,10 @@
-// Package export writes a bundle's images as an archive that containerd, k3s and RKE2
-// import, for nodes that reach no registry. Each image has the name that the pods of the
-// operator give, so that the kubelet finds it and pulls nothing.
+// Package export writes a bundle's images as an archive for containerd, k3s and RKE2, for nodes
+// that reach no registry. Each image has the name that the operator's pods use, so that the kubelet
+// finds it and pulls nothing.
 //
-//	done, err := export.Images(ctx, export.Input{Bundle: b, Target: file, Repository: mirror}, o)
+//	done, err := export.Images(ctx, export.Input{Bundle: b, Target: file, Names: export.Repository, Mirror: mirror}, o)
 //
-// The archive is an OCI image layout whose index.json names the images in the annotation
+// The archive is an OCI image layout. Its index.json names the images in the annotation
 // io.containerd.image.name.
 package export
 
@@ -23,26 +23,25 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 )
 
-// Names are how pods name the images, as spec.imageNames of a DriverBundle says.
+// Names are the names of images in pods, as in spec.imageNames of a DriverBundle.
 type Names string
 
-// Always with the digest.
+// Repository, Paths and Upstream all name images by digest.
 const (
 	Repository Names = "repository" // HOST/PATH@DIGEST
 	Paths      Names = "paths"      // HOST/PATH/registry.k8s.io/csi-vsphere/driver@DIGEST
 	Upstream   Names = "upstream"   // registry.k8s.io/csi-vsphere/driver@DIGEST
 )
 
-// Input is what is exported, and where.
+// Input is the bundle to export, and the target.
 type Input struct {
 	Bundle *pinned.Bundle
 	Target medium.Target
 	Names  Names
-	Mirror image.Reference // the repository that the operator reads the bundle from; not used by Upstream
+	Mirror image.Reference // the operator's source of the bundle; unused by Upstream
 }
 
-// containerdName is the annotation in which containerd looks for a whole name; k3s and RKE2
-// import with containerd.
+// containerdName is the annotation that containerd, k3s and RKE2 read for the full name.
 const containerdName = "io.containerd.image.name"
 
 // Images writes the images of a whole bundle.
@@ -69,8 +68,7 @@ func Images(ctx context.Context, in Input, o run.Options) (*mover.Delivered, err
 	return done, in.Bundle.Diagnosed(ctx, err)
 }
 
-// graph is the part of a bundle that its images are, with their names and without what is
-// attached to them: containerd would not keep that.
+// graph returns a bundle's images with their names, without attachments, which containerd would not keep.
 func (in Input) graph(g *bundle.Graph, lock *bundle.Lock) (*bundle.Graph, error) {
 	out := g.Below(g.Images()...)
 	out.Attachments = nil
@@ -84,11 +82,11 @@ func (in Input) graph(g *bundle.Graph, lock *bundle.Lock) (*bundle.Graph, error)
 		out.Names = append(out.Names, d)
 	}
 	names, err := json.Marshal(out.Names)
-	out.Root = ocispec.Descriptor{Digest: digest.FromBytes(names)} // neither the bundle nor a pull of it passes for it
+	out.Root = ocispec.Descriptor{Digest: digest.FromBytes(names)} // so that no bundle and no pull has this root
 	return out, err
 }
 
-// name is what a pod calls an image.
+// name returns a pod's name for an image.
 func (in Input) name(i bundle.Image) (string, error) {
 	ref := in.Mirror
 	switch in.Names {
