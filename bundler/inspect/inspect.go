@@ -1,5 +1,5 @@
-// Package inspect describes a bundle as it describes itself: releases, images, sizes, the
-// matrix, and which signatures are there. Nothing of it is proven: see package verify.
+// Package inspect returns what a bundle says about itself: releases, images, sizes, the matrix, and
+// its signatures. It verifies nothing: see package verify.
 //
 //	i, err := inspect.Bundle(ctx, b, o)
 package inspect
@@ -17,17 +17,17 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
-// Inspection is what a bundle says of itself. Nothing of it is proven: see package verify.
+// Inspection is what a bundle says about itself. It is not verified: see package verify.
 type Inspection struct {
 	Root       image.Digest           `json:"root"`
 	Bytes      int64                  `json:"bytes"`
 	Blobs      int                    `json:"blobs"`
-	Platforms  []image.Platform       `json:"platforms"` // that were requested when it was made
+	Platforms  []image.Platform       `json:"platforms"` // requested when it was made
 	Matrix     Matrix                 `json:"matrix"`
 	Releases   []Release              `json:"releases"`
 	Images     []Image                `json:"images"`
 	Signatures []signatures.Signature `json:"signatures"`
-	Left       *bundle.Omitted        `json:"leftToBase,omitempty"` // of a delta: what is not there
+	Left       *bundle.Omitted        `json:"leftToBase,omitempty"` // what a delta lacks
 }
 
 // Matrix is the matrix document of a bundle.
@@ -37,10 +37,10 @@ type Matrix struct {
 	Issued  time.Time    `json:"issued"`
 	Expires time.Time    `json:"expires"`
 	Expired bool         `json:"expired"`
-	Signed  bool         `json:"signed"` // there is a signature; whose is not checked
+	Signed  bool         `json:"signed"` // a signature exists; not verified
 }
 
-// Release is one release of a driver, of a service or of this project's own programs.
+// Release is one release of a driver, a service or this project's programs.
 type Release struct {
 	Driver     matrix.Driver  `json:"driver"`
 	Version    matrix.Version `json:"version"`
@@ -51,22 +51,22 @@ type Release struct {
 	Images     int            `json:"images"`
 }
 
-// Image is one image.
+// Image is an image of a bundle.
 type Image struct {
 	Reference image.Reference        `json:"reference"`
 	Digest    image.Digest           `json:"digest"`
 	Platforms []string               `json:"platforms"`
 	Bytes     int64                  `json:"bytes"` // of its manifests, configurations and layers
 	UsedBy    []string               `json:"usedBy"`
-	Source    string                 `json:"source,omitempty"`   // where it was taken from, if elsewhere
-	Reason    string                 `json:"reason,omitempty"`   // why
+	Source    string                 `json:"source,omitempty"`   // where it was fetched, if not upstream
+	Reason    string                 `json:"reason,omitempty"`   // why it was fetched there
 	Attached  []signatures.Signature `json:"attached,omitempty"` // upstream's signatures, attestations, SBOMs
 }
 
-// Why tells why the image is not what its manifest names, "" where it is.
+// Why returns why the image is not the one in its manifest, or "" if it is.
 func (i Image) Why() string { return bundle.Image{Reason: i.Reason}.Why() }
 
-// Bundle reads what a bundle says of itself.
+// Bundle reads what a bundle says about itself.
 func Bundle(ctx context.Context, b *pinned.Bundle, o run.Options) (*Inspection, error) {
 	d, err := b.Describe(ctx)
 	if err != nil {
@@ -75,7 +75,7 @@ func Bundle(ctx context.Context, b *pinned.Bundle, o run.Options) (*Inspection, 
 	return Opened(ctx, b, d, o)
 }
 
-// Opened describes a bundle that was read already.
+// Opened describes a bundle that was read before.
 func Opened(ctx context.Context, s medium.Source, d *pinned.Opened, o run.Options) (*Inspection, error) {
 	g, c, doc := d.Graph, d.Contents, d.Matrix
 	i := &Inspection{Root: d.Root, Bytes: g.Size(), Blobs: len(g.Blobs), Platforms: c.Lock.Platforms, Left: g.OmittedList()}
@@ -92,7 +92,6 @@ func Opened(ctx context.Context, s medium.Source, d *pinned.Opened, o run.Option
 	return i, i.attached(ctx, s, o)
 }
 
-// attached finds what travels with the images.
 func (i *Inspection) attached(ctx context.Context, s medium.Source, o run.Options) error {
 	return run.Each(ctx, o.Limit(), len(i.Images), func(n int) error {
 		var err error
@@ -126,7 +125,7 @@ func inspectImages(ctx context.Context, s medium.Source, g *bundle.Graph, lock *
 			Reference: i.Reference, Digest: i.Digest, Bytes: g.SizeBelow(i.Descriptor()), Platforms: []string{},
 			UsedBy: i.UsedBy, Source: i.Source.String(), Reason: i.Reason,
 		}
-		platforms, _, _ := r.Of(ctx, i.Descriptor()) // an unreadable configuration tells none
+		platforms, _, _ := r.Of(ctx, i.Descriptor()) // none if the configuration is unreadable
 		for _, p := range platforms {
 			found.Platforms = append(found.Platforms, p.String())
 		}
