@@ -13,17 +13,14 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix/needs"
 )
 
-// Use is one place of a manifest file that names an image.
+// Use is one mention of an image in a manifest file.
 type Use struct {
-	Image string // the reference as it is written
+	Image string // as written
 	Where string // object and container: "DaemonSet vsphere-csi-node, container node-driver-registrar"
 }
 
-// Images returns every use of an image in a manifest file, object by object. The name is the
-// file's, for errors.
-//
-// Looked at are all lists of containers of any kind and all image volumes, wherever an object
-// keeps its pod template. No upstream manifest names an image in an argument, a variable or a
+// Images returns every use of an image in a manifest file, by object; name is for errors. It reads all container
+// lists and image volumes, at any depth. No upstream manifest names an image in an argument, variable or
 // configuration file.
 func Images(name string, data []byte) ([]Use, error) {
 	if len(data) > matrix.MaxManifestSize {
@@ -31,7 +28,7 @@ func Images(name string, data []byte) ([]Use, error) {
 	}
 	objects, err := needs.Decode(data)
 	if err != nil {
-		return nil, unreadable(name, errors.New(strings.Join(strings.Fields(err.Error()), " "))) // in one line
+		return nil, unreadable(name, errors.New(strings.Join(strings.Fields(err.Error()), " "))) // on one line
 	}
 	f := finder{name: name}
 	for _, object := range objects {
@@ -46,7 +43,6 @@ func unreadable(name string, err error) error {
 		err)
 }
 
-// A finder gathers the uses of images in a file.
 type finder struct {
 	name     string // of the file
 	uses     []Use
@@ -55,7 +51,7 @@ type finder struct {
 
 var containerLists = []string{"containers", "ephemeralContainers", "initContainers"}
 
-// look looks at a part of an object, which may be a list of objects.
+// look searches a part of an object, or a list of objects.
 func (f *finder) look(owner string, part any) {
 	switch part := part.(type) {
 	case []any:

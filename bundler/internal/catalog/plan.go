@@ -13,7 +13,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
-// Key names a manifest file within a bundle: "csi/3.5.1/vsphere-csi-driver.yaml".
+// Key returns the name of a manifest file in a bundle: "csi/3.5.1/vsphere-csi-driver.yaml".
 func Key(id matrix.ReleaseID, file string) string {
 	return fmt.Sprintf("%s/%s/%s", id.Driver, id.Version, file)
 }
@@ -21,14 +21,13 @@ func Key(id matrix.ReleaseID, file string) string {
 // Files are manifest files by [Key].
 type Files map[string][]byte
 
-// Plan is what the lock of a bundle will say.
+// Plan is the future content of a bundle's lock.
 type Plan struct {
-	Images   []bundle.Image // sorted by reference; without what only a registry knows
+	Images   []bundle.Image // sorted by reference; without values from registries
 	Releases []bundle.Release
 }
 
-// Read takes the images of releases from their manifest files, and those of services. Every
-// file is checked against the size and sha256 that the matrix gives for it.
+// Read returns the images of releases and services. It checks manifest files against size and sha256 in the matrix.
 func Read(releases []matrix.Release, files Files, services ...matrix.ServiceRelease) (*Plan, error) {
 	plan := &Plan{}
 	images := map[image.Reference]*bundle.Image{}
@@ -58,7 +57,7 @@ func Read(releases []matrix.Release, files Files, services ...matrix.ServiceRele
 	return plan, nil
 }
 
-// merge adds an image, or one more user of it.
+// merge adds an image, or another user of it.
 func merge(images map[image.Reference]*bundle.Image, i bundle.Image) {
 	known, ok := images[i.Reference]
 	if !ok {
@@ -74,7 +73,7 @@ func merge(images map[image.Reference]*bundle.Image, i bundle.Image) {
 	}
 }
 
-// readRelease returns what the lock says of one release, and the images it uses.
+// readRelease returns the lock's entry for a release, and the images that it uses.
 func readRelease(release matrix.Release, files Files) (bundle.Release, []bundle.Image, error) {
 	locked := bundle.Release{Driver: release.Driver, Version: release.Version, Images: map[string]string{}}
 	var used []bundle.Image
@@ -97,7 +96,7 @@ func readRelease(release matrix.Release, files Files) (bundle.Release, []bundle.
 	return locked, used, fault.Join(append(problems, overrides.unused(release.ReleaseID))...)
 }
 
-// eachImage visits what a manifest file names, with the image that it means.
+// eachImage visits every image of a manifest file, as named and as resolved.
 func eachImage(key string, data []byte, o *overrides, visit func(Use, bundle.Image)) error {
 	uses, err := Images(key, data)
 	problems := []error{err}
@@ -110,8 +109,7 @@ func eachImage(key string, data []byte, o *overrides, visit func(Use, bundle.Ima
 	return fault.Join(problems...)
 }
 
-// Agree checks that a lock holds each image that the manifest files of a release name, as the
-// rules replace it.
+// Agree returns a fault unless a lock holds every image in a release's manifest files, after the rules replace it.
 func Agree(r bundle.Release, rules []matrix.ImageOverride, files Files) error {
 	var problems []error
 	disagree := func(reason fault.Reason, format string, args ...any) {
@@ -149,7 +147,7 @@ func checked(key string, m matrix.Manifest, files Files) ([]byte, bundle.File, e
 	return data, bundle.File{Name: m.Name, URL: m.URL, Digest: digest, Size: m.Size}, nil
 }
 
-// treat turns a reference of a manifest into the image that it means.
+// treat resolves a manifest's reference to an image.
 func treat(key string, use Use, o *overrides) (bundle.Image, error) {
 	target, reason := o.apply(use.Image)
 	ref, err := image.ParseReference(target)
@@ -167,17 +165,17 @@ func treat(key string, use Use, o *overrides) (bundle.Image, error) {
 	return i, nil
 }
 
-// maxReason bounds a reason, in bytes, well below what a lock allows.
+// maxReason limits a reason, in bytes, well below the limit of a lock.
 const maxReason = 1000
 
-// join makes one line of what is not empty.
+// join joins non-empty reasons into one line.
 func join(reasons ...string) string {
 	reasons = slices.DeleteFunc(reasons, func(r string) bool { return r == "" })
 	line := strings.Join(strings.Fields(strings.Join(reasons, "; ")), " ")
 	return line[:min(len(line), maxReason)]
 }
 
-// overrides are the matrix's replacements for one release, by normalised reference.
+// overrides are the matrix's image replacements for one release.
 type overrides struct {
 	rules []matrix.ImageOverride
 	used  map[string]bool
@@ -187,8 +185,7 @@ func newOverrides(rules []matrix.ImageOverride) *overrides {
 	return &overrides{rules: rules, used: map[string]bool{}}
 }
 
-// apply returns the reference to use and why. A rule fits when both references
-// mean the same image, however they are written.
+// apply returns the reference to use and the reason. A rule matches any spelling of its image's reference.
 func (o *overrides) apply(written string) (target, reason string) {
 	for _, rule := range o.rules {
 		if rule.From != written && normal(rule.From) != normal(written) {
@@ -208,7 +205,7 @@ func normal(s string) string {
 	return ref.String()
 }
 
-// unused reports rules that changed nothing: the matrix does not fit the manifest.
+// unused reports rules that matched nothing: the matrix does not fit the manifest.
 func (o *overrides) unused(id matrix.ReleaseID) error {
 	var problems []error
 	for _, rule := range o.rules {

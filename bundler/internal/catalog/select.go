@@ -1,24 +1,23 @@
-// Package catalog decides what goes into a bundle. It is pure: it reads manifests
-// and a matrix, and returns values; fetching is done by its callers.
+// Package catalog decides what a bundle contains. It is pure: it reads manifests and a matrix, and
+// returns values. Its callers fetch.
 //
 //	selection, err := catalog.Select(doc, catalog.Request{Kubernetes: minors})
 //	…fetch selection.Files()…
 //	plan, err := catalog.Read(selection.Releases, files)
 //	…resolve plan.Images to digests…
 //
-// [Select] turns what the user asked for into releases of the matrix. [Read] takes
-// from the manifests of those releases every image that a pod template names.
+// [Select] turns a user's request into releases of the matrix. [Read] collects every image that the
+// pod templates in the manifests of those releases name.
 //
-// # How a reference is treated
+// # References
 //
-// A reference of a manifest goes through three steps, each recorded in the lock:
+// A manifest's reference goes through three steps, which the lock records:
 //
-//  1. the matrix's override for this release, where the manifest names a floating
-//     or lagging tag: the lock maps the reference as it is written to the
-//     override's reference, and holds the image under that name;
+//  1. the matrix's override for this release, if the manifest names a floating or lagging tag: the
+//     lock maps the written reference to the override's, and holds the image under that name;
 //  2. normalisation, as container runtimes do it ([image.ParseReference]);
-//  3. [image.Relocate], for registries that no longer exist: the lock keeps the
-//     image's name and says in source where it is and in reason why.
+//  3. [image.Relocate], for registries that no longer exist: the lock keeps the image's name, and
+//     records its location in source and the cause in reason.
 //
 // Two tags of one name are two images.
 package catalog
@@ -34,31 +33,29 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
-// DefaultMinors is how many Kubernetes minors a bundle covers when none is requested.
+// DefaultMinors is how many Kubernetes minors a bundle covers by default.
 const DefaultMinors = 3
 
-// Request is what the user asked for. The zero value asks for the newest
-// supported drivers of the last three Kubernetes minors that the matrix covers.
-// Releases whose needs the matrix does not list are taken by name only: the operator
-// does not install them.
+// Request is what the user wants. The zero value selects the newest supported drivers for the last three Kubernetes
+// minors of the matrix. Releases whose needs the matrix does not list must be named, since the operator refuses them.
 type Request struct {
-	Drivers    []matrix.Driver    // none: cpi, csi and the snapshot-controller that csi qualifies
-	Kubernetes []matrix.Minor     // none: the last three covered, unless Releases says what to take
+	Drivers    []matrix.Driver    // none: cpi, csi, and the snapshot-controller that csi qualifies
+	Kubernetes []matrix.Minor     // none: the last three covered, unless Releases is set
 	VSphere    []matrix.Version   // the vCenters of one cluster, all of which must be in range; none: any
-	Releases   []matrix.ReleaseID // taken whatever else is requested, with the releases they need; of a service, instead of the newest
-	NoDrivers  bool               // services alone
+	Releases   []matrix.ReleaseID // always taken, with their requirements; of a service, instead of the newest
+	NoDrivers  bool               // services only
 	Services   []matrix.Driver    // of [matrix.Services]
 }
 
-// Selection is the set of releases that a bundle will hold.
+// Selection is the content of a bundle.
 type Selection struct {
 	Releases []matrix.Release        // sorted by driver, then version; each once
 	Services []matrix.ServiceRelease // sorted by service, then version; each once
-	Picks    []Pick                  // one for each Kubernetes minor, newest first
-	Warnings []string                // what the user should know; sorted
+	Picks    []Pick                  // one per Kubernetes minor, newest first
+	Warnings []string                // for the user; sorted
 }
 
-// Pick is what was chosen for one Kubernetes minor.
+// Pick is the selection for one Kubernetes minor.
 type Pick struct {
 	Kubernetes matrix.Minor
 	Releases   []matrix.ReleaseID
@@ -97,7 +94,6 @@ func Select(doc *matrix.Document, req Request) (Selection, error) {
 	return b.Selection, nil
 }
 
-// builder gathers a selection.
 type builder struct {
 	Selection
 	doc      *matrix.Document
@@ -106,8 +102,8 @@ type builder struct {
 	chosen   map[string]bool // by ReleaseID.String()
 }
 
-// minors resolves the Kubernetes minors asked for, newest first; or the newest for which every
-// driver asked for has a release.
+// minors resolves the requested Kubernetes minors, newest first. Without a request it takes the newest minors for
+// which every requested driver has a release.
 func (b *builder) minors() error {
 	asked := slices.Clone(b.req.Kubernetes)
 	isOfDriver := func(id matrix.ReleaseID) bool { return id.Driver.Valid() }
@@ -156,7 +152,7 @@ func (b *builder) resolve(minor matrix.Minor) (matrix.Selection, error) {
 	return selection, nil
 }
 
-// rules turns every driver off that was not requested.
+// rules disables every driver that is not requested.
 func (b *builder) rules() map[matrix.Driver]matrix.Rule {
 	rules := map[matrix.Driver]matrix.Rule{}
 	for _, d := range []matrix.Driver{matrix.CNI, matrix.CPI, matrix.SnapshotController, matrix.CSI} {
@@ -187,7 +183,7 @@ func refused(minor matrix.Minor, why error) error {
 		"see `vdo-bundle matrix show` for what the matrix covers", "%w", why)
 }
 
-// explicit takes the releases that the user named, and what they need.
+// explicit adds the releases that the user named, and their requirements.
 func (b *builder) explicit() error {
 	var problems []error
 	for _, id := range b.req.Releases {
@@ -211,8 +207,8 @@ func (b *builder) explicit() error {
 	return fault.Join(problems...)
 }
 
-// requirements takes the exact releases that an explicit one qualifies, such as
-// the snapshot-controller of a CSI release, where that driver is wanted at all.
+// requirements adds the exact releases that an explicit one qualifies, such as a CSI release's snapshot-controller,
+// if that driver is requested.
 func (b *builder) requirements(release matrix.Release) {
 	for _, need := range release.Requires {
 		if need.Version.IsZero() || !b.wants(need.Driver) {
@@ -234,7 +230,7 @@ func find(doc *matrix.Document, id matrix.ReleaseID) (matrix.Release, error) {
 	return matrix.Release{}, notListed(doc, id)
 }
 
-// notListed says which releases of a driver or service the matrix lists instead of one.
+// notListed returns a fault that names the releases that the matrix lists instead.
 func notListed(doc *matrix.Document, id matrix.ReleaseID) error {
 	listed := map[matrix.Driver][]string{}
 	for _, r := range doc.Releases {
@@ -251,8 +247,7 @@ func notListed(doc *matrix.Document, id matrix.ReleaseID) error {
 		"the matrix of serial %d does not list it", doc.Serial)
 }
 
-// services chooses a release of each service that is requested: those that are named, else
-// the newest that is supported.
+// services selects a release of each requested service: the named ones, else the newest supported one.
 func (b *builder) services() error {
 	var problems []error
 	for _, id := range b.req.Releases {
@@ -279,7 +274,7 @@ func (b *builder) services() error {
 	return fault.Join(problems...)
 }
 
-// named takes the release of a service that the user named.
+// named adds a service's release that the user named.
 func (b *builder) named(id matrix.ReleaseID) error {
 	if !slices.Contains(b.req.Services, id.Driver) {
 		return fault.Errorf(fault.InvalidInput, "select", "release "+id.String(),
@@ -300,7 +295,7 @@ func (b *builder) takeService(s matrix.ServiceRelease) {
 	}
 }
 
-// readService returns what the lock says of a service, and its image.
+// readService returns the lock's entry for a service, and its image.
 func readService(s matrix.ServiceRelease) (bundle.Release, bundle.Image, error) {
 	ref, err := image.ParseReference(s.Image)
 	if err != nil {
