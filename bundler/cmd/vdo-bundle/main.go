@@ -7,6 +7,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/cli"
 )
 
-var version string // set by the linker; else it is that of the module
+var version string // set by the linker; else the module's
 
 func main() { os.Exit(cli.Main(version, os.Args[1:])) }

@@ -1,12 +1,12 @@
-// Package cli is the command line of vdo-bundle: flags, one call of a flow, one
-// print. What a command found or made goes to standard output; progress, messages
-// and errors go to standard error, so that the output can be piped.
+// Package cli is the command line of vdo-bundle: flags, one call of a flow, one print. Results go
+// to standard output. Progress, messages and errors go to standard error, so that users can pipe
+// the output.
 //
-// An error is printed as lines "error: what: why" and "hint: what to do", one pair
-// for each independent problem. With --format json it is one JSON object on
-// standard error: {"error": {"reason", "exitCode", "problems": [{"reason",
-// "message", "hint"}]}}. With --progress json standard error is lines of JSON: that
-// error, {"message"}, {"phase", "items", "done", "bytes", "moved"} and {"phase", "failed"}.
+// An error is printed as lines "error: what: why" and "hint: what to do", one pair per independent
+// problem. With --format json it is one JSON object on standard error: {"error": {"reason",
+// "exitCode", "problems": [{"reason", "message", "hint"}]}}. With --progress json standard error is
+// lines of JSON: that error, {"message"}, {"phase", "items", "done", "bytes", "moved"} and
+// {"phase", "failed"}.
 package cli
 
 import (
@@ -29,25 +29,22 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 )
 
-// app is one run of the program and what it has of the world. Each command has its
-// flags in a struct of its own, which embeds the groups that it shares with others.
+// app is one run of the program. Each command has its flags in its own struct, which embeds the shared groups.
 type app struct {
 	out, err io.Writer
-	args     []string // as given, to say how to go on
+	args     []string // as given, for hints
 	debug    bool
-	inIsRead bool          // standard input, as a bundle
-	progress string        // a form of it
-	grace    *atomic.Int64 // beside patience, what a server promises who reads from it; nanoseconds
+	inIsRead bool          // standard input was read as a bundle
+	progress string        // a form of progress
+	grace    *atomic.Int64 // extra time for a server to finish answers, in nanoseconds
 }
 
-// patience is how long the work may take to leave what a later run goes on with, once a
-// signal has come. What waits for longer, for a pipe that no one writes or a disk that
-// does not answer, is left: nothing that is written needs an orderly end.
+// patience is how long the work may save its progress after a signal. Main abandons work that takes longer, such as
+// an idle pipe or a hanging disk: no written data needs an orderly end.
 const patience = 5 * time.Second
 
-// Main runs the program and returns its exit code. SIGINT and SIGTERM end the work
-// so that a later run can go on; a second signal ends the program at once. version is
-// that which the linker was given; empty, it is that of the module.
+// Main runs the program and returns its exit code. SIGINT and SIGTERM end the work so that a later run can resume. A
+// second signal ends the program at once. version is the linker's or, if empty, the module's.
 func Main(version string, args []string) int {
 	linked = version
 	ctx, cancel := context.WithCancelCause(context.Background())
@@ -89,7 +86,7 @@ func (a *app) run(ctx context.Context) int {
 	return command.ExitCode(err)
 }
 
-// interrupted says how to go on. No argument of this program is a secret.
+// interrupted returns a fault that says how to resume. No argument of this program is a secret.
 func (a *app) interrupted(ctx context.Context) error {
 	return &fault.Error{
 		Reason: fault.Interrupted, Op: "interrupted by", Subject: context.Cause(ctx).Error(),
@@ -97,7 +94,7 @@ func (a *app) interrupted(ctx context.Context) error {
 	}
 }
 
-// report prints an error for people, or as JSON where that was requested.
+// report prints an error for people or, if requested, as JSON.
 func (a *app) report(err error, asJSON bool) {
 	if a.progress == progressJSON {
 		reportEvent(a.err, err)
@@ -106,8 +103,7 @@ func (a *app) report(err error, asJSON bool) {
 	command.Report(a.err, err, asJSON)
 }
 
-// deliver writes a result to a file, and says so with what it is, or to standard output
-// for "-".
+// deliver writes a result to a file and reports it, or to standard output for "-".
 func (c *common) deliver(to string, data []byte, what string) error {
 	switch to {
 	case "-":
@@ -116,7 +112,7 @@ func (c *common) deliver(to string, data []byte, what string) error {
 	case "":
 		return flags.Bad("-o", to, errors.New("empty"), "name a file, or - for standard output")
 	}
-	if err := c.vacant(to); err != nil { // since the command began
+	if err := c.vacant(to); err != nil { // again, as time has passed
 		return err
 	}
 	if err := userfile.Write(to, data, 0o644); err != nil {
@@ -126,7 +122,6 @@ func (c *common) deliver(to string, data []byte, what string) error {
 	return nil
 }
 
-// print writes a line to standard output.
 func (a *app) print(values ...any) error {
 	_, err := fmt.Fprintln(a.out, values...)
 	return err
@@ -137,7 +132,7 @@ func (a *app) say(format string, args ...any) {
 		writeEvent(a.err, message(fmt.Sprintf(format, args...)))
 		return
 	}
-	_ = command.Say(a.err, format, args...) // no one is left to hear of it
+	_ = command.Say(a.err, format, args...) // stderr itself has failed
 }
 
 func (a *app) root() *cobra.Command {
@@ -181,7 +176,7 @@ func (a *app) addCommands(root *cobra.Command) {
 	flags.Complete(root)
 }
 
-// linked is the version that the linker gave, as the operator's is: one for all programs.
+// linked is the version from the linker, shared with the operator.
 var linked string
 
 func version() command.Build { return command.BuildOf("vdo-bundle", linked) }

@@ -28,17 +28,16 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/verify"
 )
 
-// common is what most commands have: flags, of which each binds the groups that it needs,
-// and the steps from a bundle's name to a printed result.
+// common holds the shared flags of most commands, and the steps from a bundle's name to a printed result. Each
+// command binds the groups that it needs.
 type common struct {
 	*app
 	trustFlags
 	registryFlags
 	outputFlags
-	base string // of a delta that is read, or made
+	base string // of the delta to read or make
 }
 
-// with binds groups of flags to a command.
 func with(cmd *cobra.Command, groups ...func(*cobra.Command)) *cobra.Command {
 	for _, bind := range groups {
 		bind(cmd)
@@ -50,12 +49,11 @@ func (c *common) bindBase(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&c.base, "base", "", "where SRC is a delta: the `BUNDLE` that has the layers which it leaves out")
 }
 
-// options are those of a flow that moves or reads a bundle.
 func (c *common) options() run.Options {
 	return run.Options{Concurrency: c.concurrency, Progress: c.reporter(), DryRun: c.dryRun}
 }
 
-// show prints a result: as JSON, where that is requested, else what text has printed.
+// show prints a result: as JSON if requested, else as text.
 func (c *common) show(result any, text func(*printer)) error {
 	if c.json() {
 		return command.WriteJSON(c.out, result)
@@ -66,26 +64,24 @@ func (c *common) show(result any, text func(*printer)) error {
 	return err
 }
 
-// printer holds what a command prints as text, until all of it is written. Nothing fails before.
+// printer collects a command's text until show writes it; only that can fail.
 type printer struct{ bytes.Buffer }
 
-// line prints a line.
 func (p *printer) line(format string, args ...any) { _ = command.Say(p, format, args...) }
 
-// print prints values as they are, in a line.
+// print prints values in a line, separated by spaces.
 func (p *printer) print(values ...any) { _, _ = fmt.Fprintln(p, values...) }
 
-// table prints a table.
 func (p *printer) table(t command.Table) { _ = t.Write(p) }
 
-// opened is a bundle that can be read, with what was verified of it.
+// opened is a readable bundle and its verification.
 type opened struct {
 	*pinned.Bundle
-	verified *verify.Verification // nil where nothing was
+	verified *verify.Verification // nil if not verified
 	client   *remote.Client
 }
 
-// read opens the bundle that an argument names, for as long as it is used.
+// read opens the bundle of an argument while use runs.
 func (c *common) read(ctx context.Context, arg string, rules verify.Rules, use func(opened) error) error {
 	b, err := c.open(ctx, arg, rules)
 	if err != nil {
@@ -95,8 +91,7 @@ func (c *common) read(ctx context.Context, arg string, rules verify.Rules, use f
 	return use(b)
 }
 
-// open opens the bundle that an argument names, and verifies it first where the rules
-// have a policy: what is returned is all that may be read from there on.
+// open opens the bundle of an argument, and verifies it if the rules have a policy. Callers read only the result.
 func (c *common) open(ctx context.Context, arg string, rules verify.Rules) (opened, error) {
 	p, err := parseLocation(arg)
 	client, clientErr := c.client(c.app)
@@ -112,8 +107,7 @@ func (c *common) open(ctx context.Context, arg string, rules verify.Rules) (open
 	return b, err
 }
 
-// resolved binds a source to its digest, and verifies it first where the rules have a
-// policy. What is not returned is closed.
+// resolved binds a source to its digest, and verifies it if the rules have a policy. It closes the source on error.
 func (c *common) resolved(ctx context.Context, source medium.Source, rules verify.Rules) (b opened, err error) {
 	if rules.Policy == nil {
 		b.Bundle, err = pinned.Open(ctx, source)
@@ -126,13 +120,12 @@ func (c *common) resolved(ctx context.Context, source medium.Source, rules verif
 	return b, nil
 }
 
-// direct opens references as they are.
+// direct returns a function that opens references without any mapping.
 func direct(client *remote.Client) medium.Registry {
 	return func(ref image.Reference) medium.Source { return client.Repository(ref) }
 }
 
-// openSource opens a bundle for reading. A delta whose base is named is opened as the whole
-// bundle that the two are.
+// openSource opens a bundle for reading. It joins a delta and its base to a whole bundle.
 func (c *common) openSource(ctx context.Context, p location, client *remote.Client) (medium.Source, error) {
 	if c.base == "" {
 		return c.openLocation(ctx, p, client)
@@ -159,7 +152,7 @@ func (c *common) openSource(ctx context.Context, p location, client *remote.Clie
 	return joined, nil
 }
 
-// openPinned opens a place for reading, as it is, and binds it to its digest.
+// openPinned opens a location for reading and binds it to its digest.
 func (c *common) openPinned(ctx context.Context, p location, client *remote.Client) (*pinned.Bundle, error) {
 	source, err := c.openLocation(ctx, p, client)
 	if err != nil {
@@ -188,7 +181,7 @@ func (a *app) openLocation(ctx context.Context, p location, client *remote.Clien
 	return client.Repository(p.reference), nil
 }
 
-// openTarget opens a place for writing; o is for archives and folders.
+// openTarget opens a location for writing; o is for archives and directories.
 func (a *app) openTarget(p location, client *remote.Client, o archive.Options) (medium.Target, error) {
 	switch p.store {
 	case inFile:
@@ -208,17 +201,15 @@ func onTerminal(op, subject, hint string) error {
 	return fault.Errorf(fault.InvalidInput, op, subject, hint, "it is a terminal")
 }
 
-// outputFlags say how a result is printed, and whether progress is.
 type outputFlags struct {
 	format  string
 	quiet   bool
 	shows   bool   // progress
-	dest    string // where the result is written to
-	replace bool   // what is there
+	dest    string // where to write the result
+	replace bool   // an existing file
 }
 
-// bindOutput binds -o and --replace of a command that writes one file. One that is there is refused
-// before the command does anything.
+// bindOutput binds -o and --replace. The command refuses an existing file before it starts.
 func (f *outputFlags) bindOutput(cmd *cobra.Command, usage string) {
 	cmd.Flags().StringVarP(&f.dest, "output", "o", "-", usage)
 	f.bindReplace(cmd, "a file that is there already")
@@ -229,7 +220,7 @@ func (f *outputFlags) bindReplace(cmd *cobra.Command, what string) {
 	cmd.Flags().BoolVar(&f.replace, "replace", false, "replace "+what)
 }
 
-// vacant refuses to write a file where one is, unless it may be replaced.
+// vacant returns a fault if a file exists that must not be replaced.
 func (f *outputFlags) vacant(name string, inputs ...string) error {
 	if name == "-" {
 		return nil
@@ -237,10 +228,9 @@ func (f *outputFlags) vacant(name string, inputs ...string) error {
 	return userfile.Vacant(name, f.replace, inputs...)
 }
 
-// bindFormat binds --format.
 func (f *outputFlags) bindFormat(cmd *cobra.Command) { flags.Format(cmd, &f.format) }
 
-// bindProgress binds --quiet and --progress, for commands that take long.
+// bindProgress binds --quiet and --progress, for long commands.
 func (c *common) bindProgress(cmd *cobra.Command) {
 	c.shows = true
 	flags.Group(cmd, flags.Output, func(fl *pflag.FlagSet) {
@@ -252,17 +242,17 @@ func (c *common) bindProgress(cmd *cobra.Command) {
 
 func (f *outputFlags) json() bool { return f.format == flags.JSON }
 
-// short cuts a digest, for tables. JSON has all of it.
+// short truncates a digest for tables.
 func short(digest string) string { return digest[:min(len(digest), len("sha256:")+12)] }
 
-// Forms of progress.
+// progressAuto and the others are the forms of progress.
 const (
 	progressAuto  = "auto"  // lines, unless the result is printed as JSON
-	progressLines = "lines" // when a phase starts, at each tenth of it, and for each failure
-	progressJSON  = "json"  // the same at each percent, and all messages
+	progressLines = "lines" // a line per phase, tenth of a phase, and failure
+	progressJSON  = "json"  // an event per phase, percent, failure and message
 )
 
-// reporter shows progress, where the command has that.
+// reporter returns the progress reporter of the command.
 func (c *common) reporter() run.Progress {
 	if !c.shows || c.quiet || c.json() && c.progress == progressAuto {
 		return run.Silent{}
@@ -270,7 +260,6 @@ func (c *common) reporter() run.Progress {
 	return &counter{out: c.err, asJSON: c.progress == progressJSON}
 }
 
-// tally counts one phase.
 type tally struct {
 	Phase string `json:"phase"`
 	Items int    `json:"items"`
@@ -279,7 +268,7 @@ type tally struct {
 	Moved int64  `json:"moved"`
 }
 
-// percent is how much of the phase is done: by bytes where it has any, else by items.
+// percent returns the progress: by bytes if the phase has any, else by items.
 func (t tally) percent() int {
 	switch {
 	case t.Bytes > 0:
@@ -290,7 +279,7 @@ func (t tally) percent() int {
 	return 100
 }
 
-// counter writes how far a phase is.
+// counter writes the progress of a phase.
 type counter struct {
 	out    io.Writer
 	asJSON bool
@@ -318,8 +307,7 @@ func (c *counter) Moved(n int64) {
 	c.advance()
 }
 
-// Done shows an item that failed by itself: what was ended with all the rest, by a signal,
-// has not failed.
+// Done reports a failed item, unless a signal ended it.
 func (c *counter) Done(item string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -336,7 +324,7 @@ func (c *counter) Say(line string) {
 	c.write(line, message(line))
 }
 
-// advance says how far the phase is. As lines, short phases say nothing but that they are done.
+// advance writes the progress. In line form, short phases write only 100%.
 func (c *counter) advance() {
 	t, now := c.tally, c.tally.percent()
 	if !c.asJSON {
@@ -353,7 +341,7 @@ func (c *counter) advance() {
 	c.write(text, t)
 }
 
-// write writes a line, or as a line of JSON what it says. No one is left to hear that it fails.
+// write writes a line, or the event as JSON. It ignores errors, which would go to the same stream.
 func (c *counter) write(line string, event any) {
 	if c.asJSON {
 		writeEvent(c.out, event)
@@ -370,7 +358,7 @@ func writeEvent(w io.Writer, v any) {
 	_ = encoder.Encode(v) //nolint:errchkjson // a failed write has no reader
 }
 
-// reportEvent writes an error as the JSON that --format json prints, in one line.
+// reportEvent writes an error in the form of --format json, as one line.
 func reportEvent(w io.Writer, err error) {
 	var text, line bytes.Buffer
 	command.Report(&text, err, true)

@@ -75,7 +75,7 @@ func (c *common) inspect(ctx context.Context, src string) error {
 	})
 }
 
-// render writes the result in the format that is requested.
+// render writes the result in the requested format.
 func (c *common) render(ctx context.Context, w io.Writer, b opened) error {
 	if c.format == formatHTML {
 		e, err := evidence.Collect(ctx, b.Bundle, b.verified, c.options())
@@ -165,12 +165,12 @@ func signatureLine(signatures []signatures.Signature) string {
 
 const formatHTML = "html"
 
-// pageText is one self-contained page: no script, and nothing from elsewhere.
+// pageText is one self-contained page, without scripts and external content.
 //
 //go:embed page.html
 var pageText string
 
-// page renders the evidence. The same evidence gives the same bytes.
+// page renders the evidence, deterministically.
 func page(w io.Writer, e *evidence.Page) error {
 	t, err := template.New("page").Funcs(template.FuncMap{
 		"short": short, "bytes": size.Format,
@@ -183,7 +183,6 @@ func page(w io.Writer, e *evidence.Page) error {
 	return t.Execute(w, e)
 }
 
-// sbomOptions are the flags of `sbom`.
 type sbomOptions struct {
 	common
 	kind string
@@ -275,7 +274,6 @@ func (p *printer) difference(d *diff.Difference) {
 	p.line("shared  %d, %s", d.Layers.Shared.Count, size.Format(d.Layers.Shared.Bytes))
 }
 
-// outdatedOptions are the flags of `outdated`.
 type outdatedOptions struct {
 	common
 	matrixFlags
@@ -328,5 +326,5 @@ func (o *outdatedOptions) run(ctx context.Context, src string) error {
 	})
 }
 
-// versions are named one after the other.
+// versions returns versions separated by spaces.
 func versions(of []matrix.Version) string { return strings.Trim(fmt.Sprint(of), "[]") }

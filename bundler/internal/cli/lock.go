@@ -72,7 +72,7 @@ func (f *lockFlags) run(ctx context.Context) error {
 		command.Plural(len(locked.Images), "image", "images")))
 }
 
-// lockFlags say what is locked, of `lock` and of `pull`.
+// lockFlags are the flags of `lock`, shared with `pull`.
 type lockFlags struct {
 	common
 	selectionFlags
@@ -84,7 +84,7 @@ func (f *lockFlags) bindLock(cmd *cobra.Command) {
 	with(cmd, f.selectionFlags.bind, f.matrixFlags.bind, f.sourceFlags.bind)
 }
 
-// world opens what lock and pull read from, and reports all flags that are wrong.
+// world opens all inputs of lock and pull, and reports all wrong flags.
 func (f *lockFlags) world() (w world, err error) {
 	var errs [7]error
 	w.Matrix, errs[0] = f.openMatrix(f.app)
@@ -113,7 +113,7 @@ func (f *lockFlags) lock(ctx context.Context, w world) (*bundle.Lock, catalog.Fi
 	return locked, files, nil
 }
 
-// selectionFlags say which drivers a bundle holds.
+// selectionFlags select the content of a bundle.
 type selectionFlags struct {
 	drivers, kubernetes, vSphere, releases, services, platforms []string
 	operator, jumpHost                                          string
@@ -132,7 +132,7 @@ func (f *selectionFlags) bind(cmd *cobra.Command) {
 	})
 }
 
-// selects tells whether a selection flag was given: it contradicts --lock.
+// selects returns the first selection flag that was given; it contradicts --lock.
 func selects(cmd *cobra.Command) (flag string, ok bool) {
 	for _, name := range []string{"drivers", "k8s", "vsphere", "release", "operator", "services", "jump-host", "platform"} {
 		if f := cmd.Flags().Lookup(name); f != nil && f.Changed {
@@ -142,7 +142,7 @@ func selects(cmd *cobra.Command) (flag string, ok bool) {
 	return "", false
 }
 
-// request reads the selection flags, and reports all that is wrong with them.
+// request reads the selection flags, and reports all that are wrong.
 func (f *selectionFlags) request() (catalog.Request, []image.Platform, error) {
 	var p flagProblems
 	req := catalog.Request{NoDrivers: slices.Equal(f.drivers, []string{"none"})}
@@ -165,7 +165,7 @@ func (f *selectionFlags) request() (catalog.Request, []image.Platform, error) {
 
 type flagProblems []error
 
-// each reads the values of a flag that may have several.
+// each parses the values of a repeatable flag.
 func each[T any](p *flagProblems, flag string, values []string, parse func(string) (T, error), hint string) []T {
 	var out []T
 	for _, s := range values {
@@ -188,7 +188,6 @@ func parseServices(s string) ([]matrix.Driver, error) {
 	return matrix.Services(), nil
 }
 
-// parseRelease reads a release of a driver or of a service.
 func parseRelease(s string) (matrix.ReleaseID, error) {
 	name, _, _ := strings.Cut(s, "@")
 	if _, err := matrix.ParseService(name); err == nil {
@@ -197,8 +196,7 @@ func parseRelease(s string) (matrix.ReleaseID, error) {
 	return matrix.ParseReleaseID(s)
 }
 
-// jumpHostInput reads --jump-host, or finds it beside --operator; nil where no services
-// are requested.
+// jumpHostInput reads --jump-host, or derives it from --operator. It returns nil without requested services.
 func (f *selectionFlags) jumpHostInput(operator *lock.Operator) (*matrix.ServiceRelease, error) {
 	reference := f.jumpHost
 	switch {
@@ -218,7 +216,7 @@ func (f *selectionFlags) jumpHostInput(operator *lock.Operator) (*matrix.Service
 	return s, nil
 }
 
-// operatorInput reads --operator; nil where it was not given.
+// operatorInput reads --operator; nil if not given.
 func (f *selectionFlags) operatorInput() (*lock.Operator, error) {
 	if f.operator == "" {
 		return nil, nil
@@ -230,13 +228,13 @@ func (f *selectionFlags) operatorInput() (*lock.Operator, error) {
 	return o, nil
 }
 
-// world is what lock and pull read from.
+// world is the input of lock and pull.
 type world struct {
 	lock.Input
 	client *remote.Client
 }
 
-// sourceFlags say where upstream files and images are fetched from.
+// sourceFlags say where to fetch upstream files and images.
 type sourceFlags struct {
 	sourceMap   []string
 	manifestDir string
@@ -249,7 +247,7 @@ func (f *sourceFlags) bind(cmd *cobra.Command) {
 	})
 }
 
-// upstream returns how images are opened.
+// upstream returns a function that opens upstream images.
 func (f *sourceFlags) upstream(client *remote.Client, r *registryFlags) (medium.Registry, error) {
 	var sources image.SourceMap
 	var problems []error
@@ -265,7 +263,7 @@ func (f *sourceFlags) upstream(client *remote.Client, r *registryFlags) (medium.
 	return open, fault.Join(problems...)
 }
 
-// mirrors adds those that the file of --hosts-config names, where no flag says where to.
+// mirrors adds the mirrors of the --hosts-config file, unless a flag names the host.
 func (f *sourceFlags) mirrors(sources *image.SourceMap, file string, of map[string]string) error {
 	var problems []error
 	for _, host := range slices.Sorted(maps.Keys(of)) {
@@ -279,7 +277,7 @@ func (f *sourceFlags) mirrors(sources *image.SourceMap, file string, of map[stri
 	return fault.Join(problems...)
 }
 
-// manifests returns what fetches manifest files, with the settings of their hosts.
+// manifests returns the fetcher of manifest files, with the settings of their hosts.
 func (f *sourceFlags) manifests(client *remote.Client) (upstream.Manifests, error) {
 	o := manifests.Options{Dir: f.manifestDir, Client: client}
 	for _, m := range append(deploy.Manifests(), deploy.SIPManifests()...) {
@@ -288,7 +286,6 @@ func (f *sourceFlags) manifests(client *remote.Client) (upstream.Manifests, erro
 	return manifests.New(o)
 }
 
-// matrixFlags say which compatibility matrix is used.
 type matrixFlags struct {
 	matrix string
 	matrixTrustFlags
@@ -301,7 +298,7 @@ func (f *matrixFlags) bind(cmd *cobra.Command) {
 	})
 }
 
-// openMatrix reads the matrix that is requested, or the one that is built in.
+// openMatrix reads the requested matrix, or the built-in one.
 func (f *matrixFlags) openMatrix(a *app) (matrixfile.File, error) {
 	rules, err := f.matrixRules()
 	if err != nil {

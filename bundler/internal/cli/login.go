@@ -21,7 +21,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 )
 
-// loginOptions are the flags of `login`.
 type loginOptions struct {
 	common
 	username      string
@@ -50,7 +49,7 @@ or read from standard input; it is never an argument.`,
 
 func (o *loginOptions) run(cmd *cobra.Command, host string) error {
 	access := o.registryFlags
-	access.authFile = "" // it need not be there yet, and what is in it is not used
+	access.authFile = "" // it may be missing, and login does not read it
 	client, err := access.client(o.app)
 	if err != nil {
 		return err
@@ -68,7 +67,7 @@ func (o *loginOptions) run(cmd *cobra.Command, host string) error {
 	return nil
 }
 
-// secret reads the password from standard input, or asks for it on the terminal.
+// secret reads the password from standard input or the terminal.
 func (o *loginOptions) secret(ctx context.Context, host string) (string, error) {
 	var data []byte
 	var err error
@@ -113,19 +112,17 @@ file names. Logins of other registries stay.`,
 	return cmd
 }
 
-// passwordFlags say where the password of a private key comes from. A password is
-// never an argument: other users of the machine see those.
+// passwordFlags locate a private key's password. It is never an argument: other users of the machine see those.
 type passwordFlags struct {
 	file  string
-	found string // the environment variable that had the password; "" for none
+	found string // the environment variable that had the password, or ""
 }
 
 func (f *passwordFlags) bind(fl *pflag.FlagSet) {
 	fl.StringVar(&f.file, "key-password-file", "", "`FILE` with the password of the private key (else VDO_KEY_PASSWORD, COSIGN_PASSWORD, or a prompt)")
 }
 
-// pin finds the PIN of a token: the file that the URI names, else as passwords of
-// keys are found.
+// pin returns the PIN of a token: from the file in the URI, else like a key's password.
 func (f *passwordFlags) pin(ctx context.Context, a *app, uri token.URI) ([]byte, error) {
 	if uri.PINFile != "" {
 		data, err := userfile.Read("pin-source", uri.PINFile, maxPassword)
@@ -134,8 +131,8 @@ func (f *passwordFlags) pin(ctx context.Context, a *app, uri token.URI) ([]byte,
 	return f.password(ctx, a, "PIN of "+uri.String()+": ")
 }
 
-// password finds the password of a private key: the file, the environment, the terminal; never the
-// arguments. The terminal is asked with each prompt, and has to give one answer.
+// password returns a private key's password, from the file, the environment or the terminal. It prompts once per
+// element of prompts; the answers must be equal.
 func (f *passwordFlags) password(ctx context.Context, a *app, prompts ...string) (password []byte, err error) {
 	if f.file != "" {
 		data, err := userfile.Read("--key-password-file", f.file, maxPassword)
@@ -164,9 +161,8 @@ func (f *passwordFlags) password(ctx context.Context, a *app, prompts ...string)
 	return password, nil
 }
 
-// newPassword finds the password that a new key is encrypted with. On a terminal it is
-// asked for twice: a slip would make a key that no one can use. An empty one is refused,
-// wherever it comes from: it would protect nothing, and hardly anybody means it.
+// newPassword returns the password to encrypt a new key with. It prompts twice, since a typing error would make the
+// key unusable. It refuses an empty password from any source, which would protect nothing.
 func (f *passwordFlags) newPassword(ctx context.Context, a *app, prompt string) ([]byte, error) {
 	password, err := f.password(ctx, a, prompt, "The same once more: ")
 	if err == nil && len(password) == 0 {
@@ -180,7 +176,7 @@ func badPassword(why, hint string) error {
 	return fault.Errorf(fault.InvalidInput, "read password", "", hint, "%s", why)
 }
 
-// prompt asks on the terminal. A signal ends the wait, and leaves the terminal as it was.
+// prompt asks on the terminal. A signal ends the wait and restores the terminal.
 func (a *app) prompt(ctx context.Context, prompt string) ([]byte, error) {
 	terminal := int(os.Stdin.Fd())
 	before, err := term.GetState(terminal)
@@ -196,8 +192,8 @@ func (a *app) prompt(ctx context.Context, prompt string) ([]byte, error) {
 	return password, err
 }
 
-// within returns what read does, or why ctx has ended: who reads a terminal or a pipe
-// cannot be stopped, but need not be waited for.
+// within returns the result of read, or the cause when ctx ends. A read from a terminal or pipe cannot be cancelled;
+// within abandons it.
 func within(ctx context.Context, read func() ([]byte, error)) ([]byte, error) {
 	type answer struct {
 		data []byte

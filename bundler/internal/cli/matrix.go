@@ -31,7 +31,7 @@ Kubernetes and which vSphere. One is built in; --matrix FILE uses another.`,
 	return cmd
 }
 
-// loadMatrix reads the document that a flag or argument names, or the built-in one.
+// loadMatrix reads the matrix of a flag or argument, or the built-in one.
 func (c *common) loadMatrix(flag, file string) (doc *matrix.Document, err error) {
 	data := matrix.Default()
 	if file != "" {
@@ -49,7 +49,6 @@ func (c *common) loadMatrix(flag, file string) (doc *matrix.Document, err error)
 	return doc, nil
 }
 
-// matrixSignOptions are the flags of `matrix sign`.
 type matrixSignOptions struct {
 	common
 	signingFlags
@@ -71,7 +70,7 @@ for that. Keys, certificates and passwords are those of vdo-bundle sign.`,
 	}
 	o.bindReplace(cmd, "a signature that is there already")
 	o.signingFlags.bind(cmd, "key", signingKeyHelp, &o.registryFlags)
-	flags.Group(cmd, flags.Registries, o.bindCA) // of the time-stamping authority
+	flags.Group(cmd, flags.Registries, o.bindCA) // of the TSA
 	flags.Group(cmd, flags.Tuning, o.bindRequests)
 	return cmd
 }
@@ -81,7 +80,7 @@ func (o *matrixSignOptions) run(cmd *cobra.Command, file string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := matrix.Parse(file, data); err != nil { // what is wrong is not signed
+	if _, err := matrix.Parse(file, data); err != nil { // never sign an invalid matrix
 		return err
 	}
 	if err := o.checkPatience(); err != nil {
@@ -144,7 +143,7 @@ func (c *common) showGrid(file string, k8s, vSphere []string) error {
 	return c.show(grid, func(p *printer) { p.grid(grid, name, doc, len(columns) == 0) })
 }
 
-// grid prints a grid, whose columns are steps where no one chose them.
+// grid prints a grid; its columns are steps unless the user chose them.
 func (p *printer) grid(grid matrix.Grid, name string, doc *matrix.Document, isStepped bool) {
 	header := []any{"KUBERNETES"}
 	for _, v := range grid.VSphere {
@@ -189,5 +188,5 @@ func cellText(driver string, c *matrix.GridChoice) string {
 const legend = `*  rests on a derived range, stated by no vendor
 -  no release fits: "lock" says why`
 
-// k8sForm is the form of a flag, as hints show it.
+// k8sForm is the hint for the flag --k8s.
 const k8sForm = "write 1.33, a range 1.30-1.33, or a list 1.31,1.33"

@@ -21,7 +21,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix/needs"
 )
 
-// addition is a release that is added to a matrix, as flags say it.
+// addition holds the flags of `matrix add`.
 type addition struct {
 	folder, like, k8s, vSphere, basis, file string
 }
@@ -68,13 +68,13 @@ difference. Check it, above all the addresses, then sign the matrix.`,
 	return cmd
 }
 
-// addTo adds a release to a document, and writes that.
+// addTo adds a release to a document, and writes the document.
 func (c *common) addTo(doc *matrix.Document, id matrix.ReleaseID, f addition) error {
 	like, err := f.model(doc, id)
 	if err != nil {
 		return err
 	}
-	was := *doc // whose releases and needs stay as they are
+	was := *doc // addTo replaces Releases, but changes Needs in place
 	was.Needs = slices.Clone(doc.Needs)
 	release, files, err := f.release(like, id)
 	if err != nil {
@@ -110,11 +110,11 @@ func (c *common) addTo(doc *matrix.Document, id matrix.ReleaseID, f addition) er
 	return c.deliver(c.dest, data, "")
 }
 
-// model is the release to take over from.
+// model returns the release to copy from.
 func (f addition) model(doc *matrix.Document, id matrix.ReleaseID) (like matrix.Release, err error) {
 	for _, r := range doc.Releases { // sorted
 		switch {
-		case r.Compare(id) == 0: // written again
+		case r.Compare(id) == 0: // replace it
 			return r, nil
 		case f.like == r.ReleaseID.String(), f.like == "" && r.Driver == id.Driver && r.Version.LessThan(id.Version):
 			like = r
@@ -127,7 +127,7 @@ func (f addition) model(doc *matrix.Document, id matrix.ReleaseID) (like matrix.
 	return like, err
 }
 
-// release makes the release, and reads its files.
+// release builds the release and reads its files.
 func (f addition) release(like matrix.Release, id matrix.ReleaseID) (matrix.Release, map[string][]byte, error) {
 	renamed := func(s string) string { return strings.ReplaceAll(s, like.Version.String(), id.Version.String()) }
 	r := like
@@ -164,8 +164,7 @@ func (f addition) release(like matrix.Release, id matrix.ReleaseID) (matrix.Rele
 	return r, files, nil
 }
 
-// files are the names of the manifests in the folder: those of the other release in their
-// order, then the others.
+// files returns the manifest names in the directory: those of the other release in its order, then the rest.
 func (f addition) files(like matrix.Release) (names []string, err error) {
 	entries, err := os.ReadDir(f.folder)
 	if err != nil {
@@ -190,7 +189,7 @@ func (f addition) files(like matrix.Release) (names []string, err error) {
 	return names, err
 }
 
-// ranges sets those of the flags, and marks those that are taken over.
+// ranges sets the ranges of the flags, and marks the copied ones as derived.
 func (f addition) ranges(r *matrix.Release, like matrix.Release) error {
 	over := func(basis string) string { return fmt.Sprintf("taken over from %s: %s", like.ReleaseID, basis) }
 	isNew := r.Compare(like.ReleaseID) != 0
@@ -271,7 +270,7 @@ need of a cluster. Begin a matrix of your own with it.`,
 	return cmd
 }
 
-// changes prints what came, went and is another one, where there is any of it.
+// changes prints the changes, if any.
 func (p *printer) changes(title string, c diff.Changes) {
 	if c.Empty() {
 		return

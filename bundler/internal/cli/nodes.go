@@ -26,7 +26,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/verify"
 )
 
-// mirrorConfigOptions are the flags of `mirror-config`.
 type mirrorConfigOptions struct {
 	common
 	runtime, nodeCA string
@@ -101,7 +100,7 @@ func (o *mirrorConfigOptions) run(cmd *cobra.Command, src, dest string) error {
 	})
 }
 
-// check refuses flags that have no meaning for a runtime.
+// check refuses flags that do not apply to a runtime.
 func (o *mirrorConfigOptions) check(runtime nodeconfig.Runtime) error {
 	var errs []error
 	bad := func(flag, value, why, hint string) {
@@ -119,7 +118,6 @@ func (o *mirrorConfigOptions) check(runtime nodeconfig.Runtime) error {
 	return fault.Join(errs...)
 }
 
-// mirrorLogin finds a user and password for the mirror, as login keeps them.
 func (o *mirrorConfigOptions) mirrorLogin(ctx context.Context, mirror image.Reference) (nodeconfig.Login, error) {
 	find, err := o.credentials()
 	if err != nil {
@@ -136,7 +134,7 @@ func (o *mirrorConfigOptions) mirrorLogin(ctx context.Context, mirror image.Refe
 	return nodeconfig.Login{Username: c.Username, Password: c.Password}, nil
 }
 
-// write writes files into a folder and names them, or prints them.
+// write writes files into a directory and prints their names, or prints the files.
 func (o *mirrorConfigOptions) write(files []nodeconfig.File) error {
 	var errs []error
 	for n, f := range files {
@@ -169,7 +167,6 @@ func (o *mirrorConfigOptions) write(files []nodeconfig.File) error {
 	return nil
 }
 
-// exportOptions are the flags of `export`.
 type exportOptions struct {
 	common
 	repository, names string
@@ -237,7 +234,7 @@ func (o *exportOptions) run(cmd *cobra.Command, src string) error {
 	})
 }
 
-// input reads the flags that say where images are written to and how they are named.
+// input reads the flags for the target and the image names.
 func (o *exportOptions) input(from location) (export.Input, error) {
 	in := export.Input{Names: export.Names(o.names)}
 	_, err := fileLocation(o.dest)
@@ -248,7 +245,6 @@ func (o *exportOptions) input(from location) (export.Input, error) {
 	return in, fault.Join(err, mirrorErr)
 }
 
-// installOptions are the flags of `install-manifests`.
 type installOptions struct {
 	common
 	to install.Options

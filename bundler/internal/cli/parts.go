@@ -18,10 +18,9 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/size"
 )
 
-// minVolume keeps a slip of the unit from making a thousand parts, in bytes.
+// minVolume is the least size of a part, in bytes: a mistyped unit should not make thousands.
 const minVolume = 64 << 10
 
-// volumeFlags say into what parts an archive is split.
 type volumeFlags struct {
 	volumeSize size.Bytes
 	parity     int
@@ -33,7 +32,7 @@ func (f *volumeFlags) bind(cmd *cobra.Command) {
 	fl.IntVar(&f.parity, "parity", 0, "add `N` recovery parts: as many lost or damaged parts can be rebuilt by vdo-bundle repair")
 }
 
-// checkVolumes refuses what cannot be split, or not so.
+// checkVolumes refuses invalid combinations of flags and target.
 func (f *volumeFlags) checkVolumes(cmd *cobra.Command, dest location) error {
 	isSplit := cmd.Flags().Changed("volume-size")
 	switch {
@@ -55,7 +54,7 @@ func (f *volumeFlags) checkVolumes(cmd *cobra.Command, dest location) error {
 	return nil
 }
 
-// inParts names the parts file where the archive was split.
+// inParts returns the parts file if the archive is split.
 func (f *volumeFlags) inParts(p location) location {
 	if f.volumeSize > 0 && p.store == inFile {
 		p.path += parts.Suffix
@@ -63,12 +62,10 @@ func (f *volumeFlags) inParts(p location) location {
 	return p
 }
 
-// archiveOptions say how an archive or folder is written.
 func (f *volumeFlags) archiveOptions(replace, restart bool) archive.Options {
 	return archive.Options{Replace: replace, Restart: restart, VolumeSize: int64(f.volumeSize), Recovery: f.parity}
 }
 
-// splitOptions are the flags of `split`.
 type splitOptions struct {
 	common
 	volumeFlags

@@ -10,7 +10,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/parts"
 )
 
-// locationKind is what kind of place it is.
 type locationKind int
 
 const (
@@ -20,15 +19,14 @@ const (
 	inStream
 )
 
-// location is where a bundle is, or will be: FILE.tar, FILE.tar.parts, oci:DIR,
-// REGISTRY/REPO[:TAG|@DIGEST], or - for standard input and output.
+// location is where a bundle is: FILE.tar[.parts], oci:DIR, REGISTRY/REPO[:TAG|@DIGEST], or - (stdin, stdout).
 type location struct {
 	store     locationKind
-	path      string          // of a file or folder
+	path      string          // of a file or directory
 	reference image.Reference // in a registry
 }
 
-// String writes the place as it is given.
+// String returns the location as users write it.
 func (p location) String() string {
 	switch p.store {
 	case inFolder:
@@ -43,9 +41,8 @@ func (p location) String() string {
 
 const locationHint = "write FILE.tar or ./FILE for an archive, oci:DIR for a folder, or HOST/REPOSITORY:TAG with the registry's host name (and port) for a registry"
 
-// parseLocation reads a place. What ends in .tar or .parts, or starts as a path, is a file.
-// A registry's host has a dot or a port, or is localhost, so that a mistyped file
-// name is never taken for a repository of Docker Hub.
+// parseLocation parses a location. A file ends in .tar or .parts, or starts as a path. A registry's host has a dot or
+// a port, or is localhost, so that a mistyped file name never names a Docker Hub repository.
 func parseLocation(s string) (location, error) {
 	bad := func(why string) (location, error) {
 		return location{}, fault.Errorf(fault.InvalidInput, "read place", fmt.Sprintf("%q", s), locationHint, "%s", why)
@@ -77,7 +74,7 @@ func parseLocation(s string) (location, error) {
 	return location{store: inRegistry, reference: ref}, nil
 }
 
-// locationIn reads a place that has to be of some kinds; why and hint are for others.
+// locationIn parses a location of certain kinds; why and hint are for others.
 func locationIn(op, s, why, hint string, kinds ...locationKind) (location, error) {
 	p, err := parseLocation(s)
 	if err == nil && !slices.Contains(kinds, p.store) {
@@ -86,17 +83,16 @@ func locationIn(op, s, why, hint string, kinds ...locationKind) (location, error
 	return p, err
 }
 
-// fileLocation reads a place that has to be a file.
 func fileLocation(s string) (location, error) {
 	return locationIn("read place", s, "not a file", "name an archive: FILE.tar, or FILE.tar.parts", inFile)
 }
 
-// localLocation reads a place that has to be on this host.
+// localLocation parses a location that must be on this host.
 func localLocation(op, s string) (location, error) {
 	return locationIn(op, s, "in a registry already", "name FILE.tar or oci:DIR", inFile, inFolder, inStream)
 }
 
-// registryLocation reads a place that has to be a repository of a registry, with a tag or without.
+// registryLocation parses a location that must be a repository, with or without a tag.
 func registryLocation(op, s string) (location, error) {
 	p, err := locationIn(op, s, "not a repository of a registry",
 		"write HOST/REPOSITORY:TAG with the registry's host name (and port)", inRegistry)
@@ -106,7 +102,7 @@ func registryLocation(op, s string) (location, error) {
 	return p, p.writable()
 }
 
-// writable refuses a place that cannot be written to.
+// writable returns a fault if the location is read-only.
 func (p location) writable() error {
 	if p.reference.Digest().IsZero() {
 		return nil

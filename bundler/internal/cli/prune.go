@@ -20,7 +20,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 )
 
-// pruneOptions are the flags of `prune`.
 type pruneOptions struct {
 	common
 	keep                int
@@ -72,12 +71,12 @@ func (o *pruneOptions) run(cmd *cobra.Command, arg string) error {
 		err = prune.Run(cmd.Context(), plan, o.options())
 	}
 	if err != nil && plan.Deleted == 0 && len(plan.Remaining) == 0 {
-		return err // nothing was done
+		return err // no deletion yet
 	}
 	return fault.Join(err, o.show(plan, func(to *printer) { o.say("%s", to.pruning(plan)) }))
 }
 
-// pruning prints what stays and what goes, and returns what that comes to.
+// pruning prints the plan, and returns its summary.
 func (p *printer) pruning(plan *prune.Plan) string {
 	what := fmt.Sprintf("%s: %d manifests, %d signatures and the like",
 		command.Plural(len(plan.Delete), "bundle", "bundles"), plan.Manifests, plan.Attached)
@@ -111,13 +110,13 @@ func (p *printer) pruning(plan *prune.Plan) string {
 	return said
 }
 
-// tagList is a repository with all its tags.
+// tagList is a repository and its client.
 type tagList struct {
 	*remote.Repository
 	client *remote.Client
 }
 
-// At opens what a tag or a digest names.
+// At opens a tag or digest.
 func (s tagList) At(identifier string) (medium.Source, error) {
 	ref := s.Reference()
 	if digest, err := image.ParseDigest(identifier); err == nil {
@@ -130,7 +129,7 @@ func (s tagList) At(identifier string) (medium.Source, error) {
 	return s.client.Repository(ref), nil
 }
 
-// Beside opens the repository in which push --layout paths puts an image.
+// Beside opens the repository of an image in push --layout paths.
 func (s tagList) Beside(upstream image.Reference) (prune.Repository, error) {
 	ref, err := upstream.Below(s.Reference())
 	if err != nil {

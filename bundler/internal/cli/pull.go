@@ -27,7 +27,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 )
 
-// pullOptions are the flags of `pull`.
 type pullOptions struct {
 	lockFlags
 	upstreamFlags
@@ -117,7 +116,7 @@ func (o *pullOptions) run(cmd *cobra.Command) error {
 	return o.showMoved(o.inParts(dest), pulled)
 }
 
-// input opens all that is read but the lock, and asks for what can fail late.
+// input opens all inputs except the lock, and checks early for likely failures.
 func (o *pullOptions) input(cmd *cobra.Command, dest location) (w world, in pull.Input, err error) {
 	ctx := cmd.Context()
 	if w, err = o.world(); err != nil {
@@ -157,7 +156,7 @@ func (o *pullOptions) pull(ctx context.Context, w world, in pull.Input) (*pull.P
 	return pull.Bundle(ctx, in, o.options())
 }
 
-// destination reads -o, and refuses flags that cannot be combined.
+// destination reads -o, and refuses contradicting flags.
 func (o *pullOptions) destination(cmd *cobra.Command) (location, error) {
 	if flag, ok := selects(cmd); ok && o.lockFile != "" {
 		return location{}, flags.Usage(cmd, fmt.Sprintf("--lock and %s cannot be combined: the lock says what is pulled", flag))
@@ -166,7 +165,7 @@ func (o *pullOptions) destination(cmd *cobra.Command) (location, error) {
 	return dest, fault.Join(err, dest.writable(), o.checkVolumes(cmd, dest), o.checkBase(dest))
 }
 
-// readLock reads the lock of --lock, or makes one.
+// readLock reads the lock of --lock, or creates one.
 func (o *pullOptions) readLock(ctx context.Context, w world) (*bundle.Lock, catalog.Files, error) {
 	if o.lockFile == "" {
 		return o.lockFlags.lock(ctx, w)
@@ -175,7 +174,7 @@ func (o *pullOptions) readLock(ctx context.Context, w world) (*bundle.Lock, cata
 	return lock, nil, err
 }
 
-// checkBase refuses what cannot be a delta.
+// checkBase refuses targets that cannot hold a delta.
 func (o *pullOptions) checkBase(dest location) error {
 	switch {
 	case o.base == "":
@@ -189,8 +188,8 @@ func (o *pullOptions) checkBase(dest location) error {
 		"write the delta to FILE.tar or oci:DIR, and push it where its base is")
 }
 
-// openBase reads what --base names, a bundle or, under a name that is not one of a bundle, a receipt; nil
-// where it is not given.
+// openBase reads the bundle or inventory of --base; nil if not given. It reads a file as a bundle only if its name is
+// a bundle's.
 func (o *pullOptions) openBase(ctx context.Context, client *remote.Client) (*pull.Base, error) {
 	if o.base == "" {
 		return nil, nil
@@ -215,7 +214,7 @@ func (o *pullOptions) openBase(ctx context.Context, client *remote.Client) (*pul
 	return base, err
 }
 
-// upstreamFlags say what is asked of upstream's own signatures.
+// upstreamFlags are the flags for upstream's own signatures.
 type upstreamFlags struct {
 	verifyUpstream, carry string
 }
@@ -229,7 +228,7 @@ func (f *upstreamFlags) bind(cmd *cobra.Command) {
 	})
 }
 
-// upstreamPolicy reads the policy of --verify-upstream; nil where it is not given.
+// upstreamPolicy reads the policy of --verify-upstream; nil if not given.
 func (f *upstreamFlags) upstreamPolicy() (*upstream.Policy, error) {
 	if f.verifyUpstream == "" {
 		return nil, nil
@@ -246,7 +245,7 @@ func (f *upstreamFlags) upstreamPolicy() (*upstream.Policy, error) {
 	})
 }
 
-// sayUpstream tells what was found of upstream's signatures.
+// sayUpstream reports the verified and carried upstream signatures.
 func (f *upstreamFlags) sayUpstream(a *app, p *pull.Pulled) {
 	signed := 0
 	for _, v := range p.Verified {
@@ -262,15 +261,15 @@ func (f *upstreamFlags) sayUpstream(a *app, p *pull.Pulled) {
 	}
 }
 
-// moved is what pull and push print.
+// moved is the result of pull and push.
 type moved struct {
 	Root      image.Digest `json:"root"`
-	Reference string       `json:"reference"` // to name it with: FILE, oci:DIR or REPO@DIGEST
+	Reference string       `json:"reference"` // FILE, oci:DIR or REPO@DIGEST
 	*pull.Pulled
-	DryRun bool `json:"dryRun,omitempty"` // nothing was moved
+	DryRun bool `json:"dryRun,omitempty"` // of a dry run
 }
 
-// showMoved prints what was moved to a place, or in a dry run would be.
+// showMoved prints what was moved, or would be in a dry run.
 func (c *common) showMoved(to location, p *pull.Pulled) error {
 	root, err := image.ParseDigest(p.Root.Digest.String())
 	if err != nil {
@@ -286,7 +285,7 @@ func (c *common) showMoved(to location, p *pull.Pulled) error {
 		return c.show(m, func(p *printer) { p.moves(m) })
 	}
 	on := *c
-	if to.store == inStream { // the bundle itself is on standard output
+	if to.store == inStream { // standard output holds the bundle itself
 		told := *c.app
 		told.out, on.app = c.err, &told
 	}
@@ -299,7 +298,7 @@ func (c *common) showMoved(to location, p *pull.Pulled) error {
 	})
 }
 
-// moves prints what a dry run has found.
+// moves prints the result of a dry run.
 func (p *printer) moves(m moved) {
 	t := command.NewTable()
 	for _, i := range m.Plan {

@@ -20,7 +20,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/push"
 )
 
-// pushOptions are the flags of `push`.
 type pushOptions struct {
 	common
 	receipt, layout string
@@ -29,7 +28,7 @@ type pushOptions struct {
 	printRepositories bool
 }
 
-// Layouts of a push.
+// layoutSingle and layoutPaths are the layouts of a push.
 const (
 	layoutSingle = "single"
 	layoutPaths  = "paths"
@@ -114,7 +113,6 @@ func (o *pushOptions) run(ctx context.Context, src, dest string) error {
 	})
 }
 
-// listRepositories prints where the push would write.
 func (o *pushOptions) listRepositories(ctx context.Context, b opened, to location) error {
 	_, lock, err := b.Whole(ctx, run.Options{})
 	if err != nil {
@@ -128,7 +126,7 @@ func (o *pushOptions) listRepositories(ctx context.Context, b opened, to locatio
 	return o.show(result, func(p *printer) { p.print(strings.Join(names, "\n")) })
 }
 
-// pushPaths puts the images under their upstream names, where that was requested.
+// pushPaths writes the images under their upstream names, if requested.
 func (o *pushOptions) pushPaths(ctx context.Context, b opened, to location) error {
 	if o.layout != layoutPaths {
 		return nil
@@ -154,7 +152,6 @@ func (o *pushOptions) writeReceipt(r *bundle.Receipt) error {
 	return userfile.Write(o.receipt, data, 0o644)
 }
 
-// mountRefs are the repositories of --mount-from.
 func (o *pushOptions) mountRefs(to location) (refs []image.Reference, err error) {
 	var problems []error
 	for _, s := range o.mountFrom {
@@ -168,7 +165,6 @@ func (o *pushOptions) mountRefs(to location) (refs []image.Reference, err error)
 	return refs, fault.Join(problems...)
 }
 
-// copyOptions are the flags of `copy`.
 type copyOptions struct {
 	common
 	restart bool
@@ -238,12 +234,12 @@ func (o *copyOptions) write(ctx context.Context, b opened, to location) (*push.P
 	return copied, fault.Join(err, target.Close())
 }
 
-// compare reads the copy and holds it against the source; nil where there is nothing to read.
+// compare reads the copy and compares it with the source; nil if it cannot be read back.
 func (o *copyOptions) compare(ctx context.Context, b opened, to location) (*push.Counts, error) {
 	if o.dryRun || to.store == inStream {
 		return nil, nil
 	}
-	if to.store == inRegistry { // its tag may have moved since
+	if to.store == inRegistry { // the tag may have moved since
 		to.reference = to.reference.Pin(b.Digest())
 	}
 	exists, err := o.openPinned(ctx, to, b.client)

@@ -16,7 +16,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 )
 
-// registryFlags say how registries are spoken to.
 type registryFlags struct {
 	caFile, clientCert, clientKey string
 	plainHTTP, skipTLSVerify      []string
@@ -31,7 +30,7 @@ type registryFlags struct {
 	chunkSize           string
 }
 
-// bind is for commands that move or read bundles.
+// bind binds the flags of commands that move or read bundles.
 func (f *registryFlags) bind(cmd *cobra.Command) {
 	f.bindAccess(cmd)
 	flags.Group(cmd, flags.Tuning, func(fl *pflag.FlagSet) {
@@ -41,7 +40,7 @@ func (f *registryFlags) bind(cmd *cobra.Command) {
 	})
 }
 
-// bindSmall is for commands that ask registries for nothing large.
+// bindSmall binds the flags of commands that read no large blobs.
 func (f *registryFlags) bindSmall(cmd *cobra.Command) {
 	f.bindAccess(cmd)
 	flags.Group(cmd, flags.Tuning, f.bindRequests)
@@ -75,16 +74,16 @@ func (f *registryFlags) bindUpload(cmd *cobra.Command) {
 	flags.Group(cmd, flags.Registries, func(fl *pflag.FlagSet) {
 		fl.BoolVar(&f.omitRefused, "omit-refused", false, "push without the signatures and other attachments that the registry does not take, and name them")
 		fl.Bool("check-all", false, "has no effect: a push always asks for every part")
-		_ = fl.MarkHidden("check-all") // it was bound right above
+		_ = fl.MarkHidden("check-all") // bound above
 	})
 	flags.Group(cmd, flags.Tuning, func(fl *pflag.FlagSet) {
 		fl.StringVar(&f.chunkSize, "chunk-size", "", "send larger blobs in parts of this `SIZE`: 50MB, 16MiB (default: where a whole blob is refused)")
 	})
 }
 
-const minRate = 1000 // bytes a second; less would never end
+const minRate = 1000 // bytes per second; less would never finish
 
-// client returns what speaks to registries, or all that is wrong with the flags.
+// client returns the registry client, or all faults of the flags.
 func (f *registryFlags) client(a *app) (*remote.Client, error) {
 	o := remote.Options{
 		CAFile: f.caFile, ClientCert: f.clientCert, ClientKey: f.clientKey,
@@ -117,7 +116,6 @@ func (f *registryFlags) client(a *app) (*remote.Client, error) {
 	return remote.NewClient(o)
 }
 
-// checkPatience says what is wrong with --retries and --timeout.
 func (f *registryFlags) checkPatience() error {
 	err := bounded("--retries", f.retries, 0, 100, "5 is a good value for most links")
 	if f.timeout < time.Second || f.timeout > time.Hour {
@@ -134,7 +132,7 @@ func bounded(flag string, value, least, most int, hint string) error {
 	return flags.Bad(flag, fmt.Sprint(value), fmt.Errorf("not between %d and %d", least, most), hint)
 }
 
-// hosts reads the settings of single hosts; none where there is no file.
+// hosts reads the settings of single hosts; empty without a file.
 func (f *registryFlags) hosts() (*remote.Config, error) {
 	if f.hostsConfig == "" {
 		return &remote.Config{}, nil
@@ -144,7 +142,7 @@ func (f *registryFlags) hosts() (*remote.Config, error) {
 
 const maxAuthFile = 4 << 20
 
-// credentials finds logins: in the file of --authfile alone, where it is given.
+// credentials returns the source of logins: only the file of --authfile, if given.
 func (f *registryFlags) credentials() (remote.CredentialFunc, error) {
 	if f.authFile == "" {
 		return remote.DefaultCredentials, nil
@@ -152,8 +150,7 @@ func (f *registryFlags) credentials() (remote.CredentialFunc, error) {
 	return userfile.Parse("--authfile", f.authFile, maxAuthFile, remote.ConfigCredentials)
 }
 
-// trace tells requests as lines, as --debug asks for; nil where it does not. An
-// [remote.Exchange] has nothing secret in it.
+// trace returns a function that prints requests for --debug; nil without it. An [remote.Exchange] holds no secret.
 func (a *app) trace() func(remote.Exchange) {
 	if !a.debug {
 		return nil

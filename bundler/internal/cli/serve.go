@@ -28,7 +28,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/verify"
 )
 
-// serveOptions are the flags of `serve`.
 type serveOptions struct {
 	common
 	listen          string
@@ -41,7 +40,7 @@ type serveOptions struct {
 
 const (
 	maxHtpasswd = 1 << 20
-	grace       = 30 * time.Second // how long an answer that is being sent may take at the end
+	grace       = 30 * time.Second // time for answers in progress at shutdown
 )
 
 const deltaHint = "name the bundle that has them with --base, push it into the registry that holds its base, " +
@@ -85,7 +84,7 @@ func newServeCommand(a *app) *cobra.Command {
 	return with(cmd, o.bindBase, o.trustFlags.bind, o.bindFormat, o.bindProgress)
 }
 
-// served is what serve prints once it answers. Reference and Root are those of the first bundle.
+// served is the output of serve once it answers. Its own Reference and Root are those of the first bundle.
 type served struct {
 	Address string `json:"address"`
 	TLS     bool   `json:"tls"`
@@ -100,7 +99,7 @@ type servedBundle struct {
 	Root      image.Digest `json:"root"`
 }
 
-// run verifies what it serves before it listens: whoever connects is answered. That it could listen it knows first.
+// run checks that it can listen, then verifies the bundles before it listens, so that every client gets an answer.
 func (o *serveOptions) run(ctx context.Context, args []string) error {
 	setup, err := o.read(args)
 	if err != nil {
@@ -110,7 +109,7 @@ func (o *serveOptions) run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	_ = first.Close() // nothing has been answered
+	_ = first.Close() // no client was answered
 	registry, bundles := serve.Registry{}, make([]servedBundle, len(args))
 	for n, at := range setup.sources {
 		b, graph, err := o.openServed(ctx, at, setup.rules)
@@ -131,7 +130,7 @@ func (o *serveOptions) run(ctx context.Context, args []string) error {
 	return o.answer(ctx, listener, registry, bundles, setup)
 }
 
-// openServed opens what is served: a bundle, or a delta with its base.
+// openServed opens a whole bundle, or a delta with its base.
 func (o *serveOptions) openServed(ctx context.Context, at location, rules verify.Rules) (*pinned.Bundle, *bundle.Graph, error) {
 	source, err := o.openSource(ctx, at, nil)
 	if err != nil {
@@ -151,7 +150,7 @@ func (o *serveOptions) openServed(ctx context.Context, at location, rules verify
 	return b.Bundle, graph, err
 }
 
-// answer serves until ctx is done: that is how a server ends, not an interruption.
+// answer serves until ctx ends, which is the normal end of a server.
 func (o *serveOptions) answer(
 	ctx context.Context, l net.Listener, registry serve.Registry, bundles []servedBundle, s serveSetup,
 ) error {
@@ -175,8 +174,7 @@ func (o *serveOptions) answer(
 	return serve.Run(ctx, l, serve.Handler(registry, s.accounts, s.log), s.certificate, grace)
 }
 
-// openLog opens the access log, which stays open until the program ends and is none of the files that are
-// read; nil for none.
+// openLog opens the access log until the program ends; nil if none. The log must not be a file that serve reads.
 func (o *serveOptions) openLog(reads []string) (io.Writer, error) {
 	switch o.accessLog {
 	case "":
@@ -195,17 +193,17 @@ func (o *serveOptions) openLog(reads []string) (io.Writer, error) {
 	return f, nil
 }
 
-// serveSetup is what the arguments and flags of serve come to.
+// serveSetup is the checked input of serve.
 type serveSetup struct {
 	sources     []location
-	as          []image.Reference // of each source; the host is not known yet
+	as          []image.Reference // per source; the host is unknown yet
 	rules       verify.Rules
 	certificate *tls.Certificate
 	accounts    *serve.Accounts
-	log         io.Writer // nil: none
+	log         io.Writer // nil: no log
 }
 
-// read reads the arguments and the files that the flags name, and reports all that is wrong with them.
+// read reads the arguments and the files of flags, and reports all that are wrong.
 func (o *serveOptions) read(sources []string) (s serveSetup, err error) {
 	var errs []error
 	check := func(err error) { errs = append(errs, err) }
@@ -247,12 +245,12 @@ func (o *serveOptions) read(sources []string) (s serveSetup, err error) {
 	return s, fault.Join(errs...)
 }
 
-// partsOf returns the parts of an archive that is in parts; none where there is no list that can be read.
+// partsOf returns the files of an archive in parts; nil if its parts file is missing or unreadable.
 func partsOf(archive string) (names []string) {
 	at := strings.TrimSuffix(archive, parts.Suffix) + parts.Suffix
 	list, err := userfile.Parse("", at, parts.MaxSize, parts.Parse)
 	if err != nil {
-		return nil // whoever opens the archive learns what is wrong
+		return nil // opening the archive reports the problem
 	}
 	for _, name := range list.Names() {
 		names = append(names, filepath.Join(filepath.Dir(at), name))
@@ -260,7 +258,7 @@ func partsOf(archive string) (names []string) {
 	return append(names, at)
 }
 
-// names reads --as. Below a bundle's repository are those of its images, and so no other bundle.
+// names parses --as. A bundle's images lie below its repository, so no other bundle may.
 func (o *serveOptions) names(bundles int) (names []image.Reference, err error) {
 	var errs []error
 	refuse := func(as, why, hint string) { errs = append(errs, flags.Bad("--as", as, errors.New(why), hint)) }
@@ -298,7 +296,7 @@ func certificate(cert, key string) (*tls.Certificate, error) {
 	return &pair, nil
 }
 
-// bound opens the address, and refuses one that others reach without TLS.
+// bound opens the address, and refuses one that other hosts reach without TLS.
 func (o *serveOptions) bound(ctx context.Context, tls bool) (net.Listener, error) {
 	l, err := serve.Listen(ctx, o.listen)
 	if err != nil {
@@ -307,7 +305,7 @@ func (o *serveOptions) bound(ctx context.Context, tls bool) (net.Listener, error
 	if tls || o.allowPlainHTTP || serve.IsLoopback(l) {
 		return l, nil
 	}
-	_ = l.Close() // nothing has been answered
+	_ = l.Close() // no client was answered
 	return nil, fault.Errorf(fault.Refused, "listen on", o.listen,
 		"give --tls-cert and --tls-key, listen on 127.0.0.1, or take the risk with --allow-plain-http",
 		"others could reach it, and there is no TLS")

@@ -26,7 +26,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/verify"
 )
 
-// signOptions are the flags of `sign`.
 type signOptions struct {
 	common
 	signingFlags
@@ -93,18 +92,17 @@ func (o *signOptions) run(cmd *cobra.Command, src string) error {
 	})
 }
 
-// signingFlags say with what key and certificate a command signs.
 type signingFlags struct {
-	flag string // that names the key
+	flag string // name of the flag for the key
 	key  string
-	form string // of a bundle's signature
+	form string // format of a bundle's signature
 	passwordFlags
 	certificate, certificateChain   string
 	timestampServer, timestampRoots string
-	net                             *registryFlags // authorities and patience for the time-stamping authority
+	net                             *registryFlags // CAs, retries and timeout for the TSA
 }
 
-// bind names the flag of the key, and whose flags say how the network is used.
+// bind binds the flags, with the name of the key's flag and the network settings.
 func (f *signingFlags) bind(cmd *cobra.Command, flag, help string, net *registryFlags) {
 	f.flag, f.net = "--"+flag, net
 	flags.Group(cmd, flags.Signing, func(fl *pflag.FlagSet) {
@@ -119,7 +117,7 @@ func (f *signingFlags) bind(cmd *cobra.Command, flag, help string, net *registry
 
 const signingKeyHelp = "private `KEY` to sign with: cosign's, PEM, pkcs11:… for one on a token, or hashivault://… for one in Vault"
 
-// bindSignatureFormat is for who signs bundles.
+// bindSignatureFormat binds --signature-format, for commands that sign bundles.
 func (f *signingFlags) bindSignatureFormat(cmd *cobra.Command) {
 	f.form = string(signatures.Both)
 	flags.Group(cmd, flags.Signing, func(fl *pflag.FlagSet) {
@@ -128,8 +126,7 @@ func (f *signingFlags) bindSignatureFormat(cmd *cobra.Command) {
 	})
 }
 
-// signer reads the private key of a flag, with its certificate; nil where none is
-// given. Time stamps are requested within ctx.
+// signer loads the flag's private key and certificate; nil without a key. It requests time stamps within ctx.
 func (f *signingFlags) signer(ctx context.Context, a *app) (*trust.Signer, error) {
 	if err := f.check(); err != nil || f.key == "" {
 		return nil, err
@@ -160,7 +157,7 @@ func (f *signingFlags) signer(ctx context.Context, a *app) (*trust.Signer, error
 	return signer.WithTimestamps(stamp, roots), nil
 }
 
-// check refuses flags that want another one beside them. No value is shown: a URL can hold a secret.
+// check returns a fault if a required other flag is missing. It shows no value, since a URL can hold a secret.
 func (f *signingFlags) check() error {
 	for _, c := range []struct{ given, flag, lacks, needs string }{
 		{f.file, "--key-password-file", f.key, f.flag},
@@ -176,7 +173,7 @@ func (f *signingFlags) check() error {
 	return nil
 }
 
-// timestamps returns the time-stamping authority and its roots; nil where none is named.
+// timestamps returns the TSA client and its roots; nil if not given.
 func (f *signingFlags) timestamps(a *app) (authority *timestamp.Authority, roots trust.TimestampRoots, err error) {
 	if f.timestampServer == "" {
 		return nil, roots, nil
@@ -189,14 +186,14 @@ func (f *signingFlags) timestamps(a *app) (authority *timestamp.Authority, roots
 		return nil, roots, err
 	}
 	net := registryFlags{caFile: f.net.caFile, concurrency: 1, retries: f.net.retries, timeout: f.net.timeout}
-	if at.Scheme == "http" { // as most authorities are: the stamp is signed
+	if at.Scheme == "http" { // like most TSAs: the stamp is signed
 		net.plainHTTP = []string{at.Host}
 	}
 	client, err := net.client(a)
 	return &timestamp.Authority{URL: at, Client: client}, roots, err
 }
 
-// privateKey reads a private key from its file, or finds it on a token.
+// privateKey loads a private key from a file, a token or a KMS.
 func (f *signingFlags) privateKey(ctx context.Context, a *app) (*trust.Signer, error) {
 	name := f.key
 	if strings.HasPrefix(name, token.Scheme) {
@@ -213,7 +210,7 @@ func (f *signingFlags) privateKey(ctx context.Context, a *app) (*trust.Signer, e
 	if err != nil {
 		return nil, err
 	}
-	// The password's key derivation takes 64 MiB; they are given back before layers move.
+	// The key derivation takes 64 MiB; free them before layers move.
 	defer debug.FreeOSMemory()
 	signer, err := trust.LoadSigner(name, pem, func() ([]byte, error) {
 		return f.password(ctx, a, "Password of "+name+": ")
@@ -224,7 +221,7 @@ func (f *signingFlags) privateKey(ctx context.Context, a *app) (*trust.Signer, e
 	return signer, err
 }
 
-// tokenKey opens a key on a token. It stays open until the program ends.
+// tokenKey opens a key on a token, until the program ends.
 func (f *signingFlags) tokenKey(ctx context.Context, a *app, name string) (*trust.Signer, error) {
 	uri, err := token.ParseURI(name)
 	if err != nil {
@@ -243,7 +240,6 @@ func (f *signingFlags) tokenKey(ctx context.Context, a *app, name string) (*trus
 	return trust.NewSigner(uri.String(), key)
 }
 
-// keygenOptions are the flags of `keygen`.
 type keygenOptions struct {
 	*app
 	passwordFlags
@@ -284,7 +280,7 @@ func (o *keygenOptions) run(ctx context.Context) error {
 		return errors.Join(err, os.Remove(private))
 	}
 	if err := o.print(private + "\n" + public); err != nil {
-		return errors.Join(err, os.Remove(private), os.Remove(public)) // no one has used them yet
+		return errors.Join(err, os.Remove(private), os.Remove(public)) // unused yet
 	}
 	return nil
 }

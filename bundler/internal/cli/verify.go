@@ -20,7 +20,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/verify"
 )
 
-// verifyOptions are the flags of `verify`.
 type verifyOptions struct {
 	common
 	provenance bool
@@ -37,7 +36,7 @@ Files that it names lie beside it. Entries that you do not need are left out:
 
 ` + policyHelp
 
-// policyHelp is a whole trust policy. A test reads it from the help.
+// policyHelp is a complete trust policy. A test parses it.
 const policyHelp = `  apiVersion: vdo.vmware.com/trust/v1
   kind: TrustPolicy
   threshold: 1                          # of distinct signers
@@ -112,7 +111,7 @@ func (p *printer) verification(v *verify.Verification) {
 	p.table(t)
 }
 
-// provenanceLine says on whose word the bundle was built how.
+// provenanceLine says how the bundle was built, and who signed that.
 func provenanceLine(p *verify.Provenance) string {
 	if p.Problem != "" {
 		return "not verified: " + p.Problem
@@ -124,13 +123,13 @@ func provenanceLine(p *verify.Provenance) string {
 	return line
 }
 
-// leftLine says what a delta does not hold.
+// leftLine says what a delta omits.
 func leftLine(l *bundle.Omitted) string {
 	layers := command.Plural(l.Layers, "layer", "layers")
 	return fmt.Sprintf("%s, %s, left to the base %s", layers, size.Format(l.Bytes), l.Base)
 }
 
-// Bounds of files that the user names, in bytes.
+// maxKeyFile and the others limit files of the user, in bytes.
 const (
 	maxKeyFile       = 64 << 10
 	maxPolicyFile    = 1 << 20
@@ -139,7 +138,7 @@ const (
 	maxPassword      = 4 << 10
 )
 
-// trustFlags say whose signatures a bundle and its matrix need.
+// trustFlags say which signatures a bundle and its matrix need.
 type trustFlags struct {
 	trustflags.Flags
 	matrixTrustFlags
@@ -152,7 +151,7 @@ func (f *trustFlags) bind(cmd *cobra.Command) {
 	})
 }
 
-// rules are what a bundle is verified by; without a policy, where no flag gives one.
+// rules returns the verification rules; without a policy if no flag gives one.
 func (f *trustFlags) rules() (verify.Rules, error) {
 	policy, err := f.Read(userfile.Read)
 	rules, matrixErr := f.matrixRules()
@@ -162,8 +161,8 @@ func (f *trustFlags) rules() (verify.Rules, error) {
 	return verify.Rules{Policy: policy, Matrix: rules}, fault.Join(err, matrixErr)
 }
 
-// unused refuses flags that would have no effect: the matrix is looked at where the
-// bundle is verified, and its signature alone would prove nothing of what is installed.
+// unused refuses flags without effect. The matrix is checked only with the bundle, as its signature alone proves
+// nothing about what is installed.
 func (f *matrixTrustFlags) unused() error {
 	if len(f.signers.Keys) == 0 && f.signers.Policy == "" && !f.allowExpired {
 		return nil
@@ -174,7 +173,6 @@ func (f *matrixTrustFlags) unused() error {
 	}
 }
 
-// matrixTrustFlags say whose signature the matrix needs.
 type matrixTrustFlags struct {
 	signers      trustflags.Flags
 	allowExpired bool
