@@ -1,16 +1,16 @@
-// Package atomicfile makes, changes and names files in folders that may come from someone else,
-// such as a medium, under names that are known to everybody. Nothing that lies under such a name
-// leads a write elsewhere: no name and no link leads out of the folder, and a new file is made with
-// O_EXCL. Errors are faults that name the file and what to look at.
+// Package atomicfile creates, changes and renames files in directories that may come from others,
+// such as removable media, under predictable names. No prepared file can redirect a write: no name
+// and no link leads out of the directory, and new files are created with O_EXCL. Errors are faults
+// that name the file and the remedy.
 //
 //	dir, err := atomicfile.Open("certs.d")
 //	err = dir.Replace("hosts.toml", data, 0o644) // there whole, or not at all
 //	err = dir.New("release.key", data, 0o600)    // never over another file
 //
-// What is replaced is a temporary file in the same folder, whose bytes are flushed, then renamed; then
-// the folder is flushed. Who reads the name meanwhile sees the old file or the new one. What a crash
-// leaves is the temporary file, .vdo-RANDOM, which no one reads. [Folder.New] writes under the name
-// itself: a crash may leave a cut file there, which the next New refuses to touch.
+// Replace writes a temporary file in the same directory, flushes it, renames it, and flushes the
+// directory. Concurrent readers see the old file or the new one. A crash leaves only the temporary
+// file, .vdo-RANDOM, which no program reads. [Folder.New] writes under the final name: a crash may
+// leave a truncated file, which the next New refuses to touch.
 package atomicfile
 
 import (
@@ -24,15 +24,14 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
-// Folder is an open folder. All names are below it.
+// Folder is an open directory. All names are below it.
 type Folder struct {
 	Path string
 	Root *os.Root
 }
 
-// Open opens a folder that the user named; links in its own path are the user's. It does not wait
-// where a pipe has the name. A folder that may be written and not read (mode 0300) is refused: it is
-// opened for reading. The error is no fault yet.
+// Open opens a directory that the user named; links in its path are the user's. It does not block on a pipe. It
+// refuses a write-only directory (mode 0300), since it opens for reading. The error is not a fault yet.
 func Open(path string) (*Folder, error) {
 	info, err := os.Stat(path)
 	if err == nil && !info.IsDir() {
@@ -48,19 +47,19 @@ func Open(path string) (*Folder, error) {
 	return &Folder{path, root}, nil
 }
 
-// Close closes the folder.
+// Close closes the directory.
 func (d *Folder) Close() error { return d.Root.Close() }
 
-// At is the path of a name, for messages.
+// At returns the path of a name, for messages.
 func (d *Folder) At(name string) string { return filepath.Join(d.Path, name) }
 
-// Make makes a file that is not there yet, for reading and writing.
+// Make creates a new file for reading and writing.
 func (d *Folder) Make(name string, mode fs.FileMode) (*os.File, error) {
 	f, err := d.Root.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
 	return f, Fault("write", d.At(name), err)
 }
 
-// Create makes a file; what lies under its name goes first.
+// Create creates a file, after removing what has its name.
 func (d *Folder) Create(name string, mode fs.FileMode) (*os.File, error) {
 	if err := d.Remove(name); err != nil {
 		return nil, err
@@ -68,8 +67,7 @@ func (d *Folder) Create(name string, mode fs.FileMode) (*os.File, error) {
 	return d.Make(name, mode)
 }
 
-// Replace writes data under a name. What had the name loses it; a link that has it is
-// replaced, not followed.
+// Replace writes data under a name, and replaces an existing file or link without following it.
 func (d *Folder) Replace(name string, data []byte, mode fs.FileMode) error {
 	tmp := filepath.Join(filepath.Dir(name), ".vdo-"+rand.Text())
 	if err := d.write(name, tmp, data, mode); err != nil {
@@ -81,7 +79,7 @@ func (d *Folder) Replace(name string, data []byte, mode fs.FileMode) error {
 	return d.Sync(filepath.Dir(name))
 }
 
-// New writes data under a name that nothing has yet; else the error is fs.ErrExist.
+// New writes data under an unused name; otherwise the error is fs.ErrExist.
 func (d *Folder) New(name string, data []byte, mode fs.FileMode) error {
 	if err := d.write(name, name, data, mode); err != nil {
 		return err
@@ -89,7 +87,7 @@ func (d *Folder) New(name string, data []byte, mode fs.FileMode) error {
 	return d.Sync(filepath.Dir(name))
 }
 
-// write makes a file with data, whose mode does not depend on the umask, or none; name is what it will have.
+// write creates a complete file, or none, with a mode independent of the umask; name is its final name, for messages.
 func (d *Folder) write(name, file string, data []byte, mode fs.FileMode) error {
 	f, err := d.Root.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -108,13 +106,12 @@ func (d *Folder) write(name, file string, data []byte, mode fs.FileMode) error {
 	return Fault("write", d.At(name), err)
 }
 
-// Rename gives a file another name. What has that name loses it; a link there is
-// replaced, not followed.
+// Rename renames a file, and replaces an existing file or link without following it.
 func (d *Folder) Rename(from, to string) error {
 	return Fault("write", d.At(to), d.Root.Rename(from, to))
 }
 
-// Remove removes a name, where it is there.
+// Remove deletes a file, if it exists.
 func (d *Folder) Remove(name string) error {
 	if err := d.Root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return Fault("remove", d.At(name), err)
@@ -122,19 +119,18 @@ func (d *Folder) Remove(name string) error {
 	return nil
 }
 
-// Has tells whether something has a name.
+// Has reports whether a file or link has this name.
 func (d *Folder) Has(name string) bool {
 	_, err := d.Root.Lstat(name)
 	return err == nil
 }
 
-// Mkdir makes the folders of a path below.
+// Mkdir creates the directories of a path.
 func (d *Folder) Mkdir(below string) error {
 	return Fault("write", d.At(below), d.Root.MkdirAll(below, 0o755))
 }
 
-// Sync makes the names in a folder below last; "." is the folder itself. File systems that cannot
-// flush a folder are taken at their word.
+// Sync flushes the names in a subdirectory; "." is the directory itself. It ignores file systems that cannot.
 func (d *Folder) Sync(below string) error {
 	f, err := d.Root.Open(below)
 	if err == nil {
@@ -146,7 +142,7 @@ func (d *Folder) Sync(below string) error {
 	return Fault("flush", d.At(below), err)
 }
 
-// Fault tells what a local file's error means to a person. Faults pass as they are.
+// Fault turns a local file's error into a fault. It returns faults unchanged.
 func Fault(op, path string, err error) error {
 	var f *fault.Error
 	if err == nil || errors.As(err, &f) {
@@ -155,7 +151,7 @@ func Fault(op, path string, err error) error {
 	return fault.Errorf(fault.Storage, op, path, Hint(err), "%w", WithoutPath(err))
 }
 
-// Hint says what to do about a local file's error.
+// Hint returns the remedy for a local file's error.
 func Hint(err error) string {
 	switch {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
@@ -172,7 +168,7 @@ func Hint(err error) string {
 	return "check the disk and run the same command again"
 }
 
-// WithoutPath drops the path of an error of package os, where a fault names it.
+// WithoutPath drops the path from an error of package os, for faults that name it themselves.
 func WithoutPath(err error) error {
 	var path *fs.PathError
 	if errors.As(err, &path) {
