@@ -1,12 +1,12 @@
-// Package kms signs with private keys that a key management service keeps.
+// Package kms signs with private keys in a key management service.
 //
 //	key, err := kms.Open(ctx, "hashivault://release")
 //
-// HashiCorp Vault and OpenBao are built in, by cosign's URI and with the same settings
-// (VAULT_ADDR, VAULT_TOKEN). Any other scheme NAME:// asks the program sigstore-kms-NAME on
-// PATH, which is sigstore's form of plug-ins. The libraries of AWS, Azure and Google Cloud would
-// add 11 MB to the program and 7 MiB to the memory of every command; cosign has them, and its
-// signatures count.
+// HashiCorp Vault and OpenBao are built in, with cosign's URI and settings (VAULT_ADDR,
+// VAULT_TOKEN). For any other scheme NAME:// the package runs sigstore's plug-in program
+// sigstore-kms-NAME on PATH. The libraries of AWS, Azure and Google Cloud would add 11 MB to the
+// program and 7 MiB to the memory of every command. Users of these can sign with cosign, whose
+// signatures are valid too.
 package kms
 
 import (
@@ -23,13 +23,13 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
-// IsURI tells whether the name of a key is that of one in a service.
+// IsURI reports whether a key's name is that of a key in a service.
 func IsURI(name string) bool {
 	scheme, _, ok := strings.Cut(name, "://")
 	return ok && scheme != "" && !strings.ContainsAny(scheme, "/.")
 }
 
-// Open finds a key. It asks the service for the public key; the private one stays there.
+// Open returns a key. It asks the service for the public key; the private key stays there.
 func Open(ctx context.Context, uri string) (crypto.Signer, error) {
 	service, err := kms.Get(ctx, uri, crypto.SHA256)
 	if err != nil {
