@@ -1,11 +1,9 @@
-// Package manifests fetches manifest files: the program's own from the program,
-// upstream's from a folder where there is one, else over HTTPS from the URL that the
-// matrix gives.
+// Package manifests fetches manifest files. The program contains its own. Upstream's come from a
+// local directory if given, else over HTTPS from the URL in the matrix.
 //
-// A file is known by its sha256 and size alone. In the folder it may lie anywhere
-// and have any name, so a clone of an upstream repository, or a folder that was
-// filled by hand, both serve. Whatever its origin, no byte is handed out before all
-// of them are verified.
+// Only sha256 and size identify a file. It may have any name and place in the directory, so clones
+// of upstream repositories and hand-filled directories work. The package verifies all bytes of a
+// file before it returns any, whatever the source.
 package manifests
 
 import (
@@ -31,26 +29,25 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
-// Options say where files are looked for.
+// Options say where to find files.
 type Options struct {
-	Own    [][]byte       // files that the program carries itself; looked in first
-	Dir    string         // looked in next; "" for none
-	Client *remote.Client // downloads what is in neither
+	Own    [][]byte       // built into the program; first
+	Dir    string         // second; "" for none
+	Client *remote.Client // downloads all others
 }
 
 const (
-	maxEntries = 200_000 // files of the folder
+	maxEntries = 200_000 // files of the directory
 	dirFlag    = "--manifest-dir"
 )
 
 // Store fetches files. It is safe for concurrent use.
 type Store struct {
 	options Options
-	bySize  map[int64][]string // paths of the folder's files
+	bySize  map[int64][]string // paths in the directory
 }
 
-// New returns a store, once the folder is listed; what is wrong with it is told ahead of all else, and not
-// once for each file.
+// New lists the directory and returns a store. It reports a faulty directory at once, not once per file.
 func New(o Options) (s *Store, err error) {
 	s = &Store{options: o}
 	if o.Dir != "" {
@@ -59,7 +56,7 @@ func New(o Options) (s *Store, err error) {
 	return s, err
 }
 
-// Get returns the file that m names.
+// Get returns the file of m.
 func (s *Store) Get(ctx context.Context, m matrix.Manifest) ([]byte, error) {
 	if m.Size < 0 || m.Size > matrix.MaxManifestSize {
 		return nil, failed(fault.InvalidInput, m, fmt.Errorf("a size of %d bytes is not between 0 and %d", m.Size, matrix.MaxManifestSize), "correct the size in the matrix")
@@ -75,7 +72,7 @@ func failed(reason fault.Reason, m matrix.Manifest, err error, hint string) erro
 	return &fault.Error{Reason: reason, Op: "fetch manifest", Subject: m.URL, Err: err, Hint: hint}
 }
 
-// local looks for the file in the program and in the folder; nil where it is not.
+// local returns the file from the program or the directory; nil if it has none.
 func (s *Store) local(m matrix.Manifest) ([]byte, error) {
 	for _, data := range s.options.Own {
 		if int64(len(data)) == m.Size && image.DigestOf(data).Hex() == m.SHA256 {
@@ -84,7 +81,7 @@ func (s *Store) local(m matrix.Manifest) ([]byte, error) {
 	}
 	for _, path := range s.bySize[m.Size] {
 		data, err := userfile.Read(dirFlag, path, matrix.MaxManifestSize)
-		if err != nil { // to fetch it instead would hide that the folder is not what the user thinks
+		if err != nil { // a download would hide that the directory is not what the user expects
 			return nil, err
 		}
 		if image.DigestOf(data).Hex() == m.SHA256 {
@@ -94,7 +91,7 @@ func (s *Store) local(m matrix.Manifest) ([]byte, error) {
 	return nil, nil
 }
 
-// scan lists the files of a folder by size. A link that leads nowhere is none.
+// scan lists the files of a directory by size. It skips dangling links.
 func scan(dir string) (map[int64][]string, error) {
 	bySize := map[int64][]string{}
 	entries := 0
@@ -117,7 +114,6 @@ func scan(dir string) (map[int64][]string, error) {
 	return bySize, nil
 }
 
-// remote downloads the file.
 func (s *Store) remote(ctx context.Context, m matrix.Manifest) ([]byte, error) {
 	if m.URL == "" {
 		return nil, fault.Errorf(fault.NotFound, "fetch manifest", m.Name,
