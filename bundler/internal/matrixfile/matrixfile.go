@@ -1,7 +1,6 @@
-// Package matrixfile opens a compatibility matrix as a flow needs it: the bytes of the
-// document, which travel unchanged, its publisher's signature, and what it says; held
-// against the rules of who uses it. An expired document, or one that is not signed as
-// the rules demand, is a fault beside the document, so that all can be reported.
+// Package matrixfile opens a compatibility matrix for a flow: the unchanged bytes, the publisher's
+// signature, and the parsed document, checked against the caller's rules. An expired or untrusted
+// document is a fault beside the document, so that callers can report all faults.
 //
 //	m, err := matrixfile.Open("matrix.yaml", data, signature, matrixfile.Rules{Policy: policy}, now)
 package matrixfile
@@ -19,18 +18,18 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
-// File is a matrix document, read.
+// File is a parsed matrix document.
 type File struct {
 	Name      string // file, for messages
 	Data      []byte
-	Signature []byte // nil where there is none
+	Signature []byte // nil if there is none
 	Document  *matrix.Document
-	SignedBy  []string // ids of the policy that the rules have
+	SignedBy  []string // ids in the rules' policy
 }
 
-// Rules say what a matrix has to satisfy.
+// Rules are the requirements for a matrix.
 type Rules struct {
-	Policy       *trust.Policy // nil: the signature is not looked at
+	Policy       *trust.Policy // nil: the signature is not checked
 	AllowExpired bool
 }
 
@@ -72,17 +71,17 @@ func checkExpiry(m File, allow bool, now time.Time) error {
 		m.Document.Serial, m.Document.Expires.UTC().Format(time.DateOnly))
 }
 
-// Ref names the document as a lock does.
+// Ref returns the document's entry in a lock.
 func (m File) Ref() bundle.MatrixRef {
 	return bundle.MatrixRef{Serial: m.Document.Serial, Digest: image.DigestOf(m.Data), Size: int64(len(m.Data))}
 }
 
-// Fits checks that a lock was made from m, and holds what m lists.
+// Fits checks that a lock was made from m and agrees with it.
 func (m File) Fits(lock *bundle.Lock) error {
 	return fault.Join(m.isOf(lock.Matrix), Agree(lock, m.Document))
 }
 
-// isOf checks that m is the document that a lock names.
+// isOf checks that a lock names m.
 func (m File) isOf(ref bundle.MatrixRef) error {
 	if got := m.Ref(); got != ref {
 		return fault.Errorf(fault.Conflict, "check matrix", m.Name,
@@ -93,7 +92,7 @@ func (m File) isOf(ref bundle.MatrixRef) error {
 	return nil
 }
 
-// Agree checks that a lock holds what its matrix lists.
+// Agree checks that a lock agrees with its matrix.
 func Agree(lock *bundle.Lock, doc *matrix.Document) error {
 	var problems []error
 	for _, r := range lock.Releases {
@@ -114,8 +113,7 @@ func Agree(lock *bundle.Lock, doc *matrix.Document) error {
 	return fault.Join(problems...)
 }
 
-// AgreeImages checks that a lock holds every image that the manifest files of its releases name.
-// Images of the operator may have any name.
+// AgreeImages checks that a lock holds every image in its manifest files. The operator's may have any name.
 func AgreeImages(lock *bundle.Lock, doc *matrix.Document, files catalog.Files) error {
 	var problems []error
 	for _, r := range lock.Releases {
@@ -131,7 +129,7 @@ func AgreeImages(lock *bundle.Lock, doc *matrix.Document, files catalog.Files) e
 	return fault.Join(problems...)
 }
 
-// agreeService holds the one image of a service against the matrix's.
+// agreeService compares a service's only image with the matrix.
 func agreeService(r bundle.Release, doc *matrix.Document) error {
 	listed, ok := doc.Service(matrix.ReleaseID{Driver: r.Driver, Version: r.Version})
 	if !ok {
