@@ -1,12 +1,11 @@
-// Package medium says what the flows ask of the places that hold bundles. A place that
-// is read is a [Source], one that is written is a [Target]; a repository of a registry
-// is both. bundler/internal/archive (files, folders, standard output) and
-// bundler/remote make them; the flows know neither.
+// Package medium defines what flows need of the locations of bundles. A location to read is a
+// [Source], one to write is a [Target]; a registry's repository is both. Packages
+// bundler/internal/archive (files, directories, standard output) and bundler/remote implement them;
+// the flows know neither.
 //
-// What only some media can do is in one value, [Capabilities]. Whoever wraps a medium
-// passes the value on, changed where the wrapper changes it. There is no other way to
-// find out what a medium can do: an interface that is found by type assertion is lost
-// behind every wrapper.
+// One value, [Capabilities], holds what only some media can do. Wrappers pass it on, changed if
+// needed. There is no other way to learn what a medium can do: every wrapper would lose an
+// interface that callers find by type assertion.
 //
 //	if attach := source.Can().Attach; attach != nil {
 //		err = attach(ctx, signature)
@@ -23,14 +22,14 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 )
 
-// Source is a bundle, or anything else at one reference, that can be read.
+// Source is a readable bundle, or another object at one reference.
 type Source interface {
-	// Root returns the descriptor of what the source names: of a bundle, its root.
+	// Root returns the descriptor of the source; of a bundle, its root.
 	Root(ctx context.Context) (ocispec.Descriptor, error)
 	bundle.Fetcher
-	// Attachments returns the manifests of signatures and other things that refer to subject.
+	// Attachments returns the manifests of signatures and other referrers of subject.
 	Attachments(ctx context.Context, subject image.Digest) ([]ocispec.Descriptor, error)
-	// Can tells what else the source can do; it is the same at every call.
+	// Can returns the same capabilities at every call.
 	Can() Capabilities
 	Close() error
 }
@@ -38,52 +37,43 @@ type Source interface {
 // Registry opens the repository of a reference for reading.
 type Registry func(image.Reference) Source
 
-// Target is where a bundle is written to.
+// Target is a location to write a bundle to.
 type Target interface {
-	// Ready tells, before anything is fetched, whether the target can be written to, and whether a new one
-	// has room for so many bytes.
+	// Ready returns a fault, before any download, if the target is not writable or lacks room for that many bytes.
 	Ready(ctx context.Context, bytes int64) error
-	// Begin learns everything that will be written and returns what is still to put. Where the
-	// target can tell what it [Capabilities.Lacks], that writes nothing.
+	// Begin receives the graph to write and returns what is missing. With [Capabilities.Lacks] it writes nothing.
 	Begin(ctx context.Context, g *bundle.Graph) (missing []ocispec.Descriptor, err error)
-	// Put writes one blob or manifest, verified as it streams. It may be called
-	// concurrently, and calls open with the offset at which it goes on.
+	// Put writes one blob or manifest, verified as it streams from open(offset). It is safe for concurrent use.
 	Put(ctx context.Context, d ocispec.Descriptor, open func(offset int64) (io.ReadCloser, error)) error
-	// Commit makes the bundle visible, once everything is there.
+	// Commit makes the complete bundle visible.
 	Commit(ctx context.Context) error
-	// Can tells what else the target can do; it is the same at every call.
+	// Can returns the same capabilities at every call.
 	Can() Capabilities
-	// Close without Commit leaves what a later run can go on with.
+	// Close without Commit leaves what a later run can resume.
 	Close() error
 }
 
-// Capabilities are what not every medium can do. The zero value can nothing of it: a
-// field that is nil is something that the medium cannot do, or has no need of.
+// Capabilities are what only some media can do. A nil field means that the medium cannot do it, or has no need to.
 type Capabilities struct {
-	// Base is what a delta leaves to another bundle; nil where everything is there.
+	// Base is the base of a delta; nil for a whole bundle.
 	Base *bundle.Base
-	// Repository is where the source is in a registry, so that a target there can mount
-	// its blobs; zero elsewhere.
+	// Repository is the source's repository in a registry, from which a target there can mount blobs; zero elsewhere.
 	Repository image.Reference
 
-	// CheckLayout checks the bytes outside of blobs and manifests.
+	// CheckLayout checks the bytes outside blobs and manifests.
 	CheckLayout func(ctx context.Context) error
-	// Damage reads everything and names the parts that are not what they were.
+	// Damage reads all bytes and reports the damaged parts.
 	Damage func(ctx context.Context) error
-	// Attach adds signatures to the bundle that is there: all of them or none, where the
-	// medium is a file or a folder.
+	// Attach adds signatures to the existing bundle: in a file or directory all or none.
 	Attach func(ctx context.Context, atts ...bundle.Referrer) error
-	// Lacks returns those of some blobs and manifests that are not there; with the right to read alone,
-	// where Begin was not called.
+	// Lacks returns the missing ones of some blobs and manifests. Without Begin it needs only the right to read.
 	Lacks func(ctx context.Context, ds []ocispec.Descriptor) ([]ocispec.Descriptor, error)
 
-	// InOrder says that Put takes what Begin returned one by one, in that order.
+	// InOrder means that Put takes the blobs of Begin one by one, in that order.
 	InOrder bool
-	// Mount takes a blob over from a repository of the same registry without the bytes
-	// passing through here, and tells whether it did. Where it did not, the blob has to
-	// be put.
+	// Mount copies a blob from a repository of the same registry, without transfer through this host, and reports
+	// whether it did. If not, the caller must put the blob.
 	Mount func(ctx context.Context, d ocispec.Descriptor, from image.Reference) (bool, error)
-	// Notices tells, after Commit, what the user should know: what the target was allowed to
-	// leave out, and why.
+	// Notices returns messages for the user after Commit: what the target was allowed to omit, and why.
 	Notices func() []string
 }
