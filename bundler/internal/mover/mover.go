@@ -1,9 +1,8 @@
-// Package mover moves a graph into a target. Everything that is to be moved is known
-// before the first byte moves (see [bundle.Graph]). Blobs of all images go into one queue
-// for each host that they come from, largest first, each digest once, the small ones
-// beside the large; a blob that fails does not stop the others; and the result of a run
-// in which something failed names all of it and is never a complete bundle. No blob is
-// held in memory.
+// Package mover moves a graph into a target. It knows everything to move before the first byte moves
+// (see [bundle.Graph]). Blobs of all images share one queue per source host, largest first, each
+// digest once, with small ones in parallel to large ones. A failed blob does not stop the others.
+// The result of a failed run names all failures and is never a complete bundle. No blob is held in
+// memory.
 //
 //	d, err := mover.Begin(ctx, mover.Job{What: "push", Graph: g, Target: target}, o)
 //	done, err := d.Deliver(ctx, d.Origins(mover.From(source)))
@@ -22,14 +21,14 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 )
 
-// Job is what is moved where.
+// Job is a graph and its target.
 type Job struct {
 	What   string // for progress: "pull", "push"
 	Graph  *bundle.Graph
 	Target medium.Target
 }
 
-// Delivery is a graph on its way into a target.
+// Delivery is the transfer of a graph into a target.
 type Delivery struct {
 	job     Job
 	can     medium.Capabilities
@@ -42,27 +41,27 @@ type Delivery struct {
 	failed []failure
 }
 
-// Delivered is a bundle that was written.
+// Delivered is the result of a delivery.
 type Delivered struct {
 	Root    ocispec.Descriptor `json:"-"`
 	Images  int                `json:"images"`
 	Bytes   int64              `json:"bytes"`                // of the whole bundle
-	Moved   int64              `json:"moved"`                // of what had to be written now
-	Missing int                `json:"newItems"`             // blobs and manifests that had to be written now
+	Moved   int64              `json:"moved"`                // bytes that this run had to write
+	Missing int                `json:"newItems"`             // blobs and manifests that this run had to write
 	Left    *bundle.Omitted    `json:"leftToBase,omitempty"` // of a delta
-	// Plan is what would have to be written, in a dry run; nothing was.
+	// Plan is what a dry run would write.
 	Plan []Planned `json:"plan,omitempty"`
 }
 
 // Planned is one item of a dry run.
 type Planned struct {
-	Name      string `json:"name"` // what it is part of
+	Name      string `json:"name"` // owner in the bundle
 	MediaType string `json:"mediaType"`
 	Digest    string `json:"digest"`
 	Size      int64  `json:"size"`
 }
 
-// planned describes what is missing, largest first.
+// planned describes the missing items, largest first.
 func (d *Delivery) planned() []Planned {
 	out := make([]Planned, 0, len(d.missing))
 	for _, m := range slices.SortedStableFunc(slices.Values(d.missing), largestFirst) {
@@ -75,8 +74,8 @@ func largestFirst(a, b ocispec.Descriptor) int {
 	return cmp.Or(cmp.Compare(b.Size, a.Size), cmp.Compare(a.Digest, b.Digest))
 }
 
-// Begin tells a target what is to be written, and learns what of it is missing there.
-// In a dry run the target changes nothing: of a file or folder it is all that the graph does not carry.
+// Begin announces a graph to a target, and learns what is missing there. In a dry run the target changes nothing; for
+// a file or directory, missing is all that the graph does not carry.
 func Begin(ctx context.Context, job Job, o run.Options) (*Delivery, error) {
 	d := &Delivery{job: job, can: job.Target.Can(), names: job.Graph.Owners(), options: o}
 	if o.DryRun && d.can.Lacks == nil {
@@ -88,11 +87,10 @@ func Begin(ctx context.Context, job Job, o run.Options) (*Delivery, error) {
 	return d, err
 }
 
-// Missing is what the target does not have.
+// Missing returns what the target lacks.
 func (d *Delivery) Missing() []ocispec.Descriptor { return d.missing }
 
-// Origins are those of what is missing: memory where the graph carries it, else the places given,
-// in the order in which they are tried.
+// Origins returns the origins of the missing items: memory if the graph carries them, else from, in that order.
 func (d *Delivery) Origins(from ...Origin) Origins {
 	origins := InMemory(d.job.Graph)
 	for _, m := range d.missing {
@@ -103,13 +101,12 @@ func (d *Delivery) Origins(from ...Origin) Origins {
 	return origins
 }
 
-// Also has something moved besides what is missing, before it.
+// Also moves more items, before the missing ones.
 func (d *Delivery) Also(more []ocispec.Descriptor) {
 	d.missing = append(slices.Clip(more), d.missing...)
 }
 
-// Deliver moves what is missing and commits it; in a dry run it tells what it would
-// move.
+// Deliver moves what is missing and commits it. In a dry run it returns the plan.
 func (d *Delivery) Deliver(ctx context.Context, origins Origins) (*Delivered, error) {
 	if len(d.missing) > 0 {
 		if err := d.job.Target.Ready(ctx, bundle.SizeOf(d.missing)); err != nil {
@@ -136,9 +133,8 @@ func (d *Delivery) Deliver(ctx context.Context, origins Origins) (*Delivered, er
 	return done, err
 }
 
-// move puts everything that the target lacks: blobs first, then manifests,
-// children before parents. What fails does not stop the rest, an origin that cannot be
-// read included, except for a target that can take no more at all (a full disk).
+// move puts all that the target lacks: blobs first, then manifests, children before parents. A failure, such as an
+// unreadable origin, does not stop the rest, unless the target cannot store more (a full disk).
 func (d *Delivery) move(ctx context.Context, origins Origins) error {
 	blobs, manifests := d.sortOut(origins)
 	d.options.Reporter().Phase(d.job.What, len(d.missing), bundle.SizeOf(d.missing))

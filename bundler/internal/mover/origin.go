@@ -14,23 +14,21 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 )
 
-// Origin is a place that a blob can be read from.
+// Origin is a source of a blob.
 type Origin struct {
-	Host string // whose queue it is in; "" for what is in memory, and where hosts do not count
+	Host string // the queue; "" for memory, and if hosts do not matter
 	From bundle.Fetcher
-	// Repository is where a target in the same registry can mount it from; zero where it
-	// is in no registry.
+	// Repository is the registry's repository to mount from; zero if it is in no registry.
 	Repository image.Reference
 }
 
-// From is a source as an origin.
+// From returns a source as an origin.
 func From(s medium.Source) Origin { return Origin{From: s, Repository: s.Can().Repository} }
 
-// Origins say of each digest where it can be read from, in the order in which that is
-// tried.
+// Origins are the origins of each digest, in the order to try.
 type Origins map[digest.Digest][]Origin
 
-// InMemory are the origins of what a graph carries itself.
+// InMemory returns the origins of what a graph carries.
 func InMemory(g *bundle.Graph) Origins {
 	o := Origins{}
 	held := g.InMemory()
@@ -40,17 +38,16 @@ func InMemory(g *bundle.Graph) Origins {
 	return o
 }
 
-// Add adds an origin of a digest, after those that it has.
+// Add adds an origin of a digest, after its others.
 func (o Origins) Add(d digest.Digest, from Origin) { o[d] = append(o[d], from) }
 
-// reading reads an item from one origin, and remembers whether that failed: a target's
-// Put returns what is wrong with either.
+// reading reads an item from one origin and records its failure, as Put does not tell it from the target's.
 type reading struct {
 	ctx      context.Context //nolint:containedctx // of the one Put that it serves
 	item     item
 	from     Origin
 	position *position
-	failed   atomic.Bool // the target may read in a goroutine of its own
+	failed   atomic.Bool // the target may read in its own goroutine
 }
 
 func (r *reading) open(offset int64) (io.ReadCloser, error) {
@@ -64,7 +61,7 @@ func (r *reading) open(offset int64) (io.ReadCloser, error) {
 	return &counted{rc, r}, nil
 }
 
-// position is how far an item is; it reports what changes.
+// position is the progress of an item; it reports every change.
 type position struct {
 	progress run.Progress
 	at       int64
@@ -77,7 +74,7 @@ func (p *position) set(to int64) {
 	p.at = to
 }
 
-// counted reports what is read through it.
+// counted reports the bytes read through it.
 type counted struct {
 	io.ReadCloser
 	of *reading

@@ -14,14 +14,13 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 )
 
-// item is one thing to put.
 type item struct {
 	descriptor ocispec.Descriptor
 	name       string   // for messages
-	origins    []Origin // tried in turn; the first one's host is the queue
+	origins    []Origin // in the order to try; the first one's host is the queue
 }
 
-// sortOut parts what is missing into blobs and manifests in the order of the graph.
+// sortOut splits the missing items into blobs and, in the order of the graph, manifests.
 func (d *Delivery) sortOut(origins Origins) (blobs, manifests []item) {
 	rank := map[digest.Digest]int{}
 	for i, n := range d.job.Graph.All() {
@@ -46,7 +45,7 @@ type failure struct {
 	err  error
 }
 
-// queues runs two queues for each host, largest first: large and small items.
+// queues runs two queues per host, each largest first: large and small items.
 func (d *Delivery) queues(ctx context.Context, items []item) {
 	byHost := map[string][]item{}
 	for _, i := range items {
@@ -69,11 +68,11 @@ func (d *Delivery) queues(ctx context.Context, items []item) {
 	_ = hosts.Wait() // failures are in d.failed
 }
 
-// smallItem is up to how many bytes an item costs a round trip rather than a part
-// of the link: those do not wait behind the large ones.
+// smallItem is the size, in bytes, up to which an item costs a round trip rather than bandwidth. Such items do not
+// wait behind large ones.
 const smallItem = 128 << 10
 
-// queue puts items, so many at a time. Failures are in d.failed.
+// queue puts items, at most limit at a time. Failures are in d.failed.
 func (d *Delivery) queue(ctx context.Context, queue []item, limit int) error {
 	var group errgroup.Group
 	group.SetLimit(limit)
@@ -89,7 +88,7 @@ func (d *Delivery) queue(ctx context.Context, queue []item, limit int) error {
 	return group.Wait()
 }
 
-// inOrder puts one after the other; where there is an order, nothing comes after a failure.
+// inOrder puts items one by one; if the target needs an order, it stops at the first failure.
 func (d *Delivery) inOrder(ctx context.Context, items []item) {
 	for _, i := range items {
 		if ctx.Err() != nil || d.can.InOrder && len(d.failed) > 0 {
@@ -115,18 +114,17 @@ func (d *Delivery) put(ctx context.Context, i item) {
 	d.failed = append(d.failed, failure{i, err})
 	d.mu.Unlock()
 	if ofTarget && fault.ReasonOf(err) == fault.Storage {
-		d.stop(err) // every further write would fail as well
+		d.stop(err) // every further write would fail too
 	}
 }
 
-// tryOrigins puts from the first origin that works, and tells whether it is the target
-// that failed last. A fault of the target's storage is final; one of an origin's is
-// not, since another origin may have the item.
+// tryOrigins puts from the first origin that works, and reports whether the target was the last to fail. A storage
+// fault of the target is final; an origin's fault is not, since another origin may have the item.
 func (d *Delivery) tryOrigins(ctx context.Context, i item, p *position) (ofTarget bool, err error) {
 	if done, err := d.mount(ctx, i); done || err != nil {
 		return true, err
 	}
-	if len(i.origins) == 0 { // which is a defect
+	if len(i.origins) == 0 { // a defect
 		return false, fmt.Errorf("no image of the lock has %s", i.descriptor.Digest)
 	}
 	var errs []error
@@ -145,7 +143,7 @@ func (d *Delivery) tryOrigins(ctx context.Context, i item, p *position) (ofTarge
 	return ofTarget, fault.Join(errs...)
 }
 
-// mount has the target take an item over from one of its origins, where it can.
+// mount lets the target mount an item from one of its origins, if it can.
 func (d *Delivery) mount(ctx context.Context, i item) (bool, error) {
 	if d.can.Mount == nil {
 		return false, nil
@@ -161,7 +159,7 @@ func (d *Delivery) mount(ctx context.Context, i item) (bool, error) {
 	return false, nil
 }
 
-// result says what is missing, when anything is.
+// result returns a fault that names what is missing, if anything.
 func (d *Delivery) result(ctx context.Context) error {
 	if len(d.failed) == 0 {
 		if ctx.Err() != nil {
@@ -176,7 +174,7 @@ func (d *Delivery) result(ctx context.Context) error {
 		return run.Interrupted(ctx)
 	}
 	if d.can.InOrder {
-		return d.failed[0].err // what was written is of no use
+		return d.failed[0].err // the written bytes are useless
 	}
 	errs := make([]error, len(d.failed))
 	for i, f := range d.failed {
