@@ -1,13 +1,13 @@
-// Package nodeconfig writes what the nodes of a cluster need to find images under
-// their upstream names in a mirror: pure, from references to files.
+// Package nodeconfig writes the files that cluster nodes need to find images under their upstream
+// names in a mirror. It is pure, from references to files.
 //
 //	containerd   REGISTRY-HOST/hosts.toml below config_path, one for each upstream host
 //	crio         a file for /etc/containers/registries.conf.d
 //	k3s          registries.yaml, which RKE2 reads as well
 //	openshift    an ImageDigestMirrorSet
 //
-// The mirror is laid out as `push --layout paths` and `serve` do it: below one
-// repository the upstream host, then the upstream path.
+// The mirror has the layout of `push --layout paths` and `serve`: below one repository the upstream
+// host, then the upstream path.
 package nodeconfig
 
 import (
@@ -24,10 +24,10 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/mirrorset"
 )
 
-// Runtime is what pulls images on a node.
+// Runtime is the program that pulls images on a node.
 type Runtime string
 
-// The runtimes.
+// Containerd, CRIO, K3s and OpenShift are the runtimes.
 const (
 	Containerd Runtime = "containerd"
 	CRIO       Runtime = "crio"
@@ -35,22 +35,22 @@ const (
 	OpenShift  Runtime = "openshift"
 )
 
-// Runtimes are all of them, as flags write them.
+// Runtimes returns all runtimes, as flags write them.
 func Runtimes() []string {
 	return []string{string(Containerd), string(CRIO), string(K3s), string(OpenShift)}
 }
 
-// Input says what the nodes are to find where.
+// Input is the mirror, its images and how nodes reach it.
 type Input struct {
 	Mirror image.Reference   // the bundle's repository
 	Images []image.Reference // their upstream names
-	// PlainHTTP: the mirror has no TLS.
+	// PlainHTTP means that the mirror has no TLS.
 	PlainHTTP bool
-	// Only the mirror is asked, never upstream.
+	// Only means that nodes never ask upstream.
 	Only bool
-	// CA is the path of the mirror's authority on the nodes; "" where they trust it.
+	// CA is the path of the mirror's CA on the nodes; "" if they trust it.
 	CA string
-	// Login is written into the files of runtimes that have a place for it.
+	// Login goes into the files of runtimes that can hold one.
 	Login Login
 }
 
@@ -64,11 +64,11 @@ func (l Login) basic() string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte(l.Username+":"+l.Password))
 }
 
-// File is one file to put on the nodes, or to apply to the cluster.
+// File is one file for the nodes or the cluster.
 type File struct {
 	Name   string // relative, with slashes
 	Data   []byte
-	Secret bool // a login is in it
+	Secret bool // it contains a login
 }
 
 // Write returns the files for a runtime, sorted by name.
@@ -90,7 +90,7 @@ func Write(f Runtime, in Input) ([]File, error) {
 	return nil, fmt.Errorf("%q is not one of %s", f, strings.Join(Runtimes(), ", "))
 }
 
-// hosts are the upstream hosts of repositories, HOST/PATH.
+// hosts returns the upstream hosts of repositories, HOST/PATH.
 func hosts(repositories []mirrorset.Entry) []string {
 	var out []string
 	for _, r := range repositories {
@@ -108,19 +108,19 @@ func (in Input) scheme() string {
 	return "https://"
 }
 
-// below is the path of the mirror that stands for an upstream host.
+// below returns the mirror's path for an upstream host.
 func (in Input) below(host string) string { return in.Mirror.Path() + "/" + image.HostPath(host) }
 
-// quote writes a string of TOML, YAML or JSON: what JSON writes is all three.
+// quote returns a string in JSON, which is also valid TOML and YAML.
 func quote(s string) string {
 	b, err := json.Marshal(s)
 	if err != nil {
-		return `""` // strings are always written
+		return `""` // marshalling a string does not fail
 	}
 	return string(b)
 }
 
-// upstreamServer is where containerd finds a host's registry.
+// upstreamServer returns the URL of a host's registry.
 func upstreamServer(host string) string {
 	if host == "docker.io" {
 		return "https://registry-1.docker.io"
@@ -136,8 +136,7 @@ func (in Input) containerd(repositories []mirrorset.Entry) []File {
 	return out
 }
 
-// containerdFolder is the folder that containerd looks for: a port is written
-// between underscores.
+// containerdFolder returns the directory that containerd reads for a host: it writes a port between underscores.
 func containerdFolder(host string) string {
 	name, port, ok := strings.Cut(host, ":")
 	if !ok {
@@ -146,8 +145,8 @@ func containerdFolder(host string) string {
 	return name + "_" + port + "_"
 }
 
-// hostsTOML leads one upstream host to the mirror. Where nothing else may be asked, the
-// mirror is in upstream's own place too: the server that is asked last.
+// hostsTOML returns the file that maps one upstream host to the mirror. With Only, the mirror also replaces the
+// server that containerd asks last.
 func (in Input) hostsTOML(host string) []byte {
 	var b strings.Builder
 	url := in.scheme() + in.Mirror.Host() + "/v2/" + in.below(host)
@@ -165,7 +164,7 @@ func (in Input) hostsTOML(host string) []byte {
 	return []byte(b.String())
 }
 
-// hostTable writes how the mirror is asked.
+// hostTable writes how to ask the mirror.
 func (in Input) hostTable(b *strings.Builder, indent, header string) {
 	fmt.Fprintf(b, "%[1]scapabilities = [\"pull\", \"resolve\"]\n%[1]soverride_path = true\n", indent)
 	if in.CA != "" && !in.PlainHTTP {
@@ -220,8 +219,7 @@ func (in Input) k3s(repositories []mirrorset.Entry) []File {
 	return []File{{Name: "registries.yaml", Data: []byte(b.String()), Secret: !in.Login.IsZero()}}
 }
 
-// paths is a regular expression of the paths that a host's repositories have: others
-// keep their own path, and are looked for upstream in the end.
+// paths returns a regular expression for a host's repositories. Other paths stay, and end up at upstream.
 func paths(host string, repositories []mirrorset.Entry) string {
 	var out []string
 	for _, r := range repositories {
