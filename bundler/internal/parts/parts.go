@@ -1,25 +1,24 @@
-// Package parts is the format of a parts file: the list of the parts that an
-// archive was split into, so that media of any size carry it.
+// Package parts is the format of a parts file: the list of the parts of a split archive, for media
+// of any size.
 //
 // # The parts
 //
-// The archive FILE of SIZE bytes is cut into plain byte ranges of VOLUME bytes, the
-// last one shorter: FILE.001, FILE.002, … (three digits, at most 999). One after
-// the other they are the archive again:
+// The archive FILE of SIZE bytes is split into plain byte ranges of VOLUME bytes, the last one
+// shorter. They are named FILE.001, FILE.002, … (three digits, at most 999). Joined, they are the
+// archive again:
 //
 //	cat drivers.tar.[0-9]* > drivers.tar
 //
-// Recovery parts FILE.p001, FILE.p002, … may follow. Each is as long as the longest
-// part. Byte i of all parts (a part that ends before i has a zero there) and byte i
-// of the recovery parts are one codeword of a systematic Reed-Solomon code over
-// GF(2^8) with the polynomial x^8+x^4+x^3+x^2+1, whose matrix is the Vandermonde
-// matrix made systematic, as github.com/klauspost/reedsolomon makes it by default.
-// From as many of all parts as there are data parts, all others are rebuilt. Parts
-// and recovery parts are at most 256 together where there are recovery parts.
+// Parity shards FILE.p001, FILE.p002, … may follow, each as long as the longest part. Byte i of all
+// parts (zero beyond a part's end) and byte i of the parity shards form one codeword of a systematic
+// Reed-Solomon code. The code is over GF(2^8) with the polynomial x^8+x^4+x^3+x^2+1. Its matrix is
+// the Vandermonde matrix made systematic, as github.com/klauspost/reedsolomon builds it by default. As
+// many of all files as there are parts suffice to rebuild the others. With parity shards, parts and
+// shards are at most 256 together.
 //
 // # The parts file
 //
-// FILE.parts lies beside them. It is text, each line ended by one newline:
+// FILE.parts is beside them. It is text, each line ended by one newline:
 //
 //	# vdo-bundle parts 1
 //	# file drivers.tar
@@ -32,21 +31,18 @@
 //	HEX  drivers.tar.p001
 //	# sum HEX
 //
-// Numbers are decimal without leading zeros. HEX of a part is the sha256 of its
-// bytes; of the last line it is the sha256 of all lines before it. The lines that
-// begin with # are comments to sha256sum, so `sha256sum -c drivers.tar.parts`
-// checks the parts where nothing else is at hand. After "# recovery" may come the
-// line "# changing": an earlier version adds a signature, or was stopped while doing so;
-// the sums and SIZE are then those from before. There is one way to write a list, and a
-// reader refuses every other.
+// Numbers are decimal without leading zeros. HEX of a part is the sha256 of its bytes. HEX of the
+// last line is the sha256 of all lines before it. To sha256sum, lines that begin with # are
+// comments, so that `sha256sum -c drivers.tar.parts` checks the parts without this program. The line
+// "# changing" may follow "# recovery": an earlier version is adding a signature, or was stopped
+// while doing so. The sums and SIZE are then the old ones. Each list has exactly one valid form, and
+// readers refuse all others.
 //
-// # What it proves
+// # Trust
 //
-// Nothing but that no accident happened: no one signs a parts file. What is signed
-// is the digest of the bundle's root inside of the archive, and by digests
-// everything else; so the parts are signed together with the bundle, and whoever
-// verifies the bundle has verified every byte of every part that is not a recovery
-// part.
+// A parts file proves only that no accident happened; it is not signed. The signature covers the
+// digest of the bundle's root inside the archive and, by digests, everything else. Verifying the
+// bundle therefore verifies every byte of every part, except parity shards.
 package parts
 
 import (
@@ -64,40 +60,40 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
-// Suffix of the parts file's name, after the archive's.
+// Suffix follows the archive's name in the name of the parts file.
 const Suffix = ".parts"
 
-// Bounds of the format.
+// MaxSize and the others are the limits of the format.
 const (
 	MaxSize      = 1 << 20 // bytes of a parts file
-	MaxParts     = 999     // without recovery parts
-	MaxShards    = 256     // parts and recovery parts, where there are any
+	MaxParts     = 999     // without parity shards
+	MaxShards    = 256     // parts and parity shards, if there are shards
 	MinVolume    = 512     // bytes
 	MaxArchive   = 1 << 46 // bytes
 	maxName      = 200     // bytes of FILE
 	changingLine = "# changing"
 )
 
-// Magic is how the list of parts begins.
+// Magic is the first line of a parts file.
 const Magic = "# vdo-bundle parts 1"
 
 // Sum is the sha256 of a part.
 type Sum [sha256.Size]byte
 
-// String is the sum in hex.
+// String returns the sum in hex.
 func (s Sum) String() string { return hex.EncodeToString(s[:]) }
 
-// List is a parts file. Only [New] and [Parse] make one.
+// List is a parts file. Only [New] and [Parse] return one.
 type List struct {
-	File     string // name of the archive, without a folder
-	Size     int64  // its bytes
-	Volume   int64  // bytes of each part but the last
-	Recovery int    // number of recovery parts
-	Sums     []Sum  // of the parts, then of the recovery parts
-	Changing bool   // a signature is being added, by an earlier version
+	File     string // name of the archive, without a directory
+	Size     int64  // of the archive, in bytes
+	Volume   int64  // size of each part but the last, in bytes
+	Recovery int    // number of parity shards
+	Sums     []Sum  // of the parts, then of the parity shards
+	Changing bool   // an earlier version is adding a signature
 }
 
-// New plans how an archive is split; the sums are zero.
+// New plans the parts of an archive; the sums are zero.
 func New(file string, size, volume int64, recovery int) (*List, error) {
 	l := &List{File: file, Size: size, Volume: volume, Recovery: recovery}
 	if err := l.check(); err != nil {
@@ -107,7 +103,6 @@ func New(file string, size, volume int64, recovery int) (*List, error) {
 	return l, nil
 }
 
-// check holds the list against the bounds.
 func (l *List) check() error {
 	bad := func(hint, format string, args ...any) error {
 		return &fault.Error{Reason: fault.InvalidInput, Op: "split", Subject: l.File, Hint: hint, Err: fmt.Errorf(format, args...)}
@@ -130,7 +125,7 @@ func (l *List) check() error {
 	return nil
 }
 
-// Count is the number of parts, without recovery parts.
+// Count returns the number of parts, without parity shards.
 func (l *List) Count() int64 {
 	if l.Volume < 1 || l.Size < 1 {
 		return 0
@@ -138,10 +133,10 @@ func (l *List) Count() int64 {
 	return (l.Size-1)/l.Volume + 1
 }
 
-// All is the number of parts and recovery parts.
+// All returns the number of parts and parity shards.
 func (l *List) All() int { return int(l.Count()) + l.Recovery }
 
-// Name is the name of part i, counted from 0; recovery parts come after the parts.
+// Name returns the name of part i, from 0; parity shards follow the parts.
 func (l *List) Name(i int) string {
 	if n := int(l.Count()); i >= n {
 		return fmt.Sprintf("%s.p%03d", l.File, i-n+1)
@@ -149,7 +144,7 @@ func (l *List) Name(i int) string {
 	return fmt.Sprintf("%s.%03d", l.File, i+1)
 }
 
-// Names are those of the parts, then those of the recovery parts.
+// Names returns the names of the parts, then of the parity shards.
 func (l *List) Names() []string {
 	out := make([]string, l.All())
 	for i := range out {
@@ -158,7 +153,7 @@ func (l *List) Names() []string {
 	return out
 }
 
-// PartSize is the number of bytes of part i.
+// PartSize returns the size of part i, in bytes.
 func (l *List) PartSize(i int) int64 {
 	switch n := int(l.Count()); {
 	case i >= n, i < n-1:
@@ -168,7 +163,7 @@ func (l *List) PartSize(i int) int64 {
 	}
 }
 
-// Text is the parts file.
+// Text returns the parts file.
 func (l *List) Text() []byte {
 	var out bytes.Buffer
 	fmt.Fprintf(&out, "%s\n# file %s\n# size %d\n# volume %d\n# recovery %d\n", Magic, l.File, l.Size, l.Volume, l.Recovery)
@@ -182,7 +177,7 @@ func (l *List) Text() []byte {
 	return out.Bytes()
 }
 
-// Parse reads a parts file; name is for messages.
+// Parse parses a parts file; name is for messages.
 func Parse(name string, data []byte) (*List, error) {
 	l, err := parse(data)
 	if err != nil {
@@ -207,7 +202,7 @@ func parse(data []byte) (*List, error) {
 	number := func(line int, key string) int64 {
 		n, err := strconv.ParseInt(value(line, key), 10, 64)
 		if err != nil {
-			return -1 // which no list may have
+			return -1 // invalid in every list
 		}
 		return n
 	}
