@@ -1,10 +1,10 @@
-// Package pinned has the opened bundle: a source that was resolved to a digest once.
-// A tag may move afterwards; what is read through a [Bundle] stays what it was.
+// Package pinned resolves a source to a digest, once. A tag may move afterwards; a [Bundle] keeps
+// reading the same content.
 //
 //	b, err := pinned.Open(ctx, source)
 //	g, lock, err := b.Whole(ctx, run.Options{})
 //
-// A delta and its base are opened as one whole bundle by [Join].
+// [Join] opens a delta and its base as one whole bundle.
 package pinned
 
 import (
@@ -27,12 +27,9 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
-// Bundle is a bundle at one digest. Its source was asked once what its name stands
-// for, and never is again: a tag may move meanwhile. Everything is read by digest from
-// there on, and what is attached to a digest is the list that was given first.
-//
-// The flows read nothing else, so that what a policy has accepted and what is then
-// pushed, printed or served cannot be two things.
+// Bundle is a bundle at one digest. It resolves its source's name once, since a tag may move, then reads by digest,
+// and keeps the first list of attachments. Flows read nothing else, so that they push, print or serve only what a
+// policy has accepted.
 type Bundle struct {
 	source
 	root   ocispec.Descriptor
@@ -41,15 +38,15 @@ type Bundle struct {
 	attached signatures.Lists
 
 	mu    sync.Mutex
-	graph *bundle.Graph // once it was read
+	graph *bundle.Graph // cached
 }
 
-// source is read but for what has been asked already; who has the bundle closes it.
+// source answers what Bundle has not cached; the owner of the bundle closes it.
 type source = medium.Source
 
 var _ medium.Source = (*Bundle)(nil)
 
-// Open resolves a source. Closing the bundle closes it.
+// Open resolves a source. Closing the bundle closes the source.
 func Open(ctx context.Context, s medium.Source) (*Bundle, error) {
 	root, err := s.Root(ctx)
 	if err != nil {
@@ -62,29 +59,27 @@ func Open(ctx context.Context, s medium.Source) (*Bundle, error) {
 	return &Bundle{source: s, root: root, digest: digest}, nil
 }
 
-// Digest is that of the root.
+// Digest returns the digest of the root.
 func (b *Bundle) Digest() image.Digest { return b.digest }
 
-// Descriptor is that of the root.
+// Descriptor returns the descriptor of the root.
 func (b *Bundle) Descriptor() ocispec.Descriptor { return b.root }
 
-// Root returns the descriptor of the root that the source was resolved to.
+// Root returns the descriptor that the source was resolved to.
 func (b *Bundle) Root(context.Context) (ocispec.Descriptor, error) { return b.root, nil }
 
-// Attachments returns what refers to subject, as it was when that was asked first.
+// Attachments returns the referrers of subject, as at the first call.
 func (b *Bundle) Attachments(ctx context.Context, subject image.Digest) ([]ocispec.Descriptor, error) {
 	return b.attached.Of(ctx, b.source, subject)
 }
 
-// Graph returns the structure of the bundle, of a delta as such. The caller does not
-// change it.
+// Graph returns the structure of the bundle; a delta stays a delta. The caller must not change it.
 func (b *Bundle) Graph(ctx context.Context) (*bundle.Graph, error) {
 	g, err := b.Load(ctx)
 	return g, b.Diagnosed(ctx, err)
 }
 
-// Load is Graph without a look at what may be damaged. Where only the delta's list is
-// wrong there is a graph all the same.
+// Load is Graph without diagnosis of damaged parts. It returns a graph even if the delta's list is wrong.
 func (b *Bundle) Load(ctx context.Context) (*bundle.Graph, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -102,7 +97,7 @@ func (b *Bundle) Load(ctx context.Context) (*bundle.Graph, error) {
 	return g, err
 }
 
-// Opened is a bundle as far as it is read to describe it.
+// Opened is the readable description of a bundle.
 type Opened struct {
 	Graph    *bundle.Graph
 	Contents *bundle.Contents
@@ -110,7 +105,7 @@ type Opened struct {
 	Root     image.Digest
 }
 
-// Read reads the structure of a bundle and what it holds apart from images.
+// Read reads the structure of a bundle and its contents, without images.
 func (b *Bundle) Read(ctx context.Context) (*Opened, error) {
 	g, err := b.Graph(ctx)
 	if err != nil {
@@ -131,8 +126,7 @@ func (b *Bundle) Describe(ctx context.Context) (*Opened, error) {
 	return o, err
 }
 
-// Whole returns everything that the bundle holds, with what is attached to it, and
-// its lock, held against each other. Layers are not read.
+// Whole returns the graph with all attachments, and the lock, checked against each other. It reads no layers.
 func (b *Bundle) Whole(ctx context.Context, o run.Options) (*bundle.Graph, *bundle.Lock, error) {
 	d, err := b.Read(ctx)
 	if err != nil {
@@ -144,8 +138,7 @@ func (b *Bundle) Whole(ctx context.Context, o run.Options) (*bundle.Graph, *bund
 	return &g, d.Contents.Lock, err
 }
 
-// Diagnosed adds to what is wrong with content the parts of the medium that are
-// damaged: that is what the user has to copy again.
+// Diagnosed adds the damaged parts of the medium to a corruption fault: the user has to copy these again.
 func (b *Bundle) Diagnosed(ctx context.Context, err error) error {
 	damage := b.source.Can().Damage
 	if damage == nil || !slices.ContainsFunc(fault.All(err), func(f *fault.Error) bool { return f.Reason == fault.Corrupt }) {
@@ -154,8 +147,7 @@ func (b *Bundle) Diagnosed(ctx context.Context, err error) error {
 	return fault.Join(err, damage(ctx))
 }
 
-// Join is the whole bundle that a delta and its base are together: what the delta
-// left out is read from the base. Closing it closes both.
+// Join returns a delta and its base as one bundle; omitted layers come from the base. Closing it closes both.
 func Join(ctx context.Context, delta, base *Bundle) (medium.Source, error) {
 	g, err := delta.Graph(ctx)
 	if err != nil {
@@ -194,13 +186,13 @@ func (j *joined) of(d ocispec.Descriptor) *Bundle {
 	return j.Bundle
 }
 
-// Fetch reads from where it is.
+// Fetch reads from the bundle that has d.
 func (j *joined) Fetch(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
 	return j.of(d).Fetch(ctx, d, offset)
 }
 
-// Can tells what the delta can do, but that nothing is left out, and that damaged parts
-// may be of either. Of the base only layers count, so that its layout does not.
+// Can returns the delta's capabilities, without its base and repository, and with both bundles' damage. It ignores
+// the base's layout, since only its layers are read.
 func (j *joined) Can() medium.Capabilities {
 	can := j.Bundle.Can()
 	can.Base, can.Repository = nil, image.Reference{}
@@ -216,7 +208,7 @@ func (j *joined) Can() medium.Capabilities {
 	return can
 }
 
-// Close closes both.
+// Close closes both bundles.
 func (j *joined) Close() error { return errors.Join(j.Bundle.Close(), j.base.Close()) }
 
 func byDigest(ds []ocispec.Descriptor) map[digest.Digest]bool {
