@@ -1,11 +1,10 @@
-// Package provenance has the statement of how a bundle was built, in the form of SLSA:
-// which program made it, when, at whose asking, and what it was made of. Every byte of a
-// bundle is one of the statement's dependencies or follows from the lock, so that the
-// statement can be held against the lock of the bundle that it is about:
+// Package provenance builds the SLSA statement of how a bundle was built: by which program, when,
+// for which request, and from what. Every byte of a bundle is a dependency in the statement or
+// follows from the lock. Callers can therefore check a statement against its bundle's lock:
 //
 //	err := statement.Fits(lock)
 //
-// Signing and verifying the statement is api/trust's.
+// Package api/trust signs and verifies the statement.
 package provenance
 
 import (
@@ -24,7 +23,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 )
 
-// Types of the provenance statement: SLSA's predicate, and how a bundle is built.
+// Type is SLSA's predicate type, and BuildType is how a bundle is built.
 const (
 	Type      = "https://slsa.dev/provenance/v1"
 	BuildType = "https://vdo.vmware.com/bundle/pull/v1"
@@ -34,7 +33,7 @@ const (
 // Builder is the program that builds a bundle.
 type Builder struct {
 	Version  string
-	Revision string // of its source; "" where it is not known
+	Revision string // of its source; "" if unknown
 }
 
 // Statement is the predicate https://slsa.dev/provenance/v1.
@@ -51,23 +50,23 @@ type Statement struct {
 	} `json:"runDetails"`
 }
 
-// Definition is what was built, and of what.
+// Definition is what was built, and from what.
 type Definition struct {
 	BuildType            string     `json:"buildType"`
 	ExternalParameters   Parameters `json:"externalParameters"`
 	ResolvedDependencies []Resource `json:"resolvedDependencies"`
 }
 
-// Parameters are what the user asked for, fixed by the lock.
+// Parameters are the user's request, fixed by the lock.
 type Parameters struct {
 	Lock           Resource         `json:"lock"`
 	Matrix         int64            `json:"matrixSerial"`
 	Platforms      []image.Platform `json:"platforms"`
 	Releases       []string         `json:"releases"`
-	UpstreamPolicy bool             `json:"upstreamVerified"` // images' own signatures were checked
+	UpstreamPolicy bool             `json:"upstreamVerified"` // the images' own signatures were checked
 }
 
-// Resource is in-toto's.
+// Resource is in-toto's resource descriptor.
 type Resource struct {
 	Name             string            `json:"name,omitempty"`
 	URI              string            `json:"uri,omitempty"`
@@ -78,8 +77,8 @@ type Resource struct {
 
 func sha256Of(d image.Digest) map[string]string { return map[string]string{"sha256": d.Hex()} }
 
-// Describe says what follows from the lock alone: every byte of the bundle is one of
-// the resolved dependencies, or made of the lock. The images come last.
+// Describe returns the definition that follows from the lock alone. Every byte of the bundle is one of the resolved
+// dependencies or derives from the lock. The images come last.
 func Describe(lock *bundle.Lock) (Definition, error) {
 	data, err := lock.JSON()
 	if err != nil {
@@ -104,23 +103,23 @@ func Describe(lock *bundle.Lock) (Definition, error) {
 	return def, nil
 }
 
-// Build is one run that made a bundle.
+// Build is one run that built a bundle.
 type Build struct {
 	Lock    *bundle.Lock
 	Builder Builder
 	Started time.Time
-	// UpstreamVerified says that the images' own signatures were checked.
+	// UpstreamVerified means that the images' own signatures were checked.
 	UpstreamVerified bool
-	Images           []Image // in the order of the lock's
+	Images           []Image // in the order of the lock
 }
 
-// Image is where an image of the lock came from.
+// Image is the origin of an image of the lock.
 type Image struct {
-	From     image.Reference // that it was fetched by
-	SignedBy []string        // ids of a policy; none where its signatures were not checked
+	From     image.Reference // where it was fetched
+	SignedBy []string        // ids of a policy; none if its signatures were not checked
 }
 
-// Statement says what the bundle was made of, where that came from, and when.
+// Statement returns what the bundle was built from, where that came from, and when.
 func (b Build) Statement() (Statement, error) {
 	var s Statement
 	var err error
@@ -147,8 +146,7 @@ func (b Build) Statement() (Statement, error) {
 	return s, nil
 }
 
-// ServedBy returns the repositories that images were downloaded from in the place of their
-// sources, by what the images are called.
+// ServedBy returns the repositories that served images in place of their sources, by image name.
 func (s Statement) ServedBy() map[string]string {
 	out := map[string]string{}
 	for _, d := range s.BuildDefinition.ResolvedDependencies {
@@ -160,9 +158,7 @@ func (s Statement) ServedBy() map[string]string {
 	return out
 }
 
-// IsOfBuild tells whether a predicate describes the same build: of the same things, from
-// the same places, with the same checks. When it was, and by which version of the
-// program, may differ.
+// IsOfBuild reports whether predicate has the same dependencies, sources and checks. Time and version may differ.
 func (s Statement) IsOfBuild(predicate []byte) bool {
 	var other Statement
 	if json.Unmarshal(predicate, &other) != nil {
@@ -173,8 +169,7 @@ func (s Statement) IsOfBuild(predicate []byte) bool {
 	return err == nil && otherErr == nil && bytes.Equal(ours, theirs)
 }
 
-// Fits holds a statement against the lock: it is of such a build, and names the lock,
-// the matrix, and each manifest file and image with its digest, and nothing else.
+// Fits returns an error unless the statement names exactly the lock, its matrix, manifest files and images, by digest.
 func (s Statement) Fits(lock *bundle.Lock) error {
 	def := s.BuildDefinition
 	if def.BuildType != BuildType {
@@ -200,7 +195,7 @@ func (r Resource) sha256() digest.Digest {
 	return digest.NewDigestFromEncoded(digest.SHA256, r.Digest["sha256"])
 }
 
-// sameDependencies demands the same things with the same digests, in whatever order.
+// sameDependencies demands the same names and digests, in any order.
 func sameDependencies(got, want []Resource) error {
 	named := func(in []Resource) map[string]bool {
 		out := map[string]bool{}
