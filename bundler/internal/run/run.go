@@ -1,11 +1,10 @@
-// Package run says how a flow is run: how many things it does at a time, and who hears how
-// far it is. Its zero value runs a flow silently, with the
-// usual number of transfers:
+// Package run holds the options of a flow: its concurrency and its progress reporter. The zero value
+// runs a flow silently, with the default concurrency:
 //
 //	b, err := pull.Bundle(ctx, in, run.Options{Progress: lines})
 //
-// What a flow does many of, it does by [Each]: all of it, whatever fails, so that all
-// independent problems are reported together.
+// Flows use [Each] for repeated work. It runs all of it despite failures, so that flows report all
+// independent problems together.
 package run
 
 import (
@@ -17,20 +16,19 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
-// Progress hears how long work goes on. Its methods are called concurrently.
+// Progress receives the progress of work. Its methods are called concurrently.
 type Progress interface {
-	// Phase starts a phase of so many items and bytes (0: not counted in bytes).
+	// Phase starts a phase of that many items and bytes (0: bytes are not counted).
 	Phase(name string, items int, bytes int64)
-	// Moved says that n more bytes of the phase are done; n is negative where bytes
-	// have to be moved again.
+	// Moved reports n more bytes of the phase; n is negative if bytes must move again.
 	Moved(n int64)
-	// Done says that an item of the phase is done, or why it is not.
+	// Done reports a finished item of the phase, or its error.
 	Done(item string, err error)
-	// Say gives the user a line to read.
+	// Say shows the user a line.
 	Say(line string)
 }
 
-// Silent is a Progress that no one hears.
+// Silent is a Progress that discards everything.
 type Silent struct{}
 
 // Phase does nothing.
@@ -45,16 +43,16 @@ func (Silent) Done(string, error) {}
 // Say does nothing.
 func (Silent) Say(string) {}
 
-// Options are common to the flows.
+// Options are the common options of flows.
 type Options struct {
-	Concurrency int      // transfers of large blobs at a time for each host; 0: 6
+	Concurrency int      // transfers of large blobs at a time per host; 0: 6
 	Progress    Progress // nil: Silent
-	DryRun      bool     // pull and push write nothing, and tell what they would move
+	DryRun      bool     // pull and push write nothing, and report what they would move
 }
 
 const defaultConcurrency = 6
 
-// Limit is how many large things may be under way at a time.
+// Limit returns how many large items may run at a time.
 func (o Options) Limit() int {
 	if o.Concurrency <= 0 {
 		return defaultConcurrency
@@ -62,12 +60,11 @@ func (o Options) Limit() int {
 	return o.Concurrency
 }
 
-// Small is how many small things may be under way at a time: they cost round trips,
-// not bytes. The host's own limit, which grows to this many, is the registry
-// client's.
+// Small returns how many small items may run at a time: they cost round trips, not bytes. The registry client has its
+// own limit per host, which grows to this number.
 func (o Options) Small() int { return min(16*o.Limit(), 128) }
 
-// Reporter returns who hears of progress.
+// Reporter returns the progress reporter.
 func (o Options) Reporter() Progress {
 	if o.Progress == nil {
 		return Silent{}
@@ -75,8 +72,8 @@ func (o Options) Reporter() Progress {
 	return o.Progress
 }
 
-// Each runs work for 0..n-1, at most limit at a time, all of it whatever fails,
-// and returns all errors, bounded as a [fault.List]; but once ctx is done it starts no more.
+// Each runs work for 0..n-1, at most limit at a time, despite failures, and returns all errors, bounded as a
+// [fault.List]. Once ctx ends, it starts no further work.
 func Each(ctx context.Context, limit, n int, work func(i int) error) error {
 	errs := make([]error, n)
 	var group errgroup.Group
@@ -101,8 +98,7 @@ func Each(ctx context.Context, limit, n int, work func(i int) error) error {
 	return failed.Join("", "")
 }
 
-// distinct leaves, of the errors of hosts that cannot be reached, the first of each host, which the hints
-// name, with the number of the others.
+// distinct keeps only the first error for each unreachable host, which the hints name, with the number of the others.
 func distinct(errs []error) (out []error) {
 	first, others := map[string]int{}, map[int]int{}
 	for _, err := range errs {
@@ -125,7 +121,7 @@ func distinct(errs []error) (out []error) {
 	return out
 }
 
-// Interrupted says that ctx was done, and why.
+// Interrupted returns a fault with the cause of ctx's end.
 func Interrupted(ctx context.Context) error {
 	return &fault.Error{Reason: fault.Interrupted, Op: "interrupted", Err: context.Cause(ctx)}
 }
