@@ -1,13 +1,11 @@
-// Package sbom writes the software bill of materials of a whole bundle: the bundle,
-// its driver releases, their manifest files, the images with their digests, and the
-// matrix. It is pure and deterministic: its time is that of the matrix, its names are
-// made of the bundle's digest, so that the same bundle has the same document.
+// Package sbom writes the software bill of materials of a whole bundle. It lists the bundle, its
+// driver releases, their manifest files, the images with their digests, and the matrix. It is pure
+// and deterministic: the time is the matrix's, and names derive from the bundle's digest.
 //
 //	SPDX 2.3, JSON            relationships: DESCRIBES, CONTAINS, DEPENDS_ON
 //	CycloneDX 1.6, JSON       components and dependencies
 //
-// What is inside of an image is in the SBOM that its maker attached to it, where
-// there is one.
+// For the content of an image, see the SBOM that its publisher attached, if any.
 package sbom
 
 import (
@@ -28,35 +26,35 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 )
 
-// Kinds of documents.
+// SPDX and CycloneDX are the kinds of documents.
 const (
 	SPDX      = "spdx"
 	CycloneDX = "cyclonedx"
 )
 
-// Input is the bundle that a document describes.
+// Input is the bundle to describe.
 type Input struct {
 	Root   image.Digest
 	Lock   *bundle.Lock
 	Issued time.Time // of the matrix
-	Tool   string    // and its version: "vdo-bundle 1.2.0"
+	Tool   string    // with its version: "vdo-bundle 1.2.0"
 }
 
-// part is what both formats say of one thing.
+// part is one element of both formats.
 type part struct {
 	id        string // unique in the document
 	kind      string // bundle, release, manifest, image, matrix
 	name      string
 	version   string
 	digest    image.Digest
-	url       string // where it was fetched from
+	url       string // its source
 	purl      string
 	comment   string
 	contains  []string // ids
 	dependsOn []string // ids
 }
 
-// parts lists everything, the bundle first, in the order of the lock.
+// parts returns all elements, the bundle first, in the order of the lock.
 func (in Input) parts() []part {
 	root := part{id: "Bundle", kind: "bundle", name: "vdo-bundle", version: in.Root.String(), digest: in.Root, contains: []string{"Matrix"}}
 	matrix := part{
@@ -107,8 +105,8 @@ func releaseParts(r bundle.Release, images map[string]string) (release part, fil
 	return release, files
 }
 
-// purl is the package URL of an image (type oci): its name is lower case and last in
-// the path, the repository is a qualifier.
+// purl returns the package URL of an image (type oci): the name is the path's last element, the repository is a
+// qualifier.
 func purl(r image.Reference, d image.Digest) string {
 	path := r.Path()
 	name := path[strings.LastIndex(path, "/")+1:]
@@ -119,7 +117,7 @@ func purl(r image.Reference, d image.Digest) string {
 	return out
 }
 
-// plainID keeps what identifiers of both formats may have.
+// plainID replaces characters that are invalid in identifiers of either format.
 func plainID(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '-' {
@@ -196,8 +194,8 @@ var cdxTypes = map[string]cyclonedx.ComponentType{
 	"image": cyclonedx.ComponentTypeContainer,
 }
 
-// CycloneDX returns the document in CycloneDX 1.6, as JSON. A bundle depends on its
-// releases and its matrix, a release on its manifest files and images.
+// CycloneDX returns the document in CycloneDX 1.6, as JSON. A bundle depends on its releases and matrix, a release on
+// its manifest files and images.
 func (in Input) CycloneDX() ([]byte, error) {
 	var components []cyclonedx.Component
 	var dependencies []cyclonedx.Dependency
@@ -233,7 +231,7 @@ func (p part) cyclonedx() cyclonedx.Component {
 	return out
 }
 
-// some is a list as the library takes it: nil is none.
+// some returns a list in the library's form: nil for an empty one.
 func some[T any](list []T) *[]T {
 	if len(list) == 0 {
 		return nil
@@ -241,7 +239,7 @@ func some[T any](list []T) *[]T {
 	return &list
 }
 
-// uuid makes a UUID (version 8, RFC 9562: of whatever the maker likes) of a digest.
+// uuid derives a UUID (version 8, RFC 9562: custom) from a digest.
 func uuid(hex string) string {
 	b := []byte(hex[:32])
 	b[12], b[16] = '8', '8'
