@@ -16,12 +16,11 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
-// HealthPath answers whoever asks whether the server runs.
+// HealthPath is the path of the health check.
 const HealthPath = "/healthz"
 
-// Handler answers for a registry: its health to everybody, all else to who logs in, where
-// there are accounts. Each request is a line of the log, in the common log format of web
-// servers; nil: there is none.
+// Handler serves a registry: health to everyone, all else after a login if there are accounts. It logs each request
+// as a line in the common log format of web servers; nil disables the log.
 func Handler(r Registry, a *Accounts, log io.Writer) http.Handler {
 	var mu sync.Mutex // of the log
 	var guarded http.Handler = r
@@ -38,16 +37,15 @@ func Handler(r Registry, a *Accounts, log io.Writer) http.Handler {
 		if log != nil {
 			mu.Lock()
 			defer mu.Unlock()
-			_, _ = io.WriteString(log, s.line(req, time.Now())) // what cannot be logged is answered all the same
+			_, _ = io.WriteString(log, s.line(req, time.Now())) // a failed log does not affect the answer
 		}
 	})
 }
 
-// stall is how long a client may take for one write.
+// stall limits the time that a client may take for one write.
 const stall = time.Minute
 
-// steady ends the connection of a client that takes nothing any more, and counts what it
-// took.
+// steady disconnects a client that stopped reading, and counts the bytes sent.
 type steady struct {
 	http.ResponseWriter
 	control *http.ResponseController
@@ -69,7 +67,7 @@ func (s *steady) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// line is a request in the common log format. What the client chose is quoted.
+// line returns a request in the common log format. It quotes what the client chose.
 func (s *steady) line(req *http.Request, now time.Time) string {
 	client, _, err := net.SplitHostPort(req.RemoteAddr)
 	if err != nil {
@@ -83,7 +81,7 @@ func (s *steady) line(req *http.Request, now time.Time) string {
 		req.Method+" "+req.URL.RequestURI()+" "+req.Proto, cmp.Or(s.status, http.StatusOK), s.bytes)
 }
 
-// Listen opens an address; [IsLoopback] tells what it came to.
+// Listen opens an address; see [IsLoopback] for its reach.
 func Listen(ctx context.Context, address string) (net.Listener, error) {
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", address)
@@ -98,19 +96,18 @@ func Listen(ctx context.Context, address string) (net.Listener, error) {
 		"give an address of this host and a port that is free, such as 127.0.0.1:5000 or :5000", "%w", err)
 }
 
-// IsLoopback tells whether only this host can reach a listener.
+// IsLoopback reports whether only this host can reach a listener.
 func IsLoopback(l net.Listener) bool {
 	a, ok := l.Addr().(*net.TCPAddr)
 	return ok && a.IP.IsLoopback()
 }
 
-// Run answers until ctx is done, then lets what is being sent come to its end, for
-// at most grace. With a certificate it speaks TLS.
+// Run serves until ctx ends, then waits up to grace for answers in progress. It uses TLS if there is a certificate.
 func Run(ctx context.Context, l net.Listener, h http.Handler, certificate *tls.Certificate, grace time.Duration) error {
 	server := &http.Server{
 		Handler: h, ReadHeaderTimeout: 30 * time.Second, ReadTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
 		MaxHeaderBytes: 64 << 10,
-		ErrorLog:       log.New(io.Discard, "", 0), // clients that break off and wrong handshakes are no news
+		ErrorLog:       log.New(io.Discard, "", 0), // disconnects and failed handshakes are not worth a log line
 	}
 	ended := make(chan error, 1)
 	go func() {
@@ -129,7 +126,7 @@ func Run(ctx context.Context, l net.Listener, h http.Handler, certificate *tls.C
 	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
 	defer cancel()
 	if server.Shutdown(late) != nil {
-		_ = server.Close() // whoever is not done after the grace is cut off
+		_ = server.Close() // disconnects all who are not done after the grace
 	}
 	if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
 		return broken(l, err)

@@ -14,7 +14,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// The codes of the specification that a server of reads has use for.
+// blobUnknown and the others are the error codes of the specification that a read-only server needs.
 const (
 	blobUnknown     = "BLOB_UNKNOWN"
 	digestInvalid   = "DIGEST_INVALID"
@@ -44,7 +44,7 @@ func (r Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// route finds NAME/KIND/REFERENCE: names have slashes, kinds and references none.
+// route serves NAME/KIND/REFERENCE; only names have slashes.
 func (r Registry) route(w http.ResponseWriter, req *http.Request, path string) {
 	parts := strings.Split(path, "/")
 	if len(parts) < 3 {
@@ -97,10 +97,10 @@ func (r Registry) serveBlob(w http.ResponseWriter, req *http.Request, repo *repo
 	http.ServeContent(w, req, "", time.Time{}, c)
 }
 
-// looksLikeDigest: other algorithms than sha256 are digests too, of what is not here.
+// looksLikeDigest accepts all algorithms: an unknown digest is missing, not malformed.
 func looksLikeDigest(s string) bool { return strings.Contains(s, ":") }
 
-// identify sets what names content: it never changes.
+// identify sets the headers that name immutable content.
 func identify(w http.ResponseWriter, d ocispec.Descriptor) {
 	w.Header().Set("Docker-Content-Digest", d.Digest.String())
 	w.Header().Set("ETag", `"`+d.Digest.String()+`"`)
@@ -113,8 +113,7 @@ func (r Registry) serveTags(w http.ResponseWriter, req *http.Request, repo *repo
 	answerJSON(w, req, "application/json", map[string]any{"name": name, "tags": tags})
 }
 
-// serveReferrers answers with an empty index where nothing refers, whether the
-// subject is there or not, as the specification has it.
+// serveReferrers returns an empty index without referrers, even for a missing subject (OCI specification).
 func (r Registry) serveReferrers(w http.ResponseWriter, req *http.Request, repo *repository, digest string) {
 	if !looksLikeDigest(digest) {
 		refuse(w, http.StatusBadRequest, digestInvalid, "it is not a digest")
@@ -142,7 +141,7 @@ func answerJSON(w http.ResponseWriter, req *http.Request, mediaType string, v an
 	answer(w, req, mediaType, data)
 }
 
-// answer sends what is in memory; conditions and ranges are http's.
+// answer sends data from memory; package http handles conditions and ranges.
 func answer(w http.ResponseWriter, req *http.Request, mediaType string, data []byte) {
 	w.Header().Set("Content-Type", mediaType)
 	http.ServeContent(w, req, "", time.Time{}, bytes.NewReader(data))
@@ -160,5 +159,5 @@ func refuse(w http.ResponseWriter, status int, code, message string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(data)))
 	w.WriteHeader(status)
-	_, _ = w.Write(data) // the client is gone, or has heard it
+	_, _ = w.Write(data) // it fails only if the client is gone
 }

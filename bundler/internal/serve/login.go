@@ -23,15 +23,15 @@ import (
 // Accounts are the users of an htpasswd file with bcrypt hashes (htpasswd -B).
 type Accounts struct {
 	hashes map[string][]byte
-	nobody []byte // hash that is compared with for users who are not there
+	nobody []byte // hash to compare with for unknown users
 
-	limit *semaphore.Weighted // hashing is slow on purpose: one for each core
-	// turns let a client have one login looked at that is not known, so that wrong ones
-	// take one slot at most. Several clients share one by chance.
+	limit *semaphore.Weighted // hashing is slow on purpose: one per core
+	// turns let each client check one unknown login at a time, so that wrong logins occupy one slot at most. Some
+	// clients share a turn by chance.
 	turns [256]*semaphore.Weighted
 	seed  maphash.Seed
 	key   []byte
-	known sync.Map // keyed digests of logins that were right
+	known sync.Map // keyed digests of correct logins
 }
 
 const (
@@ -50,7 +50,7 @@ func newAccounts(limit int) *Accounts {
 	return a
 }
 
-// ParseAccounts reads an htpasswd file. name is for errors.
+// ParseAccounts parses an htpasswd file; name is for errors.
 func ParseAccounts(name string, data []byte) (*Accounts, error) {
 	a := newAccounts(runtime.GOMAXPROCS(0))
 	bad := func(format string, args ...any) error {
@@ -86,7 +86,7 @@ func ParseAccounts(name string, data []byte) (*Accounts, error) {
 	return a, fault.Join(errs...)
 }
 
-// Require lets those pass who log in (HTTP Basic).
+// Require serves only requests with a valid login (HTTP Basic).
 func (a *Accounts) Require(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		user, password, given := req.BasicAuth()
@@ -107,7 +107,7 @@ func (a *Accounts) Require(next http.Handler) http.Handler {
 	})
 }
 
-// check compares a login. One that was right is remembered, by a keyed digest of it.
+// check verifies a login. It caches correct ones by a keyed digest.
 func (a *Accounts) check(req *http.Request, user, password string) (bool, error) {
 	mac := hmac.New(sha256.New, a.key)
 	fmt.Fprintf(mac, "%d:%s%s", len(user), user, password)
@@ -122,7 +122,7 @@ func (a *Accounts) check(req *http.Request, user, password string) (bool, error)
 	defer done()
 	hash, exists := a.hashes[user]
 	if !exists {
-		hash = a.nobody // as long as for one who is
+		hash = a.nobody // takes as long as for a known user
 	}
 	if bcrypt.CompareHashAndPassword(hash, []byte(password)) != nil || !exists {
 		return false, nil
@@ -131,7 +131,7 @@ func (a *Accounts) check(req *http.Request, user, password string) (bool, error)
 	return true, nil
 }
 
-// turn waits for the client's turn, and then for a slot. It fails when the client is gone.
+// turn waits for the client's turn, then for a slot. It fails if the client disconnects.
 func (a *Accounts) turn(req *http.Request) (done func(), err error) {
 	address, _, err := net.SplitHostPort(req.RemoteAddr)
 	if err != nil {

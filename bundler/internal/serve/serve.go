@@ -1,25 +1,23 @@
-// Package serve is a read-only registry over bundles that lie on a disk: the pull
-// half of the OCI distribution specification 1.1, and nothing that writes. It
-// unpacks nothing; blobs are read from the archive as they are requested.
+// Package serve is a read-only registry over bundles on disk: the pull half of the OCI distribution
+// specification 1.1. It unpacks nothing; it reads blobs from the archive on request.
 //
-//	GET HEAD  /v2/                                200, or 401 where a login is needed
+//	GET HEAD  /v2/                                200, or 401 if a login is needed
 //	GET HEAD  /v2/NAME/manifests/TAG-or-DIGEST
 //	GET HEAD  /v2/NAME/blobs/DIGEST               with Range
 //	GET HEAD  /v2/NAME/tags/list
 //	GET HEAD  /v2/NAME/referrers/DIGEST           artifactType
 //	GET HEAD  /v2/_catalog
 //
-// Everything else is answered with 404, writing with 405 (UNSUPPORTED), and every
-// error with the specification's JSON. Lists are of a few dozen names: they have no pages.
+// Everything else gets 404, writes get 405 (UNSUPPORTED), and every error has the specification's
+// JSON. Lists hold a few dozen names and have no pages.
 //
-// Repositories are laid out as `push --layout paths` does: the whole bundle in one,
-// and each image, with what is attached to it, under its upstream name below that:
+// Repositories have the layout of `push --layout paths`: the whole bundle in one, and each image
+// with its attachments below that, under its upstream name:
 //
 //	vdo/drivers:1
 //	vdo/drivers/registry.k8s.io/csi-vsphere/driver:v3.5.1
 //
-// Bytes are served as the medium has them; clients check digests, as they must with
-// any registry.
+// The package does not verify bytes; clients check digests, as with any registry.
 package serve
 
 import (
@@ -38,10 +36,10 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 )
 
-// Registry is what can be pulled, by repository. Once it serves, it does not change.
+// Registry is the served content by repository. It must not change while it is served.
 type Registry map[string]*repository
 
-// A repository is the manifests and blobs that one name may give.
+// repository is the manifests and blobs of one name.
 type repository struct {
 	manifests map[string]bundle.Node // by digest
 	blobs     map[string]blob
@@ -49,15 +47,14 @@ type repository struct {
 	referrers map[string][]ocispec.Descriptor
 }
 
-// A blob is read from the bundle that holds it.
+// blob is read from the bundle that holds it.
 type blob struct {
 	ocispec.Descriptor
 	source bundle.Fetcher
 }
 
-// Add lays out a bundle below a repository; at's tag is the bundle's. The source gives the
-// bytes of what the bundle holds, unverified. Where two bundles in one repository have an image under one
-// name, or a signature under one tag, the last one's has the tag, and both are there by digest.
+// Add adds a bundle below the repository of at, under at's tag. It does not verify the source's bytes. If two bundles
+// share an image name or signature tag in one repository, the last one gets the tag; both exist by digest.
 func (r Registry) Add(g *bundle.Graph, s bundle.Fetcher, at image.Reference) error {
 	r.add(at, g, s)
 	var errs []error
@@ -104,7 +101,6 @@ func (r Registry) add(at image.Reference, g *bundle.Graph, s bundle.Fetcher) {
 	}
 }
 
-// attach adds what is about a manifest.
 func (r *repository) attach(a bundle.Referrer, s bundle.Fetcher) {
 	d := a.Node.Descriptor
 	r.manifests[d.Digest.String()] = a.Node
@@ -126,10 +122,9 @@ func refersTo(data []byte, subject image.Digest) bool {
 	return json.Unmarshal(data, &m) == nil && m.Subject != nil && m.Subject.Digest.String() == subject.String()
 }
 
-// Names lists the repositories, sorted.
+// Names returns the repositories, sorted.
 func (r Registry) Names() []string { return slices.Sorted(maps.Keys(r)) }
 
-// manifest finds a manifest by tag or digest.
 func (r *repository) manifest(reference string) (bundle.Node, bool) {
 	if digest, ok := r.tags[reference]; ok {
 		reference = digest
@@ -138,7 +133,7 @@ func (r *repository) manifest(reference string) (bundle.Node, bool) {
 	return n, ok
 }
 
-// content reads a blob from any position, as http.ServeContent asks for it.
+// content reads a blob from any position, for http.ServeContent.
 type content struct {
 	blob
 	ctx  context.Context //nolint:containedctx // of the one request that it answers
