@@ -12,35 +12,34 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 )
 
-// Format is the form in which a bundle is signed.
+// Format is the form of a signature.
 type Format string
 
-// The forms. Both is the default: there are verifiers that know one of them only.
+// Both, the default, serves verifiers that know only one of the other two forms.
 const (
 	Both           Format = "both"
-	SigstoreBundle Format = "sigstore-bundle" // a manifest that refers to the bundle: what cosign 3 writes
-	Simple         Format = "simple"          // simple signing under the tag sha256-HEX.sig: what cosign 2 writes
+	SigstoreBundle Format = "sigstore-bundle" // a manifest that refers to the bundle, as cosign 3 writes it
+	Simple         Format = "simple"          // simple signing under the tag sha256-HEX.sig, as cosign 2 writes it
 )
 
-// Formats lists the names of all formats.
+// Formats returns the names of all formats.
 func Formats() []string { return []string{string(Both), string(SigstoreBundle), string(Simple)} }
 
-// Request says what is signed, by whom and how.
+// Request says what to sign, for whom and how.
 type Request struct {
 	Signer   *trust.Signer
 	Subject  ocispec.Descriptor
-	Identity string // what the signer calls the subject
+	Identity string // the signer's name for the subject
 	Format   Format
 }
 
-// Existing is what is attached already at the place where the signatures go.
+// Existing is what the target already has attached to the subject.
 type Existing struct {
-	Tagged    bundle.Referrer   // under the tag; zero: nothing
+	Tagged    bundle.Referrer   // under the tag; zero: none
 	Referring []bundle.Referrer // referrers, with their bytes
 }
 
-// Make returns the attachments of a signature: those that are there already, where the
-// signer has made them, so that to sign again adds nothing.
+// Make returns the attachments of a signature. It reuses the signer's existing ones: signing again adds nothing.
 func (r Request) Make(ctx context.Context, exists Existing) ([]bundle.Referrer, error) {
 	subject, err := image.ParseDigest(r.Subject.Digest.String())
 	if err != nil {
@@ -60,15 +59,14 @@ func (r Request) Make(ctx context.Context, exists Existing) ([]bundle.Referrer, 
 	return made, nil
 }
 
-// Maker makes what says something of a subject, in each form.
+// Maker creates a statement about a subject, in each form.
 type Maker struct {
-	Has      func(bundle.Referrer) bool                  // whether one that is there says it already
-	Tagged   func(existing []byte) (trust.Signed, error) // beside what is under the tag
+	Has      func(bundle.Referrer) bool                  // whether an existing attachment already makes the statement
+	Tagged   func(existing []byte) (trust.Signed, error) // adds to the content of the tag
 	Referrer func() (trust.Signed, error)
 }
 
-// Make returns the attachments of the forms that a format asks for: those that are there
-// already, or new ones.
+// Make returns the attachments for a format: existing ones, or new ones.
 func (m Maker) Make(subject image.Digest, f Format, exists Existing) (out []bundle.Referrer, err error) {
 	var signed trust.Signed
 	if f != SigstoreBundle {
@@ -93,8 +91,7 @@ func (m Maker) Make(subject image.Digest, f Format, exists Existing) (out []bund
 	return append(out, Of(subject, signed)), nil
 }
 
-// Referring returns the referrers of a subject that may hold a signature, with their
-// bytes.
+// Referring returns the referrers of a subject that may hold a signature, with their bytes.
 func Referring(ctx context.Context, s Source, subject image.Digest) ([]bundle.Referrer, error) {
 	attached, err := s.Attachments(ctx, subject)
 	if err != nil {
@@ -103,7 +100,7 @@ func Referring(ctx context.Context, s Source, subject image.Digest) ([]bundle.Re
 	return bundle.ReadReferrers(ctx, s, subject, attached, trust.BundleMediaType), ctx.Err()
 }
 
-// Carried is the content of an attachment that has its bytes.
+// Carried returns the content of an attachment that has its bytes.
 func Carried(a bundle.Referrer) bundle.InMemory {
 	out := bundle.InMemory{a.Node.Descriptor.Digest: a.Node.Data}
 	for _, b := range a.Blobs {
@@ -112,7 +109,7 @@ func Carried(a bundle.Referrer) bundle.InMemory {
 	return out
 }
 
-// Of is what was signed as the media take it.
+// Of returns a signed statement as an attachment.
 func Of(subject image.Digest, signed trust.Signed) bundle.Referrer {
 	a := bundle.Referrer{
 		Subject: subject, Tag: signed.Tag,
@@ -130,7 +127,7 @@ func Of(subject image.Digest, signed trust.Signed) bundle.Referrer {
 	return a
 }
 
-// withData gives the blobs of an attachment the bytes that another one has.
+// withData copies the bytes of blobs from another attachment.
 func withData(a, from bundle.Referrer) bundle.Referrer {
 	for i, b := range a.Blobs {
 		for _, o := range from.Blobs {

@@ -1,10 +1,9 @@
-// Package signatures reads and makes what is attached to the digests of a bundle:
-// signatures, attestations and SBOMs, of the bundle's root and of all that is below it,
-// under cosign's tags and as referrers. All that one bundle has of them is bounded
-// together, before it is read ([Reader]); a list that was requested once stays as it was
-// ([Lists]), so that what was verified and what travels are the same.
+// Package signatures reads and makes the attachments of a bundle: signatures, attestations and SBOMs
+// of the root and everything below it. They are under cosign's tags or are referrers. The package
+// bounds all attachments of one bundle together, before reading them ([Reader]). It keeps the first
+// list of a subject ([Lists]), so that a flow moves exactly what it verified.
 //
-// Whether a signature is good is not asked here: that is api/trust.
+// Package api/trust decides whether a signature is valid.
 package signatures
 
 import (
@@ -23,27 +22,26 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 )
 
-// Source is asked what is attached to a digest.
+// Source returns the attachments of a digest.
 type Source interface {
 	bundle.Fetcher
 	Attachments(ctx context.Context, subject image.Digest) ([]ocispec.Descriptor, error)
 }
 
-// Bounds of the attachments of one bundle, all together.
+// maxAttachments and maxReferrerBytes limit all attachments of one bundle together.
 const (
 	maxAttachments   = 4096
 	maxReferrerBytes = 64 << 20 // of their manifests
 )
 
-// Reader reads attachments of one bundle, and counts them. It is safe for
-// concurrent use.
+// Reader reads and counts attachments of one bundle. It is safe for concurrent use.
 type Reader struct {
 	mu     sync.Mutex
 	number int
 	bytes  int64
 }
 
-// Room takes a part of what one bundle may have, before that is read.
+// Room counts attachments before they are read, and refuses those above the limits.
 func (r *Reader) Room(ds []ocispec.Descriptor) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -56,9 +54,8 @@ func (r *Reader) Room(ds []ocispec.Descriptor) error {
 		"there are more than %d, or their manifests have more than %d bytes", maxAttachments, maxReferrerBytes)
 }
 
-// Below reads what is attached to subjects, what is attached to that, and so on: a
-// signature of an attestation. Each is asked, since no medium is sure to know all
-// of them by itself.
+// Below reads the attachments of subjects, their attachments, and so on, such as a signature of an attestation. It
+// asks for each subject, since no medium is sure to list all.
 func (r *Reader) Below(ctx context.Context, s Source, subjects []image.Digest, o run.Options) ([]bundle.Referrer, error) {
 	var out []bundle.Referrer
 	known := map[image.Digest]bool{}
@@ -81,7 +78,7 @@ func (r *Reader) Below(ctx context.Context, s Source, subjects []image.Digest, o
 	return out, nil
 }
 
-// attachedTo reads what is attached to subjects, in their order.
+// attachedTo reads the attachments of subjects, in their order.
 func (r *Reader) attachedTo(ctx context.Context, s Source, subjects []image.Digest, o run.Options) ([]bundle.Referrer, error) {
 	found := make([][]bundle.Referrer, len(subjects))
 	err := run.Each(ctx, o.Small(), len(subjects), func(n int) error {
@@ -98,8 +95,7 @@ func (r *Reader) attachedTo(ctx context.Context, s Source, subjects []image.Dige
 	return slices.Concat(found...), err
 }
 
-// Read reads the manifests of attachments. An index that refers to a subject is none:
-// no one's signatures, attestations or SBOMs come in that form.
+// Read reads the manifests of attachments. It skips indexes: signatures, attestations and SBOMs never have that form.
 func (r *Reader) Read(ctx context.Context, f bundle.Fetcher, subject image.Digest, attached []ocispec.Descriptor) ([]bundle.Referrer, error) {
 	attached = slices.DeleteFunc(slices.Clone(attached), func(d ocispec.Descriptor) bool { return bundle.IsIndex(d.MediaType) })
 	if err := r.Room(attached); err != nil {
@@ -118,11 +114,10 @@ func (r *Reader) Read(ctx context.Context, f bundle.Fetcher, subject image.Diges
 	return out, fault.Join(problems...)
 }
 
-// Lists are the lists of attachments as they were when each was requested
-// first: what was verified of a subject and what is then taken along are one list.
+// Lists keep the first list of attachments of each subject, so that a flow moves exactly what it verified.
 type Lists struct{ lists sync.Map } // by subject
 
-// Of returns the list of a subject as it was when it was requested first.
+// Of returns the first list of a subject.
 func (a *Lists) Of(ctx context.Context, s Source, subject image.Digest) ([]ocispec.Descriptor, error) {
 	list, ok := a.lists.Load(subject)
 	if !ok {
@@ -135,14 +130,14 @@ func (a *Lists) Of(ctx context.Context, s Source, subject image.Digest) ([]ocisp
 	return slices.Clone(list.([]ocispec.Descriptor)), nil //nolint:forcetypeassert // of the map's only kind
 }
 
-// Signature is something attached to a digest.
+// Signature is an attachment of a digest.
 type Signature struct {
 	Digest image.Digest `json:"digest"`
-	Tag    string       `json:"tag,omitempty"`  // cosign's tag, where it is under one
+	Tag    string       `json:"tag,omitempty"`  // cosign's tag, if it has one
 	Type   string       `json:"type,omitempty"` // artifact type of a referrer
 }
 
-// compare orders what is attached in the same way wherever it is: tags first.
+// compare orders attachments the same way for every medium: tags first.
 func (s Signature) compare(t Signature) int {
 	if (s.Tag == "") != (t.Tag == "") {
 		return strings.Compare(t.Tag, s.Tag)
@@ -150,7 +145,7 @@ func (s Signature) compare(t Signature) int {
 	return cmp.Or(strings.Compare(s.Tag, t.Tag), strings.Compare(s.Type, t.Type), strings.Compare(s.Digest.String(), t.Digest.String()))
 }
 
-// List returns what is attached to a subject, in the same order from every medium.
+// List returns the attachments of a subject, in the same order from every medium.
 func List(ctx context.Context, s Source, subject image.Digest) ([]Signature, error) {
 	attached, err := s.Attachments(ctx, subject)
 	out := []Signature{}
