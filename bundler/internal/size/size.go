@@ -1,5 +1,5 @@
-// Package size reads and writes numbers of bytes as people do: 650MB (millions), 16MiB
-// (of 1024 by 1024), 1048576.
+// Package size formats and parses byte counts as people write them: 650MB (millions), 16MiB (of
+// 1024 by 1024), 1048576.
 package size
 
 import (
@@ -10,10 +10,10 @@ import (
 	"github.com/dustin/go-humanize"
 )
 
-// Format writes n bytes with three digits at most: 12 MB, 4.7 GB.
+// Format formats n bytes with at most three digits: 12 MB, 4.7 GB.
 func Format(n int64) string { return humanize.Bytes(uint64(max(n, 0))) }
 
-// Parse reads a number of bytes, from 0 to the largest int64.
+// Parse parses a number of bytes, from 0 to the largest int64.
 func Parse(s string) (int64, error) {
 	n, err := humanize.ParseBytes(s)
 	if err != nil || n > math.MaxInt64 {
@@ -22,13 +22,13 @@ func Parse(s string) (int64, error) {
 	return int64(n), nil
 }
 
-// Bytes is a flag with a number of bytes: 4GB, 650MiB, 4294967295.
+// Bytes is a flag for a number of bytes: 4GB, 650MiB, 4294967295.
 type Bytes int64
 
-// Type says what the flag takes.
+// Type returns the placeholder of the flag.
 func (*Bytes) Type() string { return "SIZE" }
 
-// String writes the number.
+// String returns the number.
 func (b *Bytes) String() string {
 	if *b == 0 {
 		return ""
@@ -36,7 +36,7 @@ func (b *Bytes) String() string {
 	return fmt.Sprint(int64(*b))
 }
 
-// Set reads a number with a unit.
+// Set parses a number with a unit.
 func (b *Bytes) Set(s string) error {
 	n, err := Parse(s)
 	if err != nil {
