@@ -1,15 +1,14 @@
-// Package timestamp asks a time-stamping authority (RFC 3161, over HTTP or HTTPS) to
-// say when a signature was made.
+// Package timestamp requests time stamps for signatures from a time-stamping authority (RFC 3161,
+// over HTTP or HTTPS).
 //
 //	u, err := timestamp.ParseURL("https://tsa.corp.example/stamp")
 //	authority := timestamp.Authority{URL: u, Client: client}
 //	signer = signer.WithTimestamps(func(s []byte) ([]byte, error) { return authority.Stamp(ctx, s) }, roots)
 //
-// The authority sees the SHA-256 of the signature and a nonce, nothing else. Its answer
-// is bounded, and is a time stamp of this signature and of this request, or an error:
-// nothing that a server sends is carried along unread. Plain HTTP is what most
-// authorities speak; the token is signed, so that what is changed on the way is found
-// where the authority's roots are known: by the signer, and at every verification.
+// The authority receives only the SHA-256 of the signature and a nonce. Its answer is bounded and
+// must be a time stamp for this signature and this request; the package never passes on unchecked
+// bytes. Most authorities use plain HTTP. The token is signed: the signer and every verifier detect
+// changes on the way if they know the authority's roots.
 package timestamp
 
 import (
@@ -40,13 +39,13 @@ const (
 	wrong = "check the address, have the authority and what lies before it (proxies) looked at, or use another one"
 )
 
-// Authority is a time-stamping authority, and how it is asked. It is safe for concurrent use.
+// Authority is a TSA client. It is safe for concurrent use.
 type Authority struct {
 	URL    *url.URL
 	Client *remote.Client
 }
 
-// ParseURL reads the address of an authority.
+// ParseURL parses the address of an authority.
 func ParseURL(address string) (*url.URL, error) {
 	u, err := url.Parse(address)
 	bad := func(why, hint string) (*url.URL, error) {
@@ -70,7 +69,7 @@ func redacted(u *url.URL) string {
 	return out.String()
 }
 
-// Stamp returns the authority's answer for a signature, once it has been found good.
+// Stamp returns the authority's answer for a signature after checking it.
 func (a *Authority) Stamp(ctx context.Context, signature []byte) ([]byte, error) {
 	query, nonce, err := request(signature)
 	if err != nil {
@@ -86,8 +85,7 @@ func (a *Authority) Stamp(ctx context.Context, signature []byte) ([]byte, error)
 	return answer, nil
 }
 
-// request asks for a time stamp of a signature (RFC 3161 section 2.4.1), with the
-// certificate of who gives it.
+// request returns a request for a time stamp (RFC 3161 section 2.4.1) with the TSA's certificate.
 func request(signature []byte) (query []byte, nonce *big.Int, err error) {
 	if nonce, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), nonceBits)); err != nil {
 		return nil, nil, err
@@ -102,7 +100,6 @@ func (a *Authority) fail(reason fault.Reason, hint, format string, args ...any) 
 	return fault.Errorf(reason, op, redacted(a.URL), hint, format, args...)
 }
 
-// check holds an answer against the question.
 func (a *Authority) check(answer, signature []byte, nonce *big.Int) error {
 	stamp, err := trust.CheckTimestamp(answer, signature, trust.TimestampRoots{})
 	if err != nil {
@@ -114,7 +111,6 @@ func (a *Authority) check(answer, signature []byte, nonce *big.Int) error {
 	return nil
 }
 
-// ask sends a request.
 func (a *Authority) ask(ctx context.Context, query []byte) ([]byte, error) {
 	q := remote.Request{
 		Method: http.MethodPost, URL: a.URL, Size: int64(len(query)), OK: []int{200, 201}, // 201: sigstore's authority
@@ -125,5 +121,5 @@ func (a *Authority) ask(ctx context.Context, query []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return answer.Data, nil // one that is cut is too long, which check finds
+	return answer.Data, nil // check rejects a truncated answer as too long
 }
