@@ -18,7 +18,7 @@ import (
 // Available reports whether this build can open tokens.
 const Available = true
 
-// Open logs in to a token and finds the private key.
+// Open logs in to a token and returns the private key.
 func Open(u URI, pin []byte) (Key, error) {
 	bad := func(reason fault.Reason, hint string, err error) (Key, error) {
 		return nil, &fault.Error{Reason: reason, Op: "open key", Subject: u.String(), Hint: hint, Err: err}
@@ -53,7 +53,6 @@ func Open(u URI, pin []byte) (Key, error) {
 	return &key{signer, token}, nil
 }
 
-// explain gives reason and hint of an error of a token.
 func explain(err error) (fault.Reason, string) {
 	var code pkcs11.Error
 	if !errors.As(err, &code) {

@@ -9,7 +9,7 @@ import (
 // Available reports whether this build can open tokens.
 const Available = false
 
-// Open says how to get a build that can.
+// Open returns a fault that says how to build with token support.
 func Open(u URI, _ []byte) (Key, error) {
 	return nil, fault.Errorf(fault.Refused, "open key", u.String(),
 		"build it with CGO_ENABLED=1 go build -tags pkcs11 ./bundler/cmd/vdo-bundle",

@@ -1,15 +1,15 @@
-// Package token signs with private keys that a hardware token keeps (PKCS #11).
+// Package token signs with private keys on a hardware token (PKCS #11).
 //
 //	uri, err := token.ParseURI("pkcs11:token=signing;object=release?module-path=/usr/lib/softhsm/libsofthsm2.so")
 //	key, err := token.Open(uri, pin)
 //
-// A key is named by a URI of RFC 7512. Of the path, token, serial or slot-id choose
-// the token, object and id the key; others only have to be right in form. Of the
-// query, module-path names the token's library and pin-source the file with the PIN.
-// A URI with pin-value is refused: other users of the machine see arguments.
+// A URI of RFC 7512 names a key. In its path, token, serial or slot-id select the token, and object
+// and id the key; other attributes are only checked for their form. In its query, module-path names
+// the token's library, and pin-source the file with the PIN. ParseURI refuses pin-value: other users
+// of the machine can see arguments.
 //
-// The libraries of tokens are C. So that the programs stay one static file for every
-// machine, [Open] is in builds with the tag pkcs11 and cgo only:
+// Token libraries are C code. To keep the programs one static file for every machine, only builds
+// with the tag pkcs11 and cgo have [Open]:
 //
 //	CGO_ENABLED=1 go build -tags pkcs11 ./bundler/cmd/vdo-bundle
 package token
@@ -28,39 +28,39 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
-// Scheme is what every URI starts with.
+// Scheme is the beginning of every URI.
 const Scheme = "pkcs11:"
 
 const maxURI = 4 << 10
 
 // URI names a private key on a token.
 type URI struct {
-	Module string // path of the token's library; "" where the URI does not say
+	Module string // path of the token's library; "" if not given
 	Token  string // label, or
 	Serial string // serial number, or
 	Slot   *int   // number of the slot
 	Object string // label of the key, and/or
 	ID     []byte // id of the key
-	// PINFile is the file that pin-source names, or "".
+	// PINFile is the file of pin-source, or "".
 	PINFile string
 
-	name string // of the key, as it was given
+	name string // the URI as given, without its query
 }
 
-// String names the key, without where its PIN is.
+// String returns the URI without the source of its PIN.
 func (u URI) String() string { return u.name }
 
-// Key is a private key on a token, open until it is closed.
+// Key is a private key on a token, until Close.
 type Key interface {
 	crypto.Signer
 	Close() error
 }
 
-// ParseURI reads a URI.
+// ParseURI parses a URI.
 func ParseURI(s string) (URI, error) {
 	u, err := parseURI(s)
 	if err != nil {
-		shown, _, _ := strings.Cut(s, "?") // what follows may hold a PIN
+		shown, _, _ := strings.Cut(s, "?") // the query may hold a PIN
 		return URI{}, fault.Errorf(fault.InvalidInput, "read token URI", fmt.Sprintf("%.200q", shown),
 			"write it as pkcs11:token=LABEL;object=KEY?module-path=/path/of/the/token/library.so", "%w", err)
 	}
@@ -134,7 +134,7 @@ func (u *URI) setPath(name, value string) error {
 			return fmt.Errorf("its type %.60q is not private", value)
 		}
 	case "manufacturer", "model", "library-manufacturer", "library-description", "library-version",
-		"slot-manufacturer", "slot-description": // what names the token more closely than is needed
+		"slot-manufacturer", "slot-description": // identify the token more closely than needed
 	default:
 		return fmt.Errorf("the attribute %.60q is not known", name)
 	}
