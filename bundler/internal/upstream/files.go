@@ -1,10 +1,9 @@
-// Package upstream reads what bundles are made of: manifest files, and images with the
-// signatures, attestations and SBOMs that their makers attached. What is wrong with
-// several of them is reported together.
+// Package upstream reads the sources of bundles: manifest files, and images with the signatures,
+// attestations and SBOMs that their publishers attached. It reports all problems together.
 //
-// Whose signatures an image needs is in a [Policy]; what of them travels is chosen by
-// [Carry]. Signatures upstream may become more at any time: a bundle that carries them is
-// not the same bytes at every pull, so that none is the default.
+// A [Policy] says whose signatures an image needs; [Carry] selects those that travel. Upstream may
+// add signatures at any time, so a bundle that carries them differs between pulls. None is the
+// default.
 package upstream
 
 import (
@@ -17,17 +16,17 @@ import (
 
 // Manifests fetches upstream manifest files.
 type Manifests interface {
-	// Get returns the file that m names, with m's size and sha256.
+	// Get returns the file of m, with m's size and sha256.
 	Get(ctx context.Context, m matrix.Manifest) ([]byte, error)
 }
 
 // File is one manifest file to fetch.
 type File struct {
-	Key      string // as [catalog.Files] has it
+	Key      string // as in [catalog.Files]
 	Manifest matrix.Manifest
 }
 
-// Fetch gets all manifest files, and reports all that could not be had.
+// Fetch returns all manifest files, or all errors.
 func Fetch(ctx context.Context, want []File, from Manifests, o run.Options) (catalog.Files, error) {
 	o.Reporter().Phase("manifests", len(want), 0)
 	data := make([][]byte, len(want))

@@ -19,7 +19,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/signatures"
 )
 
-// ReadTrees reads the indexes and manifests of all images of a lock, in its order.
+// ReadTrees returns the indexes and manifests of all images of a lock, in its order.
 func ReadTrees(ctx context.Context, lock *bundle.Lock, registry medium.Registry, o run.Options) ([]bundle.Tree, error) {
 	o.Reporter().Phase("image manifests", len(lock.Images), 0)
 	trees := make([]bundle.Tree, len(lock.Images))
@@ -49,8 +49,8 @@ func ReadTrees(ctx context.Context, lock *bundle.Lock, registry medium.Registry,
 	return trees, err
 }
 
-// treeSource is what an image's manifests are read from. Of an image whose platforms were
-// chosen, the index is made again: no one publishes it.
+// treeSource returns the source of an image's manifests. If the lock keeps some platforms, it derives their index,
+// which upstream does not publish.
 func treeSource(
 	ctx context.Context, registry medium.Registry, i bundle.Image, platforms []image.Platform,
 ) (bundle.Fetcher, error) {
@@ -60,26 +60,24 @@ func treeSource(
 	return registry(i.FetchedFrom()), nil
 }
 
-// Carry says whose signatures, attestations and SBOMs travel in a bundle, besides
-// the root's own.
+// Carry selects the signatures, attestations and SBOMs that travel in a bundle, besides the root's own.
 type Carry string
 
-// The values of Carry. Signatures upstream may become more at any time: a bundle
-// that carries them is not the same bytes at every pull, so that none is the default.
+// CarryNone is the default: upstream may add signatures at any time, so that pulls with them differ.
 const (
 	CarryNone   Carry = "none"
 	CarryImages Carry = "images" // of each image of the lock
-	CarryAll    Carry = "all"    // of each image, of the manifest of each platform, and of what is attached
+	CarryAll    Carry = "all"    // of each image, each platform's manifest, and their attachments
 )
 
-// Signed is what is attached to the images of a lock.
+// Signed holds the attachments of a lock's images.
 type Signed struct {
-	Verified    []VerifiedImage // in the order of the lock; none where there is no policy
+	Verified    []VerifiedImage // in the order of the lock; none without a policy
 	Attachments []bundle.Referrer
-	From        map[digest.Digest]bundle.Image // of their blobs, an image to which each is attached
+	From        map[digest.Digest]bundle.Image // by blob: an image that it is attached to
 }
 
-// Carried is how many signatures, attestations and SBOMs travel beside their image.
+// Carried returns how many signatures, attestations and SBOMs travel with their images.
 func (u Signed) Carried() (n int) {
 	for _, a := range u.Attachments {
 		if a.Node.Descriptor.ArtifactType != bundle.EvidenceType {
@@ -89,20 +87,18 @@ func (u Signed) Carried() (n int) {
 	return n
 }
 
-// Input says of which images what is read.
+// Input is the images to read, and how.
 type Input struct {
 	Lock     *bundle.Lock
 	Trees    []bundle.Tree // of the images, in the lock's order
 	Registry medium.Registry
-	Policy   *Policy // whose signatures the images need; nil: they are not verified
+	Policy   *Policy // whose signatures the images need; nil: not verified
 	Carry    Carry   // what travels; "": nothing
 }
 
 func (in Input) carries() bool { return in.Carry != "" && in.Carry != CarryNone }
 
-// ReadSigned looks at what is attached to the images of a lock: it verifies their
-// signatures where there is a policy, and reads what is to travel. All images that
-// fail are named together.
+// ReadSigned verifies images if there is a policy, and reads the attachments that travel. It reports all failures.
 func ReadSigned(ctx context.Context, in Input, o run.Options) (Signed, error) {
 	u := Signed{From: map[digest.Digest]bundle.Image{}}
 	indexed := func(i bundle.Image) bool { _, ok := i.Index(); return ok }
@@ -130,8 +126,7 @@ func ReadSigned(ctx context.Context, in Input, o run.Options) (Signed, error) {
 	return u, nil
 }
 
-// take keeps what was found for each image, everything once: one image may have two
-// references.
+// take adds each attachment once: one image may have two references.
 func (u *Signed) take(images []bundle.Image, found [][]bundle.Referrer) {
 	seen := map[string]bool{}
 	for n, attachments := range found {
@@ -149,14 +144,14 @@ func (u *Signed) take(images []bundle.Image, found [][]bundle.Referrer) {
 	}
 }
 
-// attachedReader reads what is attached to images, all of it within one bound.
+// attachedReader reads the attachments of all images within one limit.
 type attachedReader struct {
 	in      Input
 	options run.Options
 	reader  signatures.Reader
 }
 
-// read verifies one image and reads what of its attachments travels.
+// read verifies one image and reads its attachments that travel.
 func (a *attachedReader) read(ctx context.Context, i bundle.Image, tree bundle.Tree) (v VerifiedImage, out []bundle.Referrer, err error) {
 	x, err := a.readIndex(ctx, i)
 	if err != nil {
@@ -175,7 +170,7 @@ func (a *attachedReader) read(ctx context.Context, i bundle.Image, tree bundle.T
 	from, about := &sameList{Source: a.in.Registry(i.FetchedFrom())}, subjects(i, tree)
 	var attached []ocispec.Descriptor
 	if x != nil && bundle.IsIndex(i.MediaType) {
-		about = about[1:] // upstream has no such index, and nothing that is about it
+		about = about[1:] // upstream has no such index, and no referrers to it
 	} else if attached, err = from.Attachments(ctx, i.Digest); err != nil {
 		return v, nil, fmt.Errorf("image %s: %w", i.Reference, err)
 	}
@@ -197,7 +192,7 @@ func (a *attachedReader) read(ctx context.Context, i bundle.Image, tree bundle.T
 	return v, append(out, more...), err
 }
 
-// subjects are the image and the manifests of its platforms.
+// subjects returns the digests of the image and its platforms' manifests.
 func subjects(i bundle.Image, tree bundle.Tree) []image.Digest {
 	out := []image.Digest{i.Digest}
 	for _, n := range tree.Nodes {
@@ -208,19 +203,19 @@ func subjects(i bundle.Image, tree bundle.Tree) []image.Digest {
 	return out
 }
 
-// sameList is a source whose signatures are those that were verified.
+// sameList is a source that returns the verified lists of attachments.
 type sameList struct {
 	medium.Source
 	attached signatures.Lists
 }
 
-// Attachments returns what refers to subject, as it was when that was asked first.
+// Attachments returns the referrers of subject, as at the first call.
 func (s *sameList) Attachments(ctx context.Context, subject image.Digest) ([]ocispec.Descriptor, error) {
 	return s.attached.Of(ctx, s.Source, subject)
 }
 
-// index is the upstream index of an image of which some platforms were kept: a signature of
-// the index is one of their manifests, which the index names.
+// index is the upstream index of an image whose platforms were selected. A signature of the index covers their
+// manifests, which the index names.
 type index struct {
 	*sameList
 	of       bundle.Image
@@ -229,8 +224,8 @@ type index struct {
 	attached []ocispec.Descriptor
 }
 
-// readIndex reads the index that the lock names, and demands that it names the image. It
-// returns nil where the lock names none, and where a mirror has the platform's manifest alone.
+// readIndex reads the index in the lock, and demands that it names the image. It returns nil if the lock has none, or
+// if a mirror has only the platform's manifest.
 func (a *attachedReader) readIndex(ctx context.Context, i bundle.Image) (*index, error) {
 	d, ok := i.Index()
 	if !ok {
@@ -260,7 +255,7 @@ func (a *attachedReader) readIndex(ctx context.Context, i bundle.Image) (*index,
 	return x, err
 }
 
-// readIndexOf reads the index that a source names.
+// readIndexOf returns the index of a source.
 func readIndexOf(ctx context.Context, s medium.Source, d image.Digest) ([]byte, error) {
 	root, err := s.Root(ctx)
 	if err != nil {
@@ -270,8 +265,7 @@ func readIndexOf(ctx context.Context, s medium.Source, d image.Digest) ([]byte, 
 	return bundle.Read(ctx, s, bundle.Plain(root), bundle.MaxManifestSize)
 }
 
-// names tells whether an index names the manifest of the lock, or comes to the index that the
-// lock has of some of its platforms.
+// names reports whether an index names the lock's manifest, or yields the lock's index of selected platforms.
 func (a *attachedReader) names(x *index, i bundle.Image) (bool, error) {
 	if bundle.IsIndex(i.MediaType) {
 		kept, err := comesTo(x.data, i, a.in.Lock.Platforms)
@@ -288,7 +282,7 @@ func notOf(index image.Digest, i bundle.Image) error {
 		"the index %s does not name the manifest %s of the lock", index, i.Digest)
 }
 
-// evidence is the index as it travels, with what is attached to it where that travels too.
+// evidence returns the index as an attachment, with its own attachments if they travel.
 func (a *attachedReader) evidence(ctx context.Context, x *index) (bundle.Referrer, error) {
 	layers := []ocispec.Descriptor{bundle.Blob(bundle.EvidenceLayer, x.data)}
 	if a.in.carries() {
@@ -311,8 +305,7 @@ func (a *attachedReader) evidence(ctx context.Context, x *index) (bundle.Referre
 	return bundle.NewReferrer(x.of.Digest, "", bundle.NewManifest(m), append(layers, config)...)
 }
 
-// derived reads the index of an image of which the lock keeps some platforms, and returns a
-// source that has what was kept of it beside what the index names.
+// derived reads the index of an image with selected platforms, and returns a source that also has the derived index.
 func derived(
 	ctx context.Context, of medium.Source, i bundle.Image, platforms []image.Platform,
 ) (bundle.Fetcher, error) {
@@ -328,7 +321,7 @@ func derived(
 	return overlay{of, bundle.InMemory{digest.Digest(i.Digest.String()): kept}}, err
 }
 
-// comesTo returns what a lock keeps of an index, nil where that is not the image.
+// comesTo returns the derived index; nil if that is not the image.
 func comesTo(data []byte, i bundle.Image, platforms []image.Platform) ([]byte, error) {
 	kept, _, err := bundle.KeepPlatforms(data, platforms)
 	if err != nil || image.DigestOf(kept) != i.Digest {
@@ -337,7 +330,7 @@ func comesTo(data []byte, i bundle.Image, platforms []image.Platform) ([]byte, e
 	return kept, nil
 }
 
-// overlay has one more manifest than its source.
+// overlay adds one manifest to its source.
 type overlay struct {
 	bundle.Fetcher
 	kept bundle.InMemory

@@ -18,7 +18,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 )
 
-// The header and the bounds of a file that says whose signatures upstream images need.
+// PolicyAPIVersion and PolicyKind are the header of a policy file; the others are its limits.
 const (
 	PolicyAPIVersion = "vdo.vmware.com/upstream/v1"
 	PolicyKind       = "UpstreamPolicy"
@@ -35,9 +35,9 @@ const (
 //	- images: registry.k8s.io            # this host or repository, and all below it
 //	  policy: kubernetes.yaml            # a trust policy file
 //	- images: registry.k8s.io/csi-vsphere
-//	  unsigned: true                     # taken as it is: no one signs it
+//	  unsigned: true                     # accepted without a signature
 //
-// Of several rules the most specific holds. An image without a rule is refused.
+// The most specific rule applies. An image without a rule is refused.
 type Policy struct{ rules []rule }
 
 type policyFile struct {
@@ -54,7 +54,6 @@ type rule struct {
 	policy *trust.Policy // nil: unsigned
 }
 
-// read checks the rule, and reads the trust policy that it names.
 func (r *rule) read(load func(path string) (*trust.Policy, error)) (err error) {
 	given := r.Images
 	r.Images = strings.TrimSuffix(given, "/")
@@ -69,7 +68,7 @@ func (r *rule) read(load func(path string) (*trust.Policy, error)) (err error) {
 	return err
 }
 
-// ParsePolicy reads the file. load reads the trust policies that it names.
+// ParsePolicy parses the file. It uses load to read the trust policies.
 func ParsePolicy(name string, data []byte, load func(path string) (*trust.Policy, error)) (*Policy, error) {
 	bad := func(where string, err error) (*Policy, error) {
 		hint := cmp.Or(fault.HintOf(err),
@@ -113,7 +112,7 @@ func decodePolicy(data []byte) (policyFile, error) {
 	return f, nil
 }
 
-// isPrefix reports whether a text is a host, or the beginning of a repository's name.
+// isPrefix reports whether s is a host, or the beginning of a repository's name.
 func isPrefix(s string) bool {
 	if s == "" || strings.ContainsAny(s, "*@ ") {
 		return false
@@ -126,7 +125,6 @@ func isPrefix(s string) bool {
 	return err == nil && ref.Repository() == probe
 }
 
-// ruleOf finds the rule of an image.
 func (p *Policy) ruleOf(repository string) (rule, bool) {
 	for _, r := range p.rules {
 		if repository == r.Images || strings.HasPrefix(repository, r.Images+"/") {
@@ -136,13 +134,13 @@ func (p *Policy) ruleOf(repository string) (rule, bool) {
 	return rule{}, false
 }
 
-// VerifiedImage is an upstream image whose own signatures were looked at.
+// VerifiedImage is the result of checking an upstream image's own signatures.
 type VerifiedImage struct {
 	Reference image.Reference `json:"reference"`
 	Digest    image.Digest    `json:"digest"`
-	SignedBy  []string        `json:"signedBy"` // ids of the policy; none where the policy says unsigned
+	SignedBy  []string        `json:"signedBy"` // ids of the policy; none if the policy says unsigned
 	Policy    string          `json:"policy,omitempty"`
-	// Index is what was signed where that is the index which names the image.
+	// Index is the signed index that names the image, if that was signed instead.
 	Index image.Digest `json:"index,omitzero"`
 }
 
@@ -156,7 +154,7 @@ func (r rule) verify(
 	return r.policy.Verify(d, evidence, now)
 }
 
-// verify checks the signatures of one image, or of the index that it is one platform of.
+// verify checks the signatures of one image, or of the index that contains it as a platform.
 func (p *Policy) verify(
 	ctx context.Context, f bundle.Fetcher, i bundle.Image, attached []ocispec.Descriptor, x *index, now time.Time,
 ) (VerifiedImage, error) {
