@@ -1,14 +1,13 @@
-// Package userfile reads and writes the files that the user names, with errors that
-// say which file and what to look at.
+// Package userfile reads and writes files that the user names, with errors that name the file and
+// the remedy.
 //
 //	data, err := userfile.Read("--key", "release.pub", 64<<10)
 //	err := userfile.Vacant("lock.yaml", replace)
 //	err = userfile.Write("lock.yaml", data, 0o644)
 //	err = userfile.WriteBelow("certs.d", "registry.site/hosts.toml", data, 0o644)
 //
-// What is read is a regular file, or what the caller hands over open, such as
-// /dev/stdin or a shell's <(command). A pipe or a device of another name is refused: a
-// program that waits for one waits for ever.
+// It reads regular files, and files that the caller passes open, such as /dev/stdin or a shell's
+// <(command). It refuses other pipes and devices, which could block forever.
 package userfile
 
 import (
@@ -25,7 +24,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/atomicfile"
 )
 
-// Open opens a file for reading, without waiting for anybody.
+// Open opens a file for reading, without blocking.
 func Open(name string) (*os.File, error) {
 	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) //nolint:gosec // the user names the file
 	if err != nil {
@@ -43,12 +42,12 @@ func Open(name string) (*os.File, error) {
 
 var errIrregular = errors.New("it is not a regular file")
 
-// handedOver tells whether a name is that of a file that the caller has opened.
+// handedOver reports whether a name is that of a file that the caller has opened.
 func handedOver(name string) bool {
 	return name == "/dev/stdin" || strings.HasPrefix(name, "/dev/fd/") || strings.HasPrefix(name, "/proc/self/fd/")
 }
 
-// Read reads a file of at most limit bytes. flag is what named it, for messages.
+// Read reads a file of at most limit bytes. flag is its source, for messages.
 func Read(flag, name string, limit int64) ([]byte, error) {
 	f, err := Open(name)
 	if err != nil {
@@ -66,7 +65,7 @@ func Read(flag, name string, limit int64) ([]byte, error) {
 	return data, nil
 }
 
-// Parse reads a file as [Read] does, and then what it says; parse is told its name, for messages.
+// Parse reads a file as [Read] does, then parses it; parse gets the name for messages.
 func Parse[T any](flag, name string, limit int64, parse func(name string, data []byte) (T, error)) (T, error) {
 	data, err := Read(flag, name, limit)
 	if err != nil {
@@ -76,7 +75,7 @@ func Parse[T any](flag, name string, limit int64, parse func(name string, data [
 	return parse(name, data)
 }
 
-// Unreadable is the error of a file or folder that cannot be read.
+// Unreadable returns the fault for a file or directory that cannot be read.
 func Unreadable(flag, name string, err error) error {
 	err = atomicfile.WithoutPath(err)
 	f := fault.Errorf(fault.Storage, "read", name, "check the path"+with(" given", flag), "%w", err)
@@ -89,7 +88,7 @@ func Unreadable(flag, name string, err error) error {
 	return f
 }
 
-// with names the flag that named a file; an argument is seen in the message.
+// with returns text that names the flag of a file; messages show arguments themselves.
 func with(given, flag string) string {
 	if !strings.HasPrefix(flag, "-") {
 		return ""
@@ -97,8 +96,8 @@ func with(given, flag string) string {
 	return given + " with " + flag
 }
 
-// Vacant refuses a name whose file would be lost, unless that may be replaced, and is none of the inputs, by
-// whatever name or link. Nothing is lost of an empty file, a pipe or a device.
+// Vacant returns a fault if writing would lose a file that must not be replaced, or overwrite an input, also through
+// a link. Empty files, pipes and devices lose nothing.
 func Vacant(name string, replace bool, inputs ...string) error {
 	info, err := os.Stat(name)
 	switch {
@@ -118,8 +117,7 @@ func Vacant(name string, replace bool, inputs ...string) error {
 		"it is there already")
 }
 
-// Write writes a file so that it is there whole, or not at all. Links go on leading
-// where they led; pipes and devices, such as /dev/stdout, are written into.
+// Write writes a file completely or not at all. It keeps links, and writes into pipes and devices (/dev/stdout).
 func Write(name string, data []byte, mode os.FileMode) error {
 	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() && !info.IsDir() {
 		f, err := os.OpenFile(name, os.O_WRONLY, 0) //nolint:gosec // the user names the file
@@ -138,7 +136,7 @@ func Write(name string, data []byte, mode os.FileMode) error {
 	})
 }
 
-// WriteNew writes a file that is not there yet, and never another one.
+// WriteNew creates a file, and never replaces one.
 func WriteNew(name string, data []byte, mode os.FileMode) error {
 	err := in(filepath.Dir(name), name, func(d *atomicfile.Folder) error {
 		return d.New(filepath.Base(name), data, mode)
@@ -150,9 +148,8 @@ func WriteNew(name string, data []byte, mode os.FileMode) error {
 	return err
 }
 
-// WriteBelow writes a file below a folder, as [Write] does, and makes the folders
-// between. The name is not the user's own: neither it nor a folder between leads out
-// of the folder, and what lies there and is no regular file is refused.
+// WriteBelow writes a file below dir, as [Write] does, and creates its directories. The name is not the user's, so it
+// must not lead out of dir, directly or through links. It refuses to replace other than regular files.
 func WriteBelow(dir, name string, data []byte, mode os.FileMode) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return atomicfile.Fault("write", dir, err)
@@ -168,7 +165,7 @@ func WriteBelow(dir, name string, data []byte, mode os.FileMode) error {
 	})
 }
 
-// in does something in a folder; name is what is written.
+// in calls do with an open directory; name is the file to write.
 func in(dir, name string, do func(*atomicfile.Folder) error) error {
 	d, err := atomicfile.Open(dir)
 	if err != nil {
@@ -178,7 +175,7 @@ func in(dir, name string, do func(*atomicfile.Folder) error) error {
 	return do(d)
 }
 
-// Behind returns what a link leads to: who replaces that leaves the link as it is. A link to nothing is an error.
+// Behind returns the target of a link, so that replacing the target keeps the link. A dangling link is an error.
 func Behind(name string) (string, error) {
 	if info, err := os.Lstat(name); err != nil || info.Mode()&os.ModeSymlink == 0 {
 		return name, nil //nolint:nilerr // whoever uses the name learns what is wrong
