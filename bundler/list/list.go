@@ -1,10 +1,10 @@
-// Package list reads which bundles a repository holds, as each says of itself.
+// Package list lists the bundles of a repository, by what each says about itself.
 //
 //	l, err := list.Read(ctx, repository, o)
 //	newest := l.Bundles[0]
 //
-// Registries do not list what has no tag. Bundles without one are found by what names
-// them: signatures, and the notes of pushes.
+// Registries do not list untagged manifests. The package finds untagged bundles through their
+// signatures and the notes of pushes.
 package list
 
 import (
@@ -26,25 +26,25 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/signatures"
 )
 
-// Repository is a repository with several bundles.
+// Repository is a repository of several bundles.
 type Repository interface {
-	// Tags lists all tags, sorted.
+	// Tags returns all tags, sorted.
 	Tags(ctx context.Context) ([]string, error)
-	// At opens what a tag or a digest names.
+	// At opens a tag or digest.
 	At(identifier string) (medium.Source, error)
-	// Pushed tells when a push last put a tag on a bundle; zero where nothing says so.
+	// Pushed returns when a push last tagged a bundle; zero if unknown.
 	Pushed(ctx context.Context, root image.Digest) (time.Time, error)
 }
 
-// Bundle is one bundle of a repository, as it says of itself.
+// Bundle is one bundle of a repository, by what it says about itself.
 type Bundle struct {
 	Root       image.Digest           `json:"root"`
 	Tags       []string               `json:"tags"`
 	Serial     int64                  `json:"serial"`          // of the matrix
 	Issued     time.Time              `json:"issued"`          // the matrix
 	Expires    time.Time              `json:"expires"`         // the matrix
-	Pushed     time.Time              `json:"pushed,omitzero"` // when a push of vdo-bundle last put a tag on it
-	Why        string                 `json:"why,omitempty"`   // in a plan to prune: why it stays
+	Pushed     time.Time              `json:"pushed,omitzero"` // when a push of vdo-bundle last tagged it
+	Why        string                 `json:"why,omitempty"`   // in a prune plan: why it stays
 	Releases   []string               `json:"releases"`
 	Images     int                    `json:"images"`
 	Bytes      int64                  `json:"bytes"`
@@ -53,26 +53,18 @@ type Bundle struct {
 	Graph *bundle.Graph `json:"-"`
 }
 
-// Listing is what a repository holds.
+// Listing is the content of a repository.
 type Listing struct {
 	Bundles []Bundle `json:"bundles"` // newest first
-	Others  []string `json:"others"`  // tags of other things
-	// Broken are roots without a tag that cannot be read whole, by digest: what is left
-	// of a bundle that was pruned or not pushed to its end.
+	Others  []string `json:"others"`  // tags of other content
+	// Broken are untagged roots that are incomplete, by digest: the rest of a bundle after prune or an aborted push.
 	Broken []string `json:"broken,omitempty"`
 
 	Tags map[string]ocispec.Descriptor `json:"-"` // all tags but those of attachments
 }
 
-// Read reads all bundles of a repository. What cannot be read is a fault, beside
-// the listing of the rest.
-//
-// Registries do not list what has no tag. Bundles without one are found by what names
-// them: signatures and the notes of pushes.
-//
-// Newest first means: by the serial of the matrix, then by the day it was issued,
-// then by when a push put a tag on it, then by tag; then by digest, so that the order is
-// always the same.
+// Read reads all bundles of a repository, newest first. It returns the readable ones beside a fault for the rest. The
+// order is the matrix's serial and date, the time of the last tagging push, the tags, then the digest.
 func Read(ctx context.Context, repository Repository, o run.Options) (*Listing, error) {
 	tags, err := repository.Tags(ctx)
 	if err != nil {
@@ -98,7 +90,7 @@ func Read(ctx context.Context, repository Repository, o run.Options) (*Listing, 
 	return l, err
 }
 
-// newListing sorts out what tags name: each bundle once, with all its tags.
+// newListing sorts the tags: each bundle once, with all its tags.
 func newListing(tags []string, found []tagged) *Listing {
 	l := &Listing{Bundles: []Bundle{}, Others: []string{}, Tags: map[string]ocispec.Descriptor{}}
 	at := map[image.Digest]int{}
@@ -115,7 +107,7 @@ func newListing(tags []string, found []tagged) *Listing {
 				at[f.bundle.Root] = n
 				l.Bundles = append(l.Bundles, *f.bundle)
 			}
-			if tags[i] != bundle.DigestTag(f.bundle.Root.Hex()) { // it says no more than the digest
+			if tags[i] != bundle.DigestTag(f.bundle.Root.Hex()) { // it repeats the digest
 				l.Bundles[n].Tags = append(l.Bundles[n].Tags, tags[i])
 			}
 		}
@@ -124,7 +116,7 @@ func newListing(tags []string, found []tagged) *Listing {
 	return l
 }
 
-// taggedSubjects are the digests that tags of attachments, lists and notes are about.
+// taggedSubjects returns the subjects of tags of attachments, lists and notes.
 func taggedSubjects(tags []string) (out []image.Digest) {
 	for _, tag := range tags {
 		if d, _, ok := attached(tag); ok && !slices.Contains(out, d) {
@@ -134,7 +126,7 @@ func taggedSubjects(tags []string) (out []image.Digest) {
 	return out
 }
 
-// untagged adds the bundles among the subjects that no tag names.
+// untagged adds the bundles among the subjects that have no tag.
 func (l *Listing) untagged(ctx context.Context, repository Repository, subjects []image.Digest, o run.Options) error {
 	known := map[string]bool{}
 	for _, b := range l.Bundles {
@@ -147,7 +139,7 @@ func (l *Listing) untagged(ctx context.Context, repository Repository, subjects 
 	err := run.Each(ctx, o.Limit(), len(subjects), func(i int) error {
 		t, err := readAt(ctx, repository, subjects[i].String())
 		found[i] = t.bundle
-		if fault.ReasonOf(err) == fault.NotFound { // gone, or in part
+		if fault.ReasonOf(err) == fault.NotFound { // missing or incomplete
 			broken[i], err = t.root.Digest != "", nil
 		}
 		return err
@@ -163,24 +155,22 @@ func (l *Listing) untagged(ctx context.Context, repository Repository, subjects 
 	return err
 }
 
-// IsReferrerTag knows the tags of cosign, of lists of referrers, and of the notes
-// that a push leaves.
+// IsReferrerTag reports whether a tag is cosign's, a list of referrers, or the note of a push.
 func IsReferrerTag(tag string) bool {
 	_, _, ok := attached(tag)
 	return ok
 }
 
-// attached reads such a tag.
+// attached parses such a tag.
 func attached(tag string) (subject image.Digest, s image.Suffix, ok bool) {
 	subject, s, ok = image.ParseAttachedTag(tag)
 	known := append(image.CosignSuffixes(), image.ReferrersList, bundle.NoteSuffix)
 	return subject, s, ok && slices.Contains(known, s)
 }
 
-// tagged is what a tag names.
 type tagged struct {
 	root   ocispec.Descriptor
-	bundle *Bundle // nil: something else
+	bundle *Bundle // nil: other content
 }
 
 func readTag(ctx context.Context, repository Repository, tag string) (tagged, error) {
@@ -191,8 +181,7 @@ func readTag(ctx context.Context, repository Repository, tag string) (tagged, er
 	return t, nil
 }
 
-// readAt reads what a tag or digest names. The root is returned with a fault of what is
-// below it.
+// readAt reads a tag or digest. It returns the root even if there is a fault below it.
 func readAt(ctx context.Context, repository Repository, identifier string) (t tagged, err error) {
 	s, err := repository.At(identifier)
 	if err != nil {
@@ -228,21 +217,20 @@ func readListed(ctx context.Context, b *pinned.Bundle) (*Bundle, error) {
 	return l, err
 }
 
-// NewestFirst orders bundles as [Listing] has them.
+// NewestFirst compares bundles in the order of [Listing].
 func NewestFirst(a, b Bundle) int {
 	return cmp.Or(
 		compareMatrix(b, a), b.Pushed.Compare(a.Pushed), slices.Compare(b.Tags, a.Tags), cmp.Compare(a.Root.String(), b.Root.String()),
 	)
 }
 
-// compareMatrix compares by what the matrix says.
+// compareMatrix compares by the matrix's serial and date.
 func compareMatrix(a, b Bundle) int {
 	return cmp.Or(cmp.Compare(a.Serial, b.Serial), a.Issued.Compare(b.Issued))
 }
 
-// ShownNewer tells whether what the registry shows says that a is newer than b, and
-// nothing says otherwise. A tag's name shows nothing: it may have been moved today, and
-// to an older matrix.
+// ShownNewer reports whether the registry's data show that a is newer than b, without contradiction. Tag names prove
+// nothing: a tag may have moved today, and to an older matrix.
 func ShownNewer(a, b Bundle) bool {
 	m := compareMatrix(a, b)
 	switch {
