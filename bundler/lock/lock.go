@@ -1,12 +1,12 @@
-// Package lock chooses releases for what is requested, reads their manifests, and fixes
-// every image by digest: the first step towards a bundle.
+// Package lock selects the requested releases, reads their manifests, and fixes every image by
+// digest: the first step towards a bundle.
 //
 //	in := lock.Input{Matrix: m, Request: request, Manifests: from, Registry: upstream}
 //	made, files, err := lock.Make(ctx, in, o)
 //	data, err := made.YAML()
 //
-// Nothing but manifests and what is needed to find a platform is fetched. The choice
-// itself is internal/catalog's, which is pure.
+// It fetches only manifests and what it needs to find a platform. Package internal/catalog, which is
+// pure, makes the selection.
 package lock
 
 import (
@@ -32,18 +32,18 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
-// Input is what a lock is made of.
+// Input is the input of a lock.
 type Input struct {
 	Matrix    matrixfile.File
 	Request   catalog.Request
-	Platforms []image.Platform       // the zero value alone: all
-	Operator  *Operator              // nil: the bundle does not hold it
-	JumpHost  *matrix.ServiceRelease // nil: the bundle does not hold it
+	Platforms []image.Platform       // only the zero value: all
+	Operator  *Operator              // nil: not in the bundle
+	JumpHost  *matrix.ServiceRelease // nil: not in the bundle
 	Manifests upstream.Manifests
 	Registry  medium.Registry
 }
 
-// Make chooses releases, reads their manifests, which it returns too, and fixes every image by digest.
+// Make selects releases, reads and returns their manifests, and fixes every image by digest.
 func Make(ctx context.Context, in Input, o run.Options) (*bundle.Lock, catalog.Files, error) {
 	selection, err := catalog.Select(in.Matrix.Document, in.Request)
 	if err != nil {
@@ -77,7 +77,6 @@ func Make(ctx context.Context, in Input, o run.Options) (*bundle.Lock, catalog.F
 	return lock, files, lock.Validate()
 }
 
-// announce tells what was chosen, and what to know about it.
 func announce(s catalog.Selection, p run.Progress) {
 	for _, pick := range s.Picks {
 		p.Say(pick.String())
@@ -100,7 +99,7 @@ func wantedFiles(releases []matrix.Release) []upstream.File {
 	return out
 }
 
-// resolveImages finds the digest of every image, and reports all that have none.
+// resolveImages resolves every image to its digest, and reports all failures.
 func (in Input) resolveImages(ctx context.Context, images []bundle.Image, o run.Options) error {
 	o.Reporter().Phase("images", len(images), 0)
 	return run.Each(ctx, o.Small(), len(images), func(n int) error {
@@ -117,7 +116,7 @@ func (in Input) resolveImage(ctx context.Context, i *bundle.Image, p run.Progres
 	if err != nil {
 		return fmt.Errorf("image %s of %s: %w", i.Reference, strings.Join(i.UsedBy, ", "), err)
 	}
-	var index image.Digest // where some platforms of it are kept
+	var index image.Digest // set if some platforms are selected from it
 	if in.Platforms[0] != (image.Platform{}) {
 		if d, index, err = in.pick(ctx, source, d, i.Reference, p); err != nil {
 			return fmt.Errorf("image %s: %w", i.Reference, err)
@@ -136,15 +135,15 @@ func (in Input) resolveImage(ctx context.Context, i *bundle.Image, p run.Progres
 	return nil
 }
 
-// Operator is this project's own operator as a part of a bundle: an image whose tag
-// is a version. Its install manifests are those of package deploy; with the services of
-// tenant clusters, those of the operator for SIPClusters too, which is the same program.
+// Operator is this project's own operator in a bundle: an image whose tag is a version. Package deploy has its
+// install manifests. With services for tenant clusters they include those of the operator for SIPClusters, which is
+// the same program.
 type Operator struct {
 	Image   image.Reference
 	Version matrix.Version
 }
 
-// NewOperator reads the reference of the operator's image.
+// NewOperator parses the reference of the operator's image.
 func NewOperator(reference string) (*Operator, error) {
 	ref, v, err := versioned(reference, string(bundle.Operator))
 	if err != nil {
@@ -153,8 +152,7 @@ func NewOperator(reference string) (*Operator, error) {
 	return &Operator{Image: ref, Version: v}, nil
 }
 
-// NewJumpHost reads the reference of the jump host's image, which is of this project's
-// release as the operator's is.
+// NewJumpHost parses the reference of the jump host's image, which has this project's version, like the operator's.
 func NewJumpHost(reference string) (*matrix.ServiceRelease, error) {
 	_, v, err := versioned(reference, string(bundle.JumpHost))
 	if err != nil {
@@ -164,8 +162,7 @@ func NewJumpHost(reference string) (*matrix.ServiceRelease, error) {
 	return &matrix.ServiceRelease{ReleaseID: id, Image: reference}, nil
 }
 
-// JumpHostBeside returns the reference of the jump host's image that a release has beside
-// the operator's: the same registry, folder and tag.
+// JumpHostBeside returns the jump host's image of an operator's release: the same registry, path and tag.
 func JumpHostBeside(operator image.Reference) (reference string, ok bool) {
 	folder, name := path.Split(operator.Repository())
 	if name != string(bundle.Operator) || operator.Tag() == "" {
@@ -174,7 +171,7 @@ func JumpHostBeside(operator image.Reference) (reference string, ok bool) {
 	return folder + string(bundle.JumpHost) + ":" + operator.Tag(), true
 }
 
-// versioned reads a reference whose tag is the version of what is in the image.
+// versioned parses a reference whose tag is a version.
 func versioned(reference, program string) (image.Reference, matrix.Version, error) {
 	ref, err := image.ParseReference(reference)
 	if err != nil {
@@ -189,7 +186,7 @@ func versioned(reference, program string) (image.Reference, matrix.Version, erro
 	return ref, v, nil
 }
 
-// release is what a matrix would list of it.
+// release returns the operator's release as a matrix would list it.
 func (o *Operator) release(services bool) matrix.Release {
 	r := matrix.Release{
 		ReleaseID: matrix.ReleaseID{Driver: bundle.Operator, Version: o.Version},
@@ -205,10 +202,9 @@ func (o *Operator) release(services bool) matrix.Release {
 	return r
 }
 
-// pick returns the descriptor of one platform's own manifest, or of an index of several
-// platforms' manifests, and the digest of the index that names them; zero where the image is
-// a manifest, or is for these platforms alone. Of several platforms it says which the image
-// lacks.
+// pick returns the manifest of the requested platform, or an index of the requested platforms. It also returns the
+// digest of their upstream index: zero if the image has no index, or has only these platforms. It warns about missing
+// platforms if several are requested.
 func (in Input) pick(
 	ctx context.Context, source medium.Source, d ocispec.Descriptor, name image.Reference, p run.Progress,
 ) (ocispec.Descriptor, image.Digest, error) {
@@ -246,7 +242,7 @@ func warnLacks(p run.Progress, name image.Reference, lacks []image.Platform) {
 	}
 }
 
-// onlyFor returns the platform of an image without an index, which is one of those wanted.
+// onlyFor returns the platform of an image without an index, which must be among wanted.
 func onlyFor(
 	ctx context.Context, source medium.Source, manifest []byte, wanted []image.Platform,
 ) (image.Platform, error) {
