@@ -1,11 +1,11 @@
-// Package outdated finds what a bundle lacks of what there is: releases that a matrix
-// lists, and those that upstream has published and no matrix lists yet.
+// Package outdated finds newer releases than those in a bundle. It looks in a matrix, and for
+// releases that upstream has published and the matrix does not list yet.
 //
 //	drivers, err := outdated.Find(ctx, outdated.Input{Bundle: b, Matrix: doc, Tags: tags}, o)
 //
-// A release counts where it is the newest of its minor, and newer than all of that minor
-// in the bundle; of a minor that the bundle does not have, where that is newer than all that
-// it has. Releases before a general availability never count.
+// A release counts if it is the newest of its minor, and newer than all releases of that minor in
+// the bundle. A minor that the bundle lacks counts if it is newer than all releases of the bundle.
+// Prereleases never count.
 package outdated
 
 import (
@@ -21,28 +21,26 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
-// Input is a bundle, and what it is held against.
+// Input is a bundle and what to compare it with.
 type Input struct {
 	Bundle *pinned.Bundle
 	Matrix *matrix.Document
-	// Tags lists the tags of the repository where upstream publishes an image.
+	// Tags returns the tags of the repository where upstream publishes an image.
 	Tags func(ctx context.Context, image image.Reference) ([]string, error)
 }
 
-// Driver is what a bundle has of one driver or service, and what it lacks. Versions are
-// sorted, oldest first.
+// Driver is what a bundle has and lacks of one driver or service. Versions are sorted, oldest first.
 type Driver struct {
 	Driver matrix.Driver    `json:"driver"`
 	Has    []matrix.Version `json:"has"`
-	Listed []matrix.Version `json:"listed"` // by the matrix, not withdrawn: `pull` can take them
-	// Published by upstream, in the repository of the driver's image, and not listed by the
-	// matrix; none where no image of the driver has its version as tag.
+	Listed []matrix.Version `json:"listed"` // in the matrix, not withdrawn: `pull` can take them
+	// Published are upstream's releases, from the repository of the driver's image, that the matrix does not list. It
+	// is empty if no image of the driver has its version as tag.
 	Published []matrix.Version `json:"published"`
 	Image     string           `json:"image,omitempty"`
 }
 
-// Find looks for what a bundle lacks. What of upstream could not be read is an error beside
-// the rest.
+// Find returns what a bundle lacks. Upstream repositories that it cannot read are an error beside the rest.
 func Find(ctx context.Context, in Input, o run.Options) ([]Driver, error) {
 	b, err := in.Bundle.Read(ctx)
 	if err != nil {
@@ -52,7 +50,7 @@ func Find(ctx context.Context, in Input, o run.Options) ([]Driver, error) {
 	var out []Driver
 	for _, r := range lock.Releases { // sorted by driver, then version
 		if r.Driver == bundle.Operator || r.Driver == bundle.JumpHost {
-			continue // this project's own, which no matrix lists
+			continue // of this project, in no matrix
 		}
 		if n := len(out); n == 0 || out[n-1].Driver != r.Driver {
 			out = append(out, Driver{Driver: r.Driver, Listed: []matrix.Version{}, Published: []matrix.Version{}})
@@ -105,7 +103,7 @@ func (in Input) fill(ctx context.Context, d *Driver, lock *bundle.Lock) error {
 	return nil
 }
 
-// mainImage is an image of a driver that has the driver's version as tag.
+// mainImage returns an image of a driver with the driver's version as tag.
 func mainImage(lock *bundle.Lock, d *Driver) (image.Reference, bool) {
 	newest := d.Has[len(d.Has)-1]
 	for _, i := range lock.Images {
@@ -117,8 +115,7 @@ func mainImage(lock *bundle.Lock, d *Driver) (image.Reference, bool) {
 	return image.Reference{}, false
 }
 
-// newer returns those of some versions that are newer than what is there, see the package
-// comment.
+// newer returns the versions that count as newer, see the package comment.
 func newer(versions, has []matrix.Version) []matrix.Version {
 	newest := matrix.Version{}
 	ofMinor := map[matrix.Minor]matrix.Version{}
