@@ -17,25 +17,23 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/list"
 )
 
-// images are images by their digests.
 type images map[digest.Digest]*bundle.Graph
 
-// beside are the images that bundles have for one repository below their own, where push
-// --layout paths puts them.
+// beside holds the images of bundles for one repository below their own, where push --layout paths puts them.
 type beside struct {
-	reference  image.Reference // of one of them, upstream
+	reference  image.Reference // upstream reference of one of them
 	kept, gone images
 	tags       map[digest.Digest][]string // that push gives them
 }
 
-// besides sorts the images of bundles by their repository.
+// besides groups the images of bundles by repository.
 func besides(keep, leave []list.Bundle) []*beside {
 	of := map[string]*beside{}
 	add := func(b list.Bundle, to func(*beside) images) {
 		for _, d := range b.Graph.Images() {
 			ref, err := image.ParseReference(d.Annotations[bundle.AnnotationReference])
 			if err != nil {
-				continue // push cannot have put it anywhere
+				continue // push cannot have stored it
 			}
 			x := of[ref.Repository()]
 			if x == nil {
@@ -63,12 +61,12 @@ func besides(keep, leave []list.Bundle) []*beside {
 	return out
 }
 
-// plan adds what goes of the repository: images of no kept bundle that have no tag of
-// someone else. An image with such a tag stays, and so do its bytes.
+// plan adds the images to delete from the repository: those of no kept bundle and without another's tag. An image
+// with such a tag stays, with all its bytes.
 func (x *beside) plan(ctx context.Context, p *Plan, o run.Options) error {
 	repository, err := p.places[0].Beside(x.reference)
 	if err != nil {
-		return nil //nolint:nilerr // push cannot have put it there either
+		return nil //nolint:nilerr // push cannot have stored it either
 	}
 	tags, err := namedBy(ctx, repository, isNoReferrer, o)
 	switch fault.ReasonOf(err) {
@@ -98,7 +96,7 @@ func (x *beside) plan(ctx context.Context, p *Plan, o run.Options) error {
 	return p.add(ctx, at, gone, kept, others, o)
 }
 
-// presentIn are those that a repository has.
+// presentIn returns the images that a repository has.
 func (of images) presentIn(ctx context.Context, repository Repository) (out []*bundle.Graph, err error) {
 	var roots []ocispec.Descriptor
 	for _, g := range of {

@@ -10,15 +10,15 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/list"
 )
 
-// Keep says what a plan to prune does not touch.
+// Keep selects the bundles that prune keeps.
 type Keep struct {
-	Newest  int      // so many bundles; at least 1
-	Tags    []string // patterns of path.Match; a bundle stays where one of its tags matches
-	Digests []string // of roots, whole or their first 12 hex digits or more
+	Newest  int      // number of bundles; at least 1
+	Tags    []string // patterns of path.Match; a bundle with a matching tag stays
+	Digests []string // of roots, complete or at least the first 12 hex digits
 }
 
-// part parts bundles, newest first, into those that stay, with the reason, and the
-// others. A name that names nothing is a fault: it may be mistyped.
+// part splits bundles, newest first, into kept ones, with the reason, and the others. A name without a match is a
+// fault: it may be mistyped.
 func (k Keep) part(bundles []list.Bundle) (stay, leave []list.Bundle, err error) {
 	used := map[string]bool{}
 	for i, b := range bundles {
@@ -47,7 +47,7 @@ func (k Keep) part(bundles []list.Bundle) (stay, leave []list.Bundle, err error)
 	return stay, leave, k.unused(used)
 }
 
-// unused says which name names nothing.
+// unused returns a fault if a name matched no bundle.
 func (k Keep) unused(used map[string]bool) error {
 	for _, name := range slices.Concat(k.Tags, k.Digests) {
 		if !used[name] {
@@ -60,10 +60,10 @@ func (k Keep) unused(used map[string]bool) error {
 
 const leastDigits = 12 // of a digest, as list shows it
 
-// names tells by which of the names a bundle is to be kept, or "".
+// names returns the flag that keeps a bundle, or "".
 func (k Keep) names(b list.Bundle, used map[string]bool) (why string, err error) {
 	for _, pattern := range k.Tags {
-		for _, tag := range append([]string{""}, b.Tags...) { // the empty one so that any pattern is checked
+		for _, tag := range append([]string{""}, b.Tags...) { // the empty one makes sure that every pattern is checked
 			ok, err := path.Match(pattern, tag)
 			if err != nil {
 				return "", fault.Errorf(fault.InvalidInput, "read flag --keep-tag", fmt.Sprintf("%q", pattern),

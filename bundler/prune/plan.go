@@ -18,40 +18,39 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/list"
 )
 
-// Repository is a repository that bundles are deleted from.
+// Repository is a repository to delete bundles from.
 type Repository interface {
 	list.Repository
-	// Delete deletes a manifest and the tags that name it.
+	// Delete deletes a manifest and its tags.
 	Delete(ctx context.Context, d ocispec.Descriptor, tags []string) error
-	// Lacks returns those that are not there.
+	// Lacks returns the missing ones of ds.
 	Lacks(ctx context.Context, ds []ocispec.Descriptor) ([]ocispec.Descriptor, error)
-	// Beside opens the repository below this one that has an image under its upstream name.
+	// Beside opens the repository below this one for an image's upstream name.
 	Beside(upstream image.Reference) (Repository, error)
 }
 
-// Plan says what is deleted from a repository, and what stays.
+// Plan is what prune deletes and what stays.
 type Plan struct {
 	Keep      []list.Bundle `json:"keep"`
 	Delete    []list.Bundle `json:"delete"`
-	Others    []string      `json:"others"`           // tags of other things, which stay with all that they need
-	Manifests int           `json:"manifests"`        // that are deleted, with those of images
-	Attached  int           `json:"attached"`         // signatures and other things about them
-	Bytes     int64         `json:"bytes"`            // that nothing needs any more: the registry's garbage collection frees them
-	Broken    []string      `json:"broken,omitempty"` // roots without a tag that cannot be read whole, by digest: they are left alone
-	Done      bool          `json:"done"`             // all of it was deleted, and the registry says so; else only planned, or in part
-	// Deleted is how many manifests, with attachments, the registry had and has no more,
-	// and Remaining those that were deleted and are there.
+	Others    []string      `json:"others"`           // tags of other content, which stays with all that it needs
+	Manifests int           `json:"manifests"`        // to delete, with those of images
+	Attached  int           `json:"attached"`         // their signatures and other attachments
+	Bytes     int64         `json:"bytes"`            // no longer needed: the registry's garbage collection frees them
+	Broken    []string      `json:"broken,omitempty"` // untagged incomplete roots, by digest, which stay
+	Done      bool          `json:"done"`             // all deletions are confirmed; else only planned, or partly done
+	// Deleted is the number of deleted manifests and attachments. Remaining are those that the registry still has.
 	Deleted   int      `json:"deleted"`
 	Remaining []string `json:"remaining,omitempty"`
 
 	places  []location // the repository first
 	targets []target
-	roots   int              // the first target that is one of the repository's manifests
-	gone    map[string]int64 // sizes of what the deleted bundles have in all places
-	needed  map[string]int64 // and of what stays
+	roots   int              // index of the first target in the repository itself
+	gone    map[string]int64 // sizes of what the deleted bundles have in all locations
+	needed  map[string]int64 // sizes of what stays
 }
 
-// location is a repository, and what its tags name, but those of attachments.
+// location is a repository, with the content of its tags except those of attachments.
 type location struct {
 	Repository
 	tags map[string]ocispec.Descriptor
@@ -64,11 +63,9 @@ type target struct {
 	tags []string
 }
 
-// NewPlan decides what to delete: each bundle than which at least as many as
-// keep.Newest are shown to be newer, but what keep names. So where the registry does not
-// show which of several is older, all of them stay. Everything that a kept bundle,
-// another tag, or what is attached to any of their manifests needs stays, too. What
-// cannot be read completely is not pruned at all.
+// NewPlan decides what to delete: each bundle that keep does not name and that keep.Newest others are shown to be
+// newer than. If the registry does not show which is older, all stay. All that kept bundles, other tags and their
+// attachments need stays too. If anything is unreadable, NewPlan deletes nothing.
 func NewPlan(ctx context.Context, repository Repository, keep Keep, o run.Options) (*Plan, error) {
 	l, err := list.Read(ctx, repository, o)
 	if err != nil {
@@ -88,9 +85,9 @@ func NewPlan(ctx context.Context, repository Repository, keep Keep, o run.Option
 	return p, p.choose(ctx, o)
 }
 
-// choose lists what only the bundles to delete need: the notes, then the images in other
-// repositories, which no one finds without the bundle, then the roots, so that no bundle
-// is there in part, parents before children, then what is about them.
+// choose lists what only deleted bundles need: notes, images in other repositories (unreachable without the bundle),
+// then the bundles' own manifests. Their roots come first, so that no bundle is incomplete, then other manifests with
+// parents before children, then attachments.
 func (p *Plan) choose(ctx context.Context, o run.Options) error {
 	repository := p.places[0]
 	notes, err := namedBy(ctx, repository, p.isNote, o)
@@ -127,15 +124,14 @@ func graphsOf(bundles []list.Bundle) (out []*bundle.Graph) {
 	return out
 }
 
-// isNote tells the tags of what pushes noted of anything but the kept bundles. They go first:
-// no later push may believe that what is deleted now is still there.
+// isNote reports whether a tag is a note of a push of anything but the kept bundles. Notes go first: no later push
+// may rely on what is being deleted.
 func (p *Plan) isNote(tag string) bool {
 	return list.IsReferrerTag(tag) && strings.HasSuffix(tag, string(bundle.NoteSuffix)) &&
 		!slices.ContainsFunc(p.Keep, func(b list.Bundle) bool { return tag == bundle.NoteTag(b.Root.Hex()) })
 }
 
-// add adds what goes in a place: all of some graphs, with what is attached to it, but what
-// others need, or other tags.
+// add adds a location's targets: the graphs in goes and their attachments, except what stays or other tags need.
 func (p *Plan) add(ctx context.Context, at location, goes, stays []*bundle.Graph, others []string, o run.Options) error {
 	gone, needed := newReach(at), newReach(at)
 	for _, g := range goes {
@@ -161,15 +157,14 @@ func (p *Plan) add(ctx context.Context, at location, goes, stays []*bundle.Graph
 	return nil
 }
 
-// manifestsBut are those that nothing needed needs, with their tags: roots first, then
-// parents before children.
+// manifestsBut returns the manifests that needed lacks, with their tags: roots first, then parents before children.
 func (r *reach) manifestsBut(needed *reach, tags map[string]ocispec.Descriptor) []target {
 	named := map[digest.Digest][]string{}
 	for tag, d := range tags {
 		named[d.Digest] = append(named[d.Digest], tag)
 	}
 	var first, rest []target
-	for _, d := range slices.Backward(r.order) { // children came before parents
+	for _, d := range slices.Backward(r.order) { // order has children before parents
 		switch {
 		case needed.manifests[d.Digest.String()]:
 		case r.roots[d.Digest]:

@@ -1,12 +1,11 @@
-// Package prune deletes old bundles from a repository. What is deleted is planned first,
-// as a value that can be shown; a plan is carried out only where the repository is still
-// as it was planned for, and afterwards the plan says what is true.
+// Package prune deletes old bundles from a repository. It first returns a plan to show. It runs a
+// plan only if the repository is unchanged, and then updates the plan with the result.
 //
 //	plan, err := prune.NewPlan(ctx, repository, prune.Keep{Newest: 3}, o)
 //	err = prune.Run(ctx, plan, o)
 //
-// Nothing that a bundle needs which stays, or another tag, is deleted, and nothing where
-// not everything could be read.
+// It deletes nothing that a kept bundle or another tag needs, and nothing at all if it cannot read
+// everything.
 package prune
 
 import (
@@ -23,10 +22,9 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/list"
 )
 
-// Run carries a plan out, if the repositories are still as it was planned for; then it
-// asks for all that was deleted once more, since registries answer with success and
-// delete nothing, and makes sure that all is there that should stay or was pushed
-// meanwhile. The plan says afterwards what is true.
+// Run executes a plan if the repositories are unchanged. It then checks every deletion, since some registries report
+// success and delete nothing. It also checks that kept and newly pushed content exists. The plan then holds the
+// result.
 func Run(ctx context.Context, p *Plan, o run.Options) error {
 	if err := p.unchanged(ctx, p.places, o); err != nil {
 		return err
@@ -34,7 +32,7 @@ func Run(ctx context.Context, p *Plan, o run.Options) error {
 	o.Reporter().Phase("delete", len(p.targets), 0)
 	for i, v := range p.targets {
 		err := ctx.Err()
-		if err == nil && i > 0 && i == p.roots { // what went before took its time
+		if err == nil && i > 0 && i == p.roots { // the deletions so far took time
 			err = p.unchanged(ctx, p.places[:1], o)
 		}
 		if err == nil {
@@ -42,7 +40,7 @@ func Run(ctx context.Context, p *Plan, o run.Options) error {
 		}
 		o.Reporter().Done(v.d.Digest.String(), err)
 		if err != nil {
-			if ctx.Err() == nil { // else there is no one to ask
+			if ctx.Err() == nil { // after a cancel, requests would fail
 				err = errors.Join(err, p.look(ctx, p.targets[:i], o))
 			}
 			return fmt.Errorf("%d of %d manifests were deleted, and what is left of the others is for the registry's garbage collection: %w", p.Deleted, len(p.targets), err)
@@ -55,7 +53,7 @@ func Run(ctx context.Context, p *Plan, o run.Options) error {
 	return errors.Join(p.remaining(), p.stillThere(ctx), p.pushed(ctx, o))
 }
 
-// look asks for what was deleted, by digest and by tag.
+// look checks whether deleted targets still exist, by digest and by tag.
 func (p *Plan) look(ctx context.Context, deleted []target, o run.Options) error {
 	if len(deleted) == 0 {
 		return nil
@@ -83,7 +81,7 @@ func (p *Plan) look(ctx context.Context, deleted []target, o run.Options) error 
 	return nil
 }
 
-// namedAt is what a tag or digest names; zero: nothing.
+// namedAt returns the content of a tag or digest; zero if it does not exist.
 func namedAt(ctx context.Context, repository Repository, identifier string) (ocispec.Descriptor, error) {
 	s, err := repository.At(identifier)
 	if err != nil {
@@ -109,7 +107,7 @@ func (p *Plan) remaining() error {
 
 func isNoReferrer(tag string) bool { return !list.IsReferrerTag(tag) }
 
-// namedBy reads what those tags of a repository name that are wanted.
+// namedBy returns the content of a repository's wanted tags.
 func namedBy(
 	ctx context.Context, repository Repository, wanted func(tag string) bool, o run.Options,
 ) (map[string]ocispec.Descriptor, error) {
@@ -130,7 +128,7 @@ func namedBy(
 	return out, err
 }
 
-// unchanged refuses to delete when someone pushed or tagged since the plan.
+// unchanged refuses to delete if tags changed since the plan.
 func (p *Plan) unchanged(ctx context.Context, places []location, o run.Options) error {
 	for _, location := range places {
 		now, err := namedBy(ctx, location, isNoReferrer, o)
@@ -146,14 +144,13 @@ func (p *Plan) unchanged(ctx context.Context, places []location, o run.Options) 
 	return nil
 }
 
-// pushed reads what got a tag while this deleted. A push that found a manifest in its place
-// before it went does not send it.
+// pushed reads tags that appeared during the deletion: a concurrent push may rely on a deleted manifest.
 func (p *Plan) pushed(ctx context.Context, o run.Options) error {
 	var errs []error
 	for _, location := range p.places {
 		now, err := namedBy(ctx, location, isNoReferrer, o)
 		if fault.ReasonOf(err) == fault.NotFound {
-			continue // it had nothing else
+			continue // it had no other content
 		}
 		errs = append(errs, err)
 		for tag, d := range now {
@@ -169,7 +166,7 @@ func (p *Plan) pushed(ctx context.Context, o run.Options) error {
 	return fault.Join(errs...)
 }
 
-// stillThere asks for every manifest of what was kept.
+// stillThere checks every manifest of the kept bundles.
 func (p *Plan) stillThere(ctx context.Context) error {
 	var want []ocispec.Descriptor
 	for _, b := range p.Keep {

@@ -14,14 +14,14 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 )
 
-// reach is what some bundles and tags reach in a repository.
+// reach is everything that some bundles and tags need in a repository.
 type reach struct {
 	repository Repository
 	roots      map[digest.Digest]bool
 	manifests  map[string]bool
 	order      []ocispec.Descriptor // of manifests, children before parents
-	referrers  []target             // attachments of them, with their tags
-	blobs      map[string]int64     // sizes, of blobs and manifests
+	referrers  []target             // their attachments, with tags
+	blobs      map[string]int64     // sizes of blobs and manifests
 }
 
 func newReach(repository Repository) *reach {
@@ -65,7 +65,7 @@ func (r *reach) tree(nodes []bundle.Node, blobs []ocispec.Descriptor) {
 
 const maxReferrerDepth = 3 // a signature of an attestation of an image
 
-// attached finds what is about the manifests, and about that.
+// attached adds the attachments of the manifests, and their attachments.
 func (r *reach) attached(ctx context.Context, o run.Options) error {
 	tags, err := r.repository.Tags(ctx)
 	if err != nil {
@@ -93,7 +93,7 @@ func (r *reach) attached(ctx context.Context, o run.Options) error {
 	return nil
 }
 
-// take keeps attachments that are new, and returns them.
+// take adds new attachments and returns them.
 func (r *reach) take(found []target) (fresh []ocispec.Descriptor) {
 	for _, v := range found {
 		digest := v.d.Digest.String()
@@ -109,8 +109,7 @@ func (r *reach) take(found []target) (fresh []ocispec.Descriptor) {
 	return fresh
 }
 
-// attachmentsOf lists what is about one manifest, with the list of its referrers
-// where the repository keeps that under a tag.
+// attachmentsOf returns the attachments of one manifest, and the list of its referrers if it is under a tag.
 func (r *reach) attachmentsOf(ctx context.Context, d ocispec.Descriptor, known map[string]bool) ([]target, error) {
 	subject, err := image.ParseDigest(d.Digest.String())
 	if err != nil {
@@ -144,7 +143,7 @@ func (r *reach) attachmentsOf(ctx context.Context, d ocispec.Descriptor, known m
 	return out, err
 }
 
-// attachmentsBut are those that are not needed.
+// attachmentsBut returns the attachments that needed lacks.
 func (r *reach) attachmentsBut(needed *reach) (out []target) {
 	for _, a := range r.referrers {
 		if !needed.manifests[a.d.Digest.String()] {
