@@ -15,9 +15,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/signatures"
 )
 
-// attest adds the signed statement of how the bundle was built. One that says the same, that the
-// key has signed before, and that the bundle's registry has already, is kept: the bundle was built
-// then.
+// attest adds the signed statement of how the bundle was built. It reuses a statement of the same build by the same
+// key from the bundle's registry, which has the original time.
 func (in Input) attest(ctx context.Context, a *assembled, now time.Time) error {
 	if in.Provenance == nil {
 		return nil
@@ -52,7 +51,7 @@ func (in Input) attest(ctx context.Context, a *assembled, now time.Time) error {
 	return err
 }
 
-// build says what the bundle was made of, where that came from, and when.
+// build returns the sources of the bundle and the time of the build.
 func (a *assembled) build(now time.Time) provenance.Build {
 	b := provenance.Build{Lock: a.in.Lock, Builder: *a.in.Provenance, Started: now, UpstreamVerified: a.in.Upstream != nil}
 	for n, i := range a.in.Lock.Images {
@@ -65,8 +64,7 @@ func (a *assembled) build(now time.Time) provenance.Build {
 	return b
 }
 
-// attested tells whether an attachment has a statement of the same build that the key
-// has signed.
+// attested reports whether an attachment holds the key's statement of the same build.
 func (in Input) attested(ctx context.Context, same provenance.Statement, exists bundle.Referrer, now time.Time) bool {
 	if exists.Node.Data == nil {
 		return false

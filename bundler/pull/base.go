@@ -10,14 +10,13 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 )
 
-// Base is what is at the far side already: a delta leaves it out.
+// Base is what the target site already has: a delta omits it.
 type Base struct {
 	root image.Digest
 	has  func(image.Digest) bool
 }
 
-// BaseOf is the base that a bundle is, with all that its root reaches: of a delta
-// also what that left out.
+// BaseOf returns a bundle as base, with all that its root reaches. For a delta this includes what it omits.
 func BaseOf(ctx context.Context, b *pinned.Bundle) (*Base, error) {
 	g, err := b.Graph(ctx)
 	if err != nil {
@@ -30,10 +29,10 @@ func BaseOf(ctx context.Context, b *pinned.Bundle) (*Base, error) {
 	return &Base{b.Digest(), func(d image.Digest) bool { return blobs[d.String()] }}, nil
 }
 
-// BaseOfReceipt is the base that a push has left behind.
+// BaseOfReceipt returns the base that an inventory of a push describes.
 func BaseOfReceipt(r *bundle.Receipt) *Base { return &Base{r.Root, r.Has} }
 
-// leaveOut makes a graph that of a delta: without what the base has.
+// leaveOut turns a graph into a delta without the base's layers.
 func (b *Base) leaveOut(g *bundle.Graph, p run.Progress) error {
 	if b == nil {
 		return nil

@@ -1,11 +1,10 @@
-// Package pull makes a bundle of what a lock names: it reads manifests and what is
-// attached to images, assembles the whole bundle, and only then moves layers into the
-// target, with what is to be signed signed before, so that a bundle never shows without
-// its signature.
+// Package pull builds the bundle of a lock. It reads manifests and attachments of images, assembles
+// and signs the whole bundle, and only then moves layers into the target. A bundle therefore never
+// appears without its signature.
 //
 //	pulled, err := pull.Bundle(ctx, pull.Input{Matrix: m, Lock: lock, Manifests: files, Registry: upstream, Target: target}, o)
 //
-// The same lock gives the same bytes. What was interrupted goes on at the next run.
+// The same lock gives the same bytes. The next run resumes an interrupted one.
 package pull
 
 import (
@@ -26,7 +25,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
-// Input is what a bundle is pulled from, and to.
+// Input is the sources, options and target of a pull.
 type Input struct {
 	Matrix    matrixfile.File
 	Lock      *bundle.Lock
@@ -35,31 +34,28 @@ type Input struct {
 	Registry  medium.Registry
 	Target    medium.Target
 	Signer    *trust.Signer // nil: not signed
-	// medium.Source, where it is given, says whose signatures the images need; nothing is
-	// written before all of them are verified.
+	// Upstream says whose signatures the images need, if set. Bundle verifies all of them before it writes.
 	Upstream        *upstream.Policy
-	Carry           upstream.Carry    // what of upstream's signatures travels; "": none
+	Carry           upstream.Carry    // upstream signatures that travel; "": none
 	SignatureFormat signatures.Format // of the signature by Signer
-	// Provenance, where it is given, is attached as a statement signed by Signer.
+	// Provenance, if set, adds a statement signed by Signer.
 	Provenance *provenance.Builder
-	// Reference is the target's, where the target is a registry, and Mirror opens it to look
-	// at what is there.
+	// Reference is the target's, if it is in a registry. Mirror opens it to read existing signatures.
 	Reference image.Reference
 	Mirror    medium.Registry
-	// Base has layers that are left out; nil: nothing is.
+	// Base has the layers to omit; nil: none.
 	Base *Base
 }
 
-// Pulled is a bundle that was pulled.
+// Pulled is the result of a pull.
 type Pulled struct {
 	mover.Delivered
-	// Verified are the images whose own signatures were checked, where a policy asked
-	// for that; Attached is how many signatures and the like of images went along.
+	// Verified are the images whose own signatures a policy checked. Attached is the number of carried attachments.
 	Verified []upstream.VerifiedImage `json:"upstream,omitempty"`
 	Attached int                      `json:"attached,omitempty"`
 }
 
-// Bundle writes the bundle that a lock describes.
+// Bundle writes the bundle of a lock.
 func Bundle(ctx context.Context, in Input, o run.Options) (*Pulled, error) {
 	if err := in.Matrix.Fits(in.Lock); err != nil {
 		return nil, err
@@ -88,7 +84,7 @@ func Bundle(ctx context.Context, in Input, o run.Options) (*Pulled, error) {
 	return &Pulled{Delivered: *done, Verified: p.signed.Verified, Attached: p.signed.Carried()}, nil
 }
 
-// assembled is a bundle that is all known, and of which no layer has moved yet.
+// assembled is a complete bundle before any layer moves.
 type assembled struct {
 	in     Input
 	trees  []bundle.Tree // of the lock's images
@@ -96,7 +92,7 @@ type assembled struct {
 	graph  *bundle.Graph
 }
 
-// assemble reads everything that a bundle is made of but its layers.
+// assemble reads everything except the layers.
 func (in Input) assemble(ctx context.Context, o run.Options) (*assembled, error) {
 	files, err := lockedFiles(ctx, in, o)
 	if err != nil {
@@ -120,7 +116,6 @@ func (in Input) assemble(ctx context.Context, o run.Options) (*assembled, error)
 	return a, err
 }
 
-// lockedFiles returns the manifest files of a lock.
 func lockedFiles(ctx context.Context, in Input, o run.Options) (catalog.Files, error) {
 	if in.Files != nil {
 		return in.Files, nil
@@ -134,12 +129,10 @@ func lockedFiles(ctx context.Context, in Input, o run.Options) (catalog.Files, e
 	return upstream.Fetch(ctx, want, in.Manifests, o)
 }
 
-// maxOrigins is how many images are tried for a blob that several have: one that works
-// is enough.
+// maxOrigins limits the images to try for a shared blob: one that works is enough.
 const maxOrigins = 3
 
-// origins say where each part is fetched from: from memory what is there, else from
-// every image that has it.
+// origins returns where to fetch each part: from memory, else from the images that have it.
 func (a *assembled) origins() mover.Origins {
 	known := a.graph.InMemory()
 	origins := mover.InMemory(a.graph)
@@ -159,7 +152,7 @@ func (a *assembled) origins() mover.Origins {
 	return origins
 }
 
-// origin is where an image is fetched from, in the queue of its host.
+// origin returns an image's source, in the queue of its host.
 func (in Input) origin(i bundle.Image) mover.Origin {
 	from := mover.From(in.Registry(i.FetchedFrom()))
 	from.Host = from.Repository.Host()

@@ -8,9 +8,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/signatures"
 )
 
-// presign signs a graph before it is written, so that a bundle never shows without
-// its signature. Where the key has signed the bundle in its registry before, that signature
-// is taken.
+// presign signs a graph before it is written, so that a bundle never appears without its signature. It reuses the
+// key's existing signature in the bundle's registry.
 func (in Input) presign(ctx context.Context, g *bundle.Graph) error {
 	if in.Signer == nil {
 		return nil
@@ -26,8 +25,7 @@ func (in Input) presign(ctx context.Context, g *bundle.Graph) error {
 	return err
 }
 
-// exists is what the bundle's registry has about a subject already. Where a repository is not there
-// yet, or cannot be read, nothing is known of it.
+// exists returns the subject's attachments in the bundle's registry; none if the repository is unreadable.
 func (in Input) exists(ctx context.Context, subject image.Digest) (exists signatures.Existing) {
 	if in.Mirror != nil {
 		exists.Referring, _ = signatures.Referring(ctx, in.Mirror(in.Reference), subject)
