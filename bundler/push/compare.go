@@ -14,16 +14,15 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 )
 
-// Counts are how many parts of a bundle two places have.
+// Counts are how many parts of a bundle two locations have.
 type Counts struct {
 	Manifests int `json:"manifests"` // indexes and image manifests
-	Blobs     int `json:"blobs"`     // without those that a delta leaves to its base
-	Attached  int `json:"attached"`  // signatures and the like
+	Blobs     int `json:"blobs"`     // without those that a delta omits
+	Attached  int `json:"attached"`  // signatures and other attachments
 }
 
-// Compare reads a bundle where it was and where it was copied to, of blobs the last byte:
-// registries say of one that they have lost that it is there. It refuses a copy that lacks a
-// part; unless all is set, what is attached may be missing. More may be attached to the copy.
+// Compare reads a bundle at its source and its copy. It reads the last byte of each blob, since some registries
+// report lost blobs as existing. It refuses a copy that lacks a part; unless all is set, attachments may be missing.
 func Compare(ctx context.Context, from, to *pinned.Bundle, all bool, o run.Options) (both Counts, err error) {
 	source, _, err := from.Whole(ctx, o)
 	if err != nil {
@@ -60,7 +59,6 @@ func Compare(ctx context.Context, from, to *pinned.Bundle, all bool, o run.Optio
 		"run the same command again; where a registry does not take signatures, give --omit-refused", "%w", err)
 }
 
-// readEnd reads the last byte of a blob.
 func readEnd(ctx context.Context, from bundle.Fetcher, d ocispec.Descriptor) error {
 	r, err := from.Fetch(ctx, d, max(0, d.Size-1))
 	if err != nil {

@@ -19,14 +19,12 @@ import (
 type elsewhere struct {
 	in    Input
 	at    mover.Origins
-	lacks []ocispec.Descriptor // what a delta left out and the target itself does not have
+	lacks []ocispec.Descriptor // omitted by a delta, and missing in the target
 }
 
-// elsewhere finds, before anything is sent, what a target lacks in other repositories
-// of its registry: all blobs in those that the user names; the layers that a delta
-// left out also below the target, where `push --layout paths` puts images under their
-// upstream names. It refuses a delta of which layers are absent. Missing is what the
-// target lacks of what the bundle holds.
+// elsewhere finds missing blobs in other repositories of the registry before anything is sent. It asks those that the
+// user names; for layers that a delta omitted also those of `push --layout paths` below the target. It refuses a
+// delta whose layers are missing.
 func (in Input) elsewhere(
 	ctx context.Context, g *bundle.Graph, lock *bundle.Lock, missing []ocispec.Descriptor, p run.Progress,
 ) (found elsewhere, err error) {
@@ -54,23 +52,23 @@ func (in Input) elsewhere(
 	for _, i := range lock.Images {
 		ref, err := beside(in.Reference, i)
 		if err != nil {
-			continue // it cannot have been put there either
+			continue // push cannot have stored it either
 		}
 		isOther := func(d ocispec.Descriptor) bool { return !slices.Contains(names[d.Digest], i.Reference.String()) }
 		err = found.ask(ctx, ref, slices.DeleteFunc(slices.Clone(found.lacks), isOther), p)
 		if ctx.Err() != nil {
-			return found, err // else there is nothing that may be read
+			return found, err // other errors only mean that the repository is unreadable
 		}
 	}
 	return found, lacking(g, found.absent(found.lacks), in.Reference)
 }
 
-// absent are those that have not been found.
+// absent returns those of ds that were not found.
 func (e elsewhere) absent(ds []ocispec.Descriptor) []ocispec.Descriptor {
 	return slices.DeleteFunc(slices.Clone(ds), func(d ocispec.Descriptor) bool { return e.at[d.Digest] != nil })
 }
 
-// ask asks one repository for what has not been found yet.
+// ask looks in one repository for what was not found yet.
 func (e elsewhere) ask(ctx context.Context, ref image.Reference, want []ocispec.Descriptor, p run.Progress) error {
 	source := e.in.Registry(ref)
 	can, want := source.Can(), e.absent(want)
@@ -91,7 +89,7 @@ func (e elsewhere) ask(ctx context.Context, ref image.Reference, want []ocispec.
 	return nil
 }
 
-// lacking names the layers that are not there.
+// lacking returns a fault that names the missing layers.
 func lacking(g *bundle.Graph, lacks []ocispec.Descriptor, at image.Reference) error {
 	if len(lacks) == 0 {
 		return nil

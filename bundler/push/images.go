@@ -15,20 +15,18 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 )
 
-// ImagesInput is what is put beside a bundle's repository, and where.
+// ImagesInput is the images to put beside a bundle's repository, and the target.
 type ImagesInput struct {
 	Bundle    *pinned.Bundle
-	Reference image.Reference // the bundle's, in the registry; images go below it
-	// Open gives the repository of a reference, to write to.
+	Reference image.Reference // of the bundle in the registry; images go below it
+	// Open opens the repository of a reference for writing.
 	Open func(image.Reference) medium.Target
-	// Registry gives it to read from, so that its blobs can be mounted.
+	// Registry opens it for reading, so that its blobs can be mounted.
 	Registry medium.Registry
 }
 
-// Images puts every image of a bundle, with what is attached to it, below the
-// bundle's repository under its upstream name, for nodes that pull by that name. The
-// bundle itself has been pushed before, so that a registry that can mount is sent no
-// blob twice.
+// Images puts every image of a bundle, with its attachments, below the bundle's repository under its upstream name,
+// for nodes that pull by that name. Push the bundle first: a registry that can mount then receives no blob twice.
 func Images(ctx context.Context, in ImagesInput, o run.Options) error {
 	g, lock, err := in.Bundle.Whole(ctx, run.Options{})
 	if err != nil {
@@ -54,8 +52,7 @@ func Images(ctx context.Context, in ImagesInput, o run.Options) error {
 		"run the same command again: the bundle itself has arrived, and what is there is not sent twice", "%w", err)
 }
 
-// Repositories names where a push writes: the repository of the bundle and, where images go
-// below it under their upstream names, those.
+// Repositories returns the repositories that a push writes to: the bundle's and, with paths, those of images.
 func Repositories(lock *bundle.Lock, mirror image.Reference, paths bool) ([]string, error) {
 	out := []string{mirror.Repository()}
 	for _, i := range lock.Images {
@@ -72,8 +69,7 @@ func Repositories(lock *bundle.Lock, mirror image.Reference, paths bool) ([]stri
 	return slices.Compact(out), nil
 }
 
-// beside is where an image of a lock goes. One that upstream names by digest alone
-// gets a tag, since registries throw away what has none.
+// beside returns the target of an image. One without a tag gets one, as registries delete untagged manifests.
 func beside(mirror image.Reference, i bundle.Image) (image.Reference, error) {
 	ref, err := i.Reference.Below(mirror)
 	if err != nil {
@@ -102,7 +98,7 @@ func pushBeside(ctx context.Context, in ImagesInput, g *bundle.Graph, at image.R
 	return err
 }
 
-// said is progress of which only lines are passed on: images count as a whole.
+// said passes on only lines: each image counts as one item.
 type said struct {
 	run.Silent
 	by run.Progress
@@ -110,8 +106,8 @@ type said struct {
 
 func (s said) Say(line string) { s.by.Say(line) }
 
-// lost returns the platforms of the image that a tag names and of the one that takes its
-// place no more. An image that cannot be read, or does not name its platforms, has none.
+// lost returns the platforms that the old image of a tag has and the new one lacks. It returns none if an image is
+// unreadable or does not name its platforms.
 func (in ImagesInput) lost(ctx context.Context, at image.Reference, g *bundle.Graph) (lost []string) {
 	exists := in.Registry(at)
 	defer exists.Close() //nolint:errcheck // only read

@@ -1,11 +1,10 @@
-// Package push copies a bundle, with all that is attached to it, into a repository of a
-// registry, a file or a folder; and where that is requested every image below the
-// repository under its upstream name as well.
+// Package push copies a bundle with all its attachments into a registry's repository, a file or a
+// directory. If requested, it also puts every image below the repository under its upstream name.
 //
 //	pushed, err := push.Bundle(ctx, push.Input{Bundle: b, Target: repository, Reference: at, Registry: open}, o)
 //
-// What the registry has is not sent. A delta is refused before anything is sent, where a
-// layer that it left out is in no repository that may be asked.
+// It does not send what the registry has. Before sending, it refuses a delta if no reachable
+// repository has one of the omitted layers.
 package push
 
 import (
@@ -20,27 +19,25 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 )
 
-// Input is what is pushed, and where.
+// Input is a bundle and its target.
 type Input struct {
 	Bundle *pinned.Bundle
 	Target medium.Target
-	// Of a target in a registry: its reference, and what opens other repositories there. nil
-	// of files and folders.
+	// Reference is a registry target's own; Registry opens other repositories there. Zero for files and directories.
 	Reference image.Reference
 	Registry  medium.Registry
-	// MountFrom are repositories of the same registry that may have parts of the
-	// bundle: those are taken over from there.
+	// MountFrom are repositories of the same registry to mount parts of the bundle from.
 	MountFrom []image.Reference
 }
 
-// Pushed is a bundle that was pushed.
+// Pushed is the result of a push.
 type Pushed struct {
 	mover.Delivered
-	Receipt *bundle.Receipt // nil of a dry run, and of files and folders
+	Receipt *bundle.Receipt // nil for a dry run, and for files and directories
 }
 
-// Bundle copies a bundle, with what is attached to it. Every byte is verified as it streams, or was
-// when the bundle was verified, and its files have not changed since.
+// Bundle copies a bundle with its attachments. Every byte is verified as it streams, or was verified with the bundle
+// and its files have not changed since.
 func Bundle(ctx context.Context, in Input, o run.Options) (*Pushed, error) {
 	g, lock, err := in.Bundle.Whole(ctx, o)
 	if err != nil {
@@ -57,21 +54,21 @@ func Bundle(ctx context.Context, in Input, o run.Options) (*Pushed, error) {
 	return pushed, nil
 }
 
-// deliver sends what is missing, once it is known where all of it is.
+// deliver sends what is missing, once it has found all of it.
 func (in Input) deliver(ctx context.Context, g *bundle.Graph, lock *bundle.Lock, o run.Options) (*mover.Delivered, error) {
 	d, err := mover.Begin(ctx, mover.Job{What: "push", Graph: g, Target: in.Target}, o)
 	if err != nil {
 		return nil, err
 	}
 	origins := d.Origins(mover.From(in.Bundle))
-	if in.Registry == nil { // a file holds a delta as it is
+	if in.Registry == nil { // a file holds a delta unchanged
 		return d.Deliver(ctx, origins)
 	}
 	found, err := in.elsewhere(ctx, g, lock, d.Missing(), o.Reporter())
 	if err != nil {
 		return nil, err
 	}
-	for blob, at := range found.at { // last, since it is mounted from there or not at all
+	for blob, at := range found.at { // last: it is mounted from there or not at all
 		origins[blob] = slices.Concat(origins[blob], at)
 	}
 	d.Also(found.lacks)
