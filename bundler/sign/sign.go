@@ -1,5 +1,5 @@
-// Package sign adds a signature to a bundle that is there already: to an archive, which is
-// written again beside itself, to a folder, or to a registry.
+// Package sign adds a signature to an existing bundle in an archive, a directory or a registry. It
+// writes a new archive beside the old one, then replaces the old one.
 //
 //	signed, err := sign.Bundle(ctx, b, sign.Input{Signer: signer, Identity: "registry.site/vdo/drivers"})
 package sign
@@ -18,23 +18,21 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/signatures"
 )
 
-// maxSignatureManifest bounds the manifest under a signature's tag, in bytes.
+// maxSignatureManifest limits the manifest under a signature's tag, in bytes.
 const maxSignatureManifest = 4 << 20
 
-// Input says who signs, and how.
+// Input is the signer and the options.
 type Input struct {
 	Signer   *trust.Signer
-	Identity string // what the signer calls the bundle: HOST/PATH, or "" for the default
+	Identity string // the signer's name for the bundle: HOST/PATH, or "" for the default
 	Format   signatures.Format
-	// Images has every index and manifest of the bundle's images signed as well, each by
-	// itself: admission policies ask for the signature of what a pod names.
+	// Images also signs every index and manifest of images: admission policies check what a pod names.
 	Images bool
 }
 
-// Bundle adds a signature to a bundle that is there, and returns what was signed, the root
-// first. The bundle's structure is read first, so that what is no bundle, or lacks a part,
-// is not signed. Of a file or a folder all is read and verified; of a bundle in a registry the layers are not: they
-// were verified when they arrived, and verify reads them.
+// Bundle signs an existing bundle and returns the signed descriptors, the root first. It reads the structure first,
+// so that it never signs an incomplete bundle. It verifies all of a file or directory, but no layers in a registry:
+// the push verified them, and verify reads them.
 func Bundle(ctx context.Context, b *pinned.Bundle, in Input) ([]ocispec.Descriptor, error) {
 	read, err := b.Read(ctx)
 	if err != nil {
@@ -67,7 +65,7 @@ func Bundle(ctx context.Context, b *pinned.Bundle, in Input) ([]ocispec.Descript
 	return subjects, attach(ctx, made...)
 }
 
-// make makes the signatures that are not there yet.
+// make returns the missing signatures.
 func (in Input) make(ctx context.Context, s medium.Source, d ocispec.Descriptor, subject image.Digest) ([]bundle.Referrer, error) {
 	existing, err := existingSignature(ctx, s, subject)
 	if err != nil {
