@@ -16,8 +16,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 )
 
-// blobs reads every blob, in parallel: on all cores, since hashing is what takes the
-// time, and the largest first, so that no core is left alone with one at the end.
+// blobs verifies every blob on all cores, as hashing dominates, the largest first, so that all cores end together.
 func (c *checker) blobs(ctx context.Context, g *bundle.Graph) error {
 	names, held, o, v := g.Owners(), g.Held(), c.options, c.found
 	o.Reporter().Phase("verify", len(held), bundle.SizeOf(held))
@@ -37,24 +36,23 @@ func (c *checker) blobs(ctx context.Context, g *bundle.Graph) error {
 	})
 }
 
-// damaged says what a blob belongs to, keeping the reason of a fault of the medium.
+// damaged names the owner of a blob, and keeps the reason of the medium's fault.
 func damaged(name string, d ocispec.Descriptor, err error) error {
 	hint := cmp.Or(fault.HintOf(err), "copy the bundle again from where it was made, or pull it again")
 	reason := fault.ReasonOf(err)
 	switch reason {
-	case fault.Internal: // which tells none
+	case fault.Internal: // a fault without a reason
 		reason = fault.Corrupt
-	case fault.NotFound: // the bundle is there, this part of it is not
+	case fault.NotFound: // the bundle exists, this part is missing
 		reason = fault.Incomplete
 		hint = "copy the bundle again from where it was made; in a registry, `vdo-bundle push BUNDLE REGISTRY/REPO:TAG` adds whatever is missing"
 	}
 	return fault.Errorf(reason, "verify", fmt.Sprintf("%s (%s)", name, d.Digest), hint, "%w", fault.CauseOf(err))
 }
 
-// verifyBuffer is read at a time: few calls, and it stays in a core's cache.
+// verifyBuffer is the read buffer in bytes: large enough for few calls, and fits a core's cache.
 const verifyBuffer = 128 << 10
 
-// readBlob hashes a blob and compares its digest.
 func (c *checker) readBlob(ctx context.Context, d ocispec.Descriptor, buf []byte) error {
 	r, err := c.Fetch(ctx, d, 0)
 	if err != nil {
@@ -65,7 +63,7 @@ func (c *checker) readBlob(ctx context.Context, d ocispec.Descriptor, buf []byte
 	return err
 }
 
-// tick reports what is written to it, and stops when ctx is done.
+// tick reports the bytes written to it, and stops when ctx ends.
 type tick struct {
 	progress run.Progress
 	ctx      context.Context //nolint:containedctx // io.Copy has no context of its own

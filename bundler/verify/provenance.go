@@ -15,25 +15,24 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/provenance"
 )
 
-// Provenance is what a statement says of how a bundle was built, and on whose word.
+// Provenance is the verified statement of how a bundle was built.
 type Provenance struct {
 	SignedBy []string `json:"signedBy,omitempty"` // ids of the policy
-	// Builder is the program's version, and Started when it began to build.
+	// Builder is the program's version, and Started the start of the build.
 	Builder          string `json:"builder,omitempty"`
 	Started          string `json:"started,omitempty"`
-	UpstreamVerified bool   `json:"upstreamVerified,omitempty"` // images' own signatures were checked
-	// ServedBy are the mirrors that served images in the place of their sources, by reference.
+	UpstreamVerified bool   `json:"upstreamVerified,omitempty"` // the images' own signatures were checked
+	// ServedBy are the mirrors that served images in place of their sources, by reference.
 	ServedBy map[string]string `json:"servedBy,omitempty"`
-	// Problem is why there is no statement to rely on; the rest is empty then.
+	// Problem is why there is no trusted statement; the other fields are then empty.
 	Problem string `json:"problem,omitempty"`
 }
 
-// provenance looks for a signed statement of how the bundle was built, which agrees
-// with its lock. What is wrong is an error where the rules demand one, and else told
-// where there is any statement.
+// provenance checks the signed statement of how the bundle was built against the lock. A problem is an error if the
+// rules demand a statement; else it is reported if there is any statement.
 func (c *checker) provenance(ctx context.Context, attached []ocispec.Descriptor, lock *bundle.Lock) error {
 	if lock == nil {
-		return nil // which is a fault of its own
+		return nil // reported elsewhere
 	}
 	found, exists, err := c.statement(ctx, attached, lock)
 	switch {
@@ -48,7 +47,7 @@ func (c *checker) provenance(ctx context.Context, attached []ocispec.Descriptor,
 	return nil
 }
 
-// statement finds it; there says whether there is one at all.
+// statement returns the verified statement; exists reports whether there is any.
 func (c *checker) statement(ctx context.Context, attached []ocispec.Descriptor, lock *bundle.Lock) (p Provenance, exists bool, err error) {
 	statements, err := trust.ReadStatements(ctx, c, attached, provenance.Type)
 	if err != nil {
@@ -77,8 +76,7 @@ func (c *checker) statement(ctx context.Context, attached []ocispec.Descriptor, 
 	}, true, nil
 }
 
-// startOf is when a build began, by what its statement says and no one has verified: the
-// newest of those that count is taken. Zero where it does not say.
+// startOf returns the unverified start of a build, or zero. It only sorts, so that the newest valid one is used.
 func startOf(s trust.Statement) time.Time {
 	var p provenance.Statement
 	if json.Unmarshal(s.UnverifiedPredicate(), &p) != nil {

@@ -1,13 +1,12 @@
-// Package verify checks a bundle: the signature of its root, and then every byte that is
-// reached from it. What was verified is bound to its digest, so that later steps can read
-// nothing else.
+// Package verify checks a bundle: the signature of its root, and then every byte that the root
+// reaches. The result is bound to the digest, so that later steps read nothing else.
 //
 //	b, v, err := verify.Bundle(ctx, source, verify.Rules{Policy: policy}, o)
 //
-// It reports all that is wrong at once, and changes nothing. What is attached to images
-// and platforms (upstream's signatures and the like) is not reached from the root: no key
-// of the bundle speaks for it. A file or folder is looked at as a whole, with such parts;
-// a registry is not asked for them: push reads them, and names what is lost.
+// It reports all problems at once, and changes nothing. The root does not reach the attachments of
+// images and platforms, such as upstream's signatures, so the bundle's signature does not cover
+// them. The package still checks these in a file or directory, which it reads as a whole. It does
+// not read them from a registry: push reads them, and names what is lost.
 package verify
 
 import (
@@ -26,17 +25,15 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 )
 
-// Rules say what a bundle has to satisfy.
+// Rules are the requirements for a bundle.
 type Rules struct {
 	Policy *trust.Policy // whose signatures the root needs
 	Matrix matrixfile.Rules
-	// Provenance demands a statement of how the bundle was built, signed as the policy
-	// demands. Where it is not demanded, what was found of it is told.
+	// Provenance demands a statement of the build, signed as Policy demands; else Bundle only reports any statement.
 	Provenance bool
 }
 
-// Verification is what was checked and found good. As JSON it is what
-// `vdo-bundle verify --format json` prints.
+// Verification is the result of a successful check. `vdo-bundle verify --format json` prints it as JSON.
 type Verification struct {
 	Root           image.Digest    `json:"root"`
 	SignedBy       []string        `json:"signedBy"` // ids of the policy's keys
@@ -46,15 +43,13 @@ type Verification struct {
 	Images         int             `json:"images"`
 	Blobs          int             `json:"blobs"`
 	Bytes          int64           `json:"bytes"`
-	Left           *bundle.Omitted `json:"leftToBase,omitempty"` // of a delta: not checked, since it is not there
-	// Provenance is what a signed statement says of how the bundle was built; nil where
-	// there is none.
+	Left           *bundle.Omitted `json:"leftToBase,omitempty"` // omitted by a delta, not checked
+	// Provenance is the statement of how the bundle was built; nil if there is none.
 	Provenance *Provenance `json:"provenance,omitempty"`
 }
 
-// Bundle resolves a source, checks the signature of the bundle's root and then every
-// byte below it. It returns the bundle, bound to that digest, and what was checked; or all
-// that is wrong at once.
+// Bundle resolves a source, checks the signature of its root and then every byte below it. It returns the bundle,
+// bound to that digest, and the result, or all problems at once.
 func Bundle(ctx context.Context, s medium.Source, rules Rules, o run.Options) (*pinned.Bundle, *Verification, error) {
 	b, err := pinned.Open(ctx, s)
 	if err != nil {
@@ -67,13 +62,12 @@ func Bundle(ctx context.Context, s medium.Source, rules Rules, o run.Options) (*
 	return b, c.found, nil
 }
 
-// checker checks one bundle.
 type checker struct {
 	*pinned.Bundle
 	rules   Rules
 	options run.Options
 	now     time.Time
-	found   *Verification // is filled as it goes
+	found   *Verification // filled during the check
 }
 
 func (c *checker) check(ctx context.Context) error {
@@ -95,7 +89,7 @@ func (c *checker) check(ctx context.Context) error {
 	return nil
 }
 
-// layout checks what the medium has outside of blobs and manifests.
+// layout checks the medium's bytes outside blobs and manifests.
 func (c *checker) layout(ctx context.Context) error {
 	if check := c.Can().CheckLayout; check != nil {
 		return check(ctx)
@@ -103,14 +97,14 @@ func (c *checker) layout(ctx context.Context) error {
 	return nil
 }
 
-// signatures checks who signed the root, and returns what is attached to it.
+// signatures checks who signed the root, and returns its attachments.
 func (c *checker) signatures(ctx context.Context) ([]ocispec.Descriptor, error) {
 	attached, err := c.Attachments(ctx, c.Digest())
 	if err != nil {
 		return nil, err
 	}
 	signed, problems := trust.ReadEvidence(ctx, c, attached...)
-	if fault.ReasonOf(problems) == fault.Untrusted { // more than is read
+	if fault.ReasonOf(problems) == fault.Untrusted { // too many to read
 		return attached, problems
 	}
 	verified, err := c.rules.Policy.Verify(c.Digest(), signed, c.now)
@@ -121,8 +115,7 @@ func (c *checker) signatures(ctx context.Context) ([]ocispec.Descriptor, error) 
 	return attached, nil // a damaged signature beside enough good ones changes nothing
 }
 
-// contents checks the lock against the index, and the matrix. It returns the lock
-// where that could be read. Manifests are parsed once their bundle is trusted.
+// contents checks the lock against index and matrix, and returns it. It parses manifests only of trusted bundles.
 func (c *checker) contents(ctx context.Context, g *bundle.Graph, trusted bool) (*bundle.Lock, error) {
 	held, err := g.Contents(ctx, c)
 	if err != nil {
