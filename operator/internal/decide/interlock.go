@@ -31,10 +31,7 @@ func NodesChange(nodes []*corev1.Node, now time.Time) string {
 	cordoned := false
 	var lately []string
 	for _, n := range nodes {
-		kubelet := n.Status.NodeInfo.KubeletVersion
-		if v, err := matrix.ParseKubernetes(kubelet); err == nil {
-			kubelets[kubelet], minors[v.Minor()] = true, true
-		}
+		kubelets[n.Status.NodeInfo.KubeletVersion] = true
 		if !n.Spec.Unschedulable {
 			continue
 		}
@@ -46,6 +43,13 @@ func NodesChange(nodes []*corev1.Node, now time.Time) string {
 			if since := now.Sub(t.TimeAdded.Time); since > -draining && since < draining {
 				lately = append(lately, n.Name)
 			}
+		}
+	}
+	for kubelet := range kubelets {
+		if v, err := matrix.ParseKubernetes(kubelet); err == nil {
+			minors[v.Minor()] = true
+		} else {
+			delete(kubelets, kubelet)
 		}
 	}
 	switch {
