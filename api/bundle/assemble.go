@@ -14,9 +14,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
-// Assemble makes the graph of a bundle. The same input, in any order, gives the
-// same bytes. Contents and trees that disagree with the lock are faults, all of
-// them together.
+// Assemble returns the graph of a bundle. The same input, in any order, gives the same bytes.
+// Assemble reports all differences between the lock and the contents or trees together, as faults.
 func Assemble(c Contents, trees []Tree) (*Graph, error) {
 	if c.Lock == nil {
 		return nil, &fault.Error{Reason: fault.InvalidInput, Op: "assemble bundle", Subject: "lock", Hint: lockFormat.Hint}
@@ -59,10 +58,10 @@ func Assemble(c Contents, trees []Tree) (*Graph, error) {
 	return g, err
 }
 
-// load reads what was assembled as everybody will who gets it: what is within the bounds of
-// each tree may be beyond those of all together. The blobs that were made keep their data.
+// load reads an assembled bundle as every reader does: each tree may be within its bounds while all
+// together exceed them. The assembled blobs keep their data.
 func (m InMemory) load(root ocispec.Descriptor) (*Graph, error) {
-	ctx := context.Background() // nothing in it waits
+	ctx := context.Background() // reads memory only
 	g, err := Load(ctx, m, root)
 	if err != nil {
 		return nil, err
@@ -74,18 +73,18 @@ func (m InMemory) load(root ocispec.Descriptor) (*Graph, error) {
 	return g, err
 }
 
-// named is a descriptor with one annotation and nothing that another parent says.
+// named returns a descriptor with one annotation and no other attribute that a parent sets.
 func named(d ocispec.Descriptor, key, value string) ocispec.Descriptor {
 	return ocispec.Descriptor{MediaType: d.MediaType, Digest: d.Digest, Size: d.Size,
 		Annotations: map[string]string{key: value}}
 }
 
-// Blob describes content that is at hand, and carries it.
+// Blob returns a descriptor of data, which carries the data.
 func Blob(mediaType string, data []byte) ocispec.Descriptor {
 	return ocispec.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(data), Size: int64(len(data)), Data: data}
 }
 
-// node makes the contents manifest and the blobs that it names, with Data.
+// node returns the contents manifest and the blobs that it names, with Data.
 func (c *Contents) node() (Node, []ocispec.Descriptor, error) {
 	lock, err := c.Lock.JSON()
 	if err != nil {
@@ -119,13 +118,13 @@ func rootNode(contents ocispec.Descriptor, images []ocispec.Descriptor) Node {
 	return NewIndex(ocispec.Index{ArtifactType: ArtifactType, Manifests: children})
 }
 
-// NewManifest makes the node of an image manifest, of the OCI's media type where it says none.
+// NewManifest returns the node of an image manifest. Its media type is OCI's by default.
 func NewManifest(m ocispec.Manifest) Node {
 	m.SchemaVersion, m.MediaType = 2, cmp.Or(m.MediaType, ocispec.MediaTypeImageManifest)
 	return newNode(m.MediaType, m)
 }
 
-// NewIndex makes the node of an image index.
+// NewIndex returns the node of an image index.
 func NewIndex(x ocispec.Index) Node {
 	x.SchemaVersion, x.MediaType = 2, ocispec.MediaTypeImageIndex
 	return newNode(x.MediaType, x)

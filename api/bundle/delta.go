@@ -17,13 +17,13 @@ const (
 	AnnotationBaseLayers = "vdo.vmware.com/base.layers"
 )
 
-// Base is what a delta leaves out, and where it is instead.
+// Base names the layers that a delta omits, and the bundle that has them.
 type Base struct {
 	Root   image.Digest   // of the bundle that has the layers
-	Layers []image.Digest // that are left out: sorted, each once, at least one
+	Layers []image.Digest // omitted: sorted, each once, at least one
 }
 
-// Annotations says so in an index.json.
+// Annotations returns the annotations of the delta's index.json.
 func (b *Base) Annotations() map[string]string {
 	if b == nil {
 		return nil
@@ -35,8 +35,8 @@ func (b *Base) Annotations() map[string]string {
 	return map[string]string{AnnotationBase: b.Root.String(), AnnotationBaseLayers: strings.Join(layers, " ")}
 }
 
-// ParseBase reads what Annotations wrote. It returns nil where there is neither of
-// the annotations: the index.json of a whole bundle.
+// ParseBase reads the output of Annotations. It returns nil if both annotations are missing: the
+// index.json of a whole bundle.
 func ParseBase(annotations map[string]string) (*Base, error) {
 	root, isDelta := annotations[AnnotationBase]
 	text, hasLayers := annotations[AnnotationBaseLayers]
@@ -64,8 +64,8 @@ func ParseBase(annotations map[string]string) (*Base, error) {
 	return b, nil
 }
 
-// Without returns the base of a delta of this graph: the layers of its images that
-// has knows, left to the bundle with that root. It returns nil where there is none.
+// Without returns the base of a delta of this graph: the layers of its images that has reports,
+// expected from the bundle root. It returns nil if there are none.
 func (g *Graph) Without(root image.Digest, has func(image.Digest) bool) *Base {
 	b := &Base{Root: root}
 	for _, d := range g.imageLayers() {
@@ -79,8 +79,8 @@ func (g *Graph) Without(root image.Digest, has func(image.Digest) bool) *Base {
 	return b
 }
 
-// OmitFor makes the graph that of a delta: [Graph.Order] is without the base's
-// layers. A base that leaves out anything but layers of its images is a fault.
+// OmitFor makes the graph that of a delta: [Graph.Order] omits the base's layers. It returns a
+// fault if the base omits anything but layers of the graph's images.
 func (g *Graph) OmitFor(b *Base) error {
 	if b == nil {
 		g.Base = nil
@@ -103,8 +103,8 @@ func (g *Graph) OmitFor(b *Base) error {
 	return nil
 }
 
-// RefuseDelta is for what needs every layer of a bundle: it returns a fault where some are left
-// to a base. op is what was to be done with it.
+// RefuseDelta returns a fault if the graph omits layers, for callers that need every layer. op is
+// the caller's operation.
 func (g *Graph) RefuseDelta(op, hint string) error {
 	if g.Base == nil {
 		return nil
@@ -113,10 +113,10 @@ func (g *Graph) RefuseDelta(op, hint string) error {
 		"it is a delta, and %d layers are left to the base %s", len(g.Base.Layers), g.Base.Root)
 }
 
-// Omitted returns the layers that are left to the base, sorted by digest.
+// Omitted returns the layers expected from the base, sorted by digest.
 func (g *Graph) Omitted() []ocispec.Descriptor { return g.blobs(true) }
 
-// Held returns the blobs that are not left to a base, sorted by digest.
+// Held returns the blobs not expected from a base, sorted by digest.
 func (g *Graph) Held() []ocispec.Descriptor { return g.blobs(false) }
 
 func (g *Graph) blobs(left bool) (out []ocispec.Descriptor) {
@@ -134,21 +134,21 @@ func (g *Graph) blobs(left bool) (out []ocispec.Descriptor) {
 	return out
 }
 
-// imageLayers returns the blobs that are layers of images and nothing else.
+// imageLayers returns the blobs that are only layers of images.
 func (g *Graph) imageLayers() []ocispec.Descriptor {
 	configs := g.configs()
 	return slices.DeleteFunc(slices.Clone(g.Blobs),
 		func(d ocispec.Descriptor) bool { return classOf(d, configs) != classLayers })
 }
 
-// Omitted is what a delta leaves to its base.
+// Omitted sums up the omitted base layers of a delta.
 type Omitted struct {
-	Base   image.Digest `json:"base"` // root of the bundle that has it
+	Base   image.Digest `json:"base"` // root of the bundle that has the layers
 	Layers int          `json:"layers"`
 	Bytes  int64        `json:"bytes"`
 }
 
-// OmittedList sums up what is left to the base; nil of a whole bundle.
+// OmittedList sums up the omitted base layers; nil for a whole bundle.
 func (g *Graph) OmittedList() *Omitted {
 	if g.Base == nil {
 		return nil

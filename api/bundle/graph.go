@@ -17,23 +17,22 @@ import (
 // RootName is the name of the root in an OCI layout's index.json.
 const RootName = "bundle"
 
-// Graph is everything that a bundle consists of, known before the first layer
-// byte moves: the manifests with their bytes, and the descriptors of all blobs.
+// Graph is all content of a bundle, known before the first layer byte moves: the manifests with
+// their bytes, and the descriptors of all blobs.
 type Graph struct {
 	Root ocispec.Descriptor
-	// Manifests are all indexes and image manifests, children before parents, the
-	// root last, each once.
+	// Manifests are all indexes and image manifests, children before parents, the root last, each once.
 	Manifests []Node
-	// Blobs are all configs and layers, each digest once, sorted by digest.
-	// What Assemble made (the lock, the matrix, manifest files) carries Data.
+	// Blobs are all configs and layers, each digest once, sorted by digest. Blobs from Assemble
+	// (the lock, the matrix, manifest files) carry Data.
 	Blobs []ocispec.Descriptor
 	// Names are the entries of an OCI layout's index.json: the root, and each
 	// image under its reference in org.opencontainers.image.ref.name.
 	Names []ocispec.Descriptor
-	// Attachments are the signatures, attestations and SBOMs that travel with the
-	// bundle. They are not reached from the root; who has them adds them.
+	// Attachments are the referrers (signatures, attestations, SBOMs) that travel with the bundle.
+	// The root does not name them; the caller adds them.
 	Attachments []Referrer
-	// Base is what is left out of a delta; nil of a whole bundle. See [Graph.OmitFor].
+	// Base names the layers omitted from a delta; nil for a whole bundle. See [Graph.OmitFor].
 	Base *Base
 
 	contents manifestForm
@@ -41,7 +40,7 @@ type Graph struct {
 	parts    map[digest.Digest]content
 }
 
-// content is a manifest or a blob of a graph, and what it names.
+// content is the size of a manifest or blob of a graph, and the digests that it names.
 type content struct {
 	size  int64
 	names []digest.Digest
@@ -53,12 +52,10 @@ type Node struct {
 	Data       []byte
 }
 
-// Images returns the root's images: descriptors annotated with their reference,
-// sorted by it.
+// Images returns the root's images: descriptors annotated with their reference, sorted by it.
 func (g *Graph) Images() []ocispec.Descriptor { return g.images }
 
-// All returns every manifest that travels: those of the graph, and after them those of
-// what is attached to it.
+// All returns every manifest that travels: those of the graph, then those of its referrers.
 func (g *Graph) All() []Node {
 	nodes := slices.Clone(g.Manifests)
 	for _, a := range g.Attachments {
@@ -67,8 +64,7 @@ func (g *Graph) All() []Node {
 	return nodes
 }
 
-// InMemory returns the content that the graph carries itself: all
-// manifests, and of blobs those that were made and not read.
+// InMemory returns the content that the graph carries: all manifests, and the blobs with Data.
 func (g *Graph) InMemory() InMemory {
 	out := InMemory{}
 	for _, n := range g.All() {
@@ -86,7 +82,7 @@ func (g *Graph) InMemory() InMemory {
 	return out
 }
 
-// Size is that of all manifests and blobs, in bytes, with those that are left to a base.
+// Size returns the size of all manifests and blobs in bytes, including omitted base layers.
 func (g *Graph) Size() int64 {
 	size := SizeOf(g.Blobs)
 	for _, n := range g.Manifests {
@@ -95,7 +91,7 @@ func (g *Graph) Size() int64 {
 	return size
 }
 
-// HeldSize is Size without what is left to a base.
+// HeldSize returns Size without the omitted base layers.
 func (g *Graph) HeldSize() int64 { return g.Size() - SizeOf(g.Omitted()) }
 
 // SizeOf adds up sizes, in bytes.
@@ -106,8 +102,7 @@ func SizeOf(ds []ocispec.Descriptor) (n int64) {
 	return n
 }
 
-// Subjects returns what of the graph an attachment may be about: every manifest,
-// sorted.
+// Subjects returns the possible subjects of a referrer: every manifest of the graph, sorted.
 func (g *Graph) Subjects() (all []image.Digest) {
 	for _, n := range g.Manifests {
 		all = append(all, digestOf(n.Descriptor))
@@ -116,8 +111,8 @@ func (g *Graph) Subjects() (all []image.Digest) {
 	return all
 }
 
-// Below returns the part of the graph below some of its manifests, of which the first becomes
-// the root, with what is attached to that.
+// Below returns the part of the graph below some of its manifests, with their referrers. The first
+// manifest becomes the root.
 func (g *Graph) Below(roots ...ocispec.Descriptor) *Graph {
 	reached, out := map[digest.Digest]bool{}, &Graph{parts: g.parts}
 	if len(roots) > 0 {
@@ -126,7 +121,7 @@ func (g *Graph) Below(roots ...ocispec.Descriptor) *Graph {
 	for _, root := range roots {
 		maps.Copy(reached, g.reach(root.Digest))
 	}
-	for _, n := range g.Manifests { // children before parents, as they are
+	for _, n := range g.Manifests { // keeps children before parents
 		if reached[n.Descriptor.Digest] {
 			out.Manifests = append(out.Manifests, n)
 		}
@@ -136,7 +131,7 @@ func (g *Graph) Below(roots ...ocispec.Descriptor) *Graph {
 			out.Blobs = append(out.Blobs, b)
 		}
 	}
-	for _, a := range g.Attachments { // after what they are about
+	for _, a := range g.Attachments { // after their subjects
 		if reached[digest.Digest(a.Subject.String())] {
 			reached[a.Node.Descriptor.Digest] = true
 			out.Attachments = append(out.Attachments, a)
@@ -145,8 +140,7 @@ func (g *Graph) Below(roots ...ocispec.Descriptor) *Graph {
 	return out
 }
 
-// SizeBelow is the size of all that one manifest reaches, itself included, each digest
-// once, in bytes.
+// SizeBelow returns the size in bytes of everything that one manifest reaches, including itself, each digest once.
 func (g *Graph) SizeBelow(root ocispec.Descriptor) (size int64) {
 	for d := range g.reach(root.Digest) {
 		size += g.parts[d].size
@@ -154,7 +148,6 @@ func (g *Graph) SizeBelow(root ocispec.Descriptor) (size int64) {
 	return size
 }
 
-// reach returns the digests of a manifest and of all below it.
 func (g *Graph) reach(root digest.Digest) map[digest.Digest]bool {
 	reached := map[digest.Digest]bool{}
 	var add func(d digest.Digest)
@@ -171,8 +164,8 @@ func (g *Graph) reach(root digest.Digest) map[digest.Digest]bool {
 	return reached
 }
 
-// Referrer describes a manifest as lists of referrers do (OCI distribution specification 1.1,
-// "Listing Referrers").
+// Referrer returns the manifest's descriptor as lists of referrers have it (OCI distribution
+// specification 1.1, "Listing Referrers").
 func (n Node) Referrer() ocispec.Descriptor {
 	var m ocispec.Manifest
 	_ = json.Unmarshal(n.Data, &m) // a list without the type is still a list
@@ -181,8 +174,8 @@ func (n Node) Referrer() ocispec.Descriptor {
 	return d
 }
 
-// Children returns what an index or manifest names: manifests, layers, and the
-// configuration last. What cannot be read names nothing.
+// Children returns the descriptors that an index or manifest names: manifests, layers, then the
+// config. An unreadable manifest names nothing.
 func (n Node) Children() []ocispec.Descriptor {
 	var m manifestForm
 	if json.Unmarshal(n.Data, &m) != nil {
@@ -195,10 +188,9 @@ func (n Node) Children() []ocispec.Descriptor {
 	return out
 }
 
-// Order returns everything that a medium holds, each digest once, in the order in
-// which an archive holds it: manifests; configs and the contents' layers; image
-// layers, without those that are left to a base; then what attachments add, each
-// class sorted by digest. What is at hand carries Data.
+// Order returns everything that a store holds, each digest once, in archive order. The order is:
+// manifests; configs and the contents' layers; image layers, without omitted base layers; then what
+// referrers add. Each class is sorted by digest. Content in memory carries Data.
 func (g *Graph) Order() []ocispec.Descriptor {
 	configs := g.configs()
 	var classes [4][]ocispec.Descriptor
@@ -226,7 +218,7 @@ func (g *Graph) Order() []ocispec.Descriptor {
 	return out
 }
 
-// Classes of what a medium holds, in their order.
+// Classes of content in a store, in their order.
 const (
 	classManifests = iota
 	classSmall     // configs, and the contents' layers
@@ -241,7 +233,6 @@ func classOf(d ocispec.Descriptor, configs map[string]bool) int {
 	return classLayers
 }
 
-// configs are the digests of all configs.
 func (g *Graph) configs() map[string]bool {
 	out := map[string]bool{}
 	for _, n := range g.Manifests {
@@ -258,14 +249,13 @@ func (n Node) withData() ocispec.Descriptor {
 	return d
 }
 
-// Owners says of everything in a graph which images it is part of, or attached to, so
-// that a message can say what a digest is.
+// Owners maps each digest of a graph to the images that it is part of, or a referrer of, for messages.
 type Owners map[digest.Digest][]string
 
-// ContentsName is what Owners calls the parts of a bundle that are of no image.
+// ContentsName is what Owners calls the parts of a bundle that belong to no image.
 const ContentsName = "the bundle's contents"
 
-// Owners finds the images of every manifest and blob.
+// Owners returns the images of every manifest and blob.
 func (g *Graph) Owners() Owners {
 	o := Owners{}
 	add := func(d digest.Digest, name string) {
@@ -279,7 +269,7 @@ func (g *Graph) Owners() Owners {
 	for _, im := range g.images {
 		add(im.Digest, im.Annotations[AnnotationReference])
 	}
-	for _, a := range g.Attachments { // after what they are about
+	for _, a := range g.Attachments { // after their subjects
 		name := "the bundle"
 		if owners := o[digest.Digest(a.Subject.String())]; len(owners) > 0 {
 			name = strings.TrimPrefix(owners[0], referrerOf)

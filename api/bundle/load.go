@@ -15,9 +15,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
-// Load reads the whole graph from its root: bounded, every byte verified, the
-// root and the contents manifest in exactly the form that Assemble gives them.
-// What is wrong with several images is reported together.
+// Load reads the whole graph from its root. It is bounded, verifies every byte, and requires the root and
+// the contents manifest in the exact form of Assemble. It reports the problems of all images together.
 func Load(ctx context.Context, f Fetcher, root ocispec.Descriptor) (*Graph, error) {
 	top, children, err := loadRoot(ctx, f, root)
 	if err != nil {
@@ -50,7 +49,7 @@ func Load(ctx context.Context, f Fetcher, root ocispec.Descriptor) (*Graph, erro
 	return g, g.link(children)
 }
 
-// link completes what parts are known of, and bounds what is to be done for each image.
+// link completes the graph's parts, and bounds the work for each image.
 func (g *Graph) link(children []ocispec.Descriptor) error {
 	for _, b := range g.Blobs {
 		g.parts[b.Digest] = content{size: b.Size}
@@ -69,7 +68,7 @@ func (g *Graph) link(children []ocispec.Descriptor) error {
 	return nil
 }
 
-// loadRoot reads the root and checks its form, down to the byte. It returns the contents and the images.
+// loadRoot reads the root and checks its form to the byte. It returns the contents and the images.
 func loadRoot(ctx context.Context, f Fetcher, root ocispec.Descriptor) (Node, []ocispec.Descriptor, error) {
 	notBundle := func(format string, args ...any) (Node, []ocispec.Descriptor, error) {
 		return Node{}, nil, fault.Errorf(fault.InvalidInput, "read bundle", root.Digest.String(),
@@ -129,8 +128,7 @@ func checkRootForm(root ocispec.Descriptor, children []ocispec.Descriptor) error
 	return fault.Join(errs...)
 }
 
-// checkContentsForm demands the contents manifest to the byte as Assemble makes
-// it, and its layers in their order.
+// checkContentsForm requires the contents manifest to the byte as Assemble writes it, with its layers in order.
 func checkContentsForm(n Node) (manifestForm, error) {
 	m, err := decodeManifest(n.Descriptor, n.Data)
 	if err != nil {
@@ -162,7 +160,7 @@ func checkContentsForm(n Node) (manifestForm, error) {
 	return m, fault.Join(errs...)
 }
 
-// IsRoot tells a bundle's root from other things by its artifact type.
+// IsRoot reports whether a descriptor is a bundle's root, by its artifact type.
 func IsRoot(ctx context.Context, f Fetcher, d ocispec.Descriptor) (bool, error) {
 	if d.MediaType != ocispec.MediaTypeImageIndex {
 		return false, nil
@@ -175,7 +173,7 @@ func IsRoot(ctx context.Context, f Fetcher, d ocispec.Descriptor) (bool, error) 
 	return err == nil && m.ArtifactType == ArtifactType, nil
 }
 
-// Titles of the layers of the contents manifest that are no manifest files.
+// Titles of the layers of the contents manifest other than manifest files.
 const (
 	matrixTitle    = "matrix.yaml"
 	matrixSigTitle = "matrix.yaml.sig"
@@ -183,19 +181,18 @@ const (
 
 const maxSignature = 64 << 10 // bytes of the matrix signature
 
-// Contents is what the contents manifest carries.
+// Contents is the content of the contents manifest.
 type Contents struct {
 	Lock            *Lock
 	Matrix          []byte            // the document, byte for byte
-	MatrixSignature []byte            // nil where there is none
-	Manifests       map[string][]byte // upstream files, keyed as [Release.Path] says
-	// Platforms of the images are for who asks for them with [Graph.Platforms]; else nil.
+	MatrixSignature []byte            // nil if none exists
+	Manifests       map[string][]byte // upstream files, keyed by [Release.Path]
+	// Platforms are those of the images, nil unless the caller sets them from [Graph.Platforms].
 	Platforms map[image.Digest][]image.Platform
 }
 
-// Contents reads what the contents manifest names, verifies it and holds the lock
-// against the root: every image of the lock is a child of the root and the other
-// way round, every manifest file and the matrix are those of the lock.
+// Contents reads and verifies the parts that the contents manifest names, and compares the lock
+// with the root. Images, manifest files and the matrix must be the same in both.
 func (g *Graph) Contents(ctx context.Context, f Fetcher) (*Contents, error) {
 	if g.contents.Config == nil {
 		return nil, corrupt(g.Root, "the graph does not hold its contents manifest")
@@ -255,7 +252,7 @@ func digestOf(d ocispec.Descriptor) image.Digest {
 	return parsed
 }
 
-// disagreements holds a lock against what it locks.
+// disagreements returns the differences between a lock and the content that it locks.
 func disagreements(op string, c *Contents, images []ocispec.Descriptor) error {
 	d := &differ{op: op}
 	d.same("the matrix", c.Lock.Matrix.Digest, c.Lock.Matrix.Size, c.Matrix)

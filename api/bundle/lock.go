@@ -20,7 +20,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
-// What a lock says in apiVersion and kind.
+// Values of apiVersion and kind in a lock.
 const (
 	LockAPIVersion = "vdo.vmware.com/lock/v1"
 	LockKind       = "BundleLock"
@@ -36,17 +36,17 @@ const (
 	maxPlatforms  = 32
 )
 
-// ID names the release as UsedBy does: "csi@3.5.1".
+// ID returns the release as UsedBy names it: "csi@3.5.1".
 func (r Release) ID() string { return string(r.Driver) + "@" + r.Version.String() }
 
-// Path is the key of a manifest file in [Contents].Manifests, and its title in the
-// contents manifest: DRIVER/VERSION/FILE.
+// Path returns the key of a manifest file in [Contents].Manifests, and its title in the contents
+// manifest: DRIVER/VERSION/FILE.
 func (r Release) Path(f File) string {
 	return string(r.Driver) + "/" + r.Version.String() + "/" + f.Name
 }
 
-// YAML returns the lock as people read it: block style, keys in the order of the
-// types. Parsing it gives the lock again.
+// YAML returns the lock as people read it: block style, keys in the order of the types. Parsing it
+// returns the same lock.
 func (l *Lock) YAML() ([]byte, error) {
 	data, err := encodeJSON(l.normal())
 	if err != nil {
@@ -66,7 +66,7 @@ func (l *Lock) YAML() ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// blockStyle drops the flow style that JSON has, except of empty collections.
+// blockStyle drops JSON's flow style, except of empty collections.
 func blockStyle(n *yaml.Node) {
 	if len(n.Content) > 0 || n.Kind == yaml.ScalarNode {
 		n.Style = 0
@@ -76,8 +76,8 @@ func blockStyle(n *yaml.Node) {
 	}
 }
 
-// JSON returns the canonical form that a bundle carries: keys sorted, no
-// insignificant space, no escapes but those that JSON demands.
+// JSON returns the canonical form that a bundle carries: keys sorted, no insignificant space, only
+// the escapes that JSON requires.
 func (l *Lock) JSON() ([]byte, error) {
 	data, err := encodeJSON(l.normal())
 	if err != nil {
@@ -121,8 +121,8 @@ func (l *Lock) normal() *Lock {
 	return &n
 }
 
-// Sort puts releases, images and their users in the order that a lock demands.
-// Manifest files keep theirs: it is the order in which they are applied.
+// Sort puts releases, images and their users in the order of a lock. Manifest files keep their
+// order: it is the order of applying them.
 func (l *Lock) Sort() {
 	slices.SortFunc(l.Releases, compareReleases)
 	slices.SortFunc(l.Images, compareImages)
@@ -132,7 +132,7 @@ func (l *Lock) Sort() {
 }
 
 func compareReleases(a, b Release) int {
-	// versions that differ in build metadata only are ordered by their text, so that the order is total
+	// text orders versions that differ in build metadata only, so that the order is total
 	return cmp.Or(cmp.Compare(a.Driver, b.Driver), a.Version.Compare(b.Version),
 		strings.Compare(a.Version.String(), b.Version.String()))
 }
@@ -141,8 +141,7 @@ func compareImages(a, b Image) int {
 	return strings.Compare(a.Reference.String(), b.Reference.String())
 }
 
-// Validate reports everything that is wrong with the lock, each problem with the
-// key that it is at, or nil.
+// Validate returns every problem of the lock with its key, or nil.
 func (l *Lock) Validate() error {
 	c := &strictyaml.Check{}
 	l.check(c)
@@ -258,8 +257,7 @@ func (l *Lock) checkImages(c *strictyaml.Check) {
 	}
 }
 
-// checkUse holds the two directions against each other: what releases name, and
-// who uses an image.
+// checkUse compares the two directions: the images of each release, and the users of each image.
 func (l *Lock) checkUse(c *strictyaml.Check) {
 	users := map[string][]string{} // image reference → release IDs, in order
 	for i, r := range l.Releases {
@@ -286,7 +284,7 @@ func (l *Lock) checkUse(c *strictyaml.Check) {
 	}
 }
 
-// Image returns the image held under a normalised reference.
+// Image returns the image with a normalised reference.
 func (l *Lock) Image(reference string) (Image, bool) {
 	i, ok := slices.BinarySearchFunc(l.Images, reference, func(im Image, ref string) int {
 		return strings.Compare(im.Reference.String(), ref)
@@ -297,10 +295,9 @@ func (l *Lock) Image(reference string) (Image, bool) {
 	return l.Images[i], true
 }
 
-// ParseLock reads a lock, YAML or JSON; name is the file's name, for errors. It is
-// strict: unknown, missing and repeated keys, wrong types, aliases, a second
-// document and everything that [Lock.Validate] reports are faults, each naming
-// file, line and key, all of them together.
+// ParseLock reads a lock, YAML or JSON; name is the file's name, for errors. It refuses unknown,
+// missing and repeated keys, wrong types, aliases, a second document and all that [Lock.Validate]
+// reports. It returns all faults together, each with file, line and key.
 func ParseLock(name string, data []byte) (*Lock, error) {
 	lock := &Lock{}
 	if err := lockFormat.Load(name, data, lock, lock.check); err != nil {
@@ -309,18 +306,16 @@ func ParseLock(name string, data []byte) (*Lock, error) {
 	return lock, nil
 }
 
-// JumpHost stands in the place of a driver for this project's own jump host of tenant
-// clusters. No matrix lists it.
+// JumpHost is used in place of a driver for this project's own jump host of tenant clusters. No matrix lists it.
 const JumpHost matrix.Driver = "vdo-jumphost"
 
-// IsService tells whether a release is of a service: one image, without manifests.
+// IsService reports whether a driver is a service: one image, without manifests.
 func IsService(d matrix.Driver) bool {
 	return d == JumpHost || slices.Contains(matrix.Services(), d)
 }
 
-// Service returns the image to run for a service, and its version: of those that the lock
-// has, the one that the matrix chooses ([matrix.Document.ChooseService]), of the jump host
-// the newest.
+// Service returns the image and the version to run for a service. The matrix chooses among the
+// lock's releases ([matrix.Document.ChooseService]); of the jump host it is the newest.
 func (l *Lock) Service(service matrix.Driver, doc *matrix.Document) (Image, matrix.Version, error) {
 	held := map[string]Release{}
 	available := matrix.Available{}

@@ -16,8 +16,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 )
 
-// choose finds the manifests of an index that are for some platforms, and tells all platforms that it
-// says it has. Attestations, and what it says no platform of, are passed over.
+// choose returns the manifests of an index for the wanted platforms, and all platforms of the
+// index. It skips attestations and entries without a platform.
 func choose(index []ocispec.Descriptor, wanted []image.Platform) (chosen []ocispec.Descriptor, has []image.Platform) {
 	for _, d := range index {
 		p := d.Platform
@@ -38,10 +38,9 @@ func notIndex(err error) error {
 		"ask who publishes the image, or name a mirror that has it whole with --source-map", "%w", err)
 }
 
-// PickPlatform finds the one manifest of a platform in the bytes of an image index. A platform
-// without a variant takes any variant where there is only one. Where the index has no such
-// platform the fault is NotFound and names those it has; where it has several (Windows builds of
-// one processor), it is Conflict.
+// PickPlatform returns the one manifest of a platform in an image index. A platform without a
+// variant matches a single variant. A missing platform is NotFound, with the existing ones; several
+// matches (Windows builds of one processor) are a Conflict.
 func PickPlatform(index []byte, p image.Platform) (d ocispec.Descriptor, err error) {
 	var doc manifestForm
 	if err := json.Unmarshal(index, &doc); err != nil {
@@ -57,7 +56,7 @@ func PickPlatform(index []byte, p image.Platform) (d ocispec.Descriptor, err err
 	if len(found) == 0 {
 		reason, why = fault.NotFound, "no platforms"
 		if len(has) > 0 {
-			why = image.JoinPlatforms(has[:min(len(has), 50)]) // whoever made the index
+			why = image.JoinPlatforms(has[:min(len(has), 50)]) // as many as the author of the index wrote
 		}
 	}
 	return d, fault.Errorf(reason, "pick platform", p.String(), "keep all platforms with --platform all",
@@ -66,13 +65,13 @@ func PickPlatform(index []byte, p image.Platform) (d ocispec.Descriptor, err err
 
 func byName(a, b image.Platform) int { return strings.Compare(a.String(), b.String()) }
 
-// KeepPlatforms returns an index with those of its manifests alone that are for some platforms: the
-// same bytes for the same index and platforms, and the index itself where nothing is left
-// out. It tells which platforms the image lacks, and refuses one that has none of them.
+// KeepPlatforms returns an index with only the manifests of some platforms, or the same index if
+// they are all. Its bytes depend on index and platforms only. It also returns the platforms that
+// the image lacks, and refuses an image without any of them.
 func KeepPlatforms(data []byte, platforms []image.Platform) (kept []byte, lacks []image.Platform, err error) {
 	var index struct {
 		ocispec.Index
-		Manifests entries `json:"manifests"` // as many as are bounded, instead of Index's
+		Manifests entries `json:"manifests"` // bounded, instead of Index's
 	}
 	if err := json.Unmarshal(data, &index); err != nil {
 		return nil, nil, notIndex(err)
@@ -99,8 +98,8 @@ func platformOf(p ocispec.Platform) image.Platform {
 	return image.Platform{OS: p.OS, Architecture: p.Architecture, Variant: p.Variant}
 }
 
-// ConfiguredPlatform reads the platform of an image's configuration, as its manifest
-// names it, and tells whether it says one. A configuration that is not there says none.
+// ConfiguredPlatform reads the platform from the image config that a manifest names; ok reports
+// whether the config has one. A missing config has none.
 func ConfiguredPlatform(ctx context.Context, f Fetcher, manifest []byte) (p image.Platform, ok bool, err error) {
 	var m manifestForm
 	if json.Unmarshal(manifest, &m) != nil || m.Config == nil || m.Config.Size > MaxManifestSize {
@@ -115,12 +114,9 @@ func ConfiguredPlatform(ctx context.Context, f Fetcher, manifest []byte) (p imag
 	return platformOf(says), ok, err
 }
 
-// Platforms are those that each image of the bundle is for, by the digest that pods are
-// pinned to: sorted, each once. They are what was verified says: the lock, where it keeps one
-// platform; of an index its manifests, and where an index does not say it of one, or the image
-// is a manifest by itself, the image's configuration, which is read. An image of which it is
-// not known is not in the map: its configuration is not to be had (a copy without blobs) or
-// says nothing. Attestations count for nothing. An error is one of reading.
+// Platforms returns the platforms of each image by the pinned digest, sorted, each once. Sources
+// are the lock (if it keeps one platform), the index, or else the image's config. An image without
+// a known platform is not in the map; attestations do not count; errors are read errors.
 func (g *Graph) Platforms(ctx context.Context, f Fetcher, lock *Lock) (map[image.Digest][]image.Platform, error) {
 	r, out := g.PlatformReader(f), map[image.Digest][]image.Platform{}
 	for _, d := range g.Images() {
@@ -140,7 +136,7 @@ func (g *Graph) Platforms(ctx context.Context, f Fetcher, lock *Lock) (map[image
 	return out, nil
 }
 
-// PlatformReader reads the platforms of a graph's images, each configuration once.
+// PlatformReader reads the platforms of a graph's images, each config once.
 type PlatformReader struct {
 	f     Fetcher
 	nodes map[digest.Digest]Node
@@ -161,7 +157,7 @@ func (g *Graph) PlatformReader(f Fetcher) *PlatformReader {
 	return r
 }
 
-// Of returns the platforms of an image, sorted, each once, and whether they are all.
+// Of returns the platforms of an image, sorted, each once; all reports whether the list is complete.
 func (r *PlatformReader) Of(ctx context.Context, d ocispec.Descriptor) (out []image.Platform, all bool, err error) {
 	found, seen, todo := map[image.Platform]bool{}, map[digest.Digest]bool{}, []digest.Digest{d.Digest}
 	all = true
@@ -178,7 +174,7 @@ func (r *PlatformReader) Of(ctx context.Context, d ocispec.Descriptor) (out []im
 		}
 		for _, c := range n.Children() {
 			switch {
-			case !IsManifest(c.MediaType): // passed over by whoever reads an index
+			case !IsManifest(c.MediaType): // readers of an index skip it
 			case c.Platform != nil && c.Platform.OS != "":
 				found[platformOf(*c.Platform)] = true
 			default:
@@ -190,7 +186,6 @@ func (r *PlatformReader) Of(ctx context.Context, d ocispec.Descriptor) (out []im
 	return slices.SortedFunc(maps.Keys(found), byName), all, err
 }
 
-// configured reads the configuration that a manifest names.
 func (r *PlatformReader) configured(ctx context.Context, n Node) (c configured, err error) {
 	c, known := r.says[n.Descriptor.Digest]
 	if known {

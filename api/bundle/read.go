@@ -16,13 +16,13 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 )
 
-// Fetcher gives the bytes of a descriptor from an offset, unverified, so that a transfer can go on
-// where it broke off.
+// Fetcher returns the unverified bytes of a descriptor from an offset, so that an interrupted
+// transfer can continue.
 type Fetcher interface {
 	Fetch(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error)
 }
 
-// InMemory is a Fetcher of what is at hand.
+// InMemory is a Fetcher of content in memory.
 type InMemory map[digest.Digest][]byte
 
 // Fetch returns the bytes of a descriptor.
@@ -34,8 +34,8 @@ func (m InMemory) Fetch(_ context.Context, d ocispec.Descriptor, offset int64) (
 	return io.NopCloser(bytes.NewReader(data[min(max(0, offset), int64(len(data))):])), nil
 }
 
-// Read returns the bytes of d, verified by size and digest. More than limit bytes
-// are not read. A descriptor that carries its Data is served from it.
+// Read returns the bytes of d, verified by size and digest, and at most limit bytes. It serves a
+// descriptor that carries Data from there.
 func Read(ctx context.Context, f Fetcher, d ocispec.Descriptor, limit int64) ([]byte, error) {
 	if err := CheckDescriptor(d); err != nil {
 		return nil, err
@@ -59,8 +59,7 @@ func Read(ctx context.Context, f Fetcher, d ocispec.Descriptor, limit int64) ([]
 	return buf.Bytes(), nil
 }
 
-// CheckDescriptor reports a descriptor whose digest is no sha256 digest or whose
-// size cannot be.
+// CheckDescriptor returns a fault if the digest is not a sha256 digest or the size is impossible.
 func CheckDescriptor(d ocispec.Descriptor) error {
 	if _, err := image.ParseDigest(d.Digest.String()); err != nil {
 		return fault.Errorf(fault.Corrupt, "read descriptor", fmt.Sprintf("%.100q", d.Digest.String()),
@@ -72,10 +71,9 @@ func CheckDescriptor(d ocispec.Descriptor) error {
 	return nil
 }
 
-// Verify returns a reader of r's bytes that, instead of io.EOF, ends with a fault
-// where size or digest are not d's: Corrupt for other or too many bytes,
-// Incomplete for too few; an error of r that is no fault is one of Storage. The last bytes come once all are
-// right. It reads at most one byte beyond d.Size.
+// Verify returns a reader of r. It ends with Corrupt for other or extra bytes and Incomplete for
+// missing ones; errors of r that are not faults become Storage. It returns the last bytes after it
+// verified all, and reads at most one byte beyond d.Size.
 func Verify(r io.Reader, d ocispec.Descriptor) io.Reader {
 	return &verifier{r: r, d: d, left: d.Size, sum: sha256.New()}
 }
@@ -117,8 +115,8 @@ func (v *verifier) Read(p []byte) (int, error) {
 	return n, v.err
 }
 
-// unreadable is an error of where the bytes come from, which is none of where they go. A registry's is a
-// fault; any other is one of the file or folder.
+// unreadable returns an error of the source, not of the destination. A registry's error is a fault
+// already; any other is from the file or directory.
 func (v *verifier) unreadable(err error) error {
 	if len(fault.All(err)) > 0 {
 		return err
@@ -126,7 +124,7 @@ func (v *verifier) unreadable(err error) error {
 	return fault.Errorf(fault.Storage, "read", v.d.Digest.String(), "check the medium that the bundle is on", "%w", err)
 }
 
-// end is asked when all bytes have come: nothing may follow, and the digest decides.
+// end checks the stream after the last byte: no byte follows, and the digest matches.
 func (v *verifier) end() error {
 	var one [1]byte
 	n, err := io.ReadFull(v.r, one[:])
@@ -142,7 +140,7 @@ func (v *verifier) end() error {
 	return io.EOF
 }
 
-// DigestError is content with another digest than the one that was requested.
+// DigestError reports content whose digest differs from the requested one.
 type DigestError struct{ Expected, Got digest.Digest }
 
 func (e *DigestError) Error() string {

@@ -13,15 +13,15 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/strictyaml"
 )
 
-// What a receipt says in apiVersion and kind.
+// Values of apiVersion and kind in a receipt.
 const (
 	ReceiptAPIVersion = "vdo.vmware.com/receipt/v1"
 	ReceiptKind       = "PushReceipt"
 	MaxReceiptSize    = 4 << 20 // bytes
-	MaxReceiptBlobs   = 20_000  // no more are read of one list
+	MaxReceiptBlobs   = 20_000  // per list
 )
 
-// Receipt says what a repository holds after a push.
+// Receipt is the inventory of a repository after a push.
 type Receipt struct {
 	APIVersion string        `json:"apiVersion"` // vdo.vmware.com/receipt/v1
 	Kind       string        `json:"kind"`       // PushReceipt
@@ -36,7 +36,7 @@ type ReceiptBlob struct {
 	Size   int64        `json:"size"` // bytes
 }
 
-// NewReceipt makes the receipt of a graph that was pushed.
+// NewReceipt returns the receipt of a pushed graph.
 func NewReceipt(repository string, g *Graph) *Receipt {
 	r := &Receipt{
 		APIVersion: ReceiptAPIVersion, Kind: ReceiptKind, Repository: repository, Root: digestOf(g.Root),
@@ -48,7 +48,7 @@ func NewReceipt(repository string, g *Graph) *Receipt {
 	return r
 }
 
-// JSON is the receipt as a file, a line for each value. What could not be read again is refused.
+// JSON returns the receipt as a file, one line per value. It refuses a receipt that ParseReceipt could not read.
 func (r *Receipt) JSON() ([]byte, error) {
 	if len(r.Blobs) > MaxReceiptBlobs {
 		return nil, fault.Errorf(fault.Refused, "write receipt", r.Repository,

@@ -16,24 +16,24 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 )
 
-// Bounds of what is read; larger ones are refused.
+// Bounds of input; larger input is refused.
 const (
 	MaxManifestSize  = 4 << 20  // bytes of one index or manifest, as registries bound it
 	MaxManifestBytes = 64 << 20 // bytes of all indexes and manifests of one graph
 	MaxNodes         = 4096     // indexes and manifests of one graph
 	MaxBlobs         = 65536    // configs and layers of one graph
-	MaxEntries       = 131072   // what all indexes and manifests of one graph name, counted again for each image
+	MaxEntries       = 131072   // descriptors in all indexes and manifests of one graph, counted again for each image
 	MaxDepth         = 4        // an index in an index in an index in the root
 	MaxBlobSize      = 1 << 40  // bytes of one blob
 )
 
-// Media types of the images that a bundle carries; Docker's are never converted.
+// Media types of the images that a bundle carries. The bundler never converts Docker's.
 const (
 	dockerIndexType    = "application/vnd.docker.distribution.manifest.list.v2+json"
 	dockerManifestType = "application/vnd.docker.distribution.manifest.v2+json"
 )
 
-// IsIndex reports whether a media type is that of an image index.
+// IsIndex reports whether a media type is an image index.
 func IsIndex(mediaType string) bool {
 	return mediaType == ocispec.MediaTypeImageIndex || mediaType == dockerIndexType
 }
@@ -42,30 +42,28 @@ func isManifest(mediaType string) bool {
 	return mediaType == ocispec.MediaTypeImageManifest || mediaType == dockerManifestType
 }
 
-// IsManifest reports whether a media type is that of an index or an image
-// manifest, what a registry keeps under /manifests/ rather than /blobs/.
+// IsManifest reports whether a media type is an index or an image manifest, which registries serve
+// under /manifests/ rather than /blobs/.
 func IsManifest(mediaType string) bool { return IsIndex(mediaType) || isManifest(mediaType) }
 
 // Tree is one upstream image: an index with all its manifests, or one manifest.
 type Tree struct {
-	Reference image.Reference // set by who asks for the tree
+	Reference image.Reference // set by the caller of ReadTree
 	Root      ocispec.Descriptor
 	Nodes     []Node               // indexes and manifests, children before parents, Root last
 	Blobs     []ocispec.Descriptor // configs and layers, each digest once, sorted by digest
-	// Ignored are what indexes name whose media type is not known: whoever reads an
-	// index passes over them (image specification, "Image Index"). They are not carried.
+	// Ignored are index entries of unknown media types. Readers skip them (image specification,
+	// "Image Index"), and the bundle does not carry them.
 	Ignored []ocispec.Descriptor
 }
 
-// IsEmpty reports whether there is no image manifest in the tree: an index that names
-// nothing that could run.
+// IsEmpty reports whether the tree has no image manifest: an index that names nothing to run.
 func (t Tree) IsEmpty() bool {
 	return !slices.ContainsFunc(t.Nodes, func(n Node) bool { return isManifest(n.Descriptor.MediaType) })
 }
 
-// ReadTree walks an upstream index or manifest, verifying every byte that it reads
-// and within the bounds above. What is wrong with several children is reported
-// together, each child once. A child that is not there is Incomplete.
+// ReadTree walks an upstream index or manifest within the bounds above, and verifies every byte. It
+// reports the problems of all children together, each child once. A missing child is Incomplete.
 func ReadTree(ctx context.Context, f Fetcher, root ocispec.Descriptor) (Tree, error) {
 	w := newWalker(f)
 	w.walk(ctx, root, 0)
@@ -75,13 +73,13 @@ func ReadTree(ctx context.Context, f Fetcher, root ocispec.Descriptor) (Tree, er
 	return Tree{Root: Plain(root), Nodes: w.nodes, Blobs: w.sortedBlobs(), Ignored: w.ignored}, nil
 }
 
-// Plain keeps what identifies content and drops what a parent says about it.
+// Plain returns the attributes that identify content, without those that a parent adds.
 func Plain(d ocispec.Descriptor) ocispec.Descriptor {
 	return ocispec.Descriptor{MediaType: d.MediaType, Digest: d.Digest, Size: d.Size, URLs: d.URLs}
 }
 
-// A walker collects manifests and blobs, each once, over several walks, and what is wrong
-// with them, once for each digest. Beyond a bound it reads no more.
+// walker collects manifests and blobs, each once, over several walks, and the first problem of each
+// digest. Beyond a bound it stops reading.
 type walker struct {
 	f        Fetcher
 	state    map[digest.Digest]walkState // of manifests
@@ -91,7 +89,7 @@ type walker struct {
 	bytes    int64
 	entries  int
 	ignored  []ocispec.Descriptor
-	image    string // that is read, for messages
+	image    string // current image, for messages
 	problems fault.List
 	reported map[digest.Digest]bool
 	full     error // the bound that was reached
@@ -100,7 +98,7 @@ type walker struct {
 type walkState struct {
 	d      ocispec.Descriptor
 	done   bool
-	failed bool // which was reported
+	failed bool // already reported
 }
 
 func newWalker(f Fetcher) *walker {
@@ -115,7 +113,7 @@ func (w *walker) sortedBlobs() []ocispec.Descriptor {
 	return slices.SortedFunc(maps.Values(w.blobs), compare)
 }
 
-// report keeps what is wrong with a digest, where it is the first thing.
+// report keeps the first problem of a digest.
 func (w *walker) report(d ocispec.Descriptor, err error) {
 	if w.reported[d.Digest] {
 		return
@@ -127,13 +125,11 @@ func (w *walker) report(d ocispec.Descriptor, err error) {
 	w.problems.Add(err)
 }
 
-// exceed reports that a bound was reached.
 func (w *walker) exceed(format string, bound int) bool {
 	w.full = fmt.Errorf(format+" below one root", bound)
 	return false
 }
 
-// err is everything that is wrong.
 func (w *walker) err(op string, root ocispec.Descriptor) error {
 	err := w.problems.Join(op, root.Digest.String())
 	if w.full != nil {
@@ -142,7 +138,7 @@ func (w *walker) err(op string, root ocispec.Descriptor) error {
 	return err
 }
 
-// walk reads a manifest and all below it, and tells whether all of it could be read.
+// walk reads a manifest and everything below it; it returns true if all was readable.
 func (w *walker) walk(ctx context.Context, d ocispec.Descriptor, depth int) bool {
 	switch was, ok := w.state[d.Digest]; {
 	case w.full != nil || was.failed:
@@ -175,7 +171,7 @@ func (w *walker) walk(ctx context.Context, d ocispec.Descriptor, depth int) bool
 	return true
 }
 
-// names returns the digests of what a manifest names, each as one text for the whole graph.
+// names returns the digests that a manifest names, sharing one string per digest in the whole graph.
 func (w *walker) names(n parsedNode) []digest.Digest {
 	out := make([]digest.Digest, 0, len(n.children)+len(n.blobs))
 	for _, c := range n.children {
@@ -189,13 +185,13 @@ func (w *walker) names(n parsedNode) []digest.Digest {
 	return out
 }
 
-// A parsedNode is a manifest with what it names.
+// parsedNode is a manifest with the descriptors that it names.
 type parsedNode struct {
 	Node
 	children, blobs []ocispec.Descriptor
 }
 
-// read reads a manifest, once its descriptor was checked.
+// read reads a manifest after it checked the descriptor.
 func (w *walker) read(ctx context.Context, d ocispec.Descriptor, depth int) (n parsedNode, err error) {
 	if err := CheckDescriptor(d); err != nil {
 		return n, err
@@ -237,7 +233,7 @@ func (w *walker) below(ctx context.Context, n parsedNode, depth int) bool {
 	return ok
 }
 
-// blob takes a configuration or layer, and tells whether it can be one.
+// blob adds a config or layer; it returns false if the descriptor cannot be one.
 func (w *walker) blob(d ocispec.Descriptor) bool {
 	was, ok := w.blobs[d.Digest]
 	err := CheckDescriptor(d)
@@ -257,8 +253,7 @@ func (w *walker) blob(d ocispec.Descriptor) bool {
 	return false
 }
 
-// missing makes the absence of a child the incompleteness of its parent. That the
-// root itself is not there stays NotFound.
+// missing turns the absence of a child into the incompleteness of its parent. A missing root stays NotFound.
 func missing(err error, d ocispec.Descriptor, depth int) error {
 	if depth == 0 || fault.ReasonOf(err) != fault.NotFound {
 		return err
@@ -267,7 +262,7 @@ func missing(err error, d ocispec.Descriptor, depth int) error {
 		"a child of the index is not there: %w", err)
 }
 
-// manifestForm is what an index and a manifest may have; no one may have both.
+// manifestForm has the fields of an index and of a manifest; no document may have both.
 type manifestForm struct {
 	SchemaVersion int                 `json:"schemaVersion"`
 	MediaType     string              `json:"mediaType"`
@@ -300,7 +295,7 @@ func decodeManifest(d ocispec.Descriptor, data []byte) (manifestForm, error) {
 	return m, nil
 }
 
-// blobs returns the configuration and the layers.
+// blobs returns the config and the layers.
 func (m manifestForm) blobs() (out []ocispec.Descriptor) {
 	if m.Config != nil {
 		out = append(out, Plain(*m.Config))
@@ -311,11 +306,11 @@ func (m manifestForm) blobs() (out []ocispec.Descriptor) {
 	return out
 }
 
-// entries are descriptors, at most as many as a whole graph may name: an empty one takes three
-// bytes of a manifest and a hundred times as many of memory.
+// entries are descriptors, at most as many as a whole graph may name. An empty one takes three
+// bytes of a manifest and a hundred times as much memory.
 type entries []ocispec.Descriptor
 
-// UnmarshalJSON reads one after the other.
+// UnmarshalJSON decodes the descriptors one by one.
 func (e *entries) UnmarshalJSON(data []byte) error {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	if t, err := dec.Token(); err != nil || t == nil {
@@ -336,27 +331,26 @@ func (e *entries) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Referrer is a manifest about another one: a cosign signature, an attestation,
-// an SBOM.
+// Referrer is a manifest about another one: a cosign signature, an attestation, an SBOM.
 type Referrer struct {
 	Subject image.Digest
 	Tag     string // "sha256-<hex>.sig" and the like, or "" for a referrer
 	Node    Node
-	Blobs   []ocispec.Descriptor // each digest once, sorted; with Data where the maker has it
+	Blobs   []ocispec.Descriptor // each digest once, sorted; with Data if its maker has it
 }
 
-// EvidenceType is the artifact type of a referrer that holds the upstream index of a manifest,
-// and EvidenceLayer the media type of the index and of manifests of its signatures.
+// EvidenceType is the artifact type of a referrer that holds the upstream index of a manifest.
+// EvidenceLayer is the media type of the index and of manifests of its signatures.
 const (
 	EvidenceType  = "application/vnd.vdo.evidence.v1"
 	EvidenceLayer = "application/vnd.vdo.evidence.manifest.v1+json"
 )
 
-// MaxReferrerData bounds what the blobs of an attachment may carry as Data.
+// MaxReferrerData bounds the Data of a referrer's blobs.
 const MaxReferrerData = 16 << 20 // bytes
 
-// ReadReferrer reads one attachment of a subject; d names its manifest, as a
-// medium lists it, with the tag in org.opencontainers.image.ref.name.
+// ReadReferrer reads one referrer of a subject. d names its manifest as a store lists it, with the
+// tag in org.opencontainers.image.ref.name.
 func ReadReferrer(ctx context.Context, f Fetcher, subject image.Digest, d ocispec.Descriptor) (Referrer, error) {
 	if !isManifest(d.MediaType) {
 		return Referrer{}, corrupt(d,
@@ -369,8 +363,7 @@ func ReadReferrer(ctx context.Context, f Fetcher, subject image.Digest, d ocispe
 	return NewReferrer(subject, d.Annotations[ocispec.AnnotationRefName], Node{d, data})
 }
 
-// NewReferrer makes an attachment of a manifest whose bytes are at hand. Data
-// that blobs carries is kept with the blobs that the manifest names.
+// NewReferrer returns the referrer of a manifest in memory. Blobs that the manifest names keep the Data given here.
 func NewReferrer(subject image.Digest, tag string, n Node, blobs ...ocispec.Descriptor) (Referrer, error) {
 	m, err := decodeManifest(n.Descriptor, n.Data)
 	if err != nil {
@@ -396,14 +389,13 @@ func NewReferrer(subject image.Digest, tag string, n Node, blobs ...ocispec.Desc
 	d := Plain(n.Descriptor)
 	d.ArtifactType = m.ArtifactType
 	if d.ArtifactType == "" && m.Subject != nil {
-		d.ArtifactType = m.Config.MediaType // as the distribution specification has it
+		d.ArtifactType = m.Config.MediaType // as the distribution specification says
 	}
 	return Referrer{Subject: subject, Tag: tag, Node: Node{d, n.Data}, Blobs: w.sortedBlobs()}, nil
 }
 
-// ReadReferrers reads those of the attachments of a subject that are referrers of an
-// artifact type, or of none, with the bytes of their blobs: at most [MaxReferrerData] of
-// all together. What is not whole, or too large, is left out.
+// ReadReferrers reads a subject's referrers of one artifact type, or of none, with the bytes of
+// their blobs: at most [MaxReferrerData] in all. It skips incomplete and larger ones.
 func ReadReferrers(ctx context.Context, f Fetcher, subject image.Digest, attached []ocispec.Descriptor,
 	artifactType string) []Referrer {
 	var out []Referrer
@@ -426,7 +418,7 @@ func ReadReferrers(ctx context.Context, f Fetcher, subject image.Digest, attache
 	return out
 }
 
-// fill gives the blobs of an attachment their bytes.
+// fill reads the bytes of a referrer's blobs.
 func (a Referrer) fill(ctx context.Context, f Fetcher) (err error) {
 	for i, b := range a.Blobs {
 		if a.Blobs[i].Data, err = Read(ctx, f, b, b.Size); err != nil {
