@@ -18,46 +18,44 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
-// CA is a private certificate authority, and who counts of those that it
-// has certified. It is made by [NewCA].
+// CA is a private certificate authority, and the identities in its certificates whose signatures
+// are valid. [NewCA] creates it.
 type CA struct {
 	entry
 	o                      CAOptions
 	rootPool, intermediate *x509.CertPool
 	extKeyUsage            x509.ExtKeyUsage
-	usageOID               asn1.ObjectIdentifier // where extKeyUsage cannot say it
+	usageOID               asn1.ObjectIdentifier // if extKeyUsage cannot express it
 	timestampRoots         []*x509.Certificate   // and their intermediates
 	revokedSerials         []*big.Int
 }
 
-// Text is bytes that a policy file has as text, such as PEM.
+// Text is bytes that a policy file holds as text, such as PEM.
 type Text []byte
 
-// UnmarshalText takes the text as it is.
+// UnmarshalText copies the text unchanged.
 func (t *Text) UnmarshalText(data []byte) error { *t = slices.Clone(data); return nil }
 
-// MarshalText returns the text as it is.
+// MarshalText returns the text unchanged.
 func (t Text) MarshalText() ([]byte, error) { return t, nil }
 
-// CAOptions say what of an authority counts. Texts hold one certificate in PEM or
-// several.
+// CAOptions say which certificates of a CA are valid. Texts hold one or several certificates in PEM.
 type CAOptions struct {
 	Roots         Text `yaml:"roots,omitempty"`         // self-signed, at least one
-	Intermediates Text `yaml:"intermediates,omitempty"` // used beside those that come with a signature
-	// Identities are whose certificates count: at least one, since every leaf of the
-	// authority would count without.
+	Intermediates Text `yaml:"intermediates,omitempty"` // in addition to those that come with a signature
+	// Identities whose certificates are valid: at least one, since without any every leaf of the CA would be valid.
 	Identities []Identity `yaml:"identities"`
-	// ExtendedKeyUsage that a leaf must have: codeSigning (the default),
-	// emailProtection, clientAuth, or an object identifier in dots.
+	// ExtendedKeyUsage that a leaf must have: codeSigning, emailProtection, clientAuth, or an
+	// object identifier in dots. Default: codeSigning.
 	ExtendedKeyUsage string `yaml:"extendedKeyUsage,omitempty"`
-	// TimestampRoots are authorities whose time stamps (RFC 3161) show that a
-	// signature was made while its certificate was valid; with intermediates.
+	// TimestampRoots are time-stamping authorities, with intermediates. Their time stamps (RFC
+	// 3161) prove that a signature was made while its certificate was valid.
 	TimestampRoots Text     `yaml:"timestampRoots,omitempty"`
 	RevokedSerials []string `yaml:"revokedSerials,omitempty"` // of leaves and intermediates, in hex
 	KeyOptions     `yaml:",inline"`
 }
 
-// NewCA checks a certificate authority. The id names it in messages.
+// NewCA returns a checked CA. Messages name it by id.
 func NewCA(id string, o CAOptions) (CA, error) {
 	o.Identities = slices.Clone(o.Identities)
 	a := CA{entry: entry{id, o.KeyOptions}, o: o}
@@ -96,7 +94,7 @@ func (a *CA) read() error {
 	return a.readUsage()
 }
 
-// usages are the extended key usages that have a name.
+// usages are the extended key usages with a name.
 var usages = map[string]x509.ExtKeyUsage{
 	"": x509.ExtKeyUsageCodeSigning, "codeSigning": x509.ExtKeyUsageCodeSigning,
 	"emailProtection": x509.ExtKeyUsageEmailProtection, "clientAuth": x509.ExtKeyUsageClientAuth,
@@ -114,15 +112,15 @@ func (a *CA) readUsage() error {
 		}
 		a.usageOID = append(a.usageOID, int(n)) //nolint:gosec // 31 bits
 	}
-	a.extKeyUsage = x509.ExtKeyUsageAny // the leaf's own list is looked at
+	a.extKeyUsage = x509.ExtKeyUsageAny // mayBeUsed checks the leaf's own list
 	return nil
 }
 
-// refuses says why the authority does not vouch for who made a signature, or that this does
-// not count at a time; "": it does. Time stamps are of stamped.
+// refuses returns why the CA does not certify the signer, or why the signature is not valid at a
+// time, or "". The time stamps cover the bytes of stamped.
 func (a CA) refuses(v *certified, stamped []byte, now time.Time) string {
 	chains, err := a.chains(v, now)
-	if err != nil { // in time or not, is it one of this authority at all?
+	if err != nil { // expired or not, did this CA issue it at all?
 		chains, err = a.chains(v, v.leaf.NotBefore)
 	}
 	why := a.valid.invalid(now)
@@ -140,7 +138,7 @@ func (a CA) refuses(v *certified, stamped []byte, now time.Time) string {
 	return a.late(v, stamped, chains, now)
 }
 
-// chains finds ways from the leaf to a root that hold at a time.
+// chains returns the certificate chains from the leaf to a root that are valid at a time.
 func (a CA) chains(v *certified, at time.Time) ([][]*x509.Certificate, error) {
 	between := a.intermediate.Clone()
 	for _, c := range v.chain {
@@ -151,11 +149,9 @@ func (a CA) chains(v *certified, at time.Time) ([][]*x509.Certificate, error) {
 	})
 }
 
-// late says why a signature was not made while its certificates were valid: that is now, or
-// when a trusted time-stamping authority saw it. A way to a root counts at that time only,
-// and so it is the ways of that time of which one must be without a revoked certificate.
-// What is revoked is so for all times. anyTime are the ways by which the leaf is known to be
-// of this authority.
+// late returns why a signature was not made while its certificates were valid: now, or at a trusted
+// time stamp. One chain of that same time must be without a revoked certificate. Revocation applies
+// to all times; anyTime are the chains that prove the issuer.
 func (a CA) late(v *certified, stamped []byte, anyTime [][]*x509.Certificate, now time.Time) string {
 	revoked := fmt.Sprintf("of the authority %s that the policy has revoked", a.id)
 	if ways, err := a.chains(v, now); err == nil && !a.isRevoked(ways) {
@@ -186,7 +182,7 @@ func (a CA) late(v *certified, stamped []byte, anyTime [][]*x509.Certificate, no
 			return ""
 		}
 		if err == nil {
-			anyTime = ways // the right time: this is why
+			anyTime = ways // the chains of the correct time: their revocation is the reason
 		}
 	}
 	if a.isRevoked(anyTime) {
@@ -195,8 +191,8 @@ func (a CA) late(v *certified, stamped []byte, anyTime [][]*x509.Certificate, no
 	return what + "no time stamp by an authority of " + a.id + " says that it was made before"
 }
 
-// mayBeUsed demands that the leaf is an end's, for signatures, and itself lists the
-// extended key usage: a list that is absent would allow all.
+// mayBeUsed reports whether the leaf is an end certificate for signatures that itself lists the
+// extended key usage. A missing list would allow every usage.
 func (a CA) mayBeUsed(leaf *x509.Certificate) bool {
 	listed := slices.Contains(leaf.ExtKeyUsage, a.extKeyUsage)
 	if a.usageOID != nil {
@@ -206,27 +202,24 @@ func (a CA) mayBeUsed(leaf *x509.Certificate) bool {
 	return listed && signs && !leaf.IsCA
 }
 
-// leafRevoked reports whether a certificate itself is revoked.
 func (a CA) leafRevoked(c *x509.Certificate) bool {
 	return slices.ContainsFunc(a.revokedSerials, func(n *big.Int) bool { return n.Cmp(c.SerialNumber) == 0 })
 }
 
-// isRevoked reports whether every way to a root goes through a revoked certificate.
 func (a CA) isRevoked(chains [][]*x509.Certificate) bool {
 	return !slices.ContainsFunc(chains, func(chain []*x509.Certificate) bool {
 		return !slices.ContainsFunc(chain, a.leafRevoked)
 	})
 }
 
-// Identity is one name that a certificate may have, in exactly these characters:
-// one of the three.
+// Identity is one name in a certificate, compared character by character: one of the three.
 type Identity struct {
 	Email string `yaml:"email,omitempty"`
 	URI   string `yaml:"uri,omitempty"`
 	DNS   string `yaml:"dns,omitempty"`
 }
 
-// String writes the identity as "email release@corp.example".
+// String returns the identity as "email release@corp.example".
 func (i Identity) String() string {
 	switch {
 	case i.Email != "":
@@ -262,7 +255,7 @@ func exact(name string) error {
 	return nil
 }
 
-// checkIdentities demands at least one; without is what none would mean.
+// checkIdentities requires at least one identity; without describes the effect of none.
 func checkIdentities[T interface{ check() error }](all []T, without string) error {
 	switch {
 	case len(all) == 0:
@@ -278,13 +271,12 @@ func checkIdentities[T interface{ check() error }](all []T, without string) erro
 	return nil
 }
 
-// of reports whether a certificate has the identity among its subject alternative
-// names. Its common name does not count.
+// of reports whether the identity is a subject alternative name of a certificate. The common name is not compared.
 func (i Identity) of(c *x509.Certificate) bool {
 	return slices.Contains(namesOf(c), i.String())
 }
 
-// namesOf lists what a certificate calls itself, as [Identity.String] writes it.
+// namesOf returns the names in a certificate, in the form of [Identity.String].
 func namesOf(c *x509.Certificate) (names []string) {
 	for _, e := range c.EmailAddresses {
 		names = append(names, "email "+e)
@@ -298,7 +290,7 @@ func namesOf(c *x509.Certificate) (names []string) {
 	return names
 }
 
-// identitiesOf is what a certificate calls itself, for messages.
+// identitiesOf returns the names in a certificate, for messages.
 func identitiesOf(c *x509.Certificate) string {
 	names := namesOf(c)
 	if len(names) == 0 {
@@ -307,8 +299,7 @@ func identitiesOf(c *x509.Certificate) string {
 	return fmt.Sprintf("%.300q", fault.Few(names, 3))
 }
 
-// Annotations of a claim's layer where the key has a certificate, as cosign
-// writes them.
+// Annotations of a claim's layer if the key has a certificate, as cosign writes them.
 const (
 	CertificateAnnotation = "dev.sigstore.cosign/certificate"
 	ChainAnnotation       = "dev.sigstore.cosign/chain"
@@ -316,16 +307,16 @@ const (
 )
 
 const (
-	maxCertificates = 16       // in one chain, and in one PEM field of a policy
+	maxCertificates = 16       // of one chain, and of one PEM field of a policy
 	maxChainPEM     = 64 << 10 // bytes
 	maxCertificate  = 16 << 10 // bytes of one (DER)
-	maxNames        = 256      // of one certificate, and of what else it lists
+	maxNames        = 256      // of one certificate, and of its other lists
 	maxTimestamps   = 8        // of one signature
-	maxIdentities   = 64       // of one authority
-	maxSerials      = 1024     // of one authority
+	maxIdentities   = 64       // of one CA
+	maxSerials      = 1024     // of one CA
 
-	// An RSA key of a certificate, whoever has made that: what it costs to look at a
-	// signature grows with the square of the bits.
+	// maxCertificateRSA bounds the bits of a certificate's RSA key, whoever issued it: the cost of a
+	// verification grows with their square.
 	maxCertificateRSA = 8192
 )
 
@@ -339,7 +330,7 @@ func pool(certificates []*x509.Certificate) *x509.CertPool {
 	return p
 }
 
-// parseCertificates reads the certificates of a PEM text; nothing at all is none.
+// parseCertificates reads the certificates of a PEM text; an empty text has none.
 func parseCertificates(what string, data []byte) ([]*x509.Certificate, error) {
 	if len(data) > maxChainPEM {
 		return nil, fmt.Errorf("%s: longer than %d bytes", what, maxChainPEM)
@@ -365,8 +356,8 @@ func parseCertificates(what string, data []byte) ([]*x509.Certificate, error) {
 	return out, nil
 }
 
-// parseCertificate reads one certificate (DER), and bounds it: in size, since a short one
-// may take much memory, and in its key, before anything is calculated with that.
+// parseCertificate reads one certificate (DER) and checks its bounds. A short one may need much
+// memory, and a large key much time.
 func parseCertificate(der []byte) (*x509.Certificate, error) {
 	if len(der) > maxCertificate {
 		return nil, fmt.Errorf("a certificate is longer than %d bytes", maxCertificate)
@@ -422,14 +413,14 @@ func pemOf(certificates ...*x509.Certificate) []byte {
 	return out
 }
 
-// certified is what comes with a signature whose key has a certificate.
+// certified is the certificate of a signature's key, with what comes with it.
 type certified struct {
 	leaf       *x509.Certificate
-	chain      []*x509.Certificate // between the leaf and a root; nothing in it is trusted
+	chain      []*x509.Certificate // between the leaf and a root; not trusted
 	timestamps [][]byte            // RFC 3161, over the signature
 }
 
-// readCertified reads what cosign puts beside a signature; nil where there is none.
+// readCertified reads the parts that cosign stores beside a signature; nil without a certificate.
 func readCertified(leaf, chain []byte, timestamps [][]byte) (*certified, error) {
 	if len(bytes.TrimSpace(leaf)) == 0 {
 		return nil, nil
@@ -463,5 +454,4 @@ func newCertified(leaf *x509.Certificate, chain []*x509.Certificate, timestamps 
 	return &certified{leaf, chain, timestamps}, nil
 }
 
-// key is the key of the certificate.
 func (c *certified) key() (Key, error) { return keyOf("", c.leaf.PublicKey) }

@@ -16,12 +16,12 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 )
 
-// bundleV02 is the newest sigstore bundle that may have a whole chain.
+// bundleV02 is the latest sigstore bundle version that allows a whole chain.
 const bundleV02 = "application/vnd.dev.sigstore.bundle+json;version=0.2"
 
-// SignBlob signs a file as cosign sign-blob does: base64, without a line end. Where the
-// key has a certificate it is a sigstore bundle in one line, as cosign sign-blob --bundle
-// writes it, since base64 has no room for that.
+// SignBlob signs a file as cosign sign-blob does: base64, without a line end. For a key with a
+// certificate, which base64 has no place for, it returns a sigstore bundle in one line, as cosign
+// sign-blob --bundle does.
 func (s *Signer) SignBlob(data []byte) ([]byte, error) {
 	raw, err := s.sign(data)
 	if err != nil {
@@ -33,7 +33,7 @@ func (s *Signer) SignBlob(data []byte) ([]byte, error) {
 	}
 	chain := []*protocommon.X509Certificate{{RawBytes: s.certified.leaf.Raw}}
 	for _, c := range s.certified.chain {
-		if !selfSigned(c) { // a root in it would invite to trust it
+		if !selfSigned(c) { // a reader might trust a root in it
 			chain = append(chain, &protocommon.X509Certificate{RawBytes: c.Raw})
 		}
 	}
@@ -58,7 +58,7 @@ func (s *Signer) SignBlob(data []byte) ([]byte, error) {
 	return oneLine(protojson.Marshal(b))
 }
 
-// oneLine takes a library's white space, which differs from run to run, out of its JSON.
+// oneLine removes the library's white space from its JSON, which differs between runs.
 func oneLine(text []byte, err error) ([]byte, error) {
 	var line bytes.Buffer
 	if err == nil {
@@ -70,9 +70,8 @@ func oneLine(text []byte, err error) ([]byte, error) {
 	return line.Bytes(), nil
 }
 
-// VerifyBlob checks a file against its signature file: what cosign sign-blob writes,
-// base64 or sigstore bundles, one after the other. The subject of the result is the
-// digest of data.
+// VerifyBlob verifies a file against its signature file: base64 or sigstore bundles, as cosign
+// sign-blob writes them, one after the other. The subject of the result is the digest of data.
 func (p *Policy) VerifyBlob(data, signatures []byte, now time.Time) (Verified, error) {
 	subject := image.DigestOf(data)
 	found := splitSignatures(signatures)
@@ -87,8 +86,8 @@ func (p *Policy) VerifyBlob(data, signatures []byte, now time.Time) (Verified, e
 	return p.Verify(subject, evidence, now)
 }
 
-// splitSignatures parts a signature file, into one signature more than are looked at
-// at most: JSON values, and words between white space.
+// splitSignatures splits a signature file into JSON values and words. It returns at most one
+// signature more than the limit.
 func splitSignatures(data []byte) [][]byte {
 	var out [][]byte
 	for rest := bytes.TrimSpace(data); len(rest) > 0 && len(out) <= maxSignatures; rest = bytes.TrimSpace(rest) {
@@ -99,7 +98,7 @@ func splitSignatures(data []byte) [][]byte {
 				out, rest = append(out, value), rest[dec.InputOffset():]
 				continue
 			}
-			return append(out, rest) // where it would end no one knows
+			return append(out, rest) // its end is unknown
 		}
 		end := bytes.IndexAny(rest, " \t\r\n")
 		if end < 0 {

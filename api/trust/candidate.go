@@ -24,36 +24,33 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 )
 
-// candidate is one signature with what came along, before it is known to be good. That
-// is for cosign to say, by a public key ([candidate.madeBy]) or by a trusted root
-// ([Keyless.accepts]).
+// candidate is one signature with its material, not yet verified. Cosign verifies it, by a public
+// key ([candidate.madeBy]) or by a trusted root ([Keyless.refuses]).
 type candidate struct {
 	form    form
-	payload []byte // what was signed: a claim, an envelope with its signatures, a file
-	text    string // the signature, in base64; "" where the payload has it
+	payload []byte // the signed bytes: a claim, an envelope with its signatures, a file
+	text    string // the signature, in base64; "" if the payload contains it
 
 	certificate, chain []byte // PEM, or nil
 	log                *cosignbundle.RekorBundle
 	stamp              *cosignbundle.RFC3161Timestamp
 
-	bundle *protobundle.Bundle // a sigstore bundle, with all of the above but the payload of a file
-	// keyed is the bundle as it were without a certificate: a key of the policy may
-	// have made a signature that carries one.
+	bundle *protobundle.Bundle // a sigstore bundle, with all of the above except the payload of a file
+	// keyed is the bundle without its certificate: a key of the policy may have made a signature that carries one.
 	keyed *sigstorebundle.Bundle
 }
 
-// form says which of cosign's functions a candidate is for.
+// form selects the cosign function for a candidate.
 type form int
 
 const (
 	claimForm     form = iota // simple signing: the payload names the digest
-	envelopeForm              // an attestation: the statement inside names the digest
+	envelopeForm              // an attestation: its statement names the digest
 	fileForm                  // the payload is the subject
 	statementForm             // a sigstore bundle around a statement
 )
 
-// newBundle makes a candidate of a sigstore bundle. A bundle that cosign's library
-// finds to be none is an error.
+// newBundle returns the candidate of a sigstore bundle, or an error if cosign's library rejects the bundle.
 func newBundle(f form, b *protobundle.Bundle, file []byte) (candidate, error) {
 	keyed := &protobundle.Bundle{
 		MediaType: b.GetMediaType(), Content: b.GetContent(),
@@ -65,7 +62,7 @@ func newBundle(f form, b *protobundle.Bundle, file []byte) (candidate, error) {
 	return candidate{form: f, payload: file, bundle: b, keyed: k}, err
 }
 
-// madeBy reports whether a key made the signature, and whether it is of the subject.
+// madeBy reports whether a key made the signature of the subject.
 func (c candidate) madeBy(key []signature.Verifier, subject image.Digest) bool {
 	for _, v := range key {
 		o := cosign.CheckOpts{SigVerifier: v, TrustedMaterial: &root.BaseTrustedMaterial{}, IgnoreTlog: true, IgnoreSCT: true}
@@ -76,11 +73,10 @@ func (c candidate) madeBy(key []signature.Verifier, subject image.Digest) bool {
 	return false
 }
 
-// check has cosign judge the candidate. No one is asked: there is no client of a log
-// and what is not there cannot be looked up.
+// check verifies the candidate with cosign, offline: it has no client of a log, so that missing parts stay missing.
 func (c candidate) check(subject image.Digest, o cosign.CheckOpts) (err error) {
 	defer func() {
-		if p := recover(); p != nil { // the parsers of what came along are not ours
+		if p := recover(); p != nil { // foreign parsers read the material
 			err = fmt.Errorf("damaged: %v", p)
 		}
 	}()
@@ -89,7 +85,7 @@ func (c candidate) check(subject image.Digest, o cosign.CheckOpts) (err error) {
 		return c.checkBundle(subject, o)
 	}
 	var along []static.Option
-	if o.SigVerifier == nil { // else the key is given
+	if o.SigVerifier == nil { // otherwise the caller gives the key
 		along = append(along, static.WithCertChain(c.certificate, c.chain),
 			static.WithBundle(c.log), static.WithRFC3161Timestamp(c.stamp))
 	}
@@ -100,7 +96,7 @@ func (c candidate) check(subject image.Digest, o cosign.CheckOpts) (err error) {
 	ctx, hash := context.Background(), v1.Hash{Algorithm: "sha256", Hex: subject.Hex()}
 	switch c.form {
 	case claimForm:
-		o.ClaimVerifier = cosign.SimpleClaimVerifier // without it the digest would not be looked at
+		o.ClaimVerifier = cosign.SimpleClaimVerifier // without it cosign ignores the digest
 		_, err = cosign.VerifyImageSignature(ctx, sig, hash, &o)
 	case envelopeForm:
 		o.ClaimVerifier = cosign.IntotoSubjectClaimVerifier
@@ -134,9 +130,8 @@ func (c candidate) checkBundle(subject image.Digest, o cosign.CheckOpts) error {
 	return err
 }
 
-// verifiersOf returns what verifies signatures of a key: SHA-256, with which cosign
-// signs claims, and the algorithm that sigstore has for the key, with which cosign signs
-// what else it does.
+// verifiersOf returns the verifiers of a key's signatures. Cosign signs claims with SHA-256, and
+// everything else with sigstore's algorithm for the key.
 func verifiersOf(public crypto.PublicKey) ([]signature.Verifier, error) {
 	load := []signature.LoadOption{nil}
 	switch k := public.(type) {
@@ -159,7 +154,7 @@ func verifiersOf(public crypto.PublicKey) ([]signature.Verifier, error) {
 	return out, nil
 }
 
-// signed reports whether a key's signature is over a message.
+// signed reports whether a key's signature covers a message.
 func signed(key []signature.Verifier, message, raw []byte) bool {
 	for _, v := range key {
 		if v.VerifySignature(bytes.NewReader(raw), bytes.NewReader(message)) == nil {

@@ -22,17 +22,16 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 )
 
-// Evidence is one signed claim that something is acceptable, as it was found; whose
-// signature it is, and whether that counts, is for [Policy.Verify] to say. One that
-// cannot count in any case (another predicate, a damaged claim) is kept, so that a
-// refusal can say what was found.
+// Evidence is one unverified claim that accepts an artifact. [Policy.Verify] decides whose
+// signature it is and whether it is valid. Evidence that is never valid (another predicate, a
+// damaged claim) stays, so that a refusal can describe it.
 type Evidence struct {
-	subjects  []image.Digest // that the claim names
+	subjects  []image.Digest // named by the claim
 	candidate candidate
-	stamped   []byte     // what time stamps are of
-	holder    *certified // the certificate of the key that signed, or nil
-	doubt     string     // why the certificate that came along cannot count, or ""
-	problem   string     // why it cannot count, or ""
+	stamped   []byte     // the bytes that time stamps cover
+	holder    *certified // the certificate of the signing key, or nil
+	doubt     string     // why the certificate is not valid, or ""
+	problem   string     // why the evidence is not valid, or ""
 }
 
 const (
@@ -46,14 +45,9 @@ const (
 	maxProofHashes    = 64  // of one log entry: a log of 2^64
 )
 
-// ReadEvidence reads the signatures that manifests hold: what is under the tag
-// sha256-HEX.sig, and referrers of the subject. A manifest of another kind holds
-// none, which is no error. Every byte is checked against its descriptor; a claim
-// that is damaged is returned as evidence that cannot count. A manifest that cannot
-// be read is an error beside the evidence of the others.
-//
-// Everything together is bounded before it is read, by number and by size. More than that
-// is a fault with reason Untrusted, and no evidence.
+// ReadEvidence reads the signatures in manifests: that under sha256-HEX.sig, and referrers. It verifies all bytes, and
+// bounds number and size first; more is Untrusted, without evidence. A damaged claim is invalid evidence, an unreadable
+// manifest an error beside the rest; other manifests have none.
 func ReadEvidence(ctx context.Context, fetcher Fetcher, manifests ...ocispec.Descriptor) ([]Evidence, error) {
 	r := layerReader{fetcher: fetcher, what: "signature", most: maxEvidence, largest: maxClaim}
 	var out []Evidence
@@ -73,8 +67,7 @@ func ReadEvidence(ctx context.Context, fetcher Fetcher, manifests ...ocispec.Des
 	return out, fault.Join(problems...)
 }
 
-// layerReader reads layers that hold signatures, and counts them: all that is read for one
-// verification is bounded together.
+// layerReader reads layers with signatures and counts them, to bound everything that one verification reads.
 type layerReader struct {
 	fetcher Fetcher
 	what    string // "signature" or "attestation", for messages
@@ -84,14 +77,14 @@ type layerReader struct {
 	bytes   int64  // of manifests and layers, so far
 }
 
-// layer is one as it was read: its bytes, or why they cannot be had.
+// layer is a layer with its bytes, or the reason why they are missing.
 type layer struct {
 	ocispec.Descriptor
 	data    []byte
 	problem string
 }
 
-// evidence reads the signature that a layer is or has.
+// evidence returns the signature in a layer.
 func (l layer) evidence() Evidence {
 	switch {
 	case l.problem != "":
@@ -104,7 +97,7 @@ func (l layer) evidence() Evidence {
 	return e
 }
 
-// room takes a part of what one verification may hold, before that is read.
+// room reserves a part of a verification's bounds before the part is read.
 func (r *layerReader) room(number int, size int64) error {
 	r.number += number
 	r.bytes += max(size, 0)
@@ -115,8 +108,7 @@ func (r *layerReader) room(number int, size int64) error {
 		"there are more than %d, or more than %d bytes of them", r.most, maxEvidenceBytes)
 }
 
-// read reads the layers of a manifest that are wanted. One that is damaged or not there is
-// no error, since others may be enough.
+// read returns the wanted layers of a manifest. A damaged or missing layer is no error, since others may be enough.
 func (r *layerReader) read(ctx context.Context, manifest ocispec.Descriptor, wanted func(ocispec.Descriptor) bool) ([]layer, error) {
 	if err := r.room(0, min(manifest.Size, maxManifest)); err != nil {
 		return nil, err
@@ -151,7 +143,6 @@ func (r *layerReader) read(ctx context.Context, manifest ocispec.Descriptor, wan
 	return out, nil
 }
 
-// layersOf returns the layers of a manifest that are wanted.
 func layersOf(data []byte, wanted func(ocispec.Descriptor) bool) ([]ocispec.Descriptor, error) {
 	var m ocispec.Manifest
 	if err := json.Unmarshal(data, &m); err != nil {
@@ -164,7 +155,7 @@ func layersOf(data []byte, wanted func(ocispec.Descriptor) bool) ([]ocispec.Desc
 	return out, nil
 }
 
-// fetch reads a descriptor's bytes, at most limit, and checks size and digest.
+// fetch reads a descriptor's bytes, at most limit, and verifies size and digest.
 func fetch(ctx context.Context, fetcher Fetcher, d ocispec.Descriptor, limit int64) ([]byte, error) {
 	corrupt := func(format string, args ...any) ([]byte, error) {
 		return nil, fault.Errorf(fault.Corrupt, "read", d.Digest.String(), "", format, args...)
@@ -193,7 +184,7 @@ func fetch(ctx context.Context, fetcher Fetcher, d ocispec.Descriptor, limit int
 	return data, nil
 }
 
-// readClaim reads a claim as cosign sign writes it.
+// readClaim reads a claim in the form of cosign sign.
 func readClaim(claim []byte) Evidence {
 	bad := func(why string) Evidence { return Evidence{problem: why} }
 	var c payload.SimpleContainerImage
@@ -210,7 +201,6 @@ func readClaim(claim []byte) Evidence {
 	return Evidence{subjects: []image.Digest{subject}, candidate: candidate{form: claimForm, payload: claim}}
 }
 
-// signedBy adds the signature to a claim.
 func (e Evidence) signedBy(signature string) Evidence {
 	raw, err := decodeSignature(signature)
 	if err != nil {
@@ -222,9 +212,9 @@ func (e Evidence) signedBy(signature string) Evidence {
 	return e
 }
 
-// addCertificate adds what cosign keeps beside a signature: a certificate, an entry of
-// the transparency log, a time stamp. One that is damaged does not spoil the signature:
-// a key of the policy may have made it.
+// addCertificate adds the annotations of cosign beside a signature: a certificate, a transparency
+// log entry, a time stamp. A damaged one does not invalidate the signature, since a key of the
+// policy may have made it.
 func (e *Evidence) addCertificate(annotations map[string]string) {
 	if e.problem != "" {
 		return
@@ -252,13 +242,12 @@ func (e *Evidence) addCertificate(annotations map[string]string) {
 	c.certificate, c.chain, c.stamp, c.log = leaf, chain, stamp, log
 }
 
-// readStamp reads the time stamp that cosign keeps beside a signature; nil where there is
-// none.
+// readStamp reads cosign's time stamp beside a signature; nil if none exists.
 func readStamp(annotations map[string]string) (*cosignbundle.RFC3161Timestamp, error) {
 	return readAnnotation[cosignbundle.RFC3161Timestamp](annotations[TimestampAnnotation], 2*MaxTimestamp)
 }
 
-// stampsOf are the time stamps in the annotations that can be read.
+// stampsOf returns the readable time stamps in the annotations.
 func stampsOf(annotations map[string]string) [][]byte {
 	if stamp, err := readStamp(annotations); err == nil && stamp != nil {
 		return [][]byte{stamp.SignedRFC3161Timestamp}
@@ -266,7 +255,7 @@ func stampsOf(annotations map[string]string) [][]byte {
 	return nil
 }
 
-// readAnnotation reads JSON of a bounded length; nil where there is none.
+// readAnnotation reads JSON of a bounded length; nil without any.
 func readAnnotation[T any](text string, limit int) (*T, error) {
 	if text == "" {
 		return nil, nil
@@ -293,7 +282,7 @@ func decodeSignature(s string) ([]byte, error) {
 	return raw, nil
 }
 
-// readSigstoreBundle reads a sigstore bundle around a statement that subjectsOf takes.
+// readSigstoreBundle reads a sigstore bundle with a statement that subjectsOf accepts.
 func readSigstoreBundle(data []byte, subjectsOf subjectsFunc) Evidence {
 	bad := func(why string) Evidence { return Evidence{problem: why} }
 	b, err := parseBundle(data)
@@ -325,8 +314,8 @@ func parseBundle(data []byte) (*protobundle.Bundle, error) {
 	return &b, err
 }
 
-// addMaterial adds the certificate of a sigstore bundle. Where there is none that could
-// count, what else came along is of no use, and not kept.
+// addMaterial adds the certificate of a sigstore bundle. Without a valid one it drops the other
+// material, which is useless then.
 func (e *Evidence) addMaterial(m *protobundle.VerificationMaterial) {
 	err := checkLogEntries(m.GetTlogEntries())
 	if err == nil {
@@ -340,8 +329,7 @@ func (e *Evidence) addMaterial(m *protobundle.VerificationMaterial) {
 	}
 }
 
-// checkLogEntries bounds the entries of a transparency log: of each a few bytes of text
-// make many in memory.
+// checkLogEntries bounds the transparency log entries: a few bytes of text need much memory.
 func checkLogEntries(entries []*protorekor.TransparencyLogEntry) error {
 	if len(entries) > maxLogEntries {
 		return fmt.Errorf("there are more than %d entries of a transparency log", maxLogEntries)
@@ -354,7 +342,7 @@ func checkLogEntries(entries []*protorekor.TransparencyLogEntry) error {
 	return nil
 }
 
-// certifiedBy reads the certificate of a sigstore bundle; nil where it has none.
+// certifiedBy reads the certificate of a sigstore bundle; nil if it has none.
 func certifiedBy(m *protobundle.VerificationMaterial) (*certified, error) {
 	raw := m.GetX509CertificateChain().GetCertificates()
 	if c := m.GetCertificate(); c != nil {
@@ -380,10 +368,10 @@ func certifiedBy(m *protobundle.VerificationMaterial) (*certified, error) {
 	return newCertified(chain[0], chain[1:], stamps)
 }
 
-// subjectsFunc returns what a statement is of, or why it does not count.
+// subjectsFunc returns the subjects of a statement, or why it is not valid.
 type subjectsFunc func(payload []byte) (subjects []image.Digest, problem string)
 
-// subjectsOfEnvelope returns what the statement in a DSSE envelope is of.
+// subjectsOfEnvelope returns the subjects of the statement in a DSSE envelope.
 func subjectsOfEnvelope(payloadType string, payload []byte, signatures int, subjectsOf subjectsFunc) ([]image.Digest, string) {
 	switch {
 	case payloadType != inTotoPayload:

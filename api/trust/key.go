@@ -21,21 +21,21 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
-// entry is what all entries of a policy have.
+// entry is the common part of all policy entries.
 type entry struct {
-	id    string     // names it in messages
-	valid KeyOptions // when it counts
+	id    string     // names the entry in messages
+	valid KeyOptions // when it is valid
 }
 
-// Key is a public key and when its signatures count. It is made by [NewKey].
+// Key is a public key and the time in which its signatures are valid. [NewKey] creates it.
 type Key struct {
 	entry
 	public      crypto.PublicKey
 	verifiers   []signature.Verifier
-	fingerprint string // hex sha256 of the PKIX form: what makes keys distinct
+	fingerprint string // hex sha256 of the PKIX form: identifies distinct keys
 }
 
-// KeyOptions bound a key. The zero value leaves it unbounded.
+// KeyOptions limit the validity of a key. The zero value sets no limit.
 type KeyOptions struct {
 	NotBefore time.Time `yaml:"notBefore,omitempty"`
 	NotAfter  time.Time `yaml:"notAfter,omitempty"`
@@ -48,8 +48,7 @@ const (
 	maxRSABits = 16384
 )
 
-// NewKey reads a public key in PEM (PKIX, as cosign.pub, or PKCS #1). The id names
-// it in messages.
+// NewKey reads a public key in PEM (PKIX, as cosign.pub, or PKCS #1). Messages name it by id.
 func NewKey(id string, publicPEM []byte, o KeyOptions) (Key, error) {
 	bad := func(why error, hint string) (Key, error) {
 		return Key{}, fault.Errorf(fault.InvalidInput, "read public key", fmt.Sprintf("%q", id), hint, "%w", why)
@@ -72,7 +71,6 @@ func NewKey(id string, publicPEM []byte, o KeyOptions) (Key, error) {
 	return k, nil
 }
 
-// keyOf makes a key of one that has been parsed.
 func keyOf(id string, public crypto.PublicKey) (Key, error) {
 	if err := checkPublic(public); err != nil {
 		return Key{}, err
@@ -97,11 +95,11 @@ func checkID(id string) error {
 
 var idText = regexp.MustCompile(`^[A-Za-z0-9._-]{1,63}$`)
 
-// PEM returns the public key as cosign.pub has it.
+// PEM returns the public key in the form of cosign.pub.
 func (k Key) PEM() []byte {
 	out, err := cryptoutils.MarshalPublicKeyToPEM(k.public)
 	if err != nil {
-		return nil // not reached: NewKey has made the fingerprint from the same form
+		return nil // not reached: NewKey made the fingerprint from the same form
 	}
 	return out
 }
@@ -155,7 +153,7 @@ func fingerprint(public crypto.PublicKey) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// hashOf returns the hash that belongs to a curve.
+// hashOf returns the hash of a curve.
 func hashOf(curve elliptic.Curve) crypto.Hash {
 	switch curve {
 	case elliptic.P384():
@@ -166,7 +164,7 @@ func hashOf(curve elliptic.Curve) crypto.Hash {
 	return crypto.SHA256
 }
 
-// check refuses bounds between which no time is, and writes them in UTC.
+// check refuses an empty time range, and converts the times to UTC.
 func (o *KeyOptions) check() error {
 	if !o.NotBefore.IsZero() && !o.NotAfter.IsZero() && !o.NotBefore.Before(o.NotAfter) {
 		return errors.New("notBefore is not before notAfter")
@@ -175,7 +173,7 @@ func (o *KeyOptions) check() error {
 	return nil
 }
 
-// invalid says why an entry of a policy does not count at a time, or "".
+// invalid returns why a policy entry is not valid at a time, or "".
 func (o KeyOptions) invalid(now time.Time) string {
 	switch {
 	case o.Revoked:

@@ -17,7 +17,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 )
 
-// LogAnnotation holds the entry of the transparency log, as cosign writes it.
+// LogAnnotation holds the transparency log entry, as cosign writes it.
 const LogAnnotation = "dev.sigstore.cosign/bundle"
 
 const (
@@ -25,14 +25,13 @@ const (
 	maxLogEntry    = 256 << 10 // bytes
 )
 
-// KeylessIdentity is who a short-lived certificate was issued to, and on whose word;
-// both exact.
+// KeylessIdentity is the subject of a short-lived certificate and the issuer of the login, both exact.
 type KeylessIdentity struct {
 	Issuer  string `yaml:"issuer"`  // of the login: https://accounts.google.com
 	Subject string `yaml:"subject"` // an e-mail address or a URI
 }
 
-// String writes the identity as "release@corp.example by https://login.corp.example".
+// String returns the identity as "release@corp.example by https://login.corp.example".
 func (i KeylessIdentity) String() string { return i.Subject + " by " + i.Issuer }
 
 func (i KeylessIdentity) check() error {
@@ -44,30 +43,29 @@ func (i KeylessIdentity) check() error {
 	return errors.Join(exact(i.Issuer), exact(i.Subject))
 }
 
-// Keyless is a sigstore whose short-lived certificates count, and whose.
+// Keyless is a sigstore, and the identities in its short-lived certificates whose signatures are valid.
 type Keyless struct {
 	entry
 	o        KeylessOptions
 	material root.TrustedMaterial
 }
 
-// KeylessOptions say what of a sigstore counts.
+// KeylessOptions say which certificates of a sigstore are valid.
 type KeylessOptions struct {
-	// TrustedRoot is its trusted_root.json: certificate authorities, logs and
-	// time-stamping authorities. It is never fetched, so that what has expired in it has
-	// expired.
+	// TrustedRoot is its trusted_root.json: CAs, logs and time-stamping authorities. It is never
+	// fetched, so that expired parts stay expired.
 	TrustedRoot Text `yaml:"trustedRoot,omitempty"`
-	// Identities are whose certificates count: at least one, since everyone with a login
-	// would count without.
+	// Identities whose certificates are valid: at least one, since without any every user with a
+	// login would be valid.
 	Identities []KeylessIdentity `yaml:"identities"`
-	// WithoutTransparencyLog: a time stamp of the trusted root's authorities is enough.
+	// WithoutTransparencyLog accepts a time stamp of the trusted root's authorities instead.
 	WithoutTransparencyLog bool `yaml:"withoutTransparencyLog,omitempty"`
-	// WithoutCertificateLog: the certificate need not be in a certificate log.
+	// WithoutCertificateLog accepts certificates that are not in a certificate log.
 	WithoutCertificateLog bool `yaml:"withoutCertificateLog,omitempty"`
 	KeyOptions            `yaml:",inline"`
 }
 
-// NewKeyless checks a keyless entry. The id names it in messages.
+// NewKeyless returns a checked keyless entry. Messages name it by id.
 func NewKeyless(id string, o KeylessOptions) (Keyless, error) {
 	o.Identities = slices.Clone(o.Identities)
 	k := Keyless{entry: entry{id, o.KeyOptions}, o: o}
@@ -95,7 +93,7 @@ func (k *Keyless) read() (err error) {
 
 func parseTrustedRoot(data []byte) (material root.TrustedMaterial, err error) {
 	defer func() {
-		if p := recover(); p != nil { // the parser is not ours
+		if p := recover(); p != nil { // the parser is foreign
 			material, err = nil, fmt.Errorf("read trusted root: damaged: %v", p)
 		}
 	}()
@@ -109,8 +107,8 @@ func parseTrustedRoot(data []byte) (material root.TrustedMaterial, err error) {
 	return stampedMaterial(parsed), nil
 }
 
-// refuses says why the sigstore's trusted root does not accept a signature over a subject, by
-// one of the identities; "": it does.
+// refuses returns why the sigstore's trusted root does not accept a signature of a subject by one
+// of the identities; "" if it does.
 func (k Keyless) refuses(e Evidence, subject image.Digest, now time.Time) string {
 	if err := k.check(e, subject, now); err != nil {
 		return fmt.Sprintf("of %s that keyless %s does not accept (%.200s)", identitiesOf(e.holder.leaf), k.id, err)
@@ -121,11 +119,9 @@ func (k Keyless) refuses(e Evidence, subject image.Digest, now time.Time) string
 	return ""
 }
 
-// check has cosign judge a signature by the trusted root. Cosign takes the time of a
-// signature either from a time stamp or from the log, as it is told; here the one that
-// holds is enough. Told neither, it would take its own clock: that is never asked for.
-// Told of time stamps none of which holds, it prints that and panics: so they are looked
-// at before.
+// check verifies a signature by the trusted root with cosign. Cosign would require either time
+// stamps or the log; here one is enough. It would use its own clock with neither, and panic on
+// invalid time stamps, so check verifies those first.
 func (k Keyless) check(e Evidence, subject image.Digest, now time.Time) error {
 	stamped := k.stamped(e, now)
 	if stamped == nil {
@@ -137,8 +133,7 @@ func (k Keyless) check(e Evidence, subject image.Digest, now time.Time) error {
 	return k.checkBy(e, subject, false)
 }
 
-// stamped checks that an authority of the trusted root has stamped the signature, not in
-// the future.
+// stamped checks that an authority of the trusted root stamped the signature, at a past time.
 func (k Keyless) stamped(e Evidence, now time.Time) error {
 	if len(e.holder.timestamps) == 0 {
 		return errors.New("it has no time stamp")
@@ -158,9 +153,8 @@ func (k Keyless) stamped(e Evidence, now time.Time) error {
 	return fmt.Errorf("its time stamp does not hold: %w", last)
 }
 
-// checkBy tries one identity after the other, since cosign takes no more than one for a
-// sigstore bundle. It tries those only that the certificate has: what cosign finds on the
-// way to looking at them it may print.
+// checkBy tries the identities one by one, since cosign takes only one for a sigstore bundle. It
+// tries only those in the certificate, since cosign may print its findings on others.
 func (k Keyless) checkBy(e Evidence, subject image.Digest, timestamps bool) error {
 	err := errors.New("its certificate is of no identity that could be accepted")
 	names := cryptoutils.GetSubjectAlternateNames(e.holder.leaf)
@@ -178,20 +172,19 @@ func (k Keyless) checkBy(e Evidence, subject image.Digest, timestamps bool) erro
 	return err
 }
 
-// material is a trusted root whose time stamps are verified as those of private
-// authorities are, whoever asks for them.
+// material is a trusted root that always verifies time stamps like those of private authorities.
 type material struct {
 	root.TrustedMaterial
 	authorities []root.TimestampingAuthority
 }
 
-// TimestampingAuthorities returns the trusted root's, each a [stamper].
+// TimestampingAuthorities returns the trusted root's authorities, each a [stamper].
 func (m material) TimestampingAuthorities() []root.TimestampingAuthority { return m.authorities }
 
 func stampedMaterial(trusted root.TrustedMaterial) root.TrustedMaterial {
 	out := material{TrustedMaterial: trusted}
 	for _, a := range trusted.TimestampingAuthorities() {
-		// one without a root could not vouch for anything
+		// an authority without a root is useless
 		if s, ok := a.(*root.SigstoreTimestampingAuthority); ok && s.Root != nil {
 			out.authorities = append(out.authorities, stamper{s})
 		}
@@ -204,8 +197,8 @@ type stamper struct {
 	authority *root.SigstoreTimestampingAuthority
 }
 
-// Verify verifies a time stamp over a signature, as [verifyTimestamp] does, and that the
-// authority was trusted at its time.
+// Verify verifies a signature's time stamp as [verifyTimestamp] does, and that the authority was
+// trusted at its time.
 func (s stamper) Verify(stamp, signature []byte) (*root.Timestamp, error) {
 	a := s.authority
 	if len(stamp) > MaxTimestamp {

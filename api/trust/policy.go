@@ -16,8 +16,8 @@ import (
 
 const maxKeys = 32 // of one policy, with authorities and keyless entries
 
-// Policy says whose signatures make something acceptable. It is made by
-// [ParsePolicy] and [NewPolicy]; the zero value accepts nothing.
+// Policy says whose signatures make an artifact acceptable. [ParsePolicy] and [NewPolicy] create
+// it; the zero value accepts nothing.
 type Policy struct {
 	threshold   int
 	keys        []Key                 // as given, sorted by id
@@ -26,15 +26,13 @@ type Policy struct {
 	revoked     map[image.Digest]bool // digests
 }
 
-// NewPolicy returns a policy of keys. threshold is how many distinct ones must have
-// signed.
+// NewPolicy returns a policy of keys. threshold is the required number of distinct ones.
 func NewPolicy(threshold int, keys ...Key) (*Policy, error) {
 	return ComposePolicy(threshold, keys, nil)
 }
 
-// ComposePolicy returns a policy of keys and of certificate authorities. An authority
-// counts once, whichever of its identities signed, and a key once, whoever has
-// certified it.
+// ComposePolicy returns a policy of keys and of CAs. A CA counts once, whichever of its identities
+// signed, and a key once, whoever certified it.
 func ComposePolicy(threshold int, keys []Key, authorities []CA, keyless ...Keyless) (*Policy, error) {
 	signers, err := countSigners(keys, authorities, keyless)
 	if err == nil {
@@ -58,8 +56,8 @@ func badPolicy(hint, format string, args ...any) error {
 	return fault.Errorf(fault.InvalidInput, "read trust policy", "", hint, format, args...)
 }
 
-// countSigners returns how many signers can count at most. That an identity is in
-// two entries is refused: who has it could count twice with two certificates.
+// countSigners returns the largest possible number of signers. It refuses an identity in two
+// entries, whose owner could count twice with two certificates.
 func countSigners(keys []Key, authorities []CA, keyless []Keyless) (int, error) {
 	distinct, ids, identities := map[string]bool{}, map[string]bool{}, map[string]string{}
 	once := func(e entry, isEmpty bool, named []string) error {
@@ -128,7 +126,7 @@ func mergeRevoked(keys []Key) []Key {
 	return keys
 }
 
-// WithRevokedDigests returns the policy with digests that it never accepts added.
+// WithRevokedDigests returns the policy with additional revoked digests.
 func (p *Policy) WithRevokedDigests(digests ...image.Digest) *Policy {
 	out := *p
 	out.revoked = maps.Clone(p.revoked)
@@ -138,7 +136,7 @@ func (p *Policy) WithRevokedDigests(digests ...image.Digest) *Policy {
 	return &out
 }
 
-// The header of a policy file.
+// Header and bounds of a policy file.
 const (
 	PolicyAPIVersion = "vdo.vmware.com/trust/v1"
 	PolicyKind       = "TrustPolicy"
@@ -158,7 +156,7 @@ type policyFile struct {
 	RevokedDigests []string      `yaml:"revokedDigests,omitempty"`
 }
 
-// The forms of entries: what they are, or the paths of files that have it.
+// Forms of entries: the values, or the paths of files that contain them.
 type (
 	keyFile struct {
 		ID         string `yaml:"id"`
@@ -180,10 +178,8 @@ type (
 	}
 )
 
-// ParsePolicy reads a policy file. name is the file's, for messages. readFile hands
-// over the keys that the policy names by path (relative paths are for it to
-// resolve); nil refuses such keys. All problems are
-// reported together.
+// ParsePolicy reads a policy file; messages name it. The function readFile reads keys that the policy
+// names by path, and resolves relative paths; nil refuses such keys. It reports all problems together.
 func ParsePolicy(name string, data []byte, readFile func(path string) ([]byte, error)) (*Policy, error) {
 	f, err := decodePolicy(name, data)
 	if err != nil {
@@ -251,7 +247,7 @@ func decodePolicy(name string, data []byte) (policyFile, error) {
 	case err != nil:
 	case f.APIVersion != PolicyAPIVersion || f.Kind != PolicyKind:
 		err = fmt.Errorf("it is %.100q %.100q, not %s %s", f.APIVersion, f.Kind, PolicyAPIVersion, PolicyKind)
-	case n > maxKeys: // before a file is read for each
+	case n > maxKeys: // before the first file is read
 		err = fmt.Errorf("%d keys are more than %d", n, maxKeys)
 	}
 	if err != nil {
@@ -261,7 +257,7 @@ func decodePolicy(name string, data []byte) (policyFile, error) {
 	return f, nil
 }
 
-// entries makes all entries of a field, and names each that is bad.
+// entries returns all entries of a field, and reports each invalid one by its place.
 func entries[F, E any](all []F, field string, bad func(err error, where string), read func(F) (E, error)) []E {
 	out := make([]E, len(all))
 	for n, f := range all {
@@ -273,7 +269,7 @@ func entries[F, E any](all []F, field string, bad func(err error, where string),
 	return out
 }
 
-// readField reads a field that is in a file, which another field names.
+// readField reads a field from the file that another field names.
 func readField(op, field, file, path string, to *Text, readFile func(string) ([]byte, error)) error {
 	switch {
 	case path == "":
@@ -308,8 +304,7 @@ func parseDigests(in []string) ([]image.Digest, error) {
 	return out, fault.Join(problems...)
 }
 
-// YAML returns the policy as a file, keys in PEM, sorted; reading it gives the same
-// policy.
+// YAML returns the policy as a file, keys in PEM, sorted. Parsing it returns the same policy.
 func (p *Policy) YAML() ([]byte, error) {
 	threshold := p.threshold
 	f := policyFile{APIVersion: PolicyAPIVersion, Kind: PolicyKind, Threshold: &threshold}

@@ -21,17 +21,15 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 )
 
-// DefaultIdentity is what a signed claim calls its subject when the signer does not
-// say; what counts is the digest.
+// DefaultIdentity names the subject of a claim if the signer does not; only the digest is verified.
 const DefaultIdentity = "vdo.vmware.com/bundle"
 
 // Signed is a signature manifest as cosign writes it.
 type Signed struct {
 	Manifest   []byte
 	Descriptor ocispec.Descriptor // of Manifest
-	Tag        string             // to put it under: sha256-HEX.sig
-	// Blobs are the config and the claims that this signing made; the claims of
-	// signatures that were there before are where they were.
+	Tag        string             // for the manifest: sha256-HEX.sig
+	// Blobs are the new config and claims; the claims of earlier signatures stay in the repository.
 	Blobs []Blob
 }
 
@@ -41,10 +39,9 @@ type Blob struct {
 	Data       []byte
 }
 
-// Sign signs a digest. identity is what the signer calls it, HOST/PATH or
-// HOST/PATH:TAG ("" for [DefaultIdentity]). existing is the manifest that is under
-// the tag already, or nil: its signatures are kept, and nothing is added where the
-// key has signed the same claim before.
+// Sign signs a digest. identity is the signer's name for it, HOST/PATH or HOST/PATH:TAG ("" for
+// [DefaultIdentity]). It keeps the signatures of existing, the tag's manifest or nil, and adds none
+// if the key signed the same claim before.
 func (s *Signer) Sign(subject image.Digest, identity string, existing []byte) (Signed, error) {
 	identity = cmp.Or(identity, DefaultIdentity)
 	if _, err := image.ParseReference(identity); err != nil {
@@ -94,14 +91,11 @@ const (
 	maxPredicate = 8 << 20 // bytes
 )
 
-// AttestationTag returns the tag under which cosign keeps the attestations of a
-// digest: sha256-HEX.att.
+// AttestationTag returns cosign's tag for the attestations of a digest: sha256-HEX.att.
 func AttestationTag(subject image.Digest) string { return image.Attestations.TagOf(subject) }
 
-// Attest signs a statement about a digest (in-toto, in a DSSE envelope), as cosign
-// attest does: a statement about it, which never makes it acceptable.
-// existing is the manifest that is under the tag already, or nil: its attestations
-// are kept.
+// Attest signs a statement about a digest (in-toto, in a DSSE envelope), as cosign attest does. A statement
+// never makes its subject acceptable. It keeps the attestations of existing, the tag's manifest or nil.
 func (s *Signer) Attest(subject image.Digest, identity, predicateType string, predicate, existing []byte) (Signed, error) {
 	tag := AttestationTag(subject)
 	m, err := existingManifest(subject, tag, existing, EnvelopeMediaType)
@@ -116,12 +110,12 @@ func (s *Signer) Attest(subject image.Digest, identity, predicateType string, pr
 	if err != nil {
 		return Signed{}, err
 	}
-	// all of the envelope is what cosign has stamped in this form
+	// cosign stamps the whole envelope in this form
 	return s.seal(m, tag, blobOf(EnvelopeMediaType, data), data,
 		map[string]string{SignatureAnnotation: "", PredicateAnnotation: predicateType})
 }
 
-// checkStatement refuses what is no statement, or would accept its subject.
+// checkStatement refuses predicates that are not JSON, and types that would accept the subject.
 func checkStatement(predicateType string, predicate []byte) error {
 	switch {
 	case predicateType == "" || predicateType == SignPredicateType:
@@ -144,7 +138,6 @@ type statementSubject struct {
 	Digest map[string]string `json:"digest"`
 }
 
-// sealEnvelope signs a statement about a digest.
 func (s *Signer) sealEnvelope(subject image.Digest, name, predicateType string, predicate []byte) (*dsse.Envelope, error) {
 	text, err := json.Marshal(statement{
 		Type: statementV1, PredicateType: predicateType, Predicate: predicate,
@@ -159,12 +152,12 @@ func (s *Signer) sealEnvelope(subject image.Digest, name, predicateType string, 
 	}
 	return &dsse.Envelope{
 		PayloadType: inTotoPayload, Payload: base64.StdEncoding.EncodeToString(text),
-		Signatures: []dsse.Signature{{Sig: base64.StdEncoding.EncodeToString(raw)}}, // without a key id, as cosign has it
+		Signatures: []dsse.Signature{{Sig: base64.StdEncoding.EncodeToString(raw)}}, // without a key id, as cosign writes it
 	}, nil
 }
 
-// existingManifest returns the manifest to add to, under the tag of a subject: empty, or what
-// data holds, whose layers are all of one type.
+// existingManifest returns the manifest under a subject's tag to add to: empty, or that of data,
+// whose layers all have one type.
 func existingManifest(subject image.Digest, tag string, data []byte, mediaType string) (m ocispec.Manifest, err error) {
 	bad := func(reason fault.Reason, hint, format string, args ...any) (ocispec.Manifest, error) {
 		return m, fault.Errorf(reason, "add a signature to", tag, hint, format, args...)
@@ -192,8 +185,8 @@ func existingManifest(subject image.Digest, tag string, data []byte, mediaType s
 	return m, nil
 }
 
-// seal adds a layer to a manifest, with what goes with a signature whose stamped bytes
-// these are, and makes the config that cosign makes, and the manifest's bytes.
+// seal adds a layer to a manifest, with the annotations of a signature over the stamped bytes. It
+// writes the config as cosign does, and the manifest.
 func (s *Signer) seal(
 	m ocispec.Manifest, tag string, added Blob, stamped []byte, annotations map[string]string,
 ) (Signed, error) {
@@ -216,8 +209,8 @@ func (s *Signer) seal(
 	return Signed{Manifest: data, Descriptor: manifest.Descriptor, Tag: tag, Blobs: []Blob{blob, added}}, err
 }
 
-// configOf returns an image config without anything in it but the layers: time zero,
-// no platform, as cosign writes it, so that signing is the same everywhere.
+// configOf returns an image config with layers only: time zero and no platform, as in cosign, so
+// that signing is reproducible.
 func configOf(layers []ocispec.Descriptor) ([]byte, error) {
 	c := v1.ConfigFile{RootFS: v1.RootFS{Type: "layers"}}
 	for _, l := range layers {
@@ -240,15 +233,13 @@ const (
 	bundlePredicateAnnotation = "dev.sigstore.bundle.predicateType"
 )
 
-// SignBundle signs what a descriptor names in the form that cosign 3 writes: a manifest
-// that refers to it, with a sigstore bundle. The result has no tag. A sigstore bundle has
-// room for the signer's certificate alone: who verifies has to have those between it and
-// the root.
+// SignBundle signs a descriptor's content in the form of cosign 3: a referrer with a sigstore bundle, without a
+// tag. The bundle has room for the signer's certificate only, so verifiers need the intermediates.
 func (s *Signer) SignBundle(subject ocispec.Descriptor) (Signed, error) {
 	return s.refer(subject, "", SignPredicateType, nil)
 }
 
-// AttestBundle is [Signer.Attest] in the form that cosign 3 writes.
+// AttestBundle is [Signer.Attest] in the form of cosign 3.
 func (s *Signer) AttestBundle(subject ocispec.Descriptor, identity, predicateType string, predicate []byte) (Signed, error) {
 	if err := checkStatement(predicateType, predicate); err != nil {
 		return Signed{}, err
@@ -280,7 +271,7 @@ func (s *Signer) refer(subject ocispec.Descriptor, name, predicateType string, p
 	return Signed{Manifest: data, Descriptor: manifest, Blobs: []Blob{config, layer}}, err
 }
 
-// bundled signs a statement, and returns the sigstore bundle, in one line.
+// bundled signs a statement and returns the sigstore bundle, in one line.
 func (s *Signer) bundled(subject image.Digest, name, predicateType string, predicate []byte) ([]byte, error) {
 	envelope, err := s.sealEnvelope(subject, name, predicateType, predicate)
 	if err != nil {
@@ -303,9 +294,8 @@ func (s *Signer) bundled(subject image.Digest, name, predicateType string, predi
 	return oneLine(cosignbundle.MakeNewBundle(s.key.public, nil, payload, sealed, certificate, stamp))
 }
 
-// HasSigned reports whether there is a signature by the signer of a subject among the
-// evidence, in a sigstore bundle: with its certificate and a time stamp, where it signs
-// with those.
+// HasSigned reports whether the evidence has the signer's sigstore bundle for a subject. The bundle
+// needs the certificate and a time stamp if the signer uses them.
 func (s *Signer) HasSigned(subject image.Digest, evidence []Evidence) bool {
 	for _, e := range evidence {
 		switch {

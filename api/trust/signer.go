@@ -28,29 +28,27 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
-const pkcs8PrivateKey = "ENCRYPTED PRIVATE KEY" // the PEM type of PKCS #8 that is encrypted
+const pkcs8PrivateKey = "ENCRYPTED PRIVATE KEY" // the PEM type of encrypted PKCS #8
 
-// Signer holds a private key. It is made by [LoadSigner].
+// Signer holds a private key. [LoadSigner] creates it.
 type Signer struct {
 	key       Key
 	private   crypto.Signer
-	certified *certified // by a certificate for the key, or nil
+	certified *certified // with a certificate for the key, or nil
 	stamp     func(signature []byte) ([]byte, error)
 
 	stampRoots TimestampRoots // of the time-stamping authority, or none
 }
 
-// String names the key by its public fingerprint, so that printing a Signer never
-// prints the private key.
+// String returns the key's public fingerprint, so that printing a Signer never prints the private key.
 func (s *Signer) String() string { return "signer " + s.key.fingerprint }
 
 // GoString is String.
 func (s *Signer) GoString() string { return s.String() }
 
-// LoadSigner reads a private key: cosign's encrypted PEM, PKCS #8 (plain, or
-// encrypted with PBES2), SEC 1 (EC) or PKCS #1 (RSA). name is the file's, for
-// messages. password is asked only where the key is encrypted; its error is handed
-// on as it is.
+// LoadSigner reads a private key: cosign's encrypted PEM, PKCS #8 (plain, or encrypted with PBES2),
+// SEC 1 (EC) or PKCS #1 (RSA). Messages name the file. It calls password for an encrypted key only,
+// and returns its error unchanged.
 func LoadSigner(name string, privatePEM []byte, password func() ([]byte, error)) (*Signer, error) {
 	bad := func(reason fault.Reason, hint string, why error) (*Signer, error) {
 		return nil, fault.Errorf(reason, "read private key", name, hint, "%w", why)
@@ -63,7 +61,7 @@ func LoadSigner(name string, privatePEM []byte, password func() ([]byte, error))
 	if block == nil {
 		return bad(fault.InvalidInput, formats, errors.New("there is no PEM block of a private key"))
 	}
-	var refused error // has reason and hint of its own
+	var refused error // has its own reason and hint
 	private, err := parsePrivate(block, func() (pass []byte, err error) {
 		if err = errPassword; password != nil {
 			pass, err = password()
@@ -85,8 +83,7 @@ func LoadSigner(name string, privatePEM []byte, password func() ([]byte, error))
 	return NewSigner(name, private)
 }
 
-// NewSigner makes a signer of a private key that someone else holds, such as a
-// hardware token. name is for messages.
+// NewSigner returns a signer of a private key elsewhere, such as on a hardware token. name is for messages.
 func NewSigner(name string, private crypto.Signer) (*Signer, error) {
 	key, err := keyOf(name, private.Public())
 	if err != nil {
@@ -96,8 +93,7 @@ func NewSigner(name string, private crypto.Signer) (*Signer, error) {
 	return &Signer{key: key, private: private}, nil
 }
 
-// privateBlock returns the first PEM block that can hold a private key: openssl
-// writes EC PARAMETERS before it.
+// privateBlock returns the first PEM block of a private key: openssl writes EC PARAMETERS before it.
 func privateBlock(data []byte) *pem.Block {
 	for {
 		block, rest := pem.Decode(data)
@@ -110,8 +106,7 @@ func privateBlock(data []byte) *pem.Block {
 
 var errPassword = errors.New("the password does not open the key")
 
-// parsePrivate reads the key in a PEM block with sigstore's library, which does not know
-// PKCS #8 that is encrypted.
+// parsePrivate reads the key in a PEM block with sigstore's library, which does not support encrypted PKCS #8.
 func parsePrivate(block *pem.Block, password func() ([]byte, error)) (crypto.Signer, error) {
 	var open func(password []byte) ([]byte, error)
 	if block.Type == pkcs8PrivateKey {
@@ -141,7 +136,7 @@ func parsePrivate(block *pem.Block, password func() ([]byte, error)) (crypto.Sig
 	case strings.Contains(err.Error(), "unknown private key PEM file type"):
 		return nil, fmt.Errorf("a PEM block of type %q is not supported", block.Type)
 	default:
-		return nil, errors.New("the key inside cannot be read") // why could quote key material
+		return nil, errors.New("the key inside cannot be read") // the cause could quote key material
 	}
 	signer, ok := private.(crypto.Signer)
 	if !ok {
@@ -155,20 +150,19 @@ func ask(block *pem.Block, password func() ([]byte, error)) ([]byte, error) {
 	switch block.Type {
 	case pkcs8PrivateKey, cosign.SigstorePrivateKeyPemType, cosign.CosignPrivateKeyPemType:
 		pass, err := password()
-		return append([]byte{}, pass...), err // nil would be: not encrypted
+		return append([]byte{}, pass...), err // nil would mean not encrypted
 	}
 	return nil, nil
 }
 
-// Key returns the public key, under an id.
+// Key returns the public key with an id.
 func (s *Signer) Key(id string, o KeyOptions) (Key, error) { return NewKey(id, s.key.PEM(), o) }
 
-// PublicPEM returns the public key as cosign.pub has it.
+// PublicPEM returns the public key in the form of cosign.pub.
 func (s *Signer) PublicPEM() []byte { return s.key.PEM() }
 
-// sign signs a message so that cosign verify and verify-blob accept it without
-// being told an algorithm: SHA-256, or plain Ed25519. The key is asked itself, since
-// sigstore's signers take no key that a token holds.
+// sign signs a message so that cosign verify and verify-blob accept it without a chosen algorithm: SHA-256,
+// or plain Ed25519. It uses the key itself, since sigstore's signers do not support keys on a token.
 func (s *Signer) sign(message []byte) ([]byte, error) {
 	if _, ok := s.private.Public().(ed25519.PublicKey); ok {
 		return s.private.Sign(rand.Reader, message, crypto.Hash(0))
@@ -177,8 +171,8 @@ func (s *Signer) sign(message []byte) ([]byte, error) {
 	return s.private.Sign(rand.Reader, hash[:], crypto.SHA256)
 }
 
-// GenerateKey makes a key pair as cosign generate-key-pair does: ECDSA P-256, the
-// private key encrypted with the password, both in PEM.
+// GenerateKey returns a key pair as cosign generate-key-pair does: ECDSA P-256, both in PEM, the
+// private key encrypted with the password.
 func GenerateKey(password []byte) (private, public []byte, err error) {
 	keys, err := cosign.GenerateKeyPair(func(bool) ([]byte, error) { return password, nil })
 	if err != nil {
@@ -187,10 +181,8 @@ func GenerateKey(password []byte) (private, public []byte, err error) {
 	return keys.PrivateBytes, keys.PublicBytes, nil
 }
 
-// WithCertificate returns the signer with a certificate for its key, which its
-// signatures carry from now on, as those of cosign sign --certificate do. chain are
-// the authorities between the certificate and the root, with or without the root,
-// nearest first.
+// WithCertificate returns the signer with a certificate for its key, which new signatures carry, as with
+// cosign sign --certificate. The chain has the CAs up to the root, nearest first, with or without the root.
 func (s *Signer) WithCertificate(name string, certificate, chain []byte, now time.Time) (*Signer, error) {
 	bad := func(why error, hint string) (*Signer, error) {
 		return nil, fault.Errorf(fault.InvalidInput, "use certificate", name, hint, "%w", why)
@@ -221,21 +213,16 @@ func (s *Signer) WithCertificate(name string, certificate, chain []byte, now tim
 	return &out, nil
 }
 
-// WithTimestamps returns the signer with a time-stamping authority: stamp is shown
-// each signature that is made from now on, and returns the authority's answer (RFC
-// 3161), which the signature then carries, as those of cosign sign
-// --timestamp-server-url do. An answer that is not a time stamp of the signature, or
-// says that it was made while the signer's certificate was not valid, is refused. A
-// signature that is there already and has no better one is made again. roots are the
-// authority's; none: anybody's time stamp is taken.
+// WithTimestamps returns a signer whose new signatures carry time stamps (RFC 3161) from stamp, as
+// with cosign sign --timestamp-server-url. It refuses stamps of other bytes, not by roots (if any),
+// or outside the certificate's validity. It renews a signature without a valid stamp.
 func (s *Signer) WithTimestamps(stamp func(signature []byte) ([]byte, error), roots TimestampRoots) *Signer {
 	out := *s
 	out.stamp, out.stampRoots = stamp, roots
 	return &out
 }
 
-// carried returns the annotations that go with a signature: certificate, chain, and
-// the time stamp of it.
+// carried returns the annotations of a signature: certificate, chain, and its time stamp.
 func (s *Signer) carried(signature []byte) (map[string]string, error) {
 	out := map[string]string{}
 	if s.certified != nil {
@@ -253,7 +240,7 @@ func (s *Signer) carried(signature []byte) (map[string]string, error) {
 	return out, err
 }
 
-// stamped asks for the time stamp of a signature; nil where the signer has none made.
+// stamped requests the time stamp of a signature; nil if the signer uses none.
 func (s *Signer) stamped(signature []byte) ([]byte, error) {
 	if s.stamp == nil {
 		return nil, nil
@@ -270,7 +257,7 @@ func (s *Signer) stamped(signature []byte) ([]byte, error) {
 	return stamp, nil
 }
 
-// checkStamp verifies the time stamp of a signature, as far as the signer can.
+// checkStamp verifies the time stamp of a signature as far as the signer can.
 func (s *Signer) checkStamp(stamp, signature []byte) error {
 	says, err := CheckTimestamp(stamp, signature, s.stampRoots)
 	at := says.Time
@@ -281,16 +268,14 @@ func (s *Signer) checkStamp(stamp, signature []byte) error {
 	return err
 }
 
-// hasStamp reports whether one of the time stamps of a signature holds, where the signer
-// has them made.
+// hasStamp reports whether a time stamp of the signature is valid, or the signer uses none.
 func (s *Signer) hasStamp(stamps [][]byte, signature []byte) bool {
 	holds := func(stamp []byte) bool { return s.checkStamp(stamp, signature) == nil }
 	return s.stamp == nil || slices.ContainsFunc(stamps, holds)
 }
 
-// Private keys in PKCS #8 that are encrypted as RFC 8018 says: PBES2 with PBKDF2 and
-// AES in CBC mode, which is what `openssl pkcs8 -topk8` and `openssl genpkey -aes256`
-// write. All of it is within FIPS 140.
+// Encrypted PKCS #8 keys follow RFC 8018: PBES2 with PBKDF2 and AES in CBC mode. `openssl pkcs8
+// -topk8` and `openssl genpkey -aes256` write them. All of it is within FIPS 140.
 
 const maxIterations = 10_000_000 // of PBKDF2: a few seconds
 
@@ -338,8 +323,8 @@ var (
 	}
 )
 
-// parsePBES2 reads an encrypted key, and returns what decrypts it. That the password is
-// wrong shows in the padding, or in that what comes out is no key.
+// parsePBES2 reads an encrypted key and returns the function that decrypts it. A wrong password
+// shows in the padding, or in a result that is not a key.
 func parsePBES2(der []byte) (open func(password []byte) ([]byte, error), err error) {
 	var k encryptedKey
 	if rest, err := asn1.Unmarshal(der, &k); err != nil || len(rest) > 0 {

@@ -15,25 +15,22 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 )
 
-// A Statement is what someone has signed about a digest, as it was found; whose word
-// it is is for [Policy.VerifyStatement] to say. It is no [Evidence]: whoever has signed
-// it, it accepts nothing.
+// Statement is an unverified signed statement about a digest; [Policy.VerifyStatement] verifies its
+// signer. It is not [Evidence]: it accepts nothing, whoever signed it.
 type Statement struct {
 	evidence Evidence
 	payload  []byte
 }
 
-// UnverifiedPredicate returns what someone says, to choose which statement is verified
-// first; nil where it cannot be read.
+// UnverifiedPredicate returns the predicate, to choose which statement to verify first; nil if it is not readable.
 func (s Statement) UnverifiedPredicate() json.RawMessage {
 	predicate, _ := predicateOf(s.payload)
 	return predicate
 }
 
-// ReadStatements reads the statements of one predicate type that manifests hold: what
-// is under the tag sha256-HEX.att, as cosign attest writes it, or referrers with a
-// sigstore bundle. Manifests of another kind hold none, and statements of other types
-// are left out; neither is an error. All together they are bounded.
+// ReadStatements reads the statements of one predicate type in manifests: cosign attest's under the
+// tag sha256-HEX.att, or referrers with a sigstore bundle. It skips other manifests and types
+// without an error, and bounds all of them together.
 func ReadStatements(ctx context.Context, fetcher Fetcher, manifests []ocispec.Descriptor, predicateType string) ([]Statement, error) {
 	r := layerReader{fetcher: fetcher, what: "attestation", most: maxSignatures, largest: maxEvidenceBytes}
 	var out []Statement
@@ -55,7 +52,7 @@ func ReadStatements(ctx context.Context, fetcher Fetcher, manifests []ocispec.De
 	return out, nil
 }
 
-// readAttestation reads one statement; not ok is one of another type.
+// readAttestation reads one statement; ok is false for one of another type.
 func readAttestation(l layer, predicateType string) (s Statement, ok bool) {
 	if l.problem != "" {
 		return Statement{evidence: Evidence{problem: l.problem}}, true
@@ -87,7 +84,7 @@ func readAttestation(l layer, predicateType string) (s Statement, ok bool) {
 	}
 	s.evidence = Evidence{
 		subjects: subjects, candidate: candidate{form: envelopeForm, payload: l.data},
-		stamped: l.data, // cosign has all of it stamped in this form
+		stamped: l.data, // cosign stamps the whole envelope in this form
 	}
 	s.evidence.addCertificate(l.Annotations)
 	return s, ok
@@ -102,7 +99,7 @@ func acceptingStatement(payload []byte) (subjects []image.Digest, problem string
 	return subjects, problem
 }
 
-// readStatement returns what an in-toto statement is of, and its type.
+// readStatement returns the subjects and the type of an in-toto statement.
 func readStatement(payload []byte) (subjects []image.Digest, kind, problem string) {
 	var s statement
 	if err := json.Unmarshal(payload, &s); err != nil {
@@ -125,10 +122,9 @@ func readStatement(payload []byte) (subjects []image.Digest, kind, problem strin
 	return subjects, s.PredicateType, ""
 }
 
-// VerifyStatement finds a statement about subject that enough distinct signers of the
-// policy have signed, and returns its predicate. Signers count together where they have
-// signed the same statement, byte by byte. The error is a fault with reason Untrusted
-// that says what was found of the first statement.
+// VerifyStatement returns the predicate of a statement about subject with enough distinct signers
+// of the policy. Signers count together if their statements are equal byte by byte. The error is
+// Untrusted and describes the first statement.
 func (p *Policy) VerifyStatement(subject image.Digest, statements []Statement, now time.Time) (Verified, json.RawMessage, error) {
 	if len(statements) == 0 {
 		return Verified{}, nil, untrusted(subject, errors.New("there is no such statement about it"),

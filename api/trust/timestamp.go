@@ -17,16 +17,14 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
-// MaxTimestamp is the longest answer of a time-stamping authority that counts, in
-// bytes.
+// MaxTimestamp is the largest accepted answer of a time-stamping authority, in bytes.
 const MaxTimestamp = 64 << 10
 
-// TimestampRoots are time-stamping authorities that are trusted. The zero value is
-// no one in particular; see [CheckTimestamp].
+// TimestampRoots are trusted time-stamping authorities. The zero value names none; see [CheckTimestamp].
 type TimestampRoots struct{ certificates []*x509.Certificate }
 
-// ParseTimestampRoots reads certificates in PEM, roots and intermediates, as the
-// field timestampRoots of a policy has them. name is the file's, for messages.
+// ParseTimestampRoots reads certificates in PEM, roots and intermediates, as in a policy's
+// timestampRoots. name is the file's, for messages.
 func ParseTimestampRoots(name string, data []byte) (TimestampRoots, error) {
 	all, err := parseCertificates("it", data)
 	if err == nil && !slices.ContainsFunc(all, selfSigned) {
@@ -39,11 +37,9 @@ func ParseTimestampRoots(name string, data []byte) (TimestampRoots, error) {
 	return TimestampRoots{all}, nil
 }
 
-// CheckTimestamp verifies the answer of a time-stamping authority (RFC 3161) as
-// [Policy.Verify] does, and returns what it says: it is of this signature, it
-// is signed by a certificate for time stamps and nothing else, and that leads to one
-// of the roots. Where there are none, who has signed it is not looked at, but the
-// answer has to have its certificate along.
+// CheckTimestamp verifies an authority's answer (RFC 3161) for this signature as [Policy.Verify]
+// does. Its signer's certificate must be for time stamps only, with a chain to one of the roots.
+// Without roots the signer is not checked, but the answer must contain its certificate.
 func CheckTimestamp(answer, signature []byte, roots TimestampRoots) (Timestamp, error) {
 	if len(answer) > MaxTimestamp {
 		return Timestamp{}, fmt.Errorf("it is longer than %d bytes", MaxTimestamp)
@@ -51,19 +47,19 @@ func CheckTimestamp(answer, signature []byte, roots TimestampRoots) (Timestamp, 
 	return verifyTimestamp(answer, signature, stampersOf(roots.certificates))
 }
 
-// Timestamp is what a time stamp says.
+// Timestamp is the content of a time stamp.
 type Timestamp struct {
 	Time  time.Time
 	Nonce *big.Int // of the request, or nil
 }
 
-// stampers are who is trusted for time stamps. Without any it is anybody.
+// stampers are the trusted signers of time stamps; empty trusts every signer.
 type stampers struct {
 	roots, between []*x509.Certificate
-	signer         *x509.Certificate // the only one, or nil: whom the roots have certified
+	signer         *x509.Certificate // the only signer, or nil: every signer that the roots certify
 }
 
-// stampersOf parts certificates into roots and what is between them and a signer.
+// stampersOf splits certificates into roots and intermediates.
 func stampersOf(certificates []*x509.Certificate) stampers {
 	var out stampers
 	for _, c := range certificates {
@@ -76,8 +72,7 @@ func stampersOf(certificates []*x509.Certificate) stampers {
 	return out
 }
 
-// known are the certificates among which a signer is looked for whose own did not come
-// along.
+// known returns the certificates to search for a signer whose own did not come with the answer.
 func (s stampers) known() []*x509.Certificate {
 	out := slices.Concat(s.between, s.roots)
 	if s.signer != nil {
@@ -86,12 +81,12 @@ func (s stampers) known() []*x509.Certificate {
 	return out
 }
 
-// verifyTimestamp verifies a time stamp over a signature. Whether it is good is for
-// timestamp-authority's library to say. It takes its own clock where the signer gives no
-// time: so the way from there to a root is looked at again for the time that the stamp gives.
+// verifyTimestamp verifies a signature's time stamp with timestamp-authority's library. The library
+// uses its own clock if the signer gives no time, so verifyTimestamp verifies the chain to a root
+// again for the stamped time.
 func verifyTimestamp(answer, signature []byte, trusted stampers) (out Timestamp, err error) {
 	defer func() {
-		if p := recover(); p != nil { // the parsers below are not ours
+		if p := recover(); p != nil { // the parsers below are foreign
 			out, err = Timestamp{}, fmt.Errorf("damaged time stamp: %v", p)
 		}
 	}()
@@ -105,7 +100,7 @@ func verifyTimestamp(answer, signature []byte, trusted stampers) (out Timestamp,
 	}
 	roots := trusted.roots
 	if len(known) == 0 {
-		roots = []*x509.Certificate{signer} // anybody's
+		roots = []*x509.Certificate{signer} // any signer
 	}
 	between := slices.DeleteFunc(slices.Concat(others, trusted.between), func(c *x509.Certificate) bool { return selfSigned(c) || !mayStamp(c) })
 	stamp, err := verification.VerifyTimestampResponse(answer, bytes.NewReader(signature), verification.VerifyOpts{
@@ -125,16 +120,16 @@ func verifyTimestamp(answer, signature []byte, trusted stampers) (out Timestamp,
 	return Timestamp{Time: stamp.Time, Nonce: stamp.Nonce}, err
 }
 
-// mayStamp reports whether an authority may issue for time stamps. The library refuses
-// all of them for one that may not.
+// mayStamp reports whether an authority may issue certificates for time stamps. One that may not
+// makes the library refuse all.
 func mayStamp(c *x509.Certificate) bool {
 	return c.IsCA && (len(c.ExtKeyUsage)+len(c.UnknownExtKeyUsage) == 0 ||
 		slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageTimeStamping) || slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageAny))
 }
 
-// signerOfTimestamp finds the certificate of who signed a time stamp, among those that came
-// along or, where none did, those that are known; and returns those that came along. They are
-// bounded before the library calculates with them.
+// signerOfTimestamp returns the signer's certificate of a time stamp and the certificates in the
+// answer. It searches those or, if there are none, the known ones. It bounds them before the
+// library calculates with them.
 func signerOfTimestamp(answer []byte, known []*x509.Certificate) (signer *x509.Certificate, along []*x509.Certificate, err error) {
 	var a struct {
 		Status asn1.RawValue

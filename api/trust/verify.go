@@ -13,9 +13,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 )
 
-// Verify checks that enough distinct signers of the policy have signed subject: keys,
-// or holders of certificates. All of the evidence is looked at. The error is a fault with reason Untrusted that says
-// what was found.
+// Verify checks that enough distinct signers of the policy, keys or holders of certificates, have
+// signed subject. It examines all evidence. The error is Untrusted and describes the evidence.
 func (p *Policy) Verify(subject image.Digest, evidence []Evidence, now time.Time) (Verified, error) {
 	if err := p.admits(subject); err != nil {
 		return Verified{}, err
@@ -35,10 +34,10 @@ func (p *Policy) Verify(subject image.Digest, evidence []Evidence, now time.Time
 	return Verified{}, untrusted(subject, errors.New(t.explain(len(evidence), ids)), t.hint(len(evidence)))
 }
 
-// ErrRevoked is why a digest is untrusted, whoever signed it.
+// ErrRevoked is why a revoked digest is untrusted, whoever signed it.
 var ErrRevoked = errors.New("the trust policy has revoked this digest")
 
-// admits refuses a subject before any signature is looked at.
+// admits refuses a subject before any signature is verified.
 func (p *Policy) admits(subject image.Digest) error {
 	switch {
 	case p == nil || p.threshold < 1 || len(p.keys)+len(p.authorities)+len(p.keyless) == 0:
@@ -55,16 +54,16 @@ func untrusted(subject image.Digest, why error, hint string) error {
 	return fault.Errorf(fault.Untrusted, "verify", subject.String(), hint, "%w", why)
 }
 
-// evaluation is what a look at the evidence found.
+// evaluation is the result of examining the evidence.
 type evaluation struct {
 	policy     *Policy
 	subject    image.Digest
 	now        time.Time
-	signatures map[string]int // what was found that does not count -> how often
+	signatures map[string]int // why signatures are not valid -> how often
 	counts     count
 }
 
-// look looks at one signature.
+// look examines one signature.
 func (t *evaluation) look(e Evidence) {
 	switch {
 	case e.problem != "":
@@ -101,8 +100,8 @@ func (t *evaluation) addKeys(e Evidence) (known bool) {
 	return known
 }
 
-// addCertified counts the authorities that have certified who made the signature, or notes
-// why each does not. A revoked key does not come back with a certificate.
+// addCertified counts the CAs that certified the signer, or records why one does not. A certificate
+// does not restore a revoked key.
 func (t *evaluation) addCertified(e Evidence) {
 	holder, err := e.holder.key()
 	if err != nil || !e.candidate.madeBy(holder.verifiers, t.subject) {
@@ -128,9 +127,8 @@ func (t *evaluation) addCertified(e Evidence) {
 	}
 }
 
-// count is which public keys (by fingerprint) signed under which ids of the policy.
-// Several entries of one key count once, and so do several keys that one authority
-// certifies: what counts is how many keys and ids can be paired off.
+// count maps the public keys (by fingerprint) that signed to ids of the policy. Several entries of one
+// key count once, and so do several keys with one CA. So the largest pairing of keys and ids counts.
 type count map[string][]string
 
 func (c count) add(print, id string) {
@@ -148,7 +146,7 @@ func (c count) distinct() []string {
 	return slices.Sorted(maps.Keys(taken))
 }
 
-// place finds an id for a key, moving others to ids that they also have.
+// place assigns an id to a key, and moves other keys to their other ids if needed.
 func (c count) place(print string, taken map[string]string, tried map[string]bool) bool {
 	for _, id := range c[print] {
 		if tried[id] {
@@ -163,9 +161,9 @@ func (c count) place(print string, taken map[string]string, tried map[string]boo
 	return false
 }
 
-const maxFindings = 8 // kinds of finding that a message lists
+const maxFindings = 8 // kinds of finding in one message
 
-// explain says what was found where it is not enough.
+// explain describes the evidence if it is not enough.
 func (t *evaluation) explain(signatures int, ids []string) string {
 	text := fmt.Sprintf("%s, none by a key that counts", plural(signatures, "signature"))
 	switch {
@@ -183,7 +181,6 @@ func (t *evaluation) explain(signatures int, ids []string) string {
 	return strings.Join(out, "; ")
 }
 
-// names lists the keys and authorities of the policy.
 func (p *Policy) names() (out []string) {
 	for _, k := range p.keys {
 		out = append(out, k.id)
