@@ -2,13 +2,13 @@ package image
 
 import "strings"
 
-// Suffix ends a tag under which something about an image is kept beside it.
+// Suffix ends the tag of a referrer beside its image.
 type Suffix string
 
 // Suffixes that registries and tools know.
 const (
-	// ReferrersList is the index that stands in for the referrers API where a registry
-	// has none (OCI distribution specification 1.1, "Referrers Tag Schema"): no suffix.
+	// ReferrersList has no suffix: it is the index that replaces the referrers API if a registry
+	// has none (OCI distribution specification 1.1, "Referrers Tag Schema").
 	ReferrersList Suffix = ""
 	// Signatures, Attestations and SBOMs are cosign's.
 	Signatures   Suffix = ".sig"
@@ -16,11 +16,10 @@ const (
 	SBOMs        Suffix = ".sbom"
 )
 
-// CosignSuffixes are those under which cosign keeps what is about an image.
+// CosignSuffixes returns the suffixes of cosign's referrers of an image.
 func CosignSuffixes() []Suffix { return []Suffix{Signatures, Attestations, SBOMs} }
 
-// TagOf returns the tag under which something about a digest is kept: sha256-HEX and
-// the suffix.
+// TagOf returns the tag of a digest's referrer: sha256-HEX and the suffix.
 func (s Suffix) TagOf(subject Digest) string { return tagPrefix + subject.Hex() + string(s) }
 
 const tagPrefix = "sha256-"

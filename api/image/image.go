@@ -1,7 +1,7 @@
-// Package image names container images: digests, references, platforms, and the
-// two ways a reference is turned into another one.
+// Package image has the names of container images: digests, references, platforms, and two ways to
+// turn a reference into another one.
 //
-// Values are made by parsers only, so holding one proves that it is well formed:
+// Only parsers create values, so every value is well formed:
 //
 //	ref, err := image.ParseReference("registry.k8s.io/csi-vsphere/driver:v3.5.1")
 //	ref.Host()       // registry.k8s.io
@@ -9,18 +9,17 @@
 //	ref.Tag()        // v3.5.1
 //	ref.Pin(digest)  // registry.k8s.io/csi-vsphere/driver@sha256:…
 //
-// References are normalised as container runtimes do it: a name without a host is
-// on docker.io, a docker.io name of one component is under library/, and a
-// reference with neither tag nor digest has the tag "latest".
+// References are normalised as container runtimes do it. A name without a host is on docker.io. A
+// docker.io name of one component is under library/. A reference with neither tag nor digest has
+// the tag "latest".
 //
-// The parser is ours because that of go-containerregistry lets pass what no registry
-// takes ("a//b", "a/../b"), and takes no path of more than 255 characters, which one
-// below a mirror may have; that of oras-go knows no short names; and both take port 99999.
-// What it makes of a reference is what they make of it, which a test compares.
+// This package has its own parser, since the libraries' parsers differ from registries. The one of
+// go-containerregistry accepts "a//b" and "a/../b", which no registry takes. It also refuses paths
+// of more than 255 characters, which a path below a mirror may have. The one of oras-go knows no
+// short names. Both accept port 99999. A test compares all three.
 //
-// [Relocate] moves references to registries that no longer exist to where the
-// same image is today; [SourceMap] sends the fetching of images elsewhere without
-// changing what they are called.
+// [Relocate] moves references from registries that no longer exist to the image's current location.
+// [SourceMap] changes where images are fetched from, without changing their names.
 package image
 
 import (
@@ -38,7 +37,7 @@ type Digest struct{ hex string }
 
 var hexDigest = regexp.MustCompile(`^[a-f0-9]{64}$`)
 
-// ParseDigest reads "sha256:" and 64 lower-case hex digits. Other algorithms are refused.
+// ParseDigest reads "sha256:" and 64 lower-case hex digits. It refuses other algorithms.
 func ParseDigest(s string) (Digest, error) {
 	h, ok := strings.CutPrefix(s, "sha256:")
 	if !ok || !hexDigest.MatchString(h) {
@@ -50,7 +49,7 @@ func ParseDigest(s string) (Digest, error) {
 	return Digest{h}, nil
 }
 
-// MustDigest is ParseDigest for constants in code and tests; it panics on a bad one.
+// MustDigest is ParseDigest for constants in code and tests; it panics on errors.
 func MustDigest(s string) Digest {
 	d, err := ParseDigest(s)
 	if err != nil {
@@ -146,9 +145,8 @@ func ParseReference(s string) (Reference, error) {
 	return r, nil
 }
 
-// ParseHosted reads a reference that has to name its registry. One that names none is of Docker
-// Hub to container runtimes, which no one in an isolated site means: a host has a dot or a port, or
-// is localhost.
+// ParseHosted reads a reference that must name its registry: a host has a dot or a port, or is localhost.
+// Container runtimes would read a name without one as Docker Hub's, which isolated sites never mean.
 func ParseHosted(s string) (Reference, error) {
 	host, _, slash := strings.Cut(s, "/")
 	if !slash || !strings.ContainsAny(host, ".:") && host != "localhost" {
@@ -162,8 +160,8 @@ func ParseHosted(s string) (Reference, error) {
 	return ParseReference(s)
 }
 
-// splitHost parts a name as container runtimes do: the first component is a host
-// when it has a dot or a colon or is "localhost".
+// splitHost splits a name as container runtimes do: the first component is a host if it has a dot
+// or a colon or is "localhost".
 func splitHost(name string) (host, path string) {
 	first, rest, ok := strings.Cut(name, "/")
 	if ok && (strings.ContainsAny(first, ".:") || first == "localhost") {
@@ -180,7 +178,7 @@ func splitHost(name string) (host, path string) {
 	return host, path
 }
 
-// MustReference is ParseReference for constants in code and tests; it panics on a bad one.
+// MustReference is ParseReference for constants in code and tests; it panics on errors.
 func MustReference(s string) Reference {
 	r, err := ParseReference(s)
 	if err != nil {
@@ -224,8 +222,7 @@ func (r Reference) String() string {
 	return s
 }
 
-// Identifier returns what follows the repository in a registry's API: the digest
-// where there is one, else the tag.
+// Identifier returns the identifier in a registry's API: the digest, or else the tag.
 func (r Reference) Identifier() string {
 	if !r.digest.IsZero() {
 		return r.digest.String()
@@ -238,7 +235,7 @@ func (r Reference) Pin(d Digest) Reference {
 	return Reference{host: r.host, path: r.path, digest: d}
 }
 
-// At returns the reference with a digest, beside its tag.
+// At returns the reference with a digest, and with its tag.
 func (r Reference) At(d Digest) Reference {
 	r.digest = d
 	return r

@@ -54,7 +54,7 @@ func ParsePlatforms(texts []string) ([]Platform, error) {
 	return out, nil
 }
 
-// Is tells whether the platform is one that is wanted: of any variant where none is named.
+// Is reports whether the platform matches a wanted one: any variant if that names none.
 func (p Platform) Is(wanted Platform) bool {
 	if wanted.Variant == "" {
 		p.Variant = ""
@@ -62,7 +62,7 @@ func (p Platform) Is(wanted Platform) bool {
 	return p == wanted
 }
 
-// JoinPlatforms lists platforms for a person.
+// JoinPlatforms returns the platforms as a list for people.
 func JoinPlatforms(platforms []Platform) string {
 	names := make([]string, len(platforms))
 	for n, p := range platforms {

@@ -7,13 +7,12 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
-// move sends one repository, or with a trailing slash a tree of them, elsewhere.
+// move sends one repository, or with a trailing slash a tree of them, to another location.
 type move struct{ from, to, why string }
 
-// moves lists the registries of the drivers' manifests that are gone. Sources:
-// kubernetes-sigs/vsphere-csi-driver#3053, kubernetes/cloud-provider-vsphere#1251
-// (gcr.io/cloud-provider-vsphere was deleted in September 2024), and the freeze of
-// k8s.gcr.io announced by the Kubernetes project in 2023.
+// moves lists the former registries in the drivers' manifests. Sources:
+// kubernetes-sigs/vsphere-csi-driver#3053, kubernetes/cloud-provider-vsphere#1251 (deletion in
+// September 2024), and the Kubernetes project's announcement of 2023 that k8s.gcr.io is frozen.
 var moves = []move{
 	{"gcr.io/cloud-provider-vsphere/csi/release/driver", "registry.k8s.io/csi-vsphere/driver", "gcr.io/cloud-provider-vsphere was deleted in September 2024"},
 	{"gcr.io/cloud-provider-vsphere/csi/release/syncer", "registry.k8s.io/csi-vsphere/syncer", "gcr.io/cloud-provider-vsphere was deleted in September 2024"},
@@ -22,9 +21,8 @@ var moves = []move{
 	{"quay.io/k8scsi/", "registry.k8s.io/sig-storage/", "quay.io/k8scsi is no longer maintained"},
 }
 
-// Relocate returns where the image of a reference is to be had today, and why it
-// moved; for a reference that did not move it returns it as it is and "".
-// Tag and digest stay.
+// Relocate returns the current location of an image and why it moved, with the same tag and digest.
+// For a reference that did not move it returns the reference and "".
 func Relocate(r Reference) (moved Reference, why string) {
 	repo := r.Repository()
 	for _, m := range moves {
@@ -36,8 +34,8 @@ func Relocate(r Reference) (moved Reference, why string) {
 	return r, ""
 }
 
-// SourceMap says where images are fetched from instead of the registry they name:
-// the longest prefix of host and path wins. The zero value maps nothing.
+// SourceMap maps the registry in an image's name to the one to fetch from: the longest prefix of
+// host and path wins. The zero value maps nothing.
 type SourceMap struct{ rules []move }
 
 // Add reads one rule HOST[/PATH]=HOST[/PATH]. Prefixes match whole path components.
@@ -65,7 +63,7 @@ func (m *SourceMap) Add(rule string) error {
 	return nil
 }
 
-// Apply returns where r is to be fetched from. Tag and digest stay.
+// Apply returns the reference to fetch r from. Tag and digest stay.
 func (m SourceMap) Apply(r Reference) Reference {
 	repo := r.Repository()
 	best, target := -1, ""
