@@ -1,10 +1,8 @@
-// Package fault holds the one kind of error that a person can act on.
+// Package fault has the one kind of error that a person can act on.
 //
-// A fault says what was being done (Op), to what (Subject), why it could not be
-// done (Err), what to do about it (Hint), and a machine-readable Reason. The same
-// value is printed by the command-line tools, becomes the reason and message of a
-// condition, and the text of an event, so that a user reads the same words
-// everywhere.
+// A fault has the operation (Op), its object (Subject), the cause (Err), the remedy (Hint), and a
+// machine-readable Reason. The command-line tools print the same value that becomes the reason and
+// message of a condition, and the text of an event. So users read the same words everywhere.
 //
 //	return &fault.Error{
 //		Reason:  fault.Unauthorized,
@@ -14,7 +12,7 @@
 //		Err:     err,
 //	}
 //
-// Faults are found with errors.As; [ReasonOf] and [HintOf] are short for that.
+// Use errors.As to find faults; [ReasonOf] and [HintOf] are shortcuts.
 package fault
 
 import (
@@ -24,35 +22,35 @@ import (
 	"strings"
 )
 
-// Reason tells kinds of fault apart. It is a CamelCase word, fit for the reason
-// field of a Kubernetes condition, and is part of the API: tools match on it.
+// Reason is a kind of fault: a CamelCase word, fit for the reason field of a Kubernetes condition.
+// It is part of the API: tools match on it.
 type Reason string
 
-// The reasons. Each maps to one exit code of the command-line tools.
+// Reasons. Each maps to one exit code of the command-line tools.
 const (
 	// Internal is a defect of the program: the user can only report it.
 	Internal Reason = "Internal"
-	// InvalidInput is a flag, argument, file or field that cannot be understood.
+	// InvalidInput is a flag, argument, file or field that is not valid.
 	InvalidInput Reason = "InvalidInput"
-	// NotFound is a thing that was named and is not there.
+	// NotFound is a named object that does not exist.
 	NotFound Reason = "NotFound"
-	// Conflict is a thing that is there and must not be.
+	// Conflict is an object that exists and must not.
 	Conflict Reason = "Conflict"
 	// Unreachable is a host that does not answer: DNS, TCP, timeout, 5xx.
 	Unreachable Reason = "Unreachable"
-	// Throttled is a host that answers "later" (429) for longer than we wait.
+	// Throttled is a host that answers "later" (429) for longer than the client waits.
 	Throttled Reason = "Throttled"
 	// CertificateInvalid is a TLS certificate that is not trusted.
 	CertificateInvalid Reason = "CertificateInvalid"
 	// Unauthorized is a missing or wrong credential (401, InvalidLogin).
 	Unauthorized Reason = "Unauthorized"
-	// Forbidden is a right credential without the right (403, NoPermission).
+	// Forbidden is a correct credential without the permission (403, NoPermission).
 	Forbidden Reason = "Forbidden"
 	// AccountLocked is an account that refuses logins after failed ones.
 	AccountLocked Reason = "AccountLocked"
-	// Corrupt is data whose digest, size or form is not what it must be.
+	// Corrupt is data whose digest, size or form is wrong.
 	Corrupt Reason = "Corrupt"
-	// Incomplete is a set of data with parts missing.
+	// Incomplete is a set of data with missing parts.
 	Incomplete Reason = "Incomplete"
 	// Untrusted is data whose signature does not satisfy the policy.
 	Untrusted Reason = "Untrusted"
@@ -66,25 +64,24 @@ const (
 	Refused Reason = "Refused"
 	// Storage is a local file that cannot be read or written: full, read-only.
 	Storage Reason = "Storage"
-	// Interrupted is work that the user or the system stopped; it can go on.
+	// Interrupted is work that the user or the system stopped; it can continue.
 	Interrupted Reason = "Interrupted"
 )
 
-// ErrOutdated is why a Conflict needs no one: what was decided on has changed meanwhile, and is
-// decided on again.
+// ErrOutdated is the cause of a Conflict that resolves itself: the input of a decision changed
+// meanwhile, and the program decides again.
 var ErrOutdated = errors.New("it changed meanwhile")
 
-// Error is a fault. The zero value of every field is allowed; an Error without
-// an Err reads on its Op and Subject alone.
+// Error is a fault. Every field may be zero; without an Err the message is Op and Subject.
 type Error struct {
 	Reason  Reason // kind, for machines
-	Op      string // what was being done: a verb such as "pull" or "parse"
-	Subject string // what it was done to: a file, reference, field; no secrets
-	Hint    string // what to do: a command or an edit; one sentence, no full stop
-	Err     error  // why
+	Op      string // operation: a verb such as "pull" or "parse"
+	Subject string // object of it: a file, reference, field; no secrets
+	Hint    string // remedy: a command or an edit; one sentence, no full stop
+	Err     error  // cause
 }
 
-// Error returns "op subject: why". The hint is not part of it: print it with [Text].
+// Error returns "op subject: why". Use [Text] to print the hint too.
 func (e *Error) Error() string {
 	head := strings.TrimSpace(e.Op + " " + e.Subject)
 	switch {
@@ -98,7 +95,7 @@ func (e *Error) Error() string {
 	return head + ": " + e.Err.Error()
 }
 
-// Unwrap returns why.
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
 // Errorf returns a fault whose cause is [fmt.Errorf] of format and args.
@@ -106,8 +103,7 @@ func Errorf(reason Reason, op, subject, hint, format string, args ...any) *Error
 	return &Error{Reason: reason, Op: op, Subject: subject, Hint: hint, Err: fmt.Errorf(format, args...)}
 }
 
-// ReasonOf returns the reason of the outermost fault in err that has one, or
-// Internal. It returns "" for nil.
+// ReasonOf returns the reason of the outermost fault in err that has one, or Internal; "" for nil.
 func ReasonOf(err error) Reason {
 	if err == nil {
 		return ""
@@ -120,8 +116,7 @@ func ReasonOf(err error) Reason {
 	return Internal
 }
 
-// gravity orders reasons where there are several: what proves tampering comes first,
-// what may pass by itself comes last.
+// gravity orders reasons: proofs of tampering come first, faults that may pass by themselves last.
 var gravity = []Reason{
 	Interrupted, Untrusted, Corrupt, Superseded, Expired, Internal, Storage, InvalidInput, Refused, Conflict, Incompatible,
 	AccountLocked, Unauthorized, Forbidden, NotFound, CertificateInvalid, Unreachable, Throttled, Incomplete,
@@ -130,8 +125,8 @@ var gravity = []Reason{
 // Reasons returns all reasons.
 func Reasons() []Reason { return slices.Clone(gravity) }
 
-// Graver reports whether a is graver than b. A reason that is not known is as grave as
-// Internal, and every reason graver than "".
+// Graver reports whether a is graver than b. An unknown reason is as grave as Internal, and every
+// reason is graver than "".
 func Graver(a, b Reason) bool { return rank(a) < rank(b) }
 
 func rank(r Reason) int {
@@ -144,15 +139,12 @@ func rank(r Reason) int {
 	return slices.Index(gravity, Internal)
 }
 
-// Passing reports whether what has this reason may pass by itself, so that it is worth
-// trying again.
+// Passing reports whether a fault with this reason may pass by itself, so that a retry is useful.
 func (r Reason) Passing() bool { return r == Unreachable || r == Throttled || r == Incomplete }
 
-// Gravest returns the reason that decides what is to be done about err, or "" where no
-// fault in it has one. It is the reason of the outermost fault; of joined errors, the
-// gravest of theirs. What would be worth another try is not where something inside of
-// it will be the same again: of many items that failed for the network and one that
-// was tampered with, tampering is the reason.
+// Gravest returns the reason that decides how to handle err, or "" if no fault in it has one. It is
+// that of the outermost fault, or the gravest of joined errors. A permanent fault inside replaces a
+// passing reason: tampering decides over network errors.
 func Gravest(err error) Reason {
 	var inside Reason
 	for _, e := range below(err) {
@@ -167,8 +159,8 @@ func Gravest(err error) Reason {
 	return inside
 }
 
-// decides reports whether a reason is that of a whole in which it is only a part. That
-// something is not there is what makes the whole incomplete.
+// decides reports whether the reason of a part becomes that of the whole. NotFound does not: a
+// missing part makes the whole incomplete.
 func (r Reason) decides() bool {
 	return r != "" && !r.Passing() && r != Internal && r != Interrupted && r != NotFound && r != CertificateInvalid
 }
@@ -183,7 +175,7 @@ func HintOf(err error) string {
 	return ""
 }
 
-// CauseOf drops operation and subject of the outermost fault in err, for who knows better ones.
+// CauseOf drops the operation and subject of the outermost fault in err, for callers with better ones.
 func CauseOf(err error) error {
 	if f, ok := errors.AsType[*Error](err); ok && f.Err != nil {
 		return f.Err
@@ -202,7 +194,7 @@ func All(err error) (out []*Error) {
 	return out
 }
 
-// below returns what an error wraps.
+// below returns the errors that an error wraps.
 func below(err error) []error {
 	switch u := err.(type) { //nolint:errorlint // of this node of the tree
 	case interface{ Unwrap() error }:
@@ -213,8 +205,7 @@ func below(err error) []error {
 	return nil
 }
 
-// Text returns what a person reads: the message and, after it, the hint.
-// Several joined errors are given one a line, each with its own hint.
+// Text returns the message followed by the hint. Joined errors take one line each, with their own hints.
 func Text(err error) string {
 	var lines []string
 	for _, e := range split(err) {
@@ -227,8 +218,7 @@ func Text(err error) string {
 	return strings.Join(lines, "\n")
 }
 
-// split returns the members of a joined error, flattened; any other error is its
-// own only member, and nil has none.
+// split returns the members of a joined error, flattened. Any other error is its own only member; nil has none.
 func split(err error) []error {
 	if err == nil {
 		return nil
@@ -244,8 +234,8 @@ func split(err error) []error {
 	return out
 }
 
-// Join returns all non-nil errors as one, sorted by message so that the same
-// problems always read the same, or nil when there is none.
+// Join returns all non-nil errors as one, or nil. It sorts them by message, so that the same
+// problems always have the same text.
 func Join(errs ...error) error {
 	var all []error
 	for _, e := range errs {
@@ -258,7 +248,7 @@ func Join(errs ...error) error {
 	return errors.Join(all...)
 }
 
-// Few names the first of some things, at most so many, and counts the rest: "a, b and 3 more".
+// Few lists at most the first few names and counts the rest: "a, b and 3 more".
 func Few(names []string, most int) string {
 	if more := len(names) - most; more > 0 {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), more)
@@ -266,8 +256,7 @@ func Few(names []string, most int) string {
 	return strings.Join(names, ", ")
 }
 
-// Distinct drops, of what Join has joined, a fault that says what another one says
-// already.
+// Distinct drops errors with the same text as an earlier one from a result of Join.
 func Distinct(err error) error {
 	seen := map[string]bool{}
 	return Join(slices.DeleteFunc(split(err), func(e error) bool {
@@ -277,17 +266,17 @@ func Distinct(err error) error {
 	})...)
 }
 
-const maxListed = 50 // problems of one thing
+const maxListed = 50 // problems of one object
 
-// List collects what is wrong with one thing. It keeps the first 50 problems and counts the
-// others, so that a hostile input cannot fill memory and screen.
+// List collects the problems of one object. It keeps the first 50 and counts the others, so that
+// hostile input cannot fill memory and screen.
 type List struct {
 	kept  []error
 	more  int
 	worst Reason // of the others
 }
 
-// Add takes a problem; nil is none.
+// Add adds a problem; it ignores nil.
 func (l *List) Add(err error) {
 	switch {
 	case err == nil:
@@ -301,8 +290,7 @@ func (l *List) Add(err error) {
 	}
 }
 
-// Join returns the problems as [Join] does, and how many more there are. Op and subject say
-// of what.
+// Join returns the problems as [Join] does, and the number of the others. Op and subject describe the object.
 func (l *List) Join(op, subject string) error {
 	err := Join(l.kept...)
 	if l.more > 0 {

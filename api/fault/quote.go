@@ -6,9 +6,8 @@ import (
 	"unicode"
 )
 
-// Quote writes words as a shell takes them back: for hints that are commands, and for
-// names in hints, which others may have chosen. What a shell would take for more than
-// text, or a terminal would not show, is quoted.
+// Quote returns words as a shell reads them back, for commands in hints and for foreign names in
+// hints. It quotes words with special characters of shells or unprintable ones.
 func Quote(words ...string) string {
 	out := make([]string, len(words))
 	for i, w := range words {
@@ -27,13 +26,13 @@ func quote(word string) string {
 	return word
 }
 
-// special reports whether a shell may take a character for more than itself.
+// special reports whether a character may have a special meaning in a shell.
 func special(r rune) bool {
 	plain := unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("_@%+=:,./-", r)
 	return !plain
 }
 
-// escaped writes a word in the quotes $'…' of POSIX 2024.
+// escaped returns a word in the quotes $'…' of POSIX 2024.
 func escaped(word string) string {
 	var b strings.Builder
 	b.WriteString("$'")
