@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Build is what `version` prints of a program.
+// Build is the version of a program, as `version` prints it.
 type Build struct {
 	Program  string `json:"-"`
 	Version  string `json:"version"`
@@ -19,8 +19,7 @@ type Build struct {
 	FIPS140  bool   `json:"fips140"` // cryptography in FIPS 140 mode
 }
 
-// BuildOf describes the program that runs. linked is the version that the linker gave;
-// without one it is that of the module.
+// BuildOf describes the running program. linked is the linker's version; without one it is the module's.
 func BuildOf(program, linked string) Build {
 	b := Build{
 		Program: program, Version: "devel", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, FIPS140: fips140.Enabled(),
@@ -43,7 +42,7 @@ func BuildOf(program, linked string) Build {
 	return b
 }
 
-// plainVersion is a version without the v of its tag.
+// plainVersion returns a version without the v of its tag.
 func plainVersion(v string) string {
 	if len(v) > 1 && v[0] == 'v' && v[1] >= '0' && v[1] <= '9' {
 		return v[1:]
@@ -51,7 +50,7 @@ func plainVersion(v string) string {
 	return v
 }
 
-// String is the build as `version` and --version print it.
+// String returns the build as `version` and --version print it.
 func (b Build) String() string {
 	mode := ""
 	if b.FIPS140 {

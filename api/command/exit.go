@@ -4,7 +4,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
-// Exit codes. They are part of the interface: scripts may rely on them.
+// Exit codes are part of the interface: scripts may rely on them.
 const (
 	ExitOK           = 0
 	ExitInternal     = 1
@@ -19,7 +19,6 @@ const (
 	ExitInterrupted  = 130
 )
 
-// exitCodes maps every reason to the code that the program ends with.
 var exitCodes = map[fault.Reason]int{
 	fault.Internal:           ExitInternal,
 	fault.InvalidInput:       ExitUsage,
@@ -42,7 +41,7 @@ var exitCodes = map[fault.Reason]int{
 	fault.Interrupted:        ExitInterrupted,
 }
 
-// ExitCodesHelp is shown by the help of each program.
+// ExitCodesHelp is part of each program's help.
 const ExitCodesHelp = `Exit codes:
   0    done
   1    a defect of this program
@@ -57,14 +56,14 @@ const ExitCodesHelp = `Exit codes:
        goes on; where one of them will fail again, its own code
   130  interrupted; running it again goes on`
 
-// ExitCode returns the code that a program ends with over err; see [ExitCodesHelp].
+// ExitCode returns the exit code for err; see [ExitCodesHelp].
 func ExitCode(err error) int {
 	_, code := verdict(err)
 	return code
 }
 
-// verdict returns the reason and the exit code of an error: of several problems, those
-// of the gravest, also where they are inside of another; see [fault.Gravest].
+// verdict returns the reason and the exit code of an error. The gravest of several problems
+// decides, including wrapped ones; see [fault.Gravest].
 func verdict(err error) (fault.Reason, int) {
 	if err == nil {
 		return "", ExitOK

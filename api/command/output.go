@@ -8,14 +8,13 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
-// Output is standard output. That it takes no more is a fault, and is not forgotten
-// where a printer does not look.
+// Output is standard output. It remembers a failed write, which is a fault, for printers that ignore it.
 type Output struct {
 	f      *os.File
 	failed error
 }
 
-// Stdout is the program's.
+// Stdout returns the program's standard output.
 func Stdout() *Output { return &Output{f: os.Stdout} }
 
 // Write writes all of p.
@@ -32,8 +31,8 @@ func (o *Output) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// Failed is the fault of the last write that failed, if any did.
+// Failed returns the fault of the last failed write, or nil.
 func (o *Output) Failed() error { return o.failed }
 
-// Fd is that of the file.
+// Fd returns the file's descriptor.
 func (o *Output) Fd() uintptr { return o.f.Fd() }

@@ -10,12 +10,9 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 )
 
-// Root gives a program's root command what all programs have: the usage with its flags in
-// groups, help that ends with the exit codes and more, and errors of our own. It has no
-// arguments but commands, and without one it shows its help. Its version has to be set.
-//
-// Nothing of it is a template: one that is linked in keeps every method of every type in the
-// program, of which the Kubernetes and vSphere types have some tens of thousands.
+// Root gives a root command the common behaviour: usage with grouped flags, help with the exit
+// codes and more, our own errors. The version must be set. It uses no template: one keeps every
+// method of every type linked, tens of thousands for the Kubernetes and vSphere types.
 func Root(root *cobra.Command, more string) {
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.Args = flags.OnlyCommands
@@ -23,7 +20,7 @@ func Root(root *cobra.Command, more string) {
 	root.Version = "" // or cobra would show it, by a template
 	short := "v"
 	if root.PersistentFlags().ShorthandLookup(short) != nil {
-		short = "" // a program's own
+		short = "" // the program uses it
 	}
 	shown := root.Flags().BoolP("version", short, false, "version for "+root.Name())
 	root.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -37,7 +34,7 @@ func Root(root *cobra.Command, more string) {
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
 		out := cmd.OutOrStdout()
 		if err := flags.ShowHelp(cmd, out); err == nil && !cmd.HasParent() {
-			_, _ = io.WriteString(out, "\n"+ExitCodesHelp+more+"\n") // that it takes no more is told by [Output]
+			_, _ = io.WriteString(out, "\n"+ExitCodesHelp+more+"\n") // [Output] reports a failed write
 		}
 	})
 	root.SetFlagErrorFunc(flags.Unread)
@@ -52,8 +49,8 @@ func Add(root *cobra.Command, id, title string, commands ...*cobra.Command) {
 	root.AddCommand(commands...)
 }
 
-// Run runs the command that the arguments name, and returns it with its error, which may
-// be that standard output took no more.
+// Run runs the command that the arguments name, and returns it with its error, which may be a
+// failed write to standard output.
 func Run(ctx context.Context, root *cobra.Command, args []string, out, err io.Writer) (*cobra.Command, error) {
 	root.SetArgs(args)
 	root.SetOut(out)
@@ -65,7 +62,7 @@ func Run(ctx context.Context, root *cobra.Command, args []string, out, err io.Wr
 	return cmd, failed
 }
 
-// WantsJSON tells whether a command was asked for its result as JSON.
+// WantsJSON reports whether a command's result is requested as JSON.
 func WantsJSON(cmd *cobra.Command) bool {
 	f := cmd.Flags().Lookup("format")
 	return f != nil && f.Value.String() == flags.JSON

@@ -12,7 +12,7 @@ import (
 // Table is a table without lines: two blanks between columns, none at the end.
 type Table struct{ table.Writer }
 
-// NewTable makes one, with a header or without.
+// NewTable returns a table, with a header or without.
 func NewTable(header ...any) Table {
 	t := table.NewWriter()
 	style := table.StyleDefault
@@ -27,8 +27,8 @@ func NewTable(header ...any) Table {
 	return Table{t}
 }
 
-// Row adds a row. Cells are numbers, or what fmt writes of them, made printable before the
-// table is laid out, which acts on carriage returns.
+// Row adds a row. Cells are numbers, or values in the form of fmt. Text is made printable before
+// the layout, which acts on carriage returns.
 func (t Table) Row(cells ...any) {
 	row := make(table.Row, len(cells))
 	for i, c := range cells {
@@ -39,7 +39,7 @@ func (t Table) Row(cells ...any) {
 	t.AppendRow(row)
 }
 
-// Write writes it, a row to a line; one without rows and header is nothing.
+// Write writes the table, a row per line; nothing without rows and header.
 func (t Table) Write(w io.Writer) error {
 	text := t.Render()
 	if text == "" {

@@ -1,10 +1,10 @@
-// Package columns lays text out for the terminal that it is shown on: lines that are longer
-// than it is wide are broken at blanks, and what follows is indented.
+// Package columns lays out text for the width of a terminal. It breaks longer lines at blanks and
+// indents the rest.
 //
-// Prose is folded wherever it goes, at 80 columns where it does not go to a terminal. All that
-// has one row for a line is folded on terminals alone: programs read it line by line. Tables are
-// not folded. Words are never broken: digests, paths and addresses are copied. Neither
-// is what stands between backticks, a command.
+// Prose is always folded: to the terminal's width, or to 80 columns elsewhere. Text with one row
+// per line is folded on terminals only, since programs read it line by line. Tables are not folded.
+// Words are never broken, since people copy digests, paths and addresses. Text between backticks, a
+// command, is not broken either.
 package columns
 
 import (
@@ -17,16 +17,16 @@ import (
 )
 
 const (
-	// Default is how wide a terminal is that does not tell.
+	// Default is the width of a terminal that does not report one.
 	Default = 80
-	// most is how wide prose is at most: longer lines are hard to read.
+	// most is the largest width of prose: longer lines are hard to read.
 	most = 100
-	// least is how narrow text is made at most: below that indents leave nothing.
+	// least is the smallest width of text: below it indents leave no room.
 	least = 40
 )
 
-// Of returns how many columns the terminal has that w leads to, 0 where it leads to none. A
-// writer that is not the terminal itself says so by a method Columns.
+// Of returns the number of columns of the terminal behind w, 0 if w is not a terminal. A writer
+// around a terminal has a method Columns.
 func Of(w io.Writer) int {
 	switch w := w.(type) {
 	case interface{ Columns() int }:
@@ -44,18 +44,17 @@ func Of(w io.Writer) int {
 	return 0
 }
 
-// Screen is what will be written to a terminal of so many columns, 0 for none: what is laid out in
-// it fits there.
+// Screen buffers output for a terminal of Wide columns, 0 for none. Layout in it fits the terminal.
 type Screen struct {
 	bytes.Buffer
 
 	Wide int
 }
 
-// Columns is how wide the terminal is.
+// Columns returns the width of the terminal.
 func (s *Screen) Columns() int { return s.Wide }
 
-// Prose returns how wide text in sentences is that is written to w.
+// Prose returns the width of sentences written to w.
 func Prose(w io.Writer) int {
 	if columns := Of(w); columns > 0 {
 		return min(columns, most)
@@ -63,11 +62,11 @@ func Prose(w io.Writer) int {
 	return Default
 }
 
-// Width is how many columns a text of one line takes; colours take none.
+// Width returns the number of columns of a one-line text; colours take none.
 func Width(s string) int { return text.StringWidthWithoutEscSequences(s) }
 
 // Fold breaks the lines of a text that are wider than width at their blanks; width 0 breaks none.
-// What follows is indented by as much as the line was, and by hang besides.
+// The rest of a line gets the line's indent plus hang.
 func Fold(s string, width, hang int) string {
 	if width <= 0 {
 		return s
@@ -87,8 +86,8 @@ func fold(line string, width, hang int) string {
 	return Hanging(first, first+strings.Repeat(" ", hang), words, width)
 }
 
-// Hanging is a text in lines of a width, of which the first begins with one prefix and the others
-// with another. Blanks between words stay, but for those where it is broken.
+// Hanging returns a text in lines of a width. The prefix of its first line is first, that of the
+// others is rest. Blanks between words stay, except at a break.
 func Hanging(first, rest, s string, width int) string {
 	var b strings.Builder
 	b.WriteString(first)
@@ -112,8 +111,7 @@ func Hanging(first, rest, s string, width int) string {
 	return b.String()
 }
 
-// wordEnd is where the first word of a text ends, of which backticks are a part with all between
-// them.
+// wordEnd returns the end of a text's first word. Text between backticks is part of the word.
 func wordEnd(s string) int {
 	end, quoted := -1, false
 	for i := range len(s) {
@@ -132,12 +130,12 @@ func wordEnd(s string) int {
 	return len(s)
 }
 
-// Reflow lays out a text whose lines were broken by hand: paragraphs, and lists of two columns,
-// which are indented, "  word  what it means". What else is indented is an example, and stays;
-// what is indented by a tab, as in the help of completions, is a command.
+// Reflow lays out a text with manual line breaks: paragraphs, and indented lists of a word and its
+// meaning in two columns. Other indented text is an example and stays; a tab indents a command, as
+// in the help of completions.
 func Reflow(s string, width int) string {
 	var out []string
-	last := "" // the line that is gathered
+	last := "" // the current line
 	flush := func() {
 		if hang, folds := hangOf(last); folds {
 			last = Fold(last, width, hang)
@@ -170,8 +168,8 @@ func Reflow(s string, width int) string {
 
 func indentOf(line string) int { return len(line) - len(strings.TrimLeft(line, " ")) }
 
-// hangOf is how far the rest of a line is indented beyond the line: as the second column is, where
-// there is one; and whether the line may be folded.
+// hangOf returns the additional indent of the rest of a line: that of the second column, if one
+// exists. It also reports whether the line may be folded.
 func hangOf(line string) (hang int, folds bool) {
 	item := strings.TrimLeft(line, " ")
 	if item == line {
@@ -179,6 +177,6 @@ func hangOf(line string) (hang int, folds bool) {
 	}
 	word, _, ok := strings.Cut(item, "  ")
 	column := item[len(word):]
-	comment := strings.HasPrefix(strings.TrimLeft(column, " "), "#") // a file's, which is an example
+	comment := strings.HasPrefix(strings.TrimLeft(column, " "), "#") // of a file, which is an example
 	return len(word) + indentOf(column), ok && !comment
 }

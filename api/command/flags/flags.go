@@ -1,8 +1,7 @@
-// Package flags is what the commands of all programs have in common on their command
-// lines: kinds of flags, groups of them in help, and the errors of a command that was
-// called wrongly.
+// Package flags has the common command-line parts of all programs: kinds of flags, groups of them
+// in help, and usage errors.
 //
-// Where flags follow the ecosystem (oras, cosign, skopeo, kubectl):
+// Flags that follow the ecosystem (oras, cosign, skopeo, kubectl):
 //
 //	-o, --output     where a result is written to, and nothing else
 //	--format         how a result is printed; it has no shorthand
@@ -10,8 +9,8 @@
 //	--policy         a trust policy
 //	--authfile       logins of registries; the settings of hosts are --hosts-config
 //
-// No flag takes a secret: a password comes by a file, the environment, standard input
-// or a prompt.
+// No flag takes a secret: a password comes from a file, the environment, standard input or a
+// prompt.
 package flags
 
 import (
@@ -33,7 +32,7 @@ type Choice struct {
 	Of []string
 }
 
-// String writes the value.
+// String returns the value.
 func (c *Choice) String() string {
 	if c.To == nil {
 		return ""
@@ -41,10 +40,10 @@ func (c *Choice) String() string {
 	return *c.To
 }
 
-// Type says what the flag takes.
+// Type returns the possible values.
 func (c *Choice) Type() string { return strings.Join(c.Of, "|") }
 
-// Set takes one of the values.
+// Set sets one of the values.
 func (c *Choice) Set(s string) error {
 	if !slices.Contains(c.Of, s) {
 		return fmt.Errorf("not one of %s", strings.Join(c.Of, ", "))
@@ -53,13 +52,13 @@ func (c *Choice) Set(s string) error {
 	return nil
 }
 
-// Formats that results are printed in.
+// Formats of results.
 const (
 	Text = "text"
 	JSON = "json"
 )
 
-// Format binds --format, with text as its default.
+// Format binds --format, by default text.
 func Format(cmd *cobra.Command, to *string) {
 	*to = Text
 	Group(cmd, Output, func(fl *pflag.FlagSet) {
@@ -67,8 +66,7 @@ func Format(cmd *cobra.Command, to *string) {
 	})
 }
 
-// Bad is the error of a flag's or an argument's value that cannot be understood. The hint of err, where
-// it has one, is better than hint.
+// Bad returns the error of an invalid value of a flag or argument. The hint of err, if it has one, replaces hint.
 func Bad(flag, value string, err error, hint string) error {
 	if h := fault.HintOf(err); h != "" {
 		hint = h
@@ -80,13 +78,13 @@ func Bad(flag, value string, err error, hint string) error {
 	return fault.Errorf(fault.InvalidInput, op, fmt.Sprintf("%s %q", flag, value), hint, "%w", fault.CauseOf(err))
 }
 
-// Usage is the error of a command that was called wrongly.
+// Usage returns the error of a wrong call of a command.
 func Usage(cmd *cobra.Command, why string) error {
 	hint := fmt.Sprintf("see `%s --help`", cmd.CommandPath())
 	return fault.Errorf(fault.InvalidInput, "read arguments", "", hint, "%s", why)
 }
 
-// UnknownCommand is the error of a command that is not there.
+// UnknownCommand returns the error of a command that does not exist.
 func UnknownCommand(cmd *cobra.Command, name string) error {
 	why := fmt.Sprintf("unknown command %q", name)
 	cmd.SuggestionsMinimumDistance = 2
@@ -96,7 +94,7 @@ func UnknownCommand(cmd *cobra.Command, name string) error {
 	return Usage(cmd, why)
 }
 
-// OnlyCommands refuses, for a command that has others below it, an argument that names none.
+// OnlyCommands refuses an argument that is not a subcommand.
 func OnlyCommands(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -104,20 +102,20 @@ func OnlyCommands(cmd *cobra.Command, args []string) error {
 	return UnknownCommand(cmd, args[0])
 }
 
-// Unread is the error of flags that cannot be read.
+// Unread returns the error of unreadable flags.
 func Unread(cmd *cobra.Command, err error) error {
 	if number, ok := strings.CutPrefix(err.Error()[strings.LastIndex(err.Error(), ": ")+1:], " missing unit in duration "); ok {
 		hint := "write the unit: " + strings.Trim(number, `"`) + "s"
 		return fault.Errorf(fault.InvalidInput, "read arguments", "", hint, "%w", err)
 	}
 	var number *strconv.NumError
-	if errors.As(err, &number) { // whose words are of Go's functions
+	if errors.As(err, &number) { // its words are about Go functions
 		return Usage(cmd, strings.Replace(err.Error(), number.Error(), form(number), 1))
 	}
 	return Usage(cmd, err.Error())
 }
 
-// form says what would have been taken in place of a value.
+// form returns the valid form of a value.
 func form(err *strconv.NumError) string {
 	switch {
 	case errors.Is(err, strconv.ErrRange):
@@ -128,8 +126,8 @@ func form(err *strconv.NumError) string {
 	return "expected a number"
 }
 
-// Complete has shells complete the values of flags with a fixed set of them, and makes
-// cobra's own commands refuse what they do not know.
+// Complete adds shell completion for flags with fixed values, and makes cobra's own commands refuse
+// unknown arguments.
 func Complete(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
@@ -156,7 +154,6 @@ func completeChoices(cmd *cobra.Command) {
 	}
 }
 
-// help shows the help of a command.
 func help(cmd *cobra.Command, args []string) error {
 	of, rest, err := cmd.Root().Find(args)
 	if err != nil || len(rest) > 0 {
@@ -166,13 +163,13 @@ func help(cmd *cobra.Command, args []string) error {
 	return of.Help()
 }
 
-// Missing is the error of a command that was called without a flag that it needs.
+// Missing returns the error of a command without a required flag.
 func Missing(cmd *cobra.Command, flag string) error {
 	return Usage(cmd, "missing required flag "+flag)
 }
 
-// Exactly demands these arguments, of which those in brackets, the last ones, may be missing; and
-// flags, which come after them and are written as messages name them: "-o DEST".
+// Exactly requires these arguments; the last ones may be optional, in brackets. It also requires
+// the flags that follow, written as in messages: "-o DEST".
 func Exactly(names ...string) cobra.PositionalArgs {
 	isFlag := func(n string) bool { return strings.HasPrefix(n, "-") }
 	required := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return !isFlag(n) })

@@ -12,10 +12,10 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/columns"
 )
 
-// Heading is what help shows above a group of flags.
+// Heading is the title of a group of flags in help.
 type Heading string
 
-// Headings, in the order in which help shows them.
+// Headings in the order of help.
 const (
 	Selection  Heading = "What to take"
 	Matrix     Heading = "Compatibility matrix"
@@ -32,7 +32,7 @@ const (
 
 var headings = []Heading{Selection, Matrix, Sources, Trust, Signing, Registries, Output, Tuning, Global}
 
-// headingOf is the annotation of a flag that says which heading it is below.
+// headingOf is the annotation with a flag's heading.
 const headingOf = "heading"
 
 // Group binds flags of a command that help shows together, below a heading.
@@ -40,7 +40,7 @@ func Group(cmd *cobra.Command, h Heading, bind func(*pflag.FlagSet)) {
 	group(cmd.Flags(), h, bind)
 }
 
-// GlobalGroup binds flags of a command and of all below it.
+// GlobalGroup binds flags of a command and of all its subcommands.
 func GlobalGroup(cmd *cobra.Command, bind func(*pflag.FlagSet)) {
 	group(cmd.PersistentFlags(), Global, bind)
 }
@@ -55,7 +55,7 @@ func group(to *pflag.FlagSet, h Heading, bind func(*pflag.FlagSet)) {
 	})
 }
 
-// ShowHelp writes what a command does, and how it is called.
+// ShowHelp writes a command's description and usage.
 func ShowHelp(cmd *cobra.Command, out io.Writer) error {
 	w := &writer{w: out, width: widthOf(out)}
 	if text := strings.TrimSpace(cmp.Or(cmd.Long, cmd.Short)); text != "" {
@@ -64,7 +64,7 @@ func ShowHelp(cmd *cobra.Command, out io.Writer) error {
 	return showUsage(cmd, w)
 }
 
-// ShowUsage writes how a command is called: as cobra does, but with its flags in groups.
+// ShowUsage writes a command's usage as cobra does, with its flags in groups.
 func ShowUsage(cmd *cobra.Command) error {
 	out := cmd.OutOrStderr()
 	return showUsage(cmd, &writer{w: out, width: widthOf(out)})
@@ -91,7 +91,7 @@ func showUsage(cmd *cobra.Command, w *writer) error {
 // writer keeps its first error.
 type writer struct {
 	w     io.Writer
-	width int // of what is wrapped
+	width int // of wrapped text
 	err   error
 }
 
@@ -127,10 +127,9 @@ func showCommands(w *writer, cmd *cobra.Command) {
 
 const (
 	maxWidth = 110 // longer lines are hard to read
-	minWidth = 60  // below it pflag would not wrap well
+	minWidth = 60  // pflag would not wrap well below it
 )
 
-// widthOf returns the width of help that is written to w.
 func widthOf(w io.Writer) int {
 	return min(max(cmp.Or(columns.Of(w), columns.Default), minWidth), maxWidth)
 }
@@ -138,7 +137,7 @@ func widthOf(w io.Writer) int {
 // showFlags writes a command's own flags, then each group of them.
 func showFlags(w *writer, cmd *cobra.Command) {
 	cmd.InitDefaultHelpFlag()
-	cmd.Flags().SortFlags = false // they are shown as they were bound: what belongs together is together
+	cmd.Flags().SortFlags = false // show them in binding order, so that related flags stay together
 	all := pflag.NewFlagSet("all", pflag.ContinueOnError)
 	all.SortFlags = false
 	all.AddFlagSet(cmd.LocalFlags())

@@ -1,6 +1,5 @@
-// Package trustflags is how a command line says whose signatures count: by public keys, of
-// which one is enough, or by a trust policy. Who embeds [Flags] says how the files are read
-// that they name.
+// Package trustflags has the flags for required signatures: public keys, of which one is enough, or
+// a trust policy. The user of [Flags] provides the file reader.
 //
 //	--key FILE      public key that must have signed the bundle (repeatable)
 //	--policy FILE   trust policy, as package api/trust reads it
@@ -28,20 +27,19 @@ const (
 	maxPolicyFile = 1 << 20
 )
 
-// Reader reads a file that a flag names, of at most limit bytes. Its faults say which.
+// Reader reads a file that a flag names, of at most limit bytes. Its faults name the file.
 type Reader func(flag, name string, limit int64) ([]byte, error)
 
-// Flags say whose signature a bundle needs, or another thing, whose name the flags then begin with.
+// Flags say whose signature a bundle needs, or another object, whose name then prefixes the flags.
 type Flags struct {
 	Of     string // "matrix" binds --matrix-key and --matrix-policy; "" is the bundle
 	Keys   []string
 	Policy string
 }
 
-// flag is the whole name of one.
 func (f *Flags) flag(name string) string { return strings.TrimPrefix(f.Of+"-"+name, "-") }
 
-// Bind binds them.
+// Bind binds the flags.
 func (f *Flags) Bind(fl *pflag.FlagSet) {
 	of := cmp.Or(f.Of, "bundle")
 	fl.StringArrayVar(&f.Keys, f.flag("key"), nil,
@@ -50,7 +48,7 @@ func (f *Flags) Bind(fl *pflag.FlagSet) {
 		"trust policy in `FILE` for the "+of+", with several keys and a threshold")
 }
 
-// Read returns the policy of the keys or of the file; nil where neither is given.
+// Read returns the policy of the keys or of the file; nil without either.
 func (f *Flags) Read(read Reader) (*trust.Policy, error) {
 	key, policy := "--"+f.flag("key"), "--"+f.flag("policy")
 	switch {
@@ -64,7 +62,7 @@ func (f *Flags) Read(read Reader) (*trust.Policy, error) {
 	keys := make([]trust.Key, len(f.Keys))
 	var problems []error
 	for i, name := range f.Keys {
-		suffix := "" // keeps equal names apart; the first has none
+		suffix := "" // tells equal names apart; the first has none
 		if i > 0 {
 			suffix = fmt.Sprintf("-%d", i+1)
 		}
@@ -92,7 +90,7 @@ func readKey(read Reader, flag, name, suffix string) (trust.Key, error) {
 	return key, nil
 }
 
-// KeyID is the id of a key in a file of a name.
+// KeyID returns the id of a key from its file name.
 func KeyID(name string) string {
 	id := strings.Map(func(r rune) rune {
 		if r < 128 && (r == '.' || r == '_' || r == '-' || r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z') {
@@ -103,7 +101,7 @@ func KeyID(name string) string {
 	return id[:min(len(id), 48)]
 }
 
-// ReadPolicy reads a trust policy file, and the keys that it names beside it.
+// ReadPolicy reads a trust policy file, and the key files that it names relative to itself.
 func ReadPolicy(read Reader, flag, name string) (*trust.Policy, error) {
 	data, err := read(flag, name, maxPolicyFile)
 	if err != nil {
