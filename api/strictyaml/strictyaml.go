@@ -1,12 +1,11 @@
-// Package strictyaml reads the YAML that people write for this project: locks, matrices,
-// policies, settings of registries. A file holds one document of a bounded size. What is
-// wrong is told with its line, and nothing is passed over: a key that the format does not
-// have is an error, since it may be one that was misspelt.
+// Package strictyaml reads the YAML that people write for this project: locks, matrices, policies,
+// settings of registries. A file is one document of a bounded size. Problems come with their line.
+// A key that the format does not have is an error, since it may be misspelt.
 //
 //	err := format.Load(name, data, &value, check)  // into a struct, all problems at once, each with its line
 //	err := strictyaml.Decode(data, 1<<20, &value)  // into a struct with yaml tags, the first problem
 //
-// Manifests of Kubernetes, which hold many documents, are read elsewhere.
+// Kubernetes manifests, which have many documents, are read elsewhere.
 package strictyaml
 
 import (
@@ -23,9 +22,9 @@ import (
 
 // Error is why a file is not one YAML document of the expected form.
 type Error struct {
-	Line int // from 1; 0 where it is about the file as a whole, or about several lines
+	Line int // from 1; 0 for the whole file or several lines
 	Why  string
-	Hint string // what to do; empty where only the format's owner knows
+	Hint string // what to do; empty if only the format's owner knows
 }
 
 func (e *Error) Error() string {
@@ -35,8 +34,8 @@ func (e *Error) Error() string {
 	return e.Why
 }
 
-// Parse returns the root of the one document in data, of at most limit bytes. Aliases are
-// not expanded. Errors are an *[Error].
+// Parse returns the root of the one document in data, of at most limit bytes, without expanding
+// aliases. Its errors are an *[Error].
 func Parse(data []byte, limit int) (*yaml.Node, error) {
 	if len(data) > limit {
 		return nil, &Error{Why: fmt.Sprintf("longer than %d bytes", limit)}
@@ -61,15 +60,14 @@ func Parse(data []byte, limit int) (*yaml.Node, error) {
 	return doc.Content[0], nil
 }
 
-// Decode reads the one document in data, of at most limit bytes, into v, which has yaml
-// tags. Keys that v does not have, and keys that are there twice, are refused. Errors are
-// an *[Error].
+// Decode reads the one document in data, of at most limit bytes, into v, which has yaml tags. It
+// refuses unknown and repeated keys. Its errors are an *[Error].
 func Decode(data []byte, limit int, v any) error {
 	if _, err := Parse(data, limit); err != nil {
 		return err
 	}
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
-	decoder.KnownFields(true) // a tree that is decoded does not know the option
+	decoder.KnownFields(true) // decoding a yaml.Node ignores the option
 	if err := decoder.Decode(v); err != nil {
 		return syntax(err)
 	}
@@ -82,7 +80,7 @@ var (
 	wrongType  = regexp.MustCompile("cannot unmarshal !!(\\w+)( `[^`]*`)? into \\S+")
 )
 
-// syntax says in one line, without names of Go, what the library found.
+// syntax returns the library's error on one line, without Go names.
 func syntax(err error) error {
 	const hint = "correct the YAML"
 	text := unknownKey.ReplaceAllString(strings.TrimPrefix(err.Error(), "yaml: "), "the key $1 is not known")

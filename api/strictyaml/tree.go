@@ -18,22 +18,21 @@ import (
 )
 
 const (
-	maxProblems = 50    // of one document that are told
+	maxProblems = 50    // reported for one document
 	maxElements = 20000 // of one list
 )
 
 // Format is a kind of document with a field kind.
 type Format struct {
 	Op    string // for messages: "parse lock"
-	Kind  string // that the document has to say
+	Kind  string // required value of kind
 	Limit int    // bytes
-	Hint  string // what to do with one that is wrong
+	Hint  string // remedy for an invalid one
 }
 
-// Load reads the one document in data into a struct with yaml or JSON tags: text, whole numbers,
-// what is parsed from text, lists, and mappings of text. Unknown and repeated keys, and missing
-// ones that are not tagged omitempty or omitzero, are problems; where there is none, check looks
-// for more. Each is a fault with file, line and key, and all of them are told.
+// Load reads the one document in data into a struct with yaml or JSON tags: text, integers, parsed
+// text, lists, and maps of text. Unknown, repeated and missing keys (unless omitempty or omitzero)
+// are problems; without any, check runs. It returns all problems as faults with file, line and key.
 func (f Format) Load(name string, data []byte, v any, check func(*Check)) error {
 	c := &Check{lines: map[string]int{}}
 	root, err := Parse(data, f.Limit)
@@ -54,11 +53,10 @@ func (f Format) Load(name string, data []byte, v any, check func(*Check)) error 
 	return c.Err(f, name)
 }
 
-// isAnother refuses a document that says that it is another one: what else is wrong with it is of
-// no interest then.
+// isAnother reports whether a document declares another kind, and adds that as its only problem.
 func (f Format) isAnother(c *Check, root *yaml.Node) bool {
 	if root.Kind != yaml.MappingNode {
-		return false // it is told with its line
+		return false // reported later, with its line
 	}
 	for i := 0; i+1 < len(root.Content); i += 2 {
 		k, v := root.Content[i], root.Content[i+1]
@@ -71,18 +69,18 @@ func (f Format) isAnother(c *Check, root *yaml.Node) bool {
 	return false
 }
 
-// Check gathers what is wrong with a document, and knows the lines of its keys. The zero value is
-// for what was not read from a file.
+// Check collects the problems of a document, and knows the lines of its keys. The zero value is for
+// data that is not from a file.
 type Check struct {
 	problems []problem
 	more     int
 	lines    map[string]int
 }
 
-// problem is what is wrong at a key, such as releases[0].version.
+// problem is a problem of a key, such as releases[0].version.
 type problem struct{ key, why, hint string }
 
-// Add says what is wrong at a key.
+// Add adds a problem of a key.
 func (c *Check) Add(key, format string, args ...any) {
 	c.add(problem{key: key, why: fmt.Sprintf(format, args...)})
 }
@@ -95,7 +93,7 @@ func (c *Check) add(p problem) {
 	c.problems = append(c.problems, p)
 }
 
-// Require says what is wrong at a key, unless it is right.
+// Require adds a problem of a key unless ok.
 func (c *Check) Require(ok bool, key, format string, args ...any) {
 	if !ok {
 		c.Add(key, format, args...)
@@ -123,7 +121,7 @@ func (c *Check) Err(f Format, name string) error {
 	return errors.Join(all...)
 }
 
-// line is where a key is in the document, or else what it is in; 0 where that is not known.
+// line returns the line of a key, or of its nearest parent; 0 if not known.
 func (c *Check) line(key string) int {
 	for key != "" {
 		if n := c.lines[key]; n > 0 {
@@ -134,7 +132,7 @@ func (c *Check) line(key string) int {
 	return c.lines[""]
 }
 
-// value reads a node into a value, whose key is its full path.
+// value reads a node into a value; key is its full path.
 func (c *Check) value(n *yaml.Node, key string, v reflect.Value) {
 	if c.lines[key] == 0 {
 		c.lines[key] = n.Line
@@ -183,7 +181,7 @@ func (c *Check) list(n *yaml.Node, key string, v reflect.Value) {
 	}
 }
 
-// pairs gives the keys and values of a mapping and refuses what is none.
+// pairs visits the keys and values of a mapping and adds its problems.
 func (c *Check) pairs(n *yaml.Node, key string, visit func(at string, k, v *yaml.Node)) {
 	if n.Kind != yaml.MappingNode {
 		c.Add(key, "is not a mapping of keys")
@@ -206,7 +204,7 @@ func (c *Check) pairs(n *yaml.Node, key string, visit func(at string, k, v *yaml
 	}
 }
 
-// object reads a mapping into a struct; a key without omitempty or omitzero has to be there.
+// object reads a mapping into a struct; keys without omitempty or omitzero are required.
 func (c *Check) object(n *yaml.Node, key string, v reflect.Value) {
 	fields, needed := map[string]reflect.Value{}, map[string]bool{}
 	gather(v, fields, needed)
@@ -226,7 +224,7 @@ func (c *Check) object(n *yaml.Node, key string, v reflect.Value) {
 	}
 }
 
-// gather finds the fields of a struct, with those of structs inside of it that are inline.
+// gather finds the fields of a struct, including those of inline structs.
 func gather(v reflect.Value, fields map[string]reflect.Value, needed map[string]bool) {
 	for i := range v.NumField() {
 		tag := v.Type().Field(i).Tag
@@ -239,8 +237,7 @@ func gather(v reflect.Value, fields map[string]reflect.Value, needed map[string]
 	}
 }
 
-// scalar returns the text of a node, which is one line; numbers and the like are taken as written:
-// 1.30 is the version that it looks like.
+// scalar returns the one-line text of a node. Numbers stay as written: 1.30 is a version.
 func (c *Check) scalar(n *yaml.Node, key string) (string, bool) {
 	unprintable := func(r rune) bool { return !unicode.IsPrint(r) }
 	switch {
