@@ -1,8 +1,8 @@
-// Package mirrorset is what OpenShift's objects say that lead its nodes from upstream's names
-// of images to a mirror: their kinds, and the entries that are written into one. Pure.
+// Package mirrorset has the OpenShift objects that redirect nodes from upstream's image names to a
+// mirror: their kinds and entries. Its functions are pure.
 //
-// A mirror is laid out as `push --layout paths` does it: below one repository the upstream
-// host, then the upstream path. An entry leads one upstream repository there:
+// `push --layout paths` lays out the mirror: below one repository the upstream host, then the
+// upstream path. An entry redirects one upstream repository:
 //
 //	apiVersion: config.openshift.io/v1
 //	kind: ImageDigestMirrorSet
@@ -15,11 +15,11 @@
 //	        - registry.site/vdo/drivers/registry.k8s.io/csi-vsphere/driver
 //	      mirrorSourcePolicy: AllowContactingSource
 //
-// The Machine Config Operator makes /etc/containers/registries.conf of all such objects and
-// writes it onto every node. Sources and mirrors that are added for names with a digest are
-// taken up by a reload of CRI-O; where one is taken away, its policy is changed, or names with a
-// tag are led anywhere, the nodes are drained first, one after the other, and by some releases
-// rebooted. While two objects give one source different policies it makes nothing of any of them.
+// The Machine Config Operator makes /etc/containers/registries.conf of all such objects and writes
+// it to every node. CRI-O reloads added sources and mirrors for names with a digest. Other changes
+// are a removed entry, a changed policy, or any entry for names with a tag. Before those the nodes
+// are drained, one after the other, and some releases reboot them. While two objects give one
+// source different policies, it ignores all of them.
 package mirrorset
 
 import (
@@ -29,29 +29,29 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 )
 
-// Kind is a kind of object that leads images to mirrors.
+// Kind is a kind of object that redirects images to mirrors.
 type Kind struct {
 	Group, Version, Kind string
-	// Field of spec that the entries are in.
+	// Field of spec with the entries.
 	Field string
-	// Tags is set where names with a tag are led, and not those with a digest.
+	// Tags is set if the kind redirects names with a tag, and not those with a digest.
 	Tags bool
 }
 
-// The kinds. ContentSourcePolicy came before the others, which OpenShift has since 4.13.
+// Kinds of mirror sets. ContentSourcePolicy is older than the others, which OpenShift has since 4.13.
 var (
 	Digests             = Kind{"config.openshift.io", "v1", "ImageDigestMirrorSet", "imageDigestMirrors", false}
 	Tags                = Kind{"config.openshift.io", "v1", "ImageTagMirrorSet", "imageTagMirrors", true}
 	ContentSourcePolicy = Kind{"operator.openshift.io", "v1alpha1", "ImageContentSourcePolicy", "repositoryDigestMirrors", false}
 )
 
-// Kinds are all of them.
+// Kinds returns all of them.
 func Kinds() []Kind { return []Kind{Digests, Tags, ContentSourcePolicy} }
 
-// APIVersion is GROUP/VERSION.
+// APIVersion returns GROUP/VERSION.
 func (k Kind) APIVersion() string { return k.Group + "/" + k.Version }
 
-// Policy says whether the source is asked where no mirror has an image.
+// Policy says whether nodes try the source if no mirror has an image.
 type Policy string
 
 // The policies.
@@ -60,8 +60,7 @@ const (
 	NeverContactSource    Policy = "NeverContactSource"
 )
 
-// Entry leads one upstream repository to mirrors, which are asked in this order. All are
-// HOST/PATH.
+// Entry redirects one upstream repository to mirrors, in order of preference. All are HOST/PATH.
 type Entry struct {
 	Source  string   `json:"source"`
 	Mirrors []string `json:"mirrors"`
@@ -69,11 +68,11 @@ type Entry struct {
 	Policy Policy `json:"policy,omitempty"`
 }
 
-// Entries are those of one object, sorted by their sources, each once.
+// Entries are those of one object, sorted by source, each once.
 type Entries []Entry
 
-// Of returns the entries that lead the repositories of images to a mirror's repository. It
-// fails for an image whose name has no place there.
+// Of returns the entries that redirect the repositories of images to a mirror's repository. It
+// fails if an image's name has no path there.
 func Of(images []image.Reference, mirror image.Reference) (Entries, error) {
 	var all Entries
 	for _, ref := range images {
@@ -86,8 +85,8 @@ func Of(images []image.Reference, mirror image.Reference) (Entries, error) {
 	return Union(all), nil
 }
 
-// Union returns the entries of all sets as one. Of a source that several have, the mirrors of
-// the first are asked first, and where one of them has a policy it counts.
+// Union returns the entries of all sets as one. If several sets have a source, the mirrors of the
+// first set come first, and the first policy applies.
 func Union(sets ...Entries) Entries {
 	var all Entries
 	for _, e := range slices.Concat(sets...) {
@@ -105,7 +104,7 @@ func Union(sets ...Entries) Entries {
 	return all
 }
 
-// Get returns the entry of a source, and whether there is one.
+// Get returns the entry of a source, and whether it exists.
 func (e Entries) Get(source string) (Entry, bool) {
 	if i, known := e.find(source); known {
 		return e[i], true
@@ -117,7 +116,7 @@ func (e Entries) find(source string) (int, bool) {
 	return slices.BinarySearchFunc(e, source, func(a Entry, source string) int { return cmp.Compare(a.Source, source) })
 }
 
-// Read returns what an object of a kind has, in its order: a source may be there more than once.
+// Read returns the entries of an object in its order; a source may occur more than once.
 func Read(object map[string]any, k Kind) []Entry {
 	spec, _ := object["spec"].(map[string]any)
 	list, _ := spec[k.Field].([]any)
@@ -142,8 +141,8 @@ func Read(object map[string]any, k Kind) []Entry {
 	return all
 }
 
-// Object returns the object of a kind that has the entries, as JSON would be decoded; the policy is
-// that of entries without one.
+// Object returns an object of a kind with the entries, in the form of decoded JSON. The policy is
+// for entries without one.
 func (e Entries) Object(k Kind, name string, policy Policy) map[string]any {
 	entries := make([]any, len(e))
 	for i, entry := range e {
