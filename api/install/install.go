@@ -1,13 +1,11 @@
-// Package install says how the operator of a bundle is installed: the manifests that the
-// bundle holds, with the operator's image as it is addressed in the site's mirror. Both
-// command lines give the same: `vdo-bundle install-manifests` prints it, `vdoctl deploy`
-// applies it.
+// Package install returns the install manifests of a bundle's operator, with the operator's image
+// in the site's mirror. `vdo-bundle install-manifests` prints them and `vdoctl deploy` applies
+// them.
 //
 //	m, err := install.Of(root, contents, install.Options{Repository: "registry.site/vdo/drivers"})
 //
-// A bundle with the services of tenant clusters holds how the operator for SIPClusters is
-// installed, too: the same image, in another namespace and under another account
-// ([Options].SIP).
+// A bundle with the services of tenant clusters also has the manifests of the operator for
+// SIPClusters ([Options].SIP). It is the same image, in another namespace and with another account.
 package install
 
 import (
@@ -22,28 +20,27 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
-// Manifests are how the operator of a bundle is installed.
+// Manifests are the install manifests of a bundle's operator.
 type Manifests struct {
 	Root    image.Digest
 	Version matrix.Version
-	YAML    []byte // YAML documents, in the order in which they are applied
+	YAML    []byte // YAML documents, in the order of applying them
 }
 
-// Options say for what site the operator is installed.
+// Options describe the site of the installation.
 type Options struct {
-	Repository  string // that the bundle was pushed to, HOST/PATH; required
-	Antrea      bool   // with the rights that installing Antrea needs
-	Classes     bool   // with the rights that making classes of storage and snapshots needs
-	MirrorSet   bool   // with the rights that leading OpenShift's nodes to the mirror needs
-	Policy      bool   // with the admission policy that limits what rights the operator gives
+	Repository  string // where the bundle was pushed to, HOST/PATH; required
+	Antrea      bool   // adds the permissions to install Antrea
+	Classes     bool   // adds the permissions to create storage and snapshot classes
+	MirrorSet   bool   // adds the permissions to redirect OpenShift's nodes to the mirror
+	Policy      bool   // adds the admission policy that limits the permissions the operator grants
 	HostNetwork bool   // for a cluster without a network yet
-	// SIP is of the operator for SIPClusters, in the place of the other one's. The bundle has
-	// to hold the services that it runs. Antrea, Classes, MirrorSet, Policy and
-	// HostNetwork are not for it.
+	// SIP selects the operator for SIPClusters instead. The bundle must have the services that it
+	// runs. Antrea, Classes, MirrorSet, Policy and HostNetwork do not apply to it.
 	SIP bool
 }
 
-// takes tells whether a manifest of the bundle is part of what is requested.
+// takes reports whether the options request a manifest of the bundle.
 func (o Options) takes(name string) bool {
 	switch {
 	case o.SIP:
@@ -60,9 +57,9 @@ func (o Options) takes(name string) bool {
 	return !deploy.OnlySIP(name)
 }
 
-// Of returns the install manifests that the bundle of a root holds, with the operator's
-// image as it is addressed in the site's repository, HOST/PATH@DIGEST. It fails with NotFound
-// where the bundle does not hold the operator, or, of SIPClusters', its manifests or services.
+// Of returns the install manifests in a bundle, with the operator's image in the site's repository,
+// HOST/PATH@DIGEST. It fails with NotFound if the bundle lacks the operator or, for SIPClusters,
+// its manifests or services.
 func Of(root image.Digest, c *bundle.Contents, to Options) (*Manifests, error) {
 	for _, r := range c.Lock.Releases {
 		if r.Driver != bundle.Operator {
@@ -82,10 +79,10 @@ func Of(root image.Digest, c *bundle.Contents, to Options) (*Manifests, error) {
 		"the bundle does not hold it")
 }
 
-// lockSIP is how a bundle is made that installs the operator for SIPClusters.
+// lockSIP is the hint how to make a bundle with the operator for SIPClusters.
 const lockSIP = "make the bundle with `vdo-bundle lock --operator IMAGE --services sip`"
 
-// holdsSIP tells why a bundle cannot install the operator for SIPClusters.
+// holdsSIP returns why a bundle cannot install the operator for SIPClusters, or nil.
 func holdsSIP(root image.Digest, c *bundle.Contents, operator bundle.Release) error {
 	why := ""
 	if !slices.ContainsFunc(operator.Manifests, func(f bundle.File) bool { return deploy.OnlySIP(f.Name) }) {
@@ -126,7 +123,7 @@ var versionLine = regexp.MustCompile(`(?m)^(\s*` + regexp.QuoteMeta(deploy.Annot
 
 var imageLine = regexp.MustCompile(`(?m)^(\s*(?:- )?image: )(\S+)$`)
 
-// pinImages writes every image of a manifest as the mirror has it.
+// pinImages replaces every image of a manifest by its reference in the mirror.
 func pinImages(c *bundle.Contents, r bundle.Release, manifest []byte, repository string) ([]byte, error) {
 	var problems []error
 	out := imageLine.ReplaceAllFunc(manifest, func(line []byte) []byte {
