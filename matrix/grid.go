@@ -2,10 +2,10 @@ package matrix
 
 import "slices"
 
-// Grid shows what [Resolve] chooses for each Kubernetes minor and vSphere version.
+// Grid shows the choices of [Resolve] for each Kubernetes minor and vSphere version.
 type Grid struct {
 	Serial  int64     `json:"serial"`
-	VSphere []Version `json:"vsphere"` // the columns; each stands for all versions up to the next
+	VSphere []Version `json:"vsphere"` // columns; each includes all versions up to the next
 	Rows    []GridRow `json:"rows"`    // by Kubernetes minor, ascending
 }
 
@@ -15,7 +15,7 @@ type GridRow struct {
 	Cells      []GridCell `json:"cells"` // one for each column
 }
 
-// GridCell is the choices for one site; a driver that nothing fits is left out.
+// GridCell is the choices for one site, without drivers that have no fitting release.
 type GridCell struct {
 	CPI *GridChoice `json:"cpi,omitempty"`
 	CSI *GridChoice `json:"csi,omitempty"`
@@ -25,13 +25,13 @@ type GridCell struct {
 type GridChoice struct {
 	Version Version `json:"version"`
 	State   State   `json:"state"`
-	Derived bool    `json:"derived,omitempty"` // rests on a range that no vendor states
+	Derived bool    `json:"derived,omitempty"` // a range is derived, not stated by a vendor
 }
 
-// GridOptions narrow a grid. The zero value shows all that the document covers.
+// GridOptions narrow a grid. The zero value shows everything that the document covers.
 type GridOptions struct {
-	Kubernetes []Minor   // rows; none: every minor that a CPI or CSI release serves
-	VSphere    []Version // columns; none: where what fits can change
+	Kubernetes []Minor   // rows; none: every minor that a CPI or CSI release supports
+	VSphere    []Version // columns; none: the versions where the fit can change
 	Policy     Policy
 	Available  Available
 }
@@ -56,7 +56,7 @@ func NewGrid(doc *Document, options GridOptions) Grid {
 	return grid
 }
 
-// cell resolves both drivers together or, where that is refused, each alone.
+// cell resolves both drivers together or, if that is refused, each alone.
 func (d *Document) cell(minor Minor, v Version, options GridOptions) GridCell {
 	facts := Facts{Kubernetes: triple(minor.Major, minor.Minor, 0), VCenters: []VCenter{{Version: v}}}
 	policy := func(off ...Driver) Policy {
@@ -102,8 +102,8 @@ func (d *Document) covered(visit func(Release)) {
 	}
 }
 
-// Minors returns every Kubernetes minor that a CPI or CSI release serves, ascending. A range
-// without an upper bound counts with its minimum.
+// Minors returns every Kubernetes minor that a CPI or CSI release supports, ascending. A range
+// without a maximum counts with its minimum.
 func (d *Document) Minors() []Minor {
 	var out []Minor
 	d.covered(func(r Release) {
@@ -119,10 +119,9 @@ func (d *Document) Minors() []Minor {
 	return slices.Compact(out)
 }
 
-// boundaries returns the vSphere versions from which on something else may fit: the
-// minimum of each range, the first version above each maximum, and each major
-// version in between. The highest major is one that any range names, withdrawn or
-// not, so that a vSphere which is newer than all that is withdrawn is shown too.
+// boundaries returns the vSphere versions at which the fit may change: each range's minimum, the
+// first version above each maximum, and the majors between them. The majors include those of
+// withdrawn releases, to show a vSphere newer than all of them.
 func (d *Document) boundaries() []Version {
 	var out []Version
 	d.covered(func(r Release) {

@@ -19,13 +19,13 @@ func each[A, B any](in []A, f func(A) B) []B {
 //go:embed default.yaml
 var defaultDocument []byte
 
-// defaultNeeds is its part "needs", which `make needs` writes.
+// defaultNeeds is the part "needs" of the document, which `make needs` writes.
 //
 //go:embed default-needs.yaml
 var defaultNeeds []byte
 
-// DefaultName is what errors call the default document.
+// DefaultName names the default document in errors.
 const DefaultName = "default matrix"
 
-// Default returns the bytes of the document that the programs carry.
+// Default returns the bytes of the document in the programs.
 func Default() []byte { return slices.Concat(defaultDocument, defaultNeeds) }

@@ -1,114 +1,118 @@
-// Package matrix is the compatibility matrix: which release of which driver fits
-// which Kubernetes and which vSphere, on whose word, and where its files are.
+// Package matrix is the compatibility matrix: which driver releases fit which Kubernetes and
+// vSphere versions, the sources of that, and the locations of their files.
 //
 // # The document
 //
-// A matrix is one YAML document in UTF-8, published and signed apart from any
-// program. [Parse] reads it strictly; [Document.Marshal] writes its canonical
-// form, which Parse reads back to the same bytes.
+// A matrix is one YAML document in UTF-8, published and signed separately from the programs.
+// [Parse] reads it strictly. [Document.Marshal] writes its canonical form, which Parse reads back
+// to the same bytes.
 //
 //	apiVersion: vdo.vmware.com/matrix/v1
 //	kind: CompatibilityMatrix
-//	serial: 7                        # only grows: an older one is refused by those who saw a newer
+//	serial: 7                        # only grows: readers that saw a newer one refuse an older
 //	issued: 2026-09-01T00:00:00Z     # RFC 3339
 //	expires: 2027-09-01T00:00:00Z    # after issued
 //	vsphereAliases:                  # optional: versions that vCenters report for others
 //	  - reports: 6.7.0
-//	    fromBuild: 14367737          # of this build or later; an unknown build is believed, with a warning
+//	    fromBuild: 14367737          # of this build or later; an unknown build matches, with a warning
 //	    means: 6.7.3
 //	    basis: where this comes from
 //	releases:                        # at least one, each driver and version once
 //	  - driver: csi                  # cni, cpi, csi or snapshot-controller
 //	    version: 3.5.1               # semantic version, no build metadata
 //	    state: current               # current, lts, deprecated or withdrawn
-//	    reason: why                  # needed for deprecated and withdrawn
-//	    oneWay: why                  # optional: it changes what older releases do not read
+//	    reason: why                  # required for deprecated and withdrawn
+//	    oneWay: why                  # optional: it changes data so that older releases cannot read it
 //	    kubernetes:                  # inclusive on both ends
 //	      min: "1.31"
-//	      max: "1.33"                # cni and snapshot-controller may leave it out: no upper bound
+//	      max: "1.33"                # optional for cni and snapshot-controller: no upper bound
 //	      basis: where the range comes from
 //	      derived: true              # optional: our conclusion, not stated upstream
-//	    vsphere:                     # needed for cpi and csi
+//	    vsphere:                     # required for cpi and csi
 //	      min: 7.0.0
-//	      max: "8.0"                 # optional; covers what begins with it: 8.0 covers 8.0.3, 8 covers 8.1.0
+//	      max: "8.0"                 # optional; covers all versions that begin with it: 8.0 covers 8.0.3, 8 covers 8.1.0
 //	      basis: where the range comes from
 //	      derived: true
 //	    requires:                    # optional, csi only
 //	      - driver: cpi              # cpi or snapshot-controller, each once
 //	        optional: true           # recommended: works without
 //	      - driver: snapshot-controller
-//	        version: 8.2.0           # exactly this one, which is listed too; without version any that fits
-//	    manifests:                   # at least one, in the order in which they are applied
+//	        version: 8.2.0           # exactly this one, also listed; without version any that fits
+//	    manifests:                   # at least one, in the order of applying them
 //	      - name: vsphere-csi-driver.yaml  # a base name, once in the release
-//	        part: webhook            # optional: webhook, which may be left out where it is rendered
+//	        part: webhook            # optional: webhook, which rendering may omit
 //	        url: https://host/path   # http or https; where the file is published
 //	        size: 22841              # bytes
 //	        sha256: 64 lower-case hexadecimal digits
-//	    images:                      # optional: references of the manifests that others replace
+//	    images:                      # optional: replaced references of the manifests
 //	      - from: the reference as the manifest writes it
 //	        to: the reference to use
 //	        basis: why
 //	    notes:                       # optional, for people
 //	      - text
-//	services:                        # optional: what stands before tenant clusters
+//	services:                        # optional: services of tenant clusters
 //	  - service: haproxy             # dex or haproxy, each version once
 //	    version: 3.2.23
 //	    state: lts                   # as above
-//	    reason: why                  # needed for deprecated and withdrawn
+//	    reason: why                  # required for deprecated and withdrawn
 //	    image: docker.io/library/haproxy:3.2.23  # with a tag or a digest
 //	    basis: where image and state come from
 //	    notes:                       # optional, for people
 //	      - text
 //	needs:                           # optional: what releases need of a cluster
 //	  - object: apps/v1 DaemonSet vmware-system-csi/vsphere-csi-node
-//	    of: [csi@3.5.1]              # the releases, listed above, whose manifests have it just so
-//	    has:                         # optional: everything of it that gives power, a line each
+//	    of: [csi@3.5.1]              # releases, listed above, whose manifests have exactly this object
+//	    has:                         # optional: everything in it that gives power, a line each
 //	      - "spec.template.spec.hostNetwork: true"
 //
 // # What releases need
 //
-// A release that has any entry under needs is listed: then the entries are all objects
-// of its manifests, and of each everything that gives it power (package needs specifies
-// the lines, and makes them from the manifests). Operators install what is listed, and
-// exactly that. They are bound to the bytes by the release's sha256 sums, and to the
-// publisher by the signature of the document. No one writes them by hand.
+// A release with any entry under needs is listed. Its entries are then all objects of its
+// manifests, each with everything that gives it power. Package needs specifies the lines, and makes
+// them from the manifests. Operators install exactly the listed objects. The release's sha256 sums
+// bind them to the bytes, and the document's signature to the publisher. The lines are always
+// generated.
 //
 // # What is refused
 //
-// Parse reports the problems of a document together, each with file, line and
-// key: keys that the above does not show, keys given twice and values of another form; where there
-// is none of these, releases listed twice, inverted ranges, addresses and sha256 sums that are
-// none, a state of deprecated or withdrawn without a reason, an expiry that is not after the issue,
-// a requirement that no listed release can meet, a cpi whose Kubernetes range is not exactly its
-// own minor. A document is at most [MaxSize] bytes, and has at most 20000 elements in a list; an
-// object is listed once for a release; YAML aliases and merge keys are refused.
+// Parse reports all problems of a document together, each with file, line and key. It first checks
+// the form: unknown keys, repeated keys and values of another form. Then it checks the content:
+//
+//   - releases listed twice, and an object listed twice for a release;
+//   - inverted ranges, and invalid addresses and sha256 sums;
+//   - a state of deprecated or withdrawn without a reason;
+//   - an expiry that is not after the issue;
+//   - a requirement that no listed release meets;
+//   - a cpi whose Kubernetes range is not exactly its own minor.
+//
+// A document has at most [MaxSize] bytes, and at most 20000 elements in a list. Parse refuses YAML
+// aliases and merge keys.
 //
 // # States
 //
-// A current release is one to choose. An lts release is one that is maintained
-// beside newer lines: policy lts prefers it. A deprecated release is chosen only
-// where nothing better fits. A withdrawn release is never chosen, not even by a
-// pin, and a site that runs it is told so.
+// A current release is a normal choice. An lts release is maintained beside newer lines: policy lts
+// prefers it. A deprecated release is chosen only if no better one fits. A withdrawn release is
+// never chosen, not even by a pin, and a site that runs it gets a warning.
 //
-// A one-way release may be upgraded to, and not gone back from: neither by a rollback nor
-// with consent.
+// An irreversible (one-way) upgrade has no way back: neither a rollback nor an approval allows an
+// older release.
 //
-// Upstream publishes no support states. The default document derives them, and
-// says so in each reason:
-//   - withdrawn: no public registry holds the images any more;
+// Upstream publishes no support states. The default document derives them, and says so in each
+// reason:
+//   - withdrawn: no public registry has the images any longer;
 //   - deprecated: upstream's own list of releases dropped the line;
 //   - lts: the newest patch of a line that was patched after a newer line began.
 //
 // # Services
 //
-// A service is one image, which fits any Kubernetes and vSphere: [Document.ChooseService]
-// takes the newest release that is current or lts. What is chosen when is up to whoever
-// runs the service; a release that is withdrawn is never chosen.
+// A service is one image, which fits any Kubernetes and vSphere. [Document.ChooseService] chooses
+// the newest release that is current or lts, or else deprecated, and never a withdrawn one. The
+// program that runs the service decides when to choose.
 //
 // # Resolution
 //
-// [Resolve] is a pure function from what is known of a site to a [Selection] or a
-// [Refusal]. See there for its rules.
+// [Resolve] is a pure function from the facts of a site to a [Selection] or a [Refusal]. Its
+// comment has the rules.
 package matrix
 
 import (
@@ -120,14 +124,14 @@ import (
 const (
 	APIVersion = "vdo.vmware.com/matrix/v1"
 	Kind       = "CompatibilityMatrix"
-	// MaxSize is the size in bytes that a document may have.
+	// MaxSize is the largest size of a document, in bytes.
 	MaxSize = 4 << 20
 )
 
-// Driver is a kind of thing that a matrix lists releases of.
+// Driver is a kind of release in a matrix.
 type Driver string
 
-// The drivers, in the order in which they are installed.
+// Drivers in installation order.
 const (
 	CNI                Driver = "cni"
 	CPI                Driver = "cpi"
@@ -135,7 +139,7 @@ const (
 	CSI                Driver = "csi"
 )
 
-// Drivers returns the drivers in the order in which they are installed.
+// Drivers returns the drivers in installation order.
 func Drivers() []Driver { return []Driver{CNI, CPI, SnapshotController, CSI} }
 
 // ParseDriver reads a driver's name.
@@ -146,10 +150,10 @@ func ParseDriver(s string) (Driver, error) {
 	return "", unknown("driver", s, Drivers())
 }
 
-// Valid tells whether the driver is one of the four.
+// Valid reports whether the driver is one of the four.
 func (d Driver) Valid() bool { return d.order() < len(Drivers()) }
 
-// order is the driver's place in the installation; unknown ones come last.
+// order returns the driver's place in installation order; unknown drivers come last.
 func (d Driver) order() int {
 	if i := slices.Index(Drivers(), d); i >= 0 {
 		return i
@@ -168,7 +172,7 @@ type Document struct {
 	Needs    []Need
 }
 
-// Release finds a release of a driver, by its version as text: build metadata counts.
+// Release returns a release of a driver by its version as text, including build metadata.
 func (d *Document) Release(id ReleaseID) (Release, bool) { return find(d.Releases, id) }
 
 func find(releases []Release, id ReleaseID) (Release, bool) {
@@ -179,16 +183,14 @@ func find(releases []Release, id ReleaseID) (Release, bool) {
 	return releases[i], true
 }
 
-// Need is an object that releases have, and what gives it power. Values are made by
-// package needs.
+// Need is an object of releases, with everything that gives it power. Package needs creates the values.
 type Need struct {
 	Object string      // "apps/v1 DaemonSet namespace/name"
 	Of     []ReleaseID // sorted
 	Has    []string    // sorted lines
 }
 
-// NeedsOf returns the lines of each object that a release needs, and whether the
-// document lists them at all.
+// NeedsOf returns the lines of each object that a release needs, and whether the document lists any.
 func (d *Document) NeedsOf(id ReleaseID) (objects map[string][]string, listed bool) {
 	objects = map[string][]string{}
 	for _, n := range d.Needs {
@@ -199,12 +201,11 @@ func (d *Document) NeedsOf(id ReleaseID) (objects map[string][]string, listed bo
 	return objects, len(objects) > 0
 }
 
-// WhyUnlisted is why the operator does not install a release that is in no list.
+// WhyUnlisted is why the operator does not install an unlisted release.
 const WhyUnlisted = "the matrix does not list what it needs of a cluster"
 
-// Unlisted returns the releases whose needs the document does not list, as
-// [Policy.Refused] wants them. A document without any list, which is from before there
-// were lists, says nothing of that.
+// Unlisted returns the releases whose needs the document does not list, for [Policy.Refused]. It
+// returns none for an older document without any needs.
 func (d *Document) Unlisted() map[string]string {
 	out := map[string]string{}
 	if len(d.Needs) == 0 {
@@ -221,8 +222,7 @@ func (d *Document) Unlisted() map[string]string {
 	return out
 }
 
-// VSphereAlias says that a vCenter which reports one version is of another one:
-// all of 6.7 up to Update 3 call themselves 6.7.0.
+// VSphereAlias is a version that vCenters of another version report: all of 6.7 up to Update 3 report 6.7.0.
 type VSphereAlias struct {
 	Reports   Version `yaml:"reports"`
 	FromBuild uint64  `yaml:"fromBuild,omitempty"` // of this build or later; 0 means any
@@ -230,7 +230,7 @@ type VSphereAlias struct {
 	Basis     string  `yaml:"basis"`
 }
 
-// State is how far a release is supported.
+// State is the support state of a release.
 type State string
 
 // The support states.
@@ -244,19 +244,19 @@ const (
 // States returns the support states, best first.
 func States() []State { return []State{Current, LTS, Deprecated, Withdrawn} }
 
-// Valid tells whether the state is one of the four.
+// Valid reports whether the state is one of the four.
 func (s State) Valid() bool { return slices.Contains(States(), s) }
 
-// Release is one version of a driver and what is known of it.
+// Release is one version of a driver and its data.
 type Release struct {
 	ReleaseID  `yaml:",inline"`
 	State      State           `yaml:"state"`
 	Reason     string          `yaml:"reason,omitempty"` // why deprecated or withdrawn
-	OneWay     string          `yaml:"oneWay,omitempty"` // why no older release may take its place; "" where one may
+	OneWay     string          `yaml:"oneWay,omitempty"` // why no older release may replace it; "" if one may
 	Kubernetes KubernetesRange `yaml:"kubernetes"`
 	VSphere    VSphereRange    `yaml:"vsphere,omitempty"`
 	Requires   []Requirement   `yaml:"requires,omitempty"`
-	Manifests  []Manifest      `yaml:"manifests"` // in the order in which they are applied
+	Manifests  []Manifest      `yaml:"manifests"` // in the order of applying them
 	Images     []ImageOverride `yaml:"images,omitempty"`
 	Notes      []string        `yaml:"notes,omitempty"`
 }
@@ -267,7 +267,7 @@ type ReleaseID struct {
 	Version Version `yaml:"version"`
 }
 
-// KubernetesRange is inclusive on both ends; a zero Max is open.
+// KubernetesRange is inclusive on both ends; a zero Max means no maximum.
 type KubernetesRange struct {
 	Min     Minor  `yaml:"min"`
 	Max     Minor  `yaml:"max,omitempty"`
@@ -275,7 +275,7 @@ type KubernetesRange struct {
 	Derived bool   `yaml:"derived,omitempty"` // our conclusion, not stated upstream
 }
 
-// Contains tells whether a minor is in the range.
+// Contains reports whether a minor is in the range.
 func (r KubernetesRange) Contains(m Minor) bool {
 	return r.Min.Compare(m) <= 0 && (r.Max.IsZero() || m.Compare(r.Max) <= 0)
 }
@@ -291,8 +291,8 @@ func (r KubernetesRange) String() string {
 	return r.Min.String() + " to " + r.Max.String()
 }
 
-// VSphereRange is inclusive on both ends; a zero Min or Max is open. Max covers
-// its patches as written: 8.0 covers 8.0.x.
+// VSphereRange is inclusive on both ends; a zero Min or Max means no limit. Max covers its patches
+// as written: 8.0 covers 8.0.x.
 type VSphereRange struct {
 	Min     Version `yaml:"min"`
 	Max     Ceiling `yaml:"max,omitempty"`
@@ -300,7 +300,7 @@ type VSphereRange struct {
 	Derived bool    `yaml:"derived,omitempty"`
 }
 
-// Contains tells whether a version is in the range.
+// Contains reports whether a version is in the range.
 func (r VSphereRange) Contains(v Version) bool {
 	return !v.LessThan(r.Min) && r.Max.Covers(v)
 }
@@ -318,8 +318,7 @@ func (r VSphereRange) String() string {
 	return r.Min.String() + " to " + r.Max.String()
 }
 
-// Requirement is another driver that a release needs. A zero Version means any
-// release of it that fits.
+// Requirement is another driver that a release needs. A zero Version means any release that fits.
 type Requirement struct {
 	Driver   Driver  `yaml:"driver"`
 	Version  Version `yaml:"version,omitempty"`
@@ -334,7 +333,7 @@ func (r Requirement) String() string {
 	return ReleaseID{Driver: r.Driver, Version: r.Version}.String()
 }
 
-// Part is a part of a release that may be left out. The zero value is what may not.
+// Part is an optional part of a release. The zero value is the required part.
 type Part string
 
 // PartWebhook is the driver's admission webhook, which needs a certificate.
@@ -343,7 +342,7 @@ const PartWebhook Part = "webhook"
 // Manifest is one upstream file.
 type Manifest struct {
 	Name   string `yaml:"name"`           // base name, unique within the release
-	Part   Part   `yaml:"part,omitempty"` // "" or the part that the file is
+	Part   Part   `yaml:"part,omitempty"` // the optional part, or ""
 	URL    string `yaml:"url"`
 	Size   int64  `yaml:"size"`   // bytes
 	SHA256 string `yaml:"sha256"` // 64 lower-case hex digits

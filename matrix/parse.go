@@ -18,8 +18,8 @@ const (
 	// MaxManifestSize bounds one manifest file, in bytes. The largest known, Antrea's, has 240 kB.
 	MaxManifestSize = 8 << 20
 
-	maxSerial = 1 << 53 // what JSON can carry
-	maxMinors = 100     // of a Kubernetes range, which is often walked
+	maxSerial = 1 << 53 // the largest in JSON
+	maxMinors = 100     // of a Kubernetes range, which callers often walk
 )
 
 // documentFile is the form of a document; see the package comment.
@@ -35,7 +35,7 @@ type documentFile struct {
 	Needs      []needFile     `yaml:"needs,omitempty"`
 }
 
-// serviceFile has the service in the place of the driver.
+// serviceFile has a service instead of a driver.
 type serviceFile struct {
 	Service Driver   `yaml:"service"`
 	Version Version  `yaml:"version"`
@@ -46,7 +46,7 @@ type serviceFile struct {
 	Notes   []string `yaml:"notes,omitempty"`
 }
 
-// needFile names the releases in one line.
+// needFile has the releases on one line.
 type needFile struct {
 	Object string   `yaml:"object"`
 	Of     []string `yaml:"of,flow"`
@@ -58,9 +58,8 @@ var format = strictyaml.Format{
 	Hint: "correct it: `vdo-bundle matrix export` prints a matrix that is right",
 }
 
-// Parse reads a document; name is the file's name, for errors. It reports all
-// problems together, as faults of reason InvalidInput in the order of their lines:
-// those of its form, and where there is none those of its content.
+// Parse reads a document; name is the file's name, for errors. It reports all problems of the form
+// or, if none, of the content. They are faults of reason InvalidInput in the order of their lines.
 func Parse(name string, data []byte) (*Document, error) {
 	var f documentFile
 	if err := format.Load(name, data, &f, f.check); err != nil {
@@ -78,7 +77,7 @@ func Parse(name string, data []byte) (*Document, error) {
 		for _, of := range n.Of {
 			id, err := ParseReleaseID(of)
 			if err != nil {
-				return nil, err // not reached: it was looked at
+				return nil, err // not reached: check parsed it
 			}
 			need.Of = append(need.Of, id)
 		}
@@ -91,9 +90,8 @@ func Parse(name string, data []byte) (*Document, error) {
 	return doc, nil
 }
 
-// Marshal returns the canonical form of the document: releases sorted by driver
-// and version, keys in the order of the specification, optional keys left out
-// where they say nothing.
+// Marshal returns the canonical form of the document: releases sorted by driver and version, keys
+// in the order of the specification, without empty optional keys.
 func (d *Document) Marshal() ([]byte, error) {
 	f := documentFile{
 		APIVersion: APIVersion, Kind: Kind, Serial: d.Serial, Issued: d.Issued.UTC(), Expires: d.Expires.UTC(),
@@ -120,7 +118,7 @@ func (d *Document) Marshal() ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// once refuses what is listed twice.
+// once refuses repeated values.
 type once map[string]bool
 
 func (o once) look(c *strictyaml.Check, key, what string) {
@@ -128,7 +126,7 @@ func (o once) look(c *strictyaml.Check, key, what string) {
 	o[what] = true
 }
 
-// check says what is wrong with a document whose form is right.
+// check adds the problems of a document whose form is valid.
 func (f *documentFile) check(c *strictyaml.Check) {
 	c.Require(f.APIVersion == APIVersion, "apiVersion", "%.100q is not %s", f.APIVersion, APIVersion)
 	c.Require(f.Serial > 0 && f.Serial <= maxSerial, "serial",
@@ -163,7 +161,7 @@ func (f *documentFile) check(c *strictyaml.Check) {
 	f.checkNeeds(c, releases)
 }
 
-// good says what is wrong with a value.
+// good adds the problem of a value, if it has one.
 func good(c *strictyaml.Check, key string, err error) {
 	if err != nil {
 		c.Add(key, "%s", err)
@@ -206,7 +204,7 @@ func (r Release) check(c *strictyaml.Check, key string) {
 	}
 }
 
-// checkState asks for the reason of a state that needs one, and for a version that tells releases apart.
+// checkState requires the reason of a state that needs one, and a version without build metadata.
 func checkState(c *strictyaml.Check, key string, v Version, s State, reason string) {
 	c.Require(v.v.Metadata() == "", key+".version", "%q has build metadata, which does not tell releases apart", v)
 	if !s.Valid() {
@@ -264,8 +262,7 @@ func (m Manifest) check(c *strictyaml.Check, key string) {
 		"it has 64 hexadecimal digits in lower case, as sha256sum prints them", m.SHA256)
 }
 
-// pinnedImage refuses what an override is there to replace: a reference that
-// does not say which image it means.
+// pinnedImage refuses a reference without a fixed tag or digest, which an override must have.
 func pinnedImage(s string) error {
 	if !imageReference.MatchString(s) {
 		return fmt.Errorf("%.128q is not an image reference", s)
@@ -277,7 +274,7 @@ func pinnedImage(s string) error {
 	return nil
 }
 
-// unknown is the error of a word that is none of a few.
+// unknown returns the error of a word outside a fixed set.
 func unknown[T ~string](what, got string, known []T) error {
 	words := each(known, func(k T) string { return string(k) })
 	return fmt.Errorf("%.128q is not a %s: it is one of %s", got, what, strings.Join(words, ", "))

@@ -9,16 +9,15 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
-// Refusal is the error of [Resolve]. It names every release of the drivers that
-// nothing fits, and the rule that refused it.
+// Refusal is the error of [Resolve]. It names every release of the drivers without a fitting
+// release, with the rule that refused it.
 type Refusal struct {
 	Facts      Facts
-	Drivers    []Driver    // that nothing fits, in order of installation
+	Drivers    []Driver    // without a fitting release, in installation order
 	Rejections []Rejection // sorted by driver, then version
 	hint       string
 }
 
-// refusal gathers the rejections of the drivers that nothing fits.
 func (q *question) refusal(drivers []Driver) *Refusal {
 	out := &Refusal{Facts: q.facts, Drivers: drivers}
 	var hints []string
@@ -38,7 +37,7 @@ func (q *question) refusal(drivers []Driver) *Refusal {
 	return out
 }
 
-// remedy finds the one rule whose absence would let a release of the driver through.
+// remedy returns the hint for the one rule without which a release of the driver would fit.
 func (q *question) remedy(d Driver, fit []Release) string {
 	if len(fit) > 0 {
 		if _, lacking := q.equip(fit[0]); lacking != nil {
@@ -81,8 +80,7 @@ func (r *Refusal) Error() string {
 	return lines[0] + ": " + strings.Join(lines[1:], "; ")
 }
 
-// Lines returns what is refused, and after it one line for each rule and reason
-// with the releases that it refused.
+// Lines returns the refusal, and then one line for each rule and reason with the releases that it refused.
 func (r *Refusal) Lines() []string {
 	text := "no supported combination for " + r.Facts.String()
 	if len(r.Drivers) > 0 {
@@ -92,8 +90,7 @@ func (r *Refusal) Lines() []string {
 	return append([]string{text}, r.groups()...)
 }
 
-// groups returns one text for each rule and detail of a driver, in the order in
-// which they first occur.
+// groups returns one text for each rule and detail of a driver, in the order of their first occurrence.
 func (r *Refusal) groups() []string {
 	type group struct {
 		driver Driver
@@ -129,7 +126,7 @@ func (f Facts) String() string {
 	return text + " with " + strings.Join(sites, " and ")
 }
 
-// Fault returns the refusal as a fault with the remedy that is nearest.
+// Fault returns the refusal as a fault with the nearest remedy.
 func (r *Refusal) Fault() *fault.Error {
 	hint := cmp.Or(r.hint, "see `vdo-bundle matrix show` for what the matrix covers")
 	return fault.Errorf(fault.Incompatible, "resolve", "drivers", hint, "%w", r)

@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// Facts are what is known of a site.
+// Facts are the known facts of a site.
 type Facts struct {
 	Kubernetes   Version   // API server
 	VCenters     []VCenter // none: vSphere ranges are not checked, and a warning says so
-	Distribution string    // "" or a name such as openshift, as the site's VDOConfig gives it
+	Distribution string    // "" or a name such as openshift, from the site's VDOConfig
 	Installed    map[Driver]Version
 }
 
@@ -19,10 +19,10 @@ type Facts struct {
 type VCenter struct {
 	Name    string  `json:"name,omitempty"`
 	Version Version `json:"version"`         // api version, such as 8.0.3
-	Build   uint64  `json:"build,omitempty"` // 0: not known
+	Build   uint64  `json:"build,omitempty"` // 0: unknown
 }
 
-// Rule says how a version is chosen among those that fit.
+// Rule says how to choose a version among those that fit.
 type Rule string
 
 // The rules.
@@ -37,57 +37,56 @@ type Pins map[Driver]Version
 
 // Policy says how to choose.
 type Policy struct {
-	// Rules say how each driver is chosen. Without one, CPI and CSI follow latest,
-	// CNI is not requested unless it is pinned, and the snapshot-controller
-	// follows from the CSI release. Words that are no rule mean latest.
+	// Rules say how to choose each driver. By default CPI and CSI follow latest, CNI is requested only
+	// by a pin, and the snapshot-controller follows from the CSI release. Unknown words mean latest.
 	Rules map[Driver]Rule
 	// Refused says why releases may not be chosen, by ReleaseID.String().
 	Refused map[string]string
 }
 
-// Available is what a bundle holds; nil stands for everything that the document lists.
+// Available is the releases in a bundle; nil means every release of the document.
 type Available map[string]bool // key: ReleaseID.String()
 
-// Selection is what Resolve chose, in order of installation.
+// Selection is the choices of Resolve, in installation order.
 type Selection struct {
 	Choices  []Choice
 	Warnings []Warning // sorted by driver, version and code
 }
 
-// Choice is one chosen release and why it was chosen.
+// Choice is one chosen release with the reasons.
 type Choice struct {
 	Release Release
 	Reasons []string
 }
 
-// Warning is something that a person should know of a selection.
+// Warning is information about a selection for an administrator.
 type Warning struct {
 	Code    WarningCode
-	Release ReleaseID // what it is about; the version may be zero
+	Release ReleaseID // the release concerned; the version may be zero
 	Text    string    // a sentence without full stop
 }
 
 // String returns the text.
 func (w Warning) String() string { return w.Text }
 
-// WarningCode tells warnings apart, for machines.
+// WarningCode is the kind of a warning, for machines.
 type WarningCode string
 
 // The warnings.
 const (
 	WarnInstalledWithdrawn WarningCode = "InstalledWithdrawn" // a withdrawn release runs
-	WarnInstalledUnknown   WarningCode = "InstalledUnknown"   // a release runs that the matrix does not list
+	WarnInstalledUnknown   WarningCode = "InstalledUnknown"   // the matrix does not list the running release
 	WarnInstalledUnfit     WarningCode = "InstalledUnfit"     // a release runs outside its ranges
-	WarnDowngrade          WarningCode = "Downgrade"          // the choice is older than what runs
+	WarnDowngrade          WarningCode = "Downgrade"          // the choice is older than the running release
 	WarnDeprecated         WarningCode = "Deprecated"         // the choice is deprecated
-	WarnDerived            WarningCode = "Derived"            // the choice rests on a range that upstream does not state
+	WarnDerived            WarningCode = "Derived"            // the choice has a range that upstream does not state
 	WarnVSphereUnchecked   WarningCode = "VSphereUnchecked"   // no vCenter was given
-	WarnVSphereAssumed     WarningCode = "VSphereAssumed"     // an alias was believed without a build number
-	WarnRequirementWaived  WarningCode = "RequirementWaived"  // the site has to provide what a choice requires
-	WarnRequirementUnmet   WarningCode = "RequirementUnmet"   // something recommended is not chosen
+	WarnVSphereAssumed     WarningCode = "VSphereAssumed"     // an alias was applied without a build number
+	WarnRequirementWaived  WarningCode = "RequirementWaived"  // the site has to provide a choice's requirement
+	WarnRequirementUnmet   WarningCode = "RequirementUnmet"   // a recommended release is not chosen
 )
 
-// Rejection is a release that was not chosen and the rule that refused it.
+// Rejection is a release that was not chosen, with the rule that refused it.
 type Rejection struct {
 	Release ReleaseID
 	Rule    RejectionRule
@@ -97,7 +96,7 @@ type Rejection struct {
 // RejectionRule names the rule that refused a release.
 type RejectionRule string
 
-// The rules of rejection, in the order in which they are applied.
+// Rules of rejection in the order of applying them.
 const (
 	RuleUnlisted   RejectionRule = "unlisted"      // a pin names a release that the matrix does not list
 	RulePin        RejectionRule = "pin"           // another version is pinned
@@ -107,33 +106,30 @@ const (
 	RuleVSphere    RejectionRule = "vsphere"       // not for every vCenter
 	RuleBundle     RejectionRule = "not-in-bundle" // not available
 	RuleRefused    RejectionRule = "refused"       // the policy refuses it
-	RuleRequires   RejectionRule = "requires"      // what it requires cannot be had
+	RuleRequires   RejectionRule = "requires"      // a requirement is not available
 )
 
-// Resolve chooses one release of every driver that is requested, or refuses. It is
-// pure and total: the same question has the same answer, whatever the order of the
-// document's releases, and every question has one.
+// Resolve chooses one release of every requested driver, or refuses. It is pure and total: every
+// question has one answer, which does not depend on the order of the document's releases.
 //
-// A release fits when all of these hold; the first that does not is its rejection:
+// A release fits if all of these hold; the first that does not is its rejection:
 //
-//   - where its driver is pinned, it is the pinned version (pin);
-//   - it is not withdrawn (withdrawn), and a pre-release only where pinned (prerelease);
+//   - it is the pinned version, if its driver is pinned (pin);
+//   - it is not withdrawn (withdrawn), and a pre-release only by a pin (prerelease);
 //   - the Kubernetes minor is in its range, and for a CPI is the release's own minor (kubernetes);
-//   - every vCenter, known aliases taken into account, is in its range (vsphere);
-//   - the bundle holds it (not-in-bundle);
+//   - every vCenter, after known aliases, is in its range (vsphere);
+//   - the bundle contains it (not-in-bundle);
 //   - the policy does not refuse it (refused);
-//   - what it requires fits too (requires).
+//   - its requirements fit too (requires).
 //
-// Among those that fit, deprecated ones come last, under [PreferLT] lts ones first, and the
-// newest is chosen.
+// Resolve chooses the newest release that fits. Deprecated ones come last, and [PreferLT] puts lts ones first.
 //
-// The snapshot-controller follows from the CSI release, which qualifies one version
-// of it. The site provides its own where policy disables it, and on OpenShift, which
-// has one: the requirement is then waived with a warning. It is chosen by itself only
-// where it has a rule or a pin and CSI is disabled. A CPI that a CSI release requires
-// cannot be waived; one that it recommends can.
+// The snapshot-controller follows from the CSI release, which qualifies one version of it. The site
+// provides its own if the policy disables it, and on OpenShift, which has one. The requirement is
+// then waived with a warning. It is chosen by itself only with a rule or a pin, and if CSI is
+// disabled. A CPI that a CSI release requires cannot be waived; a recommended one can.
 //
-// With a refusal the selection has no choices, only warnings of what is installed.
+// With a refusal the selection has no choices, only warnings about installed releases.
 func Resolve(doc *Document, facts Facts, pins Pins, policy Policy, available Available) (Selection, *Refusal) {
 	q := newQuestion(doc, facts, pins, policy, available)
 	var refused []Driver
@@ -152,7 +148,6 @@ func Resolve(doc *Document, facts Facts, pins Pins, policy Policy, available Ava
 	return q.selection(chosen), nil
 }
 
-// question is everything that Resolve was asked, prepared.
 type question struct {
 	facts     Facts
 	minor     Minor
@@ -161,23 +156,23 @@ type question struct {
 	policy    Policy
 	available Available
 	releases  []Release     // in order
-	relaxed   RejectionRule // a rule that is not applied, to see what it costs
+	relaxed   RejectionRule // a rule that is not applied, to find its effect
 }
 
-// site is a vCenter and the version that counts.
+// site is a vCenter with its effective version.
 type site struct {
 	VCenter
 	effective Version
-	assumed   bool // by an alias whose build could not be checked
+	assumed   bool // by an alias with an unknown build
 }
 
-// pick is a chosen release and how it came to be chosen.
+// pick is a chosen release and the reason.
 type pick struct {
 	release Release
 	why     string
-	needs   map[Driver]Release // what it requires, as chosen with it
-	waived  []Requirement      // what the site has to provide
-	unmet   []Requirement      // what it recommends and is not chosen
+	needs   map[Driver]Release // its requirements, chosen with it
+	waived  []Requirement      // requirements that the site has to provide
+	unmet   []Requirement      // recommended and not chosen
 }
 
 func newQuestion(doc *Document, facts Facts, pins Pins, policy Policy, available Available) *question {
@@ -195,8 +190,8 @@ func newQuestion(doc *Document, facts Facts, pins Pins, policy Policy, available
 	return q
 }
 
-// site applies the document's aliases: the one of the highest build that the vCenter
-// has reached or, where its build is not known, the one of the lowest.
+// site applies the document's aliases: the one with the highest build that the vCenter has reached.
+// With an unknown build it applies the one with the lowest.
 func (d *Document) site(v VCenter) site {
 	out := site{VCenter: v, effective: v.Version}
 	aliases := slices.Clone(d.Aliases)
@@ -217,7 +212,7 @@ func (d *Document) site(v VCenter) site {
 	return out
 }
 
-// String returns "vCenter vc1 8.0.3", and what an alias makes of it.
+// String returns "vCenter vc1 8.0.3", with the version of an alias.
 func (s site) String() string {
 	text := strings.TrimSpace("vCenter " + s.Name)
 	if s.Version.IsZero() {
@@ -239,7 +234,7 @@ func (q *question) pin(d Driver) Version {
 
 func (q *question) disabled(d Driver) bool { return q.policy.Rules[d] == Disabled }
 
-// provided tells whether the site has its own snapshot-controller.
+// provided reports whether the site has its own snapshot-controller.
 func (q *question) provided() (why string, ok bool) {
 	if strings.Contains(strings.ToLower(q.facts.Distribution), "openshift") {
 		return "OpenShift has its own", true
@@ -247,7 +242,7 @@ func (q *question) provided() (why string, ok bool) {
 	return "it is disabled", q.disabled(SnapshotController)
 }
 
-// asked returns the drivers to choose for their own sake, in order of installation.
+// asked returns the drivers to choose by themselves, in installation order.
 func (q *question) asked() []Driver {
 	var out []Driver
 	for _, d := range Drivers() {
@@ -267,8 +262,7 @@ func (q *question) asked() []Driver {
 	return out
 }
 
-// fitting returns the releases of a driver that fit, best first, and the rejections
-// of the others.
+// fitting returns the releases of a driver that fit, best first, and the rejections of the others.
 func (q *question) fitting(d Driver) (fit []Release, rejected []Rejection) {
 	if _, listed := q.find(d, q.pin(d)); !listed && !q.pin(d).IsZero() {
 		rejected = append(rejected, Rejection{ReleaseID{d, q.pin(d)}, RuleUnlisted, "is pinned, and the matrix does not list it"})
@@ -296,7 +290,7 @@ func (q *question) better(a, b Release) int {
 	return cmp.Or(cmp.Compare(q.rank(a), q.rank(b)), b.Version.Compare(a.Version))
 }
 
-// rank is how good a release is before its version counts; less is better.
+// rank returns the rank of a release before its version; less is better.
 func (q *question) rank(r Release) int {
 	switch {
 	case r.State == Deprecated:
@@ -317,7 +311,7 @@ func (q *question) selection(chosen map[Driver]pick) Selection {
 	return s
 }
 
-// reasons says why a choice was made, the choice between those that fit first.
+// reasons returns the reasons of a choice, the choice among the fitting ones first.
 func (q *question) reasons(p pick) []string {
 	r := p.release
 	reasons := []string{
@@ -342,7 +336,7 @@ func from(basis string, derived bool) string {
 	return " [" + basis + "]"
 }
 
-// Choice returns the choice of a driver, if there is one.
+// Choice returns the choice of a driver, if it exists.
 func (s Selection) Choice(d Driver) (Choice, bool) {
 	i := slices.IndexFunc(s.Choices, func(c Choice) bool { return c.Release.Driver == d })
 	if i < 0 {
@@ -351,7 +345,7 @@ func (s Selection) Choice(d Driver) (Choice, bool) {
 	return s.Choices[i], true
 }
 
-// choose takes the best release of a driver that has what it requires.
+// choose returns the best release of a driver whose requirements are met.
 func (q *question) choose(d Driver) (pick, bool) {
 	fit, _ := q.fitting(d)
 	for _, r := range fit {
@@ -378,7 +372,7 @@ func (q *question) why(r Release, of int) string {
 	return fmt.Sprintf("is the newest of the %d releases that fit", of)
 }
 
-// lack is a requirement that cannot be met, and why.
+// lack is an unmet requirement with the reason.
 type lack struct {
 	need Requirement
 	why  string
@@ -386,7 +380,7 @@ type lack struct {
 
 func (l lack) String() string { return fmt.Sprintf("needs %s: %s", l.need, l.why) }
 
-// equip finds what a release requires, or says what is lacking.
+// equip returns a release with its requirements, or the unmet one.
 func (q *question) equip(r Release) (p pick, lacking *lack) {
 	p = pick{release: r, needs: map[Driver]Release{}}
 	for _, need := range r.Requires {
@@ -407,7 +401,7 @@ func (q *question) equip(r Release) (p pick, lacking *lack) {
 	return p, nil
 }
 
-// supply finds the best release that meets a requirement, or says why there is none.
+// supply returns the best release that meets a requirement, or why none does.
 func (q *question) supply(need Requirement) (Release, string) {
 	if q.disabled(need.Driver) {
 		return Release{}, "it is disabled"
@@ -429,8 +423,7 @@ func (q *question) supply(need Requirement) (Release, string) {
 	return Release{}, "none fits"
 }
 
-// complete adds what the choices require: an exact version takes the place of one
-// that was chosen freely.
+// complete adds the requirements of the choices: an exact version replaces a free choice.
 func (q *question) complete(chosen map[Driver]pick) {
 	csi, ok := chosen[CSI]
 	if !ok {
@@ -448,7 +441,7 @@ func exact(r Release, d Driver) bool {
 	return slices.ContainsFunc(r.Requires, func(n Requirement) bool { return n.Driver == d && !n.Version.IsZero() })
 }
 
-// reject returns why a release may not be chosen, requirements apart.
+// reject returns why a release may not be chosen, except for its requirements.
 func (q *question) reject(r Release) (Rejection, bool) {
 	for _, rule := range []struct {
 		name   RejectionRule

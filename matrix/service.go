@@ -5,9 +5,8 @@ import (
 	"slices"
 )
 
-// The services that stand before a tenant cluster and that others make. They take a
-// driver's place in a [ReleaseID], and are no drivers: nothing resolves them against
-// Kubernetes or vSphere.
+// Services of tenant clusters by other projects. They replace the driver in a [ReleaseID] and are
+// not drivers: Resolve does not match them with Kubernetes or vSphere.
 const (
 	Dex     Driver = "dex"
 	HAProxy Driver = "haproxy"
@@ -29,7 +28,7 @@ type ServiceRelease struct {
 	ReleaseID        // of the service
 	State     State  // as that of a driver's release
 	Reason    string // why deprecated or withdrawn
-	Image     string // reference with a tag or a digest, as its maker publishes it
+	Image     string // reference with a tag or a digest, as the publisher names it
 	Basis     string // where image and state come from
 	Notes     []string
 }
@@ -39,7 +38,7 @@ func ParseServiceID(s string) (ReleaseID, error) {
 	return parseID(s, "is not a release of a service: write it as SERVICE@VERSION, such as haproxy@3.2.23", ParseService)
 }
 
-// Service finds a release of a service as Release does one of a driver.
+// Service returns a release of a service, as Release does for a driver.
 func (d *Document) Service(id ReleaseID) (ServiceRelease, bool) {
 	i := slices.IndexFunc(d.Services, func(s ServiceRelease) bool { return s.ReleaseID.Compare(id) == 0 })
 	if i < 0 {
@@ -48,12 +47,11 @@ func (d *Document) Service(id ReleaseID) (ServiceRelease, bool) {
 	return d.Services[i], true
 }
 
-// ErrNoService is that no release of a service can be taken.
+// ErrNoService reports that no release of a service can be chosen.
 var ErrNoService = errors.New("the matrix has no release of it that is not withdrawn")
 
-// ChooseService takes the newest release of a service that is current or lts, else the
-// newest that is deprecated; never one that is withdrawn. Where held is not nil, only
-// what it has counts.
+// ChooseService returns the newest release of a service that is current or lts, else the newest
+// deprecated one, never a withdrawn one. If held is not nil, it chooses only from that.
 func (d *Document) ChooseService(service Driver, held Available) (ServiceRelease, error) {
 	var best *ServiceRelease
 	for i := range d.Services {

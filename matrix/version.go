@@ -10,7 +10,7 @@ import (
 	"github.com/Masterminds/semver/v3"
 )
 
-// maxVersionText bounds every version text that is read.
+// maxVersionText bounds every version text.
 const maxVersionText = 128
 
 // Version is a semantic version of a driver, of Kubernetes or of vSphere.
@@ -31,12 +31,12 @@ func ParseVersion(s string) (Version, error) {
 
 func trimV(s string) string { return strings.TrimPrefix(s, "v") }
 
-// triple makes the version of three numbers.
+// triple returns the version of three numbers.
 func triple(major, minor, patch uint64) Version {
 	return Version{semver.New(major, minor, patch, "", "")}
 }
 
-// IsZero tells whether the version is none.
+// IsZero reports whether the version is none.
 func (v Version) IsZero() bool { return v.v == nil }
 
 // String returns the version without a leading v, or "".
@@ -47,8 +47,8 @@ func (v Version) String() string {
 	return v.v.String()
 }
 
-// Compare orders by precedence as semver.org defines it, so build metadata does
-// not count. No version comes before every version.
+// Compare orders by precedence as semver.org defines it, without build metadata. No version comes
+// before every version.
 func (v Version) Compare(w Version) int {
 	switch {
 	case v.v == nil && w.v == nil:
@@ -61,10 +61,10 @@ func (v Version) Compare(w Version) int {
 	return v.v.Compare(w.v)
 }
 
-// LessThan tells whether v comes before w.
+// LessThan reports whether v comes before w.
 func (v Version) LessThan(w Version) bool { return v.Compare(w) < 0 }
 
-// Equal tells whether neither comes before the other.
+// Equal reports whether neither comes before the other.
 func (v Version) Equal(w Version) bool { return v.Compare(w) == 0 }
 
 // Minor returns the major and minor number.
@@ -75,7 +75,7 @@ func (v Version) Minor() Minor {
 	return Minor{Major: v.v.Major(), Minor: v.v.Minor()}
 }
 
-// IsPrerelease tells whether the version is a release candidate or the like.
+// IsPrerelease reports whether the version is a pre-release.
 func (v Version) IsPrerelease() bool { return v.v != nil && v.v.Prerelease() != "" }
 
 // MarshalText returns String.
@@ -105,8 +105,8 @@ func ParseMinor(s string) (Minor, error) {
 	return Minor{Major: number(m[1]), Minor: number(m[2])}, nil
 }
 
-// ParseMinors reads one minor, "1.33", or a range, "1.32-1.34", of at most a hundred. Of
-// a version that is longer, "v1.33.4+k3s1", the minor counts.
+// ParseMinors reads one minor, "1.33", or a range, "1.32-1.34", of at most a hundred. It uses the
+// minor of a longer version, "v1.33.4+k3s1".
 func ParseMinors(s string) ([]Minor, error) {
 	first, last, isRange := strings.Cut(s, "-")
 	from, err := ParseKubernetes(first)
@@ -139,7 +139,7 @@ func number(digits string) uint64 {
 	return n
 }
 
-// IsZero tells whether the minor is none.
+// IsZero reports whether the minor is none.
 func (m Minor) IsZero() bool { return m == Minor{} }
 
 // String returns "1.33", or "".
@@ -155,7 +155,7 @@ func (m Minor) Compare(n Minor) int {
 	return cmp.Or(cmp.Compare(m.Major, n.Major), cmp.Compare(m.Minor, n.Minor))
 }
 
-// Next returns the minor that follows.
+// Next returns the next minor.
 func (m Minor) Next() Minor { return Minor{Major: m.Major, Minor: m.Minor + 1} }
 
 // MarshalText returns String.
@@ -164,9 +164,8 @@ func (m Minor) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
 // UnmarshalText is ParseMinor; empty text is the zero value.
 func (m *Minor) UnmarshalText(text []byte) error { return unmarshal(m, text, ParseMinor) }
 
-// Ceiling is an inclusive upper bound that covers everything that begins as it
-// does: 8 covers 8.x.y, 8.0 covers 8.0.x, 8.0.1 covers 8.0.1 alone. The zero value
-// bounds nothing.
+// Ceiling is an inclusive maximum that covers all versions with the same beginning. 8 covers 8.x.y,
+// 8.0 covers 8.0.x, 8.0.1 covers only itself. The zero value is no maximum.
 type Ceiling struct {
 	numbers [3]uint64
 	given   int // how many of the numbers are written: 0 to 3
@@ -189,10 +188,10 @@ func ParseCeiling(s string) (Ceiling, error) {
 	return c, nil
 }
 
-// IsZero tells whether the bound is none.
+// IsZero reports whether the bound is none.
 func (c Ceiling) IsZero() bool { return c.given == 0 }
 
-// String returns the bound as it was written, or "".
+// String returns the bound as written, or "".
 func (c Ceiling) String() string {
 	parts := make([]string, c.given)
 	for i := range parts {
@@ -201,7 +200,7 @@ func (c Ceiling) String() string {
 	return strings.Join(parts, ".")
 }
 
-// Covers tells whether v is at or below the bound.
+// Covers reports whether v is at or below the bound.
 func (c Ceiling) Covers(v Version) bool {
 	return c.IsZero() || v.LessThan(c.after())
 }
@@ -221,9 +220,9 @@ func (c *Ceiling) UnmarshalText(text []byte) error { return unmarshal(c, text, P
 
 var kubernetesText = regexp.MustCompile(`^v?(\d{1,9})\.(\d{1,9})\+?(?:\.(\d{1,9})(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.+_-]*)?)?$`)
 
-// ParseKubernetes reads a Kubernetes version as API servers and people write it:
-// 1.33, 1.33+, v1.33.4, v1.33.4+k3s1, v1.33.4-gke.100, v1.34.0-rc.1. What a
-// distribution adds is dropped; what marks a pre-release (alpha, beta, rc) stays.
+// ParseKubernetes reads a Kubernetes version as API servers and people write it: 1.33, 1.33+,
+// v1.33.4, v1.33.4+k3s1, v1.33.4-gke.100, v1.34.0-rc.1. It drops a distribution's suffix and keeps
+// a pre-release (alpha, beta, rc).
 func ParseKubernetes(s string) (Version, error) {
 	m := kubernetesText.FindStringSubmatch(strings.TrimSpace(s))
 	if m == nil || len(s) > maxVersionText {
@@ -285,8 +284,8 @@ func parseID(s, isNone string, parseDriver func(string) (Driver, error)) (id Rel
 // String returns "csi@3.5.1".
 func (id ReleaseID) String() string { return string(id.Driver) + "@" + id.Version.String() }
 
-// Compare orders by driver in the order of installation, then by version. It is 0 of the same text only: two builds
-// of a version are two releases.
+// Compare orders by driver in installation order, then by version. It is 0 for the same text only:
+// two builds of a version are two releases.
 func (id ReleaseID) Compare(other ReleaseID) int {
 	return cmp.Or(
 		cmp.Compare(id.Driver.order(), other.Driver.order()),

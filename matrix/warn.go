@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// warnings are what a person should know; chosen is nil where Resolve refuses.
+// warnings returns information for an administrator; chosen is nil if Resolve refuses.
 func (q *question) warnings(chosen map[Driver]pick) []Warning {
 	var out []Warning
 	for _, d := range Drivers() {
@@ -28,7 +28,7 @@ func warn(code WarningCode, id ReleaseID, format string, args ...any) Warning {
 	return Warning{Code: code, Release: id, Text: fmt.Sprintf("%s %s", id, fmt.Sprintf(format, args...))}
 }
 
-// ofInstalled judges what runs, whether or not it is requested.
+// ofInstalled returns the warnings about the running release, requested or not.
 func (q *question) ofInstalled(d Driver, chosen map[Driver]pick) []Warning {
 	v := q.facts.Installed[d]
 	if v.IsZero() {
@@ -76,7 +76,7 @@ func (q *question) ofChoice(p pick) []Warning {
 	return out
 }
 
-// ofSites tells what could not be checked about the vCenters.
+// ofSites returns the vCenter facts that could not be checked.
 func (q *question) ofSites(chosen map[Driver]pick) []Warning {
 	var out []Warning
 	for _, d := range []Driver{CPI, CSI} {

@@ -1,5 +1,5 @@
-// Package needs says what a driver's manifests need of a cluster: every object, and of
-// each everything that gives it power, one line each, as a person reads it.
+// Package needs describes what a driver's manifests need of a cluster. It lists every object, with
+// one readable line for everything that gives it power.
 //
 //	objects, err := needs.Of(manifest)
 //	// rbac.authorization.k8s.io/v1 ClusterRole vsphere-csi-node-cluster-role
@@ -7,27 +7,25 @@
 //	// apps/v1 DaemonSet vmware-system-csi/vsphere-csi-node
 //	//   spec.template.spec.containers[vsphere-csi-node].securityContext.privileged: true
 //
-// A matrix keeps these lines for its releases ([matrix.Need]), made by [Describe] from
-// the manifests that it names by sha256, so that people can review what a release may
-// do and how one differs from the next. The operator makes them once more from what
-// it is about to install, and refuses what is not exactly what the matrix lists.
+// A matrix keeps these lines for its releases ([matrix.Need]). [Describe] makes them from the
+// manifests that it names by sha256. So people can review what a release may do, and how releases
+// differ. The operator makes them again from the objects that it is about to install, and refuses
+// any difference from the matrix.
 //
 // # The lines
 //
-// The lines of an object are sorted, and each is there once. A rule of a role is
-// "may VERBS: RESOURCES [in GROUPS] [named NAMES]", or "may VERBS: url URLS"; each list
-// is sorted, and the group of core objects is left out where it is the only one. Every
-// other field is its path and its value, "spec.type: ClusterIP":
+// The lines of an object are sorted and unique. A rule of a role is "may VERBS: RESOURCES [in
+// GROUPS] [named NAMES]", or "may VERBS: url URLS". Each list is sorted; the core group is omitted
+// if it is the only one. Every other field is its path and its value, "spec.type: ClusterIP":
 //
-//   - an element of a list of objects is named in brackets by its name, or by its
-//     place where it has none; one that holds nothing but plain values is one line,
-//     "volumeMounts: {mountPath: /csi, name: socket-dir}"
+//   - an element of a list of objects is named in brackets by its name, or else by its place; an
+//     element with only plain values is one line, "volumeMounts: {mountPath: /csi, name: socket-dir}"
 //   - a list of plain values is one line, "args: [--v=4, --leader-election]"
-//   - a text of several lines or of more than 120 characters is its length and sha256;
-//     so is what a Secret holds
-//   - left out is what gives no power or is named elsewhere: images and their pull
-//     policy (the bundle's lock has them), resources, status, the schemas and printed
-//     columns of kinds, CA bundles, and creation times
+//   - a text of several lines or of more than 120 characters, and a value in a Secret, is its length
+//     and sha256
+//   - omitted are fields that give no power or are listed elsewhere: images and their pull policy
+//     (in the bundle's lock), resources, status, the schemas and printed columns of kinds, CA
+//     bundles, and creation times
 package needs
 
 import (
@@ -49,8 +47,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
-// longest is how long a text may be that is shown as it is; deepest how deep an
-// object may be nested.
+// longest is the largest length of a text shown in full; deepest is the largest nesting of an object.
 const (
 	longest = 120
 	deepest = 64
@@ -78,9 +75,8 @@ func Of(objects ...map[string]any) ([]Object, error) {
 	return out, nil
 }
 
-// Describe puts what the manifests of a release need into a document, in place of
-// what was there for it. The files, by their names in the document, have to be those
-// that the document names by sha256.
+// Describe replaces the needs of a release in a document with those of its manifests. The files, by
+// their names in the document, must have the document's sha256 sums.
 func Describe(doc *matrix.Document, id matrix.ReleaseID, files map[string][]byte) error {
 	release, ok := doc.Release(id)
 	if !ok {
@@ -113,7 +109,7 @@ func bad(reason fault.Reason, subject, hint, format string, args ...any) error {
 	return fault.Errorf(reason, "list what is needed by", subject, hint, format, args...)
 }
 
-// put replaces the entries of a release; one that others have just so is shared.
+// put replaces the entries of a release; releases share equal entries.
 func put(doc *matrix.Document, id matrix.ReleaseID, objects []Object) {
 	doc.Needs = slices.DeleteFunc(doc.Needs, func(n matrix.Need) bool {
 		return len(n.Of) == 1 && n.Of[0].Compare(id) == 0
@@ -157,7 +153,7 @@ func Decode(data []byte) ([]map[string]any, error) {
 }
 
 func name(o map[string]any) string {
-	meta, _ := o["metadata"].(map[string]any) //nolint:errcheck // what has none has no name
+	meta, _ := o["metadata"].(map[string]any) //nolint:errcheck // without it the name is empty
 	text := plainText                         // names may look like numbers
 	place := text(meta["name"])
 	if ns := text(meta["namespace"]); ns != "" {
@@ -166,7 +162,7 @@ func name(o map[string]any) string {
 	return text(o["apiVersion"]) + " " + text(o["kind"]) + " " + place
 }
 
-// writer gathers the lines of one object.
+// writer collects the lines of one object.
 type writer struct {
 	lines  []string
 	secret bool
@@ -185,7 +181,7 @@ func (w *writer) object(o map[string]any) {
 		switch {
 		case key == "apiVersion", key == "kind", key == "status":
 		case key == "metadata":
-			meta, _ := o[key].(map[string]any) //nolint:errcheck // the name's check finds it
+			meta, _ := o[key].(map[string]any) //nolint:errcheck // the check of the name finds it
 			rest := maps.Clone(meta)
 			delete(rest, "name")
 			delete(rest, "namespace")
@@ -205,8 +201,8 @@ func (w *writer) object(o map[string]any) {
 	}
 }
 
-// definition is that of a kind, without its schemas: those are the API server's to
-// judge, and say what may be written, not what anything may do.
+// definition writes a kind's definition without its schemas: the API server validates those, and
+// they give no power.
 func (w *writer) definition(v any) {
 	spec, ok := v.(map[string]any)
 	if !ok {
@@ -225,7 +221,7 @@ func (w *writer) definition(v any) {
 	w.value("spec", spec, 1)
 }
 
-// objects are those of a list; nothing is an empty one.
+// objects returns the objects of a list; nil is an empty one.
 func (w *writer) objects(path string, v any) []map[string]any {
 	list, ok := v.([]any)
 	if !ok && v != nil {
@@ -340,7 +336,8 @@ func isObject(v any) bool {
 	return ok
 }
 
-// flat tells whether an object is of plain values alone, and few enough for a line.
+// flat reports whether a non-empty object has only plain values, for one line. A container (with an
+// image) is never flat.
 func flat(o map[string]any) bool {
 	for _, v := range o {
 		switch v.(type) {
@@ -370,7 +367,7 @@ func (w *writer) scalar(path string, v any) string {
 	return quoted(text)
 }
 
-// plainText is a plain value as YAML writes it.
+// plainText returns a plain value as YAML writes it.
 func plainText(v any) string {
 	switch v := v.(type) {
 	case nil:
@@ -385,7 +382,7 @@ func plainText(v any) string {
 	return fmt.Sprint(v)
 }
 
-// quoted puts a text in quotes where it could be taken for something else.
+// quoted returns a text, in quotes if it is ambiguous.
 func quoted(s string) string {
 	odd := func(r rune) bool { return !unicode.IsPrint(r) || strings.ContainsRune("\"[]{},", r) }
 	if s == "" || strings.ContainsFunc(s, odd) || strings.TrimSpace(s) != s || strings.Contains(s, ": ") {
