@@ -7,12 +7,11 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// podSecurity are the labels by which a namespace lets pods onto the node's network.
+// podSecurity are the labels that control which pods a namespace admits to the node's network.
 var podSecurity = []string{"pod-security.kubernetes.io/enforce", "pod-security.kubernetes.io/warn"}
 
-// OnHostNetwork returns a manifest for clusters without a network yet: Deployments are
-// patched as hostnetwork.yaml says, and namespaces that are restricted let such pods in.
-// Other documents stay as they are, byte for byte.
+// OnHostNetwork returns a manifest for clusters without a network yet. It patches Deployments with hostnetwork.yaml
+// and lets restricted namespaces admit such pods. Other documents stay unchanged, byte for byte.
 func OnHostNetwork(manifest []byte) ([]byte, error) {
 	documents := bytes.Split(manifest, []byte("\n---\n"))
 	for i, data := range documents {
@@ -58,7 +57,7 @@ func onHostNetwork(o map[string]any) (changed bool, err error) {
 	return changed, nil
 }
 
-// merge puts what a patch has into an object. Lists are taken from the patch as they are.
+// merge merges a patch into an object. Lists are replaced.
 func merge(into, patch map[string]any) {
 	for k, v := range patch {
 		was, both := into[k].(map[string]any)

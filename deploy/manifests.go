@@ -1,5 +1,5 @@
-// Package deploy holds the install manifests of the operator, for those who carry
-// them: each bundle with the operator's image has them beside it.
+// Package deploy has the install manifests of the operator. Each bundle with the operator's image
+// contains them.
 package deploy
 
 import (
@@ -14,28 +14,27 @@ import (
 var files embed.FS
 
 const (
-	// Image is what operator.yaml names in the place of the image's reference.
+	// Image is the placeholder in operator.yaml for the image's reference.
 	Image = "vdo-operator"
-	// AnnotationVersion of operator.yaml's Deployment is empty there: who installs a bundle's
+	// AnnotationVersion of operator.yaml's Deployment is empty there: the installer of a bundle's
 	// operator writes its release into it.
 	AnnotationVersion = "vdo.vmware.com/operator-version"
-	// AntreaRights is the manifest that only clusters need where the operator installs Antrea.
+	// AntreaRights is the manifest for clusters on which the operator installs Antrea.
 	AntreaRights = "rbac-antrea.yaml"
-	// ClassesRights is the manifest that only clusters need where a VDOConfig asks for
-	// StorageClasses or VolumeSnapshotClasses.
+	// ClassesRights is the manifest for clusters with StorageClasses or VolumeSnapshotClasses in a VDOConfig.
 	ClassesRights = "rbac-classes.yaml"
-	// MirrorSetRights is the manifest that only OpenShift clusters need where a VDOConfig has the
-	// operator lead the nodes to the mirror.
+	// MirrorSetRights is the manifest for OpenShift clusters with a VDOConfig that redirects the
+	// nodes to the mirror.
 	MirrorSetRights = "rbac-mirror-set.yaml"
-	// RightsPolicy is the manifest that limits what rights the operator's account may give. It needs
-	// Kubernetes 1.30.
+	// RightsPolicy is the manifest that limits the permissions that the operator's account may
+	// grant. It needs Kubernetes 1.30.
 	RightsPolicy = "rbac-policy.yaml"
 
-	// sipPrefix tells the manifests of the operator for SIPClusters from others in a bundle.
+	// sipPrefix marks the manifests of the operator for SIPClusters in a bundle.
 	sipPrefix = "sip-"
 )
 
-// sipKinds are the kinds of this project that both operators need.
+// sipKinds are the CRDs of this project that both operators need.
 var sipKinds = []string{"vdo.vmware.com_driverbundles.yaml"}
 
 // Manifest is one file.
@@ -44,17 +43,16 @@ type Manifest struct {
 	Data []byte // YAML documents
 }
 
-// DriverNamespaces is what is applied before [Manifests] and stays when they are deleted: volumes
-// need what the storage driver keeps in its namespace.
+// DriverNamespaces returns the manifest to apply before [Manifests]. It stays when they are
+// deleted: volumes need the storage driver's objects in its namespace.
 func DriverNamespaces() Manifest { return read("driver-namespaces.yaml") }
 
-// Manifests returns the install manifests in the order in which they are applied; in the
-// opposite one they are deleted.
+// Manifests returns the install manifests in the order of applying them. Delete them in reverse order.
 func Manifests() []Manifest {
 	names := []string{"namespaces.yaml", "rbac.yaml", AntreaRights, ClassesRights, MirrorSetRights, RightsPolicy, "networkpolicy.yaml", "operator.yaml"}
 	kinds, err := files.ReadDir("crds")
 	if err != nil {
-		panic(err) // the folder is part of the program
+		panic(err) // the directory is part of the program
 	}
 	var all []Manifest
 	for _, k := range kinds {
@@ -66,8 +64,8 @@ func Manifests() []Manifest {
 	return all
 }
 
-// SIPManifests returns those of the operator for SIPClusters, in the order in which they are
-// applied: after the kinds of [Manifests] that [ForSIP] names.
+// SIPManifests returns the manifests of the operator for SIPClusters, in the order of applying
+// them: after the CRDs of [Manifests] that [ForSIP] names.
 func SIPManifests() []Manifest {
 	var all []Manifest
 	for _, name := range []string{
@@ -81,11 +79,10 @@ func SIPManifests() []Manifest {
 	return all
 }
 
-// OnlySIP tells whether a manifest of a bundle, by its name, is one of [SIPManifests].
+// OnlySIP reports whether the name of a bundle's manifest is one of [SIPManifests].
 func OnlySIP(name string) bool { return strings.HasPrefix(name, sipPrefix) }
 
-// ForSIP tells whether a manifest of a bundle, by its name, is needed to install the operator
-// for SIPClusters.
+// ForSIP reports whether the operator for SIPClusters needs a bundle's manifest, by its name.
 func ForSIP(name string) bool { return OnlySIP(name) || slices.Contains(sipKinds, name) }
 
 func read(name string) Manifest {
