@@ -8,12 +8,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// MaxAsked is how many bytes of an annotation's value are kept in a status. Annotations may
-// have a quarter of a mebibyte.
+// MaxAsked is how many bytes of an annotation's value a status keeps. Annotations may have 256 KiB.
 const MaxAsked = 256
 
-// Asked returns the value of an annotation by which somebody asks for something, as it is kept:
-// that is its beginning and its SHA-256 where it is longer than [MaxAsked].
+// Asked returns the value of a request annotation as a status keeps it. A value longer than
+// [MaxAsked] is cut, with its SHA-256.
 func Asked(o metav1.Object, annotation string) string {
 	value := o.GetAnnotations()[annotation]
 	if len(value) <= MaxAsked {

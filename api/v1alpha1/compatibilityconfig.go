@@ -2,9 +2,8 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// CompatibilityConfig says where the compatibility matrix is, as resources of the earlier
-// operator do. It stands for a DriverBundle of its reference, like the ConfigMap that it
-// took the place of; new resources are better DriverBundles.
+// CompatibilityConfig names the compatibility matrix, as resources of the earlier operator do. It acts as a
+// DriverBundle of its reference, like the ConfigMap that it replaced. Create a DriverBundle instead.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:metadata:annotations={"argocd.argoproj.io/sync-options=Prune=false,Delete=false","kustomize.toolkit.fluxcd.io/prune=disabled"}
@@ -18,10 +17,10 @@ type CompatibilityConfig struct {
 	Spec CompatibilityConfigSpec `json:"spec,omitzero"`
 }
 
-// CompatibilityConfigSpec is what the earlier operator was told.
+// CompatibilityConfigSpec is the earlier operator's setting.
 type CompatibilityConfigSpec struct {
-	// MatrixURL is oci://HOST/PATH:TAG of a bundle. Another URL is kept and has no effect:
-	// the annotation vdo.vmware.com/message says what to do.
+	// MatrixURL is oci://HOST/PATH:TAG of a bundle. Another URL is kept and has no effect: the
+	// annotation vdo.vmware.com/message says what to do.
 	// +optional
 	// +kubebuilder:validation:MaxLength=4096
 	MatrixURL string `json:"matrixURL,omitempty"`

@@ -4,7 +4,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// PolicyOf is what spec.drivers says of a driver, the zero value where that is nothing.
+// PolicyOf returns the spec.drivers entry of a driver, or the zero value.
 func (s *VDOConfigSpec) PolicyOf(driver string) DriverPolicy {
 	for _, d := range s.Drivers {
 		if d.Driver == driver {
@@ -14,7 +14,7 @@ func (s *VDOConfigSpec) PolicyOf(driver string) DriverPolicy {
 	return DriverPolicy{}
 }
 
-// DriverPolicy says how a driver's version is chosen, and how its pods run.
+// DriverPolicy has the settings of a driver's version and pods.
 type DriverPolicy struct {
 	// +kubebuilder:validation:Enum=cpi;csi;cni;snapshot-controller
 	Driver string `json:"driver"`
@@ -27,7 +27,7 @@ type DriverPolicy struct {
 	// +kubebuilder:validation:MaxLength=128
 	// +kubebuilder:validation:XValidation:rule=`self == '' || self.matches(r'^v?[0-9]+[.][0-9]+[.][0-9]+([-+][0-9A-Za-z.+-]+)?$')`,message="write a whole version, such as 3.5.1"
 	Version string `json:"version,omitempty"`
-	// LogLevel Debug makes the driver say more. Default: as in its manifests.
+	// LogLevel Debug makes the driver log more. Default: as in its manifests.
 	// +optional
 	// +kubebuilder:validation:Enum=Normal;Debug
 	LogLevel LogLevel `json:"logLevel,omitempty"`
@@ -51,22 +51,22 @@ const (
 	LogDebug  LogLevel = "Debug"
 )
 
-// Proxy is how a driver reaches its vCenters.
+// Proxy is a driver's proxy to its vCenters.
 //
 // +kubebuilder:validation:XValidation:rule="(has(self.https) && size(self.https) > 0) || (has(self.http) && size(self.http) > 0)",message="give the proxy in https, the scheme of the vCenter's API"
 type Proxy struct {
-	// HTTPS is the proxy for https:// addresses, which a vCenter's are: a URL.
+	// HTTPS is the URL of the proxy for https:// addresses, such as vCenters.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:XValidation:rule=`self == '' || self.matches(r'^https?://[A-Za-z0-9._:\[\]-]+/?$')`,message="write a URL such as http://proxy.site.example:3128, without user and password: whoever may read pods would read them"
 	HTTPS string `json:"https,omitempty"`
-	// HTTP is the proxy for http:// addresses: a URL.
+	// HTTP is the URL of the proxy for http:// addresses.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:XValidation:rule=`self == '' || self.matches(r'^https?://[A-Za-z0-9._:\[\]-]+/?$')`,message="write a URL such as http://proxy.site.example:3128, without user and password: whoever may read pods would read them"
 	HTTP string `json:"http,omitempty"`
-	// NoProxy are hosts, .domains and subnets to reach without the proxy. The API server
-	// and the cluster's services are always among them.
+	// NoProxy are hosts, .domains and subnets to reach without the proxy. The operator always adds
+	// the API server and the cluster's services.
 	// +optional
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=256
@@ -75,13 +75,13 @@ type Proxy struct {
 	NoProxy []string `json:"noProxy,omitempty"`
 }
 
-// Workload are settings of the pods of one Deployment or DaemonSet of a driver.
+// Workload has settings for the pods of one Deployment or DaemonSet of a driver.
 type Workload struct {
-	// Name of the Deployment or DaemonSet, as the driver's manifests have it.
+	// Name of the Deployment or DaemonSet in the driver's manifests.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
-	// NodeSelector narrows the nodes that pods run on, besides what the manifest says.
+	// NodeSelector is added to the manifest's: pods run on nodes with all these labels.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=16
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
@@ -90,7 +90,7 @@ type Workload struct {
 	// +kubebuilder:validation:MaxItems=32
 	// +listType=atomic
 	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
-	// PriorityClassName takes the place of the manifest's.
+	// PriorityClassName replaces the manifest's.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	PriorityClassName string `json:"priorityClassName,omitempty"`
@@ -102,16 +102,15 @@ type Workload struct {
 	Containers []Container `json:"containers,omitempty"`
 }
 
-// Container are settings of one container.
+// Container has settings for one container.
 type Container struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
-	// Resources: what is given takes the place of the manifest's, resource by resource.
+	// Resources replace the manifest's, resource by resource.
 	// +optional
 	Resources *Resources `json:"resources,omitempty"`
-	// Args are further arguments, each a flag such as --timeout=600s. A flag that the
-	// manifest has gets this value.
+	// Args are more arguments, each a flag such as --timeout=600s. It replaces the same flag of the manifest.
 	// +optional
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:items:MaxLength=256
@@ -120,7 +119,7 @@ type Container struct {
 	Args []string `json:"args,omitempty"`
 }
 
-// Resources are what a container asks for, and the most that it gets.
+// Resources are the requests and limits of a container.
 type Resources struct {
 	// +optional
 	Requests corev1.ResourceList `json:"requests,omitempty"`
@@ -128,14 +127,13 @@ type Resources struct {
 	Limits corev1.ResourceList `json:"limits,omitempty"`
 }
 
-// Patch changes one object of a driver's manifests. It sees the object as upstream wrote
-// it, images by upstream's names; what the operator makes of it comes after. Refused is
-// what names, selectors and privileges are at stake in, and images that the bundle does
-// not hold.
+// Patch changes one object of a driver's manifests. It applies to the object as upstream wrote it,
+// with upstream's image names, before the operator's own changes. The operator refuses changes to
+// names, selectors and privileges, and images that the bundle does not contain.
 type Patch struct {
 	Target PatchTarget `json:"target"`
-	// Patch in YAML or JSON: a list is a JSON patch (RFC 6902), a map a strategic merge
-	// patch. Whoever may read VDOConfigs reads it: nothing secret belongs here.
+	// Patch in YAML or JSON: a list is a JSON patch (RFC 6902), a map a strategic merge patch.
+	// Every user who may read VDOConfigs can read it: write no secrets here.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=8192
 	Patch string `json:"patch"`
@@ -147,7 +145,7 @@ type PatchTarget struct {
 	Driver string `json:"driver"`
 	// +kubebuilder:validation:Enum=Deployment;DaemonSet;Service;ServiceAccount;ConfigMap;CSIDriver
 	Kind string `json:"kind"`
-	// Namespace: where it is given it has to be the object's.
+	// Namespace of the object. Default: any.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Namespace string `json:"namespace,omitempty"`

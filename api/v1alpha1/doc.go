@@ -1,12 +1,10 @@
-// Package v1alpha1 holds the resources of the operator: [DriverBundle], what may
-// be installed; [VsphereCloudConfig], a vCenter; [VDOConfig], what is installed and
-// how it fares.
+// Package v1alpha1 holds the operator's resources: [DriverBundle], the drivers that may be
+// installed; [VsphereCloudConfig], a vCenter; [VDOConfig], the installed drivers and their health.
 //
-// The spec fields of VDOConfig and VsphereCloudConfig that the earlier operator of
-// this group had keep their names and meaning, so that existing resources apply
-// unchanged. Status follows the Kubernetes conventions: conditions with
-// observedGeneration, of the types Ready, Reconciling and Stalled as kstatus reads
-// them, and further ones for parts.
+// The spec fields that VDOConfig and VsphereCloudConfig had in the earlier operator keep their
+// names and meaning, so that existing resources apply unchanged. Status follows the Kubernetes
+// conventions: conditions with observedGeneration, of the types Ready, Reconciling and Stalled as
+// kstatus reads them, and further ones for parts.
 //
 // +kubebuilder:object:generate=true
 // +groupName=vdo.vmware.com

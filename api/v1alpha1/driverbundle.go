@@ -4,9 +4,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// DriverBundle is a bundle of drivers in the site's mirror: where it is and whose
-// signature makes it acceptable. The operator resolves it to a digest, verifies
-// it, and says what is inside.
+// DriverBundle is a bundle of drivers in the site's mirror: its location and the signatures that
+// make it acceptable. The operator resolves it to a digest, verifies it, and shows its content.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -37,92 +36,86 @@ type DriverBundleSpec struct {
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^([A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?([.][A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*|\[[0-9A-Fa-f:.]+\])(:([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]))?(/[a-z0-9]+(([.]|_|__|-+)[a-z0-9]+)*)+(:[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?(@sha256:[a-f0-9]{64})?$')`,message="write HOST/PATH:TAG or HOST/PATH@sha256:…, without oci:// or https://: a host with a port up to 65535 where one is needed, and a path of lower-case letters, digits and . _ - between slashes"
 	Reference string `json:"reference"`
-	// Versions picks the tag that is the highest semantic version in this range,
-	// such as ">=1.2 <2", instead of the reference's own tag.
+	// Versions picks the tag with the highest semantic version in this range, such as ">=1.2 <2",
+	// instead of the reference's own tag.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	// +kubebuilder:validation:XValidation:rule=`self == '' || self.matches(r'^\s*(=|!=|>=?|=>|<=?|=<|~>?|\^)?\s*v?([0-9]+|[xX*])([.]([0-9]+|[xX*])){0,2}(-[0-9A-Za-z.-]+)?([+][0-9A-Za-z.-]+)?((\s+-\s+|\s*,\s*|\s+)(=|!=|>=?|=>|<=?|=<|~>?|\^)?\s*v?([0-9]+|[xX*])([.]([0-9]+|[xX*])){0,2}(-[0-9A-Za-z.-]+)?([+][0-9A-Za-z.-]+)?)*\s*([|][|]\s*(=|!=|>=?|=>|<=?|=<|~>?|\^)?\s*v?([0-9]+|[xX*])([.]([0-9]+|[xX*])){0,2}(-[0-9A-Za-z.-]+)?([+][0-9A-Za-z.-]+)?((\s+-\s+|\s*,\s*|\s+)(=|!=|>=?|=>|<=?|=<|~>?|\^)?\s*v?([0-9]+|[xX*])([.]([0-9]+|[xX*])){0,2}(-[0-9A-Za-z.-]+)?([+][0-9A-Za-z.-]+)?)*\s*)*$')`,message="write a range of versions, such as '>=1.2 <2' or '~1.4'"
 	Versions string `json:"versions,omitempty"`
-	// ImageNames says how the drivers' pods name their images, always with the digest:
-	// Repository, in the reference's own repository; Paths, below it under upstream's host
-	// and path, as vdo-bundle push --layout paths puts them; Upstream, as upstream names
-	// them, for nodes that are led to the mirror by their own configuration, which
-	// vdo-bundle mirror-config writes (an ImageDigestMirrorSet on OpenShift). Default:
-	// Repository, which needs nothing on the nodes.
+	// ImageNames says how the drivers' pods name their images, always with the digest. Repository:
+	// in the reference's own repository. Paths: below it under upstream's host and path, as
+	// vdo-bundle push --layout paths stores them. Upstream: by upstream's names, for nodes whose
+	// own configuration redirects to the mirror. vdo-bundle mirror-config writes that (an
+	// ImageDigestMirrorSet on OpenShift). Default: Repository, which needs no setup on the nodes.
 	// +optional
 	// +kubebuilder:validation:Enum=Repository;Paths;Upstream
 	ImageNames ImageNames `json:"imageNames,omitempty"`
-	// PullSecret is a Secret of type kubernetes.io/dockerconfigjson with the login
-	// of the mirror. It is also given to the drivers' pods. Default: the Secret
-	// vdo-registry where there is one.
+	// PullSecret is a Secret of type kubernetes.io/dockerconfigjson for the mirror. The drivers'
+	// pods get it too. Default: the Secret vdo-registry if it exists.
 	// +optional
 	PullSecret *LocalReference `json:"pullSecret,omitempty"`
-	// CA holds the PEM certificates that the mirror's certificate is checked
-	// against, besides the system's. Default key: ca.crt. Default: the ConfigMap
-	// vdo-registry-ca where there is one.
+	// CA holds PEM certificates to verify the mirror's certificate, in addition to the system's.
+	// Default key: ca.crt. Default: the ConfigMap vdo-registry-ca if it exists.
 	// +optional
 	CA *KeyReference `json:"ca,omitempty"`
-	// Trust says whose signature makes the bundle acceptable. Default: the
-	// ConfigMap vdo-trust. Its key policy.yaml is a trust policy as vdo-bundle verify
-	// --policy takes it, whose files are other keys of the ConfigMap; where there is
-	// none, each key ending in .pub is a public key, one signature being enough.
-	// Without any key or certificate authority nothing is accepted.
+	// Trust says whose signatures make the bundle acceptable. Default: the ConfigMap vdo-trust. Its
+	// key policy.yaml is a trust policy as for vdo-bundle verify --policy; the policy's files are
+	// other keys of the ConfigMap. Without policy.yaml each key ending in .pub is a public key, and
+	// one signature is enough. Without any key or CA the operator accepts no bundle.
 	// +optional
 	Trust *TrustPolicy `json:"trust,omitempty"`
-	// MatrixTrust says whose signature makes the compatibility matrix inside
-	// acceptable. Default: the bundle's signature is enough.
+	// MatrixTrust says whose signatures make the bundle's compatibility matrix acceptable. Default:
+	// the bundle's signature is enough.
 	// +optional
 	MatrixTrust *TrustPolicy `json:"matrixTrust,omitempty"`
-	// Interval between looks at the mirror, 10m by default. A moved tag is seen at
-	// the next one, or when the annotation reconcile.vdo.vmware.com/requestedAt changes.
+	// Interval between checks of the mirror for a moved tag. A change of the annotation
+	// reconcile.vdo.vmware.com/requestedAt triggers one at once. Default: 10m.
 	// +optional
 	// +kubebuilder:default="10m"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^([0-9]{1,6}([.][0-9]{1,9})?h)?([0-9]{1,7}([.][0-9]{1,9})?m)?([0-9]{1,9}([.][0-9]{1,9})?s)?$') && size(self) > 1 && duration(self) >= duration('10s')`,message="write a duration of at least 10s, such as 90s, 10m or 1h30m"
 	Interval metav1.Duration `json:"interval,omitzero"`
-	// Suspend stops looks at the mirror. What was accepted goes on serving.
+	// Suspend stops the checks of the mirror. The accepted bundle stays in use.
 	// +optional
 	Suspend bool `json:"suspend,omitempty"`
-	// AcceptOlder accepts one bundle digest whose matrix is older than one
-	// already accepted, or is expired.
+	// AcceptOlder accepts one bundle digest whose matrix is expired or older than an accepted one.
 	// +optional
 	// +kubebuilder:validation:MaxLength=71
 	// +kubebuilder:validation:XValidation:rule=`self == '' || self.matches(r'^sha256:[a-f0-9]{64}$')`,message="write a digest: sha256: and 64 digits of 0-9 and a-f"
 	AcceptOlder string `json:"acceptOlder,omitempty"`
 }
 
-// TrustPolicy says whose signatures count: those by keys, by whom a certificate
-// authority of the site has certified, and by who had a login at a sigstore. It means
-// what the policy file of vdo-bundle means (api/trust).
+// TrustPolicy says which signatures are valid: those of keys, of certificates that a CA of the site
+// issued, and of logins at a sigstore. It has the meaning of vdo-bundle's policy file (api/trust).
 //
 // +kubebuilder:validation:XValidation:rule="has(self.keys) || has(self.certificates) || has(self.keyless)",message="give keys, certificates or keyless: without any, nothing could ever be accepted"
 // +kubebuilder:validation:XValidation:rule="!has(self.threshold) || self.threshold <= (has(self.keys) ? size(self.keys) : 0) + (has(self.certificates) ? size(self.certificates) : 0) + (has(self.keyless) ? size(self.keyless) : 0)",message="threshold asks for more keys than are listed: keys, certificates and keyless count together"
 type TrustPolicy struct {
-	// Keys whose signatures count. Two entries with the same public key count once.
+	// Keys whose signatures are valid. Two entries with the same public key count once.
 	// +optional
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=32
 	// +listType=map
 	// +listMapKey=id
 	Keys []TrustKey `json:"keys,omitempty"`
-	// Certificates are authorities, and whose of their certificates count.
+	// Certificates are CAs, and the valid identities in their certificates.
 	// +optional
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=32
 	// +listType=map
 	// +listMapKey=id
 	Certificates []TrustAuthority `json:"certificates,omitempty"`
-	// Keyless are sigstores, and whose of their short-lived certificates count.
+	// Keyless are sigstores, and the valid identities in their certificates.
 	// +optional
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=32
 	// +listType=map
 	// +listMapKey=id
 	Keyless []TrustKeyless `json:"keyless,omitempty"`
-	// Threshold is how many distinct signers there must be, keys and entries of
-	// certificates and keyless together. An entry counts once, whichever of its
-	// identities signed, and a key counts once, whoever has certified it.
+	// Threshold is the required number of distinct signers: keys, certificates entries and keyless
+	// entries together. An entry counts once, whichever of its identities signed. A key counts
+	// once, whoever certified it.
 	// +optional
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=1
@@ -144,31 +137,30 @@ type TrustKey struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	ID string `json:"id"`
-	// PublicKey is the key in PEM (PKIX), as cosign.pub has it.
+	// PublicKey is the key in PEM (PKIX), as in cosign.pub.
 	// +optional
 	// +kubebuilder:validation:MaxLength=8192
 	PublicKey string `json:"publicKey,omitempty"`
-	// From takes the key from a ConfigMap or Secret. Default key: cosign.pub.
+	// From reads the key from a ConfigMap or Secret. Default key: cosign.pub.
 	// +optional
 	From *KeyReference `json:"from,omitempty"`
-	// NotBefore and NotAfter bound the time in which the key counts.
+	// NotBefore and NotAfter limit the time in which the key is valid.
 	// +optional
 	NotBefore *metav1.Time `json:"notBefore,omitempty"`
 	// +optional
 	NotAfter *metav1.Time `json:"notAfter,omitempty"`
-	// Revoked keys never count.
+	// Revoked keys are never valid.
 	// +optional
 	Revoked bool `json:"revoked,omitempty"`
 }
 
-// TrustAuthority is a private certificate authority, and whose of its certificates
-// count.
+// TrustAuthority is a private CA, and the valid identities in its certificates.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.roots) != has(self.rootsFrom)",message="give exactly one of roots and rootsFrom"
 // +kubebuilder:validation:XValidation:rule="!(has(self.intermediates) && has(self.intermediatesFrom))",message="give one of intermediates and intermediatesFrom, not both"
 // +kubebuilder:validation:XValidation:rule="!(has(self.timestampRoots) && has(self.timestampRootsFrom))",message="give one of timestampRoots and timestampRootsFrom, not both"
 type TrustAuthority struct {
-	// ID names the authority in status and messages.
+	// ID names the CA in status and messages.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	ID string `json:"id"`
@@ -177,55 +169,53 @@ type TrustAuthority struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=65536
 	Roots string `json:"roots,omitempty"`
-	// RootsFrom takes the roots from a ConfigMap or Secret. Default key: ca.crt.
+	// RootsFrom reads the roots from a ConfigMap or Secret. Default key: ca.crt.
 	// +optional
 	RootsFrom *KeyReference `json:"rootsFrom,omitempty"`
-	// Intermediates are used besides those that come with a signature, in PEM.
+	// Intermediates are used besides those of a signature, in PEM.
 	// +optional
 	// +kubebuilder:validation:MaxLength=65536
 	Intermediates string `json:"intermediates,omitempty"`
-	// IntermediatesFrom takes them from a ConfigMap or Secret. Default key: ca.crt.
+	// IntermediatesFrom reads them from a ConfigMap or Secret. Default key: ca.crt.
 	// +optional
 	IntermediatesFrom *KeyReference `json:"intermediatesFrom,omitempty"`
-	// Identities are whose certificates count: those that have one of these as a
-	// subject alternative name.
+	// Identities whose certificates are valid: each is a subject alternative name.
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=64
 	// +listType=atomic
 	Identities []TrustIdentity `json:"identities"`
-	// ExtendedKeyUsage that a certificate must list: codeSigning (the default),
-	// emailProtection, clientAuth, or an object identifier in dots.
+	// ExtendedKeyUsage that a certificate must list: codeSigning, emailProtection, clientAuth, or
+	// an object identifier in dots. Default: codeSigning.
 	// +optional
 	// +kubebuilder:validation:MaxLength=128
 	// +kubebuilder:validation:XValidation:rule=`self == '' || self.matches(r'^(codeSigning|emailProtection|clientAuth|[0-9]+([.][0-9]+)+)$')`,message="write codeSigning, emailProtection, clientAuth, or an object identifier in dots such as 1.3.6.1.5.5.7.3.3"
 	ExtendedKeyUsage string `json:"extendedKeyUsage,omitempty"`
-	// TimestampRoots are authorities whose time stamps (RFC 3161) show that a
-	// signature is older than the end of its certificate, in PEM, with intermediates.
+	// TimestampRoots are authorities in PEM, with intermediates. Their time stamps (RFC 3161) prove
+	// that a signature is older than its certificate's end.
 	// +optional
 	// +kubebuilder:validation:MaxLength=65536
 	TimestampRoots string `json:"timestampRoots,omitempty"`
-	// TimestampRootsFrom takes them from a ConfigMap or Secret. Default key: ca.crt.
+	// TimestampRootsFrom reads them from a ConfigMap or Secret. Default key: ca.crt.
 	// +optional
 	TimestampRootsFrom *KeyReference `json:"timestampRootsFrom,omitempty"`
-	// RevokedSerials are of certificates that no longer count, in hex.
+	// RevokedSerials are serial numbers of revoked certificates, in hex.
 	// +optional
 	// +kubebuilder:validation:MaxItems=1024
 	// +kubebuilder:validation:items:MaxLength=64
 	// +kubebuilder:validation:items:XValidation:rule=`self.matches(r'^[0-9A-Fa-f:]+$')`,message="write the serial number of a certificate in hex digits, such as 1f:03"
 	// +listType=atomic
 	RevokedSerials []string `json:"revokedSerials,omitempty"`
-	// NotBefore and NotAfter bound the time in which the authority counts.
+	// NotBefore and NotAfter limit the time in which the CA is valid.
 	// +optional
 	NotBefore *metav1.Time `json:"notBefore,omitempty"`
 	// +optional
 	NotAfter *metav1.Time `json:"notAfter,omitempty"`
-	// Revoked authorities never count.
+	// Revoked CAs are never valid.
 	// +optional
 	Revoked bool `json:"revoked,omitempty"`
 }
 
-// TrustIdentity is one subject alternative name of a certificate, in exactly these
-// characters.
+// TrustIdentity is one subject alternative name of a certificate, compared character by character.
 //
 // +kubebuilder:validation:XValidation:rule="(has(self.email) ? 1 : 0) + (has(self.uri) ? 1 : 0) + (has(self.dns) ? 1 : 0) == 1",message="an identity is exactly one of email, uri and dns"
 type TrustIdentity struct {
@@ -246,7 +236,7 @@ type TrustIdentity struct {
 	DNS string `json:"dns,omitempty"`
 }
 
-// TrustKeyless is a sigstore, and whose of its short-lived certificates count.
+// TrustKeyless is a sigstore, and the valid identities in its certificates.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.trustedRoot) != has(self.trustedRootFrom)",message="give exactly one of trustedRoot and trustedRootFrom"
 type TrustKeyless struct {
@@ -254,40 +244,38 @@ type TrustKeyless struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	ID string `json:"id"`
-	// TrustedRoot is the sigstore's trusted_root.json. It is never fetched or renewed:
-	// what has expired in it has expired.
+	// TrustedRoot is the sigstore's trusted_root.json. The operator never fetches or renews it:
+	// expired parts stay expired.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=262144
 	TrustedRoot string `json:"trustedRoot,omitempty"`
-	// TrustedRootFrom takes it from a ConfigMap or Secret. Default key:
-	// trusted_root.json.
+	// TrustedRootFrom reads it from a ConfigMap or Secret. Default key: trusted_root.json.
 	// +optional
 	TrustedRootFrom *KeyReference `json:"trustedRootFrom,omitempty"`
-	// Identities are who may have signed.
+	// Identities that may have signed.
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=64
 	// +listType=atomic
 	Identities []TrustLogin `json:"identities"`
-	// WithoutTransparencyLog lets a time stamp of the trusted root's authorities do
-	// where there is no entry in its transparency log.
+	// WithoutTransparencyLog accepts a time stamp of the trusted root's authorities instead of an
+	// entry in its transparency log.
 	// +optional
 	WithoutTransparencyLog bool `json:"withoutTransparencyLog,omitempty"`
-	// WithoutCertificateLog is for a sigstore that has no certificate log.
+	// WithoutCertificateLog is for a sigstore without a certificate log.
 	// +optional
 	WithoutCertificateLog bool `json:"withoutCertificateLog,omitempty"`
-	// NotBefore and NotAfter bound the time in which the entry counts.
+	// NotBefore and NotAfter limit the time in which the entry is valid.
 	// +optional
 	NotBefore *metav1.Time `json:"notBefore,omitempty"`
 	// +optional
 	NotAfter *metav1.Time `json:"notAfter,omitempty"`
-	// Revoked entries never count.
+	// Revoked entries are never valid.
 	// +optional
 	Revoked bool `json:"revoked,omitempty"`
 }
 
-// TrustLogin is who a short-lived certificate was issued to, and by whose login, in
-// exactly these characters.
+// TrustLogin is the subject of a short-lived certificate and the login's issuer, in exactly these characters.
 type TrustLogin struct {
 	// Issuer of the login, such as https://accounts.google.com.
 	// +kubebuilder:validation:MinLength=1
@@ -301,7 +289,7 @@ type TrustLogin struct {
 	Subject string `json:"subject"`
 }
 
-// DriverBundleStatus is what was found in the mirror.
+// DriverBundleStatus is the bundle in the mirror.
 type DriverBundleStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
@@ -315,31 +303,28 @@ type DriverBundleStatus struct {
 	// Repository of the accepted bundle, HOST/PATH: images are REPOSITORY@DIGEST.
 	// +optional
 	Repository string `json:"repository,omitempty"`
-	// Tag that the digest was found under.
+	// Tag that had the digest.
 	// +optional
 	Tag string `json:"tag,omitempty"`
-	// VerifiedBy are the ids of the keys and certificate authorities whose signatures
-	// counted.
+	// VerifiedBy are the ids of the keys and CAs with valid signatures.
 	// +optional
 	VerifiedBy []string `json:"verifiedBy,omitempty"`
-	// VerifiedPolicy identifies the state of the ConfigMaps and Secrets that the trust
-	// policy was read from, when the condition Verified was last judged. While they are in
-	// another state nothing is installed or upgraded.
+	// VerifiedPolicy identifies the state of the trust policy's ConfigMaps and Secrets at the last
+	// verification. While their state differs, the operator does not install or upgrade drivers.
 	// +optional
 	VerifiedPolicy string `json:"verifiedPolicy,omitempty"`
-	// VerifiedLogin identifies the state of the pull Secret that the mirror last let in
-	// to the accepted bundle's repository, or is "none" where there was none. Drivers'
-	// pods are given the Secret in exactly this state.
+	// VerifiedLogin identifies the state of the pull Secret that the mirror last accepted for the bundle's
+	// repository, or is "none" without a Secret. The drivers' pods get the Secret in exactly this state.
 	// +optional
 	VerifiedLogin string `json:"verifiedLogin,omitempty"`
 	// +optional
 	Matrix *MatrixStatus `json:"matrix,omitempty"`
-	// HighestSerial is the highest matrix serial accepted from the repository, as Secret
-	// vdo-highest-serials has it; lower ones are refused. If it is wrong, delete the Secret: the
-	// serial of the accepted bundle counts then.
+	// HighestSerial is the highest matrix serial accepted from the repository, as in the Secret
+	// vdo-highest-serials. Lower ones are refused. If it is wrong, delete the Secret: the accepted
+	// bundle's serial then applies.
 	// +optional
 	HighestSerial int64 `json:"highestSerial,omitempty"`
-	// Releases inside.
+	// Releases in the bundle.
 	// +optional
 	// +listType=atomic
 	Releases []ReleaseStatus `json:"releases,omitempty"`
@@ -349,8 +334,8 @@ type DriverBundleStatus struct {
 	// AcceptedAt is when the digest was accepted.
 	// +optional
 	AcceptedAt *metav1.Time `json:"acceptedAt,omitempty"`
-	// HandledReconcileAt is the value of the annotation reconcile.vdo.vmware.com/requestedAt that
-	// was last acted on: of more than 256 bytes the beginning and the SHA-256.
+	// HandledReconcileAt is the last handled value of the annotation
+	// reconcile.vdo.vmware.com/requestedAt. A value of more than 256 bytes is cut, with its SHA-256.
 	// +optional
 	HandledReconcileAt string `json:"handledReconcileAt,omitempty"`
 }

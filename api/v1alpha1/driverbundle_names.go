@@ -7,56 +7,55 @@ type ImageNames string
 
 // The ways to name images.
 const (
-	ImageNamesRepository ImageNames = "Repository" // HOST/PATH@sha256:…; "" is this
+	ImageNamesRepository ImageNames = "Repository" // HOST/PATH@sha256:…; also the meaning of ""
 	ImageNamesPaths      ImageNames = "Paths"      // HOST/PATH/registry.k8s.io/csi-vsphere/driver@sha256:…
 	ImageNamesUpstream   ImageNames = "Upstream"   // registry.k8s.io/csi-vsphere/driver@sha256:…
 )
 
-// Names in a DriverBundle's namespace that stand for what its spec leaves out.
+// Names in a DriverBundle's namespace for fields that its spec omits.
 const (
 	DefaultTrustName      = "vdo-trust"       // ConfigMap: a policy, or public keys
-	DefaultTrustPolicyKey = "policy.yaml"     // in it: the policy; without it each key ending in .pub is a public key
+	DefaultTrustPolicyKey = "policy.yaml"     // key of it: the policy; without it each key ending in .pub is a public key
 	DefaultPullSecretName = "vdo-registry"    //nolint:gosec // a name: Secret of type kubernetes.io/dockerconfigjson
 	DefaultCAName         = "vdo-registry-ca" // ConfigMap: key ca.crt
 	DefaultCAKey          = "ca.crt"
 	DefaultPublicKeyKey   = "cosign.pub"
-	DefaultRootsKey       = "ca.crt" // of certificate authorities
+	DefaultRootsKey       = "ca.crt" // of CAs
 	DefaultTrustedRootKey = "trusted_root.json"
 )
 
-// SerialsName is the Secret with the highest matrix serial accepted from each repository, by the hash
-// of its name. The operator never deletes it: a DriverBundle that is created again, under any name,
-// accepts no older bundle.
+// SerialsName is the Secret with the highest matrix serial accepted from each repository, by the
+// hash of the repository's name. The operator never deletes it: a recreated DriverBundle, under any
+// name, accepts no older bundle.
 const SerialsName = "vdo-highest-serials"
 
-// ForgetSerials is the command that makes the operator forget serials; the accepted bundle's counts then.
+// ForgetSerials returns the command that makes the operator forget serials. It then uses the serial
+// of the accepted bundle.
 func ForgetSerials(namespace string) string {
 	return "kubectl delete secret -n " + namespace + " " + SerialsName
 }
 
-// The predecessor's matrix ConfigMap, under both of its names, and the DriverBundle
-// that it stands for.
+// Both names of the earlier operator's matrix ConfigMap, which acts as a DriverBundle.
 const (
 	LegacyMatrixName      = "compat-matrix-config"
 	LegacyMatrixOtherName = "comp-matrix-config"
 )
 
-// AnnotationUpgrade on a DriverBundle is the UpgradeMode of VDOConfigs that do not
-// say one themselves. It carries the predecessor's auto-upgrade setting.
+// AnnotationUpgrade on a DriverBundle is the UpgradeMode of VDOConfigs that set none. It carries
+// the earlier operator's auto-upgrade setting.
 const AnnotationUpgrade = "vdo.vmware.com/upgrade"
 
 // AnnotationAcceptRepository on the DriverBundle of the earlier operator's matrix ConfigMap or
 // CompatibilityConfig is the HOST/PATH that its URL may change to.
 const AnnotationAcceptRepository = "vdo.vmware.com/accept-repository"
 
-// AnnotationMessage on the DriverBundle and on that resource says what keeps it from being in effect.
+// AnnotationMessage on the DriverBundle and on that resource says why it has no effect.
 const AnnotationMessage = "vdo.vmware.com/message"
 
-// NoLogin is status.verifiedLogin where the mirror was read without a login.
+// NoLogin is status.verifiedLogin if the operator read the mirror without a pull secret.
 const NoLogin = "none"
 
-// PullSecretName returns the Secret with the mirror's login, and whether the spec
-// names it: the default one need not exist.
+// PullSecretName returns the mirror's pull secret, and whether the spec names it: the default one need not exist.
 func (in *DriverBundle) PullSecretName() (name string, named bool) {
 	if in.Spec.PullSecret != nil {
 		return in.Spec.PullSecret.Name, true
@@ -64,8 +63,8 @@ func (in *DriverBundle) PullSecretName() (name string, named bool) {
 	return DefaultPullSecretName, false
 }
 
-// CAReference returns where the mirror's CA certificates are, and whether the spec
-// names them: the default ConfigMap need not exist.
+// CAReference returns the location of the mirror's CA certificates, and whether the spec names it:
+// the default ConfigMap need not exist.
 func (in *DriverBundle) CAReference() (ref KeyReference, named bool) {
 	if in.Spec.CA == nil {
 		return KeyReference{ConfigMap: DefaultCAName, Key: DefaultCAKey}, false
@@ -77,8 +76,7 @@ func (in *DriverBundle) CAReference() (ref KeyReference, named bool) {
 	return ref, true
 }
 
-// TrustSources are the ConfigMaps and Secrets that the trust policies are read from,
-// each once, without keys.
+// TrustSources returns the ConfigMaps and Secrets of the trust policies, each once, without keys.
 func (in *DriverBundle) TrustSources() []KeyReference {
 	var named []*KeyReference
 	if in.Spec.Trust == nil {

@@ -6,10 +6,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// GroupVersion is the group and version of all kinds here.
+// GroupVersion is the group and version of these kinds.
 var GroupVersion = schema.GroupVersion{Group: "vdo.vmware.com", Version: "v1alpha1"}
 
-// AddToScheme makes the kinds known to a scheme.
+// AddToScheme registers the kinds in a scheme.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion,
 		&DriverBundle{}, &DriverBundleList{},
@@ -20,13 +20,13 @@ func AddToScheme(s *runtime.Scheme) error {
 	return nil
 }
 
-// Condition types. Ready, Reconciling and Stalled are those of kstatus. The reference for users
-// has these comments.
+// Condition types. Ready, Reconciling and Stalled are those of kstatus. The user reference is
+// generated from these comments.
 const (
 	ConditionReady       = "Ready"       // the spec is in effect
 	ConditionSuspended   = "Suspended"   // spec.suspend or spec.dryRun is set
 	ConditionReconciling = "Reconciling" // the operator works towards the spec, or waits for a fault to pass
-	ConditionStalled     = "Stalled"     // only a person can help
+	ConditionStalled     = "Stalled"     // an administrator has to act
 
 	ConditionVerified = "Verified" // the bundle's signatures satisfy the trust policy
 	ConditionFresh    = "Fresh"    // the matrix is neither expired nor older than one accepted
@@ -37,14 +37,14 @@ const (
 	ConditionCSI         = "CSIReady"                // the storage driver is healthy
 	ConditionCNI         = "CNIReady"                // the network plug-in is healthy
 	ConditionCertificate = "WebhookCertificateValid" // the webhook's certificate has more than 30 days left
-	ConditionDrifted     = "Drifted"                 // an object differs and is not repaired; else absent
-	ConditionUpgradeable = "Upgradeable"             // installed drivers and bundle serve the next Kubernetes and vCenter
+	ConditionDrifted     = "Drifted"                 // an object differs and is not repaired; otherwise absent
+	ConditionUpgradeable = "Upgradeable"             // installed drivers and bundle support the next Kubernetes and vCenter
 	ConditionUpgraded    = "Upgraded"                // the chosen revision is installed
 	ConditionPreflight   = "PreflightPassed"         // no check blocks a change
 )
 
-// AnnotationRequestedAt on a resource of any kind asks for a pass now, each time
-// that its value changes; the time of asking is the usual value.
+// AnnotationRequestedAt on a resource of any kind requests a reconcile each time that its value
+// changes. The usual value is the current time.
 const AnnotationRequestedAt = "reconcile.vdo.vmware.com/requestedAt"
 
 // LocalReference names an object in the resource's own namespace.
@@ -55,8 +55,8 @@ type LocalReference struct {
 	Name string `json:"name"`
 }
 
-// KeyReference names a key of a ConfigMap or a Secret in the resource's own
-// namespace. Exactly one of configMap and secret is given.
+// KeyReference names a key of a ConfigMap or a Secret in the resource's own namespace. Exactly one
+// of configMap and secret is set.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.configMap) != has(self.secret)",message="give exactly one of configMap and secret"
 type KeyReference struct {
@@ -70,7 +70,7 @@ type KeyReference struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')`,message="write the name of a Kubernetes object: lower-case letters and digits, with - and . between them"
 	Secret string `json:"secret,omitempty"`
-	// Key defaults to the one usual for the field.
+	// Key of it. Default: depends on the field.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule=`self == '' || self.matches(r'^[-._a-zA-Z0-9]+$')`,message="write a key of a ConfigMap or Secret: letters, digits, - _ and ."

@@ -1,14 +1,14 @@
 package v1alpha1
 
-// OpenShift settings. They have no meaning on other clusters.
+// OpenShift settings. They have no effect on other clusters.
 type OpenShift struct {
-	// MirrorSet says who leads the nodes from upstream's names of images to the mirror, where
-	// a DriverBundle's imageNames is Upstream. Check: the administrator, and the operator
-	// holds back what the nodes would not find. Write: the operator, by one
-	// ImageDigestMirrorSet, vdo-operator, which needs rights of its own. It changes the
-	// configuration of all nodes: OpenShift's Machine Config Operator writes it onto one after
-	// the other. What is added is taken up without a drain; when the set goes, with the
-	// VDOConfig, the nodes are drained, and by some releases rebooted. Default: Check.
+	// MirrorSet says who redirects the nodes from upstream's image names to the mirror, if a
+	// DriverBundle's imageNames is Upstream. Check: the administrator; the operator blocks changes
+	// whose images the nodes would not find. Write: the operator, by one ImageDigestMirrorSet,
+	// vdo-operator, which needs additional permissions. It changes the configuration of all nodes,
+	// which OpenShift's Machine Config Operator writes node by node. The nodes load added entries
+	// without a drain. When the set is deleted with the VDOConfig, OpenShift drains the nodes, and
+	// some releases reboot them. Default: Check.
 	// +optional
 	// +kubebuilder:validation:Enum=Check;Write
 	MirrorSet MirrorSetMode `json:"mirrorSet,omitempty"`
@@ -23,7 +23,7 @@ const (
 	MirrorSetWrite MirrorSetMode = "Write"
 )
 
-// WritesMirrorSet tells whether the operator shall lead OpenShift's nodes to the mirror.
+// WritesMirrorSet reports whether the operator redirects OpenShift's nodes to the mirror.
 func (s *VDOConfigSpec) WritesMirrorSet() bool {
 	return s.OpenShift != nil && s.OpenShift.MirrorSet == MirrorSetWrite
 }

@@ -2,13 +2,11 @@ package v1alpha1
 
 import "strings"
 
-// What the predecessor's command line wrote means here what it meant there. The
-// shapes are read by the functions of this file alone, so that no reader of a spec
-// has to know them.
+// Fields that the earlier operator's command line wrote keep their meaning. Only the functions of
+// this file read their forms, so that other readers of a spec need not know them.
 
-// Cloud is the cloud provider's settings, nil where none is wanted: those without a
-// vCenter, which the predecessor's command line wrote beside every storageProvider,
-// ask for none.
+// Cloud returns the cloud provider's settings, nil if none is requested. Settings without a vCenter
+// request none: the earlier operator's command line wrote them beside every storageProvider.
 func (s *VDOConfigSpec) Cloud() *CloudProvider {
 	if s.CloudProvider == nil || len(s.CloudProvider.VsphereCloudConfigs) == 0 {
 		return nil
@@ -16,17 +14,15 @@ func (s *VDOConfigSpec) Cloud() *CloudProvider {
 	return s.CloudProvider
 }
 
-// KubeletPath is the kubelet's root folder without a slash at its end, "" where it is
-// the usual one.
+// KubeletPath returns the kubelet's root directory without a trailing slash, "" for the default one.
 func (p *StorageProvider) KubeletPath() string {
 	if trimmed := strings.TrimRight(p.CustomKubeletPath, "/"); trimmed != "" {
 		return trimmed
 	}
-	return p.CustomKubeletPath // "/" is not the usual one, but a mistake
+	return p.CustomKubeletPath // "/" is not the default, but a mistake
 }
 
-// DatacenterNames are the datacenters without the commas and spaces that a list of
-// them was typed with.
+// DatacenterNames returns the datacenters without trailing commas and spaces from a typed list.
 func (s *VsphereCloudConfigSpec) DatacenterNames() []string {
 	var names []string
 	for _, d := range s.Datacenters {
@@ -37,8 +33,8 @@ func (s *VsphereCloudConfigSpec) DatacenterNames() []string {
 	return names
 }
 
-// AnyCertificate tells whether any certificate of the vCenter is taken. A thumbprint
-// beside insecure is checked, as the predecessor did.
+// AnyCertificate reports whether any certificate of the vCenter is accepted. A thumbprint beside
+// insecure is checked, as in the earlier operator.
 func (s *VsphereCloudConfigSpec) AnyCertificate() bool {
 	return s.Insecure && s.Thumbprint == ""
 }

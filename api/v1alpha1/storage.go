@@ -1,7 +1,6 @@
 package v1alpha1
 
-// SnapshotLimits are the most snapshots that one block volume may have. The driver's own
-// limit is 3.
+// SnapshotLimits are the most snapshots of one block volume. Default: the driver's limit, 3.
 type SnapshotLimits struct {
 	// MaxPerVolume for all volumes.
 	// +optional
@@ -22,8 +21,7 @@ type SnapshotLimits struct {
 
 // FileShareClusters are vSAN clusters of one vCenter.
 type FileShareClusters struct {
-	// VsphereCloudConfig is the vCenter, by the name of its resource. It may be left out
-	// where the storage driver has one only.
+	// VsphereCloudConfig is the vCenter, by the name of its resource. Default: the storage driver's only vCenter.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	VsphereCloudConfig string `json:"vsphereCloudConfig,omitempty"`
@@ -36,8 +34,8 @@ type FileShareClusters struct {
 	Clusters []string `json:"clusters"`
 }
 
-// StorageClass to have on the cluster. Kubernetes lets most of a StorageClass never
-// change: give a changed one another name. It is never deleted, since claims name it.
+// StorageClass to create. Kubernetes does not allow most fields to change: to change one, use
+// another name. The operator never deletes it, since claims name it.
 //
 // +kubebuilder:validation:XValidation:rule="!(has(self.storagePolicy) && size(self.storagePolicy) > 0 && has(self.datastoreURL) && size(self.datastoreURL) > 0)",message="give storagePolicy or datastoreURL, and not both: a policy chooses datastores by itself"
 type StorageClass struct {
@@ -49,8 +47,7 @@ type StorageClass struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=80
 	StoragePolicy string `json:"storagePolicy,omitempty"`
-	// DatastoreURL is the one datastore that volumes are made on, such as
-	// ds:///vmfs/volumes/vsan:…/.
+	// DatastoreURL is the only datastore for the volumes, such as ds:///vmfs/volumes/vsan:…/.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:XValidation:rule=`self == '' || self.matches(r'^ds:///[^\s,]+$')`,message="write a datastore's URL, such as ds:///vmfs/volumes/vsan:…/"
@@ -59,7 +56,7 @@ type StorageClass struct {
 	// +optional
 	// +kubebuilder:validation:Enum=ext4;ext3;xfs;nfs4;ntfs
 	FSType string `json:"fsType,omitempty"`
-	// Default marks the class that claims without one get.
+	// Default marks the class of claims that name none.
 	// +optional
 	Default bool `json:"default,omitempty"`
 	// +optional
@@ -68,20 +65,20 @@ type StorageClass struct {
 	// AllowVolumeExpansion of claims. Default: true.
 	// +optional
 	AllowVolumeExpansion *bool `json:"allowVolumeExpansion,omitempty"`
-	// VolumeBindingMode: default WaitForFirstConsumer where the driver has topology, so
-	// that volumes are made where their pods run; else Immediate.
+	// VolumeBindingMode. Default: WaitForFirstConsumer if the driver has topology (volumes are
+	// created where their pods run), otherwise Immediate.
 	// +optional
 	// +kubebuilder:validation:Enum=Immediate;WaitForFirstConsumer
 	VolumeBindingMode string `json:"volumeBindingMode,omitempty"`
 }
 
-// SnapshotClass is a VolumeSnapshotClass to have on the cluster.
+// SnapshotClass is a VolumeSnapshotClass to create.
 type SnapshotClass struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')`,message="write the name of a Kubernetes object: lower-case letters and digits, with - and . between them"
 	Name string `json:"name"`
-	// Default marks the class that snapshots without one get.
+	// Default marks the class of snapshots that name none.
 	// +optional
 	Default bool `json:"default,omitempty"`
 	// DeletionPolicy of the snapshots on the datastore. Default: Delete.
@@ -90,40 +87,39 @@ type SnapshotClass struct {
 	DeletionPolicy string `json:"deletionPolicy,omitempty"`
 }
 
-// NodeAddresses says which of a VM's addresses are a node's. The cloud provider drops
-// what is excluded first, then takes what is in the subnets, then what is on the network,
-// then the first address of the family.
+// NodeAddresses selects a node's addresses among those of its VM. The cloud provider first drops the excluded
+// ones. It prefers addresses in the subnets, then those on the network, then the first of the family.
 type NodeAddresses struct {
-	// InternalSubnets that the internal address is in.
+	// InternalSubnets that contain the internal address.
 	// +optional
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=64
 	// +listType=set
 	InternalSubnets []string `json:"internalSubnets,omitempty"`
-	// ExternalSubnets that the external address is in.
+	// ExternalSubnets that contain the external address.
 	// +optional
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=64
 	// +listType=set
 	ExternalSubnets []string `json:"externalSubnets,omitempty"`
-	// ExcludeInternalSubnets that the internal address is never in, such as those of virtual
-	// addresses that move from node to node.
+	// ExcludeInternalSubnets never contain the internal address, such as those of virtual addresses
+	// that move between nodes.
 	// +optional
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=64
 	// +listType=set
 	ExcludeInternalSubnets []string `json:"excludeInternalSubnets,omitempty"`
-	// ExcludeExternalSubnets that the external address is never in.
+	// ExcludeExternalSubnets never contain the external address.
 	// +optional
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=64
 	// +listType=set
 	ExcludeExternalSubnets []string `json:"excludeExternalSubnets,omitempty"`
-	// InternalNetwork is the port group, by name, that the internal address is on.
+	// InternalNetwork is the name of the internal address's port group.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	InternalNetwork string `json:"internalNetwork,omitempty"`
-	// ExternalNetwork is the port group, by name, that the external address is on.
+	// ExternalNetwork is the name of the external address's port group.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	ExternalNetwork string `json:"externalNetwork,omitempty"`
@@ -143,8 +139,8 @@ type FileVolumes struct {
 	// +kubebuilder:validation:MaxItems=256
 	// +listType=atomic
 	NetPermissions []NetPermission `json:"netPermissions,omitempty"`
-	// VsanClusters has no effect: the driver makes file shares on the vSAN clusters with file
-	// service where its account has Host.Config.Storage. It is accepted for older resources.
+	// VsanClusters has no effect and is accepted for older resources. The driver creates file
+	// shares on the vSAN clusters with file service where its account has Host.Config.Storage.
 	// +optional
 	// +kubebuilder:validation:MaxItems=5
 	// +listType=atomic

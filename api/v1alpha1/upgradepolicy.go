@@ -4,20 +4,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// AnnotationRetry names a revision that failed and shall be tried again, as
-// status.revisions lists it: once each time that the value changes. After the name and a
-// space may be any text, such as the time.
+// AnnotationRetry requests another attempt at a failed revision, once for each new value. The value
+// is the revision's name in status.revisions; after a space any text may follow, such as the time.
 const AnnotationRetry = "reconcile.vdo.vmware.com/retry"
 
-// FinalizerDrivers keeps a VDOConfig until what it installed is removed.
+// FinalizerDrivers keeps a VDOConfig until its drivers are removed.
 const FinalizerDrivers = "vdo.vmware.com/drivers"
 
-// UpgradePolicy says when drivers that run are changed to another revision, which is
-// another bundle or other releases, and what becomes of one that fails. A first
-// installation, repairs and rollbacks are not held back by it.
+// UpgradePolicy says when installed drivers may change to another revision (another bundle or other
+// releases), and what happens if it fails. It does not block a first installation, repairs and rollbacks.
 type UpgradePolicy struct {
-	// Windows are the times at which an upgrade may begin; one that was begun is carried to its end.
-	// None: at any time.
+	// Windows are the times at which an upgrade may start; a started upgrade continues to its end.
+	// Default: any time.
 	// +optional
 	// +kubebuilder:validation:MaxItems=16
 	// +listType=atomic
@@ -25,47 +23,43 @@ type UpgradePolicy struct {
 	// Approval lets one upgrade proceed under spec.upgrade: Manual.
 	// +optional
 	Approval *UpgradeApproval `json:"approval,omitempty"`
-	// HealthDeadline is how long an upgrade may go without progress before all of it is
-	// healthy; then it has failed. Time in which the operator does not run, in which
-	// something else is known to be at fault, or in which OpenShift's nodes take up the
-	// operator's mirror set, does not count. Default: 15m.
+	// HealthDeadline is how long an upgrade may run without progress until it is healthy; then it
+	// has failed. It excludes time without a running operator, with another known fault, or in
+	// which OpenShift's nodes load the operator's mirror set. Default: 15m.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^([0-9]{1,3}([.][0-9]{1,9})?h)?([0-9]{1,5}([.][0-9]{1,9})?m)?([0-9]{1,7}([.][0-9]{1,9})?s)?$') && size(self) > 1 && duration(self) >= duration('1m') && duration(self) <= duration('24h')`,message="write a duration of 1m to 24h, such as 15m or 1h30m"
 	HealthDeadline metav1.Duration `json:"healthDeadline,omitzero"`
-	// IgnoreInterlocks are what an upgrade does not wait for: Nodes, that are being upgraded or
-	// emptied, for clusters whose nodes stay of different minor versions; VCenters, whose
-	// version has just changed; APIServers, that are of different minor versions;
-	// MachineConfigPools of OpenShift, that have not taken up yet where the operator leads
-	// them for images.
+	// IgnoreInterlocks are the preconditions that an upgrade does not wait for. Nodes: no node is
+	// being upgraded or drained; ignore it if your nodes permanently differ in minor version.
+	// VCenters: no version has just changed. APIServers: all have the same minor version.
+	// MachineConfigPools of OpenShift: all nodes have the operator's mirror configuration.
 	// +optional
 	// +kubebuilder:validation:MaxItems=4
 	// +kubebuilder:validation:items:Enum=Nodes;VCenters;APIServers;MachineConfigPools
 	// +listType=set
 	IgnoreInterlocks []string `json:"ignoreInterlocks,omitempty"`
-	// Rollback says what becomes of an upgrade that failed: Automatic puts the last
-	// healthy revision back, unless the matrix forbids it; Never leaves it as it is.
-	// Default: Automatic.
+	// Rollback says what happens after a failed upgrade. Automatic restores the last healthy
+	// revision, unless the matrix forbids it. Never leaves the failed one. Default: Automatic.
 	// +optional
 	// +kubebuilder:validation:Enum=Automatic;Never
 	Rollback RollbackMode `json:"rollback,omitempty"`
-	// Canary has the storage driver's pods on chosen nodes updated first. The others follow
-	// once those were healthy for a while; where they are not, the upgrade has failed, and
-	// what is put back is there on the other nodes still. It counts for upgrades that are
-	// begun after it was set; taking it away lets the other nodes follow. It does not count
-	// where the operator adopts a storage driver: there is no revision
-	// of it to put back, and its pods are replaced as its manifest says.
+	// Canary updates the storage driver's pods on the canary nodes first. The others follow once
+	// those were healthy for the soak time. If they are not healthy, the upgrade has failed; the
+	// other nodes still have the revision to restore. It applies to upgrades started after it was
+	// set; without it the other nodes follow. It does not apply when the operator adopts a storage
+	// driver, which has no revision to restore: its pods are replaced as its manifest says.
 	// +optional
 	Canary *Canary `json:"canary,omitempty"`
-	// RevisionHistoryLimit is how many healthy revisions of each group are retained beside the
-	// current one, with copies of their bundles. Default: 3.
+	// RevisionHistoryLimit is how many healthy revisions of each group are kept besides the current
+	// one, with copies of their bundles. Default: 3.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=10
 	RevisionHistoryLimit *int32 `json:"revisionHistoryLimit,omitempty"`
-	// AllowDowngrade are the releases, such as csi@3.5.1, that may take the place of a
-	// newer one that runs. A rollback needs no approval.
+	// AllowDowngrade lists the releases, such as csi@3.5.1, that may replace a newer installed one.
+	// A rollback needs no entry.
 	// +optional
 	// +kubebuilder:validation:MaxItems=8
 	// +kubebuilder:validation:items:MaxLength=160
@@ -74,10 +68,10 @@ type UpgradePolicy struct {
 	AllowDowngrade []string `json:"allowDowngrade,omitempty"`
 }
 
-// UpgradeWindow is a time at which upgrades may begin, again and again.
+// UpgradeWindow is a recurring time at which upgrades may start.
 type UpgradeWindow struct {
-	// Schedule is when it opens, in cron's five fields: minute, hour, day of month, month,
-	// day of week. "0 2 * * 6" is Saturday at two.
+	// Schedule is when it opens, in cron's five fields: minute, hour, day of month, month, day of
+	// week. "0 2 * * 6" is Saturday at two.
 	// +kubebuilder:validation:MaxLength=128
 	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^[0-9*,/-]+ [0-9*,/-]+ [0-9*?,/-]+ [0-9A-Za-z*,/-]+ [0-9A-Za-z*?,/-]+$')`,message="write cron's five fields: minute hour day-of-month month day-of-week, such as 0 2 * * 6"
 	Schedule string `json:"schedule"`
@@ -86,8 +80,7 @@ type UpgradeWindow struct {
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^([0-9]{1,3}([.][0-9]{1,9})?h)?([0-9]{1,5}([.][0-9]{1,9})?m)?([0-9]{1,7}([.][0-9]{1,9})?s)?$') && size(self) > 1 && duration(self) >= duration('1m') && duration(self) <= duration('168h')`,message="write a duration of 1m to 168h, such as 4h"
 	Duration metav1.Duration `json:"duration"`
-	// TimeZone of the schedule, by its name in the IANA database, such as Europe/Berlin.
-	// Default: UTC.
+	// TimeZone of the schedule, by its name in the IANA database, such as Europe/Berlin. Default: UTC.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*$') && self != 'Local'`,message="write a name of the IANA database, such as Europe/Berlin"
@@ -96,12 +89,12 @@ type UpgradeWindow struct {
 
 // UpgradeApproval approves one upgrade.
 type UpgradeApproval struct {
-	// Revision is the name of the revision, as status.candidate has it.
+	// Revision is the name of the revision in status.candidate.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Revision string `json:"revision"`
-	// By is the name of the user who approves. With the ValidatingAdmissionPolicy
-	// vdo-upgrade-approval it has to be that of the user who writes it.
+	// By is the name of the user who approves. The ValidatingAdmissionPolicy vdo-upgrade-approval
+	// requires the name of the user who writes it.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule=`!self.matches(r'\p{Cc}')`,message="a user's name is one line"
@@ -119,12 +112,12 @@ const (
 
 // Canary says on which nodes the storage driver's pods are updated first.
 type Canary struct {
-	// NodeSelector chooses them. All of them have to run a pod of the driver already; until
-	// that is so, and while it chooses none, the upgrade waits.
+	// NodeSelector selects the canary nodes. The upgrade waits until it selects at least one node
+	// and all of them run a pod of the driver.
 	// +kubebuilder:validation:XValidation:rule="(has(self.matchLabels) && size(self.matchLabels) > 0) || (has(self.matchExpressions) && size(self.matchExpressions) > 0)",message="choose some nodes: an empty selector would choose all"
 	NodeSelector metav1.LabelSelector `json:"nodeSelector"`
-	// Soak is how long they have to be healthy before the others follow. Time in which the
-	// operator does not run does not count. Default: 5m.
+	// Soak is how long they have to be healthy before the others follow. It excludes time in which
+	// the operator does not run. Default: 5m.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
@@ -132,48 +125,48 @@ type Canary struct {
 	Soak metav1.Duration `json:"soak,omitzero"`
 }
 
-// CanaryStatus is how an upgrade fares on the nodes that have it first.
+// CanaryStatus is the progress of an upgrade on the canary nodes.
 type CanaryStatus struct {
 	Revision string `json:"revision"`
-	// Nodes are how many of the chosen ones have the new pods, and are well: "1/2".
+	// Nodes is how many canary nodes have healthy new pods: "1/2".
 	Nodes string `json:"nodes"`
-	// Message is what is waited for.
+	// Message says what it waits for.
 	Message string `json:"message"`
-	// HealthySince is when all of them were first seen well.
+	// HealthySince is when all of them were first healthy.
 	// +optional
 	HealthySince *metav1.Time `json:"healthySince,omitempty"`
-	// Others are nodes that are not chosen and have the new pods already, by name, the first
-	// of OtherNodes: Kubernetes makes a pod that is missing from the newest template.
+	// Others are other nodes with new pods, by name, the first of OtherNodes: Kubernetes creates a
+	// missing pod from the newest template.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	Others []CanaryNode `json:"others,omitempty"`
-	// OtherNodes is how many nodes that are not chosen have the new pods already.
+	// OtherNodes is how many other nodes have new pods.
 	// +optional
 	OtherNodes int `json:"otherNodes,omitempty"`
 }
 
-// CanaryNode is a node that has the new pods though it is not chosen.
+// CanaryNode is a node with a new pod that is not a canary node.
 type CanaryNode struct {
 	Name string `json:"name"`
-	// Reason is Joined of a node that came meanwhile, or PodReplaced of one whose pod was
-	// deleted, and not by the operator.
+	// Reason is Joined for a node that joined meanwhile, or PodReplaced for one whose pod was
+	// deleted, but not by the operator.
 	Reason string `json:"reason"`
 }
 
-// Why a node has the new pods though it is not chosen.
+// Reasons why a node that is not a canary node has a new pod.
 const (
 	CanaryJoined      = "Joined"
 	CanaryPodReplaced = "PodReplaced"
 )
 
-// RevisionStatus is one revision that is remembered.
+// RevisionStatus is one revision in the history.
 type RevisionStatus struct {
 	Name string `json:"name"`
 	// Group of drivers that change together: cni, cpi, or csi with the snapshot-controller.
 	// +optional
 	Group string `json:"group,omitempty"`
-	// Current is set of the one that the group is installed from.
+	// Current is set if the group is installed from it.
 	// +optional
 	Current bool `json:"current,omitempty"`
 	// Bundle is REPOSITORY@DIGEST.
@@ -183,13 +176,13 @@ type RevisionStatus struct {
 	Outcome string `json:"outcome"`
 	// +optional
 	Reason string `json:"reason,omitempty"`
-	// ImageNames is how pods were last told to name its images.
+	// ImageNames is how pods name its images.
 	// +optional
 	ImageNames ImageNames `json:"imageNames,omitempty"`
-	// MadeAt is when it was first begun, and Since when the outcome came about.
+	// MadeAt is when it first started, and Since when it got the outcome.
 	MadeAt metav1.Time `json:"madeAt"`
 	Since  metav1.Time `json:"since"`
-	// ApprovedBy is who approved it, and ApprovedAt when the operator saw that.
+	// ApprovedBy is the approver, and ApprovedAt when the operator saw the approval.
 	// +optional
 	ApprovedBy string `json:"approvedBy,omitempty"`
 	// +optional
@@ -200,14 +193,13 @@ type RevisionStatus struct {
 type CandidateStatus struct {
 	Name     string `json:"name"`
 	Releases string `json:"releases"`
-	// Reason is why it is not current yet: NotApproved, WindowClosed, Interlocked,
-	// DowngradeRefused or Failed.
+	// Reason why it is not current yet: NotApproved, WindowClosed, Interlocked, DowngradeRefused or Failed.
 	Reason  string `json:"reason"`
 	Message string `json:"message"`
-	// NotBefore is when it may begin, where that is known.
+	// NotBefore is when it may start, if known.
 	// +optional
 	NotBefore *metav1.Time `json:"notBefore,omitempty"`
-	// Gates are why groups of drivers do not change to it now, one for each of them. The others do.
+	// Gates say why groups of drivers do not change to it now, one for each. Other groups change.
 	// +optional
 	// +listType=map
 	// +listMapKey=driver
@@ -216,12 +208,12 @@ type CandidateStatus struct {
 
 // CandidateGate is why a group of drivers does not change now.
 type CandidateGate struct {
-	// Driver that the group is named by: cni, cpi, or csi with the snapshot-controller.
+	// Driver that names the group: cni, cpi, or csi with the snapshot-controller.
 	Driver string `json:"driver"`
 	// Reason is NotApproved, WindowClosed, Interlocked, DowngradeRefused or Failed.
 	Reason  string `json:"reason"`
 	Message string `json:"message"`
-	// NotBefore is when it may change, where that is known.
+	// NotBefore is when it may change, if known.
 	// +optional
 	NotBefore *metav1.Time `json:"notBefore,omitempty"`
 }

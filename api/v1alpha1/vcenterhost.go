@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// BareHost returns a vCenter's host without space around it, and an IPv6 address without brackets.
+// BareHost returns a vCenter's host without surrounding space, and an IPv6 address without brackets.
 func BareHost(host string) string {
 	host = strings.TrimSpace(host)
 	if inner, ok := strings.CutPrefix(host, "["); ok {
@@ -14,8 +14,8 @@ func BareHost(host string) string {
 	return host
 }
 
-// CanonicalHost returns a vCenter's host as it is compared with another one: names in small letters
-// and without the dot of the root, IP addresses in their one form, without brackets.
+// CanonicalHost returns a vCenter's host in the form for comparison. Names are in lower case
+// without the root dot; IP addresses are canonical, without brackets.
 func CanonicalHost(host string) string {
 	host = BareHost(host)
 	if ip, err := netip.ParseAddr(host); err == nil {

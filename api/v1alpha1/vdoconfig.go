@@ -4,8 +4,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// VDOConfig says which drivers this cluster shall have, with which vCenters and
-// settings. There is one for a cluster.
+// VDOConfig says which drivers this cluster has, with which vCenters and settings. A cluster has one.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -26,81 +25,73 @@ type VDOConfig struct {
 	Status VDOConfigStatus `json:"status,omitempty"`
 }
 
-// VDOConfigSpec is what shall be installed.
+// VDOConfigSpec is the desired configuration.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.storageProvider) || (has(self.cloudProvider) && has(self.cloudProvider.vsphereCloudConfigs) && size(self.cloudProvider.vsphereCloudConfigs) > 0)",message="name a storageProvider, a cloudProvider, or both: a cloudProvider is one that names vCenters in vsphereCloudConfigs"
 type VDOConfigSpec struct {
-	// CloudProvider settings; without them, or without a vCenter in them, no cloud
-	// provider (CPI) is installed.
+	// CloudProvider settings. Without them, or without a vCenter in them, no cloud provider (CPI) is installed.
 	// +optional
 	CloudProvider *CloudProvider `json:"cloudProvider,omitempty"`
-	// StorageProvider settings; without them no storage driver (CSI) is installed.
+	// StorageProvider settings. Without them no storage driver (CSI) is installed.
 	// +optional
 	StorageProvider *StorageProvider `json:"storageProvider,omitempty"`
 	// Bundle to install from. Default: the one DriverBundle of the namespace.
 	// +optional
 	Bundle *LocalReference `json:"bundle,omitempty"`
-	// Drivers says how versions are chosen, and how pods run, by driver.
+	// Drivers has the settings of versions and pods, by driver.
 	// +optional
 	// +listType=map
 	// +listMapKey=driver
 	// +kubebuilder:validation:MaxItems=4
 	Drivers []DriverPolicy `json:"drivers,omitempty"`
-	// Patches change objects of the drivers' manifests, in this order, for what no other
-	// field says.
+	// Patches change objects of the drivers' manifests, in this order. Use them if no other field fits.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	Patches []Patch `json:"patches,omitempty"`
-	// ExcludedNodes are labels of nodes that are not on vSphere: a node with one of them gets
-	// no node plugin of the storage driver and is not judged, and the cloud provider deletes
-	// no Node objects, since it cannot tell such a node from a VM that is gone.
+	// ExcludedNodes are labels of nodes that are not on vSphere. A node with one of them gets no
+	// node plugin of the storage driver and is not assessed. The cloud provider then deletes no
+	// Node objects, since it cannot tell such a node from a deleted VM.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=8
 	ExcludedNodes map[string]string `json:"excludedNodes,omitempty"`
 	// OpenShift settings.
 	// +optional
 	OpenShift *OpenShift `json:"openShift,omitempty"`
-	// Preflight says how what the drivers need is checked before they are installed,
-	// upgraded or reconfigured.
+	// Preflight has the settings of the checks before drivers are installed, upgraded or reconfigured.
 	// +optional
 	Preflight *PreflightPolicy `json:"preflight,omitempty"`
-	// Upgrade says what happens when a bundle has newer releases: Automatic
-	// takes them, Manual stays with what is installed while it fits, until
-	// upgradePolicy.approval names the revision.
-	// Default: Automatic, or what the predecessor's matrix ConfigMap says.
+	// Upgrade says what happens when a bundle has newer releases. Automatic installs them. Manual
+	// keeps the installed ones while they fit, until upgradePolicy.approval names the revision.
+	// Default: Automatic, or as in the earlier operator's matrix ConfigMap.
 	// +optional
 	// +kubebuilder:validation:Enum=Automatic;Manual
 	Upgrade UpgradeMode `json:"upgrade,omitempty"`
-	// UpgradePolicy says when an upgrade may begin, who has to approve it, and what
-	// becomes of one that fails.
+	// UpgradePolicy says when an upgrade may start, who has to approve it, and what happens if it fails.
 	// +optional
 	UpgradePolicy *UpgradePolicy `json:"upgradePolicy,omitempty"`
-	// OnDelete says what deleting this resource does while PersistentVolumes use
-	// the driver: Refuse keeps everything and says so; Remove removes the drivers
-	// all the same; Orphan leaves the drivers installed in any case, but for the registration
-	// of the storage driver's webhook, whose certificate would expire. The network
-	// plug-in (CNI) stays under Refuse too, with and without PersistentVolumes, since
-	// no pod has a network without it; Remove removes it last.
+	// OnDelete says what deleting this resource does while PersistentVolumes use the driver. Refuse
+	// keeps everything and reports it. Remove removes the drivers anyway. Orphan always leaves the
+	// drivers installed, except the registration of the storage driver's webhook, whose certificate
+	// would expire. Refuse also keeps the network plug-in (CNI), even without PersistentVolumes,
+	// since no pod has a network without it; Remove removes it last.
 	// +optional
 	// +kubebuilder:default=Refuse
 	// +kubebuilder:validation:Enum=Refuse;Remove;Orphan
 	OnDelete DeleteMode `json:"onDelete,omitempty"`
-	// Suspend stops changes to the cluster; health is still assessed, and the
-	// certificate of the storage driver's webhook still renewed. Deleting this resource
-	// removes nothing as long as it is set.
+	// Suspend stops changes to the cluster. The operator still assesses health and renews the certificate
+	// of the storage driver's webhook. While it is set, deleting this resource removes nothing.
 	// +optional
 	Suspend bool `json:"suspend,omitempty"`
-	// DryRun has everything read, tried at the API server without effect and shown in
-	// status.plan, and writes nothing but the status: no finalizer either, and no
-	// certificate of the storage driver's webhook.
+	// DryRun makes the operator try all changes at the API server without effect, and show them in
+	// status.plan. It writes only the status: no finalizer, and no certificate of the storage
+	// driver's webhook.
 	// +optional
 	DryRun bool `json:"dryRun,omitempty"`
-	// Drift says what is done about objects that another manager has changed or deleted.
-	// Default: they are repaired.
+	// Drift says how to handle objects that another manager changed or deleted. Default: the operator repairs them.
 	// +optional
 	Drift *DriftPolicy `json:"drift,omitempty"`
-	// Interval between looks at the cluster for drift and health.
+	// Interval between checks of the cluster for drift and health.
 	// +optional
 	// +kubebuilder:default="5m"
 	// +kubebuilder:validation:Type=string
@@ -130,9 +121,8 @@ const (
 
 // CloudProvider settings.
 type CloudProvider struct {
-	// VsphereCloudConfigs are the vCenters, by the names of their resources. None
-	// means that no cloud provider is wanted: so the predecessor's command line wrote
-	// a VDOConfig for the storage driver alone.
+	// VsphereCloudConfigs are the vCenters, by the names of their resources. An empty list means no
+	// cloud provider: the earlier operator's command line wrote it for a storage driver without one.
 	// +optional
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MinLength=1
@@ -143,21 +133,21 @@ type CloudProvider struct {
 	// Topology names the vSphere tag categories of zones and regions.
 	// +optional
 	Topology *Topology `json:"topology,omitempty"`
-	// NodeAddresses says which of a VM's addresses are a node's.
+	// NodeAddresses selects a node's addresses among those of its VM.
 	// +optional
 	NodeAddresses *NodeAddresses `json:"nodeAddresses,omitempty"`
-	// IPFamilies of nodes' addresses, the more important first: ipv4, ipv6 or both (dual
-	// stack, which the cloud provider calls alpha). Default: ipv4.
+	// IPFamilies of nodes' addresses, by priority: ipv4, ipv6 or both (dual stack, which the cloud
+	// provider calls alpha). Default: ipv4.
 	// +optional
 	// +kubebuilder:validation:MaxItems=2
 	// +kubebuilder:validation:items:Enum=ipv4;ipv6
 	// +listType=set
 	IPFamilies []string `json:"ipFamilies,omitempty"`
-	// AcceptNodeDeletion lists what the cloud provider may stop to look in: SERVER/DATACENTER,
-	// or SERVER alone for all of a vCenter that the configuration names no more. It deletes
-	// the Node objects of VMs that it does not find, so that without this a datacenter or
-	// vCenter that it searches now cannot be taken away. spec.excludedNodes lets it delete
-	// Node objects again after spec.excludedNodes had labels and has none.
+	// AcceptNodeDeletion lists where the cloud provider may stop searching: SERVER/DATACENTER, or
+	// SERVER for a whole vCenter that the configuration no longer names. It deletes the Node
+	// objects of VMs that it does not find, so you cannot remove a datacenter or vCenter without
+	// this entry. The entry spec.excludedNodes lets it delete Node objects again after you removed
+	// all labels of spec.excludedNodes.
 	// +optional
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=512
@@ -165,8 +155,7 @@ type CloudProvider struct {
 	AcceptNodeDeletion []string `json:"acceptNodeDeletion,omitempty"`
 }
 
-// Topology names tag categories. The cloud provider looks zones up only where
-// both are given.
+// Topology names tag categories. The cloud provider looks up zones only if both are set.
 //
 // +kubebuilder:validation:XValidation:rule="(has(self.zone) && size(self.zone) > 0) == (has(self.region) && size(self.region) > 0)",message="zone and region go together: with only one of them the cloud provider skips zones"
 type Topology struct {
@@ -192,7 +181,7 @@ type StorageProvider struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule=`self == '' || self.matches(r'^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')`,message="write the name of a Kubernetes object: lower-case letters and digits, with - and . between them"
 	VsphereCloudConfig string `json:"vsphereCloudConfig,omitempty"`
-	// VsphereCloudConfigs are further vCenters (CSI 3.0 and later; five in all).
+	// VsphereCloudConfigs are additional vCenters (CSI 3.0 and later; five in all).
 	// +optional
 	// +kubebuilder:validation:MaxItems=5
 	// +kubebuilder:validation:items:MinLength=1
@@ -205,24 +194,23 @@ type StorageProvider struct {
 	// +kubebuilder:validation:MaxLength=128
 	// +kubebuilder:validation:XValidation:rule=`!self.matches(r'\p{Cc}')`,message="one line only: no line ends, tabs or other control characters"
 	ClusterDistribution string `json:"clusterDistribution,omitempty"`
-	// ClusterID identifies this cluster among all users of the vCenter. It must be
-	// unique. Default: from CSI 3.0 on the driver makes one; before, the UID of the
-	// kube-system namespace. Where a backup of another cluster was restored here, it confirms that
-	// this cluster replaces that one and keeps its id; do not set it while both run.
+	// ClusterID identifies this cluster among all users of the vCenter. It must be unique. Default:
+	// the driver creates one (CSI 3.0 and later); before, the UID of the kube-system namespace. If
+	// a backup of another cluster was restored here, it confirms that this cluster replaces that
+	// one and keeps its id. Do not set it while both run.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule=`!self.matches(r'\p{Cc}|^\s|\s$')`,message="a cluster id is one line, without space around it"
 	ClusterID string `json:"clusterID,omitempty"`
-	// CustomKubeletPath is the kubelet's root folder where it is not /var/lib/kubelet.
-	// A slash at its end means nothing.
+	// CustomKubeletPath is the kubelet's root directory. A trailing slash has no effect. Default: /var/lib/kubelet.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:XValidation:rule=`self == '' || (self.matches(r'^/[^\s:\\\x22\x27$]*[^\s:\\\x22\x27$/]/*$') && !self.matches(r'/[.][.]?(/|$)|//[^/]|\p{Cc}'))`,message="write the full path of a folder, such as /var/lib/kubelet: no spaces, colons, quotes, backslashes, . or .. in it"
 	CustomKubeletPath string `json:"customKubeletPath,omitempty"`
-	// FileVolumes settings of shared (RWX) volumes.
+	// FileVolumes has settings of shared (RWX) volumes.
 	// +optional
 	FileVolumes *FileVolumes `json:"fileVolumes,omitempty"`
-	// TopologyCategories are the tag categories that volumes' topology uses.
+	// TopologyCategories are the tag categories for the topology of volumes.
 	// +optional
 	// +kubebuilder:validation:MaxItems=5
 	// +kubebuilder:validation:items:MinLength=1
@@ -232,40 +220,40 @@ type StorageProvider struct {
 	// +listType=set
 	TopologyCategories []string `json:"topologyCategories,omitempty"`
 	// Encryption says that the nodes' VMs or volumes are encrypted. The account then needs
-	// Cryptographer.AddDisk, which is neither missing nor too much. Default: false.
+	// Cryptographer.AddDisk, and checks do not report it as excess. Default: false.
 	// +optional
 	Encryption bool `json:"encryption,omitempty"`
-	// Webhook installs the driver's validating webhook, with a certificate that the
-	// operator makes and renews. Default: false.
+	// Webhook installs the driver's validating webhook, with a certificate that the operator
+	// creates and renews. Default: false.
 	// +optional
 	Webhook bool `json:"webhook,omitempty"`
-	// Snapshots limits how many one volume may have.
+	// Snapshots limits the snapshots of one volume.
 	// +optional
 	Snapshots *SnapshotLimits `json:"snapshots,omitempty"`
-	// FeatureStates of the driver that differ from its release's defaults. A state that the
-	// release does not have is an error; all others are always those of the release.
+	// FeatureStates of the driver that differ from its release's defaults. A state that the release
+	// does not have is an error; all others are those of the release.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=32
 	FeatureStates map[string]bool `json:"featureStates,omitempty"`
-	// QueryLimit is how many volumes are asked of the vCenter at once. Default: 10000.
+	// QueryLimit is how many volumes the driver queries at once. Default: 10000.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100000
 	QueryLimit int32 `json:"queryLimit,omitempty"`
-	// ListVolumeThreshold is by how many volumes Kubernetes and the vCenter may differ
-	// before they are listed no more. Default: 50.
+	// ListVolumeThreshold is by how many volumes Kubernetes and the vCenter may differ before the
+	// driver stops listing them. Default: 50.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100000
 	ListVolumeThreshold int32 `json:"listVolumeThreshold,omitempty"`
-	// StorageClasses to have on the cluster.
+	// StorageClasses to create.
 	// +optional
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:XValidation:rule="self.filter(c, has(c.default) && c.default).size() <= 1",message="one class can be the default"
 	// +listType=map
 	// +listMapKey=name
 	StorageClasses []StorageClass `json:"storageClasses,omitempty"`
-	// SnapshotClasses are the VolumeSnapshotClasses to have on the cluster.
+	// SnapshotClasses are the VolumeSnapshotClasses to create.
 	// +optional
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:XValidation:rule="self.filter(c, has(c.default) && c.default).size() <= 1",message="one class can be the default"
@@ -274,7 +262,7 @@ type StorageProvider struct {
 	SnapshotClasses []SnapshotClass `json:"snapshotClasses,omitempty"`
 }
 
-// VDOConfigStatus is what is installed and how it fares.
+// VDOConfigStatus is the installed drivers and their health.
 type VDOConfigStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
@@ -285,50 +273,48 @@ type VDOConfigStatus struct {
 	// Bundle that the drivers come from: REPOSITORY@DIGEST.
 	// +optional
 	Bundle string `json:"bundle,omitempty"`
-	// DriverBundle that was followed last, by its name: the one that spec.bundle names, or the
-	// only one that there was.
+	// DriverBundle that the operator followed last, by its name: the one in spec.bundle, or the only one.
 	// +optional
 	DriverBundle string `json:"driverBundle,omitempty"`
-	// Revisions that are remembered, oldest first. Those that are current say so.
+	// Revisions in the history, oldest first. The field current marks current ones.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	Revisions []RevisionStatus `json:"revisions,omitempty"`
-	// Candidate is the upgrade that waits or is held back; none where there is none.
+	// Candidate is the upgrade that waits or is blocked; absent if none.
 	// +optional
 	Candidate *CandidateStatus `json:"candidate,omitempty"`
-	// Canary is how the nodes fare that have an upgrade first, while the others wait.
+	// Canary is the progress of an upgrade on the canary nodes, while the other nodes wait.
 	// +optional
 	Canary *CanaryStatus `json:"canary,omitempty"`
 	// Kubernetes version that drivers are chosen for: the lowest of the API servers in use.
 	// +optional
 	Kubernetes string `json:"kubernetes,omitempty"`
-	// Drivers installed or wanted.
+	// Drivers installed or desired.
 	// +optional
 	// +listType=map
 	// +listMapKey=driver
 	Drivers []DriverStatus `json:"drivers,omitempty"`
-	// Nodes that are not as they should be; healthy nodes are only counted.
+	// Nodes with findings; healthy nodes are only counted.
 	// +optional
 	// +listType=atomic
 	Nodes []NodeStatus `json:"nodes,omitempty"`
 	// NodesReady is "READY/ALL".
 	// +optional
 	NodesReady string `json:"nodesReady,omitempty"`
-	// Plan is what is still to be done, object by object: what waits, is held back, or
-	// would be done if spec.dryRun or spec.suspend were not set. Objects that are as they
-	// shall be are only counted.
+	// Plan lists the remaining changes by object: those that wait, are blocked, or are not made
+	// because of spec.dryRun or spec.suspend. Objects without changes are only counted.
 	// +optional
 	Plan *PlanStatus `json:"plan,omitempty"`
-	// Preflight is what the checks of cluster, nodes and vCenters found.
+	// Preflight is the findings of the checks of cluster, nodes and vCenters.
 	// +optional
 	Preflight *PreflightStatus `json:"preflight,omitempty"`
-	// Drift is what another manager has changed or deleted and is not repaired.
+	// Drift lists changed or deleted objects that the operator does not repair.
 	// +optional
 	// +listType=atomic
 	Drift []DriftStatus `json:"drift,omitempty"`
-	// HandledReconcileAt is the value of the annotation reconcile.vdo.vmware.com/requestedAt that
-	// was last acted on: of more than 256 bytes the beginning and the SHA-256.
+	// HandledReconcileAt is the last handled value of the annotation
+	// reconcile.vdo.vmware.com/requestedAt. A value of more than 256 bytes is cut, with its SHA-256.
 	// +optional
 	HandledReconcileAt string `json:"handledReconcileAt,omitempty"`
 }
@@ -336,13 +322,13 @@ type VDOConfigStatus struct {
 // DriverStatus is one driver.
 type DriverStatus struct {
 	Driver string `json:"driver"`
-	// Version on the cluster: the one whose roll-out is complete.
+	// Version on the cluster: the one whose rollout is complete.
 	// +optional
 	Version string `json:"version,omitempty"`
-	// Wanted is the version chosen.
+	// Wanted is the chosen version.
 	// +optional
 	Wanted string `json:"wanted,omitempty"`
-	// Source is the bundle that the release comes from, REPOSITORY@DIGEST.
+	// Source is the bundle of the release, REPOSITORY@DIGEST.
 	// +optional
 	Source string `json:"source,omitempty"`
 	// Reasons for the choice.
@@ -353,7 +339,7 @@ type DriverStatus struct {
 	Ready bool `json:"ready"`
 	// +optional
 	Message string `json:"message,omitempty"`
-	// Withdrawn is set where the running version was withdrawn by the matrix.
+	// Withdrawn is set if the matrix has withdrawn the running version.
 	// +optional
 	Withdrawn string `json:"withdrawn,omitempty"`
 }

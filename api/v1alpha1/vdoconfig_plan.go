@@ -14,23 +14,23 @@ const (
 	DriftOff    DriftMode = "Off"
 )
 
-// DriftPolicy says what is done about objects that another manager has changed or deleted.
+// DriftPolicy says how to handle objects that another manager changed or deleted.
 type DriftPolicy struct {
-	// Mode: Repair puts them right at once; Warn shows them in status.drift, in the condition
-	// Drifted and in metrics, and leaves them; Off does not look. Whatever the
-	// mode, a new release or setting is applied whole, drift included. Default: Repair.
+	// Mode: Repair restores them at once. Warn leaves them, and shows them in status.drift, the
+	// condition Drifted and metrics. Off does not look for them. In every mode a new release or
+	// setting is applied whole, including drift. Default: Repair.
 	// +optional
 	// +kubebuilder:validation:Enum=Repair;Warn;Off
 	Mode DriftMode `json:"mode,omitempty"`
-	// Ignore leaves fields to others, in every mode.
+	// Ignore leaves fields alone, in every mode.
 	// +optional
 	// +kubebuilder:validation:MaxItems=64
 	// +listType=atomic
 	Ignore []DriftIgnore `json:"ignore,omitempty"`
 }
 
-// DriftIgnore names fields of objects that are left to others. A field that no other manager has
-// set yet stays as it is.
+// DriftIgnore names fields of objects to leave to others. A field that no other manager has set yet
+// does not change.
 type DriftIgnore struct {
 	// Driver whose objects are meant. Default: all.
 	// +optional
@@ -47,10 +47,10 @@ type DriftIgnore struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name,omitempty"`
-	// Paths are JSON pointers (RFC 6901), such as /spec/replicas. Of a list's items those
-	// that have a name are known by it: /spec/template/spec/containers/0/resources is of the
-	// container that the bundle has first. Refused are paths to what identifies an object,
-	// selects pods, grants rights, or says which images run with which rights.
+	// Paths are JSON pointers (RFC 6901), such as /spec/replicas. List items with a name are
+	// identified by it: /spec/template/spec/containers/0/resources means the container that is
+	// first in the bundle. Refused are paths to fields that identify an object, select pods or
+	// grant rights, or that set images and their privileges.
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:items:MinLength=2
@@ -60,28 +60,28 @@ type DriftIgnore struct {
 	Paths []string `json:"paths"`
 }
 
-// PlanStatus is what is still to be done.
+// PlanStatus is the remaining changes.
 type PlanStatus struct {
-	// Bundle that the plan is made from: REPOSITORY@DIGEST.
+	// Bundle of the plan: REPOSITORY@DIGEST.
 	// +optional
 	Bundle string `json:"bundle,omitempty"`
-	// Releases that shall be there, such as csi@3.7.3.
+	// Releases that are desired, such as csi@3.7.3.
 	// +optional
 	// +listType=atomic
 	Releases []string `json:"releases,omitempty"`
-	// Held is why it is not carried out now; empty where it is, or nothing is to be done.
+	// Held is why the plan is not executed now; empty if it is, or no change remains.
 	// +optional
 	Held string `json:"held,omitempty"`
-	// Actions counts the objects by what is to be done with them.
+	// Actions counts the objects by action.
 	// +optional
 	// +listType=map
 	// +listMapKey=action
 	Actions []PlanCount `json:"actions,omitempty"`
-	// Steps are the objects that something is to be done with, by driver, kind and name.
+	// Steps are the objects to change, by driver, kind and name.
 	// +optional
 	// +listType=atomic
 	Steps []PlanStep `json:"steps,omitempty"`
-	// Omitted is how many steps are not listed, since the status is bounded.
+	// Omitted is how many steps are not listed, since the status is limited.
 	// +optional
 	Omitted int `json:"omitted,omitempty"`
 }
@@ -92,7 +92,7 @@ type PlanCount struct {
 	Count  int    `json:"count"`
 }
 
-// PlanStep is what is to be done with one object.
+// PlanStep is the action on one object.
 type PlanStep struct {
 	// Action: create, change, replace, recreate, prune, keep, forget, wait or conflict.
 	Action string `json:"action"`
@@ -104,26 +104,26 @@ type PlanStep struct {
 	// Cause: release, content, configuration or drift.
 	// +optional
 	Cause string `json:"cause,omitempty"`
-	// Reason names the fields that differ, not their values, or says why.
+	// Reason names the fields that differ, without their values, or says why.
 	// +optional
 	Reason string `json:"reason,omitempty"`
 }
 
-// DriftStatus is an object that another manager has changed or deleted and that is not repaired.
+// DriftStatus is an object that another manager changed or deleted and the operator does not repair.
 type DriftStatus struct {
 	Driver string `json:"driver"`
 	Kind   string `json:"kind"`
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
-	// Fields that differ; none where the object was deleted.
+	// Fields that differ; empty if the object was deleted.
 	// +optional
 	Fields string `json:"fields,omitempty"`
-	// Manager is who sets one of these fields again each time that it is repaired.
+	// Manager that sets one of these fields again after each repair.
 	// +optional
 	Manager string `json:"manager,omitempty"`
-	// Repairs is how often it was repaired in a row, and Until when it is tried again:
-	// of objects that another manager goes on changing.
+	// Repairs counts the repairs in a row, and Until is when the operator tries again, if another
+	// manager keeps changing the object.
 	// +optional
 	Repairs int `json:"repairs,omitempty"`
 	// +optional

@@ -4,8 +4,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// VsphereCloudConfig is one vCenter: where it is, the account, and how its
-// certificate is checked.
+// VsphereCloudConfig is one vCenter: its address, its account, and how its certificate is verified.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -29,8 +28,7 @@ type VsphereCloudConfig struct {
 //
 // +kubebuilder:validation:XValidation:rule="!(has(self.insecure) && self.insecure && has(self.ca))",message="insecure excludes ca: it turns the check of the certificate off"
 type VsphereCloudConfigSpec struct {
-	// VcIP is the vCenter's IP address or, better, the fully qualified name that
-	// its certificate has. No scheme, no path.
+	// VcIP is the vCenter's IP address or, better, the fully qualified name in its certificate. No scheme, no path.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^((25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])[.]){3}(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])$') || self.matches(r'^(([0-9A-Fa-f]{1,4}:){7}[0-9A-Fa-f]{1,4}|([0-9A-Fa-f]{1,4}:){1,7}:|([0-9A-Fa-f]{1,4}:){1,6}(:[0-9A-Fa-f]{1,4}){1,1}|([0-9A-Fa-f]{1,4}:){1,5}(:[0-9A-Fa-f]{1,4}){1,2}|([0-9A-Fa-f]{1,4}:){1,4}(:[0-9A-Fa-f]{1,4}){1,3}|([0-9A-Fa-f]{1,4}:){1,3}(:[0-9A-Fa-f]{1,4}){1,4}|([0-9A-Fa-f]{1,4}:){1,2}(:[0-9A-Fa-f]{1,4}){1,5}|([0-9A-Fa-f]{1,4}:){1,1}(:[0-9A-Fa-f]{1,4}){1,6}|:((:[0-9A-Fa-f]{1,4}){1,7}|:))$') || (self.matches(r'^([A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?[.])*[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?[.]?$') && !self.matches(r'(^|[.])[0-9]+[.]?$'))`,message="write a host name such as vcenter.site.example, or an IP address; a host name or IP address only: no scheme, path, port, brackets or user"
@@ -41,19 +39,18 @@ type VsphereCloudConfigSpec struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	Port int32 `json:"port,omitempty"`
-	// Insecure turns the check of the certificate off, here and in the drivers. Beside
-	// a thumbprint it means nothing: the thumbprint is checked.
+	// Insecure turns off the check of the certificate, here and in the drivers. With a thumbprint
+	// it has no effect: the thumbprint is checked.
 	// +optional
 	Insecure bool `json:"insecure,omitempty"`
-	// Credentials names a Secret with the keys username and password: in the
-	// resource's own namespace or, where it is not there, in kube-system.
+	// Credentials names a Secret with the keys username and password, in the resource's own
+	// namespace or, if it does not exist there, in kube-system.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')`,message="write the name of a Kubernetes object: lower-case letters and digits, with - and . between them"
 	Credentials string `json:"credentials"`
-	// Datacenters to use; all where none is named. A name in a folder is FOLDER/NAME.
-	// A comma at the end of a name means nothing: the predecessor's command line kept
-	// those that a list was typed with.
+	// Datacenters to use. Default: all. A name in a folder is FOLDER/NAME. A trailing comma has no
+	// effect: the earlier operator's command line kept the commas of a typed list.
 	// +optional
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MinLength=1
@@ -67,13 +64,12 @@ type VsphereCloudConfigSpec struct {
 	// +kubebuilder:validation:MaxLength=128
 	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^$|^([0-9A-Fa-f]{2}:){19}[0-9A-Fa-f]{2}$|^([0-9A-Fa-f]{2}:){31}[0-9A-Fa-f]{2}$')`,message="write a thumbprint as 20 (SHA-1) or 32 (SHA-256) pairs of hex digits with colons between them"
 	Thumbprint string `json:"thumbprint,omitempty"`
-	// CA holds the PEM certificates that the vCenter's certificate is checked
-	// against. Default key: ca.crt.
+	// CA holds PEM certificates to verify the vCenter's certificate. Default key: ca.crt.
 	// +optional
 	CA *KeyReference `json:"ca,omitempty"`
-	// AcceptInstanceUUID names the vCenter that replaces the one that was used until now, by its
-	// instance UUID. Until then the operator does not log in to another vCenter, and does not configure,
-	// install or upgrade drivers with it; the cloud provider deletes no Nodes.
+	// AcceptInstanceUUID is the instance UUID of a vCenter that replaces the one in use. Until it
+	// is set the operator does not log in to another vCenter. It also does not configure, install
+	// or upgrade drivers with it, and the cloud provider deletes no Nodes.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	AcceptInstanceUUID string `json:"acceptInstanceUUID,omitempty"`
@@ -89,7 +85,7 @@ type VsphereCloudConfigSpec struct {
 	Suspend bool `json:"suspend,omitempty"`
 }
 
-// VsphereCloudConfigStatus is what was found at the vCenter.
+// VsphereCloudConfigStatus is the state of the vCenter.
 type VsphereCloudConfigStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
@@ -104,62 +100,59 @@ type VsphereCloudConfigStatus struct {
 	Build string `json:"build,omitempty"`
 	// +optional
 	APIVersion string `json:"apiVersion,omitempty"`
-	// InstanceUUID is that of the vCenter in use: the first one that let the account in, or
-	// the one accepted since.
+	// InstanceUUID is that of the vCenter in use: the first one that accepted the account, or the
+	// one accepted since.
 	// +optional
 	InstanceUUID string `json:"instanceUUID,omitempty"`
-	// UnacceptedInstanceUUID is that of another vCenter which answers instead, and which
+	// UnacceptedInstanceUUID is that of another vCenter that answers instead, and that
 	// spec.acceptInstanceUUID does not name.
 	// +optional
 	UnacceptedInstanceUUID string `json:"unacceptedInstanceUUID,omitempty"`
-	// User that the session had, as the vCenter names it.
+	// User of the session, as the vCenter names it.
 	// +optional
 	User string `json:"user,omitempty"`
-	// Datacenters found there, as inventory paths.
+	// Datacenters of the vCenter, as inventory paths.
 	// +optional
 	// +listType=atomic
 	Datacenters []string `json:"datacenters,omitempty"`
-	// MissingDatacenters are those asked for that are not there or not readable.
+	// MissingDatacenters are requested ones that do not exist or are not readable.
 	// +optional
 	// +listType=atomic
 	MissingDatacenters []string `json:"missingDatacenters,omitempty"`
-	// CheckedAt is when the vCenter was last asked.
+	// CheckedAt is when the vCenter was last checked.
 	// +optional
 	CheckedAt *metav1.Time `json:"checkedAt,omitempty"`
-	// AskedAt is when the vCenter was last about to be asked. It is written before the
-	// password is used.
+	// AskedAt is when the last check started. The operator writes it before it uses the password.
 	// +optional
 	AskedAt *metav1.Time `json:"askedAt,omitempty"`
-	// AskedWith identifies what it was asked with, as long as the answer is not known: the
-	// generation, and the state of the Secret and of the CA.
+	// AskedWith identifies the input of a check without a result yet: the generation, and the state
+	// of the Secret and of the CA.
 	// +optional
 	AskedWith string `json:"askedWith,omitempty"`
-	// CredentialsVersion identifies the state of the Secret (and of the CA's
-	// ConfigMap or Secret) that was last used, so that a wrong password is not tried
-	// again and again until the account locks.
+	// CredentialsVersion identifies the last used state of the Secret (and of the CA's ConfigMap or
+	// Secret). It keeps the operator from repeating a wrong password until the account locks.
 	// +optional
 	CredentialsVersion string `json:"credentialsVersion,omitempty"`
-	// VerifiedCredentials is the CredentialsVersion that the vCenter last let in. The
-	// drivers are configured from the Secret in exactly this state; it is empty after a
-	// refusal and after a change of the spec.
+	// VerifiedCredentials is the CredentialsVersion that the vCenter last accepted. The drivers are configured
+	// from the Secret in exactly this state. It is empty after a refusal and after a change of the spec.
 	// +optional
 	VerifiedCredentials string `json:"verifiedCredentials,omitempty"`
-	// Thumbprint is the SHA-1 thumbprint of the certificate that was accepted.
+	// Thumbprint is the SHA-1 thumbprint of the accepted certificate.
 	// +optional
 	Thumbprint string `json:"thumbprint,omitempty"`
-	// HandledReconcileAt is the value of the annotation reconcile.vdo.vmware.com/requestedAt that
-	// was last acted on: of more than 256 bytes the beginning and the SHA-256.
+	// HandledReconcileAt is the last handled value of the annotation
+	// reconcile.vdo.vmware.com/requestedAt. A value of more than 256 bytes is cut, with its SHA-256.
 	// +optional
 	HandledReconcileAt string `json:"handledReconcileAt,omitempty"`
-	// Config is "verified" or "failed", as earlier versions had it.
+	// Config is "verified" or "failed", as in earlier versions.
 	// +optional
 	Config string `json:"config,omitempty"`
-	// Message is the Ready condition's, as earlier versions had it.
+	// Message of the Ready condition, as in earlier versions.
 	// +optional
 	Message string `json:"message,omitempty"`
 }
 
-// InstanceUUIDs returns those of the vCenters that may be used, nil for any.
+// InstanceUUIDs returns those of the vCenters that the operator may use, nil for any.
 func (in *VsphereCloudConfig) InstanceUUIDs() []string {
 	if in.Status.InstanceUUID == "" {
 		return nil
