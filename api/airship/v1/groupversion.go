@@ -6,61 +6,60 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// GroupVersion is the group and version of the kinds here.
+// GroupVersion is the group and version of these kinds.
 var GroupVersion = schema.GroupVersion{Group: "airship.airshipit.org", Version: "v1"}
 
-// AddToScheme makes the kinds known to a scheme.
+// AddToScheme registers the kinds in a scheme.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion, &SIPCluster{}, &SIPClusterList{}, &HostAction{}, &HostActionList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }
 
-// Names on resources, all of them the predecessor's but the claim.
+// Names on resources, all the earlier operator's except the claim.
 const (
-	// Finalizer keeps a SIPCluster until its services and labels are gone.
+	// Finalizer keeps a SIPCluster until its services and labels are removed.
 	Finalizer = "sip.airship.airshipit.org/finalizer"
 
 	LabelClusterNamespace = "sip.airshipit.org/cluster-namespace"
 	LabelClusterName      = "sip.airshipit.org/cluster-name"
 	LabelNodeType         = "sip.airshipit.org/node-type"
 
-	// AnnotationClaim on a BareMetalHost is ROLE NAMESPACE/NAME UID of the SIPCluster that
-	// holds it.
+	// AnnotationClaim on a BareMetalHost is ROLE NAMESPACE/NAME UID of its SIPCluster.
 	AnnotationClaim = "sip.airshipit.org/claimed-by"
 
-	// AnnotationServicesOf on a Namespace is NAMESPACE/NAME of the SIPCluster whose services run there.
-	// Only the operator writes it.
+	// AnnotationServicesOf on a Namespace is NAMESPACE/NAME of the SIPCluster whose services run
+	// there. Only the operator writes it.
 	AnnotationServicesOf = "sip.airshipit.org/services-of"
 
-	// AnnotationReleaseInUse on a SIPCluster, with the value "true", releases hosts although they
-	// are in use, on scale-in and on deletion.
+	// AnnotationReleaseInUse on a SIPCluster, with the value "true", releases hosts that are in
+	// use, on scale-in and on deletion.
 	AnnotationReleaseInUse = "sip.airshipit.org/release-in-use"
 
-	// AnnotationAdopt on a BareMetalHost, with the value "true", gives it to the SIPCluster that
-	// its claim or its labels name, whatever the UID: after a restore, or from the original.
+	// AnnotationAdopt on a BareMetalHost, with the value "true", allocates it to the SIPCluster of
+	// its claim or labels, whatever the UID. Use it after a restore, or for hosts of the original.
 	AnnotationAdopt = "sip.airshipit.org/adopt"
 
-	// AnnotationAllowedNamespaces on a BareMetalHost names the namespaces, with commas between
-	// them, whose SIPClusters may hold it. Without it a HostDeployPolicy has to permit that.
+	// AnnotationAllowedNamespaces on a BareMetalHost lists the namespaces, separated by commas,
+	// whose SIPClusters may use it. Without it a HostDeployPolicy has to permit that.
 	AnnotationAllowedNamespaces = "sip.airshipit.org/allowed-namespaces"
 )
 
-// AnnotationRequestedBy on a HostAction is the user who requests it. The shipped admission
-// policy refuses any other user's name.
+// AnnotationRequestedBy on a HostAction is the user who requests it. The shipped admission policy
+// refuses any other user's name.
 const AnnotationRequestedBy = "sip.airshipit.org/requested-by"
 
 // Reasons of the condition Ready of a SIPCluster.
 const (
-	ReasonProgressing          = "Progressing"             // hosts or services are under way
+	ReasonProgressing          = "Progressing"             // hosts or services are in progress
 	ReasonUnschedulable        = "Unschedulable"           // too few hosts fit
-	ReasonInfraServiceFailure  = "InfraServiceFailure"     // a service cannot be made or does not run
+	ReasonInfraServiceFailure  = "InfraServiceFailure"     // a service cannot be created or does not run
 	ReasonUnableToApplyLabels  = "UnableToApplyLabels"     // a host cannot be claimed or labelled
 	ReasonUnableToDecommission = "UnableToDecommission"    // services or labels cannot be removed
 	ReasonSucceeded            = "ReconciliationSucceeded" // hosts and services are as the spec says
 )
 
-// ConditionDegraded is True while hosts that are held have failed, and absent otherwise.
+// ConditionDegraded is True while allocated hosts have failed, and absent otherwise.
 const (
 	ConditionDegraded = "Degraded"
 	ReasonHostsFailed = "HostsFailed"

@@ -2,8 +2,8 @@ package v1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// HostAction requests one change of the power of a host that a SIPCluster of the same
-// namespace holds. Metal3 carries it out: no BMC credentials leave the host's namespace.
+// HostAction requests one power change of a host allocated to a SIPCluster of the same namespace.
+// Metal3 executes it: no BMC credentials leave the host's namespace.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -25,21 +25,21 @@ type HostAction struct {
 	Status HostActionStatus `json:"status,omitzero"`
 }
 
-// HostActionSpec is what is requested of a host.
+// HostActionSpec is the requested action on a host.
 //
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="create another HostAction"
 // +kubebuilder:validation:XValidation:rule="!has(self.force) || self.action == 'Reboot'",message="force needs the action Reboot"
 type HostActionSpec struct {
-	// Cluster is the name of the SIPCluster that holds the host.
+	// Cluster is the name of the host's SIPCluster.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Cluster string `json:"cluster"`
 	// Host is the BareMetalHost, as status.hosts of the SIPCluster names it.
 	Host HostReference `json:"host"`
-	// Action that is requested.
+	// Action to execute.
 	// +kubebuilder:validation:Enum=Reboot;PowerOff;PowerOn
 	Action PowerAction `json:"action"`
-	// Force reboots without a request to the operating system.
+	// Force reboots without asking the operating system.
 	// +optional
 	Force bool `json:"force,omitempty"`
 }
@@ -54,10 +54,10 @@ type HostReference struct {
 	Name string `json:"name"`
 }
 
-// String names the host.
+// String returns "host NAMESPACE/NAME".
 func (h HostReference) String() string { return "host " + h.Namespace + "/" + h.Name }
 
-// PowerAction is one change of power.
+// PowerAction is one power change.
 type PowerAction string
 
 // The actions.
@@ -69,12 +69,12 @@ const (
 
 // Reasons of the condition Ready of a HostAction. The last two are final.
 const (
-	ReasonRequested = "Requested" // Metal3 has the request; False while it cannot be passed on
-	ReasonCompleted = "Completed" // Metal3 has carried it out
-	ReasonRefused   = "Refused"   // nothing is requested, or no longer
+	ReasonRequested = "Requested" // Metal3 has the request; False while the operator cannot pass it on
+	ReasonCompleted = "Completed" // Metal3 has executed it
+	ReasonRefused   = "Refused"   // the operator does not request it, or no longer
 )
 
-// HostActionStatus is what happened.
+// HostActionStatus is the action's progress.
 type HostActionStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
@@ -85,7 +85,7 @@ type HostActionStatus struct {
 	// RequestedAt is when the operator passed the request to Metal3.
 	// +optional
 	RequestedAt *metav1.Time `json:"requestedAt,omitempty"`
-	// CompletedAt is when the operator saw that Metal3 had carried it out.
+	// CompletedAt is when the operator saw that Metal3 had executed it.
 	// +optional
 	CompletedAt *metav1.Time `json:"completedAt,omitempty"`
 }

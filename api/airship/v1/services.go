@@ -9,8 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Services stand before the hosts of a tenant cluster. Their ports are NodePorts of the
-// management cluster's nodes, which share one space: each is used once.
+// Services in front of the hosts of a tenant cluster. Their ports are NodePorts of the management
+// cluster's nodes, which share one range: each port is used once.
 type Services struct {
 	// +optional
 	// +kubebuilder:validation:MaxItems=8
@@ -30,13 +30,13 @@ type Services struct {
 	Auth []Auth `json:"auth,omitempty"`
 }
 
-// Service is what all services have in common.
+// Service has the fields of all services.
 type Service struct {
-	// Image is accepted from the original and has no effect: services run the bundle's. An event reports it.
+	// Image of the original operator is accepted without effect: services run the bundle's. An event reports it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Image string `json:"image,omitempty"`
-	// NodeLabels are those of the management cluster's nodes that the service runs on.
+	// NodeLabels select the management cluster's nodes that the service runs on.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=32
 	NodeLabels map[string]string `json:"nodeLabels,omitempty"`
@@ -45,49 +45,47 @@ type Service struct {
 	// +kubebuilder:validation:MaxItems=32
 	// +listType=atomic
 	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
-	// NodeInterfaceID is the id of the network, in the hosts' network data, whose
-	// addresses the service uses. It may be left out where the network data has one
-	// network for each IP family.
+	// NodeInterfaceID is the id of the network, in the hosts' network data, whose addresses the
+	// service uses. Default: the only network of each IP family.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule=`!self.matches(r'\p{Cc}')`,message="write the id of a network on one line"
 	NodeInterfaceID string `json:"nodeInterfaceId,omitempty"`
-	// ServiceType is NodePort, the default, where every node of the management cluster answers on the
-	// service's ports; or LoadBalancer, where a load balancer of that cluster answers too.
+	// ServiceType is NodePort: every node of the management cluster answers on the service's ports;
+	// or LoadBalancer: a load balancer of that cluster answers too. Default: NodePort.
 	// +optional
 	// +kubebuilder:validation:Enum=NodePort;LoadBalancer
 	ServiceType corev1.ServiceType `json:"serviceType,omitempty"`
-	// LoadBalancerClass of a Service of type LoadBalancer; default: the cluster's.
+	// LoadBalancerClass of a Service of type LoadBalancer. Default: the cluster's.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^([-a-z0-9.]+/)?[-A-Za-z0-9_.]+$`
 	LoadBalancerClass *string `json:"loadBalancerClass,omitempty"`
-	// ClusterIP of the Service; default: one that the API server picks.
+	// ClusterIP of the Service. Default: the API server picks one.
 	// +optional
 	// +kubebuilder:validation:MaxLength=45
 	// +kubebuilder:validation:XValidation:rule=`self == '' || isIP(self)`,message="write an IP address of the cluster's Service network, or leave it out"
 	ClusterIP *string `json:"clusterIP,omitempty"`
 }
 
-// LoadBalancerControlPlane passes TCP to port 6443 of the control-plane hosts.
+// LoadBalancerControlPlane forwards TCP to port 6443 of the control-plane hosts.
 type LoadBalancerControlPlane struct {
 	Service `json:",inline"`
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	NodePort int32 `json:"nodePort"`
-	// HealthCheck of the API servers. ReadyZ, the default: GET /readyz answers 200. TCP: the port accepts
-	// a connection, for API servers that let nobody anonymous ask.
+	// HealthCheck of the API servers. ReadyZ: GET /readyz answers 200. TCP: the port accepts a
+	// connection, for API servers that refuse anonymous requests. Default: ReadyZ.
 	// +optional
 	// +kubebuilder:validation:Enum=ReadyZ;TCP
 	HealthCheck string `json:"healthCheck,omitempty"`
 }
 
-// LoadBalancerWorker passes TCP to the same port of the worker hosts, for each port of a
-// range.
+// LoadBalancerWorker forwards TCP to the same port of the worker hosts, for each port of a range.
 type LoadBalancerWorker struct {
 	Service       `json:",inline"`
 	NodePortRange PortRange `json:"nodePortRange"`
-	// HealthChecks of ports of the range. A port without one takes the hosts whose kubelet answers.
+	// HealthChecks of ports of the range. A port without one uses the hosts whose kubelet answers.
 	// +optional
 	// +kubebuilder:validation:MaxItems=64
 	// +listType=map
@@ -95,7 +93,7 @@ type LoadBalancerWorker struct {
 	HealthChecks []PortCheck `json:"healthChecks,omitempty"`
 }
 
-// PortCheck is how hosts are checked for a port.
+// PortCheck is the health check of hosts for one port.
 type PortCheck struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
@@ -103,7 +101,7 @@ type PortCheck struct {
 	// Type TCP: the port accepts a connection. HTTP and HTTPS: GET answers 200.
 	// +kubebuilder:validation:Enum=TCP;HTTP;HTTPS
 	Type string `json:"type"`
-	// Path of GET; default: /.
+	// Path of GET. Default: /.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^/[-A-Za-z0-9_./]*$`
@@ -123,22 +121,20 @@ type PortRange struct {
 	End int32 `json:"end"`
 }
 
-// JumpHost is an SSH server that leads to the tenant's hosts and to nothing else. A
-// HostAction controls their power.
+// JumpHost is an SSH server that connects to the tenant's hosts only. To control their power, create a HostAction.
 type JumpHost struct {
 	Service `json:",inline"`
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	NodePort int32 `json:"nodePort"`
-	// ExternalTrafficPolicy of the Service. Cluster, the default: every node answers on
-	// nodePort, and the log, as well as the bounds on connections of one address, see
-	// the address of that node. Local: only the nodes that run the pod answer (nodeLabels says
-	// which may), and the clients' own addresses are seen.
+	// ExternalTrafficPolicy of the Service. Cluster: every node answers on nodePort. The log and the
+	// limits on connections per address see the address of that node. Local: only the nodes that run
+	// the pod answer (see nodeLabels), and see the clients' own addresses. Default: Cluster.
 	// +optional
 	// +kubebuilder:validation:Enum=Cluster;Local
 	ExternalTrafficPolicy corev1.ServiceExternalTrafficPolicy `json:"externalTrafficPolicy,omitempty"`
-	// BMC is accepted from earlier versions and has no effect: create a HostAction to control
-	// a host's power. An event reports it.
+	// BMC has no effect: create a HostAction to control a host's power. It is accepted from earlier
+	// versions, and an event reports it.
 	// +optional
 	// +kubebuilder:pruning:PreserveUnknownFields
 	BMC *BMC `json:"bmc,omitempty"`
@@ -148,27 +144,27 @@ type JumpHost struct {
 	// +kubebuilder:validation:items:MaxLength=16384
 	// +listType=atomic
 	SSHAuthorizedKeys []string `json:"sshAuthorizedKeys,omitempty"`
-	// TrustedUserCAKeys are public keys of CAs. Who has a certificate that one of them signed for one
-	// of authorizedPrincipals may log in.
+	// TrustedUserCAKeys are public keys of CAs. A user with a certificate of one of them for one of
+	// authorizedPrincipals may log in.
 	// +optional
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=16384
 	// +listType=atomic
 	TrustedUserCAKeys []string `json:"trustedUserCAKeys,omitempty"`
-	// AuthorizedPrincipals of such certificates; default: ubuntu.
+	// AuthorizedPrincipals of such certificates. Default: ubuntu.
 	// +optional
 	// +kubebuilder:validation:MaxItems=256
 	// +kubebuilder:validation:items:MaxLength=253
 	// +kubebuilder:validation:items:Pattern=`^[A-Za-z0-9@._-]+$`
 	// +listType=atomic
 	AuthorizedPrincipals []string `json:"authorizedPrincipals,omitempty"`
-	// NodeSSHPrivateKeys is accepted from earlier versions and has no effect: clients reach hosts
-	// with their own keys by `ssh -J`. An event reports it.
+	// NodeSSHPrivateKeys has no effect: clients reach hosts with their own keys by `ssh -J`. It is
+	// accepted from earlier versions, and an event reports it.
 	// +optional
 	NodeSSHPrivateKeys SecretName `json:"nodeSSHPrivateKeys,omitempty"`
 }
 
-// BMC is what a jump host of an earlier version was told of BMCs, whatever it was.
+// BMC holds the BMC settings of a jump host of an earlier version, of any form.
 type BMC struct{}
 
 // Auth is an OIDC provider (Dex).
@@ -177,21 +173,19 @@ type Auth struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	NodePort int32 `json:"nodePort"`
-	// Issuer is the URL that tokens are issued under and clients reach the service by:
-	// https://HOST:PORT/PATH. A service without one, as the predecessor's had it, does not
-	// run, and Ready says so.
+	// Issuer is the URL of the tokens' issuer, by which clients reach the service: https://HOST:PORT/PATH.
+	// A service without one, as in the earlier operator, does not run, and Ready says so.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^$|^https://[^/?#@\s]+(/[^?#\s]*)?$')`,message="write https://HOST:PORT, with a path where wanted, without user, query and fragment"
 	Issuer string `json:"issuer,omitempty"`
-	// ConfigSecret names a Secret with the settings of Dex, as it documents them, under the key config.yaml:
-	// connectors, staticClients, staticPasswords and others. The issuer, and where Dex listens and keeps its
-	// state, are not taken from there.
+	// ConfigSecret names a Secret with Dex's settings, as Dex documents them, under the key
+	// config.yaml: connectors, staticClients, staticPasswords and others. The operator sets the
+	// issuer, and where Dex listens and stores its state.
 	// +optional
 	ConfigSecret SecretName `json:"configSecret,omitempty"`
-	// CASecret names a Secret, in the resource's own namespace, with the keys tls.crt and
-	// tls.key: the authority that issues the service's certificate. Left out, one is made.
-	// Either way the certificate is renewed in time.
+	// CASecret names a Secret, in the resource's own namespace, with the CA (tls.crt and tls.key) that issues
+	// the service's certificate. The operator renews the certificate. Default: the operator creates a CA.
 	// +optional
 	CASecret SecretName `json:"caSecret,omitempty"`
 }
@@ -202,7 +196,7 @@ type Auth struct {
 // +kubebuilder:validation:XValidation:rule=`self.matches(r'^$|^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')`,message="write the name of a Secret: lower-case letters and digits, with - and . between them"
 type SecretName string
 
-// All returns what the services have in common, each by its field, such as jumpHost[0].
+// All returns the common fields of each service with its field name, such as jumpHost[0].
 func (s *Services) All() iter.Seq2[string, Service] {
 	return func(yield func(string, Service) bool) {
 		goOn := true
@@ -222,13 +216,13 @@ func (s *Services) All() iter.Seq2[string, Service] {
 	}
 }
 
-// IsEmpty reports whether there are none.
+// IsEmpty reports whether no service is requested.
 func (s *Services) IsEmpty() bool {
 	return len(s.LoadBalancerControlPlane)+len(s.LoadBalancerWorker)+len(s.JumpHost)+len(s.Auth) == 0
 }
 
-// Interfaces returns the ids of the networks whose addresses the services use, sorted; ""
-// stands for the only one. A service that leads to no host uses none.
+// Interfaces returns the ids of the networks whose addresses the services use, sorted; "" is the
+// only network. A service that does not connect to hosts uses none.
 func (s *Services) Interfaces() []string {
 	var all []string
 	for field, one := range s.All() {

@@ -2,8 +2,8 @@ package v1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// SIPCluster is a tenant cluster's share of the management cluster: hosts by role, and
-// the services before them.
+// SIPCluster is a tenant cluster's share of the management cluster: hosts by role, and the services
+// in front of them.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -26,19 +26,19 @@ type SIPCluster struct {
 	Status SIPClusterStatus `json:"status,omitzero"`
 }
 
-// SIPClusterSpec is what a tenant cluster shall have.
+// SIPClusterSpec is the desired hosts and services.
 type SIPClusterSpec struct {
 	// Nodes says by role, ControlPlane or Worker, which hosts and how many.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=16
 	// +kubebuilder:validation:XValidation:rule="self.all(role, role in ['ControlPlane', 'Worker'])",message="roles are ControlPlane and Worker: write ControlPlane for master and Worker for worker; inside it labelSelector for vm-flavor, topologyKey for scheduling-constraints or spreadTopology, and count; and spec.services for spec.infra"
 	Nodes map[Role]NodeSet `json:"nodes,omitempty"`
-	// ClusterName is the Cluster of Cluster API whose machines may use the hosts. Left out, it is that of the
-	// machines whose hostSelector names this SIPCluster, or of all machines.
+	// ClusterName is the Cluster of Cluster API whose machines may use the hosts. Default: that of
+	// the machines whose hostSelector names this SIPCluster, or of all machines.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	ClusterName string `json:"clusterName,omitempty"`
-	// Services stand before the hosts.
+	// Services in front of the hosts.
 	// +optional
 	Services Services `json:"services,omitzero"`
 }
@@ -57,33 +57,33 @@ type NodeSet struct {
 	// LabelSelector selects BareMetalHosts, in all namespaces; empty selects all.
 	// +optional
 	LabelSelector metav1.LabelSelector `json:"labelSelector,omitzero"`
-	// TopologyKey is a label of BareMetalHosts. Of those with the same value of it at most
-	// one is taken for the role; those without it are not restricted.
+	// TopologyKey is a label of BareMetalHosts. The role gets at most one host for each value of
+	// the label; hosts without the label are not restricted.
 	// +optional
 	// +kubebuilder:validation:MaxLength=317
 	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^$|^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$')`,message="write the key of a label, such as vino.airshipit.org/rack"
 	TopologyKey string `json:"topologyKey,omitempty"`
-	// Count of hosts; left out, none.
+	// Count of hosts. Default: none.
 	// +optional
 	Count *NodeCount `json:"count,omitempty"`
 }
 
-// NodeCount is how many hosts a role has: the sum is held and labelled.
+// NodeCount is how many hosts a role gets: the sum is allocated and labelled.
 type NodeCount struct {
 	// Active hosts are those that the tenant cluster needs.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000
 	Active int32 `json:"active,omitempty"`
-	// Standby hosts are held beside them: one takes the place of an active host that
-	// fails, and they are the first to be given back.
+	// Standby hosts are allocated besides them. One replaces an active host that fails, and the
+	// operator releases them first.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000
 	Standby int32 `json:"standby,omitempty"`
 }
 
-// Wanted is how many hosts a role shall hold, and how many of them are standby.
+// Wanted returns how many hosts a role requests, and how many of them are standby.
 func (n NodeSet) Wanted() (total, standby int) {
 	if n.Count == nil {
 		return 0, 0
