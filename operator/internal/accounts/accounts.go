@@ -1,56 +1,49 @@
-// Package accounts makes the account that the drivers log in to vCenters with, changes it
-// for another one, and takes away what it made.
+// Package accounts creates the account that the drivers log in to vCenters with, rotates it, and deletes what it
+// created.
 //
-// An account is that of one Secret, and of all vCenters whose VsphereCloudConfig names the
-// Secret. What is needed in each of them is a [privileges.Plan].
+// An account belongs to one Secret, and to all vCenters whose VsphereCloudConfig names the Secret. A [privileges.Plan]
+// says what it needs in each of them.
 //
-// What was made is in a record, the ConfigMap vdo-account-SECRET beside the Secret. It is
-// written before anything is made, with what was there before, so that it is complete
-// whenever the program ends:
+// The record of what was created is the ConfigMap vdo-account-SECRET beside the Secret. It also has the state before.
+// It is written before anything is created, so that it is complete whenever the program ends:
 //
-//   - what is found on the vCenter and is not in the record was there before, and stays;
-//   - an account is known to be made here by its description, which names the cluster: one
-//     without it is never given a password, and never removed;
-//   - an account that was made here and whose password is in no Secret is given another
-//     one, unless a driver runs with it or someone is logged in with it. Where the Secret's
-//     is refused, [Rotate] gives the drivers another account.
+//   - an object on the vCenter that the record does not have existed before, and stays;
+//   - an account that was created here names the cluster in its description: without that it never gets a password
+//     and is never removed;
+//   - an account that was created here, and whose password no Secret has, gets a new password unless a driver or a
+//     session uses it. If the vCenter refuses the Secret's password, [Rotate] gives the drivers another account.
 //
-// The record is a ConfigMap, which others may be able to write who may change nothing in a
-// vCenter. So [Delete] removes roles by the drivers' names alone, changes none, and gives no
-// permission: one that was there before is named. What a forged record can do is to have
-// permissions with the drivers' roles or ReadOnly taken away.
+// Users who may change nothing in a vCenter may be able to write the ConfigMap. So [Delete] removes only roles with
+// the drivers' names, changes none, and grants no permission: it only reports an earlier one. A forged record can at
+// most remove permissions with the drivers' roles or ReadOnly.
 //
-// An account has one role on an object, so that a role that is given takes the place of
-// what was there. [Create] and [Rotate] change no account that would lose something by that,
-// but for one that was made here, nor who is logged in to make the change; and to one that
-// was not made here they give roles only where this run has named it, since who may write
-// the Secret need not be one who may give roles. [Delete] takes nothing from who is logged in.
+// An account has one role on an object, so a new role replaces an earlier one. [Create] and [Rotate] change no account
+// that would lose something by that, except one that was created here. They never change the account that is logged
+// in. They give roles to an account that was not created here only if this run names it. Users who may write the
+// Secret may not be allowed to give roles. [Delete] takes nothing from the account that is logged in.
 //
-// A vCenter's roles are those of all clusters: what one lacks is added to it, and nothing is
-// taken from it. [Delete] removes a role that was made here, where no one else has it.
+// All clusters share a vCenter's roles: missing privileges are added, and none is removed. [Delete] removes a role
+// that was created here if no other account has it.
 //
-// So each of [Create], [Rotate] and [Delete] can be run again wherever it was stopped, and
-// does what is left.
+// So [Create], [Rotate] and [Delete] can run again after any interruption, and do the remaining work.
 //
-// An account of a vCenter has one password. To have two that work side by side takes two
-// accounts: [Rotate] makes a second one beside the first, with the same roles, puts it
-// into the Secret, waits until the operator has tried it and every pod of the drivers that
-// had the first was started with it, and only then removes the first. It stays while a
-// session with it is open: from one of this cluster's nodes until that was idle for two
-// minutes, from elsewhere until it ends. Where nodes are behind the same address as someone
-// else's programs, their idle sessions are not told apart, and where nodes are behind an
-// address that is not their own, a rotation waits until the vCenter ends their old sessions.
+// An account of a vCenter has one password, so a change without a gap needs two accounts. [Rotate] creates a second
+// one with the same roles and puts it into the Secret. It waits until the operator has tried it, and every driver pod
+// that had the first was restarted with it. Only then it removes the first, which stays while a session is open. A
+// session from one of this cluster's nodes counts until it was idle for two minutes, one from another address until it
+// ends. Idle sessions of other programs behind a node's address look the same as the node's. If nodes are behind a
+// foreign address, a rotation waits until the vCenter ends their old sessions.
 //
-// An account has several names, since a vCenter may answer with the alias of its domain. Names are
-// compared as each vCenter writes them, and never as text alone. Linked vCenters share accounts with a
-// delay: one that exists at one of them is waited for at the others. A vCenter that no VsphereCloudConfig has
-// any more is named, and stays in the record: [Delete] keeps that, but for [Site.Forget].
+// An account has several names, since a vCenter may answer with the alias of its domain. Names are compared as each
+// vCenter writes them, and never as text alone. Linked vCenters share accounts with a delay: after one has the
+// account, the program waits for the others. A vCenter that no VsphereCloudConfig has is reported and stays in the
+// record, which [Delete] then keeps unless [Site.Forget] is set.
 //
-// With [Site.Output], something else writes the Secret, such as a GitOps tool: the run ends with the Secret
-// that is to be written, and one without Output goes on once the cluster has it. Nothing is written to a Secret
-// that something else writes.
+// With [Site.Output] another program writes the Secret, such as a GitOps tool. The run ends with the Secret to write,
+// and a later run without Output continues once the cluster has it. This package never writes a Secret that another
+// program writes.
 //
-// Of two runs at once one finds the record changed and ends.
+// If two runs overlap, one finds the record changed and ends.
 package accounts
 
 import (
@@ -67,7 +60,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
 
-// VCenter is a session of who may change a vCenter. [vcenter.Admin] is one.
+// VCenter is the session of an administrator. [vcenter.Admin] is one.
 type VCenter interface {
 	Domain(ctx context.Context) (string, error)
 	Account(ctx context.Context, name string) (vcenter.Account, error)
@@ -84,11 +77,11 @@ type VCenter interface {
 	Permissions(ctx context.Context, principal string) (map[string]privileges.Permission, error)
 	SetPermission(ctx context.Context, id, principal string, r vcenter.Role, propagate bool) error
 	RemovePermission(ctx context.Context, id, principal string) error
-	// PathOf is the inventory path of an object, or its id where it has none.
+	// PathOf returns the inventory path of an object, or its id if it has none.
 	PathOf(ctx context.Context, id string) string
 
-	// Canonical is the one name of an account in this vCenter; Linked says the same in all vCenters
-	// that share their accounts.
+	// Canonical returns the one name of an account in this vCenter. Linked returns the same text in all vCenters that
+	// share their accounts.
 	Canonical(ctx context.Context, name string) string
 	Linked(ctx context.Context) (string, error)
 
@@ -99,11 +92,11 @@ type VCenter interface {
 type Place struct {
 	Name   string // of the VsphereCloudConfig
 	Server string
-	User   string // who is logged in there
+	User   string // the administrator who is logged in there
 	VCenter
-	// Plan is what an account needs there, compared with what there is.
+	// Plan returns what an account needs there, compared with the present state.
 	Plan func(ctx context.Context, principal string) (privileges.Plan, error)
-	// Verify logs in as the account and asks what it may do. It returns what is missing.
+	// Verify logs in as the account, and returns the privileges that it lacks.
 	Verify func(ctx context.Context, l Login) (missing []string, err error)
 }
 
@@ -113,7 +106,7 @@ type Login struct {
 	Password vcenter.Password
 }
 
-// Site is what the account is for.
+// Site is the account's scope: cluster, Secret and vCenters.
 type Site struct {
 	API client.Client
 
@@ -121,41 +114,40 @@ type Site struct {
 	Secret    string
 	Cluster   string // identifies the cluster, in the description of accounts
 	Places    []Place
-	// Progress is told of each thing that is done, or would be.
+	// Progress receives each change that is made, or would be in a dry run.
 	Progress func(Change)
-	// Output takes the Secret in the place of the cluster.
+	// Output receives the Secret instead of the cluster.
 	Output func(*corev1.Secret) error
-	// Forget has [Site.Delete] drop the record of vCenters that no VsphereCloudConfig has.
+	// Forget lets [Site.Delete] drop the record of vCenters that no VsphereCloudConfig has.
 	Forget bool
 	// DryRun changes nothing.
 	DryRun bool
-	// Wait bounds each wait; Poll is how often is looked. Defaults: 15 minutes, 2 seconds.
+	// Wait bounds each wait; Poll is the interval of its checks. Defaults: 15 minutes, 2 seconds.
 	Wait, Poll time.Duration
 
-	nodes map[string]bool // addresses of the cluster's nodes; nil before they were read
-	// known are the accounts of vCenters that share theirs, by what [VCenter].Linked says; true where
-	// their password is of this run.
+	nodes map[string]bool // addresses of the cluster's nodes; nil before they are read
+	// known has the accounts of linked vCenters, by the value of [VCenter].Linked; true if this run set the password.
 	known map[string]bool
 }
 
-// Change is one thing that is done.
+// Change is one change to a vCenter or the cluster.
 type Change struct {
 	VCenter string `json:"vcenter,omitempty"` // by the name of its VsphereCloudConfig; empty for the cluster
 	Do      Do     `json:"do"`
 	Kind    string `json:"kind"` // account, role, permission, Secret
 	Name    string `json:"name"`
-	Account string `json:"account,omitempty"` // that it is done for; of an account, itself
+	Account string `json:"account,omitempty"` // that it is done for; for an account, its name
 	On      string `json:"on,omitempty"`      // path of the object that a permission is on, or its id
 	Note    string `json:"note,omitempty"`
 }
 
-// Do is what is done to something.
+// Do is the kind of a change.
 type Do string
 
-// What can be done.
+// The kinds of changes.
 const (
 	Make   Do = "make"
-	Reset  Do = "reset" // the password of an account that no one uses
+	Reset  Do = "reset" // a new password for an account that no session uses
 	Set    Do = "set"
 	Edit   Do = "change"
 	Print  Do = "print"
@@ -178,8 +170,7 @@ func (s *Site) act(c Change, do func() error) error {
 	return do()
 }
 
-// same reports whether two names are of one account, in any of the vCenters: a name may have the
-// alias of its domain.
+// same reports whether two names are of one account in any of the vCenters: a name may have the alias of its domain.
 func (s *Site) same(ctx context.Context, a, b string) bool {
 	return privileges.SameUser(a, b) || a != "" && b != "" &&
 		slices.ContainsFunc(s.Places, func(p Place) bool { return p.same(ctx, a, b) })
@@ -193,19 +184,18 @@ func (s *Site) description() string {
 	return fmt.Sprintf("vSphere drivers of Kubernetes cluster %s, Secret %s/%s; made by vdoctl", s.Cluster, s.Namespace, s.Secret)
 }
 
-// command is one of vdoctl for this account, for hints: a site may have several.
+// command returns a vdoctl command for this account, for hints: a site may have several.
 func (s *Site) command(verb string, flags ...string) string {
 	words := append([]string{"vdoctl users", verb, "--username ADMIN"}, flags...)
 	return strings.Join(append(words, "--secret", s.Secret), " ")
 }
 
-// DefaultName is how an account is called that no one named.
+// DefaultName returns the name of an account if the user names none.
 func (s *Site) DefaultName(domain string) string {
 	id, _, _ := strings.Cut(s.Cluster, "-")
 	return "vdo-" + id + "@" + domain
 }
 
-// second ends the name of every second account.
 const second = "-b"
 
 func successor(name string) string {
@@ -219,7 +209,6 @@ func successor(name string) string {
 	return local + second + rest
 }
 
-// each does something for each vCenter; the first fault ends it.
 func (s *Site) each(do func(*Place) error) error {
 	for i := range s.Places {
 		if err := do(&s.Places[i]); err != nil {

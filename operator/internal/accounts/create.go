@@ -18,10 +18,9 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
 
-// Create makes the account, the roles and the permissions, verifies them as the account,
-// and writes the Secret. Without a name the account is that of the Secret, or one that is
-// named after the cluster. With a password the account is one that exists, elsewhere or
-// here, and it is made nowhere.
+// Create creates the account, roles and permissions, verifies them as the account, and writes the Secret. The name
+// defaults to the Secret's account, else to one named after the cluster. If want has a password, the account already
+// exists, in the vCenter or another directory, and is not created.
 func (s *Site) Create(ctx context.Context, want Login) error {
 	r, secret, now, err := s.read(ctx)
 	if err != nil {
@@ -51,7 +50,6 @@ func (s *Site) Create(ctx context.Context, want Login) error {
 	return s.writeSecret(ctx, r, secret, login)
 }
 
-// settle decides which account it is about, and which password it has.
 func (s *Site) settle(ctx context.Context, r *record, now Login, want *Login) error {
 	known := cmp.Or(r.Account, now.Username)
 	switch {
@@ -80,7 +78,7 @@ func (s *Site) settle(ctx context.Context, r *record, now Login, want *Login) er
 	return qualified(want.Username)
 }
 
-// exchanged says that the Secret has another account than the one that was made for it.
+// exchanged returns the fault of a Secret with another account than the one that was created for it.
 func (s *Site) exchanged(known, now string) error {
 	return s.conflict(fmt.Errorf("somebody put %s into it, and %s was made for it", now, known),
 		"put that one back, or take away what was made for it: "+s.command("delete"))
@@ -93,12 +91,12 @@ func (s *Site) conflict(err error, hint string) error {
 type account struct {
 	Login
 
-	named bool // in this run, by who gives it roles
-	made  bool // here, or to be
+	named bool // in this run, by the administrator
+	made  bool // created here, or to be
 	kept  bool // its password is in the Secret
 }
 
-// prepare makes an account ready in all vCenters, and returns how to log in with it.
+// prepare makes an account ready in all vCenters, and returns its login.
 func (s *Site) prepare(ctx context.Context, r *record, a account) (Login, error) {
 	found := make([]state, len(s.Places))
 	s.known = map[string]bool{}
@@ -126,8 +124,8 @@ func (s *Site) prepare(ctx context.Context, r *record, a account) (Login, error)
 	return a.Login, nil
 }
 
-// migrate takes the permissions away that were set here and that roles of the plan propagate to by now, such as
-// those on each VM and host. The others may be of a node that the plan lacks for a moment.
+// migrate removes permissions that were set here and that roles of the plan now propagate to, such as those on each VM
+// and host. The others may belong to a node that the plan lacks for a moment.
 func (s *Site) migrate(ctx context.Context, r *record, p *Place, a account, plan *privileges.Plan) error {
 	before := r.permissionsOf(ctx, p, a.Username)
 	maps.DeleteFunc(before, func(id string, _ *privileges.Permission) bool {
@@ -139,8 +137,7 @@ func (s *Site) migrate(ctx context.Context, r *record, p *Place, a account, plan
 	return s.takePermissions(ctx, p, plan.Principal, a.made, before)
 }
 
-// password gives an account that is made here another one, where the Secret does not have
-// the one that it has.
+// password generates a new password for an account that is created here, if the Secret does not have its password.
 func (s *Site) password(ctx context.Context, r *record, a *account, found []state) error {
 	if !a.made || a.kept {
 		return nil
@@ -155,7 +152,7 @@ func (s *Site) password(ctx context.Context, r *record, a *account, found []stat
 	return nil
 }
 
-// look finds out what is to be done for an account in one vCenter, and notes it.
+// look computes the changes for an account in one vCenter, and records them.
 func (s *Site) look(ctx context.Context, r *record, p *Place, a account, found *state) (err error) {
 	if a.made {
 		if found.exists, err = s.ours(ctx, p, a.Username); err == nil {
@@ -173,7 +170,7 @@ func (s *Site) look(ctx context.Context, r *record, p *Place, a account, found *
 	if err != nil {
 		return err
 	}
-	if err := try(ctx, p, a); err != nil { // a login that is let in also shows the account's name
+	if err := try(ctx, p, a); err != nil { // an accepted login also shows the account's name
 		return err
 	}
 	plan, err := p.Plan(ctx, a.Username)
@@ -188,8 +185,8 @@ func (s *Site) look(ctx context.Context, r *record, p *Place, a account, found *
 	return nil
 }
 
-// try logs in with the password of an account that is made elsewhere, so that a wrong one is
-// known before anything is changed. That the account has no role yet is no fault.
+// try logs in with the password of an account that is not created here, so that a wrong one fails before anything is
+// changed. A login without roles is no fault.
 func try(ctx context.Context, p *Place, a account) error {
 	if a.made {
 		return nil
@@ -202,7 +199,7 @@ func try(ctx context.Context, p *Place, a account) error {
 	return nil
 }
 
-// ours says whether an account is there. One that was not made here is a fault.
+// ours reports whether an account exists. One that was not created here is a fault.
 func (s *Site) ours(ctx context.Context, p *Place, name string) (bool, error) {
 	found, err := p.Account(ctx, name)
 	if err != nil || !found.Exists || found.Description == s.description() {
@@ -215,9 +212,9 @@ func (s *Site) ours(ctx context.Context, p *Place, name string) (bool, error) {
 
 type state struct {
 	exists bool
-	shared string // identifies it in the vCenters that share their accounts
+	shared string // identifies the account in linked vCenters
 	plan   *privileges.Plan
-	days   int // until its password expires; 0 for never
+	days   int // until its password expires; 0 if it never does
 }
 
 func (s *Site) ready(ctx context.Context, p *Place, a account, st state) error {
@@ -230,7 +227,7 @@ func (s *Site) ready(ctx context.Context, p *Place, a account, st state) error {
 	return s.verify(ctx, p, a)
 }
 
-// login makes the account, or gives one a password that is in no Secret.
+// login creates the account, or sets a new password if no Secret has its password.
 func (s *Site) login(ctx context.Context, p *Place, a account, st state) error {
 	note := ""
 	if st.days > 0 {
@@ -257,8 +254,8 @@ func (s *Site) login(ctx context.Context, p *Place, a account, st state) error {
 	})
 }
 
-// replicated waits until an account that was made at a linked vCenter is visible: to make it twice
-// would be a conflict of both.
+// replicated waits until an account that was created at a linked vCenter is visible: creating it twice would be a
+// conflict.
 func (s *Site) replicated(ctx context.Context, p *Place, name string) error {
 	return s.until(ctx, "wait for account "+name, func() (string, error) {
 		found, err := s.ours(ctx, p, name)
@@ -309,7 +306,7 @@ func (s *Site) makeRoles(ctx context.Context, p *Place, account string, plan *pr
 	return p.Roles(ctx)
 }
 
-// makeRole makes a role, or adds to the one that is there what it lacks.
+// makeRole creates a role, or adds the missing privileges to the existing one.
 func (s *Site) makeRole(ctx context.Context, p *Place, account string, x *privileges.PlannedRole, roles map[string]vcenter.Role) error {
 	if len(x.TooMuch) > 0 {
 		s.leaveRole(p, account, x.Name, "it has more than is needed here, and others may have it for that: "+strings.Join(x.TooMuch, " "))
@@ -331,11 +328,11 @@ func union(a, b []string) []string {
 	return slices.Compact(slices.Sorted(slices.Values(slices.Concat(a, b))))
 }
 
-// settleTime is how long a vCenter may take until an account has what it was given.
+// settleTime is how long a vCenter may take until new permissions are effective.
 const settleTime = time.Minute
 
-// verify asks the vCenter, as the account, until nothing is missing. What does not pass by itself ends it: a
-// password that is refused is tried once.
+// verify checks the vCenter as the account until no privilege is missing. It ends at a fault that does not pass by
+// itself: a refused password is tried once.
 func (s *Site) verify(ctx context.Context, p *Place, a account) (failed error) {
 	const again = "the Secret is not written; run the same command again, and see what overrules the permissions: vdoctl users plan"
 	op := "verify account " + a.Username + " in " + p.Server
@@ -359,9 +356,9 @@ func (s *Site) verify(ctx context.Context, p *Place, a account) (failed error) {
 	return cmp.Or(err, failed)
 }
 
-// spare refuses to change who logged in, an account that would lose what it has for something
-// else, and one that no one has named in this run. An account that was made here is the
-// drivers' alone, and what an earlier run has set may be set again.
+// spare refuses to change the administrator's account, an account that would lose other permissions, and one that this
+// run does not name. An account that was created here is only the drivers'. Permissions of an earlier run may be set
+// again.
 func (s *Site) spare(ctx context.Context, r *record, p *Place, a account, plan *privileges.Plan) error {
 	if p.same(ctx, p.User, a.Username) {
 		return s.spared(p, a, errors.New("it is the account that you are logged in with, and would be left with what the drivers need"))
@@ -384,7 +381,7 @@ func (s *Site) spare(ctx context.Context, r *record, p *Place, a account, plan *
 	case len(cut) > 0:
 		return s.spared(p, a, errors.New("it has more than the drivers need, and would lose that: "+privileges.Losses(cut)))
 	case changes > 0 && !a.named:
-		// Who may write the Secret or the record need not be one who may give roles.
+		// Users who may write the Secret or the record may not be allowed to give roles.
 		return &fault.Error{Reason: fault.Refused, Op: "give the drivers' roles to", Subject: a.Username,
 			Err:  fmt.Errorf("it was not made here: Secret %s/%s names it, and whoever may write that", s.Namespace, s.Secret),
 			Hint: "if it is the drivers' account, name it: --principal " + fault.Quote(a.Username)}
@@ -410,12 +407,12 @@ func (s *Site) other(ctx context.Context, r *record, account string, made bool) 
 	})
 }
 
-// touches says whether something of an account is taken away in a vCenter.
+// touches reports whether a removal changes anything of an account in a vCenter.
 func (r *record) touches(ctx context.Context, p *Place, account string, made bool) bool {
 	return made || len(r.permissionsOf(ctx, p, account)) > 0
 }
 
-// quiet waits until no one uses an account, where something of it is taken away.
+// quiet waits until no session uses an account, in the vCenters where the removal changes it.
 func (s *Site) quiet(ctx context.Context, r *record, account string, made bool) error {
 	return s.each(func(p *Place) error {
 		if !r.touches(ctx, p, account, made) {

@@ -15,8 +15,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
 
-// Delete takes away what was made, and nothing else: it leaves what someone has changed since. It refuses
-// while a driver uses the account.
+// Delete removes what was created, except what others have changed since. It refuses while a driver uses the account.
 func (s *Site) Delete(ctx context.Context) error {
 	r, err := s.readRecord(ctx)
 	if err != nil {
@@ -46,8 +45,8 @@ func (s *Site) Delete(ctx context.Context) error {
 	return s.gone(ctx, r.object, "ConfigMap", r.Account)
 }
 
-// elsewhere are the vCenters of a record for which no VsphereCloudConfig names the Secret any more. It says that
-// what was made there stays: most often the vCenter is gone, and it may be away for a moment.
+// elsewhere returns the vCenters of a record for which no VsphereCloudConfig names the Secret. It reports that their
+// objects stay: most often the vCenter is gone, and it may be away for a moment.
 func (s *Site) elsewhere(r *record) (left []string) {
 	for _, name := range slices.Sorted(maps.Keys(r.Places)) {
 		if !slices.ContainsFunc(s.Places, func(p Place) bool { return p.Name == name }) {
@@ -67,7 +66,7 @@ func (r *record) accounts() map[string]bool {
 	return out
 }
 
-// free refuses while a driver of this cluster has one of the accounts, or anybody uses it.
+// free refuses while a driver of this cluster has one of the accounts, or a session uses it.
 func (s *Site) free(ctx context.Context, r *record) error {
 	users, err := s.drivers(ctx)
 	if err != nil {
@@ -91,8 +90,8 @@ func (s *Site) free(ctx context.Context, r *record) error {
 	return nil
 }
 
-// removeSecret removes the Secret first, so that no one logs in with an account that is
-// gone. One that was there before, or that has another account now, stays.
+// removeSecret removes the Secret first, so that no driver logs in with a removed account. It leaves a Secret that
+// existed before, or that has another account.
 func (s *Site) removeSecret(ctx context.Context, r *record) error {
 	secret, err := s.secret(ctx)
 	if err != nil || secret == nil {
@@ -109,7 +108,7 @@ func (s *Site) removeSecret(ctx context.Context, r *record) error {
 	return s.gone(ctx, secret, "Secret", loginOf(secret).Username)
 }
 
-// gone deletes an object in the state that was read.
+// gone deletes an object if it is still in the state that was read.
 func (s *Site) gone(ctx context.Context, o client.Object, kind, account string) error {
 	uid, version, name := o.GetUID(), o.GetResourceVersion(), client.ObjectKeyFromObject(o).String()
 	err := s.act(Change{Do: Remove, Kind: kind, Name: name, Account: account}, func() error {
@@ -137,8 +136,8 @@ func (s *Site) clear(ctx context.Context, r *record, p *Place) error {
 	return s.clearRoles(ctx, r, p)
 }
 
-// takeAway takes an account's permissions away, and removes the account where it was made here. What is said to
-// be made here, and by its description is not, is touched in nothing.
+// takeAway removes an account's permissions, and the account if it was created here. It leaves an account untouched if
+// the record calls it created here but its description does not.
 func (s *Site) takeAway(ctx context.Context, r *record, p *Place, account string, made bool) error {
 	found := vcenter.Account{}
 	if made {
@@ -165,9 +164,9 @@ func (s *Site) takeAway(ctx context.Context, r *record, p *Place, account string
 	return s.act(Change{VCenter: p.Name, Do: Remove, Kind: "account", Name: account, Account: account}, func() error { return p.RemoveAccount(ctx, account) })
 }
 
-// takePermissions takes those of an account away that are noted, but for one that is as it was before, and
-// names the one before: the record of that is no more than a ConfigMap, and whoever may write it is no
-// administrator of the vCenter. own is set of an account that is there, and was made for this Secret.
+// takePermissions removes the recorded permissions of an account, except unchanged ones, and reports the earlier ones.
+// It restores none: a writer of the ConfigMap is no administrator of the vCenter. The flag own is set if the account
+// exists and was created for this Secret.
 func (s *Site) takePermissions(
 	ctx context.Context, p *Place, account string, own bool, before map[string]*privileges.Permission,
 ) error {
@@ -209,8 +208,8 @@ func shown(p privileges.Permission) string {
 	return p.Role
 }
 
-// clearRoles removes the roles that were made and that no one has. One that was there before keeps what was
-// added to it: other clusters may need that by now.
+// clearRoles removes the roles that were created here and that no account has. A role that existed before keeps its
+// added privileges: other clusters may need them.
 func (s *Site) clearRoles(ctx context.Context, r *record, p *Place) error {
 	roles, err := p.Roles(ctx)
 	if err != nil {
@@ -221,7 +220,7 @@ func (s *Site) clearRoles(ctx context.Context, r *record, p *Place) error {
 		role, isThere := roles[name]
 		switch {
 		case !isThere:
-		case !privileges.IsDriverRole(name): // whoever may write the record is no administrator of the vCenter
+		case !privileges.IsDriverRole(name): // a writer of the record is no administrator of the vCenter
 			s.leaveRole(p, r.Account, name, "it is none of the drivers' roles, though the record says so")
 		case made[name] != nil:
 			s.leaveRole(p, r.Account, name, "it was there before, and keeps what was added to it")
@@ -239,11 +238,11 @@ func (s *Site) leaveRole(p *Place, account, name, why string) {
 	s.did(Change{VCenter: p.Name, Do: Leave, Kind: "role", Name: name, Account: account, Note: why})
 }
 
-// removeRole removes a role that was made here, where no one else has it.
+// removeRole removes a role that was created here, if no other account has it.
 func (s *Site) removeRole(ctx context.Context, p *Place, account string, role vcenter.Role) error {
 	var used bool
 	var err error
-	if !s.DryRun { // no vCenter tells before whether it is used
+	if !s.DryRun { // no vCenter tells in advance whether it is used
 		used, err = p.RemoveRole(ctx, role)
 	}
 	switch {

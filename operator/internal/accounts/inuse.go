@@ -20,7 +20,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
 
-// until waits for something; in a dry run for nothing.
+// until waits until look returns ""; in a dry run it does not wait.
 func (s *Site) until(ctx context.Context, op string, look func() (string, error), hint string) error {
 	if s.DryRun {
 		return nil
@@ -28,8 +28,8 @@ func (s *Site) until(ctx context.Context, op string, look func() (string, error)
 	return clusterstate.Until(ctx, s.Wait, s.Poll, op, hint, look)
 }
 
-// behind says what does not run with the next account yet; "" when everything does. What
-// was configured with another account when the rotation began is none of its business.
+// behind says which driver does not run with the next account yet; "" if none. It ignores drivers that had another
+// account when the rotation began.
 func (s *Site) behind(ctx context.Context, r *record) (string, error) {
 	secret, err := s.secret(ctx)
 	if err != nil {
@@ -64,9 +64,8 @@ func (s *Site) behind(ctx context.Context, r *record) (string, error) {
 	return "", nil
 }
 
-// unverified says which vCenter the operator has not tried the Secret with yet. Where it
-// has never looked or cannot, since the configuration is in a file alone, and no driver is
-// there, no one waits for it.
+// unverified names a vCenter for which the operator has not tried the Secret yet. It skips a vCenter that the operator
+// never checked if no driver is installed: its configuration may exist only in a file.
 func (s *Site) unverified(ctx context.Context, secret *corev1.Secret, installed bool) (string, error) {
 	for i := range s.Places {
 		var vcc v1alpha1.VsphereCloudConfig
@@ -86,15 +85,15 @@ func (s *Site) unverified(ctx context.Context, secret *corev1.Secret, installed 
 	return "", nil
 }
 
-// driver is a workload that logs in to vCenters, and the configuration that it reads.
+// driver is a workload that logs in to vCenters, with the configuration that it reads.
 type driver struct {
 	name    string // kind and name
 	config  map[string][]byte
 	hash    string // of the configuration that its pods are started with
-	rolling string // why its pods are not all of the newest template
+	rolling string // why some of its pods are not of the newest template
 }
 
-// workloads are those that log in, with the Secrets that they read.
+// workloads are the workloads that log in, with the Secrets that they read.
 var workloads = []struct {
 	object client.Object
 	secret client.ObjectKey
@@ -146,8 +145,8 @@ func driverOf(name string, o client.Object, config map[string][]byte) driver {
 
 var quoted = regexp.MustCompile(`"((?:[^"\\]|\\.)*)"`)
 
-// uses reports whether a driver's configuration names an account, or a value of it is one, as
-// the cloud provider's are.
+// uses reports whether a driver's configuration names an account, in its text or as a whole value as in the cloud
+// provider's.
 func (s *Site) uses(ctx context.Context, d *driver, account string) bool {
 	for _, data := range d.config {
 		names := []string{string(data)}
@@ -163,7 +162,7 @@ func (s *Site) uses(ctx context.Context, d *driver, account string) bool {
 	return false
 }
 
-// templates are the hashes of the configuration, by driver, of those that have an account.
+// templates returns the hashes of the configuration of each driver that has an account.
 func (s *Site) templates(ctx context.Context, account string) (map[string]string, error) {
 	users, err := s.drivers(ctx)
 	if err != nil {
@@ -178,19 +177,18 @@ func (s *Site) templates(ctx context.Context, account string) (map[string]string
 	return out, nil
 }
 
-// recent is how long a session counts as used after it was, where it is from a node of this
-// cluster: drivers that were restarted leave theirs behind. From anywhere else each that is
-// open counts, since who is idle logs in again.
+// recent is how long an idle session from a node of this cluster counts as used: restarted drivers leave theirs
+// behind. From other addresses each open session counts, since its idle client logs in again.
 const recent = 2 * time.Minute
 
-// unused waits until no one uses an account. Who still does after that is something else
-// than this cluster's drivers.
+// unused waits until no session uses an account. A session that remains after the wait is not of this cluster's
+// drivers.
 func (s *Site) unused(ctx context.Context, p *Place, account string) error {
 	return s.until(ctx, "wait until nobody uses "+account, func() (string, error) { return s.inUse(ctx, p, account) },
 		"nothing of it is changed: see what else logs in with it (another cluster, a backup), end its session, and run the same command again; one that nobody ends is ended by the vCenter when it was idle for long, by default after 30 minutes")
 }
 
-// inUse names a session of an account; "" for none.
+// inUse describes a session of an account; "" if there is none.
 func (s *Site) inUse(ctx context.Context, p *Place, account string) (string, error) {
 	list, err := p.Sessions(ctx, account)
 	if err != nil || len(list) == 0 {
@@ -208,8 +206,8 @@ func (s *Site) inUse(ctx context.Context, p *Place, account string) (string, err
 	return "", nil
 }
 
-// readNodes reads the addresses of the nodes, once: there may be thousands, and a node that joins later logs in with
-// what the Secret has by then.
+// readNodes reads the addresses of the nodes, once: there may be thousands. A node that joins later logs in with the
+// current Secret.
 func (s *Site) readNodes(ctx context.Context) error {
 	if s.nodes != nil {
 		return nil
@@ -231,8 +229,7 @@ func (s *Site) readNodes(ctx context.Context) error {
 	return nil
 }
 
-// resettable refuses to give an account another password while something logs in with the
-// one that it has.
+// resettable refuses to set another password while a driver or a session uses the account.
 func (s *Site) resettable(ctx context.Context, a account) error {
 	users, err := s.drivers(ctx)
 	if err != nil {

@@ -24,30 +24,28 @@ const recordKey = "record.json"
 
 type record struct {
 	Account string `json:"account"`
-	Made    bool   `json:"made"` // here; false for one that was there, or is made elsewhere
-	// Next takes the place of Account: a rotation is under way.
+	Made    bool   `json:"made"` // created here; false if it existed before or is created by another program
+	// Next replaces Account: a rotation is under way.
 	Next     string `json:"next,omitempty"`
 	NextMade bool   `json:"nextMade,omitempty"`
-	// Templates are the hashes of the configuration that the pods of those drivers had that
-	// were configured with Account, when the Secret was about to be changed.
+	// Templates are the hashes of the pods' configuration, by driver with Account, from before the Secret was changed.
 	Templates map[string]string `json:"templates,omitempty"`
-	// Run is another one whenever a password is about to be set, so that of two runs at once
-	// one finds the record changed before it sets its own.
+	// Run changes before a password is set. So one of two overlapping runs finds the record changed before it sets its
+	// own.
 	Run string `json:"run,omitempty"`
-	// Printed says that the Secret with the last account was given to [Site.Output].
+	// Printed is set if [Site.Output] received the Secret with the last account.
 	Printed bool `json:"printed,omitempty"`
-	// SecretMade says that the Secret was not there before.
+	// SecretMade is set if the Secret did not exist before.
 	SecretMade bool                    `json:"secretMade,omitempty"`
 	Places     map[string]*placeRecord `json:"places"`
 
-	object *corev1.ConfigMap // nil where it is not there
+	object *corev1.ConfigMap // nil if it does not exist
 }
 
 type placeRecord struct {
-	// Roles that were made, nil, or were there before and had privileges added.
+	// Roles by name: nil if created here, not nil if privileges were added to an existing one.
 	Roles map[string]*struct{} `json:"roles,omitempty"`
-	// Permissions by account and object, with what the account had there before; nil for
-	// nothing.
+	// Permissions by account and object, with what the account had before; nil for nothing.
 	Permissions map[string]map[string]*privileges.Permission `json:"permissions,omitempty"`
 }
 
@@ -81,7 +79,7 @@ func (s *Site) readRecord(ctx context.Context) (*record, error) {
 	return r, nil
 }
 
-// writeRecord writes it to the state that was read.
+// writeRecord writes the record over the state that was read.
 func (s *Site) writeRecord(ctx context.Context, r *record) error {
 	data, err := json.Marshal(r)
 	if err != nil {
@@ -122,7 +120,7 @@ func (r *record) place(name string) *placeRecord {
 	return p
 }
 
-// permissionsOf are those of an account in a vCenter, by any of its names.
+// permissionsOf returns the recorded permissions of an account in a vCenter, under any of its names.
 func (r *record) permissionsOf(ctx context.Context, p *Place, account string) map[string]*privileges.Permission {
 	out := map[string]*privileges.Permission{}
 	for of, list := range r.place(p.Name).Permissions {
@@ -133,7 +131,7 @@ func (r *record) permissionsOf(ctx context.Context, p *Place, account string) ma
 	return out
 }
 
-// intend notes what a plan is about to change. What was noted first is what was before.
+// intend records what a plan is about to change. The first entry has the state before, and stays.
 func (p *placeRecord) intend(plan *privileges.Plan, mine map[string]*privileges.Permission) {
 	for _, role := range plan.Roles {
 		if _, known := p.Roles[role.Name]; !known && role.State == privileges.Create {
@@ -150,7 +148,7 @@ func (p *placeRecord) intend(plan *privileges.Plan, mine map[string]*privileges.
 	p.Permissions[plan.Principal] = mine
 }
 
-// secret reads the Secret; nil where it is not there.
+// secret reads the Secret; nil if it does not exist.
 func (s *Site) secret(ctx context.Context) (*corev1.Secret, error) {
 	var out corev1.Secret
 	err := s.API.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: s.Secret}, &out)
@@ -170,7 +168,7 @@ func loginOf(secret *corev1.Secret) Login {
 	return Login{Username: strings.TrimRight(string(secret.Data[corev1.BasicAuthUsernameKey]), "\r\n"), Password: vcenter.Password(strings.TrimRight(string(secret.Data[corev1.BasicAuthPasswordKey]), "\r\n"))}
 }
 
-// writable refuses to write a Secret that something else writes, before anything is made for it.
+// writable refuses a Secret that another program writes, before anything is created for it.
 func (s *Site) writable(r *record, secret *corev1.Secret) error {
 	by := ""
 	if secret != nil {
@@ -191,7 +189,7 @@ func (s *Site) writable(r *record, secret *corev1.Secret) error {
 	return nil
 }
 
-// writeSecret puts a login into the Secret, in the state in which it was read, or gives it to Output.
+// writeSecret writes a login into the Secret, over the state that was read, or gives it to Output.
 func (s *Site) writeSecret(ctx context.Context, r *record, secret *corev1.Secret, l Login) error {
 	if secret == nil {
 		secret = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Secret}, Type: corev1.SecretTypeBasicAuth}
@@ -228,7 +226,7 @@ func (s *Site) printSecret(ctx context.Context, r *record, secret *corev1.Secret
 	})
 }
 
-// arrived notes that the cluster has what was printed.
+// arrived records that the cluster has the printed Secret.
 func (s *Site) arrived(ctx context.Context, r *record) error {
 	if !r.Printed || s.DryRun {
 		return nil

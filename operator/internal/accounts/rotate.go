@@ -12,8 +12,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
 )
 
-// Rotate puts another account into the place of the Secret's, and removes the first one
-// when nothing uses it any more. Where a rotation was stopped, it goes on with that one.
+// Rotate replaces the Secret's account by another one, and removes the first once it is unused. It continues an
+// interrupted rotation.
 func (s *Site) Rotate(ctx context.Context, want Login) error {
 	r, secret, now, err := s.read(ctx)
 	if err != nil {
@@ -34,7 +34,7 @@ func (s *Site) Rotate(ctx context.Context, want Login) error {
 	a.Login, a.made = want, r.NextMade
 	if !s.same(ctx, now.Username, r.Next) {
 		if err := s.replace(ctx, r, secret, a); err != nil || s.Output != nil {
-			return err // once the cluster has the Secret that is printed, a further run goes on
+			return err // a later run continues once the cluster has the printed Secret
 		}
 	}
 	if err := s.switched(ctx, r); err != nil {
@@ -43,7 +43,6 @@ func (s *Site) Rotate(ctx context.Context, want Login) error {
 	return s.retire(ctx, r)
 }
 
-// begin decides which account comes next.
 func (s *Site) begin(ctx context.Context, r *record, now Login, want *Login) error {
 	if r.Account == "" {
 		r.Account, r.Made = now.Username, false
@@ -117,7 +116,7 @@ func (s *Site) switched(ctx context.Context, r *record) error {
 			"again. If %[2]s is refused, put %[1]s with its password back into the Secret", r.Account, r.Next))
 }
 
-// retire takes away the account before, unless someone else logs in with it.
+// retire removes the previous account, unless another program logs in with it.
 func (s *Site) retire(ctx context.Context, r *record) error {
 	if err := s.quiet(ctx, r, r.Account, r.Made); err != nil {
 		return err
