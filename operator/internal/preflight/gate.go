@@ -9,17 +9,16 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
-// Hold is what the checks keep back of one driver. The zero value keeps back nothing.
+// Hold is what the checks block for one driver. The zero value blocks nothing.
 type Hold struct {
-	Configuration bool  // no other configuration than the one that it runs with
-	Err           error // the findings, each with its remedy, that keep releases back; nil for none
+	Configuration bool  // blocks any configuration other than the current one
+	Err           error // the findings that block releases, each with its remedy; nil for none
 }
 
-// maxGateFor is how many findings a Hold names, the gravest; status.preflight has the others.
+// maxGateFor is how many findings a Hold names, the gravest first; status.preflight has the others.
 const maxGateFor = 3
 
-// Gate says what results keep back, by driver. What turns a check down is in the results
-// already: see [Turned].
+// Gate returns what results block, by driver. The caller has applied [Turned] before.
 func Gate(results []Result) map[matrix.Driver]Hold {
 	results = slices.Clone(results)
 	slices.SortStableFunc(results, func(a, b Result) int { return cmp.Compare(b.gravity(), a.gravity()) })
@@ -41,7 +40,7 @@ func Gate(results []Result) map[matrix.Driver]Hold {
 	return all
 }
 
-// gravity orders results: by action, and those that stop a driver first.
+// gravity orders results: by action, and results that stop a driver first.
 func (r Result) gravity() int {
 	g := 2 * int(r.Action)
 	if r.Stops {
@@ -50,7 +49,7 @@ func (r Result) gravity() int {
 	return g
 }
 
-// fault is a finding as an error that a person can act on.
+// fault returns a finding as an error with its remedy.
 func (r Result) fault() error {
 	what := oneLine(r.Found)
 	if named := r.Named(); named != "" {

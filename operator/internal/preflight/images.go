@@ -13,28 +13,27 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
 
-// Images are the releases that would be installed from the bundle, and the nodes that their
-// pods would come to. All of it was verified: no registry is asked.
+// Images are the images of the releases to install from the bundle, and the nodes for their pods. All of it was
+// verified before: the checks send no request to a registry.
 type Images struct {
-	// Err is why nothing is known; the rest is empty then.
+	// Err is why the images are unknown; the other fields are empty then.
 	Err       error
 	Workloads []render.Workload
-	// Platforms are those that each image is for; one that is not there is not known.
+	// Platforms are the platforms of each image; a missing one is unknown.
 	Platforms map[image.Digest][]image.Platform
 	Nodes     []render.Node
-	// Mirrors lead names of upstream's to the mirror; nil where pods name images in the mirror
-	// itself, or the cluster is not OpenShift.
+	// Mirrors says how nodes map upstream names to the mirror. It is nil if pods name images in the mirror itself, or
+	// the cluster is not OpenShift.
 	Mirrors *Mirrors
 }
 
-// CheckImages runs the checks of what the bundle holds, which need no one's answer: each pass
-// makes them again.
+// CheckImages runs the checks of the bundle's content, which send no request: each reconcile repeats them.
 func CheckImages(i *Images) []Result { return run(&Snapshot{Images: i}, imageChecks()) }
 
-// OfBundle tells whether a check is one of what the bundle holds.
+// OfBundle reports whether a check is one of the bundle's content.
 func (id ID) OfBundle() bool { return strings.HasPrefix(string(id), "image-") }
 
-// platformOf is a node's, as the kubelet labels it; zero where it does not.
+// platformOf returns a node's platform from the kubelet's labels; zero if they are missing.
 func platformOf(n *render.Node) image.Platform {
 	p := image.Platform{OS: n.Labels[corev1.LabelOSStable], Architecture: n.Labels[corev1.LabelArchStable]}
 	if p.OS == "" || p.Architecture == "" {
@@ -43,7 +42,6 @@ func platformOf(n *render.Node) image.Platform {
 	return p
 }
 
-// present are the platforms of the nodes.
 func (i *Images) present() map[image.Platform]bool {
 	all := map[image.Platform]bool{}
 	for n := range i.Nodes {
@@ -53,11 +51,10 @@ func (i *Images) present() map[image.Platform]bool {
 	return all
 }
 
-// maxImages is how many images a finding names.
 const maxImages = 2
 
-// imagePlatforms holds the platforms of images against the nodes that pods would come to. Only
-// where a platform of the cluster lacks is it looked at where the pods would come.
+// imagePlatforms compares the platforms of images with those of the nodes that their pods may run on. It looks at
+// placement only if an image lacks a platform of the cluster.
 func imagePlatforms(s *Snapshot) []found {
 	i := s.Images
 	if i.Err != nil {
@@ -83,7 +80,7 @@ func imagePlatforms(s *Snapshot) []found {
 	return out
 }
 
-// lacking are a workload's images that are known not to be for a platform.
+// lacking returns a workload's images that are known not to support a platform.
 func (i *Images) lacking(w *render.Workload, p image.Platform) []string {
 	var all []string
 	for _, im := range w.Images {
@@ -95,9 +92,8 @@ func (i *Images) lacking(w *render.Workload, p image.Platform) []string {
 	return all
 }
 
-// reached is what is found about platforms that a workload's images are not for, at each node of them
-// that its pods would come to. A Deployment's pods may find another node: it is gated where there
-// is none.
+// reached returns findings for each node that a workload's pods may run on, but whose platform its images lack. A
+// Deployment's pods may run on another node, so it is gated only if no node fits.
 func (i *Images) reached(w *render.Workload, about map[image.Platform]found) []found {
 	var out []found
 	fits, reaches := false, w.Reach()
@@ -121,8 +117,8 @@ func (i *Images) reached(w *render.Workload, about map[image.Platform]found) []f
 	return out
 }
 
-// gatedDrivers are the drivers that are gated with one: the storage driver does not start
-// without what the snapshot-controller's release has.
+// gatedDrivers returns the drivers that are gated with one: the storage driver does not start without the
+// snapshot-controller's release.
 func gatedDrivers(d matrix.Driver) []matrix.Driver {
 	if d == matrix.SnapshotController {
 		return []matrix.Driver{d, matrix.CSI}
@@ -130,7 +126,7 @@ func gatedDrivers(d matrix.Driver) []matrix.Driver {
 	return []matrix.Driver{d}
 }
 
-// away is what keeps a workload's pods away from nodes, where no bundle has images for them.
+// away returns the remedy for a workload whose images lack a platform: a bundle with it, or keeping its pods away.
 func away(w *render.Workload) string {
 	return fmt.Sprintf("make a bundle of these platforms, `vdo-bundle lock --platform=all`, where upstream has them; or keep its pods "+
 		"away by a nodeSelector in spec.drivers[%s].workloads[%s], or by spec.excludedNodes where they are not on vSphere", w.Driver, w.Name)

@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// LeastHardware is the number of the least virtual hardware version that the drivers ask for.
+// LeastHardware is the lowest virtual hardware version that the drivers support.
 const LeastHardware = 15
 
-// has finds the VMs behind nodes of which something with one text holds.
+// has returns a check that reports a text for the VMs of nodes that a condition selects.
 func has(what string, gates func(*Machine) bool) func(*Snapshot) []found {
 	return machines(func(_ *Snapshot, b behind) []found {
 		if gates(b.machine) {
@@ -54,7 +54,7 @@ func tools(_ *Snapshot, b behind) []found {
 	return nil
 }
 
-// maxLatency is that of a control plane's disks: etcd loses its leader with more. It is the limit of
+// maxLatency is the limit for disks of the control plane: above it etcd loses its leader. It is the limit of
 // vsphere-problem-detector, pkg/check/node_perf.go.
 const maxLatency = 100 * time.Millisecond
 
@@ -66,7 +66,7 @@ func diskLatency(_ *Snapshot, b behind) []found {
 	return []found{{what: "disks of the control plane answer slowly", of: of}}
 }
 
-// changeTracking finds where it is off, if it is on elsewhere: to turn it on loses nothing.
+// changeTracking finds VMs without changed block tracking, if other VMs have it: switching it on loses nothing.
 func changeTracking(s *Snapshot) []found {
 	off := has("changed block tracking is off, and on at other nodes", func(m *Machine) bool { return !m.ChangeTracking })(s)
 	if len(off) == len(s.nodesMachines()) {
@@ -75,15 +75,15 @@ func changeTracking(s *Snapshot) []found {
 	return off
 }
 
-// behind is the machine of a node, and where it is.
+// behind is a node, its VM and the VM's vCenter.
 type behind struct {
 	node    *Node
 	vcenter *VCenter
 	machine *Machine
 }
 
-// machines finds what is behind each node, as the cloud provider does: by UUID, and for
-// want of it by name. A template is never a node.
+// machines returns the VMs of each node as the cloud provider finds them: by UUID, else by name. A template is never a
+// node.
 func (s *Snapshot) machines() map[string][]behind {
 	by := map[string][]behind{} // UUIDs and names
 	for _, v := range s.readable() {
@@ -112,8 +112,8 @@ func (s *Snapshot) machines() map[string][]behind {
 	return out
 }
 
-// several tells whether these are more than one machine. One vCenter may be there under two names,
-// for the cloud provider and for the storage driver say, and has each machine under both.
+// several reports whether these are more than one machine. One vCenter may be configured under two names, such as for
+// the cloud provider and for the storage driver, and has each machine under both.
 func several(list []behind) bool {
 	return slices.ContainsFunc(list[1:], func(b behind) bool {
 		a := list[0]
@@ -121,8 +121,8 @@ func several(list []behind) bool {
 	})
 }
 
-// nodesMachines are the nodes with exactly one machine behind, sorted by node; once for each name
-// under which its vCenter is there, since what is found concerns the drivers that use that.
+// nodesMachines returns the nodes with exactly one VM, sorted by node. A node appears once for each name of its
+// vCenter, since findings concern the drivers that use that name.
 func (s *Snapshot) nodesMachines() []behind {
 	var out []behind
 	for _, list := range s.machines() {
@@ -136,7 +136,6 @@ func (s *Snapshot) nodesMachines() []behind {
 	return out
 }
 
-// nodesOnce are those, each node once.
 func (s *Snapshot) nodesOnce() []behind {
 	return slices.CompactFunc(s.nodesMachines(), func(a, b behind) bool { return a.node.Name == b.node.Name })
 }

@@ -12,32 +12,31 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
-// Mirrors are where OpenShift's nodes look for images that pods name as upstream does.
+// Mirrors says where OpenShift's nodes look for images with upstream names.
 type Mirrors struct {
-	// Err is why it is not known.
+	// Err is why it is unknown.
 	Err error
-	// Repository is the bundle's, HOST/PATH, below which its images are, and Bundle the bundle
-	// in it, REPOSITORY@DIGEST.
+	// Repository is the bundle's, HOST/PATH, which has the images below it. Bundle is the bundle there,
+	// REPOSITORY@DIGEST.
 	Repository, Bundle string
 	Rules              []MirrorRule
-	// Own is the set that the operator writes, "Kind name", "" where it writes none. Its Rules
-	// are as they are going to be: whether each node has taken them up is not known.
+	// Own is the set that the operator writes, "Kind name", "" if it writes none. Rules has its desired entries; nodes
+	// may not have applied them yet.
 	Own string
-	// Left are repositories that it does not lead, and why.
+	// Left are repositories that Own does not map, and why.
 	Left map[string]string
-	// Unwritten is why the operator cannot write it though it is asked to.
+	// Unwritten is why the operator cannot write the requested set.
 	Unwritten error
 }
 
-// MirrorRule is one entry of an ImageDigestMirrorSet, an ImageTagMirrorSet or an
-// ImageContentSourcePolicy.
+// MirrorRule is one entry of an ImageDigestMirrorSet, an ImageTagMirrorSet or an ImageContentSourcePolicy.
 type MirrorRule struct {
 	Set     string // Kind name
 	Source  string // HOST[:PORT][/PATH…], or *.DOMAIN
 	Mirrors []string
-	// Policy of the source; "" is AllowContactingSource.
+	// Policy of the source; "" means AllowContactingSource.
 	Policy mirrorset.Policy
-	// Tags is set of a rule for names with a tag: it leads no digest anywhere.
+	// Tags is set for a rule for names with a tag: it maps no digest.
 	Tags bool
 }
 
@@ -59,7 +58,7 @@ func mirrorSets(s *Snapshot) []found {
 			ref, err = ref.Below(mirror)
 		}
 		if err != nil {
-			continue // rendering has named it so
+			continue // rendering has reported it
 		}
 		l := leading(m.Rules, source)
 		if slices.Contains(l.mirrors(), ref.Repository()) {
@@ -74,7 +73,7 @@ func mirrorSets(s *Snapshot) []found {
 	return out
 }
 
-// what is wrong with repositories that no set leads to the bundle's.
+// what describes repositories that no set maps to the bundle's.
 func (m *Mirrors) what(source string) string {
 	text := "pods name images as upstream does, and the nodes do not look for these repositories below " + m.Repository
 	if why := m.Left[source]; why != "" {
@@ -93,7 +92,7 @@ func (m *Mirrors) remedy(source string) string {
 	return fmt.Sprintf("vdo-bundle mirror-config %s %s --runtime openshift | oc apply -f -; or set spec.imageNames of the DriverBundle to Repository", m.Bundle, m.Repository)
 }
 
-// users are the drivers that are gated with what each upstream repository has, sorted.
+// users returns the drivers that are gated with each upstream repository, sorted.
 func (i *Images) users() map[string][]matrix.Driver {
 	all := map[string][]matrix.Driver{}
 	for _, w := range i.Workloads {
@@ -108,17 +107,16 @@ func (i *Images) users() map[string][]matrix.Driver {
 	return all
 }
 
-// led is what counts of all rules for a repository.
+// led is the rules that apply to a repository.
 type led struct {
-	source string // "" where nothing leads it
-	rest   string // of the name, which follows the mirror
+	source string // "" if no rule maps it
+	rest   string // the rest of the name, which is appended to the mirror
 	rules  []MirrorRule
 }
 
-// leading knows, as the nodes' registries.conf, which the Machine Config Operator makes of all sets,
-// one entry for a source, with the mirrors of all sets that have it; of the sources that a name
-// begins with, the longest alone counts, be it of tags; and what follows the source in the name
-// follows the mirror. An entry that has the source as its only mirror is none.
+// leading returns the rules for a repository as in the nodes' registries.conf, which the Machine Config Operator
+// merges from all sets. The longest matching source applies, even one for tags, with the mirrors of all sets. The rest
+// of the name follows the mirror. An entry with its source as the only mirror does not count.
 func leading(rules []MirrorRule, repository string) led {
 	var l led
 	for _, r := range rules {
@@ -134,7 +132,6 @@ func leading(rules []MirrorRule, repository string) led {
 	return l
 }
 
-// sets are the names of those that lead it.
 func (l led) sets() string {
 	var names []string
 	for _, r := range l.rules {
@@ -144,7 +141,7 @@ func (l led) sets() string {
 	return strings.Join(slices.Compact(names), ", ")
 }
 
-// mirrors are those for names with a digest.
+// mirrors returns the mirrors for names with a digest.
 func (l led) mirrors() []string {
 	var all []string
 	for _, r := range l.rules {
@@ -161,8 +158,8 @@ func (r MirrorRule) real() bool {
 	return slices.ContainsFunc(r.Mirrors, func(to string) bool { return to != r.Source })
 }
 
-// covers tells how much of a repository a source stands for, -1 where it does not. A source is
-// a host, or as many whole parts of a name; *.DOMAIN is any host below it.
+// covers returns the length of the part of a repository that a source matches, or -1. A source is a host or whole
+// leading parts of a name; *.DOMAIN is any host below it.
 func covers(source, repository string) int {
 	if domain, wild := strings.CutPrefix(source, "*"); wild {
 		host, _, _ := strings.Cut(repository, "/")
@@ -177,10 +174,9 @@ func covers(source, repository string) int {
 	return -1
 }
 
-// Beside returns what the operator's set has beside others' rules, and why it leaves sources out: of sources the
-// longest alone counts on a node, so that an entry of one repository hides what sets of a broader source say of it.
-// Nothing is taken away that the set has: nodes would be drained. The policy of an entry that is there stays for the
-// nodes' sake, else it is that of others' entries: nodes take up nothing while two sets differ in it.
+// Beside returns the operator's entries next to others' rules, and why it omits sources. An entry for a longer source
+// hides other sets' rules for a shorter one. Live entries and their policies stay, since a removal drains nodes. New
+// ones get others' policy: nodes apply nothing while two sets differ in it.
 func Beside(desired, live mirrorset.Entries, others []MirrorRule) (entries mirrorset.Entries, left map[string]string) {
 	left = map[string]string{}
 	for _, e := range mirrorset.Union(desired, live) {

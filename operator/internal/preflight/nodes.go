@@ -92,7 +92,7 @@ func providerIDs(s *Snapshot) []found {
 	})(s)
 }
 
-// inTree finds controller managers with an in-tree provider. Without the flag they have none.
+// inTree finds controller managers with an in-tree provider. They have none without the flag.
 func inTree(s *Snapshot) (out []found) {
 	for _, pod := range slices.Sorted(maps.Keys(s.Cluster.CloudProviders)) {
 		if p := s.Cluster.CloudProviders[pod]; p != "" && p != "external" {

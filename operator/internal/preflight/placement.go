@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Placement is where a node is, and which tags it gets from that.
+// Placement is where a node runs, and the tags it gets from there.
 type Placement struct {
 	Node    string  `json:"node"`
 	VCenter string  `json:"vcenter"`
@@ -13,18 +13,18 @@ type Placement struct {
 	Levels  []Level `json:"levels"`
 }
 
-// Level is what a node gets of one tag category.
+// Level is the tag that a node gets of one category.
 type Level struct {
 	Category string `json:"category"`
-	Tag      string `json:"tag,omitempty"` // empty where there is none
+	Tag      string `json:"tag,omitempty"` // empty if it has none
 	On       string `json:"on,omitempty"`  // the object that has it
-	// Overruled are other tags of the category on the host and what it is in.
+	// Overruled are other tags of the category on the host and its ancestors.
 	Overruled []string `json:"overruled,omitempty"`
 
-	twice bool // the storage driver before 3.3 meets a second tag, and gives up
+	twice bool // the storage driver before 3.3 fails at a second tag
 }
 
-// Placements returns where each node with a VM is, by node.
+// Placements returns the placement of each node with a VM, sorted by node.
 func Placements(s Snapshot) []Placement {
 	var out []Placement
 	for _, b := range s.nodesOnce() {
@@ -43,10 +43,9 @@ func Placements(s Snapshot) []Placement {
 	return out
 }
 
-// climb walks from a host to the root as the drivers do. A tag on a higher object takes the place of
-// one on a lower object, until each category has one: cloud-provider-vsphere v1.36.0,
-// pkg/common/connectionmanager/zones.go, LookupZoneByMoref, and vsphere-csi-driver from v3.3.0 on,
-// pkg/common/cns-lib/vsphere/virtualmachine.go, GetTopologyLabels.
+// climb walks from a host to the root as the drivers do. A tag on a higher object replaces a lower one, until each
+// category has one: cloud-provider-vsphere v1.36.0, pkg/common/connectionmanager/zones.go, LookupZoneByMoref;
+// vsphere-csi-driver from v3.3.0, pkg/common/cns-lib/vsphere/virtualmachine.go, GetTopologyLabels.
 func (v *VCenter) climb(categories []string, chain []Ref) []Level {
 	out := make([]Level, len(categories))
 	for i, c := range categories {
@@ -77,12 +76,12 @@ func (v *VCenter) climb(categories []string, chain []Ref) []Level {
 	return out
 }
 
-// Zone is the nodes of one vCenter that have the same tags.
+// Zone is the nodes of one vCenter with the same tags.
 type Zone struct {
 	VCenter string   `json:"vcenter"`
 	Tags    []string `json:"tags"` // by category, sorted; none without topology
 	Nodes   int      `json:"nodes"`
-	// Datastores that all hosts of its nodes see, and that the account may use.
+	// Datastores that all hosts of its nodes mount, and that the account may use.
 	Datastores []string `json:"datastores"`
 }
 
@@ -108,7 +107,7 @@ type NodeMachine struct {
 	Machine Machine
 }
 
-// NodeMachines returns them by node.
+// NodeMachines returns the nodes with one VM, sorted by node.
 func NodeMachines(s Snapshot) []NodeMachine {
 	var out []NodeMachine
 	for _, b := range s.nodesOnce() {

@@ -1,23 +1,21 @@
-// Package preflight checks what the drivers need of the cluster, its nodes and the
-// vCenters, before anything is installed and while it runs.
+// Package preflight checks the cluster, its nodes and the vCenters for the drivers' requirements, before an
+// installation and during operation.
 //
 //	results := preflight.Check(snapshot) // pure: all results together, in one order
 //	worst := preflight.Worst(results)
 //
-// What is looked at is gathered beforehand into a [Snapshot]. A vCenter that cannot be
-// asked is one result, and hides nothing of another one; a part of a vCenter that cannot
-// be read is a warning of the check that needs it.
+// The caller collects the facts into a [Snapshot] before. An unreachable vCenter is one result, and hides no result of
+// another one. If a part of a vCenter cannot be read, the check that needs it warns.
 //
-// The checks are the rows of one table, which is published as a page: each says what it reads,
-// when it fails, what to do, and where that is from. Their ids are part of the interface.
+// The checks are the rows of one table, which is published as a page: what each reads, when it fails, the remedy and
+// the source. Their ids are part of the interface.
 //
-// The last ones, of what the bundle holds ([CheckImages]), ask neither cluster nor vCenters: each
-// reconcile makes them, and they block drivers that use no vCenter too.
+// The checks of the bundle's content ([CheckImages]) need neither cluster nor vCenters. Each reconcile runs them, and
+// they block drivers that use no vCenter too.
 //
-// A result names the first [MaxObjects] objects, how many there are, and the drivers that
-// it concerns. What results keep back of a driver is [Gate]: a release, and where it would not
-// start, its configuration besides: the one that it runs with stays. A site turns single
-// checks to Warn or Disabled, with a reason ([Turned]); what was turned down stays visible.
+// A result names the first [MaxObjects] objects, their number, and the drivers concerned. [Gate] says what results
+// block: a driver's release and, if the driver would not start, its configuration too; the current one stays. A site
+// can set single checks to Warn or Disabled, with a reason ([Turned]); an overridden check stays visible.
 package preflight
 
 import (
@@ -33,19 +31,19 @@ import (
 // ID names a check.
 type ID string
 
-// Action is what follows from a result, from the mildest to the gravest.
+// Action is the effect of a result, from the mildest to the gravest.
 type Action int
 
 // The actions.
 const (
 	Pass         Action = iota // nothing to do
-	Warn                       // something will not work, or not well; nothing is gated
-	BlockInstall               // nothing is installed or upgraded: the driver would not start, or find nothing
+	Warn                       // a feature will fail or work badly; nothing is gated
+	BlockInstall               // blocks installation and upgrade: the driver would not start, or lack what it needs
 )
 
 var actions = []string{"Pass", "Warn", "BlockInstall"}
 
-// String is the action's name.
+// String returns the action's name.
 func (a Action) String() string { return actions[a] }
 
 // MarshalText writes the name.
@@ -61,7 +59,7 @@ func (a *Action) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// Severity is how bad it is for who runs the cluster.
+// Severity is how serious a result is for the administrator.
 type Severity string
 
 // The severities.
@@ -74,38 +72,38 @@ const (
 // MaxObjects is how many objects a result names.
 const MaxObjects = 5
 
-// Result is what a check found.
+// Result is the result of a check.
 type Result struct {
 	ID       ID       `json:"id"`
 	Severity Severity `json:"severity"`
 	Action   Action   `json:"action"`
 	// On is the vCenter, by the name of its VsphereCloudConfig; empty for the cluster.
 	On string `json:"on,omitempty"`
-	// Objects are the first of those concerned, sorted; Count is how many there are.
+	// Objects are the first of the objects concerned, sorted; Count is their number.
 	Objects []string `json:"objects,omitempty"`
 	Count   int      `json:"count,omitempty"`
-	// Drivers are those that it concerns; none of what passed.
+	// Drivers are the drivers concerned; none for a passed check.
 	Drivers []matrix.Driver `json:"drivers,omitempty"`
-	// Stops is set where a driver would not start with what is requested.
+	// Stops is set if a driver would not start with the requested configuration.
 	Stops  bool   `json:"stopsDriver,omitempty"`
 	Found  string `json:"found"`
 	Why    string `json:"why,omitempty"`
 	Remedy string `json:"remedy,omitempty"`
-	// Override is set of a check that the configuration turned down.
+	// Override is set for a check that the configuration sets to Warn or Disabled.
 	Override *Override `json:"override,omitempty"`
 }
 
-// found is one finding. Findings of one check in one vCenter that differ in their objects and
-// drivers only become one result: what differs by the object is said of it in brackets.
+// found is one finding. Findings of one check in one vCenter that differ only in objects and drivers become one
+// result, with the details of an object in brackets.
 type found struct {
 	on     string
 	object string
-	of     string // more about the object, shown in brackets
+	of     string // details of the object, shown in brackets
 	what   string // "" for no finding
-	// In the place of what the check's row says. {} in a remedy stands for the first object.
+	// Override the check's row. {} in a remedy stands for the first object.
 	action Action
 	remedy string
-	// drivers that it concerns, where not all that the check is about.
+	// drivers concerned, if not all drivers of the check.
 	drivers []matrix.Driver
 }
 
@@ -115,14 +113,14 @@ type check struct {
 	worst Action
 	// of is the one driver that it is about, which is desired and uses the vCenter; "" for both.
 	of matrix.Driver
-	// stops is set where a driver does not start with what fails: the configuration that it fails
-	// on is not handed to a driver that runs with another one.
+	// stops is set if a driver does not start with the failure: a driver that runs with another configuration does not
+	// get the failing one.
 	stops                             bool
 	reads, fails, why, remedy, source string
 	when                              func(*Snapshot) bool // nil: always
 	run                               func(*Snapshot) []found
-	part                              Part // that it needs of each vCenter
-	// seen reports whether all was seen that has to be seen to pass; nil: always.
+	part                              Part // the part that it needs of each vCenter
+	// seen reports whether the check read all that it needs to pass; nil: always.
 	seen func(*Snapshot) bool
 }
 
@@ -134,7 +132,7 @@ func IDs() (out []ID) {
 	return out
 }
 
-// Check runs all checks that the snapshot has something for.
+// Check runs all checks for which the snapshot has data.
 func Check(s Snapshot) []Result { return run(&s, checks()) }
 
 func run(s *Snapshot, list []check) (out []Result) {
@@ -146,7 +144,7 @@ func run(s *Snapshot, list []check) (out []Result) {
 	return out
 }
 
-// uses reports whether a driver is desired and, where a vCenter is named, uses it.
+// uses reports whether a driver is desired and, if a vCenter is named, uses it.
 func (s *Snapshot) uses(d matrix.Driver, on string) bool {
 	cpi, csi := s.Wants.CPI, s.Wants.CSI
 	for i := range s.VCenters {
@@ -194,7 +192,7 @@ func (c check) results(s *Snapshot) (out []Result) {
 	return out
 }
 
-// unread are the vCenters whose part that the check needs could not be read.
+// unread returns a finding for each vCenter whose part for the check could not be read.
 func (c check) unread(s *Snapshot) (out []found) {
 	for _, v := range s.readable() {
 		if err := v.Failed[c.part]; err != nil {
@@ -205,15 +203,15 @@ func (c check) unread(s *Snapshot) (out []found) {
 	return out
 }
 
-// toRead is what a part needs beyond ReadOnly on the root.
+// toRead is the remedy for parts that need more than ReadOnly on the root.
 var toRead = map[Part]string{
 	Policies: "give the account StorageProfile.View on the vCenter's root",
 	CNS:      "start the service vsan-health in the vCenter (VAMI > Services), and give the account Cns.Searchable on the root",
 	Tags:     "give the account the role ReadOnly on the vCenter's root, and see that the service vsphere-tagging answers",
 }
 
-// drivers are those that a result is about: those of its findings and, where they do not say so, those of
-// the check that are desired and, in a vCenter, use it.
+// drivers returns the drivers of a result: those of its findings or, if they name none, the check's desired drivers
+// that use the vCenter.
 func (c check) drivers(s *Snapshot, group []found) (out []matrix.Driver) {
 	for _, d := range matrix.Drivers() {
 		is := s.uses(d, group[0].on) && (c.of == "" || c.of == d)
@@ -225,7 +223,7 @@ func (c check) drivers(s *Snapshot, group []found) (out []matrix.Driver) {
 	return out
 }
 
-// result is one of findings that differ in their objects only.
+// result returns one result for findings that differ only in their objects.
 func (c check) result(s *Snapshot, group []found) Result {
 	slices.SortStableFunc(group, func(a, b found) int { return strings.Compare(a.named(), b.named()) })
 	var names []string
@@ -242,7 +240,6 @@ func (c check) result(s *Snapshot, group []found) Result {
 	}
 }
 
-// named is the object with what is said of it.
 func (f found) named() string {
 	if f.of == "" {
 		return f.object
@@ -250,8 +247,8 @@ func (f found) named() string {
 	return f.object + " (" + f.of + ")"
 }
 
-// remedy writes an object's name into a remedy, whose commands people copy into a shell:
-// who may name a VM has nothing run there.
+// remedy writes an object's name into a remedy, quoted for the shell: people copy its commands, and a VM's name must
+// not run code.
 func remedy(text, object string) string {
 	quoted := fault.Quote(object)
 	word := quoted
@@ -271,7 +268,7 @@ func severity(a Action) Severity {
 	return Error
 }
 
-// Named writes the objects of a result: the first ones, and how many more there are.
+// Named returns the first objects of a result, and how many more there are.
 func (r Result) Named() string {
 	text := strings.Join(r.Objects, ", ")
 	if more := r.Count - len(r.Objects); more > 0 {
@@ -280,7 +277,7 @@ func (r Result) Named() string {
 	return text
 }
 
-// readable are the vCenters that were asked with success.
+// readable returns the vCenters whose inventory was read.
 func (s *Snapshot) readable() []*VCenter {
 	var out []*VCenter
 	for i := range s.VCenters {
@@ -291,7 +288,6 @@ func (s *Snapshot) readable() []*VCenter {
 	return out
 }
 
-// nodes finds what is wrong with each node.
 func nodes(look func(*Snapshot, *Node) found) func(*Snapshot) []found {
 	return func(s *Snapshot) (out []found) {
 		for i := range s.Cluster.Nodes {
@@ -303,7 +299,7 @@ func nodes(look func(*Snapshot, *Node) found) func(*Snapshot) []found {
 	}
 }
 
-// vcenters finds what is wrong with each vCenter that could be read, by default with its server.
+// vcenters returns a check that calls look for each readable vCenter. The object defaults to its server.
 func vcenters(look func(*Snapshot, *VCenter) []found) func(*Snapshot) []found {
 	return func(s *Snapshot) (out []found) {
 		for _, v := range s.readable() {
@@ -316,7 +312,6 @@ func vcenters(look func(*Snapshot, *VCenter) []found) func(*Snapshot) []found {
 	}
 }
 
-// machines finds what is wrong with the VM behind each node.
 func machines(look func(*Snapshot, behind) []found) func(*Snapshot) []found {
 	return func(s *Snapshot) (out []found) {
 		for _, b := range s.nodesMachines() {
@@ -331,16 +326,15 @@ func machines(look func(*Snapshot, behind) []found) func(*Snapshot) []found {
 	}
 }
 
-// is makes one finding where a text says what is wrong.
 func is(what string) []found { return []found{{what: what}} }
 
-// allAnswered says whether each vCenter let the account in.
+// allAnswered reports whether each vCenter accepted the account.
 func allAnswered(s *Snapshot) bool {
 	return !slices.ContainsFunc(s.VCenters, func(v VCenter) bool { return v.Err != nil })
 }
 
-// Only returns the results of the checks that are wanted, and those of a cluster or a vCenter that
-// hold back: it may be for them that others could not be made.
+// Only returns the results of the desired checks, and blocking ones of the cluster or a vCenter: others may be missing
+// because of them.
 func Only(all []Result, desired func(ID) bool) []Result {
 	return slices.DeleteFunc(slices.Clone(all), func(r Result) bool {
 		blind := r.Action == BlockInstall && (r.ID == "cluster" || strings.HasPrefix(string(r.ID), "vcenter-"))

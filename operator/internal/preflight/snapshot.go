@@ -11,18 +11,17 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/topology"
 )
 
-// Snapshot is all that the checks look at. It is gathered once, and nothing changes it
-// after.
+// Snapshot is all facts that the checks use. It is collected once, and does not change later.
 type Snapshot struct {
 	Now      time.Time
 	Wants    Wants
 	Cluster  Cluster
 	VCenters []VCenter // in the order of the configuration
-	// Images are what would be installed; nil where that is not known.
+	// Images are the images to install; nil if they are unknown.
 	Images *Images
 }
 
-// Wants is what the configuration asks for.
+// Wants is what the configuration requests.
 type Wants struct {
 	CPI, CSI     bool
 	Zone, Region string   // the cloud provider's tag categories
@@ -31,7 +30,7 @@ type Wants struct {
 	Encryption   bool
 	Snapshots    bool   // VolumeSnapshotClasses are requested
 	ClusterID    string // as the configuration gives it
-	CSIVersion   string // that is pinned; "" for a current one
+	CSIVersion   string // the pinned version; "" for a current one
 }
 
 // AllCategories are the tag categories of both drivers, sorted, each once.
@@ -48,23 +47,22 @@ func (w Wants) AllCategories() []string {
 
 // Cluster is what was read from the API server.
 type Cluster struct {
-	// Err is why nothing was read; the rest is empty then.
+	// Err is why nothing was read; the other fields are empty then.
 	Err error
-	// Skipped says that the cluster was not to be asked.
+	// Skipped is set if the cluster was not to be read.
 	Skipped        bool
 	Nodes          []Node
 	StorageClasses []StorageClass
-	// KeptClusterID is the one that the storage driver made for itself, in the ConfigMap
-	// vsphere-csi-cluster-id.
+	// KeptClusterID is the id that the storage driver generated, in the ConfigMap vsphere-csi-cluster-id.
 	KeptClusterID string
-	// StorageInstalled says that the storage driver is registered in the cluster.
+	// StorageInstalled is set if the storage driver is registered in the cluster.
 	StorageInstalled bool
-	// CloudProviders are what kube-controller-managers that are pods have for --cloud-provider, by
-	// the pod's name; "" where the flag is missing.
+	// CloudProviders are the --cloud-provider flags of kube-controller-manager pods, by pod name; "" if the flag is
+	// missing.
 	CloudProviders map[string]string
 }
 
-// Policies are the storage policies that StorageClasses name, sorted, each once.
+// Policies returns the storage policies that StorageClasses name, sorted, each once.
 func (c *Cluster) Policies() (out []string) {
 	for _, class := range c.StorageClasses {
 		if class.Policy != "" {
@@ -82,24 +80,23 @@ type Node struct {
 	ProviderID    string
 	Kubelet       string // its version
 	ControlPlane  bool
-	Uninitialized bool              // has the taint that the cloud provider takes away
-	Zones         map[string]string // the labels for which [IsZoneLabel] holds
+	Uninitialized bool              // has the taint that the cloud provider removes
+	Zones         map[string]string // the labels that [IsZoneLabel] accepts
 	Registered    bool              // its CSINode has the storage driver
 	TopologyKeys  []string          // of the driver there
 }
 
-// Keys are what the VM of a node is known by, in lower case and in this order: its UUID in both byte orders, and
-// its name.
+// Keys returns the keys that identify a node's VM, in lower case: its UUID in both byte orders, and its name.
 func (n *Node) Keys() []string {
 	return []string{strings.ToLower(n.UUID), Swapped(n.UUID), strings.ToLower(n.Name)}
 }
 
-// StorageClass is one of the storage driver.
+// StorageClass is a StorageClass of the storage driver.
 type StorageClass struct {
 	Name, Policy, DatastoreURL string
 }
 
-// Part is a part of a vCenter that is read on its own, so that it can fail on its own.
+// Part is a part of a vCenter that is read, and can fail, on its own.
 type Part string
 
 // The parts.
@@ -117,17 +114,17 @@ const (
 	Latency    Part = "disk latency"
 )
 
-// VCenter is what was found at one.
+// VCenter is the facts about one vCenter.
 type VCenter struct {
 	Name   string // of the VsphereCloudConfig
-	ID     string // its instance UUID, as it says itself; "" where that is not known
+	ID     string // its instance UUID, as it reports it; "" if unknown
 	Server string // host or host:port
-	// UsedByCPI and UsedByCSI say which driver is configured with it.
+	// UsedByCPI and UsedByCSI are set if the driver is configured with it.
 	UsedByCPI, UsedByCSI bool
-	// Unresolved is set where its VsphereCloudConfig could not be read: which vCenter is meant
-	// is not known, and may be another one of these.
+	// Unresolved is set if its VsphereCloudConfig could not be read: the vCenter is unknown, and may be another one of
+	// these.
 	Unresolved bool
-	// Err is why it could not be asked; the rest is what was found until then.
+	// Err is why it could not be read; the other fields have the facts until then.
 	Err error
 	// Failed are the parts that could not be read, and why.
 	Failed map[Part]error
@@ -135,48 +132,48 @@ type VCenter struct {
 	Account
 	Contents
 	Version            string
-	CertificateExpires time.Time // zero where it is not known
+	CertificateExpires time.Time // zero if unknown
 	Insecure           bool      // the certificate is not checked
-	// Removed is what vSphere 9 removes; nil where the account may not read it, or it is a vCenter 9.
+	// Removed is what vSphere 9 removes; nil if the account may not read it, or the vCenter has version 9.
 	Removed *Removed
 }
 
-// Account is the login that the drivers have.
+// Account is the drivers' account.
 type Account struct {
 	Username string // as the Secret has it
-	Lacking  []Lack // privileges that the account does not have
-	Excess   []Lack // privileges that it has and the drivers never need
+	Lacking  []Lack // privileges that the account lacks
+	Excess   []Lack // privileges that it has and no driver needs
 }
 
-// Contents are what the checks look at.
+// Contents are the inventory facts of the checks.
 type Contents struct {
 	Machines   []Machine                    // the VMs that may be nodes
 	Objects    map[Ref]Object               // folders, datacenters, clusters, hosts, resource pools
-	Datastores []Datastore                  // that hosts see
-	Categories map[string]topology.Category // of those asked for: which are there
-	Tagged     map[Ref][]Category           // the categories that tags on an object are of
+	Datastores []Datastore                  // that hosts mount
+	Categories map[string]topology.Category // the existing ones of the requested categories
+	Tagged     map[Ref][]Category           // the categories of the tags on an object
 	Policies   []string                     // names of the storage policies
-	Fits       map[string][]Ref             // datastores that fit a storage policy, of those asked for
+	Fits       map[string][]Ref             // datastores that fit a storage policy, of the requested policies
 	Bound      map[Ref][]Ref                // hosts that rules bind a VM to
-	Shares     []Share                      // the vSAN clusters, where file volumes are wanted
+	Shares     []Share                      // the vSAN clusters, if file volumes are requested
 }
 
-// Removed is what a vCenter has that vSphere 9 removes.
+// Removed is the features in use that vSphere 9 removes.
 type Removed struct {
 	WindowsDomains []string // of Integrated Windows Authentication
-	Baselines      []string // clusters whose hosts baselines patch, by path
+	Baselines      []string // clusters with hosts patched by baselines, by path
 }
 
-// Share is a vSAN cluster, and whether the account may make file shares there.
+// Share is a vSAN cluster, and whether the account may create file shares there.
 type Share struct {
 	Cluster string
 	May     bool
 }
 
-// Ref names an object: Type and Value of its managed object reference.
+// Ref is the Type and Value of an object's managed object reference.
 type Ref struct{ Type, Value string }
 
-// Category is a tag on an object: of this category.
+// Category is the category and the name of a tag on an object.
 type Category struct{ Name, Tag string }
 
 // Object is a folder, datacenter, cluster, host or resource pool.
@@ -186,7 +183,7 @@ type Object struct {
 	Version     string // of a host's ESXi
 	Maintenance bool   // of a host
 	MovesVMs    bool   // of a cluster: DRS or HA runs VMs on another host by itself
-	StorageDRS  bool   // of a datastore cluster: it is on
+	StorageDRS  bool   // of a datastore cluster: Storage DRS is on
 }
 
 // Machine is a VM.
@@ -195,46 +192,46 @@ type Machine struct {
 	Name string
 	UUID string // BIOS UUID, lower case
 	Guest
-	On, Off        bool // neither where it is suspended
+	On, Off        bool // neither if it is suspended
 	DiskUUID       bool
 	Hardware       string   // vmx-15
 	Controllers    []string // kinds of its SCSI controllers, sorted: pvscsi, lsilogic, …
 	Snapshots      int      // at the root of its tree
 	ChangeTracking bool
-	DiskLatency    time.Duration // highest of its disks, average of some minutes; 0 where it is not known
+	DiskLatency    time.Duration // highest of its disks, average of some minutes; 0 if unknown
 	Parents
 	Template bool
 }
 
-// Parents are what a VM is in and on.
+// Parents are the folder, resource pool and host of a VM.
 type Parents struct{ Folder, Pool, Host Ref }
 
-// Guest is what VMware Tools say.
+// Guest is what VMware Tools report.
 type Guest struct {
 	HostName     string
-	Addresses    int // how many it reports
+	Addresses    int // how many they report
 	ToolsRunning bool
 }
 
-// Datastore is one.
+// Datastore is a datastore that hosts mount.
 type Datastore struct {
 	Ref        Ref
 	Name, URL  string
 	Type       string       // VMFS, NFS, NFS41, vsan, VVOL
 	Accessible bool         // and not in maintenance
 	Hosts      map[Ref]bool // that mount it
-	// MayHold says that the account may keep volumes there.
+	// MayHold is set if the account may create volumes there.
 	MayHold bool
 }
 
-// Lack is what the account does not have, or has too much, on an object.
+// Lack is the privileges that the account lacks, or has in excess, on an object.
 type Lack struct {
 	Object     string // its path, or its name
 	Kind       privileges.Kind
 	Privileges []string // sorted
 }
 
-// Path is the inventory path of an object, as far as its ancestors are known.
+// Path returns the inventory path of an object, as far as its ancestors are known.
 func (v *VCenter) Path(r Ref) string {
 	path := ""
 	for _, a := range v.Ancestors(r) {
@@ -245,7 +242,7 @@ func (v *VCenter) Path(r Ref) string {
 	return path
 }
 
-// At is the object at an inventory path, but for the root.
+// At returns the object at an inventory path, except the root.
 func (v *VCenter) At(path string) (Ref, bool) {
 	for r, o := range v.Objects {
 		if o.Parent != (Ref{}) && v.Path(r) == path {
@@ -255,10 +252,9 @@ func (v *VCenter) At(path string) (Ref, bool) {
 	return Ref{}, false
 }
 
-// maxDepth bounds the walk to the root.
 const maxDepth = 64
 
-// Ancestors returns an object and all that it is in, from below.
+// Ancestors returns an object and all its ancestors, bottom up.
 func (v *VCenter) Ancestors(r Ref) []Ref {
 	var out []Ref
 	for range maxDepth {
@@ -271,11 +267,11 @@ func (v *VCenter) Ancestors(r Ref) []Ref {
 	return out
 }
 
-// MachinePath is the inventory path of a VM.
+// MachinePath returns the inventory path of a VM.
 func (v *VCenter) MachinePath(m *Machine) string { return v.Path(m.Folder) + "/" + m.Name }
 
-// SameUUID says whether two UUIDs are of one machine. A kernel may show the first three
-// groups of a VM's UUID in the byte order of SMBIOS.
+// SameUUID reports whether two UUIDs are of one machine. A kernel may show the first three groups of a VM's UUID in
+// the byte order of SMBIOS.
 func SameUUID(a, b string) bool {
 	a, b = strings.ToLower(a), strings.ToLower(b)
 	return a != "" && (a == b || Swapped(a) == b)

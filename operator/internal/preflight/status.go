@@ -11,18 +11,17 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
-// A status lists at most maxListed results, each of some 1.5 kB at most: what the checks
-// find does not let a resource outgrow what the API server stores.
+// A status lists at most maxListed results of about 1.5 kB each, so that findings keep a resource below the API
+// server's size limit.
 const (
 	maxListed = 24
-	maxText   = 384 // bytes of what was found, and of the remedy
+	maxText   = 384 // bytes of the finding, and of the remedy
 	maxWhy    = 160
 	maxObject = 120 // bytes of an object's name
 )
 
-// Status writes results as a VDOConfig's status has them: those that did not pass or were
-// turned down, the gravest first. When they were found, and to which question, is left to
-// the caller.
+// Status returns results for a VDOConfig's status: failed and overridden ones, the gravest first. The caller sets
+// their time and question.
 func Status(results []Result) *v1alpha1.PreflightStatus {
 	out := &v1alpha1.PreflightStatus{Verdict: Worst(results).String(), Results: written(results)}
 	out.Passed = len(results) - len(out.Results)
@@ -30,8 +29,8 @@ func Status(results []Result) *v1alpha1.PreflightStatus {
 	return out
 }
 
-// Merged is a status with what the checks of the bundle ([CheckImages]) find now in the place
-// of what they found before. Those that pass are not counted. A nil status is none.
+// Merged replaces a status' findings of the bundle checks ([CheckImages]) by current ones. It does not count passed
+// checks. It returns nil for a nil status.
 func Merged(was *v1alpha1.PreflightStatus, now []Result) *v1alpha1.PreflightStatus {
 	if was == nil {
 		return nil
@@ -44,7 +43,7 @@ func Merged(was *v1alpha1.PreflightStatus, now []Result) *v1alpha1.PreflightStat
 	return out
 }
 
-// written are results but for those that pass.
+// written returns the results except passed ones.
 func written(results []Result) (out []v1alpha1.PreflightResult) {
 	for _, r := range results {
 		if r.Action != Pass || r.Override != nil {
@@ -54,9 +53,9 @@ func written(results []Result) (out []v1alpha1.PreflightResult) {
 	return out
 }
 
-// limit puts the gravest results first, and counts those that are too many. What each driver is
-// blocked for goes before all else: a status blocks the same as all results do. Next comes what the
-// bundle lacks, which is found and would be counted at each reconcile.
+// limit sorts the gravest results first, and counts those above the limit. It keeps each driver's blocking results
+// first, so that a status blocks the same as all results. Bundle findings come next, since each reconcile finds and
+// would count them again.
 func limit(st *v1alpha1.PreflightStatus) {
 	slices.SortStableFunc(st.Results, func(a, b v1alpha1.PreflightResult) int {
 		return cmp.Compare(read(b).gravity(), read(a).gravity())
@@ -114,7 +113,7 @@ func Listed(st *v1alpha1.PreflightStatus) (out []Result) {
 	return out
 }
 
-// read reads a result back. An action that is not known, such as Disabled, keeps nothing back.
+// read reads a result back. An unknown action, such as Disabled, blocks nothing.
 func read(s v1alpha1.PreflightResult) Result {
 	r := Result{ID: ID(s.ID), On: s.VCenter, Objects: s.Objects, Count: s.Count, Stops: s.StopsDriver, Found: s.Found, Why: s.Why, Remedy: s.Remedy}
 	_ = r.Action.UnmarshalText([]byte(s.Action))
@@ -125,8 +124,8 @@ func read(s v1alpha1.PreflightResult) Result {
 	return r
 }
 
-// oneLine puts a text on one line. What a vCenter says is shown on terminals: it moves no
-// cursor there and turns no direction of writing.
+// oneLine puts a text on one line, without control characters: a vCenter's text must not move the cursor or the
+// writing direction of a terminal.
 func oneLine(s string) string {
 	return strings.Map(func(r rune) rune {
 		if fault.Control(r) {
@@ -136,7 +135,7 @@ func oneLine(s string) string {
 	}, strings.ReplaceAll(s, "\n", "; "))
 }
 
-// cut cuts a text to some bytes at a character's border, saying so, and puts it on one line.
+// cut shortens a text to a number of bytes at a character boundary, marks the cut, and puts it on one line.
 func cut(s string, limit int) string {
 	s = oneLine(s)
 	if len(s) <= limit {

@@ -9,8 +9,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
-// area is the hosts that have to see a datastore in common: those of the nodes in a vCenter or, with
-// topology, all that are below the tags of one zone.
+// area is the hosts that have to share a datastore: those of the nodes in a vCenter. With topology it is all hosts
+// below the tags of one zone.
 type area struct {
 	vcenter *VCenter
 	tags    []string
@@ -18,8 +18,8 @@ type area struct {
 	nodes   int
 }
 
-// areas are those hosts by vCenter and, with topology, by the tags of all categories. Before 3.0 the
-// storage driver looks at the hosts of the nodes in a zone.
+// areas returns the areas by vCenter and, with topology, by the tags of all categories. Before 3.0 the storage driver
+// uses the hosts of the nodes in a zone.
 func (s *Snapshot) areas() []*area {
 	at := map[string]*area{}
 	var out []*area
@@ -50,7 +50,7 @@ func (s *Snapshot) areas() []*area {
 	return out
 }
 
-// hostsOf are all hosts below objects with each of these tags, as the storage driver finds them:
+// hostsOf returns all hosts below objects with each of these tags, as the storage driver finds them:
 // vsphere-csi-driver v3.7.3, pkg/csi/service/common/topology.go, GetHostsForSegment.
 func (v *VCenter) hostsOf(zone []Level) (out []Ref) {
 	for r := range v.Objects {
@@ -69,8 +69,7 @@ func (v *VCenter) hostsOf(zone []Level) (out []Ref) {
 	return out
 }
 
-// working are the hosts that are not in maintenance, whose storage may be taken away for that
-// time, and all where none works.
+// working returns the hosts that are not in maintenance, which may disconnect their storage; all if none works.
 func (v *VCenter) working(hosts []Ref) []Ref {
 	out := slices.DeleteFunc(slices.Clone(hosts), func(h Ref) bool { return v.Objects[h].Maintenance })
 	if len(out) == 0 {
@@ -94,7 +93,7 @@ func sharedDatastores(s *Snapshot) (out []found) {
 	return out
 }
 
-// shared are the datastores that all hosts see; with usable, those where the account may keep volumes.
+// shared returns the datastores that all hosts mount; with usable, only those that the account may use for volumes.
 func (a *area) shared(usable bool) (out []*Datastore) {
 	for i := range a.vcenter.Datastores {
 		d := &a.vcenter.Datastores[i]
@@ -131,8 +130,8 @@ func storageClasses(s *Snapshot) (out []found) {
 	return out
 }
 
-// stores are the datastores that a class chooses by its URL and its storage policy, in any vCenter of the
-// storage driver. They are not known where a vCenter is not, and for a class that chooses none.
+// stores returns the datastores that a class selects by URL and storage policy in the storage driver's vCenters. They
+// are unknown if a vCenter is, or if the class selects none.
 func (s *Snapshot) stores(c StorageClass) (out []*Datastore, known bool) {
 	if c.Policy == "" && c.DatastoreURL == "" {
 		return nil, false
@@ -156,7 +155,7 @@ func (s *Snapshot) stores(c StorageClass) (out []*Datastore, known bool) {
 	return out, true
 }
 
-// storageDRS finds datastores for volumes that are in a datastore cluster which moves disks.
+// storageDRS finds datastores for volumes in a datastore cluster that moves disks.
 func storageDRS(s *Snapshot) (out []found) {
 	for _, a := range s.areas() {
 		for _, d := range a.shared(true) {
@@ -176,8 +175,8 @@ func storageDRS(s *Snapshot) (out []found) {
 	return out
 }
 
-// hostGroups finds nodes whose VMs may come to run in another zone of the same cluster: DRS and HA keep a VM
-// on the hosts of a group for a rule that it must run there alone.
+// hostGroups finds nodes whose VMs may move to another zone of the same cluster. Only a must-run rule keeps DRS and HA
+// from moving a VM off the hosts of a group.
 func hostGroups(s *Snapshot, b behind) []found {
 	v := b.vcenter
 	cluster := v.Objects[b.machine.Host].Parent
@@ -201,7 +200,7 @@ func hostGroups(s *Snapshot, b behind) []found {
 	return nil
 }
 
-// asks are the categories that a driver looks for in a vCenter.
+// asks returns the categories that a driver looks for in a vCenter.
 func (w Wants) asks(d matrix.Driver, v *VCenter) []string {
 	switch {
 	case d == matrix.CPI && v.UsedByCPI && w.Zone != "" && w.Region != "":
@@ -223,7 +222,7 @@ func categories(s *Snapshot, v *VCenter) (out []found) {
 	return out
 }
 
-// tagsIn are the tags on the way up, and the categories without any.
+// tagsIn returns the tags on the way up, and the categories without any.
 func tagsIn(zone []Level) (tags, without []string) {
 	for _, l := range zone {
 		if l.Tag == "" {
@@ -235,10 +234,9 @@ func tagsIn(zone []Level) (tags, without []string) {
 	return tags, without
 }
 
-// tags looks for a tag of each category where each driver looks: the storage driver at the host and what
-// it is in, the cloud provider also at the resource pool, the VM and its folders. A second tag of a category
-// stops the storage driver: vsphere-csi-driver v3.1.2, pkg/common/cns-lib/vsphere/virtualmachine.go,
-// GetTopologyLabels.
+// tags checks each driver's categories: the storage driver reads the host and its ancestors, the cloud provider also
+// resource pool, VM and folders. A second tag of a category stops the storage driver: vsphere-csi-driver v3.1.2,
+// pkg/common/cns-lib/vsphere/virtualmachine.go, GetTopologyLabels.
 func tags(s *Snapshot, b behind) (out []found) {
 	v, host := b.vcenter, b.vcenter.Ancestors(b.machine.Host)
 	if v.Failed[Tags] != nil {

@@ -4,7 +4,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
-// checks is the table. `make generate` publishes its texts, so they are literals.
+// checks returns the table. `make generate` publishes its texts, so they are literals.
 func checks() []check {
 	return append([]check{
 		{
@@ -241,15 +241,15 @@ func checks() []check {
 	}, imageChecks()...)
 }
 
-// Detected is a check of OpenShift's vsphere-problem-detector, and what looks at the same here.
+// Detected is a check of OpenShift's vsphere-problem-detector, and the checks here that cover it.
 type Detected struct {
 	Check string // its name there
 	By    string // ids of checks, with commas
-	Why   string // no check looks at it
+	Why   string // why no check covers it
 }
 
-// Detector are all checks of github.com/openshift/vsphere-problem-detector, pkg/check. `make generate`
-// publishes them.
+// Detector returns all checks of github.com/openshift/vsphere-problem-detector, pkg/check. `make generate` publishes
+// them.
 func Detector() []Detected {
 	return []Detected{
 		{Check: "CheckTaskPermissions", By: "vcenter-tasks"},
@@ -275,7 +275,6 @@ func Detector() []Detected {
 	}
 }
 
-// imageChecks are those of what the bundle holds.
 func imageChecks() []check {
 	return []check{
 		{
@@ -293,7 +292,7 @@ func imageChecks() []check {
 	}
 }
 
-// What a check needs to have something to look at.
+// The following functions report whether the snapshot has the facts that a check needs.
 
 func clusterRequested(s *Snapshot) bool { return !s.Cluster.Skipped }
 func clusterRead(s *Snapshot) bool      { return clusterRequested(s) && s.Cluster.Err == nil }
@@ -301,7 +300,7 @@ func nodesKnown(s *Snapshot) bool       { return clusterRead(s) && len(s.Cluster
 func anyVCenter(s *Snapshot) bool       { return len(s.VCenters) > 0 }
 func someReadable(s *Snapshot) bool     { return len(s.readable()) > 0 }
 
-// machinesKnown reports whether there are nodes and a vCenter to find them in.
+// machinesKnown reports whether nodes and a vCenter with their VMs are known.
 func machinesKnown(s *Snapshot) bool    { return nodesKnown(s) && someReadable(s) }
 func storageInstalled(s *Snapshot) bool { return nodesKnown(s) && s.Cluster.StorageInstalled }
 func controllersSeen(s *Snapshot) bool  { return nodesKnown(s) && len(s.Cluster.CloudProviders) > 0 }

@@ -6,16 +6,15 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 )
 
-// Override says that a check was turned down by the configuration.
+// Override says that the configuration sets a check to Warn or Disabled.
 type Override struct {
 	To     v1alpha1.PreflightAction `json:"to"`
-	Was    Action                   `json:"was"` // the gravest action that it would have had
+	Was    Action                   `json:"was"` // the gravest action without the override
 	Reason string                   `json:"reason"`
 }
 
-// Turned turns single checks down as a policy says. A check turned to Warn keeps what it
-// found, with the action Warn; of one that is Disabled nothing is left but one result that
-// says so. A check that passed stays as it is. A nil policy turns nothing.
+// Turned applies a policy's overrides. A check set to Warn keeps its findings, with the action Warn; a Disabled one is
+// reduced to one result that says so. A passed check does not change. A nil policy changes nothing.
 func Turned(results []Result, policy *v1alpha1.PreflightPolicy) []Result {
 	if policy == nil {
 		return results

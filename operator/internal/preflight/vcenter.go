@@ -14,21 +14,21 @@ import (
 )
 
 const (
-	certificateEnds = 30 * 24 * time.Hour // before its end it is worth a warning
-	maxVCenters     = 5                   // that the storage driver takes
+	certificateEnds = 30 * 24 * time.Hour // the time before its end in which the check warns
+	maxVCenters     = 5                   // the storage driver's limit
 )
 
-// needsKnown reports whether all that the drivers need in each vCenter is known.
+// needsKnown reports whether each vCenter's requirements are known.
 func needsKnown(s *Snapshot) bool {
 	return someReadable(s) && !slices.ContainsFunc(s.VCenters, func(v VCenter) bool { return v.Unresolved })
 }
 
-// upgradeRequested reports whether what vSphere 9 removes was looked for in a vCenter before 9.
+// upgradeRequested reports whether an inspection looked for what vSphere 9 removes in a vCenter before 9.
 func upgradeRequested(s *Snapshot) bool {
 	return slices.ContainsFunc(s.readable(), func(v *VCenter) bool { return v.Removed != nil })
 }
 
-// about tells of which check an error of a vCenter is.
+// about returns the check that an error of a vCenter belongs to.
 func about(err error) ID {
 	op := ""
 	if f := fault.All(err); len(f) > 0 {
@@ -46,7 +46,7 @@ func about(err error) ID {
 	return "vcenter-connection"
 }
 
-// failed finds the vCenters' errors that are of one check.
+// failed returns a check that reports the vCenters' errors that belong to id.
 func failed(id ID) func(*Snapshot) []found {
 	return func(s *Snapshot) (out []found) {
 		for i := range s.VCenters {
@@ -104,17 +104,17 @@ func versions(s *Snapshot) []found {
 	return out
 }
 
-// forSnapshots is the least version of vCenter and ESXi that makes snapshots of volumes: 7.0 U3.
+// forSnapshots is the lowest version of vCenter and ESXi that supports volume snapshots: 7.0 U3.
 const forSnapshots = "7.0.3"
 
-// Older reports whether a version is before another one, of which pre-releases have what it has. What is no version
-// is not.
+// Older reports whether a version is before least. Pre-releases of least are not older, nor is a text that is no
+// version.
 func Older(version, least string) bool {
 	v, err := numbers(version)
 	return err == nil && v.LessThan(semver.MustParse(least+"-0"))
 }
 
-// numbers reads the first three of a version: some builds say four.
+// numbers parses the first three numbers of a version: some builds have four.
 func numbers(version string) (*semver.Version, error) {
 	parts := strings.Split(version, ".")
 	return semver.NewVersion(strings.Join(parts[:min(3, len(parts))], "."))
@@ -192,7 +192,7 @@ func hostVersions(s *Snapshot, b behind) (out []found) {
 	return out
 }
 
-// minor is the first two numbers of a version, or "".
+// minor returns the first two numbers of a version, or "".
 func minor(version string) string {
 	v, err := numbers(version)
 	if err != nil {

@@ -17,15 +17,14 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
 
-// Use is a vCenter of a configuration, by the name of its VsphereCloudConfig, and the
-// drivers that use it.
+// Use is a vCenter of a configuration, by the name of its VsphereCloudConfig, and the drivers that use it.
 type Use struct {
 	Name     string
 	CPI, CSI bool
 }
 
-// WantsOf reads what a configuration asks for, and with which vCenters, sorted by name. Of a
-// driver whose policy is disabled nothing is wanted.
+// WantsOf returns what a configuration requests, and its vCenters, sorted by name. A driver with a disabled policy
+// requests nothing.
 func WantsOf(spec *v1alpha1.VDOConfigSpec) (Wants, []Use) {
 	cloud, storage := render.CloudVCenters(spec.CloudProvider), render.StorageVCenters(spec.StorageProvider)
 	w := Wants{CPI: len(cloud) > 0 && !disabled(spec, matrix.CPI), CSI: len(storage) > 0 && !disabled(spec, matrix.CSI)}
@@ -53,40 +52,38 @@ func disabled(spec *v1alpha1.VDOConfigSpec, d matrix.Driver) bool {
 	return spec.PolicyOf(string(d)).Policy == "disabled"
 }
 
-// FeaturesAt are those that the account of one vCenter needs privileges for.
+// FeaturesAt returns the features for which the account of one vCenter needs privileges.
 func (w Wants) FeaturesAt(u Use) privileges.Features {
 	csi := w.CSI && u.CSI
 	return privileges.Features{CPI: w.CPI && u.CPI, Block: csi, File: csi && w.FileVolumes,
 		Topology: len(w.Categories) > 0, Encryption: csi && w.Encryption}
 }
 
-// Question is what is asked about a VDOConfig. Who asks it again, with the same ID, may be
-// told the answer of before.
+// Question identifies a check of a VDOConfig. A caller may get an earlier answer for the same ID.
 type Question struct {
 	Of types.NamespacedName // the VDOConfig
-	// ID identifies what is asked: see [NewQuestion].
+	// ID identifies the question: see [NewQuestion].
 	ID   string
 	Spec *v1alpha1.VDOConfigSpec
-	// Pass is the one that a person asked for last, "" for none, and Handled the one that was
-	// asked for last when the status' answer was looked for.
+	// Pass is the last requested check, "" for none. Handled is the last one that the status' answer covers.
 	Pass, Handled string
-	// Known is when the status says that it was answered; zero where it does not. Gated is
-	// set where the answer kept something back.
+	// Known is when the status says that it was answered; zero if it does not. Gated is set if the answer blocked
+	// something.
 	Known time.Time
 	Gated bool
 }
 
-// Location is where a vCenter is, and whether its account was let in.
+// Location is the address of a vCenter, and whether it accepted its account.
 type Location struct {
 	Name, Where string
-	Verified    bool `json:"Proven"` // of the earlier name, in the hash that stands in a status
+	Verified    bool `json:"Proven"` // has the earlier JSON name, since a status stores the hash
 }
 
-// Requested says whether a person asked for a pass that was not answered yet.
+// Requested reports whether a requested check is not answered yet.
 func (q *Question) Requested() bool { return q.Pass != "" && q.Pass != q.Handled }
 
-// NewQuestion identifies a question by all that its answer depends on and that a person
-// configures. What vCenters and nodes are like is found out again at an interval.
+// NewQuestion identifies a question by all configured inputs of its answer. Facts about vCenters and nodes are not
+// part of it: the check reads them again at an interval.
 func NewQuestion(of types.NamespacedName, spec *v1alpha1.VDOConfigSpec, places []Location) Question {
 	wants, uses := WantsOf(spec)
 	text, _ := json.Marshal(struct { //nolint:errchkjson // none of it can fail
@@ -100,22 +97,22 @@ func NewQuestion(of types.NamespacedName, spec *v1alpha1.VDOConfigSpec, places [
 	return Question{Of: of, Spec: spec, ID: hex.EncodeToString(sum[:8])}
 }
 
-// Answer is what was found.
+// Answer is the result of the checks.
 type Answer struct {
 	Question string // its ID
-	Pass     string // the one that was requested when it was begun
+	Pass     string // the requested check when it began
 	At       time.Time
-	Results  []Result // before the configuration turns any down
+	Results  []Result // without overrides of the configuration
 }
 
-// LastRetry is the longest time between checks while something is kept back, and
-// defaultInterval the time between them else, where spec.preflight does not say.
+// LastRetry is the longest time between checks while something is blocked. defaultInterval is the time otherwise, if
+// spec.preflight does not set it.
 const (
 	LastRetry       = 10 * time.Minute
 	defaultInterval = 30 * time.Minute
 )
 
-// Interval is the time between checks while nothing is kept back.
+// Interval returns the time between checks while nothing is blocked.
 func Interval(spec *v1alpha1.VDOConfigSpec) time.Duration {
 	if p := spec.Preflight; p != nil && p.Interval.Duration > 0 {
 		return p.Interval.Duration
