@@ -13,22 +13,22 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
 )
 
-// maxEffective bounds on how many objects all privileges of an account are read: an
-// administrator has some five hundred on each.
+// maxEffective bounds the objects on which all privileges of an account are read: an administrator has about five
+// hundred on each.
 const maxEffective = 200
 
-// Access is what an account may do in a vCenter, and what it needs to be allowed.
+// Access is what an account may do in a vCenter, and the objects that it needs privileges on.
 type Access struct {
 	Principal string // the account as DOMAIN\name
 	Objects   []privileges.Object
-	// Existing has effective privileges on the root, on what the nodes' VMs are in, and on datastores; of
-	// the first 200 objects. Of another account than logs in they are empty where the vCenter does not
-	// say: it may not be there yet.
+	// Existing has effective privileges on the root, the ancestors of the nodes' VMs, and datastores: the first 200
+	// objects. For another account than the logged-in one they are empty if the vCenter does not return them: it may
+	// not exist.
 	Existing privileges.Existing
 }
 
-// InspectAccess inspects, and reads in the same session the roles, and the permissions and
-// privileges of a principal (default: of the account that logs in).
+// InspectAccess inspects a vCenter. In the same session it reads the roles, and the permissions and privileges of a
+// principal (default: the account that logs in).
 func InspectAccess(ctx context.Context, t Target, a Ask, principal string) (preflight.VCenter, Access) {
 	access := Access{Principal: principal}
 	found := inspect(ctx, t, a, func(ctx context.Context, i *inspection) error { return i.access(ctx, &access) })
@@ -60,9 +60,8 @@ func (i *inspection) access(ctx context.Context, a *Access) error {
 	return nil
 }
 
-// holdsVolumes says whether a datastore may be one for volumes: more than one of the hosts
-// that nodes run on mount it, or the only one of a cluster does, since a zone may be one
-// host. While no node is known, whether it is in a configured datacenter.
+// holdsVolumes reports whether a datastore may be for volumes. At least two of the nodes' hosts mount it, or the only
+// one of a cluster, since a zone may be one host. Without known nodes, it has to be in a configured datacenter.
 func (i *inspection) holdsVolumes(r preflight.Ref) bool {
 	at := slices.IndexFunc(i.found.Datastores, func(d preflight.Datastore) bool { return d.Ref == r })
 	hosts, perCluster := map[preflight.Ref]bool{}, map[preflight.Ref]int{}
@@ -102,8 +101,7 @@ func (i *inspection) existing(ctx context.Context, a *Access) error {
 	return err
 }
 
-// excess finds what the account may do beyond what the drivers need. What it may do on the
-// root is not named again on what is below.
+// excess finds privileges of the account that the drivers do not need. It reports those on the root only there.
 func (i *inspection) excess(ctx context.Context) error {
 	var root []string
 	return i.fetch(ctx, i.User, func(k privileges.Kind, on string, has []string) {
@@ -117,8 +115,8 @@ func (i *inspection) excess(ctx context.Context) error {
 	})
 }
 
-// fetch reads all privileges of an account on the first objects of each kind that it needs
-// some on: maxEffective in all, in one call. The root comes first.
+// fetch reads all privileges of an account on the first maxEffective objects that it needs some on, in one call. The
+// root comes first.
 func (i *inspection) fetch(ctx context.Context, account string, each func(k privileges.Kind, on string, has []string)) error {
 	kinds := map[types.ManagedObjectReference]privileges.Kind{}
 	var refs []types.ManagedObjectReference

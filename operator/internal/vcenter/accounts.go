@@ -24,15 +24,12 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
 )
 
-// errNoDirectory says that a vCenter does not let its accounts be made here.
+// errNoDirectory is the error of a vCenter whose accounts cannot be managed through it.
 var errNoDirectory = errors.New("its single sign-on cannot be administered from here")
 
-// directory is a session with the administration of the vCenter's own accounts (single
-// sign-on). It has sessions of its own, opened with a token that the vCenter gives for the
-// same account and password.
-//
-// Where its services are, the vCenter's lookup service says. Of that the paths alone are
-// taken: the password goes to no other host than the one that was named.
+// directory returns a session for the administration of the vCenter's own accounts (single sign-on). It has its own
+// login, with a token for the same account and password. It takes only paths from the vCenter's lookup service, so
+// that the password goes to no other host.
 func (a *Admin) directory(ctx context.Context) (*ssoadmin.Client, error) {
 	if a.sso != nil {
 		return a.sso, nil
@@ -81,13 +78,12 @@ func (a *Admin) openDirectory(ctx context.Context) (*ssoadmin.Client, error) {
 	return c, c.Login(c.WithHeader(ctx, soap.Header{Security: signer}))
 }
 
-// services are where the services of single sign-on are, and which vCenters share it.
+// services are the URLs of the single sign-on services, and the vCenters that share it.
 type services struct {
 	admin, token string
 	linked       []string // instance UUIDs, sorted
 }
 
-// domain is that of the vCenter's own accounts.
 func (s services) domain() string { return path.Base(s.admin) }
 
 func (a *Admin) services(ctx context.Context) (services, error) {
@@ -116,7 +112,7 @@ func (a *Admin) services(ctx context.Context) (services, error) {
 	return found, err
 }
 
-// Linked identifies the vCenters that share their accounts with this one: all of them say the same.
+// Linked returns the vCenters that share their accounts with this one: each of them returns the same text.
 func (a *Admin) Linked(ctx context.Context) (string, error) {
 	found, err := a.services(ctx)
 	if err != nil {
@@ -125,9 +121,9 @@ func (a *Admin) Linked(ctx context.Context) (string, error) {
 	return strings.Join(found.linked, " "), nil
 }
 
-// Canonical is the one name of an account: DOMAIN\name as a login was answered with or, with an
-// alias of the domain, with the domain's own name. Single sign-on knows the aliases: CORP of
-// corp.example. Who may not read them knows the names of logins only.
+// Canonical returns the one name of an account: DOMAIN\name as the vCenter answered a login, or with the domain's own
+// name for an alias. Single sign-on knows the aliases, such as CORP of corp.example. Without the right to read them
+// only login answers count.
 func (a *Admin) Canonical(ctx context.Context, name string) string {
 	domain, _, ok := strings.Cut(privileges.DomainUser(name), `\`)
 	own, _, _ := strings.Cut(privileges.DomainUser(a.User), `\`)
@@ -143,7 +139,7 @@ func (a *Admin) Canonical(ctx context.Context, name string) string {
 	return a.plain(name)
 }
 
-// domains are those of all identity sources.
+// domains returns the domains of all identity sources; none on an error.
 func domains(s *ssotypes.IdentitySources, err error) []ssotypes.Domain {
 	if err != nil {
 		return nil
@@ -160,7 +156,7 @@ func domains(s *ssotypes.IdentitySources, err error) []ssotypes.Domain {
 	return out
 }
 
-// Learn notes that the vCenter answered a login as one name with another one.
+// Learn records the name that the vCenter answered a login with.
 func (a *Admin) Learn(name, answered string) {
 	if a.answers == nil {
 		a.answers = map[string]string{}
@@ -168,7 +164,7 @@ func (a *Admin) Learn(name, answered string) {
 	a.answers[strings.ToLower(privileges.DomainUser(name))] = answered
 }
 
-// plain is the canonical name as far as answers and aliases are known.
+// plain returns the canonical name as far as answers and aliases are known.
 func (a *Admin) plain(name string) string {
 	n := privileges.DomainUser(name)
 	n = privileges.DomainUser(cmp.Or(a.answers[strings.ToLower(n)], n))
@@ -179,7 +175,6 @@ func (a *Admin) plain(name string) string {
 	return n
 }
 
-// same reports whether two names are of one account.
 func (a *Admin) same(x, y string) bool { return strings.EqualFold(a.plain(x), a.plain(y)) }
 
 func endpoint(ctx context.Context, lu *lookup.Client, protocol, kind string) string {
@@ -196,13 +191,13 @@ func endpoint(ctx context.Context, lu *lookup.Client, protocol, kind string) str
 	return u.Path
 }
 
-// Account is one of the vCenter's own.
+// Account is one of the vCenter's own accounts.
 type Account struct {
 	Exists      bool
 	Description string
 }
 
-// Domain is that of the vCenter's own accounts.
+// Domain returns the domain of the vCenter's own accounts.
 func (a *Admin) Domain(ctx context.Context) (string, error) {
 	c, err := a.directory(ctx)
 	if err != nil {
@@ -223,7 +218,7 @@ func (a *Admin) Account(ctx context.Context, name string) (out Account, err erro
 	return out, err
 }
 
-// inDirectory does something with one of the vCenter's own accounts, by its name without the domain.
+// inDirectory calls do for one of the vCenter's own accounts, with its name without the domain.
 func (a *Admin) inDirectory(ctx context.Context, name string, do func(*ssoadmin.Client, string) error) error {
 	c, err := a.directory(ctx)
 	if err != nil {
@@ -241,21 +236,21 @@ func (a *Admin) inDirectory(ctx context.Context, name string, do func(*ssoadmin.
 	return nil
 }
 
-// MakeAccount makes an account.
+// MakeAccount creates an account.
 func (a *Admin) MakeAccount(ctx context.Context, name, description string, password Password) error {
 	return a.inDirectory(ctx, name, func(c *ssoadmin.Client, local string) error {
 		return c.CreatePersonUser(ctx, local, ssotypes.AdminPersonDetails{Description: description, FirstName: "vSphere drivers", LastName: "Kubernetes"}, string(password))
 	})
 }
 
-// SetPassword gives an account another password.
+// SetPassword sets an account's password.
 func (a *Admin) SetPassword(ctx context.Context, name string, password Password) error {
 	return a.inDirectory(ctx, name, func(c *ssoadmin.Client, local string) error {
 		return c.ResetPersonPassword(ctx, local, string(password))
 	})
 }
 
-// RemoveAccount removes an account. One that is not there is no error.
+// RemoveAccount removes an account. A missing one is no error.
 func (a *Admin) RemoveAccount(ctx context.Context, name string) error {
 	return a.inDirectory(ctx, name, func(c *ssoadmin.Client, local string) error {
 		err := c.DeletePrincipal(ctx, local)
@@ -266,7 +261,7 @@ func (a *Admin) RemoveAccount(ctx context.Context, name string) error {
 	})
 }
 
-// PasswordDays is after how many days a password expires; 0 for never.
+// PasswordDays returns after how many days a password expires; 0 for never.
 func (a *Admin) PasswordDays(ctx context.Context) (int, error) {
 	c, err := a.directory(ctx)
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
 )
 
-// fault is an error of the vCenter. Who lacks a privilege here is who logged in to change
-// something.
+// fault returns an error of the vCenter as a fault. If a privilege is missing, the hint is about the administrator's
+// login.
 func (a *Admin) fault(op string, err error) error {
 	if err == nil {
 		return nil
@@ -31,7 +31,7 @@ func (a *Admin) fault(op string, err error) error {
 	return err
 }
 
-// Role is one of a vCenter.
+// Role is a role of a vCenter.
 type Role struct {
 	ID         int32
 	Name       string
@@ -55,18 +55,18 @@ func (a *Admin) Roles(ctx context.Context) (map[string]Role, error) {
 	return roles, nil
 }
 
-// MakeRole makes a role.
+// MakeRole creates a role.
 func (a *Admin) MakeRole(ctx context.Context, name string, list []string) error {
 	_, err := a.authorization().AddRole(ctx, name, list)
 	return a.fault("make the role "+name+" in", err)
 }
 
-// ChangeRole gives a role other privileges.
+// ChangeRole replaces a role's privileges.
 func (a *Admin) ChangeRole(ctx context.Context, r Role, list []string) error {
 	return a.fault("change the role "+r.Name+" in", a.authorization().UpdateRole(ctx, r.ID, r.Name, list))
 }
 
-// RemoveRole removes a role, but for one that a permission has: that is used.
+// RemoveRole removes a role, unless a permission uses it.
 func (a *Admin) RemoveRole(ctx context.Context, r Role) (used bool, err error) {
 	err = a.authorization().RemoveRole(ctx, r.ID, true)
 	if is[*types.RemoveFailed](err) {
@@ -75,7 +75,7 @@ func (a *Admin) RemoveRole(ctx context.Context, r Role) (used bool, err error) {
 	return false, a.fault("remove the role "+r.Name+" from", err)
 }
 
-// Permissions returns those of an account by object: Type-Value.
+// Permissions returns an account's permissions by object: Type-Value.
 func (a *Admin) Permissions(ctx context.Context, principal string) (map[string]privileges.Permission, error) {
 	roles, err := a.Roles(ctx)
 	if err != nil {
@@ -100,7 +100,7 @@ func (a *Admin) Permissions(ctx context.Context, principal string) (map[string]p
 	return out, nil
 }
 
-// refOf reads Type-Value.
+// refOf parses Type-Value.
 func refOf(id string) (types.ManagedObjectReference, error) {
 	kind, value, ok := strings.Cut(id, "-")
 	if !ok {
@@ -109,8 +109,8 @@ func refOf(id string) (types.ManagedObjectReference, error) {
 	return types.ManagedObjectReference{Type: kind, Value: value}, nil
 }
 
-// SetPermission gives an account a role on an object, in the place of the one that it has
-// there. Those of others stay.
+// SetPermission gives an account a role on an object, replacing its earlier one there. Other accounts' permissions do
+// not change.
 func (a *Admin) SetPermission(ctx context.Context, id, principal string, r Role, propagate bool) error {
 	ref, err := refOf(id)
 	if err == nil {
@@ -120,8 +120,7 @@ func (a *Admin) SetPermission(ctx context.Context, id, principal string, r Role,
 	return a.fault("set a permission on "+id+" of", err)
 }
 
-// RemovePermission takes an account's permission off an object. One that is not there, and
-// an object that is gone, are no error.
+// RemovePermission removes an account's permission on an object. A missing permission or object is no error.
 func (a *Admin) RemovePermission(ctx context.Context, id, principal string) error {
 	ref, err := refOf(id)
 	if err == nil {
@@ -133,7 +132,7 @@ func (a *Admin) RemovePermission(ctx context.Context, id, principal string) erro
 	return a.fault("remove a permission on "+id+" of", err)
 }
 
-// PathOf is the inventory path of an object by its id, Type-Value; the id where it has none.
+// PathOf returns the inventory path of an object by its id, Type-Value; the id if it has none.
 func (a *Admin) PathOf(ctx context.Context, id string) string {
 	ref, err := refOf(id)
 	if err != nil {
@@ -146,14 +145,14 @@ func (a *Admin) PathOf(ctx context.Context, id string) string {
 	return unescaped(path)
 }
 
-// Session is one that is open in a vCenter.
+// Session is an open session in a vCenter.
 type Session struct {
 	Agent   string        // the program, as it names itself
-	Address string        // that it logged in from, as the vCenter sees it
+	Address string        // the client's address, as the vCenter sees it
 	Idle    time.Duration // by the vCenter's clock
 }
 
-// Sessions returns those of an account.
+// Sessions returns an account's sessions.
 func (a *Admin) Sessions(ctx context.Context, principal string) ([]Session, error) {
 	var m mo.SessionManager
 	err := property.DefaultCollector(a.c).RetrieveOne(ctx, *a.c.ServiceContent.SessionManager, []string{"sessionList"}, &m)

@@ -39,12 +39,12 @@ func (t Target) valid() error {
 	return fault.Join(errs...)
 }
 
-// given is what the account and its password are given by.
+// given returns the source of the account and its password.
 func (t Target) given() string {
 	return cmp.Or(t.Given, "the Secret that spec.credentials names")
 }
 
-// refusal tells the ways apart in which a login fails.
+// refusal returns the fault of a failed login, with a reason for each cause.
 func (a *Admin) refusal(ctx context.Context, err error) error {
 	t := a.target
 	f := &fault.Error{Op: "log in to", Subject: t.Address()}
@@ -72,8 +72,8 @@ func (a *Admin) refusal(ctx context.Context, err error) error {
 	return f
 }
 
-// federated names what else the refusal of a right password may be: Broadcom KB 387932. Only accounts
-// of the vCenter's own domain have a password in any case; its lookup service names that.
+// federated adds another cause to the refusal of a right password: Broadcom KB 387932. Only accounts of the vCenter's
+// own domain, which its lookup service names, certainly have a password.
 func (a *Admin) federated(ctx context.Context, f *fault.Error) {
 	own := "vsphere.local"
 	if found, err := a.services(ctx); err == nil {
@@ -94,7 +94,7 @@ func noDomain(user string) string {
 	return ", which has no domain: write NAME@DOMAIN"
 }
 
-// classify turns an error of the network, of HTTP or of the API into a fault.
+// classify returns an error of the network, of HTTP or of the API as a fault.
 func (t Target) classify(op string, err error) error {
 	f, ours := errors.AsType[*fault.Error](err) // of our own, wrapped by the HTTP client
 	if !ours {
@@ -138,13 +138,12 @@ func on(ref *types.ManagedObjectReference) string {
 	return fmt.Sprintf(" on %s %s", ref.Type, ref.Value)
 }
 
-// notVCenter says that something else answers.
+// notVCenter returns the fault of a server that is no vCenter.
 func notVCenter(why string) *fault.Error {
 	return &fault.Error{Reason: fault.InvalidInput, Err: errors.New("this is not a vCenter: " + why), Hint: "set spec.vcIp and spec.port to a vCenter's API"}
 }
 
-// trimURL takes the request's URL off an error of the HTTP client: the address is
-// in the fault's subject.
+// trimURL removes the request's URL from an error of the HTTP client: the fault's subject has the address.
 func trimURL(err error) error {
 	if op, ok := errors.AsType[*net.OpError](err); ok {
 		return op.Err

@@ -14,10 +14,10 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
 )
 
-// rules reads of the nodes' clusters whether they move VMs, and which hosts rules bind VMs to.
+// rules reads whether the nodes' clusters move VMs, and which hosts rules bind VMs to.
 func (i *inspection) rules(ctx context.Context) error {
 	clusters := slices.DeleteFunc(i.entities(privileges.Compute), func(r types.ManagedObjectReference) bool {
-		return r.Type != "ClusterComputeResource" // a host alone has neither
+		return r.Type != "ClusterComputeResource" // a standalone host has neither
 	})
 	if len(clusters) == 0 {
 		return nil
@@ -42,7 +42,7 @@ func (i *inspection) rules(ctx context.Context) error {
 
 func isOn(b *bool) bool { return b != nil && *b }
 
-// bind notes the hosts of rules by which VMs must run on hosts of a group. All rules of a VM hold.
+// bind records the hosts of must-run rules for groups of VMs and hosts. All rules of a VM apply.
 func (i *inspection) bind(c *types.ClusterConfigInfoEx) {
 	vms, hosts := map[string][]types.ManagedObjectReference{}, map[string][]preflight.Ref{}
 	for _, g := range c.Group {
@@ -75,11 +75,11 @@ const (
 	latencyCounter = "disk.maxTotalLatency.latest"
 	latencyEvery   = 20 // seconds: the only interval of the last hours
 	latencySamples = 300
-	latencyLeast   = 30 // samples, with fewer an average says little
+	latencyLeast   = 30 // samples; an average of fewer is unreliable
 )
 
-// latency reads how fast the disks of the control plane's VMs were: vsphere-problem-detector,
-// pkg/check/node_perf.go, PerformMetricCheck. A VM that is off has no samples.
+// latency reads the disk latency of the control plane's VMs: vsphere-problem-detector, pkg/check/node_perf.go,
+// PerformMetricCheck. A VM that is off has no samples.
 func (i *inspection) latency(ctx context.Context) error {
 	at := map[types.ManagedObjectReference]*preflight.Machine{}
 	var vms []types.ManagedObjectReference

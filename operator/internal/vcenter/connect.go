@@ -19,15 +19,13 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 )
 
-// maxAnswer bounds each answer of the server. Ten thousand folders and datacenters
-// make about 5 MiB.
+// maxAnswer bounds each answer of the server. Ten thousand folders and datacenters need about 5 MiB.
 const maxAnswer = 64 << 20
 
-// maxVersions bounds the list of API versions.
 const maxVersions = 1 << 20
 
-// connect makes the client and reads what the vCenter says of itself, before any login. The
-// certificate's thumbprint goes into the report.
+// connect creates the client and reads what the vCenter reports before a login. The certificate's thumbprint goes into
+// the report.
 func (a *Admin) connect(ctx context.Context) error {
 	t := a.target
 	config, err := t.Trust.config(t.Host, func(c *tls.ConnectionState) {
@@ -58,8 +56,7 @@ func (a *Admin) connect(ctx context.Context) error {
 	return err
 }
 
-// apiVersion asks for the newest version of a namespace that the server speaks: one
-// that it does not know is refused.
+// apiVersion returns the newest version of a namespace that the server supports: it refuses an unknown one.
 func apiVersion(ctx context.Context, sc *soap.Client, kind, namespace string) (string, error) {
 	u := sc.URL()
 	u.Path = vim25.Path + "/" + kind + "ServiceVersions.xml"
@@ -98,8 +95,8 @@ func apiVersion(ctx context.Context, sc *soap.Client, kind, namespace string) (s
 	return "", notVCenter("it does not speak the API " + strings.TrimPrefix(namespace, "urn:"))
 }
 
-// acceptable says whether the drivers can work with it at all: a vCenter of 6.7 or
-// later, and one of those that are meant. 6.7 U3, the least that they name, may report itself as 6.7.0.
+// acceptable returns why the drivers cannot use a server: it is no vCenter of 6.7 or later, or not an accepted one.
+// 6.7 U3, the lowest version that the drivers name, may report itself as 6.7.0.
 func (t Target) acceptable(a types.AboutInfo) error {
 	address := t.Address()
 	if a.ApiType != "VirtualCenter" {
@@ -117,7 +114,7 @@ func (t Target) acceptable(a types.AboutInfo) error {
 	return nil
 }
 
-// bounded bounds the answers of a transport, as it is wrapped.
+// bounded wraps a transport and bounds its answers.
 func (t Target) bounded(next http.RoundTripper) http.RoundTripper {
 	if t.Wrap != nil {
 		next = t.Wrap(next)

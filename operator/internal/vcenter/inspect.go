@@ -21,43 +21,41 @@ import (
 )
 
 const (
-	// pageSize is how many objects are requested at once, of which little is read.
+	// pageSize is the number of objects a request, of which few properties are read.
 	pageSize = 1000
-	// machinesPage is how many VMs are read at once with their devices and addresses: some ten
-	// kB each on the wire and several times as much in memory, of which a line is kept.
+	// machinesPage is the number of VMs a request, with devices and addresses. Each has about ten kB on the wire and
+	// several times as much in memory, of which a line is kept.
 	machinesPage = 200
 )
 
-// inspectTimeout bounds a whole inspection.
 const inspectTimeout = 5 * time.Minute
 
 var errStrange = errors.New("it gave an answer that cannot be understood")
 
-// Ask is what an inspection looks for.
+// Ask is what an inspection has to read.
 type Ask struct {
 	Nodes      []preflight.Node
-	Paths      []string // of VMs that are no nodes, and of folders of such
+	Paths      []string // of VMs that are no nodes, and of their folders
 	Categories []string // tag categories
 	Policies   []string // storage policies that StorageClasses name
 	Features   privileges.Features
-	// Upgrade asks for what vSphere 9 removes, which an administrator's account can read.
+	// Upgrade reads what vSphere 9 removes, for which the account has to be an administrator.
 	Upgrade bool
 }
 
-// Inspect reads from a vCenter what the checks look at, in one session. What could not be
-// read is in the result: all of it in Err, a part of it in Failed.
+// Inspect reads the facts for the checks from a vCenter, in one session. Failures are in the result: of all in Err, of
+// a part in Failed.
 func Inspect(ctx context.Context, t Target, a Ask) preflight.VCenter {
 	return inspect(ctx, t, a, func(context.Context, *inspection) error { return nil })
 }
 
-// inspect inspects, and does more in the same session.
+// inspect inspects, and calls more in the same session.
 func inspect(ctx context.Context, t Target, a Ask, more func(context.Context, *inspection) error) preflight.VCenter {
 	i := newInspection(t, a, inspectTimeout)
 	i.found.Err = i.run(ctx, more)
 	return i.found
 }
 
-// inspection is one that is under way.
 type inspection struct {
 	*Admin
 
@@ -74,8 +72,8 @@ func newInspection(t Target, a Ask, timeout time.Duration) *inspection {
 	}}
 }
 
-// run reads all parts. What the library does not expect of an answer it panics over, which
-// would end the operator, and again after each start.
+// run reads all parts. It recovers from the library's panics at unexpected answers, which would end the operator after
+// each start.
 func (i *inspection) run(ctx context.Context, more func(context.Context, *inspection) error) (err error) {
 	defer func() {
 		if recover() != nil {
@@ -97,7 +95,7 @@ func (i *inspection) run(ctx context.Context, more func(context.Context, *inspec
 	})
 }
 
-// read reads part after part. The tree of objects is what the others start from.
+// read reads part after part. The others need the inventory first.
 func (i *inspection) read(ctx context.Context) error {
 	if err := i.look(ctx, objectKinds); err != nil {
 		return err
@@ -109,8 +107,7 @@ func (i *inspection) read(ctx context.Context) error {
 	return nil
 }
 
-// look reads the tree, and judges the datacenters in it. A path may be written with or without its
-// leading slash.
+// look reads the inventory, and checks the datacenters in it. A path may omit its leading slash.
 func (i *inspection) look(ctx context.Context, kinds map[string][]string) error {
 	if err := i.inventory(ctx, kinds); err != nil {
 		return i.target.classify("read the inventory of", err)
@@ -134,7 +131,7 @@ func (i *inspection) look(ctx context.Context, kinds map[string][]string) error 
 	return nil
 }
 
-// parts reads what can fail by itself.
+// parts reads the parts that can fail on their own.
 func (i *inspection) parts(ctx context.Context) {
 	for _, p := range []struct {
 		of     preflight.Part
@@ -161,8 +158,7 @@ func (i *inspection) parts(ctx context.Context) {
 	}
 }
 
-// objectKinds are what the tree of objects is made of, and what is read of each. None is a
-// kind of another.
+// objectKinds are the kinds of the inventory, and the properties read of each. None is a subtype of another.
 var objectKinds = map[string][]string{
 	"Folder":          {"name", "parent"},
 	"Datacenter":      {"name", "parent"},
@@ -172,10 +168,10 @@ var objectKinds = map[string][]string{
 	"Datastore":       {"name", "parent", "summary.url", "summary.type", "summary.accessible", "summary.maintenanceMode"},
 }
 
-// treeKinds are what datacenters are found by.
+// treeKinds are the kinds on the path to a datacenter.
 var treeKinds = map[string][]string{"Folder": objectKinds["Folder"], "Datacenter": objectKinds["Datacenter"]}
 
-// inventory reads the tree: folders, datacenters, clusters, hosts, pools and datastores.
+// inventory reads folders, datacenters, clusters, hosts, pools and datastores.
 func (i *inspection) inventory(ctx context.Context, kinds map[string][]string) error {
 	mounts := map[preflight.Ref]map[preflight.Ref]bool{} // of datastores, by hosts
 	i.found.Objects[ref(i.c.ServiceContent.RootFolder)] = preflight.Object{}
@@ -231,7 +227,7 @@ func (i *inspection) object(content types.ObjectContent, mounts map[preflight.Re
 	return nil
 }
 
-// unescaped is a name as people write it: a vCenter escapes three characters.
+// unescaped returns a name as people write it: a vCenter escapes three characters.
 func unescaped(name string) string {
 	return strings.NewReplacer("%2f", "/", "%2F", "/", "%5c", `\`, "%5C", `\`, "%25", "%").Replace(name)
 }
@@ -251,7 +247,7 @@ func unref(r preflight.Ref) types.ManagedObjectReference {
 	return types.ManagedObjectReference{Type: r.Type, Value: r.Value}
 }
 
-// datacenterPaths are the datacenters whose folders the account sees up to the root.
+// datacenterPaths returns the datacenters whose folders the account can read up to the root.
 func (i *inspection) datacenterPaths() []string {
 	root := ref(i.c.ServiceContent.RootFolder)
 	out := []string{}
@@ -267,7 +263,7 @@ func (i *inspection) datacenterPaths() []string {
 	return out
 }
 
-// view reads all objects of some kinds, a page at a time.
+// view reads all objects of some kinds, page by page.
 func (i *inspection) view(ctx context.Context, kinds map[string][]string) ([]types.ObjectContent, error) {
 	names := slices.Sorted(maps.Keys(kinds))
 	v, err := view.NewManager(i.c).CreateContainerView(ctx, i.c.ServiceContent.RootFolder, names, true)

@@ -12,8 +12,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 )
 
-// machines finds the VMs that may be nodes among all there are, by little of each, and
-// then reads what is to be known of these alone.
+// machines finds the VMs that may be nodes by few properties of all VMs, and reads the others only for these.
 func (i *inspection) machines(ctx context.Context) error {
 	if len(i.ask.Nodes) == 0 && len(i.ask.Paths) == 0 {
 		return nil
@@ -50,13 +49,12 @@ func (i *inspection) machines(ctx context.Context) error {
 	return nil
 }
 
-// asked reports whether a VM is at one of the paths asked for, or below one.
+// asked reports whether a VM is at or below one of the requested paths.
 func (i *inspection) asked(m *preflight.Machine) bool {
 	path := i.found.MachinePath(m)
 	return slices.ContainsFunc(i.ask.Paths, func(p string) bool { return path == p || strings.HasPrefix(path, p+"/") })
 }
 
-// machineProperties are what is read of a VM.
 var machineProperties = []string{
 	"name", "parent", "resourcePool", "runtime.host", "runtime.powerState", "config.uuid", "config.version", "config.flags", "config.template",
 	"config.changeTrackingEnabled", "config.hardware.device", "guest.hostName", "guest.net", "guest.toolsRunningStatus", "rootSnapshot",
@@ -73,14 +71,12 @@ func (i *inspection) details(ctx context.Context, refs []types.ManagedObjectRefe
 	return err
 }
 
-// configured says whether a VM is in one of the datacenters that the drivers look at. One
-// of a vApp is in no folder.
+// configured reports whether a VM is in one of the drivers' datacenters. A VM of a vApp is in no folder.
 func (i *inspection) configured(m preflight.Machine) bool {
 	return i.inside(m.Folder) || i.inside(m.Pool) || i.inside(m.Host)
 }
 
-// inside says whether an object is in one of the configured datacenters; without any, all
-// are.
+// inside reports whether an object is in one of the configured datacenters; true if none is configured.
 func (i *inspection) inside(start preflight.Ref) bool {
 	if len(i.target.Datacenters) == 0 {
 		return true

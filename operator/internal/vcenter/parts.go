@@ -36,8 +36,8 @@ func (i *inspection) tasks(ctx context.Context) error {
 	return property.DefaultCollector(i.c).RetrieveOne(ctx, *manager, []string{"recentTask"}, &m)
 }
 
-// cns asks for one volume at most, as the drivers' library does, and in the version that the service
-// names: it refuses another one. [cns.NewClient] reads that without bound and without ctx.
+// cns queries at most one volume, as the drivers' library does, in the version that the service names: it refuses
+// another one. [cns.NewClient] reads that version without bound and without ctx.
 func (i *inspection) cns(ctx context.Context) (err error) {
 	sc := i.serviceOf(cns.Path, cns.Namespace)
 	if sc.Version, err = apiVersion(ctx, sc, cns.Namespace, sc.Namespace); err != nil {
@@ -48,8 +48,7 @@ func (i *inspection) cns(ctx context.Context) (err error) {
 	return err
 }
 
-// privileges asks for what the account has of what it needs, in one call for each kind of
-// object and page.
+// privileges reads which needed privileges the account has, in one call for each kind of object and page.
 func (i *inspection) privileges(ctx context.Context) error {
 	for _, k := range []privileges.Kind{
 		privileges.Root, privileges.Ancestor, privileges.VM, privileges.Datastore, privileges.Cluster, privileges.Host,
@@ -80,10 +79,10 @@ func (i *inspection) has(ctx context.Context, k privileges.Kind, page []types.Ma
 			}
 		}
 		switch k {
-		case privileges.Datastore: // one without the privilege is not for volumes
+		case privileges.Datastore: // a datastore without the privilege is not for volumes
 			i.mayHold(ref(e.Entity), len(lacks) == 0)
 			continue
-		case privileges.Cluster: // nor is such a cluster for file shares
+		case privileges.Cluster: // a cluster without it is not for file shares
 			i.found.Shares = append(i.found.Shares, preflight.Share{Cluster: i.nameOf(ref(e.Entity)), May: len(lacks) == 0})
 			continue
 		}
@@ -120,7 +119,7 @@ func (i *inspection) nameOf(r preflight.Ref) string {
 	return r.Type + ":" + r.Value
 }
 
-// entities are the objects of a kind that privileges are needed on.
+// entities returns the objects of a kind that privileges are needed on.
 func (i *inspection) entities(k privileges.Kind) []types.ManagedObjectReference {
 	root := ref(i.c.ServiceContent.RootFolder)
 	var refs []preflight.Ref
@@ -155,7 +154,7 @@ func isCompute(r preflight.Ref) bool {
 	return r.Type == "ClusterComputeResource" || r.Type == "ComputeResource"
 }
 
-// hosts are those of the compute clusters among some objects.
+// hosts returns the hosts of the compute clusters among some objects.
 func (i *inspection) hosts(of []preflight.Ref) (out []preflight.Ref) {
 	for r, o := range i.found.Objects {
 		if r.Type == "HostSystem" && isCompute(o.Parent) && slices.Contains(of, o.Parent) {
@@ -165,8 +164,8 @@ func (i *inspection) hosts(of []preflight.Ref) (out []preflight.Ref) {
 	return out
 }
 
-// vsanClusters are the clusters with a vSAN datastore in the configured datacenters, with nodes or
-// without: the storage driver makes file shares on those of them where the account may.
+// vsanClusters returns the clusters with a vSAN datastore in the configured datacenters, even without nodes. The
+// storage driver creates file shares on those that the account may use.
 func (i *inspection) vsanClusters() (out []preflight.Ref) {
 	for _, d := range i.found.Datastores {
 		if d.Type != "vsan" || !i.inside(d.Ref) {
@@ -186,8 +185,8 @@ func byRef(a, b preflight.Ref) int {
 	return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.Value, b.Value))
 }
 
-// ancestors are what the nodes' VMs are in, but for the root and hosts, which the role on their
-// cluster covers; while no VM is known, the configured datacenters.
+// ancestors returns the ancestors of the nodes' VMs, except the root and hosts, which the role on their cluster
+// covers. Without known VMs it returns the configured datacenters.
 func (i *inspection) ancestors(root preflight.Ref) []preflight.Ref {
 	seen := map[preflight.Ref]bool{}
 	for n := range i.found.Machines {
@@ -208,8 +207,7 @@ func (i *inspection) ancestors(root preflight.Ref) []preflight.Ref {
 	return slices.SortedFunc(maps.Keys(seen), byRef)
 }
 
-// tags reads which of the categories are there, and which tags of theirs are on what the
-// nodes' VMs are in, and on the VMs.
+// tags reads which categories exist, and which of their tags the nodes' VMs and their ancestors have.
 func (i *inspection) tags(ctx context.Context) error {
 	rc, err := i.automation(ctx)
 	if err != nil {
@@ -260,8 +258,7 @@ func (i *inspection) tagged(attached []tags.AttachedTags, known map[string]prefl
 	}
 }
 
-// removed reads what vSphere 9 removes. An account that may not read it, or a vCenter 9, is told
-// nothing.
+// removed reads what vSphere 9 removes. It returns nothing if the account may not read it, or for a vCenter 9.
 func (i *inspection) removed(ctx context.Context) error {
 	if !preflight.Older(i.report.Version, "9.0.0") {
 		return nil
@@ -310,8 +307,7 @@ func unlessDenied(err error) error {
 	return err
 }
 
-// taggable returns the objects whose tags count: all that VMs are in, with nodes or without, and the
-// nodes' VMs.
+// taggable returns the objects whose tags matter: all possible ancestors of VMs, and the nodes' VMs.
 func (i *inspection) taggable() (refs []mo.Reference) {
 	for r := range i.found.Objects {
 		if r.Type != "Datastore" && r.Type != "StoragePod" {
@@ -324,7 +320,7 @@ func (i *inspection) taggable() (refs []mo.Reference) {
 	return refs
 }
 
-// policies reads the names of the storage policies, and which datastores fit those asked for.
+// policies reads the names of the storage policies, and the datastores that fit the requested ones.
 func (i *inspection) policies(ctx context.Context) error {
 	sc := i.serviceOf(pbm.Path, pbm.Namespace)
 	begin := pbmtypes.PbmRetrieveServiceContent{This: pbm.ServiceInstance}
@@ -368,7 +364,7 @@ func (i *inspection) policies(ctx context.Context) error {
 	return nil
 }
 
-// storageDRS reads of datastore clusters whether they move disks.
+// storageDRS reads whether datastore clusters move disks.
 func (i *inspection) storageDRS(ctx context.Context) error {
 	var pods []types.ManagedObjectReference
 	for r := range i.found.Objects {

@@ -25,7 +25,7 @@ func (a *Admin) MachineState(ctx context.Context, id string) (preflight.Machine,
 	return machine(&vm), nil
 }
 
-// ShutDown asks the guest to shut down, and does not wait for it.
+// ShutDown requests a shutdown of the guest, and does not wait for it.
 func (a *Admin) ShutDown(ctx context.Context, id string) error {
 	op := "shut down the guest of " + id + " in"
 	return a.machine(op, id, func(vm *object.VirtualMachine) error { return vm.ShutdownGuest(ctx) })
@@ -49,7 +49,7 @@ func (a *Admin) ExposeDisks(ctx context.Context, id string) error {
 	})
 }
 
-// AddController gives a VM that is off a paravirtual SCSI controller.
+// AddController adds a paravirtual SCSI controller to a VM that is off.
 func (a *Admin) AddController(ctx context.Context, id string) error {
 	return a.machine("add a controller to "+id+" in", id, func(vm *object.VirtualMachine) error {
 		devices, err := vm.Device(ctx)
@@ -64,14 +64,14 @@ func (a *Admin) AddController(ctx context.Context, id string) error {
 	})
 }
 
-// UpgradeHardware gives a VM that is off another hardware version, such as vmx-15.
+// UpgradeHardware upgrades a VM that is off to a hardware version, such as vmx-15.
 func (a *Admin) UpgradeHardware(ctx context.Context, id, version string) error {
 	return a.task(ctx, fmt.Sprintf("upgrade the hardware of %s to %s in", id, version), id, func(vm *object.VirtualMachine) (*object.Task, error) {
 		return vm.UpgradeVM(ctx, version)
 	})
 }
 
-// UnmarkTemplate makes a VM of a template, in the root pool of its host's cluster.
+// UnmarkTemplate converts a template to a VM, in the root pool of its host's cluster.
 func (a *Admin) UnmarkTemplate(ctx context.Context, id string) error {
 	return a.machine("make a VM of the template "+id+" in", id, func(vm *object.VirtualMachine) error {
 		host, err := vm.HostSystem(ctx)
@@ -86,7 +86,7 @@ func (a *Admin) UnmarkTemplate(ctx context.Context, id string) error {
 	})
 }
 
-// MarkTemplate makes a template of a VM that is off.
+// MarkTemplate converts a VM that is off to a template.
 func (a *Admin) MarkTemplate(ctx context.Context, id string) error {
 	op := "make a template of " + id + " in"
 	return a.machine(op, id, func(vm *object.VirtualMachine) error { return vm.MarkAsTemplate(ctx) })
@@ -102,7 +102,7 @@ func (a *Admin) task(ctx context.Context, op, id string, begin func(*object.Virt
 	})
 }
 
-// machine does something with a VM by its id, Type-Value.
+// machine calls do for a VM by its id, Type-Value.
 func (a *Admin) machine(op, id string, do func(*object.VirtualMachine) error) error {
 	ref, err := refOf(id)
 	if err == nil {

@@ -31,27 +31,26 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
-// Admin is a session at a vCenter: its roles, permissions, accounts, tags and VMs. [Open] opens
-// it; close it.
+// Admin is a session at a vCenter: its roles, permissions, accounts, tags and VMs. [Open] opens it; the caller closes
+// it.
 type Admin struct {
 	target Target
-	left   time.Duration // of the time for several steps together
+	left   time.Duration // rest of the time limit of all steps together
 	c      *vim25.Client // nil before it is connected
 	report Report
-	open   bool // a session may be open that has to end
-	// accepted tells that the vCenter let the account in with its password, token or certificate.
+	open   bool // a session may be open and needs a logout
+	// accepted is set if the vCenter accepted the account's password, token or certificate.
 	accepted bool
 	User     string // the account as the vCenter names it
 
 	sso  *ssoadmin.Client
-	rest *rest.Client // nil before it is used
-	// answers are names as the vCenter answers logins, by the name that was given, and aliases
-	// the domains by theirs; nil before they are read.
+	rest *rest.Client // nil before its first use
+	// answers are the vCenter's names of logins by the given name; aliases are the domains by alias. Both are nil
+	// before they are read.
 	answers, aliases map[string]string
 }
 
-// Open logs in. The certificate is checked, and what answers is known to be a vCenter,
-// before the password is sent.
+// Open logs in. Before it sends the password, it checks the certificate and that the server is a vCenter.
 func Open(ctx context.Context, t Target) (*Admin, error) {
 	a := t.session(defaultTimeout)
 	if err := a.enter(ctx); err != nil {
@@ -61,7 +60,7 @@ func Open(ctx context.Context, t Target) (*Admin, error) {
 	return a, nil
 }
 
-// session is one that is not open yet, with the time that its steps have together by default.
+// session returns a session that is not open yet. timeout is the default for all its steps together.
 func (t Target) session(timeout time.Duration) *Admin {
 	if t.Timeout > 0 {
 		timeout = t.Timeout
@@ -114,8 +113,8 @@ func (a *Admin) enter(ctx context.Context) error {
 	return a.save(a.c)
 }
 
-// turn tries a password when it is its turn. One that was accepted, and a token, locks nothing; one beside a saved
-// session was not tried yet.
+// turn waits for the turn of a password. An accepted password or a token locks no account, so neither waits. The
+// password beside a saved session is still untested.
 func (a *Admin) turn(ctx context.Context, login func() error) error {
 	if a.accepted || a.target.passwordless() || a.target.Turn == nil {
 		return login()
@@ -123,8 +122,8 @@ func (a *Admin) turn(ctx context.Context, login func() error) error {
 	return a.target.Turn(ctx, login)
 }
 
-// login sends the password. A session may be open where the answer was lost. Whoever waits for a
-// turn waits no longer than defaultTimeout for this one, whatever the time of the rest.
+// login sends the password. A session may be open if the answer was lost. The limit is always defaultTimeout, since
+// others wait for their turn.
 func (a *Admin) login(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, defaultTimeout)
 	defer cancel()
@@ -141,8 +140,7 @@ func (a *Admin) login(ctx context.Context) error {
 	return err
 }
 
-// loginByToken logs in with a token of single sign-on: govmomi v0.56.0, cli/session/login.go,
-// loginByToken.
+// loginByToken logs in with a token of single sign-on: govmomi v0.56.0, cli/session/login.go, loginByToken.
 func (a *Admin) loginByToken(ctx context.Context) error {
 	signer, err := a.signer(ctx)
 	if err == nil {
@@ -162,8 +160,7 @@ func (a *Admin) loginByToken(ctx context.Context) error {
 	return err
 }
 
-// signer is a token of single sign-on: the one that is given, or one that it issues for the
-// certificate or the password.
+// signer returns a token of single sign-on: the given one, or a new one for the certificate or the password.
 func (a *Admin) signer(ctx context.Context) (*sts.Signer, error) {
 	t := a.target
 	if t.Token != "" {
@@ -206,7 +203,7 @@ func (a *Admin) Close() {
 	a.c.CloseIdleConnections()
 }
 
-// saved is where govc has the sessions of the account: govmomi v0.56.0, session/cache/session.go.
+// saved returns govc's location of the account's sessions: govmomi v0.56.0, session/cache/session.go.
 func (a *Admin) saved() *cache.Session {
 	t := a.target
 	host := strings.TrimSuffix(t.Address(), ":"+strconv.Itoa(defaultPort))
@@ -218,7 +215,7 @@ func (a *Admin) saved() *cache.Session {
 		DirSOAP: filepath.Join(t.Sessions, "sessions"), DirREST: filepath.Join(t.Sessions, "rest_sessions")}
 }
 
-// resume takes a saved session that is still open in the place of a login.
+// resume uses an open saved session instead of a login.
 func (a *Admin) resume(ctx context.Context) bool {
 	if a.target.Sessions == "" {
 		return false
@@ -249,7 +246,7 @@ func (a *Admin) resume(ctx context.Context) bool {
 // save keeps a session open, in a file that others cannot read.
 func (a *Admin) save(c cache.Client) error {
 	s := a.saved()
-	for _, dir := range []string{s.DirSOAP, s.DirREST} { // a file that exists would keep its mode
+	for _, dir := range []string{s.DirSOAP, s.DirREST} { // an existing file would keep its mode
 		u := s.Endpoint()
 		u.Path = c.Path()
 		key := sha256.Sum256(fmt.Appendf(nil, "%s#insecure=%t", u, s.Insecure))
@@ -261,7 +258,7 @@ func (a *Admin) save(c cache.Client) error {
 	return nil
 }
 
-// automation is a session of the REST API, which has sessions of its own. It is opened once.
+// automation returns the session of the REST API, which has its own login. It is opened once.
 func (a *Admin) automation(ctx context.Context) (*rest.Client, error) {
 	if a.rest != nil {
 		return a.rest, nil
@@ -302,8 +299,8 @@ func (a *Admin) loginREST(ctx context.Context, rc *rest.Client) error {
 	return a.turn(ctx, func() error { return rc.Login(ctx, url.UserPassword(t.Username, string(t.Password))) })
 }
 
-// serviceOf is a client of another service of the vCenter, in the same session, with the
-// same rule for certificates and the same bound on answers.
+// serviceOf returns a client of another service of the vCenter: same session, rule for certificates and bound on
+// answers.
 func (a *Admin) serviceOf(path, namespace string) *soap.Client {
 	sc := a.c.NewServiceClient(path, namespace)
 	a.bind(sc)
@@ -320,8 +317,8 @@ func (a *Admin) bind(sc *soap.Client) {
 	sc.CheckRedirect, sc.UserAgent = a.c.CheckRedirect, a.c.UserAgent
 }
 
-// Proof names files that take the place of an account's password, as accounts of federated identity
-// providers have none: those that govc session.login takes and makes.
+// Proof names files that replace an account's password: accounts of federated identity providers have none. They are
+// the files of govc session.login.
 type Proof struct{ Token, Certificate, Key, Sessions string }
 
 // Bind adds the flags.

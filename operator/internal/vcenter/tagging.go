@@ -9,7 +9,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/topology"
 )
 
-// TagsAt is what v, of an inspection that looked for the categories, has of these and of objects at paths.
+// TagsAt returns the categories of an inspection, and the kinds and tags of objects at paths.
 func TagsAt(v *preflight.VCenter, paths []string) topology.Existing {
 	out := topology.Existing{Categories: v.Categories,
 		Kinds: map[string]string{}, Attached: map[string]map[string][]string{}}
@@ -26,7 +26,7 @@ func TagsAt(v *preflight.VCenter, paths []string) topology.Existing {
 	return out
 }
 
-// ChangeTags carries a step out, of a plan of what v has. The API of tags has sessions of its own.
+// ChangeTags executes a step of a plan for the state v. The API of tags has its own sessions.
 func (a *Admin) ChangeTags(ctx context.Context, v *preflight.VCenter, s topology.Step) error {
 	rc, err := a.automation(ctx)
 	if err != nil {

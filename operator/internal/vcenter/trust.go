@@ -12,18 +12,17 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
-// Trust is the rule by which the vCenter's certificate is accepted. The first of
-// these that is given decides alone; the zero value is the system's roots.
+// Trust is the rule for the vCenter's certificate. The first field that is set decides alone; the zero value trusts
+// the system's roots.
 type Trust struct {
 	Thumbprint string // accept exactly the certificate of this SHA-1 or SHA-256, as hex pairs with colons
 	Insecure   bool   // accept any certificate
-	CA         []byte // PEM: accept certificates of these authorities, for the host's name
+	CA         []byte // PEM: accept certificates of these CAs, for the host's name
 }
 
-// config is the rule for a handshake with host. seen is told of the state of each
-// connection that the rule accepted.
+// config returns the rule for a handshake with host. It calls seen with the state of each accepted connection.
 func (t Trust) config(host string, seen func(*tls.ConnectionState)) (*tls.Config, error) {
-	var roots *x509.CertPool // nil is the system's
+	var roots *x509.CertPool // nil means the system's
 	if !t.Insecure && t.Thumbprint == "" && t.CA != nil {
 		var err error
 		if roots, err = authorities(t.CA); err != nil {
@@ -45,7 +44,7 @@ func (t Trust) config(host string, seen func(*tls.ConnectionState)) (*tls.Config
 	}, nil
 }
 
-// CheckCA tells what is wrong with the PEM certificates of authorities, as they are read for a connection.
+// CheckCA returns why PEM certificates of CAs cannot be used, read as for a connection.
 func CheckCA(data []byte) error {
 	_, err := authorities(data)
 	return err
@@ -59,9 +58,9 @@ func authorities(data []byte) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// verify returns why a certificate is refused, after what to do.
+// verify returns why a certificate is refused, and a hint.
 func (t Trust) verify(host string, roots *x509.CertPool, chain []*x509.Certificate) (hint string, err error) {
-	leaf := chain[0] // a client's handshake ends before where there is none
+	leaf := chain[0] // a client's handshake fails earlier without one
 	one, two := soap.ThumbprintSHA1(leaf), soap.ThumbprintSHA256(leaf)
 	if t.Thumbprint != "" {
 		if strings.EqualFold(t.Thumbprint, one) || strings.EqualFold(t.Thumbprint, two) {
@@ -92,7 +91,7 @@ func (t Trust) verify(host string, roots *x509.CertPool, chain []*x509.Certifica
 		&UntrustedError{SHA1: one, SHA256: two, Issuer: leaf.Issuer.String()}
 }
 
-// UntrustedError is the refusal of a certificate whose authority is not known here.
+// UntrustedError is the refusal of a certificate of an unknown CA.
 type UntrustedError struct{ SHA1, SHA256, Issuer string }
 
 func (e *UntrustedError) Error() string {

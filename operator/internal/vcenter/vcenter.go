@@ -1,26 +1,23 @@
-// Package vcenter asks a vCenter who it is and whether an account can use it.
+// Package vcenter reads a vCenter's version and identity, and checks whether an account can use it.
 //
-// [Check] opens one session, asks, and logs out, whatever happens in between:
+// [Check] opens one session, reads, and always logs out:
 //
 //  1. the TLS handshake, with the one rule of the [Target]: a thumbprint, CA
 //     certificates, no check at all, or the system's roots (see [Trust]);
-//  2. before any password is sent: that a vCenter answers there (neither an ESXi
-//     host nor another web server), of a version that the drivers work with, and the
-//     one that is meant;
+//  2. before any password is sent: the server is a vCenter (neither an ESXi host nor another
+//     web server), has a version that the drivers support, and is an accepted one;
 //  3. the login: by a saved session, a token, a certificate or the password;
 //  4. the datacenters, all read in one batch.
 //
-// Each way to fail is a [fault.Error] of its own reason with its remedy. A fault
-// comes with what was found out until then, so that a wrong password does not hide
-// the version. Nothing of the password is ever part of an error or a Report.
+// Each failure is a [fault.Error] with its own reason and remedy. It comes with the facts until then, so that a
+// wrong password does not hide the version. No error or Report contains any part of the password.
 //
-// [Inspect] goes on from there, in the same session, and reads what the checks of package
-// preflight look at. How often it asks does not depend on how many nodes there are: VMs
-// are read in pages of [pageSize], by one view over the inventory and one look at those
-// that may be nodes, privileges and tags in batches as large. The tags' API has sessions of
-// its own: it is logged in to once, with what was accepted a moment before.
+// [Inspect] continues in the same session, and reads the facts for package preflight in few requests. It reads VMs
+// in pages of [pageSize], by one view of the inventory and one read of those that may be nodes. It reads privileges
+// and tags in batches of the same size. The API of tags has its own sessions: [Inspect] logs in to it once, with
+// the login that was just accepted.
 //
-// [Open] is such a session for who changes a vCenter.
+// [Open] opens such a session for an administrator.
 package vcenter
 
 import (
@@ -47,28 +44,27 @@ type Target struct {
 	Port     int    // default 443
 	Username string
 	Password Password
-	Given    string // what the account and password are given by, for hints; default: the Secret that spec.credentials names
+	Given    string // source of the account and password, for hints; default: the Secret that spec.credentials names
 	Trust    Trust
-	// In the place of the password: a token of single sign-on (SAML), which Certificate may have to
-	// prove; Certificate alone, for a token; or a session that is saved in this directory, as govc
-	// does, where the session is saved too.
+	// The following replace the password. Token is a token of single sign-on (SAML), which Certificate may have to
+	// prove. Certificate alone requests a token. Sessions is a directory with sessions as govc saves them; new ones go
+	// there too.
 	Token       Password
 	Certificate *tls.Certificate `json:"-"`
 	Sessions    string
 
-	Datacenters []string      // paths of datacenters that have to be there; empty asks for none in particular
-	Timeout     time.Duration // of the whole check, but for what it waits in Turn; default 30 s
-	// Turn makes the login, and nothing else, when it is its turn: the vCenter is reached and
-	// known to be one by then. Where it returns an error without a login, that is the answer.
-	// nil: at once.
+	Datacenters []string      // paths of datacenters that have to exist; empty requires none
+	Timeout     time.Duration // of the whole check, without the wait in Turn; default 30 s
+	// Turn calls login once it is its turn, and nothing else: the server is then known to be a vCenter. An error
+	// without a login is the answer. nil: no wait.
 	Turn func(ctx context.Context, login func() error) error `json:"-"`
 	// Wrap wraps the transport of all requests; nil: none.
 	Wrap func(http.RoundTripper) http.RoundTripper `json:"-"`
-	// InstanceUUIDs are those of the vCenters that may be logged in to; empty allows any.
+	// InstanceUUIDs are the accepted vCenters; empty accepts any.
 	InstanceUUIDs []string
 }
 
-// TargetOf is the vCenter of a resource, with the account and the CA that it names.
+// TargetOf returns the vCenter of a resource, with the account and the CA that it names.
 func TargetOf(v *v1alpha1.VsphereCloudConfig, username, password string, ca []byte) Target {
 	return Target{
 		Host: v.Spec.VcIP, Port: int(v.Spec.Port), Username: username, Password: Password(password),
@@ -77,7 +73,7 @@ func TargetOf(v *v1alpha1.VsphereCloudConfig, username, password string, ca []by
 	}
 }
 
-// Password is a string that does not print.
+// Password is a string that prints as "(hidden)".
 type Password string
 
 // String hides the password.
@@ -89,15 +85,15 @@ func (Password) GoString() string { return "(hidden)" }
 // MarshalText hides the password.
 func (Password) MarshalText() ([]byte, error) { return []byte("(hidden)"), nil }
 
-// Address is host:port.
+// Address returns host:port.
 func (t Target) Address() string {
 	return net.JoinHostPort(t.Host, strconv.Itoa(cmp.Or(t.Port, defaultPort)))
 }
 
-// passwordless reports whether a token takes the place of the password.
+// passwordless reports whether a token or certificate replaces the password.
 func (t Target) passwordless() bool { return t.Token != "" || t.Certificate != nil }
 
-// Report is what was found.
+// Report is the result of [Check].
 type Report struct {
 	Version      string // as the vCenter names it: 8.0.3
 	APIVersion   string // 8.0.3.0
@@ -106,11 +102,11 @@ type Report struct {
 	Thumbprint   string    // SHA-1 of the certificate served, in the form that the drivers take
 	Expires      time.Time // of that certificate
 	User         string    // the account as the vCenter names it
-	Datacenters  []string  // inventory paths that the account sees, sorted
-	Missing      []string  // of those asked for, as they were written
+	Datacenters  []string  // inventory paths that the account can read, sorted
+	Missing      []string  // missing ones of the requested datacenters, as they were written
 }
 
-// Check asks the vCenter. The report holds what was found before the fault.
+// Check checks the vCenter. With a fault, the report has the facts until then.
 func Check(ctx context.Context, t Target) (Report, error) {
 	i := newInspection(t, Ask{}, defaultTimeout)
 	defer i.Close()
