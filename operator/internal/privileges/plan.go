@@ -9,20 +9,19 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
-// Object is one that the drivers' account needs privileges on.
+// Object is an object that the drivers' account needs privileges on.
 type Object struct {
 	Kind Kind
 	Path string // inventory path; "/" is the root
 	ID   string // Type-Value, as PowerCLI names it
 }
 
-// Existing is what a vCenter has of roles, and of permissions of one account.
+// Existing is a vCenter's roles, and the permissions of one account.
 type Existing struct {
 	Roles       map[string][]string   // privileges, by name
 	Permissions map[string]Permission // by path
 	IDs         map[string]string     // of the objects of Permissions, by path
-	// Effective are the privileges of the account, by path, through groups and inheritance
-	// too; of what is not there nothing is known.
+	// Effective are the account's privileges by path, also through groups and inheritance; a missing path is unknown.
 	Effective map[string][]string
 }
 
@@ -32,7 +31,7 @@ type Permission struct {
 	Propagate bool   `json:"propagate"`
 }
 
-// State is how what is wanted compares with what is there.
+// State is how a desired role or permission compares with the existing one.
 type State string
 
 // The states.
@@ -42,14 +41,14 @@ const (
 	Change State = "change"
 )
 
-// PlannedRole is a role, and how it compares. A vCenter's roles are all its clusters': one
-// is changed only where it lacks something, and loses nothing.
+// PlannedRole is a role, and how it compares. All clusters share a vCenter's roles: a role only gains missing
+// privileges.
 type PlannedRole struct {
 	Role
 
 	State   State    `json:"state"`
 	Add     []string `json:"add,omitempty"`     // privileges that the existing role lacks
-	TooMuch []string `json:"tooMuch,omitempty"` // those that it has and that are not needed here; they stay
+	TooMuch []string `json:"tooMuch,omitempty"` // those that it has and this plan does not need; they stay
 }
 
 // PlannedPermission is a permission, and how it compares.
@@ -59,10 +58,10 @@ type PlannedPermission struct {
 	Path  string `json:"path"`
 	ID    string `json:"id"`
 	State State  `json:"state"`
-	// Has is what the account has there of its own, where that is another one.
+	// Has is the account's own permission there, if it differs.
 	Has *Permission `json:"has,omitempty"`
-	// Loses are the privileges that the account would lose there: all that its own
-	// permission gives beyond this one, and what it has otherwise that drivers never need.
+	// Loses are the privileges that the account would lose there: those that only its own permission gives, and others
+	// that drivers never need.
 	Loses []string `json:"loses,omitempty"`
 }
 
@@ -73,14 +72,13 @@ type Plan struct {
 	Permissions []PlannedPermission `json:"permissions"`
 	// NotNeeded are permissions of the account on other objects.
 	NotNeeded map[string]Permission `json:"notNeeded,omitempty"`
-	// Covered are the IDs of those objects that a role of the plan propagates to, which gives the same.
+	// Covered are the IDs of those objects that get the same from a role of the plan by propagation.
 	Covered []string `json:"-"`
 }
 
-// NewPlan computes which roles an account needs on which objects, and compares them with
-// what is there. An account has one role on an object: the one that is for its kind, which
-// has what ReadOnly has too, or ReadOnly. It propagates from compute clusters. With folders,
-// objects of the kind VM are folders, and the role counts for all VMs below them.
+// NewPlan computes the roles of an account by object, and compares them with the existing ones. An account has one
+// role on an object: that of its kind, which includes ReadOnly, or ReadOnly. It propagates from compute clusters. With
+// folders, objects of kind VM are folders, and the role applies to all VMs below.
 func NewPlan(f Features, principal string, objects []Object, folders bool, has Existing) Plan {
 	p := Plan{Principal: principal, Roles: []PlannedRole{}, Permissions: []PlannedPermission{}}
 	roleOn := map[Kind]Role{}
@@ -122,15 +120,14 @@ func NewPlan(f Features, principal string, objects []Object, folders bool, has E
 	return p
 }
 
-// covers tells whether the account keeps on an object what a permission gives it, without that permission.
+// covers reports whether an account keeps a permission's privileges on an object without that permission.
 func (p *Plan) covers(path string, has Permission) bool {
 	return slices.ContainsFunc(p.Permissions, func(x PlannedPermission) bool {
 		return x.Propagate && strings.HasPrefix(path, x.Path+"/") && (x.Role == has.Role || has.Role == ReadOnly)
 	})
 }
 
-// bySpecific puts last what needs ReadOnly: an object that is something else besides has the
-// role for that.
+// bySpecific sorts objects that need ReadOnly last: an object of a second kind gets the role of that one.
 func bySpecific(a, b Object) int {
 	last := func(o Object) int {
 		if o.Kind == Ancestor || o.Kind == Compute {
@@ -146,7 +143,7 @@ func plannedRole(r Role, has Existing) PlannedRole {
 	if now, ok := has.Roles[r.Name]; ok {
 		p.Add, p.TooMuch = Compare(now, r.Privileges)
 		p.State = Keep
-		if len(p.Add) > 0 { // what is too much may be what others have the role for
+		if len(p.Add) > 0 { // privileges in excess may be needed by others
 			p.State = Change
 		}
 	}
@@ -170,8 +167,7 @@ func plannedPermission(o Object, r Role, has Existing) PlannedPermission {
 	return p
 }
 
-// Compare returns what is missing in what there is, and what is too much in it, sorted.
-// What every role has is neither.
+// Compare returns the missing and the excess privileges, sorted. It ignores those that every role has.
 func Compare(has, needed []string) (missing, tooMuch []string) {
 	for _, n := range needed {
 		if !slices.Contains(has, n) {
@@ -188,8 +184,7 @@ func Compare(has, needed []string) (missing, tooMuch []string) {
 	return missing, tooMuch
 }
 
-// Losses says what an account would lose by permissions: on the first of these objects, and
-// on how many more.
+// Losses describes the privileges that an account would lose: on the first object, and how many more follow.
 func Losses(list []PlannedPermission) string {
 	if len(list) == 0 {
 		return ""
@@ -205,10 +200,9 @@ func Losses(list []PlannedPermission) string {
 	return text
 }
 
-// few is how many privileges a message names.
 const few = 3
 
-// DomainUser writes an account as DOMAIN\name, as vCenters name principals.
+// DomainUser returns an account as DOMAIN\name, as vCenters name principals.
 func DomainUser(account string) string {
 	if name, domain, ok := strings.Cut(account, "@"); ok {
 		return strings.ToUpper(domain) + `\` + name
@@ -216,5 +210,5 @@ func DomainUser(account string) string {
 	return account
 }
 
-// SameUser says whether two names are of one account: name@domain and DOMAIN\name.
+// SameUser reports whether two names are of one account: name@domain and DOMAIN\name.
 func SameUser(a, b string) bool { return strings.EqualFold(DomainUser(a), DomainUser(b)) }

@@ -1,5 +1,5 @@
-// Package privileges knows which privileges the drivers need in a vCenter, on which
-// objects, and whether they have to propagate.
+// Package privileges defines which privileges the drivers need in a vCenter, on which objects, and whether they have
+// to propagate. It has pure functions only.
 //
 //	role       privileges                                       on                          for
 //	search     Cns.Searchable, StorageProfile.View               the vCenter's root          block and file volumes
@@ -11,21 +11,19 @@
 //	ReadOnly   System.Read, System.View                          root, and all ancestors of  cloud provider, volumes,
 //	                                                             the nodes' VMs and the VMs  zones and topology
 //
-// On each compute cluster that nodes run in, the role propagates to all its hosts. The storage
-// driver reads the host of every node VM for each volume, and with topology all hosts below a
-// tagged object; the first error ends the call. A node VM may move to any host of its cluster. An
-// account has one role on an object, so the role "file" propagates there too.
+// On each compute cluster that nodes run in, the role propagates to all its hosts. For each volume the storage driver
+// reads the host of every node VM, and with topology all hosts below a tagged object. The first error ends the call. A
+// node VM may move to any host of its cluster. An account has one role on an object, so the role "file" propagates
+// there too.
 //
-// Each role of a vCenter has System.Anonymous, System.Read and System.View besides, and
-// ReadOnly is built in. Snapshots, topology and the zones of the cloud provider need no more
-// than is said here. That encryption needs Cryptographer.AddDisk is taken from vSphere's own
-// table of privileges (to add a disk to an encrypted VM), not from the driver's. Everything
-// here is a pure function.
+// Each role of a vCenter also has System.Anonymous, System.Read and System.View, and ReadOnly is built in. Snapshots,
+// topology and the zones of the cloud provider need no further privileges. The source for Cryptographer.AddDisk is
+// vSphere's own table of privileges (to add a disk to an encrypted VM), not the driver's.
 package privileges
 
 import "slices"
 
-// Kind is a kind of object of a vCenter that privileges are held on.
+// Kind is a kind of vCenter object that privileges are granted on.
 type Kind string
 
 // The kinds.
@@ -35,11 +33,11 @@ const (
 	VM        Kind = "vm"
 	Datastore Kind = "datastore"
 	Cluster   Kind = "cluster" // the vSAN clusters of file volumes
-	Compute   Kind = "compute" // clusters, and hosts in none, that nodes run in; with all their hosts
+	Compute   Kind = "compute" // clusters, and standalone hosts, that nodes run in; with all their hosts
 	Host      Kind = "host"    // all hosts of these: what Compute propagates to
 )
 
-// Features are what the drivers are asked for.
+// Features are the requested features of the drivers.
 type Features struct {
 	CPI      bool // the cloud provider, with zones or without
 	Block    bool // block volumes, with snapshots or without
@@ -54,9 +52,9 @@ type Role struct {
 	Name       string   `json:"name"`
 	Privileges []string `json:"privileges"` // sorted, without those that every role has
 	On         Kind     `json:"on"`
-	// Propagate says whether the permission counts for what is below the object too.
+	// Propagate is set if the permission also applies below the object.
 	Propagate bool `json:"propagate"`
-	// BuiltIn roles are there in every vCenter and are not made.
+	// BuiltIn is set for a role that exists in every vCenter and is not created.
 	BuiltIn bool   `json:"builtIn,omitempty"`
 	Why     string `json:"why"`
 }
@@ -64,14 +62,13 @@ type Role struct {
 // ReadOnly is the name of the built-in role as the API has it.
 const ReadOnly = "ReadOnly"
 
-// Implicit are the privileges that every role has besides its own.
+// Implicit returns the privileges that every role has besides its own.
 func Implicit() []string { return []string{"System.Anonymous", "System.Read", "System.View"} }
 
-// read are what ReadOnly is held for.
+// read returns the privileges of ReadOnly.
 func read() []string { return []string{"System.Read", "System.View"} }
 
-// Roles returns the roles that the features need, in the order in which a plan shows
-// them.
+// Roles returns the roles that the features need, in a plan's order.
 func Roles(f Features) []Role {
 	var out []Role
 	if f.Block || f.File {
@@ -100,13 +97,12 @@ func Roles(f Features) []Role {
 	return out
 }
 
-// everything is all that the drivers may be asked.
 var everything = Features{CPI: true, Block: true, File: true, Topology: true, Encryption: true}
 
-// IsDriverRole says whether a role is one of those that are made, whatever is requested.
+// IsDriverRole reports whether a role is one of [RoleNames].
 func IsDriverRole(name string) bool { return slices.Contains(RoleNames(), name) }
 
-// RoleNames are the names of the roles that are made, whatever is requested.
+// RoleNames returns the names of all roles that vdoctl may create, for any features.
 func RoleNames() []string {
 	var out []string
 	for _, r := range Roles(everything) {
@@ -132,9 +128,8 @@ func Needed(f Features, k Kind) []string {
 	return slices.Compact(out)
 }
 
-// Beyond returns those of an account's privileges on an object that the features need on
-// no object at all, sorted. On which objects a site grants what is needed, on each VM or on
-// a folder of them, is its own choice, and not too much.
+// Beyond returns an account's privileges on an object that the features need on no object, sorted. A site may grant
+// needed privileges on each VM or on a folder, so they are never in excess.
 func Beyond(f Features, has []string) []string {
 	needed := read()
 	for _, r := range Roles(f) {
