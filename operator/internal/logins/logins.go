@@ -1,42 +1,36 @@
-// Package logins keeps accounts of vCenters from being locked: whoever in the operator logs
-// in to a vCenter does it through one [Logins].
+// Package logins keeps accounts of vCenters from being locked: all code of the operator logs in to vCenters through
+// one [Logins].
 //
-//	known, leave, err := l.Enter(ctx, question, now) // waits while someone else asks the vCenter
+//	known, leave, err := l.Enter(ctx, question, now) // waits while another caller uses the vCenter
 //	defer leave()
 //	if known != nil { … }                            // the answer, without a login
 //	connect()
 //	known, err = l.Login(ctx, question, now, login)  // waits while the account is tried elsewhere
 //
-// The way to the login is no part of it: a vCenter that is silent before it has seen a
-// password holds up no one who uses the same account elsewhere. One that is silent once it has
-// it does, until whoever asks gives up: it may refuse.
+// Connecting is not part of Login: a vCenter that hangs before it got a password delays no other use of the account.
+// One that hangs after that does, until its caller gives up: it may refuse.
 //
-// vCenters count the failed logins of an account, not of who makes them, and lock it: by
-// default after five failures within three minutes, for five minutes. So
+// vCenters count the failed logins of an account, not of a client, and lock it. The default is five failures within
+// three minutes, for five minutes. Therefore:
 //
-//   - a password that a vCenter refused is not tried there again for [Guard], whoever asks,
-//     unless a person asks for a pass;
-//   - one account with one password is tried at one address at a time. Several vCenters may
-//     be of one SSO domain, which counts the failures at all of them together, and nothing
-//     tells so before a login. After a refusal the same account and password is left alone
-//     at all other addresses too, for [Delay], which is longer than failures are counted
-//     together by default. An address that let it in after the first refusal is not delayed:
-//     there the password is right, and what is right locks nothing. Once one of those refuses
-//     it, all are delayed again;
-//   - what may be one account counts as one. A name without a domain is one of the vCenter's
-//     default domain; DOMAIN\name has a short name that an administrator chose; name@domain
-//     may have a suffix that is no domain: nothing tells which of them name the same before a
-//     login. So with the same password, names whose part for the user is the same, in any
-//     letter case, are one account at all addresses ([account]), and a name that is only
-//     written in another case or notation is the same login ([spelled]). Where whoever was
-//     refused last asks the same vCenter in another way, a person has corrected something, and
-//     it is tried;
-//   - another user, or another password, is tried at once.
+//   - A password that a vCenter refused is not tried there again for [Guard], by any caller, unless a reconcile is
+//     requested.
+//   - One account with one password is tried at one address at a time. Several vCenters may belong to one SSO domain,
+//     which counts failures at all of them, and which is unknown before a login. After a refusal the same account and
+//     password waits at all other addresses too, for [Delay], which is longer than the default counting interval. An
+//     address that accepted it after the first refusal is not delayed: a right password locks nothing. If one of
+//     those refuses it, all are delayed again.
+//   - Names that may be of one account count as one. A name without a domain is of the vCenter's default domain;
+//     DOMAIN\name has a short name that an administrator chose; the suffix of name@domain may be no domain. Before a
+//     login nothing tells which are the same. So with the same password, names with the same user part, in any letter
+//     case, are one account at all addresses ([account]). A name that differs only in case or notation is the same
+//     login ([spelled]). If the caller that was refused last asks the same vCenter in another way, an administrator
+//     has corrected something, and it is tried.
+//   - Another user, or another password, is tried at once.
 //
-// It is memory of one process: what it holds tells nothing about a password. What a process
-// before this one knew is taken from where that wrote it, before anything is asked
-// ([Logins.Recall]). A login of which no answer is on record may have been refused: the
-// account is left alone everywhere for [Unanswered].
+// The memory is of one process, and reveals nothing about a password. [Logins.Recall] reads what an earlier process
+// recorded, before the first login. A login without a recorded answer may have been refused: the account waits
+// everywhere for [Unanswered].
 package logins
 
 import (
@@ -59,25 +53,24 @@ import (
 )
 
 const (
-	// Guard is how long a refused password is left alone where it was refused.
+	// Guard is how long a refused password is not tried again where it was refused.
 	Guard = time.Hour
-	// Delay is how long the same account and password is left alone elsewhere.
+	// Delay is how long the same account and password is not tried at other addresses.
 	Delay = 5 * time.Minute
-	// Tolerance is the share of a wait after which it counts as over: a wait that starts a
-	// pass may have been shortened by as much at most.
+	// Tolerance is the share of a wait after which it counts as over: a reconcile may start that much early.
 	Tolerance = 0.9
 )
 
-// Question is what a vCenter is asked with.
+// Question is a vCenter and a login.
 type Question struct {
 	Host               string
 	Port               int
 	Username, Password string
-	// Trust identifies what the vCenter's certificate is held against. With another one
-	// there is another answer: where it does not hold no password is sent.
+	// Trust identifies the rule for the vCenter's certificate. Another rule has another answer: without an accepted
+	// certificate no password is sent.
 	Trust string
-	// Asker identifies who asks, Pass the pass that a person asked for last, "" for none, and
-	// Handled the one that was made last: a refusal answers no one who asked since.
+	// Asker identifies the caller. Pass is the last requested reconcile, "" for none, and Handled the last one that
+	// ran: an earlier refusal does not answer a new request.
 	Asker, Pass, Handled string
 }
 
@@ -91,10 +84,10 @@ func (q Question) address() string {
 	return net.JoinHostPort(v1alpha1.CanonicalHost(q.Host), strconv.Itoa(q.Port))
 }
 
-// asked says whether a person asked for a pass that was not made yet.
+// asked reports whether a requested reconcile has not run yet.
 func (q Question) asked() bool { return q.Pass != "" && q.Pass != q.Handled }
 
-// TrustOf is the Trust of a resource and the CA certificates that it names.
+// TrustOf returns the Trust of a resource and its CA certificates.
 func TrustOf(spec *v1alpha1.VsphereCloudConfigSpec, ca []byte) string {
 	return fmt.Sprintf("%t %q %q", spec.Insecure, spec.Thumbprint, ca)
 }
@@ -102,16 +95,15 @@ func TrustOf(spec *v1alpha1.VsphereCloudConfigSpec, ca []byte) string {
 // Known is an answer without a login.
 type Known struct {
 	Err error
-	At  time.Time // when it was given
-	// Wait is set where the login is only delayed: how long. Then Err says why.
+	At  time.Time // time of the answer
+	// Wait is how long the login is delayed, and Err is why; 0 if it is not delayed.
 	Wait time.Duration
 }
 
-// Logins remembers what vCenters answered. The zero value is ready; it is safe for use by
-// several goroutines.
+// Logins remembers the answers of vCenters. The zero value is ready; it is safe for concurrent use.
 type Logins struct {
-	// Past reads what is on record of logins before this process; nil: nothing is. What it
-	// returns beside an error is what it could read.
+	// Past reads the recorded logins of earlier processes; nil: there are none. Beside an error it returns those that
+	// it could read.
 	Past func(context.Context) ([]Past, error)
 
 	recall recall
@@ -123,27 +115,26 @@ type Logins struct {
 	accounts map[hash]*account
 }
 
-// hash is a keyed one, of a login or an account.
+// hash is a keyed hash of a login or an account.
 type hash [sha256.Size]byte
 
-// refusal is one login's.
 type refusal struct {
 	err    error
 	at     time.Time
-	passes map[string]string // the pass asked for that each asker tried it in
+	passes map[string]string // the requested reconcile in which each asker tried it
 }
 
-// account is one with one password, wherever it is used.
+// account is one account with one password, at all addresses.
 type account struct {
-	refused      time.Time // last; zero for never
-	where, asker string    // of that
-	lost         time.Time // when it was requested last without an answer; zero for never
+	refused      time.Time // last refusal; zero for never
+	where, asker string    // of the last refusal
+	lost         time.Time // last login without an answer; zero for never
 	lostAt       string
-	letIn        map[location]bool // whose last answer was yes, since the first refusal of any
+	letIn        map[location]bool // locations whose last answer was yes, since the first refusal
 }
 
-// Enter waits until no one else asks the vCenter, or ctx is over. It returns the answer where
-// that is known, or the login is delayed. Call leave when the vCenter was asked.
+// Enter waits until no other caller uses the vCenter, or ctx is over. It returns the answer if it is known, or the
+// login is delayed. The caller calls leave after it used the vCenter.
 func (l *Logins) Enter(ctx context.Context, q Question, now func() time.Time) (known *Known, leave func(), err error) {
 	if err := l.Recall(ctx, now()); err != nil {
 		return nil, nil, err
@@ -154,9 +145,8 @@ func (l *Logins) Enter(ctx context.Context, q Question, now func() time.Time) (k
 	return l.Known(q, now()), leave, nil
 }
 
-// Login logs in when no one else does with the account and password, and learns the answer.
-// Where that is known by then, or the login is delayed, there is no login, and known says why,
-// as the error does.
+// Login logs in once no other caller tries the account and password, and learns the answer. If the answer is known by
+// then, or the login is delayed, it does not log in: known and the error say why.
 func (l *Logins) Login(ctx context.Context, q Question, now func() time.Time, login func() error) (known *Known, err error) {
 	leave, err := l.locks.enter(ctx, fmt.Sprintf("%x", l.account(q)))
 	if err != nil {
@@ -171,7 +161,7 @@ func (l *Logins) Login(ctx context.Context, q Question, now func() time.Time, lo
 	return nil, err
 }
 
-// Known returns the answer to a question, nil where the vCenter has to be asked.
+// Known returns the answer to a question, nil if a login is needed.
 func (l *Logins) Known(q Question, now time.Time) *Known {
 	of, same := l.login(q), l.account(q)
 	l.mu.Lock()
@@ -187,7 +177,7 @@ func (l *Logins) Known(q Question, now time.Time) *Known {
 	}
 	a := l.accounts[same]
 	if a == nil || a.letIn[q.location()] {
-		return nil // a vCenter that hangs, or refuses, would hold up one that is well
+		return nil // a vCenter that hangs, or refuses, would delay a working one
 	}
 	if until := a.lost.Add(Unanswered); !a.lost.After(now) && now.Before(until) {
 		return &Known{Wait: until.Sub(now), At: now, Err: fault.Errorf(fault.Throttled, "log in to", q.Host, "",
@@ -204,16 +194,16 @@ func (l *Logins) Known(q Question, now time.Time) *Known {
 		a.where, a.refused.UTC().Format(time.RFC3339), until.UTC().Format(time.RFC3339))}
 }
 
-// over says whether a wait that began at some time is over. A clock that went back ends it.
+// over reports whether a wait has ended. A clock that was set back ends it.
 func over(begun time.Time, wait time.Duration, now time.Time) bool {
 	return begun.After(now) || now.Sub(begun) >= time.Duration(Tolerance*float64(wait))
 }
 
-// Learn keeps the answer to a login. One that is neither yes nor a refusal leaves what is known as it is. An
-// error that is no fault is no answer: the vCenter has the password, and may have refused it.
+// Learn records the answer to a login. A fault that is no refusal changes nothing. An error that is no fault is no
+// answer: the vCenter has the password, and may have refused it.
 func (l *Logins) Learn(q Question, err error, now time.Time) {
 	of, same := l.login(q), l.account(q)
-	at := now.Truncate(time.Second) // as a status has it
+	at := now.Truncate(time.Second) // whole seconds, as in a status
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.forget(now)
@@ -236,20 +226,20 @@ func (l *Logins) Learn(q Question, err error, now time.Time) {
 		passes[q.Asker] = q.Pass
 		l.refusals[of] = refusal{err: err, at: at, passes: passes}
 		if a.refused.IsZero() || a.letIn[q.location()] {
-			clear(a.letIn) // the password may have been changed at every vCenter that let it in
+			clear(a.letIn) // the password may have changed at every vCenter that accepted it
 		}
 		a.refused, a.where, a.asker = at, q.address(), q.Asker
 	case len(fault.All(err)) == 0:
 		delete(a.letIn, q.location())
 		if !a.lost.IsZero() && a.lostAt != q.address() {
-			clear(a.letIn) // of two the password may be wrong by now
+			clear(a.letIn) // two vCenters may have refused the password
 		}
 		a.lost, a.lostAt = now, q.address()
 	}
 }
 
-// forget drops what has no effect any more. That an account was refused is remembered for longer than a
-// refusal, so that whoever lets it in meanwhile is known.
+// forget drops entries without an effect. It keeps an account's refusal longer than a refused login, to know which
+// vCenters accept it meanwhile.
 func (l *Logins) forget(now time.Time) {
 	if l.refusals == nil {
 		l.refusals, l.accounts = map[hash]refusal{}, map[hash]*account{}
@@ -263,10 +253,10 @@ func (l *Logins) forget(now time.Time) {
 	})
 }
 
-// Refusing says whether a login failed over the password.
+// Refusing reports whether a login failed because of the password.
 func Refusing(err error) bool { return Refusal(fault.ReasonOf(err)) }
 
-// Refusal says whether a reason is that of a login that failed over the password.
+// Refusal reports whether a reason is that of a login that failed because of the password.
 func Refusal(r fault.Reason) bool { return r == fault.Unauthorized || r == fault.AccountLocked }
 
 func (l *Logins) login(q Question) hash {
@@ -292,26 +282,25 @@ func (l *Logins) sum(parts ...string) hash {
 	return hash(h.Sum(nil))
 }
 
-// location is where an account is used, and under which name.
+// location is the address and the name that an account is used with.
 type location struct{ address, name string }
 
 func (q Question) location() location { return location{q.address(), spelled(q.Username)} }
 
-// spelled is a name as one that is only written differently is spelled too: vCenters have
-// no letter case in names, and name@domain is DOMAIN\name.
+// spelled returns one form for all spellings of a name: vCenters ignore case, and name@domain is DOMAIN\name.
 func spelled(username string) string { return strings.ToLower(privileges.DomainUser(username)) }
 
-// user is the part of a name that is the user's own.
+// user returns the part of a name without the domain.
 func user(username string) string {
 	name := spelled(username)
 	return name[strings.Index(name, `\`)+1:]
 }
 
-// keyedMutex are mutexes by name; a wait for one ends with its context. One stays for each name: an
-// address, or an account with its password.
+// keyedMutex is a set of mutexes by name; a wait ends with its context. It keeps one for each name: an address, or an
+// account with its password.
 type keyedMutex struct{ m sync.Map }
 
-// enter waits until the lane is free, or ctx is over. Call leave when done.
+// enter waits until the mutex is free, or ctx is over. The caller calls leave when done.
 func (l *keyedMutex) enter(ctx context.Context, name string) (leave func(), err error) {
 	v, _ := l.m.LoadOrStore(name, make(chan struct{}, 1))
 	lane, _ := v.(chan struct{})

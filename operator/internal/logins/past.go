@@ -12,30 +12,29 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
-// Unanswered is how long an account is left alone after a login of which no answer is on
-// record. Five failed logins in three minutes lock an account.
+// Unanswered is how long an account waits after a login without a recorded answer. Five failed logins in three minutes
+// lock an account.
 const Unanswered = time.Minute
 
-// Past is the end of what is on record of a login by a process before this one.
+// Past is the recorded result of a login by an earlier process.
 type Past struct {
 	Question Question
 	At       time.Time // of the answer, or of the question
-	Err      error     // a refusal or ErrLost; nil where the vCenter let it in
+	Err      error     // a refusal or ErrLost; nil if the vCenter accepted it
 }
 
-// ErrLost says that the vCenter was about to be asked, and that the answer is not on record.
+// ErrLost is the result of a login whose answer was not recorded.
 var ErrLost = errors.New("the answer is lost")
 
-// recall is what a process does once, before anything else.
+// recall is the state of the one read of [Logins.Past].
 type recall struct {
 	mu    sync.Mutex
 	begun time.Time
 	done  bool
 }
 
-// Recall learns what is on record of logins before this process: no one is asked before.
-// [Logins.Enter] does it too. Where some of it cannot be read for as long as failures are
-// counted together, what can be read has to do.
+// Recall learns the recorded logins of earlier processes, before the first login. [Logins.Enter] does it too. If some
+// are unreadable for as long as failures are counted together, it continues with the readable ones.
 func (l *Logins) Recall(ctx context.Context, now time.Time) error {
 	l.recall.mu.Lock()
 	defer l.recall.mu.Unlock()
@@ -54,8 +53,7 @@ func (l *Logins) Recall(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// replay learns in the order of time; of what happened within one second the refusals come
-// last, after which all are delayed.
+// replay learns logins in order of time. Within one second refusals come last, after which all are delayed.
 func (l *Logins) replay(past []Past) {
 	slices.SortStableFunc(past, func(a, b Past) int {
 		return cmp.Or(a.At.Compare(b.At), cmp.Compare(fault.ReasonOf(a.Err), fault.ReasonOf(b.Err)))
