@@ -21,8 +21,8 @@ func (r *Run) until(ctx context.Context, op string, look func() (string, error))
 	return clusterstate.Until(ctx, r.Wait, r.Poll, op, "see what holds it up, and run the same command again", look)
 }
 
-// drain evicts the node's pods and waits until they are gone. kubectl's own code for it is
-// not used, since it brings kubectl's commands along; the rules are the same.
+// drain evicts the node's pods and waits until they are gone. It follows kubectl's rules without its code, which
+// depends on kubectl's commands.
 func (r *Run) drain(ctx context.Context, _ VMs, m Machine) error {
 	node := m.Node
 	pods, err := r.pods(ctx, node)
@@ -63,8 +63,8 @@ func (r *Run) drain(ctx context.Context, _ VMs, m Machine) error {
 	})
 }
 
-// evictTime bounds one request: the client waits by itself where a budget holds a pod back,
-// and the other pods would wait for that.
+// evictTime bounds one request: the client retries by itself if a budget blocks a pod, and the other pods would wait
+// for that.
 const evictTime = 5 * time.Second
 
 func (r *Run) evict(ctx context.Context, p *corev1.Pod) error {
@@ -76,8 +76,8 @@ func (r *Run) evict(ctx context.Context, p *corev1.Pod) error {
 
 func name(p *corev1.Pod) string { return p.Namespace + "/" + p.Name }
 
-// pods are those of a node that a drain is about: not those of DaemonSets, which run on
-// cordoned nodes too, nor static ones, nor those that have ended.
+// pods returns the pods of a node that a drain evicts. It omits pods of DaemonSets, which run on cordoned nodes too,
+// static ones, and ended ones.
 func (r *Run) pods(ctx context.Context, node string) ([]corev1.Pod, error) {
 	var list corev1.PodList
 	if err := r.API.List(ctx, &list, client.MatchingFields{"spec.nodeName": node}); err != nil {
@@ -96,7 +96,7 @@ func (r *Run) pods(ctx context.Context, node string) ([]corev1.Pod, error) {
 	return out, nil
 }
 
-// evictable refuses pods that would be lost, before the first one is evicted.
+// evictable refuses pods that would be lost, before the first eviction.
 func (r *Run) evictable(node string, pods []corev1.Pod) error {
 	var errs []error
 	for i := range pods {

@@ -1,24 +1,20 @@
-// Package maintenance puts settings of nodes' VMs right that can be changed only while a VM
-// is off, one node after another.
+// Package maintenance fixes settings of nodes' VMs that can change only while a VM is off, node by node.
 //
-// A node is cordoned, its pods are evicted (which their disruption budgets may hold up), its
-// volumes are detached, the guest is shut down, the settings are changed, the VM is powered
-// on, and when its kubelet is back the node is uncordoned. Where it stands is in the
-// cluster and in the vCenter alone:
+// It cordons a node, evicts its pods (which their disruption budgets may delay), and waits for its volumes to detach.
+// Then it shuts the guest down, changes the settings, and powers the VM on. When the kubelet is back, it uncordons the
+// node. Only the cluster and the vCenter have the state:
 //
-//   - an annotation on the node, [Annotation], says that it was begun, whether it was cordoned
-//     here, and which boot it ran then; it is written with the cordon in one change;
-//   - the rest is looked at: pods, volumes, the VM's power and settings, the node's boot.
+//   - an annotation on the node, [Annotation], records that the work began, whether it cordoned the node, and the
+//     node's boot at that time; one write sets it and the cordon;
+//   - the package observes the rest: pods, volumes, the VM's power and settings, the node's boot.
 //
-// So it can be stopped at any time, and a further run goes on with the node that was begun
-// before it touches another one. Only what was cordoned here is uncordoned. Of the control
-// plane one node is worked on at a time, and none unless the others that are ready are a
-// majority of all its nodes, and two at least: with fewer the cluster's own state would have
-// no majority while the node is off. That is looked at before a node is cordoned, and again
-// directly before its guest is shut down, also where the work was begun by a run before.
+// So it can be stopped at any time, and a later run first continues with the nodes that were begun. It uncordons only
+// nodes that it cordoned. It works on one control plane node at a time. The other ready ones have to be a majority of
+// all and at least two. With fewer the cluster's state would have no majority while the node is off. It checks that
+// before a cordon and again directly before the shutdown of the guest, even if an earlier run began the work.
 //
-// The plan is a first look. The VM is read before each step, and once more before the node is
-// uncordoned, since others may change it meanwhile. Nodes that a Machine owns are refused.
+// The plan is a first read. The VM is read before each step, and again before the node is uncordoned, since others may
+// change it. Nodes that a Machine owns are refused.
 //
 // VMs that are no nodes, such as templates, are changed alike, without a cluster ([Run.Machines]).
 package maintenance
@@ -33,7 +29,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 )
 
-// Fix is a setting that is put right while the VM is off.
+// Fix is a setting that is fixed while the VM is off.
 type Fix string
 
 // The settings that the drivers need.
@@ -43,26 +39,25 @@ const (
 	Controller Fix = "paravirtual SCSI controller"
 )
 
-// Machine is a VM, and what is to be done about it.
+// Machine is a VM, and the changes that it needs.
 type Machine struct {
-	Node         string   `json:"node,omitempty"` // that it is behind
+	Node         string   `json:"node,omitempty"` // the node of this VM
 	ControlPlane bool     `json:"controlPlane,omitempty"`
 	VCenter      string   `json:"vcenter"`
 	Path         string   `json:"path"`
 	ID           string   `json:"-"`
 	On           bool     `json:"on,omitempty"`
-	Template     bool     `json:"template,omitempty"` // it is to be one afterwards
-	Off          []Fix    `json:"off"`                // takes the VM off
-	ByHand       []string `json:"byHand"`             // what no one but a person can decide, or do in the guest
+	Template     bool     `json:"template,omitempty"` // it is a template again afterwards
+	Off          []Fix    `json:"off"`                // changes that need the VM off
+	ByHand       []string `json:"byHand"`             // changes that an administrator has to decide, or make in the guest
 
 	begun bool // by an earlier run
 }
 
-// Name is the node's or, of a VM that is no node, its path.
+// Name returns the node's name, or the path of a VM that is no node.
 func (m *Machine) Name() string { return cmp.Or(m.Node, m.Path) }
 
-// Plan says what is to be done about each VM, workers first. Hardware versions are to have the number at
-// least.
+// Plan returns the changes that each VM needs, workers first. hardware is the lowest accepted hardware version.
 func Plan(list []preflight.NodeMachine, hardware int) []Machine {
 	var out []Machine
 	for _, n := range list {
@@ -99,7 +94,7 @@ func fixes(s preflight.Machine, hardware int) []Fix {
 	return out
 }
 
-// byHand is what is not changed from here: in the guest, or what may lose data.
+// byHand returns the changes for an administrator: in the guest, or with a risk for data.
 func byHand(m *preflight.Machine) []string {
 	out := []string{}
 	if m.On && !m.ToolsRunning {

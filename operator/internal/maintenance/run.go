@@ -18,15 +18,15 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 )
 
-// Annotation is on a node that work was begun on.
+// Annotation marks a node whose VM is being changed.
 const Annotation = "vdo.vmware.com/vm-fix"
 
 type begun struct {
-	Cordoned bool   `json:"cordoned"` // here; false where it was before
-	BootID   string `json:"bootID"`   // that the node ran then
+	Cordoned bool   `json:"cordoned"` // by this package; false if it was cordoned before
+	BootID   string `json:"bootID"`   // of the node at that time
 }
 
-// VMs is a session of who may power VMs off and change them. [vcenter.Admin] is one.
+// VMs is the session of an administrator of VMs. [vcenter.Admin] is one.
 type VMs interface {
 	MachineState(ctx context.Context, id string) (preflight.Machine, error)
 	ShutDown(ctx context.Context, id string) error
@@ -34,31 +34,31 @@ type VMs interface {
 	ExposeDisks(ctx context.Context, id string) error
 	UpgradeHardware(ctx context.Context, id, version string) error
 	AddController(ctx context.Context, id string) error
-	// UnmarkTemplate makes a VM of a template, MarkTemplate a template of a VM that is off.
+	// UnmarkTemplate converts a template to a VM, MarkTemplate a VM that is off to a template.
 	UnmarkTemplate(ctx context.Context, id string) error
 	MarkTemplate(ctx context.Context, id string) error
 }
 
-// Run is a run over nodes.
+// Run is a run over nodes or other VMs.
 type Run struct {
 	API client.Client
-	// Open gives a session at a vCenter, and what ends it.
+	// Open opens a session at a vCenter, and returns a function that ends it.
 	Open func(ctx context.Context, vcenter string) (VMs, func(), error)
-	// Drain evicts pods; without it a node that has some is refused.
+	// Drain evicts pods; without it a node with pods is refused.
 	Drain bool
-	// Force deletes pods that nothing makes again, EmptyDirs such with data on the node.
+	// Force deletes pods without a controller, EmptyDirs those with data on the node.
 	Force, EmptyDirs bool
-	// Hardware is the least number of the hardware version; default [preflight.LeastHardware].
+	// Hardware is the lowest accepted hardware version; default [preflight.LeastHardware].
 	Hardware int
-	// Outage works on the control plane also where the others have no majority.
+	// Outage allows work on the control plane even if the other nodes have no majority.
 	Outage bool
-	// Progress is told what is done.
+	// Progress receives each change.
 	Progress func(node, text string)
-	// Wait bounds each wait, default 15 minutes; Poll is how often is looked, default 2 s.
+	// Wait bounds each wait, default 15 minutes; Poll is the interval of its checks, default 2 s.
 	Wait, Poll time.Duration
 }
 
-// Nodes works on the VMs of nodes one after another, first on those that were begun.
+// Nodes changes the VMs of nodes one after another, first those that were begun.
 func (r *Run) Nodes(ctx context.Context, list []Machine) error {
 	list, err := r.Pending(ctx, list)
 	if err != nil {
@@ -67,10 +67,10 @@ func (r *Run) Nodes(ctx context.Context, list []Machine) error {
 	return r.each(ctx, list, r.node)
 }
 
-// Machines works on VMs that are no nodes, one after another, and leaves each on, off or a template as it was.
+// Machines changes VMs that are no nodes, one after another. Each stays on, off or a template as before.
 func (r *Run) Machines(ctx context.Context, list []Machine) error { return r.each(ctx, list, r.apart) }
 
-// each ends at the first fault.
+// each calls do for each VM, and ends at the first fault.
 func (r *Run) each(ctx context.Context, list []Machine, do step) error {
 	for _, m := range list {
 		if err := ctx.Err(); err != nil {
@@ -89,9 +89,8 @@ func (r *Run) each(ctx context.Context, list []Machine, do step) error {
 	return nil
 }
 
-// Pending are the VMs that [Run.Nodes] would work on, in its order: those whose node was begun,
-// also where nothing is left to be changed with the VM off, and those where something is. Nodes
-// of a Machine API are refused: a MachineHealthCheck may delete one that is off.
+// Pending returns the VMs that [Run.Nodes] would change, in its order: those with pending changes, and those whose
+// node was begun. It refuses nodes of a Machine API: a MachineHealthCheck may delete one that is off.
 func (r *Run) Pending(ctx context.Context, list []Machine) ([]Machine, error) {
 	begun, owners, err := r.read(ctx)
 	if err != nil {
@@ -112,7 +111,7 @@ func (r *Run) Pending(ctx context.Context, list []Machine) ([]Machine, error) {
 	return list, fault.Join(errs...)
 }
 
-// read returns the nodes that carry [Annotation], and for each node of a Machine API what owns it.
+// read returns the nodes with [Annotation], and the owner of each node of a Machine API.
 func (r *Run) read(ctx context.Context) (begun map[string]bool, owners map[string]string, err error) {
 	var nodes corev1.NodeList
 	if err := r.API.List(ctx, &nodes); err != nil {
@@ -136,7 +135,7 @@ func (r *Run) read(ctx context.Context) (begun map[string]bool, owners map[strin
 // machineAnnotations name the Machine of a node: Cluster API's, and OpenShift's Machine API.
 var machineAnnotations = []string{"cluster.x-k8s.io/machine", "machine.openshift.io/machine"}
 
-// node works on the VM of one node, unless it has become as it should be since the plan was made.
+// node changes the VM of one node, unless it has become right since the plan.
 func (r *Run) node(ctx context.Context, vms VMs, m Machine) error {
 	if m.ControlPlane && !m.begun {
 		if err := r.majority(ctx, m.Node); err != nil {
@@ -173,7 +172,7 @@ func (r *Run) apart(ctx context.Context, vms VMs, m Machine) error {
 		return err
 	}
 	steps := []step{r.change}
-	switch { // a further run does not know how it was, so that it is said before anything is done
+	switch { // a later run does not know the earlier state, so report it before any change
 	case state.On && m.Template:
 		return fault.Errorf(fault.Conflict, "change template", m.Path, "name it with --vm", "it is a VM that runs")
 	case m.Template || state.Template:
@@ -193,14 +192,12 @@ func (r *Run) apart(ctx context.Context, vms VMs, m Machine) error {
 	return nil
 }
 
-// step is one thing that is done with a VM.
 type step func(ctx context.Context, vms VMs, m Machine) error
 
 func unmark(ctx context.Context, vms VMs, m Machine) error { return vms.UnmarkTemplate(ctx, m.ID) }
 
 func mark(ctx context.Context, vms VMs, m Machine) error { return vms.MarkTemplate(ctx, m.ID) }
 
-// inOrder does steps until one fails.
 func inOrder(ctx context.Context, vms VMs, m Machine, steps ...step) error {
 	for _, do := range steps {
 		if err := do(ctx, vms, m); err != nil {
@@ -225,9 +222,8 @@ func (r *Run) say(node, text string) {
 	}
 }
 
-// majority demands that the control plane has its majority without a node, in the nodes
-// that are ready and that no work was begun on. Two runs at once write their annotations
-// before they look here, so that one of them at least sees the other's.
+// majority requires that the control plane has its majority without a node: in nodes that are ready and not begun. Two
+// parallel runs write their annotations before this check, so that at least one sees the other's.
 func (r *Run) majority(ctx context.Context, node string) error {
 	var nodes corev1.NodeList
 	if err := r.API.List(ctx, &nodes); err != nil {
@@ -265,7 +261,7 @@ func isReady(n *corev1.Node) bool {
 	})
 }
 
-// cordon begins: the cordon and the annotation are one change. What was begun stays as it is.
+// cordon sets the cordon and the annotation in one write. It does not change a node that was begun.
 func (r *Run) cordon(ctx context.Context, name string) error {
 	return r.edit(ctx, name, func(n *corev1.Node) (bool, error) {
 		if _, ok := n.Annotations[Annotation]; ok {
@@ -280,7 +276,7 @@ func (r *Run) cordon(ctx context.Context, name string) error {
 	})
 }
 
-// edit changes a node in the state that was read, and tries again where that is old.
+// edit changes a node in the state that was read, and retries if that is stale.
 func (r *Run) edit(ctx context.Context, name string, change func(*corev1.Node) (bool, error)) error {
 	return r.until(ctx, "change node "+name, func() (string, error) {
 		var n corev1.Node
@@ -301,7 +297,7 @@ func (r *Run) shutDown(ctx context.Context, vms VMs, m Machine) error {
 	if err != nil || state.Off {
 		return err
 	}
-	if m.ControlPlane { // the drain took its time, and the work may have been begun long ago
+	if m.ControlPlane { // the drain took time, and the work may have begun long ago
 		if err := r.majority(ctx, m.Node); err != nil {
 			return err
 		}
@@ -323,8 +319,8 @@ func (r *Run) shutDown(ctx context.Context, vms VMs, m Machine) error {
 	})
 }
 
-// detached waits until no volume is attached to the node: one that stays attached to a VM
-// that is off cannot be mounted elsewhere.
+// detached waits until no volume is attached to the node: a volume attached to a VM that is off cannot be mounted
+// elsewhere.
 func (r *Run) detached(ctx context.Context, _ VMs, m Machine) error {
 	return r.until(ctx, "detach the volumes of "+m.Node, func() (string, error) {
 		var list storagev1.VolumeAttachmentList
@@ -344,8 +340,8 @@ func (r *Run) detached(ctx context.Context, _ VMs, m Machine) error {
 	})
 }
 
-// change puts the settings right that still are not. It reads the VM before
-// each step: someone else may have changed it or powered it on.
+// change fixes the remaining settings. It reads the VM before each step, since others may have changed it or powered
+// it on.
 func (r *Run) change(ctx context.Context, vms VMs, m Machine) error {
 	for _, f := range []struct {
 		fix Fix
@@ -393,7 +389,7 @@ func (r *Run) back(ctx context.Context, _ VMs, m Machine) error {
 			return "", err
 		}
 		var was begun
-		_ = json.Unmarshal([]byte(n.Annotations[Annotation]), &was) // what cannot be read is of no boot
+		_ = json.Unmarshal([]byte(n.Annotations[Annotation]), &was) // an unreadable note has no boot
 		if !isReady(&n) || was.BootID != "" && n.Status.NodeInfo.BootID == was.BootID {
 			return "its kubelet has not reported since the VM was powered on", nil
 		}
@@ -401,12 +397,12 @@ func (r *Run) back(ctx context.Context, _ VMs, m Machine) error {
 	})
 }
 
-// uncordon uncordons what was cordoned here, and ends the work on the node.
+// uncordon uncordons the node if this package cordoned it, and ends its work.
 func (r *Run) uncordon(ctx context.Context, _ VMs, m Machine) error {
 	return r.edit(ctx, m.Node, func(n *corev1.Node) (bool, error) {
 		var was begun
 		note, ok := n.Annotations[Annotation]
-		_ = json.Unmarshal([]byte(note), &was) // what cannot be read was not cordoned here
+		_ = json.Unmarshal([]byte(note), &was) // an unreadable note means that it was not cordoned here
 		if was.Cordoned {
 			n.Spec.Unschedulable = false
 			r.say(m.Node, "uncordoned")
