@@ -1,12 +1,10 @@
-// Package topology computes what tags regions and zones need in a vCenter, and what is to be
-// changed for them. Everything here is a pure function.
+// Package topology computes which tags regions and zones need in a vCenter, and the changes for them. It has pure
+// functions only.
 //
-// The drivers read regions and zones from tags: each level is a tag category. They walk from a host
-// up, and a tag on a higher object takes the place of one on a lower object until each category has
-// one: tag each category at one height only. A category has to be
-// there in every vCenter, or the storage driver's controller ends at its start. It is made
-// so that an object has one tag of it at most, and so that it can be on what nodes' VMs are
-// in: datacenters, folders, clusters and hosts.
+// The drivers read regions and zones from tags: each level is a tag category. They walk up from a host, and a tag on a
+// higher object replaces one on a lower object until each category has one. So tag each category at one height only.
+// Every vCenter needs each category, or the storage driver's controller ends at its start. A category is created with
+// at most one tag an object, for the types that nodes' VMs are in: datacenters, folders, clusters and hosts.
 package topology
 
 import (
@@ -16,15 +14,15 @@ import (
 	"strings"
 )
 
-// Types are the kinds of objects that a category is made for, as the API names them.
+// Types returns the object types of a new category, as the API names them.
 func Types() []string {
 	return []string{"ClusterComputeResource", "Datacenter", "Folder", "HostSystem"}
 }
 
-// Assignment is a tag that an object is to have.
+// Assignment is a tag that an object has to have.
 type Assignment struct{ Category, Tag, Path string }
 
-// ParseAssignment reads CATEGORY:TAG=PATH.
+// ParseAssignment parses CATEGORY:TAG=PATH.
 func ParseAssignment(s string) (Assignment, error) {
 	name, path, ok := strings.Cut(s, "=")
 	category, tag, ok2 := strings.Cut(name, ":")
@@ -38,26 +36,26 @@ func ParseAssignment(s string) (Assignment, error) {
 	return a, nil
 }
 
-// Category is a tag category that is there.
+// Category is an existing tag category.
 type Category struct {
-	Single bool     // an object has one tag of it at most
-	Types  []string // that it can be on; none for all
+	Single bool     // an object has at most one tag of it
+	Types  []string // allowed object types; none for all
 	Tags   []string
 }
 
-// Existing is what a vCenter has.
+// Existing is the tags and categories of a vCenter.
 type Existing struct {
 	Categories map[string]Category
-	// Kinds are those of the objects that assignments name, by path, as the API names them.
+	// Kinds are the types of the assignments' objects, by path, as the API names them.
 	Kinds map[string]string
 	// Attached are the tags of objects by path and category.
 	Attached map[string]map[string][]string
 }
 
-// Do is what a step does.
+// Do is the kind of a step.
 type Do string
 
-// The steps.
+// The kinds of steps.
 const (
 	MakeCategory Do = "make category"
 	MakeTag      Do = "make tag"
@@ -74,7 +72,7 @@ type Step struct {
 	Types    []string `json:"types,omitempty"` // of a category
 }
 
-// String is the step as people read it.
+// String returns the step as text.
 func (s Step) String() string {
 	switch s.Do {
 	case MakeCategory:
@@ -87,17 +85,16 @@ func (s Step) String() string {
 	return fmt.Sprintf("%s %s:%s to %s", s.Do, s.Category, s.Tag, s.Path)
 }
 
-// Problem is why an assignment cannot be done.
+// Problem is the reason why an assignment is impossible.
 type Problem struct {
 	Text        string
-	Absent      bool // there is no such object
-	Replaceable bool // it could be with replace
+	Absent      bool // the object does not exist
+	Replaceable bool // it is possible with replace
 }
 
-// Plan computes what is left to do so that the categories are there and the objects have
-// their tags. A tag of the same category that an object has already is taken off with
-// replace, else it is a problem. Problems come sorted, and are about assignments that are
-// left out of the steps; notes are about what cannot be changed and may do harm.
+// Plan computes the steps that create the categories and tag the objects. With replace, it detaches another tag of the
+// category, otherwise that is a problem. Problems are sorted; their assignments have no steps. Notes are about harmful
+// settings that cannot be changed.
 func Plan(categories []string, want []Assignment, has Existing, replace bool) (steps []Step, problems []Problem, notes []string) {
 	p := &planner{has: has, replace: replace, tags: map[string]bool{}}
 	for _, a := range want {
@@ -124,7 +121,7 @@ func Plan(categories []string, want []Assignment, has Existing, replace bool) (s
 type planner struct {
 	has      Existing
 	replace  bool
-	tags     map[string]bool // that are made
+	tags     map[string]bool // that have to be created
 	steps    []Step
 	problems []Problem
 	notes    []string
@@ -134,7 +131,7 @@ func (p *planner) problem(format string, args ...any) {
 	p.problems = append(p.problems, Problem{Text: fmt.Sprintf(format, args...)})
 }
 
-// category makes one. That an object may have several tags of one that is there cannot be changed.
+// category plans a missing category. An existing one that allows several tags an object cannot be changed.
 func (p *planner) category(name string) {
 	now, ok := p.has.Categories[name]
 	switch {
