@@ -1,13 +1,11 @@
-// Package credentials reads what a vCenter is used with: the account of a
-// VsphereCloudConfig's Secret, and the certificates that its spec.ca names.
+// Package credentials reads the account and the CA certificates of a VsphereCloudConfig: its Secret and its spec.ca.
 //
-//	read, err := credentials.Read(ctx, reader, vcc) // what is there now, and its version
-//	known, ok := read.Verified(vcc)                 // whether the vCenter let exactly this in
+//	read, err := credentials.Read(ctx, reader, vcc) // the current content, and its version
+//	known, ok := read.Verified(vcc)                 // whether the vCenter accepted exactly this
 //
-// The check of the vCenter and the drivers' configuration both read through it, so
-// that both mean the same by a version. A [Verified] value exists for nothing but what
-// a check succeeded with: a password that no one tried cannot get into configuration,
-// where several drivers would try it at once and lock the account.
+// The check of the vCenter and the drivers' configuration both read through it, so both mean the same by a version. A
+// [Verified] value exists only for credentials that a check succeeded with. So an untested password never gets into
+// the drivers' configuration, where several drivers would try it at once and lock the account.
 package credentials
 
 import (
@@ -25,19 +23,17 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/source"
 )
 
-// Fallback is the namespace where the Secret is looked for second, as the earlier
-// operator asked for it there.
+// Fallback is the second namespace where [Read] looks for the Secret: the earlier operator read it there.
 const Fallback = metav1.NamespaceSystem
 
-// defaultCAKey is the key of a CA where the reference names none.
+// defaultCAKey is the key of a CA if the reference names none.
 const defaultCAKey = "ca.crt"
 
-// Credentials are what a VsphereCloudConfig refers to, as it was read. They do not print.
+// Credentials are the account and the CA that a VsphereCloudConfig refers to. They print as "[redacted]".
 type Credentials struct {
 	Username, Password string
-	CA                 []byte // PEM; nil where spec.ca is not set
-	// Version identifies the objects read, whatever is in them: UID and resource
-	// version of the Secret, then of what the CA is in.
+	CA                 []byte // PEM; nil if spec.ca is not set
+	// Version identifies the objects read: UID and resource version of the Secret, then of the CA's object.
 	Version string
 }
 
@@ -47,11 +43,11 @@ func (Credentials) String() string { return "[redacted]" }
 // GoString keeps credentials out of logs.
 func (Credentials) GoString() string { return "[redacted]" }
 
-// Verified are credentials that the vCenter let in. Only [Credentials.Verified] makes them.
+// Verified are credentials that the vCenter accepted. Only [Credentials.Verified] makes them.
 type Verified struct{ Credentials }
 
-// Verified tells whether a check of the resource as it is succeeded with exactly these
-// credentials, and gives them as such.
+// Verified returns the credentials as verified, and whether a check of the current resource succeeded with exactly
+// these.
 func (c Credentials) Verified(vcc *v1alpha1.VsphereCloudConfig) (Verified, bool) {
 	st := &vcc.Status
 	if c.Version == "" || st.VerifiedCredentials != c.Version || st.ObservedGeneration != vcc.Generation {
@@ -60,8 +56,8 @@ func (c Credentials) Verified(vcc *v1alpha1.VsphereCloudConfig) (Verified, bool)
 	return Verified{c}, true
 }
 
-// Read reads the Secret and the CA. The version is good also beside an error, so that
-// the same broken Secret is not taken for news.
+// Read reads the Secret and the CA. The version is valid beside an error too, so that the caller does not take the
+// same broken Secret for a changed one.
 func Read(ctx context.Context, c client.Reader, vcc *v1alpha1.VsphereCloudConfig) (Credentials, error) {
 	var out Credentials
 	secret, errSecret := account(ctx, c, vcc)
@@ -97,13 +93,12 @@ func account(ctx context.Context, c client.Reader, vcc *v1alpha1.VsphereCloudCon
 			vcc.Namespace, vcc.Spec.Credentials)}
 }
 
-// value is a key's, without the line end that an editor or echo leaves there.
+// value returns the value of a key, without the line end that an editor or echo adds.
 func value(d source.Data, key string) string {
 	return strings.TrimRight(string(d.Values[key]), "\r\n")
 }
 
-// unread is why something that may be there was not read. What is forbidden does not pass by
-// itself.
+// unread returns the fault of an object that could not be read. Forbidden does not pass by itself.
 func unread(subject string, err error) error {
 	f := &fault.Error{Reason: fault.Internal, Op: "read", Subject: subject, Err: err}
 	if apierrors.IsForbidden(err) {
