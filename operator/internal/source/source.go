@@ -1,15 +1,13 @@
-// Package source reads the Secrets and ConfigMaps that resources refer to, with what
-// identifies the state that they were read in.
+// Package source reads the Secrets and ConfigMaps that resources refer to, and identifies the state it read.
 //
 //	d, err := source.Read(ctx, reader, namespace, ref) // all keys, and the version
-//	v, err := source.Key(ctx, reader, source.Wanted{…}) // one key, and the version
+//	v, err := source.Key(ctx, reader, source.Desired{…}) // one key, and the version
 //
-// Nothing else of the operator reads them for a resource. Packages credentials and store
-// make of what is read here an account and a login; they keep the version.
+// Nothing else in the operator reads them for a resource. Packages credentials and store make an account and a login
+// of the content; they keep the version.
 //
-// Who checks something (a vCenter, a mirror, a signature) writes the version of what it
-// was checked with into a status; who acts on the outcome holds that against the version
-// of now. What was changed and not checked since is thereby never acted on.
+// A check (of a vCenter, a mirror, a signature) writes the version that it used into a status. Code that acts on the
+// outcome compares it with the current version. So the operator never acts on content that changed after its check.
 package source
 
 import (
@@ -32,11 +30,11 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 )
 
-// Data is what an object held. It does not print.
+// Data is the content of an object. It prints as "[redacted]".
 type Data struct {
 	redacted
-	Values map[string][]byte // by key; never nil where the object is there
-	// Version identifies the state read, whatever is in it.
+	Values map[string][]byte // by key; never nil if the object exists
+	// Version identifies the state read.
 	Version string
 }
 
@@ -46,8 +44,7 @@ type redacted struct{}
 func (redacted) String() string   { return "[redacted]" }
 func (redacted) GoString() string { return "[redacted]" }
 
-// Read reads the Secret or ConfigMap that a reference names, with all its keys. Errors
-// are the API server's.
+// Read reads all keys of the Secret or ConfigMap that a reference names. Errors are the API server's.
 func Read(ctx context.Context, c client.Reader, namespace string, ref v1alpha1.KeyReference) (Data, error) {
 	if ref.Secret != "" {
 		var s corev1.Secret
@@ -77,20 +74,20 @@ func Read(ctx context.Context, c client.Reader, namespace string, ref v1alpha1.K
 type Desired struct {
 	Namespace string
 	Ref       v1alpha1.KeyReference
-	Default   string // the key, where the reference names none
+	Default   string // the key if the reference names none
 	Subject   string // of faults; default: the object, as [Subject] names it
-	Hint      string // what to do where it is not there or empty
+	Hint      string // what to do if the object is missing or the value empty
 }
 
-// Value is what one key held. It does not print.
+// Value is the content of one key. It prints as "[redacted]".
 type Value struct {
 	redacted
 	Bytes   []byte
 	Version string // of the object
 }
 
-// Key reads one key. Errors are faults: NotFound, InvalidInput where there is nothing in
-// the key, Unreachable for all else that the API server answers.
+// Key reads one key. Errors are faults: NotFound, InvalidInput if the key has no value, Unreachable for any other
+// answer of the API server.
 func Key(ctx context.Context, c client.Reader, w Desired) (Value, error) {
 	key := cmp.Or(w.Ref.Key, w.Default)
 	f := &fault.Error{Reason: fault.NotFound, Op: "read", Subject: cmp.Or(w.Subject, Subject(w.Namespace, w.Ref)), Hint: w.Hint}
@@ -111,7 +108,7 @@ func Key(ctx context.Context, c client.Reader, w Desired) (Value, error) {
 	return Value{Version: d.Version}, f
 }
 
-// Subject names what a reference names: "Secret NAMESPACE/NAME".
+// Subject returns "Secret NAMESPACE/NAME" or "ConfigMap NAMESPACE/NAME" for a reference.
 func Subject(namespace string, ref v1alpha1.KeyReference) string {
 	if ref.Secret != "" {
 		return "Secret " + namespace + "/" + ref.Secret
@@ -119,8 +116,7 @@ func Subject(namespace string, ref v1alpha1.KeyReference) string {
 	return "ConfigMap " + namespace + "/" + ref.ConfigMap
 }
 
-// Mounted returns the key of a ConfigMap or Secret that a container of a pod has as a file; false where the file is of
-// neither.
+// Mounted returns the ConfigMap or Secret key that a container mounts as a file; false if the file is of neither.
 func Mounted(file string, pod *corev1.PodSpec, c *corev1.Container) (v1alpha1.KeyReference, bool) {
 	var mount corev1.VolumeMount
 	below := ""
@@ -146,14 +142,13 @@ func Mounted(file string, pod *corev1.PodSpec, c *corev1.Container) (v1alpha1.Ke
 	return ref, ref != v1alpha1.KeyReference{}
 }
 
-// versionOf identifies one state of an object.
+// versionOf returns an object's UID and resource version, which identify one state of it.
 func versionOf(o client.Object) string {
 	return string(o.GetUID()) + "/" + o.GetResourceVersion()
 }
 
-// PolicyVersion identifies the state of everything that the trust policies of a
-// DriverBundle are read from, besides its spec: ConfigMaps, Secrets, and the operator's
-// own floor. An object that is not there is a state too.
+// PolicyVersion identifies the state of the ConfigMaps, Secrets and the operator's minimum trust policy that a
+// DriverBundle's trust is read from, besides its spec. A missing object is a state too.
 func PolicyVersion(ctx context.Context, c client.Reader, b *v1alpha1.DriverBundle, floor string) (string, error) {
 	parts := []string{"floor " + floor}
 	for _, ref := range b.TrustSources() {
