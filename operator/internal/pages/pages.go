@@ -1,13 +1,11 @@
-// Package pages reads lists from the API server page by page, so that thousands of objects
-// are neither asked for nor held at once:
+// Package pages reads lists from the API server page by page, so that no request or variable has thousands of objects:
 //
 //	var list corev1.NodeList
 //	err := pages.Each(ctx, reader, &list, func() {
 //		for i := range list.Items { … }
 //	})
 //
-// What was kept of a page stays as it was: the next one is not decoded over it. Errors are
-// the reader's, as they are.
+// Callers may keep items of a page: the next page is not decoded over them. Errors are the reader's, unwrapped.
 package pages
 
 import (
@@ -18,20 +16,20 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Size is how many objects a page has at most, where nothing else is requested.
+// Size is the largest number of objects a page, unless the caller sets another limit.
 const Size = 500
 
-// PerNode is the limit for what there is one of for each node, and large: a node with its images
-// is 60 KiB when it is decoded, of which a line is kept.
+// PerNode is the page limit for large objects that exist once a node. A decoded node with its images has 60 KiB, of
+// which callers keep a line.
 const PerNode = 100
 
-// Each reads a list page by page, and calls each after every one with the list filled; opts
-// limit it to a namespace, or to what has a label, and with [client.Limit] the size of a page.
+// Each reads a list page by page, and calls each after every page with the list filled. Options select by namespace or
+// label. [client.Limit] sets the size of a page.
 func Each(ctx context.Context, c client.Reader, list client.ObjectList, each func(), opts ...client.ListOption) error {
 	return Until(ctx, c, list, func() bool { each(); return false }, opts...)
 }
 
-// Until is [Each] that ends after the page of which done returns true.
+// Until is [Each] that ends after the first page for which done returns true.
 func Until(
 	ctx context.Context, c client.Reader, list client.ObjectList, done func() bool, opts ...client.ListOption,
 ) error {
@@ -46,7 +44,7 @@ func Until(
 		if token = list.GetContinue(); token == "" {
 			return nil
 		}
-		list.SetContinue("") // a decoder leaves what the last page does not name
+		list.SetContinue("") // a decoder keeps fields that the last page does not name
 		if err := meta.SetList(list, []runtime.Object{}); err != nil {
 			return err
 		}
