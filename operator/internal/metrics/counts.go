@@ -14,7 +14,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 )
 
-// counts are of what this process did.
 type counts struct {
 	objects *prometheus.CounterVec
 	events  *prometheus.CounterVec
@@ -23,7 +22,7 @@ type counts struct {
 	took *sync.Map // address of a vCenter: time.Duration
 }
 
-// Removal is the cause of an object's deletion, beside those of package plan.
+// Removal is the cause of an object's deletion, besides the causes of package plan.
 const Removal = "removal"
 
 // causes are the values of the label cause.
@@ -41,7 +40,7 @@ func newCounts() counts {
 		checks:  counter("vdo_vcenter_checks_total", "Questions to vCenters, by the reason of their failure or Succeeded.", "reason"),
 		took:    &sync.Map{},
 	}
-	// An increase is seen only of a series that was there before.
+	// Prometheus sees an increase only of a series that existed before it.
 	for _, d := range drivers {
 		for _, cause := range causes {
 			c.objects.WithLabelValues(d, cause)
@@ -64,8 +63,7 @@ func (c counts) all() []*prometheus.CounterVec {
 	return []*prometheus.CounterVec{c.objects, c.events, c.checks}
 }
 
-// ObjectChanged counts an object that was written or deleted. The cause is one of
-// package plan's, or Removal.
+// ObjectChanged counts an object that was written or deleted. The cause is one of package plan's, or Removal.
 func (c counts) ObjectChanged(of, cause string) {
 	c.objects.WithLabelValues(of, cause).Inc()
 }
@@ -75,14 +73,14 @@ func (c counts) EventRecorded(kind, typ, why string) {
 	c.events.WithLabelValues(kind, typ, why).Inc()
 }
 
-// VCenterChecked counts a question to a vCenter and keeps how long it took. The reason
-// is that of its failure, or "Succeeded".
+// VCenterChecked counts a check of a vCenter and stores how long it took. why is the reason of its failure, or
+// "Succeeded".
 func (c counts) VCenterChecked(host string, port int32, took time.Duration, why string) {
 	c.checks.WithLabelValues(why).Inc()
 	c.took.Store(address(host, port), took)
 }
 
-// latencies sends how long each vCenter took last, and forgets those without a resource.
+// latencies sends how long the last check of each vCenter took, and drops vCenters without a resource.
 func (c counts) latencies(to chan<- prometheus.Metric, all []v1alpha1.VsphereCloudConfig) {
 	known := map[any]bool{}
 	for i := range all {

@@ -1,21 +1,17 @@
-// Package metrics is what the operator tells Prometheus: metrics named vdo_….
+// Package metrics serves the operator's Prometheus metrics, named vdo_….
 //
-// They come from two places. What is, comes from the statuses of the operator's own
-// kinds, read from the manager's cache at each scrape (site.go): so a series ends with
-// its resource, a restart forgets none, every replica serves the same ones, and a scrape
-// asks no one anything. What was done, comes from the process that did it (counts.go):
-// counters, which begin at 0 with it, and how long vCenters took to answer.
+// State comes from the statuses of the operator's own kinds, read from the manager's cache at each scrape (site.go).
+// So a series ends with its resource, a restart loses none, and every replica serves the same ones. A scrape sends no
+// request. Actions come from the process that did them (counts.go): counters, which begin at 0 with the process, and
+// the duration of vCenter checks.
 //
-// Labels are bounded. Names are those of resources; drivers, causes, states and reasons are
-// words of this program; versions have to look like ones, and are "other" where they do not:
-// a vCenter may say anything. Messages, addresses, nodes' names and users' texts
-// are never labels.
+// Labels are bounded. Names are those of resources; drivers, causes, states and reasons are words of this program. A
+// version that does not look like one becomes "other", since a vCenter may return any text. Messages, addresses, node
+// names and users' texts are never labels.
 //
-// Where the cache cannot be read the scrape fails as a whole: an alert that is silent
-// because nothing is known is worse than one that says so.
+// The whole scrape fails if the cache cannot be read: an alert that is silent for lack of data is worse than an error.
 //
-// The table of all metrics is in operator/docs/reference/metrics.md; a test compares it with
-// what is served.
+// The table of all metrics is in operator/docs/reference/metrics.md; a test compares it with the served ones.
 package metrics
 
 import (
@@ -33,15 +29,14 @@ import (
 // scrapeTimeout bounds the wait for caches that are not filled yet.
 const scrapeTimeout = 5 * time.Second
 
-// Options of a Meter.
+// Options are the settings of a Meter.
 type Options struct {
 	Reader    client.Reader // required: of the operator's own kinds, from a cache
-	Namespace string        // required: of those that count
+	Namespace string        // required: of the resources that are counted
 	Version   string        // of the program
 }
 
-// Meter holds the operator's metrics. It is a prometheus.Collector, and safe for use by
-// several goroutines. Make one with New.
+// Meter holds the operator's metrics. It is a prometheus.Collector, safe for concurrent use. Make one with New.
 type Meter struct {
 	Options
 	counts
@@ -59,7 +54,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc(name, help, labels, nil)
 }
 
-// Describe sends what Collect may send.
+// Describe sends the descriptions of all metrics that Collect may send.
 func (m *Meter) Describe(to chan<- *prometheus.Desc) {
 	to <- buildInfo
 	for _, d := range siteDescs {
@@ -70,7 +65,7 @@ func (m *Meter) Describe(to chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect sends the metrics as they are now.
+// Collect sends the current metrics.
 func (m *Meter) Collect(to chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()
@@ -103,8 +98,7 @@ var versionForm = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z.+_-]{0,63}$`)
 // drivers are the values of the label driver.
 var drivers = []string{string(matrix.CNI), string(matrix.CPI), string(matrix.CSI), string(matrix.SnapshotController)}
 
-// version returns what a vCenter or an API server calls its version, or "other" where it does not
-// look like one.
+// version returns the version that a vCenter or an API server reports, or "other" if it does not look like one.
 func version(s string) string {
 	if s == "" || versionForm.MatchString(s) {
 		return s

@@ -13,7 +13,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 )
 
-// Of every resource. A condition has one series, which says its status and reason.
+// Metrics of every resource. A condition has one series, with its status and reason.
 var (
 	condition      = desc("vdo_condition", "A condition of a resource, with its status and reason; always 1.", "kind", "name", "type", "status", "reason")
 	conditionSince = desc("vdo_condition_transition_timestamp_seconds", "When the status of a condition last changed.", "kind", "name", "type")
@@ -22,7 +22,7 @@ var (
 	interval       = desc("vdo_interval_seconds", "The time between two looks, as the resource's spec has it.", "kind", "name")
 )
 
-// Of DriverBundles.
+// Metrics of DriverBundles.
 var (
 	bundleInfo     = desc("vdo_bundle_info", "The digest of the accepted bundle; always 1.", "name", "digest")
 	bundleAccepted = desc("vdo_bundle_accepted_timestamp_seconds", "When the accepted bundle was accepted.", "name")
@@ -30,7 +30,7 @@ var (
 	bundleExpires  = desc("vdo_bundle_matrix_expires_timestamp_seconds", "When the accepted bundle's matrix expires.", "name")
 )
 
-// Of VDOConfigs.
+// Metrics of VDOConfigs.
 var (
 	kubernetesInfo  = desc("vdo_kubernetes_info", "The Kubernetes version that drivers are chosen for; always 1.", "name", "version")
 	driverInfo      = desc("vdo_driver_info", "The version of a driver that is rolled out, and the one that is chosen; always 1.", "name", "driver", "version", "wanted")
@@ -42,7 +42,7 @@ var (
 	drifted         = desc("vdo_drifted_objects", "Objects in the status that another manager has changed and that are not repaired (it lists 50 at most): left (spec.drift.mode is Warn) or contested (another manager changes them each time).", "name", "state")
 )
 
-// Of VsphereCloudConfigs.
+// Metrics of VsphereCloudConfigs.
 var (
 	vcenterInfo      = desc("vdo_vcenter_info", "The version and build of a vCenter; always 1.", "name", "version", "build")
 	vcenterReachable = desc("vdo_vcenter_reachable", "Whether a vCenter answered when it was last asked; absent where it was not.", "name")
@@ -57,7 +57,6 @@ var siteDescs = []*prometheus.Desc{
 	vcenterInfo, vcenterReachable, vcenterChecked, vcenterDuration,
 }
 
-// site are all resources that count.
 type site struct {
 	bundles  v1alpha1.DriverBundleList
 	configs  v1alpha1.VDOConfigList
@@ -85,7 +84,6 @@ func (s *site) collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// resource is what all kinds have.
 type resource struct {
 	kind      string
 	meta      metav1.ObjectMeta
@@ -155,7 +153,7 @@ func config(to chan<- prometheus.Metric, c *v1alpha1.VDOConfig) {
 	gauge(to, drifted, float64(len(st.Drift)-contested), name, "left")
 }
 
-// counted reads "READY/ALL".
+// counted parses "READY/ALL".
 func counted(s string) (ready, all int, ok bool) {
 	n, _ := fmt.Sscanf(s, "%d/%d", &ready, &all) //nolint:errcheck // n says it
 	return ready, all, n == 2
@@ -175,15 +173,15 @@ func vcenter(to chan<- prometheus.Metric, v *v1alpha1.VsphereCloudConfig) {
 	}
 }
 
-// reachable tells whether the vCenter answered, where the outcome of the check says so:
-// one that refuses the password answers, and of a Secret that is missing nothing follows.
+// reachable reports whether the vCenter answered, if the outcome of the check shows it. A vCenter that refuses the
+// password did answer; a missing Secret shows nothing.
 func reachable(conds []metav1.Condition) (yes, known bool) {
 	ready := meta.FindStatusCondition(conds, v1alpha1.ConditionReady)
 	if ready == nil {
 		return false, false
 	}
 	if now := meta.FindStatusCondition(conds, v1alpha1.ConditionReconciling); now != nil {
-		ready = now // in the grace of a fault Ready says what it said before
+		ready = now // in the grace period of a fault, Ready keeps its earlier reason
 	}
 	switch fault.Reason(ready.Reason) {
 	case fault.Unreachable, fault.Throttled:
@@ -195,5 +193,5 @@ func reachable(conds []metav1.Condition) (yes, known bool) {
 	}
 }
 
-// seconds of Unix time, in whole milliseconds.
+// seconds returns Unix time in seconds, rounded to milliseconds.
 func seconds(t metav1.Time) float64 { return float64(t.UnixMilli()) / 1000 }
