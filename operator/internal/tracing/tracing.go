@@ -1,14 +1,12 @@
-// Package tracing tells a collector, by OTLP over HTTP, how long passes and their steps took
-// and what came of them, where it is switched on.
+// Package tracing sends the duration and result of reconciles and their steps to a collector, by OTLP over HTTP, if
+// tracing is on.
 //
-// A span has a name of this program's, the kind and name of what it is about, and the reason
-// of a failure. Never has it a message, a value or an address: messages quote what others
-// wrote. While tracing is off, [Span] does nothing but look whether it is.
+// A span has a name of this program's, the kind and name of its resource, and the reason of a failure. It never has a
+// message, a value or an address, since messages quote texts of others. While tracing is off, [Span] only checks that.
 //
-// Login and certificates of the collector come from the variables of the OpenTelemetry
-// specification: OTEL_EXPORTER_OTLP_HEADERS, OTEL_EXPORTER_OTLP_CERTIFICATE and the like. Their
-// values are never printed, nor is what the collector answers; that it takes no spans is logged
-// once an hour.
+// Login and certificates of the collector come from the variables of the OpenTelemetry specification, such as
+// OTEL_EXPORTER_OTLP_HEADERS and OTEL_EXPORTER_OTLP_CERTIFICATE. Neither their values nor the collector's answers are
+// ever printed. While the collector takes no spans, one line an hour is logged.
 package tracing
 
 import (
@@ -33,7 +31,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
-// Options of [Start].
+// Options are the settings of [Start].
 type Options struct {
 	Endpoint  string // URL of the collector, such as https://otel.site.example:4318; required
 	Version   string // of the program
@@ -41,16 +39,16 @@ type Options struct {
 	Log       logr.Logger
 }
 
-// active is what spans are begun with, nil while tracing is off.
+// active starts spans; nil while tracing is off.
 var active atomic.Pointer[tracer]
 
 type tracer struct{ trace.Tracer }
 
-// flush is how long the end of the program waits for the last spans.
+// flush bounds how long the program's end waits for the last spans.
 const flush = 3 * time.Second
 
-// Start switches tracing on. The function returned sends what is left and switches it off.
-// A collector that does not answer holds nothing up: spans are dropped.
+// Start switches tracing on. The returned function sends the remaining spans and switches it off. A collector that
+// does not answer delays nothing: spans are dropped.
 func Start(ctx context.Context, o Options) (stop func(), err error) {
 	to, err := endpoint(o.Endpoint)
 	if err != nil {
@@ -70,11 +68,11 @@ func Start(ctx context.Context, o Options) (stop func(), err error) {
 		active.CompareAndSwap(mine, nil)
 		ctx, cancel := context.WithTimeout(context.Background(), flush)
 		defer cancel()
-		_ = provider.Shutdown(ctx) // what cannot be sent is dropped
+		_ = provider.Shutdown(ctx) // spans that cannot be sent are dropped
 	}, nil
 }
 
-// endpoint is where traces go, below the collector's URL.
+// endpoint returns the URL for traces, below the collector's URL.
 func endpoint(text string) (string, error) {
 	u, err := url.Parse(text)
 	switch {
@@ -94,8 +92,8 @@ func bad(err error) error {
 		Hint: "write http://HOST:4318 or https://HOST:4318; a login belongs into OTEL_EXPORTER_OTLP_HEADERS"}
 }
 
-// Span begins a span within that of ctx. The function returned ends it, with the reason of an
-// error. Attributes are pairs of keys and values.
+// Span starts a child span of ctx's. The returned function ends it, with the reason of an error. Attributes are pairs
+// of keys and values.
 func Span(ctx context.Context, name string, attributes ...string) (_ context.Context, end func(error)) {
 	t := active.Load()
 	if t == nil {
@@ -123,17 +121,17 @@ func reason(err error) string {
 	return fmt.Sprintf("%T", err)
 }
 
-// repeated is how often it is told that spans cannot be sent, as long as that is so.
+// repeated is the time between log lines while spans cannot be sent.
 const repeated = time.Hour
 
-// unsent tells now and then that spans cannot be sent.
+// unsent logs that spans cannot be sent, at most once in [repeated].
 type unsent struct {
 	log  logr.Logger
 	mu   sync.Mutex
 	last time.Time
 }
 
-// Handle tells of an error, but for its text: what a collector answers may repeat the login.
+// Handle logs an error without its text: the collector's answer may repeat the login.
 func (u *unsent) Handle(error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
