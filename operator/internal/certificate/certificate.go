@@ -1,7 +1,5 @@
-// Package certificate has what is the same wherever the operator makes certificates:
-// issuing one, and reading and writing PEM. Names, lifetimes and who trusts what belong
-// to who asks: package webhookcert for the storage driver's webhook, and the login of
-// tenant clusters.
+// Package certificate issues certificates, and reads and writes PEM. Callers choose names, lifetimes and trust:
+// package webhookcert for the storage driver's webhook, and the login of tenant clusters.
 package certificate
 
 import (
@@ -24,8 +22,7 @@ type Issued struct {
 	Key  crypto.Signer
 }
 
-// Issue issues a certificate for a new key, P-256, with a serial number of its own. Without who
-// signs, it is self-signed.
+// Issue issues a certificate for a new P-256 key, with a random serial number. It is self-signed if by is nil.
 func Issue(template *x509.Certificate, by *Issued, random io.Reader) (Issued, error) {
 	serial := make([]byte, 16)
 	_, noSerial := io.ReadFull(random, serial)
@@ -60,7 +57,7 @@ func EncodeKey(key crypto.Signer) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
 }
 
-// Parse returns the first certificate of PEM data, of which [Public] has nothing to refuse.
+// Parse returns the first certificate of PEM data that [Public] accepts.
 func Parse(data []byte) (*x509.Certificate, error) {
 	certs, err := parse(data)
 	if err != nil {
@@ -69,9 +66,9 @@ func Parse(data []byte) (*x509.Certificate, error) {
 	return certs[0], nil
 }
 
-// Public returns the certificates of PEM data, PEM again and nothing besides: it is what
-// may be shown to everybody. Text between the certificates is left out. A block of another
-// kind, such as a private key, or one that cannot be read, is an error, which quotes nothing.
+// Public returns the certificates of PEM data as PEM without anything else, so that everyone may see it. It drops text
+// between them. A block of another kind, such as a private key, or an unreadable one is an error, which quotes
+// nothing.
 func Public(data []byte) ([]byte, error) {
 	certs, err := parse(data)
 	var out []byte
@@ -82,7 +79,7 @@ func Public(data []byte) ([]byte, error) {
 }
 
 func parse(data []byte) ([]*x509.Certificate, error) {
-	// Decode skips what it cannot read, so that blocks are counted by how they begin.
+	// Decode skips blocks that it cannot read, so count the blocks by how they begin.
 	begun := bytes.Count(data, []byte("-----BEGIN "))
 	var out []*x509.Certificate
 	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
@@ -106,16 +103,16 @@ func parse(data []byte) ([]*x509.Certificate, error) {
 	return out, nil
 }
 
-// ErrHasKey is a private key among what everybody may see.
+// ErrHasKey is the error of a private key in data that everyone may see.
 var ErrHasKey = errors.New("there is a private key beside the certificate: take the key out")
 
 var errNotCertificates = errors.New("there is a PEM block that is not a certificate: take it out")
 
-// ErrKey is a private key that cannot be read or belongs to another certificate. What is
-// wrong with it is not told, since that could quote it.
+// ErrKey is the error of a private key that is unreadable or of another certificate. It gives no detail, since that
+// could quote the key.
 var ErrKey = errors.New("the private key does not fit the certificate")
 
-// Pair reads a certificate and its private key, PEM both.
+// Pair parses a certificate and its private key, both PEM.
 func Pair(cert, key []byte) (*x509.Certificate, crypto.Signer, error) {
 	leaf, err := Parse(cert)
 	if err != nil {
