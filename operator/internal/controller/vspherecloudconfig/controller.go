@@ -1,41 +1,34 @@
-// Package vspherecloudconfig keeps the status of each VsphereCloudConfig true: can
-// its vCenter be used, and what is it?
+// Package vspherecloudconfig checks the vCenter of each VsphereCloudConfig, and reports in its status whether the
+// drivers can use it, and its version.
 //
-// One pass reads the Secret and the CA, decides whether it is time to
-// ask (due.go), has the vCenter asked, and returns the answer, which package reconciler
-// has put into the status (status.go). A pass starts when the resource, its Secret or its CA
-// change, when the annotation reconcile.vdo.vmware.com/requestedAt changes, and at
-// the interval; a change of the status alone starts none. Whatever starts it, a
-// vCenter is asked again only where one of these things changed or the interval is
-// over, so a restart of the operator, or a Secret that many resources share, asks
-// for nothing twice.
+// A reconcile reads the Secret and the CA, and decides whether a check is due (due.go). It checks the vCenter, and
+// package reconciler writes the answer into the status (status.go). It starts if the resource, its Secret, its CA or
+// the annotation reconcile.vdo.vmware.com/requestedAt changes, and at the interval. A change of the status alone
+// starts none. The vCenter is checked again only if one of these changed or the interval is over. So a restart of the
+// operator, or a Secret that many resources share, causes no second check.
 //
-// A password that the vCenter refused is not tried again for an hour, unless a pass is
-// asked for: vCenters lock accounts after a few failed logins. Another account, password
-// or address is tried at once. Two records keep this, since either can be lost:
+// The operator tries a refused password again only after an hour, or if a reconcile is requested: vCenters lock
+// accounts after a few failed logins. It tries another account, password or address at once. Two records keep this,
+// since either can be lost:
 //
-//   - The status. That the vCenter is asked, and with what, is written before it is; where
-//     that cannot be written, or was not written to the newest state, it is not asked. So it
-//     is also where the vCenter let in the same before: it may refuse now what it let in then,
-//     and an operator that is killed again and again at that place would repeat the refusal
-//     at each start. Where memory has the answer no one is asked, and nothing is written before.
-//     What has no answer on record is left alone for a minute. So neither an operator that
-//     was killed, nor one that may not write, nor an old cache repeats a login.
-//   - The operator's memory, as long as it runs (package logins). Where the answer could not
-//     be written, where several resources use one account and password under the same
-//     trust, and where the Secret or the resource changed and none of these did, the
-//     refusal is the answer, and the vCenter is not asked.
+//   - The status. The operator writes what it will ask before it asks, and does not ask if it cannot write that to
+//     the newest state. It also does so if the vCenter accepted the same login before: the vCenter may refuse it now,
+//     and an operator that is killed there again and again would repeat the refusal at each start. If memory has the
+//     answer, it neither asks nor writes. It repeats a question without a recorded answer only after a minute. So
+//     neither a killed operator, nor one that may not write, nor a stale cache repeats a login.
+//   - The operator's memory, while it runs (package logins). It supplies the refusal if the answer could not be
+//     written, if several resources use one account and password under the same trust, or if the Secret or the
+//     resource changed but not the account, password, address or trust.
 //
-// Several vCenters may count an account's failures together. So an account and password
-// that one refused is tried at others one at a time, five minutes after the last refusal. Where the
-// vCenter was asked with it before, that answer holds until then; else the status says who
-// refused it, and when it is tried here. A restart forgets none of it: before anything is
-// asked, memory is filled from the statuses of all resources (past.go). The Secret, in the
-// version that a refusal names, tells the account, so that no status has to. What was asked
-// and has no answer on record gates its account everywhere for that minute.
+// Several vCenters may count an account's failures together. So the operator tries a refused account and password at
+// other vCenters one at a time, five minutes after the last refusal. Until then an earlier answer of that vCenter
+// holds; without one, the status names the vCenter that refused and the time of the try. A restart loses nothing:
+// before the first check the operator fills memory from the statuses of all resources (past.go). It reads the account
+// from the Secret if that still has the version of the refusal, so no status has to store it. A question without a
+// recorded answer gates its account everywhere for that minute.
 //
-// status.verifiedCredentials names the Secret's (and the CA's) version that the
-// vCenter let in. The drivers are configured from that version alone.
+// status.verifiedCredentials names the version of the Secret and the CA that the vCenter accepted. The drivers are
+// configured from that version alone.
 package vspherecloudconfig
 
 import (
@@ -57,32 +50,31 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
 
-// Check asks a vCenter, and logs in by the target's Turn, as [vcenter.Check] does: it returns a
-// fault of one reason for each way to fail, and with it what was found until then. It never leaves
-// a session open.
+// Check checks a vCenter, and logs in through the target's Turn, as [vcenter.Check] does. It returns one fault reason
+// for each way to fail, with the findings until then. It never leaves a session open.
 type Check func(ctx context.Context, t vcenter.Target) (vcenter.Report, error)
 
 // Options of the controller. Check is required.
 type Options struct {
 	Check Check
-	// Logins keeps accounts from being locked; default: its own, with no past, see [Past]. It is shared
-	// with whoever else in the operator logs in to vCenters.
+	// Logins keeps accounts from being locked; default: a new one without [Past]. All code of the operator that logs
+	// in to vCenters shares it.
 	Logins *logins.Logins
 	Now    func() time.Time // default time.Now
-	// Watched has the metadata of ConfigMaps of the operator's namespace, and of Secrets of that and
-	// of kube-system; default: the manager's cache.
+	// Watched caches the metadata of ConfigMaps of the operator's namespace, and of Secrets there and in kube-system;
+	// default: the manager's cache.
 	Watched cache.Cache
 }
 
-// Reconciler is one pass. Its fields are required.
+// Reconciler reconciles one resource. Its fields are required.
 type Reconciler struct {
 	Reader client.Reader // of Secrets and ConfigMaps, past the cache: their content is not kept in memory
 	Writer condition.Writer
 	Options
 }
 
-// SetupWithManager adds the controller to a manager. Its cache needs
-// VsphereCloudConfigs of the operator's namespace.
+// SetupWithManager adds the controller to a manager, whose cache needs VsphereCloudConfigs of the operator's
+// namespace.
 func SetupWithManager(mgr manager.Manager, o Options) error {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -101,19 +93,19 @@ func SetupWithManager(mgr manager.Manager, o Options) error {
 	}.Add(mgr)
 }
 
-// Reconcile is one pass over one resource.
+// Reconcile reconciles one resource.
 func (r *Reconciler) Reconcile(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig) (reconcile.Result, error) {
 	frame := reconciler.Reconciler[*v1alpha1.VsphereCloudConfig]{Controller: r, Writer: r.Writer, Now: r.Now}
 	return frame.Reconcile(ctx, vcc)
 }
 
-// Pass asks the vCenter, where that is due. The resource's deletion needs nothing.
+// Pass checks the vCenter if that is due. The resource's deletion needs nothing.
 func (r *Reconciler) Pass(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig) (reconciler.Outcome[*v1alpha1.VsphereCloudConfig], error) {
 	if vcc.Spec.Suspend {
 		return unasked{record: suspend}, nil
 	}
 	if err := r.Logins.Recall(ctx, r.Now()); err != nil {
-		return nil, err // an account may be locked by what is not known
+		return nil, err // an unknown failure may be the one that locks an account
 	}
 	in, err := observe(ctx, r.Reader, vcc)
 	if wait := due(vcc, in.version, r.Now()); wait > 0 {
@@ -126,20 +118,20 @@ func (r *Reconciler) Pass(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig)
 	switch {
 	case known != nil && known.Wait > 0 && answered(vcc, in.version):
 		return unasked{wait: known.Wait}, nil // its last answer holds until then
-	case known != nil: // which is no login that could be lost, and needs no note before it
+	case known != nil: // without a login nothing can be lost, so nothing is written before
 		return remembered(vcc, in, known), nil
 	}
-	// An operator that is killed before the answer is written, or that cannot write it, or that sees an old
-	// state of the resource, does not ask the same again at once.
+	// This record keeps an operator that was killed, could not write the answer, or read a stale resource from asking
+	// the same again at once.
 	before := vcc.DeepCopy()
 	begin(vcc, in.version, r.Now())
 	if err := r.Writer.Write(ctx, before, vcc); err != nil {
-		return nil, err // what cannot be noted is not tried
+		return nil, err // without a record there is no try
 	}
 	return r.ask(ctx, vcc, in)
 }
 
-// ask asks the vCenter, one question at a time for each, unless it is known to refuse.
+// ask checks the vCenter, one question at a time for each, unless memory has its refusal.
 func (r *Reconciler) ask(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig, in inputs) (reconciler.Outcome[*v1alpha1.VsphereCloudConfig], error) {
 	q := question(vcc, in)
 	known, leave, err := r.Logins.Enter(ctx, q, r.Now)
@@ -164,12 +156,12 @@ func (r *Reconciler) ask(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig, 
 	return a, nil
 }
 
-// remembered is the answer that is known without asking.
+// remembered returns the answer that memory has.
 func remembered(vcc *v1alpha1.VsphereCloudConfig, in inputs, known *logins.Known) answer {
 	return answer{version: in.version, requested: requested(vcc), err: known.Err, at: known.At, wait: known.Wait}
 }
 
-// question is what a vCenter is asked with, as package logins remembers it.
+// question returns the vCenter, account and trust of a check, as package logins remembers it.
 func question(vcc *v1alpha1.VsphereCloudConfig, in inputs) logins.Question {
 	return logins.Question{
 		Host: in.target.Host, Port: in.target.Port, Username: in.target.Username, Password: string(in.target.Password),
@@ -177,24 +169,22 @@ func question(vcc *v1alpha1.VsphereCloudConfig, in inputs) logins.Question {
 	}
 }
 
-// answered says whether the vCenter was asked with what is there now.
+// answered reports whether the vCenter was checked with the current resource, Secret and CA.
 func answered(vcc *v1alpha1.VsphereCloudConfig, version string) bool {
 	st := &vcc.Status
 	return st.CheckedAt != nil && st.ObservedGeneration == vcc.Generation && st.CredentialsVersion == version
 }
 
-// requested names the pass that was requested last.
+// requested returns the last requested reconcile.
 func requested(vcc *v1alpha1.VsphereCloudConfig) string {
 	return v1alpha1.Asked(vcc, v1alpha1.AnnotationRequestedAt)
 }
 
-// inputs are what a resource refers to.
 type inputs struct {
 	target  vcenter.Target
-	version string // identifies the objects read, whatever is in them
+	version string // identifies the objects read
 }
 
-// observe reads the Secret and the CA.
 func observe(ctx context.Context, c client.Reader, vcc *v1alpha1.VsphereCloudConfig) (inputs, error) {
 	read, err := credentials.Read(ctx, c, vcc)
 	return inputs{version: read.Version, target: vcenter.TargetOf(vcc, read.Username, read.Password, read.CA)}, err

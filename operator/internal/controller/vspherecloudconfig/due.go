@@ -12,11 +12,10 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/logins"
 )
 
-// defaultInterval counts where the API server's default was bypassed.
+// defaultInterval applies if the API server's default was bypassed.
 const defaultInterval = 10 * time.Minute
 
-// due says how long to wait before the vCenter is asked again: not at all where
-// something changed since the last answer.
+// due returns how long to wait before the next check: 0 if an input changed since the last answer.
 func due(vcc *v1alpha1.VsphereCloudConfig, version string, now time.Time) time.Duration {
 	st := &vcc.Status
 	ready := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionReady)
@@ -28,7 +27,7 @@ func due(vcc *v1alpha1.VsphereCloudConfig, version string, now time.Time) time.D
 		st.ObservedGeneration != vcc.Generation,
 		st.CredentialsVersion != version,
 		st.HandledReconcileAt != requested(vcc),
-		st.CheckedAt.After(now): // a clock that went back
+		st.CheckedAt.After(now): // a clock that was set back
 		return 0
 	}
 	wait := condition.Wait(st.Conditions, pause(vcc), st.CheckedAt.Time)
@@ -38,9 +37,8 @@ func due(vcc *v1alpha1.VsphereCloudConfig, version string, now time.Time) time.D
 	return st.CheckedAt.Add(wait).Sub(now)
 }
 
-// pending says how long to leave a question alone that was asked and has no answer on
-// record. An answer takes the question away: that it is there tells so, and not the times,
-// which are whole seconds.
+// pending returns how long to wait before a question without a recorded answer is repeated. An answer clears the
+// question; times, which are whole seconds, do not show it.
 func pending(st *v1alpha1.VsphereCloudConfigStatus, question string, now time.Time) time.Duration {
 	if st.AskedAt == nil || st.AskedWith != question || st.AskedAt.After(now) {
 		return 0
@@ -48,8 +46,7 @@ func pending(st *v1alpha1.VsphereCloudConfigStatus, question string, now time.Ti
 	return st.AskedAt.Add(logins.Unanswered).Sub(now)
 }
 
-// pause is the longest time between two checks: the interval, or more after a
-// password was refused.
+// pause returns the longest time between two checks: the interval, or more after a refused password.
 func pause(vcc *v1alpha1.VsphereCloudConfig) time.Duration {
 	d := vcc.Spec.Interval.Duration
 	if d <= 0 {
@@ -61,7 +58,7 @@ func pause(vcc *v1alpha1.VsphereCloudConfig) time.Duration {
 	return d
 }
 
-// refused says whether the last login failed over the password.
+// refused reports whether the last login failed because of the password.
 func refused(conds []metav1.Condition) bool {
 	ready := meta.FindStatusCondition(conds, v1alpha1.ConditionReady)
 	if ready == nil || ready.Status == metav1.ConditionTrue {

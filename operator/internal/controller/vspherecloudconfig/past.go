@@ -14,10 +14,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/logins"
 )
 
-// Past reads what the statuses of a namespace have of logins, and for whom: the account is
-// what is in the Secret, where that is still in the version that was used. So a Secret that
-// was changed since gates no one. Where nothing was refused, and nothing is without an
-// answer, no Secret is read.
+// Past reads earlier logins from the statuses of a namespace. It reads the account from the Secret if that still has
+// the version used, so a changed Secret gates no account. It reads no Secret without refusals or lost answers.
 func Past(reader client.Reader, namespace string) func(context.Context) ([]logins.Past, error) {
 	return func(ctx context.Context) ([]logins.Past, error) {
 		var list v1alpha1.VsphereCloudConfigList
@@ -36,7 +34,7 @@ func Past(reader client.Reader, namespace string) func(context.Context) ([]login
 			switch {
 			case condition.Passing(err):
 				unread = errors.Join(unread, err)
-			case err == nil: // else it was never asked with what is there
+			case err == nil: // otherwise the current content was never tried
 				all = append(all, past(&list.Items[i], in)...)
 			}
 		}
@@ -44,7 +42,7 @@ func Past(reader client.Reader, namespace string) func(context.Context) ([]login
 	}
 }
 
-// past is what one status has of logins with what the Secret and the CA have now.
+// past returns the logins that one status records for the current Secret and CA.
 func past(vcc *v1alpha1.VsphereCloudConfig, in inputs) (all []logins.Past) {
 	st, q := &vcc.Status, question(vcc, in)
 	q.Pass = st.HandledReconcileAt
@@ -53,7 +51,7 @@ func past(vcc *v1alpha1.VsphereCloudConfig, in inputs) (all []logins.Past) {
 	}
 	ready := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionReady)
 	switch {
-	case ready == nil, ready.ObservedGeneration != vcc.Generation, st.CheckedAt == nil, st.CredentialsVersion != in.version: // of something else
+	case ready == nil, ready.ObservedGeneration != vcc.Generation, st.CheckedAt == nil, st.CredentialsVersion != in.version: // of another state
 	case refused(st.Conditions):
 		all = append(all, logins.Past{Question: q, At: st.CheckedAt.Time,
 			Err: &fault.Error{Reason: fault.Reason(ready.Reason), Err: errors.New(ready.Message)}})

@@ -15,18 +15,17 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
 
-// The words of status.config, as the earlier operator had them.
+// Values of status.config, as the earlier operator wrote them.
 const (
 	configVerified = "verified"
 	configFailed   = "failed"
 )
 
-// maxListed is how many datacenters are listed; Ready counts all of them.
+// maxListed is how many datacenters the status lists; the message of Ready counts all.
 const maxListed = 100
 
-// begin notes what the vCenter is about to be asked with. It always changes the status, so
-// that to write it is refused wherever the state is not the newest: an answer takes the
-// question away, and one without an answer is left alone for longer than a second.
+// begin records the question that the vCenter is about to be asked. It always changes the status, so the API server
+// refuses the write to a stale state. An answer clears the question; without one it stays for over a second.
 func begin(vcc *v1alpha1.VsphereCloudConfig, version string, now time.Time) {
 	vcc.Status.AskedWith = askedWith(vcc, version)
 	vcc.Status.AskedAt = &metav1.Time{Time: now.Truncate(time.Second)}
@@ -37,23 +36,23 @@ func askedWith(vcc *v1alpha1.VsphereCloudConfig, version string) string {
 	return fmt.Sprintf("%d %s", vcc.Generation, version)
 }
 
-// answer is what came of asking: the outcome of a pass.
+// answer is the outcome of a check.
 type answer struct {
-	version   string // of the Secret and the CA that it was asked with
-	requested string // the pass that was requested; one asked for since is still to come
-	user      string // that it was asked with
+	version   string // of the Secret and the CA that were used
+	requested string // the requested reconcile that this answers; a later request is still to come
+	user      string // the account that was used
 	found     vcenter.Report
 	err       error
 	at        time.Time
-	wait      time.Duration // until a login that is delayed; 0 where it is not
+	wait      time.Duration // until a delayed login; 0 if none is delayed
 }
 
-// Next is at the interval, or later after a password was refused.
+// Next returns the interval, or more after a refused password.
 func (a answer) Next(vcc *v1alpha1.VsphereCloudConfig) reconciler.Next {
 	return reconciler.Next{Interval: pause(vcc), AtMost: a.wait}
 }
 
-// Record puts the answer into the status.
+// Record writes the answer into the status.
 func (a answer) Record(vcc *v1alpha1.VsphereCloudConfig) {
 	st := &vcc.Status
 	if st.ObservedGeneration != vcc.Generation {
@@ -68,7 +67,7 @@ func (a answer) Record(vcc *v1alpha1.VsphereCloudConfig) {
 	switch {
 	case a.err == nil:
 		st.Config, st.VerifiedCredentials = configVerified, a.version
-		st.InstanceUUID = cmp.Or(a.found.InstanceUUID, st.InstanceUUID) // of one that let the account in
+		st.InstanceUUID = cmp.Or(a.found.InstanceUUID, st.InstanceUUID) // of a vCenter that accepted the account
 	case condition.Passing(a.err): // a vCenter that is away for a moment refuses nothing
 		st.Config = configFailed
 	default:
@@ -77,11 +76,11 @@ func (a answer) Record(vcc *v1alpha1.VsphereCloudConfig) {
 	report := a.conditions(&vcc.Spec)
 	report.Set(&st.Conditions, vcc.Generation, a.at)
 	if st.Message = report.Phase.Message; a.err != nil {
-		st.Message = condition.False(v1alpha1.ConditionReady, a.err).Message // as the earlier operator had it: without a grace
+		st.Message = condition.False(v1alpha1.ConditionReady, a.err).Message // no grace, as in the earlier operator
 	}
 }
 
-// conditions says what an answer means.
+// conditions returns the condition that an answer results in.
 func (a answer) conditions(spec *v1alpha1.VsphereCloudConfigSpec) condition.Report {
 	if a.err != nil {
 		return condition.Report{Phase: condition.Phase{State: condition.StateFault, Err: a.err}}
@@ -90,16 +89,15 @@ func (a answer) conditions(spec *v1alpha1.VsphereCloudConfigSpec) condition.Repo
 	return condition.Report{Phase: condition.Phase{State: condition.StateReady, Message: text}}
 }
 
-// forget drops what was found at a vCenter, but for which one it is.
+// forget clears the facts about a vCenter, except its instance UUID.
 func forget(st *v1alpha1.VsphereCloudConfigStatus) {
 	st.Version, st.Build, st.APIVersion = "", "", ""
 	st.Thumbprint, st.User, st.VerifiedCredentials = "", "", ""
 	st.Datacenters, st.MissingDatacenters = nil, nil
 }
 
-// remember keeps what is known from before where a check did not get so far: a
-// vCenter that is away for a moment still has its version. Of another vCenter, which was
-// not accepted, it keeps the instance UUID alone.
+// remember keeps earlier facts that a failed check did not reach: a vCenter that is away for a moment still has its
+// version. From another, unaccepted vCenter it keeps only the instance UUID.
 func remember(vcc *v1alpha1.VsphereCloudConfig, f vcenter.Report) {
 	st := &vcc.Status
 	if uuids := vcc.InstanceUUIDs(); f.InstanceUUID != "" && uuids != nil && !slices.Contains(uuids, f.InstanceUUID) {
@@ -117,7 +115,7 @@ func remember(vcc *v1alpha1.VsphereCloudConfig, f vcenter.Report) {
 	}
 }
 
-// summary is what Ready says of a vCenter that can be used.
+// summary returns the message of Ready for a usable vCenter.
 func summary(spec *v1alpha1.VsphereCloudConfigSpec, user string, f vcenter.Report) string {
 	n := len(spec.DatacenterNames())
 	which := "asked for"
@@ -132,25 +130,25 @@ func summary(spec *v1alpha1.VsphereCloudConfigSpec, user string, f vcenter.Repor
 	return s
 }
 
-// unasked is the outcome where the vCenter is not asked: what was found stays.
+// unasked is the outcome without a check: the status keeps its facts.
 type unasked struct {
-	wait   time.Duration // until a pass; 0: until the resource changes
+	wait   time.Duration // until the next reconcile; 0: until the resource changes
 	record func(*v1alpha1.VsphereCloudConfig)
 }
 
-// Next is when it is due.
+// Next returns the wait until the next reconcile.
 func (u unasked) Next(*v1alpha1.VsphereCloudConfig) reconciler.Next {
 	return reconciler.Next{AtMost: u.wait}
 }
 
-// Record changes what has to be, most often nothing.
+// Record runs the record function, if one is set.
 func (u unasked) Record(vcc *v1alpha1.VsphereCloudConfig) {
 	if u.record != nil {
 		u.record(vcc)
 	}
 }
 
-// suspend says that nothing is being done.
+// suspend reports that reconciling is suspended.
 func suspend(vcc *v1alpha1.VsphereCloudConfig) {
 	vcc.Status.ObservedGeneration = vcc.Generation
 	report := condition.Report{Suspended: true, Phase: condition.Phase{State: condition.StateSuspended}}
