@@ -35,8 +35,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
 
-// accountPasswordEnv is the environment variable with the password of the account that the
-// drivers are to have, where that is made elsewhere.
+// accountPasswordEnv is the environment variable with the password of the drivers' account, if another program creates
+// that.
 const accountPasswordEnv = "VDO_ACCOUNT_PASSWORD" //nolint:gosec // a name
 
 type accountChanges struct {
@@ -51,10 +51,10 @@ type accountOptions struct {
 	consentFlags
 
 	do                   func(*accounts.Site, context.Context, accounts.Login) error
-	makes                bool // roles and permissions, as they are planned
+	makes                bool // roles and permissions of a plan
 	outputSecret, forget bool
 	secret, passwordFrom string
-	givenBy              string // what the drivers' account comes from; "" for the Secret
+	givenBy              string // the source of the drivers' account; "" for the Secret
 	open                 []*vcenter.Admin
 	timeout              time.Duration
 }
@@ -99,7 +99,7 @@ Refused while a driver uses the account.
 	}
 }
 
-// newAccountCommand is a command that does something to the accounts; makes tells whether it gives roles.
+// newAccountCommand returns a command that changes accounts; makes is set if it gives roles.
 func newAccountCommand(
 	a *app, makes bool, do func(*accounts.Site, context.Context, accounts.Login) error, cmd *cobra.Command,
 ) *cobra.Command {
@@ -157,7 +157,7 @@ func (o *accountOptions) change(ctx context.Context) error {
 	return err
 }
 
-// agreed shows what would be done, and asks whether to do it where it is anything.
+// agreed shows the planned changes, and asks for consent if there are any.
 func (o *accountOptions) agreed(ctx context.Context, at *accounts.Site, do func() error) (does bool, err error) {
 	if does, err = o.show(at, do, true); err != nil || !does {
 		return does, err
@@ -170,8 +170,8 @@ func (o *accountOptions) agreed(ctx context.Context, at *accounts.Site, do func(
 	return true, o.consent(ctx, o.consentFlags, question)
 }
 
-// show does something for an account, and shows it: as text at once; does tells whether anything changes. Standard
-// output is for the Secret, or for what is done, where that is read by a program.
+// show runs do and shows its changes, as text immediately; does reports whether anything changes. If standard output
+// has the Secret or a format for programs, text goes to standard error.
 func (o *accountOptions) show(at *accounts.Site, do func() error, dry bool) (does bool, err error) {
 	to := *o.app
 	if o.outputSecret || dry && !o.dryRun && o.format != flags.Text {
@@ -201,7 +201,7 @@ func (o *accountOptions) show(at *accounts.Site, do func() error, dry bool) (doe
 	return does, fault.Join(err, to.print([]accountChanges{x}, func(*lines) {}))
 }
 
-// writeSecretTo writes what a tool takes that encrypts or keeps a Secret.
+// writeSecretTo writes a Secret for tools that encrypt or store it.
 func writeSecretTo(w io.Writer, secret *corev1.Secret) error {
 	x := &corev1.Secret{Type: secret.Type, StringData: map[string]string{}}
 	x.Namespace, x.Name = secret.Namespace, secret.Name
@@ -216,7 +216,7 @@ func writeSecretTo(w io.Writer, secret *corev1.Secret) error {
 	return errors.Join(err, written(w, func(l *lines) { l.write(string(text)) }))
 }
 
-// account is what is said of the account that the drivers are to have.
+// account returns the account that flags and environment give for the drivers.
 func (o *accountOptions) account() (accounts.Login, error) {
 	if o.passwordFrom == "-" && o.file == "-" {
 		taken := errors.New("standard input has the configuration already")
@@ -229,7 +229,6 @@ func (o *accountOptions) account() (accounts.Login, error) {
 	return accounts.Login{Username: o.principal, Password: vcenter.Password(password)}, err
 }
 
-// place logs in to a vCenter to change it.
 func (o *accountOptions) place(
 	ctx context.Context, in *site, v configured, ask vcenter.Ask,
 ) (accounts.Place, error) {
@@ -251,7 +250,7 @@ func (o *accountOptions) place(
 		Verify: func(ctx context.Context, l accounts.Login) ([]string, error) {
 			as := t
 			as.Username, as.Password, as.Given = l.Username, l.Password, o.givenBy
-			as.Token, as.Certificate, as.Sessions = "", nil, "" // of who changes the vCenter
+			as.Token, as.Certificate, as.Sessions = "", nil, "" // of the administrator
 			o.paced(&as)
 			a := askedOf(ctx, as, ask, "")
 			if a.access.Principal != "" {
@@ -262,7 +261,7 @@ func (o *accountOptions) place(
 	}, nil
 }
 
-// missingOf says what an account lacks, and whether that could be read.
+// missingOf returns the privileges that an account lacks, or why they could not be read.
 func missingOf(a *asked) ([]string, error) {
 	if err := fault.Join(a.found.Err, a.found.Failed[preflight.Privileges]); err != nil {
 		return nil, err
@@ -280,7 +279,7 @@ func changeText(c accounts.Change, dry bool) string {
 		do = "would " + do
 	}
 	if c.Kind == "account" || c.Kind == "drivers" {
-		c.Account = "" // their name says it
+		c.Account = "" // their name contains it
 	}
 	text := fmt.Sprintf("  %-8s %s %s", do, c.Kind, c.Name)
 	for _, more := range []struct{ word, name string }{{"on", c.On}, {"in", c.VCenter}, {"for", c.Account}} {
@@ -294,23 +293,22 @@ func changeText(c accounts.Change, dry bool) string {
 	return text
 }
 
-// accountFile has what users create made before there is a cluster: the Secrets and the records of
-// accounts, in a file beside the site's that no one else can read. For package accounts it is the API
-// server of a cluster in which nothing runs.
+// accountFile has the Secrets and records that users create writes before a cluster exists. It is beside the site's
+// file, readable by its owner only. Package accounts uses it like the API server of an empty cluster.
 type accountFile struct {
-	client.Client // of which accounts calls the methods below alone
+	client.Client // package accounts calls only the methods below
 
 	name    string
 	made    *objects
-	was     []byte // the file, as it was read last; nil for none
-	cluster string // identifies the cluster that there will be
+	was     []byte // the file as last read; nil for none
+	cluster string // identifies the future cluster
 }
 
 func accountFileName(site string) string {
 	return strings.TrimSuffix(site, filepath.Ext(site)) + ".accounts.yaml"
 }
 
-// accountsOf reads the file beside a site's; where it does not exist, none were made.
+// accountsOf reads the file beside a site's; if it does not exist, it has no accounts.
 func accountsOf(site string) (*accountFile, error) {
 	f := &accountFile{name: accountFileName(site), cluster: string(uuid.NewUUID()) + siteID}
 	return f, f.reread()
@@ -326,13 +324,13 @@ func (f *accountFile) reread() error {
 	return err
 }
 
-// siteID ends the identifiers of clusters that do not exist yet; the UID of none ends so.
+// siteID is the suffix of ids of clusters that do not exist yet; no cluster's UID has it.
 const siteID = "-site"
 
-// annotationCluster is the identifier in a record, under which the accounts were made.
+// annotationCluster is the annotation of a record with the cluster's id at that time.
 const annotationCluster = "vdo.vmware.com/cluster"
 
-// sameIn refuses an account of which another place has another state: one of both is older.
+// sameIn refuses an account that has another state in another place: one of them is stale.
 func (f *accountFile) sameIn(ctx context.Context, place string, c client.Reader) error {
 	var errs []error
 	for _, x := range f.made.values() {
@@ -360,13 +358,13 @@ func (f *accountFile) Get(ctx context.Context, key client.ObjectKey, into client
 	return f.made.Get(ctx, key, into)
 }
 
-// List finds no nodes.
+// List returns no nodes.
 func (f *accountFile) List(context.Context, client.ObjectList, ...client.ListOption) error {
 	return nil
 }
 
-// Create adds a Secret or a record, which notes for which cluster it is. A record that another vdoctl has made
-// meanwhile stays; a Secret is replaced, as it has no UID here by which it would be known to be there.
+// Create adds a Secret, or a record with its cluster's id. It refuses to replace a record that another vdoctl has
+// created meanwhile. It replaces a Secret, since one without a UID here looks missing.
 func (f *accountFile) Create(_ context.Context, x client.Object, _ ...client.CreateOption) error {
 	_, isRecord := x.(*corev1.ConfigMap)
 	if isRecord {
@@ -381,17 +379,16 @@ func (f *accountFile) Create(_ context.Context, x client.Object, _ ...client.Cre
 	})
 }
 
-// Update replaces one.
 func (f *accountFile) Update(_ context.Context, x client.Object, _ ...client.UpdateOption) error {
 	return f.change(func() error { f.made.put(copyOf(x)); return nil })
 }
 
-// Delete removes one, and the file with the last.
+// Delete removes an object, and the file with the last one.
 func (f *accountFile) Delete(_ context.Context, x client.Object, _ ...client.DeleteOption) error {
 	return f.change(func() error { delete(f.made.all, describeObject(x)); return nil })
 }
 
-// change begins with what is in the file now: another vdoctl may have written to it since.
+// change first reads the file again: another vdoctl may have written to it.
 func (f *accountFile) change(do func() error) error {
 	if err := f.reread(); err != nil {
 		return err
@@ -425,8 +422,8 @@ func (f *accountFile) remove() error {
 	return nil
 }
 
-// store returns where Secrets and records are: in the cluster or, before it has the operator's namespace and
-// until deploy has moved them there, in a file beside the site's.
+// store returns the store of Secrets and records: the cluster or a file beside the site's. The file is for the time
+// before the cluster has the operator's namespace, until deploy moves the accounts there.
 func (o *accountOptions) store(ctx context.Context) (client.Client, error) {
 	c, err := o.cluster.client()
 	if o.file == "" || o.file == "-" {
@@ -437,7 +434,7 @@ func (o *accountOptions) store(ctx context.Context) (client.Client, error) {
 		return nil, errFile
 	}
 	if o.dryRun {
-		f.cluster = "xxxxxxxx" + siteID // the run that makes accounts takes another one
+		f.cluster = "xxxxxxxx" + siteID // the run that creates accounts uses another one
 	}
 	if len(f.made.all) > 0 || o.offline() {
 		return f, nil
@@ -455,7 +452,7 @@ func (o *accountOptions) store(ctx context.Context) (client.Client, error) {
 	return c, nil
 }
 
-// site describes the account that it is about, of one Secret, and logs in to its vCenters.
+// site returns the account of the one Secret, and logs in to its vCenters.
 func (o *accountOptions) site(ctx context.Context) (*accounts.Site, error) {
 	c, err := o.store(ctx)
 	if err != nil {
@@ -463,13 +460,13 @@ func (o *accountOptions) site(ctx context.Context) (*accounts.Site, error) {
 	}
 	s, state, err := o.asAdmin(ctx, o.app, "the vCenters", o.offline())
 	if !o.makes && o.secret != "" && errors.Is(err, errNotConfigured) {
-		err = nil // what is left of the account is its record
+		err = nil // only the record of the account may remain
 	}
 	if err = fault.Join(err, state.Err); err != nil {
 		return nil, err
 	}
 	if o.makes {
-		if err := s.unresolved(); err != nil { // be it of another Secret: which driver is meant is not known
+		if err := s.unresolved(); err != nil { // even of another Secret: its driver is unknown
 			return nil, err
 		}
 	}
@@ -491,7 +488,7 @@ func (o *accountOptions) site(ctx context.Context) (*accounts.Site, error) {
 	return at, fault.Join(errs...)
 }
 
-// only leaves the vCenters of one Secret.
+// only keeps the vCenters of one Secret.
 func (o *accountOptions) only(s *site) error {
 	var names []string
 	for _, v := range s.vcenters {
@@ -514,9 +511,9 @@ func (o *accountOptions) only(s *site) error {
 	return nil
 }
 
-// recorded describes the account of a Secret: in the operator's namespace or, where the Secret or its record is
-// there, in kube-system. users delete removes the Secret before what it has a record of. The cluster is named by
-// its UID or, where the account was made before there was one, by what the record says.
+// recorded returns the account of a Secret in the operator's namespace. It is in kube-system if that has the Secret or
+// its record (users delete removes the Secret first). The cluster's id is its UID, or the one in the record of an
+// account that was created before the cluster.
 func (o *accountOptions) recorded(ctx context.Context, c client.Client) (*accounts.Site, error) {
 	at := &accounts.Site{API: c, Namespace: o.cluster.namespace, Secret: o.secret, Wait: o.timeout}
 	for _, ns := range []string{credentials.Fallback, o.cluster.namespace} {
@@ -544,10 +541,10 @@ func (o *accountOptions) recorded(ctx context.Context, c client.Client) (*accoun
 	return at, nil
 }
 
-// onlyIn refuses to make an account where the site's file has another one: deploy and configure would put that
-// one into its place.
+// onlyIn refuses to create an account if the site's file has another one: deploy and configure would replace the new
+// one.
 func (o *accountOptions) onlyIn(ctx context.Context, c, site client.Reader, v *v1alpha1.VsphereCloudConfig) error {
-	own, _ := credentials.Read(ctx, site, v) // what cannot be read is in no file
+	own, _ := credentials.Read(ctx, site, v) // an unreadable account is in no file
 	is, _ := credentials.Read(ctx, c, v)
 	if !o.makes || o.file == "" || own.Username == "" || own.Username == is.Username && own.Password == is.Password {
 		return nil

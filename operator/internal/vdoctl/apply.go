@@ -26,29 +26,29 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 )
 
-// applier applies objects by server-side apply. Fields that others have set stay theirs, unless force is set.
+// applier applies objects by server-side apply. It takes no fields from other managers, unless force is set.
 type applier struct {
 	client.Client
 
 	force bool
-	// partial tells which objects were read in the cluster, and are as they are to be. Of these only that is
-	// applied which changes, or which this program has applied before: what is applied too stays when its owner
-	// removes it. A field that was taken out and that someone else has set stays, which is a conflict too.
+	// partial reports whether an object is an edited one of the cluster, not one of a file. Of such objects apply sends
+	// only changed fields and those that it applied before: an applied field stays if its other owner removes it. If
+	// another manager has set a removed field, that is a conflict.
 	partial func(name string) bool
 }
 
-// edit is a resource before and after a change. What did not exist has no resource version before.
+// edit is a resource before and after a change. A new one has no resource version before.
 type edit struct{ before, after client.Object }
 
-// asRead is an edit of a resource that was read; what is changed of it from now on is the edit.
+// asRead returns an edit of a resource that was read; later changes to the resource are the edit.
 func asRead(x client.Object) edit { return edit{before: copyOf(x), after: x} }
 
 func copyOf(x client.Object) client.Object {
 	return x.DeepCopyObject().(client.Object) //nolint:forcetypeassert,errcheck // a copy of one
 }
 
-// apply applies an object; in a dry run the API server only checks it. One that was read in the cluster has the
-// version that a person has seen, and is a conflict where it is another by now.
+// apply applies an object; in a dry run the API server only checks it. An object that was read in the cluster keeps
+// the version that the user has seen; another current version is a conflict.
 func (a *applier) apply(ctx context.Context, u *unstructured.Unstructured, dryRun bool) (edit, error) {
 	name := describeObject(u)
 	before, after := &unstructured.Unstructured{}, u.DeepCopy()
@@ -70,13 +70,13 @@ func (a *applier) apply(ctx context.Context, u *unstructured.Unstructured, dryRu
 	}
 	err = a.write(ctx, after, version, a.force, dryRun)
 	if all := conflicts(err); len(all) > 0 && !slices.ContainsFunc(all, ofOthers) {
-		err = a.write(ctx, after, version, true, dryRun) // of another command of this program
+		err = a.write(ctx, after, version, true, dryRun) // fields of another command of this program
 	}
 	if err == nil {
 		err = leftOver(after, removed)
 	}
 	switch {
-	case err == nil, dryRun && isGone(err): // its namespace or kind comes before it
+	case err == nil, dryRun && isGone(err): // its namespace or kind is created before it
 	case fault.ReasonOf(err) == fault.Conflict:
 		return out, err
 	case len(conflicts(err)) > 0:
@@ -91,7 +91,7 @@ func (a *applier) apply(ctx context.Context, u *unstructured.Unstructured, dryRu
 	return out, nil
 }
 
-// leftOver refuses fields that were taken out, and are still there.
+// leftOver refuses removed fields that still exist.
 func leftOver(is *unstructured.Unstructured, removed [][]string) error {
 	for _, path := range removed {
 		if _, has, _ := unstructured.NestedFieldNoCopy(is.Object, path...); has {
@@ -103,7 +103,7 @@ func leftOver(is *unstructured.Unstructured, removed [][]string) error {
 	return nil
 }
 
-// writtenHere is an object as this program writes it: durations in one form, and no fields that it does not know.
+// writtenHere returns an object as this program writes it: durations in one form, without unknown fields.
 func writtenHere(live *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	x, err := scheme.New(live.GroupVersionKind())
 	if err == nil {
@@ -115,8 +115,8 @@ func writtenHere(live *unstructured.Unstructured) (*unstructured.Unstructured, e
 	return manifest(x.(client.Object)) //nolint:forcetypeassert,errcheck // all kinds are
 }
 
-// leaveToOthers removes from an object labels and annotations, and the fields right below spec and data that are in the
-// cluster as they are, and not this program's. It returns the fields of the spec that the object has no more.
+// leaveToOthers removes labels, annotations, and unchanged fields directly below spec and data that this program does
+// not manage. It returns the spec fields that the object no longer has.
 func leaveToOthers(u, live *unstructured.Unstructured) (removed [][]string, err error) {
 	u.SetLabels(nil)
 	u.SetAnnotations(nil)
@@ -149,8 +149,8 @@ func leaveToOthers(u, live *unstructured.Unstructured) (removed [][]string, err 
 	return removed, nil
 }
 
-// write applies an object. The ConfigMap with the keys that are trusted is replaced: one that someone
-// else has set would count on.
+// write applies an object. It replaces the ConfigMap of trusted keys: otherwise keys that others have set would stay
+// trusted.
 func (a *applier) write(ctx context.Context, u *unstructured.Unstructured, version string, force, dryRun bool) error {
 	c := dry(a.Client, dryRun)
 	if u.GetKind() == "ConfigMap" && u.GetName() == v1alpha1.DefaultTrustName && version != "" {
@@ -164,7 +164,7 @@ func (a *applier) write(ctx context.Context, u *unstructured.Unstructured, versi
 	return c.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), opts...)
 }
 
-// conflicts are the causes of a conflict with what others have set.
+// conflicts returns the field manager conflicts of an error.
 func conflicts(err error) []metav1.StatusCause {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || status.Status().Details == nil {
@@ -182,7 +182,7 @@ func changedMeanwhile(name string, err error) error {
 		"it was changed since it was read: %w", err)
 }
 
-// check has the API server check objects, and returns what would change. It reports all that is invalid.
+// check lets the API server check objects, and returns the changes. It reports all invalid objects.
 func (a *applier) check(ctx context.Context, objects []*unstructured.Unstructured) ([]changedObject, error) {
 	changes := []changedObject{}
 	var errs []error
@@ -206,7 +206,7 @@ func manifests(all ...client.Object) (out []*unstructured.Unstructured, err erro
 	return out, err
 }
 
-// manifest returns an object as a person writes it: without what the API server adds.
+// manifest returns an object as a user writes it: without the API server's fields.
 func manifest(x client.Object) (*unstructured.Unstructured, error) {
 	x = copyOf(x)
 	doc, err := runtime.DefaultUnstructuredConverter.ToUnstructured(x)
@@ -228,7 +228,7 @@ func manifest(x client.Object) (*unstructured.Unstructured, error) {
 	return u, nil
 }
 
-// changedObject is a resource that is made or changed, with the fields that differ.
+// changedObject is a resource that is created or changed, with the fields that differ.
 type changedObject struct {
 	Object string         `json:"object"` // Kind namespace/name
 	State  string         `json:"state"`
@@ -238,7 +238,7 @@ type changedObject struct {
 
 const stateCreated, stateChanged, stateUnchanged, stateKept = "created", "changed", "unchanged", "kept"
 
-// changedField is what a field was and is; a password is (hidden).
+// changedField is the old and new value of a field; a password is (hidden).
 type changedField struct {
 	Field string `json:"field"`
 	From  string `json:"from,omitempty"`
@@ -253,7 +253,7 @@ func (f changedField) String() string {
 	return f.Field + ": " + text
 }
 
-// changes prints what becomes of resources. What changes of a kind's definition is not listed.
+// changes prints the changes of resources, but not the fields of a CRD.
 func (l *lines) changes(all []changedObject) {
 	for _, c := range all {
 		l.printf("  %-9s  %s", c.State, c.Object)
@@ -263,7 +263,7 @@ func (l *lines) changes(all []changedObject) {
 	}
 }
 
-// shown says what becomes of the resource. Of long values the begin is shown.
+// shown returns the state and changed fields of the resource. It shortens long values.
 func (x edit) shown() changedObject {
 	out := changedObject{Object: describeObject(x.after), State: stateChanged}
 	switch {
@@ -287,15 +287,15 @@ func (x edit) shown() changedObject {
 	return out
 }
 
-// fields are those of the spec and of the data, and the annotations, that differ.
+// fields returns the changed annotations and fields of spec and data.
 func (x edit) fields() (out []changedField) {
 	was, errWas := manifest(x.before)
 	is, errIs := manifest(x.after)
 	if errWas != nil || errIs != nil {
-		return nil // resources of the API can be written
+		return nil // resources of the API always convert
 	}
 	sections := []string{"spec", "data", "binaryData"}
-	for _, u := range []*unstructured.Unstructured{was, is} { // what lies below is told apart where there was none too
+	for _, u := range []*unstructured.Unstructured{was, is} { // so that fields below a missing section are compared too
 		for _, section := range sections {
 			if u.Object[section] == nil {
 				u.Object[section] = map[string]any{}
@@ -323,10 +323,10 @@ func valueAt(u *unstructured.Unstructured, path []string) string {
 	return string(data)
 }
 
-// maxValue is what is shown of a value: a thumbprint, not a certificate.
+// maxValue is the length at which a shown value is cut: long enough for a thumbprint, not for a certificate.
 const maxValue = 100
 
-// shownField shows of a Secret the user name alone.
+// shownField shows only the user name of a Secret.
 func shownField(kind string, path []string, from, to string) changedField {
 	name := strings.Join(path, ".")
 	if kind == "Secret" {
@@ -346,17 +346,17 @@ func decoded(value string) string {
 	return string(data)
 }
 
-// changed is what a command that changes resources prints.
+// changed is the output of a command that changes resources.
 type changed struct {
 	Object  string   `json:"object,omitempty"`
-	Changes []string `json:"changes"` // field: value; none where all is as asked already
+	Changes []string `json:"changes"` // field: value; none if all values are as requested
 	DryRun  bool     `json:"dryRun,omitempty"`
 	Message string   `json:"message"`
-	// AppliedBy is the GitOps tool that applies the object, and may undo the changes.
+	// AppliedBy is the GitOps tool that applies the object, and may revert the changes.
 	AppliedBy string `json:"appliedBy,omitempty"`
 }
 
-// changes are the fields that differ, whole, so that a person can set them in another place, or put them back.
+// changes returns the changed fields in full, so that a user can set them elsewhere, or restore them.
 func (x edit) changes() []string {
 	out := []string{}
 	for _, f := range x.fields() {
@@ -365,7 +365,7 @@ func (x edit) changes() []string {
 	return out
 }
 
-// changing are those that change something.
+// changing returns the edits that change something.
 func changing(all ...edit) []edit {
 	return slices.DeleteFunc(all, func(x edit) bool { return len(x.fields()) == 0 })
 }
@@ -375,8 +375,8 @@ func (x edit) report(dryRun bool) changed {
 		DryRun: dryRun, AppliedBy: plan.AppliedBy(x.after)}
 }
 
-// edit shows edits on the terminal, asks whether to make them, and does. A GitOps tool may undo them: they belong
-// into its source.
+// edit shows edits, asks for consent, and makes them. It warns if a GitOps tool may revert them: they belong into its
+// source.
 func (a *app) edit(ctx context.Context, c client.Client, f consentFlags, op, question string, edits []edit) error {
 	for _, x := range edits {
 		if by := plan.AppliedBy(x.after); by != "" {
@@ -397,8 +397,7 @@ func (a *app) edit(ctx context.Context, c client.Client, f consentFlags, op, que
 	return apply(ctx, c, op, f.dryRun, edits)
 }
 
-// apply makes edits. That the operator writes a status meanwhile is no conflict; that someone changes what the
-// edit is about, or the spec beside it, is one.
+// apply makes edits. A status that the operator writes meanwhile is no conflict; a change of the spec is one.
 func apply(ctx context.Context, c client.Client, op string, dryRun bool, edits []edit) error {
 	c = dry(c, dryRun)
 	for _, x := range edits {
@@ -416,8 +415,8 @@ func apply(ctx context.Context, c client.Client, op string, dryRun bool, edits [
 	return nil
 }
 
-// sameButStatus tells whether two states of an object are the same apart from what the API server and the operator
-// write.
+// sameButStatus reports whether two states of an object are equal, apart from fields of the API server and the
+// operator.
 func sameButStatus(a, b client.Object) bool {
 	x, errX := manifest(a)
 	y, errY := manifest(b)

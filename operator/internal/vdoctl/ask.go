@@ -18,7 +18,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
 )
 
-// consentFlags are those of commands that change the cluster.
 type consentFlags struct{ yes, dryRun bool }
 
 func (f *consentFlags) bind(cmd *cobra.Command) {
@@ -28,7 +27,7 @@ func (f *consentFlags) bind(cmd *cobra.Command) {
 
 func (a *app) interactive() bool { return a.in != nil && term.IsTerminal(int(a.in.Fd())) }
 
-// consent asks on the terminal whether to go on, where --yes does not say so.
+// consent asks for consent on the terminal, unless --yes gives it.
 func (a *app) consent(ctx context.Context, f consentFlags, question string) error {
 	switch {
 	case f.yes:
@@ -44,7 +43,7 @@ func (a *app) consent(ctx context.Context, f consentFlags, question string) erro
 	return fault.Errorf(fault.Refused, "nothing was changed", "", "", "it was answered with no")
 }
 
-// agree shows on the terminal what would be done, and asks whether to do it, where flags do not say so.
+// agree shows the changes on the terminal and asks for consent, unless flags decide.
 func (a *app) agree(ctx context.Context, f consentFlags, show func(*lines), question string) error {
 	if f.yes || f.dryRun {
 		return nil
@@ -65,7 +64,7 @@ func (a *app) isYes(ctx context.Context, question string) (bool, error) {
 	return answer == "y" || answer == "yes", nil
 }
 
-// line reads a line of the terminal, until a signal ends the wait. A hidden one is not shown.
+// line reads a line of the terminal, until a signal ends the wait. It does not echo a hidden line.
 func (a *app) line(ctx context.Context, hidden bool) (string, error) {
 	terminal := int(a.in.Fd())
 	before, err := term.GetState(terminal)
@@ -88,7 +87,7 @@ func (a *app) line(ctx context.Context, hidden bool) (string, error) {
 	select {
 	case <-ctx.Done():
 		a.unanswered = true
-		_, _ = fmt.Fprintln(a.err) // after what was asked
+		_, _ = fmt.Fprintln(a.err) // after the question
 		return "", errors.Join(ctx.Err(), term.Restore(terminal, before))
 	case err := <-came:
 		return line, err
@@ -96,17 +95,16 @@ func (a *app) line(ctx context.Context, hidden bool) (string, error) {
 }
 
 type question struct {
-	title, help, value string // value is what Enter alone takes
+	title, help, value string // Enter selects value
 	secret             bool
 	valid              func(string) error
 }
 
-// noAnswer is typed for none, where Enter alone takes what is offered.
+// noAnswer is the input for none, if Enter selects a value.
 const noAnswer = "-"
 
-// prompt asks line by line until the answer is one. Nothing is asked of the terminal itself: who draws
-// forms asks it for its colours first, and waits where none are told. A terminal that is closed, or Ctrl-D,
-// ends it as Ctrl-C does.
+// prompt asks line by line until the answer is valid. It sends no query to the terminal: form libraries query its
+// colours, and wait if it does not answer. A closed terminal or Ctrl-D ends it like Ctrl-C.
 func (a *app) prompt(ctx context.Context, q question) (string, error) {
 	say := func(text string) { _ = command.Say(a.err, "%s", text) }
 	say("")
@@ -144,7 +142,7 @@ func (a *app) prompt(ctx context.Context, q question) (string, error) {
 	}
 }
 
-// theConfig returns the VDOConfig of the namespace, and the client that has read it.
+// theConfig returns the VDOConfig of the namespace, and the client that read it.
 func (a *app) theConfig(ctx context.Context) (client.Client, *v1alpha1.VDOConfig, error) {
 	c, err := a.cluster.client()
 	if err != nil {

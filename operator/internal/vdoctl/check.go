@@ -24,16 +24,16 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
 
-// checkReport is what check prints, and each command that shows a part of it.
+// checkReport is the output of check, and of each command that shows a part of it.
 type checkReport struct {
 	Verdict preflight.Action      `json:"verdict"` // the gravest action
 	Results []preflight.Result    `json:"results"`
 	Nodes   []preflight.Placement `json:"nodes,omitempty"` // with region and zone
 	Zones   []preflight.Zone      `json:"zones,omitempty"`
-	VMs     []maintenance.Machine `json:"vms,omitempty"` // with what vms fix can change
+	VMs     []maintenance.Machine `json:"vms,omitempty"` // with the changes that vms fix can make
 }
 
-// reportOf makes checks, of which some are shown.
+// reportOf runs the checks and returns the results of those that shown selects.
 func reportOf(s preflight.Snapshot, policy *v1alpha1.PreflightPolicy, shown func(preflight.ID) bool) checkReport {
 	r := checkReport{Results: preflight.Only(preflight.Turned(preflight.Check(s), policy), shown)}
 	r.Verdict = preflight.Worst(r.Results)
@@ -56,7 +56,7 @@ type checkOptions struct {
 	all, fix    bool
 }
 
-// newPartCommand is what an earlier release called those checks that it makes.
+// newPartCommand returns a command with a part of the checks, under its name in an earlier release.
 func newPartCommand(a *app, short string, ids func(preflight.ID) bool) (*cobra.Command, *checkOptions) {
 	o := &checkOptions{app: a}
 	o.only = slices.DeleteFunc(idNames(), func(id string) bool { return !ids(preflight.ID(id)) })
@@ -155,8 +155,8 @@ func (o *checkOptions) fixVMs(ctx context.Context) error {
 	return f.fix(ctx)
 }
 
-// gather reads the configuration, the cluster, and all vCenters side by side. The policy
-// is what the configuration turns down.
+// gather reads the configuration, the cluster, and all vCenters in parallel. It also returns the configuration's
+// policy for checks.
 func (a *app) gather(
 	ctx context.Context, f siteFlags, nodes ...string,
 ) (preflight.Snapshot, *v1alpha1.PreflightPolicy, error) {
@@ -174,8 +174,8 @@ func (a *app) gather(
 	return s.snapshot(ctx, state), s.policy, nil
 }
 
-// images are those that the operator would install from the accepted bundle, by the code that
-// does it; nil where nothing is requested yet, or no DriverBundle is there.
+// images returns the images that the operator would install from the accepted bundle, by the operator's code. It
+// returns nil without a requested driver or a DriverBundle.
 func (a *app) images(ctx context.Context) *preflight.Images {
 	c, config, err := a.theConfig(ctx)
 	var bundles v1alpha1.DriverBundleList
@@ -192,8 +192,8 @@ func (a *app) images(ctx context.Context) *preflight.Images {
 	return preview.Images(ctx, o, config)
 }
 
-// configuration reads what is wanted, and the state of the cluster. With a file a cluster
-// that is away is a result; without one there is nothing to check.
+// configuration reads the requested configuration and the state of the cluster. With a file, an unreachable cluster is
+// a result; without one it is an error.
 func (a *app) configuration(ctx context.Context, f siteFlags) (site, preflight.Cluster, error) {
 	c, clusterErr := a.cluster.client()
 	var s site
@@ -222,24 +222,23 @@ func (a *app) configuration(ctx context.Context, f siteFlags) (site, preflight.C
 	return s, clusterstate.Read(ctx, c, s.excluded), nil
 }
 
-// sideBySide is how many vCenters are asked at once.
+// sideBySide is the number of vCenters read in parallel.
 const sideBySide = 5
 
-// asked is what a vCenter answered; the Err of found is why it did not.
+// asked is the answer of a vCenter; found.Err is why it has none.
 type asked struct {
 	found    preflight.VCenter
 	access   vcenter.Access
 	features privileges.Features
 }
 
-// inspection asks a vCenter.
 type inspection func(context.Context, vcenter.Target, vcenter.Ask) asked
 
 func inspect(ctx context.Context, t vcenter.Target, ask vcenter.Ask) asked {
 	return asked{found: vcenter.Inspect(ctx, t, ask)}
 }
 
-// ask asks each vCenter. Accounts are found one after another, since that may ask on the terminal.
+// ask reads each vCenter. It resolves accounts one after another, since that may prompt on the terminal.
 func (s *site) ask(ctx context.Context, about func(configured) vcenter.Ask, inspect inspection) []asked {
 	out := make([]asked, len(s.vcenters))
 	var g errgroup.Group
@@ -264,7 +263,6 @@ func (s *site) ask(ctx context.Context, about func(configured) vcenter.Ask, insp
 	return out
 }
 
-// snapshot is what the checks look at.
 func (s *site) snapshot(ctx context.Context, cluster preflight.Cluster) preflight.Snapshot {
 	about := func(v configured) vcenter.Ask {
 		return vcenter.Ask{Nodes: cluster.Nodes, Features: s.wants.FeaturesAt(v.Use), Categories: s.wants.AllCategories(),
@@ -277,7 +275,7 @@ func (s *site) snapshot(ctx context.Context, cluster preflight.Cluster) prefligh
 	return out
 }
 
-// text shows what is amiss in full, and what passed in one line.
+// text prints findings in full, and a count of passed checks.
 func (o *checkOptions) text(l *lines, r checkReport) {
 	passed := 0
 	for _, x := range r.Results {
@@ -317,7 +315,7 @@ func (o *checkOptions) show(l *lines, r preflight.Result) {
 	}
 }
 
-// turned says what a check would have been without spec.preflight.
+// turned describes the result of a check without the override in spec.preflight.
 func turned(r preflight.Result) string {
 	if r.Override == nil {
 		return ""

@@ -28,7 +28,7 @@ const operatorNamespace = "vmware-system-vdo"
 
 const requestTimeout = 30 * time.Second
 
-// clusterFlags say which cluster, as kubectl's do.
+// clusterFlags select the cluster, like kubectl's flags.
 type clusterFlags struct {
 	kubeconfig, context, namespace string
 
@@ -59,7 +59,7 @@ func (f *clusterFlags) loader() clientcmd.ClientConfig {
 	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: f.context})
 }
 
-// target is the context and the API server that commands write to, as prompts name them; "" where none is configured.
+// target returns the context and the API server for prompts; "" if none is configured.
 func (f *clusterFlags) target() string {
 	cfg, err := f.config()
 	if err != nil {
@@ -72,7 +72,7 @@ func (f *clusterFlags) target() string {
 	return cfg.Host // in a pod: no kubeconfig
 }
 
-// named is how a prompt names the cluster after what else is changed.
+// named returns the cluster as the end of a prompt.
 func (f *clusterFlags) named() string {
 	if target := f.target(); target != "" {
 		return ", " + target
@@ -80,20 +80,20 @@ func (f *clusterFlags) named() string {
 	return ""
 }
 
-// unread is why the kubeconfig cannot be used: there is none, or it is wrong.
+// unread returns the fault of a missing or wrong kubeconfig.
 func (f *clusterFlags) unread(err error) error {
 	out := &fault.Error{Reason: fault.InvalidInput, Op: "read the kubeconfig", Subject: f.kubeconfig, Err: err,
 		Hint: "name one with --kubeconfig or KUBECONFIG, and a context in it with --context"}
 	switch {
 	case errors.Is(err, os.ErrNotExist), clientcmd.IsEmptyConfig(err), strings.HasSuffix(err.Error(), "does not exist"):
-		out.Reason = fault.NotFound // the file, anything in it, or the context
+		out.Reason = fault.NotFound // the file, its content, or the context
 	case errors.Is(err, os.ErrPermission):
 		out.Reason = fault.Storage
 	}
 	return out
 }
 
-// isNamed tells whether flags say which cluster is meant: then it is not gone on without.
+// isNamed reports whether flags select the cluster: then the command needs it.
 func (f *clusterFlags) isNamed() bool { return f.kubeconfig != "" || f.context != "" }
 
 func (f *clusterFlags) client() (client.Client, error) {
@@ -108,10 +108,9 @@ func (f *clusterFlags) client() (client.Client, error) {
 	return client.WithFieldOwner(c, fieldManager), nil
 }
 
-// fieldManager owns what is written.
 const fieldManager = "vdoctl"
 
-// dry is a client that has the API server check what is written, where that is all that is requested.
+// dry returns a client whose writes the API server only checks, if dryRun is set.
 func dry(c client.Client, dryRun bool) client.Client {
 	if dryRun {
 		return client.NewDryRunClient(c)
@@ -119,7 +118,6 @@ func dry(c client.Client, dryRun bool) client.Client {
 	return c
 }
 
-// scheme has the kinds that are read and written as their types.
 var scheme = func() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
@@ -130,14 +128,14 @@ var scheme = func() *runtime.Scheme {
 	return s
 }()
 
-// tracing shows requests and answers. It shows no bodies and few headers on any level: all others may have
-// passwords, tokens and sessions.
+// tracing prints requests and answers. It never prints bodies, and few headers: all others may have passwords, tokens
+// and sessions.
 type tracing struct {
 	level int // 0 for none, 1 for a line each, 2 for the headers in tracedHeaders too
 	to    io.Writer
 }
 
-// tracedHeaders say who answered, and what.
+// tracedHeaders identify the server and the kind of answer.
 var tracedHeaders = []string{"Content-Length", "Content-Type", "Retry-After", "Server", "Via"}
 
 func (t *tracing) wrap(next http.RoundTripper) http.RoundTripper {
@@ -170,6 +168,6 @@ func (t traced) RoundTrip(req *http.Request) (*http.Response, error) {
 			}
 		}
 	}
-	_, _ = io.WriteString(t.to, line) // one write, since requests run side by side
+	_, _ = io.WriteString(t.to, line) // one write, since requests run in parallel
 	return res, err
 }

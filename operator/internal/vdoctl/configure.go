@@ -37,9 +37,9 @@ type configureOptions struct {
 	file, passwordFile, write string
 	noCheck, force            bool
 	given                     func(flag string) bool
-	replaced                  []byte   // the file that is written, before anything is asked; nil for none
-	seen                      []string // datacenters that the account sees
-	prompts                   bool     // a person answers
+	replaced                  []byte   // the file to write, as it was before the first question; nil for none
+	seen                      []string // datacenters that the account can read
+	prompts                   bool     // a user answers on the terminal
 }
 
 func newConfigure(a *app) *configureOptions {
@@ -50,7 +50,7 @@ func newConfigure(a *app) *configureOptions {
 	return o
 }
 
-// newConfigureCommand has the names of the earlier operator's command line below it.
+// newConfigureCommand includes the subcommands of the earlier operator's command line.
 func newConfigureCommand(a *app) *cobra.Command {
 	cmd := configureCommand(a, "configure")
 	for _, earlier := range []*cobra.Command{configureCommand(a, "drivers"), newMatrixSetCommand(a, "compatibility-matrix")} {
@@ -127,14 +127,14 @@ func (o *configureOptions) run(ctx context.Context) error {
 	return o.deliver(ctx, c, d)
 }
 
-// draft makes the configuration as the answers have it. The client is nil where no cluster is used.
+// draft returns the configuration with the answers. The client is nil if no cluster is used.
 func (o *configureOptions) draft(ctx context.Context) (client.Client, *draft, error) {
 	var err error
 	if o.replaced, err = o.replaces(); err != nil {
-		return nil, nil, err // before anything is asked
+		return nil, nil, err // before the first question
 	}
 	if o.file == "" && len(bytes.TrimSpace(o.replaced)) > 0 {
-		o.file = o.write // what was answered before is in it alone
+		o.file = o.write // only this file has the earlier answers
 	}
 	d, errFile := o.begin()
 	var c client.Client
@@ -192,7 +192,7 @@ func (o *configureOptions) writeAll(
 	if err := o.agree(ctx, o.consentFlags, func(l *lines) { l.changes(changes) }, question); err != nil {
 		return err
 	}
-	// Checked again, so that what was changed meanwhile is found before the first write.
+	// Check again, to find concurrent changes before the first write.
 	if _, err := to.check(ctx, objects); err != nil {
 		return err
 	}
@@ -204,8 +204,8 @@ func (o *configureOptions) writeAll(
 	return nil
 }
 
-// answer finds all answers: flags, what is there, and, on a terminal, a person's. There the vCenter is tried as soon
-// as there is an account, and again with the datacenters. Elsewhere all that is wrong is said at once, before that.
+// answer collects all answers: flags, existing values, and a user's on a terminal. There it tries the vCenter once it
+// has an account, and again with the datacenters. Without a terminal it reports all errors at once, before that.
 func (o *configureOptions) answer(ctx context.Context, d *draft) error {
 	if o.prompts {
 		if err := o.valid(o.given); err != nil {
@@ -239,7 +239,8 @@ func (o *configureOptions) answer(ctx context.Context, d *draft) error {
 	return o.login(ctx, d)
 }
 
-// login finds the account's password, and tries the vCenter. A file names the Secret of the account, and has none.
+// login reads the account's password, and tries the vCenter. A written file names the account's Secret, without a
+// password.
 func (o *configureOptions) login(ctx context.Context, d *draft) error {
 	if o.username == "" && !o.noCheck {
 		o.noCheck = true
@@ -263,8 +264,8 @@ func (o *configureOptions) ask(ctx context.Context, f field) error {
 	return err
 }
 
-// readPassword finds the account's password: a file, the environment, the Secret that is
-// there for the same user, or a prompt.
+// readPassword reads the account's password: from a file, the environment, the existing Secret of the same user, or a
+// prompt.
 func (o *configureOptions) readPassword(ctx context.Context, d *draft) error {
 	if o.username == "" {
 		return nil
@@ -279,7 +280,7 @@ func (o *configureOptions) readPassword(ctx context.Context, d *draft) error {
 		o.password = d.password
 		return nil
 	case o.noCheck && o.write != "":
-		return nil // it is neither tried nor written
+		return nil // the password is neither tried nor written
 	case !o.prompts:
 		return fault.Errorf(fault.InvalidInput, "read the password of", o.username,
 			"name a file with --password-file, or set "+passwordEnv, "there is no password")
@@ -295,7 +296,7 @@ func (o *configureOptions) readPassword(ctx context.Context, d *draft) error {
 	return err
 }
 
-// tryVCenter tries the answers at the vCenter, and a second time where a person trusts its certificate.
+// tryVCenter tries the answers at the vCenter, and again if the user trusts its certificate.
 func (o *configureOptions) tryVCenter(ctx context.Context, d *draft) error {
 	if err := o.takeVCenter(d); err != nil {
 		return err
@@ -303,7 +304,7 @@ func (o *configureOptions) tryVCenter(ctx context.Context, d *draft) error {
 	target := vcenter.TargetOf(d.vcenter, o.username, o.password, d.ca)
 	target.Given, target.InstanceUUIDs = givenLogin, nil // it may be another vCenter now
 	if o.prompts {
-		target.Trust.Insecure = false // a person is asked
+		target.Trust.Insecure = false // the user decides
 	}
 	o.paced(&target)
 	_ = command.Say(o.err, "asking %s", target.Address())
@@ -320,8 +321,8 @@ func (o *configureOptions) tryVCenter(ctx context.Context, d *draft) error {
 	return err
 }
 
-// trusts asks, as ssh does, whether to trust a certificate of an authority that is not known here, such as the
-// vCenter's own. Any other refusal stays one, and so does that of an authority that a flag gives.
+// trusts asks, as ssh does, whether to trust a certificate of an unknown CA, such as the vCenter's own. It returns any
+// other refusal, and one of a CA that a flag gives.
 func (o *configureOptions) trusts(ctx context.Context, address string, refusal error) error {
 	var u *vcenter.UntrustedError
 	if o.caFile != "" || !errors.As(refusal, &u) {
@@ -337,15 +338,15 @@ func (o *configureOptions) trusts(ctx context.Context, address string, refusal e
 	return err
 }
 
-// readAuthority reads a file with certificates, and refuses one with more than these: it goes into a
-// ConfigMap, and into a file that many read.
+// readAuthority reads a file with CA certificates, and refuses other content: it goes into a ConfigMap, and into a
+// file that many can read.
 func (a *app) readAuthority(file string) ([]byte, error) {
 	data, err := a.read("--vcenter-ca-file", file)
 	if err != nil {
 		return nil, err
 	}
 	if err = vcenter.CheckCA(data); bytes.Contains(data, []byte("PRIVATE KEY-----")) {
-		err = errors.New("there is a private key in it") // a damaged one too, which no PEM reader sees
+		err = errors.New("there is a private key in it") // a damaged one too, which a PEM reader does not see
 	}
 	if err != nil {
 		return nil, flags.Bad("--vcenter-ca-file", file, err,
@@ -354,7 +355,7 @@ func (a *app) readAuthority(file string) ([]byte, error) {
 	return data, nil
 }
 
-// valid holds answers against what they have to be, and reports all that is wrong.
+// valid validates the answers, and reports all errors.
 func (o *configureOptions) valid(of func(flag string) bool) error {
 	var errs []error
 	if o.caFile != "" && o.given("thumbprint") {
@@ -380,23 +381,23 @@ type answers struct {
 	answered
 }
 
-// answered is what the configuration says already.
+// answered is the state of the existing configuration.
 type answered struct {
-	several bool // the storage driver has vCenters besides this one
-	used    bool // the drivers that use this one
+	several bool // the storage driver has other vCenters too
+	used    bool // the drivers that use this vCenter
 	tags    bool // categories of tags are requested
 }
 
 const bothDrivers, csiAlone, cpiAlone = "both", "csi", "cpi"
 
-// field is one question: a flag, and what is asked where the flag is not given.
+// field is one question: a flag, and the prompt if the flag is not given.
 type field struct {
 	flag, title, usage, standard string
 	to                           *string
 	choices                      []string
 	valid                        func(string) error
 	needed                       func() bool // nil: always
-	flagAlone                    bool        // it is never asked for
+	flagAlone                    bool        // it has no prompt
 }
 
 func (f field) check(s string) error {
@@ -440,8 +441,8 @@ func (a *answers) fields() []field {
 	}
 }
 
-// withZone refuses zones without regions, and several vCenters without either. That regions need zones is asked by
-// the next field.
+// withZone refuses zones without regions, and several vCenters without both. The next field checks that regions have
+// zones.
 func (a *answers) withZone(region string) error {
 	switch {
 	case region == "" && a.several && a.drivers != cpiAlone:
@@ -460,7 +461,7 @@ func required(s string) error {
 	return nil
 }
 
-// isAccount refuses what the storage driver does not start with. None may be made later.
+// isAccount refuses a name with which the storage driver does not start. An empty one may be set later.
 func isAccount(s string) error {
 	if s != "" && !render.QualifiedAccount(s) {
 		return errors.New("it has no domain, or characters that the drivers do not accept: write NAME@DOMAIN")
@@ -501,7 +502,7 @@ func isAuthority(file string) error {
 	return err
 }
 
-// splitList parts a list that was typed with commas.
+// splitList splits a list at commas.
 func splitList(s string) []string {
 	var out []string
 	for part := range strings.SplitSeq(s, ",") {

@@ -29,19 +29,18 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
 
-// draft is the configuration while it is changed.
 type draft struct {
 	namespace string
 	bundle    *v1alpha1.DriverBundle
 	vcenters  []v1alpha1.VsphereCloudConfig
 	vcenter   *v1alpha1.VsphereCloudConfig
 	config    *v1alpha1.VDOConfig
-	secret    *corev1.Secret    // nil where it stays as it is
-	caMap     *corev1.ConfigMap // as secret
+	secret    *corev1.Secret    // nil if it does not change
+	caMap     *corev1.ConfigMap // likewise
 
-	user, password string   // of the Secret that is there
-	ca             []byte   // the vCenter's authority
-	file           *objects // what it was begun with; nil for the cluster
+	user, password string   // of the existing Secret
+	ca             []byte   // the vCenter's CA
+	file           *objects // the file that it began with; nil for the cluster
 	readers        readers  // of Secrets and ConfigMaps: the file before the cluster
 }
 
@@ -63,7 +62,7 @@ func (o *configureOptions) begin() (*draft, error) {
 	return d, nil
 }
 
-// chosen reads what belongs to the vCenter that is meant, and offers it.
+// chosen reads the resources of the selected vCenter, and offers their values.
 func (o *configureOptions) chosen(ctx context.Context, d *draft) error {
 	if err := d.choose(ctx, o.vcenter); err != nil {
 		return err
@@ -76,8 +75,7 @@ func (o *configureOptions) chosen(ctx context.Context, d *draft) error {
 	return nil
 }
 
-// readResources reads the resources of the namespace: what is changed, and what to begin with where
-// the file has none of a kind.
+// readResources reads the resources of the namespace: those to change, and defaults for kinds that the file lacks.
 func (d *draft) readResources(ctx context.Context, c client.Client) error {
 	has, err := readResources(ctx, c, d.namespace)
 	if err != nil {
@@ -92,7 +90,7 @@ func (d *draft) readResources(ctx context.Context, c client.Client) error {
 		return fault.Errorf(fault.Conflict, "configure", describeObject(d.config), "give it that name in the file",
 			"the cluster has another one, %s, and the operator takes no second", has.configs[0].GetName())
 	}
-	// What is there is taken of kinds that the file has none of.
+	// Use existing resources of kinds that the file lacks.
 	if configs := ofType[*v1alpha1.VDOConfig](has.configs); d.config == nil && len(configs) > 0 {
 		d.config = configs[0]
 	}
@@ -143,7 +141,7 @@ func (d *draft) choose(ctx context.Context, name string) error {
 	return nil
 }
 
-// set takes what is there for an answer that no flag gives.
+// set uses an existing value for an answer that no flag gives.
 func (o *configureOptions) set(flag string, to *string, value string) {
 	if value != "" && !o.given(flag) {
 		*to = value
@@ -171,7 +169,7 @@ func (o *configureOptions) offerVCenter(d *draft) {
 	v := &d.vcenter.Spec
 	o.set("server", &o.server, v.VcIP)
 	if v.VcIP != "" && o.server != v.VcIP {
-		d.user, d.password = "", "" // they are of the vCenter that was there
+		d.user, d.password = "", "" // they are of the earlier vCenter
 	} else if v.Port > 0 {
 		o.set("port", &o.port, strconv.Itoa(int(v.Port)))
 	}
@@ -192,7 +190,7 @@ func (d *draft) topology() *v1alpha1.Topology {
 	return nil
 }
 
-// take puts the answers into the resources. What is not requested stays as it is.
+// take writes the answers into the resources. Other fields do not change.
 func (o *configureOptions) take(d *draft) error {
 	if err := o.takeVCenter(d); err != nil {
 		return err
@@ -208,7 +206,7 @@ func (o *configureOptions) take(d *draft) error {
 	return nil
 }
 
-// takeVCenter puts the answers about the vCenter into its resource.
+// takeVCenter writes the answers about the vCenter into its resource.
 func (o *configureOptions) takeVCenter(d *draft) error {
 	v := &d.vcenter.Spec
 	if o.username == "" && v.VcIP != "" && v.VcIP != o.server {
@@ -216,7 +214,7 @@ func (o *configureOptions) takeVCenter(d *draft) error {
 		return flags.Bad("--username", "", other, "give the account of that vCenter, or add it: --vcenter NAME")
 	}
 	if v.VcIP != "" && v.VcIP != o.server {
-		v.Insecure = false // it was said of the vCenter that was there
+		v.Insecure = false // it applied to the earlier vCenter
 	}
 	port, _ := strconv.ParseInt(o.port, 10, 32) // it was checked
 	v.VcIP, v.Port, v.Datacenters = o.server, int32(port), splitList(o.datacenters)
@@ -228,15 +226,15 @@ func (d *draft) inFile(secret string) bool {
 	return !d.isOfCluster(describeObject(&corev1.Secret{ObjectMeta: d.meta(secret)}))
 }
 
-// isOfCluster tells whether the cluster has what is changed of an object: the file does not.
+// isOfCluster reports whether a changed object is the cluster's: the file does not have it.
 func (d *draft) isOfCluster(name string) bool { return d.file == nil || d.file.all[name] == nil }
 
-// account is the Secret of an account, with the keys that it has besides.
+// account returns the Secret of an account, with its other keys.
 func (d *draft) account(name string) *corev1.Secret {
 	out := &corev1.Secret{ObjectMeta: d.meta(name), Type: corev1.SecretTypeBasicAuth, Data: map[string][]byte{}}
 	for _, from := range slices.Backward(d.readers) {
 		var has corev1.Secret
-		if from.Get(context.Background(), client.ObjectKeyFromObject(out), &has) == nil { // what cannot be read stays
+		if from.Get(context.Background(), client.ObjectKeyFromObject(out), &has) == nil { // unreadable keys stay
 			out.Type, out.ResourceVersion = has.Type, has.ResourceVersion
 			maps.Copy(out.Data, has.Data)
 		}
@@ -244,21 +242,21 @@ func (d *draft) account(name string) *corev1.Secret {
 	return out
 }
 
-// authorityMap is the ConfigMap of the vCenter's authority, with what the one of the file has besides.
+// authorityMap returns the ConfigMap of the vCenter's CA, with the other keys of the one in the file.
 func (d *draft) authorityMap(name string) *corev1.ConfigMap {
 	out := &corev1.ConfigMap{ObjectMeta: d.meta(name)}
 	if d.file != nil {
-		_ = d.file.Get(context.Background(), client.ObjectKeyFromObject(out), out) // else it is made
+		_ = d.file.Get(context.Background(), client.ObjectKeyFromObject(out), out) // otherwise it is created
 	}
 	if out.Data == nil {
 		out.Data = map[string]string{}
 	}
 	out.Data[v1alpha1.DefaultCAKey] = string(d.ca)
-	delete(out.BinaryData, v1alpha1.DefaultCAKey) // a key is in one of them
+	delete(out.BinaryData, v1alpha1.DefaultCAKey) // only one of them has the key
 	return out
 }
 
-// takeCertificate changes nothing where no answer is about the certificate.
+// takeCertificate writes the answers about the certificate, if there are any.
 func (o *configureOptions) takeCertificate(d *draft) (err error) {
 	v := &d.vcenter.Spec
 	switch {
@@ -287,7 +285,7 @@ func (o *configureOptions) takeDrivers(d *draft) {
 	if o.region != "" && o.zone != "" {
 		topology, categories = &v1alpha1.Topology{Region: o.region, Zone: o.zone}, []string{o.region, o.zone}
 	}
-	tags := o.tags || !ptr.Equal(d.topology(), topology) // one driver may have none, and keep it so
+	tags := o.tags || !ptr.Equal(d.topology(), topology) // one driver may have none, and stays so
 	if o.drivers == csiAlone {
 		spec.CloudProvider = nil
 	} else {
@@ -326,8 +324,8 @@ func (a *answers) takeStorage(spec *v1alpha1.VDOConfigSpec, categories []string,
 	}
 }
 
-// own are the operator's resources, in the order in which they are written. Of those in the cluster that
-// is the vCenter that is meant, and of a file all.
+// own returns the operator's resources in the order of writing: all of a file, but only the selected vCenter of a
+// cluster.
 func (d *draft) own() (out []client.Object) {
 	for i := range d.vcenters {
 		if v := &d.vcenters[i]; d.file != nil || v == d.vcenter {
@@ -337,8 +335,8 @@ func (d *draft) own() (out []client.Object) {
 	return append(out, d.bundle, d.config)
 }
 
-// manifests are all resources, in the order in which they are written: the Secrets and ConfigMaps that
-// vCenters and the bundle of a file name, and the operator's own.
+// manifests returns all resources in the order of writing. The Secrets and ConfigMaps that vCenters and the bundle of
+// a file name come before the operator's own.
 func (d *draft) manifests(ctx context.Context) ([]*unstructured.Unstructured, error) {
 	var out []client.Object
 	if d.secret != nil {
@@ -360,14 +358,14 @@ func (d *draft) manifests(ctx context.Context) ([]*unstructured.Unstructured, er
 	}
 	out = append(out, d.own()...)
 	all, err := manifests(out...)
-	for i, u := range all { // of what was read in the cluster the version: a file's is of another time
+	for i, u := range all { // only of cluster objects the version: a file's is stale
 		u.SetResourceVersion(out[i].GetResourceVersion())
 	}
 	return all, err
 }
 
-// writeFile writes the resources as YAML, in the place of another file with consent only, and says what
-// has to be there besides.
+// writeFile writes the resources as YAML, and names the objects that have to exist besides. It replaces an existing
+// file only with consent.
 func (o *configureOptions) writeFile(ctx context.Context, d *draft) error {
 	out, err := d.document(ctx, o.replaced)
 	if err != nil {
@@ -391,7 +389,7 @@ func (o *configureOptions) writeFile(ctx context.Context, d *draft) error {
 	return l.err
 }
 
-// replace writes the file, unless someone has changed it since it was read.
+// replace writes the file, unless it has changed since it was read.
 func (o *configureOptions) replace(ctx context.Context, out []byte) error {
 	if o.replaced != nil && !bytes.Equal(o.replaced, out) {
 		if err := o.consent(ctx, o.consentFlags, "Replace the file "+o.write+"?"); err != nil {
@@ -404,7 +402,7 @@ func (o *configureOptions) replace(ctx context.Context, out []byte) error {
 	return writeWhole(o.write, out, 0o644)
 }
 
-// document returns the resources as YAML, but for Secrets, and with them what else is in the file that they
+// document returns the resources as YAML, without Secrets, together with the other content of the file that they
 // replace.
 func (d *draft) document(ctx context.Context, was []byte) ([]byte, error) {
 	own, err := d.manifests(ctx)
@@ -437,13 +435,13 @@ func documentOf(objects []*unstructured.Unstructured) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		_, _ = fmt.Fprintf(&out, "---\n%s", data) // a buffer takes all
+		_, _ = fmt.Fprintf(&out, "---\n%s", data) // a buffer never fails
 	}
 	return out.Bytes(), nil
 }
 
-// replaces returns the file that would be replaced; nil where none exists. It refuses a name that
-// nothing can be written to, and a file that is no site's configuration, such as a key or a bundle.
+// replaces returns the file to replace; nil if none exists. It refuses a name that cannot be written, and a file that
+// is no site's configuration, such as a key or a bundle.
 func (o *configureOptions) replaces() ([]byte, error) {
 	if o.write == "" || o.write == "-" {
 		return nil, nil
@@ -473,22 +471,22 @@ func writeWhole(name string, data []byte, mode os.FileMode) error {
 	})
 }
 
-// fillWhole fills a file beside its name, and names it once it is whole. A link stays one, and the mode
-// of a file that is replaced.
+// fillWhole writes a temporary file and renames it once it is complete. It keeps a symlink, and the mode of a file
+// that it replaces.
 func fillWhole(name string, mode os.FileMode, fill func(*os.File) error) error {
 	to, err := filepath.EvalSymlinks(name)
 	if err != nil {
-		to = name // it is not there
+		to = name // it does not exist
 	}
 	if info, err := os.Stat(to); err == nil {
-		mode = info.Mode().Perm() // what is kept of it may be secret
+		mode = info.Mode().Perm() // its kept content may be secret
 	}
 	f, err := os.CreateTemp(filepath.Dir(to), ".vdoctl-*")
 	if err != nil {
 		return notWritten(name, err)
 	}
 	err = fill(f)
-	if mode != 0o600 { // as it was made; some media refuse any change
+	if mode != 0o600 { // the mode of a new file; some file systems refuse any change
 		err = fault.Join(err, f.Chmod(mode))
 	}
 	if err = fault.Join(err, f.Sync(), f.Close()); err == nil {
@@ -505,7 +503,7 @@ func fillWhole(name string, mode os.FileMode, fill func(*os.File) error) error {
 	return err
 }
 
-// notWritten is why a file is not, without the name of the file beside it that was tried.
+// notWritten returns why a file is not written, without the name of its temporary file.
 func notWritten(name string, err error) error {
 	var of *fs.PathError
 	if errors.As(err, &of) {

@@ -30,11 +30,11 @@ import (
 type removal struct {
 	Target string   `json:"target"` // the context and its API server
 	Stages []stage  `json:"stages"`
-	Stays  []string `json:"stays,omitempty"` // what is of the drivers and is left, and why
+	Stays  []string `json:"stays,omitempty"` // remaining objects of the drivers, and why
 	DryRun bool     `json:"dryRun,omitempty"`
 }
 
-// stage is what is deleted together, and gone before the next one begins.
+// stage is a set of objects that are deleted together, and gone before the next stage begins.
 type stage struct {
 	Name    string   `json:"name"`
 	Objects []string `json:"objects"`
@@ -113,7 +113,7 @@ func (o *deleteOptions) run(cmd *cobra.Command) error {
 		}
 		return o.removeAll(ctx, c, r)
 	}
-	// Who is asked sees it beside the question, wherever standard output goes.
+	// The user sees the objects beside the question, even if standard output goes elsewhere.
 	if err := o.agree(ctx, o.consentFlags, show, "Delete the above from "+r.Target+"?"); err != nil {
 		return err
 	}
@@ -124,7 +124,7 @@ func (o *deleteOptions) run(cmd *cobra.Command) error {
 }
 
 func (o *deleteOptions) removeAll(ctx context.Context, c client.Client, r removal) error {
-	// Asked again: while someone reads the question volumes are made.
+	// Check again: volumes may be created while the user reads the question.
 	if _, err := o.observe(ctx, c); err != nil {
 		return err
 	}
@@ -189,8 +189,8 @@ func (o *deleteOptions) text(l *lines, r removal) {
 	}
 }
 
-// orphaned refuses to remove drivers that the operator was told to leave: the VDOConfig would
-// go and they would stay, with no one who removes them.
+// orphaned refuses to remove drivers with onDelete Orphan: the VDOConfig would go, and the drivers would stay without
+// an operator.
 func (o *deleteOptions) orphaned(configs []client.Object) error {
 	for _, v := range ofType[*v1alpha1.VDOConfig](configs) {
 		if o.drivers && v.Spec.OnDelete == v1alpha1.DeleteOrphan {
@@ -202,8 +202,8 @@ func (o *deleteOptions) orphaned(configs []client.Object) error {
 	return nil
 }
 
-// kindsInUse refuses to delete kinds of which resources are left: those of the namespace,
-// where the configuration was not requested, and those of others, tenants for instance.
+// kindsInUse refuses to delete CRDs with remaining resources: those of the namespace if the configuration stays, and
+// those of others, such as tenants.
 func (o *deleteOptions) kindsInUse(ctx context.Context, c client.Reader, has resources) error {
 	if !o.crds {
 		return nil
@@ -224,7 +224,7 @@ func (o *deleteOptions) kindsInUse(ctx context.Context, c client.Reader, has res
 		"there is what needs them: %s", firstOf(needed))
 }
 
-// tenantClusters are the SIPClusters, whose operator needs the kinds of bundles.
+// tenantClusters returns the SIPClusters, whose operator needs the CRDs of bundles.
 func tenantClusters(ctx context.Context, c client.Reader) (out []string, err error) {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(airshipv1.GroupVersion.WithKind("SIPClusterList"))
@@ -239,17 +239,17 @@ func tenantClusters(ctx context.Context, c client.Reader) (out []string, err err
 	return out, nil
 }
 
-// accountRecord begins the names of the ConfigMaps that say what `users create` made.
+// accountRecord is the name prefix of the ConfigMaps that record what `users create` created.
 const accountRecord = "vdo-account-"
 
-// accountsLeft refuses to take away what `users delete` needs: the record of an account, and
-// the vCenters and the Secret that it is about.
+// accountsLeft refuses to delete objects that `users delete` needs: the record of an account, its vCenters and its
+// Secret.
 func (o *deleteOptions) accountsLeft(ctx context.Context, c client.Client) error {
 	if !o.settings && (!o.operator || o.keepDrivers) {
 		return nil
 	}
 	var secrets []string
-	for _, ns := range []string{o.cluster.namespace, credentials.Fallback} { // where a record is, beside its Secret
+	for _, ns := range []string{o.cluster.namespace, credentials.Fallback} { // a record is beside its Secret
 		var list corev1.ConfigMapList
 		if err := c.List(ctx, &list, client.InNamespace(ns)); err != nil {
 			return clusterstate.Fault("read the ConfigMaps of "+ns, err)
@@ -276,10 +276,10 @@ const (
 	stageCRDs          = "crds"
 )
 
-// resources are what of the operator's kinds is in the cluster.
+// resources are the existing resources of the operator's kinds.
 type resources struct {
-	known                 bool            // the cluster knows one of the kinds
-	configs, rest, others []client.Object // VDOConfigs, what the namespace has besides, and what others have
+	known                 bool            // the cluster has one of the kinds
+	configs, rest, others []client.Object // VDOConfigs, others in the namespace, and those of other namespaces
 }
 
 func readResources(ctx context.Context, c client.Reader, namespace string) (out resources, err error) {
@@ -328,7 +328,7 @@ func described[T client.Object](all []T) (out []string) {
 	return out
 }
 
-// referencesOf are the Secrets and ConfigMaps that vCenters and bundles name.
+// referencesOf returns the Secrets and ConfigMaps that vCenters and bundles name.
 func referencesOf(all []client.Object) (out []v1alpha1.KeyReference) {
 	for _, x := range all {
 		switch x := x.(type) {
@@ -346,7 +346,7 @@ func referencesOf(all []client.Object) (out []v1alpha1.KeyReference) {
 	return out
 }
 
-// plan says what of what is requested is there, stage by stage, and what stays of it.
+// plan returns the existing objects to delete, stage by stage, and the remaining ones.
 func (o *deleteOptions) plan(ctx context.Context, c client.Client) (removal, error) {
 	out := removal{Stages: []stage{}, DryRun: o.dryRun}
 	has, err := o.observe(ctx, c)
@@ -381,7 +381,7 @@ func (o *deleteOptions) plan(ctx context.Context, c client.Client) (removal, err
 	return out, fault.Join(errs...)
 }
 
-// observe reads the operator's resources. What speaks against what is requested is an error.
+// observe reads the operator's resources. It returns an error if the request is refused.
 func (o *deleteOptions) observe(ctx context.Context, c client.Client) (resources, error) {
 	has, err := readResources(ctx, c, o.cluster.namespace)
 	if err != nil {
@@ -391,7 +391,7 @@ func (o *deleteOptions) observe(ctx context.Context, c client.Client) (resources
 		o.accountsLeft(ctx, c), o.kindsInUse(ctx, c, has))
 }
 
-// leftWithoutOperator refuses to take away what the removal of the drivers needs.
+// leftWithoutOperator refuses to delete objects that the removal of the drivers needs.
 func (o *deleteOptions) leftWithoutOperator(configs []client.Object) error {
 	if o.drivers || o.keepDrivers || len(configs) == 0 {
 		return nil
@@ -434,8 +434,8 @@ func eachVolume(ctx context.Context, c client.Reader, do func(*corev1.Persistent
 	return nil
 }
 
-// namedBy are the resources of the configuration in the namespace, and what they name there, or the operator
-// looks for by its name.
+// namedBy returns the configuration's resources in the namespace, and the objects that they name or the operator finds
+// by fixed names.
 func (o *deleteOptions) namedBy(ctx context.Context, c client.Client, own []client.Object) ([]client.Object, error) {
 	refs := append(referencesOf(own), v1alpha1.KeyReference{Secret: v1alpha1.DefaultPullSecretName})
 	for _, name := range []string{v1alpha1.DefaultTrustName, v1alpha1.DefaultCAName,
@@ -445,7 +445,7 @@ func (o *deleteOptions) namedBy(ctx context.Context, c client.Client, own []clie
 	return present(ctx, c, append(own, referenced(o.cluster.namespace, refs...)...))
 }
 
-// referenced are the Secrets and ConfigMaps of references; those that are not set have no name.
+// referenced returns the Secrets and ConfigMaps of references; unset ones have no name.
 func referenced(namespace string, refs ...v1alpha1.KeyReference) (out []client.Object) {
 	for _, ref := range refs {
 		out = append(out, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: ref.Secret}},
@@ -454,8 +454,8 @@ func referenced(namespace string, refs ...v1alpha1.KeyReference) (out []client.O
 	return out
 }
 
-// operatorObjects are what the operator was installed by, the last applied first. CRDs are a stage of their own,
-// and namespaces stay.
+// operatorObjects returns the objects of the operator's installation, the last applied first. CRDs have their own
+// stage, and namespaces stay.
 func (o *deleteOptions) operatorObjects(ctx context.Context, c client.Client) ([]client.Object, error) {
 	all := []client.Object{
 		unnamespaced("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding", "vdo-upgrade-approval"),
@@ -484,8 +484,8 @@ func presentKinds(ctx context.Context, c client.Reader) ([]client.Object, error)
 	return present(ctx, c, all)
 }
 
-// stays is what a person deletes: the operator's namespace, in which others may keep something, and what the
-// drivers made themselves. That is the namespace with the cluster id, and kinds whose objects map volumes and
+// stays describes the objects that a user deletes by hand: the operator's namespace, which others may use, and objects
+// that the drivers created. Those are the namespace with the cluster id, and CRDs whose objects map volumes and
 // snapshots.
 func (o *deleteOptions) stays() (out []string) {
 	if o.operator && o.settings {
@@ -501,7 +501,7 @@ func (o *deleteOptions) stays() (out []string) {
 	return out
 }
 
-// orphan has the operator leave the drivers where they are.
+// orphan tells the operator to leave the drivers installed.
 func orphan(ctx context.Context, c client.Client, configs []client.Object) error {
 	for _, x := range configs {
 		patch := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"onDelete":"Orphan"}}`))
@@ -512,7 +512,7 @@ func orphan(ctx context.Context, c client.Client, configs []client.Object) error
 	return nil
 }
 
-// whyNotGone says what a VDOConfig that is being deleted waits for, as far as it tells.
+// whyNotGone returns why a VDOConfig is still being deleted, if its status says so.
 func whyNotGone(x client.Object) string {
 	if config, ok := x.(*v1alpha1.VDOConfig); ok {
 		ready := meta.FindStatusCondition(config.Status.Conditions, v1alpha1.ConditionReady)

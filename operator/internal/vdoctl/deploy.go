@@ -58,7 +58,7 @@ type deployOptions struct {
 
 	caFile, authFile string // of registries
 	plainHTTP        []string
-	signers          *trust.Policy // whose signatures count; nil for no one's, as was requested
+	signers          *trust.Policy // whose signatures are trusted; nil if verification is switched off
 }
 
 func newDeployCommand(a *app) *cobra.Command {
@@ -170,7 +170,7 @@ func (o *deployOptions) next() string {
 	return "the operator runs; next: `vdoctl configure`"
 }
 
-// render returns the objects to apply, and what they are from.
+// render returns the objects to apply, and their source.
 func (o *deployOptions) render(ctx context.Context, src string) (deployment, []client.Object, error) {
 	out := deployment{Objects: []changedObject{}}
 	if o.manifests != "" && o.withAccess {
@@ -234,8 +234,8 @@ func (o *deployOptions) text(l *lines, d deployment) {
 
 const operatorDeployment = "vdo-operator"
 
-// parsed reads manifests, for the namespace that was requested. The drivers' namespaces come first:
-// they are in no manifests, which are deleted again.
+// parsed reads manifests, for the requested namespace. It puts the drivers' namespaces first: manifests lack them,
+// since manifests are also used for deletion.
 func (o *deployOptions) parsed(name string, data []byte) ([]client.Object, error) {
 	objects, err := o.readManifest(data)
 	operator := "Deployment " + o.cluster.namespace + "/" + operatorDeployment
@@ -249,13 +249,13 @@ func (o *deployOptions) parsed(name string, data []byte) ([]client.Object, error
 	return append(namespaces, objects...), err
 }
 
-// apply applies an object by server-side apply. Access that is there already is the site's.
+// apply applies an object by server-side apply. It does not change existing access objects of the site.
 func (o *deployOptions) apply(ctx context.Context, c client.Client, x client.Object) (changedObject, error) {
 	if u, ok := x.(*unstructured.Unstructured); ok {
 		done, err := (&applier{Client: c, force: o.force}).apply(ctx, u, o.dryRun)
 		out := done.shown()
 		if out.New {
-			out.Fields = nil // all are
+			out.Fields = nil // all are new
 		}
 		return out, err
 	}
@@ -269,7 +269,7 @@ func (o *deployOptions) apply(ctx context.Context, c client.Client, x client.Obj
 	return out, nil
 }
 
-// notReady says why the operator does not run yet, "" where it does.
+// notReady returns why the operator does not run yet, "" if it does.
 func (o *deployOptions) notReady(ctx context.Context, c client.Client) (string, error) {
 	var d appsv1.Deployment
 	if err := c.Get(ctx, client.ObjectKey{Namespace: o.cluster.namespace, Name: operatorDeployment}, &d); err != nil {
@@ -282,7 +282,7 @@ func (o *deployOptions) notReady(ctx context.Context, c client.Client) (string, 
 	return fmt.Sprintf("the operator: %d of %d pods are up", st.AvailableReplicas, want), nil
 }
 
-// configuration returns what the file configures, as `configure --from-file` would write it.
+// configuration returns the resources of the file, as `configure --from-file` would write them.
 func (o *deployOptions) configuration(ctx context.Context, src string) ([]client.Object, error) {
 	if o.site == "" {
 		return nil, nil
@@ -319,7 +319,7 @@ func (o *deployOptions) configuration(ctx context.Context, src string) ([]client
 	return out, err
 }
 
-// configure moves the accounts that were made before into the cluster, and writes the configuration.
+// configure moves accounts that were created before into the cluster, and writes the configuration.
 func (o *deployOptions) configure(ctx context.Context, c client.Client, conf []client.Object, out *deployment) error {
 	if o.site == "" {
 		return nil
@@ -364,13 +364,13 @@ func (o *deployOptions) credentials() (remote.CredentialFunc, error) {
 	return remote.ConfigCredentials(o.authFile, data)
 }
 
-// isFile tells a file or folder from a reference, as vdo-bundle does.
+// isFile reports whether a source is a file or directory and no reference, as vdo-bundle does.
 func isFile(src string) bool {
 	return strings.HasSuffix(src, ".tar") || strings.HasSuffix(src, ".parts") || strings.HasPrefix(src, "oci:") ||
 		strings.HasPrefix(src, "/") || strings.HasPrefix(src, "./") || strings.HasPrefix(src, "../")
 }
 
-// inMirror reads the name of a bundle in the mirror, and refuses that of a file.
+// inMirror parses the name of a bundle in the mirror, and refuses a file.
 func inMirror(flag, name, hint string) (image.Reference, error) {
 	ref, err := image.ParseHosted(name)
 	if isFile(name) {
@@ -382,7 +382,7 @@ func inMirror(flag, name, hint string) (image.Reference, error) {
 	return ref, err
 }
 
-// open opens a bundle, and settles the mirror's repository.
+// open opens a bundle, and sets the mirror's repository.
 func (o *deployOptions) open(ctx context.Context, src string) (*installer.Bundle, func(), error) {
 	if o.to.Repository != "" {
 		ref, err := image.ParseHosted(o.to.Repository)
@@ -416,8 +416,8 @@ func (o *deployOptions) open(ctx context.Context, src string) (*installer.Bundle
 	return b, func() { _ = c.Close() }, nil
 }
 
-// access are the ConfigMaps and the Secret that the operator looks for by their names, with
-// what was used here.
+// access returns the ConfigMaps and the Secret that the operator finds by fixed names, with the keys, CA and login
+// used here.
 func (o *deployOptions) access(ctx context.Context) ([]client.Object, error) {
 	meta := func(name string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Namespace: o.cluster.namespace, Name: name}
@@ -444,7 +444,7 @@ func (o *deployOptions) access(ctx context.Context) ([]client.Object, error) {
 	return out, err
 }
 
-// login is a docker configuration with the login of the mirror, nil where it has none.
+// login returns a docker configuration with the mirror's login, nil if it has none.
 func (o *deployOptions) login(ctx context.Context) ([]byte, error) {
 	ref, err := image.ParseReference(o.to.Repository)
 	if err != nil {

@@ -29,7 +29,7 @@ type matrixOptions struct {
 	consentFlags
 }
 
-// newUpdateCommand is what the earlier operator's command line called it.
+// newUpdateCommand returns the command under its name in the earlier operator's command line.
 func newUpdateCommand(a *app) *cobra.Command {
 	cmd := groupOf("update", "Follow a bundle with a newer matrix; see matrix set", newMatrixSetCommand(a, "compatibility-matrix"))
 	cmd.Hidden = true
@@ -73,7 +73,7 @@ func (o *matrixOptions) run(ctx context.Context, src string) error {
 	return o.print(out, out.text)
 }
 
-// reference reads the argument; of a matrix or a bundle in a file it says how that gets into the mirror.
+// reference parses the argument. For a matrix or a bundle in a file, it returns how to get that into the mirror.
 func (o *matrixOptions) reference(src string) (string, error) {
 	rest, isOCI := strings.CutPrefix(src, "oci://")
 	_, err := os.Stat(src)
@@ -92,7 +92,7 @@ func (o *matrixOptions) reference(src string) (string, error) {
 	return ref.String(), nil
 }
 
-// follow points the DriverBundle, or what it is made from, at the bundle that was verified.
+// follow points the DriverBundle, or its source, at the verified bundle.
 func (o *matrixOptions) follow(ctx context.Context, c client.Client, was, would *v1alpha1.DriverBundle) (changed, error) {
 	edits, err := edited(ctx, c, was, would.Spec.Reference)
 	if err != nil {
@@ -117,8 +117,8 @@ func (o *matrixOptions) follow(ctx context.Context, c client.Client, was, would 
 	return out, o.edit(ctx, c, o.consentFlags, op, question, edits)
 }
 
-// edited are the resources that change where another bundle is followed: the DriverBundle, or what
-// it accepts and then the earlier operator's resource that it is made from.
+// edited returns the resources to change for another bundle: the DriverBundle. If that is created from the earlier
+// operator's resource, they are its accepted repository and then that resource.
 func edited(ctx context.Context, c client.Reader, b *v1alpha1.DriverBundle, reference string) ([]edit, error) {
 	x, owner := asRead(b.DeepCopy()), metav1.GetControllerOf(b)
 	after := x.after.(*v1alpha1.DriverBundle) //nolint:forcetypeassert,errcheck // a copy of one
@@ -134,7 +134,7 @@ func edited(ctx context.Context, c client.Reader, b *v1alpha1.DriverBundle, refe
 	return changing(x, made), nil
 }
 
-// accept consents to another repository, without which the operator keeps the DriverBundle's own.
+// accept consents to another repository; otherwise the operator keeps the DriverBundle's own.
 func accept(b *v1alpha1.DriverBundle, reference string) {
 	was, none := image.ParseReference(b.Spec.Reference)
 	is, err := image.ParseReference(reference)
@@ -143,7 +143,7 @@ func accept(b *v1alpha1.DriverBundle, reference string) {
 	}
 }
 
-// legacyURL is the key of the earlier operator's ConfigMap that says where the matrix is.
+// legacyURL is the key of the matrix's URL in the earlier operator's ConfigMap.
 const legacyURL = "versionConfigURL"
 
 func editedLegacy(ctx context.Context, c client.Reader, namespace string, owner *metav1.OwnerReference, url string) (edit, error) {

@@ -17,7 +17,7 @@ type nodesReport struct {
 	Nodes         int                `json:"nodes"`
 	Results       []preflight.Result `json:"results"`
 	Distribution  string             `json:"distribution"`
-	Configuration string             `json:"configuration"` // what the kubelets have to be given
+	Configuration string             `json:"configuration"` // the settings that the kubelets need
 }
 
 const (
@@ -29,7 +29,7 @@ const (
 	openShift  = "openshift"
 )
 
-// kubeadmFormats are what kubeadm is given by its API version: arguments are a map before v1beta4.
+// kubeadmFormats are the kubelet arguments by kubeadm's API version: they are a map before v1beta4.
 var kubeadmFormats = map[string]string{"v1beta3": `
     cloud-provider: external
 `, "v1beta4": `
@@ -37,7 +37,7 @@ var kubeadmFormats = map[string]string{"v1beta3": `
     value: external
 `}
 
-// kubeadmConfiguration is for the oldest of the nodes: v1beta4 came with Kubernetes 1.31.
+// kubeadmConfiguration returns the configuration for the oldest of the nodes: v1beta4 came with Kubernetes 1.31.
 func kubeadmConfiguration(nodes []preflight.Node) string {
 	api := "v1beta4"
 	for _, n := range nodes {
@@ -54,7 +54,7 @@ func kubeadmConfiguration(nodes []preflight.Node) string {
 	return strings.TrimSuffix(out, "---\n")
 }
 
-// configurations give the kubelet an external cloud provider before the node joins.
+// configurations set the kubelet to an external cloud provider before the node joins, by distribution.
 var configurations = map[string]string{
 	clusterAPI: `# Cluster API, in spec.kubeadmConfigSpec of the KubeadmControlPlane, and in
 # spec.template.spec of each KubeadmConfigTemplate, which has no initConfiguration.
@@ -153,5 +153,5 @@ func (o *nodesOptions) text(l *lines, r nodesReport, checks checkReport) {
 	l.printf("%s", command.Plural(r.Nodes, "node", "nodes"))
 	(&checkOptions{app: o.app, all: true}).text(l, checks)
 	l.printf("\nWhat %s has to give each kubelet:\n", r.Distribution)
-	l.write(strings.TrimSuffix(r.Configuration, "\n") + "\n") // a file, which is taken as it is
+	l.write(strings.TrimSuffix(r.Configuration, "\n") + "\n") // a file, printed unchanged
 }

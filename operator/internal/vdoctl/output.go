@@ -19,7 +19,7 @@ import (
 
 const yamlFormat = "yaml"
 
-// bindFormat binds -o, as kubectl has it, with further formats of a command.
+// bindFormat binds -o, like kubectl's, with further formats of a command.
 func (a *app) bindFormat(cmd *cobra.Command, more ...string) {
 	a.format = flags.Text
 	all := append([]string{flags.Text, flags.JSON, yamlFormat}, more...)
@@ -51,8 +51,7 @@ func written(w io.Writer, text func(*lines)) error {
 	return l.err
 }
 
-// lines prints lines, and keeps the first error. On a terminal what is wider is folded, but for
-// lines that are a script.
+// lines prints lines, and keeps the first error. It folds lines wider than a terminal, except those of a script.
 type lines struct {
 	w      io.Writer
 	script bool
@@ -81,11 +80,11 @@ func (l *lines) table(t command.Table) {
 	}
 }
 
-// command prints command lines, which stay such.
+// command prints command lines, which it does not fold.
 func (l *lines) command(line string) { l.write(command.Line("%s", line)) }
 
-// prose prints a text that is folded wherever it goes: its first line begins with one prefix,
-// and the others with another. An empty text is nothing.
+// prose prints a folded text with one prefix for its first line and another for the rest. It prints nothing for an
+// empty text.
 func (l *lines) prose(first, rest, text string) {
 	if text = strings.Join(strings.Fields(command.Printable(text)), " "); text != "" {
 		l.write(columns.Hanging(command.Printable(first), rest, text, columns.Prose(l.w)) + "\n")
@@ -94,8 +93,7 @@ func (l *lines) prose(first, rest, text string) {
 
 func dash(s string) string { return cmp.Or(s, "-") }
 
-// wait waits until nothing is to be waited for any more, and tells each thing that is new. Without a limit it looks
-// once.
+// wait waits until look returns "", and prints each new reason. It looks once without a limit.
 func (a *app) wait(
 	ctx context.Context, limit time.Duration, op, hint string, look func() (why string, err error),
 ) error {
@@ -107,7 +105,7 @@ func (a *app) wait(
 		}
 	}
 	return clusterstate.Until(ctx, max(limit, 1), 500*time.Millisecond, op, hint, func() (string, error) {
-		say(failed) // it did not end the wait
+		say(failed) // an error that did not end the wait
 		why, err := look()
 		if failed = ""; err != nil {
 			failed = err.Error()

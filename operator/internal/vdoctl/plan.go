@@ -19,7 +19,7 @@ import (
 )
 
 type planReport struct {
-	// GoesOn is set where nothing would hold it back.
+	// GoesOn is set if nothing gates the plan.
 	GoesOn bool `json:"goesOn"`
 	*preview.Preview
 }
@@ -87,8 +87,8 @@ func (o *planOptions) preview(ctx context.Context, wish preview.Wish) (*preview.
 	return p, asCaller(err)
 }
 
-// asCaller has hints about a right speak of the account of who runs vdoctl: the passes that are made
-// here take it for the operator's.
+// asCaller changes hints about a permission to the account of the caller: the reconciles that run here take it for the
+// operator's.
 func asCaller(err error) error {
 	for _, f := range fault.All(err) {
 		if right := clusterstate.MissingRight(f); right != "" && f.Reason == fault.Forbidden {
@@ -98,7 +98,7 @@ func asCaller(err error) error {
 	return err
 }
 
-// previewing is how the operator's passes are made from here.
+// previewing returns the options for running the operator's reconciles here.
 func (a *app) previewing() (preview.Options, error) {
 	cfg, err := a.cluster.config()
 	return preview.Options{Config: cfg, Namespace: a.cluster.namespace, Now: a.now, UserAgent: "vdoctl/" + a.build.Version}, err
@@ -120,7 +120,7 @@ func (o *planOptions) wish() (w preview.Wish, err error) {
 	return w, fault.Join(errs[:]...)
 }
 
-// readVSphere reads VERSION and NAME=VERSION of vCenters, by name; "" is for those not named.
+// readVSphere parses VERSION and NAME=VERSION of vCenters, by name; "" is for the others.
 func readVSphere(values []string) (map[string]matrix.Version, error) {
 	var all map[string]matrix.Version
 	var errs []error
@@ -142,7 +142,7 @@ func readVSphere(values []string) (map[string]matrix.Version, error) {
 	return all, fault.Join(errs...)
 }
 
-// goesOn tells whether nothing holds the plan back. What holds a driver counts where anything but a repair is done.
+// goesOn reports whether nothing gates the plan. A gate of a driver matters if the plan does more than a repair.
 func goesOn(p *preview.Preview) bool {
 	does := p.Plan == nil
 	for _, h := range p.Path {
@@ -250,7 +250,7 @@ func (o *planOptions) heldBack(l *lines, r planReport) {
 	}
 }
 
-// notes shows what later versions lack, what else is worth knowing, and how what is lacking is fetched.
+// notes prints gaps of later versions, warnings, and how to fetch the missing parts.
 func (o *planOptions) notes(l *lines, r planReport) {
 	for _, why := range r.Ahead {
 		l.block("ahead", why)

@@ -14,24 +14,22 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// redactor takes secret values out of texts: as they are, in base64 wherever they are in
-// what was encoded, and escaped as JSON, Go, XML, YAML and URLs do. A value of several lines
-// is hidden line by line as well, since logs and YAML put something before each. A value that
-// was broken into lines (YAML does that at spaces) is not known again: of what is written as
-// YAML the strings are cleaned before.
+// redactor removes secret values from texts: plain, in base64 at any offset, and escaped for JSON, Go, XML, YAML and
+// URLs. It also hides a value of several lines line by line, since logs and YAML prefix each. It misses a value that
+// was wrapped (YAML does that at spaces), so strings are cleaned before they become YAML.
 type redactor struct {
 	values map[string]bool
-	built  *strings.Replacer // of the values as they are; nil where there are new ones
+	built  *strings.Replacer // of the plain values; nil if there are new ones
 }
 
 func newRedactor() *redactor { return &redactor{values: map[string]bool{}} }
 
 const (
-	// A shorter value is in half of all words.
+	// shorter values occur in half of all words
 	minSecret = 4
-	// Of a value of several lines, a shorter line may be in any text.
+	// shorter lines of a value occur in any text
 	minLine = 6
-	// Larger ones are looked for by their lines.
+	// larger values are searched by line
 	maxWhole = 64 << 10
 	hidden   = "[hidden]"
 )
@@ -39,20 +37,19 @@ const (
 // setting is a line of a configuration file with a value: key = "value", key: value.
 var setting = regexp.MustCompile(`(?m)^\s*(?:-\s+)?"?([\w.\[\]-]+)"?\s*[=:]\s*"?(.*?)"?,?\s*$`)
 
-// soundsSecret tells by their names fields, keys and variables that have secrets; what begins as gzip in base64
-// may be anything.
+// soundsSecret matches names of fields, keys and variables with secrets. It also matches gzip in base64, which may
+// contain anything.
 var soundsSecret = regexp.MustCompile(`(?i)pass|secret|token|credential|private|authorization|\b_?auth\b|^H4sI`)
 
-// objectName are fields that sound so, and hold the name of an object.
+// objectName matches fields that sound secret but have the name of an object.
 var objectName = regexp.MustCompile(`(?i)^secret[_-]?name(space)?$`)
 
 func isSecretName(key string) bool {
 	return soundsSecret.MatchString(key) && !objectName.MatchString(key)
 }
 
-// add notes a value of a Secret. Of a configuration file it notes the values that sound
-// secret too, of other texts their lines, of logins of registries what they consist of:
-// the rest of those, names of servers for instance, is what someone has to read.
+// add adds a value of a Secret. It also adds the secret-sounding values of a configuration file, the lines of other
+// texts, and the parts of registry logins. The rest of a configuration, such as server names, stays readable.
 func (r *redactor) add(value []byte) {
 	r.built = nil
 	text := strings.TrimSpace(string(value))
@@ -73,7 +70,7 @@ func (r *redactor) add(value []byte) {
 	}
 }
 
-// isConfiguration tells whether most of a text's lines are settings, sections and remarks.
+// isConfiguration reports whether most lines of a text are settings, sections and comments.
 func isConfiguration(text string) bool {
 	settings, all := 0, 0
 	for line := range strings.Lines(text) {
@@ -88,7 +85,7 @@ func isConfiguration(text string) bool {
 	return all > 1 && 2*settings > all
 }
 
-// lines notes each line of a text that has several, but the shorter ones.
+// lines adds each line of a text with several lines, except short ones.
 func (r *redactor) lines(text string) {
 	if !strings.Contains(text, "\n") {
 		return
@@ -100,8 +97,7 @@ func (r *redactor) lines(text string) {
 	}
 }
 
-// field notes a text of a document whose key sounds secret. The auth of a registry's login is
-// NAME:PASSWORD in base64.
+// field adds a text of a document whose key sounds secret. The auth of a registry's login is NAME:PASSWORD in base64.
 func (r *redactor) field(key, text string) string {
 	if !isSecretName(key) {
 		return text
@@ -116,7 +112,7 @@ func (r *redactor) field(key, text string) string {
 	return text
 }
 
-// visit replaces the texts of a document. Each is told with its key, or that of its list; a key with none.
+// visit replaces the texts of a document. replace gets each with its key, or that of its list; a key itself with "".
 func visit(key string, node any, replace func(key, text string) string) any {
 	switch node := node.(type) {
 	case map[string]any:
@@ -135,7 +131,7 @@ func visit(key string, node any, replace func(key, text string) string) any {
 	return node
 }
 
-// one notes a value, in all the forms that it may have in a file.
+// one adds a value, in all forms that it may have in a file.
 func (r *redactor) one(text string) {
 	if len(text) < minSecret {
 		return
@@ -155,14 +151,13 @@ func (r *redactor) one(text string) {
 	}
 }
 
-// quote is a text as JSON has it, with HTML's signs escaped; without quotation marks.
+// quote returns a text as in JSON, with HTML's signs escaped, without quotation marks.
 func quote(text string) string {
 	quoted, _ := json.Marshal(text) //nolint:errchkjson // a text can be written
 	return string(quoted[1 : len(quoted)-1])
 }
 
-// escaped are the forms of XML, in which the last three may stay as they are, and that of
-// YAML between single quotes.
+// escaped are the forms of XML, which may escape the last three signs or not, and of YAML in single quotes.
 var escaped = []*strings.Replacer{
 	strings.NewReplacer("&", "&amp;", "<", "&lt;"),
 	strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;"),
@@ -172,14 +167,14 @@ var escaped = []*strings.Replacer{
 	strings.NewReplacer("'", "''"),
 }
 
-// inBase64 are the letters that do not depend on what stands before and after the text,
-// for each of the three places that it may begin at.
+// inBase64 returns the letters of a text in base64 that do not depend on its neighbours, for each of the three
+// possible offsets.
 func inBase64(text string) []string {
 	var out []string
 	for _, coding := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
 		for before := range 3 {
 			whole := coding.EncodeToString(append(make([]byte, before), text...))
-			from := (before*8 + 5) / 6 // the letters that hold bits of what stands before
+			from := (before*8 + 5) / 6 // the letters with bits of the preceding text
 			to := (before + len(text)) * 8 / 6
 			if to-from >= minSecret {
 				out = append(out, whole[from:to])
@@ -192,7 +187,7 @@ func inBase64(text string) []string {
 func (r *redactor) replacing() *strings.Replacer {
 	if r.built == nil {
 		all := slices.Collect(maps.Keys(r.values))
-		slices.SortFunc(all, func(a, b string) int { return len(b) - len(a) }) // the longer, where one is in another
+		slices.SortFunc(all, func(a, b string) int { return len(b) - len(a) }) // the longer first: it may contain others
 		pairs := make([]string, 0, 2*len(all))
 		for _, v := range all {
 			pairs = append(pairs, v, hidden)
@@ -206,7 +201,7 @@ func (r *redactor) clean(data []byte) []byte { return []byte(r.cleanText(string(
 
 func (r *redactor) cleanText(text string) string { return r.replacing().Replace(text) }
 
-// object is a value as it is written as JSON, each of its texts without what is hidden.
+// object returns a value as JSON has it, with the secrets in its texts hidden.
 func (r *redactor) object(value any) (any, error) {
 	data, err := json.Marshal(value)
 	if err != nil {
@@ -221,11 +216,11 @@ func (r *redactor) object(value any) (any, error) {
 	return visit("", out, func(_, text string) string { return r.cleanText(text) }), nil
 }
 
-// plain is what no setting, login or document is: a name, a number, a path, an option, an image.
+// plain matches texts that are no setting, login or document: a name, a number, a path, an option, an image.
 var plain = regexp.MustCompile(`^[\w./:,+$()=-]{0,256}(@sha256:[0-9a-f]{64})?$`)
 
-// shown is a text from where someone may have put a secret that is in no Secret: it is hidden unless it is
-// plain, and neither it nor its name sounds secret.
+// shown returns a text that may have a secret from no Secret. It is hidden unless it is plain, and neither it nor its
+// name sounds secret.
 func (r *redactor) shown(name, text string) string {
 	r.settings(text)
 	if soundsSecret.MatchString(name) {
@@ -238,8 +233,8 @@ func (r *redactor) shown(name, text string) string {
 	return text
 }
 
-// found notes what a secret's name has for a value: it may be in the logs all the same. Numbers, yes and no,
-// and names of files are in any text.
+// found adds the value of a secret's name, since logs may have it. It skips numbers, booleans and file names, which
+// occur in any text.
 func (r *redactor) found(value string) {
 	_, notNumber := strconv.ParseFloat(value, 64)
 	_, notBool := strconv.ParseBool(value)
@@ -248,7 +243,7 @@ func (r *redactor) found(value string) {
 	}
 }
 
-// settings notes the values of the settings in a text that sound secret.
+// settings adds the values of secret-sounding settings in a text.
 func (r *redactor) settings(text string) {
 	for _, m := range setting.FindAllStringSubmatch(text, -1) {
 		if isSecretName(m[1]) {
@@ -257,9 +252,8 @@ func (r *redactor) settings(text string) {
 	}
 }
 
-// withoutSecrets takes out what is not needed, and what someone may have put a secret into that is in no
-// Secret: what ConfigMaps hold that are not the operator's or the driver's, and variables, arguments and
-// annotations that are not plain.
+// withoutSecrets removes unneeded fields, and values that may have secrets from no Secret. Those are the data of
+// foreign ConfigMaps, and variables, arguments and annotations that are not plain.
 func (r *redactor) withoutSecrets(u *unstructured.Unstructured) {
 	u.SetManagedFields(nil)
 	ours := strings.HasPrefix(u.GetName(), "vdo-") || u.GetName() == featureStates
@@ -282,7 +276,7 @@ func (r *redactor) withoutSecrets(u *unstructured.Unstructured) {
 // featureStates is the ConfigMap of the storage driver's features.
 const featureStates = "internal-feature-states.csi.vsphere.vmware.com"
 
-// walk goes to variables, headers, arguments and annotations, wherever a pod's template is.
+// walk visits variables, headers, arguments and annotations, at any depth of a pod's template.
 func (r *redactor) walk(node any) {
 	switch node := node.(type) {
 	case map[string]any:
@@ -311,9 +305,9 @@ func (r *redactor) walk(node any) {
 	}
 }
 
-// arguments are --name=value, or the name and the value one after the other.
+// arguments hides values of --name=value, or of a name and a value in sequence.
 func (r *redactor) arguments(list []any) {
-	before := "" // the option whose value may come
+	before := "" // the option whose value may follow
 	for i := range list {
 		text, _ := list[i].(string)
 		name, value, both := strings.Cut(text, "=")

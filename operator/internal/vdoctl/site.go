@@ -29,34 +29,32 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
 
-// site is a configuration: what drivers are wanted, with which vCenters.
+// site is a configuration: the requested drivers, and their vCenters.
 type site struct {
 	wants    preflight.Wants
 	vcenters []configured
 	excluded map[string]string         // labels of nodes that are not on vSphere
-	policy   *v1alpha1.PreflightPolicy // what is turned down of the checks
-	reader   client.Reader             // of what the configuration refers to
+	policy   *v1alpha1.PreflightPolicy // overrides of checks
+	reader   client.Reader             // of referenced Secrets and ConfigMaps
 	app      *app
-	// login is the account of a vCenter whose Secret is not there; nil where that is a
-	// fault.
+	// login returns the account of a vCenter whose Secret is missing; nil if that is a fault.
 	login   func(ctx context.Context, server string) (credentials.Credentials, error)
-	file    string // that it is from; "" for the cluster
+	file    string // its source; "" for the cluster
 	assumed bool   // without a VDOConfig
-	// given says what that account comes from, proof what is there in the place of its password.
+	// given is the source of that account. proof replaces its password.
 	given string
 	proof vcenter.Proof
-	// preferAsked asks also where the Secret is there: someone else logs in.
+	// preferAsked uses that account even if the Secret exists: an administrator logs in.
 	preferAsked bool
 }
 
 type configured struct {
 	preflight.Use
 
-	config *v1alpha1.VsphereCloudConfig // nil where it is not there
+	config *v1alpha1.VsphereCloudConfig // nil if it does not exist
 }
 
-// siteOf reads a configuration. Without a VDOConfig both drivers are taken to be wanted,
-// with every vCenter.
+// siteOf reads a configuration. Without a VDOConfig it assumes that both drivers are requested, with every vCenter.
 func siteOf(config *v1alpha1.VDOConfig, vcenters []v1alpha1.VsphereCloudConfig, reader client.Reader) site {
 	s := site{reader: reader}
 	byName := map[string]*v1alpha1.VsphereCloudConfig{}
@@ -98,9 +96,8 @@ func clusterSite(ctx context.Context, c client.Client, namespace string) (site, 
 	return siteOf(config, vcenters.Items, c), nil
 }
 
-// unresolved are the VsphereCloudConfigs that the VDOConfig names and that are not there. While
-// there are such, what drivers need in the other vCenters is not known: a name may be meant for
-// one of these.
+// unresolved returns the missing VsphereCloudConfigs that the VDOConfig names. With missing ones, the needs at other
+// vCenters are unknown: the missing name may be meant for one of these.
 func (s *site) unresolved() error {
 	var errs []error
 	for _, v := range s.vcenters {
@@ -130,7 +127,6 @@ func (s *site) target(ctx context.Context, v configured) (vcenter.Target, error)
 	return t, refusedBefore(v.config, read.Version)
 }
 
-// open logs in to a vCenter to change it.
 func (s *site) open(ctx context.Context, v configured) (*vcenter.Admin, vcenter.Target, error) {
 	t, err := s.target(ctx, v)
 	if err != nil {
@@ -140,8 +136,8 @@ func (s *site) open(ctx context.Context, v configured) (*vcenter.Admin, vcenter.
 	return admin, t, err
 }
 
-// paced has logins with one account take turns, and none repeated that was refused: the vCenters may
-// count the failures of one account together, and lock it. Its requests are traced.
+// paced lets logins with one account take turns, and repeats no refused one: vCenters may count an account's failures
+// together, and lock it. It also traces requests.
 func (a *app) paced(t *vcenter.Target) {
 	t.Wrap = a.cluster.trace.wrap
 	q := logins.Question{Host: t.Host, Port: t.Port, Username: t.Username, Password: string(t.Password)}
@@ -152,7 +148,7 @@ func (a *app) paced(t *vcenter.Target) {
 	}
 }
 
-// inFile says where what is missing was looked for, and how it gets there.
+// inFile adds to a NotFound error the file that was searched, and how to add the object.
 func (s *site) inFile(err error) error {
 	for _, f := range fault.All(err) {
 		if s.file != "" && f.Reason == fault.NotFound {
@@ -163,7 +159,7 @@ func (s *site) inFile(err error) error {
 	return err
 }
 
-// isMissing says whether all that an error is about is that something is not there.
+// isMissing reports whether all causes of an error are missing objects.
 func isMissing(err error) bool {
 	for _, f := range fault.All(err) {
 		if f.Reason != fault.NotFound {
@@ -173,8 +169,8 @@ func isMissing(err error) bool {
 	return true
 }
 
-// refusedBefore is the refusal that the operator saw with exactly these credentials: to
-// try them once more brings the account nearer to being locked.
+// refusedBefore returns the refusal that the operator got with exactly these credentials: another try brings the
+// account closer to a lock.
 func refusedBefore(vcc *v1alpha1.VsphereCloudConfig, version string) error {
 	ready := meta.FindStatusCondition(vcc.Status.Conditions, v1alpha1.ConditionReady)
 	if ready == nil || version == "" || vcc.Status.CredentialsVersion != version || vcc.Status.ObservedGeneration != vcc.Generation {
@@ -197,7 +193,7 @@ type siteFlags struct {
 	file, username, passwordFile string
 	proof                        vcenter.Proof
 	noCluster                    bool
-	instead                      bool // the account takes the place of the Secrets' in the cluster too
+	instead                      bool // the account also replaces those of the Secrets in the cluster
 }
 
 func (f *siteFlags) bind(fl *pflag.FlagSet) {
@@ -208,8 +204,8 @@ func (f *siteFlags) bind(fl *pflag.FlagSet) {
 	f.proof.Bind(fl)
 }
 
-// effective refuses flags without an effect. The account takes the place of the Secrets' in
-// the file, and, with instead, of those in the cluster.
+// effective refuses flags without an effect. The account replaces those of the Secrets in the file, and, with instead,
+// of those in the cluster.
 func (f *siteFlags) effective(instead bool) error {
 	switch {
 	case f.passwordFile != "" && f.username == "":
@@ -220,14 +216,14 @@ func (f *siteFlags) effective(instead bool) error {
 	return nil
 }
 
-// isOffline reports whether no cluster is asked: before there is one, or with --no-cluster.
+// isOffline reports whether no cluster is used: none exists yet, or --no-cluster is set.
 func (f *siteFlags) isOffline(a *app) bool {
 	_, err := a.cluster.client()
 	return f.file != "" && (f.noCluster || fault.ReasonOf(err) == fault.NotFound && a.cluster.isNone())
 }
 
-// isNone reports whether no kubeconfig says which cluster is meant: none is named, but for /dev/null, and the one at
-// the usual place has nothing in it. One that cannot be used may be of a cluster that runs.
+// isNone reports whether no kubeconfig selects a cluster: none is named, except /dev/null, and the one at the default
+// path is empty. An unusable one may be of a running cluster.
 func (f *clusterFlags) isNone() bool {
 	read, err := clientcmd.NewDefaultClientConfigLoadingRules().Load()
 	named := os.Getenv(clientcmd.RecommendedConfigPathEnvVar)
@@ -260,10 +256,9 @@ func (f *siteFlags) fileSite(a *app) (site, error) {
 	return s, nil
 }
 
-// readers read what a configuration refers to: each what those before it do not have.
+// readers read the objects that a configuration refers to: each the ones that its predecessors lack.
 type readers []client.Reader
 
-// Get finds an object.
 func (all readers) Get(ctx context.Context, key client.ObjectKey, into client.Object, opts ...client.GetOption) error {
 	err := error(apierrors.NewNotFound(schema.GroupResource{}, key.Name))
 	for _, from := range all {
@@ -274,7 +269,7 @@ func (all readers) Get(ctx context.Context, key client.ObjectKey, into client.Ob
 	return err
 }
 
-// List is of no use to who follows references.
+// List is not supported: references need only Get.
 func (readers) List(context.Context, client.ObjectList, ...client.ListOption) error {
 	return errors.ErrUnsupported
 }
@@ -307,8 +302,8 @@ func fileFault(flag, name string, err error) error {
 	return f
 }
 
-// asAdmin reads the configuration with the account of the flags in the place of the Secrets'. It has to be given: who
-// may change something at the vCenters is no one's of the site.
+// asAdmin reads the configuration with the flags' account instead of the Secrets' ones. The flag is required: no
+// Secret of the site has an administrator of the vCenters.
 func (f *siteFlags) asAdmin(ctx context.Context, a *app, of string, noCluster bool) (site, preflight.Cluster, error) {
 	if f.username == "" {
 		err := errors.New("who may change " + of + " is not given")
@@ -317,14 +312,14 @@ func (f *siteFlags) asAdmin(ctx context.Context, a *app, of string, noCluster bo
 	return a.configuration(ctx, f.as(noCluster))
 }
 
-// as are the flags for commands whose account takes the place of all others.
+// as returns the flags for commands whose account replaces all others.
 func (f *siteFlags) as(noCluster bool) siteFlags {
 	as := *f
 	as.instead, as.noCluster = true, noCluster
 	return as
 }
 
-// ofFile has the commands of a text that read a configuration read the file too.
+// ofFile adds the file to the commands in a text that read a configuration.
 func (f *siteFlags) ofFile(text string) string {
 	if f.file == "" || f.file == "-" {
 		return text
@@ -338,7 +333,7 @@ func (f *siteFlags) ofFile(text string) string {
 	return strings.NewReplacer(pairs...).Replace(text)
 }
 
-// hints has the hints of an error read the file too.
+// hints adds the file to the commands in the hints of an error.
 func (f *siteFlags) hints(err error) error {
 	for _, x := range fault.All(err) {
 		x.Hint = f.ofFile(x.Hint)
@@ -346,7 +341,7 @@ func (f *siteFlags) hints(err error) error {
 	return err
 }
 
-// passwordOf is the password in a file, or else in the environment.
+// passwordOf returns the password in a file, or else in the environment.
 func (a *app) passwordOf(flag, file, env string) (password string, known bool, err error) {
 	if file == "" {
 		password, known = a.getenv(env)
@@ -356,9 +351,9 @@ func (a *app) passwordOf(flag, file, env string) (password string, known bool, e
 	return strings.TrimRight(string(data), "\r\n"), true, err
 }
 
-// asks has the account of the flags used. Its password comes from a file, the environment or, once it is
-// needed, a prompt, which names the server: that is in a resource that someone else may have written. A
-// file that does not exist is a wrong flag, and no finding about a vCenter.
+// asks makes the site use the flags' account. Its password is from a file, the environment or, once it is needed, a
+// prompt. The prompt names the server, since others may have written the resource. A missing file is a wrong flag, and
+// no finding about a vCenter.
 func (f *siteFlags) asks(a *app, s *site) error {
 	password, known, err := a.passwordOf("--password-file", f.passwordFile, passwordEnv)
 	isProven := f.proof.Given() && !known
@@ -383,5 +378,5 @@ func (f *siteFlags) asks(a *app, s *site) error {
 	return nil
 }
 
-// givenLogin says where a login comes from that flags give.
+// givenLogin is the source of a login from flags.
 const givenLogin = "--username, or its password: --password-file, " + passwordEnv + " or the prompt"

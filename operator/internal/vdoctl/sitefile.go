@@ -33,18 +33,17 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
 )
 
-// objects are what a file holds, all in a namespace. It is a reader of them.
+// objects are the objects of a file, all in a namespace. It is a reader of them.
 type objects struct {
 	client.Reader
 
-	namespace string // of what says none
+	namespace string // of objects without one
 	config    *v1alpha1.VDOConfig
 	bundle    *v1alpha1.DriverBundle
 	vcenters  []v1alpha1.VsphereCloudConfig
 	all       map[string]client.Object // these, Secrets and ConfigMaps, by describeObject
 }
 
-// Get finds an object.
 func (o *objects) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
 	is, ok := o.all[kindOf(into)+" "+key.String()]
 	if !ok {
@@ -54,9 +53,9 @@ func (o *objects) Get(_ context.Context, key client.ObjectKey, into client.Objec
 	return nil
 }
 
-// parseSite reads YAML or JSON documents, and names all that is wrong with them. Resources of
-// others are passed over: a file may hold all that a site applies. What could be read is returned beside
-// errors, so that what is wrong with it is told with them. What says no namespace is of the operator's.
+// parseSite reads YAML or JSON documents, and reports all errors. It skips resources of other groups, since a file may
+// have all of a site. Beside errors it returns the readable objects, so that the caller reports their errors too. The
+// namespace defaults to the operator's.
 func parseSite(name string, data []byte, namespace string) (*objects, error) {
 	out, err := readObjects(name, data, namespace)
 	if err == nil && out.config == nil && len(out.vcenters) == 0 {
@@ -85,15 +84,15 @@ func readObjects(name string, data []byte, namespace string) (*objects, error) {
 	return o, fault.Join(errs...)
 }
 
-// siteGroups are the groups of a site's resources: an unknown kind of them is a slip, and of others theirs.
+// siteGroups are the groups of a site's resources: an unknown kind is an error in them, and skipped in others.
 var siteGroups = []string{"", v1alpha1.GroupVersion.Group, airship.GroupVersion.Group}
 
-// decode reads one document. A kind or a field that is not known is an error where Kubernetes or the operator defines
-// it, since a slip would go unseen.
+// decode reads one document. An unknown kind or field of Kubernetes or the operator is an error, since it would hide a
+// typo.
 func (o *objects) decode(decoder runtime.Decoder, doc []byte) error {
 	var of *metav1.TypeMeta
 	if err := yaml.Unmarshal(doc, &of); err == nil && of == nil {
-		return nil // comments
+		return nil // only comments
 	}
 	object, _, err := decoder.Decode(doc, nil, nil)
 	if runtime.IsNotRegisteredError(err) && !slices.Contains(siteGroups, of.GroupVersionKind().Group) {
@@ -108,8 +107,7 @@ func (o *objects) decode(decoder runtime.Decoder, doc []byte) error {
 	return o.add(object)
 }
 
-// add takes what a configuration is of. What would take the place of another one is refused: of the
-// two only one would count, unseen.
+// add adds an object of a configuration. It refuses a duplicate, since only one of the two would apply.
 func (o *objects) add(object runtime.Object) error {
 	switch object.(type) {
 	case *v1alpha1.VDOConfig, *v1alpha1.DriverBundle, *v1alpha1.VsphereCloudConfig, *corev1.Secret, *corev1.ConfigMap:
@@ -132,14 +130,14 @@ func (o *objects) add(object runtime.Object) error {
 			return err
 		}
 		switch {
-		case object.Namespace != o.namespace: // another operator's, which reads it there
+		case object.Namespace != o.namespace: // another operator's namespace, which reads it there
 		case o.bundle != nil:
 			return fmt.Errorf("a second DriverBundle: the drivers are from one, and %s is there", describeObject(o.bundle))
 		default:
 			o.bundle = object
 		}
 	case *v1alpha1.VsphereCloudConfig:
-		if err := isHost(object.Spec.VcIP); err != nil { // no connection says as well what is wrong with it
+		if err := isHost(object.Spec.VcIP); err != nil { // a connection's error would be less clear
 			return fmt.Errorf("spec.vcIp of %s, %q: %w", describeObject(object), object.Spec.VcIP, err)
 		}
 		o.vcenters = append(o.vcenters, *object)
@@ -147,7 +145,7 @@ func (o *objects) add(object runtime.Object) error {
 	return nil
 }
 
-// put takes an object, in the place of one of its name.
+// put adds an object, replacing one of the same name.
 func (o *objects) put(x client.Object) {
 	if s, ok := x.(*corev1.Secret); ok {
 		if s.Data == nil {
@@ -161,7 +159,7 @@ func (o *objects) put(x client.Object) {
 	o.all[describeObject(x)] = x
 }
 
-// values are the ConfigMaps, and then the Secrets, sorted.
+// values returns the ConfigMaps, and then the Secrets, sorted.
 func (o *objects) values() []client.Object {
 	all := slices.Collect(maps.Values(o.all))
 	all = slices.DeleteFunc(all, func(x client.Object) bool { return kindOf(x) != "ConfigMap" && kindOf(x) != "Secret" })
@@ -169,8 +167,8 @@ func (o *objects) values() []client.Object {
 	return all
 }
 
-// within refuses what the operator does not read: resources of another namespace than its own, and another bundle than
-// the one that is named.
+// within refuses objects that the operator does not read: resources of another namespace, and another bundle than the
+// named one.
 func (o *objects) within() error {
 	own := pointers(o.vcenters)
 	if o.config != nil {
@@ -203,7 +201,7 @@ func pointers[T any, P interface {
 	return out
 }
 
-// present are the objects that are there, each once. One without a name is not requested.
+// present returns the existing objects, each once. It skips objects without a name.
 func present(ctx context.Context, c client.Reader, all []client.Object) ([]client.Object, error) {
 	var out []client.Object
 	done := map[string]bool{}
@@ -227,7 +225,7 @@ func present(ctx context.Context, c client.Reader, all []client.Object) ([]clien
 
 func isGone(err error) bool { return apierrors.IsNotFound(err) || meta.IsNoMatchError(err) }
 
-// documents parts a file into its documents, and a List, as kubectl get writes it, into its items.
+// documents splits a file into its documents, and a List, as kubectl get writes it, into its items.
 func documents(data []byte) (out [][]byte, err error) {
 	data = bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n"))
 	for docs := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data))); ; {
@@ -252,7 +250,6 @@ func documents(data []byte) (out [][]byte, err error) {
 	}
 }
 
-// readManifest returns the resources of a file.
 func readManifest(data []byte) (out []client.Object, err error) {
 	docs, err := documents(data)
 	for _, doc := range docs {
@@ -260,14 +257,14 @@ func readManifest(data []byte) (out []client.Object, err error) {
 		if err := yaml.Unmarshal(doc, &u.Object); err != nil {
 			return nil, err
 		}
-		if u.Object != nil { // else comments
+		if u.Object != nil { // otherwise only comments
 			out = append(out, u)
 		}
 	}
 	return out, err
 }
 
-// readManifest returns the operator's resources of a file, for its namespace.
+// readManifest returns the operator's resources of a file, moved to its namespace.
 func (a *app) readManifest(data []byte) ([]client.Object, error) {
 	return readManifest(bytes.ReplaceAll(data, []byte(operatorNamespace), []byte(a.cluster.namespace)))
 }
@@ -289,7 +286,7 @@ func fullKindOf(x client.Object) schema.GroupVersionKind {
 	return x.GetObjectKind().GroupVersionKind()
 }
 
-// describeObject is "Kind namespace/name".
+// describeObject returns "Kind namespace/name".
 func describeObject(x client.Object) string {
 	if x.GetNamespace() == "" {
 		return kindOf(x) + " " + x.GetName()

@@ -27,10 +27,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/decide"
 )
 
-// statusReport is what status prints: what the operator has written into the status of
-// its resources.
 type statusReport struct {
-	Ready      bool            `json:"ready"` // all of it
+	Ready      bool            `json:"ready"` // of everything
 	Operator   operatorStatus  `json:"operator"`
 	Bundles    []bundleStatus  `json:"bundles"`
 	VCenters   []vcenterStatus `json:"vcenters"`
@@ -38,15 +36,15 @@ type statusReport struct {
 	VDOConfig  string          `json:"vdoConfig,omitempty"` // its name
 	Kubernetes string          `json:"kubernetes,omitempty"`
 	NodesReady string          `json:"nodesReady,omitempty"`
-	// Nodes are those that are not well, and changes that are gated.
+	// Nodes are unhealthy nodes, and nodes with gated changes.
 	Nodes   []v1alpha1.NodeStatus `json:"nodes,omitempty"`
-	Waiting []waiting             `json:"waiting,omitempty"` // what is not as it should be, and why
-	// Ahead is what later versions of Kubernetes and vCenter lack, and an upgrade that only waits; nothing of today.
+	Waiting []waiting             `json:"waiting,omitempty"` // unhealthy objects, and why
+	// Ahead is what later versions of Kubernetes and vCenter lack, and a waiting upgrade; no present fault.
 	Ahead     []waiting  `json:"ahead,omitempty"`
-	Candidate *candidate `json:"candidate,omitempty"` // the upgrade that waits, why, and what to do
-	// Preflight is what the operator's checks of cluster and vCenters found last.
+	Candidate *candidate `json:"candidate,omitempty"` // the waiting upgrade, why, and what to do
+	// Preflight is the last result of the operator's checks of cluster and vCenters.
 	Preflight *v1alpha1.PreflightStatus `json:"preflight,omitempty"`
-	// PreflightBefore is set where that was before the last rollout.
+	// PreflightBefore is set if that is older than the last rollout.
 	PreflightBefore bool `json:"preflightBefore,omitempty"`
 }
 
@@ -67,7 +65,7 @@ type vcenterStatus struct {
 	Ready   string `json:"ready"` // True, False, Unknown
 }
 
-// driverStatus is a driver's, with the version that spec.drivers asks for.
+// driverStatus is the status of a driver, with the version that spec.drivers requests.
 type driverStatus struct {
 	v1alpha1.DriverStatus
 
@@ -85,7 +83,7 @@ type statusOptions struct {
 
 	prose    bool // describe
 	watch    bool
-	interval time.Duration // between looks
+	interval time.Duration // between refreshes
 }
 
 func newDescribeCommand(a *app) *cobra.Command {
@@ -138,7 +136,7 @@ func (o *statusOptions) show(ctx context.Context, c client.Reader) error {
 		}
 		if now := screen.Bytes(); !bytes.Equal(now, last) {
 			last = now
-			if o.watch && o.terminal { // in place of the one before
+			if o.watch && o.terminal { // replaces the previous one
 				now = append([]byte("\x1b[H\x1b[2J"), now...)
 			}
 			if _, err := o.out.Write(now); err != nil {
@@ -224,8 +222,8 @@ func (r *statusReport) config(c *v1alpha1.VDOConfig) {
 	r.waits("VDOConfig "+c.Name, c.Generation, c.Status.ObservedGeneration, c.Status.Conditions)
 }
 
-// table lists what is there, each reason why something is not ready, and what waits though all is. describe shows
-// messages in full.
+// table lists the resources, each reason why one is not ready, and anything that waits although all is ready. describe
+// prints messages in full.
 func (o *statusOptions) table(l *lines, r statusReport) {
 	t := command.NewTable("NAME", "READY", "REASON", "MESSAGE")
 	add := func(object string, ready any, reason, message string) {
@@ -323,8 +321,8 @@ func (b bundleStatus) says() string {
 	return out
 }
 
-// checks shows what the operator's checks of cluster and vCenters found last, and how it is put right. Findings do
-// not say whether everything is ready: what is gated for their sake waits, and is shown there.
+// checks prints the last findings of the operator's checks, with remedies. Findings do not decide whether all is
+// ready: changes that they gate are listed as waiting.
 func (o *statusOptions) checks(l *lines, p *v1alpha1.PreflightStatus, before bool) {
 	if p == nil {
 		return
@@ -355,8 +353,7 @@ func (o *statusOptions) checks(l *lines, p *v1alpha1.PreflightStatus, before boo
 	}
 }
 
-// waits notes each condition that is not well. Ready sums up the others, and is named only
-// where none of them says more.
+// waits adds each unhealthy condition. It adds Ready, which sums up the others, only if none of them says more.
 func (r *statusReport) waits(object string, generation, observed int64, conditions []metav1.Condition) {
 	if observed < generation || len(conditions) == 0 {
 		r.wait(object, "NotObserved", "the operator has not seen it as it is now; if that stays so: `kubectl -n "+operatorNamespace+" get deployment vdo-operator`")
@@ -368,7 +365,7 @@ func (r *statusReport) waits(object string, generation, observed int64, conditio
 		switch c := &conditions[i]; {
 		case c.Status == wellStatus(c.Type) || slices.Contains(summaries, c.Type):
 		case c.Type == v1alpha1.ConditionUpgradeable,
-			// it may be so for weeks, and what runs is as it should be
+			// it may last for weeks, and the drivers are healthy
 			c.Type == v1alpha1.ConditionUpgraded && isReady && decide.Reason(c.Reason).Waits():
 			r.Ahead = append(r.Ahead, waiting{object, c.Reason, c.Type + ": " + c.Message})
 		default:
@@ -385,10 +382,9 @@ func (r *statusReport) wait(object, reason, message string) {
 	r.Waiting = append(r.Waiting, waiting{object, reason, message})
 }
 
-// summaries are conditions that sum up others.
 var summaries = []string{v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled}
 
-// wellStatus is the status that a condition has while all is well.
+// wellStatus returns the healthy status of a condition.
 func wellStatus(condition string) metav1.ConditionStatus {
 	if condition == v1alpha1.ConditionSuspended || condition == v1alpha1.ConditionDrifted {
 		return metav1.ConditionFalse
@@ -396,15 +392,14 @@ func wellStatus(condition string) metav1.ConditionStatus {
 	return metav1.ConditionTrue
 }
 
-// operatorStatus is how the operator itself fares.
 type operatorStatus struct {
 	Installed bool   `json:"installed"`
-	Version   string `json:"version,omitempty"` // of the bundle that it was installed from, else the image
+	Version   string `json:"version,omitempty"` // of its bundle, else the image
 	Ready     string `json:"ready,omitempty"`   // pods: "1/1"
-	Leader    string `json:"leader,omitempty"`  // of one that runs outside of the cluster
+	Leader    string `json:"leader,omitempty"`  // of an operator outside of the cluster
 }
 
-// operator reads how the operator fares. One that runs outside of the cluster has no Deployment, and a Lease.
+// operator reads the status of the operator. One outside of the cluster has no Deployment, only a Lease.
 func (r *statusReport) operator(ctx context.Context, c client.Reader, namespace string) error {
 	var d appsv1.Deployment
 	key := client.ObjectKey{Namespace: namespace, Name: operatorDeployment}
@@ -434,7 +429,7 @@ func (r *statusReport) operator(ctx context.Context, c client.Reader, namespace 
 	return nil
 }
 
-// operatorVersion is the release that a bundle's operator is, or its image.
+// operatorVersion returns the release of the operator in a bundle, or its image.
 func operatorVersion(d *appsv1.Deployment) string {
 	version := d.Annotations[deploy.AnnotationVersion]
 	for _, c := range d.Spec.Template.Spec.Containers {

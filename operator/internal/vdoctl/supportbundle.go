@@ -38,9 +38,9 @@ type supportReport struct {
 	File  string `json:"file"`
 	Files int    `json:"files"`
 	Bytes int64  `json:"bytes"`
-	// Incomplete is set where something that is there could not be read.
+	// Incomplete is set if an existing object could not be read.
 	Incomplete bool     `json:"incomplete,omitempty"`
-	Unread     []string `json:"unread,omitempty"` // what is not in it, and why
+	Unread     []string `json:"unread,omitempty"` // what it lacks, and why
 }
 
 // collection is the archive while it is written.
@@ -56,7 +56,7 @@ type collection struct {
 	hide   *redactor
 	tar    *tar.Writer
 	files  int
-	unread []string // what is there and could not be read, and why
+	unread []string // existing objects that could not be read, and why
 	failed error    // of writing
 }
 
@@ -99,8 +99,8 @@ func (x *collection) run(ctx context.Context, name string) error {
 	if x.logs, err = kubernetes.NewForConfig(cfg); err != nil {
 		return clusterstate.Fault("reach the cluster", err)
 	}
-	// Of a cluster that does not answer, or refuses the login, there is nothing to collect. Who may not read
-	// all of it collects what they may.
+	// A cluster that does not answer, or refuses the login, has nothing to collect. A user with fewer permissions
+	// collects the readable part.
 	err = x.client.Get(ctx, client.ObjectKey{Name: x.cluster.namespace}, &corev1.Namespace{})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) {
 		return clusterstate.Fault("collect from the cluster", err)
@@ -132,7 +132,6 @@ func (x *collection) run(ctx context.Context, name string) error {
 	return nil
 }
 
-// vacant refuses a name that has a file.
 func vacant(name string) error {
 	if _, err := os.Lstat(name); err == nil {
 		return &fault.Error{Reason: fault.Conflict, Op: "write", Subject: name, Err: errors.New("it is there already"), Hint: "choose another name, or remove it"}
@@ -149,7 +148,7 @@ func (a *app) passwords() (out []string) {
 	return out
 }
 
-// collect fills the archive: the Secrets first, since their values are what is hidden.
+// collect fills the archive. It reads the Secrets first, since it hides their values.
 func (x *collection) collect(ctx context.Context, cfg *rest.Config, w *tar.Writer) error {
 	x.tar = w
 	for _, v := range append(x.passwords(), cfg.BearerToken, cfg.Password) {
@@ -184,8 +183,8 @@ func (x *collection) put(name string, data []byte) {
 	}
 }
 
-// putYAML writes a value. Its texts are cleaned before: YAML breaks, indents and quotes them
-// so that a value in them is not known again.
+// putYAML writes a value. It cleans the texts before: YAML wraps, indents and quotes them, so that a value in them is
+// no longer recognizable.
 func (x *collection) putYAML(name string, value any) {
 	value, err := x.hide.object(value)
 	var data []byte
@@ -199,7 +198,6 @@ func (x *collection) putYAML(name string, value any) {
 	x.put(name, data)
 }
 
-// missed notes what the archive is incomplete without.
 func (x *collection) missed(what string, err error) {
 	if right := clusterstate.MissingRight(err); right != "" {
 		err = errors.New("no right to " + right)
@@ -227,7 +225,7 @@ func (x *collection) checks(ctx context.Context) {
 	}
 	snapshot, policy, err := x.gather(ctx, siteFlags{})
 	if err != nil {
-		if fault.ReasonOf(err) != fault.NotFound { // else nothing is configured, which the resources say too
+		if fault.ReasonOf(err) != fault.NotFound { // otherwise nothing is configured, which the resources show too
 			x.missed("preflight", err)
 		}
 		return
@@ -235,7 +233,6 @@ func (x *collection) checks(ctx context.Context) {
 	x.putYAML("preflight.yaml", reportOf(snapshot, policy, func(preflight.ID) bool { return true }))
 }
 
-// completeness is what the archive and the report say of all of it.
 func completeness(unread int) string {
 	if unread > 0 {
 		return "incomplete: something that is there could not be read"
@@ -256,8 +253,8 @@ func (x *collection) namespaces() []string {
 	return []string{x.cluster.namespace, drivers.CSINamespace, drivers.SystemNamespace}
 }
 
-// secrets writes which Secrets there are, with the names of their keys, and has their values
-// hidden everywhere. It tells whether all values are known.
+// secrets writes the names of Secrets and of their keys, and hides their values everywhere. It reports whether all
+// values are known.
 func (x *collection) secrets(ctx context.Context) bool {
 	known := true
 	for _, ns := range x.namespaces() {
@@ -274,7 +271,7 @@ func (x *collection) secrets(ctx context.Context) bool {
 	return known
 }
 
-// notSecret are keys of Secrets whose values help to find a fault.
+// notSecret are keys of Secrets whose values help to find a fault, and stay readable.
 var notSecret = []string{corev1.BasicAuthUsernameKey, v1alpha1.DefaultCAKey, corev1.TLSCertKey}
 
 func (x *collection) secret(s *corev1.Secret) {
@@ -290,15 +287,14 @@ func (x *collection) secret(s *corev1.Secret) {
 	}
 }
 
-// collected is a kind of which objects are written.
 type collected struct {
 	apiVersion, kind string
 	namespaced       bool
 	only             func(*unstructured.Unstructured) bool // nil: all
 }
 
-// kindsToCollect are read whole in the operator's and the storage driver's namespaces; of
-// kube-system only what is the drivers'.
+// kindsToCollect returns the kinds that are read completely in the operator's and the storage driver's namespaces; in
+// kube-system only the drivers' objects.
 func kindsToCollect() []collected {
 	group := v1alpha1.GroupVersion.String()
 	ours := func(u *unstructured.Unstructured) bool { return isOurs(u.GetName()) }
@@ -334,7 +330,7 @@ func (x *collection) resources(ctx context.Context) {
 	}
 }
 
-// kind writes the objects of a kind. A kind that the cluster does not know is left out.
+// kind writes the objects of a kind. It skips a kind that the cluster does not have.
 func (x *collection) kind(ctx context.Context, k collected, ns string) {
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(schema.FromAPIVersionAndKind(k.apiVersion, k.kind+"List"))
@@ -364,7 +360,7 @@ func (k collected) takes(u *unstructured.Unstructured) bool {
 	return u.GetNamespace() != drivers.SystemNamespace || isOurs(u.GetName()) || isOurs(about)
 }
 
-// isOurs tells by its name whether something is the operator's or a driver's.
+// isOurs reports by its name whether an object is the operator's or a driver's.
 func isOurs(name string) bool {
 	return strings.Contains(name, "vsphere") || strings.HasPrefix(name, "vdo") ||
 		strings.HasPrefix(name, "snapshot-") || strings.HasPrefix(name, "antrea-") ||
@@ -395,8 +391,8 @@ func (x *collection) podLogs(ctx context.Context, known bool) {
 	}
 }
 
-// logsOf writes the log of each container, and that of its run before. The API server calls it a bad request
-// where there is none: a container has not begun, or was never started again.
+// logsOf writes the log of each container, and that of its previous run. The API server answers BadRequest if there is
+// none: the container has not started, or never restarted.
 func (x *collection) logsOf(ctx context.Context, p *corev1.Pod) {
 	for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
 		name := "logs/" + p.Namespace + "/" + p.Name + "/" + c.Name
@@ -427,7 +423,7 @@ func (x *collection) log(ctx context.Context, p *corev1.Pod, o corev1.PodLogOpti
 	return data, err
 }
 
-// wholeLines are the lines that end within a size: a value that is cut is not known again.
+// wholeLines returns the lines that end within a size: a cut value is no longer recognizable.
 func wholeLines(data []byte, size int) []byte {
 	if len(data) <= size {
 		return data

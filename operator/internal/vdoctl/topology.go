@@ -70,10 +70,9 @@ PersistentVolume uses is not taken off, and none of its category attached above 
 	return cmd
 }
 
-// topologyChecks are the checks that are about topology.
 var topologyChecks = []preflight.ID{"topology-category", "topology-tag", "topology-vcenters", "node-registered", "datastore-shared", "vcenter-connection", "vcenter-account"}
 
-// problemIn says what is to be done about what cannot be done in a vCenter.
+// problemIn returns the fault of a problem in a vCenter, with its remedy.
 func problemIn(vCenter string, p topology.Problem) error {
 	f := &fault.Error{Reason: fault.Refused, Op: "tag in", Subject: vCenter, Err: errors.New(p.Text), Hint: "correct --attach"}
 	switch {
@@ -85,7 +84,7 @@ func problemIn(vCenter string, p topology.Problem) error {
 	return f
 }
 
-// tag plans for a vCenter, shows it, and does it; where a part cannot be done, nothing.
+// tag plans the steps for a vCenter, shows them, and executes them; if a part is impossible, none.
 func (o *topologyOptions) tag(ctx context.Context) error {
 	s, want, err := o.tagSite(ctx)
 	if err != nil {
@@ -121,7 +120,7 @@ func (o *topologyOptions) tag(ctx context.Context) error {
 	return nil
 }
 
-// tagSite is the configuration, with the vCenter that is to be tagged, and what tags are requested.
+// tagSite returns the configuration, with the vCenter to tag, and the requested tags.
 func (o *topologyOptions) tagSite(ctx context.Context) (site, []topology.Assignment, error) {
 	var want []topology.Assignment
 	for _, text := range o.attach {
@@ -163,7 +162,7 @@ func (o *topologyOptions) tagSite(ctx context.Context) (site, []topology.Assignm
 	return s, want, err
 }
 
-// planTags plans and shows the steps. What cannot be done is an error.
+// planTags plans and shows the steps. An impossible assignment is an error.
 func (o *topologyOptions) planTags(
 	found *preflight.VCenter, categories []string, want []topology.Assignment,
 ) (tagReport, error) {
@@ -197,8 +196,8 @@ func tagText(l *lines, r tagReport) {
 	}
 }
 
-// tagUse knows what of the cluster depends on tags: nodes by their labels, volumes by the node
-// affinity of their PersistentVolumes, which no one can change.
+// tagUse is the cluster's use of tags: nodes by their labels, and volumes by the node affinity of their
+// PersistentVolumes, which is immutable.
 type tagUse struct {
 	cluster preflight.Cluster
 	volumes map[string][]label // by PersistentVolume
@@ -206,8 +205,8 @@ type tagUse struct {
 
 type label struct{ key, value string }
 
-// is reports whether a label comes from a tag. Drivers write labels that do not name the category
-// for the cloud provider's tags, and where the storage driver's labels are configured.
+// is reports whether a label comes from a tag. Drivers write labels without the category for the cloud provider's
+// tags, and if labels are configured for the storage driver.
 func (l label) is(t preflight.Category) bool {
 	category, own := strings.CutPrefix(l.key, "topology.csi.vmware.com/")
 	return l.value == t.Tag && (own && category == t.Name || !own && preflight.IsZoneLabel(l.key))
@@ -227,9 +226,8 @@ func boundVolumes(ctx context.Context, c client.Reader) (map[string][]label, err
 	})
 }
 
-// refuse returns why steps may not be done in a vCenter: nodes or volumes of the cluster use a tag that the
-// steps take off an object, or that is above or below an object that gets another one of the category: which
-// of the two counts differs between drivers.
+// refuse returns why steps are not allowed: nodes or volumes use an affected tag. The steps detach it, or it is above
+// or below an object with another new tag of the category. Drivers differ in which of those two they use.
 func (u *tagUse) refuse(v preflight.VCenter, steps []topology.Step) error {
 	lost := map[preflight.Category]bool{}
 	for _, s := range steps {
@@ -245,7 +243,7 @@ func (u *tagUse) refuse(v preflight.VCenter, steps []topology.Step) error {
 			for object, tags := range v.Tagged {
 				_, known := v.Objects[object]
 				if !known || object.Type == "ResourcePool" || object.Type == "VirtualApp" {
-					continue // a VM or what it is grouped by: no zone is found by their tags
+					continue // a VM or its groups: their tags define no zone
 				}
 				path := v.Path(object)
 				for _, t := range tags {
@@ -266,7 +264,6 @@ func (u *tagUse) refuse(v preflight.VCenter, steps []topology.Step) error {
 	return fault.Join(errs...)
 }
 
-// users are the nodes and volumes that use a tag.
 func (u *tagUse) users(tag preflight.Category) []string {
 	var out []string
 	for i := range u.cluster.Nodes {

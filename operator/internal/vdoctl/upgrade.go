@@ -66,7 +66,7 @@ func revisionsOf(config *v1alpha1.VDOConfig) revisionList {
 	return r
 }
 
-// candidateOf is the upgrade that waits, nil for none.
+// candidateOf returns the waiting upgrade, nil for none.
 func candidateOf(config *v1alpha1.VDOConfig) *candidate {
 	c := config.Status.Candidate
 	if c == nil {
@@ -99,7 +99,6 @@ func (a *app) revisions(l *lines, r revisionList) {
 	r.Candidate.text(l)
 }
 
-// text shows the upgrade that waits, if one does.
 func (c *candidate) text(l *lines) {
 	if c == nil {
 		return
@@ -115,7 +114,6 @@ func (c *candidate) text(l *lines) {
 	l.block("do", c.ToDo)
 }
 
-// says is what the screen says of a driver.
 func (s driverStatus) says() string {
 	if s.Pinned == "" {
 		return s.Message
@@ -123,13 +121,13 @@ func (s driverStatus) says() string {
 	return strings.TrimSuffix("pinned to "+s.Pinned+" by spec.drivers; "+s.Message, "; ")
 }
 
-// block prints a text after its label, folded, and further lines below it.
+// block prints a text after its label, folded, with an indent for further lines.
 func (l *lines) block(label, text string) {
 	indent := label[:len(label)-len(strings.TrimLeft(label, " "))]
 	l.prose("  "+label+": ", "    "+indent, text)
 }
 
-// shortBundle is REPOSITORY@DIGEST with as much of the digest as tells it from others.
+// shortBundle returns REPOSITORY@DIGEST with a shortened digest.
 func shortBundle(s string) string {
 	at := strings.Index(s, "@sha256:")
 	if at < 0 {
@@ -162,7 +160,7 @@ the revision. A revision that failed is tried once more.`,
 	return cmd
 }
 
-// run writes the consent, where it is not there yet.
+// run writes the approval, unless it exists.
 func (o *approveOptions) run(ctx context.Context, name string) error {
 	c, config, err := o.theConfig(ctx)
 	if err != nil {
@@ -195,7 +193,7 @@ func (o *approveOptions) run(ctx context.Context, name string) error {
 	return o.print(out, out.text)
 }
 
-// who is the user that consents, as the API server knows them; before Kubernetes 1.28 this program.
+// who returns the approving user's name from the API server; before Kubernetes 1.28 this program's.
 func who(ctx context.Context, c client.Client) (string, error) {
 	var review authenticationv1.SelfSubjectReview
 	switch err := c.Create(ctx, &review); {
@@ -207,7 +205,7 @@ func who(ctx context.Context, c client.Client) (string, error) {
 	return review.Status.UserInfo.Username, nil
 }
 
-// consentTo changes the spec so that the candidate may proceed, as far as someone's consent decides.
+// consentTo changes the spec so that the candidate may proceed, as far as an approval decides.
 func (o *approveOptions) consentTo(config *v1alpha1.VDOConfig, name, by string) error {
 	waiting := config.Status.Candidate
 	if waiting == nil || waiting.Name != name {
@@ -221,17 +219,17 @@ func (o *approveOptions) consentTo(config *v1alpha1.VDOConfig, name, by string) 
 	}
 	approves := name
 	if !decide.Reason(waiting.Reason).Approvable() {
-		approves = "" // no consent opens a window
+		approves = "" // no approval opens a window
 	}
 	consent(config, older, approves, by)
 	if decide.Reason(waiting.Reason) == decide.Failed {
-		wish := name + " " + time.Now().UTC().Format(time.RFC3339) // it is tried once for each value
+		wish := name + " " + time.Now().UTC().Format(time.RFC3339) // each new value causes one retry
 		metav1.SetMetaDataAnnotation(&config.ObjectMeta, v1alpha1.AnnotationRetry, wish)
 	}
 	return nil
 }
 
-// consent puts the consent to older releases and to a revision, "" for none, into the spec.
+// consent writes the approval of older releases and of a revision, "" for none, into the spec.
 func consent(config *v1alpha1.VDOConfig, older []string, revision, by string) {
 	policy := ptr.Deref(config.Spec.UpgradePolicy, v1alpha1.UpgradePolicy{})
 	policy.AllowDowngrade = append(policy.AllowDowngrade, older...)
@@ -254,7 +252,7 @@ func notWaiting(config *v1alpha1.VDOConfig, name string) error {
 	return f
 }
 
-// downgrades returns the releases that are older than what runs, and that the spec does not allow yet.
+// downgrades returns the releases that are older than the running ones, and that the spec does not allow yet.
 func downgrades(config *v1alpha1.VDOConfig, releases string) (out []string) {
 	running := map[string]string{}
 	for _, d := range config.Status.Drivers {
@@ -331,14 +329,14 @@ func (o *rollbackOptions) run(ctx context.Context, name string) error {
 func (o *rollbackOptions) show(out []changed) error {
 	return o.print(out, func(l *lines) {
 		for i, x := range out {
-			x.DryRun = x.DryRun && i == len(out)-1 // it is said once
+			x.DryRun = x.DryRun && i == len(out)-1 // printed once
 			x.text(l)
 		}
 	})
 }
 
-// plan are the revision to go back to, with the releases of all that goes back, and the VDOConfig and the DriverBundle,
-// changed for it.
+// plan returns the revision for the rollback, with all its releases, and the VDOConfig and the DriverBundle, changed
+// for it.
 func (o *rollbackOptions) plan(
 	ctx context.Context, c client.Client, name, by string,
 ) (to v1alpha1.RevisionStatus, both []edit, err error) {
@@ -364,8 +362,8 @@ func (o *rollbackOptions) plan(
 	return to, both, nil
 }
 
-// withOthers adds to a revision the releases of other groups that were healthy with its bundle, and come from
-// another one now.
+// withOthers adds to a revision the releases of other groups that were healthy with its bundle, and now come from
+// another one.
 func withOthers(config *v1alpha1.VDOConfig, to v1alpha1.RevisionStatus) v1alpha1.RevisionStatus {
 	groups := []string{to.Group}
 	for _, r := range config.Status.Revisions {
@@ -382,7 +380,7 @@ func withOthers(config *v1alpha1.VDOConfig, to v1alpha1.RevisionStatus) v1alpha1
 	return to
 }
 
-// approvalOf is the name of what a bundle offers with the releases of a revision and what runs beside them.
+// approvalOf returns the name of the candidate with a bundle, a revision's releases and the other running ones.
 func approvalOf(config *v1alpha1.VDOConfig, to v1alpha1.RevisionStatus) string {
 	pinned := revision.Revision{Releases: splitList(to.Releases)}
 	rev := revision.Revision{Bundle: to.Bundle}
@@ -392,8 +390,8 @@ func approvalOf(config *v1alpha1.VDOConfig, to v1alpha1.RevisionStatus) string {
 	return rev.Name()
 }
 
-// revisionToGoBackTo finds an earlier revision that was healthy. Without a name it is the last one of the group of
-// drivers that was changed last.
+// revisionToGoBackTo finds an earlier healthy revision. Without a name, it is the last one of the group of drivers
+// that changed last.
 func revisionToGoBackTo(config *v1alpha1.VDOConfig, name string) (v1alpha1.RevisionStatus, error) {
 	changed := map[string]time.Time{} // by group
 	for _, r := range config.Status.Revisions {
@@ -423,7 +421,7 @@ func revisionToGoBackTo(config *v1alpha1.VDOConfig, name string) (v1alpha1.Revis
 		"it is no earlier revision that was healthy; these are: %s", dash(strings.Join(healthy, ", ")))
 }
 
-// pointAt has a DriverBundle hold the bundle of a revision.
+// pointAt points a DriverBundle at the bundle of a revision.
 func pointAt(b *v1alpha1.DriverBundle, to v1alpha1.RevisionStatus) error {
 	if b.Name == v1alpha1.LegacyMatrixName {
 		return &fault.Error{Reason: fault.Refused, Op: "point at " + to.Bundle, Subject: "DriverBundle " + b.Name,
@@ -435,7 +433,7 @@ func pointAt(b *v1alpha1.DriverBundle, to v1alpha1.RevisionStatus) error {
 	return nil
 }
 
-// pin has a VDOConfig ask for the releases of a revision, and consents to them.
+// pin requests the releases of a revision in a VDOConfig, and approves them.
 func pin(config *v1alpha1.VDOConfig, to v1alpha1.RevisionStatus, approves, by string) {
 	for _, id := range splitList(to.Releases) {
 		driver, version, _ := strings.Cut(id, "@")

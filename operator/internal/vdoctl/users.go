@@ -100,8 +100,8 @@ func askedOf(ctx context.Context, t vcenter.Target, ask vcenter.Ask, principal s
 	return a
 }
 
-// access asks each vCenter. One that cannot be asked is a fault beside what the others
-// answered; one that is named and not known is a fault of all.
+// access reads each vCenter. A vCenter that does not answer is a fault beside the others' answers; a named but unknown
+// one is a fault of all.
 func (o *usersOptions) access(ctx context.Context) (out []asked, failed error) {
 	if err := o.effective(true); err != nil {
 		return nil, err
@@ -113,7 +113,7 @@ func (o *usersOptions) access(ctx context.Context) (out []asked, failed error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.unresolved(); err != nil { // roles of the rest might take away what is needed
+	if err := s.unresolved(); err != nil { // roles for the rest might remove needed permissions
 		return nil, fault.Join(err, state.Err)
 	}
 	errs := []error{state.Err}
@@ -170,7 +170,7 @@ func (o *usersOptions) planOf(a *asked) privileges.Plan {
 	return privileges.NewPlan(a.features, a.access.Principal, objects, o.folders, a.access.Existing)
 }
 
-// inFolders puts folders in the place of VMs. A VM that is in none stays.
+// inFolders replaces VMs by their folders. A VM without a folder stays.
 func inFolders(objects []privileges.Object) []privileges.Object {
 	byPath := map[string]privileges.Object{}
 	for _, x := range objects {
@@ -217,8 +217,8 @@ func (o *usersOptions) planText(l *lines, plans []usersPlan) {
 	}
 }
 
-// lost says what the account has beyond the plan, where the plan takes that away; "" for nothing. A role of
-// the drivers may go: they need it no more.
+// lost describes the privileges beyond the plan that the account would lose; "" for none. It ignores roles of the
+// drivers, which no longer need them.
 func (p *usersPlan) lost() string {
 	cut := slices.DeleteFunc(slices.Clone(p.Permissions), func(x privileges.PlannedPermission) bool {
 		return len(x.Loses) == 0 || x.Has != nil && privileges.IsDriverRole(x.Has.Role)
@@ -301,7 +301,7 @@ func (o *usersOptions) verifyText(l *lines, list []usersVerification) {
 	}
 }
 
-// noDatastore says that volumes have no place in a vCenter.
+// noDatastore returns a fault if a vCenter has no datastore for volumes.
 func (a *asked) noDatastore() error {
 	if !a.features.Block || slices.ContainsFunc(a.access.Objects, func(x privileges.Object) bool { return x.Kind == privileges.Datastore }) {
 		return nil
@@ -320,9 +320,8 @@ func single(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) +
 // oneLine keeps a name from ending a comment.
 func oneLine(s string) string { return strings.ReplaceAll(strings.ReplaceAll(s, "\r", " "), "\n", " ") }
 
-// govcScript writes plans as a shell script. What is there as it has to be is left out, so that it can be
-// run again from a new plan; permissions that are not needed are named in comments alone. Objects have
-// their ids: govc takes paths for patterns.
+// govcScript writes plans as a shell script. It omits existing items, so that a script of a new plan can run again,
+// and lists unneeded permissions only in comments. It uses ids of objects, since govc takes paths for patterns.
 func govcScript(l *lines, plans []usersPlan) {
 	l.script = true
 	l.printf("#!/bin/sh\n# Log in by GOVC_USERNAME and GOVC_PASSWORD as who may change roles and permissions. A private\n# authority of the vCenter's certificate: GOVC_TLS_CA_CERTS=FILE.\nset -eu")
@@ -391,7 +390,7 @@ func permissionPS(l *lines, principal string, x privileges.PlannedPermission) {
 	}
 }
 
-// entityPS gets an object by its id: names need not be unique.
+// entityPS returns a PowerCLI expression for an object by its id: names need not be unique.
 func entityPS(id string) string {
 	get := "Get-Inventory"
 	if strings.HasPrefix(id, "Datastore-") {

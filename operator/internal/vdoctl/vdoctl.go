@@ -1,18 +1,15 @@
-// Package vdoctl is the command line of a cluster's administrator: what is checked before
-// anything is installed, how it fares after, what the vCenters' accounts need, and what is
-// consented to. Like kubectl it reads a kubeconfig.
+// Package vdoctl is the command line of a cluster's administrator: checks before an installation, status after it,
+// accounts of vCenters, and approvals. Like kubectl it reads a kubeconfig.
 //
-// What changes something says so in its help. It shows what it will change and asks, unless
-// --yes is given; --dry-run has the API server check it and changes nothing; what was
-// interrupted goes on when the same command is run again. All of it is done through the
-// operator's resources, so the operator's own rules hold.
+// Commands that change something say so in their help. They show the changes and ask for consent, unless --yes is
+// given. With --dry-run the API server checks the changes, and nothing changes. An interrupted command continues if it
+// is run again. Commands act through the operator's resources, so the operator's own rules apply.
 //
 // Called as kubectl-vdo, the name by which kubectl finds it, it calls itself `kubectl vdo`.
 //
-// What is common to all programs is in api/command: how errors are printed, exit codes,
-// the look of help and tables. -o chooses text, json or yaml; all three print the same
-// value. Passwords come from Secrets, a file, the environment or a prompt; never from an
-// argument. A password that the operator saw refused is not tried again.
+// Package api/command has the parts that all programs share: errors, exit codes, the look of help and tables. -o
+// selects text, json or yaml; all three print the same value. Passwords come from Secrets, a file, the environment or
+// a prompt, never from an argument. A password that the vCenter refused to the operator is not tried again.
 package vdoctl
 
 import (
@@ -37,11 +34,10 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/logins"
 )
 
-// app is one run of the program and what it has of the world.
 type app struct {
-	in       *os.File // asked for passwords when it is a terminal
+	in       *os.File // prompts for passwords if it is a terminal
 	out, err io.Writer
-	terminal bool   // out is one
+	terminal bool   // out is a terminal
 	format   string // of results, as -o says
 	getenv   func(string) (string, bool)
 	now      func() time.Time
@@ -49,8 +45,7 @@ type app struct {
 	plugin   bool // called by kubectl
 	cluster  clusterFlags
 	logins   *logins.Logins // of all commands and prompts of this run
-	// unanswered tells that a signal came while something was asked. All is asked before anything
-	// is changed.
+	// unanswered is set if a signal came during a prompt. All prompts come before any change.
 	unanswered bool
 }
 
@@ -58,7 +53,7 @@ type app struct {
 func Main(version string, args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	klog.SetOutput(io.Discard) // errors are told by what fails; a library's log lines would come in between
+	klog.SetOutput(io.Discard) // the failing command reports errors; a library's log lines would interleave
 	klog.LogToStderr(false)
 	a := &app{
 		in: os.Stdin, out: command.Stdout(), err: os.Stderr, terminal: isatty.IsTerminal(os.Stdout.Fd()), getenv: os.LookupEnv, now: time.Now, logins: &logins.Logins{},
@@ -85,7 +80,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 	return command.ExitCode(err)
 }
 
-// resultError ends the program with a code, where the result itself says what is wrong.
+// resultError ends the program with an exit code if the result itself has the error.
 type resultError struct{ code int }
 
 func (*resultError) Error() string { return "see the result" }

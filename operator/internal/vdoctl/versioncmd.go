@@ -16,14 +16,13 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
 )
 
-// versionReport is what version prints.
 type versionReport struct {
 	Client     command.Build     `json:"client"`
 	Kubernetes string            `json:"kubernetes,omitempty"`
 	Operator   string            `json:"operator,omitempty"` // its release, else its image
 	Drivers    map[string]string `json:"drivers,omitempty"`  // by name
 	VCenters   map[string]string `json:"vcenters,omitempty"` // as the operator last saw them
-	Unread     []string          `json:"unread,omitempty"`   // what could not be read, and why
+	Unread     []string          `json:"unread,omitempty"`   // missing versions, and why
 }
 
 type versionOptions struct {
@@ -58,7 +57,7 @@ func (o *versionOptions) run(ctx context.Context) error {
 	return fault.Join(err, o.print(r, r.text))
 }
 
-// observe asks the cluster for its version, and takes the rest of the operator's status, up to what cannot be read.
+// observe reads the cluster's version and the operator's status, up to the first unreadable part.
 func (o *versionOptions) observe(ctx context.Context, r *versionReport) error {
 	cfg, err := o.cluster.config()
 	if err != nil {
@@ -87,7 +86,7 @@ func (o *versionOptions) observe(ctx context.Context, r *versionReport) error {
 			r.VCenters[v.Server] = v.Version
 		}
 	}
-	if fault.ReasonOf(err) == fault.NotFound { // the operator's kinds are not known
+	if fault.ReasonOf(err) == fault.NotFound { // the cluster lacks the operator's kinds
 		return nil
 	}
 	return err
@@ -95,7 +94,7 @@ func (o *versionOptions) observe(ctx context.Context, r *versionReport) error {
 
 func (r *versionReport) text(l *lines) {
 	t := command.NewTable()
-	t.Row("vdoctl", strings.TrimPrefix(r.Client.String(), r.Client.Program+" ")) // the row says whose
+	t.Row("vdoctl", strings.TrimPrefix(r.Client.String(), r.Client.Program+" ")) // the row names the program
 	if r.Kubernetes != "" {
 		t.Row("kubernetes", r.Kubernetes)
 		t.Row("vdo-operator", dash(r.Operator))

@@ -80,7 +80,7 @@ exists (--from-file). They are left on, off, or a template as they were.`,
 	return cmd
 }
 
-// selected are the nodes of these names, each of which has to be there; without names all.
+// selected returns the nodes with these names, each of which has to exist; all without names.
 func selected(nodes []preflight.Node, names []string) ([]preflight.Node, error) {
 	if len(names) == 0 {
 		return nodes, nil
@@ -165,7 +165,7 @@ func (o *vmsOptions) fix(ctx context.Context) error {
 	return o.work(ctx, &s, r.VMs, apart)
 }
 
-// lookApart finds the VMs at the paths that are given. None is a node: its pods would not be evicted.
+// lookApart finds the VMs at the given paths. It refuses nodes, since their pods would not be evicted.
 func (o *vmsOptions) lookApart(ctx context.Context, s site, state preflight.Cluster) (r checkReport, err error) {
 	paths := slices.Concat(o.vms, o.folders, o.templates)
 	for i, p := range paths {
@@ -191,7 +191,7 @@ func (o *vmsOptions) lookApart(ctx context.Context, s site, state preflight.Clus
 				errs = append(errs, fault.Errorf(fault.Refused, "change", path,
 					"name it as such: --nodes "+node, "it is node %s", node))
 			}
-			m.Template = m.Template || isTemplate(path) // one whose work was interrupted is a VM
+			m.Template = m.Template || isTemplate(path) // a VM whose work was interrupted is no template now
 			machines = append(machines, preflight.NodeMachine{VCenter: found.Name, Path: path, Machine: m})
 		}
 	}
