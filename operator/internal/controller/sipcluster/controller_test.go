@@ -3,6 +3,7 @@ package sipcluster
 import (
 	"errors"
 	"net/http"
+	"strconv"
 	"testing"
 	"time"
 
@@ -447,8 +448,8 @@ func (w *world) take(host, machine, cluster, selects string) {
 	}
 	require.NoError(w, w.Create(w.Context(), o))
 	w.edit(host, func(h *choose.BareMetalHost) {
-		h.Spec.ConsumerRef = corev1.ObjectReference{
-			APIVersion: o.GetAPIVersion(), Kind: o.GetKind(), Namespace: w.metal, Name: machine,
+		h.Spec.ConsumerRef = corev1.ObjectReference{ // of a version that is no longer served
+			APIVersion: "infrastructure.cluster.x-k8s.io/v1alpha5", Kind: o.GetKind(), Namespace: w.metal, Name: machine,
 		}
 	})
 }
@@ -464,6 +465,23 @@ func (w *world) machineHas(name string, addresses ...string) {
 	require.NoError(w, w.Get(w.Context(), types.NamespacedName{Namespace: w.metal, Name: name}, o))
 	require.NoError(w, unstructured.SetNestedSlice(o.Object, all, "status", "addresses"))
 	require.NoError(w, w.Update(w.Context(), o))
+}
+
+// A Cluster of the same name in another namespace is another one: that with most hosts is the tenant's.
+func TestClustersOfOneNameInTwoNamespacesAreTwo(t *testing.T) {
+	p := &pass{sip: &airship.SIPCluster{}}
+	p.extracted = map[types.NamespacedName]*extracted{}
+	for i, namespace := range []string{"theirs", "tenants", "tenants"} {
+		key := types.NamespacedName{Name: strconv.Itoa(i)}
+		cluster := types.NamespacedName{Namespace: namespace, Name: "prod"}
+		p.extracted[key] = &extracted{machine: &machine{cluster: cluster}}
+	}
+	for _, named := range []string{"prod", ""} {
+		p.sip.Spec.ClusterName, p.sip.Status.ClusterName = named, "prod"
+		require.Equal(t, types.NamespacedName{Namespace: "tenants", Name: "prod"}, p.expectedCluster())
+	}
+	p.sip.Spec.ClusterName = "other"
+	require.Equal(t, types.NamespacedName{Name: "other"}, p.expectedCluster())
 }
 
 // Services lead to no host that the machine of another Cluster uses, and Ready names it.

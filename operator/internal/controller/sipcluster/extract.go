@@ -248,8 +248,8 @@ const labelCluster = "cluster.x-k8s.io/cluster-name"
 
 // machine is the Metal3Machine that uses a host.
 type machine struct {
-	cluster  string // of Cluster API
-	selected bool   // its hostSelector names the SIPCluster
+	cluster  types.NamespacedName // of Cluster API
+	selected bool                 // its hostSelector names the SIPCluster
 	// addresses are one of each family at most, IPv4 first: which of several to use, nothing tells.
 	addresses []netip.Addr
 }
@@ -257,36 +257,43 @@ type machine struct {
 // verify finds hosts that the machine of another Cluster than the tenant's uses: Cluster API takes any host
 // in its namespace that matches. Services do not lead there. Consumers of other kinds are not verified.
 func (p *pass) verify() {
-	p.clusterName, p.foreign = p.expectedCluster(), map[types.NamespacedName]string{}
+	expected := p.expectedCluster()
+	p.clusterName, p.foreign = expected.Name, map[types.NamespacedName]string{}
 	for _, h := range p.choice.Held() {
-		if m := p.extracted[h.Key()].machine; m != nil && m.cluster != p.clusterName {
-			p.foreign[h.Key()] = fmt.Sprintf("%s of Cluster %q uses it", h.Consumer(), m.cluster)
+		if m := p.extracted[h.Key()].machine; m != nil && m.cluster != expected {
+			p.foreign[h.Key()] = fmt.Sprintf("%s of Cluster %q uses it", h.Consumer(), m.cluster.Name)
 		}
 	}
 }
 
-// expectedCluster is the one of the spec, else of machines that select the SIPCluster's hosts, else of all
-// machines. Where they are of several Clusters, it is the one of before.
-func (p *pass) expectedCluster() string {
-	if name := p.sip.Spec.ClusterName; name != "" {
-		return name
-	}
-	all, selected := map[string]bool{}, map[string]bool{}
+// expectedCluster returns the Cluster of machines that select the SIPCluster's hosts, else of all machines. If the spec
+// names one, only Clusters of that name count. Of several it returns one of the name in the status: that with most hosts.
+func (p *pass) expectedCluster() types.NamespacedName {
+	name := p.sip.Spec.ClusterName
+	all, selected := map[types.NamespacedName]int{}, map[types.NamespacedName]int{}
 	for _, e := range p.extracted {
-		if m := e.machine; m != nil {
-			all[m.cluster] = true
-			if m.selected {
-				selected[m.cluster] = true
-			}
+		m := e.machine
+		if m == nil || (name != "" && m.cluster.Name != name) {
+			continue
+		}
+		all[m.cluster]++
+		if m.selected {
+			selected[m.cluster]++
 		}
 	}
 	if len(selected) == 0 {
 		selected = all
 	}
-	if len(selected) == 1 {
-		return slices.Collect(maps.Keys(selected))[0]
+	if len(selected) > 1 {
+		name = cmp.Or(name, p.sip.Status.ClusterName)
+		maps.DeleteFunc(selected, func(c types.NamespacedName, _ int) bool { return c.Name != name })
 	}
-	return p.sip.Status.ClusterName
+	if len(selected) == 0 {
+		return types.NamespacedName{Name: cmp.Or(name, p.sip.Status.ClusterName)}
+	}
+	return slices.MinFunc(slices.Collect(maps.Keys(selected)), func(a, b types.NamespacedName) int {
+		return cmp.Or(selected[b]-selected[a], strings.Compare(a.Namespace, b.Namespace))
+	})
 }
 
 // machineOf reads the Metal3Machine that uses a host; nil where none does. The fault of one that is not there has
@@ -298,8 +305,11 @@ func (p *pass) machineOf(ctx context.Context, h *choose.Host) (*machine, error) 
 		return nil, nil //nolint:nilnil // another kind
 	}
 	o := &unstructured.Unstructured{}
-	o.SetGroupVersionKind(kind)
-	err := p.Reader.Get(ctx, types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}, o)
+	served, err := p.Client.RESTMapper().RESTMapping(kind.GroupKind()) // the reference may name a version of before
+	if err == nil {
+		o.SetGroupVersionKind(served.GroupVersionKind)
+		err = p.Reader.Get(ctx, types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}, o)
+	}
 	switch {
 	case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
 		return nil, fault.Errorf(fault.NotFound, "", "", "correct the host's consumerRef", "it is not there")
@@ -308,7 +318,8 @@ func (p *pass) machineOf(ctx context.Context, h *choose.Host) (*machine, error) 
 	}
 	selector, _, _ := unstructured.NestedStringMap(o.Object, "spec", "hostSelector", "matchLabels") //nolint:errcheck // else none
 	selects, _ := choose.HolderByLabels(selector)
-	m := &machine{cluster: o.GetLabels()[labelCluster], selected: selects == p.key}
+	m := &machine{selected: selects == p.key}
+	m.cluster.Namespace, m.cluster.Name = ref.Namespace, o.GetLabels()[labelCluster]
 	all, _, _ := unstructured.NestedSlice(o.Object, "status", "addresses") //nolint:errcheck // else none
 	families := map[bool][]netip.Addr{}                                    // by whether it is IPv4
 	for _, one := range all {
