@@ -21,6 +21,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/logins"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
@@ -147,6 +148,22 @@ func TestASuspendedResourceIsLeftAlone(t *testing.T) {
 	suspend(true)
 	require.Equal(t, "Succeeded", l.reason("vc"), "what was found stays")
 	require.Len(t, l.tried, 1)
+}
+
+// A vCenter was not asked with a spec that is changed while the checks are suspended.
+func TestAChangeWhileSuspendedIsNotVerified(t *testing.T) {
+	l := startLogins(t, "vc")
+	l.secret("right")
+	l.pass("vc")
+	v := l.get("vc")
+	v.Spec.Suspend, v.Spec.VcIP, v.Generation = true, "elsewhere.site", 2 // the API server counts the edit
+	require.NoError(t, l.api.Update(t.Context(), v))
+	l.pass("vc")
+	v = l.get("vc")
+	read, err := credentials.Read(t.Context(), l.api, v)
+	require.NoError(t, err)
+	_, verified := read.Verified(v)
+	require.False(t, verified)
 }
 
 // All of this happens within a second, which the times in a status cannot tell apart.
