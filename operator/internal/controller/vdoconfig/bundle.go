@@ -62,10 +62,10 @@ func (p *pass) openAccepted(ctx context.Context, b *v1alpha1.DriverBundle) (*ope
 	}
 	verified := p.verifiedBundle(b, policy)
 	if fresh := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionFresh); fresh != nil && fresh.Status == metav1.ConditionFalse && b.Spec.AcceptOlder != b.Status.Digest {
-		p.stale = fault.Errorf(fault.Reason(fresh.Reason), "install from", "DriverBundle "+b.Name,
+		p.starts = fault.Join(p.starts, fault.Errorf(fault.Reason(fresh.Reason), "install from", "DriverBundle "+b.Name,
 			"what is installed stays; push a newer bundle, or accept this one in spec.acceptOlder of the DriverBundle",
-			"%s", fresh.Message)
-		p.gateBundle(p.stale)
+			"%s", fresh.Message))
+		p.bundleGated = true
 	}
 	source := b.DeepCopy()
 	source.Spec.ImageNames = p.imageNames(b, b.Status.Repository+"@"+b.Status.Digest)

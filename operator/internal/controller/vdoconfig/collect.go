@@ -143,6 +143,7 @@ func (p *pass) collect(ctx context.Context) error {
 	}
 	p.site.Installed = installed(p.observed, p.facts.inventory)
 	p.site.Distribution = p.distributionOf()
+	_, p.starts = upgradePolicy(&p.config.Spec, false)
 	read := []func(context.Context) error{
 		p.collectBundle, p.collectOpenShift, p.collectVCenters, p.collectChecks, p.collectCluster, p.collectMirrors,
 		p.collectCertificate,
@@ -196,8 +197,8 @@ func (p *pass) collectCluster(ctx context.Context) error {
 		c.Nodes = append(c.Nodes, render.Node{Name: n.Name, Labels: n.Labels, Taints: n.Spec.Taints, Unschedulable: n.Spec.Unschedulable})
 	}
 	system := inventory.ID{Key: inventory.Key{Kind: "Namespace", Name: metav1.NamespaceSystem}, Version: "v1"}
-	live, _, err := p.Cluster.Read(ctx, []inventory.ID{system})
-	if err != nil {
+	live, refused, err := p.Cluster.Read(ctx, []inventory.ID{system})
+	if err := cmp.Or(err, p.at(matrix.CSI, refused[system.Key])); err != nil {
 		return err
 	}
 	if ns := live[system.Key]; ns != nil {
@@ -253,7 +254,7 @@ func wantsWebhook(spec *v1alpha1.VDOConfigSpec) bool {
 // spec.storageProvider.clusterID does not confirm the id, else "".
 func (s *facts) foreignClusterID() string {
 	id := cmp.Or(s.cluster.GeneratedClusterID, s.cluster.ConfiguredClusterID)
-	if of := s.inventory.Memory().ClusterUID; of == "" || of == s.cluster.UID || s.confirms(id) {
+	if of := s.inventory.Memory().ClusterUID; of == "" || s.cluster.UID == "" || of == s.cluster.UID || s.confirms(id) {
 		return ""
 	}
 	return id
@@ -381,9 +382,11 @@ type findings struct {
 	// bundleGated is set if the bundle is why: unverified, stale or unreadable. It then replaces no driver, even of an
 	// equal release: its images may be others.
 	bundleGated bool
-	stale       error  // the part of gated that says that the bundle is not fresh: what was begun is ended
-	waiting     string // what is not there yet, for which no one is at fault
-	notes       []string
+	// starts is why no upgrade may start, though what was begun goes on and is judged: a bundle that is not fresh, a
+	// policy that cannot be read.
+	starts  error
+	waiting string // what is not there yet, for which no one is at fault
+	notes   []string
 }
 
 type opened struct {

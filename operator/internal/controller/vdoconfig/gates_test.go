@@ -161,7 +161,7 @@ func TestWhatCountsOfARevision(t *testing.T) {
 		"the cluster cannot be seen":     {func(p *pass) { p.outcome.broken = because(fault.Unreachable) }, false, true},
 		"the driver may not be read":     {func(p *pass) { p.facts.faults = joined(nil, matrix.CSI, because(fault.Forbidden)) }, true, true},
 		"another driver may not be read": {func(p *pass) { p.facts.faults = joined(nil, matrix.CPI, because(fault.Forbidden)) }, true, false},
-		"the bundle has expired":         {func(p *pass) { p.facts.stale = refused; p.facts.gated = refused }, true, false},
+		"the bundle has expired":         {func(p *pass) { p.facts.starts = refused }, true, false},
 		"the mirror lets nobody in":      {func(p *pass) { p.facts.gated = refused }, true, true},
 		"the bundle is being verified":   {func(p *pass) { p.facts.waiting = "it is being verified" }, true, true},
 		"nodes take the mirror set up": {func(p *pass) {

@@ -219,8 +219,7 @@ func (p *pass) clockPaused(cur revision.Record) bool {
 		d := matrix.Driver(name)
 		return p.facts.faults[d] != nil || condition.Passing(p.outcome.failed[d]) || p.stuck(d)
 	})
-	stale := p.facts.stale != nil && p.facts.gated == p.facts.stale //nolint:errorlint // it is the same one
-	return own || p.outcome.broken != nil || (p.facts.gated != nil && !stale) ||
+	return own || p.outcome.broken != nil || p.facts.gated != nil ||
 		p.facts.waiting != "" || p.facts.sets.taking.rolls
 }
 

@@ -118,7 +118,11 @@ func (p *pass) missingInventory(
 
 // staying are the drivers that stay when all others go.
 func (p *pass) staying(ctx context.Context) (map[matrix.Driver]plan.Retention, error) {
-	needed, err := p.needed(ctx, p.inventory.Drivers())
+	going := p.inventory.Drivers()
+	if len(going) == 0 { // a removal that ended but for the finalizer has left it
+		going = []matrix.Driver{matrix.SnapshotController}
+	}
+	needed, err := p.needed(ctx, going)
 	return retentionsOf(p.config.Spec.OnDelete, inOrder, needed, plan.Forget), err
 }
 

@@ -1,6 +1,7 @@
 package vdoconfig
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"reflect"
@@ -159,7 +160,7 @@ func (s *decided) remember(inv inventory.Inventory, r rendering) inventory.Inven
 		now.ClusterID = c.ConfiguredClusterID
 	}
 	if now.ClusterID != "" && s.foreignClusterID() == "" {
-		now.ClusterUID = s.cluster.UID
+		now.ClusterUID = cmp.Or(s.cluster.UID, now.ClusterUID)
 	}
 	if inv.Len() == 0 || reflect.DeepEqual(was, now) {
 		return inv

@@ -48,8 +48,8 @@ func (s *decided) resolve() decision { return s.keep(s.gateOfAll(), s.faults) }
 func (s *decided) gateOfAll() error {
 	switch {
 	case s.ungated:
-	case s.gated != nil:
-		return s.gated
+	case s.gated != nil || s.starts != nil:
+		return fault.Join(s.gated, s.starts)
 	case s.waiting != "":
 		return awaited(s.waiting)
 	case s.frozen != "":

@@ -73,10 +73,7 @@ func (p *pass) decideUpgrades(ctx context.Context) {
 	p.upgrades.current = p.currentOfRecords(ctx, r.history.InForce()...)
 	p.revoke(ctx)
 	r.oneWay = p.oneWay(ctx)
-	facts, err := p.upgradeFacts()
-	if err != nil {
-		p.gateAll(err)
-	}
+	facts := p.upgradeFacts()
 	if p.gateOfAll() == nil && p.desired.refused == nil {
 		free := p.decided
 		free.ungated = true
@@ -211,12 +208,12 @@ func (p *pass) oneWay(ctx context.Context) []decide.OneWay {
 }
 
 // upgradeFacts are what package decide decides on, but for what is one group's.
-func (s *decided) upgradeFacts() (decide.Facts, error) {
-	policy, err := upgradePolicy(&s.config.Spec, manual(&s.config.Spec, s.bundle.source))
+func (s *decided) upgradeFacts() decide.Facts {
+	policy, _ := upgradePolicy(&s.config.Spec, manual(&s.config.Spec, s.bundle.source)) //nolint:errcheck // see findings.starts
 	return decide.Facts{
 		Now: s.at0(), Policy: policy, Running: s.site.Installed, Attempt: s.attempt(),
 		Frozen: s.frozen, OneWay: s.upgrades.oneWay,
-	}, err
+	}
 }
 
 // unseen are drivers that cannot be read and are not in force. Someone else's may run in another

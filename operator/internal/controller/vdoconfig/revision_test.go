@@ -317,8 +317,7 @@ func TestTheChosenNodesGoOnWithABundleThatHasExpired(t *testing.T) {
 	for _, revoked := range []string{"", "a key is revoked"} {
 		g, _ := withRevision(t)
 		g.config.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{Canary: &v1alpha1.Canary{}}
-		g.stale = because(fault.Expired)
-		g.gateBundle(g.stale)
+		g.starts, g.bundleGated = because(fault.Expired), true
 		memory := g.facts.inventory.Memory()
 		starts := revision.Beginning{Now: g.at0(), Canary: true}
 		h := g.upgrades.history[matrix.CSI].Start(revision.Revision{Bundle: "b"}, starts)
@@ -407,6 +406,7 @@ func TestVolumesWhoseClusterIDNobodyKnowsHoldTheDriver(t *testing.T) {
 		"another cluster's, for nobody":  {func(g *pass) { restored("another", "one")(g); g.spec.StorageProvider = nil }, false},
 		"this cluster's":                 {restored("here", ""), false},
 		"a cluster's that was not noted": {restored("", ""), false},
+		"this one's UID is forbidden":    {func(g *pass) { restored("here", "")(g); g.cluster.UID = "" }, false},
 	} {
 		g := gathering(t)
 		g.facts.inventory = inventory.Inventory{}

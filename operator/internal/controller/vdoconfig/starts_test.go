@@ -11,11 +11,13 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/decide"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
@@ -500,5 +502,38 @@ func TestTheSnapshotControllerStaysForOtherDrivers(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, n > 0, leave[matrix.SnapshotController].Action == plan.Forget)
 		require.Equal(t, mode != v1alpha1.DeleteRemove, leave[matrix.CNI].Action == plan.Forget)
+	}
+}
+
+// cleared is a cluster after a removal that ended but for the finalizer: others' snapshots keep the snapshot-controller.
+type cleared struct{ snapshots }
+
+func (cleared) Key(context.Context, string, ...string) ([]byte, string, error) {
+	return []byte("key"), hashSecret, nil
+}
+
+func (cleared) LoadInventory(context.Context, types.NamespacedName) (l cluster.Loaded, _ error) {
+	return l, nil
+}
+
+func (cleared) DeleteInventory(context.Context, types.NamespacedName) error { return nil }
+
+func (cleared) Read(context.Context, []inventory.ID) (plan.Live, map[inventory.Key]error, error) {
+	return nil, nil, nil
+}
+
+func (cleared) Observe(context.Context) (assess.Observed, error) {
+	d := appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "snapshot-controller"}}
+	d.Labels = map[string]string{render.LabelManagedBy: render.ManagedBy, "vdo.vmware.com/version": "8.2.0"}
+	return assess.Observed{Deployments: []appsv1.Deployment{d}}, nil
+}
+
+func TestARemovalThatEndedButForTheFinalizerEnds(t *testing.T) {
+	v := &v1alpha1.VDOConfig{}
+	v.Status.Drivers = []v1alpha1.DriverStatus{{Driver: "snapshot-controller", Version: "8.2.0"}}
+	for n, ends := range map[int]bool{1: true, 0: false} {
+		done, err := (&Reconciler{Now: time.Now, Cluster: cleared{snapshots{n: n}}}).newPass(v).clear(t.Context(), nil)
+		require.Equal(t, ends, done)
+		require.Equal(t, ends, err == nil)
 	}
 }
