@@ -103,7 +103,7 @@ func (p *pass) failedSince(h *choose.Host) time.Time {
 	if h.Failed() == "" {
 		return time.Time{}
 	}
-	if since := p.was(h.Key()).FailedSince; since != nil {
+	if since := p.was(h.Key()).FailedSince; since != nil && !since.After(p.Now()) { // else the clock went back
 		return since.Time
 	}
 	return p.Now()

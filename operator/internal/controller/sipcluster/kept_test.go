@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
@@ -669,4 +670,42 @@ func (w *world) watchHolders() (end func()) {
 		}
 	}()
 	return func() { events.Stop(); <-done }
+}
+
+// 1002 workers are held, and the last one is in error for an hour: the free host replaces it.
+func TestAHostThatTheStatusOmitsIsReplaced(t *testing.T) {
+	now := time.Now().Truncate(time.Second)
+	r := &Reconciler{Now: func() time.Time { return now }, Grace: grace}
+	sip := &airship.SIPCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "tenants", Name: "t", UID: "u"}}
+	sip.Spec.Nodes = map[airship.Role]airship.NodeSet{airship.RoleWorker: {Count: &airship.NodeCount{Active: 1000, Standby: 2}}}
+	pass := func() *pass {
+		p := r.begin(sip)
+		var all []*choose.Host
+		for i := range 1003 {
+			h := &choose.BareMetalHost{ObjectMeta: metav1.ObjectMeta{Namespace: "metal3", Name: fmt.Sprintf("w-%04d", i)}}
+			h.Status.Provisioning.State, h.Status.OperationalStatus = "available", "OK"
+			if i < 1002 {
+				h.Annotations = map[string]string{airship.AnnotationClaim: p.cluster.Claim(airship.RoleWorker)}
+			}
+			if i == 1001 {
+				h.Status.OperationalStatus = "error"
+			}
+			host := &choose.Host{BareMetalHost: h, Permitted: true}
+			host.Recovering = p.recovering(host)
+			all = append(all, host)
+		}
+		var err error
+		p.choice, err = choose.Choose(p.cluster, sip.Spec.Nodes, all)
+		require.NoError(t, err)
+		return p
+	}
+	for range 7 { // an hour of passes
+		p := pass()
+		if len(p.choice.Leaving()) == 1 {
+			return
+		}
+		p.hostsInto(&sip.Status)
+		now = now.Add(10*time.Minute + time.Second)
+	}
+	t.Fatal("it is never replaced: ", pass().graceEnds)
 }

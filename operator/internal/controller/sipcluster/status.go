@@ -157,8 +157,18 @@ func (p *pass) hostsInto(st *airship.SIPClusterStatus) {
 		}
 	}
 	st.Held = int32(len(st.Hosts)) //nolint:gosec // hosts of a site
-	st.Hosts = st.Hosts[:min(len(st.Hosts), maxHosts)]
+	if len(st.Hosts) > maxHosts {  // the next pass knows from here since when a host has failed
+		slices.SortStableFunc(st.Hosts, func(a, b airship.HostStatus) int { return failedFirst(a) - failedFirst(b) })
+		st.Hosts = st.Hosts[:maxHosts]
+	}
 	st.HostsOmitted = st.Held - int32(len(st.Hosts)) //nolint:gosec // as above
+}
+
+func failedFirst(h airship.HostStatus) int {
+	if h.FailedSince != nil {
+		return 0
+	}
+	return 1
 }
 
 // hostStatus is that of a host. The addresses of one that leaves, or was not read, are those of before.

@@ -650,3 +650,19 @@ func TestKeysBesideCertificatesAreNotPublished(t *testing.T) {
 	require.ErrorContains(t, s.Err, "take the key out")
 	require.NotContains(t, fault.Text(s.Err), "PRIVATE")
 }
+
+// The operator's clock is an hour back for one pass: the authority that the tenant's API server was given stays.
+func TestAClockThatWentBackKeepsTheAuthority(t *testing.T) {
+	in := full(t)
+	set := rendered(t, in)
+	_, _, trusted := served(t, set)
+
+	in.Kept, in.Now = keep(t, set), start.Add(-time.Hour)
+	set = rendered(t, in)
+	_, _, during := served(t, set)
+
+	in.Kept, in.Now = keep(t, set), start.Add(time.Hour) // the clock is right again
+	_, _, after := served(t, rendered(t, in))
+	require.Equal(t, trusted, after, "after")
+	require.Equal(t, trusted, during, "during")
+}
