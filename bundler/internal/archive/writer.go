@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -42,6 +43,9 @@ type FileWriter struct {
 func CreateFile(path string, o Options) (*FileWriter, error) {
 	if err := checkDirectory(filepath.Dir(path)); err != nil {
 		return nil, err
+	}
+	if strings.HasSuffix(path, parts.Suffix) {
+		return nil, fault.Errorf(fault.InvalidInput, "write", path, "name the archive, FILE.tar", "it is the name of a parts file")
 	}
 	w := &FileWriter{path: path, o: o}
 	return w, w.checkTargets()

@@ -213,7 +213,7 @@ func (o *exportOptions) run(cmd *cobra.Command, src string) error {
 	rules, err := o.rules()
 	from, srcErr := parseLocation(src)
 	in, destErr := o.input(from)
-	if err := fault.Join(err, srcErr, destErr, userfile.Vacant(o.dest, true, src)); err != nil {
+	if err := fault.Join(err, srcErr, destErr, apart(location{store: inFile, path: o.dest}, from)); err != nil {
 		return err
 	}
 	return o.read(cmd.Context(), src, rules, func(b opened) error {

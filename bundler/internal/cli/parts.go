@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -39,9 +40,6 @@ func (f *volumeFlags) checkVolumes(cmd *cobra.Command, dest location) error {
 	case !isSplit && cmd.Flags().Changed("parity"):
 		return flags.Bad("--parity", strconv.Itoa(f.parity), errors.New("missing required flag --volume-size"),
 			"say how large the parts are: --volume-size 4GB")
-	case dest.store == inFile && strings.HasSuffix(dest.path, parts.Suffix):
-		return flags.Bad("-o", dest.path, errors.New("it is the name of a parts file"),
-			"name the archive, FILE.tar, and give --volume-size")
 	case !isSplit:
 		return nil
 	case dest.store != inFile:
@@ -52,6 +50,30 @@ func (f *volumeFlags) checkVolumes(cmd *cobra.Command, dest location) error {
 		return flags.Bad("--parity", strconv.Itoa(f.parity), fmt.Errorf("not between 0 and %d", parts.MaxShards-1), "1 or 2 is a good value")
 	}
 	return nil
+}
+
+// apart refuses to write where the command reads: the same file or directory, or the same archive in parts, which are
+// deleted once the new one is complete.
+func apart(dest, src location) error {
+	if dest.store != src.store || dest.store == inRegistry {
+		return nil
+	}
+	for _, to := range namesOf(dest.path) {
+		for _, from := range namesOf(src.path) {
+			written, err := os.Stat(to)
+			read, missing := os.Stat(from)
+			if to == from || (err == nil && missing == nil && os.SameFile(written, read)) {
+				return fault.Errorf(fault.Conflict, "write", dest.String(), "choose another name", "this command reads it")
+			}
+		}
+	}
+	return nil
+}
+
+// namesOf returns the names of an archive as one file and in parts.
+func namesOf(path string) []string {
+	path = strings.TrimSuffix(filepath.Clean(path), parts.Suffix)
+	return []string{path, path + parts.Suffix}
 }
 
 // inParts returns the parts file if the archive is split.

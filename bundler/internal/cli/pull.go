@@ -176,13 +176,15 @@ func (o *pullOptions) readLock(ctx context.Context, w world) (*bundle.Lock, cata
 
 // checkBase refuses targets that cannot hold a delta.
 func (o *pullOptions) checkBase(dest location) error {
-	switch {
-	case o.base == "":
+	if o.base == "" {
 		return nil
-	case dest.store == inFile:
-		return userfile.Vacant(dest.path, true, o.base)
-	case dest.store != inRegistry:
-		return nil
+	}
+	if dest.store != inRegistry {
+		base, err := parseLocation(o.base)
+		if err != nil { // an inventory
+			base = location{store: inFile, path: o.base}
+		}
+		return apart(dest, base)
 	}
 	return flags.Bad("-o", dest.String(), errors.New("a delta is not a complete bundle, and a registry holds only such"),
 		"write the delta to FILE.tar or oci:DIR, and push it where its base is")
