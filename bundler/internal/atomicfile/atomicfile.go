@@ -95,7 +95,7 @@ func (d *Folder) write(name, file string, data []byte, mode fs.FileMode) error {
 	}
 	_, err = f.Write(data)
 	if err == nil {
-		err = f.Chmod(mode)
+		err = chmod(f, mode)
 	}
 	if err == nil {
 		err = f.Sync()
@@ -104,6 +104,15 @@ func (d *Folder) write(name, file string, data []byte, mode fs.FileMode) error {
 		err = errors.Join(err, d.Root.Remove(file))
 	}
 	return Fault("write", d.At(name), err)
+}
+
+// chmod sets a mode. Media without owners, such as FAT, refuse it: a file has the mode of the medium there, unless the
+// mode keeps others out.
+func chmod(f interface{ Chmod(mode fs.FileMode) error }, mode fs.FileMode) error {
+	if err := f.Chmod(mode); mode&0o077 == 0 || !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	return nil
 }
 
 // Rename renames a file, and replaces an existing file or link without following it.

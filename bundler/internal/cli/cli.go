@@ -86,11 +86,11 @@ func (a *app) run(ctx context.Context) int {
 	return command.ExitCode(err)
 }
 
-// interrupted returns a fault that says how to resume. No argument of this program is a secret.
+// interrupted returns a fault that says how to resume. It repeats no argument: a URL may hold a secret.
 func (a *app) interrupted(ctx context.Context) error {
 	return &fault.Error{
 		Reason: fault.Interrupted, Op: "interrupted by", Subject: context.Cause(ctx).Error(),
-		Hint: "to go on where it stopped, run the same command again: `vdo-bundle " + fault.Quote(a.args...) + "`",
+		Hint: "run the same command again: it resumes",
 	}
 }
 

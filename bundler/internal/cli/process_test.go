@@ -82,7 +82,7 @@ func interruptedPull(t *testing.T, signal os.Signal, dest string) {
 	require.ErrorAs(t, err, &exit)
 	require.Equal(t, 130, exit.ExitCode(), stderr.String())
 	require.Contains(t, stderr.String(), "error: interrupted by "+map[os.Signal]string{os.Interrupt: "Ctrl-C (SIGINT)", syscall.SIGTERM: "SIGTERM"}[signal]+"\n")
-	require.Contains(t, stderr.String(), "hint: to go on where it stopped, run the same command again: `vdo-bundle pull ")
+	require.Contains(t, stderr.String(), "hint: run the same command again: it resumes")
 	require.NoFileExists(t, filepath.Join(w.dir, "a.tar"))
 	require.NoFileExists(t, filepath.Join(w.dir, "a", "index.json"))
 
