@@ -436,11 +436,23 @@ func (o *accountOptions) store(ctx context.Context) (client.Client, error) {
 	if o.dryRun {
 		f.cluster = "xxxxxxxx" + siteID // the run that creates accounts uses another one
 	}
-	if len(f.made.all) > 0 || o.offline() {
+	if o.offline() || (len(f.made.all) > 0 && err != nil) {
 		return f, nil
 	}
 	if err != nil {
 		return nil, err
+	}
+	for _, x := range f.made.values() {
+		switch err := c.Get(ctx, client.ObjectKeyFromObject(x), copyOf(x)); {
+		case err == nil:
+			return nil, fault.Errorf(fault.Conflict, "read", f.name, "delete the file: the cluster's accounts are those in use",
+				"the cluster has %s too", describeObject(x))
+		case !isGone(err):
+			return nil, clusterstate.Fault("read "+describeObject(x), err)
+		}
+	}
+	if len(f.made.all) > 0 {
+		return f, nil
 	}
 	err = c.Get(ctx, client.ObjectKey{Name: o.cluster.namespace}, &corev1.Namespace{})
 	switch {

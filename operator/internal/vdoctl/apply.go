@@ -68,12 +68,13 @@ func (a *applier) apply(ctx context.Context, u *unstructured.Unstructured, dryRu
 			return out, err
 		}
 	}
+	sent := after.DeepCopy()
 	err = a.write(ctx, after, version, a.force, dryRun)
 	if all := conflicts(err); len(all) > 0 && !slices.ContainsFunc(all, ofOthers) {
 		err = a.write(ctx, after, version, true, dryRun) // fields of another command of this program
 	}
 	if err == nil {
-		err = leftOver(after, removed)
+		err = leftOver(sent, after, removed)
 	}
 	switch {
 	case err == nil, dryRun && isGone(err): // its namespace or kind is created before it
@@ -91,8 +92,11 @@ func (a *applier) apply(ctx context.Context, u *unstructured.Unstructured, dryRu
 	return out, nil
 }
 
-// leftOver refuses removed fields that still exist.
-func leftOver(is *unstructured.Unstructured, removed [][]string) error {
+// leftOver refuses removed fields, and items of lists, that still exist.
+func leftOver(sent, is *unstructured.Unstructured, removed [][]string) error {
+	if strings.HasSuffix(sent.GroupVersionKind().Group, "vmware.com") {
+		removed = append(removed, longer(sent.Object["spec"], is.Object["spec"], "spec")...)
+	}
 	for _, path := range removed {
 		if _, has, _ := unstructured.NestedFieldNoCopy(is.Object, path...); has {
 			return fault.Errorf(fault.Conflict, "apply", describeObject(is),
@@ -101,6 +105,24 @@ func leftOver(is *unstructured.Unstructured, removed [][]string) error {
 		}
 	}
 	return nil
+}
+
+// longer returns the paths of lists of values that have more than was sent: the API server merges sets.
+func longer(sent, is any, path ...string) (all [][]string) {
+	switch sent := sent.(type) {
+	case map[string]any:
+		is, _ := is.(map[string]any)
+		for key, value := range sent {
+			all = append(all, longer(value, is[key], append(slices.Clone(path), key)...)...)
+		}
+	case []any:
+		if is, _ := is.([]any); len(is) > len(sent) {
+			if _, isObject := is[0].(map[string]any); !isObject {
+				all = append(all, path)
+			}
+		}
+	}
+	return all
 }
 
 // writtenHere returns an object as this program writes it: durations in one form, without unknown fields.

@@ -229,10 +229,18 @@ func TestFieldsOfOthersAreNotTakenOut(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, [][]string{{"spec", "thumbprint"}}, removed)
 	require.NotContains(t, u.Object, "spec", "all else is left to others")
-	require.NoError(t, leftOver(u, removed))
-	err = leftOver(live, removed)
+	require.NoError(t, leftOver(u, u, removed))
+	err = leftOver(live, live, removed)
 	require.Equal(t, fault.Conflict, fault.ReasonOf(err))
 	require.ErrorContains(t, err, "spec.thumbprint would stay: others have set the field")
+
+	// The API server merges the items of a set: others' stay.
+	sent := u.DeepCopy()
+	require.NoError(t, unstructured.SetNestedStringSlice(sent.Object, []string{"new"}, "spec", "datacenters"))
+	merged := sent.DeepCopy()
+	require.NoError(t, unstructured.SetNestedStringSlice(merged.Object, []string{"new", "old"}, "spec", "datacenters"))
+	require.NoError(t, leftOver(sent, sent, nil))
+	require.ErrorContains(t, leftOver(sent, merged, nil), "spec.datacenters would stay")
 }
 
 // Another repository is accepted before the earlier operator's resource names it, and also where someone else

@@ -271,7 +271,12 @@ func (o *configureOptions) readPassword(ctx context.Context, d *draft) error {
 		return nil
 	}
 	has := d.user == o.username && d.password != ""
-	given, known, err := o.passwordOf("--password-file", o.passwordFile, passwordEnv)
+	var given string
+	var known bool
+	var err error
+	if !has || o.passwordFile != "" || o.given("username") { // the environment may have an administrator's password
+		given, known, err = o.passwordOf("--password-file", o.passwordFile, passwordEnv)
+	}
 	switch {
 	case err != nil || known:
 		o.password = given
@@ -386,6 +391,7 @@ type answered struct {
 	several bool // the storage driver has other vCenters too
 	used    bool // the drivers that use this vCenter
 	tags    bool // categories of tags are requested
+	mode    bool // how upgrades start is set outside of spec.upgrade
 }
 
 const bothDrivers, csiAlone, cpiAlone = "both", "csi", "cpi"
@@ -436,7 +442,7 @@ func (a *answers) fields() []field {
 			usage: "`CATEGORY` of tags of regions; none without topology"},
 		{flag: "zone-category", title: "Tag category of zones", to: &a.zone, valid: required,
 			needed: zoned, usage: "`CATEGORY` of tags of zones; together with regions"},
-		{flag: "upgrade", title: "Upgrades", standard: "Automatic", to: &a.upgrade,
+		{flag: "upgrade", title: "Upgrades", standard: "Automatic", to: &a.upgrade, needed: func() bool { return !a.mode },
 			usage: "Automatic, or Manual (`HOW`): each one waits for consent", choices: []string{"Automatic", "Manual"}},
 	}
 }

@@ -151,6 +151,7 @@ func (o *configureOptions) set(flag string, to *string, value string) {
 func (o *configureOptions) offer(d *draft) {
 	o.set("bundle", &o.bundle, d.bundle.Spec.Reference)
 	o.set("upgrade", &o.upgrade, string(d.config.Spec.Upgrade))
+	o.mode = d.config.ResourceVersion != "" && d.config.Spec.Upgrade == "" && !o.given("upgrade")
 	o.tags = o.given("region-category") || o.given("zone-category")
 	if t := d.topology(); t != nil {
 		o.set("region-category", &o.region, t.Region)
@@ -202,7 +203,9 @@ func (o *configureOptions) take(d *draft) error {
 		d.secret.Data[corev1.BasicAuthUsernameKey], d.secret.Data[corev1.BasicAuthPasswordKey] = []byte(o.username), []byte(o.password)
 	}
 	o.takeDrivers(d)
-	d.config.Spec.Upgrade = v1alpha1.UpgradeMode(o.upgrade)
+	if !o.mode || o.upgrade == string(v1alpha1.UpgradeManual) {
+		d.config.Spec.Upgrade = v1alpha1.UpgradeMode(o.upgrade)
+	}
 	return nil
 }
 
@@ -478,7 +481,7 @@ func fillWhole(name string, mode os.FileMode, fill func(*os.File) error) error {
 	if err != nil {
 		to = name // it does not exist
 	}
-	if info, err := os.Stat(to); err == nil {
+	if info, err := os.Stat(to); err == nil && mode != 0o600 {
 		mode = info.Mode().Perm() // its kept content may be secret
 	}
 	f, err := os.CreateTemp(filepath.Dir(to), ".vdoctl-*")

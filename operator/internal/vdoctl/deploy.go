@@ -331,10 +331,13 @@ func (o *deployOptions) configure(ctx context.Context, c client.Client, conf []c
 	if err := accounts.sameIn(ctx, "the cluster", c); err != nil {
 		return err
 	}
-	if err := o.applyAll(ctx, c, append(accounts.made.values(), conf...), out); err != nil || o.dryRun {
+	if err := o.applyAll(ctx, c, accounts.made.values(), out); err != nil {
 		return err
 	}
-	return accounts.remove()
+	if !o.dryRun {
+		err = accounts.remove()
+	}
+	return fault.Join(err, o.applyAll(ctx, c, conf, out))
 }
 
 func (o *deployOptions) readPolicy() (err error) {

@@ -266,7 +266,14 @@ func readManifest(data []byte) (out []client.Object, err error) {
 
 // readManifest returns the operator's resources of a file, moved to its namespace.
 func (a *app) readManifest(data []byte) ([]client.Object, error) {
-	return readManifest(bytes.ReplaceAll(data, []byte(operatorNamespace), []byte(a.cluster.namespace)))
+	var moved []byte
+	for line := range bytes.Lines(data) {
+		if !bytes.Contains(line, []byte("image: ")) { // a repository may have that name
+			line = bytes.ReplaceAll(line, []byte(operatorNamespace), []byte(a.cluster.namespace))
+		}
+		moved = append(moved, line...)
+	}
+	return readManifest(moved)
 }
 
 func unnamespaced(apiVersion, kind, name string) *unstructured.Unstructured {

@@ -233,11 +233,6 @@ func (u *tagUse) refuse(v preflight.VCenter, steps []topology.Step) error {
 	for _, s := range steps {
 		switch s.Do {
 		case topology.Detach:
-			if u.cluster.Err != nil {
-				return &fault.Error{Reason: fault.ReasonOf(u.cluster.Err), Op: "take tags off in", Subject: v.Name,
-					Err:  fmt.Errorf("the cluster does not say whether nodes or volumes use them: %w", u.cluster.Err),
-					Hint: "name the cluster with --kubeconfig and --context; before there is one, add --no-cluster"}
-			}
 			lost[preflight.Category{Name: s.Category, Tag: s.Tag}] = true
 		case topology.Attach:
 			for object, tags := range v.Tagged {
@@ -255,6 +250,11 @@ func (u *tagUse) refuse(v preflight.VCenter, steps []topology.Step) error {
 	}
 	var errs []error
 	for tag, gone := range lost {
+		if gone && u.cluster.Err != nil {
+			return &fault.Error{Reason: fault.ReasonOf(u.cluster.Err), Op: "move a zone in", Subject: v.Name,
+				Err:  fmt.Errorf("the cluster does not say whether nodes or volumes use its tags: %w", u.cluster.Err),
+				Hint: "name the cluster with --kubeconfig and --context; before there is one, add --no-cluster"}
+		}
 		if used := u.users(tag); gone && len(used) > 0 {
 			errs = append(errs, &fault.Error{Reason: fault.Refused, Op: "move a zone in", Subject: v.Name,
 				Err:  fmt.Errorf("the tag %s of %s is used by %s", tag.Tag, tag.Name, firstOf(used)),

@@ -99,7 +99,7 @@ func TestTopologyIsTaggedAndChecked(t *testing.T) {
 		append([]string{"topology", "tag", "-f", file, "--dry-run",
 			"--username", vcsim.Administrator.Username, "--password-file", admin}, replace...)...)
 	require.NotZero(t, r.code)
-	r.has("the cluster does not say whether nodes or volumes use them")
+	r.has("the cluster does not say whether nodes or volumes use its tags")
 	tag(append(replace, "--no-cluster", "--dry-run")...).is(0)
 	tag(replace...).is(0, `"do": "detach"`)
 	require.NoError(t, v.Tag(ctx, "k8s-zone", "c", "/site/west/host"))

@@ -208,7 +208,24 @@ func who(ctx context.Context, c client.Client) (string, error) {
 // consentTo changes the spec so that the candidate may proceed, as far as an approval decides.
 func (o *approveOptions) consentTo(config *v1alpha1.VDOConfig, name, by string) error {
 	waiting := config.Status.Candidate
-	if waiting == nil || waiting.Name != name {
+	isWaiting := waiting != nil && waiting.Name == name
+	retries := slices.ContainsFunc(config.Status.Revisions, func(r v1alpha1.RevisionStatus) bool {
+		isOf := r.Name == name
+		if isWaiting {
+			isOf = isOf || !slices.ContainsFunc(splitList(r.Releases), func(id string) bool {
+				return !slices.Contains(splitList(waiting.Releases), id)
+			})
+		}
+		return isOf && r.Current && r.Outcome == string(revision.Failed)
+	})
+	if retries || (isWaiting && decide.Reason(waiting.Reason) == decide.Failed) {
+		wish := name + " " + time.Now().UTC().Format(time.RFC3339) // each new value causes one retry
+		metav1.SetMetaDataAnnotation(&config.ObjectMeta, v1alpha1.AnnotationRetry, wish)
+	}
+	switch {
+	case !isWaiting && retries:
+		return nil
+	case !isWaiting:
 		return notWaiting(config, name)
 	}
 	older := downgrades(config, waiting.Releases)
@@ -222,17 +239,15 @@ func (o *approveOptions) consentTo(config *v1alpha1.VDOConfig, name, by string) 
 		approves = "" // no approval opens a window
 	}
 	consent(config, older, approves, by)
-	if decide.Reason(waiting.Reason) == decide.Failed {
-		wish := name + " " + time.Now().UTC().Format(time.RFC3339) // each new value causes one retry
-		metav1.SetMetaDataAnnotation(&config.ObjectMeta, v1alpha1.AnnotationRetry, wish)
-	}
 	return nil
 }
 
 // consent writes the approval of older releases and of a revision, "" for none, into the spec.
 func consent(config *v1alpha1.VDOConfig, older []string, revision, by string) {
 	policy := ptr.Deref(config.Spec.UpgradePolicy, v1alpha1.UpgradePolicy{})
-	policy.AllowDowngrade = append(policy.AllowDowngrade, older...)
+	if len(older) > 0 { // earlier ones would let an older release in for ever
+		policy.AllowDowngrade = older
+	}
 	if revision != "" && (policy.Approval == nil || policy.Approval.Revision != revision) {
 		policy.Approval = &v1alpha1.UpgradeApproval{Revision: revision, By: by}
 	}

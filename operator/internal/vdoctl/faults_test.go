@@ -1,0 +1,122 @@
+package vdoctl
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/topology"
+)
+
+// a zone is not moved while the cluster does not say who uses it.
+func TestNoZoneMovesWithoutAnAnswerOfTheCluster(t *testing.T) {
+	root, site := preflight.Ref{Type: "Folder", Value: "root"}, preflight.Ref{Type: "Datacenter", Value: "site"}
+	zone := preflight.Category{Name: "k8s-zone", Tag: "a"}
+	u := &tagUse{cluster: preflight.Cluster{Err: errors.New("connection refused")}}
+	v := preflight.VCenter{Contents: preflight.Contents{
+		Objects: map[preflight.Ref]preflight.Object{root: {}, site: {Name: "site", Parent: root}},
+		Tagged:  map[preflight.Ref][]preflight.Category{root: {zone}}}}
+	require.Error(t, u.refuse(v, []topology.Step{{Do: topology.Detach, Category: "k8s-zone", Tag: "a", Path: "/"}}))
+	require.Error(t, u.refuse(v, []topology.Step{{Do: topology.Attach, Category: "k8s-zone", Tag: "b", Path: "/site"}}))
+}
+
+// what is not asked for stays: upgrades are manual by the earlier operator's ConfigMap.
+func TestConfigureKeepsTheModeOfTheEarlierOperator(t *testing.T) {
+	_, c := installation(t)
+	o := newConfigure(&app{})
+	o.cluster.namespace, o.vcenter = operatorNamespace, "west"
+	d, err := o.begin()
+	require.NoError(t, err)
+	require.NoError(t, d.readResources(t.Context(), c))
+	d.readers = append(d.readers, c)
+	d.makeMissing()
+	o.offer(d)
+	require.NoError(t, o.chosen(t.Context(), d))
+	o.username, o.password, o.bundle = "u", "new", "registry.site/vdo:1"
+	require.NoError(t, o.take(d))
+	require.Empty(t, d.config.Spec.Upgrade, "spec.upgrade was not set, and no one has asked for it")
+}
+
+// consents of rollbacks add up to more than the API takes.
+func TestConsentsToOlderReleasesDoNotAddUp(t *testing.T) {
+	config := &v1alpha1.VDOConfig{}
+	for _, to := range []string{"cpi@1.31.0, csi@3.3.0", "cpi@1.32.0, csi@3.4.0", "cpi@1.33.0, csi@3.5.0", "cpi@1.34.0, csi@3.6.0", "cpi@1.35.0, csi@3.7.0"} {
+		config.Status.Drivers = []v1alpha1.DriverStatus{{Driver: "cpi", Version: "1.99.0"}, {Driver: "csi", Version: "3.99.0"}}
+		pin(config, v1alpha1.RevisionStatus{Releases: to}, "r-1", "me")
+	}
+	require.LessOrEqual(t, len(config.Spec.UpgradePolicy.AllowDowngrade), 8)
+}
+
+// the file with passwords has mode 0600.
+func TestTheFileOfAccountsIsReadByItsOwnerAlone(t *testing.T) {
+	site := filepath.Join(t.TempDir(), "site.yaml")
+	require.NoError(t, os.WriteFile(accountFileName(site), nil, 0o644))
+	f, err := accountsOf(site)
+	require.NoError(t, err)
+	require.NoError(t, f.Create(t.Context(), &corev1.Secret{ObjectMeta: metaOf("ns", "x"), Data: map[string][]byte{"password": []byte("p")}}))
+	info, err := os.Stat(f.name)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+}
+
+// a revision that failed and stays, since nothing can be gone back to, is tried once more.
+func TestAFailedRevisionThatStaysIsApprovedAgain(t *testing.T) {
+	config := &v1alpha1.VDOConfig{}
+	config.Spec.Upgrade = v1alpha1.UpgradeManual
+	config.Status.Revisions = []v1alpha1.RevisionStatus{{Name: "r-2", Group: "csi", Current: true, Bundle: "b@sha256:1", Releases: "csi@3.5.1", Outcome: "Failed"}}
+	require.NoError(t, (&approveOptions{app: &app{}}).consentTo(config, "r-2", "me"))
+	require.Contains(t, config.Annotations[v1alpha1.AnnotationRetry], "r-2 ")
+}
+
+// the administrator's password, which `users` and `check` read from VDO_VCENTER_PASSWORD, is not the drivers'.
+func TestThePasswordOfTheSecretIsKept(t *testing.T) {
+	_, c := installation(t)
+	var s corev1.Secret
+	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Namespace: operatorNamespace, Name: "vc"}, &s))
+	s.Data = map[string][]byte{"username": []byte("drivers@vsphere.local"), "password": []byte("drivers-password")}
+	require.NoError(t, c.Update(t.Context(), &s))
+	o := newConfigure(&app{getenv: func(name string) (string, bool) { return "administrators-password", name == passwordEnv }})
+	o.cluster.namespace, o.vcenter = operatorNamespace, "west"
+	d, err := o.begin()
+	require.NoError(t, err)
+	require.NoError(t, d.readResources(t.Context(), c))
+	d.readers = append(d.readers, c)
+	d.makeMissing()
+	o.offer(d)
+	require.NoError(t, o.chosen(t.Context(), d))
+	require.Equal(t, "drivers@vsphere.local", o.username, "of the Secret: no flag names an account")
+	require.NoError(t, o.readPassword(t.Context(), d))
+	require.Equal(t, "drivers-password", o.password)
+}
+
+// a mirror whose path has the name of the operator's usual namespace.
+func TestAnotherNamespaceLeavesImagesAlone(t *testing.T) {
+	a := &app{}
+	a.cluster.namespace = "vdo"
+	const image = "registry.site/vmware-system-vdo/drivers@sha256:00"
+	all, err := a.readManifest([]byte("apiVersion: v1\nkind: Pod\nmetadata: {name: p, namespace: vmware-system-vdo}\nspec:\n  containers:\n  - image: " + image + "\n"))
+	require.NoError(t, err)
+	u, err := manifest(all[0])
+	require.NoError(t, err)
+	containers := u.Object["spec"].(map[string]any)["containers"].([]any)
+	require.Equal(t, image, containers[0].(map[string]any)["image"])
+}
+
+// a group has failed and stays, while another one waits for an approval.
+func TestAnApprovalRetriesTheGroupThatFailed(t *testing.T) {
+	config := &v1alpha1.VDOConfig{}
+	config.Spec.Upgrade = v1alpha1.UpgradeManual
+	config.Status.Revisions = []v1alpha1.RevisionStatus{{Name: "r-2", Group: "csi", Current: true, Bundle: "b@sha256:1", Releases: "csi@3.5.1", Outcome: "Failed"}}
+	config.Status.Candidate = &v1alpha1.CandidateStatus{Name: "r-3", Releases: "cpi@1.33.1, csi@3.5.1", Reason: "NotApproved",
+		Gates: []v1alpha1.CandidateGate{{Driver: "cpi", Reason: "NotApproved"}}}
+	o := &approveOptions{app: &app{}}
+	require.NoError(t, o.consentTo(config, "r-3", "me"))
+	require.NotEmpty(t, config.Annotations[v1alpha1.AnnotationRetry], "the failed csi of r-3 is not tried again")
+}
