@@ -51,30 +51,72 @@ const (
 )
 
 // authorization returns the Authorization header for a request to the host, or "". All callers share one ping of the
-// host, one login (a credential helper is a program) and one token.
+// host, one login (a credential helper is a program) and one token. A refused login is looked up once more, as it may
+// have expired.
 func (c *Client) authorization(ctx context.Context, h *Host, a Access) (string, error) {
-	if err := h.once(ctx, "ping", h.reached, func(ctx context.Context) error { return c.ping(ctx, h) }); err != nil {
+	if err := h.once(ctx, "ping", h.reached, func(ctx context.Context) error { return c.ping(ctx, h, "") }); err != nil {
 		return "", err
 	}
-	ch, _ := h.loginOf(a.Path)
+	ch, l := h.loginOf(a.Path)
 	if ch.scheme == "" {
 		return "", nil // the client sends no login unless the host asks
 	}
-	found := func() bool { _, l := h.loginOf(a.Path); return l != nil }
-	find := func(ctx context.Context) error { return c.findLogin(ctx, h, a.Path) }
-	if err := h.once(ctx, "login "+a.Path, found, find); err != nil {
-		return "", err
+	if l == nil {
+		if err := c.findLogin(ctx, h, a.Path, nil); err != nil {
+			return "", err
+		}
+		ch, l = h.loginOf(a.Path)
 	}
-	_, l := h.loginOf(a.Path)
+	header, err := c.use(ctx, h, l, ch, a)
+	if isUnauthorized(err) && c.findLogin(ctx, h, a.Path, l) == nil {
+		if _, other := h.loginOf(a.Path); other != l {
+			return c.use(ctx, h, other, ch, a)
+		}
+	}
+	return header, err
+}
+
+// use returns the Authorization header that a login gives. The first use of a password is one request for all callers,
+// and a password that was refused then is not sent again: registries lock accounts.
+func (c *Client) use(ctx context.Context, h *Host, l *login, ch challenge, a Access) (string, error) {
+	header, isWhole := l.header(ch)
+	send := func(ctx context.Context) error { return c.ping(ctx, h, header) }
+	if !isWhole {
+		send = func(ctx context.Context) error { return c.bearer(ctx, h, l, ch, a) }
+	}
+	if has := l.credential; has.Password != "" && has.AccessToken == "" {
+		tried := func() bool { _, ok := h.triedWith(has); return ok }
+		err := h.once(ctx, "first use\x00"+has.Username+"\x00"+has.Password, tried, func(ctx context.Context) error {
+			err := send(ctx)
+			if err == nil || isUnauthorized(err) {
+				h.mu.Lock()
+				defer h.mu.Unlock()
+				h.tried[has] = err
+			}
+			return err
+		})
+		if refused, _ := h.triedWith(has); refused != nil || err != nil {
+			return "", cmp.Or(err, refused)
+		}
+	}
+	if isWhole {
+		return header, nil
+	}
+	err := send(ctx)
+	return "Bearer " + l.token(h, a).text, err
+}
+
+// header returns the Authorization header of the login itself, or false if the host wants a token instead.
+func (l *login) header(ch challenge) (header string, isWhole bool) {
 	switch has := l.credential; {
 	case has.AccessToken != "":
-		return "Bearer " + has.AccessToken, nil
+		return "Bearer " + has.AccessToken, true
 	case ch.scheme == "bearer":
-		return c.bearer(ctx, h, l, ch, a)
+		return "", false
 	case has.Username == "" || has.Password == "":
-		return "", nil
+		return "", true
 	}
-	return basic(l.credential), nil
+	return basic(l.credential), true
 }
 
 // longestOnce limits a login, its token or a host's first answer, with typing a password. It ends hanging helpers.
@@ -112,64 +154,87 @@ func basic(c Credential) string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte(c.Username+":"+c.Password))
 }
 
-// ping asks GET /v2/ once which login the host wants.
-func (c *Client) ping(ctx context.Context, h *Host) error {
-	req := &http.Request{Method: http.MethodGet, URL: h.base.JoinPath("/v2/")}
+// ping asks GET /v2/ which login the host wants, or with a header whether the host takes that password.
+func (c *Client) ping(ctx context.Context, h *Host, header string) error {
+	req := &http.Request{Method: http.MethodGet, URL: h.base.JoinPath("/v2/"), Header: http.Header{}}
+	if header != "" {
+		req.Header.Set("Authorization", header)
+	}
 	resp, err := c.roundTrip(ctx, c.transport(h.base.Host, false), req) //nolint:bodyclose // Drain closes it
 	if err != nil {
 		return err
 	}
 	defer Drain(resp.Body)
-	if CanPassStatus(resp.StatusCode) || resp.StatusCode == http.StatusBadRequest {
+	ch := pickChallenge(resp.Header)
+	isRefused := resp.StatusCode == http.StatusUnauthorized && header != "" && ch.scheme != "bearer"
+	if CanPassStatus(resp.StatusCode) || resp.StatusCode == http.StatusBadRequest || isRefused {
 		return h.answer(resp)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.pinged = true
 	if resp.StatusCode == http.StatusUnauthorized {
-		h.challenge = pickChallenge(resp.Header)
+		h.challenge = ch
 	}
 	return nil
 }
 
-func (c *Client) findLogin(ctx context.Context, h *Host, path string) error {
-	found, err := c.opts.Credentials(ctx, h.name, path)
-	if err != nil {
-		return err
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.logins[path] = &login{credential: found, tokens: map[string]token{}}
-	h.keepSecret(found.Password, found.RefreshToken, found.AccessToken)
-	if found.Password != "" {
-		h.keepSecret(strings.TrimPrefix(basic(found), "Basic "))
-	}
-	return nil
+// findLogin looks up the login for a path. If it differs from the known one, it replaces it.
+func (c *Client) findLogin(ctx context.Context, h *Host, path string, known *login) error {
+	isFound := func() bool { _, l := h.loginOf(path); return l != known }
+	return h.once(ctx, "login "+path, isFound, func(ctx context.Context) error {
+		found, err := c.opts.Credentials(ctx, h.name, path)
+		if err != nil || known != nil && known.credential == found {
+			return err
+		}
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.logins[path] = &login{credential: found, tokens: map[string]token{}}
+		h.keepSecret(found.Password, found.RefreshToken, found.AccessToken)
+		if found.Password != "" {
+			h.keepSecret(strings.TrimPrefix(basic(found), "Basic "))
+		}
+		return nil
+	})
 }
 
-// refusedLogin records a 401: a token has expired, or the host wants another login.
-func (h *Host) refusedLogin(resp *http.Response, a Access) {
+// canRepeat reports whether to repeat a request after a 401: a token has expired, or the host wants another login, or
+// another login is found.
+func (c *Client) canRepeat(ctx context.Context, h *Host, resp *http.Response, a Access) bool {
+	sent := resp.Request.Header.Get("Authorization")
 	h.mu.Lock()
-	defer h.mu.Unlock()
 	if ch := pickChallenge(resp.Header); ch.scheme != "" {
 		h.challenge = ch
 	}
 	scope := strings.Join(a.scopes(), " ")
-	if l := h.logins[a.Path]; l != nil && resp.Request.Header.Get("Authorization") == "Bearer "+l.tokens[scope].text {
+	ch, l := h.challenge, h.logins[a.Path]
+	if l != nil && sent == "Bearer "+l.tokens[scope].text {
 		delete(l.tokens, scope) // else another request has replaced it
 	}
+	h.mu.Unlock()
+	if l == nil {
+		return ch.scheme != ""
+	}
+	if header, isWhole := l.header(ch); !isWhole || header != sent {
+		return true
+	}
+	err := c.findLogin(ctx, h, a.Path, l)
+	_, other := h.loginOf(a.Path)
+	return err == nil && other != l
 }
 
-// bearer returns the Authorization header with a token for an access.
-func (c *Client) bearer(ctx context.Context, h *Host, l *login, ch challenge, a Access) (string, error) {
+// token returns the login's token for an access, or none.
+func (l *login) token(h *Host, a Access) token {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return l.tokens[strings.Join(a.scopes(), " ")]
+}
+
+// bearer makes sure that the login has a token for an access.
+func (c *Client) bearer(ctx context.Context, h *Host, l *login, ch challenge, a Access) error {
 	scope := strings.Join(a.scopes(), " ")
-	held := func() token {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		return l.tokens[scope]
-	}
-	isGood := func() bool { return time.Now().Before(held().until) }
-	err := h.once(ctx, "token "+a.Path+" "+scope, isGood, func(ctx context.Context) error {
+	isGood := func() bool { return time.Now().Before(l.token(h, a).until) }
+	return h.once(ctx, "token "+a.Path+" "+scope, isGood, func(ctx context.Context) error {
 		t, err := c.fetchToken(ctx, h, l.credential, ch, a.scopes())
 		if err == nil {
 			h.mu.Lock()
@@ -179,7 +244,6 @@ func (c *Client) bearer(ctx context.Context, h *Host, l *login, ch challenge, a 
 		}
 		return err
 	})
-	return "Bearer " + held().text, err
 }
 
 // fetchToken asks the token service that the host names: with POST for an identity token (OAuth 2), else with GET.
@@ -232,6 +296,12 @@ func tokenRefused(err error) error {
 		a.Status = http.StatusUnauthorized
 	}
 	return err
+}
+
+// isUnauthorized reports whether an answer refused the login.
+func isUnauthorized(err error) bool {
+	var a *AnswerError
+	return errors.As(err, &a) && a.Status == http.StatusUnauthorized
 }
 
 func readToken(data []byte) (t token, err error) {

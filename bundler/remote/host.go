@@ -26,10 +26,11 @@ type Host struct {
 	mu        sync.Mutex
 	pinged    bool
 	challenge challenge
-	logins    map[string]*login // by path
-	secrets   []string          // of logins; never in messages
-	tokens    []string          // likewise, the latest of them
-	notBefore time.Time         // the host demanded a pause until then
+	logins    map[string]*login    // by path
+	tried     map[Credential]error // the answers to the first use of each password
+	secrets   []string             // of logins; never in messages
+	tokens    []string             // likewise, the latest of them
+	notBefore time.Time            // the host demanded a pause until then
 	// strainedUntil is the time until which further faults count as the same cause.
 	strainedUntil time.Time
 
@@ -58,7 +59,7 @@ func (c *Client) Host(name string) *Host {
 		name: name, base: &url.URL{Scheme: "https", Host: name, Path: "/"},
 		small: small(), pullSmall: small(), pushSmall: small(),
 		pull: newSlots(set.Concurrency, set.Concurrency), push: newSlots(set.Concurrency, set.Concurrency),
-		logins: map[string]*login{},
+		logins: map[string]*login{}, tried: map[Credential]error{},
 	}
 	h.chunk.Store(cmp.Or(set.ChunkSize, c.opts.ChunkSize))
 	if name == dockerHub {
@@ -83,6 +84,14 @@ func (h *Host) loginOf(path string) (challenge, *login) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.challenge, h.logins[path]
+}
+
+// triedWith returns the host's answer to the first use of a password, or false before that.
+func (h *Host) triedWith(c Credential) (refused error, ok bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	refused, ok = h.tried[c]
+	return refused, ok
 }
 
 const (

@@ -35,7 +35,7 @@ type Request struct {
 	OK               []int // statuses that Send returns; others are errors
 }
 
-// Send sends a request, follows redirects, and repeats once with a new login. The caller closes the body.
+// Send sends a request, follows redirects, and repeats once with a new token or login. The caller closes the body.
 func (c *Client) Send(ctx context.Context, h *Host, q Request) (*http.Response, error) {
 	for again := false; ; again = true {
 		if err := c.ready(ctx, h); err != nil {
@@ -52,10 +52,10 @@ func (c *Client) Send(ctx context.Context, h *Host, q Request) (*http.Response, 
 		}
 		err = h.answer(resp)
 		Drain(resp.Body)
-		if resp.StatusCode != http.StatusUnauthorized || again || resp.Request.URL.Host != h.base.Host {
+		if resp.StatusCode != http.StatusUnauthorized || again || resp.Request.URL.Host != h.base.Host ||
+			!c.canRepeat(ctx, h, resp, q.Access) {
 			return nil, err
 		}
-		h.refusedLogin(resp, q.Access)
 	}
 }
 

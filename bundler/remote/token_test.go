@@ -121,6 +121,73 @@ func TestWhoGivesUpWaitingForATokenEndsNobodyElsesRequest(t *testing.T) {
 	require.NoError(t, <-second)
 }
 
+// hourly is a registry that wants a password, or a token for it, and takes only that of the current hour.
+func hourly(
+	t *testing.T, scheme string, o remote.Options,
+) (c *remote.Client, host string, hour, refused *atomic.Int64) {
+	t.Helper()
+	hour, refused = new(atomic.Int64), new(atomic.Int64)
+	c, host = serving(t, o, func(w http.ResponseWriter, req *http.Request) {
+		_, password, sent := req.BasicAuth()
+		isGood := password == fmt.Sprintf("hour-%d", hour.Load())
+		if sent && !isGood {
+			refused.Add(1)
+		}
+		switch {
+		case scheme == "Bearer" && req.URL.Path == "/token" && isGood:
+			_, _ = fmt.Fprintf(w, `{"token":"token-%d","expires_in":300}`, hour.Load())
+		case scheme == "Basic" && isGood, req.Header.Get("Authorization") == fmt.Sprintf("Bearer token-%d", hour.Load()):
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, `{"tags":["a"]}`)
+		default:
+			w.Header().Set("WWW-Authenticate", fmt.Sprintf("%s realm=%q", scheme, "http://"+req.Host+"/token"))
+			w.WriteHeader(http.StatusUnauthorized)
+		}
+	})
+	return c, host, hour, refused
+}
+
+// Registries lock accounts: a wrong password is sent once, for any number of repositories and of requests at once. A
+// password of an hour, as helpers of clouds give it, is looked up again when it has expired.
+func TestAWrongPasswordIsSentOnceAndAnExpiredOneIsLookedUpAgain(t *testing.T) {
+	for _, scheme := range []string{"Basic", "Bearer"} {
+		t.Run(scheme, func(t *testing.T) {
+			c, host, _, refused := hourly(t, scheme, remote.Options{Credentials: always("u", "wrong")})
+			var group sync.WaitGroup
+			read := func(n int) {
+				_, err := c.Repository(image.MustReference(fmt.Sprintf("%s/image%d:1", host, n))).Root(t.Context())
+				if fault.ReasonOf(err) != fault.Unauthorized {
+					t.Error(err)
+				}
+			}
+			for n := range 5 {
+				group.Go(func() { read(n) })
+			}
+			group.Wait()
+			read(5)
+			require.EqualValues(t, 1, refused.Load())
+
+			var hour *atomic.Int64
+			c, host, hour, refused = hourly(t, scheme, remote.Options{
+				Credentials: func(context.Context, string, string) (remote.Credential, error) {
+					return remote.Credential{Username: "u", Password: fmt.Sprintf("hour-%d", hour.Load())}, nil
+				},
+			})
+			repo := c.Repository(image.MustReference(host + "/a:1"))
+			for range 3 {
+				_, err := repo.Tags(t.Context())
+				require.NoError(t, err)
+				hour.Add(1)
+			}
+			require.EqualValues(t, 2, refused.Load(), "one for each hour that ended")
+		})
+	}
+	c, host, _, refused := hourly(t, "Basic", remote.Options{})
+	_, err := c.Login(t.Context(), host, remote.Credential{Username: "u", Password: "wrong"}, t.TempDir()+"/config.json")
+	wantFault(t, err, fault.Unauthorized)
+	require.EqualValues(t, 1, refused.Load())
+}
+
 // A host may ask for a password at /v2/ and for a token in its repositories, and may change
 // its mind while it is spoken to: what it asked for last is what it gets.
 func TestTheSchemeIsWhatTheHostAskedForLast(t *testing.T) {
