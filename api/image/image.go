@@ -149,7 +149,7 @@ func ParseReference(s string) (Reference, error) {
 // Container runtimes would read a name without one as Docker Hub's, which isolated sites never mean.
 func ParseHosted(s string) (Reference, error) {
 	host, _, slash := strings.Cut(s, "/")
-	if !slash || !strings.ContainsAny(host, ".:") && host != "localhost" {
+	if !slash || !isHost(host) {
 		why := "it names no registry"
 		if slash {
 			why += fmt.Sprintf(": %q has no dot and no port", host)
@@ -164,7 +164,7 @@ func ParseHosted(s string) (Reference, error) {
 // or a colon or is "localhost".
 func splitHost(name string) (host, path string) {
 	first, rest, ok := strings.Cut(name, "/")
-	if ok && (strings.ContainsAny(first, ".:") || first == "localhost") {
+	if ok && isHost(first) {
 		host, path = first, rest
 	} else {
 		host, path = "docker.io", name
@@ -177,6 +177,9 @@ func splitHost(name string) (host, path string) {
 	}
 	return host, path
 }
+
+// isHost reports whether references read a first component as a host.
+func isHost(name string) bool { return strings.ContainsAny(name, ".:") || name == "localhost" }
 
 // MustReference is ParseReference for constants in code and tests; it panics on errors.
 func MustReference(s string) Reference {

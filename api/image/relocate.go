@@ -53,6 +53,9 @@ func (m *SourceMap) Add(rule string) error {
 		if !hostForm.MatchString(host) || (hasPath && !pathForm.MatchString(path)) {
 			return bad("%q is not a registry host with an optional path", side)
 		}
+		if !isHost(host) {
+			return bad("%q has no dot and no port, so references read it as a path of docker.io", host)
+		}
 	}
 	for _, r := range m.rules {
 		if r.from == from {

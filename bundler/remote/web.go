@@ -25,8 +25,11 @@ func (c *Client) Web(ctx context.Context, op string, q Request, limit int64, wit
 	shown := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path} // the query may be secret
 	h, subject := c.Host(u.Host), shown.String()
 	if u.Scheme != "https" && (u.Scheme != "http" || !c.mayBePlain(h, u.Host)) {
-		err := Refused("give an https: URL, or allow plain HTTP for this host with --plain-http "+u.Host,
-			fmt.Errorf("vdo-bundle does not download over %q", u.Scheme))
+		hint := "give an https: URL, or allow plain HTTP for this host with --plain-http " + u.Host
+		if CheckHost("", u.Host) != nil {
+			hint = "give an https: URL, or name the host with its domain or port"
+		}
+		err := Refused(hint, fmt.Errorf("vdo-bundle does not download over %q", u.Scheme))
 		return a, c.Explain(ctx, h, op, subject, err)
 	}
 	release, err := h.pull.Acquire(ctx)

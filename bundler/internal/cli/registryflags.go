@@ -85,6 +85,14 @@ const minRate = 1000 // bytes per second; less would never finish
 
 // client returns the registry client, or all faults of the flags.
 func (f *registryFlags) client(a *app) (*remote.Client, error) {
+	o, err := f.options(a)
+	if err != nil {
+		return nil, err
+	}
+	return remote.NewClient(o)
+}
+
+func (f *registryFlags) options(a *app) (remote.Options, error) {
 	o := remote.Options{
 		CAFile: f.caFile, ClientCert: f.clientCert, ClientKey: f.clientKey,
 		PlainHTTP: f.plainHTTP, SkipTLSVerify: f.skipTLSVerify,
@@ -110,10 +118,10 @@ func (f *registryFlags) client(a *app) (*remote.Client, error) {
 	problems = append(problems, err)
 	o.Credentials, err = f.credentials()
 	if err := fault.Join(append(problems, err)...); err != nil {
-		return nil, err
+		return o, err
 	}
 	o.Hosts = config.Hosts
-	return remote.NewClient(o)
+	return o, nil
 }
 
 func (f *registryFlags) checkPatience() error {

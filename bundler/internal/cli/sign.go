@@ -22,6 +22,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/timestamp"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/token"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/sign"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/verify"
 )
@@ -186,10 +187,14 @@ func (f *signingFlags) timestamps(a *app) (authority *timestamp.Authority, roots
 		return nil, roots, err
 	}
 	net := registryFlags{caFile: f.net.caFile, concurrency: 1, retries: f.net.retries, timeout: f.net.timeout}
-	if at.Scheme == "http" { // like most TSAs: the stamp is signed
-		net.plainHTTP = []string{at.Host}
+	options, err := net.options(a)
+	if err != nil {
+		return nil, roots, err
 	}
-	client, err := net.client(a)
+	if at.Scheme == "http" { // like most TSAs: the stamp is signed
+		options.Hosts = map[string]remote.HostOptions{at.Host: {PlainHTTP: true}}
+	}
+	client, err := remote.NewClient(options)
 	return &timestamp.Authority{URL: at, Client: client}, roots, err
 }
 

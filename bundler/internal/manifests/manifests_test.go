@@ -126,6 +126,10 @@ func TestFaultsAreToldApart(t *testing.T) {
 			handler: status(200), change: func(_ *manifests.Options, m *matrix.Manifest) { m.URL = plain.URL },
 			reason: fault.Refused, want: "vdo-bundle does not download over \"http\"", hint: "--plain-http 127.0.0.1:",
 		},
+		"plain HTTP, a short name": {
+			handler: status(200), change: func(_ *manifests.Options, m *matrix.Manifest) { m.URL = "http://files/a.yaml" },
+			reason: fault.Refused, want: "vdo-bundle does not download over \"http\"", hint: "with its domain or port",
+		},
 		"a redirect to plain HTTP": {
 			handler: func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, plain.URL, http.StatusFound) },
 			reason:  fault.Refused, want: "not HTTPS", hint: "127.0.0.1:",
