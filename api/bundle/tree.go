@@ -411,15 +411,18 @@ func ReadReferrers(ctx context.Context, f Fetcher, subject image.Digest, attache
 		if left -= SizeOf(a.Blobs); left < 0 {
 			break
 		}
-		if a.fill(ctx, f) == nil {
+		if a.Fill(ctx, f) == nil {
 			out = append(out, a)
 		}
 	}
 	return out
 }
 
-// fill reads the bytes of a referrer's blobs.
-func (a Referrer) fill(ctx context.Context, f Fetcher) (err error) {
+// Fill reads the bytes of a referrer's blobs: at most [MaxReferrerData].
+func (a Referrer) Fill(ctx context.Context, f Fetcher) (err error) {
+	if SizeOf(a.Blobs) > MaxReferrerData {
+		return corrupt(a.Node.Descriptor, "its blobs have more than %d bytes", MaxReferrerData)
+	}
 	for i, b := range a.Blobs {
 		if a.Blobs[i].Data, err = Read(ctx, f, b, b.Size); err != nil {
 			return err

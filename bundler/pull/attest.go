@@ -46,7 +46,7 @@ func (in Input) attest(ctx context.Context, a *assembled, now time.Time) error {
 		Referrer: func() (trust.Signed, error) {
 			return in.Signer.AttestBundle(bundle.Plain(a.graph.Root), name, provenance.Type, predicate)
 		},
-	}.Make(subject, in.SignatureFormat, in.exists(ctx, subject))
+	}.Make(subject, in.SignatureFormat, in.exists(ctx, subject, image.Attestations))
 	a.graph.Attachments = append(a.graph.Attachments, made...)
 	return err
 }

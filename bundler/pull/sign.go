@@ -20,15 +20,15 @@ func (in Input) presign(ctx context.Context, g *bundle.Graph) error {
 	}
 	made, err := signatures.Request{
 		Signer: in.Signer, Subject: g.Root, Identity: in.Reference.Repository(), Format: in.SignatureFormat,
-	}.Make(ctx, in.exists(ctx, subject))
+	}.Make(ctx, in.exists(ctx, subject, image.Signatures))
 	g.Attachments = append(g.Attachments, made...)
 	return err
 }
 
 // exists returns the subject's attachments in the bundle's registry; none if the repository is unreadable.
-func (in Input) exists(ctx context.Context, subject image.Digest) (exists signatures.Existing) {
+func (in Input) exists(ctx context.Context, subject image.Digest, under image.Suffix) (exists signatures.Existing) {
 	if in.Mirror != nil {
-		exists.Referring, _ = signatures.Referring(ctx, in.Mirror(in.Reference), subject)
+		exists, _ = signatures.ReadExisting(ctx, in.Mirror(in.Reference), subject, under, true)
 	}
 	return exists
 }

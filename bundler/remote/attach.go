@@ -18,6 +18,9 @@ import (
 
 const opAttach = "attach"
 
+// maxJoined limits the layers under a tag: api/trust reads no manifest with more.
+const maxJoined = 256
+
 // Attach adds signatures and other referrers of an image to the repository, one after the other. The subject must
 // exist, and so must every blob whose descriptor has no data.
 func (r *Repository) Attach(ctx context.Context, atts ...bundle.Referrer) error {
@@ -118,6 +121,10 @@ func (r *Repository) joined(
 		return a.Node, nil
 	}
 	ours.Layers = slices.Concat(exists.Layers, missing)
+	if len(ours.Layers) > maxJoined {
+		return none, fault.Errorf(fault.Refused, opAttach, r.At(a.Tag), "delete the tag, then push the bundle again",
+			"verifiers read at most %d signatures, and %d are under the tag", maxJoined, len(exists.Layers))
+	}
 	config, err := json.Marshal(configOf(ours.Layers))
 	if err != nil {
 		return none, err

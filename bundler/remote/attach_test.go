@@ -12,6 +12,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/images"
 	real "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
@@ -202,4 +203,20 @@ func TestTagThatHoldsSomethingElseIsNotOverwritten(t *testing.T) {
 	other := at(t, remote.Options{}, reg, "csi/driver:"+a.Tag)
 	require.NoError(t, copyGraph(t.Context(), graph(t, repo), repo, other), "an index is under the tag")
 	wantFault(t, repo.Attach(t.Context(), a), fault.Conflict, "delete the tag", a.Tag)
+}
+
+// No push adds so many signatures that readers refuse all of them.
+func TestSignaturesAreNotJoinedBeyondWhatIsRead(t *testing.T) {
+	_, root, repo := driver(t, remote.Options{})
+	var all []string
+	for n := range 256 {
+		all = append(all, fmt.Sprintf("claim %d", n))
+	}
+	require.NoError(t, repo.Attach(t.Context(), newReferrer(t, root, true, all...)))
+	wantFault(t, repo.Attach(t.Context(), newReferrer(t, root, true, "one more")), fault.Refused, "at most 256 signatures")
+	list, err := repo.Attachments(t.Context(), image.MustDigest(root.Digest.String()))
+	require.NoError(t, err)
+	evidence, err := trust.ReadEvidence(t.Context(), repo, list...)
+	require.NoError(t, err)
+	require.Len(t, evidence, 256)
 }

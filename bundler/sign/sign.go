@@ -18,9 +18,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/signatures"
 )
 
-// maxSignatureManifest limits the manifest under a signature's tag, in bytes.
-const maxSignatureManifest = 4 << 20
-
 // Input is the signer and the options.
 type Input struct {
 	Signer   *trust.Signer
@@ -67,27 +64,9 @@ func Bundle(ctx context.Context, b *pinned.Bundle, in Input) ([]ocispec.Descript
 
 // make returns the missing signatures.
 func (in Input) make(ctx context.Context, s medium.Source, d ocispec.Descriptor, subject image.Digest) ([]bundle.Referrer, error) {
-	existing, err := existingSignature(ctx, s, subject)
+	exists, err := signatures.ReadExisting(ctx, s, subject, image.Signatures, false)
 	if err != nil {
-		return nil, err
-	}
-	exists := signatures.Existing{Tagged: bundle.Referrer{Node: bundle.Node{Data: existing}}}
-	if exists.Referring, err = signatures.Referring(ctx, s, subject); err != nil {
 		return nil, err
 	}
 	return signatures.Request{Signer: in.Signer, Subject: bundle.Plain(d), Identity: in.Identity, Format: in.Format}.Make(ctx, exists)
-}
-
-// existingSignature returns the manifest under the signature's tag, or nil.
-func existingSignature(ctx context.Context, s medium.Source, subject image.Digest) ([]byte, error) {
-	attached, err := s.Attachments(ctx, subject)
-	if err != nil {
-		return nil, err
-	}
-	for _, d := range attached {
-		if d.Annotations[ocispec.AnnotationRefName] == trust.SignatureTag(subject) {
-			return bundle.Read(ctx, s, d, maxSignatureManifest)
-		}
-	}
-	return nil, nil
 }

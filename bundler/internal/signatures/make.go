@@ -47,6 +47,9 @@ func (r Request) Make(ctx context.Context, exists Existing) ([]bundle.Referrer, 
 	}
 	made, err := Maker{
 		Has: func(a bundle.Referrer) bool {
+			if a.Tag != "" {
+				return false // Sign finds the claim in it, with the identity
+			}
 			evidence, err := trust.ReadEvidence(ctx, Carried(a), a.Node.Descriptor)
 			return err == nil && r.Signer.HasSigned(subject, evidence)
 		},
@@ -91,13 +94,30 @@ func (m Maker) Make(subject image.Digest, f Format, exists Existing) (out []bund
 	return append(out, Of(subject, signed)), nil
 }
 
-// Referring returns the referrers of a subject that may hold a signature, with their bytes.
-func Referring(ctx context.Context, s Source, subject image.Digest) ([]bundle.Referrer, error) {
+// ReadExisting returns what a source has attached to a subject: the manifest under a tag of cosign, and the referrers
+// that may hold a signature, with their bytes. The blobs under the tag have their bytes if withBlobs.
+func ReadExisting(
+	ctx context.Context, s Source, subject image.Digest, under image.Suffix, withBlobs bool,
+) (exists Existing, err error) {
 	attached, err := s.Attachments(ctx, subject)
 	if err != nil {
-		return nil, err
+		return exists, err
 	}
-	return bundle.ReadReferrers(ctx, s, subject, attached, trust.BundleMediaType), ctx.Err()
+	exists.Referring = bundle.ReadReferrers(ctx, s, subject, attached, trust.BundleMediaType)
+	for _, d := range attached {
+		if d.Annotations[ocispec.AnnotationRefName] != under.TagOf(subject) {
+			continue
+		}
+		tagged, err := bundle.ReadReferrer(ctx, s, subject, d)
+		if err == nil && withBlobs {
+			err = tagged.Fill(ctx, s)
+		}
+		if err != nil {
+			return exists, err
+		}
+		exists.Tagged = tagged
+	}
+	return exists, ctx.Err()
 }
 
 // Carried returns the content of an attachment that has its bytes.
