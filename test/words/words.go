@@ -34,7 +34,7 @@ var (
 	span     = regexp.MustCompile("`[^`]*`")
 	item     = regexp.MustCompile(`^([-*+]|\d+[.)]) +`)
 	ruler    = regexp.MustCompile(`^[-:| ]+$`) // below the header of a table
-	indented = regexp.MustCompile(`(?m)^[ \t].*$`)
+	indented = regexp.MustCompile(`(?m)^([ \t]|\+\w|#).*$`)
 	message  = regexp.MustCompile(`(\S*[\pL…]\S*\s+){3}\S*[\pL…]`) // a string of four words
 	inRepo   = regexp.MustCompile(`\bdeploy/(crds|docs|samples|sip|README|[\w-]+\.yaml)\b`)
 	subject  = regexp.MustCompile(`^[a-z0-9/.,_ -]+: [a-z]`)
@@ -127,12 +127,21 @@ func Markdown(page string) (found []Finding) {
 	return found
 }
 
-// Go checks the strings of a source file that have four words or more, and the short help.
+// Go checks the comments of a source file, its strings that have four words or more, and the short help.
 func Go(src string) (found []Finding, err error) {
 	set := token.NewFileSet()
-	file, err := parser.ParseFile(set, "", src, parser.SkipObjectResolution)
+	file, err := parser.ParseFile(set, "", src, parser.SkipObjectResolution|parser.ParseComments)
 	if err != nil {
 		return nil, err
+	}
+	// An indented line is an example, and ends a paragraph as an empty one, a heading and a marker do.
+	prose := func(text string, at token.Pos) {
+		for p := range strings.SplitSeq(indented.ReplaceAllString(text, ""), "\n\n") {
+			found = append(found, Prose(strings.ReplaceAll(p, "\n", " "), set.Position(at).Line)...)
+		}
+	}
+	for _, c := range file.Comments {
+		prose(c.Text(), c.Pos())
 	}
 	var visit func(ast.Node) bool
 	// text joins the parts of a sum. "…" stands for a value.
@@ -166,10 +175,7 @@ func Go(src string) (found []Finding, err error) {
 				if inRepo.MatchString(s) {
 					found = append(found, Finding{"repository-path", s, set.Position(n.Pos()).Line})
 				}
-				// An indented line is an example, and ends a paragraph as an empty one does.
-				for p := range strings.SplitSeq(indented.ReplaceAllString(s, ""), "\n\n") {
-					found = append(found, Prose(strings.ReplaceAll(p, "\n", " "), set.Position(n.Pos()).Line)...)
-				}
+				prose(s, n.Pos())
 			}
 			return false
 		}

@@ -94,7 +94,8 @@ func TestRules(t *testing.T) {
 		"1 + 2*len(`one\ntwo three four\n\nit is anew`)":          "2 banned-word",
 		"`An example is below:\n  make it all anew`":              "",
 		`"apply deploy/rbac.yaml of this " + "release"`:           "2 repository-path",
-		"a // It is made anew.":                                   "",
+		"a // It is made anew.":                                   "2 banned-word",
+		"a // +a:marker anew":                                     "",
 		`a{Short: "` + help + `"}`:                                "",
 		`a{Short: "x` + help + `"}`:                               "2 long-help",
 	} {

@@ -45,7 +45,8 @@ func CreateFile(path string, o Options) (*FileWriter, error) {
 		return nil, err
 	}
 	if strings.HasSuffix(path, parts.Suffix) {
-		return nil, fault.Errorf(fault.InvalidInput, "write", path, "name the archive, FILE.tar", "it is the name of a parts file")
+		return nil, fault.Errorf(fault.InvalidInput, "write", path, "name the archive, FILE.tar",
+			"it is the name of a parts file")
 	}
 	w := &FileWriter{path: path, o: o}
 	return w, w.checkTargets()

@@ -63,7 +63,8 @@ func apart(dest, src location) error {
 			written, err := os.Stat(to)
 			read, missing := os.Stat(from)
 			if to == from || (err == nil && missing == nil && os.SameFile(written, read)) {
-				return fault.Errorf(fault.Conflict, "write", dest.String(), "choose another name", "this command reads it")
+				return fault.Errorf(fault.Conflict, "write", dest.String(), "choose another name",
+					"this command reads it")
 			}
 		}
 	}

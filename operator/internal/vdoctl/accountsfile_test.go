@@ -12,8 +12,7 @@ import (
 	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
 )
 
-// deploy/docs/install.md: "apply its site.accounts.yaml instead of creating the Secret". The account that the cluster has
-// from then on is not taken away by a command that reads the file.
+// Once the file of accounts was applied, as install.md says, no command changes the file's accounts.
 func TestAnAccountThatWasAppliedIsNotRotatedInTheFile(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)

@@ -442,8 +442,9 @@ func (a *answers) fields() []field {
 			usage: "`CATEGORY` of tags of regions; none without topology"},
 		{flag: "zone-category", title: "Tag category of zones", to: &a.zone, valid: required,
 			needed: zoned, usage: "`CATEGORY` of tags of zones; together with regions"},
-		{flag: "upgrade", title: "Upgrades", standard: "Automatic", to: &a.upgrade, needed: func() bool { return !a.mode },
-			usage: "Automatic, or Manual (`HOW`): each one waits for consent", choices: []string{"Automatic", "Manual"}},
+		{flag: "upgrade", title: "Upgrades", standard: "Automatic", to: &a.upgrade,
+			needed: func() bool { return !a.mode },
+			usage:  "Automatic, or Manual (`HOW`): each one waits for consent", choices: []string{"Automatic", "Manual"}},
 	}
 }
 

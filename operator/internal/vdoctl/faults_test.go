@@ -2,6 +2,7 @@ package vdoctl
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -47,8 +48,9 @@ func TestConfigureKeepsTheModeOfTheEarlierOperator(t *testing.T) {
 // consents of rollbacks add up to more than the API takes.
 func TestConsentsToOlderReleasesDoNotAddUp(t *testing.T) {
 	config := &v1alpha1.VDOConfig{}
-	for _, to := range []string{"cpi@1.31.0, csi@3.3.0", "cpi@1.32.0, csi@3.4.0", "cpi@1.33.0, csi@3.5.0", "cpi@1.34.0, csi@3.6.0", "cpi@1.35.0, csi@3.7.0"} {
-		config.Status.Drivers = []v1alpha1.DriverStatus{{Driver: "cpi", Version: "1.99.0"}, {Driver: "csi", Version: "3.99.0"}}
+	config.Status.Drivers = []v1alpha1.DriverStatus{{Driver: "cpi", Version: "1.99.0"}, {Driver: "csi", Version: "3.99.0"}}
+	for i := range 5 {
+		to := fmt.Sprintf("cpi@1.3%d.0, csi@3.%d.0", i, i)
 		pin(config, v1alpha1.RevisionStatus{Releases: to}, "r-1", "me")
 	}
 	require.LessOrEqual(t, len(config.Spec.UpgradePolicy.AllowDowngrade), 8)
@@ -60,7 +62,7 @@ func TestTheFileOfAccountsIsReadByItsOwnerAlone(t *testing.T) {
 	require.NoError(t, os.WriteFile(accountFileName(site), nil, 0o644))
 	f, err := accountsOf(site)
 	require.NoError(t, err)
-	require.NoError(t, f.Create(t.Context(), &corev1.Secret{ObjectMeta: metaOf("ns", "x"), Data: map[string][]byte{"password": []byte("p")}}))
+	require.NoError(t, f.Create(t.Context(), &corev1.Secret{ObjectMeta: metaOf("ns", "x")}))
 	info, err := os.Stat(f.name)
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
@@ -70,7 +72,9 @@ func TestTheFileOfAccountsIsReadByItsOwnerAlone(t *testing.T) {
 func TestAFailedRevisionThatStaysIsApprovedAgain(t *testing.T) {
 	config := &v1alpha1.VDOConfig{}
 	config.Spec.Upgrade = v1alpha1.UpgradeManual
-	config.Status.Revisions = []v1alpha1.RevisionStatus{{Name: "r-2", Group: "csi", Current: true, Bundle: "b@sha256:1", Releases: "csi@3.5.1", Outcome: "Failed"}}
+	config.Status.Revisions = []v1alpha1.RevisionStatus{
+		{Name: "r-2", Group: "csi", Current: true, Releases: "csi@3.5.1", Outcome: "Failed"},
+	}
 	require.NoError(t, (&approveOptions{app: &app{}}).consentTo(config, "r-2", "me"))
 	require.Contains(t, config.Annotations[v1alpha1.AnnotationRetry], "r-2 ")
 }
@@ -82,7 +86,8 @@ func TestThePasswordOfTheSecretIsKept(t *testing.T) {
 	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Namespace: operatorNamespace, Name: "vc"}, &s))
 	s.Data = map[string][]byte{"username": []byte("drivers@vsphere.local"), "password": []byte("drivers-password")}
 	require.NoError(t, c.Update(t.Context(), &s))
-	o := newConfigure(&app{getenv: func(name string) (string, bool) { return "administrators-password", name == passwordEnv }})
+	env := func(name string) (string, bool) { return "administrators-password", name == passwordEnv }
+	o := newConfigure(&app{getenv: env})
 	o.cluster.namespace, o.vcenter = operatorNamespace, "west"
 	d, err := o.begin()
 	require.NoError(t, err)
@@ -101,7 +106,8 @@ func TestAnotherNamespaceLeavesImagesAlone(t *testing.T) {
 	a := &app{}
 	a.cluster.namespace = "vdo"
 	const image = "registry.site/vmware-system-vdo/drivers@sha256:00"
-	all, err := a.readManifest([]byte("apiVersion: v1\nkind: Pod\nmetadata: {name: p, namespace: vmware-system-vdo}\nspec:\n  containers:\n  - image: " + image + "\n"))
+	all, err := a.readManifest([]byte("apiVersion: v1\nkind: Pod\nmetadata: {name: p, namespace: vmware-system-vdo}\n" +
+		"spec:\n  containers:\n  - image: " + image + "\n"))
 	require.NoError(t, err)
 	u, err := manifest(all[0])
 	require.NoError(t, err)
@@ -113,9 +119,10 @@ func TestAnotherNamespaceLeavesImagesAlone(t *testing.T) {
 func TestAnApprovalRetriesTheGroupThatFailed(t *testing.T) {
 	config := &v1alpha1.VDOConfig{}
 	config.Spec.Upgrade = v1alpha1.UpgradeManual
-	config.Status.Revisions = []v1alpha1.RevisionStatus{{Name: "r-2", Group: "csi", Current: true, Bundle: "b@sha256:1", Releases: "csi@3.5.1", Outcome: "Failed"}}
-	config.Status.Candidate = &v1alpha1.CandidateStatus{Name: "r-3", Releases: "cpi@1.33.1, csi@3.5.1", Reason: "NotApproved",
-		Gates: []v1alpha1.CandidateGate{{Driver: "cpi", Reason: "NotApproved"}}}
+	config.Status.Revisions = []v1alpha1.RevisionStatus{
+		{Name: "r-2", Group: "csi", Current: true, Releases: "csi@3.5.1", Outcome: "Failed"},
+	}
+	config.Status.Candidate = &v1alpha1.CandidateStatus{Name: "r-3", Releases: "cpi@1.33.1, csi@3.5.1", Reason: "NotApproved"}
 	o := &approveOptions{app: &app{}}
 	require.NoError(t, o.consentTo(config, "r-3", "me"))
 	require.NotEmpty(t, config.Annotations[v1alpha1.AnnotationRetry], "the failed csi of r-3 is not tried again")

@@ -267,7 +267,7 @@ func (p *pass) verify() {
 }
 
 // expectedCluster returns the Cluster of machines that select the SIPCluster's hosts, else of all machines. If the spec
-// names one, only Clusters of that name count. Of several it returns one of the name in the status: that with most hosts.
+// names one, only Clusters of that name count. If several do, those of the name in the status count, and most hosts.
 func (p *pass) expectedCluster() types.NamespacedName {
 	name := p.sip.Spec.ClusterName
 	all, selected := map[types.NamespacedName]int{}, map[types.NamespacedName]int{}

@@ -677,12 +677,14 @@ func TestAHostThatTheStatusOmitsIsReplaced(t *testing.T) {
 	now := time.Now().Truncate(time.Second)
 	r := &Reconciler{Now: func() time.Time { return now }, Grace: grace}
 	sip := &airship.SIPCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "tenants", Name: "t", UID: "u"}}
-	sip.Spec.Nodes = map[airship.Role]airship.NodeSet{airship.RoleWorker: {Count: &airship.NodeCount{Active: 1000, Standby: 2}}}
+	count := &airship.NodeCount{Active: 1000, Standby: 2}
+	sip.Spec.Nodes = map[airship.Role]airship.NodeSet{airship.RoleWorker: {Count: count}}
 	pass := func() *pass {
 		p := r.begin(sip)
 		var all []*choose.Host
 		for i := range 1003 {
-			h := &choose.BareMetalHost{ObjectMeta: metav1.ObjectMeta{Namespace: "metal3", Name: fmt.Sprintf("w-%04d", i)}}
+			h := &choose.BareMetalHost{}
+			h.Namespace, h.Name = "metal3", fmt.Sprintf("w-%04d", i)
 			h.Status.Provisioning.State, h.Status.OperationalStatus = "available", "OK"
 			if i < 1002 {
 				h.Annotations = map[string]string{airship.AnnotationClaim: p.cluster.Claim(airship.RoleWorker)}

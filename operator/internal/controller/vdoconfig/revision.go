@@ -209,7 +209,8 @@ func (p *pass) oneWay(ctx context.Context) []decide.OneWay {
 
 // upgradeFacts are what package decide decides on, but for what is one group's.
 func (s *decided) upgradeFacts() decide.Facts {
-	policy, _ := upgradePolicy(&s.config.Spec, manual(&s.config.Spec, s.bundle.source)) //nolint:errcheck // see findings.starts
+	spec := &s.config.Spec
+	policy, _ := upgradePolicy(spec, manual(spec, s.bundle.source)) //nolint:errcheck // see findings.starts
 	return decide.Facts{
 		Now: s.at0(), Policy: policy, Running: s.site.Installed, Attempt: s.attempt(),
 		Frozen: s.frozen, OneWay: s.upgrades.oneWay,

@@ -505,7 +505,7 @@ func TestTheSnapshotControllerStaysForOtherDrivers(t *testing.T) {
 	}
 }
 
-// cleared is a cluster after a removal that ended but for the finalizer: others' snapshots keep the snapshot-controller.
+// cleared is a cluster after a removal that ended but for the finalizer.
 type cleared struct{ snapshots }
 
 func (cleared) Key(context.Context, string, ...string) ([]byte, string, error) {

@@ -294,8 +294,8 @@ func (r *rendering) authority(name airship.SecretName) (by certificate.Issued, t
 	by.Cert, by.Key, err = certificate.Pair(own[tlsCert], own[tlsKey])
 	switch { // a clock that went back is no reason for another one: tenants trust this one
 	case len(own) > 0 && err != nil:
-		return by, nil, r.wrong("", fmt.Sprintf("Secret %s%s: %v", r.Name, suffixCA, err), "restore the Secret; or delete "+
-			"it, and give the new authority to the tenant's API server")
+		return by, nil, r.wrong("", fmt.Sprintf("Secret %s%s: %v", r.Name, suffixCA, err),
+			"restore the Secret; or delete it, and give the new authority to the tenant's API server")
 	case err != nil || !r.in.Now.Add(leafLife).Before(by.Cert.NotAfter):
 		own, err = r.issue(&x509.Certificate{
 			Subject: pkix.Name{CommonName: "sip-login-ca " + r.in.Cluster.String()},
