@@ -2,9 +2,11 @@ package push
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
@@ -39,7 +41,8 @@ func Compare(ctx context.Context, from, to *pinned.Bundle, all bool, o run.Optio
 	if !all {
 		source.Attachments = nil
 	}
-	names, order := source.Owners(), source.Order()
+	names := source.Owners()
+	order := slices.DeleteFunc(source.Order(), func(d ocispec.Descriptor) bool { return mayBeJoined(source, d) })
 	both = Counts{Manifests: len(source.Manifests), Blobs: len(source.Held()), Attached: len(source.Attachments)}
 	err = run.Each(ctx, o.Limit(), len(order), func(n int) error {
 		d := order[n]
@@ -57,6 +60,15 @@ func Compare(ctx context.Context, from, to *pinned.Bundle, all bool, o run.Optio
 	}
 	return both, fault.Errorf(fault.Incomplete, "compare the copy of", from.Digest().String(),
 		"run the same command again; where a registry does not take signatures, give --omit-refused", "%w", err)
+}
+
+// mayBeJoined reports whether a part is the manifest under a tag, or its config. The copy's may have further signatures.
+func mayBeJoined(g *bundle.Graph, d ocispec.Descriptor) bool {
+	return slices.ContainsFunc(g.Attachments, func(a bundle.Referrer) bool {
+		var m ocispec.Manifest
+		return a.Tag != "" && json.Unmarshal(a.Node.Data, &m) == nil &&
+			(d.Digest == a.Node.Descriptor.Digest || d.Digest == m.Config.Digest)
+	})
 }
 
 func readEnd(ctx context.Context, from bundle.Fetcher, d ocispec.Descriptor) error {

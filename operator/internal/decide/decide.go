@@ -19,16 +19,17 @@
 // function that is to be changed for another one of the kind; all but this package's are in package vdoconfig.
 //
 //	gate                                        of which drivers     provider
-//	bundle: none, unread, unverified, stale     all                  bundle.go, by pass.gateBundle
+//	bundle: none, unread, unverified            all                  bundle.go, by pass.gateBundle
+//	bundle that is stale                        all                  bundle.go, as findings.starts
 //	login that the mirror did not let in        all                  login.go, by pass.gateAll
-//	VDOConfig deleted                           all                  facts.gateOfAll
-//	policy unreadable                           all                  revision.go, by pass.gateAll
+//	VDOConfig deleted                           all                  decided.gateOfAll
+//	policy unreadable                           all                  collect.go, as findings.starts
 //	vCenter: not checked, away, refused,        those that use it    vcenters.go, by facts.driverHolds
 //	  another one than was accepted
 //	checks of cluster, vCenters and images      as they say          checks.go, by facts.driverHolds
-//	cpi not installed, or not the one that csi  csi                  facts.needsCloud
+//	cpi not installed, or not the one that csi  csi                  decided.needsCloud
 //	  is for alone
-//	release or settings refused by rendering    its group            facts.render
+//	release or settings refused by rendering    its group            decided.render
 //	object of someone else                      its group            result.blocked
 //	mirror set of OpenShift: none served, or    all                  mirrorset.go, by pass.gateAll
 //	  it may not be read
@@ -42,7 +43,7 @@
 //	NotApproved: under Manual the candidate     groups that change   [Decide]
 //	  needs an approval by its name
 //	Interlocked: mixed API servers, workloads   groups that change   [Decide], with what gates.go and canary.go
-//	  unread, nodes, vCenters or pools                               say in facts.interlock
+//	  unread, nodes, vCenters or pools                               say in decided.interlock
 //	  changing, no node chosen for a canary
 //	WindowClosed: no maintenance window is      groups that change   [Decide]
 //	  open; what was begun is ended outside

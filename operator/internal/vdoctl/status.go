@@ -21,6 +21,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/columns"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/deploy"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
@@ -127,21 +128,14 @@ func (o *statusOptions) run(ctx context.Context) error {
 func (o *statusOptions) show(ctx context.Context, c client.Reader) error {
 	for last := []byte(nil); ; {
 		r, err := readStatus(ctx, c, o.cluster.namespace)
+		switch {
+		case err == nil:
+			last, err = o.draw(r, last)
+		case o.watch && fault.ReasonOf(err) == fault.Unreachable: // such as an API server that restarts
+			err = command.Say(o.err, "%s", fault.Text(err))
+		}
 		if err != nil {
 			return err
-		}
-		screen := columns.Screen{Wide: columns.Of(o.out)}
-		if err := o.printTo(&screen, r, func(l *lines) { o.text(l, r) }); err != nil {
-			return err
-		}
-		if now := screen.Bytes(); !bytes.Equal(now, last) {
-			last = now
-			if o.watch && o.terminal { // replaces the previous one
-				now = append([]byte("\x1b[H\x1b[2J"), now...)
-			}
-			if _, err := o.out.Write(now); err != nil {
-				return err
-			}
 		}
 		switch {
 		case !o.watch && r.Ready:
@@ -155,6 +149,24 @@ func (o *statusOptions) show(ctx context.Context, c client.Reader) error {
 		case <-time.After(o.interval):
 		}
 	}
+}
+
+// draw prints a report unless it equals the last one, and returns what it printed.
+func (o *statusOptions) draw(r statusReport, last []byte) ([]byte, error) {
+	screen := columns.Screen{Wide: columns.Of(o.out)}
+	if err := o.printTo(&screen, r, func(l *lines) { o.text(l, r) }); err != nil {
+		return last, err
+	}
+	now := screen.Bytes()
+	if bytes.Equal(now, last) {
+		return last, nil
+	}
+	out := now
+	if o.watch && o.terminal { // replaces the previous one
+		out = append([]byte("\x1b[H\x1b[2J"), now...)
+	}
+	_, err := o.out.Write(out)
+	return now, err
 }
 
 func readStatus(ctx context.Context, c client.Reader, namespace string) (statusReport, error) {

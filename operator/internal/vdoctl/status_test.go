@@ -12,6 +12,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -195,6 +196,20 @@ func (s *screens) Write(p []byte) (int, error) {
 	return s.Buffer.Write(p)
 }
 
+// restarting is an API server that refuses one list.
+type restarting struct {
+	client.Client
+	refused *bool
+}
+
+func (r restarting) List(ctx context.Context, list client.ObjectList, o ...client.ListOption) error {
+	if !*r.refused {
+		*r.refused = true
+		return apierrors.NewServiceUnavailable("it restarts")
+	}
+	return r.Client.List(ctx, list, o...)
+}
+
 func TestStatusIsWatchedUntilCtrlC(t *testing.T) {
 	s := newInstalled()
 	s.config.Status.Conditions = []metav1.Condition{condition("CSIReady", "False", "Unhealthy", "controller not ready")}
@@ -210,8 +225,10 @@ func TestStatusIsWatchedUntilCtrlC(t *testing.T) {
 		require.NoError(t, c.Update(ctx, s.config))
 	}
 	o := statusTo(&out)
-	o.watch, o.interval = true, time.Millisecond
-	require.ErrorIs(t, o.show(ctx, c), context.Canceled)
+	var said strings.Builder
+	o.err, o.watch, o.interval = &said, true, time.Millisecond
+	require.ErrorIs(t, o.show(ctx, restarting{c, new(bool)}), context.Canceled)
+	require.Contains(t, said.String(), "it restarts")
 	require.Regexp(t, `VDOConfig/vdo +true`, out.String())
 }
 

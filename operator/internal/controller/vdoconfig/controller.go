@@ -3,7 +3,7 @@
 // One reconcile collects facts, decides, and acts:
 //
 //	collect.go  reads the facts, once: the installed objects, the bundle, the vCenters
-//	resolve.go  facts → desired releases; asks the matrix once; pure
+//	resolve.go  facts → desired releases; asks the matrix once (package lookahead asks about the next upgrades); pure
 //	gates.go    facts → gates, which block changes; package decide has the table of all gates; pure
 //	revision.go decides for each group of drivers (package decide) whether it changes, or rolls back
 //	repair.go   facts, decision → rendering: the objects of the drivers; pure

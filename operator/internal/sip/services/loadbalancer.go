@@ -25,6 +25,9 @@ const (
 // maxPorts of all load balancers of workers.
 const maxPorts = 1000
 
+// maxConfig is what a ConfigMap holds, in bytes.
+const maxConfig = 1 << 20
+
 // What a load balancer's pod has.
 const (
 	balancerDir  = "/etc/sip-load-balancer" // ConfigMap
@@ -125,7 +128,12 @@ func (r *rendering) balance(b balancer, role airship.Role) error {
 	r.egress = to(r.leads, ports...)
 	r.size(2, "512Mi")
 	r.probe(balancerHealth, "/healthz", "/healthz", settle)
-	r.mount("config", balancerDir, r.configMap(suffixConfig, map[string]string{balancerFile: b.text(r.hosts)}))
+	text := b.text(r.hosts)
+	if len(text) > maxConfig {
+		return r.wrong(".healthChecks", fmt.Sprintf("%d checks of %d hosts make a configuration of %d bytes, more than %d",
+			len(b.checks), len(r.hosts), len(text), maxConfig), "write fewer")
+	}
+	r.mount("config", balancerDir, r.configMap(suffixConfig, map[string]string{balancerFile: text}))
 	r.pod.TerminationGracePeriodSeconds = new(int64(drain.Seconds()))
 	container := r.container()
 	container.Command = balancerCommand(path.Join(balancerDir, balancerFile))

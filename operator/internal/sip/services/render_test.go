@@ -307,6 +307,16 @@ func TestBadInputIsRefused(t *testing.T) {
 				{NodePortRange: airship.PortRange{Start: 30000, End: 30600}}, {NodePortRange: airship.PortRange{Start: 31000, End: 31600}},
 			}
 		}, LoadBalancerWorker, "have 1202 ports together"},
+		"more than a ConfigMap holds": {func(in *input) {
+			for i := range 1000 {
+				address := fmt.Sprintf("10.0.%d.%d", i/250, i%250+1)
+				in.Hosts[airship.RoleWorker] = append(in.Hosts[airship.RoleWorker], bmHost(fmt.Sprintf("worker-%04d.rack", i), address))
+			}
+			for i := range int32(24) {
+				check := airship.PortCheck{Port: in.Spec.LoadBalancerWorker[0].NodePortRange.Start, Path: fmt.Sprint("/", i)}
+				in.Spec.LoadBalancerWorker[0].HealthChecks = append(in.Spec.LoadBalancerWorker[0].HealthChecks, check)
+			}
+		}, LoadBalancerWorker, "healthChecks: 24 checks of 1"},
 		"passwords as they are":      {dexIs("connectors: [{config: {insecureNoSSL: true}}]"), Auth, "connectors[0]: insecureNoSSL is refused"},
 		"no check of signatures":     {dexIs("connectors: [{}, {config: {InsecureSkipSignatureValidation: true}}]"), Auth, "connectors[1]: insecureSkipSignatureValidation is refused"},
 		"a name that is there twice": {dexIs("host: a\nbindPW: '" + dexSecret + "'\nbindPW: [" + dexSecret + "\n"), Auth, "each name once line 2"},
