@@ -170,13 +170,14 @@ func (o *approveOptions) run(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	p := config.Spec.UpgradePolicy
+	p, w := config.Spec.UpgradePolicy, config.Status.Candidate
 	waiting, message := "nothing waits", name+" is approved already"
 	x := asRead(config)
-	if w := config.Status.Candidate; w != nil || p == nil || p.Approval == nil || p.Approval.Revision != name {
-		if err = o.consentTo(config, name, by); err != nil {
-			return err
-		}
+	isApproved := w == nil && p != nil && p.Approval != nil && p.Approval.Revision == name
+	if err = o.consentTo(config, name, by); err != nil && !isApproved {
+		return err
+	}
+	if w != nil {
 		waiting = "it waits for: " + w.Message
 		if config.Spec.Upgrade != v1alpha1.UpgradeManual {
 			message = "no approval is needed"
@@ -267,9 +268,9 @@ func notWaiting(config *v1alpha1.VDOConfig, name string) error {
 	return f
 }
 
-// downgrades returns the releases that are older than the running ones, and that the spec does not allow yet.
+// downgrades returns the releases that are older than the running ones; nil if the spec allows them all.
 func downgrades(config *v1alpha1.VDOConfig, releases string) (out []string) {
-	running := map[string]string{}
+	running, needs := map[string]string{}, false
 	for _, d := range config.Status.Drivers {
 		running[d.Driver] = d.Version
 	}
@@ -278,10 +279,13 @@ func downgrades(config *v1alpha1.VDOConfig, releases string) (out []string) {
 		driver, version, _ := strings.Cut(id, "@")
 		to, err := matrix.ParseVersion(version)
 		from, errFrom := matrix.ParseVersion(running[driver])
-		isAllowed := allowed != nil && slices.Contains(allowed.AllowDowngrade, id)
-		if err == nil && errFrom == nil && to.LessThan(from) && !isAllowed {
+		if err == nil && errFrom == nil && to.LessThan(from) {
 			out = append(out, id)
+			needs = needs || allowed == nil || !slices.Contains(allowed.AllowDowngrade, id)
 		}
+	}
+	if !needs {
+		return nil
 	}
 	return out
 }
