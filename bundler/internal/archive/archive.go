@@ -38,7 +38,7 @@
 // links, devices, sparse files, names that climb, duplicate entries, and more than 131072 entries.
 // [Archive.CheckLayout] demands the exact form above, so that no byte can change unnoticed.
 //
-// A reader takes no lock: an open archive stays the same while others sign or replace it.
+// A reader takes no lock: an open file stays the same while others sign or replace it, a folder does not.
 //
 // # Writing
 //

@@ -54,9 +54,10 @@ under its upstream name, as push --layout paths lays them out:
   HOST:PORT/vdo/drivers/registry.k8s.io/csi-vsphere/driver:v3.5.1
 
 A delta is served with its base (--base). With --key or --policy the whole bundle is
-verified before the first answer. /healthz answers without a login. Without TLS it listens
-on loopback only, unless --allow-plain-http is given. SIGTERM and Ctrl-C end it once what
-is being sent has come to its end, 30 seconds at most.`
+verified before the first answer. A file may be replaced meanwhile, a folder (oci:DIR) may
+not: pull --replace removes what the new bundle lacks. /healthz answers without a login.
+Without TLS it listens on loopback only, unless --allow-plain-http is given. SIGTERM and
+Ctrl-C end it once what is being sent has come to its end, 30 seconds at most.`
 
 func newServeCommand(a *app) *cobra.Command {
 	o := &serveOptions{common: common{app: a}}

@@ -108,9 +108,9 @@ func (f *finding) commands(p drivers.Pods, c corev1.Container) {
 	for _, a := range c.Args {
 		f.when(!flag.MatchString(a), "container %s has the argument %q, which is not a flag", c.Name, a)
 	}
-	for name, probe := range map[string]*corev1.Probe{
-		"liveness": c.LivenessProbe, "readiness": c.ReadinessProbe, "startup": c.StartupProbe,
-	} {
+	probes := []*corev1.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe}
+	for i, name := range []string{"liveness", "readiness", "startup"} {
+		probe := probes[i]
 		if probe == nil {
 			continue
 		}

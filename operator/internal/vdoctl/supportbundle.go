@@ -396,8 +396,9 @@ func (x *collection) podLogs(ctx context.Context, known bool) {
 func (x *collection) logsOf(ctx context.Context, p *corev1.Pod) {
 	for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
 		name := "logs/" + p.Namespace + "/" + p.Name + "/" + c.Name
-		for suffix, previous := range map[string]bool{"": false, ".previous": true} {
-			data, err := x.log(ctx, p, corev1.PodLogOptions{Container: c.Name, Previous: previous, TailLines: &x.tail, Timestamps: true})
+		for _, suffix := range []string{"", ".previous"} {
+			data, err := x.log(ctx, p, corev1.PodLogOptions{
+				Container: c.Name, Previous: suffix != "", TailLines: &x.tail, Timestamps: true})
 			switch {
 			case err == nil:
 				x.put(name+suffix+".log", data)

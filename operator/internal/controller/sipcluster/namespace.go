@@ -88,14 +88,15 @@ func (p *pass) bind(ctx context.Context) (created bool, err error) {
 	if err := p.Client.Create(ctx, self); err != nil {
 		return false, asked("read", "the operator's own account", err)
 	}
-	for role, to := range map[string]rbacv1.Subject{
-		servicesRole: {APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: self.Status.UserInfo.Username},
-		dexRole:      {Kind: rbacv1.ServiceAccountKind, Namespace: p.home, Name: "default"},
-	} {
+	subjects := []rbacv1.Subject{
+		{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: self.Status.UserInfo.Username},
+		{Kind: rbacv1.ServiceAccountKind, Namespace: p.home, Name: "default"},
+	}
+	for i, role := range []string{servicesRole, dexRole} {
 		err = p.Client.Create(ctx, &rbacv1.RoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Namespace: p.home, Name: role, Labels: p.labels()},
 			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
-			Subjects:   []rbacv1.Subject{to},
+			Subjects:   subjects[i : i+1],
 		}, client.FieldOwner(cluster.FieldManager))
 		if apierrors.IsNotFound(err) { // the role is: the manifests are of an earlier release
 			err = apierrors.NewForbidden(rbacv1.Resource("clusterroles"), role, err)
