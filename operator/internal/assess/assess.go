@@ -1,27 +1,23 @@
-// Package assess judges, from observed objects alone, how the drivers and the nodes
-// fare: for each driver whether it is rolled out and healthy, for each node whether
-// the drivers have done their part for it. What is amiss is a [Finding], with the
-// reason and the remedy; what only takes its time is one that is Waiting. It is
-// pure and knows no clock but the time that it is given.
+// Package assess judges the health of drivers and nodes from observed objects alone. A driver is healthy
+// if it is rolled out and works; a node, if the drivers have done their part for it. A [Finding] is a
+// problem with its reason and remedy, or unfinished work (Waiting). The package is pure: its clock is [Input.Now].
 //
-// # Rules worth knowing
+// # Rules
 //
-//   - A rollout is judged by the pods updated, and pods that lack on nodes that are
-//     not ready do not count: a node that restarts does not make a driver unhealthy.
-//     Never do all of them lack so: what runs on no node is not rolled out. Two nodes or more
-//     that went soon after they got a new pod count: the pod may be why.
-//   - The report does not grow with the cluster: the same trouble on many nodes is
-//     one finding, which counts them and names a few.
-//   - The storage driver's controller asks for more replicas than a small control
-//     plane has nodes. As many as there are nodes for are enough.
+//   - A rollout counts updated pods. Missing pods on nodes that are not ready do not count against it, so a
+//     restarting node does not make a driver unhealthy. At least one pod must run.
+//   - If two or more nodes became not ready soon after they got a new pod, they count: the pod may be why.
+//   - The report does not grow with the cluster: one finding counts the nodes of a problem and names a few.
+//   - The storage driver's controller has more replicas than a small control plane has nodes. One replica
+//     per node is enough.
 //   - A Deployment without replicas does not work.
-//   - The cloud provider has no probes: a running pod proves nothing. It is judged
-//     by what it does to the nodes: providerID, and the taint that it takes away.
-//   - Of a container that falls over one line is quoted, of its termination message or,
-//     where it left none, of its log where that could be read: see lastwords.go.
-//   - What is quoted may hold a secret: known ones are taken out, and of a driver's own
-//     words all that comes after one such as "password": see secrets.go.
-//   - A node has [Grace] after it joined before it counts as amiss.
+//   - The cloud provider has no probes, so a running pod proves nothing. Its effect on nodes counts:
+//     providerID, and the removed taint.
+//   - A finding quotes one line of a crashing container: of its termination message, else of its log, if
+//     that is readable. See lastwords.go.
+//   - Quotes may contain a secret. Known ones are hidden, and so is the rest of a driver's line after a word
+//     such as "password". See secrets.go.
+//   - A node has [Grace] after it joined before it counts as unhealthy.
 package assess
 
 import (
@@ -43,44 +39,42 @@ import (
 const (
 	// TaintUninitialized is on nodes that wait for a cloud provider.
 	TaintUninitialized = "node.cloudprovider.kubernetes.io/uninitialized"
-	// Grace is how long a node may take before it counts as amiss.
+	// Grace is the time that a node may take before it counts as unhealthy.
 	Grace = 3 * time.Minute
 )
 
-// Observed is what was read from the cluster.
+// Observed is the state that was read from the cluster.
 type Observed struct {
-	Nodes       []*corev1.Node // not to be changed: who reads them shares them
+	Nodes       []*corev1.Node // shared with other readers: do not change
 	CSINodes    []*storagev1.CSINode
 	DaemonSets  []appsv1.DaemonSet
 	Deployments []appsv1.Deployment
-	Pods        []*corev1.Pod  // of those
+	Pods        []*corev1.Pod  // of these workloads
 	Events      []corev1.Event // FailedCreate, in their namespaces
-	// LastWords are the ends of the logs of containers that fall over, where they could be
-	// read; see [Observed.AddLastWords].
+	// LastWords are the ends of the logs of crashing containers, if readable; see [Observed.AddLastWords].
 	LastWords map[string]string
 	CSIDriver *storagev1.CSIDriver
-	// SnapshotCRDs tells whether the snapshot kinds are served.
+	// SnapshotCRDs is set if the API server serves the snapshot CRDs.
 	SnapshotCRDs bool
-	// NodeTopologies are the errors of CSINodeTopology objects, by node; "" for none.
+	// NodeTopologies are the errors of CSINodeTopology objects by node, "" for none.
 	NodeTopologies map[string]string
-	// Faults are why something of a driver could not be read. They concern no other
-	// driver.
+	// Faults are the errors of reading a driver's objects. They concern no other driver.
 	Faults map[matrix.Driver]error
-	// Unread are those of them that hide the driver's workloads, and so its version.
+	// Unread are the Faults that hide the driver's workloads, and so its version.
 	Unread map[matrix.Driver]error
 }
 
 // APIServer is one API server of the cluster.
 type APIServer struct {
-	Address string // HOST:PORT; "" of the one that answers, and where the addresses cannot be read
-	Version string // such as "v1.33.4"; "" where Err says why it is not known
+	Address string // HOST:PORT; "" for the one that answers, or if the addresses are unreadable
+	Version string // such as "v1.33.4"; "" with a reason in Err
 	Err     error
 }
 
-// AddFault notes why something of a driver could not be read.
+// AddFault adds an error of reading a driver's objects.
 func (o *Observed) AddFault(d matrix.Driver, err error) { o.Faults = with(o.Faults, d, err) }
 
-// AddUnread notes why a driver's workloads could not be read.
+// AddUnread adds an error of reading a driver's workloads.
 func (o *Observed) AddUnread(d matrix.Driver, err error) {
 	o.Unread = with(o.Unread, d, err)
 	o.AddFault(d, err)
@@ -94,43 +88,42 @@ func with(all map[matrix.Driver]error, d matrix.Driver, err error) map[matrix.Dr
 	return all
 }
 
-// Input is what is judged.
+// Input is everything that a judgement depends on.
 type Input struct {
 	Observed
 	Now time.Time
-	// Requested drivers; others are not judged.
+	// Requested drivers; Assess judges no others.
 	Requested []matrix.Driver
-	// Topology tells whether volumes' topology was requested.
+	// Topology is set if volumes' topology is requested.
 	Topology bool
-	// Missing are workloads that were installed and are not there.
+	// Missing are workloads that were installed and are missing.
 	Missing []Missing
-	// Secrets are values that the drivers know and no one may read: in what is quoted they
-	// are hidden, wherever they are.
+	// Secrets are the drivers' secret values. Quotes hide them wherever they occur.
 	Secrets []string
 
-	hider *strings.Replacer // of Secrets; nil until it is requested
-	words map[string]string // quoted, of those that were
+	hider *strings.Replacer // of Secrets; nil until first used
+	words map[string]string // quotes already made, by text
 }
 
-// Missing is a workload that was installed and is not there any more.
+// Missing is a workload that was installed and is missing.
 type Missing struct {
 	Driver   matrix.Driver
 	Workload string // "Kind namespace/name"
-	// BeingMade is set where it is about to be made again.
+	// BeingMade is set if the operator is about to recreate it.
 	BeingMade bool
 }
 
-// Finding is something amiss, or not done yet.
+// Finding is a problem, or unfinished work.
 type Finding struct {
 	Driver  matrix.Driver
-	Node    string // "" where it is not about a node
+	Node    string // "" if it concerns no node
 	Subject string // the object
 	Reason  fault.Reason
 	Message string
 	Remedy  string
-	// Waiting is set for what only takes its time.
+	// Waiting is set for unfinished work.
 	Waiting bool
-	// Away is set for what concerns only nodes that are not ready.
+	// Away is set if it concerns only nodes that are not ready.
 	Away bool
 }
 
@@ -139,21 +132,21 @@ func (f Finding) Fault() error {
 	return &fault.Error{Reason: f.Reason, Subject: f.Subject, Hint: f.Remedy, Err: fmt.Errorf("%s", f.Message)}
 }
 
-// Health is how a driver fares.
+// Health is the health of a driver.
 type Health struct {
-	// Version that all of its workloads are of; "" where they differ or there are none.
+	// Version of all its workloads; "" if they differ or none exists.
 	Version string
-	// Complete tells whether the rollout of that version is complete.
+	// Complete is set if the rollout of that version is complete.
 	Complete bool
-	// Note says which nodes a complete roll-out has not reached, as they are not ready; "" for none.
+	// Note names nodes that are not ready and that a complete rollout has not reached; "" for none.
 	Note     string
 	Findings []Finding // sorted
 }
 
-// Healthy tells whether nothing is amiss and nothing is waited for.
+// Healthy reports whether the driver has no findings.
 func (h Health) Healthy() bool { return len(h.Findings) == 0 }
 
-// Err returns what is amiss, or nil.
+// Err returns the findings that are not Waiting, or nil.
 func (h Health) Err() error {
 	var errs []error
 	for _, f := range h.Findings {
@@ -164,7 +157,7 @@ func (h Health) Err() error {
 	return fault.Join(errs...)
 }
 
-// Waits returns what is waited for, one sentence, or "".
+// Waits returns the findings that are Waiting in one sentence, or "".
 func (h Health) Waits() string {
 	var all []string
 	for _, f := range h.Findings {
@@ -175,7 +168,7 @@ func (h Health) Waits() string {
 	return few(all, "; ")
 }
 
-// few joins the first few and counts the rest.
+// few joins the first three and counts the rest.
 func few(all []string, sep string) string {
 	const most = 3
 	if len(all) <= most {
@@ -191,7 +184,7 @@ func join(a, b string) string {
 	return a + "; " + b
 }
 
-// Report is the judgement.
+// Report is the result of Assess.
 type Report struct {
 	Drivers map[matrix.Driver]Health
 	// Nodes are the findings about nodes, sorted by node.
@@ -199,7 +192,7 @@ type Report struct {
 	NodesReady, NodesAll int
 }
 
-// Assess judges.
+// Assess judges all requested drivers and all nodes.
 func Assess(in Input) Report {
 	rep := Report{Drivers: map[matrix.Driver]Health{}, NodesAll: len(in.Nodes)}
 	for _, d := range in.Requested {
@@ -219,9 +212,8 @@ func Assess(in Input) Report {
 	return rep
 }
 
-// rollUp makes the nodes' findings the drivers' too: one finding a driver for
-// those amiss and one for those waited for, so that a thousand nodes are no
-// thousand lines.
+// rollUp adds the nodes' findings to the drivers: per driver one for problems and one for unfinished work. So a
+// thousand nodes do not make a thousand lines.
 func (r *Report) rollUp() {
 	for d, h := range r.Drivers {
 		for _, waiting := range []bool{false, true} {
@@ -312,7 +304,7 @@ func commonVersion(all []Workload) string {
 	return version
 }
 
-// storage is what the storage driver needs beside its pods.
+// storage reports missing objects that the storage driver needs besides its pods.
 func (in *Input) storage(installed bool) []Finding {
 	var all []Finding
 	if installed && in.CSIDriver == nil {
@@ -322,7 +314,7 @@ func (in *Input) storage(installed bool) []Finding {
 	return all
 }
 
-// noPlaceForCPI finds the cloud provider without a node that it may run on.
+// noPlaceForCPI reports a cloud provider without a node that it may run on.
 func (in *Input) noPlaceForCPI(workloads []Workload) []Finding {
 	for _, w := range workloads {
 		if w.Kind == "DaemonSet" && w.Observed && w.Desired == 0 && len(in.Nodes) > 0 {

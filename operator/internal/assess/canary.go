@@ -12,19 +12,19 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
-// Canaries are the nodes that have new pods of the storage driver's node plugin first.
+// Canaries are the nodes that get new pods of the storage driver's node plugin first.
 type Canaries struct {
-	Nodes   []string // that are chosen, sorted
-	Updated int      // of them, that have the new pod, and it is ready
+	Nodes   []string // the chosen ones, sorted
+	Updated int      // the number of them with a ready new pod
 	// Missing are canary nodes that run no pod of the plugin, sorted.
 	Missing []string
-	// Replace is the pod to delete next, so that a new one takes its place; nil where none
-	// is: all are new, or one that was replaced is not ready yet.
+	// Replace is the pod to delete next, so that a new one replaces it. It is nil if all are new, or while one that
+	// was replaced is not ready.
 	Replace *Canary
-	// Why is what they lack, "" where all of them that are ready have ready new pods.
+	// Why lists their outdated and missing pods, "" if all ready nodes have ready new pods.
 	Why string
-	// Others are nodes that are not chosen and have a new pod nevertheless, by name: a DaemonSet that replaces no
-	// pods by itself still makes one wherever one is missing, and makes it from its newest template.
+	// Others are other nodes with a new pod, by name. A DaemonSet that replaces no pods by itself still creates
+	// missing ones, from its newest template.
 	Others []*corev1.Node
 }
 
@@ -36,19 +36,19 @@ type Canary struct {
 	state           canaryState
 }
 
-// canaryState is how a pod is; of several on a node the lowest counts.
+// canaryState is the state of a pod; if a node has several, the lowest counts.
 type canaryState int
 
 const (
 	canaryNone     canaryState = iota
-	canaryBusy                 // ends, or is new and not ready
+	canaryBusy                 // terminates, or is new and not ready
 	canaryOutdated             // of an earlier template
 	canaryNew
 )
 
-// Canaries looks at the canary nodes. A node that is not ready counts when it is back, as
-// long as there is another one, unless it has the new pod: that may be what ails it. One pod
-// is replaced at a time, and only while the DaemonSet replaces none by itself.
+// Canaries returns the state of the canary nodes. A node that is not ready is skipped, unless it has the new pod,
+// which may be the cause, or no other node is ready. One pod is replaced at a time, only if the DaemonSet replaces
+// none by itself.
 func (o *Observed) Canaries(chosen labels.Selector) Canaries {
 	var c Canaries
 	plugins := o.plugins()
@@ -107,11 +107,11 @@ func (o *Observed) Canaries(chosen labels.Selector) Canaries {
 	return c
 }
 
-// plugins are the pods of the storage driver's DaemonSets.
+// plugins has the pods of the storage driver's DaemonSets.
 type plugins struct {
 	held bool              // the DaemonSets replace no pods by themselves
-	pods map[string]Canary // by node; of several the one that is least new
-	made map[string]bool   // nodes that have a new one
+	pods map[string]Canary // by node; if several, the least new one
+	made map[string]bool   // nodes with a new pod
 }
 
 func (o *Observed) plugins() plugins {

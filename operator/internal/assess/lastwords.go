@@ -6,13 +6,11 @@ import (
 	"strings"
 )
 
-// A container that ends leaves a termination message, which the drivers do not write, or
-// the end of its log, which the edge to the cluster reads where it may. Of either this is
-// what is quoted: the one line that tells most, without what differs from one attempt to
-// the next (times, process numbers, addresses in memory, trace ids), so that the same
-// trouble reads the same, and without what may be a secret: see secrets.go.
+// A terminated container leaves a termination message, which the drivers do not write, or the end of its log. A
+// finding quotes its most specific line. It omits details of the attempt (times, process numbers, memory addresses,
+// trace ids), so that the text stays stable, and possible secrets: see secrets.go.
 
-// AddLastWords notes the end of the log of a workload's container that falls over.
+// AddLastWords stores the end of the log of a workload's crashing container.
 func (o *Observed) AddLastWords(w Workload, container, log string) {
 	if o.LastWords == nil {
 		o.LastWords = map[string]string{}
@@ -28,9 +26,8 @@ var (
 	pointers = regexp.MustCompile(`\b0x[0-9a-f]{4,}\b`)
 )
 
-// tellingLine returns the line of a container's last words that tells most: one with a
-// sign of a known cause, else the last one of a fatal end, else of an error, else the last.
-// What continues a line that announces a secret is none of them.
+// tellingLine returns the most specific line: the last with a known sign, else the last fatal one, else the last
+// error, else the last. It skips lines that continue one which announces a secret.
 func tellingLine(text string) string {
 	best, rank := "", -1
 	announced, key := false, false
@@ -52,8 +49,7 @@ func tellingLine(text string) string {
 	return withoutSecrets(stable(best))
 }
 
-// logLine returns what a line of a log says, and how grave that is: 2 for what ends the
-// program, 1 for an error, 0 for anything else.
+// logLine returns the message of a log line, and its gravity: 2 for a fatal one, 1 for an error, 0 for others.
 func logLine(line string) (says string, gravity int) {
 	if says, level, ok := jsonLine(line); ok {
 		return says, levels[level]
@@ -69,7 +65,7 @@ func logLine(line string) (says string, gravity int) {
 
 var levels = map[string]int{"F": 2, "fatal": 2, "panic": 2, "E": 1, "error": 1}
 
-// jsonLine reads a line that a structured logger wrote.
+// jsonLine reads a line of a structured logger.
 func jsonLine(line string) (says, level string, ok bool) {
 	if !strings.HasPrefix(line, "{") {
 		return "", "", false
@@ -85,9 +81,9 @@ func jsonLine(line string) (says, level string, ok bool) {
 	return says, strings.ToLower(entry.Level), says != ""
 }
 
-// Of thousands of pods each is looked at: patterns are tried only where they may match.
+// With thousands of pods speed matters: patterns run only on texts that may match.
 
-// stable takes out what differs from one attempt to the next.
+// stable removes times and memory addresses, which differ between attempts.
 func stable(s string) string {
 	if strings.Count(s, ":") > 1 {
 		s = times.ReplaceAllString(s, "")

@@ -13,7 +13,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 )
 
-// nodes finds what the drivers have not done for nodes.
+// nodes reports the work that drivers have not done for nodes.
 func (in *Input) nodes() []Finding {
 	registered := map[string]*storagev1.CSINodeDriver{}
 	for i := range in.CSINodes {
@@ -25,7 +25,7 @@ func (in *Input) nodes() []Finding {
 	}
 	settled := map[matrix.Driver]bool{}
 	for _, d := range in.Requested {
-		settled[d] = in.settled(d) // once: it looks at every pod
+		settled[d] = in.settled(d) // once: it reads every pod
 	}
 	windows := in.servesWindows()
 	var all []Finding
@@ -50,7 +50,7 @@ func (in *Input) nodes() []Finding {
 
 func (in *Input) young(n *corev1.Node) bool { return in.Now.Sub(n.CreationTimestamp.Time) < Grace }
 
-// cloudNode: the cloud provider sets the providerID and takes the taint away.
+// cloudNode checks that the cloud provider has set the providerID and removed the taint.
 func (in *Input) cloudNode(n *corev1.Node, settled bool) []Finding {
 	f := Finding{Driver: matrix.CPI, Node: n.Name, Subject: "Node " + n.Name, Reason: fault.Incomplete}
 	tainted := slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == TaintUninitialized })
@@ -73,12 +73,12 @@ func (in *Input) cloudNode(n *corev1.Node, settled bool) []Finding {
 	return []Finding{f}
 }
 
-// uninitialized is what the cloud provider needs of a node.
+// uninitialized lists the conditions for the cloud provider to initialize a node.
 const uninitialized = "see the log of vsphere-cloud-controller-manager for this node: its VM has to be in a datacenter listed, " +
 	"its guest name has to be the node's, VMware Tools have to run, and its addresses and tags have to fit spec.cloudProvider: " +
 	"`vdoctl check --only vm-tools,topology-tag`"
 
-// storageNode: the node plugin registers on the node's CSINode.
+// storageNode checks that the node plugin has registered on the node's CSINode.
 func (in *Input) storageNode(n *corev1.Node, plugin *storagev1.CSINodeDriver, settled bool) []Finding {
 	f := Finding{Driver: matrix.CSI, Node: n.Name, Subject: "Node " + n.Name, Reason: fault.Incomplete}
 	topology := in.NodeTopologies[n.Name]
@@ -88,7 +88,7 @@ func (in *Input) storageNode(n *corev1.Node, plugin *storagev1.CSINodeDriver, se
 		f.Remedy = "its VM has to be in a datacenter listed; tags of each topology category have to be on its host's chain; the account has to be able to read both"
 		return []Finding{f}
 	case plugin == nil && !ready(n):
-		return nil // a node that is away registers when it is back
+		return nil // a node that is not ready registers when it returns
 	case plugin == nil:
 		f.Message = "the storage driver has not registered on it"
 		f.Remedy = "see the log of vsphere-csi-node on it; vsphere-csi-controller has to run first, and kubelet's folder has to be spec.storageProvider.customKubeletPath where it is not /var/lib/kubelet"
@@ -102,7 +102,7 @@ func (in *Input) storageNode(n *corev1.Node, plugin *storagev1.CSINodeDriver, se
 	return []Finding{f}
 }
 
-// topologyWords quotes what the storage driver says of a topology: the same of many nodes once.
+// topologyWords returns the quote of a topology error, made once for many nodes.
 func (in *Input) topologyWords(s string) string {
 	words, known := in.words[s]
 	if !known {
@@ -119,8 +119,8 @@ func (in *Input) servesWindows() bool {
 	return slices.ContainsFunc(in.Workloads(matrix.CSI), func(w Workload) bool { return strings.HasSuffix(w.Name, "-windows") })
 }
 
-// settled tells whether a driver's pods are there and have had their time: before,
-// what it has not done yet is only waited for.
+// settled reports whether a driver is rolled out and its pods are older than [Grace]. Until then, findings about its
+// nodes are only Waiting.
 func (in *Input) settled(d matrix.Driver) bool {
 	all := in.Workloads(d)
 	if len(all) == 0 {

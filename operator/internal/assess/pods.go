@@ -15,24 +15,24 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
-// maxQuote bounds what is quoted of a container's or event's own words.
+// maxQuote bounds a quote of a container or event, in bytes.
 const maxQuote = 300
 
-// maxFindings bounds what is said of one driver's containers; the rest is counted.
+// maxFindings bounds the findings about one driver's containers; the rest is counted.
 const maxFindings = 20
 
-// trouble is why pods of a workload do not come up, on any number of nodes.
+// trouble is one reason why pods of a workload do not start, on any number of nodes.
 type trouble struct {
 	what, words string // "container x cannot start", and why
 	finding     Finding
-	first       string // the pod that is named, by name
+	first       string // the first pod, by name
 	nodes       []string
 }
 
-// troubles are those of a workload, by cause.
+// troubles are the troubles of a workload, by cause.
 type troubles map[string]*trouble
 
-// add notes the trouble of a pod. Of the same cause that of the first pod by name is told.
+// add adds the trouble of a pod. Pods with the same cause share the text of the first one by name.
 func (all troubles) add(cause string, p *corev1.Pod, node string, is trouble) {
 	t := all[cause]
 	if t == nil {
@@ -49,8 +49,8 @@ func (all troubles) add(cause string, p *corev1.Pod, node string, is trouble) {
 	t.nodes = append(t.nodes, node)
 }
 
-// pods finds pods of a driver that do not come up. The same trouble on many nodes is one
-// finding, which counts them and names a few: the report of a cluster does not grow with it.
+// pods reports a driver's pods that do not start. One finding counts the nodes with the same trouble and names a
+// few, so that the report does not grow with the cluster.
 func (in *Input) pods(d matrix.Driver, workloads []Workload) []Finding {
 	var all []Finding
 	for _, w := range workloads {
@@ -76,7 +76,7 @@ func (in *Input) pods(d matrix.Driver, workloads []Workload) []Finding {
 	return all
 }
 
-// whole returns the finding with its nodes. It is away if all of them are.
+// whole returns the finding with its nodes. It is Away if all of them are.
 func (t *trouble) whole(gone []string) Finding {
 	f := t.finding
 	slices.Sort(t.nodes)
@@ -91,7 +91,7 @@ func (t *trouble) whole(gone []string) Finding {
 	return f
 }
 
-// nodesNamed names nodes, a few of them where they are many.
+// nodesNamed names a node, or counts nodes and names a few.
 func nodesNamed(all []string) string {
 	if len(all) == 1 {
 		return "node " + all[0]
@@ -99,7 +99,7 @@ func nodesNamed(all []string) string {
 	return fmt.Sprintf("%d nodes (%s)", len(all), few(all, ", "))
 }
 
-// container notes why a container does not come up.
+// container adds the reason why a container does not start.
 func (in *Input) container(found troubles, w Workload, p *corev1.Pod, c corev1.ContainerStatus) {
 	waiting := c.State.Waiting
 	if waiting == nil {
@@ -125,13 +125,13 @@ func (in *Input) container(found troubles, w Workload, p *corev1.Pod, c corev1.C
 	found.add(cause, p, p.Spec.NodeName, t)
 }
 
-// says tells whether a text has a number as a word: digests and names have it as a part.
+// says reports whether a text has a number as a word, not as a part of a digest or name.
 func says(text, number string) bool {
 	between := func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }
 	return slices.Contains(strings.FieldsFunc(text, between), number)
 }
 
-// imageTrouble tells the causes of a failed pull apart.
+// imageTrouble returns the cause and remedy of a failed pull.
 func imageTrouble(message string) (fault.Reason, string) {
 	m := strings.ToLower(message)
 	switch {
@@ -152,8 +152,7 @@ func imageTrouble(message string) (fault.Reason, string) {
 	return fault.Unreachable, "see that the node reaches the mirror"
 }
 
-// crash finds why a container falls over, from its last words where it left some,
-// else from which container it is. It returns the words.
+// crash sets the cause of a container's crash, from its last words or else its name. It returns the quote.
 func (in *Input) crash(f *Finding, w Workload, c corev1.ContainerStatus) string {
 	last := ""
 	if t := c.LastTerminationState.Terminated; t != nil {
@@ -172,11 +171,10 @@ func (in *Input) crash(f *Finding, w Workload, c corev1.ContainerStatus) string 
 	return in.quote(last)
 }
 
-// quote quotes someone else's words: bounded, on one line, without secrets that are known,
-// and as UTF-8, since the API server would keep anything else changed, and every pass
-// differ from what it kept.
+// quote returns the text on one line, bounded, as UTF-8, without known secrets. The API server would change invalid
+// bytes, so that each reconcile would differ from the stored text.
 func (in *Input) quote(s string) string {
-	var line strings.Builder // no longer than is quoted: s may be long, and of every node
+	var line strings.Builder // no longer than the quote: s may be long, and there is one per node
 	for word := range strings.FieldsSeq(withoutAccounts(in.hide(s))) {
 		if line.Len() > maxQuote {
 			break
@@ -196,12 +194,12 @@ func (in *Input) quote(s string) string {
 	return s
 }
 
-// refusedPods finds pods that admission refused, which only events tell of.
+// refusedPods reports pods that admission refused, which only events show.
 func (in *Input) refusedPods(workloads []Workload) []Finding {
 	var all []Finding
 	for _, w := range workloads {
 		if w.Kind != "DaemonSet" || w.whole || in.RolledOut(w) {
-			continue // of one that waits to be rolled out the refusal may be an old one
+			continue // no pod is missing, so the refusal may be old
 		}
 		if e := in.lastRefusal(w); e != nil {
 			all = append(all, in.refused(w, e.Message))
@@ -210,8 +208,8 @@ func (in *Input) refusedPods(workloads []Workload) []Finding {
 	return all
 }
 
-// lastRefusal is of the workload itself. It is none once there is a newer pod and none lacks: events stay for an hour,
-// also those of one of the same name that was deleted, and of what was put right since.
+// lastRefusal returns the workload's last refusal, or nil if a newer pod exists and none is missing. Events stay for
+// an hour, even if the cause is fixed or a namesake was deleted.
 func (in *Input) lastRefusal(w Workload) *corev1.Event {
 	var last *corev1.Event
 	for i := range in.Events {
@@ -239,7 +237,7 @@ func (in *Input) lastRefusal(w Workload) *corev1.Event {
 	return last
 }
 
-// refused tells why pods are not created.
+// refused returns the finding for pods that cannot be created.
 func (in *Input) refused(w Workload, message string) Finding {
 	f := Finding{Driver: w.Driver, Subject: w.String(), Reason: fault.Forbidden, Message: "its pods are refused: " + in.quote(message),
 		Remedy: "see which admission policy refuses them"}
@@ -254,10 +252,9 @@ func (in *Input) refused(w Workload, message string) Finding {
 	return f
 }
 
-// unscheduled notes that the scheduler finds no node for a pod. Such a pod has no container whose state
-// could tell: a condition of the pod has what the scheduler says. Only pods of a workload that is not
-// rolled out count: the storage driver's controller asks for more than a small control plane has nodes.
-// For a while a place is only waited for, since a pod that goes leaves one.
+// unscheduled adds a pod without a fitting node, from the scheduler's condition. It applies only during a rollout:
+// the storage driver's controller has more replicas than a small control plane has nodes. Within [Grace] it is
+// Waiting, since a leaving pod makes room.
 func (in *Input) unscheduled(found troubles, w Workload, p *corev1.Pod) {
 	if p.Spec.NodeName != "" || p.DeletionTimestamp != nil {
 		return
@@ -295,8 +292,8 @@ func nodeOfDaemonPod(p *corev1.Pod) string {
 	return ""
 }
 
-// causes are what the scheduler says of a node that a pod does not fit on, and what
-// helps. Of several the first is named: another node's affinity is no trouble.
+// causes are the scheduler's reasons why a pod does not fit a node, with remedies. The first match counts: another
+// node's affinity is harmless.
 var causes = []struct {
 	pattern *regexp.Regexp
 	remedy  string
@@ -310,8 +307,8 @@ var causes = []struct {
 	{regexp.MustCompile(`node\(s\) didn't match Pod's node affinity/selector`), "label a node as the pod demands: control-plane nodes need node-role.kubernetes.io/control-plane"},
 }
 
-// schedulingTrouble returns the cause in what the scheduler says, without the numbers of
-// nodes, which change with every node that joins.
+// schedulingTrouble returns the cause in the scheduler's message. It omits the numbers of nodes, which change with
+// every node that joins.
 func schedulingTrouble(message string) (cause, remedy string) {
 	for _, c := range causes {
 		if found := c.pattern.FindString(message); found != "" {

@@ -11,28 +11,25 @@ import (
 	"strings"
 )
 
-// What others wrote may hold a secret: a driver logs its configuration, a library the
-// address with an account in it. No syntax is trusted to say where a secret ends, since a
-// password may have any character: rather too much is hidden than a part shown.
+// Quoted texts may contain a secret: a driver logs its configuration, a library an address with an account. A
+// password may contain any character, so no syntax marks its end. Better hide too much than show a part.
 
 const hidden = "(hidden)"
 
-// shortest is the length of a secret that is looked for in texts. Shorter ones are parts
-// of any word, and no vCenter takes them.
+// shortest is the minimum length of a known secret, in bytes. Shorter ones are parts of common words, and no vCenter
+// accepts them.
 const shortest = 4
 
 var (
-	// secretWord finds what a secret is called, with whatever is before it, such as
-	// --vsphere-password or PULL_SECRET.
+	// secretWord matches a name for a secret, also within a longer one, such as --vsphere-password or PULL_SECRET.
 	secretWord = regexp.MustCompile(`((?i:passw(?:(?:or)?ds?)?|pass(?:phrase|code|key)s?|pwd|secrets?|tokens?|credentials?|bearer|authorization|cookies?|` +
 		`soap_session|\bcreds?\b|\bbasic\s|\bauths?["'\\]*\s*[:=]|(?:private|api|access|session|ssh|signing|encryption)[^a-z0-9]*keys?|session[^a-z0-9]*ids?))|((?i:pass))(?:[^a-z]|$)`)
-	// account finds one in an address: to the last @ of the word, and where a space is in
-	// the password to the last one before a quote.
+	// account matches an account in an address, to the last @ of the word. If the password has a space, it matches
+	// to the last @ before a quote.
 	account = regexp.MustCompile(`://(?:[^\s/@:]+:[^\s\d/][^"]*|\S*)@`)
 )
 
-// wordParts are of those words, each of which has one: of thousands of pods each is looked
-// at, so that the pattern is tried only where it may match.
+// wordParts has a part of each such word. With thousands of pods, the pattern runs only on texts that may match.
 var wordParts = []string{"pass", "pwd", "secret", "token", "cred", "bearer", "auth", "cookie", "session", "basic", "key"}
 
 // wordEnd returns the end of the first such word of a line, or -1.
@@ -48,8 +45,8 @@ func wordEnd(line string) int {
 	return max(word[3], word[5])
 }
 
-// withoutSecrets drops the rest of a line after a word that announces a secret, and hides
-// accounts in addresses. The sign of a known cause that is dropped so is said again.
+// withoutSecrets drops the rest of a line after a word that announces a secret, and hides accounts in addresses. It
+// repeats the sign of a known cause if that was dropped.
 func withoutSecrets(line string) string {
 	shown := withoutAccounts(line)
 	if end := secretFrom(line); end < len(line) {
@@ -61,7 +58,7 @@ func withoutSecrets(line string) string {
 	return shown
 }
 
-// secretFrom returns where a line has to end, for a word in it that announces a secret.
+// secretFrom returns where a line must end, because a word before announces a secret.
 func secretFrom(line string) int {
 	end := wordEnd(line)
 	if end < 0 {
@@ -85,8 +82,7 @@ func withoutAccounts(s string) string {
 	return s
 }
 
-// announces tells whether a line, not an empty one, ends where a secret is to follow on
-// the next one.
+// announces reports whether a line, not empty, ends in a way that a secret follows on the next one.
 func announces(line string) bool {
 	const quotes, signs = " \t\"'`\\", ":=|>-"
 	if strings.Trim(line[len(line)-1:], quotes+signs) != "" {
@@ -100,8 +96,7 @@ func announces(line string) bool {
 	return strings.Trim(remaining, quotes+signs) == "" && (remaining != "" || strings.ContainsAny(line[end-1:end], signs))
 }
 
-// hider replaces secrets that are known by their value, also as JSON, addresses and
-// docker's configuration write them.
+// hider replaces known secrets, also in the encodings of JSON, addresses and docker's configuration.
 func hider(secrets []string) *strings.Replacer {
 	var forms []string
 	for _, secret := range secrets {
@@ -109,11 +104,11 @@ func hider(secrets []string) *strings.Replacer {
 			continue
 		}
 		quoted, _ := json.Marshal(secret) //nolint:errcheck,errchkjson // any string is JSON
-		text := strconv.Quote(secret)     // as %q writes it, and JSON that leaves < > & as they are
+		text := strconv.Quote(secret)     // as in %q, and in JSON that keeps < > &
 		forms = append(forms, secret, string(quoted[1:len(quoted)-1]), text[1:len(text)-1], url.QueryEscape(secret), url.PathEscape(secret),
 			strings.TrimPrefix(url.UserPassword("", secret).String(), ":"), base64.StdEncoding.EncodeToString([]byte(secret)))
 	}
-	slices.SortFunc(forms, func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), strings.Compare(a, b)) }) // a part of another one comes after it
+	slices.SortFunc(forms, func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), strings.Compare(a, b)) }) // longest first, since forms overlap
 	var pairs []string
 	for _, form := range slices.Compact(forms) {
 		pairs = append(pairs, form, hidden)
@@ -121,7 +116,7 @@ func hider(secrets []string) *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }
 
-// hide takes out the secrets that are known.
+// hide replaces the known secrets.
 func (in *Input) hide(s string) string {
 	if in.hider == nil {
 		in.hider = hider(in.Secrets)

@@ -6,7 +6,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
-// sign is a fragment of a driver's log that tells the cause.
+// sign is a fragment of a driver's log that identifies the cause.
 type sign struct {
 	fragment string
 	reason   fault.Reason
@@ -23,9 +23,8 @@ const (
 	inDatacenters  = "the node's VM is in no datacenter listed, or the account cannot read it: correct spec.datacenters of the VsphereCloudConfig, grant ReadOnly"
 )
 
-// signs are those that are known, of the releases of both drivers, but for faults of configurations
-// that rendering does not write. The first that a line has counts, so what is special comes before
-// what is general.
+// signs are the known ones of all releases of both drivers, except faults of configurations that rendering never
+// writes. The first match counts, so specific signs come before general ones.
 var signs = []sign{
 	{"Cannot complete login", fault.Unauthorized, checkAccount},
 	{"InvalidLogin", fault.Unauthorized, checkAccount},
@@ -50,10 +49,10 @@ var signs = []sign{
 	{"vSAN file service is not supported in one or more vCenter", fault.Incompatible, tooOld},
 	{"dial tcp", fault.Unreachable, checkAddress},
 	{"no such host", fault.Unreachable, checkAddress},
-	{"datacenter '", fault.NotFound, findDatacenter}, // "datacenter 'x' not found"; why it was not may stand before
+	{"datacenter '", fault.NotFound, findDatacenter}, // "datacenter 'x' not found"; the cause may come before
 }
 
-// signOf returns the sign that a text has, or nil.
+// signOf returns the first sign in a text, or nil.
 func signOf(text string) *sign {
 	for i := range signs {
 		if strings.Contains(text, signs[i].fragment) {

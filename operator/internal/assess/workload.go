@@ -22,14 +22,14 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 )
 
-// Labels as rendering sets them.
+// Labels that rendering sets.
 const (
 	labelManagedBy = "app.kubernetes.io/managed-by"
 	labelVersion   = "vdo.vmware.com/version"
 	managedBy      = "vdo-operator"
 )
 
-// places by what they are called.
+// places are the drivers' places by their names.
 var places = func() map[string]drivers.Place {
 	all := map[string]drivers.Place{}
 	for _, p := range drivers.Places() {
@@ -41,17 +41,17 @@ var places = func() map[string]drivers.Place {
 // Workload is a DaemonSet or Deployment of a driver.
 type Workload struct {
 	drivers.Place
-	Version string // by label, else by image tag; "" where neither tells
+	Version string // by label, else by image tag; "" without either
 	Helm    string // Helm release, or ""
-	// Observed tells whether the status is of the present spec.
+	// Observed is set if the status is of the current spec.
 	Observed                    bool
-	Desired, Updated, Available int32  // Desired of a Deployment is what its spec says, whoever has set it
-	Stuck                       string // message of a condition that tells of failure
+	Desired, Updated, Available int32  // Desired of a Deployment comes from its spec, whoever set it
+	Stuck                       string // message of a condition that reports failure
 	selector                    labels.Selector
 	generation                  string              // of a DaemonSet's template
 	tolerations                 []corev1.Toleration // likewise
 	uid                         types.UID
-	// onDelete is set of a DaemonSet that replaces no pods by itself, whole if it has one on each node.
+	// onDelete is set if a DaemonSet replaces no pods by itself; whole if such a one has a pod on each node.
 	onDelete, whole bool
 }
 
@@ -64,18 +64,18 @@ func (w Workload) Selector() (labels.Selector, bool) {
 	return w.selector, selects
 }
 
-// Workloads returns those of a driver where ours are installed, sorted.
+// Workloads returns the workloads of a driver in the places of our installation, sorted.
 func (o *Observed) Workloads(d matrix.Driver) []Workload {
 	return slices.DeleteFunc(o.All(), func(w Workload) bool { return w.Driver != d || w.Foreign })
 }
 
-// Foreign returns the workloads of drivers that other installers put there.
+// Foreign returns the drivers' workloads in the places of other installers.
 func (o *Observed) Foreign() []Workload {
 	return slices.DeleteFunc(o.All(), func(w Workload) bool { return !w.Foreign })
 }
 
-// All returns the workloads of all drivers, sorted, but for a node plugin for Windows that is not the operator's and
-// that no node runs: an earlier installation may have left one, in a version of its own.
+// All returns the workloads of all drivers, sorted. It omits an unused node plugin for Windows that is not ours: an
+// earlier installation may have left one, of another version.
 func (o *Observed) All() []Workload {
 	var all []Workload
 	for i := range o.DaemonSets {
@@ -94,7 +94,7 @@ func (o *Observed) All() []Workload {
 	return all
 }
 
-// FromDaemonSet returns the workload, if it is one of a driver.
+// FromDaemonSet returns the workload of a DaemonSet, if it is a driver's.
 func FromDaemonSet(o *appsv1.DaemonSet) (Workload, bool) {
 	w, ok := identify("DaemonSet", o.ObjectMeta, o.Spec.Template.Spec)
 	w.Observed = o.Status.ObservedGeneration >= o.Generation && o.Status.ObservedGeneration > 0
@@ -106,7 +106,7 @@ func FromDaemonSet(o *appsv1.DaemonSet) (Workload, bool) {
 	return w, ok
 }
 
-// FromDeployment returns the workload, if it is one of a driver.
+// FromDeployment returns the workload of a Deployment, if it is a driver's.
 func FromDeployment(o *appsv1.Deployment) (Workload, bool) {
 	w, ok := identify("Deployment", o.ObjectMeta, o.Spec.Template.Spec)
 	w.Observed = o.Status.ObservedGeneration >= o.Generation && o.Status.ObservedGeneration > 0
@@ -132,8 +132,8 @@ func selector(s *metav1.LabelSelector) labels.Selector {
 	return parsed
 }
 
-// identify tells which driver a workload is of, by its place, and of which version:
-// by our label, else by the tag of the driver's image.
+// identify returns a workload with its driver, by its place, and its version, by our label or else the tag of the
+// driver's image.
 func identify(kind string, meta metav1.ObjectMeta, pod corev1.PodSpec) (Workload, bool) {
 	location, ok := places[drivers.Place{Kind: kind, Namespace: meta.Namespace, Name: meta.Name}.String()]
 	if !ok {
@@ -153,8 +153,7 @@ func identify(kind string, meta metav1.ObjectMeta, pod corev1.PodSpec) (Workload
 	return w, true
 }
 
-// byImage knows the repositories that a driver's own images are or were in; the
-// tag is the version.
+// byImage returns the tag as the version, and whether the repository is a known one of the driver.
 func byImage(d matrix.Driver, written string) (version string, ok bool) {
 	ref, err := image.ParseReference(written)
 	if err != nil {
@@ -166,7 +165,7 @@ func byImage(d matrix.Driver, written string) (version string, ok bool) {
 	return version, slices.ContainsFunc(images[d], func(suffix string) bool { return strings.HasSuffix(ref.Repository(), suffix) })
 }
 
-// images are ends of the repositories of the drivers' own images.
+// images are the ends of the current and former repositories of the drivers' own images.
 var images = map[matrix.Driver][]string{
 	matrix.CPI:                {"cpi/release/manager", "cloud-provider-vsphere"},
 	matrix.CSI:                {"csi/release/driver", "csi-vsphere/driver", "csi/release/syncer", "csi-vsphere/syncer"},
@@ -174,8 +173,8 @@ var images = map[matrix.Driver][]string{
 	matrix.CNI:                {"antrea/antrea-agent-ubuntu", "antrea/antrea-controller-ubuntu"},
 }
 
-// rollout finds a rollout that is not complete. Forgiven are only the pods that lack
-// on nodes that are not ready, and never all of them: what runs on no node is not rolled out.
+// rollout returns the finding for an incomplete rollout. It excuses missing pods on nodes that are not ready, but at
+// least one pod must run.
 func (in *Input) rollout(w Workload) (Finding, bool) {
 	f := Finding{Driver: w.Driver, Subject: w.String(), Reason: fault.Incomplete, Waiting: true}
 	needed, requested := w.Desired, w.Desired
@@ -202,20 +201,19 @@ func (in *Input) rollout(w Workload) (Finding, bool) {
 	return f, true
 }
 
-// away is what a DaemonSet has on nodes that are not ready.
+// away has a DaemonSet's pods on nodes that are not ready.
 type away struct {
-	nodes []string // names of those with a pod of it, sorted
-	late  []string // of them, those whose pod is not of the present template
-	// Of them that the DaemonSet counts: how many there are, have a pod of the present template,
-	// and have one that is up.
+	nodes []string // nodes with a pod of it, sorted
+	late  []string // those without a pod of the current template
+	// counted are the nodes that the DaemonSet counts, updated those with a current pod, up those with a ready one.
 	counted, updated, up int32
 }
 
-// blamed is how soon after it got a new pod a node that is not ready may be so by that pod.
+// blamed is the time after a new pod in which a node's loss may be the pod's fault.
 const blamed = 5 * time.Minute
 
-// away looks at the nodes that are not ready. Where several of them went soon after they had got
-// the new pod, they count as if they were ready: else a release that breaks nodes would break all.
+// away returns the nodes that are not ready. If several became so soon after they got the new pod, they count as
+// ready. Otherwise a release that breaks nodes would break all.
 func (o *Observed) away(w Workload) away {
 	absent := map[string]*corev1.Node{}
 	if w.Kind != "DaemonSet" {
@@ -254,11 +252,11 @@ func (o *Observed) away(w Workload) away {
 	return a
 }
 
-// podState is how the pods of a DaemonSet on one node are.
+// podState is the state of a DaemonSet's pods on one node.
 type podState struct{ updated, up, suspect bool }
 
-// podsOn is that of nodes by their names, where they have a pod of a DaemonSet, and how many of them
-// stopped being ready soon after they had got the new one.
+// podsOn returns the state by node, for nodes with a pod of a DaemonSet. The suspects are those that stopped being
+// ready soon after they got the new one.
 func (o *Observed) podsOn(nodes map[string]*corev1.Node, w Workload) (pods map[string]podState, suspects int) {
 	pods = map[string]podState{}
 	for p := range o.podsOf(w) {
@@ -281,17 +279,17 @@ func (o *Observed) podsOn(nodes map[string]*corev1.Node, w Workload) (pods map[s
 	return pods, suspects
 }
 
-// podGeneration is the label by which the DaemonSet controller tells pods of the
-// present template from others; the DaemonSet has the number as an annotation.
+// podGeneration is the label with the number of a pod's template; the DaemonSet has the current number as an
+// annotation.
 const podGeneration = "pod-template-generation"
 
-// updated tells whether a pod is of the DaemonSet's present template.
+// updated reports whether a pod is of the DaemonSet's current template.
 func (w Workload) updated(p *corev1.Pod) bool {
 	return w.generation != "" && p.Labels[podGeneration] == w.generation
 }
 
-// tolerates tells whether a DaemonSet counts a node that is not ready: of the taints that such a
-// node has the controller tolerates all but these for any DaemonSet.
+// tolerates reports whether a DaemonSet counts a node that is not ready. For any DaemonSet, its controller tolerates
+// the other taints of such a node.
 func (w Workload) tolerates(n *corev1.Node) bool {
 	return !slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
 		tolerated := func(by corev1.Toleration) bool { return by.ToleratesTaint(klog.Background(), &t, false) }
@@ -300,7 +298,7 @@ func (w Workload) tolerates(n *corev1.Node) bool {
 	})
 }
 
-// podsOf are the pods that a workload selects.
+// podsOf returns the pods that a workload selects.
 func (o *Observed) podsOf(w Workload) iter.Seq[*corev1.Pod] {
 	return func(yield func(*corev1.Pod) bool) {
 		for _, p := range o.Pods {
@@ -312,8 +310,8 @@ func (o *Observed) podsOf(w Workload) iter.Seq[*corev1.Pod] {
 	}
 }
 
-// AwayFrom counts the nodes that are not ready and have a pod of a DaemonSet which is being rolled
-// out. Each uses up one of the pods that may be unavailable, for as long as it is away.
+// AwayFrom counts the nodes that are not ready and have a pod of a DaemonSet during its rollout. Each uses up one of
+// the pods that may be unavailable.
 func (o *Observed) AwayFrom(w Workload) int {
 	if w.Updated >= w.Desired {
 		return 0
@@ -321,14 +319,14 @@ func (o *Observed) AwayFrom(w Workload) int {
 	return len(o.away(w).nodes)
 }
 
-// Progress is how many pods of a workload there shall be, and how many are updated and how many
-// available, together. Pods on nodes that are not ready do not count.
+// Progress returns the number of requested pods, and the sum of updated and available ones. Pods on nodes that are
+// not ready do not count.
 func (o *Observed) Progress(w Workload) (requested, done int64) {
 	a := o.away(w)
 	return int64(w.Desired - a.counted), int64(w.Updated + w.Available - a.updated - a.up)
 }
 
-// notUp names the ready nodes whose pod of a DaemonSet is not up: the others wait for these.
+// notUp names the ready nodes whose pod of a DaemonSet is not ready; the others wait for these.
 func (in *Input) notUp(w Workload) string {
 	if w.Kind != "DaemonSet" {
 		return ""
@@ -349,7 +347,7 @@ func (in *Input) notUp(w Workload) string {
 	return ", waiting for " + nodesNamed(slices.Compact(names))
 }
 
-// text says which nodes are not ready and have a pod of an earlier template, "" for none.
+// text names the nodes that are not ready and have a pod of an earlier template, "" for none.
 func (a away) text() string {
 	switch len(a.late) {
 	case 0:
@@ -367,14 +365,14 @@ func podReady(p *corev1.Pod) bool {
 	})
 }
 
-// RolledOut tells whether a workload's rollout is complete.
+// RolledOut reports whether a workload's rollout is complete.
 func (o *Observed) RolledOut(w Workload) bool {
 	_, open := (&Input{Observed: *o}).rollout(w)
 	return !open
 }
 
-// capacity is how many replicas of a Deployment can be expected: of the storage
-// driver's controller, one for each control-plane node that is ready.
+// capacity returns the number of replicas to expect of a Deployment: for the storage driver's controller, one per
+// ready control-plane node.
 func (o *Observed) capacity(w Workload) int32 {
 	const unbounded = 1 << 20
 	if w.Driver != matrix.CSI {
@@ -398,10 +396,10 @@ func (o *Observed) capacity(w Workload) int32 {
 
 func ready(n *corev1.Node) bool { return Readiness(n).Status == corev1.ConditionTrue }
 
-// notReadySince is the zero time where it is not known.
+// notReadySince returns when the node stopped being ready, the zero time if unknown.
 func notReadySince(n *corev1.Node) time.Time { return Readiness(n).LastTransitionTime.Time }
 
-// Readiness is a node's condition Ready, the zero one where it has none.
+// Readiness returns a node's condition Ready, the zero one if it has none.
 func Readiness(n *corev1.Node) corev1.NodeCondition {
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeReady {

@@ -19,19 +19,16 @@ import (
 )
 
 const (
-	// serverName is in the certificate of every API server of a cluster.
+	// serverName is a name in the certificate of every API server of a cluster.
 	serverName = "kubernetes.default.svc"
-	// askTimeout is what one API server has to answer, besides the others.
+	// askTimeout bounds the request to one API server; the requests run in parallel.
 	askTimeout = 2 * time.Second
 	maxServers = 32
 )
 
-// APIServers returns the API servers of the cluster with the version of each, or why
-// it could not be asked. A control plane with several is upgraded one by one, and
-// whichever answers speaks only for itself. Their addresses are the endpoints of the
-// Service default/kubernetes, which they keep themselves; where those cannot be read,
-// that is an entry without an address. Where there is one, or no endpoints are kept,
-// the one that answers everything is all there is.
+// APIServers returns each API server with its version or an error, since they are upgraded one by one. Their
+// addresses are the endpoints of Service default/kubernetes; if unreadable, an entry without an address has the
+// error. With fewer than two endpoints it returns only the answering one.
 func (c *Cluster) APIServers(ctx context.Context) ([]assess.APIServer, error) {
 	info, err := c.Versions.ServerVersion()
 	if err != nil {
@@ -41,7 +38,7 @@ func (c *Cluster) APIServers(ctx context.Context) ([]assess.APIServer, error) {
 	all := []assess.APIServer{{Version: info.GitVersion}}
 	addresses, err := c.endpoints(ctx)
 	if err != nil {
-		return append(all, assess.APIServer{Err: err}), nil //nolint:nilerr // it is told as what is not known
+		return append(all, assess.APIServer{Err: err}), nil //nolint:nilerr // the entry reports it
 	}
 	if len(addresses) < 2 {
 		return all, nil
@@ -50,8 +47,8 @@ func (c *Cluster) APIServers(ctx context.Context) ([]assess.APIServer, error) {
 	return append(all, answers...), nil
 }
 
-// endpoints returns HOST:PORT of every API server, sorted. They keep them in the one
-// EndpointSlice that is named like their Service, so no other one has to be readable.
+// endpoints returns HOST:PORT of every API server, sorted. The API servers write them into one EndpointSlice with
+// the name of their Service, so the operator needs to read no other one.
 func (c *Cluster) endpoints(ctx context.Context) ([]string, error) {
 	var slice discoveryv1.EndpointSlice
 	err := c.Reader.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: "kubernetes"}, &slice)
@@ -92,10 +89,8 @@ func (c *Cluster) askServer(ctx context.Context, address string) (assess.APIServ
 	return assess.APIServer{Address: address, Version: v, Err: err}, nil
 }
 
-// Asking returns what asks the API server at HOST:PORT for its version: as the
-// configuration given, but that the certificate has to be for the name that all API
-// servers of a cluster share, whatever their addresses. Where the configuration checks
-// no certificate the question goes without credentials.
+// Asking returns a function that asks the API server at HOST:PORT for its version. It expects a certificate for the
+// name that all API servers of a cluster share. If cfg skips verification, it sends no credentials.
 func Asking(cfg *rest.Config) func(ctx context.Context, address string) (string, error) {
 	return func(ctx context.Context, address string) (string, error) {
 		one := rest.CopyConfig(cfg)
@@ -115,7 +110,7 @@ func Asking(cfg *rest.Config) func(ctx context.Context, address string) (string,
 	}
 }
 
-// rootCause drops what changes from try to try: the URL, and the client's own port.
+// rootCause drops the parts that differ between attempts: the URL, and the client's port.
 func rootCause(err error) error {
 	for {
 		inner := errors.Unwrap(err)

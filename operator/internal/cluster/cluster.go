@@ -1,20 +1,27 @@
-// Package cluster is the edge to the API server of the cluster that drivers are
-// installed on: reading what is there, dry runs, server-side apply, replacement,
-// and removal under preconditions. It decides nothing and waits for nothing.
+// Package cluster reads and writes objects on the API server of the drivers' cluster: dry runs,
+// server-side apply, replacement, and deletion under preconditions. It decides nothing and waits for
+// nothing.
 //
-// # Who owns what
+// # Ownership
 //
-// Everything is written under the field manager [FieldManager]. Applying is forced:
-// of the fields that are rendered every one is ours, whoever changed it, and fields
-// that are not rendered are never touched. Whether an object may be applied at all
-// is decided before, by package plan. An object that is adopted from an earlier
-// installation first has the fields of the tools that wrote it handed to us, since
-// fields that a newer release no longer has would stay otherwise.
+// Every write uses the field manager [FieldManager]. Apply is forced: it owns every rendered field,
+// whoever changed it, and never touches other fields. Package plan decides whether an object may be
+// applied at all. Before an object of an earlier installation is adopted, its tools' fields become
+// ours. Otherwise fields that a newer release dropped would stay.
 //
-// A delete names the UID and the resource version that were decided on, so that an
-// object that someone changed or recreated meanwhile stays; it propagates in the
-// foreground, so that an object is gone only when its pods are, but where package plan
-// says that the next one need not wait for them.
+// A delete names the UID and the resource version of the decision, so that an object that was changed
+// or recreated meanwhile stays. It propagates in the foreground: the object is gone only when its pods
+// are. Objects that package plan adopts by recreation propagate in the background.
+//
+// # Limits of the View
+//
+// A [View] watches, and keeps only the fields that are judged. It is as old as its last event: a moment,
+// or up to a minute if a connection is silent. Between two watches, and if a watch is forbidden or fails,
+// the operator asks the API server as without a View.
+//
+// From the View alone, the operator writes only what the next event would correct: the number of replicas,
+// and the next stage after a rollout. Before it removes objects or calls a revision healthy, it lists
+// ([Cluster.ObserveListed]). It reads installed objects, inventories and trust policies without the View.
 package cluster
 
 import (
@@ -48,46 +55,43 @@ import (
 )
 
 const (
-	// FieldManager is the name that everything is written under.
+	// FieldManager is the field manager of all writes.
 	FieldManager = "vdo-operator"
 
-	parallel = 8 // requests at once
+	parallel = 8 // concurrent requests
 )
 
-// Versioner tells the API server's version: a discovery client.
+// Versioner returns the API server's version: a discovery client.
 type Versioner interface {
 	ServerVersion() (*version.Info, error)
 }
 
-// Cluster is the API server of a cluster. Client and Reader are required, and for drivers
-// Versions and Ask.
+// Cluster is the API server of a cluster. Client and Reader are required; drivers also need Versions and Ask.
 type Cluster struct {
-	// Client reads unstructured objects from the API server itself, not from a
-	// cache, as a manager's client does by default.
+	// Client reads unstructured objects from the API server itself, not from a cache. A manager's client does so by
+	// default.
 	Client client.Client
 	// Reader reads from the API server: a manager's GetAPIReader.
 	Reader client.Reader
-	// View keeps what there is one of for each node, where it runs; without it all of that
-	// is listed at each look.
+	// View caches the kinds with one object per node while it runs. Without it, each reconcile lists them.
 	View *View
 	// Versions is a discovery client.
 	Versions Versioner
-	// Ask asks one API server of several for its version: see [Asking].
+	// Ask asks one of several API servers for its version: see [Asking].
 	Ask func(ctx context.Context, address string) (string, error)
-	// Log reads the logs of containers that fall over: see [Logs]. Without it their last
-	// words are known only where they left a termination message.
+	// Log reads the logs of crashing containers: see [Logs]. If nil, findings quote termination messages only.
 	Log LogReader
-	// TrustFloor identifies the operator's own trust policy; "" where it has none.
+	// TrustFloor identifies the operator's minimum trust policy; "" for none.
 	TrustFloor string
-	// Records says how inventories are named.
+	// Records names the inventories.
 	Records inventory.Naming
 
-	listed  bool // read past the View
+	listed  bool // list everything, without the View
 	answers answers
 }
 
-// Read returns those of the objects that are there, and of those that may not be read
-// why: that concerns the driver that has them, and no other.
+// Read returns the existing objects among ids. An object that the operator may not read gets an error in why, which
+// concerns only its driver.
 func (c *Cluster) Read(
 	ctx context.Context, ids []inventory.ID,
 ) (live plan.Live, why map[inventory.Key]error, err error) {
@@ -109,7 +113,7 @@ func (c *Cluster) Read(
 	return live, why, nil
 }
 
-// sideBySide reads one thing for each key. What may not be read is told apart.
+// sideBySide reads one value per key, concurrently. It returns Forbidden errors by key in refused.
 func sideBySide[K, V any](
 	ctx context.Context, keys []K, read func(context.Context, K) (V, error),
 ) (found []V, refused []error, err error) {
@@ -128,7 +132,7 @@ func sideBySide[K, V any](
 	return found, refused, group.Wait()
 }
 
-// get returns an object, or nil where it, its namespace or its kind is not there.
+// get returns an object, or nil if it, its namespace or its kind is missing.
 func (c *Cluster) get(ctx context.Context, id inventory.ID) (*unstructured.Unstructured, error) {
 	o := empty(id)
 	err := c.Reader.Get(ctx, types.NamespacedName{Namespace: id.Namespace, Name: id.Name}, o)
@@ -141,14 +145,13 @@ func (c *Cluster) get(ctx context.Context, id inventory.ID) (*unstructured.Unstr
 	return o, nil
 }
 
-// absent tells whether what was requested is not there. With a namespace go the
-// operator's rights in it, so that the answer about what was in it is that it is
-// forbidden to ask.
+// absent reports whether an error means a missing object. With a namespace its roles vanish, so reads there are
+// forbidden.
 func (c *Cluster) absent(ctx context.Context, namespace string, err error) bool {
 	return apierrors.IsNotFound(err) || meta.IsNoMatchError(err) || (apierrors.IsForbidden(err) && c.lost(ctx, namespace) != "")
 }
 
-// lost says that a namespace is not there, or is on its way out, or "".
+// lost returns a message if a namespace is missing or being deleted, or "".
 func (c *Cluster) lost(ctx context.Context, namespace string) string {
 	if namespace == "" {
 		return ""
@@ -164,8 +167,7 @@ func (c *Cluster) lost(ctx context.Context, namespace string) string {
 	return ""
 }
 
-// refused makes a fault of what the API server answered to a write. Where the
-// namespace is what is missing, it says so.
+// refused returns a fault for the API server's answer to a write. It names a missing namespace as the cause.
 func (c *Cluster) refused(ctx context.Context, op string, key inventory.Key, err error) error {
 	if apierrors.IsForbidden(err) {
 		if lost := c.lost(ctx, key.Namespace); lost != "" {
@@ -177,8 +179,7 @@ func (c *Cluster) refused(ctx context.Context, op string, key inventory.Key, err
 	return denied(op, key, err)
 }
 
-// denied makes a fault of an answer about one object. Of rights that are given only where they
-// are asked for it says by what.
+// denied returns a fault for an answer about one object. For optional permissions, its hint names what grants them.
 func denied(op string, key inventory.Key, err error) error {
 	f := classify(op, key.String(), err)
 	if f.Reason == fault.Forbidden && key.Group == mirrorset.Digests.Group && key.Kind == mirrorset.Digests.Kind {
@@ -196,9 +197,8 @@ func empty(id inventory.ID) *unstructured.Unstructured {
 	return o
 }
 
-// DryRun asks the API server what it would make of each object, without changing
-// anything; not again where the answer was that nothing would change and both are the
-// same since. An object whose namespace or kind is not there yet has an empty outcome.
+// DryRun asks the API server for the result of each object, without changes. It skips objects with a cached answer
+// of no change. If namespace or kind is missing, the outcome is empty.
 func (c *Cluster) DryRun(
 	ctx context.Context, objects []render.Object, live plan.Live,
 ) (all map[inventory.Key]plan.Outcome, err error) {
@@ -238,15 +238,15 @@ func (c *Cluster) dryRun(ctx context.Context, o render.Object, live *unstructure
 	return plan.Outcome{Err: c.refused(ctx, "try", plan.IDOf(o.Unstructured).Key, err)}
 }
 
-// missingLocation tells whether an object could not be tried because what it lies in, or the role
-// that it binds, comes before it and is not there yet: of who has no right to bind a role the
-// API server looks the role up, and answers that the binding is not found where it is missing.
+// missingLocation reports whether an object could not be tried because its namespace, kind or role does not exist
+// yet. Without permission to bind roles, the API server looks the role up, and reports a missing one as a missing
+// binding.
 func missingLocation(err error) bool {
 	places := []string{"namespaces", "rolebindings", "clusterrolebindings"}
 	return meta.IsNoMatchError(err) || apierrors.IsNotFound(err) && slices.Contains(places, detailsOf(err).Kind)
 }
 
-// detailsOf is what an API server's refusal says besides its text.
+// detailsOf returns the details of an API server's error.
 func detailsOf(err error) metav1.StatusDetails {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -255,8 +255,8 @@ func detailsOf(err error) metav1.StatusDetails {
 	return ptr.Deref(status.Status().Details, metav1.StatusDetails{})
 }
 
-// put applies one object. What is not there is applied, whatever its
-// strategy: a right to create by name holds for that, not for a plain create.
+// put writes one object. It applies a missing one whatever its strategy, because a permission to create by name does
+// not cover a plain create.
 func (c *Cluster) put(ctx context.Context, o *unstructured.Unstructured, how render.Strategy, live *unstructured.Unstructured, dry bool) (*unstructured.Unstructured, error) {
 	if how != render.Replace || live == nil {
 		opts := []client.ApplyOption{client.FieldOwner(FieldManager), client.ForceOwnership}
@@ -276,9 +276,8 @@ func (c *Cluster) put(ctx context.Context, o *unstructured.Unstructured, how ren
 	return out, err
 }
 
-// Apply does a step of the kinds Create, Change and Replace, and returns the object
-// as it is then. Of a Recreate it does the delete while the object is there: the
-// next pass creates it.
+// Apply executes a step and returns the new object. For Recreate, it deletes the existing object; the next reconcile
+// creates it.
 func (c *Cluster) Apply(
 	ctx context.Context, s plan.Step, live *unstructured.Unstructured,
 ) (out *unstructured.Unstructured, err error) {
@@ -300,8 +299,7 @@ func (c *Cluster) Apply(
 	return out, nil
 }
 
-// Amend writes an object as it is given: as it was read with some fields changed, or
-// a new one. It returns the object as it is then.
+// Amend writes an object that was read and changed, or a new one. It returns the new state.
 func (c *Cluster) Amend(ctx context.Context, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	out := o.DeepCopy()
 	var err error
@@ -316,11 +314,10 @@ func (c *Cluster) Amend(ctx context.Context, o *unstructured.Unstructured) (*uns
 	return out, nil
 }
 
-// controllers write defaults and bookkeeping into specs and keep their fields.
+// controllers write defaults and state into objects; they keep their fields.
 var controllers = []string{"kube-controller-manager", "kube-scheduler", "kubelet", "kube-apiserver"}
 
-// takeFields hands the fields that tools wrote to our manager, so that applying
-// takes those away that are no longer rendered.
+// takeFields moves the fields of tools to our manager, so that apply removes those that are no longer rendered.
 func (c *Cluster) takeFields(ctx context.Context, live *unstructured.Unstructured) error {
 	tools, taken := sets.New[string](), live.DeepCopy()
 	fields := taken.GetManagedFields()
@@ -329,7 +326,7 @@ func (c *Cluster) takeFields(ctx context.Context, live *unstructured.Unstructure
 		if ours || m.Subresource != "" || slices.Contains(controllers, m.Manager) {
 			continue
 		}
-		// csaupgrade takes updates only, and one entry of each name.
+		// csaupgrade accepts updates only, and one entry per name.
 		fields[i].Manager, fields[i].Operation = "tool-"+strconv.Itoa(i), metav1.ManagedFieldsOperationUpdate
 		tools.Insert(fields[i].Manager)
 	}
@@ -344,10 +341,9 @@ func (c *Cluster) takeFields(ctx context.Context, live *unstructured.Unstructure
 	return c.Client.Patch(ctx, empty(plan.IDOf(live)), client.RawPatch(types.JSONPatchType, patch), client.FieldOwner(FieldManager))
 }
 
-// Delete asks for an object's deletion, if it is still the one that was decided on, and
-// was not asked for before. It is there until its pods are gone, but for one that is recreated to be
-// adopted: a pod on a node that does not answer would keep its successor away for as long.
-// That it is gone is seen by reading.
+// Delete requests an object's deletion once, if it is still the decided one. The object exists until its pods are
+// gone; the caller reads to see that. Adoption by recreation does not wait, since a pod on an unreachable node would
+// block it.
 func (c *Cluster) Delete(ctx context.Context, s plan.Step) (err error) {
 	ctx, end := tracing.Span(ctx, "delete", "object", s.Key.String(), "driver", string(s.Driver))
 	defer func() { end(err) }()
@@ -370,8 +366,7 @@ func (c *Cluster) Delete(ctx context.Context, s plan.Step) (err error) {
 	return denied("delete", s.Key, err)
 }
 
-// DeletePod deletes a pod of a driver, if it is still the one that was decided on: its
-// DaemonSet makes another one.
+// DeletePod deletes a driver's pod, if it is still the decided one; its DaemonSet creates another one.
 func (c *Cluster) DeletePod(ctx context.Context, pod types.NamespacedName, uid types.UID) error {
 	o := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
 	err := c.Client.Delete(ctx, o, client.Preconditions{UID: &uid})
@@ -381,7 +376,7 @@ func (c *Cluster) DeletePod(ctx context.Context, pod types.NamespacedName, uid t
 	return classify("delete", "Pod "+pod.String(), err)
 }
 
-// classify makes a fault of what the API server answered.
+// classify returns a fault for an API server's error.
 func classify(op, subject string, err error) *fault.Error {
 	if known := (*fault.Error)(nil); errors.As(err, &known) {
 		return known

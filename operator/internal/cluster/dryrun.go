@@ -15,14 +15,11 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
 
-// answerLasts is how long the API server's word that it would change nothing counts: an
-// admission policy may be another one by then.
+// answerLasts is the lifetime of an answer of no change, because an admission policy may change.
 const answerLasts = time.Hour
 
-// answers are the questions that the API server has answered with no change: an object as it was
-// rendered, and the state of the one that is there. A question is not asked again until both or the API
-// server's version differ, or the answer is old. The zero value is ready, and several goroutines may use
-// it at once.
+// answers caches dry runs without a change, by rendered object and state of the existing one. An answer ends with
+// its lifetime or the API server's version. The zero value is ready, and safe for concurrent use.
 type answers struct {
 	mu      sync.Mutex
 	version string
@@ -31,7 +28,7 @@ type answers struct {
 
 type question [sha256.Size]byte
 
-// server forgets what an API server of another version has answered.
+// server drops all answers if the API server's version changed.
 func (a *answers) server(version string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -40,14 +37,14 @@ func (a *answers) server(version string) {
 	}
 }
 
-// unchanged tells whether the API server has answered that it would change nothing.
+// unchanged reports whether a valid answer of no change exists.
 func (a *answers) unchanged(q question, now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return now.Before(a.until[q])
 }
 
-// note keeps that the API server would change nothing.
+// note stores an answer of no change, and drops expired ones.
 func (a *answers) note(q question, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -58,8 +55,8 @@ func (a *answers) note(q question, now time.Time) {
 	a.until[q] = now.Add(answerLasts)
 }
 
-// ask identifies an object as it was rendered, how it is applied, and the state of the one that is
-// there. The zero question, of one that is not there, has no answer.
+// ask identifies a rendered object, its strategy, and the state of the existing one. It returns the zero question,
+// which has no answer, if none exists.
 func ask(o render.Object, live *unstructured.Unstructured) (q question) {
 	if live != nil {
 		data, _ := json.Marshal([]any{o.Object, o.Apply, live.GetUID(), live.GetResourceVersion()}) //nolint:errcheck,errchkjson // it came as JSON
@@ -68,8 +65,8 @@ func ask(o render.Object, live *unstructured.Unstructured) (q question) {
 	return q
 }
 
-// dryRunRecreated asks whether a workload that is to be recreated would be accepted. What it would be cannot
-// be compared with the one that is there.
+// dryRunRecreated asks whether the API server would accept a workload that is to be recreated. The outcome has no
+// object, because a comparison with the existing one would mean nothing.
 func (c *Cluster) dryRunRecreated(ctx context.Context, trial *unstructured.Unstructured) plan.Outcome {
 	key := plan.IDOf(trial).Key
 	if err := c.Client.Update(ctx, trial, client.FieldOwner(FieldManager), client.DryRunAll); err != nil {

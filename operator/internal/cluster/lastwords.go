@@ -17,16 +17,16 @@ import (
 )
 
 const (
-	maxLogs    = 8  // containers whose logs are read in a pass: one for each that falls over
-	logLines   = 20 // of each
+	maxLogs    = 8  // containers whose logs are read per reconcile, one each
+	logLines   = 20 // per container
 	maxLog     = 64 << 10
-	logTimeout = 5 * time.Second // for all of them
+	logTimeout = 5 * time.Second // for all together
 )
 
 // LogReader reads the end of the log of a container's last run.
 type LogReader func(ctx context.Context, namespace, pod, container string) (string, error)
 
-// Logs returns what reads logs through the API server, which asks the kubelet.
+// Logs returns a LogReader that uses the API server, which asks the kubelet.
 func Logs(cfg *rest.Config, h *http.Client) (LogReader, error) {
 	c, err := kubernetes.NewForConfigAndClient(cfg, h)
 	if err != nil {
@@ -44,15 +44,14 @@ func Logs(cfg *rest.Config, h *http.Client) (LogReader, error) {
 	}, nil
 }
 
-// silent is a container that falls over and left no message.
+// silent is a crashing container without a termination message.
 type silent struct {
 	workload  assess.Workload
 	pod       string
 	container string
 }
 
-// silentContainers returns those of a workload's pods, each container once: of the pod
-// that is named in the finding, the first by name.
+// silentContainers returns a workload's silent containers, each once, with the first pod by name, as in findings.
 func silentContainers(w assess.Workload, pods []*corev1.Pod) []silent {
 	found := map[string]silent{}
 	for i := range pods {
@@ -70,8 +69,8 @@ func silentContainers(w assess.Workload, pods []*corev1.Pod) []silent {
 	return slices.SortedFunc(maps.Values(found), func(a, b silent) int { return cmp.Compare(a.container, b.container) })
 }
 
-// lastWords reads the logs of containers that fall over, as far as that is allowed and
-// kubelets answer: it only tells more of what is known anyway.
+// lastWords adds the logs of crashing containers to o, as far as they are readable. They are optional detail, so
+// errors are ignored.
 func (c *Cluster) lastWords(ctx context.Context, o *assess.Observed, all []silent) {
 	if c.Log == nil {
 		return
@@ -82,7 +81,7 @@ func (c *Cluster) lastWords(ctx context.Context, o *assess.Observed, all []silen
 	logs, _, _ := sideBySide(ctx, all, func(ctx context.Context, s silent) (string, error) { //nolint:errcheck // there is none
 		log, err := c.Log(ctx, s.workload.Namespace, s.pod, s.container)
 		if err != nil {
-			return "", nil //nolint:nilerr // half a log tells nothing
+			return "", nil //nolint:nilerr // a partial log is no use
 		}
 		return log, nil
 	})

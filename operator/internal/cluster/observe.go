@@ -23,10 +23,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/tracing"
 )
 
-// Observe reads what is needed to judge drivers and nodes. Workloads are read at the
-// places of drivers alone, and of pods only those of ours: whatever else is on the
-// cluster is neither read nor asked for. What may not be read of a driver is noted
-// as a fault of that driver's.
+// Observe reads the state of drivers and nodes. It reads workloads only in the drivers' places, and only their pods.
+// A read that is forbidden becomes a fault of its driver.
 func (c *Cluster) Observe(ctx context.Context) (o assess.Observed, err error) {
 	ctx, end := tracing.Span(ctx, "observe")
 	defer func() { end(err) }()
@@ -53,7 +51,7 @@ func (c *Cluster) Observe(ctx context.Context) (o assess.Observed, err error) {
 	return o, c.pods(ctx, &o)
 }
 
-// ObserveListed observes past the View: everything is listed.
+// ObserveListed observes without the View: it lists everything.
 func (c *Cluster) ObserveListed(ctx context.Context) (o assess.Observed, err error) {
 	ctx, end := tracing.Span(ctx, "observe past what is watched")
 	defer func() { end(err) }()
@@ -63,13 +61,13 @@ func (c *Cluster) ObserveListed(ctx context.Context) (o assess.Observed, err err
 
 var snapshots = schema.GroupKind{Group: "snapshot.storage.k8s.io", Kind: "VolumeSnapshotContent"}
 
-// Serves tells whether the API server serves a kind.
+// Serves reports whether the API server serves a kind.
 func (c *Cluster) Serves(kind schema.GroupKind) bool {
 	_, err := c.Client.RESTMapper().RESTMapping(kind)
 	return err == nil
 }
 
-// each lists page by page and calls page with the list filled.
+// each lists page by page into list, and calls page after each.
 func (c *Cluster) each(ctx context.Context, what string, list client.ObjectList, page func(), opts ...client.ListOption) error {
 	return listFault(what, pages.Each(ctx, c.Reader, list, page, opts...))
 }
@@ -82,7 +80,7 @@ func listFault(what string, err error) error {
 	return classify("list", what, err)
 }
 
-// workloads reads what is at the places of drivers.
+// workloads reads the workloads in the drivers' places.
 func (c *Cluster) workloads(ctx context.Context, o *assess.Observed) error {
 	places := drivers.Places()
 	found, refused, err := sideBySide(ctx, places, c.workload)
@@ -103,7 +101,7 @@ func (c *Cluster) workloads(ctx context.Context, o *assess.Observed) error {
 	return nil
 }
 
-// workload returns what is at a place, or nil.
+// workload returns the workload in a place, or nil.
 func (c *Cluster) workload(ctx context.Context, p drivers.Place) (client.Object, error) {
 	var o client.Object = &appsv1.Deployment{}
 	if p.Kind == "DaemonSet" {
@@ -133,7 +131,7 @@ func (c *Cluster) csiDriver(ctx context.Context, o *assess.Observed) error {
 	return nil
 }
 
-// topologies reads why the storage driver cannot find the topology of nodes.
+// topologies reads the storage driver's errors about the topology of nodes.
 func (c *Cluster) topologies(ctx context.Context, o *assess.Observed) error {
 	if !c.Serves(topologyKind.GroupKind()) {
 		return nil
@@ -153,9 +151,8 @@ func (c *Cluster) topologies(ctx context.Context, o *assess.Observed) error {
 	return err
 }
 
-// pods reads the pods of the workloads that are ours or may become so, and of
-// workloads that are not rolled out the events that tell why pods are not created; and
-// the last words of containers that fall over.
+// pods reads the pods of workloads that are ours or may be adopted, and the last words of crashing containers. For
+// incomplete rollouts it reads the events that say why pods are not created.
 func (c *Cluster) pods(ctx context.Context, o *assess.Observed) error {
 	requested := map[string]bool{}
 	var fallen []silent
@@ -192,12 +189,11 @@ func (c *Cluster) events(ctx context.Context, o *assess.Observed, namespace stri
 		client.InNamespace(namespace), client.MatchingFields{"reason": "FailedCreate"})
 }
 
-// MaxVolumes is how far Volumes counts: where it returns as many there may be more.
+// MaxVolumes bounds the counts of Volumes: if it returns this many, more may exist.
 const MaxVolumes = 500
 
-// Volumes counts the PersistentVolumes that the storage driver serves, those
-// migrated to it included, and the VolumeAttachments that it makes. A removal that waits
-// for them counts again and again, so that each count ends at [MaxVolumes].
+// Volumes counts the storage driver's PersistentVolumes, including those migrated to it, and its VolumeAttachments.
+// A removal that waits for them counts repeatedly, so each count ends at [MaxVolumes].
 func (c *Cluster) Volumes(ctx context.Context) (volumes, attachments int, err error) {
 	volumes, err = c.count(ctx, "PersistentVolumes", &corev1.PersistentVolumeList{}, func(o runtime.Object) bool {
 		s := o.(*corev1.PersistentVolume).Spec //nolint:forcetypeassert // of the list
@@ -214,7 +210,7 @@ func (c *Cluster) Volumes(ctx context.Context) (volumes, attachments int, err er
 	return volumes, attachments, err
 }
 
-// count counts the objects of a list that are to be counted, up to [MaxVolumes].
+// count counts the objects of a list that match, up to [MaxVolumes].
 func (c *Cluster) count(
 	ctx context.Context, what string, list client.ObjectList, counts func(runtime.Object) bool,
 ) (n int, err error) {
@@ -230,7 +226,7 @@ func (c *Cluster) count(
 	return min(n, MaxVolumes), listFault(what, err)
 }
 
-// OthersSnapshots counts the VolumeSnapshotContents of other storage drivers, as far as Volumes does.
+// OthersSnapshots counts the VolumeSnapshotContents of other storage drivers, up to [MaxVolumes].
 func (c *Cluster) OthersSnapshots(ctx context.Context) (n int, err error) {
 	all := &unstructured.UnstructuredList{}
 	all.SetGroupVersionKind(schema.GroupKind{Group: snapshots.Group, Kind: snapshots.Kind + "List"}.WithVersion("v1"))

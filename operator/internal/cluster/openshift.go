@@ -12,7 +12,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 )
 
-// MirrorRules are where OpenShift's nodes look for images, of the kinds that are served.
+// MirrorRules returns the mirror rules of OpenShift's nodes, of all served kinds.
 func (c *Cluster) MirrorRules(ctx context.Context) ([]preflight.MirrorRule, error) {
 	var all []preflight.MirrorRule
 	for _, k := range mirrorset.Kinds() {
@@ -37,8 +37,7 @@ func mirrorRules(set *unstructured.Unstructured, kind mirrorset.Kind) []prefligh
 	return all
 }
 
-// MachineConfigPools are how OpenShift's nodes take up their configuration, none where there is no
-// such kind.
+// MachineConfigPools returns the pools of OpenShift's nodes, none if the kind is not served.
 func (c *Cluster) MachineConfigPools(ctx context.Context) ([]decide.Pool, error) {
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(schema.GroupVersionKind{Group: "machineconfiguration.openshift.io", Version: "v1", Kind: "MachineConfigPoolList"})

@@ -17,20 +17,19 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/tracing"
 )
 
-// labelPart tells the operator's own bookkeeping from what it installs.
+// labelPart distinguishes the operator's own objects from those it installs.
 const labelPart = "app.kubernetes.io/part-of"
 
-// Loaded is a record as it was read. The zero value is of one that is not there.
+// Loaded is an inventory as it was read. The zero value means a missing one.
 type Loaded struct {
 	inventory.Inventory
 	Exists bool
 
-	configMap *corev1.ConfigMap // as it was read or written last; nil where it is not there
+	configMap *corev1.ConfigMap // as last read or written; nil if missing
 }
 
-// LoadInventory reads the inventory of an owner, as Records names them. No owner refers to it: with
-// the VDOConfig deleted in the foreground the garbage collector would take it before its objects are
-// removed.
+// LoadInventory reads the inventory of an owner; Records names it. It has no owner reference: if the VDOConfig is
+// deleted in the foreground, garbage collection would delete it before its objects.
 func (c *Cluster) LoadInventory(ctx context.Context, of types.NamespacedName) (Loaded, error) {
 	cm, err := c.inventoryAt(ctx, of.Namespace, c.Records.ConfigMap(of.Name))
 	if err != nil || cm == nil {
@@ -41,7 +40,7 @@ func (c *Cluster) LoadInventory(ctx context.Context, of types.NamespacedName) (L
 	return out, err
 }
 
-// inventoryAt returns a ConfigMap with a record, nil where there is none.
+// inventoryAt returns the ConfigMap of an inventory, nil if missing.
 func (c *Cluster) inventoryAt(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error) {
 	var cm corev1.ConfigMap
 	err := c.Reader.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, &cm)
@@ -54,8 +53,8 @@ func (c *Cluster) inventoryAt(ctx context.Context, namespace, name string) (*cor
 	return &cm, nil
 }
 
-// SaveInventory writes the inventory of an owner in the place of the one that was read. It fails
-// with Conflict where that is not there any more as it was: another operator leads now.
+// SaveInventory replaces the inventory that was read. It fails with Conflict if that changed or is missing: another
+// operator leads now.
 func (c *Cluster) SaveInventory(
 	ctx context.Context, of types.NamespacedName, inv inventory.Inventory, was Loaded,
 ) (out Loaded, err error) {
@@ -83,16 +82,16 @@ func (c *Cluster) SaveInventory(
 	return was, classify("write", "ConfigMap "+of.Namespace+"/"+c.Records.ConfigMap(of.Name), err)
 }
 
-// DeleteInventory removes the record, once everything in it is gone.
+// DeleteInventory deletes the inventory; everything in it must be gone.
 func (c *Cluster) DeleteInventory(ctx context.Context, of types.NamespacedName) error {
-	if err := c.drop(ctx, of.Namespace, c.Records.Copy(of.Name)); err != nil { // of an earlier program
+	if err := c.drop(ctx, of.Namespace, c.Records.Copy(of.Name)); err != nil { // of an earlier version
 		return err
 	}
 	return c.drop(ctx, of.Namespace, c.Records.ConfigMap(of.Name))
 }
 
-// drop deletes a record as it is now: one that is written or recreated in between, as by an operator
-// that leads since, stays.
+// drop deletes an inventory in its current state. It stays if it is changed or recreated meanwhile, as by a new
+// leader.
 func (c *Cluster) drop(ctx context.Context, namespace, name string) error {
 	cm, err := c.inventoryAt(ctx, namespace, name)
 	if cm == nil {
@@ -104,20 +103,19 @@ func (c *Cluster) drop(ctx context.Context, namespace, name string) error {
 	return nil
 }
 
-// Secret returns the data of a Secret, or nil where there is none.
+// Secret returns the data of a Secret, or nil if missing.
 func (c *Cluster) Secret(ctx context.Context, key types.NamespacedName) (map[string][]byte, error) {
 	data, _, err := c.VersionedSecret(ctx, key)
 	return data, err
 }
 
-// VersionedSecret returns the data of a Secret and what identifies its state, or nil
-// and "" where there is none.
+// VersionedSecret returns the data of a Secret and an identifier of its state, or nil and "" if missing.
 func (c *Cluster) VersionedSecret(ctx context.Context, key types.NamespacedName) (data map[string][]byte, version string, err error) {
 	d, err := c.data(ctx, key.Namespace, v1alpha1.KeyReference{Secret: key.Name})
 	return d.Values, d.Version, err
 }
 
-// data reads a Secret or ConfigMap; the zero value is of one that is not there.
+// data reads a Secret or ConfigMap; the zero value means a missing one.
 func (c *Cluster) data(ctx context.Context, namespace string, ref v1alpha1.KeyReference) (source.Data, error) {
 	d, err := source.Read(ctx, c.Reader, namespace, ref)
 	switch {
@@ -129,17 +127,17 @@ func (c *Cluster) data(ctx context.Context, namespace string, ref v1alpha1.KeyRe
 	return d, nil
 }
 
-// Credentials reads what a VsphereCloudConfig refers to, and its version.
+// Credentials reads the credentials of a VsphereCloudConfig, and their version.
 func (c *Cluster) Credentials(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig) (credentials.Credentials, error) {
 	return credentials.Read(ctx, c.Reader, vcc)
 }
 
-// PolicyVersion identifies the state of what a DriverBundle's trust policies are read from.
+// PolicyVersion identifies the state of the sources of a DriverBundle's trust policies.
 func (c *Cluster) PolicyVersion(ctx context.Context, b *v1alpha1.DriverBundle) (string, error) {
 	return source.PolicyVersion(ctx, c.Reader, b, c.TrustFloor)
 }
 
-// ConfigMap returns the data of a ConfigMap, or nil where there is none.
+// ConfigMap returns the data of a ConfigMap, or nil if missing.
 func (c *Cluster) ConfigMap(ctx context.Context, key types.NamespacedName) (map[string]string, error) {
 	d, err := c.data(ctx, key.Namespace, v1alpha1.KeyReference{ConfigMap: key.Name})
 	if d.Values == nil {
@@ -152,9 +150,8 @@ func (c *Cluster) ConfigMap(ctx context.Context, key types.NamespacedName) (map[
 	return data, nil
 }
 
-// CreateSecret makes a Secret of the operator's own. It is an error where there is
-// one already that has any of the keys: a key made twice would be two keys. One that
-// was emptied is recreated.
+// CreateSecret creates a Secret of the operator's own. It fails if one with any of the keys exists, since a second
+// key would differ. It recreates an emptied one.
 func (c *Cluster) CreateSecret(ctx context.Context, key types.NamespacedName, data map[string][]byte) error {
 	s := corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Labels: map[string]string{labelPart: FieldManager}}, Data: data}
 	err := c.Client.Create(ctx, s.DeepCopy(), client.FieldOwner(FieldManager))
@@ -167,7 +164,7 @@ func (c *Cluster) CreateSecret(ctx context.Context, key types.NamespacedName, da
 	return nil
 }
 
-// dropEmptied deletes a Secret that has none of the keys, and tells whether it did.
+// dropEmptied deletes a Secret without any of the keys, and reports whether it did.
 func (c *Cluster) dropEmptied(ctx context.Context, key types.NamespacedName, keys map[string][]byte) bool {
 	var exists corev1.Secret
 	if c.Reader.Get(ctx, key, &exists) != nil {
@@ -181,11 +178,11 @@ func (c *Cluster) dropEmptied(ctx context.Context, key types.NamespacedName, key
 	return c.deleteAsRead(ctx, &exists) == nil
 }
 
-// KeptKey is where Secrets hold a key of the operator's own.
+// KeptKey is the data key with which Secrets store a key of the operator's own.
 const KeptKey = "key"
 
-// Key returns the operator's own key that the first of these Secrets has, and that Secret's name; nil
-// and "" where none has one.
+// Key returns the operator's own key in the first of these Secrets that has one, and that Secret's name; nil and ""
+// if none has.
 func (c *Cluster) Key(ctx context.Context, namespace string, secrets ...string) (key []byte, in string, err error) {
 	for _, name := range secrets {
 		data, err := c.Secret(ctx, types.NamespacedName{Namespace: namespace, Name: name})
@@ -196,8 +193,7 @@ func (c *Cluster) Key(ctx context.Context, namespace string, secrets ...string) 
 	return nil, "", nil
 }
 
-// deleteAsRead deletes an object in the state that it was read in; one that is gone is
-// deleted.
+// deleteAsRead deletes an object if it is in the state that was read. A missing one is no error.
 func (c *Cluster) deleteAsRead(ctx context.Context, o client.Object) error {
 	uid, version := o.GetUID(), o.GetResourceVersion()
 	return client.IgnoreNotFound(c.Client.Delete(ctx, o, client.Preconditions{UID: &uid, ResourceVersion: &version}))

@@ -27,7 +27,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/pages"
 )
 
-// The kinds that a View keeps.
+// The kinds in a View.
 var (
 	nodes      = &kind{"nodes", &corev1.Node{}, &corev1.NodeList{}}
 	csiNodes   = &kind{"CSINodes", &storagev1.CSINode{}, &storagev1.CSINodeList{}}
@@ -53,16 +53,9 @@ func topologyList() *unstructured.UnstructuredList {
 	return list
 }
 
-// View watches the kinds with one object per node, and keeps the few fields that are judged: Nodes,
-// CSINodes, CSINodeTopologies if they are served, and the pods of the workloads that the last
-// observation named. A reconcile of a cluster with thousands of nodes then lists nothing.
-//
-// A View is as old as its last event: a moment, or up to a minute if a connection is silent. Between
-// two watches, and where a watch is forbidden or fails, the API server is asked as without a View.
-// The operator writes nothing on its word alone but what the next event would have it write too (the
-// number of replicas, and the next stage once one is rolled out). It removes nothing on it, and calls
-// no revision healthy: it lists before (see [Cluster.ObserveListed]). It reads installed objects,
-// inventories and trust policies past it.
+// View caches the kinds with one object per node, so that no reconcile lists a cluster with thousands of nodes. Its
+// kinds are Nodes, CSINodes, served CSINodeTopologies, and the pods of the last observed workloads. See the package
+// comment for its limits.
 type View struct {
 	client client.WithWatch
 
@@ -71,27 +64,27 @@ type View struct {
 	feeds map[selection]*feed
 }
 
-// ForWatches is a configuration of clients that watch: no watch ends by the timeout of other requests.
+// ForWatches returns a configuration for clients that watch: the timeout of other requests ends no watch.
 func ForWatches(cfg *rest.Config) *rest.Config {
 	cfg = rest.CopyConfig(cfg)
 	cfg.Timeout = 0
 	return cfg
 }
 
-// NewView returns a View that shows nothing before it is started.
+// NewView returns a View that is empty before Start.
 func NewView(c client.WithWatch) *View {
 	return &View{client: c, feeds: map[selection]*feed{
 		{kind: nodes}: newFeed(c, selection{kind: nodes}), {kind: csiNodes}: newFeed(c, selection{kind: csiNodes}),
 	}}
 }
 
-// Nodes returns the informer of Nodes; they have the fields that are judged.
+// Nodes returns the informer of Nodes, trimmed to the judged fields.
 func (v *View) Nodes() toolscache.SharedIndexInformer { return v.feeds[selection{kind: nodes}] }
 
-// CSINodes returns the informer of CSINodes; of their drivers they have the storage driver.
+// CSINodes returns the informer of CSINodes, trimmed to the storage driver.
 func (v *View) CSINodes() toolscache.SharedIndexInformer { return v.feeds[selection{kind: csiNodes}] }
 
-// Start watches until ctx ends. A manager calls it.
+// Start watches until ctx ends, as a manager's runnable.
 func (v *View) Start(ctx context.Context) error {
 	v.mu.Lock()
 	v.ctx = ctx
@@ -123,7 +116,7 @@ func (v *View) feed(of selection) *feed {
 	return f
 }
 
-// prune stops the feeds of pods and topologies that no one used since it was called last.
+// prune stops the feeds of pods and topologies that were not used since its last call.
 func (v *View) prune() {
 	if v == nil {
 		return
@@ -139,8 +132,8 @@ func (v *View) prune() {
 	}
 }
 
-// all returns the objects of a selection, trimmed and sorted by name; what names them in errors. A
-// listed object that the View keeps too is the same pointer. The caller must not change any.
+// all returns the objects of a selection, trimmed and sorted by name; errors contain what. A listed object is the
+// same pointer as in the View. The caller must not change the objects.
 func all[T client.Object](ctx context.Context, c *Cluster, of selection, what string) (out []T, err error) {
 	f := c.View.feed(of)
 	keep := func(o runtime.Object) error {
@@ -158,7 +151,7 @@ func all[T client.Object](ctx context.Context, c *Cluster, of selection, what st
 	return out, nil
 }
 
-// syncTimeout bounds how long a reconcile waits for an informer before it lists past it.
+// syncTimeout bounds a reconcile's wait for an informer; after it, the reconcile lists.
 const syncTimeout = 20 * time.Second
 
 // kind is a kind with one object per node.
@@ -168,7 +161,7 @@ type kind struct {
 	list    client.ObjectList // empty
 }
 
-// selection names objects of a kind: all, or those in a namespace that a selector selects.
+// selection names objects of a kind: all, or those that a selector matches in a namespace.
 type selection struct {
 	*kind
 	namespace, selector string
@@ -200,13 +193,13 @@ type feed struct {
 	client client.WithWatch
 	of     selection
 	stop   context.CancelFunc
-	used   bool // since the View was pruned
+	used   bool // since the last prune
 	state  atomic.Int32
 }
 
 // The states of a feed.
 const (
-	pending   int32 = iota // for the API server's answer
+	pending   int32 = iota // waits for the API server's answer
 	following              // a watch is open
 	refused                // the API server answered with an error, or not at all
 )
@@ -221,8 +214,8 @@ func newFeed(c client.WithWatch, of selection) *feed {
 	return f
 }
 
-// IsWatchListSemanticsUnSupported has the informer list, whatever the API server can do: the end of
-// a list is known.
+// IsWatchListSemanticsUnSupported makes the informer list, whatever the API server supports, so that the end of a
+// list is known.
 func (f *feed) IsWatchListSemanticsUnSupported() bool { return true }
 
 // run runs the informer until ctx ends.
@@ -253,7 +246,7 @@ func (f *feed) watch(ctx context.Context, raw metav1.ListOptions) (watch.Interfa
 	return watched{w, &f.state}, nil
 }
 
-// same returns the object that the feed keeps if it is o, or else what a feed would keep of o.
+// same returns the feed's copy of o, or else a trimmed o.
 func (f *feed) same(o runtime.Object) runtime.Object {
 	if f != nil && f.state.Load() == following {
 		stored, _, _ := f.GetStore().Get(o) //nolint:errcheck // o has a name
@@ -273,7 +266,7 @@ func (f *feed) note(err error, otherwise int32) error {
 	return err
 }
 
-// watched notes the end of a watch: an informer stops each one.
+// watched records the end of a watch: an informer stops each one.
 type watched struct {
 	watch.Interface
 	state *atomic.Int32
@@ -295,12 +288,11 @@ func (f *feed) current(ctx context.Context) bool {
 	return err == nil
 }
 
-// What there is one of for each node is trimmed as it comes, be it listed or watched, so
-// that both show the same: a field that is judged has to be kept here. Of a node of 20 KiB
-// one is left, of a pod of 15 KiB half of one.
+// Objects per node are trimmed on arrival, listed or watched, so that both have the same fields. A field that is
+// judged must be kept here. A node of 20 KiB shrinks to 1 KiB, a pod of 15 KiB to 0.5 KiB.
 
-// trimmed returns what is kept of an object; the object itself may go. One without managed fields,
-// which the API server adds, is trimmed already.
+// trimmed returns the kept part of an object. An object without managed fields, which the API server adds, is
+// trimmed already.
 func trimmed(o any) any {
 	if m, ok := o.(metav1.Object); ok && len(m.GetManagedFields()) == 0 {
 		return o
@@ -350,11 +342,11 @@ func trimCSINode(n *storagev1.CSINode) *storagev1.CSINode {
 	return out
 }
 
-// trimPod keeps of containers those that wait: why they do, and how they ended before; and
-// of a pod without a node which one it is for.
+// trimPod keeps only waiting containers, with the reason and their last end, and the affinity of a pod without a
+// node.
 func trimPod(p *corev1.Pod) *corev1.Pod {
 	out := &corev1.Pod{ObjectMeta: trimMeta(p.ObjectMeta)}
-	out.Labels = shareLabels(out.Labels) // a workload's pods have the same
+	out.Labels = shareLabels(out.Labels) // equal for all pods of a workload
 	if out.Spec.NodeName = p.Spec.NodeName; out.Spec.NodeName == "" {
 		out.Spec.Affinity = p.Spec.Affinity
 	}
@@ -385,7 +377,7 @@ func waiting(all []corev1.ContainerStatus) []corev1.ContainerStatus {
 	return stored
 }
 
-// trimTopology keeps of a CSINodeTopology its status, where that is an error.
+// trimTopology keeps the status of a CSINodeTopology if it is an error.
 func trimTopology(o *unstructured.Unstructured) *unstructured.Unstructured {
 	out := &unstructured.Unstructured{Object: map[string]any{}}
 	out.SetGroupVersionKind(o.GroupVersionKind())
@@ -399,16 +391,16 @@ func trimTopology(o *unstructured.Unstructured) *unstructured.Unstructured {
 	return out
 }
 
-// shared are the labels of pods by their text. The pods of a workload have the same.
+// shared has the labels of pods by their text, since all pods of a workload have the same.
 var shared sync.Map
 
-// shareLabels returns labels equal to m that others share: the caller must not change them.
+// shareLabels returns shared labels equal to m; the caller must not change them.
 func shareLabels(m map[string]string) map[string]string {
 	is, _ := shared.LoadOrStore(labels.FormatLabels(m), m)
 	return is.(map[string]string) //nolint:forcetypeassert // nothing else is stored
 }
 
-// internLabels returns m with texts that equal ones share: those of thousands of nodes are few.
+// internLabels returns m with shared texts, since thousands of nodes have few different ones.
 func internLabels(m map[string]string) map[string]string {
 	if m == nil {
 		return nil
@@ -420,5 +412,5 @@ func internLabels(m map[string]string) map[string]string {
 	return out
 }
 
-// intern returns the one copy of a text.
+// intern returns the single copy of a text.
 func intern[T ~string](s T) T { return unique.Make(s).Value() }

@@ -14,13 +14,12 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 )
 
-// configDir is where both drivers' pods have their configuration; all keys of the
-// ConfigMap or Secret are files there, so that a CA is one more key.
+// configDir is the configuration directory in both drivers' pods. All keys of the ConfigMap or Secret are files
+// there, so a CA is one more key.
 const configDir = "/etc/cloud"
 
-// cpiConfig is vsphere.conf in the cloud provider's YAML form. User and password
-// are left out on purpose: the provider would log in with them first, even with
-// empty ones, at every start, until the account locks.
+// cpiConfig is vsphere.conf in the cloud provider's YAML form. It has no user and password. With them, even empty,
+// the provider would log in at every start until the account locks.
 type cpiConfig struct {
 	Global  cpiGlobal             `json:"global"`
 	VCenter map[string]cpiVCenter `json:"vcenter"`
@@ -49,7 +48,7 @@ type cpiLabels struct {
 	Zone   string `json:"zone"`
 }
 
-// renderCPI replaces the sample ConfigMap and Secret by the site's.
+// renderCPI renders the cloud provider with our ConfigMap and Secret instead of the samples.
 func (r *renderer) renderCPI(s *source) error {
 	if r.in.Spec.Cloud() == nil {
 		return missingSettings(s, "cloudProvider")
@@ -129,8 +128,8 @@ func (r *renderer) cpiData(vcenters []vcenter) (map[string][]byte, error) {
 	return data, nil
 }
 
-// cpiCredentials has SERVER.username and SERVER.password, or for IPv6, whose
-// colons no key of a Secret can have, the form with a common suffix.
+// cpiCredentials returns SERVER.username and SERVER.password. No key of a Secret can have the colons of IPv6, so
+// such servers get the form with a common suffix.
 func cpiCredentials(vcenters []vcenter) map[string][]byte {
 	data := map[string][]byte{}
 	for i, v := range vcenters {
@@ -156,17 +155,17 @@ func badSpec(field, hint, format string, args ...any) error {
 	return fault.Errorf(fault.InvalidInput, "configure drivers", field, hint, format, args...)
 }
 
-// problems are what is wrong with a VDOConfig and what it names.
+// problems are errors in a VDOConfig and the objects that it names.
 type problems []error
 
-// when adds a problem where it is one.
+// when adds a problem if wrong is set.
 func (p *problems) when(wrong bool, field, hint, format string, args ...any) {
 	if wrong {
 		*p = append(*p, badSpec(field, hint, format, args...))
 	}
 }
 
-// requires reports objects, "Kind name", without which the driver is not whole.
+// requires reports missing objects, each "Kind name", that the driver cannot work without.
 func (s *source) requires(objects ...string) error {
 	var errs []error
 	for _, want := range objects {
@@ -179,8 +178,7 @@ func (s *source) requires(objects ...string) error {
 	return fault.Join(errs...)
 }
 
-// placeReader places a workload that reads the driver's configuration; without a hash of
-// it that of the cluster stays.
+// placeReader places a workload that reads the driver's configuration; without a hash, the cluster's hash stays.
 func (r *renderer) placeReader(s *source, o *unstructured.Unstructured, hash string) {
 	setTemplateAnnotation(o, AnnotationConfigHash, hash)
 	r.letOpenShiftChooseUser(o)

@@ -12,7 +12,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 )
 
-// cpiNodes is section nodes; lists are texts with commas.
+// cpiNodes is section nodes; lists are joined with commas.
 type cpiNodes struct {
 	InternalSubnets        string `json:"internalNetworkSubnetCidr,omitempty"`
 	ExternalSubnets        string `json:"externalNetworkSubnetCidr,omitempty"`
@@ -24,8 +24,8 @@ type cpiNodes struct {
 
 const ipv4, ipv6 = "ipv4", "ipv6"
 
-// nodeAddresses checks what the cloud provider would pass over without a word: a subnet
-// that is none, or of a family that nodes get no address of.
+// nodeAddresses returns section nodes. It refuses entries that the cloud provider would silently ignore: an invalid
+// subnet, or one of a family without node addresses.
 func nodeAddresses(p *v1alpha1.CloudProvider) (*cpiNodes, error) {
 	a := p.NodeAddresses
 	if a == nil {
@@ -73,7 +73,7 @@ func checkSubnets(field string, subnets, families []string) error {
 	return fault.Join(bad...)
 }
 
-// setFamilies lets the cloud provider have two families, which it refuses otherwise.
+// setFamilies enables two families in the cloud provider, which refuses them otherwise.
 func setFamilies(o *unstructured.Unstructured, families []string) {
 	if len(families) < 2 {
 		return
@@ -83,9 +83,8 @@ func setFamilies(o *unstructured.Unstructured, families []string) {
 	}
 }
 
-// checkNarrowing refuses a configuration by which the cloud provider would stop to look
-// somewhere: of a VM that it does not find it deletes the Node object, and with it all pods
-// there. What is accepted is named in spec.cloudProvider.acceptNodeDeletion.
+// checkNarrowing refuses a configuration with fewer locations, unless acceptNodeDeletion names the rest. The cloud
+// provider deletes the Node object of a VM that it does not find, and with it all pods there.
 func (r *renderer) checkNarrowing(vcenters []vcenter) error {
 	accepted := acceptedPlaces(r.in.Spec.Cloud().AcceptNodeDeletion)
 	var lost []string
@@ -109,9 +108,8 @@ func (r *renderer) checkNarrowing(vcenters []vcenter) error {
 		"the cloud provider would not look in %s any more, and delete the Nodes whose VMs are there", places))
 }
 
-// searchedUntilNow is what the cloud provider's configuration says on the cluster, and of
-// vCenters that it does not name (any more: someone may have deleted it, while the cloud
-// provider runs on with it) what was last rendered.
+// searchedUntilNow returns the current datacenters by vCenter, from the configuration on the cluster. For vCenters
+// not in it, the last rendered ones count: the cloud provider keeps running with a deleted configuration.
 func (r *renderer) searchedUntilNow() map[string][]string {
 	live, all := searched(r.in.Cluster.CloudConfig), map[string][]string{}
 	for _, place := range r.in.Cluster.Searched {
@@ -125,7 +123,8 @@ func (r *renderer) searchedUntilNow() map[string][]string {
 	return all
 }
 
-// Places are those that a configuration has the cloud provider look in: SERVER/DATACENTER or SERVER.
+// Places returns the locations in which the cloud provider looks with this configuration: SERVER/DATACENTER or
+// SERVER.
 func Places(config []byte) []string {
 	all := []string{}
 	for server, datacenters := range searched(config) {
@@ -140,8 +139,8 @@ func Places(config []byte) []string {
 	return all
 }
 
-// acceptedPlaces are places as [renderer.checkNarrowing] names them: a server as
-// [v1alpha1.CanonicalHost] has it.
+// acceptedPlaces returns the given locations as [renderer.checkNarrowing] names them: a server in the form of
+// [v1alpha1.CanonicalHost].
 func acceptedPlaces(given []string) []string {
 	all := make([]string, len(given))
 	for i, place := range given {
@@ -154,8 +153,7 @@ func acceptedPlaces(given []string) []string {
 	return all
 }
 
-// left are the parts of a vCenter that were searched and are no more: all of it, or
-// datacenters.
+// left returns the locations of a vCenter that are no longer searched: all of it, or datacenters.
 func left(server string, was []string, now map[string]vcenter) []string {
 	v, exists := now[server]
 	is := datacenterList(strings.Join(v.datacenters, ","))
@@ -163,7 +161,7 @@ func left(server string, was []string, now map[string]vcenter) []string {
 	case !exists, len(is) > 0 && len(was) == 0:
 		return []string{server}
 	case len(is) == 0:
-		return nil // all are
+		return nil // all of it
 	}
 	var lost []string
 	for _, d := range was {

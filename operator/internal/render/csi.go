@@ -15,8 +15,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 )
 
-// renderCSI configures the storage driver and sorts its objects into stages:
-// controller and syncer first, because they make the CRDs that node plugins read.
+// renderCSI configures the storage driver and sorts its objects into stages. Controller and syncer come first,
+// because they make the CRDs that node plugins read.
 func (r *renderer) renderCSI(s *source) error {
 	p := r.in.Spec.StorageProvider
 	if p == nil {
@@ -86,8 +86,7 @@ func (r *renderer) placeCSI(s *source, o *unstructured.Unstructured, hash string
 	}
 }
 
-// setFeatureStates changes states that the release has. Its ConfigMap replaces the one on
-// the cluster as a whole: what it does not name is not there.
+// setFeatureStates changes states of the release. Its ConfigMap replaces the one on the cluster as a whole.
 func setFeatureStates(s *source, p *v1alpha1.StorageProvider) error {
 	o := s.find("ConfigMap", FeatureStates)
 	if o == nil || len(p.FeatureStates) == 0 {
@@ -119,8 +118,7 @@ func partOfSnapshotWebhook(kind, name string) bool {
 	return false
 }
 
-// addCSINamespace makes the driver's namespace such that its privileged node
-// plugin is admitted.
+// addCSINamespace adds the driver's namespace, with labels that admit its privileged node plugin.
 func (r *renderer) addCSINamespace(s *source) {
 	ns := object("v1", "Namespace", "", CSINamespace)
 	labels := map[string]string{}

@@ -10,8 +10,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 )
 
-// csiData is the content of the driver's Secret: its configuration, and the CA
-// files that the configuration names.
+// csiData returns the content of the driver's Secret: its configuration, and the CA files that it names.
 func (r *renderer) csiData(s *source, p *v1alpha1.StorageProvider, vcenters []vcenter) (map[string][]byte, error) {
 	id, idErr := r.clusterID(s, p)
 	countErr := checkVCenterCount(s, len(vcenters))
@@ -74,13 +73,13 @@ func (r *renderer) csiVCenter(w *ini, s *source, v vcenter, files *v1alpha1.File
 	w.set("targetvSANFileShareDatastoreURLs", strings.Join(files.VsanDataStoreURLs, ","))
 }
 
-// perVCenterTrust is the release from which on each vCenter has its own ca-file
-// and thumbprint; before, there is one pair for all.
+// perVCenterTrust is the first release in which each vCenter has its own ca-file and thumbprint; earlier ones have
+// one pair for all.
 const perVCenterTrust = "3.3.0"
 
 type globalTrust struct{ caFile, thumbprint string }
 
-// csiTrust is what section Global has to say of certificates.
+// csiTrust returns the ca-file and thumbprint of section Global.
 func csiTrust(s *source, vcenters []vcenter) (globalTrust, error) {
 	if s.since(perVCenterTrust) {
 		return globalTrust{}, nil
@@ -107,13 +106,9 @@ func csiTrust(s *source, vcenters []vcenter) (globalTrust, error) {
 	return trust, nil
 }
 
-// clusterID decides the cluster-id that the configuration names; "" leaves it out.
-//
-// It is how CNS tells one cluster's volumes from another's, so once there is one
-// it stays: the one that the driver made (ConfigMap, CSI 3.0 and later, where
-// naming it in the configuration too stops the driver), the one asked for, the one
-// in use. Only without any does a release before 3.0 get the UID of kube-system,
-// and a later one make its own.
+// clusterID returns the cluster-id for the configuration; "" omits it. CNS tells clusters' volumes apart by the id,
+// so an existing one stays. CSI 3.0 and later stop if the configuration repeats their generated id. Without an id,
+// CSI before 3.0 gets the UID of kube-system; later ones generate one.
 func (r *renderer) clusterID(s *source, p *v1alpha1.StorageProvider) (string, error) {
 	c, generates := r.in.Cluster, s.since("3.0.0")
 	switch known := cmp.Or(c.GeneratedClusterID, c.ConfiguredClusterID); {
@@ -135,8 +130,8 @@ func (r *renderer) clusterID(s *source, p *v1alpha1.StorageProvider) (string, er
 	return c.UID, nil
 }
 
-// warnOfSharedID: the earlier operator used the vCenter's address, the same for all
-// clusters of a site.
+// warnOfSharedID adds a note if the id is a vCenter's address. The earlier operator used it for all clusters of a
+// site.
 func (r *renderer) warnOfSharedID(id string) {
 	for _, name := range StorageVCenters(r.in.Spec.StorageProvider) {
 		if v, ok := r.in.VCenters[name]; ok && v1alpha1.CanonicalHost(v.Server) == v1alpha1.CanonicalHost(id) {
@@ -184,7 +179,7 @@ func netPermissions(w *ini, files *v1alpha1.FileVolumes) {
 	}
 }
 
-// number writes a number that was set, and nothing for one that was not.
+// number returns the text of a number, "" for 0.
 func number(n int32) string {
 	if n == 0 {
 		return ""

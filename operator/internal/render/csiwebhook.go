@@ -24,8 +24,8 @@ func (r *renderer) checkWebhook(s *source, p *v1alpha1.StorageProvider) error {
 		"ValidatingWebhookConfiguration "+drivers.WebhookConfiguration))
 }
 
-// placeWebhook puts the webhook's pods before its registration, which refuses
-// changes of StorageClasses while no pod answers.
+// placeWebhook places the webhook's pods before its registration, which refuses changes of StorageClasses while no
+// pod answers.
 func (r *renderer) placeWebhook(s *source, o *unstructured.Unstructured) {
 	switch o.GetKind() {
 	case "Deployment":
@@ -43,20 +43,19 @@ func (r *renderer) placeWebhook(s *source, o *unstructured.Unstructured) {
 	}
 }
 
-// WebhookData is what the Secret of the webhook holds.
+// WebhookData returns the content of the webhook's Secret.
 func WebhookData(c *webhookcert.Certificate) map[string][]byte {
 	data := c.Data()
 	data["webhook.config"] = []byte(webhookConfig())
 	return data
 }
 
-// WebhookHash is the annotation [AnnotationConfigHash] of the webhook's pods.
+// WebhookHash returns the annotation [AnnotationConfigHash] of the webhook's pods.
 func WebhookHash(key []byte, c *webhookcert.Certificate) string {
 	return configHash(key, WebhookData(c))
 }
 
-// SetCABundle makes all webhooks of a registration trust a CA, PEM, and tells whether
-// that changed it.
+// SetCABundle makes all webhooks of a registration trust a CA, PEM, and reports whether that changed it.
 func SetCABundle(o *unstructured.Unstructured, ca []byte) bool {
 	changed, text := false, base64.StdEncoding.EncodeToString(ca)
 	eachWebhook(o, func(client map[string]any) {
@@ -66,7 +65,7 @@ func SetCABundle(o *unstructured.Unstructured, ca []byte) bool {
 	return changed
 }
 
-// CABundle returns what the first webhook of a registration trusts, in PEM.
+// CABundle returns the CA bundle of a registration's first webhook that has one, in PEM.
 func CABundle(o *unstructured.Unstructured) []byte {
 	var ca []byte
 	eachWebhook(o, func(client map[string]any) {

@@ -15,10 +15,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 )
 
-// customize changes a release's objects as the spec asks: the settings of spec.drivers
-// first, then spec.patches in their order. It is done to upstream's objects, before
-// anything else is, so that what rendering does to them is done to the changed ones and
-// cannot be patched away. Each step is held to the driver's ceiling.
+// customize applies the settings of spec.drivers, then spec.patches in order, each within the driver's ceiling. It
+// runs before all other changes, so that a patch cannot remove those.
 func (r *renderer) customize(s *source) error {
 	policy := r.in.Spec.PolicyOf(string(s.driver))
 	errs := []error{s.settings(policy)}
@@ -27,13 +25,13 @@ func (r *renderer) customize(s *source) error {
 			errs = append(errs, s.patch(patchField(i), p))
 		}
 	}
-	// The ceiling of manifests knows no proxy, so that none comes from a bundle or a patch.
+	// The ceiling for manifests allows no proxy, so that none comes from a bundle or a patch.
 	return fault.Join(append(errs, setProxy(s, policy.Proxy))...)
 }
 
 func patchField(i int) string { return fmt.Sprintf("spec.patches[%d]", i) }
 
-// settings applies what spec.drivers says of a driver's pods.
+// settings applies the settings of spec.drivers to a driver's pods.
 func (s *source) settings(policy v1alpha1.DriverPolicy) error {
 	field := fmt.Sprintf("spec.drivers[%s]", s.driver)
 	var errs []error
@@ -83,8 +81,8 @@ func (s *source) workload(field string, w v1alpha1.Workload) error {
 	return s.replace(i, changed, field)
 }
 
-// selectNodes adds to a node selector. What the manifest selects by stays: a CSI node
-// plugin for Linux on Windows nodes would fall over there.
+// selectNodes adds labels to a node selector. It refuses other values for the manifest's labels: a CSI node plugin
+// for Linux would crash on Windows nodes.
 func selectNodes(field string, spec map[string]any, more map[string]string) error {
 	for k, v := range more {
 		have := child(spec, "nodeSelector")
@@ -119,7 +117,7 @@ func customizeContainer(field string, o *unstructured.Unstructured, given v1alph
 	return nil
 }
 
-// child is the map under a key for changing, made where there is none.
+// child returns the map under a key for changing, and creates it if missing.
 func child(m map[string]any, key string) map[string]any {
 	have, ok := m[key].(map[string]any)
 	if !ok {
@@ -129,7 +127,7 @@ func child(m map[string]any, key string) map[string]any {
 	return have
 }
 
-// setArg gives a flag its value, in the place of the one that is there.
+// setArg sets a flag's value, in its existing place if it has one.
 func setArg(c map[string]any, arg string) {
 	if i := flagIndex(c, arg); i >= 0 {
 		list(c["args"])[i] = arg
@@ -138,12 +136,12 @@ func setArg(c map[string]any, arg string) {
 	c["args"] = append(list(c["args"]), any(arg))
 }
 
-// flagIndex is where a container's arguments have the flag of an argument, or -1.
+// flagIndex returns the index of an argument's flag in a container's arguments, or -1.
 func flagIndex(c map[string]any, arg string) int {
 	return slices.IndexFunc(list(c["args"]), func(have any) bool { return flagName(have) == flagName(arg) })
 }
 
-// flagName is the name of an argument's flag: both of Go's forms, -v and --v, are one.
+// flagName returns the name of an argument's flag: both of Go's forms, -v and --v, are one.
 func flagName(arg any) string {
 	text, _ := arg.(string)
 	name, _, _ := strings.Cut(text, "=")
@@ -156,7 +154,7 @@ const (
 	logVerbose  = "--v=6" // of everything else
 )
 
-// logMore turns up every level that the manifests set, and tells whether there was one.
+// logMore raises every level that the manifests set, and reports whether it found one.
 func logMore(s *source) bool {
 	found := false
 	for _, o := range s.objects {
@@ -175,12 +173,11 @@ func logMore(s *source) bool {
 	return found
 }
 
-// inCluster is what is never reached through a proxy: the API server, whose address the
-// kubelet gives to every container in this variable, and the cluster's services.
+// inCluster are the hosts that bypass a proxy. One is the API server, whose address the kubelet sets in this
+// variable of every container; the rest are the cluster's services.
 var inCluster = []string{"$(KUBERNETES_SERVICE_HOST)", "localhost", "127.0.0.1", "::1", ".svc", ".cluster.local"}
 
-// setProxy lets the containers that ask vCenters do so through a proxy. Sidecars talk to
-// the API server alone.
+// setProxy sets the proxy in containers that call vCenters. Sidecars call the API server only.
 func setProxy(s *source, p *v1alpha1.Proxy) error {
 	if p == nil {
 		return nil
@@ -212,7 +209,7 @@ func setVariable(c map[string]any, name, value string) {
 	c["env"] = append(list(c["env"]), any(map[string]any{"name": name, "value": value}))
 }
 
-// replace takes a changed object in the place of the one that it was made from, where it may be.
+// replace puts a changed object into the place of its original, if checkChanged allows it.
 func (s *source) replace(i int, changed *unstructured.Unstructured, field string) error {
 	was := s.objects[i]
 	if reflect.DeepEqual(was.Object, changed.Object) {

@@ -18,8 +18,7 @@ import (
 // maxObjects bounds a manifest file. The largest known, Antrea's, has 47 objects.
 const maxObjects = 500
 
-// decode reads a manifest of several YAML documents. Documents that are empty or
-// hold comments only are skipped.
+// decode reads a manifest of several YAML documents. It skips documents that are empty or hold only comments.
 func decode(name string, data []byte) ([]*unstructured.Unstructured, error) {
 	bad := func(err error) error {
 		return fault.Errorf(fault.Corrupt, "read manifest", name, "make the bundle again from upstream's manifests", "%w", err)
@@ -50,8 +49,8 @@ func decode(name string, data []byte) ([]*unstructured.Unstructured, error) {
 	}
 }
 
-// decodeOne reads one document; nil where it is empty. Keys given twice are refused: which
-// of them counts differs between readers.
+// decodeOne reads one document; nil if it is empty. It refuses duplicate keys, because readers differ in which one
+// counts.
 func decodeOne(doc []byte) (*unstructured.Unstructured, error) {
 	asJSON, err := yaml.YAMLToJSONStrict(doc)
 	if err != nil || string(asJSON) == "null" {

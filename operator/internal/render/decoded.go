@@ -7,15 +7,12 @@ import (
 	"k8s.io/utils/lru"
 )
 
-// recent are the manifests decoded last, by their sums. Every pass renders the same ones again,
-// and decoding them is most of that work. What decode returns depends on the bytes alone, so this
-// changes nothing but the time that it takes. Of each driver one release is in use, with up to fourteen files
-// in all (eight of them the snapshot-controller's), and decoded they take some ten times as much memory. The files are
-// read in the same order each time: one more than fit would have all be decoded again.
+// recent caches decoded manifests by their sums, because every reconcile renders the same ones. The releases in use
+// have up to fourteen files (eight of the snapshot-controller), ten times as large in memory. They are read in the
+// same order, so one file above the limit would evict all.
 var recent = lru.New(16)
 
-// decodeAgain is the function decode, of bytes that may be known. The caller may change the
-// objects.
+// decodeAgain is decode with a cache, since the result depends only on the bytes. The caller may change the objects.
 func decodeAgain(name string, data []byte) ([]*unstructured.Unstructured, error) {
 	sum := sha256.Sum256(data)
 	if known, ok := recent.Get(sum); ok {
@@ -23,7 +20,7 @@ func decodeAgain(name string, data []byte) ([]*unstructured.Unstructured, error)
 	}
 	objects, err := decode(name, data)
 	if err != nil {
-		return nil, err // names the file, and is seldom
+		return nil, err // names the file, and is rare
 	}
 	recent.Add(sum, copies(objects))
 	return objects, nil

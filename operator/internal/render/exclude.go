@@ -9,8 +9,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
-// exclude keeps pods away from nodes that have one of the labels: each term of the node
-// affinity, of which one has to hold, gets it as a further requirement.
+// exclude keeps pods away from nodes with one of the labels. It adds this requirement to each term of the node
+// affinity, since one term suffices.
 func exclude(spec map[string]any, labels map[string]string) {
 	if len(labels) == 0 {
 		return
@@ -30,16 +30,15 @@ func exclude(spec map[string]any, labels map[string]string) {
 	required["nodeSelectorTerms"] = terms
 }
 
-// SkipNodeDeletion is the variable by which the cloud provider deletes no Node objects.
+// SkipNodeDeletion is the variable that stops the cloud provider from deleting Node objects.
 const SkipNodeDeletion = "SKIP_NODE_DELETION"
 
-// exclusion is what spec.cloudProvider.acceptNodeDeletion names where the cloud provider may
-// delete Node objects again.
+// exclusion is the entry of spec.cloudProvider.acceptNodeDeletion that lets the cloud provider delete Node objects
+// again.
 const exclusion = "spec.excludedNodes"
 
-// checkExclusion refuses to have no excluded nodes any more, unless that is accepted: the
-// cloud provider would delete the Node objects of those that there are still. One that is made
-// again is given a configuration first, by which it deletes none.
+// checkExclusion refuses to remove the last excluded nodes, unless that is accepted: the cloud provider would delete
+// their Node objects. If the earlier state is unknown, keepForeignNodes keeps them instead.
 func (r *renderer) checkExclusion() error {
 	if c := &r.in.Cluster; !c.KeepsNodes || c.UnsureOfNodes || len(r.in.Spec.ExcludedNodes) > 0 || r.acceptsDeletion() {
 		return nil
@@ -53,8 +52,8 @@ func (r *renderer) acceptsDeletion() bool {
 	return slices.Contains(r.in.Spec.Cloud().AcceptNodeDeletion, exclusion)
 }
 
-// keepForeignNodes stops the cloud provider from deleting Node objects where nodes are not
-// on vSphere: it looks for their VMs and finds none.
+// keepForeignNodes stops the cloud provider from deleting Node objects if nodes are not on vSphere, since it would
+// not find their VMs.
 func (r *renderer) keepForeignNodes(o *unstructured.Unstructured) {
 	r.cloud.KeepsNodes = len(r.in.Spec.ExcludedNodes) > 0 || r.checkExclusion() != nil || (r.in.Cluster.UnsureOfNodes && !r.acceptsDeletion())
 	if !r.cloud.KeepsNodes && !r.in.Cluster.AnotherVCenter {
@@ -63,7 +62,7 @@ func (r *renderer) keepForeignNodes(o *unstructured.Unstructured) {
 	for _, c := range containers(podSpec(o)) {
 		setVariable(c, SkipNodeDeletion, "true")
 	}
-	if !r.cloud.KeepsNodes { // which is remembered: another vCenter that was accepted is not
+	if !r.cloud.KeepsNodes { // the inventory stores KeepsNodes, but no vCenter that waits for acceptance
 		r.note("another vCenter answers than until now: the cloud provider deletes no Node objects until it is accepted")
 		return
 	}

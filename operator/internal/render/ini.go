@@ -7,10 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// ini writes the dialect of INI that the storage driver reads (gopkg.in/gcfg.v1):
-// sections with an optional quoted name, values always quoted, because an
-// unquoted # or ; starts a comment. Inside quotes only \\ \" \n \t are escapes;
-// carriage returns are dropped by the reader and so cannot be written.
+// ini writes the storage driver's dialect of INI (gopkg.in/gcfg.v1). Section names and values are always quoted,
+// because an unquoted # or ; starts a comment. Inside quotes only \\ \" \n \t are escapes; the reader drops carriage
+// returns.
 type ini struct{ strings.Builder }
 
 func (w *ini) section(kind, name string) {
@@ -26,7 +25,7 @@ func (w *ini) section(kind, name string) {
 
 func (w *ini) set(key, value string) { fmt.Fprintf(w, "%s = %s\n", key, iniQuote(value)) }
 
-// setUnlessEmpty leaves keys without a value out.
+// setUnlessEmpty omits keys without a value.
 func (w *ini) setUnlessEmpty(key, value string) {
 	if value != "" {
 		w.set(key, value)
@@ -37,7 +36,7 @@ var iniEscapes = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\t", `\t
 
 func iniQuote(s string) string { return `"` + iniEscapes.Replace(s) + `"` }
 
-// iniCan says why a value cannot be written, or nil.
+// iniCan returns why a value cannot be written, or nil.
 func iniCan(s string) error {
 	switch {
 	case !utf8.ValidString(s):
@@ -50,9 +49,8 @@ func iniCan(s string) error {
 	return nil
 }
 
-// ConfiguredClusterID returns the cluster-id of section Global in a
-// csi-vsphere.conf, whoever wrote it, or "". It reads as the driver does: keys
-// and sections without regard to case, the last one counts.
+// ConfiguredClusterID returns the cluster-id of section Global in a csi-vsphere.conf, whoever wrote it, or "". As in
+// the driver, case does not matter and the last one counts.
 func ConfiguredClusterID(conf []byte) string {
 	id := ""
 	for _, s := range readINI(conf) {
@@ -63,8 +61,7 @@ func ConfiguredClusterID(conf []byte) string {
 	return id
 }
 
-// iniUnquote reads a value: quotes may start and end anywhere, comments outside
-// of them end it.
+// iniUnquote reads a value: quotes may start and end anywhere, and a comment outside of them ends it.
 func iniUnquote(s string) string {
 	var out strings.Builder
 	quoted, kept := false, 0

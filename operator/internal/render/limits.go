@@ -8,22 +8,21 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
-// checkChanged holds an object that settings or a patch changed: it is the manifest's object still,
-// with all of its containers and what it selects and is selected by; every image is one of the
-// bundle's; and it is below the driver's ceiling like any manifest's. It is held to nothing else:
-// who writes VDOConfigs administers the operator.
+// checkChanged returns an error if a change goes too far. The object must keep its identity, containers, labels and
+// selector, use the bundle's images, and stay below the driver's ceiling. Authors of VDOConfigs administer the
+// operator, so nothing else is checked.
 func (s *source) checkChanged(field string, was, is *unstructured.Unstructured) error {
 	f := s.finding(is, field)
 	f.op = "change drivers"
 	f.hint = "leave that out of it: settings and patches change how the driver's objects run, and not what they are"
 	if f.same(was); len(f.all) > 0 {
-		return fault.Join(f.all...) // of another object nothing else can be told
+		return fault.Join(f.all...) // the lint of another object would mean nothing
 	}
 	f.lint()
 	return fault.Join(f.all...)
 }
 
-// same holds a changed object to what the manifest's is.
+// same adds findings for changes of the object's identity.
 func (f *finding) same(was *unstructured.Unstructured) {
 	is := f.object
 	if RefOf(was) != RefOf(is) {
@@ -46,8 +45,8 @@ func (f *finding) same(was *unstructured.Unstructured) {
 	}
 }
 
-// adoptImages lets an object name images of the bundle that the release's own manifests do
-// not, by the reference that the lock has of them.
+// adoptImages lets an object name images of the bundle that the release's own manifests do not, by their reference
+// in the lock.
 func (s *source) adoptImages(o *unstructured.Unstructured) {
 	for _, c := range containers(podSpec(o)) {
 		written, _ := c["image"].(string)

@@ -19,13 +19,13 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 )
 
-// finding is an object of a release, and what is wrong with it.
+// finding is an object of a release, with its errors.
 type finding struct {
 	source   *source
 	ceiling  *drivers.Ceiling
 	object   *unstructured.Unstructured
 	subject  string
-	op, hint string // "": what to do about a manifest
+	op, hint string // "" for the defaults of manifests
 	all      []error
 }
 
@@ -35,7 +35,7 @@ func (f *finding) add(format string, args ...any) {
 		format, args...))
 }
 
-// when adds what is wrong where it is.
+// when adds an error if wrong is set.
 func (f *finding) when(wrong bool, format string, args ...any) {
 	if wrong {
 		f.add(format, args...)
@@ -46,7 +46,7 @@ func (s *source) finding(o *unstructured.Unstructured, subject string) *finding 
 	return &finding{source: s, ceiling: drivers.CeilingOf(s.driver), object: o, subject: subject}
 }
 
-// judge collects what is wrong with the objects of the manifests.
+// judge returns all errors in the objects of the manifests.
 func (s *source) judge(one func(*finding)) error {
 	var all []error
 	for _, o := range s.objects {
@@ -57,9 +57,8 @@ func (s *source) judge(one func(*finding)) error {
 	return fault.Join(all...)
 }
 
-// lint reports everything in a release's manifests that is beyond the ceiling of the
-// driver, which is part of the operator: kinds, namespaces and names; rights; what pods
-// run and may reach on the node; images that the lock does not hold.
+// lint reports manifests beyond the driver's ceiling, which is part of the operator. It checks kinds, namespaces,
+// names, permissions, programs and node access of pods, and images not in the lock.
 func (s *source) lint() error {
 	if drivers.CeilingOf(s.driver) == nil {
 		return unknownDriver(matrix.ReleaseID{Driver: s.driver, Version: s.version})
@@ -85,8 +84,7 @@ func (f *finding) isPart(ref string) bool {
 	return slices.ContainsFunc(f.ceiling.Objects, func(r *regexp.Regexp) bool { return r.MatchString(ref) })
 }
 
-// kinds of objects that manifests may hold, with their group: a kind of that name in another
-// group is another thing.
+// kinds of objects that manifests may hold, with their group: another group may have a kind of that name.
 var kinds = map[string]struct {
 	group string
 	lint  func(*finding)
@@ -107,13 +105,13 @@ var kinds = map[string]struct {
 	"APIService":                     {"apiregistration.k8s.io", (*finding).apiService},
 }
 
-// strictly reads an object into its type for a rule. A field that the type does not have
-// cannot be judged, and so is a finding.
+// strictly reads an object into its type for a rule. A field that the type lacks cannot be checked, so it is a
+// finding.
 func strictly[T any](rule func(*finding, *T)) func(*finding) {
 	return func(f *finding) { as(f, f.object.Object, true, rule) }
 }
 
-// loosely passes over fields that the type does not have: they do not matter here.
+// loosely ignores fields that the type lacks: they do not matter here.
 func loosely[T any](rule func(*finding, *T)) func(*finding) {
 	return func(f *finding) { as(f, f.object.Object, false, rule) }
 }
@@ -171,13 +169,13 @@ func (f *finding) service(s *corev1.Service) {
 	f.when(len(s.Spec.Selector) == 0, "selects no pods: anybody could give it endpoints")
 }
 
-// webhookClient is where requests go; upstream's CA bundle is a placeholder that no type reads.
+// webhookClient is the target of requests; upstream's CA bundle is a placeholder that no type can read.
 type webhookClient struct {
 	URL     *string                       `json:"url"`
 	Service *admissionv1.ServiceReference `json:"service"`
 }
 
-// webhookList has the fields that matter here of mutating and of validating webhooks.
+// webhookList has the checked fields of mutating and validating webhooks.
 type webhookList struct {
 	Webhooks []struct {
 		Name         string                           `json:"name"`
@@ -211,7 +209,7 @@ func seesSecrets(resource string) bool {
 	return strings.Contains(resource, "*") || strings.HasPrefix(resource, "secrets")
 }
 
-// crd leaves schemas to the API server, which may know more of them.
+// crd checks names and conversion. It leaves schemas to the API server, which may know more of them.
 func (f *finding) crd(crd *apiextensionsv1.CustomResourceDefinition) {
 	defines := crd.Spec.Names.Plural + "." + crd.Spec.Group
 	f.when(crd.Name != defines, "is named unlike what it defines: %s", defines)
@@ -238,8 +236,8 @@ func (f *finding) csiDriver(d *storagev1.CSIDriver) {
 	f.when(len(d.Spec.TokenRequests) > 0, "asks for tokens of other pods' accounts")
 }
 
-// secret lets no Secret's content pass: the cloud provider's sample is replaced, and
-// Antrea's are filled by the cluster.
+// secret refuses Secrets with content, except the cloud provider's sample, which is replaced. The cluster fills
+// Antrea's.
 func (f *finding) secret(s *corev1.Secret) {
 	if s.Namespace == CPINamespace && s.Name == CPISecret {
 		return

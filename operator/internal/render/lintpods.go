@@ -96,11 +96,11 @@ func (f *finding) container(p drivers.Pods, c corev1.Container) {
 	f.when(hostProcess(sc.WindowsOptions) && !p.HostProcess, "container %s runs as a process of the node", c.Name)
 }
 
-// flag is an argument as drivers take them: nothing that a shell would read otherwise.
+// flag is an argument as drivers use them: no character with a meaning to a shell.
 var flag = regexp.MustCompile(`^--?[A-Za-z0-9][A-Za-z0-9_-]*(=[A-Za-z0-9._,:/\\$()=*+-]*)?$`)
 
-// commands keeps to the images' own programs and flags for them: whatever is
-// listed, no driver has hooks, and none runs a program of the manifest's choice.
+// commands allows the images' own programs with flags, and neither hooks nor other programs, even if the matrix
+// lists them.
 func (f *finding) commands(p drivers.Pods, c corev1.Container) {
 	f.when(c.Lifecycle != nil, "container %s has hooks that run when it starts or stops", c.Name)
 	f.when(len(c.VolumeDevices) > 0, "container %s has block devices", c.Name)
@@ -123,12 +123,12 @@ func (f *finding) commands(p drivers.Pods, c corev1.Container) {
 	}
 }
 
-// elsewhere tells hosts of probes that are neither the pod's nor the node's own.
+// elsewhere reports whether a probe's host is neither the pod's nor the node's own.
 func elsewhere(host string) bool {
 	return host != "" && host != "localhost" && host != "127.0.0.1" && host != "::1"
 }
 
-// runs tells whether a command is one that is known: whole, or with flags behind it.
+// runs reports whether a command is a known one: whole, or followed by flags.
 func runs(p drivers.Pods, command []string) bool {
 	if slices.Contains(p.Commands, strings.Join(command, " ")) {
 		return true
@@ -137,8 +137,8 @@ func runs(p drivers.Pods, command []string) bool {
 		!slices.ContainsFunc(command[1:], func(a string) bool { return !flag.MatchString(a) })
 }
 
-// divertsTraffic tells variables that send logins elsewhere: both drivers let
-// VSPHERE_… and VCENTER_… override their files, and every Go program heeds proxies.
+// divertsTraffic reports whether a variable can redirect logins: VSPHERE_… and VCENTER_… override both drivers'
+// files, and every Go program heeds proxies.
 func divertsTraffic(name string) bool {
 	upper := strings.ToUpper(name)
 	return (strings.HasPrefix(upper, "VSPHERE_") && upper != "VSPHERE_CSI_CONFIG") ||

@@ -11,14 +11,11 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix/needs"
 )
 
-// carried is the matrix that the operator carries: bundles made before matrices
-// listed what releases need are held to it.
+// carried is the operator's own matrix. It applies to bundles older than the lists of releases' needs.
 var carried = sync.OnceValues(func() (*matrix.Document, error) { return matrix.Parse(matrix.DefaultName, matrix.Default()) })
 
-// Listed tells why a release of a bundle may not be installed again, as far as that can
-// be said without reading its manifests: no matrix lists what exactly these manifests
-// need of a cluster. The document is the bundle's matrix; where it does not list the
-// release, the matrix that the operator carries may.
+// Listed returns why a release of a bundle may not be installed again: no matrix lists the needs of its files. It
+// reads no manifests. doc is the bundle's matrix; the operator's own one is the fallback.
 func Listed(lock *bundle.Lock, id matrix.ReleaseID, doc *matrix.Document) error {
 	release, err := releaseOf(lock, id)
 	if err != nil {
@@ -28,8 +25,8 @@ func Listed(lock *bundle.Lock, id matrix.ReleaseID, doc *matrix.Document) error 
 	return err
 }
 
-// listOf returns the lines of each object that a release needs, or why there is no list. A list
-// counts for the manifests of its sha256 sums, and for no others.
+// listOf returns the lines of each object that a release needs, or why no list exists. A list is valid only for the
+// manifests with its sha256 sums.
 func listOf(release *bundle.Release, id matrix.ReleaseID, doc *matrix.Document) (map[string][]string, error) {
 	own, err := carried()
 	if err != nil {
@@ -46,7 +43,7 @@ func listOf(release *bundle.Release, id matrix.ReleaseID, doc *matrix.Document) 
 	return nil, errors.New(matrix.WhyUnlisted)
 }
 
-// bound tells whether a release's manifests are those that a document lists.
+// bound returns an error if a release's manifests are not those that a document lists.
 func bound(release *bundle.Release, id matrix.ReleaseID, doc *matrix.Document) error {
 	listed, ok := doc.Release(id)
 	if !ok {
@@ -61,15 +58,13 @@ func bound(release *bundle.Release, id matrix.ReleaseID, doc *matrix.Document) e
 	return nil
 }
 
-// checkList holds the manifests against the list: each object is listed, and has
-// exactly what is listed. Objects that are listed and not there are no finding: the
-// list is bound to whole files, and parts of a release may be left out.
+// checkList checks that each object is listed, and has exactly the listed lines. Listed objects may be missing: the
+// list covers whole files, and parts of a release may be omitted.
 func (s *source) checkList(list map[string][]string) error {
 	return s.judge(func(f *finding) { f.compare(list) })
 }
 
-// compare tells of everything that an object has and the list does not, and of what
-// the list has and the object does not.
+// compare reports the differences between an object and its list, in both directions.
 func (f *finding) compare(list map[string][]string) {
 	described, err := needs.Of(f.object.Object)
 	if err != nil {

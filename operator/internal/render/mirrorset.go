@@ -8,17 +8,16 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 )
 
-// MirrorSet is the ImageDigestMirrorSet that leads OpenShift's nodes to the mirror. It says of
-// every repository what `vdo-bundle mirror-config` says: upstream is asked where the mirror has
-// nothing, unless the entry has another policy.
+// MirrorSet returns the ImageDigestMirrorSet that redirects OpenShift's nodes to the mirror. As in `vdo-bundle
+// mirror-config`, nodes pull missing images from upstream, unless the entry has another policy.
 func MirrorSet(entries mirrorset.Entries) Object {
 	o := &unstructured.Unstructured{Object: entries.Object(mirrorset.Digests, MirrorSetName, mirrorset.AllowContactingSource)}
-	// Its release is that of its form: all of a driver's release that it depends on is in the entries.
+	// The version is that of the object's form: the entries contain all that depends on the drivers' releases.
 	o.SetLabels(map[string]string{LabelManagedBy: ManagedBy, LabelDriver: string(drivers.MirrorSet), LabelVersion: mirrorset.Digests.Version})
 	return Object{Unstructured: o, Driver: drivers.MirrorSet, Apply: Merge}
 }
 
-// addMirrorSet places it before all pods: what is rendered for them is pulled by it.
+// addMirrorSet adds it in a stage before all pods, whose images it redirects.
 func (r *renderer) addMirrorSet() {
 	if len(r.in.Mirrored) == 0 {
 		return

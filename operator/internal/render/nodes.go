@@ -12,14 +12,13 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// nodesFor returns the names of the nodes that can hold a workload's pods, sorted.
-// It decides as the scheduler does by node selector, required node affinity,
-// taints and cordons, except that taints which come and go by themselves (not
-// ready, uninitialized) do not count: replicas shall not follow them up and down.
+// nodesFor returns the names of the nodes that can hold a workload's pods, sorted. Node selector, required node
+// affinity, lasting taints and cordons decide. Temporary taints (not ready, uninitialized) do not count, so that
+// replicas do not follow them.
 func (r *renderer) nodesFor(o *unstructured.Unstructured) []string {
 	var spec corev1.PodSpec
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(podSpec(o), &spec); err != nil {
-		return nil // the lint has read it; nothing has changed its shape since
+		return nil // the lint has read it, and no later step changes its shape
 	}
 	var names []string
 	reaches := reach(&spec)
@@ -38,8 +37,8 @@ func (r *renderer) windows() bool {
 	})
 }
 
-// reach returns whether pods may come to a node, as the scheduler decides by node selector, required node affinity and
-// taints that last. It parses these once, for many nodes.
+// reach returns whether pods fit a node by node selector, required node affinity and lasting taints, as in the
+// scheduler. It parses these once, for many nodes.
 func reach(spec *corev1.PodSpec) func(n *Node) bool {
 	required := nodeaffinity.NewRequiredNodeAffinity(spec.NodeSelector, spec.Affinity)
 	log, node := klog.Background(), corev1.Node{}

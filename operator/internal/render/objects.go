@@ -44,7 +44,7 @@ func secret(namespace, name, kind string, data map[string][]byte) *unstructured.
 	return o
 }
 
-// configHash is an HMAC of all keys and values, each with its length before it.
+// configHash returns an HMAC of all keys and values, each preceded by its length.
 func configHash(key []byte, sets ...map[string][]byte) string {
 	mac := hmac.New(sha256.New, key)
 	write := func(b []byte) {
@@ -63,8 +63,8 @@ func configHash(key []byte, sets ...map[string][]byte) string {
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// String names the object; its content may be secret.
+// String returns the object's name; its content may be secret.
 func (o Object) String() string { return RefOf(o.Unstructured).String() }
 
-// GoString names the object; its content may be secret.
+// GoString returns the object's name; its content may be secret.
 func (o Object) GoString() string { return o.String() }

@@ -9,21 +9,13 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 )
 
-// OpenShift admits pods by security context constraints (SCC). What the drivers
-// get there is the least that admits them:
-//
-//   - the CSI node plugin: privileged
-//   - the cloud provider: hostnetwork-v2, with its fixed user id dropped
-//   - the CSI controller and webhook: nothing; with their fixed user ids dropped
-//     they run under restricted-v2, which every account may use
-//
-// The right to use an SCC is a Role of our own in the account's namespace, so that
-// the operator needs that right alone to give it, and not the right to bind roles.
-
 func (r *renderer) openShift() bool {
 	return strings.EqualFold(r.in.Cluster.Distribution, "openshift")
 }
 
+// constraints gives drivers the least OpenShift security context constraints (SCC) that admit them: privileged for
+// the CSI node plugin, hostnetwork-v2 for the cloud provider. The CSI controller and webhook run under
+// restricted-v2, which every account may use.
 func (r *renderer) constraints(s *source) {
 	if !r.openShift() {
 		return
@@ -36,6 +28,8 @@ func (r *renderer) constraints(s *source) {
 	}
 }
 
+// allowSCC gives an account the use of an SCC, by a Role of our own in its namespace. So the operator needs only that
+// permission itself, and not the one to bind roles.
 func (r *renderer) allowSCC(s *source, namespace, account, scc string) {
 	name := "vdo-" + account + "-scc"
 	role := object("rbac.authorization.k8s.io/v1", "Role", namespace, name)
@@ -56,8 +50,7 @@ func (r *renderer) allowSCC(s *source, namespace, account, scc string) {
 	r.add(s, StageConfig, binding, Merge)
 }
 
-// letOpenShiftChooseUser drops fixed user and group ids, which lie outside of
-// every namespace's range.
+// letOpenShiftChooseUser removes fixed user and group ids, which are outside of every namespace's range.
 func (r *renderer) letOpenShiftChooseUser(o *unstructured.Unstructured) {
 	if !r.openShift() {
 		return

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Passwords are the passwords in the data of a Secret that drivers are configured by, in each of
-// the forms that the drivers read: a file of settings, and a key for each.
+// Passwords returns the passwords in the data of a drivers' Secret, in both forms that the drivers read: a settings
+// file, and one key each.
 func Passwords(data map[string][]byte) []string {
 	const word = "password"
 	var all []string

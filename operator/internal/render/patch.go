@@ -22,15 +22,15 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 )
 
-// Bounds of a patch and of what it makes. The largest object that may be patched,
-// Antrea's agent, has 10 kB, its configuration 30.
+// Bounds of a patch and its result. The largest object that may be patched, Antrea's agent, has 10 kB, its
+// configuration 30 kB.
 const (
 	maxPatchBytes   = 8 << 10
 	maxPatchedBytes = 256 << 10
 )
 
-// patchable makes an empty object of each kind that may be patched: its type says how
-// lists are merged, and which fields there are.
+// patchable returns an empty object of each kind that may be patched. Its type defines the fields and the merge of
+// lists.
 var patchable = map[string]func() any{
 	"Deployment":     func() any { return &appsv1.Deployment{} },
 	"DaemonSet":      func() any { return &appsv1.DaemonSet{} },
@@ -44,7 +44,7 @@ func badPatch(field, hint, format string, args ...any) error {
 	return fault.Errorf(fault.InvalidInput, "patch drivers", field, hint, format, args...)
 }
 
-// patch applies one patch to the one object that it names.
+// patch applies one patch to the object that it names.
 func (s *source) patch(field string, p v1alpha1.Patch) error {
 	i, err := s.target(field, p.Target)
 	if err != nil {
@@ -66,7 +66,7 @@ func (s *source) patch(field string, p v1alpha1.Patch) error {
 	return s.replace(i, changed, field)
 }
 
-// target finds the object that a patch names; a patch that matches nothing is an error.
+// target returns the index of the object that a patch names; a patch that matches nothing is an error.
 func (s *source) target(field string, t v1alpha1.PatchTarget) (int, error) {
 	var others []string
 	for i, o := range s.objects {
@@ -88,7 +88,7 @@ func (s *source) target(field string, t v1alpha1.PatchTarget) (int, error) {
 	return -1, badPatch(field+".target", hint, "%s has no %s", s.name(), name)
 }
 
-// madeBySettings tells objects whose content is ours to make.
+// madeBySettings reports whether the VDOConfig's settings make an object's content, and which.
 func madeBySettings(o *unstructured.Unstructured) (made bool, by string) {
 	switch o.GetKind() + " " + o.GetName() {
 	case "ConfigMap " + drivers.CloudConfigMap:
@@ -111,7 +111,7 @@ func readPatch(text string) ([]byte, error) {
 	return patch, err
 }
 
-// patched returns a patched copy of an object, which has no field that its kind does not.
+// patched returns a patched copy of an object; fields that its kind lacks are an error.
 func patched(o *unstructured.Unstructured, patch []byte) (*unstructured.Unstructured, error) {
 	typed := patchable[o.GetKind()]
 	if typed == nil {

@@ -17,14 +17,13 @@ import (
 
 const minHashKey = 16 // bytes
 
-// Failed are the drivers that could not be rendered, and why. The others can be, by
-// rendering without these.
+// Failed are the drivers that could not be rendered, and why. Rendering without them works for the rest.
 type Failed map[matrix.Driver]error
 
-// Error returns all of it, one a line.
+// Error returns all errors, one a line.
 func (f Failed) Error() string { return fault.Join(f.Unwrap()...).Error() }
 
-// Unwrap returns why, sorted by driver.
+// Unwrap returns the errors, sorted by driver.
 func (f Failed) Unwrap() []error {
 	var all []error
 	for _, d := range slices.Sorted(maps.Keys(f)) {
@@ -33,8 +32,8 @@ func (f Failed) Unwrap() []error {
 	return all
 }
 
-// Render returns the objects of the chosen releases, in stages. All independent
-// problems are reported together, those of drivers as [Failed]; then there are no objects.
+// Render returns the objects of the chosen releases, in stages. It reports all independent problems together, those
+// of drivers as [Failed]; with a problem it returns no objects.
 func Render(in Input) (*Rendered, error) {
 	r := &renderer{in: &in, stages: map[string]*Stage{}}
 	if err := in.check(); err != nil {
@@ -58,7 +57,7 @@ func Render(in Input) (*Rendered, error) {
 	return r.rendered()
 }
 
-// check reports what would spoil every driver.
+// check reports problems that concern every driver.
 func (in *Input) check() error {
 	var errs []error
 	if _, err := image.ParseReference(in.Repository + "@" + image.DigestOf(nil).String()); err != nil || strings.Contains(in.Repository, "@") {
@@ -88,12 +87,12 @@ func unknownDriver(id matrix.ReleaseID) error {
 		"update the operator to one that knows this driver", "driver %q is not known", id.Driver)
 }
 
-// renderer gathers stages.
+// renderer collects stages.
 type renderer struct {
 	in     *Input
 	stages map[string]*Stage
 	notes  []string
-	// dropped are settings of what is adopted.
+	// dropped are settings of an adopted installation.
 	dropped []string
 	cloud   *Cloud
 }
@@ -117,7 +116,7 @@ func (r *renderer) release(id matrix.ReleaseID) error {
 		err = r.renderCSI(s)
 	case matrix.SnapshotController:
 		err = r.renderSnapshot(s)
-	case matrix.CNI: // Antrea's objects are as they are
+	case matrix.CNI: // Antrea's objects stay unchanged
 		for _, o := range s.objects {
 			r.place(s, o)
 		}
@@ -129,7 +128,7 @@ func (r *renderer) release(id matrix.ReleaseID) error {
 	return r.finish(s)
 }
 
-// check holds manifests against the list and the ceiling.
+// check checks manifests against the list and the ceiling.
 func (r *renderer) check(s *source, id matrix.ReleaseID) error {
 	list, err := listOf(s.release, id, r.in.origin(id.Driver).Matrix)
 	if err != nil {
@@ -139,7 +138,7 @@ func (r *renderer) check(s *source, id matrix.ReleaseID) error {
 	return fault.Join(s.lint(), s.checkList(list))
 }
 
-// finish does what is done to the objects of every driver.
+// finish makes the changes that apply to the objects of every driver.
 func (r *renderer) finish(s *source) error {
 	var errs []error
 	for _, stage := range r.stages {
@@ -163,7 +162,7 @@ func (r *renderer) configuration(s *source, o *unstructured.Unstructured) {
 	}
 }
 
-// placed are the stages of objects by driver and kind; the others are configuration.
+// placed has the stages of objects by driver and kind; the default is StageConfig.
 var placed = map[matrix.Driver]map[string]string{
 	matrix.CNI: {
 		"CustomResourceDefinition": StageBase, "Namespace": StageBase,
@@ -178,13 +177,12 @@ var placed = map[matrix.Driver]map[string]string{
 	},
 }
 
-// place adds an object where its kind belongs.
+// place adds an object to the stage of its kind.
 func (r *renderer) place(s *source, o *unstructured.Unstructured) *Object {
 	return r.add(s, cmp.Or(placed[s.driver][o.GetKind()], StageConfig), o, Merge)
 }
 
-// add puts an object into a stage; workloads and CRDs get the wait that fits them. What
-// it returns is good until the next one is added.
+// add adds an object to a stage, with the wait for a workload or CRD. The result is valid until the next add.
 func (r *renderer) add(s *source, stage string, o *unstructured.Unstructured, apply Strategy) *Object {
 	kind := o.GetKind()
 	keep := kind == "Namespace" || kind == "CustomResourceDefinition"
@@ -198,7 +196,7 @@ func (r *renderer) add(s *source, stage string, o *unstructured.Unstructured, ap
 		r.waitFor(stage, Wait{Kind: Established, Object: RefOf(o), Why: "what comes next uses its kind"})
 	case "Deployment", "DaemonSet":
 		if stage == StageSnapshot {
-			break // the storage driver needs the kinds, which are there, and not these pods, which settle for 35 seconds
+			break // the storage driver needs the CRDs, which exist, and not these pods, which start for 35 seconds
 		}
 		r.waitFor(stage, Wait{Kind: RolledOut, Object: RefOf(o), Why: "what comes next needs its pods"})
 	}
@@ -224,8 +222,8 @@ func (r *renderer) note(format string, args ...any) {
 	}
 }
 
-// pullsFrom adds a copy of the mirror's login to a namespace, once: of two drivers
-// there the one that comes first in order of installation has it.
+// pullsFrom adds the pull secret to a namespace, once. If two drivers are there, the first in order of installation
+// has it.
 func (r *renderer) pullsFrom(s *source, namespace string) {
 	for _, o := range r.stage(StageConfig).Objects {
 		if o.GetKind() == "Secret" && o.GetNamespace() == namespace && o.GetName() == PullSecret {
@@ -253,7 +251,7 @@ var stageOrder = []string{
 	StageCSIController, StageCSINode, StageClasses, StageWebhookServer, StageWebhook,
 }
 
-// rendered sorts everything, and reports objects that two drivers want.
+// rendered sorts everything, and reports objects that two drivers have.
 func (r *renderer) rendered() (*Rendered, error) {
 	out := &Rendered{Notes: slices.Sorted(slices.Values(r.notes)), Dropped: slices.Sorted(slices.Values(r.dropped)), Cloud: r.cloud}
 	owner := map[Ref]matrix.Driver{}
@@ -286,7 +284,7 @@ func (r *renderer) rendered() (*Rendered, error) {
 	return out, nil
 }
 
-// kindOrder are kinds in the order in which objects depend on each other; others come last.
+// kindOrder has kinds in the order of their dependencies; others come last.
 var kindOrder = []string{
 	"Namespace", "CustomResourceDefinition", "ServiceAccount", "ClusterRole", "Role",
 	"ClusterRoleBinding", "RoleBinding", "Secret", "ConfigMap", "Service", "CSIDriver", "StorageClass", "VolumeSnapshotClass",

@@ -1,8 +1,6 @@
-// Package render turns the manifests of a bundle into the exact objects that a
-// cluster shall have: images pinned to the site's mirror, configuration made from
-// the VDOConfig, samples left out, everything in the stages in which it is
-// applied. It is pure: no clock, no cluster, no network; the same [Input] gives
-// the same [Rendered].
+// Package render turns the manifests of a bundle into the exact objects for a cluster, in the stages
+// in which they are applied. It is pure: no clock, no cluster, no network; the same [Input] gives the
+// same [Rendered].
 //
 //	out, err := render.Render(render.Input{
 //		Origin: render.Origin{
@@ -15,35 +13,32 @@
 //		// apply stage.Objects, then wait until all of stage.Waits hold
 //	}
 //
-// # What is done to upstream's objects
+// # Changes to upstream's objects
 //
-//   - every manifest is judged first: what the matrix does not list of the
-//     release, or is beyond the driver's ceiling, is refused, all findings together
-//   - images become REPOSITORY@DIGEST of the signed lock; imagePullPolicy Always
-//     becomes IfNotPresent, because a digest cannot change; pods get the pull
-//     secret, which is copied into their namespace
-//   - the sample Secret and ConfigMap of the cloud provider's manifest are left
-//     out and replaced by ours
-//   - settings and patches of the VDOConfig are applied, held to what the manifest had
-//   - the storage driver's provisioner gets the topology flags that upstream has
-//     as comments only; its node plugins restart where the categories change, since a node
-//     keeps the topology that it was registered with; they get the kubelet's real root folder
+//   - check refuses manifests with objects that the matrix does not list, or beyond the driver's
+//     ceiling, and reports all findings together
+//   - images become REPOSITORY@DIGEST of the signed lock
+//   - imagePullPolicy Always becomes IfNotPresent, because a digest cannot change
+//   - pods get the pull secret, which is copied into their namespace
+//   - a Secret and ConfigMap made from the VDOConfig replace the samples of the cloud provider
+//   - settings and patches of the VDOConfig apply, within the limits of the manifest
+//   - the storage driver's provisioner gets the topology flags that upstream has in comments only
+//   - its node plugins restart if the categories change, since a node keeps the topology that it was
+//     registered with; they get the kubelet's real root directory
 //   - replicas of controllers never exceed the nodes that can hold them
-//   - pod templates of those that read configuration carry a keyed hash of it, so
-//     that a change rolls them out
-//   - all objects carry the labels app.kubernetes.io/managed-by,
-//     vdo.vmware.com/driver and vdo.vmware.com/version; selectors and the labels
-//     of pod templates stay as they are, because they are immutable or selected by
+//   - pod templates that read configuration carry a keyed hash of it, so that a change rolls them out
+//   - all objects carry the labels app.kubernetes.io/managed-by, vdo.vmware.com/driver and
+//     vdo.vmware.com/version
+//   - selectors and the labels of pod templates stay: they are immutable or selected by
 //
-// # What is left out
+// # Omitted objects
 //
-//   - the validating webhook of the storage driver, unless spec.storageProvider.webhook
-//   - upstream's snapshot validation webhook, always: it is gone from upstream since
-//     CSI 3.4, and a part of a bundle only because it lies in older releases
-//   - the Windows node plugin where the cluster has no Windows node, so that a
-//     bundle without Windows images serves; it comes with the first Windows node
-//   - the snapshot-controller on OpenShift, which has its own, and where another
-//     one runs already ([Cluster.ForeignSnapshotController])
+//   - the validating webhook of the storage driver, unless spec.storageProvider.webhook is set
+//   - upstream's snapshot validation webhook: CSI 3.4 dropped it, and only older releases have it
+//   - the Windows node plugin if the cluster has no Windows node, so that a bundle needs no Windows
+//     images; the first Windows node adds it
+//   - the snapshot-controller on OpenShift, which has its own, and if another one runs
+//     ([Cluster.ForeignSnapshotController])
 package render
 
 import (
@@ -66,16 +61,15 @@ const (
 	LabelVersion   = "vdo.vmware.com/version"
 	ManagedBy      = "vdo-operator"
 
-	// AnnotationConfigHash is on pod templates of those that read configuration:
-	// an HMAC of it under [Input.HashKey]. A plain hash would let whoever may read
-	// pods try passwords offline.
+	// AnnotationConfigHash is on pod templates that read configuration: its HMAC under [Input.HashKey]. With a plain
+	// hash, anyone who may read pods could try passwords offline.
 	AnnotationConfigHash = "vdo.vmware.com/config-hash"
-	// AnnotationTopology is on pod templates of the storage driver's node plugins: the tag
-	// categories of topology. Where they change a plugin has to register its node again.
+	// AnnotationTopology is on pod templates of the storage driver's node plugins: the tag categories of topology.
+	// If they change, a plugin must register its node again.
 	AnnotationTopology = "vdo.vmware.com/topology-categories"
 )
 
-// Names of the objects that rendering makes.
+// Names of rendered objects.
 const (
 	CPINamespace  = drivers.SystemNamespace
 	CPIConfigMap  = drivers.CloudConfigMap
@@ -85,56 +79,54 @@ const (
 	CSISecret     = drivers.ConfigSecret
 	CSIConfigKey  = "csi-vsphere.conf"
 	FeatureStates = drivers.FeatureStates
-	// PullSecret is the copy of the mirror's login in each namespace with pods.
+	// PullSecret is the copy of the mirror's pull secret in each namespace with pods.
 	PullSecret = "vdo-registry-pull" //nolint:gosec // a name, not a credential
 	// WebhookSecret holds the certificate of the storage driver's webhook.
 	WebhookSecret = drivers.WebhookSecret
-	// MirrorSetName is of the ImageDigestMirrorSet that the operator writes.
+	// MirrorSetName is the name of the operator's ImageDigestMirrorSet.
 	MirrorSetName = "vdo-operator"
-	// ClusterIDConfigMap is the storage driver's own record of a cluster id that it made.
+	// ClusterIDConfigMap holds a cluster id that the storage driver generated.
 	ClusterIDConfigMap = "vsphere-csi-cluster-id"
 )
 
 // Input is everything that rendering depends on.
 type Input struct {
 	Origin // the accepted bundle
-	// Mirrored are the repositories that OpenShift's nodes are led to the mirror for; none: the
-	// operator writes nothing of the sort.
+	// Mirrored are the repositories that OpenShift's nodes pull from the mirror. If empty, no ImageDigestMirrorSet
+	// is rendered.
 	Mirrored mirrorset.Entries
-	// OtherSources are the bundles of drivers that are rendered from another one than the accepted.
+	// OtherSources are the bundles of drivers on another bundle than the accepted one.
 	OtherSources map[matrix.Driver]Origin
-	// Releases are the chosen ones, at most one for a driver.
+	// Releases are the chosen ones, at most one per driver.
 	Releases []matrix.ReleaseID
 	Spec     v1alpha1.VDOConfigSpec
 	// VCenters are keyed by the name of their VsphereCloudConfig.
 	VCenters map[string]VCenter
-	// Keep names the drivers whose configuration stays as it is on the cluster, so that all
-	// else of them can be rendered without their vCenters: see [Object.Config]. Optional.
+	// Keep names the drivers whose configuration on the cluster stays, so that the rest renders without their
+	// vCenters: see [Object.Config]. Optional.
 	Keep    map[matrix.Driver]bool
 	Cluster Cluster
-	// PullSecret is the content of .dockerconfigjson with the mirror's login; empty
-	// where pods need none.
+	// PullSecret is the content of .dockerconfigjson for the mirror; empty if pods need none.
 	PullSecret []byte
-	// HashKey makes config hashes: at least 16 random bytes, made once for an
-	// installation and kept in a Secret.
+	// HashKey makes config hashes: at least 16 random bytes, generated once per installation and stored in a Secret.
 	HashKey []byte
-	// Canary has the storage driver's DaemonSets replace no pods by themselves: canary nodes
-	// get the new ones first.
+	// Canary stops the storage driver's DaemonSets from replacing pods by themselves, so that canary nodes get the
+	// new pods first.
 	Canary bool
-	// Webhook is the webhook's certificate; needed where Spec.StorageProvider.Webhook is set.
+	// Webhook is the webhook's certificate; required if Spec.StorageProvider.Webhook is set.
 	Webhook *webhookcert.Certificate
 }
 
 // Origin is the bundle that a release is rendered from (bundle.Contents).
 type Origin struct {
 	Lock       *bundle.Lock
-	Manifests  map[string][]byte   // keyed DRIVER/VERSION/FILE
+	Manifests  map[string][]byte   // keyed by DRIVER/VERSION/FILE
 	Matrix     *matrix.Document    // lists what releases need of a cluster
 	Repository string              // of the bundle in the mirror, HOST/PATH
-	ImageNames v1alpha1.ImageNames // how pods name images; "" is in Repository
+	ImageNames v1alpha1.ImageNames // how pods name images; "" means in Repository
 }
 
-// origin is what a driver's release is rendered from.
+// origin returns the bundle that a driver's release is rendered from.
 func (in *Input) origin(d matrix.Driver) Origin {
 	if o, others := in.OtherSources[d]; others {
 		return o
@@ -150,16 +142,16 @@ type VCenter struct {
 	Datacenters []string
 	Thumbprint  string // SHA-1 or SHA-256, hex pairs with colons; may be empty
 	CA          []byte // PEM certificates; may be empty
-	// Certificate is the certificate that the vCenter served, DER. With it a SHA-256
-	// thumbprint that fits it is turned into the SHA-1 form that drivers know. Optional.
+	// Certificate is the certificate that the vCenter served, DER. If it fits a SHA-256 thumbprint, its SHA-1
+	// thumbprint, which drivers know, replaces that. Optional.
 	Certificate []byte
 	Credentials Credentials
-	// InstanceUUID is what the vCenter says that it is, "" where it was not asked yet.
+	// InstanceUUID is the UUID that the vCenter reports, "" if the operator has not asked it yet.
 	InstanceUUID string
 }
 
-// Credentials of a vCenter account. One line break at the end of either is
-// dropped, as files and editors add it. They do not print.
+// Credentials of a vCenter account. One line break at the end of either is dropped, because files and editors add
+// it. They do not print.
 type Credentials struct{ Username, Password string }
 
 // String keeps credentials out of logs.
@@ -171,42 +163,40 @@ func (Credentials) GoString() string { return "[redacted]" }
 // MarshalText keeps credentials out of structured logs.
 func (Credentials) MarshalText() ([]byte, error) { return []byte("[redacted]"), nil }
 
-// Cluster is what is known of the cluster.
+// Cluster is the part of the cluster's state that rendering needs.
 type Cluster struct {
 	// UID of the kube-system namespace; the cluster id of CSI before 3.0.
 	UID string
 	// Distribution as in matrix.Facts: "openshift" matters here.
 	Distribution string
 	Nodes        []Node
-	// GeneratedClusterID is key clusterID of ConfigMap vsphere-csi-cluster-id in
-	// vmware-system-csi, which CSI from 3.0 on made; "" where there is none.
+	// GeneratedClusterID is key clusterID of ConfigMap vsphere-csi-cluster-id in vmware-system-csi, which CSI 3.0
+	// and later generates; "" if none exists.
 	GeneratedClusterID string
-	// ConfiguredClusterID is the cluster-id in the Secret that CSI uses now (see
-	// [ConfiguredClusterID]); "" where there is none.
+	// ConfiguredClusterID is the cluster-id in CSI's current Secret (see [ConfiguredClusterID]); "" if none exists.
 	ConfiguredClusterID string
-	// CloudConfig is the vsphere.conf that the cloud provider runs with now, YAML or INI; empty
-	// where there is none.
+	// CloudConfig is the cloud provider's current vsphere.conf, YAML or INI; empty if none exists.
 	CloudConfig []byte
-	// Searched are the places that a cloud provider of ours was last told to look in, as
-	// [Cloud] has them: they count where CloudConfig does not name their vCenter any more.
+	// Searched are the locations in the last configuration of our cloud provider, as [Cloud] has them. They count
+	// for vCenters that CloudConfig no longer names.
 	Searched []string
-	// KeepsNodes is set where a cloud provider of ours was last told to delete no Node objects.
+	// KeepsNodes is set if our cloud provider was last configured to delete no Node objects.
 	KeepsNodes bool
-	// UnsureOfNodes is set where no one knows any more whether it was, or where it looked: then it
-	// is, until that is accepted.
+	// UnsureOfNodes is set if KeepsNodes or Searched is unknown. Rendering then keeps Node objects until the
+	// administrator accepts their deletion.
 	UnsureOfNodes bool
-	// AnotherVCenter is set while a vCenter that was not accepted answers the cloud provider: it would
-	// not find the nodes there, and deletes none meanwhile.
+	// AnotherVCenter is set while a vCenter that is not accepted answers the cloud provider. It would not find the
+	// nodes there, so it deletes none meanwhile.
 	AnotherVCenter bool
-	// ExistingCloudConfig, FoundStorageConfig and FoundFeatureStates are configurations of an
-	// installation that is to be adopted; empty where there is none, or where they are ours.
+	// ExistingCloudConfig, ExistingStorageConfig and ExistingFeatureStates are configurations of an installation to
+	// adopt; empty if none exists, or if they are ours.
 	ExistingCloudConfig, ExistingStorageConfig []byte
 	ExistingFeatureStates                      map[string]string
-	// ForeignSnapshotController is set where a snapshot-controller runs that is not ours.
+	// ForeignSnapshotController is set if a snapshot-controller runs that is not ours.
 	ForeignSnapshotController bool
 }
 
-// Node is what rendering has to know of a node.
+// Node is the part of a node that rendering needs.
 type Node struct {
 	Name          string
 	Labels        map[string]string
@@ -214,26 +204,25 @@ type Node struct {
 	Unschedulable bool
 }
 
-// Rendered is what shall be on the cluster.
+// Rendered is the desired state of the cluster.
 type Rendered struct {
-	// Stages in the order in which they are applied; those without objects are left out.
+	// Stages in the order in which they are applied, without empty ones.
 	Stages []Stage
-	// Notes are what a user should know, one sentence each, sorted; not errors.
+	// Notes inform the user, one sentence each, sorted; they are not errors.
 	Notes []string
-	// Dropped are settings of an installation that is adopted which have no place in what
-	// is rendered, sorted: their places, and never their values.
+	// Dropped are settings of an adopted installation that are not in the rendered configuration, sorted: their
+	// names, never their values.
 	Dropped []string
-	// Cloud is what the cloud provider is told, nil where it is not rendered.
+	// Cloud describes the cloud provider's configuration, nil if it is not rendered.
 	Cloud *Cloud
 }
 
-// Cloud is what has the cloud provider delete Node objects, or not.
+// Cloud decides whether the cloud provider deletes Node objects.
 type Cloud struct {
-	// Searched are the places that it looks in for VMs, sorted: SERVER/DATACENTER, or SERVER
-	// for all of a vCenter, in small letters and without brackets. nil where its configuration
-	// stays as it is.
+	// Searched are the locations in which it looks for VMs, sorted: SERVER/DATACENTER, or SERVER for a whole
+	// vCenter, in lower case, without brackets. It is nil if its configuration stays.
 	Searched []string
-	// KeepsNodes is set where it deletes no Node objects.
+	// KeepsNodes is set if it deletes no Node objects.
 	KeepsNodes bool
 }
 
@@ -249,8 +238,8 @@ func (r *Rendered) Objects() []Object {
 // The stages, in order.
 const (
 	StageBase          = "base"           // namespaces and CRDs
-	StageConfig        = "config"         // accounts, rights, configuration
-	StageMirrors       = "mirrors"        // what leads OpenShift's nodes to the mirror
+	StageConfig        = "config"         // accounts, permissions, configuration
+	StageMirrors       = "mirrors"        // redirects OpenShift's nodes to the mirror
 	StageNode          = "nodes"          // CNI and CPI together: each waits for the other
 	StageSnapshot      = "snapshot"       // snapshot-controller
 	StageCSIController = "csi-controller" // CSIDriver, feature states, controller and syncer
@@ -265,7 +254,7 @@ type Stage struct {
 	Name    string
 	Drivers []matrix.Driver // whose objects are in it, sorted
 	Objects []Object        // sorted by kind (as they depend on each other), namespace, name
-	Waits   []Wait          // what must hold before the next stage
+	Waits   []Wait          // conditions for the next stage
 }
 
 // Object is one object to apply.
@@ -273,26 +262,22 @@ type Object struct {
 	*unstructured.Unstructured
 	Driver matrix.Driver
 	Apply  Strategy
-	// Keep marks what is never pruned: namespaces and CRDs.
+	// Keep marks objects that are never pruned: namespaces and CRDs.
 	Keep bool
-	// Config says what of the object is taken from the cluster, where the driver's
-	// configuration is kept.
+	// Config is the part that comes from the cluster if the driver's configuration is kept.
 	Config Config
 }
 
-// Config is the part that an object has in a configuration that is kept as it is on the
-// cluster.
+// Config is the part of an object that comes from the cluster if a driver's configuration is kept.
 type Config int
 
 // The parts.
 const (
 	// NoConfig: none, or the configuration is rendered.
 	NoConfig Config = iota
-	// ConfigData: the data are those of the object on the cluster. Where it is not there,
-	// there is no configuration: it is not made of nothing.
+	// ConfigData: the data are those of the object on the cluster. If that is missing, the operator creates none.
 	ConfigData
-	// ConfigHash: the annotation [AnnotationConfigHash] of the pod template is that of the
-	// object on the cluster.
+	// ConfigHash: the pod template's annotation [AnnotationConfigHash] is that of the object on the cluster.
 	ConfigHash
 )
 
@@ -302,10 +287,9 @@ type Strategy string
 const (
 	// Merge is server-side apply.
 	Merge Strategy = "Merge"
-	// Replace makes the data of a ConfigMap or Secret exactly what is rendered,
-	// whoever owned the keys that are not: server-side apply would keep them. A
-	// stale feature state crashes the storage driver; a stale half of a credential
-	// stops the cloud provider.
+	// Replace makes the data of a ConfigMap or Secret exactly the rendered ones; server-side apply would keep keys
+	// of others. A stale feature state crashes the storage driver; a stale half of a credential stops the cloud
+	// provider.
 	Replace Strategy = "Replace"
 )
 
@@ -313,14 +297,14 @@ const (
 type WaitKind string
 
 const (
-	// Established means: the CRD is served.
+	// Established means that the API server serves the CRD.
 	Established WaitKind = "Established"
-	// RolledOut means: all pods of the Deployment or DaemonSet are updated and available.
+	// RolledOut means that all pods of the Deployment or DaemonSet are updated and available.
 	RolledOut WaitKind = "RolledOut"
-	// Exists means: the object is there, whoever made it.
+	// Exists means that the object exists, whoever created it.
 	Exists WaitKind = "Exists"
-	// NodesInitialized means: one of Nodes is without the taint
-	// node.cloudprovider.kubernetes.io/uninitialized, or no node of the cluster has it.
+	// NodesInitialized means that one of Nodes is without the taint node.cloudprovider.kubernetes.io/uninitialized, or
+	// that no node of the cluster has it.
 	NodesInitialized WaitKind = "NodesInitialized"
 )
 

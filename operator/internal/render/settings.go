@@ -13,18 +13,17 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 )
 
-// setting is one setting of a driver's configuration, whoever wrote it and in which of the
-// two forms: the cloud provider reads YAML and INI. Names are in small letters, without
-// the hyphens of the one form: secret-name and secretName are the same.
+// setting is one setting of a driver's configuration in YAML or INI, since the cloud provider reads both. Names are
+// in lower case without hyphens: secret-name and secretName are the same.
 type setting struct {
 	section string // such as "global", "vcenter", "labels"
-	name    string // of the section, as it is written: a vCenter's
+	name    string // of the section, unchanged: a vCenter's
 	key     string // "" for the section itself
-	value   string // lists with commas
-	written string // the key as it is written
+	value   string // lists joined with commas
+	written string // the key, unchanged
 }
 
-// String is the place of a setting, without its value, which may be secret.
+// String returns the name of a setting, without its value, which may be secret.
 func (s setting) String() string {
 	if s.name == "" {
 		return "[" + s.section + "] " + s.written
@@ -32,9 +31,9 @@ func (s setting) String() string {
 	return fmt.Sprintf("[%s %q] %s", s.section, s.name, s.written)
 }
 
-const maxConfBytes = 1 << 20 // an object of the API server is no larger
+const maxConfBytes = 1 << 20 // the limit of the API server for an object
 
-// readSettings reads a configuration as the driver does: YAML where it is that, else INI.
+// readSettings reads a configuration as the driver does: YAML if that parses, else INI.
 func readSettings(conf []byte) []setting {
 	if len(conf) > maxConfBytes {
 		return nil
@@ -107,12 +106,12 @@ func flat(value any) string {
 	return strings.Join(texts, ",")
 }
 
-// keptElsewhere are keys whose values have another place with us: credentials are in Secrets
-// of our own, vCenters are named by their servers, and the cluster id is never lost.
+// keptElsewhere are keys that need no equal key in ours: our own Secrets have credentials, servers identify
+// vCenters, and the cluster id is never lost.
 var keptElsewhere = []string{"user", "password", "secretname", "secretnamespace", "server", "secretsdirectory", "clusterid"}
 
-// dropped are the settings of a configuration that another one has nothing in the place of.
-// What a section for all vCenters says counts as kept where each vCenter's says it.
+// dropped returns the settings of a configuration that the other one lacks. A setting for all vCenters counts as
+// kept if it is in a vCenter's section.
 func dropped(was, is []byte) []string {
 	have := map[setting]bool{}
 	for _, s := range readSettings(is) {
@@ -135,11 +134,11 @@ func place(s setting) setting {
 	return setting{section: s.section, key: s.key}
 }
 
-// samples are the vCenters that upstream's manifest has in the place of real ones, with their
-// servers. Under such a name someone may have written a server of theirs.
+// samples are the placeholder vCenters in upstream's manifest, with their servers. A user may have put a real server
+// under such a name.
 var samples = map[string]string{"your-vcenter-name-here": "10.0.0.1", "could-be-a-tenant-label": "1.2.3.4"}
 
-// searched are the datacenters that a cloud provider looks in, by vCenter; none is all.
+// searched returns the cloud provider's datacenters by vCenter; an empty list means all.
 func searched(conf []byte) map[string][]string {
 	settings := readSettings(conf)
 	lists, everywhere := map[string]string{}, ""
@@ -157,7 +156,7 @@ func searched(conf []byte) map[string][]string {
 			continue
 		}
 		host, datacenters := v1alpha1.CanonicalHost(server), datacenterList(cmp.Or(lists[name], everywhere))
-		if was, twice := all[host]; twice { // it looks in what any of its sections lists, and where one lists none in all
+		if was, twice := all[host]; twice { // it looks in the lists of all sections; a section without one means all
 			datacenters = bothLists(was, datacenters)
 		}
 		all[host] = datacenters
@@ -174,8 +173,8 @@ func bothLists(a, b []string) []string {
 	return slices.Compact(all)
 }
 
-// servers are those that a configuration names, by the name of their section. The one of section
-// Global is a vCenter too, where no section has its name (validateConfig of cloud-provider-vsphere).
+// servers returns a configuration's servers by section. The one of section Global is a vCenter too if no section has
+// its name (validateConfig of cloud-provider-vsphere).
 func servers(settings []setting) map[string]string {
 	all, global := map[string]string{}, ""
 	for _, s := range settings {
@@ -194,8 +193,7 @@ func servers(settings []setting) map[string]string {
 	return all
 }
 
-// NamesVCenters tells whether a cloud provider's configuration says where it looks for nodes. What
-// cannot be read says it no more than what names none.
+// NamesVCenters reports whether a cloud provider's configuration names a vCenter; an unreadable one does not.
 func NamesVCenters(config []byte) bool { return len(servers(readSettings(config))) > 0 }
 
 func datacenterList(text string) []string {
@@ -208,7 +206,7 @@ func datacenterList(text string) []string {
 	return all
 }
 
-// drops notes what a configuration that was found sets and ours does not.
+// drops records the settings of an existing configuration that ours lacks, unless that is kept.
 func (r *renderer) drops(kept bool, whose string, was, is []byte) {
 	if kept || len(was) == 0 {
 		return
@@ -218,7 +216,7 @@ func (r *renderer) drops(kept bool, whose string, was, is []byte) {
 	}
 }
 
-// dropsStates notes feature states that were found and are others in the release.
+// dropsStates records existing feature states with another value in the release.
 func (r *renderer) dropsStates(s *source) {
 	states, _, _ := unstructured.NestedStringMap(s.find("ConfigMap", FeatureStates).Object, "data")
 	for _, name := range slices.Sorted(maps.Keys(r.in.Cluster.ExistingFeatureStates)) {

@@ -6,10 +6,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 )
 
-// renderSnapshot places the snapshot CRDs and controller. The controller is kept
-// to the control plane and given the request rate that CSI's own installer gives
-// it. Where another one runs already, only what that leaves is ours: nothing,
-// because two controllers would answer each VolumeSnapshot.
+// renderSnapshot places the snapshot CRDs and controller. The controller runs on the control plane, with the request
+// rate of CSI's own installer. If another one runs, it renders nothing: both would answer each VolumeSnapshot.
 func (r *renderer) renderSnapshot(s *source) error {
 	switch {
 	case r.openShift():
@@ -40,7 +38,7 @@ func toControlPlane(spec map[string]any) {
 		tolerations = append(tolerations, map[string]any{"key": key, "operator": "Exists", "effect": "NoSchedule"})
 	}
 	spec["tolerations"] = append(list(spec["tolerations"]), tolerations...)
-	// Errors are for fields that are no maps; the lint has read them.
+	// Errors mean fields that are no maps; the lint has read them.
 	_ = unstructured.SetNestedSlice(spec, terms, "affinity", "nodeAffinity",
 		"requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
-// source is a release of the bundle, read.
+// source is a parsed release of the bundle.
 type source struct {
 	release *bundle.Release
 	driver  matrix.Driver
@@ -24,7 +24,7 @@ type source struct {
 	digests map[string]image.Digest      // reference in the lock → digest
 }
 
-// load reads the manifests of one release.
+// load reads and decodes the manifests of one release.
 func load(lock *bundle.Lock, manifests map[string][]byte, id matrix.ReleaseID) (*source, error) {
 	release, err := releaseOf(lock, id)
 	if err != nil {
@@ -65,8 +65,7 @@ func releaseOf(lock *bundle.Lock, id matrix.ReleaseID) (*bundle.Release, error) 
 		"the bundle does not hold it")
 }
 
-// twice reports objects that the manifests hold more than once: which one counts
-// would depend on the order.
+// twice reports objects that occur twice in the manifests, since their order would decide.
 func (s *source) twice() []error {
 	seen, errs := map[Ref]bool{}, []error(nil)
 	for _, o := range s.objects {
@@ -80,10 +79,10 @@ func (s *source) twice() []error {
 	return errs
 }
 
-// name is "csi@3.5.1".
+// name returns DRIVER@VERSION, such as csi@3.5.1.
 func (s *source) name() string { return string(s.driver) + "@" + s.version.String() }
 
-// digest returns the signed digest of an image as the manifests write it.
+// digest returns the signed digest of an image by its name in the manifests.
 func (s *source) digest(written string) (image.Digest, error) {
 	d := s.digests[s.images[written]]
 	if d.IsZero() {

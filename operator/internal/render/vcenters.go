@@ -15,8 +15,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/certificate"
 )
 
-// StorageVCenters returns the VsphereCloudConfigs that the storage driver uses,
-// in order, each once.
+// StorageVCenters returns the VsphereCloudConfigs of the storage driver, in order, each once.
 func StorageVCenters(p *v1alpha1.StorageProvider) []string {
 	if p == nil {
 		return nil
@@ -24,8 +23,7 @@ func StorageVCenters(p *v1alpha1.StorageProvider) []string {
 	return each(append([]string{p.VsphereCloudConfig}, p.VsphereCloudConfigs...))
 }
 
-// CloudVCenters returns the VsphereCloudConfigs that the cloud provider uses, in
-// order, each once.
+// CloudVCenters returns the VsphereCloudConfigs of the cloud provider, in order, each once.
 func CloudVCenters(p *v1alpha1.CloudProvider) []string {
 	if p == nil {
 		return nil
@@ -43,8 +41,8 @@ func each(names []string) []string {
 	return out
 }
 
-// vcenter is a VCenter whose fields are fit for both drivers' configuration: the API server checks
-// those of the VsphereCloudConfig, and rendering what Secrets hold.
+// vcenter is a VCenter with valid fields for both drivers' configuration. The API server checks those of the
+// VsphereCloudConfig, and rendering checks the Secrets' content.
 type vcenter struct {
 	name        string // of the VsphereCloudConfig
 	server      string // without brackets
@@ -57,25 +55,23 @@ type vcenter struct {
 	password    string
 }
 
-// config names the VsphereCloudConfig, for messages.
+// config returns kind and name of the VsphereCloudConfig, for messages.
 func (v vcenter) config() string { return "VsphereCloudConfig " + v.name }
 
-// caFile is the key, and file name, of the vCenter's CA.
+// caFile returns the key, and file name, of the vCenter's CA.
 func (v vcenter) caFile() string { return v.name + ".ca.crt" }
 
 // ipv6 reports whether the server is an IPv6 address, which no key of a Secret can hold.
 func (v vcenter) ipv6() bool { return strings.Contains(v.server, ":") }
 
-// NoVCenter says of a VsphereCloudConfig that a VDOConfig names, and that is not there, who names it
-// and how that is mended.
+// NoVCenter returns the error for a missing VsphereCloudConfig: which object names it, and how to fix that.
 func NoVCenter(op, name string) *fault.Error {
 	return fault.Errorf(fault.NotFound, op, "VsphereCloudConfig "+name,
 		"correct the name there, or make it: `vdoctl configure --vcenter "+name+"`",
 		"there is none of that name, and spec.cloudProvider or spec.storageProvider of the VDOConfig names it")
 }
 
-// vcenters looks a driver's vCenters up and checks them; all problems are reported. There
-// are none where the configuration is kept.
+// vcenters returns and checks a driver's vCenters, none if the configuration is kept. It reports all problems.
 func (in *Input) vcenters(d matrix.Driver, names []string) ([]vcenter, error) {
 	if in.Keep[d] {
 		return nil, nil
@@ -91,7 +87,7 @@ func (in *Input) vcenters(d matrix.Driver, names []string) ([]vcenter, error) {
 		}
 		v, err := checkVCenter(name, given)
 		errs = append(errs, err)
-		errs = append(errs, alsoIn(known, v1alpha1.CanonicalHost(given.Server), v)) // the same name, or another name of it
+		errs = append(errs, alsoIn(known, v1alpha1.CanonicalHost(given.Server), v)) // the same name, or an alias of it
 		if id := given.InstanceUUID; id != "" {
 			errs = append(errs, alsoIn(known, "instance UUID "+id, v))
 		}
@@ -123,7 +119,7 @@ func checkVCenter(name string, given VCenter) (vcenter, error) {
 	}
 	bad := checkCredentials(v)
 	if v.insecure {
-		return v, bad // the check is off: what it would need is not written
+		return v, bad // without verification the drivers need neither thumbprint nor CA
 	}
 	var printErr, caErr error
 	v.thumbprint, printErr = sha1Thumbprint(name, given)
@@ -146,7 +142,7 @@ func checkCredentials(v vcenter) error {
 	return fault.Join(bad...)
 }
 
-// checkCA accepts certificates and no key, so that none is ever copied along.
+// checkCA accepts certificates and no key, so that none is ever copied.
 func checkCA(name string, given []byte) ([]byte, error) {
 	if len(bytes.TrimSpace(given)) == 0 {
 		return nil, nil
@@ -158,10 +154,8 @@ func checkCA(name string, given []byte) ([]byte, error) {
 	return ca, nil
 }
 
-// sha1Thumbprint returns the thumbprint in the only form that every release of
-// both drivers compares with: SHA-1. A SHA-256 thumbprint is turned into it where
-// the certificate that it belongs to is known, because that proves that both are
-// of the same certificate.
+// sha1Thumbprint returns the thumbprint in SHA-1, the only form in every release of both drivers. It converts a
+// SHA-256 thumbprint only if that of the given certificate matches.
 func sha1Thumbprint(name string, given VCenter) (string, error) {
 	t := strings.ToUpper(given.Thumbprint)
 	if strings.Count(t, ":") < sha256.Size-1 {

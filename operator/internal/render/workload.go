@@ -11,7 +11,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 )
 
-// podSpec returns the pod template's spec for changing, or nil for what has none.
+// podSpec returns the pod template's spec for changing, or nil if the object has none.
 func podSpec(o *unstructured.Unstructured) map[string]any {
 	if o.GetKind() != "Deployment" && o.GetKind() != "DaemonSet" {
 		return nil
@@ -31,7 +31,7 @@ func list(v any) []any {
 	return items
 }
 
-// items are those of a list that are maps, for changing.
+// items returns the maps in a list, for changing.
 func items(v any) []map[string]any {
 	var out []map[string]any
 	for _, item := range list(v) {
@@ -51,8 +51,7 @@ func container(o *unstructured.Unstructured, name string) map[string]any {
 	return nil
 }
 
-// pin makes all images of a workload the mirror's, by digest, and gives its pods
-// the login of the mirror.
+// pin replaces all images of a workload with the mirror's, by digest, and adds the pull secret to its pods.
 func (r *renderer) pin(s *source, o *unstructured.Unstructured) error {
 	spec := podSpec(o)
 	if spec == nil {
@@ -81,12 +80,12 @@ func (r *renderer) pin(s *source, o *unstructured.Unstructured) error {
 	return fault.Join(errs...)
 }
 
-// imageName is an image's name by its digest, in the place where the site has it.
+// imageName returns an image's name with its digest, in the site's location.
 func (r *renderer) imageName(s *source, written string, digest image.Digest) (string, error) {
 	from := r.in.origin(s.driver)
 	repository := from.Repository
 	if names := from.ImageNames; names == v1alpha1.ImageNamesPaths || names == v1alpha1.ImageNamesUpstream {
-		ref, err := image.ParseReference(s.images[written]) // the lock has it, and its digest
+		ref, err := image.ParseReference(s.images[written]) // the lock has it, with its digest
 		if err != nil {
 			return "", err
 		}
@@ -104,7 +103,7 @@ func (r *renderer) imageName(s *source, written string, digest image.Digest) (st
 	return repository + "@" + digest.String(), nil
 }
 
-// addArgs appends the arguments whose flag is not there yet.
+// addArgs appends arguments whose flag is missing.
 func addArgs(c map[string]any, args ...string) {
 	for _, a := range args {
 		if flagIndex(c, a) < 0 {
@@ -113,8 +112,8 @@ func addArgs(c map[string]any, args ...string) {
 	}
 }
 
-// addTopologyFlags gives the provisioner what upstream has as comments only. Where
-// it has feature gates already, Topology joins them.
+// addTopologyFlags adds the provisioner's flags that upstream has in comments only. Topology joins existing feature
+// gates.
 func addTopologyFlags(o *unstructured.Unstructured) {
 	c := container(o, "csi-provisioner")
 	if c == nil {
@@ -131,10 +130,8 @@ func addTopologyFlags(o *unstructured.Unstructured) {
 
 const kubeletRoot = "/var/lib/kubelet"
 
-// moveKubelet replaces the kubelet's root folder wherever the node plugin's pods
-// name it: host paths, mounts, the registrar's paths, probes. On Windows, a kubelet
-// told the same --root-dir has the same path with backslashes on drive C, which
-// manifests write with one backslash or two.
+// moveKubelet replaces the kubelet's root directory in the node plugin's pods: host paths, mounts, the registrar's
+// paths, probes. On Windows the same --root-dir has backslashes on drive C, which manifests write once or doubled.
 func moveKubelet(o *unstructured.Unstructured, to string) {
 	if to == "" || to == kubeletRoot {
 		return
@@ -163,8 +160,8 @@ func replaceStrings(value any, by *strings.Replacer) any {
 	return value
 }
 
-// fit lowers replicas to what the cluster's nodes can hold, one on each, and at
-// least 1: more would wait for ever, and an upgrade with them.
+// fit lowers replicas to the number of fitting nodes, one on each, and at least 1. Further pods would stay pending
+// and block upgrades.
 func (r *renderer) fit(o *unstructured.Unstructured) {
 	replicas, found, err := unstructured.NestedInt64(o.Object, "spec", "replicas")
 	if o.GetKind() != "Deployment" || err != nil {

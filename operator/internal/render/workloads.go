@@ -14,8 +14,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
-// Workload is a Deployment or DaemonSet that would be rendered: what its pods are of, and
-// where they may be.
+// Workload is a Deployment or DaemonSet that would be rendered: the images and nodes of its pods.
 type Workload struct {
 	Driver  matrix.Driver
 	Release string // csi@3.5.1
@@ -27,15 +26,13 @@ type Workload struct {
 
 // Image is an image of the bundle.
 type Image struct {
-	Upstream string // its repository there: registry.k8s.io/csi-vsphere/driver
+	Upstream string // its upstream repository: registry.k8s.io/csi-vsphere/driver
 	Digest   image.Digest
 }
 
-// Workloads are those of the chosen releases, as Render makes them, for who wants to know
-// where their pods may be before they are installed. Configuration, credentials, the nodes that
-// there are and the storage driver's webhook, whose pods are of the images of its controller,
-// make no difference: the Windows node plugin is among them. A driver that cannot be rendered
-// is left out.
+// Workloads returns the workloads that Render makes of the chosen releases, before installation. Configuration,
+// credentials, nodes and the storage driver's webhook (with images of its controller) do not matter. It includes the
+// Windows plugin, and omits drivers that fail to render.
 func Workloads(in Input) []Workload {
 	in.ImageNames, in.PullSecret, in.VCenters, in.HashKey = v1alpha1.ImageNamesUpstream, nil, nil, make([]byte, minHashKey)
 	in.Keep = map[matrix.Driver]bool{matrix.CPI: true, matrix.CSI: true}
@@ -70,7 +67,7 @@ func workloads(r *Rendered, of []matrix.ReleaseID) []Workload {
 		}
 		w := Workload{Driver: o.Driver, Release: release[o.Driver], Kind: o.GetKind(), Name: o.GetName()}
 		if runtime.DefaultUnstructuredConverter.FromUnstructured(spec, &w.Pods) != nil {
-			continue // the lint has read it; nothing has changed its shape since
+			continue // the lint has read it, and no later step changes its shape
 		}
 		seen := map[Image]bool{}
 		for _, c := range containers(spec) {
@@ -87,8 +84,8 @@ func workloads(r *Rendered, of []matrix.ReleaseID) []Workload {
 	return all
 }
 
-// Reach returns whether a pod of the workload may come to a node, as the scheduler decides by
-// node selector, required node affinity, taints that last, and, but for DaemonSets, cordons.
+// Reach returns whether a pod of the workload fits a node: by node selector, required node affinity, lasting taints
+// and, except for DaemonSets, cordons.
 func (w *Workload) Reach() func(*Node) bool {
 	reaches := reach(&w.Pods)
 	return func(n *Node) bool { return (w.Kind == "DaemonSet" || !n.Unschedulable) && reaches(n) }

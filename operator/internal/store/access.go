@@ -19,8 +19,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/source"
 )
 
-// login returns the login for the mirror, that of the pull Secret or none, and the
-// Secret's version.
+// login returns the mirror's login from the pull Secret, or none, and the Secret's version.
 func (s *Store) login(
 	ctx context.Context, b *v1alpha1.DriverBundle, ref image.Reference,
 ) (c remote.Credential, version string, err error) {
@@ -43,7 +42,7 @@ func (s *Store) login(
 		return bad(fault.InvalidInput, create, fmt.Errorf("it has no key %s", corev1.DockerConfigJsonKey))
 	}
 	login, err := loginIn(ctx, config, ref)
-	if err != nil { // why could quote the password
+	if err != nil { // the cause could quote the password
 		return bad(fault.InvalidInput, create, fmt.Errorf("its key %s is not a docker configuration with a login for %s",
 			corev1.DockerConfigJsonKey, ref.Host()))
 	}
@@ -52,9 +51,9 @@ func (s *Store) login(
 	}, read.Version, nil
 }
 
-// loginIn finds the login for a repository in a docker configuration; none is no error.
+// loginIn returns the login for a repository in a docker configuration; none is no error.
 func loginIn(ctx context.Context, config []byte, ref image.Reference) (*authn.AuthConfig, error) {
-	// The form counts, whatever the Secret's type is.
+	// The configuration's form decides, whatever the Secret's type is.
 	secret := corev1.Secret{
 		Type: corev1.SecretTypeDockerConfigJson, Data: map[string][]byte{corev1.DockerConfigJsonKey: config},
 	}
@@ -73,8 +72,7 @@ func loginIn(ctx context.Context, config []byte, ref image.Reference) (*authn.Au
 	return authn.Authorization(ctx, found)
 }
 
-// authorities returns the certificates in PEM that the mirror's is checked against,
-// besides the system's: those that the bundle names.
+// authorities returns the bundle's CA certificates for the mirror in PEM, in addition to the system's.
 func (s *Store) authorities(ctx context.Context, b *v1alpha1.DriverBundle) ([]byte, error) {
 	ref, named := b.CAReference()
 	subject := describe(b.Namespace, ref)
@@ -97,7 +95,7 @@ func (s *Store) authorities(ctx context.Context, b *v1alpha1.DriverBundle) ([]by
 	return data, nil
 }
 
-// describe names a key: "Secret NAMESPACE/NAME, key KEY".
+// describe returns the name of a key: "Secret NAMESPACE/NAME, key KEY".
 func describe(namespace string, ref v1alpha1.KeyReference) string {
 	return source.Subject(namespace, ref) + ", key " + ref.Key
 }

@@ -14,9 +14,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 )
 
-// Explain turns an error of a request into a fault, see [remote.Explainer]. Nothing of
-// it but what is known to be harmless is kept: the text of a registry's answer, or an
-// URL with its query, may hold credentials.
+// Explain returns a fault for an error of a request, see [remote.Explainer]. It keeps only harmless parts: a
+// registry's answer, or a URL with its query, may contain credentials.
 func (m *Mirror) Explain(op, subject string, err error) error {
 	f := &fault.Error{Op: op, Subject: subject}
 	var answered *remote.AnswerError
@@ -44,7 +43,7 @@ func (m *Mirror) Explain(op, subject string, err error) error {
 	return f
 }
 
-// ofStatus says what a status means here and what to do about it.
+// ofStatus returns the reason and hint for an HTTP status.
 func (m *Mirror) ofStatus(status int) (fault.Reason, string) {
 	switch {
 	case status == http.StatusUnauthorized && m.anonymous:
@@ -61,7 +60,7 @@ func (m *Mirror) ofStatus(status int) (fault.Reason, string) {
 	return fault.Unreachable, "see the registry's log, and that spec.reference is the address of a registry; it is tried again"
 }
 
-// bare returns the innermost cause without the URLs around it.
+// bare returns the innermost cause without URLs.
 func bare(err error) error {
 	var op *net.OpError
 	var late interface{ Timeout() bool }

@@ -42,9 +42,9 @@ const (
 	managedBy       = "vdo-operator"
 	partKey         = "part"
 
-	partSize = 900 << 10 // bytes: a ConfigMap holds 1 MiB in all
+	partSize = 900 << 10 // bytes: a ConfigMap holds at most 1 MiB
 	maxParts = 64
-	maxCopy  = 160 << 20 // bytes, unpacked: manifests, contents and signatures at their bounds
+	maxCopy  = 160 << 20 // bytes, unpacked: manifests, contents and signatures at their limits
 )
 
 // header is the first line of the copy's stream.
@@ -59,13 +59,13 @@ type blobHeader struct {
 	Size   int64         `json:"size"`
 }
 
-// held is a copy in memory; who reads its blobs verifies them.
+// held is a copy in memory; readers of its blobs verify them.
 type held struct {
 	bundle.InMemory
 	head header
 }
 
-// recorder keeps what is fetched through it.
+// recorder stores every blob that is fetched through it.
 type recorder struct {
 	from  bundle.Fetcher
 	blobs bundle.InMemory
@@ -80,7 +80,7 @@ func (r *recorder) Fetch(ctx context.Context, d ocispec.Descriptor, offset int64
 	if d.Size < 0 || d.Size > maxCopy {
 		return nil, corruptAnswer(d.Digest.String(), fmt.Errorf("its size of %d bytes cannot be", d.Size))
 	}
-	data, err := io.ReadAll(io.LimitReader(body, d.Size+1)) // one more shows the reader that it is too long
+	data, err := io.ReadAll(io.LimitReader(body, d.Size+1)) // one byte more shows the reader that it is too long
 	if err != nil {
 		return nil, err
 	}
@@ -88,8 +88,8 @@ func (r *recorder) Fetch(ctx context.Context, d ocispec.Descriptor, offset int64
 	return r.blobs.Fetch(ctx, d, offset)
 }
 
-// Keep makes the copy in the cluster of a root whose Evidence and Contents were
-// read in this session. A copy of another digest stays until [Store.Forget].
+// Keep writes the cluster's copy of a root whose Evidence and Contents this session has read. A copy of another
+// digest stays until [Store.Forget].
 func (m *Mirror) Keep(ctx context.Context, root ocispec.Descriptor, contents *bundle.Contents) error {
 	rootDigest, err := image.ParseDigest(root.Digest.String())
 	if err != nil {
@@ -108,11 +108,10 @@ func (m *Mirror) Keep(ctx context.Context, root ocispec.Descriptor, contents *bu
 	return nil
 }
 
-// Copy is the copy in the cluster of a bundle that a DriverBundle may accept, in the place of the
-// mirror.
+// Copy is the cluster's copy of a bundle that a DriverBundle may accept, as a replacement for the mirror.
 type Copy struct {
 	store  *Store
-	bundle *v1alpha1.DriverBundle // as if it had accepted that digest
+	bundle *v1alpha1.DriverBundle // with that digest as the accepted one
 }
 
 // Copy returns the copy of a digest in a repository.
@@ -127,15 +126,15 @@ func (c *Copy) Evidence(ctx context.Context, _ ocispec.Descriptor) ([]trust.Evid
 	return c.store.Evidence(ctx, c.bundle)
 }
 
-// Contents returns what the copy holds, or else the mirror.
+// Contents returns the contents of the copy, or else of the mirror.
 func (c *Copy) Contents(ctx context.Context, _ ocispec.Descriptor) (*bundle.Contents, error) {
 	return c.store.Contents(ctx, c.bundle)
 }
 
-// Keep has nothing to do: the copy of what is accepted stays.
+// Keep does nothing: the copy of the accepted bundle stays.
 func (c *Copy) Keep(context.Context, ocispec.Descriptor, *bundle.Contents) error { return nil }
 
-// pack makes the stream, the same for the same blobs.
+// pack returns the stream, the same for the same blobs.
 func pack(root ocispec.Descriptor, signatures []ocispec.Descriptor, blobs map[digest.Digest][]byte) []byte {
 	h := header{Root: root, Signatures: signatures}
 	digests := slices.Sorted(maps.Keys(blobs))
@@ -153,7 +152,7 @@ func pack(root ocispec.Descriptor, signatures []ocispec.Descriptor, blobs map[di
 	return out.Bytes()
 }
 
-// unpack reads the stream, bounded; what its blobs are is for their readers to verify.
+// unpack reads the stream, bounded; readers of the blobs verify them.
 func unpack(packed []byte) (*held, error) {
 	z, err := gzip.NewReader(bytes.NewReader(packed))
 	if err != nil {
@@ -183,7 +182,7 @@ func unpack(packed []byte) (*held, error) {
 	return h, nil
 }
 
-// copyLabels select the parts of one DriverBundle's copies.
+// copyLabels returns the labels that select the parts of one DriverBundle's copies.
 func copyLabels(b *v1alpha1.DriverBundle) map[string]string {
 	sum := sha256.Sum256([]byte(b.Name))
 	return map[string]string{labelManagedBy: managedBy, labelCopy: hex.EncodeToString(sum[:8])}
@@ -193,7 +192,7 @@ func digestLabels(b *v1alpha1.DriverBundle, d image.Digest) map[string]string {
 	return labels.Merge(copyLabels(b), labels.Set{labelDigest: d.Hex()[:63]})
 }
 
-// parts are the ConfigMaps that hold a copy.
+// parts returns the ConfigMaps of a copy.
 func parts(b *v1alpha1.DriverBundle, d image.Digest, packed []byte) (out []*corev1.ConfigMap) {
 	chunks := slices.Collect(slices.Chunk(packed, partSize))
 	for i, chunk := range chunks {
@@ -227,8 +226,7 @@ func (s *Store) writeCopy(ctx context.Context, b *v1alpha1.DriverBundle, d image
 	return nil
 }
 
-// writePart makes a ConfigMap be as it should. Parts are immutable: one that is
-// otherwise is replaced.
+// writePart creates a ConfigMap. Parts are immutable, so it replaces one with other content.
 func (s *Store) writePart(ctx context.Context, part *corev1.ConfigMap) error {
 	create := func() error { return s.opts.Client.Create(ctx, part.DeepCopy()) }
 	err := create()
@@ -251,15 +249,14 @@ func (s *Store) writePart(ctx context.Context, part *corev1.ConfigMap) error {
 	return create()
 }
 
-// same reports whether a part has all that it should have; it may have owners, and more labels and annotations.
+// same reports whether a part has the wanted content, labels and annotations; it may have owners and more of these.
 func same(want, is *corev1.ConfigMap) bool {
 	has := func(is, want labels.Set) bool { return labels.SelectorFromSet(want).Matches(is) }
 	return bytes.Equal(want.BinaryData[partKey], is.BinaryData[partKey]) && has(is.Labels, want.Labels) &&
 		has(is.Annotations, want.Annotations)
 }
 
-// readCopy reads the copy of a digest. Its root is the digest; the rest is for the
-// readers of the blobs to verify.
+// readCopy reads the copy of a digest and checks its root; readers of the blobs verify the rest.
 func (s *Store) readCopy(ctx context.Context, b *v1alpha1.DriverBundle, d image.Digest) (*held, error) {
 	if kept, ok := s.copies.Get(d); ok {
 		return kept.(*held), nil //nolint:forcetypeassert // nothing else is kept
@@ -279,8 +276,8 @@ func (s *Store) readCopy(ctx context.Context, b *v1alpha1.DriverBundle, d image.
 	return h, nil
 }
 
-// readParts reads the parts one by one, by their names. The first one says how many there are: what is in
-// them is verified from the digest.
+// readParts reads the parts by their names. The first one has their number; readers verify the content from the
+// digest.
 func (s *Store) readParts(ctx context.Context, b *v1alpha1.DriverBundle, d image.Digest) (packed []byte, err error) {
 	for i, n := 0, 1; i < n; i++ {
 		var part corev1.ConfigMap
@@ -303,7 +300,7 @@ func (s *Store) readParts(ctx context.Context, b *v1alpha1.DriverBundle, d image
 	return packed, nil
 }
 
-// partName is the name of the ConfigMap with a part of a copy.
+// partName returns the name of the ConfigMap with a part of a copy.
 func partName(b *v1alpha1.DriverBundle, d image.Digest, i int) string {
 	return fmt.Sprintf("vdo-bundle-%s-%s-%d", copyLabels(b)[labelCopy], d.Hex()[:16], i)
 }
@@ -319,8 +316,8 @@ func copyFault(op string, b *v1alpha1.DriverBundle, err error) error {
 	return f
 }
 
-// Forget removes copies but those of the given bundles, REPOSITORY@DIGEST: those of a DriverBundle but that of the
-// accepted digest, and those of DriverBundles that are gone. Drivers may run and be repaired from these still.
+// Forget removes copies of missing DriverBundles, and of this one those of other digests than the accepted. It keeps
+// copies of the bundles in but, each REPOSITORY@DIGEST: drivers may still run and be repaired from them.
 func (s *Store) Forget(ctx context.Context, b *v1alpha1.DriverBundle, but ...string) error {
 	if s.opts.InMemory {
 		return nil
@@ -329,11 +326,11 @@ func (s *Store) Forget(ctx context.Context, b *v1alpha1.DriverBundle, but ...str
 	if err != nil {
 		return copyFault("list", b, err)
 	}
-	var bundles v1alpha1.DriverBundleList // after the parts: those of one that is created now are not among them
+	var bundles v1alpha1.DriverBundleList // after the parts, which therefore have none of a DriverBundle created now
 	if err := s.opts.Reader.List(ctx, &bundles, client.InNamespace(b.Namespace)); err != nil {
 		return copyFault("list", b, err)
 	}
-	others := map[string]bool{} // they forget their own
+	others := map[string]bool{} // they remove their own
 	for i := range bundles.Items {
 		others[copyLabels(&bundles.Items[i])[labelCopy]] = bundles.Items[i].Name != b.Name
 	}
@@ -350,7 +347,7 @@ func (s *Store) Forget(ctx context.Context, b *v1alpha1.DriverBundle, but ...str
 	return nil
 }
 
-// Disown has the copies that Forget leaves outlive their DriverBundles, and removes none.
+// Disown lets the copies that Forget keeps outlive their DriverBundles, and removes none.
 func (s *Store) Disown(ctx context.Context, b *v1alpha1.DriverBundle, but ...string) error {
 	if s.opts.InMemory {
 		return nil
@@ -365,7 +362,7 @@ func (s *Store) Disown(ctx context.Context, b *v1alpha1.DriverBundle, but ...str
 	return nil
 }
 
-// copied are the metadata of all parts: those of the accepted digest and of the given bundles, and the rest.
+// copied returns the metadata of all parts: those of the accepted digest and of the bundles in but, and the rest.
 func (s *Store) copied(
 	ctx context.Context, b *v1alpha1.DriverBundle, but []string,
 ) (kept, rest []client.Object, err error) {
@@ -392,8 +389,8 @@ func (s *Store) copied(
 	return kept, rest, nil
 }
 
-// disown keeps the garbage collector from parts that programs before v0.1 made, with their DriverBundle as the owner.
-// To be dropped in v0.2.
+// disown removes the owner from parts of operators before v0.1, so that the garbage collector keeps them. To be
+// dropped in v0.2.
 func (s *Store) disown(ctx context.Context, parts ...client.Object) error {
 	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"ownerReferences":null}}`))
 	var errs []error

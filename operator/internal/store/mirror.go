@@ -25,17 +25,16 @@ type Mirror struct {
 	ref    image.Reference // the bundle's
 	repo   *remote.Repository
 
-	read       *recorder            // everything that was read, for the copy
-	signed     []ocispec.Descriptor // the manifests of signatures, once read
-	anonymous  bool                 // there is no login for this host
+	read       *recorder            // everything read so far, for the copy
+	signed     []ocispec.Descriptor // the signatures' manifests, once read
+	anonymous  bool                 // no login exists for this host
 	login      string               // version of the Secret with the login
-	secret, ca string               // what they are called in hints
+	secret, ca string               // their names in hints
 }
 
 const maxReferrers = 256
 
-// Open begins a session with the registry of a DriverBundle's reference. Nothing is
-// asked of it yet.
+// Open starts a session with the registry of a DriverBundle's reference, without a request.
 func (s *Store) Open(ctx context.Context, b *v1alpha1.DriverBundle) (*Mirror, error) {
 	ref, err := image.ParseHosted(b.Spec.Reference)
 	if err != nil {
@@ -44,8 +43,7 @@ func (s *Store) Open(ctx context.Context, b *v1alpha1.DriverBundle) (*Mirror, er
 	return s.open(ctx, b, ref)
 }
 
-// open reads the login and the authorities. A request is made once: who asks the store
-// comes again.
+// open reads login and CA. The session makes each request once: the caller retries.
 func (s *Store) open(ctx context.Context, b *v1alpha1.DriverBundle, ref image.Reference) (*Mirror, error) {
 	credential, login, loginErr := s.login(ctx, b, ref)
 	authorities, caErr := s.authorities(ctx, b)
@@ -70,11 +68,11 @@ func (s *Store) open(ctx context.Context, b *v1alpha1.DriverBundle, ref image.Re
 	return m, nil
 }
 
-// Login identifies the state of the Secret that the session's login is from, or is
-// [v1alpha1.NoLogin]. Once Resolve has answered, the mirror has let it in.
+// Login identifies the state of the Secret with the session's login, or is [v1alpha1.NoLogin]. After Resolve has
+// succeeded, the mirror has accepted it.
 func (m *Mirror) Login() string { return m.login }
 
-// descriptor reads a manifest by tag or digest and returns what the bytes that came are.
+// descriptor reads a manifest by tag or digest and returns the descriptor of its bytes.
 func (m *Mirror) descriptor(ctx context.Context, identifier string) (ocispec.Descriptor, error) {
 	d, _, found, err := m.repo.Get(ctx, remote.Look{Op: "read", ID: identifier})
 	if err == nil && !found {
@@ -88,9 +86,8 @@ func corruptAnswer(subject string, why error) error {
 		"push the bundle again with `vdo-bundle push`, and check the registry's storage", "%w", why)
 }
 
-// Resolve returns the root that the DriverBundle's reference stands for now, and the
-// tag that led to it ("" for a digest). While that is the accepted one a HEAD is all that
-// is asked; of any other one the manifest is read and hashed.
+// Resolve returns the current root of the DriverBundle's reference, and its tag ("" for a digest). For the accepted
+// root it makes only a HEAD request; it reads and hashes the manifest of any other one.
 func (m *Mirror) Resolve(ctx context.Context) (root ocispec.Descriptor, tag string, err error) {
 	ref := m.ref
 	if m.bundle.Spec.Versions != "" {
@@ -104,8 +101,8 @@ func (m *Mirror) Resolve(ctx context.Context) (root ocispec.Descriptor, tag stri
 	return root, ref.Tag(), err
 }
 
-// root returns what an identifier stands for. That it is the accepted one may be the
-// mirror's word: nothing is read then that was not verified before.
+// root returns the descriptor of an identifier. For the accepted digest the mirror's word suffices: nothing
+// unverified is read then.
 func (m *Mirror) root(ctx context.Context, identifier string) (ocispec.Descriptor, error) {
 	if st := m.bundle.Status; st.Digest != "" && st.Repository == m.ref.Repository() {
 		d, found, err := m.repo.Stat(ctx, remote.Look{Op: "read", ID: identifier})
@@ -116,7 +113,7 @@ func (m *Mirror) root(ctx context.Context, identifier string) (ocispec.Descripto
 	return m.descriptor(ctx, identifier)
 }
 
-// highest returns the tag that is the highest version within a range.
+// highest returns the tag with the highest version in a range.
 func (m *Mirror) highest(ctx context.Context, versions string) (string, error) {
 	within, err := semver.NewConstraint(versions)
 	if err != nil {
@@ -135,8 +132,8 @@ func (m *Mirror) highest(ctx context.Context, versions string) (string, error) {
 		len(tags), versions)
 }
 
-// pickHighest returns the tag with the highest version within a range. Of two tags
-// of one version the one that sorts first wins, so that the choice is stable.
+// pickHighest returns the tag with the highest version in a range. If two tags have one version, the first in sort
+// order wins, so that the choice is stable.
 func pickHighest(tags []string, within *semver.Constraints) string {
 	best, bestVersion := "", (*semver.Version)(nil)
 	for _, tag := range tags {
@@ -151,8 +148,8 @@ func pickHighest(tags []string, within *semver.Constraints) string {
 	return best
 }
 
-// Evidence returns the signatures of a root: those under the tag sha256-HEX.sig, and
-// all referrers. None is no error: the policy says so.
+// Evidence returns the signatures of a root, under the tag sha256-HEX.sig and from all referrers. None is no error:
+// the policy decides.
 func (m *Mirror) Evidence(ctx context.Context, root ocispec.Descriptor) ([]trust.Evidence, error) {
 	manifests, err := m.signatures(ctx, root)
 	if err != nil {
@@ -166,13 +163,13 @@ func (m *Mirror) Evidence(ctx context.Context, root ocispec.Descriptor) ([]trust
 	return evidence, nil
 }
 
-// Contents reads and verifies everything that a root leads to but the layers of
-// images, and returns what the bundle holds.
+// Contents reads and verifies everything below a root except the layers of images, and returns the bundle's
+// contents.
 func (m *Mirror) Contents(ctx context.Context, root ocispec.Descriptor) (*bundle.Contents, error) {
 	return contentsOf(ctx, m.read, root)
 }
 
-// signatures lists the manifests that may hold signatures of a root.
+// signatures returns the manifests that may contain signatures of a root.
 func (m *Mirror) signatures(ctx context.Context, root ocispec.Descriptor) ([]ocispec.Descriptor, error) {
 	subject, err := image.ParseDigest(root.Digest.String())
 	if err != nil {

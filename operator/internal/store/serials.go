@@ -17,8 +17,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 )
 
-// HighestSerial returns the highest matrix serial that was accepted from a DriverBundle's
-// repository, or 0.
+// HighestSerial returns the highest accepted matrix serial of a DriverBundle's repository, or 0.
 func (s *Store) HighestSerial(ctx context.Context, b *v1alpha1.DriverBundle) (serial int64, err error) {
 	err = s.withSerials(ctx, b, func(secret *corev1.Secret, key string) error {
 		serial, err = serialOf(secret, key)
@@ -27,8 +26,8 @@ func (s *Store) HighestSerial(ctx context.Context, b *v1alpha1.DriverBundle) (se
 	return serial, err
 }
 
-// RecordSerial records a serial that was accepted, if it is the highest. DriverBundles share the
-// Secret: each keeps what others record at the same time.
+// RecordSerial stores an accepted serial if it is the highest. DriverBundles share the Secret, so each keeps the
+// concurrent changes of others.
 func (s *Store) RecordSerial(ctx context.Context, b *v1alpha1.DriverBundle, serial int64) error {
 	if s.opts.InMemory {
 		return nil
@@ -49,8 +48,8 @@ func (s *Store) RecordSerial(ctx context.Context, b *v1alpha1.DriverBundle, seri
 	})
 }
 
-// withSerials calls do with the Secret, and the key of a DriverBundle's repository in it; again
-// if another reconcile wrote the Secret meanwhile. Where there is no Secret it is a new one.
+// withSerials calls do with the Secret and the key of a DriverBundle's repository, and repeats it after a concurrent
+// write. A missing Secret is a new one.
 func (s *Store) withSerials(
 	ctx context.Context, b *v1alpha1.DriverBundle, do func(secret *corev1.Secret, key string) error,
 ) error {
@@ -87,8 +86,8 @@ func (s *Store) withSerials(
 
 const serialPrefix = "repository."
 
-// importSerials fills a new Secret from the ConfigMaps of operators before v0.1, and then deletes
-// them. To be dropped in v0.2.
+// importSerials fills a new Secret from the ConfigMaps of operators before v0.1, and then deletes them. To be
+// dropped in v0.2.
 func (s *Store) importSerials(ctx context.Context, secret *corev1.Secret) error {
 	var imported []client.Object
 	for _, name := range []string{v1alpha1.SerialsName, v1alpha1.SerialsName + "-copy"} {

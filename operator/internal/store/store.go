@@ -1,5 +1,5 @@
-// Package store gives the operator the contents of bundles: from the site's mirror,
-// and from a copy in the cluster that outlives the mirror.
+// Package store returns the contents of bundles: from the site's mirror, and from a copy in the cluster
+// that outlives the mirror.
 //
 //	store := store.New(store.Options{Client: c, Reader: r, PlainHTTP: hosts})
 //	mirror, err := store.Open(ctx, bundle)          // a session with the registry
@@ -8,41 +8,41 @@
 //	contents, err := mirror.Contents(ctx, root)     // verified to the last byte
 //	err := mirror.Keep(ctx, root, contents)         // copied into the cluster
 //	contents, err := store.Contents(ctx, bundle)    // of the accepted digest, from anywhere
-//	copy := store.Copy(bundle, repository, digest)  // retained by revisions so far, in the mirror's place
+//	copy := store.Copy(bundle, repository, digest)  // a revision retains it; replaces the mirror
 //
 // # Reading the mirror
 //
-// Package bundler/remote speaks to the registry; what it says of HTTPS, of credentials and
-// of where a server may point holds, this machine's addresses among what it may not. A
-// request is made once: the controller comes again. Every byte is verified by digest,
-// starting from the root's. Errors are told apart as faults: unreachable, 401, 403,
-// 404, 429, 5xx, certificate, corrupt, each with its remedy; no text of a registry's
-// answer and no query of an URL gets into them, so that a registry cannot make the
-// operator publish what it sent.
+// Package bundler/remote connects to the registry. Its rules apply to HTTPS, to credentials and to the
+// targets of redirects; this machine's addresses are forbidden too. Each request is made once: the
+// controller retries. Every byte is verified by digest, from the root's on.
+//
+// Errors are faults with a remedy each: unreachable, 401, 403, 404, 429, 5xx, certificate, corrupt. They
+// contain no text of a registry's answer and no query of a URL. Otherwise a registry could make the
+// operator publish its text.
 //
 // # The copy in the cluster
 //
-// What a bundle consists of apart from layers (manifests, lock, matrix, driver
-// manifests, signatures, and the configuration of an image where nothing else says what
-// platform it is for) is kept in ConfigMaps, so that the accepted bundle goes on
-// serving while the mirror is away, and after a restart of the operator meanwhile. They
-// outlive the DriverBundle: drivers are repaired from them. The copy is one stream:
+// ConfigMaps store a bundle without its layers: manifests, lock, matrix, driver manifests and signatures.
+// They also store the configuration of an image if nothing else names its platform. So the accepted
+// bundle works while the mirror is unreachable, also after a restart of the operator. Copies outlive the
+// DriverBundle, because drivers are repaired from them. The copy is one stream:
 //
 //	{"root":DESCRIPTOR,"signatures":[DESCRIPTOR…],"blobs":[{"digest":…,"size":…}…]}\n
 //	the bytes of each blob, in this order
 //
-// compressed with gzip and cut into parts of at most 900 KiB, each the key "part" of
-// the binaryData of one immutable ConfigMap, with the labels
+// It is compressed with gzip and cut into parts of at most 900 KiB. Each part is the key "part" of the
+// binaryData of one immutable ConfigMap, with the labels
 //
 //	app.kubernetes.io/managed-by: vdo-operator
 //	vdo.vmware.com/copy: HASH         of the DriverBundle's name
 //	vdo.vmware.com/digest: HEX63      the first 63 digits of the root digest
 //
 // the annotations vdo.vmware.com/part: "0" and vdo.vmware.com/parts: "2", and the name
-// vdo-bundle-HASH-HEX16-PART, by which it is read. The
-// copy is not trusted: it is verified from the root digest each time it is read, and
-// a copy that fails is as good as none. Copies of bundles that were accepted before stay
-// while a revision of them may be gone back to, or is current; the rest goes once another bundle is accepted.
+// vdo-bundle-HASH-HEX16-PART, by which it is read.
+//
+// The copy is not trusted: each read verifies it from the root digest, and a copy that fails counts as
+// missing. Copies of earlier bundles stay while a revision of them is current or a rollback target. The
+// others are removed after another bundle is accepted.
 package store
 
 import (
@@ -69,32 +69,30 @@ import (
 type Options struct {
 	// Client writes the copies.
 	Client client.Client
-	// Reader reads Secrets, ConfigMaps and copies; the copies are best read past a
-	// cache. Default: Client.
+	// Reader reads Secrets, ConfigMaps and copies, best without a cache for the copies. Default: Client.
 	Reader client.Reader
-	// InMemory keeps what is accepted in memory, and records nothing: for a preview.
+	// InMemory keeps copies in memory and writes nothing: for a preview.
 	InMemory bool
-	// PlainHTTP are the hosts (HOST or HOST:PORT, as references write them) that are
-	// spoken to without TLS.
+	// PlainHTTP are hosts (HOST or HOST:PORT, as in references) without TLS.
 	PlainHTTP []string
 	// UserAgent of requests. Default: vdo-operator.
 	UserAgent string
-	// Timeout is how long the registry may be silent. Default: 30 seconds.
+	// Timeout bounds the registry's silence. Default: 30 seconds.
 	Timeout time.Duration
-	// ReadTimeout is how long Contents may take to read a mirror whose every answer comes in
-	// time, since callers have more to do. Default: 1 minute.
+	// ReadTimeout bounds the time in which Contents reads a mirror, even one without silence, since callers have
+	// more to do. Default: 1 minute.
 	ReadTimeout time.Duration
 }
 
-// Store gives contents of bundles. It is safe for concurrent use.
+// Store returns contents of bundles. It is safe for concurrent use.
 type Store struct {
 	opts   Options
 	memory *lru.Cache // contents of bundles, by digest
-	copies *lru.Cache // those in memory, by digest
+	copies *lru.Cache // copies in memory, by digest
 }
 
-// remembered is how many bundles' contents are kept in memory: the accepted one of
-// each DriverBundle that a cluster sensibly has.
+// remembered bounds the bundles in memory: one accepted per DriverBundle of a cluster, with a sensible number of
+// these.
 const remembered = 4
 
 // New returns a Store.
@@ -107,9 +105,8 @@ func New(o Options) *Store {
 	return &Store{opts: o, memory: lru.New(remembered), copies: lru.New(remembered)}
 }
 
-// Contents returns what is in the accepted bundle (status.digest): from memory, else
-// from the copy in the cluster, else from the mirror. The result is shared: callers
-// do not change it.
+// Contents returns the contents of the accepted bundle (status.digest): from memory, else from the copy in the
+// cluster, else from the mirror. Callers share the result and must not change it.
 func (s *Store) Contents(ctx context.Context, b *v1alpha1.DriverBundle) (c *bundle.Contents, err error) {
 	ctx, end := tracing.Span(ctx, "read bundle", "name", b.Name, "digest", b.Status.Digest)
 	defer func() { end(err) }()
@@ -133,7 +130,7 @@ func (s *Store) Contents(ctx context.Context, b *v1alpha1.DriverBundle) (c *bund
 	return c, nil
 }
 
-// accepted returns the digest that was accepted.
+// accepted returns the digest of the accepted bundle.
 func accepted(b *v1alpha1.DriverBundle) (image.Digest, error) {
 	if b.Status.Digest == "" {
 		return image.Digest{}, fault.Errorf(fault.NotFound, "read", "DriverBundle "+b.Name,
@@ -168,8 +165,8 @@ func (s *Store) contentsOfMirror(ctx context.Context, b *v1alpha1.DriverBundle, 
 	return contentsOf(ctx, m.repo, root)
 }
 
-// contentsOf reads and verifies everything from a root. The configuration of an image is read
-// where nothing else says what platform it is for.
+// contentsOf reads and verifies everything below a root. It reads the configuration of an image if nothing else
+// names its platform.
 func contentsOf(ctx context.Context, f bundle.Fetcher, root ocispec.Descriptor) (*bundle.Contents, error) {
 	g, err := bundle.Load(ctx, f, root)
 	if err != nil {
@@ -183,8 +180,8 @@ func contentsOf(ctx context.Context, f bundle.Fetcher, root ocispec.Descriptor) 
 	return c, err
 }
 
-// Evidence returns the signatures of the accepted bundle as the copy in the cluster
-// has them, so that a changed policy can be held against them without the mirror.
+// Evidence returns the accepted bundle's signatures from the copy in the cluster, so that a changed policy can be
+// checked without the mirror.
 func (s *Store) Evidence(ctx context.Context, b *v1alpha1.DriverBundle) ([]trust.Evidence, error) {
 	digest, err := accepted(b)
 	if err != nil {
@@ -209,14 +206,14 @@ func readEvidence(ctx context.Context, f trust.Fetcher, manifests []ocispec.Desc
 	return all, nil
 }
 
-// maxEvidence is how many signatures of one bundle are read.
+// maxEvidence bounds the signatures of one bundle.
 const maxEvidence = 256
 
-// matrices are the documents that were read last, by the hash of their text: passes need the same few again and
-// again. A document is never changed.
+// matrices caches the last documents by the hash of their text, since every reconcile needs the same few. A document
+// never changes.
 var matrices = lru.New(remembered)
 
-// ParseMatrix reads the matrix of a bundle's contents.
+// ParseMatrix returns the matrix of a bundle's contents.
 func ParseMatrix(digest string, c *bundle.Contents) (*matrix.Document, error) {
 	sum := sha256.Sum256(c.Matrix)
 	if known, ok := matrices.Get(sum); ok {

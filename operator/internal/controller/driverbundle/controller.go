@@ -1,51 +1,44 @@
-// Package driverbundle keeps each DriverBundle true: which bundle does its reference
-// name now, is it acceptable, and what is inside?
+// Package driverbundle reconciles DriverBundles: it resolves the reference, decides whether the bundle is
+// acceptable, and reports its contents.
 //
-// One pass observes (policies from ConfigMaps and Secrets; the root that the mirror
-// has under the reference; its signatures), decides (judge.go, pure), accepts or
-// refuses, and returns an outcome, which package reconciler has put into the status
-// (status.go). A pass starts when the resource, its
-// ConfigMaps or its Secrets change, when the annotation
-// reconcile.vdo.vmware.com/requestedAt changes, and at the interval, so that a moved
-// tag is seen at the next one. After a fault that can pass it is tried again sooner.
+// A reconcile observes the policies from ConfigMaps and Secrets, the root in the mirror, and its
+// signatures. It decides (judge.go, pure), accepts or refuses, and returns an outcome for the status
+// (status.go). It runs at the interval, so that it sees a moved tag. It also runs when the resource, its
+// ConfigMaps, its Secrets or the annotation reconcile.vdo.vmware.com/requestedAt change. After a
+// temporary fault it runs again sooner.
 //
-// # What the status says
+// # Status
 //
-// status.digest is the accepted bundle: the one that everything is installed and
-// repaired from. Only a bundle that satisfies the trust policy, whose matrix
-// satisfies the matrix policy where there is one, is not older than one accepted
-// before and is not expired, takes its place. An older or expired one does only where
-// spec.acceptOlder names its digest.
+// status.digest is the accepted bundle: everything is installed and repaired from it. Another bundle
+// replaces it only if it satisfies the trust policy, and its matrix the matrix policy, if any. It must
+// neither be older than one accepted before nor expired, unless spec.acceptOlder has its digest.
 //
-//	Ready     True: what the reference names now is the accepted bundle.
-//	          False: it could not be looked at, or is refused; reason and message
-//	          say why and name the refused digest. The bundle accepted before, if
-//	          any, stays in status.digest and goes on serving. It is False too where
-//	          a digest was accepted from the copy in the cluster, see below.
-//	Verified  is the accepted bundle's signature good under the policy of now? With
-//	          none accepted it is absent, or False for one that is not trusted. It gates
-//	          installations and upgrades, and is judged while suspended too. Unknown where the policy
-//	          or the accepted bundle's signatures cannot be read. Keys' times are held
-//	          against the time of acceptance, so that a key may expire in peace;
-//	          a revoked or removed key makes it False.
-//	Fresh     is the accepted bundle's matrix neither expired nor older than one
-//	          accepted before? False does not stop what runs, nor repairs of it.
+//	Ready     True: the reference names the accepted bundle.
+//	          False: the operator cannot read the bundle, or refuses it; reason and message
+//	          say why and name the refused digest. The bundle accepted before, if any, stays
+//	          in status.digest and in use. Also False if a digest was accepted from the copy
+//	          in the cluster, see below.
+//	Verified  True if the accepted bundle's signature satisfies the current policy. Without an
+//	          accepted bundle it is absent, or False for one that is not trusted. It gates
+//	          installations and upgrades, also while suspended. Unknown if the operator
+//	          cannot read the policy or the accepted bundle's signatures. Keys count at the
+//	          time of acceptance too, so they may expire; a revoked or removed key makes it
+//	          False.
+//	Fresh     False if the accepted bundle's matrix is expired or older than one accepted
+//	          before. That stops neither running drivers nor their repair.
 //
-// The highest serial is kept beside the DriverBundle too, by its name and by its
-// repository, so that to delete it does not open the way to older bundles.
+// A Secret stores the highest serial by repository, so that deleting the DriverBundle does not allow older
+// bundles.
 //
-// A bundle that was accepted is never dropped, whatever becomes of its keys, its
-// time or the mirror: what runs on the cluster came from it. Who wants another one
-// installed pushes another one.
+// The operator never drops an accepted bundle, whatever happens to its keys, its time or the mirror: the
+// installed drivers came from it. To install another one, push another one.
 //
 // # Without the mirror
 //
-// Where the mirror does not give what the reference names, because it cannot be asked or has
-// it no more, and the reference is by digest and in the repository of the accepted bundle, the copy
-// that is retained for a revision of a VDOConfig is judged in its place: its
-// signatures under the policies of now, its serial and time as ever, with the same
-// consent. Ready stays False with the mirror's fault, and says so, since nodes pull the images from there. What
-// the mirror gives and is refused is not looked for elsewhere.
+// The mirror may be unreachable or lack the bundle. Then the operator judges the copy that it retains for a
+// revision of a VDOConfig. The reference must be by digest, in the repository of the accepted bundle. The
+// current policies, serial, time and consent apply as ever. Ready stays False with the mirror's fault,
+// since nodes pull the images from there. If the operator refuses the mirror's bundle, it tries no copy.
 package driverbundle
 
 import (
@@ -70,23 +63,22 @@ import (
 type Options struct {
 	Store *store.Store
 	Now   func() time.Time // default time.Now
-	// Timeout is what one pass may take, whatever the mirror does: one that drips is never
-	// silent. Default: 5 minutes.
+	// Timeout bounds one reconcile, since a slow mirror may never be silent. Default: 5 minutes.
 	Timeout time.Duration
-	// Floor is what every bundle has to satisfy besides the policy of its DriverBundle,
-	// which whoever writes that cannot lower; nil for none. FloorID identifies it.
+	// Floor is the operator's minimum trust policy for every bundle; authors of DriverBundles cannot lower it. It is
+	// nil for none. FloorID identifies it.
 	Floor   *trust.Policy
 	FloorID string
-	// Retained are the bundles, REPOSITORY@DIGEST, of which copies stay beside that of the accepted one;
-	// default: none.
+	// Retained returns the bundles, REPOSITORY@DIGEST, whose copies stay in addition to the accepted one. Default:
+	// none.
 	Retained func(context.Context) ([]string, error)
-	// Watched has the metadata of ConfigMaps and Secrets; default: the manager's cache.
+	// Watched has the metadata of ConfigMaps and Secrets. Default: the manager's cache.
 	Watched cache.Cache
 }
 
-// Reconciler is one pass. Its fields are required.
+// Reconciler reconciles one DriverBundle. Its fields are required.
 type Reconciler struct {
-	Reader client.Reader // of Secrets and ConfigMaps, past the cache
+	Reader client.Reader // of Secrets and ConfigMaps, without the cache
 	Writer condition.Writer
 	Options
 }
@@ -96,8 +88,8 @@ const (
 	defaultTimeout  = 5 * time.Minute
 )
 
-// SetupWithManager adds the controller for DriverBundles to a manager. Its cache needs
-// DriverBundles of the operator's namespace.
+// SetupWithManager adds the controller for DriverBundles to a manager, whose cache needs the DriverBundles of the
+// operator's namespace.
 func SetupWithManager(mgr manager.Manager, o Options) error {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -113,17 +105,15 @@ func SetupWithManager(mgr manager.Manager, o Options) error {
 	}.Add(mgr)
 }
 
-// Reconcile is one pass over one resource.
+// Reconcile reconciles one DriverBundle.
 func (r *Reconciler) Reconcile(ctx context.Context, b *v1alpha1.DriverBundle) (reconcile.Result, error) {
 	frame := reconciler.Reconciler[*v1alpha1.DriverBundle]{Controller: r, Writer: r.Writer, Now: r.Now}
 	return frame.Reconcile(ctx, b)
 }
 
-// Pass looks at the accepted bundle and at the mirror. The highest serial is recorded
-// beside the DriverBundle before its status names the bundle that has it: where that cannot
-// be done it is not accepted. The status only shows it, so that an administrator corrects it in one
-// place. A deletion needs nothing: a pass over another DriverBundle removes copies that nothing is retained of.
-// Where none is left they stay until another is created, or the namespace goes.
+// Pass checks the accepted bundle and the mirror. It accepts a bundle only after it has stored the highest serial in
+// a Secret. The status only shows it, so that an administrator corrects one place. After a deletion, a pass over
+// another DriverBundle removes unretained copies; without another one they stay.
 func (r *Reconciler) Pass(ctx context.Context, b *v1alpha1.DriverBundle) (
 	reconciler.Outcome[*v1alpha1.DriverBundle], error,
 ) {
@@ -138,7 +128,7 @@ func (r *Reconciler) Pass(ctx context.Context, b *v1alpha1.DriverBundle) (
 	out := r.look(ctx, known, unknown)
 	switch {
 	case out.accepted != nil && out.accepted.root.Digest.String() == b.Status.Digest:
-		// copies of bundles before it; an old state of the resource names none that is still accepted
+		// copies of earlier bundles; an outdated resource names none that is still accepted
 		out.fault = fault.Join(out.fault, r.tidy(ctx, b, r.Store.Forget))
 	case out.gated.good(): // suspended, or without the mirror
 		out.fault = fault.Join(out.fault, r.tidy(ctx, b, r.Store.Disown))
@@ -155,14 +145,14 @@ func (r *Reconciler) Pass(ctx context.Context, b *v1alpha1.DriverBundle) (
 		switch {
 		case err != nil && (ctx.Err() != nil || condition.Outdated(err) || fault.ReasonOf(err) == fault.Internal):
 			return nil, err
-		case err != nil: // a person has to hear of it
+		case err != nil: // the administrator must see it
 			out.accepted, out.fault = nil, fault.Join(out.fault, err)
 		}
 	}
 	return out, nil
 }
 
-// tidy sees to the copies, of bundles that something is retained of and others.
+// tidy calls by with the retained bundles, to remove or keep copies.
 func (r *Reconciler) tidy(
 	ctx context.Context, b *v1alpha1.DriverBundle, by func(context.Context, *v1alpha1.DriverBundle, ...string) error,
 ) error {

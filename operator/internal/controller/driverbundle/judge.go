@@ -15,8 +15,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 )
 
-// fresh refuses a bundle whose matrix is older than one accepted before, or expired, unless
-// the spec consents to this digest or it is the one accepted already.
+// fresh refuses a bundle with an expired matrix, or one older than one accepted before. It allows the accepted
+// digest, and the one in spec.acceptOlder.
 func fresh(b *v1alpha1.DriverBundle, digest string, f found, now time.Time) error {
 	if b.Spec.AcceptOlder == digest || b.Status.Digest == digest {
 		return nil
@@ -32,14 +32,13 @@ func fresh(b *v1alpha1.DriverBundle, digest string, f found, now time.Time) erro
 	return &fault.Error{Reason: fault.ReasonOf(err), Op: "check", Subject: "the matrix", Hint: hint, Err: err}
 }
 
-// moved reports whether the reference names another repository than the accepted bundle's, whose serials
-// are not its own.
+// moved reports whether the reference names another repository than the accepted bundle's, with serials of its own.
 func moved(b *v1alpha1.DriverBundle) bool {
 	ref, err := image.ParseReference(b.Spec.Reference)
 	return err == nil && ref.Repository() != b.Status.Repository
 }
 
-// freshness says what is not fresh about a matrix of a repository with that highest serial.
+// freshness returns why a matrix is not fresh, in a repository with that highest serial.
 func freshness(b *v1alpha1.DriverBundle, m v1alpha1.MatrixStatus, highest int64, now time.Time) error {
 	const newer = "push a bundle with a newer matrix"
 	switch {
@@ -57,7 +56,7 @@ func wrongSerial(b *v1alpha1.DriverBundle) string {
 	return "if the higher serial is wrong: " + v1alpha1.ForgetSerials(b.Namespace)
 }
 
-// inspect reads what a bundle holds.
+// inspect returns the matrix and releases of a bundle.
 func inspect(c *bundle.Contents) (found, error) {
 	doc, err := matrix.Parse("matrix of the bundle", c.Matrix)
 	if err != nil {
@@ -83,12 +82,12 @@ func inspect(c *bundle.Contents) (found, error) {
 }
 
 const (
-	// A status is bounded, however many releases someone puts into a bundle.
+	// They bound the status, however many releases a bundle has.
 	maxReleases   = 256
 	maxStatusText = 1 << 10
 )
 
-// releasesInside are the releases of the matrix that the lock has, in its order.
+// releasesInside returns the releases of the matrix that are in the lock, in its order.
 func releasesInside(doc *matrix.Document, lock *bundle.Lock) []matrix.Release {
 	byID := map[string]matrix.Release{}
 	for _, r := range doc.Releases {
@@ -103,8 +102,8 @@ func releasesInside(doc *matrix.Document, lock *bundle.Lock) []matrix.Release {
 	return out
 }
 
-// covered says for which Kubernetes minors there are drivers: a CPI and a CSI, as
-// far as the bundle has any of them, that are not withdrawn. "1.32, 1.33, 1.36".
+// covered returns the Kubernetes minors with drivers, as "1.32, 1.33, 1.36". They need a CPI and a CSI that are not
+// withdrawn, if the bundle has any of each.
 func covered(releases []matrix.Release) string {
 	of := map[matrix.Driver][]matrix.Minor{}
 	for _, r := range releases {
@@ -126,10 +125,9 @@ func covered(releases []matrix.Release) string {
 	return strings.Join(all, ", ")
 }
 
-const maxMinors = 64 // that one range is written out to
+const maxMinors = 64 // bounds the list of one range
 
-// minors lists the minors of a release's range. An open range is as long as what
-// limits it elsewhere; alone it is listed by its first.
+// minors returns the minors of a release's range, of an open range only the first.
 func minors(r matrix.Release) []matrix.Minor {
 	if r.State == matrix.Withdrawn {
 		return nil

@@ -18,13 +18,13 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/source"
 )
 
-// look looks at the accepted bundle, and unless it is suspended at the mirror. Faults are part of the
-// outcome. Where it is unknown what was accepted before, nothing is.
+// look checks the accepted bundle and, unless suspended, the mirror. Faults are part of the outcome. If the highest
+// serial is unknown, it accepts nothing.
 func (r *Reconciler) look(ctx context.Context, b *v1alpha1.DriverBundle, unknown error) outcome {
 	whole := ctx
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(r.Timeout, defaultTimeout))
 	defer cancel()
-	// The version first: where a policy changes in between, it is that of the one before.
+	// Read the version first. If a policy changes in between, the version is that of the earlier one.
 	version, errVersion := source.PolicyVersion(ctx, r.Reader, b, r.FloorID)
 	p, err := r.policies(ctx, b)
 	if err := fault.Join(errVersion, err); err != nil {
@@ -37,19 +37,19 @@ func (r *Reconciler) look(ctx context.Context, b *v1alpha1.DriverBundle, unknown
 	if out.fault = unknown; !b.Spec.Suspend && unknown == nil {
 		out.lookAtMirror(ctx, r, b, p)
 	}
-	if out.unread != nil { // the mirror may have used all the time up
+	if out.unread != nil { // the mirror may have used all the time
 		out.lookAtCopy(whole, r, b, p)
 	}
 	return out
 }
 
-// reverify holds the accepted bundle against the policies of now, without the mirror.
+// reverify checks the accepted bundle against the current policies, without the mirror.
 func (r *Reconciler) reverify(ctx context.Context, b *v1alpha1.DriverBundle, p policies) stored {
 	c := candidate{root: ocispec.Descriptor{Digest: digest.Digest(b.Status.Digest)}}
 	return p.judge(ctx, r.Store.Copy(b, b.Status.Repository, c.root.Digest), c.root, c.times(b, r.Now()))
 }
 
-// lookAtMirror sees what the reference names now, and accepts or refuses it.
+// lookAtMirror resolves the reference, and accepts or refuses the bundle.
 func (o *outcome) lookAtMirror(ctx context.Context, r *Reconciler, b *v1alpha1.DriverBundle, p policies) {
 	mirror, err := r.Store.Open(ctx, b)
 	if err != nil {
@@ -75,18 +75,18 @@ func (o *outcome) lookAtMirror(ctx context.Context, r *Reconciler, b *v1alpha1.D
 	o.accepted, o.fault = r.consider(ctx, b, p, mirror, c, o)
 }
 
-// origin has the signatures and the contents of a root.
+// origin returns the signatures and the contents of a root.
 type origin interface {
 	// Evidence returns all signatures of a root; none is no error.
 	Evidence(ctx context.Context, root ocispec.Descriptor) ([]trust.Evidence, error)
-	// Contents returns what a root holds, every byte verified.
+	// Contents returns the contents of a root, every byte verified.
 	Contents(ctx context.Context, root ocispec.Descriptor) (*bundle.Contents, error)
-	// Keep has the cluster keep what Evidence and Contents have read.
+	// Keep stores in the cluster the blobs that Evidence and Contents have read.
 	Keep(ctx context.Context, root ocispec.Descriptor, contents *bundle.Contents) error
 }
 
-// judge reads a bundle's signatures and contents, in this order, so that nothing of an unsigned bundle is read but its
-// root. Keys are held against each of several times.
+// judge reads a bundle's signatures, then its contents, so that it reads only the root of an unsigned bundle. A key
+// may be valid at any of the times.
 func (p policies) judge(ctx context.Context, from origin, root ocispec.Descriptor, times []time.Time) (h stored) {
 	evidence, err := from.Evidence(ctx, root)
 	if err != nil {
@@ -109,7 +109,7 @@ func (p policies) judge(ctx context.Context, from origin, root ocispec.Descripto
 	return h
 }
 
-// consider judges a candidate, and keeps what is accepted.
+// consider judges a candidate, and keeps a copy if it accepts it.
 func (r *Reconciler) consider(
 	ctx context.Context, b *v1alpha1.DriverBundle, p policies, from origin, c candidate, out *outcome,
 ) (*acceptance, error) {
@@ -137,7 +137,7 @@ func (r *Reconciler) consider(
 	return &acceptance{candidate: c, keys: h.keys, found: found}, nil
 }
 
-// candidate is what the reference names now.
+// candidate is the bundle that the reference names now.
 type candidate struct {
 	repository image.Reference
 	tag        string
@@ -156,7 +156,7 @@ func (c candidate) String() string {
 	return s + "@" + c.root.Digest.String()
 }
 
-// refused names the candidate, and what goes on serving.
+// refused returns an error with the candidate, and the bundle that stays in use.
 func (c candidate) refused(b *v1alpha1.DriverBundle, why error) error {
 	if b.Status.Digest != "" && b.Status.Digest != c.root.Digest.String() {
 		why = fmt.Errorf("%w; the bundle accepted before, %s, stays in use", why, b.Status.Digest)
@@ -164,8 +164,7 @@ func (c candidate) refused(b *v1alpha1.DriverBundle, why error) error {
 	return fault.Errorf(fault.ReasonOf(why), "accept", c.String(), fault.HintOf(why), "%w", why)
 }
 
-// unlessPassing tells a damaged bundle, which is refused, from a mirror that does
-// not answer.
+// unlessPassing returns a refusal for a damaged bundle, and other errors, as of an unreachable mirror, unchanged.
 func unlessPassing(c candidate, b *v1alpha1.DriverBundle, err error) error {
 	switch fault.ReasonOf(err) {
 	case fault.Corrupt, fault.Incomplete, fault.InvalidInput, fault.NotFound:
@@ -174,7 +173,7 @@ func unlessPassing(c candidate, b *v1alpha1.DriverBundle, err error) error {
 	return err
 }
 
-// found is what a bundle holds.
+// found is the relevant contents of a bundle.
 type found struct {
 	matrix     v1alpha1.MatrixStatus
 	releases   []v1alpha1.ReleaseStatus
@@ -183,8 +182,7 @@ type found struct {
 
 var errSerial = errors.New("the lock names another serial than the matrix has")
 
-// times are those at which keys may be in force: now, and for the bundle accepted
-// before also the time of its acceptance.
+// times returns the times at which keys may be valid: now, and for the accepted bundle also its acceptance.
 func (c candidate) times(b *v1alpha1.DriverBundle, now time.Time) []time.Time {
 	if b.Status.Digest == c.root.Digest.String() {
 		return []time.Time{acceptedAt(b), now}
@@ -192,9 +190,8 @@ func (c candidate) times(b *v1alpha1.DriverBundle, now time.Time) []time.Time {
 	return []time.Time{now}
 }
 
-// lookAtCopy accepts or refuses what the reference names by its digest, which the mirror did not
-// give, by the copy that a revision keeps of it: its signatures and contents are judged as those
-// of the mirror are. The mirror's fault stays, since nodes pull images from there.
+// lookAtCopy judges a reference by digest that the mirror did not return, from the copy of a revision. Signatures
+// and contents must satisfy the same rules. The mirror's fault stays, since nodes pull images from there.
 func (o *outcome) lookAtCopy(ctx context.Context, r *Reconciler, b *v1alpha1.DriverBundle, p policies) {
 	c, ok := namedByDigest(b)
 	if !ok {
@@ -220,8 +217,8 @@ func (o *outcome) lookAtCopy(ctx context.Context, r *Reconciler, b *v1alpha1.Dri
 	o.fault = fromCopy(why)
 }
 
-// namedByDigest is what a reference names without the mirror, in the repository of the accepted
-// bundle: a repository that nothing was accepted from has to be asked.
+// namedByDigest returns the candidate of a reference by digest, if it is in the accepted bundle's repository;
+// another repository needs the mirror.
 func namedByDigest(b *v1alpha1.DriverBundle) (candidate, bool) {
 	ref, err := image.ParseReference(b.Spec.Reference)
 	if err != nil || ref.Digest().IsZero() || b.Spec.Versions != "" || ref.Repository() != b.Status.Repository {
@@ -232,16 +229,15 @@ func namedByDigest(b *v1alpha1.DriverBundle) (candidate, bool) {
 	}, true
 }
 
-// fromCopy is the mirror's fault where the copy in the cluster serves.
+// fromCopy returns the mirror's fault while the copy in the cluster replaces it.
 func fromCopy(why error) error {
 	return fault.Errorf(fault.ReasonOf(why), "", "", fault.HintOf(why),
 		"%w; the bundle is taken from the copy in the cluster, and images that nodes do not have may be missing", why)
 }
 
-// Trusted holds the bundle that status.digest names, which was accepted at
-// status.acceptedAt, against the trust policies of now, by the signatures that are copied
-// in the cluster. It fails with Untrusted where they do not accept it, and with whatever
-// keeps it from being known.
+// Trusted checks the bundle in status.digest, accepted at status.acceptedAt, against the current trust policies,
+// with the signatures in the cluster's copy. It returns Untrusted if they refuse it, or the error that prevents the
+// check.
 func (r *Reconciler) Trusted(ctx context.Context, b *v1alpha1.DriverBundle) error {
 	p, err := r.policies(ctx, b)
 	if err != nil {

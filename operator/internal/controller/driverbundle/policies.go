@@ -24,14 +24,14 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/source"
 )
 
-// policies are whose signatures count.
+// policies are the trust policies for a bundle.
 type policies struct {
-	floor  *trust.Policy // the operator's own; nil: the DriverBundle's is enough
+	floor  *trust.Policy // the operator's own; nil for none
 	bundle *trust.Policy
-	matrix *trust.Policy // nil: the bundle's signature is enough
+	matrix *trust.Policy // nil: the bundle's signature suffices
 }
 
-// policies reads whose signatures count.
+// policies reads the policies of a DriverBundle.
 func (r *Reconciler) policies(ctx context.Context, b *v1alpha1.DriverBundle) (policies, error) {
 	p := policies{floor: r.Floor}
 	var bundleErr, matrixErr error
@@ -46,8 +46,8 @@ func (r *Reconciler) policies(ctx context.Context, b *v1alpha1.DriverBundle) (po
 	return p, fault.Join(bundleErr, matrixErr)
 }
 
-// defaultPolicy is what the ConfigMap vdo-trust says: the policy in its policy.yaml,
-// or where it has none, trust in each of its public keys.
+// defaultPolicy returns the policy of ConfigMap vdo-trust: its policy.yaml or, if it has none, trust in each of its
+// public keys.
 func (r *Reconciler) defaultPolicy(ctx context.Context, namespace string) (*trust.Policy, error) {
 	subject := "ConfigMap " + namespace + "/" + v1alpha1.DefaultTrustName
 	const create = "create it with the publisher's key: `kubectl create configmap " + v1alpha1.DefaultTrustName +
@@ -78,7 +78,7 @@ func (r *Reconciler) defaultPolicy(ctx context.Context, namespace string) (*trus
 	return r.policy(ctx, namespace, subject, &spec)
 }
 
-// filesOf gives a policy the files that it names: other keys of its ConfigMap.
+// filesOf returns a reader for the files that a policy names: other keys of its ConfigMap.
 func filesOf(subject string, data map[string][]byte) func(string) ([]byte, error) {
 	return func(path string) ([]byte, error) {
 		if value, ok := data[path]; ok {
@@ -89,8 +89,8 @@ func filesOf(subject string, data map[string][]byte) func(string) ([]byte, error
 	}
 }
 
-// references are the fields of a spec that refer to a key of a ConfigMap or Secret: the field for the
-// same text in place, and the key that is read where the reference names none.
+// references are the fields of a spec that refer to a key of a ConfigMap or Secret. Each has the field for the same
+// text inline, and the default key.
 var references = map[string]struct{ text, key string }{
 	"from":               {"publicKey", v1alpha1.DefaultPublicKeyKey},
 	"rootsFrom":          {"roots", v1alpha1.DefaultRootsKey},
@@ -99,8 +99,8 @@ var references = map[string]struct{ text, key string }{
 	"trustedRootFrom":    {"trustedRoot", v1alpha1.DefaultTrustedRootKey},
 }
 
-// policy reads a policy of a spec. With its references resolved it has the form of a policy file, and
-// is read as one. All problems are told together.
+// policy reads a policy of a spec. It resolves the references, and parses the result as a policy file. It reports
+// all unresolved references together.
 func (r *Reconciler) policy(
 	ctx context.Context, namespace, field string, spec *v1alpha1.TrustPolicy,
 ) (*trust.Policy, error) {
@@ -129,7 +129,7 @@ func (r *Reconciler) policy(
 	return trust.ParsePolicy(field, data, nil)
 }
 
-// resolve puts the texts that an entry refers to into it.
+// resolve replaces the references of an entry with their texts.
 func (r *Reconciler) resolve(ctx context.Context, namespace string, entry map[string]any) error {
 	var problems []error
 	for name, is := range references {
@@ -152,9 +152,8 @@ func (r *Reconciler) resolve(ctx context.Context, namespace string, entry map[st
 	return fault.Join(problems...)
 }
 
-// verify holds a bundle's signatures against the operator's own policy and against the
-// DriverBundle's, and returns whom the latter counts. Keys are held against each of several times, until
-// they do.
+// verify checks a bundle's signatures against the operator's policy and the DriverBundle's, and returns the latter's
+// result. It tries the times in order, until one succeeds.
 func (p policies) verify(
 	digest image.Digest, evidence []trust.Evidence, times []time.Time,
 ) (v trust.Verified, err error) {
@@ -174,7 +173,7 @@ func (p policies) verify(
 	return v, err
 }
 
-// verifyMatrix checks the matrix's own signature where that is requested.
+// verifyMatrix checks the matrix's own signature if a policy for it exists.
 func (p policies) verifyMatrix(c *bundle.Contents, times []time.Time) error {
 	if p.matrix == nil {
 		return nil
@@ -198,9 +197,8 @@ func atOneOf(times []time.Time, verify func(time.Time) error) (err error) {
 	return err
 }
 
-// ReadFloor reads the operator's own policy and the files that it names, whose relative paths
-// are beside it. The id identifies what was read, in whatever way read gets at it. Faults are
-// of fault.InvalidInput, but for those of read.
+// ReadFloor reads the operator's own policy and the files that it names, with paths relative to it. The id
+// identifies all data read, not their location. Faults are fault.InvalidInput, except those of read.
 func ReadFloor(name string, read func(path string) ([]byte, error)) (p *trust.Policy, id string, err error) {
 	data, err := read(name)
 	if err != nil {

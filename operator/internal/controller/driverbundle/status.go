@@ -15,15 +15,15 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/reconciler"
 )
 
-// outcome is what a pass found out.
+// outcome is the result of a reconcile.
 type outcome struct {
-	gated    stored      // of the bundle accepted before
-	accepted *acceptance // what the reference names now, where it is accepted
-	fault    error       // why there is no acceptance, or why it is of the copy in the cluster
-	unread   error       // why the mirror did not give what that takes
-	blind    error       // why the policies of now are not known
-	policy   string      // identifies what they were read from
-	// login is the one that the mirror let in to repository; "" where it let in none.
+	gated    stored      // the bundle accepted before
+	accepted *acceptance // the bundle that the reference names, if accepted
+	fault    error       // why it is not accepted, or comes from the copy in the cluster
+	unread   error       // why the mirror did not return the bundle
+	blind    error       // why the current policies are unknown
+	policy   string      // identifies the sources of the policies
+	// login is the one that the mirror of repository accepted; "" for none.
 	login, repository string
 
 	highest   int64 // the highest serial accepted before
@@ -31,21 +31,21 @@ type outcome struct {
 	at        time.Time
 }
 
-// stored is a bundle under the policies of now. The zero value is none.
+// stored is a bundle under the current policies. The zero value means none.
 type stored struct {
 	contents  *bundle.Contents
-	keys      []string // whose signatures count
-	untrusted error    // the policies of now do not accept it
-	missing   error    // it cannot be read
+	keys      []string // with valid signatures
+	untrusted error    // why the current policies refuse it
+	missing   error    // why it cannot be read
 }
 
 func (h stored) good() bool { return len(h.keys) > 0 }
 
-// acceptance is a bundle that is accepted.
+// acceptance is an accepted bundle.
 type acceptance struct {
 	candidate
 	keys  []string
-	found found // zero where it is the one accepted before
+	found found // zero for the bundle that was accepted before
 }
 
 func acceptedAt(b *v1alpha1.DriverBundle) time.Time {
@@ -55,7 +55,7 @@ func acceptedAt(b *v1alpha1.DriverBundle) time.Time {
 	return b.Status.AcceptedAt.Time
 }
 
-// Next is at the interval, unless it is suspended.
+// Next returns the interval, unless the DriverBundle is suspended.
 func (o outcome) Next(b *v1alpha1.DriverBundle) reconciler.Next {
 	switch {
 	case b.Spec.Suspend:
@@ -66,7 +66,7 @@ func (o outcome) Next(b *v1alpha1.DriverBundle) reconciler.Next {
 	return reconciler.Next{Interval: b.Spec.Interval.Duration}
 }
 
-// Record puts the outcome into the status.
+// Record writes the outcome into the status.
 func (o outcome) Record(b *v1alpha1.DriverBundle) {
 	st := &b.Status
 	st.HandledReconcileAt, st.ObservedGeneration = o.requested, b.Generation
@@ -99,8 +99,7 @@ func (a *acceptance) record(s *v1alpha1.DriverBundleStatus, now time.Time) {
 	s.HighestSerial = max(s.HighestSerial, a.found.matrix.Serial)
 }
 
-// conditions says what the outcome means for a DriverBundle whose status has the rest of
-// it: pure.
+// conditions returns the conditions for the outcome, with the status as Record writes it. It is pure.
 func (o outcome) conditions(b *v1alpha1.DriverBundle) condition.Report {
 	why := o.fault
 	if text := b.Annotations[v1alpha1.AnnotationMessage]; text != "" {
@@ -118,7 +117,7 @@ func (o outcome) conditions(b *v1alpha1.DriverBundle) condition.Report {
 	return r
 }
 
-// verified is the condition Verified, or none where nothing was found out: then it stays.
+// verified returns the condition Verified, or none if nothing is known: then it stays.
 func (o outcome) verified(s *v1alpha1.DriverBundleStatus) []metav1.Condition {
 	const typ = v1alpha1.ConditionVerified
 	signed := "signed by " + strings.Join(s.VerifiedBy, ", ")
@@ -141,7 +140,7 @@ func (o outcome) verified(s *v1alpha1.DriverBundleStatus) []metav1.Condition {
 	return []metav1.Condition{condition.Absent(typ)}
 }
 
-// fresh is the condition Fresh.
+// fresh returns the condition Fresh.
 func (o outcome) fresh(b *v1alpha1.DriverBundle) metav1.Condition {
 	const typ = v1alpha1.ConditionFresh
 	s := &b.Status
@@ -149,7 +148,7 @@ func (o outcome) fresh(b *v1alpha1.DriverBundle) metav1.Condition {
 		return condition.Absent(typ)
 	}
 	highest := s.HighestSerial
-	if moved(b) { // it is of the new repository
+	if moved(b) { // the highest serial is of the new repository
 		highest = 0
 	}
 	err := freshness(b, *s.Matrix, highest, o.at)
@@ -162,7 +161,7 @@ func (o outcome) fresh(b *v1alpha1.DriverBundle) metav1.Condition {
 	))
 }
 
-// judged tells whether signatures were held against the policies.
+// judged reports whether signatures were checked against the policies.
 func (o outcome) judged() bool {
 	return o.accepted != nil || o.gated.good() || o.gated.untrusted != nil || fault.ReasonOf(o.fault) == fault.Untrusted
 }

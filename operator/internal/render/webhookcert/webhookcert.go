@@ -1,18 +1,15 @@
-// Package webhookcert makes, keeps and renews the certificate of the storage
-// driver's validating webhook.
+// Package webhookcert issues, stores and renews the certificate of the storage driver's validating
+// webhook.
 //
-// The certificate is a leaf for the webhook's Service, signed by a CA that exists
-// for that one signature: the CA's key is thrown away, so that nothing in the
-// cluster can sign another one. It is kept in the Secret that the webhook mounts
-// (see [Certificate.Data]) and read back from there:
+// The certificate is a leaf for the webhook's Service. A CA that exists only for it signs it. The
+// CA's key is discarded, so that nothing in the cluster can sign another one. The Secret that the
+// webhook mounts stores the certificate (see [Certificate.Data]), and [Ensure] reads it there:
 //
 //	cert, renewed, err := webhookcert.Ensure(secret.Data, registration.CABundle, time.Now(), rand.Reader)
 //
-// A renewal makes a new CA and leaf. What clients trust then holds the new CA and,
-// until its leaf expires, the old one, so that the API server accepts both the
-// pods that still serve the old leaf and those that serve the new one. That holds at
-// every moment where what clients trust ([Certificate.CA]) is written first, the
-// Secret next, and the pods are rolled last.
+// A renewal makes a new CA and leaf. Clients trust the new CA and, until its leaf expires, the old
+// one. So the API server accepts pods with either leaf. The caller must write the CA bundle
+// ([Certificate.CA]) first, then the Secret, and roll the pods last.
 package webhookcert
 
 import (
@@ -29,24 +26,22 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/certificate"
 )
 
-// DNSName is the name that the API server calls the webhook by.
+// DNSName is the name under which the API server calls the webhook.
 const DNSName = "vsphere-webhook-svc.vmware-system-csi.svc"
 
-// Lifetime is how long a certificate counts; it is renewed after two thirds.
+// Lifetime is the validity of a certificate; it is renewed after two thirds.
 const Lifetime = 90 * 24 * time.Hour
 
-// WarnBefore its end a certificate should have been renewed: one that is as near to
-// its end was to be renewed and was not.
+// WarnBefore is the remaining time below which a renewal is overdue.
 const WarnBefore = 30 * 24 * time.Hour
 
-// caName starts the name of each CA; maxTrusted bounds how many are adopted from
-// what clients trust.
+// caName starts the name of each CA; maxTrusted bounds the CAs copied from clients' trust.
 const (
 	caName     = "vsphere-webhook-ca "
 	maxTrusted = 4
 )
 
-// skew is how far a node's clock may be behind ours.
+// skew is the tolerated delay of a node's clock.
 const skew = 5 * time.Minute
 
 // Keys of the Secret.
@@ -56,10 +51,9 @@ const (
 	KeyKey  = "tls.key"
 )
 
-// Certificate is a serving certificate and what its clients trust. It does not
-// print.
+// Certificate is a serving certificate and its clients' CAs. It does not print.
 type Certificate struct {
-	CA   []byte // PEM; what caBundle holds: the issuer, then those before it while they count
+	CA   []byte // PEM for caBundle: the issuer, then earlier ones while they are valid
 	Cert []byte // PEM of the leaf
 	Key  []byte // PEM of the leaf's key, PKCS#8
 }
@@ -70,15 +64,13 @@ func (*Certificate) String() string { return "[certificate of " + DNSName + "]" 
 // GoString keeps the key out of logs.
 func (c *Certificate) GoString() string { return c.String() }
 
-// Data is what is kept of the certificate in the Secret that the webhook mounts.
+// Data returns the content of the Secret that the webhook mounts.
 func (c *Certificate) Data() map[string][]byte {
 	return map[string][]byte{KeyCA: c.CA, KeyCert: c.Cert, KeyKey: c.Key}
 }
 
-// Ensure returns the certificate kept in a Secret's data while it serves, or a new
-// one, and whether it is new. Data that is empty or damaged gives a new one; the pods
-// may then still serve what is lost, so that the CAs that clients trust so far, PEM,
-// stay trusted.
+// Ensure returns the certificate in a Secret's data while it serves, or a new one, and whether it is new. It
+// replaces empty or damaged data. Pods may still serve the lost leaf, so valid CAs in trusted, PEM, stay.
 func Ensure(data map[string][]byte, trusted []byte, now time.Time, random io.Reader) (cert *Certificate, renewed bool, err error) {
 	kept, err := Parse(data)
 	if err == nil && now.Before(kept.RenewAt()) && kept.serves(now) {
@@ -89,13 +81,13 @@ func Ensure(data map[string][]byte, trusted []byte, now time.Time, random io.Rea
 		return nil, false, err
 	}
 	if kept != nil {
-		trusted = slices.Concat(kept.CA, trusted) // pods may serve by either
+		trusted = slices.Concat(kept.CA, trusted) // pods may serve either leaf
 	}
 	cert.CA = append(cert.CA, ours(trusted, now)...)
 	return cert, true, nil
 }
 
-// ours returns those of the CAs that were made here and still count.
+// ours returns the CAs of this package that are still valid.
 func ours(bundle []byte, now time.Time) []byte {
 	var out []byte
 	n := 0
@@ -109,7 +101,7 @@ func ours(bundle []byte, now time.Time) []byte {
 	return out
 }
 
-// Issue makes a certificate from scratch.
+// Issue makes a new CA and leaf.
 func Issue(now time.Time, random io.Reader) (*Certificate, error) {
 	notBefore, notAfter := now.Add(-skew).UTC().Truncate(time.Second), now.Add(Lifetime).UTC().Truncate(time.Second)
 	leaf, keyPEM := certificate.Issued{}, []byte(nil)
@@ -137,8 +129,8 @@ func Issue(now time.Time, random io.Reader) (*Certificate, error) {
 	}, nil
 }
 
-// Parse reads a certificate from a Secret's data. The leaf must be for [DNSName],
-// fit its key, and be signed by the first CA.
+// Parse reads a certificate from a Secret's data. The leaf must be for [DNSName], fit its key, and be signed by the
+// first CA.
 func Parse(data map[string][]byte) (*Certificate, error) {
 	c := &Certificate{CA: data[KeyCA], Cert: data[KeyCert], Key: data[KeyKey]}
 	if err := c.check(); err != nil {
@@ -166,27 +158,25 @@ func (c *Certificate) check() error {
 	return leaf.CheckSignatureFrom(issuer)
 }
 
-// RenewAt is when two thirds of the certificate's life are over. The zero time is
-// returned for a certificate that cannot be read.
+// RenewAt returns the time after two thirds of the certificate's life; the zero time if it is unreadable.
 func (c *Certificate) RenewAt() time.Time {
 	from, to := c.life()
 	return from.Add(to.Sub(from) * 2 / 3)
 }
 
-// EndsAt is when the certificate's life is over; the zero time for one that cannot be
-// read.
+// EndsAt returns the end of the certificate's life; the zero time if it is unreadable.
 func (c *Certificate) EndsAt() time.Time {
 	_, to := c.life()
 	return to
 }
 
-// serves reports whether the leaf counts now.
+// serves reports whether the leaf is valid now.
 func (c *Certificate) serves(now time.Time) bool {
 	from, to := c.life()
 	return !now.Before(from) && now.Before(to)
 }
 
-// life is the time in which the leaf counts; none of one that cannot be read.
+// life returns the validity of the leaf; zero times if it is unreadable.
 func (c *Certificate) life() (from, to time.Time) {
 	if leaf, err := certificate.Parse(c.Cert); err == nil {
 		from, to = leaf.NotBefore, leaf.NotAfter
