@@ -51,7 +51,7 @@ type Machine struct {
 	Off          []Fix    `json:"off"`                // changes that need the VM off
 	ByHand       []string `json:"byHand"`             // changes that an administrator has to decide, or make in the guest
 
-	begun bool // by an earlier run
+	begun *begun // by an earlier run
 }
 
 // Name returns the node's name, or the path of a VM that is no node.

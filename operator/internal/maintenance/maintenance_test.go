@@ -359,6 +359,12 @@ func TestWhatOthersDoMeanwhileCounts(t *testing.T) {
 			w.begun("cp-0")
 			w.change("cp-0", func(n *corev1.Node) { n.Annotations["cluster.x-k8s.io/machine"] = "m" })
 		}},
+		"begun with a hardware version": {shut: 1, arrange: func(w *world) { // and this run is without it
+			w.change("cp-0", func(n *corev1.Node) {
+				n.Annotations = map[string]string{maintenance.Annotation: `{"cordoned":true,"bootID":"boot-0","hardware":19}`}
+			})
+			w.vms["cp-0"].state.DiskUUID, w.vms["cp-0"].state.Hardware = true, "vmx-15"
+		}},
 		"a guest without Tools": {arrange: func(w *world) { w.vms["cp-0"].state.ToolsRunning = false }, why: "VMware Tools does not run in it"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -22,8 +22,16 @@ import (
 const Annotation = "vdo.vmware.com/vm-fix"
 
 type begun struct {
-	Cordoned bool   `json:"cordoned"` // by this package; false if it was cordoned before
-	BootID   string `json:"bootID"`   // of the node at that time
+	Cordoned bool   `json:"cordoned"`           // by this package; false if it was cordoned before
+	BootID   string `json:"bootID"`             // of the node at that time
+	Hardware int    `json:"hardware,omitempty"` // accepted at that time: a later run without it also ends the work
+}
+
+// noteOf returns the note of an annotation. An unreadable one has no boot ID, and does not count as cordoned here.
+func noteOf(text string) *begun {
+	var out begun
+	_ = json.Unmarshal([]byte(text), &out)
+	return &out
 }
 
 // VMs is the session of an administrator of VMs. [vcenter.Admin] is one.
@@ -92,36 +100,36 @@ func (r *Run) each(ctx context.Context, list []Machine, do step) error {
 // Pending returns the VMs that [Run.Nodes] would change, in its order: those with pending changes, and those whose
 // node was begun. It refuses nodes of a Machine API: a MachineHealthCheck may delete one that is off.
 func (r *Run) Pending(ctx context.Context, list []Machine) ([]Machine, error) {
-	begun, owners, err := r.read(ctx)
+	notes, owners, err := r.read(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var errs []error
-	list = slices.DeleteFunc(slices.Clone(list), func(m Machine) bool { return len(m.Off) == 0 && !begun[m.Node] })
+	list = slices.DeleteFunc(slices.Clone(list), func(m Machine) bool { return len(m.Off) == 0 && notes[m.Node] == nil })
 	for i := range list {
 		m := &list[i]
-		m.begun = begun[m.Node]
-		if owner := owners[m.Node]; owner != "" && !m.begun {
+		m.begun = notes[m.Node]
+		if owner := owners[m.Node]; owner != "" && m.begun == nil {
 			errs = append(errs, &fault.Error{Reason: fault.Refused, Op: "power off the VM of", Subject: m.Node,
 				Err:  fmt.Errorf("Machine %s owns the node, and a MachineHealthCheck may delete it while its VM is off", owner),
 				Hint: "correct the template of its Machines and roll it out; name other nodes with --nodes"})
 		}
 	}
-	slices.SortStableFunc(list, func(a, b Machine) int { return rank(b.begun) - rank(a.begun) })
+	slices.SortStableFunc(list, func(a, b Machine) int { return rank(b.begun != nil) - rank(a.begun != nil) })
 	return list, fault.Join(errs...)
 }
 
 // read returns the nodes with [Annotation], and the owner of each node of a Machine API.
-func (r *Run) read(ctx context.Context) (begun map[string]bool, owners map[string]string, err error) {
+func (r *Run) read(ctx context.Context) (notes map[string]*begun, owners map[string]string, err error) {
 	var nodes corev1.NodeList
 	if err := r.API.List(ctx, &nodes); err != nil {
 		return nil, nil, clusterstate.Fault("read the nodes", err)
 	}
-	begun, owners = map[string]bool{}, map[string]string{}
+	notes, owners = map[string]*begun{}, map[string]string{}
 	for i := range nodes.Items {
 		n := &nodes.Items[i]
-		if _, ok := n.Annotations[Annotation]; ok {
-			begun[n.Name] = true
+		if note, ok := n.Annotations[Annotation]; ok {
+			notes[n.Name] = noteOf(note)
 		}
 		for _, key := range machineAnnotations {
 			if machine := n.Annotations[key]; machine != "" {
@@ -129,7 +137,7 @@ func (r *Run) read(ctx context.Context) (begun map[string]bool, owners map[strin
 			}
 		}
 	}
-	return begun, owners, nil
+	return notes, owners, nil
 }
 
 // machineAnnotations name the Machine of a node: Cluster API's, and OpenShift's Machine API.
@@ -137,7 +145,7 @@ var machineAnnotations = []string{"cluster.x-k8s.io/machine", "machine.openshift
 
 // node changes the VM of one node, unless it has become right since the plan.
 func (r *Run) node(ctx context.Context, vms VMs, m Machine) error {
-	if m.ControlPlane && !m.begun {
+	if m.ControlPlane && m.begun == nil {
 		if err := r.majority(ctx, m.Node); err != nil {
 			return err
 		}
@@ -146,7 +154,7 @@ func (r *Run) node(ctx context.Context, vms VMs, m Machine) error {
 	if err != nil {
 		return err
 	}
-	if len(fixes(state, r.Hardware)) == 0 && !m.begun {
+	if len(r.fixes(state, m)) == 0 && m.begun == nil {
 		r.say(m.Node, "nothing left to change")
 		return nil
 	}
@@ -155,7 +163,7 @@ func (r *Run) node(ctx context.Context, vms VMs, m Machine) error {
 	}
 	r.say(m.Node, "cordoned")
 	steps := []step{r.change, r.powerOn, r.back, r.verify, r.uncordon}
-	if len(fixes(state, r.Hardware)) > 0 && state.On {
+	if len(r.fixes(state, m)) > 0 && state.On {
 		steps = slices.Concat([]step{r.drain, r.detached, r.shutDown}, steps)
 	}
 	if err := inOrder(ctx, vms, m, steps...); err != nil {
@@ -192,6 +200,16 @@ func (r *Run) apart(ctx context.Context, vms VMs, m Machine) error {
 	return nil
 }
 
+// fixes returns what a VM still needs by the hardware version of this run, or of the one that began its node.
+func (r *Run) fixes(s preflight.Machine, m Machine) []Fix { return fixes(s, r.hardware(m)) }
+
+func (r *Run) hardware(m Machine) int {
+	if m.begun != nil {
+		return max(r.Hardware, m.begun.Hardware, preflight.LeastHardware)
+	}
+	return max(r.Hardware, preflight.LeastHardware)
+}
+
 type step func(ctx context.Context, vms VMs, m Machine) error
 
 func unmark(ctx context.Context, vms VMs, m Machine) error { return vms.UnmarkTemplate(ctx, m.ID) }
@@ -209,7 +227,7 @@ func inOrder(ctx context.Context, vms VMs, m Machine, steps ...step) error {
 
 func (r *Run) verify(ctx context.Context, vms VMs, m Machine) error {
 	state, err := vms.MachineState(ctx, m.ID)
-	if left := fixes(state, r.Hardware); err == nil && len(left) > 0 {
+	if left := r.fixes(state, m); err == nil && len(left) > 0 {
 		return &fault.Error{Reason: fault.Incomplete, Op: "verify", Subject: m.Path,
 			Err: fmt.Errorf("it still needs: %v", left), Hint: "run the same command again"}
 	}
@@ -267,7 +285,7 @@ func (r *Run) cordon(ctx context.Context, name string) error {
 		if _, ok := n.Annotations[Annotation]; ok {
 			return false, nil
 		}
-		note, err := json.Marshal(begun{Cordoned: !n.Spec.Unschedulable, BootID: n.Status.NodeInfo.BootID})
+		note, err := json.Marshal(begun{Cordoned: !n.Spec.Unschedulable, BootID: n.Status.NodeInfo.BootID, Hardware: r.Hardware})
 		if n.Annotations == nil {
 			n.Annotations = map[string]string{}
 		}
@@ -348,7 +366,7 @@ func (r *Run) change(ctx context.Context, vms VMs, m Machine) error {
 		do  func() error
 	}{
 		{Hardware, func() error {
-			return vms.UpgradeHardware(ctx, m.ID, fmt.Sprintf("vmx-%d", max(r.Hardware, preflight.LeastHardware)))
+			return vms.UpgradeHardware(ctx, m.ID, fmt.Sprintf("vmx-%d", r.hardware(m)))
 		}},
 		{DiskUUID, func() error { return vms.ExposeDisks(ctx, m.ID) }},
 		{Controller, func() error { return vms.AddController(ctx, m.ID) }},
@@ -357,7 +375,7 @@ func (r *Run) change(ctx context.Context, vms VMs, m Machine) error {
 		if err != nil {
 			return err
 		}
-		if !slices.Contains(fixes(state, r.Hardware), f.fix) {
+		if !slices.Contains(r.fixes(state, m), f.fix) {
 			continue
 		}
 		if !state.Off {
@@ -388,8 +406,7 @@ func (r *Run) back(ctx context.Context, _ VMs, m Machine) error {
 		if err := r.API.Get(ctx, client.ObjectKey{Name: m.Node}, &n); err != nil {
 			return "", err
 		}
-		var was begun
-		_ = json.Unmarshal([]byte(n.Annotations[Annotation]), &was) // an unreadable note has no boot
+		was := noteOf(n.Annotations[Annotation])
 		if !isReady(&n) || was.BootID != "" && n.Status.NodeInfo.BootID == was.BootID {
 			return "its kubelet has not reported since the VM was powered on", nil
 		}
@@ -400,10 +417,8 @@ func (r *Run) back(ctx context.Context, _ VMs, m Machine) error {
 // uncordon uncordons the node if this package cordoned it, and ends its work.
 func (r *Run) uncordon(ctx context.Context, _ VMs, m Machine) error {
 	return r.edit(ctx, m.Node, func(n *corev1.Node) (bool, error) {
-		var was begun
 		note, ok := n.Annotations[Annotation]
-		_ = json.Unmarshal([]byte(note), &was) // an unreadable note means that it was not cordoned here
-		if was.Cordoned {
+		if noteOf(note).Cordoned {
 			n.Spec.Unschedulable = false
 			r.say(m.Node, "uncordoned")
 		}

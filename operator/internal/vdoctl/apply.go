@@ -58,8 +58,12 @@ func (a *applier) apply(ctx context.Context, u *unstructured.Unstructured, dryRu
 		return out, clusterstate.Fault("read "+name, err)
 	}
 	version := before.GetResourceVersion()
-	if was := u.GetResourceVersion(); was != "" && was != version {
+	if u.GetResourceVersion() != "" && !sameVersion(u, before) {
 		return out, changedMeanwhile(name, errors.New("it is another one now"))
+	}
+	if u.GetResourceVersion() != "" {
+		after.SetResourceVersion(version)
+		unstructured.RemoveNestedField(after.Object, "metadata", "generation")
 	}
 	var removed [][]string
 	var err error
@@ -90,6 +94,15 @@ func (a *applier) apply(ctx context.Context, u *unstructured.Unstructured, dryRu
 		return out, clusterstate.Fault("apply "+name, err)
 	}
 	return out, nil
+}
+
+// sameVersion reports whether an object is unchanged since it was read. A status write, of the operator for
+// example, leaves the generation of a resource that has one.
+func sameVersion(read, is *unstructured.Unstructured) bool {
+	if read.GetGeneration() > 0 && read.GetGeneration() == is.GetGeneration() {
+		return read.GetUID() == is.GetUID()
+	}
+	return read.GetResourceVersion() == is.GetResourceVersion()
 }
 
 // leftOver refuses removed fields, and items of lists, that still exist.

@@ -223,6 +223,8 @@ func (o *configureOptions) answer(ctx context.Context, d *draft) error {
 		switch {
 		case f.flag == "vcenter":
 			err = o.chosen(ctx, d)
+		case f.flag == "server":
+			o.offerVCenter(d)
 		case o.prompts && f.flag == "username":
 			err = o.login(ctx, d)
 		case o.prompts && f.flag == "datacenters" && o.datacenters != "" && !o.noCheck:

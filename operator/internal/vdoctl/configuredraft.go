@@ -71,7 +71,7 @@ func (o *configureOptions) chosen(ctx context.Context, d *draft) error {
 		func(name string) bool { return name != o.vcenter })
 	_, uses := preflight.WantsOf(&d.config.Spec)
 	o.used = !o.given("drivers") && slices.ContainsFunc(uses, func(u preflight.Use) bool { return u.Name == o.vcenter })
-	o.offerVCenter(d)
+	o.set("server", &o.server, d.vcenter.Spec.VcIP)
 	return nil
 }
 
@@ -166,9 +166,9 @@ func (o *configureOptions) offer(d *draft) {
 	}
 }
 
+// offerVCenter offers the values of the vCenter at the chosen address.
 func (o *configureOptions) offerVCenter(d *draft) {
 	v := &d.vcenter.Spec
-	o.set("server", &o.server, v.VcIP)
 	if v.VcIP != "" && o.server != v.VcIP {
 		d.user, d.password = "", "" // they are of the earlier vCenter
 	} else if v.Port > 0 {
@@ -361,8 +361,12 @@ func (d *draft) manifests(ctx context.Context) ([]*unstructured.Unstructured, er
 	}
 	out = append(out, d.own()...)
 	all, err := manifests(out...)
-	for i, u := range all { // only of cluster objects the version: a file's is stale
-		u.SetResourceVersion(out[i].GetResourceVersion())
+	for i, u := range all {
+		if read := out[i]; read.GetResourceVersion() != "" { // not of a file: its version is stale
+			u.SetUID(read.GetUID())
+			u.SetGeneration(read.GetGeneration())
+			u.SetResourceVersion(read.GetResourceVersion())
+		}
 	}
 	return all, err
 }

@@ -21,10 +21,12 @@ func metaOf(ns, name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namesp
 // installation is one, and a delete of all of it.
 func installation(t *testing.T, more ...client.Object) (*deleteOptions, client.Client) {
 	t.Helper()
+	west := &v1alpha1.VsphereCloudConfig{ObjectMeta: metaOf("vmware-system-vdo", "west")}
+	west.Generation, west.Spec.Credentials = 1, "vc"
 	all := append([]client.Object{
 		&corev1.Namespace{ObjectMeta: metaOf("", "vmware-system-vdo")}, &corev1.Namespace{ObjectMeta: metaOf("", "vmware-system-csi")},
 		&corev1.Secret{ObjectMeta: metaOf("vmware-system-vdo", "vc")},
-		&v1alpha1.VsphereCloudConfig{ObjectMeta: metaOf("vmware-system-vdo", "west"), Spec: v1alpha1.VsphereCloudConfigSpec{Credentials: "vc"}},
+		west,
 		&v1alpha1.VDOConfig{ObjectMeta: metaOf("vmware-system-vdo", "vdo")},
 	}, more...)
 	o := &deleteOptions{app: &app{out: &bytes.Buffer{}, err: &bytes.Buffer{}}, goals: goals{drivers: true, settings: true, operator: true}, timeout: time.Minute}

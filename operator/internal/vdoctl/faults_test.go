@@ -31,15 +31,7 @@ func TestNoZoneMovesWithoutAnAnswerOfTheCluster(t *testing.T) {
 // what is not asked for stays: upgrades are manual by the earlier operator's ConfigMap.
 func TestConfigureKeepsTheModeOfTheEarlierOperator(t *testing.T) {
 	_, c := installation(t)
-	o := newConfigure(&app{})
-	o.cluster.namespace, o.vcenter = operatorNamespace, "west"
-	d, err := o.begin()
-	require.NoError(t, err)
-	require.NoError(t, d.readResources(t.Context(), c))
-	d.readers = append(d.readers, c)
-	d.makeMissing()
-	o.offer(d)
-	require.NoError(t, o.chosen(t.Context(), d))
+	o, d := answering(t, c)
 	o.username, o.password, o.bundle = "u", "new", "registry.site/vdo:1"
 	require.NoError(t, o.take(d))
 	require.Empty(t, d.config.Spec.Upgrade, "spec.upgrade was not set, and no one has asked for it")
@@ -80,6 +72,11 @@ func TestAFailedRevisionThatStaysIsApprovedAgain(t *testing.T) {
 	}
 	require.NoError(t, (&approveOptions{app: &app{}}).consentTo(config, "r-2", "me"))
 	require.Contains(t, config.Annotations[v1alpha1.AnnotationRetry], "r-2 ")
+
+	config.Annotations = nil // the same while another group waits for an approval
+	config.Status.Candidate = &v1alpha1.CandidateStatus{Name: "r-3", Releases: "cpi@1.33.1, csi@3.5.1", Reason: "NotApproved"}
+	require.NoError(t, (&approveOptions{app: &app{}}).consentTo(config, "r-3", "me"))
+	require.NotEmpty(t, config.Annotations[v1alpha1.AnnotationRetry], "the failed csi of r-3 is not tried again")
 }
 
 // the administrator's password, which `users` and `check` read from VDO_VCENTER_PASSWORD, is not the drivers'.
@@ -90,15 +87,9 @@ func TestThePasswordOfTheSecretIsKept(t *testing.T) {
 	s.Data = map[string][]byte{"username": []byte("drivers@vsphere.local"), "password": []byte("drivers-password")}
 	require.NoError(t, c.Update(t.Context(), &s))
 	env := func(name string) (string, bool) { return "administrators-password", name == passwordEnv }
-	o := newConfigure(&app{getenv: env})
-	o.cluster.namespace, o.vcenter = operatorNamespace, "west"
-	d, err := o.begin()
-	require.NoError(t, err)
-	require.NoError(t, d.readResources(t.Context(), c))
-	d.readers = append(d.readers, c)
-	d.makeMissing()
-	o.offer(d)
-	require.NoError(t, o.chosen(t.Context(), d))
+	o, d := answering(t, c)
+	o.getenv = env
+	o.offerVCenter(d)
 	require.Equal(t, "drivers@vsphere.local", o.username, "of the Secret: no flag names an account")
 	require.NoError(t, o.readPassword(t.Context(), d))
 	require.Equal(t, "drivers-password", o.password)
@@ -116,17 +107,4 @@ func TestAnotherNamespaceLeavesImagesAlone(t *testing.T) {
 	require.NoError(t, err)
 	containers := u.Object["spec"].(map[string]any)["containers"].([]any)
 	require.Equal(t, image, containers[0].(map[string]any)["image"])
-}
-
-// a group has failed and stays, while another one waits for an approval.
-func TestAnApprovalRetriesTheGroupThatFailed(t *testing.T) {
-	config := &v1alpha1.VDOConfig{}
-	config.Spec.Upgrade = v1alpha1.UpgradeManual
-	config.Status.Revisions = []v1alpha1.RevisionStatus{
-		{Name: "r-2", Group: "csi", Current: true, Releases: "csi@3.5.1", Outcome: "Failed"},
-	}
-	config.Status.Candidate = &v1alpha1.CandidateStatus{Name: "r-3", Releases: "cpi@1.33.1, csi@3.5.1", Reason: "NotApproved"}
-	o := &approveOptions{app: &app{}}
-	require.NoError(t, o.consentTo(config, "r-3", "me"))
-	require.NotEmpty(t, config.Annotations[v1alpha1.AnnotationRetry], "the failed csi of r-3 is not tried again")
 }

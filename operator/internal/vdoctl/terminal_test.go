@@ -163,6 +163,14 @@ func TestConfigureOnATerminal(t *testing.T) {
 	require.Equal(t, "0", w.ends(), w.screen())
 	require.Contains(t, w.screen(), "Nothing to change")
 
+	// Another address is another vCenter: the account and the password are not offered to it.
+	w = s.open("configure", "--bundle", "registry.site/vdo/drivers:1", "--drivers", "both", "--vcenter", "vcenter")
+	w.answers("Address of the vCenter", "vc.other.site")
+	w.accepts("Port of its API")
+	w.sees("Account of the drivers:")
+	w.tmux("send-keys", "C-c")
+	require.Equal(t, "130", w.ends(), w.screen())
+
 	// Where any certificate was to be accepted, a person who is there is asked.
 	v := &v1alpha1.VsphereCloudConfig{ObjectMeta: s.meta("vcenter")}
 	anyOne := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"thumbprint":null,"insecure":true}}`))
