@@ -29,13 +29,12 @@ import (
 
 // Exit codes of vdo-operator.
 const (
-	ExitOK      = 0 // stopped as asked
-	ExitFailed  = 1 // anything else
-	ExitUsage   = 2 // a flag, the kubeconfig or the trust floor cannot be understood
-	ExitCluster = 3 // the API server cannot be reached, or refuses; or the CRDs are not there
+	ExitOK      = 0 // a requested stop
+	ExitFailed  = 1 // any other cause
+	ExitUsage   = 2 // invalid flag, kubeconfig or trust floor
+	ExitCluster = 3 // the API server is unreachable or refuses, or the CRDs are missing
 )
 
-// programVersion is the release's, else the commit's.
 func programVersion(release string) string {
 	if release != "" {
 		return release
@@ -52,7 +51,6 @@ func programVersion(release string) string {
 	return info.Main.Version
 }
 
-// flags are those of the command line.
 type flags struct {
 	Options
 	kubeconfig string
@@ -61,9 +59,8 @@ type flags struct {
 	set        string // of controllers
 }
 
-// Main is the program without its process: it runs until ctx is over, writes help
-// to stdout, logs and errors to stderr, and returns the exit code. The version is
-// the release's, "" for a build that is none.
+// Main is the program without its process. It runs until ctx is done, writes help to stdout, logs and errors to
+// stderr, and returns the exit code. The version is the release's, "" for other builds.
 func Main(ctx context.Context, version string, args []string, stdout, stderr io.Writer) int {
 	cmd := command(programVersion(version), stderr)
 	cmd.SetArgs(args)
@@ -106,7 +103,7 @@ API server cannot be used, 1 anything else.`,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context(), stderr) },
 	}
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageFault(err) })
-	cmd.SetHelpFunc(func(cmd *cobra.Command, _ []string) { _ = help.ShowHelp(cmd, cmd.OutOrStdout()) }) // no one is left to hear of it
+	cmd.SetHelpFunc(func(cmd *cobra.Command, _ []string) { _ = help.ShowHelp(cmd, cmd.OutOrStdout()) }) // its error has no reader
 	f.register(cmd)
 	return cmd
 }
@@ -160,7 +157,7 @@ func (f *flags) run(ctx context.Context, stderr io.Writer) error {
 	return Run(ctx, cfg, f.Options)
 }
 
-// choose reads which controllers are to run, and refuses flags of the others.
+// choose sets the controllers to run, and refuses flags of the others.
 func (f *flags) choose() error {
 	f.Controllers = Controllers(f.set)
 	switch {
@@ -181,10 +178,9 @@ func newLogger(level string, to io.Writer) (logr.Logger, error) {
 		zap.StacktraceLevel(zapcore.DPanicLevel)), nil
 }
 
-// utc writes times as people and tools read them.
+// utc encodes times as RFC 3339.
 func utc(c *zapcore.EncoderConfig) { c.EncodeTime = zapcore.RFC3339NanoTimeEncoder }
 
-// config is how to reach the API server.
 func config(kubeconfig string) (*rest.Config, error) {
 	if kubeconfig != "" {
 		cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
@@ -206,10 +202,8 @@ func config(kubeconfig string) (*rest.Config, error) {
 	return cfg, nil
 }
 
-// readFloor reads the policy of --trust-floor, and the files that it names, whose
-// relative paths are beside it. "" is no floor. Faults are of fault.InvalidInput: an
-// operator that was to have a floor does not start without it. The id identifies what was
-// read.
+// readFloor reads the policy of --trust-floor and the files that it names, relative to it; "" is no floor. Faults
+// have fault.InvalidInput: an operator does not start without its requested floor. The id identifies the contents.
 func readFloor(name string) (p *trust.Policy, id string, err error) {
 	if name == "" {
 		return nil, "", nil
@@ -238,8 +232,8 @@ const (
 	memoryLimit = 71 << 20 // bytes, without the program itself
 )
 
-// BoundMemory has the process use less memory for some more work. Who has set GOGC or
-// GOMEMLIMIT in the environment has decided that himself.
+// BoundMemory lets the process use less memory for more CPU time. GOGC and GOMEMLIMIT of the environment take
+// precedence.
 func BoundMemory() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)

@@ -23,11 +23,10 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
 
-// What is counted is counted at the edges, where it happens, so that the controllers
-// know nothing of metrics.
+// The wrappers in this file count at the edges, so that the controllers know nothing of metrics.
 
-// serve registers the metrics with those of the controllers. Call the function returned
-// when the operator has ended. Of several operators in a process, as tests have them, the first one's are served.
+// serve registers the metrics with those of the controllers. The caller runs the returned function once the operator
+// has ended. With several operators in a process, as in tests, it serves only the first one's.
 func serve(m prometheus.Collector) (end func(), err error) {
 	err = ctrlmetrics.Registry.Register(m)
 	if taken := (prometheus.AlreadyRegisteredError{}); errors.As(err, &taken) {
@@ -42,7 +41,7 @@ type meteredCluster struct {
 	meter *metrics.Meter
 }
 
-// Apply counts objects that were written.
+// Apply counts written objects.
 func (c *meteredCluster) Apply(ctx context.Context, s plan.Step, live *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	applied, err := c.Cluster.Apply(ctx, s, live)
 	if err == nil && s.Writes() && !s.Deleting {
@@ -51,7 +50,7 @@ func (c *meteredCluster) Apply(ctx context.Context, s plan.Step, live *unstructu
 	return applied, err
 }
 
-// Delete counts objects whose deletion was requested.
+// Delete counts requested deletions.
 func (c *meteredCluster) Delete(ctx context.Context, s plan.Step) error {
 	err := c.Cluster.Delete(ctx, s)
 	if err == nil {
@@ -60,7 +59,7 @@ func (c *meteredCluster) Delete(ctx context.Context, s plan.Step) error {
 	return err
 }
 
-// meteredCheck counts, measures and traces questions to vCenters.
+// meteredCheck counts, measures and traces vCenter checks.
 func meteredCheck(check vspherecloudconfig.Check, meter *metrics.Meter) vspherecloudconfig.Check {
 	return func(ctx context.Context, t vcenter.Target) (found vcenter.Report, err error) {
 		ctx, end := tracing.Span(ctx, "ask vCenter")
@@ -97,7 +96,7 @@ func (r meteredRecorder) Eventf(regarding, related runtime.Object, eventtype, re
 	r.EventRecorder.Eventf(regarding, related, eventtype, reason, action, note, args...)
 	kind, err := apiutil.GVKForObject(regarding, r.scheme)
 	if err != nil {
-		return // the recorder has no event of what it cannot name either
+		return // the recorder does not record events of such an object either
 	}
 	r.meter.EventRecorded(kind.Kind, eventtype, reason)
 }

@@ -1,11 +1,10 @@
-// Package operator puts vdo-operator together: the manager with its caches and
-// endpoints, and the controllers with the edges that they work through.
+// Package operator assembles vdo-operator: the manager with its caches and endpoints, and the controllers with the
+// clients and stores that they work through.
 //
-// Its caches hold what the controllers watch and no more: the operator's own kinds
-// in its own namespace, and of ConfigMaps and Secrets the metadata alone, the
-// Secrets' also in kube-system, where the drivers and the earlier operator keep
-// credentials. Contents of Secrets are read when they are needed, and not kept. Of
-// what there is one of for each node a [cluster.View] has the few fields that are judged.
+// Its caches hold only what the controllers watch: the operator's own kinds in its own namespace, and the metadata of
+// ConfigMaps and Secrets. Secrets are also watched in kube-system, where the drivers and the earlier operator keep
+// credentials. The operator reads contents of Secrets on demand, and does not cache them. A [cluster.View] has the
+// few needed fields of objects that exist once for each node.
 package operator
 
 import (
@@ -57,54 +56,53 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
 
-// DefaultNamespace is the operator's namespace where none is given.
+// DefaultNamespace is the operator's default namespace.
 const DefaultNamespace = "vmware-system-vdo"
 
 // leaseName is the Lease that replicas compete for.
 const leaseName = "vdo-operator"
 
 const (
-	// startTimeout bounds the look at the API server before the start.
+	// startTimeout bounds the check of the API server before the start.
 	startTimeout = 30 * time.Second
-	// answerTimeout bounds each request that is no watch: a proxy may keep one for ever.
+	// answerTimeout bounds each request other than a watch: a proxy may hold one forever.
 	answerTimeout = 75 * time.Second
 )
 
-// Controllers are the two sets of controllers that the program has. Each runs under an account
-// of its own: none may read both vCenters' credentials and those of hosts.
+// Controllers is one of the program's two sets of controllers. Each has its own account, so that none may read both
+// vCenter and host credentials.
 type Controllers string
 
-// The sets.
+// All sets.
 const (
-	Drivers Controllers = "drivers" // VDOConfigs and what they need
+	Drivers Controllers = "drivers" // VDOConfigs and their dependencies
 	SIP     Controllers = "sip"     // SIPClusters
 )
 
-// Options of an operator. The zero value serves nothing and elects no one.
+// Options are of an operator. The zero value has no endpoints and no leader election.
 type Options struct {
 	Controllers    Controllers // default Drivers
 	Namespace      string      // default DefaultNamespace, or DefaultSIPNamespace
 	LeaderElect    bool        // compete for a Lease
 	MetricsAddress string      // ":8443"; "" or "0" for none
-	MetricsCertDir string      // "" makes a certificate
+	MetricsCertDir string      // "" generates a certificate
 	ProbeAddress   string      // ":8081"; "" or "0" for none
 	PlainHTTP      []string    // hosts of mirrors without TLS
-	// TrustFloor is what every bundle has to satisfy besides the policy of its
-	// DriverBundle; nil for none. TrustFloorID identifies it: another floor has another.
+	// TrustFloor is the minimum trust policy for every bundle, besides its DriverBundle's; nil for none. TrustFloorID
+	// identifies it.
 	TrustFloor   *trust.Policy
 	TrustFloorID string
 	SIP          SIPOptions
-	// OTLPEndpoint is the URL of a collector that spans of passes are sent to; "" for none.
+	// OTLPEndpoint is the URL of a collector for spans of passes; "" for none.
 	OTLPEndpoint string
 	Log          logr.Logger
 	Version      string // of the program, for the log
 
-	// SeveralInProcess lets tests run more than one operator in a process, whose
-	// controllers then share their metrics.
+	// SeveralInProcess lets tests run several operators in a process, whose controllers share their metrics.
 	SeveralInProcess bool
 }
 
-// Run runs the operator until ctx is over. A fault at the start says what to do.
+// Run runs the operator until ctx is done. A fault at the start has a hint.
 func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	if o.OTLPEndpoint != "" {
 		stop, err := tracing.Start(ctx, tracing.Options{Endpoint: o.OTLPEndpoint, Version: o.Version, Namespace: o.Namespace, Log: o.Log})
@@ -129,7 +127,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	return o.start(ctx, mgr, meter, func() error { return addControllers(counted, meter, o) })
 }
 
-// start adds the controllers, and runs the manager until ctx is over.
+// start adds the controllers, and runs the manager until ctx is done.
 func (o Options) start(ctx context.Context, mgr manager.Manager, meter prometheus.Collector, add func() error) error {
 	unregister, err := serve(meter)
 	if err != nil {
@@ -149,9 +147,8 @@ func (o Options) start(ctx context.Context, mgr manager.Manager, meter prometheu
 	return nil
 }
 
-// ways are the operator's to the API server. A pass reads some hundred objects without
-// waiting for the client's own limit, unless one is set: the API server's priority and
-// fairness keeps the load in bounds. No request waits for ever.
+// ways returns the operator's connection to the API server. Without a client limit in cfg, a pass reads some hundred
+// objects without waiting: the API server's priority and fairness bounds the load. Every request has a timeout.
 func ways(cfg *rest.Config) *rest.Config {
 	cfg = rest.CopyConfig(cfg)
 	cfg.Timeout = cmp.Or(cfg.Timeout, answerTimeout)
@@ -161,7 +158,6 @@ func ways(cfg *rest.Config) *rest.Config {
 	return cfg
 }
 
-// addControllers mounts every controller of the operator.
 func addControllers(mgr manager.Manager, meter *metrics.Meter, o Options) error {
 	versions, err := discovery.NewDiscoveryClientForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
@@ -206,8 +202,8 @@ func addControllers(mgr manager.Manager, meter *metrics.Meter, o Options) error 
 	return vdoconfig.SetupWithManager(mgr, installing, watching)
 }
 
-// newWatched makes the manager run a cache of what the controllers watch besides the operator's own
-// kinds. No controller waits for it.
+// newWatched adds a cache to the manager of what the controllers watch besides the operator's own kinds. No
+// controller waits for it.
 func newWatched(mgr manager.Manager, namespace string, refusals *reconciler.Refusals) (cache.Cache, error) {
 	options := cacheOptions(namespace)
 	options.Scheme, options.Mapper = mgr.GetScheme(), mgr.GetRESTMapper()
@@ -222,13 +218,12 @@ func newWatched(mgr manager.Manager, namespace string, refusals *reconciler.Refu
 	return watched, mgr.Add(watched)
 }
 
-// newStore returns what reads bundles, and how they are judged.
 func newStore(mgr manager.Manager, watched cache.Cache, o Options) (*store.Store, driverbundle.Options) {
 	bundles := store.New(store.Options{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), PlainHTTP: o.PlainHTTP})
 	return bundles, driverbundle.Options{Store: bundles, Floor: o.TrustFloor, FloorID: o.TrustFloorID, Now: time.Now, Watched: watched}
 }
 
-// newView makes the manager run a view of what there is one of for each node.
+// newView adds a view to the manager of objects that exist once for each node.
 func newView(mgr manager.Manager) (*cluster.View, error) {
 	c, err := client.NewWithWatch(cluster.ForWatches(mgr.GetConfig()), client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
 	if err != nil {
@@ -277,7 +272,7 @@ func newScheme() (*runtime.Scheme, error) {
 	return s, nil
 }
 
-// cacheOptions bound what is watched; see the package's comment.
+// cacheOptions limits the caches; see the package comment.
 func cacheOptions(namespace string) cache.Options {
 	return cache.Options{
 		DefaultNamespaces: map[string]cache.Config{namespace: {}},
@@ -285,7 +280,7 @@ func cacheOptions(namespace string) cache.Options {
 	}
 }
 
-// metricsOptions serve over TLS alone, and ask the API server who may read.
+// metricsOptions serve only over TLS, and let the API server authorize readers.
 func metricsOptions(o Options) metricsserver.Options {
 	return metricsserver.Options{
 		BindAddress:    cmp.Or(o.MetricsAddress, "0"),
@@ -299,7 +294,7 @@ func metricsOptions(o Options) metricsserver.Options {
 	}
 }
 
-// synced is ready when the caches have seen everything once.
+// synced returns a check that succeeds once the caches are filled.
 func synced(c cache.Cache) healthz.Checker {
 	return func(req *http.Request) error {
 		ctx, cancel := context.WithTimeout(req.Context(), time.Second)
@@ -311,8 +306,8 @@ func synced(c cache.Cache) healthz.Checker {
 	}
 }
 
-// reachable sees that the API server answers and has the kinds of a group, so that what is
-// wrong is told at once and in words; apply is how they are had.
+// reachable checks that the API server answers and has the kinds of a group, so that a fault is reported early and in
+// words. The hint for missing kinds is apply.
 func reachable(ctx context.Context, cfg *rest.Config, group, apply string) error {
 	bounded := rest.CopyConfig(cfg)
 	bounded.Timeout = startTimeout
@@ -331,10 +326,10 @@ func reachable(ctx context.Context, cfg *rest.Config, group, apply string) error
 	return nil
 }
 
-// leaseLost is what the manager says where the lease was not renewed in time: it has no type.
+// leaseLost is the text of the manager's error if the lease was not renewed in time: the error has no type.
 const leaseLost = "leader election lost"
 
-// startFault is for errors of the manager.
+// startFault returns the fault of an error of the manager.
 func startFault(err error) error {
 	f := &fault.Error{Reason: fault.Internal, Op: "run", Subject: "the manager", Err: err, Hint: "see what the log says before it, then start it again"}
 	switch {

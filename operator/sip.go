@@ -29,11 +29,10 @@ const (
 
 // SIPOptions are for the controllers of SIPClusters.
 type SIPOptions struct {
-	// Egress is where services may connect to, as CIDRs with commas between them.
+	// Egress has the CIDRs that services may connect to, separated by commas.
 	Egress string
 }
 
-// egress reads the CIDRs.
 func (o SIPOptions) egress() (all []netip.Prefix, err error) {
 	for _, text := range strings.FieldsFunc(o.Egress, func(r rune) bool { return r == ',' }) {
 		p, err := netip.ParsePrefix(text)
@@ -46,8 +45,8 @@ func (o SIPOptions) egress() (all []netip.Prefix, err error) {
 	return all, nil
 }
 
-// runSIP runs the controllers of SIPClusters, and that of DriverBundles in their namespace:
-// the services' images come from a bundle that was verified there.
+// runSIP runs the controllers of SIPClusters, and of DriverBundles in their namespace: the services' images come from
+// a bundle that was verified there.
 func runSIP(ctx context.Context, cfg *rest.Config, o Options) error {
 	o.Namespace = cmp.Or(o.Namespace, DefaultSIPNamespace)
 	egress, err := o.SIP.egress()
@@ -85,7 +84,7 @@ func runSIP(ctx context.Context, cfg *rest.Config, o Options) error {
 	})
 }
 
-// serves tells whether the API server has a group of kinds.
+// serves reports whether the API server has a group of kinds.
 func serves(ctx context.Context, cfg *rest.Config, group string) (bool, error) {
 	err := reachable(ctx, cfg, group, "")
 	if fault.ReasonOf(err) == fault.NotFound {
@@ -94,8 +93,8 @@ func serves(ctx context.Context, cfg *rest.Config, group string) (bool, error) {
 	return err == nil, err
 }
 
-// sipCache bounds what is watched: in the operator's namespace what a DriverBundle needs, and
-// everywhere SIPClusters, hosts, and what is made for the former. No Secret elsewhere is.
+// sipCache limits the caches: in the operator's namespace to what a DriverBundle needs. Elsewhere they have
+// SIPClusters, hosts, and the objects of SIPClusters, but no Secret.
 func sipCache(namespace string) cache.Options {
 	all := cacheOptions(namespace)
 	all.ByObject = sipcluster.CacheOptions()

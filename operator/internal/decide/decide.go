@@ -1,70 +1,67 @@
-// Package decide decides whether a group of drivers (package revision) may go from what is current of it
-// to what a candidate has, now. It is pure, and knows no clock but the time that it is given.
+// Package decide decides whether a group of drivers (package revision) may change now from its current revision to a
+// candidate. It is pure: it knows no clock but the time that it is given.
 //
 // # What is an upgrade
 //
-// A driver changes where the candidate has another version of it than the current revision, or
-// the same version made of something else. It changes as well where that revision does not have it
-// and it runs in another version: someone else installed it, and it is adopted. The installation of
-// what does not run is no change, nor is the adoption of a driver in the version that runs, its
-// removal, or another bundle with the same of every release. Those proceed.
+// A driver changes if the candidate has another version of it than the current revision, or the same version with
+// other contents. A driver that the current revision lacks changes if it runs in another version: it is adopted.
+// These are no changes, and proceed: the installation of a driver that does not run, and a removal. So are the
+// adoption of the version that runs, and another bundle with the same contents of every release.
 //
-// A driver counts as running in the version that its label or its image's tag tells. One that
-// neither tells of is installed as if it did not run.
+// A driver runs in the version that its label or its image's tag says. Without either it is installed as if it did
+// not run.
 //
 // # The gates
 //
-// A gate is why a change may not start now. A group of which one driver is gated stays what it is, or is not
-// installed; its repairs and its configuration go on, and so do all other groups. These are all gates, with the
-// function that is to be changed for another one of the kind; all but this package's are in package vdoconfig.
+// A gate is why a change may not start now. One gated driver gates its whole group, which stays unchanged or is not
+// installed. The group's repairs and configuration go on, and so do all other groups. The table has all gates and the
+// functions that provide them; those outside of this package are in package vdoconfig.
 //
 //	gate                                        of which drivers     provider
 //	bundle: none, unread, unverified            all                  bundle.go, by pass.gateBundle
 //	bundle that is stale                        all                  bundle.go, as findings.starts
-//	login that the mirror did not let in        all                  login.go, by pass.gateAll
+//	login that the mirror refused               all                  login.go, by pass.gateAll
 //	VDOConfig deleted                           all                  decided.gateOfAll
 //	policy unreadable                           all                  collect.go, as findings.starts
 //	vCenter: not checked, away, refused,        those that use it    vcenters.go, by facts.driverHolds
 //	  another one than was accepted
 //	checks of cluster, vCenters and images      as they say          checks.go, by facts.driverHolds
-//	cpi not installed, or not the one that csi  csi                  decided.needsCloud
-//	  is for alone
+//	cpi not installed, or not the only one      csi                  decided.needsCloud
+//	  that csi works with
 //	release or settings refused by rendering    its group            decided.render
-//	object of someone else                      its group            result.blocked
+//	foreign object                              its group            result.blocked
 //	mirror set of OpenShift: none served, or    all                  mirrorset.go, by pass.gateAll
-//	  it may not be read
+//	  the operator may not read it
 //	Failed: it failed before; a retry by name,  groups that change   [Decide]
 //	  or, under Automatic, another program or
 //	  VDOConfig, tries it again. A failure
 //	  consumes an approval
 //	DowngradeRefused: an older version than     groups that change   [Decide]
-//	  runs needs consent to that release, and
-//	  none goes back across an irreversible one
+//	  runs needs approval of that release, and
+//	  never crosses an irreversible upgrade
 //	NotApproved: under Manual the candidate     groups that change   [Decide]
 //	  needs an approval by its name
 //	Interlocked: mixed API servers, workloads   groups that change   [Decide], with what gates.go and canary.go
 //	  unread, nodes, vCenters or pools                               say in decided.interlock
-//	  changing, no node chosen for a canary
+//	  changing, no canary node
 //	WindowClosed: no maintenance window is      groups that change   [Decide]
-//	  open; what was begun is ended outside
+//	  open; a started change also ends outside
 //	its revision is rolled back or stays        its group            [Decide]
 //
-// Of those of this package, which are the rows of rules, the first that applies counts. A driver whose place cannot be
-// read is left as it is.
+// This package's gates are the rows of rules; the first that applies counts. The operator leaves a driver unchanged if
+// it cannot read the driver's workloads.
 //
 // # The current revision
 //
-// It stays so while there is nothing to put in its place. From one that failed, or whose
-// bundle is not trusted any more while it is rolled out, the operator goes back (but for
-// spec.upgradePolicy.rollback, an irreversible release, or nothing to go back to), unless
-// another candidate may start.
+// It stays current while it has no replacement. The operator rolls back a revision that failed, or whose bundle is no
+// longer trusted during the rollout, unless another candidate may start. It does not if spec.upgradePolicy.rollback
+// forbids it, across an irreversible upgrade, or without an earlier revision.
 //
 // # Canary nodes first
 //
-// An upgrade of the storage driver may come to canary nodes first (spec.upgradePolicy.canary,
-// [Canaries]). Until those were healthy for a while no other node gets its pods: an upgrade
-// that fails is one that no other node has seen. Where a storage driver is adopted that is not
-// so: there is no revision of what runs to go back to.
+// An upgrade of the storage driver may come to canary nodes first (spec.upgradePolicy.canary, [Canaries]). No other
+// node gets its pods until these were healthy for a while, so a failed upgrade stays on them. An adopted storage
+// driver has no canary nodes: it has no earlier revision for a rollback.
 package decide
 
 import (
@@ -77,27 +74,27 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
-// Action is what is done.
+// Action is what the operator does with a group.
 type Action string
 
-// What can be done.
+// All actions.
 const (
-	// Proceed has the candidate be, or come, in force.
+	// Proceed makes the candidate current, or keeps it current.
 	Proceed Action = "Proceed"
-	// Stay keeps what is in force; nothing is gated.
+	// Stay keeps the current revision; nothing is gated.
 	Stay Action = "Stay"
-	// Wait keeps what is in force until something ends by itself, or someone consents.
+	// Wait keeps the current revision until a condition ends by itself, or a person approves.
 	Wait Action = "Wait"
-	// Gated keeps what is in force until someone mends something.
+	// Gated keeps the current revision until a person fixes the cause.
 	Gated Action = "Hold"
-	// RollBack puts an earlier revision back.
+	// RollBack makes an earlier revision current.
 	RollBack Action = "RollBack"
 )
 
-// Reason is why, for machines.
+// Reason is the cause of a verdict, for machines.
 type Reason string
 
-// Why it is done.
+// All reasons.
 const (
 	NotApproved      Reason = "NotApproved"
 	WindowClosed     Reason = "WindowClosed"
@@ -111,21 +108,21 @@ type Verdict struct {
 	Action  Action
 	Reason  Reason
 	Message string
-	Until   time.Time // of Wait, where it is known when to look again
+	Until   time.Time // of Wait: when to decide again; zero if unknown
 	To      string    // of RollBack: the revision's name
-	// Starts is set where the candidate is to be begun: it is not current, or is tried again.
+	// Starts is set if the candidate starts: it is not current, or is tried again.
 	Starts bool
 }
 
-// IsGated tells whether a candidate is kept from becoming current.
+// IsGated reports whether a gate or a rollback keeps a candidate from becoming current.
 func (v Verdict) IsGated() bool {
 	return v.Action == Wait || v.Action == Gated || v.Action == RollBack
 }
 
-// Gates tells whether the group stays what it is, or goes back.
+// Gates reports whether the group stays unchanged, or is rolled back.
 func (v Verdict) Gates() bool { return v.IsGated() || (v.Action == Stay && v.Message != "") }
 
-// urgency is the order in which verdicts are told: what goes back or stays at fault, then as the rules are.
+// urgency returns the order in which verdicts are reported: rollbacks and failures that stay, then the order of rules.
 func (v Verdict) urgency() int {
 	if v.Action == RollBack || v.Action == Stay {
 		return -1
@@ -133,8 +130,8 @@ func (v Verdict) urgency() int {
 	return slices.IndexFunc(rules, func(r rule) bool { return r.reason == v.Reason })
 }
 
-// First returns the verdict of several that is told before the others, with what those that wait for the same
-// say; false where none gates.
+// First returns the most urgent verdict, with the messages of all others of the same reason and action. It
+// returns false if none gates.
 func First(all []Verdict) (first Verdict, ok bool) {
 	for _, v := range all {
 		switch {
@@ -148,49 +145,47 @@ func First(all []Verdict) (first Verdict, ok bool) {
 	return first, ok
 }
 
-// Policy is what the site says of upgrades.
+// Policy is the upgrade policy of the VDOConfig.
 type Policy struct {
 	Manual         bool
-	Approved       string // name of the revision that someone consented to
+	Approved       string // name of the approved revision
 	Windows        []Window
 	NeverRollBack  bool
 	AllowDowngrade []string // "csi@3.5.1"
 }
 
-// OneWay is a release that cannot be gone back from: what it changes its predecessors do
-// not read.
+// OneWay is a release with an irreversible upgrade: earlier releases do not read what it changes.
 type OneWay struct {
 	matrix.ReleaseID
 	Why string
 }
 
-// Facts are what is decided on.
+// Facts are the inputs of a decision.
 type Facts struct {
 	Now    time.Time
 	Policy Policy
-	// History of the group, with the revisions that may be installed from: see Unusable.
+	// History is of the group. Unusable says which of its revisions cannot be installed again.
 	History revision.History
-	// Candidate is what was chosen for the group; nil where nothing could be.
+	// Candidate is the revision chosen for the group; nil if none.
 	Candidate *revision.Revision
 	// Whole is the candidate of all groups, which approvals and retries name; nil: Candidate.
 	Whole *revision.Revision
-	// Running are the versions that run, by driver.
+	// Running are the running versions, by driver.
 	Running map[matrix.Driver]matrix.Version
 	OneWay  []OneWay
-	// Attempt is what it is now.
+	// Attempt are the current circumstances of a try.
 	Attempt revision.Attempt
-	// Interlock is what changes just now that the group depends on, "" for nothing.
+	// Interlock is the change in progress that the group depends on, "" if none.
 	Interlock string
-	// Frozen is why nothing but repairs is done, "" where more may be: nothing is gone back
-	// from then.
+	// Frozen is why the operator only repairs, and does not roll back; "" if it may do both.
 	Frozen string
-	// Untrusted is why the bundle of the current revision is not trusted any more, "" where it is.
+	// Untrusted is why the current revision's bundle is no longer trusted, "" if it is.
 	Untrusted string
-	// Unusable says of revisions, by name, why they cannot be gone back to.
+	// Unusable is why a rollback cannot use a revision, by its name.
 	Unusable map[string]string
 }
 
-// Decide decides.
+// Decide returns the verdict on a group.
 func Decide(f Facts) Verdict {
 	cur, _ := f.History.InForce()
 	next := f.candidate(cur)
@@ -204,7 +199,7 @@ func Decide(f Facts) Verdict {
 	return f.rollBack(cur, next)
 }
 
-// candidate decides on the candidate alone.
+// candidate returns the verdict on the candidate alone, without a rollback.
 func (f *Facts) candidate(cur revision.Record) Verdict {
 	if f.Candidate == nil {
 		return Verdict{Action: Stay}
@@ -229,36 +224,36 @@ func (f *Facts) candidate(cur revision.Record) Verdict {
 	return Verdict{Action: Proceed, Starts: true}
 }
 
-// changing are the drivers of the candidate that change, in its order.
+// changing returns the drivers of the candidate that change, in its order.
 func (f *Facts) changing(cur revision.Record) []string {
 	return slices.DeleteFunc(f.Candidate.Drivers(), func(d string) bool {
 		return !revision.Changes(cur.Revision, *f.Candidate, d) && !f.adopts(cur, d)
 	})
 }
 
-// adopts reports whether a driver of the candidate runs in another version and the current revision
-// does not have it: what runs is someone else's, or no one remembers it.
+// adopts reports whether a driver of the candidate runs in another version and is not in the current
+// revision. It is foreign, or its record is missing.
 func (f *Facts) adopts(cur revision.Record, d string) bool {
 	runs, exists := f.Running[matrix.Driver(d)]
 	return exists && cur.Version(d) == "" && f.Candidate.Version(d) != runs.String()
 }
 
-// rule is one gate, and all that is said of it anywhere.
+// rule is one gate, with its texts.
 type rule struct {
 	reason Reason
-	// action is Wait of what ends by itself or by an approval: what runs counts as all right meanwhile.
+	// action is Wait if the gate ends by itself or by an approval; the running drivers count as healthy meanwhile.
 	action Action
-	// why says what gates a group of which drivers change, "" where nothing does.
+	// why returns why the gate blocks a group in which these drivers change, "" if it does not.
 	why func(f *Facts, cur revision.Record, changing []string) string
-	// approvable is set where an approval ends it.
+	// approvable is set if an approval ends the gate.
 	approvable bool
-	// toDo is what a person can do about it where it has no end that is known; NAME is the candidate's.
+	// toDo is what a person can do if the gate has no known end; NAME stands for the candidate's name.
 	toDo string
-	// until is when it ends by itself, the zero time where it does not; nil where no one knows.
+	// until returns when the gate ends by itself, the zero time if it does not; nil if unknown.
 	until func(f *Facts) time.Time
 }
 
-// rules are the gates in the order in which they count, and are told. Another one is another row.
+// rules are the gates in the order in which they count and are reported.
 var rules = []rule{
 	{reason: Failed, action: Gated, why: (*Facts).failedBefore, approvable: true,
 		toDo: "fix what it failed at, then try it once more: vdoctl upgrade approve NAME"},
@@ -281,7 +276,7 @@ func ruleOf(r Reason) rule {
 	return rules[i]
 }
 
-// ToDo says what a person can do about a candidate of that name that is gated, and until when.
+// ToDo returns what a person can do about a gated candidate of that name, and until when it is gated.
 func (r Reason) ToDo(until time.Time, name string) string {
 	if !until.IsZero() {
 		return "nothing: it begins at " + clock(until)
@@ -289,15 +284,14 @@ func (r Reason) ToDo(until time.Time, name string) string {
 	return strings.Replace(ruleOf(r).toDo, "NAME", name, 1)
 }
 
-// Waits reports whether it ends by itself or by an approval.
+// Waits reports whether the gate ends by itself or by an approval.
 func (r Reason) Waits() bool { return ruleOf(r).action == Wait }
 
-// Approvable reports whether an approval ends it.
+// Approvable reports whether an approval ends the gate.
 func (r Reason) Approvable() bool { return ruleOf(r).approvable }
 
-// Canaries tells whether a revision that takes the place of another one changes pods that
-// canary nodes are to have first: those of the storage driver. Where what is in force did not
-// come past its canary nodes, what takes its place begins there too.
+// Canaries reports whether canary nodes get an upgrade first. They do if it changes pods of the storage
+// driver, or the current revision is still open on its canary nodes.
 func Canaries(from revision.Record, to revision.Revision) bool {
 	const d = string(matrix.CSI)
 	changes := revision.Changes(from.Revision, to, d)
@@ -316,7 +310,6 @@ func (f *Facts) failedBefore(revision.Record, []string) string {
 	return ""
 }
 
-// again tells whether a revision that failed may be tried again.
 func (f *Facts) again(known revision.Record) bool {
 	was := known.Attempt
 	if f.Attempt.Asks(was, known.Revision, f.offered()) {
@@ -325,7 +318,7 @@ func (f *Facts) again(known revision.Record) bool {
 	return !f.Policy.Manual && (was.Program != f.Attempt.Program || was.Generation != f.Attempt.Generation)
 }
 
-// offered is what approvals are of.
+// offered returns the revision that approvals name.
 func (f *Facts) offered() revision.Revision {
 	if f.Whole != nil {
 		return *f.Whole
@@ -351,7 +344,7 @@ func (f *Facts) downgrades(cur revision.Record, changing []string) string {
 	return strings.Join(all, "; ")
 }
 
-// runs is the highest version of a driver that runs or was installed.
+// runs returns the highest version of a driver that runs or was installed.
 func (f *Facts) runs(cur revision.Record, driver string) matrix.Version {
 	runs := f.Running[matrix.Driver(driver)]
 	if v, err := matrix.ParseVersion(cur.Version(driver)); err == nil && cur.Outcome != revision.Progressing && !cur.Failed() && runs.LessThan(v) {
@@ -360,7 +353,7 @@ func (f *Facts) runs(cur revision.Record, driver string) matrix.Version {
 	return runs
 }
 
-// NoWayBack says why a driver may not go back from one version to a lower one, "" where it may.
+// NoWayBack returns why a driver may not return from one version to a lower one, "" if it may.
 func NoWayBack(marks []OneWay, driver matrix.Driver, to, from matrix.Version) string {
 	for _, m := range marks {
 		if m.Driver == driver && to.LessThan(m.Version) && !from.LessThan(m.Version) {
@@ -370,7 +363,7 @@ func NoWayBack(marks []OneWay, driver matrix.Driver, to, from matrix.Version) st
 	return ""
 }
 
-// unapproved gates a group under Manual unless this of it was approved.
+// unapproved gates a group under Manual until its candidate is approved.
 func (f *Facts) unapproved(_ revision.Record, changing []string) string {
 	approval := f.History.Consent
 	if !f.Policy.Manual || (approval != nil && approval.Revision == f.Candidate.Name()) {
@@ -398,8 +391,8 @@ func (f *Facts) opens() time.Time {
 	return next
 }
 
-// Closed says that no maintenance window is open, "" where one is or there are none, and when the next
-// one opens, the zero time where none ever does.
+// Closed returns why no maintenance window is open, "" if one is or none is set. It also returns when the
+// next one opens, the zero time if never.
 func (p Policy) Closed(now time.Time) (why string, next time.Time) {
 	if len(p.Windows) == 0 {
 		return "", next
@@ -418,7 +411,7 @@ func (p Policy) Closed(now time.Time) (why string, next time.Time) {
 	return "the next maintenance window opens at " + clock(next), next
 }
 
-// rollBack goes back from a revision that failed, where it can.
+// rollBack returns the verdict on a failed revision: a rollback, or why it stays.
 func (f *Facts) rollBack(cur revision.Record, next Verdict) Verdict {
 	gate := func(why string) Verdict {
 		text := fmt.Sprintf("%s failed: %s; %s", cur.Name(), cur.Reason, why)

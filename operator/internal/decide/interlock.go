@@ -14,18 +14,16 @@ import (
 )
 
 const (
-	// draining is for how long a node that was cordoned counts as being emptied; longer than
-	// that it is kept out of use, which may be for weeks. A time that is as much ahead of ours
-	// says nothing: whoever may change nodes has written it.
+	// draining is how long a cordoned node counts as being drained. Later it is only out of use, maybe for
+	// weeks. A time as far in the future is ignored, since anyone who may change nodes can write it.
 	draining = time.Hour
-	// settling is how long a vCenter counts as being upgraded after its version changed: its
-	// services start one after the other.
+	// settling is how long a vCenter counts as being upgraded after a change of its version: its services
+	// start one after the other.
 	settling = 10 * time.Minute
 )
 
-// NodesChange says that nodes are being upgraded or emptied, "" where they are not: kubelets
-// are of different minor versions, or of different patches while a node is cordoned, or a node
-// was cordoned lately. Pools that stay at different patches are no upgrade.
+// NodesChange returns why nodes are being upgraded or drained, "" if not. Kubelets differ in minor version, or in patch
+// while a node is cordoned, or a node was cordoned lately. Pools that stay at different patches are no upgrade.
 func NodesChange(nodes []*corev1.Node, now time.Time) string {
 	kubelets, minors := map[string]bool{}, map[matrix.Minor]bool{}
 	cordoned := false
@@ -64,9 +62,8 @@ func NodesChange(nodes []*corev1.Node, now time.Time) string {
 
 func few(all []string) string { return fault.Few(all, 5) }
 
-// SeenVCenters is what is remembered of vCenters once their versions of now were seen, sorted
-// by name. Of one whose version is not known now what was known stays; those that are not
-// among names are forgotten.
+// SeenVCenters returns the record of the named vCenters, sorted by name, after a look at their versions. A
+// vCenter of unknown version keeps its record; one that is not among names loses it.
 func SeenVCenters(before []revision.VCenter, names []string, versions map[string]string, now time.Time) []revision.VCenter {
 	var all []revision.VCenter
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
@@ -84,7 +81,7 @@ func SeenVCenters(before []revision.VCenter, names []string, versions map[string
 	return all
 }
 
-// VCentersChange says that a vCenter is being upgraded, "" where none is.
+// VCentersChange returns why a vCenter counts as being upgraded, "" if none does.
 func VCentersChange(seen []revision.VCenter, now time.Time) string {
 	var all []string
 	for _, v := range seen {
@@ -98,27 +95,25 @@ func VCentersChange(seen []revision.VCenter, now time.Time) string {
 	return fmt.Sprintf("%s: drivers are upgraded %s after the last change", few(all), settling)
 }
 
-// reacting is how long OpenShift's Machine Config Operator is given to make a configuration of nodes
-// of a mirror set that was written: before that all pools say that they are up to date. It takes
-// some seconds where nothing is amiss.
+// reacting is how long OpenShift's Machine Config Operator gets to render the node configuration of a new
+// mirror set; normally it takes seconds. Until then all pools report that they are up to date.
 const reacting = 5 * time.Minute
 
-// Pool is what an upgrade looks at of a MachineConfigPool of OpenShift's.
+// Pool is the part of an OpenShift MachineConfigPool that an upgrade depends on.
 type Pool struct {
 	Name string
-	// Target is the configuration that its nodes are to have, and Has what all of them had last.
+	// Target is the requested configuration of its nodes, and Has is the last one that all of them had.
 	Target, Has string
-	// Updated tells whether all nodes are ready with what they are to have, and Updates and Nodes
-	// are how many have it, of how many.
+	// Updated reports whether all nodes are ready with Target. Updates of its Nodes have it.
 	Updated        bool
 	Updates, Nodes int64
-	Paused         bool // its nodes get nothing new
-	Degraded       bool // something is amiss with what they are to have
+	Paused         bool // its nodes get no new configuration
+	Degraded       bool // some nodes cannot apply Target
 }
 
 func (p Pool) taken() bool { return p.Updated && !p.Degraded && p.Target == p.Has }
 
-// String says what a pool waits for.
+// String describes the state that a pool is in.
 func (p Pool) String() string {
 	text := "MachineConfigPool " + p.Name
 	switch {
@@ -130,8 +125,7 @@ func (p Pool) String() string {
 	return fmt.Sprintf("%s (%d of %d nodes updated)", text, p.Updates, p.Nodes)
 }
 
-// PoolsChange says that nodes have not taken up a mirror set that was written at a time, "" where
-// all have.
+// PoolsChange returns which nodes do not have a mirror set yet that was written at a time, "" if all have it.
 func PoolsChange(set string, written time.Time, pools []Pool, now time.Time) string {
 	if reacts(written, now) {
 		return fmt.Sprintf("%s was written at %s, and OpenShift is given until %s to begin with it", set, clock(written), clock(written.Add(reacting)))
@@ -149,8 +143,8 @@ func PoolsChange(set string, written time.Time, pools []Pool, now time.Time) str
 	return "not all nodes have taken up " + set + ": " + few(all)
 }
 
-// PoolsRoll tells whether nodes get another configuration just now, or may after a set was written.
-// What someone has to see to does not count.
+// PoolsRoll reports whether nodes get another configuration now, or may soon after a set was written.
+// Paused and degraded pools do not count, since they need a person.
 func PoolsRoll(written time.Time, pools []Pool, now time.Time) bool {
 	rolls := func(p Pool) bool { return p.Target != p.Has && !p.Paused && !p.Degraded }
 	return reacts(written, now) || slices.ContainsFunc(pools, rolls)
@@ -158,7 +152,7 @@ func PoolsRoll(written time.Time, pools []Pool, now time.Time) bool {
 
 func clock(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// reacts is bounded both ways: clocks differ.
+// reacts reports whether written is near now in either direction, since clocks differ.
 func reacts(written, now time.Time) bool {
 	since := now.Sub(written)
 	return since > -reacting && since < reacting

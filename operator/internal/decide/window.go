@@ -12,15 +12,14 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 )
 
-// Window is a time at which upgrades may begin, again and again. Only [ParseWindow]
-// makes one that ever opens.
+// Window is a recurring time at which upgrades may start. Only [ParseWindow] returns one that ever opens.
 type Window struct {
 	schedule cron.Schedule
 	lasts    time.Duration
 	zone     *time.Location
 }
 
-// ParseWindow reads a window of a spec. Errors are faults.
+// ParseWindow parses a window of a VDOConfig. Its errors are faults.
 func ParseWindow(w v1alpha1.UpgradeWindow) (Window, error) {
 	bad := func(err error) (Window, error) {
 		return Window{}, &fault.Error{
@@ -43,7 +42,7 @@ func ParseWindow(w v1alpha1.UpgradeWindow) (Window, error) {
 	return Window{schedule: schedule, lasts: w.Duration.Duration, zone: zone}, nil
 }
 
-// Open tells whether the window is open. One that opens while it is open goes on.
+// Open reports whether the window is open. A window that opens again while open is extended.
 func (w Window) Open(now time.Time) bool {
 	if w.schedule == nil {
 		return false
@@ -52,7 +51,7 @@ func (w Window) Open(now time.Time) bool {
 	return !opened.IsZero() && !opened.After(now)
 }
 
-// Next is when the window opens next, the zero time where it never does.
+// Next returns when the window opens next, the zero time if never.
 func (w Window) Next(now time.Time) time.Time {
 	if w.schedule == nil {
 		return time.Time{}

@@ -11,28 +11,25 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 )
 
-// An object that was repaired Repairs times within Window is contested: someone sets its
-// fields again each time. It is left alone for Pause, and then tried once more, again and again.
-// It is contested no more once it is as it shall be at the end of a pause.
+// An object that was repaired Repairs times within Window is contested: another manager keeps changing it. It is left
+// alone for Pause, then repaired once, and so on. It stops being contested if it is as desired at the end of a pause.
 const (
 	Repairs = 5
 	Window  = 10 * time.Minute
 	Pause   = 30 * time.Minute
 )
 
-// maxKept bounds the memory of a ledger; an object that is forgotten is counted again.
+// maxKept bounds the memory of a counter; a dropped object is counted from zero.
 const maxKept = 1024
 
-// RepairCounter counts repairs. It is in memory: what was decided from it is in the status, so that
-// an operator that starts again repairs a contested object after its pause, and any other one
-// Repairs times more at most. The zero value is empty.
+// RepairCounter counts repairs, in memory; decisions are in the status. So a restarted operator repairs a contested
+// object after its pause, and any other at most Repairs times more. The zero value is empty.
 type RepairCounter struct {
 	mu      sync.Mutex
 	repairs map[inventory.Key][]time.Time
 }
 
-// Repaired notes the repair of an object, and returns how often it was repaired within the
-// window.
+// Repaired records the repair of an object, and returns the number of its repairs within Window.
 func (l *RepairCounter) Repaired(key inventory.Key, now time.Time) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -44,7 +41,7 @@ func (l *RepairCounter) Repaired(key inventory.Key, now time.Time) int {
 	return len(l.repairs[key])
 }
 
-// KeyOf is the kind and name of an entry; its group is not in a status.
+// KeyOf returns the key of a status entry, without the group, which a status lacks.
 func KeyOf(s v1alpha1.DriftStatus) inventory.Key {
 	return inventory.Key{Kind: s.Kind, Namespace: s.Namespace, Name: s.Name}
 }
@@ -59,13 +56,12 @@ func Find(all []v1alpha1.DriftStatus, key inventory.Key) (v1alpha1.DriftStatus, 
 	return all[i], true
 }
 
-// Paused tells whether a contested object is left alone now.
+// Paused reports whether a contested object is left alone now.
 func Paused(s v1alpha1.DriftStatus, now time.Time) bool {
 	return s.Until != nil && now.Before(s.Until.Time)
 }
 
-// Repaired is what becomes of an object's entry once it was repaired count times within the
-// window: contested is false where no one has fought over it enough yet.
+// Repaired returns an object's entry after count repairs within Window; contested is false below the limit.
 func Repaired(was v1alpha1.DriftStatus, count int, now time.Time) (s v1alpha1.DriftStatus, contested bool) {
 	s = was
 	if was.Until == nil && count < Repairs {

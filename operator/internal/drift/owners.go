@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// owned is who manages which fields of an object, as its managedFields have it.
+// owned has the managers of an object's fields, from its managedFields.
 type owned []manager
 
 type manager struct {
@@ -34,7 +34,7 @@ func owners(o *unstructured.Unstructured) owned {
 	return all
 }
 
-// fieldsOf is a path as managedFields write it.
+// fieldsOf returns a path in the notation of managedFields.
 func fieldsOf(o any, path []string) []string {
 	var all []string
 	for _, s := range named(o, path) {
@@ -48,7 +48,7 @@ func fieldsOf(o any, path []string) []string {
 	return all
 }
 
-// has tells whether a manager manages a field, or something in it.
+// has reports whether a manager manages a field, or a field below it.
 func (m manager) has(path []string) bool {
 	in := m.fields
 	for _, key := range path {
@@ -61,8 +61,7 @@ func (m manager) has(path []string) bool {
 	return true
 }
 
-// without is a value, less all in it that a manager other than ours has set: nil where that
-// is all of it.
+// without returns a value less all fields that a manager other than ours has set, nil if none is left.
 func (all owned) without(ours string, path []string, value any) any {
 	if !slices.ContainsFunc(all, func(m manager) bool { return m.name != ours && m.has(path) }) {
 		return value
@@ -83,8 +82,8 @@ func (all owned) without(ours string, path []string, value any) any {
 	return rest
 }
 
-// Changer is the manager that has last set one of an object's fields, by their paths, and is not ours, "" where
-// managedFields do not tell.
+// Changer returns the manager other than ours that last set one of an object's fields, by their paths. It returns ""
+// if managedFields do not say.
 func Changer(o *unstructured.Unstructured, ours string, fields [][]string) string {
 	var found manager
 	for _, m := range owners(o) {

@@ -1,24 +1,20 @@
-// Package drift says what is done about objects that someone else has changed: which
-// fields are left to others, whether what differs is put right, and what to do about
-// someone who changes it again each time. It is pure.
+// Package drift decides about objects that another manager has changed. It decides which fields are left to others,
+// whether a difference is repaired, and what follows if it comes back each time. It is pure.
 //
 // # Fields that are left to others
 //
-// A rule of spec.drift.ignore names fields by JSON pointers. Such a field is left out of
-// what is applied once another manager has set it, so that by the rules of server-side
-// apply it is that manager's alone. As long as no one else has, what is on the cluster is
-// applied again: to leave it out would have the API server remove it. An object that is not
-// there yet is made whole.
+// A rule of spec.drift.ignore names fields by JSON pointers. Once another manager has set such a field, the operator
+// omits it from what it applies. By the rules of server-side apply the other manager alone owns it then. Before, the
+// operator applies the live value again: omitting it would have the API server remove it. A missing object is created
+// whole.
 //
-// Only listed fields may be left to others: labels and annotations one by one, and of
-// Deployments and DaemonSets how many pods there are, where, with which resources, and how
-// they are replaced (see [allowed]). All else says what an object is, what rights it gives or
-// what runs with which rights: whoever may edit a VDOConfig may not turn the repair of that
-// off.
+// Only listed fields may be left to others (see [allowed]): single labels and annotations. Deployments and
+// DaemonSets add the number, placement, resources and replacement of pods. All other fields define an object, the
+// permissions it gives, or what runs with which permissions. An editor of a VDOConfig must not turn their repair off.
 //
 // # Contests
 //
-// Another manager may set a field again each time that it is repaired: see [Repaired].
+// Another manager may set a field again after each repair: see [Repaired].
 package drift
 
 import (
@@ -35,7 +31,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
-// Rules are what a VDOConfig says of drift. The zero value repairs everything.
+// Rules are the drift rules of a VDOConfig. The zero value repairs everything.
 type Rules struct{ rules []rule }
 
 type rule struct {
@@ -43,8 +39,7 @@ type rule struct {
 	paths [][]string
 }
 
-// Parse reads a policy; nil is none. What is wrong with a rule is an InvalidInput fault that
-// names it, and the others count all the same.
+// Parse parses a policy; nil is none. An invalid rule is an InvalidInput fault that names it; the other rules count.
 func Parse(p *v1alpha1.DriftPolicy) (Rules, error) {
 	if p == nil {
 		return Rules{}, nil
@@ -71,7 +66,7 @@ func Parse(p *v1alpha1.DriftPolicy) (Rules, error) {
 	return out, fault.Join(errs...)
 }
 
-// pointer reads a JSON pointer (RFC 6901) that leads to something within an object.
+// pointer parses a JSON pointer (RFC 6901) to a field within an object.
 func pointer(text string) ([]string, error) {
 	rest, ok := strings.CutPrefix(text, "/")
 	if !ok || rest == "" {
@@ -87,8 +82,7 @@ func pointer(text string) ([]string, error) {
 	return tokens, nil
 }
 
-// Omits tells whether a rule leaves a field, or something below it, of a driver's objects of
-// a kind to others.
+// Omits reports whether a rule leaves a field, or a field below it, to others in a driver's objects of a kind.
 func (r Rules) Omits(kind string, d matrix.Driver, field ...string) bool {
 	return slices.ContainsFunc(r.rules, func(rule rule) bool {
 		return rule.Kind == kind && (rule.Driver == "" || rule.Driver == string(d)) && slices.ContainsFunc(rule.paths, func(path []string) bool {
@@ -97,7 +91,7 @@ func (r Rules) Omits(kind string, d matrix.Driver, field ...string) bool {
 	})
 }
 
-// of are the paths that the rules name in an object.
+// of returns the paths that the rules name in an object.
 func (r Rules) of(o *unstructured.Unstructured, d matrix.Driver) [][]string {
 	var all [][]string
 	for _, rule := range r.rules {
@@ -110,17 +104,16 @@ func (r Rules) of(o *unstructured.Unstructured, d matrix.Driver) [][]string {
 	return all
 }
 
-// Target is an object that shall be applied, and what is there.
+// Target is an object to apply, with the live one.
 type Target struct {
 	Object  *unstructured.Unstructured
-	Live    *unstructured.Unstructured // nil where it is not there
+	Live    *unstructured.Unstructured // nil if missing
 	Driver  matrix.Driver
-	Manager string // our own
-	Whole   bool   // its data are replaced, and not applied field by field
+	Manager string // ours
+	Whole   bool   // its data are replaced, not applied field by field
 }
 
-// Omit returns what is applied of an object: without the fields that are left to others.
-// The object given is not changed.
+// Omit returns the object to apply: without the fields that are left to others. It does not change its input.
 func (r Rules) Omit(t Target) *unstructured.Unstructured {
 	paths := r.of(t.Object, t.Driver)
 	if len(paths) == 0 || t.Live == nil {
@@ -142,14 +135,13 @@ func (r Rules) Omit(t Target) *unstructured.Unstructured {
 	return out
 }
 
-// step is one token of a path in an object: a key of a map, or an item of a list, known by
-// its name.
+// step is one token of a path in an object: a key of a map, or an item of a list, identified by its name.
 type step struct {
 	key  string
 	name string // of a list's item
 }
 
-// named resolves a path's indexes by the names that the items have in an object.
+// named resolves the indexes in a path to the names of the items in an object.
 func named(o any, path []string) []step {
 	var all []step
 	for _, token := range path {
@@ -168,7 +160,7 @@ func named(o any, path []string) []step {
 	return all
 }
 
-// at is the item of a list that has an index or a name.
+// at returns the item of a list at an index.
 func at(list []any, token string) map[string]any {
 	i, err := strconv.Atoi(token)
 	if err != nil || i < 0 || i >= len(list) {
@@ -203,7 +195,7 @@ func find(o any, path []step) (any, bool) {
 	return o, true
 }
 
-// put sets a field, or, for nil, takes it away; what it lies in is made where it is a map.
+// put sets a field, or deletes it for nil, and creates missing maps above it.
 func put(o any, path []string, value any) {
 	for i, token := range path {
 		last := i == len(path)-1
@@ -237,12 +229,11 @@ var kinds = map[string]string{
 	"RoleBinding":              "it gives rights",
 }
 
-// anywhere are the fields of objects of any kind that may be left to others, with what is
-// below; * is any one key or index.
+// anywhere are the fields of all kinds that may be left to others, with all fields below; * is any one key or index.
 var anywhere = []string{"/metadata/labels/*", "/metadata/annotations/*"}
 
-// ofWorkloads are those of Deployments and DaemonSets besides. None says what runs, as whom,
-// with what of the node, or where it finds its configuration.
+// ofWorkloads are more such fields of Deployments and DaemonSets. None decides what runs, as which user, with which
+// access to the node, or with which configuration.
 var ofWorkloads = []string{
 	"/spec/replicas", "/spec/minReadySeconds", "/spec/revisionHistoryLimit", "/spec/progressDeadlineSeconds",
 	"/spec/strategy", "/spec/updateStrategy",
@@ -254,8 +245,8 @@ var ofWorkloads = []string{
 	"/spec/template/spec/containers/*/resources",
 }
 
-// own begin the keys of labels and annotations that are always repaired: the operator's,
-// and those of pods that took the place of fields of security contexts.
+// own are prefixes of labels and annotations that are always repaired: the operator's, and those that mean the same
+// as fields of security contexts.
 var own = []string{
 	"vdo.vmware.com/", "app.kubernetes.io/managed-by",
 	"container.apparmor.security.beta.kubernetes.io/", "container.seccomp.security.alpha.kubernetes.io/", "seccomp.security.alpha.kubernetes.io/",
@@ -281,7 +272,7 @@ func allowed(kind string, path []string) error {
 	return nil
 }
 
-// within tells whether a path leads to a field or to something below it.
+// within reports whether a path is a field or below it.
 func within(field string, path []string) bool {
 	tokens := strings.Split(field, "/")[1:]
 	if len(path) < len(tokens) {

@@ -1,13 +1,12 @@
-// Package inventory is the record of every object that one VDOConfig, or one SIPCluster,
-// has on the cluster, and the set operations on it.
+// Package inventory records every object that one VDOConfig, or one SIPCluster, has on the cluster, and has the set
+// operations on such a record.
 //
-// The record is kept in a ConfigMap (see [Naming]): a VDOConfig's beside it, and a
-// SIPCluster's in the operator's own namespace, where tenants cannot write. It is under the
-// key [DataKey], as JSON:
+// The record is in a ConfigMap (see [Naming]), in the namespace of the VDOConfig. A SIPCluster's record is in the
+// operator's own namespace, where tenants cannot write. The ConfigMap has it under the key [DataKey], as JSON:
 //
 //	{
 //	  "apiVersion": "vdo.vmware.com/inventory/v1",
-//	  "complete": {"csi": "3.5.1"},
+//	  "memory": {…},
 //	  "objects": [
 //	    {"group":"apps","version":"v1","kind":"DaemonSet","namespace":"kube-system",
 //	     "name":"vsphere-cloud-controller-manager","uid":"…","driver":"cpi","release":"cpi@1.33.1",
@@ -15,30 +14,27 @@
 //	  ]
 //	}
 //
-// Objects are sorted, so the same inventory has the same bytes. "complete" names,
-// for each driver, the version whose roll-out was last seen complete. In "memory", "cloudProvider"
-// and "storageProvider" are what the VDOConfig last said of drivers that could be
-// rendered, and "clusterID" is the storage driver's cluster id, of the cluster whose kube-system
-// Namespace has the UID "clusterUID": with them a driver is
-// repaired also where the VDOConfig says no more, or nothing sensible, of it, or its
-// configuration is lost. "kubernetes" is the version that drivers were last chosen for:
-// it does not go back.
-// "revisions" are the histories of package revision, by group.
+// Objects are sorted, so the same inventory has the same bytes. The fields of "memory" are:
 //
-// Each object is of a [Part]: "driver" is the driver, or the name of the SIPCluster's
-// service.
+//   - "cloudProvider" and "storageProvider": the last settings in the VDOConfig that could be rendered. "clusterID" is
+//     the storage driver's cluster id, in the cluster whose kube-system Namespace has the UID "clusterUID". They let
+//     the operator repair a driver if its settings or configuration are missing or invalid.
+//   - "kubernetes": the version that drivers were last chosen for; it never decreases.
+//   - "revisions": the histories of package revision, by group.
+//   - more: see [Memory].
 //
-// Who can write in the operator's namespace administers the operator: the record is believed as it
-// is. One that is lost is recreated: what runs is adopted as any other installation is, and
-// what no one knows any more is not removed.
+// Each object has a [Part]: "driver" is the driver, or the name of the SIPCluster's service.
 //
-// # What keeps it from losing an object
+// The operator trusts the record, since anyone who can write in the operator's namespace administers the operator. A
+// missing record is recreated: running drivers are adopted like any other installation. Objects that no record has are
+// not removed.
 //
-// Before anything is applied the record is widened to old ∪ new; an object that is
-// not applied yet has no release. After a stage the release and UID of what was
-// applied are noted. An entry leaves the record only once the object is seen to be
-// gone, or is left to someone else by the user's wish. So an apply that is
-// interrupted anywhere leaves a record of at least what is on the cluster.
+// # Never losing an object
+//
+// Before an apply, the record is widened to old ∪ new; an object not applied yet has no release. After a stage, the
+// record gets the release and UID of each applied object. An entry leaves the record only once its object is gone, or
+// is left to another manager as the user wants. So an interrupted apply leaves a record of at least all objects on the
+// cluster.
 package inventory
 
 import (
@@ -55,47 +51,47 @@ import (
 )
 
 const (
-	// APIVersion of the record.
+	// APIVersion is that of the record.
 	APIVersion = "vdo.vmware.com/inventory/v1"
 	// DataKey is the key of the ConfigMap that holds the record.
 	DataKey = "inventory.json"
 )
 
-// Part is what an object is of: a driver, or a service of a SIPCluster.
+// Part is the owner of an object: a driver, or a service of a SIPCluster.
 type Part = matrix.Driver
 
-// Memory is what an inventory records beside objects.
+// Memory has what an inventory records beside objects.
 type Memory struct {
 	CloudProvider   *v1alpha1.CloudProvider   `json:"cloudProvider,omitempty"`
 	StorageProvider *v1alpha1.StorageProvider `json:"storageProvider,omitempty"`
-	// Searched are the places, SERVER/DATACENTER or SERVER, that the cloud provider was last
-	// told to look in, and KeepsNodes whether it was told to delete no Node objects.
+	// Searched are the locations, SERVER/DATACENTER or SERVER, that the cloud provider last searched. KeepsNodes is
+	// set if it was told to delete no Node objects.
 	Searched   []string `json:"searched,omitempty"`
 	KeepsNodes bool     `json:"keepsNodes,omitempty"`
-	// VCenters are where the vCenters are that drivers were last configured with, by the
-	// names of their VsphereCloudConfigs: UUID HOST:PORT DATACENTER,….
+	// VCenters are the locations of the vCenters in the drivers' last configuration, UUID HOST:PORT DATACENTER,…, by
+	// VsphereCloudConfig.
 	VCenters map[string]string `json:"vCenters,omitempty"`
-	// Drivers and Patches are the settings of pods that drivers were last rendered with.
+	// Drivers and Patches are the pod settings that drivers were last rendered with.
 	Drivers   []v1alpha1.DriverPolicy `json:"drivers,omitempty"`
 	Patches   []v1alpha1.Patch        `json:"patches,omitempty"`
 	ClusterID string                  `json:"clusterID,omitempty"`
-	// ClusterUID is the UID of the kube-system Namespace of the cluster that has this cluster id.
+	// ClusterUID is the UID of the kube-system Namespace of the cluster with this cluster id.
 	ClusterUID string `json:"clusterUID,omitempty"`
-	// Hashes are those of configurations as pods have them, by the ones that they have under the key
-	// of now: it was lost, and what pods have stays while it is of the same configuration.
+	// Hashes are set after a loss of the hash key: the hashes in pods, by those of the same configuration under the
+	// current key. Pods stay unchanged while their configuration does.
 	Hashes map[string]string `json:"hashes,omitempty"`
 	// Kubernetes is the version that drivers were last chosen for.
 	Kubernetes string `json:"kubernetes,omitempty"`
-	// NewerSince is since when API servers answer with a newer minor only, which does not count
-	// yet since not all of them can be asked.
+	// NewerSince is since when API servers report only a newer minor. It does not count yet, since not all of them
+	// can be asked.
 	NewerSince time.Time `json:"newerSince,omitzero"`
-	// Seen are the vCenters with their versions, as they were last seen.
+	// Seen are the vCenters with their last known versions.
 	Seen []revision.VCenter `json:"seen,omitempty"`
-	// Revisions are what was installed from, and what became of it.
+	// Revisions are what was installed from, and the outcomes.
 	Revisions revision.Histories `json:"revisions,omitempty"`
 }
 
-// Key tells objects apart, whatever version of their kind they are read in.
+// Key identifies an object, in whatever version of its kind it is read.
 type Key struct {
 	Group     string `json:"group,omitempty"`
 	Kind      string `json:"kind"`
@@ -117,7 +113,7 @@ func (k Key) Compare(other Key) int {
 		strings.Compare(k.Namespace, other.Namespace), strings.Compare(k.Name, other.Name))
 }
 
-// ID is a key with the version of the kind to read the object in.
+// ID is a key with the version of the kind in which to read the object.
 type ID struct {
 	Key
 	Version string `json:"version"`
@@ -126,27 +122,25 @@ type ID struct {
 // Entry is one object of an inventory.
 type Entry struct {
 	ID
-	// UID of the object as it was applied; "" before.
+	// UID is that of the applied object; "" before.
 	UID    string `json:"uid,omitempty"`
 	Driver Part   `json:"driver"`
-	// Release that was last applied, such as "csi@3.5.1", or a service's image; "" before.
+	// Release was last applied, such as "csi@3.5.1", or a service's image; "" before.
 	Release string `json:"release,omitempty"`
-	// Rendered identifies the object as it was last applied, and Content what of it
-	// came from the bundle, the mirror and the program: keyed hashes, since the object
-	// may be a Secret; "" before.
+	// Rendered is a hash of the object as last applied, and Content of its source in bundle, mirror and program; ""
+	// before. They are keyed, since the object may be a Secret.
 	Rendered string `json:"rendered,omitempty"`
 	Content  string `json:"content,omitempty"`
 }
 
-// Inventory is a set of entries with distinct keys. The zero value is empty.
-// Values are not changed: operations return new ones.
+// Inventory is a set of entries with distinct keys. The zero value is empty. Values do not change: methods return new
+// ones.
 type Inventory struct {
 	entries map[Key]Entry
 	memory  Memory
 }
 
-// Memory returns what is recorded beside objects. Its parts are shared: callers do not
-// change them.
+// Memory returns what is recorded beside objects. Its parts are shared: callers must not change them.
 func (i Inventory) Memory() Memory { return i.memory }
 
 // WithMemory returns the inventory with another memory.
@@ -156,12 +150,12 @@ func (i Inventory) WithMemory(m Memory) Inventory {
 	return out
 }
 
-// Of returns an inventory of entries; of two with the same key the last counts.
+// Of returns an inventory of entries; the last of several with the same key counts.
 func Of(entries ...Entry) Inventory {
 	return Inventory{}.With(entries...)
 }
 
-// Len returns how many objects there are.
+// Len returns the number of objects.
 func (i Inventory) Len() int { return len(i.entries) }
 
 // Get returns an entry.
@@ -187,12 +181,12 @@ func (i Inventory) Drivers() []matrix.Driver {
 	return all
 }
 
-// Has tells whether a driver has objects.
+// Has reports whether a driver has objects.
 func (i Inventory) Has(d matrix.Driver) bool {
 	return slices.Contains(i.Drivers(), d)
 }
 
-// With returns the inventory with entries put in or replaced.
+// With returns the inventory with entries added or replaced.
 func (i Inventory) With(entries ...Entry) Inventory {
 	out := i.clone()
 	for _, e := range entries {
@@ -201,7 +195,7 @@ func (i Inventory) With(entries ...Entry) Inventory {
 	return out
 }
 
-// Without returns the inventory without the objects named.
+// Without returns the inventory without the given objects.
 func (i Inventory) Without(keys ...Key) Inventory {
 	out := i.clone()
 	for _, k := range keys {
@@ -210,8 +204,8 @@ func (i Inventory) Without(keys ...Key) Inventory {
 	return out
 }
 
-// WithoutUID returns the inventory before an object is recreated, which will have another UID: an
-// operator that is killed then knows it by its labels.
+// WithoutUID returns the inventory before an object is recreated, with a new UID. If the operator is killed then, it
+// identifies the object by its labels.
 func (i Inventory) WithoutUID(k Key) Inventory {
 	e, exists := i.entries[k]
 	if !exists || e.UID == "" {
@@ -221,8 +215,7 @@ func (i Inventory) WithoutUID(k Key) Inventory {
 	return i.With(e)
 }
 
-// Union returns the inventory widened by entries whose objects it does not have;
-// what it says of those that it has stays.
+// Union returns the inventory widened by entries for new objects; existing entries stay.
 func (i Inventory) Union(entries ...Entry) Inventory {
 	out := i.clone()
 	for _, e := range entries {
@@ -233,7 +226,7 @@ func (i Inventory) Union(entries ...Entry) Inventory {
 	return out
 }
 
-// Equal tells whether both record the same.
+// Equal reports whether both record the same.
 func (i Inventory) Equal(other Inventory) bool {
 	return bytes.Equal(i.Marshal(), other.Marshal())
 }

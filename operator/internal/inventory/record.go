@@ -29,8 +29,8 @@ func corrupt(name string, why error) (Inventory, error) {
 		"restore the ConfigMap from a backup; or delete it: what is installed is taken over again", "%w", why)
 }
 
-// Parse reads a record; name says where it is from, for errors. One of another version is not
-// written over, or objects would be forgotten.
+// Parse parses a record; name is its origin, for errors. It refuses a record of another version, since writing it
+// would lose objects.
 func Parse(name string, data []byte) (Inventory, error) {
 	bad := func(format string, args ...any) (Inventory, error) { return corrupt(name, fmt.Errorf(format, args...)) }
 	dec := json.NewDecoder(bytes.NewReader(data))

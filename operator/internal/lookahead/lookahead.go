@@ -1,5 +1,5 @@
-// Package lookahead asks the matrix of a bundle about upgrades that have not happened yet: what they lack, and what the
-// operator would do after each. All of it is pure.
+// Package lookahead computes from a bundle's matrix what future upgrades lack, and what the operator would do after
+// each. It is pure.
 package lookahead
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/decide"
 )
 
-// Question is what the matrix of a bundle is asked.
+// Question has the inputs for a bundle's matrix.
 type Question struct {
 	Document  *matrix.Document
 	Available matrix.Available
@@ -23,44 +23,44 @@ type Question struct {
 	Requested []matrix.Driver // in order of installation
 }
 
-// Choose asks it with other facts and pins, of these releases; nil is of all that the matrix lists.
+// Choose resolves the matrix with other facts and pins, from the given releases; nil means all that the matrix lists.
 func (q *Question) Choose(
 	facts matrix.Facts, pins matrix.Pins, from matrix.Available,
 ) (matrix.Selection, *matrix.Refusal) {
 	return matrix.Resolve(q.Document, facts, pins, q.Policy, from)
 }
 
-// Outlook is what is known of the next upgrades of what the drivers depend on.
+// Outlook is the result for the next upgrades of Kubernetes and the vCenters.
 type Outlook struct {
-	Looked []string // at "Kubernetes 1.34", "vCenter vc 9.0.0"
+	Looked []string // targets: "Kubernetes 1.34", "vCenter vc 9.0.0"
 	Lacks  []string // why one of them cannot be upgraded yet, and what to do
 }
 
-// Move is a driver's way from one release to another.
+// Move is a driver's change of release.
 type Move struct {
 	Driver matrix.Driver `json:"driver"`
-	From   string        `json:"from,omitempty"` // version; "" where it is not installed
+	From   string        `json:"from,omitempty"` // version; "" if not installed
 	To     string        `json:"to"`
-	// Why it was chosen.
+	// Why has the reasons of the choice.
 	Why []string `json:"why,omitempty"`
-	// OneWay is why To could not be gone back from, "" where it could.
+	// OneWay is why a rollback from To is impossible, "" if it is possible.
 	OneWay string `json:"oneWay,omitempty"`
 }
 
-// Step is an upgrade of what drivers depend on, and what the operator does after it. The first step of a path is no
-// upgrade: it is what the operator does now.
+// Step is an upgrade of Kubernetes or a vCenter, and what the operator does after it. The first step of a path is no
+// upgrade: it has what the operator does now.
 type Step struct {
 	To    string `json:"to,omitempty"` // "Kubernetes 1.35", "vCenter east 9.0.0"
 	Moves []Move `json:"moves,omitempty"`
-	// Lacks are why it must not be made yet, and what to do.
+	// Lacks are why the upgrade must wait, and what to do.
 	Lacks []string `json:"lacks,omitempty"`
 }
 
 // Upgrade returns its target from the facts before it.
 type Upgrade func(matrix.Facts) Target
 
-// Path returns what the operator does now and after each upgrade, and the facts at the end. What it installs at one step
-// is installed at the next.
+// Path returns what the operator does now and after each upgrade, and the final facts. Each step starts with what the
+// earlier ones installed.
 func (q Question) Path(oneWay []decide.OneWay, upgrades []Upgrade) (steps []Step, end matrix.Facts) {
 	now := Step{}
 	now.Moves, now.Lacks = q.arrive(q.Facts, oneWay)
@@ -74,7 +74,7 @@ func (q Question) Path(oneWay []decide.OneWay, upgrades []Upgrade) (steps []Step
 	return steps, q.Facts
 }
 
-// arrive goes on to facts. It returns what is installed then, and why nothing can be.
+// arrive moves on to the given facts. It returns the installations that follow, or why none can.
 func (q *Question) arrive(facts matrix.Facts, oneWay []decide.OneWay) (moves []Move, refused []string) {
 	installed := map[matrix.Driver]matrix.Version{}
 	maps.Copy(installed, q.Facts.Installed)
@@ -99,17 +99,17 @@ func (q *Question) arrive(facts matrix.Facts, oneWay []decide.OneWay) (moves []M
 	return moves, nil
 }
 
-// Target is what an upgrade comes to.
+// Target is the state after an upgrade.
 type Target struct {
 	Name  string
 	Facts matrix.Facts
-	// covers says why a release does not serve what comes, "" where it does.
+	// covers returns why a release does not support the target, "" if it does.
 	covers func(matrix.Release) string
 }
 
-// Outlook asks, for the next Kubernetes minor and for the next update and major version of each vCenter, whether what
-// is installed goes on working, which has to before the upgrade, and whether the bundle has what is installed after it.
-// Of a cloud provider only the latter counts for Kubernetes: each release serves one minor.
+// Outlook checks the next Kubernetes minor, and the next update and major version of each vCenter. The installed
+// releases must support it before the upgrade, and the bundle must have releases for it. For a cloud provider and
+// Kubernetes only the bundle counts: each release serves one minor.
 func (q *Question) Outlook() Outlook {
 	var a Outlook
 	for _, t := range q.targets() {
@@ -121,7 +121,7 @@ func (q *Question) Outlook() Outlook {
 	return a
 }
 
-// lacks is why an upgrade must not be made yet: what is installed does not serve it, or the bundle has nothing for it.
+// lacks returns why an upgrade must wait: an installed release does not support it, or the bundle has none that does.
 func (q *Question) lacks(t Target) []string {
 	var all []string
 	for _, d := range q.Requested {
@@ -140,7 +140,7 @@ func (q *Question) targets() []Target {
 	return all
 }
 
-// Kubernetes is the upgrade to a minor.
+// Kubernetes returns the upgrade to a minor.
 func Kubernetes(facts matrix.Facts, minor matrix.Minor) Target {
 	facts.Kubernetes, _ = matrix.ParseKubernetes(minor.String()) //nolint:errcheck // a minor is always a version
 	return Target{Name: "Kubernetes " + minor.String(), Facts: facts, covers: func(r matrix.Release) string {
@@ -151,7 +151,7 @@ func Kubernetes(facts matrix.Facts, minor matrix.Minor) Target {
 	}}
 }
 
-// VCenter is the upgrade of one of facts.VCenters.
+// VCenter returns the upgrade of facts.VCenters[i].
 func VCenter(facts matrix.Facts, i int, to matrix.Version) Target {
 	facts.VCenters = slices.Clone(facts.VCenters)
 	name := facts.VCenters[i].Name
@@ -164,7 +164,7 @@ func VCenter(facts matrix.Facts, i int, to matrix.Version) Target {
 	}}
 }
 
-// following are the next update and the next major version of vSphere.
+// following returns the next update and the next major version of vSphere.
 func following(v matrix.Version) []matrix.Version {
 	var major, minor, update uint64
 	if _, err := fmt.Sscanf(v.String(), "%d.%d.%d", &major, &minor, &update); err != nil {
@@ -179,7 +179,7 @@ func following(v matrix.Version) []matrix.Version {
 	return all
 }
 
-// installedLacks says why what is installed of a driver does not serve a target.
+// installedLacks returns why the installed release of a driver does not support a target.
 func (q *Question) installedLacks(d matrix.Driver, t Target) string {
 	v, exists := q.Facts.Installed[d]
 	if !exists {
@@ -196,7 +196,7 @@ func (q *Question) installedLacks(d matrix.Driver, t Target) string {
 	return ""
 }
 
-// bundleLacks says what the bundle has to hold for a target and does not.
+// bundleLacks returns which releases for a target the bundle lacks.
 func (q *Question) bundleLacks(t Target) string {
 	if _, refusal := q.Choose(t.Facts, q.Pins, q.Available); refusal == nil {
 		return ""

@@ -26,7 +26,7 @@ const (
 	annotationHelmNS    = "meta.helm.sh/release-namespace"
 )
 
-// mayAdopt says why an object that is not ours must not be adopted, or nil.
+// mayAdopt returns why a foreign object must not be adopted, or nil.
 func (in *Input) mayAdopt(live, desired *unstructured.Unstructured) error {
 	without := cmp.Or(in.WithoutIt, "take the driver out of the VDOConfig")
 	subject := IDOf(live).Key.String()
@@ -63,8 +63,8 @@ func (in *Input) mayAdopt(live, desired *unstructured.Unstructured) error {
 	return otherSubjects(live, desired, refuse)
 }
 
-// helmHint says how to part with a Helm release without losing anything: Helm deletes
-// the kinds that are in a release's templates, and with a kind go all of its objects.
+// helmHint returns how to leave Helm without a loss. Helm deletes the CRDs in a release's templates, and with a CRD
+// all objects of its kind.
 func helmHint(kind, release, namespace string) string {
 	if never[kind] != "" {
 		return "leave it to Helm: set policy: disabled for its driver (snapshot-controller has the snapshot kinds) in spec.drivers; do not uninstall the release, which would delete " + kind + " and all that hangs on it"
@@ -72,8 +72,8 @@ func helmHint(kind, release, namespace string) string {
 	return fmt.Sprintf("see that `helm get manifest %[1]s -n %[2]s` names no CustomResourceDefinition, since with one go all objects of its kind; then remove the release with `helm uninstall %[1]s -n %[2]s`: volumes and nodes stay as they are", release, namespace)
 }
 
-// otherSubjects refuses a binding that gives rights to someone whom applying ours
-// would take them from: some of upstream's names look shared, and are.
+// otherSubjects refuses to adopt a binding whose other subjects would lose their permissions. Some of upstream's
+// names look shared, and are.
 func otherSubjects(live, desired *unstructured.Unstructured, refuse func(hint, format string, args ...any) error) error {
 	if !isBinding(live.GetKind()) {
 		return nil
@@ -128,8 +128,8 @@ func sameField(a, b *unstructured.Unstructured, path ...string) bool {
 	return reflect.DeepEqual(x, y)
 }
 
-// deprecated tells whether a workload is of upstream's deprecated manifests: it is where they put
-// it, and selects its pods as they do, by that and nothing else.
+// deprecated reports whether a workload is from upstream's deprecated manifests: it has their location and exactly
+// their selector.
 func deprecated(live *unstructured.Unstructured) bool {
 	key := IDOf(live).Key
 	labels := drivers.DeprecatedSelector(key.String())
@@ -141,11 +141,11 @@ func deprecated(live *unstructured.Unstructured) bool {
 	return key.Group == "apps" && labels != nil && reflect.DeepEqual(selector, map[string]any{"matchLabels": want})
 }
 
-// AdoptsByRecreation tells whether the step takes a workload over by deleting it and making it again.
+// AdoptsByRecreation reports whether the step adopts a workload by recreating it.
 func (s Step) AdoptsByRecreation() bool { return s.Adopts && s.Action == Recreate }
 
-// recreates takes a workload of upstream's deprecated manifests over: it goes with its pods, and is made
-// again. Not before there is a configuration to make it with: until then it is left as it runs.
+// recreates adopts a workload of upstream's deprecated manifests: it is deleted with its pods and recreated. It stays
+// unchanged until its configuration exists.
 func (s Step) recreates(o render.Object, live *unstructured.Unstructured, field string) Step {
 	const of = "upstream's deprecated manifests installed it: "
 	if o.Config == render.ConfigHash {
@@ -160,9 +160,9 @@ func (s Step) recreates(o render.Object, live *unstructured.Unstructured, field 
 	return s
 }
 
-// Trial is what the API server can be asked about a workload that has to be recreated while the old one is there: the
-// new one with the selector of the old and the labels that its pods have for it, in the place of the old one, since
-// there are no rights for another name. nil where nothing is recreated so, or is being deleted already.
+// Trial returns an update for a dry run on the old workload before a recreation. It is the new one with the old
+// selector and labels, under the old name, since the operator has no permission for another name. It is nil if no
+// recreation is due, or the old one is already being deleted.
 func Trial(live, desired *unstructured.Unstructured) *unstructured.Unstructured {
 	if live == nil || !live.GetDeletionTimestamp().IsZero() || immutable(live, desired) != "spec.selector" {
 		return nil
@@ -185,15 +185,15 @@ func immutableConflict(live *unstructured.Unstructured, field string) error {
 		"it was installed from another source: its %s differs and cannot be changed", field)
 }
 
-// Other is a workload of a driver that is someone else's.
+// Other is a foreign workload of a driver.
 type Other struct {
 	inventory.ID
 	Driver  matrix.Driver
-	Version string // by its image tag; "" where that does not tell
+	Version string // from its image tag; "" if unknown
 	Helm    string // release, or ""
 }
 
-// others makes conflicts of foreign workloads of the drivers that are wanted.
+// others returns conflicts for foreign workloads of the desired drivers.
 func (in *Input) others() []Step {
 	var steps []Step
 	for _, o := range in.Others {
@@ -225,7 +225,7 @@ func otherConflict(o Other) error {
 		what)
 }
 
-// tool applies its objects again and again, and prunes those that leave its source.
+// tool is a GitOps tool: it applies its objects repeatedly, and prunes those that leave its source.
 type tool struct {
 	name     string
 	marks    []string // labels and annotations of its objects
@@ -233,8 +233,8 @@ type tool struct {
 	keep     string   // how to exempt an object from pruning, in the tool's source
 }
 
-// tools are those that Helm's and kubectl's marks do not tell. The label app.kubernetes.io/instance,
-// by which Argo CD may track too, proves nothing: charts and people set it.
+// tools are those that Helm's and kubectl's marks do not identify. The label app.kubernetes.io/instance, by which
+// Argo CD may track too, proves nothing: charts and people set it.
 var tools = []tool{
 	{"Argo CD", []string{"argocd.argoproj.io/tracking-id", "argocd.argoproj.io/instance"}, []string{"argocd"},
 		"annotate it with argocd.argoproj.io/sync-options: Prune=false,Delete=false"},
@@ -258,14 +258,13 @@ func (t tool) marksOn(o metav1.Object) []string {
 	})
 }
 
-// hint is the safe order: a tool prunes an object that leaves its source, unless it is told to keep it.
+// hint names the steps in a safe order: a tool prunes an object that leaves its source, unless told to keep it.
 func (t tool) hint(marks []string) string {
 	return fmt.Sprintf("disable pruning in %s first: %s; then take it out of the source of %[1]s, and last remove %[3]s from its metadata",
 		t.name, t.keep, strings.Join(marks, ", "))
 }
 
-// AppliedBy returns the name of the GitOps tool that applies an object, or "": by the tool's labels
-// and annotations, or its field manager.
+// AppliedBy returns the GitOps tool that applies an object, or "", by labels, annotations or field manager.
 func AppliedBy(o metav1.Object) string {
 	for _, t := range tools {
 		if len(t.marksOn(o)) > 0 || slices.ContainsFunc(o.GetManagedFields(), t.writes) {
@@ -279,16 +278,15 @@ func (t tool) writes(m metav1.ManagedFieldsEntry) bool {
 	return slices.ContainsFunc(t.managers, func(prefix string) bool { return strings.HasPrefix(m.Manager, prefix) })
 }
 
-// classes are kinds whose objects nothing of a driver needs: what is wrong with one of
-// them concerns that one alone, and stops neither repairs nor upgrades.
+// classes are kinds that no driver needs. A fault of such an object stops neither repairs nor upgrades.
 var classes = map[string][]string{
 	"StorageClass": {
 		"provisioner", "parameters", "reclaimPolicy", "volumeBindingMode", "mountOptions", "allowedTopologies"},
 	"VolumeSnapshotClass": {"driver", "parameters", "deletionPolicy"},
 }
 
-// frozen says which field of a class would have to change and cannot, or should not: what
-// was made by it was made as it was. A class is never deleted to be made again.
+// frozen returns a fault if a field of a class would have to change: it cannot, or volumes were made by the old one.
+// A class is never recreated.
 func frozen(live, desired *unstructured.Unstructured) error {
 	fields := classes[desired.GetKind()]
 	i := slices.IndexFunc(fields, func(f string) bool { return !sameField(live, desired, f) })
@@ -300,10 +298,10 @@ func frozen(live, desired *unstructured.Unstructured) error {
 		"its %s differs and cannot change", fields[i])
 }
 
-// alone tells whether a step concerns nothing but its object.
+// alone reports whether a step concerns only its object.
 func (s Step) alone() bool { return classes[s.Kind] != nil }
 
-// Blocked returns the drivers that have a conflict, other than about a class.
+// Blocked returns the drivers that have a conflict, except about a class.
 func (p Plan) Blocked() map[matrix.Driver]error {
 	all := map[matrix.Driver]error{}
 	for _, s := range p.Steps {

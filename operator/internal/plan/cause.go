@@ -12,30 +12,29 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 )
 
-// Cause is why a step is there.
+// Cause is why a step exists.
 type Cause string
 
-// The causes. Only a drift skips gates: everything else is something new, which has
-// to prove itself stage by stage.
+// All causes. Only a drift skips gates: everything else is new, and must prove itself stage by stage.
 const (
-	// Drift: what was applied last shall be there again.
+	// Drift: an object is no longer as last applied.
 	Drift Cause = "drift"
-	// Configuration: the site says something else: a field, a vCenter, its nodes.
+	// Configuration: the VDOConfig, a vCenter or its nodes changed.
 	Configuration Cause = "configuration"
-	// Content: the same release is made of something else: the bundle was rebuilt, the
-	// mirror has moved, or the program is another one.
+	// Content: the same release has other contents, since the bundle was rebuilt, the mirror moved, or the program
+	// changed.
 	Content Cause = "content"
 	// Release: another release, or the first one.
 	Release Cause = "release"
 )
 
-// cause compares what shall be applied with what was applied last.
+// cause compares the rendered object with what was last applied.
 func (in *Input) cause(s Step, live *unstructured.Unstructured, known inventory.Entry) Cause {
 	switch {
 	case known.Release == "" || known.Release != s.Release:
 		return Release
 	case known.UID == "" && known.Rendered == "":
-		return Release // it was about to be made in the place of a deprecated one
+		return Release // it was to replace a deprecated one
 	case known.Rendered == s.Rendered:
 		return Drift
 	case live == nil && (sameBundle(known.Content, s.Content) || in.Untrusted[s.Driver] == ""):
@@ -46,8 +45,8 @@ func (in *Input) cause(s Step, live *unstructured.Unstructured, known inventory.
 	return Configuration
 }
 
-// waits tells whether a step has to wait until the bundle is trusted: what it would make is
-// not what was applied last, and what differs comes from the bundle.
+// waits reports whether a step waits until the bundle is trusted: it changes what was last applied, and the change
+// comes from the bundle.
 func (in *Input) waits(s Step, known inventory.Entry) bool {
 	if in.Untrusted[s.Driver] == "" || (known.Release == s.Release && known.Rendered == s.Rendered) {
 		return false
@@ -55,20 +54,19 @@ func (in *Input) waits(s Step, known inventory.Entry) bool {
 	return s.Cause == Release || in.rebuilt(s, known)
 }
 
-// rebuilt tells whether the bundle makes something else of the same release.
+// rebuilt reports whether the bundle changed the contents of the same release.
 func (in *Input) rebuilt(s Step, known inventory.Entry) bool {
 	return s.Cause == Content && !sameBundle(known.Content, s.Content)
 }
 
-// sameBundle tells whether the bundles gave the same in two contents, whatever the program.
+// sameBundle reports whether two contents have the same bundle part, whatever the program.
 func sameBundle(a, b string) bool {
 	_, a, known := strings.Cut(a, "/")
 	_, b, _ = strings.Cut(b, "/")
 	return known && a == b
 }
 
-// sum is a keyed hash of an object: a plain one would let whoever reads the inventory
-// try passwords offline.
+// sum returns a keyed hash of an object. A plain hash would let a reader of the inventory try passwords offline.
 func (in *Input) sum(o *unstructured.Unstructured) string {
 	data, err := json.Marshal(o.Object)
 	if err != nil {

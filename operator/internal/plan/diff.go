@@ -11,13 +11,13 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
-// Diff returns the paths of the fields that differ, in no order; no values, since an
-// object may be a Secret. What the API server keeps for itself does not count.
+// Diff returns the paths of the fields that differ, in no order. It returns no values, since an object may be a
+// Secret. Fields that the API server sets do not count.
 func Diff(live, desired *unstructured.Unstructured) [][]string {
 	return diff(stripped(live), stripped(desired), nil)
 }
 
-// Fields writes paths, sorted: "metadata.labels.[example.com/x]", "spec.replicas".
+// Fields formats paths, sorted: "metadata.labels.[example.com/x]", "spec.replicas".
 func Fields(paths [][]string) []string {
 	var all []string
 	for _, path := range paths {
@@ -42,7 +42,7 @@ func stripped(o *unstructured.Unstructured) map[string]any {
 	return out.Object
 }
 
-// deepest is where a path stops: what lies below is one field for a reader.
+// deepest is the longest path: everything below it is one field for a reader.
 const deepest = 5
 
 func diff(a, b any, path []string) [][]string {
@@ -64,13 +64,11 @@ func diff(a, b any, path []string) [][]string {
 	return paths
 }
 
-// summary names a few paths and counts the rest.
 func summary(paths [][]string) string {
 	return fault.Few(Fields(paths), 3)
 }
 
-// Merged returns what a whole replacement puts: the live object with the rendered
-// data, labels, annotations and type.
+// Merged returns the object of a whole replacement: the live one with the rendered data, labels, annotations and type.
 func Merged(live, desired *unstructured.Unstructured) *unstructured.Unstructured {
 	out := live.DeepCopy()
 	for _, field := range []string{"data", "binaryData", "stringData"} {

@@ -1,36 +1,30 @@
-// Package plan decides what a pass does to the cluster: for each object of the
-// stages wanted and of the inventory one [Step], with its reason. It is pure; status, log and
-// apply use the value.
+// Package plan decides what a pass does to the cluster. It has one [Step], with its reason, for each object of the
+// desired stages and of the inventory. It is pure; status, log and apply use the value.
 //
 // # The rules
 //
-//   - Objects are made what is rendered, by server-side apply, which touches
-//     only the fields that are rendered; of those each is forced, whoever changed it.
-//     ConfigMaps and Secrets marked Replace are replaced whole.
-//   - Each step has its [Cause], known by what the inventory notes of each object as it
-//     was last applied. Only a drift is put right at once; what is new, be it a
-//     release, a rebuilt bundle, a moved mirror or a setting, goes stage by stage.
-//   - Of a bundle that is not trusted nothing is applied that was not applied before, though
-//     the object be gone: it waits, and nothing is pruned for the bundle's sake.
+//   - Objects are applied as rendered, by server-side apply. It touches only rendered fields, and forces each of
+//     them, whoever changed it. ConfigMaps and Secrets marked Replace are replaced whole.
+//   - Each step has its [Cause], from what the inventory records of each object as last applied. Only a drift is
+//     repaired at once. Anything new (a release, a rebuilt bundle, a moved mirror, a setting) goes stage by stage.
+//   - Nothing new is applied from an untrusted bundle, even if the object is missing: the step waits. Nothing is
+//     pruned because of such a bundle.
 //   - Nothing is deleted before its replacement is healthy: prunes come after all stages.
-//   - A Namespace, CustomResourceDefinition, PersistentVolume or StorageClass is never pruned.
-//   - A CSIDriver is never deleted to be made again. Workloads and bindings are,
-//     where an immutable field (selector, roleRef) has to change and they are ours.
-//   - What is ours is known by the inventory, by UID.
-//   - An object of the same name that is not in the inventory is adopted where that
-//     is safe: it has no other manager (Helm, a GitOps tool,
-//     OpenShift, OLM, an owner, a managed-by label), its immutable fields are what
-//     they have to be, and a binding names no subject that we would drop. So drivers
-//     that the earlier operator or upstream's manifests installed are upgraded in
-//     place. Taken over means ours: it is removed with the VDOConfig.
-//   - The cloud provider of upstream's deprecated manifests, whose pods are selected by another
-//     label, is adopted by a [Recreate]: it has no volumes. That is known by its place and
-//     that selector; any other selector is a conflict. While its configuration cannot be
-//     replaced yet, it is left as it is.
-//   - A workload is not deleted to be made again before the API server has accepted the new one
-//     as an update of the old ([Trial]): a rule for creations alone is asked only afterwards.
-//   - What is not safe is a [Conflict]: a fault with a remedy. A driver with a
-//     conflict is left as it is, the others go on.
+//   - A Namespace, CustomResourceDefinition, PersistentVolume, StorageClass or VolumeSnapshotClass is never pruned.
+//   - A CSIDriver is never recreated. Workloads and bindings of ours are, if an immutable field (selector, roleRef)
+//     has to change.
+//   - The inventory identifies our objects by UID.
+//   - An object of the same name that is not in the inventory is adopted if that is safe. Then it has no other manager
+//     (Helm, a GitOps tool, OpenShift, OLM, an owner, a managed-by label) and the right immutable fields. A binding
+//     also names no subject that we would drop. So drivers of the earlier operator or of upstream's manifests are
+//     upgraded in place. An adopted object is ours: it is removed with the VDOConfig.
+//   - The cloud provider of upstream's deprecated manifests selects its pods by another label. It is adopted by a
+//     [Recreate], since it has no volumes. Its location and that selector identify it; any other selector is a
+//     conflict. It stays unchanged while its configuration cannot be replaced yet.
+//   - A workload is not recreated before the API server has accepted the new one as an update of the old ([Trial]).
+//     A rule for creations alone is checked only afterwards.
+//   - An unsafe step is a [Conflict]: a fault with a remedy. A driver with a conflict stays unchanged, the others
+//     go on.
 package plan
 
 import (
@@ -44,107 +38,102 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
 
-// Action is what is done to an object.
+// Action is what a step does to an object.
 type Action string
 
-// The actions.
+// All actions.
 const (
 	Create    Action = "create"
 	Change    Action = "change"    // server-side apply
 	Replace   Action = "replace"   // the whole data of a ConfigMap or Secret
 	Recreate  Action = "recreate"  // delete, then create: an immutable field has to change
-	Unchanged Action = "unchanged" // is as it shall be
-	Prune     Action = "prune"     // delete what is no longer wanted
-	Keep      Action = "keep"      // no longer wanted, but must not be deleted
+	Unchanged Action = "unchanged" // the object is as desired
+	Prune     Action = "prune"     // delete an obsolete object
+	Keep      Action = "keep"      // obsolete, but must not be deleted
 	Forget    Action = "forget"    // leave it on the cluster to its users
-	Gone      Action = "gone"      // no longer wanted, and not there
-	Wait      Action = "wait"      // shall be changed, and the bundle is not trusted, or the configuration is not accepted yet
-	Conflict  Action = "conflict"  // someone else's
+	Gone      Action = "gone"      // obsolete, and missing
+	Wait      Action = "wait"      // to be changed, but the bundle is not trusted or the configuration is not accepted yet
+	Conflict  Action = "conflict"  // a foreign object
 )
 
-// Live are objects as they are on the cluster.
+// Live has the objects of the cluster.
 type Live map[inventory.Key]*unstructured.Unstructured
 
-// Outcome is what a dry run of an object's apply answered.
+// Outcome is the result of a dry run of an object's apply.
 type Outcome struct {
-	Object *unstructured.Unstructured // as it would be; nil where it could not be asked yet
+	Object *unstructured.Unstructured // after the apply; nil if not possible yet
 	Err    error
 }
 
-// Input is what is decided on.
+// Input is what the plan is computed from.
 type Input struct {
 	Stages []render.Stage
 	Live   Live
-	// Refused are objects that may not be read, and why: nothing is known of them.
+	// Refused has the objects that the operator may not read, with the error.
 	Refused   map[inventory.Key]error
 	DryRun    map[inventory.Key]Outcome
 	Inventory inventory.Inventory
-	// Key of the hashes by which the inventory knows what was applied.
+	// Key is of the hashes of applied objects in the inventory.
 	Key []byte
-	// Content identifies, for each driver, what its objects are made of beside the
-	// site's configuration: PROGRAM/BUNDLE, of which the latter is of the release with its
-	// images and the mirror.
+	// Content identifies the source of each driver's objects, other than the VDOConfig: PROGRAM/BUNDLE. BUNDLE is of
+	// the release with its images and the mirror.
 	Content map[matrix.Driver]string
-	// Untrusted are drivers that come from a bundle that may not be installed from now, and why: what
-	// differs from what was applied last waits, unless it is by the site's configuration or the program
-	// alone.
+	// Untrusted has the drivers whose bundle may not be installed from now, and why. Their changes wait unless they
+	// come only from the configuration or the program.
 	Untrusted map[matrix.Driver]string
-	// Unwatched is set where no one looks for drift: what was applied as it is now is as it
-	// shall be.
+	// Unwatched is set if the operator does not look for drift. Then an object that was applied as rendered now
+	// counts as unchanged.
 	Unwatched bool
-	// Gated are drivers that are left as they are, and why: what they have is neither
-	// changed nor pruned.
+	// Gated has the drivers that stay unchanged, and why: their objects are neither changed nor pruned.
 	Gated map[matrix.Driver]string
-	// Retained says what becomes of the objects of drivers that are not wanted at
-	// all any more. Absent: they are pruned.
+	// Retained has what happens to the objects of drivers that are not requested. The default is to prune them.
 	Retained map[matrix.Driver]Retention
-	// Others are workloads of the same drivers that are someone else's.
+	// Others are foreign workloads of the same drivers.
 	Others []Other
-	// WithoutIt is how a person does without a part whose object is someone else's; default:
-	// "take the driver out of the VDOConfig".
+	// WithoutIt is the hint for avoiding a part whose object is foreign; default: "take the driver out of the
+	// VDOConfig".
 	WithoutIt string
 }
 
-// Step is what is done to one object.
+// Step is the work on one object.
 type Step struct {
 	Action Action
 	inventory.ID
 	Driver  matrix.Driver
-	Release string // wanted; "" where nothing is
-	Stage   string // "" for what is pruned
+	Release string // desired; "" if none
+	Stage   string // "" for removals
 	Reason  string
-	// Adopts is set where the object was not ours.
+	// Adopts is set if the object was not ours.
 	Adopts bool
-	// Cause of a step that applies Object.
+	// Cause is of a step that applies Object.
 	Cause Cause
-	// Rendered and Content are what the inventory notes once Object was applied.
+	// Rendered and Content are recorded in the inventory once Object was applied.
 	Rendered, Content string
-	// Object is what shall be, for Create to Recreate; nil of a step that waits.
+	// Object is the desired object, for Create to Recreate; nil in a step that waits.
 	Object   *unstructured.Unstructured
 	Strategy render.Strategy
 	Precondition
-	// Gated is set of a step that waits for the configuration, not for the bundle.
+	// Gated is set if the step waits for the configuration, not for the bundle.
 	Gated bool
 	// Err is the fault of a Conflict.
 	Err error
 }
 
-// Precondition is the live object that a delete is of.
+// Precondition identifies the live object to delete.
 type Precondition struct {
 	UID, ResourceVersion string
-	Deleting             bool // it is on its way out already
+	Deleting             bool // its deletion has started
 }
 
-// Writes tells whether the step changes the cluster.
+// Writes reports whether the step changes the cluster.
 func (s Step) Writes() bool {
 	return slices.Contains([]Action{Create, Change, Replace, Recreate, Prune}, s.Action)
 }
 
-// Plan is all steps: those of the stages in order, then what is no longer wanted,
-// in order of removal.
+// Plan has all steps: those of the stages in order, then removals in their order.
 type Plan struct{ Steps []Step }
 
-// Writes is how many steps change the cluster.
+// Writes returns the number of steps that change the cluster.
 func (p Plan) Writes() int {
 	n := 0
 	for _, s := range p.Steps {
@@ -175,7 +164,7 @@ func (p Plan) Stage(name string) []Step {
 	return all
 }
 
-// Removals returns the steps of what is no longer wanted.
+// Removals returns the steps for obsolete objects.
 func (p Plan) Removals() []Step { return p.Stage("") }
 
 // IDOf returns the name of an object and its version.
@@ -187,13 +176,12 @@ func IDOf(o *unstructured.Unstructured) inventory.ID {
 	}
 }
 
-// KeyOf returns the key of what rendering refers to.
+// KeyOf returns the key of a reference of package render.
 func KeyOf(r render.Ref) inventory.Key {
 	return inventory.Key{Group: r.Group, Kind: r.Kind, Namespace: r.Namespace, Name: r.Name}
 }
 
-// ReleaseOf returns the release that a rendered or live object is labelled with, such
-// as "csi@3.5.1", or "".
+// ReleaseOf returns the release in the labels of a rendered or live object, such as "csi@3.5.1", or "".
 func ReleaseOf(o *unstructured.Unstructured) string {
 	l := o.GetLabels()
 	if l[render.LabelDriver] == "" || l[render.LabelVersion] == "" {
@@ -202,7 +190,7 @@ func ReleaseOf(o *unstructured.Unstructured) string {
 	return l[render.LabelDriver] + "@" + l[render.LabelVersion]
 }
 
-// Make decides.
+// Make computes the plan.
 func Make(in Input) Plan {
 	var p Plan
 	desired := map[inventory.Key]bool{}
@@ -271,7 +259,7 @@ func (in *Input) step(o render.Object, id inventory.ID) Step {
 	return s.compare(live, dry.Object)
 }
 
-// of notes what a delete of the live object has to name.
+// of records the precondition of a delete of the live object.
 func (s *Step) of(live *unstructured.Unstructured) {
 	s.UID, s.ResourceVersion = string(live.GetUID()), live.GetResourceVersion()
 	s.Deleting = !live.GetDeletionTimestamp().IsZero()
@@ -297,12 +285,12 @@ func (s Step) compare(live, dry *unstructured.Unstructured) Step {
 func (s Step) conflict(err error) Step {
 	s.Action, s.Err, s.Reason, s.Adopts = Conflict, err, err.Error(), false
 	if s.alone() {
-		s.Object = nil // the driver is not blocked, so that this would be applied
+		s.Object = nil // the driver is not blocked, which would apply this object
 	}
 	return s
 }
 
-// failed makes a conflict of a dry run that the API server refused.
+// failed returns a conflict if the API server refused the dry run.
 func (s Step) failed(err error) Step {
 	if err == nil {
 		return s
@@ -310,8 +298,8 @@ func (s Step) failed(err error) Step {
 	return s.conflict(err)
 }
 
-// Ours tells whether an object was applied by us: under the UID that the inventory has of it, or, where the pass was
-// interrupted before that was noted, with the label that it would have been made with. The label alone proves nothing.
+// Ours reports whether we applied an object: its UID is that in the inventory. If the pass was interrupted before
+// recording a UID, our label counts. The label alone proves nothing.
 func Ours(live *unstructured.Unstructured, known inventory.Entry) bool {
 	if known.UID != "" {
 		return known.UID == string(live.GetUID())

@@ -10,7 +10,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 )
 
-// never are the kinds that are never pruned: with them goes what others have.
+// never are the kinds that are never pruned, since others would lose objects.
 var never = map[string]string{
 	"Namespace":                "others may have objects in it",
 	"CustomResourceDefinition": "all resources of its kind would go with it",
@@ -19,8 +19,8 @@ var never = map[string]string{
 	"VolumeSnapshotClass":      "snapshots may name it",
 }
 
-// order in which kinds go: what admits requests first, for it fails closed; then
-// what runs; then what that read; then its rights.
+// order is the order of removal of kinds: admission first, since it fails closed; then workloads; then their
+// configuration; then their permissions.
 var order = [][]string{
 	{"ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"},
 	{"Deployment", "DaemonSet", "StatefulSet"},
@@ -31,8 +31,8 @@ var order = [][]string{
 	{"ServiceAccount", mirrorset.Digests.Kind}, // nodes pull by the latter while there are pods
 }
 
-// wave is the place of a step in the order; what is not in it goes with the rights. The network goes after
-// everything that needs it to be removed in good order.
+// wave returns a step's position in order. Unlisted kinds go with the permissions. The network plug-in goes last,
+// since an orderly removal of the others needs it.
 func wave(s Step) int {
 	at := slices.IndexFunc(order, func(kinds []string) bool { return slices.Contains(kinds, s.Kind) })
 	if at < 0 {
@@ -44,7 +44,7 @@ func wave(s Step) int {
 	return at
 }
 
-// reverse is the order of removal: that of installation, the other way round.
+// reverse is the order of removal of drivers, the reverse of that of installation.
 var reverse = []matrix.Driver{matrix.CSI, matrix.SnapshotController, matrix.CPI, matrix.CNI}
 
 func byRemoval(a, b Step) int {
@@ -77,7 +77,7 @@ func (in *Input) removal(e inventory.Entry) Step {
 	}
 	switch {
 	case isGated:
-		s.Action, s.Reason = Keep, gated // one that was deleted is made again later
+		s.Action, s.Reason = Keep, gated // a deleted object is recreated later
 	case live == nil:
 		s.Action, s.Reason = Gone, "no longer exists"
 	case stays && !desired && retention.But[e.Key] == "":
@@ -96,16 +96,15 @@ func (in *Input) removal(e inventory.Entry) Step {
 	return s
 }
 
-// Retention is why the objects of a driver that is not wanted stay.
+// Retention is why the objects of a driver that is not requested stay.
 type Retention struct {
 	Action Action // Keep or Forget
 	Reason string
-	// But are objects that go all the same, and why.
+	// But has the objects that are removed anyway, and why.
 	But map[inventory.Key]string
 }
 
-// Removal plans the removal of everything in an inventory, in order. What becomes of drivers
-// that leave says which stay all the same.
+// Removal plans the removal of everything in an inventory, in order. retained says which drivers keep objects.
 func Removal(inv inventory.Inventory, live Live, refused map[inventory.Key]error, retained map[matrix.Driver]Retention) Plan {
 	in := Input{Inventory: inv, Live: live, Refused: refused, Retained: retained}
 	p := Plan{Steps: in.removals(nil)}
@@ -113,7 +112,7 @@ func Removal(inv inventory.Inventory, live Live, refused map[inventory.Key]error
 	return p
 }
 
-// keepMirrors leaves what leads nodes to the mirror where pods of a driver stay.
+// keepMirrors keeps the mirror set if pods of a driver stay: nodes find their images by it.
 func (p Plan) keepMirrors() {
 	stays := slices.ContainsFunc(p.Steps, func(s Step) bool {
 		return slices.Contains(order[1], s.Kind) && (s.Action == Keep || s.Action == Forget)
@@ -125,14 +124,13 @@ func (p Plan) keepMirrors() {
 	}
 }
 
-// Without returns the plan without the steps of drivers.
+// Without returns the plan without the steps of the given drivers.
 func (p Plan) Without(drivers map[matrix.Driver]bool) Plan {
 	return Plan{Steps: slices.DeleteFunc(slices.Clone(p.Steps), func(s Step) bool { return drivers[s.Driver] })}
 }
 
-// NextWave returns the prunes of a plan that may be done now: those of the first
-// kinds in order that are still there. What reads or is allowed by others goes
-// before them, and is waited for.
+// NextWave returns the prunes to do now: those of the first wave in order that has any. The caller waits for them
+// before the next wave.
 func (p Plan) NextWave() []Step {
 	var steps []Step
 	for _, s := range p.Steps {

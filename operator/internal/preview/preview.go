@@ -1,21 +1,17 @@
-// Package preview makes the operator's passes over a cluster without changing it: what a
-// bundle, or an upgrade of Kubernetes or of a vCenter, would mean is found out by the code that
-// would do it.
+// Package preview makes the operator's passes over a cluster without changing it. It shows what a bundle, or an upgrade
+// of Kubernetes or of a vCenter, would change, by the code that would do it.
 //
 //	p, err := preview.Make(ctx, preview.Options{Config: cfg, Config…}, preview.Wish{Reference: "registry.site/vdo:2"})
 //
-// A pass over the DriverBundle (package driverbundle) resolves, verifies and accepts, or
-// refuses, the bundle that is asked about as if the reference were the DriverBundle's: the
-// same trust policies, the operator's own floor, the same freshness. What it accepts is kept
-// in memory, by the digest that was verified, and nowhere else. A pass over the VDOConfig
-// (package vdoconfig) then plans from it.
+// A pass over the DriverBundle (package driverbundle) resolves, verifies and accepts or refuses the bundle, as if the
+// DriverBundle had its reference. The trust policies, the minimum trust policy and the freshness are the same. An
+// accepted bundle is kept only in memory, by its verified digest. A pass over the VDOConfig (package vdoconfig) then
+// plans from it.
 //
-// Of the operator's Deployment is read how it was started: its --trust-floor and its
-// --plain-http. Checks of cluster and vCenters are not made: what the operator found last is
-// in status.preflight.
+// The operator's Deployment tells its --trust-floor and --plain-http. A preview does not check the cluster or vCenters:
+// the operator's last results are in status.preflight.
 //
-// Nothing is written. That is seen to below everything else: a request that is neither a read
-// nor a dry run does not leave this program.
+// A preview writes nothing. The HTTP transport ensures it: it sends no request but reads and dry runs.
 package preview
 
 import (
@@ -50,21 +46,21 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/store"
 )
 
-// FindBundle is that of the operator.
+// FindBundle is the operator's function.
 var FindBundle = vdoconfig.FindBundle
 
 type (
-	// Preview is what would happen, and what would hold it back.
+	// Preview has the planned changes, and what would gate them.
 	Preview = vdoconfig.Preview
-	// Assume is what is taken for granted of a site.
+	// Assume has what a preview assumes of a cluster.
 	Assume = vdoconfig.Assume
-	// Move is a driver's way from one release to another.
+	// Move is a driver's change of release.
 	Move = lookahead.Move
-	// Driver is what becomes of one.
+	// Driver has the planned change of one driver.
 	Driver = vdoconfig.PreviewDriver
 )
 
-// Options of Make; all are required.
+// Options are of Make; all are required.
 type Options struct {
 	Config    *rest.Config
 	Namespace string // the operator's
@@ -72,15 +68,15 @@ type Options struct {
 	UserAgent string // of requests to the mirror
 }
 
-// Wish is what is asked about. The zero value is the site as it is.
+// Wish is the question of a preview. The zero value is the cluster without a change.
 type Wish struct {
 	Assume
 
-	Reference string // of a bundle in the mirror; "": the accepted one
+	Reference string // in the mirror; "": the accepted bundle
 }
 
-// Make makes a preview for a VDOConfig as it is in the cluster. Errors are faults: of the mirror
-// and of a bundle that would not be accepted among them.
+// Make returns a preview for a VDOConfig of the cluster. Errors are faults, also of the mirror and of a bundle that
+// would not be accepted.
 func Make(ctx context.Context, o Options, config *v1alpha1.VDOConfig, w Wish) (*Preview, error) {
 	e, err := newEdges(ctx, o)
 	if err != nil {
@@ -97,9 +93,8 @@ func Make(ctx context.Context, o Options, config *v1alpha1.VDOConfig, w Wish) (*
 	return e.reconciler(own, o).Preview(ctx, config, w.Assume)
 }
 
-// Images are what the checks of the bundle look at for a VDOConfig as it is in the cluster: the
-// releases that would be installed from the accepted bundle, and the nodes. Why they are not
-// known is in them.
+// Images returns the inputs of the bundle's checks for a VDOConfig of the cluster: the releases that the accepted
+// bundle would install, and the nodes. An error is in them.
 func Images(ctx context.Context, o Options, config *v1alpha1.VDOConfig) *preflight.Images {
 	e, err := newEdges(ctx, o)
 	if err != nil {
@@ -112,7 +107,7 @@ func Images(ctx context.Context, o Options, config *v1alpha1.VDOConfig) *preflig
 	return images
 }
 
-// reconciler makes passes that write nothing; own is for the operator's own kinds.
+// reconciler returns a reconciler that writes nothing; own is the client for the operator's own kinds.
 func (e *edges) reconciler(own client.Client, o Options) *vdoconfig.Reconciler {
 	return &vdoconfig.Reconciler{
 		Client: own, Reader: own, Store: e.bundles.Store, Trust: e.bundles,
@@ -121,8 +116,8 @@ func (e *edges) reconciler(own client.Client, o Options) *vdoconfig.Reconciler {
 	}
 }
 
-// Candidate verifies a bundle in the mirror as the operator would for the DriverBundle of a
-// VDOConfig, and returns that as it is and as it would be. Errors are faults, as those of Make.
+// Candidate verifies a bundle in the mirror as the operator would for the DriverBundle of a VDOConfig. It returns the
+// DriverBundle before and after. Errors are faults, as of Make.
 func Candidate(ctx context.Context, o Options, config *v1alpha1.VDOConfig, reference string) (is, would *v1alpha1.DriverBundle, err error) {
 	e, err := newEdges(ctx, o)
 	if err != nil {
@@ -168,15 +163,14 @@ func newEdges(ctx context.Context, o Options) (*edges, error) {
 	return e, nil
 }
 
-// candidate is the DriverBundle of a VDOConfig as it is, and as it would be if its reference were
-// another one and had just been looked at.
+// candidate returns the DriverBundle of a VDOConfig, and the same after a pass with another reference.
 func (e *edges) candidate(ctx context.Context, config *v1alpha1.VDOConfig, reference string) (is, would *v1alpha1.DriverBundle, err error) {
 	if is, err = vdoconfig.FindBundle(ctx, e.client, config); err != nil {
 		return nil, nil, err
 	}
 	would = is.DeepCopy()
 	would.Spec.Reference, would.Spec.Versions, would.Spec.Suspend = reference, "", false
-	// What was accepted before stays Ready for a while where a mirror is away.
+	// Otherwise an earlier accepted bundle stays Ready for a while if the mirror is away.
 	would.Status.Conditions = nil
 	out, err := e.bundles.Pass(ctx, would)
 	if err != nil {
@@ -205,24 +199,24 @@ func (r readOnly) RoundTrip(req *http.Request) (*http.Response, error) {
 	return r.next.RoundTrip(req)
 }
 
-// silent tells no one of what would happen.
+// silent drops events.
 type silent struct{}
 
 func (silent) Eventf(_, _ runtime.Object, _, _, _, _ string, _ ...any) {}
 
-// found are the checks that the operator made: they are in the status.
+// found makes no checks: the operator's results are in the status.
 type found struct{}
 
 func (found) Look(preflight.Question) *preflight.Answer { return nil }
 
-// instead is the cluster with another state of one DriverBundle.
+// instead is a client with another state of one DriverBundle.
 type instead struct {
 	client.Client
 
 	bundle *v1alpha1.DriverBundle
 }
 
-// Get reads, or returns the other state.
+// Get reads an object, or returns the other state.
 func (i instead) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 	err := i.Client.Get(ctx, key, o, opts...)
 	if b, is := o.(*v1alpha1.DriverBundle); is && err == nil {
@@ -231,7 +225,7 @@ func (i instead) Get(ctx context.Context, key client.ObjectKey, o client.Object,
 	return err
 }
 
-// List lists, with the other state.
+// List lists objects, with the other state.
 func (i instead) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	err := i.Client.List(ctx, list, opts...)
 	if all, is := list.(*v1alpha1.DriverBundleList); is && err == nil {
@@ -250,15 +244,15 @@ func (i instead) put(b *v1alpha1.DriverBundle) {
 
 const operatorName = "vdo-operator"
 
-// started is how the operator was started, as far as it decides on bundles.
+// started are the operator's arguments that affect bundles.
 type started struct {
 	floor     *trust.Policy
 	floorID   string
 	plainHTTP []string
 }
 
-// howStarted reads it from the operator's Deployment. One that does not run in the cluster has
-// no floor that could be known here: then none is there.
+// howStarted reads the arguments from the operator's Deployment. An operator outside of the cluster has no floor that
+// a preview can know: then it has none.
 func howStarted(ctx context.Context, c client.Reader, namespace string) (started, error) {
 	var d appsv1.Deployment
 	err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: operatorName}, &d)
@@ -286,7 +280,7 @@ func howStarted(ctx context.Context, c client.Reader, namespace string) (started
 	return started{}, nil
 }
 
-// argumentsOf reads those of the operator's arguments that count.
+// argumentsOf returns the arguments of a container that affect bundles.
 func argumentsOf(c *corev1.Container) (s started, floor string) {
 	fl := pflag.NewFlagSet(operatorName, pflag.ContinueOnError)
 	fl.SetOutput(io.Discard)
@@ -297,7 +291,7 @@ func argumentsOf(c *corev1.Container) (s started, floor string) {
 	return s, floor
 }
 
-// readMounted reads a file that a container sees, as far as it is of a ConfigMap or a Secret.
+// readMounted reads a file in a container if it is mounted from a ConfigMap or a Secret.
 func readMounted(
 	ctx context.Context, c client.Reader, namespace, file string, pod *corev1.PodSpec, in *corev1.Container,
 ) ([]byte, error) {

@@ -7,10 +7,10 @@ import (
 	"slices"
 )
 
-// Histories are those of the groups. The zero value is of a VDOConfig that never installed anything.
+// Histories have the history of each group. The zero value is a VDOConfig that never installed a driver.
 type Histories map[Group]History
 
-// Records are those of all groups, in the order in which they were first begun.
+// Records returns the records of all groups, in the order of their first start.
 func (h Histories) Records() []Record {
 	var all []Record
 	for _, g := range Groups {
@@ -20,7 +20,7 @@ func (h Histories) Records() []Record {
 	return all
 }
 
-// InForce are the current revisions, in order of installation.
+// InForce returns the current revisions, in order of installation.
 func (h Histories) InForce() []Record {
 	var all []Record
 	for _, g := range Groups {
@@ -41,7 +41,7 @@ func (h Histories) OfBundle(bundle string) (Record, bool) {
 	return Record{}, false
 }
 
-// With returns the histories with another one of a group.
+// With returns the histories with the given one of a group.
 func (h Histories) With(g Group, one History) Histories {
 	out := maps.Clone(h)
 	if out == nil {
@@ -53,8 +53,8 @@ func (h Histories) With(g Group, one History) Histories {
 	return out
 }
 
-// UnmarshalJSON reads histories, or, as programs before v0.1 wrote it, one history of revisions of all
-// drivers. The latter is to be dropped in v0.2, with all that follows here.
+// UnmarshalJSON reads histories, or the one history of all drivers that programs before v0.1 wrote. The
+// latter is dropped in v0.2, with all code below.
 func (h *Histories) UnmarshalJSON(data []byte) error {
 	var before together
 	err := json.Unmarshal(data, &before)
@@ -78,13 +78,13 @@ type together struct {
 
 type severals struct {
 	Record
-	Bundles map[string]string `json:"bundles"` // of drivers whose release came from another bundle
+	Bundles map[string]string `json:"bundles"` // by driver, if its release came from another bundle
 }
 
-// otherBundle follows a driver in the keys of contents of one whose release came from another bundle.
+// otherBundle is the suffix of a driver's key in Contents if its release came from another bundle.
 const otherBundle = "/bundle"
 
-// of is the history of a group: that of each of its parts is of the first revision that had it.
+// of returns the history of a group. Each part belongs to the first revision that had it.
 func (t *together) of(g Group) History {
 	out := History{Last: t.Last}
 	for i := range t.Records {
@@ -112,7 +112,7 @@ func (t *together) of(g Group) History {
 	return out
 }
 
-// bundleOf is the bundle that a driver of a record came from.
+// bundleOf returns the bundle that a driver of a record came from.
 func (t *together) bundleOf(r *severals, driver string) string {
 	for _, o := range slices.Backward(t.Records) {
 		if r.Contents[driver+otherBundle] != "" && o.Contents[driver+otherBundle] == "" &&

@@ -9,19 +9,18 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 )
 
-// History is all revisions of a group that are remembered, by number. The zero value
-// is of one that was never installed. Values are not changed: operations return
-// new ones.
+// History has the remembered revisions of a group, by number. The zero value is a group that was never
+// installed. Values do not change: methods return new ones.
 type History struct {
-	Current int      `json:"current,omitempty"` // number of the current one; 0: none
-	Last    int      `json:"last,omitempty"`    // highest number that was given
+	Current int      `json:"current,omitempty"` // number of the current revision; 0: none
+	Last    int      `json:"last,omitempty"`    // highest number given so far
 	Records []Record `json:"records,omitempty"`
-	// Consent is the approval that there is; nil for none that is of something that was offered.
+	// Consent is the last approval of a candidate; nil if none.
 	Consent *Consent `json:"consent,omitempty"`
 }
 
-// Consented notes an approval by its name, "" for none, if it is of what is offered over all groups or
-// of the group's part of that. One that was noted stays while its name does.
+// Consented records an approval by its name, "" for none, if it names the candidate of all groups or the
+// group's part of it. A recorded one stays while its name does.
 func (h History) Consented(name string, candidate, part Revision) History {
 	switch {
 	case h.Consent != nil && h.Consent.Name == name:
@@ -33,7 +32,7 @@ func (h History) Consented(name string, candidate, part Revision) History {
 	return h
 }
 
-// InForce returns the revision in force.
+// InForce returns the current revision.
 func (h History) InForce() (Record, bool) { return h.ByNumber(h.Current) }
 
 // ByNumber returns a revision by its number.
@@ -46,7 +45,7 @@ func (h History) Named(name string) (Record, bool) {
 	return h.first(func(r Record) bool { return r.Name() == name })
 }
 
-// Find returns the record of a revision that was begun before.
+// Find returns the record of a revision that started before.
 func (h History) Find(r Revision) (Record, bool) {
 	return h.first(func(known Record) bool { return known.Same(r) })
 }
@@ -58,18 +57,17 @@ func (h History) first(is func(Record) bool) (Record, bool) {
 	return Record{}, false
 }
 
-// Beginning is how a revision is begun.
+// Beginning has the circumstances of a start.
 type Beginning struct {
 	Now      time.Time
 	Attempt  Attempt
 	Approval *Approval
 	Before   []string
-	Canary   bool // canary nodes have it first
+	Canary   bool // canary nodes get it first
 }
 
-// Start puts a revision in force. One that was begun before goes on under its name, and was not
-// seen healthy where it is made of something else now. The one that was in force is
-// superseded, if it was never healthy.
+// Start makes a revision current. One that started before keeps its number, but counts as not healthy yet
+// if its contents differ. The current revision is superseded if it was never healthy.
 func (h History) Start(r Revision, b Beginning) History {
 	rec, known := h.Find(r)
 	if !known {
@@ -80,7 +78,7 @@ func (h History) Start(r Revision, b Beginning) History {
 	}
 	was, had := h.InForce()
 	if had && was.Outcome == Progressing && was.Progress != nil {
-		b.Before = was.Progress.Before // what came since may be its doing
+		b.Before = was.Progress.Before // findings since then may be its own faults
 	}
 	rec.Revision = r
 	rec.Outcome, rec.Reason, rec.Since, rec.Returned = Progressing, "", b.Now, false
@@ -89,10 +87,10 @@ func (h History) Start(r Revision, b Beginning) History {
 	if b.Canary {
 		rec.Canary = &Canary{}
 	}
-	out := h.clone().changed(func(r *Record) { // another one takes its place
+	out := h.clone().changed(func(r *Record) { // another revision replaces it
 		switch r.Progress = nil; {
 		case r.Outcome != Progressing:
-		case !r.Healthy.IsZero(): // earlier: it can be gone back to as before
+		case !r.Healthy.IsZero(): // before this rollout: a rollback may still return to it
 			r.Outcome, r.Since = Healthy, r.Healthy
 		default:
 			r.Outcome, r.Reason, r.Since = Superseded, "another revision took its place before it was healthy", b.Now
@@ -102,7 +100,7 @@ func (h History) Start(r Revision, b Beginning) History {
 	return out.With(rec)
 }
 
-// Moved notes that what is current comes from another bundle that has the same of it.
+// Moved records that the current revision comes from another bundle with the same contents.
 func (h History) Moved(r Revision) History {
 	cur, ok := h.InForce()
 	if !ok || cur.Same(r) {
@@ -114,14 +112,14 @@ func (h History) Moved(r Revision) History {
 	return out.With(cur)
 }
 
-// Changes reports whether a driver that both revisions have changes.
+// Changes reports whether a driver of both revisions changes.
 func Changes(from, to Revision, d string) bool {
 	was, is := from.Version(d), to.Version(d)
 	return was != "" && is != "" && (was != is || (from.Contents[d] != "" && to.Contents[d] != "" &&
 		from.Contents[d] != to.Contents[d]))
 }
 
-// changed returns the history with the revision in force changed, if there is one.
+// changed returns the history with the current revision changed, if any.
 func (h History) changed(change func(*Record)) History {
 	rec, ok := h.InForce()
 	if !ok {
@@ -131,15 +129,15 @@ func (h History) changed(change func(*Record)) History {
 	return h.With(rec)
 }
 
-// Fail notes that the revision in force is not healthy within its deadline. Where it had
-// been healthy before it is not gone back to.
+// Fail records that the current revision was not healthy within its deadline. It is no rollback target
+// then, even if it was healthy before.
 func (h History) Fail(reason string, now time.Time) History {
 	return h.changed(func(r *Record) {
 		r.Outcome, r.Reason, r.Since, r.Healthy, r.Progress = Failed, reason, now, time.Time{}, nil
 	})
 }
 
-// RollBack puts an earlier revision back in force.
+// RollBack makes an earlier revision current.
 func (h History) RollBack(to string, now time.Time) History {
 	target, ok := h.Named(to)
 	was, had := h.InForce()
@@ -154,7 +152,7 @@ func (h History) RollBack(to string, now time.Time) History {
 	return out
 }
 
-// Succeed notes that the revision in force is healthy.
+// Succeed records that the current revision is healthy.
 func (h History) Succeed(now time.Time) History {
 	return h.changed(func(r *Record) {
 		if r.Outcome == Healthy && !r.Healthy.IsZero() {
@@ -167,21 +165,21 @@ func (h History) Succeed(now time.Time) History {
 	})
 }
 
-// WithProgress notes how far the revision in force has come.
+// WithProgress records how far the current revision has come.
 func (h History) WithProgress(g Progress) History {
 	return h.changed(func(r *Record) { r.Progress = &g })
 }
 
-// WithImageNames notes how pods name the images of the revision in force.
+// WithImageNames records how pods name the images of the current revision.
 func (h History) WithImageNames(names v1alpha1.ImageNames) History {
 	return h.changed(func(r *Record) { r.ImageNames = names })
 }
 
-// WithCanary notes how the revision in force fares on the nodes that have it first.
+// WithCanary records the state of the current revision on its canary nodes.
 func (h History) WithCanary(c Canary) History { return h.changed(func(r *Record) { r.Canary = &c }) }
 
-// Targets returns what the revision in force can be gone back from to, the last one that
-// was healthy first: those that were seen healthy and have all of its drivers.
+// Targets returns the rollback targets of the current revision: healthy ones with all of its drivers. The
+// last one that was healthy comes first.
 func (h History) Targets() []Record {
 	cur, ok := h.InForce()
 	if !ok {
@@ -200,17 +198,16 @@ func (h History) Targets() []Record {
 	return all
 }
 
-// byHealth sorts what was healthy last first.
+// byHealth orders records by when they were last healthy, latest first.
 func byHealth(a, b Record) int {
 	return cmp.Or(b.Healthy.Compare(a.Healthy), cmp.Compare(b.Number, a.Number))
 }
 
-// maxRemembered is how many revisions are remembered that are not retained: that they
-// failed, above all.
+// maxRemembered is how many revisions are remembered without being retained, mainly to know that they failed.
 const maxRemembered = 10
 
-// Retained returns the records of the current revision and of the last few healthy ones
-// beside it: those whose bundles stay in the cluster.
+// Retained returns the records of the current revision and the last few other healthy ones. Their bundles
+// stay in the cluster.
 func (h History) Retained(limit int) []Record {
 	var all []Record
 	if cur, ok := h.InForce(); ok {
@@ -221,7 +218,7 @@ func (h History) Retained(limit int) []Record {
 	return append(all, healthy[:min(len(healthy), max(limit, 0))]...)
 }
 
-// Bounded forgets what is neither retained nor among the last few of the others.
+// Bounded drops all records but the retained ones and the last few of the others.
 func (h History) Bounded(limit int) History {
 	keep := map[int]bool{}
 	for _, r := range h.Retained(limit) {
@@ -248,7 +245,7 @@ func (h History) clone() History {
 	return h
 }
 
-// With returns the history with a record put in, or replaced by its number.
+// With returns the history with a record added, or replaced if it has its number.
 func (h History) With(rec Record) History {
 	out := h.clone()
 	for i := range out.Records {

@@ -1,29 +1,27 @@
-// Package revision is the history of what one VDOConfig was installed from: values
-// that name a bundle and the releases chosen from it, and what became of each. It is pure.
+// Package revision has the history of what a VDOConfig was installed from: bundles, the releases chosen from them, and
+// the outcome of each. It is pure.
 //
 // # Groups
 //
-// Drivers that start, fail and roll back together are a [Group]: the network plug-in; the cloud provider;
-// the storage driver with the snapshot-controller. Each group has a [History] of its own.
+// Drivers that start, fail and roll back together are a [Group]: the network plug-in; the cloud provider; the storage
+// driver with the snapshot-controller. Each group has its own [History].
 //
-// A [Revision] is a bundle, REPOSITORY@DIGEST, and the releases of one group that were chosen from it.
-// Its name is the beginning of a hash of both: the same bundle and releases have the same name
-// whenever they are chosen, whatever else was begun before. All that a bundle offers, over the groups,
-// is named in the same way: people approve that.
+// A [Revision] is a bundle, REPOSITORY@DIGEST, and the releases of one group that were chosen from it. Its name is the
+// beginning of a hash of both, so the same bundle and releases always have the same name. The candidate of all groups
+// is named in the same way: people approve it.
 //
-// # Where it is kept
+// # Storage
 //
-// The [Histories] are a part of the inventory, which is written before anything else is. Copies of the bundles of
-// revisions that are in force or may be gone back to stay in the cluster (package store). So neither repair nor rollback
-// needs the mirror.
+// The [Histories] are a part of the inventory, which is written before any other object. The cluster keeps copies of
+// the bundles of current revisions and of rollback targets (package store), so repair and rollback need no mirror.
 //
-// # What becomes of a revision
+// # Outcomes
 //
-//	Progressing  is rolled out; of one revision of a group at most
-//	Healthy      was seen healthy, all of it; what a rollback goes to
-//	Failed       was not healthy within the deadline, and there was nothing to go back to
-//	RolledBack   likewise, and the one before was put back
-//	Superseded   another one took its place before it was healthy
+//	Progressing  is being rolled out; at most one revision of a group
+//	Healthy      was completely healthy; a rollback may return to it
+//	Failed       was not healthy within the deadline, and a rollback had no target
+//	RolledBack   was not healthy within the deadline, and a rollback replaced it
+//	Superseded   another revision replaced it before it was healthy
 package revision
 
 import (
@@ -38,10 +36,10 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
-// Group are drivers that change together, by the one that the others are for.
+// Group is a set of drivers that change together, named by its main driver.
 type Group = matrix.Driver
 
-// Groups are all of them, in order of installation.
+// Groups are all groups, in order of installation.
 var Groups = []Group{matrix.CNI, matrix.CPI, matrix.CSI}
 
 // GroupOf returns the group of a driver.
@@ -52,10 +50,10 @@ func GroupOf(d matrix.Driver) Group {
 	return d
 }
 
-// Outcome is what became of a revision.
+// Outcome is the result of a revision's rollout.
 type Outcome string
 
-// What can become of one.
+// All outcomes.
 const (
 	Progressing Outcome = "Progressing"
 	Healthy     Outcome = "Healthy"
@@ -64,29 +62,28 @@ const (
 	Superseded  Outcome = "Superseded"
 )
 
-// Revision is what is installed from.
+// Revision is a bundle and the releases chosen from it.
 type Revision struct {
 	// Bundle is REPOSITORY@DIGEST.
 	Bundle string `json:"bundle"`
-	// Source is the name of the DriverBundle that accepted it.
+	// Source is the name of the DriverBundle that accepted the bundle.
 	Source string `json:"source,omitempty"`
-	// Releases in order of installation, such as "csi@3.5.1".
+	// Releases are in order of installation, such as "csi@3.5.1".
 	Releases []string `json:"releases"`
-	// Contents are hashes of what each driver's release is made of, by driver: bundles that have the
-	// same of it roll nothing out.
+	// Contents are hashes of each driver's release, by driver. A bundle with the same hashes starts no rollout.
 	Contents map[string]string `json:"contents,omitempty"`
 }
 
-// Hash identifies the bundle's digest and the releases.
+// Hash returns a hash of the bundle's digest and the releases.
 func (r Revision) Hash() string {
 	sum := sha256.Sum256([]byte(strings.Join(append([]string{r.Bundle}, r.Releases...), "\n")))
 	return hex.EncodeToString(sum[:])
 }
 
-// Same reports whether both are of the same bundle and releases.
+// Same reports whether both have the same bundle and releases.
 func (r Revision) Same(other Revision) bool { return r.Hash() == other.Hash() }
 
-// Equal reports whether both install the same: they are the same, or are known to be made of the same.
+// Equal reports whether both install the same: they are the same, or their contents are known to be.
 func (r Revision) Equal(other Revision) bool {
 	if r.Same(other) {
 		return true
@@ -99,15 +96,15 @@ func (r Revision) Equal(other Revision) bool {
 // Name returns the revision's name: "r-" and 128 bits of its hash.
 func (r Revision) Name() string { return "r-" + r.Hash()[:32] }
 
-// Called tells whether a name is the revision's, or the one that programs before v0.1 gave it, such as
-// r12-3fa9c1d2, under which someone may have consented to it. The latter is to be dropped in v0.2.
+// Called reports whether a name is the revision's, or one of programs before v0.1, such as r12-3fa9c1d2. An
+// approval may use the latter, which is dropped in v0.2.
 func (r Revision) Called(name string) bool {
 	number, hash, ok := strings.Cut(strings.TrimPrefix(name, "r"), "-")
 	_, err := strconv.Atoi(number)
 	return name == r.Name() || (ok && err == nil && hash == r.Hash()[:8])
 }
 
-// Version returns the version of a driver's release, "" where there is none.
+// Version returns the version of a driver's release, "" if none.
 func (r Revision) Version(driver string) string {
 	for _, id := range r.Releases {
 		if d, v, _ := strings.Cut(id, "@"); d == driver {
@@ -117,7 +114,7 @@ func (r Revision) Version(driver string) string {
 	return ""
 }
 
-// Drivers returns the drivers that there are releases of.
+// Drivers returns the drivers that the revision has releases of.
 func (r Revision) Drivers() []string {
 	all := make([]string, 0, len(r.Releases))
 	for _, id := range r.Releases {
@@ -127,7 +124,7 @@ func (r Revision) Drivers() []string {
 	return all
 }
 
-// Group returns the group of a revision that is of one.
+// Group returns the group of a revision of one group.
 func (r Revision) Group() Group {
 	for _, d := range r.Drivers() {
 		return GroupOf(matrix.Driver(d))
@@ -135,7 +132,7 @@ func (r Revision) Group() Group {
 	return ""
 }
 
-// Of returns the part of a revision that is a group's; false where it has none.
+// Of returns a group's part of a revision; false if it has none.
 func (r Revision) Of(g Group) (Revision, bool) {
 	part := Revision{Bundle: r.Bundle, Source: r.Source}
 	for _, id := range r.Releases {
@@ -154,98 +151,93 @@ func (r Revision) Of(g Group) (Revision, bool) {
 	return part, len(part.Releases) > 0
 }
 
-// Record is a revision with what became of it.
+// Record is a revision with its outcome.
 type Record struct {
-	// Number tells which of several was first begun before others.
+	// Number orders revisions by their first start.
 	Number int `json:"number"`
 	Revision
-	// Made is when it was first begun.
+	// Made is when it first started.
 	Made    time.Time `json:"made"`
 	Outcome Outcome   `json:"outcome"`
 	Reason  string    `json:"reason,omitempty"`
-	// Since is when the outcome came about.
+	// Since is the time of the outcome.
 	Since time.Time `json:"since"`
-	// Healthy is when it was last seen healthy; a revision that failed since has none.
+	// Healthy is when it was last seen healthy, zero if it failed since.
 	Healthy time.Time `json:"healthy,omitzero"`
-	// Returned is set of one that a rollback put back.
+	// Returned is set if a rollback made it current.
 	Returned bool `json:"returned,omitempty"`
-	// Approval is who consented to it, where someone had to.
+	// Approval is set if it needed one.
 	Approval *Approval `json:"approval,omitempty"`
-	// Attempt says under which circumstances it was last tried: while they are the same
-	// a revision that failed is not tried again.
+	// Attempt has the circumstances of the last try. A failed revision is not tried again until they change.
 	Attempt Attempt `json:"attempt,omitzero"`
-	// Canary is set of an upgrade that canary nodes have first.
+	// Canary is set if canary nodes get it first.
 	Canary *Canary `json:"canary,omitempty"`
-	// ImageNames is how pods were last told to name its images.
+	// ImageNames is how its pods last named images.
 	ImageNames v1alpha1.ImageNames `json:"imageNames,omitempty"`
-	// Progress is how far it has come, while it is Progressing.
+	// Progress is set while the outcome is Progressing.
 	Progress *Progress `json:"gate,omitempty"`
 }
 
-// Failed tells whether it is known to fail.
+// Failed reports whether the revision failed or was rolled back.
 func (r Record) Failed() bool { return r.Outcome == Failed || r.Outcome == RolledBack }
 
-// Approval is who consented to a revision, and when that was seen.
+// Approval is who approved a revision, and when the operator saw it.
 type Approval struct {
 	By   string    `json:"by"`
 	Seen time.Time `json:"seen"`
 }
 
-// Consent is an approval as a group has seen it first: what else is chosen later does not void it.
+// Consent is an approval as a group first saw it. A later candidate does not void it.
 type Consent struct {
-	Name     string `json:"name"`     // that was approved, as the VDOConfig says
+	Name     string `json:"name"`     // that was approved, as in the VDOConfig
 	Revision string `json:"revision"` // name of the group's part of that
 }
 
-// Attempt is what a failed revision may be tried again for, where it has changed.
+// Attempt are the circumstances of a try. A failed revision is tried again if they change.
 type Attempt struct {
 	Program    string `json:"program,omitempty"`
 	Generation int64  `json:"generation,omitempty"` // of the VDOConfig
-	Retry      string `json:"retry,omitempty"`      // the wish that there was, a revision's name and what follows
+	Retry      string `json:"retry,omitempty"`      // the retry request: a revision's name and more
 }
 
-// Asks tells whether the wish for another try is for a revision by one of its names, after an attempt that was made
-// with another wish or without one.
+// Asks reports whether a retry request names one of the revisions and differs from the one of the attempt before.
 func (a Attempt) Asks(before Attempt, revisions ...Revision) bool {
 	name, _, _ := strings.Cut(a.Retry, " ")
 	return a.Retry != before.Retry && slices.ContainsFunc(revisions, func(r Revision) bool { return r.Called(name) })
 }
 
-// Canary is how an upgrade fares on the nodes that have it first.
+// Canary is the state of an upgrade on its canary nodes.
 type Canary struct {
 	// Passed is set once they were healthy for long enough: the others follow.
 	Passed bool `json:"passed,omitempty"`
-	// Good is since when they are healthy, the zero time while they are not, and Soaked for
-	// how many seconds; it counts by looks.
+	// Good is since when they are healthy, zero while they are not. Soaked is for how many seconds, counted
+	// as in [Progress].
 	Good   time.Time `json:"good,omitzero"`
 	Soaked int64     `json:"soaked,omitempty"`
 }
 
-// Open tells whether only canary nodes may have it. The zero pointer is of a revision that
-// all nodes have.
+// Open reports whether only canary nodes may have the revision. It is false for nil: all nodes may.
 func (c *Canary) Open() bool { return c != nil && !c.Passed }
 
-// Progress is how far a rollout has come. Time counts by looks: what passes between two of
-// them counts as a look's at most, so that the time in which no one looked does not.
+// Progress is how far a rollout has come. At most two minutes count between two passes, so time without an
+// operator does not.
 type Progress struct {
 	Seen time.Time `json:"seen"`
 	// Spent is the time without progress, in seconds.
 	Spent int64 `json:"spent"`
-	// Mark is the highest progress that was seen, in pods that are updated and that are
-	// available; of Wanted pods each.
+	// Mark is the highest progress seen, in pods that are updated and that are available. Each can reach Desired.
 	Mark    int64 `json:"mark"`
 	Desired int64 `json:"wanted,omitempty"`
-	// Before are the findings that there were already when the rollout was begun.
+	// Before are the findings that existed when the rollout started.
 	Before []string `json:"before,omitempty"`
-	// Good is since when all is healthy, the zero time while something is not.
+	// Good is since when everything is healthy, the zero time while it is not.
 	Good time.Time `json:"good,omitzero"`
 }
 
-// VCenter is a vCenter as it was last seen.
+// VCenter is the last known state of a vCenter.
 type VCenter struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
-	// Changed is when another version of it was first seen, the zero time where there never
-	// was one.
+	// Changed is when its version last changed, the zero time if never.
 	Changed time.Time `json:"changed,omitzero"`
 }

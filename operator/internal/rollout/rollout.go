@@ -1,9 +1,9 @@
-// Package rollout judges how a group's current revision fares, look by look: whether it is healthy, has failed or
-// goes on, and whether the nodes that have it first let the others follow. It is pure, and knows no clock but the
+// Package rollout judges the current revision of a group once per pass. It reports whether the revision is healthy,
+// has failed or is in progress, and whether it may leave its canary nodes. It is pure: it knows no clock but the
 // time that it is given.
 //
-// A rollout has failed once it made no progress for its deadline. It is not held against it what was amiss before
-// it was begun, nor the time in which something else is known to be at fault or the operator did not run.
+// A rollout fails after its deadline without progress. Earlier findings do not count against it, nor does the time in
+// which another cause is known or the operator did not run.
 package rollout
 
 import (
@@ -21,55 +21,54 @@ const (
 	DefaultDeadline = 15 * time.Minute
 	// DefaultSoak is how long canary nodes have to be healthy before the others follow.
 	DefaultSoak = 5 * time.Minute
-	// look is what the time between two looks counts as at most: a pass is made each
-	// minute while something is waited for, so what is longer is time without an operator.
+	// look is the longest time that counts between two passes. The operator makes a pass each minute while
+	// it waits, so a longer time is one without an operator.
 	look = 2 * time.Minute
-	// settle is how long all has to be healthy before it counts as that.
+	// settle is how long everything must be healthy before the revision counts as healthy.
 	settle = time.Minute
-	// written is how much time is counted before it is written down: what a kill loses.
+	// written is how much time is counted before it is recorded. A killed operator loses at most as much.
 	written = 30 * time.Second
 )
 
-// Facts is what is seen of a rollout at one time.
+// Facts are what a pass observes of a rollout.
 type Facts struct {
 	Now      time.Time
 	Deadline time.Duration // 0: DefaultDeadline
-	// Complete tells whether all drivers are rolled out, and nothing is left to be done.
+	// Complete reports whether all drivers are rolled out and no work remains.
 	Complete bool
-	// Findings are the findings that there are, as short names that stay the same.
+	// Findings are the current findings, as short stable names.
 	Findings []string
-	// Why says them in words.
+	// Why describes the findings.
 	Why string
-	// Progress is a number of pods that grows while the rollout gets on.
+	// Progress is a number of pods that grows as the rollout proceeds.
 	Progress int64
-	// Desired is how many pods there shall be; 0 where that is not known.
+	// Desired is the desired number of pods; 0 if unknown.
 	Desired int64
-	// ClockPaused is set while something else is known to be at fault, or is waited for:
-	// then time does not count.
+	// ClockPaused is set if another cause is known, or the rollout waits for something: then time does not count.
 	ClockPaused bool
-	// Canary is how the nodes fare that have the revision first, nil where all may have it.
+	// Canary is the state of the canary nodes, nil if all nodes may have the revision.
 	Canary *Canary
 }
 
-// Canary is how the nodes fare that have a revision first.
+// Canary is the state of the canary nodes of a revision.
 type Canary struct {
-	// Healthy is set where all of them have the new pods, and nothing is waited for there.
+	// Healthy is set if all canary nodes have the new pods and none has to be waited for.
 	Healthy bool
-	// Soak is how long they have to be healthy; 0: DefaultSoak.
+	// Soak is how long they must be healthy; 0: DefaultSoak.
 	Soak time.Duration
-	// Why says in words what they lack.
+	// Why describes what they lack.
 	Why string
-	// Gated is why the other nodes may not follow now though they were healthy for long enough: that is
-	// a start as any other.
+	// Gated is why the other nodes may not follow though the soak is over: this is a start like any other.
 	Gated string
 }
 
-// New are the findings that there were not when the rollout was begun.
+// New returns the findings that did not exist when the rollout started.
 func (l Facts) New(before []string) []string {
 	return slices.DeleteFunc(slices.Clone(l.Findings), func(a string) bool { return slices.Contains(before, a) })
 }
 
-// desired is the progress with the pods that there shall be now: what nodes that have left had is no progress lost.
+// desired returns the progress against the current desired number of pods. Nodes that left do not count as
+// lost progress.
 func (l Facts) desired(g revision.Progress) revision.Progress {
 	if l.Desired < g.Desired {
 		g.Mark = min(g.Mark, l.Progress)
@@ -78,8 +77,7 @@ func (l Facts) desired(g revision.Progress) revision.Progress {
 	return g
 }
 
-// Judge returns the history after a look at the revision in force. It is the same one where
-// there is nothing to note.
+// Judge returns the history after a pass over the current revision, unchanged if there is nothing to record.
 func Judge(h revision.History, l Facts) revision.History {
 	cur, ok := h.InForce()
 	if !ok || cur.Outcome == revision.Healthy {
@@ -94,7 +92,7 @@ func Judge(h revision.History, l Facts) revision.History {
 	}
 	g.Good = time.Time{}
 	if cur.Returned || cur.Outcome != revision.Progressing {
-		return h // it is what was gone back to, or has failed: nothing else is tried
+		return h // rolled back to or failed: nothing else is tried
 	}
 	if c := l.Canary; c != nil && cur.Canary.Open() {
 		if c.Healthy && len(l.New(g.Before)) == 0 {
@@ -105,8 +103,8 @@ func Judge(h revision.History, l Facts) revision.History {
 	return count(h, g, l)
 }
 
-// soak counts for how long the nodes that have the revision first are healthy, and lets the
-// others follow once that is enough. Meanwhile no progress is expected.
+// soak counts how long the canary nodes are healthy, and lets the others follow once that is enough. No
+// progress is expected meanwhile.
 func soak(h revision.History, g revision.Progress, l Facts) revision.History {
 	cur, _ := h.InForce()
 	c, starts := *cur.Canary, cur.Canary.Good.IsZero() || l.Now.Before(cur.Canary.Good)
@@ -123,15 +121,15 @@ func soak(h revision.History, g revision.Progress, l Facts) revision.History {
 	g = l.desired(g)
 	g.Seen, g.Mark = l.Now, max(g.Mark, l.Progress)
 	if c.Passed {
-		g.Spent = 0 // else it stays: what falls over again and again is healthy in between
+		g.Spent = 0 // otherwise it stays: a pod that crashes repeatedly is healthy in between
 	}
 	return h.WithCanary(c).WithProgress(g)
 }
 
-// settled notes that all is healthy, once it is for long enough.
+// settled records the revision as healthy once everything has been so for long enough.
 func settled(h revision.History, g revision.Progress, now time.Time) revision.History {
 	if cur, _ := h.InForce(); cur.Returned || len(h.Targets()) == 0 {
-		return h.Succeed(now) // it was healthy before, or there is nothing else to go to
+		return h.Succeed(now) // it was healthy before, or a rollback has no target
 	}
 	if g.Good.IsZero() || now.Before(g.Good) {
 		g.Good, g.Seen = now, now
@@ -143,8 +141,8 @@ func settled(h revision.History, g revision.Progress, now time.Time) revision.Hi
 	return h.Succeed(now)
 }
 
-// Outlook says why the revision in force does not count as healthy yet. The text changes with what is waited for, and
-// not with the time.
+// Outlook returns why the current revision does not count as healthy yet. The text changes with what it
+// waits for, not with the time.
 func Outlook(h revision.History, deadline time.Duration) string {
 	cur, _ := h.InForce()
 	text := fmt.Sprintf("revision %s is not healthy yet: ", cur.Name())
@@ -158,7 +156,7 @@ func Outlook(h revision.History, deadline time.Duration) string {
 		cmp.Or(deadline, DefaultDeadline))
 }
 
-// count counts time without progress, and fails the revision once there is too much.
+// count counts time without progress, and fails the revision at the deadline.
 func count(h revision.History, g revision.Progress, l Facts) revision.History {
 	was := g
 	g = l.desired(g)
@@ -168,7 +166,7 @@ func count(h revision.History, g revision.Progress, l Facts) revision.History {
 		if recent(was.Seen, l.Now) {
 			return h
 		}
-		was.Seen = l.Now // else this time would count with the next look
+		was.Seen = l.Now // otherwise this time would count in the next pass
 		return h.WithProgress(was)
 	}
 	if l.Progress > g.Mark {
@@ -184,7 +182,7 @@ func count(h revision.History, g revision.Progress, l Facts) revision.History {
 	return h.WithProgress(g)
 }
 
-// recent tells whether there is no need yet to write the time down again.
+// recent reports whether the time was recorded so lately that it need not be again.
 func recent(seen, now time.Time) bool { return now.Sub(seen) >= 0 && now.Sub(seen) < written }
 
 func why(l Facts) string {

@@ -1,4 +1,4 @@
-// Package condition is the one way in which the operator sets status conditions.
+// Package condition is the only code of the operator that sets status conditions.
 //
 // Every kind has the three types of kstatus, which this package keeps consistent:
 //
@@ -12,19 +12,17 @@
 //	suspended              kept     absent       absent     [StateSuspended]
 //	... with changes       Unknown  absent       absent     [StateSuspended]
 //
-// Beside them Suspended is True while spec.suspend is set, and absent else: kstatus has no
-// such state, and reads a resource that is suspended as current where its spec is in effect,
-// and as in progress where changes are gated; it never reads it as failed for that.
+// The type Suspended is also True while spec.suspend is set, and absent otherwise. kstatus has no such state. It reads
+// a suspended resource as current if its spec is in effect, and as in progress if changes are gated, but never as
+// failed.
 //
-// A fault's reason and text become the condition's reason and message, so that a
-// condition reads as a command-line tool's error does. Other types, of parts, are set
-// beside these. A controller says all of it in one [Report], which a pure function makes.
+// A fault's reason and text become the condition's reason and message, so a condition reads like an error of a
+// command-line tool. Other types, for parts, are set beside these. A controller passes all of them in one [Report],
+// which a pure function computes.
 //
-// The functions on conditions are pure: they change the slice given, and the
-// transition time only where the status changed. [Writer] writes the outcome of a
-// pass to the API server in one patch, where it differs, and
-// tells of it in an event, where Ready says something new. [Requeue] says when to
-// look again.
+// The functions on conditions are pure. They change the given slice, and the transition time only with the status.
+// [Writer] writes the outcome of a pass to the API server in one patch, if it differs. It emits an event if Ready
+// changes. [Requeue] returns when to reconcile again.
 package condition
 
 import (
@@ -44,7 +42,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 )
 
-// Reasons of conditions that hold no fault.
+// Reasons of conditions without a fault.
 const (
 	ReasonSucceeded   = "Succeeded"   // Ready is True
 	ReasonProgressing = "Progressing" // Ready is Unknown and Reconciling is True
@@ -52,28 +50,27 @@ const (
 	ReasonDryRun      = "DryRun"      // spec.dryRun is set
 )
 
-// maxMessage is the longest message of a condition: a quarter of what the API server
-// takes, since all of a resource has to fit into what etcd does.
+// maxMessage is the longest message of a condition, in bytes: a quarter of the API server's limit, since the whole
+// resource must fit into etcd.
 const maxMessage = 8 << 10
 
-// Set sets one condition. It is for types beside Ready, Reconciling and Stalled;
-// those are set together by [Report.Set] and [SetReady]. What is no
-// UTF-8 in a message is replaced: the API server keeps it as such, and each pass would
-// differ from what is kept, with a patch and an event.
+// Set sets one condition of a type other than Ready, Reconciling and Stalled; [Report.Set] and [SetReady] set those
+// together. It replaces invalid UTF-8 in a message, as the API server does: otherwise each pass would patch the
+// status and emit an event.
 func Set(conds *[]metav1.Condition, generation int64, c metav1.Condition) {
 	c.ObservedGeneration = generation
 	c.Message = Cut(strings.ToValidUTF8(c.Message, "\uFFFD"), maxMessage)
 	meta.SetStatusCondition(conds, c)
 }
 
-// Remove takes conditions away.
+// Remove removes conditions.
 func Remove(conds *[]metav1.Condition, types ...string) {
 	for _, t := range types {
 		meta.RemoveStatusCondition(conds, t)
 	}
 }
 
-// SetReady sets Ready, and of Reconciling and Stalled the one that is to say the same, "" for neither.
+// SetReady sets Ready, and beside: either Reconciling or Stalled with the same text, or "" for neither.
 func SetReady(conds *[]metav1.Condition, generation int64, c metav1.Condition, beside string) {
 	c.Type = v1alpha1.ConditionReady
 	Set(conds, generation, c)
@@ -85,15 +82,14 @@ func SetReady(conds *[]metav1.Condition, generation int64, c metav1.Condition, b
 	}
 }
 
-// False returns the condition that a fault makes, without generation and time.
+// False returns the condition of a fault, without generation and time.
 func False(typ string, err error) metav1.Condition {
 	return metav1.Condition{
 		Type: typ, Status: metav1.ConditionFalse,
 		Reason: string(fault.ReasonOf(err)), Message: fault.Text(err)}
 }
 
-// Passing says whether a fault can pass without a person. Of several joined
-// faults every one has to.
+// Passing reports whether a fault can pass without a person. All of several joined faults must.
 func Passing(err error) bool {
 	if err == nil {
 		return false
@@ -104,19 +100,17 @@ func Passing(err error) bool {
 	return slices.Contains(passes, fault.ReasonOf(err)) || Outdated(err)
 }
 
-// Outdated says whether a fault is only that something changed since it was read, as a write that the
-// API server refuses for that: it passes with another pass. A Conflict that is another one, such as an
-// object that someone else has, a person has to hear of.
+// Outdated reports whether a fault is only a conflict with a change since the last read, so that another pass helps.
+// Other Conflicts, such as a foreign object, need a person.
 func Outdated(err error) bool {
 	return fault.ReasonOf(err) == fault.Conflict && (apierrors.IsConflict(err) || errors.Is(err, fault.ErrOutdated))
 }
 
-// passes are the reasons that can. Internal passes because errors that no one has
-// classified, such as those of the API server, mostly do.
+// passes are the reasons that can pass. Internal can, since most unclassified errors do, such as those of the API
+// server.
 var passes = []fault.Reason{fault.Unreachable, fault.Throttled, fault.Internal, fault.Interrupted, fault.Storage}
 
-// Since returns when a status condition came to its present state: the zero time
-// where the type is absent.
+// Since returns when a condition got its current status, the zero time if it is absent.
 func Since(conds []metav1.Condition, typ string) time.Time {
 	if c := meta.FindStatusCondition(conds, typ); c != nil {
 		return c.LastTransitionTime.Time
@@ -124,7 +118,7 @@ func Since(conds []metav1.Condition, typ string) time.Time {
 	return time.Time{}
 }
 
-// Cut cuts s to limit bytes at a character's border, saying so.
+// Cut truncates s to limit bytes at a character boundary, with a mark.
 func Cut(s string, limit int) string {
 	if len(s) <= limit {
 		return s
@@ -137,7 +131,7 @@ func Cut(s string, limit int) string {
 	return strings.TrimRight(s[:n], " \n") + mark
 }
 
-// Grace is how long a fault that can pass leaves Ready as it was.
+// Grace is how long Ready stays True during a fault that can pass.
 const Grace = 2 * time.Minute
 
 func graced(conds []metav1.Condition, generation int64, err error, now time.Time) bool {
@@ -149,8 +143,8 @@ func graced(conds []metav1.Condition, generation int64, err error, now time.Time
 	return since.IsZero() || now.Sub(since) < Grace
 }
 
-// UntilGraceEnds is how long it is until Ready becomes False if nothing changes, and 0
-// where no grace runs: the pass after it must not be later.
+// UntilGraceEnds returns how long until Ready becomes False if nothing changes, 0 without a grace. The next pass must
+// not be later.
 func UntilGraceEnds(conds []metav1.Condition, now time.Time) time.Duration {
 	since := Since(conds, v1alpha1.ConditionReconciling)
 	if since.IsZero() || !meta.IsStatusConditionTrue(conds, v1alpha1.ConditionReady) {
@@ -162,19 +156,16 @@ func UntilGraceEnds(conds []metav1.Condition, now time.Time) time.Duration {
 // minBackoff is the shortest wait after a fault that can pass.
 const minBackoff = 5 * time.Second
 
-// jitter is the share of an interval by which it may be longer, so that resources made
-// together do not ask together for ever.
+// jitter is the largest share added to an interval, so that resources created together do not stay in step.
 const jitter = 0.1
 
-// Requeue returns when to look again after a pass that set conds: after the interval where it is Ready or Stalled, and
-// while it is Reconciling with a wait that grows with the time that this has lasted, at most the interval. The
-// condition knows that time: a restart forgets nothing. A fault that is in the status was told, and is no error of the
-// pass.
+// Requeue returns when to reconcile after a pass that set conds: after the interval, or earlier while Reconciling. The
+// wait grows with the age of the condition, so a restart keeps it. A fault in the status is no error of the pass.
 func Requeue(conds []metav1.Condition, interval time.Duration, now time.Time) reconcile.Result {
 	return reconcile.Result{RequeueAfter: wait.Jitter(Wait(conds, interval, now), jitter)}
 }
 
-// Wait is the time that [Requeue] waits, before jitter.
+// Wait returns the wait of [Requeue], before jitter.
 func Wait(conds []metav1.Condition, interval time.Duration, now time.Time) time.Duration {
 	since := Since(conds, v1alpha1.ConditionReconciling)
 	if since.IsZero() {

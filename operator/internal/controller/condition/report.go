@@ -13,7 +13,7 @@ import (
 // State is one row of the package's table.
 type State string
 
-// The rows.
+// All states.
 const (
 	StateReady       State = "Ready"
 	StateProgressing State = "Progressing"
@@ -22,31 +22,28 @@ const (
 	StateSuspended   State = "Suspended"
 )
 
-// Phase is what a pass came to.
+// Phase is the result of a pass.
 type Phase struct {
 	State   State
-	Message string // of Ready and Progressing; of Suspended what is held back, or ""
+	Message string // of Ready and Progressing; of Suspended the gated changes, or ""
 	Err     error  // of Waiting and Fault
-	// AtOnce is set of a Fault that has no grace: more is not as it shall be.
+	// AtOnce is set for a Fault without grace, since more than the fault is wrong or unknown.
 	AtOnce bool
 }
 
-// Report is all that a pass has to say in conditions. A controller makes it by one pure
-// function of what the pass found out; [Report.Set] sets it.
+// Report has all conditions of a pass. A controller computes it by one pure function; [Report.Set] sets it.
 type Report struct {
 	Phase Phase
-	// Suspended is set where spec.suspend is, whatever the phase: health may be assessed all
-	// the same.
+	// Suspended is set if spec.suspend is, in any phase: health may still be assessed.
 	Suspended bool
-	// DryRun is likewise of spec.dryRun.
+	// DryRun is set if spec.dryRun is, in any phase.
 	DryRun bool
-	// Parts are of types beside those of the phase. One without a status is taken away; a
-	// type that is not listed stays as it is. The zero part is of none.
+	// Parts are of types other than those of the phase. Set removes one without a status, keeps types that are not
+	// listed, and ignores the zero part.
 	Parts []metav1.Condition
 }
 
-// Set sets the conditions, parts first; now is the pass's time, from which the grace of a
-// fault is counted.
+// Set sets the conditions, parts first; now is the pass's time, for the grace of a fault.
 func (r Report) Set(conds *[]metav1.Condition, generation int64, now time.Time) {
 	for _, c := range r.Parts {
 		if c.Status == "" {
@@ -78,10 +75,8 @@ func (r Report) Set(conds *[]metav1.Condition, generation int64, now time.Time) 
 	Set(conds, generation, metav1.Condition{Type: v1alpha1.ConditionSuspended, Status: metav1.ConditionTrue, Reason: Stopped(r.DryRun), Message: message})
 }
 
-// fault says that the spec is not in effect: Stalled where only a person can help. One that begins takes Ready from
-// no one, such as a mirror that does not answer for a moment: where Ready is True, speaks of this generation, and the
-// fault can pass, Ready stays, and Reconciling says what is at fault, for [Grace] from when it became True. Nothing has
-// to be remembered, and a restart changes nothing.
+// fault sets Ready to False, with Stalled if only a person can help. A passing fault first leaves a Ready that is True
+// for this generation, for [Grace]; Reconciling tells the fault, and when it began. So a restart changes nothing.
 func (p Phase) fault(conds *[]metav1.Condition, generation int64, now time.Time) {
 	c, beside := False("", p.Err), v1alpha1.ConditionStalled
 	if Passing(p.Err) {
@@ -99,9 +94,8 @@ func (p Phase) fault(conds *[]metav1.Condition, generation int64, now time.Time)
 	Remove(conds, v1alpha1.ConditionStalled)
 }
 
-// suspend says that nothing is being done by the user's wish. Where it is known what is gated, the spec is not in
-// effect, and Ready is Unknown. Else what Ready says stays, for the spec that it was observed of; where there is none
-// yet it is Unknown.
+// suspend keeps Ready for the spec that it was observed of. Ready becomes Unknown if changes are known to be gated,
+// or if it does not exist yet.
 func suspend(conds *[]metav1.Condition, generation int64, reason, gated string) {
 	if gated == "" && meta.FindStatusCondition(*conds, v1alpha1.ConditionReady) == nil {
 		gated = "nothing was looked at yet: spec.suspend is set"
@@ -113,7 +107,7 @@ func suspend(conds *[]metav1.Condition, generation int64, reason, gated string) 
 	Remove(conds, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled)
 }
 
-// Stopped is the reason of conditions where nothing is written by the user's wish.
+// Stopped returns the reason of conditions while the user's spec forbids writes.
 func Stopped(dryRun bool) string {
 	if dryRun {
 		return ReasonDryRun
@@ -121,8 +115,7 @@ func Stopped(dryRun bool) string {
 	return ReasonSuspended
 }
 
-// Judged is a part that was looked at: True with the message given, or False with the
-// fault's reason and text where err is not nil.
+// Judged returns the condition of an observed part: True with message, or False with the fault err.
 func Judged(typ string, err error, message string) metav1.Condition {
 	if err != nil {
 		return False(typ, err)
@@ -130,16 +123,16 @@ func Judged(typ string, err error, message string) metav1.Condition {
 	return metav1.Condition{Type: typ, Status: metav1.ConditionTrue, Reason: ReasonSucceeded, Message: message}
 }
 
-// Pending is a part that is not known yet, because work is under way.
+// Pending returns the condition of a part that is unknown while work is under way.
 func Pending(typ, message string) metav1.Condition {
 	return metav1.Condition{Type: typ, Status: metav1.ConditionUnknown, Reason: ReasonProgressing, Message: message}
 }
 
-// Unseen is a part that cannot be judged, and why; what, a sentence without its end, comes
-// before the fault's text.
+// Unseen returns the condition of a part that cannot be judged because of err; what is a sentence without a period
+// that precedes its text.
 func Unseen(typ, what string, err error) metav1.Condition {
 	return metav1.Condition{Type: typ, Status: metav1.ConditionUnknown, Reason: string(fault.ReasonOf(err)), Message: what + ": " + fault.Text(err)}
 }
 
-// Absent is a part that there is nothing to say of.
+// Absent returns a part without a condition.
 func Absent(typ string) metav1.Condition { return metav1.Condition{Type: typ} }

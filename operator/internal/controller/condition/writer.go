@@ -19,13 +19,13 @@ import (
 // MaxNote is the longest note of an event, as the API server validates it.
 const MaxNote = 1 << 10
 
-// Object is a kind of this operator: a resource with conditions.
+// Object is a resource with conditions.
 type Object interface {
 	client.Object
 	GetConditions() []metav1.Condition
 }
 
-// Recorder records events. It is satisfied by the manager's GetEventRecorder.
+// Recorder records events. The manager's GetEventRecorder returns one.
 type Recorder interface {
 	Eventf(regarding, related runtime.Object, eventtype, reason, action, note string, args ...any)
 }
@@ -36,10 +36,9 @@ type Writer struct {
 	Recorder Recorder
 }
 
-// Write patches the status of after onto the API server if it differs from before's, the object as the pass found it.
-// It tells of it in an event and the log if Ready differs, in work under way by more than its message. It refuses,
-// with a fault of reason Conflict, where someone else changed the resource since: that change starts a pass of its
-// own.
+// Write patches the status if after differs from before, the object as the pass read it. If Ready differs, it emits
+// an event and logs; the message of work in progress does not count. It returns a Conflict fault if the resource has
+// changed since: that change starts another pass.
 func (w Writer) Write(ctx context.Context, before, after Object) error {
 	if equality.Semantic.DeepEqual(before, after) {
 		return nil
@@ -56,8 +55,7 @@ func (w Writer) Write(ctx context.Context, before, after Object) error {
 	return nil
 }
 
-// record tells what Ready says. The note is given as an argument, since a message
-// may have a percent sign.
+// record emits an event for Ready. The note is an argument, since a message may have a percent sign.
 func (w Writer) record(about Object, ready *metav1.Condition) {
 	kind := corev1.EventTypeNormal
 	if ready.Status == metav1.ConditionFalse {
@@ -66,8 +64,8 @@ func (w Writer) record(about Object, ready *metav1.Condition) {
 	w.Recorder.Eventf(about, nil, kind, ready.Reason, "Reconcile", "%s", Cut(ready.Message, MaxNote))
 }
 
-// reported says whether now is worth an event after before. How far work is that is under way is not: it may be over
-// thousands of nodes, one by one.
+// reported reports whether the change of Ready is worth an event. Progress of work is not: it may cover thousands of
+// nodes, one by one.
 func reported(before, now *metav1.Condition) bool {
 	if now == nil {
 		return false

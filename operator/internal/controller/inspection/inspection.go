@@ -1,19 +1,21 @@
-// Package inspection asks cluster and vCenters what the checks of package preflight look
-// at, beside the passes of a VDOConfig, which never wait:
+// Package inspection collects the facts for the checks of package preflight from the cluster and vCenters. It runs
+// beside the passes of a VDOConfig, which never wait:
 //
-//	answer := inspector.Look(question) // the last answer; what is due is begun
+//	answer := inspector.Look(question) // the last answer; a run that is due starts
 //
-// A run reads the cluster once and each vCenter in one session, side by side. It is due
-// where the question is another one, where a person asks for a pass (until the status has
-// what was found for that one: an operator that ended meanwhile looks after its start), and at
-// the interval of spec.preflight; while something is kept back, or could not be read, after a
-// minute, two, four, up to ten. There is one run at a time for a VDOConfig. When it ends a pass
-// is requested ([Inspector.Answered]). Of what was read nothing is kept but the results.
+// A run reads the cluster once, and each vCenter in one session, in parallel. A run is due if one of these holds:
 //
-// A vCenter is logged in to only with what its VsphereCloudConfig was let in with, and
-// through the operator's one memory of logins (package logins): a password that was refused
-// is not tried again by an inspection, and one that an inspection sees refused is not tried
-// again by the check of the VsphereCloudConfig.
+//   - The question changed.
+//   - A person requests a pass, and the status does not have its results yet. So an operator that ended meanwhile runs
+//     after its restart.
+//   - The interval of spec.preflight is over. It is 1, 2, 4, up to 10 minutes while results gate or cannot be read.
+//
+// A VDOConfig has one run at a time. The end of a run requests a pass ([Inspector.Answered]). Only the results are
+// kept.
+//
+// A run logs in to a vCenter only with the credentials that its VsphereCloudConfig had accepted, and through the shared
+// memory of logins (package logins). So a password that an inspection or the check of the VsphereCloudConfig sees
+// refused is not tried again by the other.
 package inspection
 
 import (
@@ -36,26 +38,24 @@ import (
 )
 
 const (
-	// firstRetry is the wait after a run that kept something back; it doubles up to
-	// [preflight.LastRetry].
+	// firstRetry is the wait after a run with a gating result; it doubles up to [preflight.LastRetry].
 	firstRetry = time.Minute
-	// timeout bounds a run.
-	timeout = 10 * time.Minute
-	// sideBySide is how many vCenters are asked at once.
+	timeout    = 10 * time.Minute
+	// sideBySide is how many vCenters are asked in parallel.
 	sideBySide = 5
 )
 
 // Options of an Inspector. Client, Reader and Logins are required.
 type Options struct {
 	Client client.Reader // of the operator's own kinds
-	Reader client.Reader // past every cache: of Secrets, and of what there is one of for each node
+	Reader client.Reader // without a cache: of Secrets, and of objects that exist once for each node
 	Logins *logins.Logins
 	// Inspect asks a vCenter; default [vcenter.Inspect].
 	Inspect func(context.Context, vcenter.Target, vcenter.Ask) preflight.VCenter
 	Now     func() time.Time // default time.Now
 }
 
-// Inspector finds answers while it runs (Start). Make one with New.
+// Inspector answers questions while it runs (Start). New returns one.
 type Inspector struct {
 	Options
 	answered chan event.GenericEvent
@@ -66,15 +66,14 @@ type Inspector struct {
 	of   map[types.NamespacedName]*state
 }
 
-// state is what is known of one VDOConfig's questions.
 type state struct {
 	answer  *preflight.Answer
-	pass    string // the last one that a run was made for
+	pass    string // the requested pass of the last run
 	running bool
-	failed  int // runs in a row that kept something back
+	failed  int // number of consecutive runs with a gating result
 }
 
-// New makes an Inspector that answers nothing before it is started.
+// New returns an Inspector, which answers nothing before Start.
 func New(o Options) *Inspector {
 	if o.Inspect == nil {
 		o.Inspect = vcenter.Inspect
@@ -85,10 +84,10 @@ func New(o Options) *Inspector {
 	return &Inspector{Options: o, answered: make(chan event.GenericEvent, 16), of: map[types.NamespacedName]*state{}}
 }
 
-// Answered tells of VDOConfigs whose question was answered.
+// Answered returns a channel with the VDOConfigs whose question was answered.
 func (i *Inspector) Answered() <-chan event.GenericEvent { return i.answered }
 
-// Start lets runs begin until ctx is over, and returns when all have ended.
+// Start allows runs until ctx is done, and returns once all have ended.
 func (i *Inspector) Start(ctx context.Context) error {
 	i.mu.Lock()
 	i.ctx = ctx
@@ -101,8 +100,8 @@ func (i *Inspector) Start(ctx context.Context) error {
 	return nil
 }
 
-// Look returns the last answer for a VDOConfig, even to another question, nil for none. It
-// never waits: a run that is due is begun.
+// Look returns the last answer for a VDOConfig, even to another question, nil if none. It starts a run that is due,
+// and never waits.
 func (i *Inspector) Look(q preflight.Question) *preflight.Answer {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -120,8 +119,7 @@ func (i *Inspector) Look(q preflight.Question) *preflight.Answer {
 	return s.answer
 }
 
-// due says whether a question is to be asked now. After a restart of the operator the
-// status tells when it was answered.
+// due reports whether a run is due. After a restart of the operator the status has the time of the last answer.
 func (s *state) due(q preflight.Question, now time.Time) bool {
 	if q.Requested() && q.Pass != s.pass {
 		return true
@@ -133,14 +131,13 @@ func (s *state) due(q preflight.Question, now time.Time) bool {
 	case s.answer != nil:
 		at = s.answer.At
 	case q.Gated:
-		failed = max(failed, 1) // how often is not known after a restart
+		failed = max(failed, 1) // the number is unknown after a restart
 	}
 	wait := pause(q.Spec, failed)
 	return at.IsZero() || at.After(now) || now.Sub(at) >= time.Duration(logins.Tolerance*float64(wait))
 }
 
-// pause is the time between the last run and the next one, after so many in a row that kept
-// something back.
+// pause returns the time between the last run and the next, after a number of consecutive runs with a gating result.
 func pause(spec *v1alpha1.VDOConfigSpec, failed int) time.Duration {
 	if failed == 0 {
 		return preflight.Interval(spec)
@@ -152,7 +149,6 @@ func pause(spec *v1alpha1.VDOConfigSpec, failed int) time.Duration {
 	return min(d, preflight.Interval(spec))
 }
 
-// run finds an answer, and tells of it.
 func (i *Inspector) run(ctx context.Context, q preflight.Question, s *state) {
 	defer i.runs.Done()
 	bounded, cancel := context.WithTimeout(ctx, timeout)
@@ -160,7 +156,7 @@ func (i *Inspector) run(ctx context.Context, q preflight.Question, s *state) {
 	results := i.results(bounded, q)
 	i.mu.Lock()
 	s.running = false
-	if ctx.Err() == nil { // nothing was found out by a run that the operator's end cut short
+	if ctx.Err() == nil { // a run that the operator's end cuts short has no results
 		s.answer = &preflight.Answer{Question: q.ID, Pass: q.Pass, At: i.Now().Truncate(time.Second), Results: results}
 		if s.failed++; preflight.Worst(preflight.Turned(results, q.Spec.Preflight)) < preflight.BlockInstall {
 			s.failed = 0
@@ -170,17 +166,17 @@ func (i *Inspector) run(ctx context.Context, q preflight.Question, s *state) {
 	config := &v1alpha1.VDOConfig{ObjectMeta: metav1.ObjectMeta{Namespace: q.Of.Namespace, Name: q.Of.Name}}
 	select {
 	case i.answered <- event.GenericEvent{Object: config}:
-	default: // a pass is requested already; the interval comes round
+	default: // a pass is already requested; the interval follows
 	}
 }
 
-// errUnexpected is what is said of a panic: its text may quote what someone else wrote.
+// errUnexpected replaces the text of a panic, which may quote foreign data.
 var errUnexpected = fault.Errorf(fault.Internal, "check", "what was found",
 	"report it with the operator's version; where one check is at fault, spec.preflight can turn it down",
 	"something came that this program does not expect")
 
-// results asks cluster and vCenters. A run is beside the passes, where no one else catches a
-// panic: it would end the operator, and its repairs, again after each start.
+// results asks the cluster and vCenters. It recovers panics, since a run is outside of the passes: a panic would end
+// the operator, and its repairs, after each start.
 func (i *Inspector) results(ctx context.Context, q preflight.Question) (results []preflight.Result) {
 	wants, uses := preflight.WantsOf(q.Spec)
 	defer func() {

@@ -19,7 +19,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
 
-// vcenter asks one vCenter, if its account was let in and is not known to be refused since.
+// vcenter asks one vCenter, if it accepted the account and is not known to refuse it now.
 func (i *Inspector) vcenter(ctx context.Context, namespace, name string, ask vcenter.Ask) preflight.VCenter {
 	var vcc v1alpha1.VsphereCloudConfig
 	if err := i.Client.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, &vcc); err != nil {
@@ -39,8 +39,8 @@ func (i *Inspector) vcenter(ctx context.Context, namespace, name string, ask vce
 	return i.ask(ctx, &vcc, verified, ask)
 }
 
-// ask logs in as whoever else of the operator does: one at a time, and not with what is
-// known to be refused. The way is free for others as soon as the vCenter has answered that.
+// ask logs in like all other code of the operator: one login at a time, and none with a refused password. Others may
+// log in as soon as the vCenter has answered the login.
 func (i *Inspector) ask(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig, account credentials.Verified, ask vcenter.Ask) preflight.VCenter {
 	spec := &vcc.Spec
 	q := logins.Question{
@@ -73,7 +73,7 @@ func unread(name string, err error) error {
 	return &fault.Error{Reason: fault.Internal, Op: "read", Subject: "VsphereCloudConfig " + name, Err: err}
 }
 
-// unverified is why a vCenter is not asked: what its own check says.
+// unverified returns why a vCenter is not asked: the fault of its own check.
 func unverified(vcc *v1alpha1.VsphereCloudConfig) error {
 	f := &fault.Error{Reason: fault.Incomplete, Op: "use", Subject: "VsphereCloudConfig " + vcc.Name,
 		Err: errors.New("it has not been checked yet as it is now"), Hint: "see its conditions"}

@@ -1,17 +1,16 @@
-// Package legacy serves users of the earlier operator, who say in another way where drivers come
-// from: ConfigMap comp-matrix-config or compat-matrix-config with versionConfigURL: oci://…, or, with
-// its last version, a CompatibilityConfig with matrixURL: oci://….
+// Package legacy serves users of the earlier operator. They name the source of drivers in a ConfigMap
+// comp-matrix-config or compat-matrix-config with versionConfigURL: oci://…. With its last version they use a
+// CompatibilityConfig with matrixURL: oci://….
 //
-// Either means a DriverBundle named compat-matrix-config in its namespace: its reference is the
-// URL's, and its annotation vdo.vmware.com/upgrade is Manual if auto-upgrade is disabled. Other fields of
-// the DriverBundle are the user's. A URL in another repository takes effect once the DriverBundle has
-// v1alpha1.AnnotationAcceptRepository. Of several resources the first counts: ConfigMaps, then
-// CompatibilityConfigs by name. One that cannot be honoured (a URL of another kind, a matrix as JSON)
-// gets an event and an annotation that say what to do, and changes nothing: what was accepted goes on
-// serving. When the resource goes, its DriverBundle does.
+// Either results in a DriverBundle named compat-matrix-config in its namespace. It has the URL's reference, and the
+// annotation vdo.vmware.com/upgrade: Manual if auto-upgrade is disabled. Its other fields are the user's. A URL in
+// another repository takes effect once the DriverBundle has v1alpha1.AnnotationAcceptRepository. The first of several
+// resources counts: ConfigMaps, then CompatibilityConfigs by name. An invalid one (a URL of another kind, a matrix as
+// JSON) gets an event and an annotation with the remedy. It changes nothing: the accepted bundle stays. If the resource
+// is deleted, its DriverBundle is too.
 //
-// The earlier operator also worked on its kinds in every namespace: those outside of the operator's own
-// have no effect, since whoever may write them would have the drivers run with settings of theirs.
+// The earlier operator also read its kinds in all other namespaces. Here only those in the operator's own have an
+// effect: otherwise any author of one could run the drivers with their own settings.
 package legacy
 
 import (
@@ -48,7 +47,7 @@ import (
 const (
 	fieldURL       = "spec.matrixURL"
 	keyURL         = "versionConfigURL"     // oci://HOST/PATH:TAG
-	keyContent     = "versionConfigContent" // JSON, which is imported elsewhere
+	keyContent     = "versionConfigContent" // JSON, which another program imports
 	keyAutoUpgrade = "auto-upgrade"         // enabled or disabled
 )
 
@@ -60,16 +59,16 @@ var (
 	compatibility = v1alpha1.GroupVersion.WithKind("CompatibilityConfig")
 )
 
-// Reconciler makes the DriverBundle true to the resources of one namespace. Its fields are required.
+// Reconciler keeps the DriverBundle of a namespace as its resources say. Its fields are required.
 type Reconciler struct {
-	Reader   client.Reader // past the cache
+	Reader   client.Reader // without the cache
 	Client   client.Client
 	Recorder condition.Recorder
 }
 
-// SetupWithManager adds the controller to the manager of VDOConfigs, whose namespace had the
-// ConfigMap. Its cache needs DriverBundles and VDOConfigs of that namespace, watched the metadata of
-// ConfigMaps and CompatibilityConfigs.
+// SetupWithManager adds the controller to the manager of VDOConfigs, whose namespace had the ConfigMap. The manager's
+// cache needs that namespace's DriverBundles and VDOConfigs; watched needs the metadata of ConfigMaps and
+// CompatibilityConfigs.
 func SetupWithManager(mgr manager.Manager, watched cache.Cache) error {
 	r := &Reconciler{
 		Reader: mgr.GetAPIReader(), Client: mgr.GetClient(), Recorder: mgr.GetEventRecorder("vdo-operator"),
@@ -84,13 +83,13 @@ func SetupWithManager(mgr manager.Manager, watched cache.Cache) error {
 		WatchesRawSource(reconciler.Watch(watched, configMap, toOne, named)).
 		WatchesRawSource(reconciler.Watch(watched, compatibility, toOne)).
 		Watches(&v1alpha1.DriverBundle{}, toOne, builder.WithPredicates(
-			// another one may have been in the way
+			// another DriverBundle may have been in the way
 			predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
 		Watches(&v1alpha1.VDOConfig{}, toOne, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Complete(r)
 }
 
-// request is a resource that asks for a DriverBundle.
+// request is a resource that requests a DriverBundle.
 type request struct {
 	client.Object
 	kind     schema.GroupVersionKind
@@ -103,7 +102,7 @@ type request struct {
 // String returns "ConfigMap compat-matrix-config".
 func (q request) String() string { return q.kind.Kind + " " + q.GetName() }
 
-// Reconcile makes, changes or removes the DriverBundle of a namespace.
+// Reconcile creates, changes or deletes the DriverBundle of a namespace.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	requests, err := r.observe(ctx, req.Namespace)
 	if err != nil {
@@ -138,7 +137,7 @@ func (r *Reconciler) observe(ctx context.Context, namespace string) (all []reque
 			all = append(all, request{&c, configMap, url, keyURL, content, auto})
 		}
 	}
-	const most = 100 // one counts
+	const most = 100 // more than one is a conflict
 	var list v1alpha1.CompatibilityConfigList
 	if err := r.Reader.List(ctx, &list, client.InNamespace(namespace), client.Limit(most)); err != nil {
 		return nil, err
@@ -151,13 +150,12 @@ func (r *Reconciler) observe(ctx context.Context, namespace string) (all []reque
 	return slices.DeleteFunc(all, func(q request) bool { return !q.GetDeletionTimestamp().IsZero() }), nil
 }
 
-// desired is what a resource asks for.
+// desired is the DriverBundle that a resource requests.
 type desired struct {
 	image.Reference
-	upgrade v1alpha1.UpgradeMode // "" if it does not say
+	upgrade v1alpha1.UpgradeMode // "" if not set
 }
 
-// parse reads what a resource asks for.
 func (q request) parse() (w desired, err error) {
 	bad := func(field, hint string, why error) (desired, error) {
 		return desired{}, &fault.Error{Reason: fault.InvalidInput, Op: "read", Subject: field, Hint: hint, Err: why}
@@ -190,7 +188,7 @@ func (q request) parse() (w desired, err error) {
 	return w, nil
 }
 
-// apply makes or changes the DriverBundle, and returns what keeps it from being as the resource says.
+// apply creates or changes the DriverBundle. It returns a problem if the DriverBundle cannot be as requested.
 func (r *Reconciler) apply(ctx context.Context, q request) (problem, err error) {
 	w, problem := q.parse()
 	if problem != nil {
@@ -226,7 +224,7 @@ func conflict(name, hint, why string) error {
 	return f
 }
 
-// beside refuses a second DriverBundle if a VDOConfig does not name the one that it means.
+// beside refuses a second DriverBundle unless each VDOConfig names its own.
 func (r *Reconciler) beside(ctx context.Context, q request) (problem, err error) {
 	namespace := client.InNamespace(q.GetNamespace())
 	var all v1alpha1.DriverBundleList
@@ -243,7 +241,7 @@ func (r *Reconciler) beside(ctx context.Context, q request) (problem, err error)
 	return conflict(v1alpha1.LegacyMatrixName, hint, why), nil
 }
 
-// put puts what is wanted into a DriverBundle; without consent not another repository, and says so.
+// put writes the request into a DriverBundle. It returns a problem for another repository without approval.
 func (w desired) put(b *v1alpha1.DriverBundle, q request) error {
 	problem := w.unaccepted(b, q)
 	if problem == nil {
@@ -261,12 +259,11 @@ func (w desired) put(b *v1alpha1.DriverBundle, q request) error {
 	return problem
 }
 
-// unaccepted says why a DriverBundle keeps its reference: a changed URL alone does not move the site
-// to another repository.
+// unaccepted returns why a DriverBundle keeps its reference: a changed URL alone must not change the repository.
 func (w desired) unaccepted(b *v1alpha1.DriverBundle, q request) error {
 	was, err := image.ParseReference(b.Spec.Reference)
 	if err != nil {
-		return nil //nolint:nilerr // there is none yet
+		return nil //nolint:nilerr // it has no reference yet
 	}
 	if is := w.Repository(); is == was.Repository() || is == b.Annotations[v1alpha1.AnnotationAcceptRepository] {
 		return nil
@@ -279,14 +276,14 @@ func (w desired) unaccepted(b *v1alpha1.DriverBundle, q request) error {
 	}
 }
 
-// isOurs reports whether a DriverBundle was made for such a resource.
+// isOurs reports whether a DriverBundle was created for such a resource.
 func isOurs(b *v1alpha1.DriverBundle) bool {
 	owner := metav1.GetControllerOf(b)
 	return owner != nil &&
 		(owner.Kind == compatibility.Kind || owner.Kind == configMap.Kind && slices.Contains(names, owner.Name))
 }
 
-// remove deletes the DriverBundle of a resource that is gone, before the garbage collector does.
+// remove deletes the DriverBundle of a deleted resource, before the garbage collector does.
 func (r *Reconciler) remove(ctx context.Context, name types.NamespacedName) error {
 	var b v1alpha1.DriverBundle
 	if err := r.Client.Get(ctx, name, &b); err != nil || !isOurs(&b) {
@@ -295,8 +292,7 @@ func (r *Reconciler) remove(ctx context.Context, name types.NamespacedName) erro
 	return client.IgnoreNotFound(r.Client.Delete(ctx, &b, client.Preconditions{UID: &b.UID}))
 }
 
-// emit puts a problem into the resource's annotation, or takes it away, with an event when it
-// changes.
+// emit sets or removes the annotation with a problem of the resource, with an event if it changes.
 func (r *Reconciler) emit(ctx context.Context, q request, problem error) error {
 	text := fault.Text(problem)
 	if q.GetAnnotations()[v1alpha1.AnnotationMessage] == text {

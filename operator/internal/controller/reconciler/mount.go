@@ -27,10 +27,10 @@ type Mount[T Object] struct {
 	Reads func(o T, kind string, object client.Object) bool
 }
 
-// concurrent is how many resources are looked at at once: one whose vCenter or mirror drips holds up itself alone.
+// concurrent is how many resources are reconciled at once, so that a slow vCenter or mirror delays only its own.
 const concurrent = 4
 
-// Add adds the controller. A pass starts when a resource's spec or annotations change, or what it reads.
+// Add adds the controller. A pass starts if a resource's spec or annotations change, or an object that it reads.
 func (m Mount[T]) Add(mgr manager.Manager) error {
 	if m.Watched == nil {
 		m.Watched = mgr.GetCache()
@@ -48,8 +48,8 @@ func (m Mount[T]) Add(mgr manager.Manager) error {
 	return c.Complete(reconcile.AsReconciler(mgr.GetClient(), m.Reconciler))
 }
 
-// users are the resources that read an object. All are listed: the cache knows Secrets of a namespace (kube-system)
-// that it has no resources of, and to ask for those is an error.
+// users returns the resources that read an object. It lists all, since the cache has Secrets of a namespace
+// (kube-system) without resources, and a list there is an error.
 func (m Mount[T]) users(ctx context.Context, c client.Reader, kind string, object client.Object) (out []reconcile.Request) {
 	list := m.List.DeepCopyObject().(client.ObjectList) //nolint:forcetypeassert,errcheck // a copy is of its own type
 	if err := c.List(ctx, list); err != nil {

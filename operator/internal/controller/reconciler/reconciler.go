@@ -1,22 +1,21 @@
-// Package reconciler is the skeleton of the controllers of the operator's kinds. What
-// all of them do is here, once and typed; what one kind adds is its [Controller].
+// Package reconciler is the skeleton of the controllers of the operator's kinds. It has their common code, once and
+// typed; the code of one kind is its [Controller].
 //
-//	get            a resource that is gone needs nothing
-//	deletion       one that is being deleted is removed by its [Remover], then its finalizer is taken off
-//	pass           the controller looks, decides and acts, and returns an [Outcome]
+//	get            a missing resource needs nothing
+//	deletion       the [Remover] removes a resource that is being deleted, then its finalizer is removed
+//	pass           the controller observes, decides and acts, and returns an [Outcome]
 //	status         the outcome is recorded, in one write
-//	requeue        the outcome says when to look again at the latest
+//	requeue        the outcome has the latest time of the next pass
 //
-// Nothing is written of a pass that the operator's end cut short: nothing was found out.
+// If the operator's end cuts a pass short, nothing of it is written: it found out nothing.
 //
-// Package legacy is not on it, having no resource of its own with a status.
+// Package legacy does not use it, since it has no resource of its own with a status.
 //
 // # Conflicts
 //
-// A write is refused where the resource changed since it was read: the outcome is dropped and a
-// pass follows at once, since what it was computed from may be another one. A controller whose
-// outcome must not be lost notes before what it does. Such a conflict is no error, and is not
-// logged; one that a person has to resolve is (see condition.Outdated).
+// The API server refuses a write if the resource changed since it was read. The outcome is dropped, and a pass follows
+// at once, since its inputs may have changed. A controller that must not lose an outcome records it before it acts.
+// Such a conflict is no error, and is not logged; one that needs a person is (see condition.Outdated).
 package reconciler
 
 import (
@@ -36,60 +35,56 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/tracing"
 )
 
-// Soon is the wait before a pass that follows at once: a cache has caught up by then.
+// Soon is the wait before an immediate pass: a cache has caught up by then.
 const Soon = time.Second
 
 // Object is a kind of this operator.
 type Object interface{ condition.Object }
 
-// Controller is what one kind adds.
+// Controller is the code of one kind.
 type Controller[T Object] interface {
-	// Pass is one pass over a resource that is not being deleted. It leaves in o what
-	// the API server has: it changes o only by a write of its own. An error is for what
-	// no status can tell, such as that the cluster cannot be listed; faults are outcomes.
+	// Pass makes one pass over a resource that is not being deleted. It changes o only by its own writes to the API
+	// server. Faults are outcomes; an error is for what no status can report, such as a failed list of the cluster.
 	Pass(ctx context.Context, o T) (Outcome[T], error)
 }
 
-// Remover is for a kind whose resources leave something behind.
+// Remover is for a kind whose resources leave objects behind.
 type Remover[T Object] interface {
-	// Remove is one pass over a resource that is being deleted and has the finalizer. It
-	// ends in [Release] when nothing is left.
+	// Remove makes one pass over a resource that is being deleted and has the finalizer. It returns [Release] once
+	// nothing is left.
 	Remove(ctx context.Context, o T) (Outcome[T], error)
 }
 
-// Outcome is what a pass found out: a value, which can be recorded in any state of the
-// resource that has the same spec.
+// Outcome is the result of a pass: a value, which can be recorded in any state of the resource with the same spec.
 type Outcome[T Object] interface {
-	// Record puts the outcome into the status, and changes nothing else: pure.
+	// Record writes the outcome into the status, and changes nothing else. It is pure.
 	Record(o T)
-	// Next says when to look again at the resource that the outcome was recorded in.
+	// Next returns when to reconcile the resource with the recorded outcome again.
 	Next(o T) Next
 }
 
-// Next is when to look again. The zero value is: when something changes.
+// Next is when to reconcile again. The zero value waits for a change.
 type Next struct {
-	Interval time.Duration // between passes: see condition.Requeue; 0: there is none
-	AtMost   time.Duration // bounds it, exactly; 0: there is no bound
+	Interval time.Duration // between passes: see condition.Requeue; 0: none
+	AtMost   time.Duration // exact upper bound; 0: none
 }
 
-// Wait is the outcome of a pass that needs the finalizer on before it changes anything.
-// It is put on, which starts the pass that goes on.
+// Wait is the outcome of a pass that needs the finalizer before it changes anything. Its addition starts the next pass.
 type Wait[T Object] struct{}
 
 // Record records nothing.
 func (Wait[T]) Record(T) {}
 
-// Next is at once.
+// Next returns an immediate pass.
 func (Wait[T]) Next(T) Next { return Next{AtMost: time.Millisecond} }
 
-// Release is the outcome of a removal that is done: the finalizer is taken off, and an
-// event tells the note.
+// Release is the outcome of a finished removal: the finalizer is removed, and an event has the note.
 type Release[T Object] struct{ Note string }
 
 // Record records nothing.
 func (Release[T]) Record(T) {}
 
-// Next is never.
+// Next returns no further pass.
 func (Release[T]) Next(T) Next { return Next{} }
 
 // Reconciler makes passes over one kind.
@@ -97,17 +92,17 @@ type Reconciler[T Object] struct {
 	Controller Controller[T]
 	Writer     condition.Writer
 	Now        func() time.Time
-	Finalizer  *Finalizer[T] // nil: what was made goes with its owner, or nothing is
+	Finalizer  *Finalizer[T] // nil: what was created goes with its owner, or nothing was created
 }
 
-// Finalizer keeps a resource until what was made for it is removed.
+// Finalizer keeps a resource until the objects created for it are removed.
 type Finalizer[T Object] struct {
 	Name    string
 	Client  client.Writer
 	Remover Remover[T]
 }
 
-// Reconcile is one pass over a resource as a cache has it; [reconcile.AsReconciler] gets it.
+// Reconcile makes one pass over a resource of the cache; [reconcile.AsReconciler] reads it.
 func (r *Reconciler[T]) Reconcile(ctx context.Context, o T) (reconcile.Result, error) {
 	ctx, end := tracing.Span(ctx, "pass", "kind", reflect.TypeOf(o).Elem().Name(), "namespace", o.GetNamespace(), "name", o.GetName())
 	result, err := r.reconcile(ctx, o)
@@ -121,7 +116,7 @@ func (r *Reconciler[T]) reconcile(ctx context.Context, o T) (reconcile.Result, e
 	case ctx.Err() != nil:
 		return reconcile.Result{}, ctx.Err()
 	case condition.Outdated(err):
-		return reconcile.Result{RequeueAfter: Soon}, nil // it was seen as it was before
+		return reconcile.Result{RequeueAfter: Soon}, nil // the pass read an earlier state
 	case err != nil || out == nil:
 		return reconcile.Result{}, err
 	}
@@ -145,7 +140,7 @@ func (r *Reconciler[T]) pass(ctx context.Context, o T) (Outcome[T], error) {
 	return nil, nil
 }
 
-// finish makes what a pass ended in true, and returns the resource as it is then.
+// finish writes the outcome of a pass, and returns the resource after it.
 func (r *Reconciler[T]) finish(ctx context.Context, o T, out Outcome[T]) (T, error) {
 	switch out := out.(type) {
 	case Wait[T]:
@@ -158,7 +153,6 @@ func (r *Reconciler[T]) finish(ctx context.Context, o T, out Outcome[T]) (T, err
 	return after, r.Writer.Write(ctx, o, after)
 }
 
-// next is the one rule of when to look again.
 func (r *Reconciler[T]) next(out Outcome[T], o T) reconcile.Result {
 	next := out.Next(o)
 	var result reconcile.Result
@@ -190,9 +184,8 @@ func (r *Reconciler[T]) release(ctx context.Context, o T, note string) error {
 	return nil
 }
 
-// finalized is the fault of a write of the finalizer. After a conflict there is another pass,
-// soon: the change may have been the status that a pass wrote a moment ago, and such a change
-// starts none.
+// finalized returns the fault of a write of the finalizer. A conflict needs another pass soon: the other change may
+// be a status write of an earlier pass, which starts none.
 func (r *Reconciler[T]) finalized(op string, err error) error {
 	switch {
 	case err == nil:

@@ -13,19 +13,19 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 )
 
-// Restored ends the program where etcd was put back to an earlier state, such as from a backup: watches go on from
-// the version that they had, and the API server says nothing until it comes to that again. A program that starts
-// again lists first. It runs in each replica, since each has caches.
+// Restored ends the program if etcd was restored to an earlier state. Otherwise watches would wait at their version,
+// silently, until the API server reaches it again. A restarted program lists first. It runs in each replica, since
+// each has caches.
 type Restored struct {
-	Reader    client.Reader // past every cache
-	Namespace string        // of DriverBundles that may be listed
+	Reader    client.Reader // without a cache
+	Namespace string        // of DriverBundles, which the operator may list
 	Every     time.Duration
 }
 
 // NeedLeaderElection is false.
 func (Restored) NeedLeaderElection() bool { return false }
 
-// Start looks at the version of a list, which only grows else, until ctx is over.
+// Start polls the version of a list until ctx is done. The version grows unless etcd was restored.
 func (r Restored) Start(ctx context.Context) error {
 	last := ""
 	err := wait.PollUntilContextCancel(ctx, r.Every, true, func(ctx context.Context) (bool, error) {

@@ -24,8 +24,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
-// Watch is a source of changes of a kind's metadata. The controller does not wait for the informer,
-// as it waits for source.Kind: without the right to list there are no events, and [Refusals] says so.
+// Watch is a source of changes of a kind's metadata. Unlike source.Kind, it does not make the controller wait for the
+// informer: without the permission to list there are no events, and [Refusals] reports it.
 func Watch(
 	c cache.Cache, kind schema.GroupVersionKind, h handler.EventHandler, p ...predicate.Predicate,
 ) source.Source {
@@ -40,22 +40,22 @@ func Watch(
 	})
 }
 
-// refusalLasts is longer than an informer waits before it asks again.
+// refusalLasts is longer than an informer waits before it retries.
 const refusalLasts = 2 * time.Minute
 
-// Refusals are the watches that the API server refuses.
+// Refusals has the watches that the API server refuses.
 type Refusals struct {
 	mu       sync.Mutex
-	last     map[string]time.Time // by what the API server says
+	last     map[string]time.Time // by the API server's message
 	reported chan event.GenericEvent
 }
 
-// NewRefusals returns Refusals that have none.
+// NewRefusals returns empty Refusals.
 func NewRefusals() *Refusals {
 	return &Refusals{last: map[string]time.Time{}, reported: make(chan event.GenericEvent, 1)}
 }
 
-// Reported has an event for a new refusal.
+// Reported returns a channel with an event for each new refusal.
 func (r *Refusals) Reported() <-chan event.GenericEvent { return r.reported }
 
 // Handle is the WatchErrorHandlerWithContext of a cache.
@@ -75,15 +75,15 @@ func (r *Refusals) note(err error, now time.Time) {
 	if now.Sub(r.last[text]) > refusalLasts {
 		select {
 		case r.reported <- event.GenericEvent{}:
-		default: // one waits to be handled
+		default: // an event is already waiting
 		}
 	}
 	r.last[text] = now
 }
 
-// Err returns a fault that names each missing right, or nil.
+// Err returns a fault that names each missing permission, or nil.
 func (r *Refusals) Err(now time.Time) error {
-	if r == nil { // of a preview, which watches nothing
+	if r == nil { // in a preview, which watches nothing
 		return nil
 	}
 	r.mu.Lock()
