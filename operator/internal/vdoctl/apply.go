@@ -120,7 +120,7 @@ func leftOver(sent, is *unstructured.Unstructured, removed [][]string) error {
 	return nil
 }
 
-// longer returns the paths of lists of values that have more than was sent: the API server merges sets.
+// longer returns the paths of lists that have more than was sent: the API server merges sets and lists with keys.
 func longer(sent, is any, path ...string) (all [][]string) {
 	switch sent := sent.(type) {
 	case map[string]any:
@@ -130,9 +130,7 @@ func longer(sent, is any, path ...string) (all [][]string) {
 		}
 	case []any:
 		if is, _ := is.([]any); len(is) > len(sent) {
-			if _, isObject := is[0].(map[string]any); !isObject {
-				all = append(all, path)
-			}
+			all = append(all, path)
 		}
 	}
 	return all

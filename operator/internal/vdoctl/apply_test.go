@@ -246,13 +246,13 @@ func TestFieldsOfOthersAreNotTakenOut(t *testing.T) {
 	require.Equal(t, fault.Conflict, fault.ReasonOf(err))
 	require.ErrorContains(t, err, "spec.thumbprint would stay: others have set the field")
 
-	// The API server merges the items of a set: others' stay.
-	sent := u.DeepCopy()
-	require.NoError(t, unstructured.SetNestedStringSlice(sent.Object, []string{"new"}, "spec", "datacenters"))
-	merged := sent.DeepCopy()
-	require.NoError(t, unstructured.SetNestedStringSlice(merged.Object, []string{"new", "old"}, "spec", "datacenters"))
-	require.NoError(t, leftOver(sent, sent, nil))
-	require.ErrorContains(t, leftOver(sent, merged, nil), "spec.datacenters would stay")
+	// The API server merges the items of sets and of lists with keys: others' stay.
+	for _, items := range [][]any{{"new", "old"}, {map[string]any{"id": "new"}, map[string]any{"id": "old"}}} {
+		sent, merged := u.DeepCopy(), u.DeepCopy()
+		sent.Object["spec"], merged.Object["spec"] = map[string]any{"some": items[:1]}, map[string]any{"some": items}
+		require.NoError(t, leftOver(sent, sent, nil))
+		require.ErrorContains(t, leftOver(sent, merged, nil), "spec.some would stay")
+	}
 }
 
 // Another repository is accepted before the earlier operator's resource names it, and also where someone else
