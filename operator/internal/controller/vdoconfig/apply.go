@@ -23,19 +23,19 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
-// applier applies a plan as far as it may go in this pass.
+// applier applies a plan as far as this pass may go.
 type applier struct {
 	*pass
 	planned
-	blocked map[matrix.Driver]error // by conflicts: as if they were not requested
-	failed  map[matrix.Driver]error // in this pass: what comes later may need them
+	blocked map[matrix.Driver]error // by conflicts; treated as not requested
+	failed  map[matrix.Driver]error // in this pass; later drivers may need them
 	errs    []error
 }
 
-// apply ends before the first write where a trust policy has changed since the bundle was held against it: to read a
-// bundle, to render and to try all of it takes a while. Else it goes through the stages: records first, then each
-// stage's steps, then what the next stage waits for. A driver that has a conflict is left out. One that fails goes no
-// further in this pass, and its gates stay closed; the others go on, but those that are not installed yet.
+// apply stops before the first write if a trust policy changed after the check of the bundle: reading, rendering and
+// dry runs take a while. It writes the records, then applies each stage's steps and evaluates the next stage's
+// conditions. It skips drivers with a conflict. A failed driver stops for this pass, and so do drivers that are not
+// installed yet.
 func (p *pass) apply(ctx context.Context, in planned) error {
 	changed, err := p.policyChanged(ctx)
 	if p.outcome.broken = err; changed || err != nil {
@@ -82,8 +82,8 @@ func (a *applier) stages(ctx context.Context) error {
 	return a.removals(ctx)
 }
 
-// policyChanged tells whether the accepted bundle was held against other trust policies than those of now. It looks
-// past the cache, which may be as late as what was read before.
+// policyChanged reports whether the trust policies changed after the check of the accepted bundle. It reads past the
+// cache, which may be stale.
 func (p *pass) policyChanged(ctx context.Context) (bool, error) {
 	b := p.bundle
 	if b.policy == "" || p.bundleGated {
@@ -97,8 +97,8 @@ func (p *pass) policyChanged(ctx context.Context) (bool, error) {
 	return policy != b.policy || now.Generation != b.source.Generation, err
 }
 
-// blocked returns the drivers that must not be touched: those that have a conflict and, where they are not installed
-// yet or begin something else, the others of their group.
+// blocked returns the drivers that must not change: those with a conflict. The others of their group are blocked too if
+// they are not installed yet or start another revision.
 func (p *result) blocked() map[matrix.Driver]error {
 	all := p.outcome.plan.Blocked()
 	for d, why := range maps.Clone(all) {
@@ -113,19 +113,18 @@ func (p *result) blocked() map[matrix.Driver]error {
 	return all
 }
 
-// untried tells whether objects could not be tried because their namespace is not
-// there yet. Then nothing but namespaces and kinds is written in this pass: nothing
-// of the rest before all of it was tried.
+// untried reports whether the dry run lacks objects because their namespace does not exist. Then the pass writes only
+// namespaces and CRDs: a dry run of all objects comes before any other write.
 func (in *planned) untried() bool {
 	lacks := func(o render.Object) bool { return in.live[plan.IDOf(o.Unstructured).Key] == nil }
 	return len(in.Stages) > 0 && in.Stages[0].Name == render.StageBase && slices.ContainsFunc(in.Stages[0].Objects, lacks)
 }
 
-// recordFirst widens the inventory to old ∪ new before anything is written.
+// recordFirst widens the inventory to old ∪ new before any write.
 func (a *applier) recordFirst(ctx context.Context) error {
 	hasObject := func(s plan.Step) bool { return s.Object != nil }
 	if a.facts.newHash && !slices.ContainsFunc(a.outcome.plan.Steps, hasObject) {
-		return nil // nothing is installed, and nothing shall be
+		return nil // nothing is installed or requested
 	}
 	wide := a.inventory
 	for _, s := range a.outcome.plan.Steps {
@@ -143,7 +142,7 @@ func (a *applier) recordFirst(ctx context.Context) error {
 	if err := a.record(ctx, wide); err != nil {
 		return err
 	}
-	// The records say what the pods' hashes are under this key: without them all pods would roll.
+	// The records have the pods' hashes under this key: without it all pods would roll.
 	if err := a.keepKey(ctx); err != nil {
 		return err
 	}
@@ -154,15 +153,15 @@ func (a *applier) recordFirst(ctx context.Context) error {
 	return nil
 }
 
-// takesOver tells whether a driver of which settings were found is adopted in this pass.
+// takesOver reports whether this pass adopts a driver with existing settings.
 func (a *applier) takesOver() bool {
 	c := &a.facts.cluster
 	cloud, storage := len(c.ExistingCloudConfig) > 0, len(c.ExistingStorageConfig)+len(c.ExistingFeatureStates) > 0
 	return cloud && a.blocked[matrix.CPI] == nil || storage && a.blocked[matrix.CSI] == nil
 }
 
-// stage applies a stage's steps, notes what was applied, and sees what the next
-// stage waits for. Once something is waited for, only repairs go on.
+// stage applies a stage's steps, records them, and evaluates the next stage's conditions. While the pass waits for a
+// condition, only repairs go on.
 func (a *applier) stage(ctx context.Context, stage render.Stage) error {
 	inv := a.inventory
 	written := map[inventory.Key]bool{}
@@ -194,9 +193,8 @@ func (a *applier) stage(ctx context.Context, stage render.Stage) error {
 	return a.seeNext(ctx, stage, written)
 }
 
-// beforehand is the inventory that is to be written before a step that makes an object again. What
-// is deleted for it is not there for a while, in which the driver counts as installed all the same, and in which
-// that it is not there is no drift: no one has deleted it.
+// beforehand returns the inventory to write before a step recreates an object. While the object is missing, its driver
+// counts as installed, and the missing object is no drift.
 func beforehand(inv inventory.Inventory, s plan.Step) (inventory.Inventory, bool) {
 	if (s.Action == plan.Recreate && s.Cause != plan.Drift) || s.AdoptsByRecreation() {
 		return inv.With(inventory.Entry{ID: s.ID, Driver: s.Driver, Release: s.Release, Content: s.Content}), true
@@ -204,11 +202,10 @@ func beforehand(inv inventory.Inventory, s plan.Step) (inventory.Inventory, bool
 	return inv, false
 }
 
-// out tells whether nothing more is done for a driver in this pass.
+// out reports whether this pass is finished with a driver.
 func (a *applier) out(d matrix.Driver) bool { return a.blocked[d] != nil || a.failed[d] != nil }
 
-// step does one step and tells of it. The object returned is as it is now, nil where
-// it was deleted to be made again.
+// step runs one step and records its event. It returns the current object, or nil if it was deleted to be recreated.
 func (a *applier) step(ctx context.Context, s plan.Step) (*unstructured.Unstructured, error) {
 	live := a.live[s.Key]
 	if !s.Writes() {
@@ -228,8 +225,8 @@ func (a *applier) step(ctx context.Context, s plan.Step) (*unstructured.Unstruct
 	return applied, nil
 }
 
-// note is the text of the event of a change: of workloads and of everything that had been changed by others; "" for
-// the many small parts of a release.
+// note returns the event text of a change: of a workload, or of an object that drifted. It is "" for the other objects
+// of a release, which are many.
 func (a *applier) note(s plan.Step) string {
 	if s.Cause != plan.Drift && !isWorkload(s.Key) && s.Driver != drivers.MirrorSet {
 		return ""
@@ -237,7 +234,7 @@ func (a *applier) note(s plan.Step) string {
 	return fmt.Sprintf("%s of %s: %s: %s", s.Key, s.Release, s.Action, s.Reason)
 }
 
-// wait notes what a next stage waits for, and of which drivers that is; of all where none is named.
+// wait records the condition that a next stage waits for, and its drivers; no driver means all.
 func (p *result) wait(what string, of ...matrix.Driver) {
 	o := &p.outcome
 	all := len(of) == 0 || o.next.ofAll()
@@ -247,23 +244,23 @@ func (p *result) wait(what string, of ...matrix.Driver) {
 	}
 }
 
-// ofAll tells whether all drivers wait.
+// ofAll reports whether all drivers wait.
 func (n nextStage) ofAll() bool { return n.waits != "" && len(n.of) == 0 }
 
-// waitsFor tells whether what is waited for is of a group.
+// waitsFor reports whether a driver of the group waits.
 func (p *result) waitsFor(group revision.Group) bool {
 	return p.outcome.next.waits != "" && (p.outcome.next.ofAll() ||
 		slices.ContainsFunc(p.outcome.next.of, func(d matrix.Driver) bool { return revision.GroupOf(d) == group }))
 }
 
-// waitsForOthers tells whether a driver of another group is waited for.
+// waitsForOthers reports whether a driver of another group waits.
 func (p *result) waitsForOthers(group revision.Group) bool {
 	return slices.ContainsFunc(p.outcome.next.of, func(d matrix.Driver) bool { return revision.GroupOf(d) != group })
 }
 
-// mustWait tells whether a step goes no further for what is waited for: of its own group, or, where its driver is
-// installed or upgraded, of any, as what comes later needs what comes before. What is gone back to, and what
-// someone has configured, waits for no other group, nor does what was deleted to be recreated.
+// mustWait reports whether a step waits for a condition of its own group. A step that installs or upgrades its driver
+// waits for all groups: later drivers need earlier ones. Rollbacks, changed settings and recreated objects wait for no
+// other group.
 func (p *result) mustWait(s plan.Step) bool {
 	group := revision.GroupOf(s.Driver)
 	_, installed := p.facts.site.Installed[s.Driver]
@@ -304,8 +301,7 @@ func (a *applier) seeNext(ctx context.Context, stage render.Stage, written map[i
 	return nil
 }
 
-// waiting returns the drivers that a wait of a stage is about: that of its object, or
-// those of the stage.
+// waiting returns the drivers that a stage's condition concerns: that of its object, or those of the stage.
 func waiting(stage render.Stage, key inventory.Key) []matrix.Driver {
 	for _, o := range stage.Objects {
 		if plan.IDOf(o.Unstructured).Key == key {
@@ -322,7 +318,7 @@ func waitsFor(g render.Wait) string {
 	return g.Object.String() + ": " + g.Why
 }
 
-// open tells whether a wait is over: of what was just written the status is not known.
+// open reports whether a condition holds. The status of a just written object is unknown.
 func (a *applier) open(g render.Wait, live *unstructured.Unstructured, written bool) bool {
 	switch g.Kind {
 	case render.Established:
@@ -351,8 +347,8 @@ func rolledOut(o *assess.Observed, ref render.Ref) bool {
 	})
 }
 
-// initialized tells whether one of the nodes is: what comes next needs one to run
-// on. All of them would let one broken node keep storage from a whole cluster.
+// initialized reports whether one of the nodes is initialised, which is enough for the next stage. If all of them had
+// to be, one broken node would keep storage from a whole cluster.
 func initialized(o *assess.Observed, names []string) bool {
 	if len(names) == 0 {
 		return true

@@ -29,8 +29,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/store"
 )
 
-// collectBundle finds the bundle and opens it. Where that cannot be done, what is
-// installed is repaired from the bundle that was last installed from.
+// collectBundle finds and opens the bundle. If it cannot, installed drivers are repaired from the bundle that they were
+// last installed from.
 func (p *pass) collectBundle(ctx context.Context) error {
 	b, err := FindBundle(ctx, p.Client, p.config)
 	if err == nil {
@@ -42,7 +42,7 @@ func (p *pass) collectBundle(ctx context.Context) error {
 	}
 	last, unopened := p.openLast(ctx, b)
 	if last == nil {
-		p.facts.unresolved = fault.Join(err, unopened) // the pass goes on to assess
+		p.facts.unresolved = fault.Join(err, unopened) // the pass goes on to assess the drivers
 		return nil
 	}
 	p.bundle = last
@@ -51,7 +51,7 @@ func (p *pass) collectBundle(ctx context.Context) error {
 	return nil
 }
 
-// openAccepted reads the accepted bundle, where there is one; else it is waited for.
+// openAccepted opens the accepted bundle; if none is accepted, the pass waits for one.
 func (p *pass) openAccepted(ctx context.Context, b *v1alpha1.DriverBundle) (*opened, error) {
 	if b.Status.Digest == "" {
 		return nil, p.notAccepted(b)
@@ -89,8 +89,8 @@ func (p *pass) open(ctx context.Context, b *v1alpha1.DriverBundle) (*opened, err
 	return &opened{source: b, contents: contents, matrix: doc}, nil
 }
 
-// openLast opens a bundle that drivers were last installed from, while anything is installed, if it is not
-// the one given, which could not be opened; nil where it is, or nothing is installed.
+// openLast opens the bundle that drivers were last installed from. It returns nil if that is the given one, which could
+// not be opened, or if nothing is installed.
 func (p *pass) openLast(ctx context.Context, b *v1alpha1.DriverBundle) (*opened, error) {
 	all := slices.DeleteFunc(installedFrom(p.config, p.facts.inventory), func(reference string) bool {
 		return reference == "" || (b != nil && b.Status.Repository+"@"+b.Status.Digest == reference)
@@ -113,9 +113,8 @@ func (p *pass) openLast(ctx context.Context, b *v1alpha1.DriverBundle) (*opened,
 	return nil, unopened
 }
 
-// imageNames is how pods name the images of a bundle: as the DriverBundle says while it refers
-// to the bundle's repository, whose layout it speaks of; else as they were last named when
-// that was in force. To another mirror images may have been pushed another way.
+// imageNames returns how pods name the images of a bundle. The DriverBundle says so while it refers to the bundle's
+// repository, else the last record for that bundle. Another mirror may have another layout.
 func (p *pass) imageNames(b *v1alpha1.DriverBundle, bundle string) v1alpha1.ImageNames {
 	repository, _, _ := strings.Cut(bundle, "@")
 	if b != nil {
@@ -127,8 +126,8 @@ func (p *pass) imageNames(b *v1alpha1.DriverBundle, bundle string) v1alpha1.Imag
 	return r.ImageNames
 }
 
-// installedFrom are the bundles that drivers come from, that of the drivers which are installed last first. The
-// status has it where the inventory was lost; "" before there are any.
+// installedFrom returns the bundles of installed drivers, that of the last installed ones first. The status has it if
+// the inventory was lost; "" before the first installation.
 func installedFrom(config *v1alpha1.VDOConfig, inv inventory.Inventory) []string {
 	var all []string
 	for _, cur := range slices.Backward(inv.Memory().Revisions.InForce()) {
@@ -137,9 +136,8 @@ func installedFrom(config *v1alpha1.VDOConfig, inv inventory.Inventory) []string
 	return append(all, config.Status.Bundle)
 }
 
-// verifiedBundle holds installations and upgrades where the accepted bundle's
-// signature is not good under the trust policy of now, or was not held against it yet; it
-// tells whether it is good.
+// verifiedBundle reports whether the accepted bundle's signature satisfies today's trust policy. If not, or before that
+// check, it gates installations and upgrades.
 func (p *pass) verifiedBundle(b *v1alpha1.DriverBundle, policy string) bool {
 	verified := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionVerified)
 	switch {
@@ -156,7 +154,7 @@ func (p *pass) verifiedBundle(b *v1alpha1.DriverBundle, policy string) bool {
 	return false
 }
 
-// FindBundle returns the DriverBundle that a VDOConfig names, or the only one there is.
+// FindBundle returns the DriverBundle that a VDOConfig names, or the only one that exists.
 func FindBundle(ctx context.Context, c client.Reader, config *v1alpha1.VDOConfig) (*v1alpha1.DriverBundle, error) {
 	namespace := config.Namespace
 	var all v1alpha1.DriverBundleList
@@ -192,8 +190,7 @@ func FindBundle(ctx context.Context, c client.Reader, config *v1alpha1.VDOConfig
 		"namespace %s has %d: %s", namespace, len(names), few(names))
 }
 
-// notAccepted says why a bundle cannot be installed from; one that was not looked
-// at yet is only waited for.
+// notAccepted returns why a bundle cannot be installed from. Before the first look at a bundle, the pass waits.
 func (p *pass) notAccepted(b *v1alpha1.DriverBundle) error {
 	ready := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionReady)
 	if ready == nil || ready.Status != metav1.ConditionFalse {
@@ -204,8 +201,7 @@ func (p *pass) notAccepted(b *v1alpha1.DriverBundle) error {
 		"correct what the DriverBundle's conditions name first", "%s", ready.Message)
 }
 
-// goBackTo makes a revision's drivers the current ones, if what they come from is trusted still and
-// suits the cluster of now.
+// goBackTo makes a revision's drivers current if their bundle is still trusted and suits the cluster.
 func (p *pass) goBackTo(ctx context.Context, rec revision.Record) error {
 	if err := p.trusts(ctx, rec.Bundle); err != nil {
 		return err
@@ -227,8 +223,8 @@ func (p *pass) goBackTo(ctx context.Context, rec revision.Record) error {
 	return nil
 }
 
-// unsuited says why a revision may not be gone back to, "" where it may: by the matrix of its
-// own bundle, or by what the accepted one says of the same releases since.
+// unsuited returns why no rollback to a revision is possible, "" if one is. It asks the matrix of the revision's own
+// bundle, and the accepted one about the same releases.
 func (p *pass) unsuited(o *opened, rec revision.Record) string {
 	facts := p.site
 	facts.Installed = map[matrix.Driver]matrix.Version{}
@@ -244,7 +240,7 @@ func (p *pass) unsuited(o *opened, rec revision.Record) string {
 	return misfits(p.bundle.matrix, facts, matrix.WarnInstalledWithdrawn, matrix.WarnInstalledUnfit)
 }
 
-// misfits are those of what a document warns about of what is installed.
+// misfits returns a document's warnings with these codes about installed drivers.
 func misfits(doc *matrix.Document, facts matrix.Facts, of ...matrix.WarningCode) string {
 	selection, _ := matrix.Resolve(doc, facts, nil, matrix.Policy{}, nil)
 	var all []string
@@ -256,9 +252,8 @@ func misfits(doc *matrix.Document, facts matrix.Facts, of ...matrix.WarningCode)
 	return strings.Join(all, "; ")
 }
 
-// openSource opens a bundle that releases came from, whether or not that may be installed from: the
-// copy in the cluster, or the mirror. It tries once: several drivers come from one bundle, and a mirror
-// that is away takes its time to say so.
+// openSource opens a bundle that releases came from, installable or not: the cluster's copy, or the mirror. It tries
+// once per pass, since several drivers share a bundle and a mirror that is down answers late.
 func (p *pass) openSource(ctx context.Context, reference string) (*opened, error) {
 	if p.bundle != nil && p.bundle.reference() == reference {
 		return p.bundle, nil
@@ -283,7 +278,7 @@ type tried struct {
 	err    error
 }
 
-// trusts fails where a bundle is not trusted now, or it cannot be known.
+// trusts fails if a bundle is not trusted now, or its trust is unknown.
 func (p *pass) trusts(ctx context.Context, reference string) error {
 	if p.bundle.verified && p.bundle.reference() == reference {
 		return nil
@@ -295,8 +290,8 @@ func (p *pass) trusts(ctx context.Context, reference string) error {
 	return p.Trust.Trusted(ctx, b)
 }
 
-// sourceOf returns the DriverBundle of a bundle that releases came from, as it was when that was
-// accepted. Where it is gone, the trust policies of the one that the site has now count.
+// sourceOf returns the DriverBundle of a bundle that releases came from, in its state at acceptance. If that is gone,
+// today's trust policies count.
 func (p *pass) sourceOf(ctx context.Context, reference string) (*v1alpha1.DriverBundle, error) {
 	named, err := FindBundle(ctx, p.Client, p.config)
 	if r := fault.ReasonOf(err); r == fault.Unreachable || r == fault.Forbidden {
@@ -332,18 +327,17 @@ func timeUnlessZero(t time.Time) *metav1.Time {
 	return &metav1.Time{Time: t}
 }
 
-// current is what a driver is now: its release, what that is made of, and where it comes from. A
-// driver that something gates (gates.go) stays that, and is repaired from there, whatever the accepted
-// bundle makes of the same release.
+// current is a driver's present state: its release, the release's content and its bundle. A gated driver (gates.go)
+// stays in it and is repaired from there, whatever the accepted bundle has under the same release.
 type current struct {
 	id      matrix.ReleaseID
-	content string // what it is made of, "" where nobody knows
-	bundle  string // REPOSITORY@DIGEST that it comes from, "" of what somebody else installed
-	// from is what it is rendered from: its own bundle, or the accepted one where that has the same. It is
-	// nil where neither can be read, and err says why: then the driver is left as it is.
+	content string // of the release, "" if unknown
+	bundle  string // REPOSITORY@DIGEST of its source, "" for a foreign driver
+	// from is what it is rendered from: its own bundle, or the accepted one if that has the same content. If neither is
+	// readable, it is nil, err says why, and the driver stays unchanged.
 	from    *opened
 	err     error
-	revoked string // why its own bundle is not trusted any more while it is rolled out
+	revoked string // why its own bundle is no longer trusted during its rollout
 }
 
 func (p *pass) currentOfRecords(ctx context.Context, all ...revision.Record) map[matrix.Driver]current {
@@ -362,7 +356,7 @@ func (p *pass) currentOfRecords(ctx context.Context, all ...revision.Record) map
 	return out
 }
 
-// openCurrent opens what a driver is rendered from while it stays what it is.
+// openCurrent opens the bundle that a driver is rendered from while it stays in its state.
 func (p *pass) openCurrent(ctx context.Context, c current) (*opened, error) {
 	content := p.bundle.contentOf(c.id)
 	own := p.bundle.reference() == c.bundle
@@ -379,8 +373,8 @@ func (p *pass) openCurrent(ctx context.Context, c current) (*opened, error) {
 	return o, nil
 }
 
-// currentOf returns what a driver is, and whether it is installed. What someone else installed is
-// rendered from the accepted bundle, which has to be trusted.
+// currentOf returns a driver's state, and whether it is installed. A foreign driver is rendered from the accepted
+// bundle, which must be trusted.
 func (s *decided) currentOf(d matrix.Driver) (current, bool) {
 	v, ok := s.site.Installed[d]
 	if c, recorded := s.upgrades.current[d]; recorded && (ok || s.revisionWith(d).Outcome == revision.Progressing) {
@@ -393,8 +387,8 @@ func (s *decided) currentOf(d matrix.Driver) (current, bool) {
 	return c, ok
 }
 
-// stay returns a decision in which the drivers that are gated stay what they are, in order of
-// installation. Those that are not installed, or that nothing can be made of, are left out.
+// stay returns a decision in which gated drivers keep their state, in order of installation. It omits those that are
+// not installed or cannot be rendered.
 func (s *decided) stay(d decision) decision {
 	d.current = map[matrix.Driver]current{}
 	for _, driver := range inOrder {
@@ -425,7 +419,7 @@ func (d decision) bundleOf(driver matrix.Driver) *opened {
 	return d.from
 }
 
-// sources are the bundles that a decision's releases come from, each once.
+// sources returns the bundles of a decision's releases, each once.
 func (d decision) sources() []*opened {
 	var all []*opened
 	for _, id := range d.releases {
@@ -443,8 +437,7 @@ func (o *opened) origin() render.Origin {
 	}
 }
 
-// untrusted are the drivers of a decision of which nothing may be applied that was not applied before, since what
-// they come from was revoked, and why.
+// untrusted returns the drivers with a revoked bundle, and why. The operator applies nothing new of them.
 func (d decision) untrusted() map[matrix.Driver]string {
 	all := map[matrix.Driver]string{}
 	for driver, c := range d.current {
@@ -455,7 +448,7 @@ func (d decision) untrusted() map[matrix.Driver]string {
 	return all
 }
 
-// unrepaired are the faults of installed drivers that no bundle which can be read holds.
+// unrepaired returns the faults of installed drivers that no readable bundle contains.
 func (s *decided) unrepaired(d decision) map[matrix.Driver]error {
 	var all map[matrix.Driver]error
 	for driver, c := range s.upgrades.current {
@@ -469,8 +462,8 @@ func (s *decided) unrepaired(d decision) map[matrix.Driver]error {
 	return all
 }
 
-// program identifies this program by the commit that it was built from: another one
-// may make something else of the same release.
+// program identifies this program by the commit that it was built from: another one may render the same release
+// differently.
 var program = func() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -484,8 +477,8 @@ var program = func() string {
 	return info.Main.Version
 }()
 
-// content identifies, for each driver decided for, what its objects are made of beside the site's configuration:
-// PROGRAM/BUNDLE, hashes of the program, with how pods name images, and of the mirror and the release with its images.
+// content returns, for each driver, an identity of all inputs of its objects except the site's configuration. It is
+// PROGRAM/BUNDLE: hashes of the program and the image names, and of the mirror and the release with its images.
 func content(d decision) map[matrix.Driver]string {
 	all := map[matrix.Driver]string{}
 	for _, id := range d.releases {
@@ -496,7 +489,7 @@ func content(d decision) map[matrix.Driver]string {
 	return all
 }
 
-// contentOf is the content of a release of a bundle, "" where it does not hold it.
+// contentOf returns the content of a release of a bundle, "" if the bundle lacks it.
 func (o *opened) contentOf(id matrix.ReleaseID) string {
 	maker := program
 	if names := o.source.Spec.ImageNames; names != "" && names != v1alpha1.ImageNamesRepository {
@@ -515,7 +508,7 @@ func (o *opened) contentOf(id matrix.ReleaseID) string {
 	for _, ref := range lock.Releases[i].Images {
 		images[ref] = digests[ref]
 	}
-	data, _ := json.Marshal([]any{o.source.Status.Repository, lock.Releases[i], images}) //nolint:errchkjson // none of it can fail
+	data, _ := json.Marshal([]any{o.source.Status.Repository, lock.Releases[i], images}) //nolint:errchkjson // it cannot fail
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(by[:4]) + "/" + hex.EncodeToString(sum[:16])
 }

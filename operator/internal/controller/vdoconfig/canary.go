@@ -25,16 +25,15 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/rollout"
 )
 
-// An upgrade of the storage driver comes to canary nodes first (spec.upgradePolicy.canary). As long as that is open the
-// node plugin's DaemonSets are applied such that they replace no pods by themselves, in the same write that brings the
-// new template; the pods on the canary nodes are deleted, one at a time, and package rollout judges how they fare. A
-// DaemonSet makes pods that are missing from its newest template: nodes that joined meanwhile or whose pod someone
-// deleted are named by the status, and their pods replaced when the template is put back.
+// An upgrade of the storage driver comes to canary nodes first (spec.upgradePolicy.canary). Meanwhile the write that
+// brings the new template also stops the node plugin's DaemonSets from replacing pods. The operator deletes the pods on
+// the canary nodes, one at a time, and package rollout judges the new ones. A DaemonSet creates missing pods from its
+// newest template. The status names the nodes that got one so, and their pods are replaced after a rollback.
 
-// canaryPolicy is what the site asks for, nil for nothing.
+// canaryPolicy returns the requested canary policy, nil if none.
 func (s *facts) canaryPolicy() *v1alpha1.Canary { return policyOf(&s.config.Spec).Canary }
 
-// canarySelector chooses the nodes; none where the selector makes no sense.
+// canarySelector returns the selector of canary nodes; an invalid one selects none.
 func canarySelector(c *v1alpha1.Canary) (labels.Selector, error) {
 	chosen, err := metav1.LabelSelectorAsSelector(&c.NodeSelector)
 	if err != nil {
@@ -44,14 +43,14 @@ func canarySelector(c *v1alpha1.Canary) (labels.Selector, error) {
 	return chosen, nil
 }
 
-// canaryNodes are how the canary nodes fare with what the DaemonSets have now.
+// canaryNodes returns the state of the canary nodes under the DaemonSets' present templates.
 func (s *facts) canaryNodes() assess.Canaries {
-	chosen, _ := canarySelector(s.canaryPolicy()) //nolint:errcheck // it is reported with the policy
+	chosen, _ := canarySelector(s.canaryPolicy()) //nolint:errcheck // reported with the policy
 	return s.observed.Canaries(chosen)
 }
 
-// canaries are how the canary nodes fare with the revision in force. Before its DaemonSets
-// were found applied, what runs is of another one, however well it is.
+// canaries returns the state of the canary nodes under the current revision. Until the DaemonSets have that revision,
+// their pods belong to another one and do not count.
 func (p *result) canaries() assess.Canaries {
 	c := p.facts.canaryNodes()
 	changes := func(s plan.Step) bool { return s.Kind == "DaemonSet" && s.Action != plan.Unchanged }
@@ -61,13 +60,13 @@ func (p *result) canaries() assess.Canaries {
 	return c
 }
 
-// canaryOpen tells whether only canary nodes may have the storage driver's current revision.
+// canaryOpen reports whether only canary nodes may have the storage driver's current revision.
 func (s *facts) canaryOpen(all revision.Histories) bool {
 	cur, ok := all[matrix.CSI].InForce()
 	return ok && s.canaryPolicy() != nil && cur.Canary.Open()
 }
 
-// canaryStarts tells whether the revision of a group that is begun is for canary nodes first.
+// canaryStarts reports whether a group's starting revision comes to canary nodes first.
 func (s *decided) canaryStarts(group revision.Group) bool {
 	u := &s.upgrades
 	cur, installed := u.history[group].InForce()
@@ -75,7 +74,7 @@ func (s *decided) canaryStarts(group revision.Group) bool {
 	return installed && s.canaryPolicy() != nil && starts
 }
 
-// canarying tells whether what is rendered now is for canary nodes first.
+// canarying reports whether this pass renders for canary nodes first.
 func (s *decided) canarying() bool {
 	u := &s.upgrades
 	v := u.verdicts[matrix.CSI]
@@ -88,7 +87,7 @@ func (s *decided) canarying() bool {
 	return s.canaryOpen(u.history)
 }
 
-// canaryInterlock is why an upgrade cannot come to canary nodes first, "" where it can.
+// canaryInterlock returns why an upgrade cannot come to canary nodes first, "" if it can.
 func (s *decided) canaryInterlock() string {
 	if s.canaryPolicy() == nil || s.revisionWith(matrix.CSI).Version(string(matrix.CSI)) == "" {
 		return ""
@@ -106,8 +105,8 @@ func (s *decided) canaryInterlock() string {
 	return ""
 }
 
-// canaryStage replaces the next pod, and has all that comes after wait. Where something else is waited
-// for, or nothing but repairs is done, no pod is replaced.
+// canaryStage replaces the next pod, and makes all later steps wait. It replaces none while the pass waits for another
+// condition or only repairs.
 func (a *applier) canaryStage(ctx context.Context) error {
 	cur, ok := a.inventory.Memory().Revisions[matrix.CSI].InForce()
 	frozen := cmp.Or(a.facts.frozen, fault.Text(a.rendering.refused[matrix.CSI]),
@@ -154,7 +153,7 @@ func (s *facts) soak() time.Duration {
 	return cmp.Or(max(s.canaryPolicy().Soak.Duration, 0), rollout.DefaultSoak)
 }
 
-// canaryLook is how the canary nodes fare, nil where all may have what is in force.
+// canaryLook returns the state of the canary nodes, nil if all nodes may have the current revision.
 func (p *pass) canaryLook() *rollout.Canary {
 	if !p.facts.canaryOpen(p.inventory.Memory().Revisions) {
 		return nil
@@ -177,7 +176,7 @@ func (p *pass) emitCanary(before, now revision.Record) {
 	}
 }
 
-// canaryStatus is how the canary nodes fare, nil where there are none.
+// canaryStatus returns the status of the canary nodes, nil without any.
 func (p *result) canaryStatus(all revision.Histories) *v1alpha1.CanaryStatus {
 	if p.facts.observed == nil || !p.facts.canaryOpen(all) {
 		return nil

@@ -22,18 +22,17 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render/webhookcert"
 )
 
-// The objects that have a part in the webhook's certificate.
+// These objects hold a part of the webhook's certificate.
 var (
 	webhookSecret       = core("Secret", render.CSINamespace, render.WebhookSecret)
 	webhookDeployment   = inventory.ID{Key: inventory.Key{Group: "apps", Kind: "Deployment", Namespace: render.CSINamespace, Name: drivers.Webhook}, Version: "v1"}
 	webhookRegistration = inventory.ID{Key: inventory.Key{Group: "admissionregistration.k8s.io", Kind: "ValidatingWebhookConfiguration", Name: drivers.WebhookConfiguration}, Version: "v1"}
 )
 
-// keepCertificate renews the certificate of a webhook that is registered when that is due, and changes what the API
-// server trusts, the Secret and the pods, in this order: at every moment the API server trusts what the pods serve. It
-// writes nothing else, and is done while suspended, held or gated too: a webhook whose certificate has ended refuses
-// all changes of StorageClasses and claims. It knows its objects by name and label, also where the inventory is not
-// known: then that is not written.
+// keepCertificate renews the certificate of a registered webhook when it is due. It updates the API server's trust,
+// then the Secret, then the pods. So the API server always trusts the certificate that the pods serve. It also works
+// while suspended or gated: a webhook with an expired certificate refuses all changes of StorageClasses and claims. It
+// finds its objects by name and label, also with an unreadable inventory, which it then does not write.
 func (p *pass) keepCertificate(ctx context.Context, known bool) error {
 	if _, installed := p.inventory.Get(webhookRegistration.Key); known && !installed {
 		return nil
@@ -44,7 +43,7 @@ func (p *pass) keepCertificate(ctx context.Context, known bool) error {
 	}
 	registration, secret := own(live[webhookRegistration.Key], matrix.CSI), own(live[webhookSecret.Key], matrix.CSI)
 	if registration == nil || (secret == nil && live[webhookSecret.Key] != nil) {
-		return nil // the plan makes all of it, in its order, or says whose it is
+		return nil // the plan creates its parts in order, or reports a conflict
 	}
 	cert, renewed, err := webhookcert.Ensure(secretData(secret), render.CABundle(registration), p.now, rand.Reader)
 	if err != nil {
@@ -62,12 +61,12 @@ func (p *pass) keepCertificate(ctx context.Context, known bool) error {
 			"the certificate of the storage driver's webhook was renewed and is valid until %s", cert.EndsAt().UTC().Format(time.RFC3339))
 	}
 	if !known && !renewed {
-		return nil // what its pods have may be of another key, which the inventory knows
+		return nil // its pods may have another key, which the inventory knows
 	}
 	return p.rollWebhook(ctx, cert, own(live[webhookDeployment.Key], matrix.CSI))
 }
 
-// own returns an object where it carries the operator's labels, of a driver, nil where it does not.
+// own returns an object with the operator's labels of a driver, else nil.
 func own(o *unstructured.Unstructured, of matrix.Driver) *unstructured.Unstructured {
 	if o == nil {
 		return nil
@@ -109,14 +108,14 @@ func (p *pass) applyCertificate(
 	return p.record(ctx, p.inventory.With(e))
 }
 
-// rollWebhook has the pods start again that began with another certificate.
+// rollWebhook restarts the pods that started with another certificate.
 func (p *pass) rollWebhook(ctx context.Context, cert *webhookcert.Certificate, deployment *unstructured.Unstructured) error {
 	if deployment == nil || p.kept.key == nil {
 		return nil
 	}
 	hash := render.WebhookHash(p.kept.key, cert)
 	hash = cmp.Or(p.inventory.Memory().Hashes[hash], hash)
-	was, _, _ := unstructured.NestedString(deployment.Object, configHash...) //nolint:errcheck // what is no text is another hash
+	was, _, _ := unstructured.NestedString(deployment.Object, configHash...) //nolint:errcheck // a non-string counts as another hash
 	if was == hash {
 		return nil
 	}
@@ -143,7 +142,7 @@ func secretData(secret *unstructured.Unstructured) map[string][]byte {
 	return typed.Data
 }
 
-// setSecretData makes the data of a Secret what is given, and tells whether that changed it.
+// setSecretData sets the data of a Secret, and reports whether that changed it.
 func setSecretData(secret *unstructured.Unstructured, data map[string][]byte) bool {
 	was, is := secretData(secret), map[string]any{}
 	for k, v := range data {

@@ -18,42 +18,38 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
 
-// Checks finds out whether cluster and vCenters have what the drivers need.
+// Checks reports whether cluster and vCenters have what the drivers need.
 type Checks interface {
-	// Look returns the last answer for a VDOConfig, even to another question, nil for none,
-	// and sees to it that the question is asked when that is due. It never waits.
+	// Look returns the last answer for a VDOConfig, even to another question, nil for none. It starts the checks when
+	// they are due, and never waits.
 	Look(q preflight.Question) *preflight.Answer
 }
 
-// checks are what is known of what the drivers need, and what that keeps back. The zero
-// value, where no one checks, keeps back nothing.
+// checks are the known results of checks, and what they gate. The zero value, without a checker, gates nothing.
 type checks struct {
-	// status is what was found, as it is recorded; nil where nothing was yet. Without CheckedAt
-	// it is what was found of the bundle alone.
+	// status is the recorded result; nil before the first one. Without CheckedAt it is that of the bundle's checks
+	// alone.
 	status *v1alpha1.PreflightStatus
-	// pending is set where what is requested now was not checked yet.
+	// pending is set if the present request was not checked yet.
 	pending bool
 	gates   map[matrix.Driver]preflight.Hold
-	// kept are drivers that run and whose configuration is not what is requested, for the
-	// sake of a check.
+	// kept are running drivers that a check keeps on another configuration than the requested one.
 	kept          map[matrix.Driver]bool
-	ran           bool // someone checks cluster and vCenters
-	bundleChecked bool // what the bundle holds was checked at this pass
+	ran           bool // cluster and vCenters are checked
+	bundleChecked bool // this pass checked the bundle's contents
 }
 
-// answered tells whether cluster and vCenters were checked for what is requested now.
+// answered reports whether the checks of cluster and vCenters answered the present request.
 func (c *checks) answered() bool { return c.ran && !c.pending }
 
-// reported tells whether there is anything to record: else the status stays as it is.
+// reported reports whether a result exists; without one the status stays unchanged.
 func (c *checks) reported() bool { return c.ran || c.bundleChecked }
 
-// checked are the drivers that checks of cluster and vCenters are about. Those of what the
-// bundle holds are about any.
+// checked are the drivers that checks of cluster and vCenters concern. Checks of the bundle concern all drivers.
 var checked = []matrix.Driver{matrix.CPI, matrix.CSI}
 
-// collectChecks asks what is known, and keeps the configuration of drivers that would not
-// start with another one. Of a VDOConfig that asks for no driver of vSphere, or that is
-// being deleted, nothing is asked.
+// collectChecks reads the known results, and keeps the configuration of drivers that would not start with another one.
+// It asks nothing for a VDOConfig without a vSphere driver, or under deletion.
 func (p *pass) collectChecks(context.Context) error {
 	wants, _ := preflight.WantsOf(&p.config.Spec)
 	if p.Checks == nil || p.frozen != "" || (!wants.CPI && !wants.CSI) {
@@ -80,9 +76,8 @@ func (p *pass) question() preflight.Question {
 	return q
 }
 
-// settled is what is known of a question: the answer to it, else what the status has of one
-// before the operator was restarted. What was found for another question keeps nothing
-// back, and lets nothing through: pure.
+// settled returns the results for a question: its answer, else the status of before a restart of the operator. Results
+// for another question gate nothing and permit nothing. It is pure.
 func settled(was *v1alpha1.PreflightStatus, q preflight.Question, a *preflight.Answer) checks {
 	c := checks{ran: true, status: was}
 	switch {
@@ -97,12 +92,12 @@ func settled(was *v1alpha1.PreflightStatus, q preflight.Question, a *preflight.A
 	return c
 }
 
-// keeps tells whether a driver that runs keeps the configuration that it has.
+// keeps reports whether a running driver keeps its configuration.
 func (c *checks) keeps(d matrix.Driver) bool { return c.pending || c.gates[d].Configuration }
 
-// keepConfiguration takes the settings that drivers run with for those asked for, where
-// they would not start with these, or no one knows yet. What vCenters let in goes on to
-// them: a password that is rotated is no other configuration.
+// keepConfiguration replaces requested settings by those that drivers run with. It does so if the drivers would not
+// start with the requested ones or the checks have not answered. Verified credentials still reach the drivers: a
+// rotated password is no other configuration.
 func (p *pass) keepConfiguration() {
 	p.checks.kept = map[matrix.Driver]bool{}
 	for _, d := range checked {
@@ -114,7 +109,7 @@ func (p *pass) keepConfiguration() {
 	}
 }
 
-// withProvider is a spec with the provider of a driver as another one has it, if it has one.
+// withProvider returns a spec with the provider of a driver from another spec, if that has one.
 func withProvider(spec, from v1alpha1.VDOConfigSpec, d matrix.Driver) v1alpha1.VDOConfigSpec {
 	switch d {
 	case matrix.CPI:
@@ -125,8 +120,8 @@ func withProvider(spec, from v1alpha1.VDOConfigSpec, d matrix.Driver) v1alpha1.V
 	return spec
 }
 
-// moved are the vCenters of a driver that are another one, or of which other datacenters
-// are requested, than when it was last configured. Records of earlier operators have no UUID.
+// moved returns the vCenters of a driver whose UUID or requested datacenters differ from its last configuration.
+// Records of earlier operators have no UUID.
 func (s *facts) moved(d matrix.Driver, spec *v1alpha1.VDOConfigSpec) []string {
 	was := s.inventory.Memory().VCenters
 	return slices.DeleteFunc(slices.Clone(vCentersOf(d, spec)), func(name string) bool {
@@ -134,13 +129,12 @@ func (s *facts) moved(d matrix.Driver, spec *v1alpha1.VDOConfigSpec) []string {
 	})
 }
 
-// keepsConfiguration tells whether the configuration that a driver has on the cluster is kept as it
-// is, since the vCenter itself is another one.
+// keepsConfiguration reports whether a driver's configuration in the cluster stays, since another vCenter answers.
 func (s *facts) keepsConfiguration(d matrix.Driver, spec *v1alpha1.VDOConfigSpec) bool {
 	return s.checks.ran && s.checks.keeps(d) && len(s.moved(d, spec)) > 0
 }
 
-// placesNow are the places of vCenters as drivers are configured with now.
+// placesNow returns the places of vCenters in the drivers' present configuration.
 func (s *facts) placesNow(was map[string]string, r rendering) map[string]string {
 	now := map[string]string{}
 	maps.Copy(now, was)
@@ -164,7 +158,7 @@ func (s *facts) placesNow(was map[string]string, r rendering) map[string]string 
 
 const beingChecked = "it is being checked whether cluster and vCenters have what the drivers need"
 
-// preflightCondition says what the checks came to. Where the pass did not get so far it stays.
+// preflightCondition returns the condition of the checks. It stays unchanged if the pass ended before them.
 func (p *result) preflightCondition() metav1.Condition {
 	const typ = v1alpha1.ConditionPreflight
 	c := p.facts.checks
@@ -186,7 +180,7 @@ func (p *result) preflightCondition() metav1.Condition {
 	return out
 }
 
-// checkSummary is "30 checks passed; vm-disk-uuid (BlockInstall): …", and where the rest is.
+// checkSummary returns "30 checks passed; vm-disk-uuid (BlockInstall): …", and names where the rest is.
 func checkSummary(st *v1alpha1.PreflightStatus) string {
 	const most = 5
 	text := fmt.Sprintf("%d checks passed", st.Passed)
@@ -200,8 +194,8 @@ func checkSummary(st *v1alpha1.PreflightStatus) string {
 	return text
 }
 
-// withImages returns all that is known once the images of the bundle are checked against the cluster. That needs no
-// answer of a vCenter. It checks nothing while the pass is frozen: pure.
+// withImages returns all results, with those of the bundle's images against the cluster, which need no vCenter. It
+// checks nothing while the pass is frozen. It is pure.
 func (s *decided) withImages() checks {
 	if s.frozen != "" {
 		return s.checks
@@ -213,9 +207,8 @@ func (s *decided) withImages() checks {
 	return s.checks.with(found)
 }
 
-// with is all that is known once the bundle is checked: what was found now in the place of what was found before, beside
-// what cluster and vCenters were found to be last. Where these have not answered to what is asked now, what the bundle
-// lacks alone says what is kept back: pure.
+// with returns all results after the bundle's checks: new ones replace the old, next to the last ones of cluster and
+// vCenters. Before these answer the present request, only a lack in the bundle gates. It is pure.
 func (c checks) with(found []preflight.Result) checks {
 	c.bundleChecked = true
 	switch {
@@ -232,8 +225,8 @@ func (c checks) with(found []preflight.Result) checks {
 	return c
 }
 
-// collectMirrors reads what leads upstream's names to the mirror, where pods have such names. That
-// it cannot be read is a finding.
+// collectMirrors reads the mirror configuration of upstream image names, if pods use such names. Unreadable
+// configuration is a finding.
 func (p *pass) collectMirrors(ctx context.Context) error {
 	if p.frozen != "" || p.bundle == nil || p.site.Distribution != openshift || !p.namesUpstream() {
 		return nil
@@ -248,8 +241,8 @@ func (p *pass) collectMirrors(ctx context.Context) error {
 	return nil
 }
 
-// images are those of the releases that the bundle would be installed in if no check kept
-// anything back, and the nodes; nil where there is no bundle: pure.
+// images returns the images of the releases that would be installed without any gate of a check, and the nodes; nil
+// without a bundle. It is pure.
 func (s *decided) images() *preflight.Images {
 	if s.bundle == nil {
 		return nil
@@ -266,8 +259,7 @@ func (s *decided) images() *preflight.Images {
 	return out
 }
 
-// Images are what the checks of the bundle look at, as a pass over the VDOConfig would find
-// it. It writes nothing.
+// Images returns the input of the bundle's checks in a pass over the VDOConfig. It writes nothing.
 func (r *Reconciler) Images(ctx context.Context, config *v1alpha1.VDOConfig) (*preflight.Images, error) {
 	p := r.newPass(config)
 	if err := p.look(ctx); err != nil {

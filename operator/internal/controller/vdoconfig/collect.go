@@ -33,22 +33,21 @@ const (
 	openshift    = "openshift"
 )
 
-// clusterIDConfigMap is where the storage driver keeps the cluster id that it made.
+// clusterIDConfigMap is where the storage driver stores the cluster id that it generated.
 var clusterIDConfigMap = types.NamespacedName{Namespace: render.CSINamespace, Name: render.ClusterIDConfigMap}
 
 func (p *pass) fault(d matrix.Driver, err error) { p.faults = joined(p.faults, d, err) }
 
-// gateAll keeps new installations and upgrades back.
+// gateAll blocks new installations and upgrades.
 func (p *pass) gateAll(err error) { p.facts.gated = fault.Join(p.facts.gated, err) }
 
-// gateBundle does, for the sake of the bundle.
+// gateBundle does so on account of the bundle.
 func (p *pass) gateBundle(err error) {
 	p.gateAll(err)
 	p.bundleGated = true
 }
 
-// at notes an error of reading a driver's place as that driver's fault, where it is
-// about the place; else it is returned.
+// at records a forbidden read as the driver's fault, and returns all other errors.
 func (p *pass) at(d matrix.Driver, err error) error {
 	if fault.ReasonOf(err) != fault.Forbidden {
 		return err
@@ -57,7 +56,7 @@ func (p *pass) at(d matrix.Driver, err error) error {
 	return nil
 }
 
-// joined adds a driver's fault to those that there are.
+// joined adds a driver's fault to the others.
 func joined(faults map[matrix.Driver]error, d matrix.Driver, err error) map[matrix.Driver]error {
 	if faults == nil {
 		faults = map[matrix.Driver]error{}
@@ -66,14 +65,13 @@ func joined(faults map[matrix.Driver]error, d matrix.Driver, err error) map[matr
 	return faults
 }
 
-// joinAll joins what is wrong with many, and what is wrong besides.
+// joinAll joins the errors of many with another one.
 func joinAll[K comparable](each map[K]error, err error) error {
 	return fault.Join(append(slices.Collect(maps.Values(each)), err)...)
 }
 
-// collectInstalled reads what was installed, and finds the drivers that have to stay though they
-// are no longer requested: the storage driver goes only as the deletion of the
-// VDOConfig would let it. Those are cared for as they were last requested.
+// collectInstalled reads the inventory, and finds drivers that must stay though they are no longer requested. The
+// storage driver leaves only under the rules of a VDOConfig's deletion. They keep their last requested settings.
 func (p *pass) collectInstalled(ctx context.Context) error {
 	var err error
 	p.kept, err = p.load(ctx, p.config)
@@ -91,8 +89,8 @@ func (p *pass) collectInstalled(ctx context.Context) error {
 	return nil
 }
 
-// needed are those of drivers that are to go that have to stay, and what needs them: volumes, unless spec.onDelete says
-// otherwise, and snapshots of other storage drivers, which no one would delete without the snapshot-controller.
+// needed returns which of the going drivers must stay, and why: volumes, unless spec.onDelete says otherwise, or
+// snapshots of other storage drivers. Their deletion needs the snapshot-controller.
 func (p *pass) needed(ctx context.Context, going []matrix.Driver) (map[matrix.Driver]string, error) {
 	all := map[matrix.Driver]string{}
 	on := p.config.Spec.OnDelete
@@ -122,8 +120,7 @@ func (p *pass) needed(ctx context.Context, going []matrix.Driver) (map[matrix.Dr
 	return all, nil
 }
 
-// collect reads everything that decisions depend on. It fails only where the API
-// server does; what is wrong with the site is part of what is found.
+// collect reads all facts of a decision. It fails only if the API server does; faults of the site are facts.
 func (p *pass) collect(ctx context.Context) error {
 	if err := p.observe(ctx, p.Cluster.Observe); err != nil {
 		return err
@@ -159,8 +156,8 @@ func (p *pass) collect(ctx context.Context) error {
 // inOrder are the drivers in order of installation.
 var inOrder = []matrix.Driver{matrix.CNI, matrix.CPI, matrix.SnapshotController, matrix.CSI}
 
-// installed reads the drivers' versions from their workloads, of which the newest counts, so that a rollout that was
-// begun is ended. A driver whose workloads are all gone is in the version that the inventory has: it is repaired.
+// installed reads the drivers' versions from their workloads. The newest one counts, so that a started rollout ends. A
+// driver without workloads has the version in the inventory: it is repaired.
 func installed(o *assess.Observed, inv inventory.Inventory) map[matrix.Driver]matrix.Version {
 	all := map[matrix.Driver]matrix.Version{}
 	for _, d := range inOrder {
@@ -226,13 +223,13 @@ func (p *pass) collectCluster(ctx context.Context) error {
 	if p.hash != nil {
 		return nil
 	}
-	p.hash, p.newHash = make([]byte, 32), true // it is written before anything else is
+	p.hash, p.newHash = make([]byte, 32), true // written before anything else
 	_, err = rand.Read(p.hash)
 	return err
 }
 
-// collectCertificate has the webhook's certificate at hand: the one that was seen to, or,
-// before the webhook is registered, one from its Secret or a new one, which is kept by being applied.
+// collectCertificate provides the webhook's certificate: the one that keepCertificate checked. Before the webhook is
+// registered, it is the one in its Secret or a new one, which the plan applies.
 func (p *pass) collectCertificate(ctx context.Context) error {
 	remembered := p.remembered()
 	if p.facts.certificate != nil || (!wantsWebhook(&p.spec) && !wantsWebhook(&remembered)) {
@@ -250,7 +247,7 @@ func wantsWebhook(spec *v1alpha1.VDOConfigSpec) bool {
 	return spec.StorageProvider != nil && spec.StorageProvider.Webhook
 }
 
-// foreignClusterID returns the storage driver's cluster id where the records are of another cluster and
+// foreignClusterID returns the storage driver's cluster id if the records belong to another cluster and
 // spec.storageProvider.clusterID does not confirm the id, else "".
 func (s *facts) foreignClusterID() string {
 	id := cmp.Or(s.cluster.GeneratedClusterID, s.cluster.ConfiguredClusterID)
@@ -260,8 +257,8 @@ func (s *facts) foreignClusterID() string {
 	return id
 }
 
-// strayClusterID returns the cluster id that the storage driver made though its volumes are known to be registered
-// under another one, and spec.storageProvider.clusterID does not confirm it, else "".
+// strayClusterID returns the cluster id that the storage driver generated if its volumes are registered under another
+// one and spec.storageProvider.clusterID does not confirm it, else "".
 func (s *facts) strayClusterID() string {
 	id, known := s.cluster.GeneratedClusterID, s.inventory.Memory().ClusterID
 	if known == "" || id == known || s.confirms(id) {
@@ -275,9 +272,8 @@ func (s *facts) confirms(id string) bool {
 	return sp != nil && sp.ClusterID == id
 }
 
-// identify refuses a cluster id that came with the records of another cluster, since two clusters with one id overwrite
-// each other's volumes in CNS, and one that is not that of the volumes. It also refuses to install or adopt the
-// storage driver while there are volumes of it and no one knows under which id.
+// identify gates the storage driver if its cluster id belongs to another cluster, differs from that of the volumes, or
+// is unknown while volumes exist. Two clusters with one id overwrite each other's volumes in CNS.
 func (p *pass) identify(ctx context.Context) error {
 	c, sp, memory := &p.cluster, p.spec.StorageProvider, p.facts.inventory.Memory()
 	conflict := func(why error, hint string) {
@@ -320,72 +316,68 @@ func (p *pass) identify(ctx context.Context) error {
 	return nil
 }
 
-// facts is what a pass found. collect fills it, and nothing changes it after, but that drivers are observed once more
-// where the pass has changed something.
+// facts are the results of collect. Nothing changes them later, except that a pass observes the drivers again after its
+// changes.
 type facts struct {
 	request
 	installation
 	bundled
 	findings
-	site       matrix.Facts // as the matrix is asked
+	site       matrix.Facts // the matrix's input
 	kubernetes kubernetes
-	observed   *assess.Observed // nil where it could not be read
+	observed   *assess.Observed // nil if unreadable
 	cluster    render.Cluster
 	vcenters   map[string]vcenter
 	sets       mirrorSets
 	checks     checks
 }
 
-// request is what the pass is asked for.
+// request is the input of a pass.
 type request struct {
-	config *v1alpha1.VDOConfig // as it was found; never changed
-	// spec is the VDOConfig's, but for the storage provider of a driver that has to stay
-	// though it is no longer requested, and for providers that a check keeps as they are:
-	// those are as they were last requested.
+	config *v1alpha1.VDOConfig // as read; never changed
+	// spec is the VDOConfig's. A storage provider that must stay though it is no longer requested, and providers that a
+	// check keeps, are as last requested.
 	spec v1alpha1.VDOConfigSpec
-	// retained are drivers that are no longer requested and are still needed, and by what.
+	// retained are drivers that are no longer requested but still needed, and why.
 	retained map[matrix.Driver]string
-	frozen   string // why nothing but repairs is done, besides what is found
-	program  string // that makes the passes, where that is not this one: "" for this one
+	frozen   string // why the pass only repairs, apart from its findings
+	program  string // the program that makes the passes; "" for this one
 	now      time.Time
 }
 
-// installation is what the operator keeps of what it installed.
+// installation is the operator's record of what it installed.
 type installation struct {
 	inventory inventory.Inventory
 	hash      []byte // the key of hashes
-	newHash   bool   // it was made in this pass
-	// certificate of the webhook, as it is kept, or a new one; nil where no webhook is
-	// asked for or registered.
+	newHash   bool   // created by this pass
+	// certificate is the webhook's, stored or new; nil if no webhook is requested or registered.
 	certificate    *webhookcert.Certificate
 	certificateErr error
 }
 
-// bundled is what drivers are installed from.
+// bundled is the source of the drivers.
 type bundled struct {
-	// bundle is the accepted one, or where that cannot be opened the one that was last installed from. It is nil
-	// where there is none; then unresolved or waiting says why.
+	// bundle is the accepted one, or else the one last installed from. If it is nil, unresolved or waiting says why.
 	bundle     *opened
 	unresolved error
-	follows    string // the name of the DriverBundle, "" where there is none to follow
+	follows    string // the name of the DriverBundle, "" without one
 	login      login
 }
 
-// findings are what is wrong, or not known yet.
+// findings are faults and open questions.
 type findings struct {
-	// faults are why what is known of a driver's place is not all there is: that driver
-	// is left as it is, and no other.
+	// faults are why the facts about a driver are incomplete: that driver alone stays unchanged.
 	faults map[matrix.Driver]error
-	// gated is why nothing new may be installed of any driver: a bundle that is not fresh, a
-	// login that the mirror did not let in. What vCenters hold back is [decided.groupGates].
+	// gated is why no driver may change: an unverified or unreadable bundle, a login that the mirror refused. Gates of
+	// vCenters are [decided.groupGates].
 	gated error
-	// bundleGated is set if the bundle is why: unverified, stale or unreadable. It then replaces no driver, even of an
-	// equal release: its images may be others.
+	// bundleGated is set if the bundle is the cause: unverified, stale or unreadable. It then replaces no driver, even
+	// of an equal release: its images may differ.
 	bundleGated bool
-	// starts is why no upgrade may start, though what was begun goes on and is judged: a bundle that is not fresh, a
-	// policy that cannot be read.
+	// starts is why no upgrade may start, while started ones go on and are judged: an expired bundle, an unreadable
+	// policy.
 	starts  error
-	waiting string // what is not there yet, for which no one is at fault
+	waiting string // what the pass waits for, without a fault
 	notes   []string
 }
 
@@ -393,46 +385,45 @@ type opened struct {
 	source   *v1alpha1.DriverBundle
 	contents *bundle.Contents
 	matrix   *matrix.Document
-	// policy is the state of the trust policies that it was held against, "" for a bundle
-	// that only what is installed is repaired from.
+	// policy is the state of the trust policies at the check of the signature, "" for a bundle that only repairs use.
 	policy string
-	// verified is set where its signature was held against that and is good.
+	// verified is set if the signature satisfies that policy.
 	verified bool
 }
 
-// reference is REPOSITORY@DIGEST.
+// reference returns REPOSITORY@DIGEST.
 func (o *opened) reference() string { return o.source.Status.Repository + "@" + o.source.Status.Digest }
 
-// vcenter is one that a driver uses.
+// vcenter is a vCenter that a driver uses.
 type vcenter struct {
 	render.VCenter
-	read     credentials.Credentials // what is there now
-	verified bool                    // what is there now was let in; else only version, gated and waiting are good
-	version  *matrix.VCenter         // nil where it is not known
-	where    string                  // which one it is, its address and datacenters, as they are requested
-	another  bool                    // another one answers, which was not accepted
-	gated    error                   // why nothing new may be installed with it
+	read     credentials.Credentials // the present content of the Secret
+	verified bool                    // vCenter accepted read; otherwise only version, gated and waiting are valid
+	version  *matrix.VCenter         // nil if unknown
+	where    string                  // its UUID, address and requested datacenters
+	another  bool                    // another vCenter answers, which was not accepted
+	gated    error                   // why no driver may be installed or configured with it
 	waiting  string
 }
 
-// runs tells whether a driver's pods were installed, and their removal has not ended:
-// kinds and namespaces stay in the inventory longer.
+// runs reports whether a driver has installed pods, or their removal has not ended: CRDs and namespaces stay in the
+// inventory longer.
 func (s *facts) runs(d matrix.Driver) bool {
 	return slices.ContainsFunc(s.inventory.Entries(), func(e inventory.Entry) bool { return e.Driver == d && e.Release != "" && isWorkload(e.Key) })
 }
 
-// notRequested are the drivers that are installed and not requested.
+// notRequested returns the drivers that are installed and not requested.
 func (s *facts) notRequested() []matrix.Driver {
 	requested := s.requested()
 	return slices.DeleteFunc(s.inventory.Drivers(), func(d matrix.Driver) bool { return slices.Contains(requested, d) })
 }
 
 func (s *facts) requested() []matrix.Driver {
-	rules, _, _ := policies(s.config.Spec) //nolint:errcheck // what is wrong with pins is reported by deciding
+	rules, _, _ := policies(s.config.Spec) //nolint:errcheck // resolve reports faults of pins
 	return requestedBy(rules)
 }
 
-// remembered is the spec with the providers and settings of pods that drivers were last rendered from.
+// remembered returns the spec with the providers and settings that drivers were last rendered with.
 func (s *facts) remembered() v1alpha1.VDOConfigSpec {
 	spec, was := s.spec, s.inventory.Memory()
 	spec.CloudProvider, spec.StorageProvider = was.CloudProvider, was.StorageProvider
@@ -440,8 +431,7 @@ func (s *facts) remembered() v1alpha1.VDOConfigSpec {
 	return spec
 }
 
-// verifiedVCenters are the vCenters of a spec that let in what is there now, and unproven the
-// names of the others.
+// verifiedVCenters returns the vCenters of a spec that accepted the present credentials, and the names of the others.
 func (s *facts) verifiedVCenters(spec *v1alpha1.VDOConfigSpec) (verified map[string]render.VCenter, unverified []string) {
 	verified = map[string]render.VCenter{}
 	for _, name := range vCenterNames(spec) {
@@ -454,8 +444,8 @@ func (s *facts) verifiedVCenters(spec *v1alpha1.VDOConfigSpec) (verified map[str
 	return verified, unverified
 }
 
-// others splits the foreign workloads: one snapshot-controller of the version decided
-// for serves as well as ours, any other is a conflict.
+// others splits the foreign workloads: one snapshot-controller of the resolved version serves as well as the
+// operator's, any other is a conflict.
 func (s *facts) others(d decision) (conflicts []plan.Other, served bool) {
 	requested := d.version(matrix.SnapshotController)
 	for _, w := range s.observed.Foreign() {
@@ -471,14 +461,14 @@ func (s *facts) others(d decision) (conflicts []plan.Other, served bool) {
 	return conflicts, served
 }
 
-// secrets are the values that drivers' pods know and that may be in what they write: the accounts' passwords and the
-// mirror's login, as they are requested and as the live configuration has them.
+// secrets returns the secret values that the output of drivers may contain: passwords of accounts and the mirror's
+// login. They are those of the request and of the live configuration.
 func (s *facts) secrets(live plan.Live) []string {
 	all := configuredPasswords(live)
 	for _, vc := range s.vcenters {
 		all = append(all, vc.read.Password)
 	}
-	found := map[string][]byte{"cloud": s.cluster.ExistingCloudConfig, "storage": s.cluster.ExistingStorageConfig} // by whoever installed them
+	found := map[string][]byte{"cloud": s.cluster.ExistingCloudConfig, "storage": s.cluster.ExistingStorageConfig} // by other installers
 	return slices.Concat(all, render.Passwords(found), s.login.secrets())
 }
 
@@ -487,7 +477,7 @@ var configured = []inventory.Key{
 	{Kind: "Secret", Namespace: render.CPINamespace, Name: render.CPISecret}, {Kind: "Secret", Namespace: render.CSINamespace, Name: render.CSISecret},
 }
 
-// configuredPasswords are those that drivers are configured with, and pull with: the ones that run may know no others.
+// configuredPasswords returns the passwords of the live configuration: running drivers may know no others.
 func configuredPasswords(live plan.Live) []string {
 	var all []string
 	for _, key := range configured {

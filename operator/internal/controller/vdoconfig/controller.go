@@ -63,24 +63,24 @@ import (
 
 const (
 	defaultInterval = 5 * time.Minute
-	// notReadyInterval is how often a VDOConfig that is not Ready is looked at: some of what
-	// it waits for, such as a node's registration, is not watched.
+	// notReadyInterval is how often the operator reconciles a VDOConfig that is not Ready: it does not watch all
+	// conditions, such as a node's registration.
 	notReadyInterval = time.Minute
 )
 
-// Store gives the contents of the accepted bundle.
+// Store returns the contents of the accepted bundle.
 type Store interface {
 	Contents(ctx context.Context, b *v1alpha1.DriverBundle) (*bundle.Contents, error)
 }
 
-// Trust tells whether a bundle that was accepted before is trusted still.
+// Trust reports whether an earlier accepted bundle is still trusted.
 type Trust interface {
-	// Trusted holds what status.digest names against the trust policies of now, without
-	// the mirror. It fails with Untrusted where they do not accept it.
+	// Trusted checks status.digest against today's trust policies, without the mirror. It fails with Untrusted if they
+	// do not accept it.
 	Trusted(ctx context.Context, b *v1alpha1.DriverBundle) error
 }
 
-// Cluster is the cluster that drivers are installed on: package cluster's, whose methods say more.
+// Cluster is the cluster of the drivers; see the methods of package cluster.
 type Cluster interface {
 	APIServers(ctx context.Context) ([]assess.APIServer, error)
 	Observe(ctx context.Context) (assess.Observed, error)
@@ -112,23 +112,23 @@ type Cluster interface {
 	CreateSecret(ctx context.Context, key types.NamespacedName, data map[string][]byte) error
 }
 
-// Reconciler makes clusters what VDOConfigs say. Its fields are required, but Checks.
+// Reconciler reconciles VDOConfigs. Its fields are required, except Checks.
 type Reconciler struct {
-	Client   client.Client // of the operator's own kinds
-	Reader   client.Reader // of the same, past every cache
+	Client   client.Client // for the operator's own kinds
+	Reader   client.Reader // for the same, past every cache
 	Cluster  Cluster
 	Store    Store
 	Trust    Trust
 	Recorder condition.Recorder
 	Now      func() time.Time
-	// Checks are asked before something new is installed or configured; nil for none.
+	// Checks run before an installation or a change of configuration; nil for none.
 	Checks Checks
 
 	repairs  drift.RepairCounter
 	refusals *reconciler.Refusals
 }
 
-// Reconcile is one pass.
+// Reconcile runs one pass.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	frame := &reconciler.Reconciler[*v1alpha1.VDOConfig]{
 		Controller: r, Writer: condition.Writer{Client: r.Client, Recorder: r.Recorder}, Now: r.Now,
@@ -137,8 +137,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.AsReconciler(r.Client, frame).Reconcile(ctx, req)
 }
 
-// Pass is over a VDOConfig that is not being deleted. Nothing is written before the
-// finalizer is on.
+// Pass reconciles a VDOConfig that is not being deleted. It writes nothing before the finalizer.
 func (r *Reconciler) Pass(ctx context.Context, config *v1alpha1.VDOConfig) (reconciler.Outcome[*v1alpha1.VDOConfig], error) {
 	p := r.newPass(config)
 	other, err := r.activeConfig(ctx, config)
@@ -165,12 +164,11 @@ func (r *Reconciler) newPass(config *v1alpha1.VDOConfig) *pass {
 type pass struct {
 	*Reconciler
 	name  types.NamespacedName
-	tried map[string]tried // to open, by REPOSITORY@DIGEST
+	tried map[string]tried // attempts to open, by REPOSITORY@DIGEST
 	result
 }
 
-// run is the pass over a VDOConfig that is in force: gather, decide, act, judge. Where it
-// is frozen nothing but repairs is done.
+// run collects facts, decides, acts and judges. A frozen pass only repairs.
 func (p *pass) run(ctx context.Context, frozen string) {
 	p.frozen = frozen
 	err := p.collectInstalled(ctx)
@@ -201,7 +199,7 @@ func (p *pass) install(ctx context.Context) error {
 	s := &p.decided
 	p.decision = s.resolve()
 	if s.bundle == nil {
-		return nil // there is nothing to install from
+		return nil // no bundle to install from
 	}
 	p.outcome.resolved = fault.Join(p.outcome.resolved, s.gated, s.starts, p.decision.refused)
 	rendered, err := s.render(p.decision)
@@ -227,7 +225,7 @@ func (p *pass) install(ctx context.Context) error {
 	return p.apply(ctx, tried)
 }
 
-// droppedBy names what an installation that is taken over had set by hand, "" where nothing is lost.
+// droppedBy names the manual settings that an adoption drops, "" if none.
 func droppedBy(r rendering) string {
 	if r.Rendered == nil || len(r.Dropped) == 0 {
 		return ""

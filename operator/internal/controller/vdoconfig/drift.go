@@ -16,14 +16,14 @@ import (
 )
 
 const (
-	maxDrift       = 50  // objects listed; of those that are left alone for a while, what is not listed is not left
+	maxDrift       = 50  // listed objects; contested ones past the limit are repaired again
 	maxDriftFields = 256 // bytes of an object's fields
 
 	reasonDrift     = "DriftFound"
 	reasonContested = "DriftContested"
 )
 
-// tolerated tells whether a step is a drift that is shown and not repaired.
+// tolerated reports whether a step is drift that the status shows and the operator does not repair.
 func (a *applier) tolerated(s plan.Step) bool {
 	if s.Cause != plan.Drift || !s.Writes() {
 		return false
@@ -35,15 +35,15 @@ func (a *applier) tolerated(s plan.Step) bool {
 	return known && s.Action != plan.Create && drift.Paused(entry, a.now)
 }
 
-// noteDrift makes status.drift: what differs and was not repaired, and what was repaired so
-// often that it is left alone for a while.
+// noteDrift makes status.drift: differences without a repair, and objects that were repaired so often that the operator
+// pauses.
 func (a *applier) noteDrift() {
 	for _, s := range a.outcome.plan.Steps {
 		was, known := drift.Find(a.config.Status.Drift, s.Key)
 		switch {
 		case s.Cause == plan.Drift && s.Writes() && has(a.outcome.did, s.Key):
 			if s.Action == plan.Create {
-				break // it was deleted: no field is contested, and a driver without it does not work
+				break // a deleted object has no contested field, and its driver does not work without it
 			}
 			if entry, contested := drift.Repaired(a.driftOf(s, was), a.repairs.Repaired(s.Key, a.now), a.now); contested {
 				a.outcome.drift = append(a.outcome.drift, entry)
@@ -51,14 +51,13 @@ func (a *applier) noteDrift() {
 		case a.tolerated(s):
 			a.outcome.drift = append(a.outcome.drift, a.driftOf(s, was))
 		case known && drift.Paused(was, a.now):
-			a.outcome.drift = append(a.outcome.drift, was) // it is as it shall be, until someone changes it again
+			a.outcome.drift = append(a.outcome.drift, was) // as requested, until another change
 		}
 	}
 	a.outcome.drift, a.outcome.driftAll = listed(a.outcome.drift), len(a.outcome.drift)
 }
 
-// listed is what the status has room for: what is left alone for a while comes first, as the next pass knows of it
-// from there.
+// listed returns the entries for the status. Contested objects come first: the next pass reads them there.
 func listed(all []v1alpha1.DriftStatus) []v1alpha1.DriftStatus {
 	location := func(e v1alpha1.DriftStatus) int {
 		if e.Until != nil {
@@ -72,7 +71,7 @@ func listed(all []v1alpha1.DriftStatus) []v1alpha1.DriftStatus {
 	return all[:min(len(all), maxDrift)]
 }
 
-// driftOf is the entry of a step's object, with what was known of it before.
+// driftOf returns the entry of a step's object, based on its earlier one.
 func (a *applier) driftOf(s plan.Step, was v1alpha1.DriftStatus) v1alpha1.DriftStatus {
 	e := v1alpha1.DriftStatus{
 		Driver: string(s.Driver), Kind: s.Kind, Namespace: s.Namespace, Name: s.Name,
@@ -114,11 +113,11 @@ func contestText(e v1alpha1.DriftStatus) string {
 		drift.KeyOf(e), e.Repairs, who, what, e.Until.UTC().Format("15:04:05 MST"))
 }
 
-// driftedCondition is True while something differs and is not repaired, and absent else.
+// driftedCondition is True while an unrepaired difference exists, and absent otherwise.
 func (p *result) driftedCondition() metav1.Condition {
 	const typ = v1alpha1.ConditionDrifted
 	if p.outcome.plan == nil {
-		return metav1.Condition{} // no one has looked: it stays
+		return metav1.Condition{} // not observed: it stays
 	}
 	if len(p.outcome.drift) == 0 {
 		return condition.Absent(typ)
@@ -133,6 +132,6 @@ func (p *result) driftedCondition() metav1.Condition {
 		}
 		texts = append(texts, driftText(e))
 	}
-	texts = append(texts, make([]string, max(0, p.outcome.driftAll-len(texts)))...) // they are counted
+	texts = append(texts, make([]string, max(0, p.outcome.driftAll-len(texts)))...) // counted only
 	return metav1.Condition{Type: typ, Status: metav1.ConditionTrue, Reason: reason, Message: few(texts)}
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/source"
 )
 
-// collectExisting reads what the drivers are configured with now: the cloud provider must not
-// lose sight of nodes, and what an installation that is adopted had set by hand is named.
+// collectExisting reads the drivers' live configuration: the cloud provider must not lose nodes, and the status names
+// the manual settings of an adopted installation.
 func (p *pass) collectExisting(ctx context.Context, storage map[string][]byte) error {
 	c, memory := &p.cluster, p.facts.inventory.Memory()
 	c.Searched, c.KeepsNodes = memory.Searched, memory.KeepsNodes
@@ -30,7 +30,7 @@ func (p *pass) collectExisting(ctx context.Context, storage map[string][]byte) e
 		if err := p.at(matrix.CPI, p.collectCloud(ctx)); err != nil {
 			return err
 		}
-		// A pass that was about to make it again and was killed has written the records first.
+		// A pass that was killed while it recreated the object has written the records first.
 		c.UnsureOfNodes = c.UnsureOfNodes || memory.KeepsNodes && len(c.CloudConfig) == 0
 	}
 	if p.spec.StorageProvider == nil || memory.StorageProvider != nil {
@@ -41,8 +41,8 @@ func (p *pass) collectExisting(ctx context.Context, storage map[string][]byte) e
 	return p.at(matrix.CSI, err)
 }
 
-// unsureOfNodes tells whether with the records of what was installed that is gone which tells of a cloud provider of
-// ours: its configuration, so where it looked for nodes, or its DaemonSet, so whether it was to keep them.
+// unsureOfNodes reports whether, with the records, also the configuration or the DaemonSet of the operator's cloud
+// provider is gone. They say where it looked for nodes, and whether it was to keep them.
 func (s *facts) unsureOfNodes(config []byte) bool {
 	missing := s.inventory.Len() == 0 && len(s.inventory.Memory().Revisions.Records()) == 0 && s.config.Status.Bundle != ""
 	return missing && (len(config) == 0 || !slices.ContainsFunc(s.observed.DaemonSets, isCloud))
@@ -52,9 +52,8 @@ func isCloud(ds appsv1.DaemonSet) bool {
 	return ds.Namespace == drivers.SystemNamespace && ds.Name == drivers.CloudControllerManager
 }
 
-// keepsNodes tells whether the cloud provider that is there was told to delete no Node objects: it
-// asks whether the variable is there, whatever it says (pkg/cloudprovider/vsphere/instances.go of
-// cloud-provider-vsphere).
+// keepsNodes reports whether the running cloud provider never deletes Node objects. It only tests that the variable
+// exists, with any value (pkg/cloudprovider/vsphere/instances.go of cloud-provider-vsphere).
 func keepsNodes(o *assess.Observed) bool {
 	return slices.ContainsFunc(o.DaemonSets, func(ds appsv1.DaemonSet) bool {
 		return isCloud(ds) &&
@@ -64,8 +63,8 @@ func keepsNodes(o *assess.Observed) bool {
 	})
 }
 
-// searchedNow notes what the cloud provider is told of where to look, and of deleting Nodes. While
-// it is requested and left as it is, what is known of it stays, and that it is not known any more.
+// searchedNow records where the rendered cloud provider looks for nodes, and whether it deletes Nodes. While the driver
+// is requested and stays unchanged, the earlier record stays, even if it says unknown.
 func (s *facts) searchedNow(now *inventory.Memory, r rendering, installed bool) {
 	switch {
 	case r.Rendered != nil && r.Cloud != nil:
@@ -79,16 +78,15 @@ func (s *facts) searchedNow(now *inventory.Memory, r rendering, installed bool) 
 	}
 }
 
-// onVSphere leaves out the nodes that are not on vSphere: nothing is asked of them.
+// onVSphere omits the nodes outside of vSphere: the checks ignore them.
 func (s *facts) onVSphere(nodes []*corev1.Node) []*corev1.Node {
 	return slices.DeleteFunc(slices.Clone(nodes), func(n *corev1.Node) bool {
 		return drivers.Excluded(n.Labels, s.spec.ExcludedNodes)
 	})
 }
 
-// collectCloud reads what the cloud provider is configured with: what its DaemonSet mounts, which
-// with upstream's deprecated manifests is another ConfigMap than ours. Where it looked for nodes is
-// remembered from now on, whatever becomes of that DaemonSet and its ConfigMap.
+// collectCloud reads the cloud provider's configuration from what its DaemonSet mounts: upstream's deprecated manifests
+// use another ConfigMap. The record of where it looked for nodes outlives that DaemonSet and ConfigMap.
 func (p *pass) collectCloud(ctx context.Context) error {
 	c, memory := &p.cluster, p.facts.inventory.Memory()
 	unremembered := memory.CloudProvider == nil
@@ -102,7 +100,7 @@ func (p *pass) collectCloud(ctx context.Context) error {
 		return nil
 	}
 	c.ExistingCloudConfig = config
-	c.KeepsNodes = c.KeepsNodes || keepsNodes(p.observed) // no one remembers it
+	c.KeepsNodes = c.KeepsNodes || keepsNodes(p.observed) // no record says so
 	if c.Searched == nil && len(config) > 0 {
 		c.Searched = render.Places(config)
 	}
@@ -120,8 +118,8 @@ func (p *pass) collectCloud(ctx context.Context) error {
 
 var ownCloudConfig = v1alpha1.KeyReference{ConfigMap: render.CPIConfigMap, Key: render.CPIConfigKey}
 
-// cloudConfigLocation is the place of the file that the cloud provider's DaemonSet names. It is ours
-// where that names none, or is not there: one without a configuration knows of no vCenter.
+// cloudConfigLocation returns the place of the file that the cloud provider's DaemonSet names. It is the operator's if
+// the DaemonSet names none or does not exist: without a configuration it knows no vCenter.
 func cloudConfigLocation(o *assess.Observed) (location v1alpha1.KeyReference, named bool) {
 	i := slices.IndexFunc(o.DaemonSets, isCloud)
 	if i < 0 {
@@ -144,7 +142,7 @@ func cloudConfigLocation(o *assess.Observed) (location v1alpha1.KeyReference, na
 	return ownCloudConfig, false
 }
 
-// configAt reads a configuration; it is empty where there is none.
+// configAt reads a configuration; it is empty if none exists.
 func (p *pass) configAt(ctx context.Context, at v1alpha1.KeyReference) ([]byte, error) {
 	name := types.NamespacedName{Namespace: render.CPINamespace, Name: cmp.Or(at.ConfigMap, at.Secret)}
 	switch {

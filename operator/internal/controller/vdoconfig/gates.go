@@ -13,19 +13,18 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
-// These are the gates of a site; package decide has the table of all.
+// These are the gates of a site; package decide has the table of all gates.
 
-// awaited is a vCenter or bundle that no one has looked at yet.
+// awaited returns the wait for a vCenter or bundle before its first check.
 func awaited(what string) error {
 	return &fault.Error{Reason: fault.Incomplete, Op: "install", Subject: "drivers", Err: errors.New(what)}
 }
 
-// groupGates says why nothing new may be installed of a driver, for each that is requested and
-// uses a vCenter that was not verified, that a check keeps back or that was not checked yet,
-// or is of a group with one that is held: pure.
+// groupGates returns why a requested driver may not change. Its vCenter is unverified, a check gates it or has not run,
+// or another driver of its group is gated. It is pure.
 func (s *decided) groupGates() map[matrix.Driver]error { return s.gatedBy(nil) }
 
-// gates are those, and the rules that an upgrade has to meet: pure.
+// gates returns these, and the rules for upgrades. It is pure.
 func (s *decided) gates() map[matrix.Driver]error { return s.gatedBy(s.upgrades.gates) }
 
 func (s *decided) gatedBy(rules map[revision.Group]error) map[matrix.Driver]error {
@@ -48,15 +47,15 @@ func (s *decided) gatedBy(rules map[revision.Group]error) map[matrix.Driver]erro
 	return all
 }
 
-// hold is why nothing new may be installed of a driver, for its own sake.
+// hold is why a driver may not change, apart from its group.
 type hold struct {
 	driver matrix.Driver
 	err    error
-	waits  string // what is not known yet, for which no one is at fault: then err says that
-	check  bool   // a check is why, which holds up nothing while all is as it shall be
+	waits  string // an open check without a fault; err then says so
+	check  bool   // a check is why; it gates nothing while the drivers match the request
 }
 
-// driverHolds are those of the drivers that are requested: by the vCenters that they use, and by checks.
+// driverHolds returns the holds of requested drivers: of their vCenters, and of checks.
 func (s *facts) driverHolds() []hold {
 	var all []hold
 	add := func(h hold) {
@@ -79,8 +78,8 @@ func (s *facts) driverHolds() []hold {
 	return all
 }
 
-// needsCloud says why the storage driver that is desired cannot do with the cloud provider that there is, "" where
-// it can: it takes its nodes' identity from the provider IDs that one sets, or is for another version of it alone.
+// needsCloud returns why the desired storage driver cannot work with the present cloud provider, "" if it can. It takes
+// its nodes' identity from the provider IDs that one sets, and may require one version.
 func (s *decided) needsCloud() string {
 	_, storage := s.site.Installed[matrix.CSI]
 	cloud, exists := s.site.Installed[matrix.CPI]
@@ -94,8 +93,8 @@ func (s *decided) needsCloud() string {
 	return ""
 }
 
-// unsure is what an upgrade of any driver waits for, "" where nothing does: API servers of several minors, and
-// what cannot be read.
+// unsure returns what an upgrade of any driver waits for, "" if nothing: API servers of several minors, or unreadable
+// objects.
 func (s *facts) unsure() string {
 	var all []string
 	if s.kubernetes.mixed != "" && !s.ignores("APIServers") {
@@ -104,16 +103,16 @@ func (s *facts) unsure() string {
 	requested := s.requested()
 	for _, d := range slices.Sorted(maps.Keys(s.observed.Unread)) {
 		if _, exists := s.site.Installed[d]; !exists && !slices.Contains(requested, d) {
-			continue // it is no one's business
+			continue // no driver depends on it
 		}
 		all = append(all, "what runs of "+string(d)+" cannot be read: "+fault.Text(s.observed.Unread[d]))
 	}
 	return sentences(all...)
 }
 
-// interlock is all that changes just now that an upgrade or an adoption of a group waits for, or why it cannot come to
-// the canary nodes first; "" where nothing does. On OpenShift nodes have to know where images are: that is asked once
-// anything is installed, as before nothing may be installed which the mirror set would be written for.
+// interlock returns the changes in progress that an upgrade or adoption of a group waits for, "" if none. Or it returns
+// why an upgrade cannot come to canary nodes first. On OpenShift nodes must know where images are: that counts after
+// the first installation, since before it no mirror set is written.
 func (s *decided) interlock(group revision.Group) string {
 	others := s.othersChange(len(s.upgrades.history.InForce()) > 0)
 	switch group {
@@ -132,7 +131,7 @@ func (s *facts) nodesChange() string {
 	return decide.NodesChange(s.observed.Nodes, s.now)
 }
 
-// othersChange is what of that changes just now beside nodes.
+// othersChange returns the changes in progress besides those of nodes.
 func (s *facts) othersChange(installed bool) string {
 	var vcenters, pools string
 	if !s.ignores("VCenters") {
@@ -144,8 +143,8 @@ func (s *facts) othersChange(installed bool) string {
 	return sentences(vcenters, pools)
 }
 
-// followGated is why the other nodes may not follow the chosen ones now, "" where they may: what holds a
-// start holds that too.
+// followGated returns why the other nodes may not follow the canary nodes now, "" if they may: the same gates as for a
+// start.
 func (s *facts) followGated() string {
 	policy, err := upgradePolicy(&s.config.Spec, false)
 	if err != nil {
@@ -159,7 +158,7 @@ func (s *facts) ignores(what string) bool {
 	return slices.Contains(policyOf(&s.config.Spec).IgnoreInterlocks, what)
 }
 
-// seenVCenters are the vCenters as they are remembered after this pass.
+// seenVCenters returns the record of the vCenters after this pass.
 func (s *facts) seenVCenters() []revision.VCenter {
 	versions := map[string]string{}
 	names := vCenterNames(&s.spec)
@@ -171,7 +170,7 @@ func (s *facts) seenVCenters() []revision.VCenter {
 	return decide.SeenVCenters(s.inventory.Memory().Seen, names, versions, s.at0())
 }
 
-// sentences joins those that are not empty.
+// sentences joins the non-empty ones.
 func sentences(all ...string) string {
 	return strings.Join(slices.DeleteFunc(all, func(s string) bool { return s == "" }), "; ")
 }

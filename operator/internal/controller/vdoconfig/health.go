@@ -25,11 +25,11 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/rollout"
 )
 
-// assess judges the drivers that are requested and installed, after what
-// this pass changed. Where that cannot be seen nothing is judged.
+// assess judges the requested and installed drivers after the pass's changes. It judges nothing if the operator cannot
+// read them.
 func (p *pass) assess(ctx context.Context) error {
 	if p.observed == nil {
-		return nil // why is known
+		return nil // the fault is reported
 	}
 	if p.outcome.changed > 0 {
 		if err := p.observe(ctx, p.Cluster.Observe); err != nil {
@@ -39,8 +39,8 @@ func (p *pass) assess(ctx context.Context) error {
 	return p.assessed(ctx)
 }
 
-// observe looks at the drivers: as watching shows them or, before what is not taken back, a removal and that a
-// revision is healthy, as they are listed.
+// observe reads the drivers' state from the cache, or with a list before irreversible steps: a removal, and the outcome
+// Healthy.
 func (p *pass) observe(ctx context.Context, look func(context.Context) (assess.Observed, error)) error {
 	observed, err := look(ctx)
 	if err != nil {
@@ -66,7 +66,7 @@ func (p *pass) assessed(ctx context.Context) error {
 	return nil
 }
 
-// readConfigured reads what drivers are configured with, and pull with: what pods write is shown without it.
+// readConfigured reads the drivers' configuration and login, whose secrets are removed from quoted logs.
 func (p *pass) readConfigured(ctx context.Context) (plan.Live, error) {
 	var all []inventory.ID
 	for _, key := range slices.Concat(configured, copies) {
@@ -78,9 +78,8 @@ func (p *pass) readConfigured(ctx context.Context) (plan.Live, error) {
 	return live, err
 }
 
-// judged are the drivers to judge: those decided for, and those that are requested, or
-// that have to stay, and are there or were installed. A snapshot-controller that the
-// site cares for is not ours to judge.
+// judged returns the drivers to judge: the decided ones, and those that are requested or retained and exist or were
+// installed. It omits a snapshot-controller that others provide.
 func (p *result) judged() []matrix.Driver {
 	exists := installed(p.observed, p.inventory)
 	planned := p.outcome.plan != nil && slices.ContainsFunc(p.outcome.plan.Steps, func(s plan.Step) bool {
@@ -94,8 +93,7 @@ func (p *result) judged() []matrix.Driver {
 	})
 }
 
-// missing are the workloads that the inventory has and the cluster has not, but for
-// those that shall not be there any more.
+// missing returns the workloads of the inventory that the cluster lacks, except those that are obsolete.
 func (p *result) missing() []assess.Missing {
 	exists := map[inventory.Key]bool{}
 	for _, w := range p.observed.All() {
@@ -111,7 +109,7 @@ func (p *result) missing() []assess.Missing {
 	for _, e := range p.inventory.Entries() {
 		s := steps[e.Key]
 		if p.observed.Unread[e.Driver] != nil {
-			continue // no one knows
+			continue // unknown
 		}
 		if !isWorkload(e.Key) || e.Release == "" || exists[e.Key] || slices.Contains([]plan.Action{plan.Prune, plan.Gone, plan.Forget}, s.Action) {
 			continue
@@ -141,22 +139,21 @@ func nodes(rep *assess.Report) []v1alpha1.NodeStatus {
 	return all
 }
 
-// unseen tells whether it is not known what became of what this pass changed. An API that did
-// not answer before anything was changed has its grace.
+// unseen reports whether the effect of this pass's changes is unknown. An API server that did not answer before any
+// change has a grace period.
 func (p *result) unseen() bool { return p.outcome.report == nil && p.outcome.changed > 0 }
 
-// Reasons of the condition Upgraded, beside those of package decide.
+// Reasons of the condition Upgraded, besides those of package decide.
 const reasonRolledBack = "RolledBack"
 
-// before are the findings that there are before a revision is begun: they are not held against it.
+// before returns the findings of before a revision's start: they do not count against it.
 func (s *facts) before() []string {
 	drivers := slices.Collect(maps.Keys(s.site.Installed))
 	report := assess.Assess(assess.Input{Observed: *s.observed, Now: s.now, Requested: drivers})
 	return findingsOf(&report, drivers)
 }
 
-// findingsOf are a report's findings of what is wrong, as short names that stay the same; but for those
-// of nodes that are not ready.
+// findingsOf returns the failures of a report by stable short names, without those of nodes that are not ready.
 func findingsOf(report *assess.Report, of []matrix.Driver) []string {
 	var all []string
 	for _, d := range of {
@@ -170,8 +167,8 @@ func findingsOf(report *assess.Report, of []matrix.Driver) []string {
 	return slices.Compact(all)
 }
 
-// judgeRevisions looks at how the current revisions fare, and records what came of them.
-// That one is healthy is listed before.
+// judgeRevisions judges the current revisions and records their outcomes. It lists the drivers before the outcome
+// Healthy.
 func (p *pass) judgeRevisions(ctx context.Context) error {
 	was := p.inventory.Memory().Revisions
 	if p.outcome.report == nil || stopped(&p.config.Spec) {
@@ -196,7 +193,7 @@ func (p *pass) judgeRevisions(ctx context.Context) error {
 	return nil
 }
 
-// afterLook are histories after a look at those of groups that are not healthy, and whether one is that now.
+// afterLook returns the histories after a look at the groups that are not healthy, and whether one became healthy.
 func (p *pass) afterLook(was revision.Histories) (now revision.Histories, healthy bool) {
 	now = was
 	for group, h := range was {
@@ -211,9 +208,9 @@ func (p *pass) afterLook(was revision.Histories) (now revision.Histories, health
 	return now, healthy
 }
 
-// clockPaused tells whether something is at fault, or waited for, that is none of a revision's doing and that it cannot
-// be judged beside: what may not be read or made of its drivers, an API server, mirror or vCenter that is away or not
-// checked yet. A class that differs, a rule about drift or a candidate is none of that.
+// clockPaused reports whether a fault or wait outside of a revision prevents its judgement. Such are forbidden reads,
+// and an API server, mirror or vCenter that is down or unchecked. A changed class, a drift rule or a candidate is none
+// of these.
 func (p *pass) clockPaused(cur revision.Record) bool {
 	own := slices.ContainsFunc(cur.Drivers(), func(name string) bool {
 		d := matrix.Driver(name)
@@ -223,13 +220,13 @@ func (p *pass) clockPaused(cur revision.Record) bool {
 		p.facts.waiting != "" || p.facts.sets.taking.rolls
 }
 
-// stuck tells whether a driver is behind, or uses a vCenter that is away or not checked yet.
+// stuck reports whether a driver is behind, or uses a vCenter that is down or unchecked.
 func (p *pass) stuck(d matrix.Driver) bool {
 	return p.behind(d) || slices.ContainsFunc(p.facts.driverHolds(), func(h hold) bool { return h.driver == d && !h.check })
 }
 
-// mayLackOthers tells whether the storage driver may not work for the sake of a driver that comes before it: one
-// that is held and not well.
+// mayLackOthers reports whether the storage driver may fail on account of an earlier driver: one that is stuck and not
+// healthy.
 func (p *pass) mayLackOthers(group revision.Group) bool {
 	return group == matrix.CSI && slices.ContainsFunc([]matrix.Driver{matrix.CNI, matrix.CPI}, func(d matrix.Driver) bool {
 		h, judged := p.outcome.report.Drivers[d]
@@ -240,7 +237,7 @@ func (p *pass) mayLackOthers(group revision.Group) bool {
 func (p *pass) lookAt(cur revision.Record) rollout.Facts {
 	group := cur.Group()
 	report := p.outcome.report
-	// What is waited for comes before it.
+	// An earlier stage waits.
 	comes := group == matrix.CSI && !cur.Returned && p.waitsForOthers(group)
 	l := rollout.Facts{
 		Now: p.facts.at0(), Deadline: policyOf(&p.config.Spec).HealthDeadline.Duration,
@@ -252,7 +249,7 @@ func (p *pass) lookAt(cur revision.Record) rollout.Facts {
 		d := matrix.Driver(name)
 		h, judged := report.Drivers[d]
 		if !judged {
-			continue // another one's serves
+			continue // another driver's serves
 		}
 		drivers = append(drivers, d)
 		l.Complete = l.Complete && h.Complete && h.Version == cur.Version(name) && p.outcome.failed[d] == nil && !p.behind(d)
@@ -262,7 +259,7 @@ func (p *pass) lookAt(cur revision.Record) rollout.Facts {
 		if !w.Foreign && slices.Contains(drivers, w.Driver) && w.Version == cur.Version(string(w.Driver)) {
 			desired, done := p.facts.observed.Progress(w)
 			l.Desired, l.Progress = l.Desired+desired, l.Progress+done
-			l.ClockPaused = l.ClockPaused || (desired == 0 && w.Desired > 0) // all of its nodes are away
+			l.ClockPaused = l.ClockPaused || (desired == 0 && w.Desired > 0) // all of its nodes are down
 		}
 	}
 	if group == matrix.CSI {
@@ -284,8 +281,8 @@ func lacks(report *assess.Report, of []matrix.Driver) string {
 	return strings.Join(all, "; ")
 }
 
-// behind reports whether a driver is left as it is, since nothing that can be read has its release of the
-// current revision: whether it has gone over to that the version does not tell.
+// behind reports whether a driver stays unchanged because no readable bundle has its release of the current revision.
+// The version does not tell whether it has changed to that.
 func (p *pass) behind(d matrix.Driver) bool {
 	c, current := p.upgrades.current[d]
 	return current && c.from == nil && p.decision.version(d) == ""
@@ -302,7 +299,7 @@ func (p *pass) emitRevisions(was, now revision.Histories) {
 	}
 }
 
-// told is the event of what became of a revision.
+// told has the event of each outcome of a revision.
 var told = map[revision.Outcome]struct{ kind, reason, note string }{
 	revision.Progressing: {corev1.EventTypeNormal, "RevisionStarted", "Started revision %s: %s"},
 	revision.Healthy:     {corev1.EventTypeNormal, "RevisionHealthy", "Revision %s is healthy: %s"},
@@ -317,7 +314,7 @@ func (p *pass) emitRevision(before revision.Record, known bool, r revision.Recor
 	}
 	event, tells := told[r.Outcome]
 	if !tells || (r.Outcome == revision.Healthy && known && r.Healthy.Equal(before.Healthy)) {
-		return // it was so before, and another one took its place
+		return // known before, and another revision replaced it
 	}
 	what := cmp.Or(r.Reason, strings.Join(r.Releases, ", "))
 	if r.Approval != nil && r.Outcome == revision.Progressing {
@@ -354,7 +351,7 @@ func (p *result) recordRevisions(st *v1alpha1.VDOConfigStatus) {
 	}
 }
 
-// candidateStatus is the upgrade that does not come in force now, nil where there is none.
+// candidateStatus returns the upgrade that is not current, nil if none exists.
 func (p *result) candidateStatus() *v1alpha1.CandidateStatus {
 	r := &p.upgrades
 	if r.candidate == nil {
@@ -380,7 +377,7 @@ func (p *result) candidateStatus() *v1alpha1.CandidateStatus {
 	return c
 }
 
-// upgradeFault are the upgrades that someone has to see to, or nil.
+// upgradeFault returns the upgrades that need a person, or nil.
 func (p *result) upgradeFault() error {
 	var all []error
 	for _, group := range revision.Groups {
@@ -400,7 +397,7 @@ func (p *result) upgradeFault() error {
 	return fault.Join(all...)
 }
 
-// upgradedCondition says whether what was chosen is current.
+// upgradedCondition reports whether the chosen revisions are current.
 func (p *result) upgradedCondition() metav1.Condition {
 	const typ = v1alpha1.ConditionUpgraded
 	first, gates := p.upgrades.first()
@@ -436,7 +433,7 @@ func (p *result) upgradedCondition() metav1.Condition {
 	return c
 }
 
-// outlook says why revisions do not count as healthy yet.
+// outlook returns why revisions do not count as healthy yet.
 func (p *result) outlook() string {
 	var all []string
 	for _, group := range revision.Groups {
@@ -448,7 +445,7 @@ func (p *result) outlook() string {
 	return sentences(all...)
 }
 
-// soonEnough lets no window go by, and looks at a rollout until it is healthy.
+// soonEnough schedules the next pass no later than a window's start, and often until a rollout is healthy.
 func (p *result) soonEnough(next reconciler.Next) reconciler.Next {
 	bound := func(d time.Duration) {
 		if next.AtMost == 0 || d < next.AtMost {

@@ -11,25 +11,23 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
 )
 
-// answersCount is how long only newer answers have to come, while an API server cannot be asked,
-// before they count.
+// answersCount is how long all answers must be newer before they count while an API server is silent.
 const answersCount = time.Hour
 
 // kubernetes is the version that drivers are chosen for.
 type kubernetes struct {
 	reported string // such as "v1.33.4"
 	version  matrix.Version
-	mixed    string   // that the API servers are not of one minor, "" where they are
-	notes    []string // what is worth knowing of it
-	unread   error    // what keeps the API servers from being asked until a person acts
-	// newerSince is since when all answers are of a newer minor and do not count yet.
+	mixed    string   // why the API servers differ in minor version, "" if they do not
+	notes    []string // for the status
+	unread   error    // why the API servers cannot be asked before a person acts
+	// newerSince is the time since which all answers have a newer minor that does not count yet.
 	newerSince time.Time
 }
 
-// kubernetesFor returns the version that drivers are chosen for: the lowest of the API servers in use, and never one
-// before the remembered one that they were chosen for already. While an API server cannot be asked, or answers with no
-// version, the minor does not go up before all answers have been newer for [answersCount], of which newerSince is the
-// remembered beginning. It fails where no version is known at all.
+// kubernetesFor returns the version that drivers are chosen for: the lowest of the API servers, and never lower than
+// the remembered one. While an API server is silent or answers without a version, the minor rises only after all
+// answers were newer for [answersCount] since newerSince. It fails if no version is known.
 func kubernetesFor(servers []assess.APIServer, remembered string, newerSince, now time.Time) (kubernetes, error) {
 	known, silent, answered := versionsOf(servers)
 	before, err := matrix.ParseKubernetes(remembered)
@@ -79,8 +77,8 @@ func kubernetesFor(servers []assess.APIServer, remembered string, newerSince, no
 	return chosen, nil
 }
 
-// unread is why no one can know which API servers there are until a right is given.
-// One that does not answer is upgraded perhaps, and answers in a while.
+// unread returns why the API servers are unknown until a person grants a right. A silent one may be in an upgrade, and
+// answers later.
 func unread(servers []assess.APIServer) error {
 	for _, s := range servers {
 		if s.Address == "" && fault.ReasonOf(s.Err) == fault.Forbidden {
@@ -90,9 +88,8 @@ func unread(servers []assess.APIServer) error {
 	return nil
 }
 
-// versionsOf returns the versions that API servers answer with, why others are not
-// known, and whether any answered at all. A proxy in between may answer with something
-// else, which is no reason to leave drift as it is.
+// versionsOf returns the answered versions, why others are unknown, and whether any server answered. A proxy may answer
+// with something else, which does not stop repairs of drift.
 func versionsOf(servers []assess.APIServer) (known []kubernetes, silent []string, answered bool) {
 	for _, s := range servers {
 		answered = answered || s.Err == nil

@@ -19,11 +19,10 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
 
-// login is the mirror's, for the drivers' pods: the Secret's where the mirror let it
-// in, else what the pods have already.
+// login is the pods' login at the mirror: the Secret's if the mirror accepted it, else the one that pods already have.
 type login struct {
-	data []byte // .dockerconfigjson; empty where pods need none
-	// kept is set where data is of no Secret: the copies that there are stay as they are.
+	data []byte // .dockerconfigjson; empty if pods need none
+	// kept is set if data comes from no Secret: existing copies stay unchanged.
 	kept bool
 }
 
@@ -33,8 +32,7 @@ var copies = []inventory.Key{
 	{Kind: "Secret", Namespace: render.CSINamespace, Name: render.PullSecret},
 }
 
-// collectLogin reads the mirror's login. A Secret that is gone, or that the mirror did
-// not let in, changes nothing at pods that have one.
+// collectLogin reads the pull secret. Pods keep the login they have if the Secret is missing or the mirror refused it.
 func (p *pass) collectLogin(ctx context.Context) error {
 	b := p.bundle.source
 	name, named := b.PullSecretName()
@@ -61,7 +59,7 @@ func (p *pass) collectLogin(ctx context.Context) error {
 	return nil
 }
 
-// unverifiedLogin says why a login that is there is not given to pods.
+// unverifiedLogin reports why pods do not get an existing login.
 func (p *pass) unverifiedLogin(secret string) {
 	b := p.bundle.source
 	ready := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionReady)
@@ -82,7 +80,7 @@ func loginFault(secret string, err error, hint string) error {
 	return &fault.Error{Reason: fault.NotFound, Op: "read pull secret", Subject: secret, Err: err, Hint: hint}
 }
 
-// secrets are what no one may read of it: passwords and tokens, as they are and as the file has them.
+// secrets returns its secret values: passwords and tokens, plain and as encoded in the file.
 func (l login) secrets() []string {
 	var config struct {
 		Auths map[string]struct{ Auth, Password, IdentityToken, RegistryToken string }
@@ -101,8 +99,8 @@ func (l login) secrets() []string {
 	return all
 }
 
-// installedLogin is what the drivers' pods have, where they refer to any: the copies that are there stay, and one that
-// is not is made without a login, so that no pods roll.
+// installedLogin returns the login of the drivers' pods, if they refer to any. Existing copies stay, and a missing one
+// is created without a login, so that no pods roll.
 func (p *pass) installedLogin() login {
 	if slices.ContainsFunc(copies, p.isRecorded) {
 		return login{data: []byte("{}"), kept: true}

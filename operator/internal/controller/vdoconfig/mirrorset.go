@@ -24,13 +24,11 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
 
-// Under spec.openShift.mirrorSet Write the operator writes the ImageDigestMirrorSet by which
-// OpenShift's nodes find images under upstream's names. Nodes take up what is added to it as
-// they run, and are drained where something is taken away: so it only grows, is neither
-// changed nor removed once no one asks for it any more, and goes with the VDOConfig, after all pods.
+// With spec.openShift.mirrorSet Write the operator writes the ImageDigestMirrorSet by which OpenShift's nodes find
+// images under upstream's names. Nodes apply an added entry while they run, and are drained for a removed one. So the
+// set only grows, stays if no longer requested, and goes with the VDOConfig, after all pods.
 
-// collectOpenShift finds out whether the operator leads the nodes, and holds everything new
-// where it is asked to and there is nothing to lead them by.
+// collectOpenShift determines whether the operator configures the nodes, and gates all changes if it should and cannot.
 func (p *pass) collectOpenShift(ctx context.Context) error {
 	if !p.config.Spec.WritesMirrorSet() {
 		return nil
@@ -45,17 +43,17 @@ func (p *pass) collectOpenShift(ctx context.Context) error {
 	return nil
 }
 
-// mirrorSets are those of the cluster.
+// mirrorSets are the mirror sets of the cluster.
 type mirrorSets struct {
-	leads         bool                   // the operator leads OpenShift's nodes to the mirror, by its own set
-	own           mirrorset.Entries      // that the operator's own set has
-	rules, others []preflight.MirrorRule // of all sets, and of those that are not the operator's
-	taking        taking                 // how nodes take up the operator's own
-	mirrors       *preflight.Mirrors     // of the nodes, where pods name images as upstream does
+	leads         bool                   // the operator configures OpenShift's nodes by its own set
+	own           mirrorset.Entries      // of the operator's own set
+	rules, others []preflight.MirrorRule // of all sets, and of foreign ones
+	taking        taking                 // the progress of nodes with the operator's set
+	mirrors       *preflight.Mirrors     // of the nodes, if pods use upstream's image names
 }
 
-// collectSets reads by what the nodes are led, others' sets and the operator's own. Where it may not
-// be read the set stays as it is.
+// collectSets reads the nodes' mirror configuration: foreign sets and the operator's own. If that is unreadable, the
+// set stays unchanged.
 func (p *pass) collectSets(ctx context.Context) error {
 	rules, err := p.Cluster.MirrorRules(ctx)
 	if fault.ReasonOf(err) == fault.Forbidden {
@@ -81,8 +79,7 @@ func (p *pass) collectSets(ctx context.Context) error {
 	return nil
 }
 
-// isOwn tells whether the set on the cluster is the operator's: recorded as such, or, where the records are lost,
-// labelled.
+// isOwn reports whether an existing set is the operator's: by its record, or by its labels if the records are lost.
 func (p *pass) isOwn(set *unstructured.Unstructured) bool {
 	if set == nil || own(set, drivers.MirrorSet) != nil {
 		return set != nil
@@ -91,10 +88,9 @@ func (p *pass) isOwn(set *unstructured.Unstructured) bool {
 	return recorded && plan.Ours(set, known)
 }
 
-// ownEntries is all that the nodes are led to the mirror for, none where the operator does not lead them, or pods have
-// other names than upstream's: for the accepted bundle too, so that nodes have it before an upgrade begins, and for
-// all that they are led for by the operator's set, so that a rollback finds its images and nothing is taken away. It
-// returns too which repositories are left out beside others' sets, with why.
+// ownEntries returns the entries of the operator's set, none if it writes none or pods do not use upstream's names.
+// They cover the accepted bundle, so that nodes know it before an upgrade, and all existing entries: a rollback finds
+// its images. It also returns the repositories omitted because of foreign sets, and why.
 func (s *facts) ownEntries(from []*opened) (entries mirrorset.Entries, left map[string]string) {
 	if !s.sets.leads {
 		return nil, nil
@@ -114,8 +110,8 @@ func (s *facts) ownEntries(from []*opened) (entries mirrorset.Entries, left map[
 	return preflight.Beside(mirrorset.Union(all...), s.sets.own, s.sets.others)
 }
 
-// mirrored leads the repositories of a bundle's drivers to where `push --layout paths` puts
-// them. An image whose name has no place there was never pushed, and is left out.
+// mirrored maps the repositories of a bundle's drivers to their place under `push --layout paths`. It omits images that
+// have no place there: they were never pushed.
 func (o *opened) mirrored() mirrorset.Entries {
 	mirror, err := image.ParseReference(o.reference())
 	if err != nil {
@@ -139,16 +135,15 @@ func (o *opened) mirrored() mirrorset.Entries {
 	return mirrorset.Union(all...)
 }
 
-// contentOfMirrorSet identifies, as [content] does for drivers, what the set is made of: all of it
-// comes from bundles.
+// contentOfMirrorSet identifies the content of the set, as [content] does for drivers: bundles provide all of it.
 func contentOfMirrorSet(entries mirrorset.Entries) string {
-	data, _ := json.Marshal(entries) //nolint:errchkjson // none of it can fail
+	data, _ := json.Marshal(entries) //nolint:errchkjson // it cannot fail
 	sum := sha256.Sum256(data)
 	return mirrorset.Digests.Version + "/" + hex.EncodeToString(sum[:16])
 }
 
-// countOwnSet has the rules that nodes have by the operator's own set be those that it is going
-// to have, where it can be written; else it is noted why not.
+// countOwnSet replaces the rules of the operator's existing set by the future ones, if it can write them; else it
+// records why not.
 func (p *pass) countOwnSet(ctx context.Context, m *preflight.Mirrors) {
 	entries, left := p.ownEntries([]*opened{p.bundle})
 	if m.Left = left; len(entries) == 0 {
@@ -164,8 +159,7 @@ func (p *pass) countOwnSet(ctx context.Context, m *preflight.Mirrors) {
 	}
 }
 
-// mayWrite says why an object could not be written, as far as reading it tells: it may not
-// be read, or is someone else's.
+// mayWrite returns why an object could not be written, as far as a read tells: it is unreadable or foreign.
 func (p *pass) mayWrite(ctx context.Context, o render.Object) error {
 	live, refused, err := p.Cluster.Read(ctx, []inventory.ID{plan.IDOf(o.Unstructured)})
 	if err != nil {
@@ -178,17 +172,17 @@ func (p *pass) mayWrite(ctx context.Context, o render.Object) error {
 	return drawn.Conflicts()
 }
 
-// OpenShift's nodes take the operator's mirror set up one after the other. Where pods of a new
-// release come to a node before, they do not find their images, and an upgrade would be gone back
-// from for nothing. So it begins once all MachineConfigPools have what they are to have.
+// OpenShift's nodes apply the operator's mirror set one after the other. Before that, pods of a new release do not find
+// their images on a node, and the upgrade would be rolled back without a fault. So an upgrade waits until all
+// MachineConfigPools are up to date.
 
-// taking is how nodes take up the operator's set.
+// taking is the nodes' progress with the operator's set.
 type taking struct {
-	waits string // that they have not taken it up, "" where they have
-	rolls bool   // they take it up just now
+	waits string // what nodes do not have yet, "" if they have it
+	rolls bool   // nodes apply it now
 }
 
-// collectPools reads how far nodes are with the set.
+// collectPools reads the progress of the nodes with the set.
 func (p *pass) collectPools(ctx context.Context, set *unstructured.Unstructured) error {
 	pools, err := p.Cluster.MachineConfigPools(ctx)
 	if err != nil && fault.ReasonOf(err) != fault.Forbidden {
@@ -206,7 +200,7 @@ func (p *pass) collectPools(ctx context.Context, set *unstructured.Unstructured)
 	return nil
 }
 
-// writtenAt is when anybody has changed an object last, but for its status.
+// writtenAt returns the time of the last change of an object, apart from its status.
 func writtenAt(o *unstructured.Unstructured) time.Time {
 	at := o.GetCreationTimestamp().Time
 	for _, m := range o.GetManagedFields() {
@@ -217,14 +211,14 @@ func writtenAt(o *unstructured.Unstructured) time.Time {
 	return at
 }
 
-// namesUpstream tells whether pods of the accepted bundle name images as upstream does, which nodes
-// find by the set alone.
+// namesUpstream reports whether pods of the accepted bundle use upstream's image names, which nodes find only by the
+// set.
 func (s *facts) namesUpstream() bool {
 	return s.bundle == nil || s.bundle.source.Spec.ImageNames == v1alpha1.ImageNamesUpstream
 }
 
-// poolsChange is what of the mirror set an upgrade to the accepted bundle waits for: the set comes
-// before it. Nothing, where its pods name images in the mirror itself.
+// poolsChange returns what an upgrade to the accepted bundle waits for until nodes have the mirror set. It waits for
+// nothing if its pods name images in the mirror.
 func (s *facts) poolsChange() string {
 	if !s.namesUpstream() {
 		return ""

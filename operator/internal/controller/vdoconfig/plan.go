@@ -26,8 +26,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
-// planned is what a plan is made from beside the site: what was rendered, and what the
-// API server has of it and would make of it.
+// planned is the input of a plan besides the facts: the rendered objects, the live ones and the results of the dry run.
 type planned struct {
 	rendering
 	live    plan.Live
@@ -36,7 +35,7 @@ type planned struct {
 	content map[matrix.Driver]string
 }
 
-// dryRun reads what the plan is about, and has the API server try what was rendered.
+// dryRun reads the objects of a plan, and has the API server dry-run the rendered ones.
 func (p *pass) dryRun(ctx context.Context, r rendering) (planned, error) {
 	in := planned{rendering: r, content: content(r.decision)}
 	in.content[drivers.MirrorSet] = contentOfMirrorSet(r.mirrored)
@@ -44,13 +43,13 @@ func (p *pass) dryRun(ctx context.Context, r rendering) (planned, error) {
 	if in.live, in.refused, err = p.Cluster.Read(ctx, ids(r.Rendered, p.inventory)); err != nil {
 		return in, err
 	}
-	rules, _ := drift.Parse(p.config.Spec.Drift) //nolint:errcheck // what is wrong with it is reported where it is applied
+	rules, _ := drift.Parse(p.config.Spec.Drift) //nolint:errcheck // apply reports its faults
 	in.hashes = p.adapt(r.Rendered, in.live, rules)
 	in.dry, err = p.Cluster.DryRun(ctx, r.Objects(), in.live)
 	return in, err
 }
 
-// plan compares what shall be with what is: pure.
+// plan compares the desired with the live objects. It is pure.
 func (s *facts) plan(in planned) plan.Plan {
 	others, _ := s.others(in.decision)
 	return plan.Make(plan.Input{
@@ -62,7 +61,7 @@ func (s *facts) plan(in planned) plan.Plan {
 	})
 }
 
-// ids names everything that the plan is about, each once.
+// ids returns all objects of the plan, each once.
 func ids(rendered *render.Rendered, inv inventory.Inventory) []inventory.ID {
 	all := map[inventory.Key]inventory.ID{}
 	for _, e := range inv.Entries() {
@@ -75,10 +74,9 @@ func ids(rendered *render.Rendered, inv inventory.Inventory) []inventory.ID {
 	return slices.SortedFunc(maps.Values(all), func(a, b inventory.ID) int { return a.Compare(b.Key) })
 }
 
-// adapt makes of what was rendered what is applied, since something is on the cluster. The configuration there stays
-// where it is to be kept, and is left out where there is none: a wrong password neither replaces what works nor is
-// given to drivers that would lock the account with it. Fields that spec.drift leaves to others are left out. It
-// returns the hashes of configuration to remember.
+// adapt changes rendered objects by what the cluster has. Kept configuration stays, or is omitted if it does not exist.
+// So an unaccepted password replaces none that works, and reaches no driver that would lock the account. It omits
+// fields that spec.drift leaves to others. It returns the hashes of configuration to record.
 func (s *facts) adapt(rendered *render.Rendered, live plan.Live, rules drift.Rules) (hashes map[string]string) {
 	eachRendered(rendered, live, func(o render.Object, was *unstructured.Unstructured) (render.Object, bool) {
 		if was != nil {
@@ -99,8 +97,8 @@ func (s *facts) adapt(rendered *render.Rendered, live plan.Live, rules drift.Rul
 	return hashes
 }
 
-// eachRendered puts what is returned in the place of each object, given what is on the cluster of it, or leaves it out.
-// What was rendered stays as it is: others may have it too.
+// eachRendered replaces each object by the result of a function of it and its live counterpart, or omits it. It does
+// not change the rendered object, which may be shared.
 func eachRendered(rendered *render.Rendered, live plan.Live,
 	change func(o render.Object, was *unstructured.Unstructured) (is render.Object, stays bool),
 ) {
@@ -115,7 +113,7 @@ func eachRendered(rendered *render.Rendered, live plan.Live,
 	}
 }
 
-// keepPart takes an object's part in a configuration, and a login that is kept, from the one on the cluster.
+// keepPart copies an object's part of the configuration, and a kept login, from the live object.
 func (s *facts) keepPart(o render.Object, was *unstructured.Unstructured) {
 	if s.login.kept && slices.Contains(copies, plan.IDOf(o.Unstructured).Key) {
 		o.Object["data"] = was.Object["data"]
@@ -139,8 +137,8 @@ func (s *facts) keepPart(o render.Object, was *unstructured.Unstructured) {
 
 var configHash = []string{"spec", "template", "metadata", "annotations", render.AnnotationConfigHash}
 
-// keepHashes leaves the hashes in workloads as they are while they are of the same configuration,
-// though the key is another one: else all pods would roll. It returns them as [inventory.Memory] has them.
+// keepHashes keeps the hashes of workloads while their configuration is equal, even under another key: else all pods
+// would roll. It returns them in the form of [inventory.Memory].
 func (s *facts) keepHashes(rendered *render.Rendered, live plan.Live) map[string]string {
 	hashes := s.inventory.Memory().Hashes
 	if s.newHash {
@@ -163,14 +161,14 @@ func (s *facts) keepHashes(rendered *render.Rendered, live plan.Live) map[string
 			hashes[hash], _, _ = unstructured.NestedString(live[plan.IDOf(o.Unstructured).Key].Object, configHash...)
 		}
 		if kept := hashes[hash]; kept != "" {
-			_ = unstructured.SetNestedField(o.Object, kept, configHash...) //nolint:errcheck // it was there
+			_ = unstructured.SetNestedField(o.Object, kept, configHash...) //nolint:errcheck // it existed
 		}
 	}
 	return hashes
 }
 
-// awayFrom are the DaemonSets that have pods on nodes which are not ready. While one is being rolled out such pods use
-// up what its manifest lets be unavailable, so that much more may be. Pods do not restart for it.
+// awayFrom returns the DaemonSets that have pods on nodes that are not ready. During a rollout such pods use up the
+// manifest's maxUnavailable, so it is raised by their number. Pods do not restart for it.
 func (s *facts) awayFrom() map[inventory.Key]assess.Workload {
 	all := map[inventory.Key]assess.Workload{}
 	for _, w := range s.observed.All() {
@@ -181,8 +179,8 @@ func (s *facts) awayFrom() map[inventory.Key]assess.Workload {
 	return all
 }
 
-// withUnavailable is a DaemonSet of so many pods of which more may be replaced at once than its
-// manifest says. One that replaces none by itself stays as it is.
+// withUnavailable returns a DaemonSet of this many pods with a maxUnavailable that is higher by more. One that replaces
+// no pods by itself stays unchanged.
 func withUnavailable(o *unstructured.Unstructured, pods int32, more int) *unstructured.Unstructured {
 	var ds appsv1.DaemonSet
 	err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &ds)
@@ -198,12 +196,12 @@ func withUnavailable(o *unstructured.Unstructured, pods int32, more int) *unstru
 	o = o.DeepCopy()
 	if n, err := intstr.GetScaledValueFromIntOrPercent(is, int(pods), true); err == nil {
 		path := []string{"spec", "updateStrategy", "rollingUpdate", field}
-		_ = unstructured.SetNestedField(o.Object, int64(n+more), path...) //nolint:errcheck // they are maps: it was read
+		_ = unstructured.SetNestedField(o.Object, int64(n+more), path...) //nolint:errcheck // the path was read before
 	}
 	return o
 }
 
-// retentions says what becomes of drivers that are installed and no longer requested.
+// retentions returns why installed drivers stay that are no longer requested.
 func (s *facts) retentions() map[matrix.Driver]plan.Retention {
 	all := retentionsOf(s.config.Spec.OnDelete, s.notRequested(), s.retained, plan.Keep)
 	all[drivers.MirrorSet] = plan.Retention{Action: plan.Keep,
@@ -211,14 +209,14 @@ func (s *facts) retentions() map[matrix.Driver]plan.Retention {
 	return all
 }
 
-// withoutOperator are objects that do harm once the operator does not see to them any more.
+// withoutOperator are objects that do harm without the operator.
 var withoutOperator = map[inventory.Key]string{
 	webhookRegistration.Key: "without the operator its certificate expires, and the API server then refuses all changes of StorageClasses and claims",
 }
 
-// retentionsOf says which drivers stay: under Orphan those given, but for what cannot be without the operator; those that are
-// needed; and the network plug-in, unless spec.onDelete asks for the removal of everything: without it no pod of the
-// cluster has a network, the operator's own among them.
+// retentionsOf returns the drivers that stay. Under Orphan these are the given ones, except objects that need the
+// operator. Needed ones stay too, and the network plug-in, unless spec.onDelete is to remove everything. Without it no
+// pod of the cluster has a network, not even the operator's.
 func retentionsOf(
 	on v1alpha1.DeleteMode, orphans []matrix.Driver, needed map[matrix.Driver]string, how plan.Action,
 ) map[matrix.Driver]plan.Retention {
@@ -238,7 +236,7 @@ func retentionsOf(
 	return all
 }
 
-// volumesInUse says why the storage driver stays, nil where nothing uses it.
+// volumesInUse returns why the storage driver stays, nil if no volume uses it.
 func (r *Reconciler) volumesInUse(ctx context.Context) (why, err error) {
 	volumes, attachments, err := r.Cluster.Volumes(ctx)
 	if err != nil || volumes+attachments == 0 {
@@ -254,25 +252,24 @@ func core(kind, namespace, name string) inventory.ID {
 	return inventory.ID{Key: inventory.Key{Kind: kind, Namespace: namespace, Name: name}, Version: "v1"}
 }
 
-// status.plan is what is still to be done after a pass: its plan without what it did. Where
-// something is gated (a bundle that is not fresh, a vCenter that is away, an upgrade that
-// waits for a person) it is what would be done without the hold: see pass.planCandidate. It names
-// fields and never their values, so there is nothing secret in it.
+// status.plan is the rest of the plan after a pass. With a gate (an expired bundle, a vCenter that is down, a missing
+// approval) it is the plan without the gate: see pass.planCandidate. It names fields without their values, so it
+// contains no secrets.
 const (
 	maxPlanSteps  = 80
 	maxPlanReason = 256
 	maxPlanGated  = 1 << 10
 )
 
-// shown is a plan as the status has it.
+// shown is a plan for the status.
 type shown struct {
 	decision decision
 	plan     *plan.Plan
-	done     []plan.Step // by this pass
-	gated    string      // why the rest is not done now
+	done     []plan.Step // in this pass
+	gated    string      // why the rest is not applied now
 }
 
-// status is the plan for a person, as far as a status has room: pure.
+// status returns the plan for a person, within the limits of a status. It is pure.
 func (s shown) status() *v1alpha1.PlanStatus { return s.within(maxPlanSteps) }
 
 func (s shown) within(steps int) *v1alpha1.PlanStatus {
@@ -314,7 +311,7 @@ func has(steps []plan.Step, key inventory.Key) bool {
 	return slices.ContainsFunc(steps, func(s plan.Step) bool { return s.Key == key })
 }
 
-// planSteps lists the first of the steps, and counts the others.
+// planSteps returns the first steps, and the number of the others.
 func planSteps(todo []plan.Step, most int) (listed []v1alpha1.PlanStep, omitted int) {
 	slices.SortStableFunc(todo, func(a, b plan.Step) int {
 		return cmp.Or(slices.Index(inOrder, a.Driver)-slices.Index(inOrder, b.Driver), a.Compare(b.Key))
@@ -332,7 +329,7 @@ func planSteps(todo []plan.Step, most int) (listed []v1alpha1.PlanStep, omitted 
 	return listed, len(todo) - len(listed)
 }
 
-// planStatus is what is still to be done, or what was known before where this pass could not plan.
+// planStatus returns the rest of the plan, or the earlier status if this pass could not plan.
 func (p *result) planStatus(before *v1alpha1.PlanStatus) *v1alpha1.PlanStatus {
 	switch {
 	case p.outcome.foreseen != nil:
@@ -357,7 +354,7 @@ func (p *result) gateMessage() string {
 	return ""
 }
 
-// stopped tells whether nothing is written to the cluster by the user's wish.
+// stopped reports whether the user stopped all writes to the cluster.
 func stopped(spec *v1alpha1.VDOConfigSpec) bool { return spec.Suspend || spec.DryRun }
 
 func stoppedBy(spec *v1alpha1.VDOConfigSpec) string {
@@ -367,8 +364,8 @@ func stoppedBy(spec *v1alpha1.VDOConfigSpec) string {
 	return "spec.suspend is set"
 }
 
-// planCandidate plans what would be done if nothing were gated, for status.plan. Only a bundle whose bytes satisfy the
-// trust policy of now is planned from: what no one trusts is not given to the API server, even to try it.
+// planCandidate plans without gates, for status.plan. It plans only from a bundle that satisfies today's trust policy:
+// an untrusted one never reaches the API server, even in a dry run.
 func (p *pass) planCandidate(ctx context.Context) {
 	why := p.gateReasons()
 	if why == "" || p.facts.frozen != "" || !p.facts.bundle.verified {
@@ -383,7 +380,7 @@ func (p *pass) planCandidate(ctx context.Context) {
 	}
 }
 
-// gateReasons is why a release or its content may not change now, "" where all may.
+// gateReasons returns why a release or its content may not change now, "" if all may.
 func (p *pass) gateReasons() string {
 	gated := []error{p.gateOfAll()}
 	for _, d := range revision.Groups {

@@ -21,36 +21,36 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
-// Assume is what is taken for granted of a site. The zero value is the site as it is.
+// Assume are assumptions about a site. The zero value is the present site.
 type Assume struct {
-	Kubernetes matrix.Minor              // zero: as it is
-	VCenters   map[string]matrix.Version // by the names of VsphereCloudConfigs; "" is for those not named
+	Kubernetes matrix.Minor              // zero: the present one
+	VCenters   map[string]matrix.Version // by VsphereCloudConfig; "" is for all others
 }
 
-// maxMinorsAhead is how many Kubernetes minors a preview looks ahead.
+// maxMinorsAhead is the number of Kubernetes minors that a preview looks ahead.
 const maxMinorsAhead = 12
 
-// Preview is what a site, as it is and as it would be, means for its drivers. Nothing of it is done.
+// Preview is what the present or an assumed site means for its drivers. It changes nothing.
 type Preview struct {
 	Bundle     string           `json:"bundle"` // REPOSITORY@DIGEST
 	Signers    []string         `json:"signers,omitempty"`
 	Kubernetes string           `json:"kubernetes"`
 	VCenters   []PreviewVCenter `json:"vCenters,omitempty"`
 	Drivers    []PreviewDriver  `json:"drivers"`
-	// Path is what is upgraded, in order, and what the operator does after each.
+	// Path are the upgrades in order, and what the operator does after each.
 	Path []lookahead.Step `json:"route"`
-	// Gated are why not all of that would be done, or must not be begun.
+	// Gated are why some of these would not start, or must not.
 	Gated []Gated `json:"held,omitempty"`
-	// Checks are those of status.preflight that hold something back.
+	// Checks are the results of status.preflight that gate.
 	Checks []v1alpha1.PreflightResult `json:"checks,omitempty"`
 	// Fetch are the commands that bring what the bundle lacks.
 	Fetch []string `json:"fetch,omitempty"`
-	// Ahead is what the next minor of Kubernetes and the next versions of vCenters lack, as
-	// the condition Upgradeable says.
+	// Ahead is what the next minor of Kubernetes and the next versions of vCenters lack, as the condition Upgradeable
+	// reports.
 	Ahead    []string `json:"ahead,omitempty"`
 	Warnings []string `json:"warnings,omitempty"`
-	// Plan is what is done at the end of the route, object by object, as status.plan says;
-	// nil where nothing may be planned from the bundle.
+	// Plan are the changes at the end of the route by object, as in status.plan; nil if no plan from the bundle is
+	// permitted.
 	Plan *v1alpha1.PlanStatus `json:"plan,omitempty"`
 }
 
@@ -60,30 +60,29 @@ type PreviewVCenter struct {
 	Version string `json:"version"`
 }
 
-// PreviewDriver is what becomes of a driver at the end of the route.
+// PreviewDriver is the result for a driver at the end of the route.
 type PreviewDriver struct {
 	Driver  matrix.Driver `json:"driver"`
-	Running string        `json:"running,omitempty"` // version; "" where it is not installed
-	Chosen  string        `json:"chosen,omitempty"`  // version; "" where none is
-	Pinned  string        `json:"pinned,omitempty"`  // version that spec.drivers asks for; "" where that is open
+	Running string        `json:"running,omitempty"` // version; "" if not installed
+	Chosen  string        `json:"chosen,omitempty"`  // version; "" if none
+	Pinned  string        `json:"pinned,omitempty"`  // version in spec.drivers; "" if open
 	Why     []string      `json:"why,omitempty"`
-	// Unsupported is why what runs does not serve what comes.
+	// Unsupported is why the running version does not suit what comes.
 	Unsupported []string `json:"unsupported,omitempty"`
-	Withdrawn   string   `json:"withdrawn,omitempty"` // why what runs was withdrawn
-	OneWay      string   `json:"oneWay,omitempty"`    // why Chosen cannot be gone back from
+	Withdrawn   string   `json:"withdrawn,omitempty"` // why the running version was withdrawn
+	OneWay      string   `json:"oneWay,omitempty"`    // why Chosen permits no rollback
 }
 
-// Gated is why something would not be done.
+// Gated is why a change would not start.
 type Gated struct {
 	Reason  string `json:"reason"`
-	Driver  string `json:"driver,omitempty"` // "" where it is of all
+	Driver  string `json:"driver,omitempty"` // "" for all drivers
 	Message string `json:"message"`
 	Do      string `json:"do,omitempty"`
 }
 
-// Preview is one pass up to its plan, and the same once more in the site as it is assumed to
-// be, without what holds it back: that is told. It writes nothing; dry runs are all that the
-// API server is asked.
+// Preview runs a pass up to its plan, and once more in the assumed site without gates, which it reports. It writes
+// nothing; the API server gets only reads and dry runs.
 func (r *Reconciler) Preview(ctx context.Context, config *v1alpha1.VDOConfig, a Assume) (*Preview, error) {
 	p := r.newPass(config)
 	other, err := r.activeConfig(ctx, config)
@@ -112,13 +111,13 @@ func (r *Reconciler) Preview(ctx context.Context, config *v1alpha1.VDOConfig, a 
 	return out, nil
 }
 
-// look gathers and decides, as any pass.
+// look collects and decides, as each pass does.
 func (p *pass) look(ctx context.Context) error {
 	if err := p.collectInstalled(ctx); err != nil {
 		return err
 	}
 	for _, r := range p.facts.inventory.Memory().Revisions.Records() {
-		p.program = r.Attempt.Program // whoever looks is another program, and changes nothing of what is tried again
+		p.program = r.Attempt.Program // another program that looks must not count as a new attempt
 	}
 	if err := p.collect(ctx); err != nil {
 		return err
@@ -134,7 +133,7 @@ func (p *pass) look(ctx context.Context) error {
 	return nil
 }
 
-// upgrades are those that are assumed, in order: vCenters first, then Kubernetes, minor after minor.
+// upgrades returns the assumed upgrades in order: vCenters first, then Kubernetes, minor by minor.
 func (a Assume) upgrades(s *facts) ([]lookahead.Upgrade, error) {
 	bad := func(what string, err error, hint string) ([]lookahead.Upgrade, error) {
 		return nil, &fault.Error{Reason: fault.InvalidInput, Op: "look ahead to", Subject: what, Err: err, Hint: hint}
@@ -195,7 +194,7 @@ func (p *pass) previewed(path []lookahead.Step, end matrix.Facts) *Preview {
 	return out
 }
 
-// atTheEnd decides and plans in the site as it is at the end of a route.
+// atTheEnd decides and plans for the site at the end of a route.
 func (p *pass) atTheEnd(ctx context.Context, free decided, end matrix.Facts, out *Preview) {
 	free.site.Kubernetes, free.site.VCenters = end.Kubernetes, end.VCenters
 	free.desired = free.chooseReleases()
@@ -209,7 +208,7 @@ func (p *pass) atTheEnd(ctx context.Context, free decided, end matrix.Facts, out
 		}
 	}
 	if !free.bundle.verified {
-		return // what no one trusts is not given to the API server, even to try it
+		return // an untrusted bundle does not reach the API server, not even for a dry run
 	}
 	s := shown{decision: q.decision}
 	if err := q.planPreview(ctx, &s); err != nil && q.decision.refused == nil {
@@ -241,8 +240,8 @@ func (p *pass) driver(d matrix.Driver, out *Preview) (PreviewDriver, bool) {
 	return one, exists || one.Chosen != ""
 }
 
-// explain adds why what the route says would not be done: what holds drivers, and the upgrade that begins the route;
-// and what cannot be known from here.
+// explain adds why steps of the route would not start: gates of drivers and of the first upgrade, and what is unknown
+// here.
 func (p *pass) explain(out *Preview) {
 	s, b := &p.decided, p.bundle.source
 	out.Gated = append(gatedBecause("", s.gateOfAll()), out.Gated...)
@@ -277,7 +276,7 @@ func (p *pass) explain(out *Preview) {
 	out.Warnings = slices.Compact(slices.Sorted(slices.Values(out.Warnings)))
 }
 
-// explainGates says why groups do not change to what is offered, once for those that wait for the same.
+// explainGates returns why groups do not change to the offered revision, once for all with the same wait.
 func (p *pass) explainGates() []Gated {
 	var all []Gated
 	for _, group := range revision.Groups {
@@ -290,8 +289,8 @@ func (p *pass) explainGates() []Gated {
 	return all
 }
 
-// named is the name to consent to the offered upgrade by. There is none for an upgrade that is only
-// previewed: consent is to what waits.
+// named returns the name for an approval of the offered upgrade. A merely previewed upgrade has none: approvals are of
+// waiting upgrades.
 func (p *pass) named() string {
 	candidate := p.upgrades.candidate
 	if c := p.config.Status.Candidate; c != nil && candidate != nil && c.Name == candidate.Name() {
@@ -301,7 +300,7 @@ func (p *pass) named() string {
 }
 
 func gatedBecause(driver string, err error) []Gated {
-	if several, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // only what was joined last is told apart
+	if several, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // only the last join is split
 		var all []Gated
 		for _, e := range several.Unwrap() {
 			all = append(all, gatedBecause(driver, e)...)
@@ -314,7 +313,7 @@ func gatedBecause(driver string, err error) []Gated {
 	return []Gated{{Reason: string(fault.ReasonOf(err)), Driver: driver, Message: err.Error(), Do: fault.HintOf(err)}}
 }
 
-// planPreview plans a site as it is imagined, and tries that.
+// planPreview plans an assumed site with a dry run.
 func (p *pass) planPreview(ctx context.Context, s *shown) error {
 	if p.decision.refused != nil {
 		return p.decision.refused
@@ -332,7 +331,7 @@ func (p *pass) planPreview(ctx context.Context, s *shown) error {
 	return nil
 }
 
-// withoutGates is a site as it would be if nothing gated anything.
+// withoutGates returns the site without any gates.
 func (s *decided) withoutGates() decided {
 	free := *s
 	free.ungated, free.bundleGated, free.upgrades, free.checks = true, false, upgrades{}, checks{}
@@ -343,8 +342,8 @@ func (s *decided) withoutGates() decided {
 	return free
 }
 
-// fetching are the commands that bring a bundle for the end of a path: on a connected host, and then at the site. Names
-// in capitals are for a person to fill in.
+// fetching returns the commands that bring a bundle for the end of a path: on a connected host, then at the site. A
+// person fills in the names in capitals.
 func (s *facts) fetching(end matrix.Facts) []string {
 	var vsphere, drivers []string
 	b, from := s.bundle, s.site.Kubernetes.Minor()
@@ -363,7 +362,7 @@ func (s *facts) fetching(end matrix.Facts) []string {
 	if len(vsphere) > 0 {
 		words = append(words, "--vsphere", strings.Join(slices.Compact(vsphere), ","))
 	}
-	if b.contents.MatrixSignature != nil { // the one that vdo-bundle has built in is not signed
+	if b.contents.MatrixSignature != nil { // the matrix built into vdo-bundle is unsigned
 		words = append(words, "--matrix MATRIX")
 	}
 	push := "vdo-bundle push drivers.tar " + cmp.Or(b.source.Status.Repository, "REGISTRY/REPO") + ":TAG"

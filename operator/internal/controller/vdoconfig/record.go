@@ -17,18 +17,18 @@ import (
 )
 
 const (
-	// hashSecret holds the key of configuration hashes. It is never removed: with another key no one
-	// would know any more what was applied last.
+	// hashSecret holds the key of configuration hashes. It is never removed: under another key the last applied
+	// configuration is unknown.
 	hashSecret = "vdo-config-hash" //nolint:gosec // a name
-	// hashSecretBefore is where programs before v0.1 kept it as well. To be dropped in v0.2.
+	// hashSecretBefore is a second place of programs before v0.1. To be dropped in v0.2.
 	hashSecretBefore = "vdo-config-hash-copy" //nolint:gosec // a name
 )
 
 type record struct {
 	cluster.Loaded
-	key    []byte // nil where there is none yet
+	key    []byte // nil before the first one
 	keyIn  string // the Secret that has it
-	unkept error  // why the inventory could not be written in this pass
+	unkept error  // why this pass could not write the inventory
 }
 
 func (r *Reconciler) load(ctx context.Context, config *v1alpha1.VDOConfig) (record, error) {
@@ -40,8 +40,8 @@ func (r *Reconciler) load(ctx context.Context, config *v1alpha1.VDOConfig) (reco
 	return record{Loaded: loaded, key: key, keyIn: in}, err
 }
 
-// record writes the inventory where it differs. Where that fails the pass writes no other one: it
-// would be without what this one has more.
+// record writes a changed inventory. After a failure the pass writes no other one, which would lack the entries of this
+// one.
 func (p *pass) record(ctx context.Context, inv inventory.Inventory) error {
 	was := &p.kept
 	if was.unkept != nil || inv.Equal(was.Inventory) {
@@ -53,7 +53,7 @@ func (p *pass) record(ctx context.Context, inv inventory.Inventory) error {
 	return was.unkept
 }
 
-// keepKey makes the Secret with the key of hashes where it is not there.
+// keepKey creates the Secret with the key of hashes if it does not exist.
 func (p *pass) keepKey(ctx context.Context) error {
 	if p.kept.keyIn == hashSecret {
 		return nil
@@ -66,9 +66,9 @@ func (p *pass) keepKey(ctx context.Context) error {
 	return nil
 }
 
-// activeConfig returns the VDOConfig that is in force instead of this one, or nil. Who has installed something stays so:
-// the inventories, read past every cache, say that, and passes are made one at a time. Of several, or of none, it is
-// who has the finalizer, then the oldest, then the first by name: creation times have seconds.
+// activeConfig returns the VDOConfig that is active in place of this one, or nil. A VDOConfig with installed drivers
+// stays active: the inventories, read past every cache, say so, and passes run one at a time. Among several or none of
+// these, the one with the finalizer counts, then the oldest, then the first name: creation times have seconds.
 func (r *Reconciler) activeConfig(ctx context.Context, config *v1alpha1.VDOConfig) (*v1alpha1.VDOConfig, error) {
 	var all v1alpha1.VDOConfigList
 	if err := r.Client.List(ctx, &all, client.InNamespace(config.Namespace)); err != nil {
@@ -95,14 +95,14 @@ func (r *Reconciler) activeConfig(ctx context.Context, config *v1alpha1.VDOConfi
 	return nil, nil
 }
 
-// claim is what a VDOConfig's right to be in force rests on.
+// claim is the rank of a VDOConfig among several.
 type claim struct {
 	config *v1alpha1.VDOConfig
-	rank   int // 2 for who has installed something, and 1 more with the finalizer
+	rank   int // 2 with installed drivers, and 1 more with the finalizer
 }
 
-// claim fails where the inventory cannot be read now: who has installed is not guessed. One that makes no sense
-// counts as of something that was installed.
+// claim fails if the inventory is unreadable now: the operator does not guess. An invalid inventory counts as installed
+// drivers.
 func (r *Reconciler) claim(ctx context.Context, o *v1alpha1.VDOConfig) (claim, error) {
 	kept, err := r.load(ctx, o)
 	if err != nil && fault.ReasonOf(err) != fault.Corrupt {

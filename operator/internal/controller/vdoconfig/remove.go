@@ -18,8 +18,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
 
-// Remove is the pass over a VDOConfig that is being deleted. It removes what the inventory names, in order, as far as
-// spec.onDelete lets it; kinds, which map volumes, and the cluster id are kept.
+// Remove is the pass over a VDOConfig that is being deleted. It removes the inventory's objects in order, as
+// spec.onDelete permits; CRDs, which map volumes, and the cluster id stay.
 func (r *Reconciler) Remove(ctx context.Context, config *v1alpha1.VDOConfig) (reconciler.Outcome[*v1alpha1.VDOConfig], error) {
 	p := r.newPass(config)
 	other, err := r.activeConfig(ctx, config)
@@ -36,12 +36,12 @@ func (r *Reconciler) Remove(ctx context.Context, config *v1alpha1.VDOConfig) (re
 	}
 	p.outcome.retentions = err
 	if other == nil && (p.outcome.volumes != nil || errors.Is(err, errInventoryMissing) || stopped(&config.Spec)) {
-		p.run(ctx, "the VDOConfig is being deleted") // what cannot be removed yet is repaired, also where its removal had begun
+		p.run(ctx, "the VDOConfig is being deleted") // drivers that cannot go yet are repaired, even half-removed ones
 	}
 	return p.result, nil
 }
 
-// noteStaying is what a person has to know of drivers that are left.
+// noteStaying returns what a person must know about drivers that stay.
 func (p *pass) noteStaying(ctx context.Context) string {
 	note := "the drivers were left installed"
 	ids, _ := p.Cluster.ConfigMap(ctx, clusterIDConfigMap) //nolint:errcheck // the inventory may have it
@@ -55,8 +55,8 @@ func (p *pass) noteStaying(ctx context.Context) string {
 	return note
 }
 
-// clear does what can be done now, and tells whether that was all. The other one is
-// the VDOConfig in force, if it is not this one.
+// clear removes what it can now, and reports whether that was all. other is the active VDOConfig, if it is not this
+// one.
 func (p *pass) clear(ctx context.Context, other *v1alpha1.VDOConfig) (done bool, err error) {
 	if why := stoppedBy(&p.config.Spec); stopped(&p.config.Spec) {
 		return false, &fault.Error{
@@ -71,7 +71,7 @@ func (p *pass) clear(ctx context.Context, other *v1alpha1.VDOConfig) (done bool,
 		if err != nil {
 			return false, err
 		}
-		for _, e := range theirs.Entries() { // what is of the one in force is not ours to remove
+		for _, e := range theirs.Entries() { // keep the active one's objects
 			p.inventory = p.inventory.Without(e.Key)
 		}
 	}
@@ -83,7 +83,7 @@ func (p *pass) clear(ctx context.Context, other *v1alpha1.VDOConfig) (done bool,
 		return false, err
 	}
 	if inv.Len() == 0 && other == nil && p.config.Spec.OnDelete == v1alpha1.DeleteOrphan {
-		// Where the record is lost, the labels alone say whose it is.
+		// Without the record, only the labels identify the owner.
 		p.inventory = inventory.Of(inventory.Entry{ID: webhookRegistration, Driver: matrix.CSI})
 	}
 	if done, err := p.clearObjects(ctx, retentions); err != nil || !done {
@@ -94,9 +94,8 @@ func (p *pass) clear(ctx context.Context, other *v1alpha1.VDOConfig) (done bool,
 
 var errInventoryMissing = errors.New("the inventory of what was installed is lost")
 
-// missingInventory refuses a removal by an inventory that has nothing, where the status
-// says that drivers were installed and they are there: they would be left behind, and
-// no one would know. The pass that follows takes them over again.
+// missingInventory refuses a removal by an empty inventory if the status says that drivers were installed and they
+// exist: they would stay behind unnoticed. The next pass adopts them again.
 func (p *pass) missingInventory(
 	ctx context.Context, inv inventory.Inventory, other bool, retentions map[matrix.Driver]plan.Retention,
 ) error {
@@ -116,10 +115,10 @@ func (p *pass) missingInventory(
 		"%w", errInventoryMissing)
 }
 
-// staying are the drivers that stay when all others go.
+// staying returns the drivers that stay when all others go.
 func (p *pass) staying(ctx context.Context) (map[matrix.Driver]plan.Retention, error) {
 	going := p.inventory.Drivers()
-	if len(going) == 0 { // a removal that ended but for the finalizer has left it
+	if len(going) == 0 { // a removal that lacks only the finalizer
 		going = []matrix.Driver{matrix.SnapshotController}
 	}
 	needed, err := p.needed(ctx, going)
@@ -139,7 +138,7 @@ func (p *pass) clearObjects(ctx context.Context, retentions map[matrix.Driver]pl
 	}
 	removal := plan.Removal(p.inventory, live, refused, retentions)
 	p.outcome.removal = &removal
-	unseen := map[matrix.Driver]bool{} // what these need has to stay
+	unseen := map[matrix.Driver]bool{} // what these need must stay
 	for key := range refused {
 		e, _ := p.inventory.Get(key)
 		unseen[e.Driver] = true
@@ -151,12 +150,12 @@ func (p *pass) clearObjects(ctx context.Context, retentions map[matrix.Driver]pl
 	if len(wave) > 0 {
 		p.outcome.next.waits = fmt.Sprintf("the removal of %s and %d more", wave[0].Key, len(wave)-1)
 	}
-	// What cannot be seen is not known to be gone.
+	// Unseen objects may still exist.
 	return len(wave) == 0, joinAll(refused, nil)
 }
 
-// prune asks for deletions, once each. While they only wait for someone (a finalizer)
-// there is no hurry: what is watched starts the next pass, or the time that grows.
+// prune requests each deletion once. For those that only wait for a finalizer, a watch or a growing interval starts the
+// next pass.
 func (p *pass) prune(ctx context.Context, wave []plan.Step) error {
 	for _, s := range wave {
 		if s.Deleting {
@@ -168,15 +167,15 @@ func (p *pass) prune(ctx context.Context, wave []plan.Step) error {
 		}
 		note := fmt.Sprintf("%s was removed: %s", s.Key, s.Reason)
 		if !p.config.DeletionTimestamp.IsZero() && p.config.Spec.OnDelete != v1alpha1.DeleteOrphan {
-			note = "" // that everything goes is one event, in the end
+			note = "" // the whole removal is one event at its end
 		}
 		p.changed(ctx, s, note)
 	}
 	return nil
 }
 
-// removals prunes what is no longer wanted, once everything that is wanted is there
-// and healthy; and forgets what is gone. Of a driver that is at fault nothing goes.
+// removals prunes obsolete objects once all desired ones exist and are healthy, and forgets deleted ones. It removes
+// nothing of a driver with a fault.
 func (a *applier) removals(ctx context.Context) error {
 	steps := a.outcome.plan.Removals()
 	inv := a.inventory
@@ -186,7 +185,7 @@ func (a *applier) removals(ctx context.Context) error {
 	}
 	for _, s := range steps {
 		if s.Action == plan.Gone && isWorkload(s.Key) && unfinished[s.Driver] {
-			continue // should a volume appear before all is removed, it is made again
+			continue // recreated if a volume appears before its removal
 		}
 		if s.Action == plan.Gone || s.Action == plan.Forget {
 			inv = inv.Without(s.Key)
@@ -195,7 +194,7 @@ func (a *applier) removals(ctx context.Context) error {
 	if err := a.record(ctx, inv); err != nil {
 		return err
 	}
-	gated := a.groupGates() // of what only waits nothing goes, and nothing waits for that
+	gated := a.groupGates() // a gated driver removes nothing, and no removal waits for it
 	steps = slices.DeleteFunc(steps, func(s plan.Step) bool { return gated[s.Driver] != nil })
 	if a.outcome.next.waits != "" || len((plan.Plan{Steps: steps}).NextWave()) == 0 {
 		return nil
@@ -207,11 +206,11 @@ func (a *applier) removals(ctx context.Context) error {
 	a.wait("the removal of what is no longer wanted", of...)
 	wave := (plan.Plan{Steps: slices.DeleteFunc(steps, func(s plan.Step) bool { return a.out(s.Driver) })}).NextWave()
 	if a.outcome.resolved != nil || len(wave) == 0 {
-		return nil //nolint:nilerr // what is at fault was reported; here it only means: not now
+		return nil //nolint:nilerr // reported elsewhere; here it only means: not now
 	}
 	if a.outcome.changed > 0 {
 		a.outcome.again = true
-		return nil // what replaces it was just written
+		return nil // its replacement was just written
 	}
 	if still, err := a.stillOpen(ctx); err != nil || !still {
 		return err
@@ -219,7 +218,7 @@ func (a *applier) removals(ctx context.Context) error {
 	inv = a.inventory
 	for _, s := range wave {
 		if e, recorded := inv.Get(s.Key); recorded {
-			e.UID, e.Rendered = "", "" // should it be wanted again before it is forgotten, that it is not there is no drift
+			e.UID, e.Rendered = "", "" // if it is requested again before that, its absence is no drift
 			inv = inv.With(e)
 		}
 	}
@@ -229,8 +228,7 @@ func (a *applier) removals(ctx context.Context) error {
 	return a.prune(ctx, wave)
 }
 
-// stillOpen lists before something is removed whether what it waited for is there: gates
-// were opened by what is kept by watching, which may be a moment old.
+// stillOpen lists the awaited objects before a removal: the conditions were read from the cache, which may be stale.
 func (a *applier) stillOpen(ctx context.Context) (bool, error) {
 	if err := a.observe(ctx, a.Cluster.ObserveListed); err != nil {
 		return false, err
@@ -249,14 +247,14 @@ func (a *applier) stillOpen(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// What is said of a driver that is being taken down.
+// These texts are of a driver that is being removed.
 const (
 	reasonRemoving = "Removing"
 	textRemoving   = "is being removed"
 )
 
-// going tells whether a driver is being taken down: with the VDOConfig, or because it is no longer requested. What
-// goes of one that is decided for, or judged, is only something that it needs no more.
+// going reports whether a driver is being removed: with the VDOConfig, or because it is no longer requested. A
+// decided or judged driver loses only obsolete objects.
 func (p *result) going(d matrix.Driver) bool {
 	all := cmp.Or(p.outcome.removal, p.outcome.plan)
 	stays := p.decision.version(d) != ""

@@ -17,27 +17,26 @@ import (
 
 type rendering struct {
 	*render.Rendered
-	mirrored mirrorset.Entries      // that OpenShift's nodes are led for
-	spec     v1alpha1.VDOConfigSpec // that it was rendered from
-	decision decision               // without the drivers that had to be left as they are
-	// refused are drivers that cannot be rendered as it was decided, and why.
+	mirrored mirrorset.Entries      // of OpenShift's nodes
+	spec     v1alpha1.VDOConfigSpec // the rendered one
+	decision decision               // without the drivers that stay unchanged
+	// refused are drivers that cannot be rendered as decided, and why.
 	refused map[matrix.Driver]error
-	canary  bool              // canary nodes have it first
-	hashes  map[string]string // of configuration, as [inventory.Memory] has them
-	// blocked are drivers that are not touched for the sake of a conflict.
+	canary  bool              // canary nodes get it first
+	hashes  map[string]string // of configuration, in the form of [inventory.Memory]
+	// blocked are drivers that stay unchanged because of a conflict.
 	blocked map[matrix.Driver]error
 }
 
-// How far a driver that cannot be rendered gives way, one after the other.
+// These are the fallbacks of a driver that cannot be rendered, in their order.
 const (
 	asDecided = iota
-	asItWas   // in the release that is installed, with the settings that it was last rendered with
-	leftOut   // nothing of it is touched
+	asItWas   // the installed release with the last rendered settings
+	leftOut   // the driver stays unchanged
 )
 
-// render renders what was decided, each driver as near to it as can be. So what cannot be rendered, a field of the
-// spec that makes no sense or a new release that is refused, keeps no driver from being repaired, and no other one
-// from anything.
+// render renders the decision, each driver as near to it as possible. So an invalid field of the spec or a refused new
+// release prevents no repair of its driver, and nothing of other drivers.
 func (s *decided) render(d decision) (rendering, error) {
 	level, why := map[matrix.Driver]int{}, map[matrix.Driver]error{}
 	for {
@@ -60,7 +59,7 @@ func (s *decided) render(d decision) (rendering, error) {
 	}
 }
 
-// input is what is rendered from where drivers have given way, and what is known of that.
+// input returns the input of a rendering with fallbacks, and what is known about them.
 func (s *decided) input(
 	d decision, level map[matrix.Driver]int, why map[matrix.Driver]error,
 ) (rendering, render.Input, error) {
@@ -93,13 +92,13 @@ func (s *decided) input(
 	return r, in, err
 }
 
-// asRemembered is a spec with the provider, if any, and the settings of pods that a driver which runs was last
-// rendered from.
+// asRemembered returns a spec with the provider, if any, and the pod settings that a running driver was last rendered
+// with.
 func (s *facts) asRemembered(spec v1alpha1.VDOConfigSpec, d matrix.Driver) v1alpha1.VDOConfigSpec {
 	was := s.remembered()
 	spec = withProvider(spec, was, d)
 	if !s.runs(d) {
-		return spec // nothing of it is remembered: where it is adopted as it runs, it stays so
+		return spec // no record: a driver that is adopted in its running version
 	}
 	settings, patches := ofDrivers(func(of matrix.Driver) bool { return of == d })
 	spec.Drivers = instead(spec.Drivers, was.Drivers, settings)
@@ -107,7 +106,7 @@ func (s *facts) asRemembered(spec v1alpha1.VDOConfigSpec, d matrix.Driver) v1alp
 	return spec
 }
 
-// inputOf is what a decision is rendered from with a spec.
+// inputOf returns the input for rendering a decision with a spec.
 func (s *facts) inputOf(r *rendering) (render.Input, error) {
 	from := r.decision.from
 	vcenters, unverified := s.verifiedVCenters(&r.spec)
@@ -126,7 +125,7 @@ func (s *facts) inputOf(r *rendering) (render.Input, error) {
 		in.Keep[d] = s.keepsConfiguration(d, &r.spec) || slices.ContainsFunc(vCentersOf(d, &r.spec), isUnverified)
 	}
 	_, served := s.others(r.decision)
-	in.Cluster.ForeignSnapshotController = served && s.site.Distribution != openshift // there rendering knows by itself
+	in.Cluster.ForeignSnapshotController = served && s.site.Distribution != openshift // there, rendering knows by itself
 	if wantsWebhook(&r.spec) && r.decision.version(matrix.CSI) != "" {
 		if in.Webhook = s.certificate; s.certificateErr != nil {
 			return in, render.Failed{matrix.CSI: s.certificateErr}
@@ -135,7 +134,7 @@ func (s *facts) inputOf(r *rendering) (render.Input, error) {
 	return in, nil
 }
 
-// remember notes in the inventory what the drivers are rendered from.
+// remember records in the inventory what the drivers are rendered from.
 func (s *decided) remember(inv inventory.Inventory, r rendering) inventory.Inventory {
 	was := inv.Memory()
 	now := was
@@ -153,7 +152,7 @@ func (s *decided) remember(inv inventory.Inventory, r rendering) inventory.Inven
 	now.Kubernetes, now.NewerSince, now.Seen = s.kubernetes.reported, s.kubernetes.newerSince, s.seenVCenters()
 	now.Hashes, now.Revisions = r.hashes, s.begun(r)
 	switch c := s.cluster; {
-	case s.strayClusterID() != "": // what is known stays
+	case s.strayClusterID() != "": // the record stays
 	case c.GeneratedClusterID != "":
 		now.ClusterID = c.GeneratedClusterID
 	case now.ClusterID == "":
@@ -168,8 +167,7 @@ func (s *decided) remember(inv inventory.Inventory, r rendering) inventory.Inven
 	return inv.WithMemory(now)
 }
 
-// customized are the settings of pods that drivers were rendered with; of those that had to
-// be left as they are the ones before.
+// customized returns the rendered pod settings of drivers, and the earlier ones of drivers that stayed unchanged.
 func (r rendering) customized(was inventory.Memory) ([]v1alpha1.DriverPolicy, []v1alpha1.Patch) {
 	settings, patches := ofDrivers(r.isUnchanged)
 	drivers := instead(podSettings(r.spec.Drivers), was.Drivers, settings)
@@ -181,7 +179,7 @@ func ofDrivers(are func(matrix.Driver) bool) (func(v1alpha1.DriverPolicy) bool, 
 		func(p v1alpha1.Patch) bool { return are(matrix.Driver(p.Target.Driver)) }
 }
 
-// instead takes what was before of some drivers, and what is now of the others.
+// instead returns the earlier items of some drivers, and the new ones of the others.
 func instead[T any](now, before []T, of func(T) bool) []T {
 	others := func(v T) bool { return !of(v) }
 	return slices.Concat(slices.DeleteFunc(slices.Clone(now), of), slices.DeleteFunc(slices.Clone(before), others))
@@ -192,7 +190,7 @@ func (r rendering) isUnchanged(d matrix.Driver) bool {
 	return gated || r.refused[d] != nil || r.blocked[d] != nil
 }
 
-// podSettings leaves out how drivers are chosen, which is always as the spec has it.
+// podSettings omits the fields that choose drivers, which always come from the spec.
 func podSettings(policies []v1alpha1.DriverPolicy) []v1alpha1.DriverPolicy {
 	var all []v1alpha1.DriverPolicy
 	for _, d := range policies {

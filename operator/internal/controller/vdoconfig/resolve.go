@@ -15,23 +15,23 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
 
-// decision is what shall be there.
+// decision is the desired state.
 type decision struct {
-	from     *opened                   // the bundle that was asked; nil where none was
-	current  map[matrix.Driver]current // the drivers that stay what they are
-	releases []matrix.ReleaseID        // in order of installation, at most one a driver
+	from     *opened                   // the matrix's bundle; nil without one
+	current  map[matrix.Driver]current // the drivers that stay in their state
+	releases []matrix.ReleaseID        // in order of installation, at most one per driver
 	reasons  map[matrix.Driver][]string
-	// gated are drivers that are requested and left as they are, and why.
+	// gated are requested drivers that stay unchanged, and why.
 	gated     map[matrix.Driver]string
 	warnings  []matrix.Warning
-	withdrawn map[matrix.Driver]string         // of what is installed
-	unfit     map[matrix.Driver]string         // why what is installed does not fit the cluster
-	needs     map[matrix.Driver]matrix.Version // of what the chosen storage driver is for alone
+	withdrawn map[matrix.Driver]string         // of installed releases
+	unfit     map[matrix.Driver]string         // why installed releases do not suit the cluster
+	needs     map[matrix.Driver]matrix.Version // of the chosen storage driver, which supports only this version
 	refused   error
 	outlook   lookahead.Outlook
 }
 
-// version returns the version decided for a driver, or "".
+// version returns the resolved version of a driver, or "".
 func (d decision) version(driver matrix.Driver) string {
 	i := slices.IndexFunc(d.releases, func(id matrix.ReleaseID) bool { return id.Driver == driver })
 	if i < 0 {
@@ -40,11 +40,10 @@ func (d decision) version(driver matrix.Driver) string {
 	return d.releases[i].Version.String()
 }
 
-// resolve is what is desired, but for the drivers that something gates or that are at fault: they stay what
-// they are.
+// resolve returns the desired releases, except for gated drivers and those with a fault, which keep their state.
 func (s *decided) resolve() decision { return s.keep(s.gateOfAll(), s.faults) }
 
-// gateOfAll is why nothing new may be installed now, or nil.
+// gateOfAll returns why no driver may change now, or nil.
 func (s *decided) gateOfAll() error {
 	switch {
 	case s.ungated:
@@ -58,7 +57,7 @@ func (s *decided) gateOfAll() error {
 	return nil
 }
 
-// ofMatrix is what the accepted bundle is asked. It fails where pins cannot be read.
+// ofMatrix returns the question to the accepted bundle's matrix. It fails if pins are invalid.
 func (s *facts) ofMatrix() (lookahead.Question, error) {
 	rules, pins, err := policies(s.config.Spec)
 	return lookahead.Question{
@@ -67,7 +66,7 @@ func (s *facts) ofMatrix() (lookahead.Question, error) {
 	}, err
 }
 
-// chooseReleases asks the matrix what the accepted bundle has for the site, whatever gates that.
+// chooseReleases asks the matrix for the accepted bundle's releases for the site, without gates.
 func (s *facts) chooseReleases() decision {
 	if s.bundle == nil {
 		return decision{}
@@ -78,8 +77,8 @@ func (s *facts) chooseReleases() decision {
 	return d
 }
 
-// keep is what is desired, but for the drivers that stay what they are: all where something holds all, else those
-// that are gated or at fault.
+// keep returns the desired releases, except for drivers that keep their state. With a gate these are all drivers, else
+// those with a gate or fault of their own.
 func (s *decided) keep(gate error, faults map[matrix.Driver]error) decision {
 	d := s.desired
 	d.gated, d.reasons, d.releases = maps.Clone(d.gated), maps.Clone(d.reasons), slices.Clone(d.releases)
@@ -103,7 +102,7 @@ func (s *decided) keep(gate error, faults map[matrix.Driver]error) decision {
 	return d
 }
 
-// warned is what a person should know of what was decided: nothing of releases that do not come now.
+// warned returns the warnings about the decision, without those of releases that do not come now.
 func (d decision) warned() []string {
 	var all []string
 	for _, w := range d.warnings {
@@ -115,7 +114,7 @@ func (d decision) warned() []string {
 	return all
 }
 
-// without leaves a driver as it is, and says why.
+// without returns a decision that keeps a driver in its state, with the reason.
 func (d decision) without(driver matrix.Driver, why string) decision {
 	d.releases = slices.DeleteFunc(slices.Clone(d.releases), func(id matrix.ReleaseID) bool { return id.Driver == driver })
 	d.gated, d.current = maps.Clone(d.gated), maps.Clone(d.current)
@@ -124,15 +123,13 @@ func (d decision) without(driver matrix.Driver, why string) decision {
 	return d
 }
 
-// manual tells whether upgrades wait for a person: as the VDOConfig says, else as
-// the earlier operator's matrix ConfigMap does.
+// manual reports whether upgrades wait for a person: by the VDOConfig, else by the earlier operator's matrix ConfigMap.
 func manual(spec *v1alpha1.VDOConfigSpec, b *v1alpha1.DriverBundle) bool {
 	otherwise := v1alpha1.UpgradeMode(b.Annotations[v1alpha1.AnnotationUpgrade])
 	return cmp.Or(spec.Upgrade, otherwise) == v1alpha1.UpgradeManual
 }
 
-// unlisted are the releases of a bundle whose needs no matrix lists; those that are
-// installed may stay.
+// unlisted returns the releases of a bundle that no matrix lists; installed ones may stay.
 func (s *facts) unlisted(b *opened) map[string]string {
 	refused := map[string]string{}
 	for _, r := range b.contents.Lock.Releases {
@@ -154,8 +151,8 @@ func available(l *bundle.Lock) matrix.Available {
 	return all
 }
 
-// policies turns the spec into rules and pins. A driver without a provider in the
-// spec is not requested, whatever its policy says.
+// policies returns the rules and pins of the spec. A driver without a provider in the spec is not requested, whatever
+// its policy says.
 func policies(spec v1alpha1.VDOConfigSpec) (map[matrix.Driver]matrix.Rule, matrix.Pins, error) {
 	rules, pins := map[matrix.Driver]matrix.Rule{}, matrix.Pins{}
 	var errs []error
@@ -173,7 +170,7 @@ func policies(spec v1alpha1.VDOConfigSpec) (map[matrix.Driver]matrix.Rule, matri
 		}
 		pins[matrix.Driver(d.Driver)] = v
 		if d.Driver == string(matrix.CNI) && d.Policy == "" {
-			rules[matrix.CNI] = matrix.Latest // a pin asks for it
+			rules[matrix.CNI] = matrix.Latest // a pin requests it
 		}
 	}
 	if spec.Cloud() == nil {
@@ -188,8 +185,8 @@ func policies(spec v1alpha1.VDOConfigSpec) (map[matrix.Driver]matrix.Rule, matri
 	return rules, pins, fault.Join(errs...)
 }
 
-// requestedBy returns the drivers that the spec asks for, in order of installation. The
-// snapshot-controller comes with the storage driver.
+// requestedBy returns the drivers that the spec requests, in order of installation. The snapshot-controller comes with
+// the storage driver.
 func requestedBy(rules map[matrix.Driver]matrix.Rule) []matrix.Driver {
 	var all []matrix.Driver
 	if r := rules[matrix.CNI]; r != "" && r != matrix.Disabled {
@@ -203,7 +200,7 @@ func requestedBy(rules map[matrix.Driver]matrix.Rule) []matrix.Driver {
 	return all
 }
 
-// answer is the whole of choosing: pure.
+// answer chooses the releases. It is pure.
 func answer(q lookahead.Question, unread error) decision {
 	d := decision{reasons: map[matrix.Driver][]string{}, gated: map[matrix.Driver]string{},
 		withdrawn: map[matrix.Driver]string{}, unfit: map[matrix.Driver]string{},

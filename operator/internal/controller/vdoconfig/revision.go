@@ -22,32 +22,31 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
-// decided is what the facts come to: what the matrix of the accepted bundle has for them, and which groups go from what
-// is current of them to that.
+// decided are the facts with the decision: the releases of the accepted bundle's matrix, and which groups change to
+// them.
 type decided struct {
 	facts
-	desired  decision // whatever gates it
+	desired  decision // without gates
 	upgrades upgrades
-	ungated  bool // as if nothing gated anything
+	ungated  bool // decide as if no gate existed
 }
 
-// upgrades is what a pass knows of what was installed from, and what it decides on the upgrades to what is desired, by
-// group.
+// upgrades are the sources of the installed drivers, and the decision on upgrades by group.
 type upgrades struct {
 	history revision.Histories
-	// current are the drivers of the revision in force, or of the one that is gone back to.
+	// current are the drivers of the current revision, or of the target of a rollback.
 	current   map[matrix.Driver]current
-	candidate *revision.Revision // all that would be current without gates, which approvals are of; nil for nothing
+	candidate *revision.Revision // the revision without gates, which approvals name; nil if none
 	verdicts  map[revision.Group]decide.Verdict
-	// candidates are what comes in force of the groups of which anything may; gates are why others stay.
+	// candidates are the next revisions of the groups that may change; gates are why others stay.
 	candidates map[revision.Group]*revision.Revision
 	gates      map[revision.Group]error
-	// untrusted is why the bundle of a revision that is rolled out is not trusted any more.
+	// untrusted is why the bundle of a revision in rollout is no longer trusted.
 	untrusted map[revision.Group]string
-	oneWay    []decide.OneWay // releases that cannot be gone back from
+	oneWay    []decide.OneWay // releases with irreversible upgrades
 }
 
-// first is the verdict that is told before those on other groups.
+// first returns the most urgent verdict of all groups.
 func (r *upgrades) first() (decide.Verdict, bool) {
 	var all []decide.Verdict
 	for _, group := range revision.Groups {
@@ -56,8 +55,8 @@ func (r *upgrades) first() (decide.Verdict, bool) {
 	return decide.First(all)
 }
 
-// decide asks the matrix what is desired, the one time in a pass, and decides which groups change to that. It opens the
-// bundles that drivers come from, and may go back to.
+// decide asks the matrix for the desired releases, once per pass, and decides which groups change to them. It opens the
+// bundles of installed drivers and of possible rollbacks.
 func (p *pass) decide(ctx context.Context) {
 	p.desired = p.chooseReleases()
 	p.checks = p.withImages()
@@ -87,8 +86,7 @@ func (p *pass) decideUpgrades(ctx context.Context) {
 	p.decideGroups(ctx, facts)
 }
 
-// decideGroups decides on one group after the other, in order of installation: what a group needs of those before it
-// is known by then.
+// decideGroups decides on the groups in order of installation, since a group depends on earlier ones.
 func (p *pass) decideGroups(ctx context.Context, facts decide.Facts) {
 	r := &p.upgrades
 	r.verdicts, r.candidates = map[revision.Group]decide.Verdict{}, map[revision.Group]*revision.Revision{}
@@ -103,7 +101,7 @@ func (p *pass) decideGroups(ctx context.Context, facts decide.Facts) {
 	}
 }
 
-// decideGroup decides on one, and has the drivers of what is gone back to be the current ones.
+// decideGroup decides on one group, and makes the drivers of a rollback the current ones.
 func (p *pass) decideGroup(ctx context.Context, facts decide.Facts, group revision.Group) decide.Verdict {
 	facts.Unusable = map[string]string{}
 	for {
@@ -124,15 +122,15 @@ func (p *pass) decideGroup(ctx context.Context, facts decide.Facts, group revisi
 	}
 }
 
-// gate has a group stay what it is, whatever was its candidate.
+// gate keeps a group unchanged, whatever its candidate.
 func (p *pass) gate(group revision.Group, why string) {
 	p.upgrades.gates = joined(p.upgrades.gates, group, fault.Errorf(fault.Refused, "change", string(group),
 		"until then it stays as it is", "%s", why))
 	p.upgrades.candidates[group] = p.candidate(group)
 }
 
-// revoke notes which current drivers come from a bundle that is not trusted any more, while their revision is
-// rolled out: nothing new of them is applied, and the revision fails.
+// revoke notes current drivers whose bundle lost its trust during their rollout: nothing new of them is applied, and
+// the revision fails.
 func (p *pass) revoke(ctx context.Context) {
 	p.upgrades.untrusted = map[revision.Group]string{}
 	for group, h := range p.upgrades.history {
@@ -142,7 +140,7 @@ func (p *pass) revoke(ctx context.Context) {
 		}
 		err := p.trusts(ctx, cur.Bundle)
 		if fault.ReasonOf(err) != fault.Untrusted {
-			continue // it is trusted, or no one can tell
+			continue // trusted, or unknown
 		}
 		p.upgrades.untrusted[group] = fault.Text(err)
 		for d, c := range p.upgrades.current {
@@ -154,9 +152,9 @@ func (p *pass) revoke(ctx context.Context) {
 	}
 }
 
-// candidate is what comes in force of a group: what is desired of it or, where something gates it, what someone
-// else installed, or no one remembers, as it runs; nil where the group stays what it is. No driver counts as being at
-// fault, but those of which no one knows what runs.
+// candidate returns the next revision of a group: the desired one or, if gated, the running drivers that are foreign or
+// have no record. It is nil if the group stays unchanged. It ignores faults of drivers, except that the operator cannot
+// read which version runs.
 func (s *decided) candidate(group revision.Group) *revision.Revision {
 	d := s.keep(s.gateOfAll(), s.unseen())
 	for _, driver := range inOrder {
@@ -178,21 +176,21 @@ func (s *decided) candidate(group revision.Group) *revision.Revision {
 	return &part
 }
 
-// at0 is the time of the pass as it is written down.
+// at0 returns the time of the pass in the precision of the API.
 func (s *facts) at0() time.Time { return s.now.UTC().Truncate(time.Second) }
 
-// attempt is under which circumstances a revision is tried now.
+// attempt returns the circumstances of a try of a revision.
 func (s *facts) attempt() revision.Attempt {
 	return revision.Attempt{Program: cmp.Or(s.program, program), Generation: s.config.Generation, Retry: v1alpha1.Asked(s.config, v1alpha1.AnnotationRetry)}
 }
 
-// oneWay are the releases that cannot be gone back from, as the accepted bundle's matrix
-// says, and those of the bundles that drivers come from: an older bundle knows nothing of a newer release.
+// oneWay returns the releases with irreversible upgrades. The matrixes of the accepted bundle and of installed drivers'
+// bundles list them: an older bundle does not know newer releases.
 func (p *pass) oneWay(ctx context.Context) []decide.OneWay {
 	read := []*opened{p.bundle}
 	for _, cur := range p.upgrades.history.InForce() {
 		o, err := p.openSource(ctx, cur.Bundle)
-		if err == nil && !slices.Contains(read, o) { // one that cannot be read says nothing
+		if err == nil && !slices.Contains(read, o) { // an unreadable one has none
 			read = append(read, o)
 		}
 	}
@@ -207,7 +205,7 @@ func (p *pass) oneWay(ctx context.Context) []decide.OneWay {
 	return all
 }
 
-// upgradeFacts are what package decide decides on, but for what is one group's.
+// upgradeFacts returns package decide's input, without that of a single group.
 func (s *decided) upgradeFacts() decide.Facts {
 	spec := &s.config.Spec
 	policy, _ := upgradePolicy(spec, manual(spec, s.bundle.source)) //nolint:errcheck // see findings.starts
@@ -217,8 +215,8 @@ func (s *decided) upgradeFacts() decide.Facts {
 	}
 }
 
-// unseen are drivers that cannot be read and are not in force. Someone else's may run in another
-// version: they come in force once that is known, by the rules of a take-over.
+// unseen returns drivers that are unreadable and not current. A foreign one may run in another version: it becomes
+// current once that is known, by the rules of adoption.
 func (s *decided) unseen() map[matrix.Driver]error {
 	all := maps.Clone(s.observed.Unread)
 	maps.DeleteFunc(all, func(d matrix.Driver, _ error) bool { return s.revisionWith(d).Version(string(d)) != "" })
@@ -249,13 +247,13 @@ func upgradePolicy(spec *v1alpha1.VDOConfigSpec, manual bool) (decide.Policy, er
 	return p, fault.Join(errs...)
 }
 
-// revisionWith is the current revision of a driver's group, the zero one where there is none.
+// revisionWith returns the current revision of a driver's group, the zero one without any.
 func (s *decided) revisionWith(d matrix.Driver) revision.Record {
 	cur, _ := s.upgrades.history[revision.GroupOf(d)].InForce()
 	return cur
 }
 
-// revisionOf is what a decision would install, of all groups.
+// revisionOf returns the revision that a decision would install, of all groups.
 func revisionOf(d decision) *revision.Revision {
 	rev := &revision.Revision{Bundle: d.from.reference(), Source: d.from.source.Name, Contents: map[string]string{}}
 	contents := content(d)
@@ -284,8 +282,7 @@ func (s *decided) begun(r rendering) revision.Histories {
 	return out
 }
 
-// mayStart tells whether all drivers of a group can be what was decided. What is gone back to may have the settings
-// that it had.
+// mayStart reports whether all drivers of a group were rendered as decided. A rollback may use its earlier settings.
 func (s *decided) mayStart(group revision.Group, r rendering) bool {
 	back := s.upgrades.verdicts[group].Action == decide.RollBack
 	for _, d := range inOrder {
@@ -311,10 +308,10 @@ func (s *decided) begunOf(group revision.Group, h revision.History) revision.His
 		return h.RollBack(v.To, s.at0())
 	case candidate == nil:
 		if !slices.ContainsFunc(s.requested(), exists) && !slices.ContainsFunc(s.inventory.Drivers(), exists) {
-			return revision.History{} // it was removed
+			return revision.History{} // the group was removed
 		}
 		return h
-	case v.Starts, !installed: // or it is adopted as it runs
+	case v.Starts, !installed: // or an adoption in the running version
 		return h.Start(*candidate, revision.Beginning{
 			Now: s.at0(), Attempt: s.attempt(), Approval: s.approval(h, *candidate), Before: s.before(),
 			Canary: s.canaryStarts(group)})
@@ -322,7 +319,7 @@ func (s *decided) begunOf(group revision.Group, h revision.History) revision.His
 	return h.Moved(*candidate)
 }
 
-// approval is who consented to what is begun.
+// approval returns the approval of a starting revision.
 func (s *facts) approval(h revision.History, starts revision.Revision) *revision.Approval {
 	given := policyOf(&s.config.Spec).Approval
 	isOf := h.Consent != nil && h.Consent.Revision == starts.Name()
@@ -338,9 +335,8 @@ func historyLimit(spec *v1alpha1.VDOConfigSpec) int {
 	return int(ptr.Deref(policyOf(spec).RevisionHistoryLimit, defaultHistoryLimit))
 }
 
-// Retained returns the bundles of revisions that are in force or may be gone back to, and those that drivers are
-// repaired from. An inventory has them before anything of a revision is written; the status has them where the inventory
-// was lost.
+// Retained returns the bundles of current revisions, of possible rollbacks and of repairs. An inventory has them before
+// anything of a revision is written; the status has them if the inventory was lost.
 func Retained(
 	ctx context.Context, c client.Reader, namespace string,
 	load func(context.Context, types.NamespacedName) (cluster.Loaded, error),

@@ -23,14 +23,14 @@ import (
 )
 
 const (
-	reasonExpiring = "Expiring" // of a certificate that ends soon
+	reasonExpiring = "Expiring" // for a certificate that expires soon
 
-	// The status is bounded whatever happens to however large a cluster: the API
-	// server stores no object above 1.5 MB, and one that cannot be written says nothing.
-	maxNodes   = 20      // findings listed; the rest is counted
-	maxReasons = 8       // of a driver
-	maxText    = 1 << 10 // of an item of a list
-	maxHealth  = 4 << 10 // of a driver's message
+	// The limits bound the status in a cluster of any size: the API server stores no object above 1.5 MB, and a status
+	// that cannot be written is lost.
+	maxNodes   = 20      // listed findings; the others are counted
+	maxReasons = 8       // per driver
+	maxText    = 1 << 10 // bytes per list item
+	maxHealth  = 4 << 10 // bytes of a driver's message
 )
 
 // partOf are the conditions of the drivers.
@@ -43,54 +43,54 @@ var partOf = []struct {
 	{matrix.CSI, v1alpha1.ConditionCSI},
 }
 
-// result is what a pass found, decided and did: all that the status is made of.
+// result is what a pass found, decided and did. The status is made of it alone.
 type result struct {
 	decided
-	decision decision // with what rendering had to leave out
+	decision decision // without what rendering omitted
 	outcome  outcome
 
-	inventory   inventory.Inventory      // as it is recorded now
-	kept        record                   // of it
-	certificate *webhookcert.Certificate // of the registered webhook, as it is kept now
+	inventory   inventory.Inventory      // as recorded now
+	kept        record                   // its record
+	certificate *webhookcert.Certificate // of the registered webhook, as stored now
 }
 
-// outcome is what the pass came to.
+// outcome are the effects of the pass.
 type outcome struct {
 	failures
-	spec     v1alpha1.VDOConfigSpec // that was rendered from, or would be
+	spec     v1alpha1.VDOConfigSpec // the rendered or previewed one
 	next     nextStage
-	again    bool        // go on at once
-	changed  int         // objects written
-	did      []plan.Step // those that a plan has, or the removal
+	again    bool        // start the next pass at once
+	changed  int         // number of written objects
+	did      []plan.Step // steps of the plan or removal
 	plan     *plan.Plan
-	removal  *plan.Plan // of everything, of a VDOConfig that is being deleted
-	foreseen *shown     // what would be done without what holds it back, where something does
+	removal  *plan.Plan // of all objects, under deletion
+	foreseen *shown     // the plan without gates, if any gates
 	report   *assess.Report
 	notes    []string
-	drift    []v1alpha1.DriftStatus // that is not repaired; some of driftAll
+	drift    []v1alpha1.DriftStatus // unrepaired; a part of driftAll
 	driftAll int
 }
 
-// failures are why something was not done.
+// failures are why parts of the pass failed.
 type failures struct {
-	resolved   error                   // why releases could not be chosen, or may not be
-	faults     map[matrix.Driver]error // of one driver each
+	resolved   error                   // why no releases could or may be chosen
+	faults     map[matrix.Driver]error // by driver
 	applied    error                   // why objects could not be applied
-	broken     error                   // the part of it that is no driver's: the API server did not answer
-	failed     map[matrix.Driver]error // the part of it that is of one driver each: the API server refused it
-	renewed    error                   // why the webhook's certificate could not be kept
-	retentions error                   // why what is not wanted cannot be removed
-	volumes    error                   // the volumes that the removal of all, or of the storage driver, waits for
-	unwatched  error                   // what the operator has no right to watch
+	broken     error                   // its part without a driver: the API server did not answer
+	failed     map[matrix.Driver]error // its part by driver: the API server refused
+	renewed    error                   // why the webhook's certificate could not be renewed
+	retentions error                   // why obsolete objects cannot be removed
+	volumes    error                   // the volumes that a removal waits for
+	unwatched  error                   // what the operator may not watch
 }
 
-// nextStage is what the next stage waits for.
+// nextStage is the wait of the next stage.
 type nextStage struct {
-	waits string          // "" for nothing
-	of    []matrix.Driver // of which drivers that is; all where there are none
+	waits string          // "" if it does not wait
+	of    []matrix.Driver // the drivers that wait; none means all
 }
 
-// Next is at the interval, at once where work was only begun, and sooner while it is not Ready.
+// Next returns the normal interval, no delay for unfinished work, and a short one while the VDOConfig is not Ready.
 func (p result) Next(config *v1alpha1.VDOConfig) reconciler.Next {
 	next := reconciler.Next{Interval: config.Spec.Interval.Duration}
 	if next.Interval <= 0 {
@@ -105,7 +105,7 @@ func (p result) Next(config *v1alpha1.VDOConfig) reconciler.Next {
 	return p.soonEnough(next)
 }
 
-// Record makes the status of what the pass came to: the one place that does.
+// Record makes the status of the result; no other function does.
 func (p result) Record(config *v1alpha1.VDOConfig) {
 	st := &config.Status
 	st.ObservedGeneration = config.Generation
@@ -113,7 +113,7 @@ func (p result) Record(config *v1alpha1.VDOConfig) {
 	if v := p.facts.kubernetes.reported; v != "" {
 		st.Kubernetes = v
 	}
-	// What was only decided on is not installed from.
+	// A decision alone is no installation.
 	st.Bundle, st.DriverBundle = installedFrom(p.config, p.inventory)[0], cmp.Or(p.facts.follows, st.DriverBundle)
 	if st.Plan = p.planStatus(st.Plan); p.outcome.plan != nil {
 		st.Drift = p.outcome.drift
@@ -130,13 +130,13 @@ func (p result) Record(config *v1alpha1.VDOConfig) {
 		st.Drivers, st.Nodes, st.NodesReady = p.drivers(&assess.Report{}), nil, ""
 	} else if p.outcome.applied != nil {
 		for i := range st.Drivers {
-			st.Drivers[i].Ready = false // no one knows
+			st.Drivers[i].Ready = false // unknown
 		}
 	}
 	p.conditions(config).Set(&st.Conditions, config.Generation, p.now)
 }
 
-// reasons are the first of a driver's, each bounded.
+// reasons returns the first of a driver's reasons, each bounded.
 func reasons(all []string) []string {
 	all = slices.Clone(all[:min(len(all), maxReasons)])
 	for i := range all {
@@ -169,7 +169,7 @@ func (p *result) drivers(rep *assess.Report) []v1alpha1.DriverStatus {
 	return all
 }
 
-// lastRun is the version of a driver that the status had before this pass.
+// lastRun returns the version of a driver in the status before this pass.
 func (p *result) lastRun(d matrix.Driver) string {
 	for _, was := range p.config.Status.Drivers {
 		if was.Driver == string(d) {
@@ -179,8 +179,7 @@ func (p *result) lastRun(d matrix.Driver) string {
 	return ""
 }
 
-// running is the version whose rollout is complete: the one seen now, else the last
-// that was, as long as another is rolled out.
+// running returns the version with a complete rollout: the observed one, or the last one while another is rolled out.
 func (p *result) running(d matrix.Driver, h assess.Health) string {
 	if h.Complete && h.Version != "" {
 		return h.Version
@@ -191,8 +190,8 @@ func (p *result) running(d matrix.Driver, h assess.Health) string {
 	return ""
 }
 
-// conditions says what the pass means for a VDOConfig whose status has the rest of it:
-// pure. Conditions that it has are looked at for whether there is one.
+// conditions returns the conditions of a VDOConfig whose status is otherwise complete. It is pure. It only looks at
+// existing conditions to see whether they exist.
 func (p *result) conditions(config *v1alpha1.VDOConfig) condition.Report {
 	st := &config.Status
 	parts := []metav1.Condition{p.resolvedCondition(), p.appliedCondition(st), p.nextCondition(), p.driftedCondition(),
@@ -205,7 +204,7 @@ func (p *result) conditions(config *v1alpha1.VDOConfig) condition.Report {
 	return condition.Report{Parts: parts, Phase: p.phase(st), Suspended: p.config.Spec.Suspend, DryRun: p.config.Spec.DryRun}
 }
 
-// phase is made of everything: faults first, then what is waited for.
+// phase returns the phase: faults first, then waits.
 func (p *result) phase(st *v1alpha1.VDOConfigStatus) condition.Phase {
 	err, waits := p.problems(), p.waits()
 	switch {
@@ -223,7 +222,7 @@ func (p *result) phase(st *v1alpha1.VDOConfigStatus) condition.Phase {
 	return condition.Phase{State: condition.StateReady, Message: p.summary(st)}
 }
 
-// stoppedChanges is how much is not done by the user's wish.
+// stoppedChanges returns the number of changes that the user stopped.
 func (p *result) stoppedChanges() int {
 	if !stopped(&p.config.Spec) || p.outcome.plan == nil {
 		return 0
@@ -247,7 +246,7 @@ func (p *result) problems() error {
 		p.outcome.renewed, p.outcome.retentions, p.outcome.unwatched, fault.Join(unhealthy...))
 }
 
-// unfit are the drivers that run, do not fit the cluster, and stay as they are.
+// unfit returns the running drivers that do not suit the cluster, and stay unchanged.
 func (p *result) unfit() error {
 	var all []error
 	for _, d := range p.facts.requested() {
@@ -261,8 +260,8 @@ func (p *result) unfit() error {
 	return fault.Join(all...)
 }
 
-// unresolved is why releases could not be chosen, or may not be, of all drivers or of single ones; and what is
-// not there yet, for which no one is at fault. A check that fails while its driver is as it shall be holds up nothing.
+// unresolved returns why no releases could or may be chosen, for all drivers or single ones, and open checks without a
+// fault. A failed check gates nothing while its driver matches the request.
 func (p *result) unresolved() (awaited string, why error) {
 	awaited, why = p.facts.waiting, p.outcome.resolved
 	for _, h := range p.facts.driverHolds() {
@@ -297,7 +296,7 @@ func (p *result) waits() []string {
 	return all
 }
 
-// summary is what Ready says: "cpi@1.33.1, csi@3.5.1; 3 nodes".
+// summary returns the text of Ready: "cpi@1.33.1, csi@3.5.1; 3 nodes".
 func (p *result) summary(st *v1alpha1.VDOConfigStatus) string {
 	var parts []string
 	for _, d := range st.Drivers {
@@ -329,7 +328,7 @@ func (p *result) resolvedCondition() metav1.Condition {
 	return condition.Judged(typ, nil, p.chosen())
 }
 
-// chosen is what Resolved says: "cpi@1.33.1, csi@3.5.1", and what is worth knowing.
+// chosen returns the text of Resolved: "cpi@1.33.1, csi@3.5.1", with warnings.
 func (p *result) chosen() string {
 	var parts []string
 	for _, id := range p.decision.releases {
@@ -360,7 +359,7 @@ func (p *result) appliedCondition(st *v1alpha1.VDOConfigStatus) metav1.Condition
 	case meta.FindStatusCondition(st.Conditions, typ) == nil:
 		return condition.Pending(typ, "no release was chosen yet")
 	}
-	return metav1.Condition{} // nothing was planned: it stays
+	return metav1.Condition{} // no plan: it stays
 }
 
 func (p *result) nextCondition() metav1.Condition {
@@ -377,8 +376,7 @@ func (p *result) nextCondition() metav1.Condition {
 		"what is installed and what the bundle holds serve "+looked)
 }
 
-// certificateCondition warns of the end of the webhook's certificate: of one that is as
-// near to it, renewing has failed for a while.
+// certificateCondition warns of the expiry of the webhook's certificate: its renewal has failed for a while.
 func (p *result) certificateCondition() metav1.Condition {
 	const typ = v1alpha1.ConditionCertificate
 	cert, err := p.certificate, p.outcome.renewed
@@ -397,8 +395,8 @@ func (p *result) certificateCondition() metav1.Condition {
 	return condition.Judged(typ, err, "it is valid until "+cert.EndsAt().UTC().Format(time.RFC3339))
 }
 
-// partCondition is of one driver. Of one that this pass did not look at nothing is known
-// any more where it could not; else it stays.
+// partCondition returns the condition of one driver. It is Unknown if this pass failed to observe the driver, and stays
+// if it did not try.
 func (p *result) partCondition(st *v1alpha1.VDOConfigStatus, d matrix.Driver, typ string) metav1.Condition {
 	rep := p.outcome.report
 	switch {

@@ -30,8 +30,8 @@ func vCenterNames(spec *v1alpha1.VDOConfigSpec) []string {
 	return names
 }
 
-// collectVCenters reads every vCenter that a driver uses or was last rendered with, and all that is wrong with them.
-// Those that no one asks for any more hold nothing back.
+// collectVCenters reads all vCenters that a driver uses or was last rendered with, and their faults. A vCenter that is
+// no longer requested gates nothing.
 func (p *pass) collectVCenters(ctx context.Context) error {
 	p.vcenters = map[string]vcenter{}
 	remembered := p.remembered()
@@ -51,7 +51,7 @@ func (p *pass) collectVCenters(ctx context.Context) error {
 	return nil
 }
 
-// vcenter reads a vCenter; it is proven where what is there now was let in.
+// vcenter reads a vCenter; it is verified if it accepted the present credentials.
 func (p *pass) vcenter(ctx context.Context, name string) (vcenter, error) {
 	var vcc v1alpha1.VsphereCloudConfig
 	err := p.Client.Get(ctx, types.NamespacedName{Namespace: p.name.Namespace, Name: name}, &vcc)
@@ -65,15 +65,15 @@ func (p *pass) vcenter(ctx context.Context, name string) (vcenter, error) {
 	return judgeVCenter(&vcc, read, err), nil
 }
 
-// judgeVCenter says what the check of a vCenter means for the credentials that are there
-// now, or for why they cannot be read: pure.
+// judgeVCenter applies the result of a vCenter's check to the present credentials, or to the reason why they are
+// unreadable. It is pure.
 func judgeVCenter(vcc *v1alpha1.VsphereCloudConfig, read credentials.Credentials, unread error) vcenter {
 	address := net.JoinHostPort(vcc.Spec.VcIP, strconv.Itoa(int(vcc.Spec.Port)))
 	at := address + " " + strings.Join(vcc.Spec.DatacenterNames(), ",")
 	where := strings.TrimLeft(vcc.Status.InstanceUUID+" "+at, " ")
 	vc := vcenter{read: read, where: where, another: vcc.Status.UnacceptedInstanceUUID != ""}
 	if v, err := matrix.ParseVSphere(vcc.Status.Version); err == nil {
-		build, _ := strconv.ParseUint(vcc.Status.Build, 10, 64) //nolint:errcheck // 0 is of a build that is not known
+		build, _ := strconv.ParseUint(vcc.Status.Build, 10, 64) //nolint:errcheck // 0 means unknown
 		vc.version = &matrix.VCenter{Name: vcc.Name, Version: v, Build: build}
 	}
 	if unread != nil {

@@ -29,20 +29,20 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
 
-// Options of the controller.
+// Options configure the controller.
 type Options struct {
-	// Answered tells that the Reconciler's Checks found out; default: nothing does.
+	// Answered reports new answers of the Reconciler's Checks; default: none.
 	Answered <-chan event.GenericEvent
-	// Nodes and CSINodes tell of their changes; at least those fields that are judged. Required.
+	// Nodes and CSINodes report changes of at least the judged fields. Required.
 	Nodes, CSINodes cache.Informer
-	Refusals        *reconciler.Refusals // of what is watched; default: its own
+	Refusals        *reconciler.Refusals // of watches; default: its own
 }
 
-// SetupWithManager adds a controller whose client, and by default recorder and clock, are the manager's. What the
-// operator installed is watched through a cache of its own, with metadata alone and by its label, in the drivers'
-// namespaces, so that no one else's starts a pass or fills the memory. Secrets are not watched, since to list some is
-// a right to all: a change of one is seen at the next interval. No pass waits for an informer of another kind than the
-// operator's own: what may not be watched is a fault of each pass.
+// SetupWithManager adds a controller whose client, and by default recorder and clock, are the manager's. A cache of its
+// own watches the installed objects: metadata alone, by label, in the drivers' namespaces, so foreign objects start no
+// pass and use no memory. Secrets are not watched, since listing some requires a right to all: the next interval shows
+// their changes. A pass waits only for informers of the operator's own kinds: a forbidden watch is a fault of each
+// pass.
 func SetupWithManager(mgr ctrl.Manager, r *Reconciler, o Options) error {
 	r.Client, r.Reader, r.refusals = mgr.GetClient(), mgr.GetAPIReader(), o.Refusals
 	if r.refusals == nil {
@@ -71,7 +71,7 @@ func SetupWithManager(mgr ctrl.Manager, r *Reconciler, o Options) error {
 	all := handler.EnqueueRequestsFromMapFunc(r.all)
 	b := ctrl.NewControllerManagedBy(mgr).Named("vdoconfig").
 		For(&v1alpha1.VDOConfig{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
-		Watches(&v1alpha1.VDOConfig{}, all, builder.WithPredicates(deleted)). // the next one in line comes into force
+		Watches(&v1alpha1.VDOConfig{}, all, builder.WithPredicates(deleted)). // the next one in line becomes active
 		Watches(&v1alpha1.DriverBundle{}, all, builder.WithPredicates(bundleChanged)).
 		Watches(&v1alpha1.VsphereCloudConfig{}, all, builder.WithPredicates(vcenterChanged)).
 		WatchesRawSource(&source.Informer{Informer: o.Nodes, Handler: r.events(), Predicates: []predicate.Predicate{nodeChanged}}).
@@ -87,8 +87,8 @@ func SetupWithManager(mgr ctrl.Manager, r *Reconciler, o Options) error {
 	return b.Complete(r)
 }
 
-// Watched are the kinds of installed objects that are watched for drift and
-// progress; the operator needs the right to list and watch them.
+// Watched returns the kinds of installed objects that are watched for drift and progress; the operator needs the right
+// to list and watch them.
 func Watched() []schema.GroupVersionKind {
 	return []schema.GroupVersionKind{
 		{Group: "apps", Version: "v1", Kind: "DaemonSet"},
@@ -106,12 +106,12 @@ func Watched() []schema.GroupVersionKind {
 	}
 }
 
-// all asks for a pass over every VDOConfig: there is one that counts. It is asked about each node
-// when the operator starts, and only reads names: nothing is copied.
+// all requests a pass over every VDOConfig; one of them is active. It runs for each node at the operator's start, and
+// only reads names without a copy.
 func (r *Reconciler) all(ctx context.Context, _ client.Object) []reconcile.Request {
 	var list v1alpha1.VDOConfigList
 	if err := r.Client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-		return nil // the interval comes round
+		return nil // the next interval starts one
 	}
 	requests := make([]reconcile.Request, 0, len(list.Items))
 	for i := range list.Items {
@@ -126,7 +126,7 @@ var deleted = predicate.Funcs{
 	GenericFunc: func(event.GenericEvent) bool { return false },
 }
 
-// bundleChanged drops what concerns the DriverBundle alone, such as when it was looked at.
+// bundleChanged drops changes that concern the DriverBundle alone, such as the time of its last check.
 var bundleChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 	was, ok1 := e.ObjectOld.(*v1alpha1.DriverBundle)
 	is, ok2 := e.ObjectNew.(*v1alpha1.DriverBundle)
@@ -136,7 +136,7 @@ var bundleChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		!equality.Semantic.DeepEqual(was.Status.Conditions, is.Status.Conditions)
 }}
 
-// vcenterChanged lets changes of the check's outcome and of the credentials pass.
+// vcenterChanged passes changes of the check's outcome and of the credentials.
 var vcenterChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 	was, ok1 := e.ObjectOld.(*v1alpha1.VsphereCloudConfig)
 	is, ok2 := e.ObjectNew.(*v1alpha1.VsphereCloudConfig)
@@ -144,13 +144,13 @@ var vcenterChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool 
 		was.Status.Version != is.Status.Version || !equality.Semantic.DeepEqual(was.Status.Conditions, is.Status.Conditions)
 }}
 
-// settle is what an event waits for others. What nodes do comes in hundreds: each joins in some six steps, and with each
-// pod of a DaemonSet its status changes. A pass looks at all of it at once.
+// settle is how long an event waits for others. Nodes cause hundreds: each joins in some six steps, and each pod
+// changes its DaemonSet's status. One pass handles all of them.
 const settle = 3 * time.Second
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// events asks for a pass over every VDOConfig that takes in what happens until then.
+// events requests a pass over every VDOConfig after that time.
 func (r *Reconciler) events() handler.EventHandler {
 	add := func(ctx context.Context, q queue) {
 		for _, req := range r.all(ctx, nil) {
@@ -164,8 +164,8 @@ func (r *Reconciler) events() handler.EventHandler {
 	}
 }
 
-// nodeChanged drops the heartbeats of nodes: what counts is initialisation, labels,
-// cordons, the kubelet's version, and whether the node is ready.
+// nodeChanged drops the heartbeats of nodes. It passes initialisation, labels, cordons, the kubelet's version, and
+// readiness.
 var nodeChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 	was, ok1 := e.ObjectOld.(*corev1.Node)
 	is, ok2 := e.ObjectNew.(*corev1.Node)
@@ -174,8 +174,8 @@ var nodeChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		was.Status.NodeInfo.KubeletVersion != is.Status.NodeInfo.KubeletVersion
 }}
 
-// csiNodeChanged drops what other storage drivers say: the driver registers on nodes one by
-// one, and a CSINode without any says nothing.
+// csiNodeChanged drops the changes of other storage drivers: the driver registers on one node after the other, and a
+// CSINode without any has no information.
 var csiNodeChanged = predicate.Funcs{
 	CreateFunc: func(e event.CreateEvent) bool { return len(registered(e.Object)) > 0 },
 	UpdateFunc: func(e event.UpdateEvent) bool {
