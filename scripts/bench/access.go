@@ -11,8 +11,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 )
 
-// access is what lets all tools into the registries with TLS and login: one folder with
-// logins, and one file with the authorities that they trust.
+// access gives all tools access to the registries with TLS and login. It is a directory with logins, and a file with
+// the trusted CAs.
 type access struct {
 	dir    string
 	logins map[string]any
@@ -24,7 +24,7 @@ func newAccess(dir string) (*access, error) {
 	return a, errors.Join(os.Mkdir(a.dir, 0o700), a.write())
 }
 
-// grant gives the login of a registry to who speaks to it as host.
+// grant adds the login of a registry, under the host that clients connect to.
 func (a *access) grant(reg *registry.Registry, host string) error {
 	if !strings.HasPrefix(reg.URL(), "https:") {
 		return nil
@@ -42,8 +42,8 @@ func (a *access) write() error {
 		os.WriteFile(filepath.Join(a.dir, "trust.pem"), a.trust, 0o600))
 }
 
-// environment is what tools find both by, and the password of the key that signs. All are
-// programs in Go, which read SSL_CERT_FILE.
+// environment returns the variables by which tools find both, and the password of the signing key. All tools are Go
+// programs, which read SSL_CERT_FILE.
 func (a *access) environment() []string {
 	return append(os.Environ(), "DOCKER_CONFIG="+a.dir, "REGISTRY_AUTH_FILE=", "COSIGN_PASSWORD=bench",
 		"SSL_CERT_FILE="+filepath.Join(a.dir, "trust.pem"))

@@ -1,19 +1,19 @@
-// Command bench compares vdo-bundle with the tools that can do parts of its job. All run as processes, over the
-// same registry (the reference implementation, in this process), with the same bytes. README.md says what is
-// compared and how, and has the tables that it prints.
+// Command bench compares vdo-bundle with tools that do parts of its job. All run as processes, over the same registry
+// (the reference implementation, in this process), with the same bytes. README.md describes the comparison, and has
+// the tables that it prints.
 //
-// Sets: "drivers" is 40 images of 3 GB with five shared bases, "big" one layer of 2 GB, "small" 250 images of eight
-// layers of 8 KiB. Each has a newer version, in which every eleventh layer is another. Links: "loopback", and
-// "20ms", a relay with a round trip of 20 ms and 1 Gbit/s (package test/link), each over plain HTTP, and with TLS
-// and login.
+// The set "drivers" is 40 images of 3 GB with five shared bases. The set "big" is one layer of 2 GB. The set "small"
+// is 250 images of eight layers of 8 KiB. Each has a newer version, in which every eleventh layer differs. The links
+// are "loopback", and "20ms", a relay with a round trip of 20 ms and 1 Gbit/s (package test/link). Each link is used
+// with plain HTTP, and with TLS and login.
 //
-// Each tool first does the job once unmeasured, over loopback, so that programs, the sets and the memory that a
-// virtual machine is given late are warm. Then there are three rounds: in each, every tool does all of its jobs
-// before the next tool begins, and pushes what it has just pulled; each round begins with another tool.
+// Each tool first does the job once unmeasured, over loopback, to warm up programs, sets and a virtual machine's
+// memory. Three rounds follow. In each, every tool does all of its jobs before the next tool begins, and pushes the
+// bundle that it just pulled. Each round begins with another tool.
 //
-// Wall is until the process ended, of some rows with a sync right after it, because vdo-bundle flushes what it says
-// is done and the others do not. CPU is user and system time; memory is the highest resident size, of all rounds;
-// "on the wire" are the bodies of requests and answers. Each run is told on stderr, the tables come on stdout.
+// Wall is the time until the process ended. In some rows it includes a sync right after it, since only vdo-bundle
+// flushes its results. CPU is user and system time; memory is the highest resident size of all rounds; "on the wire"
+// are the bodies of requests and answers. It reports each run on stderr, and prints the tables on stdout.
 package main
 
 import (
@@ -41,7 +41,7 @@ type options struct {
 	access             *access
 }
 
-// repeat is how many rounds there are: the least of which a median and a spread say anything.
+// repeat is the number of rounds: the fewest with a useful median and spread.
 const repeat = 3
 
 func main() {
@@ -75,13 +75,11 @@ func parse(args []string) (options, error) {
 	return o, nil
 }
 
-// way is how registries are reached.
 type way struct {
 	link.Options
 	tls bool // and login
 }
 
-// ways are those by name.
 var ways = map[string]way{
 	"loopback":     {},
 	"20ms":         {Options: far},
@@ -112,7 +110,7 @@ func run(ctx context.Context, args []string) error {
 	if o.access, err = newAccess(o.dir); err != nil {
 		return err
 	}
-	debug.SetGCPercent(400) // the registries are in this process, and should not be what is measured
+	debug.SetGCPercent(400) // to keep the registries, in this process, out of the figures
 	all, err := findTools(ctx, o)
 	if err != nil {
 		return err
@@ -131,9 +129,8 @@ func run(ctx context.Context, args []string) error {
 	return nil
 }
 
-// memoryDir is a file system in memory, where it holds two registries full of the
-// largest set; else the folder that is measured. A registry that flushes every small
-// file to the disk that the tools write to would be measured with them.
+// memoryDir returns a file system in memory if it holds two registries full of the largest set; else the measured
+// directory. There, a registry that flushes every small file would slow the tools on the same disk.
 func memoryDir(o options) string {
 	const shm, need = "/dev/shm", 10e9
 	var s unix.Statfs_t

@@ -9,8 +9,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 )
 
-// withMirror gives the job an empty registry to push to, in the place of the one that is
-// pulled from.
+// withMirror gives the job an empty registry to push to, instead of the one that it pulls from.
 func (j job) withMirror(use func(job) error) (err error) {
 	dir := filepath.Join(j.o.registryDir, j.set.name, "mirror")
 	reg, err := registry.New(serving(dir, j.way.tls))
@@ -30,7 +29,7 @@ func (j job) withMirror(use func(job) error) (err error) {
 	return use(j)
 }
 
-// serving are the options of a registry that keeps its content in a folder.
+// serving returns the options of a registry that keeps its content in a directory.
 func serving(dir string, tls bool) registry.Options {
 	o := registry.Options{Dir: dir, TLS: tls}
 	if tls {
@@ -39,7 +38,7 @@ func serving(dir string, tls bool) registry.Options {
 	return o
 }
 
-// through leads over a link, where there is one.
+// through returns the address over a link, if any.
 func through(host string, speed link.Options) (string, func(), error) {
 	if speed == (link.Options{}) {
 		return host, func() {}, nil

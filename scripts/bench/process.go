@@ -16,20 +16,17 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/shell"
 )
 
-// sample is what one run cost.
 type sample struct {
 	wall, onDisk, cpu time.Duration
 	memory, wire      int64
 	requests          int
 }
 
-// timeout is how long one run may take.
 const timeout = 4 * time.Minute
 
-// process runs a program to its end. Where stopAt is not nil, the program is killed
-// as soon as it says so.
+// process runs a program to its end. If stopAt is not nil, it kills the program as soon as stopAt returns true.
 func process(ctx context.Context, a *access, reg *registry.Registry, path string, args []string, stopAt func() bool) (sample, error) {
-	unix.Sync() // what others left to be written is not this one's
+	unix.Sync() // earlier writes do not count
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	if reg != nil {
@@ -62,7 +59,7 @@ func process(ctx context.Context, a *access, reg *registry.Registry, path string
 	return s, err
 }
 
-// wait waits for the end of a process. With stopAt it kills it as soon as that says so.
+// wait waits for the end of a process. With stopAt it kills the process as soon as stopAt returns true.
 func wait(p *os.Process, ended <-chan error, stopAt func() bool) error {
 	for stopAt != nil {
 		select {

@@ -25,7 +25,7 @@ const (
 
 var rows = []string{rowPull, rowResume, rowPush, rowPushAgain, rowVerifiedPush, rowDeltaPull, rowDeltaPush, rowVerify, rowMostPull, rowMostPush}
 
-// withSync are the rows in which a sync right after the process counts.
+// withSync are the rows that include the time of a sync right after the process.
 var withSync = []string{rowPull, rowResume, rowDeltaPull}
 
 // table is the results of one set over one link.
@@ -40,7 +40,7 @@ type cell struct{ row, tool string }
 // results are the runs of one tool in one row.
 type results struct {
 	samples []sample
-	failed  string // in the place of figures
+	failed  string // reason instead of figures
 }
 
 func newTable(s *set, over string) *table {
@@ -61,7 +61,7 @@ func (t *table) fail(row string, of tool) {
 	t.at(row, of).failed = "failed"
 }
 
-// none is for a job that a tool does not do.
+// none marks a job that a tool does not do.
 const none = "–"
 
 func (t *table) add(row string, of tool, s sample) {
@@ -71,7 +71,7 @@ func (t *table) add(row string, of tool, s sample) {
 		seconds(s.wall), seconds(s.onDisk), seconds(s.cpu), humanize.IBytes(unsigned(s.memory)), bytesText(s.wire), s.requests)
 }
 
-// counted is the time of a row that is compared.
+// counted returns the time of a row that is compared.
 func counted(row string) func(sample) time.Duration {
 	if slices.Contains(withSync, row) {
 		return func(s sample) time.Duration { return s.onDisk }
@@ -79,7 +79,7 @@ func counted(row string) func(sample) time.Duration {
 	return func(s sample) time.Duration { return s.wall }
 }
 
-// median is the middle one of several figures; of an even number the lower of two.
+// median returns the middle one of several figures; of an even number the lower of two.
 func median(samples []sample, of func(sample) time.Duration) time.Duration {
 	all := sorted(samples, of)
 	return all[(len(all)-1)/2]
@@ -94,7 +94,7 @@ func sorted[T int64 | time.Duration](samples []sample, of func(sample) T) []T {
 	return all
 }
 
-// spread is a median with the least and the most.
+// spread returns a median with the least and the most.
 func spread(samples []sample, of func(sample) time.Duration) string {
 	all := sorted(samples, of)
 	return fmt.Sprintf("%s (%s–%s)", seconds(median(samples, of)), seconds(all[0]), seconds(all[len(all)-1]))
@@ -105,7 +105,7 @@ func (r *results) memory() int64 {
 	return most[len(most)-1]
 }
 
-// newGrid is a table in Markdown; its figures are of one unit in each column.
+// newGrid returns a table in Markdown; each column of figures has one unit.
 func newGrid(head ...any) pretty.Writer {
 	g := pretty.NewWriter()
 	g.AppendHeader(head)
@@ -116,7 +116,7 @@ func printGrid(g pretty.Writer) { fmt.Printf("\n%s\n", g.RenderMarkdown()) }
 
 func seconds(d time.Duration) string { return fmt.Sprintf("%.2f", d.Seconds()) }
 
-// bytesText is a number of bytes in running text.
+// bytesText returns a number of bytes for running text.
 func bytesText(n int64) string { return humanize.Bytes(unsigned(n)) }
 func unsigned(n int64) uint64  { return uint64(max(n, 0)) }
 func mib(n int64) string       { return fmt.Sprintf("%d", n>>20) }

@@ -37,7 +37,7 @@ func runSet(ctx context.Context, o options, name string, tools []tool) ([]*table
 	return tables, nil
 }
 
-// lock makes the locks that our own tools pull, and a key.
+// lock creates the locks for our own tools, and a key.
 func (s *set) lock(ctx context.Context, o options, tools []tool) error {
 	for _, t := range tools {
 		if t.own == nil {
@@ -57,8 +57,7 @@ func (s *set) lock(ctx context.Context, o options, tools []tool) error {
 	return nil
 }
 
-// warm has each tool pull and push once, unmeasured. What fails here fails again where
-// it is measured.
+// warm has each tool pull and push once, unmeasured. An error here recurs in the measurement.
 func (s *set) warm(ctx context.Context, o options, tools []tool) error {
 	for _, tool := range tools {
 		say("%s: %s warms up", s.name, tool.name)
@@ -77,8 +76,8 @@ func (s *set) warm(ctx context.Context, o options, tools []tool) error {
 	return nil
 }
 
-// over measures a set over one link: in each round every tool does all of its jobs, and
-// each round begins with another tool.
+// over measures a set over one link: in each round every tool does all of its jobs, and each round begins with
+// another tool.
 func (s *set) over(ctx context.Context, o options, over string, tools []tool) (*table, error) {
 	way, from := ways[over], s.upstream
 	if way.tls {
@@ -110,27 +109,26 @@ func (s *set) over(ctx context.Context, o options, over string, tools []tool) (*
 	return t, nil
 }
 
-// job is what one tool does with one set.
+// job is the work of one tool with one set.
 type job struct {
 	set   *set
 	tool  tool
 	o     options
 	table *table
 	way   way
-	from  *registry.Registry // that is pulled from, as host
+	from  *registry.Registry // source of pulls, as host
 	host  string
 }
 
-// args is a command line for what the job pulls, and where it keeps that.
+// args returns a command line for the job's set and the location of its bundle.
 func (j job) args(line string) []string { return j.tool.args(line, j.set, j.host, j.bundle(), "") }
 
-// run runs the tool to its end.
 func (j job) run(ctx context.Context, reg *registry.Registry, args []string) (sample, error) {
 	return process(ctx, j.o.access, reg, j.tool.path, args, nil)
 }
 
-// measure runs a row of the table once, and tells whether there are figures. What has
-// failed in an earlier round is not tried again.
+// measure runs a row of the table once, and reports whether it has figures. It does not repeat a row that failed in
+// an earlier round.
 func (j job) measure(row string, run func() (sample, error)) bool {
 	if j.table.failed(row, j.tool) {
 		return false
@@ -145,7 +143,7 @@ func (j job) measure(row string, run func() (sample, error)) bool {
 	return true
 }
 
-// bundle is where the tool keeps what it pulled.
+// bundle returns the location of the tool's pulled bundle.
 func (j job) bundle() string { return filepath.Join(j.set.dir, "of-"+j.tool.name+j.tool.ext) }
 
 func (j job) remove() error {
@@ -153,7 +151,7 @@ func (j job) remove() error {
 	return errors.Join(os.RemoveAll(name), os.RemoveAll(name+".partial"), os.RemoveAll(name+".journal"))
 }
 
-// pulled pulls again.
+// pulled removes the bundle and pulls again.
 func (j job) pulled(ctx context.Context, line string) (sample, error) {
 	if err := j.remove(); err != nil {
 		return sample{}, err
@@ -170,7 +168,7 @@ func (j job) pushed(ctx context.Context, line string) (s sample, err error) {
 	return s, err
 }
 
-// all does each job once: what is pushed is what was pulled last.
+// all does each job once: it pushes the bundle that it pulled last.
 func (j job) all(ctx context.Context) {
 	j.resume(ctx)
 	if !j.measure(rowPull, func() (sample, error) { return j.pulled(ctx, j.tool.pull) }) {
@@ -192,7 +190,7 @@ func (j job) all(ctx context.Context) {
 	}
 }
 
-// resume kills a pull when half of the bytes have come, and measures the next run.
+// resume kills a pull after half of the bytes, and measures the next run.
 func (j job) resume(ctx context.Context) {
 	half := func() bool {
 		wire, _ := traffic(j.from)
@@ -210,8 +208,7 @@ func (j job) resume(ctx context.Context) {
 	})
 }
 
-// newer pulls the version after the one that is there into a file of its own, and pushes that
-// into a registry that has the older one.
+// newer pulls the newer version into a file of its own. It pushes that into a registry that has the older one.
 func (j job) newer(ctx context.Context) {
 	next := j
 	next.set = j.set.newer
@@ -237,7 +234,7 @@ func (j job) newer(ctx context.Context) {
 	})
 }
 
-// signed signs what was pulled, and measures its verification, alone and before a push.
+// signed signs the pulled bundle, and measures its verification, alone and before a push.
 func (j job) signed(ctx context.Context) {
 	own := j.tool.own
 	if _, err := j.run(ctx, nil, j.args(own.sign)); err != nil {
@@ -249,7 +246,7 @@ func (j job) signed(ctx context.Context) {
 	j.measure(rowVerifiedPush, func() (sample, error) { return j.pushed(ctx, own.verifiedPush) })
 }
 
-// most pulls and pushes with the flags that take most memory.
+// most pulls and pushes with the flags that need most memory.
 func (j job) most(ctx context.Context) {
 	own := j.tool.own
 	if own == nil || j.table.failed(rowPull, j.tool) {

@@ -26,28 +26,28 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 )
 
-// set is images in a registry, and what leads vdo-bundle to them.
+// set is images in a registry, and the files by which vdo-bundle finds them.
 type set struct {
 	name        string
-	tag         string // of everything in it: "1", and "2" of the newer version
+	tag         string // of all its images: "1", and "2" of the newer version
 	upstream    *registry.Registry
 	secure      *registry.Registry // the same content, with TLS and login
-	tls         bool               // secure is what is spoken to
+	tls         bool               // use secure
 	dir         string             // matrix.yaml, manifests/, keys
-	registryDir string             // what the registry keeps
+	registryDir string             // storage of the registry
 	images      int
 	blobs       int   // different ones; of a newer version those that the older one lacks
-	bytes       int64 // of them
-	newer       *set  // the version after this one; nil where this is that
+	bytes       int64 // of blobs
+	newer       *set  // the next version; nil in that one
 }
 
-// layer is what a layer's bytes are made from.
+// layer is the source of a layer's bytes.
 type layer struct {
 	seed string
 	size int64
 }
 
-// recipe is the layers of each image.
+// recipe returns the layers of each image.
 func recipe(name string, scale float64) ([][]layer, error) {
 	bytes := func(n float64) int64 { return max(int64(n*scale), 1<<10) }
 	count := func(n int) int { return max(int(float64(n)*scale), 2) }
@@ -66,7 +66,6 @@ func recipe(name string, scale float64) ([][]layer, error) {
 	return nil, fmt.Errorf("there is no set %q", name)
 }
 
-// own are the layers that only one image has.
 func own(image int, sizes ...int64) []layer {
 	out := make([]layer, len(sizes))
 	for i, size := range sizes {
@@ -75,9 +74,8 @@ func own(image int, sizes ...int64) []layer {
 	return out
 }
 
-// newer is the recipe of the next version: every eleventh layer has other bytes, so
-// that large and small ones change alike. Where there are too few for that, a layer
-// of a tenth of their size comes on top.
+// newer returns the recipe of the next version. Every eleventh layer has other bytes, so that large and small ones
+// change alike. For fewer layers it adds one of a tenth of their size.
 func newer(recipe [][]layer) [][]layer {
 	const each = 11
 	out := make([][]layer, len(recipe))
@@ -97,8 +95,8 @@ func newer(recipe [][]layer) [][]layer {
 	return out
 }
 
-// drivers is 40 images in the sizes of the real ones: some with Windows layers or a
-// network's programs, drivers, sidecars; each on one of five bases.
+// drivers returns 40 images in the sizes of the real ones. Some have Windows layers or a network's programs; others
+// are drivers or sidecars. Each has one of five bases.
 func drivers(bytes func(float64) int64) [][]layer {
 	const mb = 1e6
 	var out [][]layer
@@ -119,7 +117,7 @@ func drivers(bytes func(float64) int64) [][]layer {
 // bases are the sizes of the shared layers, in MB.
 var bases = []float64{2, 12, 20, 32, 34}
 
-const shared = "base/" // what their seeds begin with
+const shared = "base/" // prefix of their seeds
 
 func (l layer) shared() bool { return strings.HasPrefix(l.seed, shared) }
 
@@ -148,9 +146,8 @@ func (b *blob) Compressed() (io.ReadCloser, error) {
 	return io.NopCloser(io.LimitReader(mathrand.NewChaCha8(b.seed), b.size)), nil
 }
 
-// makeSet fills a registry: one index with all images in the repository "all", and
-// every image in a repository of its own below "x". The newer version is under the
-// tag 2 there.
+// makeSet fills a registry: one index with all images in the repository "all", and every image in a repository of its
+// own below "x". The newer version has the tag 2 there.
 func makeSet(ctx context.Context, o options, name string) (_ *set, err error) {
 	layers, err := recipe(name, o.scale)
 	if err != nil {
@@ -184,7 +181,7 @@ func (s *set) close() error {
 	return errors.Join(s.upstream.Close(), s.secure.Close(), os.RemoveAll(s.registryDir), os.RemoveAll(s.dir))
 }
 
-// fill makes what a set consists of; blobs are those of the versions before.
+// fill creates the images of a set; blobs are those of earlier versions.
 func (s *set) fill(ctx context.Context, recipe [][]layer, blobs map[layer]v1.Layer) error {
 	if err := s.makeBlobs(recipe, blobs); err != nil {
 		return err
@@ -207,7 +204,7 @@ func (s *set) fill(ctx context.Context, recipe [][]layer, blobs map[layer]v1.Lay
 	return s.describe()
 }
 
-// makeBlobs adds the layers of a recipe to those that are known.
+// makeBlobs adds the new layers of a recipe to blobs.
 func (s *set) makeBlobs(recipe [][]layer, blobs map[layer]v1.Layer) error {
 	var group errgroup.Group
 	var mu sync.Mutex
@@ -258,7 +255,7 @@ func (s *set) push(ctx context.Context, images []v1.Image) error {
 	return group.Wait()
 }
 
-// pushAlone gives an image a repository of its own; the registry mounts its layers.
+// pushAlone pushes an image into a repository of its own; the registry mounts its layers.
 func (s *set) pushAlone(ctx context.Context, n int, img v1.Image, all v1.ImageIndex) error {
 	digest, err := img.Digest()
 	if err != nil {
@@ -277,7 +274,7 @@ func (s *set) pushAlone(ctx context.Context, n int, img v1.Image, all v1.ImageIn
 
 func (s *set) path(n int) string { return fmt.Sprintf("bench/image-%03d:%s", n, s.tag) }
 
-// release is what the matrix calls it.
+// release returns the set's release in the matrix.
 func (s *set) release() string { return "1.33." + s.tag }
 
 const matrixText = `apiVersion: vdo.vmware.com/matrix/v1

@@ -7,11 +7,10 @@ import (
 	pretty "github.com/jedib0t/go-pretty/v6/table"
 )
 
-// memoryBound is what vdo-bundle may take, whatever its flags are.
+// memoryBound is vdo-bundle's memory limit, with any flags.
 const memoryBound = 64 << 20
 
-// printSummary prints what README.md holds: times of all tools side by side, and whether memory
-// kept its bound.
+// printSummary prints the tables for README.md: times of all tools side by side, and memory against its limit.
 func printSummary(tables []*table, tools []tool) {
 	names := make([]string, len(tools))
 	for i, t := range tools {
@@ -21,7 +20,7 @@ func printSummary(tables []*table, tools []tool) {
 	printMemory(tables, names)
 }
 
-// printTimes prints medians with their spread; with the change where an older vdo-bundle took part.
+// printTimes prints medians with their spread, and the change if an older vdo-bundle took part.
 func printTimes(tables []*table, tools []string) {
 	change := slices.Contains(tools, beforeName)
 	head := pretty.Row{"wall, seconds", ""}
@@ -44,7 +43,7 @@ func printTimes(tables []*table, tools []string) {
 	printGrid(g)
 }
 
-// times are the figures of one row of that table, and whether there are any.
+// times returns the figures of one row, and whether it has any.
 func (t *table) times(row string, tools []string, change bool) (figures pretty.Row, found bool) {
 	for _, tool := range tools {
 		text := none
@@ -62,7 +61,7 @@ func (t *table) times(row string, tools []string, change bool) (figures pretty.R
 	return figures, found
 }
 
-// change is how much longer this vdo-bundle takes than the one before.
+// change returns how much longer this vdo-bundle takes than the one before.
 func (t *table) change(row string) string {
 	ours, before := t.cells[cell{row, ourName}], t.cells[cell{row, beforeName}]
 	if ours == nil || before == nil || len(ours.samples) == 0 || len(before.samples) == 0 {
@@ -72,7 +71,7 @@ func (t *table) change(row string) string {
 	return fmt.Sprintf("%+.0f %%", 100*(float64(median(ours.samples, counted(row)))/float64(was)-1))
 }
 
-// printMemory prints the most of each table against the bound.
+// printMemory prints the highest memory of each table against the limit.
 func printMemory(tables []*table, tools []string) {
 	if !slices.Contains(tools, ourName) {
 		return

@@ -11,22 +11,22 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
 
-// tool is a program and how it does each job: command lines with words in capitals, see
-// [job.args]. An empty one is a job that it cannot do.
+// tool is a program with its command line for each job. Words in capitals are replaced, see [job.args]. An empty line
+// is a job that it cannot do.
 type tool struct {
 	name, path string
 	pull, push string
-	plainPull  string // what a pull needs in addition for a registry without TLS, and likewise a push
+	plainPull  string // further arguments of a pull for a registry without TLS, and likewise of a push
 	plainPush  string
-	ext        string   // of what it pulls into
-	own        *ownJobs // nil: it is one of the others
+	ext        string   // of the file that it pulls into
+	own        *ownJobs // nil for other projects' tools
 }
 
-// ownJobs are what only vdo-bundle does.
+// ownJobs are the jobs that only vdo-bundle does.
 type ownJobs struct {
 	lock, sign, verify, verifiedPush string
-	delta                            string // pulls what BASE lacks of a set into a file of its own
-	// What raises memory most, with pulls and with pushes.
+	delta                            string // pulls the blobs of a set that BASE lacks into a file of its own
+	// mostPull and mostPush have the flags that raise memory most.
 	mostPull, mostPush string
 }
 
@@ -55,7 +55,7 @@ func ourselves(name, path string) tool {
 	}
 }
 
-// peers are the others, built from their modules in scripts/tools.
+// peers are the other projects' tools, built from their modules in scripts/tools.
 var peers = []tool{
 	{
 		name: "crane",
@@ -69,7 +69,7 @@ var peers = []tool{
 	},
 }
 
-// args is a command line for a set at a registry's host; at is where the tool keeps it.
+// args returns a command line for a set at a registry's host; at is the tool's location for it.
 func (t tool) args(line string, s *set, host, at, base string) []string {
 	if !s.tls && strings.HasPrefix(line, t.pull) {
 		line += " " + t.plainPull
@@ -85,7 +85,6 @@ func (t tool) args(line string, s *set, host, at, base string) []string {
 	return args
 }
 
-// findTools builds or finds those that are requested.
 func findTools(ctx context.Context, o options) ([]tool, error) {
 	for _, name := range o.tools {
 		isOurs := name == ourName || name == beforeName && o.against != ""

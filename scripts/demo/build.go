@@ -11,12 +11,12 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
 
-// binDir keeps what was built for the next run.
+// binDir returns the directory that keeps built programs for the next run.
 func binDir() string { return filepath.Join(toolchain.Root(), "bin", "demo") }
 
 var kubectl = toolchain.Tool{Name: "kubectl"}
 
-// controlPlane is what the cluster consists of, at the version that it reports.
+// controlPlane are the programs of the cluster, at the version that it reports.
 var controlPlane = []toolchain.Tool{
 	{Name: "kube-apiserver", Version: toolchain.FirstKubernetes},
 	{Name: "kube-controller-manager", Version: toolchain.FirstKubernetes},
@@ -24,9 +24,8 @@ var controlPlane = []toolchain.Tool{
 	kubectl, {Name: "etcd"}, {Name: "kwok"},
 }
 
-// buildFirst makes what the connected host needs. The rest is begun besides, with what
-// the processors have to spare: the control plane takes minutes on a machine that has
-// none yet, and no one has to wait for it to see the bundler.
+// buildFirst builds the programs of the connected host. It starts to build the rest at low priority: a first build of
+// the control plane takes minutes, and people see the bundler meanwhile.
 func (d *demo) buildFirst(ctx context.Context) error {
 	for _, dir := range []string{"connected", "site", "tmp"} {
 		if err := os.MkdirAll(d.path(dir), 0o755); err != nil {
@@ -53,7 +52,6 @@ func (d *demo) buildRest(ctx context.Context) error {
 	return errors.Join(err, <-operator)
 }
 
-// awaitRest waits for what is still being built.
 func (d *demo) awaitRest(ctx context.Context) error {
 	err := d.await(ctx, "control plane and operator", d.rest)
 	d.rest = nil
@@ -68,7 +66,7 @@ func (d *demo) awaitRest(ctx context.Context) error {
 	return nil
 }
 
-// hosts are where people type.
+// hosts sets up the hosts where people type.
 func (d *demo) hosts() {
 	d.connected = &shell.Shell{
 		Dir: d.path("connected"), Path: []string{binDir()}, Echo: d.out.command,
@@ -89,7 +87,7 @@ func background(f func() error) chan error {
 	return done
 }
 
-// await tells now and then what is being built, and for how long, until that is done.
+// await prints now and then what is being built, and for how long, until that is done.
 func (d *demo) await(ctx context.Context, what string, done <-chan error) error {
 	began, tick := time.Now(), time.NewTicker(10*time.Second)
 	defer tick.Stop()

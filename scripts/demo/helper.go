@@ -14,18 +14,16 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
 
-// program is what runs beside the demo. One of the world ends when its standard input does, so also when the demo
-// is killed.
+// program runs beside the demo. The world's programs end with their standard input, so also when the demo is killed.
 type program struct {
 	name, log string // log is a name too; "": the program's
 	args, env []string
-	// facts, where set, are read from the one line of JSON that it prints.
+	// facts, if set, are read from the line of JSON that it prints.
 	facts any
 }
 
-// start runs a program until ctx ends: then it is asked to end, and ended if it does not. With facts it waits until
-// the program has printed them. What else the program says goes to a log; its temporary files lie in the demo's
-// folder.
+// start runs a program until ctx ends, then sends it SIGTERM, and kills it if it stays. With facts it waits until the
+// program has printed them. Further output goes to a log; temporary files are in the demo's directory.
 func (d *demo) start(ctx context.Context, p program) error {
 	log, err := os.OpenFile(d.path(cmp.Or(p.log, p.name)+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -37,7 +35,7 @@ func (d *demo) start(ctx context.Context, p program) error {
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.Env = append(append(os.Environ(), p.env...), "TMPDIR="+d.path("tmp"))
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is the demo's business
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // the demo handles Ctrl-C
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return err
@@ -58,7 +56,7 @@ func (d *demo) start(ctx context.Context, p program) error {
 	}
 	d.running.Go(func() {
 		_ = cmd.Wait()
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what it has started and left
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // its remaining children
 	})
 	if err != nil {
 		out, _ := os.ReadFile(d.path(p.name + ".log")) //nolint:errcheck // only for the message

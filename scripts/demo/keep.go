@@ -34,8 +34,7 @@ func (d *demo) wait(ctx context.Context) error {
 	return nil
 }
 
-// entering are the lines that give a shell that knows nothing of the demo the folder, programs and settings of one
-// of its hosts.
+// entering returns the lines that give a new shell the directory, programs and settings of one of the demo's hosts.
 func entering(where *shell.Shell) []string {
 	path := shell.Quote(strings.Join(where.Path, ":"))
 	out := []string{shell.CommandLine("cd", []string{where.Dir}), "export PATH=" + path + `:"$PATH"`}

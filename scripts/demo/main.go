@@ -1,15 +1,14 @@
-// Command demo runs the main job on this machine, from nothing but Go: a signed
-// bundle of drivers is built on a connected host, carried across a gap as one
-// file, verified, pushed into a private mirror, and installed, configured and
-// upgraded by the operator in a real Kubernetes control plane; a tampered bundle is
-// refused. Every command is printed as it is run, with its real output.
+// Command demo runs the main job on this machine, and needs only Go. A connected host builds a signed bundle of
+// drivers. It crosses a gap as one file, is verified and pushed into a private mirror. The operator installs,
+// configures and upgrades the drivers in a real Kubernetes control plane. Both sides of the mirror refuse a tampered
+// bundle. The demo prints every command with its real output.
 //
 //	make demo             # ends with nothing left behind
 //	KEEP=1 make demo      # leaves the world running until Ctrl-C
-//	SIP=1 make demo       # and a tenant cluster's hosts and services besides
+//	SIP=1 make demo       # also a tenant cluster's hosts and services
 //
-// It imports little, so that it is there at once: what the world consists of are
-// programs of their own (registries, site), which are built while the first commands run.
+// It imports little, so that it starts at once. The world consists of separate programs (registries, site), which are
+// built while the first commands run.
 package main
 
 import (
@@ -26,7 +25,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/shell"
 )
 
-// patience is how long programs have to end in good order after an interrupt.
+// patience is the time for programs to end gracefully after an interrupt.
 const patience = 3 * time.Second
 
 func main() {
@@ -53,8 +52,7 @@ func main() {
 
 var errInterrupted = errors.New("interrupted")
 
-// end removes the demo's folder, which has all that any of its programs wrote, and
-// returns the exit code.
+// end removes the demo's directory, with all files of its programs, and returns the exit code.
 func (d *demo) end(err error) int {
 	left := d.remove()
 	switch {
@@ -72,8 +70,7 @@ func (d *demo) end(err error) int {
 	}
 }
 
-// remove takes away the folder. A program that was killed a moment ago may still have
-// made a file while it went.
+// remove removes the directory. A program that was just killed may still have created a file at its end.
 func (d *demo) remove() (err error) {
 	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 		if err = os.RemoveAll(d.dir); err == nil || time.Now().After(deadline) {
@@ -82,34 +79,33 @@ func (d *demo) remove() (err error) {
 	}
 }
 
-// demo is one run.
 type demo struct {
 	out  *printer
 	keep bool
 	sip  bool
 	dir  string // of everything
-	// manifests is the folder of upstream's; "" for stand-ins.
+	// manifests is the directory of upstream's; "" for stand-ins.
 	manifests string
 
 	connected, isolated *shell.Shell
-	running             sync.WaitGroup // programs that run beside it
-	stop                func()         // has them end
+	running             sync.WaitGroup // programs beside the demo
+	stop                func()         // ends them
 	registries          registries
 	site                site
-	rest                chan error // what is built while the first commands run
+	rest                chan error // result of the builds in the background
 	began               time.Time
 }
 
-// run goes through the steps and ends what they started.
+// run goes through the steps and ends the programs that they started.
 func (d *demo) run(ctx context.Context) (err error) {
 	ctx, d.stop = context.WithCancel(ctx)
 	d.hosts()
 	d.out.heading("Building")
-	defer func() { // before the folder goes, nothing may be building into it any more
+	defer func() { // no build may write into the directory while it is removed
 		d.stop()
 		d.running.Wait()
 		if d.rest != nil {
-			<-d.rest //nolint:errcheck // what it says is of no use any more
+			<-d.rest //nolint:errcheck // the demo no longer needs the result
 		}
 	}()
 	steps := []func(context.Context) error{

@@ -35,8 +35,8 @@ var (
 	rebootFile string
 )
 
-// sipSteps are what SIP=1 shows after the main job: the hosts and services of a tenant
-// cluster, from a bundle of their own, by another operator under another account.
+// sipSteps are the steps of SIP=1 after the main job: the hosts and services of a tenant cluster. They have their own
+// bundle, and another operator under another account.
 func (d *demo) sipSteps() []func(context.Context) error {
 	steps := []func(context.Context) error{d.servicesBundle, d.startSIP}
 	for _, s := range sipScenes {
@@ -70,8 +70,8 @@ func (d *demo) servicesBundle(ctx context.Context) error {
 	return d.sequence(ctx, d.isolated, words("vdo-bundle push services.tar "+d.servicesReference()+" --key vdo.pub --ca-file mirror-ca.crt"))
 }
 
-// startSIP installs the kinds and rights of the operator for SIPClusters, and runs it
-// beside the cluster with the rights of its own account.
+// startSIP installs the CRDs and permissions of the operator for SIPClusters, and runs it beside the cluster under
+// its own account.
 func (d *demo) startSIP(ctx context.Context) error {
 	d.out.heading("SIP: its operator, with the rights of an account that reads no vCenter's login")
 	if err := d.writeSIPFiles(); err != nil {
@@ -123,8 +123,8 @@ func (d *demo) writeSIPFiles() error {
 	return nil
 }
 
-// metal3File defines the kind of hosts, without the status subresource so that hosts.yaml sets their
-// states, and the namespaces of hosts and of tenants.
+// metal3File defines the CRD of hosts, without the status subresource so that hosts.yaml sets their states, and the
+// namespaces of hosts and of tenants.
 func metal3File() string {
 	text := strings.Replace(metal3.CRD, "      subresources: {status: {}}\n", "", 1)
 	for _, ns := range []string{"metal3", "tenants", "other-tenants"} {
@@ -133,7 +133,7 @@ func metal3File() string {
 	return text
 }
 
-// publicKey is an administrator's for the jump host, in the form of authorized_keys.
+// publicKey returns an administrator's key for the jump host, as a line of authorized_keys.
 func publicKey() (string, error) {
 	public, _, err := ed25519.GenerateKey(nil)
 	if err != nil {
@@ -159,7 +159,7 @@ const (
 	reasonIs  = `--for=jsonpath={.status.conditions[?(@.type=="Ready")].reason}=`
 )
 
-// sipScenes are what happens to tenants, who share the hosts. The demo plays Metal3.
+// sipScenes are the steps of tenants that share the hosts. The demo simulates Metal3.
 var sipScenes = []struct {
 	heading string
 	lines   []string

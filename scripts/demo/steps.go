@@ -17,14 +17,14 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/upstream"
 )
 
-// The releases of the demo: what the first bundle and the second one hold.
+// The releases of the demo, in the first bundle and the second one.
 var (
 	firstBundle  = []string{"cpi@1.33.1", "csi@3.5.1"}
 	secondBundle = []string{"cpi@1.33.1", "csi@3.7.3"}
 	everything   = []string{"cpi@1.33.1", "csi@3.5.1", "csi@3.7.3", "snapshot-controller@8.2.0"}
 )
 
-// registries is what the program of that name says, and site likewise.
+// registries is the output of the program of that name, and site likewise.
 type registries struct {
 	Upstream, Mirror string
 	Images           int
@@ -33,7 +33,7 @@ type registries struct {
 
 type site struct{ VCenter, Kubernetes, Kubeconfig, Administrator, Password string }
 
-// findManifests comes first, so that a wrong VDO_UPSTREAM fails before everything is built.
+// findManifests is the first step, so that a wrong VDO_UPSTREAM fails before any build.
 func (d *demo) findManifests(context.Context) (err error) {
 	d.manifests, err = upstream.Find()
 	return err
@@ -70,7 +70,7 @@ func (d *demo) startSite(ctx context.Context) error {
 	return nil
 }
 
-// bundle is the connected host: choose, fetch, sign.
+// bundle shows the connected host: choose, fetch, sign.
 func (d *demo) bundle(ctx context.Context) error {
 	d.out.heading("On the connected host: choose, fetch and sign")
 	return d.sequence(ctx, d.connected,
@@ -119,8 +119,8 @@ func (d *demo) land(ctx context.Context) error {
 
 const namespace = "vmware-system-vdo"
 
-// prepare completes the configuration, makes the drivers' account and checks both, before there is an operator.
-// The administrator's password is in the environment alone.
+// prepare completes the configuration, creates the drivers' account and checks both, before the operator runs. Only
+// the environment has the administrator's password.
 func (d *demo) prepare(ctx context.Context) error {
 	d.out.heading("In the site: the configuration, and an account with the least privileges")
 	admin := *d.isolated
@@ -134,8 +134,7 @@ func (d *demo) prepare(ctx context.Context) error {
 	return d.sequence(ctx, d.isolated, words("vdoctl check --from-file site.yaml"))
 }
 
-// startOperator installs the operator's kinds and rights and runs it beside the
-// cluster with the rights of its own account.
+// startOperator installs the operator's CRDs and permissions, and runs it beside the cluster under its own account.
 func (d *demo) startOperator(ctx context.Context) error {
 	d.out.heading("In the site: the operator, with its own account's rights")
 	deploy := filepath.Join(toolchain.Root(), "deploy")
@@ -175,7 +174,7 @@ func (d *demo) kubeconfigOf(ctx context.Context, namespace, account string) (str
 	return name, err
 }
 
-// install points the operator at the mirror and the vCenter.
+// install configures the operator for the mirror and the vCenter.
 func (d *demo) install(ctx context.Context) error {
 	d.out.heading("In the site: point the operator at the mirror and the vCenter")
 	if err := d.sequence(ctx, d.isolated,
@@ -192,8 +191,8 @@ func (d *demo) install(ctx context.Context) error {
 	return d.status(ctx)
 }
 
-// status shows all of it on one screen. The operator runs beside this cluster, whose nodes run
-// nothing: that its Deployment is not there is one thing that is not as it should be.
+// status shows the whole state on one screen. The operator runs beside this cluster, whose nodes run nothing: so
+// vdoctl reports its missing Deployment.
 func (d *demo) status(ctx context.Context) error {
 	_, err := d.isolated.Run(ctx, "vdoctl", "status")
 	var exit *shell.Exit
@@ -204,7 +203,7 @@ func (d *demo) status(ctx context.Context) error {
 	return err
 }
 
-// notReady is the exit code of vdoctl status where something is not as it should be.
+// notReady is the exit code of vdoctl status if a component is not ready.
 const notReady = 8
 
 // upgrade pushes a second bundle under the same tag.
@@ -229,7 +228,7 @@ func (d *demo) upgrade(ctx context.Context) error {
 	)
 }
 
-// tamper shows what a changed byte does on each side of the mirror.
+// tamper shows the effect of a changed byte on each side of the mirror.
 func (d *demo) tamper(ctx context.Context) error {
 	d.out.heading("A byte changed on the way")
 	if err := flipByte(d.path("site/drivers2.tar"), d.path("site/tampered.tar")); err != nil {
@@ -241,7 +240,7 @@ func (d *demo) tamper(ctx context.Context) error {
 	d.out.heading("A bundle signed by somebody else, pushed under the tag")
 	if err := d.sequence(ctx, d.connected,
 		words("vdo-bundle keygen -o stranger"),
-		d.lock(everything[:3], "lock3.yaml"), // other contents: what vdo.key signed is trusted, whoever pushes it
+		d.lock(everything[:3], "lock3.yaml"), // different contents: a bundle signed by vdo.key is trusted, whoever pushes it
 		append(words("vdo-bundle pull --lock lock3.yaml --sign-key stranger.key -o stranger.tar"), d.registries.Flags...),
 	); err != nil {
 		return err
@@ -258,7 +257,7 @@ func (d *demo) tamper(ctx context.Context) error {
 	)
 }
 
-// explain shows what a person would look at after a failure.
+// explain shows the logs that help after a failure.
 func (d *demo) explain() {
 	if d.site.Kubeconfig == "" {
 		return
@@ -270,7 +269,7 @@ func (d *demo) explain() {
 	if d.sip {
 		_, _ = d.isolated.Run(ctx, "kubectl", "get", "sipclusters,baremetalhosts", "-A", "-o", "yaml")
 	}
-	d.stop() // the site then says what its drivers met
+	d.stop() // then the site reports its drivers' errors
 	d.running.Wait()
 	for _, name := range []string{"site.log", "vdo-operator.log", "vdo-operator-sip.log"} {
 		if log, err := os.ReadFile(d.path(name)); err == nil && len(log) > 0 {
@@ -310,7 +309,6 @@ func copyFile(from, to string) error {
 	return os.WriteFile(to, data, 0o600)
 }
 
-// flipByte copies a file and inverts one byte in its middle.
 func flipByte(from, to string) error {
 	data, err := os.ReadFile(from)
 	if err != nil {

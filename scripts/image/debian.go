@@ -21,26 +21,26 @@ import (
 	"github.com/ulikunitz/xz"
 )
 
-// snapshot is where Debian keeps the files of debian.tsv.
+// snapshot is Debian's archive with the files of debian.tsv.
 const snapshot = "https://snapshot.debian.org/archive/debian/20260712T000000Z"
 
-// userFile is what the entrypoint writes: passwd in RunDir of package jumphost.
+// userFile is the file that the entrypoint writes: passwd in RunDir of package jumphost.
 const userFile = "/run/vdo-jumphost/passwd"
 
-// lookups keeps names from DNS.
+// lookups keep names from DNS.
 const lookups = "passwd: files\ngroup: files\nhosts: files\n"
 
-// maxPackage is the largest package that is read, in bytes.
+// maxPackage is the size limit of a package, in bytes.
 const maxPackage = 32 << 20
 
 //go:embed debian.tsv
 var packages string
 
-// archive is a Debian archive or a mirror of one, which is trusted with nothing.
+// archive is the URL of an untrusted Debian archive or mirror.
 type archive string
 
-// layer returns OpenSSH's server, the libraries that it needs, their licenses and what scanners know
-// packages by; and the files that let the entrypoint name the user.
+// layer returns OpenSSH's server, its libraries, their licenses and the package data for scanners. It adds the files
+// that let the entrypoint name the user.
 func (a archive) layer(ctx context.Context, architecture, list string) (v1.Layer, error) {
 	var out bytes.Buffer
 	to := tar.NewWriter(&out)
@@ -72,14 +72,13 @@ func (a archive) layer(ctx context.Context, architecture, list string) (v1.Layer
 	return layerOf(out.Bytes())
 }
 
-// layerOf is the layer of a tar archive.
 func layerOf(archive []byte) (v1.Layer, error) {
 	return tarball.LayerFromOpener(func() (io.ReadCloser, error) {
 		return io.NopCloser(bytes.NewReader(archive)), nil
 	}, tarball.WithMediaType(types.OCILayer))
 }
 
-// fetch returns a file of the archive that has that digest.
+// fetch returns a file of the archive, and verifies its digest.
 func (a archive) fetch(ctx context.Context, name, digest string) ([]byte, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(string(a), "/")+"/"+name, nil)
 	if err != nil {
@@ -103,7 +102,7 @@ func (a archive) fetch(ctx context.Context, name, digest string) ([]byte, error)
 	return data, nil
 }
 
-// unpack adds what the image needs of a package (deb(5): an ar archive of two tar archives).
+// unpack adds the needed files of a package (deb(5): an ar archive of two tar archives).
 func unpack(to *tar.Writer, name string, deb []byte) error {
 	const magic, header = "!<arch>\n", 60
 	rest, ok := bytes.CutPrefix(deb, []byte(magic))
@@ -141,7 +140,7 @@ func unpack(to *tar.Writer, name string, deb []byte) error {
 	return errors.New("is not a package with data.tar.xz")
 }
 
-// isNeeded reports whether the image has a file of a package.
+// isNeeded reports whether the image needs a file of a package.
 func isNeeded(name string) bool {
 	dir, file := path.Split(name)
 	switch {

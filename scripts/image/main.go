@@ -1,7 +1,7 @@
-// Command image builds a container image of a release, the operator's or the jump
-// host's, as an OCI image layout, without a container engine. The operator's has one static
-// executable; the jump host's has its entrypoint, and OpenSSH's server with its libraries from the Debian
-// packages of debian.tsv. Both run as user 65532. The same sources and version give the same digests.
+// Command image builds a container image of a release, the operator's or the jump host's, as an OCI image layout,
+// without a container engine. The operator's has one static executable. The jump host's has its entrypoint, and
+// OpenSSH's server with its libraries from the Debian packages of debian.tsv. Both run as user 65532. The same
+// sources and version give the same digests.
 //
 //	go run ./scripts/image -program vdo-operator -version 1.2.3 -o dist
 //	skopeo copy --all oci:dist/vdo-operator docker://mirror.site/vdo/vdo-operator:1.2.3
@@ -31,7 +31,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
 
-const patience = 10 * time.Second // with a compiler that was told to end
+const patience = 10 * time.Second // for a compiler after an interrupt
 
 type options struct {
 	version, dir, platforms, program, debian string
@@ -56,7 +56,7 @@ func main() {
 	fmt.Printf("%s@%s\n", out, digest)
 }
 
-// build makes the layout beside its place and moves it there when it is complete.
+// build builds the layout beside its place and moves it there when it is complete.
 func build(ctx context.Context, out string, o options) (v1.Hash, error) {
 	work, err := os.MkdirTemp("", "vdo-image-")
 	if err != nil {
@@ -119,7 +119,7 @@ func buildImage(ctx context.Context, exe string, p v1.Platform, o options) (v1.I
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-tags", toolchain.BuildTags,
 		"-ldflags", "-s -w -X main.version="+o.version, "-o", exe, "./operator/cmd/"+o.program)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+p.OS, "GOARCH="+p.Architecture)
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it removes what it has half made
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it removes partial results
 	cmd.WaitDelay = patience
 	fmt.Fprintf(os.Stderr, "building %s for %s; the first time this takes some minutes\n", o.program, p)
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -157,8 +157,8 @@ func buildImage(ctx context.Context, exe string, p v1.Platform, o options) (v1.I
 	return mutate.ConfigFile(img, config)
 }
 
-// programLayer is a layer with the executable alone, without times, so that the
-// same executable is the same layer.
+// programLayer returns a layer with only the executable, without times, so that the same executable gives the same
+// layer.
 func programLayer(program, exe string) (v1.Layer, error) {
 	data, err := os.ReadFile(exe)
 	if err != nil {

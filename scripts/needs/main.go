@@ -1,12 +1,10 @@
-// Needs writes matrix/default-needs.yaml: what each release of the default matrix needs
-// of a cluster, made from upstream's manifests.
+// Needs writes matrix/default-needs.yaml: the needs of each release of the default matrix, from upstream's manifests.
 //
 //	go run ./scripts/needs -upstream FOLDER
 //
-// FOLDER has DRIVER/vVERSION/FILE, with the drivers cpi, csi, antrea and
-// external-snapshotter. A release whose files are not there is listed all the same
-// where they are those of another release with other version numbers: the sha256 sums
-// of the matrix tell. The rest is not listed, and named on stderr.
+// FOLDER has DRIVER/vVERSION/FILE, with the drivers cpi, csi, antrea and external-snapshotter. If the files of a
+// release are missing, Needs derives them from another release by replacing version numbers. The sha256 sums of the
+// matrix prove the match. It omits other releases, and names them on stderr.
 package main
 
 import (
@@ -74,7 +72,7 @@ func run(upstream, out string, log io.Writer) error {
 	return os.WriteFile(out, append([]byte(head+"needs:\n"), section...), 0o644) //nolint:gosec // a source of the project
 }
 
-// find returns the manifests of a release, or nil where they are not all there.
+// find returns the manifests of a release, or nil unless it finds all.
 func find(upstream string, r matrix.Release) map[string][]byte {
 	files := map[string][]byte{}
 	for _, m := range r.Manifests {
@@ -87,8 +85,7 @@ func find(upstream string, r matrix.Release) map[string][]byte {
 	return files
 }
 
-// file returns a manifest of the sum that the matrix has: as it lies there, or made
-// from that of another release.
+// file returns a manifest with the matrix's sum: an existing file, or one derived from another release.
 func file(folder, version string, m matrix.Manifest) []byte {
 	exists, err := filepath.Glob(filepath.Join(folder, "v*", m.Name))
 	if err != nil {
@@ -109,7 +106,7 @@ func file(folder, version string, m matrix.Manifest) []byte {
 	return nil
 }
 
-// tagged finds the tag of an image of the drivers' own.
+// tagged matches the tag of a driver's own image.
 var tagged = regexp.MustCompile(`((?:cloud-provider-vsphere|driver|syncer|manager):v)[0-9.]+(?:-[a-z0-9.]+)?`)
 
 const (
@@ -117,9 +114,8 @@ const (
 	today    = "registry.k8s.io/cloud-pv-vsphere/cloud-provider-vsphere"
 )
 
-// variants are a manifest of one version as another might have it, of the size that it
-// has there: other numbers, in all of it or in the images, which may lag behind; the
-// former registry, or today's.
+// variants returns the manifest of version from rewritten for version to, if of the right size. It replaces all
+// version numbers or only those of images, which may lag behind, and the registry by its earlier or current name.
 func variants(data []byte, from, to string, size int64) [][]byte {
 	minor := func(v string) string { return v[:strings.LastIndexByte(v, '.')] }
 	var all [][]byte

@@ -1,6 +1,5 @@
-// Command reference writes operator/docs/reference below the working directory: pages with the fields
-// of the CRDs, conditions and reasons, checks, alerts and metrics. It reads CRDs, alerts and the
-// comments of Go files.
+// Command reference writes operator/docs/reference below the working directory. The pages list the fields of the
+// CRDs, conditions and reasons, checks, alerts and metrics. It reads CRDs, alerts and the comments of Go files.
 package main
 
 import (
@@ -75,7 +74,7 @@ func api() (string, error) {
 	return text, nil
 }
 
-// fields returns a row for each property, with those below it. Types of Kubernetes stay closed.
+// fields returns a row for each property and those below it. It does not expand types of Kubernetes.
 func fields(path string, of apiextensions.JSONSchemaProps) (rows [][]string) {
 	for _, name := range slices.Sorted(maps.Keys(of.Properties)) {
 		p, at := of.Properties[name], path+name

@@ -23,14 +23,14 @@ import (
 const total = "total"
 
 const (
-	longest  = 10.0 // seconds that a test of the first tier may take
-	slack    = 1.5  // what a package may take, in its seconds: machines of one kind differ by a third
-	noise    = 2.0  // seconds that no package is blamed for
+	longest  = 10.0 // limit in seconds of a test of the first tier
+	slack    = 1.5  // factor on a package's seconds: machines of one kind differ by a third
+	noise    = 2.0  // seconds that the check ignores
 	topRows  = 20
 	topTests = 30
 )
 
-// Row is what a package may take in a tier. Its lines stand in the row of the first tier.
+// Row is the limits of a package in a tier. The row of the first tier has its lines.
 type Row struct {
 	Package, Tier        string
 	Seconds              float64
@@ -41,7 +41,7 @@ type Row struct {
 type Budget struct {
 	rows        []Row
 	limits      []Row   // by tier
-	calibration float64 // seconds that the calibration loop took where the rows were measured
+	calibration float64 // seconds of the calibration loop on the machine of the measurement
 }
 
 func budgetFile(root string) string { return filepath.Join(root, "test", "budget.tsv") }
@@ -109,7 +109,6 @@ func (b *Budget) row(pkg, tier string) (Row, bool) {
 	return b.rows[i], true
 }
 
-// sum adds up the rows of a tier.
 func (b *Budget) sum(tier string) Row {
 	out := Row{Package: total, Tier: tier}
 	for _, r := range b.rows {
@@ -170,8 +169,8 @@ func (b *Budget) checkRows(root string) error {
 	return errors.Join(errs...)
 }
 
-// over lists what took more than its row allows, by package. Crowd is how much longer a test may
-// take on the clock because others run beside it.
+// over lists the packages over their rows. crowd is how much longer a test may take on the clock because others run
+// beside it.
 func (b *Budget) over(tier string, r result, scale, crowd float64) map[string]error {
 	out := map[string]error{}
 	for pkg, use := range r.Usage {
@@ -194,7 +193,7 @@ func (b *Budget) over(tier string, r result, scale, crowd float64) map[string]er
 	return out
 }
 
-// update takes the measured figures and today's lines into the rows.
+// update writes the measured figures and the current lines into the rows.
 func (b *Budget) update(root string, measured map[string]result) error {
 	tree, err := countLines(root)
 	if err != nil {
@@ -258,7 +257,6 @@ func countLines(root string) (map[string]Row, error) {
 	return out, err
 }
 
-// print shows what was used against the budget.
 func (b *Budget) print(w io.Writer, measured map[string]result) {
 	for _, tier := range slices.Sorted(maps.Keys(measured)) {
 		r := measured[tier]
@@ -290,7 +288,7 @@ func (b *Budget) print(w io.Writer, measured map[string]result) {
 	fmt.Fprintf(w, "\nlines of Go: %d, of tests %d\n", lines.Lines, lines.Tests)
 }
 
-// calibrate returns the CPU seconds that a fixed piece of work takes on this machine.
+// calibrate returns the CPU seconds of a fixed workload on this machine.
 func calibrate() float64 {
 	before := cpuSeconds()
 	sum := [32]byte{}
@@ -313,7 +311,7 @@ func cpuSeconds() float64 {
 	return time.Duration(r.Utime.Nano() + r.Stime.Nano()).Seconds()
 }
 
-// scale returns how much slower this machine is than the one the rows were measured on.
+// scale returns how much slower this machine is than the one of the measurement.
 func (b *Budget) scale() float64 {
 	if b.calibration == 0 {
 		return 1

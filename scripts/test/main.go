@@ -1,14 +1,13 @@
 // Command test runs the project's tests in tiers and holds their cost against a budget.
 //
 //	test [-tier first|race|upstream|peers|all] [-measure] [-strict] [PACKAGE ...]
-//	test budget          show what the last measured runs took
-//	test budget-update   write what they took, and today's lines, into test/budget.tsv
+//	test budget          show the usage of the last measured runs
+//	test budget-update   write that usage and the current lines into test/budget.tsv
 //	test check           compare test/budget.tsv with the tree, without a test
-//	test exec BINARY …   run a test binary and record what it takes; for `go test -exec`
+//	test exec BINARY …   run a test binary and record its usage; for `go test -exec`
 //
-// The first tier needs nothing but Go and git. test/skips.tsv lists the tests that
-// it skips because a program, or upstream's own files, are missing; the tiers upstream and peers
-// run the tests of that list.
+// The first tier needs only Go and git. test/skips.tsv lists the tests that it skips because a program, or upstream's
+// own files, are missing. The tiers upstream and peers run the tests of that list.
 package main
 
 import (
@@ -84,7 +83,6 @@ func readBoth(root string) (*Budget, map[string]result, error) {
 	return budget, measured, err
 }
 
-// plan is how a tier runs.
 type plan struct {
 	tools    []toolchain.Tool // to build first
 	open     []tier.Tier      // later tiers that run
@@ -94,7 +92,7 @@ type plan struct {
 	listed   func(reason string) bool
 }
 
-// plans are the tiers. The peers are built where a tier asks for them.
+// plans returns the tiers. The peers are built only for tiers that need them.
 func plans() map[string]plan {
 	base := toolchain.ForTests()
 	all := slices.Concat(base, toolchain.Peers())
@@ -112,7 +110,7 @@ func plans() map[string]plan {
 	}
 }
 
-// concurrent are the packages that start goroutines of their own.
+// concurrent are the packages that start their own goroutines.
 var concurrent = []string{
 	"bundler/remote", "bundler/internal/archive", "bundler/internal/mover",
 	"bundler/internal/serve", "operator/internal/cluster", "operator/internal/logins",
@@ -168,7 +166,7 @@ func tests(ctx context.Context, root string, args []string) error {
 	return errors.Join(errs...)
 }
 
-// crowd is how much longer a test may take beside the packages that run with it.
+// crowd is how much longer a test may take beside concurrent packages.
 const crowd = 4
 
 // hold compares a run with the budget. A package over its row runs again alone first.
@@ -196,14 +194,14 @@ func (b *Budget) hold(ctx context.Context, tier string, r run, got *result) erro
 	return errors.Join(slices.Collect(maps.Values(b.over(tier, again, scale, slack)))...)
 }
 
-// replace takes the packages of o in place of those that r has.
+// replace replaces the packages of r that o has.
 func (r *result) replace(o result) {
 	r.Tests = slices.DeleteFunc(r.Tests, func(t Test) bool { _, ok := o.Usage[t.Package]; return ok })
 	r.Tests = append(r.Tests, o.Tests...)
 	maps.Copy(r.Usage, o.Usage)
 }
 
-// prepare builds what the tier needs and returns the environment of its tests.
+// prepare builds the tools of the tier and returns the environment of its tests.
 func (p plan) prepare(ctx context.Context, root string) ([]string, error) {
 	builder := toolchain.Builder{Progress: os.Stderr, Race: p.race && len(p.packages) == 0}
 	if _, err := builder.Ensure(ctx, p.tools...); err != nil {
@@ -231,14 +229,14 @@ func (p plan) prepare(ctx context.Context, root string) ([]string, error) {
 	return env, nil
 }
 
-// args of `go test`. The build flags are those of the Makefile, so that one cache serves all.
+// args returns the arguments of `go test`. The build flags are the Makefile's, so that both share one cache.
 func (p plan) args() []string {
 	tags := toolchain.BuildTags
 	if slices.Contains(p.open, tier.CGO) {
 		tags += ",pkcs11"
 	}
 	args := []string{
-		// Go's cache does not know what a TestMain reads, such as the programs that the tests run.
+		// Go's cache does not track the inputs of a TestMain, such as the programs that the tests run.
 		"-count=1",
 		"-trimpath", "-tags=" + tags, "-ldflags=-w", "-vet=off", "-timeout=" + p.timeout,
 		"-p=" + cmp.Or(os.Getenv("TEST_PROCS"), strconv.Itoa(runtime.NumCPU())),
@@ -252,8 +250,8 @@ func (p plan) args() []string {
 	return args
 }
 
-// choose names the packages of a run, the costliest first, and where the tier has tests in
-// test/skips.tsv, those tests.
+// choose selects the packages of a run, the costliest first. If the tier has tests in test/skips.tsv, it selects
+// those tests.
 func (p plan) choose(ctx context.Context, root string, budget *Budget, tier string, named []string, r *run) (err error) {
 	if p.listed != nil {
 		return p.chooseListed(root, named, r)
@@ -294,7 +292,7 @@ func (p plan) chooseListed(root string, named []string, r *run) error {
 	return nil
 }
 
-// packages lists those with tests.
+// packages lists the packages with tests.
 func packages(ctx context.Context, patterns []string) ([]string, error) {
 	if len(patterns) == 0 {
 		patterns = []string{"./..."}

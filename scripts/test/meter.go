@@ -19,7 +19,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
 
-// Usage is what one package's tests took, with every program that they started.
+// Usage is the cost of one package's tests, with every program that they started.
 type Usage struct {
 	Package       string
 	Seconds       float64 // user and system
@@ -30,8 +30,8 @@ type Usage struct {
 // meterVariable names the directory where the meter writes a file for each package.
 const meterVariable = "VDO_TEST_METER"
 
-// meter runs a test binary for `go test -exec` and records its [Usage]. As a child subreaper
-// it also receives the programs that outlive their parents: it ends them and counts them.
+// meter runs a test binary for `go test -exec` and records its [Usage]. As a child subreaper it also receives the
+// programs that outlive their parents: it ends them and counts them.
 func meter(args []string) (int, error) {
 	if err := errors.Join(
 		unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0),
@@ -75,7 +75,7 @@ func meter(args []string) (int, error) {
 	return code, use.write()
 }
 
-// reap waits for the child and then for whatever it left behind, and adds up their usage.
+// reap waits for the child and then for its remaining descendants, and adds up their usage.
 // The usage of a process includes that of the processes it waited for itself.
 func reap(child int, use *Usage) (status syscall.WaitStatus, err error) {
 	for ended := false; ; {
@@ -113,8 +113,7 @@ func endChildren() {
 	}
 }
 
-// write stores the usage in the meter's directory, under the package that `go test` runs the
-// binary in.
+// write stores the usage in the meter's directory, under the package in whose directory `go test` runs the binary.
 func (u Usage) write() error {
 	dir, err := os.Getwd()
 	if err != nil {

@@ -32,7 +32,6 @@ type run struct {
 	out     io.Writer
 }
 
-// result is what a run saw.
 type result struct {
 	Seconds float64 // on the clock
 	Tests   []Test
@@ -48,7 +47,7 @@ type Test struct {
 
 func (t Test) String() string { return t.Package + " " + t.Name }
 
-// top reports whether it is no subtest.
+// top reports whether it is not a subtest.
 func (t Test) top() bool { return !strings.Contains(t.Name, "/") }
 
 var errFailed = errors.New("tests failed")
@@ -151,7 +150,7 @@ func (e *events) add(line []byte) {
 	}
 }
 
-// end prints a package's own line, and all that is left of it where it failed.
+// end prints a package's own line, and its remaining output if it failed.
 func (e *events) end(ev event) {
 	own := e.take(ev.Package + " ")
 	if ev.Action == "fail" {
@@ -179,7 +178,7 @@ func (e *events) take(key string) string {
 	return b.String()
 }
 
-// reason returns what a skipped test said, without file and line.
+// reason returns the message of a skipped test, without file and line.
 func reason(text string) string {
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
@@ -206,7 +205,7 @@ func (r result) skipped() (out []Test) {
 	return out
 }
 
-// printSkips lists skipped tests by their reason; of later tiers it gives the number.
+// printSkips lists skipped tests by their reason; of later tiers it prints only the number.
 func (r result) printSkips(w io.Writer) {
 	byReason := map[string][]Test{}
 	for _, t := range r.skipped() {
@@ -239,8 +238,8 @@ func allowed(root string) (map[string]string, error) {
 	return out, nil
 }
 
-// checkSkips refuses tests that skip without being listed. The tier "all" runs all that are
-// listed; other tiers leave long tests to it.
+// checkSkips returns an error for unlisted tests that skip. The tier "all" runs all listed tests; other tiers leave
+// long tests to it.
 func (r result) checkSkips(root, name string) error {
 	list, err := allowed(root)
 	if err != nil {

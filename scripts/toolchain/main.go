@@ -1,6 +1,5 @@
-// Command toolchain builds the programs that tests and the demo need, ahead of
-// time, and prints their paths. Without arguments it builds all that `make test`
-// uses; with arguments, the tools named: NAME or NAME@VERSION.
+// Command toolchain builds the programs that tests and the demo need, in advance, and prints their paths. Without
+// arguments it builds all that `make test` uses; with arguments, the tools named: NAME or NAME@VERSION.
 package main
 
 import (

@@ -5,9 +5,9 @@
 //
 //	operator/README.md	long-sentence	112
 //
-// More findings than listed fail the test, and so do fewer: the author lowers the number with
-// UPDATE=1. A rewrite never raises a number. A file that is new to the list may take over the
-// findings of others, for renamed and split files, as long as the rule's total does not grow.
+// More findings than listed fail the test, and so do fewer: the author lowers the number with UPDATE=1. A rewrite
+// never raises a number. A new file may inherit the findings of others, for renamed and split files, as long as the
+// rule's total does not grow.
 package baseline
 
 import (

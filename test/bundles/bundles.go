@@ -1,5 +1,4 @@
-// Package bundles makes whole bundles of random images in memory, the same for
-// the same seed, for tests of what reads and writes them.
+// Package bundles makes random bundles in memory, the same for the same seed, for tests of their readers and writers.
 package bundles
 
 import (
@@ -27,7 +26,7 @@ import (
 // Store holds blobs and manifests by digest. It is a bundle.Fetcher.
 type Store map[string][]byte
 
-// Fetch gives the bytes of a descriptor from an offset.
+// Fetch returns the bytes of a descriptor from an offset.
 func (s Store) Fetch(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -39,12 +38,12 @@ func (s Store) Fetch(ctx context.Context, d ocispec.Descriptor, offset int64) (i
 	return io.NopCloser(bytes.NewReader(data[min(offset, int64(len(data))):])), nil
 }
 
-// Opener gives the function that a Target asks for the bytes of d.
+// Opener returns the function by which a Target opens the bytes of d.
 func (s Store) Opener(ctx context.Context, d ocispec.Descriptor) func(int64) (io.ReadCloser, error) {
 	return func(offset int64) (io.ReadCloser, error) { return s.Fetch(ctx, d, offset) }
 }
 
-// Add keeps data and returns its descriptor.
+// Add stores data and returns its descriptor.
 func (s Store) Add(mediaType string, data []byte) ocispec.Descriptor {
 	d := ocispec.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(data), Size: int64(len(data))}
 	s[d.Digest.String()] = data
@@ -67,8 +66,8 @@ type Bundle struct {
 	Store    Store
 }
 
-// New makes a bundle of one release with three images: an OCI index of two
-// platforms, a Docker manifest list, and a plain OCI manifest under two names.
+// New makes a bundle of one release with three images. They are an OCI index of two platforms, a Docker manifest
+// list, and a plain OCI manifest under two names.
 func New(t testing.TB, o Options) *Bundle {
 	t.Helper()
 	if o.LayerSize == 0 {
@@ -210,7 +209,7 @@ func addImage(t testing.TB, s Store, im v1.Image) ocispec.Descriptor {
 	return s.Add(string(mediaType), data)
 }
 
-// Signature makes a manifest under cosign's tag for a subject, each n another.
+// Signature makes a manifest under cosign's tag for a subject, different for each n.
 func Signature(t testing.TB, subject image.Digest, n int) bundle.Referrer {
 	t.Helper()
 	s := Store{}

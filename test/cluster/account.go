@@ -25,19 +25,19 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/deploy"
 )
 
-// Account is the service account of an operator, with the rights that it is shipped with.
+// Account is the service account of an operator, with its shipped permissions.
 type Account struct {
 	namespace, name string
 	manifests       func() []deploy.Manifest
-	// asShipped are the manifests of what it may do wherever it is installed.
+	// asShipped are the manifests of its permissions that do not depend on the namespace of the installation.
 	asShipped []string
 }
 
 var (
-	// Operator is that of the drivers.
+	// Operator is the account of the operator of drivers.
 	Operator = Account{"vmware-system-vdo", "vdo-operator", withDriverNamespaces,
 		[]string{"driver-namespaces.yaml", "namespaces.yaml", "rbac.yaml", deploy.RightsPolicy}}
-	// SIPOperator is that of SIPClusters.
+	// SIPOperator is the account of the operator of SIPClusters.
 	SIPOperator = Account{"vmware-system-sip", "vdo-operator-sip", deploy.SIPManifests,
 		[]string{"sip-namespace.yaml", "sip-rbac.yaml", "sip-policy.yaml"}}
 )
@@ -46,8 +46,8 @@ func withDriverNamespaces() []deploy.Manifest {
 	return append([]deploy.Manifest{deploy.DriverNamespaces()}, deploy.Manifests()...)
 }
 
-// Config is cfg, which is an administrator's, as the account: it may do what [Account.Grant] and
-// its like gave it, and no more.
+// Config returns cfg, an administrator's, for the account: it has only the permissions from [Account.Grant] and
+// similar.
 func (a Account) Config(cfg *rest.Config) *rest.Config {
 	as := rest.CopyConfig(cfg)
 	as.Impersonate = rest.ImpersonationConfig{
@@ -57,25 +57,25 @@ func (a Account) Config(cfg *rest.Config) *rest.Config {
 	return as
 }
 
-// Namespace is the account's own.
+// Namespace returns the account's namespace.
 func (a Account) Namespace() string { return a.namespace }
 
 func (a Account) user() string { return "system:serviceaccount:" + a.namespace + ":" + a.name }
 
-// Within is [Account.Config], and what the API server refused of what was asked with it.
+// Within returns [Account.Config], and the requests of it that the API server refused.
 func (a Account) Within(cfg *rest.Config) (*rest.Config, *Refused) {
 	as, refused := a.Config(cfg), &Refused{}
 	as.Wrap(func(next http.RoundTripper) http.RoundTripper { return noting{next, refused} })
 	return as, refused
 }
 
-// Refused are the requests that an account had no right to, whether or not the program told.
+// Refused are the requests that the account lacked permission for, even if the program hid the error.
 type Refused struct {
 	mu  sync.Mutex
 	all []string
 }
 
-// None fails the test where there is any.
+// None fails the test if any request was refused.
 func (r *Refused) None(t testing.TB) {
 	t.Helper()
 	r.mu.Lock()
@@ -85,7 +85,7 @@ func (r *Refused) None(t testing.TB) {
 	}
 }
 
-// Forget starts over: another test uses the account.
+// Forget clears the requests: another test uses the account.
 func (r *Refused) Forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -107,7 +107,7 @@ func (n noting) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// Grant applies install manifests, of these names, or of what the account may do everywhere.
+// Grant applies install manifests of these names, by default those of asShipped.
 func (a Account) Grant(ctx context.Context, admin client.Client, manifests ...string) error {
 	if len(manifests) == 0 {
 		manifests = a.asShipped
@@ -119,8 +119,7 @@ func (a Account) Grant(ctx context.Context, admin client.Client, manifests ...st
 	return a.give(ctx, admin, objects)
 }
 
-// GrantIn makes a namespace what the account's own is: with its rights there, and with the
-// level of pods' security.
+// GrantIn gives a namespace the account's permissions and the pod security level of its own namespace.
 func (a Account) GrantIn(ctx context.Context, admin client.Client, namespace string) error {
 	objects, err := a.shipped(a.asShipped)
 	if err != nil {
@@ -140,7 +139,7 @@ func (a Account) GrantIn(ctx context.Context, admin client.Client, namespace str
 	return a.give(ctx, admin, objects)
 }
 
-// Bind gives the account a ClusterRole of its manifests in a namespace.
+// Bind binds a ClusterRole of the account's manifests to it in a namespace.
 func (a Account) Bind(ctx context.Context, admin client.Client, role, namespace string) error {
 	objects, err := a.shipped(a.asShipped)
 	if err != nil {
@@ -155,8 +154,7 @@ func (a Account) Bind(ctx context.Context, admin client.Client, role, namespace 
 	}}))
 }
 
-// give applies manifests, and waits until the API server, which watches its rights, knows those
-// that they give.
+// give applies manifests, and waits until the API server, which watches permissions, knows them.
 func (a Account) give(ctx context.Context, admin client.Client, objects []*unstructured.Unstructured) error {
 	roles := map[string]*unstructured.Unstructured{}
 	for _, o := range objects {
@@ -190,7 +188,7 @@ func (a Account) give(ctx context.Context, admin client.Client, objects []*unstr
 	return nil
 }
 
-// Await waits until the API server knows that the account has the first right of a rule.
+// Await waits until the API server knows that the account has the first permission of a rule.
 func (a Account) Await(ctx context.Context, admin client.Client, namespace string, rule rbacv1.PolicyRule) error {
 	right := authorizationv1.ResourceAttributes{Namespace: namespace, Verb: rule.Verbs[0], Group: rule.APIGroups[0], Resource: rule.Resources[0]}
 	if len(rule.ResourceNames) > 0 {
@@ -203,7 +201,7 @@ func (a Account) Await(ctx context.Context, admin client.Client, namespace strin
 	})
 }
 
-// Revoke deletes what manifests of these names give.
+// Revoke deletes the objects of manifests of these names.
 func (a Account) Revoke(ctx context.Context, admin client.Client, manifests ...string) error {
 	objects, err := a.shipped(manifests)
 	if err != nil {
@@ -225,7 +223,7 @@ func apply(ctx context.Context, admin client.Client, o *unstructured.Unstructure
 	return nil
 }
 
-// shipped are the objects of install manifests.
+// shipped returns the objects of install manifests.
 func (a Account) shipped(manifests []string) ([]*unstructured.Unstructured, error) {
 	var all []*unstructured.Unstructured
 	for _, m := range a.manifests() {
@@ -244,7 +242,7 @@ func (a Account) shipped(manifests []string) ([]*unstructured.Unstructured, erro
 	return all, nil
 }
 
-// Objects are those of a manifest, which may have many documents, some of them empty.
+// Objects returns the objects of a manifest, which may have many documents, some of them empty.
 func Objects(manifest []byte) ([]*unstructured.Unstructured, error) {
 	var all []*unstructured.Unstructured
 	for dec := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(manifest), 4096); ; {

@@ -1,11 +1,9 @@
-// Package cluster starts a real Kubernetes control plane on loopback: etcd and the
-// API server; where asked for, the controller manager, the scheduler, and nodes
-// that KWOK answers for, so that DaemonSets and Deployments roll out. It is what
-// tests and the demo install drivers on.
+// Package cluster starts a real Kubernetes control plane on loopback, on which tests and the demo install drivers:
+// etcd and the API server. On request it adds the controller manager, the scheduler, and nodes that KWOK simulates,
+// so that DaemonSets and Deployments roll out.
 //
-// A cluster has a certificate authority, ports and folders of its own, so any
-// number of them run side by side. Its processes end with Stop and, should the
-// program that started it be killed, with that program.
+// A cluster has its own CA, ports and directories, so any number of them run side by side. Its processes end with
+// Stop, or if the program that started them is killed.
 package cluster
 
 import (
@@ -31,20 +29,18 @@ import (
 
 // Options say what to start. The zero value is etcd and an API server alone.
 type Options struct {
-	// Nodes to register, with the controller manager, the scheduler and KWOK
-	// behind them; without any there are none of those.
+	// Nodes to register, with the controller manager, the scheduler and KWOK; none of these run without nodes.
 	Nodes []Node
-	// NoNetwork leaves the nodes NotReady, as they are until a network plug-in runs; pods that
-	// tolerate it run.
+	// NoNetwork leaves the nodes NotReady, as before a network plug-in runs; pods that tolerate it run.
 	NoNetwork bool
-	// Kubelets starts the controller manager and the scheduler, and no KWOK: nodes join
-	// by kubelets of their own, see [Cluster.WriteNodeKubeconfig].
+	// Kubelets starts the controller manager and the scheduler, but no KWOK: nodes join with their own kubelets, see
+	// [Cluster.WriteNodeKubeconfig].
 	Kubelets bool
-	// Address that the API server listens on, where nodes reach it; default 127.0.0.1.
+	// Address that the API server listens on, reachable by the nodes; default 127.0.0.1.
 	Address string
-	// Dir for keys, data and logs; default a new temporary folder, which Stop removes.
+	// Dir for keys, data and logs; default a new temporary directory, which Stop removes.
 	Dir string
-	// Progress is told when programs have to be built; default nothing is told.
+	// Progress receives messages about programs that are built; default none.
 	Progress io.Writer
 }
 
@@ -67,8 +63,8 @@ const (
 	adminToken   = "admin-token" //nolint:gosec // of a cluster on loopback that lives for one test
 )
 
-// Start starts a control plane and waits until it serves and its nodes are ready.
-// A process that loses the race for its port is started again on another one.
+// Start starts a control plane and waits until it serves and its nodes are ready. A process that loses the race for
+// its port is restarted on another one.
 func Start(ctx context.Context, opts Options) (*Cluster, error) {
 	if opts.Progress == nil {
 		opts.Progress = io.Discard
@@ -91,7 +87,7 @@ func Start(ctx context.Context, opts Options) (*Cluster, error) {
 	return c, nil
 }
 
-// count tells the test runner that a control plane starts.
+// count reports the start of a control plane to the test runner.
 func count() error {
 	name := os.Getenv(tier.ControlPlanes)
 	if name == "" {
@@ -135,10 +131,9 @@ func (c *Cluster) Kubeconfig() string { return filepath.Join(c.dir, "kubeconfig"
 // Version returns the Kubernetes version that the API server reports.
 func (c *Cluster) Version() string { return c.version }
 
-// Upgrade replaces the API server by one of another version, over the same data
-// and on the same address, and waits until it serves. What works behind it is started
-// again: left to themselves, the controller manager, the scheduler and KWOK each look
-// for the API server again after up to half a minute, one after another.
+// Upgrade replaces the API server by one of another version, over the same data and on the same address, and waits
+// until it serves. It restarts the controller manager, the scheduler and KWOK. Otherwise each would look for the API
+// server after up to half a minute, one after another.
 func (c *Cluster) Upgrade(ctx context.Context, version string) error {
 	for _, name := range []string{"kwok", "kube-scheduler", "kube-controller-manager"} {
 		c.stop(name)
@@ -151,7 +146,7 @@ func (c *Cluster) Upgrade(ctx context.Context, version string) error {
 	return nil
 }
 
-// serve starts the API server and what works behind it.
+// serve starts the API server and the programs that use it.
 func (c *Cluster) serve(ctx context.Context) error {
 	steps := []func(context.Context) error{c.startAPIServer}
 	if len(c.opts.Nodes) > 0 || c.opts.Kubelets {
@@ -168,9 +163,8 @@ func (c *Cluster) serve(ctx context.Context) error {
 	return nil
 }
 
-// Stop ends all processes at once and removes what Start made. Nothing of a cluster
-// outlives it, so no one is asked to end in good order: that takes the API server as
-// long as its clients like to watch.
+// Stop kills all processes and removes the files of Start. Nothing of a cluster outlives it, so no process ends
+// gracefully: the API server would wait for its clients' watches.
 func (c *Cluster) Stop() {
 	for _, name := range []string{"kwok", "kube-scheduler", "kube-controller-manager", besides, "kube-apiserver", "etcd"} {
 		c.end(name, (*process).kill)
@@ -194,7 +188,6 @@ func (c *Cluster) end(name string, how func(*process)) {
 
 func (c *Cluster) url() string { return "https://" + c.at(c.port) }
 
-// at is HOST:PORT of an API server.
 func (c *Cluster) at(port int) string { return net.JoinHostPort(c.opts.Address, strconv.Itoa(port)) }
 
 func (c *Cluster) startEtcd(ctx context.Context) error {
@@ -222,8 +215,8 @@ func (c *Cluster) startAPIServer(ctx context.Context) error {
 	return c.WriteKubeconfig(c.Kubeconfig(), &clientcmdapi.AuthInfo{Token: adminToken})
 }
 
-// Beside starts a second API server of another version over the same data, as a control
-// plane that is being upgraded has, and returns its HOST:PORT.
+// Beside starts a second API server of another version over the same data, as during the upgrade of a control plane.
+// It returns its HOST:PORT.
 func (c *Cluster) Beside(ctx context.Context, version string) (address string, err error) {
 	err = c.runAs(ctx, besides, toolchain.Tool{Name: "kube-apiserver", Version: version}, func(ports []int) ([]string, probe) {
 		address = c.at(ports[0])
@@ -232,15 +225,15 @@ func (c *Cluster) Beside(ctx context.Context, version string) (address string, e
 	return address, err
 }
 
-// apiServer returns the arguments of an API server on a port, and what it is ready by.
+// apiServer returns the arguments of an API server on a port, and its readiness probe.
 func (c *Cluster) apiServer(port int) ([]string, probe) {
-	// A pod without a ServiceAccount can exist only where no one makes the default one.
+	// A pod without a ServiceAccount can exist only if no controller creates the default one.
 	disabled := "ServiceAccount"
 	switch {
 	case len(c.opts.Nodes) > 0:
 		disabled = "TaintNodesByCondition"
 	case c.opts.Kubelets:
-		disabled = "DefaultIngressClass" // the flag wants a name; nothing depends on this one
+		disabled = "DefaultIngressClass" // the flag needs a name; nothing depends on this one
 	}
 	return []string{
 		"--etcd-servers", c.etcdURL,
@@ -288,10 +281,10 @@ func (c *Cluster) startKWOK(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Without leases: one that is started again would wait until its earlier operator's end.
+	// Without leases: a restarted one would wait until the end of its predecessor's.
 	args := []string{"--kubeconfig", c.Kubeconfig(), "--manage-all-nodes", "--node-lease-duration-seconds", "0",
 		"--disregard-status-with-label-selector", LabelAway}
-	// Without a stage of nodes it would start no pod either; a heartbeat is only of one that is Ready.
+	// Without a stage of nodes it would start no pod; a heartbeat needs a Ready node.
 	behaviour := []string{"pod/fast/pod-ready", "pod/fast/pod-complete", "pod/fast/pod-delete", "node/heartbeat/node-heartbeat"}
 	if !c.opts.NoNetwork {
 		behaviour = append(behaviour, "node/fast/node-initialize")
@@ -335,9 +328,8 @@ func httpProbe(cfg *rest.Config, url string) probe {
 	}
 }
 
-// run starts a tool with the arguments for two free ports and waits until its
-// probe succeeds. Between choosing a port and listening on it another process may
-// take it: the tool then exits at once and is tried again.
+// run starts a tool with the arguments for two free ports and waits until its probe succeeds. Another process may
+// take a port meanwhile: the tool then exits at once and run tries again.
 func (c *Cluster) run(ctx context.Context, tool toolchain.Tool, args func(ports []int) ([]string, probe)) error {
 	return c.runAs(ctx, tool.Name, tool, args)
 }

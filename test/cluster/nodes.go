@@ -17,26 +17,23 @@ import (
 	"k8s.io/client-go/util/retry"
 )
 
-// TaintUninitialized is what the kubelet gives a node that waits for a cloud
-// provider.
+// TaintUninitialized is the taint that the kubelet gives a node that waits for a cloud provider.
 const TaintUninitialized = "node.cloudprovider.kubernetes.io/uninitialized"
 
-// LabelAway is on nodes that KWOK leaves as they are: one whose Ready is set to False stays so.
+// LabelAway marks nodes that KWOK leaves unchanged: a Ready that is set to False stays so.
 const LabelAway = "vdo.test/away"
 
-// Node is a node that KWOK answers for: it is Ready, and every pod on it is
-// Running and Ready at once.
+// Node is a node that KWOK simulates: it is Ready, and every pod on it is Running and Ready at once.
 type Node struct {
 	Name         string
 	ControlPlane bool
 	// Initialized nodes lack the taint that waits for a cloud provider.
 	Initialized bool
-	// SystemUUID is what the machine's firmware reports: the BIOS UUID of its VM.
+	// SystemUUID is the BIOS UUID of its VM, as the machine's firmware reports it.
 	SystemUUID string
 }
 
-// DefaultNodes are one control-plane node and two workers, waiting for a cloud
-// provider.
+// DefaultNodes returns one control-plane node and two workers that wait for a cloud provider.
 func DefaultNodes() []Node {
 	return []Node{{Name: "cp-1", ControlPlane: true}, {Name: "worker-1"}, {Name: "worker-2"}}
 }
@@ -62,7 +59,7 @@ func (n Node) object() *corev1.Node {
 	return node
 }
 
-// registerNodes makes the nodes and waits until they are Ready.
+// registerNodes registers the nodes and waits until they are Ready.
 func (c *Cluster) registerNodes(ctx context.Context) error {
 	for _, n := range c.opts.Nodes {
 		if err := c.AddNode(ctx, n); err != nil {
@@ -101,11 +98,11 @@ func (c *Cluster) AwaitReady(ctx context.Context, name string) error {
 	})
 }
 
-// await waits until a node is as wanted.
+// await waits until a condition holds for a node.
 func await(ctx context.Context, nodes typedcorev1.NodeInterface, name string, is func(*corev1.Node) bool) error {
 	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, startTimeout, true, func(ctx context.Context) (bool, error) {
 		node, err := nodes.Get(ctx, name, metav1.GetOptions{})
-		return err == nil && is(node), nil //nolint:nilerr // asked again until the time is up
+		return err == nil && is(node), nil //nolint:nilerr // polled until the timeout
 	})
 	if err != nil {
 		return fmt.Errorf("node %s does not become ready: %w", name, err)
@@ -113,8 +110,8 @@ func await(ctx context.Context, nodes typedcorev1.NodeInterface, name string, is
 	return nil
 }
 
-// withoutNetwork says of a node what its kubelet says before a network plug-in runs, and
-// waits until that keeps pods away.
+// withoutNetwork sets a node's status as its kubelet does before a network plug-in runs, and waits until that keeps
+// pods away.
 func withoutNetwork(ctx context.Context, nodes typedcorev1.NodeInterface, name string) error {
 	enough := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("8"), corev1.ResourceMemory: resource.MustParse("16Gi"), corev1.ResourcePods: resource.MustParse("110")}
 	if err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
@@ -139,7 +136,7 @@ func withoutNetwork(ctx context.Context, nodes typedcorev1.NodeInterface, name s
 	})
 }
 
-// TopologyCRD is the kind that the storage driver's syncer makes when it starts.
+// TopologyCRD returns the CRD that the storage driver's syncer creates when it starts.
 func TopologyCRD() *apiextensionsv1.CustomResourceDefinition {
 	keep := true
 	return &apiextensionsv1.CustomResourceDefinition{

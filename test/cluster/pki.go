@@ -13,7 +13,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/pki"
 )
 
-// files are the cluster's certificate authority and the files signed by it.
+// files are the cluster's CA and the files that it signed.
 type files struct {
 	dir string
 	ca  pki.Authority
@@ -21,8 +21,7 @@ type files struct {
 
 func (f files) path(name string) string { return filepath.Join(f.dir, name) }
 
-// newFiles makes the authority and what the control plane needs of it, for an API server
-// at an address.
+// newFiles makes the CA and the control plane's files, for an API server at an address.
 func newFiles(dir, address string) (f files, err error) {
 	f.dir = dir
 	if f.ca, err = (pki.Authority{}).New(pki.Spec{Name: "test cluster CA", CA: true}); err != nil {
@@ -44,7 +43,7 @@ func newFiles(dir, address string) (f files, err error) {
 	)
 }
 
-// identity is who a client is: its name and group.
+// identity returns the certificate of a client with a name and a group.
 func identity(name, group string) pki.Spec {
 	return pki.Spec{Name: name, Organization: []string{group}, Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
 }
@@ -60,7 +59,7 @@ func (f files) issue(name string, spec pki.Spec) error {
 
 func (f files) write(name string, data []byte) error { return os.WriteFile(f.path(name), data, 0o600) }
 
-// WriteNodeKubeconfig writes a kubeconfig with the rights of a node's kubelet.
+// WriteNodeKubeconfig writes a kubeconfig with the permissions of a node's kubelet.
 func (c *Cluster) WriteNodeKubeconfig(node, path string) error {
 	if err := c.pki.issue("node-"+node, identity("system:node:"+node, "system:nodes")); err != nil {
 		return fmt.Errorf("certificate of node %s: %w", node, err)
@@ -70,10 +69,10 @@ func (c *Cluster) WriteNodeKubeconfig(node, path string) error {
 	})
 }
 
-// CAFile returns the file with the certificate of the cluster's authority.
+// CAFile returns the file with the certificate of the cluster's CA.
 func (c *Cluster) CAFile() string { return c.pki.path("ca.crt") }
 
-// WriteKubeconfig writes a kubeconfig with the rights of a user.
+// WriteKubeconfig writes a kubeconfig with the permissions of a user.
 func (c *Cluster) WriteKubeconfig(path string, user *clientcmdapi.AuthInfo) error {
 	config := clientcmdapi.NewConfig()
 	config.Clusters["test"] = &clientcmdapi.Cluster{Server: c.url(), CertificateAuthorityData: c.pki.ca.PEM()}

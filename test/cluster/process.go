@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// errExited is that a process ended before it served.
+// errExited reports that a process ended before it served.
 var errExited = errors.New("the process ended")
 
 // process is a program that runs until it is stopped.
@@ -43,8 +43,8 @@ func startProcess(name, path string, args []string, log string) (*process, error
 	defer func() { _ = out.Close() }()
 	cmd := exec.Command(path, args...)
 	cmd.Stdout, cmd.Stderr = out, out
-	// Collecting garbage is a sixth of what a small control plane does, and waking its other
-	// threads an eighth: many of them share the machine with the tests.
+	// Garbage collection is a sixth of a small control plane's work, and waking its other threads an eighth. Many
+	// control planes share the machine with the tests.
 	cmd.Env = append(os.Environ(), "GOGC=400", "GOMAXPROCS=1")
 	// A group of its own, so that Ctrl-C on the terminal leaves it to Stop.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
@@ -61,7 +61,7 @@ func startProcess(name, path string, args []string, log string) (*process, error
 	return p, nil
 }
 
-// await probes until the process serves, ends, or the time is up.
+// await probes until the process serves or ends, or the timeout.
 func (p *process) await(ctx context.Context, ready probe, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -82,7 +82,7 @@ func (p *process) await(ctx context.Context, ready probe, timeout time.Duration)
 	}
 }
 
-// stop asks the process to end and, if it does not within five seconds, ends it.
+// stop sends SIGTERM, and kills the process after five seconds.
 func (p *process) stop() {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	select {
@@ -93,7 +93,6 @@ func (p *process) stop() {
 	p.kill()
 }
 
-// kill ends the process without asking it.
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill()
 	<-p.exited

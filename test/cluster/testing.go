@@ -30,12 +30,12 @@ var shared struct {
 	err     error
 }
 
-// Main runs a package's tests, then stops the cluster that Config started, if any, and calls
-// what else the package has to end. Call it in TestMain:
+// Main runs a package's tests, then stops the cluster that Config started, if any, and calls ends. Call it in
+// TestMain:
 //
 //	func TestMain(m *testing.M) { cluster.Main(m) }
 func Main(m *testing.M, ends ...func()) {
-	debug.SetGCPercent(400) // a tenth of the processor's time, under the race detector
+	debug.SetGCPercent(400) // saves a tenth of the processor's time under the race detector
 	code := m.Run()
 	for _, end := range ends {
 		end()
@@ -62,8 +62,8 @@ func Config(t testing.TB) *rest.Config {
 	return shared.cluster.Config()
 }
 
-// New starts a cluster for one test, with the project's own CRDs, and stops it
-// when the test ends. On failure the ends of its logs are shown.
+// New starts a cluster for one test, with the project's own CRDs, and stops it when the test ends. If the test fails,
+// it prints the ends of its logs.
 func New(t testing.TB, opts Options) *Cluster {
 	t.Helper()
 	if opts.Progress == nil {
@@ -115,8 +115,8 @@ func InstallCRDs(cfg *rest.Config) error {
 	return err
 }
 
-// Namespace makes a namespace named after the test and returns its name. It is
-// marked for deletion when the test ends.
+// Namespace creates a namespace named after the test and returns its name. It requests the deletion when the test
+// ends.
 func Namespace(t testing.TB, cfg *rest.Config) string {
 	t.Helper()
 	name := strings.Map(func(r rune) rune {

@@ -1,4 +1,3 @@
-// Package e2e runs the main job with the programs as they are built, in the world
-// of test/world and test/site, on stand-ins for the drivers' manifests: from choosing releases on the
-// connected host to upgrades in a cluster.
+// Package e2e runs the main job with the built programs, from choosing releases on the connected host to upgrades in
+// a cluster. It uses test/world and test/site, and stand-ins for the drivers' manifests.
 package e2e

@@ -1,4 +1,4 @@
-// Package help holds the help of a program's commands against what a terminal shows.
+// Package help checks that the help of a program's commands fits a terminal.
 package help
 
 import (
@@ -12,9 +12,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/columns"
 )
 
-// Fits requires that the help of a command and of all below it, also of hidden ones, has no line
-// that is wider than a terminal of 80 columns, but for its examples: commands are copied, and so
-// not broken. It returns how many commands there are.
+// Fits requires that the help of a command and of all below it, hidden ones included, fits a terminal of 80 columns.
+// Examples may be wider, since people copy them. It returns the number of commands.
 func Fits(t *testing.T, cmd *cobra.Command) int {
 	t.Helper()
 	var out bytes.Buffer
@@ -30,7 +29,7 @@ func Fits(t *testing.T, cmd *cobra.Command) int {
 	return n
 }
 
-// TextFits requires the same of one help.
+// TextFits checks one help text like Fits.
 func TextFits(t *testing.T, of, text string) {
 	t.Helper()
 	require.NotEmpty(t, text, of)

@@ -1,13 +1,12 @@
-// Package images makes container images for tests and for the demo, and pushes
-// them: seeded random layers of given sizes, multi-platform indexes, Docker or OCI
-// media types, or one static program as an image.
+// Package images makes and pushes container images for tests and for the demo. It makes seeded random layers of given
+// sizes, multi-platform indexes, Docker or OCI media types, or one static program as an image.
 //
 //	images.Push(t, reg, "registry.k8s.io/csi-vsphere/driver:v3.5.1", images.Spec{
 //		Seed: 1, Layers: []int64{1 << 20, 4 << 10}, Platforms: images.Linux,
 //	})
 //
-// The same Spec gives the same bytes. Layers are real gzip-compressed tars that are
-// made while they are read, so their size costs no memory.
+// The same Spec gives the same bytes. Layers are real gzip-compressed tars that are made while they are read, so
+// their size costs no memory.
 package images
 
 import (
@@ -34,7 +33,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 )
 
-// Platform is what an image of an index runs on.
+// Platform is the platform of an image of an index.
 type Platform = v1.Platform
 
 // Platforms that the drivers are built for.
@@ -46,22 +45,20 @@ var (
 		Platform{OS: "windows", Architecture: "amd64", OSVersion: "10.0.17763.5329"})
 )
 
-// Spec says what an image is made of.
+// Spec describes an image.
 type Spec struct {
 	// Seed decides the bytes; images with different seeds share no layer.
 	Seed uint64
-	// Layers are the sizes of the layers' contents in bytes, for each platform.
-	// Nil without a Program: one layer of 1 KiB.
+	// Layers are the sizes of the layers' contents in bytes, for each platform. Nil without a Program: one layer of 1
+	// KiB.
 	Layers []int64
-	// SharedLayers are layers that all platforms, and all images of the same seed, have.
+	// SharedLayers are the layers that all platforms, and all images of the same seed, share.
 	SharedLayers []int64
-	// Platforms makes an index with one image each; none makes a single
-	// linux/amd64 image that is not in an index.
+	// Platforms makes an index with one image each; without any, a single linux/amd64 image without an index.
 	Platforms []Platform
-	// Docker takes Docker's media types instead of OCI's.
+	// Docker uses Docker's media types instead of OCI's.
 	Docker bool
-	// Program is a static executable that becomes a layer and the entrypoint, ProgramName what it is
-	// called there.
+	// Program is a static executable that becomes a layer and the entrypoint, ProgramName its name there.
 	Program, ProgramName string
 	// Labels of the configuration.
 	Labels map[string]string
@@ -73,7 +70,7 @@ type Built struct {
 	content    remote.Taggable
 }
 
-// Build makes what a Spec says.
+// Build makes the image or index of a Spec.
 func Build(s Spec) (*Built, error) {
 	if len(s.Platforms) == 0 {
 		img, err := s.image(Linux[0])
@@ -109,7 +106,6 @@ func describe(of interface {
 	}, nil
 }
 
-// mediaTypes of one family.
 type mediaTypes struct{ index, manifest, config, layer types.MediaType }
 
 func (s Spec) mediaTypes() mediaTypes {
@@ -165,9 +161,8 @@ func (s Spec) layers(p Platform) ([]v1.Layer, error) {
 	return out, errors.Join(errs...)
 }
 
-// Push builds an image and pushes it under the path and tag of a reference to a
-// registry of the test; the host that the reference names does not matter. It
-// returns the reference at the registry, with tag and digest, and the descriptor.
+// Push builds an image and pushes it under the path and tag of a reference to a registry of the test, whatever the
+// reference's host. It returns the reference at the registry, with tag and digest, and the descriptor.
 func Push(t testing.TB, reg *registry.Registry, reference string, s Spec) (image.Reference, ocispec.Descriptor) {
 	t.Helper()
 	b, err := Build(s)

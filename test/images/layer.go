@@ -25,7 +25,6 @@ func randomLayer(mt types.MediaType, seed string, size int64) (v1.Layer, error) 
 	})
 }
 
-// programLayer returns a layer with one executable.
 func programLayer(mt types.MediaType, file, name string) (v1.Layer, error) {
 	info, err := os.Stat(file)
 	if err != nil {
@@ -58,7 +57,7 @@ func layer(mt types.MediaType, level int, file tar.Header, open func() (io.ReadC
 	}, tarball.WithMediaType(mt), tarball.WithCompressionLevel(level))
 }
 
-// stream ends its writer when it is closed.
+// stream waits for its writer when it is closed.
 type stream struct {
 	*io.PipeReader
 	done chan struct{}

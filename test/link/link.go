@@ -1,14 +1,13 @@
-// Package link is a slow network in one process: a TCP relay with a round trip time
-// and a bandwidth, for benchmarks and tests of what such a link does to a program.
+// Package link is a slow network in one process: a TCP relay with a round trip time and a bandwidth. It serves
+// benchmarks and tests of programs over such a link.
 //
 //	l, err := link.New(registryHost, link.Options{RoundTrip: 20 * time.Millisecond, BitsPerSecond: 1e9})
-//	l.Host     // to be named instead of the registry
+//	l.Host     // instead of the registry's host
 //	l.Close()
 //
-// Each direction has the bandwidth for itself, shared by all connections; a byte
-// arrives half a round trip after it was sent; a connection costs one round trip
-// before its first byte. There is no loss and no slow start: it is a line with
-// well-tuned windows, which favours programs that use few connections.
+// Each direction has its own bandwidth, shared by all connections. A byte arrives half a round trip after it was
+// sent. A connection costs one round trip before its first byte. There is no loss and no slow start: it is a line
+// with well-tuned windows, which favours programs that use few connections.
 package link
 
 import (
@@ -26,8 +25,8 @@ type Options struct {
 
 const (
 	chunk  = 32 << 10             // bytes that travel together
-	window = 4 << 20              // bytes of one connection and direction under way
-	slip   = 8 * time.Millisecond // that a sender may be late without losing bandwidth
+	window = 4 << 20              // bytes in transit of one connection and direction
+	slip   = 8 * time.Millisecond // delay of a sender without loss of bandwidth
 )
 
 // Link is a running relay.
@@ -100,7 +99,7 @@ func (l *Link) relay(ctx context.Context, client net.Conn) {
 // A lane is one direction, shared by all connections.
 type lane struct {
 	mu   sync.Mutex
-	free time.Time // when the last bytes that were taken up have left
+	free time.Time // when the last accepted bytes have left
 }
 
 // take returns when n more bytes have left.
@@ -146,7 +145,7 @@ func (l *Link) carry(ctx context.Context, by *lane, to, from net.Conn) {
 	arriving.Wait()
 }
 
-// deliver hands over what arrives, and the end after it.
+// deliver writes the bytes that arrive, and closes after them.
 func (l *Link) deliver(ctx context.Context, to, from net.Conn, under <-chan parcel) {
 	failed := false
 	for p := range under {

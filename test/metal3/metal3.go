@@ -1,5 +1,4 @@
-// Package metal3 gives tests Metal3's BareMetalHosts: a stand-in for the kind, and hosts as Metal3
-// and ViNO leave them.
+// Package metal3 gives tests Metal3's BareMetalHosts: a stand-in CRD, and hosts as Metal3 and ViNO leave them.
 package metal3
 
 import (
@@ -21,7 +20,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
 
-// Kind of hosts.
+// Kind is the kind of hosts.
 var Kind = schema.GroupVersionKind{Group: "metal3.io", Version: "v1alpha1", Kind: "BareMetalHost"}
 
 // CRD is the definition of the kind.
@@ -38,7 +37,7 @@ func Install(t testing.TB, cfg *rest.Config) {
 	}
 }
 
-// Host says what a host is like. The zero value of a field is what is usual.
+// Host describes a host. The zero value of a field means the usual one.
 type Host struct {
 	Namespace, Name string
 	Labels          map[string]string
@@ -47,7 +46,7 @@ type Host struct {
 	Address         string // IPv4 on the network oam; "" leaves the network data out
 }
 
-// Create makes a host with the Secrets that it names.
+// Create creates a host with the Secrets that it names.
 func Create(ctx context.Context, c client.Client, h Host) error {
 	for _, s := range h.secrets() {
 		if err := c.Create(ctx, s); err != nil {

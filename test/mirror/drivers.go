@@ -14,19 +14,18 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/upstream"
 )
 
-// Drivers is a bundle of releases with their manifests or stand-ins for them, under the project's own
-// matrix. Each image that they name is the same small random one, and nothing is made to
-// settle.
+// Drivers is a bundle of releases with their manifests or stand-ins, under the project's own matrix. All images are
+// the same small random one. The manifests are [upstream.Hurried].
 type Drivers struct {
-	Dir      string   // of the real manifests; "" takes stand-ins
+	Dir      string   // of the real manifests; "" uses stand-ins
 	Releases []string // DRIVER@VERSION
 	Serial   int64    // of the matrix; default 1
 	Seed     int64    // of the image; default 1
-	// Edit changes the matrix; nil: it is as the project has it.
+	// Edit changes the matrix; nil keeps the project's.
 	Edit func(*matrix.Document)
 }
 
-// PushDrivers puts a bundle of drivers under a tag and returns its root.
+// PushDrivers pushes a bundle of drivers under a tag and returns its root.
 func (r *Repository) PushDrivers(t testing.TB, tag string, d Drivers) image.Digest {
 	t.Helper()
 	made := bundles.New(t, bundles.Options{Seed: max(d.Seed, 1), LayerSize: 64, Layers: 1})

@@ -1,5 +1,5 @@
-// Package mirror puts bundles and their signatures into a test registry, as
-// `vdo-bundle push` and `cosign sign` leave them in a site's mirror.
+// Package mirror puts bundles and their signatures into a test registry, in the layout of `vdo-bundle push` and
+// `cosign sign` in a site's mirror.
 //
 //	m := mirror.New(t, reg, "vdo/drivers")
 //	root := m.Push(t, "1", mirror.Bundle{Seed: 1, Serial: 5, Expires: later})
@@ -40,7 +40,7 @@ type Repository struct {
 	reg  *registry.Registry
 }
 
-// New names a repository.
+// New returns a repository.
 func New(t testing.TB, reg *registry.Registry, path string) *Repository {
 	t.Helper()
 	var o []name.Option
@@ -62,7 +62,7 @@ func (r *Repository) options(ctx context.Context) []remote.Option {
 	}
 }
 
-// Bundle says what a bundle holds: three random images of one CSI release, under a matrix.
+// Bundle describes a bundle: three random images of one CSI release, under a matrix.
 type Bundle struct {
 	Seed    int64
 	Version string    // of CSI; default 3.5.1
@@ -72,12 +72,12 @@ type Bundle struct {
 	MatrixSigner *trust.Signer
 	// Matrix replaces the document.
 	Matrix []byte
-	// Operator is the version of an operator that the bundle holds, with the manifests of
-	// package deploy; "" for none. Its image is one of the others.
+	// Operator is the version of the bundled operator, with the manifests of package deploy; "" for none. Its image
+	// is one of the others.
 	Operator string
 }
 
-// Push puts a bundle under a tag and returns its root.
+// Push pushes a bundle under a tag and returns its root.
 func (r *Repository) Push(t testing.TB, tag string, b Bundle) image.Digest {
 	t.Helper()
 	made := bundles.New(t, bundles.Options{Seed: b.Seed, LayerSize: 64, Layers: 1})
@@ -94,7 +94,6 @@ func (r *Repository) Push(t testing.TB, tag string, b Bundle) image.Digest {
 	return r.push(t, tag, c, made.Trees, made.Store)
 }
 
-// renumber gives the release its version.
 func (b Bundle) renumber(t testing.TB, c *bundle.Contents) {
 	t.Helper()
 	if b.Version == "" {
@@ -111,7 +110,6 @@ func (b Bundle) renumber(t testing.TB, c *bundle.Contents) {
 	}
 }
 
-// withOperator adds the operator's release.
 func (b Bundle) withOperator(t testing.TB, c *bundle.Contents) {
 	t.Helper()
 	if b.Operator == "" {
@@ -160,7 +158,7 @@ releases:
 `, b.serial(), expires.UTC().Format(time.RFC3339), c.Lock.Releases[0].Version, f.Name, f.URL, f.Size, f.Digest.Hex())
 }
 
-// push puts what a bundle is assembled of under a tag. The bytes are of the images' layers.
+// push pushes the parts of a bundle under a tag. bytesOf has the bytes of the images' layers.
 func (r *Repository) push(
 	t testing.TB, tag string, c bundle.Contents, trees []bundle.Tree, bytesOf bundles.Store,
 ) image.Digest {
@@ -198,7 +196,7 @@ func (r *Repository) manifest(t testing.TB, at name.Reference, data []byte, medi
 	require.NoError(t, remote.Put(at, m, r.options(t.Context())...))
 }
 
-// Retag moves a tag to a digest that is there.
+// Retag moves a tag to an existing digest.
 func (r *Repository) Retag(t testing.TB, tag string, to image.Digest) {
 	t.Helper()
 	d, err := remote.Get(r.Digest(to.String()), r.options(t.Context())...)
@@ -206,14 +204,13 @@ func (r *Repository) Retag(t testing.TB, tag string, to image.Digest) {
 	require.NoError(t, remote.Tag(r.Tag(tag), d, r.options(t.Context())...))
 }
 
-// Prune removes the manifest of a digest, as a mirror does that keeps the newest only.
+// Prune removes the manifest of a digest, like a mirror that keeps only the newest.
 func (r *Repository) Prune(t testing.TB, d image.Digest) {
 	t.Helper()
 	require.NoError(t, remote.Delete(r.Digest(d.String()), r.options(t.Context())...))
 }
 
-// PutClaim puts a signed claim of simple signing under the signature tag of a bundle, with
-// the annotations that it was given.
+// PutClaim puts a signed simple-signing claim under the signature tag of a bundle, with these annotations.
 func (r *Repository) PutClaim(t testing.TB, root image.Digest, claim []byte, annotations map[string]string) {
 	t.Helper()
 	config, layer := []byte("{}"), ocispec.Descriptor{
@@ -252,7 +249,7 @@ func (r *Repository) SignAs(t testing.TB, root image.Digest, identity string, s 
 	r.Put(t, signed)
 }
 
-// Put puts a signature where cosign does.
+// Put puts a signature at cosign's location.
 func (r *Repository) Put(t testing.TB, signed trust.Signed) {
 	t.Helper()
 	for _, b := range signed.Blobs {

@@ -23,29 +23,28 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// A content is what a medium holds, as this package reads it, with nothing of the
-// program under test: a medium is whole where everything that its root reaches, and
-// all that is attached to any of it, is there byte for byte.
+// A content is the content of a location, read by this package without the program under test. A location is whole if
+// everything that its root reaches, and all referrers of any of it, are there byte for byte.
 type content struct {
 	there      bool            // it says that it is a bundle
 	root       string          // digest
-	good       map[string]bool // digests that are there: of all but what is attached to the root, which grows
-	missing    []string        // digests that are named and not there, or have other bytes
-	about      []string        // those of missing that are not below the root, but attached to a part of it
-	left       []string        // digests that a delta leaves to its base
-	signers    []string        // whose signatures of the root are there, sorted
-	intact     []string        // those of them whose manifest names nothing damaged: a pull keeps no other
+	good       map[string]bool // existing digests: all but the root's referrers, which grow
+	missing    []string        // named digests that are missing or have other bytes
+	about      []string        // those of missing that are not below the root, but referrers of a part of it
+	left       []string        // digests that a delta omits, for its base
+	signers    []string        // signers of the root, sorted
+	intact     []string        // those of them whose manifest names nothing damaged: a pull keeps only these
 	statements int             // attestations of the root
 	bytes      string          // sum of a file's bytes
 }
 
-// whole tells that it is a complete bundle.
+// whole reports whether it is a complete bundle.
 func (c content) whole() bool { return c.there && len(c.missing) == 0 && len(c.left) == 0 }
 
-// sound tells that nothing that it says it has is missing.
+// sound reports whether nothing that it says it has is missing.
 func (c content) sound() bool { return c.there && len(c.missing) == 0 }
 
-// lacks tells what of another content it has not.
+// lacks returns the digests of another content that it lacks.
 func (c content) lacks(other content) []string {
 	var out []string
 	for d := range other.good {
@@ -65,7 +64,7 @@ func (c content) lacks(other content) []string {
 	return out
 }
 
-// without is a delta as if what it leaves to its base were there.
+// without returns a delta as if the blobs omitted for its base existed.
 func (c content) without(whole content) content {
 	c.good = maps.Clone(c.good)
 	c.left = slices.DeleteFunc(slices.Clone(c.left), func(d string) bool {
@@ -75,15 +74,15 @@ func (c content) without(whole content) content {
 	return c
 }
 
-// below tells that everything that its root reaches is there, whatever became of what is
-// attached to parts of it: that is all that verify speaks of.
+// below reports whether everything that its root reaches exists, whatever the state of referrers of its parts: verify
+// checks only this.
 func (c content) below() bool { return c.there && len(c.missing) == len(c.about) }
 
-// A store is a medium's bytes and names.
+// A store is the bytes and names of a location.
 type store interface {
-	// blob are the bytes under a digest, or nil.
+	// blob returns the bytes of a digest, or nil.
 	blob(digest string) []byte
-	// about are the manifests that are attached to a digest.
+	// about returns the manifests of a digest's referrers.
 	about(digest string) []string
 }
 
@@ -136,7 +135,7 @@ func gather(s store, root string, left []string, keys map[string]*ecdsa.PublicKe
 			visit(child.Digest.String(), true)
 		}
 		for _, a := range s.about(digest) {
-			if digest != root { // the root's come last: what they share with the rest is the rest's
+			if digest != root { // the root's are last: a part shared with the rest belongs to the rest
 				was := attached
 				attached = true
 				visit(a, true)
@@ -162,8 +161,8 @@ func gather(s store, root string, left []string, keys map[string]*ecdsa.PublicKe
 
 const signatureAnnotation = "dev.cosignproject.cosign/signature"
 
-// signersOf are those whose key signed a claim about the root, in a manifest that is
-// attached to it, and how many statements it has.
+// signersOf returns the signers of a claim about the root in a manifest that refers to it, and the number of its
+// statements.
 func signersOf(s store, manifest, root string, keys map[string]*ecdsa.PublicKey) (out []string, statements int) {
 	var m ocispec.Manifest
 	if data := s.blob(manifest); sum(data) != manifest || json.Unmarshal(data, &m) != nil {
@@ -189,7 +188,7 @@ func signersOf(s store, manifest, root string, keys map[string]*ecdsa.PublicKey)
 	return out, statements
 }
 
-// intact tells whether all that a manifest names has its bytes.
+// intact reports whether everything that a manifest names has its bytes.
 func intact(s store, manifest string) bool {
 	var m ocispec.Manifest
 	if json.Unmarshal(s.blob(manifest), &m) != nil {
@@ -208,17 +207,16 @@ func sum(data []byte) string {
 	return "sha256:" + hex.EncodeToString(h[:])
 }
 
-// layout is an OCI image layout that was read into memory.
+// layout is an OCI image layout in memory.
 type layout struct {
 	blobs map[string][]byte
 	names map[string][]string // of index.json: digests by name, in their order
-	other []string            // entries that are not the root
+	other []string            // entries other than the root
 }
 
 func (l layout) blob(digest string) []byte { return l.blobs[digest] }
 
-// about are the entries of index.json with a tag of the digest; all that have no such
-// tag hang on the root.
+// about returns the entries of index.json with a tag of the digest; all without such a tag refer to the root.
 func (l layout) about(digest string) (out []string) {
 	prefix := strings.Replace(digest, ":", "-", 1)
 	for name, of := range l.names {
@@ -233,7 +231,6 @@ func (l layout) about(digest string) (out []string) {
 	return out
 }
 
-// readLayout reads an image layout from its files.
 func readLayout(files map[string][]byte, keys map[string]*ecdsa.PublicKey) content {
 	var index ocispec.Index
 	if json.Unmarshal(files["index.json"], &index) != nil {
@@ -258,7 +255,7 @@ func readLayout(files map[string][]byte, keys map[string]*ecdsa.PublicKey) conte
 	return gather(l, l.names["bundle"][0], strings.Fields(index.Annotations["vdo.vmware.com/base.layers"]), keys)
 }
 
-// readTar reads an archive. Entries of one name count as the last of them.
+// readTar reads an archive. The last of several entries of one name wins.
 func readTar(data []byte, keys map[string]*ecdsa.PublicKey) content {
 	files := map[string][]byte{}
 	for r := tar.NewReader(bytes.NewReader(data)); ; {
@@ -276,7 +273,6 @@ func readTar(data []byte, keys map[string]*ecdsa.PublicKey) content {
 	return c
 }
 
-// readParts reads an archive in parts.
 func readParts(list string, keys map[string]*ecdsa.PublicKey) content {
 	if _, err := os.Stat(list); err != nil {
 		return content{}
@@ -291,7 +287,6 @@ func readParts(list string, keys map[string]*ecdsa.PublicKey) content {
 	return c
 }
 
-// readFolder reads an image layout in a folder.
 func readFolder(dir string, keys map[string]*ecdsa.PublicKey) content {
 	files := map[string][]byte{"index.json": readRegular(filepath.Join(dir, "index.json"))}
 	found, _ := os.ReadDir(filepath.Join(dir, "blobs", "sha256"))
@@ -301,7 +296,7 @@ func readFolder(dir string, keys map[string]*ecdsa.PublicKey) content {
 	return readLayout(files, keys)
 }
 
-// readRegular reads a file that is one, and no link; nil otherwise.
+// readRegular reads a regular file; nil for links and others.
 func readRegular(name string) []byte {
 	if info, err := os.Lstat(name); err != nil || !info.Mode().IsRegular() {
 		return nil
@@ -310,14 +305,14 @@ func readRegular(name string) []byte {
 	return data
 }
 
-// repository is one repository of a registry, asked without its faults.
+// repository is one repository of a registry, read without its faults.
 type repository struct {
 	registry http.Handler
 	name     string
-	known    map[string][]byte // blobs that need not be read where they are there
+	known    map[string][]byte // blobs that need not be read if they exist
 }
 
-// ask returns what there is, or nil.
+// ask returns the body of a response, or nil.
 func (r repository) ask(method, path string) []byte {
 	req := httptest.NewRequest(method, "http://registry/v2/"+r.name+path, nil)
 	req.Header.Set("Accept", manifestTypes)
@@ -333,7 +328,7 @@ var manifestTypes = strings.Join([]string{
 	"application/vnd.docker.distribution.manifest.v2+json", "application/vnd.docker.distribution.manifest.list.v2+json",
 }, ", ")
 
-// tag is the digest that a tag has, or "".
+// tag returns the digest of a tag, or "".
 func (r repository) tag(tag string) string {
 	data := r.ask(http.MethodGet, "/manifests/"+tag)
 	if data == nil {
@@ -355,7 +350,7 @@ func (r repository) blob(digest string) []byte {
 	return r.ask(http.MethodGet, "/manifests/"+digest)
 }
 
-// about are what cosign's tags and the referrers' fallback tag name.
+// about returns the digests under cosign's tags and the referrers' fallback tag.
 func (r repository) about(digest string) (out []string) {
 	base := strings.Replace(digest, ":", "-", 1)
 	for _, end := range []string{".sig", ".att", ".sbom"} {
@@ -374,7 +369,6 @@ func (r repository) about(digest string) (out []string) {
 	return out
 }
 
-// read reads the bundle that a tag names.
 func (r repository) read(tag string, keys map[string]*ecdsa.PublicKey) content {
 	root := r.tag(tag)
 	if root == "" {
@@ -383,7 +377,7 @@ func (r repository) read(tag string, keys map[string]*ecdsa.PublicKey) content {
 	return gather(r, root, nil, keys)
 }
 
-// tree are the files below a folder, by their names from there.
+// tree returns the files below a directory, by their relative names.
 func tree(root string) map[string]fs.FileInfo {
 	out := map[string]fs.FileInfo{}
 	_ = filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {

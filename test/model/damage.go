@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// damages are what happens to a medium between two commands:
+// damages are the damages to a location between two commands:
 //
-//	flip     a byte of one of its files is another (also of what a killed run left)
+//	flip     a byte of one of its files changes (also of a killed run's remains)
 //	shorten  one of its files ends early
 //	remove   one of its files is gone
 //	lose     the registry loses a blob
@@ -21,7 +21,7 @@ var damages = map[string]func(w *world, s Step) error{
 	"lose":    lose,
 }
 
-// onFile damages one of the regular files of a medium, or of those with an ending.
+// onFile damages one of the regular files of a location, or of those with an ending.
 func onFile(damage func(name string, size, n int64) error) func(*world, Step) error {
 	return func(w *world, s Step) error {
 		files := map[string]int64{}
@@ -44,7 +44,7 @@ func flip(name string, size, n int64) error {
 		return err
 	}
 	data[n*7919%size] ^= 0xff
-	f, err := os.OpenFile(name, os.O_WRONLY, 0) // in its place: it stays the same file
+	f, err := os.OpenFile(name, os.O_WRONLY, 0) // in place: it stays the same file
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// draw makes a program from random numbers: the same again from the same ones.
+// draw makes a program from random numbers: the same numbers give the same program.
 func draw(r *rand.Rand) Program {
 	d := &drawing{Rand: r, filled: map[string]string{}}
 	if d.chance(3) {
@@ -20,8 +20,8 @@ func draw(r *rand.Rand) Program {
 	return d.program
 }
 
-// A drawing is a program that is being drawn. filled are the places where something may
-// be, so that commands have something to do.
+// A drawing is a program that is being drawn. filled are the locations that may have content, so that commands have
+// work to do.
 type drawing struct {
 	*rand.Rand
 	program Program
@@ -30,12 +30,11 @@ type drawing struct {
 
 func (d *drawing) add(s Step) { d.program = append(d.program, s) }
 
-// chance is one of n.
+// chance is true once in n times.
 func (d *drawing) chance(n int) bool { return d.IntN(n) == 0 }
 
 func (d *drawing) of(choices ...string) string { return choices[d.IntN(len(choices))] }
 
-// options are some of these.
 func (d *drawing) options(choices ...string) (out []string) {
 	for _, c := range choices {
 		if d.chance(3) {
@@ -45,7 +44,7 @@ func (d *drawing) options(choices ...string) (out []string) {
 	return out
 }
 
-// full is a place where something is, of those that a test takes; "" where none is.
+// full returns a location with content among those that satisfy ok; "" if none does.
 func (d *drawing) full(ok func(p string) bool) string {
 	found := slices.DeleteFunc(sorted(d.filled), func(p string) bool { return !ok(p) })
 	if len(found) == 0 {
@@ -59,7 +58,7 @@ func isTar(p string) bool    { return isMedium(p) && !place(p).dir() && !place(p
 func isMirror(p string) bool { return strings.HasPrefix(p, "reg:") }
 func isAny(string) bool      { return true }
 
-// command draws a command, what goes wrong with it, and perhaps the same again.
+// command draws a command, its fault, and perhaps a repetition.
 func (d *drawing) command() {
 	s, ok := d.draw()
 	if !ok {
@@ -72,7 +71,7 @@ func (d *drawing) command() {
 		s.Fault = d.fault(s)
 	}
 	if s.Do == "split" || s.Do == "repair" || s.Do == "prune" {
-		s.With = drop(s.With, "single") // which they have no flag for
+		s.With = drop(s.With, "single") // the command has no flag for it
 	}
 	d.add(s)
 	switch {
@@ -94,7 +93,7 @@ func drop(options []string, option string) []string {
 	return slices.DeleteFunc(slices.Clone(options), func(o string) bool { return o == option })
 }
 
-// draw draws a command without a fault. It is not ok where there is nothing for it to do.
+// draw draws a command without a fault. It is not ok if the command would have no work.
 func (d *drawing) draw() (s Step, ok bool) {
 	switch d.IntN(13) {
 	case 0, 1, 2, 3:
@@ -118,7 +117,7 @@ func (d *drawing) draw() (s Step, ok bool) {
 		if d.full(isMirror) == "" {
 			return s, false
 		}
-		if from := d.full(isMedium); from != "" && d.chance(3) { // a tag is moved right before
+		if from := d.full(isMedium); from != "" && d.chance(3) { // the tag moves right before
 			d.add(Step{Do: "push", From: from, To: d.of("reg:r:1", "reg:r:2", "reg:s:1")})
 			d.filled[d.program[len(d.program)-1].To] = d.filled[from]
 		}
@@ -145,7 +144,6 @@ func (d *drawing) pull() Step {
 	return s
 }
 
-// fault draws a fault for a command.
 func (d *drawing) fault(s Step) Fault {
 	signal := d.of("kill", "kill", "term", "int")
 	switch {
@@ -178,7 +176,6 @@ func (d *drawing) fault(s Step) Fault {
 	return choices[d.IntN(len(choices))]
 }
 
-// damage draws what happens to a medium between two commands.
 func (d *drawing) damage(p string) {
 	s := Step{To: p, N: 1 + d.IntN(5000)}
 	switch {

@@ -12,30 +12,29 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 )
 
-// Faults that happen to a command while it runs:
+// Faults of a command while it runs:
 //
 //	kill, term, int   the process is killed or signalled at a request or at a change of
 //	                  a file
 //	cut               from a request on every connection is reset
 //	second            the same command runs twice at once; the other signs with another key
 //
-// and the liars, which answer so for the whole command:
+// liars answer wrongly during the whole command:
 var liars = map[string]registry.Fault{
-	// An upload is confirmed and not kept.
+	// The registry confirms an upload and drops it.
 	"forgets":          {Match: registry.Match{Method: http.MethodPut, Path: "/blobs/", Query: "digest="}, Times: 1, Status: http.StatusCreated, Header: map[string]string{"Location": "/"}},
 	"forgets-manifest": {Match: registry.Match{Method: http.MethodPut, Path: "/manifests/"}, Times: 1, Status: http.StatusCreated, Header: map[string]string{"Location": "/"}},
-	// Every blob is there, of no size that it would tell. (So long a body that net/http
-	// does not work its length out.)
+	// The registry has every blob, and tells no size. (net/http does not compute the length of so long a body.)
 	"has-all": {Match: registry.Match{Method: http.MethodHead, Path: "/blobs/"}, Status: http.StatusOK, Body: strings.Repeat(" ", 8<<10)},
-	// A deletion is confirmed and not done.
+	// The registry confirms a deletion and keeps the content.
 	"undead": {Match: registry.Match{Method: http.MethodDelete}, Status: http.StatusAccepted},
-	// One byte of each blob is another.
+	// One byte of each blob is wrong.
 	"tamper": {Match: registry.Match{Method: http.MethodGet, Path: "/blobs/sha256:"}, Tamper: true},
-	// One blob is not there when it is requested.
+	// One blob is missing when it is requested.
 	"lost": {Match: registry.Match{Method: http.MethodGet, Path: "/blobs/"}, Times: 1, Status: http.StatusNotFound},
 }
 
-// twin is the step as the n-th of two processes does it at once: someone else signs.
+// twin returns the step of the n-th of two concurrent processes: the second signs with the other key.
 func (s Step) twin(n int) Step {
 	switch {
 	case n == 0 || s.Key == "":
@@ -47,8 +46,7 @@ func (s Step) twin(n int) Step {
 	return s
 }
 
-// A trigger tells when the point has come at which a fault happens; what is held back
-// there goes on once it is released.
+// A trigger reports when the point of a fault is reached. The process is held there until its release.
 type trigger struct {
 	reached <-chan string
 	changes <-chan struct{}
@@ -57,7 +55,6 @@ type trigger struct {
 	end     func()
 }
 
-// arm makes a fault ready.
 func (w *world) arm(s Step) (trigger, error) {
 	f := s.Fault
 	t := trigger{gate: make(chan struct{}), at: f.At, end: func() {}}
@@ -95,7 +92,7 @@ func (w *world) arm(s Step) (trigger, error) {
 	return t, nil
 }
 
-// fire waits for the point, and lets the fault happen.
+// fire waits for the point, and triggers the fault.
 func (w *world) fire(s Step, p *process, t trigger) {
 	defer close(t.gate)
 	if t.reached == nil && t.changes == nil {
@@ -123,7 +120,7 @@ func (w *world) fire(s Step, p *process, t trigger) {
 	case "int":
 		_ = p.cmd.Process.Signal(syscall.SIGINT)
 	}
-	select { // what was held back is not answered before
+	select { // a held request is not answered before
 	case <-p.done:
 	case <-late:
 	}

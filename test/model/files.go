@@ -9,8 +9,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// watchFiles tells of every file that is made, renamed, removed or written below a
-// folder, until it is closed.
+// watchFiles reports every file that is created, renamed, removed or written below a directory, until end is called.
 func watchFiles(root string) (changes <-chan struct{}, end func(), err error) {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -29,7 +28,7 @@ func watchFiles(root string) (changes <-chan struct{}, end func(), err error) {
 	go func() {
 		for {
 			select {
-			case <-w.Errors: // some were lost, or it is closed
+			case <-w.Errors: // some events were dropped, or the watcher is closed
 			case e, open := <-w.Events:
 				if !open {
 					return

@@ -16,20 +16,20 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/random"
 )
 
-// maxMemory is what a command may hold, in KiB.
+// maxMemory is the memory limit of a command, in KiB.
 const maxMemory = 100 << 10
 
-// A model is what is known of a world beside what can be read there.
+// A model is the knowledge of a world beyond its readable content.
 type model struct {
 	places  []place
 	now     map[place]content
 	files   map[string]fs.FileInfo
-	damaged map[place]bool   // by hand: what is read there may be anything
-	lost    map[string]bool  // repositories that lost something, or were lied about
-	trail   map[place]string // the command that left something unfinished there
+	damaged map[place]bool   // by hand: its content may be anything
+	lost    map[string]bool  // repositories that lost content, or were lied about
+	trail   map[place]string // the command that left unfinished content there
 	sums    map[place]string // of the bytes of an archive when it was last whole
-	newest  map[string]place // the place of a repository to which a bundle went last
-	failed  error            // of a fault itself
+	newest  map[string]place // the location of a repository that last received a bundle
+	failed  error            // error of a fault itself
 }
 
 func newModel() model {
@@ -40,7 +40,7 @@ func newModel() model {
 	}
 }
 
-// observe reads all places and looks at all files.
+// observe reads all locations and the metadata of all files.
 func (w *world) observe() {
 	w.model.now = map[place]content{}
 	for _, p := range w.model.places {
@@ -56,7 +56,7 @@ func (w *world) observe() {
 	}
 }
 
-// A trial is one step with what was before, what it came to, and what is after.
+// A trial is one step with the state before, its outcomes, and the state after.
 type trial struct {
 	*world
 	step          Step
@@ -65,7 +65,7 @@ type trial struct {
 	files         map[string]fs.FileInfo // before
 }
 
-// done tells that one of the processes says so.
+// done reports whether one of the processes succeeded.
 func (t *trial) done() bool {
 	return slices.ContainsFunc(t.outcomes, func(o outcome) bool { return o.code == 0 })
 }
@@ -85,7 +85,6 @@ func clip(s string) string {
 	return s
 }
 
-// judge holds a step against all rules.
 func (t *trial) judge() error {
 	for _, rule := range []func() *random.Broken{
 		t.ends, t.says, t.stays, t.keeps, t.complete, t.proven, t.result, t.mustDo,
@@ -97,7 +96,7 @@ func (t *trial) judge() error {
 	return nil
 }
 
-// ends: every command ends, holds little memory, and ends with a code that is documented.
+// ends checks that every command ends, stays within its memory, and has a documented exit code.
 func (t *trial) ends() *random.Broken {
 	for _, o := range t.outcomes {
 		switch {
@@ -117,7 +116,7 @@ func (t *trial) ends() *random.Broken {
 
 var errorLine = regexp.MustCompile(`(?m)^error: |^\{`)
 
-// says: what failed says why, and nothing says a secret.
+// says checks that every failure gives a reason, and no output has a secret.
 func (t *trial) says() *random.Broken {
 	for _, o := range t.outcomes {
 		if o.code > 0 && !errorLine.MatchString(o.stderr) {
@@ -132,7 +131,7 @@ func (t *trial) says() *random.Broken {
 	return nil
 }
 
-// writes tells the place that a step may write to.
+// writes returns the location that a step may write to.
 func (s Step) writes() place {
 	switch s.Do {
 	case "pull", "sign", "split", "repair", "push", "prune":
@@ -141,14 +140,14 @@ func (s Step) writes() place {
 	return ""
 }
 
-// stays: nothing changes but what is named.
+// stays checks that only named files change.
 func (t *trial) stays() *random.Broken {
 	mayChange := func(name string) bool {
 		to := t.step.writes()
 		if name == "" || name == "out" || name == "tmp" {
 			return true // their times
 		}
-		if strings.HasPrefix(name, "tmp/") || strings.HasPrefix(name, "out/.vdo-bundle-") { // it had no chance to clean up
+		if strings.HasPrefix(name, "tmp/") || strings.HasPrefix(name, "out/.vdo-bundle-") { // it could not clean up
 			return slices.ContainsFunc(t.outcomes, func(o outcome) bool { return o.code == -1 })
 		}
 		rest, ok := strings.CutPrefix(name, "out/")
@@ -165,8 +164,7 @@ func (t *trial) stays() *random.Broken {
 	return nil
 }
 
-// same compares what is known of two files without their bytes: whoever writes to a
-// file changes its times.
+// same compares the metadata of two files, not their bytes: a writer changes the times of a file.
 func same(a, b fs.FileInfo) bool {
 	if a == nil || b == nil {
 		return a == nil && b == nil
@@ -181,7 +179,7 @@ func describe(i fs.FileInfo) string {
 	return fmt.Sprintf("%s, %d bytes, of %s", i.Mode(), i.Size(), i.ModTime().Format("15:04:05.000000"))
 }
 
-// replaces tells that a step was asked to put another bundle where one was.
+// replaces reports whether a step was told to replace the bundle of a location.
 func (t *trial) replaces(p place) bool {
 	s := t.step
 	_, _, inMirror := p.mirror()
@@ -193,11 +191,11 @@ func (t *trial) replaces(p place) bool {
 	return place(s.To) == p && (s.Do == "push" || s.Do == "pull" && (inMirror || s.has("replace")) || s.Do == "split" && s.has("replace"))
 }
 
-// keeps: no bundle, blob, part or signature that was there is gone, unless it was requested.
+// keeps checks that no bundle, blob, part or signature disappears unless a step requests it.
 func (t *trial) keeps() *random.Broken {
 	for _, p := range t.model.places {
 		was, is := t.before[p], t.after[p]
-		if !was.there || was.root == "" { // or nothing of it can be read
+		if !was.there || was.root == "" { // or nothing of it is readable
 			continue
 		}
 		root := was.root
@@ -209,7 +207,7 @@ func (t *trial) keeps() *random.Broken {
 				continue
 			}
 			repo, _, inMirror := p.mirror()
-			if inMirror && root != "" { // the old one has no tag any more, and stays
+			if inMirror && root != "" { // the old one lost its tag, and stays
 				is = gather(t.repository(repo), root, nil, t.site.keys)
 			} else {
 				if was.whole() && !is.sound() {
@@ -232,25 +230,25 @@ func (t *trial) keeps() *random.Broken {
 	return nil
 }
 
-// lied tells that the registry says it has what it has not.
+// lied reports whether the registry claims content that it lacks.
 func (s Step) lied() bool {
 	return strings.HasPrefix(s.Fault.Kind, "forgets") || s.Fault.Kind == "has-all" || s.Fault.Kind == "undead"
 }
 
-// copiesDamage tells that p is the copy, byte for byte, of what was damaged by hand: a split
-// looks at no digest, verify does.
+// copiesDamage reports whether p is the byte-for-byte copy of content damaged by hand: split checks no digest, verify
+// does.
 func (s Step) copiesDamage(m model, p place) bool {
 	return s.Do == "split" && p == place(s.To) && m.damaged[place(s.From)]
 }
 
-// complete: what looks like a bundle is one, whatever happened.
+// complete checks that whatever looks like a bundle is one, after any fault.
 func (t *trial) complete() *random.Broken {
 	for _, p := range t.model.places {
 		repo, _, inMirror := p.mirror()
 		c := t.after[p]
 		switch {
 		case !c.there || c.sound() || t.model.damaged[p] || t.step.copiesDamage(t.model, p) || inMirror && t.model.lost[repo] || t.before[p].there && !t.before[p].sound():
-		case t.step.lied() && !t.done(): // it was told so, and found out
+		case t.step.lied() && !t.done(): // the registry said so, and the command found out
 			t.model.lost[repo] = true
 		default:
 			return t.broken("complete", "%s looks like a bundle, and lacks %v", p, c.missing)
@@ -259,7 +257,7 @@ func (t *trial) complete() *random.Broken {
 	return nil
 }
 
-// trusts tells whether signers satisfy what a step demands.
+// trusts reports whether signers satisfy the trust that a step demands.
 func trusts(trust string, signers []string) bool {
 	switch trust {
 	case "":
@@ -270,7 +268,7 @@ func trusts(trust string, signers []string) bool {
 	return slices.Contains(signers, trust)
 }
 
-// proven: where someone must have signed, nothing else is used.
+// proven checks that a step that demands a signer uses nothing else.
 func (t *trial) proven() *random.Broken {
 	s := t.step
 	if s.Trust == "" {
@@ -280,7 +278,7 @@ func (t *trial) proven() *random.Broken {
 	if s.Do == "push" {
 		signers := to.signers
 		if to.root == from.root {
-			signers = from.signers // which a liar may not have kept
+			signers = from.signers // a liar may have dropped them
 		}
 		if to.there && to.root != t.before[place(s.To)].root && !trusts(s.Trust, signers) {
 			return t.broken("proven", "%s is now %s, signed by %v", s.To, to.root, to.signers)
@@ -292,7 +290,7 @@ func (t *trial) proven() *random.Broken {
 	return nil
 }
 
-// result: exit 0 means that it is done.
+// result checks that the work is done after exit 0.
 func (t *trial) result() *random.Broken {
 	s := t.step
 	if !t.done() {
@@ -308,7 +306,7 @@ func (t *trial) result() *random.Broken {
 			return t.broken("result", "the bytes differ from those of a run without faults")
 		}
 		if s.From != "" {
-			to = to.without(wanted) // whether the base has it is found out at the push
+			to = to.without(wanted) // the push finds out whether the base has it
 		}
 	case "push", "split":
 		wanted = from
@@ -348,9 +346,8 @@ func (t *trial) result() *random.Broken {
 	return t.verified(to)
 }
 
-// unsigned is a key with which a process says that it has signed, and has not. Of two
-// who sign in a registry at once it may be one: registries have no lock, the tag is only
-// looked at right before it is written and after.
+// unsigned returns a key whose process claims a signature that is missing. One of two that sign in a registry at once
+// may lose. Registries have no lock, and a process checks the tag only right before and after its write.
 func (t *trial) unsigned(c content) string {
 	if _, _, inMirror := place(t.step.To).mirror(); inMirror && len(t.outcomes) > 1 &&
 		(slices.Contains(c.signers, t.step.Key) || slices.Contains(c.signers, t.step.twin(1).Key)) {
@@ -358,7 +355,7 @@ func (t *trial) unsigned(c content) string {
 	}
 	for n, o := range t.outcomes {
 		if n > 0 && t.step.has("replace") || len(t.outcomes) > 1 && t.step.has("replace") && t.outcomes[1].code == 0 {
-			continue // one after the other, and each was asked to
+			continue // one after the other, as each was told
 		}
 		if by := t.step.twin(n).Key; o.code == 0 && by != "" && !slices.Contains(c.signers, by) {
 			return by
@@ -367,7 +364,7 @@ func (t *trial) unsigned(c content) string {
 	return ""
 }
 
-// verified demands that verify accepts what was made.
+// verified requires that verify accepts the result.
 func (t *trial) verified(c content) *random.Broken {
 	s := t.step
 	if len(c.signers) == 0 || !c.sound() || t.model.damaged[place(s.To)] && s.Do == "sign" {
@@ -378,7 +375,7 @@ func (t *trial) verified(c content) *random.Broken {
 	p, err := t.start(t.args(verify), nil)
 	if err != nil {
 		t.model.failed = err
-		return nil //nolint:nilerr // it is what the step ends with
+		return nil //nolint:nilerr // the step ends with it
 	}
 	o := p.wait()
 	if o.code != 0 {
@@ -390,7 +387,7 @@ func (t *trial) verified(c content) *random.Broken {
 
 var deletedLine = regexp.MustCompile(`(?m)^deleted\s+(sha256:[0-9a-f]+)`)
 
-// pruned: what it says is deleted is gone, and a bundle is left.
+// pruned checks that everything reported as deleted is gone, and a bundle remains.
 func (t *trial) pruned(repo string) *random.Broken {
 	left := false // under a tag or without one
 	for _, b := range t.site.bundles {
@@ -412,8 +409,7 @@ func (t *trial) pruned(repo string) *random.Broken {
 	return nil
 }
 
-// mustDo: what nothing hinders is done, also after what went before; a signal ends a
-// command with its own code.
+// mustDo checks that an unhindered command succeeds, also after earlier faults, and that a signal has its exit code.
 func (t *trial) mustDo() *random.Broken {
 	s := t.step
 	ready, why := t.ready()
@@ -443,7 +439,7 @@ func (t *trial) mustDo() *random.Broken {
 	return nil
 }
 
-// ready tells that a step has all that it needs, and nothing in its way.
+// ready reports whether a step has everything that it needs, and no obstacle.
 func (t *trial) ready() (bool, string) {
 	s := t.step
 	from, to := t.before[place(s.From)], t.before[place(s.To)]
@@ -477,7 +473,6 @@ func (t *trial) ready() (bool, string) {
 	return false, ""
 }
 
-// learn keeps in mind what a step left.
 func (t *trial) learn() {
 	p := t.step.writes()
 	repo, _, inMirror := p.mirror()
@@ -505,7 +500,7 @@ func (t *trial) learn() {
 	}
 }
 
-// leak looks for secrets in what programs wrote.
+// leak looks for secrets in the output of programs.
 func (w *world) leak() error {
 	for _, dir := range []string{"out", "tmp", "home"} {
 		for _, name := range sorted(tree(w.path(dir))) {

@@ -1,30 +1,28 @@
 //go:build linux
 
-// Package model runs random programs of vdo-bundle's commands over random media, with
-// random faults during and between them, and holds the world after each step against
-// what has to be true whatever happened.
+// Package model runs random programs of vdo-bundle's commands over random locations, with random faults during and
+// between them. After each step it checks the invariants of the world.
 //
-// A [Program] is data with a text: what fails is printed as the shortest program that
-// still fails, and can be run again from that text; package random makes one from a seed. A
-// world executes it with the real program, real registries and real files. A model
-// judges each step by what it reads of media and registries itself, past the faults
-// and without the program's own code:
+// A [Program] is data with a text. A failure prints the shortest program that still fails, which can run again from
+// that text; package random makes programs from seeds. A world executes them with the real program, real registries
+// and real files. A model judges each step by its own reading of locations and registries, past the faults and
+// without the program's code:
 //
 //	ends      every command ends; the first signal ends it
 //	memory    it never holds more than 100 MiB
 //	code      its exit code is documented, and not that of a defect
-//	says      what fails says why
-//	secret    no key and no password is in its output or in what it wrote
-//	stays     nothing changes but what the command line names
-//	keeps     no bundle, blob, part or signature that was there is gone, unless asked
-//	complete  what looks like a bundle is one: a tag, an index.json, a file without
+//	says      a failure gives its reason
+//	secret    no key and no password is in its output or its files
+//	stays     only files and tags that the command line names change
+//	keeps     no bundle, blob, part or signature disappears, unless requested
+//	complete  whatever looks like a bundle is one: a tag, an index.json, a file without
 //	          .partial
-//	proven    where someone must have signed, nothing else is pushed or verified
+//	proven    if a signer is required, nothing else is pushed or verified
 //	result    exit 0 means that it is done: the right root, every blob below it and all
-//	          that is attached, the bytes of a run without faults, every signature, and
+//	          referrers, the bytes of a run without faults, every signature, and
 //	          verify accepts it
-//	must      what nothing hinders is done: after a fault the same command goes on to
-//	          its end
+//	must      an unhindered command succeeds: after a fault the same command completes
+//	          the work
 //
 // It needs Linux: points in time are changes of files.
 package model
@@ -36,8 +34,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 )
 
-// run runs a program in a world of its own. Its error is a [*random.Broken], or that of a world
-// that could not be made.
+// run runs a program in its own world. Its error is a [*random.Broken], or that of creating a world.
 func (s *site) run(p Program) error {
 	w, err := newWorld(s, mirrorOf(p))
 	if err != nil {
@@ -59,7 +56,7 @@ func (s *site) run(p Program) error {
 	return w.leak()
 }
 
-// mirrorOf is the kind of registry that a program has: that which its first step names.
+// mirrorOf returns the registry's options from a program's first step.
 func mirrorOf(p Program) registry.Options {
 	for _, s := range p {
 		if s.Do == "mirror" {
@@ -69,7 +66,6 @@ func mirrorOf(p Program) registry.Options {
 	return registry.Options{}
 }
 
-// step runs and judges one step.
 func (w *world) step(s Step) error {
 	if s.Do == "mirror" {
 		return nil
@@ -95,10 +91,10 @@ func (w *world) step(s Step) error {
 	return w.model.failed
 }
 
-// damage damages a medium, and keeps it in mind.
+// damage damages a location, and records it.
 func (w *world) damage(s Step, damage func(*world, Step) error) error {
 	p := place(s.To)
-	w.model.files = nil // look again
+	w.model.files = nil // observe again
 	if err := damage(w, s); err != nil {
 		return fmt.Errorf("run %s: %w", s, err)
 	}

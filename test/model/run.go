@@ -13,15 +13,13 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/shell"
 )
 
-// How long a command may take before it counts as one that does not end, and how long
-// after it was asked to. Nothing in a program takes a tenth of it where the machine is free;
-// where a dozen others have it, 20 seconds were not enough for a blob that comes in pieces.
+// Time limits of a command, and of its end after a signal. On a free machine no command needs a tenth of it. With a
+// dozen other jobs, 20 seconds were too short for a blob in chunks.
 const (
 	mustEnd     = 2 * time.Minute
 	mustEndSoon = time.Minute
 )
 
-// A process is a run of vdo-bundle.
 type process struct {
 	cmd            *exec.Cmd
 	stdout, stderr bytes.Buffer
@@ -29,13 +27,12 @@ type process struct {
 	done           chan struct{}
 }
 
-// An outcome is what a run came to.
 type outcome struct {
 	code           int // -1: killed
 	stdout, stderr string
 	peak           int  // KiB
 	stuck          bool // it did not end by itself
-	deaf           bool // nor when it was asked to
+	deaf           bool // nor after a signal
 }
 
 // start runs vdo-bundle; stdout is optional.
@@ -55,13 +52,13 @@ func (w *world) start(args []string, stdout io.Writer) (*process, error) {
 	}
 	go func() { p.peak <- shell.Peak(p.cmd.Process.Pid) }()
 	go func() {
-		_ = p.cmd.Wait() // its state says it
+		_ = p.cmd.Wait() // the exit code is in its state
 		close(p.done)
 	}()
 	return p, nil
 }
 
-// wait waits for the end of it, and ends it where it does not.
+// wait waits for the end of the process, and kills it at the limit.
 func (p *process) wait() outcome {
 	var o outcome
 	select {

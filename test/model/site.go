@@ -22,8 +22,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 )
 
-// A site is what programs share that run one after the other: upstream, keys, and what
-// each bundle is when nothing goes wrong.
+// A site is shared by successive programs: upstream, keys, and each bundle without faults.
 type site struct {
 	binary   string
 	dir      string
@@ -35,11 +34,10 @@ type site struct {
 	programs int
 }
 
-// The selections. c is a, with what upstream attached to its images.
+// The selections. c is a with the upstream referrers of its images.
 var selections = map[string]string{"a": "cpi@1.33.1", "b": "cpi@1.34.0", "c": "cpi@1.33.1"}
 
-// The serials of their matrices: of b and a one is shown to be older where it was pushed
-// first, of a and c neither by its matrix.
+// The serials of their matrices: they order a and b, but not a and c.
 var serials = map[string]int{"a": 7, "b": 8, "c": 7}
 
 const matrixHead = `apiVersion: vdo.vmware.com/matrix/v1
@@ -81,7 +79,7 @@ func writeFile(name string, data []byte) error {
 	return os.WriteFile(name, data, 0o600)
 }
 
-// makeKeys writes the keys k1 and k2, who sign bundles, and the policy of both.
+// makeKeys writes the keys k1 and k2, which sign bundles, and the policy of both.
 func (s *site) makeKeys(t testing.TB) {
 	t.Helper()
 	for _, name := range []string{"k1", "k2"} {
@@ -94,8 +92,8 @@ func (s *site) makeKeys(t testing.TB) {
 	s.write(t, "both.yaml", []byte("apiVersion: vdo.vmware.com/trust/v1\nkind: TrustPolicy\nthreshold: 2\nkeys:\n- {id: k1, file: k1.pub}\n- {id: k2, file: k2.pub}\n"))
 }
 
-// makeUpstream pushes the images, attaches something to those of 1.33.1 and their platforms'
-// manifests, and writes a matrix for each bundle.
+// makeUpstream pushes the images, adds referrers to those of 1.33.1 and to their platforms' manifests, and writes a
+// matrix for each bundle.
 func (s *site) makeUpstream(t testing.TB) {
 	t.Helper()
 	matrix := ""

@@ -14,8 +14,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 )
 
-// A world is where one program runs: a folder and a mirror of its own. In the folder
-// are out, where the media lie, tmp, home and login.
+// A world is the directory and mirror of one program. The directory has out, with the locations, tmp, home and login.
 type world struct {
 	site   *site
 	dir    string
@@ -24,7 +23,6 @@ type world struct {
 	model  model
 }
 
-// newWorld opens a world with a mirror.
 func newWorld(s *site, mirror registry.Options) (*world, error) {
 	s.programs++
 	w := &world{site: s, dir: s.path(fmt.Sprintf("p%d", s.programs))}
@@ -54,8 +52,8 @@ func (w *world) close() {
 	_ = os.RemoveAll(w.dir)
 }
 
-// A place is where a bundle may be. Its text: x.tar and y.tar are archives, p.tar and
-// q.tar archives in parts, oci:f and oci:g folders, reg:REPO:TAG is in the mirror.
+// A place is the location of a bundle. Its text: x.tar and y.tar are archives, p.tar and q.tar archives in parts,
+// oci:f and oci:g directories, reg:REPO:TAG is in the mirror.
 type place string
 
 func (p place) parts() bool {
@@ -68,13 +66,13 @@ func (p place) mirror() (repo, tag string, ok bool) {
 	return repo, tag, ok
 }
 
-// base is the name in out that everything of the place begins with.
+// base is the prefix of the location's files in out.
 func (p place) base() string { return strings.TrimPrefix(string(p), "oci:") }
 
-// medium is a place of out, not of the mirror.
+// medium reports whether the location is in out, not in the mirror.
 func (p place) medium() bool { return p != "" && !strings.HasPrefix(string(p), "reg:") }
 
-// arg is how the command line names a place that is read.
+// arg returns the argument for a location that is read.
 func (w *world) arg(p place) string {
 	repo, tag, inMirror := p.mirror()
 	switch {
@@ -90,7 +88,7 @@ func (w *world) arg(p place) string {
 	return "out/" + p.base()
 }
 
-// destination is how the command line names a place that is written.
+// destination returns the argument for a location that is written.
 func (w *world) destination(p place) string {
 	if p.parts() {
 		return "out/" + p.base()
@@ -102,7 +100,6 @@ func (w *world) repository(name string) repository {
 	return repository{w.mirror.Stored(), "vdo/" + name, w.site.known}
 }
 
-// look reads a place.
 func (w *world) look(p place) content {
 	repo, tag, inMirror := p.mirror()
 	switch {
@@ -126,7 +123,7 @@ func (w *world) look(p place) content {
 	return c
 }
 
-// leads are the flags by which a command finds upstream and the mirror.
+// leads returns the flags by which a command finds upstream and the mirror.
 func (w *world) leads(command string) (flags []string) {
 	switch command {
 	case "split", "repair":
@@ -142,7 +139,6 @@ func (w *world) leads(command string) (flags []string) {
 	return append(flags, "--plain-http", w.mirror.Host)
 }
 
-// args are the command line of a step.
 func (w *world) args(s Step) []string {
 	args := append([]string{s.Do}, w.leads(s.Do)...)
 	add := func(more ...string) { args = append(args, more...) }

@@ -1,5 +1,4 @@
-// Package pki makes private certificate authorities for tests: roots, what they
-// issue, and RFC 3161 time stamps.
+// Package pki makes private CAs for tests: roots, the certificates that they issue, and RFC 3161 time stamps.
 package pki
 
 import (
@@ -18,13 +17,13 @@ import (
 	"time"
 )
 
-// Authority is a certificate and its key: of an authority, or of who it issued for.
+// Authority is a certificate and its key, of a CA or of a subject.
 type Authority struct {
 	Certificate *x509.Certificate
 	Key         *ecdsa.PrivateKey
 }
 
-// Spec is what a certificate says.
+// Spec is the content of a certificate.
 type Spec struct {
 	Name                string
 	CA                  bool
@@ -33,12 +32,12 @@ type Spec struct {
 	DNS                 []string // names of hosts, and IP addresses
 	Usage               []x509.ExtKeyUsage
 	UnknownUsage        []asn1.ObjectIdentifier
-	CriticalUsage       bool              // mark the usages critical, as is done where it is for time stamps alone
+	CriticalUsage       bool              // mark the usages critical, as for a certificate for time stamps alone
 	NotBefore, NotAfter time.Time         // default: 2020 to 2040
 	Key                 *ecdsa.PrivateKey // default: a new one
 }
 
-// Root makes a root.
+// Root makes a root CA.
 func Root(t testing.TB, name string) Authority {
 	t.Helper()
 	return Authority{}.Issue(t, Spec{Name: name, CA: true})
@@ -135,7 +134,7 @@ func (a Authority) PEM() []byte {
 func (a Authority) KeyPEM() []byte {
 	der, err := x509.MarshalPKCS8PrivateKey(a.Key)
 	if err != nil {
-		panic(err) // of a curve that no one has
+		panic(err) // of an unknown curve
 	}
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
 }
@@ -154,7 +153,7 @@ func (a Authority) TLS() tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{a.Certificate.Raw}, PrivateKey: a.Key}
 }
 
-// Pool returns the certificate as all that is trusted.
+// Pool returns a pool that trusts only the certificate.
 func (a Authority) Pool() *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AddCert(a.Certificate)

@@ -13,23 +13,22 @@ import (
 	"time"
 )
 
-// Stamp is what a time stamp (RFC 3161) says, and what lies beside it.
+// Stamp is the content of a time stamp (RFC 3161) and its accompanying data.
 type Stamp struct {
-	Digest        []byte // SHA-256 of what is stamped
+	Digest        []byte // SHA-256 of the stamped data
 	Nonce         *big.Int
 	Time          time.Time
-	Certificates  []*x509.Certificate // along with it, in this order
-	NoSigningTime bool                // the signature does not say when it was made, beside what the stamp says
+	Certificates  []*x509.Certificate // included, in this order
+	NoSigningTime bool                // the signature has no signing time of its own
 }
 
-// Stamp makes a time stamp over data, as the answer of a time-stamping authority; the
-// signer's certificate goes along.
+// Stamp makes a time stamp over data, as a time-stamping authority answers. It includes the signer's certificate.
 func (a Authority) Stamp(t testing.TB, data []byte, at time.Time) []byte {
 	t.Helper()
 	return a.StampWith(t, data, at, a)
 }
 
-// StampWith makes a time stamp that has certificates along.
+// StampWith makes a time stamp that includes certificates.
 func (a Authority) StampWith(t testing.TB, data []byte, at time.Time, along ...Authority) []byte {
 	t.Helper()
 	digest := sha256.Sum256(data)
@@ -83,7 +82,7 @@ type attribute struct {
 	Values []any `asn1:"set"`
 }
 
-// Answer signs a time stamp, as the answer of a time-stamping authority.
+// Answer signs a time stamp, as a time-stamping authority answers.
 func (a Authority) Answer(s Stamp) ([]byte, error) {
 	info, err := asn1.Marshal(stampInfo{
 		Version: 1, Policy: asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 57264, 2}, Imprint: imprint{algorithmSHA256, s.Digest},
@@ -126,7 +125,7 @@ func (a Authority) Answer(s Stamp) ([]byte, error) {
 	}{Token: token{oidSignedData, data}})
 }
 
-// signerInfo signs what a time stamp says.
+// signerInfo signs the content of a time stamp.
 func (a Authority) signerInfo(info []byte, s Stamp) (any, error) {
 	digest := sha256.Sum256(info)
 	attributes := struct {
@@ -163,8 +162,7 @@ func (a Authority) signerInfo(info []byte, s Stamp) (any, error) {
 	}, err
 }
 
-// Stamps answers requests for time stamps. change, where there is one, may alter an
-// answer before it is signed.
+// Stamps answers requests for time stamps. change may alter an answer before it is signed, and may be nil.
 func (a Authority) Stamps(change func(*Stamp)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(io.LimitReader(r.Body, 1<<20))

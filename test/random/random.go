@@ -1,10 +1,10 @@
-// Package random runs programs of random steps against a world, and shrinks what breaks a
-// promise. Variables of the environment choose the programs:
+// Package random runs programs of random steps against a world, and shrinks those that break a promise. Environment
+// variables choose the programs:
 //
-//	VDO_TEST_SEED=42        the one that seed 42 draws, or with the next two those of the seeds from it on
-//	VDO_TEST_PROGRAMS=9     so many
-//	VDO_TEST_DURATION=2h    for so long, of seeds that are new
-//	VDO_TEST_PROGRAM=FILE   one as it was printed, VDO_TEST_PROGRAMS times
+//	VDO_TEST_SEED=42        the program of seed 42, or with the next two those of the seeds from it on
+//	VDO_TEST_PROGRAMS=9     number of programs
+//	VDO_TEST_DURATION=2h    time limit, with new seeds
+//	VDO_TEST_PROGRAM=FILE   a printed program, VDO_TEST_PROGRAMS times
 package random
 
 import (
@@ -20,12 +20,12 @@ import (
 	"time"
 )
 
-// patience is for shrinking one program.
+// patience is the time limit to shrink one program.
 const patience = 2 * time.Minute
 
-// Broken is a promise that was not kept.
+// Broken is a broken promise.
 type Broken struct {
-	Rule   string // which one: a program that shrinks has to break the same
+	Rule   string // a program that shrinks has to break the same rule
 	Detail string
 }
 
@@ -35,7 +35,7 @@ func (b *Broken) Error() string { return b.Rule + ": " + b.Detail }
 // Program is a list of steps. Its text has one step a line.
 type Program[S fmt.Stringer] []S
 
-// String is the program's text.
+// String returns the program's text.
 func (p Program[S]) String() string {
 	var b strings.Builder
 	for _, s := range p {
@@ -44,23 +44,22 @@ func (p Program[S]) String() string {
 	return b.String()
 }
 
-// Suite is how programs of steps S are made, read and run.
+// Suite makes, reads and runs programs of steps S.
 type Suite[S fmt.Stringer] struct {
-	// Draw makes a program from random numbers: the same again from the same ones.
+	// Draw makes a program from random numbers: the same numbers give the same program.
 	Draw func(*rand.Rand) Program[S]
-	// Parse reads what a step's String wrote.
+	// Parse reads the text of a step.
 	Parse func(line string) (S, error)
-	// Runs run a program, each in a world of its own. The error is a [*Broken], or that of the
-	// test's own doings.
+	// Runs run a program, each in its own world. The error is a [*Broken], or an error of the test itself.
 	Runs []func(Program[S]) error
 }
 
-// Drawn is the program of a seed.
+// Drawn returns the program of a seed.
 func (s Suite[S]) Drawn(seed uint64) Program[S] {
-	return s.Draw(rand.New(rand.NewPCG(seed, 7))) //nolint:gosec // not a secret, and to be had again
+	return s.Draw(rand.New(rand.NewPCG(seed, 7))) //nolint:gosec // not a secret, and reproducible
 }
 
-// Read reads a program's text. Empty lines and those that begin with # say nothing.
+// Read reads a program's text, without empty lines and those that begin with #.
 func (s Suite[S]) Read(text string) (p Program[S], _ error) {
 	for line := range strings.Lines(text) {
 		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
@@ -92,7 +91,7 @@ func (s Suite[S]) Check(t *testing.T, count uint64) {
 	if name := os.Getenv("VDO_TEST_PROGRAM"); name != "" {
 		for range Number(t, "VDO_TEST_PROGRAMS", 1) {
 			if s.CheckFile(t, name); t.Failed() {
-				return // one that failed was made smaller for minutes
+				return // shrinking the failed one took minutes
 			}
 		}
 		return
@@ -127,7 +126,7 @@ func (s Suite[S]) Check(t *testing.T, count uint64) {
 	all.Wait()
 }
 
-// check runs a program, and shrinks it where it breaks a promise.
+// check runs a program, and shrinks it if it breaks a promise.
 func (s Suite[S]) check(t *testing.T, run func(Program[S]) error, name string, p Program[S]) {
 	t.Helper()
 	err := run(p)
@@ -141,7 +140,7 @@ func (s Suite[S]) check(t *testing.T, run func(Program[S]) error, name string, p
 	}
 	end, rule := time.Now().Add(patience), broken.Rule
 	short := s.Shrink(p, func(p Program[S]) bool {
-		for range 2 { // where it takes luck
+		for range 2 { // if the failure needs luck
 			var again *Broken
 			if time.Now().Before(end) && errors.As(run(p), &again) && again.Rule == rule {
 				broken = again
@@ -153,8 +152,8 @@ func (s Suite[S]) check(t *testing.T, run func(Program[S]) error, name string, p
 	t.Errorf("%s breaks a promise; the shortest program that does:\n\n%s\n%v\n\nall of it:\n\n%s", name, short, broken, p)
 }
 
-// Shrink makes a program shorter for as long as it still fails: without steps, many at once and
-// then one by one. What fails says for the program that is returned was true.
+// Shrink removes steps from a program for as long as it still fails: many at once and then one by one. The returned
+// program was the last for which fails was true.
 func (s Suite[S]) Shrink(p Program[S], fails func(Program[S]) bool) Program[S] {
 	p = slices.Clone(p)
 	for again := true; again; {

@@ -1,9 +1,9 @@
-// Package readme reads the commands that a README shows, so that tests run what a person
-// would type, word by word, and hold what is shown below against what comes.
+// Package readme reads the commands that a README shows. Tests run them word by word, and compare the shown output
+// with the real one.
 //
 //	$ vdo-bundle verify drivers.tar --key vdo.pub     a command: it follows "$ "
 //	verified   sha256:318343be2475…                   its output
-//	…                                                 any lines that are left out
+//	…                                                 any omitted lines
 //
 // In a block without a "$ " every line is a command.
 package readme
@@ -25,7 +25,7 @@ type Block struct {
 	Commands []Command
 }
 
-// Command is a command line, as bash reads it, with the output that is shown.
+// Command is a command line for bash, with the output that is shown.
 type Command struct {
 	Line   int
 	Text   string
@@ -34,8 +34,7 @@ type Command struct {
 
 func (c Command) String() string { return fmt.Sprintf("line %d: %s", c.Line, c.Text) }
 
-// Blocks returns the fenced blocks of a file that hold commands: those
-// with a "$ " and those whose first word is one of the programs.
+// Blocks returns the fenced blocks of a file that hold commands: with a "$ ", or one of the programs as first word.
 func Blocks(path string, programs ...string) ([]Block, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -69,7 +68,6 @@ func Blocks(path string, programs ...string) ([]Block, error) {
 	return out, nil
 }
 
-// read takes commands and outputs from a block's lines.
 func (b *Block) read(lines []string, programs []string) {
 	prompts := false
 	for _, line := range lines {
@@ -106,7 +104,7 @@ func begins(lines, programs []string) bool {
 	return false
 }
 
-// What differs from run to run.
+// varying are the parts that differ between runs.
 var varying = []struct {
 	pattern *regexp.Regexp
 	as      string
@@ -121,8 +119,8 @@ var varying = []struct {
 	{regexp.MustCompile(`[ \t]+`), " "},
 }
 
-// Same is a line without what differs from run to run: digests, ports, dates, sizes,
-// ages, and the width of columns.
+// Same returns a line without the parts that differ between runs: digests, ports, dates, sizes, ages, and the width
+// of columns.
 func Same(line string) string {
 	for _, v := range varying {
 		line = v.pattern.ReplaceAllString(line, v.as)
@@ -130,10 +128,9 @@ func Same(line string) string {
 	return strings.TrimSpace(line)
 }
 
-// Holds tells what is shown as a command's output and does not come, or what comes and is
-// not shown though nothing is left out (…); nil where all is as shown. Progress ("push: 30%
-// (…)") does not count, nor does the order of lines: they come by two streams. A command
-// that is shown without any output may have some.
+// Holds returns an error for shown lines that are missing in the output, or for extra ones that no … stands for.
+// Progress ("push: 30% (…)") and the order of lines are ignored: lines come by two streams. A command shown without
+// output may have any.
 func Holds(shown, got []string) error {
 	if len(shown) == 0 {
 		return nil
@@ -158,7 +155,7 @@ func Holds(shown, got []string) error {
 	return nil
 }
 
-// matches compares a shown line, in which … stands for anything, with one that came.
+// matches compares a shown line, in which … stands for any text, with a real one.
 func matches(want, got string) bool {
 	parts := strings.Split(want, "…")
 	for i, p := range parts {

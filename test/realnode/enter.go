@@ -19,13 +19,13 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
 
-// inside is set, to the world's folder, for what runs in a world.
+// inside is the environment variable with the world's directory, set inside a world.
 const inside = "VDO_REALNODE"
 
 const patience = 3 * time.Minute
 
-// first is the first process of a world: it makes the network, runs the test, and takes
-// in processes whose parents have ended.
+// first is the first process of a world. It makes the network, runs the test, and reaps processes whose parents have
+// ended.
 const first = `set -e
 mount --make-rprivate /
 mount -t proc proc /proc
@@ -35,10 +35,9 @@ ip addr add ` + Address + `/24 dev vdo0
 ip link set vdo0 up
 "$@" & wait $!`
 
-// Enter runs the calling test again in a world of its own, and reports false once that is
-// done: the caller returns. In that world it reports true. Where parts are missing the
-// test is skipped, in CI too: a machine may be without the rights. What the world needs
-// from outside is built before.
+// Enter runs the calling test again in a world of its own, then returns false, and the caller returns. In that world
+// it returns true. If parts are missing it skips the test, in CI too: a machine may lack the permissions. It first
+// builds the world's external programs.
 func Enter(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(inside) != "" {
@@ -57,7 +56,7 @@ func Enter(t *testing.T) bool {
 	}
 	var log bytes.Buffer
 	out := io.Writer(&log)
-	if testing.Verbose() { // it is shown as it comes, and not again
+	if testing.Verbose() { // it is printed at once, and not again
 		out = io.MultiWriter(&log, os.Stderr)
 	}
 	ctx, stop := signal.NotifyContext(t.Context(), os.Interrupt, syscall.SIGTERM)
@@ -80,7 +79,7 @@ func Enter(t *testing.T) bool {
 	return false
 }
 
-// left is the time that the world has, somewhat before the test itself runs out of it.
+// left returns the time limit of the world, somewhat before the test's own.
 func left(t *testing.T) time.Duration {
 	deadline, ok := t.Deadline()
 	if !ok {
@@ -89,19 +88,19 @@ func left(t *testing.T) time.Duration {
 	return max(time.Until(deadline)-30*time.Second, time.Second).Round(time.Second)
 }
 
-// build makes what cannot be made without a network.
+// build builds the programs that need a network to be built.
 func build(ctx context.Context) error {
 	_, err := toolchain.Builder{Progress: os.Stderr}.Ensure(ctx, append(toolchain.ForTests(), Tool())...)
 	return err
 }
 
-// enter runs this program again as a world, whose folder dir is. It and all that it starts ends with ctx, and
+// enter runs this program again as a world with the directory dir. The program and its processes end with ctx, and
 // with this process.
 func enter(ctx context.Context, dir string, out io.Writer, args ...string) error {
 	if err := os.Mkdir(filepath.Join(dir, "tmp"), 0o700); err != nil {
 		return err
 	}
-	// The kernel sends the parent-death signal when the thread ends that forked.
+	// The kernel sends the parent-death signal when the forking thread ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	program, err := os.Executable()

@@ -11,10 +11,9 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 )
 
-// own is the file of the machine's own pod, below its folder.
+// own is the file of the machine's own pod, in its directory.
 const own = "pods/own.yaml"
 
-// write writes what the node's programs read.
 func (n *Node) write(context.Context) error {
 	bin, err := plugins()
 	if err != nil {
@@ -22,7 +21,7 @@ func (n *Node) write(context.Context) error {
 	}
 	mirror := n.nodes.opts.Mirror
 	files := map[string]string{
-		"machine-id":      n.SystemUUID + "\n", // where there is no firmware to ask, a kubelet takes that
+		"machine-id":      n.SystemUUID + "\n", // without firmware, a kubelet uses it as the system UUID
 		"mirror-ca.crt":   string(mirror.CA()),
 		"containerd.toml": n.containerdConfig(bin),
 		"kubelet.yaml":    n.kubeletConfig(),
@@ -53,9 +52,8 @@ spec:
 	return errors.Join(append(errs, n.nodes.opts.Cluster.WriteNodeKubeconfig(n.Name, n.path("kubeconfig")))...)
 }
 
-// hosts leads a registry's name to it. The authority is named twice: what the host does not
-// have is asked of the server again, and without it there a missing image would read as one
-// that is not trusted.
+// hosts maps a registry's name to it. It names the CA twice: the runtime asks the server again for content that the
+// host lacks. Without the CA there, a missing image would look like an untrusted one.
 func hosts(r *registry.Registry, ca string) string {
 	return fmt.Sprintf("server = %[1]q\n%[2]s[host.%[1]q]\n  capabilities = [\"pull\", \"resolve\"]\n  %[2]s", r.URL(), ca)
 }

@@ -19,15 +19,15 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 )
 
-// Spec says what joins.
+// Spec describes a joining node.
 type Spec struct {
-	// Node has the name, and the UUID that the machine's firmware reports. A control-plane
-	// node is one by its label; it takes any pod.
+	// Node has the name, and the UUID that the machine's firmware reports. A control-plane node is one by its label,
+	// and accepts any pod.
 	cluster.Node
-	// MaxPods that it takes; default 110.
+	// MaxPods is the limit of pods; default 110.
 	MaxPods int
-	// Taken: a pod of the machine's own takes one place, until MakeRoom. No other pod is
-	// important enough to drive it away.
+	// Taken: a pod of the machine itself occupies one place until MakeRoom. No other pod has the priority to evict
+	// it.
 	Taken bool
 }
 
@@ -36,14 +36,13 @@ type Node struct {
 	Spec
 	nodes *Nodes
 	dir   string
-	// namespaces are those of a process that does nothing else than have them.
+	// namespaces is an idle process that holds the node's namespaces.
 	namespaces, containerd, kubelet *exec.Cmd
 	// subnets: the node is 192.0.2.(9+n), its pods' network the n-th of /27.
 	n int
 }
 
-// machine is a node's first process. What a kubelet would change of the whole machine is
-// in files of the node's own.
+// machine is a node's first process. Files of the node replace the machine-wide settings that a kubelet would change.
 const machine = `set -e
 mount --make-rprivate /
 for d in /run /var/lib /var/log; do mount -t tmpfs tmpfs $d; done
@@ -59,7 +58,7 @@ ip link set lo up
 echo ready
 exec sleep infinity`
 
-// Join starts a machine and has it join the cluster. It returns when the node is Ready.
+// Join starts a machine that joins the cluster. It returns when the node is Ready.
 func (ns *Nodes) Join(t testing.TB, spec Spec) *Node {
 	t.Helper()
 	ns.joined++
@@ -73,8 +72,8 @@ func (ns *Nodes) Join(t testing.TB, spec Spec) *Node {
 	return n
 }
 
-// Restart ends all that runs on the machine at once, as when its power goes, and starts
-// it again. Its disks keep what was on them.
+// Restart kills everything on the machine at once, as a power failure does, and starts it again. Its disks keep their
+// content.
 func (n *Node) Restart(t testing.TB) {
 	t.Helper()
 	n.kill(n.kubelet)
@@ -89,7 +88,7 @@ func (n *Node) Restart(t testing.TB) {
 	}
 }
 
-// RestartKubelet restarts the kubelet alone; pods go on.
+// RestartKubelet restarts only the kubelet; pods continue.
 func (n *Node) RestartKubelet(t testing.TB) {
 	t.Helper()
 	n.kill(n.kubelet)
@@ -98,7 +97,7 @@ func (n *Node) RestartKubelet(t testing.TB) {
 	}
 }
 
-// Write writes a file of the node's; nil removes it.
+// Write writes a file of the node; nil removes it.
 func (n *Node) Write(t testing.TB, path string, data []byte) {
 	t.Helper()
 	cmd := n.command("rm", "-f", path)
@@ -119,8 +118,7 @@ func (n *Node) MakeRoom(t testing.TB) {
 	}
 }
 
-// Hosts is the folder of hosts.toml files, REGISTRY/hosts.toml, that its runtime reads at
-// each pull.
+// Hosts returns the directory of hosts.toml files, REGISTRY/hosts.toml, that its runtime reads at each pull.
 func (n *Node) Hosts() string { return n.path("certs.d") }
 
 func (n *Node) path(name string) string { return filepath.Join(n.dir, name) }
@@ -153,7 +151,6 @@ func (n *Node) startMachine(ctx context.Context) error {
 	})
 }
 
-// connect hangs the node at the bridge.
 func (n *Node) connect(ctx context.Context) error {
 	pid, at := strconv.Itoa(n.namespaces.Process.Pid), fmt.Sprintf("veth%d", n.n)
 	for _, words := range []string{
@@ -171,13 +168,13 @@ func (n *Node) connect(ctx context.Context) error {
 	return nil
 }
 
-// command is one on the node.
+// command returns a command that runs on the node.
 func (n *Node) command(name string, args ...string) *exec.Cmd {
 	pid := strconv.Itoa(n.namespaces.Process.Pid)
 	return exec.Command("nsenter", append([]string{"-t", pid, "--net", "--mount", "--", name}, args...)...)
 }
 
-// daemon starts a program on the node; what it prints is in a file of its name.
+// daemon starts a program on the node; its output goes to a file of its name.
 func (n *Node) daemon(as, name string, args ...string) (*exec.Cmd, error) {
 	log, err := n.log(as)
 	if err != nil {
@@ -214,8 +211,8 @@ func (n *Node) kill(cmd *exec.Cmd) {
 	_ = cmd.Wait()
 }
 
-// killRest ends what else runs on the machine: shims, which have its mounts, and
-// containers, which are in its control group.
+// killRest kills the machine's other processes: shims, which have its mounts, and containers, which are in its
+// control group.
 func (n *Node) killRest() error {
 	own, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", n.namespaces.Process.Pid))
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 )
 
-// Missing says what a world cannot be made without and is not here, or nil.
+// Missing returns which requirements of a world this machine lacks, or nil.
 func Missing() error {
 	var errs []error
 	for _, program := range []string{"bash", "containerd", "ctr", "ip", "mount", "nsenter", "runc", "sleep"} {
@@ -22,7 +22,7 @@ func Missing() error {
 	return errors.Join(append(errs, rights(), writable())...)
 }
 
-// plugins is the folder of the CNI's plug-ins.
+// plugins returns the directory of the CNI's plug-ins.
 func plugins() (string, error) {
 	for _, dir := range []string{"/opt/cni/bin", "/usr/lib/cni"} {
 		if _, err := os.Stat(filepath.Join(dir, "bridge")); err == nil {
@@ -32,7 +32,7 @@ func plugins() (string, error) {
 	return "", errors.New("containernetworking-plugins is not installed")
 }
 
-// rights tries what a world and its containers need: namespaces, mounts, networks and devices.
+// rights tries the needs of a world and its containers: namespaces, mounts, networks and devices.
 func rights() error {
 	const try = `mount -t tmpfs tmpfs /tmp && ip link add vdo0 type bridge && mknod /tmp/null c 1 3`
 	out, err := exec.Command("unshare", "--pid", "--net", "--mount", "--fork", "sh", "-c", try).CombinedOutput()
@@ -42,7 +42,7 @@ func rights() error {
 	return nil
 }
 
-// writable tells whether control groups can be made.
+// writable returns an error unless control groups can be made.
 func writable() error {
 	name := fmt.Sprintf("%stry-%d", prefix, os.Getpid())
 	err := makeGroup(name)

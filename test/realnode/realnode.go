@@ -1,30 +1,28 @@
-// Package realnode gives a test nodes that really pull images and run pods: kubelet,
-// containerd, runc and the CNI's bridge, joined to a control plane of package cluster.
+// Package realnode gives a test nodes that really pull images and run pods. Each has kubelet, containerd, runc and
+// the CNI's bridge, and joins a control plane of package cluster.
 //
-// A test that wants them runs itself again in a world of its own:
+// Such a test runs itself again in a world of its own:
 //
 //	func TestRealNodes(t *testing.T) {
 //		if !realnode.Enter(t) {
-//			return // it has run, in there
+//			return // it ran in there
 //		}
 //		s, err := site.New(ctx, site.Options{Kubelets: true, Address: realnode.Address})
 //		nodes := realnode.New(t, realnode.Options{Dir: dir, Cluster: s.Cluster, Mirror: s.Mirror})
 //		n := nodes.Join(t, realnode.Spec{Node: s.Machines[0]})
 //		n.Restart(t)
 //
-// The world has its own processes, network and mounts (namespaces of the kernel), and no
-// way out: there is a bridge with [Address], and each node hangs at it with a network and
-// mounts of its own. So nothing of it outlives the test, however that ends: with its first
-// process the kernel ends all others, and with the last its mounts, networks and what lies
-// in them are gone. What is left is a folder and control groups of one name; the test
-// removes them, unless it was killed. The sysctls that a
-// kubelet sets for the whole machine it finds set, in files that only it sees.
+// The world has its own processes, network and mounts (kernel namespaces), and no way out. It has a bridge with
+// [Address]. Each node is connected to it, with its own network and mounts. So nothing of the world outlives the
+// test: the kernel ends all processes with the first one, and removes mounts and networks with the last. A directory
+// and control groups of one name remain; the test removes them, unless it was killed. The sysctls that a kubelet sets
+// for the whole machine are already set, in files that only it sees.
 //
-// What cannot be had: the kubelet's statistics of disks, and so eviction.
+// The kubelet's statistics of disks do not work, and so eviction does not.
 //
-// It needs root with CAP_SYS_ADMIN, CAP_NET_ADMIN and CAP_MKNOD, writable control groups (version 1 or 2), and Debian's
-// containerd, runc, containernetworking-plugins, iproute2 and util-linux. Where something
-// is missing, [Enter] skips the test and says what.
+// It needs root with CAP_SYS_ADMIN, CAP_NET_ADMIN and CAP_MKNOD, and writable control groups (version 1 or 2). It
+// needs Debian's containerd, runc, containernetworking-plugins, iproute2 and util-linux. If anything is missing,
+// [Enter] skips the test and says why.
 package realnode
 
 import (
@@ -45,16 +43,16 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
 
-// Address is the world's own, where nodes reach what listens on it. The networks are those
-// that documentation has: TEST-NET-1 for nodes, TEST-NET-2 for pods.
+// Address is the world's own, where nodes reach its servers. The networks are those for documentation: TEST-NET-1 for
+// nodes, TEST-NET-2 for pods.
 const Address = "192.0.2.1"
 
-// Options say what nodes join and pull from.
+// Options say which cluster nodes join and which mirror they pull from.
 type Options struct {
 	// Dir for configuration and logs.
 	Dir     string
 	Cluster *cluster.Cluster
-	// Mirror that the nodes' runtimes trust. They have no login for it.
+	// Mirror that the nodes' runtimes trust, without a pull secret.
 	Mirror *registry.Registry
 }
 
@@ -67,8 +65,8 @@ type Nodes struct {
 	joined  int
 }
 
-// Driver compiles the program that stands in for those of the drivers, see the command
-// driver below, and returns its path.
+// Driver compiles the program that stands in for those of the drivers, see the command driver below, and returns its
+// path.
 func Driver(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -78,8 +76,8 @@ func Driver(t testing.TB) string {
 	return filepath.Join(dir, "driver")
 }
 
-// New makes ready for nodes to join. The runtimes take their own image from a registry
-// without login, so that the mirror is asked by what pods carry and by nothing else.
+// New prepares for nodes to join. The runtimes pull their own image from a registry without login, so that only pods
+// send requests to the mirror.
 func New(t testing.TB, o Options) *Nodes {
 	t.Helper()
 	ns := &Nodes{opts: o}
@@ -93,12 +91,12 @@ func New(t testing.TB, o Options) *Nodes {
 	return ns
 }
 
-// Tool is the kubelet.
+// Tool returns the kubelet.
 func Tool() toolchain.Tool {
 	return toolchain.Tool{Name: "kubelet", Version: toolchain.FirstKubernetes}
 }
 
-// run runs a command to its end; what it prints is part of the error.
+// run runs a command to its end; an error includes its output.
 func run(ctx context.Context, name string, args ...string) error {
 	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
 	if err != nil {
@@ -107,7 +105,7 @@ func run(ctx context.Context, name string, args ...string) error {
 	return nil
 }
 
-// wait calls ok until it returns nil or the time is up.
+// wait calls ok until it returns nil or the timeout.
 func wait(ctx context.Context, what string, ok func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -119,12 +117,12 @@ func wait(ctx context.Context, what string, ok func() error) error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("%s: %w", what, errors.Join(ctx.Err(), last))
-		case <-time.After(100 * time.Millisecond): // between two looks
+		case <-time.After(100 * time.Millisecond): // between two attempts
 		}
 	}
 }
 
-// listens tells whether something accepts connections at a socket.
+// listens returns an error unless a socket accepts connections.
 func listens(path string) error {
 	c, err := net.Dial("unix", path)
 	if err != nil {

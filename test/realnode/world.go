@@ -16,7 +16,7 @@ const (
 	controllers = "/sys/fs/cgroup"
 )
 
-// groups are the control groups of a world, one for each hierarchy, those below first.
+// groups returns the control groups of a world in all hierarchies, children first.
 func groups(dir string) (all []string) {
 	name := filepath.Base(dir)
 	for _, pattern := range []string{"*/" + name, name} {
@@ -35,8 +35,8 @@ func groups(dir string) (all []string) {
 	return slices.Compact(all)
 }
 
-// removeGroups removes a world's control groups. Each can be removed once its last process
-// is gone, which is soon after it was killed.
+// removeGroups removes a world's control groups. A group can be removed once its last process is gone, soon after its
+// kill.
 func removeGroups(dir string) error {
 	return wait(context.Background(), "remove control groups", func() error {
 		var errs []error

@@ -16,8 +16,7 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// silence turns off the registry's log, which it writes to logrus' one global
-// logger only.
+// silence turns off the registry's log, which goes only to logrus' global logger.
 var silence = sync.OnceFunc(func() { logrus.SetOutput(io.Discard) })
 
 // newDistribution returns the reference registry, ready to serve.
@@ -28,7 +27,7 @@ func (r *Registry) newDistribution() (h http.Handler, err error) {
 		return nil, err
 	}
 	defer func() {
-		if p := recover(); p != nil { // its constructor panics on what it does not like
+		if p := recover(); p != nil { // its constructor panics on invalid settings
 			err = fmt.Errorf("start distribution: %v", p)
 		}
 	}()

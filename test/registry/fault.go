@@ -17,7 +17,7 @@ type Match struct {
 	Path   string // a part of the path: "/blobs/sha256:"
 	Query  string // a part of the raw query: "digest="
 	Body   string // a part of the body, of those up to 1 MiB: "\"subject\""
-	Range  string // the end of the Range header: "-" for one that is open
+	Range  string // the end of the Range header: "-" for an open one
 }
 
 func (m Match) matches(req *http.Request) bool {
@@ -40,26 +40,25 @@ func (m Match) inBody(req *http.Request) bool {
 	return bytes.Contains(data, []byte(m.Body))
 }
 
-// Fault is what happens to the requests that match it. Of several faults the
-// first that matches and is not used up happens. The fields are tried in their
-// order; Wait and Seen go together with any other.
+// Fault happens to the requests that match it. The first of several that matches and is not used up happens. Wait and
+// Seen combine with any other field; the other fields are tried in their order.
 type Fault struct {
 	Match Match
-	// After is how many requests that match pass before it happens.
+	// After is how many matching requests pass before it happens.
 	After int
 	// Times is how often it happens; zero: always.
 	Times int
 
 	// Seen, if set, gets a value (without blocking) for each request that met the fault.
 	Seen chan<- string
-	// Wait holds the request back until the channel is closed or the client goes.
+	// Wait holds the request until the channel is closed or the client disconnects.
 	Wait <-chan struct{}
 
-	// Reset ends the connection with a TCP reset before there is an answer. With a
-	// BodyLimit it does so to longer bodies only, instead of answering 413.
+	// Reset ends the connection with a TCP reset before an answer. With a BodyLimit it resets only longer bodies,
+	// instead of answering 413.
 	Reset bool
-	// ResetAfter lets the registry see that many bytes of the request's body, and
-	// ends the connection then with a TCP reset.
+	// ResetAfter passes that many bytes of the request's body to the registry, then ends the connection with a TCP
+	// reset.
 	ResetAfter int64
 	// Status answers with a status, Header and Body (default: an OCI error of that status).
 	Status int
@@ -70,8 +69,7 @@ type Fault struct {
 	// BodyLimit answers 413 to requests with a longer body.
 	BodyLimit int64
 
-	// Cut ends the connection after that many bytes of the answer's body; with
-	// CutAtStart after none.
+	// Cut ends the connection after that many bytes of the answer's body; CutAtStart ends it before any.
 	Cut        int64
 	CutAtStart bool
 	// Tamper inverts the byte at TamperAt of the answer's body.
@@ -81,7 +79,7 @@ type Fault struct {
 	ReplaceHeader map[string]string
 	// LocationBase rewrites scheme and host of the answer's Location: "https://host:port".
 	LocationBase string
-	// IgnoreRange makes the registry deaf to the request's Range header.
+	// IgnoreRange makes the registry ignore the request's Range header.
 	IgnoreRange bool
 
 	met, used int
@@ -101,7 +99,6 @@ func (r *Registry) Heal() {
 	r.faults = nil
 }
 
-// fault returns the fault that happens to a request, or nil.
 func (r *Registry) fault(req *http.Request) *Fault {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -118,7 +115,6 @@ func (r *Registry) fault(req *http.Request) *Fault {
 	return nil
 }
 
-// inject lets faults happen.
 func (r *Registry) inject(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		f := r.fault(req)
@@ -157,7 +153,7 @@ func (f *Fault) happen(w http.ResponseWriter, req *http.Request, next http.Handl
 	}
 }
 
-// hold tells that the request is here, and holds it.
+// hold reports the request on Seen, and holds it.
 func (f *Fault) hold(req *http.Request) {
 	if f.Seen != nil {
 		select {
@@ -175,7 +171,7 @@ func (f *Fault) hold(req *http.Request) {
 	}
 }
 
-// breakingBody is a body whose connection breaks in the middle of it.
+// breakingBody is a body whose connection breaks in the middle.
 type breakingBody struct {
 	io.ReadCloser
 	left int64
@@ -192,7 +188,7 @@ func (b *breakingBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// reset ends a connection without ceremony.
+// reset ends a connection with a TCP reset.
 func reset(w http.ResponseWriter) {
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {
@@ -220,7 +216,7 @@ func (f *Fault) answer(w http.ResponseWriter) {
 	_, _ = io.WriteString(w, f.Body)
 }
 
-// spoil passes an answer on, spoiled.
+// spoil passes on an altered answer.
 func (f *Fault) spoil(w http.ResponseWriter, answer *httptest.ResponseRecorder) {
 	h, body := w.Header(), answer.Body.Bytes()
 	maps.Copy(h, answer.Header())

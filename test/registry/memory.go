@@ -10,7 +10,6 @@ import (
 	"github.com/distribution/distribution/v3/registry/storage/driver/inmemory"
 )
 
-// memory is the name of the storage in memory.
 const memory = "gathered-memory"
 
 func init() { factory.Register(memory, memoryFactory{}) }
@@ -21,9 +20,8 @@ func (memoryFactory) Create(context.Context, map[string]any) (storagedriver.Stor
 	return memoryDriver{inmemory.New()}, nil
 }
 
-// memoryDriver is distribution's storage in memory with another way to write: that
-// one copies all that it has at each write of 32 KiB, which made up a third of the
-// tests' work.
+// memoryDriver is distribution's storage in memory with a different writer. The original copies the whole content at
+// each write of 32 KiB, a third of the tests' work.
 type memoryDriver struct{ *inmemory.Driver }
 
 func (d memoryDriver) Writer(ctx context.Context, path string, appending bool) (storagedriver.FileWriter, error) {
@@ -34,8 +32,8 @@ func (d memoryDriver) Writer(ctx context.Context, path string, appending bool) (
 	return &gatherer{FileWriter: w}, nil
 }
 
-// gatherer passes everything on in one write, when the file is closed or committed;
-// until then the writer behind it would have kept it too.
+// gatherer passes all data on in one write, when the file is closed or committed; the original would also keep it in
+// memory until then.
 type gatherer struct {
 	storagedriver.FileWriter
 	kept bytes.Buffer

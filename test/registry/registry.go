@@ -7,10 +7,9 @@
 //	reg.Fail(registry.Fault{Match: registry.Match{Method: "PUT"}, Status: 503, Times: 2})
 //	reg.Count("POST", "/blobs/uploads/")
 //
-// Kinds: the reference implementation (github.com/distribution/distribution), and
-// go-containerregistry's registry with and without the referrers API. In front of
-// each is a recorder of requests and, nearer to the client, the faults that a
-// test asks for.
+// Kinds: the reference implementation (github.com/distribution/distribution), and go-containerregistry's registry
+// with and without the referrers API. In front of each are a recorder of requests and, nearer to the client, the
+// faults of the test.
 package registry
 
 import (
@@ -51,18 +50,18 @@ const (
 	Simple
 )
 
-// Auth is how a registry asks who the client is.
+// Auth is the authentication of a registry.
 type Auth int
 
-// The ways.
+// The kinds of authentication.
 const (
 	None  Auth = iota
 	Basic      // name and password
 	Token      // bearer tokens of a token service at /auth/token (Distribution only)
 )
 
-// Options say what to run. The zero value is a Distribution registry without TLS
-// or login, in memory, on a free loopback port.
+// Options of a registry. The zero value is a Distribution registry without TLS or login, in memory, on a free
+// loopback port.
 type Options struct {
 	Kind     Kind
 	TLS      bool
@@ -72,19 +71,17 @@ type Options struct {
 	Address string
 	// Names are further names and addresses for the certificate.
 	Names []string
-	// Dir keeps the content in a folder (Distribution); default: memory.
+	// Dir keeps the content in a directory (Distribution); default: memory.
 	Dir string
 	// ReadOnly refuses writes with 405, as registries under maintenance do (Distribution).
 	ReadOnly bool
-	// PullOnly lets the token service give no other right than to pull (Token).
+	// PullOnly makes the token service grant only pull (Token).
 	PullOnly bool
-	// AnonymousPull lets the token service give the right to pull to who has no
-	// login. An empty login is a wrong one.
+	// AnonymousPull makes the token service grant pull to clients without a login. An empty login is a wrong one.
 	AnonymousPull bool
-	// ClientCertificates demands a certificate of the registry's authority, see
-	// [Registry.ClientCertificate] (TLS).
+	// ClientCertificates demands a certificate of the registry's CA, see [Registry.ClientCertificate] (TLS).
 	ClientCertificates bool
-	// Clock is what answers are dated by; default: the time.
+	// Clock dates the answers; default: the current time.
 	Clock func() time.Time
 	// RelativeURLs answers upload locations without scheme and host (Distribution).
 	RelativeURLs bool
@@ -94,7 +91,7 @@ type Options struct {
 type Registry struct {
 	// Host is the address as references write it: 127.0.0.1:40123.
 	Host string
-	// Username and Password log in, where the registry asks for a login.
+	// Username and Password log in, if the registry demands a login.
 	Username, Password string
 
 	opts    Options
@@ -112,14 +109,14 @@ type Registry struct {
 	requests []*note
 }
 
-// Request is one request that a registry was sent.
+// Request is one request to a registry.
 type Request struct {
 	Method string
 	Path   string // without the query
-	Status int    // 0: there is none yet, or the connection was cut before it
-	// Authorization tells whether the client sent credentials.
+	Status int    // 0: no answer yet, or the connection was cut before it
+	// Authorization is whether the client sent credentials.
 	Authorization bool
-	// Range is the request's Range header, Digest what its query names.
+	// Range is the request's Range header, Digest the one in its query.
 	Range, Digest string
 	// Received and Sent are the bytes of the bodies.
 	Received, Sent int64
@@ -172,7 +169,7 @@ func New(o Options) (_ *Registry, err error) {
 	return r, err
 }
 
-// serve answers on a listener with the registry's certificate.
+// serve serves on a listener with the registry's certificate.
 func (r *Registry) serve(listener net.Listener, withTLS bool, h http.Handler) (*http.Server, error) {
 	server := &http.Server{
 		Handler:           r.counted(h),
@@ -212,8 +209,7 @@ func (r *Registry) run(serve func() error, server *http.Server) {
 	})
 }
 
-// counted has Close wait for the requests that are under way: one that still writes would fill the
-// folder that is being removed.
+// counted makes Close wait for active requests: one that still writes would fill the directory that is being removed.
 func (r *Registry) counted(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		r.underWay.RLock()
@@ -225,14 +221,13 @@ func (r *Registry) counted(h http.Handler) http.Handler {
 	})
 }
 
-// issue makes a certificate of the registry's authority, for a server by these names too.
+// issue issues a certificate of the registry's CA, for a server with these further names.
 func (r *Registry) issue(use x509.ExtKeyUsage, names ...string) (pki.Authority, error) {
 	names = append([]string{"127.0.0.1", "::1", "localhost"}, names...)
 	return r.ca.New(pki.Spec{Name: "test registry", DNS: names, Usage: []x509.ExtKeyUsage{use}})
 }
 
-// Certificate makes a further certificate of the registry's authority for a server of
-// 127.0.0.1, ::1 and localhost.
+// Certificate issues a further certificate of the registry's CA for a server on 127.0.0.1, ::1 and localhost.
 func (r *Registry) Certificate() (pki.Authority, error) { return r.issue(x509.ExtKeyUsageServerAuth) }
 
 func (r *Registry) newApp() (h http.Handler, err error) {
@@ -247,9 +242,8 @@ func (r *Registry) newApp() (h http.Handler, err error) {
 	return h, err
 }
 
-// requireBasic is the login by name and password. The reference implementation's own
-// hashes the password with bcrypt at each request: most of a test's time, under the
-// race detector.
+// requireBasic checks name and password. The reference implementation's own check hashes the password with bcrypt at
+// each request: most of a test's time under the race detector.
 func (r *Registry) requireBasic(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if u, p, ok := req.BasicAuth(); ok && u == r.Username && p == r.Password {
@@ -267,7 +261,7 @@ func refuse(w http.ResponseWriter, status int, code string) {
 	_, _ = fmt.Fprintf(w, `{"errors":[{"code":%q,"message":%q}]}`, code, strings.ToLower(http.StatusText(status)))
 }
 
-// Close ends the registry and removes what it kept outside Options.Dir.
+// Close ends the registry and removes its content outside Options.Dir.
 func (r *Registry) Close() error {
 	for i := len(r.close) - 1; i >= 0; i-- {
 		r.close[i]()
@@ -279,7 +273,7 @@ func (r *Registry) Close() error {
 	return os.RemoveAll(r.scratch)
 }
 
-// CA returns the certificate of the authority that signed the registry's, as PEM.
+// CA returns the certificate of the registry's CA, as PEM.
 func (r *Registry) CA() []byte { return r.ca.PEM() }
 
 // CAFile writes CA to a file of the test and returns its name.
@@ -292,8 +286,7 @@ func (r *Registry) CAFile(t testing.TB) string {
 	return name
 }
 
-// ClientCertificate writes a certificate that the registry accepts, and its key, to
-// files of the test.
+// ClientCertificate writes a certificate that the registry accepts, and its key, to files of the test.
 func (r *Registry) ClientCertificate(t testing.TB) (certFile, keyFile string) {
 	t.Helper()
 	cert := r.ca.Issue(t, pki.Spec{Name: "client", Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
@@ -319,7 +312,7 @@ func (r *Registry) DockerConfig() []byte {
 	return data
 }
 
-// TLS tells whether the registry speaks HTTPS.
+// TLS reports whether the registry uses HTTPS.
 func (r *Registry) TLS() bool { return r.opts.TLS }
 
 // URL returns the registry's base: https://127.0.0.1:40123.
@@ -335,7 +328,7 @@ func (r *Registry) Transport() *http.Transport {
 	return &http.Transport{TLSClientConfig: &tls.Config{RootCAs: r.ca.Pool(), MinVersion: tls.VersionTLS12}}
 }
 
-// Requests returns what has arrived, in that order; also what is being answered.
+// Requests returns the requests in their order of arrival, active ones included.
 func (r *Registry) Requests() []Request {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -348,7 +341,7 @@ func (r *Registry) Requests() []Request {
 	return out
 }
 
-// ForgetRequests empties the record.
+// ForgetRequests clears the record.
 func (r *Registry) ForgetRequests() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -367,14 +360,14 @@ func (r *Registry) Count(method, part string) int {
 	return n
 }
 
-// note is a request that is being answered, or was.
+// note is an active or answered request.
 type note struct {
 	Request
 	status, sent, received atomic.Int64
 }
 
-// record notes every request before it is answered, and every byte before it is
-// sent: what a client has seen is in the record.
+// record records every request before its answer, and every byte before it is sent: the record has everything that a
+// client has seen.
 func (r *Registry) record(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		n := &note{Request: Request{
@@ -423,9 +416,8 @@ func (b *countingBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Storage opens a second address that serves the same content and asks for no
-// login, as the object store behind a registry does. Its requests are recorded on
-// the Registry that is returned; it ends with the test.
+// Storage opens a second address that serves the same content without login, like the object store behind a registry.
+// The returned Registry records its requests; it ends with the test.
 func (r *Registry) Storage(t testing.TB) *Registry {
 	t.Helper()
 	s := &Registry{opts: r.opts, ca: r.ca}
@@ -443,8 +435,8 @@ func (r *Registry) Storage(t testing.TB) *Registry {
 	return s
 }
 
-// Stored answers from what the registry keeps, and changes it: without a login, the
-// faults in front, and the record. It is how a test knows what is true.
+// Stored returns a handler that reads and changes the registry's content without login, faults and record. It tells a
+// test the true content.
 func (r *Registry) Stored() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		inner := req.Clone(req.Context())
@@ -455,7 +447,7 @@ func (r *Registry) Stored() http.Handler {
 
 const index = "application/vnd.oci.image.index.v1+json"
 
-// manifest asks for a manifest, or with a body puts it, past the login, the faults and the record.
+// manifest reads a manifest, or with a body puts it, without login, faults and record.
 func (r *Registry) manifest(method, repository, at string, body io.Reader) (*httptest.ResponseRecorder, error) {
 	req := httptest.NewRequest(method, "/v2/"+repository+"/manifests/"+at, body)
 	req.Header = http.Header{"Accept": {index + ", application/vnd.oci.image.manifest.v1+json"}, "Content-Type": {index}}
@@ -466,7 +458,7 @@ func (r *Registry) manifest(method, repository, at string, body io.Reader) (*htt
 	return w, nil
 }
 
-// Retag has a tag name the index that another one does, and returns the digest of that.
+// Retag makes a tag name the index of another tag, and returns its digest.
 func (r *Registry) Retag(repository, from, to string) (digest string, err error) {
 	was, err := r.manifest(http.MethodGet, repository, from, nil)
 	if err != nil {
@@ -479,7 +471,7 @@ func (r *Registry) Retag(repository, from, to string) (digest string, err error)
 	return is.Header().Get("Docker-Content-Digest"), nil
 }
 
-// Serves tells whether a node that pulls an image by digest, HOST/PATH@DIGEST, finds it here.
+// Serves returns an error unless a node that pulls an image by digest, HOST/PATH@DIGEST, finds it here.
 func (r *Registry) Serves(image string) error {
 	repository, digest, ok := strings.Cut(image, "@")
 	path, here := strings.CutPrefix(repository, r.Host+"/")
@@ -490,7 +482,7 @@ func (r *Registry) Serves(image string) error {
 	return err
 }
 
-// authorize puts a login on a request that may do everything.
+// authorize adds a login with all permissions to a request.
 func (r *Registry) authorize(req *http.Request) {
 	switch r.opts.Auth {
 	case None:

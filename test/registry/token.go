@@ -19,8 +19,7 @@ const (
 	tokenLifetime = 5 * time.Minute
 )
 
-// tokenService gives out bearer tokens for a username and password, as the
-// distribution project's token specification says.
+// tokenService issues bearer tokens for a username and password, by the distribution project's token specification.
 type tokenService struct {
 	registry *Registry
 	bundle   string // file with the certificate that the registry trusts
@@ -37,8 +36,8 @@ func newTokenService(r *Registry) (*tokenService, error) {
 	return s, os.WriteFile(s.bundle, r.ca.PEM(), 0o600)
 }
 
-// ServeHTTP answers GET /auth/token?service=…&scope=…, and its OAuth2 form: POST with
-// grant_type=refresh_token and [Registry.IdentityToken].
+// ServeHTTP answers GET /auth/token?service=…&scope=…, and its OAuth2 form: POST with grant_type=refresh_token and
+// [Registry.IdentityToken].
 func (s *tokenService) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	user, pullOnly, ok := s.login(req)
 	if !ok {
@@ -67,7 +66,7 @@ func (s *tokenService) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	_, _ = fmt.Fprintf(w, `{%q:%q,"expires_in":%d}`, name, signed, int(tokenLifetime.Seconds()))
 }
 
-// login tells who asks, and whether they may only pull.
+// login returns the user, and whether it may only pull.
 func (s *tokenService) login(req *http.Request) (user string, pullOnly, ok bool) {
 	r := s.registry
 	if req.Method == http.MethodPost {
@@ -82,7 +81,7 @@ func (s *tokenService) login(req *http.Request) (user string, pullOnly, ok bool)
 	return user, r.opts.PullOnly, ok && user == r.Username && password == r.Password
 }
 
-// IdentityToken is the refresh token that stands for the login.
+// IdentityToken returns the refresh token that stands for the login.
 func (r *Registry) IdentityToken() string { return "identity-of-" + r.Password }
 
 // mint signs a token for scopes: "repository:a/b:pull,push".

@@ -16,19 +16,18 @@ import (
 	"time"
 )
 
-// Shell runs programs as a person at a terminal would: in a folder, with an
-// environment, on a path of programs.
+// Shell runs programs as a person at a terminal would: in a directory, with an environment and a path of programs.
 type Shell struct {
 	Dir string
-	Env []string // besides the process's own
+	Env []string // in addition to the process's own
 	// Path is searched first for programs.
 	Path []string
-	// Echo, if set, is given each command line before it runs, and its output, in the order in
-	// which the command writes it to either stream.
+	// Echo, if set, receives each command line before it runs. It returns the writer of the output, in the order of
+	// both streams.
 	Echo func(line string) io.Writer
 }
 
-// Exit is a command that ended with another code than 0.
+// Exit is a command that ended with a code other than 0.
 type Exit struct {
 	Code   int
 	Stderr string
@@ -39,8 +38,8 @@ func (e *Exit) Error() string {
 	return fmt.Sprintf("%s: exit code %d: %s", e.line, e.Code, strings.TrimSpace(e.Stderr))
 }
 
-// Run runs a command to its end and returns its standard output, with Echo all that it
-// wrote. An end with another code than 0 is an *[Exit].
+// Run runs a command to its end and returns its standard output, with Echo that of both streams. A code other than 0
+// is an *[Exit].
 func (s *Shell) Run(ctx context.Context, name string, args ...string) (string, error) {
 	cmd := s.command(ctx, name, args)
 	var stdout, stderr bytes.Buffer
@@ -109,7 +108,7 @@ func isExecutable(path string) bool {
 	return err == nil && info.Mode()&0o111 != 0
 }
 
-// CommandLine is how a person would type a command.
+// CommandLine returns a command as a person would type it.
 func CommandLine(name string, args []string) string {
 	words := []string{name}
 	for _, a := range args {
@@ -118,7 +117,7 @@ func CommandLine(name string, args []string) string {
 	return strings.Join(words, " ")
 }
 
-// Quote is a word as a person would type it.
+// Quote returns a word as a person would type it.
 func Quote(word string) string {
 	if word == "" || strings.ContainsAny(word, " \t\n'\"`$*?~#!<>|&;(){}[]\\") {
 		return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
@@ -128,9 +127,8 @@ func Quote(word string) string {
 
 var highWater = regexp.MustCompile(`VmHWM:\s+(\d+) kB`)
 
-// Peak returns the highest resident size of a process, in KiB, once it is gone.
-// The figure of the kernel only grows, so that looking at it now and then loses
-// nothing but the very end. (What wait4 gives has the size of this process in it.)
+// Peak returns the highest resident size of a process, in KiB, once it is gone. The kernel's figure only grows, so
+// sampling it misses only the very end. (The figure of wait4 includes the size of this process.)
 func Peak(pid int) (peak int) {
 	for {
 		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -141,6 +139,6 @@ func Peak(pid int) (peak int) {
 		if n, err := strconv.Atoi(string(m[1])); err == nil {
 			peak = max(peak, n)
 		}
-		time.Sleep(5 * time.Millisecond) // between looks; nothing waits for it
+		time.Sleep(5 * time.Millisecond) // between samples; nothing waits for it
 	}
 }

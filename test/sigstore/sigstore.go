@@ -1,6 +1,5 @@
-// Package sigstore is a sigstore of the tests' own: an authority for short-lived
-// certificates, a transparency log and time stamps, with the trusted root that says so.
-// It has no certificate log.
+// Package sigstore is a sigstore for tests, without a certificate log. It has a CA for short-lived certificates, a
+// transparency log, time stamps and their trusted root.
 package sigstore
 
 import (
@@ -30,7 +29,7 @@ type Sigstore struct {
 	Root []byte // its trusted_root.json
 }
 
-// New makes one.
+// New makes a sigstore.
 func New(t testing.TB) Sigstore {
 	t.Helper()
 	v, err := ca.NewVirtualSigstore()
@@ -38,8 +37,8 @@ func New(t testing.TB) Sigstore {
 	return Sigstore{v, trustedRoot(t, v, v.TimestampingAuthorities())}
 }
 
-// StampedBy returns the sigstore with another time-stamping authority in its trusted
-// root. What it signs is stamped by its own all the same.
+// StampedBy returns the sigstore with another time-stamping authority in its trusted root. Its own authority still
+// stamps its signatures.
 func (s Sigstore) StampedBy(t testing.TB, stampRoot, signer *x509.Certificate) Sigstore {
 	t.Helper()
 	other := &root.SigstoreTimestampingAuthority{Root: stampRoot, Leaf: signer, ValidityPeriodStart: signer.NotBefore}
@@ -61,11 +60,10 @@ func trustedRoot(t testing.TB, v *ca.VirtualSigstore, stampers []root.Timestampi
 	return data
 }
 
-// soon is when things are signed: the certificates of the library's stand-in begin a
-// little later than now.
+// soon is the time of signatures: the certificates of the library's stand-in begin a little later than now.
 func soon() time.Time { return time.Now().Add(5 * time.Minute) }
 
-// Claim returns the claim of simple signing about a digest.
+// Claim returns the simple-signing claim about a digest.
 func Claim(subject image.Digest) []byte {
 	return []byte(`{"critical":{"identity":{"docker-reference":"x.test/y"},"image":{"docker-manifest-digest":"` + subject.String() +
 		`"},"type":"cosign container image signature"},"optional":null}`)
@@ -82,8 +80,8 @@ func Statement(t testing.TB, predicate string, subject image.Digest) []byte {
 	return data
 }
 
-// SignClaim signs a claim as who has the login, and returns the annotations of its
-// layer as cosign has written them for years: with the log's entry and promise.
+// SignClaim signs a claim as the owner of a login. It returns the annotations of its layer in cosign's old format:
+// with the log's entry and promise.
 func (s Sigstore) SignClaim(t testing.TB, claim []byte, subject, issuer string) map[string]string {
 	t.Helper()
 	entity, err := s.SignAtTime(subject, issuer, claim, soon())
@@ -114,7 +112,7 @@ func (s Sigstore) SignClaim(t testing.TB, claim []byte, subject, issuer string) 
 	}
 }
 
-// SignStatement signs a statement as who has the login, in a sigstore bundle.
+// SignStatement signs a statement as the owner of a login, in a sigstore bundle.
 func (s Sigstore) SignStatement(t testing.TB, statement []byte, subject, issuer string) *protobundle.Bundle {
 	t.Helper()
 	entity, err := s.AttestAtTime(subject, issuer, statement, soon(), true)
@@ -130,8 +128,8 @@ func (s Sigstore) SignStatement(t testing.TB, statement []byte, subject, issuer 
 	}
 }
 
-// entries returns the log's entries of a signature, with what the library's stand-in
-// for the log leaves out: kind, version and promise.
+// entries returns the log's entries of a signature, and adds kind, version and promise, which the library's stand-in
+// for the log omits.
 func (s Sigstore) entries(t testing.TB, entity *ca.TestEntity) (out []*protorekor.TransparencyLogEntry) {
 	t.Helper()
 	entries, err := entity.TlogEntries()

@@ -21,17 +21,14 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 )
 
-// Drivers does what the running drivers would do, since their images only stand
-// in: once the cloud provider's pods run it reads the configuration that was
-// installed for them, logs in to the vCenter with it, finds each node's virtual
-// machine, sets the node's providerID and takes the taint away; once the storage
-// driver's pods run it logs in with theirs and registers the driver on the nodes.
-// So an installation whose configuration is wrong does not become healthy.
+// Drivers does the work of the drivers, whose images only stand in. Once the cloud provider's pods run, it logs in
+// with their configuration, sets providerIDs by the VMs and removes taints. Once the storage driver's run, it logs in
+// with theirs and registers that driver. So a wrong configuration never becomes healthy.
 type Drivers struct {
 	client client.Client
 	cancel context.CancelFunc
 	done   chan struct{}
-	// registered are the pods by which the storage driver registered, by node.
+	// registered are the pods through which the storage driver registered, by node.
 	registered map[string]types.UID
 
 	mu  sync.Mutex
@@ -43,7 +40,7 @@ const (
 	csiNamespace = "vmware-system-csi"
 )
 
-// StartDrivers plays the drivers on a cluster until Stop.
+// StartDrivers simulates the drivers on a cluster until Stop.
 func StartDrivers(cfg *rest.Config) (*Drivers, error) {
 	c, err := client.New(cfg, client.Options{Scheme: cluster.Scheme()})
 	if err != nil {
@@ -55,13 +52,13 @@ func StartDrivers(cfg *rest.Config) (*Drivers, error) {
 	return d, nil
 }
 
-// Stop ends it.
+// Stop ends the simulation.
 func (d *Drivers) Stop() {
 	d.cancel()
 	<-d.done
 }
 
-// Err returns what last went wrong, for the message of a test that waited in vain.
+// Err returns the last error, for the message of a test that waited in vain.
 func (d *Drivers) Err() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -129,7 +126,7 @@ func (d *Drivers) initialise(ctx context.Context, n corev1.Node, logins []login)
 		}
 		n.Spec.ProviderID = "vsphere://" + uuid
 		n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == cluster.TaintUninitialized })
-		if err := d.client.Update(ctx, &n); !apierrors.IsConflict(err) { // someone else wrote it: next time round
+		if err := d.client.Update(ctx, &n); !apierrors.IsConflict(err) { // changed meanwhile: the next round updates it
 			return err
 		}
 		return nil
@@ -137,13 +134,13 @@ func (d *Drivers) initialise(ctx context.Context, n corev1.Node, logins []login)
 	return fmt.Errorf("no VM with UUID %q", uuid)
 }
 
-// storageDriver registers the driver on the nodes where its pods run, with each pod again.
+// storageDriver registers the driver on the nodes where its pods run, again for each new pod.
 func (d *Drivers) storageDriver(ctx context.Context) error {
 	controllers, err := d.running(ctx, csiNamespace, client.MatchingLabels{"app": "vsphere-csi-controller"})
 	if err != nil || len(controllers) == 0 {
 		return err
 	}
-	// Its syncer makes a kind when it runs.
+	// Its syncer creates a CRD when it runs.
 	if err := client.IgnoreAlreadyExists(d.client.Create(ctx, cluster.TopologyCRD())); err != nil {
 		return fmt.Errorf("storage driver: %w", err)
 	}
@@ -163,8 +160,7 @@ func (d *Drivers) storageDriver(ctx context.Context) error {
 	return nil
 }
 
-// register logs in with the driver's configuration, as the node's plugin has it done for
-// itself, and writes the node's CSINode.
+// register logs in with the driver's configuration, as happens for a node's plug-in, and writes the node's CSINode.
 func (d *Drivers) register(ctx context.Context, name string) error {
 	logins, categories, err := d.csiConfig(ctx)
 	if err != nil {
@@ -184,7 +180,7 @@ func (d *Drivers) register(ctx context.Context, name string) error {
 		driver.TopologyKeys = append(driver.TopologyKeys, "topology.csi.vmware.com/"+c)
 	}
 	of := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	// A driver's entry may not be changed, so a kubelet takes it out and puts another one in.
+	// A driver's entry is immutable, so a kubelet removes it and adds another one.
 	for _, change := range []func(){
 		func() {
 			of.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: name, UID: node.UID}}

@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// login is a vCenter and an account as a driver's configuration gives them.
+// login is a vCenter and an account from a driver's configuration.
 type login struct {
 	server, username, password string
 	port                       int
@@ -31,8 +31,8 @@ type login struct {
 	ca                         []byte
 }
 
-// cpiLogins reads the cloud provider's configuration as the cloud provider does:
-// YAML in a ConfigMap, credentials in the Secret that it names.
+// cpiLogins reads the cloud provider's configuration like the cloud provider: YAML in a ConfigMap, credentials in the
+// Secret that it names.
 func (d *Drivers) cpiLogins(ctx context.Context) ([]login, error) {
 	var cm corev1.ConfigMap
 	key := client.ObjectKey{Namespace: "kube-system", Name: "vsphere-cloud-config"}
@@ -79,8 +79,8 @@ func (d *Drivers) cpiLogins(ctx context.Context) ([]login, error) {
 	return out, nil
 }
 
-// csiConfig reads the storage driver's configuration: INI in a Secret. The categories are
-// those of its volumes' topology.
+// csiConfig reads the storage driver's configuration, INI in a Secret, and returns the categories of its volumes'
+// topology.
 func (d *Drivers) csiConfig(ctx context.Context) (_ []login, categories []string, _ error) {
 	var secret corev1.Secret
 	key := client.ObjectKey{Namespace: csiNamespace, Name: "vsphere-config-secret"}

@@ -1,9 +1,9 @@
-// Package site is what lies behind the gap, on one machine: a private mirror, a
-// vCenter, and a Kubernetes cluster whose nodes are virtual machines of that vCenter.
+// Package site is the site behind the gap, on one machine. It has a private mirror, a vCenter, and a Kubernetes
+// cluster whose nodes are virtual machines of that vCenter.
 //
-// What is real: the registry (the reference implementation, over TLS), the control
-// plane, the vCenter's API (govmomi's simulator). What stands in: the kubelets (KWOK
-// answers for them, unless nodes of test/realnode join), and the running drivers, whose part [Drivers] plays.
+// The registry (the reference implementation, over TLS), the control plane and the vCenter's API (govmomi's
+// simulator) are real. KWOK simulates the kubelets, unless nodes of test/realnode join, and [Drivers] the running
+// drivers.
 package site
 
 import (
@@ -27,32 +27,32 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/world"
 )
 
-// Datacenter is where the cluster's nodes are, as an inventory path.
+// Datacenter is the inventory path of the cluster's datacenter.
 const Datacenter = "/site/prod/east"
 
-// Site is what lies behind the gap.
+// Site is a running site.
 type Site struct {
-	// Dir holds the site's files: mirror-ca.crt, vcenter-ca.crt, docker/config.json
-	// (the login of the mirror), and the cluster's own.
+	// Dir holds the site's files: mirror-ca.crt, vcenter-ca.crt, docker/config.json (the pull secret of the mirror),
+	// and the cluster's own.
 	Dir     string
-	Mirror  *registry.Registry // see [world.StartMirror]; nil where it runs elsewhere
+	Mirror  *registry.Registry // see [world.StartMirror]; nil if it runs elsewhere
 	VCenter *vcenter.VCenter
 	Cluster *cluster.Cluster
 	Drivers *Drivers
-	// Machines are the nodes, or what nodes may join as where Options.Kubelets is set.
+	// Machines are the nodes, or with Options.Kubelets those that nodes may join as.
 	Machines []cluster.Node
 }
 
-// Options say what the site has.
+// Options of a site.
 type Options struct {
 	Dir string
-	// NoMirror is set where the mirror runs elsewhere.
+	// NoMirror is set if the mirror runs elsewhere.
 	NoMirror bool
-	// Kubelets: there are no nodes yet; real ones join by themselves.
+	// Kubelets starts without nodes; real ones join by themselves.
 	Kubelets bool
 	// Address that the mirror and the API server listen on; default 127.0.0.1.
 	Address string
-	// Progress is told when programs have to be built.
+	// Progress receives messages about programs that are built.
 	Progress io.Writer
 }
 
@@ -72,7 +72,7 @@ func New(ctx context.Context, o Options) (_ *Site, err error) {
 			return nil, err
 		}
 	}
-	// One machine more than nodes, for one that joins.
+	// One machine more than nodes, for a node that joins later.
 	if s.VCenter, err = vcenter.Run(vcenter.Options{Machines: len(names) + 1}); err != nil {
 		return nil, err
 	}
@@ -122,11 +122,10 @@ func (s *Site) writeFiles() error {
 	return os.WriteFile(s.path("vcenter-ca.crt"), s.VCenter.CA, 0o600)
 }
 
-// names of the nodes, of which the first is the control plane.
+// names of the nodes; the first is the control plane.
 var names = []string{"control-plane-1", "worker-1", "worker-2"}
 
-// nodes makes each node one of the vCenter's virtual machines, which is set up as a node's
-// has to be.
+// nodes makes each node one of the vCenter's VMs, and configures the VM as drivers require.
 func (s *Site) nodes(ctx context.Context) ([]cluster.Node, error) {
 	vms, err := s.VCenter.VMs(ctx, Datacenter)
 	if err != nil {
@@ -142,15 +141,14 @@ func (s *Site) nodes(ctx context.Context) ([]cluster.Node, error) {
 	return nodes, nil
 }
 
-// ResourceOptions say what Resources names.
+// ResourceOptions are the names in Resources.
 type ResourceOptions struct {
 	Namespace string
-	Reference string // of the bundle in the mirror; "" leaves the DriverBundle out
+	Reference string // of the bundle in the mirror; "" omits the DriverBundle
 }
 
-// Resources returns the resources, as YAML, with which a site's administrator
-// points the operator at the mirror and at the vCenter: the vCenter's account and
-// authority, a VsphereCloudConfig, a DriverBundle and a VDOConfig, named site.
+// Resources returns, as YAML, the resources with which a site's administrator configures the operator, named site.
+// They are the vCenter's account and CA, a VsphereCloudConfig, a DriverBundle and a VDOConfig.
 func (s *Site) Resources(o ResourceOptions) string {
 	documents := []string{
 		fmt.Sprintf(`apiVersion: v1
@@ -200,7 +198,7 @@ spec:
 	return strings.Join(documents, "---\n")
 }
 
-// WriteKubeconfigOf writes a kubeconfig with the rights of a service account.
+// WriteKubeconfigOf writes a kubeconfig with the permissions of a service account.
 func (s *Site) WriteKubeconfigOf(ctx context.Context, namespace, account, path string) error {
 	client, err := kubernetes.NewForConfig(s.Cluster.Config())
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package tier sorts tests by what they cost.
+// Package tier sorts tests by their cost.
 //
 // Plain `go test` and `make test` run the first tier. VDO_TEST_TIER opens later tiers, as a
 // list separated by commas:
@@ -52,8 +52,8 @@ func Later(t testing.TB, tier Tier) {
 	}
 }
 
-// Pick returns the first value in the first tier and the second one in [All]: how many kills,
-// programs or bytes a test goes through.
+// Pick returns the first value in the first tier and the second one in [All]: the number of kills, programs or bytes
+// of a test.
 func Pick[T any](first, all T) T {
 	if Open(All) {
 		return all

@@ -20,11 +20,11 @@ import (
 	"github.com/rogpeppe/go-internal/lockedfile"
 )
 
-// Builder builds tools. The zero value says nothing and takes the whole machine.
+// Builder builds tools. The zero value prints nothing and uses the whole machine.
 type Builder struct {
-	// Progress is told what is being built, for how long, and what is left.
+	// Progress receives what is being built, for how long, and how much remains.
 	Progress io.Writer
-	// Background leaves the processors to whoever else wants them.
+	// Background runs builds at the lowest priority.
 	Background bool
 	// Race builds the project's own programs with the race detector.
 	Race bool
@@ -32,7 +32,7 @@ type Builder struct {
 	cgo bool
 }
 
-// Ensure returns the paths of tools, in their order. What is missing is built.
+// Ensure returns the paths of tools, in their order. It builds missing ones.
 func (o Builder) Ensure(ctx context.Context, tools ...Tool) ([]string, error) {
 	paths := make([]string, len(tools))
 	var missing []build
@@ -59,13 +59,11 @@ func (o Builder) Ensure(ctx context.Context, tools ...Tool) ([]string, error) {
 	return paths, o.build(ctx, missing)
 }
 
-// Project builds programs of the project itself, given as packages ./PATH, into a
-// folder. What is there and up to date stays.
+// Project builds programs of the project, given as packages ./PATH, into a directory. Up-to-date ones stay.
 func (o Builder) Project(ctx context.Context, out string, packages ...string) error {
 	return o.project(ctx, Root(), out, packages)
 }
 
-// project builds those of a checkout.
 func (o Builder) project(ctx context.Context, root, out string, packages []string) error {
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return fmt.Errorf("toolchain: %w", err)
@@ -78,8 +76,8 @@ func (o Builder) project(ctx context.Context, root, out string, packages []strin
 	return o.compile(ctx, strings.Join(names, ", "), "", root, o.projectArgs(out), packages)
 }
 
-// build makes what is missing, one build at a time on the whole machine: they need all
-// of it, and two test binaries that want the same tool must not build it twice.
+// build builds missing tools, one build at a time on the whole machine, since a build needs all of it. Two test
+// binaries must not build the same tool twice.
 func (o Builder) build(ctx context.Context, missing []build) error {
 	cache, err := cacheDir()
 	if err != nil {
@@ -95,7 +93,7 @@ func (o Builder) build(ctx context.Context, missing []build) error {
 	defer unlock()
 	for i, b := range missing {
 		if b.exists() {
-			continue // someone else has built it meanwhile
+			continue // another process built it meanwhile
 		}
 		then := ""
 		if n := len(missing) - i - 1; n > 0 {
@@ -113,7 +111,7 @@ func (o Builder) run(ctx context.Context, b build, cache, then string) error {
 	if err != nil {
 		return fmt.Errorf("toolchain: %w", err)
 	}
-	defer os.RemoveAll(tmp) //nolint:errcheck // what was built is moved out of it
+	defer os.RemoveAll(tmp) //nolint:errcheck // the result was moved out of it
 	out, what := filepath.Join(tmp, b.tool.Name), strings.TrimSpace(b.tool.Name+" "+b.tool.Version)
 	o.cgo = withC[b.tool.Name]
 	if err := o.compile(ctx, what, then, b.dir, b.args(out), []string{b.source.pkg}); err != nil {
@@ -125,12 +123,11 @@ func (o Builder) run(ctx context.Context, b build, cache, then string) error {
 	return nil
 }
 
-// build is one tool's.
 type build struct {
 	tool   Tool
 	source source
 	dir    string
-	to     string // its path
+	to     string // path of the tool
 }
 
 func (b build) exists() bool {
@@ -146,7 +143,7 @@ func cacheDir() (string, error) {
 	return filepath.Join(cache, "vdo", "bin"), nil
 }
 
-// path is where the tool is or will be.
+// path returns the path of the tool, existing or not.
 func (b build) path() (string, error) {
 	key, err := b.key()
 	if err != nil {
@@ -156,7 +153,7 @@ func (b build) path() (string, error) {
 	return filepath.Join(cache, key, b.tool.Name), err
 }
 
-// key names everything that the result depends on.
+// key returns a hash of everything that the result depends on.
 func (b build) key() (string, error) {
 	h := sha256.New()
 	for _, name := range []string{"go.mod", "go.sum"} {
@@ -177,7 +174,7 @@ func (b build) key() (string, error) {
 	return b.tool.Name + version + "-" + hex.EncodeToString(h.Sum(nil))[:12], nil
 }
 
-// args of `go`, without the packages.
+// args returns the arguments of `go`, without the packages.
 func (b build) args(out string) []string {
 	ld := "-s -w"
 	if b.source.module == "kubernetes" {
@@ -193,7 +190,7 @@ func (b build) args(out string) []string {
 	return []string{"build", "-trimpath", "-ldflags", ld, "-o", out}
 }
 
-// compile runs `go build` and tells for how long.
+// compile runs `go build` and reports for how long.
 func (o Builder) compile(ctx context.Context, what, then, dir string, args, packages []string) error {
 	say := func(format string, args ...any) {
 		if o.Progress != nil {
@@ -221,7 +218,7 @@ func (o Builder) compile(ctx context.Context, what, then, dir string, args, pack
 	}
 }
 
-// command is a call of `go` that ends, with all that it has started, when ctx does.
+// command returns a `go` command; with ctx, it and all its children end.
 func (o Builder) command(ctx context.Context, dir string, stderr io.Writer, args []string) *exec.Cmd {
 	program := []string{"go"}
 	if nice, err := exec.LookPath("nice"); err == nil && o.Background {
@@ -235,7 +232,7 @@ func (o Builder) command(ctx context.Context, dir string, stderr io.Writer, args
 	}
 	cmd.Env = append(os.Environ(), cgo, "GOFLAGS=-mod=readonly", "GOWORK=off")
 	if os.Getenv("GOGC") == "" {
-		cmd.Env = append(cmd.Env, "GOGC=300") // collecting garbage is a fifth of what the compiler does
+		cmd.Env = append(cmd.Env, "GOGC=300") // garbage collection is a fifth of the compiler's work
 	}
 	cmd.Stderr = stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -244,8 +241,8 @@ func (o Builder) command(ctx context.Context, dir string, stderr io.Writer, args
 	return cmd
 }
 
-// ModuleDir returns the folder of a Go module that a tool's module requires, in
-// the module cache; where it is not there yet it is fetched.
+// ModuleDir returns the directory in the module cache of a Go module that a tool's module requires. It fetches a
+// missing module.
 func ModuleDir(ctx context.Context, toolModule, path string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", "mod", "download", "-json", path)
 	cmd.Dir = filepath.Join(Root(), "scripts", "tools", toolModule)
@@ -263,7 +260,7 @@ func ModuleDir(ctx context.Context, toolModule, path string) (string, error) {
 	return module.Dir, nil
 }
 
-// modcacheFlag keeps the caller's wish for a module cache that can be removed.
+// modcacheFlag returns the caller's flag for a removable module cache.
 func modcacheFlag() string {
 	if strings.Contains(os.Getenv("GOFLAGS"), "-modcacherw") {
 		return "-modcacherw"

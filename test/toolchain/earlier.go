@@ -12,12 +12,11 @@ import (
 	"time"
 )
 
-// ErrNoHistory is what [Earlier] returns where the checkout does not have the commit: it was
-// cloned with --depth, or is no clone.
+// ErrNoHistory is returned by [Earlier] if the checkout lacks the commit: it was cloned with --depth, or is no clone.
 var ErrNoHistory = errors.New("the history of this checkout does not have it")
 
-// Earlier puts the project's files as they were at a commit into a folder, which it makes, and
-// builds programs of theirs, given as packages ./PATH, into its bin/test.
+// Earlier creates a directory with the project's files at a commit, and builds programs of theirs into its bin/test.
+// The programs are packages ./PATH.
 func Earlier(ctx context.Context, commit, dir string, packages ...string) error {
 	if _, err := exec.LookPath("git"); err != nil {
 		return fmt.Errorf("toolchain: commit %s: %w: %w", commit, ErrNoHistory, err)
@@ -41,7 +40,7 @@ func Earlier(ctx context.Context, commit, dir string, packages ...string) error 
 	return nil
 }
 
-// ended runs a program that has to succeed.
+// ended runs a program and returns an error if it fails.
 func ended(ctx context.Context, dir, program string, args ...string) error {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Dir, cmd.WaitDelay = dir, 5*time.Second

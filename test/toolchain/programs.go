@@ -14,11 +14,9 @@ import (
 	"github.com/rogpeppe/go-internal/lockedfile"
 )
 
-// Programs puts programs of the project itself, given as packages ./PATH, into a folder.
-// All tests of a checkout share one build of them, in bin/test, compiled as the demo
-// compiles them: several packages of tests run the real program, and building it takes
-// longer than many of them. The test runner has built them before and names their directory in
-// [ProgramsVariable].
+// Programs puts programs of the project, given as packages ./PATH, into a directory. All tests of a checkout share
+// one build in bin/test, compiled like the demo's: building takes longer than many tests. The test runner builds them
+// first, and names their directory in [ProgramsVariable].
 func Programs(ctx context.Context, dir string, packages ...string) error {
 	built := filepath.Join(Root(), "bin", "test")
 	prepared := os.Getenv(ProgramsVariable)
@@ -42,9 +40,9 @@ func Programs(ctx context.Context, dir string, packages ...string) error {
 // Main runs a package's tests as [Run] does and ends the process.
 func Main(m *testing.M, use func(dir string), packages ...string) { os.Exit(Run(m, use, packages...)) }
 
-// Run runs a package's tests with programs of the project, see [Programs]: use takes their folder.
+// Run runs a package's tests with programs of the project, see [Programs]; use receives their directory.
 func Run(m *testing.M, use func(dir string), packages ...string) (code int) {
-	debug.SetGCPercent(400) // of registries in this process: a tenth of its time, under the race detector
+	debug.SetGCPercent(400) // of registries in this process: saves a tenth of its time under the race detector
 	dir, err := os.MkdirTemp("", "vdo-programs-")
 	if err == nil {
 		defer os.RemoveAll(dir)
@@ -61,8 +59,7 @@ func Run(m *testing.M, use func(dir string), packages ...string) (code int) {
 // Prepared are the programs that the test runner builds before the tests.
 var Prepared = []string{"./bundler/cmd/vdo-bundle", "./operator/cmd/vdo-operator", "./operator/cmd/vdoctl"}
 
-// ProgramsVariable is the environment variable with which the test runner tells tests where the
-// project's programs are.
+// ProgramsVariable is the environment variable with the directory of the project's programs, from the test runner.
 const ProgramsVariable = "VDO_TEST_BINARIES"
 
 func copyPrograms(from, to string, packages []string) error {
@@ -74,11 +71,11 @@ func copyPrograms(from, to string, packages []string) error {
 	return nil
 }
 
-// BuildTags are those of the Makefile: without gRPC's pages of traces, and with them
-// templates, the linker drops the methods that no one calls.
+// BuildTags are those of the Makefile: without gRPC's trace pages and their templates, the linker drops unused
+// methods.
 const BuildTags = "grpcnotrace"
 
-// projectArgs are those of `go` that build programs of the project into a folder.
+// projectArgs returns the arguments of `go` that build programs of the project into a directory.
 func (o Builder) projectArgs(out string) []string {
 	args := []string{
 		"build", "-trimpath", "-buildvcs=false", "-tags", BuildTags, "-ldflags", "-s -w",
@@ -90,7 +87,7 @@ func (o Builder) projectArgs(out string) []string {
 	return args
 }
 
-// copyProgram copies: the next build may write into what is there.
+// copyProgram copies, since the next build may write into an existing file.
 func copyProgram(from, to string) error {
 	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 		return err

@@ -1,12 +1,9 @@
-// Package toolchain makes the programs that tests and the demo need beside Go
-// itself: a Kubernetes control plane, etcd, KWOK, Dex, cosign 2 and 3, the peers that benchmarks
-// compare with, and the developers' tools. Each is built from Go modules, at the version that its go.mod below
-// scripts/tools names, once, into ${XDG_CACHE_HOME:-~/.cache}/vdo/bin, under a
-// name that changes with everything that the build depends on.
+// Package toolchain builds the programs that tests and the demo need beside Go. They are a Kubernetes control plane,
+// etcd, KWOK, Dex, cosign 2 and 3, the peers of benchmarks, and the developers' tools. It builds each once from Go
+// modules, at the version in its go.mod below scripts/tools. The result is in ${XDG_CACHE_HOME:-~/.cache}/vdo/bin,
+// under a name that changes with all inputs of the build.
 //
-// Parts of a control plane that are on the machine already as envtest lays them out
-// (KUBEBUILDER_ASSETS) are used as they are, where their minor version is the one
-// that is requested.
+// It uses the control plane of envtest (KUBEBUILDER_ASSETS) if its minor version is the requested one.
 package toolchain
 
 import (
@@ -23,16 +20,16 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/tier"
 )
 
-// Tool is a program: a name, and for parts of Kubernetes the version that it is
-// to report (its code is always that of scripts/tools/kubernetes).
+// Tool is a program: a name, and for parts of Kubernetes the version that it reports (its code is always that of
+// scripts/tools/kubernetes).
 type Tool struct {
 	Name    string
 	Version string // "1.34.2"; "" for the code's own
 }
 
-// source says where a tool's main package is.
+// source is the location of a tool's main package.
 type source struct {
-	module string // folder below scripts/tools
+	module string // directory below scripts/tools
 	pkg    string
 }
 
@@ -53,19 +50,17 @@ var sources = map[string]source{
 	"golangci-lint":           {"golangci-lint", "github.com/golangci/golangci-lint/v2/cmd/golangci-lint"},
 }
 
-// withC are tools that have parts in C which the tests need, so that gcc has to be there:
-// Dex keeps its state in SQLite.
+// withC are tools whose parts in C the tests need, so that they need gcc: Dex keeps its state in SQLite.
 var withC = map[string]bool{"dex": true}
 
-// The versions of Kubernetes that test clusters report: the first one, and the one
-// that a test upgrades to. Both have drivers in the default matrix, which the
-// version of the code need not have.
+// The versions of Kubernetes that test clusters report: the first one, and the target of an upgrade. The default
+// matrix has drivers for both, and maybe none for the version of the code.
 const (
 	FirstKubernetes = "1.33.4"
 	NextKubernetes  = "1.34.2"
 )
 
-// ForTests returns what the first tier of tests needs.
+// ForTests returns the tools of the first tier of tests.
 func ForTests() []Tool {
 	return []Tool{
 		{"kube-apiserver", FirstKubernetes}, {"kube-controller-manager", FirstKubernetes},
@@ -74,7 +69,7 @@ func ForTests() []Tool {
 	}
 }
 
-// Peers returns what later tiers need besides: programs of others that take long to build.
+// Peers returns the further tools of later tiers: other projects' programs that take long to build.
 func Peers() []Tool {
 	all := []Tool{{"kubelet", FirstKubernetes}}
 	for _, name := range peers {
@@ -88,8 +83,8 @@ var peers = []string{"dex", "cosign", "cosign3", "crane", "regctl"}
 // kubernetesVersion is the version of the code in scripts/tools/kubernetes/go.mod.
 const kubernetesVersion = "1.36.3"
 
-// Path returns the path of a tool, building it first where need be. A test that needs one of the
-// [Peers] belongs to the tier of that name.
+// Path returns the path of a tool, and builds a missing one. A test that needs one of the [Peers] belongs to the tier
+// of that name.
 func Path(t testing.TB, name string) string {
 	t.Helper()
 	if slices.Contains(peers, name) {
@@ -102,9 +97,8 @@ func Path(t testing.TB, name string) string {
 	return path
 }
 
-// Installed returns the path of a program that packages of the machine give: skopeo,
-// containerd. A test that needs one is skipped where it is not there; in CI, where
-// .ci/run installs them (CI set), it fails.
+// Installed returns the path of a program from the machine's packages: skopeo, containerd. If it is missing, the test
+// is skipped; in CI (CI set), where .ci/run installs it, the test fails.
 func Installed(t testing.TB, program string) string {
 	t.Helper()
 	path, err := exec.LookPath(program)
@@ -118,8 +112,7 @@ func Installed(t testing.TB, program string) string {
 	return path
 }
 
-// Ensure returns the path of a tool. Where it has to be built, what is going on is
-// told on progress, a line now and then.
+// Ensure returns the path of a tool. If it has to build the tool, it prints progress now and then.
 func Ensure(ctx context.Context, progress io.Writer, tool Tool) (string, error) {
 	paths, err := Builder{Progress: progress}.Ensure(ctx, tool)
 	if err != nil {
@@ -128,9 +121,8 @@ func Ensure(ctx context.Context, progress io.Writer, tool Tool) (string, error) 
 	return paths[0], nil
 }
 
-// Root returns the folder of the project's checkout: the one with go.mod that the
-// process was started in or below. (The sources' own paths do not tell, since they are
-// compiled with -trimpath.)
+// Root returns the directory of the project's checkout: the one with go.mod at or above the process's start. (The
+// sources' own paths do not help, since they are compiled with -trimpath.)
 func Root() string { return root }
 
 var root = func() string {
@@ -146,8 +138,8 @@ var root = func() string {
 
 const project = "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator"
 
-// installed finds a control plane's part that envtest has put on the machine. Where
-// a version is asked for it serves if it reports the same minor version.
+// installed finds envtest's part of a control plane on the machine. Its minor version must be the requested one, if
+// any.
 func installed(ctx context.Context, tool Tool) string {
 	dir := os.Getenv("KUBEBUILDER_ASSETS")
 	if dir == "" {

@@ -16,8 +16,8 @@ import (
 //go:embed standin
 var standIns embed.FS
 
-// Releases returns the releases, one or more of each line, whose stand-ins are compared with the
-// real files, such as "csi@3.5.1".
+// Releases returns the releases, one or more of each line, whose stand-ins are compared with the real files, such as
+// "csi@3.5.1".
 func Releases() []string { return slices.Clone(releases) }
 
 var releases = []string{
@@ -28,7 +28,7 @@ var releases = []string{
 	"snapshot-controller@7.0.2", "snapshot-controller@8.2.0",
 }
 
-// crd is what the stand-in of a CRD says about its kind.
+// crd has the data of a CRD's stand-in.
 type crd struct {
 	Group, Plural, Kind, Singular, Scope string
 	Status                               bool
@@ -75,7 +75,7 @@ func Files(id matrix.ReleaseID) []string {
 	return nil
 }
 
-// standIn returns our own text for one of a release's [Files], as of its version.
+// standIn returns the project's own text for one of a release's [Files], for its version.
 func standIn(id matrix.ReleaseID, name string) ([]byte, error) {
 	if !slices.Contains(Files(id), name) {
 		return nil, fmt.Errorf("stand-in %s of %s: %w", name, id, fs.ErrNotExist)
@@ -102,7 +102,7 @@ func standIn(id matrix.ReleaseID, name string) ([]byte, error) {
 	}
 	t, err := template.New(file).Funcs(template.FuncMap{
 		"from": from,
-		// since returns the first value, or the one after the last line that the version has reached.
+		// since returns value, or the one after the last of lines that the version has reached.
 		"since": func(value string, lines ...string) (string, error) {
 			for pair := range slices.Chunk(lines, 2) {
 				if reached, err := from(pair[0]); err != nil {

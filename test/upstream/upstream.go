@@ -56,8 +56,8 @@ func Dir(t testing.TB) string {
 	return dir
 }
 
-// Each runs a test with the stand-ins and, in the tier [tier.Upstream], with the real manifests. The
-// test passes dir to [Read] or to a world.
+// Each runs a test with the stand-ins and, in the tier [tier.Upstream], with the real manifests. The test passes dir
+// to [Read] or to a world.
 func Each(t *testing.T, test func(t *testing.T, dir string)) {
 	t.Helper()
 	t.Run("stand-ins", func(t *testing.T) { test(t, "") })
@@ -98,8 +98,8 @@ func Images(manifest []byte) (names []string) {
 	return names
 }
 
-// Release returns a release with the manifests that [Read] finds in dir and the images that they name,
-// and the manifests by their paths in a bundle. It applies edit, which may be nil, to each manifest.
+// Release returns a release with the manifests that [Read] finds in dir and their images. It also returns the
+// manifests, by their paths in a bundle, after edit, which may be nil.
 func Release(
 	t testing.TB, dir string, id matrix.ReleaseID, edit func([]byte) []byte,
 ) (bundle.Release, map[string][]byte) {
@@ -168,5 +168,5 @@ var parsed = sync.OnceValues(func() (*matrix.Document, error) {
 	return matrix.Parse(matrix.DefaultName, matrix.Default())
 })
 
-// siteURL is where manifests seem to come from.
+// siteURL is the apparent source of manifests.
 const siteURL = "https://upstream.test/"

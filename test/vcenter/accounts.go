@@ -19,32 +19,28 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// Administrator may change everything, the vCenter's own accounts among it.
+// Administrator may change everything, including the vCenter's own accounts.
 var Administrator = Account{"administrator@vsphere.local", "Admin-Pass word#1"}
 
-// passwordLength is the most that a password may have, as a new vCenter has it.
+// passwordLength is the longest password, as in a new vCenter.
 const passwordLength = 20
 
-// directory simulates single sign-on as the API's documentation says, where the simulator
-// does not:
+// directory simulates single sign-on by the API's documentation, unlike the simulator:
 //
-//   - the token service gives a token to who knows the password of an account (WS-Trust
-//     Issue with a UsernameToken), in the account's name; the simulator gives everybody
-//     that of one administrator;
-//   - with a token of who is no administrator there is no session (SsoFaultNoPermission),
-//     and without a session nothing can be done (SsoFaultNotAuthenticated);
-//   - an account that is made or whose password is reset logs in to the vCenter by that
-//     password, one that is removed does not (CreateLocalPersonUser,
-//     ResetLocalPersonUserPassword, DeleteLocalPrincipal);
-//   - there is a password policy, and passwords that are not of it are refused
-//     (GetLocalPasswordPolicy).
+//   - The token service issues a token for an account and its password (WS-Trust Issue with a UsernameToken). The
+//     simulator gives every client the token of one administrator.
+//   - Only an administrator's token gives a session (SsoFaultNoPermission), and every call needs a session
+//     (SsoFaultNotAuthenticated).
+//   - A new account or a reset password logs in to the vCenter, a removed account does not
+//     (CreateLocalPersonUser, ResetLocalPersonUserPassword, DeleteLocalPrincipal).
+//   - A password policy refuses passwords that violate it (GetLocalPasswordPolicy).
 type directory struct {
 	*ssosim.PrincipalManagementService
 
 	v *VCenter
 }
 
-// ssoPath is where the simulator has its administration, tokenPath its tokens.
+// ssoPath is the path of the simulator's administration, tokenPath that of its tokens.
 const (
 	ssoPath   = "/sso-adminserver/sdk/vsphere.local"
 	tokenPath = "/sts/STSService/vsphere.local"
@@ -63,7 +59,7 @@ func (v *VCenter) simulateDirectory() {
 	v.model.Map().SessionManager().ValidLogin = v.valid // registering the simulator's set its own
 }
 
-// refused is why something is not done with an account, which is to have a password, if any; nil if it is.
+// refused returns why an account cannot change, or get this password, if any; nil if it can.
 func (d *directory) refused(password ...string) *soap.Fault {
 	d.v.mu.Lock()
 	defer d.v.mu.Unlock()
@@ -78,7 +74,6 @@ func (d *directory) refused(password ...string) *soap.Fault {
 
 func local(name string) string { return strings.ToLower(name) + "@vsphere.local" }
 
-// CreateLocalPersonUser makes an account.
 func (d *directory) CreateLocalPersonUser(ctx *simulator.Context, req *sso.CreateLocalPersonUser) soap.HasFault {
 	if f := d.refused(req.Password); f != nil {
 		return &methods.CreateLocalPersonUserBody{Fault_: f}
@@ -92,7 +87,6 @@ func (d *directory) CreateLocalPersonUser(ctx *simulator.Context, req *sso.Creat
 	return body
 }
 
-// ResetLocalPersonUserPassword changes a password.
 func (d *directory) ResetLocalPersonUserPassword(
 	ctx *simulator.Context, req *sso.ResetLocalPersonUserPassword,
 ) soap.HasFault {
@@ -106,7 +100,6 @@ func (d *directory) ResetLocalPersonUserPassword(
 	return body
 }
 
-// DeleteLocalPrincipal removes an account.
 func (d *directory) DeleteLocalPrincipal(ctx *simulator.Context, req *sso.DeleteLocalPrincipal) soap.HasFault {
 	if f := d.refused(); f != nil {
 		return &methods.DeleteLocalPrincipalBody{Fault_: f}
@@ -121,20 +114,20 @@ func (d *directory) DeleteLocalPrincipal(ctx *simulator.Context, req *sso.Delete
 	return body
 }
 
-// ssoSessions are those of the administration.
+// ssoSessions manages the sessions of the administration.
 type ssoSessions struct {
 	types.ManagedObjectReference
 
 	v *VCenter
 }
 
-// Login takes a token.
+// Login opens a session with a token.
 func (s *ssoSessions) Login(ctx *simulator.Context, _ *sso.Login) soap.HasFault {
 	var token struct {
 		Account string `xml:"Assertion>Subject>NameID"`
 	}
 	if e, ok := ctx.Header.Security.(*simulator.Element); ok {
-		_ = e.Decode(&token) // none is the same as one of no one
+		_ = e.Decode(&token) // a missing token has no account
 	}
 	if !strings.EqualFold(token.Account, Administrator.Username) {
 		return &methods.LoginBody{Fault_: simulator.Fault("", new(types.NoPermission))}
@@ -145,7 +138,6 @@ func (s *ssoSessions) Login(ctx *simulator.Context, _ *sso.Login) soap.HasFault 
 	return &methods.LoginBody{Res: new(sso.LoginResponse)}
 }
 
-// Logout ends a session.
 func (s *ssoSessions) Logout(*simulator.Context, *sso.Logout) soap.HasFault {
 	s.v.mu.Lock()
 	defer s.v.mu.Unlock()
@@ -155,7 +147,7 @@ func (s *ssoSessions) Logout(*simulator.Context, *sso.Logout) soap.HasFault {
 
 type passwordPolicy struct{ types.ManagedObjectReference }
 
-// GetLocalPasswordPolicy is that of a new vCenter.
+// GetLocalPasswordPolicy returns the policy of a new vCenter.
 func (*passwordPolicy) GetLocalPasswordPolicy(*simulator.Context, *sso.GetLocalPasswordPolicy) soap.HasFault {
 	return &methods.GetLocalPasswordPolicyBody{Res: &sso.GetLocalPasswordPolicyResponse{Returnval: sso.AdminPasswordPolicy{
 		ProhibitedPreviousPasswordsCount: 5, PasswordLifetimeDays: 90,

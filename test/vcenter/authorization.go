@@ -13,30 +13,26 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// authorization answers as the API's documentation of AuthorizationManager says, where the
-// simulator grants everything to everybody:
+// authorization answers by the API's documentation of AuthorizationManager. The simulator allows everything:
 //
-//   - a permission that is set on an entity for a principal replaces the one of that
-//     principal there, and leaves those of others (SetEntityPermissions);
-//   - what a principal may do on an entity is what the role of its permission there
-//     allows; without one there, that of the nearest ancestor whose permission
-//     propagates (HasUserPrivilegeOnEntities, FetchUserPrivilegeOnEntities).
-//   - a new role's id is returned (AddAuthorizationRole): the simulator returns none.
-//   - a role that permissions have is not removed where that is requested, else they go with
-//     it (RemoveAuthorizationRole);
-//   - what changes something asks for the privilege that its documentation names, see
-//     privilegeOf.
+//   - A permission of a principal on an entity replaces that principal's earlier one there, and no other
+//     (SetEntityPermissions).
+//   - The role of a principal's permission on an entity decides its privileges there, else that of the nearest
+//     ancestor whose permission propagates (HasUserPrivilegeOnEntities, FetchUserPrivilegeOnEntities).
+//   - A new role's id is returned (AddAuthorizationRole): the simulator returns none.
+//   - On request, a role that permissions use is not removed; else it is removed with them (RemoveAuthorizationRole).
+//   - A change needs the privilege in its documentation, see privilegeOf.
 //
-// An account without any permission is an administrator, as accounts of the simulator are,
-// but for those that were made in the vCenter and those that it does not know.
+// An account without any permission is an administrator, as in the simulator. Accounts created in the vCenter and
+// unknown ones are not.
 type authorization struct {
 	*simulator.AuthorizationManager
 
 	v *VCenter
 }
 
-// privilegeOf are the privileges that methods ask for, on their object or, of roles, on the
-// root, by the API's documentation.
+// privilegeOf are the privileges that methods need by the API's documentation: on their object, or for roles on the
+// root.
 var privilegeOf = map[string]string{
 	"AddAuthorizationRole": "Authorization.ModifyRoles", "UpdateAuthorizationRole": "Authorization.ModifyRoles", "RemoveAuthorizationRole": "Authorization.ModifyRoles",
 	"SetEntityPermissions": "Authorization.ModifyPermissions", "RemoveEntityPermission": "Authorization.ModifyPermissions",
@@ -44,7 +40,7 @@ var privilegeOf = map[string]string{
 	"PowerOnVM_Task": "VirtualMachine.Interact.PowerOn", "PowerOffVM_Task": "VirtualMachine.Interact.PowerOff", "ShutdownGuest": "VirtualMachine.Interact.PowerOff",
 }
 
-// lacks is the fault of who calls a method without its privilege.
+// lacks returns the fault if the session lacks the method's privilege.
 func (v *VCenter) lacks(ctx *simulator.Context, m *simulator.Method) types.BaseMethodFault {
 	privilege := privilegeOf[m.Name]
 	if privilege == "" || ctx.Session == nil {
@@ -68,7 +64,7 @@ func (v *VCenter) lacks(ctx *simulator.Context, m *simulator.Method) types.BaseM
 	return &types.NoPermission{Object: &entity, PrivilegeId: privilege}
 }
 
-// withoutRole says whether an account was made in the vCenter and given nothing.
+// withoutRole reports whether an account was created in the vCenter and has no permission.
 func (v *VCenter) withoutRole(user string) bool {
 	v.mu.Lock()
 	made := v.plain[plainUser(user)]
@@ -80,7 +76,6 @@ func (v *VCenter) withoutRole(user string) bool {
 	return ok && !slices.ContainsFunc(a.permissions(), func(p types.Permission) bool { return plainUser(p.Principal) == plainUser(user) })
 }
 
-// RemoveAuthorizationRole removes a role.
 func (a *authorization) RemoveAuthorizationRole(req *types.RemoveAuthorizationRole) soap.HasFault {
 	for _, p := range a.permissions() {
 		if p.RoleId != req.RoleId {
@@ -94,7 +89,7 @@ func (a *authorization) RemoveAuthorizationRole(req *types.RemoveAuthorizationRo
 	return a.AuthorizationManager.RemoveAuthorizationRole(req)
 }
 
-// RemoveEntityPermission removes that of an account in either form of its name.
+// RemoveEntityPermission removes the permission of an account in either form of its name.
 func (a *authorization) RemoveEntityPermission(req *types.RemoveEntityPermission) soap.HasFault {
 	for _, p := range a.permissions() {
 		if p.Entity != nil && *p.Entity == req.Entity && p.Group == req.IsGroup && plainUser(p.Principal) == plainUser(req.User) {
@@ -106,7 +101,7 @@ func (a *authorization) RemoveEntityPermission(req *types.RemoveEntityPermission
 	return &methods.RemoveEntityPermissionBody{Fault_: simulator.Fault("", new(types.NotFound))}
 }
 
-// plainUser is an account as name@domain, in lower case.
+// plainUser returns an account as name@domain, in lower case.
 func plainUser(name string) string {
 	if domain, user, ok := strings.Cut(name, `\`); ok {
 		name = user + "@" + domain
@@ -144,7 +139,7 @@ func (a *authorization) permissions() []types.Permission {
 	return body.Res.Returnval
 }
 
-// effective are the privileges of a user on an entity.
+// effective returns the privileges of a user on an entity.
 func (a *authorization) effective(ctx *simulator.Context, user string, entity types.ManagedObjectReference) []string {
 	mine := map[types.ManagedObjectReference]types.Permission{}
 	for _, p := range a.permissions() {
@@ -201,8 +196,8 @@ func (a *authorization) FetchUserPrivilegeOnEntities(ctx *simulator.Context, req
 	return &methods.FetchUserPrivilegeOnEntitiesBody{Res: res}
 }
 
-// Grant gives an account a role with these privileges, and those that every role has, on
-// an object named by its inventory path. The role is made where it is not there.
+// Grant gives an account a role on an object, named by its inventory path. The role has these privileges and those of
+// every role, and is created if missing.
 func (v *VCenter) Grant(ctx context.Context, username, role, path string, propagate bool, privileges ...string) error {
 	m := object.NewAuthorizationManager(v.client())
 	list, err := m.RoleList(ctx)

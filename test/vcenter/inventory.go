@@ -16,13 +16,13 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// Ready makes a VM what a node's has to be, with a hostname: current hardware, disk UUIDs,
-// a paravirtual controller, VMware Tools with an address.
+// Ready configures a VM for a node with a hostname: current hardware, disk UUIDs, a paravirtual controller, VMware
+// Tools with an address.
 func (v *VCenter) Ready(path, hostname string) error {
 	return v.Change(path, func(vm *mo.VirtualMachine) { ready(vm, hostname) })
 }
 
-// ReadyAll does so for all VMs, in an order of its own, and gives them UUIDs.
+// ReadyAll configures all VMs, in any order, and sets their UUIDs.
 func (v *VCenter) ReadyAll(of func(i int) (hostname, uuid string)) {
 	for i, e := range v.model.Map().All("VirtualMachine") {
 		v.edit(e.Reference(), func(r mo.Reference) {
@@ -58,14 +58,14 @@ func (v *VCenter) Change(path string, change func(*mo.VirtualMachine)) error {
 	return nil
 }
 
-// ChangeEach changes each object of a kind, which is a type of the simulator.
+// ChangeEach changes each object of a kind; T is its type in the simulator.
 func ChangeEach[T mo.Reference](v *VCenter, kind string, change func(T)) {
 	for _, e := range v.model.Map().All(kind) {
 		v.edit(e.Reference(), func(r mo.Reference) { change(r.(T)) })
 	}
 }
 
-// ClusterDatastores puts the datastores of each folder into a datastore cluster with Storage DRS.
+// ClusterDatastores moves the datastores of each folder into a datastore cluster with Storage DRS.
 func (v *VCenter) ClusterDatastores(ctx context.Context) error {
 	pods := map[types.ManagedObjectReference]types.ManagedObjectReference{}
 	for _, e := range v.model.Map().All("Datastore") {
@@ -94,7 +94,7 @@ func (v *VCenter) edit(ref types.ManagedObjectReference, change func(mo.Referenc
 	registry.WithLock(ctx, ref, func() { change(registry.Get(ref)) })
 }
 
-// Tag puts a tag of a category on an object, and makes both where they are not there.
+// Tag puts a tag of a category on an object, and creates missing ones.
 func (v *VCenter) Tag(ctx context.Context, category, tag, path string) error {
 	return v.tagging(ctx, func(m *tags.Manager, c *vim25.Client) error {
 		if _, err := m.GetCategory(ctx, category); err != nil {
@@ -139,7 +139,7 @@ func (v *VCenter) tagging(ctx context.Context, work func(*tags.Manager, *vim25.C
 	return work(tags.NewManager(rc), c)
 }
 
-// find finds one object by its inventory path.
+// find returns one object by its inventory path.
 func (v *VCenter) find(ctx context.Context, path string) (types.ManagedObjectReference, error) {
 	if path == "/" {
 		return v.content().RootFolder, nil

@@ -1,14 +1,13 @@
-// Package vcenter is a vCenter for tests and for the demo: govmomi's simulator in
-// process, behind a certificate of its own authority, with checked accounts.
+// Package vcenter is a vCenter for tests and for the demo: govmomi's simulator in process, with a certificate of its
+// own CA and checked accounts.
 //
 // Its inventory has two datacenters in folders and one at the root,
 //
 //	/site/prod/east    /site/west    /lab
 //
-// each with a cluster, hosts and VMs, so that names in folders, several datacenters
-// and wrong names can be tried. The accounts are [Admin], [Reader] (sees nothing),
-// [Stranger] (has no role), [Administrator] (of its accounts too), those that are made in
-// it, and any other, which is refused as InvalidLogin.
+// each with a cluster, hosts and VMs, to test names in folders, several datacenters and wrong names. The accounts are
+// [Admin], [Reader] (sees nothing), [Stranger] (has no role), [Administrator] (also changes accounts), and those
+// created in it. It refuses any other as InvalidLogin.
 package vcenter
 
 import (
@@ -57,34 +56,34 @@ var (
 
 // Options of a vCenter.
 type Options struct {
-	Version  string   // what it reports; default 8.0.3
+	Version  string   // reported version; default 8.0.3
 	ESXi     bool     // be an ESXi host rather than a vCenter
 	Names    []string // names and addresses in the certificate; default localhost, 127.0.0.1, ::1
 	Expired  bool     // serve an expired certificate
 	Machines int      // VMs of each datacenter's cluster; default 2
 }
 
-// VCenter is a running one.
+// VCenter is a running vCenter.
 type VCenter struct {
 	Host   string // 127.0.0.1
 	Port   int
-	CA     []byte // PEM of the authority that its certificate is from
+	CA     []byte // PEM of its certificate's CA
 	SHA1   string // thumbprint of the certificate, AA:BB:…
 	SHA256 string
 	opts   Options
 	model  *simulator.Model
 	server *simulator.Server
 	mu     sync.Mutex
-	// serving is the certificate that connections get.
+	// serving is the certificate for new connections.
 	serving pki.Authority
 	logins  map[string]int
-	// passwords are those of now, refused how often another one was given, and
-	// accepted the right ones that someone logged in with, by account.
+	// passwords are the current ones, by account. refused counts wrong ones, accepted lists the right ones that
+	// logged in.
 	passwords map[string]string
 	refused   map[string]int
 	accepted  map[string][]string
-	// plain are accounts that were made in the vCenter: without a permission they have no
-	// role. ssoSessions are how many may change accounts.
+	// plain are accounts created in the vCenter: without a permission they have no role. ssoSessions counts the
+	// sessions that may change accounts.
 	plain       map[string]bool
 	ssoSessions int
 }
@@ -96,12 +95,12 @@ type VM struct {
 	Path string // inventory path
 }
 
-// making is held while an inventory is made: the simulator's licence is a variable of its
-// package, which each inventory changes and each of its hosts reads.
+// making is locked while an inventory is created: each inventory writes the simulator's package variable for the
+// licence, and its hosts read it.
 var making sync.Mutex
 
-// policies is held while a vCenter starts and while one serves storage policies: the default
-// policies are variables of the simulator's package, which each vCenter writes as it starts.
+// policies is locked while a vCenter starts and while one serves storage policies. Each vCenter writes the default
+// policies, variables of the simulator's package, as it starts.
 var policies sync.Mutex
 
 // Start starts a vCenter that ends with the test.
@@ -161,7 +160,7 @@ func model(o Options) *simulator.Model {
 	}
 	m := simulator.VPX()
 	m.Datacenter, m.Host, m.ClusterHost, m.Machine, m.Portgroup = 3, 0, 2, o.Machines, 0
-	m.ServiceContent.About.InstanceUuid = string(uuid.NewUUID()) // of the simulator's own all are one
+	m.ServiceContent.About.InstanceUuid = string(uuid.NewUUID()) // all simulators have the same one
 	m.ServiceContent.About.Version = o.Version
 	m.ServiceContent.About.ApiVersion = o.Version + ".0"
 	return m
@@ -255,17 +254,17 @@ func (v *VCenter) listen() {
 	v.Port, _ = strconv.Atoi(port)
 }
 
-// Close ends it, whatever its clients do. The simulator's own Close waits for all
-// requests, and a client that waits for updates makes one without end.
+// Close ends the vCenter, whatever its clients do. The simulator's own Close waits for all requests, and a client
+// that waits for updates never ends its request.
 func (v *VCenter) Close() {
 	_ = v.server.Config.Close()
 	v.model.Remove()
 }
 
-// Address is host:port.
+// Address returns host:port.
 func (v *VCenter) Address() string { return net.JoinHostPort(v.Host, strconv.Itoa(v.Port)) }
 
-// valid is the check of a password.
+// valid reports whether a login's password is right, and counts it.
 func (v *VCenter) valid(req *types.Login) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -280,8 +279,7 @@ func (v *VCenter) valid(req *types.Login) bool {
 	return true
 }
 
-// Reissue replaces the certificate by one of another authority, and returns that. Only
-// connections that are new get it.
+// Reissue replaces the certificate by one of another CA, and returns that CA. Only new connections get it.
 func (v *VCenter) Reissue() (ca []byte, err error) {
 	authority, err := pki.Authority{}.New(pki.Spec{Name: "vcsim CA", CA: true})
 	if err != nil {
@@ -310,7 +308,7 @@ func pairs[B [sha1.Size]byte | [sha256.Size]byte](b B) string {
 	return strings.ReplaceAll(strings.ToUpper(fmt.Sprintf("% x", b)), " ", ":")
 }
 
-// SetVersion has the vCenter report another version, as after an upgrade.
+// SetVersion makes the vCenter report another version, as after an upgrade.
 func (v *VCenter) SetVersion(version string) {
 	registry := v.model.Map()
 	instance := registry.Get(vim25.ServiceInstance).(*simulator.ServiceInstance) //nolint:forcetypeassert // it is that
@@ -326,7 +324,7 @@ func (v *VCenter) SetPassword(username, password string) {
 	v.passwords[username] = password
 }
 
-// Refused counts the logins of an account that failed over the password.
+// Refused counts the logins of an account with a wrong password.
 func (v *VCenter) Refused(username string) int {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -340,7 +338,7 @@ func (v *VCenter) Accepted(username string) []string {
 	return slices.Clone(v.accepted[username])
 }
 
-// authorize denies what an account may not do.
+// authorize denies calls that an account lacks permission for.
 func (v *VCenter) authorize(ctx *simulator.Context, m *simulator.Method) (mo.Reference, types.BaseMethodFault) {
 	denied := &types.NoPermission{Object: &m.This, PrivilegeId: "System.View"}
 	if req, ok := m.Body.(*types.Login); ok && (req.UserName == Stranger.Username || v.withoutRole(req.UserName)) && v.valid(req) {
@@ -367,10 +365,10 @@ func (v *VCenter) Break(method string, f types.BaseMethodFault, message ...strin
 		FaultType: simulator.FaultTypeCustom, Fault: f, Message: text})
 }
 
-// Mend takes away what Break did.
+// Mend removes the faults of Break.
 func (v *VCenter) Mend() { v.model.Service.ClearFaultRules() }
 
-// client is one in process, which needs no login.
+// client returns an in-process client, which needs no login.
 func (v *VCenter) client() *vim25.Client {
 	return &vim25.Client{RoundTripper: v.model.Service, ServiceContent: v.content()}
 }
@@ -379,7 +377,7 @@ func (v *VCenter) content() types.ServiceContent {
 	return v.model.Map().Get(vim25.ServiceInstance).(*simulator.ServiceInstance).Content
 }
 
-// SessionCount is how many sessions are open.
+// SessionCount returns the number of open sessions.
 func (v *VCenter) SessionCount(ctx context.Context) (int, error) {
 	var m mo.SessionManager
 	c := v.client()

@@ -1,9 +1,8 @@
-// Package words checks the prose of the project: what docs, messages and commits may not say.
+// Package words checks the prose of the project: docs, messages and commits.
 //
-// A sentence has at most 25 words and none of the banned ones, and does not start with What,
-// That, Of or Where. Code, headings and link targets are no prose; a code span counts as one
-// word. A commit subject has the form "area: verb object". A message cites no path in the
-// repository, which a site may not have.
+// A sentence has at most 25 words and no banned one, and does not start with What, That, Of or Where. Code, headings
+// and link targets are not checked; a code span counts as one word. A commit subject has the form "area: verb
+// object". A message cites no path in the repository, which a site may not have.
 package words
 
 import (
@@ -68,8 +67,8 @@ type sentence struct {
 	line, words int
 }
 
-// sentences splits a paragraph. A sentence ends at a full stop, unless a lower-case word follows
-// that is not the name of a program.
+// sentences splits a paragraph. A sentence ends at a full stop, unless a lower-case word follows that is not the name
+// of a program.
 func sentences(text string, line int) (all []sentence) {
 	text = span.ReplaceAllStringFunc(link.ReplaceAllString(text, "$1"), func(s string) string {
 		return "`…`" + strings.Repeat("\n", strings.Count(s, "\n"))
@@ -127,14 +126,14 @@ func Markdown(page string) (found []Finding) {
 	return found
 }
 
-// Go checks the comments of a source file, its strings that have four words or more, and the short help.
+// Go checks the comments of a source file, its strings of four words or more, and the short help.
 func Go(src string) (found []Finding, err error) {
 	set := token.NewFileSet()
 	file, err := parser.ParseFile(set, "", src, parser.SkipObjectResolution|parser.ParseComments)
 	if err != nil {
 		return nil, err
 	}
-	// An indented line is an example, and ends a paragraph as an empty one, a heading and a marker do.
+	// An indented line is an example. It ends a paragraph, like an empty line, a heading and a marker.
 	prose := func(text string, at token.Pos) {
 		for p := range strings.SplitSeq(indented.ReplaceAllString(text, ""), "\n\n") {
 			found = append(found, Prose(strings.ReplaceAll(p, "\n", " "), set.Position(at).Line)...)

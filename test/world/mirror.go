@@ -10,9 +10,9 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 )
 
-// StartMirror runs a site's private registry until Close: TLS by a private CA, login
-// by password, at an address, IP:PORT; "" is a free port of loopback. It writes
-// DIR/mirror-ca.crt and DIR/docker/config.json, the login.
+// StartMirror runs a site's private registry until Close, with TLS by a private CA and login by password. It listens
+// at an address, IP:PORT; "" is a free port of loopback. It writes DIR/mirror-ca.crt and the login,
+// DIR/docker/config.json.
 func StartMirror(dir, address string) (*registry.Registry, error) {
 	r, err := registry.New(registry.Options{TLS: true, Auth: registry.Basic, Names: []string{"mirror.test"}, Address: address})
 	if err != nil {
@@ -29,8 +29,8 @@ func StartMirror(dir, address string) (*registry.Registry, error) {
 	return r, nil
 }
 
-// Serve tells the parent process, in one line of JSON, what is being served, and
-// returns when the parent closes standard input or ends, however it ends.
+// Serve reports facts to the parent process in one line of JSON. It returns when the parent closes standard input or
+// ends in any way.
 func Serve(facts any) error {
 	if err := json.NewEncoder(os.Stdout).Encode(facts); err != nil {
 		return err

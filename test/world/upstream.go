@@ -1,11 +1,9 @@
-// Package world is what surrounds a site: the upstream world that a connected host
-// sees (image registries, a web server of manifests), the private mirror behind the
-// gap, and the hosts where people type. The site itself, with vCenter and cluster, is
-// in test/site. The demo and the end-to-end tests run the main job in them.
+// Package world surrounds a site. It has the upstream world of a connected host: image registries and a web server of
+// manifests. It has the private mirror behind the gap, and the hosts where people type. The site itself, with vCenter
+// and cluster, is in test/site. The demo and the end-to-end tests run the main job in them.
 //
-// The registries are real: the reference implementation, over TLS. Images are stand-ins: small
-// programs of our own under the real names. So are the manifests, unless a directory of the real
-// ones is given.
+// The registries are real: the reference implementation, over TLS. Images are small programs of the project under the
+// real names. The manifests are stand-ins too, unless a directory of the real ones is given.
 package world
 
 import (
@@ -30,17 +28,16 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/upstream"
 )
 
-// Upstream is what a connected host sees.
+// Upstream is the upstream world of a connected host.
 type Upstream struct {
 	// Registry holds all images, under their upstream paths.
 	Registry *registry.Registry
-	// MatrixFile is the compatibility matrix of this world: the built-in one, with
-	// the web server's addresses, and with the stand-in manifests' sums where those
-	// are served.
+	// MatrixFile is the compatibility matrix of this world: the built-in one, with the web server's addresses. It has
+	// the stand-in manifests' sums if those are served.
 	MatrixFile string
-	// CAFile has the certificate authorities of the registry and the web server.
+	// CAFile has the CAs of the registry and the web server.
 	CAFile string
-	// Images are the references that were pushed.
+	// Images are the pushed references.
 	Images []image.Reference
 
 	document *matrix.Document
@@ -50,23 +47,22 @@ type Upstream struct {
 	dir      string
 }
 
-// UpstreamOptions say what the upstream world has.
+// UpstreamOptions are the options of an upstream world.
 type UpstreamOptions struct {
-	// Dir for files of the world's own.
+	// Dir for files of the world itself.
 	Dir string
-	// Manifests is the folder of the real manifests; "" takes the stand-ins.
+	// Manifests is the directory of the real manifests; "" uses the stand-ins.
 	Manifests string
-	// Releases to have, such as csi@3.5.1.
+	// Releases to serve, such as csi@3.5.1.
 	Releases []string
-	// Hurry sets minReadySeconds of the manifests to 0. Upstream lets the
-	// snapshot-controller settle for 35 seconds; apart from that the real ones stay
-	// as they are.
+	// Hurry sets minReadySeconds of the manifests to 0: upstream lets the snapshot-controller settle for 35 seconds.
+	// It changes nothing else.
 	Hurry bool
-	// JumpHost is where upstream has the jump host of tenant clusters, as REPO:TAG; "" for
-	// none. With it, it has the services that the matrix names.
+	// JumpHost is the upstream location of the tenant clusters' jump host, as REPO:TAG; "" for none. With it,
+	// upstream has the matrix's services.
 	JumpHost string
-	// Program is a static executable that the images are made of, called as the last part
-	// of their names; "" takes layers of random bytes.
+	// Program is a static executable that the images consist of, under the last part of their names; "" uses random
+	// layers.
 	Program string
 }
 
@@ -102,8 +98,7 @@ func NewUpstream(ctx context.Context, o UpstreamOptions) (_ *Upstream, err error
 	return u, u.pushServices(ctx, o)
 }
 
-// pushServices puts an image under the name of each service's chosen release, and of the
-// jump host.
+// pushServices pushes an image under the name of each service's chosen release, and of the jump host.
 func (u *Upstream) pushServices(ctx context.Context, o UpstreamOptions) error {
 	if o.JumpHost == "" {
 		return nil
@@ -132,15 +127,14 @@ func (u *Upstream) pushServices(ctx context.Context, o UpstreamOptions) error {
 // Close ends the upstream world.
 func (u *Upstream) Close() {
 	if u.web != nil {
-		_ = u.web.Config.Close() // its own Close waits for requests, however long
+		_ = u.web.Config.Close() // its own Close waits for requests without a limit
 	}
 	if u.Registry != nil {
 		_ = u.Registry.Close()
 	}
 }
 
-// Flags are what vdo-bundle needs on its command line to see this world instead of
-// the real one.
+// Flags returns vdo-bundle's flags for this world instead of the real one.
 func (u *Upstream) Flags() []string {
 	flags := []string{
 		"--source-map", "registry.k8s.io=" + u.Registry.Host,
@@ -174,7 +168,7 @@ func (u *Upstream) pick(ids []string) ([]*matrix.Release, error) {
 	return out, nil
 }
 
-// publish serves the releases' manifests and writes the matrix that says where.
+// publish serves the releases' manifests and writes the matrix with their addresses.
 func (u *Upstream) publish(releases []*matrix.Release, o UpstreamOptions) error {
 	document := *u.document
 	document.Releases = nil
@@ -215,8 +209,8 @@ func (u *Upstream) publish(releases []*matrix.Release, o UpstreamOptions) error 
 	return os.WriteFile(u.MatrixFile, data, 0o600)
 }
 
-// pushImages puts an image under every reference that the releases' manifests
-// name, where the matrix and the list of moved registries send it.
+// pushImages pushes an image for every reference of the releases' manifests, to the place that the matrix and the
+// list of moved registries name.
 func (u *Upstream) pushImages(ctx context.Context, releases []*matrix.Release, program string) error {
 	seen := map[string]bool{}
 	for _, r := range releases {
@@ -257,8 +251,8 @@ func fetchedAs(name string, r *matrix.Release) (image.Reference, error) {
 	return ref, nil
 }
 
-// push makes an index of two platforms, as upstream does, that is this reference's
-// own: its name is in the labels, so no two references share a digest.
+// push pushes an index of two platforms, as upstream does. The reference is in its labels, so no two references share
+// a digest.
 func (u *Upstream) push(ctx context.Context, ref image.Reference, program string) error {
 	sum := sha256.Sum256([]byte(ref.String()))
 	spec := images.Spec{
@@ -279,7 +273,6 @@ func (u *Upstream) push(ctx context.Context, ref image.Reference, program string
 	return nil
 }
 
-// pemOf returns the certificate of a test server.
 func pemOf(s *httptest.Server) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
 }

@@ -10,20 +10,19 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
-// Ceiling is what the manifests of a driver may hold. Whoever can sign a bundle
-// can run its images on every node; the ceiling keeps a manifest from reaching
-// further than the driver is known to do. It was written from upstream's
-// manifests: a release that needs more needs a look, and a line here.
+// Ceiling bounds the manifests of a driver. A bundle's signer can run its images on every node; the ceiling keeps a
+// manifest within the driver's known needs. It follows upstream's manifests: a release that needs more needs a review
+// and a line here.
 type Ceiling struct {
 	// Objects by "Kind namespace/name" or "Kind name", anchored.
 	Objects []*regexp.Regexp
 	// Accounts are the ServiceAccounts that pods and bindings may name.
 	Accounts []string
-	// Users that bindings may name besides; ForeignRoles that they may bind.
+	// Users that bindings may also name; ForeignRoles that they may bind.
 	Users, ForeignRoles []string
-	// Grants are sensitive rights that are refused otherwise, by the name of the role: see [grants].
+	// Grants are sensitive permissions that are refused otherwise, by the name of the role: see [grants].
 	Grants map[string]*regexp.Regexp
-	// Aggregated roles may add their rules to the built-in view, edit and admin.
+	// Aggregated matches roles that may add their rules to the built-in view, edit and admin.
 	Aggregated *regexp.Regexp
 	Pods       map[string]Pods // by "Kind namespace/name"
 	// Services that webhooks, CRDs and APIServices may send requests to.
@@ -32,7 +31,7 @@ type Ceiling struct {
 	WebhookGroups []string
 }
 
-// Pods is what a workload's pods may do beyond a plain pod.
+// Pods bounds a workload's pods beyond a plain pod.
 type Pods struct {
 	Account      string
 	HostNetwork  bool
@@ -41,8 +40,8 @@ type Pods struct {
 	Capabilities map[string][]string // by container
 	HostPaths    []string            // exact
 	Secrets      []string            // mounted
-	// Commands that containers may name in place of their image's own, and probes may
-	// run: whole lines, or the first word before flags.
+	// Commands that containers may run instead of their image's own, and probes may run: whole lines, or the first
+	// word before flags.
 	Commands []string
 }
 
@@ -54,7 +53,7 @@ func patterns(exprs ...string) []*regexp.Regexp {
 	return out
 }
 
-// ceilings are what each driver may hold at most. They are never changed.
+// ceilings are the ceilings of the drivers. They are never changed.
 var ceilings = map[matrix.Driver]*Ceiling{
 	matrix.CPI:                cpi(),
 	matrix.CSI:                csi(),
@@ -62,7 +61,7 @@ var ceilings = map[matrix.Driver]*Ceiling{
 	matrix.CNI:                antrea(),
 }
 
-// CeilingOf returns the ceiling of a driver, or nil for a driver that is not known.
+// CeilingOf returns the ceiling of a driver, or nil for an unknown driver.
 func CeilingOf(d matrix.Driver) *Ceiling { return ceilings[d] }
 
 func cpi() *Ceiling {
@@ -244,11 +243,9 @@ func antrea() *Ceiling {
 	}
 }
 
-// Sensitive are rights by which more rights can be had, or other people's secrets, or the nodes, as
-// "GROUP/RESOURCE VERB". SensitiveWrites are so unless the verb only reads.
-//
-// The admission policy for the operator's account has the same expressions, and those of
-// [Ceiling.Grants]: deploy/rbac-policy.yaml.
+// Sensitive matches permissions that give further permissions, other users' secrets, or the nodes, as "GROUP/RESOURCE
+// VERB". SensitiveWrites matches more, unless the verb only reads. The admission policy for the operator's account
+// has the same expressions, and those of [Ceiling.Grants]: deploy/rbac-policy.yaml.
 var (
 	Sensitive = regexp.MustCompile(`[*]|^/secrets[/ ]` +
 		`|^/(pods|nodes|services)/(exec|attach|portforward|proxy|ephemeralcontainers) ` +
@@ -264,8 +261,8 @@ func grants(exprs ...string) *regexp.Regexp {
 	return regexp.MustCompile("^(" + strings.Join(exprs, "|") + ")$")
 }
 
-// Excess returns the sensitive rights of a rule that a role may not have, such as "get secrets" and
-// "use x in GROUP".
+// Excess returns the sensitive permissions of a rule that a role may not have, such as "get secrets" and "use x in
+// GROUP".
 func (p *Ceiling) Excess(role string, rule rbacv1.PolicyRule) (all []string) {
 	may := p.Grants[role]
 	names := rule.ResourceNames

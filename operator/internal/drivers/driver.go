@@ -1,10 +1,8 @@
-// Package drivers has the facts of each driver as data: the names that upstream's manifests
-// give to its objects, where its workloads are, and the most that its manifests may ever
-// hold ([Ceiling]). What installs, observes and judges drivers reads them here; a name or
-// a place that a new release changes is changed here.
+// Package drivers has the facts of each driver as data. They are the names of objects in upstream's manifests, the
+// locations of its workloads, and the limits of its manifests ([Ceiling]). Other packages read them here to install,
+// observe and judge drivers. If a new release changes a name or a location, change it here.
 //
-// It decides nothing, and knows no release: what one release needs exactly is in the
-// matrix.
+// It decides nothing, and knows no release: the exact needs of one release are in the matrix.
 package drivers
 
 import (
@@ -13,15 +11,14 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
-// Namespaces that drivers are installed in. The network plug-in and the
-// snapshot-controller are in the cloud provider's.
+// Namespaces of the drivers. The network plug-in and the snapshot-controller are in the cloud provider's.
 const (
 	SystemNamespace = "kube-system"
 	CSINamespace    = "vmware-system-csi"
 )
 
-// ControlPlaneLabels are those that installers have given to nodes of the control plane: kubeadm today,
-// RKE, and kubeadm before Kubernetes 1.24.
+// ControlPlaneLabels are the labels of control plane nodes: of kubeadm today, of RKE, and of kubeadm before
+// Kubernetes 1.24.
 var ControlPlaneLabels = []string{
 	"node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/controlplane", "node-role.kubernetes.io/master",
 }
@@ -55,28 +52,26 @@ const (
 	CloudSecret    = "vsphere-cloud-secret" //nolint:gosec // a name, not a credential
 )
 
-// MirrorSet is what of the installation is no driver's: the object by which OpenShift's nodes
-// find the images of all. It is recorded, planned and labelled as a driver's objects are.
+// MirrorSet stands for the object of no driver by which OpenShift's nodes find the images of all. It is recorded,
+// planned and labelled like a driver's objects.
 const MirrorSet matrix.Driver = "mirror-set"
 
-// Place is where a workload of a driver is. A workload is of a driver because it is
-// at such a place, and for no other reason: names, labels and images are anybody's
-// to choose, in any namespace.
+// Place is the location of a driver's workload. Only the location makes a workload the driver's: any user can choose
+// names, labels and images, in any namespace.
 type Place struct {
 	Kind, Namespace, Name string
 	Driver                matrix.Driver
-	// Foreign is set where another installer puts a driver: never is it ours, and
-	// beside it ours must not be installed.
+	// Foreign is whether another installer puts a driver here: it is never ours, and ours must not be installed
+	// beside it.
 	Foreign bool
 }
 
 // String returns "Kind namespace/name".
 func (p Place) String() string { return p.Kind + " " + p.Namespace + "/" + p.Name }
 
-// Places are where upstream's manifests install the drivers, and so we do; and
-// where other installers do. All are in namespaces that belong to the cluster's
-// administrator. Another installation elsewhere is seen by its cluster-wide objects
-// (CSIDriver, ClusterRoleBinding), which only an administrator can make.
+// Places returns the locations of drivers that upstream's manifests, the operator and other installers use. All are
+// in namespaces of the cluster's administrator. Installations elsewhere show in their cluster-wide objects
+// (CSIDriver, ClusterRoleBinding), which only an administrator can create.
 func Places() []Place { return slices.Clone(places) }
 
 const openshiftCSI, openshiftCPI = "openshift-cluster-csi-drivers", "openshift-cloud-controller-manager"
@@ -105,10 +100,9 @@ var places = []Place{
 	{"Deployment", "openshift-cluster-storage-operator", "csi-snapshot-controller", matrix.SnapshotController, true},
 }
 
-// DeprecatedSelector returns the labels by which a workload, "Kind namespace/name", selects its pods
-// where upstream's deprecated manifests installed it, nil where there are none for it: a selector
-// cannot be changed. The cloud provider's are in manifests/controller-manager of its repository.
-// Nothing but the selector tells: the name is the same, and so is the lease of its leader.
+// DeprecatedSelector returns the immutable pod selector of a workload, "Kind namespace/name", of upstream's
+// deprecated manifests; nil without any. The cloud provider's are in manifests/controller-manager of its repository.
+// Only the selector differs: the name and the lease of the leader are the same.
 func DeprecatedSelector(workload string) map[string]string {
 	if workload == "DaemonSet "+SystemNamespace+"/"+CloudControllerManager {
 		return map[string]string{"k8s-app": CloudControllerManager}
@@ -116,8 +110,7 @@ func DeprecatedSelector(workload string) map[string]string {
 	return nil
 }
 
-// VCenterClients returns the containers of a workload, "Kind namespace/name", that ask
-// vCenters.
+// VCenterClients returns the containers of a workload, "Kind namespace/name", that connect to vCenters.
 func VCenterClients(workload string) []string { return slices.Clone(vcenterClients[workload]) }
 
 var vcenterClients = map[string][]string{

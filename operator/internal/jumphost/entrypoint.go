@@ -1,8 +1,8 @@
-// Package jumphost is the entrypoint of the image of a tenant cluster's jump host: Debian's OpenSSH server. What
-// that is to do, package services renders.
+// Package jumphost is the entrypoint of the image of a tenant cluster's jump host: Debian's OpenSSH server. Package
+// services renders its configuration.
 //
-// The server runs as any user, without privileges; the entrypoint writes the passwd entry of the user that the
-// cluster chose.
+// The server runs as any user, without privileges. The entrypoint writes a passwd entry for the user that the cluster
+// assigned.
 package jumphost
 
 import (
@@ -13,25 +13,25 @@ import (
 	"syscall"
 )
 
-// What the image and the pod have.
+// Constants of the image and the pod.
 const (
 	User = "ubuntu" // as the original's
 	Port = 2222     // a pod without privileges may not use 22
 
 	ConfigDir  = "/etc/vdo-jumphost/config" // ConfigMap
 	ConfigFile = "sshd_config"              // in ConfigDir
-	HostsFile  = "hosts"                    // in ConfigDir: what `host list` prints
+	HostsFile  = "hosts"                    // in ConfigDir: output of `host list`
 	HostKeyDir = "/etc/vdo-jumphost/host-keys"
 	HostKey    = "ssh_host_ed25519_key" // in HostKeyDir
-	RunDir     = "/run/vdo-jumphost"    // writable; the image's /etc/passwd leads to passwd in it
+	RunDir     = "/run/vdo-jumphost"    // writable; the image's /etc/passwd is a symlink to passwd in it
 )
 
-// program is the entrypoint in the image, which is also the login shell.
+// program is the entrypoint in the image, and the login shell.
 const program = "/vdo-jumphost"
 
-// Main is the entrypoint of the image. It gives the user that the cluster chose a passwd entry, which sshd
-// needs to let anybody in, and becomes sshd with further arguments. As the login shell, which sshd calls
-// with -c and ForceCommand, it prints the hosts. It returns the exit code.
+// Main is the entrypoint of the image. It writes a passwd entry for the assigned user, without which sshd lets no one
+// in, and becomes sshd with further arguments. As the login shell, which sshd calls with -c and ForceCommand, it
+// prints the hosts. It returns the exit code.
 func Main(args []string, stdout, stderr io.Writer) int {
 	var err error
 	if len(args) > 0 && args[0] == "-c" {
@@ -56,7 +56,7 @@ func start(args []string) error {
 	return fmt.Errorf("run %s: %w", sshd, syscall.Exec(sshd, args, nil)) //nolint:gosec // a constant
 }
 
-// shell runs the only command that there is.
+// shell runs the only command, `host list`.
 func shell(command string, stdout io.Writer) error {
 	if command != "host list" {
 		return fmt.Errorf("no command but `host list`; to reach a host, use `ssh -J %s@…`", User)

@@ -1,6 +1,5 @@
-// Command registries runs the registries of the demo until its standard input ends: the
-// upstream ones with a web server of manifests, and the site's private mirror. It
-// prints where they are as one line of JSON.
+// Command registries runs the registries of the demo until its standard input ends. They are the upstream ones, with
+// a web server of manifests, and the site's private mirror. It prints their addresses as one line of JSON.
 package main
 
 import (

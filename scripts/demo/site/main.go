@@ -1,7 +1,6 @@
-// Command site runs the demo's vCenter and cluster until its standard input ends, and
-// plays the running drivers. It writes DIR/site.yaml, the resources that point the
-// operator at the mirror and at the vCenter, and prints where things are as one line of
-// JSON.
+// Command site runs the demo's vCenter and cluster until its standard input ends, and simulates the running drivers.
+// It writes DIR/site.yaml, the operator's resources for the mirror and the vCenter, and prints addresses and paths as
+// one line of JSON.
 package main
 
 import (
@@ -35,7 +34,7 @@ func run(dir string, o site.ResourceOptions) error {
 		return err
 	}
 	defer s.Close()
-	_, resources, _ := strings.Cut(s.Resources(o), "---\n") // without the account, which vdoctl makes
+	_, resources, _ := strings.Cut(s.Resources(o), "---\n") // without the account, which vdoctl creates
 	if err := os.WriteFile(filepath.Join(dir, "site.yaml"), []byte(resources), 0o600); err != nil {
 		return err
 	}

@@ -1,13 +1,12 @@
-// Command driver stands in for each program of the drivers, in images under their real
-// names: it is asked what the manifests ask of the real ones, and ends as they would where
-// that is amiss. What drivers do to the cluster, package site does in their place.
+// Command driver stands in for each program of the drivers, in images under their real names. The manifests call it
+// like the real ones, and it fails like them. Package site does the drivers' work in the cluster.
 //
 //	livenessprobe              answers the kubelet's probe
-//	csi-node-driver-registrar  is also what the kubelet runs as a probe
-//	driver                     in a controller, its configuration has to be there to be read;
-//	                           on a node, it ends with what the file [lastWords] there says
-//	cloud-provider-vsphere     its configuration has to be there to be read
-//	all                        run until they are asked to end
+//	csi-node-driver-registrar  also runs as the kubelet's probe
+//	driver                     in a controller, it needs a readable configuration;
+//	                           on a node, it ends with the message in the file [lastWords] there
+//	cloud-provider-vsphere     it needs a readable configuration
+//	all                        run until they are told to end
 package main
 
 import (
@@ -23,7 +22,7 @@ import (
 	"time"
 )
 
-// lastWords is a file of the node's, by which a test ends the node plugin there.
+// lastWords is a file by which a test ends the node plugin on its node.
 const lastWords = "/var/lib/kubelet/last-words"
 
 func main() {
@@ -61,7 +60,6 @@ func run(name string) error {
 	}
 }
 
-// configured reads the configuration, as it is mounted.
 func configured() error {
 	file := os.Getenv("VSPHERE_CSI_CONFIG")
 	for _, arg := range os.Args {
@@ -79,8 +77,7 @@ func configured() error {
 	return err
 }
 
-// answer serves what a probe asks for. It does without net/http, which would make each
-// image four times as large.
+// answer answers a probe. It does not use net/http, which would make each image four times as large.
 func answer(address string) error {
 	l, err := net.Listen("tcp", address)
 	if err != nil {

@@ -18,18 +18,18 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/store"
 )
 
-// Accepted is the bundle of the only DriverBundle in the operator's namespace, as package
-// driverbundle has accepted it. Its fields are required.
+// Accepted is the bundle of the only DriverBundle in the operator's namespace, once package driverbundle has accepted
+// it. Its fields are required.
 type Accepted struct {
 	Reader    client.Reader // of DriverBundles
-	Secrets   client.Reader // past every cache
+	Secrets   client.Reader // uncached
 	Namespace string
 	Store     *store.Store
-	// FloorID identifies the operator's own trust policy, as package driverbundle has it.
+	// FloorID identifies the operator's own trust policy, as in package driverbundle.
 	FloorID string
 }
 
-// Open reads the bundle.
+// Open returns the bundle's images and its pull secret.
 func (a *Accepted) Open(ctx context.Context) (services.Images, []byte, error) {
 	b, err := a.find(ctx)
 	if err != nil {
@@ -57,7 +57,7 @@ func (a *Accepted) Open(ctx context.Context) (services.Images, []byte, error) {
 	return imagesOf(contents.Lock, doc, b.Status.Repository), login, nil
 }
 
-// imagesOf returns the images of a bundle, at the mirror: of a service's releases the one that the matrix chooses.
+// imagesOf returns a bundle's images at the mirror. The matrix chooses among a service's releases.
 func imagesOf(lock *bundle.Lock, doc *matrix.Document, repository string) services.Images {
 	return func(kind services.Kind) (string, error) {
 		i, _, err := lock.Service(releases[kind], doc)
@@ -81,8 +81,8 @@ func (a *Accepted) find(ctx context.Context) (*v1alpha1.DriverBundle, error) {
 		"namespace %s has %d DriverBundles, and one is needed", a.Namespace, len(all.Items))
 }
 
-// verified lets a bundle be used that was accepted and satisfies the trust policy of now:
-// policy is its version (see [source.PolicyVersion]).
+// verified returns an error unless the bundle was accepted and satisfies the current trust policy. policy is its
+// version (see [source.PolicyVersion]).
 func verified(b *v1alpha1.DriverBundle, policy string) error {
 	c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionVerified)
 	f := &fault.Error{Reason: fault.Incomplete, Op: "use", Subject: "DriverBundle " + b.Name, Err: errors.New("it is being verified")}
@@ -100,7 +100,7 @@ func verified(b *v1alpha1.DriverBundle, policy string) error {
 	return nil
 }
 
-// login is what the mirror let in; none where it needs none.
+// login returns the pull secret that the mirror accepted; nil if it needs none.
 func (a *Accepted) login(ctx context.Context, b *v1alpha1.DriverBundle) ([]byte, error) {
 	name, _ := b.PullSecretName()
 	d, err := source.Read(ctx, a.Secrets, a.Namespace, v1alpha1.KeyReference{Secret: name})

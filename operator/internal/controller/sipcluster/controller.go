@@ -1,33 +1,33 @@
-// Package sipcluster keeps each SIPCluster true: it has the hosts that it asks for, its
-// services run before them, and the hosts carry its labels.
+// Package sipcluster reconciles SIPClusters: it claims hosts, runs the services in front of them, and labels the
+// hosts.
 //
-// One pass has the four steps of the original, each in a file:
+// One reconcile has the four steps of the original SIP operator, each in a file:
 //
 //	gather.go    read the BareMetalHosts, choose (package choose), and claim
-//	extract.go   the addresses of the hosts that were chosen
+//	extract.go   the addresses of the chosen hosts
 //	deploy.go    prepare the services' namespace (namespace.go), render (render.go), apply, and assess
-//	label.go     label what is held; release what leaves once no pod leads there
+//	label.go     label held hosts; release leaving ones once no pod forwards to them
 //
 // status.go writes the outcome, once.
 //
-// # What holds whatever happens
+// # Invariants
 //
-//   - A host is held by the SIPCluster whose UID its claim has, if its owner permits that. The claim is written
-//     under the resource version that was decided on, with the finalizer on, before any service is made: so two
-//     SIPClusters, or two operators of which one has lost its lease, never have the same host.
-//   - A pass that changes neither a host nor a service reads hosts from the cache. Where something is to change,
-//     all hosts are read from the API server itself: no old cache leads a service to a host of another tenant.
-//   - A host loses labels and claim in one patch when no service leads to it any more, and no pod of one that did
-//     runs: open connections through a load balancer may delay that by ten minutes. A host in use stays, unless
-//     an annotation of the SIPCluster says otherwise.
-//   - Images and logins change only with a bundle that is verified under the current trust policy: else each
-//     service keeps its own, and new ones wait.
-//   - A request that fails, or data that cannot be read, takes no host, address, service or image from a
-//     SIPCluster or its status. Ready is False then.
-//   - Services run in a namespace that only the operator writes: what exists there is the record. It is named for
-//     the SIPCluster, an annotation says whose it is, and it goes before hosts are released.
+//   - The SIPCluster whose UID is in a host's claim holds the host, if its owner permits that. The claim is
+//     written under the resource version of the decision, after the finalizer and before any service. So two
+//     SIPClusters, or two operators of which one has lost its lease, never hold the same host.
+//   - A reconcile that changes neither a host nor a service reads hosts from the cache. Before a change, it reads
+//     all hosts from the API server: no stale cache sends a service to a host of another tenant.
+//   - A host loses labels and claim in one patch, once no service and no running pod forwards to it. Open
+//     connections through a load balancer may delay that by ten minutes. A host in use stays, unless an
+//     annotation of the SIPCluster says otherwise.
+//   - Images and pull secrets change only with a bundle that is verified under the current trust policy.
+//     Otherwise each service keeps its own, and new ones wait.
+//   - A failed request or unreadable data takes no host, address, service or image from a SIPCluster or its
+//     status. Then Ready is False.
+//   - Services run in a namespace that only the operator writes: its contents are the inventory. It is named for
+//     the SIPCluster, which an annotation records, and it is deleted before hosts are released.
 //
-// Every step is idempotent: the next pass takes up what was interrupted.
+// Every step is idempotent: the next reconcile continues an interrupted one.
 package sipcluster
 
 import (
@@ -59,43 +59,43 @@ import (
 type Options struct {
 	Namespace string // the operator's
 	Bundles   Bundles
-	// Egress is where services may connect to: see [services.Input].
+	// Egress are the networks that services may connect to: see [services.Input].
 	Egress []netip.Prefix
-	// AssignsUsers is that the cluster gives pods their users: see [services.Input].
+	// AssignsUsers is whether the cluster assigns pods' users: see [services.Input].
 	AssignsUsers bool
 }
 
-// Bundles gives the bundle that services run from.
+// Bundles provides the bundle that services run from.
 type Bundles interface {
-	// Open returns the images of the accepted bundle, and a login for them as a .dockerconfigjson, or nil.
+	// Open returns the images of the accepted bundle, and a pull secret for them as a .dockerconfigjson, or nil.
 	// Errors are faults.
 	Open(ctx context.Context) (images services.Images, login []byte, err error)
 }
 
-// Reconciler is one pass. Its fields are required.
+// Reconciler reconciles SIPClusters. Its fields are required.
 type Reconciler struct {
 	Client client.Client
-	Reader client.Reader // past every cache
+	Reader client.Reader // uncached
 	Hosts  client.Reader // a cache of BareMetalHosts
 	Writer condition.Writer
-	// Cluster writes the services' objects; its Records are inventory.SIPClusters.
+	// Cluster writes the services' objects; its inventories are inventory.SIPClusters.
 	Cluster *cluster.Cluster
 	Now     func() time.Time
-	Grace   time.Duration // that a host has to be in error before another replaces it
+	Grace   time.Duration // time in error before another host replaces one
 	Options
 
 	known sync.Map // by SIPCluster: *memory
 }
 
-// memory is what spares requests for a SIPCluster: after a restart there are more of them.
+// memory saves requests for a SIPCluster; a restart loses it.
 type memory struct {
-	bound   types.UID // of the services' namespace in which the operator has its rights
+	bound   types.UID // of the services' namespace in which the operator has its permissions
 	written map[objectKey]written
 }
 
 type object = *airship.SIPCluster
 
-// Reconcile is one pass over one resource.
+// Reconcile reconciles one SIPCluster.
 func (r *Reconciler) Reconcile(ctx context.Context, sip object) (reconcile.Result, error) {
 	frame := reconciler.Reconciler[object]{
 		Controller: r, Writer: r.Writer, Now: r.Now,
@@ -104,7 +104,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, sip object) (reconcile.Resul
 	return frame.Reconcile(ctx, sip)
 }
 
-// pass is one pass over one SIPCluster.
+// pass is one reconcile of one SIPCluster.
 type pass struct {
 	*Reconciler
 	sip object
@@ -112,39 +112,38 @@ type pass struct {
 	hosts
 	deployed
 	known *memory
-	again bool // something is to be done at once
+	again bool // reconcile again at once
 }
 
-// hosts are what a pass knows of them.
+// hosts are a reconcile's facts of hosts.
 type hosts struct {
-	// cluster is who chooses hosts.
+	// cluster is the SIPCluster that chooses hosts.
 	cluster   choose.Cluster
 	live      bool // hosts are from the API server itself
 	extracted map[types.NamespacedName]*extracted
 	choice    choose.Choice
-	chosen    bool // of hosts
-	// clusterName is the Cluster that may use the hosts, and foreign are those that another one uses.
+	chosen    bool // choice is valid
+	// clusterName is the Cluster that may use the hosts; foreign are the hosts that another one uses.
 	clusterName string
 	foreign     map[types.NamespacedName]string
-	leading     string        // the pod that may still lead to hosts that leave, and why
-	graceEnds   time.Duration // until a host in error is replaced; 0 for none
+	leading     string        // the pod that may still forward to leaving hosts, and why
+	graceEnds   time.Duration // time until a host in error is replaced; 0 for none
 }
 
-// deployed are the services, as they are and as they are to be.
+// deployed are the existing and the desired services.
 type deployed struct {
 	home       string                       // the services' namespace
-	objects    objects                      // that exist
+	objects    objects                      // existing
 	common     []*unstructured.Unstructured // objects of no service
 	former     objects                      // of an earlier version
 	apiServers []netip.AddrPort
 	rendered   []services.Service
 	states     []airship.ServiceStatus // in the order rendered
-	waits      string                  // what services wait for
+	waits      string                  // reason why services wait
 	unusable   error                   // why the bundle cannot be used; services keep their images
 	applied    bool                    // services were applied, or failed one by one
 }
 
-// begin starts a pass.
 func (r *Reconciler) begin(sip object) *pass {
 	key := client.ObjectKeyFromObject(sip)
 	known, _ := r.known.LoadOrStore(key, &memory{written: map[objectKey]written{}})
@@ -155,7 +154,7 @@ func (r *Reconciler) begin(sip object) *pass {
 	}
 }
 
-// Pass is one pass over a SIPCluster that is not being deleted.
+// Pass reconciles a SIPCluster that is not being deleted.
 func (r *Reconciler) Pass(ctx context.Context, sip object) (reconciler.Outcome[object], error) {
 	if !slices.Contains(sip.Finalizers, airship.Finalizer) {
 		return reconciler.Wait[object]{}, nil
@@ -167,14 +166,14 @@ func (r *Reconciler) Pass(ctx context.Context, sip object) (reconciler.Outcome[o
 		p.live = true
 		err = p.run(ctx)
 	}
-	if condition.Outdated(err) { // it was decided on what is no longer so
+	if condition.Outdated(err) { // the facts of its decision have changed
 		return nil, err
 	}
 	p.reportIgnored()
 	return p.outcome(err), nil
 }
 
-// run makes the four steps. While a host is in use, a SIPCluster that is being deleted keeps everything.
+// run executes the four steps. While a host is in use, a SIPCluster that is being deleted keeps everything.
 func (p *pass) run(ctx context.Context) error {
 	if p.cluster.Deleting {
 		if err := p.exists(ctx, "remove what is of"); err != nil {
@@ -198,9 +197,8 @@ func (p *pass) run(ctx context.Context) error {
 	return errors.Join(labels, infra)
 }
 
-// Remove is one pass over a SIPCluster that is being deleted: one whose spec has neither hosts nor services any
-// more. While a host is in use nothing goes, unless an annotation forces it. Else the services' namespace goes,
-// with all pods, and then the hosts are released.
+// Remove reconciles a SIPCluster that is being deleted, as if its spec were empty. While a host is in use it deletes
+// nothing, unless an annotation forces it. It deletes the services' namespace with all pods, then releases the hosts.
 func (r *Reconciler) Remove(ctx context.Context, sip object) (reconciler.Outcome[object], error) {
 	empty := sip.DeepCopy()
 	empty.Spec = airship.SIPClusterSpec{}
@@ -224,7 +222,7 @@ func (r *Reconciler) Remove(ctx context.Context, sip object) (reconciler.Outcome
 	return o, nil
 }
 
-// cause is an error with the reason that it gives the condition Ready.
+// cause is an error with the reason for the condition Ready.
 type cause struct {
 	reason string
 	err    error
@@ -240,8 +238,8 @@ func because(reason string, err error) error {
 func (c *cause) Error() string { return c.err.Error() }
 func (c *cause) Unwrap() error { return c.err }
 
-// asked is the fault of a request to the API server about one object. Where that is another one by now, or
-// none, it is decided on again.
+// asked returns the fault of a request to the API server about one object. If the object was replaced or deleted, the
+// next reconcile decides again.
 func asked(op, subject string, err error) error {
 	f := &fault.Error{Reason: fault.Unreachable, Op: op, Subject: subject, Err: err}
 	switch {

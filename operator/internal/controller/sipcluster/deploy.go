@@ -28,7 +28,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services"
 )
 
-// kinds of objects that services have.
 var kinds = []schema.GroupVersionKind{
 	appsv1.SchemeGroupVersion.WithKind("Deployment"), corev1.SchemeGroupVersion.WithKind("Service"),
 	corev1.SchemeGroupVersion.WithKind("ConfigMap"), corev1.SchemeGroupVersion.WithKind("Secret"),
@@ -40,10 +39,10 @@ type objectKey struct{ kind, name string }
 
 func keyOf(o *unstructured.Unstructured) objectKey { return objectKey{o.GetKind(), o.GetName()} }
 
-// objects are what exists in the services' namespace with the operator's label.
+// objects are the existing objects in the services' namespace with the operator's label.
 type objects map[objectKey]*unstructured.Unstructured
 
-// deploy makes the services what they shall be. Without services there is no namespace.
+// deploy brings the services to their desired state. Without services it removes their namespace.
 func (p *pass) deploy(ctx context.Context) (err error) {
 	if err = p.loadFormer(ctx); err == nil {
 		if p.sip.Spec.Services.IsEmpty() {
@@ -61,12 +60,12 @@ func (p *pass) deploy(ctx context.Context) (err error) {
 	}
 	missing, err := p.render(ctx), p.apply(ctx)
 	if errors.Is(err, fault.ErrOutdated) {
-		return err // whatever else there is
+		return err // takes precedence over other errors
 	}
 	return because(airship.ReasonInfraServiceFailure, errors.Join(missing, err))
 }
 
-// read lists what exists in a namespace for the SIPCluster.
+// read lists the existing objects of the SIPCluster in a namespace.
 func (p *pass) read(ctx context.Context, namespace string) (objects, error) {
 	all := objects{}
 	for _, kind := range kinds {
@@ -84,14 +83,14 @@ func (p *pass) read(ctx context.Context, namespace string) (objects, error) {
 	return all, nil
 }
 
-// apply makes the cluster what was rendered. What is obsolete goes once its replacement is ready.
+// apply applies the rendered objects. It deletes obsolete ones once their replacement is ready.
 func (p *pass) apply(ctx context.Context) error {
 	if !p.sip.Spec.Services.IsEmpty() {
 		p.common = []*unstructured.Unstructured{p.isolation()}
 	}
 	differs := func(o *unstructured.Unstructured) bool { return !p.isCurrent(o) }
 	if !p.live && slices.ContainsFunc(p.wanted(), differs) {
-		return errCached // which may be as old as a host's last holder
+		return errCached // which may predate a host's last change of tenant
 	}
 	p.applied = true
 	errs := []error{p.put(ctx, p.common)}
@@ -107,7 +106,6 @@ func (p *pass) apply(ctx context.Context) error {
 	return errors.Join(append(errs, p.prune(ctx), p.removeFormer(ctx))...)
 }
 
-// wanted are all objects that shall exist.
 func (p *pass) wanted() []*unstructured.Unstructured {
 	all := slices.Clone(p.common)
 	for _, s := range p.rendered {
@@ -116,10 +114,10 @@ func (p *pass) wanted() []*unstructured.Unstructured {
 	return all
 }
 
-// errUnfinished is that an object is being deleted, to be created again by a later reconcile.
+// errUnfinished reports an object that is being deleted; a later reconcile recreates it.
 var errUnfinished = errors.New("an object of it is being deleted")
 
-// put applies those objects that differ from what was last applied.
+// put applies the objects that differ from their last application.
 func (p *pass) put(ctx context.Context, all []*unstructured.Unstructured) error {
 	for _, o := range all {
 		if p.isCurrent(o) {
@@ -139,8 +137,8 @@ func (p *pass) put(ctx context.Context, all []*unstructured.Unstructured) error 
 	return nil
 }
 
-// written is what was last applied of an object, and what the API server made of it: of kinds that have a status
-// its generation.
+// written is an object as last applied and the API server's answer: of kinds with a status the generation, else the
+// resource version.
 type written struct {
 	rendered   *unstructured.Unstructured
 	uid        types.UID
@@ -162,8 +160,8 @@ func (p *pass) isCurrent(o *unstructured.Unstructured) bool {
 	return live != nil && live.GetDeletionTimestamp() == nil && reflect.DeepEqual(p.known.written[keyOf(o)], wrote(o, live))
 }
 
-// prune deletes what is not rendered: all of a service that is gone, and of the others what they no
-// longer have, once they are ready without it.
+// prune deletes obsolete objects: all objects of a removed service, and of other services those that they no longer
+// render, once they are ready.
 func (p *pass) prune(ctx context.Context) error {
 	wanted := map[objectKey]bool{}
 	for _, o := range p.wanted() {
@@ -189,12 +187,12 @@ func (p *pass) delete(ctx context.Context, o *unstructured.Unstructured) error {
 	uid := o.GetUID()
 	err := p.Client.Delete(ctx, o, client.Preconditions{UID: &uid}, client.PropagationPolicy(metav1.DeletePropagationForeground))
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil // of another one a later reconcile decides
+		return nil // replaced: a later reconcile decides
 	}
 	return asked("delete", o.GetKind()+" "+client.ObjectKeyFromObject(o).String(), err)
 }
 
-// state finds the state of a service, nil where there is none of that name.
+// state returns the state of the service with that name, or nil.
 func state(of []airship.ServiceStatus, name string) *airship.ServiceStatus {
 	for i := range of {
 		if of[i].Name == name {
@@ -204,8 +202,8 @@ func state(of []airship.ServiceStatus, name string) *airship.ServiceStatus {
 	return nil
 }
 
-// assess judges one service by its Deployment, which was applied in this pass, or why it was not: then what it
-// has is as before.
+// assess judges one service by its Deployment, which this reconcile applied. If err says why it did not, the
+// service's addresses and image stay as before.
 func (p *pass) assess(s services.Service, err error) {
 	st := airship.ServiceStatus{Name: s.Name, Kind: string(s.Kind)}
 	addresses, pending := serviceAddresses(p.objects[objectKey{"Service", s.Name}])
@@ -229,7 +227,8 @@ func (p *pass) assess(s services.Service, err error) {
 	p.states = append(p.states, st)
 }
 
-// serviceAddresses are those of a Service: of its load balancer, which may be pending, and in the cluster.
+// serviceAddresses returns the addresses of a Service: in the cluster, and of its load balancer, which may be
+// pending.
 func serviceAddresses(o *unstructured.Unstructured) (all []string, pending bool) {
 	var s corev1.Service
 	if o == nil || runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &s) != nil {
@@ -245,7 +244,7 @@ func serviceAddresses(o *unstructured.Unstructured) (all []string, pending bool)
 	return all, pending
 }
 
-// unready says what is missing for a Deployment to be rolled out, or "".
+// unready returns what a Deployment lacks to be rolled out, or "".
 func unready(o *unstructured.Unstructured) string {
 	var d appsv1.Deployment
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &d); err != nil {
@@ -269,7 +268,6 @@ func unready(o *unstructured.Unstructured) string {
 	return fmt.Sprintf("%d of %d pods are new and available", ready, wanted)
 }
 
-// allReady reports whether all services of these kinds are ready.
 func (p *pass) allReady(kinds ...services.Kind) bool {
 	for _, s := range p.states {
 		if !s.Ready && slices.Contains(kinds, services.Kind(s.Kind)) {
@@ -279,13 +277,13 @@ func (p *pass) allReady(kinds ...services.Kind) bool {
 	return len(p.states) == len(p.rendered)
 }
 
-// releasable reports whether hosts may be released: no service leads to one that leaves,
-// neither one that is rendered nor one that was taken out of the spec and is not gone yet.
+// releasable reports whether hosts may be released: no service forwards to a leaving one, neither a rendered service
+// nor a removed one that still exists.
 func (p *pass) releasable() bool {
 	return !p.again && p.allReady(services.Leading...) && len(p.outgoing()) == 0
 }
 
-// outgoing are the services that exist and are not rendered, sorted.
+// outgoing returns the services that exist and are not rendered, sorted.
 func (p *pass) outgoing() []string {
 	var all []string
 	for key := range p.objects {
@@ -297,15 +295,15 @@ func (p *pass) outgoing() []string {
 	return all
 }
 
-// loadFormer reads what an earlier version made, and deletes the record of what is gone. Versions before v0.1 ran
-// services in the SIPCluster's own namespace, and kept a record of them. v0.2 drops this, and removeFormer.
+// loadFormer reads the objects of an earlier version, and deletes its empty inventory. Versions before v0.1 ran
+// services in the SIPCluster's own namespace, with an inventory. v0.2 drops this, and removeFormer.
 func (p *pass) loadFormer(ctx context.Context) error {
 	owner := types.NamespacedName{Namespace: p.Namespace, Name: p.key.Namespace + "." + p.key.Name}
 	record, err := p.Cluster.LoadInventory(ctx, owner)
 	if err != nil || !record.Exists {
 		return err
 	}
-	if record.Len() == 0 { // no one need have given rights there
+	if record.Len() == 0 { // the operator may lack permissions there
 		return p.Cluster.DeleteInventory(ctx, owner)
 	}
 	p.former, err = p.read(ctx, p.key.Namespace)
@@ -319,8 +317,8 @@ func (p *pass) loadFormer(ctx context.Context) error {
 	return p.Cluster.DeleteInventory(ctx, owner)
 }
 
-// removeFormer deletes what an earlier version made for services whose pods run here, or that are gone. Then only
-// can the Service be applied: its node port is one Service's.
+// removeFormer deletes the earlier version's objects of services whose pods run here, or that are gone. Only then can
+// the Service be applied: two Services cannot share a node port.
 func (p *pass) removeFormer(ctx context.Context) error {
 	var errs []error
 	for _, o := range p.former {

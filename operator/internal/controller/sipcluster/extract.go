@@ -21,15 +21,15 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
 )
 
-// extracted is what was read of one host beside the BareMetalHost itself.
+// extracted is the data of one host beside the BareMetalHost itself.
 type extracted struct {
 	addresses map[string][]netip.Addr // by nodeInterfaceId
-	machine   *machine                // that uses the host; nil for none
+	machine   *machine                // uses the host; nil for none
 	problem   error
 }
 
-// extract reads what the services need of the chosen hosts. What is wrong with a host's data is a problem of
-// the host; an error is that nothing could be found out.
+// extract reads the services' data of the chosen hosts. Wrong data of a host is a problem of the host; an error means
+// that nothing could be read.
 func (p *pass) extract(ctx context.Context) error {
 	for _, h := range p.choice.Held() {
 		e, err := p.extractHost(ctx, h)
@@ -59,25 +59,25 @@ func (p *pass) extractHost(ctx context.Context, h *choose.Host) (*extracted, err
 		}
 		return e, e.fails(err, subject)
 	}
-	for _, id := range wanted { // Cluster API names network data, if at all, when it takes the host
+	for _, id := range wanted { // Cluster API sets network data, if at all, when it takes the host
 		if e.addresses[id] = nics(h, id); len(e.addresses[id]) == 0 && machine != nil {
 			e.addresses[id] = machine.addresses
 		}
 		lacks = lacks || len(e.addresses[id]) == 0
 	}
-	if lacks && err == nil && h.Spec.MetaData.Name != "" && len(p.was(h.Key()).Addresses) > 0 { // of an earlier version
+	if lacks && err == nil && h.Spec.MetaData.Name != "" && len(p.was(h.Key()).Addresses) > 0 { // from an earlier version
 		subject, err = h.String(), fault.Errorf(fault.NotFound, "", "", "put its addresses into network data",
 			"it names meta-data alone, where no addresses are read")
 	}
-	gone := fault.ReasonOf(err) == fault.NotFound && len(p.was(h.Key()).Addresses) == 0 // there is no address yet
+	gone := fault.ReasonOf(err) == fault.NotFound && len(p.was(h.Key()).Addresses) == 0 // the host has no address yet
 	if lacks && !gone {
 		return e, e.fails(err, subject)
 	}
 	return e, nil
 }
 
-// network is one of OpenStack network data, which a host's operating system is configured from: JSON or YAML, with
-// the list networks. Faults of it say nothing of what the document holds but ids.
+// network is one of the networks of OpenStack network data, which configures a host's operating system: JSON or YAML
+// with the list networks. Its faults quote only ids of the document.
 type network struct {
 	ID        string `json:"id"`
 	NetworkID string `json:"network_id"`
@@ -85,10 +85,10 @@ type network struct {
 	Address   string `json:"ip_address"` // alone or with a prefix length; "": by DHCP
 }
 
-// readNetworks reads the Secret that a host names, and returns its name; the keys are those of Metal3.
+// readNetworks reads the Secret that a host names, and returns its name; the keys are Metal3's.
 func (p *pass) readNetworks(ctx context.Context, h *choose.Host) (all []network, subject string, err error) {
 	ref := h.Spec.NetworkData
-	// Who may write a host would have any namespace's Secrets read. Metal3 refuses it too.
+	// Else a user who can write a host could make the operator read any Secret. Metal3 refuses this too.
 	if ref.Namespace != "" && ref.Namespace != h.Namespace {
 		return nil, h.String(), fault.Errorf(fault.InvalidInput, "", "",
 			"put the Secret beside the BareMetalHost, and leave the namespace out",
@@ -112,7 +112,7 @@ func (p *pass) readNetworks(ctx context.Context, h *choose.Host) (all []network,
 	return all, subject, err
 }
 
-// parseNetworks reads network data. It keeps the parser's text out: that quotes what it was given, which may be secret.
+// parseNetworks reads network data. It hides the parser's error, which quotes the document: that may be secret.
 func parseNetworks(document []byte) ([]network, error) {
 	var doc struct {
 		Networks []network `json:"networks"`
@@ -124,9 +124,9 @@ func parseNetworks(document []byte) ([]network, error) {
 	return doc.Networks, nil
 }
 
-// addressesOn returns the addresses that an id means, IPv4 first: on the networks of that id, else of that
-// network_id, else on that link; "" is the only network of each family. Each family has one address at most, since a
-// service has to know which to use.
+// addressesOn returns the addresses for an id, IPv4 first: on networks of that id, else of that network_id, else on
+// that link. "" means the only network of each family. Each family has at most one address: a service must know which
+// one to use.
 func addressesOn(all []network, id string) ([]netip.Addr, error) {
 	named := all
 	for _, of := range []func(network) string{
@@ -188,7 +188,7 @@ func (e *extracted) all(wanted []string) (all []string) {
 	return all
 }
 
-// before are the addresses that the status has of a host.
+// before returns the addresses of a host in the status.
 func (p *pass) before(key types.NamespacedName) (all []netip.Addr) {
 	for _, text := range p.was(key).Addresses {
 		if a, err := netip.ParseAddr(text); err == nil {
@@ -198,7 +198,7 @@ func (p *pass) before(key types.NamespacedName) (all []netip.Addr) {
 	return all
 }
 
-// was is what the status says of a host; zero for nothing.
+// was returns the status of a host; zero for none.
 func (p *pass) was(key types.NamespacedName) airship.HostStatus {
 	for _, was := range p.sip.Status.Hosts {
 		if was.Namespace == key.Namespace && was.Name == key.Name {
@@ -208,8 +208,8 @@ func (p *pass) was(key types.NamespacedName) airship.HostStatus {
 	return airship.HostStatus{}
 }
 
-// fails notes a problem of the host, and returns what is none: that the API server did not
-// answer. That the operator may not read in a namespace concerns the hosts in it.
+// fails records a problem of the host. It returns other errors, such as an API server that does not answer. Missing
+// permissions in a namespace concern only the hosts in it.
 func (e *extracted) fails(err error, subject string) error {
 	switch fault.ReasonOf(err) {
 	case "":
@@ -225,8 +225,8 @@ func (e *extracted) fails(err error, subject string) error {
 	return nil
 }
 
-// nics are the addresses that Metal3 saw on the interface of a name, IPv4 first, of a host that is
-// in use: one that runs nothing has those of its inspection. "" is the only interface.
+// nics returns the addresses that Metal3 found on an interface, IPv4 first, of a host in use: else they are from its
+// inspection. "" means the only interface.
 func nics(h *choose.Host, id string) []netip.Addr {
 	seen := h.Status.Hardware.NICs
 	several := slices.ContainsFunc(seen, func(n choose.NIC) bool { return n.Name != seen[0].Name })
@@ -250,12 +250,12 @@ const labelCluster = "cluster.x-k8s.io/cluster-name"
 type machine struct {
 	cluster  types.NamespacedName // of Cluster API
 	selected bool                 // its hostSelector names the SIPCluster
-	// addresses are one of each family at most, IPv4 first: which of several to use, nothing tells.
+	// addresses are at most one of each family, IPv4 first: nothing says which of several to use.
 	addresses []netip.Addr
 }
 
-// verify finds hosts that the machine of another Cluster than the tenant's uses: Cluster API takes any host
-// in its namespace that matches. Services do not lead there. Consumers of other kinds are not verified.
+// verify finds hosts that the machine of another Cluster uses: Cluster API takes any matching host in its namespace.
+// Services do not forward to them. Consumers of other kinds are not verified.
 func (p *pass) verify() {
 	expected := p.expectedCluster()
 	p.clusterName, p.foreign = expected.Name, map[types.NamespacedName]string{}
@@ -266,8 +266,8 @@ func (p *pass) verify() {
 	}
 }
 
-// expectedCluster returns the Cluster of machines that select the SIPCluster's hosts, else of all machines. If the spec
-// names one, only Clusters of that name count. If several do, those of the name in the status count, and most hosts.
+// expectedCluster returns the Cluster of machines that select the SIPCluster's hosts, else of all machines. If the
+// spec names one, only Clusters of that name count. Among several, the name in the status and then most hosts win.
 func (p *pass) expectedCluster() types.NamespacedName {
 	name := p.sip.Spec.ClusterName
 	all, selected := map[types.NamespacedName]int{}, map[types.NamespacedName]int{}
@@ -296,8 +296,8 @@ func (p *pass) expectedCluster() types.NamespacedName {
 	})
 }
 
-// machineOf reads the Metal3Machine that uses a host; nil where none does. The fault of one that is not there has
-// the reason NotFound.
+// machineOf reads the Metal3Machine that uses a host; nil if none does. The fault of a missing one has the reason
+// NotFound.
 func (p *pass) machineOf(ctx context.Context, h *choose.Host) (*machine, error) {
 	ref := h.Spec.ConsumerRef
 	kind := ref.GroupVersionKind()
@@ -305,7 +305,7 @@ func (p *pass) machineOf(ctx context.Context, h *choose.Host) (*machine, error) 
 		return nil, nil //nolint:nilnil // another kind
 	}
 	o := &unstructured.Unstructured{}
-	served, err := p.Client.RESTMapper().RESTMapping(kind.GroupKind()) // the reference may name a version of before
+	served, err := p.Client.RESTMapper().RESTMapping(kind.GroupKind()) // the reference may name an older version
 	if err == nil {
 		o.SetGroupVersionKind(served.GroupVersionKind)
 		err = p.Reader.Get(ctx, types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}, o)
@@ -338,7 +338,7 @@ func (p *pass) machineOf(ctx context.Context, h *choose.Host) (*machine, error) 
 	return m, nil
 }
 
-// foreignFault names the hosts that others use; nil for none.
+// foreignFault names the hosts that other Clusters use; nil for none.
 func (p *pass) foreignFault() error {
 	var all []string
 	for key, why := range p.foreign {

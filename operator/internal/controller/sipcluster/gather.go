@@ -26,11 +26,11 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
 )
 
-// errCached is that a pass that read hosts from the cache has something to change: it is made again, with
-// hosts from the API server.
+// errCached reports a pending change in a reconcile with hosts from the cache. The reconcile is repeated with hosts
+// from the API server.
 var errCached = fmt.Errorf("hosts are from a cache: %w", fault.ErrOutdated)
 
-// gather chooses, and claims what was chosen.
+// gather chooses and claims hosts.
 func (p *pass) gather(ctx context.Context) error {
 	all, err := p.readHosts(ctx, p.live)
 	if err == nil {
@@ -45,7 +45,7 @@ func (p *pass) gather(ctx context.Context) error {
 	return p.claim(ctx)
 }
 
-// readHosts returns the hosts as the cache has them, which are not copied, or as the API server has them now.
+// readHosts returns the hosts from the cache, not copied, or live from the API server.
 func (r *Reconciler) readHosts(ctx context.Context, live bool) (all []*choose.Host, err error) {
 	list := &choose.BareMetalHostList{}
 	add := func() {
@@ -67,7 +67,7 @@ func (r *Reconciler) readHosts(ctx context.Context, live bool) (all []*choose.Ho
 
 // choose decides over a snapshot.
 func (p *pass) choose(ctx context.Context, all []*choose.Host) (err error) {
-	permits := func(*choose.Host) bool { return true } // what is released needs no permission
+	permits := func(*choose.Host) bool { return true } // a release needs no permission
 	if !p.cluster.Deleting {
 		if permits, err = p.permits(ctx, p.key.Namespace); err != nil {
 			return err
@@ -85,7 +85,7 @@ func (p *pass) choose(ctx context.Context, all []*choose.Host) (err error) {
 	return nil
 }
 
-// clusterOf is a SIPCluster as far as it chooses hosts.
+// clusterOf returns the fields of a SIPCluster that choose hosts.
 func clusterOf(sip object) choose.Cluster {
 	c := choose.Cluster{
 		NamespacedName: client.ObjectKeyFromObject(sip), UID: sip.UID, Listed: map[types.NamespacedName]bool{},
@@ -98,7 +98,7 @@ func clusterOf(sip object) choose.Cluster {
 	return c
 }
 
-// failedSince is when a host was first seen failed; zero for one that did not fail.
+// failedSince returns when a host was first seen failed; zero if it has not failed.
 func (p *pass) failedSince(h *choose.Host) time.Time {
 	if h.Failed() == "" {
 		return time.Time{}
@@ -109,7 +109,7 @@ func (p *pass) failedSince(h *choose.Host) time.Time {
 	return p.Now()
 }
 
-// recovering reports whether a host in error may recover by itself, and notes when to look again.
+// recovering reports whether a host in error may recover by itself, and sets when to look again.
 func (p *pass) recovering(h *choose.Host) bool {
 	if !h.MayRecover() || !p.cluster.Holds(h) {
 		return false
@@ -121,8 +121,8 @@ func (p *pass) recovering(h *choose.Host) bool {
 	return left > 0
 }
 
-// changes tells whether hosts have to be claimed or given back. One that is adopted or imported
-// has no claim with the UID yet.
+// changes reports whether hosts have to be claimed or released. An adopted or imported host has no claim with the UID
+// yet.
 func (p *pass) changes() bool {
 	for r, h := range p.choice.Held() {
 		if h.Claim() != p.cluster.Claim(r.Role) {
@@ -132,8 +132,7 @@ func (p *pass) changes() bool {
 	return len(p.choice.Leaving()) > 0
 }
 
-// claim puts the claim on all hosts that do not have it yet, for a SIPCluster that is there: one that
-// is gone would never give them back.
+// claim claims all chosen hosts, if the SIPCluster exists: a deleted one would never release them.
 func (p *pass) claim(ctx context.Context) error {
 	if err := p.exists(ctx, "claim hosts for"); err != nil {
 		return err
@@ -144,7 +143,7 @@ func (p *pass) claim(ctx context.Context) error {
 			continue
 		}
 		notes := map[string]any{airship.AnnotationClaim: claim, airship.AnnotationAdopt: nil}
-		if p.cluster.Imports(h) && allowed(h) == nil { // what it has by the earlier default, it keeps
+		if p.cluster.Imports(h) && allowed(h) == nil { // it keeps hosts that the earlier default permitted
 			notes[airship.AnnotationAllowedNamespaces] = p.key.Namespace
 		}
 		if err := p.patch(ctx, h, map[string]any{"annotations": notes}, nil); err != nil {
@@ -154,8 +153,7 @@ func (p *pass) claim(ctx context.Context) error {
 	return nil
 }
 
-// exists fails where the SIPCluster is not the one that the pass has, to the API server itself: gone,
-// another one of the name, or being deleted since.
+// exists fails if the API server's SIPCluster is not that of the reconcile: gone, replaced, or being deleted since.
 func (p *pass) exists(ctx context.Context, op string) error {
 	now := &airship.SIPCluster{}
 	err := p.Reader.Get(ctx, p.key, now)
@@ -165,7 +163,7 @@ func (p *pass) exists(ctx context.Context, op string) error {
 	return asked(op, "SIPCluster "+p.key.String(), err)
 }
 
-// patch merges metadata and a spec into a host's, if it is still as it was read.
+// patch merges metadata and a spec into a host, unless the host changed since it was read.
 func (r *Reconciler) patch(ctx context.Context, h *choose.Host, metadata, spec map[string]any) error {
 	metadata["uid"], metadata["resourceVersion"] = h.UID, h.ResourceVersion
 	change := map[string]any{"metadata": metadata}
@@ -186,7 +184,7 @@ func (r *Reconciler) patch(ctx context.Context, h *choose.Host, metadata, spec m
 	return nil
 }
 
-// deployPolicy is what a HostDeployPolicy says; all constraints have to hold.
+// deployPolicy is the spec of a HostDeployPolicy; all constraints have to hold.
 type deployPolicy struct {
 	HostClaimNamespaces *struct {
 		Names       []string `json:"names"`
@@ -199,8 +197,8 @@ type deployPolicy struct {
 }
 
 // permits returns whether SIPClusters of a namespace may hold a host; HostClaims can replace it. It denies by
-// default. A host's own annotation decides; without it, one HostDeployPolicy in the host's namespace has to
-// accept the namespace, as Metal3 reads it. Where Metal3 has none of that kind, annotations alone permit.
+// default. A host's own annotation decides, else a HostDeployPolicy in the host's namespace that accepts the
+// namespace, by Metal3's rules. If Metal3 lacks that kind, only annotations permit.
 func (r *Reconciler) permits(ctx context.Context, namespace string) (func(*choose.Host) bool, error) {
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(choose.HostKind.GroupVersion().WithKind("HostDeployPolicyList"))
@@ -234,8 +232,8 @@ func (r *Reconciler) permits(ctx context.Context, namespace string) (func(*choos
 	}, nil
 }
 
-// accepts reports whether a policy accepts a namespace with these labels. One without
-// constraints, or with an expression that is none, accepts nothing.
+// accepts reports whether a policy accepts a namespace with these labels. A policy without constraints, or with an
+// invalid expression, accepts nothing.
 func (p deployPolicy) accepts(namespace string, labels map[string]string) bool {
 	c := p.HostClaimNamespaces
 	if c == nil || c.Names != nil && !slices.Contains(c.Names, namespace) {

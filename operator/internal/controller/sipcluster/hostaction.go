@@ -31,13 +31,12 @@ type actions struct{ *Reconciler }
 
 type action = *airship.HostAction
 
-// Reconcile reconciles one HostAction.
 func (a *actions) Reconcile(ctx context.Context, o action) (reconcile.Result, error) {
 	frame := reconciler.Reconciler[action]{Controller: a, Writer: a.Writer, Now: a.Now}
 	return frame.Reconcile(ctx, o)
 }
 
-// Pass requests the action, or looks whether it is carried out.
+// Pass requests the action, or checks whether Metal3 has carried it out.
 func (a *actions) Pass(ctx context.Context, o action) (reconciler.Outcome[action], error) {
 	ready := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionReady)
 	if ready != nil && (ready.Reason == airship.ReasonCompleted || ready.Reason == airship.ReasonRefused) {
@@ -57,7 +56,7 @@ func (a *actions) Pass(ctx context.Context, o action) (reconciler.Outcome[action
 	case o.Status.RequestedAt == nil:
 		err := a.request(ctx, o, sip, h)
 		if fault.ReasonOf(err) == fault.Conflict {
-			return nil, err // it is decided on again
+			return nil, err // the next reconcile decides again
 		}
 		if err != nil {
 			out.ready.status, out.ready.message = metav1.ConditionFalse, fault.Text(err)
@@ -79,8 +78,8 @@ func isDone(o action, live *choose.BareMetalHost) bool {
 	return !live.Status.PoweredOn
 }
 
-// held reads the SIPCluster and the host, and refuses a host that is not the SIPCluster's.
-// The refusal says no more of a host than that: a tenant may not learn which hosts exist.
+// held reads the SIPCluster and the host, and refuses a host that the SIPCluster does not hold. The refusal gives no
+// details: a tenant must not learn which hosts exist.
 func (a *actions) held(ctx context.Context, o action) (object, *choose.Host, error) {
 	sip, live := &airship.SIPCluster{}, &choose.BareMetalHost{}
 	key := types.NamespacedName{Namespace: o.Namespace, Name: o.Spec.Cluster}
@@ -102,7 +101,7 @@ func (a *actions) held(ctx context.Context, o action) (object, *choose.Host, err
 	return sip, h, nil
 }
 
-// possible refuses what Metal3 would ignore.
+// possible refuses actions that Metal3 would ignore.
 func possible(o action, h *choose.Host) error {
 	online := h.Spec.Online
 	switch {
@@ -143,8 +142,8 @@ func (a *actions) request(ctx context.Context, o action, sip object, h *choose.H
 	return nil
 }
 
-// requester says who requested the action, as far as the API server tells: the user whom the
-// annotation names, which the shipped admission policy checks, and the field manager.
+// requester returns who requested the action: the user in the annotation, which the shipped admission policy checks,
+// and the field manager.
 func requester(ctx context.Context, reader client.Reader, o action) string {
 	text := ""
 	if user := o.Annotations[airship.AnnotationRequestedBy]; user != "" {
@@ -163,13 +162,11 @@ func requester(ctx context.Context, reader client.Reader, o action) string {
 	return text
 }
 
-// actionOutcome is what a HostAction's reconcile found.
 type actionOutcome struct {
 	ready judgement
 	now   time.Time
 }
 
-// Record writes the outcome into the status.
 func (r actionOutcome) Record(o action) {
 	o.Status.ObservedGeneration = o.Generation
 	at := metav1.NewTime(r.now)
@@ -182,7 +179,7 @@ func (r actionOutcome) Record(o action) {
 	r.ready.set(&o.Status.Conditions, o.Generation)
 }
 
-// Next is soon while Metal3 works on it.
+// Next is soon while Metal3 works on the action.
 func (r actionOutcome) Next(o action) reconciler.Next {
 	if r.ready.reason != airship.ReasonRequested {
 		return reconciler.Next{}

@@ -11,12 +11,11 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services"
 )
 
-// label puts the labels on what is held, once the load balancers of the control plane are ready:
-// no other service keeps the tenant cluster from its hosts. It gives back what leaves, once no
-// service leads there any more.
+// label labels the held hosts once the load balancers of the control plane are ready. The tenant cluster needs no
+// other service to use its hosts. It releases leaving hosts once no service forwards to them.
 func (p *pass) label(ctx context.Context) error {
 	if !p.applied {
-		return nil // nothing is known of the services
+		return nil // the services are unknown
 	}
 	var errs []error
 	if p.allReady(services.LoadBalancerControlPlane) {
@@ -33,8 +32,7 @@ func (p *pass) label(ctx context.Context) error {
 	return because(airship.ReasonUnableToApplyLabels, errors.Join(errs...))
 }
 
-// letLeave gives back what leaves, each host as it was decided on: one that was written meanwhile is
-// decided on again.
+// letLeave releases leaving hosts. A host that changed since the decision waits for the next reconcile.
 func (p *pass) letLeave(ctx context.Context) error {
 	leaving := p.choice.Leaving()
 	if len(leaving) == 0 || !p.releasable() {
@@ -56,11 +54,11 @@ func (p *pass) letLeave(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// whoLeads says which pod may still lead to a host that leaves; "" for none. That the API server has
-// the new configuration is not enough: a pod that was replaced goes on with its open connections.
+// whoLeads returns the pod that may still forward to a leaving host; "" for none. A new configuration at the API
+// server is not enough: a replaced pod keeps its open connections.
 func (p *pass) whoLeads(ctx context.Context) (string, error) {
 	if p.sip.Spec.Services.IsEmpty() {
-		return "", nil // nor is there their namespace
+		return "", nil // their namespace is gone too
 	}
 	var pods corev1.PodList
 	if err := p.Reader.List(ctx, &pods, client.InNamespace(p.home)); err != nil {

@@ -33,26 +33,26 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc(name, help, labels, nil)
 }
 
-// Meter is what the operator for SIPClusters tells Prometheus. All of it comes at each scrape from the caches, so
-// that a series ends with its resource; where these cannot be read the scrape fails. It is a prometheus.Collector.
+// Meter is the prometheus.Collector of the operator for SIPClusters. Each scrape reads the caches, so that a series
+// ends with its resource. The scrape fails if they cannot be read.
 type Meter struct {
 	reader  client.Reader // of SIPClusters and hosts, from a cache
 	version string
 }
 
-// NewMeter returns a Meter. The reader has SIPClusters and BareMetalHosts.
+// NewMeter returns a Meter. The reader must serve SIPClusters and BareMetalHosts.
 func NewMeter(reader client.Reader, version string) *Meter {
 	return &Meter{reader: reader, version: version}
 }
 
-// Describe sends what Collect may send.
+// Describe sends the descriptions of all metrics.
 func (m *Meter) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{sipBuildInfo, sipHosts, sipReady, sipMissing, sipServices} {
 		to <- d
 	}
 }
 
-// Collect sends the metrics as they are now.
+// Collect sends the current metrics.
 func (m *Meter) Collect(to chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()
@@ -79,7 +79,7 @@ func (m *Meter) Collect(to chan<- prometheus.Metric) {
 	collectClusters(to, sips.Items)
 }
 
-// stateOf is a host's state, of hostStates.
+// stateOf returns a host's state, one of hostStates.
 func stateOf(h *choose.Host, known map[types.NamespacedName]choose.Cluster) string {
 	by, role := h.Holder()
 	switch {

@@ -18,15 +18,15 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
 )
 
-// ClusterRoles that the operator binds in each namespace that it creates: to itself, and to the namespace's
-// default account, which of all services the login alone has.
+// ClusterRoles that the operator binds in each namespace that it creates: to itself, and to the namespace's default
+// account, which only Dex uses.
 const (
 	servicesRole = "vdo-sip-services"
 	dexRole      = "vdo-sip-dex"
 )
 
-// prepare creates the services' namespace, and the operator's rights in it, and reads what exists there. It returns
-// what the next reconcile has to wait for; "" for nothing.
+// prepare creates the services' namespace and the operator's permissions in it, and reads its objects. It returns the
+// reason to wait for the next reconcile, "" for none.
 func (p *pass) prepare(ctx context.Context) (waits string, err error) {
 	ns, err := p.findNamespace(ctx)
 	switch {
@@ -54,8 +54,7 @@ func (p *pass) prepare(ctx context.Context) (waits string, err error) {
 	return "", err
 }
 
-// findNamespace returns the services' namespace, nil where there is none. One of that name which
-// someone else made is refused.
+// findNamespace returns the services' namespace, nil if none exists. It refuses a foreign namespace of that name.
 func (p *pass) findNamespace(ctx context.Context) (*corev1.Namespace, error) {
 	ns := &corev1.Namespace{}
 	err := p.Reader.Get(ctx, types.NamespacedName{Name: p.home}, ns)
@@ -82,7 +81,7 @@ func (p *pass) createNamespace(ctx context.Context) error {
 	return p.homeFault("create", p.Client.Create(ctx, ns, client.FieldOwner(cluster.FieldManager)))
 }
 
-// bind gives the operator's account, and Dex, their rights in the services' namespace.
+// bind gives the operator's account, and Dex, their permissions in the services' namespace.
 func (p *pass) bind(ctx context.Context) (created bool, err error) {
 	self := &authenticationv1.SelfSubjectReview{}
 	if err := p.Client.Create(ctx, self); err != nil {
@@ -98,7 +97,7 @@ func (p *pass) bind(ctx context.Context) (created bool, err error) {
 			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
 			Subjects:   subjects[i : i+1],
 		}, client.FieldOwner(cluster.FieldManager))
-		if apierrors.IsNotFound(err) { // the role is: the manifests are of an earlier release
+		if apierrors.IsNotFound(err) { // the ClusterRole is missing: the manifests are of an earlier release
 			err = apierrors.NewForbidden(rbacv1.Resource("clusterroles"), role, err)
 		}
 		if err != nil && !apierrors.IsAlreadyExists(err) {
@@ -120,8 +119,8 @@ func (p *pass) isolation() *unstructured.Unstructured {
 	return o
 }
 
-// removeNamespace deletes the services' namespace. It returns what it waits for; "" where there is none,
-// or someone else made the one of that name: then no pod of a service runs.
+// removeNamespace deletes the services' namespace, and returns what it waits for. It returns "" if none exists or the
+// one of that name is foreign: then no pod of a service runs.
 func (p *pass) removeNamespace(ctx context.Context) (waits string, err error) {
 	ns, err := p.findNamespace(ctx)
 	if fault.ReasonOf(err) == fault.Refused {

@@ -24,8 +24,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services"
 )
 
-// render has the services rendered. It returns the faults of hosts whose data could not be read, without which
-// services are rendered all the same, and of services that cannot be rendered.
+// render renders the services. It returns faults of unreadable hosts, without which services are still rendered, and
+// of services that cannot be rendered.
 func (p *pass) render(ctx context.Context) error {
 	kept, running := p.existing()
 	hosts, unread := p.served()
@@ -53,14 +53,14 @@ func (p *pass) render(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// findAPIServers finds the addresses of the management API: its Service's, and those behind it.
+// findAPIServers finds the addresses of the management API: its Service's, and the endpoints'.
 func (p *pass) findAPIServers(ctx context.Context) error {
 	var service corev1.Service
 	var slice discoveryv1.EndpointSlice
 	name := types.NamespacedName{Namespace: corev1.NamespaceDefault, Name: "kubernetes"}
 	err := p.Reader.Get(ctx, name, &service)
 	if err == nil {
-		err = client.IgnoreNotFound(p.Reader.Get(ctx, name, &slice)) // where none is published none is known
+		err = client.IgnoreNotFound(p.Reader.Get(ctx, name, &slice)) // if none is published, none is known
 	}
 	if err != nil {
 		return fault.Errorf(fault.Unreachable, "find the addresses of", "the management API", manifestsHint, "%w", err)
@@ -86,8 +86,8 @@ func (p *pass) findAPIServers(ctx context.Context) error {
 	return nil
 }
 
-// reportIgnored emits an event where the spec has a field that has no effect: when the spec changes, and when an
-// upgrade moves the services.
+// reportIgnored emits an event if a field of the spec has no effect: when the spec changes, and when an upgrade moves
+// the services.
 func (p *pass) reportIgnored() {
 	moves := len(p.former) > 0 && p.sip.Status.Namespace == ""
 	if p.sip.Status.ObservedGeneration == p.sip.Generation && !moves {
@@ -120,7 +120,7 @@ func secretFault(namespace string, err error) error {
 		"bind ClusterRole vdo-sip-tenants to it by a RoleBinding", "the operator may not")
 }
 
-// mark puts an object into the services' namespace, and the labels on it by which it is watched.
+// mark sets an object's namespace to the services', and adds the labels that the operator watches.
 func (p *pass) mark(o *unstructured.Unstructured) {
 	o.SetNamespace(p.home)
 	labels := p.labels()
@@ -134,8 +134,8 @@ func (p *pass) labels() map[string]string {
 	}
 }
 
-// served are the hosts that services lead to: without those that leave. Where a host's data cannot be
-// read, services go on leading to it as before, and the fault tells of it.
+// served returns the hosts that services forward to, without leaving ones. If a host's data is unreadable, services
+// keep forwarding to it, and the fault reports it.
 func (p *pass) served() (map[airship.Role][]services.Host, error) {
 	all := map[airship.Role][]services.Host{}
 	var unread []string
@@ -159,7 +159,7 @@ func (p *pass) served() (map[airship.Role][]services.Host, error) {
 		fmt.Sprintf("%d hosts (%s)", len(unread), few(unread)), fault.HintOf(first), "%w", first)
 }
 
-// leftOut tells why a service does not lead to a host; "" where all do.
+// leftOut returns why a service does not forward to a host; "" if all do.
 func (p *pass) leftOut(host types.NamespacedName) string {
 	if why := p.foreign[host]; why != "" {
 		return "services leave it out: " + why
@@ -172,8 +172,8 @@ func (p *pass) leftOut(host types.NamespacedName) string {
 	return ""
 }
 
-// existing returns the Secrets with what was made by chance, and the Deployments. Those of an earlier version lie
-// where the tenant can change what they run.
+// existing returns the Secrets with generated keys and certificates, and the Deployments. It omits Deployments of an
+// earlier version, which the tenant can change.
 func (p *pass) existing() (kept map[string]services.Secret, running map[string]*appsv1.Deployment) {
 	kept, running = map[string]services.Secret{}, map[string]*appsv1.Deployment{}
 	decode := runtime.DefaultUnstructuredConverter.FromUnstructured
@@ -194,8 +194,8 @@ func (p *pass) existing() (kept map[string]services.Secret, running map[string]*
 	return kept, running
 }
 
-// login is the one that pods have already, which goes on where the mirror let none in: what was rotated, or
-// deleted, takes no login from them. Of several it is the first by name, so that all get the same.
+// login returns the pods' current pull secret, which stays if the mirror accepts none: a rotated or deleted Secret
+// takes none from them. It is the first by name, so that all get the same.
 func login(kept map[string]services.Secret) []byte {
 	for _, name := range slices.Sorted(maps.Keys(kept)) {
 		if l, ok := kept[name][corev1.DockerConfigJsonKey]; ok {

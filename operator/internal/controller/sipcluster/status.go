@@ -19,24 +19,23 @@ import (
 )
 
 const (
-	// interval between passes where nothing changes: what may not be watched (Secrets) is
-	// looked at this often.
+	// interval is the time between reconciles without a change: it bounds how late a change of unwatched Secrets is
+	// seen.
 	interval = 10 * time.Minute
-	// maxMessage bounds what one host says.
+	// maxMessage bounds the message of one host, in bytes.
 	maxMessage = 512
 )
 
-// outcome is what a pass found out.
 type outcome struct {
 	status airship.SIPClusterStatus // without conditions
 	ready  judgement
-	chosen bool // which hosts it has: else what Degraded says stays
-	// degraded names the hosts that failed; "" for none.
+	chosen bool // the hosts are known: else Degraded stays
+	// degraded names the failed hosts; "" for none.
 	degraded string
 	next     reconciler.Next
 }
 
-// judgement is what the condition Ready says, and with it Reconciling (unless it is True or stalled) and Stalled.
+// judgement sets the condition Ready, and with it Reconciling (unless Ready is True or stalled) and Stalled.
 type judgement struct {
 	reason, message string
 	status          metav1.ConditionStatus
@@ -55,7 +54,7 @@ func (j judgement) set(conds *[]metav1.Condition, generation int64) {
 	condition.SetReady(conds, generation, c, beside)
 }
 
-// failed is the judgement of an error: of several, the reason is the first one's.
+// failed returns the judgement of an error, with the reason of the first of several.
 func failed(err error) judgement {
 	reason := airship.ReasonInfraServiceFailure
 	var c *cause
@@ -65,7 +64,7 @@ func failed(err error) judgement {
 	return judgement{reason: reason, message: fault.Text(err), status: metav1.ConditionFalse, stalled: !mayPass(err)}
 }
 
-// mayPass tells whether an error can pass without a person; of several each has to.
+// mayPass reports whether an error can pass without a person; of several, all must.
 func mayPass(err error) bool {
 	switch e := err.(type) { //nolint:errorlint // each level is looked at
 	case *cause:
@@ -76,7 +75,6 @@ func mayPass(err error) bool {
 	return fault.ReasonOf(err) == fault.Incomplete || condition.Passing(err)
 }
 
-// outcome sums a pass up.
 func (p *pass) outcome(err error) outcome {
 	o := outcome{
 		status: p.status(), ready: p.judge(err), chosen: p.chosen, degraded: p.degraded(),
@@ -104,10 +102,10 @@ func (p *pass) judge(err error) judgement {
 	return judgement{reason: airship.ReasonSucceeded, message: p.summary(), status: metav1.ConditionTrue}
 }
 
-// maxSoon bounds the wait for what nothing tells of.
+// maxSoon bounds the time between checks of unwatched progress.
 const maxSoon = 30 * time.Second
 
-// soon is when to look again at what is under way: the later the longer it takes, which may be for ever.
+// soon returns when to check pending work again: later the longer it takes, since it may never end.
 func soon(conds []metav1.Condition, now time.Time) time.Duration {
 	since := condition.Since(conds, v1alpha1.ConditionReconciling)
 	if since.IsZero() {
@@ -116,7 +114,7 @@ func soon(conds []metav1.Condition, now time.Time) time.Duration {
 	return min(max(now.Sub(since)/8, reconciler.Soon), maxSoon)
 }
 
-// status is all but the conditions: the former one, and in it what this pass found out.
+// status returns the status without conditions: the previous one, updated by this reconcile.
 func (p *pass) status() airship.SIPClusterStatus {
 	st := p.sip.Status
 	st.HostSelector = map[string]string{
@@ -139,16 +137,14 @@ func (p *pass) status() airship.SIPClusterStatus {
 	return st
 }
 
-// maxHosts bounds what hosts take in a status: etcd takes no more than 1.5 MB of a resource, and each change is
-// sent to who watches.
+// maxHosts bounds the hosts in a status: etcd limits a resource to 1.5 MB, and every watcher receives each change.
 const maxHosts = 1000
 
-// hostsInto puts what was chosen into a status.
 func (p *pass) hostsInto(st *airship.SIPClusterStatus) {
 	st.Hosts, st.Missing = nil, nil
 	for _, r := range p.choice.Roles {
 		for _, h := range slices.Concat(r.Held(), r.Leave) {
-			if slices.Contains(r.Take, h) || p.cluster.Holds(h) { // else it is released
+			if slices.Contains(r.Take, h) || p.cluster.Holds(h) { // else the host is released
 				st.Hosts = append(st.Hosts, p.hostStatus(r, h))
 			}
 		}
@@ -157,7 +153,7 @@ func (p *pass) hostsInto(st *airship.SIPClusterStatus) {
 		}
 	}
 	st.Held = int32(len(st.Hosts)) //nolint:gosec // hosts of a site
-	if len(st.Hosts) > maxHosts {  // the next pass knows from here since when a host has failed
+	if len(st.Hosts) > maxHosts {  // the next reconcile reads from here since when a host has failed
 		slices.SortStableFunc(st.Hosts, func(a, b airship.HostStatus) int { return failedFirst(a) - failedFirst(b) })
 		st.Hosts = st.Hosts[:maxHosts]
 	}
@@ -171,7 +167,7 @@ func failedFirst(h airship.HostStatus) int {
 	return 1
 }
 
-// hostStatus is that of a host. The addresses of one that leaves, or was not read, are those of before.
+// hostStatus returns the status of a host. A leaving or unread host keeps its previous addresses.
 func (p *pass) hostStatus(r choose.Role, h *choose.Host) airship.HostStatus {
 	hs := airship.HostStatus{
 		Role: r.Role, Namespace: h.Namespace, Name: h.Name, Topology: h.Labels[r.TopologyKey],
@@ -192,7 +188,7 @@ func (p *pass) hostStatus(r choose.Role, h *choose.Host) airship.HostStatus {
 	return hs
 }
 
-// missing says what is missing, role by role; "" for nothing.
+// missing returns the missing hosts, role by role; "" for none.
 func (p *pass) missing() string {
 	var all []string
 	for _, r := range p.choice.Roles {
@@ -203,7 +199,7 @@ func (p *pass) missing() string {
 	return strings.Join(all, "; ")
 }
 
-// degraded names the hosts that are held and failed; "" for none.
+// degraded names the held hosts that failed; "" for none.
 func (p *pass) degraded() string {
 	var all []string
 	held := 0
@@ -219,7 +215,7 @@ func (p *pass) degraded() string {
 	return fmt.Sprintf("%d of %d hosts failed: %s", len(all), held, few(all))
 }
 
-// inUse names the hosts that are too many and stay since they are in use; nil for none.
+// inUse names the excess hosts that stay because they are in use; nil for none.
 func (p *pass) inUse() error {
 	var all []string
 	for _, r := range p.choice.Roles {
@@ -234,7 +230,7 @@ func (p *pass) inUse() error {
 		"free them, or annotate the SIPCluster with "+airship.AnnotationReleaseInUse+"=true", "%s", few(all)))
 }
 
-// unfinished says what is under way, or "".
+// unfinished returns the pending work, or "".
 func (p *pass) unfinished() string {
 	var all, leave []string
 	for _, s := range p.states {
@@ -269,7 +265,6 @@ func (p *pass) summary() string {
 	return text
 }
 
-// Record puts the outcome into the status.
 func (o outcome) Record(sip object) {
 	conds := sip.Status.Conditions
 	sip.Status = o.status
@@ -286,5 +281,4 @@ func (o outcome) Record(sip object) {
 	}
 }
 
-// Next is the interval, or sooner.
 func (o outcome) Next(object) reconciler.Next { return o.next }

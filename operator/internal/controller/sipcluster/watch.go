@@ -31,8 +31,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services"
 )
 
-// CacheOptions bound what a manager's cache keeps for this controller: of BareMetalHosts
-// what matters, and the metadata of Deployments and Services that are ours.
+// CacheOptions bound a manager's cache for this controller: the needed fields of BareMetalHosts, and the metadata of
+// the operator's Deployments and Services.
 func CacheOptions() map[client.Object]cache.ByObject {
 	ours := cache.ByObject{
 		Namespaces: everywhere, Label: labels.SelectorFromSet(labels.Set{render.LabelManagedBy: render.ManagedBy}), Transform: trimOurs,
@@ -47,14 +47,13 @@ func CacheOptions() map[client.Object]cache.ByObject {
 }
 
 const (
-	// passTimeout bounds a pass, whatever one SIPCluster asks for: it is begun again later, and
-	// later still where it is cut short again.
+	// passTimeout bounds a reconcile of one SIPCluster. The operator retries it later, with a longer wait each time.
 	passTimeout = 2 * time.Minute
 	// grace is how long a host has to be in error before another replaces it: BMCs restart.
 	grace = 10 * time.Minute
 )
 
-// trimOurs keeps of an object's metadata no annotations: anybody may make large ones with our label.
+// trimOurs drops annotations and managed fields: any user may create large ones on objects with our label.
 func trimOurs(o any) (any, error) {
 	if m, ok := o.(metav1.Object); ok {
 		m.SetAnnotations(nil)
@@ -65,10 +64,9 @@ func trimOurs(o any) (any, error) {
 
 var everywhere = map[string]cache.Config{metav1.NamespaceAll: {}}
 
-// SetupWithManager adds the controllers to a manager, whose cache has [CacheOptions] and
-// DriverBundles. A pass starts when a SIPCluster, a host that it holds, one of its
-// Deployments or Services or the bundle changes; and, of one that lacks hosts, when a host
-// changes that it could take.
+// SetupWithManager adds the controllers to a manager, whose cache has [CacheOptions] and DriverBundles. A SIPCluster,
+// its hosts, Deployments or Services, and the bundle start a reconcile when they change. So does a host that a
+// SIPCluster without enough hosts could take.
 func SetupWithManager(mgr manager.Manager, o Options) error {
 	r := &Reconciler{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Hosts: mgr.GetCache(), Options: o,
@@ -99,8 +97,8 @@ func SetupWithManager(mgr manager.Manager, o Options) error {
 		Complete(reconcile.AsReconciler(mgr.GetClient(), r))
 }
 
-// hostChanged lets through what changed in what matters: Metal3 notes the time of each look
-// at a host, which would start passes for ever.
+// hostChanged passes on changes of relevant fields: Metal3 records the time of each check of a host, which would
+// start reconciles forever.
 func hostChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, isBefore := e.ObjectOld.(*choose.BareMetalHost)
@@ -117,7 +115,7 @@ func hostChanged() predicate.Predicate {
 // users finds the SIPClusters that a change concerns.
 type users struct{ client.Reader }
 
-// ofHost returns the holder of a host; of a free one all that could take it, also in the place of one that failed.
+// ofHost returns the holder of a host, or for a free one all that could take it, also to replace a failed host.
 func (u users) ofHost(ctx context.Context, o client.Object) []reconcile.Request {
 	h, ok := o.(*choose.BareMetalHost)
 	if !ok {
@@ -151,8 +149,8 @@ func (u users) each(ctx context.Context, wanted func(object) bool) []reconcile.R
 	return out
 }
 
-// ofLabels returns the SIPCluster that an object was made for. In other namespaces anybody may write
-// such labels.
+// ofLabels returns the SIPCluster of an object. In namespaces other than the services', any user may write such
+// labels.
 func ofLabels(_ context.Context, o client.Object) []reconcile.Request {
 	by, _ := choose.HolderByLabels(o.GetLabels())
 	if by.Name == "" || o.GetNamespace() != services.Namespace(by) {

@@ -1,10 +1,9 @@
-// Program is the operator as it is shipped, which tells beside on loopback what it has asked
-// of the API server, and what its passes took: for the benchmarks of package scale. It is a
-// program of its own so that its memory is that of the operator.
+// Program is the operator as shipped, for the benchmarks of package scale. It also serves, on loopback, its requests
+// to the API server and the time of its reconciles. It is a separate program, to measure the operator's memory.
 //
 //	program KUBECONFIG
 //
-// It prints the address that it tells at: /seen is a JSON object [seen].
+// It prints its loopback address: /seen is a JSON object [seen].
 package main
 
 import (
@@ -30,13 +29,13 @@ import (
 
 func main() { os.Exit(run(os.Args[len(os.Args)-1])) }
 
-// account is the operator's: it has the rights that are shipped, and no more.
+// account is the operator's, with exactly the shipped permissions.
 var account = rest.ImpersonationConfig{
 	UserName: "system:serviceaccount:vmware-system-vdo:vdo-operator",
 	Groups:   []string{"system:serviceaccounts", "system:serviceaccounts:vmware-system-vdo", "system:authenticated"},
 }
 
-// run is the operator, under its account, with an administrator's kubeconfig.
+// run runs the operator under its account, with an administrator's kubeconfig.
 func run(kubeconfig string) int {
 	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -66,7 +65,7 @@ func run(kubeconfig string) int {
 	return 0
 }
 
-// counter counts requests by what they ask.
+// counter counts requests by verb and resource.
 type counter struct {
 	mu   sync.Mutex
 	next http.RoundTripper
@@ -86,10 +85,9 @@ func (c counting) RoundTrip(req *http.Request) (*http.Response, error) {
 	return c.next.RoundTrip(req)
 }
 
-// resource finds the parts of a path: of a resource, the name, and the subresource.
+// resource matches a path: its groups are the resource, the name and the subresource.
 var resource = regexp.MustCompile(`^/(?:api|apis/[^/]+)/[^/]+/(?:namespaces/[^/]+/)?([^/]+)(/[^/]+)?(/[^/]+)?/?$`)
 
-// verb is VERB RESOURCE.
 func verb(req *http.Request) string {
 	path := resource.FindStringSubmatch(req.URL.Path)
 	if path == nil {
@@ -109,10 +107,10 @@ func verb(req *http.Request) string {
 	return "list " + of
 }
 
-// seen is what the operator tells of itself.
+// seen is the response of /seen.
 type seen struct {
 	Requests map[string]int
-	// Passes and PassSeconds are of VDOConfigs.
+	// Passes and PassSeconds count reconciles of VDOConfigs and their time.
 	Passes      float64
 	PassSeconds float64
 }

@@ -1,5 +1,5 @@
-// Package choose decides which BareMetalHosts a SIPCluster has. It is pure, over a snapshot of all hosts;
-// claiming them is up to the caller.
+// Package choose decides which BareMetalHosts a SIPCluster gets. It is pure, over a snapshot of all hosts; the caller
+// claims them.
 //
 //	choice, err := choose.Choose(cluster, spec.Nodes, hosts)
 //	for role, host := range choice.Held() { … }
@@ -10,15 +10,15 @@
 //   - Held hosts count first (see [Cluster.Holds]), whatever their state and the selector. Hosts of others are
 //     never taken.
 //   - A free host is taken if its owner permits it, the selector matches it and it is fit: see [Reason]. Order
-//     is by namespace and name; ControlPlane chooses before Worker. For each value of the topologyKey a role has
-//     at most one host; those without that label are not restricted.
-//   - The target is active + standby; no count is none. If too few fit, the causes are counted.
-//   - Too many: hosts leave until the target is met; first those that failed, then those that the selector no
-//     longer matches, then the last. A host that is no longer permitted leaves too. A host in use never leaves,
-//     unless [Cluster].ReleaseInUse: see [Host.InUse].
+//     is by namespace and name; ControlPlane chooses before Worker. A role has at most one host for each value
+//     of the topologyKey. Hosts without that label are not restricted.
+//   - The target is active + standby; a missing count is zero. If too few hosts fit, the causes are counted.
+//   - Excess hosts leave until the target is met: failed hosts first, then those that the selector no longer
+//     matches, then the last ones. A host that is no longer permitted leaves too. A host in use never leaves,
+//     unless [Cluster].ReleaseInUse is set: see [Host.InUse].
 //   - A failed host is replaced if another is free, unless it is in use or [Host].Recovering. If more hosts
-//     failed than the role has standby, none is replaced: an outage of a network of management controllers
-//     must not exchange a whole cluster.
+//     failed than the role has standby, none is replaced: an outage of a BMC network must not exchange a whole
+//     cluster.
 //
 // The same snapshot gives the same choice, and repeating a choice that was carried out changes nothing.
 package choose
@@ -39,24 +39,24 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
-// Choice is what was decided for one SIPCluster, by role: those of the spec, and those of held hosts.
+// Choice is the decision for one SIPCluster, for the roles of the spec and those of held hosts.
 type Choice struct{ Roles []Role }
 
-// Role is what was decided for one role.
+// Role is the decision for one role.
 type Role struct {
 	Role        airship.Role
 	TopologyKey string
-	Wanted      int // hosts, by the spec
-	// Keep are held hosts that stay, Take those to claim, Leave those to release.
+	Wanted      int // number of hosts, by the spec
+	// Keep are held hosts that stay, Take free hosts to claim, Leave held hosts to release.
 	Keep, Take, Leave []*Host
-	// Missing is how many are wanted and not held, and why other hosts are not taken.
+	// Missing counts the hosts that the role lacks, and says why other hosts are not taken.
 	Missing airship.MissingHosts
 
 	selector     labels.Selector
 	releaseInUse bool
 }
 
-// Held are the hosts that the cluster has then: in the order of roles, and in theirs.
+// Held returns the hosts of the cluster after this choice, in the order of roles and of their hosts.
 func (c Choice) Held() iter.Seq2[Role, *Host] {
 	return func(yield func(Role, *Host) bool) {
 		for _, r := range c.Roles {
@@ -69,7 +69,7 @@ func (c Choice) Held() iter.Seq2[Role, *Host] {
 	}
 }
 
-// Leaving are the hosts that are released.
+// Leaving returns the hosts to release.
 func (c Choice) Leaving() (all []*Host) {
 	for _, r := range c.Roles {
 		all = append(all, r.Leave...)
@@ -77,21 +77,21 @@ func (c Choice) Leaving() (all []*Host) {
 	return all
 }
 
-// Held are the hosts that the role has then, in their order.
+// Held returns the hosts of the role after this choice, in their order.
 func (r Role) Held() []*Host {
 	all := slices.Concat(r.Keep, r.Take)
 	slices.SortFunc(all, (*Host).compare)
 	return all
 }
 
-// InUse are the hosts that stay only since they are in use: there are too many, or they are no longer permitted.
+// InUse returns the hosts that stay only because they are in use: they are excess, or no longer permitted.
 func (r Role) InUse() []*Host {
 	return slices.DeleteFunc(slices.Clone(r.Keep), func(h *Host) bool {
 		return h.InUse() == "" || h.Permitted && len(r.Keep) <= r.Wanted
 	})
 }
 
-// Choose decides, and sorts the hosts. Errors are faults: a selector that cannot be understood.
+// Choose decides, and sorts the hosts. Errors are faults: an invalid selector.
 func Choose(cluster Cluster, nodes map[airship.Role]airship.NodeSet, hosts []*Host) (c Choice, err error) {
 	slices.SortFunc(hosts, (*Host).compare)
 	held, free, others := divide(cluster, hosts)
@@ -145,8 +145,8 @@ func without(hosts []*Host, taken ...*Host) []*Host {
 	return slices.DeleteFunc(slices.Clone(hosts), func(h *Host) bool { return slices.Contains(taken, h) })
 }
 
-// replace exchanges failed hosts for free ones, if they are not more than standby. The failed one may be the
-// one that kept the topologyKey's value from the other.
+// replace exchanges failed hosts for free ones, unless more than standby failed. A replacement may have the
+// topologyKey value of the host that it replaces.
 func (r *Role) replace(free []*Host, standby int) {
 	failed := slices.DeleteFunc(slices.Clone(r.Keep), func(h *Host) bool { return h.Failed() == "" })
 	if len(failed) > standby {
@@ -164,7 +164,7 @@ func (r *Role) replace(free []*Host, standby int) {
 	}
 }
 
-// shrink decides which of the held hosts leave: those that are not permitted, and the excess.
+// shrink decides which held hosts leave: those that are not permitted, and the excess.
 func (r *Role) shrink(held []*Host) {
 	stays := func(h *Host) bool { return h.InUse() != "" && !r.releaseInUse }
 	var order []*Host
@@ -197,7 +197,7 @@ func (r *Role) worth(h *Host) int {
 	return 2
 }
 
-// fitting returns up to n free hosts that fit beside those that are held, and counts the causes for the others.
+// fitting returns up to n free hosts that fit beside the held ones, and counts why the others do not.
 func (r *Role) fitting(n int, free, held []*Host, refused tally) (taken []*Host) {
 	if n <= 0 {
 		return nil
@@ -224,7 +224,7 @@ func (r *Role) fitting(n int, free, held []*Host, refused tally) (taken []*Host)
 	return taken
 }
 
-// Problem says what is wrong with a held host; "" for nothing.
+// Problem returns what is wrong with a held host, "" for nothing.
 func (r Role) Problem(h *Host) string {
 	var all []string
 	for _, one := range []struct {
@@ -245,7 +245,7 @@ func (r Role) Problem(h *Host) string {
 	return strings.Join(all, "; ")
 }
 
-// Reason is why a host is not taken. There are few, so that a status stays small whatever the number of hosts.
+// Reason is why a host is not taken. There are few, so that a status stays small with any number of hosts.
 type Reason string
 
 // The reasons.
@@ -259,7 +259,7 @@ const (
 	ReasonTopology  Reason = "has the topologyKey value of a host that is held"
 )
 
-// Unfit says why a host cannot be taken by anybody, or "".
+// Unfit returns why no cluster can take the host, or "".
 func (b *BareMetalHost) Unfit() Reason {
 	switch {
 	case b.InUse() != "":
@@ -270,10 +270,9 @@ func (b *BareMetalHost) Unfit() Reason {
 	return ""
 }
 
-// fewHosts is how many hosts are named for a reason.
+// fewHosts is how many hosts a reason names.
 const fewHosts = 5
 
-// tally counts refusals.
 type tally map[Reason]airship.RefusedHosts
 
 func (t tally) add(reason Reason, h *Host) {

@@ -18,8 +18,8 @@ import (
 // HostKind is Metal3's BareMetalHost.
 var HostKind = schema.GroupVersionKind{Group: "metal3.io", Version: "v1alpha1", Kind: "BareMetalHost"}
 
-// BareMetalHost is Metal3's, with those of its fields that are read here. So a cache holds little of each, and
-// it is written by patches alone.
+// BareMetalHost is Metal3's, reduced to the fields that this operator reads. So a cache stays small, and only patches
+// may write it.
 type BareMetalHost struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -50,7 +50,7 @@ type BareMetalHost struct {
 	} `json:"status"`
 }
 
-// NIC is an interface that Metal3 saw.
+// NIC is a network interface that Metal3 found.
 type NIC struct {
 	Name string `json:"name"`
 	IP   string `json:"ip"`
@@ -81,26 +81,26 @@ func (l *BareMetalHostList) DeepCopyObject() runtime.Object {
 	return &out
 }
 
-// AddToScheme makes BareMetalHosts known to a scheme.
+// AddToScheme registers BareMetalHosts with a scheme.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(HostKind.GroupVersion(), &BareMetalHost{}, &BareMetalHostList{})
 	metav1.AddToGroupVersion(s, HostKind.GroupVersion())
 	return nil
 }
 
-// Annotations by which Metal3 is told to leave a host alone.
+// Annotations that make Metal3 leave a host alone.
 const (
 	AnnotationPaused   = "baremetalhost.metal3.io/paused"
 	annotationDetached = "baremetalhost.metal3.io/detached"
-	// AnnotationUnhealthy is Cluster API's, and annotationUnhealthyOld that of its earlier versions.
+	// AnnotationUnhealthy is Cluster API's, annotationUnhealthyOld that of its earlier versions.
 	AnnotationUnhealthy    = "capm3.metal3.io/unhealthy"
 	annotationUnhealthyOld = "capi.metal3.io/unhealthy"
 )
 
-// Host is a BareMetalHost, and what it is to the SIPCluster that chooses.
+// Host is a BareMetalHost and its relation to the SIPCluster that chooses.
 type Host struct {
 	*BareMetalHost
-	// Permitted is whether its owner lets the SIPCluster hold it.
+	// Permitted is whether the host's owner lets the SIPCluster hold it.
 	Permitted bool
 	// Recovering is whether it failed a short time ago, so that it is not replaced yet.
 	Recovering bool
@@ -114,7 +114,7 @@ func (b *BareMetalHost) Key() types.NamespacedName {
 // Claim returns the claim of the SIPCluster that holds the host; "" for none.
 func (b *BareMetalHost) Claim() string { return b.Annotations[airship.AnnotationClaim] }
 
-// Consumer returns KIND NAMESPACE/NAME of what uses the host; "" for nothing.
+// Consumer returns KIND NAMESPACE/NAME of the object that uses the host; "" for none.
 func (b *BareMetalHost) Consumer() string {
 	c := b.Spec.ConsumerRef
 	if c == (corev1.ObjectReference{}) {
@@ -140,35 +140,36 @@ func (h *Host) compare(other *Host) int {
 type Cluster struct {
 	types.NamespacedName
 	UID types.UID
-	// Deleting is whether it is being deleted: it adopts what it then releases.
+	// Deleting is whether it is being deleted: then it also holds adoptable hosts that are not permitted, to release
+	// them.
 	Deleting bool
 	// ReleaseInUse lets hosts in use leave.
 	ReleaseInUse bool
-	// Listed are the hosts that its status lists: it had them under an earlier version.
+	// Listed are the hosts in its status: it held them under an earlier version.
 	Listed map[types.NamespacedName]bool
 }
 
-// Claim is the value of the annotation with which the cluster claims a host for a role.
+// Claim returns the value of the annotation with which the cluster claims a host for a role.
 func (c Cluster) Claim(role airship.Role) string {
 	return fmt.Sprintf("%s %s %s", role, c.NamespacedName, c.UID)
 }
 
-// Holds returns whether the cluster holds a host. The claim has its UID: one of the same name is
-// another one. Else the annotation to adopt lets it have what claim or labels give its name.
+// Holds reports whether the cluster holds a host. A claim must have its UID: another cluster may have had its name.
+// Else the adopt annotation gives it the hosts whose claim or labels have its name.
 func (c Cluster) Holds(h *Host) bool {
 	by, _ := h.Holder()
 	adopt := h.Annotations[airship.AnnotationAdopt] == "true" && (h.Permitted || c.Deleting)
 	return by == c.NamespacedName && (h.claimUID() == string(c.UID) || adopt || c.Imports(h))
 }
 
-// Imports returns whether a host has a claim of an earlier version, without a UID, which was
-// made for this cluster and no earlier one of its name.
+// Imports reports whether the host has a claim of an earlier version, without a UID. Listed shows that it was made
+// for this cluster, and not for an earlier one of its name.
 func (c Cluster) Imports(h *Host) bool {
 	by, _ := h.Holder()
 	return by == c.NamespacedName && h.Claim() != "" && h.claimUID() == "" && c.Listed[h.Key()]
 }
 
-// claimUID is that of the SIPCluster in the claim; "" for none.
+// claimUID returns the UID of the SIPCluster in the claim; "" for none.
 func (b *BareMetalHost) claimUID() string {
 	if fields := strings.Fields(b.Claim()); len(fields) == 3 {
 		return fields[2]
@@ -176,9 +177,9 @@ func (b *BareMetalHost) claimUID() string {
 	return ""
 }
 
-// Holder returns the name of the SIPCluster that the host is for, and the role; neither for a
-// free one. The claim decides; the labels do where there is no claim, as of a host that the
-// original labelled. A host of which no one can say whose it is belongs to someone else.
+// Holder returns the name of the SIPCluster that the host is for, and the role; neither for a free host. The claim
+// decides; without one the labels do, as for hosts that the original SIP operator labelled. A host with an unreadable
+// claim counts as another cluster's.
 func (b *BareMetalHost) Holder() (types.NamespacedName, airship.Role) {
 	if claim := b.Claim(); claim != "" {
 		role, name, _ := strings.Cut(claim, " ")
@@ -192,19 +193,19 @@ func (b *BareMetalHost) Holder() (types.NamespacedName, airship.Role) {
 	return HolderByLabels(b.Labels)
 }
 
-// HolderByLabels returns the name of the SIPCluster that labels name, and the role; neither for none.
+// HolderByLabels returns the SIPCluster and the role that labels name; neither for none.
 func HolderByLabels(labels map[string]string) (types.NamespacedName, airship.Role) {
 	by := types.NamespacedName{Namespace: labels[airship.LabelClusterNamespace], Name: labels[airship.LabelClusterName]}
 	return by, airship.Role(labels[airship.LabelNodeType])
 }
 
-// Labelled tells whether the host has all labels of a cluster's role.
+// Labelled reports whether the host has all labels of a cluster's role.
 func (b *BareMetalHost) Labelled(cluster types.NamespacedName, role airship.Role) bool {
 	by, as := HolderByLabels(b.Labels)
 	return by == cluster && as == role
 }
 
-// InUse says what uses the host, or "".
+// InUse returns what uses the host, or "".
 func (b *BareMetalHost) InUse() string {
 	switch consumer := b.Consumer(); {
 	case consumer != "":
@@ -217,12 +218,12 @@ func (b *BareMetalHost) InUse() string {
 	return ""
 }
 
-// available reports whether nothing is provisioned; earlier versions of Metal3 call it ready.
+// available reports whether nothing is provisioned; earlier versions of Metal3 call this state ready.
 func (b *BareMetalHost) available() bool {
 	return b.Status.Provisioning.State == "available" || b.Status.Provisioning.State == "ready"
 }
 
-// Failed says why a host cannot serve, or "".
+// Failed returns why a host cannot serve, or "".
 func (b *BareMetalHost) Failed() string {
 	switch {
 	case !b.DeletionTimestamp.IsZero():
@@ -237,11 +238,11 @@ func (b *BareMetalHost) Failed() string {
 	return ""
 }
 
-// MayRecover reports whether an error is all why it failed.
+// MayRecover reports whether the host failed only by an operational error.
 func (b *BareMetalHost) MayRecover() bool {
 	return b.Status.OperationalStatus == "error" && b.DeletionTimestamp.IsZero() &&
 		!b.has(annotationDetached, AnnotationUnhealthy, annotationUnhealthyOld)
 }
 
-// String names the host.
+// String returns the kind and the name.
 func (b *BareMetalHost) String() string { return "BareMetalHost " + b.Key().String() }

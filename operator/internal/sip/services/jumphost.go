@@ -29,13 +29,9 @@ const (
 	principalsFile     = "authorized_principals"
 )
 
-// jumpHost is the SSH server before all hosts of the tenant. Each change replaces its pod, which ends what
-// is open to a host that leaves and what a removed key opened.
-//
-// Who has the private half of an authorized key, or a certificate of a trusted CA, logs in as [jumphost.User] and
-// forwards TCP to the hosts, by name or address: `ssh -J`, -W and -L. Otherwise sshd runs `host list`. It refuses
-// passwords, other destinations, terminals, remote forwarding, sockets, tunnels, agents and X11. It asks no DNS:
-// the pod's /etc/hosts has the hosts' names, and sshd refuses others before it resolves any.
+// jumpHost renders the SSH server in front of the hosts. Each change replaces its pod, to end sessions of removed hosts
+// and keys. A client with an authorized key or a trusted CA's certificate logs in as [jumphost.User] and forwards TCP
+// to the hosts (`ssh -J`, -W, -L). Other sessions run `host list`, and sshd refuses all else.
 func (r *rendering) jumpHost(s airship.JumpHost) error {
 	placeErr := r.place(airship.RoleControlPlane, airship.RoleWorker)
 	keys, keysErr := r.publicKeys(".sshAuthorizedKeys", s.SSHAuthorizedKeys)
@@ -75,8 +71,8 @@ func (r *rendering) jumpHost(s airship.JumpHost) error {
 	return nil
 }
 
-// sshd returns sshd_config. StrictModes would refuse the modes of mounted volumes, which no one in the
-// pod can write. There are no PerSourcePenalties: behind a NodePort all clients share the nodes' addresses.
+// sshd returns sshd_config. StrictModes would refuse the modes of mounted volumes, which nothing in the pod can
+// write. PerSourcePenalties are off: behind a NodePort all clients share the nodes' addresses.
 func (r *rendering) sshd(trustsCAs bool) string {
 	authorities := ""
 	if trustsCAs {
@@ -120,7 +116,7 @@ ClientAliveCountMax 3
 `, strings.Join(r.permitted(), " "))
 }
 
-// permitted returns the arguments of PermitOpen. With load balancers of workers the NetworkPolicy alone bounds the
+// permitted returns the arguments of PermitOpen. With load balancers of workers only the NetworkPolicy bounds the
 // ports: sshd knows no ranges.
 func (r *rendering) permitted() (all []string) {
 	ports := []string{"*"}
@@ -146,7 +142,7 @@ func (r *rendering) permitted() (all []string) {
 	return all
 }
 
-// hostList returns what `host list` prints.
+// hostList returns the output of `host list`.
 func hostList(hosts []placed) string {
 	var b strings.Builder
 	for _, h := range hosts {
@@ -159,10 +155,11 @@ func hostList(hosts []placed) string {
 	return b.String()
 }
 
-// lines returns lines that end.
+// lines joins lines and ends the last one.
 func lines(all []string) string { return strings.Join(slices.Concat(all, []string{""}), "\n") }
 
-// aliases has each address once, with all its names: the API server takes no two aliases of one address.
+// aliases lists each address once, with all its names: the API server refuses two aliases of one address. They make
+// the pod's /etc/hosts, so that sshd needs no DNS. It refuses other names before it resolves any.
 func aliases(hosts []placed) (all []corev1.HostAlias) {
 	for _, h := range hosts {
 		for _, a := range h.Addresses {
@@ -177,7 +174,6 @@ func aliases(hosts []placed) (all []corev1.HostAlias) {
 	return all
 }
 
-// publicKeys are the lines of a field.
 func (r *rendering) publicKeys(field string, in []string) (lines []string, err error) {
 	var errs []error
 	for i, one := range in {
@@ -190,8 +186,7 @@ func (r *rendering) publicKeys(field string, in []string) (lines []string, err e
 	return lines, errors.Join(errs...)
 }
 
-// AuthorizedKey returns a public key as one line of authorized_keys. It refuses options; sshd refuses weak
-// keys.
+// AuthorizedKey returns a public key as one line of authorized_keys. It refuses options; sshd refuses weak keys.
 func AuthorizedKey(line string) (string, error) {
 	line = strings.TrimSpace(line)
 	public, comment, options, rest, err := ssh.ParseAuthorizedKey([]byte(line))
@@ -205,7 +200,8 @@ func AuthorizedKey(line string) (string, error) {
 	return strings.TrimSpace(key + " " + comment), nil
 }
 
-// hostKey is made once and kept, in OpenSSH's PEM: one that changed would look like an attack to every client.
+// hostKey returns the kept key, or a new one in OpenSSH's PEM. A key that changed would look like an attack to
+// clients.
 func (r *rendering) hostKey() ([]byte, error) {
 	if kept := r.in.Kept[r.Name+suffixHostKeys][jumphost.HostKey]; len(kept) > 0 {
 		return kept, nil

@@ -22,60 +22,60 @@ const (
 	kubeletPort   = 10250
 )
 
-// maxPorts of all load balancers of workers.
+// maxPorts is the number of ports of all load balancers of workers together.
 const maxPorts = 1000
 
-// maxConfig is what a ConfigMap holds, in bytes.
+// maxConfig is the capacity of a ConfigMap, in bytes.
 const maxConfig = 1 << 20
 
-// What a load balancer's pod has.
+// Paths, port and environment of a load balancer's pod.
 const (
 	balancerDir  = "/etc/sip-load-balancer" // ConfigMap
 	balancerFile = "haproxy.cfg"
-	// balancerHealth is where the pod says that it runs (GET /healthz): outside the default range of node ports.
+	// balancerHealth is the port of the pod's own health (GET /healthz): outside the default range of node ports.
 	balancerHealth = 8404
 	// balancerIP is the environment variable with the address to listen on, so that one text serves either IP family.
 	balancerIP = "POD_IP"
 )
 
 const (
-	// checkEvery is how often hosts are checked. settle, in seconds, is how long a new load
-	// balancer takes to have checked all: until its first check, a host counts as fit.
+	// checkEvery is the time between checks of a host. settle is how many seconds a new load balancer takes to check
+	// all hosts. Until its first check, a host counts as fit.
 	checkEvery = 3 * time.Second
 	settle     = 10
-	// grace is how long connections are accepted after SIGUSR1, since the nodes' rules lead clients to the pod a
-	// little longer, and drain how long open ones may go on.
+	// grace is how long HAProxy accepts connections after SIGUSR1, since the nodes' rules still send clients for a
+	// while. Open connections may continue for drain.
 	grace = 10 * time.Second
 	drain = 10 * time.Minute
 )
 
-// balancer is what HAProxy does, which passes TCP through:
+// balancer is the configuration of HAProxy, which passes TCP through:
 //
-//   - A host takes connections while its check passes. Three failures in a row keep new connections away, so that
-//     API servers which are slow together are not all taken away, and cut none. The kernel ends connections to a
-//     host that is gone. One that a host refuses is tried on another.
-//   - The first address of a host is used as long as any host is reached at its first; the second one, of IPv6,
-//     stands by for clusters whose pods have that family only.
-//   - A new worker, after a reload, lets its connections wait until it has checked all hosts.
+//   - A host gets connections while its check passes. Three failures in a row stop new connections and cut none,
+//     so that API servers that are slow together stay in use. The kernel ends connections to a host that is gone.
+//     HAProxy tries a refused connection on another host.
+//   - HAProxy uses the first address of hosts as long as it reaches any host at its first. The second one, of IPv6,
+//     stands by for clusters whose pods have only that family.
+//   - After a reload, a new worker lets its connections wait until it has checked all hosts.
 //
-// Every word of the text that comes from outside is a number, an address, the name of an object or a path that the
-// CustomResourceDefinition restricts. So there is nothing to quote.
+// External input in the text is a number, an address, the name of an object or a path that the CRD restricts. So
+// nothing needs quoting.
 type balancer struct {
-	first, last int32         // ports that are listened on
+	first, last int32         // ports that HAProxy listens on
 	port        int32         // of the hosts; 0 for the one that the client connected to
 	check       check         // of hosts
-	checks      []check       // of ports, in its place
-	every       time.Duration // between checks, and how long a connection and its TLS handshake may take
+	checks      []check       // of ports, instead of check
+	every       time.Duration // between checks, and timeout of a connection with its TLS handshake
 }
 
-// check is how hosts are asked whether they can take connections.
+// check is the probe by which HAProxy finds out whether a host can take connections.
 type check struct {
 	port  int32
-	plain bool   // without TLS; else whoever answers: clients know their servers
-	path  string // of GET; "" for the connection, or the TLS handshake, alone
+	plain bool   // without TLS; else any certificate passes: clients verify their servers
+	path  string // of GET; "" checks only the connection or the TLS handshake
 }
 
-// controlPlane leads to the API servers that answer GET /readyz.
+// controlPlane balances over the API servers that answer GET /readyz.
 func (r *rendering) controlPlane(s airship.LoadBalancerControlPlane) error {
 	b := balancer{first: apiServerPort, last: apiServerPort, port: apiServerPort, every: checkEvery}
 	if b.check = (check{port: apiServerPort, path: "/readyz"}); s.HealthCheck == "TCP" {
@@ -85,13 +85,13 @@ func (r *rendering) controlPlane(s airship.LoadBalancerControlPlane) error {
 	return r.balance(b, airship.RoleControlPlane)
 }
 
-// workers leads each port of the range to the same port of the hosts whose kubelet
-// serves, or whose port passes its check.
+// workers forwards each port of the range to the same port of the hosts whose kubelet serves, or whose port passes
+// its check.
 func (r *rendering) workers(s airship.LoadBalancerWorker) error {
 	b := balancer{
 		first: s.NodePortRange.Start, last: s.NodePortRange.End, check: check{port: kubeletPort}, every: checkEvery,
 	}
-	total := int32(0) // a rule of the CustomResourceDefinition would block writes of stored resources
+	total := int32(0) // a rule of the CRD would block writes of stored resources
 	for _, one := range r.in.Spec.LoadBalancerWorker {
 		total += one.NodePortRange.End - one.NodePortRange.Start + 1
 	}
@@ -112,7 +112,7 @@ func (r *rendering) workers(s airship.LoadBalancerWorker) error {
 	return r.balance(b, airship.RoleWorker)
 }
 
-// balance is what both have in common. The configuration is in a ConfigMap: it has no
+// balance fills in the parts that both kinds of load balancer share. The configuration is in a ConfigMap: it has no
 // secrets.
 func (r *rendering) balance(b balancer, role airship.Role) error {
 	if err := r.place(role); err != nil {
@@ -144,8 +144,8 @@ func (r *rendering) balance(b balancer, role airship.Role) error {
 	return nil
 }
 
-// roll replaces the pods when a host or an address leaves: that a pod which loads its configuration again
-// leads there no more, no one tells. Others are loaded.
+// roll replaces the pods if a host or an address leaves: a pod does not report whether its reload has stopped
+// forwarding to it. The pods reload any other change.
 func (r *rendering) roll() {
 	if running := r.in.Running[r.Name]; running != nil {
 		r.hash = running.Spec.Template.Annotations[annotationHash]
@@ -158,10 +158,9 @@ func (r *rendering) roll() {
 	r.hash = hashed(nil, []byte(r.hash), fmt.Append(nil, r.leads))
 }
 
-// balancerCommand runs HAProxy with a configuration file, in the foreground. It looks every two seconds whether
-// a file beside the configuration changed, as the kubelet changes those of a ConfigMap, and has HAProxy load it if
-// that accepts it: a new worker takes the sockets over, and the one before serves what is open. It passes SIGUSR1
-// on. (The loop is no child of the master process, which would wait for it at its end.)
+// balancerCommand runs HAProxy in the foreground. Every two seconds it looks for files that the kubelet changed, and
+// reloads a valid configuration. A new worker takes over the sockets, the old one serves open connections. It passes
+// SIGUSR1 on. (A loop below the master process would keep that from ending.)
 func balancerCommand(file string) []string {
 	const script = `cd %[1]s
 haproxy -W -db -f %[2]s &
@@ -178,15 +177,14 @@ wait $master`
 	return []string{"/bin/sh", "-c", fmt.Sprintf(script, path.Dir(file), path.Base(file))}
 }
 
-// balancerStop makes the process pid end softly, and returns when it has. It does not rely
-// on the signal that an image names for that: Kubernetes sends SIGTERM otherwise, at
-// which HAProxy drops everything.
+// balancerStop ends the process pid softly, and returns after its end. It does not rely on the image's stop signal:
+// Kubernetes else sends SIGTERM, at which HAProxy drops all connections.
 func balancerStop(pid int) []string {
 	return []string{"/bin/sh", "-c", fmt.Sprintf("kill -USR1 %[1]d; while kill -0 %[1]d 2>/dev/null; do sleep 1; done", pid)}
 }
 
-// text returns HAProxy's configuration. Each connection takes up to 35 KiB, and each worker that still serves what was
-// open before a reload its own memory.
+// text returns HAProxy's configuration. A connection needs at most 35 KiB. Each worker that still serves connections
+// from before a reload has its own memory.
 func (b balancer) text(hosts []placed) string {
 	listen := strconv.Itoa(int(b.first))
 	if b.first != b.last {
@@ -278,7 +276,7 @@ func (b balancer) server(out *strings.Builder, name string, i int, addr netip.Ad
 	if b.port != 0 {
 		at += ":" + strconv.Itoa(int(b.port))
 	}
-	if i > 0 { // a colon is in no name of a host
+	if i > 0 { // names of hosts have no colon
 		name, backup = fmt.Sprintf("%s:%d", name, i+1), " backup"
 	}
 	fmt.Fprintf(out, "    server %s %s%s\n", name, at, backup)

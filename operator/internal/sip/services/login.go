@@ -30,7 +30,7 @@ const (
 	httpsPort = 443
 	tlsCert   = corev1.TLSCertKey
 	tlsKey    = corev1.TLSPrivateKeyKey
-	// tlsTrusted is what clients trust.
+	// tlsTrusted is the key of the certificates that clients trust.
 	tlsTrusted = corev1.ServiceAccountRootCAKey
 
 	dexSettings = "config.yaml" // in the Secret of configSecret
@@ -41,8 +41,8 @@ const (
 	dexTLS      = "/etc/dex/tls" // tls.crt, tls.key
 )
 
-// auth is the login. There is one: those of a namespace would share keys and codes, so that who logs in at one could
-// redeem the code at another.
+// auth renders the OIDC provider. A tenant has one: two in a namespace would share keys and codes. A user of one
+// could then redeem the code at the other.
 func (r *rendering) auth(s airship.Auth, index int) error {
 	if index > 0 {
 		return r.wrong("", "a tenant cluster has one OIDC provider", "write its connectors into the first entry of auth")
@@ -73,9 +73,9 @@ func (r *rendering) auth(s airship.Auth, index int) error {
 	r.egress = r.dexReach(len(connectors) > 0)
 	r.mount("config", dexDir, r.keep(suffixConfig, corev1.SecretTypeOpaque, Secret{dexConfig: text}))
 	r.mount("tls", dexTLS, r.keep(suffixTLS, corev1.SecretTypeTLS, tls))
-	// The image's entry point would pass the file through a template engine, and Dex read environment variables into
-	// the settings of connectors, so that a password with a $ is another one. A connector whose provider does not
-	// answer at the start must not keep the others from serving.
+	// The image's entry point would pass the file through a template engine. Dex would expand environment variables
+	// in connectors, which changes a password with a $. A provider that does not answer must not block the other
+	// connectors.
 	r.container().Command = []string{"dex", "serve", path.Join(dexDir, dexConfig)}
 	r.container().Env = []corev1.EnvVar{
 		{Name: "DEX_CONTINUE_ON_CONNECTOR_FAILURE", Value: "true"}, {Name: "DEX_EXPAND_ENV", Value: "false"},
@@ -83,10 +83,10 @@ func (r *rendering) auth(s airship.Auth, index int) error {
 	return nil
 }
 
-// issuerHost returns the host of an issuer, https://HOST[:PORT][/PATH], which the certificate is for.
+// issuerHost returns the host of an issuer, https://HOST[:PORT][/PATH], for the certificate.
 func (r *rendering) issuerHost(issuer string) (string, error) {
 	u, err := url.Parse(issuer)
-	// Clients compare it byte by byte, and Dex takes a slash at the end away. The CRD refuses user, query and fragment.
+	// Clients compare it byte by byte, and Dex strips a slash at the end. The CRD refuses user, query and fragment.
 	if err != nil || u.Hostname() == "" || strings.HasSuffix(u.Path, "/") {
 		return "", r.wrong(".issuer", "it is missing, no URL, or ends in a slash",
 			"write the URL that clients reach the service by, such as https://login.example.site:32000")
@@ -96,10 +96,9 @@ func (r *rendering) issuerHost(issuer string) (string, error) {
 
 var lineOfError = regexp.MustCompile(`line \d+`)
 
-// dexConfig returns the configuration of Dex, which is secret, and the types of its connectors. Settings pass through
-// as Dex documents them: it says what is wrong with them when it starts, and the pod that runs stays until one is
-// ready. The pod decides where Dex listens, its certificate and its state, which is in resources of the pod's
-// namespace, and outlives it. Errors quote none of the settings.
+// dexConfig returns the secret configuration of Dex and the types of its connectors. Settings pass through: Dex
+// reports wrong ones at its start, and the old pod stays until a new one is ready. The operator sets where Dex
+// listens, its certificate and its state: resources in the pod's namespace that outlive it. Errors quote no settings.
 func (r *rendering) dexConfig(issuer string, settings []byte) (text []byte, connectors []string, err error) {
 	var given map[string]any
 	if err := yaml.UnmarshalStrict(settings, &given); err != nil {
@@ -144,7 +143,7 @@ func (r *rendering) dexConfig(issuer string, settings []byte) (text []byte, conn
 	return append(text, '\n'), connectors, nil
 }
 
-// spelled refuses names in other letters, which Dex takes for the same.
+// spelled refuses names in another case, which Dex takes for the same.
 func (r *rendering) spelled(where string, given map[string]any, names ...string) error {
 	for _, name := range names {
 		for other := range given {
@@ -156,14 +155,13 @@ func (r *rendering) spelled(where string, given map[string]any, names ...string)
 	return nil
 }
 
-// refused are settings of connectors that make a login worthless, with what to do.
+// refused are settings of connectors that make a login worthless, each with the alternative.
 var refused = map[string]string{
 	"insecureNoSSL":                   "it sends passwords over the network as they are: use startTLS, or TLS",
 	"insecureSkipSignatureValidation": "anybody could log in as anybody: use caData",
 }
 
-// connectors returns the types of connectors, and has their providers send users back here. Dex says what else is
-// wrong with them.
+// connectors returns the types of connectors, and sets their redirect to this provider. Dex reports other mistakes.
 func (r *rendering) connectors(issuer string, given map[string]any) (types []string, err error) {
 	all, _ := given["connectors"].([]any)
 	if users, _ := given["staticPasswords"].([]any); len(all)+len(users) == 0 {
@@ -194,8 +192,8 @@ func (r *rendering) connectors(issuer string, given map[string]any) (types []str
 	return types, nil
 }
 
-// allowed refuses connectors whose providers the site does not let services connect to. Of SAML's, the user's
-// browser alone connects to the provider.
+// allowed refuses connectors if the site lets services connect to no provider. With SAML only the user's browser
+// connects to it.
 func (r *rendering) allowed(connectors []string) error {
 	others := slices.ContainsFunc(connectors, func(typ string) bool { return typ != "saml" })
 	if len(r.in.Egress) > 0 || !others {
@@ -205,8 +203,8 @@ func (r *rendering) allowed(connectors []string) error {
 		"start the operator with --sip-egress=CIDR,CIDR, the networks of hosts and providers")
 }
 
-// dexReach lets the login out to its state, and to where its connectors' users are: as far as the site
-// allows that. Policies see the port of the pod behind the Service of DNS, which is 5353 on OpenShift.
+// dexReach allows Dex its state, and its connectors' providers as far as the site allows them. Policies see the port
+// of the pod behind the Service of DNS: 5353 on OpenShift.
 func (r *rendering) dexReach(connects bool) []networkingv1.NetworkPolicyEgressRule {
 	rules := []networkingv1.NetworkPolicyEgressRule{}
 	for _, at := range r.in.APIServers {
@@ -224,16 +222,16 @@ func (r *rendering) dexReach(connects bool) []networkingv1.NetworkPolicyEgressRu
 	return append(append(rules, toPrefixes(r.in.Egress, tcpPort(1, 65535))...), dns)
 }
 
-// How long certificates count. A leaf is renewed after two thirds of its life, an
-// authority that was made here before a leaf could outlive it.
+// Validity of certificates. A leaf is renewed after two thirds of its life, a CA from here before a leaf could
+// outlive it.
 const (
 	leafLife      = 90 * 24 * time.Hour
 	authorityLife = 10 * 365 * 24 * time.Hour
 	skew          = 5 * time.Minute // a node's clock may be behind
 )
 
-// certify returns the certificate that Dex serves by, with its key and what clients trust. It adds the authority
-// where that was made here. What is kept serves until it is to be renewed.
+// certify returns Dex's certificate with its key and the certificates that clients trust. It adds the CA if it was
+// made here. The kept certificate serves until its renewal.
 func (r *rendering) certify(ca airship.SecretName, host string) (Secret, error) {
 	by, trusted, err := r.authority(ca)
 	if err != nil {
@@ -259,20 +257,20 @@ func (r *rendering) certify(ca airship.SecretName, host string) (Secret, error) 
 	if err != nil {
 		return nil, r.defect(err)
 	}
-	if !bytes.Equal(by.Cert.RawSubject, by.Cert.RawIssuer) { // clients need it to get to a root
+	if !bytes.Equal(by.Cert.RawSubject, by.Cert.RawIssuer) { // clients need it for a chain to a root
 		made[tlsCert] = append(made[tlsCert], trusted...)
 	}
 	made[tlsTrusted] = trusted
 	return made, nil
 }
 
-// renewAt is when two thirds of a certificate's life are over.
+// renewAt returns when two thirds of a certificate's life are over.
 func renewAt(c *x509.Certificate) time.Time {
 	return c.NotBefore.Add(c.NotAfter.Sub(c.NotBefore) * 2 / 3)
 }
 
-// authority is that of a Secret; without one it is made, once: the tenant's API server is given it to trust, so
-// that it has to outlive the certificates it issues. It returns what of it clients trust.
+// authority returns the CA of a Secret, else one that is made once, and the certificates of it that clients trust.
+// The tenant's API server trusts it, so it has to outlive the certificates it issues.
 func (r *rendering) authority(name airship.SecretName) (by certificate.Issued, trusted []byte, err error) {
 	if name != "" {
 		data, err := r.secret(".caSecret", name, tlsCert, tlsKey)
@@ -292,7 +290,7 @@ func (r *rendering) authority(name airship.SecretName) (by certificate.Issued, t
 	}
 	own := r.in.Kept[r.Name+suffixCA]
 	by.Cert, by.Key, err = certificate.Pair(own[tlsCert], own[tlsKey])
-	switch { // a clock that went back is no reason for another one: tenants trust this one
+	switch { // a clock that went back must not replace the CA: tenants trust this one
 	case len(own) > 0 && err != nil:
 		return by, nil, r.wrong("", fmt.Sprintf("Secret %s%s: %v", r.Name, suffixCA, err),
 			"restore the Secret; or delete it, and give the new authority to the tenant's API server")
@@ -310,7 +308,7 @@ func (r *rendering) authority(name airship.SecretName) (by certificate.Issued, t
 	return by, own[tlsCert], err
 }
 
-// read reads a certificate that is valid now, and its private key.
+// read returns a certificate and its private key, if valid now.
 func (r *rendering) read(data Secret) (certificate.Issued, error) {
 	cert, key, err := certificate.Pair(data[tlsCert], data[tlsKey])
 	if err == nil && (r.in.Now.Before(cert.NotBefore) || !r.in.Now.Before(cert.NotAfter)) {
@@ -320,7 +318,7 @@ func (r *rendering) read(data Secret) (certificate.Issued, error) {
 	return certificate.Issued{Cert: cert, Key: key}, err
 }
 
-// issue issues a certificate, which does not outlive who signs it. Without who signs, it is self-signed.
+// issue issues a certificate, which does not outlive its issuer. A nil issuer makes it self-signed.
 func (r *rendering) issue(template *x509.Certificate, life time.Duration, by *certificate.Issued) (Secret, error) {
 	now := r.in.Now.UTC()
 	template.NotBefore, template.NotAfter = now.Add(-skew).Truncate(time.Second), now.Add(life).Truncate(time.Second)

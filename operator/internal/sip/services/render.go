@@ -29,12 +29,12 @@ import (
 
 // Suffixes of the names of further objects.
 const (
-	suffixConfig   = "-config"    // ConfigMap or Secret: what the program reads
-	suffixPull     = "-pull"      // Secret: login of the mirror
+	suffixConfig   = "-config"    // ConfigMap or Secret: configuration of the program
+	suffixPull     = "-pull"      // Secret: pull secret of the mirror
 	suffixHostKeys = "-host-keys" // Secret: of the jump host
 	suffixTLS      = "-tls"       // Secret: certificate of the login
-	suffixCA       = "-ca"        // Secret: the authority that was made for it
-	suffixTrust    = "-trust"     // ConfigMap: what the login's clients trust
+	suffixCA       = "-ca"        // Secret: the CA that was made for it
+	suffixTrust    = "-trust"     // ConfigMap: certificates that the login's clients trust
 )
 
 // Render renders the services of a SIPCluster in the order of the spec: load balancers, jump hosts, login.
@@ -55,7 +55,7 @@ func Render(in Input) (all []Service) {
 	return all
 }
 
-// rendering is one service that is being rendered.
+// rendering is one service while it is rendered.
 type rendering struct {
 	Service
 	in    Input
@@ -65,15 +65,15 @@ type rendering struct {
 	pod      corev1.PodSpec
 	replicas int32
 	service  corev1.ServiceSpec
-	ingress  []networkingv1.NetworkPolicyPort // let in from wherever
+	ingress  []networkingv1.NetworkPolicyPort // let in from any source
 	egress   []networkingv1.NetworkPolicyEgressRule
-	hash     string           // of what the pods read once, at their start; "" for nothing
-	leads    []netip.Addr     // that the pods lead to, sorted
+	hash     string           // of the data that pods read only at their start; "" for none
+	leads    []netip.Addr     // addresses that the pods forward to, sorted
 	hosts    []placed         // of the roles that place was called for
-	before   []runtime.Object // what the Deployment's pods mount
+	before   []runtime.Object // objects that the Deployment's pods mount
 }
 
-// service renders one service: what all have in common, and by fill what is its own.
+// service renders one service: the common parts, and by fill its own ones.
 func (in Input) service(kind Kind, index int, spec airship.Service, fill func(*rendering) error) Service {
 	none := Service{Name: Name(in.Cluster.Name, kind, index), Kind: kind}
 	r := &rendering{Service: none, in: in, spec: spec, field: fmt.Sprintf("spec.services.%s[%d]", kind, index)}
@@ -96,7 +96,6 @@ func (in Input) service(kind Kind, index int, spec airship.Service, fill func(*r
 	return r.Service
 }
 
-// base is what all services have in common.
 func (r *rendering) base() error {
 	var err error
 	r.Image, err = r.findImage()
@@ -113,7 +112,7 @@ func (r *rendering) base() error {
 	return err
 }
 
-// findImage returns the image. While the bundle cannot be used, a service that has none yet waits for it.
+// findImage returns the image. While the bundle cannot be used, a service without an image waits for it.
 func (r *rendering) findImage() (string, error) {
 	why, running := r.in.Unusable, r.in.Running[r.Name]
 	switch {
@@ -126,7 +125,7 @@ func (r *rendering) findImage() (string, error) {
 		fault.HintOf(why), "%w", why)
 }
 
-// secret returns one that the spec refers to, with the keys that it has to have.
+// secret returns a Secret that the spec refers to, with the keys that it must have.
 func (r *rendering) secret(field string, name airship.SecretName, keys ...string) (Secret, error) {
 	data, err := r.in.Secret(name)
 	if err != nil {
@@ -145,7 +144,7 @@ func (r *rendering) secret(field string, name airship.SecretName, keys ...string
 	return data, nil
 }
 
-// hashed hashes parts: with a secret key, if they are secret.
+// hashed returns a hash of parts: with a secret key if they are secret.
 func hashed(key []byte, parts ...[]byte) string {
 	h := hmac.New(sha256.New, key)
 	for _, p := range parts {
@@ -155,7 +154,7 @@ func hashed(key []byte, parts ...[]byte) string {
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// to lets a pod out to addresses, on TCP ports.
+// to returns rules that let a pod connect to addresses on TCP ports.
 func to(addresses []netip.Addr, ports ...networkingv1.NetworkPolicyPort) []networkingv1.NetworkPolicyEgressRule {
 	if len(addresses) == 0 {
 		return []networkingv1.NetworkPolicyEgressRule{}
@@ -191,7 +190,7 @@ func (r *rendering) defect(err error) error {
 	return &fault.Error{Reason: fault.Internal, Op: "render", Subject: r.field, Err: err, Hint: "report this: it is a defect of the operator"}
 }
 
-// plain is an object as it is applied: without what it does not say.
+// plain returns an object to apply, without empty fields.
 func plain(o runtime.Object) (*unstructured.Unstructured, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
 	if err != nil {
@@ -211,9 +210,9 @@ type placed struct {
 	Addresses       []netip.Addr
 }
 
-// place gives hosts their addresses on the service's network: none where they are not known, which is reported
-// where network data is read, or where services may not connect to one. It fails where what runs may lead to a host
-// that is lost.
+// place finds the hosts' addresses on the service's network, and leaves out hosts that services may not connect to.
+// The reader of network data reports unknown addresses. It fails if running pods may forward to a host whose address
+// is unreadable.
 func (r *rendering) place(roles ...airship.Role) error {
 	r.LeftOut = map[types.NamespacedName]string{}
 	unread, placedAny := 0, false
@@ -248,9 +247,9 @@ func (r *rendering) place(roles ...airship.Role) error {
 
 func (r *rendering) outOfReach(a netip.Addr) bool { return !r.in.reaches(a) }
 
-// recall returns where a service goes on leading for a host that cannot be read: of the addresses that it had, those
-// that the service leads to. Earlier versions noted no such: then it is all, of whichever network, that services may
-// connect to, or, where they may to none, all: place says why the host is left out.
+// recall returns the addresses to keep for a host that cannot be read: those of its earlier ones that the service
+// forwards to. Earlier versions recorded none: then those that services may connect to, on any network. If there are
+// none, it returns all, and place says why the host is left out.
 func (r *rendering) recall(h Host) []netip.Addr {
 	led, noted := r.led()
 	if noted {
@@ -262,7 +261,7 @@ func (r *rendering) recall(h Host) []netip.Addr {
 	return slices.Clone(h.Before)
 }
 
-// led are the addresses that the service's pods lead to, as the Deployment notes them, if it does.
+// led returns the addresses that the service's pods forward to, if the Deployment records them.
 func (r *rendering) led() (all []netip.Addr, noted bool) {
 	running := r.in.Running[r.Name]
 	if running == nil {
@@ -277,8 +276,8 @@ func (r *rendering) led() (all []netip.Addr, noted bool) {
 	return all, noted
 }
 
-// reaches tells whether services may connect to an address of a host: never to the management API, which
-// network data could name.
+// reaches reports whether services may connect to an address of a host: never to the management API, which network
+// data could name.
 func (in Input) reaches(a netip.Addr) bool {
 	if slices.ContainsFunc(in.APIServers, func(s netip.AddrPort) bool { return s.Addr() == a }) {
 		return false
@@ -289,16 +288,16 @@ func (in Input) reaches(a netip.Addr) bool {
 	return slices.ContainsFunc(in.Egress, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// user that all services run as: no one's on any node, and not root.
+// user is the UID of all services: unused on every node, and not root.
 const user int64 = 65532
 
-// Labels of a service's pods, and the annotation that rolls them.
+// Labels of a service's pods, and annotations of its Deployment and pods.
 const (
 	labelInstance   = "app.kubernetes.io/instance"
 	labelComponent  = "app.kubernetes.io/component"
 	labelPartOf     = "app.kubernetes.io/part-of"
 	annotationHash  = "sip.airshipit.org/configuration"
-	annotationLeads = "sip.airshipit.org/leads-to" // of a Deployment: the addresses that its pods lead to
+	annotationLeads = "sip.airshipit.org/leads-to" // of a Deployment: the addresses that its pods forward to
 	container       = "service"
 )
 
@@ -308,7 +307,7 @@ func (r *rendering) meta(name string) metav1.ObjectMeta {
 	}}
 }
 
-// newPod returns what the pods of all services have.
+// newPod returns the common parts of all services' pods.
 func (r *rendering) newPod() corev1.PodSpec {
 	spec := corev1.PodSpec{
 		Containers: []corev1.Container{{
@@ -339,10 +338,10 @@ func (r *rendering) selector() *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchLabels: map[string]string{labelInstance: r.Name}}
 }
 
-// container is the pods' only one.
+// container returns the pods' only container.
 func (r *rendering) container() *corev1.Container { return &r.pod.Containers[0] }
 
-// size sets how many pods there are, and how much memory each has at most.
+// size sets the number of pods, and the memory limit of each.
 func (r *rendering) size(replicas int32, memory string) {
 	r.replicas = replicas
 	r.container().Resources = corev1.ResourceRequirements{
@@ -351,15 +350,15 @@ func (r *rendering) size(replicas int32, memory string) {
 	}
 }
 
-// serve has every node answer on a port, which leads to one of the pods.
+// serve opens a port on every node, which forwards to one of the pods.
 func (r *rendering) serve(name string, port, node, pod int32) {
 	r.service.Ports = append(r.service.Ports, corev1.ServicePort{
 		Name: name, Protocol: corev1.ProtocolTCP, Port: port, NodePort: node, TargetPort: intstr.FromInt32(pod),
 	})
 }
 
-// probe has the kubelet ask a port: over HTTP where there are paths, else whether it accepts. A pod is asked
-// whether it is ready after a delay in seconds.
+// probe lets the kubelet check a port: over HTTP if paths are given, else by connecting. The readiness probe starts
+// after delay seconds.
 func (r *rendering) probe(port int32, live, ready string, delay int32) {
 	probe := func(path string) *corev1.Probe {
 		p := &corev1.Probe{PeriodSeconds: 10, TimeoutSeconds: 5, FailureThreshold: 3}
@@ -375,7 +374,7 @@ func (r *rendering) probe(port int32, live, ready string, delay int32) {
 	c.ReadinessProbe.InitialDelaySeconds = delay
 }
 
-// mount mounts a volume: read-only where it has a source, else a folder.
+// mount mounts a volume: read-only if it has a source, else an empty directory.
 func (r *rendering) mount(name, path string, source corev1.VolumeSource) {
 	readOnly := source != corev1.VolumeSource{}
 	if !readOnly {
@@ -386,7 +385,7 @@ func (r *rendering) mount(name, path string, source corev1.VolumeSource) {
 	*mounts = append(*mounts, corev1.VolumeMount{Name: name, MountPath: path, ReadOnly: readOnly})
 }
 
-// configMap adds a ConfigMap of that suffix.
+// configMap adds a ConfigMap with that suffix.
 func (r *rendering) configMap(suffix string, data map[string]string) corev1.VolumeSource {
 	r.before = append(r.before, &corev1.ConfigMap{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: r.meta(r.Name + suffix), Data: data,
@@ -396,7 +395,7 @@ func (r *rendering) configMap(suffix string, data map[string]string) corev1.Volu
 	}}
 }
 
-// keep adds a Secret of that suffix.
+// keep adds a Secret with that suffix.
 func (r *rendering) keep(suffix string, typ corev1.SecretType, data Secret) corev1.VolumeSource {
 	r.before = append(r.before, &corev1.Secret{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, ObjectMeta: r.meta(r.Name + suffix),
@@ -407,9 +406,8 @@ func (r *rendering) keep(suffix string, typ corev1.SecretType, data Secret) core
 	}}
 }
 
-// objects returns all objects, in the order in which they are applied. Pods roll one by one, and none is taken
-// away before its successor is ready. The budget lets one pod go at a time. Of a single one too: it would
-// otherwise keep its node from ever being drained.
+// objects returns all objects in the order to apply them. Pods roll one by one, each after its successor is ready.
+// The budget lets one pod go at a time, even a single one: it would else block the drain of its node.
 func (r *rendering) objects() []runtime.Object {
 	none, one := intstr.FromInt32(0), intstr.FromInt32(1)
 	deployment, template := r.meta(r.Name), r.meta("")

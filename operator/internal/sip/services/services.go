@@ -1,18 +1,17 @@
-// Package services renders the services of a SIPCluster: load balancers, jump hosts and
-// login, as the objects that the API server shall have. What differs from
-// pass to pass (time, Secrets that are read) comes in by [Input].
+// Package services renders the services of a SIPCluster (load balancers, jump hosts and login) as the objects that
+// the API server shall have. Everything that differs between reconciles (time, Secrets) comes in by [Input].
 //
 //	for _, s := range services.Render(input) { apply(s.Objects) … ready when Deployment s.Name is rolled out }
 //
 // # Contract
 //
-//   - Every object is namespaced; its apiVersion, kind and name are set, and it has no owner, no finalizer and no
-//     status. Who applies it puts it into the services' namespace, and adds its own labels.
+//   - Every object is namespaced. Its apiVersion, kind and name are set; it has no owner, finalizer or status. The
+//     caller sets the services' namespace and its own labels.
 //   - Each service has exactly one Deployment and one Service, both of the service's name: see [Name].
 //   - A Deployment's pod template changes exactly when its pods have to be rolled.
-//   - Same input, same bytes: what is made by chance (keys, certificates) is adopted from [Input.Kept].
-//   - Nothing secret is in an object of another kind than Secret, and in no error.
-//   - Faults are of one service: they are in its [Service], and the others are rendered.
+//   - Same input, same bytes: random parts (keys, certificates) are adopted from [Input.Kept].
+//   - Only Secrets have secrets, no other object and no error.
+//   - A fault concerns one service: it is in its [Service], and the others are rendered.
 package services
 
 import (
@@ -41,33 +40,32 @@ const (
 	Auth                     Kind = "auth"
 )
 
-// Input is all that the services are made of.
+// Input is everything that the services are rendered from.
 type Input struct {
 	Cluster types.NamespacedName // of the SIPCluster
 	Spec    airship.Services
-	// Hosts to serve, by role, sorted by namespace and name: without those that leave.
+	// Hosts to serve, by role, sorted by namespace and name, without those that leave.
 	Hosts map[airship.Role][]Host
-	// Secret reads one that the spec refers to; nil for one that is not there. Errors are faults.
+	// Secret reads a Secret that the spec refers to; nil for a missing one. Errors are faults.
 	Secret func(airship.SecretName) (Secret, error)
-	// Kept are the Secrets of an earlier pass as the cluster has them, by name.
+	// Kept are the cluster's Secrets of an earlier reconcile, by name.
 	Kept map[string]Secret
-	// Running are the Deployments of an earlier pass as the cluster has them, by name.
+	// Running are the cluster's Deployments of an earlier reconcile, by name.
 	Running map[string]*appsv1.Deployment
-	// Images are those of the bundle. Unusable is why it cannot be used: services then keep the image that they
-	// run.
+	// Images are those of the bundle. Unusable is why the bundle cannot be used: then services keep their current
+	// image.
 	Images   Images
 	Unusable error
 	// PullSecret is a .dockerconfigjson for the bundle's mirror; empty for none.
 	PullSecret []byte
-	// Egress is where services may connect to. Without it they reach hosts in private networks (RFC 1918,
-	// RFC 4193), and no provider of users.
+	// Egress are the networks that services may connect to. Without any they reach hosts in private networks (RFC
+	// 1918, RFC 4193), and no OIDC or other login provider.
 	Egress []netip.Prefix
-	// APIServers are the addresses of the management API. No host has one of them; the login keeps its
-	// state there.
+	// APIServers are the addresses of the management API, where Dex keeps its state. No host has one of them.
 	APIServers []netip.AddrPort
-	// AssignsUsers is that the cluster gives pods users and groups of the namespace's range and
-	// refuses others, as OpenShift's restricted-v2 does. Else pods name one: images name theirs
-	// by a word, which the kubelet cannot tell from root.
+	// AssignsUsers is whether the cluster gives pods users and groups of the namespace's range and refuses others, as
+	// OpenShift's restricted-v2 does. Else pods set a number: images name a user, which the kubelet cannot tell from
+	// root.
 	AssignsUsers bool
 	Now          time.Time
 }
@@ -78,16 +76,16 @@ type Images func(Kind) (string, error)
 // Host is one BareMetalHost that a SIPCluster holds.
 type Host struct {
 	Namespace, Name string
-	// Addresses on the networks that the services use, by nodeInterfaceId; "" is the only
-	// network. IPv4 before IPv6. None where they are not known.
+	// Addresses on the networks that the services use, by nodeInterfaceId; "" is the only network. IPv4 before IPv6.
+	// None if they are unknown.
 	Addresses map[string][]netip.Addr
-	// Unread is whether its data could not be read, so that an address may be missing. Before are then the addresses
-	// that it had: a service goes on leading to those of them that it leads to.
+	// Unread is whether its data could not be read, so that an address may be missing. Before are then its earlier
+	// addresses: a service keeps forwarding to those of them that it already forwards to.
 	Unread bool
 	Before []netip.Addr
 }
 
-// Secret is the data of a Secret. It does not print.
+// Secret is the data of a Secret. It prints as redacted.
 type Secret map[string][]byte
 
 // String keeps it out of logs.
@@ -104,30 +102,28 @@ type Service struct {
 	Image string
 	// Endpoints are the ports that every node answers on, as :PORT or :START-END.
 	Endpoints []string
-	// Objects to apply, in this order. Empty where Err is not nil: what is on the cluster
-	// then stays.
+	// Objects to apply, in this order. Empty if Err is not nil: then the cluster's objects stay.
 	Objects []*unstructured.Unstructured
-	// LeftOut are hosts that the service does not lead to, and why: it leads to the others.
+	// LeftOut are the hosts that the service does not forward to, with the reason.
 	LeftOut map[types.NamespacedName]string
 	// Err is why it cannot be rendered: a fault that names the field.
 	Err error
 }
 
-// Leading are the kinds that lead to hosts.
+// Leading are the kinds that forward to hosts.
 var Leading = []Kind{LoadBalancerControlPlane, LoadBalancerWorker, JumpHost}
 
-// Leads tells whether a pod, by its labels, is of a service that leads to hosts.
+// Leads reports whether a pod, by its labels, belongs to a service that forwards to hosts.
 func Leads(labels map[string]string) bool { return labels[labelComponent] != string(Auth) }
 
-// NameOf returns the name of the service that an object is of, "" of none.
+// NameOf returns the name of the service that an object belongs to, "" for none.
 func NameOf(o metav1.Object) string { return o.GetLabels()[labelInstance] }
 
 // maxName leaves room for suffixes of further objects, such as "-tls".
 const maxName = 63 - 16
 
-// Name is the name of a service of a SIPCluster: sip-CLUSTER-KIND-INDEX-HASH as far as it
-// fits a DNS label. The hash keeps clusters apart whose names are cut or have dots; the
-// index is the service's place among those of its kind.
+// Name returns the name of a service of a SIPCluster: sip-CLUSTER-KIND-INDEX-HASH, cut to fit a DNS label. The hash
+// keeps clusters apart whose names are cut or have dots; the index counts services of one kind.
 func Name(cluster string, kind Kind, index int) string {
 	short := map[Kind]string{
 		LoadBalancerControlPlane: "lb-cp", LoadBalancerWorker: "lb-worker", JumpHost: "jump", Auth: "auth",
@@ -137,12 +133,12 @@ func Name(cluster string, kind Kind, index int) string {
 	return "sip-" + label(cluster, maxName-len("sip-")-len(tail)) + tail
 }
 
-// Namespace is the name of the namespace that the services of a SIPCluster run in: another one for
-// each. The operator records on it whose it is.
+// Namespace returns the name of the namespace for the services of one SIPCluster. The operator records the cluster on
+// it.
 func Namespace(of types.NamespacedName) string {
 	sum := sha256.Sum256([]byte(of.String()))
 	return fmt.Sprintf("sip-%s-%x", label(of.Namespace+"-"+of.Name, 63-len("sip-")-1-16), sum[:8])
 }
 
-// label cuts a DNS subdomain to what a label may hold.
+// label cuts a DNS subdomain to a valid label.
 func label(s string, most int) string { return strings.ReplaceAll(s[:min(len(s), most)], ".", "-") }
