@@ -53,7 +53,7 @@ func Assemble(c Contents, trees []Tree) (*Graph, error) {
 	g, err := f.load(root.Descriptor)
 	if bad, ok := errors.AsType[*fault.Error](err); ok && bad.Err != nil {
 		return nil, fault.Errorf(fault.Refused, "assemble bundle", "",
-			"make several bundles, of fewer releases or of one platform each (--release, --platform)", "nobody could read it: %w", bad.Err)
+			"make several bundles, of fewer releases or of one platform each (--release, --platform)", "no reader would accept it: %w", bad.Err)
 	}
 	return g, err
 }

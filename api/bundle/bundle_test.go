@@ -338,7 +338,7 @@ func TestWhatCannotBeReadIsNotAssembled(t *testing.T) {
 	locked.Digest, locked.MediaType, locked.Size = image.MustDigest(root.Digest.String()), root.MediaType, root.Size
 	_, err := bundle.Assemble(b.Contents, b.Trees)
 	require.Equal(t, fault.Refused, fault.ReasonOf(err), err)
-	require.ErrorContains(t, err, "nobody could read it: indexes are nested deeper")
+	require.ErrorContains(t, err, "no reader would accept it: indexes are nested deeper")
 }
 
 // must gives what a call returns, which may not fail.

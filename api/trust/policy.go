@@ -107,7 +107,7 @@ func checkThreshold(threshold, signers, entries int) error {
 	case entries > maxKeys:
 		return badPolicy("remove keys that are out of use", "%d keys are more than %d", entries, maxKeys)
 	case threshold < 1:
-		return badPolicy("a threshold is 1 or more", "a threshold of %d would accept what nobody signed", threshold)
+		return badPolicy("a threshold is 1 or more", "a threshold of %d would accept unsigned bundles", threshold)
 	case threshold > signers:
 		return badPolicy("lower the threshold or add keys", "a threshold of %d can never be met with %d distinct keys", threshold, signers)
 	}

@@ -190,7 +190,7 @@ func versioned(reference, program string) (image.Reference, matrix.Version, erro
 func (o *Operator) release(services bool) matrix.Release {
 	r := matrix.Release{
 		ReleaseID: matrix.ReleaseID{Driver: bundle.Operator, Version: o.Version},
-		Images:    []matrix.ImageOverride{{From: deploy.Image, To: o.Image.String(), Basis: "it was asked for by that name"}},
+		Images:    []matrix.ImageOverride{{From: deploy.Image, To: o.Image.String(), Basis: "it was requested by that name"}},
 	}
 	manifests := deploy.Manifests()
 	if services {

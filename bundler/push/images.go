@@ -49,7 +49,7 @@ func Images(ctx context.Context, in ImagesInput, o run.Options) error {
 		return err
 	}
 	return fault.Errorf(fault.Incomplete, "put images beside", in.Reference.String(),
-		"run the same command again: the bundle itself has arrived, and what is there is not sent twice", "%w", err)
+		"run the same command again: the bundle itself has arrived, and existing blobs are not sent again", "%w", err)
 }
 
 // Repositories returns the repositories that a push writes to: the bundle's and, with paths, those of images.

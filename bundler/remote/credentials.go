@@ -132,7 +132,7 @@ func (f configFile) logins(name string) (map[string]Credential, error) {
 
 func badConfig(name string, err error) error {
 	return fault.Errorf(fault.InvalidInput, "read credentials", name,
-		"mend or remove the file, and log in again with `vdo-bundle login HOST -u USER`", "%w", err)
+		"correct or remove the file, and log in again with `vdo-bundle login HOST -u USER`", "%w", err)
 }
 
 // credentialOf decodes an entry of auths. It hides the cause of an error: oras quotes the secret.

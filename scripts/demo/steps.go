@@ -237,7 +237,7 @@ func (d *demo) tamper(ctx context.Context) error {
 	if err := d.refused(ctx, d.isolated, words("vdo-bundle verify tampered.tar --key vdo.pub")); err != nil {
 		return err
 	}
-	d.out.heading("A bundle signed by somebody else, pushed under the tag")
+	d.out.heading("A bundle with another signature, pushed under the tag")
 	if err := d.sequence(ctx, d.connected,
 		words("vdo-bundle keygen -o stranger"),
 		d.lock(everything[:3], "lock3.yaml"), // different contents: a bundle signed by vdo.key is trusted, whoever pushes it

@@ -82,7 +82,7 @@ func Select(doc *matrix.Document, req Request) (Selection, error) {
 	}
 	if len(b.chosen) == 0 && (!req.NoDrivers || len(b.Services) == 0) {
 		return Selection{}, fault.Errorf(fault.Incompatible, "select", "drivers",
-			"see `vdo-bundle matrix show` for what the matrix covers", "no release fits what was asked for")
+			"see `vdo-bundle matrix show` for what the matrix covers", "no release fits the request")
 	}
 	for _, r := range doc.Releases { // the document's order is the lock's order
 		if b.chosen[r.ReleaseID.String()] {
@@ -278,7 +278,7 @@ func (b *builder) services() error {
 func (b *builder) named(id matrix.ReleaseID) error {
 	if !slices.Contains(b.req.Services, id.Driver) {
 		return fault.Errorf(fault.InvalidInput, "select", "release "+id.String(),
-			"add --services sip, or leave the release out", "it is of a service, and no services are asked for")
+			"add --services sip, or leave the release out", "it belongs to a service, and no services are requested")
 	}
 	s, ok := b.doc.Service(id)
 	if !ok {

@@ -139,11 +139,11 @@ func (a *app) root() *cobra.Command {
 	a.progress = progressAuto
 	root := &cobra.Command{
 		Use:   "vdo-bundle",
-		Short: "Carry vSphere drivers for Kubernetes across an air gap, signed",
-		Long: `vdo-bundle makes, signs, checks and moves bundles of the vSphere drivers for
-Kubernetes: the right versions of the cloud provider (cpi), the storage driver
-(csi), the snapshot controller and, where asked for, a network (cni), with their
-manifests and all their images, each by digest.
+		Short: "Carry signed vSphere drivers across an air gap",
+		Long: `vdo-bundle makes, signs, checks and moves bundles of the vSphere drivers for Kubernetes. A
+bundle has matching releases of the cloud provider (cpi), the storage driver (csi), the
+snapshot controller and, on request, a network (cni). It contains their manifests and all
+their images, each by digest.
 
 A bundle is FILE.tar or its parts, FILE.tar.parts; oci:DIR; or HOST/REPOSITORY:TAG
 in a registry.`,

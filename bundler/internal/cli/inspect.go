@@ -229,9 +229,9 @@ func newDiffCommand(a *app) *cobra.Command {
 	return with(&cobra.Command{
 		Use:   "diff FROM TO",
 		Short: "Show what changes from one bundle to another",
-		Long: `diff shows releases and images that are new, gone or changed, how the matrix
-changed, and how many bytes the two share: what is new is what a delta carries. It
-proves nothing: see verify. FROM and TO are bundles anywhere.`,
+		Long: `diff shows new, removed and changed releases and images, the changes of the matrix, and how
+many bytes the two bundles share: a delta carries only the new bytes. It proves nothing: see
+verify. FROM and TO are bundles anywhere.`,
 		Example: `  vdo-bundle diff october.tar november.tar
   vdo-bundle diff registry.site/vdo/drivers:1 drivers.tar --format json`,
 		Args: flags.Exactly("FROM", "TO"),

@@ -34,12 +34,12 @@ func newLockCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "lock [-o lock.yaml]",
 		Short: "Choose releases and fix every manifest and image by digest",
-		Long: `lock chooses driver releases from the compatibility matrix, reads their upstream
-manifests, resolves every image that they name to a digest, and writes all of it
-down. Pulling the same lock gives the same bundle, byte for byte.
+		Long: `lock chooses driver releases from the compatibility matrix, and reads their upstream
+manifests. It resolves every image in them to a digest, and writes a lock file. Two pulls of
+one lock give the same bundle, byte for byte.
 
-With nothing asked for it takes the newest supported drivers for each of the last
-three Kubernetes versions that the matrix covers.`,
+Without a selection it takes the newest supported drivers for each of the last three
+Kubernetes versions of the matrix.`,
 		Example: `  vdo-bundle lock -o lock.yaml
   vdo-bundle lock --k8s 1.32-1.34 --vsphere 8.0.3 --platform linux/amd64 -o lock.yaml
   vdo-bundle lock --release csi@3.5.1 --release cpi@1.33.1 -o lock.yaml

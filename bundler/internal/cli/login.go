@@ -32,10 +32,10 @@ func newLoginCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "login REGISTRY -u USER",
 		Short: "Log in to a registry",
-		Long: `login checks a user and a password with a registry, and keeps them where docker and
-podman do: in the file of --authfile, else $REGISTRY_AUTH_FILE, else docker's
-config.json, or in the credential helper that this file names. The password is asked for,
-or read from standard input; it is never an argument.`,
+		Long: `login checks a user and a password with a registry, and stores them like docker and podman:
+in the file of --authfile, else $REGISTRY_AUTH_FILE, else docker's config.json. If that file
+names a credential helper, it stores them there. The password comes from a prompt or standard
+input; it is never an argument.`,
 		Example: `  vdo-bundle login registry.site:5000 -u anna
   vdo-bundle login registry.site:5000 -u robot --password-stdin < password`,
 		Args: flags.Exactly("REGISTRY", "-u USER"),
@@ -95,9 +95,9 @@ func newLogoutCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "logout REGISTRY",
 		Short: "Forget the login of a registry",
-		Long: `logout removes what login has kept for a registry: from the file of --authfile, else
-$REGISTRY_AUTH_FILE, else docker's config.json, or the credential helper that this
-file names. Logins of other registries stay.`,
+		Long: `logout removes the login of a registry from the file of --authfile, else
+$REGISTRY_AUTH_FILE, else docker's config.json. If that file names a credential helper, it
+removes the login there. Logins of other registries stay.`,
 		Example: `  vdo-bundle logout registry.site:5000`,
 		Args:    flags.Exactly("REGISTRY"),
 		RunE: func(cmd *cobra.Command, args []string) error {

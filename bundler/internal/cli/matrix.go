@@ -108,7 +108,7 @@ func newMatrixShowCommand(a *app) *cobra.Command {
 	var k8s, vSphere []string
 	cmd := &cobra.Command{
 		Use:   "show",
-		Short: "Print which drivers are chosen for each Kubernetes and vSphere",
+		Short: "Print the chosen drivers per Kubernetes and vSphere",
 		Long: `Prints a grid: Kubernetes minors down, vSphere versions across, and in each cell
 the releases of cpi and csi that are chosen there.`,
 		Example: `  vdo-bundle matrix show

@@ -35,8 +35,8 @@ func newMatrixAddCommand(a *app) *cobra.Command {
 		Long: `Writes the matrix with the next serial and one more release: its manifest files with
 size and sha256, and what they need of a cluster. Everything else comes from the release
 before, or from the one that --like names. In addresses and image overrides the new
-version replaces the old one, and ranges are marked as derived. Of a release that the
-matrix lists already the files and needs are written again. The command shows the
+version replaces the old one, and ranges are marked as derived. If the matrix
+lists the release already, its files and needs are written again. The command shows the
 difference. Check it, above all the addresses, then sign the matrix.`,
 		Example: `  vdo-bundle matrix add csi@3.8.0 --manifests csi-3.8.0 -o matrix.yaml
   vdo-bundle matrix add csi@3.8.0 --manifests csi-3.8.0 --k8s 1.32-1.35 --vsphere 8.0- --basis 'release notes' -o matrix.yaml

@@ -32,9 +32,9 @@ type mirrorConfigOptions struct {
 	only, withLogin bool
 }
 
-const mirrorConfigHelp = `mirror-config writes the files that lead nodes from the upstream names of a bundle's
-images to a mirror that push --layout paths has filled, or that serve serves. VDO's
-own operator does not need them: it names images in the mirror by digest.
+const mirrorConfigHelp = `mirror-config writes the files by which nodes find images with upstream names in a mirror,
+filled by push --layout paths or served by serve. VDO's own operator does not need them: it
+names images in the mirror by digest.
 
   containerd  HOST/hosts.toml below config_path (/etc/containerd/certs.d), read at every
               pull
@@ -188,7 +188,7 @@ reads the bundle from the site's registry.
 
 The names are those of the DriverBundle's spec.imageNames: repository is HOST/PATH@DIGEST
 of the mirror, paths is HOST/PATH/registry.k8s.io/csi-vsphere/driver@DIGEST, and upstream is
-registry.k8s.io/csi-vsphere/driver@DIGEST. Where a kubelet has removed images from a full
+registry.k8s.io/csi-vsphere/driver@DIGEST. If a kubelet has removed images from a full
 disk, import them again; k3s and RKE2 do so when they start.`
 
 func newExportCommand(a *app) *cobra.Command {

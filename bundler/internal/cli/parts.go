@@ -99,12 +99,12 @@ func newSplitCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "split FILE.tar --volume-size SIZE",
 		Short: "Split an archive into parts for smaller media",
-		Long: `split writes an archive again as parts: FILE.tar.001 and so on, plain byte ranges
-that "cat FILE.tar.[0-9]*" joins again, and FILE.tar.parts, which lists them with
-their sha256 ("sha256sum -c" reads it). All commands but sign take FILE.tar.parts for
-the bundle, or FILE.tar where only the parts are there. With --parity N any N lost or
-damaged parts can be rebuilt by repair. The archive itself stays. The bundle's signature
-covers every part. pull --volume-size makes the parts at once.`,
+		Long: `split copies an archive into parts: FILE.tar.001 and so on, plain byte ranges that
+"cat FILE.tar.[0-9]*" joins. FILE.tar.parts lists them with their sha256 ("sha256sum -c"
+reads it). All commands but sign take FILE.tar.parts for the bundle, or FILE.tar if only the
+parts exist. With --parity N, repair can rebuild any N lost or damaged parts. The archive
+itself stays. The bundle's signature covers every part. pull --volume-size writes parts at
+once.`,
 		Example: `  vdo-bundle split drivers.tar --volume-size 4GB --parity 1
   vdo-bundle split drivers.tar --volume-size 650MB -o /media/usb/drivers.tar`,
 		Args: flags.Exactly("FILE.tar", "--volume-size SIZE"),
@@ -136,11 +136,10 @@ func newRepairCommand(a *app) *cobra.Command {
 	o := &common{app: a}
 	return with(&cobra.Command{
 		Use:   "repair FILE.tar.parts",
-		Short: "Check the parts of an archive, and rebuild lost or damaged ones",
-		Long: `repair holds all parts of an archive, and its recovery parts, against the sha256
-that the parts file lists, names those that are missing or damaged, and rebuilds as
-many of them as there are recovery parts. What is rebuilt takes its name only once
-its sha256 is right. To look only, see verify.`,
+		Short: "Check the parts of an archive, and rebuild bad ones",
+		Long: `repair compares all parts of an archive, and its recovery parts, with the sha256 in the parts
+file. It names missing or damaged ones, and rebuilds as many as there are recovery parts. A
+rebuilt part gets its name only once its sha256 is right. verify only checks.`,
 		Example: `  vdo-bundle repair drivers.tar.parts`,
 		Args:    flags.Exactly("FILE.tar.parts"),
 		RunE:    func(cmd *cobra.Command, args []string) error { return o.repair(cmd.Context(), args[0]) },

@@ -27,13 +27,12 @@ type pruneOptions struct {
 	yes                 bool
 }
 
-const pruneHelp = `prune keeps the newest N bundles of a repository, and says which others it would
-delete, those without a tag included; with --yes it deletes them, with their images and
-signatures, also below the repository (push --layout paths). A bundle is deleted only
-where N others are newer by the matrix's serial and date and by the time of their push.
-What a kept bundle, its signatures, or any other tag of the repository needs stays. Where
-anything cannot be read, or a tag was moved since the plan, nothing is deleted. The
-registry's own garbage collection frees the layers.`
+const pruneHelp = `prune keeps the newest N bundles of a repository, and names the others, with and without a
+tag. With --yes it deletes them with their images and signatures, also below the repository
+(push --layout paths). It deletes a bundle only if N others are newer by the matrix's serial
+and date and by the time of their push. It keeps all that a kept bundle, its signatures, or
+another tag of the repository needs. If it cannot read an object, or a tag was moved since the
+plan, it deletes nothing. The registry's own garbage collection frees the layers.`
 
 func newPruneCommand(a *app) *cobra.Command {
 	o := &pruneOptions{common: common{app: a}}

@@ -38,11 +38,11 @@ type pullOptions struct {
 
 const pullHelp = `pull fetches the manifests and images of a lock, or of the same selection that
 lock takes, and writes them as one bundle to DEST: FILE.tar, oci:DIR,
-REGISTRY/REPO[:TAG], or - for standard output. An interrupted or incomplete pull goes on
-where it stopped when it is run again. Two runs never write one place at once.
+REGISTRY/REPO[:TAG], or - for standard output. Run an interrupted or incomplete pull
+again: it continues. Two runs never write one place at once.
 
-With --base it makes a delta: layers that an earlier bundle has, or that the receipt
-of a push names, are left out. push demands them in the registry.
+With --base it makes a delta without the layers of an earlier bundle, or of the receipt of a
+push. push demands these layers in the registry.
 
 --verify-upstream FILE checks the images' own signatures before anything is written. An
 image without a rule is refused. The file:
@@ -53,7 +53,7 @@ image without a rule is refused. The file:
   - images: registry.k8s.io              # HOST or HOST/PATH, and all below it
     policy: kubernetes.yaml              # a trust policy, as of verify --policy
   - images: registry.k8s.io/csi-vsphere
-    unsigned: true                       # taken as it is`
+    unsigned: true                       # not checked`
 
 func newPullCommand(a *app) *cobra.Command {
 	o := &pullOptions{lockFlags: lockFlags{common: common{app: a}}}
@@ -139,7 +139,7 @@ func (o *pullOptions) input(cmd *cobra.Command, dest location) (w world, in pull
 		return w, in, err
 	}
 	if in.Signer == nil && o.provenance {
-		return w, in, flags.Usage(cmd, "--provenance requires --sign-key: a statement that nobody signed proves nothing")
+		return w, in, flags.Usage(cmd, "--provenance requires --sign-key: an unsigned statement proves nothing")
 	}
 	in.Upstream, err = o.upstreamPolicy()
 	return w, in, err

@@ -34,15 +34,15 @@ const (
 	layoutPaths  = "paths"
 )
 
-const pushHelp = `push copies a bundle and its signatures into one repository of a registry. What is
-there already is not sent again; the tag is set last, with a tag digest-… that stays
-when the first moves on; and then every manifest is read as the operator will. With
---key or --policy the whole bundle is verified first, as verify does. It prints the
-reference by digest, which is what a DriverBundle should name.
+const pushHelp = `push copies a bundle and its signatures into one repository of a registry. It skips
+existing blobs. It sets the tag last, and a tag digest-… that stays when the first one moves.
+Then it reads every manifest as the operator will. With --key or --policy it verifies the
+whole bundle first, as verify does. It prints the reference by digest: name that in the
+DriverBundle.
 
-A delta is pushed only where the registry has every layer that it left to its base:
-in the repository itself, in one that --mount-from names, or in those below it that
---layout paths made. What is missing is named before anything is sent.
+It pushes a delta only if the registry has every layer of the base: in the repository itself,
+in one that --mount-from names, or in those below it that --layout paths made. It names
+missing layers before it sends anything.
 
 With --layout paths every image is put beside it as well, below REPO under its upstream
 name: REGISTRY/REPO/registry.k8s.io/csi-vsphere/driver:v3.5.1. Nodes with a mirror

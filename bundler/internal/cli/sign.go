@@ -39,11 +39,10 @@ func newSignCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "sign SRC --key KEY",
 		Short: "Add a signature to a bundle",
-		Long: `sign signs the digest of a bundle's root, as cosign does, and puts the signature
-beside it: into the archive, the folder or the registry, as a sigstore bundle that refers
-to the root and under cosign's tag. Signatures that are there stay. All of an archive or
-a folder is read and verified for that. An archive is written again beside itself, which
-takes as much free space as it has, and then replaced.
+		Long: `sign signs the digest of a bundle's root, as cosign does. It adds the signature to the
+archive, the folder or the registry: as a sigstore bundle that refers to the root, and under
+cosign's tag. Existing signatures stay. It first reads and verifies all of an archive or a
+folder. It copies an archive, which needs as much free space again, and then replaces it.
 
 --recursive signs every index and platform's manifest of the images as well. Admission
 policies that check the images of pods need that.`,

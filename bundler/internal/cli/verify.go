@@ -25,11 +25,10 @@ type verifyOptions struct {
 	provenance bool
 }
 
-const verifyHelp = `verify checks that the bundle's root is signed as the key or policy demands, and
-then every byte below it: digests and sizes, images and manifests against the lock, the
-matrix, its signature (with --matrix-key or --matrix-policy) and its expiry. A statement of
-how the bundle was built (pull --provenance) has to agree with the lock; with --provenance
-it is demanded.
+const verifyHelp = `verify checks the signature of the bundle's root against the key or policy, then every byte
+below it. It compares digests and sizes, and images and manifests with the lock. It checks the
+matrix, its expiry, and its signature (with --matrix-key or --matrix-policy). A statement of
+the build (pull --provenance) must agree with the lock; --provenance demands one.
 
 --policy FILE says whose signatures count, and how many distinct signers it takes.
 Files that it names lie beside it. Entries that you do not need are left out:

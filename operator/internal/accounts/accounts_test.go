@@ -333,7 +333,7 @@ func TestARecordThatIsForgedGrantsNothing(t *testing.T) {
 		named              string
 	}{
 		"what it had":           {"{}", before, "ReadOnly", []string{gone}, "had Admin, propagating there before"},
-		"what it has is Admin":  {`{"Admin":null}`, "null", "Admin", nil, "somebody else has set it"},
+		"what it has is Admin":  {`{"Admin":null}`, "null", "Admin", nil, "another person has set it"},
 		"more for a role":       {`{"vdo-csi-vm":{"privileges":["Authorization.ModifyPermissions"]}}`, "null", "ReadOnly", []string{gone}, ""},
 		"another role was made": {`{"site":null}`, "null", "ReadOnly", []string{gone}, ""},
 	} {

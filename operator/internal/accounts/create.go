@@ -80,7 +80,7 @@ func (s *Site) settle(ctx context.Context, r *record, now Login, want *Login) er
 
 // exchanged returns the fault of a Secret with another account than the one that was created for it.
 func (s *Site) exchanged(known, now string) error {
-	return s.conflict(fmt.Errorf("somebody put %s into it, and %s was made for it", now, known),
+	return s.conflict(fmt.Errorf("another person put %s into it, and %s was made for it", now, known),
 		"put that one back, or take away what was made for it: "+s.command("delete"))
 }
 
@@ -403,7 +403,7 @@ func (s *Site) other(ctx context.Context, r *record, account string, made bool) 
 			return nil
 		}
 		return &fault.Error{Reason: fault.Refused, Op: "take the drivers' roles from " + account + " in", Subject: p.Server,
-			Err: errors.New("it is the account that you are logged in with"), Hint: "log in as somebody else who may change the vCenter: --username NAME@DOMAIN"}
+			Err: errors.New("it is the account that you are logged in with"), Hint: "log in with another account that may change the vCenter: --username NAME@DOMAIN"}
 	})
 }
 

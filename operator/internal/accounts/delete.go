@@ -183,7 +183,7 @@ func (s *Site) takePermissions(
 		c := Change{VCenter: p.Name, Do: Remove, Kind: "permission", Name: now.Role, Account: account}
 		c.On = p.PathOf(ctx, id)
 		if !own && !isOurs(now.Role) {
-			c.Do, c.Note = Leave, "somebody else has set it"
+			c.Do, c.Note = Leave, "another person has set it"
 			s.did(c)
 			continue
 		}

@@ -184,8 +184,9 @@ const recent = 2 * time.Minute
 // unused waits until no session uses an account. A session that remains after the wait is not of this cluster's
 // drivers.
 func (s *Site) unused(ctx context.Context, p *Place, account string) error {
-	return s.until(ctx, "wait until nobody uses "+account, func() (string, error) { return s.inUse(ctx, p, account) },
-		"nothing of it is changed: see what else logs in with it (another cluster, a backup), end its session, and run the same command again; one that nobody ends is ended by the vCenter when it was idle for long, by default after 30 minutes")
+	return s.until(ctx, "wait until no session uses "+account, func() (string, error) { return s.inUse(ctx, p, account) },
+		"the account is unchanged: find what else logs in with it (another cluster, a backup), end its session, and run "+
+			"the same command again; the vCenter ends an idle session by itself, by default after 30 minutes")
 }
 
 // inUse describes a session of an account; "" if there is none.

@@ -60,7 +60,7 @@ func (s *Site) begin(ctx context.Context, r *record, now Login, want *Login) err
 		return s.conflict(fmt.Errorf("account %s is being replaced by %s, not by %q", r.Account, r.Next, want.Username),
 			"finish that first: "+s.command("rotate")+", without --principal")
 	case !is(r.Account) && !is(r.Next):
-		return s.conflict(fmt.Errorf("account %s is being replaced by %s, and somebody put %s into it", r.Account, r.Next, now.Username), "put one of the two back with its password, and run it again")
+		return s.conflict(fmt.Errorf("account %s is being replaced by %s, and another person put %s into it", r.Account, r.Next, now.Username), "put one of the two back with its password, and run it again")
 	}
 	want.Username = r.Next
 	if !r.NextMade && want.Password == "" && !is(r.Next) {

@@ -188,7 +188,7 @@ func (in *Input) rollout(w Workload) (Finding, bool) {
 		f = in.refused(w, w.Stuck)
 	case w.Desired < requested:
 		f.Message, f.Waiting = fmt.Sprintf("is scaled to %d, %d are wanted", w.Desired, requested), false
-		f.Remedy = "the next pass puts it back, unless spec.suspend, spec.dryRun or spec.drift has it left as it is: see the conditions Suspended and Drifted"
+		f.Remedy = "the next pass puts it back, unless spec.suspend, spec.dryRun or spec.drift prevents that: see the conditions Suspended and Drifted"
 	case !w.Observed:
 		f.Message = "is taken up"
 	case w.Updated < max(needed-(a.counted-a.updated), min(needed, 1)):

@@ -41,7 +41,7 @@ func Fault(op string, err error) error {
 	case errors.Is(err, context.Canceled):
 		f.Reason = fault.Interrupted
 	case apierrors.IsUnauthorized(err):
-		f.Reason, f.Hint = fault.Unauthorized, "log in to the cluster anew: the kubeconfig's credentials are not accepted"
+		f.Reason, f.Hint = fault.Unauthorized, "log in to the cluster again: the kubeconfig's credentials are not accepted"
 	case apierrors.IsForbidden(err):
 		f.Reason, f.Hint = fault.Forbidden, hintOfRight(MissingRight(err))
 	case meta.IsNoMatchError(err):

@@ -447,7 +447,7 @@ func TestPoolsThatTakeUpAMirrorSetAreWaitedFor(t *testing.T) {
 	rolls := with(func(p *decide.Pool) { p.Target, p.Updated, p.Updates = "b", false, 1 })
 	paused, degraded := rolls, rolls
 	paused.Paused, degraded.Degraded = true, true
-	const not = "not all nodes have taken up " + set + ": MachineConfigPool worker "
+	const not = "some nodes have not applied " + set + ": MachineConfigPool worker "
 	for name, c := range map[string]struct {
 		ago   time.Duration
 		pools []decide.Pool

@@ -140,7 +140,7 @@ func PoolsChange(set string, written time.Time, pools []Pool, now time.Time) str
 		return ""
 	}
 	slices.Sort(all)
-	return "not all nodes have taken up " + set + ": " + few(all)
+	return "some nodes have not applied " + set + ": " + few(all)
 }
 
 // PoolsRoll reports whether nodes get another configuration now, or may soon after a set was written.

@@ -26,7 +26,7 @@ func (i Inventory) Marshal() []byte {
 
 func corrupt(name string, why error) (Inventory, error) {
 	return Inventory{}, fault.Errorf(fault.Corrupt, "read inventory", name,
-		"restore the ConfigMap from a backup; or delete it: what is installed is taken over again", "%w", why)
+		"restore the ConfigMap from a backup; or delete it: installed drivers are adopted again", "%w", why)
 }
 
 // Parse parses a record; name is its origin, for errors. It refuses a record of another version, since writing it

@@ -101,7 +101,7 @@ func byHand(m *preflight.Machine) []string {
 		out = append(out, "VMware Tools does not run: install and start open-vm-tools in the guest")
 	}
 	if m.Snapshots > 0 {
-		out = append(out, "it has snapshots: see whether somebody needs them, then remove them")
+		out = append(out, "it has snapshots: remove them if they are not needed")
 	}
 	others := slices.DeleteFunc(slices.Clone(m.Controllers), func(c string) bool { return c == "pvscsi" })
 	if len(others) > 0 {

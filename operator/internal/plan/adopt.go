@@ -150,10 +150,10 @@ func (s Step) recreates(o render.Object, live *unstructured.Unstructured, field 
 	const of = "upstream's deprecated manifests installed it: "
 	if o.Config == render.ConfigHash {
 		s.Action, s.Adopts, s.Object, s.Gated = Wait, false, nil, true
-		s.Reason = of + "it is deleted and made again once the configuration that is asked for is accepted"
+		s.Reason = of + "it is recreated once the requested configuration is accepted"
 		return s
 	}
-	s.Action, s.Reason = Recreate, of+field+" has to change and is immutable, so that it is deleted with its pods and made again"
+	s.Action, s.Reason = Recreate, of+field+" must change and is immutable, so it is recreated with its pods"
 	if s.Deleting {
 		s.Reason = of + "it is being deleted, and made again once its finalizers are gone: " + strings.Join(live.GetFinalizers(), ", ")
 	}

@@ -131,7 +131,7 @@ func TestStepOfAWantedObject(t *testing.T) {
 				Release: "cpi@1.33.1"})
 		}, action: plan.Recreate, adopts: true, says: "upstream's deprecated manifests installed it"},
 		"likewise, and its configuration is to be kept": {live: alive(deprecated), edit: func(in *plan.Input) { in.Stages[0].Objects[0].Config = render.ConfigHash },
-			action: plan.Wait, says: "once the configuration that is asked for is accepted"},
+			action: plan.Wait, says: "once the requested configuration is accepted"},
 		"likewise, and the new one is refused": {live: alive(deprecated), edit: refused, action: plan.Conflict, says: "policy.site.example denied"},
 		"likewise, and it is being deleted": {live: alive(with(deprecated, func(o *unstructured.Unstructured) {
 			o.SetDeletionTimestamp(&metav1.Time{Time: time.Now()})

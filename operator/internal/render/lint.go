@@ -31,7 +31,7 @@ type finding struct {
 
 func (f *finding) add(format string, args ...any) {
 	f.all = append(f.all, fault.Errorf(fault.Refused, cmp.Or(f.op, "check manifest"), f.subject,
-		cmp.Or(f.hint, "this is not upstream's manifest as it is known: look at it, and make the bundle again from one that you trust"),
+		cmp.Or(f.hint, "this differs from the known manifests of upstream: review it, and make the bundle again from one that you trust"),
 		format, args...))
 }
 

@@ -60,40 +60,40 @@ type accountOptions struct {
 }
 
 const adminHelp = `
-The vCenters are changed with the login that --username names. Its password comes by
---password-file, VDO_VCENTER_PASSWORD or a prompt, is used for this call alone, and is
-stored nowhere. Run again it does what is left, wherever it was stopped.`
+--username names the login that changes the vCenters. Its password comes from --password-file,
+VDO_VCENTER_PASSWORD or a prompt, serves this call alone, and is not stored. Run an
+interrupted command again: it continues.`
 
 func newUsersChangeCommands(a *app) []*cobra.Command {
 	return []*cobra.Command{
 		newAccountCommand(a, true, (*accounts.Site).Create, &cobra.Command{
-			Use: "create", Short: "Make the account, its roles and permissions, verify them, and write the Secret",
-			Long: `Makes in each vCenter what users plan shows: the roles, the account where it is one of the
-vCenter's own single sign-on, its permissions. Then it logs in as the account, asks the vCenter
-what it may do, and writes the Secret that the VsphereCloudConfigs name. What was made is noted
-in the ConfigMap vdo-account-SECRET, for users delete. Before a cluster has the operator's
-namespace, both are in a file beside --from-file, site.accounts.yaml, which deploy -f moves there.
+			Use: "create", Short: "Create and verify the account, and write its Secret",
+			Long: `Creates in each vCenter what users plan shows: the roles, the account if it belongs to the
+vCenter's own single sign-on, and its permissions. It logs in as the account, verifies its
+privileges, and writes the Secret that the VsphereCloudConfigs name. The ConfigMap
+vdo-account-SECRET records all of it for users delete. Before a cluster has the operator's
+namespace, both are in the file site.accounts.yaml beside --from-file; deploy -f moves them.
 
-An account of another directory is made there; name it with --principal and give its password
+Create an account of another directory there. Name it with --principal, and give its password
 with --account-password-file.
 `,
 			Example: "  vdoctl users create --username administrator@vsphere.local --dry-run\n" +
 				"  vdoctl users create -f site.yaml --username administrator@vsphere.local --password-file admin",
 		}),
 		newAccountCommand(a, true, (*accounts.Site).Rotate, &cobra.Command{
-			Use: "rotate", Short: "Put another account into the Secret, and remove the first when nothing uses it",
-			Long: `Makes a second account with the same roles, verifies it, and puts it into the Secret. When the
-operator and all pods of the drivers use it, and nobody is logged in with the first one any
-more, that is removed. Until then both work.
+			Use: "rotate", Short: "Replace the account in the Secret, and remove the old one",
+			Long: `Creates a second account with the same roles, verifies it, and puts it into the Secret. It
+removes the first account when the operator and all driver pods use the second one, and the
+vCenter has no session of the first. Until then both work.
 `,
 		}),
 		newAccountCommand(a, false, func(s *accounts.Site, ctx context.Context, _ accounts.Login) error { return s.Delete(ctx) },
 			&cobra.Command{
-				Use: "delete", Short: "Take away what users create made, and nothing else",
-				Long: `Removes the Secret, the permissions, the account and the roles that users create has
-made, and names the permissions that were there before. A role that was there before keeps
-what was added to it. What somebody else uses, and what somebody has changed since stays.
-Refused while a driver uses the account.
+				Use: "delete", Short: "Remove only what users create created",
+				Long: `Removes the Secret, permissions, account and roles that users create created, and names the
+permissions that existed before. A role that existed before keeps its added privileges.
+Objects that others use or have changed stay. The command refuses while a driver uses the
+account.
 `,
 			}),
 	}
@@ -128,7 +128,7 @@ func newAccountCommand(
 
 func (o *accountOptions) change(ctx context.Context) error {
 	if o.username == "" {
-		return flags.Bad("--username", "", errors.New("who may change the vCenters is not given"), "give it: --username administrator@vsphere.local; for a script that somebody else runs there: `vdoctl users plan -o govc`")
+		return flags.Bad("--username", "", errors.New("who may change the vCenters is not given"), "give it: --username administrator@vsphere.local; for a script that another person runs: `vdoctl users plan -o govc`")
 	}
 	if o.outputSecret && o.format != flags.Text {
 		return flags.Bad("--output-secret", "", errors.New("it prints the Secret, and nothing else, to standard output"), "leave out --format")

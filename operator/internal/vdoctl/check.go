@@ -61,7 +61,7 @@ func newPartCommand(a *app, short string, ids func(preflight.ID) bool) (*cobra.C
 	o := &checkOptions{app: a}
 	o.only = slices.DeleteFunc(idNames(), func(id string) bool { return !ids(preflight.ID(id)) })
 	cmd := runs(o.run, &cobra.Command{Use: "check", Short: short + "; see check",
-		Long: "Makes a part of the checks of `vdoctl check`, whose -o json has nodes, zones and VMs too. Nothing is changed."})
+		Long: "Runs a part of `vdoctl check`, whose -o json has nodes, zones and VMs too. It changes nothing."})
 	flags.Group(cmd, flags.Selection, o.siteFlags.bind)
 	o.bindFormat(cmd)
 	return cmd, o
@@ -72,16 +72,15 @@ func newCheckCommand(a *app) *cobra.Command {
 	cmd := runs(o.run, &cobra.Command{
 		Use:     "check",
 		Aliases: []string{"preflight"},
-		Short:   "Check what the drivers need of cluster, nodes and vCenters",
-		Long: `Checks what the drivers need of the cluster, its nodes, their virtual machines, their zones and
-the vCenters with their accounts. Each finding says why it matters and what to do. One vCenter that
-does not answer hides nothing of another one. Nothing is changed without --fix, which first does
-what ` + "`vms fix --power-off --drain`" + ` does.
+		Short:   "Check cluster, nodes and vCenters for the drivers",
+		Long: `Checks the cluster, its nodes, their VMs and zones, and the vCenters with their accounts. Each
+finding says why it matters and what to do. A vCenter that does not answer hides no result of
+another. It changes nothing without --fix, which first runs ` + "`vms fix --power-off --drain`" + `.
 
 Each result has an action:
-  Pass          nothing
-  Warn          something will not work, or not well
-  BlockInstall  nothing is to be installed: a driver would not start, or find nothing`,
+  Pass          nothing to do
+  Warn          a function will fail or be slow
+  BlockInstall  install no driver: it would not start, or find no nodes or volumes`,
 		Example: `  vdoctl check
   vdoctl check --from-file site.yaml --no-cluster
   vdoctl check --only vm-disk-uuid,vm-hardware

@@ -63,16 +63,16 @@ func newConfigureCommand(a *app) *cobra.Command {
 func configureCommand(a *app, name string) *cobra.Command {
 	o := newConfigure(a)
 	cmd := &cobra.Command{
-		Use: name, Short: "Say which drivers, which bundle and which vCenter; or change that",
-		Long: `Makes the configuration of a site, or changes the one that is there: the bundle, a vCenter
-with its account, and the drivers. Run it once for each vCenter (--vcenter).
+		Use: name, Short: "Configure drivers, bundle and vCenter",
+		Long: `Creates or changes the configuration of a site: the bundle, a vCenter with its account, and
+the drivers. Run it once for each vCenter (--vcenter).
 
-On a terminal it asks for what no flag gives, and tries the answers at the vCenter. It shows
-what changes, has the API server check it, and asks before it writes.
+On a terminal it asks for values without a flag, and tries them at the vCenter. It shows the
+change, lets the API server check it, and asks before it writes.
 
-With --from-file it begins with a file, of which all is written that its vCenters and bundle
-need. With -o FILE the resources are written to a file, for GitOps, and no cluster is asked.
-An existing one is the start, and loses its comments. The password belongs into a Secret.`,
+With --from-file it starts from a file, and writes all resources that the file's vCenters and
+bundle need. With -o FILE it writes the resources to a file for GitOps, and asks no cluster. It
+starts from an existing file, whose comments are lost. Put the password into a Secret.`,
 		Example: `  vdoctl configure
   vdoctl configure --server vc.site.example --username vdo@vsphere.local --password-file pw --datacenters /site/prod --yes
   vdoctl configure --vcenter east -o site.yaml

@@ -55,14 +55,13 @@ type goals struct{ drivers, settings, operator, crds, all bool }
 func newDeleteCommand(a *app) *cobra.Command {
 	o := &deleteOptions{app: a}
 	cmd := &cobra.Command{
-		Use: "delete", Short: "Remove drivers, configuration, operator or CRDs, each only as asked",
-		Long: `Removes what is asked for, in the order in which nothing is left behind, and waits until
-each part is gone. The namespaces of operator and drivers stay, and are named. It refuses
-while volumes use the storage driver, accounts are left that users create made, or others
-need the kinds.
+		Use: "delete", Short: "Remove drivers, configuration, operator or CRDs",
+		Long: `Removes the requested parts in an order that leaves no remains, and waits for the end of each.
+It keeps the namespaces of operator and drivers, and names them. It refuses while volumes use
+the storage driver, accounts of users create exist, or others need the CRDs.
 
-With --keep-drivers the VDOConfig goes and the drivers stay installed, but for the registration
-of the storage driver's webhook; an operator that is installed later takes them over.`,
+With --keep-drivers it removes the VDOConfig, and the drivers stay installed. Only the
+registration of the storage driver's webhook goes. A later operator adopts the drivers.`,
 		Example: `  vdoctl delete --all --dry-run
   vdoctl delete --drivers
   vdoctl delete --operator --crds --configuration --keep-drivers --yes`,
@@ -170,7 +169,7 @@ func (o *deleteOptions) gone(ctx context.Context, c client.Client, left []client
 func (o *deleteOptions) text(l *lines, r removal) {
 	l.printf("%s, namespace %s", r.Target, o.cluster.namespace)
 	if len(r.Stages) == 0 {
-		l.printf("Nothing of what was asked for is there.")
+		l.printf("None of the requested parts exists.")
 	}
 	for _, s := range r.Stages {
 		l.printf("%s", s.Name)

@@ -121,7 +121,7 @@ func TestDeleteTakesWhatIsAskedForAndNothingElse(t *testing.T) {
 	s.release()
 	out := end().is(0)
 	require.False(t, s.there(&v1alpha1.VDOConfig{ObjectMeta: s.meta("vdo")}), out)
-	require.Contains(t, s.ok("delete", "--drivers", "--yes"), "Nothing of what was asked for is there")
+	require.Contains(t, s.ok("delete", "--drivers", "--yes"), "None of the requested parts exists")
 	require.True(t, s.there(&v1alpha1.DriverBundle{ObjectMeta: s.meta("drivers")}))
 
 	s.ok("delete", "--configuration", "--yes")
@@ -138,7 +138,7 @@ func TestDeleteTakesWhatIsAskedForAndNothingElse(t *testing.T) {
 	for _, o := range installed {
 		require.False(t, s.there(o), "%s %s", o.GetObjectKind().GroupVersionKind().Kind, o.GetName())
 	}
-	require.Contains(t, s.ok("delete", "--all", "--yes"), "Nothing of what was asked for is there")
+	require.Contains(t, s.ok("delete", "--all", "--yes"), "None of the requested parts exists")
 	csi := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "vmware-system-csi"}}
 	require.True(t, s.there(csi), "the cluster id is there")
 }

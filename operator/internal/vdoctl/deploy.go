@@ -65,10 +65,10 @@ func newDeployCommand(a *app) *cobra.Command {
 	o := &deployOptions{app: a}
 	cmd := &cobra.Command{
 		Use: "deploy BUNDLE", Short: "Install or upgrade the operator from the mirror",
-		Long: `Verifies the signature of a bundle in the mirror, REGISTRY/REPO:TAG, installs the operator that
-it holds or upgrades the one that is there, and waits until it runs. With -f it then writes the
-configuration of a file, and moves what users create made before into the cluster. Interrupted, it
-goes on when it is run again.`,
+		Long: `Verifies the signature of a bundle in the mirror, REGISTRY/REPO:TAG. It installs or upgrades the
+operator from it, and waits until it runs. With -f it then writes the configuration of a file,
+and moves the records of users create into the cluster. Run an interrupted command again: it
+continues.`,
 		Example: `  vdoctl deploy registry.site/vdo/drivers:1 --key vdo.pub --ca-file mirror-ca.crt --with-access
   vdoctl deploy registry.site/vdo/drivers:1 --key vdo.pub -f site.yaml
   vdo-bundle install-manifests drivers.tar --repository registry.site/vdo/drivers --key vdo.pub | vdoctl deploy --manifests - --yes`,
@@ -96,12 +96,12 @@ func (o *deployOptions) bind(cmd *cobra.Command) {
 		"with the admission policy that limits what rights the operator can give (Kubernetes 1.30 and later)")
 	fl.BoolVar(&o.to.HostNetwork, "host-network", false, "on the nodes' network, for a cluster whose network plug-in the operator installs")
 	fl.BoolVar(&o.withAccess, "with-access", false, "put the keys or policy, the CA and the login of the mirror that are used here into the operator's namespace too (vdo-trust, vdo-registry-ca, vdo-registry); what is there stays")
-	fl.BoolVar(&o.force, "force-conflicts", false, "take fields over that somebody else has set")
+	fl.BoolVar(&o.force, "force-conflicts", false, "take over fields that others have set")
 	fl.DurationVar(&o.timeout, "timeout", 5*time.Minute, "how long (`DURATION`) to wait")
 	o.consentFlags.bind(cmd)
 	flags.Group(cmd, flags.Trust, func(fl *pflag.FlagSet) {
 		o.Bind(fl)
-		fl.BoolVar(&o.unverified, "without-verification", false, "install what nobody's signature vouches for")
+		fl.BoolVar(&o.unverified, "without-verification", false, "install an unsigned bundle")
 	})
 	flags.Group(cmd, flags.Registries, func(fl *pflag.FlagSet) {
 		fl.StringVar(&o.caFile, "ca-file", "", "PEM `FILE` of certificate authorities to trust besides the system's")

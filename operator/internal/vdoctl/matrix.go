@@ -20,9 +20,9 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preview"
 )
 
-const matrixHelp = `Verifies a bundle in the mirror as the operator does, and has it follow that bundle, with its
-compatibility matrix. What it would mean: vdoctl plan --bundle REFERENCE. Of a matrix in a file
-it says with which commands it becomes part of a bundle.`
+const matrixHelp = `Verifies a bundle in the mirror as the operator does, and makes the operator follow that bundle
+with its compatibility matrix. To see the effect before: vdoctl plan --bundle REFERENCE. For a
+matrix in a file it prints the commands that put it into a bundle.`
 
 type matrixOptions struct {
 	*app

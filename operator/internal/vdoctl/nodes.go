@@ -101,10 +101,10 @@ type nodesOptions struct {
 func newNodesCheckCommand(a *app) *cobra.Command {
 	o := &nodesOptions{app: a}
 	check := runs(o.run, &cobra.Command{
-		Use: "check", Short: "Check kubelets and nodes, and show the configuration that they need",
-		Long: `Checks what can be seen of the kubelets from the cluster alone: taints, provider ids,
-labels, and where the storage driver is registered. Shows the configuration that gives
-a kubelet an external cloud provider. No vCenter is asked; see check for the VMs.`,
+		Use: "check", Short: "Check kubelets and nodes, and show their configuration",
+		Long: `Checks kubelets by the cluster alone: taints, provider IDs, labels, and the registration of the
+storage driver. Shows the configuration that gives a kubelet an external cloud provider. It asks
+no vCenter; vdoctl check has the VMs.`,
 		Example: "  vdoctl nodes check\n  vdoctl nodes check --distribution rke2",
 	})
 	flags.Group(check, flags.Selection, func(fl *pflag.FlagSet) {
@@ -152,6 +152,6 @@ func distributionOf(nodes []preflight.Node) string {
 func (o *nodesOptions) text(l *lines, r nodesReport, checks checkReport) {
 	l.printf("%s", command.Plural(r.Nodes, "node", "nodes"))
 	(&checkOptions{app: o.app, all: true}).text(l, checks)
-	l.printf("\nWhat %s has to give each kubelet:\n", r.Distribution)
+	l.printf("\nConfiguration of each kubelet by %s:\n", r.Distribution)
 	l.write(strings.TrimSuffix(r.Configuration, "\n") + "\n") // a file, printed unchanged
 }

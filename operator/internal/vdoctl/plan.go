@@ -36,13 +36,13 @@ func newPlanCommand(a *app) *cobra.Command {
 	o := &planOptions{app: a}
 	cmd := runs(o.run, &cobra.Command{
 		Use:   "plan",
-		Short: "Show what an upgrade of Kubernetes, of vCenter or of the bundle would mean",
-		Long: `Shows what an upgrade of Kubernetes, of a vCenter or of the bundle would mean for the drivers
-of this cluster: releases, their order, what cannot be gone back from, what would hold it back,
-and how what the bundle lacks is fetched. -o json has each object that would change, too.
+		Short: "Show the effect of an upgrade before it starts",
+		Long: `Shows the effect of an upgrade of Kubernetes, of a vCenter or of the bundle on this cluster's
+drivers: releases in their order, irreversible upgrades, gates, and the commands that fetch
+missing releases. -o json also lists each object that would change.
 
-It decides as the operator does, with its trust policy, and changes nothing. What checks found
-is taken from the status; to make them now: vdoctl check.`,
+It decides like the operator, with its trust policy, and changes nothing. It reads the results
+of checks in the status; to run them now: vdoctl check.`,
 		Example: `  vdoctl plan
   vdoctl plan --k8s 1.35
   vdoctl plan --k8s 1.35 --vsphere 9.0

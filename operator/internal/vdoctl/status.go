@@ -91,8 +91,8 @@ func newDescribeCommand(a *app) *cobra.Command {
 	o := &statusOptions{app: a, prose: true}
 	cmd := runs(o.run, &cobra.Command{
 		Use: "describe", Short: "Explain what is not ready, why, and what to do",
-		Long: `Explains the status: the operator, the bundle and its signers, vCenters, drivers and nodes, the
-findings of the operator's checks, an upgrade that waits, and what to do about each.`,
+		Long: `Explains the status of operator, bundle with signers, vCenters, drivers and nodes. It lists the
+results of the operator's checks and a waiting upgrade, and says what to do about each.`,
 	})
 	o.bindFormat(cmd)
 	return cmd
@@ -102,9 +102,9 @@ func newStatusCommand(a *app) *cobra.Command {
 	o := &statusOptions{app: a, interval: 2 * time.Second}
 	cmd := runs(o.run, &cobra.Command{
 		Use:   "status",
-		Short: "List operator, bundles, vCenters and drivers, and which are ready",
+		Short: "List operator, bundles, vCenters and drivers",
 		Long: `Lists the operator, its resources and the drivers, whether each is ready, and why not.
-` + "`vdoctl describe`" + ` explains it. With --watch it is shown until Ctrl-C, which ends it with 0.`,
+` + "`vdoctl describe`" + ` explains it. --watch repeats it until Ctrl-C, with exit code 0.`,
 	})
 	flags.Group(cmd, flags.Output, func(fl *pflag.FlagSet) {
 		fl.BoolVarP(&o.watch, "watch", "w", false, "print it again when it changes, until Ctrl-C")
@@ -368,7 +368,7 @@ func (o *statusOptions) checks(l *lines, p *v1alpha1.PreflightStatus, before boo
 // waits adds each unhealthy condition. It adds Ready, which sums up the others, only if none of them says more.
 func (r *statusReport) waits(object string, generation, observed int64, conditions []metav1.Condition) {
 	if observed < generation || len(conditions) == 0 {
-		r.wait(object, "NotObserved", "the operator has not seen it as it is now; if that stays so: `kubectl -n "+operatorNamespace+" get deployment vdo-operator`")
+		r.wait(object, "NotObserved", "the operator has not seen its last change; if that stays so: `kubectl -n "+operatorNamespace+" get deployment vdo-operator`")
 		return
 	}
 	found := len(r.Waiting)

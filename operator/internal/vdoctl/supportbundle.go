@@ -63,13 +63,13 @@ type collection struct {
 func newSupportBundleCommand(a *app) *cobra.Command {
 	o := &collection{app: a, hide: newRedactor()}
 	cmd := &cobra.Command{
-		Use: "support-bundle [FILE]", Short: "Write what helps to find a fault into one file, without secrets",
-		Long: `Writes a tar.gz for who helps to find a fault: the operator's resources, the drivers'
-workloads and pods with their logs, events, nodes, classes, and the output of status, version
-and check. Values of Secrets are taken out of all files, and settings that sound secret.
-Where the Secrets cannot be read there are no logs in it. Nothing is sent anywhere.
+		Use: "support-bundle [FILE]", Short: "Collect logs and resources in a file without secrets",
+		Long: `Writes a tar.gz for support: the operator's resources, the drivers' workloads and pods with
+their logs, events, nodes, classes, and the output of status, version and check. It removes
+values of Secrets from all files, and settings whose names suggest a secret. If it cannot read
+the Secrets, it collects no logs. It sends nothing.
 
-Where something that is there could not be read it ends with 9, and unread.txt says what.`,
+If it could not read an existing object, it exits with 9, and unread.txt names the object.`,
 		Example: "  vdoctl support-bundle\n  vdoctl support-bundle /tmp/site-a.tar.gz --no-check",
 		Args:    flags.Exactly("[FILE]"),
 		RunE:    func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), strings.Join(args, "")) },

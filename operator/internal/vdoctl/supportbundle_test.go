@@ -207,7 +207,7 @@ func TestSupportBundleNeedsACluster(t *testing.T) {
 		want string
 	}{
 		"away":    {func(c *clientcmdapi.Config) { c.Clusters["test"].Server = "https://127.0.0.1:1" }, 5, "https://127.0.0.1:1"},
-		"refused": {func(c *clientcmdapi.Config) { c.AuthInfos["user"].Token = "no-such" }, 6, "log in to the cluster anew"},
+		"refused": {func(c *clientcmdapi.Config) { c.AuthInfos["user"].Token = "no-such" }, 6, "log in to the cluster again"},
 	} {
 		as := &shop{t: t, k: s.k, ns: s.ns, conf: s.kubeconfig(c.edit)}
 		out := as.run("support-bundle", filepath.Join(dir, name)).is(c.code, c.want)

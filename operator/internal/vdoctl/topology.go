@@ -49,11 +49,11 @@ func newTopologyCheckCommand(a *app) *cobra.Command {
 func newTopologyTagCommand(a *app) *cobra.Command {
 	o := &topologyOptions{app: a}
 	cmd := runs(o.tag, &cobra.Command{
-		Use: "tag", Short: "Make the tag categories and tags of regions and zones, and attach them",
-		Long: `Makes the tag categories of the configuration in a vCenter that lacks them, the tags that
---attach names, and attaches those to datacenters, folders, clusters or hosts. A tag of the same
-category that an object has is taken off with --replace only. A tag that a node or a
-PersistentVolume uses is not taken off, and none of its category attached above or below it.
+		Use: "tag", Short: "Create and attach the tags of regions and zones",
+		Long: `Creates the configuration's tag categories and the tags that --attach names in a vCenter, and
+attaches the tags to datacenters, folders, clusters or hosts. Only --replace detaches another
+tag of the same category. A tag that a node or a PersistentVolume uses stays, and no tag of its
+category is attached above or below it.
 ` + adminHelp,
 		Example: "  vdoctl topology tag --username administrator@vsphere.local --dry-run\n" +
 			"  vdoctl topology tag --username administrator@vsphere.local --attach k8s-region:north=/dc-1 --attach k8s-zone:a=/dc-1/host/cluster-a",

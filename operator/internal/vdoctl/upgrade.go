@@ -40,9 +40,9 @@ type candidate struct {
 
 func newUpgradeListCommand(a *app) *cobra.Command {
 	cmd := runs(a.listUpgrades, &cobra.Command{
-		Use: "list", Short: "List the revisions that were installed, and the upgrade that waits",
-		Long: `Lists what the drivers were installed from, newest first, what became of it and who consented,
-and the upgrade that waits, with the reason and what to do.`,
+		Use: "list", Short: "List installed revisions and the waiting upgrade",
+		Long: `Lists the revisions of the drivers, newest first, with outcome and approval. It also shows the
+waiting upgrade, why it waits, and what to do.`,
 		Example: "  vdoctl upgrade list\n  vdoctl upgrade list -o json | jq .candidate.name",
 	})
 	a.bindFormat(cmd)
@@ -146,10 +146,10 @@ type approveOptions struct {
 func newUpgradeApproveCommand(a *app) *cobra.Command {
 	o := &approveOptions{app: a}
 	cmd := &cobra.Command{
-		Use: "approve REVISION", Short: "Consent to the upgrade that waits, by the name of its revision",
-		Long: `Consents to one upgrade: the revision that ` + "`vdoctl upgrade list`" + ` shows as waiting. Another
-one that is chosen later waits again. Your name, as the API server knows you, is kept with
-the revision. A revision that failed is tried once more.`,
+		Use: "approve REVISION", Short: "Approve the waiting upgrade by its revision",
+		Long: `Approves one upgrade: the revision that ` + "`vdoctl upgrade list`" + ` shows as waiting. A later one
+waits again. The revision records your name at the API server. A failed revision is tried once
+more.`,
 		Example: "  vdoctl upgrade approve r-3fa9c1d2e4f5061728394a5b6c7d8e9f\n  vdoctl upgrade approve r-51b0d7ce00112233445566778899aabb --allow-downgrade",
 		Args:    flags.Exactly("REVISION"),
 		RunE:    func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
@@ -263,7 +263,7 @@ func notWaiting(config *v1alpha1.VDOConfig, name string) error {
 		f.Err = fmt.Errorf("it is %s that waits, with %s", w.Name, w.Releases)
 	}
 	if config.Status.ObservedGeneration < config.Generation {
-		f.Hint = "the operator has not seen the VDOConfig as it is now: wait, then see `vdoctl upgrade list`"
+		f.Hint = "the operator has not seen the last change of the VDOConfig: wait, then see `vdoctl upgrade list`"
 	}
 	return f
 }
@@ -299,11 +299,11 @@ func newUpgradeRollbackCommand(a *app) *cobra.Command {
 	o := &rollbackOptions{app: a}
 	cmd := &cobra.Command{
 		Use: "rollback [REVISION]", Short: "Go back to an earlier revision that was healthy",
-		Long: `Goes back to the revision named, or to the last healthy one of the drivers that changed last.
-It pins the releases in the VDOConfig, consents to what is older than what runs, and points the
-DriverBundle at the bundle by its digest: then other drivers that were healthy with that bundle
-go back too. Where the mirror does not have the bundle, the operator takes its copy in the
-cluster. An upgrade that fails needs none of this: the operator goes back by itself.`,
+		Long: `Goes back to the named revision, or to the last healthy one of the drivers that changed last. It
+pins the releases in the VDOConfig, permits the older ones, and points the DriverBundle at the
+bundle by its digest. Other drivers that were healthy with that bundle go back too. If the
+mirror lacks the bundle, the operator uses its copy in the cluster. A failed upgrade needs no
+command: the operator rolls back by itself.`,
 		Example: "  vdoctl upgrade rollback --dry-run\n  vdoctl upgrade rollback r-9c41aa07f0c3b1d2a4e5968778695a4b --yes",
 		Args:    flags.Exactly("[REVISION]"),
 		RunE:    func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), strings.Join(args, "")) },

@@ -67,10 +67,10 @@ func (o *usersOptions) offline() bool { return o.isOffline(o.app) }
 func newUsersPlanCommand(a *app) *cobra.Command {
 	o := &usersOptions{app: a}
 	cmd := runs(o.plan, &cobra.Command{
-		Use: "plan", Short: "Compute the roles that an account needs, and compare with what is there",
-		Long: `Computes from the configuration which roles the account needs in each vCenter, on which objects,
-and compares it with what is there. -o govc and -o powercli print it as a script for who may
-change the vCenter. Run it again for new nodes, hosts and datastores.`,
+		Use: "plan", Short: "Compare the required roles with the vCenters",
+		Long: `Computes the roles that the configuration's account needs on the objects of each vCenter, and
+compares them with the existing ones. -o govc and -o powercli print the changes as a script for a
+vCenter administrator. Run it again for new nodes, hosts and datastores.`,
 		Example: "  vdoctl users plan\n  vdoctl users plan -o govc > roles.sh\n  vdoctl users plan -f site.yaml --principal vdo@vsphere.local --username administrator@vsphere.local",
 	})
 	o.bindSite(cmd, func(fl *pflag.FlagSet) {
@@ -84,9 +84,9 @@ change the vCenter. Run it again for new nodes, hosts and datastores.`,
 func newUsersVerifyCommand(a *app) *cobra.Command {
 	o := &usersOptions{app: a}
 	cmd := runs(o.verify, &cobra.Command{
-		Use: "verify", Short: "Ask the vCenters what the account lacks, and has too much; see check",
-		Long: `Asks each vCenter which privileges the account of the configuration has in effect, and names
-what is missing and what is more than the drivers need.`,
+		Use: "verify", Short: "Check the account's privileges; see check",
+		Long: `Asks each vCenter for the effective privileges of the configuration's account, and names missing
+and excess ones.`,
 	})
 	o.bindSite(cmd, func(*pflag.FlagSet) {})
 	o.bindFormat(cmd)

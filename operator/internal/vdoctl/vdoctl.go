@@ -85,21 +85,21 @@ type resultError struct{ code int }
 
 func (*resultError) Error() string { return "see the result" }
 
-const exitCodesHelp = `Of results:
-  8    check: something blocks an installation or upgrade;
-       users verify: a privilege is missing; status: something is not ready;
-       configure: somebody has changed meanwhile what it began with;
-       plan: it would be held back
-  9    support-bundle: written, but something that is there could not be read`
+const exitCodesHelp = `Results:
+  8    check: a result blocks an installation or upgrade;
+       users verify: a privilege is missing; status: a resource is not ready;
+       configure: its resources were changed meanwhile;
+       plan: a gate blocks the upgrade
+  9    support-bundle: written, but some of it could not be read`
 
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "vdoctl",
-		Short: "Check, install, watch and upgrade the vSphere drivers of a cluster",
-		Long: `vdoctl checks what the vSphere drivers need of a cluster, its nodes and the
-vCenters, shows how they fare, and says and does what their operator needs of a
-person. It reads the VDOConfig and VsphereCloudConfigs of the cluster, or a file
-before anything is installed. What changes something asks first.`,
+		Short: "Check, install and upgrade a cluster's vSphere drivers",
+		Long: `vdoctl checks cluster, nodes and vCenters for the vSphere drivers, installs their operator,
+shows the status, and approves upgrades. It reads the cluster's VDOConfig and
+VsphereCloudConfigs, or a file before the installation. Commands ask before they change
+anything.`,
 		Example: `  vdoctl check
   vdoctl check --from-file site.yaml
   vdoctl status --watch

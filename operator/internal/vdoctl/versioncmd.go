@@ -34,9 +34,9 @@ type versionOptions struct {
 func newVersionCommand(a *app) *cobra.Command {
 	o := &versionOptions{app: a}
 	cmd := runs(o.run, &cobra.Command{
-		Use: "version", Short: "Show the versions of this program and of what runs in the cluster",
-		Long: `Shows the version of this program, of the API server and, as the status has them, of the
-operator, the drivers and the vCenters.`,
+		Use: "version", Short: "Show the versions of vdoctl, cluster and drivers",
+		Long: `Shows the version of vdoctl, of the API server and, from the status, of the operator, the drivers
+and the vCenters.`,
 	})
 	flags.Group(cmd, flags.Selection, func(fl *pflag.FlagSet) {
 		fl.BoolVar(&o.clientOnly, "client", false, "this program alone; no cluster is asked")

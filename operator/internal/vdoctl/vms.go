@@ -47,15 +47,16 @@ func newVMsCheckCommand(a *app) *cobra.Command {
 func newVMsFixCommand(a *app) *cobra.Command {
 	o := &vmsOptions{app: a}
 	cmd := runs(o.fix, &cobra.Command{
-		Use: "fix", Short: "Put the settings of the nodes' VMs right, node by node",
-		Long: `Puts right disk.EnableUUID, a hardware version older than 15, and a missing paravirtual SCSI
-controller. None of it can be changed while a VM runs, so without --power-off it is only shown.
-With it, one node at a time, workers first: cordon, evict the pods (--drain), shut the guest
-down, change the settings, power on, uncordon. Of the control plane only where the others that
-are ready are a majority of it. Interrupted, the same command goes on.
+		Use: "fix", Short: "Correct settings of the nodes' VMs, node by node",
+		Long: `Corrects disk.EnableUUID, a hardware version older than 15, and a missing paravirtual SCSI
+controller. A running VM permits none of these changes, so without --power-off the command only
+shows them. With it, one node at a time, workers first: cordon, evict the pods (--drain), shut
+the guest down, change the settings, power on, uncordon. It powers off a node of the control
+plane only if the other ready ones are a majority. Run an interrupted command again: it
+continues.
 
-With --vm, --folder or --template it is about VMs that are no nodes, also before a cluster
-exists (--from-file). They are left on, off, or a template as they were.`,
+With --vm, --folder or --template it changes VMs that are no nodes, also before a cluster
+exists (--from-file). They stay on, off, or a template.`,
 		Example: "  vdoctl vms fix --username administrator@vsphere.local\n" +
 			"  vdoctl vms fix --username administrator@vsphere.local --power-off --drain --nodes worker-1\n" +
 			"  vdoctl vms fix -f site.yaml --username administrator@vsphere.local --template /dc-1/vm/ubuntu --hardware-version 19",

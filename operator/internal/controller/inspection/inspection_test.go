@@ -206,7 +206,7 @@ func TestWhatNoVCenterLetInIsNotTried(t *testing.T) {
 	results := s.ask(t, "one")
 	require.Len(t, s.tried, 1)
 	require.Equal(t, "b.site", <-s.tried)
-	require.Contains(t, found(results, "vcenter-connection", "a").Found, "has not been checked yet")
+	require.Contains(t, found(results, "vcenter-connection", "a").Found, "has not been checked since")
 
 	require.NoError(t, s.api.Delete(t.Context(), &v1alpha1.VsphereCloudConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}}))
 	require.Equal(t, preflight.Warn, found(results, "vcenter-excess", "b").Action)

@@ -76,7 +76,7 @@ func unread(name string, err error) error {
 // unverified returns why a vCenter is not asked: the fault of its own check.
 func unverified(vcc *v1alpha1.VsphereCloudConfig) error {
 	f := &fault.Error{Reason: fault.Incomplete, Op: "use", Subject: "VsphereCloudConfig " + vcc.Name,
-		Err: errors.New("it has not been checked yet as it is now"), Hint: "see its conditions"}
+		Err: errors.New("it has not been checked since its last change"), Hint: "see its conditions"}
 	ready := meta.FindStatusCondition(vcc.Status.Conditions, v1alpha1.ConditionReady)
 	if ready != nil && ready.Status == metav1.ConditionFalse && ready.ObservedGeneration == vcc.Generation {
 		f.Reason, f.Err, f.Hint = fault.Reason(ready.Reason), errors.New(ready.Message), "correct what the VsphereCloudConfig's conditions name first"

@@ -109,7 +109,7 @@ func contestText(e v1alpha1.DriftStatus) string {
 	if e.Fields != "" {
 		what = "sets " + e.Fields
 	}
-	return fmt.Sprintf("%s was repaired %d times in a row, and %s %s again each time: it is left as it is until %s; have that tool leave it, or name the field in spec.drift.ignore",
+	return fmt.Sprintf("%s was repaired %d times in a row, and %s %s again each time: it is not repaired until %s; have that tool leave it, or name the field in spec.drift.ignore",
 		drift.KeyOf(e), e.Repairs, who, what, e.Until.UTC().Format("15:04:05 MST"))
 }
 

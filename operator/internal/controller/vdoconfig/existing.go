@@ -110,8 +110,8 @@ func (p *pass) collectCloud(ctx context.Context) error {
 	c.UnsureOfNodes = p.unsureOfNodes(config)
 	if named && !render.NamesVCenters(config) {
 		c.UnsureOfNodes = true
-		p.notes = append(p.notes, "the cloud provider that is taken over is configured by what cannot be read or "+
-			"names no vCenter: where it looks for nodes and what was set by hand is not known")
+		p.notes = append(p.notes, "the configuration of the adopted cloud provider is unreadable or names no vCenter: "+
+			"its places of nodes and its manual settings are unknown")
 	}
 	return nil
 }

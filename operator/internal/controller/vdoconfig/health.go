@@ -390,8 +390,8 @@ func (p *result) upgradeFault() error {
 		if candidate := p.upgrades.candidate; v.Action == decide.Gated && candidate != nil {
 			name = candidate.Name()
 		}
-		all = append(all, fault.Errorf(fault.Refused, "upgrade to", "revision "+name, "what runs stays as it is; push "+
-			"another bundle, pin what shall stay, or ask for a revision that failed once more by the annotation "+
+		all = append(all, fault.Errorf(fault.Refused, "upgrade to", "revision "+name, "the drivers stay unchanged; "+
+			"push another bundle, pin the running releases, or retry a failed revision with the annotation "+
 			v1alpha1.AnnotationRetry, "%s", v.Message))
 	}
 	return fault.Join(all...)

@@ -68,7 +68,7 @@ func kubernetesFor(servers []assess.APIServer, remembered string, newerSince, no
 		}
 	}
 	if len(silent) > 0 {
-		notes = append(notes, "not every API server can be asked for its version: "+few(silent))
+		notes = append(notes, "the version of some API servers is unknown: "+few(silent))
 	}
 	if len(notes) > 0 {
 		notes = append(notes, "drivers are chosen for Kubernetes "+chosen.reported)

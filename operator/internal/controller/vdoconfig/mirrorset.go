@@ -193,7 +193,7 @@ func (p *pass) collectPools(ctx context.Context, set *unstructured.Unstructured)
 	if err == nil {
 		return nil
 	}
-	t.waits = "whether nodes have taken up " + name + " cannot be read: " + fault.Text(err)
+	t.waits = "the operator cannot read whether nodes have applied " + name + ": " + fault.Text(err)
 	if !p.ignores("MachineConfigPools") && p.namesUpstream() {
 		p.notes = append(p.notes, "upgrades wait: "+t.waits)
 	}
@@ -234,7 +234,7 @@ func (s *facts) poolsChange() string {
 		}
 	}
 	if len(lacks) > 0 {
-		return s.sets.mirrors.Own + " is written first, and does not lead to all mirrors yet: " + few(lacks)
+		return s.sets.mirrors.Own + " is written first, and lacks mirrors of: " + few(lacks)
 	}
 	return s.sets.taking.waits
 }

@@ -113,7 +113,7 @@ func TestWhatOfTheMirrorSetAnUpgradeWaitsFor(t *testing.T) {
 		says   string
 	}{
 		"nodes take it up":      {v1alpha1.ImageNamesUpstream, nil, "MachineConfigPool worker"},
-		"pools may not be read": {v1alpha1.ImageNamesUpstream, because(fault.Forbidden), "whether nodes have taken up ImageDigestMirrorSet vdo-operator cannot be read"},
+		"pools may not be read": {v1alpha1.ImageNamesUpstream, because(fault.Forbidden), "the operator cannot read whether nodes have applied ImageDigestMirrorSet vdo-operator"},
 		"pods do not need it":   {v1alpha1.ImageNamesRepository, because(fault.Forbidden), ""},
 	} {
 		g := gathering(t)
@@ -150,7 +150,7 @@ func TestAnUpgradeWaitsForTheMirrorSetToBeWritten(t *testing.T) {
 	leads := mirrorset.Entries{{Source: "up.example/csi", Mirrors: []string{"new.site/vdo/up.example/csi"}}}
 	for says, own := range map[string]mirrorset.Entries{
 		"": leads,
-		"the set is written first, and does not lead to all mirrors yet: up.example/csi": nil,
+		"the set is written first, and lacks mirrors of: up.example/csi": nil,
 	} {
 		s := facts{sets: mirrorSets{leads: true, mirrors: &preflight.Mirrors{Own: "the set"}, own: own}}
 		images := map[matrix.Driver]string{matrix.CSI: "up.example/csi:2"}

@@ -258,8 +258,8 @@ func (p *pass) explain(out *Preview) {
 			"; this is planned from the bundle that it accepted before")
 	}
 	if s.checks.ran && s.checks.pending {
-		out.Warnings = append(out.Warnings, "what the checks of cluster and vCenters keep back is not known: the operator "+
-			"has not made them for what is asked for now; vdoctl check makes them")
+		out.Warnings = append(out.Warnings, "the operator has not run its checks of cluster and vCenters for the "+
+			"present request yet, so their gates are unknown; vdoctl check runs them")
 	}
 	out.Gated = append(out.Gated, p.explainGates()...)
 	if stopped(&p.config.Spec) {

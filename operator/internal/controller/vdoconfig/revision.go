@@ -125,7 +125,7 @@ func (p *pass) decideGroup(ctx context.Context, facts decide.Facts, group revisi
 // gate keeps a group unchanged, whatever its candidate.
 func (p *pass) gate(group revision.Group, why string) {
 	p.upgrades.gates = joined(p.upgrades.gates, group, fault.Errorf(fault.Refused, "change", string(group),
-		"until then it stays as it is", "%s", why))
+		"until then it does not change", "%s", why))
 	p.upgrades.candidates[group] = p.candidate(group)
 }
 

@@ -336,7 +336,7 @@ func (p *result) chosen() string {
 	}
 	text := strings.Join(parts, ", ")
 	if text == "" {
-		text = "no driver is asked for"
+		text = "no driver is requested"
 	}
 	for _, more := range append(p.decision.warned(), p.outcome.notes...) {
 		text += "; " + more
