@@ -90,7 +90,7 @@ func command(version string, stderr io.Writer) *cobra.Command {
 	f := &flags{Options: Options{Version: version}}
 	cmd := &cobra.Command{
 		Use:   "vdo-operator",
-		Short: "Install, upgrade and watch the vSphere drivers of a Kubernetes cluster",
+		Short: "Install, upgrade and watch a cluster's vSphere drivers",
 		Long: `Install, upgrade and watch the vSphere drivers of a Kubernetes cluster.
 
 Runs in the cluster, or beside it with --kubeconfig. Logs are JSON on stderr.
