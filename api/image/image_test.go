@@ -109,7 +109,7 @@ func TestSourceMapLongestPrefixOfWholeComponentsWins(t *testing.T) {
 	} {
 		require.Equal(t, want, m.Apply(image.MustReference(in)).String())
 	}
-	for _, bad := range []string{"", "a", "=", "a=", "=b", "http://a=b", "a.io=b.io=c.io", "registry.k8s.io=again.io", "a.io/=b.io", "b.io=mirror/k8s", "k8s=b.io"} {
+	for _, bad := range []string{"", "a", "=", "a=", "=b", "http://a=b", "a.io=b.io=c.io", "registry.k8s.io=again.io", "a.io/=b.io", "b.io=mirror/k8s", "k8s=b.io", "index.docker.io=b.io/hub"} {
 		require.Error(t, m.Add(bad), "%q", bad)
 	}
 }

@@ -57,6 +57,9 @@ func (m *SourceMap) Add(rule string) error {
 			return bad("%q has no dot and no port, so references read it as a path of docker.io", host)
 		}
 	}
+	if ref, err := ParseReference(from + "/x/x"); err != nil || ref.Repository() != from+"/x/x" {
+		return bad("references never name %q, but docker.io", from)
+	}
 	for _, r := range m.rules {
 		if r.from == from {
 			return bad("%q is mapped twice", from)

@@ -16,7 +16,7 @@ import (
 // Verify checks that enough distinct signers of the policy, keys or holders of certificates, have
 // signed subject. It examines all evidence. The error is Untrusted and describes the evidence.
 func (p *Policy) Verify(subject image.Digest, evidence []Evidence, now time.Time) (Verified, error) {
-	if err := p.admits(subject); err != nil {
+	if err := p.Admits(subject); err != nil {
 		return Verified{}, err
 	}
 	if len(evidence) > maxEvidence {
@@ -37,8 +37,8 @@ func (p *Policy) Verify(subject image.Digest, evidence []Evidence, now time.Time
 // ErrRevoked is why a revoked digest is untrusted, whoever signed it.
 var ErrRevoked = errors.New("the trust policy has revoked this digest")
 
-// admits refuses a subject before any signature is verified.
-func (p *Policy) admits(subject image.Digest) error {
+// Admits refuses a revoked subject, whoever signed it.
+func (p *Policy) Admits(subject image.Digest) error {
 	switch {
 	case p == nil || p.threshold < 1 || len(p.keys)+len(p.authorities)+len(p.keyless) == 0:
 		return untrusted(subject, errors.New("the trust policy is empty: it accepts nothing"), "add the publisher's public key to it")

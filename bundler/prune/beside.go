@@ -99,8 +99,8 @@ func (x *beside) plan(ctx context.Context, p *Plan, o run.Options) error {
 // presentIn returns the images that a repository has.
 func (of images) presentIn(ctx context.Context, repository Repository) (out []*bundle.Graph, err error) {
 	var roots []ocispec.Descriptor
-	for _, g := range of {
-		roots = append(roots, g.Root)
+	for _, d := range slices.Sorted(maps.Keys(of)) {
+		roots = append(roots, of[d].Root)
 	}
 	lacks, err := repository.Lacks(ctx, roots)
 	for _, d := range roots {

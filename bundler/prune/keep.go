@@ -24,7 +24,7 @@ func (k Keep) part(bundles []list.Bundle) (stay, leave []list.Bundle, err error)
 	for i, b := range bundles {
 		newer := 0
 		for _, other := range bundles {
-			if list.ShownNewer(other, b) {
+			if list.ShownNewer(other, b) && (len(b.Tags) == 0 || len(other.Tags) > 0) { // a tag may have moved back
 				newer++
 			}
 		}

@@ -170,6 +170,7 @@ func TestOnlyWhatIsShownToBeOldIsPruned(t *testing.T) {
 		"moved back to an older one":   {[]list.Bundle{of("v8", 8, 2), of("stable", 7, 9)}, Keep{Newest: 1}, nil},
 		"copied, and pushed before":    {[]list.Bundle{of("v8", 8, 0), of("stable", 7, 9)}, Keep{Newest: 1}, nil},
 		"copied long ago":              {[]list.Bundle{of("v8", 8, 9), of("v7", 7, 0)}, Keep{Newest: 1}, []string{"v7"}},
+		"moved back with crane":        {[]list.Bundle{{Serial: 8, Issued: day(1), Pushed: day(9)}, of("stable", 7, 0)}, Keep{Newest: 1}, nil},
 		"two of a moment, one older":   {[]list.Bundle{of("a", 8, 9), of("b", 8, 9), of("c", 7, 2)}, Keep{Newest: 1}, []string{"c"}},
 		"kept by tag":                  {[]list.Bundle{of("v8", 8, 9), of("prod-1", 7, 2), of("v6", 6, 1)}, Keep{Newest: 1, Tags: []string{"prod-*"}}, []string{"v6"}},
 		"kept by digest": {

@@ -79,7 +79,7 @@ func (w *DirWriter) Begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Descr
 }
 
 func (w *DirWriter) begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Descriptor, error) {
-	if err := w.checkEmpty(); err != nil {
+	if err := errors.Join(w.checkEmpty(), w.checkReplaced(ctx)); err != nil {
 		return nil, err
 	}
 	for _, dir := range []string{blobPrefix, partialDir} {
@@ -146,7 +146,28 @@ func (w *DirWriter) checkEmpty() error {
 		return nil
 	}
 	return fault.Errorf(fault.Conflict, "write", w.path,
-		"name a folder that is empty or not there yet, or write into it with --replace", "%s", why)
+		"name a folder that is empty or not there yet, or replace a bundle with --replace", "%s", why)
+}
+
+// checkReplaced refuses to replace a layout with other images than a bundle's, whose blobs would be lost. A damaged
+// bundle may be replaced.
+func (w *DirWriter) checkReplaced(ctx context.Context) error {
+	if !w.o.Replace || w.again || !exists(filepath.Join(w.path, indexName)) {
+		return nil
+	}
+	x, err := w.dir.read()
+	if err == nil {
+		_, err = x.root(ctx)
+	}
+	if err == nil {
+		if g, damaged := x.graph(ctx); damaged == nil {
+			_, err = x.checkEntries(ctx, g)
+		}
+	}
+	if r := fault.ReasonOf(err); err == nil || r == fault.Incomplete {
+		return nil
+	}
+	return fault.Errorf(fault.Conflict, "replace", w.path, "name another folder, or move its images away first", "%w", err)
 }
 
 // holds reports whether a directory has a blob with the right bytes.
@@ -213,9 +234,9 @@ func (w *DirWriter) Commit(ctx context.Context) error {
 	return errors.Join(w.sweep(), atomicfile.Fault("remove", w.path, w.dir.Root.RemoveAll(partialDir)), w.Close())
 }
 
-// sweep removes the blobs of the replaced bundle.
+// sweep removes all other blobs: those of the replaced bundle, or of an interrupted run of another one.
 func (w *DirWriter) sweep() error {
-	if !w.o.Replace || w.again {
+	if w.again {
 		return nil
 	}
 	list, err := os.ReadDir(filepath.Join(w.path, blobPrefix))

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -176,6 +177,7 @@ func (d *Delivery) result(ctx context.Context) error {
 	if d.can.InOrder {
 		return d.failed[0].err // the written bytes are useless
 	}
+	slices.SortFunc(d.failed, func(a, b failure) int { return strings.Compare(a.item.name, b.item.name) })
 	errs := make([]error, len(d.failed))
 	for i, f := range d.failed {
 		errs[i] = fmt.Errorf("%s (%s, %d bytes): %w", f.item.name, f.item.descriptor.Digest, f.item.descriptor.Size, f.err)

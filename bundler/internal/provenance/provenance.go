@@ -205,12 +205,12 @@ func sameDependencies(got, want []Resource) error {
 		return out
 	}
 	has, wants := named(got), named(want)
-	for k := range wants {
+	for _, k := range slices.Sorted(maps.Keys(wants)) {
 		if !has[k] {
 			return fmt.Errorf("it does not name %s", k)
 		}
 	}
-	for k := range has {
+	for _, k := range slices.Sorted(maps.Keys(has)) {
 		if !wants[k] {
 			return fmt.Errorf("it names %.200q, which the bundle does not have", k)
 		}

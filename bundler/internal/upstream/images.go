@@ -290,6 +290,9 @@ func (a *attachedReader) evidence(ctx context.Context, x *index) (bundle.Referre
 		if err != nil {
 			return bundle.Referrer{}, err
 		}
+		slices.SortFunc(attached, func(a, b bundle.Referrer) int { // registries promise no order
+			return cmp.Compare(a.Node.Descriptor.Digest, b.Node.Descriptor.Digest)
+		})
 		for _, s := range attached {
 			layers = append(append(layers, bundle.Blob(bundle.EvidenceLayer, s.Node.Data)), s.Blobs...)
 		}

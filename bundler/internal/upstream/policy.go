@@ -117,10 +117,7 @@ func isPrefix(s string) bool {
 	if s == "" || strings.ContainsAny(s, "*@ ") {
 		return false
 	}
-	probe := s
-	if !strings.Contains(s, "/") {
-		probe = s + "/x"
-	}
+	probe := s + "/x/x" // of one component, docker.io would be under library/
 	ref, err := image.ParseReference(probe)
 	return err == nil && ref.Repository() == probe
 }
@@ -170,7 +167,11 @@ func (p *Policy) verify(
 		return v, nil
 	}
 	verified, err := rule.verify(ctx, f, i.Digest, attached, now)
-	if err != nil && x != nil && !errors.Is(err, trust.ErrRevoked) {
+	switch {
+	case x == nil, errors.Is(err, trust.ErrRevoked):
+	case err == nil: // signed itself, and part of an index
+		err = rule.policy.Admits(x.digest)
+	default:
 		v.Index = x.digest
 		verified, err = rule.verify(ctx, x, x.digest, x.attached, now)
 	}

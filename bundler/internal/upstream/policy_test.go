@@ -39,6 +39,10 @@ func TestBadUpstreamPoliciesAreExplained(t *testing.T) {
 		require.Equal(t, fault.InvalidInput, fault.ReasonOf(err), "%v", err)
 		require.NotEmpty(t, fault.HintOf(err))
 	}
+	for _, images := range []string{"docker.io", "docker.io/antrea", "docker.io/library", "docker.io/library/haproxy", "a.b"} {
+		_, err := upstream.ParsePolicy("up.yaml", []byte(upstreamHeader+"rules:\n- {images: "+images+", unsigned: true}\n"), noPolicies)
+		require.NoError(t, err, images)
+	}
 }
 
 func FuzzParseUpstreamPolicy(f *testing.F) {
