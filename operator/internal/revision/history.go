@@ -158,7 +158,7 @@ func (h History) Succeed(now time.Time) History {
 		if r.Outcome == Healthy && !r.Healthy.IsZero() {
 			return
 		}
-		r.Outcome, r.Since, r.Healthy, r.Progress = Healthy, now, now, nil
+		r.Outcome, r.Since, r.Healthy, r.Progress, r.Canary = Healthy, now, now, nil, nil
 		if !r.Returned {
 			r.Reason = ""
 		}

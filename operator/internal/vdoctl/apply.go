@@ -105,10 +105,16 @@ func sameVersion(read, is *unstructured.Unstructured) bool {
 	return read.GetResourceVersion() == is.GetResourceVersion()
 }
 
-// leftOver refuses removed fields, and items of lists, that still exist.
+// leftOver refuses removed fields, and items of lists, that still exist. Lists that another command of this program has
+// edited keep its items, such as the pins of a rollback.
 func leftOver(sent, is *unstructured.Unstructured, removed [][]string) error {
 	if strings.HasSuffix(sent.GroupVersionKind().Group, "vmware.com") {
-		removed = append(removed, longer(sent.Object["spec"], is.Object["spec"], "spec")...)
+		edited, err := managed(is, metav1.ManagedFieldsOperationUpdate)
+		if err != nil {
+			return err
+		}
+		lists := longer(sent.Object["spec"], is.Object["spec"], "spec")
+		removed = append(removed, slices.DeleteFunc(lists, func(path []string) bool { return owns(edited, path) })...)
 	}
 	for _, path := range removed {
 		if _, has, _ := unstructured.NestedFieldNoCopy(is.Object, path...); has {
@@ -120,11 +126,18 @@ func leftOver(sent, is *unstructured.Unstructured, removed [][]string) error {
 	return nil
 }
 
-// longer returns the paths of lists that have more than was sent: the API server merges sets and lists with keys.
+// longer returns the paths of lists that have more than was sent: the API server merges sets and lists with keys. In a
+// trust policy an unsent list counts too.
 func longer(sent, is any, path ...string) (all [][]string) {
 	switch sent := sent.(type) {
 	case map[string]any:
 		is, _ := is.(map[string]any)
+		for key, value := range is {
+			list, _ := value.([]any)
+			if trust := strings.HasSuffix(strings.ToLower(path[len(path)-1]), "trust"); trust && len(list) > 0 && sent[key] == nil {
+				all = append(all, append(slices.Clone(path), key))
+			}
+		}
 		for key, value := range sent {
 			all = append(all, longer(value, is[key], append(slices.Clone(path), key)...)...)
 		}
@@ -148,18 +161,38 @@ func writtenHere(live *unstructured.Unstructured) (*unstructured.Unstructured, e
 	return manifest(x.(client.Object)) //nolint:forcetypeassert,errcheck // all kinds are
 }
 
+// managed returns the fields of an object that this program manages by an operation, as managedFields has them.
+func managed(u *unstructured.Unstructured, by metav1.ManagedFieldsOperationType) (map[string]any, error) {
+	fields := map[string]any{}
+	for _, m := range u.GetManagedFields() {
+		if m.Manager == fieldManager && m.Operation == by && m.Subresource == "" {
+			if err := json.Unmarshal(m.FieldsV1.GetRawBytes(), &fields); err != nil {
+				return nil, fmt.Errorf("read the managed fields of %s: %w", describeObject(u), err)
+			}
+		}
+	}
+	return fields, nil
+}
+
+func owns(fields map[string]any, path []string) bool {
+	for _, name := range path {
+		next, has := fields["f:"+name].(map[string]any)
+		if !has {
+			return false
+		}
+		fields = next
+	}
+	return true
+}
+
 // leaveToOthers removes labels, annotations, and unchanged fields directly below spec and data that this program does
 // not manage. It returns the spec fields that the object no longer has.
 func leaveToOthers(u, live *unstructured.Unstructured) (removed [][]string, err error) {
 	u.SetLabels(nil)
 	u.SetAnnotations(nil)
-	mine := map[string]map[string]any{}
-	for _, m := range live.GetManagedFields() {
-		if m.Manager == fieldManager && m.Operation == metav1.ManagedFieldsOperationApply {
-			if err := json.Unmarshal(m.FieldsV1.GetRawBytes(), &mine); err != nil {
-				return nil, fmt.Errorf("read the managed fields of %s: %w", describeObject(u), err)
-			}
-		}
+	mine, err := managed(live, metav1.ManagedFieldsOperationApply)
+	if err != nil {
+		return nil, err
 	}
 	was, err := writtenHere(live)
 	if err != nil {
@@ -173,7 +206,7 @@ func leaveToOthers(u, live *unstructured.Unstructured) (removed [][]string, err 
 		node, _ := u.Object[section].(map[string]any)
 		has, _ := was.Object[section].(map[string]any)
 		maps.DeleteFunc(node, func(k string, v any) bool {
-			return mine["f:"+section]["f:"+k] == nil && apiequality.Semantic.DeepEqual(v, has[k])
+			return !owns(mine, []string{section, k}) && apiequality.Semantic.DeepEqual(v, has[k])
 		})
 		if len(node) == 0 {
 			delete(u.Object, section)

@@ -252,6 +252,11 @@ func TestFieldsOfOthersAreNotTakenOut(t *testing.T) {
 		sent.Object["spec"], merged.Object["spec"] = map[string]any{"some": items[:1]}, map[string]any{"some": items}
 		require.NoError(t, leftOver(sent, sent, nil))
 		require.ErrorContains(t, leftOver(sent, merged, nil), "spec.some would stay")
+		fields := metav1.NewFieldsV1(`{"f:spec":{"f:some":{}}}`) // by `upgrade rollback`
+		merged.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: fieldManager, Operation: "Update", FieldsV1: fields}})
+		require.NoError(t, leftOver(sent, merged, nil))
+		sent.Object["spec"], merged.Object["spec"] = map[string]any{"trust": map[string]any{}}, map[string]any{"trust": map[string]any{"keys": items}}
+		require.ErrorContains(t, leftOver(sent, merged, nil), "spec.trust.keys would stay")
 	}
 }
 

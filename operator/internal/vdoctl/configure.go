@@ -93,7 +93,7 @@ func (o *configureOptions) bind(cmd *cobra.Command) {
 	for _, f := range o.fields() {
 		fl.StringVar(f.to, f.flag, *f.to, f.usage)
 	}
-	fl.StringVar(&o.passwordFile, "password-file", "", "`FILE` with the account's password (else "+passwordEnv+", or a prompt)")
+	fl.StringVar(&o.passwordFile, "password-file", "", "`FILE` with the account's password (else "+passwordEnv+" if --username is given or no Secret exists, or a prompt)")
 	fl.StringVarP(&o.file, "from-file", "f", "", "`FILE` to begin with, instead of what is in the cluster; - for standard input")
 	fl.BoolVar(&o.noCheck, "no-check", false, "do not try the answers at the vCenter")
 	fl.BoolVar(&o.force, "force-conflicts", false, "take fields over that others have set")
@@ -266,8 +266,8 @@ func (o *configureOptions) ask(ctx context.Context, f field) error {
 	return err
 }
 
-// readPassword reads the account's password: from a file, the environment, the existing Secret of the same user, or a
-// prompt.
+// readPassword reads the account's password from a file, the environment, or a prompt. An existing Secret of the same
+// user precedes the environment, which may have an administrator's password, unless --username is given.
 func (o *configureOptions) readPassword(ctx context.Context, d *draft) error {
 	if o.username == "" {
 		return nil
@@ -276,7 +276,7 @@ func (o *configureOptions) readPassword(ctx context.Context, d *draft) error {
 	var given string
 	var known bool
 	var err error
-	if !has || o.passwordFile != "" || o.given("username") { // the environment may have an administrator's password
+	if !has || o.passwordFile != "" || o.given("username") {
 		given, known, err = o.passwordOf("--password-file", o.passwordFile, passwordEnv)
 	}
 	switch {

@@ -125,6 +125,12 @@ func (o *deployOptions) run(ctx context.Context, src string) error {
 		return err
 	}
 	out.Target = o.cluster.target()
+	to := &applier{Client: c, force: o.force} // find conflicts before the first write; other faults may end with the new CRDs
+	for _, x := range ofType[*unstructured.Unstructured](conf) {
+		if _, err := to.apply(ctx, x, true); fault.ReasonOf(err) == fault.Conflict {
+			return err
+		}
+	}
 	if !o.dryRun {
 		operator := strings.Join(strings.Fields("vdo-operator "+out.Operator+" "+signedBy(out)), " ")
 		if o.site != "" {

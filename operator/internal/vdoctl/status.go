@@ -126,13 +126,19 @@ func (o *statusOptions) run(ctx context.Context) error {
 }
 
 func (o *statusOptions) show(ctx context.Context, c client.Reader) error {
-	for last := []byte(nil); ; {
+	var last []byte
+	for said := ""; ; {
 		r, err := readStatus(ctx, c, o.cluster.namespace)
 		switch {
 		case err == nil:
 			last, err = o.draw(r, last)
-		case o.watch && fault.ReasonOf(err) == fault.Unreachable: // such as an API server that restarts
-			err = command.Say(o.err, "%s", fault.Text(err))
+			said = ""
+		case last != nil && fault.ReasonOf(err) == fault.Unreachable: // such as an API server that restarts
+			text := fault.Text(err)
+			if err = nil; text != said {
+				err = command.Say(o.err, "%s", text)
+			}
+			last, said = []byte{}, text // draw again afterwards
 		}
 		if err != nil {
 			return err

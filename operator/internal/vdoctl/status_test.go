@@ -196,14 +196,14 @@ func (s *screens) Write(p []byte) (int, error) {
 	return s.Buffer.Write(p)
 }
 
-// restarting is an API server that refuses one list.
+// restarting is an API server that refuses a list after those of the first screen.
 type restarting struct {
 	client.Client
-	refused *bool
+	shown, refused *bool
 }
 
 func (r restarting) List(ctx context.Context, list client.ObjectList, o ...client.ListOption) error {
-	if !*r.refused {
+	if *r.shown && !*r.refused {
 		*r.refused = true
 		return apierrors.NewServiceUnavailable("it restarts")
 	}
@@ -216,7 +216,9 @@ func TestStatusIsWatchedUntilCtrlC(t *testing.T) {
 	c := s.client(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	var out screens
+	shown := false
 	out.show = func(screen string) {
+		shown = true
 		if !strings.Contains(screen, "not ready") {
 			cancel()
 			return
@@ -227,7 +229,7 @@ func TestStatusIsWatchedUntilCtrlC(t *testing.T) {
 	o := statusTo(&out)
 	var said strings.Builder
 	o.err, o.watch, o.interval = &said, true, time.Millisecond
-	require.ErrorIs(t, o.show(ctx, restarting{c, new(bool)}), context.Canceled)
+	require.ErrorIs(t, o.show(ctx, restarting{c, &shown, new(bool)}), context.Canceled)
 	require.Contains(t, said.String(), "it restarts")
 	require.Regexp(t, `VDOConfig/vdo +true`, out.String())
 }

@@ -63,7 +63,7 @@ func (p *result) canaries() assess.Canaries {
 // canaryOpen reports whether only canary nodes may have the storage driver's current revision.
 func (s *facts) canaryOpen(all revision.Histories) bool {
 	cur, ok := all[matrix.CSI].InForce()
-	return ok && s.canaryPolicy() != nil && cur.Canary.Open()
+	return ok && s.canaryPolicy() != nil && cur.Outcome != revision.Healthy && cur.Canary.Open()
 }
 
 // canaryStarts reports whether a group's starting revision comes to canary nodes first.

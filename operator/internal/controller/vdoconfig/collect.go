@@ -280,7 +280,7 @@ func (p *pass) identify(ctx context.Context) error {
 		p.fault(matrix.CSI, &fault.Error{
 			Reason: fault.Conflict, Op: "use", Subject: "the cluster id of " + drivers.CSIDriver, Err: why, Hint: hint})
 	}
-	known := c.GeneratedClusterID != "" || c.ConfiguredClusterID != "" || p.facts.inventory.Has(matrix.CSI)
+	known := c.GeneratedClusterID != "" || c.ConfiguredClusterID != "" || p.runs(matrix.CSI)
 	_, unread := p.faults[matrix.CSI]
 	switch foreign, stray := p.foreignClusterID(), p.strayClusterID(); {
 	case sp == nil:
@@ -408,8 +408,10 @@ type vcenter struct {
 
 // runs reports whether a driver has installed pods, or their removal has not ended: CRDs and namespaces stay in the
 // inventory longer.
-func (s *facts) runs(d matrix.Driver) bool {
-	return slices.ContainsFunc(s.inventory.Entries(), func(e inventory.Entry) bool { return e.Driver == d && e.Release != "" && isWorkload(e.Key) })
+func (s *facts) runs(d matrix.Driver) bool { return hasPods(s.inventory, d) }
+
+func hasPods(inv inventory.Inventory, d matrix.Driver) bool {
+	return slices.ContainsFunc(inv.Entries(), func(e inventory.Entry) bool { return e.Driver == d && e.Release != "" && isWorkload(e.Key) })
 }
 
 // notRequested returns the drivers that are installed and not requested.

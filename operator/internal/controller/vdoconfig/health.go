@@ -265,7 +265,7 @@ func (p *pass) lookAt(cur revision.Record) rollout.Facts {
 	if group == matrix.CSI {
 		l.Canary = p.canaryLook()
 	}
-	l.Complete = l.Complete && l.Canary == nil
+	l.Complete = l.Complete && l.Canary == nil && len(drivers) > 0 // none is judged of a group that is being removed
 	l.Findings = findingsOf(report, drivers)
 	l.Why = sentences(lacks(report, drivers), l.Why)
 	return l

@@ -142,7 +142,7 @@ func (s *decided) remember(inv inventory.Inventory, r rendering) inventory.Inven
 		if !r.isUnchanged(matrix.CPI) && (r.spec.CloudProvider != nil || !inv.Has(matrix.CPI)) {
 			now.CloudProvider = r.spec.CloudProvider.DeepCopy()
 		}
-		if !r.isUnchanged(matrix.CSI) && (r.spec.StorageProvider != nil || !inv.Has(matrix.CSI)) {
+		if !r.isUnchanged(matrix.CSI) && (r.spec.StorageProvider != nil || !hasPods(inv, matrix.CSI)) {
 			now.StorageProvider = r.spec.StorageProvider.DeepCopy()
 		}
 		now.Drivers, now.Patches = r.customized(was)

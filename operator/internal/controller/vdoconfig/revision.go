@@ -300,6 +300,7 @@ func (s *decided) begunOf(group revision.Group, h revision.History) revision.His
 	v, candidate := u.verdicts[group], u.candidates[group]
 	_, installed := h.InForce()
 	exists := func(d matrix.Driver) bool { return revision.GroupOf(d) == group }
+	runs := func(d matrix.Driver) bool { return exists(d) && s.runs(d) } // its Namespace and CRDs stay in the inventory
 	switch {
 	case v.Action == decide.RollBack:
 		if why := u.untrusted[group]; why != "" {
@@ -307,7 +308,7 @@ func (s *decided) begunOf(group revision.Group, h revision.History) revision.His
 		}
 		return h.RollBack(v.To, s.at0())
 	case candidate == nil:
-		if !slices.ContainsFunc(s.requested(), exists) && !slices.ContainsFunc(s.inventory.Drivers(), exists) {
+		if !slices.ContainsFunc(s.requested(), exists) && !slices.ContainsFunc(inOrder, runs) {
 			return revision.History{} // the group was removed
 		}
 		return h
