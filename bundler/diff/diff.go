@@ -9,6 +9,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -49,11 +50,12 @@ type Change struct {
 	What []string `json:"what,omitempty"` // each difference, for people
 }
 
-// MatrixChange is how two matrix documents differ, over all releases.
+// MatrixChange is how two matrix documents differ, over all entries.
 type MatrixChange struct {
 	FromSerial int64   `json:"fromSerial"`
 	ToSerial   int64   `json:"toSerial"`
 	Expires    *Change `json:"expires,omitempty"`
+	Other      bool    `json:"other,omitempty"` // the documents differ, but in nothing of this value
 	Changes
 }
 
@@ -162,52 +164,98 @@ func diffImage(a, b bundle.Image) Change {
 	return Change{From: a.Digest.String(), To: b.Digest.String()}
 }
 
-func (c *Change) text(what, a, b string) {
-	if a != b {
-		c.What = append(c.What, fmt.Sprintf("%s: %s, was %s", what, cmp.Or(b, "nothing"), cmp.Or(a, "nothing")))
-	}
-}
-
 func day(t time.Time) string { return t.UTC().Format(time.DateOnly) }
 
-// Matrices compares two matrix documents.
+// Matrices compares two matrix documents: releases, services and aliases of vSphere versions.
 func Matrices(a, b *matrix.Document) MatrixChange {
-	name := func(r matrix.Release) string { return r.ReleaseID.String() }
 	m := MatrixChange{FromSerial: a.Serial, ToSerial: b.Serial}
-	m.Changes = compare(a.Releases, b.Releases, name, func(was, is matrix.Release) Change {
-		return Change{What: Listed(a, b, was.ReleaseID, is.ReleaseID)}
+	m.Changes = compareMaps(entries(a), entries(b), func(was, is entry) Change {
+		what := was.differences(is)
+		if len(what) == 0 && !reflect.DeepEqual(was.value, is.value) {
+			what = []string{"basis, derived or notes"}
+		}
+		return Change{What: what}
 	})
 	if from, to := day(a.Expires), day(b.Expires); from != to {
 		m.Expires = &Change{Name: "expires", From: from, To: to}
 	}
+	m.Other = m.Empty() && m.Expires == nil && a.Serial == b.Serial && !reflect.DeepEqual(a, b)
 	return m
 }
 
 // Listed returns how two releases differ, as text: their matrix entries and, line by line, their needs of a cluster.
 func Listed(from, to *matrix.Document, was, is matrix.ReleaseID) []string {
-	var c Change
 	a, _ := from.Release(was)
 	b, _ := to.Release(is)
-	c.text("state", strings.TrimSpace(string(a.State)+" "+a.Reason), strings.TrimSpace(string(b.State)+" "+b.Reason))
-	c.text("kubernetes", a.Kubernetes.String(), b.Kubernetes.String())
-	c.text("vsphere", a.VSphere.String(), b.VSphere.String())
-	c.text("requires", join(a.Requires, matrix.Requirement.String), join(b.Requires, matrix.Requirement.String))
-	file := func(f matrix.Manifest) string { return f.Name + " " + f.SHA256[:min(len(f.SHA256), 12)] }
-	c.text("manifests", join(a.Manifests, file), join(b.Manifests, file))
-	override := func(i matrix.ImageOverride) string { return i.From + " → " + i.To }
-	c.text("images", join(a.Images, override), join(b.Images, override))
-	needed, needs := needLines(from, was), needLines(to, is)
-	for _, line := range needs {
-		if !slices.Contains(needed, line) {
-			c.What = append(c.What, "+ "+line)
+	return releaseEntry(from, a).differences(releaseEntry(to, b))
+}
+
+// entry is an entry of a matrix, with what people compare.
+type entry struct {
+	value  any
+	fields []field
+	needs  []string
+}
+
+type field struct{ name, text string }
+
+// entries returns everything that a document lists, by name.
+func entries(doc *matrix.Document) map[string]entry {
+	out := map[string]entry{}
+	for _, r := range doc.Releases {
+		out[r.ReleaseID.String()] = releaseEntry(doc, r)
+	}
+	for _, s := range doc.Services {
+		out[s.ReleaseID.String()] = entry{s, []field{{"state", stateText(s.State, s.Reason)}, {"image", s.Image}}, nil}
+	}
+	for _, v := range doc.Aliases {
+		name := fmt.Sprintf("vSphere %s from build %d", v.Reports, v.FromBuild)
+		out[name] = entry{v, []field{{"means", v.Means.String()}}, nil}
+	}
+	return out
+}
+
+func releaseEntry(doc *matrix.Document, r matrix.Release) entry {
+	needed := func(q matrix.Requirement) string {
+		return q.String() + map[bool]string{true: " (recommended)"}[q.Optional]
+	}
+	file := func(m matrix.Manifest) string { return m.Name + " " + m.SHA256[:min(len(m.SHA256), 12)] }
+	return entry{r, []field{
+		{"state", stateText(r.State, r.Reason)},
+		{"oneWay", r.OneWay},
+		{"kubernetes", r.Kubernetes.String()},
+		{"vsphere", r.VSphere.String()},
+		{"requires", join(r.Requires, needed)},
+		{"manifests", join(r.Manifests, file)},
+		{"parts", join(r.Manifests, func(m matrix.Manifest) string { return cmp.Or(string(m.Part), "required") })},
+		{"addresses", join(r.Manifests, func(m matrix.Manifest) string { return m.URL })},
+		{"images", join(r.Images, func(i matrix.ImageOverride) string { return i.From + " → " + i.To })},
+	}, needLines(doc, r.ReleaseID)}
+}
+
+func stateText(s matrix.State, reason string) string {
+	return strings.TrimSpace(string(s) + " " + reason)
+}
+
+// differences returns the differences to another entry of the same kind, as text.
+func (e entry) differences(to entry) (out []string) {
+	for n, was := range e.fields {
+		if is := to.fields[n]; is != was {
+			now, before := cmp.Or(is.text, "nothing"), cmp.Or(was.text, "nothing")
+			out = append(out, fmt.Sprintf("%s: %s, was %s", is.name, now, before))
 		}
 	}
-	for _, line := range needed {
-		if !slices.Contains(needs, line) {
-			c.What = append(c.What, "- "+line)
+	for _, line := range to.needs {
+		if !slices.Contains(e.needs, line) {
+			out = append(out, "+ "+line)
 		}
 	}
-	return c.What
+	for _, line := range e.needs {
+		if !slices.Contains(to.needs, line) {
+			out = append(out, "- "+line)
+		}
+	}
+	return out
 }
 
 // needLines returns the objects that a release needs, each with its lines.

@@ -25,11 +25,13 @@ import (
 // Page is all that a bundle says about itself and where each byte came from. The same bundle gives the same page.
 type Page struct {
 	*inspect.Inspection
-	Lock     *bundle.Lock
-	Listed   []Listed
-	Served   matrix.Grid // releases by the versions that they serve
-	Parts    []Part      // every manifest and blob: all bytes of the bundle
-	Verified *verify.Verification
+	Lock   *bundle.Lock
+	Listed []Listed
+	Served matrix.Grid // releases by the versions that they serve
+	// NoSnapshots reports that the bundle has no snapshot-controller, so Served is for clusters with their own.
+	NoSnapshots bool
+	Parts       []Part // every manifest and blob: all bytes of the bundle
+	Verified    *verify.Verification
 }
 
 // Listed is the matrix's entry of a release of the bundle, and its basis.
@@ -64,9 +66,11 @@ func Collect(ctx context.Context, b *pinned.Bundle, verified *verify.Verificatio
 		servedBy = verified.Provenance.ServedBy
 	}
 	e.Parts = partsOf(d.Graph, lock, servedBy)
-	available := matrix.Available{}
+	options := matrix.GridOptions{Available: matrix.Available{}, Policy: matrix.Policy{Refused: d.Matrix.Unlisted()}}
+	e.NoSnapshots = true
 	for _, r := range lock.Releases {
-		available[r.ID()] = true
+		options.Available[r.ID()] = true
+		e.NoSnapshots = e.NoSnapshots && r.Driver != matrix.SnapshotController
 		id := matrix.ReleaseID{Driver: r.Driver, Version: r.Version}
 		if listed, ok := d.Matrix.Release(id); ok {
 			e.Listed = append(e.Listed, Listed{Release: listed})
@@ -76,7 +80,10 @@ func Collect(ctx context.Context, b *pinned.Bundle, verified *verify.Verificatio
 			e.Listed = append(e.Listed, Listed{as, s.Basis})
 		}
 	}
-	e.Served = matrix.NewGrid(d.Matrix, matrix.GridOptions{Available: available})
+	if e.NoSnapshots {
+		options.Policy.Rules = map[matrix.Driver]matrix.Rule{matrix.SnapshotController: matrix.Disabled}
+	}
+	e.Served = matrix.NewGrid(d.Matrix, options)
 	served := func(c matrix.GridCell) bool { return c.CPI != nil || c.CSI != nil }
 	e.Served.Rows = slices.DeleteFunc(e.Served.Rows, func(r matrix.GridRow) bool { return !slices.ContainsFunc(r.Cells, served) })
 	return e, nil

@@ -53,12 +53,13 @@ func (in Input) attest(ctx context.Context, a *assembled, now time.Time) error {
 
 // build returns the sources of the bundle and the time of the build.
 func (a *assembled) build(now time.Time) provenance.Build {
-	b := provenance.Build{Lock: a.in.Lock, Builder: *a.in.Provenance, Started: now, UpstreamVerified: a.in.Upstream != nil}
+	b := provenance.Build{Lock: a.in.Lock, Builder: *a.in.Provenance, Started: now, UpstreamVerified: true}
 	for n, i := range a.in.Lock.Images {
 		from := provenance.Image{From: a.in.Registry(i.FetchedFrom()).Can().Repository}
 		if n < len(a.signed.Verified) {
 			from.SignedBy = a.signed.Verified[n].SignedBy
 		}
+		b.UpstreamVerified = b.UpstreamVerified && len(from.SignedBy) > 0
 		b.Images = append(b.Images, from)
 	}
 	return b

@@ -21,7 +21,8 @@ type Provenance struct {
 	// Builder is the program's version, and Started the start of the build.
 	Builder          string `json:"builder,omitempty"`
 	Started          string `json:"started,omitempty"`
-	UpstreamVerified bool   `json:"upstreamVerified,omitempty"` // the images' own signatures were checked
+	UpstreamVerified bool   `json:"upstreamVerified,omitempty"` // the own signatures of all images were checked
+	UpstreamSigned   int    `json:"upstreamSigned,omitempty"`   // images whose own signatures were checked
 	// ServedBy are the mirrors that served images in place of their sources, by reference.
 	ServedBy map[string]string `json:"servedBy,omitempty"`
 	// Problem is why there is no trusted statement; the other fields are then empty.
@@ -70,9 +71,15 @@ func (c *checker) statement(ctx context.Context, attached []ocispec.Descriptor, 
 	if err := found.Fits(lock); err != nil {
 		return p, true, misdescribed(err)
 	}
+	signed := 0
+	for _, d := range found.BuildDefinition.ResolvedDependencies {
+		if d.Annotations["signedBy"] != nil {
+			signed++
+		}
+	}
 	return Provenance{
 		SignedBy: verified.Keys(), Builder: found.RunDetails.Builder.Version["vdo-bundle"], Started: found.RunDetails.Metadata.StartedOn,
-		UpstreamVerified: found.BuildDefinition.ExternalParameters.UpstreamPolicy, ServedBy: found.ServedBy(),
+		UpstreamVerified: signed == len(lock.Images), UpstreamSigned: signed, ServedBy: found.ServedBy(),
 	}, true, nil
 }
 

@@ -147,7 +147,7 @@ func matrixLine(m inspect.Matrix) string {
 		s += " (EXPIRED)"
 	}
 	if m.Signed {
-		return s + ", signed"
+		return s + ", with a signature (not checked)"
 	}
 	return s + ", not signed"
 }

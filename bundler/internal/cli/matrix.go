@@ -1,7 +1,11 @@
 package cli
 
 import (
+	"bytes"
 	"cmp"
+	"crypto/ed25519"
+	"encoding/base64"
+	"encoding/json"
 	"path/filepath"
 	"slices"
 	"time"
@@ -11,6 +15,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
@@ -61,14 +66,15 @@ func newMatrixSignCommand(a *app) *cobra.Command {
 		Short: "Sign a matrix document",
 		Long: `Checks a matrix document and writes its signature to FILE.sig, as
 cosign sign-blob does; with --certificate it is a sigstore bundle, which has room
-for that. Keys, certificates and passwords are those of vdo-bundle sign.`,
+for that. Signatures of other keys that are there stay. Keys, certificates and
+passwords are those of vdo-bundle sign.`,
 		Example: `  vdo-bundle matrix sign matrix.yaml --key release.key
-  cosign verify-blob --key release.pub --signature matrix.yaml.sig matrix.yaml
+  cosign verify-blob --insecure-ignore-tlog=true --key release.pub --signature matrix.yaml.sig matrix.yaml
   vdo-bundle matrix sign matrix.yaml --key signer.key --certificate signer.crt --certificate-chain issuing-ca.crt`,
 		Args: flags.Exactly("FILE", "--key KEY"),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) },
 	}
-	o.bindReplace(cmd, "a signature that is there already")
+	o.bindReplace(cmd, "all signatures that are there already")
 	o.signingFlags.bind(cmd, "key", signingKeyHelp, &o.registryFlags)
 	flags.Group(cmd, flags.Registries, o.bindCA) // of the TSA
 	flags.Group(cmd, flags.Tuning, o.bindRequests)
@@ -94,13 +100,41 @@ func (o *matrixSignOptions) run(cmd *cobra.Command, file string) error {
 	if err != nil {
 		return err
 	}
-	if err := userfile.Vacant(file+".sig", o.replace); err != nil {
-		return err
+	if !o.replace {
+		if signature, err = o.appended(file+".sig", data, signature, s); err != nil {
+			return err
+		}
 	}
 	if err := userfile.WriteBelow(filepath.Dir(file), filepath.Base(file)+".sig", signature, 0o644); err != nil {
 		return err
 	}
 	return o.print(file + ".sig")
+}
+
+// appended returns the signatures of the file with the signer's on a line of its own. A signer counts once.
+func (o *matrixSignOptions) appended(name string, data, signature []byte, s *trust.Signer) ([]byte, error) {
+	existing, err := userfile.Read("FILE", name, maxSignatureFile)
+	if fault.ReasonOf(err) == fault.NotFound || err == nil && len(existing) == 0 {
+		return signature, nil
+	}
+	key, keyErr := s.Key("signer", trust.KeyOptions{})
+	policy, policyErr := trust.NewPolicy(1, key)
+	if err := fault.Join(err, keyErr, policyErr); err != nil {
+		return nil, err
+	}
+	const hint = "replace all that is in it with --replace"
+	for line := range bytes.Lines(existing) {
+		line = bytes.TrimSpace(line)
+		raw, err := base64.StdEncoding.DecodeString(string(line))
+		if !json.Valid(line) && (err != nil || len(raw) < ed25519.SignatureSize) {
+			return nil, fault.Errorf(fault.Conflict, "write", name, hint, "it is there already, and holds more than signatures")
+		}
+	}
+	if _, err := policy.VerifyBlob(data, existing, time.Now()); err == nil {
+		return nil, fault.Errorf(fault.Conflict, "write", name, hint, "it has a signature of this key already")
+	}
+	o.say("added to the signatures in %s; --replace drops the others", name)
+	return slices.Concat(bytes.TrimSpace(existing), []byte("\n"), signature), nil
 }
 
 func newMatrixShowCommand(a *app) *cobra.Command {

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -84,6 +85,9 @@ func (c *common) addTo(doc *matrix.Document, id matrix.ReleaseID, f addition) er
 	doc.Serial, doc.Issued, doc.Expires = doc.Serial+1, now, now.Add(doc.Expires.Sub(doc.Issued))
 	isIt := func(r matrix.Release) bool { return r.Compare(id) == 0 }
 	doc.Releases = append(slices.DeleteFunc(slices.Clone(doc.Releases), isIt), release)
+	if len(was.Needs) == 0 {
+		takeNeeds(doc)
+	}
 	if err := needs.Describe(doc, id, files); err != nil {
 		return err
 	}
@@ -98,6 +102,10 @@ func (c *common) addTo(doc *matrix.Document, id matrix.ReleaseID, f addition) er
 	for _, line := range diff.Listed(&was, doc, like.ReleaseID, id) {
 		c.say("    %s", line)
 	}
+	if lost := doc.Unlisted(); len(was.Needs) == 0 && len(lost) > 0 {
+		c.say("warning: %s: lock no longer chooses these releases, since %s; add each with its manifests",
+			strings.Join(slices.Sorted(maps.Keys(lost)), ", "), matrix.WhyUnlisted)
+	}
 	for _, m := range release.Manifests {
 		if !strings.Contains(m.URL, id.Version.String()) {
 			c.say("note: check the address of %s, which does not name the version: %s", m.Name, m.URL)
@@ -108,6 +116,26 @@ func (c *common) addTo(doc *matrix.Document, id matrix.ReleaseID, f addition) er
 			like.ReleaseID, like.OneWay, id)
 	}
 	return c.deliver(c.dest, data, "")
+}
+
+// takeNeeds copies the needs of releases with the same manifests from the built-in matrix. A document that lists the
+// needs of one release must list those of all.
+func takeNeeds(doc *matrix.Document) {
+	builtIn, err := matrix.Parse(matrix.DefaultName, matrix.Default())
+	if err != nil {
+		return // nothing to take
+	}
+	same := func(a, b matrix.Manifest) bool { return a.Name == b.Name && a.SHA256 == b.SHA256 }
+	for _, n := range builtIn.Needs {
+		n.Of = slices.DeleteFunc(n.Of, func(id matrix.ReleaseID) bool {
+			theirs, _ := builtIn.Release(id)
+			ours, _ := doc.Release(id)
+			return !slices.EqualFunc(ours.Manifests, theirs.Manifests, same)
+		})
+		if len(n.Of) > 0 {
+			doc.Needs = append(doc.Needs, n)
+		}
+	}
 }
 
 // model returns the release to copy from.
@@ -235,9 +263,10 @@ func newMatrixDiffCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diff FROM TO",
 		Short: "Show what changes from one matrix to another",
-		Long: `Shows which releases are new, gone or changed from one matrix document to another.
-It compares state, ranges and manifests, and line by line what a release needs of a
-cluster. Write "" for the built-in matrix.`,
+		Long: `Shows which releases, services and vSphere aliases are new, gone or changed from one
+matrix document to another. It compares state, ranges, images and manifests with their
+addresses, and line by line what a release needs of a cluster. Write "" for the
+built-in matrix.`,
 		Example: `  vdo-bundle matrix diff old.yaml new.yaml
   vdo-bundle matrix diff "" new.yaml --format json`,
 		Args: flags.Exactly("FROM", "TO"),
@@ -299,7 +328,10 @@ func (p *printer) matrix(m diff.MatrixChange) {
 	if e := m.Expires; e != nil {
 		title += fmt.Sprintf("; expires %s, was %s", e.To, e.From)
 	}
-	if m.Empty() && (m.FromSerial != m.ToSerial || m.Expires != nil) {
+	if m.Other {
+		title += "; no entry differs, but the documents do"
+	}
+	if m.Empty() && (m.FromSerial != m.ToSerial || m.Expires != nil || m.Other) {
 		p.line("\n%s", title)
 	}
 	p.changes(title, m.Changes)

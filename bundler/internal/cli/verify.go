@@ -105,19 +105,19 @@ func (p *printer) verification(v *verify.Verification) {
 		row("delta", "%s, not checked", leftLine(v.Left))
 	}
 	if v.Provenance != nil {
-		row("provenance", "%s", provenanceLine(v.Provenance))
+		row("provenance", "%s", provenanceLine(v.Provenance, v.Images))
 	}
 	p.table(t)
 }
 
 // provenanceLine says how the bundle was built, and who signed that.
-func provenanceLine(p *verify.Provenance) string {
+func provenanceLine(p *verify.Provenance, images int) string {
 	if p.Problem != "" {
 		return "not verified: " + p.Problem
 	}
 	line := fmt.Sprintf("signed by %s: built by vdo-bundle %.60q, started %.40q", strings.Join(p.SignedBy, ", "), p.Builder, p.Started)
-	if p.UpstreamVerified {
-		line += ", upstream's signatures checked"
+	if p.UpstreamSigned > 0 {
+		line += fmt.Sprintf(", upstream's signatures of %d of %d images checked", p.UpstreamSigned, images)
 	}
 	return line
 }
