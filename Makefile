@@ -150,7 +150,7 @@ deploy: ## Install the operator into the current context (IMG=... or BUNDLE=...;
 	image) set -- --manifests "$$(mktemp)"; trap 'rm -f "$$2"' EXIT; \
 		for f in $(INSTALL); do echo ---; cat $$f; done | sed "s|image: vdo-operator$$|image: $(IMG)|" >"$$2" ;; \
 	bundle) set -- "$(BUNDLE)" ;; \
-	*) echo 'set IMG or BUNDLE, not both: make deploy IMG=registry.example/vdo/operator:v1' >&2; exit 2 ;; \
+	*) echo 'set IMG or BUNDLE, one of them: make deploy IMG=registry.example/vdo/operator:v1' >&2; exit 2 ;; \
 	esac; $(VDOCTL) deploy "$$@" $(DEPLOYFLAGS) --dry-run && $(BIN)/vdoctl deploy "$$@" $(DEPLOYFLAGS) $(if $(YES),--yes)
 
 .PHONY: undeploy

@@ -288,8 +288,8 @@ func newOutdatedCommand(a *app) *cobra.Command {
 		Long: `outdated shows what is newer than the drivers and services of a bundle. pull can take the
 releases that the matrix lists. Others, which it does not list yet, upstream has published in
 the repository of the driver's image. A minor's newest release counts; of minors that the
-bundle does not have, those that are newer than all that it has. It proves nothing, and
-it ends with exit code 0 whatever it finds.`,
+bundle does not have, those that are newer than all that it has. It proves nothing. Its exit
+code is 0 whatever it finds, and 5 if a registry does not answer.`,
 		Example: `  vdo-bundle outdated registry.site/vdo/drivers:1
   vdo-bundle outdated drivers.tar --matrix matrix.yaml --format json`,
 		Args: flags.Exactly("SRC"),

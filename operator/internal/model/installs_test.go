@@ -189,7 +189,7 @@ func TestAPreviewSaysWhatHoldsBackWhatHasTheSameVersion(t *testing.T) {
 		s.op.drivers.Checks = finding(nil)
 		held, warned = previewed()
 		require.Contains(t, held, "it is being checked")
-		require.Contains(t, warned, "vdoctl check makes them")
+		require.Contains(t, warned, "vdoctl check runs them")
 
 		s.op.drivers.Checks = nil
 		s.configure(func(spec *asked) {

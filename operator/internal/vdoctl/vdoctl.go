@@ -87,7 +87,7 @@ func (*resultError) Error() string { return "see the result" }
 
 const exitCodesHelp = `Results:
   8    check: a result blocks an installation or upgrade;
-       users verify: a privilege is missing; status: a resource is not ready;
+       users verify: a privilege is missing; status, describe: not all is ready;
        configure: its resources were changed meanwhile;
        plan: a gate blocks the upgrade
   9    support-bundle: written, but some of it could not be read`

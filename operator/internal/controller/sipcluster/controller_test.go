@@ -1,6 +1,7 @@
 package sipcluster
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"strconv"
@@ -11,11 +12,14 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -480,8 +484,29 @@ func TestClustersOfOneNameInTwoNamespacesAreTwo(t *testing.T) {
 		p.sip.Spec.ClusterName, p.sip.Status.ClusterName = named, "prod"
 		require.Equal(t, types.NamespacedName{Namespace: "tenants", Name: "prod"}, p.expectedCluster())
 	}
+	p.key.Namespace = "theirs"
+	require.Equal(t, "theirs", p.expectedCluster().Namespace, "the SIPCluster's namespace wins")
 	p.sip.Spec.ClusterName = "other"
 	require.Equal(t, types.NamespacedName{Name: "other"}, p.expectedCluster())
+}
+
+// unserved answers as an API server that no longer serves a version that the operator knows.
+type unserved struct{ client.Reader }
+
+func (unserved) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
+	return apierrors.NewGenericServerResponse(http.StatusNotFound, "get", schema.GroupResource{}, "m", "404 page not found", 0, true)
+}
+
+func TestAMachineOfAVersionThatIsGoneMayStillExist(t *testing.T) {
+	of := schema.FromAPIVersionAndKind("infrastructure.cluster.x-k8s.io/v1beta1", "Metal3Machine")
+	mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{of.GroupVersion()})
+	mapper.Add(of, meta.RESTScopeNamespace)
+	p := &pass{Reconciler: &Reconciler{Client: fake.NewClientBuilder().WithRESTMapper(mapper).Build(), Reader: unserved{}}}
+	h := &choose.Host{BareMetalHost: &choose.BareMetalHost{}}
+	h.Spec.ConsumerRef.SetGroupVersionKind(of)
+	_, err := p.machineOf(t.Context(), h)
+	require.Error(t, err)
+	require.NotEqual(t, fault.NotFound, fault.ReasonOf(err))
 }
 
 // Services lead to no host that the machine of another Cluster uses, and Ready names it.

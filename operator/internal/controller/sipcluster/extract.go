@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"net/netip"
 	"slices"
 	"strings"
@@ -267,7 +268,8 @@ func (p *pass) verify() {
 }
 
 // expectedCluster returns the Cluster of machines that select the SIPCluster's hosts, else of all machines. If the
-// spec names one, only Clusters of that name count. Among several, the name in the status and then most hosts win.
+// spec names one, only Clusters of that name count. Among several, the name in the status, then the SIPCluster's
+// namespace and then most hosts win.
 func (p *pass) expectedCluster() types.NamespacedName {
 	name := p.sip.Spec.ClusterName
 	all, selected := map[types.NamespacedName]int{}, map[types.NamespacedName]int{}
@@ -291,8 +293,14 @@ func (p *pass) expectedCluster() types.NamespacedName {
 	if len(selected) == 0 {
 		return types.NamespacedName{Name: cmp.Or(name, p.sip.Status.ClusterName)}
 	}
+	weight := func(c types.NamespacedName) int {
+		if c.Namespace == p.key.Namespace {
+			return math.MaxInt
+		}
+		return selected[c]
+	}
 	return slices.MinFunc(slices.Collect(maps.Keys(selected)), func(a, b types.NamespacedName) int {
-		return cmp.Or(selected[b]-selected[a], strings.Compare(a.Namespace, b.Namespace))
+		return cmp.Or(cmp.Compare(weight(b), weight(a)), strings.Compare(a.Namespace, b.Namespace))
 	})
 }
 
@@ -311,6 +319,8 @@ func (p *pass) machineOf(ctx context.Context, h *choose.Host) (*machine, error) 
 		err = p.Reader.Get(ctx, types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}, o)
 	}
 	switch {
+	case apierrors.IsNotFound(err) && apierrors.IsUnexpectedServerError(err): // the path, not the object
+		return nil, fault.Errorf(fault.Unreachable, "read", h.Consumer(), "restart the operator", "its version is no longer served")
 	case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
 		return nil, fault.Errorf(fault.NotFound, "", "", "correct the host's consumerRef", "it is not there")
 	case err != nil:

@@ -40,7 +40,7 @@ func (p *pass) apply(ctx context.Context, in planned) error {
 	changed, err := p.policyChanged(ctx)
 	if p.outcome.broken = err; changed || err != nil {
 		p.outcome.drift, p.outcome.again = p.config.Status.Drift, changed
-		p.wait("DriverBundle " + p.bundle.source.Name + " to be verified under the changed trust policy")
+		p.wait("DriverBundle " + p.bundle.source.Name + " to be verified under the trust policy, which has changed")
 		return err
 	}
 	a := &applier{pass: p, planned: in, blocked: p.blocked(), failed: map[matrix.Driver]error{}}
