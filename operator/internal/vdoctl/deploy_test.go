@@ -203,8 +203,8 @@ func TestMakeDeployNeedsOneSource(t *testing.T) {
 		ok   bool
 		says string
 	}{
-		{[]string{"deploy"}, false, "set IMG or BUNDLE, not both"},
-		{[]string{"deploy", image, bundle}, false, "set IMG or BUNDLE, not both"},
+		{[]string{"deploy"}, false, "set IMG or BUNDLE, one of them"},
+		{[]string{"deploy", image, bundle}, false, "set IMG or BUNDLE, one of them"},
 		{[]string{"deploy", bundle, "DEPLOYFLAGS=--key vdo.pub"}, true,
 			"vdoctl deploy registry.site/vdo/drivers:1 --key vdo.pub --dry-run\nvdoctl deploy registry.site/vdo/drivers:1 --key vdo.pub\n"},
 		{[]string{"deploy", image, "YES=1"}, true, "image: registry.site/vdo/operator:v1\n"},
