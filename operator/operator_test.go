@@ -142,8 +142,8 @@ func TestTheOperatorRunsWithItsOwnRights(t *testing.T) {
 	v := &v1alpha1.VsphereCloudConfig{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "vc"},
 		Spec: v1alpha1.VsphereCloudConfigSpec{VcIP: vc.Host, Port: int32(vc.Port), Credentials: "vc-creds", //nolint:gosec // a port
 			CA: &v1alpha1.KeyReference{ConfigMap: "vc-ca"}, Datacenters: []string{"site/prod/east,", "lab"}}} // with the comma that a list was typed with
-	require.NoError(t, c.Create(t.Context(), v))
-	// As the earlier operator's command line wrote it: the thumbprint counts.
+	// As the earlier operator's command line wrote it: the thumbprint counts. It is checked before the login at v is
+	// refused, which delays logins with the same password elsewhere.
 	pinned := &v1alpha1.VsphereCloudConfig{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "pinned"},
 		Spec: v1alpha1.VsphereCloudConfigSpec{VcIP: vc.Host, Port: v.Spec.Port, Credentials: "vc-creds", Insecure: true,
 			Thumbprint: strings.Repeat("AB:", 19) + "AB"}}
@@ -159,8 +159,9 @@ func TestTheOperatorRunsWithItsOwnRights(t *testing.T) {
 		}, time.Minute, 50*time.Millisecond, "%s: %+v\n%s", want, v, stderr)
 	}
 	reason := func(want string) { t.Helper(); reasonOf(v, want) }
-	reason("Unauthorized")
 	reasonOf(pinned, "CertificateInvalid")
+	require.NoError(t, c.Create(t.Context(), v))
+	reason("Unauthorized")
 	secret.StringData = map[string]string{"password": vcsim.Admin.Password}
 	require.NoError(t, c.Update(t.Context(), secret))
 	reason("Succeeded")
