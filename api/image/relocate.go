@@ -58,7 +58,7 @@ func (m *SourceMap) Add(rule string) error {
 		}
 	}
 	if ref, err := ParseReference(from + "/x/x"); err != nil || ref.Repository() != from+"/x/x" {
-		return bad("references never name %q, but docker.io", from)
+		return bad("references name another registry than %q, docker.io for example", from)
 	}
 	for _, r := range m.rules {
 		if r.from == from {

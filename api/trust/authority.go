@@ -9,6 +9,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"maps"
 	"math/big"
 	"slices"
 	"strconv"
@@ -373,14 +374,15 @@ func boundCertificate(c *x509.Certificate) error {
 	if len(c.Raw) > maxCertificate {
 		return fmt.Errorf("a certificate is longer than %d bytes", maxCertificate)
 	}
-	for what, n := range map[string]int{
+	counts := map[string]int{
 		"subject alternative names": len(c.DNSNames) + len(c.EmailAddresses) + len(c.IPAddresses) + len(c.URIs),
 		"parts of its names":        len(c.Subject.Names) + len(c.Issuer.Names),
 		"extensions":                len(c.Extensions),
 		"extended key usages":       len(c.ExtKeyUsage) + len(c.UnknownExtKeyUsage),
 		"policies":                  len(c.Policies) + len(c.PolicyIdentifiers),
-	} {
-		if n > maxNames {
+	}
+	for _, what := range slices.Sorted(maps.Keys(counts)) {
+		if counts[what] > maxNames {
 			return fmt.Errorf("a certificate has more than %d %s", maxNames, what)
 		}
 	}

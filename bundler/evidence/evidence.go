@@ -67,10 +67,10 @@ func Collect(ctx context.Context, b *pinned.Bundle, verified *verify.Verificatio
 	}
 	e.Parts = partsOf(d.Graph, lock, servedBy)
 	options := matrix.GridOptions{Available: matrix.Available{}, Policy: matrix.Policy{Refused: d.Matrix.Unlisted()}}
-	e.NoSnapshots = true
+	isSnapshots := func(r bundle.Release) bool { return r.Driver == matrix.SnapshotController }
+	e.NoSnapshots = !slices.ContainsFunc(lock.Releases, isSnapshots)
 	for _, r := range lock.Releases {
 		options.Available[r.ID()] = true
-		e.NoSnapshots = e.NoSnapshots && r.Driver != matrix.SnapshotController
 		id := matrix.ReleaseID{Driver: r.Driver, Version: r.Version}
 		if listed, ok := d.Matrix.Release(id); ok {
 			e.Listed = append(e.Listed, Listed{Release: listed})

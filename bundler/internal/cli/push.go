@@ -40,9 +40,9 @@ Then it reads every manifest as the operator will. With --key or --policy it ver
 whole bundle first, as verify does. It prints the reference by digest: name that in the
 DriverBundle.
 
-It pushes a delta only if the registry has every layer of the base: in the repository itself,
-in one that --mount-from names, or in those below it that --layout paths made. It names
-missing layers before it sends anything.
+It pushes a delta only if the registry has every layer that the delta lacks: in the
+repository itself, in one that --mount-from names, or in those below it that --layout paths
+made. It names missing layers before it sends anything.
 
 With --layout paths every image is put beside it as well, below REPO under its upstream
 name: REGISTRY/REPO/registry.k8s.io/csi-vsphere/driver:v3.5.1. Nodes with a mirror

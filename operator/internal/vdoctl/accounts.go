@@ -89,8 +89,8 @@ vCenter has no session of the first. Until then both work.
 		}),
 		newAccountCommand(a, false, func(s *accounts.Site, ctx context.Context, _ accounts.Login) error { return s.Delete(ctx) },
 			&cobra.Command{
-				Use: "delete", Short: "Remove only what users create created",
-				Long: `Removes the Secret, permissions, account and roles that users create created, and names the
+				Use: "delete", Short: "Remove only what users create has made",
+				Long: `Removes the Secret, permissions, account and roles that users create has made, and names the
 permissions that existed before. A role that existed before keeps its added privileges.
 Objects that others use or have changed stay. The command refuses while a driver uses the
 account.

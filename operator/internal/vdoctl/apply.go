@@ -132,14 +132,13 @@ func longer(sent, is any, path ...string) (all [][]string) {
 	switch sent := sent.(type) {
 	case map[string]any:
 		is, _ := is.(map[string]any)
-		for key, value := range is {
-			list, _ := value.([]any)
-			if trust := strings.HasSuffix(strings.ToLower(path[len(path)-1]), "trust"); trust && len(list) > 0 && sent[key] == nil {
-				all = append(all, append(slices.Clone(path), key))
+		isTrust := strings.HasSuffix(strings.ToLower(path[len(path)-1]), "trust")
+		for _, key := range slices.Sorted(maps.Keys(is)) {
+			at := append(slices.Clone(path), key)
+			if list, _ := is[key].([]any); isTrust && len(list) > 0 && sent[key] == nil {
+				all = append(all, at)
 			}
-		}
-		for key, value := range sent {
-			all = append(all, longer(value, is[key], append(slices.Clone(path), key)...)...)
+			all = append(all, longer(sent[key], is[key], at...)...)
 		}
 	case []any:
 		if is, _ := is.([]any); len(is) > len(sent) {

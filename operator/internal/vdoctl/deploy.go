@@ -125,7 +125,8 @@ func (o *deployOptions) run(ctx context.Context, src string) error {
 		return err
 	}
 	out.Target = o.cluster.target()
-	to := &applier{Client: c, force: o.force} // find conflicts before the first write; other faults may end with the new CRDs
+	// Find conflicts before the first write. Other faults may end with the new CRDs.
+	to := &applier{Client: c, force: o.force}
 	for _, x := range ofType[*unstructured.Unstructured](conf) {
 		if _, err := to.apply(ctx, x, true); fault.ReasonOf(err) == fault.Conflict {
 			return err

@@ -21,8 +21,8 @@ import (
 )
 
 const matrixHelp = `Verifies a bundle in the mirror as the operator does, and makes the operator follow that bundle
-with its compatibility matrix. To see the effect before: vdoctl plan --bundle REFERENCE. For a
-matrix in a file it prints the commands that put it into a bundle.`
+with its compatibility matrix. To see the effect before: vdoctl plan --bundle REFERENCE. It
+refuses a matrix file; its hint has the commands that put the file into a bundle.`
 
 type matrixOptions struct {
 	*app

@@ -152,6 +152,6 @@ func distributionOf(nodes []preflight.Node) string {
 func (o *nodesOptions) text(l *lines, r nodesReport, checks checkReport) {
 	l.printf("%s", command.Plural(r.Nodes, "node", "nodes"))
 	(&checkOptions{app: o.app, all: true}).text(l, checks)
-	l.printf("\nConfiguration of each kubelet by %s:\n", r.Distribution)
+	l.printf("\nConfiguration that %s must give each kubelet:\n", r.Distribution)
 	l.write(strings.TrimSuffix(r.Configuration, "\n") + "\n") // a file, printed unchanged
 }
