@@ -16,8 +16,10 @@
 package fault
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -81,18 +83,21 @@ type Error struct {
 	Err     error  // cause
 }
 
+// ownPort matches this end of a connection in the texts of package net. It differs each time, and would let a status
+// with the same fault change.
+var ownPort = regexp.MustCompile(`[^\s">]+:\d+->`)
+
 // Error returns "op subject: why". Use [Text] to print the hint too.
 func (e *Error) Error() string {
 	head := strings.TrimSpace(e.Op + " " + e.Subject)
-	switch {
-	case e.Err == nil && head == "":
-		return string(e.Reason)
-	case e.Err == nil:
-		return head
-	case head == "":
-		return e.Err.Error()
+	if e.Err == nil {
+		return cmp.Or(head, string(e.Reason))
 	}
-	return head + ": " + e.Err.Error()
+	cause := ownPort.ReplaceAllString(e.Err.Error(), "")
+	if head == "" {
+		return cause
+	}
+	return head + ": " + cause
 }
 
 // Unwrap returns the cause.

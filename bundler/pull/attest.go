@@ -37,6 +37,10 @@ func (in Input) attest(ctx context.Context, a *assembled, now time.Time) error {
 	if err != nil {
 		return err
 	}
+	exists, err := in.exists(ctx, subject, image.Attestations)
+	if err != nil {
+		return err
+	}
 	name := in.Reference.Repository()
 	made, err := signatures.Maker{
 		Has: func(exists bundle.Referrer) bool { return in.attested(ctx, statement, exists, now) },
@@ -46,7 +50,7 @@ func (in Input) attest(ctx context.Context, a *assembled, now time.Time) error {
 		Referrer: func() (trust.Signed, error) {
 			return in.Signer.AttestBundle(bundle.Plain(a.graph.Root), name, provenance.Type, predicate)
 		},
-	}.Make(subject, in.SignatureFormat, in.exists(ctx, subject, image.Attestations))
+	}.Make(subject, in.SignatureFormat, exists)
 	a.graph.Attachments = append(a.graph.Attachments, made...)
 	return err
 }

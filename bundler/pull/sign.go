@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/signatures"
 )
@@ -18,17 +19,27 @@ func (in Input) presign(ctx context.Context, g *bundle.Graph) error {
 	if err != nil {
 		return err
 	}
+	exists, err := in.exists(ctx, subject, image.Signatures)
+	if err != nil {
+		return err
+	}
 	made, err := signatures.Request{
 		Signer: in.Signer, Subject: g.Root, Identity: in.Reference.Repository(), Format: in.SignatureFormat,
-	}.Make(ctx, in.exists(ctx, subject, image.Signatures))
+	}.Make(ctx, exists)
 	g.Attachments = append(g.Attachments, made...)
 	return err
 }
 
-// exists returns the subject's attachments in the bundle's registry; none if the repository is unreadable.
-func (in Input) exists(ctx context.Context, subject image.Digest, under image.Suffix) (exists signatures.Existing) {
-	if in.Mirror != nil {
-		exists, _ = signatures.ReadExisting(ctx, in.Mirror(in.Reference), subject, under, true)
+// exists returns the subject's attachments in the bundle's registry; none if the repository is unreadable. One that is
+// damaged or too large is an error, as the new one would take its place.
+func (in Input) exists(ctx context.Context, subject image.Digest, under image.Suffix) (signatures.Existing, error) {
+	if in.Mirror == nil {
+		return signatures.Existing{}, nil
 	}
-	return exists
+	exists, err := signatures.ReadExisting(ctx, in.Mirror(in.Reference), subject, under, true)
+	if fault.ReasonOf(err) == fault.Corrupt {
+		return exists, &fault.Error{Reason: fault.Corrupt, Op: "add to", Err: err,
+			Subject: in.Reference.Repository() + ":" + under.TagOf(subject), Hint: "delete that tag in the registry"}
+	}
+	return exists, nil
 }

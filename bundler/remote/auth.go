@@ -280,22 +280,18 @@ func (c *Client) fetchToken(ctx context.Context, h *Host, with Credential, ch ch
 	}
 	defer Drain(resp.Body)
 	if resp.StatusCode != http.StatusOK {
-		return t, tokenRefused(h.answer(resp))
+		err := h.answer(resp)
+		var a *AnswerError
+		if errors.As(err, &a) && a.Status == http.StatusBadRequest && q.Method == http.MethodPost {
+			a.Status = http.StatusUnauthorized // OAuth's answer to an invalid grant
+		}
+		return t, err
 	}
 	data, err := ReadAll(resp.Body, maxToken)
 	if err != nil {
 		return t, err
 	}
 	return readToken(data)
-}
-
-// tokenRefused turns a token service's 400 into 401: the service refused the login.
-func tokenRefused(err error) error {
-	var a *AnswerError
-	if errors.As(err, &a) && a.Status == http.StatusBadRequest {
-		a.Status = http.StatusUnauthorized
-	}
-	return err
 }
 
 // isUnauthorized reports whether an answer refused the login.
