@@ -348,24 +348,28 @@ func (s Selection) Choice(d Driver) (Choice, bool) {
 // choose returns the best release of a driver whose requirements are met.
 func (q *question) choose(d Driver) (pick, bool) {
 	fit, _ := q.fitting(d)
-	for _, r := range fit {
+	for i, r := range fit {
 		if p, lack := q.equip(r); lack == nil {
-			p.why = q.why(r, len(fit))
+			p.why = q.why(r, fit[i:])
 			return p, true
 		}
 	}
 	return pick{}, false
 }
 
-func (q *question) why(r Release, of int) string {
+// why returns why r is the best of the sorted fit, which starts with it.
+func (q *question) why(r Release, fit []Release) string {
 	lts := q.policy.Rules[r.Driver] == PreferLT
+	of := len(slices.DeleteFunc(slices.Clone(fit), func(other Release) bool { return q.rank(other) != q.rank(r) }))
 	switch {
 	case !q.pin(r.Driver).IsZero():
 		return "is pinned"
-	case of == 1:
+	case len(fit) == 1:
 		return "is the only release that fits"
 	case lts && r.State == LTS:
-		return fmt.Sprintf("is the newest lts release of the %d that fit", of)
+		return fmt.Sprintf("is the newest lts release of the %d that fit", len(fit))
+	case of == 1:
+		return "is the only release that fits and is not deprecated"
 	case lts:
 		return fmt.Sprintf("is the newest of the %d releases that fit, none of which is lts", of)
 	}
