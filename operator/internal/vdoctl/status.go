@@ -383,8 +383,9 @@ func (r *statusReport) waits(object string, generation, observed int64, conditio
 		switch c := &conditions[i]; {
 		case c.Status == wellStatus(c.Type) || slices.Contains(summaries, c.Type):
 		case c.Type == v1alpha1.ConditionUpgradeable,
-			// it may last for weeks, and the drivers are healthy
-			c.Type == v1alpha1.ConditionUpgraded && isReady && decide.Reason(c.Reason).Waits():
+			// it may last for weeks, and the drivers are healthy; Unknown: they were not for long enough yet
+			c.Type == v1alpha1.ConditionUpgraded && isReady &&
+				(c.Status == metav1.ConditionUnknown || decide.Reason(c.Reason).Waits()):
 			r.Ahead = append(r.Ahead, waiting{object, c.Reason, c.Type + ": " + c.Message})
 		default:
 			r.wait(object, c.Reason, c.Type+": "+c.Message)

@@ -128,6 +128,7 @@ func TestDescribeExplainsWhatIsNotReady(t *testing.T) {
 			[]string{"ahead VDOConfig vdo (NotApproved) Upgraded: because of it everything is ready"}},
 		"one whose window is closed":  {upgraded("False", "True", "WindowClosed"), true, []string{"ahead VDOConfig vdo (WindowClosed)"}},
 		"one while something changes": {upgraded("False", "True", "Interlocked"), true, []string{"ahead VDOConfig vdo (Interlocked)"}},
+		"one that is new":             {upgraded("Unknown", "True", "Progressing"), true, []string{"ahead VDOConfig vdo (Progressing)"}},
 		"one of what is not ready":    {upgraded("False", "False", "NotApproved"), false, []string{"waits VDOConfig vdo (NotApproved)"}},
 		"one that was rolled back":    {upgraded("False", "True", "RolledBack"), false, []string{"waits VDOConfig vdo (RolledBack)"}},
 		"one that is refused":         {upgraded("False", "True", "DowngradeRefused"), false, []string{"waits VDOConfig vdo (DowngradeRefused)"}},
