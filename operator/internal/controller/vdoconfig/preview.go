@@ -149,7 +149,7 @@ func (a Assume) upgrades(s *facts) ([]lookahead.Upgrade, error) {
 		switch {
 		case to.IsZero() || to.Equal(vc.Version):
 		case to.LessThan(vc.Version):
-			return bad("vSphere "+to.String(), fmt.Errorf("vCenter %s is of %s already", vc.Name, vc.Version), "name a later version")
+			return bad("vSphere "+to.String(), fmt.Errorf("vCenter %s is of %s already", vc.Name, vc.Version), "name a later version with --vsphere")
 		default:
 			all = append(all, func(f matrix.Facts) lookahead.Target { return lookahead.VCenter(f, i, to) })
 		}
@@ -157,11 +157,11 @@ func (a Assume) upgrades(s *facts) ([]lookahead.Upgrade, error) {
 	for name := range a.VCenters {
 		if !known[name] {
 			return bad("vCenter "+name, errors.New("no vCenter that drivers use has that name and a version that is known"),
-				"name one of "+strings.TrimSpace(strings.Join(slices.Sorted(maps.Keys(known)), " ")))
+				"write NAME=VERSION for --vsphere, with a NAME of "+strings.TrimSpace(strings.Join(slices.Sorted(maps.Keys(known)), " ")))
 		}
 	}
 	if a.VCenters != nil && len(s.site.VCenters) == 0 {
-		return bad("vSphere", errors.New("of no vCenter that drivers use the version is known"), "see `vdoctl status`")
+		return bad("vSphere", errors.New("of no vCenter that drivers use the version is known"), "leave out --vsphere, or see in `vdoctl status` why")
 	}
 	if a.Kubernetes.IsZero() {
 		return all, nil
@@ -169,11 +169,11 @@ func (a Assume) upgrades(s *facts) ([]lookahead.Upgrade, error) {
 	now, requested := s.site.Kubernetes.Minor(), "Kubernetes "+a.Kubernetes.String()
 	for m := now; m != a.Kubernetes; {
 		if a.Kubernetes.Compare(now) < 0 {
-			return bad(requested, fmt.Errorf("the cluster is of %s already", now), "name a later minor")
+			return bad(requested, fmt.Errorf("the cluster is of %s already", now), "name a later minor with --k8s")
 		}
 		m = m.Next()
 		if len(all) > maxMinorsAhead {
-			return bad(requested, fmt.Errorf("the cluster is of %s", now), "name a minor that is not so far ahead")
+			return bad(requested, fmt.Errorf("the cluster is of %s", now), "name a minor with --k8s that is not so far ahead")
 		}
 		all = append(all, func(f matrix.Facts) lookahead.Target { return lookahead.Kubernetes(f, m) })
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/decide"
@@ -92,6 +93,7 @@ func TestWhatIsAssumedIsLaterThanWhatIsThere(t *testing.T) {
 	} {
 		_, err := a.upgrades(s)
 		require.ErrorContains(t, err, hint)
+		require.Regexp(t, `--(k8s|vsphere)\b`, fault.HintOf(err))
 	}
 	all, err := Assume{Kubernetes: matrix.Minor{Major: 1, Minor: 33}, VCenters: map[string]matrix.Version{"vc": mustVersion("8.0.3")}}.upgrades(s)
 	require.NoError(t, err)
