@@ -82,7 +82,8 @@ func Select(doc *matrix.Document, req Request) (Selection, error) {
 	}
 	if len(b.chosen) == 0 && (!req.NoDrivers || len(b.Services) == 0) {
 		return Selection{}, fault.Errorf(fault.Incompatible, "select", "drivers",
-			"see `vdo-bundle matrix show` for what the matrix covers", "no release fits the request")
+			"see `vdo-bundle matrix show` for what the matrix covers; with --drivers none, add --services sip",
+			"no release fits the request")
 	}
 	for _, r := range doc.Releases { // the document's order is the lock's order
 		if b.chosen[r.ReleaseID.String()] {
