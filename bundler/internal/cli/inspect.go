@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -322,6 +323,9 @@ func (o *outdatedOptions) run(ctx context.Context, src string) error {
 				t.Row(d.Driver, versions(d.Has), versions(d.Listed), versions(d.Published), d.Image)
 			}
 			p.table(t)
+			if slices.ContainsFunc(found, func(d outdated.Driver) bool { return len(d.Listed)+len(d.Published) > 0 }) {
+				o.say("to take what the matrix lists: vdo-bundle pull; to list what is published: vdo-bundle matrix add")
+			}
 		}))
 	})
 }
