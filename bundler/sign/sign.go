@@ -21,6 +21,7 @@ import (
 // Input is the signer and the options.
 type Input struct {
 	Signer   *trust.Signer
+	Name     string // of the bundle, for messages
 	Identity string // the signer's name for the bundle: HOST/PATH, or "" for the default
 	Format   signatures.Format
 	// Images also signs every index and manifest of images: admission policies check what a pod names.
@@ -37,7 +38,7 @@ func Bundle(ctx context.Context, b *pinned.Bundle, in Input) ([]ocispec.Descript
 	}
 	attach := b.Can().Attach
 	if attach == nil {
-		return nil, fault.Errorf(fault.Refused, "sign", b.Digest().String(),
+		return nil, fault.Errorf(fault.Refused, "sign", in.Name,
 			"sign the folder, the bundle in its registry, or the file; of parts, the file that `cat` makes of them",
 			"nothing can be added where it is")
 	}

@@ -73,7 +73,7 @@ func (o *signOptions) run(cmd *cobra.Command, src string) error {
 			return err
 		}
 		signed, err := sign.Bundle(ctx, b.Bundle, sign.Input{
-			Signer: signer, Identity: cmp.Or(o.identity, b.Can().Repository.Repository()),
+			Signer: signer, Name: src, Identity: cmp.Or(o.identity, b.Can().Repository.Repository()),
 			Format: signatures.Format(o.form), Images: o.recursive,
 		})
 		if err != nil {
