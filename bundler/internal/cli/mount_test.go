@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"encoding/json"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -28,7 +29,8 @@ func TestBaseOfADeltaIsMounted(t *testing.T) {
 	push := func(to string, more ...string) {
 		t.Helper()
 		w.mirror.ForgetRequests()
-		w.must(t, append([]string{"push", "delta.tar", to, "--ca-file", "ca.crt", "-q"}, more...)...)
+		args := []string{"push", "delta.tar", to, "--ca-file", "ca.crt", "-q", "--format", "json"}
+		out := w.must(t, append(args, more...)...)
 		info := must(os.Stat(filepath.Join(w.dir, "delta.tar")))(t)
 		var sent int64
 		for _, q := range w.mirror.Requests() {
@@ -36,6 +38,9 @@ func TestBaseOfADeltaIsMounted(t *testing.T) {
 			sent += q.Received
 		}
 		require.Less(t, sent, info.Size()+10_000, "only the delta is sent") // and the note that all arrived
+		var told struct{ Moved int64 }
+		require.NoError(t, json.Unmarshal([]byte(out), &told))
+		require.Less(t, told.Moved, info.Size())
 		w.must(t, "verify", to, "--key", "k.pub", "--ca-file", "ca.crt", "-q")
 	}
 	push(w.mirror.Host+"/vdo/next:2", "--mount-from", drivers)

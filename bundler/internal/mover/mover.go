@@ -13,6 +13,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
@@ -36,6 +37,7 @@ type Delivery struct {
 	missing []ocispec.Descriptor
 	options run.Options
 	stop    context.CancelCauseFunc
+	mounted atomic.Int64 // bytes
 
 	mu     sync.Mutex
 	failed []failure
@@ -46,7 +48,7 @@ type Delivered struct {
 	Root    ocispec.Descriptor `json:"-"`
 	Images  int                `json:"images"`
 	Bytes   int64              `json:"bytes"`                // of the whole bundle
-	Moved   int64              `json:"moved"`                // bytes that this run had to write
+	Moved   int64              `json:"moved"`                // bytes that this run had to write, without mounted ones
 	Missing int                `json:"newItems"`             // blobs and manifests that this run had to write
 	Left    *bundle.Omitted    `json:"leftToBase,omitempty"` // of a delta
 	// Plan is what a dry run would write.
@@ -124,6 +126,7 @@ func (d *Delivery) Deliver(ctx context.Context, origins Origins) (*Delivered, er
 	if err := d.move(ctx, origins); err != nil {
 		return nil, err
 	}
+	done.Moved -= d.mounted.Load()
 	err := d.job.Target.Commit(ctx)
 	if d.can.Notices != nil && err == nil {
 		for _, line := range d.can.Notices() {

@@ -154,6 +154,9 @@ func (d *Delivery) mount(ctx context.Context, i item) (bool, error) {
 			continue
 		}
 		if done, err := d.can.Mount(ctx, i.descriptor, from.Repository); done || err != nil {
+			if done {
+				d.mounted.Add(i.descriptor.Size)
+			}
 			return done, err
 		}
 	}
