@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"sync"
 
 	"github.com/mattn/go-isatty"
@@ -19,6 +20,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/archive"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/atomicfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/pinned"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
@@ -220,10 +222,13 @@ func (f *outputFlags) bindReplace(cmd *cobra.Command, what string) {
 	cmd.Flags().BoolVar(&f.replace, "replace", false, "replace "+what)
 }
 
-// vacant returns a fault if a file exists that must not be replaced.
+// vacant returns a fault if a file exists that must not be replaced, or its folder does not.
 func (f *outputFlags) vacant(name string, inputs ...string) error {
 	if name == "-" {
 		return nil
+	}
+	if _, err := os.Stat(filepath.Dir(name)); err != nil {
+		return atomicfile.Fault("write", name, err)
 	}
 	return userfile.Vacant(name, f.replace, inputs...)
 }

@@ -145,7 +145,7 @@ func (o *mirrorConfigOptions) write(files []nodeconfig.File) error {
 	for n, f := range files {
 		switch {
 		case o.dest != "":
-			errs = append(errs, o.vacant(filepath.Join(o.dest, filepath.FromSlash(f.Name))))
+			errs = append(errs, userfile.Vacant(filepath.Join(o.dest, filepath.FromSlash(f.Name)), o.replace))
 		case len(files) > 1:
 			_, err := fmt.Fprintf(o.out, "%s# --- %s\n%s", map[bool]string{true: "\n"}[n > 0], f.Name, f.Data)
 			errs = append(errs, err)
