@@ -184,7 +184,7 @@ func (d *demo) install(ctx context.Context) error {
 		words("kubectl -n "+namespace+" get driverbundles,vspherecloudconfigs,vdoconfigs"),
 		words("kubectl get nodes -o custom-columns=NAME:.metadata.name,PROVIDER:.spec.providerID,TAINTS:.spec.taints[*].key"),
 		words("kubectl get daemonsets,deployments -A -o custom-columns=NAMESPACE:.metadata.namespace,NAME:.metadata.name,READY:.status.numberReady,REPLICAS:.status.readyReplicas,IMAGE:.spec.template.spec.containers[0].image"),
-		words("vdoctl users verify"),
+		words("vdoctl check --only vcenter-privileges"),
 	); err != nil {
 		return err
 	}
