@@ -38,7 +38,7 @@ func (m *Mirror) Explain(op, subject string, err error) error {
 	case errors.Is(err, context.Canceled):
 		f.Reason = fault.Interrupted
 	default:
-		f.Reason, f.Hint = fault.Unreachable, "check the mirror, its name in the cluster's DNS, and the network to it; it is tried again"
+		f.Reason, f.Hint = fault.Unreachable, "check the mirror, its name in the cluster's DNS, and the network to it"
 	}
 	return f
 }
@@ -55,9 +55,9 @@ func (m *Mirror) ofStatus(status int) (fault.Reason, string) {
 	case status == http.StatusNotFound:
 		return fault.NotFound, "push the bundle there with `vdo-bundle push`, or correct spec.reference"
 	case status == http.StatusTooManyRequests:
-		return fault.Throttled, "it is tried again later; raise the registry's limit or spec.interval where this stays"
+		return fault.Throttled, "wait; raise the registry's limit or spec.interval where this stays"
 	}
-	return fault.Unreachable, "see the registry's log, and that spec.reference is the address of a registry; it is tried again"
+	return fault.Unreachable, "see the registry's log, and that spec.reference is the address of a registry"
 }
 
 // bare returns the innermost cause without URLs.

@@ -79,7 +79,7 @@ func (s *Store) withSerials(
 	f := fault.Errorf(fault.ReasonOf(err), "keep the highest serials in",
 		"Secret "+b.Namespace+"/"+v1alpha1.SerialsName, fault.HintOf(err), "%w", err)
 	if apierrors.IsForbidden(err) {
-		f.Reason, f.Hint = fault.Forbidden, "apply the RBAC manifests of this version of the operator"
+		f.Reason, f.Hint = fault.Forbidden, "grant that account the right; the RBAC manifests of this version grant the operator its own"
 	}
 	return f
 }
