@@ -138,6 +138,8 @@ type Health struct {
 	Version string
 	// Complete is set if the rollout of that version is complete.
 	Complete bool
+	// Unserved is set if every ready node waits for the driver.
+	Unserved bool
 	// Note names nodes that are not ready and that a complete rollout has not reached; "" for none.
 	Note     string
 	Findings []Finding // sorted
@@ -208,13 +210,14 @@ func Assess(in Input) Report {
 			rep.NodesReady--
 		}
 	}
-	rep.rollUp()
+	up := slices.DeleteFunc(slices.Clone(in.Nodes), func(n *corev1.Node) bool { return !ready(n) })
+	rep.rollUp(len(up))
 	return rep
 }
 
 // rollUp adds the nodes' findings to the drivers: per driver one for problems and one for unfinished work. So a
-// thousand nodes do not make a thousand lines.
-func (r *Report) rollUp() {
+// thousand nodes do not make a thousand lines. So many nodes are up.
+func (r *Report) rollUp(up int) {
 	for d, h := range r.Drivers {
 		for _, waiting := range []bool{false, true} {
 			var names []string
@@ -232,8 +235,20 @@ func (r *Report) rollUp() {
 				h.Findings = append(h.Findings, first)
 			}
 		}
+		n := r.waiting(d)
+		h.Unserved = n > 0 && n == up
 		r.Drivers[d] = h
 	}
+}
+
+// waiting returns how many ready nodes wait for a driver.
+func (r *Report) waiting(d matrix.Driver) (n int) {
+	for _, f := range r.Nodes {
+		if f.Driver == d && f.Waiting && !f.Away {
+			n++
+		}
+	}
+	return n
 }
 
 func (in *Input) driver(d matrix.Driver) Health {

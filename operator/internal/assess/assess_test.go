@@ -251,6 +251,19 @@ func unread(in *assess.Input) {
 	in.AddFault(matrix.CSI, &fault.Error{Reason: fault.Forbidden, Op: "list", Subject: "pods", Err: errors.New("is forbidden"), Hint: "apply the RBAC manifests"})
 }
 
+func TestADriverThatServesNoNodeIsNamed(t *testing.T) {
+	for registrations, unserved := range map[int]bool{0: true, 1: false} {
+		in := healthy()
+		in.CSINodes = in.CSINodes[:registrations]
+		for _, n := range in.Nodes {
+			n.CreationTimestamp = metav1.NewTime(in.Now)
+		}
+		h := assess.Assess(in).Drivers[matrix.CSI]
+		require.True(t, h.Complete)
+		require.Equal(t, unserved, h.Unserved)
+	}
+}
+
 func TestForeignInstallationsAreFoundAndDoNotCount(t *testing.T) {
 	helm := daemonSet("kube-system", "vsphere-cpi", "", "", 1, 1, 1)
 	helm.Labels, helm.Annotations = nil, map[string]string{"meta.helm.sh/release-name": "cpi"}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -23,6 +24,8 @@ type Canaries struct {
 	Replace *Canary
 	// Why lists their outdated and missing pods, "" if all ready nodes have ready new pods.
 	Why string
+	// Idle is set if no chosen node shows how the pods do: none is chosen, or none is ready.
+	Idle bool
 	// Others are other nodes with a new pod, by name. A DaemonSet that replaces no pods by itself still creates
 	// missing ones, from its newest template.
 	Others []*corev1.Node
@@ -34,6 +37,7 @@ type Canary struct {
 	Namespace, Name string
 	UID             types.UID
 	state           canaryState
+	made            time.Time
 }
 
 // canaryState is the state of a pod; if a node has several, the lowest counts.
@@ -46,8 +50,8 @@ const (
 	canaryNew
 )
 
-// Canaries returns the state of the canary nodes. A node that is not ready is skipped, unless it has the new pod,
-// which may be the cause, or no other node is ready. One pod is replaced at a time, only if the DaemonSet replaces
+// Canaries returns the state of the canary nodes. A node that is not ready is skipped, unless it became so soon after
+// it got the new pod, which may be the cause. One pod is replaced at a time, only if the DaemonSet replaces
 // none by itself.
 func (o *Observed) Canaries(chosen labels.Selector) Canaries {
 	var c Canaries
@@ -67,7 +71,8 @@ func (o *Observed) Canaries(chosen labels.Selector) Canaries {
 			c.Missing = append(c.Missing, n.Name)
 		}
 		if !ready(n) {
-			if p.state == canaryNew || p.state == canaryBusy {
+			isNew := p.state == canaryNew || p.state == canaryBusy
+			if isNew && notReadySince(n).Sub(p.made) < blamed {
 				lacks, busy = append(lacks, n.Name+" is not ready, and has the new pod"), true
 			}
 			continue
@@ -98,9 +103,9 @@ func (o *Observed) Canaries(chosen labels.Selector) Canaries {
 	}
 	switch slices.Sort(lacks); {
 	case len(c.Nodes) == 0:
-		c.Why = "no node is chosen"
+		c.Why, c.Idle = "no node is chosen", true
 	case up == 0:
-		c.Why = fmt.Sprintf("no chosen node is ready (%s)", few(c.Nodes, ", "))
+		c.Why, c.Idle = fmt.Sprintf("no chosen node is ready (%s)", few(c.Nodes, ", ")), len(lacks) == 0
 	default:
 		c.Why = few(lacks, "; ")
 	}
@@ -122,7 +127,8 @@ func (o *Observed) plugins() plugins {
 		for p := range o.podsOf(w) {
 			node, state := p.Spec.NodeName, w.canaryState(p)
 			if was, known := all.pods[node]; !known || state < was.state {
-				all.pods[node] = Canary{Node: node, Namespace: p.Namespace, Name: p.Name, UID: p.UID, state: state}
+				all.pods[node] = Canary{Node: node, Namespace: p.Namespace, Name: p.Name, UID: p.UID, state: state,
+					made: p.CreationTimestamp.Time}
 			}
 			all.made[node] = all.made[node] || (p.DeletionTimestamp == nil && w.updated(p))
 		}

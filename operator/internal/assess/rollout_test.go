@@ -34,21 +34,21 @@ func TestARollOutGoesOnWithoutNodesThatAreNotReady(t *testing.T) {
 		away            int
 		requested, done int64
 	}{
-		"none is updated":       {"a=old b=old", 0, "", false, "has 0 of 2 pods updated", 0, 2, 2},
-		"a node holds it up":    {"a=starting b=old", 0, "", false, "has 1 of 2 pods updated, waiting for node a", 0, 2, 2},
-		"one is away":           {"a=old b=old c=gone", 0, "", false, "has 0 of 3 pods updated; " + late, 1, 2, 2},
-		"all others have it":    {"a=new b=new c=gone", 0, "", true, late, 1, 2, 4},
-		"it went meanwhile":     {"a=new b=old c=got", minute, "", false, "has 2 of 3 pods updated", 1, 2, 3},
-		"it is back":            {"a=new b=new c=starting", 0, "", false, "has 2 of 3 pods available, waiting for node c", 0, 3, 5},
-		"two went by it":        {"a=new b=old c=got d=got", minute, "", false, "waiting for 2 nodes (c, d)", 0, 4, 5},
-		"two went by it, later": {"a=new c=got d=got", minute, "", false, "waiting for 2 nodes (c, d)", 0, 3, 4},
-		"two had it for long":   {"a=new c=got d=got", hour, "", true, "", 0, 1, 2},
-		"two got it while away": {"a=new b=old c=got d=got", 0, "", false, "has 3 of 4 pods updated", 2, 2, 3},
-		"it is not counted":     {"a=new b=old c=gone", 0, unreachable, false, "1 of 2 pods updated; " + late, 1, 2, 3},
+		"none is updated":       {"a=old b=old", 0, "", false, "has 0 of 2 pods updated", 0, 2, 0},
+		"a node holds it up":    {"a=starting b=old", 0, "", false, "has 1 of 2 pods updated, waiting for node a", 0, 2, 0},
+		"one is away":           {"a=old b=old c=gone", 0, "", false, "has 0 of 3 pods updated; " + late, 1, 2, 0},
+		"all others have it":    {"a=new b=new c=gone", 0, "", true, late, 1, 2, 2},
+		"it went meanwhile":     {"a=new b=old c=got", minute, "", false, "has 2 of 3 pods updated", 1, 2, 1},
+		"it is back":            {"a=new b=new c=starting", 0, "", false, "has 2 of 3 pods available, waiting for node c", 0, 3, 2},
+		"two went by it":        {"a=new b=old c=got d=got", minute, "", false, "waiting for 2 nodes (c, d)", 0, 4, 1},
+		"two went by it, later": {"a=new c=got d=got", minute, "", false, "waiting for 2 nodes (c, d)", 0, 3, 1},
+		"two had it for long":   {"a=new c=got d=got", hour, "", true, "", 0, 1, 1},
+		"two got it while away": {"a=new b=old c=got d=got", 0, "", false, "has 3 of 4 pods updated", 2, 2, 1},
+		"it is not counted":     {"a=new b=old c=gone", 0, unreachable, false, "1 of 2 pods updated; " + late, 1, 2, 1},
 		"all are away":          {"a=gone b=gone", 0, "", false, "has 0 of 2 pods updated; 2 nodes are not ready", 2, 0, 0},
 		"all are away with it":  {"a=got", hour, "", false, "has 0 of 1 pods available", 0, 0, 0},
 		"many are away": {"a=new f=gone e=gone d=gone c=gone", 0, "", true,
-			"4 nodes are not ready and get their new pods when they return: c, d, e, and 1 more", 4, 1, 2},
+			"4 nodes are not ready and get their new pods when they return: c, d, e, and 1 more", 4, 1, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := healthy()
@@ -107,6 +107,8 @@ func TestCanaries(t *testing.T) {
 		away    []string
 		rolling bool // the DaemonSet replaces pods by itself
 		behind  bool // its status is of an earlier spec
+		later   bool // nodes that are away went an hour after they had got the pod
+		idle    bool
 		chosen  string
 		updated int
 		missing []string
@@ -127,10 +129,13 @@ func TestCanaries(t *testing.T) {
 		"one is away":                    {pods: []pod{before("a"), ok("b")}, away: []string{"a"}, updated: 1},
 		"one went with its new pod":      {pods: []pod{{"a", next, false, false}, ok("b")}, away: []string{"a"}, updated: 1, why: "a is not ready, and has the new pod"},
 		"one went before the others":     {pods: []pod{ok("a"), before("b")}, away: []string{"a"}, why: "a is not ready, and has the new pod; b has the pod of before"},
+		"one went later":                 {pods: []pod{ok("a"), ok("b")}, away: []string{"a"}, later: true, updated: 1},
 		"all are away":                   {pods: []pod{ok("a"), ok("b")}, away: []string{"a", "b"}, why: "no chosen node is ready (a, b)"},
+		"all are off":                    {pods: []pod{before("a"), before("b")}, away: []string{"a", "b"}, idle: true, why: "no chosen node is ready (a, b)"},
+		"all went later":                 {pods: []pod{ok("a"), ok("b")}, away: []string{"a", "b"}, later: true, idle: true, why: "no chosen node is ready (a, b)"},
 		"pods are replaced by others":    {pods: []pod{before("a"), before("b")}, rolling: true, why: "a has the pod of before; b has the pod of before"},
 		"it is not known yet":            {pods: []pod{before("a"), before("b")}, behind: true, why: "a has the pod of before; b has the pod of before"},
-		"nobody is chosen":               {pods: []pod{before("a")}, chosen: "none", why: "no node is chosen"},
+		"nobody is chosen":               {pods: []pod{before("a")}, chosen: "none", idle: true, why: "no node is chosen"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := assess.Observed{DaemonSets: []appsv1.DaemonSet{daemonSet("vmware-system-csi", "vsphere-csi-node", "csi", "3.7.3", 3, 0, 3)}}
@@ -151,6 +156,9 @@ func TestCanaries(t *testing.T) {
 				if n.Labels["role"] = "first"; name > "b" {
 					n.Labels["role"] = "other"
 				}
+				if c.later {
+					n.Status.Conditions[0].LastTransitionTime = metav1.NewTime(time.Time{}.Add(time.Hour))
+				}
 				o.Nodes = append(o.Nodes, n)
 			}
 			for _, p := range c.pods {
@@ -170,6 +178,7 @@ func TestCanaries(t *testing.T) {
 			}
 			got := o.Canaries(apilabels.SelectorFromSet(apilabels.Set{"role": role}))
 			require.Equal(t, c.why, got.Why)
+			require.Equal(t, c.idle, got.Idle)
 			require.Equal(t, c.updated, got.Updated)
 			require.Equal(t, c.missing, got.Missing)
 			var others []string

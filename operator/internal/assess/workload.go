@@ -319,11 +319,22 @@ func (o *Observed) AwayFrom(w Workload) int {
 	return len(o.away(w).nodes)
 }
 
-// Progress returns the number of requested pods, and the sum of updated and available ones. Pods on nodes that are
+// Progress returns the number of requested pods, and of those that are done: current and ready. Pods on nodes that are
 // not ready do not count.
 func (o *Observed) Progress(w Workload) (requested, done int64) {
-	a := o.away(w)
-	return int64(w.Desired - a.counted), int64(w.Updated + w.Available - a.updated - a.up)
+	if w.Kind != "DaemonSet" {
+		return int64(w.Desired), int64(min(w.Updated, w.Available))
+	}
+	isReady := map[string]bool{}
+	for _, n := range o.Nodes {
+		isReady[n.Name] = ready(n)
+	}
+	for p := range o.podsOf(w) {
+		if isReady[p.Spec.NodeName] && w.updated(p) && podReady(p) {
+			done++
+		}
+	}
+	return int64(w.Desired - o.away(w).counted), done
 }
 
 // notUp names the ready nodes whose pod of a DaemonSet is not ready; the others wait for these.

@@ -213,7 +213,10 @@ func (f *Facts) candidate(cur revision.Record) Verdict {
 		return Verdict{Action: Proceed, Starts: cur.Outcome == revision.Failed}
 	}
 	for _, rule := range rules {
-		if why := rule.why(f, cur, changing); why != "" && len(changing) > 0 {
+		if len(changing) == 0 && rule.reason != Failed {
+			continue // it only leaves a driver out
+		}
+		if why := rule.why(f, cur, changing); why != "" {
 			v := Verdict{Action: rule.action, Reason: rule.reason, Message: why}
 			if rule.until != nil {
 				v.Until = rule.until(f)

@@ -333,6 +333,21 @@ func TestAFailingRevisionNeverLoops(t *testing.T) {
 	}
 }
 
+// A revision that only leaves a driver out and failed is not begun again.
+func TestARevisionThatLeavesADriverOutNeverLoops(t *testing.T) {
+	rev := func(releases ...string) revision.Revision {
+		return revision.Revision{Bundle: "mirror/vdo@sha256:a", Releases: releases, Contents: map[string]string{"csi": "c"}}
+	}
+	both, alone := rev("snapshot-controller@8.2.0", "csi@3.5.1"), rev("csi@3.5.1")
+	h := revision.History{}.Start(both, revision.Beginning{Now: t0}).Succeed(t0)
+	h = h.Start(alone, revision.Beginning{Now: t0}).Fail("it crashed", t0)
+	f := decide.Facts{Now: t0, History: h, Candidate: &alone}
+	v := decide.Decide(f)
+	require.Equal(t, decide.RollBack, v.Action, v.Message)
+	f.History = h.RollBack(v.To, t0)
+	require.Equal(t, decide.Failed, decide.Decide(f).Reason)
+}
+
 // What goes back is told before what stays, and that before what waits; what waits for the same is told together.
 func TestWhatIsToldFirst(t *testing.T) {
 	v := func(a decide.Action, r decide.Reason, text string) decide.Verdict {

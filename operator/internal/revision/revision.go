@@ -225,8 +225,9 @@ type Progress struct {
 	Seen time.Time `json:"seen"`
 	// Spent is the time without progress, in seconds.
 	Spent int64 `json:"spent"`
-	// Mark is the highest progress seen, in pods that are updated and that are available. Each can reach Desired.
-	Mark    int64 `json:"mark"`
+	// Mark is the highest progress seen, in pods that are current and ready, at most Desired. Programs before v0.1 have
+	// another number, as "mark".
+	Mark    int64 `json:"done"`
 	Desired int64 `json:"wanted,omitempty"`
 	// Before are the findings that existed when the rollout started.
 	Before []string `json:"before,omitempty"`

@@ -40,7 +40,7 @@ type Facts struct {
 	Findings []string
 	// Why describes the findings.
 	Why string
-	// Progress is a number of pods that grows as the rollout proceeds.
+	// Progress is the number of pods that are done; it grows as the rollout proceeds.
 	Progress int64
 	// Desired is the desired number of pods; 0 if unknown.
 	Desired int64
@@ -54,6 +54,8 @@ type Facts struct {
 type Canary struct {
 	// Healthy is set if all canary nodes have the new pods and none has to be waited for.
 	Healthy bool
+	// Idle is set if no canary node shows how the revision does, as none is ready: then time does not count.
+	Idle bool
 	// Soak is how long they must be healthy; 0: DefaultSoak.
 	Soak time.Duration
 	// Why describes what they lack.
@@ -68,10 +70,12 @@ func (l Facts) New(before []string) []string {
 }
 
 // desired returns the progress against the current desired number of pods. Nodes that left do not count as
-// lost progress.
+// lost progress, nor do those that come with their pods count as progress.
 func (l Facts) desired(g revision.Progress) revision.Progress {
-	if l.Desired < g.Desired {
+	if more := l.Desired - g.Desired; more < 0 {
 		g.Mark = min(g.Mark, l.Progress)
+	} else if g.Desired > 0 {
+		g.Mark = min(g.Mark+more, max(g.Mark, l.Progress))
 	}
 	g.Desired = l.Desired
 	return g
@@ -95,10 +99,14 @@ func Judge(h revision.History, l Facts) revision.History {
 		return h // rolled back to or failed: nothing else is tried
 	}
 	if c := l.Canary; c != nil && cur.Canary.Open() {
-		if c.Healthy && len(l.New(g.Before)) == 0 {
+		switch {
+		case c.Healthy && len(l.New(g.Before)) == 0:
 			return soak(h, g, l)
+		case c.Idle:
+			l.ClockPaused = true
+		default:
+			h = h.WithCanary(revision.Canary{})
 		}
-		h = h.WithCanary(revision.Canary{})
 	}
 	return count(h, g, l)
 }
@@ -114,13 +122,14 @@ func soak(h revision.History, g revision.Progress, l Facts) revision.History {
 		c.Soaked += int64(min(max(l.Now.Sub(g.Seen), 0), look) / time.Second)
 	}
 	enough := cmp.Or(l.Canary.Soak, DefaultSoak)
-	c.Passed = !l.ClockPaused && l.Canary.Gated == "" && time.Duration(c.Soaked)*time.Second >= enough
+	isEnough := time.Duration(c.Soaked)*time.Second >= enough
+	c.Passed = !l.ClockPaused && l.Canary.Gated == "" && isEnough
 	if !starts && !c.Passed && recent(g.Seen, l.Now) {
 		return h
 	}
 	g = l.desired(g)
 	g.Seen, g.Mark = l.Now, max(g.Mark, l.Progress)
-	if c.Passed {
+	if isEnough {
 		g.Spent = 0 // otherwise it stays: a pod that crashes repeatedly is healthy in between
 	}
 	return h.WithCanary(c).WithProgress(g)
@@ -159,11 +168,13 @@ func Outlook(h revision.History, deadline time.Duration) string {
 // count counts time without progress, and fails the revision at the deadline.
 func count(h revision.History, g revision.Progress, l Facts) revision.History {
 	was := g
+	cur, _ := h.InForce()
+	isWritten := cur.Progress != nil && cur.Progress.Good.Equal(g.Good) && recent(was.Seen, l.Now)
 	g = l.desired(g)
 	g.Spent += int64(min(max(l.Now.Sub(g.Seen), 0), look) / time.Second)
 	g.Seen = l.Now
 	if l.ClockPaused && l.Progress <= g.Mark {
-		if recent(was.Seen, l.Now) {
+		if isWritten {
 			return h
 		}
 		was.Seen = l.Now // otherwise this time would count in the next pass
@@ -176,7 +187,7 @@ func count(h revision.History, g revision.Progress, l Facts) revision.History {
 	if time.Duration(g.Spent)*time.Second >= deadline {
 		return h.Fail(fmt.Sprintf("it was not healthy after %s without progress: %s", deadline, why(l)), l.Now)
 	}
-	if cur, _ := h.InForce(); cur.Progress != nil && cur.Progress.Good.Equal(g.Good) && g.Mark == was.Mark && g.Desired == was.Desired && recent(was.Seen, l.Now) {
+	if isWritten && g.Mark == was.Mark && g.Desired == was.Desired {
 		return h
 	}
 	return h.WithProgress(g)

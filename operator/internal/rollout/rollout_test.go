@@ -77,7 +77,21 @@ func TestJudge(t *testing.T) {
 	h = look(begin, time.Minute, 10, rollout.Facts{Desired: 10, Progress: 12})
 	h = look(h, time.Minute, 1, rollout.Facts{Desired: 5, Progress: 6})
 	h = look(h, time.Minute, 1, rollout.Facts{Desired: 20, Progress: 13})
-	require.Equal(t, revision.Progressing, outcome(look(h, time.Minute, 14, rollout.Facts{Desired: 20, Progress: 13})), "a new node has its pods")
+	require.Equal(t, revision.Failed, outcome(look(h, time.Minute, 5, rollout.Facts{Desired: 20, Progress: 13})),
+		"it is none that a new node has its pods")
+	require.Equal(t, revision.Progressing, outcome(look(h, time.Minute, 14, rollout.Facts{Desired: 20, Progress: 14})), "one pod more")
+
+	// One pod crashes; every five minutes a node leaves that has its new pod, and returns five minutes later.
+	h = begin
+	for i := range 10 {
+		h = look(h, time.Minute, 5, rollout.Facts{Desired: 3 - int64(i%2), Progress: 2 - int64(i%2)})
+	}
+	require.Equal(t, revision.Failed, outcome(h))
+
+	// Healthy at both ends of a minute is not healthy for a minute.
+	h = look(begin, time.Minute, 1, rollout.Facts{Complete: true})
+	h = look(h, 20*time.Second, 1, rollout.Facts{ClockPaused: true, Findings: []string{"csi/Incomplete"}})
+	require.Equal(t, revision.Progressing, outcome(look(h, 41*time.Second, 1, rollout.Facts{Complete: true})))
 
 	cur, _ := look(begin, time.Minute, 15, rollout.Facts{Why: "csi: it crashes"}).InForce()
 	require.Equal(t, "it was not healthy after 15m0s without progress: csi: it crashes", cur.Reason)
@@ -142,6 +156,13 @@ func TestJudgeOfChosenNodes(t *testing.T) {
 	require.True(t, cur.Canary.Open(), "to follow is a start as any other")
 	cur = look(after(begin, cur), time.Minute, 1, well)
 	require.False(t, cur.Canary.Open(), "it was healthy for long enough before")
+
+	idle := rollout.Facts{Canary: &rollout.Canary{Idle: true, Why: "no chosen node is ready"}}
+	cur = look(begin, time.Minute, 100, idle)
+	require.Equal(t, revision.Progressing, cur.Outcome)
+	waits := after(begin, look(begin, time.Minute, 11, gated))
+	cur = look(waits, time.Minute, 100, idle)
+	require.True(t, cur.Canary.Soaked >= 600 && cur.Outcome == revision.Progressing, "what was healthy for long enough stays so")
 
 	cur = look(begin, time.Minute, 15, ill)
 	require.Equal(t, revision.Failed, cur.Outcome)

@@ -166,7 +166,9 @@ func (p *pass) canaryLook() *rollout.Canary {
 		}
 	}
 	why := condition.Cut(sentences(lacks...), maxText/2)
-	return &rollout.Canary{Healthy: why == "", Soak: p.facts.soak(), Why: why, Gated: p.facts.followGated()}
+	return &rollout.Canary{
+		Healthy: why == "", Idle: c.Idle, Soak: p.facts.soak(), Why: why, Gated: p.facts.followGated(),
+	}
 }
 
 func (p *pass) emitCanary(before, now revision.Record) {

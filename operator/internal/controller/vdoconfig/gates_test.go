@@ -170,6 +170,9 @@ func TestWhatCountsOfARevision(t *testing.T) {
 		"nothing that can be read has it":   {func(p *pass) { p.upgrades.current = comingFrom(t, "csi@3.5.1", "") }, false, true},
 		"something is waited for":           {func(p *pass) { p.outcome.next.waits = "a node" }, false, false},
 		"something was changed just before": {func(p *pass) { p.outcome.changed = 1 }, false, false},
+		"no node is served": {func(p *pass) {
+			p.outcome.report.Drivers[matrix.CSI] = assess.Health{Version: "3.5.1", Complete: true, Unserved: true}
+		}, false, false},
 	} {
 		p := &pass{result: result{decided: *withCSI(t)}}
 		p.observed = &assess.Observed{}

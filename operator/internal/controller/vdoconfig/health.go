@@ -252,7 +252,8 @@ func (p *pass) lookAt(cur revision.Record) rollout.Facts {
 			continue // another driver's serves
 		}
 		drivers = append(drivers, d)
-		l.Complete = l.Complete && h.Complete && h.Version == cur.Version(name) && p.outcome.failed[d] == nil && !p.behind(d)
+		l.Complete = l.Complete && h.Complete && !h.Unserved && h.Version == cur.Version(name) && p.outcome.failed[d] == nil &&
+			!p.behind(d)
 		l.Why = sentences(l.Why, fault.Text(p.outcome.failed[d]))
 	}
 	for _, w := range p.facts.observed.All() {

@@ -76,7 +76,7 @@ func (p *pass) decideUpgrades(ctx context.Context) {
 	if p.gateOfAll() == nil && p.desired.refused == nil {
 		free := p.decided
 		free.ungated = true
-		r.candidate = revisionOf(free.keep(nil, free.unseen()))
+		r.candidate = free.revisionOf(free.keep(nil, free.unseen()))
 		for _, group := range revision.Groups {
 			part, _ := r.candidate.Of(group)
 			r.history = r.history.With(group, r.history[group].Consented(facts.Policy.Approved, *r.candidate, part))
@@ -153,12 +153,13 @@ func (p *pass) revoke(ctx context.Context) {
 }
 
 // candidate returns the next revision of a group: the desired one or, if gated, the running drivers that are foreign or
-// have no record. It is nil if the group stays unchanged. It ignores faults of drivers, except that the operator cannot
-// read which version runs.
+// have no record. It is nil if the group stays unchanged. It ignores faults of drivers, except an unreadable version. In
+// a recorded group unsure gates for that.
 func (s *decided) candidate(group revision.Group) *revision.Revision {
 	d := s.keep(s.gateOfAll(), s.unseen())
-	for _, driver := range inOrder {
-		if revision.GroupOf(driver) != group {
+	isRecorded := s.revisionWith(group).Version(string(group)) != ""
+	for _, driver := range s.requested() {
+		if revision.GroupOf(driver) != group || isRecorded && s.observed.Unread[driver] != nil {
 			continue
 		}
 		c, stays := d.current[driver]
@@ -169,7 +170,7 @@ func (s *decided) candidate(group revision.Group) *revision.Revision {
 			return nil
 		}
 	}
-	part, ok := revisionOf(d).Of(group)
+	part, ok := s.revisionOf(d).Of(group)
 	if !ok {
 		return nil
 	}
@@ -253,11 +254,15 @@ func (s *decided) revisionWith(d matrix.Driver) revision.Record {
 	return cur
 }
 
-// revisionOf returns the revision that a decision would install, of all groups.
-func revisionOf(d decision) *revision.Revision {
+// revisionOf returns the revision that a decision would install, of all groups. A driver that only stays for others is
+// none of it.
+func (s *facts) revisionOf(d decision) *revision.Revision {
 	rev := &revision.Revision{Bundle: d.from.reference(), Source: d.from.source.Name, Contents: map[string]string{}}
-	contents := content(d)
+	contents, requested := content(d), s.requested()
 	for _, id := range d.releases {
+		if !slices.Contains(requested, id.Driver) {
+			continue
+		}
 		rev.Releases = append(rev.Releases, id.String())
 		if _, is, ok := strings.Cut(contents[id.Driver], "/"); ok {
 			rev.Contents[string(id.Driver)] = is

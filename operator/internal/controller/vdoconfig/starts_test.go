@@ -537,3 +537,36 @@ func TestARemovalThatEndedButForTheFinalizerEnds(t *testing.T) {
 		require.Equal(t, ends, err == nil)
 	}
 }
+
+// A snapshot-controller that only stays for other drivers, or cannot be read, opens no gate of the storage driver. The
+// records have the driver, so that another gate does not put its earlier release back.
+func TestASnapshotControllerThatStaysOpensNoGate(t *testing.T) {
+	retain := func(p *pass) {
+		p.config.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "snapshot-controller", Policy: "disabled"}}
+		p.retained = map[matrix.Driver]string{matrix.SnapshotController: "others need it"}
+	}
+	for name, c := range map[string]struct {
+		inForce string
+		edit    []func(*pass)
+		reason  decide.Reason
+	}{
+		"nobody approved":   {pair133, []func(*pass){retain, (*pass).manual}, decide.NotApproved},
+		"no window is open": {pair133, []func(*pass){retain, (*pass).closed}, decide.WindowClosed},
+		"a node is emptied": {pair133, []func(*pass){retain, (*pass).emptied}, decide.Interlocked},
+		"it cannot be read": {"cpi@1.33.1 csi@3.5.1", []func(*pass){(*pass).manual, func(p *pass) {
+			p.cannotRead(matrix.SnapshotController)
+		}}, decide.NotApproved},
+		"nothing gates it": {pair133, []func(*pass){retain}, ""},
+	} {
+		g, remember := beginning(t, newestPair, c.inForce, c.inForce)
+		for _, edit := range c.edit {
+			edit(g)
+		}
+		g.spec = g.config.Spec
+		first, d, h := g.again(t, remember)
+		require.Equal(t, c.reason, first.Reason, name)
+		is := map[bool]string{true: "3.7.3", false: "3.5.1"}[c.reason == ""]
+		require.Equal(t, is, d.version(matrix.CSI), name)
+		require.Contains(t, inForce(h), "csi@"+is, name)
+	}
+}
