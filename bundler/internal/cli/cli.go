@@ -105,12 +105,9 @@ func (a *app) report(err error, asJSON bool) {
 
 // deliver writes a result to a file and reports it, or to standard output for "-".
 func (c *common) deliver(to string, data []byte, what string) error {
-	switch to {
-	case "-":
+	if to == "-" {
 		_, err := c.out.Write(data)
 		return err
-	case "":
-		return flags.Bad("-o", to, errors.New("empty"), "name a file, or - for standard output")
 	}
 	if err := c.vacant(to); err != nil { // again, as time has passed
 		return err
@@ -154,11 +151,22 @@ in a registry.`,
 		Version: version().String(),
 	}
 	command.Root(root, "")
+	root.PersistentPreRunE = filled
 	flags.GlobalGroup(root, func(fl *pflag.FlagSet) {
 		fl.BoolVar(&a.debug, "debug", false, "tell every request to registries and sources of manifests on standard error, without anything secret")
 	})
 	a.addCommands(root)
 	return root
+}
+
+// filled refuses an empty value, such as of an unset variable: it would switch off what the flag asks for.
+func filled(cmd *cobra.Command, _ []string) (err error) {
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if f.Value.Type() == "string" && f.Value.String() == "" {
+			err = fault.Join(err, flags.Bad("--"+f.Name, "", errors.New("empty"), "give it a value, or leave it out"))
+		}
+	})
+	return err
 }
 
 func (a *app) addCommands(root *cobra.Command) {

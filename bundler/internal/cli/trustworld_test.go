@@ -68,6 +68,8 @@ func digests(ts *testscript.TestScript, _ bool, args []string) {
 			ts.Setenv("CCM", args[0]+"@"+i.Digest.String())
 		case strings.Contains(i.Reference.String(), "/driver:"):
 			ts.Setenv("DRIVER", args[0]+"@"+i.Digest.String())
+			index, _ := i.Index()
+			ts.Setenv("INDEX", index.String())
 		}
 	}
 }

@@ -167,10 +167,10 @@ func (p *Policy) verify(
 		return v, nil
 	}
 	verified, err := rule.verify(ctx, f, i.Digest, attached, now)
-	switch {
-	case x == nil, errors.Is(err, trust.ErrRevoked):
-	case err == nil: // signed itself, and part of an index
-		err = rule.policy.Admits(x.digest)
+	switch digest, isPart := i.Index(); {
+	case err == nil && isPart: // signed itself, and part of an index, which the registry may hide
+		err = rule.policy.Admits(digest)
+	case err == nil, x == nil, errors.Is(err, trust.ErrRevoked):
 	default:
 		v.Index = x.digest
 		verified, err = rule.verify(ctx, x, x.digest, x.attached, now)
