@@ -30,7 +30,7 @@ func wantBlob(t *testing.T, repo *remote.Repository, d ocispec.Descriptor) {
 	t.Helper()
 	data, err := readBlob(repo, d, 0)
 	require.NoError(t, err)
-	require.Equal(t, d.Digest.String(), hashOf(data))
+	require.Equal(t, d.Digest, ocidigest(data))
 }
 
 // sizes are the bodies that a registry was sent with a method.
