@@ -3,10 +3,8 @@ package prune
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -14,11 +12,13 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/stretchr/testify/require"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/list"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/bundles"
 )
 
 // movingRepository is a repository whose tags change behind one's back.
@@ -41,10 +41,15 @@ func (m *movingRepository) Delete(_ context.Context, d ocispec.Descriptor, _ []s
 
 type fixedRoot struct {
 	medium.Source
-	d ocispec.Descriptor
+	d     ocispec.Descriptor
+	blobs bundles.Store
 }
 
 func (f fixedRoot) Root(context.Context) (ocispec.Descriptor, error) { return f.d, nil }
+
+func (f fixedRoot) Fetch(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
+	return f.blobs.Fetch(ctx, d, offset)
+}
 
 func (f fixedRoot) Close() error { return nil }
 
@@ -98,33 +103,14 @@ func (m *pushedMeanwhile) At(id string) (medium.Source, error) {
 	if id != "new" {
 		return fixedRoot{}, nil
 	}
-	if !m.lost {
-		return pushedRoot{data: `{"schemaVersion":2,"manifests":[]}`}, nil
+	children := []ocispec.Descriptor{}
+	if m.lost {
+		children = append(children, bundle.NewIndex(ocispec.Index{}).Descriptor)
 	}
-	child := fmt.Sprintf(`{"mediaType":%q,"digest":%q,"size":9}`, ocispec.MediaTypeImageIndex, image.DigestOf(nil))
-	return pushedRoot{data: `{"schemaVersion":2,"manifests":[` + child + `]}`}, nil
+	s := bundles.Store{}
+	root := bundle.NewIndex(ocispec.Index{Manifests: children})
+	return fixedRoot{d: s.Add(root.Descriptor.MediaType, root.Data), blobs: s}, nil
 }
-
-// pushedRoot is an index of which the children are gone.
-type pushedRoot struct {
-	medium.Source
-	data string
-}
-
-func (p pushedRoot) Root(context.Context) (ocispec.Descriptor, error) {
-	d := ocispec.Descriptor{MediaType: ocispec.MediaTypeImageIndex, Size: int64(len(p.data))}
-	d.Digest = digest.FromString(p.data)
-	return d, nil
-}
-
-func (p pushedRoot) Fetch(_ context.Context, d ocispec.Descriptor, _ int64) (io.ReadCloser, error) {
-	if d.Digest != digest.FromString(p.data) {
-		return nil, &fault.Error{Reason: fault.NotFound, Err: errors.New("it is not there")}
-	}
-	return io.NopCloser(strings.NewReader(p.data)), nil
-}
-
-func (p pushedRoot) Close() error { return nil }
 
 // A push that saw a manifest before it was deleted does not send it: prune reads what got a
 // tag meanwhile, and says which push has to be repeated.

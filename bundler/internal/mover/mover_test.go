@@ -7,6 +7,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/iotest"
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -16,6 +17,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/bundles"
 )
 
 // boundedTarget is a target in memory, which may be full from the n-th byte on.
@@ -47,32 +49,25 @@ func (s *boundedTarget) Put(_ context.Context, d ocispec.Descriptor, open func(i
 
 // disk has blobs, of which some have an unreadable sector.
 type disk struct {
-	blobs map[digest.Digest][]byte
-	bad   map[digest.Digest]bool
+	bundles.Store
+	bad map[digest.Digest]bool
 }
 
-func (m disk) Fetch(_ context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
-	data := m.blobs[d.Digest][offset:]
+func (m disk) Fetch(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
+	r, err := m.Store.Fetch(ctx, d, offset)
 	if m.bad[d.Digest] {
-		return io.NopCloser(io.MultiReader(bytes.NewReader(data[:len(data)/2]), failingReader{})), nil
+		return io.NopCloser(io.MultiReader(io.LimitReader(r, d.Size/2), iotest.ErrReader(syscall.EIO))), err
 	}
-	return io.NopCloser(bytes.NewReader(data)), nil
+	return r, err
 }
-
-type failingReader struct{}
-
-func (failingReader) Read([]byte) (int, error) { return 0, syscall.EIO }
 
 // An unreadable sector concerns the item that it is in: it is read from elsewhere
 // where that is possible, and the rest goes on. A full target ends everything.
 func TestSourcesAndTargetsFailApart(t *testing.T) {
-	blobs := map[digest.Digest][]byte{}
+	blobs := bundles.Store{}
 	var missing []ocispec.Descriptor
 	for i := range 20 {
-		data := bytes.Repeat([]byte{byte(i)}, 1000-i)
-		d := ocispec.Descriptor{MediaType: ocispec.MediaTypeImageLayer, Digest: digest.FromBytes(data), Size: int64(len(data))}
-		blobs[d.Digest] = data
-		missing = append(missing, d)
+		missing = append(missing, blobs.Add(ocispec.MediaTypeImageLayer, bytes.Repeat([]byte{byte(i)}, 1000-i)))
 	}
 	once, never := missing[0].Digest, missing[1].Digest
 	first := disk{blobs, map[digest.Digest]bool{once: true, never: true}}
@@ -90,7 +85,7 @@ func TestSourcesAndTargetsFailApart(t *testing.T) {
 
 	target, err := run(1<<20, Origin{From: first}, Origin{From: second})
 	require.Equal(t, len(missing)-1, len(target.has), "all but the one that no origin can give") //nolint:testifylint // Len would print all of it
-	require.Equal(t, blobs[once], target.has[once])
+	require.Equal(t, blobs[once.String()], target.has[once])
 	require.ErrorIs(t, err, syscall.EIO)
 	require.Equal(t, fault.Incomplete, fault.ReasonOf(err), "%v", err)
 	require.Contains(t, fault.Text(err), "missing 1 of 20 items")

@@ -1,13 +1,11 @@
 package pinned
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
 	"testing"
 
-	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/stretchr/testify/require"
 
@@ -15,13 +13,14 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/bundles"
 )
 
 // location is a source with blobs in memory.
 type location struct {
+	bundles.Store
 	root  ocispec.Descriptor
 	moves func() ocispec.Descriptor // what Root says; nil: root
-	blobs map[digest.Digest]string
 	lists int
 	can   medium.Capabilities
 }
@@ -33,14 +32,6 @@ func (p *location) Root(context.Context) (ocispec.Descriptor, error) {
 	return p.root, nil
 }
 
-func (p *location) Fetch(_ context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
-	data, ok := p.blobs[d.Digest]
-	if !ok {
-		return nil, &fault.Error{Reason: fault.NotFound, Op: "read", Subject: d.Digest.String()}
-	}
-	return io.NopCloser(bytes.NewReader([]byte(data)[offset:])), nil
-}
-
 func (p *location) Attachments(context.Context, image.Digest) ([]ocispec.Descriptor, error) {
 	p.lists++
 	return make([]ocispec.Descriptor, p.lists), nil
@@ -50,7 +41,7 @@ func (p *location) Can() medium.Capabilities { return p.can }
 func (p *location) Close() error             { return nil }
 
 func described(data string) ocispec.Descriptor {
-	return ocispec.Descriptor{MediaType: ocispec.MediaTypeImageLayer, Digest: digest.FromString(data), Size: int64(len(data))}
+	return bundle.Plain(bundle.Blob(ocispec.MediaTypeImageLayer, []byte(data)))
 }
 
 func TestABundleStaysWhatItWasResolvedTo(t *testing.T) {
@@ -85,7 +76,8 @@ func TestCapabilitiesPassThroughWrappers(t *testing.T) {
 		CheckLayout: func(context.Context) error { return errors.New("layout of the delta") },
 		Attach:      func(context.Context, ...bundle.Referrer) error { return errors.New("attached to the delta") },
 	}}
-	base := &location{root: described("base"), blobs: map[digest.Digest]string{layer.Digest: "a layer"}, can: medium.Capabilities{Damage: damaged("base")}}
+	base := &location{root: described("base"), Store: bundles.Store{}, can: medium.Capabilities{Damage: damaged("base")}}
+	base.Add(layer.MediaType, []byte("a layer"))
 	one, err := Open(t.Context(), delta)
 	require.NoError(t, err)
 	other, err := Open(t.Context(), base)
