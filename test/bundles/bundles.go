@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/types"
@@ -148,9 +149,7 @@ func randomImage(t testing.TB, o Options, src rand.Source) v1.Image {
 
 func randomIndex(t testing.TB, o Options, src rand.Source, mediaType types.MediaType) v1.ImageIndex {
 	t.Helper()
-	var index v1.ImageIndex
-	index, err := random.Index(1, 1, 0, random.WithSource(src))
-	require.NoError(t, err)
+	var index v1.ImageIndex = empty.Index
 	for _, arch := range []string{"amd64", "arm64"} {
 		im := withPlatform(t, randomImage(t, o, src), arch)
 		if mediaType == types.OCIImageIndex {
@@ -212,13 +211,11 @@ func addImage(t testing.TB, s Store, im v1.Image) ocispec.Descriptor {
 // Signature makes a manifest under cosign's tag for a subject, different for each n.
 func Signature(t testing.TB, subject image.Digest, n int) bundle.Referrer {
 	t.Helper()
-	s := Store{}
-	payload := s.Add("application/vnd.dev.cosign.simplesigning.v1+json", fmt.Appendf(nil, `{"n":%d}`, n))
-	config := s.Add(ocispec.MediaTypeImageConfig, []byte(`{}`))
-	manifest := fmt.Appendf(nil, `{"schemaVersion":2,"mediaType":%q,"config":{"mediaType":%q,"digest":%q,"size":%d},"layers":[{"mediaType":%q,"digest":%q,"size":%d}]}`,
-		ocispec.MediaTypeImageManifest, config.MediaType, config.Digest, config.Size, payload.MediaType, payload.Digest, payload.Size)
-	config.Data, payload.Data = []byte(`{}`), s[payload.Digest.String()]
-	node := bundle.Node{Descriptor: s.Add(ocispec.MediaTypeImageManifest, manifest), Data: manifest}
+	payload := bundle.Blob("application/vnd.dev.cosign.simplesigning.v1+json", fmt.Appendf(nil, `{"n":%d}`, n))
+	config := bundle.Blob(ocispec.MediaTypeImageConfig, []byte(`{}`))
+	node := bundle.NewManifest(ocispec.Manifest{
+		Config: bundle.Plain(config), Layers: []ocispec.Descriptor{bundle.Plain(payload)},
+	})
 	a, err := bundle.NewReferrer(subject, "sha256-"+subject.Hex()+".sig", node, config, payload)
 	require.NoError(t, err)
 	return a

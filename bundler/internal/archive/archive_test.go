@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/stretchr/testify/require"
 	"oras.land/oras-go/v2"
@@ -326,12 +327,12 @@ func TestASignedArchiveIsWhatAPullWithItsSignatureWrites(t *testing.T) {
 // referrer is an attachment without a tag.
 func referrer(t *testing.T, subject image.Digest, n int) bundle.Referrer {
 	t.Helper()
-	s := bundles.Store{}
-	config := s.Add("application/vnd.oci.empty.v1+json", []byte(`{}`))
-	config.Data = []byte(`{}`)
-	data := fmt.Appendf(nil, `{"schemaVersion":2,"mediaType":%q,"artifactType":"application/x-test","config":{"mediaType":%q,"digest":%q,"size":2},"layers":[],"subject":{"mediaType":%q,"digest":%q,"size":1},"annotations":{"n":"%d"}}`,
-		ocispec.MediaTypeImageManifest, config.MediaType, config.Digest, ocispec.MediaTypeImageIndex, subject, n)
-	a, err := bundle.NewReferrer(subject, "", bundle.Node{Descriptor: s.Add(ocispec.MediaTypeImageManifest, data), Data: data}, config)
+	node := bundle.NewManifest(ocispec.Manifest{
+		ArtifactType: "application/x-test", Config: bundle.Plain(ocispec.DescriptorEmptyJSON), Layers: []ocispec.Descriptor{},
+		Subject:     &ocispec.Descriptor{MediaType: ocispec.MediaTypeImageIndex, Digest: digest.Digest(subject.String()), Size: 1},
+		Annotations: map[string]string{"n": fmt.Sprint(n)},
+	})
+	a, err := bundle.NewReferrer(subject, "", node, ocispec.DescriptorEmptyJSON)
 	require.NoError(t, err)
 	return a
 }

@@ -13,6 +13,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/stretchr/testify/require"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/bundles"
@@ -67,10 +68,6 @@ func TestDamagedFoldersAreFoundOut(t *testing.T) {
 	require.Equal(t, fault.NotFound, fault.ReasonOf(err))
 }
 
-func plain(d ocispec.Descriptor) ocispec.Descriptor {
-	return ocispec.Descriptor{MediaType: d.MediaType, Digest: d.Digest, Size: d.Size}
-}
-
 func TestLinksOutOfAFolderAreNotFollowed(t *testing.T) {
 	b := bundles.New(t, bundles.Options{Seed: 37})
 	path := writtenDir(t, b)
@@ -90,11 +87,11 @@ func TestLinksOutOfAFolderAreNotFollowed(t *testing.T) {
 func TestFoldersOfOtherTools(t *testing.T) {
 	b := bundles.New(t, bundles.Options{Seed: 38})
 	sig, other := bundles.Signature(t, rootOf(b), 1), bundles.New(t, bundles.Options{Seed: 39})
-	root := named(plain(b.Graph.Root), "1")
+	root := named(bundle.Plain(b.Graph.Root), "1")
 	tag := sig.Tag
 	img, elsewhere := b.Graph.Names[1], b.Graph.Names[2]
 	imgName := img.Annotations[ocispec.AnnotationRefName]
-	foreign := plain(other.Graph.Names[1])
+	foreign := bundle.Plain(other.Graph.Names[1])
 	foreign.MediaType = ocispec.MediaTypeImageManifest
 	for _, c := range []struct {
 		what    string
@@ -102,17 +99,17 @@ func TestFoldersOfOtherTools(t *testing.T) {
 		want    string // error; "": none
 		signed  bool
 	}{
-		{"root alone, without a name", []ocispec.Descriptor{plain(b.Graph.Root)}, "", false},
+		{"root alone, without a name", []ocispec.Descriptor{bundle.Plain(b.Graph.Root)}, "", false},
 		{"signature before the root", []ocispec.Descriptor{named(sig.Node.Descriptor, tag), root}, "", true},
-		{"a part without a name", []ocispec.Descriptor{root, plain(img)}, "", false},
-		{"an image by its name", []ocispec.Descriptor{root, named(plain(img), imgName)}, "", false},
+		{"a part without a name", []ocispec.Descriptor{root, bundle.Plain(img)}, "", false},
+		{"an image by its name", []ocispec.Descriptor{root, named(bundle.Plain(img), imgName)}, "", false},
 		{"the note of a registry", []ocispec.Descriptor{root,
 			named(foreign, "sha256-"+b.Graph.Root.Digest.Encoded()+".confirmed")}, "", false},
-		{"an image by another's name", []ocispec.Descriptor{root, named(plain(elsewhere), imgName)},
+		{"an image by another's name", []ocispec.Descriptor{root, named(bundle.Plain(elsewhere), imgName)},
 			"which this bundle does not have under that name", false},
 		{"a stranger by an image's name", []ocispec.Descriptor{root, named(foreign, imgName)},
 			"which this bundle does not have under that name", false},
-		{"an image by a new name", []ocispec.Descriptor{root, named(plain(img), "registry.test/x:v9")},
+		{"an image by a new name", []ocispec.Descriptor{root, named(bundle.Plain(img), "registry.test/x:v9")},
 			"which this bundle does not have under that name", false},
 		{"a stranger", []ocispec.Descriptor{root, named(foreign, "2")}, "which this bundle does not have under that name", false},
 		{"a signature of something else", []ocispec.Descriptor{root,

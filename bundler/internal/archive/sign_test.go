@@ -75,7 +75,7 @@ func TestAnArchiveWithOtherNamesIsNotSigned(t *testing.T) {
 	n := bundle.NewManifest(ocispec.Manifest{ArtifactType: "application/x", Config: bundle.Plain(config)}).Descriptor
 	for name, d := range map[string]ocispec.Descriptor{"other": n, "release-7": b.Graph.Root} {
 		path := written(t, b)
-		text, err := indexJSON(append(entriesOf(b.Graph), named(plain(d), name)), nil)
+		text, err := indexJSON(append(entriesOf(b.Graph), named(bundle.Plain(d), name)), nil)
 		require.NoError(t, err)
 		l, err := NewLayout(b.Graph)
 		require.NoError(t, err)
