@@ -19,22 +19,7 @@ import (
 // a referrer.
 func (f forge) about(subject ocispec.Descriptor, end string) ocispec.Descriptor {
 	f.t.Helper()
-	m := ocispec.Manifest{
-		MediaType: ocispec.MediaTypeImageManifest, Config: f.put(ocispec.MediaTypeImageConfig, []byte("{}")),
-		Layers: []ocispec.Descriptor{f.put("application/x", []byte("about "+subject.Digest.String()+end))},
-	}
-	m.SchemaVersion = 2
-	if end == "" {
-		m.Subject = &ocispec.Descriptor{MediaType: subject.MediaType, Digest: subject.Digest, Size: subject.Size}
-		m.ArtifactType = "application/x"
-	}
-	d := f.putJSON(ocispec.MediaTypeImageManifest, m)
-	d.ArtifactType = m.ArtifactType
-	if end != "" {
-		d.Annotations = map[string]string{ocispec.AnnotationRefName: "sha256-" + subject.Digest.Encoded() + end}
-	}
-	f.index(func(i *ocispec.Index) { i.Manifests = append(i.Manifests, d) })
-	return d
+	return f.attach(subject, end, f.put("application/x", []byte("about "+subject.Digest.String()+end)))
 }
 
 // What is attached to the manifest of a platform, and to what is attached, goes from

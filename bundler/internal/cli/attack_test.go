@@ -12,6 +12,8 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/stretchr/testify/require"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 )
 
 // forge is a folder that someone changes who has no key of the policy.
@@ -79,18 +81,23 @@ func (f forge) sign(root ocispec.Descriptor, layers ...ocispec.Descriptor) {
 	f.attach(root, ".sig", layers...)
 }
 
-// attach puts a manifest with these layers under a tag of the root.
-func (f forge) attach(root ocispec.Descriptor, end string, layers ...ocispec.Descriptor) {
+// attach puts a manifest with these layers under a tag of the subject, with no end as a referrer.
+func (f forge) attach(subject ocispec.Descriptor, end string, layers ...ocispec.Descriptor) ocispec.Descriptor {
 	f.t.Helper()
-	config := f.put(ocispec.MediaTypeImageConfig, []byte("{}"))
-	m := ocispec.Manifest{MediaType: ocispec.MediaTypeImageManifest, Config: config, Layers: layers}
-	m.SchemaVersion = 2
-	d := f.putJSON(ocispec.MediaTypeImageManifest, m)
-	tag := "sha256-" + root.Digest.Encoded() + end
-	d.Annotations = map[string]string{ocispec.AnnotationRefName: tag}
+	m := ocispec.Manifest{Config: f.put(ocispec.MediaTypeImageConfig, []byte("{}")), Layers: layers}
+	if end == "" {
+		of := bundle.Plain(subject)
+		m.Subject, m.ArtifactType = &of, "application/x"
+	}
+	d := f.put(ocispec.MediaTypeImageManifest, bundle.NewManifest(m).Data)
+	d.ArtifactType = m.ArtifactType
+	tag := "sha256-" + subject.Digest.Encoded() + end
+	if end != "" {
+		d.Annotations = map[string]string{ocispec.AnnotationRefName: tag}
+	}
 	f.index(func(i *ocispec.Index) {
 		at := slices.IndexFunc(i.Manifests, func(d ocispec.Descriptor) bool {
-			return strings.HasSuffix(d.Annotations[ocispec.AnnotationRefName], end)
+			return d.Annotations[ocispec.AnnotationRefName] == tag
 		})
 		if at < 0 {
 			i.Manifests = append(i.Manifests, d)
@@ -98,6 +105,7 @@ func (f forge) attach(root ocispec.Descriptor, end string, layers ...ocispec.Des
 		}
 		i.Manifests[at] = d // the order is that of the tags
 	})
+	return d
 }
 
 func withoutName(in []ocispec.Descriptor, end string) (out []ocispec.Descriptor) {

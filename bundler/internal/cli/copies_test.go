@@ -1,9 +1,6 @@
 package cli_test
 
 import (
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -40,13 +37,9 @@ func newCopies(t *testing.T, to registry.Kind, pull ...string) *copies {
 // run runs a tool of someone else.
 func (c *copies) run(t *testing.T, name string, args ...string) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), name, args...)
-	cmd.Dir, cmd.Env = c.dir, os.Environ()
-	for name, value := range c.env() {
-		cmd.Env = append(cmd.Env, name+"="+value)
-	}
-	out, err := cmd.CombinedOutput()
-	require.NoError(t, err, "%s %s: %s", filepath.Base(name), strings.Join(args, " "), out)
+	tool := *c.world
+	tool.program = name
+	tool.must(t, args...)
 }
 
 // signedBy verifies a copy, every byte of it, and tells by which of the two keys.

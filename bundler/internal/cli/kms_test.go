@@ -2,25 +2,23 @@ package cli_test
 
 import (
 	"crypto"
-	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
-	"encoding/pem"
 	"net/http"
 	"net/http/httptest"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/pki"
 )
 
 const vaultToken = "hvs.s3cret-of-the-vault"
 
 // vault answers like the transit engine of HashiCorp Vault with one key: /v1/transit/keys/KEY
 // and /v1/transit/sign/KEY/sha2-256, as the API documentation of the engine says.
-func vault(t *testing.T, key *ecdsa.PrivateKey, public string) *httptest.Server {
+func vault(t *testing.T, key pki.Authority) *httptest.Server {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		reply := func(code int, v any) {
 			w.WriteHeader(code)
@@ -31,7 +29,7 @@ func vault(t *testing.T, key *ecdsa.PrivateKey, public string) *httptest.Server 
 			reply(http.StatusForbidden, map[string]any{"errors": []string{"permission denied"}})
 		case req.Method == http.MethodGet && req.URL.Path == "/v1/transit/keys/release":
 			reply(http.StatusOK, map[string]any{"data": map[string]any{
-				"latest_version": 1, "keys": map[string]any{"1": map[string]any{"name": "P-256", "public_key": public}},
+				"latest_version": 1, "keys": map[string]any{"1": map[string]any{"name": "P-256", "public_key": string(key.PublicPEM())}},
 			}})
 		case req.Method == http.MethodPut && req.URL.Path == "/v1/transit/sign/release/sha2-256":
 			var in struct {
@@ -42,7 +40,7 @@ func vault(t *testing.T, key *ecdsa.PrivateKey, public string) *httptest.Server 
 				reply(http.StatusBadRequest, map[string]any{"errors": []string{"bad input"}})
 				return
 			}
-			signature, err := key.Sign(rand.Reader, in.Input, crypto.SHA256)
+			signature, err := key.Key.Sign(rand.Reader, in.Input, crypto.SHA256)
 			if err != nil {
 				panic(err)
 			}
@@ -60,11 +58,9 @@ func vault(t *testing.T, key *ecdsa.PrivateKey, public string) *httptest.Server 
 func TestSignsWithAKeyInAService(t *testing.T) {
 	w := newWorld(t, t.TempDir())
 	w.must(t, "pull", "@up", "-q", "--release", "cpi@1.34.0", "-o", "a.tar")
-	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
-	der := must(x509.MarshalPKIXPublicKey(key.Public()))(t)
-	public := pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
-	w.write(t, "service.pub", public)
-	server := vault(t, key, string(public))
+	key := pki.Root(t, "service")
+	w.write(t, "service.pub", key.PublicPEM())
+	server := vault(t, key)
 	for _, c := range []struct {
 		token, uri string
 		code       int

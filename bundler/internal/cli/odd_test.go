@@ -1,17 +1,16 @@
 package cli_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"testing"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/types"
-	"github.com/opencontainers/go-digest"
-	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/stretchr/testify/require"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 )
 
 // byHand is a manifest that go-containerregistry would not make.
@@ -27,21 +26,13 @@ func (m byHand) MediaType() (types.MediaType, error) { return m.mediaType, nil }
 func TestOddImagesOfUpstream(t *testing.T) {
 	w := newWorld(t, t.TempDir())
 	repository := must(name.NewRepository(w.upstream.Host + "/x/cloud/ccm"))(t)
-	descriptor := func(mediaType string, data []byte) ocispec.Descriptor {
-		return ocispec.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(data), Size: int64(len(data))}
-	}
-	put := func(mediaType string, v any) {
-		t.Helper()
-		data := must(json.Marshal(v))(t)
-		require.NoError(t, remote.Put(repository.Tag("v1.34.0"), byHand{types.MediaType(mediaType), data}))
-	}
 	index := func(children ...ocispec.Descriptor) {
-		put(ocispec.MediaTypeImageIndex, ocispec.Index{
-			Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageIndex, Manifests: children,
-		})
+		t.Helper()
+		data := bundle.NewIndex(ocispec.Index{Manifests: children}).Data
+		require.NoError(t, remote.Put(repository.Tag("v1.34.0"), byHand{ocispec.MediaTypeImageIndex, data}))
 	}
 	got := must(remote.Get(repository.Tag("v1.33.1")))(t)
-	plain := descriptor(string(got.MediaType), got.Manifest)
+	plain := bundle.Plain(bundle.Blob(string(got.MediaType), got.Manifest))
 	run := func(code int, args ...string) string {
 		t.Helper()
 		return w.ends(t, code, append(args, "@up")...)

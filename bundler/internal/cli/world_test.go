@@ -3,11 +3,6 @@ package cli_test
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"os"
@@ -26,6 +21,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/images"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/pki"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
@@ -201,11 +197,9 @@ func (w *world) write(t testing.TB, name string, data []byte) {
 // cosign has to read it, the test makes its key with keygen.
 func (w *world) key(t testing.TB, name string) {
 	t.Helper()
-	private := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
-	sealed := must(x509.MarshalPKCS8PrivateKey(private))(t)
-	public := must(x509.MarshalPKIXPublicKey(private.Public()))(t)
-	w.write(t, name+".key", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: sealed}))
-	w.write(t, name+".pub", pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public}))
+	key := pki.Root(t, name)
+	w.write(t, name+".key", key.KeyPEM())
+	w.write(t, name+".pub", key.PublicPEM())
 }
 
 // env is what the program needs to find its way in the world.
