@@ -13,8 +13,6 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
-	"github.com/google/go-containerregistry/pkg/v1/static"
-	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/stretchr/testify/require"
@@ -39,15 +37,6 @@ func (r repo) subject(t *testing.T, d image.Digest) ocispec.Descriptor {
 	t.Helper()
 	got := must(remote.Head(r.Digest(d.String())))(t)
 	return ocispec.Descriptor{MediaType: string(got.MediaType), Digest: digest.Digest(d.String()), Size: got.Size}
-}
-
-// putReferrer pushes a sigstore bundle.
-func (r repo) putReferrer(t *testing.T, s trust.Signed) {
-	t.Helper()
-	for _, b := range s.Blobs {
-		require.NoError(t, remote.WriteLayer(r.Repository, static.NewLayer(b.Data, types.MediaType(b.Descriptor.MediaType))))
-	}
-	require.NoError(t, remote.Put(r.Digest(s.Descriptor.Digest.String()), taggable(s.Manifest)))
 }
 
 // version runs one of the two real programs, in a home of its own.
@@ -108,13 +97,13 @@ func TestBothVersionsOfCosign(t *testing.T) {
 			bundled, simple, both, foreign := r.push(t), r.push(t), r.push(t), r.push(t)
 			for _, root := range []image.Digest{bundled, both} {
 				signed := must(s.SignBundle(r.subject(t, root)))(t)
-				r.putReferrer(t, signed)
+				r.put(t, signed)
 			}
 			for _, root := range []image.Digest{simple, both} {
 				r.put(t, sign(t, s, root, nil))
 			}
 			other := must(newSigner(t).SignBundle(r.subject(t, foreign)))(t)
-			r.putReferrer(t, other)
+			r.put(t, other)
 			for name, c := range verifies {
 				t.Run(name, func(t *testing.T) {
 					for root, want := range map[image.Digest]bool{bundled: c.bundled, simple: c.simple, both: c.both, foreign: false} {
@@ -140,7 +129,7 @@ func TestCertificatesInSigstoreBundles(t *testing.T) {
 	r := repoWith(t, true)
 	root := r.push(t)
 	signed := must(s.SignBundle(r.subject(t, root)))(t)
-	r.putReferrer(t, signed)
+	r.put(t, signed)
 
 	evidence := r.evidence(t, root)
 	policy := func(intermediates, stamps []byte) *trust.Policy {

@@ -30,8 +30,6 @@ type repo struct{ name.Repository }
 
 func quiet() *log.Logger { return log.New(io.Discard, "", 0) }
 
-func digestOf(h v1.Hash) digest.Digest { return digest.Digest(h.String()) }
-
 // push puts a random index there and returns its digest.
 func (r repo) push(t *testing.T) image.Digest {
 	t.Helper()
@@ -58,13 +56,17 @@ func (r repo) Fetch(ctx context.Context, d ocispec.Descriptor, _ int64) (io.Read
 	return layer.Compressed()
 }
 
-// put pushes what was signed, as anyone who copies signatures does.
+// put pushes what was signed, as anyone who copies signatures does: under its tag, or without one as a referrer.
 func (r repo) put(t *testing.T, s trust.Signed) {
 	t.Helper()
 	for _, b := range s.Blobs {
 		require.NoError(t, remote.WriteLayer(r.Repository, static.NewLayer(b.Data, types.MediaType(b.Descriptor.MediaType))))
 	}
-	require.NoError(t, remote.Put(r.Tag(s.Tag), taggable(s.Manifest)))
+	var at name.Reference = r.Digest(s.Descriptor.Digest.String())
+	if s.Tag != "" {
+		at = r.Tag(s.Tag)
+	}
+	require.NoError(t, remote.Put(at, taggable(s.Manifest)))
 }
 
 type taggable []byte
@@ -77,7 +79,7 @@ func (r repo) evidence(t *testing.T, subject image.Digest) []trust.Evidence {
 	t.Helper()
 	var all []trust.Evidence
 	read := func(mediaType types.MediaType, h v1.Hash, size int64) {
-		d := ocispec.Descriptor{MediaType: string(mediaType), Digest: digestOf(h), Size: size}
+		d := ocispec.Descriptor{MediaType: string(mediaType), Digest: digest.Digest(h.String()), Size: size}
 		all = append(all, must(trust.ReadEvidence(t.Context(), r, d))(t)...)
 	}
 	if d, err := remote.Get(r.Tag(trust.SignatureTag(subject))); err == nil {

@@ -63,7 +63,7 @@ func TestASignatureWithoutAGoodTimestampIsMadeAgain(t *testing.T) {
 	r := repoWith(t, true)
 	pushed := r.push(t)
 	signed := must(foreign.SignBundle(r.subject(t, pushed)))(t)
-	r.putReferrer(t, signed)
+	r.put(t, signed)
 	require.True(t, certified.HasSigned(pushed, r.evidence(t, pushed)))
 	require.False(t, s.HasSigned(pushed, r.evidence(t, pushed)))
 }

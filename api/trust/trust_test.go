@@ -33,6 +33,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/bundles"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/pki"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
 
@@ -103,11 +104,7 @@ func newSigner(t *testing.T) *trust.Signer { return signer(t, newECDSA(t, ellipt
 
 // publicKey makes a public key. One of GenerateKey costs scrypt: more than a second
 // under the race detector.
-func publicKey(t testing.TB) []byte {
-	t.Helper()
-	der := must(x509.MarshalPKIXPublicKey(newECDSA(t, elliptic.P256()).Public()))(t)
-	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
-}
+func publicKey(t testing.TB) []byte { return pki.Root(t, "key").PublicPEM() }
 
 func newECDSA(t testing.TB, curve elliptic.Curve) *ecdsa.PrivateKey {
 	t.Helper()
