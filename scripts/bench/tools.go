@@ -16,8 +16,7 @@ import (
 type tool struct {
 	name, path string
 	pull, push string
-	plainPull  string // further arguments of a pull for a registry without TLS, and likewise of a push
-	plainPush  string
+	plain      string   // further arguments of both for a registry without TLS
 	ext        string   // of the file that it pulls into
 	own        *ownJobs // nil for other projects' tools
 }
@@ -45,7 +44,7 @@ func ourselves(name, path string) tool {
 	)
 	return tool{
 		name: name, path: path, ext: ".tar",
-		pull: pull, push: push, plainPull: "--plain-http HOST", plainPush: "--plain-http HOST",
+		pull: pull, push: push, plain: "--plain-http HOST",
 		own: &ownJobs{
 			lock: "lock --release cpi@RELEASE --plain-http HOST" + from + "LOCK",
 			sign: "sign AT --key DIR/bench.key --identity bench.test/all", verify: "verify AT -q" + key,
@@ -60,21 +59,19 @@ var peers = []tool{
 	{
 		name: "crane",
 		pull: "pull --format oci HOST/all:TAG AT", push: "push AT HOST/copy/all:TAG",
-		plainPull: "--insecure", plainPush: "--insecure",
+		plain: "--insecure",
 	},
 	{
 		name: "regctl",
 		pull: "image copy HOST/all:TAG ocidir://AT:TAG", push: "image copy ocidir://AT:TAG HOST/copy/all:TAG",
-		plainPull: "--host reg=HOST,tls=disabled", plainPush: "--host reg=HOST,tls=disabled",
+		plain: "--host reg=HOST,tls=disabled",
 	},
 }
 
 // args returns a command line for a set at a registry's host; at is the tool's location for it.
 func (t tool) args(line string, s *set, host, at, base string) []string {
-	if !s.tls && strings.HasPrefix(line, t.pull) {
-		line += " " + t.plainPull
-	} else if !s.tls && strings.HasPrefix(line, t.push) {
-		line += " " + t.plainPush
+	if !s.tls && (strings.HasPrefix(line, t.pull) || strings.HasPrefix(line, t.push)) {
+		line += " " + t.plain
 	}
 	words := strings.NewReplacer("HOST", host, "AT", at, "BASE", base, "TAG", s.tag, "RELEASE", s.release(),
 		"DIR", s.dir, "LOCK", filepath.Join(s.dir, "lock-"+t.name+".yaml"))

@@ -234,17 +234,11 @@ func (r *Repository) PutClaim(t testing.TB, root image.Digest, claim []byte, ann
 // Sign adds a signature by a key under cosign's tag.
 func (r *Repository) Sign(t testing.TB, root image.Digest, s *trust.Signer) {
 	t.Helper()
-	r.SignAs(t, root, r.reg.Host+"/"+r.Path, s)
-}
-
-// SignAs is Sign with a claimed identity.
-func (r *Repository) SignAs(t testing.TB, root image.Digest, identity string, s *trust.Signer) {
-	t.Helper()
 	var existing []byte
 	if d, err := remote.Get(r.Tag(trust.SignatureTag(root)), r.options(t.Context())...); err == nil {
 		existing = d.Manifest
 	}
-	signed, err := s.Sign(root, identity, existing)
+	signed, err := s.Sign(root, r.reg.Host+"/"+r.Path, existing)
 	require.NoError(t, err)
 	r.Put(t, signed)
 }

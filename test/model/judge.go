@@ -372,7 +372,7 @@ func (t *trial) verified(c content) *random.Broken {
 	}
 	verify := Step{Do: "verify", From: s.To, Trust: c.signers[0]}
 	t.mirror.Heal()
-	p, err := t.start(t.args(verify), nil)
+	p, err := t.start(t.args(verify))
 	if err != nil {
 		t.model.failed = err
 		return nil //nolint:nilerr // the step ends with it

@@ -4,7 +4,6 @@ package model
 
 import (
 	"bytes"
-	"io"
 	"os"
 	"os/exec"
 	"syscall"
@@ -35,8 +34,8 @@ type outcome struct {
 	deaf           bool // nor after a signal
 }
 
-// start runs vdo-bundle; stdout is optional.
-func (w *world) start(args []string, stdout io.Writer) (*process, error) {
+// start runs vdo-bundle.
+func (w *world) start(args []string) (*process, error) {
 	p := &process{cmd: exec.Command(w.site.binary, args...), peak: make(chan int, 1), done: make(chan struct{})}
 	p.cmd.Dir = w.dir
 	p.cmd.Env = []string{
@@ -44,9 +43,6 @@ func (w *world) start(args []string, stdout io.Writer) (*process, error) {
 		"DOCKER_CONFIG=" + w.path("login"), "XDG_RUNTIME_DIR=" + w.path("home"),
 	}
 	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
-	if stdout != nil {
-		p.cmd.Stdout = stdout
-	}
 	if err := p.cmd.Start(); err != nil {
 		return nil, err
 	}

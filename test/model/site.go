@@ -158,7 +158,7 @@ func (s *site) makeBundles(t testing.TB) {
 // must runs a step that nothing hinders.
 func (w *world) must(t testing.TB, s Step) {
 	t.Helper()
-	p, err := w.start(w.args(s), nil)
+	p, err := w.start(w.args(s))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -214,13 +214,13 @@ func (w *world) do(s Step) ([]outcome, error) {
 		return nil, err
 	}
 	defer t.end()
-	p, err := w.start(w.args(s), nil)
+	p, err := w.start(w.args(s))
 	if err != nil {
 		return nil, err
 	}
 	var other *process
 	if s.Fault.Kind == "second" {
-		if other, err = w.start(w.args(s.twin(1)), nil); err != nil {
+		if other, err = w.start(w.args(s.twin(1))); err != nil {
 			return []outcome{p.wait()}, err
 		}
 	}

@@ -98,7 +98,6 @@ type Registry struct {
 	ca      pki.Authority
 	tokens  *tokenService
 	app     http.Handler // the registry with its own authentication
-	server  *http.Server
 	scratch string
 	close   []func()
 
@@ -165,33 +164,32 @@ func New(o Options) (_ *Registry, err error) {
 		_ = listener.Close()
 		return nil, err
 	}
-	r.server, err = r.serve(listener, o.TLS, r.record(r.inject(r.app)))
-	return r, err
+	return r, r.serve(listener)
 }
 
 // serve serves on a listener with the registry's certificate.
-func (r *Registry) serve(listener net.Listener, withTLS bool, h http.Handler) (*http.Server, error) {
+func (r *Registry) serve(listener net.Listener) error {
 	server := &http.Server{
-		Handler:           r.counted(h),
+		Handler:           r.counted(r.record(r.inject(r.app))),
 		ReadHeaderTimeout: time.Minute,
 		ErrorLog:          log.New(io.Discard, "", 0),
 	}
-	if !withTLS {
+	if !r.opts.TLS {
 		r.run(func() error { return server.Serve(listener) }, server)
-		return server, nil
+		return nil
 	}
 	ip := listener.Addr().(*net.TCPAddr).IP.String() //nolint:forcetypeassert // of a TCP listener
 	cert, err := r.issue(x509.ExtKeyUsageServerAuth, append([]string{ip}, r.opts.Names...)...)
 	if err != nil {
 		_ = listener.Close()
-		return nil, err
+		return err
 	}
 	server.TLSConfig = &tls.Config{Certificates: []tls.Certificate{cert.TLS()}, MinVersion: tls.VersionTLS12}
 	if r.opts.ClientCertificates {
 		server.TLSConfig.ClientAuth, server.TLSConfig.ClientCAs = tls.RequireAndVerifyClientCert, r.ca.Pool()
 	}
 	r.run(func() error { return server.ServeTLS(listener, "", "") }, server)
-	return server, nil
+	return nil
 }
 
 // run serves in a goroutine that Close waits for.
@@ -428,7 +426,7 @@ func (r *Registry) Storage(t testing.TB) *Registry {
 	}
 	s.Host = listener.Addr().String()
 	s.app = r.Stored()
-	if s.server, err = s.serve(listener, r.opts.TLS, s.record(s.inject(s.app))); err != nil {
+	if err := s.serve(listener); err != nil {
 		t.Fatalf("start storage: %v", err)
 	}
 	t.Cleanup(func() { _ = s.Close() })

@@ -13,8 +13,6 @@ package vcenter
 import (
 	"cmp"
 	"context"
-	"crypto/sha1" //nolint:gosec // vCenters name certificates so
-	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -38,6 +36,7 @@ import (
 	_ "github.com/vmware/govmomi/vapi/simulator" // tags over REST
 	"github.com/vmware/govmomi/vim25"
 	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/soap"
 	"github.com/vmware/govmomi/vim25/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 
@@ -298,14 +297,9 @@ func (v *VCenter) Reissue() (ca []byte, err error) {
 	if v.serving, err = authority.New(spec); err != nil {
 		return nil, err
 	}
-	der := v.serving.Certificate.Raw
-	v.CA, v.SHA256 = authority.PEM(), pairs(sha256.Sum256(der))
-	v.SHA1 = pairs(sha1.Sum(der)) //nolint:gosec // vCenters name certificates so
+	cert := v.serving.Certificate
+	v.CA, v.SHA256, v.SHA1 = authority.PEM(), soap.ThumbprintSHA256(cert), soap.ThumbprintSHA1(cert)
 	return v.CA, nil
-}
-
-func pairs[B [sha1.Size]byte | [sha256.Size]byte](b B) string {
-	return strings.ReplaceAll(strings.ToUpper(fmt.Sprintf("% x", b)), " ", ":")
 }
 
 // SetVersion makes the vCenter report another version, as after an upgrade.

@@ -171,9 +171,10 @@ func (u *Upstream) pick(ids []string) ([]*matrix.Release, error) {
 // publish serves the releases' manifests and writes the matrix with their addresses.
 func (u *Upstream) publish(releases []*matrix.Release, o UpstreamOptions) error {
 	document := *u.document
-	document.Releases = nil
+	document.Releases, document.Needs = nil, nil
 	for _, r := range releases {
 		var manifests []matrix.Manifest
+		files := map[string][]byte{}
 		for _, m := range r.Manifests {
 			data, err := upstream.Read(o.Manifests, r.ReleaseID, m.Name)
 			if err != nil {
@@ -183,20 +184,13 @@ func (u *Upstream) publish(releases []*matrix.Release, o UpstreamOptions) error 
 				data = upstream.Hurried(data)
 			}
 			at := fmt.Sprintf("/%s/v%s/%s", r.Driver, r.Version, m.Name)
-			u.files[at] = data
+			u.files[at], files[m.Name] = data, data
 			sum := sha256.Sum256(data)
 			m.URL, m.Size, m.SHA256 = u.web.URL+at, int64(len(data)), hex.EncodeToString(sum[:])
 			manifests = append(manifests, m)
 		}
 		r.Manifests = manifests
 		document.Releases = append(document.Releases, *r)
-	}
-	document.Needs = nil
-	for _, r := range document.Releases {
-		files := map[string][]byte{}
-		for _, m := range r.Manifests {
-			files[m.Name] = u.files[fmt.Sprintf("/%s/v%s/%s", r.Driver, r.Version, m.Name)]
-		}
 		if err := needs.Describe(&document, r.ReleaseID, files); err != nil {
 			return err
 		}
