@@ -117,22 +117,17 @@ func TestReceiptsAreReadStrictly(t *testing.T) {
 	good := string(receipt(t))
 	first := good[strings.Index(good, `"digest": "sha256:`)+len(`"digest": "`):][:71]
 	for name, data := range map[string]string{
-		"empty":          "",
-		"cut off":        good[:len(good)/2],
-		"more":           good + "{}",
-		"other kind":     strings.Replace(good, "PushReceipt", "PullReceipt", 1),
-		"other version":  strings.Replace(good, "receipt/v1", "receipt/v2", 1),
-		"unknown key":    strings.Replace(good, `"kind"`, `"x": 1, "kind"`, 1),
-		"key twice":      strings.Replace(good, `"kind"`, `"kind": "PushReceipt", "kind"`, 1),
-		"other case":     strings.Replace(good, `"kind"`, `"Kind"`, 1),
-		"no digest":      strings.Replace(good, first, "sha256:12", 1),
-		"out of order":   strings.Replace(good, first, "sha256:"+strings.Repeat("f", 64), 1),
-		"negative size":  strings.Replace(good, `"size": `, `"size": -`, 1),
-		"tag":            strings.Replace(good, "vdo/drivers", "vdo/drivers:1", 1),
-		"no repository":  strings.Replace(good, "registry.site:5000/vdo/drivers", "", 1),
-		"too large":      strings.Repeat(" ", bundle.MaxReceiptSize+1),
-		"null blobs":     strings.SplitN(good, `"blobs"`, 2)[0] + `"blobs": null}`,
-		"something else": `[1, 2]`,
+		"other kind":    strings.Replace(good, "PushReceipt", "PullReceipt", 1),
+		"other version": strings.Replace(good, "receipt/v1", "receipt/v2", 1),
+		"unknown key":   strings.Replace(good, `"kind"`, `"x": 1, "kind"`, 1),
+		"other case":    strings.Replace(good, `"kind"`, `"Kind"`, 1),
+		"no digest":     strings.Replace(good, first, "sha256:12", 1),
+		"out of order":  strings.Replace(good, first, "sha256:"+strings.Repeat("f", 64), 1),
+		"negative size": strings.Replace(good, `"size": `, `"size": -`, 1),
+		"tag":           strings.Replace(good, "vdo/drivers", "vdo/drivers:1", 1),
+		"no repository": strings.Replace(good, "registry.site:5000/vdo/drivers", "", 1),
+		"too large":     strings.Repeat(" ", bundle.MaxReceiptSize+1),
+		"null blobs":    strings.SplitN(good, `"blobs"`, 2)[0] + `"blobs": null}`,
 	} {
 		_, err := bundle.ParseReceipt("site.receipt", []byte(data))
 		require.Equal(t, fault.InvalidInput, fault.ReasonOf(err), name)

@@ -44,8 +44,6 @@ func TestBadSettingsOfHosts(t *testing.T) {
 		configHead + "hosts: {a.b: {chunkSize: 1kB}}":                  {"less than 262144 bytes"},
 		configHead + "hosts: {a.b: {clientKey: x}}":                    {"clientCert and clientKey come together"},
 		configHead + "hosts: {https://a.b: {}}":                        {"it is not a registry host"},
-		configHead + "hosts: {a.b: {}}\n---\nhosts: {}":                {"a second YAML document begins here"},
-		configHead + "hosts: {a.b: {}, a.b: {}}":                       {"already defined"},
 		configHead + "hosts:\n  a.b: {chunkSize: 99999999999999999TB}": {"not a size such as 4GB, 16MiB or 1048576"},
 		configHead + "hosts:\n  a.b: {plainHTTP: perhaps}":             {"perhaps"},
 	} {

@@ -30,7 +30,6 @@ func TestBadUpstreamPoliciesAreExplained(t *testing.T) {
 		upstreamHeader + "rules:\n- {images: a.b, unsigned: true}\n- {images: a.b/, unsigned: true}\n": "rules[1]: there are two rules for a.b",
 		upstreamHeader + "rules:\n- {images: a.b, policy: x}\n":                                        "no such policy",
 		upstreamHeader + "rules:\n- {images: a.b, sinigned: true}\n":                                   "sinigned",
-		upstreamHeader + "rules:\n- {images: a.b, unsigned: true}\n---\nx: y\n":                        "a second YAML document begins here",
 		upstreamHeader + "rules:\n" + strings.Repeat("- {images: a, unsigned: true}\n", 300):           "more than 256",
 		upstreamHeader + "#" + strings.Repeat("x", 1<<20):                                              "longer than",
 	} {
