@@ -22,15 +22,12 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix/needs"
+	manifests "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/upstream"
 )
 
 const head = `# What the releases of default.yaml need of a cluster: the part "needs" of the document.
 # Made by "make needs" from upstream's manifests; not written by hand.
 `
-
-var folders = map[matrix.Driver]string{
-	matrix.CPI: "cpi", matrix.CSI: "csi", matrix.CNI: "antrea", matrix.SnapshotController: "external-snapshotter",
-}
 
 func main() {
 	upstream := flag.String("upstream", os.Getenv("VDO_UPSTREAM"), "`FOLDER` of upstream's manifests")
@@ -76,7 +73,7 @@ func run(upstream, out string, log io.Writer) error {
 func find(upstream string, r matrix.Release) map[string][]byte {
 	files := map[string][]byte{}
 	for _, m := range r.Manifests {
-		data := file(filepath.Join(upstream, folders[r.Driver]), r.Version.String(), m)
+		data := file(filepath.Join(upstream, manifests.Folder(r.Driver)), r.Version.String(), m)
 		if data == nil {
 			return nil
 		}

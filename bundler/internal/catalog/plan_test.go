@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -137,7 +135,7 @@ func upstreamFiles(t *testing.T, dir string, r matrix.Release) catalog.Files {
 	t.Helper()
 	files := catalog.Files{}
 	for _, m := range r.Manifests {
-		data, err := os.ReadFile(filepath.Join(dir, upstream.Folder(r.Driver), "v"+r.Version.String(), m.Name))
+		data, err := upstream.Read(dir, r.ReleaseID, m.Name)
 		if err != nil {
 			return nil
 		}
