@@ -104,17 +104,3 @@ func alive(pid string) error {
 	}
 	return errors.New("still there")
 }
-
-func TestWhatIsMissingIsSaid(t *testing.T) {
-	t.Setenv("PATH", t.TempDir())
-	err := Missing()
-	for _, program := range []string{"containerd", "runc", "nsenter"} {
-		require.ErrorContains(t, err, program+" is not installed")
-	}
-}
-
-func TestTheWorldEndsBeforeTheTestDoes(t *testing.T) {
-	if deadline, ok := t.Deadline(); ok {
-		require.Less(t, left(t), time.Until(deadline))
-	}
-}

@@ -27,20 +27,6 @@ func TestKubernetesVersionIsTheModules(t *testing.T) {
 	require.Contains(t, string(mod), "k8s.io/kubernetes v"+kubernetesVersion)
 }
 
-func TestKeyChangesWithVersion(t *testing.T) {
-	key := func(version string) string {
-		b := build{
-			tool: Tool{Name: "kube-apiserver", Version: version}, source: sources["kube-apiserver"],
-			dir: filepath.Join(Root(), "scripts", "tools", "kubernetes"),
-		}
-		k, err := b.key()
-		require.NoError(t, err)
-		return k
-	}
-	require.NotEqual(t, key("1.33.0"), key("1.34.0"))
-	require.Equal(t, key("1.33.0"), key("1.33.0"))
-}
-
 func TestAssetsOfEnvtestServeWhereTheirMinorVersionDoes(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("KUBEBUILDER_ASSETS", dir)
@@ -70,11 +56,6 @@ func TestAModuleThatIsNotThereYetIsFetched(t *testing.T) {
 
 	_, err = ModuleDir(t.Context(), "kwok", "example.test/no-such-module")
 	require.ErrorContains(t, err, "example.test/no-such-module")
-}
-
-func TestUnknownToolIsRefused(t *testing.T) {
-	_, err := Ensure(context.Background(), io.Discard, Tool{Name: "nope"})
-	require.ErrorContains(t, err, `no tool "nope"`)
 }
 
 // Tests of several packages share one build, and each has a program of its own.
