@@ -78,7 +78,6 @@ func TestDriverBundle(t *testing.T) {
 		{"long reference", `reference: r.site/` + strings.Repeat("a", 1024), "Too long"},
 		{"unknown field", ref + `referense: x`, `unknown field "spec.referense"`},
 
-		{"range", `{reference: r.site/vdo, versions: ">=1.2 <2"}`, ""},
 		{"range and digest", `{reference: "r.site/vdo@` + sha + `", versions: ">=1"}`, "versions needs a reference without a digest"},
 		{"long range", ref + `versions: ` + strings.Repeat("v", 257), "Too long"},
 
@@ -140,7 +139,6 @@ func TestDriverBundle(t *testing.T) {
 		{"a path of dots", `reference: h.site/a/../x:1`, "write HOST/PATH:TAG"},
 		{"an empty part of a path", `reference: h.site/a//x:1`, "write HOST/PATH:TAG"},
 		{"no range of versions", ref + `versions: ">=banana"`, "write a range of versions, such as '>=1.2 <2'"},
-		{"half a range", ref + `versions: ">=1.2 <"`, "write a range of versions"},
 		{"a pull Secret of no name", ref + `pullSecret: {name: "../x Y"}`, "write the name of a Kubernetes object"},
 		{"accept older", ref + `acceptOlder: ` + sha, ""},
 		{"accept nonsense", ref + `acceptOlder: latest`, "spec.acceptOlder"},
@@ -294,7 +292,6 @@ func TestVDOConfig(t *testing.T) {
 		{"bundle of no name", cpi + `bundle: {name: "../x Y"}`, "write the name of a Kubernetes object"},
 		{"short interval", cpi + `interval: 1s`, "at least 10s"},
 		{"no interval", cpi + `interval: never`, "write a duration of at least 10s, such as 90s, 10m or 1h30m"},
-		{"an interval of ten", cpi + `interval: ten`, "write a duration of at least 10s, such as 90s, 10m or 1h30m"},
 		{"an empty interval", cpi + `interval: ""`, "write a duration of at least 10s"},
 		{"an interval without unit", cpi + `interval: "600"`, "write a duration of at least 10s"},
 		{"an interval beyond all time", cpi + `interval: 99999999999h`, "write a duration of at least 10s"},
@@ -404,7 +401,7 @@ func TestRangesOfVersionsAreThoseThatTheOperatorReads(t *testing.T) {
 	const ref = "reference: r.site/vdo:1\n"
 	ranges := []string{"1", "v1", "1.2", "1.2.3", "=1.2.3", "!=1.2.3", ">1", ">=1", "=>1", "<2", "<=2", "=<2", "~1.4", "~>1.4", "^1.4",
 		">=1.2 <2", ">=1.2, <2", ">= 1.2 < 2", "1.2 - 2.0", "1.x", "1.2.*", "*", "x", "<1 || >=2.1", "1.2.3-rc.1", ">=1.2.3-0+b5", " 1 ",
-		">=banana", ">=", "1..2", "1.2.3.4", "latest", "||", "1 ||", "><1", "1.2.3-", "-1", "1;2"}
+		">=banana", ">=", ">=1.2 <", "1..2", "1.2.3.4", "latest", "||", "1 ||", "><1", "1.2.3-", "-1", "1;2"}
 	var shapes []shape
 	for _, r := range ranges {
 		s := shape{name: r, spec: ref + fmt.Sprintf("versions: %q", r)}
