@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -128,12 +127,10 @@ type blob struct {
 	digest v1.Hash
 }
 
-func newBlob(seed string, size int64) (*blob, error) {
-	b := &blob{seed: sha256.Sum256([]byte(seed)), size: size}
-	sum := sha256.New()
+func newBlob(seed string, size int64) (b *blob, err error) {
+	b = &blob{seed: sha256.Sum256([]byte(seed)), size: size}
 	rc, _ := b.Compressed()
-	_, err := io.CopyBuffer(sum, rc, make([]byte, 256<<10))
-	b.digest = v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(sum.Sum(nil))}
+	b.digest, _, err = v1.SHA256(rc)
 	return b, err
 }
 
