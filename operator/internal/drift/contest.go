@@ -56,9 +56,9 @@ func Find(all []v1alpha1.DriftStatus, key inventory.Key) (v1alpha1.DriftStatus, 
 	return all[i], true
 }
 
-// Paused reports whether a contested object is left alone now.
+// Paused reports whether a contested object is left alone now. A pause longer than Pause is of a clock that was ahead.
 func Paused(s v1alpha1.DriftStatus, now time.Time) bool {
-	return s.Until != nil && now.Before(s.Until.Time)
+	return s.Until != nil && now.Before(s.Until.Time) && s.Until.Sub(now) <= Pause
 }
 
 // Repaired returns an object's entry after count repairs within Window; contested is false below the limit.

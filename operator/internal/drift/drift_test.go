@@ -191,6 +191,7 @@ func TestWhoChangesAnObjectEachTimeIsLeftAloneForAWhile(t *testing.T) {
 		require.Equal(t, i == drift.Repairs-1, contested)
 	}
 	require.True(t, drift.Paused(entry, now))
+	require.False(t, drift.Paused(entry, now.Add(-time.Hour)), "the clock was ahead")
 	require.True(t, entry.Until.Equal(&metav1.Time{Time: now.Add(drift.Pause)}))
 	for range 3 {
 		now = entry.Until.Time

@@ -219,7 +219,9 @@ func (in *Input) step(o render.Object, id inventory.ID) Step {
 		return s.conflict(err)
 	}
 	if in.Unwatched && recorded && known.Release == s.Release && known.Rendered == s.Rendered {
-		s.Action = Unchanged
+		if s.Action = Unchanged; live != nil && !Ours(live, known) {
+			s.Object = nil // another has made it: the inventory must not have it as ours
+		}
 		return s
 	}
 	if in.waits(s, known) {

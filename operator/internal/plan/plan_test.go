@@ -174,6 +174,7 @@ func TestStepOfAWantedObject(t *testing.T) {
 			s := one(t, desired, c.live, c.dry, c.edit)
 			require.Equal(t, c.action, s.Action, s)
 			require.Equal(t, c.adopts, s.Adopts)
+			require.Equal(t, c.action == plan.Wait || c.action == plan.Unchanged && strings.HasPrefix(name, "likewise"), s.Object == nil)
 			require.Contains(t, s.Reason, c.says)
 			require.Contains(t, fault.HintOf(s.Err), c.hint)
 			require.Equal(t, c.action == plan.Conflict, s.Err != nil)

@@ -140,7 +140,7 @@ func graced(conds []metav1.Condition, generation int64, err error, now time.Time
 		return false
 	}
 	since := Since(conds, v1alpha1.ConditionReconciling)
-	return since.IsZero() || now.Sub(since) < Grace
+	return since.IsZero() || now.Sub(since).Abs() < Grace // the clock may have been ahead
 }
 
 // UntilGraceEnds returns how long until Ready becomes False if nothing changes, 0 without a grace. The next pass must
@@ -171,5 +171,5 @@ func Wait(conds []metav1.Condition, interval time.Duration, now time.Time) time.
 	if since.IsZero() {
 		return interval
 	}
-	return min(max(now.Sub(since), minBackoff), interval)
+	return min(max(now.Sub(since).Abs(), minBackoff), interval)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/reconciler"
 )
 
 func release(t *testing.T, driver matrix.Driver, state matrix.State, low, high string) matrix.Release {
@@ -146,4 +147,7 @@ func TestTheMirrorIsAskedAtTheInterval(t *testing.T) {
 	} {
 		require.Equal(t, want, outcome{}.Next(&v1alpha1.DriverBundle{Spec: spec}).Interval)
 	}
+	b := v1alpha1.DriverBundle{Spec: v1alpha1.DriverBundleSpec{Suspend: true}}
+	b.Status.Matrix = &v1alpha1.MatrixStatus{Expires: metav1.NewTime(time.Time{}.Add(time.Hour))}
+	require.Equal(t, reconciler.Next{AtMost: time.Hour}, outcome{}.Next(&b), "Fresh has to become False")
 }

@@ -55,9 +55,11 @@ func acceptedAt(b *v1alpha1.DriverBundle) time.Time {
 	return b.Status.AcceptedAt.Time
 }
 
-// Next returns the interval, unless the DriverBundle is suspended.
+// Next returns the interval or, of a suspended DriverBundle, when its matrix expires.
 func (o outcome) Next(b *v1alpha1.DriverBundle) reconciler.Next {
-	switch {
+	switch m := b.Status.Matrix; {
+	case b.Spec.Suspend && m != nil:
+		return reconciler.Next{AtMost: max(m.Expires.Sub(o.at), 0)}
 	case b.Spec.Suspend:
 		return reconciler.Next{}
 	case b.Spec.Interval.Duration <= 0:

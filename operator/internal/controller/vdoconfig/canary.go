@@ -53,7 +53,9 @@ func (s *facts) canaryNodes() assess.Canaries {
 // their pods belong to another one and do not count.
 func (p *result) canaries() assess.Canaries {
 	c := p.facts.canaryNodes()
-	changes := func(s plan.Step) bool { return s.Kind == "DaemonSet" && s.Action != plan.Unchanged }
+	changes := func(s plan.Step) bool {
+		return s.Kind == "DaemonSet" && s.Action != plan.Unchanged && s.Cause != plan.Drift
+	}
 	if p.outcome.plan == nil || slices.ContainsFunc(p.outcome.plan.Stage(render.StageCSINode), changes) {
 		c.Updated, c.Replace, c.Others, c.Why = 0, nil, nil, "their DaemonSet does not have it yet"
 	}

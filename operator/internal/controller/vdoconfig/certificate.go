@@ -31,8 +31,8 @@ var (
 
 // keepCertificate renews the certificate of a registered webhook when it is due. It updates the API server's trust,
 // then the Secret, then the pods. So the API server always trusts the certificate that the pods serve. It also works
-// while suspended or gated: a webhook with an expired certificate refuses all changes of StorageClasses and claims. It
-// finds its objects by name and label, also with an unreadable inventory, which it then does not write.
+// while suspended or gated: a webhook with an expired certificate refuses all changes of StorageClasses and claims.
+// Under dryRun it only reads. It finds its objects by name and label, also with an unreadable inventory, which it then does not write.
 func (p *pass) keepCertificate(ctx context.Context, known bool) error {
 	if _, installed := p.inventory.Get(webhookRegistration.Key); known && !installed {
 		return nil
@@ -44,6 +44,10 @@ func (p *pass) keepCertificate(ctx context.Context, known bool) error {
 	registration, secret := own(live[webhookRegistration.Key], matrix.CSI), own(live[webhookSecret.Key], matrix.CSI)
 	if registration == nil || (secret == nil && live[webhookSecret.Key] != nil) {
 		return nil // the plan creates its parts in order, or reports a conflict
+	}
+	if p.config.Spec.DryRun {
+		p.certificate, _ = webhookcert.Parse(secretData(secret)) // for the condition
+		return nil
 	}
 	cert, renewed, err := webhookcert.Ensure(secretData(secret), render.CABundle(registration), p.now, rand.Reader)
 	if err != nil {

@@ -49,14 +49,16 @@ func (c *checks) reported() bool { return c.ran || c.bundleChecked }
 var checked = []matrix.Driver{matrix.CPI, matrix.CSI}
 
 // collectChecks reads the known results, and keeps the configuration of drivers that would not start with another one.
-// It asks nothing for a VDOConfig without a vSphere driver, or under deletion.
+// It asks nothing for a VDOConfig without a vSphere driver, or in a frozen pass.
 func (p *pass) collectChecks(context.Context) error {
 	wants, _ := preflight.WantsOf(&p.config.Spec)
-	if p.Checks == nil || p.frozen != "" || (!wants.CPI && !wants.CSI) {
+	if p.Checks == nil || (!wants.CPI && !wants.CSI) {
 		return nil
 	}
-	q := p.question()
-	p.checks = settled(p.config.Status.Preflight, q, p.Checks.Look(q))
+	if p.frozen == "" {
+		q := p.question()
+		p.checks = settled(p.config.Status.Preflight, q, p.Checks.Look(q))
+	}
 	p.keepConfiguration()
 	return nil
 }
@@ -96,14 +98,15 @@ func settled(was *v1alpha1.PreflightStatus, q preflight.Question, a *preflight.A
 func (c *checks) keeps(d matrix.Driver) bool { return c.pending || c.gates[d].Configuration }
 
 // keepConfiguration replaces requested settings by those that drivers run with. It does so if the drivers would not
-// start with the requested ones or the checks have not answered. Verified credentials still reach the drivers: a
+// start with the requested ones, the checks have not answered, or the pass is frozen. Verified credentials still reach the drivers: a
 // rotated password is no other configuration.
 func (p *pass) keepConfiguration() {
 	p.checks.kept = map[matrix.Driver]bool{}
 	for _, d := range checked {
 		was := withProvider(p.spec, p.remembered(), d)
 		differs := !reflect.DeepEqual(was, p.spec) || len(p.moved(d, &p.spec)) > 0
-		if differs && p.checks.keeps(d) && p.runs(d) && slices.Contains(p.requested(), d) {
+		keeps := p.frozen != "" || p.checks.keeps(d)
+		if differs && keeps && p.runs(d) && slices.Contains(p.requested(), d) {
 			p.spec, p.checks.kept[d] = was, true
 		}
 	}
@@ -131,7 +134,7 @@ func (s *facts) moved(d matrix.Driver, spec *v1alpha1.VDOConfigSpec) []string {
 
 // keepsConfiguration reports whether a driver's configuration in the cluster stays, since another vCenter answers.
 func (s *facts) keepsConfiguration(d matrix.Driver, spec *v1alpha1.VDOConfigSpec) bool {
-	return s.checks.ran && s.checks.keeps(d) && len(s.moved(d, spec)) > 0
+	return (s.frozen != "" || s.checks.ran && s.checks.keeps(d)) && len(s.moved(d, spec)) > 0
 }
 
 // placesNow returns the places of vCenters in the drivers' present configuration.

@@ -114,7 +114,10 @@ func TestADriverThatWouldNotStartKeepsWhatItRunsWith(t *testing.T) {
 		was    func(*v1alpha1.VDOConfigSpec)
 		where  string
 		keeps  string // of the storage driver
+		frozen string
 	}{
+		"it is only repaired":                    {was: func(s *v1alpha1.VDOConfigSpec) { s.StorageProvider.Webhook = true }, keeps: settings, frozen: "it is being deleted"},
+		"likewise, and the vCenter is another":   {where: "old.site:443 dc", keeps: location, frozen: "it is being deleted"},
 		"nobody checks":                          {was: func(s *v1alpha1.VDOConfigSpec) { s.StorageProvider.TopologyCategories = []string{"zone"} }},
 		"nothing is amiss":                       {checks: checks{ran: true}, was: func(s *v1alpha1.VDOConfigSpec) { s.StorageProvider.TopologyCategories = []string{"zone"} }},
 		"nothing else is asked for":              {checks: with(matrix.CSI, blocking(matrix.CSI, true))},
@@ -137,7 +140,7 @@ func TestADriverThatWouldNotStartKeepsWhatItRunsWith(t *testing.T) {
 				vcenters["vc"] = c.where
 			}
 			g := running(was, vcenters)
-			g.checks = c.checks
+			g.checks, g.frozen = c.checks, c.frozen
 			g.keepConfiguration()
 			requested := pairRequested()
 			if c.keeps == settings {

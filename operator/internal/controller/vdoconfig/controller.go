@@ -172,9 +172,7 @@ type pass struct {
 func (p *pass) run(ctx context.Context, frozen string) {
 	p.frozen = frozen
 	err := p.collectInstalled(ctx)
-	if !p.config.Spec.DryRun {
-		p.outcome.renewed = p.keepCertificate(ctx, err == nil)
-	}
+	p.outcome.renewed = p.keepCertificate(ctx, err == nil)
 	if err != nil {
 		p.outcome.applied = err
 		return

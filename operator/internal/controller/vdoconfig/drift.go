@@ -24,15 +24,15 @@ const (
 )
 
 // tolerated reports whether a step is drift that the status shows and the operator does not repair.
-func (a *applier) tolerated(s plan.Step) bool {
+func (p *result) tolerated(s plan.Step) bool {
 	if s.Cause != plan.Drift || !s.Writes() {
 		return false
 	}
-	if d := a.config.Spec.Drift; d != nil && d.Mode == v1alpha1.DriftWarn {
+	if d := p.config.Spec.Drift; d != nil && d.Mode == v1alpha1.DriftWarn {
 		return true
 	}
-	entry, known := drift.Find(a.config.Status.Drift, s.Key)
-	return known && s.Action != plan.Create && drift.Paused(entry, a.now)
+	entry, known := drift.Find(p.config.Status.Drift, s.Key)
+	return known && s.Action != plan.Create && drift.Paused(entry, p.now)
 }
 
 // noteDrift makes status.drift: differences without a repair, and objects that were repaired so often that the operator

@@ -114,7 +114,7 @@ func (p *result) missing() []assess.Missing {
 		if !isWorkload(e.Key) || e.Release == "" || exists[e.Key] || slices.Contains([]plan.Action{plan.Prune, plan.Gone, plan.Forget}, s.Action) {
 			continue
 		}
-		all = append(all, assess.Missing{Driver: e.Driver, Workload: e.Key.String(), BeingMade: s.Writes() && !stopped(&p.config.Spec)})
+		all = append(all, assess.Missing{Driver: e.Driver, Workload: e.Key.String(), BeingMade: s.Writes() && !stopped(&p.config.Spec) && !p.tolerated(s)})
 	}
 	return all
 }

@@ -161,10 +161,10 @@ func (p *pass) prune(ctx context.Context, wave []plan.Step) error {
 		if s.Deleting {
 			continue
 		}
-		p.outcome.again = true
 		if err := p.Cluster.Delete(ctx, s); err != nil {
 			return err
 		}
+		p.outcome.again = true
 		note := fmt.Sprintf("%s was removed: %s", s.Key, s.Reason)
 		if !p.config.DeletionTimestamp.IsZero() && p.config.Spec.OnDelete != v1alpha1.DeleteOrphan {
 			note = "" // the whole removal is one event at its end

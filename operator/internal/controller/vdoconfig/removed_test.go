@@ -1,17 +1,23 @@
 package vdoconfig
 
 import (
+	"context"
+	"crypto/rand"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render/webhookcert"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/rollout"
 )
@@ -49,4 +55,54 @@ func TestAHealthyRevisionIsNotForCanaryNodes(t *testing.T) {
 	selector := metav1.LabelSelector{MatchLabels: map[string]string{"role": "canary"}}
 	g.config.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{Canary: &v1alpha1.Canary{NodeSelector: selector}}
 	require.False(t, g.canaryOpen(revision.Histories{matrix.CSI: h}))
+}
+
+// A deletion that is forbidden is not requested each second.
+func TestAForbiddenDeletionIsRepeatedLater(t *testing.T) {
+	p := (&Reconciler{Now: time.Now, Cluster: refusing{}}).newPass(&v1alpha1.VDOConfig{})
+	err := p.prune(t.Context(), []plan.Step{stepOf(plan.Prune, matrix.CSI, "ClusterRole", "x")})
+	require.Equal(t, fault.Forbidden, fault.ReasonOf(err))
+	require.False(t, p.outcome.again)
+}
+
+// Drift that spec.drift leaves keeps no canary node from being seen, and what is deleted is not being made.
+func TestDriftThatIsLeftIsNoChange(t *testing.T) {
+	s := withCSI(t)
+	s.config.Spec.Drift = &v1alpha1.DriftPolicy{Mode: v1alpha1.DriftWarn}
+	s.config.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{Canary: &v1alpha1.Canary{}}
+	s.observed = &assess.Observed{}
+	p := &pass{result: result{decided: *s, inventory: s.inventory}}
+	e := s.inventory.Entries()[0]
+	left := plan.Step{Action: plan.Create, ID: e.ID, Driver: matrix.CSI, Release: e.Release, Cause: plan.Drift,
+		Object: &unstructured.Unstructured{}}
+	changed := stepOf(plan.Change, matrix.CSI, "DaemonSet", "vsphere-csi-node")
+	changed.Cause, changed.Stage = plan.Drift, render.StageCSINode
+	p.outcome.plan = &plan.Plan{Steps: []plan.Step{left, changed}}
+	require.False(t, p.missing()[0].BeingMade)
+	require.Equal(t, "no node is chosen", p.canaries().Why)
+}
+
+// refusing is a cluster that forbids a deletion, and has a certificate of the webhook.
+type refusing struct {
+	Cluster
+	secret *unstructured.Unstructured
+}
+
+func (refusing) Delete(context.Context, plan.Step) error { return because(fault.Forbidden) }
+
+func (c refusing) Read(context.Context, []inventory.ID) (plan.Live, map[inventory.Key]error, error) {
+	return plan.Live{webhookSecret.Key: c.secret, webhookRegistration.Key: c.secret}, nil, nil
+}
+
+// Under dryRun the certificate is not renewed; its condition warns all the same.
+func TestADryRunWarnsOfTheCertificate(t *testing.T) {
+	cert, _, err := webhookcert.Ensure(nil, nil, time.Now().Add(-80*24*time.Hour), rand.Reader)
+	require.NoError(t, err)
+	secret := &unstructured.Unstructured{Object: map[string]any{}}
+	secret.SetLabels(map[string]string{render.LabelManagedBy: render.ManagedBy, render.LabelDriver: "csi"})
+	setSecretData(secret, render.WebhookData(cert))
+	p := (&Reconciler{Now: time.Now, Cluster: refusing{secret: secret}}).newPass(
+		&v1alpha1.VDOConfig{Spec: v1alpha1.VDOConfigSpec{DryRun: true}})
+	require.NoError(t, p.keepCertificate(t.Context(), false))
+	require.Equal(t, reasonExpiring, p.certificateCondition().Reason)
 }
