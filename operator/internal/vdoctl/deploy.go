@@ -127,7 +127,7 @@ func (o *deployOptions) run(ctx context.Context, src string) error {
 	out.Target = o.cluster.target()
 	// Find conflicts before the first write. Other faults may end with the new CRDs.
 	to := &applier{Client: c, force: o.force}
-	for _, x := range ofType[*unstructured.Unstructured](conf) {
+	for _, x := range ofType[*unstructured.Unstructured](slices.Concat(objects, conf)) {
 		if _, err := to.apply(ctx, x, true); fault.ReasonOf(err) == fault.Conflict {
 			return err
 		}

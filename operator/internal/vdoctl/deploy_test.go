@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
@@ -96,7 +97,10 @@ func TestDeployInstallsTheOperatorOfASignedBundle(t *testing.T) {
 	// What someone else has set is not taken from them.
 	require.NoError(t, s.k.Patch(ctx, d, client.RawPatch("application/json-patch+json",
 		[]byte(`[{"op":"replace","path":"/spec/template/spec/containers/0/args/1","value":"--trust-floor=/etc/vdo/floor"}]`)), client.FieldOwner("kubectl-patch")))
+	p := &networkingv1.NetworkPolicy{ObjectMeta: s.meta("default-deny")} // stands for a new object of the next release
+	require.NoError(t, s.k.Delete(ctx, p))
 	s.run(r.args("--yes")...).is(8, "kubectl-patch")
+	require.False(t, s.there(p), "written before the conflict was found")
 	s.ok(r.args("--yes", "--force-conflicts")...)
 	require.True(t, s.there(d))
 	require.NotContains(t, d.Spec.Template.Spec.Containers[0].Args, "--trust-floor=/etc/vdo/floor")
