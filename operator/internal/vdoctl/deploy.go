@@ -29,6 +29,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/deploy"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/installer"
 )
@@ -54,6 +55,7 @@ type deployOptions struct {
 	unverified bool
 	withAccess bool
 	force      bool
+	downgrade  bool
 	timeout    time.Duration
 
 	caFile, authFile string // of registries
@@ -97,6 +99,7 @@ func (o *deployOptions) bind(cmd *cobra.Command) {
 	fl.BoolVar(&o.to.HostNetwork, "host-network", false, "on the nodes' network, for a cluster whose network plug-in the operator installs")
 	fl.BoolVar(&o.withAccess, "with-access", false, "put the keys or policy, the CA and the login of the mirror that are used here into the operator's namespace too (vdo-trust, vdo-registry-ca, vdo-registry); what is there stays")
 	fl.BoolVar(&o.force, "force-conflicts", false, "take over fields that others have set")
+	fl.BoolVar(&o.downgrade, "allow-downgrade", false, "install an operator older than the running one (not supported)")
 	fl.DurationVar(&o.timeout, "timeout", 5*time.Minute, "how long (`DURATION`) to wait")
 	o.consentFlags.bind(cmd)
 	flags.Group(cmd, flags.Trust, func(fl *pflag.FlagSet) {
@@ -128,7 +131,11 @@ func (o *deployOptions) run(ctx context.Context, src string) error {
 	// Find conflicts before the first write. Other faults may end with the new CRDs.
 	to := &applier{Client: c, force: o.force}
 	for _, x := range ofType[*unstructured.Unstructured](slices.Concat(objects, conf)) {
-		if _, err := to.apply(ctx, x, true); fault.ReasonOf(err) == fault.Conflict {
+		e, err := to.apply(ctx, x, true)
+		if fault.ReasonOf(err) != fault.Conflict {
+			err = o.refuseOlder(e.before, x)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -158,6 +165,18 @@ func (o *deployOptions) run(ctx context.Context, src string) error {
 	}
 	out.Message = o.next()
 	return o.print(out, func(l *lines) { o.text(l, out) })
+}
+
+// refuseOlder refuses an operator that is older than the running one. Who holds the mirror can offer an earlier
+// release again: its signature stays good.
+func (o *deployOptions) refuseOlder(before, after client.Object) error {
+	from, errFrom := matrix.ParseVersion(before.GetAnnotations()[deploy.AnnotationVersion])
+	to, errTo := matrix.ParseVersion(after.GetAnnotations()[deploy.AnnotationVersion])
+	if o.downgrade || errFrom != nil || errTo != nil || !to.LessThan(from) {
+		return nil
+	}
+	return fault.Errorf(fault.Refused, "apply", describeObject(after),
+		"name a newer bundle, or add --allow-downgrade", "%s is older than the running %s", to, from)
 }
 
 func signedBy(d deployment) string {

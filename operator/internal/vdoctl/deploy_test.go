@@ -15,6 +15,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/mirror"
@@ -28,6 +29,7 @@ import (
 type release struct {
 	reference, repository, root string
 	key, stranger, ca, auth     string // files
+	push                        func(version string) image.Digest
 }
 
 func newRelease(t *testing.T) release {
@@ -36,10 +38,13 @@ func newRelease(t *testing.T) release {
 	repo := mirror.New(t, reg, "vdo/drivers")
 	signer, public := mirror.NewKey(t)
 	_, stranger := mirror.NewKey(t)
-	root := repo.Push(t, "1", mirror.Bundle{Seed: 4, Operator: "1.2.3"})
-	repo.Sign(t, root, signer)
+	push := func(version string) image.Digest {
+		root := repo.Push(t, "1", mirror.Bundle{Seed: 4, Operator: version})
+		repo.Sign(t, root, signer)
+		return root
+	}
 	return release{
-		reference: repo.Reference("1"), repository: reg.Host + "/vdo/drivers", root: root.String(),
+		push: push, reference: repo.Reference("1"), repository: reg.Host + "/vdo/drivers", root: push("1.2.3").String(),
 		key: fileOf(t, "vdo.pub", public), stranger: fileOf(t, "stranger.pub", stranger),
 		ca: fileOf(t, "ca.crt", string(reg.CA())), auth: fileOf(t, "auth.json", string(reg.DockerConfig())),
 	}
@@ -101,7 +106,9 @@ func TestDeployInstallsTheOperatorOfASignedBundle(t *testing.T) {
 	require.NoError(t, s.k.Delete(ctx, p))
 	s.run(r.args("--yes")...).is(8, "kubectl-patch")
 	require.False(t, s.there(p), "written before the conflict was found")
-	s.ok(r.args("--yes", "--force-conflicts")...)
+	r.push("1.2.2") // as who holds the mirror can: its signature is good
+	s.run(r.args("--yes", "--force-conflicts")...).is(8, "1.2.2 is older than the running 1.2.3", "--allow-downgrade")
+	s.ok(r.args("--yes", "--force-conflicts", "--allow-downgrade")...)
 	require.True(t, s.there(d))
 	require.NotContains(t, d.Spec.Template.Spec.Containers[0].Args, "--trust-floor=/etc/vdo/floor")
 
