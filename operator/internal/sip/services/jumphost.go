@@ -22,6 +22,10 @@ import (
 
 const sshPort = 22
 
+// maxSSHConfig is the largest sshd_config, in bytes. sshd hands it to the process of each connection in a message of
+// 256 KiB at most. With a larger one, all logins fail.
+const maxSSHConfig = 200 << 10
+
 // Files beside those that the entrypoint reads.
 const (
 	authorizedKeysFile = "authorized_keys"
@@ -40,8 +44,13 @@ func (r *rendering) jumpHost(s airship.JumpHost) error {
 	if err := errors.Join(placeErr, keysErr, authoritiesErr, hostKeyErr); err != nil {
 		return err
 	}
+	config := r.sshd(len(authorities) > 0)
+	if len(config) > maxSSHConfig {
+		return r.wrong("", fmt.Sprintf("%d hosts make an sshd_config of %d bytes, more than %d",
+			len(r.hosts), len(config), maxSSHConfig), "divide the hosts among several SIPClusters")
+	}
 	files := map[string]string{
-		jumphost.ConfigFile: r.sshd(len(authorities) > 0), jumphost.HostsFile: hostList(r.hosts),
+		jumphost.ConfigFile: config, jumphost.HostsFile: hostList(r.hosts),
 		authorizedKeysFile: lines(keys),
 	}
 	if len(authorities) > 0 {

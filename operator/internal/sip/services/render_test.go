@@ -293,6 +293,13 @@ func TestASecondLoginIsRefused(t *testing.T) {
 	require.Empty(t, set[4].Objects)
 }
 
+func manyHosts(in *input, n int) {
+	for i := range n {
+		address := fmt.Sprintf("10.0.%d.%d", i/250, i%250+1)
+		in.Hosts[airship.RoleWorker] = append(in.Hosts[airship.RoleWorker], bmHost(fmt.Sprintf("worker-%04d.rack", i), address))
+	}
+}
+
 // A fault of one service is told with its field and what to do, and keeps nothing else
 // from being rendered.
 func TestBadInputIsRefused(t *testing.T) {
@@ -308,15 +315,13 @@ func TestBadInputIsRefused(t *testing.T) {
 			}
 		}, LoadBalancerWorker, "have 1202 ports together"},
 		"more than a ConfigMap holds": {func(in *input) {
-			for i := range 1000 {
-				address := fmt.Sprintf("10.0.%d.%d", i/250, i%250+1)
-				in.Hosts[airship.RoleWorker] = append(in.Hosts[airship.RoleWorker], bmHost(fmt.Sprintf("worker-%04d.rack", i), address))
-			}
+			manyHosts(in, 1000)
 			for i := range int32(24) {
 				check := airship.PortCheck{Port: in.Spec.LoadBalancerWorker[0].NodePortRange.Start, Path: fmt.Sprint("/", i)}
 				in.Spec.LoadBalancerWorker[0].HealthChecks = append(in.Spec.LoadBalancerWorker[0].HealthChecks, check)
 			}
 		}, LoadBalancerWorker, "healthChecks: 24 checks of 1"},
+		"more than sshd passes on":   {func(in *input) { in.Spec.LoadBalancerWorker = nil; manyHosts(in, 3000) }, JumpHost, "hosts make an sshd_config of"},
 		"passwords as they are":      {dexIs("connectors: [{config: {insecureNoSSL: true}}]"), Auth, "connectors[0]: insecureNoSSL is refused"},
 		"no check of signatures":     {dexIs("connectors: [{}, {config: {InsecureSkipSignatureValidation: true}}]"), Auth, "connectors[1]: insecureSkipSignatureValidation is refused"},
 		"a name that is there twice": {dexIs("host: a\nbindPW: '" + dexSecret + "'\nbindPW: [" + dexSecret + "\n"), Auth, "each name once line 2"},
