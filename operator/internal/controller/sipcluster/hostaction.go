@@ -25,8 +25,12 @@ import (
 // annotationReboot makes Metal3 power-cycle a host once. Metal3 removes it when the host is off.
 const annotationReboot = "reboot.metal3.io"
 
+// annotationRebootedFor is the UID of the last HostAction that rebooted a host. It is written with annotationReboot: if
+// the operator misses the answer, or crashes before it writes the status, it does not reboot the host again.
+const annotationRebootedFor = "sip.airshipit.org/rebooted-for"
+
 // actions reconciles HostActions: it passes each request to Metal3, and reports when Metal3
-// has carried it out. A crash between the request and the status repeats the request.
+// has carried it out.
 type actions struct{ *Reconciler }
 
 type action = *airship.HostAction
@@ -53,7 +57,7 @@ func (a *actions) Pass(ctx context.Context, o action) (reconciler.Outcome[action
 		out.ready = judgement{airship.ReasonRefused, fault.Text(err), metav1.ConditionFalse, true}
 	case err != nil:
 		return nil, err
-	case o.Status.RequestedAt == nil:
+	case o.Status.RequestedAt == nil && h.Annotations[annotationRebootedFor] != string(o.UID):
 		err := a.request(ctx, o, sip, h)
 		if fault.ReasonOf(err) == fault.Conflict {
 			return nil, err // the next reconcile decides again
@@ -127,7 +131,7 @@ func (a *actions) request(ctx context.Context, o action, sip object, h *choose.H
 		if o.Spec.Force {
 			mode = `{"mode":"hard"}`
 		}
-		metadata["annotations"] = map[string]any{annotationReboot: mode}
+		metadata["annotations"] = map[string]any{annotationReboot: mode, annotationRebootedFor: o.UID}
 	} else {
 		spec = map[string]any{"online": o.Spec.Action == airship.PowerOn}
 	}
@@ -170,10 +174,10 @@ type actionOutcome struct {
 func (r actionOutcome) Record(o action) {
 	o.Status.ObservedGeneration = o.Generation
 	at := metav1.NewTime(r.now)
-	switch {
-	case r.ready.status == metav1.ConditionUnknown && o.Status.RequestedAt == nil:
+	if r.ready.status != metav1.ConditionFalse && o.Status.RequestedAt == nil {
 		o.Status.RequestedAt = &at
-	case r.ready.reason == airship.ReasonCompleted:
+	}
+	if r.ready.reason == airship.ReasonCompleted {
 		o.Status.CompletedAt = &at
 	}
 	r.ready.set(&o.Status.Conditions, o.Generation)

@@ -106,6 +106,29 @@ func TestAHostActionThatCannotBePassedOn(t *testing.T) {
 	require.False(t, w.bare("a").Spec.Online)
 }
 
+// The API server carries the request out, and its answer is lost.
+func TestAHostActionRebootsOnce(t *testing.T) {
+	w, r := start(t)
+	w.settled(r, alone, "a")
+	lost := w.operator(interceptor.NewClient(w.own, interceptor.Funcs{
+		Patch: func(
+			ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption,
+		) error {
+			err := c.Patch(ctx, o, p, opts...)
+			if _, isHost := o.(*choose.BareMetalHost); isHost && err == nil {
+				err = apierrors.NewTimeoutError("the answer is lost", 1)
+			}
+			return err
+		},
+	}))
+	o := w.act(lost, "reboot", "a", airship.Reboot)
+	require.Contains(t, w.bare("a").Annotations, annotationReboot)
+	w.edit("a", func(h *choose.BareMetalHost) { delete(h.Annotations, annotationReboot) }) // Metal3 has done it
+	require.Contains(t, w.actOn(r, o), "Completed: ")
+	require.NotContains(t, w.bare("a").Annotations, annotationReboot, "a second reboot")
+	require.NotNil(t, o.Status.RequestedAt)
+}
+
 // A host of another SIPCluster, of none, or one that does not exist are refused alike, and nothing
 // is changed.
 func TestHostActionsAreForHostsThatTheClusterHolds(t *testing.T) {

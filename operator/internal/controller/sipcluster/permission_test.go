@@ -124,6 +124,7 @@ func TestOnlyTheOperatorAllocatesHosts(t *testing.T) {
 		"the operator claims":             {w.own, annotate(airship.AnnotationClaim), false},
 		"the operator labels":             {w.own, label(airship.LabelNodeType), false},
 		"the operator reboots":            {w.own, annotate(annotationReboot), false},
+		"the operator remembers a reboot": {w.own, annotate(annotationRebootedFor), false},
 		"the operator powers":             {w.own, `{"spec":{"online":false}}`, false},
 		"the operator provisions":         {w.own, `{"spec":{"image":{"url":"x"}}}`, true},
 		"the operator takes another BMC":  {w.own, `{"spec":{"bmc":{"disableCertificateVerification":true}}}`, true},
