@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -50,4 +51,7 @@ func TestTheOperatorStartsOnNodesWithoutANetwork(t *testing.T) {
 		}
 		return false
 	}, time.Minute, 50*time.Millisecond, "no node for the variant either")
+	var d appsv1.Deployment
+	require.NoError(t, admin.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "vdo-operator"}, &d))
+	require.Equal(t, "0", d.Spec.Strategy.RollingUpdate.MaxSurge.String(), "on one node, the new pod needs the ports of the old one")
 }
