@@ -46,6 +46,9 @@ func TestConsentsToOlderReleasesDoNotAddUp(t *testing.T) {
 		pin(config, v1alpha1.RevisionStatus{Releases: to}, "r-1", "me")
 	}
 	require.LessOrEqual(t, len(config.Spec.UpgradePolicy.AllowDowngrade), 8)
+	pin(config, v1alpha1.RevisionStatus{Releases: "csi@3.1.0"}, "r-2", "me")
+	pinned := []string{"cpi@1.34.0", "csi@3.1.0"}
+	require.Equal(t, pinned, config.Spec.UpgradePolicy.AllowDowngrade)
 	config.Spec.UpgradePolicy.AllowDowngrade = []string{"cpi@1.30.0"}
 	require.Equal(t, []string{"cpi@1.30.0", "csi@3.0.0"}, downgrades(config, "cpi@1.30.0, csi@3.0.0"))
 	require.Nil(t, downgrades(config, "cpi@1.30.0"))

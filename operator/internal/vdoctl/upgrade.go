@@ -246,8 +246,12 @@ func (o *approveOptions) consentTo(config *v1alpha1.VDOConfig, name, by string) 
 // consent writes the approval of older releases and of a revision, "" for none, into the spec.
 func consent(config *v1alpha1.VDOConfig, older []string, revision, by string) {
 	policy := ptr.Deref(config.Spec.UpgradePolicy, v1alpha1.UpgradePolicy{})
-	if len(older) > 0 { // earlier ones would let an older release in for ever
-		policy.AllowDowngrade = older
+	if len(older) > 0 { // earlier ones that are no longer pinned would let an older release in for ever
+		pinned := slices.DeleteFunc(slices.Clone(policy.AllowDowngrade), func(id string) bool {
+			driver, version, _ := strings.Cut(id, "@")
+			return slices.Contains(older, id) || config.Spec.PolicyOf(driver).Version != version
+		})
+		policy.AllowDowngrade = slices.Concat(pinned, older)
 	}
 	if revision != "" && (policy.Approval == nil || policy.Approval.Revision != revision) {
 		policy.Approval = &v1alpha1.UpgradeApproval{Revision: revision, By: by}
