@@ -1,12 +1,17 @@
 package vdoctl
 
 import (
+	"archive/tar"
+	"bytes"
 	"encoding/json"
 	"html"
+	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 )
@@ -109,4 +114,23 @@ func TestLogsAreCutAtTheEndOfALine(t *testing.T) {
 	for data, want := range map[string]string{"one\ntwo\n": "one\ntwo\n", "one\ntwo\nthree": "one\ntwo\n", "one of 10 bytes": ""} {
 		require.Equal(t, want, string(wholeLines([]byte(data), 10)))
 	}
+}
+
+// Every kubeadm cluster has such Secrets in kube-system.
+func TestSupportBundleKeepsCommonWords(t *testing.T) {
+	var out bytes.Buffer
+	x := &collection{app: &app{now: time.Now}, hide: newRedactor(), tar: tar.NewWriter(&out)}
+	x.secret(&corev1.Secret{ObjectMeta: metaOf("kube-system", "bootstrap-token-abcdef"), Data: map[string][]byte{
+		"usage-bootstrap-signing": []byte("true"), "token-secret": []byte("0123456789abcdef"),
+		"namespace": []byte("default"), "directory": []byte("kube-system")}})
+	const name = "resources/kube-system/Pod/vsphere-0123456789abcdef.yaml"
+	x.putYAML(name, corev1.Pod{ObjectMeta: metaOf("default", "x"), Spec: corev1.PodSpec{HostNetwork: true}})
+	r := tar.NewReader(&out)
+	h, err := r.Next()
+	require.NoError(t, err)
+	require.Equal(t, "vdo-support/resources/kube-system/Pod/vsphere-[hidden].yaml", h.Name)
+	data, err := io.ReadAll(r)
+	require.NoError(t, err)
+	require.Contains(t, string(data), "namespace: default")
+	require.Contains(t, string(data), "hostNetwork: true")
 }

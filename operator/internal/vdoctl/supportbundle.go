@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -177,7 +178,9 @@ func (x *collection) put(name string, data []byte) {
 	}
 	data = x.hide.clean(data)
 	x.files++
-	h := &tar.Header{Name: "vdo-support/" + x.hide.cleanText(name), Mode: 0o600, Size: int64(len(data)), ModTime: x.now().UTC().Truncate(time.Second), Typeflag: tar.TypeReg}
+	path := strings.SplitN(name, "/", 3) // the second part is a namespace, and is the same in all clusters
+	path[len(path)-1] = x.hide.cleanText(path[len(path)-1])
+	h := &tar.Header{Name: "vdo-support/" + strings.Join(path, "/"), Mode: 0o600, Size: int64(len(data)), ModTime: x.now().UTC().Truncate(time.Second), Typeflag: tar.TypeReg}
 	if x.failed = x.tar.WriteHeader(h); x.failed == nil {
 		_, x.failed = x.tar.Write(data)
 	}
@@ -272,13 +275,16 @@ func (x *collection) secrets(ctx context.Context) bool {
 }
 
 // notSecret are keys of Secrets whose values help to find a fault, and stay readable.
-var notSecret = []string{corev1.BasicAuthUsernameKey, v1alpha1.DefaultCAKey, corev1.TLSCertKey}
+var notSecret = []string{
+	corev1.BasicAuthUsernameKey, v1alpha1.DefaultCAKey, corev1.TLSCertKey, corev1.ServiceAccountNamespaceKey,
+}
 
 func (x *collection) secret(s *corev1.Secret) {
 	keys := map[string]string{}
 	for k, v := range s.Data {
 		keys[k] = fmt.Sprintf("%d bytes", len(v))
-		if !slices.Contains(notSecret, k) && !strings.HasSuffix(k, ".username") {
+		_, notBool := strconv.ParseBool(string(v))
+		if !slices.Contains(notSecret, k) && !strings.HasSuffix(k, ".username") && (notBool != nil || isSecretName(k)) {
 			x.hide.add(v)
 		}
 	}
