@@ -426,8 +426,11 @@ func (r *statusReport) operator(ctx context.Context, c client.Reader, namespace 
 	switch err := c.Get(ctx, key, &d); {
 	case isGone(err):
 		var lease coordinationv1.Lease
-		if err := c.Get(ctx, key, &lease); err == nil && ptr.Deref(lease.Spec.HolderIdentity, "") != "" {
-			r.Operator.Leader, _, _ = strings.Cut(*lease.Spec.HolderIdentity, "_") // POD_UUID
+		err := c.Get(ctx, key, &lease)
+		holder, renewed := ptr.Deref(lease.Spec.HolderIdentity, ""), ptr.Deref(lease.Spec.RenewTime, metav1.MicroTime{})
+		lasts := time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0)) * time.Second
+		if err == nil && holder != "" && time.Since(renewed.Time) < lasts {
+			r.Operator.Leader, _, _ = strings.Cut(holder, "_") // POD_UUID
 			return nil
 		}
 		r.wait(object, "NotFound", "there is no operator in namespace "+namespace+": `vdoctl deploy BUNDLE` "+

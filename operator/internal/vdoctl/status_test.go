@@ -86,6 +86,14 @@ func TestDescribeExplainsWhatIsNotReady(t *testing.T) {
 		now := metav1.Now()
 		s.config.DeletionTimestamp, s.config.Finalizers = &now, []string{"vdo.vmware.com/drivers"}
 	}
+	beside := func(since time.Duration) func(*installed) {
+		return func(s *installed) {
+			lease := &coordinationv1.Lease{ObjectMeta: metaOf("vdo", "vdo-operator"), Spec: coordinationv1.LeaseSpec{
+				HolderIdentity: new("host-abc_0c2f"), LeaseDurationSeconds: new(int32(15)), RenewTime: new(metav1.NewMicroTime(time.Now().Add(-since))),
+			}}
+			s.operator, s.more = nil, append(s.more, lease)
+		}
+	}
 	for name, c := range map[string]struct {
 		change func(*installed)
 		ready  bool
@@ -96,13 +104,9 @@ func TestDescribeExplainsWhatIsNotReady(t *testing.T) {
 			[]string{"there is no operator in namespace vdo: `vdoctl deploy BUNDLE` installs one; where it"}},
 		"no pod of the operator": {func(s *installed) { s.operator.Status.ReadyReplicas = 0 }, false,
 			[]string{"0 of 1 pods of the operator are ready"}},
-		"scaled to 0": {func(s *installed) { s.operator.Spec.Replicas = ptr.To(int32(0)) }, false, []string{"the operator is scaled to 0"}},
-		"an operator outside of the cluster": {func(s *installed) {
-			holder := "host-abc_0c2f"
-			lease := &coordinationv1.Lease{ObjectMeta: metaOf("vdo", "vdo-operator")}
-			lease.Spec.HolderIdentity = &holder
-			s.operator, s.more = nil, append(s.more, lease)
-		}, true, []string{"it runs beside the cluster, host-abc leads"}},
+		"scaled to 0":                        {func(s *installed) { s.operator.Spec.Replicas = ptr.To(int32(0)) }, false, []string{"the operator is scaled to 0"}},
+		"an operator outside of the cluster": {beside(0), true, []string{"it runs beside the cluster, host-abc leads"}},
+		"one that was killed":                {beside(time.Hour), false, []string{"there is no operator in namespace vdo"}},
 		"the version of a bundle": {func(s *installed) {
 			s.operator.Annotations = map[string]string{"vdo.vmware.com/operator-version": "1.2.4"}
 		}, true, []string{"1.2.4, 1/1 ready"}},
