@@ -47,6 +47,8 @@ type statusReport struct {
 	Preflight *v1alpha1.PreflightStatus `json:"preflight,omitempty"`
 	// PreflightBefore is set if that is older than the last rollout.
 	PreflightBefore bool `json:"preflightBefore,omitempty"`
+
+	namespace string
 }
 
 type bundleStatus struct {
@@ -176,7 +178,9 @@ func (o *statusOptions) draw(r statusReport, last []byte) ([]byte, error) {
 }
 
 func readStatus(ctx context.Context, c client.Reader, namespace string) (statusReport, error) {
-	r := statusReport{Bundles: []bundleStatus{}, VCenters: []vcenterStatus{}, Drivers: []driverStatus{}}
+	r := statusReport{
+		namespace: namespace, Bundles: []bundleStatus{}, VCenters: []vcenterStatus{}, Drivers: []driverStatus{},
+	}
 	var bundles v1alpha1.DriverBundleList
 	var vcenters v1alpha1.VsphereCloudConfigList
 	var configs v1alpha1.VDOConfigList
@@ -374,7 +378,7 @@ func (o *statusOptions) checks(l *lines, p *v1alpha1.PreflightStatus, before boo
 // waits adds each unhealthy condition. It adds Ready, which sums up the others, only if none of them says more.
 func (r *statusReport) waits(object string, generation, observed int64, conditions []metav1.Condition) {
 	if observed < generation || len(conditions) == 0 {
-		r.wait(object, "NotObserved", "the operator has not seen its last change; if that stays so: `kubectl -n "+operatorNamespace+" get deployment vdo-operator`")
+		r.wait(object, "NotObserved", "the operator has not seen its last change; if that stays so: `kubectl -n "+r.namespace+" get deployment vdo-operator`")
 		return
 	}
 	found := len(r.Waiting)
