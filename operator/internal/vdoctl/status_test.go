@@ -89,7 +89,7 @@ func TestDescribeExplainsWhatIsNotReady(t *testing.T) {
 	beside := func(since time.Duration) func(*installed) {
 		return func(s *installed) {
 			lease := &coordinationv1.Lease{ObjectMeta: metaOf("vdo", "vdo-operator"), Spec: coordinationv1.LeaseSpec{
-				HolderIdentity: new("host-abc_0c2f"), LeaseDurationSeconds: new(int32(15)), RenewTime: new(metav1.NewMicroTime(time.Now().Add(-since))),
+				HolderIdentity: new("host-abc_0c2f"), RenewTime: new(metav1.NewMicroTime(time.Now().Add(-since))),
 			}}
 			s.operator, s.more = nil, append(s.more, lease)
 		}
