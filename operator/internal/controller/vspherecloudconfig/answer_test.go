@@ -107,7 +107,8 @@ func TestWhatAnAnswerMeans(t *testing.T) {
 		uuids     string // in use, and another one that was not accepted
 	}{
 		"can be used": {
-			found: vcenter.Report{Version: "8.0.3", Build: "42", InstanceUUID: "a", Datacenters: []string{"/a", "/b"}}, state: condition.StateReady,
+			found: vcenter.Report{Version: "8.0.3", APIVersion: "8.0.3.0", Build: "42", InstanceUUID: "a",
+				Thumbprint: "AA:BB", User: "vdo@site", Datacenters: []string{"/a", "/b"}}, state: condition.StateReady,
 			message: "vCenter 8.0.3 build 42, datacenters seen: 2",
 			config:  "verified", verified: "new", remaining: "8.0.3", uuids: "a ",
 		},
@@ -151,6 +152,9 @@ func TestWhatAnAnswerMeans(t *testing.T) {
 			a.Record(v)
 			require.Equal(t, first, v, "recording it again changes nothing")
 			require.Equal(t, c.message, meta.FindStatusCondition(v.Status.Conditions, v1alpha1.ConditionReady).Message)
+			require.Equal(t, c.message, v.Status.Message)
+			require.Equal(t, []string{c.found.APIVersion, c.found.Build, c.found.Thumbprint, c.found.User},
+				[]string{v.Status.APIVersion, v.Status.Build, v.Status.Thumbprint, v.Status.User})
 			require.Equal(t, []string{c.config, c.verified, c.remaining}, []string{v.Status.Config, v.Status.VerifiedCredentials, v.Status.Version})
 			if c.accept == "" && c.found.Datacenters == nil {
 				require.Equal(t, []string{"/dc"}, v.Status.Datacenters, "they stay, as the version does")

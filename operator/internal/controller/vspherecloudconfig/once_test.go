@@ -132,38 +132,35 @@ func (l *tries) reason(name string) string {
 	return meta.FindStatusCondition(l.get(name).Status.Conditions, v1alpha1.ConditionReady).Reason
 }
 
+// What was found stays while checks are suspended; a spec that is changed meanwhile was not verified.
 func TestASuspendedResourceIsLeftAlone(t *testing.T) {
 	l := startLogins(t, "vc")
 	l.secret("right")
-	suspend := func(yes bool) {
+	edited := func(edit func(*v1alpha1.VsphereCloudConfig)) {
 		v := l.get("vc")
-		v.Spec.Suspend = yes
+		edit(v)
 		require.NoError(t, l.api.Update(t.Context(), v))
 		l.pass("vc")
 	}
-	suspend(true)
+	verified := func() bool {
+		v := l.get("vc")
+		read, err := credentials.Read(t.Context(), l.api, v)
+		require.NoError(t, err)
+		_, is := read.Verified(v)
+		return is
+	}
+	edited(func(v *v1alpha1.VsphereCloudConfig) { v.Spec.Suspend = true })
 	require.Equal(t, "Suspended", l.reason("vc"))
 	require.Empty(t, l.tried)
-	suspend(false)
-	suspend(true)
-	require.Equal(t, "Succeeded", l.reason("vc"), "what was found stays")
+	edited(func(v *v1alpha1.VsphereCloudConfig) { v.Spec.Suspend = false })
+	edited(func(v *v1alpha1.VsphereCloudConfig) { v.Spec.Suspend = true })
+	require.Equal(t, "Succeeded", l.reason("vc"))
+	require.True(t, verified())
+	edited(func(v *v1alpha1.VsphereCloudConfig) {
+		v.Spec.VcIP, v.Generation = "elsewhere.site", 2 // the API server counts the edit
+	})
+	require.False(t, verified())
 	require.Len(t, l.tried, 1)
-}
-
-// A vCenter was not asked with a spec that is changed while the checks are suspended.
-func TestAChangeWhileSuspendedIsNotVerified(t *testing.T) {
-	l := startLogins(t, "vc")
-	l.secret("right")
-	l.pass("vc")
-	v := l.get("vc")
-	v.Spec.Suspend, v.Spec.VcIP, v.Generation = true, "elsewhere.site", 2 // the API server counts the edit
-	require.NoError(t, l.api.Update(t.Context(), v))
-	l.pass("vc")
-	v = l.get("vc")
-	read, err := credentials.Read(t.Context(), l.api, v)
-	require.NoError(t, err)
-	_, verified := read.Verified(v)
-	require.False(t, verified)
 }
 
 // All of this happens within a second, which the times in a status cannot tell apart.
@@ -387,6 +384,53 @@ func (s secretless) Get(ctx context.Context, key client.ObjectKey, o client.Obje
 	return s.Reader.Get(ctx, key, o, opts...)
 }
 
+// A vCenter that is silent holds up itself alone, though all have one account: it cannot refuse a password that it
+// has not seen yet.
+func TestASilentVCenterHoldsUpNoOther(t *testing.T) {
+	l := startDomain(t)
+	l.secret("right")
+	asked, answer, done := make(chan struct{}), make(chan struct{}), make(chan error)
+	l.r.Check = func(ctx context.Context, q vcenter.Target) (vcenter.Report, error) {
+		if q.Host == "a.site" {
+			close(asked)
+			<-answer
+		}
+		return l.check(ctx, q)
+	}
+	silent := l.get("a")
+	go func() {
+		_, err := l.r.Reconcile(t.Context(), silent)
+		done <- err
+	}()
+	<-asked
+	bounded, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for _, name := range domain[1:] {
+		_, err := l.r.Reconcile(bounded, l.get(name))
+		require.NoError(t, err)
+		require.Equal(t, "Succeeded", l.reason(name))
+	}
+	close(answer)
+	require.NoError(t, <-done)
+	require.Equal(t, "Succeeded", l.reason("a"))
+}
+
+// A resource reads its Secret and its CA, beside it or in kube-system.
+func TestWhatAResourceReadsIsWatched(t *testing.T) {
+	for kind, ca := range map[string]v1alpha1.KeyReference{"Secret": {Secret: "ca"}, "ConfigMap": {ConfigMap: "ca"}} {
+		v := &v1alpha1.VsphereCloudConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}}
+		v.Spec.Credentials, v.Spec.CA = "creds", &ca
+		for namespace, near := range map[string]bool{"ns": true, "kube-system": true, "other": false} {
+			for _, of := range []string{"Secret", "ConfigMap"} {
+				for name, wanted := range map[string]bool{"creds": of == "Secret", "ca": of == kind, "x": false} {
+					o := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+					require.Equal(t, near && wanted, reads(v, of, o), "%s %s/%s", of, namespace, name)
+				}
+			}
+		}
+	}
+}
+
 // domain are vCenters of one SSO domain with one account.
 var domain = []string{"a", "b", "c", "d", "e"}
 
@@ -406,5 +450,8 @@ func foundOf(v *v1alpha1.VsphereCloudConfig) string {
 	if now := meta.FindStatusCondition(v.Status.Conditions, v1alpha1.ConditionReconciling); now != nil {
 		return now.Reason
 	}
-	return readyOf(v).Reason
+	if ready := meta.FindStatusCondition(v.Status.Conditions, v1alpha1.ConditionReady); ready != nil {
+		return ready.Reason
+	}
+	return ""
 }
