@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/yaml"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
@@ -23,85 +25,51 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/sigstore"
 )
 
-// indented is a text as a block of YAML.
-func indented(text string) string {
-	return "|\n      " + strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n      ")
-}
-
 // Package trust tests what each field means; here, that each reaches it, wherever its text is.
 func TestAPolicyOfASpecIsThatOfAPolicyFile(t *testing.T) {
 	_, first := mirror.NewKey(t)
 	_, second := mirror.NewKey(t)
-	corp, clock := pki.Root(t, "Corp"), pki.Root(t, "Time")
-	issuing := corp.Issue(t, pki.Spec{Name: "Issuing", CA: true})
-	sigstores := string(sigstore.New(t).Root) + "\n"
+	corp, clock := pki.Root(t, "Corp").PEM(), pki.Root(t, "Time").PEM()
+	issuing := pki.Root(t, "Issuing").PEM()
+	sigstores := sigstore.New(t).Root
+	const policy = `
+threshold: 2
+revokedDigests: [DIGEST]
+keys:
+- {id: first, publicKey: FIRST, TIMES}
+- {id: second, SECOND, revoked: true}
+certificates:
+- {id: corp, ROOTS, INTERMEDIATES, CLOCKS, extendedKeyUsage: emailProtection, revokedSerials: ["0a"], revoked: true,
+   identities: [{email: a@corp.example}, {uri: "https://corp.example/a"}, {dns: corp.example}], TIMES}
+keyless:
+- {id: login, SIGSTORE, identities: [{issuer: "https://login.example", subject: a}], revoked: true, TIMES,
+   withoutTransparencyLog: true, withoutCertificateLog: true}
+`
+	with := func(texts ...string) []byte {
+		const times = `notBefore: "2024-01-01T00:00:00Z", notAfter: "2044-01-01T00:00:00Z"`
+		texts = append(texts, "DIGEST", "sha256:"+strings.Repeat("a", 64), "FIRST", strconv.Quote(first), "TIMES", times)
+		return []byte(strings.NewReplacer(texts...).Replace(policy))
+	}
+	spec := &v1alpha1.TrustPolicy{}
+	require.NoError(t, yaml.UnmarshalStrict(with("SECOND", "from: {configMap: all}", "ROOTS", "rootsFrom: {configMap: all}",
+		"INTERMEDIATES", "intermediatesFrom: {configMap: all, key: issuing}", "CLOCKS",
+		"timestampRootsFrom: {secret: time, key: tsa}", "SIGSTORE", "trustedRootFrom: {configMap: all}"), spec))
 	api := fake.NewClientBuilder().WithObjects(
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "vdo", Name: "all"}, Data: map[string]string{
-			"cosign.pub": second, "ca.crt": string(corp.PEM()), "issuing": string(
-				issuing.PEM(),
-			), "trusted_root.json": sigstores,
-		}},
-		&corev1.Secret{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "vdo", Name: "time"}, Data: map[string][]byte{"tsa": clock.PEM()},
-		}).Build()
-	from := func(key string) *v1alpha1.KeyReference { return &v1alpha1.KeyReference{ConfigMap: "all", Key: key} }
-	since, until := metav1.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC), metav1.Date(2044, 1, 1, 0, 0, 0, 0, time.UTC)
-	digest := "sha256:" + strings.Repeat("a", 64)
-	is, err := (&Reconciler{Reader: api}).policy(t.Context(), "vdo", "spec.trust", &v1alpha1.TrustPolicy{
-		Threshold: 2, RevokedDigests: []string{digest},
-		Keys: []v1alpha1.TrustKey{
-			{ID: "first", PublicKey: first, NotBefore: &since, NotAfter: &until}, {
-				ID: "second", From: from(""), Revoked: true,
-			},
-		},
-		Certificates: []v1alpha1.TrustAuthority{{
-			ID: "corp", RootsFrom: from(""), IntermediatesFrom: from("issuing"), ExtendedKeyUsage: "emailProtection",
-			TimestampRootsFrom: &v1alpha1.KeyReference{Secret: "time", Key: "tsa"}, RevokedSerials: []string{"0a"},
-			Identities: []v1alpha1.TrustIdentity{
-				{Email: "a@corp.example"}, {URI: "https://corp.example/a"}, {DNS: "corp.example"},
-			},
-			NotBefore: &since, NotAfter: &until, Revoked: true,
-		}},
-		Keyless: []v1alpha1.TrustKeyless{{
-			ID: "login", TrustedRootFrom: from(""), Identities: []v1alpha1.TrustLogin{
-				{Issuer: "https://login.example", Subject: "a"},
-			},
-			WithoutTransparencyLog: true, WithoutCertificateLog: true,
-			NotBefore: &since, NotAfter: &until, Revoked: true,
-		}},
-	})
-	require.NoError(t, err)
-	const times = "notBefore: 2024-01-01T00:00:00Z\n    notAfter: 2044-01-01T00:00:00Z\n"
-	want, err := trust.ParsePolicy("policy.yaml", []byte(`apiVersion: vdo.vmware.com/trust/v1
-kind: TrustPolicy
-threshold: 2
-revokedDigests: [`+digest+`]
-keys:
-  - id: first
-    publicKey: `+indented(first)+"\n    "+times+`
-  - id: second
-    revoked: true
-    publicKey: `+indented(second)+`
-certificates:
-  - id: corp
-    roots: `+indented(string(corp.PEM()))+`
-    intermediates: `+indented(string(issuing.PEM()))+`
-    timestampRoots: `+indented(string(clock.PEM()))+`
-    extendedKeyUsage: emailProtection
-    revokedSerials: ["0a"]
-    identities: [{email: a@corp.example}, {uri: "https://corp.example/a"}, {dns: corp.example}]
-    revoked: true
-    `+times+`
-keyless:
-  - id: login
-    trustedRoot: `+indented(sigstores)+`
-    identities: [{issuer: "https://login.example", subject: a}]
-    withoutTransparencyLog: true
-    withoutCertificateLog: true
-    revoked: true
-    `+times), nil)
+			"cosign.pub": second, "ca.crt": string(corp), "issuing": string(issuing),
+			"trusted_root.json": string(sigstores)}},
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "vdo", Name: "time"},
+			Data: map[string][]byte{"tsa": clock}}).Build()
+	is, err := (&Reconciler{Reader: api}).policy(t.Context(), "vdo", "spec.trust", spec)
 	require.NoError(t, err)
 	got, err := is.YAML()
+	require.NoError(t, err)
+
+	file := with("SECOND", "publicKey: "+strconv.Quote(second), "ROOTS", "roots: "+strconv.Quote(string(corp)),
+		"INTERMEDIATES", "intermediates: "+strconv.Quote(string(issuing)), "CLOCKS",
+		"timestampRoots: "+strconv.Quote(string(clock)), "SIGSTORE", "trustedRoot: "+strconv.Quote(string(sigstores)))
+	head := "apiVersion: " + trust.PolicyAPIVersion + "\nkind: " + trust.PolicyKind
+	want, err := trust.ParsePolicy("policy.yaml", append([]byte(head), file...), nil)
 	require.NoError(t, err)
 	expected, err := want.YAML()
 	require.NoError(t, err)
