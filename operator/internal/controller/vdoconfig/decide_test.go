@@ -20,12 +20,10 @@ func ask(t *testing.T, kubernetes, bundle string, edit func(*decided)) decision 
 // asking is a site whose bundle may be asked.
 func asking(t *testing.T, reported, bundle string, edit func(*decided)) *decided {
 	t.Helper()
-	version, err := matrix.ParseKubernetes(reported)
+	s := siteOf(t, pairRequested(), bundle, "")
+	var err error
+	s.site.Kubernetes, err = matrix.ParseKubernetes(reported)
 	require.NoError(t, err)
-	s := &decided{}
-	s.config, s.bundle = &v1alpha1.VDOConfig{Spec: pairRequested()}, holding(t, "sha256:new", bundle)
-	s.site = matrix.Facts{Kubernetes: version, Installed: map[matrix.Driver]matrix.Version{},
-		VCenters: []matrix.VCenter{{Name: "vc", Version: mustVersion("8.0.3")}}}
 	if edit != nil {
 		edit(s)
 	}
@@ -61,6 +59,18 @@ func mustVersion(s string) matrix.Version {
 		panic(err)
 	}
 	return v
+}
+
+// releaseIDs are those of a text, "" for none.
+func releaseIDs(text string) (all []matrix.ReleaseID) {
+	for _, each := range strings.Fields(text) {
+		id, err := matrix.ParseReleaseID(each)
+		if err != nil {
+			panic(err)
+		}
+		all = append(all, id)
+	}
+	return all
 }
 
 func only(driver matrix.Driver, version string) decision {

@@ -26,23 +26,11 @@ const (
 // withBoth is a site whose drivers use a vCenter each, with what is installed.
 func withBoth(t *testing.T, bundle, installed string) *decided {
 	t.Helper()
-	kubernetesVersion, err := matrix.ParseKubernetes("1.33")
-	require.NoError(t, err)
-	s := &decided{}
-	s.config = &v1alpha1.VDOConfig{Spec: v1alpha1.VDOConfigSpec{
+	s := siteOf(t, v1alpha1.VDOConfigSpec{
 		CloudProvider:   &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{vcCloud}},
 		StorageProvider: &v1alpha1.StorageProvider{VsphereCloudConfig: vcStorage},
-	}}
-	s.site = matrix.Facts{Installed: map[matrix.Driver]matrix.Version{},
-		Kubernetes: kubernetesVersion, VCenters: []matrix.VCenter{{Name: vcCloud, Version: mustVersion("8.0.3")}}}
-	s.vcenters, s.bundle = map[string]vcenter{}, holding(t, "sha256:new", bundle)
-	for _, text := range split(installed) {
-		id, err := matrix.ParseReleaseID(text)
-		require.NoError(t, err)
-		key := inventory.Key{Group: "apps", Kind: "Deployment", Namespace: "kube-system", Name: string(id.Driver)}
-		s.site.Installed[id.Driver] = id.Version
-		s.inventory = s.inventory.With(inventory.Entry{ID: inventory.ID{Key: key, Version: "v1"}, Driver: id.Driver, Release: text})
-	}
+	}, bundle, installed)
+	s.vcenters, s.site.VCenters[0].Name = map[string]vcenter{}, vcCloud
 	return s
 }
 

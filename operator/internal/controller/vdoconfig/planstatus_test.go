@@ -1,9 +1,6 @@
 package vdoconfig
 
 import (
-	"encoding/json"
-	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -39,29 +36,6 @@ func TestAPlanIsShownObjectByObject(t *testing.T) {
 			{Action: "change", Driver: "csi", Kind: "Deployment", Namespace: "ns", Name: "b", Cause: "release", Reason: "why"},
 		},
 	}, got)
-}
-
-// However many objects there are, and however long their names and reasons, the plan is
-// bounded, and says how much it leaves out.
-func TestAPlanIsBounded(t *testing.T) {
-	for name, long := range map[string]int{"many": 10, "long": 4000} {
-		t.Run(name, func(t *testing.T) {
-			var p plan.Plan
-			for i := range 1000 {
-				s := stepOf(plan.Create, matrix.CSI, "ConfigMap", fmt.Sprintf("%04d", i))
-				s.Reason = strings.Repeat("\"", long)
-				p.Steps = append(p.Steps, s)
-			}
-			st := shown{plan: &p, gated: strings.Repeat("x", 10*maxPlanGated)}.status()
-			require.NotEmpty(t, st.Steps)
-			require.LessOrEqual(t, len(st.Steps), maxPlanSteps)
-			require.Equal(t, 1000, len(st.Steps)+st.Omitted)
-			require.Equal(t, []v1alpha1.PlanCount{{Action: "create", Count: 1000}}, st.Actions)
-			data, err := json.Marshal(st)
-			require.NoError(t, err)
-			require.Less(t, len(data), maxPlanSteps*1<<10)
-		})
-	}
 }
 
 // What is not verified is not planned from, and what is decided with nothing in the way needs

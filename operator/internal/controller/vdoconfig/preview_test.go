@@ -119,11 +119,9 @@ func TestWhatTheBundleLacksIsFetchedByCommands(t *testing.T) {
 }
 
 func TestWhatTheNextUpgradesNeed(t *testing.T) {
-	installed := func(ids ...string) func(*decided) {
+	installed := func(ids string) func(*decided) {
 		return func(s *decided) {
-			for _, text := range ids {
-				id, err := matrix.ParseReleaseID(text)
-				require.NoError(t, err)
+			for _, id := range releaseIDs(ids) {
 				s.site.Installed[id.Driver] = id.Version
 			}
 		}
@@ -134,10 +132,10 @@ func TestWhatTheNextUpgradesNeed(t *testing.T) {
 		lacks  []string // each once in the message; none: it is True
 		not    string
 	}{
-		"the bundle and what is installed serve":             {both + " cpi@1.34.0", installed("cpi@1.33.1", "csi@3.7.3"), nil, ""},
+		"the bundle and what is installed serve":             {both + " cpi@1.34.0", installed("cpi@1.33.1 csi@3.7.3"), nil, ""},
 		"nothing is installed yet":                           {both + " cpi@1.34.0", nil, nil, ""},
-		"the bundle has no cloud provider for the minor":     {both, installed("cpi@1.33.1", "csi@3.7.3"), []string{"Kubernetes 1.34: the bundle has no drivers for it: cpi@1.34."}, "is installed and serves"},
-		"what is installed does not serve the minor":         {both + " cpi@1.34.0", installed("cpi@1.33.1", "csi@3.5.1"), []string{"Kubernetes 1.34: csi@3.5.1 is installed and serves Kubernetes"}, "the bundle has no"},
+		"the bundle has no cloud provider for the minor":     {both, installed("cpi@1.33.1 csi@3.7.3"), []string{"Kubernetes 1.34: the bundle has no drivers for it: cpi@1.34."}, "is installed and serves"},
+		"what is installed does not serve the minor":         {both + " cpi@1.34.0", installed("cpi@1.33.1 csi@3.5.1"), []string{"Kubernetes 1.34: csi@3.5.1 is installed and serves Kubernetes"}, "the bundle has no"},
 		"what is installed does not serve the next vCenters": {both + " cpi@1.34.0", installed("csi@2.7.3"), []string{"vCenter vc 8.0.4: csi@2.7.3 is installed and serves vSphere", "vCenter vc 9.0.0: csi@2.7.3 is installed and serves vSphere"}, "cpi@"},
 		"what is installed is not listed":                    {both + " cpi@1.34.0", installed("csi@9.9.9"), []string{"csi@9.9.9 is installed, and the matrix does not list it"}, ""},
 		"a pin is in the way": {both + " cpi@1.34.0", func(s *decided) {

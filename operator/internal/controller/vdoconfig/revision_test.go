@@ -67,6 +67,13 @@ func withRevision(t *testing.T) (*pass, revision.Record) {
 	return g, cur
 }
 
+// remembers has the inventory have histories.
+func (p *pass) remembers(all revision.Histories) {
+	memory := p.facts.inventory.Memory()
+	memory.Revisions = all
+	p.facts.inventory = p.facts.inventory.WithMemory(memory)
+}
+
 // begun are histories in which a revision of several groups was begun.
 func begun(rev revision.Revision, b revision.Beginning) revision.Histories {
 	var all revision.Histories
@@ -131,7 +138,7 @@ func TestWhatHasNoHistoryIsAdopted(t *testing.T) {
 	takenBack := func(g *pass) {
 		of := revision.Revision{Bundle: g.bundle.reference(), Releases: []string{"csi@3.5.1"}}
 		h := revision.History{Consent: &revision.Consent{Name: "x", Revision: of.Name()}}
-		g.facts.inventory = g.facts.inventory.WithMemory(inventory.Memory{Revisions: revision.Histories{matrix.CSI: h}})
+		g.remembers(revision.Histories{matrix.CSI: h})
 		g.waiting, g.config.Spec.Upgrade = "the login is being tried", v1alpha1.UpgradeManual
 	}
 	for name, c := range map[string]struct {
@@ -161,8 +168,6 @@ func TestWhatHasNoHistoryIsAdopted(t *testing.T) {
 // What is gone back to is named as it was when it was in force, whatever the layout of the
 // mirror that is used since; where it is the same mirror, as that is said to be now.
 func TestImagesOfAnEarlierRevisionAreNamedAsTheyWere(t *testing.T) {
-	scheme := runtime.NewScheme()
-	require.NoError(t, v1alpha1.AddToScheme(scheme))
 	for name, c := range map[string]struct {
 		reference, bundle string
 		want              v1alpha1.ImageNames
@@ -176,21 +181,17 @@ func TestImagesOfAnEarlierRevisionAreNamedAsTheyWere(t *testing.T) {
 		g, _ := withRevision(t)
 		b := &v1alpha1.DriverBundle{Spec: v1alpha1.DriverBundleSpec{Reference: c.reference, ImageNames: v1alpha1.ImageNamesUpstream}}
 		b.Namespace, b.Name = "ns", "site"
-		g.name.Namespace = "ns"
-		g.Reconciler = &Reconciler{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(b).Build()}
-		memory := g.facts.inventory.Memory()
+		g.Client = fake.NewClientBuilder().WithScheme(g.Client.Scheme()).WithObjects(b).Build()
 		of := func(digest string) revision.Revision {
 			return revision.Revision{Bundle: "mirror.site/vdo@sha256:" + digest}
 		}
 		at := revision.Beginning{Now: g.at0()}
 		h := revision.History{}.Start(of("old"), at).WithImageNames(v1alpha1.ImageNamesPaths).
 			Start(of("last"), at).WithImageNames(v1alpha1.ImageNamesRepository)
-		memory.Revisions = revision.Histories{matrix.CSI: h}
-		g.facts.inventory = g.facts.inventory.WithMemory(memory)
 		for _, source := range []string{"site", "gone"} {
 			g.bundle.source = b
 			h.Records[0].Source, h.Records[1].Source = source, source
-			g.facts.inventory = g.facts.inventory.WithMemory(memory)
+			g.remembers(revision.Histories{matrix.CSI: h})
 			got, err := g.sourceOf(t.Context(), c.bundle)
 			require.NoError(t, err, name)
 			require.Equal(t, c.want, got.Spec.ImageNames, "%s, %s", name, source)
@@ -234,9 +235,8 @@ func TestARevisionThatIsRevokedWhileItIsRolledOutGoesNoFurther(t *testing.T) {
 		}
 		rev := revision.Revision{Bundle: "mirror.site/vdo@sha256:new", Source: "site", Releases: []string{"csi@3.7.3"}}
 		h := g.upgrades.history[matrix.CSI].Start(rev, revision.Beginning{Now: g.at0()})
-		memory := g.facts.inventory.Memory()
-		memory.Revisions = revision.Histories{matrix.CSI: h}
-		g.facts.inventory, g.Trust = g.facts.inventory.WithMemory(memory), c.trusted
+		g.remembers(revision.Histories{matrix.CSI: h})
+		g.Trust = c.trusted
 		g.gateBundle(because(fault.Untrusted))
 		g.decideAll(t.Context())
 		v := g.upgrades.verdicts[matrix.CSI]
@@ -318,11 +318,10 @@ func TestTheChosenNodesGoOnWithABundleThatHasExpired(t *testing.T) {
 		g, _ := withRevision(t)
 		g.config.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{Canary: &v1alpha1.Canary{}}
 		g.starts, g.bundleGated = because(fault.Expired), true
-		memory := g.facts.inventory.Memory()
 		starts := revision.Beginning{Now: g.at0(), Canary: true}
 		h := g.upgrades.history[matrix.CSI].Start(revision.Revision{Bundle: "b"}, starts)
-		memory.Revisions = revision.Histories{matrix.CSI: h}
-		found := result{decided: g.decided, inventory: g.facts.inventory.WithMemory(memory)}
+		g.remembers(revision.Histories{matrix.CSI: h})
+		found := result{decided: g.decided, inventory: g.facts.inventory}
 		a := &applier{pass: &pass{Reconciler: g.Reconciler, result: found}}
 		a.rendering.decision = only(matrix.CSI, "3.7.3")
 		a.rendering.decision.current = map[matrix.Driver]current{matrix.CSI: {revoked: revoked}}
@@ -430,8 +429,7 @@ func TestWhatIsInForceOrMayBeGoneBackToIsRetained(t *testing.T) {
 		return v1alpha1.VDOConfigStatus{Bundle: bundle, Revisions: []v1alpha1.RevisionStatus{r}}
 	}
 	begun := revision.History{}.Start(revision.Revision{Bundle: at(1)}, revision.Beginning{Now: time.Now()})
-	scheme := runtime.NewScheme()
-	require.NoError(t, v1alpha1.AddToScheme(scheme))
+	scheme := gathering(t).Client.Scheme()
 	corrupt, away := &fault.Error{Reason: fault.Corrupt}, &fault.Error{Reason: fault.Unreachable}
 	for name, c := range map[string]struct {
 		kept   revision.Histories

@@ -47,9 +47,7 @@ func holding(t *testing.T, digest, releases string) *opened {
 	doc := *read
 	doc.Releases = slices.Clone(doc.Releases) // some tests change them
 	lock := &bundle.Lock{}
-	for _, text := range split(releases) {
-		id, err := matrix.ParseReleaseID(text)
-		require.NoError(t, err)
+	for _, id := range releaseIDs(releases) {
 		lock.Releases = append(lock.Releases, bundle.Release{Driver: id.Driver, Version: id.Version})
 	}
 	source := &v1alpha1.DriverBundle{}
@@ -57,20 +55,28 @@ func holding(t *testing.T, digest, releases string) *opened {
 	return &opened{source: source, contents: &bundle.Contents{Lock: lock}, matrix: &doc}
 }
 
+// siteOf is a site of Kubernetes 1.33 with a bundle, with what is requested and what is installed.
+func siteOf(t *testing.T, spec v1alpha1.VDOConfigSpec, bundle, installed string) *decided {
+	t.Helper()
+	s := &decided{}
+	s.config, s.bundle = &v1alpha1.VDOConfig{Spec: spec}, holding(t, "sha256:new", bundle)
+	s.site = matrix.Facts{Installed: map[matrix.Driver]matrix.Version{}, Kubernetes: mustVersion("1.33.0"),
+		VCenters: []matrix.VCenter{{Name: "vc", Version: mustVersion("8.0.3")}}}
+	for _, id := range releaseIDs(installed) {
+		key := inventory.Key{Group: "apps", Kind: "Deployment", Namespace: "kube-system", Name: string(id.Driver)}
+		s.site.Installed[id.Driver] = id.Version
+		entry := inventory.Entry{ID: inventory.ID{Key: key, Version: "v1"}, Driver: id.Driver, Release: id.String()}
+		s.inventory = s.inventory.With(entry)
+	}
+	return s
+}
+
 // withCSI is a site where csi@3.5.1 runs, with a bundle that does not hold it.
 func withCSI(t *testing.T) *decided {
 	t.Helper()
-	kubernetesVersion, err := matrix.ParseKubernetes("1.33")
-	require.NoError(t, err)
-	deployment := inventory.ID{Key: inventory.Key{Group: "apps", Kind: "Deployment", Namespace: "vmware-system-csi",
-		Name: "vsphere-csi-controller"}, Version: "v1"}
-	s := &decided{}
-	s.config = &v1alpha1.VDOConfig{}
-	s.config.Spec.StorageProvider = &v1alpha1.StorageProvider{VsphereCloudConfig: "vc"}
-	s.inventory = inventory.Of(inventory.Entry{ID: deployment, Driver: matrix.CSI, Release: "csi@3.5.1"})
-	s.site = matrix.Facts{Installed: map[matrix.Driver]matrix.Version{matrix.CSI: mustVersion("3.5.1")},
-		Kubernetes: kubernetesVersion, VCenters: []matrix.VCenter{{Name: "vc", Version: mustVersion("8.0.3")}}}
-	s.bundle, s.upgrades.current = holding(t, "sha256:new", "csi@3.7.3"), comingFrom(t, "csi@3.5.1", "csi@3.5.1")
+	storage := v1alpha1.VDOConfigSpec{StorageProvider: &v1alpha1.StorageProvider{VsphereCloudConfig: "vc"}}
+	s := siteOf(t, storage, "csi@3.7.3", "csi@3.5.1")
+	s.upgrades.current = comingFrom(t, "csi@3.5.1", "csi@3.5.1")
 	return s
 }
 
@@ -83,11 +89,9 @@ func requesting(config *v1alpha1.VDOConfig) decided {
 func comingFrom(t *testing.T, is, releases string) map[matrix.Driver]current {
 	t.Helper()
 	last, all := holding(t, "sha256:last", releases), map[matrix.Driver]current{}
-	for _, text := range split(is) {
-		id, err := matrix.ParseReleaseID(text)
-		require.NoError(t, err)
+	for _, id := range releaseIDs(is) {
 		c := current{id: id, bundle: last.reference()}
-		if available(last.contents.Lock)[text] {
+		if available(last.contents.Lock)[id.String()] {
 			c.from = last
 		}
 		all[id.Driver] = c

@@ -97,6 +97,7 @@ func testBound(t *testing.T, long string, limit int) {
 	}
 	p.inventory = inventory.Of(inventory.Entry{}).WithMemory(inventory.Memory{Revisions: history})
 	p.outcome.resolved, p.outcome.applied = errors.New(long), &fault.Error{Reason: fault.Corrupt, Hint: long, Err: errors.New(long)}
+	p.outcome.foreseen = &shown{plan: p.outcome.plan, gated: long}
 	p.Record(p.config)
 	p.config.Status.HandledReconcileAt = name
 	p.config.Status.Candidate = &v1alpha1.CandidateStatus{Name: "a", Message: long[:maxText]}
@@ -109,6 +110,10 @@ func testBound(t *testing.T, long string, limit int) {
 	require.NoError(t, err)
 	require.Less(t, len(size), limit)
 	require.Contains(t, p.config.Status.NodesReady, fmt.Sprintf("/%d", nodes))
+	steps := p.config.Status.Plan
+	require.LessOrEqual(t, len(steps.Held), maxPlanGated)
+	require.Len(t, steps.Steps, maxPlanSteps)
+	require.Equal(t, len(p.outcome.plan.Steps)-maxPlanSteps, steps.Omitted)
 	require.Len(t, p.config.Status.Drift, maxDrift, "what is left alone is known from there")
 	csi := slices.IndexFunc(p.config.Status.Drivers, func(d v1alpha1.DriverStatus) bool { return d.Driver == "csi" })
 	require.Contains(t, p.config.Status.Drivers[csi].Message, fmt.Sprintf("%d nodes (node-00000", nodes))

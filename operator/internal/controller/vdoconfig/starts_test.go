@@ -26,41 +26,36 @@ import (
 )
 
 // beginning is a site with what runs, and where a revision of the last bundle is in force and healthy, "" for none.
-func beginning(t *testing.T, bundle, runs, inForce string) (*pass, func(revision.Histories)) {
+func beginning(t *testing.T, bundle, runs, inForce string) *pass {
 	g := gathering(t)
 	from := withBoth(t, bundle, runs)
 	g.config, g.bundle, g.upgrades.current = from.config, from.bundle, nil
 	g.site.Installed, g.site.VCenters = from.site.Installed, from.site.VCenters
 	g.facts.inventory, g.config.Namespace = withBoth(t, bundle, inForce).inventory, "ns"
 	g.vcenters = map[string]vcenter{vcCloud: {version: &g.site.VCenters[0]}}
-	remember := func(h revision.Histories) {
-		memory := g.facts.inventory.Memory()
-		memory.Revisions = h
-		g.facts.inventory = g.facts.inventory.WithMemory(memory)
-	}
 	if inForce != "" {
 		rev := revision.Revision{Bundle: "mirror.site/vdo@sha256:last", Source: "site", Releases: split(inForce)}
 		g.Store = shelf{"sha256:last": holding(t, "sha256:last", inForce)}
-		remember(healthy(rev, g.at0()))
+		g.remembers(healthy(rev, g.at0()))
 	}
-	return g, remember
+	return g
 }
 
 // again decides once more, and returns what is told first, and the histories after it.
-func (p *pass) again(t *testing.T, remember func(revision.Histories)) (decide.Verdict, decision, revision.Histories) {
+func (p *pass) again(t *testing.T) (decide.Verdict, decision, revision.Histories) {
 	t.Helper()
 	p.upgrades, p.facts.gated = upgrades{}, nil
 	p.decideAll(t.Context())
 	d := p.resolve()
 	h := p.begun(rendering{Rendered: &render.Rendered{}, decision: d})
-	remember(h)
+	p.remembers(h)
 	first, _ := p.upgrades.first()
 	return first, d, h
 }
 
 // A group comes from another bundle with the same as soon as nothing gates it, and begins nothing.
 func TestAnotherBundleWithTheSameBeginsNothing(t *testing.T) {
-	g, remember := beginning(t, pair133, pair133, pair133)
+	g := beginning(t, pair133, pair133, pair133)
 	g.spec = g.config.Spec
 	all := g.facts.inventory.Memory().Revisions
 	for group, h := range all {
@@ -72,10 +67,10 @@ func TestAnotherBundleWithTheSameBeginsNothing(t *testing.T) {
 		}
 		all[group] = h.With(cur)
 	}
-	remember(all)
+	g.remembers(all)
 	g.vcenters[vcStorage] = vcenter{gated: because(fault.Unreachable)}
 	bundles := func() (of []string) {
-		_, _, all := g.again(t, remember)
+		_, _, all := g.again(t)
 		for _, cur := range all.InForce() {
 			require.Equal(t, revision.Healthy, cur.Outcome)
 			of = append(of, strings.TrimPrefix(cur.Bundle, "mirror.site/vdo@sha256:"))
@@ -89,10 +84,10 @@ func TestAnotherBundleWithTheSameBeginsNothing(t *testing.T) {
 
 // The history of what was removed is forgotten.
 func TestTheHistoryOfWhatWasRemovedIsForgotten(t *testing.T) {
-	g, remember := beginning(t, pair133, pair133, pair133)
+	g := beginning(t, pair133, pair133, pair133)
 	memory := g.facts.inventory.Memory()
 	g.config.Spec.StorageProvider, g.spec.StorageProvider = nil, nil
-	_, _, all := g.again(t, remember)
+	_, _, all := g.again(t)
 	require.Len(t, all, 2, "its objects are there")
 	for _, e := range g.facts.inventory.Entries() {
 		if e.Driver != matrix.CPI {
@@ -100,7 +95,7 @@ func TestTheHistoryOfWhatWasRemovedIsForgotten(t *testing.T) {
 		}
 	}
 	g.facts.inventory = g.facts.inventory.WithMemory(memory)
-	_, _, all = g.again(t, remember)
+	_, _, all = g.again(t)
 	require.Equal(t, []string{"cpi@1.33.1"}, inForce(all))
 	require.Len(t, all, 1)
 }
@@ -285,14 +280,14 @@ func TestWhatBeginsAndWhatWaits(t *testing.T) {
 			{func(p *pass) { p.mixedServers("APIServers") }, "", of134, "", ""}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g, remember := beginning(t, c.bundle, c.runs, c.inForce)
+			g := beginning(t, c.bundle, c.runs, c.inForce)
 			for i, s := range c.passes {
 				if s.edit != nil {
 					s.edit(g)
 				}
 				g.spec = g.config.Spec
 				for range 2 {
-					first, d, h := g.again(t, remember)
+					first, d, h := g.again(t)
 					require.Equal(t, s.reason, first.Reason, "%d: %s", i, first.Message)
 					require.Equal(t, split(strings.ReplaceAll(s.is, "+", "")), chosen(d), i)
 					begun, _, _ := strings.Cut(s.is, "+")
@@ -425,19 +420,17 @@ func TestAGroupThatCannotBeWrittenBeginsNothing(t *testing.T) {
 			require.Len(t, r.blocked, 2, "the storage driver too")
 		},
 	} {
-		g, remember := beginning(t, "cpi@1.34.0 snapshot-controller@8.2.0 csi@3.7.3", pair133, pair133)
-		var err error
-		g.site.Kubernetes, err = matrix.ParseKubernetes("1.34")
-		require.NoError(t, err)
+		g := beginning(t, "cpi@1.34.0 snapshot-controller@8.2.0 csi@3.7.3", pair133, pair133)
+		g.later()
 		g.spec = g.config.Spec
-		_, d, _ := g.again(t, func(revision.Histories) {})
-		r := rendering{Rendered: &render.Rendered{}, decision: d}
+		g.decideAll(t.Context())
+		r := rendering{Rendered: &render.Rendered{}, decision: g.resolve()}
 		p := &pass{Reconciler: g.Reconciler, result: result{decided: g.decided, inventory: g.facts.inventory}}
 		edit(p, &r)
 		h := p.begun(r)
 		require.Equal(t, []string{"cpi@1.34.0", "snapshot-controller@8.2.0", "csi@3.5.1"}, inForce(h), name)
-		remember(h)
-		_, _, h = g.again(t, remember)
+		g.remembers(h)
+		_, _, h = g.again(t)
 		require.Equal(t, []string{"cpi@1.34.0", "snapshot-controller@8.2.0", "csi@3.7.3"}, inForce(h), name)
 	}
 }
@@ -451,9 +444,7 @@ func TestARollbackWaitsForABundleThatCannotBeRead(t *testing.T) {
 	h = h.Start(cur.Revision, revision.Beginning{}).Succeed(g.at0().Add(time.Hour))
 	next := revision.Revision{Bundle: "mirror.site/vdo@sha256:new", Releases: []string{"csi@3.7.3"}}
 	h = h.Start(next, revision.Beginning{}).Fail("it crashes", g.at0())
-	memory := g.facts.inventory.Memory()
-	memory.Revisions = revision.Histories{matrix.CSI: h}
-	g.facts.inventory = g.facts.inventory.WithMemory(memory)
+	g.remembers(revision.Histories{matrix.CSI: h})
 	g.Store = shelf{
 		"sha256:older": holding(t, "sha256:older", "csi@3.5.1"), "sha256:new": g.bundle,
 		"sha256:last": holding(t, "sha256:last", "csi@3.5.1"),
