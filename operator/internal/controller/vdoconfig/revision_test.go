@@ -330,13 +330,14 @@ func TestTheChosenNodesGoOnWithABundleThatHasExpired(t *testing.T) {
 	}
 }
 
-// volumes is a cluster with volumes of the storage driver.
-type volumes struct {
+// used is a cluster with volumes of the storage driver, and with VolumeSnapshotContents of others.
+type used struct {
 	Cluster
-	n int
+	volumes, snapshots int
 }
 
-func (v volumes) Volumes(context.Context) (int, int, error) { return v.n, 0, nil }
+func (u used) Volumes(context.Context) (volumes, on int, _ error) { return u.volumes, 0, nil }
+func (u used) OthersSnapshots(context.Context) (int, error)       { return u.snapshots, nil }
 
 // An id that the driver makes while its ConfigMap is gone does not take the place of the one that its volumes have.
 func TestAnotherClusterIDThatTheDriverMadeIsRefused(t *testing.T) {
@@ -391,7 +392,7 @@ func TestVolumesWhoseClusterIDNobodyKnowsHoldTheDriver(t *testing.T) {
 		gates bool
 	}{
 		"nothing says it":                {func(*pass) {}, true},
-		"there are no volumes":           {func(g *pass) { g.Cluster = volumes{} }, false},
+		"there are no volumes":           {func(g *pass) { g.Cluster = used{} }, false},
 		"the driver is not asked for":    {func(g *pass) { g.spec.StorageProvider = nil }, false},
 		"the spec says it":               {func(g *pass) { g.spec.StorageProvider.ClusterID = "one" }, false},
 		"the driver's configuration":     {func(g *pass) { g.cluster.ConfiguredClusterID = "one" }, false},
@@ -409,7 +410,7 @@ func TestVolumesWhoseClusterIDNobodyKnowsHoldTheDriver(t *testing.T) {
 	} {
 		g := gathering(t)
 		g.facts.inventory = inventory.Inventory{}
-		g.Cluster, g.spec.StorageProvider = volumes{n: 2}, &v1alpha1.StorageProvider{}
+		g.Cluster, g.spec.StorageProvider = used{volumes: 2}, &v1alpha1.StorageProvider{}
 		c.edit(g)
 		before := g.faults[matrix.CSI]
 		require.NoError(t, g.identify(t.Context()), name)

@@ -462,22 +462,13 @@ func TestARollbackWaitsForABundleThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// snapshots is a cluster with VolumeSnapshotContents of other drivers.
-type snapshots struct {
-	Cluster
-	n int
-}
-
-func (s snapshots) OthersSnapshots(context.Context) (int, error)       { return s.n, nil }
-func (s snapshots) Volumes(context.Context) (volumes, on int, _ error) { return 0, 0, nil }
-
 // The snapshot-controller stays while there are snapshots of other storage drivers, whether no one asks for ours any
 // more or the VDOConfig is deleted.
 func TestTheSnapshotControllerStaysForOtherDrivers(t *testing.T) {
 	modes := map[int]v1alpha1.DeleteMode{0: "", 1: "", 2: v1alpha1.DeleteRemove, 500: v1alpha1.DeleteRefuse}
 	for n, mode := range modes {
 		g := gathering(t)
-		g.Cluster = snapshots{n: n}
+		g.Cluster = used{snapshots: n}
 		g.facts.inventory = withBoth(t, "", pair133).inventory
 		g.config.Spec.StorageProvider, g.config.Spec.OnDelete = nil, mode
 		needed, err := g.needed(t.Context(), []matrix.Driver{matrix.SnapshotController})
@@ -497,7 +488,7 @@ func TestTheSnapshotControllerStaysForOtherDrivers(t *testing.T) {
 }
 
 // cleared is a cluster after a removal that ended but for the finalizer.
-type cleared struct{ snapshots }
+type cleared struct{ used }
 
 func (cleared) Key(context.Context, string, ...string) ([]byte, string, error) {
 	return []byte("key"), hashSecret, nil
@@ -523,7 +514,7 @@ func TestARemovalThatEndedButForTheFinalizerEnds(t *testing.T) {
 	v := &v1alpha1.VDOConfig{}
 	v.Status.Drivers = []v1alpha1.DriverStatus{{Driver: "snapshot-controller", Version: "8.2.0"}}
 	for n, ends := range map[int]bool{1: true, 0: false} {
-		done, err := (&Reconciler{Now: time.Now, Cluster: cleared{snapshots{n: n}}}).newPass(v).clear(t.Context(), nil)
+		done, err := (&Reconciler{Now: time.Now, Cluster: cleared{used{snapshots: n}}}).newPass(v).clear(t.Context(), nil)
 		require.Equal(t, ends, done)
 		require.Equal(t, ends, err == nil)
 	}
