@@ -50,17 +50,14 @@ func init() { // they refer to each other
 		{name: "tag", weight: 6, anywhere: true, do: func(w *world, arg string) { w.retag(arg) },
 			args: []string{bundleFirst, bundleRebuilt, bundleNewer, bundleUnsigned, bundleStrangers}},
 		{name: "mirror", weight: 4, anywhere: true, do: (*world).mirrorEvent,
-			args: []string{"is away", "refuses everybody", "cuts answers", "hands out other bytes", "is well"}},
+			args: append(slices.Sorted(maps.Keys(mirrorFaults)), "is well")},
 		{name: "bundle", weight: 6, anywhere: true, do: (*world).bundleEvent, args: []string{
 			"a second one", "no second one", "deleted", "right", "suspended", "its key is revoked", "its login is named", "asked for now"}},
-		{name: "config", weight: 16, anywhere: true, do: (*world).configEvent, args: []string{
-			"no cloud provider", "cloud provider", "no storage", "storage", "suspended", "resumed", "a pin that is not a version", "a pin that nothing has",
-			"no pin", "onDelete Remove", "onDelete Refuse", "onDelete Orphan", "upgrade by hand", "a bundle that is not there", "its bundle by name", "any bundle",
-			"deleted", "right", "a-site beside it", "a-site deleted", "z-site beside it", "z-site deleted"}},
+		{name: "config", weight: 16, anywhere: true, do: (*world).configEvent,
+			args: append(slices.Sorted(maps.Keys(configEdits)),
+				"deleted", "right", "a-site beside it", "a-site deleted", "z-site beside it", "z-site deleted")},
 		{name: "hand deletes", weight: 10, anywhere: true, args: slices.Sorted(maps.Keys(deletable())), do: (*world).handDeletes},
-		{name: "hand edits", weight: 6, anywhere: true, do: (*world).handEdits, args: []string{
-			"the image of the cloud provider", "the image of the storage controller", "the number of storage controllers", "the pull secrets of the cloud provider",
-			"the rules of the storage driver", "the cloud provider's credentials", "the labels of the snapshot-controller"}},
+		{name: "hand edits", weight: 6, anywhere: true, args: slices.Sorted(maps.Keys(handEdits)), do: (*world).handEdits},
 		{name: "node", weight: 8, anywhere: true, do: (*world).nodeEvent, args: []string{
 			"w-1 is not ready", "the workers are not ready", "cp-1 is not ready", "all are ready", "all are ready", "w-1 lies", "cp-1 lies", "all lie", "nobody lies", "nobody lies",
 			"w-4 joins", "w-4 leaves", "cp-2 joins", "cp-2 leaves", "forty join", "forty leave"}},
@@ -284,18 +281,18 @@ func (w *world) retag(to string) {
 	w.must(err)
 }
 
+// mirrorFaults are what the mirror does to requests.
+var mirrorFaults = map[string]registry.Fault{
+	"is away":               {Match: registry.Match{Path: "/v2/"}, Reset: true},
+	"refuses everybody":     {Match: registry.Match{Path: "/v2/"}, Status: http.StatusForbidden},
+	"cuts answers":          {Match: registry.Match{Path: "/v2/"}, Cut: 40},
+	"hands out other bytes": {Match: registry.Match{Path: "/blobs/"}, Tamper: true, TamperAt: 20},
+}
+
 func (w *world) mirrorEvent(arg string) {
 	w.site.Heal()
-	all := registry.Match{Path: "/v2/"}
-	switch arg {
-	case "is away":
-		w.site.Fail(registry.Fault{Match: all, Reset: true})
-	case "refuses everybody":
-		w.site.Fail(registry.Fault{Match: all, Status: http.StatusForbidden})
-	case "cuts answers":
-		w.site.Fail(registry.Fault{Match: all, Cut: 40})
-	case "hands out other bytes":
-		w.site.Fail(registry.Fault{Match: registry.Match{Path: "/blobs/"}, Tamper: true, TamperAt: 20})
+	if fault, ok := mirrorFaults[arg]; ok {
+		w.site.Fail(fault)
 	}
 }
 
@@ -346,46 +343,36 @@ func (w *world) configEvent(arg string) {
 		w.must(client.IgnoreNotFound(err))
 		return
 	}
-	w.editConfig(&v.Spec, arg)
+	right := w.vdoConfig("m-site").Spec
+	configEdits[arg](&v.Spec, &right)
+	w.orphans = w.orphans || v.Spec.OnDelete == v1alpha1.DeleteOrphan
 	if err := w.Update(w.ctx, v); err != nil {
 		w.note("refused", err.Error()) // at the door
 	}
 }
 
-func (w *world) editConfig(s *v1alpha1.VDOConfigSpec, arg string) {
-	right := w.vdoConfig("m-site").Spec
-	pin := func(version string) {
-		s.Drivers = []v1alpha1.DriverPolicy{{Driver: "csi", Version: version}}
-	}
-	switch arg {
-	case "no cloud provider":
-		s.CloudProvider = nil
-	case "cloud provider":
-		s.CloudProvider = right.CloudProvider
-	case "no storage":
-		s.StorageProvider = nil
-	case "storage":
-		s.StorageProvider = right.StorageProvider
-	case "suspended", "resumed":
-		s.Suspend = arg == "suspended"
-	case "a pin that is not a version":
-		pin("..3")
-	case "a pin that nothing has":
-		pin("9.9.9")
-	case "no pin":
-		s.Drivers = nil
-	case "onDelete Remove", "onDelete Refuse", "onDelete Orphan":
-		s.OnDelete = v1alpha1.DeleteMode(strings.TrimPrefix(arg, "onDelete "))
-		w.orphans = w.orphans || s.OnDelete == v1alpha1.DeleteOrphan
-	case "upgrade by hand":
-		s.Upgrade = v1alpha1.UpgradeManual
-	case "a bundle that is not there":
-		s.Bundle = &v1alpha1.LocalReference{Name: "missing"}
-	case "its bundle by name":
-		s.Bundle = &v1alpha1.LocalReference{Name: "drivers"}
-	case "any bundle":
-		s.Bundle = nil
-	}
+// configEdits are what is asked for otherwise in a VDOConfig, of which a right one is given.
+var configEdits = map[string]func(spec, right *asked){
+	"no cloud provider":           func(spec, _ *asked) { spec.CloudProvider = nil },
+	"cloud provider":              func(spec, right *asked) { spec.CloudProvider = right.CloudProvider },
+	"no storage":                  func(spec, _ *asked) { spec.StorageProvider = nil },
+	"storage":                     func(spec, right *asked) { spec.StorageProvider = right.StorageProvider },
+	"suspended":                   func(spec, _ *asked) { spec.Suspend = true },
+	"resumed":                     func(spec, _ *asked) { spec.Suspend = false },
+	"a pin that is not a version": func(spec, _ *asked) { spec.Drivers = pinOfCSI("..3") },
+	"a pin that nothing has":      func(spec, _ *asked) { spec.Drivers = pinOfCSI("9.9.9") },
+	"no pin":                      func(spec, _ *asked) { spec.Drivers = nil },
+	"onDelete Remove":             func(spec, _ *asked) { spec.OnDelete = v1alpha1.DeleteRemove },
+	"onDelete Refuse":             func(spec, _ *asked) { spec.OnDelete = v1alpha1.DeleteRefuse },
+	"onDelete Orphan":             func(spec, _ *asked) { spec.OnDelete = v1alpha1.DeleteOrphan },
+	"upgrade by hand":             func(spec, _ *asked) { spec.Upgrade = v1alpha1.UpgradeManual },
+	"a bundle that is not there":  func(spec, _ *asked) { spec.Bundle = &v1alpha1.LocalReference{Name: "missing"} },
+	"its bundle by name":          func(spec, _ *asked) { spec.Bundle = &v1alpha1.LocalReference{Name: "drivers"} },
+	"any bundle":                  func(spec, _ *asked) { spec.Bundle = nil },
+}
+
+func pinOfCSI(version string) []v1alpha1.DriverPolicy {
+	return []v1alpha1.DriverPolicy{{Driver: "csi", Version: version}}
 }
 
 // What is not of one driver, and is deleted by hand all the same.
@@ -419,43 +406,46 @@ func (w *world) handDeletes(arg string) {
 	}
 }
 
+// handEdits are what someone spoils of the essential objects of drivers.
+var handEdits = map[string]struct {
+	driver string
+	object int
+	edit   func(*unstructured.Unstructured) error
+}{
+	"the image of the cloud provider":       {"cpi", 0, spoilImage},
+	"the image of the storage controller":   {"csi", 0, spoilImage},
+	"the number of storage controllers":     {"csi", 0, setField(int64(0), "spec", "replicas")},
+	"the rules of the storage driver":       {"csi", 5, removeField("rules")},
+	"the cloud provider's credentials":      {"cpi", 3, setField("eA==", "data", "spoiled")},
+	"the labels of the snapshot-controller": {"snapshot-controller", 0, removeField("metadata", "labels")},
+	"the pull secrets of the cloud provider": {"cpi", 0,
+		removeField("spec", "template", "spec", "imagePullSecrets")},
+}
+
+func spoilImage(o *unstructured.Unstructured) error {
+	containers, _, _ := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
+	containers[0].(map[string]any)["image"] = evil + "/miner:1" //nolint:forcetypeassert // of the API server
+	return unstructured.SetNestedSlice(o.Object, containers, "spec", "template", "spec", "containers")
+}
+
+func setField(value any, path ...string) func(*unstructured.Unstructured) error {
+	return func(o *unstructured.Unstructured) error { return unstructured.SetNestedField(o.Object, value, path...) }
+}
+
+func removeField(path ...string) func(*unstructured.Unstructured) error {
+	return func(o *unstructured.Unstructured) error {
+		unstructured.RemoveNestedField(o.Object, path...)
+		return nil
+	}
+}
+
 func (w *world) handEdits(arg string) {
-	edit := func(driver string, i int, change func(o *unstructured.Unstructured)) {
-		id := essentials[driver][i]
-		o := w.read(id)
-		if o == nil || o.GetDeletionTimestamp() != nil {
-			return
-		}
-		change(o)
+	e := handEdits[arg]
+	id := essentials[e.driver][e.object]
+	if o := w.read(id); o != nil && o.GetDeletionTimestamp() == nil {
+		w.must(e.edit(o))
 		w.touched[id.Key.String()] = true
 		w.must(w.Update(w.ctx, o, client.FieldOwner("kubectl-edit")))
-	}
-	image := func(o *unstructured.Unstructured) {
-		containers, _, _ := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
-		containers[0].(map[string]any)["image"] = evil + "/miner:1" //nolint:forcetypeassert // of the API server
-		w.must(unstructured.SetNestedSlice(o.Object, containers, "spec", "template", "spec", "containers"))
-	}
-	switch arg {
-	case "the image of the cloud provider":
-		edit("cpi", 0, image)
-	case "the image of the storage controller":
-		edit("csi", 0, image)
-	case "the number of storage controllers":
-		edit("csi", 0, func(o *unstructured.Unstructured) {
-			w.must(unstructured.SetNestedField(o.Object, int64(0), "spec", "replicas"))
-		})
-	case "the pull secrets of the cloud provider":
-		edit("cpi", 0, func(o *unstructured.Unstructured) {
-			unstructured.RemoveNestedField(o.Object, "spec", "template", "spec", "imagePullSecrets")
-		})
-	case "the rules of the storage driver":
-		edit("csi", 5, func(o *unstructured.Unstructured) { delete(o.Object, "rules") })
-	case "the cloud provider's credentials":
-		edit("cpi", 3, func(o *unstructured.Unstructured) {
-			w.must(unstructured.SetNestedField(o.Object, "eA==", "data", "spoiled"))
-		})
-	case "the labels of the snapshot-controller":
-		edit("snapshot-controller", 0, func(o *unstructured.Unstructured) { o.SetLabels(nil) })
 	}
 }
 
