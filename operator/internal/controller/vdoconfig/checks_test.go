@@ -92,15 +92,12 @@ func TestWhatMakesAnotherQuestion(t *testing.T) {
 }
 
 // running is a site on which both drivers run, with what they were configured with.
-func running(was v1alpha1.VDOConfigSpec, vcenters map[string]string) *pass {
-	workload := func(d matrix.Driver, name string) inventory.Entry {
-		return inventory.Entry{ID: inventory.ID{Key: inventory.Key{Group: "apps", Kind: "DaemonSet", Namespace: "n", Name: name}}, Driver: d, Release: string(d) + "@3.5.1"}
-	}
-	g := &pass{result: result{decided: requesting(&v1alpha1.VDOConfig{Spec: pairRequested()})}}
-	g.vcenters = map[string]vcenter{"vc": {where: "a vc.site:443 dc", verified: true}}
-	g.site.Installed = map[matrix.Driver]matrix.Version{matrix.CPI: mustVersion("1.33.1"), matrix.CSI: mustVersion("3.5.1")}
-	g.facts.inventory = inventory.Inventory{}.With(workload(matrix.CPI, "cpi")).With(workload(matrix.CSI, "csi")).
-		WithMemory(inventory.Memory{CloudProvider: was.CloudProvider, StorageProvider: was.StorageProvider, VCenters: vcenters})
+func running(t *testing.T, was v1alpha1.VDOConfigSpec, vcenters map[string]string) *pass {
+	t.Helper()
+	g := &pass{result: result{decided: *siteOf(t, pairRequested(), "", "cpi@1.33.1 csi@3.5.1")}}
+	g.spec, g.vcenters = g.config.Spec, map[string]vcenter{"vc": {where: "a vc.site:443 dc", verified: true}}
+	g.facts.inventory = g.decided.inventory.WithMemory(inventory.Memory{
+		CloudProvider: was.CloudProvider, StorageProvider: was.StorageProvider, VCenters: vcenters})
 	return g
 }
 
@@ -139,7 +136,7 @@ func TestADriverThatWouldNotStartKeepsWhatItRunsWith(t *testing.T) {
 			if c.where != "" {
 				vcenters["vc"] = c.where
 			}
-			g := running(was, vcenters)
+			g := running(t, was, vcenters)
 			g.checks, g.frozen = c.checks, c.frozen
 			g.keepConfiguration()
 			requested := pairRequested()

@@ -120,18 +120,6 @@ func TestWhatWasWithdrawnSinceIsNotGoneBackTo(t *testing.T) {
 	require.Empty(t, g.unsuited(own, cur), "it says nothing of it")
 }
 
-// What is gone back to comes from its own bundle, whatever the accepted one is.
-func TestWhatIsPutBackWaitsForNoOtherBundlesTrust(t *testing.T) {
-	g, cur := withRevision(t)
-	g.gateBundle(because(fault.Untrusted))
-	require.NoError(t, g.goBackTo(t.Context(), cur))
-	d := resolved(&g.decided)
-	require.Equal(t, cur.Bundle, d.bundleOf(matrix.CSI).reference())
-	require.Empty(t, d.untrusted())
-	g.Trust = nobody{}
-	require.Equal(t, fault.Untrusted, fault.ReasonOf(g.goBackTo(t.Context(), cur)))
-}
-
 // What runs and has no history is a revision in the version that runs, whatever holds others, if the accepted bundle
 // has it; only the bundle itself holds that.
 func TestWhatHasNoHistoryIsAdopted(t *testing.T) {
@@ -248,6 +236,7 @@ func TestARevisionThatIsRevokedWhileItIsRolledOutGoesNoFurther(t *testing.T) {
 			require.Equal(t, was.Name(), cur.Name(), name)
 			require.Equal(t, revision.RolledBack, of.Outcome, name)
 			require.NotEmpty(t, of.Reason, name)
+			require.Equal(t, was.Bundle, g.resolve().bundleOf(matrix.CSI).reference(), "whatever the accepted one is")
 			require.Empty(t, g.resolve().untrusted(), name)
 			continue
 		}
