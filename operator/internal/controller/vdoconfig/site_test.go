@@ -75,7 +75,7 @@ func siteOf(t *testing.T, spec v1alpha1.VDOConfigSpec, bundle, installed string)
 func withCSI(t *testing.T) *decided {
 	t.Helper()
 	storage := v1alpha1.VDOConfigSpec{StorageProvider: &v1alpha1.StorageProvider{VsphereCloudConfig: "vc"}}
-	s := siteOf(t, storage, "csi@3.7.3", "csi@3.5.1")
+	s := siteOf(t, storage, "snapshot-controller@8.2.0 csi@3.7.3", "csi@3.5.1")
 	s.upgrades.current = comingFrom(t, "csi@3.5.1", "csi@3.5.1")
 	return s
 }

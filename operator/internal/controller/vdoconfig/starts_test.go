@@ -445,6 +445,7 @@ func TestARollbackWaitsForABundleThatCannotBeRead(t *testing.T) {
 	next := revision.Revision{Bundle: "mirror.site/vdo@sha256:new", Releases: []string{"csi@3.7.3"}}
 	h = h.Start(next, revision.Beginning{}).Fail("it crashes", g.at0())
 	g.remembers(revision.Histories{matrix.CSI: h})
+	g.bundle = holding(t, "sha256:new", "csi@3.7.3") // nothing of it can be installed
 	g.Store = shelf{
 		"sha256:older": holding(t, "sha256:older", "csi@3.5.1"), "sha256:new": g.bundle,
 		"sha256:last": holding(t, "sha256:last", "csi@3.5.1"),
