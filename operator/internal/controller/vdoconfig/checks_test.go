@@ -214,7 +214,11 @@ func TestWhatTheBundleLacksCountsWhateverElseIsKnown(t *testing.T) {
 				require.Nil(t, st)
 			} else {
 				require.Equal(t, c.passed, st.Passed)
-				require.Equal(t, c.listed, listedIDs(st))
+				listed := []string{}
+				for _, r := range st.Results {
+					listed = append(listed, r.ID)
+				}
+				require.Equal(t, c.listed, listed)
 			}
 			got := (&result{decided: s}).preflightCondition()
 			require.Equal(t, c.condition, string(got.Status)+" "+got.Reason)
@@ -231,12 +235,4 @@ func TestWhatTheBundleLacksCountsWhateverElseIsKnown(t *testing.T) {
 
 func TestAPassThatDidNotGetSoFarSaysNothingOfChecks(t *testing.T) {
 	require.Empty(t, (&result{}).preflightCondition())
-}
-
-func listedIDs(st *v1alpha1.PreflightStatus) []string {
-	all := []string{}
-	for i := range st.Results {
-		all = append(all, st.Results[i].ID)
-	}
-	return all
 }

@@ -174,11 +174,6 @@ func TestWhatCountsOfARevision(t *testing.T) {
 	}
 }
 
-// fallenOver is a driver that is rolled out and does not work.
-func fallenOver(version string) assess.Health {
-	return assess.Health{Version: version, Complete: true, Findings: []assess.Finding{{Subject: "pods", Reason: fault.Unreachable, Message: "fall over"}}}
-}
-
 // A group fails for its own drivers, whatever holds another one, be it a vCenter or a check. What falls over while
 // its own driver is held, or may for the sake of the cloud provider that is held, is not the rollout's doing.
 func TestARevisionFailsForItsOwnDriversAlone(t *testing.T) {
@@ -229,7 +224,8 @@ func TestARevisionFailsForItsOwnDriversAlone(t *testing.T) {
 			p.outcome.report = &assess.Report{Drivers: map[matrix.Driver]assess.Health{
 				matrix.CPI: {Version: "1.33.1", Complete: true}, matrix.CSI: {Version: "3.5.1", Complete: true}}}
 			for _, d := range c.falls {
-				p.outcome.report.Drivers[d] = fallenOver(all.Version(string(d)))
+				p.outcome.report.Drivers[d] = assess.Health{Version: all.Version(string(d)), Complete: true,
+					Findings: []assess.Finding{{Subject: "pods", Reason: fault.Unreachable, Message: "fall over"}}}
 			}
 			c.edit(p)
 			h := begun(all, revision.Beginning{Now: p.facts.at0()})

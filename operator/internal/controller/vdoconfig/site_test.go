@@ -295,13 +295,6 @@ func TestWhoIsInForce(t *testing.T) {
 }
 
 func TestWhatAPassMeans(t *testing.T) {
-	rolled := func(d ...matrix.Driver) *assess.Report {
-		all := map[matrix.Driver]assess.Health{}
-		for _, driver := range d {
-			all[driver] = assess.Health{Version: "1.0.0", Complete: true}
-		}
-		return &assess.Report{Drivers: all}
-	}
 	for name, c := range map[string]struct {
 		edit func(*result)
 		want []string
@@ -342,25 +335,26 @@ func TestWhatAPassMeans(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			config := &v1alpha1.VDOConfig{}
 			config.Status.Conditions = []metav1.Condition{{Type: "Applied", Status: metav1.ConditionTrue}, {Type: "CSIReady", Status: metav1.ConditionTrue}}
+			report := &assess.Report{Drivers: map[matrix.Driver]assess.Health{matrix.CSI: {Version: "1.0.0", Complete: true}}}
 			p := &result{decided: requesting(config), decision: only(matrix.CSI, "1.0.0"),
-				outcome: outcome{report: rolled(matrix.CSI), plan: &plan.Plan{}}}
+				outcome: outcome{report: report, plan: &plan.Plan{}}}
 			p.decision.from = &opened{}
 			if c.edit != nil {
 				c.edit(p)
 			}
 			before := config.DeepCopy()
-			report := p.conditions(config)
+			conditions := p.conditions(config)
 			require.Equal(t, before, config, "it only reads")
-			got := []string{string(report.Phase.State)}
-			for _, part := range report.Parts {
+			got := []string{string(conditions.Phase.State)}
+			for _, part := range conditions.Parts {
 				got = append(got, part.Type+"="+string(part.Status))
 			}
 			absent := []string{
 				"=", "NextMinorCovered=", "CNIReady=", "CPIReady=", "WebhookCertificateValid=", "Drifted="}
 			none := func(s string) bool { return slices.Contains(absent, s) }
 			require.Equal(t, c.want, slices.DeleteFunc(got, none))
-			if report.Phase.State == condition.StateFault {
-				require.Error(t, report.Phase.Err)
+			if conditions.Phase.State == condition.StateFault {
+				require.Error(t, conditions.Phase.Err)
 			}
 		})
 	}
