@@ -47,11 +47,13 @@ keyless:
 `
 	with := func(texts ...string) []byte {
 		const times = `notBefore: "2024-01-01T00:00:00Z", notAfter: "2044-01-01T00:00:00Z"`
-		texts = append(texts, "DIGEST", "sha256:"+strings.Repeat("a", 64), "FIRST", strconv.Quote(first), "TIMES", times)
+		digest := "sha256:" + strings.Repeat("a", 64)
+		texts = append(texts, "DIGEST", digest, "FIRST", strconv.Quote(first), "TIMES", times)
 		return []byte(strings.NewReplacer(texts...).Replace(policy))
 	}
 	spec := &v1alpha1.TrustPolicy{}
-	require.NoError(t, yaml.UnmarshalStrict(with("SECOND", "from: {configMap: all}", "ROOTS", "rootsFrom: {configMap: all}",
+	require.NoError(t, yaml.UnmarshalStrict(with(
+		"SECOND", "from: {configMap: all}", "ROOTS", "rootsFrom: {configMap: all}",
 		"INTERMEDIATES", "intermediatesFrom: {configMap: all, key: issuing}", "CLOCKS",
 		"timestampRootsFrom: {secret: time, key: tsa}", "SIGSTORE", "trustedRootFrom: {configMap: all}"), spec))
 	api := fake.NewClientBuilder().WithObjects(

@@ -335,9 +335,9 @@ func TestWhatAPassMeans(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			config := &v1alpha1.VDOConfig{}
 			config.Status.Conditions = []metav1.Condition{{Type: "Applied", Status: metav1.ConditionTrue}, {Type: "CSIReady", Status: metav1.ConditionTrue}}
-			report := &assess.Report{Drivers: map[matrix.Driver]assess.Health{matrix.CSI: {Version: "1.0.0", Complete: true}}}
+			health := map[matrix.Driver]assess.Health{matrix.CSI: {Version: "1.0.0", Complete: true}}
 			p := &result{decided: requesting(config), decision: only(matrix.CSI, "1.0.0"),
-				outcome: outcome{report: report, plan: &plan.Plan{}}}
+				outcome: outcome{report: &assess.Report{Drivers: health}, plan: &plan.Plan{}}}
 			p.decision.from = &opened{}
 			if c.edit != nil {
 				c.edit(p)

@@ -515,7 +515,8 @@ func TestARemovalThatEndedButForTheFinalizerEnds(t *testing.T) {
 	v := &v1alpha1.VDOConfig{}
 	v.Status.Drivers = []v1alpha1.DriverStatus{{Driver: "snapshot-controller", Version: "8.2.0"}}
 	for n, ends := range map[int]bool{1: true, 0: false} {
-		done, err := (&Reconciler{Now: time.Now, Cluster: cleared{used{snapshots: n}}}).newPass(v).clear(t.Context(), nil)
+		r := &Reconciler{Now: time.Now, Cluster: cleared{used{snapshots: n}}}
+		done, err := r.newPass(v).clear(t.Context(), nil)
 		require.Equal(t, ends, done)
 		require.Equal(t, ends, err == nil)
 	}
