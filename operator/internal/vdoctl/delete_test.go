@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -92,22 +91,11 @@ func TestDeleteTakesWhatIsAskedForAndNothingElse(t *testing.T) {
 	s := wholeCluster(t)
 	installed := s.installs()
 	s.configured()
-	ctx := t.Context()
 
 	s.run("delete").is(2, "say what to delete")
 	for _, flag := range []string{"--operator", "--configuration", "--crds"} {
 		s.run("delete", flag, "--yes").is(8, "--keep-drivers")
 	}
-	volume := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "kept"}, Spec: corev1.PersistentVolumeSpec{
-		Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-		PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "csi.vsphere.vmware.com", VolumeHandle: "handle"}},
-	}}
-	require.NoError(t, s.k.Create(ctx, volume))
-	s.run("delete", "--all", "--yes").is(8, "volumes use the storage driver: kept")
-	require.Nil(t, s.config().DeletionTimestamp, "nothing was begun")
-	require.NoError(t, s.k.Delete(ctx, volume))
-	require.Eventually(t, func() bool { return !s.there(volume) }, time.Minute, 100*time.Millisecond)
-
 	s.run("delete", "--all").is(8, "no terminal")
 	require.Contains(t, s.ok("delete", "--all", "--dry-run"), "VDOConfig vmware-system-vdo/vdo")
 	require.Nil(t, s.config().DeletionTimestamp)

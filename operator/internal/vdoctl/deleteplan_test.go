@@ -103,6 +103,8 @@ func TestDeleteDoesNotLeaveDriversUnsaid(t *testing.T) {
 	volume := &corev1.PersistentVolume{ObjectMeta: metaOf("", "late"), Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "csi.vsphere.vmware.com"}}}}
 	require.NoError(t, c.Create(ctx, volume))
 	require.ErrorContains(t, o.removeAll(ctx, c, r), "volumes use the storage driver: late")
+	_, err = o.plan(ctx, c)
+	require.ErrorContains(t, err, "volumes use the storage driver: late")
 	require.NoError(t, c.Get(ctx, client.ObjectKey{Namespace: "vmware-system-vdo", Name: "vdo"}, &v1alpha1.VDOConfig{}), "nothing was begun")
 }
 
