@@ -16,16 +16,24 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/topology"
 )
 
-// a zone is not moved while the cluster does not say who uses it.
-func TestNoZoneMovesWithoutAnAnswerOfTheCluster(t *testing.T) {
+// a zone is not moved while a node uses it, or the cluster does not say who does. A tag on a VM or a resource pool says
+// nothing of a zone; one on what the zone is in does.
+func TestNoZoneMovesWhileItIsUsed(t *testing.T) {
 	root, site := preflight.Ref{Type: "Folder", Value: "root"}, preflight.Ref{Type: "Datacenter", Value: "site"}
-	zone := preflight.Category{Name: "k8s-zone", Tag: "a"}
-	u := &tagUse{cluster: preflight.Cluster{Err: errors.New("connection refused")}}
-	v := preflight.VCenter{Contents: preflight.Contents{
-		Objects: map[preflight.Ref]preflight.Object{root: {}, site: {Name: "site", Parent: root}},
-		Tagged:  map[preflight.Ref][]preflight.Category{root: {zone}}}}
-	require.Error(t, u.refuse(v, []topology.Step{{Do: topology.Detach, Category: "k8s-zone", Tag: "a", Path: "/"}}))
-	require.Error(t, u.refuse(v, []topology.Step{{Do: topology.Attach, Category: "k8s-zone", Tag: "b", Path: "/site"}}))
+	pool, vm := preflight.Ref{Type: "ResourcePool", Value: "p"}, preflight.Ref{Type: "VirtualMachine", Value: "vm"}
+	node := preflight.Node{Name: "one", Zones: map[string]string{"topology.csi.vmware.com/k8s-zone": "a"}}
+	for _, cluster := range []preflight.Cluster{{Nodes: []preflight.Node{node}}, {Err: errors.New("connection refused")}} {
+		for on, refused := range map[preflight.Ref]bool{root: true, site: true, pool: false, vm: false} {
+			v := preflight.VCenter{Contents: preflight.Contents{
+				Objects: map[preflight.Ref]preflight.Object{
+					root: {}, site: {Name: "site", Parent: root}, pool: {Name: "p", Parent: site}},
+				Tagged: map[preflight.Ref][]preflight.Category{on: {{Name: "k8s-zone", Tag: "a"}}}}}
+			u := &tagUse{cluster: cluster}
+			err := u.refuse(v, []topology.Step{{Do: topology.Attach, Category: "k8s-zone", Tag: "b", Path: "/site"}})
+			require.Equal(t, refused, err != nil, "%v: %v", on, err)
+			require.Error(t, u.refuse(v, []topology.Step{{Do: topology.Detach, Category: "k8s-zone", Tag: "a", Path: "/"}}))
+		}
+	}
 }
 
 // what is not asked for stays: upgrades are manual by the earlier operator's ConfigMap.
@@ -66,15 +74,18 @@ func TestTheFileOfAccountsIsReadByItsOwnerAlone(t *testing.T) {
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 }
 
-// a revision that failed and stays, since nothing can be gone back to, is tried once more.
+// a revision that failed and stays, since nothing can be gone back to, is tried once more, approved before or not.
 func TestAFailedRevisionThatStaysIsApprovedAgain(t *testing.T) {
 	config := &v1alpha1.VDOConfig{}
 	config.Spec.Upgrade = v1alpha1.UpgradeManual
 	config.Status.Revisions = []v1alpha1.RevisionStatus{
 		{Name: "r-2", Group: "csi", Current: true, Releases: "csi@3.5.1", Outcome: "Failed"},
 	}
-	require.NoError(t, (&approveOptions{app: &app{}}).consentTo(config, "r-2", "me"))
-	require.Contains(t, config.Annotations[v1alpha1.AnnotationRetry], "r-2 ")
+	for _, approved := range []string{"r-1", "r-2"} {
+		config.Annotations, config.Spec.UpgradePolicy = nil, &v1alpha1.UpgradePolicy{Approval: &v1alpha1.UpgradeApproval{Revision: approved}}
+		require.NoError(t, (&approveOptions{app: &app{}}).consentTo(config, "r-2", "me"))
+		require.Contains(t, config.Annotations[v1alpha1.AnnotationRetry], "r-2 ")
+	}
 
 	config.Annotations = nil // the same while another group waits for an approval
 	config.Status.Candidate = &v1alpha1.CandidateStatus{Name: "r-3", Releases: "cpi@1.33.1, csi@3.5.1", Reason: "NotApproved"}

@@ -267,18 +267,6 @@ func TestUpgradeIsListedAndApprovedInOnesOwnName(t *testing.T) {
 	s.status(func(st *v1alpha1.VDOConfigStatus) { st.Candidate = nil })
 	require.Contains(t, s.ok("upgrade", "approve", "r4-44444444"), "nothing waits")
 	s.run("upgrade", "approve", "r5-55555555").is(8, "no upgrade waits")
-
-	// A revision that failed and stays is tried again, approved before or not.
-	for _, name := range []string{"r4-44444444", "r5-55555555"} {
-		s.status(func(st *v1alpha1.VDOConfigStatus) {
-			failed := v1alpha1.RevisionStatus{Name: name, Group: "csi", Current: true, Releases: "csi@3.7.3"}
-			failed.Outcome, failed.Bundle = "Failed", "m/vdo@sha256:1"
-			failed.MadeAt, failed.Since = metav1.Now(), metav1.Now()
-			st.Revisions = []v1alpha1.RevisionStatus{failed}
-		})
-		require.Contains(t, s.ok("upgrade", "approve", name), v1alpha1.AnnotationRetry)
-		require.Contains(t, s.config().Annotations[v1alpha1.AnnotationRetry], name+" ")
-	}
 }
 
 func TestADowngradeAndAFailedRevisionNeedTheirOwnConsent(t *testing.T) {
