@@ -29,7 +29,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/deploy"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/upstream"
 )
 
@@ -521,5 +520,4 @@ func TestTheKustomizationListsEveryFile(t *testing.T) {
 	crds, err := filepath.Glob("crds/*.yaml")
 	require.NoError(t, err)
 	require.ElementsMatch(t, append(want, crds...), k.Resources)
-	require.DirExists(t, filepath.Join(toolchain.Root(), "deploy"))
 }

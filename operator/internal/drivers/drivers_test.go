@@ -34,21 +34,14 @@ func TestEachPlaceOfOursIsWithinTheCeilingAndNoOtherWorkloadIs(t *testing.T) {
 		require.NotEmpty(t, c.Pods[p.String()].Account, "%s: its pods' account", p)
 	}
 	for _, d := range []matrix.Driver{matrix.CNI, matrix.CPI, matrix.SnapshotController, matrix.CSI} {
-		for name := range drivers.CeilingOf(d).Pods {
+		c := drivers.CeilingOf(d)
+		for name, pods := range c.Pods {
+			namespace, _, _ := strings.Cut(strings.Fields(name)[1], "/")
+			require.Contains(t, c.Accounts, namespace+"/"+pods.Account, "%s: an account that the driver may name", name)
 			require.True(t, ours[name] || name == "Deployment kube-system/snapshot-validation-deployment", "%s has pods and no place", name)
 		}
 	}
 	require.Nil(t, drivers.CeilingOf("another"), "what is not known may hold nothing")
-}
-
-func TestAccountsOfPodsAreThoseThatTheDriverMayName(t *testing.T) {
-	for _, d := range []matrix.Driver{matrix.CNI, matrix.CPI, matrix.SnapshotController, matrix.CSI} {
-		c := drivers.CeilingOf(d)
-		for name, pods := range c.Pods {
-			namespace, _, _ := strings.Cut(strings.Fields(name)[1], "/")
-			require.Contains(t, c.Accounts, namespace+"/"+pods.Account, name)
-		}
-	}
 }
 
 // The API server holds whoever has the operator's token to the rights and accounts that the operator
