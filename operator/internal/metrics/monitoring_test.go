@@ -44,6 +44,11 @@ func faults() []brokenResource {
 	vcenterReady := func(reason string) func(*v1alpha1.VsphereCloudConfig) {
 		return func(v *v1alpha1.VsphereCloudConfig) { setReady(&v.Status.Conditions, metav1.ConditionFalse, reason) }
 	}
+	// says is a VDOConfig with a condition.
+	says := func(name, kind, reason string, alerts ...string) brokenResource {
+		change := func(c *v1alpha1.VDOConfig) { set(&c.Status.Conditions, kind, no, reason) }
+		return broken(healthyConfig(name), change, alerts...)
+	}
 	expires := func(days int) func(*v1alpha1.DriverBundle) {
 		return func(b *v1alpha1.DriverBundle) { b.Status.Matrix.Expires = metav1.NewTime(started.AddDate(0, 0, days)) }
 	}
@@ -68,28 +73,16 @@ func faults() []brokenResource {
 		broken(healthyConfig("contested"), func(c *v1alpha1.VDOConfig) {
 			c.Status.Drift = []v1alpha1.DriftStatus{{Driver: "csi", Kind: "Deployment", Name: "d", Repairs: 5, Until: &metav1.Time{Time: started}}}
 		}, "VDODriftContested"),
-		broken(healthyConfig("preflight"), func(c *v1alpha1.VDOConfig) {
-			set(&c.Status.Conditions, v1alpha1.ConditionPreflight, no, "BlockInstall")
-		}, "VDOPreflightBlocks"),
-		broken(healthyConfig("rolled-back"), func(c *v1alpha1.VDOConfig) { set(&c.Status.Conditions, v1alpha1.ConditionUpgraded, no, "RolledBack") }, "VDOUpgradeFailed"),
-		broken(healthyConfig("failed-and-stays"), func(c *v1alpha1.VDOConfig) { set(&c.Status.Conditions, v1alpha1.ConditionUpgraded, no, "Failed") }, "VDOUpgradeFailed"),
-		broken(healthyConfig("approval"), func(c *v1alpha1.VDOConfig) { set(&c.Status.Conditions, v1alpha1.ConditionUpgraded, no, "NotApproved") }, "VDOUpgradeWaits"),
-		broken(healthyConfig("interlocked"), func(c *v1alpha1.VDOConfig) {
-			set(&c.Status.Conditions, v1alpha1.ConditionUpgraded, no, "Interlocked")
-		}, "VDOUpgradeWaits"),
-		broken(healthyConfig("downgrade"), func(c *v1alpha1.VDOConfig) {
-			set(&c.Status.Conditions, v1alpha1.ConditionUpgraded, no, "DowngradeRefused")
-		}, "VDOUpgradeWaits"),
-		broken(healthyConfig("of-another-version"), func(c *v1alpha1.VDOConfig) {
-			set(&c.Status.Conditions, v1alpha1.ConditionUpgraded, no, "Unknown")
-		}, "VDOUpgradeWaits"),
-		broken(healthyConfig("window"), func(c *v1alpha1.VDOConfig) {
-			set(&c.Status.Conditions, v1alpha1.ConditionUpgraded, no, "WindowClosed")
-		}), // it waits for what comes by itself
-		broken(healthyConfig("ahead"), func(c *v1alpha1.VDOConfig) {
-			set(&c.Status.Conditions, v1alpha1.ConditionUpgradeable, no, "Incompatible")
-		}, "VDONotUpgradeable"),
-		broken(healthyConfig("certificate"), func(c *v1alpha1.VDOConfig) { set(&c.Status.Conditions, v1alpha1.ConditionCertificate, no, "Expiring") }, "VDOWebhookCertificateExpires"),
+		says("preflight", v1alpha1.ConditionPreflight, "BlockInstall", "VDOPreflightBlocks"),
+		says("rolled-back", v1alpha1.ConditionUpgraded, "RolledBack", "VDOUpgradeFailed"),
+		says("failed-and-stays", v1alpha1.ConditionUpgraded, "Failed", "VDOUpgradeFailed"),
+		says("approval", v1alpha1.ConditionUpgraded, "NotApproved", "VDOUpgradeWaits"),
+		says("interlocked", v1alpha1.ConditionUpgraded, "Interlocked", "VDOUpgradeWaits"),
+		says("downgrade", v1alpha1.ConditionUpgraded, "DowngradeRefused", "VDOUpgradeWaits"),
+		says("of-another-version", v1alpha1.ConditionUpgraded, "Unknown", "VDOUpgradeWaits"),
+		says("window", v1alpha1.ConditionUpgraded, "WindowClosed"), // it waits for what comes by itself
+		says("ahead", v1alpha1.ConditionUpgradeable, "Incompatible", "VDONotUpgradeable"),
+		says("certificate", v1alpha1.ConditionCertificate, "Expiring", "VDOWebhookCertificateExpires"),
 
 		broken(healthyVCenter("vc-certificate-suspended"), func(v *v1alpha1.VsphereCloudConfig) { vcenterReady("CertificateInvalid")(v); v.Spec.Suspend = true }, "VDOSuspended"),
 		broken(healthyVCenter("vc-slow"), func(v *v1alpha1.VsphereCloudConfig) { v.Spec.VcIP = "slow.site.example" }, "VDOVCenterSlow"),
