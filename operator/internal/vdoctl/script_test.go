@@ -131,33 +131,20 @@ spec: {vcIp: %s, port: %d, credentials: vc, thumbprint: "%s"}
 	return out
 }
 
-const bothVCenters = `---
+// Configurations of drivers that use both vCenters, one of them, and one that is not there.
+const (
+	vdoConfig = `---
 apiVersion: vdo.vmware.com/v1alpha1
 kind: VDOConfig
 metadata: {name: vdo, namespace: vmware-system-vdo}
 spec:
-  cloudProvider: {vsphereCloudConfigs: [east], topology: {zone: k8s-zone, region: k8s-region}}
-  storageProvider: {vsphereCloudConfigs: [east, west], topologyCategories: [k8s-region, k8s-zone]}
-`
-
-const eastAlone = `---
-apiVersion: vdo.vmware.com/v1alpha1
-kind: VDOConfig
-metadata: {name: vdo, namespace: vmware-system-vdo}
-spec:
-  cloudProvider: {vsphereCloudConfigs: [east], topology: {zone: k8s-zone, region: k8s-region}}
-  storageProvider: {vsphereCloudConfig: east, topologyCategories: [k8s-region, k8s-zone]}
-`
-
-// nope names a VsphereCloudConfig that is not there.
-const nope = `---
-apiVersion: vdo.vmware.com/v1alpha1
-kind: VDOConfig
-metadata: {name: vdo, namespace: vmware-system-vdo}
-spec:
-  cloudProvider: {vsphereCloudConfigs: [east]}
-  storageProvider: {vsphereCloudConfig: nope}
-`
+  cloudProvider: {vsphereCloudConfigs: [east]`
+	inZones      = ", topology: {zone: k8s-zone, region: k8s-region}}\n"
+	categories   = ", topologyCategories: [k8s-region, k8s-zone]}\n"
+	bothVCenters = vdoConfig + inZones + "  storageProvider: {vsphereCloudConfigs: [east, west]" + categories
+	eastAlone    = vdoConfig + inZones + "  storageProvider: {vsphereCloudConfig: east" + categories
+	nope         = vdoConfig + "}\n  storageProvider: {vsphereCloudConfig: nope}\n"
+)
 
 func TestScripts(t *testing.T) {
 	c := control(t)

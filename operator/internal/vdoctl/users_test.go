@@ -88,19 +88,6 @@ func carryOut(t *testing.T, v *vcsim.VCenter, run func(...string) result, flags 
 	return script
 }
 
-// usersCase is a fault of a site, and what the commands about accounts say of it.
-type usersCase struct {
-	name    string
-	account *vcsim.Account // of the Secret; nil for that of the drivers
-	secret  string         // in its place
-	spec    string         // of the VsphereCloudConfig, in the place of the right one
-	arrange func()
-	run     []string // of users
-	code    int
-	says    []string
-	hint    string
-}
-
 // What drivers end with at run time is named before by the commands about accounts. The
 // number is the one that the error has in the list of the drivers' known errors.
 func TestUsersNameKnownErrors(t *testing.T) {
@@ -116,42 +103,38 @@ func TestUsersNameKnownErrors(t *testing.T) {
 	v.SetPassword(blind.Username, blind.Password)
 	require.NoError(t, v.Grant(t.Context(), blind.Username, "seeing", "/", false))
 	require.NoError(t, v.Grant(t.Context(), blind.Username, "seeing", "/site/west", false))
+	wrong := vcsim.Account{Username: limited.Username, Password: "wrong-canary"}
 	verify, plan := []string{"verify"}, []string{"plan"}
 	create := append([]string{"create", "--dry-run"}, asAdministrator(t)...)
-	at := func(port int, rest string) string {
-		return fmt.Sprintf("{vcIp: 127.0.0.1, port: %d, credentials: vc%s}", port, rest)
-	}
-	pinned := `, thumbprint: "` + v.SHA256 + `"`
-	for _, x := range []usersCase{
-		{name: "1 a wrong password", account: &vcsim.Account{Username: limited.Username, Password: "wrong-canary"}, run: verify, code: 6,
+	for _, x := range []struct {
+		name    string
+		account vcsim.Account // of the Secret
+		none    bool          // no Secret
+		arrange func()
+		run     []string // of users
+		code    int
+		says    []string
+		hint    string
+	}{
+		{name: "1 a wrong password", account: wrong, run: verify, code: 6,
 			says: []string{"refuses the user name or password of limited@vsphere.local"}, hint: "correct the Secret that spec.credentials names"},
-		{name: "a Secret of another account", run: create, code: 8,
+		{name: "a Secret of another account", account: limited, run: create, code: 8,
 			says: []string{"site.yaml has this Secret, for limited@vsphere.local"}, hint: "remove the Secret from the file"},
-		{name: "3 no Secret", secret: "none", run: plan, code: 4, says: []string{"there is no Secret vc in ", "site.yaml has none"}, hint: "--username and --password-file"},
-		{name: "5 no user name and no password", secret: "{other: x}", run: verify, code: 2,
-			says: []string{"key username is absent or empty", "key password is absent or empty"}, hint: "the keys username and password"},
-		{name: "50 an empty user name", secret: `{username: "", password: "canary"}`, run: plan, code: 2, says: []string{"key username is absent or empty"}, hint: "the keys username and password"},
-		{name: "6 a user name without a domain", account: &vcsim.Account{Username: "limited", Password: limited.Password}, run: verify, code: 6,
-			says: []string{"limited, which has no domain: write NAME@DOMAIN"}},
-		{name: "12 no such datacenter", spec: at(v.Port, pinned+", datacenters: [/site/none]"), run: verify, code: 4, says: []string{"/site/none"}, hint: "spec.datacenters"},
-		{name: "30 a privilege is missing", run: verify, code: 8, says: []string{"Cns.Searchable, StorageProfile.View on /\n", "VirtualMachine.Config.AddRemoveDevice on " + vms[0].Path}},
-		{name: "49 what the nodes' VMs are in cannot be read", account: &blind, run: verify, code: 8, says: []string{"missing   System.Read, System.View on /site, /site/west/host, /site/west/host/DC1_C0, /site/west/host/DC1_C0/"}},
-		{name: "31 no datastore that it may use", run: verify, code: 8, says: []string{"missing   Datastore.FileManagement on any datastore"}},
-		{name: "31 32 no datastore that is shared", arrange: func() { vcsim.ChangeEach(v, "HostSystem", func(h *simulator.HostSystem) { h.Datastore = nil }) }, secret: "none", run: create, code: 8,
+		{name: "3 no Secret", none: true, run: plan, code: 4, says: []string{"there is no Secret vc in ", "site.yaml has none"}, hint: "--username and --password-file"},
+		{name: "49 what the nodes' VMs are in cannot be read", account: blind, run: verify, code: 8, says: []string{"missing   System.Read, System.View on /site, /site/west/host, /site/west/host/DC1_C0, /site/west/host/DC1_C0/"}},
+		{name: "31 32 no datastore that is shared", arrange: func() { vcsim.ChangeEach(v, "HostSystem", func(h *simulator.HostSystem) { h.Datastore = nil }) }, none: true, run: create, code: 8,
 			says: []string{"find datastores for volumes in", "none is shared by the hosts that the nodes run on"}, hint: "a datastore in common"},
-		{name: "31 32 no datastore that is shared, in a plan", run: plan, code: 0, says: []string{"warning: find datastores for volumes in"}, hint: "a datastore in common"},
+		{name: "31 32 no datastore that is shared, in a plan", account: limited, run: plan, code: 0, says: []string{"warning: find datastores for volumes in"}, hint: "a datastore in common"},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			if x.arrange != nil {
 				x.arrange()
 			}
-			if x.account == nil {
-				x.account = &limited
+			file := onlyWest(t, v, x.account, "")
+			if x.none {
+				_, rest, _ := strings.Cut(readFile(t, file), "---\n")
+				file = fileOf(t, "site.yaml", rest)
 			}
-			if x.spec == "" {
-				x.spec = at(v.Port, pinned+", datacenters: [/site/west]")
-			}
-			file := fileOf(t, "site.yaml", x.site())
 			args := append(append([]string{"users"}, x.run...), "-f", file, "--kubeconfig", c.Kubeconfig())
 			out := vdoctl(t, nil, args...).is(x.code, x.says...)
 			if x.hint != "" {
@@ -161,18 +144,6 @@ func TestUsersNameKnownErrors(t *testing.T) {
 			require.NotContains(t, out, "canary")
 		})
 	}
-}
-
-func (x *usersCase) site() string {
-	secret := fmt.Sprintf("{username: %q, password: %q}", x.account.Username, x.account.Password)
-	if x.secret != "" {
-		secret = x.secret
-	}
-	out := "apiVersion: v1\nkind: Secret\nmetadata: {name: vc}\nstringData: " + secret + "\n---\n"
-	if secret == "none" {
-		out = ""
-	}
-	return out + "apiVersion: vdo.vmware.com/v1alpha1\nkind: VsphereCloudConfig\nmetadata: {name: west}\nspec: " + x.spec + "\n"
 }
 
 // Linked vCenters count the failed logins of an account together, and five lock it.
