@@ -29,7 +29,7 @@ import (
 
 const ns = "vdo"
 
-// site is a registry with a bundle, and a cluster with what is needed to read it.
+// site is a registry with a bundle of the tag 1, and a cluster with what is needed to read it.
 type site struct {
 	*testing.T
 	client.Client
@@ -54,6 +54,7 @@ func newSite(t *testing.T, o registry.Options) *site {
 	if !o.TLS {
 		s.opts.PlainHTTP = []string{reg.Host}
 	}
+	s.repo.Push(t, "1", mirror.Bundle{Seed: 1})
 	s.put(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.DefaultCAName}, Data: map[string]string{"ca.crt": string(reg.CA())}})
 	s.put(&corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.DefaultPullSecretName}, Type: corev1.SecretTypeDockerConfigJson,
@@ -173,7 +174,6 @@ func TestADamagedCopyIsReadFromTheMirrorAgainOrToldAbout(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t, registry.Options{TLS: true})
-			s.repo.Push(t, "1", mirror.Bundle{Seed: 1})
 			s.accept(store.New(s.opts))
 			parts := s.parts()
 			require.Len(t, parts, 1)
@@ -212,7 +212,6 @@ func (s *site) parts() []corev1.ConfigMap {
 // A copy of a bundle that is retained serves until it is no more.
 func TestForgetKeepsWhatIsRetained(t *testing.T) {
 	s := newSite(t, registry.Options{TLS: true})
-	s.repo.Push(t, "1", mirror.Bundle{Seed: 1})
 	st := store.New(s.opts)
 	s.accept(st)
 	first := s.bundle.DeepCopy()
@@ -240,7 +239,6 @@ func TestForgetKeepsWhatIsRetained(t *testing.T) {
 // is retained of it. Copies of a DriverBundle that is there are its own.
 func TestACopyOutlivesItsDriverBundle(t *testing.T) {
 	s := newSite(t, registry.Options{TLS: true})
-	s.repo.Push(t, "1", mirror.Bundle{Seed: 1})
 	st := store.New(s.opts)
 	s.accept(st)
 	retained := s.bundle.Status.Repository + "@" + s.bundle.Status.Digest
@@ -332,7 +330,6 @@ func TestFailuresAreToldApart(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t, c.options)
-			s.repo.Push(t, "1", mirror.Bundle{Seed: 1})
 			c.do(s)
 			m, err := s.open()
 			var root ocispec.Descriptor
@@ -365,7 +362,6 @@ func (s *site) wrongPassword() {
 
 func TestTimeout(t *testing.T) {
 	s := newSite(t, registry.Options{TLS: true})
-	s.repo.Push(t, "1", mirror.Bundle{Seed: 1})
 	hold := make(chan struct{})
 	defer close(hold)
 	s.reg.Fail(registry.Fault{Match: registry.Match{Path: "/manifests/"}, Wait: hold})
@@ -385,7 +381,6 @@ func TestTimeout(t *testing.T) {
 // Where the copy is lost the mirror is read on behalf of who has more to do.
 func TestContentsAreReadFromASlowMirrorForABoundedTime(t *testing.T) {
 	s := newSite(t, registry.Options{TLS: true})
-	s.repo.Push(t, "1", mirror.Bundle{Seed: 1})
 	s.accept(store.New(s.opts))
 	require.NoError(t, s.Delete(t.Context(), &s.parts()[0]))
 	never := make(chan struct{})
@@ -470,7 +465,6 @@ func TestSerialsAreImportedOnce(t *testing.T) {
 func TestA403ForAnAbsentSignatureIsAbsenceOnlyWhereTheRepositoryIsReadable(t *testing.T) {
 	for _, status := range []int{401, 403, 404} {
 		s := newSite(t, registry.Options{TLS: true})
-		s.repo.Push(t, "1", mirror.Bundle{Seed: 1})
 		m, root, _ := s.resolve(store.New(s.opts))
 		s.reg.Fail(registry.Fault{Match: registry.Match{Path: "/manifests/sha256-"}, Status: status})
 		evidence, err := m.Evidence(t.Context(), root)
@@ -484,7 +478,6 @@ func TestA403ForAnAbsentSignatureIsAbsenceOnlyWhereTheRepositoryIsReadable(t *te
 		}
 	}
 	s := newSite(t, registry.Options{TLS: true})
-	s.repo.Push(t, "1", mirror.Bundle{Seed: 1})
 	m, root, _ := s.resolve(store.New(s.opts))
 	s.reg.Fail(registry.Fault{Match: registry.Match{Path: ".sig"}, Status: 500})
 	_, err := m.Evidence(t.Context(), root)
