@@ -99,19 +99,23 @@ func asAdministrator(t *testing.T) []string {
 	return []string{"--username", vcsim.Administrator.Username, "--password-file", file}
 }
 
-// onlyWest is the file of a site with one vCenter, /site/west of it and an account.
+// onlyWest is the file of a site with one vCenter, /site/west of it and an account, if one is given.
 func onlyWest(t *testing.T, v *vcsim.VCenter, account vcsim.Account, more string) string {
 	t.Helper()
-	return fileOf(t, "site.yaml", fmt.Sprintf(`apiVersion: v1
+	secret := fmt.Sprintf(`apiVersion: v1
 kind: Secret
 metadata: {name: vc}
 stringData: {username: %s, password: %q}
 ---
-apiVersion: vdo.vmware.com/v1alpha1
+`, account.Username, account.Password)
+	if account.Username == "" {
+		secret = ""
+	}
+	return fileOf(t, "site.yaml", secret+fmt.Sprintf(`apiVersion: vdo.vmware.com/v1alpha1
 kind: VsphereCloudConfig
 metadata: {name: west}
 spec: {vcIp: %s, port: %d, credentials: vc, thumbprint: "%s", datacenters: [site/west]}
-%s`, account.Username, account.Password, v.Host, v.Port, v.SHA256, more))
+%s`, v.Host, v.Port, v.SHA256, more))
 }
 
 // run runs vdoctl in the namespace.

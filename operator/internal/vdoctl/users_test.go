@@ -108,8 +108,7 @@ func TestUsersNameKnownErrors(t *testing.T) {
 	create := append([]string{"create", "--dry-run"}, asAdministrator(t)...)
 	for _, x := range []struct {
 		name    string
-		account vcsim.Account // of the Secret
-		none    bool          // no Secret
+		account vcsim.Account // of the Secret, if there is one
 		arrange func()
 		run     []string // of users
 		code    int
@@ -120,9 +119,9 @@ func TestUsersNameKnownErrors(t *testing.T) {
 			says: []string{"refuses the user name or password of limited@vsphere.local"}, hint: "correct the Secret that spec.credentials names"},
 		{name: "a Secret of another account", account: limited, run: create, code: 8,
 			says: []string{"site.yaml has this Secret, for limited@vsphere.local"}, hint: "remove the Secret from the file"},
-		{name: "3 no Secret", none: true, run: plan, code: 4, says: []string{"there is no Secret vc in ", "site.yaml has none"}, hint: "--username and --password-file"},
+		{name: "3 no Secret", run: plan, code: 4, says: []string{"there is no Secret vc in ", "site.yaml has none"}, hint: "--username and --password-file"},
 		{name: "49 what the nodes' VMs are in cannot be read", account: blind, run: verify, code: 8, says: []string{"missing   System.Read, System.View on /site, /site/west/host, /site/west/host/DC1_C0, /site/west/host/DC1_C0/"}},
-		{name: "31 32 no datastore that is shared", arrange: func() { vcsim.ChangeEach(v, "HostSystem", func(h *simulator.HostSystem) { h.Datastore = nil }) }, none: true, run: create, code: 8,
+		{name: "31 32 no datastore that is shared", arrange: func() { vcsim.ChangeEach(v, "HostSystem", func(h *simulator.HostSystem) { h.Datastore = nil }) }, run: create, code: 8,
 			says: []string{"find datastores for volumes in", "none is shared by the hosts that the nodes run on"}, hint: "a datastore in common"},
 		{name: "31 32 no datastore that is shared, in a plan", account: limited, run: plan, code: 0, says: []string{"warning: find datastores for volumes in"}, hint: "a datastore in common"},
 	} {
@@ -131,10 +130,6 @@ func TestUsersNameKnownErrors(t *testing.T) {
 				x.arrange()
 			}
 			file := onlyWest(t, v, x.account, "")
-			if x.none {
-				_, rest, _ := strings.Cut(readFile(t, file), "---\n")
-				file = fileOf(t, "site.yaml", rest)
-			}
 			args := append(append([]string{"users"}, x.run...), "-f", file, "--kubeconfig", c.Kubeconfig())
 			out := vdoctl(t, nil, args...).is(x.code, x.says...)
 			if x.hint != "" {
