@@ -56,17 +56,6 @@ func counted(t *testing.T, m *metrics.Meter) map[string]float64 {
 	return out
 }
 
-func testCluster(t *testing.T) (*meteredCluster, string) {
-	t.Helper()
-	scheme, err := newScheme()
-	require.NoError(t, err)
-	c, err := client.New(cluster.Config(t), client.Options{Scheme: scheme})
-	require.NoError(t, err)
-	meter := metrics.New(metrics.Options{Reader: nothing{}, Namespace: "ns"})
-	return &meteredCluster{Cluster: &edge.Cluster{Client: c, Reader: c}, meter: meter}, cluster.Namespace(t,
-		cluster.Config(t))
-}
-
 // step creates or changes a ConfigMap.
 func step(ns string, action plan.Action, cause plan.Cause) plan.Step {
 	o := &unstructured.Unstructured{Object: map[string]any{
@@ -76,7 +65,13 @@ func step(ns string, action plan.Action, cause plan.Cause) plan.Step {
 
 // What was written to the real API server is counted, and nothing else.
 func TestWrittenObjectsAreCounted(t *testing.T) {
-	c, ns := testCluster(t)
+	scheme, err := newScheme()
+	require.NoError(t, err)
+	k, err := client.New(cluster.Config(t), client.Options{Scheme: scheme})
+	require.NoError(t, err)
+	meter := metrics.New(metrics.Options{Reader: nothing{}, Namespace: "ns"})
+	c := &meteredCluster{Cluster: &edge.Cluster{Client: k, Reader: k}, meter: meter}
+	ns := cluster.Namespace(t, cluster.Config(t))
 	live, err := c.Apply(t.Context(), step(ns, plan.Create, plan.Release), nil)
 	require.NoError(t, err)
 	live, err = c.Apply(t.Context(), step(ns, plan.Change, plan.Drift), live)

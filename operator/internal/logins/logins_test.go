@@ -37,20 +37,6 @@ func (d *domain) ask(q Question, answer error) {
 	d.l.Learn(q, answer, d.now)
 }
 
-// locksNothing requires few failures within three minutes.
-func (d *domain) locksNothing(t *testing.T) {
-	t.Helper()
-	for _, m := range d.all {
-		near := 0
-		for _, n := range d.all {
-			if n >= m && n < m+3 {
-				near++
-			}
-		}
-		require.LessOrEqual(t, near, 2, "failures within three minutes, of the five that lock: %v", d.all)
-	}
-}
-
 var begin = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 func TestARefusedAccountIsNotTriedAtOtherAddressesTogether(t *testing.T) {
@@ -71,7 +57,15 @@ func TestARefusedAccountIsNotTriedAtOtherAddressesTogether(t *testing.T) {
 			require.GreaterOrEqual(t, m-d.tried[h][i], 54, "the hour of one that refused")
 		}
 	}
-	d.locksNothing(t)
+	for _, m := range d.all {
+		near := 0
+		for _, n := range d.all {
+			if n >= m && n < m+3 {
+				near++
+			}
+		}
+		require.LessOrEqual(t, near, 2, "failures within three minutes, of the five that lock: %v", d.all)
+	}
 }
 
 // Where the vCenters have accounts of their own which are called the same, the one that

@@ -216,9 +216,16 @@ func TestAlertsAndDashboard(t *testing.T) {
 func promtool(t *testing.T, f monitoringv1.PrometheusRuleSpec, tests ...map[string]any) {
 	t.Helper()
 	program, dir := toolchain.Installed(t, "promtool"), t.TempDir()
-	data, err := yaml.Marshal(map[string]any{"rule_files": []string{"rules.yaml"}, "tests": tests})
-	require.NoError(t, err)
-	for name, data := range map[string][]byte{"rules.yaml": atOnce(t, f), "tests.yaml": data} {
+	for _, g := range f.Groups {
+		for i := range g.Rules {
+			g.Rules[i].For = nil
+		}
+	}
+	for name, content := range map[string]any{
+		"rules.yaml": f, "tests.yaml": map[string]any{"rule_files": []string{"rules.yaml"}, "tests": tests},
+	} {
+		data, err := yaml.Marshal(content)
+		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), data, 0o600))
 	}
 	out, err := exec.Command(program, "test", "rules", filepath.Join(dir, "tests.yaml")).CombinedOutput()
@@ -260,19 +267,6 @@ func rules(t *testing.T, name string) monitoringv1.PrometheusRuleSpec {
 	require.NoError(t, yaml.Unmarshal(monitoring(t, name), &of))
 	require.NotEmpty(t, of.Spec.Groups)
 	return of.Spec
-}
-
-// atOnce are the rules without the time that a condition has to last.
-func atOnce(t *testing.T, f monitoringv1.PrometheusRuleSpec) []byte {
-	t.Helper()
-	for _, g := range f.Groups {
-		for i := range g.Rules {
-			g.Rules[i].For = nil
-		}
-	}
-	data, err := yaml.Marshal(f)
-	require.NoError(t, err)
-	return data
 }
 
 // byAlert are the rules by alert.

@@ -177,23 +177,17 @@ func TestConfigureRunsAgainOnItsFile(t *testing.T) {
 	}
 }
 
-// shopOfAFile has a vCenter in the cluster as it is in a file, which is returned with its text.
-func shopOfAFile(t *testing.T) (s *shop, file, site string) {
-	t.Helper()
-	s = newShop(t)
-	east, _ := vcenters(t)
-	file = filepath.Join(t.TempDir(), "site.yaml")
-	all := byAuthority(t, east, "--vcenter", "east")
-	s.ok(append(all, "-o", file)...)
-	s.ok(append(all, "--yes")...)
-	return s, file, readFile(t, file)
-}
-
 // What a site has withdrawn from its file is trusted no more. Other ConfigMaps keep keys that the file does not
 // have. The operator reads binaryData too, as `kubectl create configmap --from-file` makes it; a key is in one of both.
 func TestConfigureWritesConfigMapsAsTheFileHasThem(t *testing.T) {
 	t.Parallel()
-	s, file, site := shopOfAFile(t)
+	s := newShop(t)
+	east, _ := vcenters(t)
+	file := filepath.Join(t.TempDir(), "site.yaml")
+	all := byAuthority(t, east, "--vcenter", "east")
+	s.ok(append(all, "-o", file)...)
+	s.ok(append(all, "--yes")...) // the cluster has what the file has
+	site := readFile(t, file)
 	policy := "threshold: 1 # " + strings.Repeat("-", 100) + "\n"
 	long := strings.ReplaceAll(policy, "\n", `\n`)
 	binary := []byte("\x00\x01\x02")

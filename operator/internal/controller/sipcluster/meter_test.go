@@ -48,14 +48,6 @@ func metered(t *testing.T, m *Meter) (series map[string]float64, families map[st
 	return series, families, err
 }
 
-// meterOf is over hosts and SIPClusters.
-func meterOf(t *testing.T, objects ...client.Object) *Meter {
-	t.Helper()
-	scheme := runtime.NewScheme()
-	require.NoError(t, errors.Join(airship.AddToScheme(scheme), choose.AddToScheme(scheme)))
-	return NewMeter(fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build(), "v1.2.3")
-}
-
 func hostIn(name, claim string, operational string) *choose.BareMetalHost {
 	o := &choose.BareMetalHost{ObjectMeta: metav1.ObjectMeta{Namespace: "m", Name: name}}
 	o.Status.Provisioning.State, o.Status.OperationalStatus = "available", operational
@@ -83,9 +75,12 @@ func site(t *testing.T) *Meter {
 	one, lacks := ready("one", "True", airship.ReasonSucceeded), ready("lacks", "False", airship.ReasonUnschedulable)
 	one.Status.Services = []airship.ServiceStatus{{Name: "a", Ready: true}, {Name: "b"}}
 	lacks.Status.Missing = []airship.MissingHosts{{Role: airship.RoleWorker, Count: 3}, {Role: "Tenant's word", Count: 1}}
-	return meterOf(t, labelled, old, hostIn("free", "", "OK"), hostIn("unfit", "", "error"), hostIn("claimed", "Worker t/one", "OK"),
+	scheme := runtime.NewScheme()
+	require.NoError(t, errors.Join(airship.AddToScheme(scheme), choose.AddToScheme(scheme)))
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(labelled, old, hostIn("free", "", "OK"), hostIn("unfit", "", "error"), hostIn("claimed", "Worker t/one", "OK"),
 		hostIn("failed", "ControlPlane t/one", "error"), hostIn("gone", "Worker t/gone", "OK"), hostIn("nonsense", "x", "OK"),
 		one, lacks, &airship.SIPCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "t", Name: "new"}})
+	return NewMeter(c.Build(), "v1.2.3")
 }
 
 func TestHostsAndServicesAreMetered(t *testing.T) {
