@@ -58,7 +58,16 @@ func TestAPlanThatIsCarriedOutIsVerified(t *testing.T) {
 		"(Get-Datastore -Server $vc -Id 'Datastore-")
 	// The script adds to a role that is there and lacks something, and takes nothing from it.
 	require.NoError(t, v.Grant(t.Context(), "other@vsphere.local", "vdo-csi-vm", "/lab", false, "VirtualMachine.Config.AddExistingDisk"))
-	script := carryOut(t, v, run)
+	script, home := run("users", "plan", "-o", "govc").is(0), t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(home, "ca.crt"), v.CA, 0o600))
+	cmd := exec.CommandContext(t.Context(), "/bin/sh")
+	cmd.Stdin = strings.NewReader(script)
+	cmd.Env = []string{ // as its first lines say
+		"HOME=" + home, "PATH=" + os.Getenv("PATH"), "GOVC_USERNAME=" + vcsim.Administrator.Username,
+		"GOVC_PASSWORD=" + vcsim.Administrator.Password, "GOVC_TLS_CA_CERTS=" + filepath.Join(home, "ca.crt"),
+	}
+	text, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s\n%s", script, text)
 	require.Contains(t, script, "\ngovc role.update -a vdo-csi-vm VirtualMachine.Config.AddRemoveDevice\n")
 	run("users", "verify").is(0, "has what the drivers need, and no more than that")
 	out = run("users", "plan", "-o", "govc").is(0)
@@ -69,23 +78,6 @@ func TestAPlanThatIsCarriedOutIsVerified(t *testing.T) {
 	run("users", "verify").is(8,
 		"missing   VirtualMachine.Config.AddRemoveDevice on "+vms[0].Path+"\n",
 		"too much  VirtualMachine.Interact.PowerOff on "+vms[0].Path+"\n")
-}
-
-// carryOut runs the script that a plan is printed as, as its first lines say, and returns it.
-func carryOut(t *testing.T, v *vcsim.VCenter, run func(...string) result, flags ...string) string {
-	t.Helper()
-	script := run(append([]string{"users", "plan", "-o", "govc"}, flags...)...).is(0)
-	dir := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "ca.crt"), v.CA, 0o600))
-	cmd := exec.CommandContext(t.Context(), "/bin/sh")
-	cmd.Stdin = strings.NewReader(script)
-	cmd.Env = []string{
-		"HOME=" + dir, "PATH=" + os.Getenv("PATH"),
-		"GOVC_USERNAME=" + vcsim.Administrator.Username, "GOVC_PASSWORD=" + vcsim.Administrator.Password, "GOVC_TLS_CA_CERTS=" + filepath.Join(dir, "ca.crt"),
-	}
-	out, err := cmd.CombinedOutput()
-	require.NoError(t, err, "%s\n%s", script, out)
-	return script
 }
 
 // What drivers end with at run time is named before by the commands about accounts. The
