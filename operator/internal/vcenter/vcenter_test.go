@@ -157,7 +157,8 @@ func TestLoginsThatFail(t *testing.T) {
 	refused(t, err, fault.Forbidden, "lacks the privilege System.View", "ReadOnly")
 
 	_, err = login("  ", "")
-	refused(t, err, fault.InvalidInput, "key password is absent", "key username is absent", "the keys username and password")
+	refused(t, err, fault.InvalidInput, "key password is absent", "key username is absent",
+		"the keys username and password")
 
 	v.Break("Login", &types.InvalidLogin{}, "User account is locked. Please contact your administrator.")
 	_, err = login(vcsim.Admin.Username, vcsim.Admin.Password)

@@ -23,7 +23,8 @@ spec: {cloudProvider: {vsphereCloudConfigs: [west]}}
 	create := []string{"users", "create", "-f", file, "--no-cluster", "--principal", "drivers@vsphere.local", "--yes"}
 	s.run(append(create, admin...)...).is(0)
 	in := strings.ReplaceAll(readFile(t, file), "metadata: {", "metadata: {namespace: "+s.ns+", ")
-	for _, manifest := range []string{readFile(t, filepath.Join(filepath.Dir(file), "site.accounts.yaml")), in} { // kubectl apply
+	made := readFile(t, filepath.Join(filepath.Dir(file), "site.accounts.yaml"))
+	for _, manifest := range []string{made, in} { // kubectl apply
 		for _, u := range s.read(manifest) {
 			s.create(u)
 		}

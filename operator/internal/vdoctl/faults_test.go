@@ -22,16 +22,19 @@ func TestNoZoneMovesWhileItIsUsed(t *testing.T) {
 	root, site := preflight.Ref{Type: "Folder", Value: "root"}, preflight.Ref{Type: "Datacenter", Value: "site"}
 	pool, vm := preflight.Ref{Type: "ResourcePool", Value: "p"}, preflight.Ref{Type: "VirtualMachine", Value: "vm"}
 	node := preflight.Node{Name: "one", Zones: map[string]string{"topology.csi.vmware.com/k8s-zone": "a"}}
-	for _, cluster := range []preflight.Cluster{{Nodes: []preflight.Node{node}}, {Err: errors.New("connection refused")}} {
+	away := errors.New("connection refused")
+	attach := topology.Step{Do: topology.Attach, Category: "k8s-zone", Tag: "b", Path: "/site"}
+	detach := topology.Step{Do: topology.Detach, Category: "k8s-zone", Tag: "a", Path: "/"}
+	for _, cluster := range []preflight.Cluster{{Nodes: []preflight.Node{node}}, {Err: away}} {
 		for on, refused := range map[preflight.Ref]bool{root: true, site: true, pool: false, vm: false} {
 			v := preflight.VCenter{Contents: preflight.Contents{
 				Objects: map[preflight.Ref]preflight.Object{
 					root: {}, site: {Name: "site", Parent: root}, pool: {Name: "p", Parent: site}},
 				Tagged: map[preflight.Ref][]preflight.Category{on: {{Name: "k8s-zone", Tag: "a"}}}}}
 			u := &tagUse{cluster: cluster}
-			err := u.refuse(v, []topology.Step{{Do: topology.Attach, Category: "k8s-zone", Tag: "b", Path: "/site"}})
+			err := u.refuse(v, []topology.Step{attach})
 			require.Equal(t, refused, err != nil, "%v: %v", on, err)
-			require.Error(t, u.refuse(v, []topology.Step{{Do: topology.Detach, Category: "k8s-zone", Tag: "a", Path: "/"}}))
+			require.Error(t, u.refuse(v, []topology.Step{detach}))
 		}
 	}
 }
@@ -82,7 +85,8 @@ func TestAFailedRevisionThatStaysIsApprovedAgain(t *testing.T) {
 		{Name: "r-2", Group: "csi", Current: true, Releases: "csi@3.5.1", Outcome: "Failed"},
 	}
 	for _, approved := range []string{"r-1", "r-2"} {
-		config.Annotations, config.Spec.UpgradePolicy = nil, &v1alpha1.UpgradePolicy{Approval: &v1alpha1.UpgradeApproval{Revision: approved}}
+		approval := &v1alpha1.UpgradeApproval{Revision: approved}
+		config.Annotations, config.Spec.UpgradePolicy = nil, &v1alpha1.UpgradePolicy{Approval: approval}
 		require.NoError(t, (&approveOptions{app: &app{}}).consentTo(config, "r-2", "me"))
 		require.Contains(t, config.Annotations[v1alpha1.AnnotationRetry], "r-2 ")
 	}
