@@ -172,11 +172,11 @@ func (o *deployOptions) run(ctx context.Context, src string) error {
 func (o *deployOptions) refuseOlder(before, after client.Object) error {
 	from, errFrom := matrix.ParseVersion(before.GetAnnotations()[deploy.AnnotationVersion])
 	to, errTo := matrix.ParseVersion(after.GetAnnotations()[deploy.AnnotationVersion])
-	if o.downgrade || errFrom != nil || errTo != nil || !to.LessThan(from) {
-		return nil
+	if isOlder := errFrom == nil && errTo == nil && to.LessThan(from); isOlder && !o.downgrade {
+		return fault.Errorf(fault.Refused, "apply", describeObject(after),
+			"name a newer bundle, or add --allow-downgrade", "%s is older than the running %s", to, from)
 	}
-	return fault.Errorf(fault.Refused, "apply", describeObject(after),
-		"name a newer bundle, or add --allow-downgrade", "%s is older than the running %s", to, from)
+	return nil
 }
 
 func signedBy(d deployment) string {

@@ -433,9 +433,9 @@ func (r *statusReport) operator(ctx context.Context, c client.Reader, namespace 
 	switch err := c.Get(ctx, key, &d); {
 	case isGone(err):
 		var lease coordinationv1.Lease
-		err := c.Get(ctx, key, &lease)
+		_ = c.Get(ctx, key, &lease) //nolint:errcheck // an unreadable one has no holder
 		holder, renewed := ptr.Deref(lease.Spec.HolderIdentity, ""), ptr.Deref(lease.Spec.RenewTime, metav1.MicroTime{})
-		if err == nil && holder != "" && time.Since(renewed.Time) < maxLease {
+		if holder != "" && time.Since(renewed.Time) < maxLease {
 			r.Operator.Leader, _, _ = strings.Cut(holder, "_") // POD_UUID
 			return nil
 		}

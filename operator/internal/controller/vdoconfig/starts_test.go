@@ -542,12 +542,12 @@ func TestASnapshotControllerThatStaysOpensNoGate(t *testing.T) {
 		}}, decide.NotApproved},
 		"nothing gates it": {pair133, []func(*pass){retain}, ""},
 	} {
-		g, remember := beginning(t, newestPair, c.inForce, c.inForce)
+		g := beginning(t, newestPair, c.inForce, c.inForce)
 		for _, edit := range c.edit {
 			edit(g)
 		}
 		g.spec = g.config.Spec
-		first, d, h := g.again(t, remember)
+		first, d, h := g.again(t)
 		require.Equal(t, c.reason, first.Reason, name)
 		is := map[bool]string{true: "3.7.3", false: "3.5.1"}[c.reason == ""]
 		require.Equal(t, is, d.version(matrix.CSI), name)
