@@ -179,7 +179,8 @@ const (
 	matrixSigTitle = "matrix.yaml.sig"
 )
 
-const maxSignature = 64 << 10 // bytes of the matrix signature
+// MaxSignature is the largest matrix signature, in bytes.
+const MaxSignature = 64 << 10
 
 // Contents is the content of the contents manifest.
 type Contents struct {
@@ -214,7 +215,7 @@ func (g *Graph) Contents(ctx context.Context, f Fetcher) (*Contents, error) {
 		case MatrixMediaType:
 			c.Matrix = read(l, MaxMatrixSize)
 		case MatrixSigMediaType:
-			c.MatrixSignature = read(l, maxSignature)
+			c.MatrixSignature = read(l, MaxSignature)
 		case ManifestMediaType:
 			c.Manifests[l.Annotations[ocispec.AnnotationTitle]] = read(l, matrix.MaxManifestSize)
 		}

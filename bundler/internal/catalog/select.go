@@ -197,15 +197,28 @@ func (b *builder) explicit() error {
 			continue
 		}
 		b.chosen[id.String()] = true
-		if release.State == matrix.Withdrawn {
-			b.Warnings = append(b.Warnings, fmt.Sprintf("%s is withdrawn: %s", id, release.Reason))
-		}
-		if why, unlisted := b.unlisted[id.String()]; unlisted {
-			b.Warnings = append(b.Warnings, fmt.Sprintf("%s: %s, so the operator will refuse it; `vdo-bundle matrix add` makes the list", id, why))
-		}
+		b.warn(release)
 		b.requirements(release)
 	}
 	return fault.Join(problems...)
+}
+
+// warn says why a release that the user named, or that it requires, does not serve the site.
+func (b *builder) warn(release matrix.Release) {
+	say := func(format string, args ...any) {
+		b.Warnings = append(b.Warnings, release.ReleaseID.String()+fmt.Sprintf(format, args...))
+	}
+	if release.State == matrix.Withdrawn {
+		say(" is withdrawn: %s", release.Reason)
+	}
+	if why, unlisted := b.unlisted[release.ReleaseID.String()]; unlisted {
+		say(": %s, so the operator will refuse it; `vdo-bundle matrix add` makes the list", why)
+	}
+	for _, v := range b.req.VSphere {
+		if !release.VSphere.Contains(v) {
+			say(" does not fit vSphere %s: it needs %s", v, release.VSphere)
+		}
+	}
 }
 
 // requirements adds the exact releases that an explicit one qualifies, such as a CSI release's snapshot-controller,
@@ -216,8 +229,9 @@ func (b *builder) requirements(release matrix.Release) {
 			continue
 		}
 		id := matrix.ReleaseID{Driver: need.Driver, Version: need.Version}
-		if _, ok := b.doc.Release(id); ok {
+		if required, ok := b.doc.Release(id); ok {
 			b.chosen[id.String()] = true
+			b.warn(required)
 		} else {
 			b.Warnings = append(b.Warnings, fmt.Sprintf("%s asks for %s, which the matrix does not list", release.ReleaseID, id))
 		}

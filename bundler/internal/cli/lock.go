@@ -311,7 +311,7 @@ func (f *matrixFlags) openMatrix(a *app) (matrixfile.File, error) {
 	if err != nil {
 		return matrixfile.File{}, err
 	}
-	signature, err := userfile.Read("--matrix", f.matrix+".sig", maxSignatureFile)
+	signature, err := userfile.Read("--matrix", f.matrix+".sig", bundle.MaxSignature)
 	if err != nil && fault.ReasonOf(err) != fault.NotFound {
 		return matrixfile.File{}, err
 	}

@@ -123,12 +123,17 @@ func (f *passwordFlags) bind(fl *pflag.FlagSet) {
 }
 
 // pin returns the PIN of a token: from the file in the URI, else like a key's password.
-func (f *passwordFlags) pin(ctx context.Context, a *app, uri token.URI) ([]byte, error) {
+func (f *passwordFlags) pin(ctx context.Context, a *app, uri token.URI) (pin []byte, err error) {
 	if uri.PINFile != "" {
-		data, err := userfile.Read("pin-source", uri.PINFile, maxPassword)
-		return bytes.TrimRight(data, "\r\n"), err
+		pin, err = userfile.Read("pin-source", uri.PINFile, maxPassword)
+		pin = bytes.TrimRight(pin, "\r\n")
+	} else {
+		pin, err = f.password(ctx, a, "PIN of "+uri.String()+": ")
 	}
-	return f.password(ctx, a, "PIN of "+uri.String()+": ")
+	if err == nil && len(pin) == 0 { // the token would count a failed login
+		err = badPassword("the PIN is empty", "give it in the file, or in VDO_KEY_PASSWORD")
+	}
+	return pin, err
 }
 
 // password returns a private key's password, from the file, the environment or the terminal. It prompts once per

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -57,6 +58,8 @@ func (c *common) loadMatrix(flag, file string) (doc *matrix.Document, err error)
 type matrixSignOptions struct {
 	common
 	signingFlags
+
+	add bool
 }
 
 func newMatrixSignCommand(a *app) *cobra.Command {
@@ -66,7 +69,7 @@ func newMatrixSignCommand(a *app) *cobra.Command {
 		Short: "Sign a matrix document",
 		Long: `Checks a matrix document and writes its signature to FILE.sig, as
 cosign sign-blob does; with --certificate it is a sigstore bundle, which has room
-for that. Signatures of other keys that are there stay. Keys, certificates and
+for that. --add keeps the signatures of other keys. Keys, certificates and
 passwords are those of vdo-bundle sign.`,
 		Example: `  vdo-bundle matrix sign matrix.yaml --key release.key
   cosign verify-blob --insecure-ignore-tlog=true --key release.pub --signature matrix.yaml.sig matrix.yaml
@@ -75,6 +78,7 @@ passwords are those of vdo-bundle sign.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) },
 	}
 	o.bindReplace(cmd, "all signatures that are there already")
+	cmd.Flags().BoolVar(&o.add, "add", false, "keep those that are there, of other keys and of the same text")
 	o.signingFlags.bind(cmd, "key", signingKeyHelp, &o.registryFlags)
 	flags.Group(cmd, flags.Registries, o.bindCA) // of the TSA
 	flags.Group(cmd, flags.Tuning, o.bindRequests)
@@ -113,7 +117,7 @@ func (o *matrixSignOptions) run(cmd *cobra.Command, file string) error {
 
 // appended returns the signatures of the file with the signer's on a line of its own. A signer counts once.
 func (o *matrixSignOptions) appended(name string, data, signature []byte, s *trust.Signer) ([]byte, error) {
-	existing, err := userfile.Read("FILE", name, maxSignatureFile)
+	existing, err := userfile.Read("FILE", name, bundle.MaxSignature)
 	if fault.ReasonOf(err) == fault.NotFound || err == nil && len(existing) == 0 {
 		return signature, nil
 	}
@@ -122,7 +126,10 @@ func (o *matrixSignOptions) appended(name string, data, signature []byte, s *tru
 	if err := fault.Join(err, keyErr, policyErr); err != nil {
 		return nil, err
 	}
-	const hint = "replace all that is in it with --replace"
+	const hint = "replace all that is in it with --replace, or keep the signatures of other keys with --add"
+	if !o.add {
+		return nil, fault.Errorf(fault.Conflict, "write", name, hint, "it is there already")
+	}
 	for line := range bytes.Lines(existing) {
 		line = bytes.TrimSpace(line)
 		raw, err := base64.StdEncoding.DecodeString(string(line))
@@ -133,8 +140,13 @@ func (o *matrixSignOptions) appended(name string, data, signature []byte, s *tru
 	if _, err := policy.VerifyBlob(data, existing, time.Now()); err == nil {
 		return nil, fault.Errorf(fault.Conflict, "write", name, hint, "it has a signature of this key already")
 	}
+	all := slices.Concat(bytes.TrimSpace(existing), []byte("\n"), signature)
+	if _, err := policy.VerifyBlob(data, all, time.Now()); err != nil || len(all) > bundle.MaxSignature {
+		return nil, fault.Errorf(fault.Conflict, "write", name, "drop the others with --replace",
+			"it would have more signatures than readers take")
+	}
 	o.say("added to the signatures in %s; --replace drops the others", name)
-	return slices.Concat(bytes.TrimSpace(existing), []byte("\n"), signature), nil
+	return all, nil
 }
 
 func newMatrixShowCommand(a *app) *cobra.Command {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -186,9 +187,15 @@ func (f addition) release(like matrix.Release, id matrix.ReleaseID) (matrix.Rele
 		if n := slices.IndexFunc(like.Manifests, func(m matrix.Manifest) bool { return m.Name == name }); n >= 0 {
 			m = like.Manifests[n]
 		}
-		m.Name, m.URL, m.Size, m.SHA256 = name, renamed(m.URL), int64(len(data)), hex.EncodeToString(sum[:])
+		minor := func(id matrix.ReleaseID) string { return "/v" + id.Version.Minor().String() + "/" }
+		m.URL = strings.ReplaceAll(renamed(m.URL), minor(like.ReleaseID), minor(id)) // a folder of cpi
+		m.Name, m.Size, m.SHA256 = name, int64(len(data)), hex.EncodeToString(sum[:])
 		r.Manifests, files[name] = append(r.Manifests, m), data
 	}
+	r.Images = slices.DeleteFunc(r.Images, func(i matrix.ImageOverride) bool { // lock refuses one without a use
+		uses := func(data []byte) bool { return bytes.Contains(data, []byte(i.From)) }
+		return !slices.ContainsFunc(slices.Collect(maps.Values(files)), uses)
+	})
 	return r, files, nil
 }
 

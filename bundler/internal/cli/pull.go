@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
@@ -197,7 +198,9 @@ func (o *pullOptions) openBase(ctx context.Context, client *remote.Client) (*pul
 		return nil, nil
 	}
 	p, err := parseLocation(o.base)
-	if ext := filepath.Ext(p.path); err != nil || p.store == inFile && ext != ".tar" && ext != parts.Suffix {
+	info, statErr := os.Stat(o.base) // its folder may look like a host
+	isFile := p.store == inFile || statErr == nil && info.Mode().IsRegular()
+	if ext := filepath.Ext(o.base); err != nil || isFile && ext != ".tar" && ext != parts.Suffix {
 		r, err := userfile.Parse("--base", o.base, bundle.MaxReceiptSize, bundle.ParseReceipt)
 		if err != nil {
 			return nil, err

@@ -130,11 +130,10 @@ func leftLine(l *bundle.Omitted) string {
 
 // maxKeyFile and the others limit files of the user, in bytes.
 const (
-	maxKeyFile       = 64 << 10
-	maxPolicyFile    = 1 << 20
-	maxSignatureFile = 1 << 20
-	maxCAFile        = 4 << 20
-	maxPassword      = 4 << 10
+	maxKeyFile    = 64 << 10
+	maxPolicyFile = 1 << 20
+	maxCAFile     = 4 << 20
+	maxPassword   = 4 << 10
 )
 
 // trustFlags say which signatures a bundle and its matrix need.

@@ -93,6 +93,9 @@ func (s *Store) local(m matrix.Manifest) ([]byte, error) {
 
 // scan lists the files of a directory by size. It skips dangling links.
 func scan(dir string) (map[int64][]string, error) {
+	if real, err := filepath.EvalSymlinks(dir); err == nil { // WalkDir does not follow a link
+		dir = real
+	}
 	bySize := map[int64][]string{}
 	entries := 0
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
