@@ -16,6 +16,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -162,7 +163,9 @@ in a registry.`,
 // filled refuses an empty value, such as of an unset variable: it would switch off what the flag asks for.
 func filled(cmd *cobra.Command, _ []string) (err error) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
-		if f.Value.Type() == "string" && f.Value.String() == "" {
+		list, isList := f.Value.(pflag.SliceValue)
+		isEmpty := isList && strings.Join(list.GetSlice(), "") == ""
+		if isEmpty || f.Value.Type() == "string" && f.Value.String() == "" {
 			err = fault.Join(err, flags.Bad("--"+f.Name, "", errors.New("empty"), "give it a value, or leave it out"))
 		}
 	})

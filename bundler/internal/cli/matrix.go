@@ -78,7 +78,7 @@ passwords are those of vdo-bundle sign.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) },
 	}
 	o.bindReplace(cmd, "all signatures that are there already")
-	cmd.Flags().BoolVar(&o.add, "add", false, "keep those that are there, of other keys and of the same text")
+	cmd.Flags().BoolVar(&o.add, "add", false, "keep those that are there; after an edit, use --replace")
 	o.signingFlags.bind(cmd, "key", signingKeyHelp, &o.registryFlags)
 	flags.Group(cmd, flags.Registries, o.bindCA) // of the TSA
 	flags.Group(cmd, flags.Tuning, o.bindRequests)
@@ -126,9 +126,10 @@ func (o *matrixSignOptions) appended(name string, data, signature []byte, s *tru
 	if err := fault.Join(err, keyErr, policyErr); err != nil {
 		return nil, err
 	}
-	const hint = "replace all that is in it with --replace, or keep the signatures of other keys with --add"
+	const hint = "replace all that is in it with --replace"
 	if !o.add {
-		return nil, fault.Errorf(fault.Conflict, "write", name, hint, "it is there already")
+		return nil, fault.Errorf(fault.Conflict, "write", name,
+			hint+", or keep the signatures of other keys of the same text with --add", "it is there already")
 	}
 	for line := range bytes.Lines(existing) {
 		line = bytes.TrimSpace(line)

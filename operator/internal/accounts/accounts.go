@@ -91,6 +91,7 @@ type VCenter interface {
 // Place is a vCenter that the account is for.
 type Place struct {
 	Name   string // of the VsphereCloudConfig
+	Config string // its namespace, which may not be the Secret's
 	Server string
 	User   string // the administrator who is logged in there
 	VCenter

@@ -69,7 +69,7 @@ func (s *Site) behind(ctx context.Context, r *record) (string, error) {
 func (s *Site) unverified(ctx context.Context, secret *corev1.Secret, installed bool) (string, error) {
 	for i := range s.Places {
 		var vcc v1alpha1.VsphereCloudConfig
-		err := s.API.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: s.Places[i].Name}, &vcc)
+		err := s.API.Get(ctx, client.ObjectKey{Namespace: s.Places[i].Config, Name: s.Places[i].Name}, &vcc)
 		if client.IgnoreNotFound(err) != nil {
 			return "", err
 		}

@@ -23,7 +23,7 @@ const Annotation = "vdo.vmware.com/vm-fix"
 
 type begun struct {
 	Cordoned bool   `json:"cordoned"`           // by this package; false if it was cordoned before
-	BootID   string `json:"bootID"`             // of the node at that time
+	BootID   string `json:"bootID"`             // of the node before it was shut down
 	Hardware int    `json:"hardware,omitempty"` // accepted at that time: a later run without it also ends the work
 }
 
@@ -32,6 +32,15 @@ func noteOf(text string) *begun {
 	var out begun
 	_ = json.Unmarshal([]byte(text), &out)
 	return &out
+}
+
+func (b begun) write(n *corev1.Node) error {
+	text, err := json.Marshal(b)
+	if n.Annotations == nil {
+		n.Annotations = map[string]string{}
+	}
+	n.Annotations[Annotation] = string(text)
+	return err
 }
 
 // VMs is the session of an administrator of VMs. [vcenter.Admin] is one.
@@ -164,7 +173,7 @@ func (r *Run) node(ctx context.Context, vms VMs, m Machine) error {
 	r.say(m.Node, "cordoned")
 	steps := []step{r.change, r.powerOn, r.back, r.verify, r.uncordon}
 	if len(r.fixes(state, m)) > 0 && state.On {
-		steps = slices.Concat([]step{r.drain, r.detached, r.shutDown}, steps)
+		steps = slices.Concat([]step{r.drain, r.detached, r.noteBoot, r.shutDown}, steps)
 	}
 	if err := inOrder(ctx, vms, m, steps...); err != nil {
 		r.say(m.Node, "stopped; it stays cordoned, and the same command goes on with it")
@@ -279,18 +288,32 @@ func isReady(n *corev1.Node) bool {
 	})
 }
 
-// cordon sets the cordon and the annotation in one write. It does not change a node that was begun.
+// cordon sets the cordon and the annotation in one write. Of a node that was begun it changes only a cordon that
+// somebody has ended.
 func (r *Run) cordon(ctx context.Context, name string) error {
 	return r.edit(ctx, name, func(n *corev1.Node) (bool, error) {
-		if _, ok := n.Annotations[Annotation]; ok {
+		text, isBegun := n.Annotations[Annotation]
+		if isBegun && n.Spec.Unschedulable {
 			return false, nil
 		}
-		note, err := json.Marshal(begun{Cordoned: !n.Spec.Unschedulable, BootID: n.Status.NodeInfo.BootID, Hardware: r.Hardware})
-		if n.Annotations == nil {
-			n.Annotations = map[string]string{}
+		note := begun{BootID: n.Status.NodeInfo.BootID, Hardware: r.Hardware}
+		if isBegun {
+			note = *noteOf(text)
 		}
-		n.Annotations[Annotation], n.Spec.Unschedulable = string(note), true
-		return true, err
+		note.Cordoned, n.Spec.Unschedulable = !n.Spec.Unschedulable, true
+		return true, note.write(n)
+	})
+}
+
+// noteBoot notes the boot that is about to end: the node may have been restarted since it was begun.
+func (r *Run) noteBoot(ctx context.Context, _ VMs, m Machine) error {
+	return r.edit(ctx, m.Node, func(n *corev1.Node) (bool, error) {
+		note := noteOf(n.Annotations[Annotation])
+		if note.BootID == n.Status.NodeInfo.BootID {
+			return false, nil
+		}
+		note.BootID = n.Status.NodeInfo.BootID
+		return true, note.write(n)
 	})
 }
 

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -121,7 +122,10 @@ func (s *scenario) comesToChosenNodesFirst() {
 	require.Nil(t, s.v.Status.Canary)
 	require.Equal(t, "RolledBack", s.cond("Upgraded").Reason)
 	require.Equal(t, "Failed", s.v.Status.Candidate.Gates[0].Reason)
-	s.until("the chosen node has its pod back", func() bool { return s.isTrue("CSIReady") })
+	isOpen := func(r v1alpha1.RevisionStatus) bool { return r.Current && r.Outcome != string(revision.Healthy) }
+	s.until("the chosen node has its pod back, and cpi is healthy", func() bool {
+		return s.isTrue("CSIReady") && !slices.ContainsFunc(s.v.Status.Revisions, isOpen)
+	})
 	s.start()
 	for range 3 {
 		s.now = s.now.Add(time.Hour)

@@ -107,10 +107,14 @@ type NodeMachine struct {
 	Machine Machine
 }
 
-// NodeMachines returns the nodes with one VM, sorted by node.
+// NodeMachines returns the nodes with one VM, sorted by node. The VM has the node's UUID: another one of its name, which
+// a guest chooses, may be somebody else's.
 func NodeMachines(s Snapshot) []NodeMachine {
 	var out []NodeMachine
 	for _, b := range s.nodesOnce() {
+		if !SameUUID(b.node.UUID, b.machine.UUID) {
+			continue
+		}
 		out = append(out, NodeMachine{Node: *b.node, VCenter: b.vcenter.Name, Path: b.vcenter.MachinePath(b.machine), Machine: *b.machine})
 	}
 	return out

@@ -550,3 +550,14 @@ func TestAHostInMaintenanceDoesNotCountForSharedDatastores(t *testing.T) {
 	changed("h1", inMaintenance)(&s)
 	require.Equal(t, preflight.Warn, shared(), "where all are, all count")
 }
+
+// The node's own VM is in a vCenter or datacenter that the configuration lacks. Another VM, of another
+// cluster say, reports the same host name: its guest's root sets it.
+func TestAVMOfANodesNameIsNotChanged(t *testing.T) {
+	foreign := preflight.Machine{Ref: preflight.Ref{Type: "VirtualMachine", Value: "vm-9"}, Name: "somebody-elses", UUID: "42220000-0000-0000-0000-000000000009", On: true, Hardware: "vmx-13"}
+	foreign.HostName = "worker-1"
+	v := preflight.VCenter{Name: "west", UsedByCSI: true, Contents: preflight.Contents{Machines: []preflight.Machine{foreign}}}
+	s := preflight.Snapshot{VCenters: []preflight.VCenter{v}, Cluster: preflight.Cluster{Nodes: []preflight.Node{
+		{Name: "worker-1", UUID: "42110000-0000-0000-0000-000000000001"}}}}
+	require.Empty(t, preflight.NodeMachines(s)) // what vms fix shuts down
+}

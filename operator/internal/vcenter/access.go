@@ -36,6 +36,10 @@ func InspectAccess(ctx context.Context, t Target, a Ask, principal string) (pref
 }
 
 func (i *inspection) access(ctx context.Context, a *Access) error {
+	i.found.Machines = slices.DeleteFunc(i.found.Machines, func(m preflight.Machine) bool { // of a node's name only
+		isNode := func(n preflight.Node) bool { return preflight.SameUUID(n.UUID, m.UUID) }
+		return !i.asked(&m) && !slices.ContainsFunc(i.ask.Nodes, isNode)
+	})
 	a.Principal = i.Canonical(ctx, cmp.Or(a.Principal, i.User))
 	own := i.same(a.Principal, i.User)
 	for _, k := range []privileges.Kind{

@@ -270,3 +270,22 @@ func TestRoundTripsDoNotDependOnTheNumberOfNodes(t *testing.T) {
 	require.Equal(t, few, requestsOf(t, 60))
 	require.LessOrEqual(t, few, 32)
 }
+
+// The node has its VM, by UUID, in east. Root in any VM of west sets its guest's name to the node's.
+func TestAForeignVMOfANodesNameGetsNoRole(t *testing.T) {
+	v := vcsim.Start(t, vcsim.Options{})
+	east, west := vmsOf(t, v, "/site/prod/east"), vmsOf(t, v, "/site/west")
+	require.NoError(t, v.Ready(east[0].Path, "node-0"))
+	require.NoError(t, v.Ready(west[0].Path, "node-0"))
+	tg := target(v)
+	tg.Datacenters = nil
+	_, access := vcenter.InspectAccess(t.Context(), tg, vcenter.Ask{Nodes: nodesOf(east[:1]), Features: everything}, "")
+	require.NotEmpty(t, access.Objects)
+	var foreign []string
+	for _, o := range access.Objects {
+		if strings.HasPrefix(o.Path, "/site/west") {
+			foreign = append(foreign, string(o.Kind)+" "+o.Path)
+		}
+	}
+	require.Empty(t, foreign)
+}

@@ -12,7 +12,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 )
 
-// machines finds the VMs that may be nodes by few properties of all VMs, and reads the others only for these.
+// machines finds the VMs that may be nodes by few properties of all VMs, and reads the others only for these. A guest
+// chooses its name, so that counts only for a node whose UUID no VM has.
 func (i *inspection) machines(ctx context.Context) error {
 	if len(i.ask.Nodes) == 0 && len(i.ask.Paths) == 0 {
 		return nil
@@ -32,15 +33,30 @@ func (i *inspection) machines(ctx context.Context) error {
 		return err
 	}
 	var refs []types.ManagedObjectReference
+	by := map[string][]types.ManagedObjectReference{} // UUIDs and names
 	for n := range all {
 		var vm mo.VirtualMachine
 		if mo.LoadObjectContent(all[n:n+1], &vm) != nil {
 			continue // the account may not read it
 		}
-		if m := machine(&vm); wanted[m.UUID] || wanted[strings.ToLower(m.HostName)] || i.asked(&m) {
+		m := machine(&vm)
+		if i.asked(&m) {
 			refs = append(refs, vm.Self)
 		}
+		for _, key := range []string{m.UUID, strings.ToLower(m.HostName)} {
+			if wanted[key] {
+				by[key] = append(by[key], vm.Self)
+			}
+		}
 	}
+	for n := range i.ask.Nodes {
+		keys := i.ask.Nodes[n].Keys()
+		if at := slices.IndexFunc(keys, func(key string) bool { return len(by[key]) > 0 }); at >= 0 {
+			refs = append(refs, by[keys[at]]...)
+		}
+	}
+	slices.SortFunc(refs, func(a, b types.ManagedObjectReference) int { return strings.Compare(a.Value, b.Value) })
+	refs = slices.Compact(refs)
 	for page := range slices.Chunk(refs, machinesPage) {
 		if err := i.details(ctx, page); err != nil {
 			return err
