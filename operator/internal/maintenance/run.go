@@ -288,8 +288,7 @@ func isReady(n *corev1.Node) bool {
 	})
 }
 
-// cordon sets the cordon and the annotation in one write. Of a node that was begun it changes only a cordon that
-// somebody has ended.
+// cordon sets the cordon and the annotation in one write. The annotation of a node that was begun stays.
 func (r *Run) cordon(ctx context.Context, name string) error {
 	return r.edit(ctx, name, func(n *corev1.Node) (bool, error) {
 		text, isBegun := n.Annotations[Annotation]

@@ -107,8 +107,8 @@ type NodeMachine struct {
 	Machine Machine
 }
 
-// NodeMachines returns the nodes with one VM, sorted by node. The VM has the node's UUID: another one of its name, which
-// a guest chooses, may be somebody else's.
+// NodeMachines returns the nodes with one VM, sorted by node. The VM has the node's UUID: any guest can choose the
+// node's name.
 func NodeMachines(s Snapshot) []NodeMachine {
 	var out []NodeMachine
 	for _, b := range s.nodesOnce() {

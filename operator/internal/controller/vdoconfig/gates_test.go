@@ -15,6 +15,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/decide"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
@@ -157,7 +158,8 @@ func TestWhatCountsOfARevision(t *testing.T) {
 		}, true, true},
 		"nothing that can be read has it":   {func(p *pass) { p.upgrades.current = comingFrom(t, "csi@3.5.1", "") }, false, true},
 		"something is waited for":           {func(p *pass) { p.outcome.next.waits = "a node" }, false, false},
-		"something was changed just before": {func(p *pass) { p.outcome.changed = 1 }, false, false},
+		"something was changed just before": {func(p *pass) { p.outcome.did = []plan.Step{{Driver: matrix.CSI}} }, false, false},
+		"another group was changed":         {func(p *pass) { p.outcome.did = []plan.Step{{Driver: matrix.CPI}} }, true, false},
 		"no node is served": {func(p *pass) {
 			p.outcome.report.Drivers[matrix.CSI] = assess.Health{Version: "3.5.1", Complete: true, Unserved: true}
 		}, false, false},

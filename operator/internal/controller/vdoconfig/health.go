@@ -241,7 +241,7 @@ func (p *pass) lookAt(cur revision.Record) rollout.Facts {
 	comes := group == matrix.CSI && !cur.Returned && p.waitsForOthers(group)
 	l := rollout.Facts{
 		Now: p.facts.at0(), Deadline: policyOf(&p.config.Spec).HealthDeadline.Duration,
-		Complete:    !p.waitsFor(group) && !comes && p.outcome.changed == 0 && p.outcome.broken == nil,
+		Complete:    !p.waitsFor(group) && !comes && !p.wrote(group) && p.outcome.broken == nil,
 		ClockPaused: comes || p.mayLackOthers(group) || p.clockPaused(cur),
 	}
 	var drivers []matrix.Driver
@@ -270,6 +270,11 @@ func (p *pass) lookAt(cur revision.Record) rollout.Facts {
 	l.Findings = findingsOf(report, drivers)
 	l.Why = sentences(lacks(report, drivers), l.Why)
 	return l
+}
+
+// wrote reports whether this pass changed objects of a group. Changes of others do not count against it.
+func (p *result) wrote(group revision.Group) bool {
+	return slices.ContainsFunc(p.outcome.did, func(s plan.Step) bool { return revision.GroupOf(s.Driver) == group })
 }
 
 func lacks(report *assess.Report, of []matrix.Driver) string {
