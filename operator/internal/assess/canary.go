@@ -72,7 +72,7 @@ func (o *Observed) Canaries(chosen labels.Selector) Canaries {
 		}
 		if !ready(n) {
 			isNew := p.state == canaryNew || p.state == canaryBusy
-			if isNew && notReadySince(n).Sub(p.made) < blamed {
+			if after := notReadySince(n).Sub(p.made); isNew && after >= 0 && after < blamed {
 				lacks, busy = append(lacks, n.Name+" is not ready, and has the new pod"), true
 			}
 			continue

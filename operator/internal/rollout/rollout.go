@@ -102,7 +102,7 @@ func Judge(h revision.History, l Facts) revision.History {
 		switch {
 		case c.Healthy && len(l.New(g.Before)) == 0:
 			return soak(h, g, l)
-		case c.Idle:
+		case c.Idle && len(l.New(g.Before)) == 0:
 			l.ClockPaused = true
 		default:
 			h = h.WithCanary(revision.Canary{})

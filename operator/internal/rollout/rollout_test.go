@@ -160,6 +160,8 @@ func TestJudgeOfChosenNodes(t *testing.T) {
 	idle := rollout.Facts{Canary: &rollout.Canary{Idle: true, Why: "no chosen node is ready"}}
 	cur = look(begin, time.Minute, 100, idle)
 	require.Equal(t, revision.Progressing, cur.Outcome)
+	crashes := rollout.Facts{Canary: idle.Canary, Findings: []string{"csi/Unreachable"}}
+	require.Equal(t, revision.Failed, look(begin, time.Minute, 15, crashes).Outcome, "the controller crashes")
 	waits := after(begin, look(begin, time.Minute, 11, gated))
 	cur = look(waits, time.Minute, 100, idle)
 	require.True(t, cur.Canary.Soaked >= 600 && cur.Outcome == revision.Progressing, "what was healthy for long enough stays so")

@@ -283,7 +283,7 @@ func (x *collection) secret(s *corev1.Secret) {
 	keys := map[string]string{}
 	for k, v := range s.Data {
 		keys[k] = fmt.Sprintf("%d bytes", len(v))
-		_, notBool := strconv.ParseBool(string(v))
+		_, notBool := strconv.ParseBool(strings.TrimSpace(string(v)))
 		if !slices.Contains(notSecret, k) && !strings.HasSuffix(k, ".username") && (notBool != nil || isSecretName(k)) {
 			x.hide.add(v)
 		}

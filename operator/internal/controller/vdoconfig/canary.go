@@ -54,10 +54,10 @@ func (s *facts) canaryNodes() assess.Canaries {
 func (p *result) canaries() assess.Canaries {
 	c := p.facts.canaryNodes()
 	changes := func(s plan.Step) bool {
-		return s.Kind == "DaemonSet" && s.Action != plan.Unchanged && s.Cause != plan.Drift
+		return s.Kind == "DaemonSet" && s.Action != plan.Unchanged && !p.tolerated(s)
 	}
 	if p.outcome.plan == nil || slices.ContainsFunc(p.outcome.plan.Stage(render.StageCSINode), changes) {
-		c.Updated, c.Replace, c.Others, c.Why = 0, nil, nil, "their DaemonSet does not have it yet"
+		c.Updated, c.Replace, c.Others, c.Why, c.Idle = 0, nil, nil, "their DaemonSet does not have it yet", false
 	}
 	return c
 }
