@@ -36,9 +36,14 @@ func InspectAccess(ctx context.Context, t Target, a Ask, principal string) (pref
 }
 
 func (i *inspection) access(ctx context.Context, a *Access) error {
+	isNode := map[string]bool{} // by UUID, in both forms
+	for n := range i.ask.Nodes {
+		uuid := i.ask.Nodes[n].UUID
+		isNode[strings.ToLower(uuid)], isNode[preflight.Swapped(uuid)] = true, true
+	}
+	delete(isNode, "")
 	i.found.Machines = slices.DeleteFunc(i.found.Machines, func(m preflight.Machine) bool { // of a node's name only
-		isNode := func(n preflight.Node) bool { return preflight.SameUUID(n.UUID, m.UUID) }
-		return !i.asked(&m) && !slices.ContainsFunc(i.ask.Nodes, isNode)
+		return !i.asked(&m) && !isNode[m.UUID]
 	})
 	a.Principal = i.Canonical(ctx, cmp.Or(a.Principal, i.User))
 	own := i.same(a.Principal, i.User)

@@ -128,11 +128,11 @@ func (o *deployOptions) run(ctx context.Context, src string) error {
 		return err
 	}
 	out.Target = o.cluster.target()
-	// Find conflicts before the first write. Other faults may end with the new CRDs.
+	// Find faults before the first write, but invalid fields: they may end with the new CRDs.
 	to := &applier{Client: c, force: o.force}
 	for _, x := range ofType[*unstructured.Unstructured](slices.Concat(objects, conf)) {
 		e, err := to.apply(ctx, x, true)
-		if fault.ReasonOf(err) != fault.Conflict {
+		if err == nil || fault.ReasonOf(err) == fault.InvalidInput {
 			err = o.refuseOlder(e.before, x)
 		}
 		if err != nil {

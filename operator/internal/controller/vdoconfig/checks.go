@@ -98,8 +98,8 @@ func settled(was *v1alpha1.PreflightStatus, q preflight.Question, a *preflight.A
 func (c *checks) keeps(d matrix.Driver) bool { return c.pending || c.gates[d].Configuration }
 
 // keepConfiguration replaces requested settings by those that drivers run with. It does so if the drivers would not
-// start with the requested ones, the checks have not answered, or the pass is frozen. Verified credentials still reach the drivers: a
-// rotated password is no other configuration.
+// start with the requested ones, the checks have not answered, or the pass is frozen. Verified credentials still reach
+// the drivers: a rotated password is no other configuration.
 func (p *pass) keepConfiguration() {
 	p.checks.kept = map[matrix.Driver]bool{}
 	for _, d := range checked {

@@ -153,8 +153,8 @@ func (p *pass) revoke(ctx context.Context) {
 }
 
 // candidate returns the next revision of a group: the desired one or, if gated, the running drivers that are foreign or
-// have no record. It is nil if the group stays unchanged. It ignores faults of drivers, except an unreadable version. In
-// a recorded group unsure gates for that.
+// have no record. It is nil if the group stays unchanged. It ignores faults of drivers, except an unreadable version.
+// If the group has a record, [facts.unsure] gates the change instead.
 func (s *decided) candidate(group revision.Group) *revision.Revision {
 	d := s.keep(s.gateOfAll(), s.unseen())
 	isRecorded := s.revisionWith(group).Version(string(group)) != ""
