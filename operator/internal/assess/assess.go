@@ -138,7 +138,7 @@ type Health struct {
 	Version string
 	// Complete is set if the rollout of that version is complete.
 	Complete bool
-	// Unserved is set if every ready node waits for the driver.
+	// Unserved is set if the driver has done its part for no ready node.
 	Unserved bool
 	// Note names nodes that are not ready and that a complete rollout has not reached; "" for none.
 	Note     string
@@ -200,7 +200,8 @@ func Assess(in Input) Report {
 	for _, d := range in.Requested {
 		rep.Drivers[d] = in.driver(d)
 	}
-	rep.Nodes = in.nodes()
+	var unserved map[matrix.Driver]bool
+	rep.Nodes, unserved = in.nodes()
 	slices.SortStableFunc(rep.Nodes, func(a, b Finding) int {
 		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Driver, b.Driver))
 	})
@@ -210,14 +211,13 @@ func Assess(in Input) Report {
 			rep.NodesReady--
 		}
 	}
-	up := slices.DeleteFunc(slices.Clone(in.Nodes), func(n *corev1.Node) bool { return !ready(n) })
-	rep.rollUp(len(up))
+	rep.rollUp(unserved)
 	return rep
 }
 
 // rollUp adds the nodes' findings to the drivers: per driver one for problems and one for unfinished work. So a
-// thousand nodes do not make a thousand lines. So many nodes are up.
-func (r *Report) rollUp(up int) {
+// thousand nodes do not make a thousand lines.
+func (r *Report) rollUp(unserved map[matrix.Driver]bool) {
 	for d, h := range r.Drivers {
 		for _, waiting := range []bool{false, true} {
 			var names []string
@@ -235,20 +235,9 @@ func (r *Report) rollUp(up int) {
 				h.Findings = append(h.Findings, first)
 			}
 		}
-		n := r.waiting(d)
-		h.Unserved = n > 0 && n == up
+		h.Unserved = unserved[d]
 		r.Drivers[d] = h
 	}
-}
-
-// waiting returns how many ready nodes wait for a driver.
-func (r *Report) waiting(d matrix.Driver) (n int) {
-	for _, f := range r.Nodes {
-		if f.Driver == d && f.Waiting && !f.Away {
-			n++
-		}
-	}
-	return n
 }
 
 func (in *Input) driver(d matrix.Driver) Health {

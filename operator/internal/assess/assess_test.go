@@ -252,15 +252,33 @@ func unread(in *assess.Input) {
 }
 
 func TestADriverThatServesNoNodeIsNamed(t *testing.T) {
-	for registrations, unserved := range map[int]bool{0: true, 1: false} {
+	for _, c := range []struct {
+		registrations int
+		young         bool              // so that the findings are waited for
+		other         map[string]string // labels of a further node, which the driver does not serve
+		unserved      bool
+	}{
+		{0, true, nil, true},
+		{0, false, nil, true},
+		{0, false, map[string]string{corev1.LabelOSStable: "windows"}, true},
+		{0, false, map[string]string{"type": "virtual-kubelet"}, true},
+		{1, true, nil, false},
+	} {
 		in := healthy()
-		in.CSINodes = in.CSINodes[:registrations]
+		in.CSINodes = in.CSINodes[:c.registrations]
 		for _, n := range in.Nodes {
-			n.CreationTimestamp = metav1.NewTime(in.Now)
+			if c.young {
+				n.CreationTimestamp = metav1.NewTime(in.Now)
+			}
+		}
+		if c.other != nil {
+			other := node("other", true, false)
+			other.Labels = c.other
+			in.Nodes = append(in.Nodes, other)
 		}
 		h := assess.Assess(in).Drivers[matrix.CSI]
 		require.True(t, h.Complete)
-		require.Equal(t, unserved, h.Unserved)
+		require.Equal(t, c.unserved, h.Unserved, c)
 	}
 }
 

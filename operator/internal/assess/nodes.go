@@ -13,8 +13,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 )
 
-// nodes reports the work that drivers have not done for nodes.
-func (in *Input) nodes() []Finding {
+// nodes reports the work that drivers have not done for nodes, and which drivers have done theirs for no ready node.
+func (in *Input) nodes() (all []Finding, unserved map[matrix.Driver]bool) {
 	registered := map[string]*storagev1.CSINodeDriver{}
 	for i := range in.CSINodes {
 		for j := range in.CSINodes[i].Spec.Drivers {
@@ -23,29 +23,33 @@ func (in *Input) nodes() []Finding {
 			}
 		}
 	}
-	settled := map[matrix.Driver]bool{}
+	settled, unserved := map[matrix.Driver]bool{}, map[matrix.Driver]bool{}
 	for _, d := range in.Requested {
 		settled[d] = in.settled(d) // once: it reads every pod
 	}
 	windows := in.servesWindows()
-	var all []Finding
+	add := func(n *corev1.Node, d matrix.Driver, found []Finding) {
+		for i := range found {
+			found[i].Away = !ready(n)
+		}
+		if others, judged := unserved[d]; ready(n) {
+			unserved[d] = len(found) > 0 && (others || !judged)
+		}
+		all = append(all, found...)
+	}
 	for i := range in.Nodes {
 		n := in.Nodes[i]
 		if n.Labels["type"] == "virtual-kubelet" {
 			continue
 		}
-		before := len(all)
 		if slices.Contains(in.Requested, matrix.CPI) {
-			all = append(all, in.cloudNode(n, settled[matrix.CPI])...)
+			add(n, matrix.CPI, in.cloudNode(n, settled[matrix.CPI]))
 		}
 		if slices.Contains(in.Requested, matrix.CSI) && (windows || n.Labels[corev1.LabelOSStable] != "windows") {
-			all = append(all, in.storageNode(n, registered[n.Name], settled[matrix.CSI])...)
-		}
-		for j := range all[before:] {
-			all[before+j].Away = !ready(n)
+			add(n, matrix.CSI, in.storageNode(n, registered[n.Name], settled[matrix.CSI]))
 		}
 	}
-	return all
+	return all, unserved
 }
 
 func (in *Input) young(n *corev1.Node) bool { return in.Now.Sub(n.CreationTimestamp.Time) < Grace }

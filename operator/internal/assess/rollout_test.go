@@ -92,6 +92,29 @@ func TestARollOutGoesOnWithoutNodesThatAreNotReady(t *testing.T) {
 	}
 }
 
+// The pods of an earlier template are available too, but no progress.
+func TestProgressOfADeployment(t *testing.T) {
+	for name, c := range map[string]struct {
+		all, updated, available int32
+		behind                  bool
+		done                    int64
+	}{
+		"before its controller saw it": {all: 3, updated: 3, available: 3, behind: true},
+		"the first pod starts":         {all: 4, updated: 1, available: 3},
+		"the first pod crashes":        {all: 4, updated: 2, available: 2},
+		"the first pod is ready":       {all: 4, updated: 1, available: 4, done: 1},
+		"all are":                      {all: 3, updated: 3, available: 3, done: 3},
+	} {
+		d := deployment(3, c.updated, c.available)
+		if d.Status.Replicas = c.all; c.behind {
+			d.Generation = 2
+		}
+		w, _ := assess.FromDeployment(&d)
+		_, done := (&assess.Observed{}).Progress(w)
+		require.Equal(t, c.done, done, name)
+	}
+}
+
 // Which pods on canary nodes are replaced, and when all of them are well. Another node that has a new pod
 // has joined, or its pod was deleted.
 func TestCanaries(t *testing.T) {

@@ -46,6 +46,7 @@ type Workload struct {
 	// Observed is set if the status is of the current spec.
 	Observed                    bool
 	Desired, Updated, Available int32  // Desired of a Deployment comes from its spec, whoever set it
+	outdated                    int32  // pods of a Deployment's earlier templates
 	Stuck                       string // message of a condition that reports failure
 	selector                    labels.Selector
 	generation                  string              // of a DaemonSet's template
@@ -115,6 +116,7 @@ func FromDeployment(o *appsv1.Deployment) (Workload, bool) {
 		w.Desired = *o.Spec.Replicas
 	}
 	w.Updated, w.Available = o.Status.UpdatedReplicas, o.Status.AvailableReplicas
+	w.outdated = max(0, o.Status.Replicas-o.Status.UpdatedReplicas)
 	w.selector = selector(o.Spec.Selector)
 	for _, c := range o.Status.Conditions {
 		if c.Type == appsv1.DeploymentReplicaFailure && c.Status == corev1.ConditionTrue {
@@ -320,10 +322,14 @@ func (o *Observed) AwayFrom(w Workload) int {
 }
 
 // Progress returns the number of requested pods, and of those that are done: current and ready. Pods on nodes that are
-// not ready do not count.
+// not ready do not count. A Deployment does not tell which pods are available: its outdated ones count as such.
 func (o *Observed) Progress(w Workload) (requested, done int64) {
-	if w.Kind != "DaemonSet" {
-		return int64(w.Desired), int64(min(w.Updated, w.Available))
+	switch {
+	case w.Kind == "DaemonSet":
+	case w.Observed:
+		return int64(w.Desired), int64(max(0, w.Available-w.outdated))
+	default:
+		return int64(w.Desired), 0
 	}
 	isReady := map[string]bool{}
 	for _, n := range o.Nodes {

@@ -225,10 +225,11 @@ type Progress struct {
 	Seen time.Time `json:"seen"`
 	// Spent is the time without progress, in seconds.
 	Spent int64 `json:"spent"`
-	// Mark is the highest progress seen, in pods that are current and ready, at most Desired. Programs before v0.1 have
+	// Mark is the progress so far among the Desired pods, in pods that are current and ready. Programs before v0.1 have
 	// another number, as "mark".
 	Mark    int64 `json:"done"`
 	Desired int64 `json:"wanted,omitempty"`
+	Peak    int64 `json:"peak,omitempty"` // the highest progress ever seen
 	// Before are the findings that existed when the rollout started.
 	Before []string `json:"before,omitempty"`
 	// Good is since when everything is healthy, the zero time while it is not.

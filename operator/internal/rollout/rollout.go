@@ -69,15 +69,15 @@ func (l Facts) New(before []string) []string {
 	return slices.DeleteFunc(slices.Clone(l.Findings), func(a string) bool { return slices.Contains(before, a) })
 }
 
-// desired returns the progress against the current desired number of pods. Nodes that left do not count as
-// lost progress, nor do those that come with their pods count as progress.
+// desired returns the progress against the current desired number of pods. Nodes that left do not count as lost
+// progress. Those that come with their pods, or return, do not count as progress.
 func (l Facts) desired(g revision.Progress) revision.Progress {
 	if more := l.Desired - g.Desired; more < 0 {
-		g.Mark = min(g.Mark, l.Progress)
+		g.Mark = max(g.Mark+more, min(g.Mark, l.Progress))
 	} else if g.Desired > 0 {
-		g.Mark = min(g.Mark+more, max(g.Mark, l.Progress))
+		g.Mark = min(g.Mark+more, max(g.Peak, l.Progress))
 	}
-	g.Desired = l.Desired
+	g.Desired, g.Peak = l.Desired, max(g.Peak, l.Progress)
 	return g
 }
 

@@ -70,23 +70,30 @@ func TestJudge(t *testing.T) {
 	require.Equal(t, revision.Failed, outcome(h))
 
 	// Five of ten nodes leave: what they had is no progress lost.
-	h = look(begin, time.Minute, 10, rollout.Facts{Desired: 10, Progress: 12})
-	h = look(h, time.Minute, 1, rollout.Facts{Desired: 5, Progress: 6})
-	require.Equal(t, revision.Progressing, outcome(look(h, time.Minute, 14, rollout.Facts{Desired: 5, Progress: 7})), "one pod more is progress")
-	require.Equal(t, revision.Failed, outcome(look(h, time.Minute, 5, rollout.Facts{Desired: 5, Progress: 6})), "it is none that nodes have left")
-	h = look(begin, time.Minute, 10, rollout.Facts{Desired: 10, Progress: 12})
-	h = look(h, time.Minute, 1, rollout.Facts{Desired: 5, Progress: 6})
+	h = look(begin, time.Minute, 10, rollout.Facts{Desired: 10, Progress: 6})
+	h = look(h, time.Minute, 1, rollout.Facts{Desired: 5, Progress: 3})
+	require.Equal(t, revision.Progressing, outcome(look(h, time.Minute, 14, rollout.Facts{Desired: 5, Progress: 4})), "one pod more is progress")
+	require.Equal(t, revision.Failed, outcome(look(h, time.Minute, 5, rollout.Facts{Desired: 5, Progress: 3})), "it is none that nodes have left")
+	h = look(begin, time.Minute, 10, rollout.Facts{Desired: 10, Progress: 6})
+	h = look(h, time.Minute, 1, rollout.Facts{Desired: 9, Progress: 4})
+	require.Equal(t, revision.Failed, outcome(look(h, time.Minute, 5, rollout.Facts{Desired: 9, Progress: 5})),
+		"it is none that a crashed pod is ready again, though a node has left")
+	h = look(begin, time.Minute, 10, rollout.Facts{Desired: 10, Progress: 6})
 	h = look(h, time.Minute, 1, rollout.Facts{Desired: 20, Progress: 13})
 	require.Equal(t, revision.Failed, outcome(look(h, time.Minute, 5, rollout.Facts{Desired: 20, Progress: 13})),
 		"it is none that a new node has its pods")
 	require.Equal(t, revision.Progressing, outcome(look(h, time.Minute, 14, rollout.Facts{Desired: 20, Progress: 14})), "one pod more")
 
-	// One pod crashes; every five minutes a node leaves that has its new pod, and returns five minutes later.
-	h = begin
-	for i := range 10 {
-		h = look(h, time.Minute, 5, rollout.Facts{Desired: 3 - int64(i%2), Progress: 2 - int64(i%2)})
+	// One pod crashes; every six minutes a node leaves that has its new pod, and returns, with its pod or before it.
+	for _, returns := range []int64{1, 2} {
+		h = begin
+		for range 10 {
+			h = look(h, time.Minute, 3, rollout.Facts{Desired: 3, Progress: 2})
+			h = look(h, time.Minute, 3, rollout.Facts{Desired: 2, Progress: 1})
+			h = look(h, time.Minute, 1, rollout.Facts{Desired: 3, Progress: returns})
+		}
+		require.Equal(t, revision.Failed, outcome(h), returns)
 	}
-	require.Equal(t, revision.Failed, outcome(h))
 
 	// Healthy at both ends of a minute is not healthy for a minute.
 	h = look(begin, time.Minute, 1, rollout.Facts{Complete: true})

@@ -162,7 +162,7 @@ func TestWhatCountsOfARevision(t *testing.T) {
 		"another group was changed":         {func(p *pass) { p.outcome.did = []plan.Step{{Driver: matrix.CPI}} }, true, false},
 		"no node is served": {func(p *pass) {
 			p.outcome.report.Drivers[matrix.CSI] = assess.Health{Version: "3.5.1", Complete: true, Unserved: true}
-		}, false, false},
+		}, true, false},
 	} {
 		p := &pass{result: result{decided: *withCSI(t)}}
 		p.observed = &assess.Observed{}
@@ -172,6 +172,8 @@ func TestWhatCountsOfARevision(t *testing.T) {
 		look := p.lookAt(revision.Record{Revision: revision.Revision{Releases: []string{"csi@3.5.1"}}})
 		require.Equal(t, c.complete, look.Complete, name)
 		require.Equal(t, c.clockPaused, look.ClockPaused, name)
+		unserved := p.outcome.report.Drivers[matrix.CSI].Unserved
+		require.Equal(t, unserved, slices.Contains(look.Findings, "csi/Unserved"), name)
 		require.Equal(t, p.outcome.failed[matrix.CSI] != nil, look.Why != "", "%s: %s", name, look.Why)
 	}
 }

@@ -157,6 +157,9 @@ func (s *facts) before() []string {
 func findingsOf(report *assess.Report, of []matrix.Driver) []string {
 	var all []string
 	for _, d := range of {
+		if report.Drivers[d].Unserved {
+			all = append(all, string(d)+"/Unserved")
+		}
 		for _, f := range report.Drivers[d].Findings {
 			if !f.Waiting && !f.Away {
 				all = append(all, string(d)+"/"+string(f.Reason))
@@ -252,7 +255,7 @@ func (p *pass) lookAt(cur revision.Record) rollout.Facts {
 			continue // another driver's serves
 		}
 		drivers = append(drivers, d)
-		l.Complete = l.Complete && h.Complete && !h.Unserved && h.Version == cur.Version(name) && p.outcome.failed[d] == nil &&
+		l.Complete = l.Complete && h.Complete && h.Version == cur.Version(name) && p.outcome.failed[d] == nil &&
 			!p.behind(d)
 		l.Why = sentences(l.Why, fault.Text(p.outcome.failed[d]))
 	}

@@ -69,7 +69,12 @@ func (p *pass) decideUpgrades(ctx context.Context) {
 	}
 	r := &p.upgrades
 	r.history = p.facts.inventory.Memory().Revisions
-	p.upgrades.current = p.currentOfRecords(ctx, r.history.InForce()...)
+	r.current = p.currentOfRecords(ctx, r.history.InForce()...)
+	for d := range p.retained {
+		if _, known := r.current[d]; !known {
+			p.currentOfRetained(ctx, d)
+		}
+	}
 	p.revoke(ctx)
 	r.oneWay = p.oneWay(ctx)
 	facts := p.upgradeFacts()
@@ -84,6 +89,17 @@ func (p *pass) decideUpgrades(ctx context.Context) {
 	}
 	facts.Whole = r.candidate
 	p.decideGroups(ctx, facts)
+}
+
+// currentOfRetained makes the newest record with a retained driver's running version its source: the group's current
+// revision may be without it.
+func (p *pass) currentOfRetained(ctx context.Context, d matrix.Driver) {
+	for _, rec := range p.upgrades.history[revision.GroupOf(d)].Records {
+		is := rec.Version(string(d))
+		if c, ok := p.currentOfRecords(ctx, rec)[d]; ok && !rec.Healthy.IsZero() && is == p.site.Installed[d].String() {
+			p.upgrades.current[d] = c
+		}
+	}
 }
 
 // decideGroups decides on the groups in order of installation, since a group depends on earlier ones.

@@ -552,5 +552,9 @@ func TestASnapshotControllerThatStaysOpensNoGate(t *testing.T) {
 		is := map[bool]string{true: "3.7.3", false: "3.5.1"}[c.reason == ""]
 		require.Equal(t, is, d.version(matrix.CSI), name)
 		require.Contains(t, inForce(h), "csi@"+is, name)
+		_, d, _ = g.again(t)
+		if from := d.bundleOf(matrix.SnapshotController); d.version(matrix.SnapshotController) != "" {
+			require.Equal(t, "mirror.site/vdo@sha256:last", from.reference(), name)
+		}
 	}
 }
