@@ -96,6 +96,7 @@ func TestDeleteDoesNotLeaveDriversUnsaid(t *testing.T) {
 	require.ErrorContains(t, o.removeAll(ctx, c, r), "spec.onDelete is Orphan", "asked again after the consent")
 	_, err = o.plan(ctx, c)
 	require.ErrorContains(t, err, "VDOConfig vmware-system-vdo/vdo: spec.onDelete is Orphan")
+	require.Equal(t, fault.Refused, fault.ReasonOf(err))
 
 	o, c = installation(t)
 	r, err = o.plan(ctx, c)
@@ -105,6 +106,7 @@ func TestDeleteDoesNotLeaveDriversUnsaid(t *testing.T) {
 	require.ErrorContains(t, o.removeAll(ctx, c, r), "volumes use the storage driver: late")
 	_, err = o.plan(ctx, c)
 	require.ErrorContains(t, err, "volumes use the storage driver: late")
+	require.Equal(t, fault.Refused, fault.ReasonOf(err))
 	require.NoError(t, c.Get(ctx, client.ObjectKey{Namespace: "vmware-system-vdo", Name: "vdo"}, &v1alpha1.VDOConfig{}), "nothing was begun")
 }
 
