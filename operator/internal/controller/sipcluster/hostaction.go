@@ -3,6 +3,7 @@ package sipcluster
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,9 +26,13 @@ import (
 // annotationReboot makes Metal3 power-cycle a host once. Metal3 removes it when the host is off.
 const annotationReboot = "reboot.metal3.io"
 
-// annotationRebootedFor is the UID of the last HostAction that rebooted a host. It is written with annotationReboot: if
-// the operator misses the answer, or crashes before it writes the status, it does not reboot the host again.
+// annotationRebootedFor has the UIDs of the last HostActions that rebooted a host, newest first. It is written with
+// annotationReboot: if the operator misses the answer, or crashes before it writes the status, it does not reboot the
+// host again.
 const annotationRebootedFor = "sip.airshipit.org/rebooted-for"
+
+// maxRebootedFor bounds the UIDs in annotationRebootedFor.
+const maxRebootedFor = 10
 
 // actions reconciles HostActions: it passes each request to Metal3, and reports when Metal3
 // has carried it out.
@@ -57,7 +62,7 @@ func (a *actions) Pass(ctx context.Context, o action) (reconciler.Outcome[action
 		out.ready = judgement{airship.ReasonRefused, fault.Text(err), metav1.ConditionFalse, true}
 	case err != nil:
 		return nil, err
-	case o.Status.RequestedAt == nil && h.Annotations[annotationRebootedFor] != string(o.UID):
+	case o.Status.RequestedAt == nil:
 		err := a.request(ctx, o, sip, h)
 		if fault.ReasonOf(err) == fault.Conflict {
 			return nil, err // the next reconcile decides again
@@ -126,14 +131,18 @@ func refuse(o action, why, hint string) error {
 // request passes the action to Metal3, and emits events on the SIPCluster and the host.
 func (a *actions) request(ctx context.Context, o action, sip object, h *choose.Host) error {
 	metadata, spec := map[string]any{}, map[string]any(nil)
-	if o.Spec.Action == airship.Reboot {
+	rebooted := strings.Fields(h.Annotations[annotationRebootedFor])
+	if o.Spec.Action != airship.Reboot {
+		spec = map[string]any{"online": o.Spec.Action == airship.PowerOn}
+	} else if uid := string(o.UID); !slices.Contains(rebooted, uid) {
 		mode := `{"mode":"soft"}`
 		if o.Spec.Force {
 			mode = `{"mode":"hard"}`
 		}
-		metadata["annotations"] = map[string]any{annotationReboot: mode, annotationRebootedFor: o.UID}
-	} else {
-		spec = map[string]any{"online": o.Spec.Action == airship.PowerOn}
+		rebooted = append([]string{uid}, rebooted[:min(len(rebooted), maxRebootedFor-1)]...)
+		metadata["annotations"] = map[string]any{
+			annotationReboot: mode, annotationRebootedFor: strings.Join(rebooted, " "),
+		}
 	}
 	if err := a.patch(ctx, h, metadata, spec); err != nil {
 		return err

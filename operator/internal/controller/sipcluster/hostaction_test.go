@@ -124,9 +124,14 @@ func TestAHostActionRebootsOnce(t *testing.T) {
 	o := w.act(lost, "reboot", "a", airship.Reboot)
 	require.Contains(t, w.bare("a").Annotations, annotationReboot)
 	w.edit("a", func(h *choose.BareMetalHost) { delete(h.Annotations, annotationReboot) }) // Metal3 has done it
-	require.Contains(t, w.actOn(r, o), "Completed: ")
+	w.act(r, "other", "a", airship.Reboot)
+	w.edit("a", func(h *choose.BareMetalHost) { delete(h.Annotations, annotationReboot) })
+	told(r, "")
+	w.actOn(r, o)
 	require.NotContains(t, w.bare("a").Annotations, annotationReboot, "a second reboot")
 	require.NotNil(t, o.Status.RequestedAt)
+	require.Equal(t, 2, strings.Count(told(r, "PowerRequested"), "PowerRequested Reboot of host"))
+	require.Contains(t, w.actOn(r, o), "Completed: ")
 }
 
 // A host of another SIPCluster, of none, or one that does not exist are refused alike, and nothing
