@@ -172,7 +172,7 @@ const maxReason = 1000
 func join(reasons ...string) string {
 	reasons = slices.DeleteFunc(reasons, func(r string) bool { return r == "" })
 	line := strings.Join(strings.Fields(strings.Join(reasons, "; ")), " ")
-	return line[:min(len(line), maxReason)]
+	return strings.ToValidUTF8(line[:min(len(line), maxReason)], "") // not half a letter
 }
 
 // overrides are the matrix's image replacements for one release.

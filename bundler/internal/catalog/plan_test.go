@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 
@@ -64,6 +65,16 @@ func TestReferencesAreOverriddenNormalisedAndMoved(t *testing.T) {
 	}, got)
 
 	require.Equal(t, map[string]string{"antrea/agent:latest": "docker.io/antrea/agent:v2.5.0", "busybox": "docker.io/library/busybox:latest"}, plan.Releases[0].Images)
+}
+
+func TestALongReasonIsCutBetweenLetters(t *testing.T) {
+	for _, basis := range []string{strings.Repeat("ä", 600), "x" + strings.Repeat("ä", 600)} {
+		r, files := release(t, "cni@2.5.0", []matrix.ImageOverride{{From: "a:latest", To: "a:v2", Basis: basis}},
+			map[string]string{"a.yaml": pod("a:latest")})
+		plan, err := catalog.Read([]matrix.Release{r}, files)
+		require.NoError(t, err)
+		require.True(t, utf8.ValidString(plan.Images[0].Reason))
+	}
 }
 
 func TestTwoReleasesMayReplaceOneFloatingTagByTwoImages(t *testing.T) {
