@@ -90,8 +90,9 @@ func imagePart(id string, i bundle.Image) part {
 func releaseParts(r bundle.Release, images map[string]string) (release part, files []part) {
 	id := "Release-" + plainID(r.ID())
 	release = part{id: id, kind: "release", name: string(r.Driver), version: r.Version.String()}
-	for _, f := range r.Manifests {
-		file := part{id: id + "-" + plainID(f.Name), kind: "manifest", name: r.Path(f), digest: f.Digest, url: f.URL}
+	for n, f := range r.Manifests {
+		name := fmt.Sprintf("%s-%d-%s", id, n+1, plainID(f.Name))
+		file := part{id: name, kind: "manifest", name: r.Path(f), digest: f.Digest, url: f.URL}
 		release.contains = append(release.contains, file.id)
 		files = append(files, file)
 	}

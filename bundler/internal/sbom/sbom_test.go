@@ -30,8 +30,11 @@ func input(t *testing.T) sbom.Input {
 			Matrix: bundle.MatrixRef{Serial: 7, Digest: digest("matrix"), Size: 6},
 			Releases: []bundle.Release{{
 				Driver: matrix.CSI, Version: version,
-				Manifests: []bundle.File{{Name: "a b.yaml", URL: "https://x.test/a%20b.yaml", Digest: digest("a"), Size: 1}},
-				Images:    map[string]string{"x": driver.String(), "y": driver.String(), "z": snap.String()},
+				Manifests: []bundle.File{
+					{Name: "a b.yaml", URL: "https://x.test/a%20b.yaml", Digest: digest("a"), Size: 1},
+					{Name: "a_b.yaml", URL: "https://x.test/a_b.yaml", Digest: digest("b"), Size: 1},
+				},
+				Images: map[string]string{"x": driver.String(), "y": driver.String(), "z": snap.String()},
 			}},
 			Images: []bundle.Image{
 				{Reference: snap, Source: image.MustReference("registry.k8s.io/snap/controller:v8.2.0"), Reason: "it moved", Digest: digest("snap"), Size: 1},
@@ -49,7 +52,7 @@ func TestSPDXIsReadByItsLibrary(t *testing.T) {
 	doc, err := spdx.Read(bytes.NewReader(data))
 	require.NoError(t, err)
 	require.NoError(t, spdxlib.ValidateDocument(doc))
-	require.Len(t, doc.Packages, 6)
+	require.Len(t, doc.Packages, 7)
 	ids, err := spdxlib.GetDescribedPackageIDs(doc)
 	require.NoError(t, err)
 	require.Len(t, ids, 1)
@@ -74,7 +77,7 @@ func TestCycloneDXIsReadByItsLibrary(t *testing.T) {
 	var doc cyclonedx.BOM
 	require.NoError(t, cyclonedx.NewBOMDecoder(bytes.NewReader(data), cyclonedx.BOMFileFormatJSON).Decode(&doc))
 	require.Equal(t, cyclonedx.SpecVersion1_6, doc.SpecVersion)
-	require.Len(t, *doc.Components, 5)
+	require.Len(t, *doc.Components, 6)
 	require.Regexp(t, `^urn:uuid:[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-8[0-9a-f]{3}-[0-9a-f]{12}$`, doc.SerialNumber)
 	refs := map[string]bool{doc.Metadata.Component.BOMRef: true}
 	for _, c := range *doc.Components {
