@@ -68,6 +68,19 @@ func isAttached(w *world, d ocispec.Descriptor) bool {
 	return false
 }
 
+// The time that the answer before had is over, where a client asks again on the same connection.
+func TestAnAnswerWithoutABodyHasItsOwnTime(t *testing.T) {
+	h := serve.Handler(serve.Registry{}, nil, nil)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(-time.Second))
+		h.ServeHTTP(w, req)
+	}))
+	defer server.Close()
+	resp, err := http.Head(server.URL + serve.HealthPath)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+}
+
 func TestSkopeoAndRegctlPull(t *testing.T) {
 	w := start(t)
 	dir := t.TempDir()

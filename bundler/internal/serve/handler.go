@@ -55,13 +55,16 @@ type steady struct {
 
 func (s *steady) WriteHeader(status int) {
 	s.status = status
+	s.extend() // the deadline of the connection's last answer may be over
 	s.ResponseWriter.WriteHeader(status)
 }
 
+func (s *steady) extend() {
+	_ = s.control.SetWriteDeadline(time.Now().Add(stall)) // a failure shows in writing
+}
+
 func (s *steady) Write(p []byte) (int, error) {
-	if err := s.control.SetWriteDeadline(time.Now().Add(stall)); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return 0, err
-	}
+	s.extend()
 	n, err := s.ResponseWriter.Write(p)
 	s.bytes += int64(n)
 	return n, err
