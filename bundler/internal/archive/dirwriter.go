@@ -7,7 +7,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
+	"slices"
 	"sync"
 
 	"github.com/opencontainers/go-digest"
@@ -128,6 +130,9 @@ func (w *DirWriter) openDirectory() (err error) {
 	return err
 }
 
+// ownName matches what an interrupted run leaves. Beside other files, blobs may be another tool's.
+var ownName = regexp.MustCompile(`^(blobs|oci-layout|\.partial|\.vdo-.*)$`)
+
 // checkEmpty refuses a directory that holds a bundle or unknown files.
 func (w *DirWriter) checkEmpty() error {
 	has := func(name string) bool { return exists(filepath.Join(w.path, name)) }
@@ -138,12 +143,12 @@ func (w *DirWriter) checkEmpty() error {
 		return nil
 	case err != nil:
 		return atomicfile.Fault("write", w.path, err)
-	case len(list) == 0 || w.o.Replace:
+	case len(list) == 0, w.o.Replace && (has(indexName) || !has("blobs")):
 		return nil
 	case has(indexName):
 		why = "it is there already"
-	case has(partialDir) || has("blobs"): // an interrupted run; blobs have their digest as name
-		return nil
+	case !slices.ContainsFunc(list, func(e fs.DirEntry) bool { return !ownName.MatchString(e.Name()) }):
+		return nil // an interrupted run
 	}
 	return fault.Errorf(fault.Conflict, "write", w.path,
 		"name a folder that is empty or not there yet, or replace a bundle with --replace", "%s", why)

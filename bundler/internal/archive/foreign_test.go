@@ -68,6 +68,20 @@ func TestDamagedFoldersAreFoundOut(t *testing.T) {
 	require.Equal(t, fault.NotFound, fault.ReasonOf(err))
 }
 
+// Blobs without an index.json may be another tool's, such as those that several layouts share.
+func TestBlobsBesideOtherFilesAreNoInterruptedRun(t *testing.T) {
+	b := bundles.New(t, bundles.Options{Seed: 42})
+	for _, s := range []store{{dir: true}, store{dir: true}.replacing()} {
+		s.path = t.TempDir()
+		blob := filepath.Join(s.path, blobPrefix, image.DigestOf(nil).Hex())
+		require.NoError(t, os.MkdirAll(filepath.Dir(blob), 0o755))
+		require.NoError(t, os.WriteFile(blob, nil, 0o600))
+		require.NoError(t, os.Mkdir(filepath.Join(s.path, "layout"), 0o755))
+		require.Equal(t, fault.Conflict, fault.ReasonOf(s.pull(t, b)))
+		require.FileExists(t, blob)
+	}
+}
+
 func TestLinksOutOfAFolderAreNotFollowed(t *testing.T) {
 	b := bundles.New(t, bundles.Options{Seed: 37})
 	path := writtenDir(t, b)
