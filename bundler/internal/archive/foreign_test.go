@@ -2,8 +2,11 @@ package archive
 
 import (
 	"bytes"
+	"context"
+	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -152,6 +155,46 @@ func TestFoldersOfOtherTools(t *testing.T) {
 			}
 		})
 	}
+}
+
+// counted counts how often each blob is fetched.
+type counted struct {
+	bundle.Fetcher
+	times map[digest.Digest]int
+}
+
+func (c counted) Fetch(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
+	c.times[d.Digest]++
+	return c.Fetcher.Fetch(ctx, d, offset)
+}
+
+// A small index.json may name one large blob many times: it is read once, and what a list names is counted.
+func TestManyEntriesOfOneBlobTakeLittle(t *testing.T) {
+	b := bundles.New(t, bundles.Options{Seed: 41})
+	of := []ocispec.Descriptor{bundle.Plain(b.Graph.Manifests[0].Descriptor)}
+	list, err := indexJSON(slices.Repeat(of, 2000), nil)
+	require.NoError(t, err)
+	nested, sig := b.Store.Add(ocispec.MediaTypeImageIndex, list), bundles.Signature(t, rootOf(b), 1)
+	manifest := b.Store.Add(ocispec.MediaTypeImageManifest, sig.Node.Data)
+	for _, of := range partsOf(sig) {
+		b.Store.Add(of.MediaType, of.Data)
+	}
+	entries := []ocispec.Descriptor{bundle.Plain(b.Graph.Root)}
+	for n := range 50 {
+		tag := image.DigestOf([]byte{byte(n)}).Hex()
+		entries = append(entries, named(nested, "sha256-"+tag), named(manifest, "sha256-"+tag+".sig"), manifest, nested)
+	}
+	from := counted{b.Store, map[digest.Digest]int{}}
+	x := &index{path: "b", entries: entries, from: from}
+	_, err = x.root(t.Context())
+	require.NoError(t, err)
+	_, err = x.attachments(t.Context(), rootOf(b))
+	require.ErrorContains(t, err, "more than 4096")
+	require.Equal(t, []int{2, 1}, []int{from.times[nested.Digest], from.times[manifest.Digest]}, "once for each look")
+	many := slices.Repeat([]ocispec.Descriptor{named(manifest, sig.Tag)}, 5000)
+	x = &index{path: "b", entries: append(entries[:1], many...), from: from}
+	_, err = x.checkEntries(t.Context(), b.Graph)
+	require.ErrorContains(t, err, "more than 4096")
 }
 
 func named(d ocispec.Descriptor, name string) ocispec.Descriptor {

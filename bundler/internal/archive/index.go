@@ -60,18 +60,35 @@ func parseIndex(path string, data []byte, from bundle.Fetcher) (*index, error) {
 	return &index{path: path, data: data, entries: doc.Manifests, base: base, from: from}, nil
 }
 
+// once reads each digest once, however many entries name it.
+func once[T any](read func(d ocispec.Descriptor) (T, error)) func(d ocispec.Descriptor) (T, error) {
+	type key struct {
+		digest digest.Digest
+		size   int64
+	}
+	known := map[key]func() (T, error){}
+	return func(d ocispec.Descriptor) (T, error) {
+		k := key{d.Digest, d.Size}
+		if known[k] == nil {
+			known[k] = sync.OnceValues(func() (T, error) { return read(d) })
+		}
+		return known[k]()
+	}
+}
+
 // root returns the only bundle among the entries.
 func (x *index) root(ctx context.Context) (root ocispec.Descriptor, err error) {
 	bad := func(reason fault.Reason, hint, format string, args ...any) (ocispec.Descriptor, error) {
 		return ocispec.Descriptor{}, fault.Errorf(reason, "read", x.path, hint, format, args...)
 	}
+	isRoot := once(func(d ocispec.Descriptor) (bool, error) { return bundle.IsRoot(ctx, x.from, d) })
 	for _, d := range x.entries {
 		if d.MediaType != ocispec.MediaTypeImageIndex || d.Digest == root.Digest {
 			continue
 		}
 		is := d.ArtifactType == bundle.ArtifactType
 		if d.ArtifactType == "" && d.Size <= bundle.MaxManifestSize { // a tool may have dropped it; the index has it
-			is, err = bundle.IsRoot(ctx, x.from, d)
+			is, err = isRoot(d)
 		}
 		switch {
 		case fault.ReasonOf(err) == fault.NotFound:
@@ -129,23 +146,34 @@ func (x *index) listAttached(ctx context.Context) (out []attached) {
 		return x.attached
 	}
 	out = []attached{}
+	counted, bytes := 0, int64(0)
+	subjectOf := once(func(d ocispec.Descriptor) (string, error) { return x.subject(ctx, d) })
+	listed := once(func(d ocispec.Descriptor) ([]ocispec.Descriptor, error) { return x.listed(ctx, d) })
 	for _, d := range x.entries {
 		tag := d.Annotations[ocispec.AnnotationRefName]
 		a := attached{Descriptor: d, entry: d}
 		of, isList, isTag := tagSubject(tag)
-		if a.subject = of; tag == "" {
-			a.subject, a.err = x.subject(ctx, d)
+		if a.subject = of; tag == "" && d.MediaType == ocispec.MediaTypeImageManifest {
+			a.subject, a.err = subjectOf(d)
 		}
 		switch {
 		case strings.HasSuffix(tag, string(bundle.NoteSuffix)), tag != "" && !isTag, a.err == nil && a.subject == "":
 		case isList:
-			listed, err := x.listed(ctx, d)
+			list, err := listed(d)
 			out = append(out, attached{subject: of, entry: d, err: err})
-			for _, l := range listed {
+			for _, l := range list {
 				out = append(out, attached{Descriptor: l, subject: of, entry: d})
 			}
 		default:
 			out = append(out, a)
+		}
+		for ; counted < len(out); counted++ {
+			bytes += out[counted].Size
+		}
+		if counted > maxAttached || bytes > maxAttachedBytes {
+			out = []attached{{err: offEntry(x.path, "index.json and its lists of referrers name more than %d attachments, or "+
+				"manifests of more than %d bytes", maxAttached, maxAttachedBytes)}}
+			break
 		}
 	}
 	if ctx.Err() == nil {
@@ -179,7 +207,7 @@ func nameOf(d ocispec.Descriptor) string { return d.Annotations[ocispec.Annotati
 
 // readAttached reads an attachment and verifies its blobs.
 func (x *index) readAttached(
-	ctx context.Context, a attached, exists map[string]bool,
+	ctx context.Context, a attached, exists map[string]bool, sum func(ocispec.Descriptor) (bool, error),
 ) (read bundle.Referrer, err error) {
 	if !exists[a.subject] {
 		return read, offEntry(x.path, "index.json names %s, which is about %.100s, and that is not there",
@@ -194,7 +222,7 @@ func (x *index) readAttached(
 	}
 	var errs []error
 	for _, b := range read.Blobs {
-		if err := discardAll(ctx, x.from, b); err != nil {
+		if _, err := sum(b); err != nil {
 			errs = append(errs, ofReferrer(x.path, a.Descriptor, err))
 		}
 	}
@@ -231,11 +259,12 @@ func (x *index) checkEntries(ctx context.Context, g *bundle.Graph) (atts []bundl
 	for _, a := range list {
 		exists[a.entry.Digest.String()], exists[a.Digest.String()] = true, true
 	}
+	sum := once(func(d ocispec.Descriptor) (bool, error) { return true, discardAll(ctx, x.from, d) })
 	var errs []error
 	for _, a := range list {
 		errs = append(errs, a.err)
 		if a.err == nil && a.Digest != "" {
-			read, err := x.readAttached(ctx, a, exists)
+			read, err := x.readAttached(ctx, a, exists, sum)
 			atts, errs = append(atts, read), append(errs, err)
 		}
 	}
@@ -277,9 +306,6 @@ func (x *index) listed(ctx context.Context, d ocispec.Descriptor) ([]ocispec.Des
 
 // subject returns the digest that a manifest refers to, or "".
 func (x *index) subject(ctx context.Context, d ocispec.Descriptor) (string, error) {
-	if d.MediaType != ocispec.MediaTypeImageManifest {
-		return "", nil
-	}
 	data, err := bundle.Read(ctx, x.from, d, bundle.MaxManifestSize)
 	var doc ocispec.Manifest
 	if err != nil || json.Unmarshal(data, &doc) != nil || doc.Subject == nil {
