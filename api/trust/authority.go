@@ -121,8 +121,11 @@ func (a *CA) readUsage() error {
 // time, or "". The time stamps cover the bytes of stamped.
 func (a CA) refuses(v *certified, stamped []byte, now time.Time) string {
 	chains, err := a.chains(v, now)
-	if err != nil { // expired or not, did this CA issue it at all?
-		chains, err = a.chains(v, v.leaf.NotBefore)
+	// Expired or not, did this CA issue it at all? An authority above it may be renewed meanwhile.
+	for _, at := range []time.Time{v.leaf.NotBefore, v.leaf.NotAfter} {
+		if err != nil {
+			chains, err = a.chains(v, at)
+		}
 	}
 	why := a.valid.invalid(now)
 	switch {

@@ -398,4 +398,10 @@ func TestRevocationIsOfTheWayThatHeldAtTheStampsTime(t *testing.T) {
 	}
 	require.NoError(t, verify(now.Add(-25*day)), "there was a way without it then")
 	requireUntrusted(t, verify(now.Add(-10*day)), "that the policy has revoked")
+	// The chain of an issuer whose certificate was renewed after the leaf was issued.
+	ended = o.root.Issue(t, pki.Spec{
+		Name: o.issuer.Certificate.Subject.CommonName, CA: true, Key: o.issuer.Key, NotBefore: now.Add(-20 * day),
+	})
+	o.issuer, a = ended, o.ca(t, trust.CAOptions{TimestampRoots: stampRoot.PEM()})
+	require.NoError(t, verify(now.Add(-10*day)), "a stamp of a time at which the renewed one was valid")
 }
