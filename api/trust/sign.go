@@ -78,9 +78,17 @@ func (s *Signer) isIn(m ocispec.Manifest, claim Blob) bool {
 	return slices.ContainsFunc(m.Layers, func(l ocispec.Descriptor) bool {
 		raw, err := decodeSignature(l.Annotations[SignatureAnnotation])
 		return l.Digest == claim.Descriptor.Digest && err == nil && signed(s.key.verifiers, claim.Data, raw) &&
-			(s.certified == nil || l.Annotations[CertificateAnnotation] == string(pemOf(s.certified.leaf))) &&
-			s.hasStamp(stampsOf(l.Annotations), raw)
+			holdsAll(l.Annotations, s.certificates()) && s.hasStamp(stampsOf(l.Annotations), raw)
 	})
+}
+
+func holdsAll(annotations, want map[string]string) bool {
+	for name, text := range want {
+		if annotations[name] != text {
+			return false
+		}
+	}
+	return true
 }
 
 // Attestations as cosign attest writes them.

@@ -222,8 +222,8 @@ func (s *Signer) WithTimestamps(stamp func(signature []byte) ([]byte, error), ro
 	return &out
 }
 
-// carried returns the annotations of a signature: certificate, chain, and its time stamp.
-func (s *Signer) carried(signature []byte) (map[string]string, error) {
+// certificates returns the annotations of a signature with the signer's certificate and chain.
+func (s *Signer) certificates() map[string]string {
 	out := map[string]string{}
 	if s.certified != nil {
 		out[CertificateAnnotation] = string(pemOf(s.certified.leaf))
@@ -231,6 +231,12 @@ func (s *Signer) carried(signature []byte) (map[string]string, error) {
 			out[ChainAnnotation] = string(pemOf(s.certified.chain...))
 		}
 	}
+	return out
+}
+
+// carried returns the annotations of a signature: certificate, chain, and its time stamp.
+func (s *Signer) carried(signature []byte) (map[string]string, error) {
+	out := s.certificates()
 	stamp, err := s.stamped(signature)
 	if err != nil || stamp == nil {
 		return out, err

@@ -60,6 +60,13 @@ func TestASignatureWithoutAGoodTimestampIsMadeAgain(t *testing.T) {
 	require.NoError(t, json.Unmarshal(sign(t, s, root, others.Manifest).Manifest, &m))
 	require.Len(t, m.Layers, 2, "by an authority that was not asked for")
 
+	bare := must(signer(t, leaf.Key).WithCertificate("release.crt", leaf.PEM(), nil, time.Now()))(t)
+	unchained := sign(t, bare, root, nil)
+	chained := sign(t, certified, root, unchained.Manifest)
+	require.NoError(t, json.Unmarshal(chained.Manifest, &m))
+	require.Len(t, m.Layers, 2, "the chain was forgotten at first")
+	require.Equal(t, chained.Manifest, sign(t, bare, root, chained.Manifest).Manifest)
+
 	r := repoWith(t, true)
 	pushed := r.push(t)
 	signed := must(foreign.SignBundle(r.subject(t, pushed)))(t)
