@@ -12,6 +12,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/secure-systems-lab/go-securesystemslib/dsse"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 )
 
@@ -30,26 +31,28 @@ func (s Statement) UnverifiedPredicate() json.RawMessage {
 
 // ReadStatements reads the statements of one predicate type in manifests: cosign attest's under the
 // tag sha256-HEX.att, or referrers with a sigstore bundle. It skips other manifests and types
-// without an error, and bounds all of them together.
+// without an error, and bounds all of them together. An unreadable manifest is an error beside the rest.
 func ReadStatements(ctx context.Context, fetcher Fetcher, manifests []ocispec.Descriptor, predicateType string) ([]Statement, error) {
 	r := layerReader{fetcher: fetcher, what: "attestation", most: maxSignatures, largest: maxEvidenceBytes}
 	var out []Statement
+	var problems []error
 	for _, m := range manifests {
 		layers, err := r.read(ctx, m, func(d ocispec.Descriptor) bool {
 			kind, given := d.Annotations[PredicateAnnotation] // as cosign writes it
 			holds := d.MediaType == EnvelopeMediaType || strings.HasPrefix(d.MediaType, bundleMediaPrefix)
 			return holds && (!given || kind == predicateType)
 		})
-		if err != nil {
+		if err != nil && fault.ReasonOf(err) == fault.Untrusted {
 			return nil, err
 		}
+		problems = append(problems, err)
 		for _, l := range layers {
 			if s, ok := readAttestation(l, predicateType); ok {
 				out = append(out, s)
 			}
 		}
 	}
-	return out, nil
+	return out, fault.Join(problems...)
 }
 
 // readAttestation reads one statement; ok is false for one of another type.

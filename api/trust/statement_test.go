@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/stretchr/testify/require"
 
@@ -54,6 +55,13 @@ func TestStatementsAreHeldAgainstThePolicy(t *testing.T) {
 	refused(one, "root", statements(t, blobs, attested(t, blobs, "other", `{}`, a)), "of another digest, "+subject("other").String())
 	refused(one.WithRevokedDigests(subject("root")), "root", statements(t, blobs, attested(t, blobs, "root", `{}`, a)), "revoked this digest")
 	refused(policy(t, 1, key(t, "a", a, trust.KeyOptions{Revoked: true})), "root", statements(t, blobs, attested(t, blobs, "root", `{}`, a)), "by the key a, revoked")
+
+	// A manifest that is listed and not there hides no other.
+	gone := ocispec.Descriptor{MediaType: ocispec.MediaTypeImageManifest, Digest: digest.FromString("gone"), Size: 4}
+	listed := []ocispec.Descriptor{gone, attested(t, blobs, "root", `{}`, a)}
+	found, err := trust.ReadStatements(t.Context(), blobs, listed, slsa)
+	require.ErrorContains(t, err, "read attestation manifest")
+	require.Len(t, found, 1)
 
 	// A threshold counts those who state the same.
 	v, _, err = two.VerifyStatement(subject("root"), statements(t, blobs, attested(t, blobs, "root", `{"x":1}`, a, b)), now)

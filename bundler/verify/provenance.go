@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -50,11 +51,12 @@ func (c *checker) provenance(ctx context.Context, attached []ocispec.Descriptor,
 
 // statement returns the verified statement; exists reports whether there is any.
 func (c *checker) statement(ctx context.Context, attached []ocispec.Descriptor, lock *bundle.Lock) (p Provenance, exists bool, err error) {
-	statements, err := trust.ReadStatements(ctx, c, attached, provenance.Type)
-	if err != nil {
-		return p, true, err
-	}
-	if len(statements) == 0 {
+	statements, unread := trust.ReadStatements(ctx, c, attached, provenance.Type)
+	switch {
+	case len(statements) > 0:
+	case unread != nil:
+		return p, true, unread
+	default:
 		return p, false, fault.Errorf(fault.Untrusted, "", "",
 			"have it pulled with --provenance, and copy its attestations too (tag "+trust.AttestationTag(c.Digest())+")",
 			"there is no statement of how it was built")
@@ -62,7 +64,7 @@ func (c *checker) statement(ctx context.Context, attached []ocispec.Descriptor, 
 	slices.SortStableFunc(statements, func(a, b trust.Statement) int { return startOf(b).Compare(startOf(a)) })
 	verified, predicate, err := c.rules.Policy.VerifyStatement(c.Digest(), statements, c.now)
 	if err != nil {
-		return p, true, err
+		return p, true, cmp.Or(unread, err)
 	}
 	var found provenance.Statement
 	if err := json.Unmarshal(predicate, &found); err != nil {
