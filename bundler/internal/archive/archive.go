@@ -21,8 +21,9 @@
 // First come the root and the images as bundle.Graph.Names returns them, then the attachments
 // sorted by tag and digest. A delta (see package bundle) also has its annotations. The padding
 // consists of spaces and, as the last byte, a newline. The entry's size is fixed on creation: the
-// JSON, 16 KiB, and 1 KiB for each manifest that the root reaches (at most 8 MiB). The size is
-// rounded up to a block. Readers accept any number of blocks: earlier versions wrote 16 KiB.
+// JSON without attachments, 1 KiB for each manifest that the root reaches, and 16 KiB. It is more if
+// the JSON with attachments leaves less than these 16 KiB. It is at most 8 MiB, rounded up to a block.
+// So attachments seldom move blobs. Readers accept any number of blocks: earlier versions wrote others.
 //
 // # Signing
 //

@@ -53,8 +53,13 @@ func NewLayout(g *bundle.Graph) (*Layout, error) {
 		return nil, fault.Errorf(fault.InvalidInput, "lay out bundle", g.Root.Digest.String(),
 			"make several smaller bundles", "it has too many names for one index.json")
 	}
-	room := min(slackEach*len(g.Manifests), maxIndexSize-slack-len(text))
-	l := newLayout(spaced(text, padded(int64(len(text)+room+slack))))
+	bare, err := indexJSON(g.Names, g.Base)
+	if err != nil {
+		return nil, err
+	}
+	// The room is for attachments, so that a pull with others finds its blobs in the same places.
+	room := min(max(len(bare)+slackEach*len(g.Manifests), len(text)), maxIndexSize-slack)
+	l := newLayout(spaced(text, padded(int64(room+slack))))
 	for _, d := range g.Order() {
 		l.add(d)
 	}
