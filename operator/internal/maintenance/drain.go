@@ -25,7 +25,7 @@ func (r *Run) until(ctx context.Context, op string, look func() (string, error))
 // depends on kubectl's commands.
 func (r *Run) drain(ctx context.Context, _ VMs, m Machine) error {
 	node := m.Node
-	pods, err := r.pods(ctx, node)
+	pods, _, err := r.pods(ctx, node)
 	if err != nil || len(pods) == 0 {
 		return err
 	}
@@ -37,7 +37,7 @@ func (r *Run) drain(ctx context.Context, _ VMs, m Machine) error {
 	}
 	r.say(node, fmt.Sprintf("evicting %d pods", len(pods)))
 	return r.until(ctx, "drain "+node, func() (string, error) {
-		pods, err := r.pods(ctx, node)
+		pods, _, err := r.pods(ctx, node)
 		if err != nil {
 			return "", err
 		}
@@ -76,22 +76,45 @@ func (r *Run) evict(ctx context.Context, p *corev1.Pod) error {
 
 func name(p *corev1.Pod) string { return p.Namespace + "/" + p.Name }
 
-// pods returns the pods of a node that a drain evicts. It omits pods of DaemonSets, which run on cordoned nodes too,
-// static ones, and ended ones.
-func (r *Run) pods(ctx context.Context, node string) ([]corev1.Pod, error) {
+// pods returns the pods of a node that a drain evicts, and those that stay: pods of DaemonSets, which run on cordoned
+// nodes too, and static ones. It omits ended pods.
+func (r *Run) pods(ctx context.Context, node string) (evicted, stay []corev1.Pod, err error) {
 	var list corev1.PodList
 	if err := r.API.List(ctx, &list, client.MatchingFields{"spec.nodeName": node}); err != nil {
-		return nil, clusterstate.Fault("read the pods of "+node, err)
+		return nil, nil, clusterstate.Fault("read the pods of "+node, err)
 	}
-	var out []corev1.Pod
 	for i := range list.Items {
 		p := &list.Items[i]
 		owner := metav1.GetControllerOf(p)
 		_, static := p.Annotations[corev1.MirrorPodAnnotationKey]
-		if static || owner != nil && owner.Kind == "DaemonSet" || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
-			continue
+		switch {
+		case p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed:
+		case static || owner != nil && owner.Kind == "DaemonSet":
+			stay = append(stay, *p)
+		default:
+			evicted = append(evicted, *p)
 		}
-		out = append(out, *p)
+	}
+	return evicted, stay, nil
+}
+
+// volumes returns the persistent volumes of pods, by name.
+func (r *Run) volumes(ctx context.Context, pods []corev1.Pod) (map[string]bool, error) {
+	out := map[string]bool{}
+	for i := range pods {
+		for _, v := range pods[i].Spec.Volumes {
+			key := client.ObjectKey{Namespace: pods[i].Namespace, Name: pods[i].Name + "-" + v.Name}
+			if v.PersistentVolumeClaim != nil {
+				key.Name = v.PersistentVolumeClaim.ClaimName
+			} else if v.Ephemeral == nil {
+				continue
+			}
+			var claim corev1.PersistentVolumeClaim
+			if err := r.API.Get(ctx, key, &claim); client.IgnoreNotFound(err) != nil {
+				return nil, clusterstate.Fault("read the volumes of pod "+name(&pods[i]), err)
+			}
+			out[claim.Spec.VolumeName] = true
+		}
 	}
 	return out, nil
 }

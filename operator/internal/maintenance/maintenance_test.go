@@ -224,7 +224,19 @@ func TestVMsArePutRightNodeByNode(t *testing.T) {
 	require.Equal(t, []maintenance.Fix{maintenance.DiskUUID, maintenance.Hardware}, plan[0].Off)
 
 	// What would be lost is refused before anything is evicted.
-	w.pod("stays", func(p *corev1.Pod) { p.OwnerReferences[0].Kind = "DaemonSet" })
+	w.pod("stays", func(p *corev1.Pod) {
+		p.OwnerReferences[0].Kind = "DaemonSet"
+		p.Spec.Volumes = []corev1.Volume{{Name: "a"}, {Name: "b"}, {Name: "host"}}
+		p.Spec.Volumes[0].PersistentVolumeClaim = &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}
+		p.Spec.Volumes[1].Ephemeral = &corev1.EphemeralVolumeSource{}
+	})
+	for claim, volume := range map[string]string{"data": "pv-a", "stays-b": "pv-b"} { // attached as long as the pod stays
+		require.NoError(t, w.api.Create(ctx, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns",
+			Name: claim}, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: volume}}))
+		require.NoError(t, w.api.Create(ctx, &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: volume},
+			Spec: storagev1.VolumeAttachmentSpec{NodeName: "worker",
+				Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &volume}}}))
+	}
 	w.pod("stays-static", func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"} })
 	w.pod("alone", func(p *corev1.Pod) { p.OwnerReferences = nil })
 	w.pod("scratch", func(p *corev1.Pod) {

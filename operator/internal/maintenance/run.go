@@ -359,9 +359,17 @@ func (r *Run) shutDown(ctx context.Context, vms VMs, m Machine) error {
 	})
 }
 
-// detached waits until no volume is attached to the node: a volume attached to a VM that is off cannot be mounted
-// elsewhere.
+// detached waits until no volume of an evicted pod is attached to the node: a volume attached to a VM that is off cannot
+// be mounted elsewhere. Volumes of pods that stay are never detached.
 func (r *Run) detached(ctx context.Context, _ VMs, m Machine) error {
+	_, stay, err := r.pods(ctx, m.Node)
+	if err != nil {
+		return err
+	}
+	kept, err := r.volumes(ctx, stay)
+	if err != nil {
+		return err
+	}
 	return r.until(ctx, "detach the volumes of "+m.Node, func() (string, error) {
 		var list storagev1.VolumeAttachmentList
 		if err := r.API.List(ctx, &list); err != nil {
@@ -369,7 +377,8 @@ func (r *Run) detached(ctx context.Context, _ VMs, m Machine) error {
 		}
 		left := 0
 		for i := range list.Items {
-			if list.Items[i].Spec.NodeName == m.Node {
+			volume := list.Items[i].Spec.Source.PersistentVolumeName
+			if list.Items[i].Spec.NodeName == m.Node && (volume == nil || !kept[*volume]) {
 				left++
 			}
 		}
