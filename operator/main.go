@@ -100,6 +100,7 @@ API server cannot be used, 1 anything else.`,
 		Args:          usageArgs,
 		SilenceErrors: true,
 		SilenceUsage:  true,
+		PreRunE:       help.Filled,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context(), stderr) },
 	}
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageFault(err) })

@@ -363,6 +363,7 @@ func TestErrorsAtTheStart(t *testing.T) {
 		"controllers":    {[]string{"--controllers", "both"}, operator.ExitUsage, []string{`--controllers "both" is not drivers or sip`}},
 		"egress of sip":  {[]string{"--sip-egress", "10.0.0.0/8"}, operator.ExitUsage, []string{"needs --controllers=sip"}},
 		"log level":      {[]string{"--log-level", "loud"}, operator.ExitUsage, []string{`"loud"`, "debug, info or error"}},
+		"floor unset":    {[]string{"--kubeconfig", admin, "--trust-floor", "", "--plain-http="}, operator.ExitUsage, []string{`--plain-http "": empty`, `--trust-floor "": empty`, "leave it out"}},
 		"no floor":       {[]string{"--kubeconfig", admin, "--trust-floor", "/missing"}, operator.ExitUsage, []string{"--trust-floor /missing: it is not there", "mount the policy"}},
 		"floor a folder": {[]string{"--kubeconfig", admin, "--trust-floor", filepath.Dir(floor)}, operator.ExitUsage, []string{"is a directory", "mount the policy"}},
 		"floor no YAML":  {[]string{"--kubeconfig", admin, "--trust-floor", broken}, operator.ExitUsage, []string{"--trust-floor", broken}},

@@ -11,7 +11,7 @@ import (
 )
 
 // Root gives a root command the common behaviour: usage with grouped flags, help with the exit
-// codes and more, our own errors. The version must be set. It uses no template: one keeps every
+// codes and more, our own errors, no empty flags. The version must be set. It uses no template: one keeps every
 // method of every type linked, tens of thousands for the Kubernetes and vSphere types.
 func Root(root *cobra.Command, more string) {
 	root.SilenceErrors, root.SilenceUsage = true, true
@@ -30,6 +30,7 @@ func Root(root *cobra.Command, more string) {
 		}
 		return cmd.Help()
 	}
+	root.PersistentPreRunE = flags.Filled
 	root.SetUsageFunc(flags.ShowUsage)
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
 		out := cmd.OutOrStdout()

@@ -78,6 +78,20 @@ func Bad(flag, value string, err error, hint string) error {
 	return fault.Errorf(fault.InvalidInput, op, fmt.Sprintf("%s %q", flag, value), hint, "%w", fault.CauseOf(err))
 }
 
+// Filled refuses an empty value, such as of an unset variable: it would switch off what the flag asks for. A flag
+// whose help offers "" takes it.
+func Filled(cmd *cobra.Command, _ []string) (err error) {
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		list, isList := f.Value.(pflag.SliceValue)
+		isEmpty := isList && strings.Join(list.GetSlice(), "") == "" ||
+			f.Value.Type() == "string" && f.Value.String() == ""
+		if isEmpty && !strings.Contains(f.Usage, `""`) {
+			err = fault.Join(err, Bad("--"+f.Name, "", errors.New("empty"), "give it a value, or leave it out"))
+		}
+	})
+	return err
+}
+
 // Usage returns the error of a wrong call of a command.
 func Usage(cmd *cobra.Command, why string) error {
 	hint := fmt.Sprintf("see `%s --help`", cmd.CommandPath())

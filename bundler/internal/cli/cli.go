@@ -16,7 +16,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -152,24 +151,11 @@ in a registry.`,
 		Version: version().String(),
 	}
 	command.Root(root, "")
-	root.PersistentPreRunE = filled
 	flags.GlobalGroup(root, func(fl *pflag.FlagSet) {
 		fl.BoolVar(&a.debug, "debug", false, "tell every request to registries and sources of manifests on standard error, without anything secret")
 	})
 	a.addCommands(root)
 	return root
-}
-
-// filled refuses an empty value, such as of an unset variable: it would switch off what the flag asks for.
-func filled(cmd *cobra.Command, _ []string) (err error) {
-	cmd.Flags().Visit(func(f *pflag.Flag) {
-		list, isList := f.Value.(pflag.SliceValue)
-		isEmpty := isList && strings.Join(list.GetSlice(), "") == ""
-		if isEmpty || f.Value.Type() == "string" && f.Value.String() == "" {
-			err = fault.Join(err, flags.Bad("--"+f.Name, "", errors.New("empty"), "give it a value, or leave it out"))
-		}
-	})
-	return err
 }
 
 func (a *app) addCommands(root *cobra.Command) {

@@ -101,9 +101,12 @@ func (o *configureOptions) bind(cmd *cobra.Command) {
 	o.format = flags.Text
 	flags.Group(cmd, flags.Output, func(fl *pflag.FlagSet) {
 		fl.FuncP("format", "o", "how to print the result: text, json, yaml; or the `FILE` to write the resources to (- for standard output)", func(s string) error {
-			if slices.Contains([]string{flags.Text, flags.JSON, yamlFormat}, s) {
+			switch s {
+			case "":
+				return errors.New("empty") // without a file it would change the cluster
+			case flags.Text, flags.JSON, yamlFormat:
 				o.format = s
-			} else {
+			default:
 				o.write = s
 			}
 			return nil
