@@ -425,7 +425,7 @@ func (a Referrer) Fill(ctx context.Context, f Fetcher) (err error) {
 	}
 	for i, b := range a.Blobs {
 		if a.Blobs[i].Data, err = Read(ctx, f, b, b.Size); err != nil {
-			return err
+			return missing(err, b, 1)
 		}
 	}
 	return nil

@@ -30,16 +30,19 @@ func (in Input) presign(ctx context.Context, g *bundle.Graph) error {
 	return err
 }
 
-// exists returns the subject's attachments in the bundle's registry; none if the repository is unreadable. One that is
-// damaged or too large is an error, as the new one would take its place.
+// exists returns the subject's attachments in the bundle's registry; none if it has no such subject, which registries
+// also answer with 401 or 403. Any other fault is an error, as the new attachment would take the existing one's place.
 func (in Input) exists(ctx context.Context, subject image.Digest, under image.Suffix) (signatures.Existing, error) {
 	if in.Mirror == nil {
 		return signatures.Existing{}, nil
 	}
 	exists, err := signatures.ReadExisting(ctx, in.Mirror(in.Reference), subject, under, true)
-	if fault.ReasonOf(err) == fault.Corrupt {
-		return exists, &fault.Error{Reason: fault.Corrupt, Op: "add to", Err: err,
+	switch reason := fault.ReasonOf(err); reason {
+	case fault.NotFound, fault.Unauthorized, fault.Forbidden:
+		return signatures.Existing{}, nil
+	case fault.Corrupt, fault.Incomplete:
+		return exists, &fault.Error{Reason: reason, Op: "add to", Err: err,
 			Subject: in.Reference.Repository() + ":" + under.TagOf(subject), Hint: "delete that tag in the registry"}
 	}
-	return exists, nil
+	return exists, err
 }
