@@ -6,6 +6,7 @@ import (
 	"crypto/ed25519"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"path/filepath"
 	"slices"
 	"time"
@@ -96,18 +97,20 @@ func (o *matrixSignOptions) run(cmd *cobra.Command, file string) error {
 	if err := o.checkPatience(); err != nil {
 		return err
 	}
+	existing, err := o.existing(file + ".sig") // before the key's password
+	if err != nil {
+		return err
+	}
 	s, err := o.signer(cmd.Context(), o.app)
 	if err != nil {
 		return err
 	}
 	signature, err := s.SignBlob(data)
+	if err == nil && len(existing) > 0 {
+		signature, err = o.appended(file+".sig", data, existing, signature, s)
+	}
 	if err != nil {
 		return err
-	}
-	if !o.replace {
-		if signature, err = o.appended(file+".sig", data, signature, s); err != nil {
-			return err
-		}
 	}
 	if err := userfile.WriteBelow(filepath.Dir(file), filepath.Base(file)+".sig", signature, 0o644); err != nil {
 		return err
@@ -115,31 +118,43 @@ func (o *matrixSignOptions) run(cmd *cobra.Command, file string) error {
 	return o.print(file + ".sig")
 }
 
-// appended returns the signatures of the file with the signer's on a line of its own. A signer counts once.
-func (o *matrixSignOptions) appended(name string, data, signature []byte, s *trust.Signer) ([]byte, error) {
+const dropHint = "replace all that is in it with --replace"
+
+// existing returns the signatures to add to. It refuses a file that must not be written.
+func (o *matrixSignOptions) existing(name string) ([]byte, error) {
+	switch {
+	case o.replace && o.add:
+		return nil, flags.Bad("--add", "", errors.New("--replace is given as well"), "give one of both")
+	case o.replace:
+		return nil, nil
+	}
 	existing, err := userfile.Read("FILE", name, bundle.MaxSignature)
-	if fault.ReasonOf(err) == fault.NotFound || err == nil && len(existing) == 0 {
-		return signature, nil
-	}
-	key, keyErr := s.Key("signer", trust.KeyOptions{})
-	policy, policyErr := trust.NewPolicy(1, key)
-	if err := fault.Join(err, keyErr, policyErr); err != nil {
-		return nil, err
-	}
-	const hint = "replace all that is in it with --replace"
-	if !o.add {
+	switch {
+	case fault.ReasonOf(err) == fault.NotFound:
+		return nil, nil
+	case err == nil && len(existing) > 0 && !o.add:
 		return nil, fault.Errorf(fault.Conflict, "write", name,
-			hint+", or keep the signatures of other keys of the same text with --add", "it is there already")
+			dropHint+", or keep the signatures of other keys of the same text with --add", "it is there already")
 	}
 	for line := range bytes.Lines(existing) {
 		line = bytes.TrimSpace(line)
 		raw, err := base64.StdEncoding.DecodeString(string(line))
 		if !json.Valid(line) && (err != nil || len(raw) < ed25519.SignatureSize) {
-			return nil, fault.Errorf(fault.Conflict, "write", name, hint, "it is there already, and holds more than signatures")
+			return nil, fault.Errorf(fault.Conflict, "write", name, dropHint, "it is there already, and holds more than signatures")
 		}
 	}
+	return existing, err
+}
+
+// appended returns the existing signatures with the signer's on a line of its own. A signer counts once.
+func (o *matrixSignOptions) appended(name string, data, existing, signature []byte, s *trust.Signer) ([]byte, error) {
+	key, keyErr := s.Key("signer", trust.KeyOptions{})
+	policy, policyErr := trust.NewPolicy(1, key)
+	if err := fault.Join(keyErr, policyErr); err != nil {
+		return nil, err
+	}
 	if _, err := policy.VerifyBlob(data, existing, time.Now()); err == nil {
-		return nil, fault.Errorf(fault.Conflict, "write", name, hint, "it has a signature of this key already")
+		return nil, fault.Errorf(fault.Conflict, "write", name, dropHint, "it has a signature of this key already")
 	}
 	all := slices.Concat(bytes.TrimSpace(existing), []byte("\n"), signature)
 	if _, err := policy.VerifyBlob(data, all, time.Now()); err != nil || len(all) > bundle.MaxSignature {
