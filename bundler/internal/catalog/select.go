@@ -81,9 +81,11 @@ func Select(doc *matrix.Document, req Request) (Selection, error) {
 		return Selection{}, err
 	}
 	if len(b.chosen) == 0 && (!req.NoDrivers || len(b.Services) == 0) {
-		return Selection{}, fault.Errorf(fault.Incompatible, "select", "drivers",
-			"see `vdo-bundle matrix show` for what the matrix covers; with --drivers none, add --services sip",
-			"no release fits the request")
+		hint := "see `vdo-bundle matrix show` for what the matrix covers"
+		if req.NoDrivers {
+			hint = "add --services sip, or leave out --drivers none"
+		}
+		return Selection{}, fault.Errorf(fault.Incompatible, "select", "drivers", hint, "no release fits the request")
 	}
 	for _, r := range doc.Releases { // the document's order is the lock's order
 		if b.chosen[r.ReleaseID.String()] {
