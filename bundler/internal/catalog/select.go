@@ -216,6 +216,10 @@ func (b *builder) warn(release matrix.Release) {
 	if why, unlisted := b.unlisted[release.ReleaseID.String()]; unlisted {
 		say(": %s, so the operator will refuse it; `vdo-bundle matrix add` makes the list", why)
 	}
+	asked := b.req.Kubernetes // a cpi fits one of several
+	if len(asked) > 0 && !slices.ContainsFunc(asked, release.Kubernetes.Contains) {
+		say(" does not fit the given Kubernetes: it needs %s", release.Kubernetes)
+	}
 	for _, v := range b.req.VSphere {
 		if !release.VSphere.Contains(v) {
 			say(" does not fit vSphere %s: it needs %s", v, release.VSphere)

@@ -120,10 +120,14 @@ func TestWithdrawnReleaseIsTakenOnlyByNameAndSaidSo(t *testing.T) {
 		require.Contains(t, strings.Join(s.Warnings, "\n"), r.ReleaseID.String()+" is withdrawn: ")
 		break
 	}
+	s, err := catalog.Select(doc, request(t, "csi", "1.33 1.34", "", "cpi@1.32.3 cpi@1.34.0"))
+	require.NoError(t, err)
+	require.Contains(t, s.Warnings, "cpi@1.32.3 does not fit the given Kubernetes: it needs 1.32")
+	require.NotContains(t, strings.Join(s.Warnings, "\n"), "cpi@1.34.0 does not fit")
 	required := slices.IndexFunc(doc.Releases, func(r matrix.Release) bool { return r.String() == "snapshot-controller@8.2.0" })
 	doc.Releases[required].State = matrix.Withdrawn
 	r := request(t, "", "", "6.0.0", "csi@3.5.1")
-	s, err := catalog.Select(doc, r)
+	s, err = catalog.Select(doc, r)
 	require.NoError(t, err)
 	require.Equal(t, []string{"csi@3.5.1 does not fit vSphere 6.0.0: it needs 7.0.0 and later",
 		"snapshot-controller@8.2.0 is withdrawn: "}, s.Warnings)
