@@ -185,10 +185,15 @@ func newOverrides(rules []matrix.ImageOverride) *overrides {
 	return &overrides{rules: rules, used: map[string]bool{}}
 }
 
-// apply returns the reference to use and the reason. A rule matches any spelling of its image's reference.
+// Replaces reports whether a rule is for an image of a manifest, in any spelling of its reference.
+func Replaces(rule matrix.ImageOverride, written string) bool {
+	return rule.From == written || normal(rule.From) == normal(written)
+}
+
+// apply returns the reference to use and the reason.
 func (o *overrides) apply(written string) (target, reason string) {
 	for _, rule := range o.rules {
-		if rule.From != written && normal(rule.From) != normal(written) {
+		if !Replaces(rule, written) {
 			continue
 		}
 		o.used[rule.From] = true

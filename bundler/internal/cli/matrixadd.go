@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -18,6 +17,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/diff"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/catalog"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix/needs"
@@ -176,11 +176,17 @@ func (f addition) release(like matrix.Release, id matrix.ReleaseID) (matrix.Rele
 	}
 	r.Manifests = nil
 	files := map[string][]byte{}
+	var uses []catalog.Use
 	for _, name := range names {
 		data, err := userfile.Read("--manifests", filepath.Join(f.folder, name), matrix.MaxManifestSize)
 		if err != nil {
 			return r, nil, err
 		}
+		of, err := catalog.Images(name, data)
+		if err != nil {
+			return r, nil, err
+		}
+		uses = append(uses, of...)
 		sum := sha256.Sum256(data)
 		first := like.Manifests[0].URL
 		m := matrix.Manifest{URL: first[:strings.LastIndex(first, "/")+1] + name}
@@ -193,8 +199,7 @@ func (f addition) release(like matrix.Release, id matrix.ReleaseID) (matrix.Rele
 		r.Manifests, files[name] = append(r.Manifests, m), data
 	}
 	r.Images = slices.DeleteFunc(r.Images, func(i matrix.ImageOverride) bool { // lock refuses one without a use
-		uses := func(data []byte) bool { return bytes.Contains(data, []byte(i.From)) }
-		return !slices.ContainsFunc(slices.Collect(maps.Values(files)), uses)
+		return !slices.ContainsFunc(uses, func(u catalog.Use) bool { return catalog.Replaces(i, u.Image) })
 	})
 	return r, files, nil
 }
