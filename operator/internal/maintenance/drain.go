@@ -76,8 +76,8 @@ func (r *Run) evict(ctx context.Context, p *corev1.Pod) error {
 
 func name(p *corev1.Pod) string { return p.Namespace + "/" + p.Name }
 
-// pods returns the pods of a node that a drain evicts, and those that stay: pods of DaemonSets, which run on cordoned
-// nodes too, and static ones. It omits ended pods.
+// pods returns the pods of a node that a drain evicts, and those that stay. Static pods stay, and those of DaemonSets,
+// which run on cordoned nodes too. It omits ended pods.
 func (r *Run) pods(ctx context.Context, node string) (evicted, stay []corev1.Pod, err error) {
 	var list corev1.PodList
 	if err := r.API.List(ctx, &list, client.MatchingFields{"spec.nodeName": node}); err != nil {

@@ -359,7 +359,7 @@ func (r *Run) shutDown(ctx context.Context, vms VMs, m Machine) error {
 	})
 }
 
-// detached waits until no volume of an evicted pod is attached to the node: a volume attached to a VM that is off cannot
+// detached waits until no volume of an evicted pod is attached to the node. While the VM is off, such a volume cannot
 // be mounted elsewhere. Volumes of pods that stay are never detached.
 func (r *Run) detached(ctx context.Context, _ VMs, m Machine) error {
 	_, stay, err := r.pods(ctx, m.Node)
