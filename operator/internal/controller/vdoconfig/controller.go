@@ -199,7 +199,7 @@ func (p *pass) install(ctx context.Context) error {
 	if s.bundle == nil {
 		return nil // no bundle to install from
 	}
-	p.outcome.resolved = fault.Join(p.outcome.resolved, s.gated, s.starts, p.decision.refused)
+	p.outcome.resolved = fault.Join(p.outcome.resolved, s.gated, p.decision.refused)
 	rendered, err := s.render(p.decision)
 	p.rendered(rendered)
 	if err != nil {

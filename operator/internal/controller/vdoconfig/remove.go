@@ -195,7 +195,10 @@ func (a *applier) removals(ctx context.Context) error {
 		return err
 	}
 	gated := a.groupGates() // a gated driver removes nothing, and no removal waits for it
-	steps = slices.DeleteFunc(steps, func(s plan.Step) bool { return gated[s.Driver] != nil })
+	steps = slices.DeleteFunc(steps, func(s plan.Step) bool {
+		stays := a.facts.starts != nil && slices.Contains(a.requested(), s.Driver) // others still go
+		return stays || gated[s.Driver] != nil
+	})
 	if a.outcome.next.waits != "" || len((plan.Plan{Steps: steps}).NextWave()) == 0 {
 		return nil
 	}

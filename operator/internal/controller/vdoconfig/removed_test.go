@@ -9,11 +9,14 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
@@ -55,6 +58,55 @@ func TestAHealthyRevisionIsNotForCanaryNodes(t *testing.T) {
 	selector := metav1.LabelSelector{MatchLabels: map[string]string{"role": "canary"}}
 	g.config.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{Canary: &v1alpha1.Canary{NodeSelector: selector}}
 	require.False(t, g.canaryOpen(revision.Histories{matrix.CSI: h}))
+}
+
+// clearing is a cluster that has one object, and deletes it.
+type clearing struct {
+	Cluster
+	id      inventory.ID
+	deleted bool
+}
+
+func (c *clearing) Read(context.Context, []inventory.ID) (plan.Live, map[inventory.Key]error, error) {
+	o := &unstructured.Unstructured{Object: map[string]any{}}
+	o.SetUID("u")
+	return plan.Live{c.id.Key: o}, nil, nil
+}
+
+func (*clearing) DryRun(context.Context, []render.Object, plan.Live) (map[inventory.Key]plan.Outcome, error) {
+	return nil, nil
+}
+
+func (*clearing) ObserveListed(context.Context) (assess.Observed, error) {
+	return assess.Observed{}, nil
+}
+
+func (*clearing) SaveInventory(
+	_ context.Context, _ types.NamespacedName, inv inventory.Inventory, _ cluster.Loaded,
+) (cluster.Loaded, error) {
+	return cluster.Loaded{Inventory: inv}, nil
+}
+
+func (c *clearing) Delete(context.Context, plan.Step) error { c.deleted = true; return nil }
+
+// An expired matrix holds back installations and upgrades, and no driver that is no longer requested.
+func TestAnExpiredBundleHoldsNoRemoval(t *testing.T) {
+	for reason, removes := range map[fault.Reason]bool{fault.Expired: true, fault.Untrusted: false} {
+		s, c := withCSI(t), &clearing{id: core("ServiceAccount", "ns", "x")}
+		s.config.Spec.StorageProvider, s.spec.StorageProvider, s.bundleGated = nil, nil, true
+		s.facts.inventory = inventory.Of(inventory.Entry{ID: c.id, UID: "u", Driver: matrix.CSI, Release: "csi@3.5.1"})
+		if s.starts = because(reason); !removes {
+			s.starts, s.gated = nil, s.starts
+		}
+		s.observed = &assess.Observed{}
+		p := &pass{Reconciler: &Reconciler{Cluster: c, Now: time.Now, Recorder: events.NewFakeRecorder(9)},
+			result: result{decided: *s, inventory: s.facts.inventory}}
+		p.kept.keyIn = hashSecret
+		require.NoError(t, p.install(t.Context()))
+		require.Equal(t, removes, c.deleted, reason)
+		_, why := p.unresolved()
+		require.Equal(t, reason, fault.ReasonOf(why))
+	}
 }
 
 // A deletion that is forbidden is not requested each second.

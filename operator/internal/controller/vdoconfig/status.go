@@ -263,7 +263,7 @@ func (p *result) unfit() error {
 // unresolved returns why no releases could or may be chosen, for all drivers or single ones, and open checks without a
 // fault. A failed check gates nothing while its driver matches the request.
 func (p *result) unresolved() (awaited string, why error) {
-	awaited, why = p.facts.waiting, p.outcome.resolved
+	awaited, why = p.facts.waiting, fault.Join(p.outcome.resolved, p.facts.starts)
 	for _, h := range p.facts.driverHolds() {
 		is := p.desired.version(h.driver)
 		differs := p.facts.checks.kept[h.driver] || (is != "" && is != p.decision.version(h.driver))
