@@ -289,6 +289,15 @@ func TestALinkedVCenterIsWaitedFor(t *testing.T) {
 	require.NoError(t, s.Create(t.Context(), none))
 	w.complete(firstName)
 
+	for late, reason := range map[int]fault.Reason{1: "", 2: fault.Incomplete} { // a password that is reset, too
+		w.api, east.late = newWorld(t, west).api, late
+		err := w.create(whole(), none)
+		require.Equal(t, reason, fault.ReasonOf(err), "%d: %v", late, err)
+		require.Contains(t, west.changes, "set password of "+firstName)
+		require.NotContains(t, east.changes, "set password of "+firstName)
+		require.Zero(t, east.late)
+	}
+
 	w.vcs = []*vc{newVC("west", nil), newVC("east", nil)} // two that are not linked
 	w.api = newWorld(t, west).api
 	require.NoError(t, w.create(whole(), none))

@@ -94,6 +94,7 @@ type account struct {
 	named bool // in this run, by the administrator
 	made  bool // created here, or to be
 	kept  bool // its password is in the Secret
+	late  bool // its password was reset at a linked vCenter
 }
 
 // prepare makes an account ready in all vCenters, and returns its login.
@@ -218,6 +219,7 @@ type state struct {
 }
 
 func (s *Site) ready(ctx context.Context, p *Place, a account, st state) error {
+	a.late = st.exists && s.known[st.shared] && !a.kept
 	if err := s.login(ctx, p, a, st); err != nil {
 		return err
 	}
@@ -332,17 +334,25 @@ func union(a, b []string) []string {
 const settleTime = time.Minute
 
 // verify checks the vCenter as the account until no privilege is missing. It ends at a fault that does not pass by
-// itself: a refused password is tried once.
+// itself: a refused password is tried once, so that it locks no account. One that was reset at a linked vCenter is
+// tried again once, after the time of a replication.
 func (s *Site) verify(ctx context.Context, p *Place, a account) (failed error) {
 	const again = "the Secret is not written; run the same command again, and see what overrules the permissions: vdoctl users plan"
 	op := "verify account " + a.Username + " in " + p.Server
-	err := clusterstate.Until(ctx, settleTime, s.Poll, op, again, func() (string, error) {
+	every := s.Poll
+	if a.late {
+		every = 15 * cmp.Or(every, 2*time.Second)
+	}
+	err := clusterstate.Until(ctx, settleTime, every, op, again, func() (string, error) {
 		missing, err := p.Verify(ctx, a.Login)
 		r, hint := fault.ReasonOf(err), cmp.Or(fault.HintOf(err), again)
 		if r == fault.Unauthorized && a.made && a.kept {
 			hint = "give the drivers another account: " + s.command("rotate")
 		}
 		switch {
+		case r == fault.Unauthorized && a.late:
+			a.late = false
+			return err.Error(), nil //nolint:nilerr // it is waited for
 		case err != nil && r != fault.Forbidden && !r.Passing():
 			failed = &fault.Error{Reason: fault.Incomplete, Op: op, Err: err, Hint: hint}
 		case err != nil: // it has no role yet, or the vCenter is away

@@ -93,6 +93,7 @@ type vc struct {
 	gone        []privileges.Object // that the plan lacks
 	folders     bool                // objects of VMs are their folders
 	looks       int                 // until what is made at a linked one is visible
+	late        int                 // logins until a password that was set at a linked one is accepted
 	changes     []string
 	looking     func() // once, when it is asked when passwords expire
 	f           *fuse
@@ -250,6 +251,10 @@ func (v *vc) plan(ctx context.Context, principal string) (privileges.Plan, error
 
 // verify lets no one in whose password is another one, or who has no role.
 func (v *vc) verify(ctx context.Context, l accounts.Login) ([]string, error) {
+	if v.late > 0 {
+		v.late--
+		return nil, refused
+	}
 	if p, ok := v.passwords[l.Username]; l.Username != "" && (!ok || p != l.Password) {
 		return nil, errors.Join(v.f.killed(), refused)
 	}
