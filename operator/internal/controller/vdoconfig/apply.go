@@ -128,7 +128,7 @@ func (a *applier) recordFirst(ctx context.Context) error {
 	}
 	wide := a.inventory
 	for _, s := range a.outcome.plan.Steps {
-		if s.Object == nil || a.blocked[s.Driver] != nil {
+		if s = a.lent(s); s.Object == nil || a.blocked[s.Driver] != nil {
 			continue
 		}
 		wide = wide.Union(inventory.Entry{ID: s.ID, Driver: s.Driver})
@@ -166,7 +166,7 @@ func (a *applier) stage(ctx context.Context, stage render.Stage) error {
 	inv := a.inventory
 	written := map[inventory.Key]bool{}
 	for _, s := range a.outcome.plan.Stage(stage.Name) {
-		if a.out(s.Driver) || s.Object == nil || a.tolerated(s) || (s.Writes() && a.mustWait(s)) {
+		if s = a.lent(s); a.out(s.Driver) || s.Object == nil || a.tolerated(s) || (s.Writes() && a.mustWait(s)) {
 			continue
 		}
 		if next, first := beforehand(inv, s); first {
@@ -200,6 +200,20 @@ func beforehand(inv inventory.Inventory, s plan.Step) (inventory.Inventory, bool
 		return inv.With(inventory.Entry{ID: s.ID, Driver: s.Driver, Release: s.Release, Content: s.Content}), true
 	}
 	return inv, false
+}
+
+// lent returns the step of a pull secret whose driver may not change as one of another driver with pods in the
+// namespace: they need the secret too.
+func (a *applier) lent(s plan.Step) plan.Step {
+	if s.Name != render.PullSecret || s.Err != nil || !a.out(s.Driver) {
+		return s
+	}
+	for _, o := range a.outcome.plan.Steps {
+		if isWorkload(o.Key) && o.Namespace == s.Namespace && o.Object != nil && !a.out(o.Driver) {
+			s.Driver, s.Release, s.Content = o.Driver, o.Release, o.Content
+		}
+	}
+	return s
 }
 
 // out reports whether this pass is finished with a driver.

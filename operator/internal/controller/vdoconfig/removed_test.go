@@ -89,6 +89,32 @@ func (*clearing) SaveInventory(
 
 func (c *clearing) Delete(context.Context, plan.Step) error { c.deleted = true; return nil }
 
+func (*clearing) Apply(
+	_ context.Context, s plan.Step, _ *unstructured.Unstructured,
+) (*unstructured.Unstructured, error) {
+	return s.Object, nil
+}
+
+// Drivers that share a namespace share its pull secret: a conflict of one leaves the others' pods with it.
+func TestThePullSecretOfABlockedDriverServesOthers(t *testing.T) {
+	login := stepOf(plan.Create, matrix.CPI, "Secret", render.PullSecret)
+	login.Object, login.Stage = &unstructured.Unstructured{Object: map[string]any{}}, render.StageConfig
+	pods := stepOf(plan.Create, matrix.SnapshotController, "Deployment", "snapshot-controller")
+	pods.Group, pods.Object = "apps", login.Object
+	for _, other := range []error{nil, because(fault.Conflict)} {
+		p := (&Reconciler{Cluster: &clearing{}, Now: time.Now}).newPass(&v1alpha1.VDOConfig{})
+		p.outcome.plan = &plan.Plan{Steps: []plan.Step{login, pods}}
+		a := &applier{pass: p, blocked: joined(nil, matrix.CPI, because(fault.Conflict)), failed: map[matrix.Driver]error{}}
+		if other != nil {
+			a.blocked = joined(a.blocked, matrix.SnapshotController, other)
+		}
+		require.NoError(t, a.stage(t.Context(), render.Stage{Name: render.StageConfig}))
+		e, has := p.inventory.Get(login.Key)
+		require.Equal(t, other == nil, has)
+		require.False(t, p.inventory.Has(matrix.CPI), e)
+	}
+}
+
 // An expired matrix holds back installations and upgrades, and no driver that is no longer requested.
 func TestAnExpiredBundleHoldsNoRemoval(t *testing.T) {
 	for reason, removes := range map[fault.Reason]bool{fault.Expired: true, fault.Untrusted: false} {
