@@ -106,6 +106,12 @@ func (a *CA) readUsage() error {
 		a.extKeyUsage = known
 		return nil
 	}
+	for u := x509.ExtKeyUsageAny; u <= x509.ExtKeyUsageMicrosoftKernelCodeSigning; u++ {
+		if u.OID().String() == a.o.ExtendedKeyUsage {
+			a.extKeyUsage = u
+			return nil
+		}
+	}
 	for _, part := range strings.Split(a.o.ExtendedKeyUsage, ".") {
 		n, err := strconv.ParseUint(part, 10, 31)
 		if err != nil {

@@ -160,6 +160,8 @@ func TestIdentitiesAndUsagesOfAllKinds(t *testing.T) {
 			trust.CAOptions{Identities: []trust.Identity{{DNS: "b"}}, ExtendedKeyUsage: "clientAuth"}},
 		{"own use", pki.Spec{DNS: []string{"b"}, UnknownUsage: []asn1.ObjectIdentifier{oid}},
 			trust.CAOptions{Identities: []trust.Identity{{DNS: "b"}}, ExtendedKeyUsage: oid.String()}},
+		{"a known use by its identifier", pki.Spec{DNS: []string{"b"}, Usage: codeSigning},
+			trust.CAOptions{Identities: []trust.Identity{{DNS: "b"}}, ExtendedKeyUsage: "1.3.6.1.5.5.7.3.3"}},
 		{"intermediates of the policy", pki.Spec{DNS: []string{"b"}, Usage: codeSigning},
 			trust.CAOptions{Identities: []trust.Identity{{DNS: "b"}}, Intermediates: o.issuer.PEM()}},
 	} {
