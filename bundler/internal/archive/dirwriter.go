@@ -143,7 +143,7 @@ func (w *DirWriter) checkEmpty() error {
 		return nil
 	case err != nil:
 		return atomicfile.Fault("write", w.path, err)
-	case len(list) == 0, w.o.Replace && (has(indexName) || !has("blobs")):
+	case len(list) == 0, w.o.Replace && (has(indexName) || has(partialDir) || !has("blobs")):
 		return nil
 	case has(indexName):
 		why = "it is there already"

@@ -83,6 +83,10 @@ func TestBlobsBesideOtherFilesAreNoInterruptedRun(t *testing.T) {
 		require.Equal(t, fault.Conflict, fault.ReasonOf(s.pull(t, b)))
 		require.FileExists(t, blob)
 	}
+	s := store{path: t.TempDir(), dir: true}.replacing()
+	require.NoError(t, os.Mkdir(filepath.Join(s.path, "lost+found"), 0o755))
+	halfway(t, s, b)
+	require.NoError(t, s.pull(t, b), "the user has said so, and the run was this program's")
 }
 
 func TestLinksOutOfAFolderAreNotFollowed(t *testing.T) {
