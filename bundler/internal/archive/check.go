@@ -51,16 +51,16 @@ func (t *tarball) check(ctx context.Context, index []byte, order []ocispec.Descr
 	for _, d := range order {
 		want.add(d)
 	}
-	var errs []error
+	var errs fault.List
 	for _, e := range t.entries[min(len(want.entries), len(t.entries)):] {
 		if !isBlobName(e.name) {
 			return offLayout(t.path, "it has an entry %.200q, which a bundle does not have", e.name)
 		}
 		d := ocispec.Descriptor{Digest: digest.NewDigestFromEncoded(digest.SHA256, e.name[len(blobPrefix):]), Size: e.size}
 		want.add(d)
-		errs = append(errs, discardAll(ctx, t, d))
+		errs.Add(discardAll(ctx, t, d))
 	}
-	return fault.Join(t.compare(want), fault.Join(errs...))
+	return fault.Join(t.compare(want), errs.Join("verify", t.path))
 }
 
 // compare compares all bytes but those of blobs with a layout.

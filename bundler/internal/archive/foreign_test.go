@@ -199,6 +199,7 @@ func TestManyEntriesOfOneBlobTakeLittle(t *testing.T) {
 	x = &index{path: "b", entries: append(entries[:1], many...), from: from}
 	_, err = x.checkEntries(t.Context(), b.Graph)
 	require.ErrorContains(t, err, "more than 4096")
+	require.ErrorContains(t, err, "4951 more problems are not listed")
 }
 
 func named(d ocispec.Descriptor, name string) ocispec.Descriptor {

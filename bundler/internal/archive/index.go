@@ -260,12 +260,13 @@ func (x *index) checkEntries(ctx context.Context, g *bundle.Graph) (atts []bundl
 		exists[a.entry.Digest.String()], exists[a.Digest.String()] = true, true
 	}
 	sum := once(func(d ocispec.Descriptor) (bool, error) { return true, discardAll(ctx, x.from, d) })
-	var errs []error
+	var errs fault.List
 	for _, a := range list {
-		errs = append(errs, a.err)
+		errs.Add(a.err)
 		if a.err == nil && a.Digest != "" {
 			read, err := x.readAttached(ctx, a, exists, sum)
-			atts, errs = append(atts, read), append(errs, err)
+			atts = append(atts, read)
+			errs.Add(err)
 		}
 	}
 	for _, d := range x.entries {
@@ -276,11 +277,11 @@ func (x *index) checkEntries(ctx context.Context, g *bundle.Graph) (atts []bundl
 		}
 		isNamed := images[name] == d.Digest || images[name] == "" && (name == "" || d.Digest == g.Root.Digest)
 		if !isNamed || d.MediaType != part.MediaType || d.Size != part.Size {
-			errs = append(errs, offEntry(x.path, "index.json names %s of the type %.100s and %d bytes as %.200q, "+
+			errs.Add(offEntry(x.path, "index.json names %s of the type %.100s and %d bytes as %.200q, "+
 				"which this bundle does not have under that name", d.Digest, d.MediaType, d.Size, name))
 		}
 	}
-	return atts, fault.Join(errs...)
+	return atts, errs.Join("verify", x.path)
 }
 
 func offEntry(path, format string, args ...any) error {
