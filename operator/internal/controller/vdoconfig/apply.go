@@ -202,8 +202,8 @@ func beforehand(inv inventory.Inventory, s plan.Step) (inventory.Inventory, bool
 	return inv, false
 }
 
-// lent returns the step of a pull secret whose driver may not change as one of another driver with pods in the
-// namespace: they need the secret too.
+// lent returns the step of a pull secret for another driver, if its own may not change. The other one has pods in the
+// namespace, which need the secret too.
 func (a *applier) lent(s plan.Step) plan.Step {
 	if s.Name != render.PullSecret || s.Err != nil || !a.out(s.Driver) {
 		return s

@@ -104,7 +104,8 @@ func TestThePullSecretOfABlockedDriverServesOthers(t *testing.T) {
 	for _, other := range []error{nil, because(fault.Conflict)} {
 		p := (&Reconciler{Cluster: &clearing{}, Now: time.Now}).newPass(&v1alpha1.VDOConfig{})
 		p.outcome.plan = &plan.Plan{Steps: []plan.Step{login, pods}}
-		a := &applier{pass: p, blocked: joined(nil, matrix.CPI, because(fault.Conflict)), failed: map[matrix.Driver]error{}}
+		a := &applier{pass: p, failed: map[matrix.Driver]error{}}
+		a.blocked = joined(a.blocked, matrix.CPI, because(fault.Conflict))
 		if other != nil {
 			a.blocked = joined(a.blocked, matrix.SnapshotController, other)
 		}
