@@ -80,6 +80,13 @@ func TestPathsThatMayBeLeftToOthers(t *testing.T) {
 		_, err = drift.Parse(ignore(kind, "/metadata/annotations/team"))
 		require.NoError(t, err, kind)
 	}
+	for _, path := range []string{"tolerations/0", "tolerations/0/effect", "topologySpreadConstraints/0/whenUnsatisfiable",
+		"affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/0/matchExpressions/0/values"} {
+		rules, err := drift.Parse(ignore("Deployment", "/spec/template/spec/"+path))
+		require.ErrorContains(t, err, "no names", path)
+		o := deployment(t, `{"spec":{"template":{"spec":{"tolerations":[{"key":"a","effect":"NoSchedule"}]}}}}`)
+		require.Equal(t, o, rules.Omit(drift.Target{Object: o, Live: o.DeepCopy(), Manager: ours}), path)
+	}
 	for _, kind := range []string{"Secret", "CustomResourceDefinition", "Namespace", "CSIDriver", "ClusterRole", "Role", "ClusterRoleBinding", "RoleBinding"} {
 		_, err := drift.Parse(ignore(kind, "/metadata/annotations/a"))
 		require.Equal(t, fault.InvalidInput, fault.ReasonOf(err), kind)

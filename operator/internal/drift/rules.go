@@ -264,7 +264,12 @@ func allowed(kind string, path []string) error {
 	if i < 0 {
 		return fmt.Errorf("it is always repaired; of a %s these may be left to others: %s", kind, strings.Join(fields, ", "))
 	}
-	key := path[len(strings.Split(fields[i], "/"))-2]
+	depth := len(strings.Split(fields[i], "/")) - 1
+	isIndex := func(token string) bool { _, err := strconv.Atoi(token); return err == nil }
+	if !strings.HasSuffix(fields[i], "/resources") && slices.ContainsFunc(path[depth:], isIndex) {
+		return fmt.Errorf("it is in a list whose items have no names: name all of %s", fields[i])
+	}
+	key := path[depth-1]
 	isOwn := func(prefix string) bool { return strings.HasPrefix(key, prefix) }
 	if strings.HasSuffix(fields[i], "/*") && slices.ContainsFunc(own, isOwn) {
 		return errors.New("it is always repaired: the operator knows its objects by it, or it says with which rights pods run")
