@@ -2,6 +2,7 @@ package render
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -84,8 +85,8 @@ func (s *source) workload(field string, w v1alpha1.Workload) error {
 // selectNodes adds labels to a node selector. It refuses other values for the manifest's labels: a CSI node plugin
 // for Linux would crash on Windows nodes.
 func selectNodes(field string, spec map[string]any, more map[string]string) error {
-	for k, v := range more {
-		have := child(spec, "nodeSelector")
+	for _, k := range slices.Sorted(maps.Keys(more)) {
+		have, v := child(spec, "nodeSelector"), more[k]
 		if was, is := have[k]; is && was != v {
 			return badSpec(field+".nodeSelector", "leave the label out, or use spec.patches", "the manifest selects nodes by %s=%v", k, was)
 		}
@@ -206,7 +207,11 @@ func setVariable(c map[string]any, name, value string) {
 	if value == "" {
 		return
 	}
-	c["env"] = append(list(c["env"]), any(map[string]any{"name": name, "value": value}))
+	others := slices.DeleteFunc(list(c["env"]), func(e any) bool { // a patch may have set it
+		m, ok := e.(map[string]any)
+		return ok && m["name"] == name
+	})
+	c["env"] = append(others, any(map[string]any{"name": name, "value": value}))
 }
 
 // replace puts a changed object into the place of its original, if checkChanged allows it.

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
@@ -24,7 +25,11 @@ func TestTheCloudProviderDeletesNodesAgainWhereThatIsAccepted(t *testing.T) {
 	out := mustRender(t, in)
 	require.Contains(t, at(t, out, cloudEnv), skips)
 	require.False(t, out.Cloud.KeepsNodes, "it deletes them again once the vCenter is accepted")
-	in.Cluster.AnotherVCenter = false
+	in.Spec.Patches = []v1alpha1.Patch{patchOf(matrix.CPI, "DaemonSet", "vsphere-cloud-controller-manager",
+		`spec: {template: {spec: {containers: [{name: vsphere-cloud-controller-manager, env: [`+
+			`{name: SKIP_NODE_DELETION, value: "false"}]}]}}}`)}
+	require.Equal(t, 1, strings.Count(at(t, mustRender(t, in), cloudEnv), "SKIP_NODE_DELETION"), "a list keyed by name")
+	in.Cluster.AnotherVCenter, in.Spec.Patches = false, nil
 	in.Spec.ExcludedNodes = map[string]string{"site/metal": "yes", "cloud": "other"}
 	require.True(t, keeps(mustRender(t, in)))
 	in.Cluster.KeepsNodes = true
