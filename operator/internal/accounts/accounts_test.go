@@ -545,6 +545,17 @@ func TestARotationWaitsForTheDriversOfItsAccountAlone(t *testing.T) {
 	}
 }
 
+// A vCenter in which nothing was made, such as one under a second name, is none of the record's.
+func TestAPlaceWhereNothingIsMadeIsNotRecorded(t *testing.T) {
+	west := newVC("west", nil)
+	w := newWorld(t, west)
+	require.NoError(t, w.create(whole(), none))
+	before := w.recorded()
+	west.name = "typo"
+	require.NoError(t, w.create(whole(), none))
+	require.Equal(t, before, w.recorded())
+}
+
 // What a vCenter has whose VsphereCloudConfig is gone is named before it is left, and stays on record; it keeps
 // nothing else back, be it the only one.
 func TestAVCenterThatIsGoneKeepsNothingBack(t *testing.T) {
