@@ -257,11 +257,9 @@ func (o *statusOptions) table(l *lines, r statusReport) {
 		}
 		t.Row(strings.Replace(object, " ", "/", 1), ready, dash(reason), message)
 	}
-	isIn := func(list []waiting, object string) bool {
-		return slices.ContainsFunc(list, func(x waiting) bool { return x.Object == object })
-	}
 	well := func(object, message string) {
-		if !isIn(r.Waiting, object) && !isIn(r.Ahead, object) {
+		isObject := func(x waiting) bool { return x.Object == object }
+		if !slices.ContainsFunc(r.Waiting, isObject) {
 			add(object, true, "", message)
 		}
 	}
@@ -284,7 +282,7 @@ func (o *statusOptions) table(l *lines, r statusReport) {
 		add(x.Object, false, x.Reason, x.Message)
 	}
 	for _, x := range r.Ahead {
-		add(x.Object, !isIn(r.Waiting, x.Object), x.Reason, x.Message)
+		add("ahead", "-", x.Reason, x.Object+": "+x.Message)
 	}
 	for _, d := range r.Drivers {
 		version := dash(d.Version)

@@ -185,7 +185,7 @@ func TestStatusIsATable(t *testing.T) {
 	st.Conditions = append(st.Conditions, condition("Upgraded", "False", "NotApproved", "r2 waits"))
 	out.Reset()
 	require.NoError(t, statusTo(&out).show(t.Context(), s.client(t)))
-	require.Regexp(t, `(?m)^VDOConfig/vdo +true +NotApproved +Upgraded: r2 waits$`, out.String())
+	require.Regexp(t, `(?m)^ahead +- +NotApproved +VDOConfig vdo: Upgraded: r2 waits$`, out.String())
 	require.Contains(t, out.String(), "what to do: `vdoctl describe`\n", "an upgrade waits")
 }
 

@@ -148,7 +148,11 @@ func (p *pass) clearObjects(ctx context.Context, retentions map[matrix.Driver]pl
 		return false, err
 	}
 	if len(wave) > 0 {
-		p.outcome.next.waits = fmt.Sprintf("the removal of %s and %d more", wave[0].Key, len(wave)-1)
+		var names []string
+		for _, s := range wave {
+			names = append(names, s.Key.String())
+		}
+		p.outcome.next.waits = "the removal of " + fault.Few(names, 1)
 	}
 	// Unseen objects may still exist.
 	return len(wave) == 0, joinAll(refused, nil)
