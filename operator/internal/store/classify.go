@@ -53,7 +53,7 @@ func (m *Mirror) ofStatus(status int) (fault.Reason, string) {
 	case status == http.StatusForbidden:
 		return fault.Forbidden, fmt.Sprintf("let the account of the Secret %s pull from %s", m.secret, m.ref.Repository())
 	case status == http.StatusNotFound:
-		return fault.NotFound, "push the bundle there with `vdo-bundle push`, or correct spec.reference"
+		return fault.NotFound, "push the bundle there with `vdo-bundle push`, or correct the reference"
 	case status == http.StatusTooManyRequests:
 		return fault.Throttled, "wait; raise the registry's limit or spec.interval where this stays"
 	}

@@ -516,7 +516,7 @@ func (o *accountOptions) only(s *site) error {
 		return flags.Bad("--secret", "", err, "say which: "+strings.Join(names, ", "))
 	case o.secret == "" || o.makes && !slices.Contains(names, o.secret):
 		return &fault.Error{Reason: fault.NotFound, Op: "find the account of the configuration",
-			Err:  errors.New("no VsphereCloudConfig names the Secret"),
+			Err:  errors.New(strings.TrimSpace("no VsphereCloudConfig names the Secret " + o.secret)),
 			Hint: "correct --secret, or apply a VsphereCloudConfig; `vdoctl users delete --secret NAME` finds the account without one"}
 	}
 	s.vcenters = slices.DeleteFunc(s.vcenters, func(v configured) bool { return v.config.Spec.Credentials != o.secret })

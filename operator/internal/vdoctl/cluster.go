@@ -82,10 +82,12 @@ func (f *clusterFlags) named() string {
 
 // unread returns the fault of a missing or wrong kubeconfig.
 func (f *clusterFlags) unread(err error) error {
-	out := &fault.Error{Reason: fault.InvalidInput, Op: "read the kubeconfig", Subject: f.kubeconfig, Err: err,
+	out := &fault.Error{Reason: fault.InvalidInput, Op: "read the kubeconfig", Subject: cmp.Or(f.kubeconfig, os.Getenv(clientcmd.RecommendedConfigPathEnvVar)), Err: err,
 		Hint: "name one with --kubeconfig or KUBECONFIG, and a context in it with --context"}
 	switch {
-	case errors.Is(err, os.ErrNotExist), clientcmd.IsEmptyConfig(err), strings.HasSuffix(err.Error(), "does not exist"):
+	case clientcmd.IsEmptyConfig(err):
+		out.Reason, out.Err = fault.NotFound, errors.New("it is not there, or names no cluster")
+	case errors.Is(err, os.ErrNotExist), strings.HasSuffix(err.Error(), "does not exist"):
 		out.Reason = fault.NotFound // the file, its content, or the context
 	case errors.Is(err, os.ErrPermission):
 		out.Reason = fault.Storage

@@ -152,7 +152,7 @@ func (o *topologyOptions) tagSite(ctx context.Context) (site, []topology.Assignm
 		err = fmt.Errorf("the configuration has %d vCenters", len(s.vcenters))
 		err = flags.Bad("--vcenter", "", err, "say in which: --vcenter NAME")
 	case len(categories) == 0:
-		err = &fault.Error{Reason: fault.NotFound, Op: "read the configuration", Err: errors.New("it names no tag categories"), Hint: "name them in the VDOConfig: spec.cloudProvider.topology, spec.storageProvider.topologyCategories"}
+		err = &fault.Error{Reason: fault.NotFound, Op: "read the configuration", Err: errors.New("it names no tag categories"), Hint: "name them with `vdoctl configure --region-category CATEGORY --zone-category CATEGORY`"}
 	}
 	for _, a := range want {
 		if err == nil && !slices.Contains(categories, a.Category) {
