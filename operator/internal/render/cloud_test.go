@@ -204,3 +204,11 @@ func TestAConfigurationThatNamesNoVCenterIsKnown(t *testing.T) {
 		require.Equal(t, names, render.NamesVCenters([]byte(config)), config)
 	}
 }
+
+// The provider reads texts as they are written, and a key without a value as one that is not there.
+func TestYAMLIsReadAsTheCloudProviderReadsIt(t *testing.T) {
+	conf := []byte("global: {password: 123456789012}\nvcenter:\n" +
+		"  vc.example.com: {server: , datacenters: }\n  b: {server: b, datacenters: [20240101]}\n")
+	require.Equal(t, []string{"b/20240101", "vc.example.com"}, render.Places(conf))
+	require.Equal(t, []string{"123456789012"}, render.Passwords(map[string][]byte{render.CPIConfigKey: conf}))
+}

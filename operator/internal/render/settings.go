@@ -2,6 +2,7 @@ package render
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -74,7 +75,8 @@ func readINI(conf []byte) []setting {
 
 func readYAML(conf []byte) ([]setting, bool) {
 	var sections map[string]map[string]any
-	if yaml.Unmarshal(conf, &sections) != nil {
+	numbers := func(d *json.Decoder) *json.Decoder { d.UseNumber(); return d } // 12345678 stays, not 1.2345678e+07
+	if yaml.Unmarshal(conf, &sections, numbers) != nil {
 		return nil, false
 	}
 	var all []setting
@@ -95,6 +97,9 @@ func readYAML(conf []byte) ([]setting, bool) {
 }
 
 func flat(value any) string {
+	if value == nil {
+		return "" // a key without a value
+	}
 	items, ok := value.([]any)
 	if !ok {
 		return fmt.Sprint(value)
@@ -181,7 +186,7 @@ func servers(settings []setting) map[string]string {
 		switch {
 		case s.section == "global" && s.key == "server":
 			global = s.value
-		case s.section == "vcenter" && s.key == "server":
+		case s.section == "vcenter" && s.key == "server" && s.value != "":
 			all[s.name] = s.value
 		case s.section == "vcenter" && s.name != "" && all[s.name] == "":
 			all[s.name] = s.name
