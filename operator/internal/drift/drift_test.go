@@ -114,7 +114,7 @@ func deployment(t *testing.T, text string) *unstructured.Unstructured {
 func live(t *testing.T, text, theirs string) *unstructured.Unstructured {
 	t.Helper()
 	o := deployment(t, text)
-	fields := []metav1.ManagedFieldsEntry{{Manager: ours, FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:replicas":{},"f:paused":{}}}`)}}
+	fields := append(o.GetManagedFields(), metav1.ManagedFieldsEntry{Manager: ours, FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:replicas":{},"f:paused":{}}}`)})
 	if theirs != "" {
 		now := metav1.Now()
 		fields = append(fields, metav1.ManagedFieldsEntry{Manager: "scaler", Time: &now, FieldsV1: metav1.NewFieldsV1(theirs)})
@@ -135,6 +135,8 @@ func TestWhatIsAppliedWhereAFieldIsLeftToOthers(t *testing.T) {
 		"we have none":               {"/spec/replicas", `{"spec":{}}`, `{"spec":{"replicas":7}}`, `{"f:spec":{"f:replicas":{}}}`, `{"spec":{}}`, false},
 		"a part of it is another's":  {"/metadata/annotations/x", `{"metadata":{"annotations":{"x":"1"}}}`, `{"metadata":{"annotations":{"x":"2","y":"3"}}}`, `{"f:metadata":{"f:annotations":{"f:x":{}}}}`, `{"metadata":{"annotations":{}}}`, false},
 		"a map of two managers":      {"/spec/strategy", `{"spec":{"strategy":{"a":"1"}}}`, `{"spec":{"strategy":{"a":"1","b":"2"}}}`, `{"f:spec":{"f:strategy":{"f:b":{}}}}`, `{"spec":{"strategy":{"a":"1"}}}`, false},
+		"an atomic map of another's": {"/spec/template/spec/nodeSelector", `{"spec":{"template":{"spec":{"nodeSelector":{"a":"1"}}}}}`, `{"spec":{"template":{"spec":{"nodeSelector":{"b":"2"}}}}}`, `{"f:spec":{"f:template":{"f:spec":{"f:nodeSelector":{}}}}}`, `{"spec":{"template":{"spec":{}}}}`, false},
+		"an empty map of another's":  {"/spec/strategy", `{"spec":{"strategy":{"a":"1"}}}`, `{"metadata":{"managedFields":[{"manager":"vdo-operator","fieldsV1":{"f:spec":{"f:strategy":{"f:a":{}}}}}]},"spec":{"strategy":{"a":"1"}}}`, `{"f:spec":{"f:strategy":{}}}`, `{"spec":{"strategy":{"a":"1"}}}`, false},
 		"an item of a list, by name": {"/spec/template/spec/containers/0/resources", containers, `{"spec":{"template":{"spec":{"containers":[{"name":"b"},{"name":"a","resources":{"requests":{"cpu":"9"}}}]}}}}`, `{"f:spec":{"f:template":{"f:spec":{"f:containers":{"k:{\"name\":\"a\"}":{"f:resources":{"f:requests":{"f:cpu":{}}}}}}}}}`, `{"spec":{"template":{"spec":{"containers":[{"name":"a"},{"name":"b"}]}}}}`, false},
 		"data that are replaced":     {"/metadata/annotations/x", `{"metadata":{"annotations":{"x":"1","y":"1"}}}`, `{"metadata":{"annotations":{"x":"2"}}}`, "", `{"metadata":{"annotations":{"x":"2","y":"1"}}}`, true},
 	} {

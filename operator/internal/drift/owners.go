@@ -48,26 +48,32 @@ func fieldsOf(o any, path []string) []string {
 	return all
 }
 
-// has reports whether a manager manages a field, or a field below it.
-func (m manager) has(path []string) bool {
+// has returns the fields that a manager manages below a field, and whether it manages that field or one of them.
+func (m manager) has(path []string) (below map[string]any, is bool) {
 	in := m.fields
 	for _, key := range path {
 		next, ok := in[key].(map[string]any)
 		if !ok {
-			return false
+			return nil, false
 		}
 		in = next
 	}
-	return true
+	return in, true
 }
 
-// without returns a value less all fields that a manager other than ours has set, nil if none is left.
+// without returns a value less all fields that a manager other than ours has set, nil if none is left. A map without
+// managers of its parts (a node selector, the terms of an affinity) is atomic: it is left to the other as a whole.
 func (all owned) without(ours string, path []string, value any) any {
-	if !slices.ContainsFunc(all, func(m manager) bool { return m.name != ours && m.has(path) }) {
+	theirs, parts := false, false
+	for _, m := range all {
+		below, is := m.has(path)
+		theirs, parts = theirs || is && m.name != ours, parts || len(below) > 0
+	}
+	if !theirs {
 		return value
 	}
 	in, ok := value.(map[string]any)
-	if !ok {
+	if !ok || !parts {
 		return nil
 	}
 	rest := map[string]any{}
@@ -95,7 +101,8 @@ func Changer(o *unstructured.Unstructured, ours string, fields [][]string) strin
 			for i, key := range path {
 				path[i] = "f:" + key
 			}
-			return m.has(path)
+			_, is := m.has(path)
+			return is
 		}
 		if slices.ContainsFunc(fields, sets) {
 			found = m
