@@ -164,6 +164,12 @@ func plannedPermission(o Object, r Role, has Existing) PlannedPermission {
 	}
 	_, lost = Compare(lost, r.Privileges)
 	p.Loses = slices.Compact(lost)
+	if now.Propagate && len(p.Loses) == 0 { // others may read below by it
+		p.Propagate = true
+		if now == p.Permission {
+			p.State, p.Has = Keep, nil
+		}
+	}
 	return p
 }
 

@@ -104,6 +104,16 @@ func TestAPlanSaysWhatAnAccountWouldLose(t *testing.T) {
 	require.Empty(t, privileges.Losses(nil))
 }
 
+// Other clusters with the same account may find their VMs by it alone.
+func TestAPlanNeverEndsPropagationSilently(t *testing.T) {
+	has := privileges.Existing{Permissions: map[string]privileges.Permission{
+		"/": {Role: "ReadOnly", Propagate: true}, "/dc": {Role: "ReadOnly", Propagate: true}}}
+	p := privileges.NewPlan(privileges.Features{Block: true}, "vdo", objects, false, has)
+	require.Equal(t, privileges.Permission{Role: "vdo-csi-search", Propagate: true}, p.Permissions[0].Permission)
+	require.Equal(t, privileges.Change, p.Permissions[0].State)
+	require.Equal(t, privileges.Keep, p.Permissions[1].State)
+}
+
 func TestAccountsAreTheSameInBothForms(t *testing.T) {
 	require.Equal(t, `VSPHERE.LOCAL\vdo`, privileges.DomainUser("vdo@vsphere.local"))
 	require.True(t, privileges.SameUser("vdo@vsphere.local", `VSPHERE.LOCAL\VDO`))
