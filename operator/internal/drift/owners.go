@@ -62,7 +62,7 @@ func (m manager) has(path []string) (below map[string]any, is bool) {
 }
 
 // without returns a value less all fields that a manager other than ours has set, nil if none is left. A map without
-// managers of its parts (a node selector, the terms of an affinity) is atomic: it is left to the other as a whole.
+// managers of its parts, such as a node selector, is atomic. It is left to the other as a whole.
 func (all owned) without(ours string, path []string, value any) any {
 	theirs, parts := false, false
 	for _, m := range all {

@@ -82,7 +82,8 @@ func (f *clusterFlags) named() string {
 
 // unread returns the fault of a missing or wrong kubeconfig.
 func (f *clusterFlags) unread(err error) error {
-	out := &fault.Error{Reason: fault.InvalidInput, Op: "read the kubeconfig", Subject: cmp.Or(f.kubeconfig, os.Getenv(clientcmd.RecommendedConfigPathEnvVar)), Err: err,
+	file := cmp.Or(f.kubeconfig, os.Getenv(clientcmd.RecommendedConfigPathEnvVar))
+	out := &fault.Error{Reason: fault.InvalidInput, Op: "read the kubeconfig", Subject: file, Err: err,
 		Hint: "name one with --kubeconfig or KUBECONFIG, and a context in it with --context"}
 	switch {
 	case clientcmd.IsEmptyConfig(err):
