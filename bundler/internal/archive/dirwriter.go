@@ -7,9 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"runtime"
-	"slices"
 	"sync"
 
 	"github.com/opencontainers/go-digest"
@@ -84,7 +82,7 @@ func (w *DirWriter) begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Descr
 	if err := errors.Join(w.checkEmpty(), w.checkReplaced(ctx)); err != nil {
 		return nil, err
 	}
-	for _, dir := range []string{blobPrefix, partialDir} {
+	for _, dir := range []string{partialDir, blobPrefix} { // see checkEmpty
 		if err := w.dir.Mkdir(dir); err != nil {
 			return nil, err
 		}
@@ -130,10 +128,7 @@ func (w *DirWriter) openDirectory() (err error) {
 	return err
 }
 
-// ownName matches what an interrupted run leaves. Beside other files, blobs may be another tool's.
-var ownName = regexp.MustCompile(`^(blobs|oci-layout|\.partial|\.vdo-.*)$`)
-
-// checkEmpty refuses a directory that holds a bundle or unknown files.
+// checkEmpty refuses a directory that holds a bundle or unknown files, such as another tool's blobs.
 func (w *DirWriter) checkEmpty() error {
 	has := func(name string) bool { return exists(filepath.Join(w.path, name)) }
 	why := "it is not empty, and no OCI image layout"
@@ -147,8 +142,8 @@ func (w *DirWriter) checkEmpty() error {
 		return nil
 	case has(indexName):
 		why = "it is there already"
-	case !slices.ContainsFunc(list, func(e fs.DirEntry) bool { return !ownName.MatchString(e.Name()) }):
-		return nil // an interrupted run
+	case has(partialDir): // an interrupted run
+		return nil
 	}
 	return fault.Errorf(fault.Conflict, "write", w.path,
 		"name a folder that is empty or not there yet, or replace a bundle with --replace", "%s", why)

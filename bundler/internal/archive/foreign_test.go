@@ -72,14 +72,14 @@ func TestDamagedFoldersAreFoundOut(t *testing.T) {
 }
 
 // Blobs without an index.json may be another tool's, such as those that several layouts share.
-func TestBlobsBesideOtherFilesAreNoInterruptedRun(t *testing.T) {
+func TestBlobsAloneAreNoInterruptedRun(t *testing.T) {
 	b := bundles.New(t, bundles.Options{Seed: 42})
 	for _, s := range []store{{dir: true}, store{dir: true}.replacing()} {
 		s.path = t.TempDir()
 		blob := filepath.Join(s.path, blobPrefix, image.DigestOf(nil).Hex())
 		require.NoError(t, os.MkdirAll(filepath.Dir(blob), 0o755))
 		require.NoError(t, os.WriteFile(blob, nil, 0o600))
-		require.NoError(t, os.Mkdir(filepath.Join(s.path, "layout"), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(s.path, "oci-layout"), nil, 0o600))
 		require.Equal(t, fault.Conflict, fault.ReasonOf(s.pull(t, b)))
 		require.FileExists(t, blob)
 	}

@@ -98,7 +98,11 @@ func TestBlobsAreNotWrittenIntoAFolderElsewhere(t *testing.T) {
 	for _, name := range []string{"blobs", "blobs/sha256", ".partial"} {
 		s := store{path: filepath.Join(t.TempDir(), "b"), dir: true}.replacing()
 		elsewhere := t.TempDir()
-		require.NoError(t, os.MkdirAll(filepath.Join(s.path, filepath.Dir(name)), 0o755))
+		for _, dir := range []string{filepath.Dir(name), ".partial"} { // as of an interrupted run
+			if dir != name {
+				require.NoError(t, os.MkdirAll(filepath.Join(s.path, dir), 0o755))
+			}
+		}
 		require.NoError(t, os.Symlink(elsewhere, filepath.Join(s.path, name)))
 		require.Equal(t, fault.Storage, fault.ReasonOf(s.pull(t, b)))
 		require.Empty(t, names(t, elsewhere))
