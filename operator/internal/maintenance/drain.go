@@ -100,7 +100,7 @@ func (r *Run) pods(ctx context.Context, node string) (evicted, stay []corev1.Pod
 
 // volumes returns the persistent volumes of pods, by name.
 func (r *Run) volumes(ctx context.Context, pods []corev1.Pod) (map[string]bool, error) {
-	out := map[string]bool{}
+	claims, out := map[client.ObjectKey]bool{}, map[string]bool{}
 	for i := range pods {
 		for _, v := range pods[i].Spec.Volumes {
 			key := client.ObjectKey{Namespace: pods[i].Namespace, Name: pods[i].Name + "-" + v.Name}
@@ -109,12 +109,16 @@ func (r *Run) volumes(ctx context.Context, pods []corev1.Pod) (map[string]bool, 
 			} else if v.Ephemeral == nil {
 				continue
 			}
-			var claim corev1.PersistentVolumeClaim
-			if err := r.API.Get(ctx, key, &claim); client.IgnoreNotFound(err) != nil {
-				return nil, clusterstate.Fault("read the volumes of pod "+name(&pods[i]), err)
-			}
-			out[claim.Spec.VolumeName] = true
+			claims[key] = true
 		}
+	}
+	var list corev1.PersistentVolumeList
+	if err := r.API.List(ctx, &list); err != nil {
+		return nil, clusterstate.Fault("list PersistentVolumes", err)
+	}
+	for i := range list.Items {
+		of := list.Items[i].Spec.ClaimRef
+		out[list.Items[i].Name] = of != nil && claims[client.ObjectKey{Namespace: of.Namespace, Name: of.Name}]
 	}
 	return out, nil
 }

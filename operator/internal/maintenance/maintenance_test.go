@@ -231,9 +231,10 @@ func TestVMsArePutRightNodeByNode(t *testing.T) {
 		p.Spec.Volumes[1].Ephemeral = &corev1.EphemeralVolumeSource{}
 	})
 	for claim, volume := range map[string]string{"data": "pv-a", "stays-b": "pv-b"} { // they stay attached
-		require.NoError(t, w.api.Create(ctx, &corev1.PersistentVolumeClaim{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: claim},
-			Spec:       corev1.PersistentVolumeClaimSpec{VolumeName: volume}}))
+		require.NoError(t, w.api.Create(ctx, &corev1.PersistentVolume{
+			ObjectMeta: metav1.ObjectMeta{Name: volume},
+			Spec: corev1.PersistentVolumeSpec{
+				ClaimRef: &corev1.ObjectReference{Namespace: "ns", Name: claim}}}))
 		require.NoError(t, w.api.Create(ctx, &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: volume},
 			Spec: storagev1.VolumeAttachmentSpec{NodeName: "worker",
 				Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &volume}}}))
