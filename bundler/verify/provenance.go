@@ -1,7 +1,6 @@
 package verify
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -64,7 +63,7 @@ func (c *checker) statement(ctx context.Context, attached []ocispec.Descriptor, 
 	slices.SortStableFunc(statements, func(a, b trust.Statement) int { return startOf(b).Compare(startOf(a)) })
 	verified, predicate, err := c.rules.Policy.VerifyStatement(c.Digest(), statements, c.now)
 	if err != nil {
-		return p, true, cmp.Or(unread, err)
+		return p, true, fault.Join(err, unread)
 	}
 	var found provenance.Statement
 	if err := json.Unmarshal(predicate, &found); err != nil {

@@ -81,7 +81,14 @@ func (s *Site) readRecord(ctx context.Context) (*record, error) {
 
 // writeRecord writes the record over the state that was read.
 func (s *Site) writeRecord(ctx context.Context, r *record) error {
-	maps.DeleteFunc(r.Places, func(_ string, p *placeRecord) bool { return len(p.Roles)+len(p.Permissions) == 0 })
+	maps.DeleteFunc(r.Places, func(_ string, p *placeRecord) bool {
+		for account, of := range p.Permissions {
+			if len(of) == 0 {
+				delete(p.Permissions, account)
+			}
+		}
+		return len(p.Roles)+len(p.Permissions) == 0
+	})
 	data, err := json.Marshal(r)
 	if err != nil {
 		return err
@@ -146,9 +153,7 @@ func (p *placeRecord) intend(plan *privileges.Plan, mine map[string]*privileges.
 			mine[x.ID] = x.Has
 		}
 	}
-	if len(mine) > 0 {
-		p.Permissions[plan.Principal] = mine
-	}
+	p.Permissions[plan.Principal] = mine
 }
 
 // secret reads the Secret; nil if it does not exist.

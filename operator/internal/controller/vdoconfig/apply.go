@@ -210,7 +210,7 @@ func (a *applier) lent(s plan.Step) plan.Step {
 	}
 	for _, o := range a.outcome.plan.Steps {
 		if isWorkload(o.Key) && o.Namespace == s.Namespace && o.Object != nil && !a.out(o.Driver) {
-			s.Driver, s.Release, s.Content = o.Driver, o.Release, o.Content
+			s.Driver = o.Driver
 		}
 	}
 	return s

@@ -94,10 +94,14 @@ func (p *pass) decideUpgrades(ctx context.Context) {
 // currentOfRetained makes the newest record with a retained driver's running version its source: the group's current
 // revision may be without it.
 func (p *pass) currentOfRetained(ctx context.Context, d matrix.Driver) {
-	for _, rec := range p.upgrades.history[revision.GroupOf(d)].Records {
-		is := rec.Version(string(d))
-		if c, ok := p.currentOfRecords(ctx, rec)[d]; ok && !rec.Healthy.IsZero() && is == p.site.Installed[d].String() {
-			p.upgrades.current[d] = c
+	for _, rec := range slices.Backward(p.upgrades.history[revision.GroupOf(d)].Records) {
+		if rec.Healthy.IsZero() || rec.Version(string(d)) != p.site.Installed[d].String() {
+			continue
+		}
+		if c, ok := p.currentOfRecords(ctx, rec)[d]; ok {
+			if p.upgrades.current[d] = c; c.from != nil {
+				return
+			}
 		}
 	}
 }
