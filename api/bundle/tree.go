@@ -19,8 +19,8 @@ import (
 // Bounds of input; larger input is refused.
 const (
 	MaxManifestSize  = 4 << 20  // bytes of one index or manifest, as registries bound it
-	MaxManifestBytes = 64 << 20 // bytes of all indexes and manifests of one graph
-	MaxNodes         = 4096     // indexes and manifests of one graph
+	MaxManifestBytes = 64 << 20 // bytes of all indexes and manifests of one graph; as many of all its attachments
+	MaxNodes         = 4096     // indexes and manifests of one graph; as many attachments
 	MaxBlobs         = 65536    // configs and layers of one graph
 	MaxEntries       = 131072   // descriptors in all indexes and manifests of one graph, counted again for each image
 	MaxDepth         = 4        // an index in an index in an index in the root

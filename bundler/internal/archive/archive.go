@@ -86,9 +86,6 @@ const (
 	blobPrefix   = "blobs/sha256/"
 	maxIndexSize = 8 << 20 // bytes of an index.json
 	maxNames     = 65536   // entries of an index.json
-
-	maxAttached      = 4096     // as in package signatures
-	maxAttachedBytes = 64 << 20 // of their manifests
 )
 
 // Options are for CreateFile and CreateDir; the zero value never destroys anything.

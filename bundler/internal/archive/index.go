@@ -170,9 +170,9 @@ func (x *index) listAttached(ctx context.Context) (out []attached) {
 		for ; counted < len(out); counted++ {
 			bytes += out[counted].Size
 		}
-		if counted > maxAttached || bytes > maxAttachedBytes {
+		if counted > bundle.MaxNodes || bytes > bundle.MaxManifestBytes {
 			out = []attached{{err: offEntry(x.path, "index.json and its lists of referrers name more than %d attachments, or "+
-				"manifests of more than %d bytes", maxAttached, maxAttachedBytes)}}
+				"manifests of more than %d bytes", bundle.MaxNodes, bundle.MaxManifestBytes)}}
 			break
 		}
 	}

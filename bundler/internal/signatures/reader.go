@@ -28,12 +28,6 @@ type Source interface {
 	Attachments(ctx context.Context, subject image.Digest) ([]ocispec.Descriptor, error)
 }
 
-// maxAttachments and maxReferrerBytes limit all attachments of one bundle together.
-const (
-	maxAttachments   = 4096
-	maxReferrerBytes = 64 << 20 // of their manifests
-)
-
 // Reader reads and counts attachments of one bundle. It is safe for concurrent use.
 type Reader struct {
 	mu     sync.Mutex
@@ -47,11 +41,11 @@ func (r *Reader) Room(ds []ocispec.Descriptor) error {
 	defer r.mu.Unlock()
 	r.number += len(ds)
 	r.bytes += bundle.SizeOf(ds)
-	if r.number <= maxAttachments && r.bytes <= maxReferrerBytes {
+	if r.number <= bundle.MaxNodes && r.bytes <= bundle.MaxManifestBytes {
 		return nil
 	}
 	return fault.Errorf(fault.Refused, "read signatures and attestations", "", "remove those that are out of use",
-		"there are more than %d, or their manifests have more than %d bytes", maxAttachments, maxReferrerBytes)
+		"there are more than %d, or their manifests have more than %d bytes", bundle.MaxNodes, bundle.MaxManifestBytes)
 }
 
 // Below reads the attachments of subjects, their attachments, and so on, such as a signature of an attestation. It

@@ -6,6 +6,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/stretchr/testify/require"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 )
@@ -14,8 +15,8 @@ import (
 // large. They are counted before they are read: the reader has nothing to read from here.
 func TestManyAttachmentsAreRefusedUnread(t *testing.T) {
 	for name, attached := range map[string][]ocispec.Descriptor{
-		"many":  make([]ocispec.Descriptor, maxAttachments+1),
-		"large": {{Size: maxReferrerBytes}, {Size: 1}},
+		"many":  make([]ocispec.Descriptor, bundle.MaxNodes+1),
+		"large": {{Size: bundle.MaxManifestBytes}, {Size: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := (&Reader{}).Read(t.Context(), nil, image.DigestOf(nil), attached)
