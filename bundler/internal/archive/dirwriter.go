@@ -145,8 +145,11 @@ func (w *DirWriter) checkEmpty() error {
 	case has(partialDir): // an interrupted run
 		return nil
 	}
-	return fault.Errorf(fault.Conflict, "write", w.path,
-		"name a folder that is empty or not there yet, or replace a bundle with --replace", "%s", why)
+	hint := "name a folder that is empty or not there yet"
+	if !w.o.Replace {
+		hint += ", or replace a bundle with --replace"
+	}
+	return fault.Errorf(fault.Conflict, "write", w.path, hint, "%s", why)
 }
 
 // checkReplaced refuses to replace a layout with other images than a bundle's, whose blobs would be lost. A damaged

@@ -39,7 +39,7 @@ func Images(name string, data []byte) ([]Use, error) {
 
 func unreadable(name string, err error) error {
 	return fault.Errorf(fault.InvalidInput, "read manifest", name,
-		"the file is not the upstream manifest that a matrix may name: check the matrix's URL and sha256 for it", "%w",
+		"give the file that upstream publishes, or check the matrix's URL and sha256 for it", "%w",
 		err)
 }
 
