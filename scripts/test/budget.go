@@ -11,6 +11,7 @@ import (
 	"maps"
 	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -288,27 +289,29 @@ func (b *Budget) print(w io.Writer, measured map[string]result) {
 	fmt.Fprintf(w, "\nlines of Go: %d, of tests %d\n", lines.Lines, lines.Tests)
 }
 
-// calibrate returns the CPU seconds of a fixed workload on this machine.
+// calibrate returns the CPU seconds of a fixed workload on this machine: computing and, for the tests that run
+// programs, starting a program, which machines do at very different costs.
 func calibrate() float64 {
 	before := cpuSeconds()
-	sum := [32]byte{}
-	for range 1_500_000 {
-		sum = sha256.Sum256(sum[:])
+	for range 6 {
+		_ = exec.Command("go", "version").Run()
 	}
-	data := make(map[[32]byte]int)
-	for i := range 200_000 {
-		sum[0], sum[1], sum[2] = byte(i), byte(i>>8), byte(i>>16)
-		data[sum]++
+	sum := [32]byte{}
+	for range 2_000_000 {
+		sum = sha256.Sum256(sum[:])
 	}
 	return math.Round((cpuSeconds()-before)*100) / 100
 }
 
 func cpuSeconds() float64 {
-	var r syscall.Rusage
-	if syscall.Getrusage(syscall.RUSAGE_SELF, &r) != nil {
-		return 0
+	used := int64(0)
+	for _, who := range []int{syscall.RUSAGE_SELF, syscall.RUSAGE_CHILDREN} {
+		var r syscall.Rusage
+		if syscall.Getrusage(who, &r) == nil {
+			used += r.Utime.Nano() + r.Stime.Nano()
+		}
 	}
-	return time.Duration(r.Utime.Nano() + r.Stime.Nano()).Seconds()
+	return time.Duration(used).Seconds()
 }
 
 // scale returns how much slower this machine is than the one of the measurement.
