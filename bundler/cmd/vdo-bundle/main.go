@@ -3,10 +3,16 @@ package main
 
 import (
 	"os"
+	"runtime/debug"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/cli"
 )
 
 var version string // set by the linker; else the module's
 
-func main() { os.Exit(cli.Main(version, os.Args[1:])) }
+func main() {
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(40 << 20) // with the program itself less than 64 MiB, on a busy machine too
+	}
+	os.Exit(cli.Main(version, os.Args[1:]))
+}
