@@ -205,10 +205,11 @@ func TestAConfigurationThatNamesNoVCenterIsKnown(t *testing.T) {
 	}
 }
 
-// The provider reads texts as they are written, and a key without a value as one that is not there.
+// The provider reads texts as they are written, a key without a value as one that is not there, and ignores the unknown.
 func TestYAMLIsReadAsTheCloudProviderReadsIt(t *testing.T) {
-	conf := []byte("global: {password: 123456789012}\nvcenter:\n" +
-		"  vc.example.com: {server: , datacenters: }\n  b: {server: b, datacenters: [20240101]}\n")
-	require.Equal(t, []string{"b/20240101", "vc.example.com"}, render.Places(conf))
-	require.Equal(t, []string{"123456789012"}, render.Passwords(map[string][]byte{render.CPIConfigKey: conf}))
+	conf := []byte("note: ours\nglobal: {password: 123456789012}\nvcenter:\n" +
+		"  a: {server: a.example, user: u, password: 01234567}\n  c: {server: c, password: 12.50}\n  d: {password: 0x1F}\n" +
+		"  vc.example.com: {server: , datacenters: , password: yes}\n  b: {server: b, datacenters: [20240101, 007]}\n")
+	require.Equal(t, []string{"a.example", "b/007", "b/20240101", "c", "d", "vc.example.com"}, render.Places(conf))
+	require.Equal(t, []string{"123456789012", "01234567", "12.50", "0x1F", "yes"}, render.Passwords(map[string][]byte{render.CPIConfigKey: conf}))
 }

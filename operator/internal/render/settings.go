@@ -2,14 +2,13 @@ package render
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
+	"go.yaml.in/yaml/v2" // the cloud provider's
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/yaml"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 )
@@ -74,41 +73,57 @@ func readINI(conf []byte) []setting {
 }
 
 func readYAML(conf []byte) ([]setting, bool) {
-	var sections map[string]map[string]any
-	numbers := func(d *json.Decoder) *json.Decoder { d.UseNumber(); return d } // 12345678 stays, not 1.2345678e+07
-	if yaml.Unmarshal(conf, &sections, numbers) != nil {
+	var sections map[string]yamlSection
+	if yaml.Unmarshal(conf, &sections) != nil {
 		return nil, false
 	}
 	var all []setting
 	for _, section := range slices.Sorted(maps.Keys(sections)) {
 		for _, key := range slices.Sorted(maps.Keys(sections[section])) {
 			value := sections[section][key]
-			if below, ok := value.(map[string]any); ok {
-				all = append(all, setting{section: normal(section), name: key})
-				for _, k := range slices.Sorted(maps.Keys(below)) {
-					all = append(all, setting{normal(section), key, normal(k), flat(below[k]), k})
-				}
+			if value.below == nil {
+				all = append(all, setting{normal(section), "", normal(key), string(value.text), key})
 				continue
 			}
-			all = append(all, setting{normal(section), "", normal(key), flat(value), key})
+			all = append(all, setting{section: normal(section), name: key})
+			for _, k := range slices.Sorted(maps.Keys(value.below)) {
+				all = append(all, setting{normal(section), key, normal(k), string(value.below[k]), k})
+			}
 		}
 	}
 	return all, true
 }
 
-func flat(value any) string {
-	if value == nil {
-		return "" // a key without a value
+// yamlSection is empty for a value that is no map, because the cloud provider ignores unknown ones.
+type yamlSection map[string]yamlValue
+
+// yamlValue is a map, such as a vCenter's, or a text.
+type yamlValue struct {
+	below map[string]yamlText
+	text  yamlText
+}
+
+// yamlText is a value as written, since a password may look like a number. Lists are joined with commas.
+type yamlText string
+
+func (s *yamlSection) UnmarshalYAML(read func(any) error) error {
+	_ = read((*map[string]yamlValue)(s))
+	return nil
+}
+
+func (v *yamlValue) UnmarshalYAML(read func(any) error) error {
+	if read(&v.below) == nil {
+		return nil
 	}
-	items, ok := value.([]any)
-	if !ok {
-		return fmt.Sprint(value)
+	return read(&v.text)
+}
+
+func (t *yamlText) UnmarshalYAML(read func(any) error) error {
+	var items []string
+	if read((*string)(t)) != nil && read(&items) == nil {
+		*t = yamlText(strings.Join(items, ","))
 	}
-	texts := make([]string, len(items))
-	for i, item := range items {
-		texts[i] = fmt.Sprint(item)
-	}
-	return strings.Join(texts, ",")
+	return nil
 }
 
 // keptElsewhere are keys that need no equal key in ours: our own Secrets have credentials, servers identify
