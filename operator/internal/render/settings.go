@@ -58,9 +58,9 @@ func readINI(conf []byte) []setting {
 	for line := range strings.Lines(string(conf)) {
 		line = strings.TrimSpace(line)
 		if head, ok := strings.CutPrefix(line, "["); ok {
-			head, _, _ = strings.Cut(head, "]")
-			kind, rest, _ := strings.Cut(strings.TrimSpace(head), " ")
-			section, name = normal(kind), iniUnquote(strings.TrimSpace(rest))
+			head = strings.TrimSpace(head)
+			at := strings.IndexAny(head+"]", " \t\"]")
+			section, name = normal(head[:at]), strings.TrimSpace(strings.TrimSuffix(iniUnquote(head[at:]), "]"))
 			all = append(all, setting{section: section, name: name})
 			continue
 		}
