@@ -214,4 +214,7 @@ func TestYAMLIsReadAsTheCloudProviderReadsIt(t *testing.T) {
 		"  vc.example.com: {server: , datacenters: , password: yes}\n  b: {server: b, datacenters: [20240101, 007]}\n")
 	require.Equal(t, []string{"a.example", "b/007", "b/20240101", "c", "d", "vc.example.com"}, render.Places(conf))
 	require.Equal(t, []string{"123456789012", "01234567", "12.50", "0x1F", "yes"}, render.Passwords(map[string][]byte{render.CPIConfigKey: conf}))
+	require.Equal(t, []string{"second", "from a file"}, render.Passwords(map[string][]byte{
+		"vc.example.com.password": []byte("from a file\n"), "password_2": []byte("second"), "vc.example.com.username": []byte("u"),
+	}), "the provider ignores a line's end")
 }
