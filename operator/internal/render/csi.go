@@ -72,7 +72,7 @@ func (r *renderer) placeCSI(s *source, o *unstructured.Unstructured, hash string
 		r.placeReader(s, o, hash)
 	case kind == "DaemonSet" && name == drivers.NodeWindows && !r.windows():
 	case kind == "DaemonSet":
-		moveKubelet(o, p.KubeletPath())
+		moveKubelet(podSpec(o), p.KubeletPath()) // host paths, mounts, the registrar's paths, probes
 		exclude(podSpec(o), r.in.Spec.ExcludedNodes)
 		if len(p.TopologyCategories) > 0 {
 			setTemplateAnnotation(o, AnnotationTopology, strings.Join(p.TopologyCategories, ","))

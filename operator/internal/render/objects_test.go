@@ -41,6 +41,7 @@ const (
 	ofPods     = " spec/template/metadata/annotations"
 	cloudEnv   = cloud + inPods + "containers/vsphere-cloud-controller-manager/env"
 	driverEnv  = controller + inPods + "containers/vsphere-csi-controller/env"
+	agent      = "DaemonSet antrea-agent" + inPods
 	provisions = controller + inPods + "containers/csi-provisioner/"
 )
 
@@ -250,6 +251,15 @@ spec: {template: {spec: {affinity: {nodeAffinity: {requiredDuringSchedulingIgnor
 					`],"matchFields":[{"key":"metadata.name","operator":"In","values":["node-1"]}]}]`},
 			{cloudEnv, `{"name":"SKIP_NODE_DELETION","value":"true"}`},
 			{"notes", "spec.excludedNodes: the cloud provider deletes no Node objects; delete those of VMs that are gone by hand"},
+		}},
+		"a patch that moves the snapshot-controller": {func(in *render.Input) {
+			in.Spec.Patches = []v1alpha1.Patch{patchOf(matrix.SnapshotController, "Deployment", "snapshot-controller", `
+spec: {template: {spec: {affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [
+  {matchExpressions: [{key: kubernetes.io/os, operator: In, values: [linux]}]}]}}}}}}`)}
+			in.Cluster.Nodes = []render.Node{{Name: "w", Labels: map[string]string{"kubernetes.io/os": "linux"}}}
+		}, looks{
+			{snapshots + inPods + "affinity", `"key":"kubernetes.io/os"`}, {snapshots + inPods + "affinity", "!control-plane"},
+			{"notes", "!pods of Deployment kube-system/snapshot-controller"},
 		}},
 		"settings": {func(in *render.Input) {
 			in.Spec.Drivers = []v1alpha1.DriverPolicy{{

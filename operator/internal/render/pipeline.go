@@ -116,8 +116,11 @@ func (r *renderer) release(id matrix.ReleaseID) error {
 		err = r.renderCSI(s)
 	case matrix.SnapshotController:
 		err = r.renderSnapshot(s)
-	case matrix.CNI: // Antrea's objects stay unchanged
+	case matrix.CNI:
 		for _, o := range s.objects {
+			if p := r.in.Spec.StorageProvider; p != nil {
+				moveKubelet(podSpec(o)["volumes"], p.KubeletPath()) // Antrea's agent knows the mounts by their paths
+			}
 			r.place(s, o)
 		}
 	}

@@ -24,7 +24,7 @@
 //   - settings and patches of the VDOConfig apply, within the limits of the manifest
 //   - the storage driver's provisioner gets the topology flags that upstream has in comments only
 //   - its node plugins restart if the categories change, since a node keeps the topology that it was
-//     registered with; they get the kubelet's real root directory
+//     registered with; they, and Antrea's agent, get the kubelet's real root directory
 //   - replicas of controllers never exceed the nodes that can hold them
 //   - pod templates that read configuration carry a keyed hash of it, so that a change rolls them out
 //   - all objects carry the labels app.kubernetes.io/managed-by, vdo.vmware.com/driver and

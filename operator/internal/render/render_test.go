@@ -162,6 +162,12 @@ func TestKubeletPathIsMovedEverywhere(t *testing.T) {
 		require.Zero(t, count("vsphere-csi-node-windows", `\var\lib\kubelet`, `\\var\\lib\\kubelet`))
 		require.Equal(t, windows, count("vsphere-csi-node-windows", `\data\k0s\kubelet`, `\\data\\k0s\\kubelet`))
 	})
+	in := input(t, release(t, matrix.CNI, "2.7.0"))
+	in.Spec.StorageProvider.CustomKubeletPath = "/data/k0s/kubelet"
+	looks{ // Antrea's agent would not start without that folder of the node, and reads it where it is mounted
+		{agent + "volumes/host-pod-resources/hostPath/path", `="/data/k0s/kubelet/pod-resources"`},
+		{agent + "containers/antrea-agent/volumeMounts/host-pod-resources/mountPath", `="/var/lib/kubelet/pod-resources"`},
+	}.require(t, mustRender(t, in))
 }
 
 func TestNothingThatIsPrintedHoldsASecret(t *testing.T) {

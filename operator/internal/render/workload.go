@@ -130,9 +130,9 @@ func addTopologyFlags(o *unstructured.Unstructured) {
 
 const kubeletRoot = "/var/lib/kubelet"
 
-// moveKubelet replaces the kubelet's root directory in the node plugin's pods: host paths, mounts, the registrar's
-// paths, probes. On Windows the same --root-dir has backslashes on drive C, which manifests write once or doubled.
-func moveKubelet(o *unstructured.Unstructured, to string) {
+// moveKubelet replaces the kubelet's root directory in a part of a pod. On Windows the same --root-dir has backslashes
+// on drive C, which manifests write once or doubled.
+func moveKubelet(part any, to string) {
 	if to == "" || to == kubeletRoot {
 		return
 	}
@@ -140,7 +140,7 @@ func moveKubelet(o *unstructured.Unstructured, to string) {
 	for _, separator := range []string{`\\`, `\`, "/"} {
 		pairs = append(pairs, strings.ReplaceAll(kubeletRoot, "/", separator), strings.ReplaceAll(to, "/", separator))
 	}
-	replaceStrings(podSpec(o), strings.NewReplacer(pairs...))
+	replaceStrings(part, strings.NewReplacer(pairs...))
 }
 
 // replaceStrings replaces in all texts of a value, and returns it.
