@@ -130,6 +130,7 @@ func TestWhatIsAppliedWhereAFieldIsLeftToOthers(t *testing.T) {
 		whole                                bool
 	}{
 		"somebody else has set it":   {"/spec/replicas", `{"spec":{"replicas":3}}`, `{"spec":{"replicas":7}}`, `{"f:spec":{"f:replicas":{}}}`, `{"spec":{}}`, false},
+		"an autoscaler has set it":   {"/spec/replicas", `{"spec":{"replicas":3}}`, `{"metadata":{"managedFields":[{"manager":"hpa","subresource":"scale","fieldsV1":{"f:spec":{"f:replicas":{}}}}]},"spec":{"replicas":7}}`, "", `{"spec":{}}`, false},
 		"nobody else has set it":     {"/spec/replicas", `{"spec":{"replicas":3}}`, `{"spec":{"replicas":2}}`, "", `{"spec":{"replicas":2}}`, false},
 		"it is not there":            {"/spec/replicas", `{"spec":{"replicas":3}}`, `{"spec":{}}`, "", `{"spec":{}}`, false},
 		"we have none":               {"/spec/replicas", `{"spec":{}}`, `{"spec":{"replicas":7}}`, `{"f:spec":{"f:replicas":{}}}`, `{"spec":{}}`, false},

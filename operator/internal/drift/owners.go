@@ -8,7 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// owned has the managers of an object's fields, from its managedFields.
+// owned has the managers of an object's fields, from its managedFields, also through subresources: autoscalers and
+// kubectl scale set replicas through scale.
 type owned []manager
 
 type manager struct {
@@ -20,7 +21,7 @@ type manager struct {
 func owners(o *unstructured.Unstructured) owned {
 	var all owned
 	for _, e := range o.GetManagedFields() {
-		if e.FieldsV1 == nil || e.Subresource != "" {
+		if e.FieldsV1 == nil {
 			continue
 		}
 		m := manager{name: e.Manager}
