@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
 func unreadCluster(s *Snapshot) []found {
@@ -44,7 +45,7 @@ func severalVCenters(s *Snapshot) (out []found) {
 
 func nodeVMs(s *Snapshot) []found {
 	all, unread := s.machines(), len(s.readable()) < len(s.VCenters)
-	return nodes(func(_ *Snapshot, n *Node) found {
+	out := nodes(func(_ *Snapshot, n *Node) found {
 		switch list := all[n.Name]; {
 		case len(list) == 0 && unread:
 			return found{action: Warn, what: "no VM in the vCenters that could be read: it may be in another one"}
@@ -60,6 +61,31 @@ func nodeVMs(s *Snapshot) []found {
 		}
 		return found{}
 	})(s)
+	if unread {
+		return out
+	}
+	return append(out, s.elsewhere(all)...)
+}
+
+// elsewhere finds nodes whose VM is only in vCenters of the other driver. The storage driver still serves its own
+// nodes; the cloud provider may delete such a node.
+func (s *Snapshot) elsewhere(all map[string][]behind) (out []found) {
+	for _, d := range []matrix.Driver{matrix.CPI, matrix.CSI} {
+		f := found{drivers: []matrix.Driver{d},
+			what:   fmt.Sprintf("%s is not configured with the vCenter of the node's VM", d),
+			remedy: "name the VsphereCloudConfig of that vCenter for both drivers, or exclude the node by spec.excludedNodes"}
+		if d == matrix.CSI {
+			f.action = Warn
+		}
+		for name, list := range all {
+			isUsed := func(b behind) bool { return s.uses(d, b.vcenter.Name) }
+			if s.uses(d, "") && !slices.ContainsFunc(list, isUsed) {
+				f.object, f.of = name, "VM in "+list[0].vcenter.Name
+				out = append(out, f)
+			}
+		}
+	}
+	return out
 }
 
 func nodeNames(s *Snapshot) (out []found) {

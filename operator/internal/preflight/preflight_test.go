@@ -147,6 +147,8 @@ var failing = []struct {
 		s.VCenters[0].Machines = s.VCenters[0].Machines[:2]
 		s.VCenters = append(s.VCenters, preflight.VCenter{Name: "west", UsedByCSI: true, Err: errors.New("connection refused")})
 	}, "node-vm", preflight.Warn, []string{"may be in another"}},
+	{"the cloud provider lacks the vCenter of the VM", func(s *preflight.Snapshot) { s.VCenters[0].UsedByCPI = false }, "node-vm", preflight.BlockInstall, []string{"cpi is not configured", "node-0 (VM in east)"}},
+	{"the storage driver lacks the vCenter of the VM", func(s *preflight.Snapshot) { s.VCenters[0].UsedByCSI = false }, "node-vm", preflight.Warn, []string{"csi is not configured", "for both drivers"}},
 	{"hostname in another case", func(s *preflight.Snapshot) { s.VCenters[0].Machines[1].HostName = "Node-1" }, "node-name", preflight.Warn, []string{"node-1 (guest: Node-1)", "hostnamectl set-hostname node-1"}},
 	{"kubelet without external cloud provider", func(s *preflight.Snapshot) { s.Cluster.Nodes[1].ProviderID = "" }, "node-provider-id", preflight.Warn, []string{"--cloud-provider=external", "kubectl taint node node-1"}},
 	{"provider id of k3s", func(s *preflight.Snapshot) { s.Cluster.Nodes[1].ProviderID = "k3s://node-1" }, "node-provider-id", preflight.BlockInstall, []string{"--disable-cloud-controller"}},
