@@ -390,6 +390,24 @@ func TestEveryCheckHasACase(t *testing.T) {
 	}
 }
 
+// A part that could not be read is one finding, and no claim about what it has.
+func TestAnUnreadPartIsFoundOnce(t *testing.T) {
+	for part, id := range map[preflight.Part]preflight.ID{preflight.Privileges: "vcenter-privileges", preflight.Tags: "topology-category"} {
+		s := healthy()
+		failed(part)(&s)
+		switch v := &s.VCenters[0]; part { // as an inspection leaves it
+		case preflight.Privileges:
+			v.Datastores[0].MayHold = false
+		case preflight.Tags:
+			v.Tagged = nil
+			v.Datastores[0].Hosts = map[preflight.Ref]bool{ref("HostSystem", "h1"): true}
+		}
+		for _, r := range preflight.Check(s) {
+			require.Equal(t, r.ID == id, r.Action == preflight.Warn, "%s: %+v", part, r)
+		}
+	}
+}
+
 func TestAVCenterThatIsAwayHidesNothingOfAnother(t *testing.T) {
 	s := healthy()
 	s.VCenters[0].Machines[1].DiskUUID = false

@@ -18,14 +18,14 @@ type area struct {
 	nodes   int
 }
 
-// areas returns the areas by vCenter and, with topology, by the tags of all categories. Before 3.0 the storage driver
-// uses the hosts of the nodes in a zone.
+// areas returns the areas by vCenter and, with topology, by the tags of all categories: none of a vCenter whose tags
+// could not be read. Before 3.0 the storage driver uses the hosts of the nodes in a zone.
 func (s *Snapshot) areas() []*area {
 	at := map[string]*area{}
 	var out []*area
 	for _, b := range s.nodesMachines() {
 		v := b.vcenter
-		if !v.UsedByCSI {
+		if !v.UsedByCSI || len(s.Wants.Categories) > 0 && v.Failed[Tags] != nil {
 			continue
 		}
 		zone := v.climb(s.Wants.Categories, v.Ancestors(b.machine.Host))
@@ -93,8 +93,10 @@ func sharedDatastores(s *Snapshot) (out []found) {
 	return out
 }
 
-// shared returns the datastores that all hosts mount; with usable, only those that the account may use for volumes.
+// shared returns the datastores that all hosts mount; with usable, only those that the account may use for volumes, as
+// far as its privileges could be read.
 func (a *area) shared(usable bool) (out []*Datastore) {
+	usable = usable && a.vcenter.Failed[Privileges] == nil
 	for i := range a.vcenter.Datastores {
 		d := &a.vcenter.Datastores[i]
 		isWithout := func(h Ref) bool { return !d.Hosts[h] }
