@@ -2,8 +2,10 @@ package vdoconfig
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
@@ -63,4 +65,21 @@ func TestAPlanThatCouldNotBeMadeStays(t *testing.T) {
 	require.Equal(t, before, p.planStatus(before))
 	p.outcome.applied = nil
 	require.Nil(t, p.planStatus(before))
+}
+
+// Under Warn an object stays as another manager left it, also after the pause of its contest.
+func TestAContestEndsWithItsPauseUnderWarn(t *testing.T) {
+	now := time.Now()
+	for until, reason := range map[time.Duration]string{time.Minute: reasonContested, -time.Minute: reasonDrift} {
+		config := &v1alpha1.VDOConfig{}
+		config.Spec.Drift = &v1alpha1.DriftPolicy{Mode: v1alpha1.DriftWarn}
+		config.Status.Drift = []v1alpha1.DriftStatus{{Kind: "Deployment", Namespace: "ns", Name: "a", Repairs: 5, Until: &metav1.Time{Time: now.Add(until)}}}
+		a := &applier{pass: &pass{result: result{decided: requesting(config)}}}
+		a.now = now
+		step := stepOf(plan.Change, matrix.CSI, "Deployment", "a")
+		step.Cause = plan.Drift
+		a.outcome.plan = &plan.Plan{Steps: []plan.Step{step}}
+		a.noteDrift()
+		require.Equal(t, reason, a.driftedCondition().Reason)
+	}
 }
