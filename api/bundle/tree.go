@@ -395,9 +395,10 @@ func NewReferrer(subject image.Digest, tag string, n Node, blobs ...ocispec.Desc
 }
 
 // ReadReferrers reads a subject's referrers of one artifact type, or of none, with the bytes of
-// their blobs: at most [MaxReferrerData] in all. It skips incomplete and larger ones.
+// their blobs: at most [MaxReferrerData] in all. It skips damaged, incomplete and larger ones. Any other fault
+// is an error, since a caller that misses a referrer would add it again.
 func ReadReferrers(ctx context.Context, f Fetcher, subject image.Digest, attached []ocispec.Descriptor,
-	artifactType string) []Referrer {
+	artifactType string) ([]Referrer, error) {
 	var out []Referrer
 	left := int64(MaxReferrerData)
 	for _, d := range attached {
@@ -405,17 +406,21 @@ func ReadReferrers(ctx context.Context, f Fetcher, subject image.Digest, attache
 			continue
 		}
 		a, err := ReadReferrer(ctx, f, subject, d)
-		if err != nil {
-			continue
+		if err == nil {
+			if left -= SizeOf(a.Blobs); left < 0 {
+				break
+			}
+			err = a.Fill(ctx, f)
 		}
-		if left -= SizeOf(a.Blobs); left < 0 {
-			break
-		}
-		if a.Fill(ctx, f) == nil {
+		switch fault.ReasonOf(err) {
+		case "":
 			out = append(out, a)
+		case fault.Corrupt, fault.Incomplete, fault.NotFound:
+		default:
+			return nil, err
 		}
 	}
-	return out
+	return out, nil
 }
 
 // Fill reads the bytes of a referrer's blobs: at most [MaxReferrerData].

@@ -103,7 +103,9 @@ func ReadExisting(
 	if err != nil {
 		return exists, err
 	}
-	exists.Referring = bundle.ReadReferrers(ctx, s, subject, attached, trust.BundleMediaType)
+	if exists.Referring, err = bundle.ReadReferrers(ctx, s, subject, attached, trust.BundleMediaType); err != nil {
+		return exists, err
+	}
 	for _, d := range attached {
 		if d.Annotations[ocispec.AnnotationRefName] != under.TagOf(subject) {
 			continue
@@ -117,7 +119,7 @@ func ReadExisting(
 		}
 		exists.Tagged = tagged
 	}
-	return exists, ctx.Err()
+	return exists, nil
 }
 
 // Carried returns the content of an attachment that has its bytes.
