@@ -52,7 +52,7 @@ type CAOptions struct {
 	// TimestampRoots are time-stamping authorities, with intermediates. Their time stamps (RFC
 	// 3161) prove that a signature was made while its certificate was valid.
 	TimestampRoots Text     `yaml:"timestampRoots,omitempty"`
-	RevokedSerials []string `yaml:"revokedSerials,omitempty"` // of leaves and intermediates, in hex
+	RevokedSerials []string `yaml:"revokedSerials,omitempty"` // of any certificate of a chain, in hex
 	KeyOptions     `yaml:",inline"`
 }
 

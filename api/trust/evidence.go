@@ -53,7 +53,7 @@ func ReadEvidence(ctx context.Context, fetcher Fetcher, manifests ...ocispec.Des
 	var out []Evidence
 	var problems []error
 	for _, m := range manifests {
-		layers, err := r.read(ctx, m, func(d ocispec.Descriptor) bool {
+		layers, err := r.read(ctx, m, func(d ocispec.Descriptor, _ map[string]string) bool {
 			return d.MediaType == SimpleSigningMediaType || strings.HasPrefix(d.MediaType, bundleMediaPrefix)
 		})
 		if err != nil && fault.ReasonOf(err) == fault.Untrusted {
@@ -108,8 +108,11 @@ func (r *layerReader) room(number int, size int64) error {
 		"there are more than %d, or more than %d bytes of them", r.most, maxEvidenceBytes)
 }
 
+// wantedFunc reports whether to read a layer, by its descriptor and its manifest's annotations.
+type wantedFunc func(d ocispec.Descriptor, manifest map[string]string) bool
+
 // read returns the wanted layers of a manifest. A damaged or missing layer is no error, since others may be enough.
-func (r *layerReader) read(ctx context.Context, manifest ocispec.Descriptor, wanted func(ocispec.Descriptor) bool) ([]layer, error) {
+func (r *layerReader) read(ctx context.Context, manifest ocispec.Descriptor, wanted wantedFunc) ([]layer, error) {
 	if err := r.room(0, min(manifest.Size, maxManifest)); err != nil {
 		return nil, err
 	}
@@ -143,12 +146,12 @@ func (r *layerReader) read(ctx context.Context, manifest ocispec.Descriptor, wan
 	return out, nil
 }
 
-func layersOf(data []byte, wanted func(ocispec.Descriptor) bool) ([]ocispec.Descriptor, error) {
+func layersOf(data []byte, wanted wantedFunc) ([]ocispec.Descriptor, error) {
 	var m ocispec.Manifest
 	if err := json.Unmarshal(data, &m); err != nil {
 		return nil, fmt.Errorf("not an image manifest: %w", err)
 	}
-	out := slices.DeleteFunc(m.Layers, func(l ocispec.Descriptor) bool { return !wanted(l) })
+	out := slices.DeleteFunc(m.Layers, func(l ocispec.Descriptor) bool { return !wanted(l, m.Annotations) })
 	if len(out) > maxSignatures {
 		return nil, fmt.Errorf("%d signatures are more than %d", len(out), maxSignatures)
 	}

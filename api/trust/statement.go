@@ -37,10 +37,10 @@ func ReadStatements(ctx context.Context, fetcher Fetcher, manifests []ocispec.De
 	var out []Statement
 	var problems []error
 	for _, m := range manifests {
-		layers, err := r.read(ctx, m, func(d ocispec.Descriptor) bool {
-			kind, given := d.Annotations[PredicateAnnotation] // as cosign writes it
+		layers, err := r.read(ctx, m, func(d ocispec.Descriptor, manifest map[string]string) bool {
+			kind := cmp.Or(d.Annotations[PredicateAnnotation], manifest[bundlePredicateAnnotation]) // as cosign writes it
 			holds := d.MediaType == EnvelopeMediaType || strings.HasPrefix(d.MediaType, bundleMediaPrefix)
-			return holds && (!given || kind == predicateType)
+			return holds && (kind == "" || kind == predicateType)
 		})
 		if err != nil && fault.ReasonOf(err) == fault.Untrusted {
 			return nil, err

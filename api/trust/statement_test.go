@@ -126,6 +126,10 @@ func TestStatementsAreBounded(t *testing.T) {
 	_, err := trust.ReadStatements(t.Context(), blobs, []ocispec.Descriptor{blobs.manifest(t, layers...)}, slsa)
 	require.ErrorContains(t, err, "there are more than 256, or more than 16777216 bytes of them")
 	require.Equal(t, fault.Untrusted, fault.ReasonOf(err))
+	other := must(json.Marshal(ocispec.Manifest{
+		Layers: layers, Annotations: map[string]string{"dev.sigstore.bundle.predicateType": spdx},
+	}))(t)
+	require.Empty(t, statements(t, blobs, blobs.add(ocispec.MediaTypeImageManifest, other)), "a large SBOM takes no room")
 	small := blobs.add(trust.EnvelopeMediaType, []byte("{}"))
 	layers = layers[:0]
 	for range 200 {

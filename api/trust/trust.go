@@ -66,7 +66,7 @@
 //	  - email: release@corp.example     # email, uri or dns: a subject alternative name
 //	  extendedKeyUsage: codeSigning     # the default; emailProtection, clientAuth, or an OID
 //	  timestampRoots: |                 # RFC 3161 authorities, optional; or timestampRootsFile
-//	  revokedSerials: ["1f:03"]         # of leaves and intermediates, hex
+//	  revokedSerials: ["1f:03"]         # of any certificate of a chain, hex
 //	keyless:                            # short-lived certificates of a sigstore
 //	- id: kubernetes
 //	  trustedRootFile: trusted_root.json  # or trustedRoot: its text; never fetched
