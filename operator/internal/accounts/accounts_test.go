@@ -289,10 +289,14 @@ func TestALinkedVCenterIsWaitedFor(t *testing.T) {
 	require.NoError(t, s.Create(t.Context(), none))
 	w.complete(firstName)
 
-	for late, reason := range map[int]fault.Reason{1: "", 2: fault.Incomplete} { // a password that is reset, too
-		w.api, east.late = newWorld(t, west).api, late
+	west.at[firstName] = west
+	for _, c := range []struct { // a password that is reset, too
+		late, looks int
+		reason      fault.Reason
+	}{{1, 0, ""}, {1, 1, ""}, {2, 0, fault.Incomplete}} {
+		w.api, east.late, east.looks = newWorld(t, west).api, c.late, c.looks
 		err := w.create(whole(), none)
-		require.Equal(t, reason, fault.ReasonOf(err), "%d: %v", late, err)
+		require.Equal(t, c.reason, fault.ReasonOf(err), "%v: %v", c, err)
 		require.Contains(t, west.changes, "set password of "+firstName)
 		require.NotContains(t, east.changes, "set password of "+firstName)
 		require.Zero(t, east.late)

@@ -94,7 +94,7 @@ type account struct {
 	named bool // in this run, by the administrator
 	made  bool // created here, or to be
 	kept  bool // its password is in the Secret
-	late  bool // its password was reset at a linked vCenter
+	late  bool // this run set its password at a linked vCenter
 }
 
 // prepare makes an account ready in all vCenters, and returns its login.
@@ -219,7 +219,7 @@ type state struct {
 }
 
 func (s *Site) ready(ctx context.Context, p *Place, a account, st state) error {
-	a.late = st.exists && s.known[st.shared] && !a.kept
+	a.late = s.known[st.shared] && !a.kept
 	if err := s.login(ctx, p, a, st); err != nil {
 		return err
 	}
@@ -334,7 +334,7 @@ func union(a, b []string) []string {
 const settleTime = time.Minute
 
 // verify checks the vCenter as the account until no privilege is missing. It ends at a fault that does not pass by
-// itself: a refused password is tried once, so that it locks no account. One that was reset at a linked vCenter is
+// itself: a refused password is tried once, so that it locks no account. One that was set at a linked vCenter is
 // tried again once, after the time of a replication.
 func (s *Site) verify(ctx context.Context, p *Place, a account) (failed error) {
 	const again = "the Secret is not written; run the same command again, and see what overrules the permissions: vdoctl users plan"
