@@ -57,11 +57,13 @@ func (o *objects) Get(_ context.Context, key client.ObjectKey, into client.Objec
 // have all of a site. Beside errors it returns the readable objects, so that the caller reports their errors too. The
 // namespace defaults to the operator's.
 func parseSite(name string, data []byte, namespace string) (*objects, error) {
+	const hint = "name a YAML file with them: `vdoctl configure -o site.yaml` writes one"
 	out, err := readObjects(name, data, namespace)
-	if err == nil && out.config == nil && len(out.vcenters) == 0 {
-		err = fault.Errorf(fault.NotFound, "read", name,
-			"name a YAML file with them: `vdoctl configure -o site.yaml` writes one",
-			"it has neither a VDOConfig nor a VsphereCloudConfig")
+	if _, noYAML := documents(data); noYAML != nil {
+		err = fault.Errorf(fault.InvalidInput, "read", name, hint,
+			"it is no YAML file with a VDOConfig or a VsphereCloudConfig: %w", noYAML)
+	} else if err == nil && out.config == nil && len(out.vcenters) == 0 {
+		err = fault.Errorf(fault.NotFound, "read", name, hint, "it has neither a VDOConfig nor a VsphereCloudConfig")
 	}
 	return out, err
 }

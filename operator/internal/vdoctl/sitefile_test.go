@@ -19,7 +19,8 @@ func TestWhatIsWrongWithASiteFileIsSaidWithItsDocument(t *testing.T) {
 		config + "spec:\r\n  drivers:\r\n  - {driver: a, to: b}\r\n":           `document 1: .*unknown field "spec.drivers\[0\].to"`,
 		config + "spec:\n  suspend: true\n  suspend: false\n":                  `(?s)document 1: .*line 5: .*"suspend"`,
 		config + "\tspec: {}\n": `document 1: .*line 3: found a tab character`,
-		"---\n- a\n":            `document 1: .*cannot unmarshal array`,
+		"-----BEGIN PUBLIC KEY-----\nMFkw\n-----END PUBLIC KEY-----\n": `read site.yaml: it is no YAML file with a VDOConfig or`,
+		"---\n- a\n": `document 1: .*cannot unmarshal array`,
 		"apiVersion: v1\nkind: Secret\nstringData: {username: a,\n password: 4711}\n":   `document 1: .*stringData of type string`,
 		"apiVersion: v1\nkind: Secret\ndata: {username: YQ==,\n password: \"4711!\"}\n": `document 1: .*illegal base64 data`,
 		config + "---\napiVersion: vdo.vmware.com/v1alpha1\nkind: VDOConfigList\n" +
