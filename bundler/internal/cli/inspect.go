@@ -123,7 +123,7 @@ func (p *printer) inspection(i *inspect.Inspection) {
 	p.table(images)
 	for _, m := range i.Images {
 		if m.Why() != "" {
-			p.line("\nmoved: %s is taken from %s: %s", m.Reference, m.Source, m.Why())
+			p.line("\n%s", movedLine(m.Reference, m.Source, m.Why()))
 		}
 		if len(m.Attached) > 0 {
 			p.line("\nupstream's: %s", m.Reference)
@@ -132,6 +132,15 @@ func (p *printer) inspection(i *inspect.Inspection) {
 			p.line("  %s", attachedLine(s))
 		}
 	}
+}
+
+// movedLine says why a bundle has another image than a manifest names. It names the source if that is another
+// repository or tag.
+func movedLine(reference image.Reference, source, why string) string {
+	if at, _, _ := strings.Cut(source, "@"); at != reference.String() {
+		return fmt.Sprintf("moved: %s is taken from %s: %s", reference, source, why)
+	}
+	return fmt.Sprintf("moved: %s: %s", reference, why)
 }
 
 func attachedLine(s signatures.Signature) string {

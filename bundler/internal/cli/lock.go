@@ -107,7 +107,7 @@ func (f *lockFlags) lock(ctx context.Context, w world) (*bundle.Lock, catalog.Fi
 	}
 	for _, i := range locked.Images {
 		if i.Why() != "" {
-			f.reporter().Say(fmt.Sprintf("moved: %s is taken from %s: %s", i.Reference, i.Source, i.Why()))
+			f.reporter().Say(movedLine(i.Reference, i.Source.String(), i.Why()))
 		}
 	}
 	return locked, files, nil

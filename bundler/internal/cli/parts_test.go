@@ -8,7 +8,21 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 )
+
+func TestMovedLineNamesASourceOfItsOwn(t *testing.T) {
+	for source, want := range map[string]string{
+		"registry.site/a:2":           "moved: registry.site/a:2: the manifest lags",
+		"registry.site/a:2@sha256:12": "moved: registry.site/a:2: the manifest lags",
+		"registry.site/a:20":          "moved: registry.site/a:2 is taken from registry.site/a:20: the manifest lags",
+		"other.site/a:2@sha256:12":    "moved: registry.site/a:2 is taken from other.site/a:2@sha256:12: the manifest lags",
+	} {
+		ref, err := image.ParseReference("registry.site/a:2")
+		require.NoError(t, err)
+		require.Equal(t, want, movedLine(ref, source, "the manifest lags"))
+	}
+}
 
 func TestParsePlace(t *testing.T) {
 	for s, want := range map[string]string{
