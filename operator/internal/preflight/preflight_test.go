@@ -195,7 +195,10 @@ var failing = []struct {
 	{"user name that the storage driver refuses", func(s *preflight.Snapshot) {
 		s.VCenters[0].Username = "vdo@my_domain.example" // vsphere-csi-driver v3.7.3, pkg/common/config/config.go
 	}, "vcenter-account", preflight.BlockInstall, []string{"vdo@my_domain.example", "CSI from 3.1 on refuses it"}},
-	{"user name without a domain", func(s *preflight.Snapshot) { s.VCenters[0].Username = "vdo" }, "vcenter-account", preflight.BlockInstall, []string{"NAME@DOMAIN"}},
+	{"user name without a domain", func(s *preflight.Snapshot) { s.VCenters[0].Username = "vdo" }, "vcenter-account", preflight.BlockInstall, []string{"NAME@DOMAIN: correct username in the Secret of VsphereCloudConfig east"}},
+	{"user name of a flag without a domain", func(s *preflight.Snapshot) {
+		s.VCenters[0].Account = preflight.Account{Username: "vdo", Given: "--username"}
+	}, "vcenter-account", preflight.BlockInstall, []string{"NAME@DOMAIN: correct --username"}},
 	{"vCenter 6.7", func(s *preflight.Snapshot) { s.VCenters[0].Version = "6.7.0" }, "vcenter-version", preflight.Warn, []string{"3.2", "pin csi"}},
 	{"hosts of another release", changed("h2", func(o *preflight.Object) { o.Version = "7.0.3" }), "host-version", preflight.Warn, []string{"/dc/c/esx2 (ESXi 7.0.3)"}},
 	{"snapshots with a vCenter before 7.0 U3", func(s *preflight.Snapshot) { s.Wants.Snapshots, s.VCenters[0].Version = true, "7.0.2.00500" }, "vcenter-version", preflight.Warn, []string{"vc.site (7.0.2.00500)", "no snapshots", "snapshotClasses"}},

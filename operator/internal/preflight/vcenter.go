@@ -1,6 +1,7 @@
 package preflight
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -75,8 +76,9 @@ func accounts(s *Snapshot) []found {
 		if v := &s.VCenters[i]; v.UsedByCSI && v.Username != "" && !render.QualifiedAccount(v.Username) {
 			out = append(out, found{
 				on: v.Name, object: v.Username,
-				what:   "the user name has no domain, or other characters than letters, digits, - and . (and _ before the @): CSI from 3.1 on refuses it",
-				remedy: "write NAME@DOMAIN as username into the Secret of VsphereCloudConfig " + v.Name})
+				what: "the user name has no domain, or other characters than letters, digits, - and . (and _ before the @): CSI from 3.1 on refuses it",
+				remedy: "write the user name as NAME@DOMAIN: correct " +
+					cmp.Or(v.Given, "username in the Secret of VsphereCloudConfig "+v.Name)})
 		}
 	}
 	return out
