@@ -51,13 +51,20 @@ func (q *question) remedy(d Driver, fit []Release) string {
 			return q.advice(rule, best.release)
 		}
 	}
-	return fmt.Sprintf("use a newer matrix: this one has no %s for this site", d)
+	return fmt.Sprintf("use %s: this one has no %s for this site", Newer, d)
 }
+
+// Newer says where a matrix with more releases comes from.
+const Newer = "a newer matrix (built into a newer vdo-bundle, or written by `vdo-bundle matrix add`)"
 
 func (q *question) advice(rule RejectionRule, best Release) string {
 	switch rule {
 	case RulePin:
-		return fmt.Sprintf("remove the pin of %s: without it %s fits", best.Driver, best.ReleaseID)
+		hint := fmt.Sprintf("remove the pin of %s: without it %s fits", best.Driver, best.ReleaseID)
+		if _, listed := q.find(best.Driver, q.pin(best.Driver)); !listed {
+			hint += "; or use " + Newer
+		}
+		return hint
 	case RuleBundle:
 		return fmt.Sprintf("build a bundle that holds %s", best.ReleaseID)
 	case RuleRefused:

@@ -203,7 +203,7 @@ func (q *Question) bundleLacks(t Target) string {
 	}
 	selection, refusal := matrix.Resolve(q.Document, t.Facts, nil, matrix.Policy{Rules: q.Policy.Rules}, nil)
 	if refusal != nil {
-		return "the matrix lists no drivers for it: fetch a bundle with a newer matrix"
+		return "the matrix lists no drivers for it: fetch a bundle with " + matrix.Newer
 	}
 	var missing []string
 	for _, c := range selection.Choices {
