@@ -93,8 +93,8 @@ func sharedDatastores(s *Snapshot) (out []found) {
 	return out
 }
 
-// shared returns the datastores that all hosts mount; with usable, only those that the account may use for volumes, as
-// far as its privileges could be read.
+// shared returns the datastores that all hosts mount. With usable, it omits those that the account may not use for
+// volumes, if its privileges could be read.
 func (a *area) shared(usable bool) (out []*Datastore) {
 	usable = usable && a.vcenter.Failed[Privileges] == nil
 	for i := range a.vcenter.Datastores {

@@ -140,11 +140,8 @@ type VCenter struct {
 	Port        int32  // 0: 443
 	Insecure    bool
 	Datacenters []string
-	Thumbprint  string // SHA-1 or SHA-256, hex pairs with colons; may be empty
+	Thumbprint  string // SHA-1, hex pairs with colons; may be empty
 	CA          []byte // PEM certificates; may be empty
-	// Certificate is the certificate that the vCenter served, DER. If it fits a SHA-256 thumbprint, its SHA-1
-	// thumbprint, which drivers know, replaces that. Optional.
-	Certificate []byte
 	Credentials Credentials
 	// InstanceUUID is the UUID that the vCenter reports, "" if the operator has not asked it yet.
 	InstanceUUID string

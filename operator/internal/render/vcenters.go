@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"crypto/sha1" //nolint:gosec // the form in which vCenter and the drivers write thumbprints
-	"crypto/sha256"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -114,15 +112,20 @@ func checkVCenter(name string, given VCenter) (vcenter, error) {
 	v := vcenter{
 		name: name, server: v1alpha1.BareHost(given.Server), port: cmp.Or(given.Port, 443), insecure: given.Insecure,
 		datacenters: given.Datacenters,
+		thumbprint:  strings.ToUpper(given.Thumbprint),
 		username:    withoutLineBreak(given.Credentials.Username),
 		password:    withoutLineBreak(given.Credentials.Password),
 	}
 	bad := checkCredentials(v)
 	if v.insecure {
-		return v, bad // without verification the drivers need neither thumbprint nor CA
+		v.thumbprint = "" // without verification the drivers need neither thumbprint nor CA
+		return v, bad
 	}
 	var printErr, caErr error
-	v.thumbprint, printErr = sha1Thumbprint(name, given)
+	if strings.Count(v.thumbprint, ":") >= sha1.Size {
+		printErr = badVCenter(name, "set spec.thumbprint to the SHA-1 thumbprint, or set spec.ca",
+			"the drivers compare SHA-1 thumbprints only, and spec.thumbprint is SHA-256")
+	}
 	v.ca, caErr = checkCA(name, given.CA)
 	return v, fault.Join(bad, printErr, caErr)
 }
@@ -153,20 +156,3 @@ func checkCA(name string, given []byte) ([]byte, error) {
 	}
 	return ca, nil
 }
-
-// sha1Thumbprint returns the thumbprint in SHA-1, the only form in every release of both drivers. It converts a
-// SHA-256 thumbprint only if that of the given certificate matches.
-func sha1Thumbprint(name string, given VCenter) (string, error) {
-	t := strings.ToUpper(given.Thumbprint)
-	if strings.Count(t, ":") < sha256.Size-1 {
-		return t, nil
-	}
-	if sum := sha256.Sum256(given.Certificate); hexPairs(sum[:]) == t {
-		short := sha1.Sum(given.Certificate) //nolint:gosec // the drivers' form; the match above is SHA-256
-		return hexPairs(short[:]), nil
-	}
-	return "", badVCenter(name, "set spec.thumbprint to the SHA-1 thumbprint, or set spec.ca",
-		"the drivers compare SHA-1 thumbprints only, and spec.thumbprint is SHA-256")
-}
-
-func hexPairs(sum []byte) string { return strings.ReplaceAll(fmt.Sprintf("% X", sum), " ", ":") }

@@ -13,6 +13,8 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/topology"
 )
 
@@ -125,4 +127,18 @@ func TestAnotherNamespaceLeavesImagesAlone(t *testing.T) {
 	require.NoError(t, err)
 	containers := u.Object["spec"].(map[string]any)["containers"].([]any)
 	require.Equal(t, image, containers[0].(map[string]any)["image"])
+}
+
+func TestAnObjectWithoutAPathIsInNoFolder(t *testing.T) {
+	hidden := privileges.Object{Kind: privileges.Ancestor, Path: "Folder:group-hidden"}
+	vm := privileges.Object{Kind: privileges.VM, Path: "VirtualMachine:vm-1"}
+	require.Equal(t, []privileges.Object{hidden, vm}, inFolders([]privileges.Object{hidden, vm}))
+}
+
+func TestARollbackApprovesADriverThatIsLeftToOthers(t *testing.T) {
+	config := &v1alpha1.VDOConfig{Status: v1alpha1.VDOConfigStatus{Drivers: []v1alpha1.DriverStatus{
+		{Driver: "csi", Version: "3.7.3"}, {Driver: "snapshot-controller", Wanted: "8.2.0"},
+	}}}
+	want := revision.Revision{Bundle: "b", Releases: []string{"csi@3.6.3", "snapshot-controller@8.2.0"}}
+	require.Equal(t, want.Name(), approvalOf(config, v1alpha1.RevisionStatus{Bundle: "b", Releases: "csi@3.6.3"}))
 }

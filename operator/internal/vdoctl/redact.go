@@ -35,7 +35,7 @@ const (
 )
 
 // setting is a line of a configuration file with a value: key = "value", key: value.
-var setting = regexp.MustCompile(`(?m)^\s*(?:-\s+)?"?([\w.\[\]-]+)"?\s*[=:]\s*"?(.*?)"?,?\s*$`)
+var setting = regexp.MustCompile(`(?m)^[ \t]*(?:-[ \t]+)?"?([\w.\[\]-]+)"?[ \t]*[=:][ \t]*"?(.*?)"?,?\s*$`)
 
 // soundsSecret matches names of fields, keys and variables with secrets. It also matches gzip in base64, which may
 // contain anything.

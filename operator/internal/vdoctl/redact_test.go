@@ -57,6 +57,14 @@ func TestSecretsAreHiddenInAllForms(t *testing.T) {
 	r.add([]byte("[Global]\nuser = \"u4user\"\npassword = \"hunter2hunter2\"\nsecret-name = \"vsphere-creds\"\ndatacenters = \"/site/prod\"\n"))
 	kept := "[Global] datacenters = \"/site/prod\" vsphere-creds u4user"
 	require.Equal(t, kept, r.cleanText(kept), "what has to be read stays")
+	for _, conf := range []string{
+		"global:\n  password: hunter22\n", "user =\r\npassword = \"hunter22\"\r\nhost = x\r\n",
+		"- user:\n\n  password: hunter22\n",
+	} {
+		r := newRedactor()
+		r.add([]byte(conf))
+		require.Equal(t, "login with "+hidden, r.cleanText("login with hunter22"), "a key without a value hides no other: %q", conf)
+	}
 }
 
 // What is in no Secret: it has to be seen by where it stands.

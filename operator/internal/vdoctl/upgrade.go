@@ -403,12 +403,13 @@ func withOthers(config *v1alpha1.VDOConfig, to v1alpha1.RevisionStatus) v1alpha1
 	return to
 }
 
-// approvalOf returns the name of the candidate with a bundle, a revision's releases and the other running ones.
+// approvalOf returns the name of the candidate with a bundle, a revision's releases and the other drivers. Those may be
+// left to others, such as OpenShift's snapshot-controller.
 func approvalOf(config *v1alpha1.VDOConfig, to v1alpha1.RevisionStatus) string {
 	pinned := revision.Revision{Releases: splitList(to.Releases)}
 	rev := revision.Revision{Bundle: to.Bundle}
 	for _, d := range config.Status.Drivers { // in order of installation
-		rev.Releases = append(rev.Releases, d.Driver+"@"+cmp.Or(pinned.Version(d.Driver), d.Version))
+		rev.Releases = append(rev.Releases, d.Driver+"@"+cmp.Or(pinned.Version(d.Driver), d.Version, d.Wanted))
 	}
 	return rev.Name()
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -178,7 +179,7 @@ func inFolders(objects []privileges.Object) []privileges.Object {
 	}
 	var out []privileges.Object
 	for _, x := range objects {
-		folder, ok := byPath[x.Path[:strings.LastIndex(x.Path, "/")]]
+		folder, ok := byPath[path.Dir(x.Path)]
 		if x.Kind == privileges.VM && ok {
 			x = privileges.Object{Kind: privileges.VM, Path: folder.Path, ID: folder.ID}
 		}

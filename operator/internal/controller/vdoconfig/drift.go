@@ -49,7 +49,11 @@ func (a *applier) noteDrift() {
 				a.outcome.drift = append(a.outcome.drift, entry)
 			}
 		case a.tolerated(s):
-			a.outcome.drift = append(a.outcome.drift, a.driftOf(s, was))
+			e := a.driftOf(s, was)
+			if !drift.Paused(was, a.now) { // the mode is Warn: after its pause it is not contested
+				e.Repairs, e.Until = 0, nil
+			}
+			a.outcome.drift = append(a.outcome.drift, e)
 		case known && drift.Paused(was, a.now):
 			a.outcome.drift = append(a.outcome.drift, was) // as requested, until another change
 		}

@@ -2,6 +2,7 @@ package vdoconfig
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -14,6 +15,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drift"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
@@ -117,5 +119,16 @@ func TestCopiesOfALoginStay(t *testing.T) {
 	(&facts{bundled: bundled{login: login{kept: true}}, observed: &assess.Observed{}}).adapt(r, live, drift.Rules{})
 	for i, want := range []string{"theirs", "old"} {
 		require.Equal(t, want, r.Stages[0].Objects[i].Object["data"])
+	}
+}
+
+func TestDriversGetTheThumbprintInSHA1(t *testing.T) {
+	long, short := strings.TrimSuffix(strings.Repeat("AB:", 32), ":"), strings.TrimSuffix(strings.Repeat("CD:", 20), ":")
+	for _, c := range []struct{ spec, status, want string }{
+		{long, short, short}, {long, "", long}, {short, "", short}, {"", short, ""},
+	} {
+		vcc := &v1alpha1.VsphereCloudConfig{Spec: v1alpha1.VsphereCloudConfigSpec{Thumbprint: c.spec}}
+		vcc.Status.Thumbprint = c.status
+		require.Equal(t, c.want, vcenterOf(vcc, credentials.Verified{}).Thumbprint)
 	}
 }

@@ -73,7 +73,9 @@ func TestAContestEndsWithItsPauseUnderWarn(t *testing.T) {
 	for until, reason := range map[time.Duration]string{time.Minute: reasonContested, -time.Minute: reasonDrift} {
 		config := &v1alpha1.VDOConfig{}
 		config.Spec.Drift = &v1alpha1.DriftPolicy{Mode: v1alpha1.DriftWarn}
-		config.Status.Drift = []v1alpha1.DriftStatus{{Kind: "Deployment", Namespace: "ns", Name: "a", Repairs: 5, Until: &metav1.Time{Time: now.Add(until)}}}
+		config.Status.Drift = []v1alpha1.DriftStatus{{
+			Kind: "Deployment", Namespace: "ns", Name: "a", Repairs: 5, Until: &metav1.Time{Time: now.Add(until)},
+		}}
 		a := &applier{pass: &pass{result: result{decided: requesting(config)}}}
 		a.now = now
 		step := stepOf(plan.Change, matrix.CSI, "Deployment", "a")
