@@ -344,7 +344,9 @@ func (o *rollbackOptions) run(ctx context.Context, name string) error {
 	if err := o.edit(ctx, c, o.consentFlags, "go back to "+to.Name, question, edits); err != nil {
 		return err
 	}
-	out[len(out)-1].Message = "Watch it with `vdoctl status --watch`. " +
+	config := both[0].after.(*v1alpha1.VDOConfig) //nolint:forcetypeassert,errcheck // see plan
+	out[len(out)-1].Message = "Watch it with `vdoctl status --watch`. `vdoctl upgrade list` shows it as " +
+		config.Spec.UpgradePolicy.Approval.Revision + " while it waits: the bundle with the releases of all drivers. " +
 		"It stays pinned to these releases until you put the fields back."
 	return o.show(out)
 }

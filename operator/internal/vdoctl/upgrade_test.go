@@ -334,6 +334,7 @@ func TestRollbackGoesToTheLastHealthyRevision(t *testing.T) {
 	require.Equal(t, both, v.Spec.UpgradePolicy.AllowDowngrade, "what came with it goes back too")
 	offered := revision.Revision{Bundle: "registry.site/vdo@" + oldDigest, Releases: both}
 	require.Equal(t, offered.Name(), v.Spec.UpgradePolicy.Approval.Revision)
+	require.Contains(t, strings.Join(strings.Fields(out), " "), "shows it as "+offered.Name()+" while it waits")
 	require.Equal(t, "registry.site/vdo@"+oldDigest, b.Spec.Reference)
 	require.Equal(t, oldDigest, b.Spec.AcceptOlder)
 
