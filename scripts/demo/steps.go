@@ -123,6 +123,7 @@ const namespace = "vmware-system-vdo"
 // the environment has the administrator's password.
 func (d *demo) prepare(ctx context.Context) error {
 	d.out.heading("In the site: the configuration, and an account with the least privileges")
+	d.out.say("site.yaml exists already, with the addresses of mirror and vCenter: configure completes it")
 	admin := *d.isolated
 	admin.Env = append(slices.Clip(admin.Env), "VDO_VCENTER_PASSWORD="+d.site.Password)
 	if err := d.sequence(ctx, &admin,
@@ -137,6 +138,7 @@ func (d *demo) prepare(ctx context.Context) error {
 // startOperator installs the operator's CRDs and permissions, and runs it beside the cluster under its own account.
 func (d *demo) startOperator(ctx context.Context) error {
 	d.out.heading("In the site: the operator, with its own account's rights")
+	d.out.say("this bundle holds no operator, which runs beside the cluster; with one that does: vdoctl deploy")
 	deploy := filepath.Join(toolchain.Root(), "deploy")
 	if err := d.sequence(ctx, d.isolated,
 		words("kubectl apply -f "+filepath.Join(deploy, "crds")),
