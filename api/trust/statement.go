@@ -38,7 +38,8 @@ func ReadStatements(ctx context.Context, fetcher Fetcher, manifests []ocispec.De
 	var problems []error
 	for _, m := range manifests {
 		layers, err := r.read(ctx, m, func(d ocispec.Descriptor, manifest map[string]string) bool {
-			kind := cmp.Or(d.Annotations[PredicateAnnotation], manifest[bundlePredicateAnnotation]) // as cosign writes it
+			// as cosign writes it
+			kind := cmp.Or(d.Annotations[PredicateAnnotation], manifest[bundlePredicateAnnotation])
 			holds := d.MediaType == EnvelopeMediaType || strings.HasPrefix(d.MediaType, bundleMediaPrefix)
 			return holds && (kind == "" || kind == predicateType)
 		})

@@ -129,7 +129,8 @@ func TestStatementsAreBounded(t *testing.T) {
 	other := must(json.Marshal(ocispec.Manifest{
 		Layers: layers, Annotations: map[string]string{"dev.sigstore.bundle.predicateType": spdx},
 	}))(t)
-	require.Empty(t, statements(t, blobs, blobs.add(ocispec.MediaTypeImageManifest, other)), "a large SBOM takes no room")
+	large := blobs.add(ocispec.MediaTypeImageManifest, other)
+	require.Empty(t, statements(t, blobs, large), "an SBOM takes no room")
 	small := blobs.add(trust.EnvelopeMediaType, []byte("{}"))
 	layers = layers[:0]
 	for range 200 {
