@@ -1,8 +1,6 @@
 package render
 
 import (
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 )
 
@@ -30,7 +28,7 @@ func (r *renderer) renderSnapshot(s *source) error {
 	return nil
 }
 
-// toControlPlane lets pods run on control-plane nodes only.
+// toControlPlane lets pods run on control-plane nodes only, unless a patch chose others.
 func toControlPlane(spec map[string]any) {
 	var terms, tolerations []any
 	for _, key := range drivers.ControlPlaneLabels {
@@ -38,7 +36,8 @@ func toControlPlane(spec map[string]any) {
 		tolerations = append(tolerations, map[string]any{"key": key, "operator": "Exists", "effect": "NoSchedule"})
 	}
 	spec["tolerations"] = append(list(spec["tolerations"]), tolerations...)
-	// Errors mean fields that are no maps; the lint has read them.
-	_ = unstructured.SetNestedSlice(spec, terms, "affinity", "nodeAffinity",
-		"requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
+	affinity := child(child(child(spec, "affinity"), "nodeAffinity"), "requiredDuringSchedulingIgnoredDuringExecution")
+	if len(list(affinity["nodeSelectorTerms"])) == 0 {
+		affinity["nodeSelectorTerms"] = terms
+	}
 }
