@@ -77,6 +77,8 @@ func TestPatchesKeepTheObjectAndTheCeiling(t *testing.T) {
 		"in no such namespace":          {"Deployment kube-system/vsphere-csi-controller", "metadata: {}", "csi@3.5.1 has no Deployment kube-system/vsphere-csi-controller"},
 		"a field that there is not":     {controller, "spec: {replicass: 2}", "replicass"},
 		"a field of pods that is not":   {controller, pod("tolerationss: []"), "tolerationss"},
+		"a name that is a list":         {controller, container("[csi-attacher]", "tty: true"), "does not fit the object"},
+		"an order of what has no keys":  {controller, pod("$setElementOrder/tolerations: [{key: a}]"), "does not fit the object"},
 		"a test that fails":             {controller, `[{"op": "test", "path": "/spec/replicas", "value": 7}]`, "test"},
 		"a path that there is not":      {controller, `[{"op": "replace", "path": "/spec/nope", "value": 7}]`, "nope"},
 		"an operation that there isn't": {controller, `[{"op": "explode", "path": "/spec"}]`, "explode"},

@@ -131,7 +131,12 @@ func patched(o *unstructured.Unstructured, patch []byte) (*unstructured.Unstruct
 	return &unstructured.Unstructured{Object: content}, nil
 }
 
-func mergePatch(o *unstructured.Unstructured, patch []byte, typed any) (map[string]any, error) {
+func mergePatch(o *unstructured.Unstructured, patch []byte, typed any) (content map[string]any, err error) {
+	defer func() { // the library compares values as keys, and keys cannot be lists or maps
+		if p := recover(); p != nil {
+			err = fmt.Errorf("it does not fit the object: %v", p)
+		}
+	}()
 	var change map[string]any
 	if err := json.Unmarshal(patch, &change); err != nil {
 		return nil, err
