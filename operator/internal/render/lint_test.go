@@ -115,6 +115,7 @@ func TestWhatTheMatrixDoesNotListIsRefused(t *testing.T) {
 		"a resource":                {cpi, "resources: [services]", "resources: [services, endpoints]", "has what the matrix does not list: may"},
 		"a port of the node":        {csi, "containerPort: 9808", "containerPort: 9809", "containerPort: 9809"},
 		"another value":             {csi, "priorityClassName: system-node-critical", "priorityClassName: other", "not list: spec.template.spec.priorityClassName: other"},
+		"a container's name":        {"snapshot-controller/8.2.0/setup-snapshot-controller.yaml", "- name: snapshot-controller", "- name: renamed", "containers[renamed].name"},
 		"an annotation":             {csi, "  name: vsphere-csi-node\n  namespace: vmware-system-csi\n", "  name: vsphere-csi-node\n  namespace: vmware-system-csi\n  annotations: {a: b}\n", "not list: metadata.annotations.a: b"},
 	}
 	for name, c := range cases {

@@ -103,10 +103,10 @@ func (r *renderer) imageName(s *source, written string, digest image.Digest) (st
 	return repository + "@" + digest.String(), nil
 }
 
-// addArgs appends arguments whose flag is missing.
+// addArgs appends arguments whose flag is missing, unless the container is missing.
 func addArgs(c map[string]any, args ...string) {
 	for _, a := range args {
-		if flagIndex(c, a) < 0 {
+		if c != nil && flagIndex(c, a) < 0 {
 			setArg(c, a)
 		}
 	}
@@ -116,9 +116,6 @@ func addArgs(c map[string]any, args ...string) {
 // gates.
 func addTopologyFlags(o *unstructured.Unstructured) {
 	c := container(o, "csi-provisioner")
-	if c == nil {
-		return
-	}
 	const gate = "--feature-gates=Topology=true"
 	if i := flagIndex(c, gate); i >= 0 {
 		if text, ok := list(c["args"])[i].(string); ok && !strings.Contains(text, "Topology=") {
