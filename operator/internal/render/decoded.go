@@ -7,10 +7,10 @@ import (
 	"k8s.io/utils/lru"
 )
 
-// recent caches decoded manifests by their sums, because every reconcile renders the same ones. The releases in use
-// have up to fourteen files (eight of the snapshot-controller), ten times as large in memory. They are read in the
-// same order, so one file above the limit would evict all.
-var recent = lru.New(16)
+// recent caches decoded manifests by their sums, because every reconcile renders the same ones. A set of releases has
+// up to fourteen files (eight of the snapshot-controller), ten times as large in memory. While an upgrade waits, the
+// present and the desired set are read in turn, so one file above the limit would evict all.
+var recent = lru.New(32)
 
 // decodeAgain is decode with a cache, since the result depends only on the bytes. The caller may change the objects.
 func decodeAgain(name string, data []byte) ([]*unstructured.Unstructured, error) {

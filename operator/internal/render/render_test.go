@@ -63,6 +63,23 @@ func TestEveryReleaseRenders(t *testing.T) {
 	})
 }
 
+// While an upgrade waits, each pass renders what runs and what is desired.
+func TestAWaitingUpgradeDecodesNoManifestAgain(t *testing.T) {
+	var both []render.Input
+	for _, v := range [][]string{{"1.32.1", "7.0.2", "3.4.0"}, {"1.33.1", "8.2.0", "3.5.1"}} {
+		both = append(both, input(t, release(t, matrix.CNI, "2.7.0"), release(t, matrix.CPI, v[0]),
+			release(t, matrix.SnapshotController, v[1]), release(t, matrix.CSI, v[2])))
+	}
+	work := func(all ...render.Input) float64 {
+		return testing.AllocsPerRun(3, func() {
+			for _, in := range all {
+				mustRender(t, in)
+			}
+		})
+	}
+	require.Less(t, work(both...), 1.2*(work(both[0])+work(both[1])))
+}
+
 // The stages, each with what the next one waits for, are the same whatever the order of releases.
 func TestStages(t *testing.T) {
 	ids := []matrix.ReleaseID{
