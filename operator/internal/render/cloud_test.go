@@ -73,6 +73,7 @@ func TestDatacentersAreNotTakenAwayUnasked(t *testing.T) {
 		"one less of those for all, by INI": {"[Global]\ndatacenters = dc1,dc2\n[VirtualCenter \"" + vc + "\"]\n", []string{"dc1"}, nil, vc + "/dc2"},
 		"by INI with a server":              {"[VirtualCenter \"tenant\"]\nserver = " + vc + "\ndatacenters = dc1,dc2\n", []string{"dc1"}, nil, vc + "/dc2"},
 		"by INI with a tab":                 {"[VirtualCenter\t\"[FD00::1]\"] ; [old]\n", nil, nil, "not look in fd00::1 any more"},
+		"by INI after an indented comment":  {" ; ours: all\n[VirtualCenter \"" + other + "\"]\n", nil, nil, "not look in " + other + " any more"},
 		"by INI without a space":            {"[ VirtualCenter\"" + other + "\" ]\n", nil, nil, "not look in " + other + " any more"},
 		"some of all":                       {yamlOf(""), []string{"dc1"}, nil, "not look in " + vc + " any more"},
 		"a vCenter less":                    {yamlOf("") + "  two:\n    server: " + other + "\n", nil, nil, "not look in " + other + " any more"},

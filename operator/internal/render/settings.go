@@ -33,12 +33,12 @@ func (s setting) String() string {
 
 const maxConfBytes = 1 << 20 // the limit of the API server for an object
 
-// readSettings reads a configuration as the driver does: YAML if that parses, else INI.
+// readSettings reads a configuration as the driver does: YAML if that has settings, else INI.
 func readSettings(conf []byte) []setting {
 	if len(conf) > maxConfBytes {
 		return nil
 	}
-	if all, ok := readYAML(conf); ok {
+	if all := readYAML(conf); len(all) > 0 {
 		return all
 	}
 	return readINI(conf)
@@ -72,11 +72,9 @@ func readINI(conf []byte) []setting {
 	return all
 }
 
-func readYAML(conf []byte) ([]setting, bool) {
+func readYAML(conf []byte) []setting {
 	var sections map[string]yamlSection
-	if yaml.Unmarshal(conf, &sections) != nil {
-		return nil, false
-	}
+	_ = yaml.Unmarshal(conf, &sections) // what is no YAML has no sections
 	var all []setting
 	for _, section := range slices.Sorted(maps.Keys(sections)) {
 		for _, key := range slices.Sorted(maps.Keys(sections[section])) {
@@ -91,7 +89,7 @@ func readYAML(conf []byte) ([]setting, bool) {
 			}
 		}
 	}
-	return all, true
+	return all
 }
 
 // yamlSection is empty for a value that is no map, because the cloud provider ignores unknown ones.
