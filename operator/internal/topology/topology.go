@@ -107,8 +107,9 @@ func Plan(categories []string, want []Assignment, has Existing, replace bool) (s
 	want = slices.SortedFunc(slices.Values(want), func(a, b Assignment) int {
 		return cmp.Or(cmp.Compare(a.Category, b.Category), cmp.Compare(a.Path, b.Path), cmp.Compare(a.Tag, b.Tag))
 	})
+	want = slices.Compact(want)
 	for i, a := range want {
-		if i > 0 && want[i-1].Category == a.Category && want[i-1].Path == a.Path && want[i-1].Tag != a.Tag {
+		if i > 0 && want[i-1].Category == a.Category && want[i-1].Path == a.Path {
 			p.problem("%s is given two tags of %s: %s and %s", a.Path, a.Category, want[i-1].Tag, a.Tag)
 			continue
 		}
