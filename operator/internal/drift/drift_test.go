@@ -46,7 +46,7 @@ func TestPathsThatMayBeLeftToOthers(t *testing.T) {
 		"/spec/replicas", "/metadata/annotations/example.com~1note", "/spec/template/spec/nodeSelector", "/spec/template/spec/tolerations",
 		"/spec/template/spec/containers/0/resources", "/spec/template/spec/priorityClassName", "/spec/template/metadata/annotations/restarted", "/metadata/labels/team",
 		"/spec/template/spec/affinity/nodeAffinity", "/spec/template/spec/terminationGracePeriodSeconds", "/spec/minReadySeconds", "/spec/strategy/rollingUpdate/maxSurge", "/spec/revisionHistoryLimit",
-		"/spec/template/spec/containers/1/resources/limits/memory", "/spec/updateStrategy", "/spec/template/spec/topologySpreadConstraints",
+		"/spec/template/spec/containers/1/resources/limits/memory", "/spec/template/spec/nodeSelector/1", "/spec/updateStrategy", "/spec/template/spec/topologySpreadConstraints",
 	} {
 		_, err := drift.Parse(ignore("Deployment", path))
 		require.NoError(t, err, path)

@@ -266,7 +266,8 @@ func allowed(kind string, path []string) error {
 	}
 	depth := len(strings.Split(fields[i], "/")) - 1
 	isIndex := func(token string) bool { _, err := strconv.Atoi(token); return err == nil }
-	if !strings.HasSuffix(fields[i], "/resources") && slices.ContainsFunc(path[depth:], isIndex) {
+	isMap := strings.HasSuffix(fields[i], "/resources") || strings.HasSuffix(fields[i], "/nodeSelector")
+	if !isMap && slices.ContainsFunc(path[depth:], isIndex) {
 		return fmt.Errorf("it is in a list whose items have no names: name all of %s", fields[i])
 	}
 	key := path[depth-1]
