@@ -13,7 +13,7 @@ func Passwords(data map[string][]byte) []string {
 	var all []string
 	for _, key := range slices.Sorted(maps.Keys(data)) {
 		if strings.Contains(strings.ToLower(key), word) {
-			all = append(all, withoutLineBreak(string(data[key])))
+			all = append(all, strings.TrimRight(string(data[key]), "\r\n")) // messages may have it without its line end
 			continue
 		}
 		for _, s := range readSettings(data[key]) {

@@ -436,7 +436,7 @@ func TestSecretsOfASite(t *testing.T) {
 	s.login.data = []byte(`{"auths":{"m":{"auth":"` + pair + `"},"n":{"username":"u","password":"plain","identitytoken":"idt","registrytoken":"rgt"}}}`)
 	encoded := func(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) }
 	live := plan.Live{
-		{Kind: "Secret", Namespace: "kube-system", Name: "vsphere-cloud-secret"}:        secretOf(map[string]any{"vc1.site.password": encoded("clouds"), "password_2": encoded("clouds2"), "vc1.site.username": encoded("u")}),
+		{Kind: "Secret", Namespace: "kube-system", Name: "vsphere-cloud-secret"}:        secretOf(map[string]any{"vc1.site.password": encoded("clouds"), "password_2": encoded("clouds2\n"), "vc1.site.username": encoded("u")}),
 		{Kind: "Secret", Namespace: "vmware-system-csi", Name: "vsphere-config-secret"}: secretOf(map[string]any{"csi-vsphere.conf": encoded("[VirtualCenter \"vc1.site\"]\nuser = \"u\"\npassword = \"sto\\\"rage\"\n")}),
 		copies[1]: secretOf(map[string]any{".dockerconfigjson": encoded(`{"auths":{"m":{"username":"u","password":"of the pods"}}}`)}),
 	}
