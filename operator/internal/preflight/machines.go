@@ -66,13 +66,19 @@ func diskLatency(_ *Snapshot, b behind) []found {
 	return []found{{what: "disks of the control plane answer slowly", of: of}}
 }
 
-// changeTracking finds VMs without changed block tracking, if other VMs have it: switching it on loses nothing.
+// changeTracking finds VMs without changed block tracking, if other VMs of their vCenter have it: switching it on loses
+// nothing, and volumes stay in their vCenter.
 func changeTracking(s *Snapshot) []found {
-	off := has("changed block tracking is off, and on at other nodes", func(m *Machine) bool { return !m.ChangeTracking })(s)
-	if len(off) == len(s.nodesMachines()) {
-		return nil
+	on := map[*VCenter]bool{}
+	for _, b := range s.nodesMachines() {
+		on[b.vcenter] = on[b.vcenter] || b.machine.ChangeTracking
 	}
-	return off
+	return machines(func(_ *Snapshot, b behind) []found {
+		if on[b.vcenter] && !b.machine.ChangeTracking {
+			return is("changed block tracking is off, and on at other nodes")
+		}
+		return nil
+	})(s)
 }
 
 // behind is a node, its VM and the VM's vCenter.

@@ -349,6 +349,21 @@ func TestWhatLooksLikeAFindingPasses(t *testing.T) {
 			west.Name, west.Machines, west.Datastores = "west", nil, nil
 			s.VCenters = append(s.VCenters, west)
 		},
+		"changed block tracking is on in another vCenter": func(s *preflight.Snapshot) {
+			west := s.VCenters[0]
+			west.Name, west.Machines = "west", slices.Clone(west.Machines[2:])
+			west.Machines[0].ChangeTracking = true
+			s.VCenters[0].Machines = s.VCenters[0].Machines[:2]
+			s.VCenters = append(s.VCenters, west)
+		},
+		"one account under a name for each driver": func(s *preflight.Snapshot) {
+			s.VCenters[0].ID = "1-1"
+			storage := s.VCenters[0]
+			storage.Name, storage.UsedByCPI, storage.Username = "storage", false, `VSPHERE.LOCAL\vdo`
+			s.VCenters[0].UsedByCSI = false
+			s.VCenters[0].Excess = []preflight.Lack{{Object: "/", Kind: privileges.Root, Privileges: []string{"Cns.Searchable"}}}
+			s.VCenters = append(s.VCenters, storage)
+		},
 		"a datastore cluster without Storage DRS": func(s *preflight.Snapshot) {
 			s.VCenters[0].Objects[ref("StoragePod", "p")] = preflight.Object{Name: "pod"}
 			s.VCenters[0].Objects[ref("Datastore", "vsan")] = preflight.Object{Parent: ref("StoragePod", "p")}

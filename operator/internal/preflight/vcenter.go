@@ -138,10 +138,19 @@ func lacking(_ *Snapshot, v *VCenter) (out []found) {
 // maxPrivileges is how many privileges a finding names: an administrator has hundreds.
 const maxPrivileges = 3
 
-func excess(_ *Snapshot, v *VCenter) (out []found) {
+// excess finds privileges that no driver needs, also under another name of the same vCenter with the same account.
+func excess(s *Snapshot, v *VCenter) (out []found) {
 	for _, x := range v.Excess {
-		what := "the account may do more than the drivers need on " + kindNames[x.Kind]
-		out = append(out, found{object: x.Object, of: fault.Few(x.Privileges, maxPrivileges), what: what})
+		beyond := x.Privileges
+		for i := range s.VCenters {
+			if o := &s.VCenters[i]; o.ID == v.ID && o.Name != v.Name && privileges.SameUser(o.Username, v.Username) {
+				beyond = privileges.Beyond(s.Wants.FeaturesAt(Use{CPI: o.UsedByCPI, CSI: o.UsedByCSI}), beyond)
+			}
+		}
+		if len(beyond) > 0 {
+			what := "the account may do more than the drivers need on " + kindNames[x.Kind]
+			out = append(out, found{object: x.Object, of: fault.Few(beyond, maxPrivileges), what: what})
+		}
 	}
 	return out
 }
