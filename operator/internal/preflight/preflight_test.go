@@ -356,6 +356,14 @@ func TestWhatLooksLikeAFindingPasses(t *testing.T) {
 			s.VCenters[0].Machines = s.VCenters[0].Machines[:2]
 			s.VCenters = append(s.VCenters, west)
 		},
+		"a user name without a domain, before CSI 3.1": func(s *preflight.Snapshot) {
+			s.VCenters[0].Username, s.Wants.CSIVersion = "vdo", "3.0.3"
+		},
+		"vCenter 6.7 with CSI 3.1": func(s *preflight.Snapshot) {
+			s.VCenters[0].Version, s.Wants.CSIVersion = "6.7.0", "3.1.2"
+			changed("h1", func(o *preflight.Object) { o.Version = "6.7.0" })(s)
+			changed("h2", func(o *preflight.Object) { o.Version = "6.7.0" })(s)
+		},
 		"one account under a name for each driver": func(s *preflight.Snapshot) {
 			s.VCenters[0].ID = "1-1"
 			storage := s.VCenters[0]

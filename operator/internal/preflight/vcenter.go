@@ -72,6 +72,9 @@ func connections(s *Snapshot) []found {
 
 func accounts(s *Snapshot) []found {
 	out := failed("vcenter-account")(s)
+	if Older(s.Wants.CSIVersion, "3.1.0") {
+		return out
+	}
 	for i := range s.VCenters {
 		if v := &s.VCenters[i]; v.UsedByCSI && v.Username != "" && !render.QualifiedAccount(v.Username) {
 			out = append(out, found{
@@ -92,7 +95,7 @@ func versions(s *Snapshot) []found {
 			continue
 		}
 		f := found{on: v.Name, object: v.Server, of: v.Version, action: Warn}
-		if Older(v.Version, "7.0.0") {
+		if Older(v.Version, "7.0.0") && !Older(s.Wants.CSIVersion, "3.2.0") {
 			f.what = "the storage driver from 3.2 on does not start with a vCenter 6.7, nor beside one"
 			f.remedy = "upgrade the vCenter to 7.0 U3 or later, or pin csi to 3.1 in spec.drivers"
 			out = append(out, f)
