@@ -563,6 +563,14 @@ func TestZonesAreThoseOfTheDrivers(t *testing.T) {
 	require.Empty(t, preflight.Zones(s)[0].Datastores)
 }
 
+func TestAUserNameThatCSIRefusesBlocksCSIAlone(t *testing.T) {
+	s := healthy()
+	s.VCenters[0].Username = "vdo"
+	gates := preflight.Gate(preflight.Check(s))
+	require.Contains(t, gates, matrix.CSI)
+	require.NotContains(t, gates, matrix.CPI)
+}
+
 func TestSharedClassesWantFileVolumes(t *testing.T) {
 	spec := &v1alpha1.VDOConfigSpec{StorageProvider: &v1alpha1.StorageProvider{VsphereCloudConfig: "east",
 		StorageClasses: []v1alpha1.StorageClass{{Name: "shared", FSType: "nfs4"}}}}

@@ -10,6 +10,7 @@ import (
 	"github.com/Masterminds/semver/v3"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
@@ -78,7 +79,7 @@ func accounts(s *Snapshot) []found {
 	for i := range s.VCenters {
 		if v := &s.VCenters[i]; v.UsedByCSI && v.Username != "" && !render.QualifiedAccount(v.Username) {
 			out = append(out, found{
-				on: v.Name, object: v.Username,
+				on: v.Name, object: v.Username, drivers: []matrix.Driver{matrix.CSI},
 				what: "the user name has no domain, or other characters than letters, digits, - and . (and _ before the @): CSI from 3.1 on refuses it",
 				remedy: "write the user name as NAME@DOMAIN: correct " +
 					cmp.Or(v.Given, "username in the Secret of VsphereCloudConfig "+v.Name)})
