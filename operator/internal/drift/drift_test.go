@@ -57,6 +57,7 @@ func TestPathsThatMayBeLeftToOthers(t *testing.T) {
 		"/spec/template/spec/initContainers/0/resources", "/spec/selector/matchLabels", "/spec/template/metadata/labels", "/spec/template/spec/volumes",
 		"/spec/template/spec/serviceAccountName", "/spec/template/spec/hostNetwork", "/metadata/labels", "/metadata/labels/vdo.vmware.com~1driver",
 		"/metadata/finalizers", "/rules", "/rules/0/verbs", "/roleRef", "/subjects", "/webhooks/0/clientConfig", "/kind", "", "spec/replicas", "/", "/spec//replicas", "/a~b", "/a~2",
+		"/spec/template/spec/containers/*/resources", "/spec/template/spec/containers/vsphere-csi-controller/resources", "/metadata/annotations/*",
 	} {
 		_, err := drift.Parse(ignore("Deployment", path))
 		require.Equal(t, fault.InvalidInput, fault.ReasonOf(err), path)

@@ -266,7 +266,11 @@ func allowed(kind string, path []string) error {
 	}
 	depth := len(strings.Split(fields[i], "/")) - 1
 	isIndex := func(token string) bool { _, err := strconv.Atoi(token); return err == nil }
-	isMap := strings.HasSuffix(fields[i], "/resources") || strings.HasSuffix(fields[i], "/nodeSelector")
+	ofContainer := strings.HasSuffix(fields[i], "/resources")
+	if ofContainer && !isIndex(path[depth-2]) || slices.Contains(path, "*") {
+		return errors.New("it names no field: name a container by its index, such as containers/0, and one label or annotation")
+	}
+	isMap := ofContainer || strings.HasSuffix(fields[i], "/nodeSelector")
 	if !isMap && slices.ContainsFunc(path[depth:], isIndex) {
 		return fmt.Errorf("it is in a list whose items have no names: name all of %s", fields[i])
 	}
