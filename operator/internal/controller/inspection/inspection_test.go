@@ -215,6 +215,19 @@ func TestWhatNoVCenterLetInIsNotTried(t *testing.T) {
 	require.Zero(t, found(results, "vcenter-excess", ""), "what drivers need in b is not known: the name may be meant for it")
 }
 
+func TestAMissingDatacenterIsNoRefusedAccount(t *testing.T) {
+	s := start(t, loggedIn)
+	var v v1alpha1.VsphereCloudConfig
+	require.NoError(t, s.api.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "a"}, &v))
+	v.Status.VerifiedCredentials, v.Status.MissingDatacenters = "", []string{"dc"}
+	v.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, ObservedGeneration: 1,
+		Reason: string(fault.NotFound), Message: "dc is not there", LastTransitionTime: metav1.Now()}}
+	require.NoError(t, s.api.Status().Update(t.Context(), &v))
+	results := s.ask(t, "one")
+	require.Contains(t, found(results, "vcenter-datacenters", "a").Found, "dc is not there")
+	require.Zero(t, found(results, "vcenter-account", "a"))
+}
+
 // While an inspection reads, the vCenter can be checked: only the login itself is one at a
 // time.
 func TestALongInspectionHoldsUpNoLogin(t *testing.T) {
