@@ -117,8 +117,8 @@ func (t Target) cause(err error) *fault.Error {
 		return &fault.Error{Reason: fault.Forbidden,
 			Err:  fmt.Errorf("the account %s lacks the privilege %s%s", t.Username, cmp.Or(denied.PrivilegeId, "(unnamed)"), on(denied.Object)),
 			Hint: "give it the role ReadOnly on the vCenter's root and on all parents of the nodes' VMs"}
-	case soap.IsSoapFault(err), soap.IsVimFault(err):
-		return &fault.Error{Reason: fault.Internal, Err: err}
+	case soap.IsSoapFault(err), is[types.BaseMethodFault](err): // the latter also of a task
+		return &fault.Error{Reason: fault.Internal, Err: err, Hint: "see the recent tasks and events of the vCenter"}
 	case errors.As(err, &record), errors.Is(err, http.ErrSchemeMismatch):
 		return notVCenter("it does not speak TLS")
 	case errors.As(err, &tooLong):

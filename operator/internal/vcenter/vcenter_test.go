@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -428,4 +429,19 @@ func TestVolumesAreAskedForInTheirVersion(t *testing.T) {
 	got := vcenter.Inspect(t.Context(), seen, vcenter.Ask{Features: everything})
 	require.NoError(t, got.Failed[preflight.CNS])
 	require.Equal(t, map[string]bool{"urn:vsan/8.0.3.0": true}, actions)
+}
+
+// A vCenter that refuses a task has answered.
+func TestATaskThatIsRefused(t *testing.T) {
+	v := vcsim.Start(t, vcsim.Options{Machines: 1})
+	vms, err := v.VMs(t.Context(), "/site/west")
+	require.NoError(t, err)
+	var id string
+	require.NoError(t, v.Change(vms[0].Path, func(vm *mo.VirtualMachine) {
+		id, vm.Runtime.PowerState = vm.Self.Type+"-"+vm.Self.Value, types.VirtualMachinePowerStatePoweredOff
+	}))
+	a, err := vcenter.Open(t.Context(), target(v))
+	require.NoError(t, err)
+	defer a.Close()
+	refused(t, a.UpgradeHardware(t.Context(), id, "vmx-99"), fault.Internal, "upgrade the hardware of "+id, "tasks and events")
 }
