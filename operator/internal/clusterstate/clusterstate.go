@@ -229,6 +229,9 @@ func parameter(s *storagev1.StorageClass, name string) string {
 	return ""
 }
 
+// FixAnnotation marks a node whose VM `vdoctl vms fix` changes.
+const FixAnnotation = "vdo.vmware.com/vm-fix"
+
 func node(n *corev1.Node, registered map[string][]string) preflight.Node {
 	keys, known := registered[n.Name]
 	out := preflight.Node{
@@ -236,6 +239,7 @@ func node(n *corev1.Node, registered map[string][]string) preflight.Node {
 		Registered: known, TopologyKeys: keys, Zones: map[string]string{},
 		ControlPlane: drivers.IsControlPlane(n.Labels),
 	}
+	_, out.Begun = n.Annotations[FixAnnotation]
 	for k, v := range n.Labels {
 		if preflight.IsZoneLabel(k) {
 			out.Zones[k] = v

@@ -5,7 +5,7 @@
 // node. Only the cluster and the vCenter have the state:
 //
 //   - an annotation on the node, [Annotation], records that the work began, whether it cordoned the node, and the
-//     node's boot at that time; one write sets it and the cordon;
+//     node's last boot before a shutdown; one write sets it and the cordon;
 //   - the package observes the rest: pods, volumes, the VM's power and settings, the node's boot.
 //
 // So it can be stopped at any time, and a later run first continues with the nodes that were begun. It uncordons only
@@ -49,9 +49,8 @@ type Machine struct {
 	On           bool     `json:"on,omitempty"`
 	Template     bool     `json:"template,omitempty"` // it is a template again afterwards
 	Off          []Fix    `json:"off"`                // changes that need the VM off
+	Begun        bool     `json:"begun,omitempty"`    // by an earlier run that stopped
 	ByHand       []string `json:"byHand"`             // changes that an administrator has to decide, or make in the guest
-
-	begun *begun // by an earlier run
 }
 
 // Name returns the node's name, or the path of a VM that is no node.
@@ -63,7 +62,7 @@ func Plan(list []preflight.NodeMachine, hardware int) []Machine {
 	for _, n := range list {
 		m := n.Machine
 		out = append(out, Machine{
-			Node: n.Node.Name, ControlPlane: n.Node.ControlPlane, VCenter: n.VCenter, Path: n.Path,
+			Node: n.Node.Name, ControlPlane: n.Node.ControlPlane, Begun: n.Node.Begun, VCenter: n.VCenter, Path: n.Path,
 			ID: m.Ref.Type + "-" + m.Ref.Value, On: m.On, Template: m.Template,
 			Off: fixes(m, hardware), ByHand: byHand(&m)})
 	}

@@ -129,6 +129,13 @@ func (w *world) ExposeDisks(_ context.Context, id string) error {
 	return nil
 }
 
+func (w *world) CanUpgrade(_ context.Context, id, version string) error {
+	if version == "vmx-99" {
+		return fault.Errorf(fault.Refused, "upgrade", id, "", "no %s", version)
+	}
+	return nil
+}
+
 func (w *world) UpgradeHardware(_ context.Context, id, version string) error {
 	w.vms[id].state.Hardware = version
 	return nil
@@ -373,13 +380,14 @@ func TestWhatOthersDoMeanwhileCounts(t *testing.T) {
 			w.begun("cp-0")
 			w.change("cp-0", func(n *corev1.Node) { n.Annotations["cluster.x-k8s.io/machine"] = "m" })
 		}},
-		"begun with a hardware version": {shut: 1, arrange: func(w *world) { // and this run is without it
-			w.change("cp-0", func(n *corev1.Node) {
-				n.Annotations = map[string]string{maintenance.Annotation: `{"cordoned":true,"bootID":"boot-0","hardware":19}`}
-			})
-			w.vms["cp-0"].state.DiskUUID, w.vms["cp-0"].state.Hardware = true, "vmx-15"
+		"begun with a hardware version": {arrange: func(w *world) { // and this run is without it
+			state := &w.vms["cp-0"].state
+			state.DiskUUID, state.ToolsRunning, w.run.Hardware = true, false, 19
+			require.ErrorContains(w.t, w.run.Nodes(w.t.Context(), w.plan("cp-0")), "VMware Tools does not run")
+			state.Hardware, w.run.Hardware = "vmx-15", 0
 		}},
-		"a guest without Tools": {arrange: func(w *world) { w.vms["cp-0"].state.ToolsRunning = false }, why: "VMware Tools does not run in it"},
+		"a hardware version that the host does not support": {arrange: func(w *world) { w.run.Hardware = 99 }, why: "no vmx-99"},
+		"a guest without Tools":                             {arrange: func(w *world) { w.vms["cp-0"].state.ToolsRunning = false }, why: "VMware Tools does not run in it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, 3, 0)
@@ -396,7 +404,7 @@ func TestWhatOthersDoMeanwhileCounts(t *testing.T) {
 				return
 			}
 			require.ErrorContains(t, err, c.why)
-			require.Equal(t, !strings.Contains(c.why, "owns"), w.node("cp-0").Spec.Unschedulable, "a node that is not done stays cordoned")
+			require.Equal(t, !strings.Contains(c.why, "owns") && c.why != "no vmx-99", w.node("cp-0").Spec.Unschedulable, "a node that is not done stays cordoned")
 		})
 	}
 }

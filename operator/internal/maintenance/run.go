@@ -19,12 +19,11 @@ import (
 )
 
 // Annotation marks a node whose VM is being changed.
-const Annotation = "vdo.vmware.com/vm-fix"
+const Annotation = clusterstate.FixAnnotation
 
 type begun struct {
-	Cordoned bool   `json:"cordoned"`           // by this package; false if it was cordoned before
-	BootID   string `json:"bootID"`             // of the node before it was shut down
-	Hardware int    `json:"hardware,omitempty"` // accepted at that time: a later run without it also ends the work
+	Cordoned bool   `json:"cordoned"`         // by this package; false if it was cordoned before
+	BootID   string `json:"bootID,omitempty"` // of the node before its VM was shut down or powered on
 }
 
 // noteOf returns the note of an annotation. An unreadable one has no boot ID, and does not count as cordoned here.
@@ -49,6 +48,8 @@ type VMs interface {
 	ShutDown(ctx context.Context, id string) error
 	PowerOn(ctx context.Context, id string) error
 	ExposeDisks(ctx context.Context, id string) error
+	// CanUpgrade refuses a hardware version that the VM's host does not support.
+	CanUpgrade(ctx context.Context, id, version string) error
 	UpgradeHardware(ctx context.Context, id, version string) error
 	AddController(ctx context.Context, id string) error
 	// UnmarkTemplate converts a template to a VM, MarkTemplate a VM that is off to a template.
@@ -114,32 +115,30 @@ func (r *Run) Pending(ctx context.Context, list []Machine) ([]Machine, error) {
 		return nil, err
 	}
 	var errs []error
-	list = slices.DeleteFunc(slices.Clone(list), func(m Machine) bool { return len(m.Off) == 0 && notes[m.Node] == nil })
+	list = slices.DeleteFunc(slices.Clone(list), func(m Machine) bool { return len(m.Off) == 0 && !notes[m.Node] })
 	for i := range list {
 		m := &list[i]
-		m.begun = notes[m.Node]
-		if owner := owners[m.Node]; owner != "" && m.begun == nil {
+		m.Begun = notes[m.Node]
+		if owner := owners[m.Node]; owner != "" && !m.Begun {
 			errs = append(errs, &fault.Error{Reason: fault.Refused, Op: "power off the VM of", Subject: m.Node,
 				Err:  fmt.Errorf("Machine %s owns the node, and a MachineHealthCheck may delete it while its VM is off", owner),
 				Hint: "correct the template of its Machines and roll it out; name other nodes with --nodes"})
 		}
 	}
-	slices.SortStableFunc(list, func(a, b Machine) int { return rank(b.begun != nil) - rank(a.begun != nil) })
+	slices.SortStableFunc(list, func(a, b Machine) int { return rank(b.Begun) - rank(a.Begun) })
 	return list, fault.Join(errs...)
 }
 
 // read returns the nodes with [Annotation], and the owner of each node of a Machine API.
-func (r *Run) read(ctx context.Context) (notes map[string]*begun, owners map[string]string, err error) {
+func (r *Run) read(ctx context.Context) (notes map[string]bool, owners map[string]string, err error) {
 	var nodes corev1.NodeList
 	if err := r.API.List(ctx, &nodes); err != nil {
 		return nil, nil, clusterstate.Fault("read the nodes", err)
 	}
-	notes, owners = map[string]*begun{}, map[string]string{}
+	notes, owners = map[string]bool{}, map[string]string{}
 	for i := range nodes.Items {
 		n := &nodes.Items[i]
-		if note, ok := n.Annotations[Annotation]; ok {
-			notes[n.Name] = noteOf(note)
-		}
+		_, notes[n.Name] = n.Annotations[Annotation]
 		for _, key := range machineAnnotations {
 			if machine := n.Annotations[key]; machine != "" {
 				owners[n.Name] = machine
@@ -154,7 +153,7 @@ var machineAnnotations = []string{"cluster.x-k8s.io/machine", "machine.openshift
 
 // node changes the VM of one node, unless it has become right since the plan.
 func (r *Run) node(ctx context.Context, vms VMs, m Machine) error {
-	if m.ControlPlane && m.begun == nil {
+	if m.ControlPlane && !m.Begun {
 		if err := r.majority(ctx, m.Node); err != nil {
 			return err
 		}
@@ -163,17 +162,20 @@ func (r *Run) node(ctx context.Context, vms VMs, m Machine) error {
 	if err != nil {
 		return err
 	}
-	if len(r.fixes(state, m)) == 0 && m.begun == nil {
+	if len(r.fixes(state)) == 0 && !m.Begun {
 		r.say(m.Node, "nothing left to change")
 		return nil
+	}
+	if err := r.supported(ctx, vms, m, state); err != nil {
+		return err
 	}
 	if err := r.cordon(ctx, m.Node); err != nil {
 		return err
 	}
 	r.say(m.Node, "cordoned")
 	steps := []step{r.change, r.powerOn, r.back, r.verify, r.uncordon}
-	if len(r.fixes(state, m)) > 0 && state.On {
-		steps = slices.Concat([]step{r.drain, r.detached, r.noteBoot, r.shutDown}, steps)
+	if len(r.fixes(state)) > 0 && state.On {
+		steps = slices.Concat([]step{r.drain, r.detached, r.shutDown}, steps)
 	}
 	if err := inOrder(ctx, vms, m, steps...); err != nil {
 		r.say(m.Node, "stopped; it stays cordoned, and the same command goes on with it")
@@ -185,6 +187,9 @@ func (r *Run) node(ctx context.Context, vms VMs, m Machine) error {
 
 func (r *Run) apart(ctx context.Context, vms VMs, m Machine) error {
 	state, err := vms.MachineState(ctx, m.ID)
+	if err == nil {
+		err = r.supported(ctx, vms, m, state)
+	}
 	if err != nil {
 		return err
 	}
@@ -209,14 +214,19 @@ func (r *Run) apart(ctx context.Context, vms VMs, m Machine) error {
 	return nil
 }
 
-// fixes returns what a VM still needs by the hardware version of this run, or of the one that began its node.
-func (r *Run) fixes(s preflight.Machine, m Machine) []Fix { return fixes(s, r.hardware(m)) }
+// fixes returns what a VM still needs by the hardware version of this run.
+func (r *Run) fixes(s preflight.Machine) []Fix { return fixes(s, r.Hardware) }
 
-func (r *Run) hardware(m Machine) int {
-	if m.begun != nil {
-		return max(r.Hardware, m.begun.Hardware, preflight.LeastHardware)
+func (r *Run) version() string {
+	return fmt.Sprintf("vmx-%d", max(r.Hardware, preflight.LeastHardware))
+}
+
+// supported refuses a hardware version that the VM's host does not support, before anything is done.
+func (r *Run) supported(ctx context.Context, vms VMs, m Machine, s preflight.Machine) error {
+	if !slices.Contains(r.fixes(s), Hardware) {
+		return nil
 	}
-	return max(r.Hardware, preflight.LeastHardware)
+	return vms.CanUpgrade(ctx, m.ID, r.version())
 }
 
 type step func(ctx context.Context, vms VMs, m Machine) error
@@ -236,7 +246,7 @@ func inOrder(ctx context.Context, vms VMs, m Machine, steps ...step) error {
 
 func (r *Run) verify(ctx context.Context, vms VMs, m Machine) error {
 	state, err := vms.MachineState(ctx, m.ID)
-	if left := r.fixes(state, m); err == nil && len(left) > 0 {
+	if left := r.fixes(state); err == nil && len(left) > 0 {
 		return &fault.Error{Reason: fault.Incomplete, Op: "verify", Subject: m.Path,
 			Err: fmt.Errorf("it still needs: %v", left), Hint: "run the same command again"}
 	}
@@ -295,22 +305,19 @@ func (r *Run) cordon(ctx context.Context, name string) error {
 		if isBegun && n.Spec.Unschedulable {
 			return false, nil
 		}
-		note := begun{BootID: n.Status.NodeInfo.BootID, Hardware: r.Hardware}
-		if isBegun {
-			note = *noteOf(text)
-		}
+		note := noteOf(text)
 		note.Cordoned, n.Spec.Unschedulable = !n.Spec.Unschedulable, true
 		return true, note.write(n)
 	})
 }
 
-// noteBoot notes the boot that is about to end: the node may have been restarted since it was begun.
-func (r *Run) noteBoot(ctx context.Context, _ VMs, m Machine) error {
+// noteBoot notes the boot that has ended or is about to, whose end is awaited; a VM that is no node has none.
+func (r *Run) noteBoot(ctx context.Context, m Machine) error {
+	if m.Node == "" {
+		return nil
+	}
 	return r.edit(ctx, m.Node, func(n *corev1.Node) (bool, error) {
 		note := noteOf(n.Annotations[Annotation])
-		if note.BootID == n.Status.NodeInfo.BootID {
-			return false, nil
-		}
 		note.BootID = n.Status.NodeInfo.BootID
 		return true, note.write(n)
 	})
@@ -345,6 +352,9 @@ func (r *Run) shutDown(ctx context.Context, vms VMs, m Machine) error {
 	if !state.ToolsRunning {
 		return &fault.Error{Reason: fault.Refused, Op: "shut down the guest of", Subject: m.Path, Err: errors.New("VMware Tools does not run in it"),
 			Hint: "shut it down in the guest, and run the same command again: it goes on from there"}
+	}
+	if err := r.noteBoot(ctx, m); err != nil {
+		return err
 	}
 	r.say(m.Name(), "shutting down "+m.Path)
 	if err := vms.ShutDown(ctx, m.ID); err != nil {
@@ -397,7 +407,7 @@ func (r *Run) change(ctx context.Context, vms VMs, m Machine) error {
 		do  func() error
 	}{
 		{Hardware, func() error {
-			return vms.UpgradeHardware(ctx, m.ID, fmt.Sprintf("vmx-%d", r.hardware(m)))
+			return vms.UpgradeHardware(ctx, m.ID, r.version())
 		}},
 		{DiskUUID, func() error { return vms.ExposeDisks(ctx, m.ID) }},
 		{Controller, func() error { return vms.AddController(ctx, m.ID) }},
@@ -406,7 +416,7 @@ func (r *Run) change(ctx context.Context, vms VMs, m Machine) error {
 		if err != nil {
 			return err
 		}
-		if !slices.Contains(r.fixes(state, m), f.fix) {
+		if !slices.Contains(r.fixes(state), f.fix) {
 			continue
 		}
 		if !state.Off {
@@ -424,6 +434,9 @@ func (r *Run) change(ctx context.Context, vms VMs, m Machine) error {
 func (r *Run) powerOn(ctx context.Context, vms VMs, m Machine) error {
 	state, err := vms.MachineState(ctx, m.ID)
 	if err != nil || state.On {
+		return err
+	}
+	if err := r.noteBoot(ctx, m); err != nil { // it was off before
 		return err
 	}
 	r.say(m.Name(), "powering on "+m.Path)

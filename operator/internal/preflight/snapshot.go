@@ -80,6 +80,7 @@ type Node struct {
 	ProviderID    string
 	Kubelet       string // its version
 	ControlPlane  bool
+	Begun         bool              // by `vdoctl vms fix`, and not done
 	Uninitialized bool              // has the taint that the cloud provider removes
 	Zones         map[string]string // the labels that [IsZoneLabel] accepts
 	Registered    bool              // its CSINode has the storage driver

@@ -3,12 +3,15 @@ package vcenter
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/vmware/govmomi/object"
 	"github.com/vmware/govmomi/property"
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 )
 
@@ -62,6 +65,33 @@ func (a *Admin) AddController(ctx context.Context, id string) error {
 		}
 		return vm.AddDevice(ctx, c)
 	})
+}
+
+// CanUpgrade refuses a hardware version that a VM's host does not support. It accepts all if the vCenter lists none.
+func (a *Admin) CanUpgrade(ctx context.Context, id, version string) error {
+	var list []types.VirtualMachineConfigOptionDescriptor
+	var at mo.VirtualMachine
+	op := "read the hardware versions for " + id + " in"
+	err := a.machine(op, id, func(vm *object.VirtualMachine) error {
+		err := vm.Properties(ctx, vm.Reference(), []string{"environmentBrowser", "runtime.host"}, &at)
+		if err == nil && at.EnvironmentBrowser.Value != "" {
+			list, err = object.NewEnvironmentBrowser(a.c, at.EnvironmentBrowser).QueryConfigOptionDescriptor(ctx)
+		}
+		return err
+	})
+	var can []string
+	for i := range list {
+		d := &list[i]
+		here := len(d.Host) == 0 || at.Runtime.Host == nil || slices.Contains(d.Host, *at.Runtime.Host)
+		if here && d.UpgradeSupported {
+			can = append(can, d.Key)
+		}
+	}
+	if err != nil || len(list) == 0 || slices.Contains(can, version) {
+		return err
+	}
+	return fault.Errorf(fault.Refused, "upgrade the hardware of", id, "give one of these to --hardware-version, without vmx-",
+		"its host does not support %s, only %s", version, strings.Join(can, ", "))
 }
 
 // UpgradeHardware upgrades a VM that is off to a hardware version, such as vmx-15.

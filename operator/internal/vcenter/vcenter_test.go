@@ -443,5 +443,6 @@ func TestATaskThatIsRefused(t *testing.T) {
 	a, err := vcenter.Open(t.Context(), target(v))
 	require.NoError(t, err)
 	defer a.Close()
-	refused(t, a.UpgradeHardware(t.Context(), id, "vmx-99"), fault.Internal, "upgrade the hardware of "+id, "tasks and events")
+	err = a.UpgradeHardware(t.Context(), id, "vmx-99")
+	refused(t, err, fault.Internal, "upgrade the hardware of "+id, "tasks and events")
 }

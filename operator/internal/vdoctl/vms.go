@@ -119,13 +119,18 @@ func repairs(l *lines, r checkReport) {
 		if m.Node != "" {
 			name = m.Node + " (" + m.Path + ")"
 		}
+		if m.Begun {
+			l.printf("%s: an earlier run stopped here; with --power-off this one ends its work", name)
+		}
 		for _, f := range m.Off {
 			l.printf("%s: %s, with the VM off", name, f)
 		}
 		for _, b := range m.ByHand {
 			l.printf("%s: by hand: %s", name, b)
 		}
-		left += min(len(m.Off), 1)
+		if m.Begun || len(m.Off) > 0 {
+			left++
+		}
 	}
 	l.printf("%s to put right; --power-off changes those that are on too", command.Plural(left, "VM", "VMs"))
 }

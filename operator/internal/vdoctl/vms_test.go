@@ -83,6 +83,9 @@ func TestVMsAreCheckedAndPutRight(t *testing.T) {
 	require.Contains(t, rest, "it stays cordoned, and the same command goes on with it")
 	require.NoError(t, k.Get(ctx, client.ObjectKeyFromObject(node), node))
 	require.True(t, node.Spec.Unschedulable)
+	require.NoError(t, v.SetDiskUUID(vms[0].Path, true))
+	fix().is(0, "vm-node ("+vms[0].Path+"): an earlier run stopped here", "1 VM to put right")
+	require.NoError(t, v.SetDiskUUID(vms[0].Path, false))
 
 	require.NoError(t, k.Delete(ctx, attached))
 	fix("--power-off", "--drain", "--yes").is(0,
@@ -122,6 +125,8 @@ clusters: [{name: a, cluster: {server: "https://127.0.0.1:1"}}]
 	require.Contains(t, fix(2, append(folder, "--drain")...), "no node is worked on")
 	require.Contains(t, fix(2, append(folder, "--hardware-version", "14")...), "a number from 15 on")
 	require.Contains(t, fix(4, "--vm", "/site/west/vm/none"), "find VMs at /site/west/vm/none")
+	require.Contains(t, fix(8, append(folder, "--hardware-version", "99", "--power-off", "--yes")...),
+		"its host does not support vmx-99, only vmx-3")
 	out := fix(0, folder...)
 	require.Contains(t, out, vms[0].Path+": disk.EnableUUID, with the VM off")
 	require.NotContains(t, out, "setting")
