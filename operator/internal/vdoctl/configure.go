@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -319,6 +320,9 @@ func (o *configureOptions) tryVCenter(ctx context.Context, d *draft) error {
 	o.paced(&target)
 	_ = command.Say(o.err, "asking %s", target.Address())
 	report, err := vcenter.Check(ctx, target)
+	if f, ok := errors.AsType[*fault.Error](err); ok {
+		f.Hint = byFlags.Replace(f.Hint)
+	}
 	if fault.ReasonOf(err) == fault.CertificateInvalid && o.prompts && o.thumbprint == "" {
 		if err := o.trusts(ctx, target.Address(), err); err != nil {
 			return err
@@ -330,6 +334,10 @@ func (o *configureOptions) tryVCenter(ctx context.Context, d *draft) error {
 	}
 	return err
 }
+
+// byFlags names the flags for fields of a VsphereCloudConfig in a hint.
+var byFlags = strings.NewReplacer("spec.vcIp", "--server", "spec.port", "--port", "spec.datacenters", "--datacenters",
+	"spec.ca", "--vcenter-ca-file", "spec.thumbprint", "--thumbprint")
 
 // trusts asks, as ssh does, whether to trust a certificate of an unknown CA, such as the vCenter's own. It returns any
 // other refusal, and one of a CA that a flag gives.
@@ -435,7 +443,7 @@ func (a *answers) fields() []field {
 			usage: "`HOST` name or IP address of the vCenter, without https:// and port"},
 		{flag: "port", title: "Port of its API", standard: "443", to: &a.port, valid: isPort,
 			usage: "`PORT` of its API"},
-		{flag: "thumbprint", to: &a.thumbprint, flagAlone: true,
+		{flag: "thumbprint", to: &a.thumbprint, valid: isThumbprint, flagAlone: true,
 			usage: "`HEX` pairs with colons, SHA-1 or SHA-256, of its certificate; \"\" for none"},
 		{flag: "vcenter-ca-file", to: &a.caFile, valid: isAuthority, flagAlone: true,
 			usage: "PEM `FILE` of the authority that signed its certificate"},
@@ -445,8 +453,8 @@ func (a *answers) fields() []field {
 			usage: "inventory `PATHS` of datacenters, with commas; \"\" for all"},
 		{flag: "region-category", title: "Tag category of regions", to: &a.region, valid: a.withZone,
 			usage: "`CATEGORY` of tags of regions; \"\" for none"},
-		{flag: "zone-category", title: "Tag category of zones", to: &a.zone, valid: required,
-			needed: zoned, usage: "`CATEGORY` of tags of zones, together with regions; \"\" for none"},
+		{flag: "zone-category", title: "Tag category of zones", to: &a.zone, valid: withRegion,
+			needed: zoned, usage: "`CATEGORY` of tags of zones, together with regions"},
 		{flag: "upgrade", title: "Upgrades", standard: "Automatic", to: &a.upgrade,
 			needed: func() bool { return !a.mode },
 			usage:  "Automatic, or Manual (`HOW`): each one waits for consent", choices: []string{"Automatic", "Manual"}},
@@ -462,6 +470,22 @@ func (a *answers) withZone(region string) error {
 			"spec.storageProvider of the VDOConfig says")
 	case region == "" && a.zone != "":
 		return errors.New("zones need regions: give both categories, or none")
+	}
+	return nil
+}
+
+func withRegion(zone string) error {
+	if required(zone) != nil {
+		return errors.New("regions need zones: give both categories, or none")
+	}
+	return nil
+}
+
+var thumbprint = regexp.MustCompile(`^(([0-9A-Fa-f]{2}:){19}|([0-9A-Fa-f]{2}:){31})[0-9A-Fa-f]{2}$`)
+
+func isThumbprint(s string) error {
+	if s != "" && !thumbprint.MatchString(s) {
+		return errors.New("not 20 (SHA-1) or 32 (SHA-256) pairs of hex digits with colons between them")
 	}
 	return nil
 }

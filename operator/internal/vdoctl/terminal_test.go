@@ -182,6 +182,7 @@ func TestConfigureOnATerminal(t *testing.T) {
 	}
 	w.sees("Trust this certificate? [y/N]")
 	w.types("n")
+	w.sees("hint: --vcenter-ca-file has to be")
 	require.NotEqual(t, "0", w.ends(), w.screen())
 
 	// No password goes into a file, and none is asked for where the vCenter is not tried.
