@@ -34,6 +34,8 @@ type Driver struct {
 	Driver matrix.Driver    `json:"driver"`
 	Has    []matrix.Version `json:"has"`
 	Listed []matrix.Version `json:"listed"` // in the matrix, not withdrawn: `pull` can take them
+	// Refused are the listed ones that the operator refuses, see [matrix.Document.Unlisted].
+	Refused []matrix.Version `json:"refused,omitempty"`
 	// Published are upstream's releases, from the repository of the driver's image, that the matrix does not list. It
 	// is empty if no image of the driver has its version as tag.
 	Published []matrix.Version `json:"published"`
@@ -84,6 +86,12 @@ func (in Input) fill(ctx context.Context, d *Driver, lock *bundle.Lock) error {
 		lists(s.ReleaseID, s.State)
 	}
 	d.Listed = newer(d.Listed, d.Has)
+	unlisted := in.Matrix.Unlisted()
+	for _, v := range d.Listed {
+		if _, ok := unlisted[matrix.ReleaseID{Driver: d.Driver, Version: v}.String()]; ok {
+			d.Refused = append(d.Refused, v)
+		}
+	}
 	at, ok := mainImage(lock, d)
 	if !ok {
 		return nil

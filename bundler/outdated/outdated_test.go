@@ -6,8 +6,20 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
+
+func TestListedReleasesThatTheOperatorRefusesAreMarked(t *testing.T) {
+	doc, err := matrix.Parse("default", matrix.Default())
+	require.NoError(t, err)
+	has, err := matrix.ParseVersion("3.5.1")
+	require.NoError(t, err)
+	d := Driver{Driver: matrix.CSI, Has: []matrix.Version{has}}
+	require.NoError(t, Input{Matrix: doc}.fill(t.Context(), &d, &bundle.Lock{}))
+	require.Contains(t, d.Listed, d.Refused[0])
+	require.Equal(t, "3.6.3", d.Refused[0].String())
+}
 
 func TestNewerReleases(t *testing.T) {
 	for _, c := range []struct{ has, offered, newer string }{

@@ -332,6 +332,12 @@ func (o *outdatedOptions) run(ctx context.Context, src string) error {
 				t.Row(d.Driver, versions(d.Has), versions(d.Listed), versions(d.Published), d.Image)
 			}
 			p.table(t)
+			for _, d := range found {
+				if len(d.Refused) > 0 {
+					o.say("%s %s: %s, so the operator will refuse it; `vdo-bundle matrix add` makes the list",
+						d.Driver, versions(d.Refused), matrix.WhyUnlisted)
+				}
+			}
 			if slices.ContainsFunc(found, func(d outdated.Driver) bool { return len(d.Listed)+len(d.Published) > 0 }) {
 				o.say("to take what the matrix lists: vdo-bundle pull; to list what is published: vdo-bundle matrix add")
 			}
