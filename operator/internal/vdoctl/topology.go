@@ -98,7 +98,7 @@ func (o *topologyOptions) tag(ctx context.Context) error {
 	if err := fault.Join(found.Err, found.Failed[preflight.Inventory], found.Failed[preflight.Tags]); err != nil {
 		return err
 	}
-	r, err := o.planTags(&found, categories, want)
+	r, err := o.planTags(&found, v.config.Spec.Datacenters, categories, want)
 	if err != nil || len(r.Steps) == 0 || o.dryRun {
 		return err
 	}
@@ -164,7 +164,7 @@ func (o *topologyOptions) tagSite(ctx context.Context) (site, []topology.Assignm
 
 // planTags plans and shows the steps. An impossible assignment is an error.
 func (o *topologyOptions) planTags(
-	found *preflight.VCenter, categories []string, want []topology.Assignment,
+	found *preflight.VCenter, datacenters, categories []string, want []topology.Assignment,
 ) (tagReport, error) {
 	r := tagReport{VCenter: found.Name, DryRun: o.dryRun, Steps: []topology.Step{}}
 	paths := make([]string, len(want))
@@ -175,13 +175,27 @@ func (o *topologyOptions) planTags(
 	if err := o.use.refuse(*found, steps); err != nil {
 		return r, err
 	}
-	r.Steps, r.Notes = append(r.Steps, steps...), notes
+	r.Steps, r.Notes = append(r.Steps, steps...), append(notes, outside(paths, datacenters)...)
 	var errs []error
 	for _, p := range problems {
 		r.Problems = append(r.Problems, p.Text)
 		errs = append(errs, problemIn(found.Name, p))
 	}
 	return r, fault.Join(append(errs, o.print([]tagReport{r}, func(l *lines) { tagText(l, r) }))...)
+}
+
+// outside returns a note for each path that is neither in one of the configured datacenters nor a folder of one.
+func outside(paths, datacenters []string) (notes []string) {
+	for _, p := range paths {
+		in := func(name string) bool {
+			d := "/" + strings.Trim(name, "/") + "/"
+			return strings.HasPrefix(p+"/", d) || strings.HasPrefix(d, strings.TrimSuffix(p, "/")+"/")
+		}
+		if len(datacenters) > 0 && !slices.ContainsFunc(datacenters, in) {
+			notes = append(notes, p+" is outside of the configured datacenters: the drivers do not use it")
+		}
+	}
+	return notes
 }
 
 func tagText(l *lines, r tagReport) {
@@ -193,6 +207,9 @@ func tagText(l *lines, r tagReport) {
 	}
 	for _, n := range r.Notes {
 		l.printf("%s: note: %s", r.VCenter, n)
+	}
+	if r.DryRun {
+		l.printf("Nothing was changed: --dry-run.")
 	}
 }
 

@@ -47,7 +47,8 @@ func TestTopologyIsTaggedAndChecked(t *testing.T) {
 
 	tag(north, zone, "--dry-run").is(0,
 		"west: make category k8s-zone (ClusterComputeResource, Datacenter, Folder, HostSystem)\n",
-		"west: attach k8s-zone:a to /site/west/host/DC1_C0\n")
+		"west: attach k8s-zone:a to /site/west/host/DC1_C0\nNothing was changed: --dry-run.\n")
+	tag("--attach=k8s-region:north=/lab", "--dry-run").is(0, "west: note: /lab is outside of the configured datacenters")
 	tag(north, zone).is(8, "there is no terminal to ask for consent")
 	run("check").is(8, "topology-category in west") // nothing was changed yet
 
