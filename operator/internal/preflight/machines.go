@@ -66,8 +66,8 @@ func diskLatency(_ *Snapshot, b behind) []found {
 	return []found{{what: "disks of the control plane answer slowly", of: of}}
 }
 
-// changeTracking finds VMs without changed block tracking, if other VMs of their vCenter have it: switching it on loses
-// nothing, and volumes stay in their vCenter.
+// changeTracking finds VMs without changed block tracking, if other VMs of their vCenter have it. Switching it on loses
+// nothing.
 func changeTracking(s *Snapshot) []found {
 	on := map[*VCenter]bool{}
 	for _, b := range s.nodesMachines() {

@@ -147,8 +147,12 @@ var failing = []struct {
 		s.VCenters[0].Machines = s.VCenters[0].Machines[:2]
 		s.VCenters = append(s.VCenters, preflight.VCenter{Name: "west", UsedByCSI: true, Err: errors.New("connection refused")})
 	}, "node-vm", preflight.Warn, []string{"may be in another"}},
-	{"the cloud provider lacks the vCenter of the VM", func(s *preflight.Snapshot) { s.VCenters[0].UsedByCPI = false }, "node-vm", preflight.BlockInstall, []string{"cpi is not configured", "node-0 (VM in east)"}},
-	{"the storage driver lacks the vCenter of the VM", func(s *preflight.Snapshot) { s.VCenters[0].UsedByCSI = false }, "node-vm", preflight.Warn, []string{"csi is not configured", "for both drivers"}},
+	{"the cloud provider lacks the vCenter of the VM", func(s *preflight.Snapshot) {
+		s.VCenters[0].UsedByCPI = false
+	}, "node-vm", preflight.BlockInstall, []string{"cpi is not configured", "node-0 (VM in east)"}},
+	{"the storage driver lacks the vCenter of the VM", func(s *preflight.Snapshot) {
+		s.VCenters[0].UsedByCSI = false
+	}, "node-vm", preflight.Warn, []string{"csi is not configured", "for both drivers"}},
 	{"hostname in another case", func(s *preflight.Snapshot) { s.VCenters[0].Machines[1].HostName = "Node-1" }, "node-name", preflight.Warn, []string{"node-1 (guest: Node-1)", "hostnamectl set-hostname node-1"}},
 	{"kubelet without external cloud provider", func(s *preflight.Snapshot) { s.Cluster.Nodes[1].ProviderID = "" }, "node-provider-id", preflight.Warn, []string{"--cloud-provider=external", "kubectl taint node node-1"}},
 	{"provider id of k3s", func(s *preflight.Snapshot) { s.Cluster.Nodes[1].ProviderID = "k3s://node-1" }, "node-provider-id", preflight.BlockInstall, []string{"--disable-cloud-controller"}},
@@ -195,7 +199,9 @@ var failing = []struct {
 	{"user name that the storage driver refuses", func(s *preflight.Snapshot) {
 		s.VCenters[0].Username = "vdo@my_domain.example" // vsphere-csi-driver v3.7.3, pkg/common/config/config.go
 	}, "vcenter-account", preflight.BlockInstall, []string{"vdo@my_domain.example", "CSI from 3.1 on refuses it"}},
-	{"user name without a domain", func(s *preflight.Snapshot) { s.VCenters[0].Username = "vdo" }, "vcenter-account", preflight.BlockInstall, []string{"NAME@DOMAIN: correct username in the Secret of VsphereCloudConfig east"}},
+	{"user name without a domain", func(s *preflight.Snapshot) {
+		s.VCenters[0].Username = "vdo"
+	}, "vcenter-account", preflight.BlockInstall, []string{"NAME@DOMAIN: correct username in the Secret of VsphereCloudConfig east"}},
 	{"user name of a flag without a domain", func(s *preflight.Snapshot) {
 		s.VCenters[0].Account = preflight.Account{Username: "vdo", Given: "--username"}
 	}, "vcenter-account", preflight.BlockInstall, []string{"NAME@DOMAIN: correct --username"}},
@@ -369,7 +375,9 @@ func TestWhatLooksLikeAFindingPasses(t *testing.T) {
 			storage := s.VCenters[0]
 			storage.Name, storage.UsedByCPI, storage.Username = "storage", false, `VSPHERE.LOCAL\vdo`
 			s.VCenters[0].UsedByCSI = false
-			s.VCenters[0].Excess = []preflight.Lack{{Object: "/", Kind: privileges.Root, Privileges: []string{"Cns.Searchable"}}}
+			s.VCenters[0].Excess = []preflight.Lack{
+				{Object: "/", Kind: privileges.Root, Privileges: []string{"Cns.Searchable"}},
+			}
 			s.VCenters = append(s.VCenters, storage)
 		},
 		"a datastore cluster without Storage DRS": func(s *preflight.Snapshot) {
@@ -418,7 +426,9 @@ func TestEveryCheckHasACase(t *testing.T) {
 
 // A part that could not be read is one finding, and no claim about what it has.
 func TestAnUnreadPartIsFoundOnce(t *testing.T) {
-	for part, id := range map[preflight.Part]preflight.ID{preflight.Privileges: "vcenter-privileges", preflight.Tags: "topology-category"} {
+	for part, id := range map[preflight.Part]preflight.ID{
+		preflight.Privileges: "vcenter-privileges", preflight.Tags: "topology-category",
+	} {
 		s := healthy()
 		failed(part)(&s)
 		switch v := &s.VCenters[0]; part { // as an inspection leaves it

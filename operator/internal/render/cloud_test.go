@@ -72,9 +72,9 @@ func TestDatacentersAreNotTakenAwayUnasked(t *testing.T) {
 		"one less, by INI":                  {"[Global]\nport = 443\n[VirtualCenter \"" + vc + "\"]\ndatacenters = \"dc1, dc2\" ; both\n", []string{"dc1"}, nil, vc + "/dc2"},
 		"one less of those for all, by INI": {"[Global]\ndatacenters = dc1,dc2\n[VirtualCenter \"" + vc + "\"]\n", []string{"dc1"}, nil, vc + "/dc2"},
 		"by INI with a server":              {"[VirtualCenter \"tenant\"]\nserver = " + vc + "\ndatacenters = dc1,dc2\n", []string{"dc1"}, nil, vc + "/dc2"},
-		"by INI with a tab":                 {"[VirtualCenter\t\"[FD00::1]\"] ; [old]\n", nil, nil, "not look in fd00::1 any more"},
-		"by INI after an indented comment":  {" ; ours: all\n[VirtualCenter \"" + other + "\"]\n", nil, nil, "not look in " + other + " any more"},
-		"by INI without a space":            {"[ VirtualCenter\"" + other + "\" ]\n", nil, nil, "not look in " + other + " any more"},
+		"by INI with a tab":                 {"[VirtualCenter\t\"[FD00::1]\"] ; [old]\n", nil, nil, "not look in fd00::1"},
+		"by INI after an indented comment":  {" ; ours: all\n[VirtualCenter \"" + other + "\"]\n", nil, nil, "not look in " + other},
+		"by INI without a space":            {"[ VirtualCenter\"" + other + "\" ]\n", nil, nil, "not look in " + other},
 		"some of all":                       {yamlOf(""), []string{"dc1"}, nil, "not look in " + vc + " any more"},
 		"a vCenter less":                    {yamlOf("") + "  two:\n    server: " + other + "\n", nil, nil, "not look in " + other + " any more"},
 		"accepted":                          {yamlOf("    datacenters: [dc1, dc2]\n"), []string{"dc1"}, []string{"VC1.site.example/dc2"}, ""},
@@ -208,14 +208,18 @@ func TestAConfigurationThatNamesNoVCenterIsKnown(t *testing.T) {
 	}
 }
 
-// The provider reads texts as they are written, a key without a value as one that is not there, and ignores the unknown.
+// The provider reads texts as they are written, and a key without a value as one that is not there. It ignores the
+// unknown.
 func TestYAMLIsReadAsTheCloudProviderReadsIt(t *testing.T) {
 	conf := []byte("note: ours\nglobal: {password: 123456789012}\nvcenter:\n" +
-		"  a: {server: a.example, user: u, password: 01234567}\n  c: {server: c, password: 12.50}\n  d: {password: 0x1F}\n" +
+		"  a: {server: a.example, user: u, password: 01234567}\n  c: {server: c, password: 12.50}\n" +
+		"  d: {password: 0x1F}\n" +
 		"  vc.example.com: {server: , datacenters: , password: yes}\n  b: {server: b, datacenters: [20240101, 007]}\n")
 	require.Equal(t, []string{"a.example", "b/007", "b/20240101", "c", "d", "vc.example.com"}, render.Places(conf))
-	require.Equal(t, []string{"123456789012", "01234567", "12.50", "0x1F", "yes"}, render.Passwords(map[string][]byte{render.CPIConfigKey: conf}))
+	want := []string{"123456789012", "01234567", "12.50", "0x1F", "yes"}
+	require.Equal(t, want, render.Passwords(map[string][]byte{render.CPIConfigKey: conf}))
 	require.Equal(t, []string{"second", "from a file"}, render.Passwords(map[string][]byte{
-		"vc.example.com.password": []byte("from a file\n"), "password_2": []byte("second"), "vc.example.com.username": []byte("u"),
+		"vc.example.com.password": []byte("from a file\n"), "password_2": []byte("second"),
+		"vc.example.com.username": []byte("u"),
 	}), "the provider ignores a line's end")
 }

@@ -22,7 +22,10 @@ func TestAPlanIsWhatIsLeftToDo(t *testing.T) {
 		"nothing there": {want: []topology.Assignment{zone}, has: topology.Existing{Kinds: kinds}, steps: []string{
 			"make category region (ClusterComputeResource, Datacenter, Folder, HostSystem)", "make category zone (ClusterComputeResource, Datacenter, Folder, HostSystem)",
 			"make tag a of zone", "attach zone:a to /dc/host/c"}},
-		"asked for twice": {want: []topology.Assignment{zone, zone}, replace: true, has: topology.Existing{Kinds: kinds, Categories: map[string]topology.Category{"region": {Single: true}, "zone": {Single: true, Tags: []string{"a", "b"}}},
+		"asked for twice": {want: []topology.Assignment{zone, zone}, replace: true, has: topology.Existing{Kinds: kinds,
+			Categories: map[string]topology.Category{
+				"region": {Single: true}, "zone": {Single: true, Tags: []string{"a", "b"}},
+			},
 			Attached: map[string]map[string][]string{"/dc/host/c": {"zone": {"b"}}}},
 			steps: []string{"detach zone:b from /dc/host/c", "attach zone:a to /dc/host/c"}},
 		"stopped after the tag": {want: []topology.Assignment{zone}, has: topology.Existing{Kinds: kinds, Categories: map[string]topology.Category{"region": {Single: true}, "zone": {Single: true, Tags: []string{"a"}}}},

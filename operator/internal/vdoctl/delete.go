@@ -488,9 +488,8 @@ func presentKinds(ctx context.Context, c client.Reader) ([]client.Object, error)
 // snapshots.
 func (o *deleteOptions) stays() (out []string) {
 	if o.operator && o.settings {
-		out = append(out, "Namespace "+o.cluster.namespace+": has the operator's ConfigMaps vdo-bundle-… and "+
-			"Secrets vdo-config-hash and "+v1alpha1.SerialsName+", for a later operator; others may keep something in it "+
-			"too; if nothing of that is needed: "+
+		out = append(out, "Namespace "+o.cluster.namespace+": a later operator needs the ConfigMaps vdo-bundle-… "+
+			"and Secrets vdo-config-hash and "+v1alpha1.SerialsName+" in it. Others may keep something there. If nothing is needed: "+
 			"kubectl delete namespace "+o.cluster.namespace)
 	}
 	if o.drivers {

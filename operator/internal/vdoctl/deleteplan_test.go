@@ -39,9 +39,8 @@ func TestDeleteNamesTheNamespacesThatStay(t *testing.T) {
 	o, c := installation(t)
 	r, err := o.plan(t.Context(), c)
 	require.NoError(t, err)
-	require.Equal(t, []string{"Namespace vmware-system-vdo: has the operator's ConfigMaps vdo-bundle-… and Secrets " +
-		"vdo-config-hash and vdo-highest-serials, for a later operator; others may keep something in it too; " +
-		"if nothing of that is needed: " +
+	require.Equal(t, []string{"Namespace vmware-system-vdo: a later operator needs the ConfigMaps vdo-bundle-… and " +
+		"Secrets vdo-config-hash and vdo-highest-serials in it. Others may keep something there. If nothing is needed: " +
 		"kubectl delete namespace vmware-system-vdo", "Namespace vmware-system-csi: keeps the cluster id of volumes; " +
 		"if no volume is left: kubectl delete namespace vmware-system-csi",
 		"CRDs of cns.vmware.com and snapshot.storage.k8s.io: may map volumes and snapshots; if none is left: " +

@@ -220,7 +220,8 @@ func TestAMissingDatacenterIsNoRefusedAccount(t *testing.T) {
 	var v v1alpha1.VsphereCloudConfig
 	require.NoError(t, s.api.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "a"}, &v))
 	v.Status.VerifiedCredentials, v.Status.MissingDatacenters = "", []string{"dc"}
-	v.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, ObservedGeneration: 1,
+	v.Status.Conditions = []metav1.Condition{{
+		Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, ObservedGeneration: 1,
 		Reason: string(fault.NotFound), Message: "dc is not there", LastTransitionTime: metav1.Now()}}
 	require.NoError(t, s.api.Status().Update(t.Context(), &v))
 	results := s.ask(t, "one")

@@ -123,7 +123,7 @@ func TestCopiesOfALoginStay(t *testing.T) {
 }
 
 func TestDriversGetTheThumbprintInSHA1(t *testing.T) {
-	long, short := strings.TrimSuffix(strings.Repeat("AB:", 32), ":"), strings.TrimSuffix(strings.Repeat("CD:", 20), ":")
+	long, short := strings.Repeat("AB:", 31)+"AB", strings.Repeat("CD:", 19)+"CD"
 	for _, c := range []struct{ spec, status, want string }{
 		{long, short, short}, {long, "", long}, {short, "", short}, {"", short, ""},
 	} {
