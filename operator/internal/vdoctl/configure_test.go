@@ -39,22 +39,22 @@ func TestConfigureByFlags(t *testing.T) {
 	require.Equal(t, 2, code, out)
 	require.Contains(t, out, `--server "https://vc/": a host name or IP address alone`)
 	require.Contains(t, out, `--bundle "": it is needed`, "all that is wrong at once")
-	for flag, want := range map[string]struct {
-		value string
-		code  int
-		text  string
+	for _, want := range []struct {
+		flag, value string
+		code        int
+		text        string
 	}{
-		"--datacenters":     {"/no/such", 4, "hint: correct --datacenters"},
-		"--thumbprint":      {west.SHA256, 5, "set --thumbprint to the new one"},
-		"--port":            {"1", 5, "hint: correct --server and --port"},
-		"--thumbprint ":     {"abc", 2, "not 20 (SHA-1) or 32 (SHA-256) pairs"},
-		"--server":          {"vc.site:8443", 2, "give the port with --port"},
-		"--username":        {"vdo", 2, "it has no domain"},
-		"--region-category": {"k8s-region", 2, `--zone-category "": regions need zones`},
-		"--zone-category":   {"k8s-zone", 2, "zones need regions"},
-		"--drivers":         {"none", 2, "not one of both, csi, cpi"},
+		{"--datacenters", "/no/such", 4, "hint: correct --datacenters"},
+		{"--thumbprint", west.SHA256, 5, "set --thumbprint to the new one"},
+		{"--port", "1", 5, "hint: correct --server and --port"},
+		{"--thumbprint", "abc", 2, "not 20 (SHA-1) or 32 (SHA-256) pairs"},
+		{"--server", "vc.site:8443", 2, "give the port with --port"},
+		{"--username", "vdo", 2, "it has no domain"},
+		{"--region-category", "k8s-region", 2, `--zone-category "": regions need zones`},
+		{"--zone-category", "k8s-zone", 2, "zones need regions"},
+		{"--drivers", "none", 2, "not one of both, csi, cpi"},
 	} {
-		args := append(all[:len(all):len(all)], strings.TrimSpace(flag), want.value, "--yes", "--dry-run")
+		args := slices.Concat(all, []string{want.flag, want.value, "--yes", "--dry-run"})
 		s.run(args...).is(want.code, want.text)
 	}
 	ca := fileOf(t, "ca.pem", string(east.CA))

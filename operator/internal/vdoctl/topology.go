@@ -175,7 +175,7 @@ func (o *topologyOptions) planTags(
 	if err := o.use.refuse(*found, steps); err != nil {
 		return r, err
 	}
-	r.Steps, r.Notes = append(r.Steps, steps...), append(notes, outside(paths, datacenters)...)
+	r.Steps, r.Notes = append(r.Steps, steps...), slices.Concat(notes, outside(paths, datacenters))
 	var errs []error
 	for _, p := range problems {
 		r.Problems = append(r.Problems, p.Text)
