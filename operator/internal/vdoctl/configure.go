@@ -454,7 +454,7 @@ func (a *answers) fields() []field {
 		{flag: "region-category", title: "Tag category of regions", to: &a.region, valid: a.withZone,
 			usage: "`CATEGORY` of tags of regions; \"\" for none"},
 		{flag: "zone-category", title: "Tag category of zones", to: &a.zone, valid: withRegion,
-			needed: zoned, usage: "`CATEGORY` of tags of zones, together with regions"},
+			needed: zoned, usage: "`CATEGORY` of tags of zones, together with regions; \"\" for none"},
 		{flag: "upgrade", title: "Upgrades", standard: "Automatic", to: &a.upgrade,
 			needed: func() bool { return !a.mode },
 			usage:  "Automatic, or Manual (`HOW`): each one waits for consent", choices: []string{"Automatic", "Manual"}},
