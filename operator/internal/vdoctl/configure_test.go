@@ -201,9 +201,11 @@ data: {ca.crt: "` + strings.ReplaceAll(string(west.CA), "\n", "\\n") + `"}
 		s.run(append([]string{"configure", "--from-file", file, "--yes"}, args...)...).is(code, says...)
 	}
 	refused(strings.NewReplacer("{name: east}", "{name: east, namespace: default}", "spec: {reference", "spec: {referense", "storageProvider: {", "storageProvider: {webhook: 1, ").Replace(rest), 2, []string{"--port", "a", "--username", "vdo"},
-		"VsphereCloudConfig default/east: it is of namespace default", `unknown field "spec.referense"`, "spec.storageProvider.webhook of type bool", "--port", "--username")
-	refused(strings.NewReplacer("spec: {reference", "spec: {versions: never, reference", "storageProvider: {", "onDelete: Perhaps\n  storageProvider: {").Replace(rest), 2, nil,
-		"apply DriverBundle "+s.ns+"/drivers", "spec.versions", "apply VDOConfig "+s.ns+"/vdo", "spec.onDelete")
+		"VsphereCloudConfig default/east: it is of namespace default", `unknown field "spec.referense"`, "spec.storageProvider.webhook must be of type boolean", "--port", "--username")
+	refused(strings.NewReplacer("spec: {reference", "spec: {versions: never, reference").Replace(rest), 2, nil,
+		"apply DriverBundle "+s.ns+"/drivers", "spec.versions")
+	refused(strings.Replace(rest, "storageProvider: {", "onDelete: Perhaps\n  storageProvider: {", 1), 2, nil,
+		"spec.onDelete should be one of [Refuse")
 	refused(strings.Replace(rest, "{name: vdo}", "{name: other}", 1), 8, nil, "the cluster has another one, vdo")
 }
 

@@ -95,6 +95,10 @@ func (o *objects) decode(decoder runtime.Decoder, doc []byte) error {
 	var of *metav1.TypeMeta
 	if err := yaml.Unmarshal(doc, &of); err == nil && of == nil {
 		return nil // only comments
+	} else if err == nil && of.GroupVersionKind().Group == v1alpha1.GroupVersion.Group {
+		if err := checkSchema(of.Kind, doc); err != nil {
+			return err
+		}
 	}
 	object, _, err := decoder.Decode(doc, nil, nil)
 	if runtime.IsNotRegisteredError(err) && !slices.Contains(siteGroups, of.GroupVersionKind().Group) {

@@ -15,12 +15,15 @@ import (
 func TestWhatIsWrongWithASiteFileIsSaidWithItsDocument(t *testing.T) {
 	const config = "apiVersion: vdo.vmware.com/v1alpha1\nkind: VDOConfig\n"
 	for text, want := range map[string]string{
-		"# none\n---\n" + config + "---\n" + config + "spec: {drivers: csi}\n": `document 3: .*spec.drivers of type`,
-		config + "spec:\r\n  drivers:\r\n  - {driver: a, to: b}\r\n":           `document 1: .*unknown field "spec.drivers\[0\].to"`,
-		config + "spec:\n  suspend: true\n  suspend: false\n":                  `(?s)document 1: .*line 5: .*"suspend"`,
-		config + "\tspec: {}\n": `document 1: .*line 3: found a tab character`,
-		"-----BEGIN PUBLIC KEY-----\nMFkw\n-----END PUBLIC KEY-----\n": `read site.yaml: it is no YAML file with a VDOConfig or`,
-		"---\n- a\n": `document 1: .*cannot unmarshal array`,
+		"# none\n---\n" + config + "---\n" + config + "spec: {drivers: csi}\n": `document 3: spec.drivers must be of type array`,
+		config + "spec: {upgrade: automatic}\n":                                `document 1: spec.upgrade should be one of \[Automatic Manual\]`,
+		strings.Replace(config, "VDOConfig", "VsphereCloudConfig", 1) +
+			"spec: {vcIp: a, port: \"37101\"}\n": `document 1: spec.port must be of type integer: "string"`,
+		config + "spec:\r\n  drivers:\r\n  - {driver: csi, to: b}\r\n":                  `document 1: .*unknown field "spec.drivers\[0\].to"`,
+		config + "spec:\n  suspend: true\n  suspend: false\n":                           `(?s)document 1: .*line 5: .*"suspend"`,
+		config + "\tspec: {}\n":                                                         `document 1: .*line 3: found a tab character`,
+		"---\n- a\n":                                                                    `document 1: .*cannot unmarshal array`,
+		"-----BEGIN PUBLIC KEY-----\nMFkw\n-----END PUBLIC KEY-----\n":                  `read site.yaml: it is no YAML file with a VDOConfig or`,
 		"apiVersion: v1\nkind: Secret\nstringData: {username: a,\n password: 4711}\n":   `document 1: .*stringData of type string`,
 		"apiVersion: v1\nkind: Secret\ndata: {username: YQ==,\n password: \"4711!\"}\n": `document 1: .*illegal base64 data`,
 		config + "---\napiVersion: vdo.vmware.com/v1alpha1\nkind: VDOConfigList\n" +
