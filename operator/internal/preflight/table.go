@@ -37,7 +37,7 @@ func checks() []check {
 		{
 			id: "vcenter-account", worst: BlockInstall, stops: true, when: anyVCenter, run: accounts, seen: allAnswered,
 			reads: "Secret, login", fails: "vCenter refuses the login, or CSI the form of the user name",
-			why:    "a driver whose login is refused tries again and again, until the account is locked",
+			why:    "the drivers log in with it; one whose login is refused tries again and again, until the account is locked",
 			remedy: "correct the Secret that spec.credentials names", source: "vsphere-csi-driver pkg/common/config/config.go",
 		},
 		{
