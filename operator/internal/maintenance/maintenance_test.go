@@ -328,7 +328,7 @@ func TestTheControlPlaneKeepsItsMajority(t *testing.T) {
 		begun     string
 		why       string // "" where it is shut down
 	}{
-		{1, 0, "", "0 other nodes"}, {2, 0, "", "1 other nodes"}, {3, 0, "", ""}, {3, 1, "", "1 other nodes"}, {4, 0, "", ""},
+		{1, 0, "", "it is the only node"}, {2, 0, "", "1 other nodes"}, {3, 0, "", ""}, {3, 1, "", "1 other nodes"}, {4, 0, "", ""},
 		{4, 1, "", "fewer than 3"}, {5, 1, "", ""}, {5, 2, "", "no majority of 5"}, {7, 2, "", ""}, {7, 3, "", "fewer than 4"},
 		{3, 0, "cp-0", ""}, {3, 1, "cp-0", "1 other nodes"}, {5, 2, "cp-0", "no majority of 5"}, {5, 0, "cp-1", "cp-1, of the control plane too, is worked on"},
 	} {

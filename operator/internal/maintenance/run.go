@@ -287,8 +287,11 @@ func (r *Run) majority(ctx context.Context, node string) error {
 	if ready >= needed || r.Outage {
 		return nil
 	}
-	return &fault.Error{Reason: fault.Refused, Op: "power off the VM of", Subject: node,
-		Err:  fmt.Errorf("%d other nodes of the control plane are ready, and with fewer than %d the cluster has no majority of %d while it is off", ready, needed, all),
+	why := fmt.Errorf("%d other nodes of the control plane are ready, and with fewer than %d the cluster has no majority of %d while it is off", ready, needed, all)
+	if all == 1 {
+		why = errors.New("it is the only node of the control plane")
+	}
+	return &fault.Error{Reason: fault.Refused, Op: "power off the VM of", Subject: node, Err: why,
 		Hint: "see that the others are ready; or accept that the API server is away meanwhile: --control-plane-outage"}
 }
 
