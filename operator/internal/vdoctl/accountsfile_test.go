@@ -31,6 +31,6 @@ spec: {cloudProvider: {vsphereCloudConfigs: [west]}}
 	}
 	s.run("users", "verify").is(0)
 	rotate := append([]string{"users", "rotate", "-f", file, "--yes"}, admin...)
-	s.run(rotate...).is(8, "delete the file")
+	s.run(rotate...).is(8, "site.accounts.yaml: the cluster's accounts are in use")
 	s.run("users", "verify").is(0)
 }
