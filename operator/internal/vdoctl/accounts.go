@@ -445,8 +445,8 @@ func (o *accountOptions) store(ctx context.Context) (client.Client, error) {
 	for _, x := range f.made.values() {
 		switch err := c.Get(ctx, client.ObjectKeyFromObject(x), copyOf(x)); {
 		case err == nil:
-			return nil, fault.Errorf(fault.Conflict, "read", f.name, "delete "+f.name+": the cluster's accounts are in use",
-				"the cluster has %s too", describeObject(x))
+			return nil, fault.Errorf(fault.Conflict, "read", f.name,
+				"delete "+f.name+": the cluster's accounts are in use", "the cluster has %s too", describeObject(x))
 		case !isGone(err):
 			return nil, clusterstate.Fault("read "+describeObject(x), err)
 		}

@@ -39,7 +39,8 @@ func checkSchema(kind string, doc []byte) error {
 		schema := &v.Schema.OpenAPIV3Schema
 		for _, err := range validate.NewSchemaValidator(schema, nil, "", strfmt.Default).Validate(data).Errors {
 			if invalid, ok := err.(openapi.Error); !ok || invalid.Code() != openapi.RequiredFailCode {
-				errs = append(errs, errors.New(strings.TrimPrefix(strings.ReplaceAll(err.Error(), " in body", ""), ".")))
+				text := strings.ReplaceAll(err.Error(), " in body", "")
+				errs = append(errs, errors.New(strings.TrimPrefix(text, ".")))
 			}
 		}
 	}
