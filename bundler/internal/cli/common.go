@@ -316,8 +316,9 @@ func (c *counter) Moved(n int64) {
 func (c *counter) Done(item string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.tally.Done++
-	if err != nil && !errors.Is(err, context.Canceled) && fault.ReasonOf(err) != fault.Interrupted {
+	if err == nil { // a phase with a failure does not end with 100%
+		c.tally.Done++
+	} else if !errors.Is(err, context.Canceled) && fault.ReasonOf(err) != fault.Interrupted {
 		c.write(c.tally.Phase+": failed: "+item, map[string]string{"phase": c.tally.Phase, "failed": item})
 	}
 	c.advance()

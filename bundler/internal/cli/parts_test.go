@@ -89,6 +89,8 @@ func TestLinesSayTenthsAndFailures(t *testing.T) {
 	r.Done("layer of x", errors.New("broken"))
 	r.Say("hello")
 	r.Moved(500)
+	r.Phase("signatures", 1, 0)
+	r.Done("c", errors.New("broken"))
 	require.Equal(t, `manifests: 2 items
 manifests: 100%
 pull: 2 items, 1.0 kB
@@ -97,6 +99,8 @@ pull: 50% (500 B of 1.0 kB)
 pull: failed: layer of x
 hello
 pull: 100% (1.0 kB of 1.0 kB)
+signatures: 1 item
+signatures: failed: c
 `, out.String())
 }
 
