@@ -397,7 +397,7 @@ func (w *world) statusIsTrue(v *v1alpha1.VDOConfig) {
 			continue
 		}
 		delete(w.served, driver)
-		if v.Spec.OnDelete == v1alpha1.DeleteOrphan || w.orphans {
+		if w.orphans {
 			continue
 		}
 		for _, id := range essentials[driver] {

@@ -93,7 +93,7 @@ func (p *pass) collectInstalled(ctx context.Context) error {
 // snapshots of other storage drivers. Their deletion needs the snapshot-controller.
 func (p *pass) needed(ctx context.Context, going []matrix.Driver) (map[matrix.Driver]string, error) {
 	all := map[matrix.Driver]string{}
-	on := p.config.Spec.OnDelete
+	on := p.onDelete()
 	if on == v1alpha1.DeleteOrphan {
 		return all, nil
 	}

@@ -203,10 +203,19 @@ func withUnavailable(o *unstructured.Unstructured, pods int32, more int) *unstru
 
 // retentions returns why installed drivers stay that are no longer requested.
 func (s *facts) retentions() map[matrix.Driver]plan.Retention {
-	all := retentionsOf(s.config.Spec.OnDelete, s.notRequested(), s.retained, plan.Keep)
+	all := retentionsOf(s.onDelete(), s.notRequested(), s.retained, plan.Keep)
 	all[drivers.MirrorSet] = plan.Retention{Action: plan.Keep,
 		Reason: "OpenShift drains its nodes when it goes: it goes with the VDOConfig, after the drivers"}
 	return all
+}
+
+// onDelete returns the rules of a removal. Orphan is only for the VDOConfig's own deletion: the operator would forget a
+// driver that the spec no longer requests, and no later deletion would remove it.
+func (s *facts) onDelete() v1alpha1.DeleteMode {
+	if s.config.Spec.OnDelete == v1alpha1.DeleteOrphan && s.config.DeletionTimestamp.IsZero() {
+		return v1alpha1.DeleteRefuse
+	}
+	return s.config.Spec.OnDelete
 }
 
 // withoutOperator are objects that do harm without the operator.
@@ -243,7 +252,8 @@ func (r *Reconciler) volumesInUse(ctx context.Context) (why, err error) {
 		return nil, err
 	}
 	return fault.Errorf(fault.Refused, "remove", "csi",
-		"delete the claims and volumes first; or set spec.onDelete to Remove, which leaves them without a driver, or to Orphan, which leaves the drivers installed",
+		"delete the claims and volumes first; or set spec.onDelete to Remove, which leaves them without a driver; "+
+			"or leave the drivers installed: delete the VDOConfig with spec.onDelete Orphan",
 		"%d PersistentVolumes and %d VolumeAttachments use %s", volumes, attachments,
 		drivers.CSIDriver), nil
 }
