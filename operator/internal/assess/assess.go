@@ -313,7 +313,7 @@ func (in *Input) storage(installed bool) []Finding {
 	var all []Finding
 	if installed && in.CSIDriver == nil {
 		all = append(all, Finding{Driver: matrix.CSI, Subject: "CSIDriver " + drivers.CSIDriver, Reason: fault.NotFound, Message: "is not there",
-			Remedy: "it is made again at the next pass; while the operator is suspended, set spec.suspend to false"})
+			Remedy: "the operator makes it again; under spec.suspend or another spec.drift.mode than Repair, set these back first"})
 	}
 	return all
 }

@@ -82,7 +82,7 @@ type Input struct {
 	// come only from the configuration or the program.
 	Untrusted map[matrix.Driver]string
 	// Unwatched is set if the operator does not look for drift. Then an object that was applied as rendered now
-	// counts as unchanged.
+	// counts as unchanged, unless it was deleted and its driver changes.
 	Unwatched bool
 	// Gated has the drivers that stay unchanged, and why: their objects are neither changed nor pruned.
 	Gated map[matrix.Driver]string
@@ -167,6 +167,14 @@ func (p Plan) Stage(name string) []Step {
 // Removals returns the steps for obsolete objects.
 func (p Plan) Removals() []Step { return p.Stage("") }
 
+// Changes reports whether objects of a driver change for another reason than drift. Then its deleted objects are created
+// too, in every drift mode: the new pods may need them.
+func (p Plan) Changes(d matrix.Driver) bool {
+	return slices.ContainsFunc(p.Steps, func(s Step) bool {
+		return s.Driver == d && s.Stage != "" && s.Writes() && s.Cause != Drift
+	})
+}
+
 // IDOf returns the name of an object and its version.
 func IDOf(o *unstructured.Unstructured) inventory.ID {
 	gvk := o.GroupVersionKind()
@@ -201,6 +209,12 @@ func Make(in Input) Plan {
 			s := in.step(o, id)
 			s.Stage = stage.Name
 			p.Steps = append(p.Steps, s)
+		}
+	}
+	for i, s := range p.Steps {
+		if s.Action == Unchanged && in.Live[s.Key] == nil && p.Changes(s.Driver) {
+			s.Action, s.Reason = Create, "was deleted"
+			p.Steps[i] = s.failed(in.DryRun[s.Key].Err)
 		}
 	}
 	p.Steps = append(p.Steps, in.others()...)

@@ -93,6 +93,12 @@ func TestStepOfAWantedObject(t *testing.T) {
 	refused := func(in *plan.Input) {
 		in.DryRun[plan.IDOf(base).Key] = plan.Outcome{Err: errors.New("policy.site.example denied the request")}
 	}
+	unwatched := func(in *plan.Input) {
+		in.Unwatched, in.Key = true, []byte("key")
+		is := one(t, desired, nil, nil, func(in *plan.Input) { in.Key = []byte("key") })
+		in.Inventory = inventory.Of(inventory.Entry{ID: is.ID, Driver: matrix.CPI, UID: "another", Release: "cpi@1.33.1",
+			Rendered: is.Rendered})
+	}
 	with := func(o *unstructured.Unstructured, edit func(*unstructured.Unstructured)) *unstructured.Unstructured {
 		o = o.DeepCopy()
 		edit(o)
@@ -138,10 +144,14 @@ func TestStepOfAWantedObject(t *testing.T) {
 			o.SetFinalizers([]string{"foregroundDeletion", "site.example/keep"})
 		})), edit: refused, action: plan.Recreate, adopts: true,
 			says: "once its finalizers are gone: foregroundDeletion, site.example/keep"},
-		"likewise, and nobody looks for drift": {live: alive(deprecated), edit: func(in *plan.Input) {
-			in.Unwatched, in.Key = true, []byte("key")
-			in.Inventory = inventory.Of(inventory.Entry{ID: plan.IDOf(base), Driver: matrix.CPI, UID: "another", Release: "cpi@1.33.1", Rendered: one(t, desired, nil, nil, func(in *plan.Input) { in.Key = []byte("key") }).Rendered})
-		}, action: plan.Unchanged},
+		"likewise, and nobody looks for drift": {live: alive(deprecated), edit: unwatched, action: plan.Unchanged},
+		"deleted, and nobody looks for drift":  {edit: unwatched, action: plan.Unchanged},
+		"deleted, and its driver changes": {edit: func(in *plan.Input) {
+			unwatched(in)
+			o := in.Stages[0].Objects[0]
+			o.Unstructured = with(desired, func(o *unstructured.Unstructured) { o.SetName("changed") })
+			in.Stages[0].Objects = append(in.Stages[0].Objects, o)
+		}, action: plan.Create, says: "was deleted"},
 		"likewise, of a bundle that is not trusted": {live: alive(deprecated),
 			edit:   func(in *plan.Input) { in.Untrusted = map[matrix.Driver]string{matrix.CPI: "it is not trusted"} },
 			action: plan.Wait, says: "it is not trusted"},

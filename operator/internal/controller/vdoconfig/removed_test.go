@@ -159,6 +159,8 @@ func TestDriftThatIsLeftIsNoChange(t *testing.T) {
 	p.outcome.plan = &plan.Plan{Steps: []plan.Step{left, changed}}
 	require.False(t, p.missing()[0].BeingMade)
 	require.Equal(t, "no node is chosen", p.canaries().Why)
+	p.outcome.plan.Steps[1].Cause = plan.Configuration
+	require.True(t, p.missing()[0].BeingMade, "a changed driver is applied whole")
 }
 
 // refusing is a cluster that forbids a deletion, and has a certificate of the webhook.
