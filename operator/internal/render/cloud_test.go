@@ -75,7 +75,7 @@ func TestDatacentersAreNotTakenAwayUnasked(t *testing.T) {
 		"by INI with a tab":                 {"[VirtualCenter\t\"[FD00::1]\"] ; [old]\n", nil, nil, "not look in fd00::1"},
 		"by INI after an indented comment":  {" ; ours: all\n[VirtualCenter \"" + other + "\"]\n", nil, nil, "not look in " + other},
 		"by INI without a space":            {"[ VirtualCenter\"" + other + "\" ]\n", nil, nil, "not look in " + other},
-		"some of all":                       {yamlOf(""), []string{"dc1"}, nil, "not look in " + vc + " any more"},
+		"some of all":                       {yamlOf(""), []string{"dc1"}, nil, "not look in " + vc + " outside of dc1 any more"},
 		"a vCenter less":                    {yamlOf("") + "  two:\n    server: " + other + "\n", nil, nil, "not look in " + other + " any more"},
 		"accepted":                          {yamlOf("    datacenters: [dc1, dc2]\n"), []string{"dc1"}, []string{"VC1.site.example/dc2"}, ""},
 		"accepted, all of it":               {yamlOf(""), []string{"dc1"}, []string{vc}, ""},
@@ -86,7 +86,7 @@ func TestDatacentersAreNotTakenAwayUnasked(t *testing.T) {
 		"a server for all, by INI":          {"[Global]\nserver = " + vc + "\ndatacenters = dc1,dc2\n", []string{"dc1"}, nil, vc + "/dc2"},
 		"a server for all beside another":   {"[Global]\nserver = " + other + "\n[VirtualCenter \"" + vc + "\"]\n", nil, nil, "not look in " + other + " any more"},
 		"one server in two sections":        {"[Global]\nserver = " + strings.ToUpper(vc) + "\ndatacenters = dc1,dc2\n[VirtualCenter \"" + vc + "\"]\ndatacenters = dc1\n", []string{"dc1"}, nil, vc + "/dc2"},
-		"likewise, in all of it":            {"[VirtualCenter \"tenant\"]\nserver = " + vc + "\n[VirtualCenter \"" + vc + "\"]\ndatacenters = dc1\n", []string{"dc1"}, nil, "not look in " + vc + " any more"},
+		"likewise, in all of it":            {"[VirtualCenter \"tenant\"]\nserver = " + vc + "\n[VirtualCenter \"" + vc + "\"]\ndatacenters = dc1\n", []string{"dc1"}, nil, "not look in " + vc + " outside of dc1 any more"},
 		"what nobody can read":              {"\x00\x01: [", []string{"dc1"}, nil, ""},
 	}
 	for name, c := range cases {
@@ -135,7 +135,7 @@ func TestWhatWasSearchedIsNotForgottenWithTheConfiguration(t *testing.T) {
 	in.Cluster.CloudConfig, in.Cluster.Searched = nil, []string{"vc1.site.example"}
 	in.Spec.CloudProvider.AcceptNodeDeletion = nil
 	_, err := render.Render(in)
-	require.ErrorContains(t, err, "not look in vc1.site.example any more", "all of it was searched")
+	require.ErrorContains(t, err, "not look in vc1.site.example outside of DC one any more", "all of it was searched")
 	in.Keep = map[matrix.Driver]bool{matrix.CPI: true}
 	require.Nil(t, mustRender(t, in).Cloud.Searched)
 }

@@ -103,9 +103,14 @@ func (r *renderer) checkNarrowing(vcenters []vcenter) error {
 		return r.checkExclusion()
 	}
 	places := strings.Join(lost, ", ")
+	for i, server := range lost {
+		if v, stays := now[server]; stays {
+			lost[i] += " outside of " + strings.Join(v.datacenters, ", ")
+		}
+	}
 	return fault.Join(r.checkExclusion(), fault.Errorf(fault.Refused, "configure drivers", "spec.cloudProvider",
 		"keep them in the VsphereCloudConfigs' datacenters; or, where no node of this cluster is there any more, set spec.cloudProvider.acceptNodeDeletion: ["+places+"]",
-		"the cloud provider would not look in %s any more, and delete the Nodes whose VMs are there", places))
+		"the cloud provider would not look in %s any more, and delete the Nodes whose VMs are there", strings.Join(lost, ", ")))
 }
 
 // searchedUntilNow returns the current datacenters by vCenter, from the configuration on the cluster. For vCenters
