@@ -48,9 +48,11 @@ func window(t *testing.T, schedule string, lasts time.Duration, zone string) dec
 
 func TestDecide(t *testing.T) {
 	old, next := rev("a", "csi@3.5.1"), rev("b", "csi@3.7.3")
-	failed := healthy(old).Start(*next, revision.Beginning{Now: t0}).Fail("it crashed", t0)
+	failed := healthy(old).Start(*next, revision.Beginning{Now: t0}).Fail("it crashed", revision.Attempt{}, t0)
 	back := failed.RollBack(old.Name(), t0)
 	rolling := healthy(old).Start(*next, revision.Beginning{Now: t0})
+	edited := revision.Attempt{Generation: 2, Retry: next.Name()} // since the start
+	failed2 := rollout.Judge(rolling, rollout.Facts{Now: t0.Add(time.Minute), Deadline: time.Minute, Attempt: edited})
 	revoked := decide.Facts{History: rolling, Untrusted: "a key is revoked"}
 	revokedBeside := revoked
 	revokedBeside.Candidate = rev("c", "csi@3.7.4")
@@ -134,6 +136,11 @@ func TestDecide(t *testing.T) {
 		"failed, and a better one is there": {facts: decide.Facts{History: failed, Candidate: rev("c", "csi@3.7.4")}, action: decide.Proceed, starts: true},
 		"failed, and a better one waits": {facts: decide.Facts{History: failed,
 			Candidate: rev("c", "csi@3.7.4"), Interlock: "x"}, action: decide.RollBack, to: old.Name()},
+		"failed, and the VDOConfig was changed before that": {
+			facts: decide.Facts{History: failed2, Candidate: next, Attempt: edited}, action: decide.RollBack, to: old.Name()},
+		"failed, and the VDOConfig was changed since": {
+			facts:  decide.Facts{History: failed2, Candidate: next, Attempt: revision.Attempt{Generation: 3}},
+			action: decide.Proceed, starts: true},
 		"rolled back":                                          {facts: decide.Facts{History: back, Candidate: next}, action: decide.Gated, reason: decide.Failed},
 		"rolled back, asked again":                             {facts: decide.Facts{History: back, Candidate: next, Attempt: revision.Attempt{Retry: next.Name()}}, action: decide.Proceed, starts: true},
 		"rolled back, asked again for another":                 {facts: decide.Facts{History: back, Candidate: next, Attempt: revision.Attempt{Retry: old.Name()}}, action: decide.Gated, reason: decide.Failed},
@@ -260,7 +267,7 @@ func TestAWishCountsEachTimeThatItChanges(t *testing.T) {
 	next := rev("b", "csi@3.7.3")
 	old := rev("a", "csi@3.5.1")
 	back := func(h revision.History, b revision.Beginning) revision.History {
-		return h.Start(*next, b).Fail("it crashed", t0).RollBack(old.Name(), t0)
+		return h.Start(*next, b).Fail("it crashed", b.Attempt, t0).RollBack(old.Name(), t0)
 	}
 	h := back(healthy(old), revision.Beginning{Now: t0})
 	name := next.Name()
@@ -327,7 +334,8 @@ func TestAFailingRevisionNeverLoops(t *testing.T) {
 			h = h.Bounded(3)
 			cur, ok := h.InForce()
 			require.True(t, ok)
-			h = rollout.Judge(h, rollout.Facts{Now: now, Complete: !bad[cur.Hash()], Deadline: 3 * time.Minute})
+			facts := rollout.Facts{Now: now, Complete: !bad[cur.Hash()], Deadline: 3 * time.Minute, Attempt: attempt}
+			h = rollout.Judge(h, facts)
 		}
 		require.LessOrEqual(t, begun, reasons+1, "seed %d", seed)
 	}
@@ -340,7 +348,7 @@ func TestARevisionThatLeavesADriverOutNeverLoops(t *testing.T) {
 	}
 	both, alone := rev("snapshot-controller@8.2.0", "csi@3.5.1"), rev("csi@3.5.1")
 	h := revision.History{}.Start(both, revision.Beginning{Now: t0}).Succeed(t0)
-	h = h.Start(alone, revision.Beginning{Now: t0}).Fail("it crashed", t0)
+	h = h.Start(alone, revision.Beginning{Now: t0}).Fail("it crashed", revision.Attempt{}, t0)
 	f := decide.Facts{Now: t0, History: h, Candidate: &alone}
 	v := decide.Decide(f)
 	require.Equal(t, decide.RollBack, v.Action, v.Message)

@@ -130,9 +130,10 @@ func (h History) changed(change func(*Record)) History {
 }
 
 // Fail records that the current revision was not healthy within its deadline. It is no rollback target
-// then, even if it was healthy before.
-func (h History) Fail(reason string, now time.Time) History {
+// then, even if it was healthy before. What changed since its start is a part of the try that failed.
+func (h History) Fail(reason string, a Attempt, now time.Time) History {
 	return h.changed(func(r *Record) {
+		r.Attempt = a
 		r.Outcome, r.Reason, r.Since, r.Healthy, r.Progress = Failed, reason, now, time.Time{}, nil
 	})
 }

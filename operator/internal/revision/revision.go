@@ -168,7 +168,8 @@ type Record struct {
 	Returned bool `json:"returned,omitempty"`
 	// Approval is set if it needed one.
 	Approval *Approval `json:"approval,omitempty"`
-	// Attempt has the circumstances of the last try. A failed revision is not tried again until they change.
+	// Attempt has the circumstances of the last try: of its start, then of its failure. A failed revision is not tried
+	// again until they change.
 	Attempt Attempt `json:"attempt,omitzero"`
 	// Canary is set if canary nodes get it first.
 	Canary *Canary `json:"canary,omitempty"`

@@ -59,7 +59,7 @@ func TestARollbackGoesToTheLastHealthyOneWithAllDrivers(t *testing.T) {
 	h = start(h, rev(2, "cpi@1.33.1", "csi@3.6.0"), 2).Succeed(t0.Add(2 * time.Hour))
 	h = start(h, rev(3, "csi@3.6.1"), 3).Succeed(t0.Add(3 * time.Hour)) // lacks a driver
 	h = start(h, rev(4, "cpi@1.33.1", "csi@3.6.2"), 4)                  // never healthy
-	h = start(h, rev(5, "cpi@1.33.1", "csi@3.7.0"), 5).Fail("why", t0.Add(5*time.Hour))
+	h = start(h, rev(5, "cpi@1.33.1", "csi@3.7.0"), 5).Fail("why", revision.Attempt{}, t0.Add(5*time.Hour))
 	var got []int
 	for _, r := range h.Targets() {
 		got = append(got, r.Number)
@@ -79,7 +79,7 @@ func TestTheHistoryIsBoundedAndForgetsNoRecentFailure(t *testing.T) {
 	for i := 1; i <= 100; i++ {
 		h = start(h, rev(i, "csi@3.5.1"), i)
 		if i%2 == 0 {
-			h = h.Fail("why", t0.Add(time.Duration(i)*time.Hour))
+			h = h.Fail("why", revision.Attempt{}, t0.Add(time.Duration(i)*time.Hour))
 		} else {
 			h = h.Succeed(t0.Add(time.Duration(i) * time.Hour))
 		}
@@ -144,7 +144,7 @@ func TestAnotherBundleWithTheSameOfAGroup(t *testing.T) {
 		r.Contents = map[string]string{"csi": of}
 		return r
 	}
-	h := start(start(revision.History{}, content(2, "other"), 1).Fail("why", t0), content(1, "same"), 2).Succeed(t0)
+	h := start(start(revision.History{}, content(2, "other"), 1).Fail("why", revision.Attempt{}, t0), content(1, "same"), 2).Succeed(t0)
 	require.True(t, content(1, "same").Equal(content(2, "same")))
 	require.False(t, content(1, "").Equal(content(2, "")), "nobody knows what it is made of")
 	h = h.Moved(content(2, "same"))

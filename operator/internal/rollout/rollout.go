@@ -34,6 +34,8 @@ const (
 type Facts struct {
 	Now      time.Time
 	Deadline time.Duration // 0: DefaultDeadline
+	// Attempt are the current circumstances: a failed revision is not tried again until they change.
+	Attempt revision.Attempt
 	// Complete reports whether all drivers are rolled out and no work remains.
 	Complete bool
 	// Findings are the current findings, as short stable names.
@@ -185,7 +187,7 @@ func count(h revision.History, g revision.Progress, l Facts) revision.History {
 	}
 	deadline := cmp.Or(l.Deadline, DefaultDeadline)
 	if time.Duration(g.Spent)*time.Second >= deadline {
-		return h.Fail(fmt.Sprintf("it was not healthy after %s without progress: %s", deadline, why(l)), l.Now)
+		return h.Fail(fmt.Sprintf("it was not healthy after %s without progress: %s", deadline, why(l)), l.Attempt, l.Now)
 	}
 	if isWritten && g.Mark == was.Mark && g.Desired == was.Desired {
 		return h

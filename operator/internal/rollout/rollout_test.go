@@ -116,7 +116,7 @@ func TestWhyARevisionIsNotHealthyYet(t *testing.T) {
 	next.Canary = true
 	chosen := healthy(rev("a", "csi@3.5.1")).Start(*rev("b", "csi@3.7.3"), next)
 	well := rollout.Judge(begun, rollout.Facts{Now: t0.Add(time.Minute), Complete: true})
-	back := begun.Fail("it crashed", t0).RollBack(rev("a", "csi@3.5.1").Name(), t0)
+	back := begun.Fail("it crashed", revision.Attempt{}, t0).RollBack(rev("a", "csi@3.5.1").Name(), t0)
 	for want, h := range map[string]revision.History{
 		"it is being rolled out, and counts as failed after 15m0s without progress": begun,
 		"it is on the canary nodes first":                                           chosen,
@@ -199,5 +199,5 @@ func TestJudgeOfChosenNodes(t *testing.T) {
 	known := well
 	known.Findings = []string{"csi/Incomplete"}
 	require.Equal(t, revision.Failed, look(begin, time.Minute, 15, known).Outcome, "something new is amiss")
-	require.Nil(t, begin.Fail("x", t0).RollBack(rev("a", "csi@3.5.1").Name(), t0).Records[0].Canary)
+	require.Nil(t, begin.Fail("x", revision.Attempt{}, t0).RollBack(rev("a", "csi@3.5.1").Name(), t0).Records[0].Canary)
 }

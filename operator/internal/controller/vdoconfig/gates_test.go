@@ -257,7 +257,7 @@ func TestARevisionFailsForItsOwnDriversAlone(t *testing.T) {
 func TestARevisionThatHasJustFailedIsNotSaidToBeInForce(t *testing.T) {
 	p := &result{decided: *withCSI(t)}
 	h := revision.History{}.Start(revision.Revision{Releases: []string{"csi@3.7.3"}}, revision.Beginning{})
-	h = h.Fail("it crashes", p.now)
+	h = h.Fail("it crashes", revision.Attempt{}, p.now)
 	p.inventory = p.inventory.WithMemory(inventory.Memory{Revisions: revision.Histories{matrix.CSI: h}})
 	c := p.upgradedCondition()
 	require.Equal(t, []string{"False", "Failed"}, []string{string(c.Status), c.Reason})

@@ -243,7 +243,7 @@ func (p *pass) lookAt(cur revision.Record) rollout.Facts {
 	// An earlier stage waits.
 	comes := group == matrix.CSI && !cur.Returned && p.waitsForOthers(group)
 	l := rollout.Facts{
-		Now: p.facts.at0(), Deadline: policyOf(&p.config.Spec).HealthDeadline.Duration,
+		Now: p.facts.at0(), Deadline: policyOf(&p.config.Spec).HealthDeadline.Duration, Attempt: p.facts.attempt(),
 		Complete:    !p.waitsFor(group) && !comes && !p.wrote(group) && p.outcome.broken == nil,
 		ClockPaused: comes || p.mayLackOthers(group) || p.clockPaused(cur),
 	}

@@ -329,7 +329,7 @@ func (s *decided) begunOf(group revision.Group, h revision.History) revision.His
 	switch {
 	case v.Action == decide.RollBack:
 		if why := u.untrusted[group]; why != "" {
-			h = h.Fail(why, s.at0())
+			h = h.Fail(why, s.attempt(), s.at0())
 		}
 		return h.RollBack(v.To, s.at0())
 	case candidate == nil:

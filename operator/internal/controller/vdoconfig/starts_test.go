@@ -443,7 +443,7 @@ func TestARollbackWaitsForABundleThatCannotBeRead(t *testing.T) {
 	h := revision.History{}.Start(older, revision.Beginning{}).Succeed(g.at0())
 	h = h.Start(cur.Revision, revision.Beginning{}).Succeed(g.at0().Add(time.Hour))
 	next := revision.Revision{Bundle: "mirror.site/vdo@sha256:new", Releases: []string{"csi@3.7.3"}}
-	h = h.Start(next, revision.Beginning{}).Fail("it crashes", g.at0())
+	h = h.Start(next, revision.Beginning{}).Fail("it crashes", revision.Attempt{}, g.at0())
 	g.remembers(revision.Histories{matrix.CSI: h})
 	g.bundle = holding(t, "sha256:new", "csi@3.7.3") // nothing of it can be installed
 	g.Store = shelf{
