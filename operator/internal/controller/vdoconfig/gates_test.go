@@ -13,6 +13,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/reconciler"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/decide"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
@@ -257,11 +258,19 @@ func TestARevisionFailsForItsOwnDriversAlone(t *testing.T) {
 func TestARevisionThatHasJustFailedIsNotSaidToBeInForce(t *testing.T) {
 	p := &result{decided: *withCSI(t)}
 	h := revision.History{}.Start(revision.Revision{Releases: []string{"csi@3.7.3"}}, revision.Beginning{})
+	p.config = &v1alpha1.VDOConfig{}
+	p.upgrades.history = revision.Histories{matrix.CSI: h}
 	h = h.Fail("it crashes", revision.Attempt{}, p.now)
 	p.inventory = p.inventory.WithMemory(inventory.Memory{Revisions: revision.Histories{matrix.CSI: h}})
 	c := p.upgradedCondition()
 	require.Equal(t, []string{"False", "Failed"}, []string{string(c.Status), c.Reason})
-	require.Contains(t, c.Message, "failed: it crashes")
+	require.Contains(t, c.Message, "failed: it crashes; the operator rolls it back next")
+	require.Equal(t, reconciler.Soon, p.Next(p.config).AtMost, "the next pass decides what follows")
+	require.ErrorContains(t, p.phase(&p.config.Status).Err, "failed: it crashes")
+	p.upgrades.history = revision.Histories{matrix.CSI: h}
+	p.upgrades.verdicts = map[revision.Group]decide.Verdict{matrix.CSI: {Action: decide.RollBack, Message: "x is put back"}}
+	require.Equal(t, notReadyInterval, p.Next(p.config).AtMost)
+	require.ErrorContains(t, p.phase(&p.config.Status).Err, "x is put back")
 }
 
 // The status names what waits, which groups for what, and who consented to what is current.

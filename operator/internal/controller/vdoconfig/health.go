@@ -386,22 +386,34 @@ func (p *result) candidateStatus() *v1alpha1.CandidateStatus {
 	return c
 }
 
+// freshFailure returns why a group's revision failed in this pass, "" if none did: the next one decides what follows.
+func (p *result) freshFailure(group revision.Group) string {
+	was, _ := p.upgrades.history[group].InForce()
+	is, _ := p.history()[group].InForce()
+	if was.Outcome != revision.Progressing || is.Outcome != revision.Failed {
+		return ""
+	}
+	return fmt.Sprintf("%s failed: %s; the operator rolls it back next, if it may", is.Name(), is.Reason)
+}
+
 // upgradeFault returns the upgrades that need a person, or nil.
 func (p *result) upgradeFault() error {
 	var all []error
 	for _, group := range revision.Groups {
 		v := p.upgrades.verdicts[group]
-		if !v.Gates() || v.Action == decide.Wait || v.Action == decide.RollBack {
+		was, _ := p.upgrades.history[group].InForce()
+		name, why := was.Name(), v.Message
+		switch candidate, fresh := p.upgrades.candidate, p.freshFailure(group); {
+		case fresh != "":
+			why = fresh
+		case !v.Gates() || v.Action == decide.Wait:
 			continue
-		}
-		cur, _ := p.history()[group].InForce()
-		name := cur.Name()
-		if candidate := p.upgrades.candidate; v.Action == decide.Gated && candidate != nil {
+		case v.Action == decide.Gated && candidate != nil:
 			name = candidate.Name()
 		}
-		all = append(all, fault.Errorf(fault.Refused, "upgrade to", "revision "+name, "the drivers stay unchanged; "+
+		all = append(all, fault.Errorf(fault.Refused, "upgrade to", "revision "+name,
 			"push another bundle, pin the running releases, or retry a failed revision with the annotation "+
-			v1alpha1.AnnotationRetry, "%s", v.Message))
+				v1alpha1.AnnotationRetry, "%s", why))
 	}
 	return fault.Join(all...)
 }
@@ -433,7 +445,7 @@ func (p *result) upgradedCondition() metav1.Condition {
 		c.Reason = reasonRolledBack
 	case gates:
 	case failed != nil:
-		c.Reason, c.Message = string(decide.Failed), strings.Join(failed, "; ")
+		c.Reason, c.Message = string(decide.Failed), cmp.Or(c.Message, strings.Join(failed, "; "))
 	case partial != "":
 		return condition.Pending(typ, partial)
 	default:
@@ -469,6 +481,9 @@ func (p *result) soonEnough(next reconciler.Next) reconciler.Next {
 		changes := v.Action == decide.Wait && v.Reason == decide.Interlocked
 		if cur, _ := p.history()[group].InForce(); cur.Outcome == revision.Progressing || changes {
 			bound(notReadyInterval)
+		}
+		if p.freshFailure(group) != "" {
+			bound(reconciler.Soon)
 		}
 	}
 	return next
