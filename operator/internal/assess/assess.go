@@ -271,9 +271,7 @@ func (in *Input) driver(d matrix.Driver) Health {
 	if d == matrix.CSI {
 		h.Findings = append(h.Findings, in.storage(len(workloads) > 0)...)
 	}
-	if d == matrix.CPI {
-		h.Findings = append(h.Findings, in.noPlaceForCPI(workloads)...)
-	}
+	h.Findings = append(h.Findings, in.withoutNodes(workloads)...)
 	return h
 }
 
@@ -318,13 +316,18 @@ func (in *Input) storage(installed bool) []Finding {
 	return all
 }
 
-// noPlaceForCPI reports a cloud provider without a node that it may run on.
-func (in *Input) noPlaceForCPI(workloads []Workload) []Finding {
+// withoutNodes reports DaemonSets that no node may run. A cluster may have no node for the Windows plugin.
+func (in *Input) withoutNodes(workloads []Workload) (all []Finding) {
 	for _, w := range workloads {
-		if w.Kind == "DaemonSet" && w.Observed && w.Desired == 0 && len(in.Nodes) > 0 {
-			return []Finding{{Driver: matrix.CPI, Subject: w.String(), Reason: fault.Incomplete, Message: "finds no node to run on",
-				Remedy: "label the control-plane nodes: `kubectl label node NAME node-role.kubernetes.io/control-plane=`"}}
+		if w.Kind != "DaemonSet" || !w.Observed || w.Desired > 0 || len(in.Nodes) == 0 || w.Name == drivers.NodeWindows {
+			continue
 		}
+		f := Finding{Driver: w.Driver, Subject: w.String(), Reason: fault.Incomplete, Message: "finds no node to run on",
+			Remedy: "check its nodeSelector and tolerations in spec.patches"}
+		if w.Driver == matrix.CPI {
+			f.Remedy = "label the control-plane nodes: `kubectl label node NAME node-role.kubernetes.io/control-plane=`"
+		}
+		all = append(all, f)
 	}
-	return nil
+	return all
 }

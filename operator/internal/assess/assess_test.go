@@ -168,11 +168,13 @@ func TestWhatAChangeOfAHealthyClusterMeans(t *testing.T) {
 				n.Spec.ProviderID = ""
 			}
 		}, matrix.CPI, "3 of 3 nodes (cp, w1, w2): has no providerID", true, 3},
-		"fewer control-plane nodes than replicas":     {controller(0, 3, 1), "", "well", true, 0},
-		"no replica at all":                           {controller(0, 3, 0), "", "rolling", false, 0},
-		"a Deployment that is scaled to nothing":      {controller(2, 0, 0), "", "is scaled to 0, 1 are wanted", false, 0},
-		"one that is scaled up":                       {controller(2, 2, 2), "", "well", true, 0},
-		"one that is scaled beyond the nodes":         {controller(2, 5, 3), "", "well", true, 0},
+		"fewer control-plane nodes than replicas": {controller(0, 3, 1), "", "well", true, 0},
+		"no replica at all":                       {controller(0, 3, 0), "", "rolling", false, 0},
+		"a Deployment that is scaled to nothing":  {controller(2, 0, 0), "", "is scaled to 0, 1 are wanted", false, 0},
+		"one that is scaled up":                   {controller(2, 2, 2), "", "well", true, 0},
+		"one that is scaled beyond the nodes":     {controller(2, 5, 3), "", "well", true, 0},
+		"no node may run the node plugin, though it is registered": {
+			plugin(0, 0, 0), "", "csi-node: finds no node to run on (check its nodeSelector", true, 0},
 		"refused pods":                                {refusal(func(d *appsv1.DaemonSet) { d.Status.NumberAvailable = 2 }), "", "its pods are refused", false, 0},
 		"a pod lacks under OnDelete":                  {onDelete(2), "", "its pods are refused", false, 0},
 		"no pod lacks under OnDelete: an old refusal": {onDelete(3), "", "rolling", false, 0},
