@@ -296,6 +296,23 @@ func TestPushByDigestRefusesAnotherBundle(t *testing.T) {
 	require.Zero(t, source.Count("PUT", "/v2/x/y/manifests/v1"))
 }
 
+func TestPushRefusesTagsOfOtherManifests(t *testing.T) {
+	source, _ := upstream(t)
+	c, _ := client(t, remote.Options{}, source)
+	g := graph(t, repository(c, source, "csi/driver:v1"))
+	hex := g.Root.Digest.Encoded()
+	for _, tag := range []string{
+		"sha256-" + hex, "sha256-" + hex + ".sig", bundle.NoteTag(hex), bundle.DigestTag(fmt.Sprintf("%064d", 1)),
+	} {
+		_, err := repository(c, source, "x/y:"+tag).Begin(t.Context(), g)
+		wantFault(t, err, fault.InvalidInput, tag)
+	}
+	for _, tag := range []string{bundle.DigestTag(hex), "digest-1", "sha256-1"} {
+		_, err := repository(c, source, "x/y:"+tag).Begin(t.Context(), g)
+		require.NoError(t, err, tag)
+	}
+}
+
 func TestBlobGoesOnWhereTheConnectionBroke(t *testing.T) {
 	reg, _ := upstream(t)
 	c, n := client(t, remote.Options{}, reg)
