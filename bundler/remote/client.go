@@ -5,7 +5,7 @@
 // It is read with Root, Fetch and Attachments, written with Begin, Put and Commit, and
 // extended with Attach.
 //
-//	c, err := remote.NewClient(remote.Options{CAFile: "site-ca.crt"})
+//	c, err := remote.NewClient(remote.Options{CAFiles: []string{"site-ca.crt"}})
 //	repo := c.Repository(image.MustReference("registry.site/vdo/drivers:1"))
 //	root, err := repo.Root(ctx)
 //	data, err := bundle.Read(ctx, repo, root, bundle.MaxManifestSize)
@@ -92,8 +92,8 @@ import (
 type Options struct {
 	// Credentials finds a repository's login. Nil: docker's and podman's configuration, see [DefaultCredentials].
 	Credentials CredentialFunc
-	// CAFile is a PEM file of certificates trusted besides the system's own.
-	CAFile string
+	// CAFiles are PEM files of certificates trusted besides the system's own.
+	CAFiles []string
 	// CA is the same as bytes, not a file.
 	CA []byte
 	// ClientCert and ClientKey are PEM files of the certificate for hosts that the user named and that request one.
@@ -198,8 +198,10 @@ func certificates(o Options) (*x509.CertPool, error) {
 	if err != nil {
 		pool = x509.NewCertPool()
 	}
-	if err := addFile(pool, o.CAFile); err != nil {
-		return nil, err
+	for _, name := range o.CAFiles {
+		if err := addFile(pool, name); err != nil {
+			return nil, err
+		}
 	}
 	if len(o.CA) > 0 && !pool.AppendCertsFromPEM(o.CA) {
 		return nil, badCA("")

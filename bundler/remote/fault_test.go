@@ -118,7 +118,7 @@ func TestCertificatesAndSchemes(t *testing.T) {
 		return err
 	}
 	wantFault(t, resolve(remote.Options{}, secure.Host), fault.CertificateInvalid, "--ca-file", secure.Host)
-	wantFault(t, resolve(remote.Options{CAFile: secure.CAFile(t)}, secure.Host), fault.NotFound)
+	wantFault(t, resolve(remote.Options{CAFiles: []string{secure.CAFile(t), plain.CAFile(t)}}, secure.Host), fault.NotFound)
 	wantFault(t, resolve(remote.Options{CA: plain.CA()}, secure.Host), fault.CertificateInvalid, "--ca-file")
 	wantFault(t, resolve(remote.Options{SkipTLSVerify: []string{secure.Host}}, secure.Host), fault.NotFound)
 	wantFault(t, resolve(remote.Options{SkipTLSVerify: []string{"other.site"}}, secure.Host), fault.CertificateInvalid)
@@ -136,14 +136,14 @@ func TestBadOptions(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "ca.crt")
 	require.NoError(t, os.WriteFile(file, []byte("no certificate"), 0o600))
 	for _, o := range []remote.Options{
-		{CAFile: file}, {CA: []byte("x")}, {PlainHTTP: []string{"http://a.b"}}, {PlainHTTP: []string{"a.b/c"}}, {PlainHTTP: []string{""}},
+		{CAFiles: []string{file}}, {CA: []byte("x")}, {PlainHTTP: []string{"http://a.b"}}, {PlainHTTP: []string{"a.b/c"}}, {PlainHTTP: []string{""}},
 		{SkipTLSVerify: []string{"https://a.b"}},
 		{PlainHTTP: []string{"tsa"}}, // which references take for a path
 	} {
 		_, err := remote.NewClient(o)
 		wantFault(t, err, fault.InvalidInput)
 	}
-	_, err := remote.NewClient(remote.Options{CAFile: file + ".absent"})
+	_, err := remote.NewClient(remote.Options{CAFiles: []string{file + ".absent"}})
 	wantFault(t, err, fault.NotFound, "ca.crt.absent")
 }
 

@@ -17,10 +17,10 @@ import (
 )
 
 type registryFlags struct {
-	caFile, clientCert, clientKey string
-	plainHTTP, skipTLSVerify      []string
-	hostsConfig                   string // settings of single hosts
-	authFile                      string
+	clientCert, clientKey             string
+	caFiles, plainHTTP, skipTLSVerify []string
+	hostsConfig                       string // settings of single hosts
+	authFile                          string
 
 	concurrency, retries int
 	timeout              time.Duration
@@ -66,7 +66,7 @@ func (f *registryFlags) bindRequests(fl *pflag.FlagSet) {
 }
 
 func (f *registryFlags) bindCA(fl *pflag.FlagSet) {
-	fl.StringVar(&f.caFile, "ca-file", "", "PEM `FILE` of certificate authorities to trust besides the system's")
+	fl.StringArrayVar(&f.caFiles, "ca-file", nil, "PEM `FILE` of certificate authorities to trust besides the system's (repeatable)")
 }
 
 func (f *registryFlags) bindUpload(cmd *cobra.Command) {
@@ -94,7 +94,7 @@ func (f *registryFlags) client(a *app) (*remote.Client, error) {
 
 func (f *registryFlags) options(a *app) (remote.Options, error) {
 	o := remote.Options{
-		CAFile: f.caFile, ClientCert: f.clientCert, ClientKey: f.clientKey,
+		CAFiles: f.caFiles, ClientCert: f.clientCert, ClientKey: f.clientKey,
 		PlainHTTP: f.plainHTTP, SkipTLSVerify: f.skipTLSVerify,
 		Concurrency: f.concurrency, Attempts: f.retries + 1, Stall: f.timeout,
 		UserAgent: "vdo-bundle/" + version().Version, OmitRefused: f.omitRefused, Trace: a.trace(),

@@ -185,7 +185,7 @@ func (f *signingFlags) timestamps(a *app) (authority *timestamp.Authority, roots
 	if err != nil {
 		return nil, roots, err
 	}
-	net := registryFlags{caFile: f.net.caFile, concurrency: 1, retries: f.net.retries, timeout: f.net.timeout}
+	net := registryFlags{caFiles: f.net.caFiles, concurrency: 1, retries: f.net.retries, timeout: f.net.timeout}
 	options, err := net.options(a)
 	if err != nil {
 		return nil, roots, err

@@ -200,7 +200,7 @@ func TestSettingsOfTheHostHold(t *testing.T) {
 	}{
 		"none":               {server.URL, remote.Options{}, fault.CertificateInvalid, "certificate", "--ca-file"},
 		"its authority":      {server.URL, of(remote.HostOptions{CAFile: ca}), fault.CertificateInvalid, "certificate required", "--hosts-config"},
-		"of all registries":  {server.URL, remote.Options{CAFile: ca, ClientCert: cert, ClientKey: key}, fault.CertificateInvalid, "certificate required", ""},
+		"of all registries":  {server.URL, remote.Options{CAFiles: []string{ca}, ClientCert: cert, ClientKey: key}, fault.CertificateInvalid, "certificate required", ""},
 		"plain HTTP unasked": {plain.URL, of(remote.HostOptions{}), fault.Refused, "vdo-bundle does not download over \"http\"", ""},
 		"plain HTTP":         {plain.URL, of(remote.HostOptions{PlainHTTP: true}), "", "", ""},
 		"plain HTTP by flag": {plain.URL, remote.Options{PlainHTTP: []string{plain.Listener.Addr().String()}}, "", "", ""},

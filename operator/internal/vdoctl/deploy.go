@@ -58,9 +58,9 @@ type deployOptions struct {
 	downgrade  bool
 	timeout    time.Duration
 
-	caFile, authFile string // of registries
-	plainHTTP        []string
-	signers          *trust.Policy // whose signatures are trusted; nil if verification is switched off
+	authFile           string // of registries
+	caFiles, plainHTTP []string
+	signers            *trust.Policy // whose signatures are trusted; nil if verification is switched off
 }
 
 func newDeployCommand(a *app) *cobra.Command {
@@ -107,7 +107,7 @@ func (o *deployOptions) bind(cmd *cobra.Command) {
 		fl.BoolVar(&o.unverified, "without-verification", false, "install an unsigned bundle")
 	})
 	flags.Group(cmd, flags.Registries, func(fl *pflag.FlagSet) {
-		fl.StringVar(&o.caFile, "ca-file", "", "PEM `FILE` of certificate authorities to trust besides the system's")
+		fl.StringArrayVar(&o.caFiles, "ca-file", nil, "PEM `FILE` of certificate authorities to trust besides the system's (repeatable)")
 		fl.StringVar(&o.authFile, "authfile", "", "`FILE` with logins of registries (default: those of docker and podman)")
 		fl.StringArrayVar(&o.plainHTTP, "plain-http", nil, "speak HTTP without TLS to this `HOST[:PORT]` (repeatable)")
 	})
@@ -432,7 +432,7 @@ func (o *deployOptions) open(ctx context.Context, src string) (*installer.Bundle
 	if err != nil {
 		return nil, nil, err
 	}
-	c, err := remote.NewClient(remote.Options{Credentials: find, CAFile: o.caFile, PlainHTTP: o.plainHTTP,
+	c, err := remote.NewClient(remote.Options{Credentials: find, CAFiles: o.caFiles, PlainHTTP: o.plainHTTP,
 		UserAgent: "vdoctl/" + o.build.Version})
 	if err != nil {
 		return nil, nil, err
@@ -459,12 +459,16 @@ func (o *deployOptions) access(ctx context.Context) ([]client.Object, error) {
 		}
 		out = append(out, &corev1.ConfigMap{ObjectMeta: meta(v1alpha1.DefaultTrustName), Data: map[string]string{v1alpha1.DefaultTrustPolicyKey: string(data)}})
 	}
-	if o.caFile != "" {
-		data, err := o.read("--ca-file", o.caFile)
+	var authorities string
+	for _, name := range o.caFiles {
+		data, err := o.read("--ca-file", name)
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, &corev1.ConfigMap{ObjectMeta: meta(v1alpha1.DefaultCAName), Data: map[string]string{v1alpha1.DefaultCAKey: string(data)}})
+		authorities += string(data) + "\n" // a file may end without
+	}
+	if authorities != "" {
+		out = append(out, &corev1.ConfigMap{ObjectMeta: meta(v1alpha1.DefaultCAName), Data: map[string]string{v1alpha1.DefaultCAKey: authorities}})
 	}
 	login, err := o.login(ctx)
 	if login != nil {
