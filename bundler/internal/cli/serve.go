@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -156,8 +157,9 @@ func (o *serveOptions) answer(
 	ctx context.Context, l net.Listener, registry serve.Registry, bundles []servedBundle, s serveSetup,
 ) error {
 	var references []string
+	host := reachable(l.Addr(), s.certificate)
 	for n, b := range bundles {
-		bundles[n].Reference = l.Addr().String() + "/" + b.Reference + "@" + b.Root.String()
+		bundles[n].Reference = host + "/" + b.Reference + "@" + b.Root.String()
 		references = append(references, bundles[n].Reference)
 	}
 	answered := served{
@@ -173,6 +175,20 @@ func (o *serveOptions) answer(
 	}
 	o.app.grace.Store(int64(grace))
 	return serve.Run(ctx, l, serve.Handler(registry, s.accounts, s.log), s.certificate, grace)
+}
+
+// reachable returns the address for clients. If the server listens on all, its host is this host's name, or one that
+// the certificate has.
+func reachable(address net.Addr, c *tls.Certificate) string {
+	host, err := os.Hostname()
+	at, ok := address.(*net.TCPAddr)
+	if !ok || !at.IP.IsUnspecified() || err != nil {
+		return address.String()
+	}
+	if c != nil && len(c.Leaf.DNSNames) > 0 && c.Leaf.VerifyHostname(host) != nil {
+		host = c.Leaf.DNSNames[0]
+	}
+	return net.JoinHostPort(host, strconv.Itoa(at.Port))
 }
 
 // openLog opens the access log until the program ends; nil if none. The log must not be a file that serve reads.

@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"net"
+	"os"
 	"os/exec"
 	"path"
 	"syscall"
@@ -53,12 +55,14 @@ func TestSeveralBundlesAreServed(t *testing.T) {
 	w.must(t, "lock", "@up", "-q", "--release", "csi@3.5.1", "-o", "old.yaml")
 	w.must(t, "pull", "@up", "-q", "--lock", "old.yaml", "-o", "old.tar", "--volume-size", "300kB")
 	w.must(t, "pull", "@up", "-q", "-o", "a.tar")
-	s := w.serve(t, "a.tar", "old.tar.parts", "--as", "site/new:1", "--as", "site/old:1")
+	s := w.serve(t, "a.tar", "old.tar.parts", "--as", "site/new:1", "--as", "site/old:1", "--listen", ":0", "--allow-plain-http")
+	_, port, err := net.SplitHostPort(s.Address)
+	require.NoError(t, err)
 	require.Len(t, s.Bundles, 2)
 	require.Equal(t, s.Reference, s.Bundles[0].Reference)
 	for n, as := range []string{"site/new", "site/old"} {
-		require.Equal(t, s.Address+"/"+as+"@"+s.Bundles[n].Root, s.Bundles[n].Reference)
-		w.must(t, "copy", s.Address+"/"+as+":1", "oci:"+path.Base(as), "--plain-http", s.Address)
+		require.Equal(t, must(os.Hostname())(t)+":"+port+"/"+as+"@"+s.Bundles[n].Root, s.Bundles[n].Reference)
+		w.must(t, "copy", "localhost:"+port+"/"+as+":1", "oci:"+path.Base(as), "--plain-http", "localhost:"+port)
 		require.Contains(t, s.Repositories, as+"/registry.test/csi/driver")
 	}
 	s.end(t)
