@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -82,7 +83,11 @@ func (o *pushOptions) run(ctx context.Context, src, dest string) error {
 	to, destErr := registryLocation("push to", dest)
 	mountFrom, mountErr := o.mountRefs(to)
 	var receiptErr error
-	if o.receipt != "" {
+	switch o.receipt {
+	case "":
+	case "-":
+		receiptErr = flags.Bad("--receipt", "-", errors.New("standard output has the reference"), "name a file")
+	default:
 		receiptErr = o.vacant(o.receipt, src)
 	}
 	if err := fault.Join(err, destErr, mountErr, receiptErr); err != nil {
