@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,7 +39,7 @@ func (r Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	case rest == "" || rest == "/":
 		answer(w, req, "application/json", []byte("{}"))
 	case rest == "/_catalog":
-		answerJSON(w, req, "application/json", map[string][]string{"repositories": r.Names()})
+		answerJSON(w, req, "application/json", map[string][]string{"repositories": page(w, req, r.Names())})
 	default:
 		r.route(w, req, rest[1:])
 	}
@@ -110,7 +111,29 @@ func (r Registry) serveTags(w http.ResponseWriter, req *http.Request, repo *repo
 	name := strings.TrimSuffix(strings.TrimPrefix(req.URL.Path, "/v2/"), "/tags/list")
 	tags := slices.AppendSeq([]string{}, maps.Keys(repo.tags))
 	slices.Sort(tags)
-	answerJSON(w, req, "application/json", map[string]any{"name": name, "tags": tags})
+	answerJSON(w, req, "application/json", map[string]any{"name": name, "tags": page(w, req, tags)})
+}
+
+// page returns the part of a sorted list that a request wants with n and last, and links to the next one.
+func page(w http.ResponseWriter, req *http.Request, names []string) []string {
+	query := req.URL.Query()
+	if last := query.Get("last"); last != "" {
+		at, found := slices.BinarySearch(names, last)
+		if found {
+			at++
+		}
+		names = names[at:]
+	}
+	n, err := strconv.Atoi(query.Get("n"))
+	if err != nil || n < 0 || n >= len(names) {
+		return names
+	}
+	if n > 0 {
+		query.Set("last", names[n-1])
+		next := url.URL{Path: req.URL.Path, RawQuery: query.Encode()}
+		w.Header().Set("Link", "<"+next.String()+`>; rel="next"`)
+	}
+	return names[:n]
 }
 
 // serveReferrers returns an empty index without referrers, even for a missing subject (OCI specification).

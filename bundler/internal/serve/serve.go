@@ -4,12 +4,12 @@
 //	GET HEAD  /v2/                                200, or 401 if a login is needed
 //	GET HEAD  /v2/NAME/manifests/TAG-or-DIGEST
 //	GET HEAD  /v2/NAME/blobs/DIGEST               with Range
-//	GET HEAD  /v2/NAME/tags/list
+//	GET HEAD  /v2/NAME/tags/list                  n, last
 //	GET HEAD  /v2/NAME/referrers/DIGEST           artifactType
-//	GET HEAD  /v2/_catalog
+//	GET HEAD  /v2/_catalog                        n, last
 //
 // Everything else gets 404, writes get 405 (UNSUPPORTED), and every error has the specification's
-// JSON. Lists hold a few dozen names and have no pages.
+// JSON.
 //
 // Repositories have the layout of `push --layout paths`: the whole bundle in one, and each image
 // with its attachments below that, under its upstream name:
