@@ -118,7 +118,8 @@ func TestCertificatesAndSchemes(t *testing.T) {
 		return err
 	}
 	wantFault(t, resolve(remote.Options{}, secure.Host), fault.CertificateInvalid, "--ca-file", secure.Host)
-	wantFault(t, resolve(remote.Options{CAFiles: []string{secure.CAFile(t), plain.CAFile(t)}}, secure.Host), fault.NotFound)
+	both := []string{secure.CAFile(t), plain.CAFile(t)}
+	wantFault(t, resolve(remote.Options{CAFiles: both}, secure.Host), fault.NotFound)
 	wantFault(t, resolve(remote.Options{CA: plain.CA()}, secure.Host), fault.CertificateInvalid, "--ca-file")
 	wantFault(t, resolve(remote.Options{SkipTLSVerify: []string{secure.Host}}, secure.Host), fault.NotFound)
 	wantFault(t, resolve(remote.Options{SkipTLSVerify: []string{"other.site"}}, secure.Host), fault.CertificateInvalid)
@@ -136,7 +137,8 @@ func TestBadOptions(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "ca.crt")
 	require.NoError(t, os.WriteFile(file, []byte("no certificate"), 0o600))
 	for _, o := range []remote.Options{
-		{CAFiles: []string{file}}, {CA: []byte("x")}, {PlainHTTP: []string{"http://a.b"}}, {PlainHTTP: []string{"a.b/c"}}, {PlainHTTP: []string{""}},
+		{CAFiles: []string{file}}, {CA: []byte("x")},
+		{PlainHTTP: []string{"http://a.b"}}, {PlainHTTP: []string{"a.b/c"}}, {PlainHTTP: []string{""}},
 		{SkipTLSVerify: []string{"https://a.b"}},
 		{PlainHTTP: []string{"tsa"}}, // which references take for a path
 	} {

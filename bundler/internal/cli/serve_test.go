@@ -55,7 +55,8 @@ func TestSeveralBundlesAreServed(t *testing.T) {
 	w.must(t, "lock", "@up", "-q", "--release", "csi@3.5.1", "-o", "old.yaml")
 	w.must(t, "pull", "@up", "-q", "--lock", "old.yaml", "-o", "old.tar", "--volume-size", "300kB")
 	w.must(t, "pull", "@up", "-q", "-o", "a.tar")
-	s := w.serve(t, "a.tar", "old.tar.parts", "--as", "site/new:1", "--as", "site/old:1", "--listen", ":0", "--allow-plain-http")
+	s := w.serve(t, "a.tar", "old.tar.parts", "--as", "site/new:1", "--as", "site/old:1",
+		"--listen", ":0", "--allow-plain-http")
 	_, port, err := net.SplitHostPort(s.Address)
 	require.NoError(t, err)
 	require.Len(t, s.Bundles, 2)

@@ -311,7 +311,7 @@ func (in *Input) storage(installed bool) []Finding {
 	var all []Finding
 	if installed && in.CSIDriver == nil {
 		all = append(all, Finding{Driver: matrix.CSI, Subject: "CSIDriver " + drivers.CSIDriver, Reason: fault.NotFound, Message: "is not there",
-			Remedy: "the operator makes it again; under spec.suspend or another spec.drift.mode than Repair, set these back first"})
+			Remedy: "the operator makes it again, unless spec.suspend or spec.drift.mode keeps it from that: set them back"})
 	}
 	return all
 }
@@ -319,7 +319,8 @@ func (in *Input) storage(installed bool) []Finding {
 // withoutNodes reports DaemonSets that no node may run. A cluster may have no node for the Windows plugin.
 func (in *Input) withoutNodes(workloads []Workload) (all []Finding) {
 	for _, w := range workloads {
-		if w.Kind != "DaemonSet" || !w.Observed || w.Desired > 0 || len(in.Nodes) == 0 || w.Name == drivers.NodeWindows {
+		runs := !w.Observed || w.Desired > 0 || w.Name == drivers.NodeWindows
+		if w.Kind != "DaemonSet" || runs || len(in.Nodes) == 0 {
 			continue
 		}
 		f := Finding{Driver: w.Driver, Subject: w.String(), Reason: fault.Incomplete, Message: "finds no node to run on",

@@ -167,8 +167,8 @@ func (p Plan) Stage(name string) []Step {
 // Removals returns the steps for obsolete objects.
 func (p Plan) Removals() []Step { return p.Stage("") }
 
-// Changes reports whether objects of a driver change for another reason than drift. Then its deleted objects are created
-// too, in every drift mode: the new pods may need them.
+// Changes reports whether objects of a driver change for another reason than drift. Then its deleted objects are
+// created too, in every drift mode: the new pods may need them.
 func (p Plan) Changes(d matrix.Driver) bool {
 	return slices.ContainsFunc(p.Steps, func(s Step) bool {
 		return s.Driver == d && s.Stage != "" && s.Writes() && s.Cause != Drift

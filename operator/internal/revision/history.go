@@ -130,7 +130,7 @@ func (h History) changed(change func(*Record)) History {
 }
 
 // Fail records that the current revision was not healthy within its deadline. It is no rollback target
-// then, even if it was healthy before. What changed since its start is a part of the try that failed.
+// then, even if it was healthy before. Changes since its start are a part of the try that failed.
 func (h History) Fail(reason string, a Attempt, now time.Time) History {
 	return h.changed(func(r *Record) {
 		r.Attempt = a

@@ -144,7 +144,8 @@ func TestAnotherBundleWithTheSameOfAGroup(t *testing.T) {
 		r.Contents = map[string]string{"csi": of}
 		return r
 	}
-	h := start(start(revision.History{}, content(2, "other"), 1).Fail("why", revision.Attempt{}, t0), content(1, "same"), 2).Succeed(t0)
+	h := start(revision.History{}, content(2, "other"), 1).Fail("why", revision.Attempt{}, t0)
+	h = start(h, content(1, "same"), 2).Succeed(t0)
 	require.True(t, content(1, "same").Equal(content(2, "same")))
 	require.False(t, content(1, "").Equal(content(2, "")), "nobody knows what it is made of")
 	h = h.Moved(content(2, "same"))

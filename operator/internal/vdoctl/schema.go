@@ -38,7 +38,7 @@ func checkSchema(kind string, doc []byte) error {
 	for _, v := range crd.Spec.Versions { // there is one
 		schema := &v.Schema.OpenAPIV3Schema
 		for _, err := range validate.NewSchemaValidator(schema, nil, "", strfmt.Default).Validate(data).Errors {
-			if invalid, ok := err.(openapi.Error); !ok || invalid.Code() != openapi.RequiredFailCode {
+			if invalid, ok := errors.AsType[openapi.Error](err); !ok || invalid.Code() != openapi.RequiredFailCode {
 				text := strings.ReplaceAll(err.Error(), " in body", "")
 				errs = append(errs, errors.New(strings.TrimPrefix(text, ".")))
 			}

@@ -268,7 +268,9 @@ func TestARevisionThatHasJustFailedIsNotSaidToBeInForce(t *testing.T) {
 	require.Equal(t, reconciler.Soon, p.Next(p.config).AtMost, "the next pass decides what follows")
 	require.ErrorContains(t, p.phase(&p.config.Status).Err, "failed: it crashes")
 	p.upgrades.history = revision.Histories{matrix.CSI: h}
-	p.upgrades.verdicts = map[revision.Group]decide.Verdict{matrix.CSI: {Action: decide.RollBack, Message: "x is put back"}}
+	p.upgrades.verdicts = map[revision.Group]decide.Verdict{
+		matrix.CSI: {Action: decide.RollBack, Message: "x is put back"},
+	}
 	require.Equal(t, notReadyInterval, p.Next(p.config).AtMost)
 	require.ErrorContains(t, p.phase(&p.config.Status).Err, "x is put back")
 }

@@ -209,8 +209,8 @@ func (s *facts) retentions() map[matrix.Driver]plan.Retention {
 	return all
 }
 
-// onDelete returns the rules of a removal. Orphan is only for the VDOConfig's own deletion: the operator would forget a
-// driver that the spec no longer requests, and no later deletion would remove it.
+// onDelete returns the rules of a removal. Orphan is only for the VDOConfig's own deletion. The operator would forget a
+// driver that the spec no longer requests, and nothing would remove it later.
 func (s *facts) onDelete() v1alpha1.DeleteMode {
 	if s.config.Spec.OnDelete == v1alpha1.DeleteOrphan && s.config.DeletionTimestamp.IsZero() {
 		return v1alpha1.DeleteRefuse
@@ -252,8 +252,8 @@ func (r *Reconciler) volumesInUse(ctx context.Context) (why, err error) {
 		return nil, err
 	}
 	return fault.Errorf(fault.Refused, "remove", "csi",
-		"delete the claims and volumes first; or set spec.onDelete to Remove, which leaves them without a driver; "+
-			"or leave the drivers installed: delete the VDOConfig with spec.onDelete Orphan",
+		"delete the claims and volumes first; or set spec.onDelete to Remove, which leaves them without a driver, "+
+			"or delete the VDOConfig under Orphan",
 		"%d PersistentVolumes and %d VolumeAttachments use %s", volumes, attachments,
 		drivers.CSIDriver), nil
 }

@@ -93,7 +93,8 @@ func testBound(t *testing.T, long string, limit int) {
 	for i := range 3 * 24 {
 		rev := revision.Revision{Bundle: fmt.Sprintf("%s@sha256:%064d", name, i), Releases: []string{"snapshot-controller@8.2.0", "csi@3.7.3"}}
 		group := revision.Groups[i%3]
-		history[group] = history[group].Start(rev, revision.Beginning{Now: now}).Fail(long, revision.Attempt{}, now).Bounded(3)
+		begun := history[group].Start(rev, revision.Beginning{Now: now})
+		history[group] = begun.Fail(long, revision.Attempt{}, now).Bounded(3)
 	}
 	p.inventory = inventory.Of(inventory.Entry{}).WithMemory(inventory.Memory{Revisions: history})
 	p.outcome.resolved, p.outcome.applied = errors.New(long), &fault.Error{Reason: fault.Corrupt, Hint: long, Err: errors.New(long)}

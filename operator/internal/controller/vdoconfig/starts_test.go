@@ -466,7 +466,9 @@ func TestARollbackWaitsForABundleThatCannotBeRead(t *testing.T) {
 // The snapshot-controller stays while there are snapshots of other storage drivers, whether no one asks for ours any
 // more or the VDOConfig is deleted. Orphan leaves no driver that the spec no longer requests.
 func TestTheSnapshotControllerStaysForOtherDrivers(t *testing.T) {
-	modes := map[int]v1alpha1.DeleteMode{0: "", 1: "", 2: v1alpha1.DeleteRemove, 3: v1alpha1.DeleteOrphan, 500: v1alpha1.DeleteRefuse}
+	modes := map[int]v1alpha1.DeleteMode{
+		0: "", 1: "", 2: v1alpha1.DeleteRemove, 3: v1alpha1.DeleteOrphan, 500: v1alpha1.DeleteRefuse,
+	}
 	for n, mode := range modes {
 		g := gathering(t)
 		g.Cluster = used{snapshots: n}
