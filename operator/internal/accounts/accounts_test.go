@@ -504,6 +504,7 @@ func TestTwoRunsAtOnceEndWithAPasswordThatWorks(t *testing.T) {
 	err := w.rotate(whole(), none)
 	require.Equal(t, fault.Incomplete, fault.ReasonOf(other), "it waits for the operator: %v", other)
 	require.Equal(t, fault.Conflict, fault.ReasonOf(err), "the record was changed: %v", err)
+	require.Contains(t, fault.HintOf(err), "run the same command again")
 	w.complete(nextName)
 
 	v = newVC("west", nil)

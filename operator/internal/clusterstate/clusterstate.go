@@ -50,7 +50,7 @@ func Fault(op string, err error) error {
 	case apierrors.IsNotFound(err):
 		f.Reason = fault.NotFound
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
-		f.Reason = fault.Conflict
+		f.Reason, f.Hint = fault.Conflict, "another program wrote it meanwhile: run the same command again"
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
 		f.Reason, f.Hint = fault.InvalidInput, "correct what the API server refuses"
 	case errors.As(err, &netErr), errors.Is(err, context.DeadlineExceeded), strings.Contains(err.Error(), "connection refused"),
