@@ -395,6 +395,9 @@ func classify(op, subject string, err error) *fault.Error {
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
 		f.Reason = fault.Incompatible
 		f.Hint = "the API server refuses it: see that the bundle is for this Kubernetes version; where a field is immutable, delete the object"
+		if strings.Contains(err.Error(), "nodePort") {
+			f.Hint = "choose another nodePort: a free one of the API server's range (--service-node-port-range)"
+		}
 	case apierrors.IsTooManyRequests(err):
 		f.Reason = fault.Throttled
 	case apierrors.IsTimeout(err), apierrors.IsServerTimeout(err), apierrors.IsServiceUnavailable(err), apierrors.IsInternalError(err):

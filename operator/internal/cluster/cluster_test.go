@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/discovery"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -226,6 +227,8 @@ func TestAnswersOfTheServerAreToldApart(t *testing.T) {
 		"401":   {apierrors.NewUnauthorized("no"), fault.Unauthorized},
 		"409":   {apierrors.NewConflict(gr, "x", errors.New("changed")), fault.Conflict},
 		"422":   {apierrors.NewInvalid(schema.GroupKind{Kind: "ConfigMap"}, "x", nil), fault.Incompatible},
+		"port": {apierrors.NewInvalid(schema.GroupKind{Kind: "Service"}, "x", field.ErrorList{
+			field.Invalid(field.NewPath("spec", "ports").Index(0).Child("nodePort"), 30001, "allocated")}), fault.Incompatible},
 		"429":   {apierrors.NewTooManyRequests("later", 1), fault.Throttled},
 		"500":   {apierrors.NewInternalError(errors.New("boom")), fault.Unreachable},
 		"reset": {&net.OpError{Op: "read", Err: errors.New("connection reset")}, fault.Unreachable},
@@ -239,6 +242,7 @@ func TestAnswersOfTheServerAreToldApart(t *testing.T) {
 		_, err := failing.Apply(ctx, step(configMap(ns, "x", nil), plan.Create), nil)
 		require.Equal(t, answer.reason, fault.ReasonOf(err), name)
 		require.Contains(t, err.Error(), "create ConfigMap "+ns+"/x", name)
+		require.Equal(t, name == "port", strings.Contains(fault.HintOf(err), "choose another nodePort"), name)
 	}
 }
 
