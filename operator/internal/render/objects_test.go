@@ -229,8 +229,12 @@ func TestWhatIsMadeOfObjects(t *testing.T) {
 				`"mirrors":["m.site/vdo/up.example/a","old.site/up.example/a"],"source":"up.example/a"}]}`},
 		}},
 
-		"no node":                    {onNodes(), looks{{controller + " spec/replicas", "=1"}, {"notes", "no node can hold the pods of " + "Deployment vmware-system-csi/vsphere-csi-controller"}}},
-		"workers only":               {onNodes(render.Node{Name: "w"}), looks{{controller + " spec/replicas", "=1"}, {"notes", "no node can hold the pods of Deployment kube-system/snapshot-controller"}}},
+		"no node":      {onNodes(), looks{{controller + " spec/replicas", "=1"}, {"notes", "no node can hold the pods of " + "Deployment vmware-system-csi/vsphere-csi-controller"}}},
+		"workers only": {onNodes(render.Node{Name: "w"}), looks{{controller + " spec/replicas", "=1"}, {"notes", "no node can hold the pods of Deployment kube-system/snapshot-controller"}}},
+		"a selector that fits no node": {func(in *render.Input) {
+			in.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "csi", Workloads: []v1alpha1.Workload{
+				{Name: "vsphere-csi-controller", NodeSelector: map[string]string{"disk": "none"}}}}}
+		}, looks{{"notes", "disk=none"}}},
 		"a control-plane node":       {onNodes(a), looks{{controller + " spec/replicas", "=1"}, {"notes", "!no node can hold"}}},
 		"two":                        {onNodes(a, b), looks{{controller + " spec/replicas", "=2"}, {"notes", "!no node can hold"}}},
 		"five":                       {onNodes(a, b, c, controlPlane("d"), controlPlane("e")), looks{{controller + " spec/replicas", "=3"}}},

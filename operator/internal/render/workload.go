@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
@@ -169,7 +170,9 @@ func (r *renderer) fit(o *unstructured.Unstructured) {
 	}
 	nodes := r.nodesFor(o)
 	if len(nodes) == 0 {
-		r.note("no node can hold the pods of %s: it needs a schedulable control-plane node with the label and taints that its manifest expects", RefOf(o))
+		selector, _, _ := unstructured.NestedStringMap(podSpec(o), "nodeSelector")
+		r.note("no node can hold the pods of %s: no schedulable node fits their node selector (%s), affinity and "+
+			"tolerations, which its manifest or the VDOConfig sets", RefOf(o), labels.FormatLabels(selector))
 	}
 	fitting := min(replicas, max(1, int64(len(nodes))))
 	_ = unstructured.SetNestedField(o.Object, fitting, "spec", "replicas") // spec is a map: it was read above
