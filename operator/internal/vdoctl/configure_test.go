@@ -207,6 +207,8 @@ data: {ca.crt: "` + strings.ReplaceAll(string(west.CA), "\n", "\\n") + `"}
 	refused(strings.Replace(rest, "storageProvider: {", "onDelete: Perhaps\n  storageProvider: {", 1), 2, nil,
 		"spec.onDelete should be one of [Refuse")
 	refused(strings.Replace(rest, "{name: vdo}", "{name: other}", 1), 8, nil, "the cluster has another one, vdo")
+	s.create(&v1alpha1.VDOConfig{ObjectMeta: s.meta("second"), Spec: s.config().Spec}) // the operator refuses it
+	refused(rest, 0, nil, "all is as asked already")
 }
 
 // What a file names is written with it; what the cluster has beside is kept, and what is not

@@ -86,7 +86,8 @@ func (d *draft) readResources(ctx context.Context, c client.Client) error {
 			"install the operator first, by `vdoctl deploy`, or write a file: -o site.yaml",
 			"the operator's resources are not known to it")
 	}
-	if len(has.configs) > 0 && d.config != nil && has.configs[0].GetName() != d.config.Name {
+	isSame := func(o client.Object) bool { return o.GetName() == d.config.Name }
+	if len(has.configs) > 0 && d.config != nil && !slices.ContainsFunc(has.configs, isSame) {
 		return fault.Errorf(fault.Conflict, "configure", describeObject(d.config), "give it that name in the file",
 			"the cluster has another one, %s, and the operator takes no second", has.configs[0].GetName())
 	}
