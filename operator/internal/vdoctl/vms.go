@@ -139,7 +139,8 @@ func (o *vmsOptions) fix(ctx context.Context) error {
 	apart := len(o.vms)+len(o.folders)+len(o.templates) > 0
 	switch {
 	case apart && (o.drain || o.force || o.emptyDirs || o.outage || len(o.nodes) > 0):
-		return flags.Bad("--vm", "", errors.New("no node is worked on"), "leave out --nodes and what is said of draining them")
+		return fault.Errorf(fault.InvalidInput, "fix", strings.Join(slices.Concat(o.vms, o.folders, o.templates), ", "),
+			"leave out --nodes and all flags about draining and the control plane", "no node is worked on")
 	case !apart && (o.noCluster || !o.powerOff && (o.drain || o.force || o.emptyDirs || o.outage)):
 		return flags.Bad("--drain", "", errors.New("nothing is powered off"),
 			"add --power-off; without a cluster, name VMs with --vm, --folder or --template")

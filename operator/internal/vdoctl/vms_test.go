@@ -123,6 +123,7 @@ clusters: [{name: a, cluster: {server: "https://127.0.0.1:1"}}]
 	}
 	folder, template := []string{"--folder", path.Dir(vms[0].Path)}, []string{"--template", vms[1].Path}
 	require.Contains(t, fix(2, append(folder, "--drain")...), "no node is worked on")
+	require.Contains(t, fix(2, append(folder, "--nodes", "worker-1")...), "fix "+folder[1]+": no node is worked on")
 	require.Contains(t, fix(2, append(folder, "--hardware-version", "14")...), "a number from 15 on")
 	require.Contains(t, fix(4, "--vm", "/site/west/vm/none"), "find VMs at /site/west/vm/none")
 	require.Contains(t, fix(8, append(folder, "--hardware-version", "99", "--power-off", "--yes")...),
