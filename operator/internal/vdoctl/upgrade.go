@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -263,6 +264,10 @@ func consent(config *v1alpha1.VDOConfig, older []string, revision, by string) {
 
 func notWaiting(config *v1alpha1.VDOConfig, name string) error {
 	f := &fault.Error{Reason: fault.Conflict, Op: "approve", Subject: name, Err: errors.New("no upgrade waits"), Hint: "see `vdoctl upgrade list`"}
+	if c := meta.FindStatusCondition(config.Status.Conditions, v1alpha1.ConditionResolved); c != nil &&
+		c.Status == metav1.ConditionFalse {
+		f.Err = fmt.Errorf("no upgrade waits: %s", c.Message)
+	}
 	if w := config.Status.Candidate; w != nil {
 		f.Err = fmt.Errorf("it is %s that waits, with %s", w.Name, w.Releases)
 	}

@@ -271,6 +271,11 @@ func TestUpgradeIsListedAndApprovedInOnesOwnName(t *testing.T) {
 	s.status(func(st *v1alpha1.VDOConfigStatus) { st.Candidate = nil })
 	require.Contains(t, s.ok("upgrade", "approve", "r4-44444444"), "nothing waits")
 	s.run("upgrade", "approve", "r5-55555555").is(8, "no upgrade waits")
+	s.status(func(st *v1alpha1.VDOConfigStatus) {
+		st.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionResolved, Status: metav1.ConditionFalse,
+			Reason: "InvalidInput", Message: "spec.upgradePolicy.windows: wrong", LastTransitionTime: metav1.Now()}}
+	})
+	s.run("upgrade", "approve", "r5-55555555").is(8, "no upgrade waits: spec.upgradePolicy.windows: wrong")
 }
 
 func TestADowngradeAndAFailedRevisionNeedTheirOwnConsent(t *testing.T) {
