@@ -126,6 +126,10 @@ func (d *directory) read() (*index, error) {
 
 func (d *directory) small(name string, limit int64) ([]byte, error) {
 	f, err := d.openToRead(name)
+	if errors.Is(err, fs.ErrNotExist) && d.Has(partialDir) && !d.Has(indexName) {
+		return nil, fault.Errorf(fault.Incomplete, "open", d.Path, "run the command that wrote it again: it resumes",
+			"an interrupted run has left it incomplete")
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, notBundle(d.Path, "it is not an OCI image layout: it has no %s", name)
 	}
