@@ -92,6 +92,7 @@ func (f *volumeFlags) archiveOptions(replace, restart bool) archive.Options {
 type splitOptions struct {
 	common
 	volumeFlags
+	restart bool
 }
 
 func newSplitCommand(a *app) *cobra.Command {
@@ -113,6 +114,7 @@ once.`,
 	o.volumeFlags.bind(cmd)
 	cmd.Flags().StringVarP(&o.dest, "output", "o", "", "`FILE` that the parts begin with (default FILE.tar)")
 	o.bindReplace(cmd, "the archive or parts at FILE")
+	cmd.Flags().BoolVar(&o.restart, "restart", false, "drop what an interrupted run of something else has left at FILE")
 	return with(cmd, o.bindFormat)
 }
 
@@ -125,7 +127,7 @@ func (o *splitOptions) run(cmd *cobra.Command, src string) error {
 	if err := o.checkVolumes(cmd, dest); err != nil {
 		return err
 	}
-	name, err := archive.Split(cmd.Context(), from.path, dest.path, o.archiveOptions(o.replace, false))
+	name, err := archive.Split(cmd.Context(), from.path, dest.path, o.archiveOptions(o.replace, o.restart))
 	if err != nil {
 		return err
 	}
