@@ -29,7 +29,7 @@ type HostOptions struct {
 	// SkipTLSVerify accepts any certificate: anyone in between can read logins, and answer in place of the host.
 	SkipTLSVerify bool `yaml:"insecureSkipTLSVerify"`
 	// Concurrency limits how many blobs are read or written at a time.
-	Concurrency int `yaml:"concurrency"`
+	Concurrency int `yaml:"-"`
 	// ChunkSize is the largest part of a blob in one request, in bytes.
 	ChunkSize int64 `yaml:"-"`
 }
@@ -168,8 +168,9 @@ type configDocument struct {
 
 type hostSection struct {
 	HostOptions `yaml:",inline"`
-	Chunks      string `yaml:"chunkSize"`
-	Mirror      string `yaml:"mirror"`
+	Blobs       *int    `yaml:"concurrency"`
+	Chunks      *string `yaml:"chunkSize"`
+	Mirror      string  `yaml:"mirror"`
 }
 
 // ParseConfig parses a settings file. Relative file names in it are relative to the directory of name.
@@ -217,13 +218,16 @@ const maxConcurrency = 64
 // check makes file names relative to dir and reports invalid settings.
 func (h *hostSection) check(dir string) (err error) {
 	h.CAFile, h.ClientCert, h.ClientKey = from(dir, h.CAFile), from(dir, h.ClientCert), from(dir, h.ClientKey)
-	if h.Chunks != "" {
-		if h.ChunkSize, err = ParseChunkSize(h.Chunks); err != nil {
-			return fmt.Errorf("chunkSize %q: %w", h.Chunks, err)
+	if h.Chunks != nil {
+		if h.ChunkSize, err = ParseChunkSize(*h.Chunks); err != nil {
+			return fmt.Errorf("chunkSize %q: %w", *h.Chunks, err)
 		}
 	}
+	if h.Blobs != nil {
+		h.Concurrency = *h.Blobs
+	}
 	switch {
-	case h.Concurrency < 0 || h.Concurrency > maxConcurrency:
+	case h.Blobs != nil && (h.Concurrency < 1 || h.Concurrency > maxConcurrency):
 		return fmt.Errorf("concurrency %d is not between 1 and %d", h.Concurrency, maxConcurrency)
 	case (h.ClientCert == "") != (h.ClientKey == ""):
 		return errors.New("clientCert and clientKey come together")

@@ -40,6 +40,8 @@ func TestBadSettingsOfHosts(t *testing.T) {
 		configHead + "hosts: {a.b: {password: x}}":                     {"the key password is not known"},
 		configHead + "hosts: {a.b: {concurrency: many}}":               {"concurrency", "many"},
 		configHead + "hosts: {a.b: {concurrency: -1}}":                 {"hosts.a.b: concurrency -1 is not between 1 and 64"},
+		configHead + "hosts: {a.b: {concurrency: 0}}":                  {"hosts.a.b: concurrency 0 is not between 1 and 64"},
+		configHead + "hosts: {a.b: {chunkSize: ''}}":                   {`hosts.a.b: chunkSize "": not a size`},
 		configHead + "hosts: {a.b: {chunkSize: big}}":                  {`hosts.a.b: chunkSize "big": not a size such as 4GB, 16MiB or 1048576`},
 		configHead + "hosts: {a.b: {chunkSize: 1kB}}":                  {"less than 262144 bytes"},
 		configHead + "hosts: {a.b: {clientKey: x}}":                    {"clientCert and clientKey come together"},
