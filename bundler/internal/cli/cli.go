@@ -151,6 +151,7 @@ in a registry.`,
 		Version: version().String(),
 	}
 	command.Root(root, "")
+	root.SetOut(a.out) // before the completion command takes it
 	flags.GlobalGroup(root, func(fl *pflag.FlagSet) {
 		fl.BoolVar(&a.debug, "debug", false, "tell every request to registries and sources of manifests on standard error, without anything secret")
 	})

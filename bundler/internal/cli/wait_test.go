@@ -94,7 +94,8 @@ func TestAFullStandardOutputIsStorage(t *testing.T) {
 	w.must(t, "pull", "@up", "-q", "--lock", "lock.yaml", "--sign-key", "k.key", "-o", "a.tar")
 	before := w.names(t)
 	for _, args := range [][]string{
-		{"version"}, {"inspect", "--help"}, {"inspect", "a.tar", "--format", "json"}, {"lock", "@up", "-q"}, {"diff", "a.tar", "a.tar"},
+		{"version"}, {"completion", "bash"}, {"inspect", "--help"},
+		{"inspect", "a.tar", "--format", "json"}, {"lock", "@up", "-q"}, {"diff", "a.tar", "a.tar"},
 		{"pull", "@up", "-q", "--lock", "lock.yaml", "-o", "-"}, {"keygen", "-o", "new"},
 	} {
 		full := must(os.OpenFile("/dev/full", os.O_WRONLY, 0))(t)

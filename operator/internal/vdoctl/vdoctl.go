@@ -108,6 +108,7 @@ anything.`,
 	}
 	flags.GlobalGroup(root, a.cluster.bind)
 	command.Root(root, "\n"+exitCodesHelp)
+	root.SetOut(a.out) // before the completion command takes it
 	if a.plugin {
 		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl vdo"}
 	}
