@@ -43,14 +43,17 @@ type app struct {
 // an idle pipe or a hanging disk: no written data needs an orderly end.
 const patience = 5 * time.Second
 
-// Main runs the program and returns its exit code. SIGINT and SIGTERM end the work so that a later run can resume. A
-// second signal ends the program at once. version is the linker's or, if empty, the module's.
+// Main runs the program and returns its exit code. SIGINT, SIGTERM and SIGHUP end the work so that a later run can
+// resume. A second signal ends the program at once. version is the linker's or, if empty, the module's.
 func Main(version string, args []string) int {
 	linked = version
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	if !signal.Ignored(syscall.SIGHUP) { // as under nohup
+		signal.Notify(signals, syscall.SIGHUP)
+	}
 	go func() {
 		s := <-signals
 		signal.Stop(signals)
@@ -75,7 +78,9 @@ func Main(version string, args []string) int {
 	}
 }
 
-var signalNames = map[os.Signal]string{os.Interrupt: "Ctrl-C (SIGINT)", syscall.SIGTERM: "SIGTERM"}
+var signalNames = map[os.Signal]string{
+	os.Interrupt: "Ctrl-C (SIGINT)", syscall.SIGTERM: "SIGTERM", syscall.SIGHUP: "SIGHUP",
+}
 
 func (a *app) run(ctx context.Context) int {
 	cmd, err := command.Run(ctx, a.root(), a.args, a.out, a.err)

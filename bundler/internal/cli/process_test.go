@@ -7,6 +7,7 @@ import (
 	"debug/buildinfo"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime/debug"
 	"slices"
@@ -60,9 +61,12 @@ func (w *world) read(t *testing.T, name string) []byte {
 func TestInterruptedPullGoesOn(t *testing.T) {
 	t.Run("file", func(t *testing.T) { interruptedPull(t, os.Interrupt, "a.tar") })
 	t.Run("folder", func(t *testing.T) { interruptedPull(t, syscall.SIGTERM, "oci:a") })
+	if !signal.Ignored(syscall.SIGHUP) {
+		t.Run("terminal", func(t *testing.T) { interruptedPull(t, syscall.SIGHUP, "a.tar") })
+	}
 }
 
-func interruptedPull(t *testing.T, signal os.Signal, dest string) {
+func interruptedPull(t *testing.T, sent os.Signal, dest string) {
 	w := newWorld(t, t.TempDir())
 	w.must(t, "lock", "@up", "-o", "lock.yaml")
 	w.must(t, "pull", "@up", "--lock", "lock.yaml", "-o", "whole.tar")
@@ -75,13 +79,15 @@ func interruptedPull(t *testing.T, signal os.Signal, dest string) {
 	cmd, _, stderr := w.command(t.Context(), "pull", "@up", "--lock", "lock.yaml", "-o", dest)
 	require.NoError(t, cmd.Start())
 	<-seen // a blob is on its way that will not arrive
-	require.NoError(t, cmd.Process.Signal(signal))
+	require.NoError(t, cmd.Process.Signal(sent))
 	err := cmd.Wait()
 	close(held)
 	var exit *exec.ExitError
 	require.ErrorAs(t, err, &exit)
 	require.Equal(t, 130, exit.ExitCode(), stderr.String())
-	require.Contains(t, stderr.String(), "error: interrupted by "+map[os.Signal]string{os.Interrupt: "Ctrl-C (SIGINT)", syscall.SIGTERM: "SIGTERM"}[signal]+"\n")
+	require.Contains(t, stderr.String(), "error: interrupted by "+map[os.Signal]string{
+		os.Interrupt: "Ctrl-C (SIGINT)", syscall.SIGTERM: "SIGTERM", syscall.SIGHUP: "SIGHUP",
+	}[sent]+"\n")
 	require.Contains(t, stderr.String(), "hint: run the same command again: it resumes")
 	require.NoFileExists(t, filepath.Join(w.dir, "a.tar"))
 	require.NoFileExists(t, filepath.Join(w.dir, "a", "index.json"))
