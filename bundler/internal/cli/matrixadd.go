@@ -99,8 +99,12 @@ func (c *common) addTo(doc *matrix.Document, id matrix.ReleaseID, f addition) er
 	if _, err := matrix.Parse(id.String(), data); err != nil {
 		return err
 	}
-	c.say("%s is listed as %s was, with serial %d; it differs in this:", id, like.ReleaseID, doc.Serial)
-	for _, line := range diff.Listed(&was, doc, like.ReleaseID, id) {
+	lines, end := diff.Listed(&was, doc, like.ReleaseID, id), "; it differs in this:"
+	if len(lines) == 0 {
+		end = " and no difference"
+	}
+	c.say("%s is listed as %s was, with serial %d%s", id, like.ReleaseID, doc.Serial, end)
+	for _, line := range lines {
 		c.say("    %s", line)
 	}
 	if lost := doc.Unlisted(); len(was.Needs) == 0 && len(lost) > 0 {
@@ -336,7 +340,12 @@ func (p *printer) changes(title string, c diff.Changes) {
 
 // matrix prints which documents were compared, and how they differ.
 func (p *printer) matrix(m diff.MatrixChange) {
-	title := fmt.Sprintf("matrix: serial %d, was %d", m.ToSerial, m.FromSerial)
+	title := fmt.Sprintf("matrix: serial %d", m.ToSerial)
+	if m.FromSerial != m.ToSerial {
+		title += fmt.Sprintf(", was %d", m.FromSerial)
+	} else {
+		title += " of both"
+	}
 	if e := m.Expires; e != nil {
 		title += fmt.Sprintf("; expires %s, was %s", e.To, e.From)
 	}
