@@ -43,9 +43,11 @@ const locationHint = "write FILE.tar or ./FILE for an archive, oci:DIR for a fol
 
 // parseLocation parses a location. A file ends in .tar or .parts, or starts as a path. A registry's host has a dot or
 // a port, or is localhost, so that a mistyped file name never names a Docker Hub repository.
-func parseLocation(s string) (location, error) {
+func parseLocation(s string) (location, error) { return hintedLocation(s, locationHint) }
+
+func hintedLocation(s, hint string) (location, error) {
 	bad := func(why string) (location, error) {
-		return location{}, fault.Errorf(fault.InvalidInput, "read place", fmt.Sprintf("%q", s), locationHint, "%s", why)
+		return location{}, fault.Errorf(fault.InvalidInput, "read place", fmt.Sprintf("%q", s), hint, "%s", why)
 	}
 	if dir, ok := strings.CutPrefix(s, "oci:"); ok {
 		if dir == "" {
@@ -74,9 +76,9 @@ func parseLocation(s string) (location, error) {
 	return location{store: inRegistry, reference: ref}, nil
 }
 
-// locationIn parses a location of certain kinds; why and hint are for others.
+// locationIn parses a location of certain kinds; why is for others, hint for all that is wrong.
 func locationIn(op, s, why, hint string, kinds ...locationKind) (location, error) {
-	p, err := parseLocation(s)
+	p, err := hintedLocation(s, hint)
 	if err == nil && !slices.Contains(kinds, p.store) {
 		err = fault.Errorf(fault.InvalidInput, op, fmt.Sprintf("%q", s), hint, "%s", why)
 	}

@@ -29,12 +29,7 @@ type Bytes int64
 func (*Bytes) Type() string { return "SIZE" }
 
 // String returns the number.
-func (b *Bytes) String() string {
-	if *b == 0 {
-		return ""
-	}
-	return fmt.Sprint(int64(*b))
-}
+func (b *Bytes) String() string { return fmt.Sprint(int64(*b)) }
 
 // Set parses a number with a unit.
 func (b *Bytes) Set(s string) error {
