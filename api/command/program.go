@@ -60,6 +60,10 @@ func Run(ctx context.Context, root *cobra.Command, args []string, out, err io.Wr
 	if o, ok := out.(*Output); ok && failed == nil {
 		failed = o.Failed()
 	}
+	if failed != nil { // an unknown flag may hide those after it, such as --format
+		cmd.Flags().ParseErrorsAllowlist.UnknownFlags = true
+		_ = cmd.Flags().Parse(args) // failed tells what is wrong
+	}
 	return cmd, failed
 }
 
