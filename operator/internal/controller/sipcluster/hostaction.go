@@ -53,7 +53,7 @@ func (a *actions) Pass(ctx context.Context, o action) (reconciler.Outcome[action
 	}
 	sip, h, err := a.held(ctx, o)
 	if err == nil {
-		err = possible(o, h)
+		err = a.possible(ctx, o, h)
 	}
 	waits := judgement{airship.ReasonRequested, "waiting for Metal3 to carry it out", metav1.ConditionUnknown, false}
 	out := actionOutcome{now: a.Now(), ready: waits}
@@ -111,7 +111,7 @@ func (a *actions) held(ctx context.Context, o action) (object, *choose.Host, err
 }
 
 // possible refuses actions that Metal3 would ignore.
-func possible(o action, h *choose.Host) error {
+func (a *actions) possible(ctx context.Context, o action, h *choose.Host) error {
 	online := h.Spec.Online
 	switch {
 	case h.Ignored():
@@ -119,9 +119,25 @@ func possible(o action, h *choose.Host) error {
 	case o.Spec.Action == airship.Reboot && !online:
 		return refuse(o, "the host is powered off", "request PowerOn")
 	case o.Status.RequestedAt != nil && o.Spec.Action != airship.Reboot && online != (o.Spec.Action == airship.PowerOn):
-		return refuse(o, "spec.online of the host was changed since", "see who else controls its power")
+		return a.replaced(ctx, o)
 	}
 	return nil
+}
+
+// replaced refuses an action whose spec.online was changed since, and names the HostAction that did.
+func (a *actions) replaced(ctx context.Context, o action) error {
+	var all airship.HostActionList
+	if err := a.Reader.List(ctx, &all, client.InNamespace(o.Namespace)); err != nil {
+		return asked("list", "HostActions", err)
+	}
+	for _, other := range all.Items {
+		at := other.Status.RequestedAt
+		opposes := other.Spec.Action != airship.Reboot && other.Spec.Action != o.Spec.Action
+		if opposes && other.Spec.Host == o.Spec.Host && at != nil && at.After(o.Status.RequestedAt.Time) {
+			return refuse(o, "HostAction "+other.Name+" replaced it", "create another HostAction if you still want it")
+		}
+	}
+	return refuse(o, "spec.online of the host was changed since", "see who else controls its power")
 }
 
 func refuse(o action, why, hint string) error {
@@ -136,7 +152,7 @@ func (a *actions) request(ctx context.Context, o action, sip object, h *choose.H
 		spec = map[string]any{"online": o.Spec.Action == airship.PowerOn}
 	} else if uid := string(o.UID); !slices.Contains(rebooted, uid) {
 		mode := `{"mode":"soft"}`
-		if o.Spec.Force {
+		if o.Spec.Force || strings.Contains(h.Annotations[annotationReboot], `"hard"`) { // one that waits stays forced
 			mode = `{"mode":"hard"}`
 		}
 		rebooted = append([]string{uid}, rebooted[:min(len(rebooted), maxRebootedFor-1)]...)
