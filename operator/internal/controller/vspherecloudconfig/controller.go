@@ -36,6 +36,7 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -153,7 +154,19 @@ func (r *Reconciler) ask(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig, 
 		return remembered(vcc, in, known), nil
 	}
 	a.at = r.Now()
+	r.refresh(ctx, vcc)
 	return a, nil
+}
+
+// refresh lets the answer be written though metadata changed during the check. A lost answer is asked again only after
+// a minute.
+func (r *Reconciler) refresh(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig) {
+	var live v1alpha1.VsphereCloudConfig
+	err := r.Reader.Get(ctx, client.ObjectKeyFromObject(vcc), &live)
+	if err == nil && live.UID == vcc.UID && live.Generation == vcc.Generation &&
+		equality.Semantic.DeepEqual(live.Status, vcc.Status) {
+		vcc.ResourceVersion = live.ResourceVersion
+	}
 }
 
 // remembered returns the answer that memory has.

@@ -162,6 +162,21 @@ func TestASuspendedResourceIsLeftAlone(t *testing.T) {
 	require.Len(t, l.tried, 1)
 }
 
+// A label written while the vCenter is asked does not lose its answer, which is asked again only after a minute.
+func TestALabelWrittenDuringACheckLosesNoAnswer(t *testing.T) {
+	l := startLogins(t, "vc")
+	l.secret("right")
+	l.r.Check = func(ctx context.Context, q vcenter.Target) (vcenter.Report, error) {
+		v := l.get("vc")
+		metav1.SetMetaDataLabel(&v.ObjectMeta, "site", "a")
+		require.NoError(t, l.api.Update(ctx, v))
+		return l.check(ctx, q)
+	}
+	l.pass("vc")
+	require.True(t, meta.IsStatusConditionTrue(l.get("vc").Status.Conditions, v1alpha1.ConditionReady))
+	require.Equal(t, "a", l.get("vc").Labels["site"])
+}
+
 // All of this happens within a second, which the times in a status cannot tell apart.
 func TestAPassFromAnOldCacheTriesNoPasswordAgain(t *testing.T) {
 	for name, passwords := range map[string][]string{
