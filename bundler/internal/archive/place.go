@@ -83,7 +83,7 @@ func (w *FileWriter) leftovers(before noted) (left []string, err error) {
 		return left, nil
 	}
 	return nil, fault.Errorf(fault.Conflict, "resume", filepath.Join(dir, left[0]),
-		"finish that run (pull, copy, split or sign) as it was begun, or drop it with --restart of pull, copy or split; "+
+		"finish that run (pull, copy, split or sign) as it was begun, or drop it with --restart; "+
 			"or remove its .partial files and "+fault.Quote(w.path+journalSuffix),
 		"an interrupted run of something else left this file")
 }

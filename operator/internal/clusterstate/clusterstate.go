@@ -203,14 +203,16 @@ func readStorage(ctx context.Context, c client.Reader, out *preflight.Cluster) e
 	return client.IgnoreNotFound(err)
 }
 
-// csiNodes are the nodes that the storage driver is registered on.
-func csiNodes(ctx context.Context, c client.Reader) (map[string]bool, error) {
-	out := map[string]bool{}
+// csiNodes are the topology keys of the storage driver, by the nodes that it is registered on.
+func csiNodes(ctx context.Context, c client.Reader) (map[string][]string, error) {
+	out := map[string][]string{}
 	var list storagev1.CSINodeList
 	err := pages.Each(ctx, c, &list, func() {
 		for i := range list.Items {
 			for _, d := range list.Items[i].Spec.Drivers {
-				out[list.Items[i].Name] = out[list.Items[i].Name] || d.Name == drivers.CSIDriver
+				if d.Name == drivers.CSIDriver {
+					out[list.Items[i].Name] = append([]string{}, d.TopologyKeys...)
+				}
 			}
 		}
 	})
@@ -230,10 +232,11 @@ func parameter(s *storagev1.StorageClass, name string) string {
 // FixAnnotation marks a node whose VM `vdoctl vms fix` changes.
 const FixAnnotation = "vdo.vmware.com/vm-fix"
 
-func node(n *corev1.Node, registered map[string]bool) preflight.Node {
+func node(n *corev1.Node, registered map[string][]string) preflight.Node {
+	keys, known := registered[n.Name]
 	out := preflight.Node{
 		Name: n.Name, UUID: n.Status.NodeInfo.SystemUUID, ProviderID: n.Spec.ProviderID, Kubelet: n.Status.NodeInfo.KubeletVersion,
-		Registered: registered[n.Name], Zones: map[string]string{},
+		Registered: known, TopologyKeys: keys, Zones: map[string]string{},
 		ControlPlane: drivers.IsControlPlane(n.Labels),
 	}
 	_, out.Begun = n.Annotations[FixAnnotation]

@@ -147,9 +147,13 @@ func IsZoneLabel(name string) bool {
 	return prefix == oldZones || prefix == newZones || prefix == csiZones
 }
 
-func registered(_ *Snapshot, n *Node) found {
-	if !n.Registered {
+func registered(s *Snapshot, n *Node) found {
+	switch {
+	case !n.Registered:
 		return found{what: "the storage driver is not registered"}
+	case len(s.Wants.Categories) > 0 && len(n.TopologyKeys) == 0:
+		return found{what: "the storage driver is registered without topology keys",
+			remedy: "it was registered before topology was configured. The operator restarts the node plugin; if keys are missing for longer: kubectl -n vmware-system-csi rollout restart ds/vsphere-csi-node"}
 	}
 	return found{}
 }

@@ -59,7 +59,7 @@ func healthy() preflight.Snapshot {
 		uuid := fmt.Sprintf("4201%04d-aabb-ccdd-eeff-001122334455", i)
 		name := fmt.Sprintf("node-%d", i)
 		s.Cluster.Nodes = append(s.Cluster.Nodes, preflight.Node{
-			Name: name, UUID: uuid, ProviderID: "vsphere://" + uuid, ControlPlane: i == 0, Registered: true})
+			Name: name, UUID: uuid, ProviderID: "vsphere://" + uuid, ControlPlane: i == 0, Registered: true, TopologyKeys: []string{"topology.csi.vmware.com/zone"}})
 		v.Machines = append(v.Machines, preflight.Machine{
 			Ref: ref("VirtualMachine", name), Name: name, UUID: uuid, Guest: preflight.Guest{HostName: name, Addresses: 1, ToolsRunning: true}, DiskUUID: true, Hardware: "vmx-19",
 			Controllers: []string{"pvscsi"}, Parents: preflight.Parents{Folder: folder, Pool: pool, Host: host}})
@@ -168,6 +168,7 @@ var failing = []struct {
 	}},
 	{"no control plane", func(s *preflight.Snapshot) { s.Cluster.Nodes[0].ControlPlane = false }, "node-control-plane", preflight.BlockInstall, []string{"kubectl label node"}},
 	{"driver not registered on a node", func(s *preflight.Snapshot) { s.Cluster.Nodes[1].Registered = false }, "node-registered", preflight.Warn, []string{"node-1", "get csinodetopology node-1"}},
+	{"registered before topology was configured", func(s *preflight.Snapshot) { s.Cluster.Nodes[1].TopologyKeys = nil }, "node-registered", preflight.Warn, []string{"without topology keys", "rollout restart"}},
 
 	{"a node of another processor", func(s *preflight.Snapshot) { s.Images.Nodes[0].Labels["kubernetes.io/arch"] = "arm64" }, "image-platform", preflight.BlockInstall, []string{"node-0", "vsphere-csi-node", "up.example/driver", "spec.excludedNodes"}},
 

@@ -84,6 +84,7 @@ type Node struct {
 	Uninitialized bool              // has the taint that the cloud provider removes
 	Zones         map[string]string // the labels that [IsZoneLabel] accepts
 	Registered    bool              // its CSINode has the storage driver
+	TopologyKeys  []string          // of the driver there
 }
 
 // Keys returns the keys that identify a node's VM, in lower case: its UUID in both byte orders, and its name.
