@@ -201,7 +201,7 @@ func (t *evaluation) hint(signatures int) string {
 	case len(t.counts) > 0:
 		return "have it signed with further keys of the policy"
 	}
-	return "see that --key or the trust policy names the signer's key; have it signed by one that counts now, or refuse the bundle"
+	return "check the given keys and certificates; have it signed by one that counts now, or refuse the bundle"
 }
 
 func plural(n int, noun string) string {
