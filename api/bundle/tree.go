@@ -395,8 +395,8 @@ func NewReferrer(subject image.Digest, tag string, n Node, blobs ...ocispec.Desc
 }
 
 // ReadReferrers reads a subject's referrers of one artifact type, or of none, with the bytes of
-// their blobs: at most [MaxReferrerData] in all. It skips damaged, incomplete and larger ones. Any other fault
-// is an error, since a caller that misses a referrer would add it again.
+// their blobs: at most [MaxReferrerData] in all. It skips damaged, incomplete, forbidden and larger ones. Any
+// other fault is an error, since a caller that misses a referrer would add it again.
 func ReadReferrers(ctx context.Context, f Fetcher, subject image.Digest, attached []ocispec.Descriptor,
 	artifactType string) ([]Referrer, error) {
 	var out []Referrer
@@ -415,7 +415,7 @@ func ReadReferrers(ctx context.Context, f Fetcher, subject image.Digest, attache
 		switch fault.ReasonOf(err) {
 		case "":
 			out = append(out, a)
-		case fault.Corrupt, fault.Incomplete, fault.NotFound:
+		case fault.Corrupt, fault.Incomplete, fault.NotFound, fault.Unauthorized, fault.Forbidden:
 		default:
 			return nil, err
 		}

@@ -4,8 +4,12 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
+	"os/signal"
+	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 )
@@ -50,6 +54,15 @@ func Add(root *cobra.Command, id, title string, commands ...*cobra.Command) {
 	root.AddCommand(commands...)
 }
 
+// Signals returns the signals that end a program's work: Ctrl-C, SIGTERM and, unless under nohup, a lost terminal.
+func Signals() []os.Signal {
+	all := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) {
+		all = append(all, syscall.SIGHUP)
+	}
+	return all
+}
+
 // Run runs the command that the arguments name, and returns it with its error, which may be a
 // failed write to standard output.
 func Run(ctx context.Context, root *cobra.Command, args []string, out, err io.Writer) (*cobra.Command, error) {
@@ -60,9 +73,15 @@ func Run(ctx context.Context, root *cobra.Command, args []string, out, err io.Wr
 	if o, ok := out.(*Output); ok && failed == nil {
 		failed = o.Failed()
 	}
-	if failed != nil { // an unknown flag may hide those after it, such as --format
-		cmd.Flags().ParseErrorsAllowlist.UnknownFlags = true
-		_ = cmd.Flags().Parse(args) // failed tells what is wrong
+	if failed != nil { // a bad flag hides those after it
+		known := pflag.NewFlagSet("", pflag.ContinueOnError)
+		known.ParseErrorsAllowlist.UnknownFlags, known.Usage = true, func() {}
+		for _, name := range []string{"format", "progress"} {
+			if f := cmd.Flags().Lookup(name); f != nil {
+				known.AddFlag(f)
+			}
+		}
+		_ = known.Parse(args) // failed tells what is wrong
 	}
 	return cmd, failed
 }

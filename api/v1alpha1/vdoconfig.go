@@ -74,7 +74,8 @@ type VDOConfigSpec struct {
 	// keeps everything and reports it. Remove removes the drivers anyway. Orphan always leaves the
 	// drivers installed, except the registration of the storage driver's webhook, whose certificate
 	// would expire. Refuse also keeps the network plug-in (CNI), even without PersistentVolumes,
-	// since no pod has a network without it; Remove removes it last.
+	// since no pod has a network without it; Remove removes it last. A driver that the spec no longer
+	// requests is removed under Orphan as under Refuse.
 	// +optional
 	// +kubebuilder:default=Refuse
 	// +kubebuilder:validation:Enum=Refuse;Remove;Orphan

@@ -50,10 +50,7 @@ func Main(version string, args []string) int {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	if !signal.Ignored(syscall.SIGHUP) { // as under nohup
-		signal.Notify(signals, syscall.SIGHUP)
-	}
+	signal.Notify(signals, command.Signals()...)
 	go func() {
 		s := <-signals
 		signal.Stop(signals)

@@ -185,8 +185,15 @@ func reachable(address net.Addr, c *tls.Certificate) string {
 	if !ok || !at.IP.IsUnspecified() || err != nil {
 		return address.String()
 	}
-	if c != nil && len(c.Leaf.DNSNames) > 0 && c.Leaf.VerifyHostname(host) != nil {
-		host = c.Leaf.DNSNames[0]
+	if c != nil && c.Leaf.VerifyHostname(host) != nil {
+		names := slices.Clone(c.Leaf.DNSNames)
+		for _, ip := range c.Leaf.IPAddresses {
+			names = append(names, ip.String())
+		}
+		isUsable := func(name string) bool { return !strings.HasPrefix(name, "*") }
+		if n := slices.IndexFunc(names, isUsable); n >= 0 {
+			host = names[n]
+		}
 	}
 	return net.JoinHostPort(host, strconv.Itoa(at.Port))
 }

@@ -324,7 +324,7 @@ func (in *Input) withoutNodes(workloads []Workload) (all []Finding) {
 			continue
 		}
 		f := Finding{Driver: w.Driver, Subject: w.String(), Reason: fault.Incomplete, Message: "finds no node to run on",
-			Remedy: "check its nodeSelector and tolerations in spec.patches"}
+			Remedy: "check spec.excludedNodes, and its nodeSelector and tolerations in spec.patches"}
 		if w.Driver == matrix.CPI {
 			f.Remedy = "label the control-plane nodes: `kubectl label node NAME node-role.kubernetes.io/control-plane=`"
 		}

@@ -174,7 +174,7 @@ func TestWhatAChangeOfAHealthyClusterMeans(t *testing.T) {
 		"one that is scaled up":                   {controller(2, 2, 2), "", "well", true, 0},
 		"one that is scaled beyond the nodes":     {controller(2, 5, 3), "", "well", true, 0},
 		"no node may run the node plugin, though it is registered": {
-			plugin(0, 0, 0), "", "csi-node: finds no node to run on (check its nodeSelector", true, 0},
+			plugin(0, 0, 0), "", "csi-node: finds no node to run on (check spec.excludedNodes", true, 0},
 		"refused pods":                                {refusal(func(d *appsv1.DaemonSet) { d.Status.NumberAvailable = 2 }), "", "its pods are refused", false, 0},
 		"a pod lacks under OnDelete":                  {onDelete(2), "", "its pods are refused", false, 0},
 		"no pod lacks under OnDelete: an old refusal": {onDelete(3), "", "rolling", false, 0},

@@ -10,8 +10,6 @@ package credentials
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -35,8 +33,7 @@ const defaultCAKey = "ca.crt"
 type Credentials struct {
 	Username, Password string
 	CA                 []byte // PEM; nil if spec.ca is not set
-	// Version identifies the objects read: UID and resource version of the Secret, then of the CA's object. Between
-	// them is a hash of the resource's spec, without suspend and interval.
+	// Version identifies the objects read: UID and resource version of the Secret, then of the CA's object.
 	Version string
 }
 
@@ -64,22 +61,17 @@ func (c Credentials) Verified(vcc *v1alpha1.VsphereCloudConfig) (Verified, bool)
 func Read(ctx context.Context, c client.Reader, vcc *v1alpha1.VsphereCloudConfig) (Credentials, error) {
 	var out Credentials
 	secret, errSecret := account(ctx, c, vcc)
-	checked := vcc.Spec // by a check of the vCenter
-	checked.Suspend, checked.Interval = false, metav1.Duration{}
-	spec, errSpec := json.Marshal(checked)
-	if out.Version = secret.Version; out.Version != "" {
-		out.Version += fmt.Sprintf(" %.16x", sha256.Sum256(spec))
-	}
+	out.Version = secret.Version
 	out.Username = value(secret, corev1.BasicAuthUsernameKey)
 	out.Password = value(secret, corev1.BasicAuthPasswordKey)
 	if vcc.Spec.CA == nil {
-		return out, fault.Join(errSecret, errSpec)
+		return out, errSecret
 	}
 	ca, errCA := source.Key(ctx, c, source.Desired{Namespace: vcc.Namespace, Ref: *vcc.Spec.CA, Default: defaultCAKey,
 		Hint: "put the CA certificates there in PEM, or correct spec.ca"})
 	out.CA = ca.Bytes
 	out.Version += " " + ca.Version
-	return out, fault.Join(errSecret, errSpec, errCA)
+	return out, fault.Join(errSecret, errCA)
 }
 
 // account reads the Secret from the resource's namespace, else from kube-system.

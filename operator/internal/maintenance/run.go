@@ -314,14 +314,17 @@ func (r *Run) cordon(ctx context.Context, name string) error {
 	})
 }
 
-// noteBoot notes the boot that has ended or is about to, whose end is awaited; a VM that is no node has none.
-func (r *Run) noteBoot(ctx context.Context, m Machine) error {
+// noteBoot notes whether the present boot has ended or is about to, so that its end is awaited. A VM that is no node
+// has none.
+func (r *Run) noteBoot(ctx context.Context, m Machine, ends bool) error {
 	if m.Node == "" {
 		return nil
 	}
 	return r.edit(ctx, m.Node, func(n *corev1.Node) (bool, error) {
 		note := noteOf(n.Annotations[Annotation])
-		note.BootID = n.Status.NodeInfo.BootID
+		if note.BootID = ""; ends {
+			note.BootID = n.Status.NodeInfo.BootID
+		}
 		return true, note.write(n)
 	})
 }
@@ -356,12 +359,12 @@ func (r *Run) shutDown(ctx context.Context, vms VMs, m Machine) error {
 		return &fault.Error{Reason: fault.Refused, Op: "shut down the guest of", Subject: m.Path, Err: errors.New("VMware Tools does not run in it"),
 			Hint: "shut it down in the guest, and run the same command again: it goes on from there"}
 	}
-	if err := r.noteBoot(ctx, m); err != nil {
+	if err := r.noteBoot(ctx, m, true); err != nil {
 		return err
 	}
 	r.say(m.Name(), "shutting down "+m.Path)
 	if err := vms.ShutDown(ctx, m.ID); err != nil {
-		return err
+		return fault.Join(err, r.noteBoot(ctx, m, false))
 	}
 	return r.until(ctx, "shut down "+m.Path, func() (string, error) {
 		state, err := vms.MachineState(ctx, m.ID)
@@ -439,7 +442,7 @@ func (r *Run) powerOn(ctx context.Context, vms VMs, m Machine) error {
 	if err != nil || state.On {
 		return err
 	}
-	if err := r.noteBoot(ctx, m); err != nil { // it was off before
+	if err := r.noteBoot(ctx, m, true); err != nil { // it was off before
 		return err
 	}
 	r.say(m.Name(), "powering on "+m.Path)

@@ -131,7 +131,12 @@ func (s Step) Writes() bool {
 }
 
 // Plan has all steps: those of the stages in order, then removals in their order.
-type Plan struct{ Steps []Step }
+type Plan struct {
+	Steps []Step
+	// Changing has the drivers that change for another reason than drift. Their deleted objects are created too, in
+	// every drift mode: the new pods may need them.
+	Changing map[matrix.Driver]bool
+}
 
 // Writes returns the number of steps that change the cluster.
 func (p Plan) Writes() int {
@@ -167,14 +172,6 @@ func (p Plan) Stage(name string) []Step {
 // Removals returns the steps for obsolete objects.
 func (p Plan) Removals() []Step { return p.Stage("") }
 
-// Changes reports whether objects of a driver change for another reason than drift. Then its deleted objects are
-// created too, in every drift mode: the new pods may need them.
-func (p Plan) Changes(d matrix.Driver) bool {
-	return slices.ContainsFunc(p.Steps, func(s Step) bool {
-		return s.Driver == d && s.Stage != "" && s.Writes() && s.Cause != Drift
-	})
-}
-
 // IDOf returns the name of an object and its version.
 func IDOf(o *unstructured.Unstructured) inventory.ID {
 	gvk := o.GroupVersionKind()
@@ -200,7 +197,7 @@ func ReleaseOf(o *unstructured.Unstructured) string {
 
 // Make computes the plan.
 func Make(in Input) Plan {
-	var p Plan
+	p := Plan{Changing: map[matrix.Driver]bool{}}
 	desired := map[inventory.Key]bool{}
 	for _, stage := range in.Stages {
 		for _, o := range stage.Objects {
@@ -209,10 +206,14 @@ func Make(in Input) Plan {
 			s := in.step(o, id)
 			s.Stage = stage.Name
 			p.Steps = append(p.Steps, s)
+			known, _ := in.Inventory.Get(id.Key) // a deleted object is drift, also if it is made otherwise
+			if s.Writes() && (s.Cause != Drift || known.Rendered != s.Rendered) {
+				p.Changing[s.Driver] = true
+			}
 		}
 	}
 	for i, s := range p.Steps {
-		if s.Action == Unchanged && in.Live[s.Key] == nil && p.Changes(s.Driver) {
+		if s.Action == Unchanged && in.Live[s.Key] == nil && p.Changing[s.Driver] {
 			s.Action, s.Reason = Create, "was deleted"
 			p.Steps[i] = s.failed(in.DryRun[s.Key].Err)
 		}

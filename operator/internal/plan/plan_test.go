@@ -152,6 +152,14 @@ func TestStepOfAWantedObject(t *testing.T) {
 			o.Unstructured = with(desired, func(o *unstructured.Unstructured) { o.SetName("changed") })
 			in.Stages[0].Objects = append(in.Stages[0].Objects, o)
 		}, action: plan.Create, says: "was deleted"},
+		"deleted, and so is a changed one of its driver": {edit: func(in *plan.Input) {
+			unwatched(in)
+			o := in.Stages[0].Objects[0]
+			o.Unstructured = with(desired, func(o *unstructured.Unstructured) { o.SetName("changed") })
+			in.Stages[0].Objects = append(in.Stages[0].Objects, o)
+			in.Inventory = inventory.Of(append(in.Inventory.Entries(), inventory.Entry{ID: plan.IDOf(o.Unstructured),
+				Driver: matrix.CPI, UID: "another", Release: "cpi@1.33.1", Rendered: "before"})...)
+		}, action: plan.Create, says: "was deleted"},
 		"likewise, of a bundle that is not trusted": {live: alive(deprecated),
 			edit:   func(in *plan.Input) { in.Untrusted = map[matrix.Driver]string{matrix.CPI: "it is not trusted"} },
 			action: plan.Wait, says: "it is not trusted"},

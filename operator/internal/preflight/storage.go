@@ -18,14 +18,14 @@ type area struct {
 	nodes   int
 }
 
-// areas returns the areas by vCenter and, with topology, by the tags of all categories: none of a vCenter whose tags
-// could not be read. Before 3.0 the storage driver uses the hosts of the nodes in a zone.
+// areas returns the areas by vCenter and, with topology, by the tags of all categories. Before 3.0 the storage driver
+// uses the hosts of the nodes in a zone.
 func (s *Snapshot) areas() []*area {
 	at := map[string]*area{}
 	var out []*area
 	for _, b := range s.nodesMachines() {
 		v := b.vcenter
-		if !v.UsedByCSI || len(s.Wants.Categories) > 0 && v.Failed[Tags] != nil {
+		if !v.UsedByCSI {
 			continue
 		}
 		zone := v.climb(s.Wants.Categories, v.Ancestors(b.machine.Host))
@@ -81,10 +81,11 @@ func (v *VCenter) working(hosts []Ref) []Ref {
 func sharedDatastores(s *Snapshot) (out []found) {
 	for _, a := range s.areas() {
 		f := found{on: a.vcenter.Name, object: strings.Join(a.tags, "/")}
-		switch {
+		switch unread := a.vcenter.Failed; {
+		case len(s.Wants.Categories) > 0 && unread[Tags] != nil: // all nodes count as one zone
 		case len(a.shared(false)) == 0:
 			f.what = "no datastore is seen by all hosts of the nodes or of their zone, and accessible"
-		case len(a.shared(true)) == 0:
+		case unread[Privileges] == nil && len(a.shared(true)) == 0:
 			f.what = "the account lacks Datastore.FileManagement on each datastore that all hosts see"
 			f.remedy = "give it a role with that privilege on the datastores for volumes: govc permissions.set -principal ACCOUNT -role NAME DATASTORE"
 		}
@@ -93,10 +94,8 @@ func sharedDatastores(s *Snapshot) (out []found) {
 	return out
 }
 
-// shared returns the datastores that all hosts mount. With usable, it omits those that the account may not use for
-// volumes, if its privileges could be read.
+// shared returns the datastores that all hosts mount; with usable, only those that the account may use for volumes.
 func (a *area) shared(usable bool) (out []*Datastore) {
-	usable = usable && a.vcenter.Failed[Privileges] == nil
 	for i := range a.vcenter.Datastores {
 		d := &a.vcenter.Datastores[i]
 		isWithout := func(h Ref) bool { return !d.Hosts[h] }

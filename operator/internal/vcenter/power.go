@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/vmware/govmomi/object"
@@ -83,15 +84,19 @@ func (a *Admin) CanUpgrade(ctx context.Context, id, version string) error {
 	for i := range list {
 		d := &list[i]
 		here := len(d.Host) == 0 || at.Runtime.Host == nil || slices.Contains(d.Host, *at.Runtime.Host)
-		if here && d.UpgradeSupported {
+		n, _ := strconv.Atoi(strings.TrimPrefix(d.Key, "vmx-"))
+		if here && d.UpgradeSupported && n >= preflight.LeastHardware {
 			can = append(can, d.Key)
 		}
 	}
 	if err != nil || len(list) == 0 || slices.Contains(can, version) {
 		return err
 	}
-	return fault.Errorf(fault.Refused, "upgrade the hardware of", id, "give one of these to --hardware-version, without vmx-",
-		"its host does not support %s, only %s", version, strings.Join(can, ", "))
+	hint := "upgrade its host"
+	if len(can) > 0 {
+		hint = "give one of these to --hardware-version: " + strings.ReplaceAll(strings.Join(can, ", "), "vmx-", "")
+	}
+	return fault.Errorf(fault.Refused, "upgrade the hardware of", id, hint, "its host does not support %s", version)
 }
 
 // UpgradeHardware upgrades a VM that is off to a hardware version, such as vmx-15.

@@ -37,6 +37,13 @@ const (
 // setting is a line of a configuration file with a value: key = "value", key: value.
 var setting = regexp.MustCompile(`(?m)^[ \t]*(?:-[ \t]+)?"?([\w.\[\]-]+)"?[ \t]*[=:][ \t]*"?(.*?)"?,?\s*$`)
 
+// below is a setting whose value is on the next line.
+var below = regexp.MustCompile(`(?m)^[ \t]*"?([\w.\[\]-]+)"?[ \t]*[=:][ \t]*\r?\n[ \t]+"?([^\s=:]+?)"?[ \t]*\r?$`)
+
+func settingsIn(text string) [][]string {
+	return append(setting.FindAllStringSubmatch(text, -1), below.FindAllStringSubmatch(text, -1)...)
+}
+
 // soundsSecret matches names of fields, keys and variables with secrets. It also matches gzip in base64, which may
 // contain anything.
 var soundsSecret = regexp.MustCompile(`(?i)pass|secret|token|credential|private|authorization|\b_?auth\b|^H4sI`)
@@ -62,7 +69,7 @@ func (r *redactor) add(value []byte) {
 	} else if !isConfiguration(text) {
 		r.lines(text)
 	}
-	for _, m := range setting.FindAllStringSubmatch(text, -1) {
+	for _, m := range settingsIn(text) {
 		if isSecretName(m[1]) {
 			r.one(m[2])
 			r.one(strings.NewReplacer(`\"`, `"`, `\\`, `\`).Replace(m[2]))
@@ -245,7 +252,7 @@ func (r *redactor) found(value string) {
 
 // settings adds the values of secret-sounding settings in a text.
 func (r *redactor) settings(text string) {
-	for _, m := range setting.FindAllStringSubmatch(text, -1) {
+	for _, m := range settingsIn(text) {
 		if isSecretName(m[1]) {
 			r.found(strings.Trim(m[2], `"'`))
 		}

@@ -59,7 +59,7 @@ func TestSecretsAreHiddenInAllForms(t *testing.T) {
 	require.Equal(t, kept, r.cleanText(kept), "what has to be read stays")
 	for _, conf := range []string{
 		"global:\n  password: hunter22\n", "user =\r\npassword = \"hunter22\"\r\nhost = x\r\n",
-		"- user:\n\n  password: hunter22\n",
+		"- user:\n\n  password: hunter22\n", "global:\n  user: u\n  password:\n    hunter22\n  insecure: true\n",
 	} {
 		r := newRedactor()
 		r.add([]byte(conf))

@@ -27,7 +27,6 @@ import (
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/readme"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
@@ -245,9 +244,7 @@ func TestARefusedPasswordIsNotTriedAgain(t *testing.T) {
 	require.NoError(t, s.k.Create(ctx, secret))
 	vcc := s.add("east", east)
 	vcc.Status.ObservedGeneration = vcc.Generation
-	read, err := credentials.Read(ctx, s.k, vcc)
-	require.NoError(t, err)
-	vcc.Status.CredentialsVersion = read.Version
+	vcc.Status.CredentialsVersion = string(secret.UID) + "/" + secret.ResourceVersion
 	vcc.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: "False", Reason: "Unauthorized",
 		Message: "the vCenter refuses the user name or password", LastTransitionTime: metav1.Now()}}
 	require.NoError(t, s.k.Status().Update(ctx, vcc))

@@ -178,3 +178,9 @@ func TestHintsReadTheFileToo(t *testing.T) {
 		require.Equal(t, want, f.ofFile(hint))
 	}
 }
+
+// The API server drops a key without a value; a draft may have one.
+func TestADraftMayHaveKeysWithoutAValue(t *testing.T) {
+	require.NoError(t, checkSchema("VDOConfig", []byte("spec:\n  upgradePolicy:\n  drivers:\n  suspend: true\n")))
+	require.NoError(t, checkSchema("VsphereCloudConfig", []byte("spec: {vcIp: \"\", credentials: }\n")))
+}

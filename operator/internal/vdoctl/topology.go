@@ -98,7 +98,7 @@ func (o *topologyOptions) tag(ctx context.Context) error {
 	if err := fault.Join(found.Err, found.Failed[preflight.Inventory], found.Failed[preflight.Tags]); err != nil {
 		return err
 	}
-	r, err := o.planTags(&found, v.config.Spec.Datacenters, categories, want)
+	r, err := o.planTags(&found, v.config.Spec.DatacenterNames(), categories, want)
 	if err != nil || len(r.Steps) == 0 || o.dryRun {
 		return err
 	}

@@ -20,7 +20,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/mattn/go-isatty"
@@ -51,7 +50,7 @@ type app struct {
 
 // Main runs the program named by args[0] and returns its exit code.
 func Main(version string, args []string) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), command.Signals()...)
 	defer stop()
 	klog.SetOutput(io.Discard) // the failing command reports errors; a library's log lines would interleave
 	klog.LogToStderr(false)

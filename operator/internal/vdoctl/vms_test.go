@@ -127,7 +127,7 @@ clusters: [{name: a, cluster: {server: "https://127.0.0.1:1"}}]
 	require.Contains(t, fix(2, append(folder, "--hardware-version", "14")...), "a number from 15 on")
 	require.Contains(t, fix(4, "--vm", "/site/west/vm/none"), "find VMs at /site/west/vm/none")
 	require.Contains(t, fix(8, append(folder, "--hardware-version", "99", "--power-off", "--yes")...),
-		"its host does not support vmx-99, only vmx-3")
+		"its host does not support vmx-99")
 	out := fix(0, folder...)
 	require.Contains(t, out, vms[0].Path+": disk.EnableUUID, with the VM off")
 	require.NotContains(t, out, "setting")

@@ -29,7 +29,7 @@ func (p *result) tolerated(s plan.Step) bool {
 		return false
 	}
 	if d := p.config.Spec.Drift; d != nil && d.Mode == v1alpha1.DriftWarn {
-		return s.Action != plan.Create || !p.outcome.plan.Changes(s.Driver)
+		return s.Action != plan.Create || !p.outcome.plan.Changing[s.Driver]
 	}
 	entry, known := drift.Find(p.config.Status.Drift, s.Key)
 	return known && s.Action != plan.Create && drift.Paused(entry, p.now)

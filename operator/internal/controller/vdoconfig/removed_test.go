@@ -159,7 +159,7 @@ func TestDriftThatIsLeftIsNoChange(t *testing.T) {
 	p.outcome.plan = &plan.Plan{Steps: []plan.Step{left, changed}}
 	require.False(t, p.missing()[0].BeingMade)
 	require.Equal(t, "no node is chosen", p.canaries().Why)
-	p.outcome.plan.Steps[1].Cause = plan.Configuration
+	p.outcome.plan.Changing = map[matrix.Driver]bool{matrix.CSI: true}
 	require.True(t, p.missing()[0].BeingMade, "a changed driver is applied whole")
 }
 

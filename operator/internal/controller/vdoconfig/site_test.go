@@ -176,9 +176,6 @@ func TestWhatTheCheckOfAVCenterMeans(t *testing.T) {
 		"another spec since": {ready: metav1.ConditionTrue, edit: func(v *v1alpha1.VsphereCloudConfig) { v.Generation++ }, waiting: true},
 		"suspended and changed since": {ready: metav1.ConditionTrue, edit: func(v *v1alpha1.VsphereCloudConfig) { v.Generation++; v.Spec.Suspend = true },
 			gated: fault.Refused},
-		"suspended, else unchanged": {ready: metav1.ConditionTrue, edit: func(v *v1alpha1.VsphereCloudConfig) {
-			v.Generation, v.Status.ObservedGeneration, v.Spec.Suspend = 3, 3, true
-		}, verified: true},
 		"another one answers": {ready: metav1.ConditionFalse, edit: func(v *v1alpha1.VsphereCloudConfig) {
 			v.Status.VerifiedCredentials, v.Status.InstanceUUID, v.Status.UnacceptedInstanceUUID = "", "a", "b"
 		}, gated: fault.Unauthorized},

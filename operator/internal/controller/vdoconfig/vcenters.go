@@ -90,7 +90,7 @@ func judgeVCenter(vcc *v1alpha1.VsphereCloudConfig, read credentials.Credentials
 	case current && ready.Status == metav1.ConditionFalse && vcc.Status.CredentialsVersion == read.Version:
 		vc.gated = fault.Errorf(fault.Reason(ready.Reason), "use", "VsphereCloudConfig "+vcc.Name,
 			"correct what the VsphereCloudConfig's conditions name first", "%s", ready.Message)
-	case ok && ready != nil && ready.Status == metav1.ConditionTrue: // maybe before it was suspended
+	case current && ready.Status == metav1.ConditionTrue && ok:
 	case vcc.Spec.Suspend:
 		vc.gated = fault.Errorf(fault.Refused, "use", "VsphereCloudConfig "+vcc.Name, "set its spec.suspend to false",
 			"it is not checked, since its spec.suspend is set, and was changed since the last check")

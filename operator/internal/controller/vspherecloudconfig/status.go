@@ -148,8 +148,12 @@ func (u unasked) Record(vcc *v1alpha1.VsphereCloudConfig) {
 	}
 }
 
-// suspend reports that reconciling is suspended. A verified login stays so: its version names the spec.
+// suspend reports that reconciling is suspended. It forgets that a login was verified if the spec has changed since: no
+// vCenter was asked with this one.
 func suspend(vcc *v1alpha1.VsphereCloudConfig) {
+	if vcc.Status.ObservedGeneration != vcc.Generation {
+		vcc.Status.VerifiedCredentials = ""
+	}
 	vcc.Status.ObservedGeneration = vcc.Generation
 	report := condition.Report{Suspended: true, Phase: condition.Phase{State: condition.StateSuspended}}
 	report.Set(&vcc.Status.Conditions, vcc.Generation, time.Time{})
