@@ -133,7 +133,7 @@ func (a *actions) replaced(ctx context.Context, o action) error {
 	for _, other := range all.Items {
 		at := other.Status.RequestedAt
 		opposes := other.Spec.Action != airship.Reboot && other.Spec.Action != o.Spec.Action
-		if opposes && other.Spec.Host == o.Spec.Host && at != nil && !at.Before(o.Status.RequestedAt) {
+		if opposes && other.Spec.Host == o.Spec.Host && at != nil && at.After(o.Status.RequestedAt.Time) {
 			return refuse(o, "HostAction "+other.Name+" replaced it", "create another HostAction if you still want it")
 		}
 	}
