@@ -109,6 +109,7 @@
 package bundle
 
 import (
+	"regexp"
 	"strings"
 
 	"github.com/opencontainers/go-digest"
@@ -259,3 +260,8 @@ func NoteTag(hex string) string { return "sha256-" + hex + string(NoteSuffix) }
 // DigestTag returns the tag that a push gives a bundle's root and an image beside it, for the hex digest.
 // Registries keep the content when another tag moves on. The tag sha256-HEX would be its list of referrers.
 func DigestTag(hex string) string { return "digest-" + hex[:16] }
+
+var digestTag = regexp.MustCompile(`^digest-[0-9a-f]{16}$`)
+
+// IsDigestTag reports whether a tag is the [DigestTag] of any digest.
+func IsDigestTag(tag string) bool { return digestTag.MatchString(tag) }

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/http"
-	"regexp"
 	"slices"
 	"sync"
 	"time"
@@ -52,9 +51,6 @@ func newPush(g *bundle.Graph, missing []ocispec.Descriptor) *push {
 	return p
 }
 
-// digestTag matches what [bundle.DigestTag] returns.
-var digestTag = regexp.MustCompile(`^digest-[0-9a-f]{16}$`)
-
 // Begin asks the registry for every blob and manifest of the graph, or for a sample (see "Existing content" in the
 // package comment). It returns the missing ones, in the graph's order. It writes nothing.
 func (r *Repository) Begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Descriptor, error) {
@@ -63,7 +59,7 @@ func (r *Repository) Begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Desc
 			"name a tag, or the digest of the bundle: "+g.Root.Digest.String(), "the bundle is %s", g.Root.Digest)
 	}
 	_, _, ofReferrer := image.ParseAttachedTag(r.ref.Tag())
-	if ofReferrer || digestTag.MatchString(r.ref.Tag()) && r.ref.Tag() != bundle.DigestTag(g.Root.Digest.Encoded()) {
+	if ofReferrer || bundle.IsDigestTag(r.ref.Tag()) && r.ref.Tag() != bundle.DigestTag(g.Root.Digest.Encoded()) {
 		return nil, fault.Errorf(fault.InvalidInput, opPush, r.ref.String(), "choose another tag",
 			"tags of this form belong to what a digest names")
 	}
