@@ -162,17 +162,30 @@ func (d *demo) startOperator(ctx context.Context) error {
 
 // kubeconfigOf writes a kubeconfig with a token of an account, and returns its name.
 func (d *demo) kubeconfigOf(ctx context.Context, namespace, account string) (string, error) {
+	name := strings.TrimPrefix(account, "vdo-") + ".kubeconfig"
 	quiet := *d.isolated
 	quiet.Echo = nil
 	token, err := quiet.Run(ctx, "kubectl", "-n", namespace, "create", "token", account, "--duration=24h")
-	if err != nil {
-		return "", err
+	if err == nil {
+		err = os.WriteFile(d.path("site/"+account+".token"), []byte(token), 0o600)
 	}
-	name := strings.TrimPrefix(account, "vdo-") + ".kubeconfig"
-	if err := copyFile(d.path("site/cluster/kubeconfig"), d.path("site/"+name)); err != nil {
-		return "", err
+	if err == nil {
+		err = copyFile(d.path("site/cluster/kubeconfig"), d.path("site/"+name))
 	}
-	_, err = quiet.Run(ctx, "kubectl", "--kubeconfig", name, "config", "set-credentials", "admin", "--token", strings.TrimSpace(token))
+	var who string
+	for _, args := range []string{
+		"config set users." + account + ".tokenFile " + d.path("site/"+account+".token"),
+		"config set-context --current --user " + account,
+		"config delete-user user",
+		"auth whoami -o jsonpath={.status.userInfo.username}",
+	} {
+		if err == nil {
+			who, err = quiet.Run(ctx, "kubectl", words("--kubeconfig "+name+" "+args)...)
+		}
+	}
+	if want := "system:serviceaccount:" + namespace + ":" + account; err == nil && who != want {
+		err = fmt.Errorf("%s is of %s, not of %s", name, who, want)
+	}
 	return name, err
 }
 
