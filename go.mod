@@ -20,7 +20,6 @@ require (
 	github.com/hashicorp/vault/api v1.22.0
 	github.com/jedib0t/go-pretty/v6 v6.8.3
 	github.com/klauspost/reedsolomon v1.14.2
-	github.com/mattn/go-isatty v0.0.20
 	github.com/miekg/pkcs11 v1.1.1
 	github.com/opencontainers/go-digest v1.0.0
 	github.com/opencontainers/image-spec v1.1.1

@@ -17,7 +17,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/atomicfile"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/atomicfile"
 )
 
 // journal records the progress of each blob of a partial archive. It is text, with one fact a line;

@@ -11,21 +11,21 @@ import (
 	"path/filepath"
 	"sync"
 
-	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"golang.org/x/term"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/atomicfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/userfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/archive"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/atomicfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/pinned"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/size"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/verify"
 )
@@ -174,7 +174,7 @@ func (a *app) openLocation(ctx context.Context, p location, client *remote.Clien
 		switch {
 		case a.inIsRead:
 			return nil, flags.Bad("SRC", "-", errors.New("standard input is read once"), "name FILE.tar or oci:DIR")
-		case isatty.IsTerminal(os.Stdin.Fd()):
+		case term.IsTerminal(int(os.Stdin.Fd())):
 			return nil, onTerminal("read", "standard input", "lead an archive into it: `vdo-bundle … - < drivers.tar`")
 		}
 		a.inIsRead = true
@@ -191,7 +191,7 @@ func (a *app) openTarget(p location, client *remote.Client, o archive.Options) (
 	case inFolder:
 		return archive.CreateDir(p.path, o)
 	case inStream:
-		if f, ok := a.out.(interface{ Fd() uintptr }); ok && isatty.IsTerminal(f.Fd()) {
+		if f, ok := a.out.(interface{ Fd() uintptr }); ok && term.IsTerminal(int(f.Fd())) {
 			return nil, onTerminal("write", "standard output", "lead it into a file or a program: `vdo-bundle pull -o - > drivers.tar`")
 		}
 		return archive.NewStreamWriter(a.out), nil

@@ -3,21 +3,20 @@ package cli
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strings"
 
-	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/userfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/token"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 )
 
@@ -73,8 +72,10 @@ func (o *loginOptions) secret(ctx context.Context, host string) (string, error) 
 	var err error
 	switch {
 	case o.passwordStdin:
-		data, err = within(ctx, func() ([]byte, error) { return io.ReadAll(io.LimitReader(os.Stdin, maxPassword+1)) })
-	case isatty.IsTerminal(os.Stdin.Fd()):
+		data, err = command.Within(ctx, func() ([]byte, error) {
+			return io.ReadAll(io.LimitReader(os.Stdin, maxPassword+1))
+		})
+	case term.IsTerminal(int(os.Stdin.Fd())):
 		data, err = o.prompt(ctx, fmt.Sprintf("Password for %s: ", host))
 	default:
 		err = badPassword("no terminal to ask for it", "write it to standard input and give --password-stdin")
@@ -181,40 +182,12 @@ func badPassword(why, hint string) error {
 	return fault.Errorf(fault.InvalidInput, "read password", "", hint, "%s", why)
 }
 
-// prompt asks on the terminal. A signal ends the wait and restores the terminal.
+// prompt asks for a password on the terminal.
 func (a *app) prompt(ctx context.Context, prompt string) ([]byte, error) {
-	terminal := int(os.Stdin.Fd())
-	before, err := term.GetState(terminal)
-	if err != nil {
-		return nil, err
-	}
 	a.ask(prompt)
 	defer a.ask("\n")
-	password, err := within(ctx, func() ([]byte, error) { return term.ReadPassword(terminal) })
-	if ctx.Err() != nil {
-		err = errors.Join(err, term.Restore(terminal, before))
-	}
-	return password, err
-}
-
-// within returns the result of read, or the cause when ctx ends. A read from a terminal or pipe cannot be cancelled;
-// within abandons it.
-func within(ctx context.Context, read func() ([]byte, error)) ([]byte, error) {
-	type answer struct {
-		data []byte
-		err  error
-	}
-	done := make(chan answer, 1)
-	go func() {
-		data, err := read()
-		done <- answer{data, err}
-	}()
-	select {
-	case got := <-done:
-		return got.data, got.err
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
+	password, err := command.ReadLine(ctx, os.Stdin, true)
+	return []byte(password), err
 }
 
 func (a *app) ask(s string) { _, _ = fmt.Fprint(a.err, s) }

@@ -23,9 +23,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/atomicfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/userfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/accounts"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
@@ -408,7 +410,7 @@ func (f *accountFile) change(do func() error) error {
 		return err
 	}
 	f.was = data
-	return writeWhole(f.name, data, 0o600)
+	return userfile.Write(f.name, data, 0o600)
 }
 
 // remove removes the file, unless another vdoctl has written to it since it was read.
@@ -417,7 +419,7 @@ func (f *accountFile) remove() error {
 		return changedMeanwhile(f.name, errors.New("it has other accounts now"))
 	}
 	if err := os.Remove(f.name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return notWritten(f.name, err)
+		return atomicfile.Fault("remove", f.name, err)
 	}
 	return nil
 }

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/userfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preview"
@@ -176,7 +177,7 @@ func TestConfigureWritesThroughALink(t *testing.T) {
 	}
 	file := filepath.Join(repo, "site.yaml")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
-	require.NoError(t, writeWhole(link, []byte("text"), 0o644))
+	require.NoError(t, userfile.Write(link, []byte("text"), 0o644))
 	to, err := os.Readlink(link)
 	require.NoError(t, err, "it is no link any more")
 	require.Equal(t, "repo/site.yaml", to)

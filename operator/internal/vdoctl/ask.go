@@ -1,7 +1,6 @@
 package vdoctl
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"errors"
@@ -64,34 +63,14 @@ func (a *app) isYes(ctx context.Context, question string) (bool, error) {
 	return answer == "y" || answer == "yes", nil
 }
 
-// line reads a line of the terminal, until a signal ends the wait. It does not echo a hidden line.
+// line reads a line of the terminal, until a signal ends the wait.
 func (a *app) line(ctx context.Context, hidden bool) (string, error) {
-	terminal := int(a.in.Fd())
-	before, err := term.GetState(terminal)
-	if err != nil {
-		return "", err
-	}
-	var line string
-	came := make(chan error, 1)
-	go func() { // ends with the program, which a signal ends next
-		var err error
-		if hidden {
-			var password []byte
-			password, err = term.ReadPassword(terminal)
-			line = string(password)
-		} else {
-			line, err = bufio.NewReader(a.in).ReadString('\n')
-		}
-		came <- err
-	}()
-	select {
-	case <-ctx.Done():
+	line, err := command.ReadLine(ctx, a.in, hidden)
+	if ctx.Err() != nil {
 		a.unanswered = true
 		_, _ = fmt.Fprintln(a.err) // after the question
-		return "", errors.Join(ctx.Err(), term.Restore(terminal, before))
-	case err := <-came:
-		return line, err
 	}
+	return line, err
 }
 
 type question struct {

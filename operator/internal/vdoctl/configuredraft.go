@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -21,8 +20,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/atomicfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/userfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
@@ -407,7 +408,7 @@ func (o *configureOptions) replace(ctx context.Context, out []byte) error {
 	if now, _ := os.ReadFile(o.write); !bytes.Equal(now, o.replaced) {
 		return changedMeanwhile(o.write, errors.New("it was made, changed or removed while configure ran"))
 	}
-	return writeWhole(o.write, out, 0o644)
+	return userfile.Write(o.write, out, 0o644)
 }
 
 // document returns the resources as YAML, without Secrets, together with the other content of the file that they
@@ -455,7 +456,7 @@ func (o *configureOptions) replaces() ([]byte, error) {
 		return nil, nil
 	}
 	if _, err := os.Stat(filepath.Dir(o.write)); err != nil {
-		return nil, notWritten(o.write, err)
+		return nil, atomicfile.Fault("write", o.write, err)
 	}
 	info, err := os.Stat(o.write)
 	if err != nil {
@@ -470,53 +471,4 @@ func (o *configureOptions) replaces() ([]byte, error) {
 		_, err = parseSite(o.write, has, o.cluster.namespace)
 	}
 	return has, err
-}
-
-func writeWhole(name string, data []byte, mode os.FileMode) error {
-	return fillWhole(name, mode, func(f *os.File) error {
-		_, err := f.Write(data)
-		return err
-	})
-}
-
-// fillWhole writes a temporary file and renames it once it is complete. It keeps a symlink, and the mode of a file
-// that it replaces.
-func fillWhole(name string, mode os.FileMode, fill func(*os.File) error) error {
-	to, err := filepath.EvalSymlinks(name)
-	if err != nil {
-		to = name // it does not exist
-	}
-	if info, err := os.Stat(to); err == nil && mode != 0o600 {
-		mode = info.Mode().Perm() // its kept content may be secret
-	}
-	f, err := os.CreateTemp(filepath.Dir(to), ".vdoctl-*")
-	if err != nil {
-		return notWritten(name, err)
-	}
-	err = fill(f)
-	if mode != 0o600 { // the mode of a new file; some file systems refuse any change
-		err = fault.Join(err, f.Chmod(mode))
-	}
-	if err = fault.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(f.Name(), to)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-	}
-	var of *fs.PathError
-	var from *os.LinkError
-	if errors.As(err, &of) || errors.As(err, &from) {
-		return notWritten(name, err)
-	}
-	return err
-}
-
-// notWritten returns why a file is not written, without the name of its temporary file.
-func notWritten(name string, err error) error {
-	var of *fs.PathError
-	if errors.As(err, &of) {
-		err = of.Err
-	}
-	return fault.Errorf(fault.Storage, "write", name,
-		"name a file in a folder that is there, can be written to and has space", "%w", err)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"slices"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/userfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
@@ -275,31 +275,10 @@ func (readers) List(context.Context, client.ObjectList, ...client.ListOption) er
 }
 
 func (a *app) read(flag, name string) ([]byte, error) {
-	file := a.in
-	if name != "-" {
-		f, err := os.Open(name)
-		if err != nil {
-			return nil, fileFault(flag, name, err)
-		}
-		defer func() { _ = f.Close() }()
-		file = f
+	if name == "-" {
+		return userfile.ReadFrom(flag, name, a.in, maxFile)
 	}
-	data, err := io.ReadAll(io.LimitReader(file, maxFile+1))
-	if err == nil && len(data) > maxFile {
-		err = fmt.Errorf("it is longer than %d MiB", maxFile>>20)
-	}
-	if err != nil {
-		return nil, fileFault(flag, name, err)
-	}
-	return data, nil
-}
-
-func fileFault(flag, name string, err error) error {
-	f := &fault.Error{Reason: fault.Storage, Op: "read", Subject: name, Err: err, Hint: "check the path given with " + flag}
-	if errors.Is(err, os.ErrNotExist) {
-		f.Reason, f.Err = fault.NotFound, errors.New("no such file")
-	}
-	return f
+	return userfile.Read(flag, name, maxFile)
 }
 
 // asAdmin reads the configuration with the flags' account instead of the Secrets' ones. The flag is required: no

@@ -28,6 +28,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/userfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
@@ -110,7 +111,7 @@ func (x *collection) run(ctx context.Context, name string) error {
 		return err
 	}
 	size := int64(0)
-	err = fillWhole(name, 0o600, func(f *os.File) error {
+	err = userfile.Fill(name, 0o600, func(f *os.File) error {
 		z := gzip.NewWriter(f)
 		t := tar.NewWriter(z)
 		if err := x.collect(ctx, cfg, t); err != nil {

@@ -22,9 +22,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"golang.org/x/term"
 	"k8s.io/klog/v2"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
@@ -55,7 +55,7 @@ func Main(version string, args []string) int {
 	klog.SetOutput(io.Discard) // the failing command reports errors; a library's log lines would interleave
 	klog.LogToStderr(false)
 	a := &app{
-		in: os.Stdin, out: command.Stdout(), err: os.Stderr, terminal: isatty.IsTerminal(os.Stdout.Fd()), getenv: os.LookupEnv, now: time.Now, logins: &logins.Logins{},
+		in: os.Stdin, out: command.Stdout(), err: os.Stderr, terminal: term.IsTerminal(int(os.Stdout.Fd())), getenv: os.LookupEnv, now: time.Now, logins: &logins.Logins{},
 		build: command.BuildOf("vdoctl", version), plugin: strings.HasPrefix(filepath.Base(args[0]), "kubectl-"),
 	}
 	return a.run(ctx, args[1:])

@@ -20,8 +20,8 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/atomicfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/atomicfile"
 )
 
 // Open opens a file for reading, without blocking.
@@ -42,9 +42,9 @@ func Open(name string) (*os.File, error) {
 
 var errIrregular = errors.New("it is not a regular file")
 
-// handedOver reports whether a name is that of a file that the caller has opened.
+// handedOver reports whether a name is that of a file that the caller has opened, or empty.
 func handedOver(name string) bool {
-	return name == "/dev/stdin" || strings.HasPrefix(name, "/dev/fd/") || strings.HasPrefix(name, "/proc/self/fd/")
+	return name == os.DevNull || name == "/dev/stdin" || strings.HasPrefix(name, "/dev/fd/") || strings.HasPrefix(name, "/proc/self/fd/")
 }
 
 // Read reads a file of at most limit bytes. flag is its source, for messages.
@@ -54,6 +54,11 @@ func Read(flag, name string, limit int64) ([]byte, error) {
 		return nil, Unreadable(flag, name, err)
 	}
 	defer f.Close() //nolint:errcheck // only read
+	return ReadFrom(flag, name, f, limit)
+}
+
+// ReadFrom reads an open file as [Read] does.
+func ReadFrom(flag, name string, f io.Reader, limit int64) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err != nil {
 		return nil, Unreadable(flag, name, err)
@@ -119,11 +124,18 @@ func Vacant(name string, replace bool, inputs ...string) error {
 
 // Write writes a file completely or not at all. It keeps links, and writes into pipes and devices (/dev/stdout).
 func Write(name string, data []byte, mode os.FileMode) error {
+	return Fill(name, mode, func(f *os.File) error {
+		_, err := f.Write(data)
+		return err
+	})
+}
+
+// Fill is a [Write] whose data fill writes.
+func Fill(name string, mode os.FileMode, fill func(*os.File) error) error {
 	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() && !info.IsDir() {
 		f, err := os.OpenFile(name, os.O_WRONLY, 0) //nolint:gosec // the user names the file
 		if err == nil {
-			_, err = f.Write(data)
-			err = errors.Join(err, f.Close())
+			err = errors.Join(fill(f), f.Close())
 		}
 		return atomicfile.Fault("write", name, err)
 	}
@@ -131,8 +143,11 @@ func Write(name string, data []byte, mode os.FileMode) error {
 	if err != nil {
 		return atomicfile.Fault("write", name, err)
 	}
+	if info, err := os.Stat(to); err == nil && mode != 0o600 {
+		mode = info.Mode().Perm() // its owner may have kept others out
+	}
 	return in(filepath.Dir(to), name, func(d *atomicfile.Folder) error {
-		return d.Replace(filepath.Base(to), data, mode)
+		return d.Fill(filepath.Base(to), mode, fill)
 	})
 }
 

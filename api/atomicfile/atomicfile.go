@@ -14,6 +14,7 @@
 package atomicfile
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"io/fs"
@@ -69,8 +70,13 @@ func (d *Folder) Create(name string, mode fs.FileMode) (*os.File, error) {
 
 // Replace writes data under a name, and replaces an existing file or link without following it.
 func (d *Folder) Replace(name string, data []byte, mode fs.FileMode) error {
+	return d.Fill(name, mode, writing(data))
+}
+
+// Fill is a [Folder.Replace] whose data fill writes.
+func (d *Folder) Fill(name string, mode fs.FileMode, fill func(*os.File) error) error {
 	tmp := filepath.Join(filepath.Dir(name), ".vdo-"+rand.Text())
-	if err := d.write(name, tmp, data, mode); err != nil {
+	if err := d.write(name, tmp, mode, fill); err != nil {
 		return err
 	}
 	if err := d.Rename(tmp, name); err != nil {
@@ -81,20 +87,26 @@ func (d *Folder) Replace(name string, data []byte, mode fs.FileMode) error {
 
 // New writes data under an unused name; otherwise the error is fs.ErrExist.
 func (d *Folder) New(name string, data []byte, mode fs.FileMode) error {
-	if err := d.write(name, name, data, mode); err != nil {
+	if err := d.write(name, name, mode, writing(data)); err != nil {
 		return err
 	}
 	return d.Sync(filepath.Dir(name))
 }
 
+func writing(data []byte) func(*os.File) error {
+	return func(f *os.File) error {
+		_, err := f.Write(data)
+		return err
+	}
+}
+
 // write creates a complete file, or none, with a mode independent of the umask; name is its final name, for messages.
-func (d *Folder) write(name, file string, data []byte, mode fs.FileMode) error {
+func (d *Folder) write(name, file string, mode fs.FileMode, fill func(*os.File) error) error {
 	f, err := d.Root.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return Fault("write", d.At(name), err)
 	}
-	_, err = f.Write(data)
-	if err == nil {
+	if err = fill(f); err == nil {
 		err = chmod(f, mode)
 	}
 	if err == nil {
@@ -151,10 +163,10 @@ func (d *Folder) Sync(below string) error {
 	return Fault("flush", d.At(below), err)
 }
 
-// Fault turns a local file's error into a fault. It returns faults unchanged.
+// Fault turns a local file's error into a fault. It returns faults and interruptions unchanged.
 func Fault(op, path string, err error) error {
 	var f *fault.Error
-	if err == nil || errors.As(err, &f) {
+	if err == nil || errors.As(err, &f) || errors.Is(err, context.Canceled) {
 		return err
 	}
 	return fault.Errorf(fault.Storage, op, path, Hint(err), "%w", WithoutPath(err))
