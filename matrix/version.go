@@ -108,16 +108,14 @@ func ParseMinor(s string) (Minor, error) {
 // ParseMinors reads one minor, "1.33", or a range, "1.32-1.34", of at most a hundred. It uses the
 // minor of a longer version, "v1.33.4+k3s1".
 func ParseMinors(s string) ([]Minor, error) {
-	first, last, isRange := strings.Cut(s, "-")
+	first, last, _ := strings.Cut(s, "-")
 	from, err := ParseKubernetes(first)
-	if err != nil {
-		return nil, err
-	}
-	to := from
-	if isRange {
-		if to, err = ParseKubernetes(last); err != nil {
+	to, lastErr := ParseKubernetes(last)
+	if err != nil || lastErr != nil { // one version, and a dash may begin its suffix
+		if from, err = ParseKubernetes(s); err != nil {
 			return nil, err
 		}
+		to = from
 	}
 	a, b := from.Minor(), to.Minor()
 	if a.Major != b.Major || b.Minor < a.Minor || b.Minor-a.Minor >= maxMinors {

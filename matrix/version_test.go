@@ -104,6 +104,7 @@ func TestCeilingsCoverWhatBeginsWithThem(t *testing.T) {
 func TestMinors(t *testing.T) {
 	for s, want := range map[string]string{
 		"1.33": "[1.33]", "v1.33.4+k3s1": "[1.33]", "1.32-1.34": "[1.32 1.33 1.34]", "1.34-1.34": "[1.34]",
+		"v1.28.8+vmware.1-fips.1": "[1.28]", "v1.34.0-rc.1": "[1.34]", "v1.33.4+k3s1-v1.34.1": "[1.33 1.34]",
 		"": "error", "1.34-1.32": "error", "x": "error", "1.32-": "error", "1.0-1.500": "error", "1.2.3.4": "error", "1.33-2.1": "error", "1.0-1.99": "[1.0", "1.0-1.100": "error",
 	} {
 		t.Run(s, func(t *testing.T) {
