@@ -60,7 +60,8 @@ type Key interface {
 func ParseURI(s string) (URI, error) {
 	u, err := parseURI(s)
 	if err != nil {
-		shown, _, _ := strings.Cut(s, "?") // the query may hold a PIN
+		shown, _, _ := strings.Cut(s, "?") // the query may hold a PIN, and so does the path by mistake
+		shown, _, _ = strings.Cut(shown, "pin-value")
 		return URI{}, fault.Errorf(fault.InvalidInput, "read token URI", fmt.Sprintf("%.200q", shown),
 			"write it as pkcs11:token=LABEL;object=KEY?module-path=/path/of/the/token/library.so", "%w", err)
 	}
@@ -104,6 +105,9 @@ func (u *URI) read(text string, set func(u *URI, name, value string) error) erro
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		if len(values[name]) > 1 {
 			return fmt.Errorf("the attribute %.60q is there twice", name)
+		}
+		if name == "pin-value" {
+			return errors.New("pin-value puts the PIN where everyone on this machine can see it: use pin-source, a file, or the environment")
 		}
 		if err := set(u, name, values[name][0]); err != nil {
 			return err
@@ -154,8 +158,6 @@ func (u *URI) setQuery(name, value string) error {
 			return errors.New("pin-source is not a file: URI or absolute path")
 		}
 		u.PINFile = file
-	case "pin-value":
-		return errors.New("pin-value puts the PIN where everyone on this machine can see it: use pin-source, a file, or the environment")
 	default:
 		return fmt.Errorf("the attribute %.60q is not known", name)
 	}

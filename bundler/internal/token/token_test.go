@@ -44,6 +44,7 @@ func TestBadURIsAreExplained(t *testing.T) {
 		"pkcs11:token=a;object=c?module-path=hsm.so":     "not an absolute path",
 		"pkcs11:token=a;object=c?pin-source=|cat /etc/x": "not a file: URI",
 		"pkcs11:token=a;object=c?pin-value=12345":        "everyone on this machine can see it",
+		"pkcs11:token=a;object=c;pin-value=12345":        "everyone on this machine can see it",
 		"pkcs11:token=a;object=c?colour=d":               "not known",
 	} {
 		t.Run(uri, func(t *testing.T) {
