@@ -70,6 +70,9 @@ func (q *question) advice(rule RejectionRule, best Release) string {
 	case RuleRefused:
 		return fmt.Sprintf("%s would fit, and is refused: %s", best.ReleaseID, q.policy.Refused[best.ReleaseID.String()])
 	case RuleVSphere:
+		if slices.ContainsFunc(q.sites, func(s site) bool { return !best.VSphere.Max.Covers(s.effective) }) {
+			return fmt.Sprintf("use %s: the range of %s ends before a vCenter: %s", Newer, best.ReleaseID, best.VSphere)
+		}
 		return fmt.Sprintf("upgrade every vCenter into the range of %s: %s", best.ReleaseID, best.VSphere)
 	case RuleKubernetes:
 		return fmt.Sprintf("use a matrix that knows %s for Kubernetes %s, or a Kubernetes that %s serves: %s",
