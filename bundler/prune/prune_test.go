@@ -173,6 +173,7 @@ func TestOnlyWhatIsShownToBeOldIsPruned(t *testing.T) {
 			}
 			require.Equal(t, c.leave, got)
 			require.Len(t, stay, len(c.bundles)-len(leave))
+			require.NotNil(t, leave, "in JSON it would be null")
 			for _, b := range stay {
 				require.NotEmpty(t, b.Why)
 			}
