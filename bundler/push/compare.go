@@ -8,6 +8,7 @@ import (
 	"io"
 	"slices"
 
+	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
@@ -42,7 +43,8 @@ func Compare(ctx context.Context, from, to *pinned.Bundle, all bool, o run.Optio
 		source.Attachments = nil
 	}
 	names := source.Owners()
-	order := slices.DeleteFunc(source.Order(), func(d ocispec.Descriptor) bool { return mayBeJoined(source, d) })
+	joined := mayBeJoined(source)
+	order := slices.DeleteFunc(source.Order(), func(d ocispec.Descriptor) bool { return joined[d.Digest] })
 	both = Counts{Manifests: len(source.Manifests), Blobs: len(source.Held()), Attached: len(source.Attachments)}
 	err = run.Each(ctx, o.Limit(), len(order), func(n int) error {
 		d := order[n]
@@ -62,13 +64,16 @@ func Compare(ctx context.Context, from, to *pinned.Bundle, all bool, o run.Optio
 		"run the same command again; where a registry does not take signatures, give --omit-refused", "%w", err)
 }
 
-// mayBeJoined reports whether a part is the manifest under a tag, or its config. The copy's may have further signatures.
-func mayBeJoined(g *bundle.Graph, d ocispec.Descriptor) bool {
-	return slices.ContainsFunc(g.Attachments, func(a bundle.Referrer) bool {
+// mayBeJoined returns the manifests under tags, and their configs. The copy's may have further signatures.
+func mayBeJoined(g *bundle.Graph) map[digest.Digest]bool {
+	out := map[digest.Digest]bool{}
+	for _, a := range g.Attachments {
 		var m ocispec.Manifest
-		return a.Tag != "" && json.Unmarshal(a.Node.Data, &m) == nil &&
-			(d.Digest == a.Node.Descriptor.Digest || d.Digest == m.Config.Digest)
-	})
+		if a.Tag != "" && json.Unmarshal(a.Node.Data, &m) == nil {
+			out[a.Node.Descriptor.Digest], out[m.Config.Digest] = true, true
+		}
+	}
+	return out
 }
 
 func readEnd(ctx context.Context, from bundle.Fetcher, d ocispec.Descriptor) error {
