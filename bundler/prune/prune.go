@@ -154,8 +154,8 @@ func (p *Plan) pushed(ctx context.Context, o run.Options) error {
 		}
 		errs = append(errs, err)
 		for tag, d := range now {
-			if location.tags[tag].Digest == d.Digest {
-				continue
+			if was, known := location.tags[tag]; was.Digest == d.Digest || known && d.Digest == "" {
+				continue // the same, or deleted by this and still listed
 			}
 			if err := newReach(location).read(ctx, tag, d); err != nil {
 				errs = append(errs, fault.Errorf(fault.Incomplete, "prune", "", "repeat that push",

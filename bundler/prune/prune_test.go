@@ -130,6 +130,25 @@ func TestAPushThatLostAPartToPruneIsNamed(t *testing.T) {
 	}
 }
 
+// lagging is a repository that goes on listing a deleted tag.
+type lagging struct{ pushedMeanwhile }
+
+func (l *lagging) At(string) (medium.Source, error) {
+	if len(l.deleted) > 0 {
+		return fixedRoot{}, nil
+	}
+	return fixedRoot{d: ocispec.Descriptor{Digest: named("x")}}, nil
+}
+
+func TestADeletedTagThatIsStillListedIsNoPush(t *testing.T) {
+	x, repository := ocispec.Descriptor{Digest: named("x")}, &lagging{}
+	repository.tags = []string{"new"}
+	at := location{repository, map[string]ocispec.Descriptor{"new": x}}
+	p := &Plan{places: []location{at}, targets: []target{{in: repository, d: x, tags: []string{"new"}}}}
+	require.NoError(t, Run(t.Context(), p, run.Options{}))
+	require.True(t, p.Done)
+}
+
 func named(s string) digest.Digest { return digest.Digest("sha256:" + s) }
 
 // A bundle is pruned only where the registry shows that enough others are newer: a tag
