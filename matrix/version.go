@@ -22,14 +22,12 @@ func ParseVersion(s string) (Version, error) {
 	if len(s) > maxVersionText {
 		return Version{}, fmt.Errorf("a version of %d characters is too long", len(s))
 	}
-	v, err := semver.StrictNewVersion(trimV(s))
+	v, err := semver.StrictNewVersion(strings.TrimPrefix(s, "v"))
 	if err != nil {
 		return Version{}, fmt.Errorf("%q is not a semantic version: write it as MAJOR.MINOR.PATCH", s)
 	}
 	return Version{v}, nil
 }
-
-func trimV(s string) string { return strings.TrimPrefix(s, "v") }
 
 // triple returns the version of three numbers.
 func triple(major, minor, patch uint64) Version {

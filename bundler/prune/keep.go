@@ -20,8 +20,7 @@ type Keep struct {
 // part splits bundles, newest first, into kept ones, with the reason, and the others. A name without a match is a
 // fault: it may be mistyped.
 func (k Keep) part(bundles []list.Bundle) (stay, leave []list.Bundle, err error) {
-	stay, leave = []list.Bundle{}, []list.Bundle{} // never null in JSON
-	used := map[string]bool{}
+	stay, leave, used := []list.Bundle{}, []list.Bundle{}, map[string]bool{} // never null in JSON
 	for i, b := range bundles {
 		newer := 0
 		for _, other := range bundles {

@@ -43,7 +43,13 @@ func Compare(ctx context.Context, from, to *pinned.Bundle, all bool, o run.Optio
 		source.Attachments = nil
 	}
 	names := source.Owners()
-	joined := mayBeJoined(source)
+	joined := map[digest.Digest]bool{} // manifests under tags, and their configs: the copy's may have further signatures
+	for _, a := range source.Attachments {
+		var m ocispec.Manifest
+		if a.Tag != "" && json.Unmarshal(a.Node.Data, &m) == nil {
+			joined[a.Node.Descriptor.Digest], joined[m.Config.Digest] = true, true
+		}
+	}
 	order := slices.DeleteFunc(source.Order(), func(d ocispec.Descriptor) bool { return joined[d.Digest] })
 	both = Counts{Manifests: len(source.Manifests), Blobs: len(source.Held()), Attached: len(source.Attachments)}
 	err = run.Each(ctx, o.Limit(), len(order), func(n int) error {
@@ -62,18 +68,6 @@ func Compare(ctx context.Context, from, to *pinned.Bundle, all bool, o run.Optio
 	}
 	return both, fault.Errorf(fault.Incomplete, "compare the copy of", from.Digest().String(),
 		"run the same command again; where a registry does not take signatures, give --omit-refused", "%w", err)
-}
-
-// mayBeJoined returns the manifests under tags, and their configs. The copy's may have further signatures.
-func mayBeJoined(g *bundle.Graph) map[digest.Digest]bool {
-	out := map[digest.Digest]bool{}
-	for _, a := range g.Attachments {
-		var m ocispec.Manifest
-		if a.Tag != "" && json.Unmarshal(a.Node.Data, &m) == nil {
-			out[a.Node.Descriptor.Digest], out[m.Config.Digest] = true, true
-		}
-	}
-	return out
 }
 
 func readEnd(ctx context.Context, from bundle.Fetcher, d ocispec.Descriptor) error {

@@ -60,8 +60,7 @@ type Key interface {
 func ParseURI(s string) (URI, error) {
 	u, err := parseURI(s)
 	if err != nil {
-		shown, _, _ := strings.Cut(s, "?") // the query may hold a PIN, and so does the path by mistake
-		shown, _, _ = strings.Cut(shown, "pin-value")
+		shown, _, _ := strings.Cut(strings.ReplaceAll(s, "pin-value", "?"), "?") // the rest may hold a PIN
 		return URI{}, fault.Errorf(fault.InvalidInput, "read token URI", fmt.Sprintf("%.200q", shown),
 			"write it as pkcs11:token=LABEL;object=KEY?module-path=/path/of/the/token/library.so", "%w", err)
 	}
@@ -81,14 +80,9 @@ func parseURI(s string) (u URI, err error) {
 	if err := u.read(strings.ReplaceAll(query, "+", "%2B"), (*URI).setQuery); err != nil {
 		return u, err
 	}
-	chosen := 0
-	for _, given := range []bool{u.Token != "", u.Serial != "", u.Slot != nil} {
-		if given {
-			chosen++
-		}
-	}
-	switch {
-	case chosen != 1:
+	isAbsent := func(given bool) bool { return !given }
+	switch chosen := slices.DeleteFunc([]bool{u.Token != "", u.Serial != "", u.Slot != nil}, isAbsent); {
+	case len(chosen) != 1:
 		return u, errors.New("it does not choose a token by exactly one of token, serial and slot-id")
 	case u.Object == "" && len(u.ID) == 0:
 		return u, errors.New("it names no key: object or id is missing")
@@ -107,7 +101,7 @@ func (u *URI) read(text string, set func(u *URI, name, value string) error) erro
 			return fmt.Errorf("the attribute %.60q is there twice", name)
 		}
 		if name == "pin-value" {
-			return errors.New("pin-value puts the PIN where everyone on this machine can see it: use pin-source, a file, or the environment")
+			return errors.New("pin-value: everyone on this machine can see it; use pin-source, a file, or the environment")
 		}
 		if err := set(u, name, values[name][0]); err != nil {
 			return err
