@@ -267,6 +267,12 @@ func TestARevisionThatHasJustFailedIsNotSaidToBeInForce(t *testing.T) {
 	require.Contains(t, c.Message, "failed: it crashes; the operator rolls it back next")
 	require.Equal(t, reconciler.Soon, p.Next(p.config).AtMost, "the next pass decides what follows")
 	require.ErrorContains(t, p.phase(&p.config.Status).Err, "failed: it crashes")
+
+	// The earlier rollback of another group does not change the reason.
+	cpi := revision.History{Current: 1}.With(revision.Record{Number: 1, Outcome: revision.Healthy, Returned: true,
+		Revision: revision.Revision{Releases: []string{"cpi@1.33.1"}}})
+	p.inventory = p.inventory.WithMemory(inventory.Memory{Revisions: p.history().With(matrix.CPI, cpi)})
+	require.Equal(t, "Failed", p.upgradedCondition().Reason)
 	p.upgrades.history = revision.Histories{matrix.CSI: h}
 	p.upgrades.verdicts = map[revision.Group]decide.Verdict{
 		matrix.CSI: {Action: decide.RollBack, Message: "x is put back"},

@@ -431,7 +431,7 @@ func (p *result) upgradedCondition() metav1.Condition {
 	returned, partial := false, p.outlook()
 	for _, r := range current {
 		names = append(names, r.Name()+" ("+strings.Join(r.Releases, ", ")+")")
-		returned = returned || r.Returned
+		returned = returned || r.Returned && p.upgrades.verdicts[r.Group()].Reason == decide.Failed
 		if r.Outcome == revision.Failed {
 			failed = append(failed, fmt.Sprintf("revision %s failed: %s", r.Name(), r.Reason))
 		}
@@ -441,7 +441,7 @@ func (p *result) upgradedCondition() metav1.Condition {
 		return metav1.Condition{} // nothing was decided
 	case len(current) == 0 && !gates:
 		return condition.Absent(typ)
-	case first.Action == decide.RollBack, err != nil && returned:
+	case first.Action == decide.RollBack, failed == nil && returned:
 		c.Reason = reasonRolledBack
 	case gates:
 	case failed != nil:
