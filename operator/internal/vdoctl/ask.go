@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -133,17 +134,24 @@ func (a *app) theConfig(ctx context.Context) (client.Client, *v1alpha1.VDOConfig
 
 var errNoConfig = errors.New("there is none")
 
+// theConfig returns the VDOConfig that the operator serves. Among several, it has the finalizer.
 func theConfig(ctx context.Context, c client.Reader, namespace string) (*v1alpha1.VDOConfig, error) {
 	var list v1alpha1.VDOConfigList
 	if err := c.List(ctx, &list, client.InNamespace(namespace)); err != nil {
 		return nil, clusterstate.Fault("read the VDOConfig", err)
 	}
-	switch n := len(list.Items); n {
-	case 0:
+	n, all := len(list.Items), list.Items
+	if n > 1 {
+		all = slices.DeleteFunc(all, func(v v1alpha1.VDOConfig) bool {
+			return !slices.Contains(v.Finalizers, v1alpha1.FinalizerDrivers)
+		})
+	}
+	switch {
+	case n == 0:
 		return nil, &fault.Error{Reason: fault.NotFound, Op: "read the VDOConfig", Subject: "namespace " + namespace,
 			Err: errNoConfig, Hint: "make one with `vdoctl configure`, or name its namespace with -n"}
-	case 1:
-		return &list.Items[0], nil
+	case len(all) == 1:
+		return &all[0], nil
 	default:
 		return nil, &fault.Error{Reason: fault.Conflict, Op: "read the VDOConfig", Subject: "namespace " + namespace,
 			Err: fmt.Errorf("there are %d", n), Hint: "a cluster has one: delete those that the operator refuses"}

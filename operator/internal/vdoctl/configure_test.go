@@ -207,8 +207,14 @@ data: {ca.crt: "` + strings.ReplaceAll(string(west.CA), "\n", "\\n") + `"}
 	refused(strings.Replace(rest, "storageProvider: {", "onDelete: Perhaps\n  storageProvider: {", 1), 2, nil,
 		"spec.onDelete should be one of [Refuse")
 	refused(strings.Replace(rest, "{name: vdo}", "{name: other}", 1), 8, nil, "the cluster has another one, vdo")
-	s.create(&v1alpha1.VDOConfig{ObjectMeta: s.meta("second"), Spec: s.config().Spec}) // the operator refuses it
+	s.create(&v1alpha1.VDOConfig{ObjectMeta: s.meta("a-second"), Spec: s.config().Spec}) // the operator refuses it
+	refused(rest, 8, nil, "there are 2")
+	served := s.config()
+	served.Finalizers = []string{v1alpha1.FinalizerDrivers}
+	require.NoError(t, s.k.Update(t.Context(), served))
 	refused(rest, 0, nil, "all is as asked already")
+	refused(strings.Replace(rest, "{name: vdo}", "{name: a-second}", 1), 8, nil, "the cluster has another one, vdo")
+	s.run("configure", "--yes", "--dry-run").is(0, "all is as asked already")
 }
 
 // What a file names is written with it; what the cluster has beside is kept, and what is not

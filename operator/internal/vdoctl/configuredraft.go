@@ -87,15 +87,18 @@ func (d *draft) readResources(ctx context.Context, c client.Client) error {
 			"install the operator first, by `vdoctl deploy`, or write a file: -o site.yaml",
 			"the operator's resources are not known to it")
 	}
-	isSame := func(o client.Object) bool { return o.GetName() == d.config.Name }
-	if len(has.configs) > 0 && d.config != nil && !slices.ContainsFunc(has.configs, isSame) {
+	config, err := theConfig(ctx, c, d.namespace)
+	switch {
+	case errors.Is(err, errNoConfig):
+	case err != nil:
+		return err
+	case d.config == nil:
+		d.config = config
+	case d.config.Name != config.Name:
 		return fault.Errorf(fault.Conflict, "configure", describeObject(d.config), "give it that name in the file",
-			"the cluster has another one, %s, and the operator takes no second", has.configs[0].GetName())
+			"the cluster has another one, %s, and the operator takes no second", config.Name)
 	}
 	// Use existing resources of kinds that the file lacks.
-	if configs := ofType[*v1alpha1.VDOConfig](has.configs); d.config == nil && len(configs) > 0 {
-		d.config = configs[0]
-	}
 	if len(d.vcenters) == 0 {
 		for _, v := range ofType[*v1alpha1.VsphereCloudConfig](has.rest) {
 			d.vcenters = append(d.vcenters, *v)
