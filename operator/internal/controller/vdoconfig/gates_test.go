@@ -323,3 +323,12 @@ func TestWhatIsSaidOfAnUpgradeThatWaits(t *testing.T) {
 	require.Equal(t, []any{"csi", true, "alice", "Healthy"}, []any{row.Group, row.Current, row.ApprovedBy, row.Outcome})
 	require.Equal(t, cur.Approval.Seen, row.ApprovedAt.UTC())
 }
+
+func TestANodeWithUnfinishedWorkNeedsNoRemedy(t *testing.T) {
+	f := assess.Finding{Node: "a", Message: "has no providerID", Remedy: "start its kubelet again"}
+	waits := f
+	waits.Waiting = true
+	all := nodes(&assess.Report{Nodes: []assess.Finding{f, waits}})
+	require.Equal(t, []string{"has no providerID: start its kubelet again", "has no providerID"},
+		[]string{all[0].Message, all[1].Message})
+}

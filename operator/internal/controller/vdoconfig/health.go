@@ -133,8 +133,12 @@ func message(h assess.Health) string {
 func nodes(rep *assess.Report) []v1alpha1.NodeStatus {
 	var all []v1alpha1.NodeStatus
 	for _, f := range rep.Nodes[:min(len(rep.Nodes), maxNodes)] {
+		text := f.Message
+		if !f.Waiting { // unfinished work needs no remedy yet
+			text += ": " + f.Remedy
+		}
 		all = append(all, v1alpha1.NodeStatus{
-			Name: f.Node, Driver: string(f.Driver), Reason: string(f.Reason), Message: condition.Cut(strings.TrimSpace(f.Message+": "+f.Remedy), maxText)})
+			Name: f.Node, Driver: string(f.Driver), Reason: string(f.Reason), Message: condition.Cut(text, maxText)})
 	}
 	return all
 }
