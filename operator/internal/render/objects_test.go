@@ -265,6 +265,12 @@ spec: {template: {spec: {affinity: {nodeAffinity: {requiredDuringSchedulingIgnor
 			{snapshots + inPods + "affinity", `"key":"kubernetes.io/os"`}, {snapshots + inPods + "affinity", "!control-plane"},
 			{"notes", "!pods of Deployment kube-system/snapshot-controller"},
 		}},
+		"a patch that names pull secrets": {func(in *render.Input) {
+			in.Spec.Patches = []v1alpha1.Patch{patchOf(matrix.CSI, "Deployment", "vsphere-csi-controller",
+				"spec: {template: {spec: {imagePullSecrets: [{name: "+render.PullSecret+"}, {name: own}]}}}")}
+		}, looks{
+			{controller + inPods + "imagePullSecrets", `=[{"name":"own"},{"name":"` + render.PullSecret + `"}]`},
+		}},
 		"settings": {func(in *render.Input) {
 			in.Spec.Drivers = []v1alpha1.DriverPolicy{{
 				Driver: "csi", LogLevel: v1alpha1.LogDebug,

@@ -1,6 +1,8 @@
 package render
 
 import (
+	"reflect"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -76,7 +78,9 @@ func (r *renderer) pin(s *source, o *unstructured.Unstructured) error {
 	}
 	if len(r.in.PullSecret) > 0 {
 		r.pullsFrom(s, o.GetNamespace())
-		spec["imagePullSecrets"] = append(list(spec["imagePullSecrets"]), map[string]any{"name": PullSecret})
+		own := map[string]any{"name": PullSecret}
+		others := slices.DeleteFunc(list(spec["imagePullSecrets"]), func(x any) bool { return reflect.DeepEqual(x, own) })
+		spec["imagePullSecrets"] = append(others, own) // a patch may name it too
 	}
 	return fault.Join(errs...)
 }
