@@ -222,4 +222,6 @@ func TestYAMLIsReadAsTheCloudProviderReadsIt(t *testing.T) {
 		"vc.example.com.password": []byte("from a file\n"), "password_2": []byte("second"),
 		"vc.example.com.username": []byte("u"),
 	}), "the provider ignores a line's end")
+	conf = []byte("[VirtualCenter \"a\"]\nvc-session-manager-token = \"login\"\n")
+	require.Equal(t, []string{"login"}, render.Passwords(map[string][]byte{render.CSIConfigKey: conf}))
 }

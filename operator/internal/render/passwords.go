@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Passwords returns the passwords in the data of a drivers' Secret, in both forms that the drivers read: a settings
+// Passwords returns the passwords, and the tokens of a session manager, in the data of a drivers' Secret, in both forms that the drivers read: a settings
 // file, and one key each.
 func Passwords(data map[string][]byte) []string {
 	const word = "password"
@@ -17,7 +17,7 @@ func Passwords(data map[string][]byte) []string {
 			continue
 		}
 		for _, s := range readSettings(data[key]) {
-			if s.key == word {
+			if s.key == word || s.key == "vcsessionmanagertoken" {
 				all = append(all, s.value)
 			}
 		}
