@@ -66,3 +66,18 @@ func TestANodeThatWasUncordonedMeanwhileIsCordonedAgain(t *testing.T) {
 	require.NoError(t, w.run.Nodes(t.Context(), w.plan("worker")))
 	require.Empty(t, w.faults)
 }
+
+// hung has guests that do not shut down.
+type hung struct{ *world }
+
+func (hung) ShutDown(context.Context, string) error { return nil }
+
+func TestANodeWhoseGuestDidNotShutDownIsNotWaitedFor(t *testing.T) {
+	w := newWorld(t, 3, 0)
+	w.run.Wait = 200 * time.Millisecond
+	w.run.Open = func(context.Context, string) (maintenance.VMs, func(), error) { return hung{w}, func() {}, nil }
+	require.ErrorContains(t, w.run.Nodes(t.Context(), w.plan("worker")), "the guest is not off yet")
+	w.vms["worker"].state.DiskUUID, w.vms["worker"].state.Hardware = true, "vmx-15" // an administrator corrected it
+	require.NoError(t, w.run.Nodes(t.Context(), w.plan("worker")))
+	require.False(t, w.node("worker").Spec.Unschedulable)
+}

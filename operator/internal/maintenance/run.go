@@ -363,16 +363,19 @@ func (r *Run) shutDown(ctx context.Context, vms VMs, m Machine) error {
 		return err
 	}
 	r.say(m.Name(), "shutting down "+m.Path)
-	if err := vms.ShutDown(ctx, m.ID); err != nil {
-		return fault.Join(err, r.noteBoot(ctx, m, false))
+	if err = vms.ShutDown(ctx, m.ID); err == nil {
+		err = r.until(ctx, "shut down "+m.Path, func() (string, error) {
+			state, err := vms.MachineState(ctx, m.ID)
+			if err != nil || state.Off {
+				return "", err
+			}
+			return "the guest is not off yet", nil
+		})
 	}
-	return r.until(ctx, "shut down "+m.Path, func() (string, error) {
-		state, err := vms.MachineState(ctx, m.ID)
-		if err != nil || state.Off {
-			return "", err
-		}
-		return "the guest is not off yet", nil
-	})
+	if err != nil && ctx.Err() == nil { // it still runs, so the next run waits for no other boot
+		err = fault.Join(err, r.noteBoot(ctx, m, false))
+	}
+	return err
 }
 
 // detached waits until no volume of an evicted pod is attached to the node. While the VM is off, such a volume cannot
