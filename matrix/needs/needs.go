@@ -29,19 +29,19 @@
 package needs
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode"
 
-	"go.yaml.in/yaml/v3"
+	"sigs.k8s.io/yaml"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
@@ -134,22 +134,39 @@ func put(doc *matrix.Document, id matrix.ReleaseID, objects []Object) {
 	})
 }
 
+// separator is a line between two documents.
+var separator = regexp.MustCompile(`(?m)^---[ \t]*(#.*)?\r?$`)
+
+// Documents returns the documents of a manifest as JSON, read like kubectl does: as YAML 1.1, in which no is false. It
+// omits empty ones, and refuses duplicate keys, because readers differ in which one counts.
+func Documents(data []byte) ([][]byte, error) {
+	var all [][]byte
+	for n, doc := range separator.Split(string(data), -1) {
+		asJSON, err := yaml.YAMLToJSONStrict([]byte(doc))
+		if err != nil {
+			return nil, fmt.Errorf("document %d: %w", n+1, err)
+		}
+		if string(asJSON) != "null" {
+			all = append(all, asJSON)
+		}
+	}
+	return all, nil
+}
+
 // Decode reads the objects of a manifest.
 func Decode(data []byte) ([]map[string]any, error) {
-	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	docs, err := Documents(data)
 	var all []map[string]any
-	for {
+	for _, doc := range docs {
 		var o map[string]any
-		err := decoder.Decode(&o)
-		switch {
-		case errors.Is(err, io.EOF):
-			return all, nil
-		case err != nil:
+		if err := json.Unmarshal(doc, &o); err != nil {
 			return nil, err
-		case len(o) > 0:
+		}
+		if len(o) > 0 {
 			all = append(all, o)
 		}
 	}
+	return all, err
 }
 
 func name(o map[string]any) string {

@@ -104,7 +104,7 @@ func TestLinesAreNotMistakenForEachOther(t *testing.T) {
 func TestWhatCannotBeDescribedIsAnError(t *testing.T) {
 	for _, bad := range []string{
 		"kind: ClusterRole\nrules: {}", "kind: ClusterRole\nrules: [a]", "kind: Role\nrules: [{verbs: get}]", "kind: Role\nrules: [{verbs: [get], attributes: [x]}]",
-		"kind: Pod\nspec: {a: [[b]]}", "kind: Pod\nspec: {a: [b, {c: d}]}", "kind: CustomResourceDefinition\nspec: {versions: [a]}", "kind: Pod\nspec: {1: {2: 3}}",
+		"kind: Pod\nspec: {a: [[b]]}", "kind: Pod\nspec: {a: [b, {c: d}]}", "kind: CustomResourceDefinition\nspec: {versions: [a]}",
 	} {
 		objects, err := needs.Decode([]byte(bad))
 		if err == nil {
@@ -112,6 +112,13 @@ func TestWhatCannotBeDescribedIsAnError(t *testing.T) {
 		}
 		require.Error(t, err, bad)
 	}
+}
+
+// The operator and kubectl read YAML 1.1, so the list has to be of that.
+func TestManifestsAreReadLikeKubectlDoes(t *testing.T) {
+	objects := must(needs.Decode([]byte("spec: {a: no, b: 2026-01-02, 1: {2: 3}}\n--- # the next\nspec: {a: 4503599627370496}\n")))(t)
+	require.Equal(t, []map[string]any{{"spec": map[string]any{"a": false, "b": "2026-01-02", "1": map[string]any{"2": float64(3)}}},
+		{"spec": map[string]any{"a": float64(1 << 52)}}}, objects)
 }
 
 func TestAListIsBoundToItsManifests(t *testing.T) {

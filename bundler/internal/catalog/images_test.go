@@ -108,12 +108,12 @@ spec: {proxy: {containers: [{name: c, image: custom}]}}
 
 func TestBadManifestsAreRefused(t *testing.T) {
 	for name, c := range map[string]struct{ data, want string }{
-		"no YAML":     {"a: [", "read manifest f.yaml: yaml: line 1: did not find expected node content"},
-		"no object":   {"- a\n- b", "read manifest f.yaml: yaml: unmarshal errors: line 1: cannot unmarshal !!seq into map[string]interface {}"},
-		"twice a key": {"kind: Pod\nkind: Pod", `read manifest f.yaml: yaml: unmarshal errors: line 2: mapping key "kind" already defined at line 1`},
+		"no YAML":     {"a: [", "read manifest f.yaml: document 1: yaml: line 1: did not find expected node content"},
+		"no object":   {"- a\n- b", "read manifest f.yaml: json: cannot unmarshal array into Go value of type map[string]interface {}"},
+		"twice a key": {"kind: Pod\nkind: Pod", `read manifest f.yaml: document 1: yaml: unmarshal errors: line 2: key "kind" already set in map`},
 		"no image":    {"kind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: a}, {image: ''}]}", "read manifest f.yaml: Pod p, container a: names no image\nread manifest f.yaml: Pod p, container number 2: names no image"},
-		"deep":        {strings.Repeat("[", 200), "read manifest f.yaml: yaml: line 1: did not find expected node content"},
-		"bomb":        {bomb(), "read manifest f.yaml: yaml: document contains excessive aliasing"},
+		"deep":        {strings.Repeat("[", 200), "read manifest f.yaml: document 1: yaml: line 1: did not find expected node content"},
+		"bomb":        {bomb(), "read manifest f.yaml: document 1: yaml: document contains excessive aliasing"},
 		"large":       {strings.Repeat("#", matrix.MaxManifestSize+1), "read manifest f.yaml: larger than 8388608 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -107,7 +107,7 @@ func TestReadReportsAllProblems(t *testing.T) {
 	require.Len(t, messages, 5)
 	require.Equal(t, `manifest csi/3.5.1/ref.yaml: Pod p, container c0: parse image reference "UPPER/case": "UPPER/case" is not a repository path: lower-case letters, digits and . _ - between slashes`, messages[0])
 	require.Equal(t, `override image "gone:v1" of csi@3.5.1: no manifest of the release names it`, messages[1])
-	require.Equal(t, `read manifest csi/3.5.1/bad.yaml: yaml: line 1: did not find expected node content`, messages[2])
+	require.Equal(t, `read manifest csi/3.5.1/bad.yaml: document 1: yaml: line 1: did not find expected node content`, messages[2])
 	require.Contains(t, messages[3], `read manifest csi/3.5.1/changed.yaml: has `)
 	require.Equal(t, `read manifest csi/3.5.1/missing.yaml: was not fetched`, messages[4])
 }

@@ -1,18 +1,14 @@
 package render
 
 import (
-	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
-	"sigs.k8s.io/yaml"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix/needs"
 )
 
 // maxObjects bounds a manifest file. The largest known, Antrea's, has 47 objects.
@@ -26,38 +22,28 @@ func decode(name string, data []byte) ([]*unstructured.Unstructured, error) {
 	if len(data) > matrix.MaxManifestSize {
 		return nil, bad(fmt.Errorf("%d bytes: more than %d", len(data), matrix.MaxManifestSize))
 	}
+	docs, err := needs.Documents(data)
+	if err != nil {
+		return nil, bad(err)
+	}
+	if len(docs) > maxObjects {
+		return nil, bad(fmt.Errorf("more than %d objects", maxObjects))
+	}
 	var objects []*unstructured.Unstructured
-	docs := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
-	for n := 1; ; n++ {
-		doc, err := docs.Read()
-		if errors.Is(err, io.EOF) {
-			return objects, nil
-		}
-		if err != nil {
-			return nil, bad(fmt.Errorf("document %d: %w", n, err))
-		}
+	for n, doc := range docs {
 		object, err := decodeOne(doc)
 		if err != nil {
-			return nil, bad(fmt.Errorf("document %d: %w", n, err))
+			return nil, bad(fmt.Errorf("object %d: %w", n+1, err))
 		}
-		if object == nil {
-			continue
-		}
-		if objects = append(objects, object); len(objects) > maxObjects {
-			return nil, bad(fmt.Errorf("more than %d objects", maxObjects))
-		}
+		objects = append(objects, object)
 	}
+	return objects, nil
 }
 
-// decodeOne reads one document; nil if it is empty. It refuses duplicate keys, because readers differ in which one
-// counts.
+// decodeOne reads one document.
 func decodeOne(doc []byte) (*unstructured.Unstructured, error) {
-	asJSON, err := yaml.YAMLToJSONStrict(doc)
-	if err != nil || string(asJSON) == "null" {
-		return nil, err
-	}
 	object := &unstructured.Unstructured{}
-	if err := object.UnmarshalJSON(asJSON); err != nil {
+	if err := object.UnmarshalJSON(doc); err != nil {
 		return nil, err
 	}
 	if object.IsList() {
