@@ -49,15 +49,20 @@ func (c *checks) reported() bool { return c.ran || c.bundleChecked }
 var checked = []matrix.Driver{matrix.CPI, matrix.CSI}
 
 // collectChecks reads the known results, and keeps the configuration of drivers that would not start with another one.
-// It asks nothing for a VDOConfig without a vSphere driver, or in a frozen pass.
+// It asks nothing for a VDOConfig without a vSphere driver, in a frozen pass, or before a vCenter has answered: the
+// missing answer is no fault.
 func (p *pass) collectChecks(context.Context) error {
 	wants, _ := preflight.WantsOf(&p.config.Spec)
 	if p.Checks == nil || (!wants.CPI && !wants.CSI) {
 		return nil
 	}
 	if p.frozen == "" {
-		q := p.question()
-		p.checks = settled(p.config.Status.Preflight, q, p.Checks.Look(q))
+		q, answer := p.question(), (*preflight.Answer)(nil)
+		waits := func(name string) bool { return p.vcenters[name].waiting != "" }
+		if !slices.ContainsFunc(vCenterNames(&p.config.Spec), waits) {
+			answer = p.Checks.Look(q)
+		}
+		p.checks = settled(p.config.Status.Preflight, q, answer)
 	}
 	p.keepConfiguration()
 	return nil

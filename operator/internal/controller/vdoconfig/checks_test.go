@@ -236,3 +236,18 @@ func TestWhatTheBundleLacksCountsWhateverElseIsKnown(t *testing.T) {
 func TestAPassThatDidNotGetSoFarSaysNothingOfChecks(t *testing.T) {
 	require.Empty(t, (&result{}).preflightCondition())
 }
+
+type questions int
+
+func (n *questions) Look(preflight.Question) *preflight.Answer { *n++; return nil }
+
+func TestChecksBeginOnceEachVCenterHasAnswered(t *testing.T) {
+	asked := new(questions)
+	p := &pass{Reconciler: &Reconciler{Checks: asked}, result: result{decided: *withCSI(t)}}
+	for want, waiting := range []string{"VsphereCloudConfig vc is being checked", ""} {
+		p.vcenters = map[string]vcenter{"vc": {waiting: waiting}}
+		require.NoError(t, p.collectChecks(t.Context()))
+		require.EqualValues(t, want, *asked)
+		require.True(t, p.checks.pending)
+	}
+}
