@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -59,7 +60,9 @@ type collection struct {
 	tar    *tar.Writer
 	files  int
 	unread []string // existing objects that could not be read, and why
-	failed error    // of writing
+	// unreadLogs are the logs that could not be read, by the error: a cause often concerns many.
+	unreadLogs map[string][]string
+	failed     error // of writing
 }
 
 func newSupportBundleCommand(a *app) *cobra.Command {
@@ -383,6 +386,7 @@ func (x *collection) podLogs(ctx context.Context, known bool) {
 		x.missed("logs", errSecretsUnread)
 		return
 	}
+	x.unreadLogs = map[string][]string{}
 	for _, ns := range x.namespaces() {
 		var pods corev1.PodList
 		if err := x.client.List(ctx, &pods, client.InNamespace(ns)); err != nil {
@@ -395,6 +399,13 @@ func (x *collection) podLogs(ctx context.Context, known bool) {
 				x.logsOf(ctx, p)
 			}
 		}
+	}
+	for _, why := range slices.Sorted(maps.Keys(x.unreadLogs)) {
+		logs := x.unreadLogs[why]
+		if more := len(logs) - 1; more > 0 {
+			logs[0] += " and " + command.Plural(more, "other log", "other logs")
+		}
+		x.missed(logs[0], errors.New(why))
 	}
 }
 
@@ -410,7 +421,10 @@ func (x *collection) logsOf(ctx context.Context, p *corev1.Pod) {
 			case err == nil:
 				x.put(name+suffix+".log", data)
 			case !apierrors.IsBadRequest(err):
-				x.missed(name+suffix, err)
+				if right := clusterstate.MissingRight(err); right != "" {
+					err = errors.New("no right to " + right) // the text of the API server names the pod
+				}
+				x.unreadLogs[err.Error()] = append(x.unreadLogs[err.Error()], name+suffix)
 			}
 		}
 	}

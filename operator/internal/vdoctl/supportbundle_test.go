@@ -183,7 +183,7 @@ func TestSupportBundleWithoutALogSaysThatItIsIncomplete(t *testing.T) {
 		out, code := s.run("support-bundle", file, "--no-preflight").both()
 		return out, unpacked(t, file)["unread.txt"], code
 	}
-	log := "logs/" + s.ns + "/vsphere-csi-node-y/driver: "
+	log := "logs/" + s.ns + "/vsphere-csi-node-y/driver and 1 other log: "
 	out, unread, exit := collect()
 	require.Zero(t, exit, out)
 	require.Contains(t, out, "\ncomplete: ")
