@@ -11,6 +11,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -453,6 +454,13 @@ func TestSerialsAreImportedOnce(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{Namespace: of.Namespace, Name: name}, Data: map[string]string{key: text, key + "x": "?"},
 		}))
 	}
+	preview := s.opts
+	preview.InMemory = true
+	got, err := store.New(preview).HighestSerial(t.Context(), s.bundle)
+	require.NoError(t, err)
+	require.EqualValues(t, 9, got)
+	err = s.Get(t.Context(), client.ObjectKey{Namespace: of.Namespace, Name: of.Name}, &corev1.Secret{})
+	require.True(t, apierrors.IsNotFound(err), "a preview writes nothing: %v", err)
 	known(9)
 	require.NoError(t, store.New(s.opts).RecordSerial(t.Context(), s.bundle, 10))
 	known(10)
