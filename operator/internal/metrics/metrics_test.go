@@ -152,7 +152,10 @@ func TestReachableIsWhatTheCheckFoundOut(t *testing.T) {
 		"NotFound": {}, "InvalidInput": {}, "Internal": {},
 	} {
 		r := site()
-		setReady(&r.vcenters[0].Status.Conditions, metav1.ConditionFalse, reason)
+		conds := &r.vcenters[0].Status.Conditions
+		setReady(conds, metav1.ConditionFalse, reason)
+		require.Equal(t, want, series(gather(t, newMeter(r))["vdo_vcenter_reachable"]), reason)
+		set(conds, v1alpha1.ConditionReconciling, metav1.ConditionTrue, reason) // as of a fault that can pass
 		require.Equal(t, want, series(gather(t, newMeter(r))["vdo_vcenter_reachable"]), reason)
 	}
 }

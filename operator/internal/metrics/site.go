@@ -180,10 +180,11 @@ func reachable(conds []metav1.Condition) (yes, known bool) {
 	if ready == nil {
 		return false, false
 	}
+	reason := ready.Reason
 	if now := meta.FindStatusCondition(conds, v1alpha1.ConditionReconciling); now != nil {
-		ready = now // in the grace period of a fault, Ready keeps its earlier reason
+		reason = now.Reason // in the grace period of a fault, Ready keeps its earlier reason
 	}
-	switch fault.Reason(ready.Reason) {
+	switch fault.Reason(reason) {
 	case fault.Unreachable, fault.Throttled:
 		return false, true
 	case fault.CertificateInvalid, fault.Unauthorized, fault.AccountLocked, fault.Forbidden, fault.Incompatible:
