@@ -49,6 +49,7 @@ func (r *Run) drain(ctx context.Context, _ VMs, m Machine) error {
 			switch err := r.evict(ctx, &pods[i]); {
 			case apierrors.IsTooManyRequests(err), errors.Is(err, context.DeadlineExceeded):
 				held = append(held, name(&pods[i]))
+			case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause): // its namespace deletes it
 			case err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err):
 				return "", err
 			}

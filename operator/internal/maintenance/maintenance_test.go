@@ -37,6 +37,7 @@ type world struct {
 	names   []string
 	faults  []string
 	budget  bool                     // gates evictions
+	refusal error                    // of the next eviction
 	ignores bool                     // changes, as where another tool takes them back
 	looking func(w *world, time int) // before each look at a VM
 	looks   int
@@ -82,6 +83,10 @@ func (w *world) evict(
 ) error {
 	if w.budget {
 		return apierrors.NewTooManyRequests("guarded", 0)
+	}
+	if err := w.refusal; err != nil {
+		w.refusal = nil
+		return err
 	}
 	return c.Delete(ctx, pod)
 }
@@ -275,6 +280,12 @@ func TestVMsArePutRightNodeByNode(t *testing.T) {
 	require.NoError(t, w.api.Delete(ctx, attached))
 	require.Zero(t, w.vms["worker"].shut)
 	w.run.Wait = time.Minute
+
+	// So does a namespace that is being deleted: its pods end without an eviction.
+	w.pod("late", nil)
+	ending := apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "late", errors.New("ns is being terminated"))
+	ending.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
+	w.refusal = ending
 
 	// A node that someone else has cordoned stays so.
 	w.change("cp-0", func(n *corev1.Node) { n.Spec.Unschedulable = true })
