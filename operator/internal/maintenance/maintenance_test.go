@@ -461,6 +461,30 @@ func TestVMsThatAreNoNodesStayAsTheyWere(t *testing.T) {
 	}
 }
 
+// What has become right since the plan is not shut down, nor is what was off then.
+func TestAVMThatIsNoNodeIsShutDownOnlyAsPlanned(t *testing.T) {
+	for name, c := range map[string]struct {
+		wasOn, right bool
+		why          string
+	}{"right meanwhile": {wasOn: true, right: true}, "powered on meanwhile": {why: "it was powered on meanwhile"}} {
+		w := newWorld(t, 0, 0)
+		at := preflight.NodeMachine{Path: "/lab/worker"}
+		at.Machine.On = c.wasOn
+		plan := maintenance.Plan([]preflight.NodeMachine{at}, 0)
+		plan[0].ID = "worker"
+		if state := &w.vms["worker"].state; c.right {
+			state.DiskUUID, state.Hardware = true, "vmx-15"
+		}
+		err := w.run.Machines(t.Context(), plan)
+		require.Zero(t, w.vms["worker"].shut, name)
+		if c.why != "" {
+			require.ErrorContains(t, err, c.why, name)
+			continue
+		}
+		require.NoError(t, err, name)
+	}
+}
+
 // A right that is missing is named, and is no API server that is away.
 func TestAMissingRightIsNamed(t *testing.T) {
 	c := interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{

@@ -195,6 +195,11 @@ func (r *Run) apart(ctx context.Context, vms VMs, m Machine) error {
 	}
 	steps := []step{r.change}
 	switch { // a later run does not know the earlier state, so report it before any change
+	case len(r.fixes(state)) == 0 && (state.Template || !m.Template):
+		r.say(m.Name(), "nothing left to change")
+		return nil
+	case state.On && !m.On && !m.Template: // no one agreed to shut it down
+		return fault.Errorf(fault.Conflict, "change", m.Path, "run the same command again", "it was powered on meanwhile")
 	case state.On && m.Template:
 		return fault.Errorf(fault.Conflict, "change template", m.Path, "name it with --vm", "it is a VM that runs")
 	case m.Template || state.Template:
