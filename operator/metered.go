@@ -3,6 +3,7 @@ package operator
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -65,6 +66,14 @@ func meteredCheck(check vspherecloudconfig.Check, meter *metrics.Meter) vspherec
 		ctx, end := tracing.Span(ctx, "ask vCenter")
 		defer func() { end(err) }()
 		start := time.Now()
+		if turn := t.Turn; turn != nil { // the wait for other vCenters with the same account is not this one's
+			t.Turn = func(ctx context.Context, login func() error) error {
+				asked := time.Now()
+				waited := sync.OnceFunc(func() { start = start.Add(time.Since(asked)) })
+				defer waited()
+				return turn(ctx, func() error { waited(); return login() })
+			}
+		}
 		found, err = check(ctx, t)
 		reason := condition.ReasonSucceeded
 		if err != nil {

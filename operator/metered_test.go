@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -22,17 +23,14 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	edge "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/metrics"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 )
-
-// nothing is a cache without resources.
-type nothing struct{ client.Reader }
-
-func (nothing) List(context.Context, client.ObjectList, ...client.ListOption) error { return nil }
 
 // counted returns the counters that are not 0, by name and the values of their labels.
 func counted(t *testing.T, m *metrics.Meter) map[string]float64 {
@@ -63,13 +61,54 @@ func step(ns string, action plan.Action, cause plan.Cause) plan.Step {
 	return plan.Step{Action: action, ID: plan.IDOf(o), Driver: matrix.CSI, Cause: cause, Object: o}
 }
 
+// A vCenter that waits for another one with the same account is not slow.
+func TestACheckTakesNoLongerForItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		site := v1alpha1.VsphereCloudConfig{Spec: v1alpha1.VsphereCloudConfigSpec{VcIP: "vc.site", Port: 443}}
+		meter := metrics.New(metrics.Options{Reader: cached{vcenters: []v1alpha1.VsphereCloudConfig{site}}})
+		check := meteredCheck(func(ctx context.Context, q vcenter.Target) (vcenter.Report, error) {
+			return vcenter.Report{}, q.Turn(ctx, func() error { time.Sleep(2 * time.Second); return nil })
+		}, meter)
+		turn := func(_ context.Context, login func() error) error {
+			time.Sleep(time.Minute)
+			return login()
+		}
+		_, err := check(t.Context(), vcenter.Target{Host: "vc.site", Port: 443, Turn: turn})
+		require.NoError(t, err)
+		reg := prometheus.NewRegistry()
+		require.NoError(t, reg.Register(meter))
+		all, err := reg.Gather()
+		require.NoError(t, err)
+		for _, f := range all {
+			if f.GetName() == "vdo_vcenter_check_duration_seconds" {
+				require.Equal(t, 2.0, f.GetMetric()[0].GetGauge().GetValue()) //nolint:testifylint // whole seconds
+				return
+			}
+		}
+		t.Fatal("it is not served")
+	})
+}
+
+// cached is a cache with VsphereCloudConfigs alone.
+type cached struct {
+	client.Reader
+	vcenters []v1alpha1.VsphereCloudConfig
+}
+
+func (c cached) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	if l, is := list.(*v1alpha1.VsphereCloudConfigList); is {
+		l.Items = c.vcenters
+	}
+	return nil
+}
+
 // What was written to the real API server is counted, and nothing else.
 func TestWrittenObjectsAreCounted(t *testing.T) {
 	scheme, err := newScheme()
 	require.NoError(t, err)
 	k, err := client.New(cluster.Config(t), client.Options{Scheme: scheme})
 	require.NoError(t, err)
-	meter := metrics.New(metrics.Options{Reader: nothing{}, Namespace: "ns"})
+	meter := metrics.New(metrics.Options{Reader: cached{}, Namespace: "ns"})
 	c := &meteredCluster{Cluster: &edge.Cluster{Client: k, Reader: k}, meter: meter}
 	ns := cluster.Namespace(t, cluster.Config(t))
 	live, err := c.Apply(t.Context(), step(ns, plan.Create, plan.Release), nil)
@@ -91,7 +130,7 @@ func TestWrittenObjectsAreCounted(t *testing.T) {
 
 // Of several operators in a process the first one's metrics are served; one after another each serves its own.
 func TestMetricsOfSeveralOperators(t *testing.T) {
-	first, second := metrics.New(metrics.Options{Reader: nothing{}, Version: "1"}), metrics.New(metrics.Options{Reader: nothing{}, Version: "2"})
+	first, second := metrics.New(metrics.Options{Reader: cached{}, Version: "1"}), metrics.New(metrics.Options{Reader: cached{}, Version: "2"})
 	_, err := serve(first)
 	require.NoError(t, err)
 	endSecond, err := serve(second)
