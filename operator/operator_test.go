@@ -266,6 +266,7 @@ func servedMetrics(t *testing.T, url, token string, secrets ...string) {
 		`controller_runtime_reconcile_errors_total{controller="vdoconfig"}`,
 		`controller_runtime_reconcile_errors_total{controller="driverbundle"}`,
 		`controller_runtime_reconcile_errors_total{controller="vspherecloudconfig"}`,
+		`controller_runtime_reconcile_errors_total{controller="matrix-configmap"}`,
 	} {
 		require.Contains(t, text, want)
 	}

@@ -139,6 +139,7 @@ func samples(t *testing.T, m *metrics.Meter) (all []map[string]string) {
 	}
 	const controller = `controller="vdoconfig"`
 	add("controller_runtime_reconcile_errors_total", controller, "0+1x20")
+	add("controller_runtime_reconcile_errors_total", `controller="matrix-configmap"`, "0+1x20") // has no status
 	add("controller_runtime_reconcile_time_seconds_bucket", controller+`,le="+Inf"`, "0+1x20")
 	add("controller_runtime_reconcile_time_seconds_bucket", controller+`,le="1"`, "0+1x20")
 	add("rest_client_requests_total", `code="200"`, "0+1x20")
@@ -181,6 +182,7 @@ func TestAlertsAndDashboard(t *testing.T) {
 	}
 	fires("VDODriftRepeats", "")
 	fires("VDOPassesFail", "")
+	firing[len(firing)-1]["value"] = 2 // controllers
 	m := newMeter(all)
 	m.VCenterChecked("vc.site.example", 443, time.Second, "Succeeded")
 	m.VCenterChecked("slow.site.example", 443, 15*time.Second, "Succeeded")
