@@ -283,7 +283,7 @@ func TestVMsArePutRightNodeByNode(t *testing.T) {
 
 	// So does a namespace that is being deleted: its pods end without an eviction.
 	w.pod("late", nil)
-	ending := apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "late", errors.New("ns is being terminated"))
+	ending := apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "late", errors.New("ns is terminating"))
 	ending.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
 	w.refusal = ending
 

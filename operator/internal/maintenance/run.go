@@ -199,7 +199,8 @@ func (r *Run) apart(ctx context.Context, vms VMs, m Machine) error {
 		r.say(m.Name(), "nothing left to change")
 		return nil
 	case state.On && !m.On && !m.Template: // no one agreed to shut it down
-		return fault.Errorf(fault.Conflict, "change", m.Path, "run the same command again", "it was powered on meanwhile")
+		return fault.Errorf(fault.Conflict, "change", m.Path, "run the same command again",
+			"it was powered on meanwhile")
 	case state.On && m.Template:
 		return fault.Errorf(fault.Conflict, "change template", m.Path, "name it with --vm", "it is a VM that runs")
 	case m.Template || state.Template:

@@ -119,7 +119,10 @@ func repairs(l *lines, r checkReport) {
 		if m.Node != "" {
 			name = m.Node + " (" + m.Path + ")"
 		}
-		if m.Begun {
+		switch {
+		case m.Begun && m.Template:
+			l.printf("%s: it is no template now, and becomes one again", name)
+		case m.Begun:
 			l.printf("%s: an earlier run stopped here; with --power-off this one ends its work", name)
 		}
 		for _, f := range m.Off {
@@ -167,7 +170,7 @@ func (o *vmsOptions) fix(ctx context.Context) error {
 		return err
 	}
 	r.VMs = slices.DeleteFunc(r.VMs, func(m maintenance.Machine) bool {
-		return !o.powerOff && (m.On || m.Node != "") || apart && len(m.Off) == 0
+		return !o.powerOff && (m.On || m.Node != "") || apart && len(m.Off) == 0 && !m.Begun
 	})
 	return o.work(ctx, &s, r.VMs, apart)
 }
@@ -198,8 +201,10 @@ func (o *vmsOptions) lookApart(ctx context.Context, s site, state preflight.Clus
 				errs = append(errs, fault.Errorf(fault.Refused, "change", path,
 					"name it as such: --nodes "+node, "it is node %s", node))
 			}
-			m.Template = m.Template || isTemplate(path) // a VM whose work was interrupted is no template now
-			machines = append(machines, preflight.NodeMachine{VCenter: found.Name, Path: path, Machine: m})
+			begun := isTemplate(path) && !m.Template // a VM whose work was interrupted is no template now
+			m.Template = m.Template || begun
+			machines = append(machines, preflight.NodeMachine{VCenter: found.Name, Path: path, Machine: m,
+				Node: preflight.Node{Begun: begun}})
 		}
 	}
 	for _, p := range paths {

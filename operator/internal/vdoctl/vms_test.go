@@ -140,4 +140,13 @@ clusters: [{name: a, cluster: {server: "https://127.0.0.1:1"}}]
 	out = fix(0, slices.Concat(folder, template, []string{"--hardware-version", "21"})...)
 	require.Contains(t, out, "0 VMs to put right")
 	require.Contains(t, fix(0, "--vm", vms[1].Path), "0 VMs to put right")
+
+	// A run that was stopped after the last change has left no template.
+	isTemplate := func() (is bool) {
+		require.NoError(t, v.Change(vms[1].Path, func(vm *mo.VirtualMachine) { is = vm.Config.Template }))
+		return is
+	}
+	require.NoError(t, v.Change(vms[1].Path, func(vm *mo.VirtualMachine) { vm.Config.Template = false }))
+	require.Contains(t, fix(0, append(template, "--hardware-version", "21", "--yes")...), "1 VM to put right")
+	require.True(t, isTemplate())
 }
