@@ -130,7 +130,8 @@ func TestWrittenObjectsAreCounted(t *testing.T) {
 
 // Of several operators in a process the first one's metrics are served; one after another each serves its own.
 func TestMetricsOfSeveralOperators(t *testing.T) {
-	first, second := metrics.New(metrics.Options{Reader: cached{}, Version: "1"}), metrics.New(metrics.Options{Reader: cached{}, Version: "2"})
+	first := metrics.New(metrics.Options{Reader: cached{}, Version: "1"})
+	second := metrics.New(metrics.Options{Reader: cached{}, Version: "2"})
 	_, err := serve(first)
 	require.NoError(t, err)
 	endSecond, err := serve(second)
