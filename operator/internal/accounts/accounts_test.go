@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -185,6 +186,18 @@ func TestASecretThatSomethingElseWritesIsPrinted(t *testing.T) {
 		require.NoError(t, w.api.Delete(t.Context(), o))
 	}
 	w.gone(before, 0)
+}
+
+// A Secret that cannot change is refused before an account is made for it.
+func TestAnImmutableSecretIsRefused(t *testing.T) {
+	w, s := newWorld(t, newVC("west", nil)), &corev1.Secret{}
+	require.NoError(t, w.create(whole(), none))
+	require.True(t, w.get("vc", s))
+	s.Immutable = ptr.To(true)
+	require.NoError(t, w.api.Update(t.Context(), s))
+	before := w.state()
+	require.ErrorContains(t, w.rotate(whole(), none), "it is immutable")
+	require.Equal(t, before, w.state())
 }
 
 // What was printed and has been put into the cluster by hand is vdoctl's from then on.

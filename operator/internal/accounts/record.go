@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -188,6 +189,8 @@ func (s *Site) writable(r *record, secret *corev1.Secret) error {
 	switch {
 	case s.Output != nil:
 		return nil
+	case secret != nil && ptr.Deref(secret.Immutable, false):
+		return s.conflict(errors.New("it is immutable"), "make it again without immutable: true, with the same data")
 	case by != "":
 		return s.conflict(fmt.Errorf("%s writes it, and would undo the change", by), "print the Secret for its source: add --output-secret")
 	case r.Printed:
