@@ -85,7 +85,7 @@ func announce(s catalog.Selection, p run.Progress) {
 		p.Say("service: " + service.ReleaseID.String())
 	}
 	for _, w := range s.Warnings {
-		p.Say("warning: " + w)
+		p.Warn("warning: " + w)
 	}
 }
 
@@ -238,7 +238,7 @@ func (in Input) pick(
 
 func warnLacks(p run.Progress, name image.Reference, lacks []image.Platform) {
 	if len(lacks) > 0 {
-		p.Say(fmt.Sprintf("warning: %s is not for %s", name, image.JoinPlatforms(lacks)))
+		p.Warn(fmt.Sprintf("warning: %s is not for %s", name, image.JoinPlatforms(lacks)))
 	}
 }
 

@@ -73,7 +73,7 @@ func (x *beside) plan(ctx context.Context, p *Plan, o run.Options) error {
 	case fault.NotFound:
 		return nil
 	case fault.Forbidden, fault.Unauthorized:
-		o.Reporter().Say(fmt.Sprintf("did not look for %s below the repository: %v", x.reference.Repository(), err))
+		o.Reporter().Warn(fmt.Sprintf("did not look for %s below the repository: %v", x.reference.Repository(), err))
 		return nil
 	}
 	if err != nil {

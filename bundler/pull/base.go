@@ -39,7 +39,7 @@ func (b *Base) leaveOut(g *bundle.Graph, p run.Progress) error {
 	}
 	base := g.Without(b.root, b.has)
 	if base == nil {
-		p.Say(fmt.Sprintf("the base %s has none of the layers: this is a whole bundle", b.root))
+		p.Warn(fmt.Sprintf("the base %s has none of the layers: this is a whole bundle", b.root))
 	}
 	return g.OmitFor(base)
 }

@@ -84,9 +84,9 @@ func beside(mirror image.Reference, i bundle.Image) (image.Reference, error) {
 
 func pushBeside(ctx context.Context, in ImagesInput, g *bundle.Graph, at image.Reference, o run.Options) error {
 	if lost := in.lost(ctx, at, g); len(lost) > 0 {
-		o.Reporter().Say(fmt.Sprintf("warning: %s no longer has %s: push a bundle with all platforms that the nodes need", at, strings.Join(lost, ", ")))
+		o.Reporter().Warn(fmt.Sprintf("warning: %s no longer has %s: push a bundle with all platforms that the nodes need", at, strings.Join(lost, ", ")))
 	}
-	o.Progress = said{by: o.Reporter()}
+	o.Progress = run.Warnings{To: o.Reporter()} // each image counts as one item
 	target := in.Open(at)
 	defer target.Close() //nolint:errcheck // a registry keeps nothing open
 	d, err := mover.Begin(ctx, mover.Job{What: "push", Graph: g, Target: target}, o)
@@ -97,14 +97,6 @@ func pushBeside(ctx context.Context, in ImagesInput, g *bundle.Graph, at image.R
 	_, err = d.Deliver(ctx, d.Origins(mover.From(in.Bundle), mounted))
 	return err
 }
-
-// said passes on only lines: each image counts as one item.
-type said struct {
-	run.Silent
-	by run.Progress
-}
-
-func (s said) Say(line string) { s.by.Say(line) }
 
 // lost returns the platforms that the old image of a tag has and the new one lacks. It returns none if an image is
 // unreadable or does not name its platforms.

@@ -34,7 +34,7 @@ type heard struct {
 	lines []string
 }
 
-func (h *heard) Say(line string) {
+func (h *heard) Warn(line string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.lines = append(h.lines, line)

@@ -239,7 +239,7 @@ func (f *outputFlags) bindFormat(cmd *cobra.Command) { flags.Format(cmd, &f.form
 func (c *common) bindProgress(cmd *cobra.Command) {
 	c.shows = true
 	flags.Group(cmd, flags.Output, func(fl *pflag.FlagSet) {
-		fl.BoolVarP(&c.quiet, "quiet", "q", false, "do not show progress")
+		fl.BoolVarP(&c.quiet, "quiet", "q", false, "do not show progress, only warnings")
 		fl.Var(&flags.Choice{To: &c.app.progress, Of: []string{progressAuto, progressLines, progressJSON}}, "progress",
 			"show progress as auto (lines, and none with --format json), lines, or json (all of standard error)")
 	})
@@ -259,10 +259,11 @@ const (
 
 // reporter returns the progress reporter of the command.
 func (c *common) reporter() run.Progress {
+	all := &counter{out: c.err, asJSON: c.progress == progressJSON}
 	if !c.shows || c.quiet || c.json() && c.progress == progressAuto {
-		return run.Silent{}
+		return run.Warnings{To: all}
 	}
-	return &counter{out: c.err, asJSON: c.progress == progressJSON}
+	return all
 }
 
 type tally struct {
@@ -329,6 +330,8 @@ func (c *counter) Say(line string) {
 	defer c.mu.Unlock()
 	c.write(line, message(line))
 }
+
+func (c *counter) Warn(line string) { c.Say(line) }
 
 // advance writes the progress. In line form, short phases write only 100%.
 func (c *counter) advance() {

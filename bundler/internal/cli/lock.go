@@ -107,7 +107,7 @@ func (f *lockFlags) lock(ctx context.Context, w world) (*bundle.Lock, catalog.Fi
 	}
 	for _, i := range locked.Images {
 		if i.Why() != "" {
-			f.reporter().Say(movedLine(i.Reference, i.Source.String(), i.Why()))
+			f.reporter().Warn(movedLine(i.Reference, i.Source.String(), i.Why()))
 		}
 	}
 	return locked, files, nil
@@ -304,16 +304,20 @@ func (f *matrixFlags) openMatrix(a *app) (matrixfile.File, error) {
 	if err != nil {
 		return matrixfile.File{}, err
 	}
-	if f.matrix == "" {
-		return matrixfile.Open(matrix.DefaultName, matrix.Default(), nil, rules, time.Now())
+	name, data, signature := matrix.DefaultName, matrix.Default(), []byte(nil)
+	if f.matrix != "" {
+		name = f.matrix
+		if data, err = userfile.Read("--matrix", name, bundle.MaxMatrixSize); err != nil {
+			return matrixfile.File{}, err
+		}
+		signature, err = userfile.Read("--matrix", name+".sig", bundle.MaxSignature)
+		if err != nil && fault.ReasonOf(err) != fault.NotFound {
+			return matrixfile.File{}, err
+		}
 	}
-	data, err := userfile.Read("--matrix", f.matrix, bundle.MaxMatrixSize)
-	if err != nil {
-		return matrixfile.File{}, err
+	m, err := matrixfile.Open(name, data, signature, rules, time.Now())
+	if err == nil {
+		a.warnExpired(name, m.Document)
 	}
-	signature, err := userfile.Read("--matrix", f.matrix+".sig", bundle.MaxSignature)
-	if err != nil && fault.ReasonOf(err) != fault.NotFound {
-		return matrixfile.File{}, err
-	}
-	return matrixfile.Open(f.matrix, data, signature, rules, time.Now())
+	return m, err
 }

@@ -50,10 +50,14 @@ func (c *common) loadMatrix(flag, file string) (doc *matrix.Document, err error)
 	if doc, err = matrix.Parse(name, data); err != nil {
 		return nil, err
 	}
-	if !time.Now().Before(doc.Expires) {
-		c.say("warning: the matrix %s expired on %s", name, doc.Expires.Format(time.DateOnly))
-	}
+	c.warnExpired(name, doc)
 	return doc, nil
+}
+
+func (a *app) warnExpired(name string, doc *matrix.Document) {
+	if !time.Now().Before(doc.Expires) {
+		a.say("warning: the matrix %s expired on %s", name, doc.Expires.Format(time.DateOnly))
+	}
 }
 
 type matrixSignOptions struct {

@@ -137,7 +137,7 @@ func (o *pushOptions) pushPaths(ctx context.Context, b opened, to location) erro
 		return nil
 	}
 	if o.dryRun {
-		o.reporter().Say("the images beside the bundle are not in the plan: the registry takes their blobs over from it, or they are sent again where it cannot")
+		o.reporter().Warn("the images beside the bundle are not in the plan: the registry takes their blobs over from it, or they are sent again where it cannot")
 		return nil
 	}
 	return push.Images(ctx, push.ImagesInput{

@@ -130,7 +130,7 @@ func (d *Delivery) Deliver(ctx context.Context, origins Origins) (*Delivered, er
 	err := d.job.Target.Commit(ctx)
 	if d.can.Notices != nil && err == nil {
 		for _, line := range d.can.Notices() {
-			d.options.Reporter().Say(line)
+			d.options.Reporter().Warn(line)
 		}
 	}
 	return done, err

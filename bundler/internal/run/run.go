@@ -24,8 +24,10 @@ type Progress interface {
 	Moved(n int64)
 	// Done reports a finished item of the phase, or its error.
 	Done(item string, err error)
-	// Say shows the user a line.
+	// Say shows the user a line of progress.
 	Say(line string)
+	// Warn shows the user a line about the result, also where progress is not shown.
+	Warn(line string)
 }
 
 // Silent is a Progress that discards everything.
@@ -42,6 +44,18 @@ func (Silent) Done(string, error) {}
 
 // Say does nothing.
 func (Silent) Say(string) {}
+
+// Warn does nothing.
+func (Silent) Warn(string) {}
+
+// Warnings passes on only warnings.
+type Warnings struct {
+	Silent
+	To Progress
+}
+
+// Warn passes a warning on.
+func (w Warnings) Warn(line string) { w.To.Warn(line) }
 
 // Options are the common options of flows.
 type Options struct {

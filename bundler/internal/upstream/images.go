@@ -40,7 +40,7 @@ func ReadTrees(ctx context.Context, lock *bundle.Lock, registry medium.Registry,
 				"its index names no image manifest: nothing of it could run")
 		}
 		for _, d := range tree.Ignored {
-			o.Reporter().Say(fmt.Sprintf("left out: %s of %s, of the unknown media type %.100q", d.Digest, i.Reference, d.MediaType))
+			o.Reporter().Warn(fmt.Sprintf("left out: %s of %s, of the unknown media type %.100q", d.Digest, i.Reference, d.MediaType))
 		}
 		tree.Reference = i.Reference
 		trees[n] = tree
@@ -242,7 +242,7 @@ func (a *attachedReader) readIndex(ctx context.Context, i bundle.Image) (*index,
 	}
 	switch {
 	case fault.ReasonOf(err) == fault.NotFound:
-		a.options.Reporter().Say(fmt.Sprintf("left out: the index %s of %s, which is not there", d, i.Reference))
+		a.options.Reporter().Warn(fmt.Sprintf("left out: the index %s of %s, which is not there", d, i.Reference))
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("image %s: %w", i.Reference, err)
