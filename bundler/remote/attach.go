@@ -47,7 +47,7 @@ func (r *Repository) attach(ctx context.Context, p *push, a bundle.Referrer) err
 			return err
 		}
 	}
-	return r.uploadReferrer(ctx, p, a)
+	return r.explainSubject(r.uploadReferrer(ctx, p, a), a, opAttach, "sign without one: --signature-format simple")
 }
 
 func (r *Repository) attachBlob(ctx context.Context, p *push, b ocispec.Descriptor) error {

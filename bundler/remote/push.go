@@ -332,10 +332,7 @@ func (r *Repository) putAttachments(ctx context.Context, p *push) error {
 func (r *Repository) putOrOmit(ctx context.Context, p *push, a bundle.Referrer) error {
 	digest := a.Node.Descriptor.Digest
 	err := r.uploadReferrer(ctx, p, a)
-	if fault.ReasonOf(err) != fault.Refused || a.Tag != "" {
-		return err
-	}
-	if r.client.opts.OmitRefused {
+	if r.client.opts.OmitRefused && isOfSubject(err, a) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.omitted[digest] = true
@@ -343,8 +340,21 @@ func (r *Repository) putOrOmit(ctx context.Context, p *push, a bundle.Referrer) 
 			fmt.Sprintf("left out: %s of %s: the registry does not take it: %v", digest, a.Subject, err))
 		return nil
 	}
-	return fault.Errorf(fault.Refused, opPush, r.At(digest.String()),
-		"use a registry that knows the OCI distribution specification 1.1, or push without what is refused: --omit-refused",
+	return r.explainSubject(err, a, opPush, "push without what is refused: --omit-refused")
+}
+
+// isOfSubject reports whether a registry refused an attachment for its subject.
+func isOfSubject(err error, a bundle.Referrer) bool {
+	return a.Tag == "" && fault.ReasonOf(err) == fault.Refused
+}
+
+// explainSubject explains such a refusal, with another way to go on.
+func (r *Repository) explainSubject(err error, a bundle.Referrer, op, or string) error {
+	if !isOfSubject(err, a) {
+		return err
+	}
+	return fault.Errorf(fault.Refused, op, r.At(a.Node.Descriptor.Digest.String()),
+		"use a registry that knows the OCI distribution specification 1.1, or "+or,
 		"it is about %s, and the registry takes no manifest with a subject: %w", a.Subject, err)
 }
 
