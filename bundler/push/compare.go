@@ -21,7 +21,8 @@ import (
 type Counts struct {
 	Manifests int `json:"manifests"` // indexes and image manifests
 	Blobs     int `json:"blobs"`     // without those that a delta omits
-	Attached  int `json:"attached"`  // signatures and other attachments
+	Attached  int `json:"attached"`  // signatures and other attachments of the source
+	Copied    int `json:"copied"`    // and of its copy
 }
 
 // Compare reads a bundle at its source and its copy. It reads the last byte of each blob, since some registries
@@ -39,6 +40,7 @@ func Compare(ctx context.Context, from, to *pinned.Bundle, all bool, o run.Optio
 	for _, d := range copied.Order() {
 		exists[d.Digest.String()] = true
 	}
+	both.Attached, both.Copied = len(source.Attachments), len(copied.Attachments)
 	if !all {
 		source.Attachments = nil
 	}
@@ -51,7 +53,7 @@ func Compare(ctx context.Context, from, to *pinned.Bundle, all bool, o run.Optio
 		}
 	}
 	order := slices.DeleteFunc(source.Order(), func(d ocispec.Descriptor) bool { return joined[d.Digest] })
-	both = Counts{Manifests: len(source.Manifests), Blobs: len(source.Held()), Attached: len(source.Attachments)}
+	both.Manifests, both.Blobs = len(source.Manifests), len(source.Held())
 	err = run.Each(ctx, o.Limit(), len(order), func(n int) error {
 		d := order[n]
 		err := errors.New("it is not there")

@@ -48,12 +48,15 @@ func TestACopyIsComparedWithItsSource(t *testing.T) {
 	require.Equal(t, fault.Incomplete, fault.ReasonOf(err))
 	require.ErrorContains(t, err, "an attachment of the bundle")
 	require.Equal(t, 1, both.Attached)
+	require.Zero(t, both.Copied)
+	attached := map[*pinned.Bundle]int{signed: 1}
 	for _, c := range []struct {
 		from, to *pinned.Bundle
 		all      bool
 	}{{signed, plain, false}, {plain, signed, true}, {signed, signed, true}} {
-		_, err = push.Compare(t.Context(), c.from, c.to, c.all, run.Options{})
+		both, err = push.Compare(t.Context(), c.from, c.to, c.all, run.Options{})
 		require.NoError(t, err)
+		require.Equal(t, [2]int{attached[c.from], attached[c.to]}, [2]int{both.Attached, both.Copied})
 	}
 	lost := b.Graph.Blobs[0].Digest
 	require.NoError(t, os.Remove(filepath.Join(path, "blobs/sha256", lost.Encoded())))

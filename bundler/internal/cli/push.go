@@ -219,8 +219,12 @@ func (o *copyOptions) run(cmd *cobra.Command, src, dest string) error {
 		}
 		err = o.showMoved(to, &pull.Pulled{Delivered: copied.Delivered})
 		if both != nil && err == nil && !o.json() {
-			o.say("both have %s, %s and %s", command.Plural(both.Manifests, "manifest", "manifests"),
-				command.Plural(both.Blobs, "blob", "blobs"), command.Plural(both.Attached, "attachment", "attachments"))
+			end := " and " + command.Plural(both.Attached, "attachment", "attachments")
+			if both.Copied != both.Attached {
+				end = fmt.Sprintf("; attachments: %d at the source, %d in the copy", both.Attached, both.Copied)
+			}
+			o.say("both have %s, %s%s", command.Plural(both.Manifests, "manifest", "manifests"),
+				command.Plural(both.Blobs, "blob", "blobs"), end)
 		}
 		return err
 	})

@@ -235,7 +235,7 @@ type key struct{}
 //
 //	vdo CODE ARGS…     run vdo-bundle and demand its exit code; @up stands for the
 //	                   flags that lead to the upstream world
-//	fault REG K=V…     make the registry (up or mirror) fail: status, method, path, query, times, cut, tamper
+//	fault REG K=V…     make the registry (up or mirror) fail: status, method, path, query, body, times, cut, tamper
 //	heal REG           end all faults of a registry
 //	flip FILE OFFSET   invert a byte of a file; a negative offset counts from the end,
 //	                   a text is looked for
@@ -359,6 +359,8 @@ func breakDown(ts *testscript.TestScript, _ bool, args []string) {
 			f.Match.Path = value
 		case "query":
 			f.Match.Query = value
+		case "body":
+			f.Match.Body = value
 		case "tamper":
 			f.Tamper, f.TamperAt = true, int64(n)
 		case "retryafter":

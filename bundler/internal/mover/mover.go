@@ -51,6 +51,8 @@ type Delivered struct {
 	Moved   int64              `json:"moved"`                // bytes that this run had to write, without mounted ones
 	Missing int                `json:"newItems"`             // blobs and manifests that this run had to write
 	Left    *bundle.Omitted    `json:"leftToBase,omitempty"` // of a delta
+	// Notices name what the target was allowed to leave out, and why.
+	Notices []string `json:"notices,omitempty"`
 	// Plan is what a dry run would write.
 	Plan []Planned `json:"plan,omitempty"`
 }
@@ -129,7 +131,8 @@ func (d *Delivery) Deliver(ctx context.Context, origins Origins) (*Delivered, er
 	done.Moved -= d.mounted.Load()
 	err := d.job.Target.Commit(ctx)
 	if d.can.Notices != nil && err == nil {
-		for _, line := range d.can.Notices() {
+		done.Notices = d.can.Notices()
+		for _, line := range done.Notices {
 			d.options.Reporter().Warn(line)
 		}
 	}
