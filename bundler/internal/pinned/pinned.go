@@ -164,9 +164,13 @@ func Join(ctx context.Context, delta, base *Bundle) (medium.Source, error) {
 	held, left := byDigest(other.Held()), g.Omitted()
 	lacks := slices.DeleteFunc(slices.Clone(left), func(d ocispec.Descriptor) bool { return held[d.Digest] })
 	if len(lacks) > 0 {
-		return nil, fault.Errorf(fault.Incomplete, "add base to", g.Root.Digest.String(),
-			fmt.Sprintf("give the bundle %s", g.Base.Root), "%s lacks %d of the %d layers that were left to %s",
-			other.Root.Digest, len(lacks), len(left), g.Base.Root)
+		name, hint := other.Root.Digest.String(), fmt.Sprintf("give the bundle %s", g.Base.Root)
+		if other.Base != nil {
+			name += ", a delta itself,"
+			hint = fmt.Sprintf("make that one whole first: `vdo-bundle copy DELTA.tar WHOLE.tar --base BASE.tar` with the bundle %s as base", other.Base.Root)
+		}
+		return nil, fault.Errorf(fault.Incomplete, "add base to", g.Root.Digest.String(), hint,
+			"%s lacks %d of the %d layers that were left to %s", name, len(lacks), len(left), g.Base.Root)
 	}
 	return &joined{Bundle: delta, base: base, left: byDigest(left)}, nil
 }
