@@ -22,7 +22,7 @@ type Provenance struct {
 	Builder          string `json:"builder,omitempty"`
 	Started          string `json:"started,omitempty"`
 	UpstreamVerified bool   `json:"upstreamVerified,omitempty"` // the own signatures of all images were checked
-	UpstreamSigned   int    `json:"upstreamSigned,omitempty"`   // images whose own signatures were checked
+	UpstreamSigned   int    `json:"upstreamSigned"`             // images whose own signatures were checked
 	// ServedBy are the mirrors that served images in place of their sources, by reference.
 	ServedBy map[string]string `json:"servedBy,omitempty"`
 	// Problem is why there is no trusted statement; the other fields are then empty.

@@ -115,11 +115,8 @@ func provenanceLine(p *verify.Provenance, images int) string {
 	if p.Problem != "" {
 		return "not verified: " + p.Problem
 	}
-	line := fmt.Sprintf("signed by %s: built by vdo-bundle %.60q, started %.40q", strings.Join(p.SignedBy, ", "), p.Builder, p.Started)
-	if p.UpstreamSigned > 0 {
-		line += fmt.Sprintf(", upstream's signatures of %d of %d images checked", p.UpstreamSigned, images)
-	}
-	return line
+	return fmt.Sprintf("signed by %s: built by vdo-bundle %.60q, started %.40q, upstream's signatures of %d of %d images checked",
+		strings.Join(p.SignedBy, ", "), p.Builder, p.Started, p.UpstreamSigned, images)
 }
 
 // leftLine says what a delta omits.
