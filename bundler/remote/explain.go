@@ -42,6 +42,14 @@ func (e *AnswerError) Error() string {
 	return s
 }
 
+// later says when to try again.
+func (e *AnswerError) later() string {
+	if e.After == 0 {
+		return " later"
+	}
+	return fmt.Sprintf(" in %s, as the server demands", e.After.Round(time.Second))
+}
+
 // Has reports whether the registry gave this code.
 func (e *AnswerError) Has(code string) bool { return slices.Contains(e.Codes, code) }
 
@@ -222,6 +230,8 @@ func (c *Client) explainAnswer(h *Host, out *fault.Error, a *AnswerError) {
 	switch {
 	case out.Op == opLogin && (a.Status == http.StatusUnauthorized || a.Status == http.StatusForbidden):
 		out.Reason, out.Hint = fault.Unauthorized, "check the user and the password"
+	case a.Status == http.StatusProxyAuthRequired:
+		out.Reason, out.Hint = fault.Unauthorized, "give the login of the proxy: HTTPS_PROXY=http://USER:PASSWORD@PROXY:PORT, or HTTP_PROXY for a registry without TLS"
 	case a.Status == http.StatusUnauthorized && (!a.scoped || !h.hasLogin()):
 		out.Reason, out.Hint = fault.Unauthorized, loginHint(h)
 	case a.Status == http.StatusUnauthorized, a.Status == http.StatusForbidden:
@@ -240,11 +250,11 @@ func (c *Client) explainAnswer(h *Host, out *fault.Error, a *AnswerError) {
 	case a.Status == http.StatusRequestEntityTooLarge:
 		out.Reason, out.Hint = fault.Refused, "raise the body limit of the proxy in front of "+h.name+" (nginx: client_max_body_size 0)"
 	case a.Status == http.StatusTooManyRequests:
-		out.Reason, out.Hint = fault.Throttled, "try again later, with a smaller --concurrency, or log in: "+loginHint(h)
+		out.Reason, out.Hint = fault.Throttled, "try again"+a.later()+", with a smaller --concurrency, or log in: "+loginHint(h)
 	case a.Status == http.StatusBadRequest && isPlainToTLS(a):
 		out.Reason, out.Hint = fault.InvalidInput, h.name+" speaks HTTPS: leave out --plain-http "+h.name
 	case a.Status >= 500:
-		out.Reason, out.Hint = fault.Unreachable, "look at the logs of "+h.name+", and try again"
+		out.Reason, out.Hint = fault.Unreachable, "look at the logs of "+h.name+", and try again"+a.later()
 	default:
 		out.Reason, out.Hint = fault.Refused, "the registry does not accept the request: look at its logs"
 	}

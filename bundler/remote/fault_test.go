@@ -79,7 +79,7 @@ func TestLongRetryAfterIsToldNotWaitedFor(t *testing.T) {
 	c, n := client(t, remote.Options{}, reg)
 	reg.Fail(real.Fault{Status: 429, Header: map[string]string{"Retry-After": "3600"}})
 	_, err := repository(c, reg, "csi/driver:v1").Root(t.Context())
-	wantFault(t, err, fault.Throttled, "try again later")
+	wantFault(t, err, fault.Throttled, "try again in 1h0m0s, as the server demands")
 	require.Empty(t, n.all())
 }
 
