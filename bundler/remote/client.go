@@ -77,6 +77,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"net/url"
 	"sync"
 	"syscall"
 	"time"
@@ -246,6 +247,12 @@ func newTransport(o Options, pool *x509.CertPool, certs []tls.Certificate, isFor
 	}
 	t.TLSClientConfig = &tls.Config{
 		RootCAs: pool, Certificates: certs, MinVersion: tls.VersionTLS12, ClientSessionCache: tls.NewLRUClientSessionCache(0),
+	}
+	t.OnProxyConnectResponse = func(_ context.Context, _ *url.URL, req *http.Request, resp *http.Response) error {
+		if resp.StatusCode == http.StatusProxyAuthRequired {
+			return &AnswerError{Method: req.Method, Where: req.Host, Status: resp.StatusCode}
+		}
+		return nil
 	}
 	t.TLSHandshakeTimeout = min(o.Stall, 30*time.Second)
 	t.ExpectContinueTimeout = time.Second

@@ -30,7 +30,12 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	p.mu.Lock()
 	p.asked = append(p.asked, req.Method+" "+req.Host)
 	p.password = req.Header.Get("Proxy-Authorization") == "Basic "+base64.StdEncoding.EncodeToString([]byte("user:proxy-secret"))
+	known := p.password
 	p.mu.Unlock()
+	if !known {
+		http.Error(w, "log in", http.StatusProxyAuthRequired)
+		return
+	}
 	if req.Method != http.MethodConnect {
 		http.Error(w, "CONNECT only", http.StatusMethodNotAllowed)
 		return
@@ -63,14 +68,17 @@ func TestProxyOfTheEnvironment(t *testing.T) {
 	defer server.Close()
 	address := strings.Replace(server.URL, "http://", "http://user:proxy-secret@", 1)
 	push := []string{"push", "a.tar", "registry.proxied.test/vdo/drivers:1", "--ca-file", "ca.crt", "--retries", "0"}
-	run := func(code int, proxy string) {
+	run := func(code int, proxy string) string {
 		t.Helper()
 		w.vars = []string{"HTTPS_PROXY=" + proxy}
-		require.NotContains(t, w.ends(t, code, push...), "proxy-secret")
+		text := w.ends(t, code, push...)
+		require.NotContains(t, text, "proxy-secret")
+		return text
 	}
 	run(0, address)
 	require.Contains(t, p.asked, "CONNECT registry.proxied.test:443")
 	require.True(t, p.password)
+	require.Contains(t, run(6, server.URL), "hint: give the login of the proxy: HTTPS_PROXY=http://USER:PASSWORD@PROXY:PORT")
 	run(5, "http://user:proxy-secret@[")
 	server.Close()
 	run(5, address)
