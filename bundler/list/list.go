@@ -48,7 +48,7 @@ type Bundle struct {
 	Releases   []string               `json:"releases"`
 	Images     int                    `json:"images"`
 	Bytes      int64                  `json:"bytes"`
-	Signatures []signatures.Signature `json:"signatures"`
+	Signatures []signatures.Signature `json:"signatures"` // nil: they could not be read
 
 	Graph *bundle.Graph `json:"-"`
 }
@@ -57,6 +57,8 @@ type Bundle struct {
 type Listing struct {
 	Bundles []Bundle `json:"bundles"` // newest first
 	Others  []string `json:"others"`  // tags of other content
+	// Unread are tags that could not be read. They may be those of bundles without a tag here.
+	Unread []string `json:"unread,omitempty"`
 	// Broken are untagged roots that are incomplete, by digest: the rest of a bundle after prune or an aborted push.
 	Broken []string `json:"broken,omitempty"`
 
@@ -97,6 +99,7 @@ func newListing(tags []string, found []tagged) *Listing {
 	for i, f := range found {
 		switch {
 		case f.root.Digest == "":
+			l.Unread = append(l.Unread, tags[i])
 			continue
 		case f.bundle == nil:
 			l.Others = append(l.Others, tags[i])
@@ -175,10 +178,13 @@ type tagged struct {
 
 func readTag(ctx context.Context, repository Repository, tag string) (tagged, error) {
 	t, err := readAt(ctx, repository, tag)
-	if err != nil {
-		return tagged{}, fmt.Errorf("tag %s: %w", tag, err)
+	if err == nil {
+		return t, nil
 	}
-	return t, nil
+	if t.bundle == nil {
+		t = tagged{}
+	}
+	return t, fmt.Errorf("tag %s: %w", tag, err)
 }
 
 // readAt reads a tag or digest. It returns the root even if there is a fault below it.
@@ -213,7 +219,9 @@ func readListed(ctx context.Context, b *pinned.Bundle) (*Bundle, error) {
 	for _, r := range d.Contents.Lock.Releases {
 		l.Releases = append(l.Releases, r.ID())
 	}
-	l.Signatures, err = signatures.List(ctx, b, d.Root)
+	if l.Signatures, err = signatures.List(ctx, b, d.Root); err != nil {
+		l.Signatures = nil
+	}
 	return l, err
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -181,7 +182,10 @@ func (c *common) list(ctx context.Context, arg string) error {
 	return fault.Join(err, c.show(l, func(p *printer) { p.listing(l) }))
 }
 
-const noTag = "(no tag)"
+const (
+	noTag   = "(no tag)"
+	unknown = "?"
+)
 
 func tagsOf(b list.Bundle) string {
 	if len(b.Tags) == 0 {
@@ -193,8 +197,15 @@ func tagsOf(b list.Bundle) string {
 func (p *printer) listing(l *list.Listing) {
 	t := command.NewTable("TAGS", "DIGEST", "SERIAL", "ISSUED", "SIGNATURES", "IMAGES", "SIZE", "RELEASES")
 	for _, b := range l.Bundles {
-		t.Row(tagsOf(b), short(b.Root.String()), b.Serial, b.Issued.UTC().Format(time.DateOnly),
-			len(b.Signatures), b.Images, size.Format(b.Bytes), strings.Join(b.Releases, " "))
+		tags, signed := tagsOf(b), strconv.Itoa(len(b.Signatures))
+		if len(b.Tags) == 0 && len(l.Unread) > 0 {
+			tags = unknown
+		}
+		if b.Signatures == nil {
+			signed = unknown
+		}
+		t.Row(tags, short(b.Root.String()), b.Serial, b.Issued.UTC().Format(time.DateOnly),
+			signed, b.Images, size.Format(b.Bytes), strings.Join(b.Releases, " "))
 	}
 	p.table(t)
 	if len(l.Others) > 0 {
