@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync"
 
 	"github.com/opencontainers/go-digest"
@@ -37,7 +38,7 @@ type DirWriter struct {
 }
 
 // CreateDir prepares a directory; Begin writes first. It refuses a directory with other content than an interrupted
-// run's, unless o.Replace is set: then the writer replaces index.json at the end.
+// run's. With o.Replace it takes a bundle's too, and replaces index.json at the end.
 func CreateDir(path string, o Options) (*DirWriter, error) {
 	dir := path
 	switch info, err := os.Stat(path); {
@@ -133,12 +134,13 @@ func (w *DirWriter) checkEmpty() error {
 	has := func(name string) bool { return exists(filepath.Join(w.path, name)) }
 	why := "it is not empty, and no OCI image layout"
 	list, err := os.ReadDir(w.path)
+	list = slices.DeleteFunc(list, func(e fs.DirEntry) bool { return e.Name() == "lost+found" }) // of a fresh file system
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case err != nil:
 		return atomicfile.Fault("write", w.path, err)
-	case len(list) == 0, w.o.Replace && (has(indexName) || has(partialDir) || !has("blobs")):
+	case len(list) == 0, w.o.Replace && has(indexName):
 		return nil
 	case has(indexName):
 		why = "it is there already"

@@ -540,6 +540,7 @@ func TestTargetsThatCannotBeWritten(t *testing.T) {
 		{store{path: exists, dir: true}, "it is a file", fault.Storage},
 		{store{path: filepath.Join(dir, "absent", "b"), dir: true}, "no such file", fault.Storage},
 		{store{path: dir, dir: true}, "it is not empty, and no OCI image layout", fault.Conflict},
+		{store{path: dir, dir: true}.replacing(), "it is not empty, and no OCI image layout", fault.Conflict},
 	} {
 		_, err := c.s.begin(t, b)
 		require.ErrorContains(t, err, c.want)
