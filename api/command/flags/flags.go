@@ -116,8 +116,11 @@ func OnlyCommands(cmd *cobra.Command, args []string) error {
 	return UnknownCommand(cmd, args[0])
 }
 
-// Unread returns the error of unreadable flags.
+// Unread returns the error of unreadable flags, or of an unknown command before them, which has none.
 func Unread(cmd *cobra.Command, err error) error {
+	if args := cmd.Flags().Args(); len(args) > 0 && cmd.HasSubCommands() {
+		return UnknownCommand(cmd, args[0])
+	}
 	if number, ok := strings.CutPrefix(err.Error()[strings.LastIndex(err.Error(), ": ")+1:], " missing unit in duration "); ok {
 		hint := "write the unit: " + strings.Trim(number, `"`) + "s"
 		return fault.Errorf(fault.InvalidInput, "read arguments", "", hint, "%w", err)
