@@ -82,8 +82,12 @@ func (w *FileWriter) leftovers(before noted) (left []string, err error) {
 	if len(left) == 0 || before.referrers == w.id || w.o.Restart || isSplit {
 		return left, nil
 	}
+	drop := ", or drop it with --restart"
+	if w.again { // sign has no such flag
+		drop = ""
+	}
 	return nil, fault.Errorf(fault.Conflict, "resume", filepath.Join(dir, left[0]),
-		"finish that run (pull, copy, split or sign) as it was begun, or drop it with --restart; "+
+		"finish that run (pull, copy, split or sign) as it was begun"+drop+"; "+
 			"or remove its .partial files and "+fault.Quote(w.path+journalSuffix),
 		"an interrupted run of something else left this file")
 }
