@@ -54,6 +54,8 @@ func (m *Mirror) ofStatus(status int) (fault.Reason, string) {
 		return fault.Forbidden, fmt.Sprintf("let the account of the Secret %s pull from %s", m.secret, m.ref.Repository())
 	case status == http.StatusNotFound:
 		return fault.NotFound, "push the bundle there with `vdo-bundle push`, or correct the reference"
+	case status == http.StatusProxyAuthRequired:
+		return fault.Unreachable, "put the login of the proxy into HTTPS_PROXY of the operator's Deployment"
 	case status == http.StatusTooManyRequests:
 		return fault.Throttled, "wait; raise the registry's limit or spec.interval where this stays"
 	}

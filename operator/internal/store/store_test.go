@@ -290,6 +290,7 @@ func TestFailuresAreToldApart(t *testing.T) {
 			fault.Unauthorized, []string{"401", "correct the login"}},
 		"403":          {registry.Options{TLS: true}, status(403), fault.Forbidden, []string{"403", "let the account"}},
 		"404":          {registry.Options{TLS: true}, func(s *site) { s.bundle.Spec.Reference = s.repo.Reference("none") }, fault.NotFound, []string{"404", "vdo-bundle push"}},
+		"407":          {registry.Options{TLS: true}, status(407), fault.Unreachable, []string{"407", "HTTPS_PROXY"}},
 		"429":          {registry.Options{TLS: true}, status(429), fault.Throttled, []string{"429", "raise the registry's limit"}},
 		"500":          {registry.Options{TLS: true}, status(500), fault.Unreachable, []string{"500"}},
 		"503 at login": {registry.Options{TLS: true}, func(s *site) { s.reg.Fail(registry.Fault{Match: registry.Match{Path: "/v2/"}, Status: 503}) }, fault.Unreachable, []string{"503"}},
