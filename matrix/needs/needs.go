@@ -134,8 +134,8 @@ func put(doc *matrix.Document, id matrix.ReleaseID, objects []Object) {
 	})
 }
 
-// separator is a line between two documents.
-var separator = regexp.MustCompile(`(?m)^---[ \t]*(#.*)?\r?$`)
+// separator begins a document; the rest of its line belongs to that.
+var separator = regexp.MustCompile(`(?m)^---([ \t]|\r?$)`)
 
 // Documents returns the documents of a manifest as JSON, read like kubectl does: as YAML 1.1, in which no is false. It
 // omits empty ones, and refuses duplicate keys, because readers differ in which one counts.

@@ -116,9 +116,11 @@ func TestWhatCannotBeDescribedIsAnError(t *testing.T) {
 
 // The operator and kubectl read YAML 1.1, so the list has to be of that.
 func TestManifestsAreReadLikeKubectlDoes(t *testing.T) {
-	objects := must(needs.Decode([]byte("spec: {a: no, b: 2026-01-02, 1: {2: 3}}\n--- # the next\nspec: {a: 4503599627370496}\n")))(t)
-	require.Equal(t, []map[string]any{{"spec": map[string]any{"a": false, "b": "2026-01-02", "1": map[string]any{"2": float64(3)}}},
-		{"spec": map[string]any{"a": float64(1 << 52)}}}, objects)
+	const three = "spec: {a: no, b: 2026-01-02, 1: {2: 3}}\n--- # the next\nspec: {a: 4503599627370496}\n--- {spec: on}\n"
+	objects := must(needs.Decode([]byte(three)))(t)
+	first := map[string]any{"a": false, "b": "2026-01-02", "1": map[string]any{"2": float64(3)}}
+	second := map[string]any{"a": float64(1 << 52)}
+	require.Equal(t, []map[string]any{{"spec": first}, {"spec": second}, {"spec": true}}, objects)
 }
 
 func TestAListIsBoundToItsManifests(t *testing.T) {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Passwords returns the passwords, and the tokens of a session manager, in the data of a drivers' Secret, in both forms that the drivers read: a settings
-// file, and one key each.
+// Passwords returns the passwords, and the tokens of a session manager, in the data of a drivers' Secret. It knows both
+// forms that the drivers read: a settings file, and one key each.
 func Passwords(data map[string][]byte) []string {
 	const word = "password"
 	var all []string

@@ -49,8 +49,8 @@ func (c *checks) reported() bool { return c.ran || c.bundleChecked }
 var checked = []matrix.Driver{matrix.CPI, matrix.CSI}
 
 // collectChecks reads the known results, and keeps the configuration of drivers that would not start with another one.
-// It asks nothing for a VDOConfig without a vSphere driver, in a frozen pass, or before a vCenter has answered: the
-// missing answer is no fault.
+// It asks nothing for a VDOConfig without a vSphere driver, or in a frozen pass. A vCenter that has not answered yet is
+// waited for: the missing answer is no fault.
 func (p *pass) collectChecks(context.Context) error {
 	wants, _ := preflight.WantsOf(&p.config.Spec)
 	if p.Checks == nil || (!wants.CPI && !wants.CSI) {
