@@ -496,6 +496,19 @@ func TestAPasswordThatIsInUseIsNotReset(t *testing.T) {
 	require.Contains(t, fault.HintOf(err), "put that account and its password back into the Secret")
 	require.Empty(t, v.changes)
 
+	for recorded, then := range map[string]string{
+		`{"account":"vdo-b@x"}`: "users create --username ADMIN --secret", `{"account":"vdo-b@x","next":"vdo@x"}`: "users delete ",
+	} {
+		require.NoError(t, w.api.Create(t.Context(), record(recorded)))
+		for _, err := range []error{w.rotate(whole(), none), w.rotate(whole(), corpLogin), w.create(whole(), corpLogin)} {
+			require.Equal(t, fault.NotFound, fault.ReasonOf(err), err)
+			require.ErrorContains(t, err, "vdo-b@x")
+			require.Contains(t, fault.HintOf(err), "put that account and its password back into the Secret")
+			require.Contains(t, fault.HintOf(err), then)
+		}
+		require.NoError(t, w.api.Delete(t.Context(), record(recorded)))
+	}
+
 	w = newWorld(t, v) // no driver has it, and yet someone is logged in
 	v.sessions = []vcenter.Session{{Agent: "backup", Address: "10.0.0.9", Idle: time.Hour}}
 	require.ErrorContains(t, w.create(whole(), none), `by "backup" from "10.0.0.9"`)

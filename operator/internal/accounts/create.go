@@ -13,6 +13,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
@@ -52,13 +53,16 @@ func (s *Site) Create(ctx context.Context, want Login) error {
 
 func (s *Site) settle(ctx context.Context, r *record, now Login, want *Login) error {
 	known := cmp.Or(r.Account, now.Username)
+	another := want.Username != "" && known != "" && !s.same(ctx, known, want.Username)
 	switch {
+	case now.Username == "" && r.Account != "" && (another || r.Next != ""):
+		return s.none(r)
 	case now.Username != "" && r.Next == "" && !s.same(ctx, known, now.Username):
 		return s.exchanged(known, now.Username)
 	case r.Next != "":
 		return s.conflict(fmt.Errorf("account %s is being replaced by %s", r.Account, r.Next),
 			"finish that first: "+s.command("rotate"))
-	case want.Username != "" && known != "" && !s.same(ctx, known, want.Username):
+	case another:
 		return s.conflict(fmt.Errorf("it is for account %s, not for %q", known, want.Username),
 			"to change the account while drivers run: "+s.command("rotate", "--principal", fault.Quote(want.Username)))
 	case want.Username == "" && known == "" && want.Password != "":
@@ -82,6 +86,21 @@ func (s *Site) settle(ctx context.Context, r *record, now Login, want *Login) er
 func (s *Site) exchanged(known, now string) error {
 	return s.conflict(fmt.Errorf("another person put %s into it, and %s was made for it", now, known),
 		"put that one back, or take away what was made for it: "+s.command("delete"))
+}
+
+// none returns the fault of a Secret without an account: drivers may still run with the recorded one.
+func (s *Site) none(r *record) error {
+	f := &fault.Error{Reason: fault.NotFound, Op: "read the account of Secret", Subject: s.Namespace + "/" + s.Secret,
+		Err: errors.New("there is none yet"), Hint: "make it: " + s.command("create")}
+	if r.Account != "" {
+		f.Err = fmt.Errorf("there is none, and %s was recorded for it", r.Account)
+		f.Hint = credentials.PutBack + "; if no driver runs with it: " + s.command("create")
+	}
+	if r.Next != "" {
+		f.Err = fmt.Errorf("there is none, and account %s was being replaced by %s", r.Account, r.Next)
+		f.Hint = credentials.PutBack + "; if no driver runs with it: " + s.command("delete")
+	}
+	return f
 }
 
 func (s *Site) conflict(err error, hint string) error {

@@ -15,6 +15,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/pages"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
@@ -239,7 +240,7 @@ func (s *Site) resettable(ctx context.Context, a account) error {
 	for _, d := range users {
 		if s.uses(ctx, &d, a.Username) {
 			return &fault.Error{Reason: fault.Refused, Op: "reset the password of", Subject: a.Username, Err: fmt.Errorf("%s runs with it, and Secret %s/%s does not have its password", d.name, s.Namespace, s.Secret),
-				Hint: "put that account and its password back into the Secret: they are in the Secrets of the drivers' own namespace; then, for another password: " + s.command("rotate")}
+				Hint: credentials.PutBack + "; then, for another password: " + s.command("rotate")}
 		}
 	}
 	return s.each(func(p *Place) error { return s.unused(ctx, p, a.Username) })

@@ -8,7 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
 )
 
@@ -20,9 +19,7 @@ func (s *Site) Rotate(ctx context.Context, want Login) error {
 		return err
 	}
 	if now.Username == "" {
-		return &fault.Error{Reason: fault.NotFound, Op: "rotate the account of Secret",
-			Subject: s.Namespace + "/" + s.Secret, Err: errors.New("there is none yet"),
-			Hint: "make it: " + s.command("create")}
+		return s.none(r)
 	}
 	if len(s.Places) == 0 {
 		return s.conflict(errors.New("no vCenter of its account is left"), "remove the account: "+s.command("delete"))

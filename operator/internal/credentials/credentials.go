@@ -74,6 +74,9 @@ func Read(ctx context.Context, c client.Reader, vcc *v1alpha1.VsphereCloudConfig
 	return out, fault.Join(errSecret, errCA)
 }
 
+// PutBack is the hint about a lost Secret, whose account the drivers still have.
+const PutBack = "put that account and its password back into the Secret: they are in the Secrets of the drivers' own namespace"
+
 // account reads the Secret from the resource's namespace, else from kube-system.
 func account(ctx context.Context, c client.Reader, vcc *v1alpha1.VsphereCloudConfig) (source.Data, error) {
 	for _, ns := range []string{vcc.Namespace, Fallback} {
@@ -89,7 +92,7 @@ func account(ctx context.Context, c client.Reader, vcc *v1alpha1.VsphereCloudCon
 	return source.Data{}, &fault.Error{
 		Reason: fault.NotFound, Op: "read the credentials of", Subject: vcc.Spec.VcIP,
 		Err: fmt.Errorf("there is no Secret %s in %s or %s", vcc.Spec.Credentials, vcc.Namespace, Fallback),
-		Hint: fmt.Sprintf("create it: kubectl -n %s create secret generic %s --type kubernetes.io/basic-auth --from-literal username=NAME@DOMAIN --from-literal password=…",
+		Hint: fmt.Sprintf("create it: kubectl -n %s create secret generic %s --type kubernetes.io/basic-auth --from-literal username=NAME@DOMAIN --from-literal password=…; if drivers run, "+PutBack,
 			vcc.Namespace, vcc.Spec.Credentials)}
 }
 
