@@ -166,7 +166,7 @@ type Record struct {
 	Healthy time.Time `json:"healthy,omitzero"`
 	// Returned is set if a rollback made it current.
 	Returned bool `json:"returned,omitempty"`
-	// Approval is set if it needed one.
+	// Approval is set if its last start was approved.
 	Approval *Approval `json:"approval,omitempty"`
 	// Attempt has the circumstances of the last try: of its start, then of its failure. A failed revision is not tried
 	// again until they change.

@@ -223,6 +223,9 @@ func (o *approveOptions) consentTo(config *v1alpha1.VDOConfig, name, by string) 
 	if retries || (isWaiting && decide.Reason(waiting.Reason) == decide.Failed) {
 		wish := name + " " + time.Now().UTC().Format(time.RFC3339) // each new value causes one retry
 		metav1.SetMetaDataAnnotation(&config.ObjectMeta, v1alpha1.AnnotationRetry, wish)
+		if p := config.Spec.UpgradePolicy; p != nil && p.Approval != nil && p.Approval.Revision == name {
+			p.Approval.By = by
+		}
 	}
 	switch {
 	case !isWaiting && retries:

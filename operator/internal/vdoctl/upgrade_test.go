@@ -294,11 +294,13 @@ func TestADowngradeAndAFailedRevisionNeedTheirOwnConsent(t *testing.T) {
 	for _, was := range []string{"r3-33333333", "r3-33333333 2026-08-01T12:00:00Z"} { // by hand, and of the time before
 		v := s.config()
 		metav1.SetMetaDataAnnotation(&v.ObjectMeta, v1alpha1.AnnotationRetry, was)
+		v.Spec.UpgradePolicy.Approval = &v1alpha1.UpgradeApproval{Revision: "r3-33333333", By: "another"}
 		require.NoError(t, s.k.Update(t.Context(), v))
 		require.Contains(t, s.ok("upgrade", "approve", "r3-33333333"), v1alpha1.AnnotationRetry)
 		wish := s.config().Annotations[v1alpha1.AnnotationRetry]
 		require.True(t, strings.HasPrefix(wish, "r3-33333333 "), wish)
 		require.NotEqual(t, was, wish, "it is tried once for each value")
+		require.NotEqual(t, "another", s.config().Spec.UpgradePolicy.Approval.By)
 	}
 
 	s.waits("r4-44444444", "cpi@1.33.1, csi@3.7.3", "WindowClosed")

@@ -330,7 +330,7 @@ func (p *pass) emitRevision(before revision.Record, known bool, r revision.Recor
 		return // known before, and another revision replaced it
 	}
 	what := cmp.Or(r.Reason, strings.Join(r.Releases, ", "))
-	if r.Approval != nil && r.Outcome == revision.Progressing {
+	if r.Approval != nil && r.Outcome == revision.Progressing && !r.Returned { // a rollback was not approved
 		what += "; approved by " + r.Approval.By
 	}
 	p.emit(event.kind, event.reason, "Upgrade", fmt.Sprintf(event.note, r.Name(), what))

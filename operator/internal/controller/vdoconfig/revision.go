@@ -345,11 +345,11 @@ func (s *decided) begunOf(group revision.Group, h revision.History) revision.His
 	return h.Moved(*candidate)
 }
 
-// approval returns the approval of a starting revision.
+// approval returns the approval of a starting revision; under Automatic too, where one lets a failed revision retry.
 func (s *facts) approval(h revision.History, starts revision.Revision) *revision.Approval {
 	given := policyOf(&s.config.Spec).Approval
 	isOf := h.Consent != nil && h.Consent.Revision == starts.Name()
-	if given == nil || !isOf || !manual(&s.config.Spec, s.bundle.source) {
+	if given == nil || !isOf {
 		return nil
 	}
 	return &revision.Approval{By: given.By, Seen: s.at0()}
