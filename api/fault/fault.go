@@ -180,6 +180,18 @@ func HintOf(err error) string {
 	return ""
 }
 
+// AdmissionHint returns the hint for an API server's answer that a policy or a quota caused, "" for any other. The
+// answer's reason does not tell: a policy chooses its own.
+func AdmissionHint(err error) string {
+	switch text := err.Error(); {
+	case strings.Contains(text, "exceeded quota"):
+		return "raise the namespace's resource quota"
+	case strings.Contains(text, "ValidatingAdmissionPolicy '"), strings.Contains(text, `admission webhook "`) && strings.Contains(text, "denied the request"):
+		return "an admission policy of the cluster refuses it: give the operator an exception there"
+	}
+	return ""
+}
+
 // CauseOf drops the operation and subject of the outermost fault in err, for callers with better ones.
 func CauseOf(err error) error {
 	if f, ok := errors.AsType[*Error](err); ok && f.Err != nil {

@@ -171,8 +171,8 @@ func (c *Cluster) lost(ctx context.Context, namespace string) string {
 func (c *Cluster) refused(ctx context.Context, op string, key inventory.Key, err error) error {
 	if apierrors.IsForbidden(err) {
 		if lost := c.lost(ctx, key.Namespace); lost != "" {
-			return fault.Errorf(fault.NotFound, op, key.String(),
-				"apply the RBAC manifests of this version of the operator: they make the namespace, and the operator's rights in it",
+			return fault.Errorf(fault.NotFound, "write to the cluster", "", // the same for each object: reported once
+				"run `vdoctl deploy BUNDLE`; or create the namespace (driver-namespaces.yaml), then apply the operator's RBAC manifests",
 				"%s", lost)
 		}
 	}
@@ -383,11 +383,11 @@ func classify(op, subject string, err error) *fault.Error {
 	}
 	f := &fault.Error{Reason: fault.Internal, Op: op, Subject: subject, Err: err}
 	switch {
-	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota"):
-		f.Reason, f.Hint = fault.Refused, "raise the namespace's resource quota"
+	case fault.AdmissionHint(err) != "":
+		f.Reason, f.Hint = fault.Refused, fault.AdmissionHint(err)
 	case apierrors.IsForbidden(err):
 		f.Reason = fault.Forbidden
-		f.Hint = "grant the operator that right: apply the RBAC manifests of this version of the operator; where an admission policy forbids it, make an exception"
+		f.Hint = "grant the operator that right: apply the RBAC manifests of this version of the operator; where pod security forbids it, make an exception"
 	case apierrors.IsUnauthorized(err):
 		f.Reason, f.Hint = fault.Unauthorized, "check the operator's service account or kubeconfig"
 	case apierrors.IsConflict(err):

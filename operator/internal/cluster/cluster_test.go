@@ -224,9 +224,11 @@ func TestAnswersOfTheServerAreToldApart(t *testing.T) {
 	}{
 		"403":   {apierrors.NewForbidden(gr, "x", errors.New("no")), fault.Forbidden},
 		"quota": {apierrors.NewForbidden(gr, "x", errors.New("exceeded quota: q")), fault.Refused},
-		"401":   {apierrors.NewUnauthorized("no"), fault.Unauthorized},
-		"409":   {apierrors.NewConflict(gr, "x", errors.New("changed")), fault.Conflict},
-		"422":   {apierrors.NewInvalid(schema.GroupKind{Kind: "ConfigMap"}, "x", nil), fault.Incompatible},
+		"policy": {&apierrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonInvalid, Code: 422, Message: "configmaps " +
+			`"x" is forbidden: ValidatingAdmissionPolicy 'labels' with binding 'all' denied request: no team`}}, fault.Refused},
+		"401": {apierrors.NewUnauthorized("no"), fault.Unauthorized},
+		"409": {apierrors.NewConflict(gr, "x", errors.New("changed")), fault.Conflict},
+		"422": {apierrors.NewInvalid(schema.GroupKind{Kind: "ConfigMap"}, "x", nil), fault.Incompatible},
 		"port": {apierrors.NewInvalid(schema.GroupKind{Kind: "Service"}, "x", field.ErrorList{
 			field.Invalid(field.NewPath("spec", "ports").Index(0).Child("nodePort"), 30001, "allocated")}), fault.Incompatible},
 		"429":   {apierrors.NewTooManyRequests("later", 1), fault.Throttled},
@@ -243,6 +245,12 @@ func TestAnswersOfTheServerAreToldApart(t *testing.T) {
 		require.Equal(t, answer.reason, fault.ReasonOf(err), name)
 		require.Contains(t, err.Error(), "create ConfigMap "+ns+"/x", name)
 		require.Equal(t, name == "port", strings.Contains(fault.HintOf(err), "choose another nodePort"), name)
+		require.Equal(t, name == "policy", strings.Contains(fault.HintOf(err), "admission policy"), name)
+		if name == "403" { // the same of each object in a namespace that is gone
+			_, a := failing.Apply(ctx, step(configMap("gone", "a", nil), plan.Create), nil)
+			_, b := failing.Apply(ctx, step(configMap("gone", "b", nil), plan.Create), nil)
+			require.EqualError(t, fault.Distinct(fault.Join(a, b)), "write to the cluster: namespace gone is not there")
+		}
 	}
 }
 

@@ -42,6 +42,8 @@ func Fault(op string, err error) error {
 		f.Reason = fault.Interrupted
 	case apierrors.IsUnauthorized(err):
 		f.Reason, f.Hint = fault.Unauthorized, "log in to the cluster again: the kubeconfig's credentials are not accepted"
+	case fault.AdmissionHint(err) != "":
+		f.Reason, f.Hint = fault.Refused, fault.AdmissionHint(err)
 	case apierrors.IsForbidden(err):
 		f.Reason, f.Hint = fault.Forbidden, hintOfRight(MissingRight(err))
 	case meta.IsNoMatchError(err):

@@ -308,7 +308,10 @@ func partName(b *v1alpha1.DriverBundle, d image.Digest, i int) string {
 func copyFault(op string, b *v1alpha1.DriverBundle, err error) error {
 	subject := "DriverBundle " + b.Namespace + "/" + b.Name
 	f := &fault.Error{Reason: fault.ReasonOf(err), Op: op + " the copy of", Subject: subject, Err: err}
-	if apierrors.IsForbidden(err) {
+	switch hint := fault.AdmissionHint(err); {
+	case hint != "":
+		f.Reason, f.Hint = fault.Refused, hint
+	case apierrors.IsForbidden(err):
 		f.Reason = fault.Forbidden
 		f.Hint = "let the operator's Role get, list, create, patch and delete ConfigMaps in its namespace, " +
 			"and list DriverBundles there"

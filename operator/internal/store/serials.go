@@ -78,7 +78,10 @@ func (s *Store) withSerials(
 	}
 	f := fault.Errorf(fault.ReasonOf(err), "keep the highest serials in",
 		"Secret "+b.Namespace+"/"+v1alpha1.SerialsName, fault.HintOf(err), "%w", err)
-	if apierrors.IsForbidden(err) {
+	switch hint := fault.AdmissionHint(err); {
+	case hint != "":
+		f.Reason, f.Hint = fault.Refused, hint
+	case apierrors.IsForbidden(err):
 		f.Reason, f.Hint = fault.Forbidden, "grant that account the right; the RBAC manifests of this version grant the operator its own"
 	}
 	return f

@@ -247,6 +247,8 @@ func asked(op, subject string, err error) error {
 		return nil
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err), apierrors.IsAlreadyExists(err):
 		f.Reason, f.Err = fault.Conflict, fmt.Errorf("%w: %w", fault.ErrOutdated, err)
+	case fault.AdmissionHint(err) != "":
+		f.Reason, f.Hint = fault.Refused, fault.AdmissionHint(err)
 	case apierrors.IsForbidden(err):
 		f.Reason, f.Hint = fault.Forbidden, manifestsHint
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):

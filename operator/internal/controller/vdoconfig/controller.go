@@ -189,7 +189,7 @@ func (p *pass) run(ctx context.Context, frozen string) {
 	unseen := p.assess(ctx)
 	err, p.outcome.broken = fault.Join(err, unseen), fault.Join(p.outcome.broken, unseen)
 	p.outcome.applied = joinAll(p.outcome.faults, err)
-	p.outcome.applied = fault.Join(p.outcome.applied, p.judgeRevisions(ctx))
+	p.outcome.applied = fault.Distinct(fault.Join(p.outcome.applied, p.judgeRevisions(ctx)))
 }
 
 // install decides, renders, plans and applies.
