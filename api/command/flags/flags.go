@@ -198,6 +198,8 @@ func Exactly(names ...string) cobra.PositionalArgs {
 			return Usage(cmd, "missing argument "+strings.Join(needed[len(args):], " "))
 		case len(args) > len(names):
 			return Usage(cmd, fmt.Sprintf("unexpected argument %q", args[len(names)]))
+		case slices.Contains(args, ""): // an unset variable
+			return Usage(cmd, "argument "+strings.Trim(names[slices.Index(args, "")], "[]")+" is empty")
 		}
 		for _, flag := range required {
 			name, _, _ := strings.Cut(strings.TrimLeft(flag, "-"), " ")

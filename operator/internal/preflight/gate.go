@@ -59,5 +59,9 @@ func (r Result) fault() error {
 	if r.On != "" {
 		subject += " in vCenter " + r.On
 	}
-	return &fault.Error{Reason: fault.Refused, Op: "check", Subject: subject, Err: errors.New(what), Hint: r.Remedy}
+	reason := fault.Refused
+	if r.ID == connection { // it may pass; if not, the VsphereCloudConfig is not Ready either
+		reason = fault.Unreachable
+	}
+	return &fault.Error{Reason: reason, Op: "check", Subject: subject, Err: errors.New(what), Hint: r.Remedy}
 }

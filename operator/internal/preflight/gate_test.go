@@ -76,6 +76,9 @@ func TestAHoldSaysWhatToDo(t *testing.T) {
 	for _, want := range []string{"topology-category in vCenter east", "no tag category of this name: rack", "govc tags.category.create -m=false 'rack'"} {
 		require.Contains(t, fault.Text(err), want)
 	}
+	s = healthy()
+	s.VCenters[0].Err = fault.Errorf(fault.Unreachable, "connect to", "vc.site", "", "no route to host")
+	require.Equal(t, fault.Unreachable, fault.ReasonOf(preflight.Gate(preflight.Check(s))[matrix.CSI].Err), "it may pass")
 }
 
 func turn(id string, a v1alpha1.PreflightAction) v1alpha1.PreflightCheck {

@@ -17,7 +17,8 @@ import (
 
 const (
 	certificateEnds = 30 * 24 * time.Hour // the time before its end in which the check warns
-	maxVCenters     = 5                   // the storage driver's limit
+	connection      = ID("vcenter-connection")
+	maxVCenters     = 5 // the storage driver's limit
 )
 
 // needsKnown reports whether each vCenter's requirements are known.
@@ -45,7 +46,7 @@ func about(err error) ID {
 		op == "log in to" && (reason == fault.InvalidInput || reason == fault.Throttled):
 		return "vcenter-account" // or its Secret
 	}
-	return "vcenter-connection"
+	return connection
 }
 
 // failed returns a check that reports the vCenters' errors that belong to id.
@@ -61,7 +62,7 @@ func failed(id ID) func(*Snapshot) []found {
 }
 
 func connections(s *Snapshot) []found {
-	out := failed("vcenter-connection")(s)
+	out := failed(connection)(s)
 	for i := range s.VCenters {
 		v := &s.VCenters[i]
 		if err := v.Failed[Inventory]; err != nil {
