@@ -31,6 +31,7 @@ type revisionList struct {
 	Mode      string                    `json:"mode"` // Automatic or Manual
 	Revisions []v1alpha1.RevisionStatus `json:"revisions"`
 	Candidate *candidate                `json:"candidate,omitempty"`
+	HeldBack  string                    `json:"heldBack,omitempty"` // why nothing starts, whatever is approved
 }
 
 type candidate struct {
@@ -61,7 +62,7 @@ func (a *app) listUpgrades(ctx context.Context) error {
 
 func revisionsOf(config *v1alpha1.VDOConfig) revisionList {
 	mode := string(cmp.Or(config.Spec.Upgrade, v1alpha1.UpgradeAutomatic))
-	r := revisionList{Mode: mode, Revisions: []v1alpha1.RevisionStatus{}, Candidate: candidateOf(config)}
+	r := revisionList{Mode: mode, Revisions: []v1alpha1.RevisionStatus{}, Candidate: candidateOf(config), HeldBack: heldBack(config)}
 	r.Revisions = append(r.Revisions, config.Status.Revisions...)
 	slices.Reverse(r.Revisions)
 	return r
@@ -98,6 +99,23 @@ func (a *app) revisions(l *lines, r revisionList) {
 		l.block(x.Name+" "+strings.ToLower(x.Outcome), x.Reason)
 	}
 	r.Candidate.text(l)
+	if r.HeldBack != "" {
+		l.block("upgrades are held back", r.HeldBack)
+	}
+}
+
+// heldBack returns what stops upgrades of any revision, "" for nothing.
+func heldBack(config *v1alpha1.VDOConfig) string {
+	c := meta.FindStatusCondition(config.Status.Conditions, v1alpha1.ConditionResolved)
+	switch {
+	case config.Spec.Suspend:
+		return "spec.suspend is set"
+	case config.Spec.DryRun:
+		return "spec.dryRun is set"
+	case config.Status.Candidate == nil && c != nil && c.Status == metav1.ConditionFalse:
+		return c.Message
+	}
+	return ""
 }
 
 func (c *candidate) text(l *lines) {
@@ -180,9 +198,15 @@ func (o *approveOptions) run(ctx context.Context, name string) error {
 	}
 	if w != nil {
 		waiting = "it waits for: " + w.Message
+		if decide.Reason(w.Reason) == decide.NotApproved {
+			waiting = "the operator has not seen that yet"
+		}
 		if config.Spec.Upgrade != v1alpha1.UpgradeManual {
 			message = "no approval is needed"
 		}
+	}
+	if held := heldBack(config); held != "" {
+		waiting = "upgrades are held back: " + held
 	}
 	out := x.report(o.dryRun)
 	if out.Message = message + "; " + waiting; len(out.Changes) > 0 {
@@ -267,9 +291,8 @@ func consent(config *v1alpha1.VDOConfig, older []string, revision, by string) {
 
 func notWaiting(config *v1alpha1.VDOConfig, name string) error {
 	f := &fault.Error{Reason: fault.Conflict, Op: "approve", Subject: name, Err: errors.New("no upgrade waits"), Hint: "see `vdoctl upgrade list`"}
-	if c := meta.FindStatusCondition(config.Status.Conditions, v1alpha1.ConditionResolved); c != nil &&
-		c.Status == metav1.ConditionFalse {
-		f.Err = fmt.Errorf("no upgrade waits: %s", c.Message)
+	if held := heldBack(config); held != "" {
+		f.Err = fmt.Errorf("no upgrade waits: %s", held)
 	}
 	if w := config.Status.Candidate; w != nil {
 		f.Err = fmt.Errorf("it is %s that waits, with %s", w.Name, w.Releases)

@@ -254,6 +254,8 @@ func TestUpgradeIsListedAndApprovedInOnesOwnName(t *testing.T) {
 
 	s.run("upgrade", "approve", "r5-55555555").is(8, "it is r4-44444444 that waits")
 	s.run("upgrade", "approve").is(2, "missing argument REVISION")
+	s.run("upgrade", "approve", "").is(2, "argument REVISION is empty")
+	s.run("upgrade", "rollback", "").is(2, "argument REVISION is empty")
 
 	require.Contains(t, s.ok("upgrade", "approve", "r4-44444444", "--dry-run"), "Nothing was changed")
 	require.Nil(t, s.config().Spec.UpgradePolicy)
@@ -265,7 +267,7 @@ func TestUpgradeIsListedAndApprovedInOnesOwnName(t *testing.T) {
 	require.Contains(t, out, fmt.Sprintf(`spec.upgradePolicy: {"approval":{"by":%q,"revision":"r4-44444444"}}`, approval.By))
 	before := s.config().ResourceVersion
 	require.Contains(t, s.ok("upgrade", "approve", "r4-44444444"),
-		"r4-44444444 is approved already")
+		"r4-44444444 is approved already; the operator has not seen that yet")
 	require.Equal(t, before, s.config().ResourceVersion)
 
 	s.status(func(st *v1alpha1.VDOConfigStatus) { st.Candidate = nil })
@@ -276,6 +278,12 @@ func TestUpgradeIsListedAndApprovedInOnesOwnName(t *testing.T) {
 			Reason: "InvalidInput", Message: "spec.upgradePolicy.windows: wrong", LastTransitionTime: metav1.Now()}}
 	})
 	s.run("upgrade", "approve", "r5-55555555").is(8, "no upgrade waits: spec.upgradePolicy.windows: wrong")
+	s.run("upgrade", "list").is(0, "upgrades are held back: spec.upgradePolicy.windows: wrong")
+	v := s.config()
+	v.Spec.Suspend = true
+	require.NoError(t, s.k.Update(t.Context(), v))
+	s.run("upgrade", "approve", "r4-44444444").is(0, "is approved already; upgrades are held back: spec.suspend is set")
+	s.run("upgrade", "list").is(0, "upgrades are held back: spec.suspend is set")
 }
 
 func TestADowngradeAndAFailedRevisionNeedTheirOwnConsent(t *testing.T) {
