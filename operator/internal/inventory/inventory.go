@@ -68,6 +68,8 @@ type Memory struct {
 	// set if it was told to delete no Node objects.
 	Searched   []string `json:"searched,omitempty"`
 	KeepsNodes bool     `json:"keepsNodes,omitempty"`
+	// Servers are the instance UUIDs of vCenters by their present and earlier addresses.
+	Servers map[string]string `json:"servers,omitempty"`
 	// VCenters are the locations of the vCenters in the drivers' last configuration, UUID HOST:PORT DATACENTER,…, by
 	// VsphereCloudConfig.
 	VCenters map[string]string `json:"vCenters,omitempty"`

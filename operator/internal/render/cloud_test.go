@@ -140,6 +140,26 @@ func TestWhatWasSearchedIsNotForgottenWithTheConfiguration(t *testing.T) {
 	require.Nil(t, mustRender(t, in).Cloud.Searched)
 }
 
+// A vCenter at another address is the same one, by its instance UUID, in the same datacenters.
+func TestAVCenterAtAnotherAddressLosesNoNodes(t *testing.T) {
+	in := input(t, release(t, matrix.CPI, "1.33.1"))
+	in.Cluster.Searched = mustRender(t, in).Cloud.Searched
+	one := in.VCenters["vc-one"]
+	one.Server, one.InstanceUUID = "new.site.example", "1-1"
+	in.VCenters["vc-one"] = one
+	for _, id := range []string{"", "2-2"} {
+		in.Cluster.Servers = map[string]string{"vc1.site.example": id}
+		_, err := render.Render(in)
+		require.ErrorContains(t, err, "vc1.site.example any more")
+	}
+	in.Cluster.Servers = map[string]string{"vc1.site.example": "1-1"}
+	mustRender(t, in)
+	one.Datacenters = []string{"DC one"}
+	in.VCenters["vc-one"] = one
+	_, err := render.Render(in)
+	require.ErrorContains(t, err, "vc1.site.example/folder/dc2 any more")
+}
+
 func TestSettingsOfAnInstallationThatWouldBeLostAreNamed(t *testing.T) {
 	in := input(t, release(t, matrix.CPI, "1.33.1"), release(t, matrix.CSI, "3.5.1"))
 	require.Empty(t, mustRender(t, in).Dropped)

@@ -93,6 +93,14 @@ func (r *renderer) checkNarrowing(vcenters []vcenter) error {
 		now[v1alpha1.CanonicalHost(v.server)] = v
 	}
 	was := r.searchedUntilNow()
+	for _, v := range vcenters { // at another address
+		id := r.in.VCenters[v.name].InstanceUUID
+		for server := range was {
+			if _, stays := now[server]; !stays && id != "" && id == r.in.Cluster.Servers[server] {
+				now[server] = v
+			}
+		}
+	}
 	for _, server := range slices.Sorted(maps.Keys(was)) {
 		if !slices.Contains(accepted, server) {
 			lost = append(lost, left(server, was[server], now)...)

@@ -177,6 +177,8 @@ type Cluster struct {
 	// Searched are the locations in the last configuration of our cloud provider, as [Cloud] has them. They count
 	// for vCenters that CloudConfig no longer names.
 	Searched []string
+	// Servers are the instance UUIDs of vCenters by their present and earlier addresses.
+	Servers map[string]string
 	// KeepsNodes is set if our cloud provider was last configured to delete no Node objects.
 	KeepsNodes bool
 	// UnsureOfNodes is set if KeepsNodes or Searched is unknown. Rendering then keeps Node objects until the

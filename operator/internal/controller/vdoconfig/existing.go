@@ -3,6 +3,7 @@ package vdoconfig
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"strings"
 
@@ -23,7 +24,7 @@ import (
 // the manual settings of an adopted installation.
 func (p *pass) collectExisting(ctx context.Context, storage map[string][]byte) error {
 	c, memory := &p.cluster, p.facts.inventory.Memory()
-	c.Searched, c.KeepsNodes = memory.Searched, memory.KeepsNodes
+	c.Searched, c.KeepsNodes, c.Servers = memory.Searched, memory.KeepsNodes, memory.Servers
 	used := slices.Concat(render.CloudVCenters(p.spec.Cloud()), render.CloudVCenters(memory.CloudProvider))
 	c.AnotherVCenter = slices.ContainsFunc(used, func(name string) bool { return p.vcenters[name].another })
 	if wants := p.spec.Cloud() != nil; wants || memory.CloudProvider != nil {
@@ -76,6 +77,20 @@ func (s *facts) searchedNow(now *inventory.Memory, r rendering, installed bool) 
 	default:
 		now.KeepsNodes = s.cluster.KeepsNodes || s.cluster.UnsureOfNodes
 	}
+}
+
+// serversNow records which vCenter answers at which address, so that one that moves loses no nodes.
+func (s *facts) serversNow(was map[string]string) map[string]string {
+	now := maps.Clone(was)
+	for _, vc := range s.vcenters {
+		if vc.verified && vc.InstanceUUID != "" && !vc.another {
+			if now == nil {
+				now = map[string]string{}
+			}
+			now[v1alpha1.CanonicalHost(vc.Server)] = vc.InstanceUUID
+		}
+	}
+	return now
 }
 
 // onVSphere omits the nodes outside of vSphere: the checks ignore them.

@@ -148,7 +148,7 @@ func (s *decided) remember(inv inventory.Inventory, r rendering) inventory.Inven
 		now.Drivers, now.Patches = r.customized(was)
 	}
 	s.searchedNow(&now, r, inv.Has(matrix.CPI))
-	now.VCenters = s.placesNow(was.VCenters, r)
+	now.VCenters, now.Servers = s.placesNow(was.VCenters, r), s.serversNow(was.Servers)
 	now.Kubernetes, now.NewerSince, now.Seen = s.kubernetes.reported, s.kubernetes.newerSince, s.seenVCenters()
 	now.Hashes, now.Revisions = r.hashes, s.begun(r)
 	switch c := s.cluster; {
