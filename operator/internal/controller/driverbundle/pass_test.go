@@ -160,7 +160,7 @@ func TestAChangedPolicyIsHeldAgainstTheAcceptedBundle(t *testing.T) {
 	policy := &corev1.ConfigMap{ObjectMeta: w.named(v1alpha1.DefaultTrustName)}
 	require.NoError(t, w.Delete(t.Context(), policy))
 	b = w.pass()
-	requireIs(t, b, "False NotFound", "Unknown NotFound", root, "kubectl create configmap vdo-trust")
+	requireIs(t, b, "False NotFound", "Unknown NotFound", root, "kubectl -n vdo create configmap vdo-trust")
 	require.Contains(t, message(b, v1alpha1.ConditionVerified), "the trust policy cannot be read")
 	require.Empty(t, b.Status.VerifiedPolicy)
 }
