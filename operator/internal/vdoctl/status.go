@@ -177,8 +177,10 @@ func (o *statusOptions) draw(r statusReport, last []byte) ([]byte, error) {
 	return now, err
 }
 
-// maxLease is the age of a Lease up to which its holder counts as running: clocks differ.
-const maxLease = 5 * time.Minute
+const (
+	maxLease  = 5 * time.Minute  // the age of a Lease up to which its holder counts as the operator
+	clockSkew = 30 * time.Second // between its clock and this one
+)
 
 func readStatus(ctx context.Context, c client.Reader, namespace string) (statusReport, error) {
 	r := statusReport{
@@ -433,8 +435,12 @@ func (r *statusReport) operator(ctx context.Context, c client.Reader, namespace 
 		var lease coordinationv1.Lease
 		_ = c.Get(ctx, key, &lease) //nolint:errcheck // an unreadable one has no holder
 		holder, renewed := ptr.Deref(lease.Spec.HolderIdentity, ""), ptr.Deref(lease.Spec.RenewTime, metav1.MicroTime{})
-		if holder != "" && time.Since(renewed.Time) < maxLease {
+		if age := time.Since(renewed.Time); holder != "" && age < maxLease {
 			r.Operator.Leader, _, _ = strings.Cut(holder, "_") // POD_UUID
+			if age > time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 15))*time.Second+clockSkew {
+				r.wait(object, "Unknown", fmt.Sprintf("the operator beside the cluster, %s, did not renew its Lease for %s: "+
+					"see that it runs, and that its clock agrees with this one", r.Operator.Leader, age.Round(time.Second)))
+			}
 			return nil
 		}
 		r.wait(object, "NotFound", "there is no operator in namespace "+namespace+": `vdoctl deploy BUNDLE` "+

@@ -106,6 +106,7 @@ func TestDescribeExplainsWhatIsNotReady(t *testing.T) {
 			[]string{"0 of 1 pods of the operator are ready"}},
 		"scaled to 0":                        {func(s *installed) { s.operator.Spec.Replicas = ptr.To(int32(0)) }, false, []string{"the operator is scaled to 0"}},
 		"an operator outside of the cluster": {beside(0), true, []string{"it runs beside the cluster, host-abc leads"}},
+		"one that stopped":                   {beside(2 * time.Minute), false, []string{"(Unknown) the operator beside the cluster, host-abc, did not renew its Lease for 2m0s"}},
 		"one that was killed":                {beside(time.Hour), false, []string{"there is no operator in namespace vdo"}},
 		"the version of a bundle": {func(s *installed) {
 			s.operator.Annotations = map[string]string{"vdo.vmware.com/operator-version": "1.2.4"}
