@@ -186,7 +186,7 @@ func AdmissionHint(err error) string {
 	switch text := err.Error(); {
 	case strings.Contains(text, "exceeded quota"):
 		return "raise the namespace's resource quota"
-	case strings.Contains(text, "ValidatingAdmissionPolicy '"), strings.Contains(text, `admission webhook "`) && strings.Contains(text, "denied the request"):
+	case strings.Contains(text, "ValidatingAdmissionPolicy '"), strings.Contains(text, `" denied the request`):
 		return "an admission policy of the cluster refuses it: give the operator an exception there"
 	}
 	return ""

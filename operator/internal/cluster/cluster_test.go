@@ -218,17 +218,18 @@ func TestVolumesOfTheDriverAreCountedMigratedOnesTooUpToABound(t *testing.T) {
 func TestAnswersOfTheServerAreToldApart(t *testing.T) {
 	c, k, ns := unbounded(t)
 	gr := schema.GroupResource{Resource: "configmaps"}
+	denied := apierrors.NewForbidden(gr, "x", errors.New("ValidatingAdmissionPolicy 'p' with binding 'b' denied request: n"))
+	denied.ErrStatus.Reason, denied.ErrStatus.Code = metav1.StatusReasonInvalid, 422
 	for name, answer := range map[string]struct {
 		err    error
 		reason fault.Reason
 	}{
-		"403":   {apierrors.NewForbidden(gr, "x", errors.New("no")), fault.Forbidden},
-		"quota": {apierrors.NewForbidden(gr, "x", errors.New("exceeded quota: q")), fault.Refused},
-		"policy": {&apierrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonInvalid, Code: 422, Message: "configmaps " +
-			`"x" is forbidden: ValidatingAdmissionPolicy 'labels' with binding 'all' denied request: no team`}}, fault.Refused},
-		"401": {apierrors.NewUnauthorized("no"), fault.Unauthorized},
-		"409": {apierrors.NewConflict(gr, "x", errors.New("changed")), fault.Conflict},
-		"422": {apierrors.NewInvalid(schema.GroupKind{Kind: "ConfigMap"}, "x", nil), fault.Incompatible},
+		"403":    {apierrors.NewForbidden(gr, "x", errors.New("no")), fault.Forbidden},
+		"quota":  {apierrors.NewForbidden(gr, "x", errors.New("exceeded quota: q")), fault.Refused},
+		"policy": {denied, fault.Refused},
+		"401":    {apierrors.NewUnauthorized("no"), fault.Unauthorized},
+		"409":    {apierrors.NewConflict(gr, "x", errors.New("changed")), fault.Conflict},
+		"422":    {apierrors.NewInvalid(schema.GroupKind{Kind: "ConfigMap"}, "x", nil), fault.Incompatible},
 		"port": {apierrors.NewInvalid(schema.GroupKind{Kind: "Service"}, "x", field.ErrorList{
 			field.Invalid(field.NewPath("spec", "ports").Index(0).Child("nodePort"), 30001, "allocated")}), fault.Incompatible},
 		"429":   {apierrors.NewTooManyRequests("later", 1), fault.Throttled},

@@ -78,7 +78,8 @@ func TestAHoldSaysWhatToDo(t *testing.T) {
 	}
 	s = healthy()
 	s.VCenters[0].Err = fault.Errorf(fault.Unreachable, "connect to", "vc.site", "", "no route to host")
-	require.Equal(t, fault.Unreachable, fault.ReasonOf(preflight.Gate(preflight.Check(s))[matrix.CSI].Err), "it may pass")
+	err = preflight.Gate(preflight.Check(s))[matrix.CSI].Err
+	require.Equal(t, fault.Unreachable, fault.ReasonOf(err), "it may pass")
 }
 
 func turn(id string, a v1alpha1.PreflightAction) v1alpha1.PreflightCheck {

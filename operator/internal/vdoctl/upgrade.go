@@ -62,8 +62,8 @@ func (a *app) listUpgrades(ctx context.Context) error {
 
 func revisionsOf(config *v1alpha1.VDOConfig) revisionList {
 	mode := string(cmp.Or(config.Spec.Upgrade, v1alpha1.UpgradeAutomatic))
-	r := revisionList{Mode: mode, Revisions: []v1alpha1.RevisionStatus{}, Candidate: candidateOf(config), HeldBack: heldBack(config)}
-	r.Revisions = append(r.Revisions, config.Status.Revisions...)
+	r := revisionList{Mode: mode, Candidate: candidateOf(config), HeldBack: heldBack(config)}
+	r.Revisions = append([]v1alpha1.RevisionStatus{}, config.Status.Revisions...)
 	slices.Reverse(r.Revisions)
 	return r
 }

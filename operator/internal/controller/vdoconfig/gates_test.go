@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/events"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
@@ -332,23 +331,4 @@ func TestANodeWithUnfinishedWorkNeedsNoRemedy(t *testing.T) {
 	all := nodes(&assess.Report{Nodes: []assess.Finding{f, waits}})
 	require.Equal(t, []string{"has no providerID: start its kubelet again", "has no providerID"},
 		[]string{all[0].Message, all[1].Message})
-}
-
-// An approved retry names who approved it, under Automatic too. An automatic rollback names nobody.
-func TestTheEventOfAStartNamesWhoApproved(t *testing.T) {
-	g, cur := withRevision(t)
-	next := revision.Revision{Bundle: "b", Releases: []string{"csi@3.7.3"}}
-	g.config.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{Approval: &v1alpha1.UpgradeApproval{Revision: next.Name(), By: "jane"}}
-	h := g.upgrades.history[matrix.CSI].Consented(next.Name(), next, next)
-	require.Nil(t, g.approval(h, cur.Revision))
-	cur.Approval = &revision.Approval{By: "admin"}
-	started := h.With(cur).Start(next, revision.Beginning{Now: g.at0(), Approval: g.approval(h, next)})
-	recorder := events.NewFakeRecorder(9)
-	g.Recorder = recorder
-	tried, _ := started.InForce()
-	g.emitRevision(revision.Record{}, false, tried)
-	require.Contains(t, <-recorder.Events, "approved by jane")
-	back, _ := started.RollBack(cur.Name(), g.at0()).InForce()
-	g.emitRevision(revision.Record{}, false, back)
-	require.NotContains(t, <-recorder.Events, "approved by")
 }

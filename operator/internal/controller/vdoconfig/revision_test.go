@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
@@ -449,4 +450,24 @@ func TestWhatIsInForceOrMayBeGoneBackToIsRetained(t *testing.T) {
 		require.NoError(t, err, name)
 		require.ElementsMatch(t, c.want, slices.DeleteFunc(got, func(s string) bool { return s == "" }), name)
 	}
+}
+
+// An approved retry names who approved it, under Automatic too. An automatic rollback names nobody.
+func TestTheEventOfAStartNamesWhoApproved(t *testing.T) {
+	g, cur := withRevision(t)
+	next := revision.Revision{Bundle: "b", Releases: []string{"csi@3.7.3"}}
+	given := &v1alpha1.UpgradeApproval{Revision: next.Name(), By: "jane"}
+	g.config.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{Approval: given}
+	h := g.upgrades.history[matrix.CSI].Consented(next.Name(), next, next)
+	require.Nil(t, g.approval(h, cur.Revision))
+	cur.Approval = &revision.Approval{By: "admin"}
+	started := h.With(cur).Start(next, revision.Beginning{Now: g.at0(), Approval: g.approval(h, next)})
+	recorder := events.NewFakeRecorder(9)
+	g.Recorder = recorder
+	tried, _ := started.InForce()
+	g.emitRevision(revision.Record{}, false, tried)
+	require.Contains(t, <-recorder.Events, "approved by jane")
+	back, _ := started.RollBack(cur.Name(), g.at0()).InForce()
+	g.emitRevision(revision.Record{}, false, back)
+	require.NotContains(t, <-recorder.Events, "approved by")
 }
