@@ -37,7 +37,10 @@ import (
 func Fault(op string, err error) error {
 	f := &fault.Error{Reason: fault.Internal, Op: op, Err: err}
 	var netErr net.Error
+	known, isFault := errors.AsType[*fault.Error](err)
 	switch {
+	case isFault: // of a file in the place of the cluster
+		f.Reason, f.Hint = known.Reason, known.Hint
 	case errors.Is(err, context.Canceled):
 		f.Reason = fault.Interrupted
 	case apierrors.IsUnauthorized(err):

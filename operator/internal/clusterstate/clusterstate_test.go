@@ -1,6 +1,7 @@
 package clusterstate_test
 
 import (
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -8,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
 )
 
@@ -27,4 +29,11 @@ func TestTheCloudProviderOfTheControllerManagerIsRead(t *testing.T) {
 	state := clusterstate.Read(t.Context(), c.Build(), nil)
 	require.NoError(t, state.Err)
 	require.Equal(t, map[string]string{"a": "vsphere", "b": "external", "c": ""}, state.CloudProviders)
+}
+
+func TestAFaultOfAFileKeepsItsHint(t *testing.T) {
+	file := fault.Errorf(fault.Storage, "write", "site.accounts.yaml", "free some space", "%w", syscall.ENOSPC)
+	err := clusterstate.Fault("write ConfigMap ns/a", file)
+	require.Equal(t, fault.Storage, fault.ReasonOf(err))
+	require.Equal(t, "free some space", fault.HintOf(err))
 }
