@@ -219,7 +219,7 @@ func (f *siteFlags) effective(instead bool) error {
 // isOffline reports whether no cluster is used: none exists yet, or --no-cluster is set.
 func (f *siteFlags) isOffline(a *app) bool {
 	_, err := a.cluster.client()
-	return f.file != "" && (f.noCluster || fault.ReasonOf(err) == fault.NotFound && a.cluster.isNone())
+	return f.noCluster || f.file != "" && fault.ReasonOf(err) == fault.NotFound && a.cluster.isNone()
 }
 
 // isNone reports whether no kubeconfig selects a cluster: none is named, except /dev/null, and the one at the default

@@ -130,10 +130,6 @@ func (o *topologyOptions) tagSite(ctx context.Context) (site, []topology.Assignm
 		}
 		want = append(want, a)
 	}
-	if o.noCluster && o.file == "" {
-		err := errors.New("the configuration is in the cluster")
-		return site{}, nil, flags.Bad("--no-cluster", "", err, "add --from-file site.yaml")
-	}
 	s, state, err := o.asAdmin(ctx, o.app, "tags", o.noCluster)
 	if err != nil {
 		return s, nil, err
