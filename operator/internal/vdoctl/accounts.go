@@ -244,7 +244,7 @@ func (o *accountOptions) place(
 		Plan: func(ctx context.Context, principal string) (privileges.Plan, error) {
 			a := askedOf(ctx, t, ask, admin.Canonical(ctx, principal))
 			a.found.Name = v.Name
-			if err := fault.Join(a.found.Err, a.noDatastore()); err != nil {
+			if err := cmp.Or(a.found.Err, a.noDatastore()); err != nil {
 				return privileges.Plan{}, err
 			}
 			return o.planOf(&a), nil
