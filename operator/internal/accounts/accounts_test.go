@@ -649,18 +649,19 @@ func TestWhatAnAPIServerThatGoesAwayLeavesIsSaid(t *testing.T) {
 func TestAnAccountWithSomebodyElsesSessionStays(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.0.0.1"}}}}
 	for name, c := range map[string]struct {
-		address string
-		idle    time.Duration
-		stays   bool
+		agent, address string
+		idle           time.Duration
+		stays          bool
 	}{
-		"another cluster's, idle": {"10.0.0.2", time.Hour, true},
-		"of no known address":     {"", time.Hour, true},
-		"a node's, in use":        {"10.0.0.1", time.Second, true},
-		"a node's, left behind":   {"10.0.0.1", time.Hour, false},
+		"another cluster's, idle":    {"csi", "10.0.0.2", time.Hour, true},
+		"of no known address":        {"csi", "", time.Hour, true},
+		"a node's, in use":           {"csi", "10.0.0.1", time.Second, true},
+		"a node's, left behind":      {"csi", "10.0.0.1", time.Hour, false},
+		"of a vdoctl that is killed": {"vdoctl", "10.0.0.3", time.Second, false},
 	} {
 		v := newVC("west", nil)
 		v.accounts[firstName] = made
-		v.sessions = []vcenter.Session{{Agent: "csi", Address: c.address, Idle: c.idle}}
+		v.sessions = []vcenter.Session{{Agent: c.agent, Address: c.address, Idle: c.idle}}
 		err := newWorld(t, v, node, record(`{"account":"`+firstName+`","made":true,"places":{}}`)).remove(whole())
 		_, exists := v.accounts[firstName]
 		require.Equal(t, c.stays, exists, name)

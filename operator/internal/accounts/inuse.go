@@ -182,6 +182,10 @@ func (s *Site) templates(ctx context.Context, account string) (map[string]string
 // behind. From other addresses each open session counts, since its idle client logs in again.
 const recent = 2 * time.Minute
 
+// Agent is the name of vdoctl in its sessions. They do not count: nothing logs in again after a vdoctl that was
+// killed.
+const Agent = "vdoctl"
+
 // unused waits until no session uses an account. A session that remains after the wait is not of this cluster's
 // drivers.
 func (s *Site) unused(ctx context.Context, p *Place, account string) error {
@@ -200,7 +204,7 @@ func (s *Site) inUse(ctx context.Context, p *Place, account string) (string, err
 		return "", err
 	}
 	for _, x := range list {
-		if s.nodes[x.Address] && x.Idle > recent {
+		if x.Agent == Agent || s.nodes[x.Address] && x.Idle > recent {
 			continue
 		}
 		return fmt.Sprintf("account %s is in use in %s, by %q from %q, idle for %s", account, p.Server, x.Agent, x.Address, x.Idle.Round(time.Second)), nil

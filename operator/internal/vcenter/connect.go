@@ -1,6 +1,7 @@
 package vcenter
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/xml"
@@ -43,7 +44,7 @@ func (a *Admin) connect(ctx context.Context) error {
 	sc.CheckRedirect = func(*http.Request, []*http.Request) error { // a redirected login would carry the password along
 		return notVCenter("it answers with a redirect")
 	}
-	sc.UserAgent = "vdo-operator"
+	sc.UserAgent = cmp.Or(t.Agent, "vdo-operator")
 	if sc.Version, err = apiVersion(ctx, sc, "vim", "urn:vim25"); err == nil {
 		a.c, err = vim25.NewClient(ctx, sc)
 	}

@@ -53,6 +53,7 @@ type Target struct {
 	Certificate *tls.Certificate `json:"-"`
 	Sessions    string
 
+	Agent       string        // the program, as it names itself to the vCenter; default: vdo-operator
 	Datacenters []string      // paths of datacenters that have to exist; empty requires none
 	Timeout     time.Duration // of the whole check, without the wait in Turn; default 30 s
 	// Turn calls login once it is its turn, and nothing else: the server is then known to be a vCenter. An error

@@ -21,6 +21,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/userfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/accounts"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/logins"
@@ -137,9 +138,9 @@ func (s *site) open(ctx context.Context, v configured) (*vcenter.Admin, vcenter.
 }
 
 // paced lets logins with one account take turns, and repeats no refused one: vCenters may count an account's failures
-// together, and lock it. It also traces requests.
+// together, and lock it. It also traces requests, and names the program.
 func (a *app) paced(t *vcenter.Target) {
-	t.Wrap = a.cluster.trace.wrap
+	t.Wrap, t.Agent = a.cluster.trace.wrap, accounts.Agent
 	q := logins.Question{Host: t.Host, Port: t.Port, Username: t.Username, Password: string(t.Password)}
 	q.Trust = fmt.Sprintf("%t %q %q", t.Trust.Insecure, t.Trust.Thumbprint, t.Trust.CA)
 	t.Turn = func(ctx context.Context, login func() error) error {
