@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/topology"
 )
 
 // area is the hosts that have to share a datastore: those of the nodes in a vCenter. With topology it is all hosts
@@ -252,9 +253,14 @@ func tags(s *Snapshot, b behind) (out []found) {
 		}
 		without := s.Wants.asks(d, v)
 		for _, chain := range chains {
-			_, lacks := tagsIn(v.climb(s.Wants.asks(d, v), chain))
-			exists := func(c string) bool { return !slices.Contains(lacks, c) }
-			without = slices.DeleteFunc(slices.Clone(without), exists)
+			var tags []string
+			tags, without = tagsIn(v.climb(without, chain))
+			for _, tag := range tags {
+				if err := topology.Label(tag); err != nil {
+					out = append(out, found{object: path, drivers: []matrix.Driver{d}, what: err.Error(),
+						remedy: "rename it: govc tags.update -name NEW -c CATEGORY TAG"})
+				}
+			}
 		}
 		if len(without) > 0 {
 			what := "no tag of " + strings.Join(without, ", ") + " on the node's host, nor on what it is in"

@@ -12,6 +12,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // Types returns the object types of a new category, as the API names them.
@@ -33,7 +35,15 @@ func ParseAssignment(s string) (Assignment, error) {
 	case !strings.HasPrefix(a.Path, "/"):
 		return a, fmt.Errorf("%q is not an inventory path: it begins with /", a.Path)
 	}
-	return a, nil
+	return a, Label(a.Tag)
+}
+
+// Label returns why a tag cannot be a zone: the drivers write it as the value of a node's label.
+func Label(tag string) error {
+	if why := validation.IsValidLabelValue(tag); len(why) > 0 {
+		return fmt.Errorf("the tag %q is no value of a node's label: %s", tag, why[0])
+	}
+	return nil
 }
 
 // Category is an existing tag category.

@@ -39,7 +39,7 @@ func TestTopologyIsTaggedAndChecked(t *testing.T) {
 
 	run("check").is(8, "topology-category in west: the vCenter has no tag category of this name")
 	run("tag").is(2, "who may change tags is not given")
-	for flag, why := range map[string]string{"--attach=k8s-zone": "CATEGORY:TAG=PATH", "--attach=k8s-zone:a=west": "it begins with /", "--attach=rack:a=/site/west": "does not name this category", "--vcenter=east": "no VsphereCloudConfig"} {
+	for flag, why := range map[string]string{"--attach=k8s-zone": "CATEGORY:TAG=PATH", "--attach=k8s-zone:a=west": "it begins with /", "--attach=k8s-zone:Nörd 1=/site/west": "no value of a node's label", "--attach=rack:a=/site/west": "does not name this category", "--vcenter=east": "no VsphereCloudConfig"} {
 		tag(flag).is(2, why)
 	}
 	out := tag("--attach=k8s-zone:a=/site/west/host/none", "--yes").is(4, "there is no object /site/west/host/none")
