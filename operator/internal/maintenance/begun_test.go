@@ -53,11 +53,11 @@ func TestANodeThatWasBegunIsWaitedForAgain(t *testing.T) {
 // After a run that stopped, somebody gave the node back with kubectl uncordon; the annotation stays.
 func TestANodeThatWasUncordonedMeanwhileIsCordonedAgain(t *testing.T) {
 	w := newWorld(t, 3, 0)
-	w.run.Drain = false
+	w.budget, w.run.Wait = true, time.Nanosecond
 	w.pod("app", nil)
 	require.Error(t, w.run.Nodes(t.Context(), w.plan("worker"))) // stopped; it stays cordoned
 	w.change("worker", func(n *corev1.Node) { n.Spec.Unschedulable = false })
-	w.run.Drain = true
+	w.budget, w.run.Wait = false, time.Minute
 	w.looking = func(w *world, _ int) {
 		if n := w.node("worker"); !n.Spec.Unschedulable && n.Annotations[maintenance.Annotation] != "" && w.looks > 2 {
 			w.faults = append(w.faults, fmt.Sprintf("look %d: the node is worked on and not cordoned", w.looks))

@@ -25,14 +25,8 @@ func (r *Run) until(ctx context.Context, op string, look func() (string, error))
 // depends on kubectl's commands.
 func (r *Run) drain(ctx context.Context, _ VMs, m Machine) error {
 	node := m.Node
-	pods, _, err := r.pods(ctx, node)
+	pods, err := r.leaving(ctx, node)
 	if err != nil || len(pods) == 0 {
-		return err
-	}
-	if !r.Drain {
-		return &fault.Error{Reason: fault.Refused, Op: "power off the VM of", Subject: node, Err: fmt.Errorf("%d pods run there, such as %s", len(pods), name(&pods[0])), Hint: "evict them, --drain, or drain it: kubectl drain " + node}
-	}
-	if err := r.evictable(node, pods); err != nil {
 		return err
 	}
 	r.say(node, fmt.Sprintf("evicting %d pods", len(pods)))
@@ -62,6 +56,19 @@ func (r *Run) drain(ctx context.Context, _ VMs, m Machine) error {
 		}
 		return "", nil
 	})
+}
+
+// leaving returns the pods that a drain of a node evicts. It refuses those that may not be evicted, before anything is
+// changed.
+func (r *Run) leaving(ctx context.Context, node string) ([]corev1.Pod, error) {
+	pods, _, err := r.pods(ctx, node)
+	if err != nil || len(pods) == 0 {
+		return nil, err
+	}
+	if !r.Drain {
+		return nil, &fault.Error{Reason: fault.Refused, Op: "power off the VM of", Subject: node, Err: fmt.Errorf("%d pods run there, such as %s", len(pods), name(&pods[0])), Hint: "evict them, --drain, or drain it: kubectl drain " + node}
+	}
+	return pods, r.evictable(node, pods)
 }
 
 // evictTime bounds one request: the client retries by itself if a budget blocks a pod, and the other pods would wait

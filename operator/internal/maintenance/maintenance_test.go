@@ -263,6 +263,7 @@ func TestVMsArePutRightNodeByNode(t *testing.T) {
 	require.ErrorContains(t, err, "it keeps data on the node (emptyDir data)")
 	w.run.Drain = false
 	require.ErrorContains(t, w.run.Nodes(ctx, plan), "2 pods run there")
+	require.False(t, w.node("worker").Spec.Unschedulable, "nothing is changed before")
 	w.run.Drain, w.run.Force, w.run.EmptyDirs = true, true, true
 
 	// A disruption budget holds it up, and then a volume; nothing is powered off meanwhile.

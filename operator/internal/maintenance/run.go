@@ -169,14 +169,17 @@ func (r *Run) node(ctx context.Context, vms VMs, m Machine) error {
 	if err := r.supported(ctx, vms, m, state); err != nil {
 		return err
 	}
+	steps := []step{r.change, r.powerOn, r.back, r.verify, r.uncordon}
+	if len(r.fixes(state)) > 0 && state.On {
+		if _, err := r.leaving(ctx, m.Node); err != nil {
+			return err
+		}
+		steps = slices.Concat([]step{r.drain, r.detached, r.shutDown}, steps)
+	}
 	if err := r.cordon(ctx, m.Node); err != nil {
 		return err
 	}
 	r.say(m.Node, "cordoned")
-	steps := []step{r.change, r.powerOn, r.back, r.verify, r.uncordon}
-	if len(r.fixes(state)) > 0 && state.On {
-		steps = slices.Concat([]step{r.drain, r.detached, r.shutDown}, steps)
-	}
 	if err := inOrder(ctx, vms, m, steps...); err != nil {
 		r.say(m.Node, "stopped; it stays cordoned, and the same command goes on with it")
 		return err
