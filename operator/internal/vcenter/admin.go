@@ -142,7 +142,7 @@ func (a *Admin) PathOf(ctx context.Context, id string) string {
 	if err != nil {
 		return id
 	}
-	return unescaped(path)
+	return path
 }
 
 // Session is an open session in a vCenter.

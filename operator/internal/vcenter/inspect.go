@@ -197,7 +197,8 @@ func (i *inspection) object(content types.ObjectContent, mounts map[preflight.Re
 	if err := mo.LoadObjectContent(list, &e); err != nil {
 		return err
 	}
-	o := preflight.Object{Name: unescaped(e.Name), Parent: parent(e.Parent)}
+	// The drivers find a name with /, \ or % only as the vCenter escapes it.
+	o := preflight.Object{Name: e.Name, Parent: parent(e.Parent)}
 	switch content.Obj.Type {
 	case "Datastore":
 		var d mo.Datastore
@@ -225,11 +226,6 @@ func (i *inspection) object(content types.ObjectContent, mounts map[preflight.Re
 	}
 	i.found.Objects[self] = o
 	return nil
-}
-
-// unescaped returns a name as people write it: a vCenter escapes three characters.
-func unescaped(name string) string {
-	return strings.NewReplacer("%2f", "/", "%2F", "/", "%5c", `\`, "%5C", `\`, "%25", "%").Replace(name)
 }
 
 func ref(r types.ManagedObjectReference) preflight.Ref {

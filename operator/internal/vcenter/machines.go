@@ -108,7 +108,7 @@ func (i *inspection) inside(start preflight.Ref) bool {
 
 func machine(vm *mo.VirtualMachine) preflight.Machine {
 	m := preflight.Machine{
-		Ref: ref(vm.Self), Name: unescaped(vm.Name),
+		Ref: ref(vm.Self), Name: vm.Name,
 	}
 	m.Folder, m.Pool, m.Host = parent(vm.Parent), parent(vm.ResourcePool), parent(vm.Runtime.Host)
 	m.On = vm.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOn

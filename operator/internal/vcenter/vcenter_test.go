@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/vmware/govmomi/simulator"
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
 
@@ -186,6 +187,23 @@ func TestMissingDatacentersAreNamedTogether(t *testing.T) {
 	require.Equal(t, []string{"east", "south"}, r.Missing)
 	require.Equal(t, "8.0.3", r.Version)
 	noSession(t, v)
+}
+
+// The drivers find a datacenter whose name has a slash only by the name as the vCenter escapes it.
+func TestANameWithASlashIsAsTheVCenterHasIt(t *testing.T) {
+	v := vcsim.Start(t, vcsim.Options{})
+	vcsim.ChangeEach(v, "Datacenter", func(d *simulator.Datacenter) {
+		if d.Name == "lab" {
+			d.Name = "a%2fb"
+		}
+	})
+	tg := target(v)
+	tg.Datacenters = []string{"a%2fb"}
+	_, err := vcenter.Check(t.Context(), tg)
+	require.NoError(t, err)
+	tg.Datacenters = []string{"a/b"}
+	_, err = vcenter.Check(t.Context(), tg)
+	refused(t, err, fault.NotFound, `["a/b"] not there or not readable; the account sees /a%2fb`)
 }
 
 func TestASessionEndsAlsoAfterAFailure(t *testing.T) {
