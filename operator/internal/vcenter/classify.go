@@ -107,6 +107,7 @@ func (t Target) classify(op string, err error) error {
 func (t Target) cause(err error) *fault.Error {
 	var (
 		denied  *types.NoPermission
+		power   *types.InvalidPowerState
 		record  tls.RecordHeaderError
 		tooLong *http.MaxBytesError
 	)
@@ -117,6 +118,9 @@ func (t Target) cause(err error) *fault.Error {
 		return &fault.Error{Reason: fault.Forbidden,
 			Err:  fmt.Errorf("the account %s lacks the privilege %s%s", t.Username, cmp.Or(denied.PrivilegeId, "(unnamed)"), on(denied.Object)),
 			Hint: "give it the role ReadOnly on the vCenter's root and on all parents of the nodes' VMs"}
+	case asFault(err, &power):
+		return &fault.Error{Reason: fault.Conflict, Err: fmt.Errorf("the VM is %s", power.ExistingState),
+			Hint: "see what else changes it, and run the same command again"}
 	case soap.IsSoapFault(err), is[types.BaseMethodFault](err): // the latter also of a task
 		return &fault.Error{Reason: fault.Internal, Err: err, Hint: "see the recent tasks and events of the vCenter"}
 	case errors.As(err, &record), errors.Is(err, http.ErrSchemeMismatch):

@@ -2,7 +2,6 @@ package vcenter
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,25 +23,41 @@ func (a *Admin) MachineState(ctx context.Context, id string) (preflight.Machine,
 		err = property.DefaultCollector(a.c).RetrieveOne(ctx, ref, machineProperties, &vm)
 	}
 	if err != nil {
-		return preflight.Machine{}, a.fault("read the VM "+id+" of", err)
+		return preflight.Machine{}, a.fault("read "+a.PathOf(ctx, id)+" of", err)
 	}
 	return machine(&vm), nil
 }
 
 // ShutDown requests a shutdown of the guest, and does not wait for it.
 func (a *Admin) ShutDown(ctx context.Context, id string) error {
-	op := "shut down the guest of " + id + " in"
-	return a.machine(op, id, func(vm *object.VirtualMachine) error { return vm.ShutdownGuest(ctx) })
+	return a.machine(ctx, "shut down the guest of", id, func(vm *object.VirtualMachine) error {
+		return unless(types.VirtualMachinePowerStatePoweredOff, vm.ShutdownGuest(ctx))
+	})
 }
 
 // PowerOn powers a VM on.
 func (a *Admin) PowerOn(ctx context.Context, id string) error {
-	return a.task(ctx, "power on "+id+" in", id, func(vm *object.VirtualMachine) (*object.Task, error) { return vm.PowerOn(ctx) })
+	return a.machine(ctx, "power on", id, func(vm *object.VirtualMachine) error {
+		t, err := vm.PowerOn(ctx)
+		if err == nil {
+			err = t.Wait(ctx)
+		}
+		return unless(types.VirtualMachinePowerStatePoweredOn, err)
+	})
+}
+
+// unless returns an error unless it says that the VM has a state already: another run was faster.
+func unless(state types.VirtualMachinePowerState, err error) error {
+	var now *types.InvalidPowerState
+	if asFault(err, &now) && now.ExistingState == state {
+		return nil
+	}
+	return err
 }
 
 // ExposeDisks sets disk.EnableUUID of a VM that is off, and leaves its other flags.
 func (a *Admin) ExposeDisks(ctx context.Context, id string) error {
-	return a.task(ctx, "set disk.EnableUUID of "+id+" in", id, func(vm *object.VirtualMachine) (*object.Task, error) {
+	return a.task(ctx, "set disk.EnableUUID of", id, func(vm *object.VirtualMachine) (*object.Task, error) {
 		now, on := mo.VirtualMachine{Config: &types.VirtualMachineConfigInfo{}}, true
 		if err := vm.Properties(ctx, vm.Reference(), []string{"config.flags"}, &now); err != nil {
 			return nil, err
@@ -55,7 +70,7 @@ func (a *Admin) ExposeDisks(ctx context.Context, id string) error {
 
 // AddController adds a paravirtual SCSI controller to a VM that is off.
 func (a *Admin) AddController(ctx context.Context, id string) error {
-	return a.machine("add a controller to "+id+" in", id, func(vm *object.VirtualMachine) error {
+	return a.machine(ctx, "add a controller to", id, func(vm *object.VirtualMachine) error {
 		devices, err := vm.Device(ctx)
 		if err != nil {
 			return err
@@ -72,8 +87,7 @@ func (a *Admin) AddController(ctx context.Context, id string) error {
 func (a *Admin) CanUpgrade(ctx context.Context, id, version string) error {
 	var list []types.VirtualMachineConfigOptionDescriptor
 	var at mo.VirtualMachine
-	op := "read the hardware versions for " + id + " in"
-	err := a.machine(op, id, func(vm *object.VirtualMachine) error {
+	err := a.machine(ctx, "read the hardware versions for", id, func(vm *object.VirtualMachine) error {
 		err := vm.Properties(ctx, vm.Reference(), []string{"environmentBrowser", "runtime.host"}, &at)
 		if err == nil && at.EnvironmentBrowser.Value != "" {
 			list, err = object.NewEnvironmentBrowser(a.c, at.EnvironmentBrowser).QueryConfigOptionDescriptor(ctx)
@@ -96,19 +110,19 @@ func (a *Admin) CanUpgrade(ctx context.Context, id, version string) error {
 	if len(can) > 0 {
 		hint = "give one of these to --hardware-version: " + strings.ReplaceAll(strings.Join(can, ", "), "vmx-", "")
 	}
-	return fault.Errorf(fault.Refused, "upgrade the hardware of", id, hint, "its host does not support %s", version)
+	return fault.Errorf(fault.Refused, "upgrade the hardware of", a.PathOf(ctx, id), hint, "its host does not support %s", version)
 }
 
 // UpgradeHardware upgrades a VM that is off to a hardware version, such as vmx-15.
 func (a *Admin) UpgradeHardware(ctx context.Context, id, version string) error {
-	return a.task(ctx, fmt.Sprintf("upgrade the hardware of %s to %s in", id, version), id, func(vm *object.VirtualMachine) (*object.Task, error) {
+	return a.task(ctx, "upgrade to "+version+" the hardware of", id, func(vm *object.VirtualMachine) (*object.Task, error) {
 		return vm.UpgradeVM(ctx, version)
 	})
 }
 
 // UnmarkTemplate converts a template to a VM, in the root pool of its host's cluster.
 func (a *Admin) UnmarkTemplate(ctx context.Context, id string) error {
-	return a.machine("make a VM of the template "+id+" in", id, func(vm *object.VirtualMachine) error {
+	return a.machine(ctx, "make a VM of the template", id, func(vm *object.VirtualMachine) error {
 		host, err := vm.HostSystem(ctx)
 		if err != nil {
 			return err
@@ -123,12 +137,11 @@ func (a *Admin) UnmarkTemplate(ctx context.Context, id string) error {
 
 // MarkTemplate converts a VM that is off to a template.
 func (a *Admin) MarkTemplate(ctx context.Context, id string) error {
-	op := "make a template of " + id + " in"
-	return a.machine(op, id, func(vm *object.VirtualMachine) error { return vm.MarkAsTemplate(ctx) })
+	return a.machine(ctx, "make a template of", id, func(vm *object.VirtualMachine) error { return vm.MarkAsTemplate(ctx) })
 }
 
 func (a *Admin) task(ctx context.Context, op, id string, begin func(*object.VirtualMachine) (*object.Task, error)) error {
-	return a.machine(op, id, func(vm *object.VirtualMachine) error {
+	return a.machine(ctx, op, id, func(vm *object.VirtualMachine) error {
 		t, err := begin(vm)
 		if err != nil {
 			return err
@@ -138,10 +151,13 @@ func (a *Admin) task(ctx context.Context, op, id string, begin func(*object.Virt
 }
 
 // machine calls do for a VM by its id, Type-Value.
-func (a *Admin) machine(op, id string, do func(*object.VirtualMachine) error) error {
+func (a *Admin) machine(ctx context.Context, op, id string, do func(*object.VirtualMachine) error) error {
 	ref, err := refOf(id)
 	if err == nil {
 		err = do(object.NewVirtualMachine(a.c, ref))
 	}
-	return a.fault(op, err)
+	if err == nil {
+		return nil
+	}
+	return a.fault(op+" "+a.PathOf(ctx, id)+" in", err)
 }

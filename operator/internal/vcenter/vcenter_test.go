@@ -206,6 +206,21 @@ func TestANameWithASlashIsAsTheVCenterHasIt(t *testing.T) {
 	refused(t, err, fault.NotFound, `["a/b"] not there or not readable; the account sees /a%2fb`)
 }
 
+// Of two runs at once, one finds a VM on that the other has powered on.
+func TestAVMThatIsOnIsPoweredOn(t *testing.T) {
+	v := vcsim.Start(t, vcsim.Options{Machines: 1})
+	vms, err := v.VMs(t.Context(), "/site/west")
+	require.NoError(t, err)
+	var id string
+	require.NoError(t, v.Change(vms[0].Path, func(vm *mo.VirtualMachine) { id = vm.Self.Type + "-" + vm.Self.Value }))
+	a, err := vcenter.Open(t.Context(), as(v, vcsim.Administrator))
+	require.NoError(t, err)
+	defer a.Close()
+	require.NoError(t, a.PowerOn(t.Context(), id))
+	err = a.MarkTemplate(t.Context(), id)
+	refused(t, err, fault.Conflict, "make a template of "+vms[0].Path+" in", "the VM is poweredOn")
+}
+
 func TestASessionEndsAlsoAfterAFailure(t *testing.T) {
 	v := vcsim.Start(t, vcsim.Options{})
 	v.Break("CreateContainerView", &types.NoPermission{PrivilegeId: "System.View", Object: &types.ManagedObjectReference{Type: "Folder", Value: "group-d1"}})
@@ -462,5 +477,5 @@ func TestATaskThatIsRefused(t *testing.T) {
 	require.NoError(t, err)
 	defer a.Close()
 	err = a.UpgradeHardware(t.Context(), id, "vmx-99")
-	refused(t, err, fault.Internal, "upgrade the hardware of "+id, "tasks and events")
+	refused(t, err, fault.Internal, "upgrade to vmx-99 the hardware of "+vms[0].Path, "tasks and events")
 }
