@@ -171,7 +171,10 @@ func (o *topologyOptions) planTags(
 	if err := o.use.refuse(*found, steps); err != nil {
 		return r, err
 	}
-	r.Steps, r.Notes = append(r.Steps, steps...), slices.Concat(notes, outside(paths, datacenters))
+	if len(problems) == 0 { // otherwise nothing is done
+		r.Steps = append(r.Steps, steps...)
+	}
+	r.Notes = slices.Concat(notes, outside(paths, datacenters))
 	var errs []error
 	for _, p := range problems {
 		r.Problems = append(r.Problems, p.Text)

@@ -44,6 +44,7 @@ func TestTopologyIsTaggedAndChecked(t *testing.T) {
 	}
 	out := tag("--attach=k8s-zone:a=/site/west/host/none", "--yes").is(4, "there is no object /site/west/host/none")
 	require.NotContains(t, out, "--replace", "it does not make one")
+	require.NotContains(t, out, "make category", "nothing is made")
 
 	tag(north, zone, "--dry-run").is(0,
 		"west: make category k8s-zone (ClusterComputeResource, Datacenter, Folder, HostSystem)\n",
