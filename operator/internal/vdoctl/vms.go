@@ -112,7 +112,7 @@ func (o *vmsOptions) look(ctx context.Context, s site, state preflight.Cluster) 
 	return r, fault.Join(errs...)
 }
 
-func repairs(l *lines, r checkReport) {
+func (o *vmsOptions) repairs(l *lines, r checkReport) {
 	left := 0
 	for _, m := range r.VMs {
 		name := m.Path
@@ -135,7 +135,11 @@ func repairs(l *lines, r checkReport) {
 			left++
 		}
 	}
-	l.printf("%s to put right; --power-off changes those that are on too", command.Plural(left, "VM", "VMs"))
+	hint := ""
+	if left > 0 && !o.powerOff {
+		hint = "; --power-off changes those that are on too"
+	}
+	l.printf("%s to put right%s", command.Plural(left, "VM", "VMs"), hint)
 }
 
 func (o *vmsOptions) fix(ctx context.Context) error {
@@ -166,7 +170,7 @@ func (o *vmsOptions) fix(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := o.print(r, func(l *lines) { repairs(l, r) }); err != nil || o.dryRun {
+	if err := o.print(r, func(l *lines) { o.repairs(l, r) }); err != nil || o.dryRun {
 		return err
 	}
 	r.VMs = slices.DeleteFunc(r.VMs, func(m maintenance.Machine) bool {

@@ -91,7 +91,7 @@ func TestVMsAreCheckedAndPutRight(t *testing.T) {
 	fix("--power-off", "--drain", "--yes").is(0,
 		"vm-node: setting disk.EnableUUID of "+vms[0].Path,
 		"vm-node: uncordoned")
-	fix().is(0, "0 VMs to put right")
+	fix().is(0, "0 VMs to put right\n")
 	require.NoError(t, k.Get(ctx, client.ObjectKeyFromObject(node), node))
 	require.False(t, node.Spec.Unschedulable)
 }
@@ -127,7 +127,7 @@ clusters: [{name: a, cluster: {server: "https://127.0.0.1:1"}}]
 	require.Contains(t, fix(2, append(folder, "--hardware-version", "14")...), "a number from 15 on")
 	require.Contains(t, fix(4, "--vm", "/site/west/vm/none"), "find VMs at /site/west/vm/none")
 	require.Contains(t, fix(8, append(folder, "--hardware-version", "99", "--power-off", "--yes")...),
-		"its host does not support vmx-99")
+		"hardware of "+vms[0].Path+": its host does not support vmx-99")
 	out := fix(0, folder...)
 	require.Contains(t, out, vms[0].Path+": disk.EnableUUID, with the VM off")
 	require.NotContains(t, out, "setting")
