@@ -116,6 +116,9 @@ func TestUsersNameKnownErrors(t *testing.T) {
 		{name: "31 32 no datastore that is shared", arrange: func() { vcsim.ChangeEach(v, "HostSystem", func(h *simulator.HostSystem) { h.Datastore = nil }) }, run: create, code: 8,
 			says: []string{"find datastores for volumes in", "none is shared by the hosts that the nodes run on"}, hint: "a datastore in common"},
 		{name: "31 32 no datastore that is shared, in a plan", account: limited, run: plan, code: 0, says: []string{"warning: find datastores for volumes in"}, hint: "a datastore in common"},
+		{name: "a datacenter that is gone", arrange: func() {
+			vcsim.ChangeEach(v, "Datacenter", func(d *simulator.Datacenter) { d.Name += "-moved" })
+		}, run: create, code: 4, says: []string{`["site/west"] not there or not readable`}, hint: "correct spec.datacenters"},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			if x.arrange != nil {
