@@ -224,7 +224,8 @@ func checks() []check {
 		},
 		{
 			id: "topology-tag", worst: BlockInstall, stops: true, when: zonedNodes, run: machines(tags),
-			reads: "tags of each node's host and what it is in", fails: "there is none of a category, or, before CSI 3.3, several",
+			reads:  "tags of each node's host and what it is in",
+			fails:  "there is none of a category, one that is no value of a label, or, before CSI 3.3, several",
 			why:    "a node without a tag of each category gets no zone, and does not come up",
 			remedy: "tag the host, its cluster or its datacenter: govc tags.attach TAG '{}'",
 			source: "vsphere-csi-driver v3.1.2 and v3.3.0 pkg/common/cns-lib/vsphere/virtualmachine.go",
