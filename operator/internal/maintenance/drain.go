@@ -66,7 +66,9 @@ func (r *Run) leaving(ctx context.Context, node string) ([]corev1.Pod, error) {
 		return nil, err
 	}
 	if !r.Drain {
-		return nil, &fault.Error{Reason: fault.Refused, Op: "power off the VM of", Subject: node, Err: fmt.Errorf("%d pods run there, such as %s", len(pods), name(&pods[0])), Hint: "evict them, --drain, or drain it: kubectl drain " + node}
+		return nil, fault.Errorf(fault.Refused, "power off the VM of", node,
+			"evict them, --drain, or drain it: kubectl drain "+node,
+			"%d pods run there, such as %s", len(pods), name(&pods[0]))
 	}
 	return pods, r.evictable(node, pods)
 }

@@ -110,12 +110,14 @@ func (a *Admin) CanUpgrade(ctx context.Context, id, version string) error {
 	if len(can) > 0 {
 		hint = "give one of these to --hardware-version: " + strings.ReplaceAll(strings.Join(can, ", "), "vmx-", "")
 	}
-	return fault.Errorf(fault.Refused, "upgrade the hardware of", a.PathOf(ctx, id), hint, "its host does not support %s", version)
+	return fault.Errorf(fault.Refused, "upgrade the hardware of", a.PathOf(ctx, id), hint,
+		"its host does not support %s", version)
 }
 
 // UpgradeHardware upgrades a VM that is off to a hardware version, such as vmx-15.
 func (a *Admin) UpgradeHardware(ctx context.Context, id, version string) error {
-	return a.task(ctx, "upgrade to "+version+" the hardware of", id, func(vm *object.VirtualMachine) (*object.Task, error) {
+	op := "upgrade to " + version + " the hardware of"
+	return a.task(ctx, op, id, func(vm *object.VirtualMachine) (*object.Task, error) {
 		return vm.UpgradeVM(ctx, version)
 	})
 }
@@ -137,7 +139,9 @@ func (a *Admin) UnmarkTemplate(ctx context.Context, id string) error {
 
 // MarkTemplate converts a VM that is off to a template.
 func (a *Admin) MarkTemplate(ctx context.Context, id string) error {
-	return a.machine(ctx, "make a template of", id, func(vm *object.VirtualMachine) error { return vm.MarkAsTemplate(ctx) })
+	return a.machine(ctx, "make a template of", id, func(vm *object.VirtualMachine) error {
+		return vm.MarkAsTemplate(ctx)
+	})
 }
 
 func (a *Admin) task(ctx context.Context, op, id string, begin func(*object.VirtualMachine) (*object.Task, error)) error {
