@@ -335,3 +335,19 @@ func TestAnInspectionFindsWhatVSphere9Removes(t *testing.T) {
 	require.Nil(t, vcenter.Inspect(t.Context(), as(v, vcsim.Administrator), ask).Removed)
 	noSession(t, v)
 }
+
+// Sessions of vdoctl are told from those of the operator.
+func TestASessionNamesItsProgram(t *testing.T) {
+	v := vcsim.Start(t, vcsim.Options{})
+	for agent, want := range map[string]string{"": "vdo-operator", "vdoctl": "vdoctl"} {
+		tg := as(v, vcsim.Administrator)
+		tg.Agent = agent
+		a, err := vcenter.Open(t.Context(), tg)
+		require.NoError(t, err)
+		list, err := a.Sessions(t.Context(), vcsim.Administrator.Username)
+		a.Close()
+		require.NoError(t, err)
+		require.Len(t, list, 1)
+		require.Equal(t, want, list[0].Agent)
+	}
+}
