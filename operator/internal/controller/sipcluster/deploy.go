@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"reflect"
 	"slices"
 
@@ -268,9 +269,9 @@ func unready(o *unstructured.Unstructured) string {
 	return fmt.Sprintf("%d of %d pods are new and available", ready, wanted)
 }
 
-func (p *pass) allReady(kinds ...services.Kind) bool {
+func (p *pass) allReady(kind services.Kind) bool {
 	for _, s := range p.states {
-		if !s.Ready && slices.Contains(kinds, services.Kind(s.Kind)) {
+		if !s.Ready && s.Kind == string(kind) {
 			return false
 		}
 	}
@@ -278,9 +279,30 @@ func (p *pass) allReady(kinds ...services.Kind) bool {
 }
 
 // releasable reports whether hosts may be released: no service forwards to a leaving one, neither a rendered service
-// nor a removed one that still exists.
+// nor a removed one that still exists. What else a service lacks, such as its port, keeps no host.
 func (p *pass) releasable() bool {
-	return !p.again && p.allReady(services.Leading...) && len(p.outgoing()) == 0
+	if p.again || len(p.states) != len(p.rendered) || len(p.outgoing()) > 0 {
+		return false
+	}
+	var stay []netip.Addr
+	for _, h := range p.choice.Held() {
+		e := p.extracted[h.Key()]
+		for _, on := range e.addresses {
+			stay = append(stay, on...)
+		}
+		if e.problem != nil {
+			stay = append(stay, p.before(h.Key())...)
+		}
+	}
+	leaves := func(a netip.Addr) bool { return !slices.Contains(stay, a) }
+	return !slices.ContainsFunc(p.states, func(s airship.ServiceStatus) bool {
+		d := p.objects[objectKey{"Deployment", s.Name}]
+		if d == nil || s.Kind == string(services.Auth) {
+			return false
+		}
+		to, noted := services.LeadsTo(d)
+		return !noted || unready(d) != "" || slices.ContainsFunc(to, leaves)
+	})
 }
 
 // outgoing returns the services that exist and are not rendered, sorted.

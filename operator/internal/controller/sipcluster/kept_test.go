@@ -73,6 +73,20 @@ func TestAHostIsReleasedWhenNoPodLeadsThere(t *testing.T) {
 	w.stands(r, "t", airship.ReasonSucceeded, "a")
 }
 
+// A service that is refused, or waits for its load balancer's address, keeps no host that it does not lead to.
+func TestAServiceThatIsNotReadyKeepsNoHost(t *testing.T) {
+	w, r := start(t)
+	w.sip("other", `services: {jumpHost: [{nodePort: PORT2}]}`)
+	w.settle(r, "other")
+	spec := replace(balanced, "services: {", "services: {jumpHost: [{nodePort: PORT3, nodeInterfaceId: oam}], ")
+	w.settled(r, spec, "a", "b")
+	spec = replace(replace(spec, "active: 2", "active: 1"), "PORT3", "PORT2")
+	w.change("t", spec)
+	w.stands(r, "t", airship.ReasonInfraServiceFailure, "a")
+	w.change("t", replace(replace(spec, "active: 1", "active: 0"), "PORT2", "PORT3, serviceType: LoadBalancer"))
+	w.stands(r, "t", airship.ReasonProgressing)
+}
+
 // The deletion of a tenant's namespace takes none of the services. A host in use stays the SIPCluster's,
 // which keeps the namespace, until it is free.
 func TestANamespaceThatIsDeletedKeepsHostsInUse(t *testing.T) {
