@@ -18,6 +18,7 @@ import (
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/reconciler"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
@@ -169,6 +170,15 @@ func (a *actions) request(ctx context.Context, o action, sip object, h *choose.H
 		a.Writer.Recorder.Eventf(about, nil, corev1.EventTypeNormal, "PowerRequested", string(o.Spec.Action), "%s", note)
 	}
 	return nil
+}
+
+// rebootIsOurs reports whether the reboot that a host waits for is as this operator requested it. The host has to be
+// from the API server: a cache has no managed fields.
+func rebootIsOurs(h *choose.Host) bool {
+	return slices.ContainsFunc(h.ManagedFields, func(f metav1.ManagedFieldsEntry) bool {
+		return f.Manager == cluster.FieldManager && f.FieldsV1 != nil &&
+			strings.Contains(f.FieldsV1.GetRawString(), `"f:`+annotationReboot+`"`)
+	})
 }
 
 // requester returns who requested the action: the user in the annotation, which the shipped admission policy checks,

@@ -147,6 +147,22 @@ func TestAHostActionRebootsOnce(t *testing.T) {
 	require.Contains(t, w.actOn(r, o), "Completed: ")
 }
 
+// A reboot that waits does not follow the host to the next tenant. What others requested, or changed, stays.
+func TestARebootEndsWithTheHold(t *testing.T) {
+	w, r := start(t)
+	w.settled(r, replace(alone, "active: 1", "active: 3"), "a", "b", "c")
+	o := w.act(r, "a", "a", airship.Reboot)
+	w.act(r, "b", "b", airship.Reboot)
+	w.note("b", annotationReboot, `{"mode":"hard"}`)
+	w.note("c", annotationReboot, "")
+	w.change("t", replace(alone, "active: 1", "active: 0"))
+	w.stands(r, "t", airship.ReasonSucceeded)
+	require.NotContains(t, w.bare("a").Annotations, annotationReboot)
+	require.Equal(t, `{"mode":"hard"}`, w.bare("b").Annotations[annotationReboot])
+	require.Contains(t, w.bare("c").Annotations, annotationReboot)
+	require.Contains(t, w.actOn(r, o), "does not hold this host")
+}
+
 // A host of another SIPCluster, of none, or one that does not exist are refused alike, and nothing
 // is changed.
 func TestHostActionsAreForHostsThatTheClusterHolds(t *testing.T) {

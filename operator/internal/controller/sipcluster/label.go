@@ -45,8 +45,12 @@ func (p *pass) letLeave(ctx context.Context) error {
 	}
 	var errs []error
 	for _, h := range leaving {
+		notes := map[string]any{airship.AnnotationClaim: nil}
+		if rebootIsOurs(h) { // the next tenant's host must not reboot for this one
+			notes[annotationReboot] = nil
+		}
 		errs = append(errs, p.patch(ctx, h, map[string]any{
-			"annotations": map[string]any{airship.AnnotationClaim: nil}, "labels": map[string]any{
+			"annotations": notes, "labels": map[string]any{
 				airship.LabelClusterNamespace: nil, airship.LabelClusterName: nil, airship.LabelNodeType: nil,
 			},
 		}, nil))
