@@ -83,6 +83,10 @@ func TestAServiceThatIsNotReadyKeepsNoHost(t *testing.T) {
 	spec = replace(replace(spec, "active: 2", "active: 1"), "PORT3", "PORT2")
 	w.change("t", spec)
 	w.stands(r, "t", airship.ReasonInfraServiceFailure, "a")
+	again := reconcile.Request{NamespacedName: client.ObjectKeyFromObject(w.get("t"))}
+	next, err := reconcile.AsReconciler[object](r.Client, r).Reconcile(t.Context(), again)
+	require.NoError(t, err)
+	require.LessOrEqual(t, next.RequeueAfter, 66*time.Second, "nothing tells that the port is free again")
 	w.change("t", replace(replace(spec, "active: 1", "active: 0"), "PORT2", "PORT3, serviceType: LoadBalancer"))
 	w.stands(r, "t", airship.ReasonProgressing)
 }

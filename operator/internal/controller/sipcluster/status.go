@@ -19,9 +19,10 @@ import (
 )
 
 const (
-	// interval is the time between reconciles without a change: it bounds how late a change of unwatched Secrets is
-	// seen.
-	interval = 10 * time.Minute
+	// interval is the time between reconciles without a change: it bounds how late a change of what is not watched is
+	// seen, such as Secrets and HostDeployPolicies. unreadyInterval is that of a SIPCluster that is not ready.
+	interval        = 10 * time.Minute
+	unreadyInterval = time.Minute
 	// maxMessage bounds the message of one host, in bytes.
 	maxMessage = 512
 )
@@ -79,6 +80,9 @@ func (p *pass) outcome(err error) outcome {
 	o := outcome{
 		status: p.status(), ready: p.judge(err), chosen: p.chosen, degraded: p.degraded(),
 		next: reconciler.Next{Interval: interval, AtMost: p.graceEnds},
+	}
+	if o.ready.status != metav1.ConditionTrue {
+		o.next.Interval = unreadyInterval
 	}
 	if p.again {
 		o.next.AtMost = soon(p.sip.Status.Conditions, p.Now())
