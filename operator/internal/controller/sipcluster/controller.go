@@ -235,8 +235,8 @@ func because(reason string, err error) error {
 	return &cause{reason: reason, err: err}
 }
 
-func (c *cause) Error() string { return c.err.Error() }
-func (c *cause) Unwrap() error { return c.err }
+func (c *cause) Error() string   { return c.err.Error() }
+func (c *cause) Unwrap() []error { return []error{c.err} } // so that each of several errors shows its own hint
 
 // asked returns the fault of a request to the API server about one object. If the object was replaced or deleted, the
 // next reconcile decides again.

@@ -139,6 +139,12 @@ func TestAHostLeavesTheLoadBalancerBeforeItsLabels(t *testing.T) {
 	w.change("t", active(1))
 	w.stands(r, "t", airship.ReasonUnableToDecommission, "c", "d")
 	w.says("t", airship.ReasonUnableToDecommission, w.metal+"/c: Metal3Machine t/m uses it", true)
+	w.change("t", active(3))
+	w.permit(nil)
+	w.stands(r, "t", airship.ReasonUnschedulable, "c", "d")
+	w.says("t", airship.ReasonUnschedulable, w.metal+"/c: Metal3Machine t/m uses it", false)
+	w.permit(map[string]any{"names": []any{w.ns}})
+	w.change("t", active(1))
 	w.force("t")
 	w.stands(r, "t", airship.ReasonSucceeded, "c")
 }
@@ -332,6 +338,16 @@ func TestFaultsOfTheSpecAndTheServices(t *testing.T) {
 	w.sip("port", `services: {jumpHost: [{nodePort: PORT2}]}`)
 	w.settle(r, "port")
 	w.says("port", airship.ReasonInfraServiceFailure, "provided port is already allocated", true)
+	w.change("port", `services: {jumpHost: [{nodePort: PORT3}, {nodePort: PORT4}]}`)
+	w.settle(r, "port")
+	w.change("port", `services: {jumpHost: [{nodePort: PORT4}, {nodePort: PORT3}]}`)
+	w.settle(r, "port")
+	w.says("port", airship.ReasonInfraServiceFailure, services.Name("port", services.JumpHost, 0)+" of this SIPCluster has that port", true)
+	w.change("port", `services: {jumpHost: [{nodePort: PORT3, clusterIP: 192.0.2.1}]}`)
+	w.settle(r, "port")
+	w.says("port", airship.ReasonInfraServiceFailure, "may not change once set (correct the service in spec.services; ", true)
+	w.change("port", `services: {}`)
+	w.settle(r, "port")
 
 	// A namespace that the operator did not create is left alone.
 	foreign := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.home("name")}}

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -130,12 +131,40 @@ func (p *pass) put(ctx context.Context, all []*unstructured.Unstructured) error 
 		}
 		made, err := p.Cluster.Amend(ctx, o)
 		if err != nil {
-			return err
+			return p.refused(o, err)
 		}
 		p.objects[keyOf(o)] = made
 		p.known.written[keyOf(o)] = wrote(o, made)
 	}
 	return nil
+}
+
+// refused gives the fault of an object that the API server refuses the tenant's hint.
+func (p *pass) refused(o *unstructured.Unstructured, err error) error {
+	var f *fault.Error
+	if !errors.As(err, &f) || f.Reason != fault.Incompatible {
+		return err
+	}
+	if !strings.Contains(err.Error(), "nodePort") {
+		f.Hint = "correct the service in spec.services; to change what cannot be changed, take the service out of the spec, " +
+			"and add it again when status.services no longer lists it"
+	}
+	for key, other := range p.objects {
+		if key != keyOf(o) && slices.ContainsFunc(nodePorts(other), func(port int64) bool { return slices.Contains(nodePorts(o), port) }) {
+			f.Hint = "the service " + key.name + " of this SIPCluster has that port: first give it another one that is free, then this one its port"
+		}
+	}
+	return f
+}
+
+func nodePorts(o *unstructured.Unstructured) (all []int64) {
+	ports, _, _ := unstructured.NestedSlice(o.Object, "spec", "ports") //nolint:errcheck // else none
+	for _, one := range ports {
+		if port, ok := one.(map[string]any)["nodePort"].(int64); ok && port != 0 {
+			all = append(all, port)
+		}
+	}
+	return all
 }
 
 // written is an object as last applied and the API server's answer: of kinds with a status the generation, else the

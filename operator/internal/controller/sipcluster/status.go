@@ -1,7 +1,6 @@
 package sipcluster
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -92,14 +91,21 @@ func (p *pass) outcome(err error) outcome {
 
 func (p *pass) judge(err error) judgement {
 	missing, unfinished := p.missing(), p.unfinished()
-	switch fault := cmp.Or(p.inUse(), p.foreignFault()); {
+	hosts := errors.Join(p.inUse(), p.foreignFault())
+	text := ""
+	if hosts != nil {
+		text = "\n" + fault.Text(hosts)
+	}
+	switch {
 	case err != nil:
-		return failed(err)
+		j := failed(err)
+		j.message += text
+		return j
 	case missing != "":
-		missing += ". See status.missing for the causes; add BareMetalHosts that fit, or lower the count"
+		missing += ". See status.missing for the causes; add BareMetalHosts that fit, or lower the count" + text
 		return judgement{reason: airship.ReasonUnschedulable, message: missing, status: metav1.ConditionFalse}
-	case fault != nil:
-		return failed(fault)
+	case hosts != nil:
+		return failed(hosts)
 	case unfinished != "":
 		return judgement{reason: airship.ReasonProgressing, message: unfinished, status: metav1.ConditionUnknown}
 	}
