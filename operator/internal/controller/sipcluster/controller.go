@@ -123,11 +123,12 @@ type hosts struct {
 	extracted map[types.NamespacedName]*extracted
 	choice    choose.Choice
 	chosen    bool // choice is valid
-	// clusterName is the Cluster that may use the hosts; foreign are the hosts that another one uses.
-	clusterName string
-	foreign     map[types.NamespacedName]string
-	leading     string        // the pod that may still forward to leaving hosts, and why
-	graceEnds   time.Duration // time until a host in error is replaced; 0 for none
+	// clusterName is the Cluster that may use the hosts; foreign are the hosts that another one uses, and shared those
+	// with the address of another host.
+	clusterName     string
+	foreign, shared map[types.NamespacedName]string
+	leading         string        // the pod that may still forward to leaving hosts, and why
+	graceEnds       time.Duration // time until a host in error is replaced; 0 for none
 }
 
 // deployed are the existing and the desired services.

@@ -555,3 +555,15 @@ func TestHostsThatAnotherClusterUses(t *testing.T) {
 	leads(a, b)
 	require.Equal(t, airship.ReasonSucceeded, w.ready("t").Reason, w.ready("t").Message)
 }
+
+// Ready names a host whose address services may not connect to, or that another has too.
+func TestHostsWithAddressesThatCannotBeServed(t *testing.T) {
+	w, r := start(t)
+	w.hosts("a")
+	w.host(metal3.Host{Name: "b", Address: "10.1.1.97"})
+	w.host(metal3.Host{Name: "c", Address: "203.0.113.1"})
+	w.settled(r, active(3))
+	w.says("t", airship.ReasonInfraServiceFailure, w.metal+"/b: host "+w.metal+"/a has its address 10.1.1.97 too, "+w.metal+
+		"/c: services leave it out: the operator's --sip-egress does not allow its address 203.0.113.1", true)
+	require.Contains(t, w.get("t").Status.Hosts[1].Problem, "has its address 10.1.1.97 too")
+}

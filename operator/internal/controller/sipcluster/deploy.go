@@ -97,13 +97,13 @@ func (p *pass) apply(ctx context.Context) error {
 	p.applied = true
 	errs := []error{p.put(ctx, p.common)}
 	for _, service := range p.rendered {
-		err := cmp.Or(service.Err, errs[0])
+		err := errs[0]
 		if err == nil {
 			if err = p.put(ctx, service.Objects); !errors.Is(err, errUnfinished) {
 				errs = append(errs, err)
 			}
 		}
-		p.assess(service, err)
+		p.assess(service, cmp.Or(service.Err, err))
 	}
 	return errors.Join(append(errs, p.prune(ctx), p.removeFormer(ctx))...)
 }
@@ -246,7 +246,7 @@ func (p *pass) assess(s services.Service, err error) {
 	case errors.Is(err, errUnfinished):
 		st.Message = errUnfinished.Error()
 	case err != nil:
-		st.Message = "it is not applied: see the condition Ready"
+		st.Message = "see the condition Ready"
 	default:
 		st.Message = condition.Cut(unready(p.objects[objectKey{"Deployment", s.Name}]), maxMessage)
 	}

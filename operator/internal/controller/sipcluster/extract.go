@@ -256,13 +256,20 @@ type machine struct {
 }
 
 // verify finds hosts that the machine of another Cluster uses: Cluster API takes any matching host in its namespace.
-// Services do not forward to them. Consumers of other kinds are not verified.
+// Services do not forward to them. Consumers of other kinds are not verified. It also finds hosts of one address.
 func (p *pass) verify() {
 	expected := p.expectedCluster()
-	p.clusterName, p.foreign = expected.Name, map[types.NamespacedName]string{}
+	p.clusterName, p.foreign, p.shared = expected.Name, map[types.NamespacedName]string{}, map[types.NamespacedName]string{}
+	owner := map[string]types.NamespacedName{}
 	for _, h := range p.choice.Held() {
 		if m := p.extracted[h.Key()].machine; m != nil && m.cluster != expected {
 			p.foreign[h.Key()] = fmt.Sprintf("%s of Cluster %q uses it", h.Consumer(), m.cluster.Name)
+		}
+		for _, a := range p.extracted[h.Key()].all(p.sip.Spec.Services.Interfaces()) {
+			if other, taken := owner[a]; taken {
+				p.shared[h.Key()] = fmt.Sprintf("host %s has its address %s too", other, a)
+			}
+			owner[a] = h.Key()
 		}
 	}
 }

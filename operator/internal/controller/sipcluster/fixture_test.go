@@ -262,7 +262,7 @@ func (w *world) find(name string) *airship.SIPCluster {
 }
 
 // sip makes a SIPCluster of a spec in YAML, where FLAVOR selects this world's hosts
-// and PORT1 to PORT4 are ports of its own.
+// PORT1 to PORT4 are ports of its own, and the first jump host has a key.
 func (w *world) sip(name, spec string) *airship.SIPCluster {
 	w.Helper()
 	s := &airship.SIPCluster{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name}}
@@ -274,6 +274,8 @@ func (w *world) sip(name, spec string) *airship.SIPCluster {
 func (w *world) parse(spec string, into *airship.SIPClusterSpec) {
 	w.Helper()
 	spec = strings.ReplaceAll(spec, "FLAVOR", "labelSelector: {matchLabels: {flavor: "+w.flavor+"}}")
+	key := "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIE0IuIJYGZJxOCxWkqgqS5jTmJ5n2f7dRlVYqP7mJtZ2"
+	spec = strings.ReplaceAll(spec, "jumpHost: [{", "jumpHost: [{sshAuthorizedKeys: ["+key+"], ")
 	for i, port := range []string{"PORT1", "PORT2", "PORT3", "PORT4"} {
 		spec = strings.ReplaceAll(spec, port, strconv.Itoa(int(w.port)+i))
 	}

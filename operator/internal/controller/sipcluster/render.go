@@ -159,7 +159,7 @@ func (p *pass) served() (map[airship.Role][]services.Host, error) {
 		fmt.Sprintf("%d hosts (%s)", len(unread), few(unread)), fault.HintOf(first), "%w", first)
 }
 
-// leftOut returns why a service does not forward to a host; "" if all do.
+// leftOut returns why a service does not forward to a host, or not to it alone; "" if all do.
 func (p *pass) leftOut(host types.NamespacedName) string {
 	if why := p.foreign[host]; why != "" {
 		return "services leave it out: " + why
@@ -169,11 +169,26 @@ func (p *pass) leftOut(host types.NamespacedName) string {
 			return why
 		}
 	}
-	return ""
+	return p.shared[host]
 }
 
-// existing returns the Secrets with generated keys and certificates, and the Deployments. It omits Deployments of an
-// earlier version, which the tenant can change.
+// leftOutFault names the hosts that services cannot tell apart or connect to; nil for none. See foreignFault for others.
+func (p *pass) leftOutFault() error {
+	var all []string
+	for _, h := range p.choice.Held() {
+		if why := p.leftOut(h.Key()); why != "" && p.foreign[h.Key()] == "" {
+			all = append(all, h.Key().String()+": "+why)
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return because(airship.ReasonInfraServiceFailure, fault.Errorf(fault.Refused, "serve", "all hosts",
+		"correct the hosts' network data; an administrator can change --sip-egress", "%s", few(all)))
+}
+
+// existing returns the Secrets with generated keys and certificates, the ConfigMaps, and the Deployments. Of an earlier
+// version it returns Secrets only: the tenant can change the rest.
 func (p *pass) existing() (kept map[string]services.Secret, running map[string]*appsv1.Deployment) {
 	kept, running = map[string]services.Secret{}, map[string]*appsv1.Deployment{}
 	decode := runtime.DefaultUnstructuredConverter.FromUnstructured
@@ -183,6 +198,14 @@ func (p *pass) existing() (kept map[string]services.Secret, running map[string]*
 			var s corev1.Secret
 			if decode(o.Object, &s) == nil {
 				kept[s.Name] = s.Data
+			}
+		case o.GetKind() == "ConfigMap" && o.GetNamespace() == p.home:
+			var c corev1.ConfigMap
+			if decode(o.Object, &c) == nil {
+				kept[c.Name] = services.Secret{}
+				for name, text := range c.Data {
+					kept[c.Name][name] = []byte(text)
+				}
 			}
 		case o.GetKind() == "Deployment" && o.GetNamespace() == p.home:
 			d := &appsv1.Deployment{}

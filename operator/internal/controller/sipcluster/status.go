@@ -91,7 +91,7 @@ func (p *pass) outcome(err error) outcome {
 
 func (p *pass) judge(err error) judgement {
 	missing, unfinished := p.missing(), p.unfinished()
-	hosts := errors.Join(p.inUse(), p.foreignFault())
+	hosts := errors.Join(p.inUse(), p.foreignFault(), p.leftOutFault())
 	text := ""
 	if hosts != nil {
 		text = "\n" + fault.Text(hosts)

@@ -38,28 +38,17 @@ const (
 // to the hosts (`ssh -J`, -W, -L). Other sessions run `host list`, and sshd refuses all else.
 func (r *rendering) jumpHost(s airship.JumpHost) error {
 	placeErr := r.place(airship.RoleControlPlane, airship.RoleWorker)
-	keys, keysErr := r.publicKeys(".sshAuthorizedKeys", s.SSHAuthorizedKeys)
-	authorities, authoritiesErr := r.publicKeys(".trustedUserCAKeys", s.TrustedUserCAKeys)
+	files, accessErr := r.access(s)
 	hostKey, hostKeyErr := r.hostKey()
-	if err := errors.Join(placeErr, keysErr, authoritiesErr, hostKeyErr); err != nil {
+	if err := errors.Join(placeErr, accessErr, hostKeyErr); err != nil {
 		return err
 	}
-	config := r.sshd(len(authorities) > 0)
+	config := r.sshd(files[trustedCAFile] != "")
 	if len(config) > maxSSHConfig {
 		return r.wrong("", fmt.Sprintf("%d hosts make an sshd_config of %d bytes, more than %d",
 			len(r.hosts), len(config), maxSSHConfig), "divide the hosts among several SIPClusters")
 	}
-	files := map[string]string{
-		jumphost.ConfigFile: config, jumphost.HostsFile: hostList(r.hosts),
-		authorizedKeysFile: lines(keys),
-	}
-	if len(authorities) > 0 {
-		principals := s.AuthorizedPrincipals
-		if len(principals) == 0 {
-			principals = []string{jumphost.User}
-		}
-		files[trustedCAFile], files[principalsFile] = lines(authorities), lines(principals)
-	}
+	files[jumphost.ConfigFile], files[jumphost.HostsFile] = config, hostList(r.hosts)
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		r.hash = hashed(nil, []byte(r.hash), []byte(name), []byte(files[name]))
 	}
@@ -78,6 +67,36 @@ func (r *rendering) jumpHost(s airship.JumpHost) error {
 	}
 	r.egress = to(r.leads, reached...)
 	return nil
+}
+
+// access returns the files that say who may log in. While a key is wrong, those of the existing jump host stay, so that
+// hosts can leave.
+func (r *rendering) access(s airship.JumpHost) (map[string]string, error) {
+	keys, keysErr := r.publicKeys(".sshAuthorizedKeys", s.SSHAuthorizedKeys)
+	authorities, authoritiesErr := r.publicKeys(".trustedUserCAKeys", s.TrustedUserCAKeys)
+	files := map[string]string{authorizedKeysFile: lines(keys)}
+	if len(authorities) > 0 {
+		principals := s.AuthorizedPrincipals
+		if len(principals) == 0 {
+			principals = []string{jumphost.User}
+		}
+		files[trustedCAFile], files[principalsFile] = lines(authorities), lines(principals)
+	}
+	was := r.in.Kept[r.Name+suffixConfig]
+	switch r.Err = errors.Join(keysErr, authoritiesErr); {
+	case r.Err != nil && was == nil:
+		return nil, r.Err
+	case r.Err != nil:
+		clear(files)
+		for _, name := range []string{authorizedKeysFile, trustedCAFile, principalsFile} {
+			if text, ok := was[name]; ok {
+				files[name] = string(text)
+			}
+		}
+	case len(keys)+len(authorities) == 0:
+		r.Err = r.wrong("", "nobody can log in: it has no key", "write sshAuthorizedKeys or trustedUserCAKeys")
+	}
+	return files, nil
 }
 
 // sshd returns sshd_config. StrictModes would refuse the modes of mounted volumes, which nothing in the pod can
@@ -204,6 +223,9 @@ func AuthorizedKey(line string) (string, error) {
 		return "", errors.New("it is not one line of authorized_keys")
 	case len(options) > 0:
 		return "", fmt.Errorf("it has options (%.80q), which are not supported", options)
+	}
+	if _, isCertificate := public.(*ssh.Certificate); isCertificate {
+		return "", errors.New("it is a certificate, which sshd does not accept here")
 	}
 	key := strings.TrimSuffix(string(ssh.MarshalAuthorizedKey(public)), "\n")
 	return strings.TrimSpace(key + " " + comment), nil

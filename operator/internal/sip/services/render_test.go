@@ -171,7 +171,7 @@ func TestPodsAreRolledWhenTheyHaveToBe(t *testing.T) {
 			in.Hosts[airship.RoleControlPlane] = in.Hosts[airship.RoleControlPlane][:1]
 		}, []Kind{LoadBalancerControlPlane, JumpHost}},
 		"a worker has another address": {func(in *input) { in.Hosts[airship.RoleWorker] = []Host{bmHost("w-0", "10.0.1.9")} }, []Kind{LoadBalancerWorker, JumpHost}},
-		"a key may log in no more":     {func(in *input) { in.Spec.JumpHost[0].SSHAuthorizedKeys = nil }, []Kind{JumpHost}},
+		"a key may log in no more":     {func(in *input) { in.Spec.JumpHost[0].SSHAuthorizedKeys[0] = newUser(t).line() }, []Kind{JumpHost}},
 		"a client has another secret":  {func(in *input) { in.Secrets["dex"] = settingsOfDex("other") }, []Kind{Auth}},
 		"another login of the mirror":  {func(in *input) { in.PullSecret = []byte(`{"auths":{}}`) }, nil},
 		"the certificate is renewed":   {func(in *input) { in.Now = first.renewAt(t) }, []Kind{Auth}},
@@ -332,6 +332,11 @@ func TestBadInputIsRefused(t *testing.T) {
 		"two keys on one line": {func(in *input) {
 			in.Spec.JumpHost[0].SSHAuthorizedKeys[0] += "\n" + in.Spec.JumpHost[0].SSHAuthorizedKeys[0]
 		}, JumpHost, "not one line"},
+		"a certificate": {func(in *input) {
+			u := newUser(t)
+			u.Signer = u.certifies(t, u, "ubuntu")
+			in.Spec.JumpHost[0].SSHAuthorizedKeys[0] = u.line()
+		}, JumpHost, "sshAuthorizedKeys[0]: it is a certificate"},
 		"a CA that is no key": {func(in *input) { in.Spec.JumpHost[0].TrustedUserCAKeys = []string{"x"} }, JumpHost, "spec.services.jumpHost[0].trustedUserCAKeys[0]"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -349,6 +354,15 @@ func TestBadInputIsRefused(t *testing.T) {
 			require.NotContains(t, fault.Text(err), "s3cret")
 		})
 	}
+}
+
+// A jump host without a key runs, so that hosts can leave it, and says that it serves nobody.
+func TestAJumpHostThatServesNobodySaysSo(t *testing.T) {
+	in := full(t)
+	in.Spec.JumpHost[0].SSHAuthorizedKeys = nil
+	jump := in.render().of(t, JumpHost)
+	require.ErrorContains(t, jump.Err, "nobody can log in")
+	require.NotEmpty(t, jump.Objects)
 }
 
 const dexSecret = `s3cret-$HOME-{{.}}-"\`

@@ -48,7 +48,7 @@ type Input struct {
 	Hosts map[airship.Role][]Host
 	// Secret reads a Secret that the spec refers to; nil for a missing one. Errors are faults.
 	Secret func(airship.SecretName) (Secret, error)
-	// Kept are the cluster's Secrets of an earlier reconcile, by name.
+	// Kept are the cluster's Secrets and ConfigMaps of an earlier reconcile, by name: no two have the same.
 	Kept map[string]Secret
 	// Running are the cluster's Deployments of an earlier reconcile, by name.
 	Running map[string]*appsv1.Deployment
@@ -102,11 +102,11 @@ type Service struct {
 	Image string
 	// Endpoints are the ports that every node answers on, as :PORT or :START-END.
 	Endpoints []string
-	// Objects to apply, in this order. Empty if Err is not nil: then the cluster's objects stay.
+	// Objects to apply, in this order. If there are none, the cluster's objects stay.
 	Objects []*unstructured.Unstructured
 	// LeftOut are the hosts that the service does not forward to, with the reason.
 	LeftOut map[types.NamespacedName]string
-	// Err is why it cannot be rendered: a fault that names the field.
+	// Err is why it cannot be rendered, or does not serve as the spec says: a fault that names the field.
 	Err error
 }
 
