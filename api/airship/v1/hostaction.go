@@ -28,7 +28,7 @@ type HostAction struct {
 // HostActionSpec is the requested action on a host.
 //
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="create another HostAction"
-// +kubebuilder:validation:XValidation:rule="!has(self.force) || self.action == 'Reboot'",message="force needs the action Reboot"
+// +kubebuilder:validation:XValidation:rule="!has(self.force) || !self.force || self.action == 'Reboot'",message="force needs the action Reboot"
 type HostActionSpec struct {
 	// Cluster is the name of the host's SIPCluster.
 	// +kubebuilder:validation:MinLength=1

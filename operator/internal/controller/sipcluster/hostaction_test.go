@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -94,6 +95,14 @@ func TestHostActionsGoThroughMetal3(t *testing.T) {
 	w.actOn(r, forced)
 	w.act(r, "soft-again", "a", airship.Reboot)
 	require.JSONEq(t, `{"mode":"hard"}`, w.bare("a").Annotations[annotationReboot], "a forced reboot stays forced")
+
+	written := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
+		"cluster": "t", "host": map[string]any{"namespace": w.metal, "name": "b"}, "action": "PowerOff", "force": false,
+	}}}
+	written.SetGroupVersionKind(airship.GroupVersion.WithKind("HostAction"))
+	written.SetNamespace(w.ns)
+	written.SetName("not-forced")
+	require.NoError(t, w.Create(t.Context(), written))
 
 	off.Spec.Action = airship.PowerOn
 	require.True(t, apierrors.IsInvalid(w.Update(t.Context(), off)))

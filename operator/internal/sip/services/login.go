@@ -104,7 +104,7 @@ func (r *rendering) dexConfig(issuer string, settings []byte) (text []byte, conn
 	if err := yaml.UnmarshalStrict(settings, &given); err != nil {
 		where := strings.Join(slices.Compact(lineOfError.FindAllString(err.Error(), -1)), ", ")
 		return nil, nil, r.wrong(".configSecret",
-			strings.TrimSpace("config.yaml is not YAML of names and values, each name once "+where),
+			strings.TrimSuffix("config.yaml is not YAML of names and values, each name once: "+where, ": "),
 			"correct it in the Secret; Dex documents the settings")
 	}
 	err = r.spelled("", given, "connectors", "staticPasswords", "enablePasswordDB", "oauth2", "expiry")
