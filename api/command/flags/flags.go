@@ -198,7 +198,7 @@ func Exactly(names ...string) cobra.PositionalArgs {
 			return Usage(cmd, "missing argument "+strings.Join(needed[len(args):], " "))
 		case len(args) > len(names):
 			return Usage(cmd, fmt.Sprintf("unexpected argument %q", args[len(names)]))
-		case slices.Contains(args, ""): // an unset variable
+		case slices.Contains(args, "") && !strings.Contains(cmd.Long, `""`): // an unset variable
 			return Usage(cmd, "argument "+strings.Trim(names[slices.Index(args, "")], "[]")+" is empty")
 		}
 		for _, flag := range required {

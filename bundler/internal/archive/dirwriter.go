@@ -134,7 +134,8 @@ func (w *DirWriter) checkEmpty() error {
 	has := func(name string) bool { return exists(filepath.Join(w.path, name)) }
 	why := "it is not empty, and no OCI image layout"
 	list, err := os.ReadDir(w.path)
-	list = slices.DeleteFunc(list, func(e fs.DirEntry) bool { return e.Name() == "lost+found" }) // of a fresh file system
+	isOfFileSystem := func(e fs.DirEntry) bool { return e.Name() == "lost+found" }
+	list = slices.DeleteFunc(list, isOfFileSystem)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil

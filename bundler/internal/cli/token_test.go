@@ -90,7 +90,7 @@ func TestSignsWithAHardwareToken(t *testing.T) {
 	run(w, 0, "lock", "@up", "-o", "lock.yaml", "--matrix-key", "release.pub")
 
 	require.Contains(t, run(w, 8, "sign", "one.tar", "--key", release), "-tags pkcs11")
-	require.Contains(t, run(w, 2, "sign", "one.tar", "--key", "pkcs11:token=signing;object=release?pin-value="+pin), "pin-value puts the PIN")
+	require.Contains(t, run(w, 2, "sign", "one.tar", "--key", "pkcs11:token=signing;object=release?pin-value="+pin), "pin-value: everyone on this machine")
 	require.Contains(t, run(&withTokens, 6, "sign", "one.tar", "--key", release, "--key-password-file", "wrong"), "PIN")
 	require.Contains(t, run(&withTokens, 4, "sign", "one.tar", "--key", "pkcs11:token=signing;object=none?module-path="+module, "--key-password-file", "pin"), "no private key")
 	require.Contains(t, run(&withTokens, 4, "sign", "one.tar", "--key", "pkcs11:token=none;object=none?module-path="+module, "--key-password-file", "pin"), "check that the token is there")

@@ -272,8 +272,10 @@ var failing = []struct {
 	{"category that the vCenter lacks", func(s *preflight.Snapshot) { s.Wants.Categories = append(s.Wants.Categories, "rack") }, "topology-category", preflight.BlockInstall, []string{"rack", "govc tags.category.create -m=false 'rack'"}},
 	{"host without a zone", func(s *preflight.Snapshot) { delete(s.VCenters[0].Tagged, ref("HostSystem", "h2")) }, "topology-tag", preflight.BlockInstall, []string{"/dc/c/esx2 (node node-2)", "no tag of zone"}},
 	{"zone that cannot be a label", func(s *preflight.Snapshot) {
-		s.VCenters[0].Tagged[ref("HostSystem", "h2")] = []preflight.Category{{Name: "zone", Tag: strings.Repeat("z", 64)}}
-	}, "topology-tag", preflight.BlockInstall, []string{"/dc/c/esx2 (node node-2)", "must be no more than 63", "rename it"}},
+		long := []preflight.Category{{Name: "zone", Tag: strings.Repeat("z", 64)}}
+		s.VCenters[0].Tagged[ref("HostSystem", "h2")] = long
+	}, "topology-tag", preflight.BlockInstall,
+		[]string{"/dc/c/esx2 (node node-2)", "must be no more than 63", "rename it"}},
 	{"several vCenters without categories", func(s *preflight.Snapshot) {
 		s.Wants.Categories = nil
 		s.VCenters = append(s.VCenters, preflight.VCenter{Name: "west", UsedByCSI: true, Version: "8.0.3"})

@@ -29,7 +29,7 @@ func checks() []check {
 			source: "vsphere-csi-driver pkg/common/config/config.go",
 		},
 		{
-			id: connection, worst: BlockInstall, stops: true, when: anyVCenter, run: connections,
+			id: "vcenter-connection", worst: BlockInstall, stops: true, when: anyVCenter, run: connections,
 			reads: "TLS certificate, API versions, inventory", fails: "the vCenter does not answer, or with an untrusted certificate",
 			why:    "the drivers cannot work without it; other vCenters were checked all the same",
 			remedy: "see that the vCenter runs, and that its certificate is trusted", source: "vSphere API",

@@ -123,8 +123,8 @@ type hosts struct {
 	extracted map[types.NamespacedName]*extracted
 	choice    choose.Choice
 	chosen    bool // choice is valid
-	// clusterName is the Cluster that may use the hosts; foreign are the hosts that another one uses, and shared those
-	// with the address of another host.
+	// clusterName is the Cluster that may use the hosts. Another one uses those in foreign; those in shared have the
+	// address of another host.
 	clusterName     string
 	foreign, shared map[types.NamespacedName]string
 	leading         string        // the pod that may still forward to leaving hosts, and why

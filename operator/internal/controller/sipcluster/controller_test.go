@@ -342,10 +342,11 @@ func TestFaultsOfTheSpecAndTheServices(t *testing.T) {
 	w.settle(r, "port")
 	w.change("port", `services: {jumpHost: [{nodePort: PORT4}, {nodePort: PORT3}]}`)
 	w.settle(r, "port")
-	w.says("port", airship.ReasonInfraServiceFailure, services.Name("port", services.JumpHost, 0)+" of this SIPCluster has that port", true)
+	const failure = airship.ReasonInfraServiceFailure
+	w.says("port", failure, services.Name("port", services.JumpHost, 0)+" of this SIPCluster has that port", true)
 	w.change("port", `services: {jumpHost: [{nodePort: PORT3, clusterIP: 192.0.2.1}]}`)
 	w.settle(r, "port")
-	w.says("port", airship.ReasonInfraServiceFailure, "may not change once set (correct the service in spec.services; ", true)
+	w.says("port", failure, "may not change once set (correct the service in spec.services; ", true)
 	w.change("port", `services: {}`)
 	w.settle(r, "port")
 
@@ -563,7 +564,7 @@ func TestHostsWithAddressesThatCannotBeServed(t *testing.T) {
 	w.host(metal3.Host{Name: "b", Address: "10.1.1.97"})
 	w.host(metal3.Host{Name: "c", Address: "203.0.113.1"})
 	w.settled(r, active(3))
-	w.says("t", airship.ReasonInfraServiceFailure, w.metal+"/b: host "+w.metal+"/a has its address 10.1.1.97 too, "+w.metal+
-		"/c: services leave it out: the operator's --sip-egress does not allow its address 203.0.113.1", true)
+	w.says("t", airship.ReasonInfraServiceFailure, w.metal+"/b: host "+w.metal+"/a has its address 10.1.1.97 too, "+
+		w.metal+"/c: services leave it out: the operator's --sip-egress does not allow its address 203.0.113.1", true)
 	require.Contains(t, w.get("t").Status.Hosts[1].Problem, "has its address 10.1.1.97 too")
 }

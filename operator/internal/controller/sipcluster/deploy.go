@@ -146,12 +146,14 @@ func (p *pass) refused(o *unstructured.Unstructured, err error) error {
 		return err
 	}
 	if !strings.Contains(err.Error(), "nodePort") {
-		f.Hint = "correct the service in spec.services; to change what cannot be changed, take the service out of the spec, " +
-			"and add it again when status.services no longer lists it"
+		f.Hint = "correct the service in spec.services; where a field cannot be changed, take the service out there, " +
+			"and add it again once status.services lacks it"
 	}
+	isWanted := func(port int64) bool { return slices.Contains(nodePorts(o), port) }
 	for key, other := range p.objects {
-		if key != keyOf(o) && slices.ContainsFunc(nodePorts(other), func(port int64) bool { return slices.Contains(nodePorts(o), port) }) {
-			f.Hint = "the service " + key.name + " of this SIPCluster has that port: first give it another one that is free, then this one its port"
+		if key != keyOf(o) && slices.ContainsFunc(nodePorts(other), isWanted) {
+			f.Hint = "the service " + key.name + " of this SIPCluster has that port: first give it another one that is free, " +
+				"then this one its port"
 		}
 	}
 	return f
@@ -308,7 +310,7 @@ func (p *pass) allReady(kind services.Kind) bool {
 }
 
 // releasable reports whether hosts may be released: no service forwards to a leaving one, neither a rendered service
-// nor a removed one that still exists. What else a service lacks, such as its port, keeps no host.
+// nor a removed one that still exists. A service may lack something else, such as its port.
 func (p *pass) releasable() bool {
 	if p.again || len(p.states) != len(p.rendered) || len(p.outgoing()) > 0 {
 		return false

@@ -259,7 +259,8 @@ type machine struct {
 // Services do not forward to them. Consumers of other kinds are not verified. It also finds hosts of one address.
 func (p *pass) verify() {
 	expected := p.expectedCluster()
-	p.clusterName, p.foreign, p.shared = expected.Name, map[types.NamespacedName]string{}, map[types.NamespacedName]string{}
+	p.clusterName = expected.Name
+	p.foreign, p.shared = map[types.NamespacedName]string{}, map[types.NamespacedName]string{}
 	owner := map[string]types.NamespacedName{}
 	for _, h := range p.choice.Held() {
 		if m := p.extracted[h.Key()].machine; m != nil && m.cluster != expected {

@@ -172,7 +172,7 @@ func (p *pass) leftOut(host types.NamespacedName) string {
 	return p.shared[host]
 }
 
-// leftOutFault names the hosts that services cannot tell apart or connect to; nil for none. See foreignFault for others.
+// leftOutFault names the hosts that services cannot tell apart or connect to; nil for none.
 func (p *pass) leftOutFault() error {
 	var all []string
 	for _, h := range p.choice.Held() {
@@ -187,8 +187,8 @@ func (p *pass) leftOutFault() error {
 		"correct the hosts' network data; an administrator can change --sip-egress", "%s", few(all)))
 }
 
-// existing returns the Secrets with generated keys and certificates, the ConfigMaps, and the Deployments. Of an earlier
-// version it returns Secrets only: the tenant can change the rest.
+// existing returns the Secrets with generated keys and certificates, the ConfigMaps, and the Deployments. It returns
+// Secrets only of an earlier version: the tenant can change the rest.
 func (p *pass) existing() (kept map[string]services.Secret, running map[string]*appsv1.Deployment) {
 	kept, running = map[string]services.Secret{}, map[string]*appsv1.Deployment{}
 	decode := runtime.DefaultUnstructuredConverter.FromUnstructured

@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// interval is the time between reconciles without a change: it bounds how late a change of what is not watched is
-	// seen, such as Secrets and HostDeployPolicies. unreadyInterval is that of a SIPCluster that is not ready.
+	// interval is the time between reconciles without a change. Secrets and HostDeployPolicies are not watched, so
+	// their changes may wait for it. unreadyInterval is that of a SIPCluster that is not ready.
 	interval        = 10 * time.Minute
 	unreadyInterval = time.Minute
 	// maxMessage bounds the message of one host, in bytes.

@@ -94,7 +94,7 @@ func (r *rendering) access(s airship.JumpHost) (map[string]string, error) {
 			}
 		}
 	case len(keys)+len(authorities) == 0:
-		r.Err = r.wrong("", "nobody can log in: it has no key", "write sshAuthorizedKeys or trustedUserCAKeys")
+		r.Err = r.wrong("", "no user can log in: it has no key", "write sshAuthorizedKeys or trustedUserCAKeys")
 	}
 	return files, nil
 }

@@ -361,7 +361,7 @@ func TestAJumpHostThatServesNobodySaysSo(t *testing.T) {
 	in := full(t)
 	in.Spec.JumpHost[0].SSHAuthorizedKeys = nil
 	jump := in.render().of(t, JumpHost)
-	require.ErrorContains(t, jump.Err, "nobody can log in")
+	require.ErrorContains(t, jump.Err, "no user can log in")
 	require.NotEmpty(t, jump.Objects)
 }
 
