@@ -103,6 +103,9 @@ func ParseMinor(s string) (Minor, error) {
 	return Minor{Major: number(m[1]), Minor: number(m[2])}, nil
 }
 
+// isWrongRange matches the rest of a range whose last version is wrong, or hidden behind a suffix of the first.
+var isWrongRange = regexp.MustCompile(`^[0-9]+(\.|$)|v[0-9]+\.[0-9]`)
+
 // ParseMinors reads one minor, "1.33", or a range, "1.32-1.34", of at most a hundred. It uses the
 // minor of a longer version, "v1.33.4+k3s1".
 func ParseMinors(s string) ([]Minor, error) {
@@ -110,6 +113,9 @@ func ParseMinors(s string) ([]Minor, error) {
 	from, err := ParseKubernetes(first)
 	to, lastErr := ParseKubernetes(last)
 	if err != nil || lastErr != nil { // one version, and a dash may begin its suffix
+		if isWrongRange.MatchString(last) {
+			return nil, fmt.Errorf("%q is no range of minors: write it as 1.32-1.34", s)
+		}
 		if from, err = ParseKubernetes(s); err != nil {
 			return nil, err
 		}

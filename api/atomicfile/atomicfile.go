@@ -100,13 +100,14 @@ func writing(data []byte) func(*os.File) error {
 	}
 }
 
-// write creates a complete file, or none, with a mode independent of the umask; name is its final name, for messages.
+// write creates a complete file, or none, with a mode independent of the umask. Mode 0 is that of the owner alone, or
+// of a medium without modes. name is its final name, for messages.
 func (d *Folder) write(name, file string, mode fs.FileMode, fill func(*os.File) error) error {
 	f, err := d.Root.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return Fault("write", d.At(name), err)
 	}
-	if err = fill(f); err == nil {
+	if err = fill(f); err == nil && mode != 0 {
 		err = chmod(f, mode)
 	}
 	if err == nil {

@@ -187,7 +187,7 @@ func AdmissionHint(err error) string {
 	case strings.Contains(text, "exceeded quota"):
 		return "raise the namespace's resource quota"
 	case strings.Contains(text, "ValidatingAdmissionPolicy '"), strings.Contains(text, `" denied the request`):
-		return "an admission policy of the cluster refuses it: give the operator an exception there"
+		return "an admission policy of the cluster refuses it: correct what it names, or have an exception made there"
 	}
 	return ""
 }

@@ -143,7 +143,7 @@ func Fill(name string, mode os.FileMode, fill func(*os.File) error) error {
 	if err != nil {
 		return atomicfile.Fault("write", name, err)
 	}
-	if info, err := os.Stat(to); err == nil && mode != 0o600 {
+	if info, err := os.Stat(to); err == nil && mode != 0o600 && mode != 0 {
 		mode = info.Mode().Perm() // its owner may have kept others out
 	}
 	return in(filepath.Dir(to), name, func(d *atomicfile.Folder) error {

@@ -308,8 +308,6 @@ func (w *writer) value(path string, v any, depth int) {
 		}
 	case []any:
 		w.list(path, v, depth)
-	case map[any]any:
-		w.err = fmt.Errorf("%s has keys that are no text", path)
 	default:
 		w.lines = append(w.lines, path+": "+w.scalar(path, v))
 	}

@@ -189,10 +189,10 @@ func (s *Site) writable(r *record, secret *corev1.Secret) error {
 	switch {
 	case s.Output != nil:
 		return nil
-	case secret != nil && ptr.Deref(secret.Immutable, false):
-		return s.conflict(errors.New("it is immutable"), "make it again without immutable: true, with the same data")
 	case by != "":
 		return s.conflict(fmt.Errorf("%s writes it, and would undo the change", by), "print the Secret for its source: add --output-secret")
+	case secret != nil && ptr.Deref(secret.Immutable, false):
+		return s.conflict(errors.New("it is immutable"), "make it again without immutable: true, with the same data")
 	case r.Printed:
 		return s.conflict(errors.New("it was printed, and the cluster does not have it yet"),
 			"put it there by its source, then run this again; or print another one: add --output-secret")

@@ -67,7 +67,7 @@ func (r *Run) leaving(ctx context.Context, node string) ([]corev1.Pod, error) {
 	}
 	if !r.Drain {
 		return nil, fault.Errorf(fault.Refused, "power off the VM of", node,
-			"evict them, --drain, or drain it: kubectl drain "+node,
+			"evict them, --drain, or drain it (kubectl drain "+node+"), and uncordon it at the end",
 			"%d pods run there, such as %s", len(pods), name(&pods[0]))
 	}
 	return pods, r.evictable(node, pods)

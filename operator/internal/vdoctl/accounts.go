@@ -410,7 +410,7 @@ func (f *accountFile) change(do func() error) error {
 		return err
 	}
 	f.was = data
-	return userfile.Write(f.name, data, 0o600)
+	return userfile.Write(f.name, data, 0)
 }
 
 // remove removes the file, unless another vdoctl has written to it since it was read.

@@ -114,7 +114,7 @@ func (x *collection) run(ctx context.Context, name string) error {
 		return err
 	}
 	size := int64(0)
-	err = userfile.Fill(name, 0o600, func(f *os.File) error {
+	err = userfile.Fill(name, 0, func(f *os.File) error {
 		z := gzip.NewWriter(f)
 		t := tar.NewWriter(z)
 		if err := x.collect(ctx, cfg, t); err != nil {

@@ -205,7 +205,7 @@ func (o *vmsOptions) lookApart(ctx context.Context, s site, state preflight.Clus
 				errs = append(errs, fault.Errorf(fault.Refused, "change", path,
 					"name it as such: --nodes "+node, "it is node %s", node))
 			}
-			begun := isTemplate(path) && !m.Template // a VM whose work was interrupted is no template now
+			begun := isTemplate(path) && !m.Template && !m.On // a VM whose work was interrupted is no template now
 			m.Template = m.Template || begun
 			machines = append(machines, preflight.NodeMachine{VCenter: found.Name, Path: path, Machine: m,
 				Node: preflight.Node{Begun: begun}})
