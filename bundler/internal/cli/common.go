@@ -259,8 +259,9 @@ const (
 
 // reporter returns the progress reporter of the command.
 func (c *common) reporter() run.Progress {
-	all := &counter{out: c.err, asJSON: c.progress == progressJSON}
-	if !c.shows || c.quiet || c.json() && c.progress == progressAuto {
+	warnsOnly := !c.shows || c.quiet || c.json() && c.progress == progressAuto
+	all := &counter{out: c.err, asJSON: c.progress == progressJSON || c.json() && warnsOnly}
+	if warnsOnly {
 		return run.Warnings{To: all}
 	}
 	return all

@@ -153,6 +153,7 @@ var machineAnnotations = []string{"cluster.x-k8s.io/machine", "machine.openshift
 
 // node changes the VM of one node, unless it has become right since the plan.
 func (r *Run) node(ctx context.Context, vms VMs, m Machine) error {
+	const stopped = "stopped; it stays cordoned, and the same command goes on with it"
 	if m.ControlPlane && !m.Begun {
 		if err := r.majority(ctx, m.Node); err != nil {
 			return err
@@ -172,6 +173,9 @@ func (r *Run) node(ctx context.Context, vms VMs, m Machine) error {
 	steps := []step{r.change, r.powerOn, r.back, r.verify, r.uncordon}
 	if len(r.fixes(state)) > 0 && state.On {
 		if _, err := r.leaving(ctx, m.Node); err != nil {
+			if m.Begun {
+				r.say(m.Node, stopped)
+			}
 			return err
 		}
 		steps = slices.Concat([]step{r.drain, r.detached, r.shutDown}, steps)
@@ -181,7 +185,7 @@ func (r *Run) node(ctx context.Context, vms VMs, m Machine) error {
 	}
 	r.say(m.Node, "cordoned")
 	if err := inOrder(ctx, vms, m, steps...); err != nil {
-		r.say(m.Node, "stopped; it stays cordoned, and the same command goes on with it")
+		r.say(m.Node, stopped)
 		return err
 	}
 	r.say(m.Node, "done")

@@ -428,7 +428,7 @@ func (f *accountFile) remove() error {
 // before the cluster has the operator's namespace, until deploy moves the accounts there.
 func (o *accountOptions) store(ctx context.Context) (client.Client, error) {
 	c, err := o.cluster.client()
-	if o.file == "-" && o.offline() {
+	if o.file == "-" && o.offline() && !o.dryRun {
 		err := errors.New("standard input has no place beside it for the accounts, and no cluster is used")
 		return nil, flags.Bad("--from-file", "-", err, "name a file")
 	}

@@ -198,9 +198,6 @@ func (a *app) configuration(ctx context.Context, f siteFlags) (site, preflight.C
 	var s site
 	err := clusterErr
 	switch {
-	case f.noCluster && f.file == "":
-		err = flags.Bad("--no-cluster", "", errors.New("the configuration is in the cluster"),
-			"add --from-file site.yaml")
 	case clusterErr != nil && !f.noCluster && (f.file == "" || a.cluster.isNamed()):
 	case f.file != "":
 		if s, err = f.fileSite(a); err == nil && clusterErr == nil && !f.noCluster {

@@ -289,6 +289,10 @@ func (f *siteFlags) asAdmin(ctx context.Context, a *app, of string, noCluster bo
 		err := errors.New("who may change " + of + " is not given")
 		return site{}, preflight.Cluster{}, flags.Bad("--username", "", err, "give it: --username administrator@vsphere.local")
 	}
+	if f.noCluster && f.file == "" {
+		err := errors.New("the configuration is in the cluster")
+		return site{}, preflight.Cluster{}, flags.Bad("--no-cluster", "", err, "add --from-file site.yaml")
+	}
 	return a.configuration(ctx, f.as(noCluster))
 }
 

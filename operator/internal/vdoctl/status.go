@@ -438,8 +438,8 @@ func (r *statusReport) operator(ctx context.Context, c client.Reader, namespace 
 		if age := time.Since(renewed.Time); holder != "" && age < maxLease {
 			r.Operator.Leader, _, _ = strings.Cut(holder, "_") // POD_UUID
 			if age > time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 15))*time.Second+clockSkew {
-				r.wait(object, "Unknown", fmt.Sprintf("the operator beside the cluster, %s, did not renew its Lease for %s: "+
-					"see that it runs, and that its clock agrees with this one", r.Operator.Leader, age.Round(time.Second)))
+				r.wait(object, "Unknown", fmt.Sprintf("the operator beside the cluster, %s, did not renew its Lease for %s: start it "+
+					"or compare its clock, or install one by `vdoctl deploy BUNDLE`", r.Operator.Leader, age.Round(time.Second)))
 			}
 			return nil
 		}

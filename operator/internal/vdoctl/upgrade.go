@@ -211,6 +211,9 @@ func (o *approveOptions) run(ctx context.Context, name string) error {
 	out := x.report(o.dryRun)
 	if out.Message = message + "; " + waiting; len(out.Changes) > 0 {
 		out.Message = "watch it with `vdoctl status --watch`"
+		if held := heldBack(config); held != "" {
+			out.Message += "; " + waiting
+		}
 		agreed := consentFlags{yes: true, dryRun: o.dryRun}
 		if err := o.edit(ctx, c, agreed, "approve "+name, "", []edit{x}); err != nil {
 			return err

@@ -207,7 +207,7 @@ func (r *Reconciler) Remove(ctx context.Context, sip object) (reconciler.Outcome
 	p.live = true
 	err := p.run(ctx)
 	waits := p.unfinished()
-	o := outcome{status: sip.Status, chosen: p.chosen, degraded: p.degraded(), next: reconciler.Next{Interval: interval}}
+	o := outcome{status: sip.Status, chosen: p.chosen, degraded: p.degraded(), next: reconciler.Next{Interval: unreadyInterval}}
 	switch {
 	case condition.Outdated(err):
 		return nil, err

@@ -103,7 +103,7 @@ func (p *pass) apply(ctx context.Context) error {
 				errs = append(errs, err)
 			}
 		}
-		p.assess(service, cmp.Or(service.Err, err))
+		p.assess(service, err)
 	}
 	return errors.Join(append(errs, p.prune(ctx), p.removeFormer(ctx))...)
 }
@@ -150,10 +150,12 @@ func (p *pass) refused(o *unstructured.Unstructured, err error) error {
 			"and add it again once status.services lacks it"
 	}
 	isWanted := func(port int64) bool { return slices.Contains(nodePorts(o), port) }
-	for key, other := range p.objects {
-		if key != keyOf(o) && slices.ContainsFunc(nodePorts(other), isWanted) {
-			f.Hint = "the service " + key.name + " of this SIPCluster has that port: first give it another one that is free, " +
+	for _, s := range p.rendered {
+		other := p.objects[objectKey{"Service", s.Name}]
+		if other != nil && s.Name != o.GetName() && slices.ContainsFunc(nodePorts(other), isWanted) {
+			f.Hint = "the service " + s.Name + " of this SIPCluster has that port: first give it another one that is free, " +
 				"then this one its port"
+			break
 		}
 	}
 	return f
@@ -234,12 +236,12 @@ func state(of []airship.ServiceStatus, name string) *airship.ServiceStatus {
 	return nil
 }
 
-// assess judges one service by its Deployment, which this reconcile applied. If err says why it did not, the
-// service's addresses and image stay as before.
+// assess judges one service by its Deployment, which this reconcile applied. Its addresses and image stay as before if
+// it did not: err says why, or the service has no objects.
 func (p *pass) assess(s services.Service, err error) {
 	st := airship.ServiceStatus{Name: s.Name, Kind: string(s.Kind)}
 	addresses, pending := serviceAddresses(p.objects[objectKey{"Service", s.Name}])
-	if err == nil {
+	if err == nil && (s.Err == nil || len(s.Objects) > 0) {
 		st.Endpoints, st.Image = slices.Concat(s.Endpoints, addresses), s.Image
 	} else if was := state(p.sip.Status.Services, s.Name); was != nil {
 		st.Endpoints, st.Image = was.Endpoints, was.Image
@@ -247,7 +249,7 @@ func (p *pass) assess(s services.Service, err error) {
 	switch {
 	case errors.Is(err, errUnfinished):
 		st.Message = errUnfinished.Error()
-	case err != nil:
+	case err != nil, s.Err != nil:
 		st.Message = "see the condition Ready"
 	default:
 		st.Message = condition.Cut(unready(p.objects[objectKey{"Deployment", s.Name}]), maxMessage)

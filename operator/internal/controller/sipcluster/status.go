@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
@@ -19,7 +20,8 @@ import (
 
 const (
 	// interval is the time between reconciles without a change. Secrets and HostDeployPolicies are not watched, so
-	// their changes may wait for it. unreadyInterval is that of a SIPCluster that is not ready.
+	// their changes may wait for it. A SIPCluster that is not ready is tried again after unreadyInterval, and later
+	// less often.
 	interval        = 10 * time.Minute
 	unreadyInterval = time.Minute
 	// maxMessage bounds the message of one host, in bytes.
@@ -82,6 +84,10 @@ func (p *pass) outcome(err error) outcome {
 	}
 	if o.ready.status != metav1.ConditionTrue {
 		o.next.Interval = unreadyInterval
+		was := meta.FindStatusCondition(p.sip.Status.Conditions, v1alpha1.ConditionReady)
+		if was != nil && was.Status == o.ready.status {
+			o.next.Interval = min(max(p.Now().Sub(was.LastTransitionTime.Time)/8, unreadyInterval), interval)
+		}
 	}
 	if p.again {
 		o.next.AtMost = soon(p.sip.Status.Conditions, p.Now())
@@ -118,6 +124,9 @@ const maxSoon = 30 * time.Second
 // soon returns when to check pending work again: later the longer it takes, since it may never end.
 func soon(conds []metav1.Condition, now time.Time) time.Duration {
 	since := condition.Since(conds, v1alpha1.ConditionReconciling)
+	if since.IsZero() {
+		since = condition.Since(conds, v1alpha1.ConditionStalled)
+	}
 	if since.IsZero() {
 		return reconciler.Soon
 	}

@@ -345,11 +345,14 @@ func (s *decided) begunOf(group revision.Group, h revision.History) revision.His
 	return h.Moved(*candidate)
 }
 
-// approval returns the approval of a starting revision; under Automatic too, where one lets a failed revision retry.
+// approval returns the approval of a starting revision; under Automatic too, where one asks for a retry.
 func (s *facts) approval(h revision.History, starts revision.Revision) *revision.Approval {
 	given := policyOf(&s.config.Spec).Approval
 	isOf := h.Consent != nil && h.Consent.Revision == starts.Name()
-	if given == nil || !isOf {
+	isRetried := func(r revision.Record) bool {
+		return r.Failed() && r.Equal(starts) && s.attempt().Asks(r.Attempt, starts)
+	}
+	if given == nil || !isOf || !manual(&s.config.Spec, s.bundle.source) && !slices.ContainsFunc(h.Records, isRetried) {
 		return nil
 	}
 	return &revision.Approval{By: given.By, Seen: s.at0()}

@@ -459,9 +459,13 @@ func TestTheEventOfAStartNamesWhoApproved(t *testing.T) {
 	given := &v1alpha1.UpgradeApproval{Revision: next.Name(), By: "jane"}
 	g.config.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{Approval: given}
 	h := g.upgrades.history[matrix.CSI].Consented(next.Name(), next, next)
-	require.Nil(t, g.approval(h, cur.Revision))
+	failed := h
+	failed.Records = append(slices.Clone(h.Records), revision.Record{Revision: next, Outcome: revision.Failed})
+	require.Nil(t, g.approval(failed, next), "nobody asked for a retry")
+	g.config.Annotations = map[string]string{v1alpha1.AnnotationRetry: next.Name() + " now"}
+	require.Nil(t, g.approval(failed, cur.Revision))
 	cur.Approval = &revision.Approval{By: "admin"}
-	started := h.With(cur).Start(next, revision.Beginning{Now: g.at0(), Approval: g.approval(h, next)})
+	started := h.With(cur).Start(next, revision.Beginning{Now: g.at0(), Approval: g.approval(failed, next)})
 	recorder := events.NewFakeRecorder(9)
 	g.Recorder = recorder
 	tried, _ := started.InForce()
