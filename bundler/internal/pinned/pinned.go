@@ -165,7 +165,7 @@ func Join(ctx context.Context, delta, base *Bundle) (medium.Source, error) {
 	lacks := slices.DeleteFunc(slices.Clone(left), func(d ocispec.Descriptor) bool { return held[d.Digest] })
 	if len(lacks) > 0 {
 		name, hint := other.Root.Digest.String(), fmt.Sprintf("give the bundle %s", g.Base.Root)
-		if other.Base != nil && other.Root.Digest.String() == g.Base.Root.String() {
+		if other.Base != nil {
 			name += ", a delta itself,"
 			hint = fmt.Sprintf("make that one whole first: `vdo-bundle copy DELTA.tar WHOLE.tar --base BASE.tar` with the bundle %s as base", other.Base.Root)
 		}
