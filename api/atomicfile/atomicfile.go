@@ -70,10 +70,10 @@ func (d *Folder) Create(name string, mode fs.FileMode) (*os.File, error) {
 
 // Replace writes data under a name, and replaces an existing file or link without following it.
 func (d *Folder) Replace(name string, data []byte, mode fs.FileMode) error {
-	return d.Fill(name, mode, writing(data))
+	return d.Fill(name, mode, Writing(data))
 }
 
-// Fill is a [Folder.Replace] whose data fill writes.
+// Fill is a [Folder.Replace] whose data fill writes. Mode 0 is that of the owner alone, or of a medium without modes.
 func (d *Folder) Fill(name string, mode fs.FileMode, fill func(*os.File) error) error {
 	tmp := filepath.Join(filepath.Dir(name), ".vdo-"+rand.Text())
 	if err := d.write(name, tmp, mode, fill); err != nil {
@@ -87,21 +87,21 @@ func (d *Folder) Fill(name string, mode fs.FileMode, fill func(*os.File) error) 
 
 // New writes data under an unused name; otherwise the error is fs.ErrExist.
 func (d *Folder) New(name string, data []byte, mode fs.FileMode) error {
-	if err := d.write(name, name, mode, writing(data)); err != nil {
+	if err := d.write(name, name, mode, Writing(data)); err != nil {
 		return err
 	}
 	return d.Sync(filepath.Dir(name))
 }
 
-func writing(data []byte) func(*os.File) error {
+// Writing returns what fills a file with data.
+func Writing(data []byte) func(*os.File) error {
 	return func(f *os.File) error {
 		_, err := f.Write(data)
 		return err
 	}
 }
 
-// write creates a complete file, or none, with a mode independent of the umask. Mode 0 is that of the owner alone, or
-// of a medium without modes. name is its final name, for messages.
+// write creates a complete file, or none, with a mode independent of the umask; name is its final name, for messages.
 func (d *Folder) write(name, file string, mode fs.FileMode, fill func(*os.File) error) error {
 	f, err := d.Root.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {

@@ -122,15 +122,13 @@ func Vacant(name string, replace bool, inputs ...string) error {
 		"it is there already")
 }
 
-// Write writes a file completely or not at all. It keeps links, and writes into pipes and devices (/dev/stdout).
+// Write writes a file completely or not at all. It keeps links and, unless only the owner may read, the mode of a file
+// that is there. It writes into pipes and devices (/dev/stdout).
 func Write(name string, data []byte, mode os.FileMode) error {
-	return Fill(name, mode, func(f *os.File) error {
-		_, err := f.Write(data)
-		return err
-	})
+	return Fill(name, mode, atomicfile.Writing(data))
 }
 
-// Fill is a [Write] whose data fill writes.
+// Fill is a [Write] whose data fill writes. For mode 0 see [atomicfile.Folder.Fill].
 func Fill(name string, mode os.FileMode, fill func(*os.File) error) error {
 	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() && !info.IsDir() {
 		f, err := os.OpenFile(name, os.O_WRONLY, 0) //nolint:gosec // the user names the file

@@ -308,7 +308,7 @@ code is 0 whatever it finds, and 5 if a registry does not answer.`,
 }
 
 func (o *outdatedOptions) run(ctx context.Context, src string) error {
-	m, err := o.openMatrix(o.app)
+	m, err := o.openMatrix(&o.common)
 	if err != nil {
 		return err
 	}

@@ -87,7 +87,7 @@ func (f *lockFlags) bindLock(cmd *cobra.Command) {
 // world opens all inputs of lock and pull, and reports all wrong flags.
 func (f *lockFlags) world() (w world, err error) {
 	var errs [7]error
-	w.Matrix, errs[0] = f.openMatrix(f.app)
+	w.Matrix, errs[0] = f.openMatrix(&f.common)
 	w.client, errs[1] = f.client(f.app)
 	w.Registry, errs[2] = f.upstream(w.client, &f.registryFlags)
 	if errs[1] == nil {
@@ -299,7 +299,7 @@ func (f *matrixFlags) bind(cmd *cobra.Command) {
 }
 
 // openMatrix reads the requested matrix, or the built-in one.
-func (f *matrixFlags) openMatrix(a *app) (matrixfile.File, error) {
+func (f *matrixFlags) openMatrix(c *common) (matrixfile.File, error) {
 	rules, err := f.matrixRules()
 	if err != nil {
 		return matrixfile.File{}, err
@@ -317,7 +317,7 @@ func (f *matrixFlags) openMatrix(a *app) (matrixfile.File, error) {
 	}
 	m, err := matrixfile.Open(name, data, signature, rules, time.Now())
 	if err == nil {
-		a.warnExpired(name, m.Document)
+		c.warnExpired(name, m.Document)
 	}
 	return m, err
 }

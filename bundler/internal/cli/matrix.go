@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"time"
@@ -54,9 +55,9 @@ func (c *common) loadMatrix(flag, file string) (doc *matrix.Document, err error)
 	return doc, nil
 }
 
-func (a *app) warnExpired(name string, doc *matrix.Document) {
+func (c *common) warnExpired(name string, doc *matrix.Document) {
 	if !time.Now().Before(doc.Expires) {
-		a.say("warning: the matrix %s expired on %s", name, doc.Expires.Format(time.DateOnly))
+		c.reporter().Warn(fmt.Sprintf("warning: the matrix %s expired on %s", name, doc.Expires.Format(time.DateOnly)))
 	}
 }
 

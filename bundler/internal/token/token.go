@@ -80,9 +80,14 @@ func parseURI(s string) (u URI, err error) {
 	if err := u.read(strings.ReplaceAll(query, "+", "%2B"), (*URI).setQuery); err != nil {
 		return u, err
 	}
-	isAbsent := func(given bool) bool { return !given }
-	switch chosen := slices.DeleteFunc([]bool{u.Token != "", u.Serial != "", u.Slot != nil}, isAbsent); {
-	case len(chosen) != 1:
+	chosen := 0
+	for _, given := range []bool{u.Token != "", u.Serial != "", u.Slot != nil} {
+		if given {
+			chosen++
+		}
+	}
+	switch {
+	case chosen != 1:
 		return u, errors.New("it does not choose a token by exactly one of token, serial and slot-id")
 	case u.Object == "" && len(u.ID) == 0:
 		return u, errors.New("it names no key: object or id is missing")

@@ -120,7 +120,7 @@ func (x *collection) run(ctx context.Context, name string) error {
 		if err := x.collect(ctx, cfg, t); err != nil {
 			return err
 		}
-		err := errors.Join(t.Close(), z.Close(), f.Sync())
+		err := errors.Join(t.Close(), z.Close())
 		size, _ = f.Seek(0, io.SeekCurrent)
 		return err
 	})

@@ -205,13 +205,14 @@ func (o *approveOptions) run(ctx context.Context, name string) error {
 			message = "no approval is needed"
 		}
 	}
-	if held := heldBack(config); held != "" {
+	held := heldBack(config)
+	if held != "" {
 		waiting = "upgrades are held back: " + held
 	}
 	out := x.report(o.dryRun)
 	if out.Message = message + "; " + waiting; len(out.Changes) > 0 {
 		out.Message = "watch it with `vdoctl status --watch`"
-		if held := heldBack(config); held != "" {
+		if held != "" {
 			out.Message += "; " + waiting
 		}
 		agreed := consentFlags{yes: true, dryRun: o.dryRun}
