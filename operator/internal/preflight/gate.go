@@ -60,7 +60,7 @@ func (r Result) fault() error {
 		subject += " in vCenter " + r.On
 	}
 	reason := fault.Refused
-	if r.ID == connection { // it may pass; if not, the VsphereCloudConfig says so, unless it is suspended
+	if r.ID == connection { // it may pass
 		reason = fault.Unreachable
 	}
 	return &fault.Error{Reason: reason, Op: "check", Subject: subject, Err: errors.New(what), Hint: r.Remedy}

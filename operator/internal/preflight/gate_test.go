@@ -76,10 +76,14 @@ func TestAHoldSaysWhatToDo(t *testing.T) {
 	for _, want := range []string{"topology-category in vCenter east", "no tag category of this name: rack", "govc tags.category.create -m=false 'rack'"} {
 		require.Contains(t, fault.Text(err), want)
 	}
-	s = healthy()
-	s.VCenters[0].Err = fault.Errorf(fault.Unreachable, "connect to", "vc.site", "", "no route to host")
-	err = preflight.Gate(preflight.Check(s))[matrix.CSI].Err
-	require.Equal(t, fault.Unreachable, fault.ReasonOf(err), "it may pass")
+	for reason, want := range map[fault.Reason]fault.Reason{
+		fault.Unreachable: fault.Unreachable, fault.CertificateInvalid: fault.Refused, // only the former may pass
+	} {
+		s.VCenters[0].Err = fault.Errorf(reason, "connect to", "vc.site", "", "a cause")
+		h := preflight.Gate(preflight.Check(s))[matrix.CSI]
+		require.Equal(t, want, fault.ReasonOf(h.Err))
+		require.True(t, h.Configuration)
+	}
 }
 
 func turn(id string, a v1alpha1.PreflightAction) v1alpha1.PreflightCheck {

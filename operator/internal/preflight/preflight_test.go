@@ -193,7 +193,7 @@ var failing = []struct {
 	{"locked account", vcenterError(fault.AccountLocked, "log in to"), "vcenter-account", preflight.BlockInstall, []string{"why it failed"}},
 	{"Secret that is not there", vcenterError(fault.NotFound, "read the credentials of"), "vcenter-account", preflight.BlockInstall, nil},
 	{"Secret without a password", vcenterError(fault.InvalidInput, "log in to"), "vcenter-account", preflight.BlockInstall, nil},
-	{"certificate of another authority", vcenterError(fault.CertificateInvalid, "connect to"), "vcenter-connection", preflight.BlockInstall, nil},
+	{"certificate of another authority", vcenterError(fault.CertificateInvalid, "connect to"), "vcenter-certificate", preflight.BlockInstall, nil},
 	{"host that is away", vcenterError(fault.Unreachable, "connect to"), "vcenter-connection", preflight.BlockInstall, nil},
 	{"datacenter that is not there", vcenterError(fault.NotFound, "find datacenters in"), "vcenter-datacenters", preflight.BlockInstall, nil},
 	{"user name that the storage driver refuses", func(s *preflight.Snapshot) {

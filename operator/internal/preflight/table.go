@@ -30,9 +30,9 @@ func checks() []check {
 		},
 		{
 			id: "vcenter-connection", worst: BlockInstall, stops: true, when: anyVCenter, run: connections,
-			reads: "TLS certificate, API versions, inventory", fails: "the vCenter does not answer, or with an untrusted certificate",
+			reads: "TLS certificate, API versions, inventory", fails: "the vCenter does not answer",
 			why:    "the drivers cannot work without it; other vCenters were checked all the same",
-			remedy: "see that the vCenter runs, and that its certificate is trusted", source: "vSphere API",
+			remedy: "see that the vCenter runs", source: "vSphere API",
 		},
 		{
 			id: "vcenter-account", worst: BlockInstall, stops: true, when: anyVCenter, run: accounts, seen: allAnswered,
@@ -68,8 +68,8 @@ func checks() []check {
 			source: "CSI documentation, roles and privileges",
 		},
 		{
-			id: "vcenter-certificate", worst: Warn, when: someReadable, run: vcenters(certificates),
-			reads: "TLS certificate", fails: "the certificate ends within 30 days, or is not checked",
+			id: certificate, worst: BlockInstall, stops: true, when: anyVCenter, run: certificates, seen: someReadable,
+			reads: "TLS certificate", fails: "the certificate is not trusted, not checked, or ends within 30 days",
 			why:    "when it ends, or is replaced where a thumbprint is configured, every connection of the drivers fails",
 			remedy: "renew it: vSphere Client > Administration > Certificates > Certificate Management; then correct spec.thumbprint, where it is set",
 			source: "vSphere documentation, Certificate Management",

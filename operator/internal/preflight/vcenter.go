@@ -16,6 +16,7 @@ import (
 )
 
 const (
+	certificate     = ID("vcenter-certificate")
 	certificateEnds = 30 * 24 * time.Hour // the time before its end in which the check warns
 	connection      = ID("vcenter-connection")
 	maxVCenters     = 5 // the storage driver's limit
@@ -45,6 +46,8 @@ func about(err error) ID {
 	case slices.Contains([]fault.Reason{fault.Unauthorized, fault.AccountLocked, fault.Forbidden, fault.NotFound}, reason),
 		op == "log in to" && (reason == fault.InvalidInput || reason == fault.Throttled):
 		return "vcenter-account" // or its Secret
+	case reason == fault.CertificateInvalid:
+		return certificate // unlike a connection, it does not recover by itself
 	}
 	return connection
 }
@@ -165,12 +168,16 @@ var kindNames = map[privileges.Kind]string{
 	privileges.Datastore: "datastores", privileges.Cluster: "clusters", privileges.Host: "hosts of the nodes' clusters",
 }
 
-func certificates(s *Snapshot, v *VCenter) []found {
+func certificates(s *Snapshot) []found {
+	return append(failed(certificate)(s), vcenters(certificateLasts)(s)...)
+}
+
+func certificateLasts(s *Snapshot, v *VCenter) []found {
 	switch {
 	case v.Insecure:
-		return []found{{what: "its certificate is not checked", remedy: "set spec.ca or spec.thumbprint in VsphereCloudConfig " + v.Name + ", and take insecure away"}}
+		return []found{{action: Warn, what: "its certificate is not checked", remedy: "set spec.ca or spec.thumbprint in VsphereCloudConfig " + v.Name + ", and take insecure away"}}
 	case !v.CertificateExpires.IsZero() && v.CertificateExpires.Sub(s.Now) < certificateEnds:
-		return is("its certificate ends on " + v.CertificateExpires.UTC().Format(time.DateOnly))
+		return []found{{action: Warn, what: "its certificate ends on " + v.CertificateExpires.UTC().Format(time.DateOnly)}}
 	}
 	return nil
 }
