@@ -82,11 +82,12 @@ func (r *rendering) access(s airship.JumpHost) (map[string]string, error) {
 		}
 		files[trustedCAFile], files[principalsFile] = lines(authorities), lines(principals)
 	}
-	was := r.in.Kept[r.Name+suffixConfig]
-	switch r.Err = errors.Join(keysErr, authoritiesErr); {
-	case r.Err != nil && was == nil:
-		return nil, r.Err
-	case r.Err != nil:
+	err, was := errors.Join(keysErr, authoritiesErr), r.in.Kept[r.Name+suffixConfig]
+	switch {
+	case err != nil && was == nil:
+		return nil, err
+	case err != nil:
+		r.Err = err
 		clear(files)
 		for _, name := range []string{authorizedKeysFile, trustedCAFile, principalsFile} {
 			if text, ok := was[name]; ok {

@@ -77,7 +77,8 @@ type rendering struct {
 func (in Input) service(kind Kind, index int, spec airship.Service, fill func(*rendering) error) Service {
 	none := Service{Name: Name(in.Cluster.Name, kind, index), Kind: kind}
 	r := &rendering{Service: none, in: in, spec: spec, field: fmt.Sprintf("spec.services.%s[%d]", kind, index)}
-	if none.Err = fault.Join(r.base(), fill(r)); none.Err != nil {
+	if err := fault.Join(r.base(), fill(r)); err != nil {
+		none.Err = fault.Join(err, r.Err)
 		return none
 	}
 	for _, o := range r.objects() {

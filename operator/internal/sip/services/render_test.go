@@ -4,6 +4,7 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 	"reflect"
@@ -353,6 +354,21 @@ func TestBadInputIsRefused(t *testing.T) {
 			require.NotEmpty(t, fault.HintOf(err))
 			require.NotContains(t, fault.Text(err), "s3cret")
 		})
+	}
+}
+
+// A jump host that cannot be rendered names all its faults, whether it exists or not.
+func TestAJumpHostNamesAllFaults(t *testing.T) {
+	for _, kept := range []map[string]Secret{nil, {Name("one", JumpHost, 0) + "-config": {}}} {
+		in := full(t)
+		in.Kept, in.Unusable = kept, errors.New("the bundle is not verified")
+		in.Hosts = map[airship.Role][]Host{airship.RoleWorker: {{Namespace: "metal3", Name: "w-0", Unread: true}}}
+		in.Spec.JumpHost[0].SSHAuthorizedKeys = []string{"ssh-rsa x"}
+		jump := in.render().of(t, JumpHost)
+		for _, want := range []string{"not verified", "1 hosts have no known address", "sshAuthorizedKeys[0]"} {
+			require.Equal(t, 1, strings.Count(fault.Text(jump.Err), want), fault.Text(jump.Err))
+		}
+		require.Empty(t, jump.Objects)
 	}
 }
 
