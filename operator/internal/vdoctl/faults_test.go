@@ -84,13 +84,19 @@ func TestAFailedRevisionThatStaysIsApprovedAgain(t *testing.T) {
 	config := &v1alpha1.VDOConfig{}
 	config.Spec.Upgrade = v1alpha1.UpgradeManual
 	config.Status.Revisions = []v1alpha1.RevisionStatus{
-		{Name: "r-2", Group: "csi", Current: true, Releases: "csi@3.5.1", Outcome: "Failed"},
+		{Name: "r-2", Group: "csi", Current: true, Bundle: "b", Releases: "csi@3.5.1", Outcome: "Failed"},
 	}
-	for _, approved := range []string{"r-1", "r-2"} {
-		approval := &v1alpha1.UpgradeApproval{Revision: approved}
-		config.Annotations, config.Spec.UpgradePolicy = nil, &v1alpha1.UpgradePolicy{Approval: approval}
+	config.Status.Drivers = []v1alpha1.DriverStatus{{Driver: "cpi", Version: "1.33.1"}, {Driver: "csi", Version: "3.3.1"}}
+	whole := revision.Revision{Bundle: "b", Releases: []string{"cpi@1.33.1", "csi@3.5.1"}}.Name()
+	for approved, want := range map[string]string{"": "r-2", "r-1": "r-2", "r-2": "r-2", whole: whole} {
+		config.Annotations, config.Spec.UpgradePolicy = nil, nil
+		if approved != "" {
+			approval := &v1alpha1.UpgradeApproval{Revision: approved, By: "another"}
+			config.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{Approval: approval}
+		}
 		require.NoError(t, (&approveOptions{app: &app{}}).consentTo(config, "r-2", "me"))
 		require.Contains(t, config.Annotations[v1alpha1.AnnotationRetry], "r-2 ")
+		require.Equal(t, &v1alpha1.UpgradeApproval{Revision: want, By: "me"}, config.Spec.UpgradePolicy.Approval)
 	}
 
 	config.Annotations = nil // the same while another group waits for an approval

@@ -239,7 +239,7 @@ func who(ctx context.Context, c client.Client) (string, error) {
 func (o *approveOptions) consentTo(config *v1alpha1.VDOConfig, name, by string) error {
 	waiting := config.Status.Candidate
 	isWaiting := waiting != nil && waiting.Name == name
-	retries := slices.ContainsFunc(config.Status.Revisions, func(r v1alpha1.RevisionStatus) bool {
+	failed := slices.IndexFunc(config.Status.Revisions, func(r v1alpha1.RevisionStatus) bool {
 		isOf := r.Name == name
 		if isWaiting {
 			isOf = isOf || !slices.ContainsFunc(splitList(r.Releases), func(id string) bool {
@@ -248,11 +248,17 @@ func (o *approveOptions) consentTo(config *v1alpha1.VDOConfig, name, by string) 
 		}
 		return isOf && r.Current && r.Outcome == string(revision.Failed)
 	})
+	retries := failed >= 0
 	if retries || (isWaiting && decide.Reason(waiting.Reason) == decide.Failed) {
 		wish := name + " " + time.Now().UTC().Format(time.RFC3339) // each new value causes one retry
 		metav1.SetMetaDataAnnotation(&config.ObjectMeta, v1alpha1.AnnotationRetry, wish)
-		if p := config.Spec.UpgradePolicy; p != nil && p.Approval != nil && p.Approval.Revision == name {
+		switch p := config.Spec.UpgradePolicy; {
+		case p == nil || p.Approval == nil:
+			consent(config, nil, name, by)
+		case p.Approval.Revision == name, retries && p.Approval.Revision == approvalOf(config, config.Status.Revisions[failed]):
 			p.Approval.By = by
+		case isWaiting || waiting == nil: // else it may approve the revision that waits
+			consent(config, nil, name, by)
 		}
 	}
 	switch {
