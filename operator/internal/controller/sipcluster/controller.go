@@ -90,6 +90,7 @@ type Reconciler struct {
 // memory saves requests for a SIPCluster; a restart loses it.
 type memory struct {
 	bound   types.UID // of the services' namespace in which the operator has its permissions
+	refused bool      // the API server refused an object: the next reconcile tries it again
 	written map[objectKey]written
 }
 
@@ -122,7 +123,8 @@ type hosts struct {
 	live      bool // hosts are from the API server itself
 	extracted map[types.NamespacedName]*extracted
 	choice    choose.Choice
-	chosen    bool // choice is valid
+	chosen    bool  // choice is valid
+	invalid   error // HostDeployPolicies that accept nothing because they are invalid; nil for none
 	// clusterName is the Cluster that may use the hosts. Another one uses those in foreign; those in shared have the
 	// address of another host.
 	clusterName     string
@@ -161,6 +163,7 @@ func (r *Reconciler) Pass(ctx context.Context, sip object) (reconciler.Outcome[o
 		return reconciler.Wait[object]{}, nil
 	}
 	p := r.begin(sip)
+	p.live = p.known.refused // it would only read all twice, to try the same object
 	err := p.run(ctx)
 	if errors.Is(err, errCached) {
 		p = r.begin(sip)

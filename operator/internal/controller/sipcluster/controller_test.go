@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -338,6 +339,17 @@ func TestFaultsOfTheSpecAndTheServices(t *testing.T) {
 	w.sip("port", `services: {jumpHost: [{nodePort: PORT2}]}`)
 	w.settle(r, "port")
 	w.says("port", airship.ReasonInfraServiceFailure, "provided port is already allocated", true)
+	lists := 0
+	again := w.operator(w.through(func(q *http.Request, next http.RoundTripper) (*http.Response, error) {
+		if strings.HasSuffix(q.URL.Path, "/namespaces/"+w.home("port")+"/deployments") {
+			lists++
+		}
+		return next.RoundTrip(q)
+	}))
+	for _, want := range []int{2, 3} { // an operator that knows of the refusal reads once
+		require.NoError(t, w.pass(again, "port"))
+		require.Equal(t, want, lists)
+	}
 	w.change("port", `services: {jumpHost: [{nodePort: PORT3}, {nodePort: PORT4}]}`)
 	w.settle(r, "port")
 	w.change("port", `services: {jumpHost: [{nodePort: PORT4}, {nodePort: PORT3}]}`)

@@ -94,7 +94,7 @@ func (p *pass) apply(ctx context.Context) error {
 	if !p.live && slices.ContainsFunc(p.wanted(), differs) {
 		return errCached // which may predate a host's last change of tenant
 	}
-	p.applied = true
+	p.applied, p.known.refused = true, false
 	errs := []error{p.put(ctx, p.common)}
 	for _, service := range p.rendered {
 		err := errs[0]
@@ -131,6 +131,7 @@ func (p *pass) put(ctx context.Context, all []*unstructured.Unstructured) error 
 		}
 		made, err := p.Cluster.Amend(ctx, o)
 		if err != nil {
+			p.known.refused = true
 			return p.refused(o, err)
 		}
 		p.objects[keyOf(o)] = made

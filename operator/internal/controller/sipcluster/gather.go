@@ -69,7 +69,7 @@ func (r *Reconciler) readHosts(ctx context.Context, live bool) (all []*choose.Ho
 func (p *pass) choose(ctx context.Context, all []*choose.Host) (err error) {
 	permits := func(*choose.Host) bool { return true } // a release needs no permission
 	if !p.cluster.Deleting {
-		if permits, err = p.permits(ctx, p.key.Namespace); err != nil {
+		if permits, err = p.permits(ctx); err != nil {
 			return err
 		}
 	}
@@ -196,25 +196,34 @@ type deployPolicy struct {
 	} `json:"hostClaimNamespaces"`
 }
 
-// permits returns whether SIPClusters of a namespace may hold a host; HostClaims can replace it. It denies by
-// default. A host's own annotation decides, else a HostDeployPolicy in the host's namespace that accepts the
-// namespace, by Metal3's rules. If Metal3 lacks that kind, only annotations permit.
-func (r *Reconciler) permits(ctx context.Context, namespace string) (func(*choose.Host) bool, error) {
+// permits returns whether the SIPCluster may hold a host; HostClaims can replace it. It denies by default. A host's own
+// annotation decides, else a HostDeployPolicy in the host's namespace that accepts the SIPCluster's namespace, by
+// Metal3's rules. If Metal3 lacks that kind, only annotations permit.
+func (p *pass) permits(ctx context.Context) (func(*choose.Host) bool, error) {
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(choose.HostKind.GroupVersion().WithKind("HostDeployPolicyList"))
 	accepting := map[string]bool{} // namespaces with a policy that accepts
 	var ns corev1.Namespace
-	failed := r.Reader.Get(ctx, types.NamespacedName{Name: namespace}, &ns)
-	err := pages.Each(ctx, r.Reader, list, func() {
+	var invalid fault.List
+	namespace := p.key.Namespace
+	failed := p.Reader.Get(ctx, types.NamespacedName{Name: namespace}, &ns)
+	err := pages.Each(ctx, p.Reader, list, func() {
 		for i := range list.Items {
-			spec, _, _ := unstructured.NestedMap(list.Items[i].Object, "spec")
-			var p deployPolicy
-			err := runtime.DefaultUnstructuredConverter.FromUnstructured(spec, &p)
-			if err == nil && p.accepts(namespace, ns.Labels) {
-				accepting[list.Items[i].GetNamespace()] = true
+			o := &list.Items[i]
+			spec, _, _ := unstructured.NestedMap(o.Object, "spec")
+			var policy deployPolicy
+			err, accepts := runtime.DefaultUnstructuredConverter.FromUnstructured(spec, &policy), false
+			if err == nil {
+				accepts, err = policy.accepts(namespace, ns.Labels)
 			}
+			if err != nil {
+				invalid.Add(fault.Errorf(fault.InvalidInput, "read", "HostDeployPolicy "+o.GetNamespace()+"/"+o.GetName(),
+					"have the owner of the hosts correct it", "%w", err))
+			}
+			accepting[o.GetNamespace()] = accepting[o.GetNamespace()] || accepts
 		}
 	})
+	p.invalid = invalid.Join("read", "HostDeployPolicies")
 	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
 		err = nil
 	}
@@ -232,22 +241,22 @@ func (r *Reconciler) permits(ctx context.Context, namespace string) (func(*choos
 	}, nil
 }
 
-// accepts reports whether a policy accepts a namespace with these labels. A policy without constraints, or with an
-// invalid expression, accepts nothing.
-func (p deployPolicy) accepts(namespace string, labels map[string]string) bool {
+// accepts reports whether a policy accepts a namespace with these labels. A policy without constraints accepts nothing;
+// an invalid expression is an error.
+func (p deployPolicy) accepts(namespace string, labels map[string]string) (bool, error) {
 	c := p.HostClaimNamespaces
 	if c == nil || c.Names != nil && !slices.Contains(c.Names, namespace) {
-		return false
+		return false, nil
 	}
-	if matches, err := regexp.MatchString(c.NameMatches, namespace); err != nil || !matches {
-		return false
+	matches, err := regexp.MatchString(c.NameMatches, namespace)
+	if err != nil {
+		return false, fmt.Errorf("spec.hostClaimNamespaces.nameMatches: %w", err)
 	}
 	for _, want := range c.HasLabels {
-		if value, ok := labels[want.Name]; !ok || want.Value != "" && value != want.Value {
-			return false
-		}
+		value, ok := labels[want.Name]
+		matches = matches && ok && (want.Value == "" || value == want.Value)
 	}
-	return true
+	return matches, nil
 }
 
 // allowed returns the namespaces that a host's annotation permits; nil without one.

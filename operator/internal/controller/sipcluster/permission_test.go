@@ -58,8 +58,12 @@ func TestAllocationIsDeniedByDefault(t *testing.T) {
 			objects = append(objects, hostDeployPolicy("m", c.policy))
 		}
 		reader := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
-		permits, err := (&Reconciler{Reader: reader}).permits(t.Context(), "t")
+		p := &pass{Reconciler: &Reconciler{Reader: reader}, key: types.NamespacedName{Namespace: "t", Name: "s"}}
+		permits, err := p.permits(t.Context())
 		require.NoError(t, err)
+		p.sip, p.choice.Roles = &airship.SIPCluster{}, []choose.Role{{Missing: airship.MissingHosts{Count: 1}}}
+		require.Equal(t, c.policy["nameMatches"] == "(", strings.Contains(p.judge(nil).message,
+			"read HostDeployPolicy m/tenants: spec.hostClaimNamespaces.nameMatches: error parsing regexp: missing closing ): `(`"))
 		h := &choose.Host{BareMetalHost: hostIn("h", "", "OK")}
 		if c.annotation != nil {
 			h.Annotations = map[string]string{airship.AnnotationAllowedNamespaces: *c.annotation}

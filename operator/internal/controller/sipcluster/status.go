@@ -108,6 +108,9 @@ func (p *pass) judge(err error) judgement {
 		j.message += text
 		return j
 	case missing != "":
+		if p.invalid != nil { // they may have permitted the missing hosts
+			text += "\n" + fault.Text(p.invalid)
+		}
 		missing += ". See status.missing for the causes; add BareMetalHosts that fit, or lower the count" + text
 		return judgement{reason: airship.ReasonUnschedulable, message: missing, status: metav1.ConditionFalse}
 	case hosts != nil:
