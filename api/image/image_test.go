@@ -104,6 +104,7 @@ func TestSourceMapLongestPrefixOfWholeComponentsWins(t *testing.T) {
 	for in, want := range map[string]string{
 		"registry.k8s.io/sig-storage/a:1":          "mirror:5000/k8s/sig-storage/a:1",
 		"registry.k8s.io/csi-vsphere/driver:1":     "other.io/driver:1",
+		"registry.k8s.io/csi-vsphere:1":            "mirror:5000/k8s/csi-vsphere:1", // a host alone is no repository
 		"registry.k8s.io/csi-vsphere-x/driver:1":   "mirror:5000/k8s/csi-vsphere-x/driver:1",
 		"docker.io/antrea/antrea-agent-ubuntu:2.5": "docker.io/antrea/antrea-agent-ubuntu:2.5",
 	} {

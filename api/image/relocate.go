@@ -35,7 +35,7 @@ func Relocate(r Reference) (moved Reference, why string) {
 }
 
 // SourceMap maps the registry in an image's name to the one to fetch from: the longest prefix of
-// host and path wins. The zero value maps nothing.
+// host and path wins. A rule to a host alone maps what is below its prefix. The zero value maps nothing.
 type SourceMap struct{ rules []move }
 
 // Add reads one rule HOST[/PATH]=HOST[/PATH]. Prefixes match whole path components.
@@ -75,7 +75,8 @@ func (m SourceMap) Apply(r Reference) Reference {
 	best, target := -1, ""
 	for _, rule := range m.rules {
 		rest, ok := strings.CutPrefix(repo, rule.from)
-		if !ok || (rest != "" && rest[0] != '/') || len(rule.from) <= best {
+		noPath := rest == "" && !strings.Contains(rule.to, "/")
+		if !ok || noPath || (rest != "" && rest[0] != '/') || len(rule.from) <= best {
 			continue
 		}
 		best, target = len(rule.from), rule.to+rest

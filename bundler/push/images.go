@@ -26,18 +26,20 @@ type ImagesInput struct {
 }
 
 // Images puts every image of a bundle, with its attachments, below the bundle's repository under its upstream name,
-// for nodes that pull by that name. Push the bundle first: a registry that can mount then receives no blob twice.
-func Images(ctx context.Context, in ImagesInput, o run.Options) error {
+// for nodes that pull by that name. Push the bundle first: a registry that can mount then receives no blob twice. The
+// notices name what the registry was allowed to leave out.
+func Images(ctx context.Context, in ImagesInput, o run.Options) (notices []string, err error) {
 	g, lock, err := in.Bundle.Whole(ctx, run.Options{})
 	if err != nil {
-		return err
+		return nil, err
 	}
+	of := make([][]string, len(lock.Images))
 	o.Reporter().Phase("images under their upstream names", len(lock.Images), 0)
 	err = run.Each(ctx, o.Limit(), len(lock.Images), func(n int) error {
 		i := lock.Images[n]
 		at, err := beside(in.Reference, i)
 		if err == nil {
-			err = pushBeside(ctx, in, g.Below(i.Descriptor()), at, o)
+			of[n], err = pushBeside(ctx, in, g.Below(i.Descriptor()), at, o)
 		}
 		o.Reporter().Done(i.Reference.String(), err)
 		if err != nil {
@@ -46,9 +48,9 @@ func Images(ctx context.Context, in ImagesInput, o run.Options) error {
 		return nil
 	})
 	if err == nil || ctx.Err() != nil {
-		return err
+		return slices.Concat(of...), err
 	}
-	return fault.Errorf(fault.Incomplete, "put images beside", in.Reference.String(),
+	return nil, fault.Errorf(fault.Incomplete, "put images beside", in.Reference.String(),
 		"run the same command again: the bundle itself has arrived, and existing blobs are not sent again", "%w", err)
 }
 
@@ -82,7 +84,7 @@ func beside(mirror image.Reference, i bundle.Image) (image.Reference, error) {
 	return ref.WithTag(tag)
 }
 
-func pushBeside(ctx context.Context, in ImagesInput, g *bundle.Graph, at image.Reference, o run.Options) error {
+func pushBeside(ctx context.Context, in ImagesInput, g *bundle.Graph, at image.Reference, o run.Options) ([]string, error) {
 	if lost := in.lost(ctx, at, g); len(lost) > 0 {
 		o.Reporter().Warn(fmt.Sprintf("warning: %s no longer has %s: push a bundle with all platforms that the nodes need", at, strings.Join(lost, ", ")))
 	}
@@ -91,11 +93,14 @@ func pushBeside(ctx context.Context, in ImagesInput, g *bundle.Graph, at image.R
 	defer target.Close() //nolint:errcheck // a registry keeps nothing open
 	d, err := mover.Begin(ctx, mover.Job{What: "push", Graph: g, Target: target}, o)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	mounted := mover.From(in.Registry(in.Reference))
-	_, err = d.Deliver(ctx, d.Origins(mover.From(in.Bundle), mounted))
-	return err
+	done, err := d.Deliver(ctx, d.Origins(mover.From(in.Bundle), mounted))
+	if err != nil {
+		return nil, err
+	}
+	return done.Notices, nil
 }
 
 // lost returns the platforms that the old image of a tag has and the new one lacks. It returns none if an image is

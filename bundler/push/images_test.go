@@ -46,7 +46,7 @@ func TestWhatIsLeftOutOfImagesBesideTheBundleIsNamed(t *testing.T) {
 	dir := t.TempDir()
 	open := func(r image.Reference) string { return filepath.Join(dir, strings.ReplaceAll(r.String(), "/", "_")) }
 	h := &heard{}
-	require.NoError(t, push.Images(t.Context(), push.ImagesInput{
+	notices, err := push.Images(t.Context(), push.ImagesInput{
 		Bundle: b, Reference: image.MustReference("registry.site/vdo/drivers:1"),
 		Open: func(r image.Reference) medium.Target {
 			w, err := archive.CreateFile(open(r), archive.Options{})
@@ -54,6 +54,8 @@ func TestWhatIsLeftOutOfImagesBesideTheBundleIsNamed(t *testing.T) {
 			return leavesOut{w}
 		},
 		Registry: func(image.Reference) medium.Source { return staysOpen{b} },
-	}, run.Options{Progress: h}))
+	}, run.Options{Progress: h})
+	require.NoError(t, err)
 	require.Contains(t, h.lines, "left out")
+	require.Contains(t, notices, "left out")
 }

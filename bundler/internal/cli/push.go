@@ -106,7 +106,9 @@ func (o *pushOptions) run(ctx context.Context, src, dest string) error {
 			Bundle: b.Bundle, Target: target, Reference: to.reference, Registry: direct(b.client), MountFrom: mountFrom,
 		}, o.options())
 		if err == nil {
-			err = o.pushPaths(ctx, b, to)
+			var more []string
+			more, err = o.pushPaths(ctx, b, to)
+			pushed.Notices = append(pushed.Notices, more...)
 		}
 		if err == nil {
 			err = o.writeReceipt(pushed.Receipt)
@@ -131,14 +133,14 @@ func (o *pushOptions) listRepositories(ctx context.Context, b opened, to locatio
 	return o.show(result, func(p *printer) { p.print(strings.Join(names, "\n")) })
 }
 
-// pushPaths writes the images under their upstream names, if requested.
-func (o *pushOptions) pushPaths(ctx context.Context, b opened, to location) error {
+// pushPaths writes the images under their upstream names, if requested, and returns notices about them.
+func (o *pushOptions) pushPaths(ctx context.Context, b opened, to location) (notices []string, err error) {
 	if o.layout != layoutPaths {
-		return nil
+		return nil, nil
 	}
 	if o.dryRun {
 		o.reporter().Warn("the images beside the bundle are not in the plan: the registry takes their blobs over from it, or they are sent again where it cannot")
-		return nil
+		return nil, nil
 	}
 	return push.Images(ctx, push.ImagesInput{
 		Bundle: b.Bundle, Reference: to.reference, Registry: direct(b.client),
