@@ -3,6 +3,7 @@ package remote
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -348,9 +349,10 @@ func isOfSubject(err error, a bundle.Referrer) bool {
 	return a.Tag == "" && fault.ReasonOf(err) == fault.Refused
 }
 
-// explainSubject explains such a refusal, with another way to go on.
+// explainSubject explains such a refusal, with another way to go on. A manifest that is too large is refused for that.
 func (r *Repository) explainSubject(err error, a bundle.Referrer, op, or string) error {
-	if !isOfSubject(err, a) {
+	var answered *AnswerError
+	if !isOfSubject(err, a) || errors.As(err, &answered) && answered.Status == http.StatusRequestEntityTooLarge {
 		return err
 	}
 	return fault.Errorf(fault.Refused, op, r.At(a.Node.Descriptor.Digest.String()),

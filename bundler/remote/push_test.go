@@ -213,12 +213,12 @@ func TestABlobOfAnotherLengthIsNotThere(t *testing.T) {
 // silence: the tag is not written, unless it is allowed to leave them out.
 func TestRegistryThatTakesNoSubjects(t *testing.T) {
 	source, root := upstream(t)
-	for _, status := range []int{405, 400} {
+	for status, hint := range map[int]string{405: "--omit-refused", 400: "--omit-refused", 413: "client_max_body_size"} {
 		mirror, from, to, g := pushing(t, source, real.Options{}, remote.Options{})
 		mirror.Fail(real.Fault{Match: real.Match{Method: "PUT", Path: "/manifests/", Body: `"subject":`}, Status: status})
 		referrer, tagged := newReferrer(t, root, false, "of the site"), newReferrer(t, root, true, "ours")
 		g.Attachments = []bundle.Referrer{tagged, referrer}
-		wantFault(t, copyGraph(t.Context(), g, from, to), fault.Refused, referrer.Node.Descriptor.Digest.String(), "--omit-refused")
+		wantFault(t, copyGraph(t.Context(), g, from, to), fault.Refused, referrer.Node.Descriptor.Digest.String(), hint)
 		_, err := to.Root(t.Context())
 		wantFault(t, err, fault.NotFound)
 
