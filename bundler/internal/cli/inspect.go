@@ -35,7 +35,8 @@ verify.
 
 --format html makes one page for an auditor: which releases serve which versions and on
 whose word, images, signatures, and where every byte came from. With --key or --policy
-the bundle is verified first, and the page says by whom it is signed.`
+the bundle is verified first, and the page says by whom it is signed; --format json
+has it in verification, as verify prints it.`
 
 func newInspectCommand(a *app) *cobra.Command {
 	o := &common{app: a}
@@ -90,7 +91,11 @@ func (c *common) render(ctx context.Context, w io.Writer, b opened) error {
 		return err
 	}
 	if c.json() {
-		return command.WriteJSON(w, i)
+		return command.WriteJSON(w, struct {
+			*inspect.Inspection
+
+			Verification *verify.Verification `json:"verification,omitempty"`
+		}{i, b.verified})
 	}
 	var p printer
 	p.inspection(i)

@@ -73,4 +73,6 @@ func TestThePageForAnAuditor(t *testing.T) {
 	verified := w.must(t, "inspect", "a.tar", "--key", "k.pub", "--format", "html")
 	require.Contains(t, verified, "Verified: signed by k.pub.")
 	require.Equal(t, verified, w.must(t, "inspect", "a.tar", "--key", "k.pub", "--format", "html"))
+	require.Regexp(t, `"verification": \{\s+"root": "sha256:\w+",\s+"signedBy": \[\s+"k.pub"`,
+		w.must(t, "inspect", "a.tar", "--key", "k.pub", "--format", "json"))
 }
