@@ -186,6 +186,9 @@ func AdmissionHint(err error) string {
 	switch text := err.Error(); {
 	case strings.Contains(text, "exceeded quota"):
 		return "raise the namespace's resource quota"
+	case strings.Contains(text, "ValidatingAdmissionPolicy 'vdo-operator-rights'"):
+		return "apply rbac-policy.yaml of the operator's version: " +
+			"`vdo-bundle install-manifests BUNDLE --rbac-policy | kubectl apply -f -`"
 	case strings.Contains(text, "ValidatingAdmissionPolicy '"), strings.Contains(text, `" denied the request`):
 		return "an admission policy of the cluster refuses it: correct what it names, or have an exception made there"
 	}

@@ -77,6 +77,19 @@ func TestTheSameFaultOfAConnectionHasTheSameText(t *testing.T) {
 	}
 }
 
+func TestAdmissionHintTellsPoliciesApart(t *testing.T) {
+	for text, want := range map[string]string{
+		`pods "x" is forbidden: exceeded quota: q`:                                          "resource quota",
+		"ValidatingAdmissionPolicy 'site' with binding 'site' denied request: no":           "an exception",
+		"ValidatingAdmissionPolicy 'vdo-operator-rights' with binding 'x' denied request: ": "--rbac-policy",
+		"forbidden": "",
+	} {
+		hint := fault.AdmissionHint(errors.New(text))
+		require.Contains(t, hint, want)
+		require.Equal(t, want == "", hint == "")
+	}
+}
+
 func TestFewNamesTheFirstAndCountsTheRest(t *testing.T) {
 	require.Equal(t, "a, b", fault.Few([]string{"a", "b"}, 2))
 	require.Equal(t, "a, b and 1 more", fault.Few([]string{"a", "b", "c"}, 2))
