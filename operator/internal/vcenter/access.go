@@ -64,7 +64,7 @@ func (i *inspection) access(ctx context.Context, a *Access) error {
 		a.Existing.Effective[on] = slices.Sorted(slices.Values(has))
 	})
 	if err != nil && (own || !soap.IsSoapFault(err)) {
-		return i.target.classify("read the account's privileges in", err)
+		return i.target.classify("read the account's privileges in", err, i.nameOf)
 	}
 	return nil
 }

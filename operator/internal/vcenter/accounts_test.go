@@ -25,6 +25,7 @@ import (
 	ssosim "github.com/vmware/govmomi/ssoadmin/simulator"
 	sso "github.com/vmware/govmomi/ssoadmin/types"
 	_ "github.com/vmware/govmomi/vapi/esx/settings/simulator" // clusters' images
+	"github.com/vmware/govmomi/vim25/types"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
@@ -72,6 +73,11 @@ func TestAnAccountIsMadeAndHasWhatItIsGiven(t *testing.T) {
 	root := "Folder-group-d1"
 	require.Equal(t, "/", a.PathOf(ctx, root))
 	require.Equal(t, "Folder-gone", a.PathOf(ctx, "Folder-gone"))
+	denied := &types.NoPermission{PrivilegeId: "X.Y", Object: &types.ManagedObjectReference{Type: "Folder", Value: "group-d1"}}
+	v.Break("SetEntityPermissions", denied)
+	err = a.SetPermission(ctx, root, name, roles["vdo-csi-search"], true)
+	refused(t, err, fault.Forbidden, "set a permission on / of", "lacks the privilege X.Y on / (")
+	v.Mend()
 	require.NoError(t, a.SetPermission(ctx, root, name, roles["vdo-csi-search"], true))
 	has, err := a.Permissions(ctx, name)
 	require.NoError(t, err)

@@ -15,16 +15,28 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
 )
 
 // fault returns an error of the vCenter as a fault. If a privilege is missing, the hint is about the administrator's
 // login.
-func (a *Admin) fault(op string, err error) error {
+func (a *Admin) fault(op string, err error) error { return a.faultOf(op, err, nil) }
+
+// faultOn returns an error about one object as [Admin.fault] does, with paths for ids. op has %s for the object.
+func (a *Admin) faultOn(ctx context.Context, op, id string, err error) error {
 	if err == nil {
 		return nil
 	}
-	err = a.target.classify(op, err)
+	name := func(r preflight.Ref) string { return a.PathOf(ctx, r.Type+"-"+r.Value) }
+	return a.faultOf(strings.Replace(op, "%s", a.PathOf(ctx, id), 1), err, name)
+}
+
+func (a *Admin) faultOf(op string, err error, name namer) error {
+	if err == nil {
+		return nil
+	}
+	err = a.target.classify(op, err, name)
 	if f, ok := errors.AsType[*fault.Error](err); ok && f.Reason == fault.Forbidden {
 		f.Hint = "log in as who may change this: --username administrator@vsphere.local, or run the script of `vdoctl users plan -o govc` there"
 	}
@@ -117,7 +129,7 @@ func (a *Admin) SetPermission(ctx context.Context, id, principal string, r Role,
 		p := types.Permission{Entity: &ref, Principal: a.Canonical(ctx, principal), RoleId: r.ID, Propagate: propagate}
 		err = a.authorization().SetEntityPermissions(ctx, ref, []types.Permission{p})
 	}
-	return a.fault("set a permission on "+id+" of", err)
+	return a.faultOn(ctx, "set a permission on %s of", id, err)
 }
 
 // RemovePermission removes an account's permission on an object. A missing permission or object is no error.
@@ -129,7 +141,7 @@ func (a *Admin) RemovePermission(ctx context.Context, id, principal string) erro
 	if is[*types.NotFound](err) || is[*types.ManagedObjectNotFound](err) {
 		return nil
 	}
-	return a.fault("remove a permission on "+id+" of", err)
+	return a.faultOn(ctx, "remove a permission on %s of", id, err)
 }
 
 // PathOf returns the inventory path of an object by its id, Type-Value; the id if it has none.

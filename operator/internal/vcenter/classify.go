@@ -15,6 +15,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
@@ -67,7 +68,7 @@ func (a *Admin) refusal(ctx context.Context, err error) error {
 		f.Err = fmt.Errorf("the account %s has no role in this vCenter", t.Username)
 		f.Hint = "give it the role ReadOnly on the vCenter's root, and the drivers' roles where they apply"
 	default:
-		return t.classify("log in to", err)
+		return t.classify("log in to", err, nil)
 	}
 	return f
 }
@@ -94,17 +95,20 @@ func noDomain(user string) string {
 	return ", which has no domain: write NAME@DOMAIN"
 }
 
-// classify returns an error of the network, of HTTP or of the API as a fault.
-func (t Target) classify(op string, err error) error {
+// namer returns the inventory path of an object: people do not know its id.
+type namer func(preflight.Ref) string
+
+// classify returns an error of the network, of HTTP or of the API as a fault. name may be nil.
+func (t Target) classify(op string, err error, name namer) error {
 	f, ours := errors.AsType[*fault.Error](err) // of our own, wrapped by the HTTP client
 	if !ours {
-		f = t.cause(err)
+		f = t.cause(err, name)
 	}
 	f.Op, f.Subject = cmp.Or(f.Op, op), cmp.Or(f.Subject, t.Address())
 	return f
 }
 
-func (t Target) cause(err error) *fault.Error {
+func (t Target) cause(err error, name namer) *fault.Error {
 	var (
 		denied  *types.NoPermission
 		power   *types.InvalidPowerState
@@ -116,7 +120,7 @@ func (t Target) cause(err error) *fault.Error {
 		return &fault.Error{Reason: fault.Unreachable, Err: errors.New("the vCenter ended the session")}
 	case asFault(err, &denied):
 		return &fault.Error{Reason: fault.Forbidden,
-			Err:  fmt.Errorf("the account %s lacks the privilege %s%s", t.Username, cmp.Or(denied.PrivilegeId, "(unnamed)"), on(denied.Object)),
+			Err:  fmt.Errorf("the account %s lacks the privilege %s%s", t.Username, cmp.Or(denied.PrivilegeId, "(unnamed)"), on(denied.Object, name)),
 			Hint: "give it the role ReadOnly on the vCenter's root and on all parents of the nodes' VMs"}
 	case asFault(err, &power):
 		return &fault.Error{Reason: fault.Conflict, Err: fmt.Errorf("the VM is %s", power.ExistingState),
@@ -135,11 +139,14 @@ func (t Target) cause(err error) *fault.Error {
 		Hint: "correct spec.vcIp and spec.port, or see that it runs; open TCP " + port + " to it from here and from the control-plane nodes"}
 }
 
-func on(ref *types.ManagedObjectReference) string {
-	if ref == nil {
+func on(object *types.ManagedObjectReference, name namer) string {
+	switch {
+	case object == nil:
 		return ""
+	case name != nil:
+		return " on " + name(ref(*object))
 	}
-	return fmt.Sprintf(" on %s %s", ref.Type, ref.Value)
+	return fmt.Sprintf(" on %s %s", object.Type, object.Value)
 }
 
 // notVCenter returns the fault of a server that is no vCenter.

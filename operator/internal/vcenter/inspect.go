@@ -101,7 +101,7 @@ func (i *inspection) read(ctx context.Context) error {
 		return err
 	}
 	if err := i.machines(ctx); err != nil {
-		return i.target.classify("read the virtual machines of", err)
+		return i.target.classify("read the virtual machines of", err, i.nameOf)
 	}
 	i.parts(ctx)
 	return nil
@@ -110,7 +110,7 @@ func (i *inspection) read(ctx context.Context) error {
 // look reads the inventory, and checks the datacenters in it. A path may omit its leading slash.
 func (i *inspection) look(ctx context.Context, kinds map[string][]string) error {
 	if err := i.inventory(ctx, kinds); err != nil {
-		return i.target.classify("read the inventory of", err)
+		return i.target.classify("read the inventory of", err, i.nameOf)
 	}
 	seen := i.datacenterPaths()
 	i.report.Datacenters = seen
@@ -153,7 +153,7 @@ func (i *inspection) parts(ctx context.Context) {
 			continue
 		}
 		if err := p.read(ctx); err != nil {
-			i.found.Failed[p.of] = i.target.classify("read "+string(p.of)+" of", err)
+			i.found.Failed[p.of] = i.target.classify("read "+string(p.of)+" of", err, i.nameOf)
 		}
 	}
 }

@@ -23,7 +23,7 @@ func (a *Admin) MachineState(ctx context.Context, id string) (preflight.Machine,
 		err = property.DefaultCollector(a.c).RetrieveOne(ctx, ref, machineProperties, &vm)
 	}
 	if err != nil {
-		return preflight.Machine{}, a.fault("read "+a.PathOf(ctx, id)+" of", err)
+		return preflight.Machine{}, a.faultOn(ctx, "read %s of", id, err)
 	}
 	return machine(&vm), nil
 }
@@ -163,5 +163,5 @@ func (a *Admin) machine(ctx context.Context, op, id string, do func(*object.Virt
 	if err == nil {
 		return nil
 	}
-	return a.fault(op+" "+a.PathOf(ctx, id)+" in", err)
+	return a.faultOn(ctx, op+" %s in", id, err)
 }

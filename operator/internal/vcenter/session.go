@@ -83,13 +83,13 @@ func (a *Admin) enter(ctx context.Context) error {
 		return err
 	}
 	if err := a.spend(ctx, a.connect); err != nil {
-		return t.classify("connect to", err)
+		return t.classify("connect to", err, nil)
 	}
 	about := a.c.ServiceContent.About
 	a.report.Version, a.report.APIVersion = about.Version, about.ApiVersion
 	a.report.Build, a.report.InstanceUUID = about.Build, about.InstanceUuid
 	if err := t.acceptable(about); err != nil {
-		return t.classify("use", err)
+		return t.classify("use", err, nil)
 	}
 	if a.resume(ctx) {
 		return nil
@@ -102,7 +102,7 @@ func (a *Admin) enter(ctx context.Context) error {
 			"no session of %s that is still open is saved in %s", t.Username, t.Sessions)
 	}
 	if err := a.turn(ctx, func() error { return a.spend(ctx, login) }); err != nil {
-		return t.classify("log in to", err)
+		return t.classify("log in to", err, nil)
 	}
 	a.accepted = true
 	a.Learn(t.Username, a.User)

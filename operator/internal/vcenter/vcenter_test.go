@@ -225,7 +225,7 @@ func TestASessionEndsAlsoAfterAFailure(t *testing.T) {
 	v := vcsim.Start(t, vcsim.Options{})
 	v.Break("CreateContainerView", &types.NoPermission{PrivilegeId: "System.View", Object: &types.ManagedObjectReference{Type: "Folder", Value: "group-d1"}})
 	_, err := vcenter.Check(t.Context(), target(v))
-	refused(t, err, fault.Forbidden, "System.View on Folder group-d1")
+	refused(t, err, fault.Forbidden, "System.View on /")
 	noSession(t, v)
 
 	v.Mend()
