@@ -216,7 +216,10 @@ func (w Wants) asks(d matrix.Driver, v *VCenter) []string {
 func categories(s *Snapshot, v *VCenter) (out []found) {
 	for _, d := range []matrix.Driver{matrix.CPI, matrix.CSI} {
 		for _, c := range s.Wants.asks(d, v) {
-			if _, ok := v.Categories[c]; v.Failed[Tags] == nil && !ok {
+			if err := topology.Key(c); d == matrix.CSI && err != nil {
+				out = append(out, found{object: c, drivers: []matrix.Driver{d}, what: err.Error(),
+					remedy: "rename it: govc tags.category.update -name NEW '{}'; then correct spec.storageProvider.topologyCategories"})
+			} else if _, ok := v.Categories[c]; v.Failed[Tags] == nil && !ok {
 				out = append(out, found{object: c, drivers: []matrix.Driver{d}, what: "the vCenter has no tag category of this name"})
 			}
 		}

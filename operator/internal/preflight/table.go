@@ -217,7 +217,7 @@ func checks() []check {
 		{
 			id: "topology-category", worst: BlockInstall, stops: true, part: Tags,
 			when: zoned, run: vcenters(categories),
-			reads: "tag categories", fails: "a vCenter lacks a configured category",
+			reads: "tag categories", fails: "a vCenter lacks a configured category, or the storage driver cannot use its name",
 			why:    "the storage driver's controller ends at its start when a vCenter lacks one; the cloud provider leaves nodes uninitialized",
 			remedy: "make it there too: govc tags.category.create -m=false '{}'; then tag datacenters, clusters or hosts; or correct the name in the VDOConfig",
 			source: "cloud-provider-vsphere v1.36.0 pkg/common/connectionmanager/zones.go",

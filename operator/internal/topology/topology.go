@@ -46,6 +46,14 @@ func Label(tag string) error {
 	return nil
 }
 
+// Key returns why the storage driver cannot use a category: it writes its name into the key of a node's label.
+func Key(category string) error {
+	if why := validation.IsQualifiedName("topology.csi.vmware.com/" + category); len(why) > 0 {
+		return fmt.Errorf("its name cannot be in the key of a node's label: %s", why[0])
+	}
+	return nil
+}
+
 // Category is an existing tag category.
 type Category struct {
 	Single bool     // an object has at most one tag of it
