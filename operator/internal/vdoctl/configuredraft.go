@@ -458,7 +458,11 @@ func (o *configureOptions) replaces() ([]byte, error) {
 	if o.write == "" || o.write == "-" {
 		return nil, nil
 	}
-	if _, err := os.Stat(filepath.Dir(o.write)); err != nil {
+	to, err := userfile.Behind(o.write)
+	if err == nil {
+		_, err = os.Stat(filepath.Dir(to))
+	}
+	if err != nil {
 		return nil, atomicfile.Fault("write", o.write, err)
 	}
 	info, err := os.Stat(o.write)
