@@ -127,6 +127,8 @@ type Options struct {
 	Transport *http.Transport
 	// Trace receives every request, from many goroutines. Nil: no trace.
 	Trace func(Exchange)
+	// Paused receives the long pauses that a host demands of all requests, from many goroutines. Nil: none.
+	Paused func(host string, pause time.Duration)
 	// Explainer turns errors into faults. Nil: faults for a user of the vdo-bundle command line.
 	Explainer Explainer
 }

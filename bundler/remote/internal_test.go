@@ -217,6 +217,23 @@ func TestOnePauseShrinksOnce(t *testing.T) {
 	require.Equal(t, until, h.strainedUntil, "what is heard of meanwhile does not draw it out")
 }
 
+func TestALongPauseIsToldOnce(t *testing.T) {
+	var told []time.Duration
+	c, err := NewClient(Options{
+		Sleep:  func(context.Context, time.Duration) error { return nil },
+		Paused: func(_ string, pause time.Duration) { told = append(told, pause) },
+	})
+	require.NoError(t, err)
+	for _, after := range []time.Duration{time.Second, time.Minute, time.Minute} {
+		h := c.Host("registry.test")
+		h.notBefore = time.Now().Add(-time.Second) // of an earlier pause
+		for range 3 {
+			require.NoError(t, c.Wait(t.Context(), h, &AnswerError{Status: http.StatusTooManyRequests, After: after}, 1))
+		}
+	}
+	require.Equal(t, []time.Duration{time.Minute, time.Minute}, told)
+}
+
 func TestBackoffDoublesAndIsBounded(t *testing.T) {
 	for n := 1; n < 40; n++ {
 		d, whole := backoff(n), time.Minute

@@ -323,6 +323,7 @@ func ReadAll(r io.Reader, limit int64) ([]byte, error) {
 
 const (
 	maxRetryAfter = 2 * time.Minute
+	longPause     = 5 * time.Second // shorter ones are not told
 	// firstContact limits attempts to a host that never answered, to report a wrong name within a minute.
 	firstContact = 4
 )
@@ -354,7 +355,9 @@ func (c *Client) Wait(ctx context.Context, h *Host, err error, n int) error {
 	}
 	pause := max(after, backoff(n))
 	if throttled := isThrottling(err); throttled || h.reached() {
-		h.strained(pause, throttled)
+		if h.strained(pause, throttled) && pause >= longPause && c.opts.Paused != nil {
+			c.opts.Paused(h.name, pause)
+		}
 	}
 	return c.opts.Sleep(ctx, pause)
 }

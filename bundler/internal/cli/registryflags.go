@@ -98,6 +98,9 @@ func (f *registryFlags) options(a *app) (remote.Options, error) {
 		PlainHTTP: f.plainHTTP, SkipTLSVerify: f.skipTLSVerify,
 		Concurrency: f.concurrency, Attempts: f.retries + 1, Stall: f.timeout,
 		UserAgent: "vdo-bundle/" + version().Version, OmitRefused: f.omitRefused, Trace: a.trace(),
+		Paused: func(host string, pause time.Duration) {
+			a.say("%s takes no more requests now: waiting %s", host, pause.Round(time.Second))
+		},
 	}
 	problems := []error{bounded("--concurrency", f.concurrency, 1, 64, "6 is a good value for most links"), f.checkPatience()}
 	var err error
