@@ -193,7 +193,7 @@ type RevisionStatus struct {
 type CandidateStatus struct {
 	Name     string `json:"name"`
 	Releases string `json:"releases"`
-	// Reason why it is not current yet: NotApproved, WindowClosed, Interlocked, DowngradeRefused or Failed.
+	// Reason why it is not current yet: NotApproved, WindowClosed, Interlocked, Blocked, DowngradeRefused or Failed.
 	Reason  string `json:"reason"`
 	Message string `json:"message"`
 	// NotBefore is when it may start, if known.
@@ -210,7 +210,7 @@ type CandidateStatus struct {
 type CandidateGate struct {
 	// Driver that names the group: cni, cpi, or csi with the snapshot-controller.
 	Driver string `json:"driver"`
-	// Reason is NotApproved, WindowClosed, Interlocked, DowngradeRefused or Failed.
+	// Reason is NotApproved, WindowClosed, Interlocked, Blocked, DowngradeRefused or Failed.
 	Reason  string `json:"reason"`
 	Message string `json:"message"`
 	// NotBefore is when it may change, if known.

@@ -101,6 +101,7 @@ const (
 	Interlocked      Reason = "Interlocked"
 	DowngradeRefused Reason = "DowngradeRefused"
 	Failed           Reason = "Failed"
+	Blocked          Reason = "Blocked" // of no verdict: a vCenter or a check of a driver
 )
 
 // Verdict is the decision on a group.
@@ -269,6 +270,8 @@ var rules = []rule{
 		toDo: "end what it waits for, where that does not end by itself"},
 	{reason: WindowClosed, action: Wait, why: (*Facts).outside, until: (*Facts).opens,
 		toDo: "correct spec.upgradePolicy.windows of the VDOConfig"},
+	{reason: Blocked, action: Wait, why: func(*Facts, revision.Record, []string) string { return "" }, approvable: true,
+		toDo: "correct what it names, where that does not end by itself"},
 }
 
 func ruleOf(r Reason) rule {

@@ -319,6 +319,13 @@ func TestWhatIsSaidOfAnUpgradeThatWaits(t *testing.T) {
 		require.Len(t, st.Candidate.Gates, c.gates)
 		require.NoError(t, p.upgradeFault())
 	}
+	p.upgrades.candidate = &revision.Revision{Releases: []string{"cpi@1.33.1", "csi@3.7.3"}}
+	p.decision.gated = map[matrix.Driver]string{matrix.CPI: "not installed", matrix.CSI: "vCenter east is away"}
+	p.recordRevisions(&p.config.Status)
+	waits := p.config.Status.Candidate
+	require.NotNil(t, waits, "an upgrade that its vCenter blocks")
+	require.Equal(t, []any{p.upgrades.candidate.Name(), "Blocked", "vCenter east is away", 1},
+		[]any{waits.Name, waits.Reason, waits.Message, len(waits.Gates)})
 	row := g.config.Status.Revisions[0]
 	require.Equal(t, []any{"csi", true, "alice", "Healthy"}, []any{row.Group, row.Current, row.ApprovedBy, row.Outcome})
 	require.Equal(t, cur.Approval.Seen, row.ApprovedAt.UTC())

@@ -374,6 +374,9 @@ func (p *result) candidateStatus() *v1alpha1.CandidateStatus {
 	var waiting []decide.Verdict
 	for _, group := range revision.Groups {
 		v := r.verdicts[group]
+		if why := p.decision.gated[group]; why != "" && !v.Gates() && p.upgradesTo(group) {
+			v = decide.Verdict{Action: decide.Wait, Reason: decide.Blocked, Message: why}
+		}
 		if v.Action != decide.Wait && v.Action != decide.Gated {
 			continue
 		}
@@ -388,6 +391,13 @@ func (p *result) candidateStatus() *v1alpha1.CandidateStatus {
 	c.Reason, c.Message = string(first.Reason), condition.Cut(first.Message, maxText)
 	c.NotBefore = timeUnlessZero(first.Until)
 	return c
+}
+
+// upgradesTo reports whether the candidate changes an installed driver of a group.
+func (p *result) upgradesTo(group revision.Group) bool {
+	part, _ := p.upgrades.candidate.Of(group)
+	cur, _ := p.upgrades.history[group].InForce()
+	return slices.ContainsFunc(part.Drivers(), func(d string) bool { return revision.Changes(cur.Revision, part, d) })
 }
 
 // freshFailure returns why a group's revision failed in this pass, "" if none did: the next one decides what follows.
