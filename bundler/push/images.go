@@ -84,7 +84,9 @@ func beside(mirror image.Reference, i bundle.Image) (image.Reference, error) {
 	return ref.WithTag(tag)
 }
 
-func pushBeside(ctx context.Context, in ImagesInput, g *bundle.Graph, at image.Reference, o run.Options) ([]string, error) {
+func pushBeside(
+	ctx context.Context, in ImagesInput, g *bundle.Graph, at image.Reference, o run.Options,
+) (notices []string, err error) {
 	if lost := in.lost(ctx, at, g); len(lost) > 0 {
 		o.Reporter().Warn(fmt.Sprintf("warning: %s no longer has %s: push a bundle with all platforms that the nodes need", at, strings.Join(lost, ", ")))
 	}

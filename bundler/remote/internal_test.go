@@ -228,7 +228,8 @@ func TestALongPauseIsToldOnce(t *testing.T) {
 		h := c.Host("registry.test")
 		h.notBefore = time.Now().Add(-time.Second) // of an earlier pause
 		for range 3 {
-			require.NoError(t, c.Wait(t.Context(), h, &AnswerError{Status: http.StatusTooManyRequests, After: after}, 1))
+			throttled := &AnswerError{Status: http.StatusTooManyRequests, After: after}
+			require.NoError(t, c.Wait(t.Context(), h, throttled, 1))
 		}
 	}
 	require.Equal(t, []time.Duration{time.Minute, time.Minute}, told)

@@ -35,8 +35,8 @@ verify.
 
 --format html makes one page for an auditor: which releases serve which versions and on
 whose word, images, signatures, and where every byte came from. With --key or --policy
-the bundle is verified first, and the page says by whom it is signed; --format json
-has it in verification, as verify prints it.`
+the bundle is verified first, and the page says by whom it is signed. In JSON, the
+field verification has the result.`
 
 func newInspectCommand(a *app) *cobra.Command {
 	o := &common{app: a}

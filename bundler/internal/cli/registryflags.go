@@ -99,7 +99,7 @@ func (f *registryFlags) options(a *app) (remote.Options, error) {
 		Concurrency: f.concurrency, Attempts: f.retries + 1, Stall: f.timeout,
 		UserAgent: "vdo-bundle/" + version().Version, OmitRefused: f.omitRefused, Trace: a.trace(),
 		Paused: func(host string, pause time.Duration) {
-			a.say("%s takes no more requests now: waiting %s", host, pause.Round(time.Second))
+			a.say("%s limits requests: waiting %s", host, pause.Round(time.Second))
 		},
 	}
 	problems := []error{bounded("--concurrency", f.concurrency, 1, 64, "6 is a good value for most links"), f.checkPatience()}

@@ -68,7 +68,8 @@ func checks() []check {
 			source: "CSI documentation, roles and privileges",
 		},
 		{
-			id: "vcenter-certificate", worst: BlockInstall, stops: true, when: anyVCenter, run: certificates, seen: someReadable,
+			id: "vcenter-certificate", worst: BlockInstall, stops: true, when: anyVCenter, seen: someReadable,
+			run:   certificates,
 			reads: "TLS certificate", fails: "the certificate is not trusted, not checked, or ends within 30 days",
 			why:    "when it ends, or is replaced where a thumbprint is configured, every connection of the drivers fails",
 			remedy: "renew it: vSphere Client > Administration > Certificates > Certificate Management; then correct spec.thumbprint, where it is set",

@@ -177,7 +177,8 @@ func certificateLasts(s *Snapshot, v *VCenter) []found {
 	case v.Insecure:
 		return []found{{action: Warn, what: "its certificate is not checked", remedy: "set spec.ca or spec.thumbprint in VsphereCloudConfig " + v.Name + ", and take insecure away"}}
 	case !v.CertificateExpires.IsZero() && v.CertificateExpires.Sub(s.Now) < certificateEnds:
-		return []found{{action: Warn, what: "its certificate ends on " + v.CertificateExpires.UTC().Format(time.DateOnly)}}
+		ends := v.CertificateExpires.UTC().Format(time.DateOnly)
+		return []found{{action: Warn, what: "its certificate ends on " + ends}}
 	}
 	return nil
 }

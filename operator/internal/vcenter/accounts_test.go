@@ -73,8 +73,8 @@ func TestAnAccountIsMadeAndHasWhatItIsGiven(t *testing.T) {
 	root := "Folder-group-d1"
 	require.Equal(t, "/", a.PathOf(ctx, root))
 	require.Equal(t, "Folder-gone", a.PathOf(ctx, "Folder-gone"))
-	denied := &types.NoPermission{PrivilegeId: "X.Y", Object: &types.ManagedObjectReference{Type: "Folder", Value: "group-d1"}}
-	v.Break("SetEntityPermissions", denied)
+	on := &types.ManagedObjectReference{Type: "Folder", Value: "group-d1"}
+	v.Break("SetEntityPermissions", &types.NoPermission{PrivilegeId: "X.Y", Object: on})
 	err = a.SetPermission(ctx, root, name, roles["vdo-csi-search"], true)
 	refused(t, err, fault.Forbidden, "set a permission on / of", "lacks the privilege X.Y on / (")
 	v.Mend()

@@ -120,7 +120,8 @@ func (t Target) cause(err error, name namer) *fault.Error {
 		return &fault.Error{Reason: fault.Unreachable, Err: errors.New("the vCenter ended the session")}
 	case asFault(err, &denied):
 		return &fault.Error{Reason: fault.Forbidden,
-			Err:  fmt.Errorf("the account %s lacks the privilege %s%s", t.Username, cmp.Or(denied.PrivilegeId, "(unnamed)"), on(denied.Object, name)),
+			Err: fmt.Errorf("the account %s lacks the privilege %s%s",
+				t.Username, cmp.Or(denied.PrivilegeId, "(unnamed)"), on(denied.Object, name)),
 			Hint: "give it the role ReadOnly on the vCenter's root and on all parents of the nodes' VMs"}
 	case asFault(err, &power):
 		return &fault.Error{Reason: fault.Conflict, Err: fmt.Errorf("the VM is %s", power.ExistingState),

@@ -86,7 +86,9 @@ func TestAFailedRevisionThatStaysIsApprovedAgain(t *testing.T) {
 	config.Status.Revisions = []v1alpha1.RevisionStatus{
 		{Name: "r-2", Group: "csi", Current: true, Bundle: "b", Releases: "csi@3.5.1", Outcome: "Failed"},
 	}
-	config.Status.Drivers = []v1alpha1.DriverStatus{{Driver: "cpi", Version: "1.33.1"}, {Driver: "csi", Version: "3.3.1"}}
+	config.Status.Drivers = []v1alpha1.DriverStatus{
+		{Driver: "cpi", Version: "1.33.1"}, {Driver: "csi", Version: "3.3.1"},
+	}
 	whole := revision.Revision{Bundle: "b", Releases: []string{"cpi@1.33.1", "csi@3.5.1"}}.Name()
 	for approved, want := range map[string]string{"": "r-2", "r-1": "r-2", "r-2": "r-2", whole: whole} {
 		config.Annotations, config.Spec.UpgradePolicy = nil, nil

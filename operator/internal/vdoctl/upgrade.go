@@ -255,7 +255,8 @@ func (o *approveOptions) consentTo(config *v1alpha1.VDOConfig, name, by string) 
 		switch p := config.Spec.UpgradePolicy; {
 		case p == nil || p.Approval == nil:
 			consent(config, nil, name, by)
-		case p.Approval.Revision == name, retries && p.Approval.Revision == approvalOf(config, config.Status.Revisions[failed]):
+		case p.Approval.Revision == name,
+			retries && p.Approval.Revision == approvalOf(config, config.Status.Revisions[failed]): // the whole bundle's
 			p.Approval.By = by
 		case isWaiting || waiting == nil: // else it may approve the revision that waits
 			consent(config, nil, name, by)

@@ -217,8 +217,8 @@ func (p *pass) permits(ctx context.Context) (func(*choose.Host) bool, error) {
 				accepts, err = policy.accepts(namespace, ns.Labels)
 			}
 			if err != nil {
-				invalid.Add(fault.Errorf(fault.InvalidInput, "read", "HostDeployPolicy "+o.GetNamespace()+"/"+o.GetName(),
-					"have the owner of the hosts correct it", "%w", err))
+				subject := "HostDeployPolicy " + client.ObjectKeyFromObject(o).String()
+				invalid.Add(fault.Errorf(fault.InvalidInput, "read", subject, "have its owner correct it", "%w", err))
 			}
 			accepting[o.GetNamespace()] = accepting[o.GetNamespace()] || accepts
 		}
