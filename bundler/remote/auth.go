@@ -362,27 +362,28 @@ type challenge struct {
 	params map[string]string
 }
 
-// parameter matches a parameter of a challenge, a token or a quoted string (RFC 9110, section 11.2).
+// word matches a parameter of a challenge, a token or a quoted string, or else a scheme (RFC 9110, section 11.2).
 var (
-	parameter = regexp.MustCompile(`([^\s,="]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"?|([^\s,"]*))`)
-	quoted    = regexp.MustCompile(`\\(.)`)
+	word   = regexp.MustCompile(`([^\s,="]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"?|([^\s,"]*))|[^\s,="]+`)
+	quoted = regexp.MustCompile(`\\(.)`)
 )
 
-// parseChallenge reads a WWW-Authenticate header of one scheme. It skips malformed parameters.
-func parseChallenge(header string) challenge {
-	scheme, rest, _ := strings.Cut(strings.TrimSpace(header), " ")
-	c := challenge{scheme: strings.ToLower(scheme), params: map[string]string{}}
-	for _, p := range parameter.FindAllStringSubmatch(rest, -1) {
-		c.params[strings.ToLower(p[1])] = quoted.ReplaceAllString(p[2], "$1") + p[3]
+// parseChallenges reads a WWW-Authenticate header, which may name several schemes. It skips malformed parameters.
+func parseChallenges(header string) (all []challenge) {
+	for _, w := range word.FindAllStringSubmatch(header, -1) {
+		if w[1] == "" {
+			all = append(all, challenge{scheme: strings.ToLower(w[0]), params: map[string]string{}})
+		} else if len(all) > 0 {
+			all[len(all)-1].params[strings.ToLower(w[1])] = quoted.ReplaceAllString(w[2], "$1") + w[3]
+		}
 	}
-	return c
+	return all
 }
 
 // pickChallenge returns the challenge to answer: a token service before a password.
 func pickChallenge(h http.Header) challenge {
 	var picked challenge
-	for _, line := range h.Values("WWW-Authenticate") {
-		c := parseChallenge(line)
+	for _, c := range parseChallenges(strings.Join(h.Values("WWW-Authenticate"), ", ")) {
 		if c.scheme == "bearer" || (c.scheme == "basic" && picked.scheme == "") {
 			picked = c
 		}

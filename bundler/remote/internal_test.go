@@ -20,17 +20,21 @@ func Explain(c *Client, host string, err error) error {
 }
 
 func TestParseChallenge(t *testing.T) {
-	for header, want := range map[string]challenge{
-		`Bearer realm="https://a.b/token",service="registry, of \"us\"",scope="repository:a/b:pull,push"`: {"bearer", map[string]string{
+	for header, want := range map[string][]challenge{
+		`Bearer realm="https://a.b/token",service="registry, of \"us\"",scope="repository:a/b:pull,push"`: {{"bearer", map[string]string{
 			"realm": "https://a.b/token", "service": `registry, of "us"`, "scope": "repository:a/b:pull,push",
-		}},
-		`BASIC realm=x`:                    {"basic", map[string]string{"realm": "x"}},
-		`Bearer realm = "a" , service = b`: {"bearer", map[string]string{"realm": "a", "service": "b"}},
-		`Basic`:                            {"basic", map[string]string{}},
-		``:                                 {"", map[string]string{}},
-		`Bearer realm="unclosed`:           {"bearer", map[string]string{"realm": "unclosed"}},
+		}}},
+		`BASIC realm=x`:                    {{"basic", map[string]string{"realm": "x"}}},
+		`Bearer realm = "a" , service = b`: {{"bearer", map[string]string{"realm": "a", "service": "b"}}},
+		`Basic`:                            {{"basic", map[string]string{}}},
+		``:                                 nil,
+		`realm="x"`:                        nil,
+		`Bearer realm="unclosed`:           {{"bearer", map[string]string{"realm": "unclosed"}}},
+		`Bearer realm="a, Basic",service="s", Basic realm="b"`: {
+			{"bearer", map[string]string{"realm": "a, Basic", "service": "s"}}, {"basic", map[string]string{"realm": "b"}},
+		},
 	} {
-		require.Equal(t, want, parseChallenge(header), header)
+		require.Equal(t, want, parseChallenges(header), header)
 	}
 	picked := pickChallenge(http.Header{"Www-Authenticate": {"Negotiate", `Basic realm="a"`, `Bearer realm="b"`}})
 	require.Equal(t, "bearer", picked.scheme)
@@ -57,7 +61,7 @@ func FuzzParseChallenge(f *testing.F) {
 	f.Add(`Bearer realm="https://a.b/token",service="x\"y",scope=z`)
 	f.Add(`Basic ="`)
 	f.Add(`a "\`)
-	f.Fuzz(func(_ *testing.T, header string) { parseChallenge(header) })
+	f.Fuzz(func(_ *testing.T, header string) { parseChallenges(header) })
 }
 
 func FuzzConfigCredentials(f *testing.F) {

@@ -34,7 +34,7 @@ func TestListsComeInPagesWithinBounds(t *testing.T) {
 		return out
 	}
 	type page struct {
-		next string
+		next string // an address, or whole Link headers, by line
 		body any
 	}
 	one := func(next string, body any) map[string]page { return map[string]page{"": {next, body}} }
@@ -73,8 +73,17 @@ func TestListsComeInPagesWithinBounds(t *testing.T) {
 			pages: map[string]page{"": {"/v2/a/b/tags/list?page=2", tags("b", "a")}, "2": {"", tags("c")}},
 			tags:  []string{"a", "b", "c"},
 		},
-		"tags that are none": {pages: one("", tags("../../x")), tags: []string{}, fault: "is not a tag"},
-		"no JSON of tags":    {pages: one("", []int{}), tags: []string{}, fault: "JSON of the right form"},
+		"tags, with other links": {
+			pages: map[string]page{
+				"":  {"<?page=1>; rel=\"first\"; title=\"the next\"\n<?page=2>; rel=\"next\"", tags("a")},
+				"2": {"<?page=1>; rel=first, <?page=3>; rel=next", tags("b")},
+				"3": {`<?page=1>; rel="prev"; title="before the next"`, tags("c")},
+			},
+			tags: []string{"a", "b", "c"},
+		},
+		"a link that is none": {pages: one("?page=2; rel=next", tags("a")), tags: []string{}, fault: "names no address"},
+		"tags that are none":  {pages: one("", tags("../../x")), tags: []string{}, fault: "is not a tag"},
+		"no JSON of tags":     {pages: one("", []int{}), tags: []string{}, fault: "JSON of the right form"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cl, host := serving(t, remote.Options{}, func(w http.ResponseWriter, req *http.Request) {
@@ -87,8 +96,11 @@ func TestListsComeInPagesWithinBounds(t *testing.T) {
 					return
 				}
 				w.Header().Set("Content-Type", ocispec.MediaTypeImageIndex+"; charset=utf-8") // which is the type
-				if p.next != "" {
-					w.Header().Set("Link", "<"+p.next+`>; rel="next"`)
+				if p.next != "" && !strings.Contains(p.next, "rel=") {
+					p.next = "<" + p.next + `>; rel="next"`
+				}
+				for link := range strings.Lines(p.next) {
+					w.Header().Add("Link", strings.TrimSpace(link))
 				}
 				_ = json.NewEncoder(w).Encode(p.body)
 			})

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -284,7 +285,7 @@ func (r *Repository) list(ctx context.Context, x list, read func(Reply) error) e
 		}
 		if err == nil {
 			q.OK = []int{http.StatusOK}
-			q.URL, err = r.nextPage(x.look, q.URL, a.Header.Get("Link"))
+			q.URL, err = r.nextPage(x.look, q.URL, a.Header.Values("Link"))
 		}
 		if err != nil {
 			return err
@@ -293,13 +294,23 @@ func (r *Repository) list(ctx context.Context, x list, read func(Reply) error) e
 	return nil
 }
 
-// nextPage returns the address in a page's Link header, nil if none.
-func (r *Repository) nextPage(l Look, at *url.URL, link string) (*url.URL, error) {
-	target, params, ok := strings.Cut(strings.TrimPrefix(link, "<"), ">")
-	if !ok || !strings.HasPrefix(link, "<") || !strings.Contains(params, "next") {
+// address matches an address and its parameters in a Link header, relNext the parameter of the next page (RFC 8288).
+var (
+	address = regexp.MustCompile(`<([^>]*)>([^<]*)`)
+	relNext = regexp.MustCompile(`(?i);\s*rel\s*=\s*("([^"]*\s)?next(\s[^"]*)?"|next\s*([;,]|$))`)
+)
+
+// nextPage returns the next page that a page's Link headers name, nil if none.
+func (r *Repository) nextPage(l Look, at *url.URL, links []string) (*url.URL, error) {
+	all := address.FindAllStringSubmatch(strings.Join(links, ", "), -1)
+	i := slices.IndexFunc(all, func(link []string) bool { return relNext.MatchString(link[2]) })
+	switch {
+	case len(all) == 0 && len(links) > 0: // a shorter list would pass for the whole
+		return nil, r.corrupt(l, errors.New("the registry's header Link names no address"))
+	case i < 0:
 		return nil, nil
 	}
-	next, err := at.Parse(target)
+	next, err := at.Parse(all[i][1])
 	if err != nil || next.Host != at.Host || next.Path != at.Path {
 		return nil, r.corrupt(l, errors.New("the registry names a next page elsewhere"))
 	}
