@@ -172,12 +172,12 @@ func (a *actions) request(ctx context.Context, o action, sip object, h *choose.H
 	return nil
 }
 
-// rebootIsOurs reports whether the reboot that a host waits for is as this operator requested it. The host has to be
-// from the API server: a cache has no managed fields.
-func rebootIsOurs(h *choose.Host) bool {
+// hasOurs reports whether a field or annotation of a host is as this operator wrote it. The host has to be from the
+// API server: a cache has no managed fields.
+func hasOurs(h *choose.Host, name string) bool {
 	return slices.ContainsFunc(h.ManagedFields, func(f metav1.ManagedFieldsEntry) bool {
 		return f.Manager == cluster.FieldManager && f.FieldsV1 != nil &&
-			strings.Contains(f.FieldsV1.GetRawString(), `"f:`+annotationReboot+`"`)
+			strings.Contains(f.FieldsV1.GetRawString(), `"f:`+name+`"`)
 	})
 }
 

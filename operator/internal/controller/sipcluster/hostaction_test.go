@@ -156,19 +156,33 @@ func TestAHostActionRebootsOnce(t *testing.T) {
 	require.Contains(t, w.actOn(r, o), "Completed: ")
 }
 
-// A reboot that waits does not follow the host to the next tenant. What others requested, or changed, stays.
-func TestARebootEndsWithTheHold(t *testing.T) {
+// Neither a reboot that waits nor a PowerOff follows the host to the next tenant. What others requested, or changed,
+// stays.
+func TestHostActionsEndWithTheHold(t *testing.T) {
 	w, r := start(t)
-	w.settled(r, replace(alone, "active: 1", "active: 3"), "a", "b", "c")
+	w.settled(r, replace(alone, "active: 1", "active: 6"), "a", "b", "c", "d", "e", "f")
 	o := w.act(r, "a", "a", airship.Reboot)
 	w.act(r, "b", "b", airship.Reboot)
 	w.note("b", annotationReboot, `{"mode":"hard"}`)
 	w.note("c", annotationReboot, "")
+	w.act(r, "d", "d", airship.PowerOff)
+	w.act(r, "e", "e", airship.PowerOff)
+	online := func(on bool) func(*choose.BareMetalHost) {
+		return func(h *choose.BareMetalHost) { h.Spec.Online = on }
+	}
+	w.edit("e", online(true))
+	w.edit("e", online(false))
+	w.edit("f", online(false))
+	w.settle(r, "t")
+	require.Equal(t, "it is powered off", w.get("t").Status.Hosts[3].Problem)
 	w.change("t", replace(alone, "active: 1", "active: 0"))
 	w.stands(r, "t", airship.ReasonSucceeded)
 	require.NotContains(t, w.bare("a").Annotations, annotationReboot)
 	require.Equal(t, `{"mode":"hard"}`, w.bare("b").Annotations[annotationReboot])
 	require.Contains(t, w.bare("c").Annotations, annotationReboot)
+	require.True(t, w.bare("d").Spec.Online)
+	require.False(t, w.bare("e").Spec.Online)
+	require.False(t, w.bare("f").Spec.Online)
 	require.Contains(t, w.actOn(r, o), "does not hold this host")
 }
 

@@ -46,14 +46,19 @@ func (p *pass) letLeave(ctx context.Context) error {
 	var errs []error
 	for _, h := range leaving {
 		notes := map[string]any{airship.AnnotationClaim: nil}
-		if rebootIsOurs(h) { // the next tenant's host must not reboot for this one
+		// The next tenant's host must not reboot for this one, nor stay off.
+		if hasOurs(h, annotationReboot) {
 			notes[annotationReboot] = nil
+		}
+		var spec map[string]any
+		if !h.Spec.Online && hasOurs(h, "online") {
+			spec = map[string]any{"online": true}
 		}
 		errs = append(errs, p.patch(ctx, h, map[string]any{
 			"annotations": notes, "labels": map[string]any{
 				airship.LabelClusterNamespace: nil, airship.LabelClusterName: nil, airship.LabelNodeType: nil,
 			},
-		}, nil))
+		}, spec))
 	}
 	return errors.Join(errs...)
 }

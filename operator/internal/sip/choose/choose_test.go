@@ -29,7 +29,7 @@ const worker = airship.RoleWorker
 func host(name string, edits ...func(*choose.Host)) *choose.Host {
 	h := &choose.Host{BareMetalHost: &choose.BareMetalHost{}, Permitted: true}
 	h.Namespace, h.Name, h.Labels, h.Annotations = "hosts", name, map[string]string{"flavor": "w"}, map[string]string{}
-	h.Status.Provisioning.State, h.Status.OperationalStatus = "available", "OK"
+	h.Status.Provisioning.State, h.Status.OperationalStatus, h.Spec.Online = "available", "OK", true
 	for _, edit := range edits {
 		edit(h)
 	}
