@@ -76,7 +76,7 @@ type Bundles interface {
 type Reconciler struct {
 	Client client.Client
 	Reader client.Reader // uncached
-	Hosts  client.Reader // a cache of BareMetalHosts
+	Hosts  client.Reader // a cache of BareMetalHosts and SIPClusters
 	Writer condition.Writer
 	// Cluster writes the services' objects; its inventories are inventory.SIPClusters.
 	Cluster *cluster.Cluster

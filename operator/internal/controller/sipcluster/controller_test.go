@@ -579,4 +579,16 @@ func TestHostsWithAddressesThatCannotBeServed(t *testing.T) {
 	w.says("t", airship.ReasonInfraServiceFailure, w.metal+"/b: host "+w.metal+"/a has its address 10.1.1.97 too, "+
 		w.metal+"/c: services leave it out: the operator's --sip-egress does not allow its address 203.0.113.1", true)
 	require.Contains(t, w.get("t").Status.Hosts[1].Problem, "has its address 10.1.1.97 too")
+
+	w.hosts("d")
+	w.host(metal3.Host{Name: "e", Address: "10.1.1.100"})
+	w.change("t", replace(balanced, "active: 2", "active: 4"))
+	w.settle(r, "t")
+	w.sip("other", replace(active(1), "PORT1", "PORT2"))
+	w.settle(r, "other")
+	w.says("other", airship.ReasonInfraServiceFailure,
+		w.metal+"/e: a host of SIPCluster "+w.ns+"/t has its address 10.1.1.100 too", true)
+	w.settle(r, "t")
+	w.says("t", airship.ReasonInfraServiceFailure, w.metal+"/d: a host of SIPCluster "+w.ns+"/other has its address", true)
+	require.Contains(t, w.backends("t", services.LoadBalancerWorker), "d=10.1.1.100")
 }

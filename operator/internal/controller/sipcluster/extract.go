@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
@@ -39,8 +40,7 @@ func (p *pass) extract(ctx context.Context) error {
 		}
 		p.extracted[h.Key()] = e
 	}
-	p.verify()
-	return nil
+	return p.verify(ctx)
 }
 
 func (p *pass) extractHost(ctx context.Context, h *choose.Host) (*extracted, error) {
@@ -256,8 +256,9 @@ type machine struct {
 }
 
 // verify finds hosts that the machine of another Cluster uses: Cluster API takes any matching host in its namespace.
-// Services do not forward to them. Consumers of other kinds are not verified. It also finds hosts of one address.
-func (p *pass) verify() {
+// Services do not forward to them. Consumers of other kinds are not verified. It also finds hosts of one address, also
+// in the status of other SIPClusters.
+func (p *pass) verify(ctx context.Context) error {
 	expected := p.expectedCluster()
 	p.clusterName = expected.Name
 	p.foreign, p.shared = map[types.NamespacedName]string{}, map[types.NamespacedName]string{}
@@ -273,6 +274,23 @@ func (p *pass) verify() {
 			owner[a] = h.Key()
 		}
 	}
+	var all airship.SIPClusterList
+	if err := p.Hosts.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
+		return asked("list", "SIPClusters", err)
+	}
+	for i := range all.Items {
+		o := client.ObjectKeyFromObject(&all.Items[i])
+		for _, h := range all.Items[i].Status.Hosts {
+			for _, a := range h.Addresses {
+				mine, taken := owner[a]
+				if taken && o != p.key && (mine != types.NamespacedName{Namespace: h.Namespace, Name: h.Name}) {
+					text := fmt.Sprintf("a host of SIPCluster %s has its address %s too", o, a)
+					p.shared[mine] = min(cmp.Or(p.shared[mine], text), text) // the same in each reconcile
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // expectedCluster returns the Cluster of machines that select the SIPCluster's hosts, else of all machines. If the

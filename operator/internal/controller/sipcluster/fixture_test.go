@@ -129,11 +129,22 @@ func start(t testing.TB) (*world, *Reconciler) {
 		now: time.Now(), port: 30000 + 20*worlds.Add(1),
 	}
 	w.flavor, w.own = w.ns, w.through(w.counting)
+	t.Cleanup(w.forget)
 	w.permit(map[string]any{"names": []any{w.ns}})
 	require.NoError(t, cluster.SIPOperator.GrantIn(t.Context(), c, w.system))
 	require.NoError(t, cluster.SIPOperator.Bind(t.Context(), c, "vdo-sip-hosts", w.metal))
 	require.NoError(t, cluster.SIPOperator.Bind(t.Context(), c, "vdo-sip-tenants", w.ns))
 	return w, w.operator(w.own)
+}
+
+// forget empties the status of SIPClusters: worlds have the same addresses.
+func (w *world) forget() {
+	var all airship.SIPClusterList
+	require.NoError(w, w.List(context.Background(), &all, client.InNamespace(w.ns)))
+	for i := range all.Items {
+		patch := client.RawPatch(types.MergePatchType, []byte(`{"status":{"hosts":null}}`))
+		require.NoError(w, w.Status().Patch(context.Background(), &all.Items[i], patch))
+	}
 }
 
 // permit replaces the HostDeployPolicy beside the hosts; nil leaves none.

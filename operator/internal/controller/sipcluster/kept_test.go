@@ -306,8 +306,12 @@ type oldCache struct {
 	hosts choose.BareMetalHostList
 }
 
-func (c *oldCache) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
-	*list.(*choose.BareMetalHostList) = *c.hosts.DeepCopyObject().(*choose.BareMetalHostList) //nolint:forcetypeassert,errcheck // of hosts
+func (c *oldCache) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	hosts, ok := list.(*choose.BareMetalHostList)
+	if !ok {
+		return c.Reader.List(ctx, list, opts...)
+	}
+	*hosts = *c.hosts.DeepCopyObject().(*choose.BareMetalHostList) //nolint:forcetypeassert,errcheck // of hosts
 	return nil
 }
 
@@ -316,7 +320,7 @@ func (c *oldCache) List(_ context.Context, list client.ObjectList, _ ...client.L
 func TestAnOldCacheLeadsNowhere(t *testing.T) {
 	w, r := start(t)
 	w.served(r)
-	old, cache := w.operator(w.own), &oldCache{}
+	old, cache := w.operator(w.own), &oldCache{Reader: w.own}
 	require.NoError(t, w.List(t.Context(), &cache.hosts, client.InNamespace(w.metal)))
 	old.Hosts = cache
 
