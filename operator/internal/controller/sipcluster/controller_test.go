@@ -184,11 +184,12 @@ func TestAFailedHostIsReplacedWhereStandbyAllows(t *testing.T) {
 // deleted.
 func TestMigrationFromTheOriginal(t *testing.T) {
 	w, r := start(t)
-	w.hosts("a", "b", "c", "y", "z")
-	for _, name := range []string{"y", "z"} {
+	w.hosts("a", "b", "c", "v", "w", "x", "y", "z")
+	roles := map[string]string{"v": "compute", "w": "worker", "x": "master", "y": "Worker", "z": "worker"}
+	for name, role := range roles {
 		w.edit(name, func(o *choose.BareMetalHost) {
 			o.Labels[airship.LabelClusterNamespace], o.Labels[airship.LabelClusterName] = w.ns, "t"
-			o.Labels[airship.LabelNodeType] = "Worker"
+			o.Labels[airship.LabelNodeType] = role
 		})
 	}
 	original := &corev1.Service{
@@ -214,6 +215,27 @@ func TestMigrationFromTheOriginal(t *testing.T) {
 	require.Equal(t, []string{"a=10.1.1.97", "b=10.1.1.98", "z=10.1.1.122"}, backends)
 	require.NotContains(t, w.bare("z").Annotations, airship.AnnotationAdopt, "it is adopted once")
 	require.NotContains(t, w.bare("y").Annotations, airship.AnnotationClaim)
+
+	told(r, "")
+	w.adopt("v", "w", "x")
+	w.use("x", true)
+	w.note("w", airship.AnnotationAllowedNamespaces, "")
+	w.settle(r, "t")
+	message := w.ready("t").Message
+	require.Contains(t, message, `/v: its sip.airshipit.org/node-type "compute" is neither ControlPlane nor Worker, `)
+	require.Contains(t, message, "/w: its owner does not permit it to this namespace (permit the host, or")
+	require.Equal(t, "ControlPlane", w.claimed("t")["x"])
+	w.edit("v", func(o *choose.BareMetalHost) { o.Labels[airship.LabelNodeType] = "ControlPlane" })
+	w.use("x", false)
+	w.note("w", airship.AnnotationAdopt, "false")
+	w.settle(r, "t")
+	require.Equal(t, airship.ReasonSucceeded, w.ready("t").Reason, w.ready("t").Message)
+	require.Equal(t, []string{"a", "b", "z"}, names(w.claimed("t")), "v and x are adopted, and too many")
+	events := told(r, "Released")
+	for _, name := range []string{"v", "x"} {
+		require.NotContains(t, w.bare(name).Annotations, airship.AnnotationAdopt)
+		require.Contains(t, events, "Released BareMetalHost "+w.metal+"/"+name+" from SIPCluster "+w.ns+"/t")
+	}
 }
 
 // Cluster API names a host's network data, or lets it ask for an address, when it takes the host: by

@@ -77,6 +77,9 @@ func (p *pass) choose(ctx context.Context, all []*choose.Host) (err error) {
 		// Earlier versions permitted every namespace without an annotation; see claim.
 		h.Permitted = permits(h) || allowed(h) == nil && p.cluster.Imports(h)
 		h.Recovering = p.recovering(h)
+		if why := p.cluster.Unadoptable(h); why != "" {
+			p.unadopted = append(p.unadopted, h.Key().String()+": "+why)
+		}
 	}
 	if p.choice, err = choose.Choose(p.cluster, p.sip.Spec.Nodes, all); err != nil {
 		return because(airship.ReasonUnschedulable, err)

@@ -45,7 +45,7 @@ func (p *pass) letLeave(ctx context.Context) error {
 	}
 	var errs []error
 	for _, h := range leaving {
-		notes := map[string]any{airship.AnnotationClaim: nil}
+		notes := map[string]any{airship.AnnotationClaim: nil, airship.AnnotationAdopt: nil}
 		// The next tenant's host must not reboot for this one, nor stay off.
 		if hasOurs(h, annotationReboot) {
 			notes[annotationReboot] = nil
@@ -54,11 +54,18 @@ func (p *pass) letLeave(ctx context.Context) error {
 		if !h.Spec.Online && hasOurs(h, "online") {
 			spec = map[string]any{"online": true}
 		}
-		errs = append(errs, p.patch(ctx, h, map[string]any{
+		err := p.patch(ctx, h, map[string]any{
 			"annotations": notes, "labels": map[string]any{
 				airship.LabelClusterNamespace: nil, airship.LabelClusterName: nil, airship.LabelNodeType: nil,
 			},
-		}, spec))
+		}, spec)
+		errs = append(errs, err)
+		for _, about := range []client.Object{p.sip, h.BareMetalHost} {
+			if err == nil {
+				p.Writer.Recorder.Eventf(about, nil, corev1.EventTypeNormal, "Released", "Release",
+					"Released %s from SIPCluster %s", h, p.key)
+			}
+		}
 	}
 	return errors.Join(errs...)
 }

@@ -90,7 +90,9 @@ var edits = map[string]func(*choose.Host){
 	"gone": claim("Worker tenants/a gone"), "old": claim("Worker tenants/a"), "oldOther": claim("Worker tenants/b"),
 	"nonsense": claim("nonsense"), "adopted": note(airship.AnnotationAdopt, "true"),
 	"used": used, "failed": failed, "x": label("flavor", "x"),
-	"1": label("rack", "1"), "2": label("rack", "2"), "3": label("rack", "3"),
+	"earlier": label(airship.LabelNodeType, "worker"), "unknown": label(airship.LabelNodeType, "x"),
+	"mineEarlier": claim("worker tenants/a mine"),
+	"1":           label("rack", "1"), "2": label("rack", "2"), "3": label("rack", "3"),
 	"paused": note(choose.AnnotationPaused, ""), "detached": note("baremetalhost.metal3.io/detached", ""),
 	"unhealthy": note(choose.AnnotationUnhealthy, ""),
 	"new":       func(h *choose.Host) { h.Status.Provisioning.State = "" },
@@ -132,6 +134,10 @@ func TestChoose(t *testing.T) {
 		"what the original labelled is adopted where its owner says so": {
 			nodes: nodes(2, 0, ""), hosts: "a=labelled b=labelled,adopted",
 			keep: "b", missing: 1, refused: refused{choose.ReasonAdopt: 1},
+		},
+		"earlier names of roles are read, others are not adopted": {
+			nodes: nodes(2, 0, ""), hosts: "a=labelled,earlier,adopted b=labelled,unknown,adopted c=mineEarlier",
+			keep: "a c", refused: nil,
 		},
 		"one of the same name inherits nothing, unless its owner says so": {
 			nodes: nodes(2, 0, ""), hosts: "a=gone b=gone,adopted",

@@ -157,9 +157,26 @@ func (c Cluster) Claim(role airship.Role) string {
 // Holds reports whether the cluster holds a host. A claim must have its UID: another cluster may have had its name.
 // Else the adopt annotation gives it the hosts whose claim or labels have its name.
 func (c Cluster) Holds(h *Host) bool {
-	by, _ := h.Holder()
-	adopt := h.Annotations[airship.AnnotationAdopt] == "true" && (h.Permitted || c.Deleting)
+	by, role := h.Holder()
+	adopt := h.toAdopt() && (c.Deleting || h.Permitted && isKnown(role))
 	return by == c.NamespacedName && (h.claimUID() == string(c.UID) || adopt || c.Imports(h))
+}
+
+// Unadoptable returns why the cluster does not adopt a host that it is to adopt, or "".
+func (c Cluster) Unadoptable(h *Host) string {
+	switch by, role := h.Holder(); {
+	case by != c.NamespacedName || !h.toAdopt() || c.Holds(h):
+		return ""
+	case !isKnown(role):
+		return fmt.Sprintf("its %s %q is neither ControlPlane nor Worker", airship.LabelNodeType, role)
+	}
+	return "its owner does not permit it to this namespace"
+}
+
+func (b *BareMetalHost) toAdopt() bool { return b.Annotations[airship.AnnotationAdopt] == "true" }
+
+func isKnown(role airship.Role) bool {
+	return role == airship.RoleControlPlane || role == airship.RoleWorker
 }
 
 // Imports reports whether the host has a claim of an earlier version, without a UID. Listed shows that it was made
@@ -178,8 +195,8 @@ func (b *BareMetalHost) claimUID() string {
 }
 
 // Holder returns the name of the SIPCluster that the host is for, and the role; neither for a free host. The claim
-// decides; without one the labels do, as for hosts that the original SIP operator labelled. A host with an unreadable
-// claim counts as another cluster's.
+// decides; without one the labels do, as for hosts that the original SIP operator labelled, whose roles may be master
+// and worker. A host with an unreadable claim counts as another cluster's.
 func (b *BareMetalHost) Holder() (types.NamespacedName, airship.Role) {
 	if claim := b.Claim(); claim != "" {
 		role, name, _ := strings.Cut(claim, " ")
@@ -188,9 +205,17 @@ func (b *BareMetalHost) Holder() (types.NamespacedName, airship.Role) {
 		if !ok {
 			return types.NamespacedName{Name: "?"}, ""
 		}
-		return types.NamespacedName{Namespace: namespace, Name: name}, airship.Role(role)
+		return types.NamespacedName{Namespace: namespace, Name: name}, renamed(airship.Role(role))
 	}
-	return HolderByLabels(b.Labels)
+	by, role := HolderByLabels(b.Labels)
+	return by, renamed(role)
+}
+
+// renamed returns the present name of one of the original's roles.
+func renamed(role airship.Role) airship.Role {
+	return cmp.Or(map[airship.Role]airship.Role{
+		"master": airship.RoleControlPlane, "worker": airship.RoleWorker,
+	}[role], role)
 }
 
 // HolderByLabels returns the SIPCluster and the role that labels name; neither for none.
