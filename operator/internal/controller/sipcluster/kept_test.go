@@ -544,6 +544,7 @@ func TestHostsOfOtherNamespaces(t *testing.T) {
 	w.settle(r, "t")
 	require.Equal(t, []string{"b"}, names(w.claimed("t")))
 	require.Contains(t, w.get("t").Status.Hosts[0].Problem, "its owner does not permit it to this namespace")
+	require.Contains(t, w.ready("t").Message, "uses it, and its owner does not permit it to this namespace (free them")
 }
 
 // step is one change of a SIPCluster, and what holds when it is carried out.

@@ -242,7 +242,11 @@ func (p *pass) inUse() error {
 	var all []string
 	for _, r := range p.choice.Roles {
 		for _, h := range r.InUse() {
-			all = append(all, h.Key().String()+": "+h.InUse())
+			why := h.InUse()
+			if !h.Permitted {
+				why += ", and its owner does not permit it to this namespace"
+			}
+			all = append(all, h.Key().String()+": "+why)
 		}
 	}
 	if len(all) == 0 {
