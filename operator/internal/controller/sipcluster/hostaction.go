@@ -95,7 +95,8 @@ func (a *actions) held(ctx context.Context, o action) (object, *choose.Host, err
 	key := types.NamespacedName{Namespace: o.Namespace, Name: o.Spec.Cluster}
 	err := a.Reader.Get(ctx, key, sip)
 	if apierrors.IsNotFound(err) {
-		return nil, nil, refuse(o, "SIPCluster "+key.String()+" not found", "name a SIPCluster of this namespace")
+		const hint = "create another HostAction, for a SIPCluster of this namespace"
+		return nil, nil, refuse(o, "SIPCluster "+key.String()+" not found", hint)
 	}
 	if err == nil {
 		err = a.Reader.Get(ctx, types.NamespacedName{Namespace: o.Spec.Host.Namespace, Name: o.Spec.Host.Name}, live)
@@ -106,7 +107,7 @@ func (a *actions) held(ctx context.Context, o action) (object, *choose.Host, err
 	h := &choose.Host{BareMetalHost: live}
 	if err != nil || !clusterOf(sip).Holds(h) {
 		why := "SIPCluster " + key.String() + " does not hold this host"
-		return nil, nil, refuse(o, why, "name a host of its status.hosts")
+		return nil, nil, refuse(o, why, "create another HostAction, for a host of its status.hosts")
 	}
 	return sip, h, nil
 }
@@ -116,7 +117,8 @@ func (a *actions) possible(ctx context.Context, o action, h *choose.Host) error 
 	online := h.Spec.Online
 	switch {
 	case h.Ignored():
-		return refuse(o, "Metal3 ignores the host: it is paused or detached", "have an administrator resume it")
+		return refuse(o, "Metal3 ignores the host: it is paused or detached",
+			"have an administrator resume it, then create another HostAction")
 	case o.Spec.Action == airship.Reboot && !online:
 		return refuse(o, "the host is powered off", "request PowerOn")
 	case o.Status.RequestedAt != nil && o.Spec.Action != airship.Reboot && online != (o.Spec.Action == airship.PowerOn):
