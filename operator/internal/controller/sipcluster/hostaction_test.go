@@ -174,7 +174,6 @@ func TestHostActionsEndWithTheHold(t *testing.T) {
 	w.edit("e", online(false))
 	w.edit("f", online(false))
 	w.settle(r, "t")
-	require.Equal(t, "it is powered off", w.get("t").Status.Hosts[3].Problem)
 	w.change("t", replace(alone, "active: 1", "active: 0"))
 	w.stands(r, "t", airship.ReasonSucceeded)
 	require.NotContains(t, w.bare("a").Annotations, annotationReboot)

@@ -235,7 +235,6 @@ func (r Role) Problem(h *Host) string {
 		{len(r.Keep) > r.Wanted && h.InUse() != "", "it is one too many, and " + h.InUse()},
 		{!h.Permitted, "its owner does not permit it to this namespace"},
 		{h.Failed() != "", h.Failed()},
-		{!h.Spec.Online, "it is powered off"},
 		{h.Spec.AutomatedCleaningMode == "disabled", "automatedCleaningMode is disabled: the next tenant gets its disks unwiped"},
 		{!r.selector.Matches(labels.Set(h.Labels)), "labelSelector no longer matches it"},
 	} {
