@@ -130,6 +130,20 @@ func drafted(t *testing.T, c client.Client) ([]*unstructured.Unstructured, *appl
 	return objects, &applier{Client: c, partial: d.isOfCluster}
 }
 
+// A thumbprint is of one certificate: another address would be refused with it, or never answer.
+func TestAnotherVCenterHasAnotherThumbprint(t *testing.T) {
+	for server, want := range map[string]string{"west.site": "AA", "other.site": ""} {
+		o, d := newConfigure(&app{}), &draft{vcenter: &v1alpha1.VsphereCloudConfig{}}
+		d.vcenter.Spec = v1alpha1.VsphereCloudConfigSpec{VcIP: "west.site", Thumbprint: "AA"}
+		o.server = server
+		o.offerVCenter(d)
+		require.Equal(t, want, o.thumbprint)
+		o.username = "a@b"
+		require.NoError(t, o.takeVCenter(d))
+		require.Equal(t, want, d.vcenter.Spec.Thumbprint, server)
+	}
+}
+
 // Someone may save the file while configure waits for an answer.
 func TestConfigureDoesNotReplaceAFileThatSomebodyHasChanged(t *testing.T) {
 	const text = "apiVersion: vdo.vmware.com/v1alpha1\nkind: VsphereCloudConfig\nmetadata: {name: a}\nspec: {vcIp: a}\n"

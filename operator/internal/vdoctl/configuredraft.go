@@ -175,12 +175,14 @@ func (o *configureOptions) offer(d *draft) {
 func (o *configureOptions) offerVCenter(d *draft) {
 	v := &d.vcenter.Spec
 	if v.VcIP != "" && o.server != v.VcIP {
-		d.user, d.password = "", "" // they are of the earlier vCenter
-	} else if v.Port > 0 {
-		o.set("port", &o.port, strconv.Itoa(int(v.Port)))
-	}
-	if o.caFile == "" {
-		o.set("thumbprint", &o.thumbprint, v.Thumbprint)
+		d.user, d.password = "", "" // they are of the earlier vCenter, as are port and thumbprint
+	} else {
+		if v.Port > 0 {
+			o.set("port", &o.port, strconv.Itoa(int(v.Port)))
+		}
+		if o.caFile == "" {
+			o.set("thumbprint", &o.thumbprint, v.Thumbprint)
+		}
 	}
 	o.set("username", &o.username, d.user)
 	o.set("datacenters", &o.datacenters, strings.Join(v.DatacenterNames(), ","))
@@ -222,7 +224,7 @@ func (o *configureOptions) takeVCenter(d *draft) error {
 		return flags.Bad("--username", "", other, "give the account of that vCenter, or add it: --vcenter NAME")
 	}
 	if v.VcIP != "" && v.VcIP != o.server {
-		v.Insecure = false // it applied to the earlier vCenter
+		v.Insecure, v.Thumbprint = false, "" // they applied to the earlier vCenter
 	}
 	port, _ := strconv.ParseInt(o.port, 10, 32) // it was checked
 	v.VcIP, v.Port, v.Datacenters = o.server, int32(port), splitList(o.datacenters)

@@ -166,7 +166,7 @@ func TestConfigureRunsAgainOnItsFile(t *testing.T) {
 		text, flag, value string
 		accepts           bool
 	}{
-		{anyOne, "--upgrade", "Manual", true}, {anyOne, "--server", "other.site", false},
+		{anyOne, "--upgrade", "Manual", true}, {anyOne, "--server", "other.site", false}, {pinned, "--server", "other.site", false},
 		{anyOne, "--thumbprint", "", false}, {pinned, "--thumbprint", "", false},
 	} {
 		require.NoError(t, os.WriteFile(file, []byte(c.text), 0o600))
