@@ -80,8 +80,8 @@ type question struct {
 	valid              func(string) error
 }
 
-// noAnswer is the input for none, if Enter selects a value.
-const noAnswer = "-"
+// noAnswer is the input for none, if Enter selects a value. Who has read of a flag's "" may type that.
+const noAnswer, noneTyped = "-", `""`
 
 // prompt asks line by line until the answer is valid. It sends no query to the terminal: form libraries query its
 // colours, and wait if it does not answer. A closed terminal or Ctrl-D ends it like Ctrl-C.
@@ -106,7 +106,7 @@ func (a *app) prompt(ctx context.Context, q question) (string, error) {
 			return "", ctx.Err()
 		case err != nil && answer == "":
 			return "", fault.Errorf(fault.Interrupted, "interrupted", "", "run the same command again", "nothing was changed")
-		case !q.secret && strings.TrimSpace(answer) == noAnswer:
+		case !q.secret && slices.Contains([]string{noAnswer, noneTyped}, strings.TrimSpace(answer)):
 			answer = ""
 		case !q.secret:
 			answer = cmp.Or(strings.TrimSpace(answer), q.value)

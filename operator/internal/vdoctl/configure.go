@@ -41,6 +41,7 @@ type configureOptions struct {
 	replaced                  []byte   // the file to write, as it was before the first question; nil for none
 	seen                      []string // datacenters that the account can read
 	prompts                   bool     // a user answers on the terminal
+	asked                     bool     // the user has named datacenters
 }
 
 func newConfigure(a *app) *configureOptions {
@@ -219,7 +220,7 @@ func (o *configureOptions) answer(ctx context.Context, d *draft) error {
 	}
 	for _, f := range o.fields() {
 		if o.prompts && !f.flagAlone && !o.given(f.flag) && (f.needed == nil || f.needed()) {
-			if err := o.ask(ctx, f); err != nil {
+			if err := o.ask(ctx, d, f); err != nil {
 				return err
 			}
 		}
@@ -231,8 +232,6 @@ func (o *configureOptions) answer(ctx context.Context, d *draft) error {
 			o.offerVCenter(d)
 		case o.prompts && f.flag == "username":
 			err = o.login(ctx, d)
-		case o.prompts && f.flag == "datacenters" && o.datacenters != "" && !o.noCheck:
-			err = o.tryVCenter(ctx, d)
 		}
 		if err != nil {
 			return err
@@ -258,16 +257,29 @@ func (o *configureOptions) login(ctx context.Context, d *draft) error {
 	return o.tryVCenter(ctx, d)
 }
 
-func (o *configureOptions) ask(ctx context.Context, f field) error {
-	help := strings.ReplaceAll(f.usage, "`", "")
+func (o *configureOptions) ask(ctx context.Context, d *draft, f field) error {
+	q := question{title: f.title, help: asAnswer.Replace(f.usage), value: *f.to, valid: f.check}
 	if f.flag == "datacenters" && len(o.seen) > 0 {
-		help += "; the account sees " + firstOf(o.seen)
+		q.help += "; the account sees " + firstOf(o.seen)
+		q.valid = func(answer string) error { return o.tryDatacenters(ctx, d, answer) }
 	}
-	answer, err := o.prompt(ctx, question{title: f.title, help: help, value: *f.to, valid: f.check})
+	answer, err := o.prompt(ctx, q)
 	if err == nil {
 		*f.to = answer
 	}
 	return err
+}
+
+// asAnswer words a flag's usage for a prompt.
+var asAnswer = strings.NewReplacer("`", "", noneTyped, noAnswer)
+
+// tryDatacenters tries the answer at the vCenter, which has answered with its datacenters.
+func (o *configureOptions) tryDatacenters(ctx context.Context, d *draft, answer string) error {
+	o.datacenters, o.asked = answer, true
+	if answer == "" {
+		return nil
+	}
+	return o.tryVCenter(ctx, d)
 }
 
 // readPassword reads the account's password from a file, the environment, or a prompt. An existing Secret of the same
@@ -316,6 +328,9 @@ func (o *configureOptions) tryVCenter(ctx context.Context, d *draft) error {
 	target.Given, target.InstanceUUIDs = givenLogin, nil // it may be another vCenter now
 	if o.prompts {
 		target.Trust.Insecure = false // the user decides
+	}
+	if o.prompts && !o.asked && !o.given("datacenters") {
+		target.Datacenters = nil // they are the earlier ones
 	}
 	o.paced(&target)
 	_ = command.Say(o.err, "asking %s", target.Address())
