@@ -203,7 +203,11 @@ func (q *Question) bundleLacks(t Target) string {
 	}
 	selection, refusal := matrix.Resolve(q.Document, t.Facts, nil, matrix.Policy{Rules: q.Policy.Rules}, nil)
 	if refusal != nil {
-		return "the matrix lists no drivers for it: fetch a bundle with " + matrix.Newer
+		var none []string
+		for _, d := range refusal.Drivers {
+			none = append(none, string(d))
+		}
+		return "the matrix lists no " + strings.Join(none, " and no ") + " for it: fetch a bundle with " + matrix.Newer
 	}
 	var missing []string
 	for _, c := range selection.Choices {

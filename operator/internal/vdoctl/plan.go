@@ -252,8 +252,16 @@ func (o *planOptions) heldBack(l *lines, r planReport) {
 
 // notes prints gaps of later versions, warnings, and how to fetch the missing parts.
 func (o *planOptions) notes(l *lines, r planReport) {
+	said := map[string]bool{} // in the order
+	for _, h := range r.Path {
+		for _, why := range h.Lacks {
+			said[h.To+": "+why] = true
+		}
+	}
 	for _, why := range r.Ahead {
-		l.block("ahead", why)
+		if !said[why] {
+			l.block("ahead", why)
+		}
 	}
 	for _, text := range r.Warnings {
 		l.block("note", text)

@@ -250,12 +250,15 @@ func (r *statusReport) config(c *v1alpha1.VDOConfig) {
 }
 
 // table lists the resources, each reason why one is not ready, and anything that waits although all is ready. describe
-// prints messages in full.
+// prints these below, in full.
 func (o *statusOptions) table(l *lines, r statusReport) {
 	t := command.NewTable("NAME", "READY", "REASON", "MESSAGE")
 	add := func(object string, ready any, reason, message string) {
-		if !o.prose {
+		switch {
+		case !o.prose:
 			message = cut(message, maxValue)
+		case ready != true && reason != "":
+			message = "see below"
 		}
 		t.Row(strings.Replace(object, " ", "/", 1), ready, dash(reason), message)
 	}

@@ -116,7 +116,7 @@ func TestDescribeExplainsWhatIsNotReady(t *testing.T) {
 		"a vCenter that refuses": {func(s *installed) {
 			refused := condition("Ready", "False", "Unauthorized", "the vCenter refuses the user name")
 			s.vcenter.Status.Conditions = []metav1.Condition{refused}
-		}, false, []string{"VsphereCloudConfig east (Unauthorized) the vCenter refuses the user name"}},
+		}, false, []string{"VsphereCloudConfig/east false Unauthorized see below", "VsphereCloudConfig east (Unauthorized) the vCenter refuses the user name"}},
 		"a driver that is not well": {func(s *installed) {
 			st := &s.config.Status
 			st.NodesReady = "2/3"

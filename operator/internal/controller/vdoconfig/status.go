@@ -369,7 +369,7 @@ func (p *result) nextCondition() metav1.Condition {
 		return metav1.Condition{}
 	}
 	if len(o.Lacks) > 0 {
-		lacking = fault.Errorf(fault.Incompatible, "look ahead to", looked,
+		lacking = fault.Errorf(fault.Incompatible, "look ahead", "",
 			"do that before the upgrade; what is installed stays", "%s", few(o.Lacks))
 	}
 	return condition.Judged(v1alpha1.ConditionUpgradeable, lacking,
