@@ -326,6 +326,12 @@ func TestWhatIsSaidOfAnUpgradeThatWaits(t *testing.T) {
 	require.NotNil(t, waits, "an upgrade that its vCenter blocks")
 	require.Equal(t, []any{p.upgrades.candidate.Name(), "Blocked", "vCenter east is away", 1},
 		[]any{waits.Name, waits.Reason, waits.Message, len(waits.Gates)})
+	p.upgrades.verdicts = map[revision.Group]decide.Verdict{
+		matrix.CSI: {Action: decide.Gated, Reason: decide.DowngradeRefused, Message: "older"},
+	}
+	remedy := p.upgradedCondition().Message
+	require.Contains(t, remedy, "--allow-downgrade")
+	require.NotContains(t, remedy, "failed", "nothing has")
 	row := g.config.Status.Revisions[0]
 	require.Equal(t, []any{"csi", true, "alice", "Healthy"}, []any{row.Group, row.Current, row.ApprovedBy, row.Outcome})
 	require.Equal(t, cur.Approval.Seen, row.ApprovedAt.UTC())

@@ -417,17 +417,17 @@ func (p *result) upgradeFault() error {
 		v := p.upgrades.verdicts[group]
 		was, _ := p.upgrades.history[group].InForce()
 		name, why := was.Name(), v.Message
+		hint := "push another bundle, pin the running releases, or retry a failed revision with the annotation " +
+			v1alpha1.AnnotationRetry
 		switch candidate, fresh := p.upgrades.candidate, p.freshFailure(group); {
 		case fresh != "":
 			why = fresh
 		case !v.Gates() || v.Action == decide.Wait:
 			continue
 		case v.Action == decide.Gated && candidate != nil:
-			name = candidate.Name()
+			name, hint = candidate.Name(), v.Reason.ToDo(v.Until, candidate.Name())
 		}
-		all = append(all, fault.Errorf(fault.Refused, "upgrade to", "revision "+name,
-			"push another bundle, pin the running releases, or retry a failed revision with the annotation "+
-				v1alpha1.AnnotationRetry, "%s", why))
+		all = append(all, fault.Errorf(fault.Refused, "upgrade to", "revision "+name, hint, "%s", why))
 	}
 	return fault.Join(all...)
 }
