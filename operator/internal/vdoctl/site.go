@@ -109,6 +109,16 @@ func (s *site) unresolved() error {
 	return fault.Join(errs...)
 }
 
+// datacenters returns the configured ones, none for all.
+func (s *site) datacenters() (out []string) {
+	for _, v := range s.vcenters {
+		if v.config != nil {
+			out = append(out, v.config.Spec.DatacenterNames()...)
+		}
+	}
+	return out
+}
+
 func (s *site) target(ctx context.Context, v configured) (vcenter.Target, error) {
 	if v.config == nil {
 		return vcenter.Target{}, render.NoVCenter("read", v.Name)

@@ -167,6 +167,9 @@ func (o *vmsOptions) fix(ctx context.Context) error {
 		look = o.lookApart
 	}
 	r, err := look(ctx, s, state)
+	if err == nil && o.hardware > preflight.LeastHardware {
+		err = o.supported(ctx, &s, r.VMs)
+	}
 	if err != nil {
 		return err
 	}
@@ -211,15 +214,41 @@ func (o *vmsOptions) lookApart(ctx context.Context, s site, state preflight.Clus
 				Node: preflight.Node{Begun: begun}})
 		}
 	}
+	hint := "write the inventory path: govc find / -type m"
+	if names := s.datacenters(); len(names) > 0 {
+		hint += "; or add its datacenter to spec.datacenters, which has " + strings.Join(names, ", ")
+	}
 	for _, p := range paths {
 		isAt := func(m preflight.NodeMachine) bool { return m.Path == p || strings.HasPrefix(m.Path, p+"/") }
 		if !slices.ContainsFunc(machines, isAt) {
 			errs = append(errs, &fault.Error{Reason: fault.NotFound, Op: "find VMs at", Subject: p,
-				Err: errors.New("there is none in the configured datacenters"), Hint: "write the inventory path: govc find / -type m"})
+				Err: errors.New("there is none in the configured datacenters"), Hint: hint})
 		}
 	}
 	r.VMs, r.Results = maintenance.Plan(machines, o.hardware), []preflight.Result{}
 	return r, fault.Join(errs...)
+}
+
+// supported refuses a hardware version that the hosts of VMs do not support, before it is planned.
+func (o *vmsOptions) supported(ctx context.Context, s *site, list []maintenance.Machine) error {
+	var errs []error
+	for _, v := range s.vcenters {
+		needs := slices.DeleteFunc(slices.Clone(list), func(m maintenance.Machine) bool {
+			return m.VCenter != v.Name || !slices.Contains(m.Off, maintenance.Hardware)
+		})
+		if len(needs) == 0 {
+			continue
+		}
+		vms, done, err := openVMs(ctx, s, v.Name)
+		if err != nil {
+			return err
+		}
+		for _, m := range needs {
+			errs = append(errs, vms.CanUpgrade(ctx, m.ID, fmt.Sprintf("vmx-%d", o.hardware)))
+		}
+		done()
+	}
+	return fault.Join(errs...)
 }
 
 func (o *vmsOptions) work(ctx context.Context, s *site, list []maintenance.Machine, apart bool) error {

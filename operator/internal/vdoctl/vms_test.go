@@ -125,10 +125,14 @@ clusters: [{name: a, cluster: {server: "https://127.0.0.1:1"}}]
 	require.Contains(t, fix(2, append(folder, "--drain")...), "no node is worked on")
 	require.Contains(t, fix(2, append(folder, "--nodes", "worker-1")...), "fix "+folder[1]+": no node is worked on")
 	require.Contains(t, fix(2, append(folder, "--hardware-version", "14")...), "a number from 15 on")
-	require.Contains(t, fix(4, "--vm", "/site/west/vm/none"), "find VMs at /site/west/vm/none")
-	require.Contains(t, fix(8, append(folder, "--hardware-version", "99", "--power-off", "--yes")...),
-		"hardware of "+vms[0].Path+": its host does not support vmx-99")
-	out := fix(0, folder...)
+	out := fix(4, "--vm", "/site/west/vm/none")
+	require.Contains(t, out, "find VMs at /site/west/vm/none")
+	require.Contains(t, out, "add its datacenter to spec.datacenters, which has site/west")
+	for _, off := range []string{"--power-off", "--dry-run"} {
+		require.Contains(t, fix(8, append(folder, "--hardware-version", "99", off, "--yes")...),
+			"hardware of "+vms[0].Path+": its host does not support vmx-99")
+	}
+	out = fix(0, folder...)
 	require.Contains(t, out, vms[0].Path+": disk.EnableUUID, with the VM off")
 	require.NotContains(t, out, "setting")
 	out = fix(0, slices.Concat(folder, template, []string{"--hardware-version", "21", "--power-off", "--yes"})...)
