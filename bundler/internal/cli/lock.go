@@ -200,7 +200,7 @@ func parseRelease(s string) (matrix.ReleaseID, error) {
 func (f *selectionFlags) jumpHostInput(operator *lock.Operator) (*matrix.ServiceRelease, error) {
 	reference := f.jumpHost
 	switch {
-	case len(f.services) == 0:
+	case !slices.Contains(f.services, servicesSIP):
 		return nil, nil
 	case reference == "" && operator != nil:
 		reference, _ = lock.JumpHostBeside(operator.Image)

@@ -290,6 +290,11 @@ func (o *checkOptions) text(l *lines, r checkReport) {
 		}
 		o.show(l, x)
 	}
+	for _, id := range o.only {
+		if !slices.ContainsFunc(r.Results, func(x preflight.Result) bool { return string(x.ID) == id }) {
+			l.printf("not run %s: nothing here needs it, or what it reads is not known", id)
+		}
+	}
 	findings := ""
 	if n := len(r.Results) - passed; n > 0 {
 		findings = ", " + command.Plural(n, "finding", "findings")
