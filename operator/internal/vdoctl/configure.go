@@ -399,7 +399,10 @@ func (o *configureOptions) valid(of func(flag string) bool) error {
 		if !of(f.flag) || f.needed != nil && !f.needed() {
 			continue
 		}
-		if err := f.check(strings.TrimSpace(*f.to)); err != nil {
+		switch err := f.check(strings.TrimSpace(*f.to)); {
+		case fault.ReasonOf(err) == fault.NotFound:
+			errs = append(errs, err) // it names the flag's file
+		case err != nil:
 			takes := "--" + f.flag + " takes " + strings.ReplaceAll(f.usage, "`", "")
 			errs = append(errs, flags.Bad("--"+f.flag, *f.to, err, takes))
 		}
