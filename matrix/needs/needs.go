@@ -95,6 +95,14 @@ func Describe(doc *matrix.Document, id matrix.ReleaseID, files map[string][]byte
 		if err != nil {
 			return bad(fault.InvalidInput, id.String()+"/"+m.Name, "use the manifest as it was published", "%w", err)
 		}
+		for n, o := range more {
+			meta, _ := o["metadata"].(map[string]any) //nolint:errcheck // without it the name is missing
+			isList := strings.HasSuffix(plainText(o["kind"]), "List")
+			if o["apiVersion"] == nil || o["kind"] == nil || meta["name"] == nil && !isList {
+				return bad(fault.InvalidInput, id.String()+"/"+m.Name, "use the manifest as it was published",
+					"object %d lacks apiVersion, kind or metadata.name", n+1)
+			}
+		}
 		objects = append(objects, more...)
 	}
 	all, err := Of(objects...)
