@@ -97,6 +97,7 @@ func (o *pushOptions) run(ctx context.Context, src, dest string) error {
 		if o.printRepositories {
 			return o.listRepositories(ctx, b, to)
 		}
+		o.sayUnchecked(rules)
 		target, err := o.openTarget(to, b.client, archive.Options{})
 		if err != nil {
 			return err

@@ -112,6 +112,7 @@ func (o *serveOptions) run(ctx context.Context, args []string) error {
 		return err
 	}
 	_ = first.Close() // no client was answered
+	o.sayUnchecked(setup.rules)
 	registry, bundles := serve.Registry{}, make([]servedBundle, len(args))
 	for n, at := range setup.sources {
 		b, graph, err := o.openServed(ctx, at, setup.rules)

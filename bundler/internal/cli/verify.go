@@ -156,6 +156,13 @@ func (f *trustFlags) rules() (verify.Rules, error) {
 	return verify.Rules{Policy: policy, Matrix: rules}, fault.Join(err, matrixErr)
 }
 
+// sayUnchecked says that no signature is checked, where text is shown.
+func (c *common) sayUnchecked(rules verify.Rules) {
+	if rules.Policy == nil && !c.quiet && !c.json() {
+		c.say("signatures are not checked: --key or --policy does that")
+	}
+}
+
 // unused refuses flags without effect. The matrix is checked only with the bundle, as its signature alone proves
 // nothing about what is installed.
 func (f *matrixTrustFlags) unused() error {
