@@ -100,12 +100,26 @@ func Usage(cmd *cobra.Command, why string) error {
 
 // UnknownCommand returns the error of a command that does not exist.
 func UnknownCommand(cmd *cobra.Command, name string) error {
-	why := fmt.Sprintf("unknown command %q", name)
-	cmd.SuggestionsMinimumDistance = 2
-	if near := cmd.SuggestionsFor(name); len(near) > 0 {
-		why += ": did you mean " + strings.Join(near, " or ") + "?"
+	return Usage(cmd, fmt.Sprintf("unknown command %q", name)+meant(cmd, name, 2))
+}
+
+// meant asks whether a subcommand with a similar name was meant; "" for none.
+func meant(cmd *cobra.Command, name string, distance int) string {
+	cmd.SuggestionsMinimumDistance = distance
+	near := cmd.SuggestionsFor(name)
+	if len(near) == 0 {
+		return ""
 	}
-	return Usage(cmd, why)
+	return ": did you mean " + strings.Join(near, " or ") + "?"
+}
+
+// meantFlag asks whether a flag with a similar name was meant. Short names are similar to many.
+func meantFlag(cmd *cobra.Command, name string) string {
+	all := &cobra.Command{}
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		all.AddCommand(&cobra.Command{Use: "--" + f.Name, Hidden: f.Hidden, Run: func(*cobra.Command, []string) {}})
+	})
+	return meant(all, name, len(name)/4)
 }
 
 // OnlyCommands refuses an argument that is not a subcommand.
@@ -129,7 +143,11 @@ func Unread(cmd *cobra.Command, err error) error {
 	if errors.As(err, &number) { // its words are about Go functions
 		return Usage(cmd, strings.Replace(err.Error(), number.Error(), form(number), 1))
 	}
-	return Usage(cmd, err.Error())
+	why := err.Error()
+	if name, ok := strings.CutPrefix(why, "unknown flag: "); ok {
+		why += meantFlag(cmd, name)
+	}
+	return Usage(cmd, why)
 }
 
 // form returns the valid form of a value.

@@ -211,13 +211,13 @@ func (r *Run) apart(ctx context.Context, vms VMs, m Machine) error {
 	case state.On && m.Template:
 		return fault.Errorf(fault.Conflict, "change template", m.Path, "name it with --vm", "it is a VM that runs")
 	case m.Template || state.Template:
-		r.say(m.Name(), "if this is stopped, and leaves it as no template: govc vm.markastemplate "+fault.Quote(m.Path))
+		r.say(m.Name(), "if an interrupted run leaves it as a VM: govc vm.markastemplate "+fault.Quote(m.Path))
 		if state.Template {
 			steps = []step{unmark, r.change}
 		}
 		steps = append(steps, mark)
 	case state.On:
-		r.say(m.Name(), "if this is stopped, and leaves it off: govc vm.power -on "+fault.Quote(m.Path))
+		r.say(m.Name(), "if an interrupted run leaves the VM off, start it: govc vm.power -on "+fault.Quote(m.Path))
 		steps = []step{r.shutDown, r.change, r.powerOn}
 	}
 	if err := inOrder(ctx, vms, m, append(steps, r.verify)...); err != nil {

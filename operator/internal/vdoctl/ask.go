@@ -148,12 +148,12 @@ func theConfig(ctx context.Context, c client.Reader, namespace string) (*v1alpha
 	}
 	switch {
 	case n == 0:
-		return nil, &fault.Error{Reason: fault.NotFound, Op: "read the VDOConfig", Subject: "namespace " + namespace,
+		return nil, &fault.Error{Reason: fault.NotFound, Op: "read the VDOConfig in", Subject: "namespace " + namespace,
 			Err: errNoConfig, Hint: "make one with `vdoctl configure`, or name its namespace with -n"}
 	case len(all) == 1:
 		return &all[0], nil
 	default:
-		return nil, &fault.Error{Reason: fault.Conflict, Op: "read the VDOConfig", Subject: "namespace " + namespace,
+		return nil, &fault.Error{Reason: fault.Conflict, Op: "read the VDOConfig in", Subject: "namespace " + namespace,
 			Err: fmt.Errorf("there are %d", n), Hint: "a cluster has one: delete those that the operator refuses"}
 	}
 }

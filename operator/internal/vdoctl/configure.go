@@ -453,7 +453,7 @@ func (a *answers) fields() []field {
 		{flag: "bundle", title: "Bundle in the mirror", to: &a.bundle, valid: isReference,
 			usage: "`REGISTRY/REPO:TAG` of the bundle in the site's mirror"},
 		{flag: "drivers", title: "Which drivers", standard: bothDrivers, to: &a.drivers,
-			usage:   "which drivers (`WHICH`): both, csi (storage) or cpi (cloud provider)",
+			usage:   "`DRIVERS` to install: both, csi (storage) or cpi (cloud provider)",
 			choices: []string{bothDrivers, csiAlone, cpiAlone}},
 		{flag: "vcenter", title: "Name for the vCenter", standard: "vcenter", to: &a.vcenter, valid: required,
 			usage: "`NAME` of the vCenter's resource; a new one adds a vCenter"},
@@ -475,7 +475,7 @@ func (a *answers) fields() []field {
 			needed: zoned, usage: "`CATEGORY` of tags of zones, together with regions; \"\" for none"},
 		{flag: "upgrade", title: "Upgrades", standard: "Automatic", to: &a.upgrade,
 			needed: func() bool { return !a.mode },
-			usage:  "Automatic, or Manual (`HOW`): each one waits for consent", choices: []string{"Automatic", "Manual"}},
+			usage:  "`MODE` of upgrades: Automatic, or Manual, where each one waits for consent", choices: []string{"Automatic", "Manual"}},
 	}
 }
 

@@ -299,6 +299,7 @@ func TestKubectlCallsItAsAPlugin(t *testing.T) {
 		{[]string{"vdo", "status", "--help"}, 0, "\n  kubectl vdo status [flags]\n"},
 		{[]string{"vdo", "upgrade", "list", "-n", s.ns, "-o", "json"}, 4, `"exitCode": 4`},
 		{[]string{"vdo", "statsu"}, 2, "did you mean status?\nhint: see `kubectl vdo --help`"},
+		{[]string{"vdo", "delete", "--driver"}, 2, "unknown flag: --driver: did you mean --drivers?\n"},
 	} {
 		run(c.args...).is(c.code, c.want)
 	}

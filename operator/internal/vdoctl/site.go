@@ -91,7 +91,7 @@ func clusterSite(ctx context.Context, c client.Client, namespace string) (site, 
 		return site{}, clusterstate.Fault("read the VsphereCloudConfigs", err)
 	}
 	if config == nil && len(vcenters.Items) == 0 {
-		return site{}, &fault.Error{Reason: fault.NotFound, Op: "read the configuration", Subject: "namespace " + namespace,
+		return site{}, &fault.Error{Reason: fault.NotFound, Op: "read the configuration in", Subject: "namespace " + namespace,
 			Err: errNotConfigured, Hint: "apply them, name their namespace with -n, or check a file: --from-file site.yaml"}
 	}
 	return siteOf(config, vcenters.Items, c), nil
@@ -163,7 +163,7 @@ func (a *app) paced(t *vcenter.Target) {
 func (s *site) inFile(err error) error {
 	for _, f := range fault.All(err) {
 		if s.file != "" && f.Reason == fault.NotFound {
-			f.Err = fmt.Errorf("%w, of which %s has none", f.Err, s.file)
+			f.Err = fmt.Errorf("%w: the file %s has none", f.Err, s.file)
 			f.Hint = "put it into the file; an account is also given by --username and --password-file, or `vdoctl users create -f FILE --username ADMIN`"
 		}
 	}
