@@ -2,6 +2,7 @@ package vdoctl
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -109,6 +112,22 @@ func (f *clusterFlags) client() (client.Client, error) {
 		return nil, clusterstate.Fault("reach the cluster", err)
 	}
 	return client.WithFieldOwner(c, fieldManager), nil
+}
+
+// ownOperator refuses a namespace if the cluster's operator is in another one: its rights have one name in a cluster.
+func (f *clusterFlags) ownOperator(ctx context.Context, c client.Reader, op string) error {
+	b := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: operatorDeployment}}
+	if err := client.IgnoreNotFound(c.Get(ctx, client.ObjectKeyFromObject(b), b)); err != nil {
+		return clusterstate.Fault("read "+describeObject(b), err)
+	}
+	for _, s := range b.Subjects {
+		if s.Name == operatorDeployment && s.Namespace != f.namespace {
+			return fault.Errorf(fault.Refused, op, "the operator of namespace "+f.namespace, fmt.Sprintf("add -n %s; "+
+				"to move the operator, delete it there first: `vdoctl delete --operator -n %[1]s`", s.Namespace),
+				"the operator is in namespace %s, and a cluster has one (%s)", s.Namespace, describeObject(b))
+		}
+	}
+	return nil
 }
 
 const fieldManager = "vdoctl"

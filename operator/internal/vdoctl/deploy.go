@@ -128,6 +128,9 @@ func (o *deployOptions) run(ctx context.Context, src string) error {
 		return err
 	}
 	out.Target = o.cluster.target()
+	if err := o.cluster.ownOperator(ctx, c, "deploy"); err != nil {
+		return err
+	}
 	// Find faults before the first write, but invalid fields: they may end with the new CRDs.
 	to := &applier{Client: c, force: o.force}
 	for _, x := range ofType[*unstructured.Unstructured](slices.Concat(objects, conf)) {

@@ -112,6 +112,11 @@ func TestDeployInstallsTheOperatorOfASignedBundle(t *testing.T) {
 	require.True(t, s.there(d))
 	require.NotContains(t, d.Spec.Template.Spec.Containers[0].Args, "--trust-floor=/etc/vdo/floor")
 
+	// The rights of the operator would go to another namespace's.
+	for _, args := range [][]string{r.args("--dry-run"), {"delete", "--operator", "--yes"}} {
+		vdoctl(t, []string{"KUBECONFIG=" + s.conf}, append(args, "-n", "other")...).is(8,
+			"the operator is in namespace vmware-system-vdo, and a cluster has one", "hint: add -n vmware-system-vdo;")
+	}
 	s.run("deploy", "drivers.tar", "--key", r.key, "--yes").is(2, "vdo-bundle install-manifests FILE")
 	s.ok("delete", "--all", "--yes")
 }
