@@ -47,6 +47,8 @@ func Fault(op string, err error) error {
 		f.Reason, f.Hint = fault.Unauthorized, "log in to the cluster again: the kubeconfig's credentials are not accepted"
 	case fault.AdmissionHint(err) != "":
 		f.Reason, f.Hint = fault.Refused, fault.AdmissionHint(err)
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		f.Reason, f.Hint = fault.Conflict, "wait until the namespace is gone, then run `vdoctl deploy BUNDLE`"
 	case apierrors.IsForbidden(err):
 		f.Reason, f.Hint = fault.Forbidden, hintOfRight(MissingRight(err))
 	case meta.IsNoMatchError(err):

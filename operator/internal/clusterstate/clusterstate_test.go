@@ -1,11 +1,13 @@
 package clusterstate_test
 
 import (
+	"errors"
 	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -36,4 +38,12 @@ func TestAFaultOfAFileKeepsItsHint(t *testing.T) {
 	err := clusterstate.Fault("write ConfigMap ns/a", file)
 	require.Equal(t, fault.Storage, fault.ReasonOf(err))
 	require.Equal(t, "free some space", fault.HintOf(err))
+}
+
+func TestATerminatingNamespaceIsNoMissingRight(t *testing.T) {
+	refusal := apierrors.NewForbidden(corev1.Resource("secrets"), "a", errors.New("it is being terminated"))
+	refusal.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
+	err := clusterstate.Fault("write Secret ns/a", refusal)
+	require.Equal(t, fault.Conflict, fault.ReasonOf(err))
+	require.Contains(t, fault.HintOf(err), "wait until the namespace is gone")
 }

@@ -57,6 +57,11 @@ func (a *applier) apply(ctx context.Context, u *unstructured.Unstructured, dryRu
 	if err := a.Get(ctx, client.ObjectKeyFromObject(u), before); err != nil && !isGone(err) {
 		return out, clusterstate.Fault("read "+name, err)
 	}
+	if before.GetDeletionTimestamp() != nil {
+		return out, fault.Errorf(fault.Conflict, "apply", name,
+			"wait until it is gone, then run the same command again; `vdoctl status` shows what it waits for",
+			"it is being deleted")
+	}
 	version := before.GetResourceVersion()
 	if u.GetResourceVersion() != "" && !sameVersion(u, before) {
 		return out, changedMeanwhile(name, errors.New("it is another one now"))

@@ -77,6 +77,21 @@ func TestConfigureDoesNotUndoWhatSomebodyElseChanged(t *testing.T) {
 	}
 }
 
+// What is applied to an object that is being deleted goes with it.
+func TestApplyWaitsForNoDeletion(t *testing.T) {
+	_, c := installation(t)
+	v := &v1alpha1.VDOConfig{ObjectMeta: metaOf(operatorNamespace, "vdo")}
+	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(v), v))
+	v.Finalizers = []string{"vdo.vmware.com/drivers"}
+	require.NoError(t, c.Update(t.Context(), v))
+	require.NoError(t, c.Delete(t.Context(), v))
+	u, err := manifest(v)
+	require.NoError(t, err)
+	_, err = (&applier{Client: c}).apply(t.Context(), u, true)
+	require.Equal(t, fault.Conflict, fault.ReasonOf(err))
+	require.ErrorContains(t, err, "VDOConfig vmware-system-vdo/vdo: it is being deleted")
+}
+
 // What Git has applied goes when Git removes it: configure has only what a person answered, and keeps that.
 func TestConfigureOwnsWhatItChanges(t *testing.T) {
 	_, c := installation(t)
