@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -377,6 +378,15 @@ func (o *deleteOptions) plan(ctx context.Context, c client.Client) (removal, err
 		add(stageCRDs, kinds, err)
 	}
 	out.Stays = o.stays()
+	if o.drivers && len(has.configs) == 0 {
+		left, err := present(ctx, c, []client.Object{
+			&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: drivers.SystemNamespace, Name: drivers.CloudControllerManager}},
+			&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: drivers.CSINamespace, Name: drivers.Controller}}})
+		if errs = append(errs, err); len(left) > 0 {
+			out.Stays = append(out.Stays, firstOf(described(left))+": no VDOConfig has these drivers; to remove them, deploy one "+
+				"(`vdoctl deploy BUNDLE -f FILE`), then run `vdoctl delete --drivers`")
+		}
+	}
 	return out, fault.Join(errs...)
 }
 

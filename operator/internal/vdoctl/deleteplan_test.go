@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -47,6 +48,19 @@ func TestDeleteNamesTheNamespacesThatStay(t *testing.T) {
 			"kubectl delete crd NAME"}, r.Stays)
 	require.NoError(t, o.removeAll(t.Context(), c, r))
 	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: "vmware-system-vdo"}, &corev1.Namespace{}))
+}
+
+// After delete --keep-drivers no VDOConfig has the drivers.
+func TestDeleteNamesTheWayToDriversWithoutAVDOConfig(t *testing.T) {
+	o, c := installation(t, &appsv1.Deployment{ObjectMeta: metaOf("vmware-system-csi", "vsphere-csi-controller")})
+	r, err := o.plan(t.Context(), c)
+	require.NoError(t, err)
+	require.Len(t, r.Stays, 3, "the operator removes them")
+	require.NoError(t, c.Delete(t.Context(), &v1alpha1.VDOConfig{ObjectMeta: metaOf(operatorNamespace, "vdo")}))
+	r, err = o.plan(t.Context(), c)
+	require.NoError(t, err)
+	require.Contains(t, r.Stays, "Deployment vmware-system-csi/vsphere-csi-controller: no VDOConfig has these drivers; to "+
+		"remove them, deploy one (`vdoctl deploy BUNDLE -f FILE`), then run `vdoctl delete --drivers`")
 }
 
 func TestDeleteKeepsTheRecordOfAccounts(t *testing.T) {
