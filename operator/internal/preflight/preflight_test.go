@@ -225,6 +225,11 @@ var failing = []struct {
 	{"cloud native storage does not answer", failed(preflight.CNS), "vcenter-cns", preflight.Warn, []string{"vsan-health"}},
 	{"tasks not readable", failed(preflight.Tasks), "vcenter-tasks", preflight.Warn, nil},
 	{"storage policies not readable", failed(preflight.Policies), "storage-class", preflight.Warn, []string{"StorageProfile.View"}},
+	{"one vCenter under two names", func(s *preflight.Snapshot) {
+		s.VCenters[0].ID = "1-1"
+		s.VCenters = append(s.VCenters, s.VCenters[0])
+		s.VCenters[1].Name, s.VCenters[1].Server = "other", "alias.site"
+	}, "vcenter-connection", preflight.BlockInstall, []string{"VsphereCloudConfig east too", "by host, not by port"}},
 	{"inventory not readable", failed(preflight.Inventory), "vcenter-connection", preflight.BlockInstall, nil},
 
 	{"no datastore in common", func(s *preflight.Snapshot) {

@@ -94,6 +94,9 @@ func (in *Input) vcenters(d matrix.Driver, names []string) ([]vcenter, error) {
 	return out, fault.Join(errs...)
 }
 
+// OncePerVCenter is the remedy for two VsphereCloudConfigs of one vCenter.
+const OncePerVCenter = "name each vCenter in one VsphereCloudConfig only: the drivers tell vCenters apart by host, not by port"
+
 // alsoIn refuses a vCenter that another VsphereCloudConfig has.
 func alsoIn(known map[string]string, what string, v vcenter) error {
 	other, twice := known[what]
@@ -101,7 +104,7 @@ func alsoIn(known map[string]string, what string, v vcenter) error {
 	if !twice || v.server == "" {
 		return nil
 	}
-	return badVCenter(v.name, "name each vCenter in one VsphereCloudConfig only", "has the same vCenter as VsphereCloudConfig %s: %s", other, what)
+	return badVCenter(v.name, OncePerVCenter, "has the same vCenter as VsphereCloudConfig %s: %s", other, what)
 }
 
 func badVCenter(name, hint, format string, args ...any) error {
