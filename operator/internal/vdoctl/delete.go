@@ -96,6 +96,9 @@ func (o *deleteOptions) run(cmd *cobra.Command) error {
 	case o.drivers && o.keepDrivers:
 		return flags.Bad("--keep-drivers", "true", errors.New("--drivers is given as well"), "give one of them")
 	}
+	if err := isWait(o.timeout); err != nil {
+		return err
+	}
 	ctx := cmd.Context()
 	c, err := o.cluster.client()
 	if err != nil {

@@ -1,6 +1,7 @@
 package vdoctl
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -80,10 +81,37 @@ continues.`,
 			}
 			return flags.Exactly("BUNDLE")(cmd, args)
 		},
-		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), strings.Join(args, "")) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := cmp.Or(o.meaningless(cmd.Flags()), isWait(o.timeout)); err != nil {
+				return err
+			}
+			return o.run(cmd.Context(), strings.Join(args, ""))
+		},
 	}
 	o.bind(cmd)
 	return cmd
+}
+
+// ofBundle are the flags that choose, verify or read a bundle's manifests: with --manifests they would do nothing.
+var ofBundle = []string{"repository", "antrea", "classes", "mirror-set", "rbac-policy", "host-network", "with-access",
+	"key", "policy", "without-verification", "ca-file", "authfile", "plain-http"}
+
+func (o *deployOptions) meaningless(fl *pflag.FlagSet) (err error) {
+	fl.Visit(func(f *pflag.Flag) {
+		if err == nil && o.manifests != "" && slices.Contains(ofBundle, f.Name) {
+			err = flags.Bad("--"+f.Name, f.Value.String(), errors.New("--manifests takes the file as it is, and reads no bundle"),
+				"name the bundle in the place of --manifests, or give the flag to `vdo-bundle install-manifests`")
+		}
+	})
+	return err
+}
+
+// isWait refuses the limit of a wait that could only fail.
+func isWait(limit time.Duration) error {
+	if limit >= time.Second {
+		return nil
+	}
+	return flags.Bad("--timeout", limit.String(), errors.New("it is too short to wait for anything"), "give one second or more, such as 5m")
 }
 
 func (o *deployOptions) bind(cmd *cobra.Command) {
@@ -202,11 +230,6 @@ func (o *deployOptions) next() string {
 // render returns the objects to apply, and their source.
 func (o *deployOptions) render(ctx context.Context, src string) (deployment, []client.Object, error) {
 	out := deployment{Objects: []changedObject{}}
-	if o.manifests != "" && o.withAccess {
-		err := errors.New("--manifests reads no keys, CA and login that could be stored")
-		return out, nil, flags.Bad("--with-access", "", err,
-			"name the bundle in the place of --manifests, or create vdo-trust, vdo-registry-ca and vdo-registry")
-	}
 	if o.manifests != "" {
 		data, err := o.read("--manifests", o.manifests)
 		if err != nil {

@@ -130,6 +130,15 @@ func TestDeployTakesNoOtherYAMLForManifests(t *testing.T) {
 		vdoctl(t, nil, "deploy", "--manifests", fileOf(t, "vdo.yaml", text), "--yes").is(2, want,
 			"hint: write them with `vdo-bundle install-manifests`")
 	}
+	file := fileOf(t, "vdo.yaml", "# nothing\n")
+	for _, flag := range []string{"--classes", "--with-access", "--key=" + file, "--ca-file=" + file} {
+		vdoctl(t, nil, "deploy", "--manifests", file, flag, "--yes").is(2, "read flag "+strings.Split(flag, "=")[0],
+			"--manifests takes the file as it is", "name the bundle in the place of --manifests")
+	}
+	for _, limit := range []string{"0", "-5s"} {
+		vdoctl(t, nil, "deploy", "--manifests", file, "--yes", "--timeout", limit).is(2, "read flag --timeout")
+		vdoctl(t, nil, "delete", "--all", "--yes", "--timeout", limit).is(2, "give one second or more")
+	}
 }
 
 func TestDeploySaysWhyTheOperatorDoesNotRun(t *testing.T) {
