@@ -127,6 +127,13 @@ func (d *draft) makeMissing() {
 	}
 }
 
+// nameBundle lets the VDOConfig name its bundle, unless that has the usual name.
+func (d *draft) nameBundle() {
+	if d.config.Spec.Bundle != nil || d.bundle.Name != "drivers" {
+		d.config.Spec.Bundle = &v1alpha1.LocalReference{Name: d.bundle.Name}
+	}
+}
+
 func (d *draft) choose(ctx context.Context, name string) error {
 	for i := range d.vcenters {
 		if d.vcenters[i].Name == name {
@@ -156,7 +163,8 @@ func (o *configureOptions) set(flag string, to *string, value string) {
 func (o *configureOptions) offer(d *draft) {
 	o.set("bundle", &o.bundle, d.bundle.Spec.Reference)
 	o.set("upgrade", &o.upgrade, string(d.config.Spec.Upgrade))
-	o.mode = d.config.ResourceVersion != "" && d.config.Spec.Upgrade == "" && !o.given("upgrade")
+	isKnown := d.config.ResourceVersion != "" || d.file != nil && d.file.config != nil
+	o.mode = isKnown && d.config.Spec.Upgrade == "" && !o.given("upgrade")
 	o.tags = o.given("region-category") || o.given("zone-category")
 	if t := d.topology(); t != nil {
 		o.set("region-category", &o.region, t.Region)
@@ -287,9 +295,7 @@ func (o *configureOptions) takeCertificate(d *draft) (err error) {
 
 func (o *configureOptions) takeDrivers(d *draft) {
 	spec := &d.config.Spec
-	if spec.Bundle != nil || d.bundle.Name != "drivers" {
-		spec.Bundle = &v1alpha1.LocalReference{Name: d.bundle.Name}
-	}
+	d.nameBundle()
 	var topology *v1alpha1.Topology
 	var categories []string
 	if o.region != "" && o.zone != "" {

@@ -355,6 +355,7 @@ func (o *deployOptions) configuration(ctx context.Context, src string) ([]client
 			"it has no VDOConfig")
 	}
 	d.makeMissing()
+	d.nameBundle()
 	if d.bundle.Spec.Reference == "" {
 		d.bundle.Spec.Reference = src
 	}

@@ -112,6 +112,27 @@ spec: {bundle: {name: ours}}
 	objects, err := o.configuration(t.Context(), "mirror.site/vdo:1")
 	require.NoError(t, err)
 	require.Equal(t, []string{"DriverBundle ns/ours", "VDOConfig ns/vdo"}, described(objects))
+	// As `configure --from-file` writes it: otherwise the two would change it back and forth.
+	require.NoError(t, os.WriteFile(file, []byte(`apiVersion: vdo.vmware.com/v1alpha1
+kind: VDOConfig
+metadata: {name: vdo}
+---
+apiVersion: vdo.vmware.com/v1alpha1
+kind: DriverBundle
+metadata: {name: ours}
+spec: {reference: "mirror.site/vdo:1"}
+`), 0o600))
+	objects, err = o.configuration(t.Context(), "")
+	require.NoError(t, err)
+	spec := objects[1].(*unstructured.Unstructured).Object["spec"] //nolint:forcetypeassert // it is
+	require.Equal(t, map[string]any{"bundle": map[string]any{"name": "ours"}}, spec)
+	c := newConfigure(o.app)
+	c.cluster.namespace, c.file = "ns", file
+	d, err := c.begin()
+	require.NoError(t, err)
+	d.makeMissing()
+	c.offer(d)
+	require.True(t, c.mode, "it stays unset")
 }
 
 // The password of an administrator in the environment, and an account in the site's file, would take the place
