@@ -8,6 +8,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
 
 func unreadCluster(s *Snapshot) []found {
@@ -39,6 +40,19 @@ func severalVCenters(s *Snapshot) (out []found) {
 	if n > maxVCenters {
 		out = append(out, found{what: fmt.Sprintf("%d vCenters: the storage driver takes %d", n, maxVCenters),
 			remedy: "name fewer in spec.storageProvider.vsphereCloudConfigs"})
+	}
+	return append(out, duplicates(s)...)
+}
+
+// duplicates finds vCenters that the storage driver has twice, under two names: render refuses them.
+func duplicates(s *Snapshot) (out []found) {
+	for i, v := range s.VCenters {
+		for _, o := range s.VCenters[:i] {
+			if v.ID != "" && v.ID == o.ID && v.UsedByCSI && o.UsedByCSI {
+				out = append(out, found{on: v.Name, object: v.Server, remedy: render.OncePerVCenter,
+					what: "it is the vCenter of VsphereCloudConfig " + o.Name + " too, by its instance UUID"})
+			}
+		}
 	}
 	return out
 }

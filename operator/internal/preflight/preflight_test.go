@@ -229,7 +229,7 @@ var failing = []struct {
 		s.VCenters[0].ID = "1-1"
 		s.VCenters = append(s.VCenters, s.VCenters[0])
 		s.VCenters[1].Name, s.VCenters[1].Server = "other", "alias.site"
-	}, "vcenter-connection", preflight.BlockInstall, []string{"VsphereCloudConfig east too", "by host, not by port"}},
+	}, "topology-vcenters", preflight.BlockInstall, []string{"VsphereCloudConfig east too", "by host, not by port"}},
 	{"inventory not readable", failed(preflight.Inventory), "vcenter-connection", preflight.BlockInstall, nil},
 
 	{"no datastore in common", func(s *preflight.Snapshot) {

@@ -72,19 +72,6 @@ func connections(s *Snapshot) []found {
 			out = append(out, found{on: v.Name, object: v.Server, what: fmt.Sprintf("the inventory could not be read: %v", err), remedy: fault.HintOf(err)})
 		}
 	}
-	return append(out, duplicates(s)...)
-}
-
-// duplicates finds vCenters that a driver has twice, under two names: render refuses them.
-func duplicates(s *Snapshot) (out []found) {
-	for i, v := range s.VCenters {
-		for _, o := range s.VCenters[:i] {
-			if v.ID != "" && v.ID == o.ID && (v.UsedByCPI && o.UsedByCPI || v.UsedByCSI && o.UsedByCSI) {
-				out = append(out, found{on: v.Name, object: v.Server, remedy: render.OncePerVCenter,
-					what: "it is the vCenter of VsphereCloudConfig " + o.Name + " too, by its instance UUID"})
-			}
-		}
-	}
 	return out
 }
 
