@@ -76,26 +76,26 @@ func (c *Client) authorization(ctx context.Context, h *Host, a Access) (string, 
 	return header, err
 }
 
-// use returns the Authorization header that a login gives. The first use of a password is one request for all callers,
-// and a password that was refused then is not sent again: registries lock accounts.
+// use returns the Authorization header that a login gives. The first use of a password is one request for all callers.
+// After the first refusal of a password, then or later, no request starts with it: registries lock accounts.
 func (c *Client) use(ctx context.Context, h *Host, l *login, ch challenge, a Access) (string, error) {
 	header, isWhole := l.header(ch)
-	send := func(ctx context.Context) error { return c.ping(ctx, h, header) }
-	if !isWhole {
-		send = func(ctx context.Context) error { return c.bearer(ctx, h, l, ch, a) }
+	password := basic(l.credential)
+	send := func(ctx context.Context) (err error) {
+		if isWhole {
+			err = c.ping(ctx, h, header)
+		} else {
+			err = c.bearer(ctx, h, l, ch, a)
+		}
+		if err == nil || isUnauthorized(err) {
+			h.try(password, err)
+		}
+		return err
 	}
 	if has := l.credential; has.Password != "" && has.AccessToken == "" {
-		tried := func() bool { _, ok := h.triedWith(has); return ok }
-		err := h.once(ctx, "first use\x00"+has.Username+"\x00"+has.Password, tried, func(ctx context.Context) error {
-			err := send(ctx)
-			if err == nil || isUnauthorized(err) {
-				h.mu.Lock()
-				defer h.mu.Unlock()
-				h.tried[has] = err
-			}
-			return err
-		})
-		if refused, _ := h.triedWith(has); refused != nil || err != nil {
+		tried := func() bool { _, ok := h.triedWith(password); return ok }
+		err := h.once(ctx, "first use\x00"+password, tried, send)
+		if refused, _ := h.triedWith(password); refused != nil || err != nil {
 			return "", cmp.Or(err, refused)
 		}
 	}

@@ -56,13 +56,18 @@ func (e *AnswerError) Has(code string) bool { return slices.Contains(e.Codes, co
 // MaxErrorBody limits how much of an error answer is read, in bytes.
 const MaxErrorBody = 64 << 10
 
-// answer returns an answer as an error. It reads the body and does not close it.
+// answer returns an answer as an error, and records a refused password. It reads the body and does not close it.
 func (h *Host) answer(resp *http.Response) error {
+	ch := pickChallenge(resp.Header)
 	e := &AnswerError{
 		Method: resp.Request.Method, Status: resp.StatusCode,
 		Where:  resp.Request.URL.Scheme + "://" + resp.Request.URL.Host + resp.Request.URL.Path,
 		After:  parseRetryAfter(resp.Header.Get("Retry-After")),
-		scoped: pickChallenge(resp.Header).params["error"] == "insufficient_scope",
+		scoped: ch.params["error"] == "insufficient_scope",
+	}
+	sent := resp.Request.Header.Get("Authorization")
+	if strings.HasPrefix(sent, "Basic ") && e.Status == http.StatusUnauthorized && ch.scheme != "bearer" {
+		h.try(sent, e)
 	}
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, MaxErrorBody)) // a truncated body is enough
 	e.text = string(body)

@@ -26,11 +26,11 @@ type Host struct {
 	mu        sync.Mutex
 	pinged    bool
 	challenge challenge
-	logins    map[string]*login    // by path
-	tried     map[Credential]error // the answers to the first use of each password
-	secrets   []string             // of logins; never in messages
-	tokens    []string             // likewise, the latest of them
-	notBefore time.Time            // the host demanded a pause until then
+	logins    map[string]*login // by path
+	tried     map[string]error  // the latest refusal, or nil, of each password that was sent, as a header
+	secrets   []string          // of logins; never in messages
+	tokens    []string          // likewise, the latest of them
+	notBefore time.Time         // the host demanded a pause until then
 	// strainedUntil is the time until which further faults count as the same cause.
 	strainedUntil time.Time
 
@@ -59,7 +59,7 @@ func (c *Client) Host(name string) *Host {
 		name: name, base: &url.URL{Scheme: "https", Host: name, Path: "/"},
 		small: small(), pullSmall: small(), pushSmall: small(),
 		pull: newSlots(set.Concurrency, set.Concurrency), push: newSlots(set.Concurrency, set.Concurrency),
-		logins: map[string]*login{}, tried: map[Credential]error{},
+		logins: map[string]*login{}, tried: map[string]error{},
 	}
 	h.chunk.Store(cmp.Or(set.ChunkSize, c.opts.ChunkSize))
 	if name == dockerHub {
@@ -86,12 +86,21 @@ func (h *Host) loginOf(path string) (challenge, *login) {
 	return h.challenge, h.logins[path]
 }
 
-// triedWith returns the host's answer to the first use of a password, or false before that.
-func (h *Host) triedWith(c Credential) (refused error, ok bool) {
+// triedWith returns the host's refusal of a password (as its header), or nil, or false before its first use.
+func (h *Host) triedWith(password string) (refused error, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	refused, ok = h.tried[c]
+	refused, ok = h.tried[password]
 	return refused, ok
+}
+
+// try records that the host took a password, or refused it.
+func (h *Host) try(password string, refused error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.tried[password] == nil {
+		h.tried[password] = refused
+	}
 }
 
 const (

@@ -147,8 +147,9 @@ func hourly(
 	return c, host, hour, refused
 }
 
-// Registries lock accounts: a wrong password is sent once, for any number of repositories and of requests at once. A
-// password of an hour, as helpers of clouds give it, is looked up again when it has expired.
+// Registries lock accounts: a wrong password is sent once, for any number of repositories and of requests at once, and
+// so is one that becomes wrong, but for requests under way. A password of an hour, as helpers of clouds give it, is
+// looked up again when it has expired.
 func TestAWrongPasswordIsSentOnceAndAnExpiredOneIsLookedUpAgain(t *testing.T) {
 	for _, scheme := range []string{"Basic", "Bearer"} {
 		t.Run(scheme, func(t *testing.T) {
@@ -168,6 +169,17 @@ func TestAWrongPasswordIsSentOnceAndAnExpiredOneIsLookedUpAgain(t *testing.T) {
 			require.EqualValues(t, 1, refused.Load())
 
 			var hour *atomic.Int64
+			c, host, hour, refused = hourly(t, scheme, remote.Options{Credentials: always("u", "hour-0")})
+			for n := range 5 { // each with a request while the password is right
+				_, err := c.Repository(image.MustReference(fmt.Sprintf("%s/image%d:1", host, n))).Tags(t.Context())
+				require.NoError(t, err)
+			}
+			hour.Add(1)
+			for n := range 5 {
+				read(n)
+			}
+			require.EqualValues(t, 1, refused.Load(), "a password that was right before")
+
 			c, host, hour, refused = hourly(t, scheme, remote.Options{
 				Credentials: func(context.Context, string, string) (remote.Credential, error) {
 					return remote.Credential{Username: "u", Password: fmt.Sprintf("hour-%d", hour.Load())}, nil
