@@ -1,12 +1,15 @@
 package remote_test
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -105,13 +108,15 @@ func TestHelpersAreAsked(t *testing.T) {
 	script("one", `read -r server; test "$1" = get && echo '{"ServerURL":"'$server'","Username":"helped","Secret":"for '$server'"}'`)
 	script("token", `echo '{"Username":"<token>","Secret":"refresh"}'`)
 	script("none", `echo 'credentials not found in native keychain'; exit 1`)
-	script("broken", `echo canary; exit 3`)
+	script("broken", `echo '{"Secret":"canary"}'; exit 3`)
 	script("odd", `echo canary`)
+	script("locked", `printf 'the keychain\nis locked\033'; exit 1`)
+	script("hanging", `read h; sleep 9`)
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	find, err := remote.ConfigCredentials("config.json", []byte(`{
 		"credsStore": "none",
 		"credHelpers": {"one.site": "one", "two.site/team": "token", "bad.site": "broken", "odd.site": "odd",
-			"gone.site": "absent", "evil.site": "../../x"}
+			"gone.site": "absent", "evil.site": "../../x", "locked.site": "locked", "hanging.site": "hanging"}
 	}`))
 	require.NoError(t, err)
 	for at, want := range map[[2]string]remote.Credential{
@@ -124,10 +129,23 @@ func TestHelpersAreAsked(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, got, "%v", at)
 	}
-	for _, host := range []string{"bad.site", "odd.site", "gone.site", "evil.site"} {
-		_, err := find(t.Context(), host, "x")
-		wantFault(t, err, fault.Unauthorized, "docker-credential-")
+	const see = "see what `echo "
+	for host, texts := range map[string][]string{
+		"bad.site": {"exit status 3", see}, "odd.site": {"its answer is not a login in JSON", see},
+		"gone.site": {"install docker-credential-absent"}, "evil.site": {"no such file"},
+		"locked.site": {"the keychain is locked: exit status 1", see}, "hanging.site": {"it hangs"},
+	} {
+		ctx := t.Context()
+		if host == "hanging.site" {
+			var stop context.CancelFunc
+			ctx, stop = context.WithTimeoutCause(ctx, 50*time.Millisecond, errors.New("it hangs"))
+			defer stop()
+		}
+		started := time.Now()
+		_, err := find(ctx, host, "x")
+		wantFault(t, err, fault.Unauthorized, append(texts, "docker-credential-")...)
 		require.NotContains(t, fault.Text(err), "canary")
+		require.Less(t, time.Since(started), 8*time.Second)
 	}
 }
 

@@ -2,14 +2,17 @@ package remote
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"net/http"
 	"os"
 	"os/exec"
 	"slices"
+	"strings"
 	"time"
 
 	"oras.land/oras-go/v2/registry/remote/credentials"
@@ -42,11 +45,12 @@ func (c *Client) Login(ctx context.Context, host string, login Credential, file 
 		return "", err
 	}
 	server := credentials.ServerAddressFromRegistry(host)
-	put := func(ctx context.Context, to credentials.Store) error { return to.Put(ctx, server, login) }
-	if s.helper == "" {
-		return s.name, s.change(ctx, put)
+	if s.helper != "" {
+		return s.helper.program(), s.helper.put(ctx, server, login)
 	}
-	return s.helper.program(), s.helper.use(ctx, server, put)
+	return s.name, s.change(ctx, func(ctx context.Context, to credentials.Store) error {
+		return to.Put(ctx, server, login)
+	})
 }
 
 // checkLogin returns a fault if the host refuses the login.
@@ -75,21 +79,18 @@ func Logout(ctx context.Context, host, file string) (where string, err error) {
 	if err != nil {
 		return "", err
 	}
-	drop := func(key string) func(context.Context, credentials.Store) error {
-		return func(ctx context.Context, from credentials.Store) error { return from.Delete(ctx, key) }
-	}
 	server := credentials.ServerAddressFromRegistry(host)
 	kept, err := s.helper.get(ctx, server)
 	if err == nil && kept != (Credential{}) {
 		where = s.helper.program()
-		err = s.helper.use(ctx, server, drop(server))
+		_, err = s.helper.run(ctx, "erase", server, server)
 	}
 	for _, key := range slices.Sorted(maps.Keys(s.config.Auths)) {
 		c, bad := credentialOf(s.config.Auths[key])
 		isEmpty := bad == nil && c == (Credential{}) // docker leaves it so if a helper has the login
 		if err == nil && !isEmpty && normalKey(key) == normalKey(host) {
 			where = s.name
-			err = s.change(ctx, drop(key))
+			err = s.change(ctx, func(ctx context.Context, from credentials.Store) error { return from.Delete(ctx, key) })
 		}
 	}
 	if err == nil && where == "" {
@@ -160,28 +161,63 @@ func (h helper) get(ctx context.Context, server string) (c Credential, err error
 	if h == "" {
 		return c, nil
 	}
-	err = h.use(ctx, server, func(ctx context.Context, s credentials.Store) (err error) {
-		c, err = s.Get(ctx, server)
-		return err
-	})
-	return c, err
+	out, err := h.run(ctx, "get", server, server)
+	if err != nil || out == noneInHelper {
+		return c, err
+	}
+	var entry helperEntry
+	if json.Unmarshal([]byte(out), &entry) != nil {
+		return c, h.failed(server, errors.New("its answer is not a login in JSON")) // the cause could quote a secret
+	}
+	if entry.Username == helperToken {
+		return Credential{RefreshToken: entry.Secret}, nil
+	}
+	return Credential{Username: entry.Username, Password: entry.Secret}, nil
 }
 
-// use runs the program. It hides the program's message, which may hold the secret.
-func (h helper) use(ctx context.Context, server string, do func(context.Context, credentials.Store) error) error {
+// put stores a server's login: a user and a password.
+func (h helper) put(ctx context.Context, server string, c Credential) error {
+	entry, err := json.Marshal(helperEntry{server, c.Username, c.Password})
+	if err == nil {
+		_, err = h.run(ctx, "store", server, string(entry))
+	}
+	return err
+}
+
+// helperEntry and these two words are docker's protocol for credential helpers.
+type helperEntry struct{ ServerURL, Username, Secret string }
+
+const (
+	helperToken  = "<token>" // the user of an identity token
+	noneInHelper = "credentials not found in native keychain"
+)
+
+// run runs the program and returns what it prints. A failing program prints its reason, which is not shown if it could
+// hold a secret. The program's children may keep its output open longer than it lives.
+func (h helper) run(ctx context.Context, action, server, input string) (string, error) {
 	ctx, stop := context.WithTimeoutCause(ctx, helperTime, fmt.Errorf("it does not answer within %s", helperTime))
 	defer stop()
-	err := do(ctx, credentials.NewNativeStore(string(h)))
+	cmd := exec.CommandContext(ctx, h.program(), action)
+	cmd.Stdin, cmd.WaitDelay = strings.NewReader(input), time.Second
+	cmd.Stderr = struct{ io.Writer }{os.Stderr} // a pipe: a child left over does not keep our own output open
+	data, err := cmd.Output()
+	out := strings.TrimSpace(string(data))
+	reason := Clean(out, 200)
 	switch {
-	case err == nil:
-		return nil
 	case ctx.Err() != nil:
 		err = context.Cause(ctx)
-	case errors.Is(err, exec.ErrNotFound):
-		err = exec.ErrNotFound
-	default:
-		err = errors.New("it has failed")
+	case err == nil, errors.Is(err, exec.ErrWaitDelay), action == "get" && out == noneInHelper:
+		return out, nil
+	case reason != "" && action != "store" && !strings.ContainsAny(reason, `{"`):
+		err = fmt.Errorf("%s: %w", reason, err)
 	}
-	return fault.Errorf(fault.Unauthorized, "ask credential helper", h.program()+" for "+server,
-		fmt.Sprintf("install %s, or log in without a helper", h.program()), "%w", err)
+	return "", h.failed(server, err)
+}
+
+func (h helper) failed(server string, err error) error {
+	hint := fmt.Sprintf("see what `echo %s | %s get` says, or log in without a helper", server, h.program())
+	if errors.Is(err, exec.ErrNotFound) {
+		err, hint = exec.ErrNotFound, fmt.Sprintf("install %s, or log in without a helper", h.program())
+	}
+	return fault.Errorf(fault.Unauthorized, "ask credential helper", h.program()+" for "+server, hint, "%w", err)
 }
