@@ -134,14 +134,16 @@ func (a CA) refuses(v *certified, stamped []byte, now time.Time) string {
 		}
 	}
 	why := a.valid.invalid(now)
+	bad, _ := errors.AsType[x509.CertificateInvalidError](err)
+	isOtherUse := err != nil && bad.Reason == x509.IncompatibleUsage
 	switch {
-	case err != nil:
+	case err != nil && !isOtherUse:
 		return fmt.Sprintf("of %s that the authority %s has not issued", identitiesOf(v.leaf), a.id)
 	case why != "":
 		return fmt.Sprintf("of the authority %s, %s", a.id, why)
 	case !slices.ContainsFunc(a.o.Identities, func(i Identity) bool { return i.of(v.leaf) }):
 		return fmt.Sprintf("of %s, who is none of the identities of %s", identitiesOf(v.leaf), a.id)
-	case !a.mayBeUsed(v.leaf):
+	case isOtherUse || !a.mayBeUsed(v.leaf):
 		usage := cmp.Or(a.o.ExtendedKeyUsage, "codeSigning")
 		return fmt.Sprintf("that the authority %s did not issue for %s", a.id, usage)
 	}
@@ -208,8 +210,12 @@ func (a CA) mayBeUsed(leaf *x509.Certificate) bool {
 	if a.usageOID != nil {
 		listed = slices.ContainsFunc(leaf.UnknownExtKeyUsage, a.usageOID.Equal)
 	}
-	signs := leaf.KeyUsage == 0 || leaf.KeyUsage&x509.KeyUsageDigitalSignature != 0
-	return listed && signs && !leaf.IsCA
+	return listed && maySign(leaf)
+}
+
+// maySign reports whether a certificate is an end certificate for signatures.
+func maySign(leaf *x509.Certificate) bool {
+	return (leaf.KeyUsage == 0 || leaf.KeyUsage&x509.KeyUsageDigitalSignature != 0) && !leaf.IsCA
 }
 
 func (a CA) leafRevoked(c *x509.Certificate) bool {

@@ -115,7 +115,7 @@ func TestCertificatesThatDoNotCount(t *testing.T) {
 		{"an identity in the common name", who(pki.Spec{Name: "release@corp.example", Usage: codeSigning}), trust.CAOptions{}, nil,
 			"by a certificate of nobody"},
 		{"another use", who(pki.Spec{Email: email, Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}), trust.CAOptions{}, nil,
-			"has not issued"},
+			"did not issue for codeSigning"},
 		{"any use", who(pki.Spec{Email: email, Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}), trust.CAOptions{}, nil,
 			"did not issue for codeSigning"},
 		{"no use", who(pki.Spec{Email: email}), trust.CAOptions{}, nil, "did not issue for codeSigning"},
@@ -358,6 +358,10 @@ func TestBadAuthoritiesAreExplained(t *testing.T) {
 func TestBadCertificatesToSignWithAreExplained(t *testing.T) {
 	o := newOffice(t)
 	s := signer(t, o.leaf.Key)
+	mine := func(s pki.Spec) []byte {
+		s.Key = o.leaf.Key
+		return o.issuer.Issue(t, s).PEM()
+	}
 	for _, c := range []struct {
 		name        string
 		leaf, chain []byte
@@ -369,6 +373,8 @@ func TestBadCertificatesToSignWithAreExplained(t *testing.T) {
 		{"a key", o.leaf.KeyPEM(), nil, now, "is not a certificate"},
 		{"disorder", o.leaf.PEM(), append(o.root.PEM(), o.issuer.PEM()...), now, `"CN=Corp Root" did not issue "CN=signer"`},
 		{"expired", o.leaf.PEM(), o.issuer.PEM(), now.AddDate(20, 0, 0), "not now"},
+		{"no usage", mine(pki.Spec{Email: []string{"release@corp.example"}}), nil, now, "no policy can accept it"},
+		{"no name", mine(pki.Spec{Name: "signer", Usage: codeSigning}), nil, now, "no policy can accept it"},
 		{"early", o.leaf.PEM(), o.issuer.PEM(), now.AddDate(-20, 0, 0), "it is valid from 2020"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

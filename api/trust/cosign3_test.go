@@ -145,7 +145,7 @@ func TestCertificatesInSigstoreBundles(t *testing.T) {
 	require.False(t, s.HasSigned(subject("other"), evidence))
 	require.True(t, signer(t, leaf.Key).HasSigned(root, evidence))
 	require.False(t, newSigner(t).HasSigned(root, evidence))
-	again := o.issuer.Issue(t, pki.Spec{Key: leaf.Key, Usage: codeSigning})
+	again := o.issuer.Issue(t, pki.Spec{Key: leaf.Key, Email: []string{"release@corp.example"}, Usage: codeSigning})
 	require.False(t, o.signer(t, again, time.Now()).HasSigned(root, evidence), "with another certificate")
 
 	trusted := filepath.Join(dir, "trusted_root.json")

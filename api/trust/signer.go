@@ -197,6 +197,12 @@ func (s *Signer) WithCertificate(name string, certificate, chain []byte, now tim
 	if print, err := fingerprint(v.leaf.PublicKey); err != nil || print != s.key.fingerprint {
 		return bad(errors.New("it is for another key than the one that signs"), "give the certificate that was issued for this key")
 	}
+	hasUsage := len(v.leaf.ExtKeyUsage)+len(v.leaf.UnknownExtKeyUsage) > 0
+	if !hasUsage || len(namesOf(v.leaf)) == 0 || !maySign(v.leaf) {
+		return bad(errors.New("no policy can accept it: it is an authority's or not for digital signatures, "+
+			"or it lacks an extended key usage or an email, URI or DNS name"),
+			"have one issued with the extended key usage codeSigning, and a subject alternative name")
+	}
 	at := v.leaf
 	for _, c := range v.chain {
 		if err := at.CheckSignatureFrom(c); err != nil {
