@@ -78,6 +78,8 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -157,6 +159,9 @@ func NewClient(o Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := checkProxies(os.Getenv); err != nil {
+		return nil, err
+	}
 	c := &Client{opts: o.withDefaults(), hosts: map[string]*Host{}, transports: map[string]transports{}}
 	if err := c.configure(pool); err != nil {
 		return nil, err
@@ -165,6 +170,23 @@ func NewClient(o Options) (*Client, error) {
 		c.rate = rate.NewLimiter(rate.Limit(o.Rate), paced)
 	}
 	return c, nil
+}
+
+// checkProxies refuses a proxy of the environment that is not a URL: net/http ignores it, or takes its scheme for a
+// host. The fault does not show it, since it may hold a password.
+func checkProxies(getenv func(string) string) error {
+	for _, name := range []string{"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"} {
+		value := getenv(name)
+		if !strings.Contains(value, "://") {
+			value = "http://" + value
+		}
+		u, err := url.Parse(value)
+		if err != nil || u.RawQuery != "" || u.Fragment != "" || strings.Contains(u.Path, "@") {
+			return fault.Errorf(fault.InvalidInput, "read", name, "write http://USER:PASSWORD@PROXY:PORT, with each "+
+				"special character of the password percent-encoded (% as %25, # as %23, a space as %20)", "it is not a URL")
+		}
+	}
+	return nil
 }
 
 func (o Options) withDefaults() Options {

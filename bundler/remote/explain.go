@@ -156,7 +156,7 @@ func CanPass(err error) bool {
 	if errors.As(err, &dns) && dns.IsNotFound {
 		return false
 	}
-	return !IsCertificate(err) && !WantsCertificate(err) && !isSchemeMismatch(err) && !isMalformed(err) && !isProxyAddress(err)
+	return !IsCertificate(err) && !WantsCertificate(err) && !isSchemeMismatch(err) && !isMalformed(err)
 }
 
 func isTimeout(err error) bool {
@@ -184,9 +184,6 @@ func isSchemeMismatch(err error) bool {
 
 // isMalformed reports whether the answer is not HTTP; net/http has no type for it.
 func isMalformed(err error) bool { return strings.Contains(err.Error(), "malformed HTTP") }
-
-// isProxyAddress reports whether HTTPS_PROXY does not parse. Its message would quote the proxy's password.
-func isProxyAddress(err error) bool { return strings.Contains(err.Error(), "invalid proxy") }
 
 // isProxy reports whether the proxy, not the host, was unreachable.
 func isProxy(err error) bool {
@@ -280,9 +277,6 @@ func (c *Client) explainNetwork(h *Host, out *fault.Error, err error) {
 	plain := h.base.Scheme == "http"
 	out.Reason = fault.Unreachable
 	switch {
-	case isProxyAddress(err):
-		out.Reason, out.Err = fault.InvalidInput, errors.New("the proxy's address in the environment is not a URL")
-		out.Hint = "correct HTTPS_PROXY or HTTP_PROXY"
 	case isProxy(err):
 		out.Hint = "check the proxy that HTTPS_PROXY or HTTP_PROXY names, or except the host with NO_PROXY=" + h.name
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
