@@ -57,7 +57,7 @@ func TestConfigureByFlags(t *testing.T) {
 		args := slices.Concat(all, []string{want.flag, want.value, "--yes", "--dry-run"})
 		s.run(args...).is(want.code, want.text)
 	}
-	s.run("configure", "--vcenter-ca-file", "none.crt", "--bundle", all[2], "--server", "vc.site", "--yes").is(4, "none.crt")
+	s.run("configure", "--vcenter-ca-file", "none.crt", "--bundle", all[2], "--server", "vc", "--yes").is(4, "none.crt")
 	ca := fileOf(t, "ca.pem", string(east.CA))
 	s.run(append(all[:len(all):len(all)], "--vcenter-ca-file", ca, "--yes", "--dry-run")...).is(2, "--thumbprint is given as well")
 	out = s.run(append(answersFor(t, east, "canary-wrong"), "--yes")...).is(6)

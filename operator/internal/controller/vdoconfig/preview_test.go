@@ -133,8 +133,9 @@ func TestWhatTheNextUpgradesNeed(t *testing.T) {
 		"a pin is in the way": {both + " cpi@1.34.0", func(s *decided) {
 			s.config.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "cpi", Version: "1.33.1"}}
 		}, []string{"Kubernetes 1.34: the bundle has no drivers for it: a release without the pins"}},
-		"the matrix lacks a driver": {both + " cpi@1.35.0", func(s *decided) { s.site.Kubernetes = mustVersion("1.35.0") }, []string{
-			"Kubernetes 1.36: the matrix lists no csi for it: fetch a bundle with "}},
+		"the matrix lacks a driver": {both + " cpi@1.35.0", func(s *decided) {
+			s.site.Kubernetes = mustVersion("1.35.0")
+		}, []string{"Kubernetes 1.36: the matrix lists no csi for it: fetch a bundle with "}},
 		"no vCenter is known": {both + " cpi@1.34.0", func(s *decided) { s.site.VCenters = nil }, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
