@@ -26,6 +26,7 @@
 package condition
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"strings"
@@ -86,7 +87,7 @@ func SetReady(conds *[]metav1.Condition, generation int64, c metav1.Condition, b
 func False(typ string, err error) metav1.Condition {
 	return metav1.Condition{
 		Type: typ, Status: metav1.ConditionFalse,
-		Reason: string(fault.ReasonOf(err)), Message: fault.Text(err)}
+		Reason: string(cmp.Or(fault.Gravest(err), fault.Internal)), Message: fault.Text(err)}
 }
 
 // Passing reports whether a fault can pass without a person. All of several joined faults must.

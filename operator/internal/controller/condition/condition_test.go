@@ -98,6 +98,12 @@ func TestSuspendedKeepsWhatReadySaid(t *testing.T) {
 	require.Equal(t, condition.ReasonDryRun, meta.FindStatusCondition(conds, v1alpha1.ConditionSuspended).Reason)
 }
 
+func TestTheGravestOfSeveralFaultsIsTheReason(t *testing.T) {
+	all := fault.Join(fault.Errorf(fault.Unreachable, "check", "a", "", "no"), fault.Errorf(fault.Conflict, "use", "b", "", "no"))
+	require.Equal(t, string(fault.Conflict), condition.False("Ready", all).Reason)
+	require.Equal(t, string(fault.Internal), condition.False("Ready", errors.New("no")).Reason)
+}
+
 func TestOfSeveralFaultsEveryOneHasToPass(t *testing.T) {
 	passing, stalling := faultOf(fault.Unreachable), faultOf(fault.InvalidInput)
 	require.False(t, condition.Passing(nil))
