@@ -159,6 +159,9 @@ func (o *deployOptions) run(ctx context.Context, src string) error {
 	if err := o.cluster.ownOperator(ctx, c, "deploy"); err != nil {
 		return err
 	}
+	if _, err := o.accounts(ctx, c); err != nil {
+		return err
+	}
 	// Find faults before the first write, but invalid fields: they may end with the new CRDs.
 	to := &applier{Client: c, force: o.force}
 	for _, x := range ofType[*unstructured.Unstructured](slices.Concat(objects, conf)) {
@@ -372,16 +375,25 @@ func (o *deployOptions) configuration(ctx context.Context, src string) ([]client
 	return out, err
 }
 
+// accounts returns the accounts that were created before. It refuses others in the cluster.
+func (o *deployOptions) accounts(ctx context.Context, c client.Client) (*accountFile, error) {
+	if o.site == "" {
+		return nil, nil
+	}
+	accounts, err := accountsOf(o.site)
+	if err == nil {
+		err = accounts.sameIn(ctx, "the cluster", c)
+	}
+	return accounts, err
+}
+
 // configure moves accounts that were created before into the cluster, and writes the configuration.
 func (o *deployOptions) configure(ctx context.Context, c client.Client, conf []client.Object, out *deployment) error {
 	if o.site == "" {
 		return nil
 	}
-	accounts, err := accountsOf(o.site)
+	accounts, err := o.accounts(ctx, c)
 	if err != nil {
-		return err
-	}
-	if err := accounts.sameIn(ctx, "the cluster", c); err != nil {
 		return err
 	}
 	if err := o.applyAll(ctx, c, accounts.made.values(), out); err != nil {

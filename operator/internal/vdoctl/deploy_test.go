@@ -205,7 +205,10 @@ func TestFirstRun(t *testing.T) {
 	// An older file is not written over what the cluster has.
 	require.NoError(t, os.WriteFile(accounts, []byte("apiVersion: v1\nkind: Secret\n"+
 		"metadata: {name: vcenter-account, namespace: vmware-system-vdo}\nstringData: {username: a@b, password: old}\n"), 0o600))
+	p := &networkingv1.NetworkPolicy{ObjectMeta: s.meta("default-deny")}
+	require.NoError(t, s.k.Delete(t.Context(), p))
 	s.run(deploy...).is(8, "the cluster has another one than "+accounts)
+	require.False(t, s.there(p), "written before the conflict was found")
 	require.NoError(t, os.Remove(accounts))
 
 	// In the cluster the account is still known as the one that was made before.
