@@ -61,6 +61,10 @@ func LoadSigner(name string, privatePEM []byte, password func() ([]byte, error))
 	if block == nil {
 		return bad(fault.InvalidInput, formats, errors.New("there is no PEM block of a private key"))
 	}
+	if block.Headers["DEK-Info"] != "" {
+		return bad(fault.InvalidInput, "convert it with `openssl pkcs8 -topk8 -in "+name+" -out NEW.key`",
+			errors.New("it is encrypted in an old form (Proc-Type: 4,ENCRYPTED), which is weak"))
+	}
 	var refused error // has its own reason and hint
 	private, err := parsePrivate(block, func() (pass []byte, err error) {
 		if err = errPassword; password != nil {
