@@ -3,6 +3,7 @@ package remote
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -262,6 +263,22 @@ func (c *Client) explainAnswer(h *Host, out *fault.Error, a *AnswerError) {
 	}
 }
 
+// certificateHint returns the remedy for a certificate that the client rejected.
+func certificateHint(host string, err error) string {
+	invalid, _ := errors.AsType[x509.CertificateInvalidError](err)
+	_, isOtherName := errors.AsType[x509.HostnameError](err)
+	switch {
+	case isProxy(err):
+		return "pass --ca-file with the certificate of the authority that signed for the proxy"
+	case isOtherName:
+		return "use a name that is in the certificate, or have one issued for " + host
+	case invalid.Cert != nil && invalid.Reason == x509.Expired:
+		return "have the certificate of " + host + " renewed, or correct this machine's clock"
+	}
+	return "pass --ca-file with the certificate of the authority that signed for " + host +
+		", or for a proxy that answers in its place"
+}
+
 func loginHint(h *Host) string {
 	return fmt.Sprintf("`vdo-bundle login %s -u USER`", h.name)
 }
@@ -277,7 +294,7 @@ func (c *Client) explainNetwork(h *Host, out *fault.Error, err error) {
 	plain := h.base.Scheme == "http"
 	out.Reason = fault.Unreachable
 	switch {
-	case isProxy(err):
+	case isProxy(err) && !IsCertificate(err):
 		out.Hint = "check the proxy that HTTPS_PROXY or HTTP_PROXY names, or except the host with NO_PROXY=" + h.name
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
 		out.Reason, out.Hint = fault.Storage, "allow more open files (ulimit -n), or do less at a time (--concurrency), and run it again"
@@ -287,8 +304,7 @@ func (c *Client) explainNetwork(h *Host, out *fault.Error, err error) {
 		out.Reason, out.Hint = fault.Corrupt, "check that "+h.name+" is a registry"
 	case IsCertificate(err):
 		out.Reason = fault.CertificateInvalid
-		out.Hint = "pass --ca-file with the certificate of the authority that signed for " + h.name +
-			", and check that name and this machine's clock"
+		out.Hint = certificateHint(h.name, err)
 	case WantsCertificate(err):
 		out.Reason, out.Hint = fault.CertificateInvalid, h.name+" asks for a certificate that it trusts: pass --client-cert and --client-key"
 	case isSchemeMismatch(err) && !plain:

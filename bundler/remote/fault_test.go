@@ -339,9 +339,15 @@ func TestErrorsOfTheNetworkHaveTheirRemedies(t *testing.T) {
 	c, err := remote.NewClient(remote.Options{Attempts: 1, Credentials: always("", "")})
 	require.NoError(t, err)
 	for hint, errs := range map[string]map[fault.Reason]error{
-		"ulimit -n":                        {fault.Storage: os.NewSyscallError("socket", syscall.EMFILE)},
-		"or do less at a time":             {fault.Storage: os.NewSyscallError("socket", syscall.ENFILE)},
-		"that name and this machine's":     {fault.CertificateInvalid: &tls.CertificateVerificationError{Err: x509.HostnameError{Certificate: &x509.Certificate{}}}},
+		"ulimit -n":                         {fault.Storage: os.NewSyscallError("socket", syscall.EMFILE)},
+		"or do less at a time":              {fault.Storage: os.NewSyscallError("socket", syscall.ENFILE)},
+		"a name that is in the certificate": {fault.CertificateInvalid: &tls.CertificateVerificationError{Err: x509.HostnameError{Certificate: &x509.Certificate{}}}},
+		"correct this machine's clock": {fault.CertificateInvalid: &tls.CertificateVerificationError{
+			Err: x509.CertificateInvalidError{Cert: &x509.Certificate{}, Reason: x509.Expired},
+		}},
+		"for a proxy that answers in its place": {
+			fault.CertificateInvalid: &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}},
+		},
 		"the port, DNS and the network to": {fault.Unreachable: os.NewSyscallError("connect", syscall.ECONNREFUSED)},
 	} {
 		for reason, err := range errs {

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -255,6 +256,9 @@ func (o *serveOptions) read(sources []string) (s serveSetup, err error) {
 	case o.tlsCert != "":
 		s.certificate, err = certificate(o.tlsCert, o.tlsKey)
 		check(err)
+		if err == nil {
+			o.warnOutdated(s.certificate.Leaf)
+		}
 	}
 	if o.htpasswd != "" {
 		s.accounts, err = userfile.Parse("--htpasswd", o.htpasswd, maxHtpasswd, serve.ParseAccounts)
@@ -319,6 +323,14 @@ func certificate(cert, key string) (*tls.Certificate, error) {
 			"give a PEM certificate and, unencrypted, the private key that belongs to it", "%w", err)
 	}
 	return &pair, nil
+}
+
+// warnOutdated warns of a certificate that clients refuse now.
+func (o *serveOptions) warnOutdated(c *x509.Certificate) {
+	if now := time.Now(); now.Before(c.NotBefore) || now.After(c.NotAfter) {
+		o.reporter().Warn(fmt.Sprintf("warning: clients refuse the certificate %s now: it is valid from %s to %s",
+			o.tlsCert, c.NotBefore.UTC().Format(time.RFC3339), c.NotAfter.UTC().Format(time.RFC3339)))
+	}
 }
 
 // bound opens the address, and refuses one that other hosts reach without TLS.
