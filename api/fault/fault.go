@@ -87,8 +87,13 @@ type Error struct {
 // with the same fault change.
 var ownPort = regexp.MustCompile(`[^\s">]+:\d+->`)
 
+// login matches the user and the password in a URL, which a message never shows.
+var login = regexp.MustCompile(`://[^/@\s"]*:[^/@\s"]*@`)
+
 // Error returns "op subject: why". Use [Text] to print the hint too.
-func (e *Error) Error() string {
+func (e *Error) Error() string { return login.ReplaceAllString(e.text(), "://***@") }
+
+func (e *Error) text() string {
 	head := strings.TrimSpace(e.Op + " " + e.Subject)
 	if e.Err == nil {
 		return cmp.Or(head, string(e.Reason))

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"os"
 	"os/signal"
 	"sync/atomic"
@@ -47,6 +48,7 @@ const patience = 5 * time.Second
 // resume. A second signal ends the program at once. version is the linker's or, if empty, the module's.
 func Main(version string, args []string) int {
 	linked = version
+	log.SetOutput(io.Discard) // libraries log what they also return, beside the JSON of an error
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 	signals := make(chan os.Signal, 1)
