@@ -191,6 +191,9 @@ func parse(data []byte) (*List, error) {
 	if len(data) > MaxSize {
 		return nil, fmt.Errorf("it has more than %d bytes", MaxSize)
 	}
+	if bytes.Contains(data, []byte("\r\n")) {
+		return nil, errors.New("its line ends have become CRLF: a transfer took it for text")
+	}
 	lines := strings.Split(string(data), "\n")
 	if lines[0] != Magic {
 		return nil, fmt.Errorf("it does not begin with %q", Magic)

@@ -118,6 +118,7 @@ func TestEveryOtherTextIsRefused(t *testing.T) {
 			_, err := parts.Parse("drivers.tar.parts", data)
 			require.Equal(t, fault.Corrupt, fault.ReasonOf(err), "%v", err)
 			require.Contains(t, err.Error(), "drivers.tar.parts")
+			require.Equal(t, name == "windows lines", strings.Contains(err.Error(), "CRLF"))
 			require.NotEmpty(t, fault.HintOf(err))
 		})
 	}
