@@ -373,8 +373,8 @@ func TestBadCertificatesToSignWithAreExplained(t *testing.T) {
 		{"a key", o.leaf.KeyPEM(), nil, now, "is not a certificate"},
 		{"disorder", o.leaf.PEM(), append(o.root.PEM(), o.issuer.PEM()...), now, `"CN=Corp Root" did not issue "CN=signer"`},
 		{"expired", o.leaf.PEM(), o.issuer.PEM(), now.AddDate(20, 0, 0), "not now"},
-		{"no usage", mine(pki.Spec{Email: []string{"release@corp.example"}}), nil, now, "no policy can accept it"},
-		{"no name", mine(pki.Spec{Name: "signer", Usage: codeSigning}), nil, now, "no policy can accept it"},
+		{"no usage", mine(pki.Spec{Email: []string{"release@corp.example"}}), nil, now, "no policy can accept"},
+		{"no name", mine(pki.Spec{Name: "signer", Usage: codeSigning}), nil, now, "no policy can accept"},
 		{"early", o.leaf.PEM(), o.issuer.PEM(), now.AddDate(-20, 0, 0), "it is valid from 2020"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -26,7 +26,8 @@
 //     a credential of four characters or more, nor a URL's query.
 //
 // oras.land/oras-go/v2 reads and writes entries of docker's configuration. It waits for a
-// child of a killed credential helper, so this package runs helpers. Its registry client is not used, for these reasons:
+// child of a killed credential helper, so this package runs helpers. Its registry client is
+// not used:
 //   - its retries cover neither a reset connection nor a short body
 //   - it refuses token services of another name at a private address
 //   - it does not know that tokens expire

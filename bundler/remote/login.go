@@ -90,7 +90,9 @@ func Logout(ctx context.Context, host, file string) (where string, err error) {
 		isEmpty := bad == nil && c == (Credential{}) // docker leaves it so if a helper has the login
 		if err == nil && !isEmpty && normalKey(key) == normalKey(host) {
 			where = s.name
-			err = s.change(ctx, func(ctx context.Context, from credentials.Store) error { return from.Delete(ctx, key) })
+			err = s.change(ctx, func(ctx context.Context, from credentials.Store) error {
+				return from.Delete(ctx, key)
+			})
 		}
 	}
 	if err == nil && where == "" {
@@ -177,7 +179,7 @@ func (h helper) get(ctx context.Context, server string) (c Credential, err error
 
 // put stores a server's login: a user and a password.
 func (h helper) put(ctx context.Context, server string, c Credential) error {
-	entry, err := json.Marshal(helperEntry{server, c.Username, c.Password})
+	entry, err := json.Marshal(helperEntry{server, c.Username, c.Password}) //nolint:gosec // for the helper's input
 	if err == nil {
 		_, err = h.run(ctx, "store", server, string(entry))
 	}

@@ -382,12 +382,13 @@ func (o *deleteOptions) plan(ctx context.Context, c client.Client) (removal, err
 	}
 	out.Stays = o.stays()
 	if o.drivers && len(has.configs) == 0 {
-		left, err := present(ctx, c, []client.Object{
-			&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: drivers.SystemNamespace, Name: drivers.CloudControllerManager}},
-			&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: drivers.CSINamespace, Name: drivers.Controller}}})
+		cpi := metav1.ObjectMeta{Namespace: drivers.SystemNamespace, Name: drivers.CloudControllerManager}
+		csi := metav1.ObjectMeta{Namespace: drivers.CSINamespace, Name: drivers.Controller}
+		named := []client.Object{&appsv1.DaemonSet{ObjectMeta: cpi}, &appsv1.Deployment{ObjectMeta: csi}}
+		left, err := present(ctx, c, named)
 		if errs = append(errs, err); len(left) > 0 {
-			out.Stays = append(out.Stays, firstOf(described(left))+": no VDOConfig has these drivers; to remove them, deploy one "+
-				"(`vdoctl deploy BUNDLE -f FILE`), then run `vdoctl delete --drivers`")
+			out.Stays = append(out.Stays, firstOf(described(left))+": no VDOConfig has these drivers; "+
+				"to remove them, deploy one (`vdoctl deploy BUNDLE -f FILE`), then run `vdoctl delete --drivers`")
 		}
 	}
 	return out, fault.Join(errs...)

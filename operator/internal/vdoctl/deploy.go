@@ -99,7 +99,8 @@ var ofBundle = []string{"repository", "antrea", "classes", "mirror-set", "rbac-p
 func (o *deployOptions) meaningless(fl *pflag.FlagSet) (err error) {
 	fl.Visit(func(f *pflag.Flag) {
 		if err == nil && o.manifests != "" && slices.Contains(ofBundle, f.Name) {
-			err = flags.Bad("--"+f.Name, f.Value.String(), errors.New("--manifests takes the file as it is, and reads no bundle"),
+			why := errors.New("--manifests applies the whole file, and reads no bundle")
+			err = flags.Bad("--"+f.Name, f.Value.String(), why,
 				"name the bundle in the place of --manifests, or give the flag to `vdo-bundle install-manifests`")
 		}
 	})
@@ -111,7 +112,8 @@ func isWait(limit time.Duration) error {
 	if limit >= time.Second {
 		return nil
 	}
-	return flags.Bad("--timeout", limit.String(), errors.New("it is too short to wait for anything"), "give one second or more, such as 5m")
+	short := errors.New("it is too short to wait for anything")
+	return flags.Bad("--timeout", limit.String(), short, "give one second or more, such as 5m")
 }
 
 func (o *deployOptions) bind(cmd *cobra.Command) {

@@ -133,7 +133,7 @@ func TestDeployTakesNoOtherYAMLForManifests(t *testing.T) {
 	file := fileOf(t, "vdo.yaml", "# nothing\n")
 	for _, flag := range []string{"--classes", "--with-access", "--key=" + file, "--ca-file=" + file} {
 		vdoctl(t, nil, "deploy", "--manifests", file, flag, "--yes").is(2, "read flag "+strings.Split(flag, "=")[0],
-			"--manifests takes the file as it is", "name the bundle in the place of --manifests")
+			"--manifests applies the whole file", "name the bundle in the place of --manifests")
 	}
 	for _, limit := range []string{"0", "-5s"} {
 		vdoctl(t, nil, "deploy", "--manifests", file, "--yes", "--timeout", limit).is(2, "read flag --timeout")

@@ -99,7 +99,8 @@ func TestSuspendedKeepsWhatReadySaid(t *testing.T) {
 }
 
 func TestTheGravestOfSeveralFaultsIsTheReason(t *testing.T) {
-	all := fault.Join(fault.Errorf(fault.Unreachable, "check", "a", "", "no"), fault.Errorf(fault.Conflict, "use", "b", "", "no"))
+	away := fault.Errorf(fault.Unreachable, "check", "a", "", "no")
+	all := fault.Join(away, fault.Errorf(fault.Conflict, "use", "b", "", "no"))
 	require.Equal(t, string(fault.Conflict), condition.False("Ready", all).Reason)
 	require.Equal(t, string(fault.Internal), condition.False("Ready", errors.New("no")).Reason)
 }
