@@ -76,8 +76,8 @@ func (c *Client) authorization(ctx context.Context, h *Host, a Access) (string, 
 	return header, err
 }
 
-// use returns the Authorization header that a login gives. The first use of a password is one request for all callers.
-// After the first refusal of a password, then or later, no request starts with it: registries lock accounts.
+// use returns the Authorization header that a login gives. The first use of a password is one request for all callers,
+// and so is the next use after a refused request. No request starts with a refused password: registries lock accounts.
 func (c *Client) use(ctx context.Context, h *Host, l *login, ch challenge, a Access) (string, error) {
 	header, isWhole := l.header(ch)
 	password := basic(l.credential)

@@ -57,7 +57,7 @@ func (e *AnswerError) Has(code string) bool { return slices.Contains(e.Codes, co
 // MaxErrorBody limits how much of an error answer is read, in bytes.
 const MaxErrorBody = 64 << 10
 
-// answer returns an answer as an error, and records a refused password. It reads the body and does not close it.
+// answer returns an answer as an error, and doubts a refused password. It reads the body and does not close it.
 func (h *Host) answer(resp *http.Response) error {
 	ch := pickChallenge(resp.Header)
 	e := &AnswerError{
@@ -68,7 +68,7 @@ func (h *Host) answer(resp *http.Response) error {
 	}
 	sent := resp.Request.Header.Get("Authorization")
 	if strings.HasPrefix(sent, "Basic ") && e.Status == http.StatusUnauthorized && ch.scheme != "bearer" {
-		h.try(sent, e)
+		h.doubt(sent)
 	}
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, MaxErrorBody)) // a truncated body is enough
 	e.text = string(body)

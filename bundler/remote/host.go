@@ -103,6 +103,15 @@ func (h *Host) try(password string, refused error) {
 	}
 }
 
+// doubt has a password checked before its next use. It may have become wrong, or the host refuses one request so.
+func (h *Host) doubt(password string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.tried[password] == nil {
+		delete(h.tried, password)
+	}
+}
+
 const (
 	keptTokens = 64 // of a host; tokens expire
 	// shortestSecret is the least length of a secret to remove: shorter ones occur in any text.

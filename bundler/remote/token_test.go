@@ -178,7 +178,8 @@ func TestAWrongPasswordIsSentOnceAndAnExpiredOneIsLookedUpAgain(t *testing.T) {
 			for n := range 5 {
 				read(n)
 			}
-			require.EqualValues(t, 1, refused.Load(), "a password that was right before")
+			most := map[string]int{"Basic": 2, "Bearer": 1}[scheme] // a request and the check, or the token's
+			require.EqualValues(t, most, refused.Load(), "a password that was right before")
 
 			c, host, hour, refused = hourly(t, scheme, remote.Options{
 				Credentials: func(context.Context, string, string) (remote.Credential, error) {
