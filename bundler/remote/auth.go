@@ -284,9 +284,10 @@ func (c *Client) fetchToken(ctx context.Context, h *Host, with Credential, ch ch
 	defer Drain(resp.Body)
 	if resp.StatusCode != http.StatusOK {
 		err := h.answer(resp)
-		var a *AnswerError
-		if errors.As(err, &a) && a.Status == http.StatusBadRequest && q.Method == http.MethodPost {
-			a.Status = http.StatusUnauthorized // OAuth's answer to an invalid grant
+		if a, ok := errors.AsType[*AnswerError](err); ok {
+			if a.login = with.String(); a.Status == http.StatusBadRequest && q.Method == http.MethodPost {
+				a.Status = http.StatusUnauthorized // OAuth's answer to an invalid grant
+			}
 		}
 		return t, err
 	}

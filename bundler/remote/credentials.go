@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strings"
 
-	"oras.land/oras-go/v2/registry/remote/auth"
 	"oras.land/oras-go/v2/registry/remote/credentials"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -22,8 +21,19 @@ import (
 )
 
 // Credential is a login; the zero value is none. RefreshToken is docker's identity token, for the token service.
-// AccessToken goes to the registry unchanged.
-type Credential = auth.Credential
+// AccessToken goes to the registry unchanged. Source is the file or the program that has it, for messages.
+type Credential struct{ Username, Password, RefreshToken, AccessToken, Source string }
+
+// String names the login without a secret; "" is none.
+func (c Credential) String() string {
+	switch {
+	case c == (Credential{}):
+		return ""
+	case c.Source == "":
+		return "the login of " + cmp.Or(c.Username, "a token")
+	}
+	return "the login of " + cmp.Or(c.Username, "a token") + " from " + c.Source
+}
 
 // CredentialFunc finds the login for a repository: the host as references write it, and the path in it. It returns
 // the zero Credential if there is none.
@@ -124,6 +134,7 @@ func (f configFile) logins(name string) (map[string]Credential, error) {
 		}
 		at := normalKey(key)
 		if _, another := out[at]; c != (Credential{}) && (!another || key == credentials.ServerAddressFromRegistry(at)) {
+			c.Source = name
 			out[at] = c
 		}
 	}
@@ -147,8 +158,10 @@ func credentialOf(entry json.RawMessage) (Credential, error) {
 		return Credential{}, errors.New("it is not a login of docker's form: auth is base64 of username:password")
 	}
 	c, err := store.Get(context.Background(), key)
-	c.Password = strings.TrimRight(c.Password, "\x00") // old versions of docker pad it
-	return c, err
+	return Credential{
+		Username: c.Username, RefreshToken: c.RefreshToken, AccessToken: c.AccessToken,
+		Password: strings.TrimRight(c.Password, "\x00"), // old versions of docker pad it
+	}, err
 }
 
 // normalKey reduces a key of auths to host[/path]: docker's older keys are URLs.

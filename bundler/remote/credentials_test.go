@@ -51,6 +51,9 @@ func TestLongestKeyOfTheConfigurationWins(t *testing.T) {
 	} {
 		got, err := find(t.Context(), at[0], at[1])
 		require.NoError(t, err)
+		if want != (remote.Credential{}) {
+			want.Source = "config.json"
+		}
 		require.Equal(t, want, got, "%v", at)
 	}
 }
@@ -120,8 +123,8 @@ func TestHelpersAreAsked(t *testing.T) {
 	}`))
 	require.NoError(t, err)
 	for at, want := range map[[2]string]remote.Credential{
-		{"one.site", "x/y"}:    {Username: "helped", Password: "for one.site"},
-		{"two.site", "team/x"}: {RefreshToken: "refresh"},
+		{"one.site", "x/y"}:    {Username: "helped", Password: "for one.site", Source: "docker-credential-one"},
+		{"two.site", "team/x"}: {RefreshToken: "refresh", Source: "docker-credential-token"},
 		{"two.site", "x"}:      {},
 		{"docker.io", "x/y"}:   {},
 	} {
@@ -207,15 +210,16 @@ func TestALoginIsCheckedAndKeptBesideTheOthers(t *testing.T) {
 			require.NoError(t, os.WriteFile(file, []byte(other), 0o600))
 
 			wrong := remote.Credential{Username: reg.Username, Password: "wrong-canary"}
-			_, err := c.Login(t.Context(), reg.Host, wrong, file)
+			_, _, err := c.Login(t.Context(), reg.Host, wrong, file)
 			wantFault(t, err, fault.Unauthorized, reg.Host)
 			require.NotContains(t, fault.Text(err), "canary")
 			data, err := os.ReadFile(file)
 			require.NoError(t, err)
 			require.Equal(t, other, string(data), "what was refused is not kept")
 
-			where, err := c.Login(t.Context(), reg.Host, login, "")
+			where, old, err := c.Login(t.Context(), reg.Host, login, "")
 			require.NoError(t, err)
+			require.Zero(t, old)
 			require.Equal(t, file, where)
 			for host, want := range map[string]string{reg.Host: reg.Username, "other.site": "o"} {
 				found, err := remote.DefaultCredentials(t.Context(), host, "a/b")
@@ -267,8 +271,9 @@ esac`
 		}
 		write()
 		require.Equal(t, "old", user("x"))
-		in, err := c.Login(t.Context(), reg.Host, login, "")
+		in, replaced, err := c.Login(t.Context(), reg.Host, login, "")
 		require.NoError(t, err)
+		require.Equal(t, "old", replaced.Username)
 		require.Equal(t, where, in)
 		require.Equal(t, reg.Username, user("x"))
 		if where == program {
@@ -298,9 +303,9 @@ func TestLoginsThatCannotBeAreRefused(t *testing.T) {
 	bad := filepath.Join(t.TempDir(), "bad.json")
 	require.NoError(t, os.WriteFile(bad, []byte(`{"auths":canary`), 0o600))
 	for name, do := range map[string]func() error{
-		"no host":        func() error { _, err := c.Login(t.Context(), "https://"+reg.Host, login, ""); return err },
-		"nothing":        func() error { _, err := c.Login(t.Context(), reg.Host, remote.Credential{}, ""); return err },
-		"damaged file":   func() error { _, err := c.Login(t.Context(), reg.Host, login, bad); return err },
+		"no host":        func() error { _, _, err := c.Login(t.Context(), "https://"+reg.Host, login, ""); return err },
+		"nothing":        func() error { _, _, err := c.Login(t.Context(), reg.Host, remote.Credential{}, ""); return err },
+		"damaged file":   func() error { _, _, err := c.Login(t.Context(), reg.Host, login, bad); return err },
 		"logout no host": func() error { _, err := remote.Logout(t.Context(), "a/b", ""); return err },
 		"logout damaged": func() error { _, err := remote.Logout(t.Context(), reg.Host, bad); return err },
 	} {
@@ -308,6 +313,6 @@ func TestLoginsThatCannotBeAreRefused(t *testing.T) {
 		wantFault(t, err, fault.InvalidInput)
 		require.NotContains(t, fault.Text(err), "canary", name)
 	}
-	_, err := c.Login(t.Context(), reg.Host, login, filepath.Join(bad, "below"))
+	_, _, err := c.Login(t.Context(), reg.Host, login, filepath.Join(bad, "below"))
 	require.Error(t, err)
 }

@@ -28,6 +28,7 @@ type AnswerError struct {
 	Detail string        // its first message
 	After  time.Duration // Retry-After
 	scoped bool          // 401 because the login is valid but lacks this right
+	login  string        // as [Credential.String] names it; "" for none
 	text   string
 }
 
@@ -67,6 +68,7 @@ func (h *Host) answer(resp *http.Response) error {
 		scoped: ch.params["error"] == "insufficient_scope",
 	}
 	sent := resp.Request.Header.Get("Authorization")
+	e.login = h.sender(sent)
 	if strings.HasPrefix(sent, "Basic ") && e.Status == http.StatusUnauthorized && ch.scheme != "bearer" {
 		h.doubt(sent)
 	}
@@ -237,6 +239,9 @@ func (c *Client) explainAnswer(h *Host, out *fault.Error, a *AnswerError) {
 		out.Reason, out.Hint = fault.Unauthorized, "give the login of the proxy: HTTPS_PROXY=http://USER:PASSWORD@PROXY:PORT, or HTTP_PROXY for a registry without TLS"
 	case a.Status == http.StatusUnauthorized && (!a.scoped || !h.hasLogin()):
 		out.Reason, out.Hint = fault.Unauthorized, loginHint(h)
+		if a.login != "" {
+			out.Err = fmt.Errorf("%s refuses %s: %w", h.name, a.login, a)
+		}
 	case a.Status == http.StatusUnauthorized, a.Status == http.StatusForbidden:
 		out.Reason, out.Hint = fault.Forbidden, "ask the registry's administrator for the right, or log in as another user: "+loginHint(h)
 	case a.Method == http.MethodPut && (a.Has("MANIFEST_BLOB_UNKNOWN") || a.Has("MANIFEST_UNKNOWN") || a.Has("BLOB_UNKNOWN")):

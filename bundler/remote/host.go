@@ -149,6 +149,18 @@ func (h *Host) scrub(text string) string {
 	return text
 }
 
+// sender names the login that an Authorization header holds, or returns "".
+func (h *Host) sender(header string) string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, l := range h.logins {
+		if header == basic(l.credential) || header == "Bearer "+l.credential.AccessToken {
+			return l.credential.String()
+		}
+	}
+	return ""
+}
+
 // hasLogin reports whether the client has found a login for the host.
 func (h *Host) hasLogin() bool {
 	h.mu.Lock()

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"oras.land/oras-go/v2/registry/remote/auth"
 	"oras.land/oras-go/v2/registry/remote/credentials"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/atomicfile"
@@ -29,27 +30,32 @@ const (
 
 // Login checks a login with a host (as references write it). It stores it in the file (if empty, the first that
 // DefaultCredentials reads), or in the file's credential helper. Other entries stay, and refused logins are not
-// stored. It returns the file or the helper's program.
-func (c *Client) Login(ctx context.Context, host string, login Credential, file string) (where string, err error) {
+// stored. It returns the file or the helper's program, and the login that was there.
+func (c *Client) Login(
+	ctx context.Context, host string, login Credential, file string,
+) (where string, replaced Credential, err error) {
 	if err := CheckHost(opLogin, host); err != nil {
-		return "", err
+		return "", replaced, err
 	}
 	if login == (Credential{}) {
-		return "", fault.Errorf(fault.InvalidInput, opLogin, host, "give a user and a password", "there is no login to check")
+		return "", replaced, fault.Errorf(fault.InvalidInput, opLogin, host, "give a user and a password", "there is no login to check")
 	}
 	if err := c.checkLogin(ctx, host, login); err != nil {
-		return "", err
+		return "", replaced, err
 	}
 	s, err := openStore(opLogin, host, file)
 	if err != nil {
-		return "", err
+		return "", replaced, err
+	}
+	if logins, err := s.config.logins(s.name); err == nil {
+		replaced, _ = s.config.find(ctx, logins, host, "")
 	}
 	server := credentials.ServerAddressFromRegistry(host)
 	if s.helper != "" {
-		return s.helper.program(), s.helper.put(ctx, server, login)
+		return s.helper.program(), replaced, s.helper.put(ctx, server, login)
 	}
-	return s.name, s.change(ctx, func(ctx context.Context, to credentials.Store) error {
-		return to.Put(ctx, server, login)
+	return s.name, replaced, s.change(ctx, func(ctx context.Context, to credentials.Store) error {
+		return to.Put(ctx, server, auth.Credential{Username: login.Username, Password: login.Password})
 	})
 }
 
@@ -172,9 +178,9 @@ func (h helper) get(ctx context.Context, server string) (c Credential, err error
 		return c, h.failed(server, errors.New("its answer is not a login in JSON")) // the cause could quote a secret
 	}
 	if entry.Username == helperToken {
-		return Credential{RefreshToken: entry.Secret}, nil
+		return Credential{RefreshToken: entry.Secret, Source: h.program()}, nil
 	}
-	return Credential{Username: entry.Username, Password: entry.Secret}, nil
+	return Credential{Username: entry.Username, Password: entry.Secret, Source: h.program()}, nil
 }
 
 // put stores a server's login: a user and a password.

@@ -157,7 +157,8 @@ func TestAWrongPasswordIsSentOnceAndAnExpiredOneIsLookedUpAgain(t *testing.T) {
 			var group sync.WaitGroup
 			read := func(n int) {
 				_, err := c.Repository(image.MustReference(fmt.Sprintf("%s/image%d:1", host, n))).Root(t.Context())
-				if fault.ReasonOf(err) != fault.Unauthorized {
+				isTold := strings.Contains(fault.Text(err), host+" refuses the login of u: ")
+				if fault.ReasonOf(err) != fault.Unauthorized || !isTold {
 					t.Error(err)
 				}
 			}
@@ -196,7 +197,7 @@ func TestAWrongPasswordIsSentOnceAndAnExpiredOneIsLookedUpAgain(t *testing.T) {
 		})
 	}
 	c, host, _, refused := hourly(t, "Basic", remote.Options{})
-	_, err := c.Login(t.Context(), host, remote.Credential{Username: "u", Password: "wrong"}, t.TempDir()+"/config.json")
+	_, _, err := c.Login(t.Context(), host, remote.Credential{Username: "u", Password: "wrong"}, t.TempDir()+"/config.json")
 	wantFault(t, err, fault.Unauthorized)
 	require.EqualValues(t, 1, refused.Load())
 }

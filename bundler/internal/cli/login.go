@@ -58,9 +58,12 @@ func (o *loginOptions) run(cmd *cobra.Command, host string) error {
 	if err != nil {
 		return err
 	}
-	where, err := client.Login(cmd.Context(), host, remote.Credential{Username: o.username, Password: secret}, o.authFile)
+	where, old, err := client.Login(cmd.Context(), host, remote.Credential{Username: o.username, Password: secret}, o.authFile)
 	if err != nil {
 		return err
+	}
+	if old.Username != "" && old.Username != o.username {
+		where += ", in place of the login of " + old.Username
 	}
 	o.say("logged in to %s; the login is in %s", host, where)
 	return nil

@@ -60,4 +60,13 @@ func TestLoginIsCheckedKeptAndForgotten(t *testing.T) {
 	require.ErrorContains(t, err, "exit status 6", out)
 	out, err = w.typed(t, "", "logout", host, "--authfile", "auth.json")
 	require.ErrorContains(t, err, "exit status 4", out)
+
+	annas := base64.StdEncoding.EncodeToString([]byte("anna:x"))
+	w.write(t, "auth.json", []byte(`{"auths":{"`+host+`":{"auth":"`+annas+`"}}}`))
+	out, err = w.typed(t, "", push...)
+	require.ErrorContains(t, err, "exit status 6", out)
+	require.Contains(t, out, host+" refuses the login of anna from auth.json: ")
+	out, err = w.typed(t, password, login...)
+	require.NoError(t, err, out)
+	require.Contains(t, out, "auth.json, in place of the login of anna")
 }
