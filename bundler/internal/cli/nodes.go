@@ -222,6 +222,7 @@ func (o *exportOptions) run(cmd *cobra.Command, src string) error {
 		return err
 	}
 	return o.read(cmd.Context(), src, rules, func(b opened) error {
+		o.sayUnchecked(rules)
 		in.Bundle = b.Bundle
 		in.Target, err = archive.CreateFile(o.dest, archive.Options{Replace: o.replace, Restart: o.restart})
 		if err != nil {
@@ -293,6 +294,7 @@ func (o *installOptions) run(ctx context.Context, src string) error {
 	}
 	o.to.Repository = mirror.Repository()
 	return o.read(ctx, src, rules, func(b opened) error {
+		o.sayUnchecked(rules)
 		held, err := b.Read(ctx)
 		if err != nil {
 			return err

@@ -212,6 +212,7 @@ func (o *copyOptions) run(cmd *cobra.Command, src, dest string) error {
 		return err
 	}
 	return o.read(ctx, src, rules, func(b opened) error {
+		o.sayUnchecked(rules)
 		copied, err := o.write(ctx, b, to)
 		if err != nil {
 			return err
