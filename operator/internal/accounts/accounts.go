@@ -91,6 +91,7 @@ type VCenter interface {
 // Place is a vCenter that the account is for.
 type Place struct {
 	Name   string // of the VsphereCloudConfig
+	ID     string // the vCenter's instance UUID
 	Config string // its namespace, which may not be the Secret's
 	Server string
 	User   string // the administrator who is logged in there

@@ -582,10 +582,28 @@ func TestAPlaceWhereNothingIsMadeIsNotRecorded(t *testing.T) {
 	west := newVC("west", nil)
 	w := newWorld(t, west)
 	require.NoError(t, w.create(whole(), none))
-	before := w.recorded()
-	west.name = "typo"
+	before, second := w.recorded(), *west
+	second.name = "typo"
+	w.vcs = append(w.vcs, &second)
 	require.NoError(t, w.create(whole(), none))
 	require.Equal(t, before, w.recorded())
+}
+
+// The record follows a vCenter whose VsphereCloudConfig gets another name, be it the former one of another vCenter.
+func TestTheRecordFollowsARenamedVCenter(t *testing.T) {
+	west, east := newVC("west", nil), newVC("east", nil)
+	w := newWorld(t, west)
+	w.vcs = []*vc{west, east}
+	before := w.state()
+	require.NoError(t, w.create(whole(), none))
+	for _, names := range [][2]string{{"east", "west"}, {"north", "east"}} {
+		west.name, east.name = names[0], names[1]
+		require.NoError(t, w.create(whole(), none))
+		require.Empty(t, w.changes)
+	}
+	require.NoError(t, w.remove(whole()))
+	west.name, east.name = "west", "east"
+	w.gone(before, 0)
 }
 
 // What a vCenter has whose VsphereCloudConfig is gone is named before it is left, and stays on record; it keeps

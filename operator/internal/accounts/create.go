@@ -201,7 +201,7 @@ func (s *Site) look(ctx context.Context, r *record, p *Place, a account, found *
 		return err
 	}
 	found.plan = &plan
-	r.place(p.Name).intend(&plan, r.permissionsOf(ctx, p, plan.Principal))
+	r.place(p).intend(&plan, r.permissionsOf(ctx, p, plan.Principal))
 	return nil
 }
 

@@ -127,7 +127,7 @@ func (s *Site) clear(ctx context.Context, r *record, p *Place) error {
 			return err
 		}
 	}
-	for _, account := range slices.Sorted(maps.Keys(r.place(p.Name).Permissions)) {
+	for _, account := range slices.Sorted(maps.Keys(r.place(p).Permissions)) {
 		if !slices.ContainsFunc(names, func(n string) bool { return s.same(ctx, n, account) }) {
 			s.did(Change{VCenter: p.Name, Do: Leave, Kind: "account", Name: account, Account: account,
 				Note: "another one took its place while no VsphereCloudConfig had the vCenter: remove it by hand"})
@@ -215,7 +215,7 @@ func (s *Site) clearRoles(ctx context.Context, r *record, p *Place) error {
 	if err != nil {
 		return err
 	}
-	made := r.place(p.Name).Roles
+	made := r.place(p).Roles
 	for _, name := range slices.Sorted(maps.Keys(made)) {
 		role, isThere := roles[name]
 		switch {

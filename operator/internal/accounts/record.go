@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -44,6 +45,8 @@ type record struct {
 }
 
 type placeRecord struct {
+	// VCenter is the instance UUID: a VsphereCloudConfig may get another name.
+	VCenter string `json:"vcenter,omitempty"`
 	// Roles by name: nil if created here, not nil if privileges were added to an existing one.
 	Roles map[string]*struct{} `json:"roles,omitempty"`
 	// Permissions by account and object, with what the account had before; nil for nothing.
@@ -77,7 +80,25 @@ func (s *Site) readRecord(ctx context.Context) (*record, error) {
 	if r.Places == nil {
 		r.Places = map[string]*placeRecord{}
 	}
+	r.rename(s.Places)
 	return r, nil
+}
+
+// rename gives each vCenter the present name of its VsphereCloudConfig.
+func (r *record) rename(places []Place) {
+	for _, p := range places {
+		for name, is := range r.Places {
+			other := r.Places[p.Name]
+			stays := func(o Place) bool { return o.Name == name && o.ID == p.ID }
+			if is.VCenter != p.ID || other != nil && other.VCenter == p.ID || slices.ContainsFunc(places, stays) {
+				continue
+			}
+			if delete(r.Places, name); other != nil {
+				r.Places[name] = other
+			}
+			r.Places[p.Name] = is
+		}
+	}
 }
 
 // writeRecord writes the record over the state that was read.
@@ -114,12 +135,13 @@ func (s *Site) writeRecord(ctx context.Context, r *record) error {
 	return nil
 }
 
-func (r *record) place(name string) *placeRecord {
-	p := r.Places[name]
+func (r *record) place(at *Place) *placeRecord {
+	p := r.Places[at.Name]
 	if p == nil {
 		p = &placeRecord{}
-		r.Places[name] = p
+		r.Places[at.Name] = p
 	}
+	p.VCenter = at.ID
 	if p.Roles == nil {
 		p.Roles = map[string]*struct{}{}
 	}
@@ -132,7 +154,7 @@ func (r *record) place(name string) *placeRecord {
 // permissionsOf returns the recorded permissions of an account in a vCenter, under any of its names.
 func (r *record) permissionsOf(ctx context.Context, p *Place, account string) map[string]*privileges.Permission {
 	out := map[string]*privileges.Permission{}
-	for of, list := range r.place(p.Name).Permissions {
+	for of, list := range r.place(p).Permissions {
 		if p.same(ctx, of, account) {
 			maps.Copy(out, list)
 		}

@@ -126,7 +126,7 @@ func (s *Site) retire(ctx context.Context, r *record) error {
 		return nil
 	}
 	for i := range s.Places {
-		of := r.place(s.Places[i].Name).Permissions
+		of := r.place(&s.Places[i]).Permissions
 		maps.DeleteFunc(of, func(account string, _ map[string]*privileges.Permission) bool {
 			return s.same(ctx, account, r.Account)
 		})

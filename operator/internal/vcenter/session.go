@@ -50,6 +50,9 @@ type Admin struct {
 	answers, aliases map[string]string
 }
 
+// ID returns the vCenter's instance UUID.
+func (a *Admin) ID() string { return a.report.InstanceUUID }
+
 // Open logs in. Before it sends the password, it checks the certificate and that the server is a vCenter.
 func Open(ctx context.Context, t Target) (*Admin, error) {
 	a := t.session(defaultTimeout)

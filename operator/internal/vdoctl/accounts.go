@@ -240,7 +240,7 @@ func (o *accountOptions) place(
 	}
 	o.open = append(o.open, admin)
 	return accounts.Place{
-		Name: v.Name, Config: v.config.Namespace, Server: strings.TrimSuffix(t.Address(), ":443"), User: admin.User, VCenter: admin,
+		Name: v.Name, ID: admin.ID(), Config: v.config.Namespace, Server: strings.TrimSuffix(t.Address(), ":443"), User: admin.User, VCenter: admin,
 		Plan: func(ctx context.Context, principal string) (privileges.Plan, error) {
 			a := askedOf(ctx, t, ask, admin.Canonical(ctx, principal))
 			a.found.Name = v.Name
