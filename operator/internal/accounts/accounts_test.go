@@ -601,6 +601,7 @@ func TestTheRecordFollowsARenamedVCenter(t *testing.T) {
 		require.NoError(t, w.create(whole(), none))
 		require.Empty(t, w.changes)
 	}
+	west.give(firstName, "Datastore-new", "site", true) // the record is older
 	require.NoError(t, w.remove(whole()))
 	west.name, east.name = "west", "east"
 	w.gone(before, 0)

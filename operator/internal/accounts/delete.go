@@ -152,7 +152,17 @@ func (s *Site) takeAway(ctx context.Context, r *record, p *Place, account string
 		s.did(leave)
 		return nil
 	}
-	if err := s.takePermissions(ctx, p, account, found.Exists, r.permissionsOf(ctx, p, account)); err != nil {
+	before := r.permissionsOf(ctx, p, account)
+	if found.Exists { // the record may be older than what its own account has
+		has, err := p.Permissions(ctx, account)
+		if err != nil {
+			return err
+		}
+		for id := range has {
+			before[id] = nil
+		}
+	}
+	if err := s.takePermissions(ctx, p, account, found.Exists, before); err != nil {
 		return err
 	}
 	if !made {
