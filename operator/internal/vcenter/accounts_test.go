@@ -172,6 +172,9 @@ func TestATokenTakesThePlaceOfThePassword(t *testing.T) {
 	var p vcenter.Proof
 	p.Token = written(t, "not a token")
 	refused(t, p.Apply(&tg), fault.InvalidInput, "not a SAML token", "--token-file")
+	for _, p := range []vcenter.Proof{{Token: "none"}, {Certificate: p.Token, Key: "none"}} {
+		refused(t, p.Apply(&tg), fault.NotFound, "none", "check the path")
+	}
 }
 
 // Single sign-on issues a token for a certificate and a signature by its key, as

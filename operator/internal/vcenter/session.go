@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"net/url"
 	"os"
@@ -29,6 +30,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/userfile"
 )
 
 // Admin is a session at a vCenter: its roles, permissions, accounts, tags and VMs. [Open] opens it; the caller closes
@@ -338,12 +340,10 @@ func (p *Proof) Given() bool { return *p != Proof{} }
 // Apply reads the files.
 func (p *Proof) Apply(t *Target) error {
 	unread := func(flag, name string, err error) error {
-		if err == nil {
-			return nil
+		if path, ok := errors.AsType[*fs.PathError](err); ok {
+			return userfile.Unreadable(flag, path.Path, err)
 		}
-		f := &fault.Error{Reason: fault.InvalidInput, Op: "read " + flag, Subject: name, Err: err}
-		f.Hint = "correct " + flag
-		return f
+		return fault.Errorf(fault.InvalidInput, "read "+flag, name, "correct "+flag, "%w", err)
 	}
 	t.Sessions = p.Sessions
 	if p.Token != "" {
@@ -360,6 +360,9 @@ func (p *Proof) Apply(t *Target) error {
 		return nil
 	}
 	pair, err := tls.LoadX509KeyPair(p.Certificate, p.Key)
+	if err != nil {
+		return unread("--login-certificate and --login-key", p.Certificate, err)
+	}
 	t.Certificate = &pair
-	return unread("--login-certificate and --login-key", p.Certificate, err)
+	return nil
 }

@@ -400,7 +400,7 @@ func (o *configureOptions) valid(of func(flag string) bool) error {
 			continue
 		}
 		switch err := f.check(strings.TrimSpace(*f.to)); {
-		case fault.ReasonOf(err) == fault.NotFound:
+		case slices.Contains([]fault.Reason{fault.NotFound, fault.Storage}, fault.ReasonOf(err)):
 			errs = append(errs, err) // it names the flag's file
 		case err != nil:
 			takes := "--" + f.flag + " takes " + strings.ReplaceAll(f.usage, "`", "")
