@@ -83,11 +83,11 @@ func SetReady(conds *[]metav1.Condition, generation int64, c metav1.Condition, b
 	}
 }
 
-// False returns the condition of a fault, without generation and time.
+// False returns the condition of a fault, without generation and time. It says once what several drivers have.
 func False(typ string, err error) metav1.Condition {
 	return metav1.Condition{
 		Type: typ, Status: metav1.ConditionFalse,
-		Reason: string(cmp.Or(fault.Gravest(err), fault.Internal)), Message: fault.Text(err)}
+		Reason: string(cmp.Or(fault.Gravest(err), fault.Internal)), Message: fault.Text(fault.Distinct(err))}
 }
 
 // Passing reports whether a fault can pass without a person. All of several joined faults must.

@@ -102,6 +102,7 @@ func TestTheGravestOfSeveralFaultsIsTheReason(t *testing.T) {
 	away := fault.Errorf(fault.Unreachable, "check", "a", "", "no")
 	all := fault.Join(away, fault.Errorf(fault.Conflict, "use", "b", "", "no"))
 	require.Equal(t, string(fault.Conflict), condition.False("Ready", all).Reason)
+	require.Equal(t, fault.Text(away), condition.False("Ready", fault.Join(away, away)).Message, "of two drivers")
 	require.Equal(t, string(fault.Internal), condition.False("Ready", errors.New("no")).Reason)
 }
 

@@ -396,7 +396,7 @@ func (p *pass) gateReasons() string {
 	for _, d := range revision.Groups {
 		gated = append(gated, p.groupGates()[d])
 	}
-	if err := fault.Join(gated...); err != nil {
+	if err := fault.Distinct(fault.Join(gated...)); err != nil {
 		return fault.Text(err)
 	}
 	v, _ := p.upgrades.first()

@@ -275,7 +275,7 @@ func (p *result) unresolved() (awaited string, why error) {
 			why = fault.Join(why, h.err)
 		}
 	}
-	return awaited, fault.Distinct(why)
+	return awaited, why
 }
 
 func (p *result) waits() []string {
