@@ -194,6 +194,9 @@ var failing = []struct {
 	{"Secret that is not there", vcenterError(fault.NotFound, "read the credentials of"), "vcenter-account", preflight.BlockInstall, nil},
 	{"Secret without a password", vcenterError(fault.InvalidInput, "log in to"), "vcenter-account", preflight.BlockInstall, nil},
 	{"certificate of another authority", vcenterError(fault.CertificateInvalid, "connect to"), "vcenter-certificate", preflight.BlockInstall, nil},
+	{"CA that cannot be read", vcenterError(fault.InvalidInput, "read the CA certificates of"), "vcenter-certificate", preflight.BlockInstall, nil},
+	{"server that is no vCenter", vcenterError(fault.InvalidInput, "connect to"), "vcenter-version", preflight.BlockInstall, nil},
+	{"another vCenter than before", vcenterError(fault.Conflict, "use"), "vcenter-version", preflight.BlockInstall, nil},
 	{"host that is away", vcenterError(fault.Unreachable, "connect to"), "vcenter-connection", preflight.BlockInstall, nil},
 	{"datacenter that is not there", vcenterError(fault.NotFound, "find datacenters in"), "vcenter-datacenters", preflight.BlockInstall, nil},
 	{"user name that the storage driver refuses", func(s *preflight.Snapshot) {

@@ -49,8 +49,8 @@ func checks() []check {
 		},
 		{
 			id: "vcenter-version", worst: BlockInstall, stops: true, when: anyVCenter, run: versions, seen: allAnswered,
-			reads: "about.version", fails: "vCenter is older than 6.7 U3, or too old for the storage driver or for snapshots",
-			why:    "the storage driver ends at its start with an older vCenter",
+			reads: "about", fails: "the server is no vCenter, another one than before, older than 6.7 U3, or too old for CSI or for snapshots",
+			why:    "the drivers work with no other server, and the storage driver ends at its start with an older vCenter",
 			remedy: "upgrade the vCenter to 7.0 U3 or later", source: "vsphere-csi-driver pkg/csi/service/common/common_controller_helper.go",
 		},
 		{

@@ -41,12 +41,12 @@ func about(err error) ID {
 	switch reason := fault.ReasonOf(err); {
 	case reason == fault.NotFound && op == "find datacenters in":
 		return "vcenter-datacenters"
-	case reason == fault.Incompatible && op == "use":
-		return "vcenter-version"
 	case slices.Contains([]fault.Reason{fault.Unauthorized, fault.AccountLocked, fault.Forbidden, fault.NotFound}, reason),
 		op == "log in to" && (reason == fault.InvalidInput || reason == fault.Throttled):
 		return "vcenter-account" // or its Secret
-	case reason == fault.CertificateInvalid:
+	case op == "use", op == "connect to" && reason == fault.InvalidInput:
+		return "vcenter-version" // it is no vCenter, another one, or an old one
+	case reason == fault.CertificateInvalid, reason == fault.InvalidInput: // of spec.ca
 		return certificate // unlike a connection, it does not recover by itself
 	}
 	return connection
