@@ -136,8 +136,8 @@ func TestChoose(t *testing.T) {
 			keep: "b", missing: 1, refused: refused{choose.ReasonAdopt: 1},
 		},
 		"earlier names of roles are read, others are not adopted": {
-			nodes: nodes(2, 0, ""), hosts: "a=labelled,earlier,adopted b=labelled,unknown,adopted c=mineEarlier",
-			keep: "a c", refused: nil,
+			nodes: nodes(3, 0, ""), hosts: "a=labelled,earlier,adopted b=labelled,unknown,adopted c=mineEarlier",
+			keep: "a c", missing: 1, refused: refused{choose.ReasonRole: 1},
 		},
 		"one of the same name inherits nothing, unless its owner says so": {
 			nodes: nodes(2, 0, ""), hosts: "a=gone b=gone,adopted",
@@ -149,7 +149,7 @@ func TestChoose(t *testing.T) {
 		},
 		"what its owner does not permit is neither taken nor adopted": {
 			nodes: nodes(2, 0, ""), hosts: "a=forbidden b=labelled,adopted,forbidden",
-			missing: 2, refused: refused{choose.ReasonNamespace: 1, choose.ReasonAdopt: 1},
+			missing: 2, refused: refused{choose.ReasonNamespace: 2},
 		},
 		"what is no longer permitted leaves, unless it is in use": {
 			nodes: nodes(3, 0, ""), hosts: "a=mine,forbidden b=mine,forbidden,used c=mine x",

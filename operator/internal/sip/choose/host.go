@@ -157,27 +157,35 @@ func (c Cluster) Claim(role airship.Role) string {
 // Holds reports whether the cluster holds a host. A claim must have its UID: another cluster may have had its name.
 // Else the adopt annotation gives it the hosts whose claim or labels have its name.
 func (c Cluster) Holds(h *Host) bool {
-	by, role := h.Holder()
-	adopt := h.toAdopt() && (c.Deleting || h.Permitted && isKnown(role))
+	by, _ := h.Holder()
+	adopt := h.Adopts() && (c.Deleting || h.refusal() == ReasonAdopt)
 	return by == c.NamespacedName && (h.claimUID() == string(c.UID) || adopt || c.Imports(h))
 }
 
 // Unadoptable returns why the cluster does not adopt a host that it is to adopt, or "".
 func (c Cluster) Unadoptable(h *Host) string {
 	switch by, role := h.Holder(); {
-	case by != c.NamespacedName || !h.toAdopt() || c.Holds(h):
+	case by != c.NamespacedName || !h.Adopts() || c.Holds(h):
 		return ""
-	case !isKnown(role):
+	case h.refusal() == ReasonRole:
 		return fmt.Sprintf("its %s %q is neither ControlPlane nor Worker", airship.LabelNodeType, role)
 	}
 	return "its owner does not permit it to this namespace"
 }
 
-func (b *BareMetalHost) toAdopt() bool { return b.Annotations[airship.AnnotationAdopt] == "true" }
-
-func isKnown(role airship.Role) bool {
-	return role == airship.RoleControlPlane || role == airship.RoleWorker
+// refusal returns why the SIPCluster that the host names does not hold it.
+func (h *Host) refusal() Reason {
+	switch _, role := h.Holder(); {
+	case role != airship.RoleControlPlane && role != airship.RoleWorker:
+		return ReasonRole
+	case !h.Permitted:
+		return ReasonNamespace
+	}
+	return ReasonAdopt
 }
+
+// Adopts reports whether the SIPCluster that the host names is to adopt it.
+func (b *BareMetalHost) Adopts() bool { return b.Annotations[airship.AnnotationAdopt] == "true" }
 
 // Imports reports whether the host has a claim of an earlier version, without a UID. Listed shows that it was made
 // for this cluster, and not for an earlier one of its name.
