@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -502,10 +503,17 @@ func TestWhoHearsOfAHost(t *testing.T) {
 		of("failed", airship.SIPClusterStatus{Hosts: []airship.HostStatus{{Name: "h", FailedSince: &now}}}),
 		of("content", airship.SIPClusterStatus{}),
 	).Build()
-	hear := users{c}.ofHost
+	recorder := events.NewFakeRecorder(9)
+	hear := users{c, recorder}.ofHost
 	takers, holder := []reconcile.Request{request("t", "lacks"), request("t", "failed")}, request("t", "content")
 	require.ElementsMatch(t, takers, hear(t.Context(), hostIn("h", "", "OK")))
 	require.Equal(t, []reconcile.Request{holder}, hear(t.Context(), hostIn("h", "Worker t/content", "OK")))
+	for _, by := range []string{"content", "gone"} {
+		h := hostIn("h", "Worker t/"+by, "OK")
+		h.Annotations[airship.AnnotationAdopt] = "true"
+		require.Equal(t, []reconcile.Request{request("t", by)}, hear(t.Context(), h))
+	}
+	require.Equal(t, "Warning NotAdopted SIPCluster t/gone not found", <-recorder.Events)
 }
 
 // The management API is where its Service is, and behind that.
