@@ -177,7 +177,10 @@ func (h helper) get(ctx context.Context, server string) (c Credential, err error
 	if json.Unmarshal([]byte(out), &entry) != nil {
 		return c, h.failed(server, errors.New("its answer is not a login in JSON")) // the cause could quote a secret
 	}
-	if entry.Username == helperToken {
+	switch {
+	case entry.Username == "" && entry.Secret == "":
+		return c, nil
+	case entry.Username == helperToken:
 		return Credential{RefreshToken: entry.Secret, Source: h.program()}, nil
 	}
 	return Credential{Username: entry.Username, Password: entry.Secret, Source: h.program()}, nil
