@@ -57,10 +57,13 @@ func (a *applier) apply(ctx context.Context, u *unstructured.Unstructured, dryRu
 	if err := a.Get(ctx, client.ObjectKeyFromObject(u), before); err != nil && !isGone(err) {
 		return out, clusterstate.Fault("read "+name, err)
 	}
-	if before.GetDeletionTimestamp() != nil {
-		return out, fault.Errorf(fault.Conflict, "apply", name,
-			"wait until it is gone, then run the same command again; `vdoctl status` shows what it waits for",
-			"it is being deleted")
+	// A CRD may wait for a resource that only the operator ends.
+	if kind := u.GroupVersionKind(); before.GetDeletionTimestamp() != nil && kind.Kind != "CustomResourceDefinition" {
+		hint := "wait until it is gone, then run the same command again"
+		if kind.Group == v1alpha1.GroupVersion.Group {
+			hint += "; `vdoctl status` shows what it waits for. If no operator runs, install it: `vdoctl deploy` without -f"
+		}
+		return out, fault.Errorf(fault.Conflict, "apply", name, hint, "it is being deleted")
 	}
 	version := before.GetResourceVersion()
 	if u.GetResourceVersion() != "" && !sameVersion(u, before) {

@@ -90,6 +90,14 @@ func TestApplyWaitsForNoDeletion(t *testing.T) {
 	_, err = (&applier{Client: c}).apply(t.Context(), u, true)
 	require.Equal(t, fault.Conflict, fault.ReasonOf(err))
 	require.ErrorContains(t, err, "VDOConfig vmware-system-vdo/vdo: it is being deleted")
+
+	// Its CRD waits for it, and for the operator that ends it.
+	crd := unnamespaced("apiextensions.k8s.io/v1", "CustomResourceDefinition", "vdoconfigs.vdo.vmware.com")
+	crd.SetFinalizers([]string{"customresourcecleanup.apiextensions.k8s.io"})
+	require.NoError(t, c.Create(t.Context(), crd.DeepCopy()))
+	require.NoError(t, c.Delete(t.Context(), crd.DeepCopy()))
+	_, err = (&applier{Client: c}).apply(t.Context(), crd, true)
+	require.NoError(t, err)
 }
 
 // What Git has applied goes when Git removes it: configure has only what a person answered, and keeps that.
