@@ -397,7 +397,7 @@ func (o *deleteOptions) plan(ctx context.Context, c client.Client) (removal, err
 // observe reads the operator's resources. It returns an error if the request is refused.
 func (o *deleteOptions) observe(ctx context.Context, c client.Client) (resources, error) {
 	has, err := readResources(ctx, c, o.cluster.namespace)
-	if err == nil && (o.operator || o.crds) {
+	if err == nil && (o.operator || o.crds || o.drivers && len(has.configs) == 0) {
 		err = o.cluster.ownOperator(ctx, c, "delete")
 	}
 	if err != nil {

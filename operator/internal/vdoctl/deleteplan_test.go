@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -61,6 +62,11 @@ func TestDeleteNamesTheWayToDriversWithoutAVDOConfig(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, r.Stays, "Deployment vmware-system-csi/vsphere-csi-controller: no VDOConfig has these drivers; to "+
 		"remove them, deploy one (`vdoctl deploy BUNDLE -f FILE`), then run `vdoctl delete --drivers`")
+
+	require.NoError(t, c.Create(t.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: metaOf("", operatorDeployment),
+		Subjects: []rbacv1.Subject{{Name: operatorDeployment, Namespace: "elsewhere"}}}))
+	_, err = o.plan(t.Context(), c)
+	require.ErrorContains(t, err, "the operator is in namespace elsewhere", "so is its VDOConfig")
 }
 
 func TestDeleteKeepsTheRecordOfAccounts(t *testing.T) {
