@@ -167,19 +167,21 @@ func (o *vmsOptions) fix(ctx context.Context) error {
 		look = o.lookApart
 	}
 	r, err := look(ctx, s, state)
-	if err == nil && o.hardware > preflight.LeastHardware {
-		err = o.supported(ctx, &s, r.VMs)
-	}
 	if err != nil {
 		return err
+	}
+	changed := slices.DeleteFunc(slices.Clone(r.VMs), func(m maintenance.Machine) bool {
+		return !o.dryRun && !o.powerOff && (m.On || m.Node != "") || apart && len(m.Off) == 0 && !m.Begun
+	})
+	if o.hardware > preflight.LeastHardware {
+		if err := o.supported(ctx, &s, changed); err != nil {
+			return err
+		}
 	}
 	if err := o.print(r, func(l *lines) { o.repairs(l, r) }); err != nil || o.dryRun {
 		return err
 	}
-	r.VMs = slices.DeleteFunc(r.VMs, func(m maintenance.Machine) bool {
-		return !o.powerOff && (m.On || m.Node != "") || apart && len(m.Off) == 0 && !m.Begun
-	})
-	return o.work(ctx, &s, r.VMs, apart)
+	return o.work(ctx, &s, changed, apart)
 }
 
 // lookApart finds the VMs at the given paths. It refuses nodes, since their pods would not be evicted.

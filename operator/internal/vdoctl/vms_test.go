@@ -132,8 +132,8 @@ clusters: [{name: a, cluster: {server: "https://127.0.0.1:1"}}]
 		require.Contains(t, fix(8, append(folder, "--hardware-version", "99", off, "--yes")...),
 			"hardware of "+vms[0].Path+": its host does not support vmx-99")
 	}
-	out = fix(0, folder...)
-	require.Contains(t, out, vms[0].Path+": disk.EnableUUID, with the VM off")
+	out = fix(0, append(folder, "--hardware-version", "99")...) // it is on, and stays as it is
+	require.Contains(t, out, vms[0].Path+": hardware version, with the VM off")
 	require.NotContains(t, out, "setting")
 	out = fix(0, slices.Concat(folder, template, []string{"--hardware-version", "21", "--power-off", "--yes"})...)
 	for _, vm := range vms {
