@@ -115,10 +115,10 @@ func (a *app) prompt(ctx context.Context, q question) (string, error) {
 			return answer, nil
 		}
 		wrong := q.valid(answer)
-		if wrong == nil {
-			return answer, nil
+		if wrong == nil || ctx.Err() != nil {
+			return answer, ctx.Err()
 		}
-		say("  * " + fault.CauseOf(wrong).Error())
+		say("  * " + fault.Text(wrong))
 	}
 }
 

@@ -100,8 +100,7 @@ func (o *deployOptions) meaningless(fl *pflag.FlagSet) (err error) {
 	fl.Visit(func(f *pflag.Flag) {
 		if err == nil && o.manifests != "" && slices.Contains(ofBundle, f.Name) {
 			why := errors.New("--manifests applies the whole file, and reads no bundle")
-			err = flags.Bad("--"+f.Name, f.Value.String(), why,
-				"name the bundle in the place of --manifests, or give the flag to `vdo-bundle install-manifests`")
+			err = flags.Bad("--"+f.Name, f.Value.String(), why, "name the bundle in the place of --manifests")
 		}
 	})
 	return err
