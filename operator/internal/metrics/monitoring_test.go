@@ -214,7 +214,46 @@ func TestAlertsAndDashboard(t *testing.T) {
 		map[string]any{"interval": "1m", "promql_expr_test": []map[string]any{evaluation("ALERTS", down...)}})
 }
 
-// promtool evaluates tests of rules, without the time that a condition has to last.
+// Each alert about tenant clusters fires for what it is about, with the labels that its texts name, and not for what is
+// well.
+func TestAlertsOfTenantClusters(t *testing.T) {
+	const one = `sipcluster="t/one"`
+	well := []string{
+		`vdo_sip_build_info{version="1"} 1`, `vdo_sip_ready{` + one + `} 1`, `vdo_sip_services{` + one + `,state="not_ready"} 0`,
+		`vdo_sip_services{` + one + `,state="ready"} 4`, `vdo_sip_hosts_missing{` + one + `,role="Worker"} 0`,
+		`vdo_sip_hosts{state="orphaned"} 0`, `vdo_sip_hosts{state="failed"} 5`,
+	}
+	fires := func(series []string, alerts ...string) map[string]any {
+		input, want := []any{}, []map[string]any{}
+		for _, line := range series {
+			name, value, _ := strings.Cut(line, " ")
+			input = append(input, map[string]any{"series": name, "values": value + "+0x20"})
+		}
+		for _, alert := range alerts {
+			want = append(want, map[string]any{"labels": alert, "value": 1})
+		}
+		firing := evaluation(`count by (alertname, sipcluster, role) (ALERTS{alertstate="firing"})`, want...)
+		return map[string]any{"interval": "1m", "input_series": input, "promql_expr_test": []any{firing}}
+	}
+	tests := []map[string]any{fires(well), fires(nil, `{alertname="VDOSIPOperatorDown"}`)}
+	alerts := []string{"VDOSIPOperatorDown"}
+	for alert, bad := range map[string]struct{ series, labels string }{
+		"VDOSIPClusterNotReady": {`vdo_sip_ready{` + one + `} 0`, "," + one},
+		"VDOSIPServiceNotReady": {`vdo_sip_services{` + one + `,state="not_ready"} 1`, "," + one},
+		"VDOSIPHostsMissing":    {`vdo_sip_hosts_missing{` + one + `,role="Worker"} 2`, "," + one + `,role="Worker"`},
+		"VDOSIPHostsOrphaned":   {`vdo_sip_hosts{state="orphaned"} 1`, ""},
+	} {
+		name, _, _ := strings.Cut(bad.series, " ")
+		series := slices.DeleteFunc(slices.Clone(well), func(s string) bool { return strings.HasPrefix(s, name) })
+		tests = append(tests, fires(append(series, bad.series), fmt.Sprintf("{alertname=%q%s}", alert, bad.labels)))
+		alerts = append(alerts, alert)
+	}
+	f := rules(t, "../sip/monitoring/rules.yaml")
+	require.ElementsMatch(t, slices.Collect(maps.Keys(byAlert(f))), alerts)
+	promtool(t, f, tests...)
+}
+
+// promtool checks rules, and evaluates tests of them, without the time that a condition has to last.
 func promtool(t *testing.T, f monitoringv1.PrometheusRuleSpec, tests ...map[string]any) {
 	t.Helper()
 	program, dir := toolchain.Installed(t, "promtool"), t.TempDir()
@@ -230,8 +269,14 @@ func promtool(t *testing.T, f monitoringv1.PrometheusRuleSpec, tests ...map[stri
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), data, 0o600))
 	}
-	out, err := exec.Command(program, "test", "rules", filepath.Join(dir, "tests.yaml")).CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	for _, args := range [][]string{
+		{"check", "rules", "--lint=all", "--lint-fatal", "rules.yaml"}, {"test", "rules", "tests.yaml"},
+	} {
+		cmd := exec.Command(program, args...)
+		cmd.Dir = dir
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	}
 }
 
 // Each alert has a severity, says what is wrong, and links to its section of the runbooks.

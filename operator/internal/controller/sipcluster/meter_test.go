@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -21,7 +19,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
-	"sigs.k8s.io/yaml"
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
@@ -108,20 +105,14 @@ func TestAScrapeFailsWhereHostsCannotBeRead(t *testing.T) {
 	require.ErrorContains(t, err, "the cache is not filled")
 }
 
-// monitoring are files of deploy/sip/monitoring.
-func monitoring(t *testing.T, name string) []byte {
-	t.Helper()
-	data, err := os.ReadFile(filepath.Join(toolchain.Root(), "deploy", "sip", "monitoring", name))
-	require.NoError(t, err)
-	return data
-}
-
 // The table of the README is what is served, with types, labels and help texts.
 func TestTheTableOfSIPMetricsIsWhatIsServed(t *testing.T) {
 	_, families, err := metered(t, site(t))
 	require.NoError(t, err)
+	text, err := os.ReadFile(filepath.Join(toolchain.Root(), "deploy", "sip", "monitoring", "README.md"))
+	require.NoError(t, err)
 	table := map[string]string{}
-	for _, row := range regexp.MustCompile("(?m)^\\| `(vdo_\\w+)` (.*)$").FindAllStringSubmatch(string(monitoring(t, "README.md")), -1) {
+	for _, row := range regexp.MustCompile("(?m)^\\| `(vdo_\\w+)` (.*)$").FindAllStringSubmatch(string(text), -1) {
 		table[row[1]] = row[2]
 	}
 	served := map[string]string{}
@@ -133,67 +124,4 @@ func TestTheTableOfSIPMetricsIsWhatIsServed(t *testing.T) {
 		served[name] = fmt.Sprintf("| %s | %s | %s |", strings.ToLower(f.GetType().String()), strings.Join(labels, ", "), strings.TrimSuffix(f.GetHelp(), "."))
 	}
 	require.Equal(t, served, table)
-}
-
-// Each alert fires for what it is about, with the labels that its texts name, and not for what is well.
-func TestAlertsOfTenantClusters(t *testing.T) {
-	const one = `sipcluster="t/one"`
-	well := []string{
-		`vdo_sip_build_info{version="1"} 1`, `vdo_sip_ready{` + one + `} 1`, `vdo_sip_services{` + one + `,state="not_ready"} 0`,
-		`vdo_sip_services{` + one + `,state="ready"} 4`, `vdo_sip_hosts_missing{` + one + `,role="Worker"} 0`,
-		`vdo_sip_hosts{state="orphaned"} 0`, `vdo_sip_hosts{state="failed"} 5`,
-	}
-	fires := func(series []string, alerts ...string) map[string]any {
-		input, want := []any{}, []any{}
-		for _, line := range series {
-			name, value, _ := strings.Cut(line, " ")
-			if !strings.Contains(value, "+") {
-				value += "+0"
-			}
-			input = append(input, map[string]any{"series": name, "values": value + "x180"})
-		}
-		for _, alert := range alerts {
-			want = append(want, map[string]any{"labels": alert, "value": 1})
-		}
-		return map[string]any{"interval": "1m", "input_series": input, "promql_expr_test": []any{map[string]any{
-			"expr":      `count by (alertname, sipcluster, role) (ALERTS{alertstate="firing"})`,
-			"eval_time": "2h", "exp_samples": want,
-		}}}
-	}
-	tests, alerts := []any{fires(well), fires(nil, `{alertname="VDOSIPOperatorDown"}`)}, []string{"VDOSIPOperatorDown"}
-	for alert, bad := range map[string]struct{ series, labels string }{
-		"VDOSIPClusterNotReady": {`vdo_sip_ready{` + one + `} 0`, "," + one},
-		"VDOSIPServiceNotReady": {`vdo_sip_services{` + one + `,state="not_ready"} 1`, "," + one},
-		"VDOSIPHostsMissing":    {`vdo_sip_hosts_missing{` + one + `,role="Worker"} 2`, "," + one + `,role="Worker"`},
-		"VDOSIPHostsOrphaned":   {`vdo_sip_hosts{state="orphaned"} 1`, ""},
-	} {
-		name, _, _ := strings.Cut(bad.series, " ")
-		series := slices.DeleteFunc(slices.Clone(well), func(s string) bool { return strings.HasPrefix(s, name) })
-		tests = append(tests, fires(append(series, bad.series), fmt.Sprintf("{alertname=%q%s}", alert, bad.labels)))
-		alerts = append(alerts, alert)
-	}
-	text, exists := string(monitoring(t, "rules.yaml")), []string{}
-	for _, m := range regexp.MustCompile(`alert: (\w+)`).FindAllStringSubmatch(text, -1) {
-		exists = append(exists, m[1])
-	}
-	require.ElementsMatch(t, exists, alerts)
-
-	var rules struct {
-		Spec any `json:"spec"`
-	}
-	require.NoError(t, yaml.Unmarshal(monitoring(t, "rules.yaml"), &rules))
-	dir := t.TempDir()
-	for name, v := range map[string]any{"rules.yaml": rules.Spec, "test.yaml": map[string]any{
-		"rule_files": []string{"rules.yaml"}, "evaluation_interval": "1m", "tests": tests,
-	}} {
-		data, err := yaml.Marshal(v)
-		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(filepath.Join(dir, name), data, 0o600))
-	}
-	for _, args := range [][]string{{"check", "rules", "--lint=all", "--lint-fatal", "rules.yaml"}, {"test", "rules", "test.yaml"}} {
-		cmd := exec.Command(toolchain.Installed(t, "promtool"), args...) //nolint:gosec // of the machine
-		cmd.Dir = dir
-		out, err := cmd.CombinedOutput()
-		require.NoError(t, err, "%s", out)
-	}
 }
