@@ -17,55 +17,30 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
 )
 
-var (
-	mine  = types.NamespacedName{Namespace: "tenants", Name: "a"}
-	me    = choose.Cluster{NamespacedName: mine, UID: "mine"}
-	other = types.NamespacedName{Namespace: "tenants", Name: "b"}
-)
+var me = choose.Cluster{
+	NamespacedName: types.NamespacedName{Namespace: "tenants", Name: "a"}, UID: "mine",
+	Listed: map[types.NamespacedName]bool{{Namespace: "hosts", Name: "listed"}: true},
+}
 
 const worker = airship.RoleWorker
 
-// host is a free and fit one of flavor w, changed by edits.
-func host(name string, edits ...func(*choose.Host)) *choose.Host {
-	h := &choose.Host{BareMetalHost: &choose.BareMetalHost{}, Permitted: true}
-	h.Namespace, h.Name, h.Labels, h.Annotations = "hosts", name, map[string]string{"flavor": "w"}, map[string]string{}
-	h.Status.Provisioning.State, h.Status.OperationalStatus, h.Spec.Online = "available", "OK", true
-	for _, edit := range edits {
-		edit(h)
-	}
-	return h
-}
+type edit = func(*choose.Host)
 
-func label(key, value string) func(*choose.Host) {
+func label(key, value string) edit {
 	return func(h *choose.Host) { h.Labels[key] = value }
 }
 
-func note(key, value string) func(*choose.Host) {
+func note(key, value string) edit {
 	return func(h *choose.Host) { h.Annotations[key] = value }
 }
 
-func claim(text string) func(*choose.Host) { return note(airship.AnnotationClaim, text) }
+func claim(text string) edit { return note(airship.AnnotationClaim, text) }
 
-func claimed(by types.NamespacedName) func(*choose.Host) {
-	c := choose.Cluster{NamespacedName: by, UID: "other"}
-	if by == mine {
-		c = me
-	}
-	return claim(c.Claim(worker))
-}
-
-func labelled(by types.NamespacedName) func(*choose.Host) {
+func labelled(name string) edit {
 	return func(h *choose.Host) {
-		h.Labels[airship.LabelClusterNamespace], h.Labels[airship.LabelClusterName] = by.Namespace, by.Name
+		h.Labels[airship.LabelClusterNamespace], h.Labels[airship.LabelClusterName] = "tenants", name
 		h.Labels[airship.LabelNodeType] = string(worker)
 	}
-}
-
-func used(h *choose.Host) {
-	h.Spec.ConsumerRef = corev1.ObjectReference{Kind: "Metal3Machine", Namespace: "tenants", Name: "m"}
-}
-func failed(h *choose.Host) {
-	h.Status.OperationalStatus, h.Status.ErrorType = "error", "power management error"
 }
 
 func nodes(active, standby int32, topology string) map[airship.Role]airship.NodeSet {
@@ -84,17 +59,23 @@ func names(hosts []*choose.Host) string {
 	return strings.Join(all, " ")
 }
 
-// edits are what the words of TestChoose stand for.
-var edits = map[string]func(*choose.Host){
-	"mine": claimed(mine), "other": claimed(other), "labelled": labelled(mine), "labelledOther": labelled(other),
+// edits are what the words of hosts stand for.
+var edits = map[string]edit{
+	"mine": claim(me.Claim(worker)), "other": claim("Worker tenants/b other"), "nonsense": claim("nonsense"),
+	"labelled": labelled("a"), "labelledOther": labelled("b"), "adopted": note(airship.AnnotationAdopt, "true"),
 	"gone": claim("Worker tenants/a gone"), "old": claim("Worker tenants/a"), "oldOther": claim("Worker tenants/b"),
-	"nonsense": claim("nonsense"), "adopted": note(airship.AnnotationAdopt, "true"),
-	"used": used, "failed": failed, "x": label("flavor", "x"),
-	"earlier": label(airship.LabelNodeType, "worker"), "unknown": label(airship.LabelNodeType, "x"),
+	"x": label("flavor", "x"), "earlier": label(airship.LabelNodeType, "worker"), "unknown": label(airship.LabelNodeType, "x"),
 	"mineEarlier": claim("worker tenants/a mine"),
 	"1":           label("rack", "1"), "2": label("rack", "2"), "3": label("rack", "3"),
 	"paused": note(choose.AnnotationPaused, ""), "detached": note("baremetalhost.metal3.io/detached", ""),
 	"unhealthy": note(choose.AnnotationUnhealthy, ""),
+	"failed": func(h *choose.Host) {
+		h.Status.OperationalStatus, h.Status.ErrorType = "error", "power management error"
+	},
+	"used": func(h *choose.Host) {
+		h.Spec.ConsumerRef = corev1.ObjectReference{Kind: "Metal3Machine", Namespace: "tenants", Name: "m"}
+	},
+	"unwiped":   func(h *choose.Host) { h.Spec.AutomatedCleaningMode = "disabled" },
 	"new":       func(h *choose.Host) { h.Status.Provisioning.State = "" },
 	"busy":      func(h *choose.Host) { h.Status.Provisioning.State = "provisioned" },
 	"deployed":  func(h *choose.Host) { h.Spec.Image.URL = "http://image" },
@@ -103,11 +84,14 @@ var edits = map[string]func(*choose.Host){
 	"delayed":   func(h *choose.Host) { h.Status.OperationalStatus = "delayed" },
 }
 
-// hosts are those of words such as a=mine,used.
+// hosts are those of words such as a=mine,used: else free and fit ones of flavor w.
 func hosts(text string) (all []*choose.Host) {
 	for _, word := range strings.Fields(text) {
 		name, is, _ := strings.Cut(word, "=")
-		h := host(name)
+		h := &choose.Host{BareMetalHost: &choose.BareMetalHost{}, Permitted: true}
+		h.Namespace, h.Name = "hosts", name
+		h.Labels, h.Annotations = map[string]string{"flavor": "w"}, map[string]string{}
+		h.Status.Provisioning.State, h.Status.OperationalStatus, h.Spec.Online = "available", "OK", true
 		for _, edit := range strings.FieldsFunc(is, func(r rune) bool { return r == ',' }) {
 			edits[edit](h)
 		}
@@ -195,10 +179,8 @@ func TestChoose(t *testing.T) {
 		"with nothing to replace it, it stays": {nodes: nodes(1, 1, ""), hosts: "a=mine,failed b=mine x=used", keep: "a b"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cluster, all := choose.Cluster{
-				NamespacedName: mine, UID: "mine", ReleaseInUse: c.force,
-				Listed: map[types.NamespacedName]bool{{Namespace: "hosts", Name: "listed"}: true},
-			}, hosts(c.hosts)
+			cluster, all := me, hosts(c.hosts)
+			cluster.ReleaseInUse = c.force
 			got, err := choose.Choose(cluster, c.nodes, all)
 			require.NoError(t, err)
 			require.Len(t, got.Roles, 1)
@@ -207,14 +189,10 @@ func TestChoose(t *testing.T) {
 			require.Equal(t, c.take, names(r.Take), "taken")
 			require.Equal(t, c.leave, names(r.Leave), "leaving")
 			require.EqualValues(t, c.missing, r.Missing.Count)
-			var counts refused
+			require.Len(t, r.Missing.Refused, len(c.refused))
 			for _, x := range r.Missing.Refused {
-				if counts == nil {
-					counts = refused{}
-				}
-				counts[choose.Reason(x.Reason)] = int(x.Count)
+				require.EqualValues(t, c.refused[choose.Reason(x.Reason)], x.Count, x.Reason)
 			}
-			require.Equal(t, c.refused, counts)
 
 			for _, h := range r.Held() {
 				h.Annotations[airship.AnnotationClaim] = me.Claim(r.Role)
@@ -233,14 +211,12 @@ func TestChoose(t *testing.T) {
 }
 
 func TestProblemsOfHostsThatStay(t *testing.T) {
-	got, err := choose.Choose(me, nodes(1, 0, ""), []*choose.Host{
-		host("a", claimed(mine), used), host("b", claimed(mine), used, failed, label("flavor", "x")),
-		host("c", claimed(mine), used, func(h *choose.Host) { h.Spec.AutomatedCleaningMode = "disabled" }),
-	})
+	got, err := choose.Choose(me, nodes(1, 0, ""), hosts("a=mine,used b=mine,used,failed,x,forbidden c=mine,used,unwiped"))
 	require.NoError(t, err)
 	const tooMany = "it is one too many, and Metal3Machine tenants/m uses it"
 	for i, want := range []string{
-		tooMany, tooMany + "; power management error; labelSelector no longer matches it",
+		tooMany, tooMany +
+			"; its owner does not permit it to this namespace; power management error; labelSelector no longer matches it",
 		tooMany + "; automatedCleaningMode is disabled: the next tenant gets its disks unwiped",
 	} {
 		require.Equal(t, want, got.Roles[0].Problem(got.Roles[0].Keep[i]))
@@ -250,7 +226,7 @@ func TestProblemsOfHostsThatStay(t *testing.T) {
 func TestAHostIsTakenForOneRole(t *testing.T) {
 	spec := nodes(1, 0, "")
 	spec[airship.RoleControlPlane] = spec[worker]
-	got, err := choose.Choose(me, spec, []*choose.Host{host("a"), host("b")})
+	got, err := choose.Choose(me, spec, hosts("a b"))
 	require.NoError(t, err)
 	require.Equal(t, airship.RoleControlPlane, got.Roles[0].Role)
 	require.Equal(t, "a", names(got.Roles[0].Take))
@@ -266,11 +242,11 @@ func TestASelectorThatCannotBeUnderstood(t *testing.T) {
 }
 
 func TestRefusalsAreBounded(t *testing.T) {
-	var hosts []*choose.Host
+	var all []byte
 	for i := range 2000 {
-		hosts = append(hosts, host(fmt.Sprintf("h%04d", i), used))
+		all = fmt.Appendf(all, " h%04d=used", i)
 	}
-	got, err := choose.Choose(me, nodes(1, 0, ""), hosts)
+	got, err := choose.Choose(me, nodes(1, 0, ""), hosts(string(all)))
 	require.NoError(t, err)
 	require.Equal(t, []airship.RefusedHosts{{
 		Reason: string(choose.ReasonInUse), Count: 2000,

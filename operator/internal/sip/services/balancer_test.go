@@ -96,7 +96,7 @@ func TestClientsNoticeNothingButTheDeadOnesConnections(t *testing.T) {
 	site.reached("cp-c")
 	require.NoError(t, errors.Join(onA.echo(), onB.echo()), "a reload cuts nothing")
 	require.NoError(t, os.WriteFile(first.file, []byte("nonsense\n"), 0o600))
-	refused := func() bool { return strings.Contains(first.logged(), "unknown keyword") }
+	refused := func() bool { return strings.Contains(logged(first.log), "unknown keyword") }
 	require.Eventually(t, refused, patience, time.Millisecond)
 	site.reached("cp-c")
 
@@ -107,23 +107,18 @@ func TestClientsNoticeNothingButTheDeadOnesConnections(t *testing.T) {
 		stop := balancerStop(first.pid)
 		stopped <- exec.Command(stop[0], stop[1:]...).Run()
 	}()
-	told := func() bool { return strings.Contains(first.logged(), "stop") }
+	told := func() bool { return strings.Contains(logged(first.log), "stop") }
 	require.Eventually(t, told, patience, time.Millisecond, "the hook has told it")
 	late := site.dial(first.address) // by a node that does not know yet
 	require.NoError(t, late.echo(), "a pod that stops accepts for a while")
 	site.reached("cp-c")
 	require.NoError(t, onA.echo())
 	require.NoError(t, onB.echo())
-	select {
-	case <-first.ended:
-		t.Fatal("the pod ended with connections open")
-	case <-stopped:
-		t.Fatal("the hook returned before the pod had ended")
-	default:
-	}
+	require.Empty(t, first.ended, "the pod ended with connections open")
+	require.Empty(t, stopped, "the hook returned before the pod had ended")
 	require.NoError(t, errors.Join(onA.Close(), onB.Close(), late.Close()))
-	waitFor(t, first.ended, "the pod to end, with its last connection")
-	waitFor(t, stopped, "the hook to return")
+	ended := func() bool { return len(first.ended)+len(stopped) == 2 }
+	require.Eventually(t, ended, patience, 20*time.Millisecond, "the pod ends with its last connection, then the hook")
 
 	require.NoError(t, end())
 	require.Positive(t, b.checks.Load())
@@ -250,11 +245,6 @@ type pod struct {
 	log     string // file
 }
 
-func (p *pod) logged() string {
-	data, err := os.ReadFile(p.log)
-	return fmt.Sprint(string(data), err)
-}
-
 func (s *site) pod(program string, hosts ...*host) *pod {
 	return s.run(program, s.text(hosts), s.addr())
 }
@@ -282,8 +272,8 @@ func (s *site) text(hosts []*host) string {
 func (s *site) run(program, text string, ip netip.Addr) *pod {
 	file := filepath.Join(s.t.TempDir(), ip.String()+".cfg")
 	require.NoError(s.t, os.WriteFile(file, []byte(text), 0o600))
-	logged := filepath.Join(s.t.TempDir(), "log") // beside no file that makes it load again
-	out, err := os.Create(logged)
+	output := filepath.Join(s.t.TempDir(), "log") // beside no file that makes it load again
+	out, err := os.Create(output)
 	require.NoError(s.t, err)
 	s.t.Cleanup(func() { _ = out.Close() })
 	command := balancerCommand(file)
@@ -293,7 +283,7 @@ func (s *site) run(program, text string, ip netip.Addr) *pod {
 	cmd.Stdout, cmd.Stderr = out, out
 	require.NoError(s.t, cmd.Start())
 	p := &pod{
-		site: s, file: file, ip: ip, log: logged, address: s.at(ip), pid: cmd.Process.Pid, ended: make(chan error, 1),
+		site: s, file: file, ip: ip, log: output, address: s.at(ip), pid: cmd.Process.Pid, ended: make(chan error, 1),
 	}
 	exited := make(chan struct{})
 	go func() {
@@ -304,7 +294,7 @@ func (s *site) run(program, text string, ip netip.Addr) *pod {
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 		<-exited
 		if s.t.Failed() {
-			s.t.Logf("%s:\n%s", file, p.logged())
+			s.t.Logf("%s:\n%s", file, logged(p.log))
 		}
 	})
 	health := "http://" + netip.AddrPortFrom(ip, balancerHealth).String() + "/healthz"
@@ -399,14 +389,5 @@ func (s *site) load() (end func() error) {
 	return func() error {
 		cancel()
 		return group.Wait()
-	}
-}
-
-func waitFor(t *testing.T, done <-chan error, what string) {
-	t.Helper()
-	select {
-	case <-done:
-	case <-time.After(patience):
-		t.Fatalf("waited %s for %s", patience, what)
 	}
 }

@@ -150,8 +150,8 @@ func runDex(t *testing.T, program string, s Service, moved map[string]string) (e
 		cmd.Env = append(cmd.Env, e.Name+"="+e.Value)
 	}
 	cmd.Env = append(cmd.Env, "HOME="+dir)
-	var logged bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &logged, &logged
+	var output bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &output, &output
 	require.NoError(t, cmd.Start())
 	end = func() {
 		_ = cmd.Process.Kill()
@@ -160,10 +160,10 @@ func runDex(t *testing.T, program string, s Service, moved map[string]string) (e
 	t.Cleanup(func() {
 		end()
 		if t.Failed() {
-			t.Log(logged.String())
+			t.Log(output.String())
 		}
 		for _, secret := range []string{clientSecret, bindPassword, password, string(passwordHash())} {
-			require.NotContains(t, logged.String(), secret)
+			require.NotContains(t, output.String(), secret)
 		}
 	})
 	return end
@@ -247,7 +247,7 @@ func TestJumpHostRunsWhatIsRendered(t *testing.T) {
 		"the CA's key, which is no key": {jumphost.User, authority.Signer, false},
 	} {
 		client, err := server.dial(c.user, c.by)
-		require.Equal(t, c.enter, err == nil, "%s: %v\n%s", name, err, server.logged())
+		require.Equal(t, c.enter, err == nil, "%s: %v\n%s", name, err, logged(server.log))
 		if err == nil {
 			require.NoError(t, client.Close())
 		}
@@ -261,7 +261,7 @@ func TestJumpHostRunsWhatIsRendered(t *testing.T) {
 		fmt.Sprintf("[::ffff:%s]:%d", address.Addr(), address.Port()): false, "unknown:22": false,
 	} {
 		conn, err := client.Dial("tcp", to)
-		require.Equal(t, open, err == nil, "%s: %v\n%s", to, err, server.logged())
+		require.Equal(t, open, err == nil, "%s: %v\n%s", to, err, logged(server.log))
 		if err != nil {
 			require.ErrorContains(t, err, "administratively prohibited", to)
 			continue
@@ -288,13 +288,13 @@ func TestJumpHostRunsWhatIsRendered(t *testing.T) {
 	require.Error(t, err, "a remote forward")
 	_, err = client.Dial("unix", "/run/vdo-jumphost/passwd")
 	require.ErrorContains(t, err, "open failed", "a socket")
-	require.Contains(t, server.logged(), "Accepted publickey for "+jumphost.User, "who logged in")
+	require.Contains(t, logged(server.log), "Accepted publickey for "+jumphost.User, "who logged in")
 
 	options := server.options(t, alice, "-W", fmt.Sprintf("cp-0:%d", address.Port()))
 	through := exec.Command(toolchain.Installed(t, "ssh"), options...)
 	through.Stdin = strings.NewReader("by OpenSSH\n")
 	out, err := through.Output()
-	require.NoError(t, err, server.logged())
+	require.NoError(t, err, logged(server.log))
 	require.Equal(t, "by OpenSSH\n", string(out), "what ssh -J does")
 
 	// Without load balancers of workers, SSH and the API server alone.
@@ -398,8 +398,9 @@ func (s jumpServer) dial(user string, by ssh.Signer) (*ssh.Client, error) {
 	})
 }
 
-func (s jumpServer) logged() string {
-	data, err := os.ReadFile(s.log)
+// logged is the text of a log.
+func logged(file string) string {
+	data, err := os.ReadFile(file)
 	return fmt.Sprint(string(data), err)
 }
 

@@ -596,7 +596,7 @@ func accepted(t *testing.T, chain []byte, trusted, host string, now time.Time) e
 }
 
 // The tenant's API server is told once what to trust: certificates are renewed below the
-// same authority, in time, and kept until then.
+// same authority, in time, and kept until then. So is the authority while the operator's clock is an hour back.
 func TestCertificatesAreRenewedBelowOneAuthority(t *testing.T) {
 	in := full(t)
 	set := rendered(t, in)
@@ -617,6 +617,10 @@ func TestCertificatesAreRenewedBelowOneAuthority(t *testing.T) {
 		require.NoError(t, accepted(t, secret["tls.crt"], trusted, "login.tenant.site", in.Now))
 		require.True(t, set.renewAt(t).After(in.Now))
 		first = next
+	}
+	for _, now := range []time.Time{start.Add(-time.Hour), in.Now} { // then it is right again
+		in.Kept, in.Now = keep(t, set), now
+		set = rendered(t, in)
 	}
 	in.Kept = keep(t, set)
 	in.Spec.Auth[0].Issuer = "https://[fd00::7]:30556"
@@ -651,17 +655,21 @@ func TestTheSitesAuthorityIssues(t *testing.T) {
 
 func TestAuthoritiesThatCannotIssueAreRefused(t *testing.T) {
 	root := pki.Root(t, "site")
+	site := pairOf(t, root)
 	for name, secret := range map[string]Secret{
 		"not an authority": pairOf(t, root.Issue(t, pki.Spec{Name: "x"})),
 		"expired":          pairOf(t, root.Issue(t, pki.Spec{Name: "x", CA: true, NotAfter: start})),
 		"not yet":          pairOf(t, root.Issue(t, pki.Spec{Name: "x", CA: true, NotBefore: start.Add(time.Second)})),
-		"another's key":    {"tls.crt": pairOf(t, root)["tls.crt"], "tls.key": pairOf(t, pki.Root(t, "y"))["tls.key"]},
+		"another's key":    {"tls.crt": site["tls.crt"], "tls.key": pairOf(t, pki.Root(t, "y"))["tls.key"]},
+		"its key beside":   {"tls.crt": slices.Concat(site["tls.crt"], site["tls.key"]), "tls.key": site["tls.key"]},
 		"no PEM":           {"tls.crt": []byte("x"), "tls.key": []byte("y")},
 	} {
 		in := full(t)
 		in.Spec.Auth[0].CASecret = "site"
 		in.Secrets["site"] = secret
-		err := in.render().of(t, Auth).Err
+		login := in.render().of(t, Auth)
+		err := login.Err
+		require.Empty(t, login.Objects, name)
 		require.ErrorContains(t, err, "spec.services.auth[0].caSecret", name)
 		require.Equal(t, fault.InvalidInput, fault.ReasonOf(err), name)
 		require.NotContains(t, fault.Text(err), "PRIVATE", name)
@@ -673,29 +681,4 @@ func pairOf(t *testing.T, a pki.Authority) Secret {
 	key, err := certificate.EncodeKey(a.Key)
 	require.NoError(t, err)
 	return Secret{"tls.crt": certificate.Encode(a.Certificate.Raw), "tls.key": key}
-}
-
-// A private key beside a certificate is in no ConfigMap.
-func TestKeysBesideCertificatesAreNotPublished(t *testing.T) {
-	site := pairOf(t, pki.Root(t, "site"))
-	in := full(t)
-	in.Secrets["site"] = Secret{"tls.crt": slices.Concat(site["tls.crt"], site["tls.key"]), "tls.key": site["tls.key"]}
-	in.Spec.Auth[0].CASecret = "site"
-	s := in.render().of(t, Auth)
-	require.Empty(t, s.Objects)
-	require.ErrorContains(t, s.Err, "take the key out")
-	require.NotContains(t, fault.Text(s.Err), "PRIVATE")
-}
-
-// The operator's clock is an hour back for one pass: the authority that the tenant's API server was given stays.
-func TestAClockThatWentBackKeepsTheAuthority(t *testing.T) {
-	in := full(t)
-	set := rendered(t, in)
-	_, _, trusted := served(t, set)
-	for _, off := range []time.Duration{-time.Hour, time.Hour} { // then it is right again
-		in.Kept, in.Now = keep(t, set), start.Add(off)
-		set = rendered(t, in)
-		_, _, still := served(t, set)
-		require.Equal(t, trusted, still, off)
-	}
 }
