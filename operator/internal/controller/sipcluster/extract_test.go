@@ -6,8 +6,10 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
 )
 
 const networkData = `{
@@ -76,4 +78,12 @@ func TestNetworkDataThatCannotBeRead(t *testing.T) {
 		require.ErrorContains(t, err, "network data cannot be read")
 		require.NotContains(t, fault.Text(err), "s3cret")
 	}
+}
+
+// Else who can write a host could have the operator read any Secret.
+func TestAHostNamesNoSecretOfAnotherNamespace(t *testing.T) {
+	h := &choose.Host{BareMetalHost: hostIn("h", "", "OK")}
+	h.Spec.NetworkData = corev1.SecretReference{Namespace: "others", Name: "n"}
+	_, _, err := new(pass).readNetworks(t.Context(), h)
+	require.ErrorContains(t, err, "it names the Secret others/n, of another namespace")
 }

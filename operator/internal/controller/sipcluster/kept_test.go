@@ -37,23 +37,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/tier"
 )
 
-// A service that is taken out leads to hosts until it is gone: one edit that also asks for fewer hosts frees none
-// before.
-func TestHostsAreGivenBackAfterTheServicesThatLeadThere(t *testing.T) {
-	w, r := start(t)
-	w.served(r)
-	w.change("t", replace(alone, "active: 1", "active: 0"))
-	for len(w.homes()) > 0 {
-		require.NoError(t, w.pass(r, "t"))
-		require.Equal(t, []string{"a", "b"}, names(w.claimed("t")), "pods of the service that was taken out run")
-		require.Contains(t, w.ready("t").Message, "waiting for the deletion of namespace "+w.home("t"))
-		w.play("t")
-	}
-	w.settle(r, "t")
-	require.Empty(t, w.claimed("t"))
-	require.Equal(t, airship.ReasonSucceeded, w.ready("t").Reason)
-}
-
 // A host is released when the pods that lead there have ended: not when the API server has the
 // configuration.
 func TestAHostIsReleasedWhenNoPodLeadsThere(t *testing.T) {
@@ -105,23 +88,6 @@ func TestAServiceThatIsNotReadyKeepsNoHost(t *testing.T) {
 	w.stands(r, "t", airship.ReasonProgressing)
 }
 
-// The deletion of a tenant's namespace takes none of the services. A host in use stays the SIPCluster's,
-// which keeps the namespace, until it is free.
-func TestANamespaceThatIsDeletedKeepsHostsInUse(t *testing.T) {
-	w, r := start(t)
-	s := w.served(r)
-	w.use("a", true)
-	before := w.objects()
-	require.NoError(t, w.Delete(t.Context(), s))
-	require.NoError(t, w.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.ns}}))
-	w.settle(r, "t")
-	w.says("t", airship.ReasonUnableToDecommission, w.metal+"/a: Metal3Machine t/m uses it", true)
-	require.Equal(t, before, w.objects())
-	w.use("a", false)
-	w.settle(r, "t")
-	w.gone("t")
-}
-
 // Hosts and services of a SIPCluster that is not there stay: it may be about to be restored. One of its
 // name gets the services, and the hosts if someone has them adopted.
 func TestALostSIPClusterIsRestored(t *testing.T) {
@@ -169,7 +135,7 @@ var untrusted = &fault.Error{
 	Reason: fault.Untrusted, Op: "use", Subject: "DriverBundle b", Err: errors.New("no key signed it"),
 }
 
-// While the bundle is not trusted each service keeps its own image, and nothing is installed
+// While the bundle cannot be used each service keeps its own image, and nothing is installed
 // or changed from it; while the mirror has not let a new login in, pods keep theirs.
 func TestServicesKeepImageAndLogin(t *testing.T) {
 	w, r := start(t)
@@ -197,6 +163,11 @@ func TestServicesKeepImageAndLogin(t *testing.T) {
 	w.change("t", `services: {jumpHost: [{nodePort: PORT1}, {nodePort: PORT2}]}`)
 	w.settle(r, "t")
 	w.says("t", airship.ReasonInfraServiceFailure, "no key signed it", true)
+	unreachable := &fault.Error{Reason: fault.Unreachable, Op: "read", Subject: "mirror", Err: errors.New("no answer")}
+	r.Bundles = bundles{err: unreachable}
+	w.sip("other", `services: {jumpHost: [{nodePort: PORT3}]}`)
+	w.settle(r, "other")
+	w.says("other", airship.ReasonInfraServiceFailure, "find the image of services.jumpHost: read mirror: no answer", false)
 	require.NotContains(t, w.objects(), services.Name("t", services.JumpHost, 1))
 }
 
@@ -262,7 +233,7 @@ func (w *world) has(name string) airship.SIPClusterStatus {
 }
 
 // Whichever request of a pass fails, the status goes on saying what the SIPCluster has and lacks,
-// and services lead on to a host whose data cannot be read.
+// and services lead on to a host whose data cannot be read. So it does of a spec that cannot be understood.
 func TestARequestThatFailsTakesNothingFromTheStatus(t *testing.T) {
 	w, r := start(t)
 	w.settled(r, active(3), "a", "b")
@@ -287,15 +258,8 @@ func TestARequestThatFailsTakesNothingFromTheStatus(t *testing.T) {
 	require.Greater(t, told, 8)
 	w.settle(w.operator(w.own), "t")
 	require.Equal(t, text, w.backends("t", services.LoadBalancerWorker))
-}
-
-// Of a spec that cannot be understood the status says what it asks for, and what there is.
-func TestTheStatusSaysWhatRuns(t *testing.T) {
-	w, r := start(t)
-	w.served(r)
-	has := w.has("t")
 	w.change("t", `nodes: {Worker: {labelSelector: {matchExpressions: [{key: a, operator: Like}]}, count: {active: 7}}}`)
-	w.settle(r, "t")
+	w.settle(w.operator(w.own), "t")
 	w.says("t", airship.ReasonUnschedulable, "spec.nodes.Worker.labelSelector", true)
 	has.Wanted = 7
 	require.Equal(t, has, w.has("t"))
@@ -535,26 +499,6 @@ func TestTheManagementAPIIsFound(t *testing.T) {
 	require.Equal(t, "[10.96.0.1:443 [fd00:96::1]:443 10.0.0.11:6443 10.0.0.12:6443]", fmt.Sprint(p.apiServers))
 }
 
-// A host names no Secret of another namespace. Its owner may take the permission back.
-func TestHostsOfOtherNamespaces(t *testing.T) {
-	w, r := start(t)
-	w.hosts("a", "b")
-	w.edit("a", func(o *choose.BareMetalHost) { o.Spec.NetworkData.Namespace = w.ns })
-	w.sip("t", balanced)
-	w.settle(r, "t")
-	w.says("t", airship.ReasonInfraServiceFailure, "/a-network, of another namespace", true)
-	require.Equal(t, []string{"b=10.1.1.98"}, w.backends("t", services.LoadBalancerWorker))
-	w.edit("a", func(o *choose.BareMetalHost) { o.Spec.NetworkData.Namespace = "" })
-	w.use("b", true)
-	for _, name := range []string{"a", "b"} {
-		w.note(name, airship.AnnotationAllowedNamespaces, "another")
-	}
-	w.settle(r, "t")
-	require.Equal(t, []string{"b"}, names(w.claimed("t")))
-	require.Contains(t, w.get("t").Status.Hosts[0].Problem, "its owner does not permit it to this namespace")
-	require.Contains(t, w.ready("t").Message, "uses it, and its owner does not permit it to this namespace (free them")
-}
-
 // step is one change of a SIPCluster, and what holds when it is carried out.
 type step struct {
 	name, spec string   // "": it is deleted
@@ -716,42 +660,23 @@ func (w *world) watchHolders() (end func()) {
 	return func() { events.Stop(); <-done }
 }
 
-// 1002 workers are held, and the last one is in error for an hour: the free host replaces it.
-func TestAHostThatTheStatusOmitsIsReplaced(t *testing.T) {
-	now := time.Now().Truncate(time.Second)
-	r := &Reconciler{Now: func() time.Time { return now }, Grace: grace}
+// A status of many hosts omits some, but none that failed: the next pass reads since when from there.
+func TestTheStatusOmitsNoFailedHost(t *testing.T) {
 	sip := &airship.SIPCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "tenants", Name: "t", UID: "u"}}
-	count := &airship.NodeCount{Active: 1000, Standby: 2}
-	sip.Spec.Nodes = map[airship.Role]airship.NodeSet{airship.RoleWorker: {Count: count}}
-	pass := func() *pass {
-		p := r.begin(sip)
-		var all []*choose.Host
-		for i := range 1003 {
-			h := &choose.BareMetalHost{}
-			h.Namespace, h.Name = "metal3", fmt.Sprintf("w-%04d", i)
-			h.Status.Provisioning.State, h.Status.OperationalStatus = "available", "OK"
-			if i < 1002 {
-				h.Annotations = map[string]string{airship.AnnotationClaim: p.cluster.Claim(airship.RoleWorker)}
-			}
-			if i == 1001 {
-				h.Status.OperationalStatus = "error"
-			}
-			host := &choose.Host{BareMetalHost: h, Permitted: true}
-			host.Recovering = p.recovering(host)
-			all = append(all, host)
-		}
-		var err error
-		p.choice, err = choose.Choose(p.cluster, sip.Spec.Nodes, all)
-		require.NoError(t, err)
-		return p
+	p := (&Reconciler{Now: time.Now}).begin(sip)
+	var all []*choose.Host
+	for i := range maxHosts + 2 {
+		h := hostIn(fmt.Sprintf("w-%04d", i), p.cluster.Claim(airship.RoleWorker), "OK")
+		all = append(all, &choose.Host{BareMetalHost: h, Permitted: true})
 	}
-	for range 7 { // an hour of passes
-		p := pass()
-		if len(p.choice.Leaving()) == 1 {
-			return
-		}
-		p.hostsInto(&sip.Status)
-		now = now.Add(10*time.Minute + time.Second)
-	}
-	t.Fatal("it is never replaced: ", pass().graceEnds)
+	all[maxHosts+1].Status.OperationalStatus = "error"
+	count := &airship.NodeCount{Active: maxHosts, Standby: 2}
+	var err error
+	p.choice, err = choose.Choose(p.cluster, map[airship.Role]airship.NodeSet{airship.RoleWorker: {Count: count}}, all)
+	require.NoError(t, err)
+	p.hostsInto(&sip.Status)
+	require.Equal(t, []int32{maxHosts + 2, 2}, []int32{sip.Status.Held, sip.Status.HostsOmitted})
+	require.Len(t, sip.Status.Hosts, maxHosts)
+	require.Equal(t, "w-1001", sip.Status.Hosts[0].Name)
+	require.NotNil(t, sip.Status.Hosts[0].FailedSince)
 }

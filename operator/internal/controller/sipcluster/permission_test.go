@@ -103,12 +103,13 @@ func TestOnlyTheOperatorAllocatesHosts(t *testing.T) {
 	cfg.Impersonate = rest.ImpersonationConfig{UserName: "owner", Groups: []string{"system:authenticated"}}
 	owner, err := client.NewWithWatch(cfg, client.Options{Scheme: w.Scheme(), Mapper: w.RESTMapper()})
 	require.NoError(t, err)
-	meta := metav1.ObjectMeta{Namespace: w.metal, Name: "owner"}
-	role := &rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: w.ns}, Rules: []rbacv1.PolicyRule{
 		{APIGroups: []string{"metal3.io"}, Resources: []string{"baremetalhosts"}, Verbs: []string{"*"}},
+		{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: []string{"create"}},
+		{APIGroups: []string{""}, Resources: []string{"namespaces/status"}, Verbs: []string{"patch"}},
 	}}
-	binding := &rbacv1.RoleBinding{
-		ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "owner"},
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: role.ObjectMeta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: w.ns},
 		Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "owner"}},
 	}
 	require.NoError(t, errors.Join(w.Create(t.Context(), role), w.Create(t.Context(), binding)))
@@ -180,15 +181,6 @@ func (w *world) confined(owner client.Client) {
 	const others, elsewhere = "creates and deletes namespaces of services only", "in the namespaces that it created only"
 	config, foreign := &corev1.ConfigMap{ObjectMeta: *former}, &corev1.ConfigMap{ObjectMeta: here}
 	require.NoError(w, errors.Join(w.Create(w.Context(), config), w.Create(w.Context(), foreign)))
-	creator := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: w.ns}, Rules: []rbacv1.PolicyRule{
-		{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: []string{"create"}},
-		{APIGroups: []string{""}, Resources: []string{"namespaces/status"}, Verbs: []string{"patch"}},
-	}}
-	binding := &rbacv1.ClusterRoleBinding{
-		ObjectMeta: creator.ObjectMeta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: w.ns},
-		Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "owner"}},
-	}
-	require.NoError(w, errors.Join(w.Create(w.Context(), creator), w.Create(w.Context(), binding)))
 	create := func(c client.Client, o client.Object) func() error {
 		return func() error {
 			o.SetResourceVersion("") // which an answer to a dry run has
