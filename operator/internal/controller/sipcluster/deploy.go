@@ -17,7 +17,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -265,10 +264,10 @@ func (p *pass) assess(s services.Service, err error) {
 // serviceAddresses returns the addresses of a Service: in the cluster, and of its load balancer, which may be
 // pending.
 func serviceAddresses(o *unstructured.Unstructured) (all []string, pending bool) {
-	var s corev1.Service
-	if o == nil || runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &s) != nil {
+	if o == nil {
 		return nil, false
 	}
+	s := typed[corev1.Service](o)
 	pending = s.Spec.Type == corev1.ServiceTypeLoadBalancer && len(s.Status.LoadBalancer.Ingress) == 0
 	for _, i := range s.Status.LoadBalancer.Ingress {
 		all = append(all, cmp.Or(i.IP, i.Hostname))
@@ -281,10 +280,7 @@ func serviceAddresses(o *unstructured.Unstructured) (all []string, pending bool)
 
 // unready returns what a Deployment lacks to be rolled out, or "".
 func unready(o *unstructured.Unstructured) string {
-	var d appsv1.Deployment
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &d); err != nil {
-		return "its Deployment cannot be read"
-	}
+	d := typed[appsv1.Deployment](o)
 	wanted, st := ptr.Deref(d.Spec.Replicas, 1), d.Status
 	ready := min(st.UpdatedReplicas, st.AvailableReplicas)
 	observed := d.DeletionTimestamp.IsZero() && st.ObservedGeneration >= d.Generation
@@ -303,19 +299,10 @@ func unready(o *unstructured.Unstructured) string {
 	return fmt.Sprintf("%d of %d pods are new and available", ready, wanted)
 }
 
-func (p *pass) allReady(kind services.Kind) bool {
-	for _, s := range p.states {
-		if !s.Ready && s.Kind == string(kind) {
-			return false
-		}
-	}
-	return len(p.states) == len(p.rendered)
-}
-
 // releasable reports whether hosts may be released: no service forwards to a leaving one, neither a rendered service
 // nor a removed one that still exists. A service may lack something else, such as its port.
 func (p *pass) releasable() bool {
-	if p.again || len(p.states) != len(p.rendered) || len(p.outgoing()) > 0 {
+	if p.again || len(p.outgoing()) > 0 {
 		return false
 	}
 	var stay []netip.Addr

@@ -3,6 +3,7 @@ package sipcluster
 import (
 	"context"
 	"errors"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -18,7 +19,10 @@ func (p *pass) label(ctx context.Context) error {
 		return nil // the services are unknown
 	}
 	var errs []error
-	if p.allReady(services.LoadBalancerControlPlane) {
+	awaited := func(s airship.ServiceStatus) bool {
+		return !s.Ready && s.Kind == string(services.LoadBalancerControlPlane)
+	}
+	if !slices.ContainsFunc(p.states, awaited) {
 		for r, h := range p.choice.Held() {
 			if !h.Labelled(p.key, r.Role) {
 				errs = append(errs, p.patch(ctx, h, map[string]any{"labels": map[string]any{

@@ -191,30 +191,28 @@ func (p *pass) leftOutFault() error {
 // Secrets only of an earlier version: the tenant can change the rest.
 func (p *pass) existing() (kept map[string]services.Secret, running map[string]*appsv1.Deployment) {
 	kept, running = map[string]services.Secret{}, map[string]*appsv1.Deployment{}
-	decode := runtime.DefaultUnstructuredConverter.FromUnstructured
 	for _, o := range slices.AppendSeq(slices.Collect(maps.Values(p.former)), maps.Values(p.objects)) {
-		switch {
+		switch here := o.GetNamespace() == p.home; {
 		case o.GetKind() == "Secret":
-			var s corev1.Secret
-			if decode(o.Object, &s) == nil {
-				kept[s.Name] = s.Data
+			kept[o.GetName()] = typed[corev1.Secret](o).Data
+		case o.GetKind() == "ConfigMap" && here:
+			data := services.Secret{}
+			for name, text := range typed[corev1.ConfigMap](o).Data {
+				data[name] = []byte(text)
 			}
-		case o.GetKind() == "ConfigMap" && o.GetNamespace() == p.home:
-			var c corev1.ConfigMap
-			if decode(o.Object, &c) == nil {
-				kept[c.Name] = services.Secret{}
-				for name, text := range c.Data {
-					kept[c.Name][name] = []byte(text)
-				}
-			}
-		case o.GetKind() == "Deployment" && o.GetNamespace() == p.home:
-			d := &appsv1.Deployment{}
-			if decode(o.Object, d) == nil {
-				running[d.Name] = d
-			}
+			kept[o.GetName()] = data
+		case o.GetKind() == "Deployment" && here:
+			running[o.GetName()] = typed[appsv1.Deployment](o)
 		}
 	}
 	return kept, running
+}
+
+// typed returns an object as its type, as the API server, which serves none other, has it.
+func typed[T any](o *unstructured.Unstructured) *T {
+	out := new(T)
+	_ = runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, out)
+	return out
 }
 
 // login returns the pods' current pull secret, which stays if the mirror accepts none: a rotated or deleted Secret

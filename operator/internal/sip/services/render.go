@@ -246,8 +246,6 @@ func (r *rendering) place(roles ...airship.Role) error {
 	return nil
 }
 
-func (r *rendering) outOfReach(a netip.Addr) bool { return !r.in.reaches(a) }
-
 // recall returns the addresses to keep for a host that cannot be read: those of its earlier ones that the service
 // forwards to. Earlier versions recorded none: then those that services may connect to, on any network. If there are
 // none, it returns all, and place says why the host is left out.
@@ -270,16 +268,16 @@ func (r *rendering) led() (all []netip.Addr, noted bool) {
 	return nil, false
 }
 
-// reaches reports whether services may connect to an address of a host: never to the management API, which network
-// data could name.
-func (in Input) reaches(a netip.Addr) bool {
-	if slices.ContainsFunc(in.APIServers, func(s netip.AddrPort) bool { return s.Addr() == a }) {
-		return false
+// outOfReach reports whether services may not connect to an address of a host: never to the management API, which
+// network data could name.
+func (r *rendering) outOfReach(a netip.Addr) bool {
+	if slices.ContainsFunc(r.in.APIServers, func(s netip.AddrPort) bool { return s.Addr() == a }) {
+		return true
 	}
-	if len(in.Egress) == 0 {
-		return a.IsPrivate()
+	if len(r.in.Egress) == 0 {
+		return !a.IsPrivate()
 	}
-	return slices.ContainsFunc(in.Egress, func(p netip.Prefix) bool { return p.Contains(a) })
+	return !slices.ContainsFunc(r.in.Egress, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
 // user is the UID of all services: unused on every node, and not root.
