@@ -13,7 +13,7 @@ import (
 )
 
 // Two runs read the file before either writes: logins, a question and the verifying lie between. None takes from it
-// what the other one has written.
+// what the other one has written. Only the owner reads it.
 func TestTwoRunsKeepEachOthersAccounts(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "site.yaml")
 	open := func() *accountFile {
@@ -22,8 +22,12 @@ func TestTwoRunsKeepEachOthersAccounts(t *testing.T) {
 		return f
 	}
 	record := func(name string) *corev1.ConfigMap { return &corev1.ConfigMap{ObjectMeta: metaOf("ns", name)} }
+	require.NoError(t, os.WriteFile(accountFileName(file), nil, 0o644))
 	one, other := open(), open()
 	require.NoError(t, one.Create(t.Context(), record("east")))
+	info, err := os.Stat(one.name)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 	require.NoError(t, other.Create(t.Context(), record("west")))
 	require.True(t, apierrors.IsAlreadyExists(other.Create(t.Context(), record("east"))))
 	for range 2 {
@@ -39,6 +43,6 @@ func TestTwoRunsKeepEachOthersAccounts(t *testing.T) {
 	require.ElementsMatch(t, []string{"Secret ns/west", "ConfigMap ns/east"}, described(open().made.values()))
 	require.NoError(t, one.Delete(t.Context(), record("east")))
 	require.NoError(t, one.Delete(t.Context(), &corev1.Secret{ObjectMeta: metaOf("ns", "west")}))
-	_, err := os.Stat(one.name)
+	_, err = os.Stat(one.name)
 	require.ErrorIs(t, err, os.ErrNotExist)
 }

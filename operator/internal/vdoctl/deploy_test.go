@@ -144,13 +144,11 @@ func TestDeployTakesNoOtherYAMLForManifests(t *testing.T) {
 func TestDeploySaysWhyTheOperatorDoesNotRun(t *testing.T) {
 	tier.Later(t, tier.Peers)
 	s := wholeCluster(t)
-	r := newRelease(t)
 	read := func(name string) string { return readFile(t, filepath.Join("..", "..", "..", "deploy", name)) }
 	rendered := fileOf(t, "vdo.yaml", read("namespaces.yaml")+"---\n"+read("rbac.yaml")+"---\n"+
 		strings.Replace(read("operator.yaml"), "      affinity:", "      nodeSelector: {nowhere: \"true\"}\n      affinity:", 1))
 	s.run("deploy", "--manifests", rendered, "--yes", "--timeout", "20s").is(9, "0 of 1 pods are up", " describe pods`")
-	s.run("deploy", r.reference, "--manifests", rendered, "--yes").is(2)
-	s.run("deploy", "--manifests", rendered, "--with-access", "--yes").is(2, "name the bundle in the place of --manifests")
+	s.run("deploy", "registry.site/vdo:1", "--manifests", rendered, "--yes").is(2)
 	s.ok("delete", "--all", "--yes")
 }
 
@@ -178,9 +176,6 @@ func TestFirstRun(t *testing.T) {
 	again := users("create")
 	require.Contains(t, again, "nothing to do")
 	require.Contains(t, again, "/sdk 200 OK in ", "what -v shows")
-	info, err := os.Stat(accounts)
-	require.NoError(t, err)
-	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 	require.NotContains(t, readFile(t, accounts), vcsim.Administrator.Password)
 	require.Contains(t, before("check", "-f", site, "--no-cluster", "--only", "vcenter-account"), "1 check passed")
 	users("rotate")
@@ -202,12 +197,13 @@ func TestFirstRun(t *testing.T) {
 		`spec.datacenters: ["/site/west"] -> ["/lab"]`)
 	require.NoError(t, os.WriteFile(site, []byte(was), 0o600))
 
-	// An older file is not written over what the cluster has.
+	// An older file is not written over what the cluster has, and no command changes its accounts.
 	require.NoError(t, os.WriteFile(accounts, []byte("apiVersion: v1\nkind: Secret\n"+
 		"metadata: {name: vcenter-account, namespace: vmware-system-vdo}\nstringData: {username: a@b, password: old}\n"), 0o600))
 	p := &networkingv1.NetworkPolicy{ObjectMeta: s.meta("default-deny")}
 	require.NoError(t, s.k.Delete(t.Context(), p))
 	s.run(deploy...).is(8, "the cluster has another one than "+accounts)
+	s.run(append([]string{"users", "rotate"}, login...)...).is(8, accounts+": the cluster's accounts are in use")
 	require.False(t, s.there(p), "written before the conflict was found")
 	require.NoError(t, os.Remove(accounts))
 

@@ -3,8 +3,6 @@ package vdoctl
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -67,18 +65,6 @@ func TestConsentsToOlderReleasesDoNotAddUp(t *testing.T) {
 	require.Nil(t, downgrades(config, "cpi@1.30.0"))
 }
 
-// the file with passwords has mode 0600.
-func TestTheFileOfAccountsIsReadByItsOwnerAlone(t *testing.T) {
-	site := filepath.Join(t.TempDir(), "site.yaml")
-	require.NoError(t, os.WriteFile(accountFileName(site), nil, 0o644))
-	f, err := accountsOf(site)
-	require.NoError(t, err)
-	require.NoError(t, f.Create(t.Context(), &corev1.Secret{ObjectMeta: metaOf("ns", "x")}))
-	info, err := os.Stat(f.name)
-	require.NoError(t, err)
-	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
-}
-
 // a revision that failed and stays, since nothing can be gone back to, is tried once more, approved before or not.
 func TestAFailedRevisionThatStaysIsApprovedAgain(t *testing.T) {
 	config := &v1alpha1.VDOConfig{}
@@ -90,14 +76,16 @@ func TestAFailedRevisionThatStaysIsApprovedAgain(t *testing.T) {
 		{Driver: "cpi", Version: "1.33.1"}, {Driver: "csi", Version: "3.3.1"},
 	}
 	whole := revision.Revision{Bundle: "b", Releases: []string{"cpi@1.33.1", "csi@3.5.1"}}.Name()
+	const earlier = "r-2 2026-08-01T12:00:00Z"
 	for approved, want := range map[string]string{"": "r-2", "r-1": "r-2", "r-2": "r-2", whole: whole} {
-		config.Annotations, config.Spec.UpgradePolicy = nil, nil
+		config.Annotations, config.Spec.UpgradePolicy = map[string]string{v1alpha1.AnnotationRetry: earlier}, nil
 		if approved != "" {
 			approval := &v1alpha1.UpgradeApproval{Revision: approved, By: "another"}
 			config.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{Approval: approval}
 		}
 		require.NoError(t, (&approveOptions{app: &app{}}).consentTo(config, "r-2", "me"))
 		require.Contains(t, config.Annotations[v1alpha1.AnnotationRetry], "r-2 ")
+		require.NotEqual(t, earlier, config.Annotations[v1alpha1.AnnotationRetry], "it is tried once for each value")
 		require.Equal(t, &v1alpha1.UpgradeApproval{Revision: want, By: "me"}, config.Spec.UpgradePolicy.Approval)
 	}
 
@@ -105,6 +93,26 @@ func TestAFailedRevisionThatStaysIsApprovedAgain(t *testing.T) {
 	config.Status.Candidate = &v1alpha1.CandidateStatus{Name: "r-3", Releases: "cpi@1.33.1, csi@3.5.1", Reason: "NotApproved"}
 	require.NoError(t, (&approveOptions{app: &app{}}).consentTo(config, "r-3", "me"))
 	require.NotEmpty(t, config.Annotations[v1alpha1.AnnotationRetry], "the failed csi of r-3 is not tried again")
+	config.Annotations, config.Status.Revisions, config.Status.Candidate.Reason = nil, nil, "Failed"
+	require.NoError(t, (&approveOptions{app: &app{}}).consentTo(config, "r-3", "me"))
+	require.NotEmpty(t, config.Annotations[v1alpha1.AnnotationRetry], "it failed, and what ran before runs")
+}
+
+// a downgrade needs a consent of its own, and nobody's opens a window.
+func TestADowngradeNeedsItsOwnConsent(t *testing.T) {
+	config, o := &v1alpha1.VDOConfig{}, &approveOptions{app: &app{}}
+	config.Status.Drivers = []v1alpha1.DriverStatus{{Driver: "csi", Version: "3.5.1"}}
+	config.Status.Candidate = &v1alpha1.CandidateStatus{Name: "r-1", Releases: "csi@3.3.1", Reason: "DowngradeRefused"}
+	require.ErrorContains(t, o.consentTo(config, "r-1", "me"), "csi@3.3.1: older than what runs")
+	require.Nil(t, config.Spec.UpgradePolicy)
+	o.downgrade = true
+	require.NoError(t, o.consentTo(config, "r-1", "me"))
+	require.Equal(t, []string{"csi@3.3.1"}, config.Spec.UpgradePolicy.AllowDowngrade)
+
+	o.downgrade, config.Status.Candidate.Name, config.Status.Candidate.Reason = false, "r-2", "WindowClosed"
+	before := config.DeepCopy()
+	require.NoError(t, o.consentTo(config, "r-2", "me"), "the spec allows it")
+	require.Equal(t, before, config)
 }
 
 // the administrator's password, which `users` and `check` read from VDO_VCENTER_PASSWORD, is not the drivers'.

@@ -12,8 +12,15 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
+// Of what is in a file twice one would count, and no one would see which.
 func TestWhatIsWrongWithASiteFileIsSaidWithItsDocument(t *testing.T) {
-	const config = "apiVersion: vdo.vmware.com/v1alpha1\nkind: VDOConfig\n"
+	const (
+		of     = "apiVersion: vdo.vmware.com/v1alpha1\n"
+		config = of + "kind: VDOConfig\n"
+		bundle = "---\n" + of + "kind: DriverBundle\nspec: {reference: \"mirror.site/vdo:1\"}\nmetadata: "
+		secret = "---\napiVersion: v1\nkind: Secret\nmetadata: "
+		item   = "- {apiVersion: v1, kind: ConfigMap, metadata: {name: a}}\n"
+	)
 	for text, want := range map[string]string{
 		"# none\n---\n" + config + "---\n" + config + "spec: {drivers: csi}\n": `document 3: spec.drivers must be of type array`,
 		config + "spec: {upgrade: automatic}\n":                                `document 1: spec.upgrade should be one of \[Automatic Manual\]`,
@@ -28,38 +35,17 @@ func TestWhatIsWrongWithASiteFileIsSaidWithItsDocument(t *testing.T) {
 		"apiVersion: v1\nkind: Secret\ndata: {username: YQ==,\n password: \"4711!\"}\n": `document 1: .*illegal base64 data`,
 		config + "---\napiVersion: vdo.vmware.com/v1alpha1\nkind: VDOConfigList\n" +
 			"items: [{metadata: {name: a}}]\n": `document 2: write a VDOConfigList as a List`,
+		config + "metadata: {name: a}\n---\n" + config + "metadata: {name: b}\n": `document 2: a second VDOConfig: ` +
+			`a cluster has one, and VDOConfig ns/a is there`,
+		config + bundle + "{name: b}\n" + bundle + "{name: c}\n": `document 3: a second DriverBundle: ` +
+			`the drivers are from one, and DriverBundle ns/b is there`,
+		config + secret + "{name: b, namespace: ns}\n" + secret + "{name: b}\n": `document 3: Secret ns/b is there twice`,
+		config + "---\napiVersion: v1\nkind: List\nitems:\n" + item + item:      `document 3: ConfigMap ns/a is there twice`,
 	} {
 		_, err := parseSite("site.yaml", []byte(text), "ns")
 		require.Regexp(t, want, err, text)
 		require.Equal(t, fault.InvalidInput, fault.ReasonOf(err))
 		require.NotContains(t, err.Error(), "4711", "a password")
-	}
-}
-
-// Of what is in a file twice one would count, and no one would see which.
-func TestWhatIsInASiteFileTwiceIsRefused(t *testing.T) {
-	const (
-		config  = "apiVersion: vdo.vmware.com/v1alpha1\nkind: VDOConfig\nmetadata: {name: NAME}\n"
-		vcenter = "apiVersion: vdo.vmware.com/v1alpha1\nkind: VsphereCloudConfig\nmetadata: {name: NAME}\nspec: {vcIp: vc, datacenters: [/a]}\n"
-		bundle  = "apiVersion: vdo.vmware.com/v1alpha1\nkind: DriverBundle\nmetadata: {name: NAME}\nspec: {reference: \"mirror.site/vdo:NAME\"}\n"
-		secret  = "apiVersion: v1\nkind: Secret\nmetadata: {name: NAME}\n"
-		list    = "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: ConfigMap, metadata: {name: a}}\n- {apiVersion: v1, kind: ConfigMap, metadata: {name: a}}\n"
-	)
-	file := func(docs ...string) string { return "# a site\n" + strings.Join(docs, "---\n") }
-	named := func(doc, name string) string { return strings.ReplaceAll(doc, "NAME", name) }
-	in := func(doc, namespace string) string {
-		return strings.ReplaceAll(doc, "}\n", ", namespace: "+namespace+"}\n")
-	}
-	for text, want := range map[string]string{
-		file(named(config, "a"), named(config, "b")):                               "document 2: a second VDOConfig: a cluster has one, and VDOConfig ns/a is there",
-		file(named(config, "a"), named(vcenter, "b"), named(vcenter, "b")):         "document 3: VsphereCloudConfig ns/b is there twice",
-		file(named(config, "a"), named(bundle, "b"), named(bundle, "c")):           "document 3: a second DriverBundle: the drivers are from one, and DriverBundle ns/b is there",
-		file(named(config, "a"), in(named(secret, "b"), "ns"), named(secret, "b")): "document 3: Secret ns/b is there twice",
-		file(named(config, "a"), list):                                             "document 3: ConfigMap ns/a is there twice",
-	} {
-		_, err := parseSite("site.yaml", []byte(text), "ns")
-		require.ErrorContains(t, err, want, text)
-		require.Equal(t, fault.InvalidInput, fault.ReasonOf(err))
 	}
 }
 
@@ -95,6 +81,9 @@ func TestASiteFileMayHaveBundlesOfOtherOperators(t *testing.T) {
 	read, err := parseSite("site.yaml", []byte(config+"---\n"+other), "vmware-system-vdo")
 	require.NoError(t, err)
 	require.Nil(t, read.bundle, "it is another operator's")
+	read, err = parseSite("site.yaml", []byte(strings.Replace(config, "vdo}", "vdo, namespace: default}", 1)), "ns")
+	require.NoError(t, err)
+	require.ErrorContains(t, read.within(), "VDOConfig default/vdo: it is of namespace default")
 }
 
 // Manifests do not say where the bundle is: a DriverBundle without a reference would be refused after the installation.

@@ -131,12 +131,10 @@ func TestDescribeExplainsWhatIsNotReady(t *testing.T) {
 		"drifted":                        {also("Drifted", "True"), false, []string{"waits VDOConfig vdo (Says) Drifted: because"}},
 		"an upgrade that is not approved": {upgraded("False", "True", "NotApproved"), true,
 			[]string{"ahead VDOConfig vdo (NotApproved) Upgraded: because of it everything is ready"}},
-		"one whose window is closed":  {upgraded("False", "True", "WindowClosed"), true, []string{"ahead VDOConfig vdo (WindowClosed)"}},
-		"one while something changes": {upgraded("False", "True", "Interlocked"), true, []string{"ahead VDOConfig vdo (Interlocked)"}},
-		"one that is new":             {upgraded("Unknown", "True", "Progressing"), true, []string{"ahead VDOConfig vdo (Progressing)"}},
-		"one of what is not ready":    {upgraded("False", "False", "NotApproved"), false, []string{"waits VDOConfig vdo (NotApproved)"}},
-		"one that was rolled back":    {upgraded("False", "True", "RolledBack"), false, []string{"waits VDOConfig vdo (RolledBack)"}},
-		"one that is refused":         {upgraded("False", "True", "DowngradeRefused"), false, []string{"waits VDOConfig vdo (DowngradeRefused)"}},
+		"one that is new":          {upgraded("Unknown", "True", "Progressing"), true, []string{"ahead VDOConfig vdo (Progressing)"}},
+		"one of what is not ready": {upgraded("False", "False", "NotApproved"), false, []string{"waits VDOConfig vdo (NotApproved)"}},
+		"one that was rolled back": {upgraded("False", "True", "RolledBack"), false, []string{"waits VDOConfig vdo (RolledBack)"}},
+		"one that is refused":      {upgraded("False", "True", "DowngradeRefused"), false, []string{"waits VDOConfig vdo (DowngradeRefused)"}},
 		"checks": {func(s *installed) {
 			at := metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
 			found := v1alpha1.PreflightResult{ID: "cluster", Action: "Warn", VCenter: "west", Objects: []string{"a", "b"}, Found: "one", Remedy: "mend it"}

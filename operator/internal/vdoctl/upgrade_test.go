@@ -284,39 +284,10 @@ func TestUpgradeIsListedAndApprovedInOnesOwnName(t *testing.T) {
 	require.NoError(t, s.k.Update(t.Context(), v))
 	s.run("upgrade", "approve", "r4-44444444").is(0, "is approved already; upgrades are held back: spec.suspend is set")
 	s.run("upgrade", "list").is(0, "upgrades are held back: spec.suspend is set")
-}
-
-func TestADowngradeAndAFailedRevisionNeedTheirOwnConsent(t *testing.T) {
-	t.Parallel()
-	s := newShop(t)
-	s.upgraded()
-	s.waits("r1-11111111", "cpi@1.33.1, csi@3.3.1", "DowngradeRefused")
-	s.run("upgrade", "approve", "r1-11111111").is(8, "csi@3.3.1: older than what runs")
-	require.Nil(t, s.config().Spec.UpgradePolicy)
-	s.ok("upgrade", "approve", "r1-11111111", "--allow-downgrade")
-	require.Equal(t, []string{"csi@3.3.1"}, s.config().Spec.UpgradePolicy.AllowDowngrade)
-	s.waits("r5-55555555", "cpi@1.33.1, csi@3.3.1", "NotApproved")
-	require.NotContains(t, s.ok("upgrade", "approve", "r5-55555555"), "allowDowngrade", "the spec allows it")
-
-	s.waits("r3-33333333", "cpi@1.33.1, csi@3.6.0", "Failed")
-	for _, was := range []string{"r3-33333333", "r3-33333333 2026-08-01T12:00:00Z"} { // by hand, and of the time before
-		v := s.config()
-		metav1.SetMetaDataAnnotation(&v.ObjectMeta, v1alpha1.AnnotationRetry, was)
-		v.Spec.UpgradePolicy.Approval = &v1alpha1.UpgradeApproval{Revision: "r3-33333333", By: "another"}
-		require.NoError(t, s.k.Update(t.Context(), v))
-		require.Contains(t, s.ok("upgrade", "approve", "r3-33333333"), v1alpha1.AnnotationRetry)
-		wish := s.config().Annotations[v1alpha1.AnnotationRetry]
-		require.True(t, strings.HasPrefix(wish, "r3-33333333 "), wish)
-		require.NotEqual(t, was, wish, "it is tried once for each value")
-		require.NotEqual(t, "another", s.config().Spec.UpgradePolicy.Approval.By)
-	}
 
 	s.waits("r4-44444444", "cpi@1.33.1, csi@3.7.3", "WindowClosed")
-	before := s.config().ResourceVersion
-	require.Contains(t, s.ok("upgrade", "approve", "r4-44444444"), "because of WindowClosed")
-	require.Equal(t, before, s.config().ResourceVersion, "nobody's consent opens a window")
-	v := s.config()
-	v.Spec.Upgrade = v1alpha1.UpgradeAutomatic
+	v = s.config()
+	v.Spec.Suspend, v.Spec.Upgrade = false, v1alpha1.UpgradeAutomatic
 	require.NoError(t, s.k.Update(t.Context(), v))
 	s.run("upgrade", "approve", "r4-44444444").is(0, "no approval is needed; it waits for: because of WindowClosed")
 }
