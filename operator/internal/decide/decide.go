@@ -214,8 +214,8 @@ func (f *Facts) candidate(cur revision.Record) Verdict {
 		return Verdict{Action: Proceed, Starts: cur.Outcome == revision.Failed}
 	}
 	for _, rule := range rules {
-		if len(changing) == 0 && rule.reason != Failed {
-			continue // it only leaves a driver out
+		if rule.why == nil || len(changing) == 0 && rule.reason != Failed {
+			continue // of no verdict, or it only leaves a driver out
 		}
 		if why := rule.why(f, cur, changing); why != "" {
 			v := Verdict{Action: rule.action, Reason: rule.reason, Message: why}
@@ -247,7 +247,7 @@ type rule struct {
 	reason Reason
 	// action is Wait if the gate ends by itself or by an approval; the running drivers count as healthy meanwhile.
 	action Action
-	// why returns why the gate blocks a group in which these drivers change, "" if it does not.
+	// why returns why the gate blocks a group in which these drivers change, "" if it does not; nil: of no verdict.
 	why func(f *Facts, cur revision.Record, changing []string) string
 	// approvable is set if an approval ends the gate.
 	approvable bool
@@ -270,8 +270,7 @@ var rules = []rule{
 		toDo: "end what it waits for, where that does not end by itself"},
 	{reason: WindowClosed, action: Wait, why: (*Facts).outside, until: (*Facts).opens,
 		toDo: "correct spec.upgradePolicy.windows of the VDOConfig"},
-	{reason: Blocked, action: Wait, why: func(*Facts, revision.Record, []string) string { return "" }, approvable: true,
-		toDo: "correct what it names, where that does not end by itself"},
+	{reason: Blocked, action: Wait, approvable: true, toDo: "correct what it names, where that does not end by itself"},
 }
 
 func ruleOf(r Reason) rule {

@@ -320,11 +320,12 @@ func TestWhatIsSaidOfAnUpgradeThatWaits(t *testing.T) {
 		require.NoError(t, p.upgradeFault())
 	}
 	p.upgrades.candidate = &revision.Revision{Releases: []string{"cpi@1.33.1", "csi@3.7.3"}}
-	p.decision.gated = map[matrix.Driver]string{matrix.CPI: "not installed", matrix.CSI: "vCenter east is away"}
+	p.config.Spec.CloudProvider = &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{"vc"}} // not installed
+	p.vcenters = map[string]vcenter{"vc": {waiting: "vCenter east is away"}}
 	p.recordRevisions(&p.config.Status)
 	waits := p.config.Status.Candidate
 	require.NotNil(t, waits, "an upgrade that its vCenter blocks")
-	require.Equal(t, []any{p.upgrades.candidate.Name(), "Blocked", "vCenter east is away", 1},
+	require.Equal(t, []any{p.upgrades.candidate.Name(), "Blocked", "install drivers: vCenter east is away", 1},
 		[]any{waits.Name, waits.Reason, waits.Message, len(waits.Gates)})
 	p.upgrades.verdicts = map[revision.Group]decide.Verdict{
 		matrix.CSI: {Action: decide.Gated, Reason: decide.DowngradeRefused, Message: "older"},

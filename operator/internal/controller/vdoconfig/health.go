@@ -374,8 +374,8 @@ func (p *result) candidateStatus() *v1alpha1.CandidateStatus {
 	var waiting []decide.Verdict
 	for _, group := range revision.Groups {
 		v := r.verdicts[group]
-		if why := p.decision.gated[group]; why != "" && !v.Gates() && p.upgradesTo(group) {
-			v = decide.Verdict{Action: decide.Wait, Reason: decide.Blocked, Message: why}
+		if why := p.groupGates()[group]; why != nil && !v.Gates() && p.upgradesTo(group) {
+			v = decide.Verdict{Action: decide.Wait, Reason: decide.Blocked, Message: fault.Text(why)}
 		}
 		if v.Action != decide.Wait && v.Action != decide.Gated {
 			continue
