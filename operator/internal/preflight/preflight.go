@@ -236,7 +236,8 @@ func (c check) result(s *Snapshot, group []found) Result {
 	f := group[0]
 	return Result{
 		ID: c.id, Severity: severity(f.action), Action: f.action, On: f.on, Objects: names[:min(len(names), MaxObjects)], Count: len(names),
-		Drivers: c.drivers(s, group), Stops: c.stops, Found: f.what, Why: c.why, Remedy: remedy(f.remedy, f.object),
+		Drivers: c.drivers(s, group), Stops: c.stops && f.action == BlockInstall,
+		Found: f.what, Why: c.why, Remedy: remedy(f.remedy, f.object),
 	}
 }
 

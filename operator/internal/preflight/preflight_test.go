@@ -319,6 +319,7 @@ func TestWhatIsAmissIsFoundByTheCheckForIt(t *testing.T) {
 				}
 				key := fmt.Sprintf("%s in %q: %s", r.ID, r.On, r.Found)
 				require.False(t, said[key], "%s is said once for all drivers", key)
+				require.False(t, r.Stops && r.Action == preflight.Warn, "%s stops no driver", key)
 				said[key] = true
 				if r.ID != c.id || said[string(c.id)] {
 					continue
