@@ -87,7 +87,15 @@ func SetReady(conds *[]metav1.Condition, generation int64, c metav1.Condition, b
 func False(typ string, err error) metav1.Condition {
 	return metav1.Condition{
 		Type: typ, Status: metav1.ConditionFalse,
-		Reason: string(cmp.Or(fault.Gravest(err), fault.Internal)), Message: fault.Text(fault.Distinct(err))}
+		Reason: reason(err), Message: fault.Text(fault.Distinct(err))}
+}
+
+// reason returns the reason of the gravest fault. It ignores joined ones that pass, unless all do.
+func reason(err error) string {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok && !Passing(err) { //nolint:errorlint // see Passing
+		err = errors.Join(slices.DeleteFunc(slices.Clone(joined.Unwrap()), Passing)...)
+	}
+	return string(cmp.Or(fault.Gravest(err), fault.Internal))
 }
 
 // Passing reports whether a fault can pass without a person. All of several joined faults must.

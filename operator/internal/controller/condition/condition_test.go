@@ -103,6 +103,9 @@ func TestTheGravestOfSeveralFaultsIsTheReason(t *testing.T) {
 	all := fault.Join(away, fault.Errorf(fault.Conflict, "use", "b", "", "no"))
 	require.Equal(t, string(fault.Conflict), condition.False("Ready", all).Reason)
 	require.Equal(t, fault.Text(away), condition.False("Ready", fault.Join(away, away)).Message, "of two drivers")
+	require.Equal(t, string(fault.Conflict), condition.Unseen("Ready", "", all).Reason)
+	all = fault.Join(faultOf(fault.Internal), faultOf(fault.Refused))
+	require.Equal(t, string(fault.Refused), condition.False("Ready", all).Reason, "the other passes")
 	require.Equal(t, string(fault.Internal), condition.False("Ready", errors.New("no")).Reason)
 }
 

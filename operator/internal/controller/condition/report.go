@@ -131,7 +131,7 @@ func Pending(typ, message string) metav1.Condition {
 // Unseen returns the condition of a part that cannot be judged because of err; what is a sentence without a period
 // that precedes its text.
 func Unseen(typ, what string, err error) metav1.Condition {
-	return metav1.Condition{Type: typ, Status: metav1.ConditionUnknown, Reason: string(fault.ReasonOf(err)), Message: what + ": " + fault.Text(err)}
+	return metav1.Condition{Type: typ, Status: metav1.ConditionUnknown, Reason: reason(err), Message: what + ": " + fault.Text(err)}
 }
 
 // Absent returns a part without a condition.
