@@ -108,6 +108,11 @@ func TestACheckIsTurnedDown(t *testing.T) {
 	require.Contains(t, uuid.Objects[0], "node-0")
 	require.Equal(t, []string{"vm-hardware", "Disabled", "BlockInstall"}, []string{hardware.ID, hardware.Action, hardware.Override.Was})
 
+	down := []v1alpha1.PreflightCheck{turn("vcenter-account", v1alpha1.PreflightWarn)}
+	unread := []preflight.Result{{ID: "vcenter-account", Action: preflight.BlockInstall}}
+	unread = preflight.Turned(unread, &v1alpha1.PreflightPolicy{Checks: down})
+	require.Equal(t, unread, preflight.Only(unread, func(preflight.ID) bool { return false }), "others may be missing")
+
 	require.Equal(t, preflight.BlockInstall, preflight.Worst(raw), "what was found is not changed")
 	require.Equal(t, raw, preflight.Turned(raw, nil))
 }

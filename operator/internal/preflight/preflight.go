@@ -334,11 +334,12 @@ func allAnswered(s *Snapshot) bool {
 	return !slices.ContainsFunc(s.VCenters, func(v VCenter) bool { return v.Err != nil })
 }
 
-// Only returns the results of the desired checks, and blocking ones of the cluster or a vCenter: others may be missing
-// because of them.
+// Only returns the results of the desired checks. It adds blocking ones of the cluster or a vCenter, even overridden,
+// since others may be missing because of them.
 func Only(all []Result, desired func(ID) bool) []Result {
 	return slices.DeleteFunc(slices.Clone(all), func(r Result) bool {
-		blind := r.Action == BlockInstall && (r.ID == "cluster" || strings.HasPrefix(string(r.ID), "vcenter-"))
+		blocks := r.Action == BlockInstall || r.Override != nil && r.Override.Was == BlockInstall
+		blind := blocks && (r.ID == "cluster" || strings.HasPrefix(string(r.ID), "vcenter-"))
 		return !desired(r.ID) && !blind
 	})
 }

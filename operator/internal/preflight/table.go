@@ -29,7 +29,8 @@ func checks() []check {
 			source: "vsphere-csi-driver pkg/common/config/config.go",
 		},
 		{
-			id: "vcenter-connection", worst: BlockInstall, stops: true, when: anyVCenter, run: connections,
+			id: "vcenter-connection", worst: BlockInstall, stops: true, when: anyVCenter, seen: allAnswered,
+			run:   connections,
 			reads: "TLS certificate, API versions, inventory", fails: "the vCenter does not answer",
 			why:    "the drivers cannot work without it; other vCenters were checked all the same",
 			remedy: "see that the vCenter runs", source: "vSphere API",
