@@ -173,6 +173,9 @@ func (c *Client) ping(ctx context.Context, h *Host, header string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.pinged = true
+	if header == "" {
+		h.isOpen = resp.StatusCode != http.StatusUnauthorized
+	}
 	if resp.StatusCode == http.StatusUnauthorized {
 		h.challenge = ch
 	}

@@ -70,7 +70,7 @@ func (h *Host) answer(resp *http.Response) error {
 	sent := resp.Request.Header.Get("Authorization")
 	e.login = h.sender(sent)
 	if strings.HasPrefix(sent, "Basic ") && e.Status == http.StatusUnauthorized && ch.scheme != "bearer" {
-		h.doubt(sent)
+		h.doubt(sent, e)
 	}
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, MaxErrorBody)) // a truncated body is enough
 	e.text = string(body)

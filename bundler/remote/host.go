@@ -25,6 +25,7 @@ type Host struct {
 
 	mu        sync.Mutex
 	pinged    bool
+	isOpen    bool // GET /v2/ needs no login, so it proves no password
 	challenge challenge
 	logins    map[string]*login // by path
 	tried     map[string]error  // the latest refusal, or nil, of each password that was sent, as a header
@@ -103,11 +104,16 @@ func (h *Host) try(password string, refused error) {
 	}
 }
 
-// doubt has a password checked before its next use. It may have become wrong, or the host refuses one request so.
-func (h *Host) doubt(password string) {
+// doubt has a password checked before its next use. It may have become wrong, or the host refuses one request so. On
+// an open host, where the check proves nothing, the refusal counts.
+func (h *Host) doubt(password string, refused error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.tried[password] == nil {
+	switch {
+	case h.tried[password] != nil:
+	case h.isOpen:
+		h.tried[password] = refused
+	default:
 		delete(h.tried, password)
 	}
 }

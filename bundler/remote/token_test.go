@@ -200,6 +200,24 @@ func TestAWrongPasswordIsSentOnceAndAnExpiredOneIsLookedUpAgain(t *testing.T) {
 	_, _, err := c.Login(t.Context(), host, remote.Credential{Username: "u", Password: "wrong"}, t.TempDir()+"/config.json")
 	wantFault(t, err, fault.Unauthorized)
 	require.EqualValues(t, 1, refused.Load())
+
+	sent := 0
+	o := remote.Options{Credentials: always("u", "wrong")}
+	c, host = serving(t, o, func(w http.ResponseWriter, req *http.Request) {
+		if req.URL.Path == "/v2/" {
+			return // open to all, and with any password
+		}
+		if _, _, ok := req.BasicAuth(); ok {
+			sent++
+		}
+		w.Header().Set("WWW-Authenticate", "Basic")
+		w.WriteHeader(http.StatusUnauthorized)
+	})
+	for n := range 5 {
+		_, err := c.Repository(image.MustReference(fmt.Sprintf("%s/image%d:1", host, n))).Root(t.Context())
+		wantFault(t, err, fault.Unauthorized)
+	}
+	require.Equal(t, 1, sent, "a host that checks passwords in its repositories only")
 }
 
 // A host may ask for a password at /v2/ and for a token in its repositories, and may change
