@@ -79,12 +79,12 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 
+	"golang.org/x/net/http/httpproxy"
 	"golang.org/x/time/rate"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -160,9 +160,6 @@ func NewClient(o Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := checkProxies(os.Getenv); err != nil {
-		return nil, err
-	}
 	c := &Client{opts: o.withDefaults(), hosts: map[string]*Host{}, transports: map[string]transports{}}
 	if err := c.configure(pool); err != nil {
 		return nil, err
@@ -173,21 +170,31 @@ func NewClient(o Options) (*Client, error) {
 	return c, nil
 }
 
-// checkProxies refuses a proxy of the environment that is not a URL: net/http ignores it, or takes its scheme for a
-// host. The fault does not show it, since it may hold a password.
-func checkProxies(getenv func(string) string) error {
-	for _, name := range []string{"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"} {
-		value := getenv(name)
+// proxies returns the proxy of a request, or a fault if the environment names it by no URL. Without that,
+// net/http ignores the value, or takes its scheme for a host. The fault does not show it, since it may hold a password.
+func proxies(env *httpproxy.Config) func(*http.Request) (*url.URL, error) {
+	bad := map[string]error{} // by scheme of the request
+	for scheme, proxy := range map[string]*string{"https": &env.HTTPSProxy, "http": &env.HTTPProxy} {
+		value := *proxy
 		if !strings.Contains(value, "://") {
 			value = "http://" + value
 		}
 		u, err := url.Parse(value)
 		if err != nil || u.RawQuery != "" || u.Fragment != "" || strings.Contains(u.Path, "@") {
-			return fault.Errorf(fault.InvalidInput, "read", name, "write http://USER:PASSWORD@PROXY:PORT, with each "+
-				"special character of the password percent-encoded (% as %25, # as %23, a space as %20)", "it is not a URL")
+			*proxy = "unusable" // NO_PROXY decides who needs it
+			bad[scheme] = fault.Errorf(fault.InvalidInput, "read", strings.ToUpper(scheme)+"_PROXY", "write "+
+				"http://USER:PASSWORD@PROXY:PORT, with each special character of the password percent-encoded "+
+				"(% as %25, # as %23, a space as %20)", "it is not the URL of a proxy")
 		}
 	}
-	return nil
+	find := env.ProxyFunc()
+	return func(req *http.Request) (*url.URL, error) {
+		u, err := find(req.URL)
+		if refused := bad[req.URL.Scheme]; u != nil && refused != nil {
+			return nil, refused
+		}
+		return u, err
+	}
 }
 
 func (o Options) withDefaults() Options {
@@ -259,7 +266,7 @@ func badCA(name string) error {
 // than shared streams, and a cut ends one transfer. A foreign one serves targets that a server named, and refuses
 // forbidden addresses.
 func newTransport(o Options, pool *x509.CertPool, certs []tls.Certificate, isForeign bool) *http.Transport {
-	t := &http.Transport{Proxy: http.ProxyFromEnvironment}
+	t := &http.Transport{Proxy: proxies(httpproxy.FromEnvironment())}
 	if o.Transport != nil {
 		t = o.Transport.Clone()
 	}

@@ -80,8 +80,9 @@ func TestProxyOfTheEnvironment(t *testing.T) {
 	require.True(t, p.password)
 	require.Contains(t, run(6, server.URL), "hint: give the login of the proxy: HTTPS_PROXY=http://USER:PASSWORD@PROXY:PORT")
 	for _, rest := range []string{"@[", "%ZZ@host:1", "#@host:1", " @host:1"} {
-		require.Contains(t, run(2, "http://user:proxy-secret"+rest), "error: read HTTPS_PROXY: it is not a URL\nhint: write http")
+		require.Contains(t, run(2, "http://user:proxy-secret"+rest), "error: read HTTPS_PROXY: it is not the URL of a proxy\nhint: write http")
 	}
+	w.must(t, "push", "a.tar", w.mirror.Host+"/vdo/drivers:2", "--ca-file", "ca.crt") // needs no proxy
 	server.Close()
 	run(5, address)
 }
