@@ -87,8 +87,8 @@ type Error struct {
 // with the same fault change.
 var ownPort = regexp.MustCompile(`[^\s">]+:\d+->`)
 
-// login matches the user and the password in a URL, which a message never shows.
-var login = regexp.MustCompile(`://[^/@\s"]*:[^/@\s"]*@`)
+// login matches the user and the password in a URL, or a token, which a message never shows.
+var login = regexp.MustCompile(`://[^/\s"]*@`)
 
 // Error returns "op subject: why". Use [Text] to print the hint too.
 func (e *Error) Error() string { return login.ReplaceAllString(e.text(), "://***@") }

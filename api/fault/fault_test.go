@@ -34,6 +34,8 @@ func TestErrorReadsOpSubjectWhy(t *testing.T) {
 		{"all", &fault.Error{Op: "resolve", Subject: "a/b:1", Err: why}, "resolve a/b:1: connection refused"},
 		{"no why", &fault.Error{Op: "resolve", Subject: "a/b:1"}, "resolve a/b:1"},
 		{"password", &fault.Error{Op: "read", Subject: `"a=https://u:p%w@b/c"`, Err: why}, `read "a=https://***@b/c": connection refused`},
+		{"password with @", &fault.Error{Subject: "a=https://u:p@w@b"}, "a=https://***@b"},
+		{"token", &fault.Error{Subject: "https://TOKEN@b/c:1"}, "https://***@b/c:1"},
 		{"port and digest", &fault.Error{Subject: "http://b:5000/c@sha256:1"}, "http://b:5000/c@sha256:1"},
 		{"why only", &fault.Error{Err: why}, "connection refused"},
 		{"reason only", &fault.Error{Reason: fault.Corrupt}, "Corrupt"},
