@@ -96,7 +96,7 @@ func (c *common) read(ctx context.Context, arg string, rules verify.Rules, use f
 // open opens the bundle of an argument, and verifies it if the rules have a policy. Callers read only the result.
 func (c *common) open(ctx context.Context, arg string, rules verify.Rules) (opened, error) {
 	p, err := parseLocation(arg)
-	client, clientErr := c.client(c.app)
+	client, clientErr := c.client(c)
 	if err := fault.Join(err, clientErr); err != nil {
 		return opened{}, err
 	}

@@ -88,7 +88,7 @@ func (f *lockFlags) bindLock(cmd *cobra.Command) {
 func (f *lockFlags) world() (w world, err error) {
 	var errs [7]error
 	w.Matrix, errs[0] = f.openMatrix(&f.common)
-	w.client, errs[1] = f.client(f.app)
+	w.client, errs[1] = f.client(&f.common)
 	w.Registry, errs[2] = f.upstream(w.client, &f.registryFlags)
 	if errs[1] == nil {
 		w.Manifests, errs[3] = f.manifests(w.client)

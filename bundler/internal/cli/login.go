@@ -49,7 +49,7 @@ input; it is never an argument.`,
 func (o *loginOptions) run(cmd *cobra.Command, host string) error {
 	access := o.registryFlags
 	access.authFile = "" // it may be missing, and login does not read it
-	client, err := access.client(o.app)
+	client, err := access.client(&o.common)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -120,4 +121,12 @@ func TestEventsAreLinesOfJSON(t *testing.T) {
 {"message":"wrote f"}
 {"error":{"reason":"Storage","exitCode":7,"problems":[{"reason":"Storage","message":"write: full"}]}}
 `, out.String())
+
+	out.Reset()
+	a.progress = progressAuto
+	c := &common{app: a, outputFlags: outputFlags{format: "json", quiet: true}}
+	o, err := (&registryFlags{concurrency: 1, timeout: time.Minute}).options(c)
+	require.NoError(t, err)
+	o.Paused("registry.site", 6*time.Second)
+	require.Equal(t, `{"message":"registry.site limits requests: waiting 6s"}`+"\n", out.String())
 }

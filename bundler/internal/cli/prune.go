@@ -146,7 +146,7 @@ func (c *common) tagList(arg string) (tagList, error) {
 		err = fault.Errorf(fault.InvalidInput, "read place", fmt.Sprintf("%q", arg),
 			"write HOST/REPOSITORY, without tag and digest", "not a repository of a registry")
 	}
-	client, clientErr := c.client(c.app)
+	client, clientErr := c.client(c)
 	if err := fault.Join(err, clientErr); err != nil {
 		return tagList{}, err
 	}

@@ -84,22 +84,22 @@ func (f *registryFlags) bindUpload(cmd *cobra.Command) {
 const minRate = 1000 // bytes per second; less would never finish
 
 // client returns the registry client, or all faults of the flags.
-func (f *registryFlags) client(a *app) (*remote.Client, error) {
-	o, err := f.options(a)
+func (f *registryFlags) client(c *common) (*remote.Client, error) {
+	o, err := f.options(c)
 	if err != nil {
 		return nil, err
 	}
 	return remote.NewClient(o)
 }
 
-func (f *registryFlags) options(a *app) (remote.Options, error) {
+func (f *registryFlags) options(c *common) (remote.Options, error) {
 	o := remote.Options{
 		CAFiles: f.caFiles, ClientCert: f.clientCert, ClientKey: f.clientKey,
 		PlainHTTP: f.plainHTTP, SkipTLSVerify: f.skipTLSVerify,
 		Concurrency: f.concurrency, Attempts: f.retries + 1, Stall: f.timeout,
-		UserAgent: "vdo-bundle/" + version().Version, OmitRefused: f.omitRefused, Trace: a.trace(),
+		UserAgent: "vdo-bundle/" + version().Version, OmitRefused: f.omitRefused, Trace: c.trace(),
 		Paused: func(host string, pause time.Duration) {
-			a.say("%s limits requests: waiting %s", host, pause.Round(time.Second))
+			c.reporter().Warn(fmt.Sprintf("%s limits requests: waiting %s", host, pause.Round(time.Second)))
 		},
 	}
 	problems := []error{bounded("--concurrency", f.concurrency, 1, 64, "6 is a good value for most links"), f.checkPatience()}

@@ -186,7 +186,7 @@ func (f *signingFlags) timestamps(a *app) (authority *timestamp.Authority, roots
 		return nil, roots, err
 	}
 	net := registryFlags{caFiles: f.net.caFiles, concurrency: 1, retries: f.net.retries, timeout: f.net.timeout}
-	options, err := net.options(a)
+	options, err := net.options(&common{app: a})
 	if err != nil {
 		return nil, roots, err
 	}

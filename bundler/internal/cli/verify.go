@@ -156,10 +156,10 @@ func (f *trustFlags) rules() (verify.Rules, error) {
 	return verify.Rules{Policy: policy, Matrix: rules}, fault.Join(err, matrixErr)
 }
 
-// sayUnchecked says that no signature is checked, where text is shown.
+// sayUnchecked says that no signature is checked, where progress is shown.
 func (c *common) sayUnchecked(rules verify.Rules) {
-	if rules.Policy == nil && !c.quiet && !c.json() {
-		c.say("signatures are not checked: --key or --policy does that")
+	if rules.Policy == nil {
+		c.reporter().Say("signatures are not checked: --key or --policy does that")
 	}
 }
 
