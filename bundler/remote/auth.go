@@ -186,9 +186,6 @@ func (c *Client) ping(ctx context.Context, h *Host, header string) error {
 func (c *Client) findLogin(ctx context.Context, h *Host, path string, known *login) error {
 	isFound := func() bool { _, l := h.loginOf(path); return l != known }
 	return h.once(ctx, "login "+path, isFound, func(ctx context.Context) error {
-		limit := fmt.Errorf("it does not answer within %s (--timeout)", c.opts.Stall)
-		ctx, stop := context.WithTimeoutCause(ctx, c.opts.Stall, limit)
-		defer stop()
 		found, err := c.opts.Credentials(ctx, h.name, path)
 		if err != nil || known != nil && known.credential == found {
 			return err
