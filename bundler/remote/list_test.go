@@ -81,6 +81,7 @@ func TestListsComeInPagesWithinBounds(t *testing.T) {
 			},
 			tags: []string{"a", "b", "c"},
 		},
+		"an empty link":       {pages: one("\n", tags("a")), tags: []string{"a"}},
 		"a link that is none": {pages: one("?page=2; rel=next", tags("a")), tags: []string{}, fault: "names no address"},
 		"tags that are none":  {pages: one("", tags("../../x")), tags: []string{}, fault: "is not a tag"},
 		"no JSON of tags":     {pages: one("", []int{}), tags: []string{}, fault: "JSON of the right form"},
@@ -96,7 +97,7 @@ func TestListsComeInPagesWithinBounds(t *testing.T) {
 					return
 				}
 				w.Header().Set("Content-Type", ocispec.MediaTypeImageIndex+"; charset=utf-8") // which is the type
-				if p.next != "" && !strings.Contains(p.next, "rel=") {
+				if strings.TrimSpace(p.next) != "" && !strings.Contains(p.next, "rel=") {
 					p.next = "<" + p.next + `>; rel="next"`
 				}
 				for link := range strings.Lines(p.next) {

@@ -302,10 +302,11 @@ var (
 
 // nextPage returns the next page that a page's Link headers name, nil if none.
 func (r *Repository) nextPage(l Look, at *url.URL, links []string) (*url.URL, error) {
-	all := address.FindAllStringSubmatch(strings.Join(links, ", "), -1)
+	header := strings.Trim(strings.Join(links, ", "), ", ")
+	all := address.FindAllStringSubmatch(header, -1)
 	i := slices.IndexFunc(all, func(link []string) bool { return relNext.MatchString(link[2]) })
 	switch {
-	case len(all) == 0 && len(links) > 0: // a shorter list would pass for the whole
+	case len(all) == 0 && header != "": // a shorter list would pass for the whole
 		return nil, r.corrupt(l, errors.New("the registry's header Link names no address"))
 	case i < 0:
 		return nil, nil
