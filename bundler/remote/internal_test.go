@@ -6,6 +6,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -237,6 +239,22 @@ func TestALongPauseIsToldOnce(t *testing.T) {
 		}
 	}
 	require.Equal(t, []time.Duration{time.Minute, time.Minute}, told)
+}
+
+func TestAHelperTellsWhyItStoresNoLogin(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	for reason, want := range map[string]string{
+		"pass not initialized": "pass not initialized: exit status 1", "cannot store canary": "registry.site: exit status 1",
+	} {
+		script := "#!/bin/sh\necho '" + reason + "'; exit 1"
+		program := filepath.Join(dir, "docker-credential-pass")
+		require.NoError(t, os.WriteFile(program, []byte(script), 0o700)) //nolint:gosec // a program
+		err := helper("pass").put(t.Context(), "registry.site", Credential{Username: "u", Password: "canary"})
+		require.Contains(t, err.Error(), want)
+		require.NotContains(t, fault.Text(err), "canary")
+		require.NotContains(t, fault.HintOf(err), "get`")
+	}
 }
 
 func TestBackoffDoublesAndIsBounded(t *testing.T) {

@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -89,7 +90,7 @@ func Logout(ctx context.Context, host, file string) (where string, err error) {
 	kept, err := s.helper.get(ctx, server)
 	if err == nil && kept != (Credential{}) {
 		where = s.helper.program()
-		_, err = s.helper.run(ctx, "erase", server, server)
+		_, err = s.helper.run(ctx, "erase", helperEntry{ServerURL: server})
 	}
 	for _, key := range slices.Sorted(maps.Keys(s.config.Auths)) {
 		c, bad := credentialOf(s.config.Auths[key])
@@ -169,13 +170,14 @@ func (h helper) get(ctx context.Context, server string) (c Credential, err error
 	if h == "" {
 		return c, nil
 	}
-	out, err := h.run(ctx, "get", server, server)
+	out, err := h.run(ctx, "get", helperEntry{ServerURL: server})
 	if err != nil || out == noneInHelper {
 		return c, err
 	}
 	var entry helperEntry
 	if json.Unmarshal([]byte(out), &entry) != nil {
-		return c, h.failed(server, errors.New("its answer is not a login in JSON")) // the cause could quote a secret
+		err = errors.New("its answer is not a login in JSON") // the cause could quote a secret
+		return c, h.failed("get", server, err)
 	}
 	switch {
 	case entry.Username == "" && entry.Secret == "":
@@ -188,10 +190,7 @@ func (h helper) get(ctx context.Context, server string) (c Credential, err error
 
 // put stores a server's login: a user and a password.
 func (h helper) put(ctx context.Context, server string, c Credential) error {
-	entry, err := json.Marshal(helperEntry{server, c.Username, c.Password}) //nolint:gosec // for the helper's input
-	if err == nil {
-		_, err = h.run(ctx, "store", server, string(entry))
-	}
+	_, err := h.run(ctx, "store", helperEntry{server, c.Username, c.Password})
 	return err
 }
 
@@ -205,28 +204,36 @@ const (
 
 // run runs the program and returns what it prints. A failing program prints its reason, which is not shown if it could
 // hold a secret. The program's children may keep its output open longer than it lives.
-func (h helper) run(ctx context.Context, action, server, input string) (string, error) {
+func (h helper) run(ctx context.Context, action string, entry helperEntry) (string, error) {
+	input := []byte(entry.ServerURL)
+	if action == "store" {
+		input, _ = json.Marshal(entry) //nolint:errchkjson,gosec // texts, for the helper's input
+	}
 	ctx, stop := context.WithTimeoutCause(ctx, helperTime, fmt.Errorf("it does not answer within %s", helperTime))
 	defer stop()
 	cmd := exec.CommandContext(ctx, h.program(), action)
-	cmd.Stdin, cmd.WaitDelay = strings.NewReader(input), time.Second
+	cmd.Stdin, cmd.WaitDelay = bytes.NewReader(input), time.Second
 	cmd.Stderr = struct{ io.Writer }{os.Stderr} // a pipe: a child left over does not keep our own output open
 	data, err := cmd.Output()
 	out := strings.TrimSpace(string(data))
 	reason := Clean(out, 200)
+	isSecret := strings.ContainsAny(out, `{"`) || entry.Secret != "" && strings.Contains(out, entry.Secret)
 	switch {
 	case ctx.Err() != nil:
 		err = context.Cause(ctx)
 	case err == nil, errors.Is(err, exec.ErrWaitDelay), action == "get" && out == noneInHelper:
 		return out, nil
-	case reason != "" && action != "store" && !strings.ContainsAny(reason, `{"`):
+	case reason != "" && !isSecret:
 		err = fmt.Errorf("%s: %w", reason, err)
 	}
-	return "", h.failed(server, err)
+	return "", h.failed(action, entry.ServerURL, err)
 }
 
-func (h helper) failed(server string, err error) error {
-	hint := fmt.Sprintf("see what `echo %s | %s get` says, or log in without a helper", server, h.program())
+func (h helper) failed(action, server string, err error) error {
+	hint := fmt.Sprintf("correct what %s reports, or log in without a helper", h.program())
+	if action == "get" {
+		hint = fmt.Sprintf("see what `echo %s | %s get` says, or log in without a helper", server, h.program())
+	}
 	if errors.Is(err, exec.ErrNotFound) {
 		err, hint = exec.ErrNotFound, fmt.Sprintf("install %s, or log in without a helper", h.program())
 	}
