@@ -194,6 +194,9 @@ func AdmissionHint(err error) string {
 	case strings.Contains(text, "ValidatingAdmissionPolicy 'vdo-operator-rights'"):
 		return "apply rbac-policy.yaml of the operator's version: " +
 			"`vdo-bundle install-manifests BUNDLE --rbac-policy | kubectl apply -f -`"
+	case strings.Contains(text, "ValidatingAdmissionPolicy 'vdo-sip-"):
+		return "apply the SIP manifests of the operator's version, with its account in the policies: " +
+			"`vdo-bundle install-manifests BUNDLE --sip`"
 	case strings.Contains(text, "ValidatingAdmissionPolicy '"), strings.Contains(text, `" denied the request`):
 		return "an admission policy of the cluster refuses it: correct what it names, or have an exception made there"
 	}

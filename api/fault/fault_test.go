@@ -85,6 +85,7 @@ func TestAdmissionHintTellsPoliciesApart(t *testing.T) {
 	for text, want := range map[string]string{
 		`pods "x" is forbidden: exceeded quota: q`:                                          "resource quota",
 		"ValidatingAdmissionPolicy 'site' with binding 'site' denied request: no":           "an exception",
+		"ValidatingAdmissionPolicy 'vdo-sip-hosts' with binding 'x' denied request: ":       "BUNDLE --sip",
 		"ValidatingAdmissionPolicy 'vdo-operator-rights' with binding 'x' denied request: ": "--rbac-policy",
 		"forbidden": "",
 	} {
