@@ -272,9 +272,10 @@ func (c *Client) explainAnswer(h *Host, out *fault.Error, a *AnswerError) {
 func certificateHint(host string, err error) string {
 	invalid, _ := errors.AsType[x509.CertificateInvalidError](err)
 	_, isOtherName := errors.AsType[x509.HostnameError](err)
+	if isProxy(err) {
+		host = "the proxy"
+	}
 	switch {
-	case isProxy(err):
-		return "pass --ca-file with the certificate of the authority that signed for the proxy"
 	case isOtherName:
 		return "use a name that is in the certificate, or have one issued for " + host
 	case invalid.Cert != nil && invalid.Reason == x509.Expired:

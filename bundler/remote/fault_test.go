@@ -338,13 +338,16 @@ func TestWhatIsNoManifestIsNamed(t *testing.T) {
 func TestErrorsOfTheNetworkHaveTheirRemedies(t *testing.T) {
 	c, err := remote.NewClient(remote.Options{Attempts: 1, Credentials: always("", "")})
 	require.NoError(t, err)
+	expired := &tls.CertificateVerificationError{
+		Err: x509.CertificateInvalidError{Cert: &x509.Certificate{}, Reason: x509.Expired},
+	}
+	err = remote.Explain(c, "registry.site", &net.OpError{Op: "proxyconnect", Err: expired})
+	wantFault(t, err, fault.CertificateInvalid, "the certificate of the proxy renewed")
 	for hint, errs := range map[string]map[fault.Reason]error{
 		"ulimit -n":                         {fault.Storage: os.NewSyscallError("socket", syscall.EMFILE)},
 		"or do less at a time":              {fault.Storage: os.NewSyscallError("socket", syscall.ENFILE)},
 		"a name that is in the certificate": {fault.CertificateInvalid: &tls.CertificateVerificationError{Err: x509.HostnameError{Certificate: &x509.Certificate{}}}},
-		"correct this machine's clock": {fault.CertificateInvalid: &tls.CertificateVerificationError{
-			Err: x509.CertificateInvalidError{Cert: &x509.Certificate{}, Reason: x509.Expired},
-		}},
+		"correct this machine's clock":      {fault.CertificateInvalid: expired},
 		"for a proxy that answers in its place": {
 			fault.CertificateInvalid: &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}},
 		},
