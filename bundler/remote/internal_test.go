@@ -230,8 +230,8 @@ func TestALongPauseIsToldOnce(t *testing.T) {
 		Paused: func(_ string, pause time.Duration) { told = append(told, pause) },
 	})
 	require.NoError(t, err)
+	h := c.Host("registry.test")
 	for _, after := range []time.Duration{time.Second, time.Minute, time.Minute} {
-		h := c.Host("registry.test")
 		h.notBefore = time.Now().Add(-time.Second) // of an earlier pause
 		for range 3 {
 			throttled := &AnswerError{Status: http.StatusTooManyRequests, After: after}
@@ -239,6 +239,9 @@ func TestALongPauseIsToldOnce(t *testing.T) {
 		}
 	}
 	require.Equal(t, []time.Duration{time.Minute, time.Minute}, told)
+	h.notBefore = time.Now().Add(time.Second) // of a short pause, which is not told
+	require.NoError(t, c.Wait(t.Context(), h, &AnswerError{Status: http.StatusTooManyRequests, After: time.Minute}, 1))
+	require.Len(t, told, 3)
 }
 
 func TestAHelperTellsWhyItStoresNoLogin(t *testing.T) {

@@ -355,7 +355,7 @@ func (c *Client) Wait(ctx context.Context, h *Host, err error, n int) error {
 	}
 	pause := max(after, backoff(n))
 	if throttled := isThrottling(err); throttled || h.reached() {
-		if h.strained(pause, throttled) && pause >= longPause && c.opts.Paused != nil {
+		if h.strained(pause, throttled) && c.opts.Paused != nil {
 			c.opts.Paused(h.name, pause)
 		}
 	}

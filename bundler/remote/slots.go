@@ -111,24 +111,24 @@ func (s *slots) succeed() {
 
 // strained records a fault that may come from too many connections, and lowers the limits. Faults within the wait
 // count once, since they share a cause. After throttling, no request starts before the wait ends. It reports whether
-// such a pause begins.
-func (h *Host) strained(wait time.Duration, isThrottled bool) (pauses bool) {
+// that lengthens the host's pause by longPause.
+func (h *Host) strained(wait time.Duration, isThrottled bool) (isLong bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := time.Now()
 	until := now.Add(wait)
 	if isThrottled && until.After(h.notBefore) {
-		pauses = now.After(h.notBefore)
+		isLong = min(wait, until.Sub(h.notBefore)) >= longPause
 		h.notBefore = until
 	}
 	if now.Before(h.strainedUntil) {
-		return pauses
+		return isLong
 	}
 	h.strainedUntil = until
 	for _, s := range h.slots() {
 		s.shrink()
 	}
-	return pauses
+	return isLong
 }
 
 // succeeded counts an answer of the host.
