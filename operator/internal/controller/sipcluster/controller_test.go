@@ -220,7 +220,7 @@ func TestMigrationFromTheOriginal(t *testing.T) {
 	w.note("w", airship.AnnotationAllowedNamespaces, "")
 	w.settle(r, "t")
 	message := w.ready("t").Message
-	require.Contains(t, message, `/v: its sip.airshipit.org/node-type "compute" is neither ControlPlane nor Worker, `)
+	require.Contains(t, message, `/v: its role "compute" is neither ControlPlane nor Worker, `)
 	require.Contains(t, message, "/w: its owner does not permit it to this namespace (permit the host, or")
 	require.Equal(t, "ControlPlane", w.claimed("t")["x"])
 	w.edit("v", func(o *choose.BareMetalHost) { o.Labels[airship.LabelNodeType] = "ControlPlane" })

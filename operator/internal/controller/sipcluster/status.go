@@ -262,7 +262,8 @@ func (p *pass) unadoptedFault() error {
 		return nil
 	}
 	return because(airship.ReasonUnableToApplyLabels, fault.Errorf(fault.Refused, "adopt", "hosts",
-		"permit the host, or correct its label by `kubectl label --overwrite`; or remove "+airship.AnnotationAdopt,
+		"permit the host, or remove "+airship.AnnotationClaim+" and correct its label by `kubectl label --overwrite`; or remove "+
+			airship.AnnotationAdopt,
 		"%s", few(p.unadopted)))
 }
 

@@ -168,7 +168,7 @@ func (c Cluster) Unadoptable(h *Host) string {
 	case by != c.NamespacedName || !h.Adopts() || c.Holds(h):
 		return ""
 	case h.refusal() == ReasonRole:
-		return fmt.Sprintf("its %s %q is neither ControlPlane nor Worker", airship.LabelNodeType, role)
+		return fmt.Sprintf("its role %q is neither ControlPlane nor Worker", role)
 	}
 	return "its owner does not permit it to this namespace"
 }
