@@ -2,21 +2,17 @@ package e2e
 
 import (
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
@@ -24,7 +20,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/realnode"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/site"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/world"
 )
 
@@ -39,7 +34,7 @@ func TestRealNodes(t *testing.T) {
 		return
 	}
 	l := newJob(t, world.UpstreamOptions{
-		Releases: []string{"cpi@1.33.1", "cpi@1.34.0", "csi@3.5.1", "csi@3.7.3", "snapshot-controller@8.2.0"}, Hurry: true, Program: realnode.Driver(t),
+		Releases: []string{"cpi@1.33.1", "csi@3.5.1", "csi@3.7.3", "snapshot-controller@8.2.0"}, Hurry: true, Program: realnode.Driver(t),
 	}, site.Options{Kubelets: true, Address: realnode.Address})
 	nodes := realnode.New(t, realnode.Options{Dir: l.path("nodes"), Cluster: l.site.Cluster, Mirror: l.site.Mirror})
 	machines := l.site.Machines
@@ -67,7 +62,6 @@ func TestRealNodes(t *testing.T) {
 	l.aNodeWithoutRoomOrImage(nodes, machines[2])
 	l.aDriversLastWords(worker)
 	l.upstreamNamesLeadToTheMirror(worker)
-	l.twoAPIServersOfTwoVersions()
 	require.Zero(t, l.strayed.Load(), "connections left the site")
 	l.noSecretLeaks()
 }
@@ -278,35 +272,4 @@ func (l *job) upstreamNamesLeadToTheMirror(node *realnode.Node) {
 	config, err := os.ReadFile(node.Hosts() + "/registry.k8s.io/hosts.toml")
 	require.NoError(l.t, err)
 	require.Contains(l.t, string(config), l.site.Mirror.Host)
-}
-
-// twoAPIServersOfTwoVersions upgrades a control plane of two, one after the other. As long
-// as one of them is older, whichever answers, the cloud provider stays. (An address of
-// loopback could not be written into an EndpointSlice.)
-func (l *job) twoAPIServersOfTwoVersions() {
-	l.t.Helper()
-	l.deliver("stable", "vdo", "cpi@1.33.1", "cpi@1.34.0", "csi@3.7.3")
-	l.ask(&v1alpha1.DriverBundle{}, "site")
-	second, err := l.site.Cluster.Beside(l.ctx, toolchain.NextKubernetes)
-	require.NoError(l.t, err)
-	servers := &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: "kubernetes", Labels: map[string]string{discoveryv1.LabelServiceName: "kubernetes"}},
-		AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{realnode.Address}}},
-	}
-	for name, address := range map[string]string{"first": strings.TrimPrefix(l.site.Cluster.Config().Host, "https://"), "second": second} {
-		_, text, err := net.SplitHostPort(address)
-		require.NoError(l.t, err)
-		port, err := strconv.ParseInt(text, 10, 32)
-		require.NoError(l.t, err)
-		servers.Ports = append(servers.Ports, discoveryv1.EndpointPort{Name: &name, Port: ptr.To(int32(port))})
-	}
-	l.create(servers)
-	l.ask(&v1alpha1.VDOConfig{}, "site")
-	l.says(&v1alpha1.VDOConfig{}, v1alpha1.ConditionResolved,
-		"v"+toolchain.FirstKubernetes+" to v"+toolchain.NextKubernetes)
-	require.Equal(l.t, "v"+toolchain.FirstKubernetes, l.installed("site", "1.33.1", "3.7.3").Status.Kubernetes)
-
-	require.NoError(l.t, l.site.Cluster.Upgrade(l.ctx, toolchain.NextKubernetes))
-	l.ask(&v1alpha1.VDOConfig{}, "site")
-	require.Equal(l.t, "v"+toolchain.NextKubernetes, l.installed("site", "1.34.0", "3.7.3").Status.Kubernetes)
 }

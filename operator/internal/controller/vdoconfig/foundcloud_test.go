@@ -12,6 +12,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
@@ -25,6 +26,10 @@ type configs struct {
 
 func (c configs) ConfigMap(_ context.Context, key types.NamespacedName) (map[string]string, error) {
 	return c.maps[key.Name], nil
+}
+
+func (configs) Credentials(context.Context, *v1alpha1.VsphereCloudConfig) (credentials.Credentials, error) {
+	return credentials.Credentials{}, nil
 }
 
 func (c configs) Secret(_ context.Context, key types.NamespacedName) (map[string][]byte, error) {

@@ -45,6 +45,7 @@ func TestNodesAreLedForWhatComesAndForWhatWas(t *testing.T) {
 	const both, old, cpi, older = "up.example/csi -> new.site/vdo/up.example/csi old.site/vdo/up.example/csi", "up.example/csi -> old.site/vdo/up.example/csi",
 		"gone.example/cpi -> old.site/vdo/gone.example/cpi", "gone.example/older -> old.site/vdo/gone.example/older"
 	other := with("new.site/vdo", v1alpha1.ImageNamesPaths, map[matrix.Driver]string{matrix.CSI: "up.example/csi:2"})
+	require.Equal(t, v1alpha1.ImageNamesPaths, other.origin().ImageNames, "as pods are rendered")
 	odd := with("new.site/vdo", v1alpha1.ImageNamesUpstream, map[matrix.Driver]string{matrix.CSI: "[::1]:5000/csi:1", matrix.CPI: "gone.example/cpi:1"})
 	for name, c := range map[string]struct {
 		site facts

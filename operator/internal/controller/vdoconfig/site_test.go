@@ -188,8 +188,10 @@ func TestWhatTheCheckOfAVCenterMeans(t *testing.T) {
 			if c.edit != nil {
 				c.edit(v)
 			}
-			vc := judgeVCenter(v, credentials.Credentials{Username: "u", Password: "p", Version: "u/1"}, c.unread)
+			read := credentials.Credentials{Username: "u", Password: "p", Version: "u/1", CA: []byte("ca")}
+			vc := judgeVCenter(v, read, c.unread)
 			require.Equal(t, c.verified, vc.verified)
+			require.Equal(t, c.verified, string(vc.CA) == "ca")
 			require.Equal(t, c.verified, vc.Credentials.Password == "p", "nobody has what was not let in")
 			require.Equal(t, c.waiting, vc.waiting != "")
 			require.Equal(t, c.gated != "", vc.gated != nil)
@@ -205,6 +207,11 @@ func TestWhatTheCheckOfAVCenterMeans(t *testing.T) {
 			g.Cluster, g.vcenters = configs{}, map[string]vcenter{"vc": vc}
 			require.NoError(t, g.collectExisting(t.Context(), nil))
 			require.Equal(t, v.Status.UnacceptedInstanceUUID != "", g.cluster.AnotherVCenter)
+
+			v.Namespace, g.config.Spec, g.site.VCenters = "ns", g.spec, nil
+			g.Client = fake.NewClientBuilder().WithScheme(g.Client.Scheme()).WithObjects(v).Build()
+			require.NoError(t, g.collectVCenters(t.Context()))
+			require.Len(t, g.site.VCenters, 1, "drivers are chosen for its version")
 		})
 	}
 }
