@@ -130,6 +130,19 @@ func TestARotationLeavesTheDriversALoginThatWorks(t *testing.T) {
 	}
 }
 
+// The Secret is in kube-system, where the earlier operator had it (credentials.Fallback); the VsphereCloudConfig is in
+// the operator's namespace. vdoctl sets Site.Namespace to kube-system then (vdoctl/accounts.go, recorded).
+func TestRotationOfASecretInKubeSystemEnds(t *testing.T) {
+	old := secretWith(corp, string(corpLogin.Password))
+	old.Namespace = "kube-system"
+	w := newWorld(t, newVC("west", nil), append(controllerWith(corp, string(corpLogin.Password)), old)...)
+	w.secrets = "kube-system"
+	require.Error(t, w.rotate(whole(), none), "the operator has not run yet")
+	w.operator(4)
+	require.NoError(t, w.rotate(whole(), none), "all is done: it has to end")
+	w.complete(firstName)
+}
+
 // Of a Secret that something else writes the next one is printed: vdoctl writes nothing to it, and goes on once
 // the cluster has it.
 func TestASecretThatSomethingElseWritesIsPrinted(t *testing.T) {

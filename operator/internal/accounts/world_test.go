@@ -274,6 +274,7 @@ type world struct {
 	vcs     []*vc
 	api     client.WithWatch
 	user    string // who is logged in
+	secrets string // the namespace of the Secret and of its record
 	changes []accounts.Change
 	tried   []accounts.Login // that the drivers' configuration had
 }
@@ -285,7 +286,7 @@ func newWorld(t *testing.T, v *vc, objects ...client.Object) *world {
 	require.NoError(t, v1alpha1.AddToScheme(s))
 	objects = append(objects, &v1alpha1.VsphereCloudConfig{ObjectMeta: in("ns", v.name)})
 	api := fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).Build()
-	return &world{t: t, vcs: []*vc{v}, user: adminName, api: api}
+	return &world{t: t, vcs: []*vc{v}, user: adminName, secrets: "ns", api: api}
 }
 
 // killable is the cluster of a program that may be killed.
@@ -315,7 +316,7 @@ func (k killable) Delete(ctx context.Context, o client.Object, opts ...client.De
 // site is what a run has; what waits, waits no time.
 func (w *world) site(f *fuse) *accounts.Site {
 	w.changes = nil
-	s := &accounts.Site{API: killable{w.api, f}, Namespace: "ns", Secret: "vc", Cluster: clusterID,
+	s := &accounts.Site{API: killable{w.api, f}, Namespace: w.secrets, Secret: "vc", Cluster: clusterID,
 		Wait: time.Nanosecond, Poll: time.Millisecond, Progress: func(c accounts.Change) { w.changes = append(w.changes, c) }}
 	for _, v := range w.vcs {
 		v.f, v.changes = f, nil
@@ -354,7 +355,7 @@ func (w *world) state() map[string]string {
 // get reads an object of the namespace; it reports whether it exists.
 func (w *world) get(name string, o client.Object) bool {
 	w.t.Helper()
-	err := w.api.Get(w.t.Context(), client.ObjectKey{Namespace: "ns", Name: name}, o)
+	err := w.api.Get(w.t.Context(), client.ObjectKey{Namespace: w.secrets, Name: name}, o)
 	require.NoError(w.t, client.IgnoreNotFound(err))
 	return !apierrors.IsNotFound(err)
 }
@@ -427,10 +428,10 @@ func (w *world) operator(steps int) {
 	var vcc v1alpha1.VsphereCloudConfig
 	var d appsv1.Deployment
 	w.get("vc", &s)
-	w.get("west", &vcc)
 	key := func(name string) client.ObjectKey {
 		return client.ObjectKey{Namespace: drivers.CSINamespace, Name: name}
 	}
+	require.NoError(w.t, w.api.Get(w.t.Context(), client.ObjectKey{Namespace: "ns", Name: "west"}, &vcc))
 	require.NoError(w.t, w.api.Get(w.t.Context(), key(render.CSISecret), &has))
 	require.NoError(w.t, w.api.Get(w.t.Context(), key(drivers.Controller), &d))
 	for i, step := range []func() client.Object{

@@ -143,6 +143,7 @@ func TestDecide(t *testing.T) {
 			action: decide.Proceed, starts: true},
 		"rolled back":                                          {facts: decide.Facts{History: back, Candidate: next}, action: decide.Gated, reason: decide.Failed},
 		"rolled back, asked again":                             {facts: decide.Facts{History: back, Candidate: next, Attempt: revision.Attempt{Retry: next.Name()}}, action: decide.Proceed, starts: true},
+		"rolled back, asked again, with a time":                {facts: decide.Facts{History: back, Candidate: next, Attempt: revision.Attempt{Retry: next.Name() + " at noon"}}, action: decide.Proceed, starts: true},
 		"rolled back, asked again for another":                 {facts: decide.Facts{History: back, Candidate: next, Attempt: revision.Attempt{Retry: old.Name()}}, action: decide.Gated, reason: decide.Failed},
 		"rolled back, and the VDOConfig was changed":           {facts: decide.Facts{History: back, Candidate: next, Attempt: revision.Attempt{Generation: 2}}, action: decide.Proceed, starts: true},
 		"rolled back, and the operator was upgraded":           {facts: decide.Facts{History: back, Candidate: next, Attempt: revision.Attempt{Program: "p"}}, action: decide.Proceed, starts: true},
@@ -258,38 +259,6 @@ func TestCanaries(t *testing.T) {
 		"the same again, which was there first ": {open, rev("a", "snapshot-controller@8.2.0", "csi@3.5.1"), true},
 	} {
 		require.Equal(t, c.want, decide.Canaries(c.from, *c.to), name)
-	}
-}
-
-// A revision that failed is tried again each time that the wish for it changes, and once each
-// time.
-func TestAWishCountsEachTimeThatItChanges(t *testing.T) {
-	next := rev("b", "csi@3.7.3")
-	old := rev("a", "csi@3.5.1")
-	back := func(h revision.History, b revision.Beginning) revision.History {
-		return h.Start(*next, b).Fail("it crashed", b.Attempt, t0).RollBack(old.Name(), t0)
-	}
-	h := back(healthy(old), revision.Beginning{Now: t0})
-	name := next.Name()
-	for i, c := range []struct {
-		retryRequest string
-		closed       bool // no window is open
-		starts       bool
-	}{
-		{retryRequest: "r9-00000000"}, {retryRequest: name, closed: true}, {retryRequest: name, starts: true}, {retryRequest: name},
-		{retryRequest: name + " at noon", starts: true}, {retryRequest: name + " at noon"},
-		{retryRequest: name, starts: true}, {retryRequest: ""}, {retryRequest: name}, {retryRequest: name + "0"}, {retryRequest: name + " again", starts: true},
-	} {
-		attempt := revision.Attempt{Retry: c.retryRequest}
-		f := decide.Facts{Now: t0, History: h, Candidate: next, Attempt: attempt}
-		if c.closed {
-			f.Interlock = "something changes"
-		}
-		v := decide.Decide(f)
-		require.Equal(t, c.starts, v.Starts, "%d: %+v", i, v)
-		if v.Starts {
-			h = back(h, revision.Beginning{Now: t0, Attempt: attempt})
-		}
 	}
 }
 

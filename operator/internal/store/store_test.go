@@ -110,36 +110,6 @@ func policyOf(t *testing.T, public string) *trust.Policy {
 	return p
 }
 
-// Every kind of registry: with and without TLS, logins, tokens and referrers.
-func TestAReadBundleIsVerifiedAndKept(t *testing.T) {
-	for name, o := range map[string]registry.Options{
-		"TLS and login":     {TLS: true, Auth: registry.Basic},
-		"TLS and tokens":    {TLS: true, Auth: registry.Token},
-		"referrers":         {TLS: true, Kind: registry.Referrers, Auth: registry.Basic},
-		"neither":           {TLS: true, Kind: registry.Simple},
-		"plain HTTP, asked": {},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := newSite(t, o)
-			key, public := mirror.NewKey(t)
-			root := s.repo.Push(t, "1", mirror.Bundle{Seed: 1, Serial: 5})
-			s.repo.Sign(t, root, key)
-
-			m, found, tag := s.resolve(store.New(s.opts))
-			require.Equal(t, root.String(), found.Digest.String())
-			require.Equal(t, "1", tag)
-			evidence, err := m.Evidence(t.Context(), found)
-			require.NoError(t, err)
-			_, err = policyOf(t, public).Verify(root, evidence, time.Now())
-			require.NoError(t, err)
-			c, err := m.Contents(t.Context(), found)
-			require.NoError(t, err)
-			require.EqualValues(t, 5, c.Lock.Matrix.Serial)
-			require.NoError(t, m.Keep(t.Context(), found, c))
-		})
-	}
-}
-
 func TestTheCopyServesWithTheMirrorAwayAndAfterARestart(t *testing.T) {
 	s := newSite(t, registry.Options{TLS: true, Auth: registry.Basic})
 	key, public := mirror.NewKey(t)
@@ -495,7 +465,7 @@ func TestA403ForAnAbsentSignatureIsAbsenceOnlyWhereTheRepositoryIsReadable(t *te
 
 // A mirror whose tag still names the accepted bundle is asked for nothing but that.
 func TestALookAtTheAcceptedBundleIsOneHEAD(t *testing.T) {
-	for name, o := range map[string]registry.Options{"login": {TLS: true, Auth: registry.Basic}, "none": {TLS: true}} {
+	for name, o := range map[string]registry.Options{"login": {TLS: true, Auth: registry.Basic}, "plain HTTP": {}} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t, o)
 			s.repo.Push(t, "1", mirror.Bundle{Seed: 1, Serial: 5})
