@@ -332,13 +332,6 @@ func TestFindingsNameCauseAndRemedy(t *testing.T) {
 				InvolvedObject: corev1.ObjectReference{Kind: "DaemonSet", Namespace: "vmware-system-csi", Name: "vsphere-csi-node"}}}
 		}
 	}
-	replicaFailure := func(message string) func(*assess.Input) {
-		return func(in *assess.Input) {
-			in.Deployments[0] = deployment(1, 0, 0)
-			in.Deployments[0].Status.Conditions = []appsv1.DeploymentCondition{{
-				Type: appsv1.DeploymentReplicaFailure, Status: corev1.ConditionTrue, Reason: "FailedCreate", Message: message}}
-		}
-	}
 	const (
 		scc = `pods "vsphere-csi-node-" is forbidden: unable to validate against any security context constraint: ` +
 			`[provider "restricted-v2": Forbidden: not usable by user or serviceaccount]`
@@ -369,10 +362,11 @@ func TestFindingsNameCauseAndRemedy(t *testing.T) {
 		"no SCC":            {refused(scc), matrix.CSI, fault.Forbidden, "bind the SecurityContextConstraints"},
 		"quota":             {refused(quota), matrix.CSI, fault.Forbidden, "raise the namespace's quota"},
 		"another admission": {refused(`admission webhook "policy.example" denied the request`), matrix.CSI, fault.Forbidden, "which admission policy refuses them"},
-		"pod security, of a Deployment": {replicaFailure(`pods "vsphere-csi-controller-" is forbidden: violates PodSecurity "restricted:latest": hostPath volumes`),
-			matrix.CSI, fault.Forbidden, "pod-security.kubernetes.io/enforce=privileged"},
-		"no SCC, of a Deployment": {replicaFailure(scc), matrix.CSI, fault.Forbidden, "bind the SecurityContextConstraints"},
-		"quota, of a Deployment":  {replicaFailure(quota), matrix.CSI, fault.Forbidden, "raise the namespace's quota"},
+		"quota, of a Deployment": {func(in *assess.Input) {
+			in.Deployments[0] = deployment(1, 0, 0)
+			in.Deployments[0].Status.Conditions = []appsv1.DeploymentCondition{{
+				Type: appsv1.DeploymentReplicaFailure, Status: corev1.ConditionTrue, Reason: "FailedCreate", Message: quota}}
+		}, matrix.CSI, fault.Forbidden, "raise the namespace's quota"},
 		"taint stays": {func(in *assess.Input) {
 			in.Nodes[1].Spec.Taints = []corev1.Taint{{Key: assess.TaintUninitialized}}
 		}, matrix.CPI, fault.Incomplete, "VMware Tools"},

@@ -30,6 +30,7 @@ func TestWhatAFindingKeepsBackOfWhichDriver(t *testing.T) {
 		"no VM behind a node": {func(s *preflight.Snapshot) { s.VCenters[0].Machines = s.VCenters[0].Machines[:2] }, release, release},
 		"disk.EnableUUID is the storage driver's": {func(s *preflight.Snapshot) { s.VCenters[0].Machines[0].DiskUUID = false }, none, release},
 		"Tools are the cloud provider's":          {func(s *preflight.Snapshot) { s.VCenters[0].Machines[0].ToolsRunning = false }, release, none},
+		"a user name that CSI refuses":            {func(s *preflight.Snapshot) { s.VCenters[0].Username = "vdo" }, none, all},
 		"an in-tree cloud provider":               {func(s *preflight.Snapshot) { s.Cluster.CloudProviders["0"] = "vsphere" }, release, none},
 		"a category of the storage driver alone":  {func(s *preflight.Snapshot) { s.Wants.Categories = []string{"region", "zone", "rack"} }, none, all},
 		"a category of both":                      {func(s *preflight.Snapshot) { delete(s.VCenters[0].Categories, "zone") }, all, all},

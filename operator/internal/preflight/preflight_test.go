@@ -235,10 +235,8 @@ var failing = []struct {
 	}, "topology-vcenters", preflight.BlockInstall, []string{"VsphereCloudConfig east too", "by host, not by port"}},
 	{"inventory not readable", failed(preflight.Inventory), "vcenter-connection", preflight.BlockInstall, nil},
 
-	{"no datastore in common", func(s *preflight.Snapshot) {
-		s.Wants.Categories = nil
-		s.VCenters[0].Datastores[0].Hosts = map[preflight.Ref]bool{ref("HostSystem", "h1"): true}
-	}, "datastore-shared", preflight.Warn, []string{"no datastore is seen by all hosts"}},
+	{"no datastore in common", oneHostSees(), "datastore-shared", preflight.Warn, []string{"no datastore is seen by all hosts"}},
+	{"none in common, and all hosts are in maintenance", oneHostSees("h1", "h2"), "datastore-shared", preflight.Warn, []string{"no datastore is seen by all hosts"}},
 	{"no datastore in one zone", func(s *preflight.Snapshot) {
 		s.VCenters[0].Datastores[0].Hosts = map[preflight.Ref]bool{ref("HostSystem", "h1"): true}
 	}, "datastore-shared", preflight.Warn, []string{"no datastore", "north/b"}},
@@ -307,13 +305,18 @@ func failed(p preflight.Part) func(*preflight.Snapshot) {
 	}
 }
 
+// Each check has a case. Remedies lose nothing that is not the finding itself: a snapshot may be a backup, which change
+// tracking serves.
 func TestWhatIsAmissIsFoundByTheCheckForIt(t *testing.T) {
+	untried := preflight.IDs()
 	for _, c := range failing {
+		untried = slices.DeleteFunc(untried, func(id preflight.ID) bool { return id == c.id })
 		t.Run(c.name, func(t *testing.T) {
 			s := healthy()
 			c.change(&s)
 			said := map[string]bool{}
 			for _, r := range preflight.Check(s) {
+				require.NotRegexp(t, `snapshot\.remove|ctkEnabled=FALSE|(destroy|kubectl delete|rm) `, r.Remedy)
 				if r.Action == preflight.Pass {
 					continue
 				}
@@ -336,6 +339,7 @@ func TestWhatIsAmissIsFoundByTheCheckForIt(t *testing.T) {
 			require.Contains(t, said, string(c.id))
 		})
 	}
+	require.Empty(t, untried)
 }
 
 // changed changes a host or the cluster.
@@ -346,6 +350,17 @@ func changed(name string, change func(*preflight.Object)) func(*preflight.Snapsh
 				change(&o)
 				s.VCenters[0].Objects[r] = o
 			}
+		}
+	}
+}
+
+// oneHostSees has a datastore that the first host alone sees, and hosts in maintenance.
+func oneHostSees(inMaintenance ...string) func(*preflight.Snapshot) {
+	return func(s *preflight.Snapshot) {
+		s.Wants.Categories = nil
+		s.VCenters[0].Datastores[0].Hosts = map[preflight.Ref]bool{ref("HostSystem", "h1"): true}
+		for _, h := range inMaintenance {
+			changed(h, func(o *preflight.Object) { o.Maintenance = true })(s)
 		}
 	}
 }
@@ -363,7 +378,8 @@ func TestWhatLooksLikeAFindingPasses(t *testing.T) {
 				s.VCenters[0].Bound[m.Ref] = []preflight.Ref{m.Host}
 			}
 		},
-		"a slow disk of a worker": func(s *preflight.Snapshot) { s.VCenters[0].Machines[1].DiskLatency = time.Second },
+		"a host in maintenance lacks the datastore": oneHostSees("h2"),
+		"a slow disk of a worker":                   func(s *preflight.Snapshot) { s.VCenters[0].Machines[1].DiskLatency = time.Second },
 		"a datastore of one of several vCenters": func(s *preflight.Snapshot) {
 			s.Cluster.StorageClasses[0].Policy = ""
 			west := s.VCenters[0]
@@ -415,27 +431,6 @@ func TestTheDetectorsChecksAreNamed(t *testing.T) {
 		for _, id := range strings.FieldsFunc(d.By, func(r rune) bool { return strings.ContainsRune(", ", r) }) {
 			require.Contains(t, preflight.IDs(), preflight.ID(id), d.Check)
 		}
-	}
-}
-
-// Remedies lose nothing that is not the finding itself: a snapshot may be a backup, which change tracking serves.
-func TestRemediesLoseNothing(t *testing.T) {
-	for _, c := range failing {
-		s := healthy()
-		c.change(&s)
-		for _, r := range preflight.Check(s) {
-			require.NotRegexp(t, `snapshot\.remove|ctkEnabled=FALSE|(destroy|kubectl delete|rm) `, r.Remedy, c.name)
-		}
-	}
-}
-
-func TestEveryCheckHasACase(t *testing.T) {
-	tried := map[preflight.ID]bool{}
-	for _, c := range failing {
-		tried[c.id] = true
-	}
-	for _, id := range preflight.IDs() {
-		require.True(t, tried[id], "%s has no case in this test", id)
 	}
 }
 
@@ -588,46 +583,15 @@ func TestZonesAreThoseOfTheDrivers(t *testing.T) {
 	require.Empty(t, preflight.Zones(s)[0].Datastores)
 }
 
-func TestAUserNameThatCSIRefusesBlocksCSIAlone(t *testing.T) {
-	s := healthy()
-	s.VCenters[0].Username = "vdo"
-	gates := preflight.Gate(preflight.Check(s))
-	require.Contains(t, gates, matrix.CSI)
-	require.NotContains(t, gates, matrix.CPI)
-}
-
-func TestSharedClassesWantFileVolumes(t *testing.T) {
-	spec := &v1alpha1.VDOConfigSpec{StorageProvider: &v1alpha1.StorageProvider{VsphereCloudConfig: "east",
-		StorageClasses: []v1alpha1.StorageClass{{Name: "shared", FSType: "nfs4"}}}}
-	wants, uses := preflight.WantsOf(spec)
-	require.True(t, wants.FeaturesAt(uses[0]).File)
-}
-
-// The operator's checks know of encryption as users plan does.
-func TestEncryptionIsPartOfTheConfiguration(t *testing.T) {
-	storage := &v1alpha1.StorageProvider{VsphereCloudConfig: "east", Encryption: true}
-	spec := &v1alpha1.VDOConfigSpec{StorageProvider: storage}
-	wants, uses := preflight.WantsOf(spec)
-	require.Empty(t, privileges.Beyond(wants.FeaturesAt(uses[0]), []string{"Cryptographer.AddDisk"}))
-	require.Contains(t, privileges.Needed(wants.FeaturesAt(uses[0]), privileges.VM), "Cryptographer.AddDisk")
-}
-
-// A host in maintenance may have no storage for that time: what the others see is what counts.
-func TestAHostInMaintenanceDoesNotCountForSharedDatastores(t *testing.T) {
-	s := healthy()
-	s.Wants.Categories = nil
-	s.VCenters[0].Datastores[0].Hosts = map[preflight.Ref]bool{ref("HostSystem", "h1"): true}
-	shared := func() preflight.Action {
-		results := preflight.Check(s)
-		at := slices.IndexFunc(results, func(r preflight.Result) bool { return r.ID == "datastore-shared" })
-		return results[at].Action
-	}
-	require.Equal(t, preflight.Warn, shared())
-	inMaintenance := func(o *preflight.Object) { o.Maintenance = true }
-	changed("h2", inMaintenance)(&s)
-	require.Equal(t, preflight.Pass, shared())
-	changed("h1", inMaintenance)(&s)
-	require.Equal(t, preflight.Warn, shared(), "where all are, all count")
+// The operator's checks know of file volumes, which shared classes want, and of encryption as users plan does.
+func TestFeaturesFollowTheConfiguration(t *testing.T) {
+	storage := &v1alpha1.StorageProvider{VsphereCloudConfig: "east", Encryption: true,
+		StorageClasses: []v1alpha1.StorageClass{{Name: "shared", FSType: "nfs4"}}}
+	wants, uses := preflight.WantsOf(&v1alpha1.VDOConfigSpec{StorageProvider: storage})
+	features := wants.FeaturesAt(uses[0])
+	require.True(t, features.File)
+	require.Empty(t, privileges.Beyond(features, []string{"Cryptographer.AddDisk"}))
+	require.Contains(t, privileges.Needed(features, privileges.VM), "Cryptographer.AddDisk")
 }
 
 // The node's own VM is in a vCenter or datacenter that the configuration lacks. Another VM, of another

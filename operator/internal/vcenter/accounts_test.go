@@ -11,10 +11,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"math/big"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -281,15 +279,7 @@ func TestSavedSessionsAreUsedAgain(t *testing.T) {
 // the identity sources of govmomi v0.56.0, ssoadmin/simulator/simulator.go, have EXAMPLEX for example.com.
 func TestAnAccountIsKnownByItsAlias(t *testing.T) {
 	v := vcsim.Start(t, vcsim.Options{})
-	next := passOn(t, v, func(string) {})
-	tg := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		answer := httptest.NewRecorder()
-		next(answer, r)
-		maps.Copy(w.Header(), answer.Header())
-		w.Header().Del("Content-Length")
-		w.WriteHeader(answer.Code)
-		_, _ = io.WriteString(w, strings.ReplaceAll(answer.Body.String(), `EXAMPLE.COM\k8s`, `EXAMPLEX\k8s`))
-	})
+	tg := rewritten(t, v, strings.NewReplacer(`EXAMPLE.COM\k8s`, `EXAMPLEX\k8s`).Replace)
 	tg.Username, tg.Password = vcsim.Administrator.Username, vcenter.Password(vcsim.Administrator.Password)
 	a, err := vcenter.Open(t.Context(), as(v, vcsim.Administrator))
 	require.NoError(t, err)

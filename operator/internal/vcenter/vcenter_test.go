@@ -206,19 +206,28 @@ func TestANameWithASlashIsAsTheVCenterHasIt(t *testing.T) {
 	refused(t, err, fault.NotFound, `["a/b"] not there or not readable; the account sees /a%2fb`)
 }
 
-// Of two runs at once, one finds a VM on that the other has powered on.
-func TestAVMThatIsOnIsPoweredOn(t *testing.T) {
+// Of two runs at once, one finds a VM on that the other has powered on. A vCenter that refuses a task has answered.
+func TestTasksOfAVM(t *testing.T) {
 	v := vcsim.Start(t, vcsim.Options{Machines: 1})
 	vms, err := v.VMs(t.Context(), "/site/west")
 	require.NoError(t, err)
 	var id string
-	require.NoError(t, v.Change(vms[0].Path, func(vm *mo.VirtualMachine) { id = vm.Self.Type + "-" + vm.Self.Value }))
+	power := func(is types.VirtualMachinePowerState) {
+		t.Helper()
+		require.NoError(t, v.Change(vms[0].Path, func(vm *mo.VirtualMachine) {
+			id, vm.Runtime.PowerState = vm.Self.Type+"-"+vm.Self.Value, is
+		}))
+	}
 	a, err := vcenter.Open(t.Context(), as(v, vcsim.Administrator))
 	require.NoError(t, err)
 	defer a.Close()
+	power(types.VirtualMachinePowerStatePoweredOn)
 	require.NoError(t, a.PowerOn(t.Context(), id))
 	err = a.MarkTemplate(t.Context(), id)
 	refused(t, err, fault.Conflict, "make a template of "+vms[0].Path+" in", "the VM is poweredOn")
+	power(types.VirtualMachinePowerStatePoweredOff)
+	err = a.UpgradeHardware(t.Context(), id, "vmx-99")
+	refused(t, err, fault.Internal, "upgrade to vmx-99 the hardware of "+vms[0].Path, "tasks and events")
 }
 
 func TestASessionEndsAlsoAfterAFailure(t *testing.T) {
@@ -262,6 +271,20 @@ func TestASessionEndsAlsoAfterCancel(t *testing.T) {
 func proxyTo(t testing.TB, v *vcsim.VCenter, see func(body string)) vcenter.Target {
 	t.Helper()
 	return serve(t, passOn(t, v, see))
+}
+
+// rewritten puts an HTTPS server before the vCenter that changes each answer.
+func rewritten(t testing.TB, v *vcsim.VCenter, change func(body string) string) vcenter.Target {
+	t.Helper()
+	next := passOn(t, v, func(string) {})
+	return serve(t, func(w http.ResponseWriter, r *http.Request) {
+		answer := httptest.NewRecorder()
+		next(answer, r)
+		maps.Copy(w.Header(), answer.Header())
+		w.Header().Del("Content-Length")
+		w.WriteHeader(answer.Code)
+		_, _ = io.WriteString(w, change(answer.Body.String()))
+	})
 }
 
 // passOn asks the vCenter what it is asked.
@@ -421,22 +444,14 @@ func TestAPasswordDoesNotPrint(t *testing.T) {
 // Answers that no one expects are faults of that vCenter, and no session stays open after them.
 func TestAnswersThatCannotBeUnderstoodAreFaults(t *testing.T) {
 	v := vcsim.Start(t, vcsim.Options{})
-	next := passOn(t, v, func(string) {})
 	for what, was := range map[string]string{
 		"no views":          `<viewManager.*?</viewManager>`,
 		"no authorizations": `<authorizationManager.*?</authorizationManager>`,
 	} {
-		find := regexp.MustCompile(was)
-		changed := 0
-		strange := serve(t, func(w http.ResponseWriter, r *http.Request) {
-			answer := httptest.NewRecorder()
-			next(answer, r)
-			body := answer.Body.String()
+		find, changed := regexp.MustCompile(was), 0
+		strange := rewritten(t, v, func(body string) string {
 			changed += len(find.FindAllString(body, -1))
-			maps.Copy(w.Header(), answer.Header())
-			w.Header().Del("Content-Length")
-			w.WriteHeader(answer.Code)
-			_, _ = w.Write([]byte(find.ReplaceAllString(body, "")))
+			return find.ReplaceAllString(body, "")
 		})
 		ask := vcenter.Ask{Nodes: nodesOf(vmsOf(t, v, "/site/prod/east")), Features: everything}
 		got := vcenter.Inspect(t.Context(), strange, ask)
@@ -462,20 +477,4 @@ func TestVolumesAreAskedForInTheirVersion(t *testing.T) {
 	got := vcenter.Inspect(t.Context(), seen, vcenter.Ask{Features: everything})
 	require.NoError(t, got.Failed[preflight.CNS])
 	require.Equal(t, map[string]bool{"urn:vsan/8.0.3.0": true}, actions)
-}
-
-// A vCenter that refuses a task has answered.
-func TestATaskThatIsRefused(t *testing.T) {
-	v := vcsim.Start(t, vcsim.Options{Machines: 1})
-	vms, err := v.VMs(t.Context(), "/site/west")
-	require.NoError(t, err)
-	var id string
-	require.NoError(t, v.Change(vms[0].Path, func(vm *mo.VirtualMachine) {
-		id, vm.Runtime.PowerState = vm.Self.Type+"-"+vm.Self.Value, types.VirtualMachinePowerStatePoweredOff
-	}))
-	a, err := vcenter.Open(t.Context(), target(v))
-	require.NoError(t, err)
-	defer a.Close()
-	err = a.UpgradeHardware(t.Context(), id, "vmx-99")
-	refused(t, err, fault.Internal, "upgrade to vmx-99 the hardware of "+vms[0].Path, "tasks and events")
 }
