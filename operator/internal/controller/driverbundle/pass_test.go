@@ -1,7 +1,6 @@
 package driverbundle
 
 import (
-	"encoding/json"
 	"testing"
 	"time"
 
@@ -354,27 +353,4 @@ func TestACopyIsRefusedAsTheMirrorsWouldBe(t *testing.T) {
 	refused(untrusted, notFromCopy+"accept "+w.at(first))
 	w.put(v1alpha1.DefaultTrustName, "release.pub", w.public)
 	requireIs(t, w.pass(), "False NotFound", good, first, fromTheCopy)
-}
-
-// The password is in the Secret and on the wire to the registry, and in no other place.
-func TestThePasswordIsNowhere(t *testing.T) {
-	w := newWorld(t)
-	w.accepted(mirror.Bundle{Seed: 1})
-	for _, code := range []int{401, 403, 500} {
-		w.reg.Fail(registry.Fault{
-			Match: registry.Match{Path: "/manifests/"}, Status: code,
-			Body: `{"errors":[{"code":"DENIED","message":"` + password + `"}]}` + password,
-		})
-		w.pass()
-		w.reg.Heal()
-	}
-	w.reg.Fail(registry.Fault{Match: registry.Match{Path: "/v2/"}, Status: 401, Body: password})
-	w.pass()
-	var maps corev1.ConfigMapList
-	require.NoError(t, w.List(t.Context(), &maps))
-	reported, err := json.Marshal([]any{w.get(), w.events, maps, w.log.String()})
-	require.NoError(t, err)
-	require.Greater(t, len(w.events), 3)
-	require.NotContains(t, string(reported), password)
-	require.NotContains(t, string(reported), "Authorization")
 }

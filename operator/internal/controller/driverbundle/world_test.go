@@ -3,11 +3,9 @@ package driverbundle
 import (
 	"context"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -15,9 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
@@ -28,8 +26,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/mirror"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 )
-
-const password = "canary-p4ssw0rd"
 
 // site is a mirror that demands TLS and a login, a publisher's key, and the objects that an
 // administrator makes of these in a namespace of an API server.
@@ -46,7 +42,7 @@ type site struct {
 func newSite(t *testing.T, c client.Client, ns string) *site {
 	t.Helper()
 	s := &site{Client: c, t: t, ns: ns}
-	s.reg = registry.Start(t, registry.Options{TLS: true, Auth: registry.Basic, Password: password})
+	s.reg = registry.Start(t, registry.Options{TLS: true, Auth: registry.Basic})
 	s.repo = mirror.New(t, s.reg, "vdo/drivers")
 	s.key, s.public = mirror.NewKey(t)
 	s.put(v1alpha1.DefaultCAName, "ca.crt", string(s.reg.CA()))
@@ -133,13 +129,11 @@ func (s *site) parts(of ...image.Digest) []corev1.ConfigMap {
 // world is a site, and passes over its DriverBundle: one at each call of pass.
 type world struct {
 	*site
-	now    time.Time // the zero value: the clock
-	floor  *trust.Policy
-	limit  time.Duration
-	keeps  []string // what revisions retain
-	store  *store.Store
-	events []string
-	log    strings.Builder
+	now   time.Time // the zero value: the clock
+	floor *trust.Policy
+	limit time.Duration
+	keeps []string // what revisions retain
+	store *store.Store
 }
 
 func newWorld(t *testing.T) *world {
@@ -158,11 +152,6 @@ func (w *world) restart() {
 	w.store = store.New(store.Options{Client: w.Client, Timeout: 5 * time.Second})
 }
 
-// Eventf records an event.
-func (w *world) Eventf(_, _ runtime.Object, kind, reason, _, note string, args ...any) {
-	w.events = append(w.events, kind+" "+reason+" "+fmt.Sprintf(note, args...))
-}
-
 // pass makes a change, and a pass over the DriverBundle as it is then.
 func (w *world) pass(change ...func(*v1alpha1.DriverBundle)) *v1alpha1.DriverBundle {
 	w.t.Helper()
@@ -172,7 +161,7 @@ func (w *world) pass(change ...func(*v1alpha1.DriverBundle)) *v1alpha1.DriverBun
 	}
 	require.NoError(w.t, w.Update(w.t.Context(), b))
 	r := &Reconciler{
-		Reader: w.Client, Writer: condition.Writer{Client: w.Client, Recorder: w},
+		Reader: w.Client, Writer: condition.Writer{Client: w.Client, Recorder: &events.FakeRecorder{}},
 		Options: Options{Store: w.store, Floor: w.floor, Timeout: w.limit, Now: func() time.Time {
 			if w.now.IsZero() {
 				return time.Now()
@@ -180,10 +169,8 @@ func (w *world) pass(change ...func(*v1alpha1.DriverBundle)) *v1alpha1.DriverBun
 			return w.now
 		}, Retained: func(context.Context) ([]string, error) { return w.keeps, nil }},
 	}
-	write := func(prefix, args string) { w.log.WriteString(prefix + args + "\n") }
-	lines := funcr.New(write, funcr.Options{Verbosity: 10})
 	_, err := reconcile.AsReconciler(w.Client, r).Reconcile(
-		log.IntoContext(w.t.Context(), lines), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(b)})
+		w.t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(b)})
 	require.NoError(w.t, err)
 	return w.get()
 }
