@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -138,14 +139,20 @@ func withoutNetwork(ctx context.Context, nodes typedcorev1.NodeInterface, name s
 
 // TopologyCRD returns the CRD that the storage driver's syncer creates when it starts.
 func TopologyCRD() *apiextensionsv1.CustomResourceDefinition {
-	keep := true
+	return CRD("cns.vmware.com", "v1alpha1", "CSINodeTopology", "csinodetopologies")
+}
+
+// CRD returns a CRD of a cluster-scoped kind with any fields.
+func CRD(group, version, kind, plural string) *apiextensionsv1.CustomResourceDefinition {
+	schema := &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: new(true)}
 	return &apiextensionsv1.CustomResourceDefinition{
-		ObjectMeta: metav1.ObjectMeta{Name: "csinodetopologies.cns.vmware.com"},
+		ObjectMeta: metav1.ObjectMeta{Name: plural + "." + group},
 		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-			Group: "cns.vmware.com", Scope: apiextensionsv1.ClusterScoped,
-			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "csinodetopologies", Singular: "csinodetopology", Kind: "CSINodeTopology", ListKind: "CSINodeTopologyList"},
-			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v1alpha1", Served: true, Storage: true,
-				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: &keep}}}},
+			Group: group, Scope: apiextensionsv1.ClusterScoped,
+			Names: apiextensionsv1.CustomResourceDefinitionNames{
+				Plural: plural, Singular: strings.ToLower(kind), Kind: kind, ListKind: kind + "List"},
+			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Name: version, Served: true, Storage: true,
+				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: schema}}},
 		},
 	}
 }

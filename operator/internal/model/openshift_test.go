@@ -11,7 +11,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -24,27 +23,14 @@ import (
 // taken them up, until the test ends.
 func (s *scenario) openShift() {
 	s.t.Helper()
-	for kind, in := range map[string]string{
-		"ClusterVersion": "config.openshift.io/v1", "ImageDigestMirrorSet": "config.openshift.io/v1",
-		"ImageContentSourcePolicy": "operator.openshift.io/v1alpha1", "MachineConfigPool": "machineconfiguration.openshift.io/v1",
+	const config, machines = "config.openshift.io", "machineconfiguration.openshift.io"
+	for _, crd := range []*apiextensionsv1.CustomResourceDefinition{
+		cluster.CRD(config, "v1", "ClusterVersion", "clusterversions"),
+		cluster.CRD(config, "v1", "ImageDigestMirrorSet", "imagedigestmirrorsets"),
+		cluster.CRD("operator.openshift.io", "v1alpha1", "ImageContentSourcePolicy", "imagecontentsourcepolicies"),
+		cluster.CRD(machines, "v1", "MachineConfigPool", "machineconfigpools"),
 	} {
-		singular := strings.ToLower(kind)
-		plural := strings.TrimSuffix(singular+"s", "ys")
-		if plural != singular+"s" {
-			plural += "ies"
-		}
-		group, version, _ := strings.Cut(in, "/")
-		crd := &apiextensionsv1.CustomResourceDefinition{
-			ObjectMeta: metav1.ObjectMeta{Name: plural + "." + group},
-			Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-				Group: group, Scope: apiextensionsv1.ClusterScoped,
-				Names: apiextensionsv1.CustomResourceDefinitionNames{
-					Plural: plural, Singular: singular, Kind: kind, ListKind: kind + "List"},
-				Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Name: version, Served: true, Storage: true,
-					Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
-						Type: "object", XPreserveUnknownFields: new(true)}}}},
-			},
-		}
+		group, kind := crd.Spec.Group, crd.Spec.Names.Kind
 		s.put(crd)
 		s.t.Cleanup(func() { // the next scenario is not on OpenShift
 			require.NoError(s.t, s.Delete(context.Background(), crd))
@@ -55,7 +41,7 @@ func (s *scenario) openShift() {
 			}, patience, 5*poll)
 		})
 		list := &unstructured.UnstructuredList{}
-		list.SetAPIVersion(in)
+		list.SetAPIVersion(group + "/" + crd.Spec.Versions[0].Name)
 		list.SetKind(kind + "List")
 		require.Eventually(s.t, func() bool { return s.List(s.ctx, list) == nil }, patience, poll)
 	}
