@@ -233,7 +233,7 @@ func (l *job) operatorIsUpgraded() {
 	}
 	require.Equal(l.t, []string{"cpi", "csi"}, groups)
 	require.Equal(l.t, was.Releases, strings.Join(releases, ", "))
-	for _, copied := range []string{"vdo-inventory-copy-site", "vdo-highest-serials", "vdo-highest-serials-copy"} {
+	for _, copied := range []string{"vdo-highest-serials", "vdo-highest-serials-copy"} {
 		require.NotContains(l.t, l.records(), copied, "it is taken over")
 		delete(records, copied)
 	}
@@ -451,18 +451,19 @@ func (l *job) deletedByVdoctl() {
 	out = l.vdoctl("delete", "--all", "--yes")
 	for _, stage := range []string{
 		"drivers\n  VDOConfig " + namespace + "/site\n", "configuration\n", "  VsphereCloudConfig " + namespace + "/site\n", "  DriverBundle " + namespace + "/site\n",
-		"operator\n", "  Deployment " + namespace + "/vdo-operator\n", "namespaces\n", "  Namespace " + namespace + "\n", "crds\n",
+		"operator\n", "  Deployment " + namespace + "/vdo-operator\n", "crds\n",
 	} {
 		require.Contains(l.t, out, stage)
 	}
 	_, stays, _ := strings.Cut(out, "\nstays\n")
 	kept := "  Namespace " + csiNamespace + ": keeps the cluster id of volumes; if no volume is left: kubectl delete namespace " + csiNamespace + "\n"
 	require.Contains(l.t, stays, kept)
-	for line := range strings.Lines(strings.Replace(stays, kept, "", 1)) { // what volumes and snapshots are found by
-		require.Regexp(l.t, `^  (csinodetopologies\.cns\.vmware\.com|volumesnapshot[a-z]+\.snapshot\.storage\.k8s\.io): .*kubectl delete crd `, line)
-	}
+	require.Contains(l.t, stays, "  CRDs of cns.vmware.com and snapshot.storage.k8s.io: ", "volumes and snapshots are found by them")
+	last := "kubectl delete namespace " + namespace
+	require.Contains(l.t, stays, last+"\n")
 	l.stopOperator() // as its Deployment is gone
 	left, _ := l.workloads()
 	require.Empty(l.t, left, "the drivers are removed")
+	l.run(l.kubectl(), last)
 	l.nothingOfTheOperatorIsLeft()
 }
