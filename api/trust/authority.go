@@ -123,9 +123,9 @@ func (a *CA) readUsage() error {
 	return nil
 }
 
-// refuses returns why the CA does not certify the signer, or why the signature is not valid at a
-// time, or "". The time stamps cover the bytes of stamped.
-func (a CA) refuses(v *certified, stamped []byte, now time.Time) string {
+// signer returns the signer that the CA certifies, or why it does not, or why the signature is not
+// valid at a time. The time stamps cover the bytes of stamped.
+func (a CA) signer(v *certified, stamped []byte, now time.Time) (s CountedSigner, why string) {
 	chains, err := a.chains(v, now)
 	// Expired or not, did this CA issue it at all? An authority above it may be renewed meanwhile.
 	for _, at := range []time.Time{v.leaf.NotBefore, v.leaf.NotAfter} {
@@ -133,21 +133,24 @@ func (a CA) refuses(v *certified, stamped []byte, now time.Time) string {
 			chains, err = a.chains(v, at)
 		}
 	}
-	why := a.valid.invalid(now)
+	invalid := a.valid.invalid(now)
+	named := slices.IndexFunc(a.o.Identities, func(i Identity) bool { return i.of(v.leaf) })
 	bad, _ := errors.AsType[x509.CertificateInvalidError](err)
 	isOtherUse := err != nil && bad.Reason == x509.IncompatibleUsage
 	switch {
 	case err != nil && !isOtherUse:
-		return fmt.Sprintf("of %s that the authority %s has not issued", identitiesOf(v.leaf), a.id)
-	case why != "":
-		return fmt.Sprintf("of the authority %s, %s", a.id, why)
-	case !slices.ContainsFunc(a.o.Identities, func(i Identity) bool { return i.of(v.leaf) }):
-		return fmt.Sprintf("of %s, who is none of the identities of %s", identitiesOf(v.leaf), a.id)
+		return s, fmt.Sprintf("of %s that the authority %s has not issued", identitiesOf(v.leaf), a.id)
+	case invalid != "":
+		return s, fmt.Sprintf("of the authority %s, %s", a.id, invalid)
+	case named < 0:
+		return s, fmt.Sprintf("of %s, who is none of the identities of %s", identitiesOf(v.leaf), a.id)
 	case isOtherUse || !a.mayBeUsed(v.leaf):
 		usage := cmp.Or(a.o.ExtendedKeyUsage, "codeSigning")
-		return fmt.Sprintf("that the authority %s did not issue for %s", a.id, usage)
+		return s, fmt.Sprintf("that the authority %s did not issue for %s", a.id, usage)
 	}
-	return a.late(v, stamped, chains, now)
+	s.ID, s.Identity = a.id, a.o.Identities[named].String()
+	s.Stamped, why = a.late(v, stamped, chains, now)
+	return s, why
 }
 
 // chains returns the certificate chains from the leaf to a root that are valid at a time.
@@ -161,15 +164,35 @@ func (a CA) chains(v *certified, at time.Time) ([][]*x509.Certificate, error) {
 	})
 }
 
-// late returns why a signature was not made while its certificates were valid: now, or at a trusted
-// time stamp. One chain of that same time must be without a revoked certificate. Revocation applies
-// to all times; anyTime are the chains that prove the issuer.
-func (a CA) late(v *certified, stamped []byte, anyTime [][]*x509.Certificate, now time.Time) string {
+// late returns the time of a trusted time stamp, if any. It returns why a signature was not made while
+// its certificates were valid: now, or at that time. One chain of that same time must be without a revoked
+// certificate. Revocation applies to all times; anyTime are the chains that prove the issuer.
+func (a CA) late(
+	v *certified, stamped []byte, anyTime [][]*x509.Certificate, now time.Time,
+) (at *time.Time, why string) {
 	revoked := fmt.Sprintf("of the authority %s that the policy has revoked", a.id)
-	if ways, err := a.chains(v, now); err == nil && !a.isRevoked(ways) {
-		return ""
-	} else if err == nil || a.leafRevoked(v.leaf) {
-		return revoked
+	ways, invalid := a.chains(v, now)
+	if invalid == nil && a.isRevoked(ways) || invalid != nil && a.leafRevoked(v.leaf) {
+		return nil, revoked
+	}
+	for _, t := range v.timestamps {
+		if len(a.timestampRoots) == 0 {
+			break // no roots would trust every time stamp
+		}
+		stamp, err := verifyTimestamp(t, stamped, stampersOf(a.timestampRoots))
+		if err != nil || stamp.Time.After(now) {
+			continue
+		}
+		ways, err := a.chains(v, stamp.Time)
+		if err == nil && !a.isRevoked(ways) {
+			return &stamp.Time, ""
+		}
+		if err == nil {
+			anyTime = ways // the chains of the correct time: their revocation is the reason
+		}
+	}
+	if invalid == nil {
+		return nil, ""
 	}
 	reason := "is issued by one that has expired"
 	if now.Before(v.leaf.NotBefore) {
@@ -180,27 +203,13 @@ func (a CA) late(v *certified, stamped []byte, anyTime [][]*x509.Certificate, no
 	what := fmt.Sprintf("of %s that %s, and ", identitiesOf(v.leaf), reason)
 	switch {
 	case len(a.timestampRoots) == 0:
-		return what + a.id + " has no time-stamping authority"
+		return nil, what + a.id + " has no time-stamping authority"
 	case len(v.timestamps) == 0:
-		return what + "the signature has no time stamp"
+		return nil, what + "the signature has no time stamp"
+	case a.isRevoked(anyTime):
+		return nil, revoked
 	}
-	for _, t := range v.timestamps {
-		stamp, err := verifyTimestamp(t, stamped, stampersOf(a.timestampRoots))
-		if err != nil || stamp.Time.After(now) {
-			continue
-		}
-		ways, err := a.chains(v, stamp.Time)
-		if err == nil && !a.isRevoked(ways) {
-			return ""
-		}
-		if err == nil {
-			anyTime = ways // the chains of the correct time: their revocation is the reason
-		}
-	}
-	if a.isRevoked(anyTime) {
-		return revoked
-	}
-	return what + "no time stamp by an authority of " + a.id + " says that it was made before"
+	return nil, what + "no time stamp by an authority of " + a.id + " says that it was made before"
 }
 
 // mayBeUsed reports whether the leaf is an end certificate for signatures that itself lists the

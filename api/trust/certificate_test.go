@@ -248,7 +248,12 @@ func TestExpiredCertificateNeedsATrustedTimeStamp(t *testing.T) {
 					stamped(l, c.stamp(rawSignature(t, l)))
 				}
 			})
-			judged(verify(certificates(t, 1, o.ca(t, c.options)), evidence))(t, c.want)
+			v, err := verify(certificates(t, 1, o.ca(t, c.options)), evidence)
+			judged(v, err)(t, c.want)
+			if c.want == "" {
+				require.Regexp(t, `^corp: key sha256:\w{64}, email release@corp.example, certificate until `+
+					ended.Format(time.RFC3339)+`, stamped `+before.Format(time.RFC3339)+`$`, v.Signers()[0].String())
+			}
 		})
 	}
 }

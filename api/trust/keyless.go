@@ -107,36 +107,39 @@ func parseTrustedRoot(data []byte) (material root.TrustedMaterial, err error) {
 	return stampedMaterial(parsed), nil
 }
 
-// refuses returns why the sigstore's trusted root does not accept a signature of a subject by one
-// of the identities; "" if it does.
-func (k Keyless) refuses(e Evidence, subject image.Digest, now time.Time) string {
-	if err := k.check(e, subject, now); err != nil {
-		return fmt.Sprintf("of %s that keyless %s does not accept (%.200s)", identitiesOf(e.holder.leaf), k.id, err)
+// signer returns the identity that signed a subject, or why the sigstore's trusted root does not accept the signature.
+func (k Keyless) signer(e Evidence, subject image.Digest, now time.Time) (s CountedSigner, why string) {
+	s, err := k.check(e, subject, now)
+	if err != nil {
+		return s, fmt.Sprintf("of %s that keyless %s does not accept (%.200s)", identitiesOf(e.holder.leaf), k.id, err)
 	}
 	if why := k.valid.invalid(now); why != "" {
-		return "of keyless " + k.id + ", " + why
+		return s, "of keyless " + k.id + ", " + why
 	}
-	return ""
+	s.ID = k.id
+	return s, ""
 }
 
 // check verifies a signature by the trusted root with cosign. Cosign would require either time
 // stamps or the log; here one is enough. It would use its own clock with neither, and panic on
 // invalid time stamps, so check verifies those first.
-func (k Keyless) check(e Evidence, subject image.Digest, now time.Time) error {
-	stamped := k.stamped(e, now)
-	if stamped == nil {
-		stamped = k.checkBy(e, subject, true)
+func (k Keyless) check(e Evidence, subject image.Digest, now time.Time) (s CountedSigner, err error) {
+	s.Stamped, err = k.stamped(e, now)
+	if err == nil {
+		s.Identity, err = k.checkBy(e, subject, true)
 	}
-	if stamped == nil || k.o.WithoutTransparencyLog {
-		return stamped
+	if err == nil || k.o.WithoutTransparencyLog {
+		return s, err
 	}
-	return k.checkBy(e, subject, false)
+	s.Stamped = nil
+	s.Identity, err = k.checkBy(e, subject, false)
+	return s, err
 }
 
-// stamped checks that an authority of the trusted root stamped the signature, at a past time.
-func (k Keyless) stamped(e Evidence, now time.Time) error {
+// stamped returns the past time at which an authority of the trusted root stamped the signature.
+func (k Keyless) stamped(e Evidence, now time.Time) (*time.Time, error) {
 	if len(e.holder.timestamps) == 0 {
-		return errors.New("it has no time stamp")
+		return nil, errors.New("it has no time stamp")
 	}
 	last := errors.New("the trusted root has no time-stamping authority")
 	for _, stamp := range e.holder.timestamps {
@@ -146,17 +149,17 @@ func (k Keyless) stamped(e Evidence, now time.Time) error {
 				last = fmt.Errorf("it gives the time %s, which is to come", at.Time.UTC().Format(time.RFC3339))
 			}
 			if last == nil {
-				return nil
+				return &at.Time, nil
 			}
 		}
 	}
-	return fmt.Errorf("its time stamp does not hold: %w", last)
+	return nil, fmt.Errorf("its time stamp does not hold: %w", last)
 }
 
 // checkBy tries the identities one by one, since cosign takes only one for a sigstore bundle. It
 // tries only those in the certificate, since cosign may print its findings on others.
-func (k Keyless) checkBy(e Evidence, subject image.Digest, timestamps bool) error {
-	err := errors.New("its certificate is of no identity that could be accepted")
+func (k Keyless) checkBy(e Evidence, subject image.Digest, timestamps bool) (identity string, err error) {
+	err = errors.New("its certificate is of no identity that could be accepted")
 	names := cryptoutils.GetSubjectAlternateNames(e.holder.leaf)
 	for _, i := range k.o.Identities {
 		if !slices.Contains(names, i.Subject) {
@@ -166,10 +169,10 @@ func (k Keyless) checkBy(e Evidence, subject image.Digest, timestamps bool) erro
 			TrustedMaterial: k.material, Identities: []cosign.Identity{{Issuer: i.Issuer, Subject: i.Subject}},
 			IgnoreSCT: k.o.WithoutCertificateLog, IgnoreTlog: k.o.WithoutTransparencyLog, UseSignedTimestamps: timestamps,
 		}); err == nil {
-			return nil
+			return i.String(), nil
 		}
 	}
-	return err
+	return "", err
 }
 
 // material is a trusted root that always verifies time stamps like those of private authorities.

@@ -69,6 +69,7 @@ func TestKeylessSignaturesOfTheNewForm(t *testing.T) {
 	noLog := func(b *protobundle.Bundle) { b.VerificationMaterial.TlogEntries = nil }
 	v := must(keyless(t, w, good).Verify(subject, signed(nil), now))(t)
 	require.Equal(t, []string{"corp"}, v.Keys())
+	require.Equal(t, who+" by "+login, v.Signers()[0].Identity)
 
 	for name, c := range map[string]struct {
 		policy   *trust.Policy

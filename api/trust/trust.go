@@ -116,6 +116,8 @@ package trust
 import (
 	"context"
 	"io"
+	"slices"
+	"time"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
@@ -148,14 +150,46 @@ type Fetcher interface {
 // Verified proves that a policy was satisfied for a subject. The zero value proves nothing: its Subject is zero.
 type Verified struct {
 	subject image.Digest
-	keys    []string
+	signers []CountedSigner
+}
+
+// CountedSigner is a signer that counts: a key of the policy, or the holder of a certificate.
+type CountedSigner struct {
+	ID string `json:"id"` // of the policy
+	// Key is the SHA-256 of the public key in PKIX form.
+	Key image.Digest `json:"key"`
+	// Identity is the policy's name in the certificate, and Expires its end; none without a certificate.
+	Identity string     `json:"identity,omitempty"`
+	Expires  *time.Time `json:"certificateExpires,omitempty"`
+	// Stamped is the time of a trusted time stamp over the signature, if any.
+	Stamped *time.Time `json:"stamped,omitempty"`
+}
+
+// String returns the signer as "corp: key sha256:…, email release@corp.example, certificate until …, stamped …".
+func (s CountedSigner) String() string {
+	out := s.ID + ": key " + s.Key.String()
+	if s.Identity != "" {
+		out += ", " + s.Identity + ", certificate until " + s.Expires.UTC().Format(time.RFC3339)
+	}
+	if s.Stamped != nil {
+		out += ", stamped " + s.Stamped.UTC().Format(time.RFC3339)
+	}
+	return out
 }
 
 // Subject returns the verified digest.
 func (v Verified) Subject() image.Digest { return v.subject }
 
 // Keys returns the ids of the keys with valid signatures, sorted, one for each distinct key.
-func (v Verified) Keys() []string { return append([]string(nil), v.keys...) }
+func (v Verified) Keys() (ids []string) {
+	for _, s := range v.signers {
+		ids = append(ids, s.ID)
+	}
+	return ids
+}
+
+// Signers returns who the ids of [Verified.Keys] are, in the same order.
+func (v Verified) Signers() []CountedSigner { return slices.Clone(v.signers) }
 
 // SignatureTag returns cosign's tag for the signatures of a digest: sha256-HEX.sig.
 func SignatureTag(subject image.Digest) string { return image.Signatures.TagOf(subject) }

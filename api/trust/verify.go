@@ -27,11 +27,11 @@ func (p *Policy) Verify(subject image.Digest, evidence []Evidence, now time.Time
 	for _, e := range evidence {
 		t.look(e)
 	}
-	ids := t.counts.distinct()
-	if len(ids) >= p.threshold {
-		return Verified{subject: subject, keys: ids}, nil
+	v := Verified{subject, t.counts.distinct()}
+	if len(v.signers) >= p.threshold {
+		return v, nil
 	}
-	return Verified{}, untrusted(subject, errors.New(t.explain(len(evidence), ids)), t.hint(len(evidence)))
+	return Verified{}, untrusted(subject, errors.New(t.explain(len(evidence), v.Keys())), t.hint(len(evidence)))
 }
 
 // ErrRevoked is why a revoked digest is untrusted, whoever signed it.
@@ -95,7 +95,7 @@ func (t *evaluation) addKeys(e Evidence) (known bool) {
 			t.signatures["by the key "+k.id+", "+why]++
 			continue
 		}
-		t.counts.add(k.fingerprint, k.id)
+		t.counts.add(k.fingerprint, CountedSigner{ID: k.id})
 	}
 	return known
 }
@@ -112,43 +112,57 @@ func (t *evaluation) addCertified(e Evidence) {
 		t.signatures["by a certificate whose key is revoked"]++
 		return
 	}
-	note := func(id, why string) {
+	note := func(s CountedSigner, why string) {
 		if why == "" {
-			t.counts.add(holder.fingerprint, id)
+			s.Expires = &e.holder.leaf.NotAfter
+			t.counts.add(holder.fingerprint, s)
 		} else {
 			t.signatures["by a certificate "+why]++
 		}
 	}
 	for _, a := range t.policy.authorities {
-		note(a.id, a.refuses(e.holder, e.stamped, t.now))
+		note(a.signer(e.holder, e.stamped, t.now))
 	}
 	for _, k := range t.policy.keyless {
-		note(k.id, k.refuses(e, t.subject, t.now))
+		note(k.signer(e, t.subject, t.now))
 	}
 }
 
-// count maps the public keys (by fingerprint) that signed to ids of the policy. Several entries of one
+// count maps the public keys (by fingerprint) that signed to entries of the policy. Several entries of one
 // key count once, and so do several keys with one CA. So the largest pairing of keys and ids counts.
-type count map[string][]string
+type count map[string][]CountedSigner
 
-func (c count) add(print, id string) {
-	if !slices.Contains(c[print], id) {
-		c[print] = append(c[print], id)
+// add keeps the first signature of a key for an id, or the earliest with a time stamp.
+func (c count) add(print string, s CountedSigner) {
+	n := slices.IndexFunc(c[print], func(o CountedSigner) bool { return o.ID == s.ID })
+	if n < 0 {
+		c[print] = append(c[print], s)
+	} else if was := c[print][n].Stamped; s.Stamped != nil && (was == nil || s.Stamped.Before(*was)) {
+		c[print][n] = s
 	}
 }
 
-// distinct returns the ids of a largest pairing, sorted.
-func (c count) distinct() []string {
+// distinct returns the signers of a largest pairing, sorted by id.
+func (c count) distinct() (out []CountedSigner) {
 	taken := map[string]string{} // id -> fingerprint
 	for _, print := range slices.Sorted(maps.Keys(c)) {
 		c.place(print, taken, map[string]bool{})
 	}
-	return slices.Sorted(maps.Keys(taken))
+	for _, id := range slices.Sorted(maps.Keys(taken)) {
+		for _, s := range c[taken[id]] {
+			if s.ID == id {
+				s.Key, _ = image.ParseDigest("sha256:" + taken[id])
+				out = append(out, s)
+			}
+		}
+	}
+	return out
 }
 
 // place assigns an id to a key, and moves other keys to their other ids if needed.
 func (c count) place(print string, taken map[string]string, tried map[string]bool) bool {
-	for _, id := range c[print] {
+	for _, s := range c[print] {
+		id := s.ID
 		if tried[id] {
 			continue
 		}

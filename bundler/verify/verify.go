@@ -35,15 +35,18 @@ type Rules struct {
 
 // Verification is the result of a successful check. `vdo-bundle verify --format json` prints it as JSON.
 type Verification struct {
-	Root           image.Digest    `json:"root"`
-	SignedBy       []string        `json:"signedBy"` // ids of the policy's keys
-	MatrixSignedBy []string        `json:"matrixSignedBy,omitempty"`
-	Serial         int64           `json:"serial"`  // of the matrix
-	Expires        time.Time       `json:"expires"` // of the matrix
-	Images         int             `json:"images"`
-	Blobs          int             `json:"blobs"`
-	Bytes          int64           `json:"bytes"`
-	Left           *bundle.Omitted `json:"leftToBase,omitempty"` // omitted by a delta, not checked
+	Root           image.Digest `json:"root"`
+	SignedBy       []string     `json:"signedBy"` // ids of the policy's keys
+	MatrixSignedBy []string     `json:"matrixSignedBy,omitempty"`
+	// Signers are those of SignedBy, and MatrixSigners those of MatrixSignedBy.
+	Signers       []trust.CountedSigner `json:"signers"`
+	MatrixSigners []trust.CountedSigner `json:"matrixSigners,omitempty"`
+	Serial        int64                 `json:"serial"`  // of the matrix
+	Expires       time.Time             `json:"expires"` // of the matrix
+	Images        int                   `json:"images"`
+	Blobs         int                   `json:"blobs"`
+	Bytes         int64                 `json:"bytes"`
+	Left          *bundle.Omitted       `json:"leftToBase,omitempty"` // omitted by a delta, not checked
 	// Provenance is the statement of how the bundle was built; nil if there is none.
 	Provenance *Provenance `json:"provenance,omitempty"`
 }
@@ -111,7 +114,7 @@ func (c *checker) signatures(ctx context.Context) ([]ocispec.Descriptor, error) 
 	if err != nil {
 		return attached, fault.Join(problems, err)
 	}
-	c.found.SignedBy = verified.Keys()
+	c.found.SignedBy, c.found.Signers = verified.Keys(), verified.Signers()
 	return attached, nil // a damaged signature beside enough good ones changes nothing
 }
 
@@ -126,7 +129,7 @@ func (c *checker) contents(ctx context.Context, g *bundle.Graph, trusted bool) (
 		return held.Lock, err
 	}
 	c.found.Serial, c.found.Expires, c.found.Images = m.Document.Serial, m.Document.Expires, len(held.Lock.Images)
-	c.found.MatrixSignedBy = m.SignedBy
+	c.found.MatrixSignedBy, c.found.MatrixSigners = m.Verified.Keys(), m.Verified.Signers()
 	if err = fault.Join(err, matrixfile.Agree(held.Lock, m.Document)); trusted {
 		err = fault.Join(err, matrixfile.AgreeImages(held.Lock, m.Document, held.Manifests))
 	}

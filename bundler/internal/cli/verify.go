@@ -95,11 +95,17 @@ func (p *printer) verification(v *verify.Verification) {
 	row := func(name, format string, args ...any) { t.Row(name, fmt.Sprintf(format, args...)) }
 	row("verified", "%s", v.Root)
 	row("signed by", "%s", strings.Join(v.SignedBy, ", "))
+	for _, s := range v.Signers {
+		row("signer", "%s", s)
+	}
 	matrix := fmt.Sprintf("serial %d, expires %s", v.Serial, v.Expires.UTC().Format(time.DateOnly))
 	if len(v.MatrixSignedBy) > 0 {
 		matrix += ", signed by " + strings.Join(v.MatrixSignedBy, ", ")
 	}
 	row("matrix", "%s", matrix)
+	for _, s := range v.MatrixSigners {
+		row("signer", "%s", s)
+	}
 	row("content", "%s, %s, %s: every digest checked", command.Plural(v.Images, "image", "images"), command.Plural(v.Blobs, "blob", "blobs"), size.Format(v.Bytes))
 	if v.Left != nil {
 		row("delta", "%s, not checked", leftLine(v.Left))

@@ -25,7 +25,7 @@ type File struct {
 	Data      []byte
 	Signature []byte // nil if there is none
 	Document  *matrix.Document
-	SignedBy  []string // ids in the rules' policy
+	Verified  trust.Verified // by the rules' policy, if any
 }
 
 // Rules are the requirements for a matrix.
@@ -54,12 +54,11 @@ func (m *File) checkSignature(rules Rules, now time.Time) error {
 			"lock and pull with --matrix FILE, the publisher's signature beside it as FILE.sig (`vdo-bundle matrix sign --key KEY` makes one)",
 			"there is no signature of it")
 	}
-	verified, err := rules.Policy.VerifyBlob(m.Data, m.Signature, now)
-	if err != nil {
+	var err error
+	if m.Verified, err = rules.Policy.VerifyBlob(m.Data, m.Signature, now); err != nil {
 		return fault.Errorf(fault.Untrusted, "verify matrix", m.Name,
 			"get the document and its signature from its publisher again, or give the publisher's key", "%w", err)
 	}
-	m.SignedBy = verified.Keys()
 	return nil
 }
 
