@@ -169,13 +169,11 @@ func day(t time.Time) string { return t.UTC().Format(time.DateOnly) }
 // Matrices compares two matrix documents: releases, services and aliases of vSphere versions.
 func Matrices(a, b *matrix.Document) MatrixChange {
 	m := MatrixChange{FromSerial: a.Serial, ToSerial: b.Serial}
-	m.Changes = compareMaps(entries(a), entries(b), func(was, is entry) Change {
-		what := was.differences(is)
-		if len(what) == 0 && !reflect.DeepEqual(was.value, is.value) {
-			what = []string{"basis, derived or notes"}
-		}
-		return Change{What: what}
-	})
+	all := entries(b)
+	m.Changes = compareMaps(entries(a), all, func(was, is entry) Change { return Change{What: was.differences(is)} })
+	for n, added := range m.Added {
+		m.Added[n].What = entry{needs: needsBefore(a, added.Name)}.differences(all[added.Name])
+	}
 	if from, to := day(a.Expires), day(b.Expires); from != to {
 		m.Expires = &Change{Name: "expires", From: from, To: to}
 	}
@@ -190,9 +188,19 @@ func Listed(from, to *matrix.Document, was, is matrix.ReleaseID) []string {
 	return releaseEntry(from, a).differences(releaseEntry(to, b))
 }
 
-// entry is an entry of a matrix, with what people compare.
+// needsBefore returns the needs of the newest older release of the same driver: a new release shows only other needs.
+func needsBefore(doc *matrix.Document, name string) (lines []string) {
+	id, err := matrix.ParseReleaseID(name)
+	for _, r := range doc.Releases { // sorted
+		if err == nil && r.Driver == id.Driver && r.Version.LessThan(id.Version) {
+			lines = needLines(doc, r.ReleaseID)
+		}
+	}
+	return lines
+}
+
+// entry is an entry of a matrix, with what people compare. It is complete, or has no fields.
 type entry struct {
-	value  any
 	fields []field
 	needs  []string
 }
@@ -206,11 +214,14 @@ func entries(doc *matrix.Document) map[string]entry {
 		out[r.ReleaseID.String()] = releaseEntry(doc, r)
 	}
 	for _, s := range doc.Services {
-		out[s.ReleaseID.String()] = entry{s, []field{{"state", stateText(s.State, s.Reason)}, {"image", s.Image}}, nil}
+		out[s.ReleaseID.String()] = entry{[]field{
+			{"state", stateText(s.State, s.Reason)}, {"image", s.Image},
+			{"basis", s.Basis}, {"notes", strings.Join(s.Notes, "; ")},
+		}, nil}
 	}
 	for _, v := range doc.Aliases {
 		name := fmt.Sprintf("vSphere %s from build %d", v.Reports, v.FromBuild)
-		out[name] = entry{v, []field{{"means", v.Means.String()}}, nil}
+		out[name] = entry{[]field{{"means", v.Means.String()}, {"basis", v.Basis}}, nil}
 	}
 	return out
 }
@@ -220,16 +231,21 @@ func releaseEntry(doc *matrix.Document, r matrix.Release) entry {
 		return q.String() + map[bool]string{true: " (recommended)"}[q.Optional]
 	}
 	file := func(m matrix.Manifest) string { return m.Name + " " + m.SHA256[:min(len(m.SHA256), 12)] }
-	return entry{r, []field{
+	basis := func(text string, isDerived bool) string { return map[bool]string{true: "derived, "}[isDerived] + text }
+	return entry{[]field{
 		{"state", stateText(r.State, r.Reason)},
 		{"oneWay", r.OneWay},
 		{"kubernetes", r.Kubernetes.String()},
+		{"kubernetes basis", basis(r.Kubernetes.Basis, r.Kubernetes.Derived)},
 		{"vsphere", r.VSphere.String()},
+		{"vsphere basis", basis(r.VSphere.Basis, r.VSphere.Derived)},
 		{"requires", join(r.Requires, needed)},
 		{"manifests", join(r.Manifests, file)},
 		{"parts", join(r.Manifests, func(m matrix.Manifest) string { return cmp.Or(string(m.Part), "required") })},
 		{"addresses", join(r.Manifests, func(m matrix.Manifest) string { return m.URL })},
 		{"images", join(r.Images, func(i matrix.ImageOverride) string { return i.From + " → " + i.To })},
+		{"images basis", join(r.Images, func(i matrix.ImageOverride) string { return i.Basis })},
+		{"notes", strings.Join(r.Notes, "; ")},
 	}, needLines(doc, r.ReleaseID)}
 }
 
@@ -237,11 +253,15 @@ func stateText(s matrix.State, reason string) string {
 	return strings.TrimSpace(string(s) + " " + reason)
 }
 
-// differences returns the differences to another entry of the same kind, as text.
+// differences returns the differences to another entry of the same kind, as text. Without fields it returns all
+// fields of the other.
 func (e entry) differences(to entry) (out []string) {
-	for n, was := range e.fields {
-		if is := to.fields[n]; is != was {
-			now, before := cmp.Or(is.text, "nothing"), cmp.Or(was.text, "nothing")
+	for n, is := range to.fields {
+		switch {
+		case e.fields == nil && is.text != "":
+			out = append(out, is.name+": "+is.text)
+		case e.fields != nil && is != e.fields[n]:
+			now, before := cmp.Or(is.text, "nothing"), cmp.Or(e.fields[n].text, "nothing")
 			out = append(out, fmt.Sprintf("%s: %s, was %s", is.name, now, before))
 		}
 	}

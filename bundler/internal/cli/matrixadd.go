@@ -281,7 +281,8 @@ func newMatrixDiffCommand(a *app) *cobra.Command {
 		Short: "Show what changes from one matrix to another",
 		Long: `Shows which releases, services and vSphere aliases are new, gone or changed from one
 matrix document to another. It compares state, ranges, images and manifests with their
-addresses, and line by line what a release needs of a cluster. Write "" for the
+addresses, and line by line what a release needs of a cluster. A new release shows all
+fields, and the needs that the release before it does not have. Write "" for the
 built-in matrix.`,
 		Example: `  vdo-bundle matrix diff old.yaml new.yaml
   vdo-bundle matrix diff "" new.yaml --format json`,
@@ -325,16 +326,20 @@ func (p *printer) changes(title string, c diff.Changes) {
 		p.line("- %s", x.Name)
 	}
 	for _, x := range c.Added {
-		p.line("+ %s", x.Name)
+		p.change("+", x)
 	}
 	for _, x := range c.Changed {
-		if p.line("~ %s", x.Name); x.From != x.To {
-			p.line("    %s", x.To)
-			p.line("    was %s", x.From)
-		}
-		for _, what := range x.What {
-			p.line("    %s", what)
-		}
+		p.change("~", x)
+	}
+}
+
+func (p *printer) change(mark string, x diff.Change) {
+	if p.line("%s %s", mark, x.Name); x.From != x.To {
+		p.line("    %s", x.To)
+		p.line("    was %s", x.From)
+	}
+	for _, what := range x.What {
+		p.line("    %s", what)
 	}
 }
 
