@@ -8,7 +8,6 @@
 package evidence
 
 import (
-	"cmp"
 	"context"
 	"slices"
 
@@ -146,7 +145,10 @@ func originNames(g *bundle.Graph, lock *bundle.Lock, served map[string]string) m
 	}
 	for _, r := range lock.Releases {
 		for _, f := range r.Manifests {
-			key, from := f.Digest.String(), cmp.Or(f.URL, "vdo-bundle, which carries it")
+			key, from := f.Digest.String(), "vdo-bundle, which carries it"
+			if f.URL != "" {
+				from = "listed at " + f.URL // --manifest-dir may have given the bytes
+			}
 			if was := out[key]; was != "" && was != from {
 				from = was + " and " + from // one file under two addresses
 			}

@@ -55,7 +55,7 @@ func TestThePageForAnAuditor(t *testing.T) {
 	}
 	require.Equal(t, inspection.Bytes, sum)
 	require.Contains(t, table, "registry.test/csi/driver, resolved at "+w.upstream.Host+"/x/csi/driver<br>")
-	require.Contains(t, table, "https://127.0.0.1:1/csi@3.5.1/driver.yaml")
+	require.Contains(t, table, "listed at https://127.0.0.1:1/csi@3.5.1/driver.yaml")
 	require.Regexp(t, `<th>1\.33</th><td>.*cpi@1\.33\.1 \(deprecated\).*csi@3\.5\.1`, page)
 
 	// Only what is served is in the grid, and no word of a head breaks.
