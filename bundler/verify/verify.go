@@ -41,8 +41,9 @@ type Verification struct {
 	// Signers are those of SignedBy, and MatrixSigners those of MatrixSignedBy.
 	Signers       []trust.CountedSigner `json:"signers"`
 	MatrixSigners []trust.CountedSigner `json:"matrixSigners,omitempty"`
-	Serial        int64                 `json:"serial"`  // of the matrix
-	Expires       time.Time             `json:"expires"` // of the matrix
+	Serial        int64                 `json:"serial"`            // of the matrix
+	Expires       time.Time             `json:"expires"`           // of the matrix
+	Expired       bool                  `json:"expired,omitempty"` // it has, and the rules allow that
 	Images        int                   `json:"images"`
 	Blobs         int                   `json:"blobs"`
 	Bytes         int64                 `json:"bytes"`
@@ -129,6 +130,7 @@ func (c *checker) contents(ctx context.Context, g *bundle.Graph, trusted bool) (
 		return held.Lock, err
 	}
 	c.found.Serial, c.found.Expires, c.found.Images = m.Document.Serial, m.Document.Expires, len(held.Lock.Images)
+	c.found.Expired = !c.now.Before(m.Document.Expires)
 	c.found.MatrixSignedBy, c.found.MatrixSigners = m.Verified.Keys(), m.Verified.Signers()
 	if err = fault.Join(err, matrixfile.Agree(held.Lock, m.Document)); trusted {
 		err = fault.Join(err, matrixfile.AgreeImages(held.Lock, m.Document, held.Manifests))

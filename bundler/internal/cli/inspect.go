@@ -156,15 +156,17 @@ func attachedLine(s signatures.Signature) string {
 }
 
 func matrixLine(m inspect.Matrix) string {
-	day := func(t time.Time) string { return t.UTC().Format(time.DateOnly) }
-	s := fmt.Sprintf("serial %d, issued %s, expires %s", m.Serial, day(m.Issued), day(m.Expires))
-	if m.Expired {
-		s += " (EXPIRED)"
-	}
+	s := fmt.Sprintf("serial %d, issued %s, %s", m.Serial, day(m.Issued), expiry(m.Expires, m.Expired))
 	if m.Signed {
 		return s + ", with a signature (not checked)"
 	}
 	return s + ", not signed"
+}
+
+func day(t time.Time) string { return t.UTC().Format(time.DateOnly) }
+
+func expiry(at time.Time, isPast bool) string {
+	return "expires " + day(at) + map[bool]string{true: " (EXPIRED)"}[isPast]
 }
 
 func signatureLine(signatures []signatures.Signature) string {
@@ -190,7 +192,7 @@ func page(w io.Writer, e *evidence.Page) error {
 	t, err := template.New("page").Funcs(template.FuncMap{
 		"short": short, "bytes": size.Format,
 		"join": func(s []string) string { return strings.Join(s, ", ") },
-		"date": func(t time.Time) string { return t.UTC().Format(time.DateOnly) },
+		"date": day,
 	}).Parse(pageText)
 	if err != nil {
 		return err

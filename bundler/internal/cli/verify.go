@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -98,7 +97,7 @@ func (p *printer) verification(v *verify.Verification) {
 	for _, s := range v.Signers {
 		row("signer", "%s", s)
 	}
-	matrix := fmt.Sprintf("serial %d, expires %s", v.Serial, v.Expires.UTC().Format(time.DateOnly))
+	matrix := fmt.Sprintf("serial %d, %s", v.Serial, expiry(v.Expires, v.Expired))
 	if len(v.MatrixSignedBy) > 0 {
 		matrix += ", signed by " + strings.Join(v.MatrixSignedBy, ", ")
 	}
