@@ -236,14 +236,13 @@ type world struct {
 
 // sourceFlags say where to fetch upstream files and images.
 type sourceFlags struct {
-	sourceMap   []string
-	manifestDir string
+	sourceMap, manifestDirs []string
 }
 
 func (f *sourceFlags) bind(cmd *cobra.Command) {
 	flags.Group(cmd, flags.Sources, func(fl *pflag.FlagSet) {
 		fl.StringArrayVar(&f.sourceMap, "source-map", nil, "fetch images from elsewhere (`FROM=TO`): HOST[/PATH]=HOST[/PATH] (repeatable)")
-		fl.StringVar(&f.manifestDir, "manifest-dir", "", "take manifests from this `FOLDER`, by sha256, before asking their URL")
+		fl.StringArrayVar(&f.manifestDirs, "manifest-dir", nil, "take manifests from this `FOLDER`, by sha256, before asking their URL (repeatable)")
 	})
 }
 
@@ -279,7 +278,7 @@ func (f *sourceFlags) mirrors(sources *image.SourceMap, file string, of map[stri
 
 // manifests returns the fetcher of manifest files, with the settings of their hosts.
 func (f *sourceFlags) manifests(client *remote.Client) (upstream.Manifests, error) {
-	o := manifests.Options{Dir: f.manifestDir, Client: client}
+	o := manifests.Options{Dirs: f.manifestDirs, Client: client}
 	for _, m := range append(deploy.Manifests(), deploy.SIPManifests()...) {
 		o.Own = append(o.Own, m.Data)
 	}

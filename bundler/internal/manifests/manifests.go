@@ -1,7 +1,7 @@
-// Package manifests fetches manifest files. The program contains its own. Upstream's come from a
-// local directory if given, else over HTTPS from the URL in the matrix.
+// Package manifests fetches manifest files. The program contains its own. Upstream's come from
+// local directories if given, else over HTTPS from the URL in the matrix.
 //
-// Only sha256 and size identify a file. It may have any name and place in the directory, so clones
+// Only sha256 and size identify a file. It may have any name and place in a directory, so clones
 // of upstream repositories and hand-filled directories work. The package verifies all bytes of a
 // file before it returns any, whatever the source.
 package manifests
@@ -32,28 +32,30 @@ import (
 // Options say where to find files.
 type Options struct {
 	Own    [][]byte       // built into the program; first
-	Dir    string         // second; "" for none
+	Dirs   []string       // second
 	Client *remote.Client // downloads all others
 }
 
 const (
-	maxEntries = 200_000 // files of the directory
+	maxEntries = 200_000 // files of a directory
 	dirFlag    = "--manifest-dir"
 )
 
 // Store fetches files. It is safe for concurrent use.
 type Store struct {
 	options Options
-	bySize  map[int64][]string // paths in the directory
+	bySize  map[int64][]string // paths in the directories
 }
 
-// New lists the directory and returns a store. It reports a faulty directory at once, not once per file.
-func New(o Options) (s *Store, err error) {
-	s = &Store{options: o}
-	if o.Dir != "" {
-		s.bySize, err = scan(o.Dir)
+// New lists the directories and returns a store. It reports a faulty directory at once, not once per file.
+func New(o Options) (*Store, error) {
+	s := &Store{options: o, bySize: map[int64][]string{}}
+	for _, dir := range o.Dirs {
+		if err := s.scan(dir); err != nil {
+			return nil, err
+		}
 	}
-	return s, err
+	return s, nil
 }
 
 // Get returns the file of m.
@@ -72,7 +74,7 @@ func failed(reason fault.Reason, m matrix.Manifest, err error, hint string) erro
 	return &fault.Error{Reason: reason, Op: "fetch manifest", Subject: m.URL, Err: err, Hint: hint}
 }
 
-// local returns the file from the program or the directory; nil if it has none.
+// local returns the file from the program or a directory; nil if it has none.
 func (s *Store) local(m matrix.Manifest) ([]byte, error) {
 	for _, data := range s.options.Own {
 		if int64(len(data)) == m.Size && image.DigestOf(data).Hex() == m.SHA256 {
@@ -92,11 +94,10 @@ func (s *Store) local(m matrix.Manifest) ([]byte, error) {
 }
 
 // scan lists the files of a directory by size. It skips dangling links.
-func scan(dir string) (map[int64][]string, error) {
+func (s *Store) scan(dir string) error {
 	if real, err := filepath.EvalSymlinks(dir); err == nil { // WalkDir does not follow a link
 		dir = real
 	}
-	bySize := map[int64][]string{}
 	entries := 0
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -107,14 +108,14 @@ func scan(dir string) (map[int64][]string, error) {
 		}
 		info, err := os.Stat(path)
 		if err == nil && info.Mode().IsRegular() && info.Size() <= matrix.MaxManifestSize {
-			bySize[info.Size()] = append(bySize[info.Size()], path)
+			s.bySize[info.Size()] = append(s.bySize[info.Size()], path)
 		}
 		return nil
 	})
 	if err != nil {
-		return nil, userfile.Unreadable(dirFlag, dir, err)
+		return userfile.Unreadable(dirFlag, dir, err)
 	}
-	return bySize, nil
+	return nil
 }
 
 func (s *Store) remote(ctx context.Context, m matrix.Manifest) ([]byte, error) {

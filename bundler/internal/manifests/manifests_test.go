@@ -66,7 +66,8 @@ func TestFolderIsAskedFirstWhateverTheName(t *testing.T) {
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "x/y"), 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "same-size"), []byte(strings.ToUpper(content)), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "x/y/other.name"), []byte(content), 0o600))
-	got, err := get(t, manifests.Options{Dir: dir}, manifest("https://127.0.0.1:1/a.yaml", content))
+	o := manifests.Options{Dirs: []string{t.TempDir(), dir, t.TempDir()}}
+	got, err := get(t, o, manifest("https://127.0.0.1:1/a.yaml", content))
 	require.NoError(t, err)
 	require.Equal(t, content, string(got))
 }
@@ -84,7 +85,7 @@ func TestWhatTheFolderLacksIsDownloadedAndTriedAgain(t *testing.T) {
 			fmt.Fprint(w, content)
 		}
 	})
-	o.Dir = t.TempDir()
+	o.Dirs = []string{t.TempDir()}
 	got, err := get(t, o, manifest(server.URL, content))
 	require.NoError(t, err)
 	require.Equal(t, content, string(got))
@@ -147,7 +148,7 @@ func TestFaultsAreToldApart(t *testing.T) {
 			reason: fault.InvalidInput, want: "is not between", hint: "in the matrix",
 		},
 		"no folder": {
-			handler: status(200), change: func(o *manifests.Options, _ *matrix.Manifest) { o.Dir = "/does/not/exist" },
+			handler: status(200), change: func(o *manifests.Options, _ *matrix.Manifest) { o.Dirs = []string{"/does/not/exist"} },
 			reason: fault.NotFound, want: "read /does/not/exist: no such file or directory", hint: "--manifest-dir",
 		},
 	} {
@@ -240,15 +241,15 @@ func TestAnUnreadableLocalManifestIsNotFetchedInstead(t *testing.T) {
 		asked = true
 		_, _ = w.Write([]byte("b: longer")) // the test looks at what comes of it
 	})
-	o.Dir = t.TempDir()
+	o.Dirs = []string{t.TempDir()}
 	for name, text := range map[string]string{"a.yaml": "a: 1", "b.yaml": "b: longer"} {
-		require.NoError(t, os.WriteFile(filepath.Join(o.Dir, name), []byte(text), 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(o.Dirs[0], name), []byte(text), 0o600))
 	}
 	store, err := manifests.New(o)
 	require.NoError(t, err)
 	_, err = store.Get(t.Context(), manifest(server.URL+"/a", "a: 1"))
 	require.NoError(t, err)
-	b := filepath.Join(o.Dir, "b.yaml")
+	b := filepath.Join(o.Dirs[0], "b.yaml")
 	require.NoError(t, os.Remove(b))
 	require.NoError(t, os.Mkdir(b, 0o700))
 	_, err = store.Get(t.Context(), manifest(server.URL+"/b", "b: longer"))
