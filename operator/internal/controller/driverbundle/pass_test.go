@@ -150,7 +150,7 @@ func TestAChangedPolicyIsHeldAgainstTheAcceptedBundle(t *testing.T) {
 	w.put(v1alpha1.DefaultTrustName, "second.pub", public)
 	b := w.pass()
 	requireIs(t, b, untrusted, untrusted, root)
-	require.Contains(t, message(b, v1alpha1.ConditionVerified), "stays in use")
+	require.Contains(t, message(b, v1alpha1.ConditionVerified), "stays in use only where it is healthy")
 	require.NotEqual(t, before, b.Status.VerifiedPolicy)
 	require.Equal(t, version(), b.Status.VerifiedPolicy)
 	w.repo.Sign(t, root, second)

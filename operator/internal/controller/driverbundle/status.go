@@ -130,7 +130,7 @@ func (o outcome) verified(s *v1alpha1.DriverBundleStatus) []metav1.Condition {
 		return []metav1.Condition{condition.Judged(typ, nil, signed)}
 	case o.gated.untrusted != nil:
 		return []metav1.Condition{condition.False(typ, fmt.Errorf(
-			"the accepted bundle no longer satisfies the trust policy, and stays in use: %w", o.gated.untrusted,
+			"the accepted bundle no longer satisfies the trust policy, and stays in use only where it is healthy: %w", o.gated.untrusted,
 		))}
 	case s.Digest != "" && o.gated.missing != nil:
 		return []metav1.Condition{condition.Unseen(typ, "the accepted bundle cannot be read", o.gated.missing)}

@@ -146,7 +146,7 @@ func (p *pass) verifiedBundle(b *v1alpha1.DriverBundle, policy string) bool {
 		p.waiting, p.bundleGated = "DriverBundle "+b.Name+" is being verified", true
 	case verified.Status != metav1.ConditionTrue:
 		p.gateBundle(fault.Errorf(fault.Reason(verified.Reason), "install from", "DriverBundle "+b.Name,
-			"installed drivers stay and are repaired; push a bundle that the trust policy accepts, or correct the policy",
+			"push a bundle that the trust policy accepts, or correct the policy; healthy drivers stay, an untrusted rollout goes back",
 			"%s", verified.Message))
 	default:
 		return true
