@@ -72,6 +72,8 @@ func TestStatementsAreHeldAgainstThePolicy(t *testing.T) {
 	refused(two, "root", statements(t, blobs, attested(t, blobs, "root", `{"x":1}`, a, a)), "signed by 1 distinct key (a)")
 	_, _, err = one.VerifyStatement(subject("root"), both, now)
 	require.NoError(t, err)
+	_, _, err = two.VerifyStatement(subject("root"), both, now)
+	require.Contains(t, fault.HintOf(err), "a policy of threshold 1")
 }
 
 func TestStatementsOfCertificatesAndTheirTimeStamps(t *testing.T) {
