@@ -255,13 +255,14 @@ func changedMeanwhile(name string, err error) error {
 		"it was changed since it was read: %w", err)
 }
 
-// check lets the API server check objects, and returns the changes. It reports all invalid objects.
+// check lets the API server check objects, and returns the changes. It reports all conflicts and invalid objects.
 func (a *applier) check(ctx context.Context, objects []*unstructured.Unstructured) ([]changedObject, error) {
 	changes := []changedObject{}
 	var errs []error
 	for _, u := range objects {
 		x, err := a.apply(ctx, u, true)
-		if errs = append(errs, err); err != nil && fault.ReasonOf(err) != fault.InvalidInput {
+		reason := fault.ReasonOf(err)
+		if errs = append(errs, err); err != nil && reason != fault.InvalidInput && reason != fault.Conflict {
 			break
 		}
 		if len(x.fields()) > 0 {
@@ -336,6 +337,62 @@ func (l *lines) changes(all []changedObject) {
 	}
 }
 
+// items returns the changed values of a long list one by one, such as an argument of a container.
+func (f changedField) items() []changedField {
+	var from, to []any
+	if max(len(f.From), len(f.To)) <= maxValue ||
+		json.Unmarshal([]byte(f.From), &from) != nil || json.Unmarshal([]byte(f.To), &to) != nil {
+		return []changedField{f}
+	}
+	var out []changedField
+	was, is := map[string][]string{}, map[string][]string{}
+	values(was, f.Field, from)
+	values(is, f.Field, to)
+	fields := slices.Concat(slices.Collect(maps.Keys(was)), slices.Collect(maps.Keys(is)))
+	slices.Sort(fields)
+	for _, field := range slices.Compact(fields) {
+		gone, made := without(was[field], is[field]), without(is[field], was[field])
+		for i := range max(len(gone), len(made)) {
+			item := changedField{Field: field}
+			if i < len(gone) {
+				item.From = gone[i]
+			}
+			if i < len(made) {
+				item.To = made[i]
+			}
+			out = append(out, item)
+		}
+	}
+	if len(out) == 0 { // the order differs
+		return []changedField{f}
+	}
+	return out
+}
+
+// values adds the single values of a document by field. The name of a list's item is part of the field.
+func values(to map[string][]string, field string, v any) {
+	switch v := v.(type) {
+	case map[string]any:
+		for k := range v {
+			values(to, field+"."+k, v[k])
+		}
+	case []any:
+		for _, item := range v {
+			at := field
+			if m, ok := item.(map[string]any); ok && m["name"] != nil {
+				at = fmt.Sprintf("%s[%v]", field, m["name"])
+			}
+			values(to, at, item)
+		}
+	default:
+		to[field] = append(to[field], fmt.Sprint(v))
+	}
+}
+
+func without(all, others []string) []string {
+	return slices.DeleteFunc(slices.Clone(all), func(x string) bool { return slices.Contains(others, x) })
+}
+
 // shown returns the state and changed fields of the resource. It shortens long values.
 func (x edit) shown() changedObject {
 	out := changedObject{Object: describeObject(x.after), State: stateChanged}
@@ -348,7 +405,9 @@ func (x edit) shown() changedObject {
 	if kindOf(x.after) == crdKind {
 		return out
 	}
-	out.Fields = x.fields()
+	for _, f := range x.fields() {
+		out.Fields = append(out.Fields, f.items()...)
+	}
 	for i := range out.Fields {
 		f := &out.Fields[i]
 		differs := f.From != f.To

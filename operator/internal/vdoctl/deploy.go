@@ -165,14 +165,18 @@ func (o *deployOptions) run(ctx context.Context, src string) error {
 	}
 	// Find faults before the first write, but invalid fields: they may end with the new CRDs.
 	to := &applier{Client: c, force: o.force}
+	var faults []error
 	for _, x := range ofType[*unstructured.Unstructured](slices.Concat(objects, conf)) {
 		e, err := to.apply(ctx, x, true)
 		if err == nil || fault.ReasonOf(err) == fault.InvalidInput {
 			err = o.refuseOlder(e.before, x)
 		}
-		if err != nil {
-			return err
+		if faults = append(faults, err); err != nil && fault.ReasonOf(err) != fault.Conflict {
+			break
 		}
+	}
+	if err := fault.Join(faults...); err != nil {
+		return err
 	}
 	if !o.dryRun {
 		operator := strings.Join(strings.Fields("vdo-operator "+out.Operator+" "+signedBy(out)), " ")

@@ -104,7 +104,11 @@ func TestDeployInstallsTheOperatorOfASignedBundle(t *testing.T) {
 		[]byte(`[{"op":"replace","path":"/spec/template/spec/containers/0/args/1","value":"--trust-floor=/etc/vdo/floor"}]`)), client.FieldOwner("kubectl-patch")))
 	p := &networkingv1.NetworkPolicy{ObjectMeta: s.meta("default-deny")} // stands for a new object of the next release
 	require.NoError(t, s.k.Delete(ctx, p))
-	s.run(r.args("--yes")...).is(8, "kubectl-patch")
+	account := &corev1.ServiceAccount{ObjectMeta: s.meta("vdo-operator")}
+	require.NoError(t, s.k.Patch(ctx, account, client.RawPatch("application/merge-patch+json",
+		[]byte(`{"automountServiceAccountToken":true}`)), client.FieldOwner("another-patch")))
+	s.run(r.args("--yes")...).is(8, "kubectl-patch", "another-patch")
+	s.run(r.args("--dry-run", "--force-conflicts")...).is(0, "args: --trust-floor=/etc/vdo/floor -> ")
 	require.False(t, s.there(p), "written before the conflict was found")
 	r.push("1.2.2") // as who holds the mirror can: its signature is good
 	s.run(r.args("--yes", "--force-conflicts")...).is(8, "1.2.2 is older than the running 1.2.3", "--allow-downgrade")
