@@ -382,15 +382,35 @@ func (o *rollbackOptions) run(ctx context.Context, name string) error {
 	for _, x := range edits {
 		out = append(out, x.report(o.dryRun))
 	}
+	config := both[0].after.(*v1alpha1.VDOConfig) //nolint:forcetypeassert,errcheck // see plan
+	if len(changing(both[1])) > 0 {
+		if err := o.refuseUntrusted(ctx, config, to.Bundle); err != nil {
+			return err
+		}
+	}
 	question := fmt.Sprintf("Go back to %s (%s)%s?", to.Name, to.Releases, o.cluster.named())
 	if err := o.edit(ctx, c, o.consentFlags, "go back to "+to.Name, question, edits); err != nil {
 		return err
 	}
-	config := both[0].after.(*v1alpha1.VDOConfig) //nolint:forcetypeassert,errcheck // see plan
 	out[len(out)-1].Message = "Watch it with `vdoctl status --watch`. `vdoctl upgrade list` shows it as " +
 		config.Spec.UpgradePolicy.Approval.Revision + " while it waits: the bundle with the releases of all drivers. " +
 		"It stays pinned to these releases until you put the fields back."
 	return o.show(out)
+}
+
+// refuseUntrusted refuses a bundle that the trust policy no longer accepts: the operator would only repair. It leaves
+// other faults of the mirror to the operator, which may use its copy.
+func (o *rollbackOptions) refuseUntrusted(ctx context.Context, config *v1alpha1.VDOConfig, bundle string) error {
+	options, err := o.previewing()
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithTimeout(ctx, 30*time.Second)
+	defer stop()
+	if _, _, err = preview.Candidate(ctx, options, config, bundle); fault.ReasonOf(err) != fault.Untrusted {
+		return nil
+	}
+	return err
 }
 
 func (o *rollbackOptions) show(out []changed) error {

@@ -19,6 +19,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/mirror"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
 )
 
@@ -332,4 +334,33 @@ func TestRollbackGoesToTheLastHealthyRevision(t *testing.T) {
 	unfolded = strings.Join(strings.Fields(out), " ")
 	require.Contains(t, unfolded, "spec.reference: registry.site/vdo:stable -> registry.site/vdo@"+oldDigest)
 	require.Contains(t, unfolded, `spec.drivers: [{"driver":"csi","policy":"lts"}] -> [{"driver":"csi",`)
+}
+
+func TestRollbackRefusesABundleThatIsTrustedNoMore(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.upgraded()
+	reg := registry.Start(t, registry.Options{TLS: true})
+	repo := mirror.New(t, reg, "vdo/drivers")
+	signer, old := mirror.NewKey(t)
+	_, rotated := mirror.NewKey(t)
+	root := repo.PushDrivers(t, "1", mirror.Drivers{Serial: 1, Releases: []string{"csi@3.3.1"}})
+	repo.Sign(t, root, signer)
+	s.status(func(st *v1alpha1.VDOConfigStatus) {
+		st.Revisions[0].Bundle = reg.Host + "/vdo/drivers@" + root.String()
+		st.Revisions[1].Bundle = st.Revisions[0].Bundle
+	})
+	trusted := &corev1.ConfigMap{ObjectMeta: s.meta("vdo-trust"), Data: map[string]string{"new.pub": rotated}}
+	s.create(trusted)
+	ca := map[string]string{"ca.crt": string(reg.CA())}
+	s.create(&corev1.ConfigMap{ObjectMeta: s.meta("vdo-registry-ca"), Data: ca})
+	for _, consent := range []string{"--dry-run", "--yes"} {
+		s.run("upgrade", "rollback", consent).is(3, root.String(), "signature")
+	}
+	require.Equal(t, "registry.site/vdo:stable", s.bundle().Spec.Reference)
+
+	trusted.Data["old.pub"] = old
+	require.NoError(t, s.k.Update(t.Context(), trusted))
+	s.ok("upgrade", "rollback", "--yes")
+	require.Contains(t, s.bundle().Spec.Reference, root.String())
 }
