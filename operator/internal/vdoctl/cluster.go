@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -128,6 +129,23 @@ func (f *clusterFlags) ownOperator(ctx context.Context, c client.Reader, op stri
 		}
 	}
 	return nil
+}
+
+// namespaceEnds returns a fault if the namespace is being deleted and has a VDOConfig. Its finalizer waits for an
+// operator that is deleted too.
+func namespaceEnds(ctx context.Context, c client.Reader, namespace string) error {
+	var in corev1.Namespace
+	var configs v1alpha1.VDOConfigList
+	err := errors.Join(c.Get(ctx, client.ObjectKey{Name: namespace}, &in),
+		c.List(ctx, &configs, client.InNamespace(namespace)))
+	if err != nil || in.DeletionTimestamp == nil || len(configs.Items) == 0 {
+		return nil // the commands report what they cannot read
+	}
+	name := configs.Items[0].Name
+	return fault.Errorf(fault.Conflict, "use", "Namespace "+namespace, "end the wait, which leaves the drivers installed: "+
+		"`kubectl -n "+namespace+" patch vdoconfig "+name+" --type merge -p '{\"metadata\":{\"finalizers\":null}}'`; "+
+		"then `vdoctl deploy` again: it adopts the drivers",
+		"it is being deleted, and waits for VDOConfig %s, whose operator is deleted too", name)
 }
 
 const fieldManager = "vdoctl"

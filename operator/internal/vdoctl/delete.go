@@ -400,6 +400,9 @@ func (o *deleteOptions) observe(ctx context.Context, c client.Client) (resources
 	if err == nil && (o.operator || o.crds || o.drivers && len(has.configs) == 0) {
 		err = o.cluster.ownOperator(ctx, c, "delete")
 	}
+	if err == nil {
+		err = namespaceEnds(ctx, c, o.cluster.namespace)
+	}
 	if err != nil {
 		return has, err
 	}

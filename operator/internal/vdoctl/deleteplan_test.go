@@ -3,6 +3,7 @@ package vdoctl
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -129,6 +130,28 @@ func TestDeleteDoesNotLeaveDriversUnsaid(t *testing.T) {
 	require.ErrorContains(t, err, "volumes use the storage driver: late")
 	require.Equal(t, fault.Refused, fault.ReasonOf(err))
 	require.NoError(t, c.Get(ctx, client.ObjectKey{Namespace: "vmware-system-vdo", Name: "vdo"}, &v1alpha1.VDOConfig{}), "nothing was begun")
+}
+
+func TestANamespaceThatIsDeletedIsReleasedByHand(t *testing.T) {
+	ctx := t.Context()
+	o, c := installation(t)
+	in := &corev1.Namespace{ObjectMeta: metaOf("", operatorNamespace)}
+	require.NoError(t, c.Get(ctx, client.ObjectKeyFromObject(in), in))
+	in.Finalizers = []string{"kubernetes"}
+	require.NoError(t, c.Update(ctx, in))
+	require.NoError(t, c.Delete(ctx, in))
+	_, err := o.plan(ctx, c)
+	require.Equal(t, fault.Conflict, fault.ReasonOf(err))
+	require.ErrorContains(t, err, "waits for VDOConfig vdo")
+	require.Contains(t, fault.HintOf(err), `kubectl -n vmware-system-vdo patch vdoconfig vdo --type merge -p '{"metadata":{"finalizers":null}}'`)
+	r, err := readStatus(ctx, c, operatorNamespace)
+	require.NoError(t, err)
+	require.Contains(t, fmt.Sprint(r.Waiting), "Namespace vmware-system-vdo Terminating it is being deleted")
+
+	// It ends by itself without a VDOConfig.
+	require.NoError(t, c.Delete(ctx, &v1alpha1.VDOConfig{ObjectMeta: metaOf(operatorNamespace, "vdo")}))
+	_, err = o.plan(ctx, c)
+	require.NoError(t, err)
 }
 
 func TestDeleteSaysWhatItStillWaitsFor(t *testing.T) {

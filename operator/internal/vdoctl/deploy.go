@@ -160,6 +160,9 @@ func (o *deployOptions) run(ctx context.Context, src string) error {
 	if err := o.cluster.ownOperator(ctx, c, "deploy"); err != nil {
 		return err
 	}
+	if err := namespaceEnds(ctx, c, o.cluster.namespace); err != nil {
+		return err
+	}
 	if _, err := o.accounts(ctx, c); err != nil {
 		return err
 	}
@@ -171,7 +174,8 @@ func (o *deployOptions) run(ctx context.Context, src string) error {
 		if err == nil || fault.ReasonOf(err) == fault.InvalidInput {
 			err = o.refuseOlder(e.before, x)
 		}
-		if faults = append(faults, err); err != nil && fault.ReasonOf(err) != fault.Conflict {
+		ends := e.before.GetDeletionTimestamp() != nil
+		if faults = append(faults, err); err != nil && (ends || fault.ReasonOf(err) != fault.Conflict) {
 			break
 		}
 	}

@@ -194,6 +194,9 @@ func readStatus(ctx context.Context, c client.Reader, namespace string) (statusR
 			return r, clusterstate.Fault("read the status", err)
 		}
 	}
+	if err := namespaceEnds(ctx, c, namespace); err != nil {
+		r.wait("Namespace "+namespace, "Terminating", fault.CauseOf(err).Error()+": "+fault.HintOf(err))
+	}
 	if err := r.operator(ctx, c, namespace); err != nil {
 		return r, err
 	}
