@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -63,7 +64,7 @@ func (f *Flags) Read(read Reader) (*trust.Policy, error) {
 	var problems []error
 	for i, name := range f.Keys {
 		suffix := "" // tells equal names apart; the first has none
-		if i > 0 {
+		if slices.ContainsFunc(f.Keys[:i], func(other string) bool { return KeyID(other) == KeyID(name) }) {
 			suffix = fmt.Sprintf("-%d", i+1)
 		}
 		var err error
