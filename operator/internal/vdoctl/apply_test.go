@@ -153,17 +153,38 @@ func drafted(t *testing.T, c client.Client) ([]*unstructured.Unstructured, *appl
 	return objects, &applier{Client: c, partial: d.isOfCluster}
 }
 
-// A thumbprint is of one certificate: another address would be refused with it, or never answer.
-func TestAnotherVCenterHasAnotherThumbprint(t *testing.T) {
-	for server, want := range map[string]string{"west.site": "AA", "other.site": ""} {
-		o, d := newConfigure(&app{}), &draft{vcenter: &v1alpha1.VsphereCloudConfig{}}
-		d.vcenter.Spec = v1alpha1.VsphereCloudConfigSpec{VcIP: "west.site", Thumbprint: "AA"}
-		o.server = server
-		o.offerVCenter(d)
-		require.Equal(t, want, o.thumbprint)
-		o.username = "a@b"
-		require.NoError(t, o.takeVCenter(d))
-		require.Equal(t, want, d.vcenter.Spec.Thumbprint, server)
+// All that is wrong is said at once, each with its flag; what is wrong with a file, as of any command.
+func TestWrongAnswersAreSaidWithTheirFlags(t *testing.T) {
+	for _, c := range []struct{ flag, value, says string }{
+		{"bundle", "", `--bundle "": it is needed`},
+		{"bundle", "vdo/drivers:1", `--bundle "vdo/drivers:1": it names no registry`}, // as at Docker Hub
+		{"drivers", "none", "not one of both, csi, cpi"},
+		{"server", "https://vc/", `--server "https://vc/": a host name or IP address alone: without https://`},
+		{"server", "vc.site:8443", "give the port with --port"},
+		{"port", "65536", `--port "65536": not a number`},
+		{"thumbprint", "abc", "not 20 (SHA-1) or 32 (SHA-256) pairs"},
+		{"username", "vdo", `--username "vdo": it has no domain`},
+		{"zone-category", "k8s-zone", `--region-category "": zones need regions`},
+		{"region-category", "k8s-region", `--zone-category "": regions need zones`},
+	} {
+		o := newConfigure(&app{})
+		for _, f := range o.fields() {
+			if f.flag == c.flag {
+				*f.to = c.value
+			}
+		}
+		err := o.valid(func(string) bool { return true })
+		require.ErrorContains(t, err, c.says)
+		require.ErrorContains(t, err, `--server "`)
+	}
+	o := newConfigure(&app{})
+	o.caFile, o.given = "ca.pem", func(flag string) bool { return flag == "thumbprint" }
+	require.ErrorContains(t, o.valid(o.given), "--thumbprint is given as well")
+	for file, reason := range map[string]fault.Reason{"none.crt": fault.NotFound, t.TempDir(): fault.Storage} {
+		o := newConfigure(&app{})
+		o.caFile = file
+		err := o.valid(func(flag string) bool { return flag == "vcenter-ca-file" })
+		require.Equal(t, reason, fault.ReasonOf(err), err)
 	}
 }
 
@@ -215,6 +236,13 @@ func TestConfigureWritesThroughALink(t *testing.T) {
 		require.ErrorContains(t, err, want)
 	}
 	file := filepath.Join(repo, "site.yaml")
+	for _, theirs := range []string{"kept", "-----BEGIN PUBLIC KEY-----\nYQ==\n-----END PUBLIC KEY-----\n", strings.Repeat("#", 4<<20+1)} {
+		require.NoError(t, os.WriteFile(file, []byte(theirs), 0o600))
+		o := newConfigure(&app{})
+		o.write = file
+		_, err := o.replaces()
+		require.ErrorContains(t, err, "read "+file, "it is someone's key, bundle or manifest")
+	}
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	require.NoError(t, userfile.Write(link, []byte("text"), 0o644))
 	to, err := os.Readlink(link)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -35,10 +34,7 @@ func TestConfigureByFlags(t *testing.T) {
 	east, west := vcenters(t)
 	all := answersFor(t, east, vcsim.Admin.Password)
 
-	out, code := s.run("configure", "--server", "https://vc/", "--yes").both()
-	require.Equal(t, 2, code, out)
-	require.Contains(t, out, `--server "https://vc/": a host name or IP address alone`)
-	require.Contains(t, out, `--bundle "": it is needed`, "all that is wrong at once")
+	s.run("configure", "--server", "https://vc/", "--yes").is(2, `--server "https://vc/": `, `--bundle "": `) // all at once
 	for _, want := range []struct {
 		flag, value string
 		code        int
@@ -47,22 +43,11 @@ func TestConfigureByFlags(t *testing.T) {
 		{"--datacenters", "/no/such", 4, "hint: correct --datacenters"},
 		{"--thumbprint", west.SHA256, 5, "set --thumbprint to the new one"},
 		{"--port", "1", 5, "hint: correct --server and --port"},
-		{"--thumbprint", "abc", 2, "not 20 (SHA-1) or 32 (SHA-256) pairs"},
-		{"--server", "vc.site:8443", 2, "give the port with --port"},
-		{"--username", "vdo", 2, "it has no domain"},
-		{"--region-category", "k8s-region", 2, `--zone-category "": regions need zones`},
-		{"--zone-category", "k8s-zone", 2, "zones need regions"},
-		{"--drivers", "none", 2, "not one of both, csi, cpi"},
 	} {
 		args := slices.Concat(all, []string{want.flag, want.value, "--yes", "--dry-run"})
 		s.run(args...).is(want.code, want.text)
 	}
-	for file, code := range map[string]int{"none.crt": 4, t.TempDir(): 7} { // as of any command
-		s.run("configure", "--vcenter-ca-file", file, "--bundle", all[2], "--server", "vc", "--yes").is(code, file)
-	}
-	ca := fileOf(t, "ca.pem", string(east.CA))
-	s.run(append(all[:len(all):len(all)], "--vcenter-ca-file", ca, "--yes", "--dry-run")...).is(2, "--thumbprint is given as well")
-	out = s.run(append(answersFor(t, east, "canary-wrong"), "--yes")...).is(6)
+	out := s.run(append(answersFor(t, east, "canary-wrong"), "--yes")...).is(6)
 	require.NotContains(t, out, "canary")
 	require.Contains(t, out, "hint: correct --username, or its password: --password-file")
 	require.False(t, s.there(&v1alpha1.VDOConfig{ObjectMeta: s.meta("vdo")}), "nothing was written")
@@ -123,14 +108,6 @@ func TestConfigureWritesFilesForGitOpsAndReadsThem(t *testing.T) {
 	s.ok(append(all[:len(all):len(all)], "--yes")...)
 	require.Equal(t, text, readFile(t, file))
 
-	// What is no site's configuration is someone's key, bundle or manifest.
-	for _, kept := range []string{"kept", "-----BEGIN PUBLIC KEY-----\nYQ==\n-----END PUBLIC KEY-----\n", strings.Repeat("#", 4<<20+1)} {
-		require.NoError(t, os.WriteFile(file, []byte(kept), 0o600))
-		out, code := s.run(append(all[:len(all):len(all)], "--yes")...).both()
-		require.NotZero(t, code)
-		require.Contains(t, out, "read "+file)
-		require.Equal(t, kept, readFile(t, file))
-	}
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	s.ok(append(all[:len(all):len(all)], "--yes")...)
 	require.Equal(t, text, readFile(t, file))
@@ -143,11 +120,6 @@ func TestConfigureWritesFilesForGitOpsAndReadsThem(t *testing.T) {
 	require.Equal(t, v1alpha1.UpgradeManual, s.config().Spec.Upgrade)
 	require.Equal(t, east.SHA256, s.vcenter("vcenter").Spec.Thumbprint)
 	s.run("configure", "--from-file", filepath.Join(t.TempDir(), "none.yaml"), "--yes").is(4)
-
-	// What the operator would look for at Docker Hub is refused.
-	wrong := fileOf(t, "wrong.yaml", regexp.MustCompile(`reference: .*`).ReplaceAllString(text, "reference: vdo/drivers:1"))
-	s.run("configure", "--from-file", wrong, "--yes").is(2, "vdo/drivers:1", "names no registry")
-	s.run(append(slices.Clone(all), "--bundle", "vdo/drivers:1")...).is(2, "names no registry")
 }
 
 // A file may hold all that a site applies: no one is asked what is in it, and nothing that its
@@ -199,11 +171,10 @@ data: {ca.crt: "` + strings.ReplaceAll(string(west.CA), "\n", "\\n") + `"}
 		write(text)
 		s.run(append([]string{"configure", "--from-file", file, "--yes"}, args...)...).is(code, says...)
 	}
-	refused(strings.NewReplacer("{name: east}", "{name: east, namespace: default}", "spec: {reference", "spec: {referense", "storageProvider: {", "storageProvider: {webhook: 1, ").Replace(rest), 2, []string{"--port", "a", "--username", "vdo"},
-		"VsphereCloudConfig default/east: it is of namespace default", `unknown field "spec.referense"`, "spec.storageProvider.webhook must be of type boolean", "--port", "--username")
-	refused(strings.NewReplacer("spec: {reference", "spec: {versions: never, reference").Replace(rest), 2, nil,
+	refused(strings.Replace(rest, "spec: {reference", "spec: {referense", 1), 2, []string{"--port", "a", "--username", "vdo"},
+		`unknown field "spec.referense"`, "--port", "--username")
+	refused(strings.Replace(rest, "spec: {reference", "spec: {versions: never, reference", 1), 2, nil,
 		"apply DriverBundle "+s.ns+"/drivers", "spec.versions")
-	refused(strings.Replace(rest, "{name: vdo}", "{name: other}", 1), 8, nil, "the cluster has another one, vdo")
 	s.create(&v1alpha1.VDOConfig{ObjectMeta: s.meta("a-second"), Spec: s.config().Spec}) // the operator refuses it
 	refused(rest, 8, nil, "there are 2")
 	served := s.config()
@@ -211,7 +182,6 @@ data: {ca.crt: "` + strings.ReplaceAll(string(west.CA), "\n", "\\n") + `"}
 	require.NoError(t, s.k.Update(t.Context(), served))
 	refused(rest, 0, nil, "all is as asked already")
 	refused(strings.Replace(rest, "{name: vdo}", "{name: a-second}", 1), 8, nil, "the cluster has another one, vdo")
-	s.run("configure", "--yes", "--dry-run").is(0, "all is as asked already")
 }
 
 // What a file names is written with it; what the cluster has beside is kept, and what is not
@@ -281,4 +251,56 @@ stringData: {username: u, password: new}
 
 	s.ok("configure", "--from-file", file, "--yes", "--vcenter", "east", "--region-category", "k8s-region", "--zone-category", "k8s-zone")
 	require.Equal(t, "k8s-zone", s.config().Spec.CloudProvider.Topology.Zone, "it is asked for")
+}
+
+// What a site has withdrawn from its file is trusted no more. Other ConfigMaps keep keys that the file does not
+// have. The operator reads binaryData too, as `kubectl create configmap --from-file` makes it; a key is in one of both.
+func TestConfigureWritesConfigMapsAsTheFileHasThem(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	east, _ := vcenters(t)
+	file := filepath.Join(t.TempDir(), "site.yaml")
+	all := append(answersFor(t, east, vcsim.Admin.Password), "--no-check")
+	s.ok(append(all, "-o", file)...)
+	s.ok(append(all, "--yes")...) // the cluster has what the file has
+	site := readFile(t, file)
+	policy := "threshold: 1 # " + strings.Repeat("-", 100) + "\n"
+	long := strings.ReplaceAll(policy, "\n", `\n`)
+	binary := []byte("\x00\x01\x02")
+	type data = map[string]string
+	const trust, ca = "vdo-trust", "vdo-registry-ca"
+	for _, c := range []struct {
+		name, says string // a ConfigMap, and what the file says of it
+		has        data   // set by someone else before; nil: it is as it was left
+		shows      []string
+		data       data
+		binary     map[string][]byte
+	}{
+		{trust, "data: {cosign.pub: c}", data{"policy.yaml": "p", "vdo.pub": "v"},
+			[]string{"data.policy.yaml: p -> none", "data.vdo.pub: v -> none", "data.cosign.pub: c"}, data{"cosign.pub": "c"}, nil},
+		{trust, `data: {policy.yaml: "` + long + `keys: [a]\n"}`, data{"policy.yaml": policy + "keys: [a, b]\n"},
+			[]string{"data.policy.yaml: threshold: 1 # ---", "-> (differs in what is not shown)"}, data{"policy.yaml": policy + "keys: [a]\n"}, nil},
+		{trust, "data:", data{"a.pub": "a"}, []string{"data.a.pub: a -> none"}, nil, nil},
+		{trust, "binaryData: {old.pub: AAEC}", nil, []string{"binaryData.old.pub: AAEC\n"}, nil, map[string][]byte{"old.pub": binary}},
+		{trust, "data: {new.pub: key}", nil, []string{"binaryData.old.pub: AAEC -> none"}, data{"new.pub": "key"}, nil},
+		{ca, "binaryData: {ca.crt: AAEC}", data{"theirs": "d"}, []string{"binaryData.ca.crt: AAEC\n"}, data{"theirs": "d"}, map[string][]byte{"ca.crt": binary}},
+		{ca, "data: {ca.crt: text}", nil, []string{"data.ca.crt: text"}, data{"ca.crt": "text", "theirs": "d"}, nil},
+		{ca, "binaryData: {ca.crt: AAEC}", nil, []string{"data.ca.crt: text -> none"}, data{"theirs": "d"}, map[string][]byte{"ca.crt": binary}},
+	} {
+		is := &corev1.ConfigMap{ObjectMeta: s.meta(c.name)}
+		s.create(is.DeepCopy())
+		if got(s, is); c.has != nil {
+			is.Data = c.has
+			require.NoError(t, s.k.Update(t.Context(), is))
+		}
+		text := site + "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: " + c.name + "}\n" + c.says + "\n"
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		s.run("configure", "--from-file", file, "--no-check", "--dry-run").is(0, c.shows...)
+		require.Equal(t, is.ResourceVersion, got(s, is).ResourceVersion, "--dry-run: %s", c.says)
+		s.run("configure", "--from-file", file, "--no-check", "--yes").is(0, "changed    ConfigMap "+s.ns+"/"+c.name)
+		got(s, is)
+		require.Equal(t, c.data, is.Data, c.says)
+		require.Equal(t, c.binary, is.BinaryData, c.says)
+		s.run("configure", "--from-file", file, "--no-check", "--yes").is(0, "all is as asked already")
+	}
 }

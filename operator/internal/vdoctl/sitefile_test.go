@@ -30,7 +30,7 @@ func TestWhatIsWrongWithASiteFileIsSaidWithItsDocument(t *testing.T) {
 		config + "spec:\n  suspend: true\n  suspend: false\n":                           `(?s)document 1: .*line 5: .*"suspend"`,
 		config + "\tspec: {}\n":                                                         `document 1: .*line 3: found a tab character`,
 		"---\n- a\n":                                                                    `document 1: .*cannot unmarshal array`,
-		"-----BEGIN PUBLIC KEY-----\nMFkw\n-----END PUBLIC KEY-----\n":                  `read site.yaml: it is no YAML file with a VDOConfig or`,
+		"-----BEGIN PUBLIC KEY-----\n4711\n-----END PUBLIC KEY-----\n":                  `read site.yaml: it is no YAML file with a VDOConfig or`,
 		"apiVersion: v1\nkind: Secret\nstringData: {username: a,\n password: 4711}\n":   `document 1: .*stringData of type string`,
 		"apiVersion: v1\nkind: Secret\ndata: {username: YQ==,\n password: \"4711!\"}\n": `document 1: .*illegal base64 data`,
 		config + "---\napiVersion: vdo.vmware.com/v1alpha1\nkind: VDOConfigList\n" +
@@ -39,13 +39,14 @@ func TestWhatIsWrongWithASiteFileIsSaidWithItsDocument(t *testing.T) {
 			`a cluster has one, and VDOConfig ns/a is there`,
 		config + bundle + "{name: b}\n" + bundle + "{name: c}\n": `document 3: a second DriverBundle: ` +
 			`the drivers are from one, and DriverBundle ns/b is there`,
+		strings.Replace(config+bundle+"{name: b}\n", "mirror.site/", "", 1):     `document 2: .*it names no registry`,
 		config + secret + "{name: b, namespace: ns}\n" + secret + "{name: b}\n": `document 3: Secret ns/b is there twice`,
 		config + "---\napiVersion: v1\nkind: List\nitems:\n" + item + item:      `document 3: ConfigMap ns/a is there twice`,
 	} {
 		_, err := parseSite("site.yaml", []byte(text), "ns")
 		require.Regexp(t, want, err, text)
 		require.Equal(t, fault.InvalidInput, fault.ReasonOf(err))
-		require.NotContains(t, err.Error(), "4711", "a password")
+		require.NotContains(t, err.Error(), "4711", "a password or a key")
 	}
 }
 
