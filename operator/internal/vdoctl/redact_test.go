@@ -3,9 +3,12 @@ package vdoctl
 import (
 	"archive/tar"
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"html"
 	"io"
+	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -28,7 +31,7 @@ func remains(text, secret string) (out []string) {
 
 func TestSecretsAreHiddenInAllForms(t *testing.T) {
 	for _, secret := range []string{
-		"it's: s3cret", "p4ss<and&w0rd5", "p@ss'W0rd <x4y5z>", `quoted"P4ss&x`, "alpha4 bravo4 charlie4 delta4 echo4 foxtrot4 golf4 hotel4 india4 juliet4 kilo4 lima4 mike4",
+		"it's: s3cret", "Canary\"7&<ü 1\\x", "p4ss<and&w0rd5", "p@ss'W0rd <x4y5z>", `quoted"P4ss&x`, "alpha4 bravo4 charlie4 delta4 echo4 foxtrot4 golf4 hotel4 india4 juliet4 kilo4 lima4 mike4",
 		"line-one-s3cret\nline-two-s3cret", "key=w0rd\nline-two-s3cret\nline-three-s3cret", strings.Repeat("s3cretLine\n", maxWhole/8),
 	} {
 		r := newRedactor()
@@ -51,6 +54,17 @@ func TestSecretsAreHiddenInAllForms(t *testing.T) {
 			"2026-01-01T00:00:00Z " + strings.ReplaceAll(secret, "\n", "\n2026-01-01T00:00:00Z "), "    " + strings.ReplaceAll(secret, "\n", "\n    "),
 		} {
 			require.Empty(t, remains(r.cleanText(text), secret), text)
+		}
+		if len(secret) > maxWhole {
+			continue
+		}
+		for _, text := range []string{strconv.Quote(secret), url.QueryEscape(secret), url.PathEscape(secret)} {
+			require.Equal(t, hidden, strings.Trim(r.cleanText(text), `"`))
+		}
+		for _, before := range []string{"", "u", "u:"} {
+			for _, coding := range []*base64.Encoding{base64.StdEncoding, base64.RawURLEncoding} {
+				require.Contains(t, r.cleanText(coding.EncodeToString([]byte(before+secret+":more"))), hidden)
+			}
 		}
 	}
 	r := newRedactor()
