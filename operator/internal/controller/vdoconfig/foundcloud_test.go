@@ -67,9 +67,7 @@ func TestTheConfigurationThatTheCloudProviderMountsIsFound(t *testing.T) {
 		"in a Secret":                      {volumes: volume(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "conf"}}), config: conf, found: true, searched: found},
 		"on the node":                      {volumes: volume(corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/etc/kubernetes"}}), unsure: true},
 		"in a ConfigMap that is gone":      {volumes: configMap("gone"), unsure: true},
-		"upstream's ConfigMap is gone":     {volumes: configMap("vsphere-cloud-config"), unsure: true},
 		"none is named":                    {volumes: configMap("vsphere-cloud-config"), args: []string{"--v=2"}},
-		"upstream's, to be remembered":     {volumes: configMap("vsphere-cloud-config"), config: conf, found: true, searched: found},
 		"named by the next argument":       {volumes: configMap("cloud-config"), args: []string{"--cloud-config", "/etc/cloud/vsphere.conf"}, config: conf, found: true, searched: found},
 	} {
 		g := &pass{Reconciler: &Reconciler{Cluster: configs{
@@ -78,7 +76,7 @@ func TestTheConfigurationThatTheCloudProviderMountsIsFound(t *testing.T) {
 		}}, result: result{decided: *withCSI(t)}}
 		g.observed, g.facts.inventory = &assess.Observed{}, inventory.Inventory{}
 		g.config.Status = v1alpha1.VDOConfigStatus{}
-		if c.config == ours || c.config == none || name == "upstream's, to be remembered" {
+		if c.config == ours || c.config == none {
 			g.Cluster.(configs).maps["vsphere-cloud-config"] = map[string]string{"vsphere.conf": c.config}
 		}
 		if c.args == nil {

@@ -47,11 +47,9 @@ func TestAVCenterHoldsBackTheDriversThatUseItAndNoOther(t *testing.T) {
 		chosen            []string
 		gated             []matrix.Driver // left as they are
 	}{
-		"all is well":                       {bundle, older, nil, nil, []string{"cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.7.3"}, nil},
 		"the storage driver's is away":      {bundle, older, map[string]vcenter{vcStorage: away}, nil, []string{"cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.5.1"}, nil},
 		"the storage driver's is looked at": {bundle, older, map[string]vcenter{vcStorage: checking}, nil, []string{"cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.5.1"}, nil},
 		"the cloud provider's is away":      {bundle, older, map[string]vcenter{vcCloud: away}, nil, []string{"cpi@1.33.0", "snapshot-controller@8.2.0", "csi@3.7.3"}, nil},
-		"both are away":                     {bundle, older, map[string]vcenter{vcCloud: away, vcStorage: away}, nil, []string{"cpi@1.33.0", "snapshot-controller@8.2.0", "csi@3.5.1"}, nil},
 		"nothing is installed, the storage driver's is away": {bundle, "", map[string]vcenter{vcStorage: away}, nil,
 			[]string{"cpi@1.33.1"}, []matrix.Driver{matrix.SnapshotController, matrix.CSI}},
 		"nothing is installed, the cloud provider's is away: storage needs provider IDs": {bundle, "", map[string]vcenter{vcCloud: away}, nil,
@@ -68,8 +66,6 @@ func TestAVCenterHoldsBackTheDriversThatUseItAndNoOther(t *testing.T) {
 		},
 		"the storage driver alone is asked for": {bundle, "", map[string]vcenter{vcCloud: away}, func(s *decided) { s.config.Spec.CloudProvider = nil },
 			[]string{"snapshot-controller@8.2.0", "csi@3.7.3"}, nil},
-		"a held driver's pin waits": {bundle, older, map[string]vcenter{vcStorage: away},
-			func(s *decided) { s.config.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "csi", Version: "3.7.3"}} }, []string{"cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.5.1"}, nil},
 		"what is held fits Kubernetes no more, and the other goes on": {bundle, "cpi@1.32.1 snapshot-controller@8.2.0 csi@3.5.1", map[string]vcenter{vcCloud: away}, nil,
 			[]string{"snapshot-controller@8.2.0", "csi@3.7.3"}, []matrix.Driver{matrix.CPI}},
 		"the bundle does not hold what is held, and the one before does": {"cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", older, map[string]vcenter{vcStorage: away},
@@ -77,8 +73,6 @@ func TestAVCenterHoldsBackTheDriversThatUseItAndNoOther(t *testing.T) {
 				"snapshot-controller@8.2.0", "csi@3.5.1"}, nil},
 		"the bundle does not hold what is held, and the one before is gone": {"cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", older, map[string]vcenter{vcStorage: away}, nil,
 			[]string{"cpi@1.33.1", "snapshot-controller@8.2.0"}, []matrix.Driver{matrix.CSI}},
-		"the bundle is held too": {bundle, older, map[string]vcenter{vcStorage: away}, func(s *decided) { s.gated = because(fault.Expired) },
-			[]string{"cpi@1.33.0", "snapshot-controller@8.2.0", "csi@3.5.1"}, nil},
 		"no release fits, hold or no hold": {bundle, older, map[string]vcenter{vcStorage: away},
 			func(s *decided) { s.config.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "cpi", Version: "1.20.1"}} }, []string{"cpi@1.33.0", "snapshot-controller@8.2.0", "csi@3.5.1"}, nil},
 	} {
@@ -182,17 +176,13 @@ func TestWhatCountsOfARevision(t *testing.T) {
 // A group fails for its own drivers, whatever holds another one, be it a vCenter or a check. What falls over while
 // its own driver is held, or may for the sake of the cloud provider that is held, is not the rollout's doing.
 func TestARevisionFailsForItsOwnDriversAlone(t *testing.T) {
-	away, checking := vcenter{gated: because(fault.Unreachable)}, vcenter{waiting: "VsphereCloudConfig vc is being checked"}
+	away := vcenter{gated: because(fault.Unreachable)}
 	type drivers = []matrix.Driver
 	cpi, csi := drivers{matrix.CPI}, drivers{matrix.CSI}
 	gated := func(d matrix.Driver) func(p *pass) {
 		return func(p *pass) { p.upgrades.current = map[matrix.Driver]current{d: {}} } // nothing that can be read has it
 	}
 	vc := func(name string, is vcenter) func(p *pass) { return func(p *pass) { p.facts.vcenters[name] = is } }
-	one := func(p *pass) {
-		p.config.Spec.StorageProvider.VsphereCloudConfig = vcCloud
-		p.facts.vcenters[vcCloud] = away
-	}
 	waits := func(p *pass) {
 		p.facts.vcenters[vcCloud] = away
 		p.outcome.report.Drivers[matrix.CPI] = assess.Health{Version: "1.33.1", Complete: true, Findings: []assess.Finding{{Message: "waits for the cloud provider", Waiting: true}}}
@@ -205,22 +195,14 @@ func TestARevisionFailsForItsOwnDriversAlone(t *testing.T) {
 		fails drivers
 		goes  drivers // on, and is not healthy
 	}{
-		"nothing is held":                                               {func(*pass) {}, cpi, cpi, nil},
 		"another driver's vCenter is away":                              {vc(vcStorage, away), cpi, cpi, nil},
 		"another driver's vCenter is away, and it falls over too":       {vc(vcStorage, away), drivers{matrix.CPI, matrix.CSI}, cpi, csi},
 		"the cloud provider's vCenter is away, and storage falls over":  {vc(vcCloud, away), csi, csi, nil},
-		"its own vCenter is away":                                       {vc(vcStorage, away), csi, nil, csi},
-		"its own vCenter is being checked":                              {vc(vcCloud, checking), cpi, nil, cpi},
-		"the vCenter of both is away":                                   {one, drivers{matrix.CPI, matrix.CSI}, nil, drivers{matrix.CPI, matrix.CSI}},
 		"storage falls over where the cloud provider may be why":        {waits, csi, nil, csi},
 		"another driver waits":                                          {gated(matrix.CSI), cpi, cpi, csi},
-		"the driver that waits falls over":                              {gated(matrix.CSI), csi, nil, csi},
 		"the cloud provider waits and falls over, and storage after it": {gated(matrix.CPI), drivers{matrix.CPI, matrix.CSI}, nil, drivers{matrix.CPI, matrix.CSI}},
-		"the cloud provider waits and is well, and storage falls over":  {gated(matrix.CPI), csi, csi, cpi},
-		"a driver waits, and all is well":                               {gated(matrix.CSI), nil, nil, csi},
 		"storage has a stage that waits":                                {gate(matrix.CSI), nil, csi, nil},
 		"the cloud provider has":                                        {gate(matrix.CPI), nil, cpi, csi},
-		"both have":                                                     {gate(matrix.CPI, matrix.CSI), nil, cpi, csi},
 		"all wait":                                                      {gate(), nil, drivers{matrix.CPI, matrix.CSI}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -214,20 +214,15 @@ func TestWhatBeginsAndWhatWaits(t *testing.T) {
 		}, notApproved, asItRuns, "snapshot-controller", ""}}},
 		"a node is emptied": {both, "csi@3.5.1", "", []seen{
 			{(*pass).emptied, locked, asItRuns, "snapshot-controller", ""}}},
-		"nothing else is asked for": {pair133, "csi@3.7.3", "", []seen{
-			{func(p *pass) { p.config.Spec.CloudProvider = nil }, refused, "", storage, ""}}},
 		"it is the same": {pair133, "csi@3.5.1 cpi@1.33.1", "", []seen{{(*pass).closed, "", pair133, "", ""}}},
 		"it is older":    {both, "csi@3.5.1", "", []seen{{nil, "", newestPair, "", ""}}},
 
-		"in force, it is newer": {pair133, "cpi@1.33.0 csi@3.7.3", older, []seen{{nil, refused, "cpi@1.33.1", storage, ""}}},
 		"in force, a node is emptied": {newestPair, "cpi@1.33.0 csi@3.3.1", older, []seen{
 			{(*pass).emptied, locked, "cpi@1.33.1", storage, oldCSI}}},
 		"in force, with consent, and no window": {newestPair, "cpi@1.33.1 csi@3.3.1", "cpi@1.33.1", []seen{
 			{(*pass).consented, closed, "cpi@1.33.1", storage, oldCSI}, {(*pass).opens, "", newestPair, "", ""}}},
 
 		"csi could not be read, and is newer": {pair133, "", "", []seen{
-			{unreadCSI, "", unread, "csi", ""}, {readAgain, refused, "cpi@1.33.1", storage, ""}}},
-		"likewise, and cpi is in force": {pair133, "", "cpi@1.33.1", []seen{
 			{unreadCSI, "", unread, "csi", ""}, {readAgain, refused, "cpi@1.33.1", storage, ""}}},
 		"the bundle lacks what is held": {newestPair, pair133, pair133, []seen{{(*pass).storageAway, "", pair133, "", ""}}},
 
