@@ -23,6 +23,24 @@ func ignore(kind string, paths ...string) *v1alpha1.DriftPolicy {
 	return &v1alpha1.DriftPolicy{Ignore: []v1alpha1.DriftIgnore{{Kind: kind, Paths: paths}}}
 }
 
+// ofPods say what runs, as whom and with what of the node.
+var ofPods = func() []string {
+	var all []string
+	for _, field := range []string{
+		"lifecycle", "livenessProbe", "readinessProbe", "startupProbe", "args", "command", "env", "envFrom", "volumeMounts", "volumeDevices",
+		"image", "imagePullPolicy", "securityContext", "ports", "name", "workingDir", "terminationMessagePath", "stdin",
+	} {
+		all = append(all, "/spec/template/spec/containers/0/"+field, "/spec/template/spec/containers/0/"+field+"/0")
+	}
+	for _, field := range []string{
+		"shareProcessNamespace", "hostAliases", "hostNetwork", "hostPID", "hostIPC", "hostUsers", "imagePullSecrets", "volumes", "serviceAccountName", "serviceAccount",
+		"automountServiceAccountToken", "dnsConfig", "dnsPolicy", "securityContext", "runtimeClassName", "initContainers/0/image", "ephemeralContainers", "nodeName", "resourceClaims",
+	} {
+		all = append(all, "/spec/template/spec/"+field)
+	}
+	return all
+}()
+
 func TestPathsThatMayBeLeftToOthers(t *testing.T) {
 	for _, path := range []string{
 		"/spec/replicas", "/metadata/annotations/example.com~1note", "/spec/template/spec/nodeSelector", "/spec/template/spec/tolerations",
@@ -34,26 +52,20 @@ func TestPathsThatMayBeLeftToOthers(t *testing.T) {
 		require.NoError(t, err, path)
 	}
 	for _, path := range []string{
-		"", "/", "spec/replicas", "/spec//replicas", "/a~b", "/a~2", "/metadata/annotations/*",
-		"/spec/template/spec/containers/*/resources", "/spec/template/spec/containers/vsphere-csi-controller/resources",
+		"/spec", "/metadata", "/spec/template", "/spec/template/spec", "/spec/template/spec/containers", "/spec/template/spec/containers/0",
+		"/spec/template/spec/containers/0/image", "/spec/template/spec/containers/1/securityContext", "/spec/template/spec/containers/0/securityContext/privileged",
+		"/spec/template/spec/initContainers/0/resources", "/spec/selector/matchLabels", "/spec/template/metadata/labels", "/spec/template/spec/volumes",
+		"/spec/template/spec/serviceAccountName", "/spec/template/spec/hostNetwork", "/metadata/labels", "/metadata/labels/vdo.vmware.com~1driver",
+		"/metadata/finalizers", "/rules", "/rules/0/verbs", "/roleRef", "/subjects", "/webhooks/0/clientConfig", "/kind", "", "spec/replicas", "/", "/spec//replicas", "/a~b", "/a~2",
+		"/spec/template/spec/containers/*/resources", "/spec/template/spec/containers/vsphere-csi-controller/resources", "/metadata/annotations/*",
 	} {
 		_, err := drift.Parse(ignore("Deployment", path))
 		require.Equal(t, fault.InvalidInput, fault.ReasonOf(err), path)
 		require.Contains(t, err.Error(), "spec.drift.ignore[0]", path)
 	}
-	// What runs, as whom and with what of the node; what identifies an object or gives rights.
-	const pod, annotations = "/spec/template/spec", "/spec/template/metadata/annotations/"
-	for _, path := range []string{
-		"/spec", "/metadata", "/spec/selector/matchLabels", "/spec/paused", "/rules/0/verbs", pod,
-		pod + "/securityContext", pod + "/volumes", pod + "/hostNetwork", pod + "/serviceAccountName",
-		pod + "/initContainers/0/resources", pod + "/containers/0", pod + "/containers/0/image",
-		pod + "/containers/0/args", pod + "/containers/0/env/0", pod + "/containers/0/securityContext/privileged",
-		"/metadata/labels", "/metadata/labels/app.kubernetes.io~1managed-by",
-		"/metadata/annotations", "/metadata/annotations/vdo.vmware.com~1x",
-		annotations + "container.apparmor.security.beta.kubernetes.io~1vsphere-csi-node",
-		annotations + "container.seccomp.security.alpha.kubernetes.io~1x",
-		annotations + "seccomp.security.alpha.kubernetes.io~1pod",
-	} {
+	for _, path := range append(ofPods, "/spec/paused", "/data", "/metadata/annotations", "/metadata/ownerReferences/0", "/metadata/annotations/vdo.vmware.com~1x",
+		"/spec/template/metadata/annotations/container.apparmor.security.beta.kubernetes.io~1vsphere-csi-node", "/spec/template/metadata/annotations/vdo.vmware.com~1config-hash",
+		"/spec/template/metadata/annotations/seccomp.security.alpha.kubernetes.io~1pod", "/spec/template/metadata/annotations") {
 		for _, kind := range []string{"Deployment", "DaemonSet"} {
 			_, err := drift.Parse(ignore(kind, path))
 			require.Equal(t, fault.InvalidInput, fault.ReasonOf(err), path)
@@ -61,14 +73,16 @@ func TestPathsThatMayBeLeftToOthers(t *testing.T) {
 		}
 	}
 	for kind, path := range map[string]string{
-		"ConfigMap": "/data/vsphere.conf", "StorageClass": "/parameters", "Other": "/spec/replicas",
+		"ConfigMap": "/data/vsphere.conf", "Service": "/spec/ports", "ServiceAccount": "/imagePullSecrets", "StorageClass": "/parameters",
+		"ValidatingWebhookConfiguration": "/webhooks/0/failurePolicy", "APIService": "/spec/caBundle", "Other": "/spec/replicas",
 	} {
 		_, err := drift.Parse(ignore(kind, path))
 		require.Equal(t, fault.InvalidInput, fault.ReasonOf(err), path)
 		_, err = drift.Parse(ignore(kind, "/metadata/annotations/team"))
 		require.NoError(t, err, kind)
 	}
-	for _, path := range []string{"tolerations/0", "tolerations/0/effect", "affinity/x/0/matchExpressions/0/values"} {
+	for _, path := range []string{"tolerations/0", "tolerations/0/effect", "topologySpreadConstraints/0/whenUnsatisfiable",
+		"affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/0/matchExpressions/0/values"} {
 		rules, err := drift.Parse(ignore("Deployment", "/spec/template/spec/"+path))
 		require.ErrorContains(t, err, "no names", path)
 		o := deployment(t, `{"spec":{"template":{"spec":{"tolerations":[{"key":"a","effect":"NoSchedule"}]}}}}`)
@@ -146,6 +160,7 @@ func TestARuleIsForTheObjectsThatItNames(t *testing.T) {
 		rule v1alpha1.DriftIgnore
 		is   bool
 	}{
+		"kind":                         {v1alpha1.DriftIgnore{Kind: "Deployment"}, true},
 		"another kind":                 {v1alpha1.DriftIgnore{Kind: "DaemonSet"}, false},
 		"driver":                       {v1alpha1.DriftIgnore{Kind: "Deployment", Driver: "csi"}, true},
 		"another driver":               {v1alpha1.DriftIgnore{Kind: "Deployment", Driver: "cpi"}, false},
