@@ -76,11 +76,13 @@ func sumPart(ctx context.Context, path string, size int64, want parts.Sum) error
 	return nil
 }
 
+const missing = "it is missing"
+
 // openPart opens a part of that size. It reports a defective part as [PartDamage].
 func openPart(path string, size int64) (*os.File, error) {
 	f, err := openQuietly(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, &PartDamage{path, "it is missing", fault.Incomplete}
+		return nil, &PartDamage{path, missing, fault.Incomplete}
 	}
 	if err != nil {
 		return nil, atomicfile.Fault("open", path, err)
@@ -208,7 +210,15 @@ func damaged(ctx context.Context, v *storage) error {
 
 // partFaults returns faults for damaged parts, with the remedy.
 func partFaults(l *parts.List, path string, damage []PartDamage) error {
-	hint := fmt.Sprintf("at most %d lost parts can be rebuilt: copy it again from where it was made", l.Recovery)
+	exists := func(d PartDamage) bool { return d.Why != missing }
+	if len(damage) >= int(l.Count()) && !slices.ContainsFunc(damage, exists) {
+		hint := fmt.Sprintf("put all parts beside it under their own names, %s to %s", l.Name(0), l.Name(l.All()-1))
+		return fault.Errorf(fault.Incomplete, "read parts", path, hint, "no part is there")
+	}
+	hint := "copy it again from where it was made, with the names of the parts"
+	if l.Recovery > 0 {
+		hint = fmt.Sprintf("at most %d of the parts can be rebuilt: ", l.Recovery) + hint
+	}
 	if len(damage) <= l.Recovery {
 		hint = "rebuild it with `" + fault.Quote("vdo-bundle", "repair", path) + "`"
 	}

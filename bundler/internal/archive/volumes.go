@@ -8,6 +8,8 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/atomicfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -66,6 +68,11 @@ func (v *storage) size() (size int64, err error) {
 func openStorage(path string) (*storage, error) {
 	if filepath.Ext(path) == parts.Suffix {
 		return openVolumes(path)
+	}
+	list := strings.TrimSuffix(path, filepath.Ext(path)) + parts.Suffix
+	if l, err := readParts(list); err == nil && slices.Contains(l.Names(), filepath.Base(path)) {
+		hint := "name the list of all parts: " + fault.Quote(list)
+		return nil, fault.Errorf(fault.InvalidInput, "open", path, hint, "it is one part of a bundle")
 	}
 	f, err := openRegular(path)
 	if err == nil {
