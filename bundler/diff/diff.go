@@ -24,12 +24,14 @@ import (
 
 // Difference is how two bundles differ. It is not verified: see package verify.
 type Difference struct {
-	From     image.Digest `json:"from"` // root of the first bundle
-	To       image.Digest `json:"to"`   // root of the second bundle
-	Releases Changes      `json:"releases"`
-	Images   Changes      `json:"images"`
-	Matrix   MatrixChange `json:"matrix"`
-	Layers   LayerChange  `json:"layers"`
+	From image.Digest `json:"from"` // root of the first bundle
+	To   image.Digest `json:"to"`   // root of the second bundle
+	// Platforms is the change of the kept platforms, which gives images other digests; nil if there is none.
+	Platforms *Change      `json:"platforms,omitempty"`
+	Releases  Changes      `json:"releases"`
+	Images    Changes      `json:"images"`
+	Matrix    MatrixChange `json:"matrix"`
+	Layers    LayerChange  `json:"layers"`
 }
 
 // Changes are sorted by name.
@@ -87,8 +89,13 @@ func Bundles(ctx context.Context, from, to *pinned.Bundle) (*Difference, error) 
 	if err != nil {
 		return nil, fmt.Errorf("read the second bundle: %w", err)
 	}
+	var platforms *Change
+	was, is := image.JoinPlatforms(a.Contents.Lock.Platforms), image.JoinPlatforms(b.Contents.Lock.Platforms)
+	if was != is {
+		platforms = &Change{Name: "platforms", From: was, To: is}
+	}
 	return &Difference{
-		From: a.Root, To: b.Root,
+		From: a.Root, To: b.Root, Platforms: platforms,
 		Releases: compare(a.Contents.Lock.Releases, b.Contents.Lock.Releases, bundle.Release.ID, diffRelease),
 		Images:   compare(a.Contents.Lock.Images, b.Contents.Lock.Images, imageName, diffImage),
 		Matrix:   Matrices(a.Matrix, b.Matrix),

@@ -282,6 +282,9 @@ func (p *printer) difference(d *diff.Difference) {
 	}
 	p.line("from %s", d.From)
 	p.line("to   %s", d.To)
+	if x := d.Platforms; x != nil {
+		p.line("platforms: %s, was %s", x.To, x.From)
+	}
 	p.changes("releases", d.Releases)
 	p.changes("images", d.Images)
 	p.matrix(d.Matrix)
