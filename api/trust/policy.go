@@ -109,7 +109,7 @@ func checkThreshold(threshold, signers, entries int) error {
 	case threshold < 1:
 		return badPolicy("a threshold is 1 or more", "a threshold of %d would accept unsigned bundles", threshold)
 	case threshold > signers:
-		return badPolicy("lower the threshold or add keys", "a threshold of %d can never be met with %d distinct keys", threshold, signers)
+		return badPolicy("lower the threshold or add keys", "a threshold of %d can never be met with %s", threshold, plural(signers, "distinct key"))
 	}
 	return nil
 }

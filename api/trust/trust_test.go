@@ -228,7 +228,7 @@ func TestOneKeyUnderTwoIDsCountsOnce(t *testing.T) {
 	p := policy(t, 2, key(t, "a", a), key(t, "a-again", a), key(t, "b", b))
 	untrusted(verify(p, blobs.by(t, a)))(t, "signed by 1 distinct key (a)")
 
-	fails(trust.NewPolicy(2, key(t, "a", a), key(t, "a-again", a)))(t, "", "can never be met with 1 distinct keys")
+	fails(trust.NewPolicy(2, key(t, "a", a), key(t, "a-again", a)))(t, "", "can never be met with 1 distinct key")
 
 	p = policy(t, 1, key(t, "a", a), key(t, "a-again", a, trust.KeyOptions{Revoked: true}))
 	untrusted(verify(p, blobs.by(t, a)))(t, "revoked")

@@ -4,7 +4,7 @@
 //
 // An error is printed as lines "error: what: why" and "hint: what to do", one pair per independent
 // problem. With --format json it is one JSON object on standard error: {"error": {"reason",
-// "exitCode", "problems": [{"reason", "message", "hint"}]}}, after a line {"message"} per warning. With
+// "exitCode", "problems": [{"reason", "message", "hint"}]}}, after a line {"message"} per message. With
 // --progress json there are also lines {"phase", "items", "done", "bytes", "moved"} and
 // {"phase", "failed"}.
 package cli

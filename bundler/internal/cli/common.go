@@ -235,11 +235,20 @@ func (f *outputFlags) vacant(name string, inputs ...string) error {
 
 func (f *outputFlags) bindFormat(cmd *cobra.Command) { flags.Format(cmd, &f.format) }
 
+// say writes a message to standard error, in the form of the warnings and errors there.
+func (c *common) say(format string, args ...any) {
+	if c.json() && c.progress == progressAuto {
+		writeEvent(c.err, message(fmt.Sprintf(format, args...)))
+		return
+	}
+	c.app.say(format, args...)
+}
+
 // bindProgress binds --quiet and --progress, for long commands.
 func (c *common) bindProgress(cmd *cobra.Command) {
 	c.shows = true
 	flags.Group(cmd, flags.Output, func(fl *pflag.FlagSet) {
-		fl.BoolVarP(&c.quiet, "quiet", "q", false, "do not show progress, only warnings")
+		fl.BoolVarP(&c.quiet, "quiet", "q", false, "do not show progress")
 		fl.Var(&flags.Choice{To: &c.app.progress, Of: []string{progressAuto, progressLines, progressJSON}}, "progress",
 			"show progress as auto (lines, and none with --format json), lines, or json (all of standard error)")
 	})

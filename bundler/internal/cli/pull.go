@@ -113,7 +113,7 @@ func (o *pullOptions) run(cmd *cobra.Command) error {
 	if err := fault.Join(err, in.Target.Close()); err != nil {
 		return err
 	}
-	o.sayUpstream(o.app, pulled)
+	o.sayUpstream(&o.common, pulled)
 	return o.showMoved(o.inParts(dest), pulled)
 }
 
@@ -251,7 +251,7 @@ func (f *upstreamFlags) upstreamPolicy() (*upstream.Policy, error) {
 }
 
 // sayUpstream reports the verified and carried upstream signatures.
-func (f *upstreamFlags) sayUpstream(a *app, p *pull.Pulled) {
+func (f *upstreamFlags) sayUpstream(c *common, p *pull.Pulled) {
 	signed := 0
 	for _, v := range p.Verified {
 		if len(v.SignedBy) > 0 {
@@ -259,10 +259,10 @@ func (f *upstreamFlags) sayUpstream(a *app, p *pull.Pulled) {
 		}
 	}
 	if len(p.Verified) > 0 {
-		a.say("upstream: %d images signed as the policy demands, %d taken unsigned as it allows", signed, len(p.Verified)-signed)
+		c.say("upstream: %d images signed as the policy demands, %d taken unsigned as it allows", signed, len(p.Verified)-signed)
 	}
 	if p.Attached > 0 {
-		a.say("upstream: %d signatures, attestations and SBOMs taken along", p.Attached)
+		c.say("upstream: %d signatures, attestations and SBOMs taken along", p.Attached)
 	}
 }
 
