@@ -139,7 +139,7 @@ func namespaceEnds(ctx context.Context, c client.Reader, namespace string) error
 	err := errors.Join(c.Get(ctx, client.ObjectKey{Name: namespace}, &in),
 		c.List(ctx, &configs, client.InNamespace(namespace)))
 	if err != nil || in.DeletionTimestamp == nil || len(configs.Items) == 0 {
-		return nil // the commands report what they cannot read
+		return nil //nolint:nilerr // the commands report what they cannot read
 	}
 	name := configs.Items[0].Name
 	return fault.Errorf(fault.Conflict, "use", "Namespace "+namespace, "end the wait, which leaves the drivers installed: "+
