@@ -58,7 +58,7 @@ func (a *applier) apply(ctx context.Context, u *unstructured.Unstructured, dryRu
 		return out, clusterstate.Fault("read "+name, err)
 	}
 	// A CRD may wait for a resource that only the operator ends.
-	if kind := u.GroupVersionKind(); before.GetDeletionTimestamp() != nil && kind.Kind != "CustomResourceDefinition" {
+	if kind := u.GroupVersionKind(); before.GetDeletionTimestamp() != nil && kind.Kind != crdKind {
 		hint := "wait until it is gone, then run the same command again"
 		if kind.Group == v1alpha1.GroupVersion.Group {
 			hint += "; `vdoctl status` shows what it waits for. If no operator runs, install it: `vdoctl deploy` without -f"
