@@ -32,13 +32,13 @@ var order = [][]string{
 }
 
 // wave returns a step's position in order. Unlisted kinds go with the permissions. The network plug-in goes last,
-// since an orderly removal of the others needs it.
+// since an orderly removal of the others needs it. The mirror set goes with it: nodes find its images by the set.
 func wave(s Step) int {
 	at := slices.IndexFunc(order, func(kinds []string) bool { return slices.Contains(kinds, s.Kind) })
 	if at < 0 {
 		at = len(order) - 2
 	}
-	if s.Driver == matrix.CNI {
+	if s.Driver == matrix.CNI || s.Driver == drivers.MirrorSet {
 		at += len(order)
 	}
 	return at
