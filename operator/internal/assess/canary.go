@@ -103,7 +103,7 @@ func (o *Observed) Canaries(chosen labels.Selector) Canaries {
 	}
 	switch slices.Sort(lacks); {
 	case len(c.Nodes) == 0:
-		c.Why, c.Idle = "no node is chosen", true
+		c.Why, c.Idle = fmt.Sprintf("no node matches the canary selector %q", chosen.String()), true
 	case up == 0:
 		c.Why, c.Idle = fmt.Sprintf("no chosen node is ready (%s)", few(c.Nodes, ", ")), len(lacks) == 0
 	default:

@@ -158,7 +158,7 @@ func TestCanaries(t *testing.T) {
 		"all went later":                 {pods: []pod{ok("a"), ok("b")}, away: []string{"a", "b"}, later: true, idle: true, why: "no chosen node is ready (a, b)"},
 		"pods are replaced by others":    {pods: []pod{before("a"), before("b")}, rolling: true, why: "a has the pod of before; b has the pod of before"},
 		"it is not known yet":            {pods: []pod{before("a"), before("b")}, behind: true, why: "a has the pod of before; b has the pod of before"},
-		"nobody is chosen":               {pods: []pod{before("a")}, chosen: "none", idle: true, why: "no node is chosen"},
+		"nobody is chosen":               {pods: []pod{before("a")}, chosen: "none", idle: true, why: `no node matches the canary selector "role=none"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := assess.Observed{DaemonSets: []appsv1.DaemonSet{daemonSet("vmware-system-csi", "vsphere-csi-node", "csi", "3.7.3", 3, 0, 3)}}

@@ -161,7 +161,7 @@ func TestDriftThatIsLeftIsNoChange(t *testing.T) {
 	changed.Cause, changed.Stage = plan.Drift, render.StageCSINode
 	p.outcome.plan = &plan.Plan{Steps: []plan.Step{left, changed}}
 	require.False(t, p.missing()[0].BeingMade)
-	require.Equal(t, "no node is chosen", p.canaries().Why)
+	require.Equal(t, `no node matches the canary selector ""`, p.canaries().Why)
 	p.outcome.plan.Changing = map[matrix.Driver]bool{matrix.CSI: true}
 	require.True(t, p.missing()[0].BeingMade, "a changed driver is applied whole")
 }
