@@ -237,11 +237,7 @@ func (f *outputFlags) bindFormat(cmd *cobra.Command) { flags.Format(cmd, &f.form
 
 // say writes a message to standard error, in the form of the warnings and errors there.
 func (c *common) say(format string, args ...any) {
-	if c.json() && c.progress == progressAuto {
-		writeEvent(c.err, message(fmt.Sprintf(format, args...)))
-		return
-	}
-	c.app.say(format, args...)
+	c.reporter().Warn(fmt.Sprintf(format, args...))
 }
 
 // bindProgress binds --quiet and --progress, for long commands.
