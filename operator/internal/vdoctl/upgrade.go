@@ -90,13 +90,13 @@ func (a *app) revisions(l *lines, r revisionList) {
 		t.Row(name, x.Releases, x.Outcome, when(x.Since), dash(x.ApprovedBy), shortBundle(x.Bundle))
 	}
 	if len(r.Revisions) == 0 {
-		l.printf("Nothing was installed yet.")
+		l.printf("No revision is on record.")
 	} else {
 		l.table(t)
 		l.printf("* current")
 	}
 	for _, x := range r.Revisions {
-		l.block(x.Name+" "+strings.ToLower(x.Outcome), x.Reason)
+		l.block(x.Name+" "+x.Outcome, x.Reason)
 	}
 	r.Candidate.text(l)
 	if r.HeldBack != "" {

@@ -245,7 +245,7 @@ func TestUpgradeIsListedAndApprovedInOnesOwnName(t *testing.T) {
 
 	s.waits("r4-44444444", "cpi@1.33.1, csi@3.7.3", "NotApproved")
 	out := s.run("upgrade", "list").is(0, "r2-22222222 *", "jane",
-		"r3-33333333 rolledback: it was not healthy after 15m", "waits r4-44444444 (NotApproved)",
+		"r3-33333333 RolledBack: it was not healthy after 15m", "waits r4-44444444 (NotApproved)",
 		"why csi: nodes change", "do: vdoctl upgrade approve r4-44444444")
 	require.Less(t, strings.Index(out, "r2-22222222"), strings.Index(out, "r1-11111111"), "newest first")
 	require.Contains(t, s.ok("upgrade", "list", "-o", "json"), `"toDo": "vdoctl upgrade approve r4-44444444"`)
