@@ -256,7 +256,7 @@ certificates:
 	key, err := os.ReadFile(l.path("site/vdo.pub"))
 	require.NoError(l.t, err)
 	require.NoError(l.t, os.WriteFile(l.path("site/release.pub"), key, 0o600))
-	for _, c := range l.guide("deploy/docs/security.md", "From keys to certificates") {
+	for _, c := range l.guide("deploy/docs/security.md", "To another key, or from keys to certificates") {
 		l.typed(l.kubectl(), c)
 	}
 }
