@@ -64,14 +64,13 @@ func (r *reading) open(offset int64) (io.ReadCloser, error) {
 // position is the progress of an item; it reports every change.
 type position struct {
 	progress run.Progress
-	at       int64
+	at       atomic.Int64 // a target may still read in its own goroutine when another attempt starts
 }
 
 func (p *position) set(to int64) {
-	if to != p.at {
-		p.progress.Moved(to - p.at)
+	if was := p.at.Swap(to); was != to {
+		p.progress.Moved(to - was)
 	}
-	p.at = to
 }
 
 // counted reports the bytes read through it.
@@ -82,7 +81,7 @@ type counted struct {
 
 func (c *counted) Read(b []byte) (int, error) {
 	n, err := c.ReadCloser.Read(b)
-	c.of.position.set(c.of.position.at + int64(n))
+	c.of.position.set(c.of.position.at.Load() + int64(n))
 	if err != nil && !errors.Is(err, io.EOF) {
 		c.of.failed.Store(true)
 	}
