@@ -303,6 +303,7 @@ func TestALinkedVCenterIsWaitedFor(t *testing.T) {
 	require.NoError(t, s.Create(t.Context(), none))
 	w.complete(firstName)
 	require.NotContains(t, east.changes, "make account "+firstName)
+	east.give(firstName, "Datastore-new", "site", true) // which leaves before the account that both share
 	w.gone(before, 0)
 
 	east.looks = 1000

@@ -31,6 +31,11 @@ func (s *Site) Delete(ctx context.Context) error {
 	if err := s.removeSecret(ctx, r); err != nil {
 		return err
 	}
+	for _, account := range slices.Sorted(maps.Keys(r.accounts())) {
+		if err := s.takeAway(ctx, r, account, r.accounts()[account]); err != nil {
+			return err
+		}
+	}
 	if err := s.each(func(p *Place) error { return s.clear(ctx, r, p) }); err != nil {
 		return err
 	}
@@ -121,12 +126,7 @@ func (s *Site) gone(ctx context.Context, o client.Object, kind, account string) 
 }
 
 func (s *Site) clear(ctx context.Context, r *record, p *Place) error {
-	names := slices.Sorted(maps.Keys(r.accounts()))
-	for _, account := range names {
-		if err := s.takeAway(ctx, r, p, account, r.accounts()[account]); err != nil {
-			return err
-		}
-	}
+	names := slices.Collect(maps.Keys(r.accounts()))
 	for _, account := range slices.Sorted(maps.Keys(r.place(p).Permissions)) {
 		if !slices.ContainsFunc(names, func(n string) bool { return s.same(ctx, n, account) }) {
 			s.did(Change{VCenter: p.Name, Do: Leave, Kind: "account", Name: account, Account: account,
@@ -136,42 +136,52 @@ func (s *Site) clear(ctx context.Context, r *record, p *Place) error {
 	return s.clearRoles(ctx, r, p)
 }
 
-// takeAway removes an account's permissions, and the account if it was created here. It leaves an account untouched if
-// the record calls it created here but its description does not.
-func (s *Site) takeAway(ctx context.Context, r *record, p *Place, account string, made bool) error {
-	found := vcenter.Account{}
-	if made {
-		var err error
-		if found, err = p.Account(ctx, account); err != nil {
-			return err
+// takeAway removes an account's permissions in all vCenters, then the account if it was created here: linked vCenters
+// share it. It leaves an account untouched if the record calls it created here but its description does not.
+func (s *Site) takeAway(ctx context.Context, r *record, account string, made bool) error {
+	own := func(p *Place) (found vcenter.Account, err error) {
+		if made {
+			found, err = p.Account(ctx, account)
 		}
+		return found, err
 	}
-	leave := Change{VCenter: p.Name, Do: Leave, Kind: "account", Name: account, Account: account, Note: "it was not made here"}
-	if found.Exists && found.Description != s.description() {
-		leave.Note = "it was not made for this Secret of this cluster, by its description"
-		s.did(leave)
-		return nil
-	}
-	before := r.permissionsOf(ctx, p, account)
-	if found.Exists { // the record may be older than what its own account has
-		has, err := p.Permissions(ctx, account)
+	err := s.each(func(p *Place) error {
+		found, err := own(p)
 		if err != nil {
 			return err
 		}
-		for id := range has {
-			before[id] = nil
+		leave := Change{VCenter: p.Name, Do: Leave, Kind: "account", Name: account, Account: account, Note: "it was not made here"}
+		if found.Exists && found.Description != s.description() {
+			leave.Note = "it was not made for this Secret of this cluster, by its description"
+			s.did(leave)
+			return nil
 		}
-	}
-	if err := s.takePermissions(ctx, p, account, found.Exists, before); err != nil {
+		before := r.permissionsOf(ctx, p, account)
+		if found.Exists { // the record may be older than what its own account has
+			has, err := p.Permissions(ctx, account)
+			if err != nil {
+				return err
+			}
+			for id := range has {
+				before[id] = nil
+			}
+		}
+		if err := s.takePermissions(ctx, p, account, found.Exists, before); err != nil || made {
+			return err
+		}
+		s.did(leave)
+		return nil
+	})
+	if err != nil {
 		return err
 	}
-	if !made {
-		s.did(leave)
-	}
-	if !found.Exists {
-		return nil
-	}
-	return s.act(Change{VCenter: p.Name, Do: Remove, Kind: "account", Name: account, Account: account}, func() error { return p.RemoveAccount(ctx, account) })
+	return s.each(func(p *Place) error {
+		found, err := own(p)
+		if err != nil || !found.Exists || found.Description != s.description() {
+			return err
+		}
+		return s.act(Change{VCenter: p.Name, Do: Remove, Kind: "account", Name: account, Account: account}, func() error { return p.RemoveAccount(ctx, account) })
+	})
 }
 
 // takePermissions removes the recorded permissions of an account, except unchanged ones, and reports the earlier ones.

@@ -118,7 +118,7 @@ func (s *Site) retire(ctx context.Context, r *record) error {
 	if err := s.quiet(ctx, r, r.Account, r.Made); err != nil {
 		return err
 	}
-	if err := s.each(func(p *Place) error { return s.takeAway(ctx, r, p, r.Account, r.Made) }); err != nil {
+	if err := s.takeAway(ctx, r, r.Account, r.Made); err != nil {
 		return err
 	}
 	s.elsewhere(r)
