@@ -93,7 +93,7 @@ func Turned(results []Result, policy *v1alpha1.PreflightPolicy) []Result {
 		override := &Override{To: c.Action, Was: r.Action, Reason: c.Reason}
 		switch {
 		case c.Action == v1alpha1.PreflightWarn && r.Action > Warn:
-			r.Override, r.Action, r.Severity = override, Warn, Warning
+			r.Override, r.Action, r.Severity, r.Stops = override, Warn, Warning, false
 		case c.Action == v1alpha1.PreflightDisabled && slices.ContainsFunc(out, func(o Result) bool { return o.ID == r.ID }):
 			continue
 		case c.Action == v1alpha1.PreflightDisabled:

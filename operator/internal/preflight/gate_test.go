@@ -110,8 +110,9 @@ func TestACheckIsTurnedDown(t *testing.T) {
 	require.Equal(t, []string{"vm-hardware", "Disabled", "BlockInstall"}, []string{hardware.ID, hardware.Action, hardware.Override.Was})
 
 	down := []v1alpha1.PreflightCheck{turn("vcenter-account", v1alpha1.PreflightWarn)}
-	unread := []preflight.Result{{ID: "vcenter-account", Action: preflight.BlockInstall}}
+	unread := []preflight.Result{{ID: "vcenter-account", Action: preflight.BlockInstall, Stops: true}}
 	unread = preflight.Turned(unread, &v1alpha1.PreflightPolicy{Checks: down})
+	require.False(t, unread[0].Stops)
 	require.Equal(t, unread, preflight.Only(unread, func(preflight.ID) bool { return false }), "others may be missing")
 
 	require.Equal(t, preflight.BlockInstall, preflight.Worst(raw), "what was found is not changed")

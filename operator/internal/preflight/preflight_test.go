@@ -199,6 +199,8 @@ var failing = []struct {
 	{"another vCenter than before", vcenterError(fault.Conflict, "use"), "vcenter-version", preflight.BlockInstall, nil},
 	{"host that is away", vcenterError(fault.Unreachable, "connect to"), "vcenter-connection", preflight.BlockInstall, nil},
 	{"vCenter that is still checked", vcenterError(fault.Incomplete, "use"), "vcenter-connection", preflight.BlockInstall, nil},
+	{"fault of its own check", vcenterError(fault.InvalidInput, "check"), "vcenter-connection", preflight.BlockInstall, nil},
+	{"another vCenter in its own check", vcenterError(fault.Conflict, "check"), "vcenter-version", preflight.BlockInstall, nil},
 	{"datacenter that is not there", vcenterError(fault.NotFound, "find datacenters in"), "vcenter-datacenters", preflight.BlockInstall, nil},
 	{"user name that the storage driver refuses", func(s *preflight.Snapshot) {
 		s.VCenters[0].Username = "vdo@my_domain.example" // vsphere-csi-driver v3.7.3, pkg/common/config/config.go

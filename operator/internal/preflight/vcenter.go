@@ -44,10 +44,10 @@ func about(err error) ID {
 	case slices.Contains([]fault.Reason{fault.Unauthorized, fault.AccountLocked, fault.Forbidden, fault.NotFound}, reason),
 		op == "log in to" && (reason == fault.InvalidInput || reason == fault.Throttled):
 		return "vcenter-account" // or its Secret
-	case op == "use" && slices.Contains([]fault.Reason{fault.Incompatible, fault.Conflict, fault.InvalidInput}, reason),
-		op == "connect to" && reason == fault.InvalidInput:
+	case reason == fault.Incompatible, reason == fault.Conflict,
+		(op == "use" || op == "connect to") && reason == fault.InvalidInput:
 		return "vcenter-version" // it is no vCenter, another one, or an old one
-	case reason == fault.CertificateInvalid, reason == fault.InvalidInput: // of spec.ca
+	case reason == fault.CertificateInvalid, op == "read the CA certificates of":
 		return certificate // unlike a connection, it does not recover by itself
 	}
 	return connection

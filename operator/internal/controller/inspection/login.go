@@ -79,7 +79,9 @@ func unverified(vcc *v1alpha1.VsphereCloudConfig) error {
 		Err: errors.New("it has not been checked since its last change"), Hint: "see its conditions"}
 	ready := meta.FindStatusCondition(vcc.Status.Conditions, v1alpha1.ConditionReady)
 	if ready != nil && ready.Status == metav1.ConditionFalse && ready.ObservedGeneration == vcc.Generation {
-		f.Reason, f.Err, f.Hint = fault.Reason(ready.Reason), errors.New(ready.Message), "correct what the VsphereCloudConfig's conditions name first"
+		f.Op = "check" // the fault's own is not known
+		f.Reason, f.Err = fault.Reason(ready.Reason), errors.New(ready.Message)
+		f.Hint = "correct what the VsphereCloudConfig's conditions name first"
 		if f.Reason == fault.NotFound && len(vcc.Status.MissingDatacenters) > 0 {
 			f.Op = "find datacenters in" // by which preflight knows the check
 		}
