@@ -173,6 +173,8 @@ func TestATokenTakesThePlaceOfThePassword(t *testing.T) {
 	for _, p := range []vcenter.Proof{{Token: "none"}, {Certificate: p.Token, Key: "none"}} {
 		refused(t, p.Apply(&tg), fault.NotFound, "none", "check the path")
 	}
+	p = vcenter.Proof{Key: p.Token}
+	refused(t, p.Apply(&tg), fault.InvalidInput, "one needs the other", "give both")
 }
 
 // Single sign-on issues a token for a certificate and a signature by its key, as

@@ -356,7 +356,10 @@ func (p *Proof) Apply(t *Target) error {
 		}
 		t.Token = Password(data)
 	}
-	if p.Certificate == "" && p.Key == "" {
+	switch certificate, key := p.Certificate != "", p.Key != ""; {
+	case certificate != key:
+		return fault.Errorf(fault.InvalidInput, "read --login-certificate and --login-key", "", "give both", "one needs the other")
+	case !key:
 		return nil
 	}
 	pair, err := tls.LoadX509KeyPair(p.Certificate, p.Key)

@@ -44,7 +44,7 @@ type site struct {
 	assumed bool   // without a VDOConfig
 	// given is the source of that account. proof replaces its password.
 	given string
-	proof vcenter.Proof
+	proof vcenter.Target
 	// preferAsked uses that account even if the Secret exists: an administrator logs in.
 	preferAsked bool
 }
@@ -128,7 +128,7 @@ func (s *site) target(ctx context.Context, v configured) (vcenter.Target, error)
 	if s.preferAsked || err != nil && s.login != nil && read.Username == "" && isMissing(err) {
 		read, err = s.login(ctx, t.Host)
 		read.Version, t.Given = "", s.given
-		err = fault.Join(err, s.proof.Apply(&t))
+		t.Token, t.Certificate, t.Sessions = s.proof.Token, s.proof.Certificate, s.proof.Sessions
 	}
 	if err != nil {
 		return t, s.inFile(err)
@@ -350,11 +350,13 @@ func (a *app) passwordOf(flag, file, env string) (password string, known bool, e
 // no finding about a vCenter.
 func (f *siteFlags) asks(a *app, s *site) error {
 	password, known, err := a.passwordOf("--password-file", f.passwordFile, passwordEnv)
+	var proof vcenter.Target
+	err = fault.Join(err, f.proof.Apply(&proof))
 	isProven := f.proof.Given() && !known
 	if err != nil || f.username == "" && !isProven {
 		return err
 	}
-	if s.proof, s.given = f.proof, givenLogin; isProven {
+	if s.proof, s.given = proof, givenLogin; isProven {
 		s.given, known = "--username, or the files in the place of its password", true
 	}
 	if !known && !a.interactive() {
