@@ -352,15 +352,15 @@ func (f changedField) items() []changedField {
 	slices.Sort(fields)
 	for _, field := range slices.Compact(fields) {
 		gone, made := without(was[field], is[field]), without(is[field], was[field])
-		for i := range max(len(gone), len(made)) {
-			item := changedField{Field: field}
-			if i < len(gone) {
-				item.From = gone[i]
-			}
-			if i < len(made) {
-				item.To = made[i]
-			}
-			out = append(out, item)
+		if len(gone) == 1 && len(made) == 1 {
+			out = append(out, changedField{Field: field, From: gone[0], To: made[0]})
+			continue
+		}
+		for _, text := range gone {
+			out = append(out, changedField{Field: field, From: text})
+		}
+		for _, text := range made {
+			out = append(out, changedField{Field: field, To: text})
 		}
 	}
 	if len(out) == 0 { // the order differs
@@ -369,7 +369,7 @@ func (f changedField) items() []changedField {
 	return out
 }
 
-// values adds the single values of a document by field. The name of a list's item is part of the field.
+// values adds the single values of a document by field. An item of a list with a key is a field, any other is a value.
 func values(to map[string][]string, field string, v any) {
 	switch v := v.(type) {
 	case map[string]any:
@@ -378,14 +378,15 @@ func values(to map[string][]string, field string, v any) {
 		}
 	case []any:
 		for _, item := range v {
-			at := field
-			if m, ok := item.(map[string]any); ok && m["name"] != nil {
-				at = fmt.Sprintf("%s[%v]", field, m["name"])
+			m, _ := item.(map[string]any)
+			if key := cmp.Or(m["name"], m["driver"], m["id"]); key != nil {
+				values(to, fmt.Sprintf("%s[%v]", field, key), item)
+			} else {
+				to[field] = append(to[field], textOf(item))
 			}
-			values(to, at, item)
 		}
 	default:
-		to[field] = append(to[field], fmt.Sprint(v))
+		to[field] = append(to[field], textOf(v))
 	}
 }
 
@@ -448,7 +449,14 @@ func (x edit) fields() (out []changedField) {
 
 func valueAt(u *unstructured.Unstructured, path []string) string {
 	v, has, _ := unstructured.NestedFieldNoCopy(u.Object, path...)
-	if text, isText := v.(string); isText || !has {
+	if !has {
+		return ""
+	}
+	return textOf(v)
+}
+
+func textOf(v any) string {
+	if text, is := v.(string); is {
 		return text
 	}
 	data, _ := json.Marshal(v) //nolint:errchkjson // what was a document is one

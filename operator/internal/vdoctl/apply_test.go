@@ -467,3 +467,29 @@ func TestAFileRefersToWhatTheClusterHasToo(t *testing.T) {
 		require.Equal(t, in, read.Username)
 	}
 }
+
+func TestALongListIsShownByItsChangedItems(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", maxValue)
+	for name, c := range map[string]struct {
+		from, to string
+		shows    []string
+	}{
+		"items with a key":    {`[{"driver": "csi", "version": "1"}, {"driver": "snap", "version": "2"}]`, `[{"driver": "csi"}, {"driver": "snap", "version": "3"}]`, []string{"f[csi].version: 1 -> none", "f[snap].version: 2 -> 3"}},
+		"swapped":             {`[{"id": "a", "is": 1000650000}, {"id": "b", "is": true}]`, `[{"id": "a", "is": true}, {"id": "b", "is": 1000650000}]`, []string{"f[a].is: 1000650000 -> true", "f[b].is: true -> 1000650000"}},
+		"one argument":        {`["--a=1", "--b"]`, `["--a=2", "--b"]`, []string{"f: --a=1 -> --a=2"}},
+		"several":             {`["--a", "--b"]`, `["--c", "--d"]`, []string{"f: --a -> none", "f: --b -> none", "f: --c", "f: --d"}},
+		"items without a key": {`[{"from": 1, "to": 2}, {"from": 3, "to": 4}]`, `[{"from": 1, "to": 4}, {"from": 3, "to": 2}]`, []string{`f: {"from":1,"to":2} -> none`, `f: {"from":3,"to":4} -> none`, `f: {"from":1,"to":4}`, `f: {"from":3,"to":2}`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var shows []string
+			more := `["` + long + `", `
+			f := changedField{Field: "f", From: more + c.from[1:], To: more + c.to[1:]}
+			for _, item := range f.items() {
+				shows = append(shows, item.String())
+			}
+			require.Equal(t, c.shows, shows)
+		})
+	}
+}
