@@ -171,7 +171,7 @@ func (o *vmsOptions) fix(ctx context.Context) error {
 		return err
 	}
 	changed := slices.DeleteFunc(slices.Clone(r.VMs), func(m maintenance.Machine) bool {
-		return !o.dryRun && !o.powerOff && (m.On || m.Node != "") || apart && len(m.Off) == 0 && !m.Begun
+		return !o.powerOff && (m.On || m.Node != "") || apart && len(m.Off) == 0 && !m.Begun
 	})
 	if o.hardware > preflight.LeastHardware {
 		if err := o.supported(ctx, &s, changed); err != nil {

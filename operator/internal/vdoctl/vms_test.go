@@ -128,11 +128,12 @@ clusters: [{name: a, cluster: {server: "https://127.0.0.1:1"}}]
 	out := fix(4, "--vm", "/site/west/vm/none")
 	require.Contains(t, out, "find VMs at /site/west/vm/none")
 	require.Contains(t, out, "add its datacenter to spec.datacenters, which has site/west")
-	for _, off := range []string{"--power-off", "--dry-run"} {
-		require.Contains(t, fix(8, append(folder, "--hardware-version", "99", off, "--yes")...),
+	for _, how := range []string{"--yes", "--dry-run"} {
+		require.Contains(t, fix(8, append(folder, "--hardware-version", "99", "--power-off", how)...),
 			"hardware of "+vms[0].Path+": its host does not support vmx-99")
 	}
-	out = fix(0, append(folder, "--hardware-version", "99")...) // it is on, and stays as it is
+	fix(0, append(folder, "--hardware-version", "99", "--dry-run")...) // it is on, and stays as it is
+	out = fix(0, append(folder, "--hardware-version", "99")...)
 	require.Contains(t, out, vms[0].Path+": hardware version, with the VM off")
 	require.NotContains(t, out, "setting")
 	out = fix(0, slices.Concat(folder, template, []string{"--hardware-version", "21", "--power-off", "--yes"})...)
