@@ -144,7 +144,7 @@ func namespaceEnds(ctx context.Context, c client.Reader, namespace string) error
 	name := configs.Items[0].Name
 	return fault.Errorf(fault.Conflict, "use", "Namespace "+namespace, "end the wait, which leaves the drivers installed: "+
 		"`kubectl -n "+namespace+" patch vdoconfig "+name+" --type merge -p '{\"metadata\":{\"finalizers\":null}}'`; "+
-		"then `vdoctl deploy` again: it adopts the drivers",
+		"then `vdoctl deploy BUNDLE -f FILE`, with which the operator adopts the drivers",
 		"it is being deleted, and waits for VDOConfig %s, whose operator is deleted too", name)
 }
 

@@ -174,8 +174,7 @@ func (o *deployOptions) run(ctx context.Context, src string) error {
 		if err == nil || fault.ReasonOf(err) == fault.InvalidInput {
 			err = o.refuseOlder(e.before, x)
 		}
-		ends := e.before.GetDeletionTimestamp() != nil
-		if faults = append(faults, err); err != nil && (ends || fault.ReasonOf(err) != fault.Conflict) {
+		if faults = append(faults, err); err != nil && fault.ReasonOf(err) != fault.Conflict {
 			break
 		}
 	}
