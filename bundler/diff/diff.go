@@ -237,7 +237,7 @@ func releaseEntry(doc *matrix.Document, r matrix.Release) entry {
 	needed := func(q matrix.Requirement) string {
 		return q.String() + map[bool]string{true: " (recommended)"}[q.Optional]
 	}
-	file := func(m matrix.Manifest) string { return m.Name + " " + m.SHA256[:min(len(m.SHA256), 12)] }
+	file := func(m matrix.Manifest) string { return fmt.Sprintf("%s %s, %d bytes", m.Name, m.SHA256, m.Size) }
 	basis := func(text string, isDerived bool) string { return map[bool]string{true: "derived, "}[isDerived] + text }
 	return entry{[]field{
 		{"state", stateText(r.State, r.Reason)},
