@@ -196,14 +196,15 @@ func Listed(from, to *matrix.Document, was, is matrix.ReleaseID) []string {
 }
 
 // needsBefore returns the needs of the newest older release of the same driver: a new release shows only other needs.
-func needsBefore(doc *matrix.Document, name string) (lines []string) {
+func needsBefore(doc *matrix.Document, name string) []string {
 	id, err := matrix.ParseReleaseID(name)
+	var older matrix.ReleaseID
 	for _, r := range doc.Releases { // sorted
 		if err == nil && r.Driver == id.Driver && r.Version.LessThan(id.Version) {
-			lines = needLines(doc, r.ReleaseID)
+			older = r.ReleaseID
 		}
 	}
-	return lines
+	return needLines(doc, older)
 }
 
 // entry is an entry of a matrix, with what people compare. It is complete, or has no fields.
