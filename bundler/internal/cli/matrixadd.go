@@ -35,11 +35,11 @@ func newMatrixAddCommand(a *app) *cobra.Command {
 		Use:   "add DRIVER@VERSION --manifests FOLDER",
 		Short: "Add a release to a matrix, from its manifests",
 		Long: `Writes the matrix with the next serial and one more release: its manifest files with
-size and sha256, and what they need of a cluster. Everything else comes from the release
-before, or from the one that --like names. In addresses and image overrides the new
-version replaces the old one, and ranges are marked as derived. If the matrix
-lists the release already, its files and needs are written again. The command shows the
-difference. Check it, above all the addresses, then sign the matrix.`,
+size and sha256, and what they need of a cluster. Everything else comes from the newest
+older release, or from the one that --like names. In addresses and image overrides the new
+version replaces the old one, and ranges are marked as derived. If the matrix lists the
+release already, its files and needs are written again. The command shows the difference.
+Check it, above all the addresses, then sign the matrix.`,
 		Example: `  vdo-bundle matrix add csi@3.8.0 --manifests csi-3.8.0 -o matrix.yaml
   vdo-bundle matrix add csi@3.8.0 --manifests csi-3.8.0 --k8s 1.32-1.35 --vsphere 8.0- --basis 'release notes' -o matrix.yaml
   vdo-bundle matrix sign matrix.yaml --key release.key`,
@@ -282,8 +282,8 @@ func newMatrixDiffCommand(a *app) *cobra.Command {
 		Long: `Shows which releases, services and vSphere aliases are new, gone or changed from one
 matrix document to another. It compares state, ranges, images and manifests with their
 addresses, and line by line what a release needs of a cluster. A new release shows all
-fields, and the needs that the release before it does not have. Write "" for the
-built-in matrix.`,
+fields, and how its needs differ from those of the newest older release in FROM. Write ""
+for the built-in matrix.`,
 		Example: `  vdo-bundle matrix diff old.yaml new.yaml
   vdo-bundle matrix diff "" new.yaml --format json`,
 		Args: flags.Exactly("FROM", "TO"),
