@@ -152,7 +152,8 @@ func (p *Policy) VerifyStatement(subject image.Digest, statements []Statement, n
 		}
 		first = cmp.Or(first, err)
 	}
-	if one := *p; p.threshold > 1 {
+	if p != nil && p.threshold > 1 {
+		one := *p
 		one.threshold = 1
 		if _, _, err := one.VerifyStatement(subject, statements, now); err == nil {
 			first = untrusted(subject, fault.CauseOf(first), "verify the statement with a policy of threshold 1: each pull signs its own")

@@ -51,6 +51,7 @@ func TestStatementsAreHeldAgainstThePolicy(t *testing.T) {
 		require.Nil(t, predicate)
 	}
 	refused(one, "root", nil, "there is no such statement")
+	refused(nil, "root", statements(t, blobs, attested(t, blobs, "root", `{}`, a)), "the trust policy is empty")
 	refused(one, "root", statements(t, blobs, attested(t, blobs, "root", `{}`, stranger)), "by none of these keys")
 	refused(one, "root", statements(t, blobs, attested(t, blobs, "other", `{}`, a)), "of another digest, "+subject("other").String())
 	refused(one.WithRevokedDigests(subject("root")), "root", statements(t, blobs, attested(t, blobs, "root", `{}`, a)), "revoked this digest")
