@@ -156,7 +156,7 @@ func (p *Policy) VerifyStatement(subject image.Digest, statements []Statement, n
 		one := *p
 		one.threshold = 1
 		if _, _, err := one.VerifyStatement(subject, statements, now); err == nil {
-			first = untrusted(subject, fault.CauseOf(first), "verify the statement with a policy of threshold 1: each pull signs its own")
+			first = untrusted(subject, fault.CauseOf(first), "verify the statement with a policy of threshold 1")
 		}
 	}
 	return Verified{}, nil, first
