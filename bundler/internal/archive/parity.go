@@ -211,9 +211,9 @@ func damaged(ctx context.Context, v *storage) error {
 // partFaults returns faults for damaged parts, with the remedy.
 func partFaults(l *parts.List, path string, damage []PartDamage) error {
 	exists := func(d PartDamage) bool { return d.Why != missing }
-	if len(damage) >= int(l.Count()) && !slices.ContainsFunc(damage, exists) {
+	if len(damage) > l.Recovery && len(damage) >= int(l.Count()) && !slices.ContainsFunc(damage, exists) {
 		hint := fmt.Sprintf("put all parts beside it under their own names, %s to %s", l.Name(0), l.Name(l.All()-1))
-		return fault.Errorf(fault.Incomplete, "read parts", path, hint, "no part is there")
+		return fault.Errorf(fault.Incomplete, "read parts", path, hint, "none of its parts is there")
 	}
 	hint := "copy it again from where it was made, with the names of the parts"
 	if l.Recovery > 0 {
