@@ -239,6 +239,9 @@ type Repaired struct {
 // Repair checks the sums of all parts and rebuilds bad ones. Without damage it needs no right to write.
 func Repair(ctx context.Context, path string) (*Repaired, error) {
 	if filepath.Ext(path) != parts.Suffix { // named by its archive
+		if err := notOnePart("repair", path); err != nil {
+			return nil, err
+		}
 		path += parts.Suffix
 	}
 	l, err := readParts(path)

@@ -69,10 +69,8 @@ func openStorage(path string) (*storage, error) {
 	if filepath.Ext(path) == parts.Suffix {
 		return openVolumes(path)
 	}
-	list := strings.TrimSuffix(path, filepath.Ext(path)) + parts.Suffix
-	if l, err := readParts(list); err == nil && slices.Contains(l.Names(), filepath.Base(path)) {
-		hint := "name the list of all parts: " + fault.Quote(list)
-		return nil, fault.Errorf(fault.InvalidInput, "open", path, hint, "it is one part of a bundle")
+	if err := notOnePart("open", path); err != nil {
+		return nil, err
 	}
 	f, err := openRegular(path)
 	if err == nil {
@@ -82,6 +80,16 @@ func openStorage(path string) (*storage, error) {
 		return openVolumes(path + parts.Suffix)
 	}
 	return nil, openFault(path, err)
+}
+
+// notOnePart returns a fault if the path is one part of an archive.
+func notOnePart(op, path string) error {
+	list := strings.TrimSuffix(path, filepath.Ext(path)) + parts.Suffix
+	if l, err := readParts(list); err == nil && slices.Contains(l.Names(), filepath.Base(path)) {
+		hint := "name the list of all parts: " + fault.Quote(list)
+		return fault.Errorf(fault.InvalidInput, op, path, hint, "it is one part of a bundle")
+	}
+	return nil
 }
 
 func readParts(path string) (*parts.List, error) {
