@@ -85,7 +85,7 @@ passwords are those of vdo-bundle sign.`,
 	}
 	o.bindReplace(cmd, "all signatures that are there already")
 	cmd.Flags().BoolVar(&o.add, "add", false, "keep those that are there; after an edit, use --replace")
-	o.signingFlags.bind(cmd, "key", signingKeyHelp, &o.registryFlags)
+	o.signingFlags.bind(cmd, "key", signingKeyHelp, &o.common)
 	flags.Group(cmd, flags.Registries, o.bindCA) // of the TSA
 	flags.Group(cmd, flags.Tuning, o.bindRequests)
 	return cmd
@@ -106,7 +106,7 @@ func (o *matrixSignOptions) run(cmd *cobra.Command, file string) error {
 	if err != nil {
 		return err
 	}
-	s, err := o.signer(cmd.Context(), o.app)
+	s, err := o.signer(cmd.Context())
 	if err != nil {
 		return err
 	}

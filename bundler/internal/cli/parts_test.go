@@ -2,7 +2,9 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"net/http"
 	"testing"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 )
 
 func TestMovedLineNamesASourceOfItsOwn(t *testing.T) {
@@ -129,4 +132,14 @@ func TestEventsAreLinesOfJSON(t *testing.T) {
 	require.NoError(t, err)
 	o.Paused("registry.site", 6*time.Second)
 	require.Equal(t, `{"message":"registry.site limits requests: waiting 6s"}`+"\n", out.String())
+
+	out.Reset()
+	c.registryFlags = registryFlags{retries: 1, timeout: time.Minute}
+	authority, _, err := (&signingFlags{by: c, timestampServer: "https://tsa.site"}).timestamps()
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	tsa, busy := authority.Client, &remote.AnswerError{Status: http.StatusTooManyRequests, After: 6 * time.Second}
+	require.ErrorIs(t, tsa.Wait(ctx, tsa.Host("tsa.site"), busy, 1), context.DeadlineExceeded)
+	require.Equal(t, `{"message":"tsa.site limits requests: waiting 6s"}`+"\n", out.String())
 }

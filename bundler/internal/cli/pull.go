@@ -88,7 +88,7 @@ func (o *pullOptions) bind(cmd *cobra.Command) {
 		fl.StringVar(&o.lockFile, "lock", "", "pull what this `LOCK` names, instead of a selection")
 	})
 	with(cmd, o.bindLock, o.upstreamFlags.bind, o.bindSignatureFormat)
-	o.signingFlags.bind(cmd, "sign-key", "sign the bundle with this private `KEY` (as sign --key)", &o.registryFlags)
+	o.signingFlags.bind(cmd, "sign-key", "sign the bundle with this private `KEY` (as sign --key)", &o.common)
 	flags.Group(cmd, flags.Signing, func(fl *pflag.FlagSet) {
 		fl.BoolVar(&o.provenance, "provenance", false, "attach a statement of how the bundle was built (SLSA, in-toto), signed with --sign-key")
 	})
@@ -136,7 +136,7 @@ func (o *pullOptions) input(cmd *cobra.Command, dest location) (w world, in pull
 	if in.Base, err = o.openBase(ctx, w.client); err != nil {
 		return w, in, err
 	}
-	if in.Signer, err = o.signer(ctx, o.app); err != nil {
+	if in.Signer, err = o.signer(ctx); err != nil {
 		return w, in, err
 	}
 	if in.Signer == nil && o.provenance {

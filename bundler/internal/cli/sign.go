@@ -54,7 +54,7 @@ policies that check the images of pods need that.`,
 		Args: flags.Exactly("SRC", "--key KEY"),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) },
 	}
-	o.signingFlags.bind(cmd, "key", signingKeyHelp, &o.registryFlags)
+	o.signingFlags.bind(cmd, "key", signingKeyHelp, &o.common)
 	flags.Group(cmd, flags.Signing, func(fl *pflag.FlagSet) {
 		fl.StringVar(&o.identity, "identity", "", "what the signature calls the bundle: `HOST/PATH` (default the registry's repository)")
 	})
@@ -68,7 +68,7 @@ func (o *signOptions) run(cmd *cobra.Command, src string) error {
 	}
 	ctx := cmd.Context()
 	return o.read(ctx, src, verify.Rules{}, func(b opened) error {
-		signer, err := o.signer(ctx, o.app)
+		signer, err := o.signer(ctx)
 		if err != nil {
 			return err
 		}
@@ -99,12 +99,12 @@ type signingFlags struct {
 	passwordFlags
 	certificate, certificateChain   string
 	timestampServer, timestampRoots string
-	net                             *registryFlags // CAs, retries and timeout for the TSA
+	by                              *common // of the command, with CAs, retries and timeout for the TSA
 }
 
-// bind binds the flags, with the name of the key's flag and the network settings.
-func (f *signingFlags) bind(cmd *cobra.Command, flag, help string, net *registryFlags) {
-	f.flag, f.net = "--"+flag, net
+// bind binds the flags, with the name of the key's flag and the settings of the command.
+func (f *signingFlags) bind(cmd *cobra.Command, flag, help string, by *common) {
+	f.flag, f.by = "--"+flag, by
 	flags.Group(cmd, flags.Signing, func(fl *pflag.FlagSet) {
 		fl.StringVar(&f.key, flag, "", help)
 		f.passwordFlags.bind(fl)
@@ -127,15 +127,15 @@ func (f *signingFlags) bindSignatureFormat(cmd *cobra.Command) {
 }
 
 // signer loads the flag's private key and certificate; nil without a key. It requests time stamps within ctx.
-func (f *signingFlags) signer(ctx context.Context, a *app) (*trust.Signer, error) {
+func (f *signingFlags) signer(ctx context.Context) (*trust.Signer, error) {
 	if err := f.check(); err != nil || f.key == "" {
 		return nil, err
 	}
-	authority, roots, err := f.timestamps(a)
+	authority, roots, err := f.timestamps()
 	if err != nil {
 		return nil, err
 	}
-	signer, err := f.privateKey(ctx, a)
+	signer, err := f.privateKey(ctx)
 	if err != nil || f.certificate == "" {
 		return signer, err
 	}
@@ -174,7 +174,7 @@ func (f *signingFlags) check() error {
 }
 
 // timestamps returns the TSA client and its roots; nil if not given.
-func (f *signingFlags) timestamps(a *app) (authority *timestamp.Authority, roots trust.TimestampRoots, err error) {
+func (f *signingFlags) timestamps() (authority *timestamp.Authority, roots trust.TimestampRoots, err error) {
 	if f.timestampServer == "" {
 		return nil, roots, nil
 	}
@@ -185,8 +185,8 @@ func (f *signingFlags) timestamps(a *app) (authority *timestamp.Authority, roots
 	if err != nil {
 		return nil, roots, err
 	}
-	net := registryFlags{caFiles: f.net.caFiles, concurrency: 1, retries: f.net.retries, timeout: f.net.timeout}
-	options, err := net.options(&common{app: a})
+	net := registryFlags{caFiles: f.by.caFiles, concurrency: 1, retries: f.by.retries, timeout: f.by.timeout}
+	options, err := net.options(f.by)
 	if err != nil {
 		return nil, roots, err
 	}
@@ -198,10 +198,10 @@ func (f *signingFlags) timestamps(a *app) (authority *timestamp.Authority, roots
 }
 
 // privateKey loads a private key from a file, a token or a KMS.
-func (f *signingFlags) privateKey(ctx context.Context, a *app) (*trust.Signer, error) {
+func (f *signingFlags) privateKey(ctx context.Context) (*trust.Signer, error) {
 	name := f.key
 	if strings.HasPrefix(name, token.Scheme) {
-		return f.tokenKey(ctx, a, name)
+		return f.tokenKey(ctx, name)
 	}
 	if kms.IsURI(name) {
 		key, err := kms.Open(ctx, name)
@@ -217,7 +217,7 @@ func (f *signingFlags) privateKey(ctx context.Context, a *app) (*trust.Signer, e
 	// The key derivation takes 64 MiB; free them before layers move.
 	defer debug.FreeOSMemory()
 	signer, err := trust.LoadSigner(name, pem, func() ([]byte, error) {
-		return f.password(ctx, a, "Password of "+name+": ")
+		return f.password(ctx, f.by.app, "Password of "+name+": ")
 	})
 	if wrong, ok := errors.AsType[*fault.Error](err); ok && wrong.Reason == fault.Unauthorized && f.found != "" {
 		wrong.Hint += ", not the one in " + f.found
@@ -226,14 +226,14 @@ func (f *signingFlags) privateKey(ctx context.Context, a *app) (*trust.Signer, e
 }
 
 // tokenKey opens a key on a token, until the program ends.
-func (f *signingFlags) tokenKey(ctx context.Context, a *app, name string) (*trust.Signer, error) {
+func (f *signingFlags) tokenKey(ctx context.Context, name string) (*trust.Signer, error) {
 	uri, err := token.ParseURI(name)
 	if err != nil {
 		return nil, err
 	}
 	var pin []byte
 	if token.Available {
-		if pin, err = f.pin(ctx, a, uri); err != nil {
+		if pin, err = f.pin(ctx, f.by.app, uri); err != nil {
 			return nil, fmt.Errorf("open key %s: %w", uri, err)
 		}
 	}
