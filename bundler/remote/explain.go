@@ -272,8 +272,9 @@ func (c *Client) explainAnswer(h *Host, out *fault.Error, a *AnswerError) {
 func certificateHint(host string, err error) string {
 	invalid, _ := errors.AsType[x509.CertificateInvalidError](err)
 	_, isOtherName := errors.AsType[x509.HostnameError](err)
+	inPlace := ", or for a proxy that answers in its place"
 	if isProxy(err) {
-		host = "the proxy"
+		host, inPlace = "the proxy", ""
 	}
 	switch {
 	case isOtherName:
@@ -281,8 +282,7 @@ func certificateHint(host string, err error) string {
 	case invalid.Cert != nil && invalid.Reason == x509.Expired:
 		return "have the certificate of " + host + " renewed, or correct this machine's clock"
 	}
-	return "pass --ca-file with the certificate of the authority that signed for " + host +
-		", or for a proxy that answers in its place"
+	return "pass --ca-file with the certificate of the authority that signed for " + host + inPlace
 }
 
 func loginHint(h *Host) string {

@@ -343,15 +343,16 @@ func TestErrorsOfTheNetworkHaveTheirRemedies(t *testing.T) {
 	}
 	err = remote.Explain(c, "registry.site", &net.OpError{Op: "proxyconnect", Err: expired})
 	wantFault(t, err, fault.CertificateInvalid, "the certificate of the proxy renewed")
+	unknown := &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}
+	err = remote.Explain(c, "registry.site", &net.OpError{Op: "proxyconnect", Err: unknown})
+	require.Regexp(t, "that signed for the proxy$", fault.HintOf(err))
 	for hint, errs := range map[string]map[fault.Reason]error{
-		"ulimit -n":                         {fault.Storage: os.NewSyscallError("socket", syscall.EMFILE)},
-		"or do less at a time":              {fault.Storage: os.NewSyscallError("socket", syscall.ENFILE)},
-		"a name that is in the certificate": {fault.CertificateInvalid: &tls.CertificateVerificationError{Err: x509.HostnameError{Certificate: &x509.Certificate{}}}},
-		"correct this machine's clock":      {fault.CertificateInvalid: expired},
-		"for a proxy that answers in its place": {
-			fault.CertificateInvalid: &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}},
-		},
-		"the port, DNS and the network to": {fault.Unreachable: os.NewSyscallError("connect", syscall.ECONNREFUSED)},
+		"ulimit -n":                             {fault.Storage: os.NewSyscallError("socket", syscall.EMFILE)},
+		"or do less at a time":                  {fault.Storage: os.NewSyscallError("socket", syscall.ENFILE)},
+		"a name that is in the certificate":     {fault.CertificateInvalid: &tls.CertificateVerificationError{Err: x509.HostnameError{Certificate: &x509.Certificate{}}}},
+		"correct this machine's clock":          {fault.CertificateInvalid: expired},
+		"for a proxy that answers in its place": {fault.CertificateInvalid: unknown},
+		"the port, DNS and the network to":      {fault.Unreachable: os.NewSyscallError("connect", syscall.ECONNREFUSED)},
 	} {
 		for reason, err := range errs {
 			wantFault(t, remote.Explain(c, "registry.site", &net.OpError{Op: "dial", Err: err}), reason, hint)
