@@ -79,6 +79,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"sync"
 	"syscall"
@@ -182,7 +183,11 @@ func proxies(env *httpproxy.Config) func(*http.Request) (*url.URL, error) {
 		u, err := url.Parse(value)
 		if err != nil || u.RawQuery != "" || u.Fragment != "" || strings.Contains(u.Path, "@") {
 			*proxy = "unusable" // NO_PROXY decides who needs it
-			bad[scheme] = fault.Errorf(fault.InvalidInput, "read", strings.ToUpper(scheme)+"_PROXY", "write "+
+			name := strings.ToUpper(scheme) + "_PROXY"
+			if os.Getenv(name) == "" {
+				name = strings.ToLower(name)
+			}
+			bad[scheme] = fault.Errorf(fault.InvalidInput, "read", name, "write "+
 				"http://USER:PASSWORD@PROXY:PORT, with each special character of the password percent-encoded "+
 				"(% as %25, # as %23, a space as %20)", "it is not the URL of a proxy")
 		}

@@ -83,6 +83,8 @@ func TestProxyOfTheEnvironment(t *testing.T) {
 		require.Contains(t, run(2, "http://user:proxy-secret"+rest), "error: read HTTPS_PROXY: it is not the URL of a proxy\nhint: write http")
 	}
 	w.must(t, "push", "a.tar", w.mirror.Host+"/vdo/drivers:2", "--ca-file", "ca.crt") // needs no proxy
+	w.vars = []string{"https_proxy=http://@["}
+	require.Contains(t, w.ends(t, 2, push...), "error: read https_proxy: it is not the URL of a proxy\n")
 	server.Close()
 	run(5, address)
 }
