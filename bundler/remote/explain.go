@@ -240,7 +240,7 @@ func (c *Client) explainAnswer(h *Host, out *fault.Error, a *AnswerError) {
 	case a.Status == http.StatusUnauthorized && (!a.scoped || !h.hasLogin()):
 		out.Reason, out.Hint = fault.Unauthorized, loginHint(h)
 		if a.login != "" {
-			out.Err = fmt.Errorf("%s refuses %s: %w", h.name, a.login, a)
+			out.Err = fmt.Errorf("%s refuses a request with %s: %w", h.name, a.login, a)
 		}
 	case a.Status == http.StatusUnauthorized, a.Status == http.StatusForbidden:
 		out.Reason, out.Hint = fault.Forbidden, "ask the registry's administrator for the right, or log in as another user: "+loginHint(h)

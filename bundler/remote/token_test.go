@@ -157,7 +157,7 @@ func TestAWrongPasswordIsSentOnceAndAnExpiredOneIsLookedUpAgain(t *testing.T) {
 			var group sync.WaitGroup
 			read := func(n int) {
 				_, err := c.Repository(image.MustReference(fmt.Sprintf("%s/image%d:1", host, n))).Root(t.Context())
-				isTold := strings.Contains(fault.Text(err), host+" refuses the login of u: ")
+				isTold := strings.Contains(fault.Text(err), host+" refuses a request with the login of u: ")
 				if fault.ReasonOf(err) != fault.Unauthorized || !isTold {
 					t.Error(err)
 				}

@@ -65,7 +65,7 @@ func TestLoginIsCheckedKeptAndForgotten(t *testing.T) {
 	w.write(t, "auth.json", []byte(`{"auths":{"`+host+`":{"auth":"`+annas+`"}}}`))
 	out, err = w.typed(t, "", push...)
 	require.ErrorContains(t, err, "exit status 6", out)
-	require.Contains(t, out, host+" refuses the login of anna from auth.json: ")
+	require.Contains(t, out, host+" refuses a request with the login of anna from auth.json: ")
 	out, err = w.typed(t, password, login...)
 	require.NoError(t, err, out)
 	require.Contains(t, out, "auth.json, in place of the login of anna")
