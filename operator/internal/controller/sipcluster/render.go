@@ -208,7 +208,7 @@ func (p *pass) existing() (kept map[string]services.Secret, running map[string]*
 	return kept, running
 }
 
-// typed returns an object as its type, as the API server, which serves none other, has it.
+// typed returns an object as its type. The API server's objects always convert.
 func typed[T any](o *unstructured.Unstructured) *T {
 	out := new(T)
 	_ = runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, out)
