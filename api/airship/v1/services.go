@@ -184,8 +184,13 @@ type Auth struct {
 	// issuer, and where Dex listens and stores its state.
 	// +optional
 	ConfigSecret SecretName `json:"configSecret,omitempty"`
-	// CASecret names a Secret, in the resource's own namespace, with the CA (tls.crt and tls.key) that issues
-	// the service's certificate. The operator renews the certificate. Default: the operator creates a CA.
+	// TLSSecret names a Secret of cert-manager's form: the certificate for the host of issuer
+	// (tls.crt), its key (tls.key) and the CA that clients trust (ca.crt). Default: the operator
+	// makes them, for ten years.
+	// +optional
+	TLSSecret SecretName `json:"tlsSecret,omitempty"`
+	// CASecret has no effect: write the certificate into tlsSecret. It is accepted from earlier
+	// versions, and an event reports it.
 	// +optional
 	CASecret SecretName `json:"caSecret,omitempty"`
 }

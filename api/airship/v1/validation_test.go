@@ -34,6 +34,7 @@ services:
       issuer: https://login.site.example:30012/dex
       configSecret: dex
       caSecret: login-ca
+      tlsSecret: login-tls
 `
 
 var shapes = []shape{

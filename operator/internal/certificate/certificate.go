@@ -9,11 +9,14 @@ import (
 	"crypto/elliptic"
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
 	"io"
 	"math/big"
+	"net"
 	"strings"
+	"time"
 )
 
 // Issued is a certificate with its private key.
@@ -41,6 +44,37 @@ func Issue(template *x509.Certificate, by *Issued, random io.Reader) (Issued, er
 	}
 	cert, err := x509.ParseCertificate(der)
 	return Issued{cert, key}, err
+}
+
+// Serving is a server's certificate, its key and the CA that clients trust, all PEM.
+type Serving struct{ CA, Cert, Key []byte }
+
+// IssueServing issues a certificate for a server's name or IP address. A CA that exists only for it signs it. The CA's
+// key is discarded, so that nothing can sign another one.
+func IssueServing(ca, host string, from, to time.Time, random io.Reader) (Serving, error) {
+	from, to = from.UTC().Truncate(time.Second), to.UTC().Truncate(time.Second)
+	by, err := Issue(&x509.Certificate{
+		Subject: pkix.Name{CommonName: ca}, NotBefore: from, NotAfter: to,
+		IsCA: true, MaxPathLenZero: true, KeyUsage: x509.KeyUsageCertSign,
+	}, nil, random)
+	if err != nil {
+		return Serving{}, err
+	}
+	template := &x509.Certificate{
+		Subject: pkix.Name{CommonName: host[:min(len(host), 64)]}, NotBefore: from, NotAfter: to,
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	if ip := net.ParseIP(host); ip != nil {
+		template.IPAddresses = []net.IP{ip}
+	} else {
+		template.DNSNames = []string{host}
+	}
+	leaf, err := Issue(template, &by, random)
+	if err != nil {
+		return Serving{}, err
+	}
+	key, err := EncodeKey(leaf.Key)
+	return Serving{CA: Encode(by.Cert.Raw), Cert: Encode(leaf.Cert.Raw), Key: key}, err
 }
 
 // Encode returns the PEM of a certificate's DER.

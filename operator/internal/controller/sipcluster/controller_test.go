@@ -420,6 +420,7 @@ services:
     - nodePort: PORT2
       issuer: https://login.tenant.site:30556
       configSecret: dex
+      caSecret: of-an-earlier-version
 `
 	const first, changed = "canary-5b0c-of-the-client", "canary-5b0c-another"
 	w, r := start(t)
@@ -465,6 +466,7 @@ services:
 	require.NotEmpty(t, runs.Endpoints)
 
 	all := mustJSON(t, w.get("t")) + told(r, "")
+	require.Contains(t, all, "spec.services.auth[0].caSecret has no effect; write a certificate into tlsSecret")
 	for _, s := range []string{first, changed, "PRIVATE KEY"} {
 		require.NotContains(t, all, s)
 	}

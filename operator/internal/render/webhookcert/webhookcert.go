@@ -14,7 +14,6 @@ package webhookcert
 
 import (
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/pem"
 	"fmt"
 	"io"
@@ -103,30 +102,12 @@ func ours(bundle []byte, now time.Time) []byte {
 
 // Issue makes a new CA and leaf.
 func Issue(now time.Time, random io.Reader) (*Certificate, error) {
-	notBefore, notAfter := now.Add(-skew).UTC().Truncate(time.Second), now.Add(Lifetime).UTC().Truncate(time.Second)
-	leaf, keyPEM := certificate.Issued{}, []byte(nil)
-	ca, err := certificate.Issue(&x509.Certificate{
-		Subject:   pkix.Name{CommonName: caName + now.UTC().Format("2006-01-02T15:04:05Z")},
-		NotBefore: notBefore, NotAfter: notAfter,
-		IsCA: true, MaxPathLenZero: true, KeyUsage: x509.KeyUsageCertSign,
-	}, nil, random)
-	if err == nil {
-		leaf, err = certificate.Issue(&x509.Certificate{
-			Subject:   pkix.Name{CommonName: DNSName},
-			DNSNames:  []string{DNSName},
-			NotBefore: notBefore, NotAfter: notAfter,
-			KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-		}, &ca, random)
-	}
-	if err == nil {
-		keyPEM, err = certificate.EncodeKey(leaf.Key)
-	}
+	ca := caName + now.UTC().Format("2006-01-02T15:04:05Z")
+	made, err := certificate.IssueServing(ca, DNSName, now.Add(-skew), now.Add(Lifetime), random)
 	if err != nil {
 		return nil, fault.Errorf(fault.Internal, "make certificate", DNSName, "", "%w", err)
 	}
-	return &Certificate{
-		CA: certificate.Encode(ca.Cert.Raw), Cert: certificate.Encode(leaf.Cert.Raw), Key: keyPEM,
-	}, nil
+	return &Certificate{CA: made.CA, Cert: made.Cert, Key: made.Key}, nil
 }
 
 // Parse reads a certificate from a Secret's data. The leaf must be for [DNSName], fit its key, and be signed by the

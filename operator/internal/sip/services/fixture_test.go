@@ -56,7 +56,7 @@ type Set []Service
 func (s Set) renewAt(t testing.TB) time.Time {
 	cert, err := certificate.Parse(keep(t, s)[Name("one", Auth, 0)+"-tls"]["tls.crt"])
 	require.NoError(t, err)
-	return renewAt(cert)
+	return cert.NotAfter.Add(-renewBefore)
 }
 
 func (in input) render() Set {

@@ -1,15 +1,11 @@
 package services
 
 import (
-	"bytes"
 	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"net/netip"
 	"net/url"
 	"path"
@@ -60,7 +56,7 @@ func (r *rendering) auth(s airship.Auth, index int) error {
 	if err := errors.Join(hostErr, textErr, r.allowed(connectors)); err != nil {
 		return err
 	}
-	tls, err := r.certify(s.CASecret, host)
+	tls, err := r.certify(s.TLSSecret, host)
 	if err != nil {
 		return err
 	}
@@ -222,113 +218,60 @@ func (r *rendering) dexReach(connects bool) []networkingv1.NetworkPolicyEgressRu
 	return append(append(rules, toPrefixes(r.in.Egress, tcpPort(1, 65535))...), dns)
 }
 
-// Validity of certificates. A leaf is renewed after two thirds of its life, a CA from here before a leaf could
-// outlive it.
+// A certificate that is made here serves for certificateLife: clients would have to trust each new one.
 const (
-	leafLife      = 90 * 24 * time.Hour
-	authorityLife = 10 * 365 * 24 * time.Hour
-	skew          = 5 * time.Minute // a node's clock may be behind
+	certificateLife = 10 * 365 * 24 * time.Hour
+	renewBefore     = 30 * 24 * time.Hour
+	skew            = 5 * time.Minute // a node's clock may be behind
 )
 
-// certify returns Dex's certificate with its key and the certificates that clients trust. It adds the CA if it was
-// made here. The kept certificate serves until its renewal.
-func (r *rendering) certify(ca airship.SecretName, host string) (Secret, error) {
-	by, trusted, err := r.authority(ca)
+// certify returns Dex's certificate with its key and the certificates that clients trust. The Secret that the spec
+// names has them, else they are made once.
+func (r *rendering) certify(name airship.SecretName, host string) (tls Secret, err error) {
+	if name == "" {
+		tls, err = serving(r.in.Kept[r.Name+suffixTLS], host, r.in.Now.Add(renewBefore))
+		if err != nil {
+			tls, err = r.makeCertificate(host)
+		}
+	} else if tls, err = r.secret(".tlsSecret", name, tlsCert, tlsKey); err == nil {
+		if tls, err = serving(tls, host, r.in.Now); err != nil {
+			err = r.wrong(".tlsSecret", err.Error(), "write a certificate for the host of issuer into tls.crt, "+
+				"and its key into tls.key, as cert-manager does; or leave tlsSecret out")
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
-	r.configMap(suffixTrust, map[string]string{tlsTrusted: string(trusted)})
-	kept := r.in.Kept[r.Name+suffixTLS]
-	leaf, err := r.read(kept)
-	if err == nil && r.in.Now.Before(renewAt(leaf.Cert)) && leaf.Cert.VerifyHostname(host) == nil &&
-		leaf.Cert.CheckSignatureFrom(by.Cert) == nil && bytes.Equal(kept[tlsTrusted], trusted) {
-		return kept, nil
+	r.configMap(suffixTrust, map[string]string{tlsTrusted: string(tls[tlsTrusted])})
+	return tls, nil
+}
+
+// serving returns what of a Secret's data serves a host until then. Without ca.crt, clients trust tls.crt itself.
+func serving(data Secret, host string, until time.Time) (Secret, error) {
+	leaf, _, err := certificate.Pair(data[tlsCert], data[tlsKey])
+	if err == nil {
+		err = leaf.VerifyHostname(host)
 	}
-	template := &x509.Certificate{
-		Subject:  pkix.Name{CommonName: r.Name},
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	if err == nil && !until.Before(leaf.NotAfter) {
+		err = fmt.Errorf("its certificate ends at %s", leaf.NotAfter.UTC().Format(time.DateOnly))
 	}
-	if ip := net.ParseIP(host); ip != nil {
-		template.IPAddresses = []net.IP{ip}
-	} else {
-		template.DNSNames = []string{host}
+	if err != nil {
+		return nil, err
 	}
-	made, err := r.issue(template, leafLife, &by)
+	trusted := data[tlsTrusted]
+	if len(trusted) == 0 {
+		trusted = data[tlsCert]
+	}
+	trusted, err = certificate.Public(trusted)
+	return Secret{tlsCert: data[tlsCert], tlsKey: data[tlsKey], tlsTrusted: trusted}, err
+}
+
+// makeCertificate makes a certificate below a CA of its own.
+func (r *rendering) makeCertificate(host string) (Secret, error) {
+	ca, now := "sip-login-ca "+r.in.Cluster.String(), r.in.Now
+	made, err := certificate.IssueServing(ca, host, now.Add(-skew), now.Add(certificateLife), rand.Reader)
 	if err != nil {
 		return nil, r.defect(err)
 	}
-	if !bytes.Equal(by.Cert.RawSubject, by.Cert.RawIssuer) { // clients need it for a chain to a root
-		made[tlsCert] = append(made[tlsCert], trusted...)
-	}
-	made[tlsTrusted] = trusted
-	return made, nil
-}
-
-// renewAt returns when two thirds of a certificate's life are over.
-func renewAt(c *x509.Certificate) time.Time {
-	return c.NotBefore.Add(c.NotAfter.Sub(c.NotBefore) * 2 / 3)
-}
-
-// authority returns the CA of a Secret, else one that is made once, and the certificates of it that clients trust.
-// The tenant's API server trusts it, so it has to outlive the certificates it issues.
-func (r *rendering) authority(name airship.SecretName) (by certificate.Issued, trusted []byte, err error) {
-	if name != "" {
-		data, err := r.secret(".caSecret", name, tlsCert, tlsKey)
-		if err != nil {
-			return by, nil, err
-		}
-		by, err = r.read(data)
-		if err == nil && (!by.Cert.IsCA || by.Cert.KeyUsage != 0 && by.Cert.KeyUsage&x509.KeyUsageCertSign == 0) {
-			err = errors.New("its certificate is not that of an authority")
-		}
-		if err != nil {
-			return by, nil, r.wrong(".caSecret", err.Error(), "write the authority's certificate alone into tls.crt "+
-				"and its private key into tls.key, PEM both, unencrypted; or leave caSecret out")
-		}
-		trusted, err = certificate.Public(data[tlsCert])
-		return by, trusted, err
-	}
-	own := r.in.Kept[r.Name+suffixCA]
-	by.Cert, by.Key, err = certificate.Pair(own[tlsCert], own[tlsKey])
-	switch { // a clock that went back must not replace the CA: tenants trust this one
-	case len(own) > 0 && err != nil:
-		return by, nil, r.wrong("", fmt.Sprintf("Secret %s%s: %v", r.Name, suffixCA, err),
-			"restore the Secret; or delete it, and give the new authority to the tenant's API server")
-	case err != nil || !r.in.Now.Add(leafLife).Before(by.Cert.NotAfter):
-		own, err = r.issue(&x509.Certificate{
-			Subject: pkix.Name{CommonName: "sip-login-ca " + r.in.Cluster.String()},
-			IsCA:    true, MaxPathLenZero: true, KeyUsage: x509.KeyUsageCertSign,
-		}, authorityLife, nil)
-		if err != nil {
-			return by, nil, r.defect(err)
-		}
-		by.Cert, by.Key, err = certificate.Pair(own[tlsCert], own[tlsKey])
-	}
-	r.keep(suffixCA, corev1.SecretTypeOpaque, own)
-	return by, own[tlsCert], err
-}
-
-// read returns a certificate and its private key, if valid now.
-func (r *rendering) read(data Secret) (certificate.Issued, error) {
-	cert, key, err := certificate.Pair(data[tlsCert], data[tlsKey])
-	if err == nil && (r.in.Now.Before(cert.NotBefore) || !r.in.Now.Before(cert.NotAfter)) {
-		err = fmt.Errorf("its certificate is valid from %s to %s: renew it",
-			cert.NotBefore.UTC().Format(time.DateOnly), cert.NotAfter.UTC().Format(time.DateOnly))
-	}
-	return certificate.Issued{Cert: cert, Key: key}, err
-}
-
-// issue issues a certificate, which does not outlive its issuer. A nil issuer makes it self-signed.
-func (r *rendering) issue(template *x509.Certificate, life time.Duration, by *certificate.Issued) (Secret, error) {
-	now := r.in.Now.UTC()
-	template.NotBefore, template.NotAfter = now.Add(-skew).Truncate(time.Second), now.Add(life).Truncate(time.Second)
-	if by != nil && template.NotAfter.After(by.Cert.NotAfter) {
-		template.NotAfter = by.Cert.NotAfter
-	}
-	made, err := certificate.Issue(template, by, rand.Reader)
-	if err != nil {
-		return nil, err
-	}
-	key, err := certificate.EncodeKey(made.Key)
-	return Secret{tlsCert: certificate.Encode(made.Cert.Raw), tlsKey: key}, err
+	return Secret{tlsCert: made.Cert, tlsKey: made.Key, tlsTrusted: made.CA}, nil
 }

@@ -33,7 +33,6 @@ const (
 	suffixPull     = "-pull"      // Secret: pull secret of the mirror
 	suffixHostKeys = "-host-keys" // Secret: of the jump host
 	suffixTLS      = "-tls"       // Secret: certificate of the login
-	suffixCA       = "-ca"        // Secret: the CA that was made for it
 	suffixTrust    = "-trust"     // ConfigMap: certificates that the login's clients trust
 )
 

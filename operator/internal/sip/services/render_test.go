@@ -323,7 +323,7 @@ func TestBadInputIsRefused(t *testing.T) {
 		"no user could log in":       {dexIs("staticClients: [{id: console}]"), Auth, "there are neither connectors nor staticPasswords"},
 		"no YAML of names":           {dexIs("- " + dexSecret), Auth, "auth[0].configSecret: config.yaml is not YAML of names"},
 		"a slash at the end":         {func(in *input) { in.Spec.Auth[0].Issuer += "/" }, Auth, "spec.services.auth[0].issuer: it is missing, no URL, or ends in a slash"},
-		"an authority without a key": {func(in *input) { in.Spec.Auth[0].CASecret = "dex" }, Auth, "auth[0].caSecret: the Secret tenants/dex has no tls.crt"},
+		"no certificate":             {func(in *input) { in.Spec.Auth[0].TLSSecret = "dex" }, Auth, "auth[0].tlsSecret: the Secret tenants/dex has no tls.crt"},
 		"no issuer":                  {func(in *input) { in.Spec.Auth[0].Issuer = "" }, Auth, "spec.services.auth[0].issuer: it is missing"},
 		"no settings":                {func(in *input) { in.Spec.Auth[0].ConfigSecret = "gone" }, Auth, "auth[0].configSecret: the Secret tenants/gone is not there"},
 		"a key that is none":         {func(in *input) { in.Spec.JumpHost[0].SSHAuthorizedKeys = []string{"ssh-rsa x"} }, JumpHost, "spec.services.jumpHost[0].sshAuthorizedKeys[0]"},
@@ -595,84 +595,74 @@ func accepted(t *testing.T, chain []byte, trusted, host string, now time.Time) e
 	return err
 }
 
-// The tenant's API server is told once what to trust: certificates are renewed below the
-// same authority, in time, and kept until then. So is the authority while the operator's clock is an hour back.
-func TestCertificatesAreRenewedBelowOneAuthority(t *testing.T) {
+// The tenant's API server is told once what to trust: the certificate is kept, also while the operator's clock is an
+// hour back, until it is for another host or ends soon. No key of an authority is kept.
+func TestTheOwnCertificateIsKept(t *testing.T) {
 	in := full(t)
 	set := rendered(t, in)
-	first, _, trusted := served(t, set)
-	chain := keep(t, set)[Name("one", Auth, 0)+"-tls"]["tls.crt"]
-	require.NoError(t, accepted(t, chain, trusted, "login.tenant.site", start))
-	for range 6 {
-		in.Kept, in.Now = keep(t, set), set.renewAt(t).Add(-time.Second)
-		same, _, _ := served(t, rendered(t, in))
-		require.Equal(t, first.Raw, same.Raw, "it is kept until it is to be renewed")
-		require.Less(t, 20*24*time.Hour, first.NotAfter.Sub(set.renewAt(t)), "there is time for a renewal that fails")
-
-		in.Now = set.renewAt(t)
-		set = rendered(t, in)
-		next, secret, still := served(t, set)
-		require.NotEqual(t, first.Raw, next.Raw)
-		require.Equal(t, trusted, still)
-		require.NoError(t, accepted(t, secret["tls.crt"], trusted, "login.tenant.site", in.Now))
-		require.True(t, set.renewAt(t).After(in.Now))
-		first = next
-	}
-	for _, now := range []time.Time{start.Add(-time.Hour), in.Now} { // then it is right again
-		in.Kept, in.Now = keep(t, set), now
-		set = rendered(t, in)
+	first, secret, trusted := served(t, set)
+	require.NoError(t, accepted(t, secret["tls.crt"], trusted, "login.tenant.site", start))
+	require.True(t, first.NotAfter.After(start.AddDate(9, 0, 0)))
+	for _, u := range set.of(t, Auth).Objects {
+		require.NotContains(t, u.GetName(), "-ca")
 	}
 	in.Kept = keep(t, set)
-	in.Spec.Auth[0].Issuer = "https://[fd00::7]:30556"
-	_, secret, still := served(t, rendered(t, in))
-	require.Equal(t, trusted, still)
-	require.NoError(t, accepted(t, secret["tls.crt"], still, "fd00::7", in.Now), "of another issuer")
+	for _, now := range []time.Time{start.Add(-time.Hour), set.renewAt(t).Add(-time.Second)} {
+		in.Now = now
+		same, _, still := served(t, rendered(t, in))
+		require.Equal(t, first.Raw, same.Raw)
+		require.Equal(t, trusted, still)
+	}
+	in.Now = set.renewAt(t)
+	next, secret, still := served(t, rendered(t, in))
+	require.NotEqual(t, first.Raw, next.Raw)
+	require.NoError(t, accepted(t, secret["tls.crt"], still, "login.tenant.site", in.Now))
+	in.Now, in.Spec.Auth[0].Issuer = start, "https://[fd00::7]:30556"
+	_, secret, still = served(t, rendered(t, in))
+	require.NoError(t, accepted(t, secret["tls.crt"], still, "fd00::7", start), "of another issuer")
 }
 
-// The site's own authority, a root or one below it, issues what is served, which does not outlive it.
-func TestTheSitesAuthorityIssues(t *testing.T) {
-	root, end := pki.Root(t, "site"), start.Add(24*time.Hour)
-	for name, authority := range map[string]pki.Authority{
-		"a root": root, "one below a root": root.Issue(t, pki.Spec{Name: "tenants", CA: true}),
-		"one that ends": root.Issue(t, pki.Spec{Name: "x", CA: true, NotAfter: end}),
-	} {
+// A certificate of the site's authority, a root or one below it, is served as it comes, with what clients trust.
+func TestTheSitesCertificateIsServed(t *testing.T) {
+	root := pki.Root(t, "site")
+	below := root.Issue(t, pki.Spec{Name: "tenants", CA: true})
+	spec := pki.Spec{Name: "login", DNS: []string{"login.tenant.site"}}
+	direct, chained := pairOf(t, root.Issue(t, spec)), pairOf(t, below.Issue(t, spec))
+	alone := pairOf(t, pki.Authority{}.Issue(t, spec))
+	direct["ca.crt"], chained["ca.crt"] = pairOf(t, root)["tls.crt"], pairOf(t, root)["tls.crt"]
+	chained["tls.crt"] = append(chained["tls.crt"], pairOf(t, below)["tls.crt"]...)
+	for name, site := range map[string]Secret{"of a root": direct, "below it": chained, "without ca.crt": alone} {
 		in := full(t)
-		in.Spec.Auth[0].CASecret = "site"
-		in.Secrets["site"] = pairOf(t, authority)
+		in.Spec.Auth[0].TLSSecret, in.Secrets["site"] = "site", site
 		set := rendered(t, in)
-		cert, secret, trusted := served(t, set)
+		_, secret, trusted := served(t, set)
+		require.Equal(t, site["tls.crt"], secret["tls.crt"], name)
 		require.NoError(t, accepted(t, secret["tls.crt"], trusted, "login.tenant.site", start), name)
-		of := string(pairOf(t, root)["tls.crt"])
-		require.NoError(t, accepted(t, secret["tls.crt"], of, "login.tenant.site", start), name)
-		require.Equal(t, name == "one that ends", cert.NotAfter.Equal(end))
-		for _, u := range set.of(t, Auth).Objects {
-			require.NotEqual(t, Name("one", Auth, 0)+"-ca", u.GetName(), "none is made")
-		}
 		in.Kept = keep(t, set)
 		require.Equal(t, all(set), all(rendered(t, in)), name)
 	}
 }
 
-func TestAuthoritiesThatCannotIssueAreRefused(t *testing.T) {
+func TestCertificatesThatCannotServeAreRefused(t *testing.T) {
 	root := pki.Root(t, "site")
-	site := pairOf(t, root)
+	spec := pki.Spec{Name: "login", DNS: []string{"login.tenant.site"}}
+	good, ended := pairOf(t, root.Issue(t, spec)), spec
+	ended.NotAfter = start
 	for name, secret := range map[string]Secret{
-		"not an authority": pairOf(t, root.Issue(t, pki.Spec{Name: "x"})),
-		"expired":          pairOf(t, root.Issue(t, pki.Spec{Name: "x", CA: true, NotAfter: start})),
-		"not yet":          pairOf(t, root.Issue(t, pki.Spec{Name: "x", CA: true, NotBefore: start.Add(time.Second)})),
-		"another's key":    {"tls.crt": site["tls.crt"], "tls.key": pairOf(t, pki.Root(t, "y"))["tls.key"]},
-		"its key beside":   {"tls.crt": slices.Concat(site["tls.crt"], site["tls.key"]), "tls.key": site["tls.key"]},
-		"no PEM":           {"tls.crt": []byte("x"), "tls.key": []byte("y")},
+		"for another":    pairOf(t, root),
+		"ended":          pairOf(t, root.Issue(t, ended)),
+		"another's key":  {"tls.crt": good["tls.crt"], "tls.key": pairOf(t, pki.Root(t, "y"))["tls.key"]},
+		"its key beside": {"tls.crt": slices.Concat(good["tls.crt"], good["tls.key"]), "tls.key": good["tls.key"]},
+		"a key as a CA":  {"tls.crt": good["tls.crt"], "tls.key": good["tls.key"], "ca.crt": good["tls.key"]},
+		"no PEM":         {"tls.crt": []byte("x"), "tls.key": []byte("y")},
 	} {
 		in := full(t)
-		in.Spec.Auth[0].CASecret = "site"
-		in.Secrets["site"] = secret
+		in.Spec.Auth[0].TLSSecret, in.Secrets["site"] = "site", secret
 		login := in.render().of(t, Auth)
-		err := login.Err
 		require.Empty(t, login.Objects, name)
-		require.ErrorContains(t, err, "spec.services.auth[0].caSecret", name)
-		require.Equal(t, fault.InvalidInput, fault.ReasonOf(err), name)
-		require.NotContains(t, fault.Text(err), "PRIVATE", name)
+		require.ErrorContains(t, login.Err, "spec.services.auth[0].tlsSecret", name)
+		require.Equal(t, fault.InvalidInput, fault.ReasonOf(login.Err), name)
+		require.NotContains(t, fault.Text(login.Err), "PRIVATE KEY---", name)
 	}
 }
 
