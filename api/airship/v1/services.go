@@ -138,10 +138,11 @@ type JumpHost struct {
 	// +optional
 	// +kubebuilder:pruning:PreserveUnknownFields
 	BMC *BMC `json:"bmc,omitempty"`
-	// SSHAuthorizedKeys may log in: public keys as in authorized_keys, without options.
+	// SSHAuthorizedKeys may log in: public keys as `ssh-keygen` makes them, TYPE KEY COMMENT, without options.
 	// +optional
 	// +kubebuilder:validation:MaxItems=256
 	// +kubebuilder:validation:items:MaxLength=16384
+	// +kubebuilder:validation:items:Pattern=`^\s*(ssh-(rsa|ed25519)|ecdsa-sha2-nistp(256|384|521)|sk-(ssh-ed25519|ecdsa-sha2-nistp256)@openssh[.]com) [A-Za-z0-9+/]+=*( .*)?\s*$`
 	// +listType=atomic
 	SSHAuthorizedKeys []string `json:"sshAuthorizedKeys,omitempty"`
 	// TrustedUserCAKeys are public keys of CAs. A user with a certificate of one of them for one of
@@ -149,6 +150,7 @@ type JumpHost struct {
 	// +optional
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=16384
+	// +kubebuilder:validation:items:Pattern=`^\s*(ssh-(rsa|ed25519)|ecdsa-sha2-nistp(256|384|521)|sk-(ssh-ed25519|ecdsa-sha2-nistp256)@openssh[.]com) [A-Za-z0-9+/]+=*( .*)?\s*$`
 	// +listType=atomic
 	TrustedUserCAKeys []string `json:"trustedUserCAKeys,omitempty"`
 	// AuthorizedPrincipals of such certificates. Default: ubuntu.

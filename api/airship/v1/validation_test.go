@@ -65,6 +65,14 @@ var shapes = []shape{
 	{"an unknown traffic policy", "", "services: {jumpHost: [{nodePort: 1, externalTrafficPolicy: Node}]}", "supported values"},
 	{"name of a Secret", "", "services: {jumpHost: [{nodePort: 1, nodeSSHPrivateKeys: ../etc}]}", "write the name of a Secret"},
 	{"a principal of two words", "", "services: {jumpHost: [{nodePort: 1, authorizedPrincipals: [a b]}]}", "should match"},
+	{"keys", "", "services: {jumpHost: [{nodePort: 1, sshAuthorizedKeys: [ssh-ed25519 AAAA, \"ecdsa-sha2-nistp256 AA== a b\\n\", " +
+		"sk-ssh-ed25519@openssh.com AA], trustedUserCAKeys: [ssh-rsa AA ca]}]}", ""},
+	{"a word", "", "services: {jumpHost: [{nodePort: 1, sshAuthorizedKeys: [x]}]}", "should match"},
+	{"the sample's key", "", "services: {jumpHost: [{nodePort: 1, sshAuthorizedKeys: [ssh-ed25519 YOUR-PUBLIC-KEY a]}]}", "should match"},
+	{"a key with options", "", "services: {jumpHost: [{nodePort: 1, sshAuthorizedKeys: ['command=\"ls\" ssh-rsa AA']}]}", "should match"},
+	{"two keys on one line", "", `services: {jumpHost: [{nodePort: 1, sshAuthorizedKeys: ["ssh-rsa AA\nssh-rsa AA"]}]}`, "should match"},
+	{"a certificate", "", "services: {jumpHost: [{nodePort: 1, sshAuthorizedKeys: [ssh-rsa-cert-v01@openssh.com AA]}]}", "should match"},
+	{"a CA that is no key", "", "services: {jumpHost: [{nodePort: 1, trustedUserCAKeys: [x]}]}", "should match"},
 	{"plain issuer", "", "services: {auth: [{nodePort: 1, issuer: 'http://login.site'}]}", "write https://HOST:PORT"},
 	{"issuer with a query", "", "services: {auth: [{nodePort: 1, issuer: 'https://login.site/?a'}]}", "without user, query and fragment"},
 }

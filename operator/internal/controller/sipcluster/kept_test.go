@@ -71,19 +71,8 @@ func TestAServiceThatIsNotReadyKeepsNoHost(t *testing.T) {
 	next, err := reconcile.AsReconciler[object](r.Client, r).Reconcile(t.Context(), again)
 	require.NoError(t, err)
 	require.LessOrEqual(t, next.RequeueAfter, 66*time.Second, "nothing tells that the port is free again")
-	wrong := func() { // a key
-		s := w.get("t")
-		s.Spec.Services.JumpHost[0].SSHAuthorizedKeys = []string{"x"}
-		require.NoError(t, w.Update(t.Context(), s))
-	}
 	w.change("t", replace(replace(spec, "active: 1", "active: 2"), "PORT2", "PORT3"))
 	w.stands(r, "t", airship.ReasonSucceeded, "a", "b")
-	w.note("a", airship.AnnotationAllowedNamespaces, "")
-	wrong()
-	w.stands(r, "t", airship.ReasonInfraServiceFailure, "b")
-	w.says("t", airship.ReasonInfraServiceFailure, "sshAuthorizedKeys[0]: it is not one line", true)
-	config := read[corev1.ConfigMap](w, services.Name("t", services.JumpHost, 0)+"-config").Data
-	require.Regexp(t, "^ssh-ed25519 ", config["authorized_keys"], "who could log in still can")
 	w.change("t", replace(replace(spec, "active: 1", "active: 0"), "PORT2", "PORT3, serviceType: LoadBalancer"))
 	w.stands(r, "t", airship.ReasonProgressing)
 }

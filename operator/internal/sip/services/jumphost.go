@@ -37,10 +37,9 @@ const (
 // and keys. A client with an authorized key or a trusted CA's certificate logs in as [jumphost.User] and forwards TCP
 // to the hosts (`ssh -J`, -W, -L). Other sessions run `host list`, and sshd refuses all else.
 func (r *rendering) jumpHost(s airship.JumpHost) error {
-	placeErr := r.place(airship.RoleControlPlane, airship.RoleWorker)
-	files, accessErr := r.access(s)
+	files := r.access(s)
 	hostKey, hostKeyErr := r.hostKey()
-	if err := errors.Join(placeErr, accessErr, hostKeyErr); err != nil {
+	if err := errors.Join(r.place(airship.RoleControlPlane, airship.RoleWorker), hostKeyErr); err != nil {
 		return err
 	}
 	config := r.sshd(files[trustedCAFile] != "")
@@ -69,35 +68,19 @@ func (r *rendering) jumpHost(s airship.JumpHost) error {
 	return nil
 }
 
-// access returns the files that say who may log in. While a key is wrong, those of the existing jump host stay, so that
-// hosts can leave.
-func (r *rendering) access(s airship.JumpHost) (map[string]string, error) {
-	keys, keysErr := r.publicKeys(".sshAuthorizedKeys", s.SSHAuthorizedKeys)
-	authorities, authoritiesErr := r.publicKeys(".trustedUserCAKeys", s.TrustedUserCAKeys)
-	files := map[string]string{authorizedKeysFile: lines(keys)}
-	if len(authorities) > 0 {
+// access returns the files that say who may log in. The CRD refuses what is no public key, and sshd weak ones.
+func (r *rendering) access(s airship.JumpHost) map[string]string {
+	files := map[string]string{authorizedKeysFile: lines(s.SSHAuthorizedKeys)}
+	if len(s.TrustedUserCAKeys) > 0 {
 		principals := s.AuthorizedPrincipals
 		if len(principals) == 0 {
 			principals = []string{jumphost.User}
 		}
-		files[trustedCAFile], files[principalsFile] = lines(authorities), lines(principals)
-	}
-	err, was := errors.Join(keysErr, authoritiesErr), r.in.Kept[r.Name+suffixConfig]
-	switch {
-	case err != nil && was == nil:
-		return nil, err
-	case err != nil:
-		r.Err = err
-		clear(files)
-		for _, name := range []string{authorizedKeysFile, trustedCAFile, principalsFile} {
-			if text, ok := was[name]; ok {
-				files[name] = string(text)
-			}
-		}
-	case len(keys)+len(authorities) == 0:
+		files[trustedCAFile], files[principalsFile] = lines(s.TrustedUserCAKeys), lines(principals)
+	} else if len(s.SSHAuthorizedKeys) == 0 {
 		r.Err = r.wrong("", "no user can log in: it has no key", "write sshAuthorizedKeys or trustedUserCAKeys")
 	}
-	return files, nil
+	return files
 }
 
 // sshd returns sshd_config. StrictModes would refuse the modes of mounted volumes, which nothing in the pod can
@@ -201,35 +184,6 @@ func aliases(hosts []placed) (all []corev1.HostAlias) {
 		}
 	}
 	return all
-}
-
-func (r *rendering) publicKeys(field string, in []string) (lines []string, err error) {
-	var errs []error
-	for i, one := range in {
-		line, err := AuthorizedKey(one)
-		if err != nil {
-			errs = append(errs, r.wrong(fmt.Sprintf("%s[%d]", field, i), err.Error(), "write a public key as `ssh-keygen -t ed25519` makes it: TYPE KEY COMMENT, without options"))
-		}
-		lines = append(lines, line)
-	}
-	return lines, errors.Join(errs...)
-}
-
-// AuthorizedKey returns a public key as one line of authorized_keys. It refuses options; sshd refuses weak keys.
-func AuthorizedKey(line string) (string, error) {
-	line = strings.TrimSpace(line)
-	public, comment, options, rest, err := ssh.ParseAuthorizedKey([]byte(line))
-	switch {
-	case err != nil || len(rest) > 0 || strings.ContainsAny(line, "\n\r"):
-		return "", errors.New("it is not one line of authorized_keys")
-	case len(options) > 0:
-		return "", fmt.Errorf("it has options (%.80q), which are not supported", options)
-	}
-	if _, isCertificate := public.(*ssh.Certificate); isCertificate {
-		return "", errors.New("it is a certificate, which sshd does not accept here")
-	}
-	key := strings.TrimSuffix(string(ssh.MarshalAuthorizedKey(public)), "\n")
-	return strings.TrimSpace(key + " " + comment), nil
 }
 
 // hostKey returns the kept key, or a new one in OpenSSH's PEM. A key that changed would look like an attack to
