@@ -25,7 +25,8 @@ const (
 	LabelClusterName      = "sip.airshipit.org/cluster-name"
 	LabelNodeType         = "sip.airshipit.org/node-type"
 
-	// AnnotationClaim on a BareMetalHost is ROLE NAMESPACE/NAME UID of its SIPCluster.
+	// AnnotationClaim on a BareMetalHost is ROLE NAMESPACE/NAME UID of its SIPCluster. An administrator writes it
+	// without UID to allocate the host to the SIPCluster of that name: after a restore, or a host of the original.
 	AnnotationClaim = "sip.airshipit.org/claimed-by"
 
 	// AnnotationServicesOf on a Namespace is NAMESPACE/NAME of the SIPCluster whose services run
@@ -35,10 +36,6 @@ const (
 	// AnnotationReleaseInUse on a SIPCluster, with the value "true", releases hosts that are in
 	// use, on scale-in and on deletion.
 	AnnotationReleaseInUse = "sip.airshipit.org/release-in-use"
-
-	// AnnotationAdopt on a BareMetalHost, with the value "true", allocates it to the SIPCluster of
-	// its claim or labels, whatever the UID. Use it after a restore, or for hosts of the original.
-	AnnotationAdopt = "sip.airshipit.org/adopt"
 
 	// AnnotationAllowedNamespaces on a BareMetalHost lists the namespaces, separated by commas,
 	// whose SIPClusters may use it. Without it a HostDeployPolicy has to permit that.

@@ -123,9 +123,8 @@ type hosts struct {
 	live      bool // hosts are from the API server itself
 	extracted map[types.NamespacedName]*extracted
 	choice    choose.Choice
-	chosen    bool     // choice is valid
-	invalid   error    // HostDeployPolicies that accept nothing because they are invalid; nil for none
-	unadopted []string // hosts that are to be adopted but cannot be, and why
+	chosen    bool  // choice is valid
+	invalid   error // HostDeployPolicies that accept nothing because they are invalid; nil for none
 	// clusterName is the Cluster that may use the hosts. Another one uses those in foreign; those in shared have the
 	// address of another host.
 	clusterName     string

@@ -195,7 +195,7 @@ func TestMigrationFromTheOriginal(t *testing.T) {
 		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort, Ports: []corev1.ServicePort{{Port: 80, NodePort: w.port}}},
 	}
 	require.NoError(t, w.Create(t.Context(), original))
-	w.adopt("z")
+	w.adopt(airship.RoleWorker, "z")
 	image := `[{image: "mirror.site/haproxy:2.3.2", nodeLabels: {kubernetes.io/os: linux}, nodePort`
 	w.sip("t", replace(workers, "[{nodePort", image))
 	r.Grace = grace
@@ -211,27 +211,23 @@ func TestMigrationFromTheOriginal(t *testing.T) {
 	require.Equal(t, airship.ReasonSucceeded, w.ready("t").Reason, w.ready("t").Message)
 	backends := w.backends("t", services.LoadBalancerWorker)
 	require.Equal(t, []string{"a=10.1.1.97", "b=10.1.1.98", "z=10.1.1.122"}, backends)
-	require.NotContains(t, w.bare("z").Annotations, airship.AnnotationAdopt, "it is adopted once")
+	require.Equal(t, "Worker", w.labelled("t")["z"])
 	require.NotContains(t, w.bare("y").Annotations, airship.AnnotationClaim)
 
 	told(r, "")
-	w.adopt("v", "w", "x")
-	w.use("x", true)
 	w.note("w", airship.AnnotationAllowedNamespaces, "")
+	w.use("x", true)
+	w.adopt(airship.RoleWorker, "w")
+	w.adopt(airship.RoleControlPlane, "v", "x")
 	w.settle(r, "t")
-	message := w.ready("t").Message
-	require.Contains(t, message, `/v: its role "compute" is neither ControlPlane nor Worker, `)
-	require.Contains(t, message, "/w: its owner does not permit it to this namespace (permit the host, or")
-	require.Equal(t, "ControlPlane", w.claimed("t")["x"])
-	w.edit("v", func(o *choose.BareMetalHost) { o.Labels[airship.LabelNodeType] = "ControlPlane" })
+	require.Equal(t, "ControlPlane", w.labelled("t")["x"])
+	require.Equal(t, "worker", w.labelled("t")["w"], "its owner does not permit it")
 	w.use("x", false)
-	w.note("w", airship.AnnotationAdopt, "false")
 	w.settle(r, "t")
 	require.Equal(t, airship.ReasonSucceeded, w.ready("t").Reason, w.ready("t").Message)
-	require.Equal(t, []string{"a", "b", "z"}, names(w.claimed("t")), "v and x are adopted, and too many")
+	require.Equal(t, []string{"a", "b", "w", "z"}, names(w.claimed("t")), "v and x are adopted, and too many")
 	events := told(r, "Released")
 	for _, name := range []string{"v", "x"} {
-		require.NotContains(t, w.bare(name).Annotations, airship.AnnotationAdopt)
 		require.Contains(t, events, "Released BareMetalHost "+w.metal+"/"+name+" from SIPCluster "+w.ns+"/t")
 	}
 }

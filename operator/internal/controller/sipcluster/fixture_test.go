@@ -232,11 +232,11 @@ func (w *world) note(name, key, value string) {
 	w.edit(name, func(o *choose.BareMetalHost) { metav1.SetMetaDataAnnotation(&o.ObjectMeta, key, value) })
 }
 
-// adopt has hosts adopted by the SIPCluster of the name that they are for.
-func (w *world) adopt(names ...string) {
+// adopt has hosts adopted by the SIPCluster t.
+func (w *world) adopt(role airship.Role, names ...string) {
 	w.Helper()
 	for _, name := range names {
-		w.note(name, airship.AnnotationAdopt, "true")
+		w.note(name, airship.AnnotationClaim, string(role)+" "+w.ns+"/t")
 	}
 }
 

@@ -74,12 +74,8 @@ func (p *pass) choose(ctx context.Context, all []*choose.Host) (err error) {
 		}
 	}
 	for _, h := range all {
-		// Earlier versions permitted every namespace without an annotation; see claim.
-		h.Permitted = permits(h) || allowed(h) == nil && p.cluster.Imports(h)
+		h.Permitted = permits(h) || permitsItself(h)
 		h.Recovering = p.recovering(h)
-		if why := p.cluster.Unadoptable(h); why != "" {
-			p.unadopted = append(p.unadopted, h.Key().String()+": "+why)
-		}
 	}
 	if p.choice, err = choose.Choose(p.cluster, p.sip.Spec.Nodes, all); err != nil {
 		return because(airship.ReasonUnschedulable, err)
@@ -88,17 +84,17 @@ func (p *pass) choose(ctx context.Context, all []*choose.Host) (err error) {
 	return nil
 }
 
+// permitsItself reports whether a host's claim permits it too, since no annotation does. An administrator wrote that
+// claim, or an earlier version, which permitted every namespace.
+func permitsItself(h *choose.Host) bool { return h.Adopts() && allowed(h) == nil }
+
 // clusterOf returns the fields of a SIPCluster that choose hosts.
 func clusterOf(sip object) choose.Cluster {
-	c := choose.Cluster{
-		NamespacedName: client.ObjectKeyFromObject(sip), UID: sip.UID, Listed: map[types.NamespacedName]bool{},
+	return choose.Cluster{
+		NamespacedName: client.ObjectKeyFromObject(sip), UID: sip.UID,
 		Deleting:     !sip.DeletionTimestamp.IsZero(),
 		ReleaseInUse: sip.Annotations[airship.AnnotationReleaseInUse] == "true",
 	}
-	for _, h := range sip.Status.Hosts {
-		c.Listed[types.NamespacedName{Namespace: h.Namespace, Name: h.Name}] = true
-	}
-	return c
 }
 
 // failedSince returns when a host was first seen failed; zero if it has not failed.
@@ -124,8 +120,7 @@ func (p *pass) recovering(h *choose.Host) bool {
 	return left > 0
 }
 
-// changes reports whether hosts have to be claimed or released. An adopted or imported host has no claim with the UID
-// yet.
+// changes reports whether hosts have to be claimed or released.
 func (p *pass) changes() bool {
 	for r, h := range p.choice.Held() {
 		if h.Claim() != p.cluster.Claim(r.Role) {
@@ -145,8 +140,8 @@ func (p *pass) claim(ctx context.Context) error {
 		if h.Claim() == claim {
 			continue
 		}
-		notes := map[string]any{airship.AnnotationClaim: claim, airship.AnnotationAdopt: nil}
-		if p.cluster.Imports(h) && allowed(h) == nil { // it keeps hosts that the earlier default permitted
+		notes := map[string]any{airship.AnnotationClaim: claim}
+		if permitsItself(h) {
 			notes[airship.AnnotationAllowedNamespaces] = p.key.Namespace
 		}
 		if err := p.patch(ctx, h, map[string]any{"annotations": notes}, nil); err != nil {

@@ -22,7 +22,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -102,14 +101,14 @@ func TestALostSIPClusterIsRestored(t *testing.T) {
 	require.NoError(t, w.Create(t.Context(), again))
 	w.settle(r, "t")
 	require.Equal(t, airship.ReasonUnschedulable, w.ready("t").Reason, "one of the same name inherits no host")
-	w.adopt("a", "b")
+	w.adopt(airship.RoleWorker, "a", "b")
 	w.stands(r, "t", airship.ReasonSucceeded, "a", "b")
 	require.Equal(t, before, w.objects())
 
 	// Who knows that it does not come back creates an empty one, and deletes it.
 	lose()
 	w.use("a", true)
-	w.adopt("a", "b")
+	w.adopt(airship.RoleWorker, "a", "b")
 	s := w.sip("t", `{}`)
 	w.settle(r, "t")
 	require.Equal(t, []string{"a"}, names(w.claimed("t")), "one that is in use stays")
@@ -456,17 +455,10 @@ func TestWhoHearsOfAHost(t *testing.T) {
 		of("failed", airship.SIPClusterStatus{Hosts: []airship.HostStatus{{Name: "h", FailedSince: &now}}}),
 		of("content", airship.SIPClusterStatus{}),
 	).Build()
-	recorder := events.NewFakeRecorder(9)
-	hear := users{c, recorder}.ofHost
+	hear := users{c}.ofHost
 	takers, holder := []reconcile.Request{request("t", "lacks"), request("t", "failed")}, request("t", "content")
 	require.ElementsMatch(t, takers, hear(t.Context(), hostIn("h", "", "OK")))
 	require.Equal(t, []reconcile.Request{holder}, hear(t.Context(), hostIn("h", "Worker t/content", "OK")))
-	for _, by := range []string{"content", "gone"} {
-		h := hostIn("h", "Worker t/"+by, "OK")
-		h.Annotations[airship.AnnotationAdopt] = "true"
-		require.Equal(t, []reconcile.Request{request("t", by)}, hear(t.Context(), h))
-	}
-	require.Equal(t, "Warning NotAdopted SIPCluster t/gone not found", <-recorder.Events)
 }
 
 // The management API is where its Service is, and behind that.

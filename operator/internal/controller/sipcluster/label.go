@@ -49,7 +49,7 @@ func (p *pass) letLeave(ctx context.Context) error {
 	}
 	var errs []error
 	for _, h := range leaving {
-		notes := map[string]any{airship.AnnotationClaim: nil, airship.AnnotationAdopt: nil}
+		notes := map[string]any{airship.AnnotationClaim: nil}
 		// The next tenant's host must not reboot for this one, nor stay off.
 		if hasOurs(h, annotationReboot) {
 			notes[annotationReboot] = nil

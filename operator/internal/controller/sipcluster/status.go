@@ -97,7 +97,7 @@ func (p *pass) outcome(err error) outcome {
 
 func (p *pass) judge(err error) judgement {
 	missing, unfinished := p.missing(), p.unfinished()
-	hosts := errors.Join(p.inUse(), p.foreignFault(), p.leftOutFault(), p.unadoptedFault())
+	hosts := errors.Join(p.inUse(), p.foreignFault(), p.leftOutFault())
 	text := ""
 	if hosts != nil {
 		text = "\n" + fault.Text(hosts)
@@ -254,17 +254,6 @@ func (p *pass) inUse() error {
 	}
 	return because(airship.ReasonUnableToDecommission, fault.Errorf(fault.Conflict, "release", "hosts in use",
 		"free them, or annotate the SIPCluster with "+airship.AnnotationReleaseInUse+"=true", "%s", few(all)))
-}
-
-// unadoptedFault names the hosts with the adopt annotation that cannot be adopted; nil for none.
-func (p *pass) unadoptedFault() error {
-	if len(p.unadopted) == 0 {
-		return nil
-	}
-	return because(airship.ReasonUnableToApplyLabels, fault.Errorf(fault.Refused, "adopt", "hosts",
-		"permit the host, or remove "+airship.AnnotationClaim+" and correct its label by `kubectl label --overwrite`; or remove "+
-			airship.AnnotationAdopt,
-		"%s", few(p.unadopted)))
 }
 
 // unfinished returns the pending work, or "".

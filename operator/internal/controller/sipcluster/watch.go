@@ -8,10 +8,8 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -85,7 +83,7 @@ func SetupWithManager(mgr manager.Manager, o Options) error {
 	if err != nil {
 		return err
 	}
-	users := users{mgr.GetClient(), r.Writer.Recorder}
+	users := users{mgr.GetClient()}
 	changed := builder.WithPredicates(predicate.ResourceVersionChangedPredicate{})
 	each := handler.EnqueueRequestsFromMapFunc
 	return builder.ControllerManagedBy(mgr).
@@ -116,23 +114,15 @@ func hostChanged() predicate.Predicate {
 }
 
 // users finds the SIPClusters that a change concerns.
-type users struct {
-	client.Reader
+type users struct{ client.Reader }
 
-	recorder events.EventRecorder
-}
-
-// ofHost returns the holder of a host, or for a free one all that could take it, also to replace a failed host. A host
-// that no SIPCluster can adopt yet gets an event.
+// ofHost returns the holder of a host, or for a free one all that could take it, also to replace a failed host.
 func (u users) ofHost(ctx context.Context, o client.Object) []reconcile.Request {
 	h, ok := o.(*choose.BareMetalHost)
 	if !ok {
 		return nil
 	}
 	if by, _ := h.Holder(); by.Namespace != "" && by.Name != "" {
-		if h.Adopts() && apierrors.IsNotFound(u.Get(ctx, by, &airship.SIPCluster{})) {
-			u.recorder.Eventf(h, nil, corev1.EventTypeWarning, "NotAdopted", "Adopt", "SIPCluster %s not found", by)
-		}
 		return []reconcile.Request{{NamespacedName: by}}
 	}
 	return u.each(ctx, func(s object) bool {

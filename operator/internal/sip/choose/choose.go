@@ -132,8 +132,10 @@ func divide(cluster Cluster, hosts []*Host) (held map[airship.Role][]*Host, free
 			held[role] = append(held[role], h)
 		case by == types.NamespacedName{}:
 			free = append(free, h)
+		case by == cluster.NamespacedName && h.Adopts():
+			others.add(ReasonNamespace, h)
 		case by == cluster.NamespacedName:
-			others.add(h.refusal(), h)
+			others.add(ReasonAdopt, h)
 		default:
 			others.add(ReasonTaken, h)
 		}
@@ -252,7 +254,6 @@ type Reason string
 const (
 	ReasonTaken     Reason = "belongs to another SIPCluster"
 	ReasonAdopt     Reason = "is for a SIPCluster of this name; adopt it by annotation"
-	ReasonRole      Reason = "has a role other than ControlPlane and Worker"
 	ReasonSelector  Reason = "labelSelector does not match"
 	ReasonNamespace Reason = "is not permitted to the SIPCluster's namespace"
 	ReasonInUse     Reason = "is in use: consumerRef, image, customDeploy, or a state other than available"

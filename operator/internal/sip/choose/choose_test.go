@@ -19,7 +19,6 @@ import (
 
 var me = choose.Cluster{
 	NamespacedName: types.NamespacedName{Namespace: "tenants", Name: "a"}, UID: "mine",
-	Listed: map[types.NamespacedName]bool{{Namespace: "hosts", Name: "listed"}: true},
 }
 
 const worker = airship.RoleWorker
@@ -62,11 +61,10 @@ func names(hosts []*choose.Host) string {
 // edits are what the words of hosts stand for.
 var edits = map[string]edit{
 	"mine": claim(me.Claim(worker)), "other": claim("Worker tenants/b other"), "nonsense": claim("nonsense"),
-	"labelled": labelled("a"), "labelledOther": labelled("b"), "adopted": note(airship.AnnotationAdopt, "true"),
-	"gone": claim("Worker tenants/a gone"), "old": claim("Worker tenants/a"), "oldOther": claim("Worker tenants/b"),
-	"x": label("flavor", "x"), "earlier": label(airship.LabelNodeType, "worker"), "unknown": label(airship.LabelNodeType, "x"),
-	"mineEarlier": claim("worker tenants/a mine"),
-	"1":           label("rack", "1"), "2": label("rack", "2"), "3": label("rack", "3"),
+	"labelled": labelled("a"), "labelledOther": labelled("b"),
+	"gone": claim("Worker tenants/a gone"), "adopted": claim("Worker tenants/a"), "adoptedOther": claim("Worker tenants/b"),
+	"x": label("flavor", "x"), "earlier": label(airship.LabelNodeType, "worker"),
+	"1": label("rack", "1"), "2": label("rack", "2"), "3": label("rack", "3"),
 	"paused": note(choose.AnnotationPaused, ""), "detached": note("baremetalhost.metal3.io/detached", ""),
 	"unhealthy": note(choose.AnnotationUnhealthy, ""),
 	"failed": func(h *choose.Host) {
@@ -115,21 +113,12 @@ func TestChoose(t *testing.T) {
 		"no count is none":                {nodes: map[airship.Role]airship.NodeSet{worker: {}}, hosts: "a"},
 		"satisfied without a free host":   {nodes: nodes(2, 0, ""), hosts: "a=mine b=mine c=other", keep: "a b"},
 		"only the missing ones are taken": {nodes: nodes(3, 0, ""), hosts: "a b c y=mine z=mine", keep: "y z", take: "a"},
-		"what the original labelled is adopted where its owner says so": {
-			nodes: nodes(2, 0, ""), hosts: "a=labelled b=labelled,adopted",
-			keep: "b", missing: 1, refused: refused{choose.ReasonAdopt: 1},
+		"what the original labelled is adopted by a claim, whatever its role was": {
+			nodes: nodes(2, 0, ""), hosts: "a=labelled b=labelled,earlier,adopted c=labelledOther z=adoptedOther",
+			keep: "b", missing: 1, refused: refused{choose.ReasonAdopt: 1, choose.ReasonTaken: 2},
 		},
-		"earlier names of roles are read, others are not adopted": {
-			nodes: nodes(3, 0, ""), hosts: "a=labelled,earlier,adopted b=labelled,unknown,adopted c=mineEarlier",
-			keep: "a c", missing: 1, refused: refused{choose.ReasonRole: 1},
-		},
-		"one of the same name inherits nothing, unless its owner says so": {
-			nodes: nodes(2, 0, ""), hosts: "a=gone b=gone,adopted",
-			keep: "b", missing: 1, refused: refused{choose.ReasonAdopt: 1},
-		},
-		"claims of an earlier version are the SIPCluster's whose status lists the host": {
-			nodes: nodes(2, 0, ""), hosts: "a=old listed=old z=oldOther",
-			keep: "listed", missing: 1, refused: refused{choose.ReasonAdopt: 1, choose.ReasonTaken: 1},
+		"one of the same name inherits nothing": {
+			nodes: nodes(1, 0, ""), hosts: "a=gone", missing: 1, refused: refused{choose.ReasonAdopt: 1},
 		},
 		"what its owner does not permit is neither taken nor adopted": {
 			nodes: nodes(2, 0, ""), hosts: "a=forbidden b=labelled,adopted,forbidden",

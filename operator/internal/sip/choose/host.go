@@ -140,13 +140,10 @@ func (h *Host) compare(other *Host) int {
 type Cluster struct {
 	types.NamespacedName
 	UID types.UID
-	// Deleting is whether it is being deleted: then it also holds adoptable hosts that are not permitted, to release
-	// them.
+	// Deleting is whether it is being deleted: then it also adopts hosts that are not permitted, to release them.
 	Deleting bool
 	// ReleaseInUse lets hosts in use leave.
 	ReleaseInUse bool
-	// Listed are the hosts in its status: it held them under an earlier version.
-	Listed map[types.NamespacedName]bool
 }
 
 // Claim returns the value of the annotation with which the cluster claims a host for a role.
@@ -154,45 +151,16 @@ func (c Cluster) Claim(role airship.Role) string {
 	return fmt.Sprintf("%s %s %s", role, c.NamespacedName, c.UID)
 }
 
-// Holds reports whether the cluster holds a host. A claim must have its UID: another cluster may have had its name.
-// Else the adopt annotation gives it the hosts whose claim or labels have its name.
+// Holds reports whether the cluster holds a host. A claim must have its UID: another cluster may have had its name. One
+// without a UID, of an administrator or an earlier version, gives the host to the cluster of that name.
 func (c Cluster) Holds(h *Host) bool {
 	by, _ := h.Holder()
-	adopt := h.Adopts() && (c.Deleting || h.refusal() == ReasonAdopt)
-	return by == c.NamespacedName && (h.claimUID() == string(c.UID) || adopt || c.Imports(h))
+	adopts := h.Adopts() && (c.Deleting || h.Permitted)
+	return by == c.NamespacedName && (h.claimUID() == string(c.UID) || adopts)
 }
 
-// Unadoptable returns why the cluster does not adopt a host that it is to adopt, or "".
-func (c Cluster) Unadoptable(h *Host) string {
-	switch by, role := h.Holder(); {
-	case by != c.NamespacedName || !h.Adopts() || c.Holds(h):
-		return ""
-	case h.refusal() == ReasonRole:
-		return fmt.Sprintf("its role %q is neither ControlPlane nor Worker", role)
-	}
-	return "its owner does not permit it to this namespace"
-}
-
-// refusal returns why the SIPCluster that the host names does not hold it.
-func (h *Host) refusal() Reason {
-	switch _, role := h.Holder(); {
-	case role != airship.RoleControlPlane && role != airship.RoleWorker:
-		return ReasonRole
-	case !h.Permitted:
-		return ReasonNamespace
-	}
-	return ReasonAdopt
-}
-
-// Adopts reports whether the SIPCluster that the host names is to adopt it.
-func (b *BareMetalHost) Adopts() bool { return b.Annotations[airship.AnnotationAdopt] == "true" }
-
-// Imports reports whether the host has a claim of an earlier version, without a UID. Listed shows that it was made
-// for this cluster, and not for an earlier one of its name.
-func (c Cluster) Imports(h *Host) bool {
-	by, _ := h.Holder()
-	return by == c.NamespacedName && h.Claim() != "" && h.claimUID() == "" && c.Listed[h.Key()]
-}
+// Adopts reports whether the host's claim has no UID, so that the SIPCluster of that name is to adopt it.
+func (b *BareMetalHost) Adopts() bool { return b.Claim() != "" && b.claimUID() == "" }
 
 // claimUID returns the UID of the SIPCluster in the claim; "" for none.
 func (b *BareMetalHost) claimUID() string {
@@ -203,8 +171,8 @@ func (b *BareMetalHost) claimUID() string {
 }
 
 // Holder returns the name of the SIPCluster that the host is for, and the role; neither for a free host. The claim
-// decides; without one the labels do, as for hosts that the original SIP operator labelled, whose roles may be master
-// and worker. A host with an unreadable claim counts as another cluster's.
+// decides; without one the labels do, as for hosts that the original SIP operator labelled. A host with an unreadable
+// claim counts as another cluster's.
 func (b *BareMetalHost) Holder() (types.NamespacedName, airship.Role) {
 	if claim := b.Claim(); claim != "" {
 		role, name, _ := strings.Cut(claim, " ")
@@ -213,17 +181,9 @@ func (b *BareMetalHost) Holder() (types.NamespacedName, airship.Role) {
 		if !ok {
 			return types.NamespacedName{Name: "?"}, ""
 		}
-		return types.NamespacedName{Namespace: namespace, Name: name}, renamed(airship.Role(role))
+		return types.NamespacedName{Namespace: namespace, Name: name}, airship.Role(role)
 	}
-	by, role := HolderByLabels(b.Labels)
-	return by, renamed(role)
-}
-
-// renamed returns the present name of one of the original's roles.
-func renamed(role airship.Role) airship.Role {
-	return cmp.Or(map[airship.Role]airship.Role{
-		"master": airship.RoleControlPlane, "worker": airship.RoleWorker,
-	}[role], role)
+	return HolderByLabels(b.Labels)
 }
 
 // HolderByLabels returns the SIPCluster and the role that labels name; neither for none.
