@@ -49,16 +49,19 @@ func Issue(template *x509.Certificate, by *Issued, random io.Reader) (Issued, er
 // Serving is a server's certificate, its key and the CA that clients trust, all PEM.
 type Serving struct{ CA, Cert, Key []byte }
 
-// IssueServing issues a certificate for a server's name or IP address. A CA that exists only for it signs it. The CA's
-// key is discarded, so that nothing can sign another one.
-func IssueServing(ca, host string, from, to time.Time, random io.Reader) (Serving, error) {
+// IssueServing issues a certificate for a server's name or IP address. If by is nil, a CA that exists only for it signs
+// it, and the CA's key is discarded: nothing can sign another one.
+func IssueServing(ca string, by *Issued, host string, from, to time.Time, random io.Reader) (Serving, error) {
 	from, to = from.UTC().Truncate(time.Second), to.UTC().Truncate(time.Second)
-	by, err := Issue(&x509.Certificate{
-		Subject: pkix.Name{CommonName: ca}, NotBefore: from, NotAfter: to,
-		IsCA: true, MaxPathLenZero: true, KeyUsage: x509.KeyUsageCertSign,
-	}, nil, random)
-	if err != nil {
-		return Serving{}, err
+	if by == nil {
+		made, err := Issue(&x509.Certificate{
+			Subject: pkix.Name{CommonName: ca}, NotBefore: from, NotAfter: to,
+			IsCA: true, MaxPathLenZero: true, KeyUsage: x509.KeyUsageCertSign,
+		}, nil, random)
+		if err != nil {
+			return Serving{}, err
+		}
+		by = &made
 	}
 	template := &x509.Certificate{
 		Subject: pkix.Name{CommonName: host[:min(len(host), 64)]}, NotBefore: from, NotAfter: to,
@@ -69,7 +72,7 @@ func IssueServing(ca, host string, from, to time.Time, random io.Reader) (Servin
 	} else {
 		template.DNSNames = []string{host}
 	}
-	leaf, err := Issue(template, &by, random)
+	leaf, err := Issue(template, by, random)
 	if err != nil {
 		return Serving{}, err
 	}

@@ -103,7 +103,7 @@ func ours(bundle []byte, now time.Time) []byte {
 // Issue makes a new CA and leaf.
 func Issue(now time.Time, random io.Reader) (*Certificate, error) {
 	ca := caName + now.UTC().Format("2006-01-02T15:04:05Z")
-	made, err := certificate.IssueServing(ca, DNSName, now.Add(-skew), now.Add(Lifetime), random)
+	made, err := certificate.IssueServing(ca, nil, DNSName, now.Add(-skew), now.Add(Lifetime), random)
 	if err != nil {
 		return nil, fault.Errorf(fault.Internal, "make certificate", DNSName, "", "%w", err)
 	}

@@ -230,7 +230,7 @@ const (
 func (r *rendering) certify(name airship.SecretName, host string) (tls Secret, err error) {
 	if name == "" {
 		tls, err = serving(r.in.Kept[r.Name+suffixTLS], host, r.in.Now.Add(renewBefore))
-		if err != nil {
+		if err != nil || r.in.Kept[r.Name+suffixFormerCA] != nil {
 			tls, err = r.makeCertificate(host)
 		}
 	} else if tls, err = r.secret(".tlsSecret", name, tlsCert, tlsKey); err == nil {
@@ -266,10 +266,19 @@ func serving(data Secret, host string, until time.Time) (Secret, error) {
 	return Secret{tlsCert: data[tlsCert], tlsKey: data[tlsKey], tlsTrusted: trusted}, err
 }
 
-// makeCertificate makes a certificate below a CA of its own.
+// makeCertificate makes a certificate below a CA of its own. A CA of programs before v0.1, which tenants trust, signs
+// one last time; to be dropped in v0.2.
 func (r *rendering) makeCertificate(host string) (Secret, error) {
-	ca, now := "sip-login-ca "+r.in.Cluster.String(), r.in.Now
-	made, err := certificate.IssueServing(ca, host, now.Add(-skew), now.Add(certificateLife), rand.Reader)
+	ca, end := "sip-login-ca "+r.in.Cluster.String(), r.in.Now.Add(certificateLife)
+	var by *certificate.Issued
+	former := r.in.Kept[r.Name+suffixFormerCA]
+	if cert, key, err := certificate.Pair(former[tlsCert], former[tlsKey]); err == nil {
+		by = &certificate.Issued{Cert: cert, Key: key}
+		if end.After(cert.NotAfter) {
+			end = cert.NotAfter
+		}
+	}
+	made, err := certificate.IssueServing(ca, by, host, r.in.Now.Add(-skew), end, rand.Reader)
 	if err != nil {
 		return nil, r.defect(err)
 	}

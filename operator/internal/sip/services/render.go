@@ -33,6 +33,7 @@ const (
 	suffixPull     = "-pull"      // Secret: pull secret of the mirror
 	suffixHostKeys = "-host-keys" // Secret: of the jump host
 	suffixTLS      = "-tls"       // Secret: certificate of the login
+	suffixFormerCA = "-ca"        // Secret: its CA, under programs before v0.1
 	suffixTrust    = "-trust"     // ConfigMap: certificates that the login's clients trust
 )
 

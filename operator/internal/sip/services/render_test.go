@@ -605,6 +605,12 @@ func TestTheOwnCertificateIsKept(t *testing.T) {
 	in.Now, in.Spec.Auth[0].Issuer = start, "https://[fd00::7]:30556"
 	_, secret, still = served(t, rendered(t, in))
 	require.NoError(t, accepted(t, secret["tls.crt"], still, "fd00::7", start), "of another issuer")
+
+	former := pairOf(t, pki.Root(t, "former")) // a program before v0.1 kept the CA; it signs one last time
+	in.Kept[Name("one", Auth, 0)+"-ca"] = former
+	_, secret, still = served(t, rendered(t, in))
+	require.Equal(t, string(former["tls.crt"]), still)
+	require.NoError(t, accepted(t, secret["tls.crt"], still, "fd00::7", start))
 }
 
 // A certificate of the site's authority, a root or one below it, is served as it comes, with what clients trust.
