@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"os"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -25,6 +26,9 @@ const (
 	DefaultSIPNamespace = "vmware-system-sip"
 
 	sipLeaseName = "vdo-operator-sip"
+
+	// sipTemplates is where deploy/sip/operator.yaml mounts an administrator's templates of load balancers.
+	sipTemplates = "/etc/vdo/load-balancers"
 )
 
 // SIPOptions are for the controllers of SIPClusters.
@@ -74,7 +78,7 @@ func runSIP(ctx context.Context, cfg *rest.Config, o Options) error {
 	return o.start(ctx, mgr, meter, func() error {
 		bundles, trusting := newStore(mgr, mgr.GetCache(), o)
 		clusters := sipcluster.Options{
-			Namespace: o.Namespace, AssignsUsers: openShift, Egress: egress,
+			Namespace: o.Namespace, AssignsUsers: openShift, Egress: egress, Templates: os.DirFS(sipTemplates),
 			Bundles: &sipcluster.Accepted{
 				Reader: mgr.GetClient(), Secrets: mgr.GetAPIReader(), Namespace: o.Namespace, Store: bundles,
 				FloorID: o.TrustFloorID,

@@ -34,6 +34,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"slices"
 	"sync"
@@ -61,6 +62,8 @@ type Options struct {
 	Bundles   Bundles
 	// Egress are the networks that services may connect to: see [services.Input].
 	Egress []netip.Prefix
+	// Templates are an administrator's: see [services.Input].
+	Templates fs.FS
 	// AssignsUsers is whether the cluster assigns pods' users: see [services.Input].
 	AssignsUsers bool
 }

@@ -32,7 +32,7 @@ func (p *pass) render(ctx context.Context) error {
 	in := services.Input{
 		Cluster: p.key, Spec: *p.sip.Spec.Services.DeepCopy(), Hosts: hosts,
 		Kept: kept, Running: running, Egress: p.Egress, APIServers: p.apiServers, Now: p.Now(),
-		AssignsUsers: p.AssignsUsers,
+		AssignsUsers: p.AssignsUsers, Templates: p.Templates,
 		Secret: func(name airship.SecretName) (services.Secret, error) {
 			data, err := p.Cluster.Secret(ctx, types.NamespacedName{Namespace: p.key.Namespace, Name: string(name)})
 			return data, secretFault(p.key.Namespace, err)

@@ -19,6 +19,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -27,6 +28,25 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/pki"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
+
+// originals is a template in the form of the original SIP operator's.
+const originals = `global
+    daemon
+defaults
+    timeout connect 5s
+    timeout client 1m
+    timeout server 1m
+{{- range .ContainerPorts}}
+{{- $port := .}}
+frontend {{.Name}}
+    bind *:{{.ContainerPort}}
+    default_backend {{.Name}}-hosts
+backend {{.Name}}-hosts
+{{- range $.Servers}}
+    server {{.Name}} {{.IP}}:{{$port.ContainerPort}} check
+{{- end}}
+{{- end}}
+`
 
 // The program itself reads what is written, without a warning, for both families to
 // listen on.
@@ -42,7 +62,12 @@ func TestTheRealProgramAcceptsIt(t *testing.T) {
 	ports := balancer{first: 30000, last: 30002, check: check{port: kubeletPort}, every: checkEvery, checks: []check{
 		{port: 30000, plain: true}, {port: 30001, plain: true, path: "/healthz"}, {port: 30002, path: "/healthz"},
 	}}
+	in := full(t)
+	in.Templates = fstest.MapFS{"loadBalancerWorker.cfg": {Data: []byte(originals)}}
+	filled := rendered(t, in).of(t, LoadBalancerWorker).config(t)[balancerFile]
+	require.Contains(t, filled, "    server w-0.metal3 10.0.1.1:31009 check\n")
 	for name, text := range map[string]string{
+		"a template":      filled,
 		"no host yet":     cp.text(nil),
 		"API servers":     cp.text([]placed{balanced("cp-0", "10.0.0.1", "fd00::1"), balanced("cp-1.rack-7", "fd00::2")}),
 		"checks of ports": ports.text([]placed{long}),

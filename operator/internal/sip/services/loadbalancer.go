@@ -2,12 +2,15 @@ package services
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"path"
 	"slices"
 	"strconv"
 	"strings"
+	"text/template"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -129,6 +132,11 @@ func (r *rendering) balance(b balancer, role airship.Role) error {
 	r.size(2, "512Mi")
 	r.probe(balancerHealth, "/healthz", "/healthz", settle)
 	text := b.text(r.hosts)
+	if own, err := r.filled(); err != nil {
+		return err
+	} else if own != "" {
+		text = balancerBase + own
+	}
 	if len(text) > maxConfig {
 		return r.wrong(".healthChecks", fmt.Sprintf("%d checks of %d hosts make a configuration of %d bytes, more than %d",
 			len(b.checks), len(r.hosts), len(text), maxConfig), "write fewer")
@@ -183,8 +191,44 @@ func balancerStop(pid int) []string {
 	return []string{"/bin/sh", "-c", fmt.Sprintf("kill -USR1 %[1]d; while kill -0 %[1]d 2>/dev/null; do sleep 1; done", pid)}
 }
 
-// text returns HAProxy's configuration. A connection needs at most 35 KiB. Each worker that still serves connections
-// from before a reload has its own memory.
+// filled returns an administrator's template with the ports and hosts; "" without one. It has the form of the original
+// SIP operator's.
+func (r *rendering) filled() (string, error) {
+	name := string(r.Kind) + ".cfg"
+	if r.in.Templates == nil {
+		return "", nil
+	}
+	text, err := fs.ReadFile(r.in.Templates, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	type server struct{ Name, IP string }
+	var data struct {
+		ContainerPorts []corev1.ContainerPort
+		Servers        []server
+	}
+	for _, p := range r.service.Ports {
+		port := corev1.ContainerPort{Name: p.Name, ContainerPort: p.TargetPort.IntVal}
+		data.ContainerPorts = append(data.ContainerPorts, port)
+	}
+	for _, h := range r.hosts {
+		if len(h.Addresses) > 0 {
+			data.Servers = append(data.Servers, server{h.Name + "." + h.Namespace, h.Addresses[0].String()})
+		}
+	}
+	var out strings.Builder
+	filling, errOf := template.New(name).Parse(string(text))
+	if err = errors.Join(err, errOf); err == nil {
+		err = filling.Execute(&out, data)
+	}
+	if err != nil {
+		return "", r.wrong("", err.Error(),
+			"correct the ConfigMap "+strings.ToLower(string(r.Kind))+" in the operator's namespace, or delete it")
+	}
+	return out.String(), nil
+}
+
+// text returns HAProxy's configuration.
 func (b balancer) text(hosts []placed) string {
 	listen := strconv.Itoa(int(b.first))
 	if b.first != b.last {
@@ -197,7 +241,25 @@ func (b balancer) text(hosts []placed) string {
 		}
 	}
 	var out strings.Builder
-	fmt.Fprintf(&out, `# Written by vdo-operator from the SIPCluster; changes made here are lost.
+	fmt.Fprintf(&out, `
+frontend clients
+    bind "${%[1]s}:%[2]s"
+    tcp-request inspect-delay %[3]ds
+    tcp-request content accept if { date,sub(proc.started) gt %[3]d }
+    tcp-request content accept if WAIT_END
+    default_backend hosts
+`, balancerIP, listen, int(b.every.Seconds())+1)
+	b.backend(&backends, "hosts", b.check, servers.String())
+	for _, c := range b.checks {
+		fmt.Fprintf(&out, "    use_backend hosts-%[1]d if { dst_port %[1]d }\n", c.port)
+		b.backend(&backends, fmt.Sprintf("hosts-%d", c.port), c, servers.String())
+	}
+	return balancerBase + out.String() + backends.String()
+}
+
+// balancerBase begins every configuration. A connection needs at most 35 KiB. Each worker that still serves connections
+// from before a reload has its own memory.
+var balancerBase = fmt.Sprintf(`# Written by vdo-operator from the SIPCluster; changes made here are lost.
 global
     log stdout format raw local0 notice
     maxconn 8000
@@ -235,21 +297,7 @@ frontend health
     timeout http-request 10s
     http-request return status 200 content-type text/plain string ok if { path /healthz }
     http-request return status 404
-
-frontend clients
-    bind "${%[2]s}:%[4]s"
-    tcp-request inspect-delay %[5]ds
-    tcp-request content accept if { date,sub(proc.started) gt %[5]d }
-    tcp-request content accept if WAIT_END
-    default_backend hosts
-`, int(grace.Seconds()), balancerIP, balancerHealth, listen, int(b.every.Seconds())+1)
-	b.backend(&backends, "hosts", b.check, servers.String())
-	for _, c := range b.checks {
-		fmt.Fprintf(&out, "    use_backend hosts-%[1]d if { dst_port %[1]d }\n", c.port)
-		b.backend(&backends, fmt.Sprintf("hosts-%d", c.port), c, servers.String())
-	}
-	return out.String() + backends.String()
-}
+`, int(grace.Seconds()), balancerIP, balancerHealth)
 
 func (b balancer) backend(out *strings.Builder, name string, c check, servers string) {
 	fmt.Fprintf(out, "\nbackend %s\n    option allbackups\n", name)

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -314,6 +315,9 @@ func TestBadInputIsRefused(t *testing.T) {
 				in.Spec.LoadBalancerWorker[0].HealthChecks = append(in.Spec.LoadBalancerWorker[0].HealthChecks, check)
 			}
 		}, LoadBalancerWorker, "healthChecks: 24 checks of 1"},
+		"a template with another field": {func(in *input) {
+			in.Templates = fstest.MapFS{"loadBalancerWorker.cfg": {Data: []byte("{{.Backends}}")}}
+		}, LoadBalancerWorker, "loadBalancerWorker[0]: template: loadBalancerWorker.cfg:1:"},
 		"more than sshd passes on":   {func(in *input) { in.Spec.LoadBalancerWorker = nil; manyHosts(in, 3000) }, JumpHost, "hosts make an sshd_config of"},
 		"passwords as they are":      {dexIs("connectors: [{config: {insecureNoSSL: true}}]"), Auth, "connectors[0]: insecureNoSSL is refused"},
 		"no check of signatures":     {dexIs("connectors: [{}, {config: {InsecureSkipSignatureValidation: true}}]"), Auth, "connectors[1]: insecureSkipSignatureValidation is refused"},

@@ -17,6 +17,7 @@ package services
 import (
 	"crypto/sha256"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"strings"
 	"time"
@@ -56,6 +57,9 @@ type Input struct {
 	// image.
 	Images   Images
 	Unusable error
+	// Templates has templates of HAProxy's configuration as KIND.cfg, in the place of the frontends and backends here.
+	// Nil for none.
+	Templates fs.FS
 	// PullSecret is a .dockerconfigjson for the bundle's mirror; empty for none.
 	PullSecret []byte
 	// Egress are the networks that services may connect to. Without any they reach hosts in private networks (RFC
