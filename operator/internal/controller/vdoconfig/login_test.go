@@ -122,6 +122,35 @@ func TestCopiesOfALoginStay(t *testing.T) {
 	}
 }
 
+// Pods keep the hash that they run with while nothing differs: under another key, and after the records were lost.
+func TestPodsKeepTheirHash(t *testing.T) {
+	of := func(kind, data, hash string) *unstructured.Unstructured {
+		o := &unstructured.Unstructured{Object: map[string]any{"kind": kind, "data": data}}
+		if hash != "" {
+			require.NoError(t, unstructured.SetNestedField(o.Object, hash, configHash...))
+		}
+		return o
+	}
+	recorded := withCSI(t).inventory
+	for name, c := range map[string]struct {
+		facts facts
+		data  string
+		want  string
+	}{
+		"another key":         {facts{installation: installation{inventory: recorded, newHash: true}}, "same", "old"},
+		"no records":          {facts{}, "same", "old"},
+		"no records, changed": {facts{}, "other", "new"},
+		"known":               {facts{installation: installation{inventory: recorded}}, "same", "new"},
+	} {
+		secret, pods := of("Secret", c.data, ""), of("Deployment", "", "new")
+		was := []*unstructured.Unstructured{of("Secret", "same", ""), of("Deployment", "", "old")}
+		r := &render.Rendered{Stages: []render.Stage{{Objects: []render.Object{{Unstructured: secret}, {Unstructured: pods}}}}}
+		c.facts.keepHashes(r, plan.Live{plan.IDOf(secret).Key: was[0], plan.IDOf(pods).Key: was[1]})
+		hash, _, _ := unstructured.NestedString(pods.Object, configHash...)
+		require.Equal(t, c.want, hash, name)
+	}
+}
+
 func TestDriversGetTheThumbprintInSHA1(t *testing.T) {
 	long, short := strings.Repeat("AB:", 31)+"AB", strings.Repeat("CD:", 19)+"CD"
 	for _, c := range []struct{ spec, status, want string }{

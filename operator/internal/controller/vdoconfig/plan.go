@@ -137,11 +137,12 @@ func (s *facts) keepPart(o render.Object, was *unstructured.Unstructured) {
 
 var configHash = []string{"spec", "template", "metadata", "annotations", render.AnnotationConfigHash}
 
-// keepHashes keeps the hashes of workloads while their configuration is equal, even under another key: else all pods
-// would roll. It returns them in the form of [inventory.Memory].
+// keepHashes keeps the hashes of workloads while their configuration is equal, even under another key or after the
+// records were lost: else all pods would roll. It returns them in the form of [inventory.Memory].
 func (s *facts) keepHashes(rendered *render.Rendered, live plan.Live) map[string]string {
 	hashes := s.inventory.Memory().Hashes
-	if s.newHash {
+	unknown := s.newHash || s.inventory.Len() == 0
+	if unknown {
 		hashes = map[string]string{}
 	}
 	differ := map[matrix.Driver]bool{}
@@ -157,7 +158,7 @@ func (s *facts) keepHashes(rendered *render.Rendered, live plan.Live) map[string
 		if !found {
 			continue
 		}
-		if s.newHash && !differ[o.Driver] {
+		if unknown && !differ[o.Driver] {
 			hashes[hash], _, _ = unstructured.NestedString(live[plan.IDOf(o.Unstructured).Key].Object, configHash...)
 		}
 		if kept := hashes[hash]; kept != "" {
