@@ -63,7 +63,7 @@ func (r *renderer) keepForeignNodes(o *unstructured.Unstructured) {
 		setVariable(c, SkipNodeDeletion, "true")
 	}
 	if !r.cloud.KeepsNodes { // the inventory stores KeepsNodes, but no vCenter that waits for acceptance
-		r.note("another vCenter answers than until now: the cloud provider deletes no Node objects until it is accepted")
+		r.note("another vCenter answers than until now: the cloud provider deletes no Node objects until it is accepted and checked")
 		return
 	}
 	r.note("spec.excludedNodes: the cloud provider deletes no Node objects; delete those of VMs that are gone by hand")

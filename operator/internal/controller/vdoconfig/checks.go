@@ -142,6 +142,13 @@ func (s *facts) keepsConfiguration(d matrix.Driver, spec *v1alpha1.VDOConfigSpec
 	return (s.frozen != "" || s.checks.ran && s.checks.keeps(d)) && len(s.moved(d, spec)) > 0
 }
 
+// unproven reports whether another vCenter answers than the drivers were last configured with, and it is not accepted,
+// or not all checks of the cloud provider have passed.
+func (s *facts) unproven(name string) bool {
+	vc := s.vcenters[name]
+	return vc.another || vc.replaced && (s.checks.pending || s.checks.gates[matrix.CPI].Err != nil)
+}
+
 // placesNow returns the places of vCenters in the drivers' present configuration.
 func (s *facts) placesNow(was map[string]string, r rendering) map[string]string {
 	now := map[string]string{}
@@ -151,7 +158,7 @@ func (s *facts) placesNow(was map[string]string, r rendering) map[string]string 
 			continue
 		}
 		for _, name := range vCentersOf(d, &r.spec) {
-			if vc := s.vcenters[name]; vc.verified {
+			if vc := s.vcenters[name]; vc.verified && !s.unproven(name) {
 				now[name] = vc.where
 			}
 		}

@@ -402,6 +402,7 @@ type vcenter struct {
 	version  *matrix.VCenter         // nil if unknown
 	where    string                  // its UUID, address and requested datacenters
 	another  bool                    // another vCenter answers, which was not accepted
+	replaced bool                    // it is not that of the drivers' last configuration, by its UUID
 	gated    error                   // why no driver may be installed or configured with it
 	waiting  string
 }

@@ -26,7 +26,7 @@ func (p *pass) collectExisting(ctx context.Context, storage map[string][]byte) e
 	c, memory := &p.cluster, p.facts.inventory.Memory()
 	c.Searched, c.KeepsNodes, c.Servers = memory.Searched, memory.KeepsNodes, memory.Servers
 	used := slices.Concat(render.CloudVCenters(p.spec.Cloud()), render.CloudVCenters(memory.CloudProvider))
-	c.AnotherVCenter = slices.ContainsFunc(used, func(name string) bool { return p.vcenters[name].another })
+	c.AnotherVCenter = slices.ContainsFunc(used, p.unproven)
 	if wants := p.spec.Cloud() != nil; wants || memory.CloudProvider != nil {
 		if err := p.at(matrix.CPI, p.collectCloud(ctx)); err != nil {
 			return err

@@ -28,6 +28,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/lookahead"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
@@ -177,8 +178,13 @@ func TestWhatTheCheckOfAVCenterMeans(t *testing.T) {
 		"suspended and changed since": {ready: metav1.ConditionTrue, edit: func(v *v1alpha1.VsphereCloudConfig) { v.Generation++; v.Spec.Suspend = true },
 			gated: fault.Refused},
 		"another one answers": {ready: metav1.ConditionFalse, edit: func(v *v1alpha1.VsphereCloudConfig) {
-			v.Status.VerifiedCredentials, v.Status.InstanceUUID, v.Status.UnacceptedInstanceUUID = "", "a", "b"
+			v.Status.VerifiedCredentials, v.Status.InstanceUUID, v.Status.UnacceptedInstanceUUID = "", "was", "b"
 		}, gated: fault.Unauthorized},
+		"the drivers run with another one": {ready: metav1.ConditionTrue, edit: func(v *v1alpha1.VsphereCloudConfig) { v.Status.InstanceUUID = "new" }, gated: fault.Conflict},
+		"it replaces that": {ready: metav1.ConditionTrue, edit: func(v *v1alpha1.VsphereCloudConfig) {
+			v.Status.InstanceUUID, v.Spec.AcceptInstanceUUID = "new", "new"
+		}, verified: true},
+		"it is that":                {ready: metav1.ConditionTrue, edit: func(v *v1alpha1.VsphereCloudConfig) { v.Status.InstanceUUID = "was" }, verified: true},
 		"the Secret cannot be read": {ready: metav1.ConditionTrue, unread: because(fault.NotFound), gated: fault.NotFound},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -189,7 +195,7 @@ func TestWhatTheCheckOfAVCenterMeans(t *testing.T) {
 				c.edit(v)
 			}
 			read := credentials.Credentials{Username: "u", Password: "p", Version: "u/1", CA: []byte("ca")}
-			vc := judgeVCenter(v, read, c.unread)
+			vc := judgeVCenter(v, "was :0 a b", read, c.unread)
 			require.Equal(t, c.verified, vc.verified)
 			require.Equal(t, c.verified, string(vc.CA) == "ca")
 			require.Equal(t, c.verified, vc.Credentials.Password == "p", "nobody has what was not let in")
@@ -206,7 +212,12 @@ func TestWhatTheCheckOfAVCenterMeans(t *testing.T) {
 			g.spec.CloudProvider = &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{"vc"}}
 			g.Cluster, g.vcenters = configs{}, map[string]vcenter{"vc": vc}
 			require.NoError(t, g.collectExisting(t.Context(), nil))
-			require.Equal(t, v.Status.UnacceptedInstanceUUID != "", g.cluster.AnotherVCenter)
+			require.Equal(t, vc.another, g.cluster.AnotherVCenter)
+			require.Equal(t, v.Status.UnacceptedInstanceUUID != "" || c.gated == fault.Conflict, vc.another)
+			for _, g.checks = range []checks{{pending: true}, {gates: map[matrix.Driver]preflight.Hold{matrix.CPI: {Err: because(fault.Refused)}}}} {
+				require.NoError(t, g.collectExisting(t.Context(), nil))
+				require.Equal(t, vc.another || vc.replaced, g.cluster.AnotherVCenter, "nor until the checks passed")
+			}
 
 			v.Namespace, g.config.Spec, g.site.VCenters = "ns", g.spec, nil
 			g.Client = fake.NewClientBuilder().WithScheme(g.Client.Scheme()).WithObjects(v).Build()
@@ -436,7 +447,7 @@ func secretOf(data map[string]any) *unstructured.Unstructured {
 func TestSecretsOfASite(t *testing.T) {
 	pair := base64.StdEncoding.EncodeToString([]byte("robot:pull:word"))
 	known := credentials.Credentials{Password: "hunter2"}
-	s := facts{vcenters: map[string]vcenter{"vc": judgeVCenter(&v1alpha1.VsphereCloudConfig{}, known, nil)}}
+	s := facts{vcenters: map[string]vcenter{"vc": judgeVCenter(&v1alpha1.VsphereCloudConfig{}, "", known, nil)}}
 	s.login.data = []byte(`{"auths":{"m":{"auth":"` + pair + `"},"n":{"username":"u","password":"plain","identitytoken":"idt","registrytoken":"rgt"}}}`)
 	encoded := func(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) }
 	live := plan.Live{

@@ -62,16 +62,20 @@ func (p *pass) vcenter(ctx context.Context, name string) (vcenter, error) {
 		return vcenter{}, err
 	}
 	read, err := p.Cluster.Credentials(ctx, &vcc)
-	return judgeVCenter(&vcc, read, err), nil
+	return judgeVCenter(&vcc, p.facts.inventory.Memory().VCenters[name], read, err), nil
 }
 
 // judgeVCenter applies the result of a vCenter's check to the present credentials, or to the reason why they are
-// unreadable. It is pure.
-func judgeVCenter(vcc *v1alpha1.VsphereCloudConfig, read credentials.Credentials, unread error) vcenter {
+// unreadable. A vCenter with another UUID than in the drivers' last configuration must be accepted, also if the status,
+// which would tell, was lost. It is pure.
+func judgeVCenter(vcc *v1alpha1.VsphereCloudConfig, last string, read credentials.Credentials, unread error) vcenter {
+	uuid, was := vcc.Status.InstanceUUID, uuidOf(last)
+	replaced := was != "" && uuid != "" && uuid != was
+	accepted := !replaced || vcc.Spec.AcceptInstanceUUID == uuid
 	address := net.JoinHostPort(vcc.Spec.VcIP, strconv.Itoa(int(vcc.Spec.Port)))
 	at := address + " " + strings.Join(vcc.Spec.DatacenterNames(), ",")
-	where := strings.TrimLeft(vcc.Status.InstanceUUID+" "+at, " ")
-	vc := vcenter{read: read, where: where, another: vcc.Status.UnacceptedInstanceUUID != ""}
+	vc := vcenter{read: read, where: strings.TrimLeft(uuid+" "+at, " "), replaced: replaced,
+		another: vcc.Status.UnacceptedInstanceUUID != "" || !accepted}
 	if v, err := matrix.ParseVSphere(vcc.Status.Version); err == nil {
 		build, _ := strconv.ParseUint(vcc.Status.Build, 10, 64) //nolint:errcheck // 0 means unknown
 		vc.version = &matrix.VCenter{Name: vcc.Name, Version: v, Build: build}
@@ -81,12 +85,16 @@ func judgeVCenter(vcc *v1alpha1.VsphereCloudConfig, read credentials.Credentials
 		return vc
 	}
 	verified, ok := read.Verified(vcc)
-	if vc.verified = ok; ok {
+	if vc.verified = ok && accepted; vc.verified {
 		vc.VCenter = vcenterOf(vcc, verified)
 	}
 	ready := meta.FindStatusCondition(vcc.Status.Conditions, v1alpha1.ConditionReady)
 	current := ready != nil && ready.ObservedGeneration == vcc.Generation
 	switch {
+	case !accepted:
+		vc.gated = fault.Errorf(fault.Conflict, "use", "VsphereCloudConfig "+vcc.Name,
+			"if it replaces the other one, set its spec.acceptInstanceUUID to "+uuid,
+			"the drivers run with another vCenter, whose instance UUID is %s", was)
 	case current && ready.Status == metav1.ConditionFalse && vcc.Status.CredentialsVersion == read.Version:
 		vc.gated = fault.Errorf(fault.Reason(ready.Reason), "use", "VsphereCloudConfig "+vcc.Name,
 			"correct what the VsphereCloudConfig's conditions name first", "%s", ready.Message)
@@ -98,6 +106,14 @@ func judgeVCenter(vcc *v1alpha1.VsphereCloudConfig, read credentials.Credentials
 		vc.waiting = "VsphereCloudConfig " + vcc.Name + " is being checked"
 	}
 	return vc
+}
+
+// uuidOf returns the instance UUID of a place, "" for places that earlier operators recorded.
+func uuidOf(place string) string {
+	if first, _, _ := strings.Cut(place, " "); !strings.Contains(first, ":") {
+		return first
+	}
+	return ""
 }
 
 func vcenterOf(vcc *v1alpha1.VsphereCloudConfig, c credentials.Verified) render.VCenter {
