@@ -122,84 +122,33 @@ func TestConfigureWritesFilesForGitOpsAndReadsThem(t *testing.T) {
 	s.run("configure", "--from-file", filepath.Join(t.TempDir(), "none.yaml"), "--yes").is(4)
 }
 
-// A file may hold all that a site applies: no one is asked what is in it, and nothing that its
-// vCenters need is left out.
+// A file may hold all that a site applies: no one is asked what is in it, and all that its vCenters and bundle need is
+// written. What the cluster has beside is kept, and what is not asked for is not made.
 func TestConfigureTakesAllOfAFile(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	east, west := vcenters(t)
-	both := strings.Replace(bothVCenters, ", namespace: vmware-system-vdo", "", 1) + `---
-apiVersion: vdo.vmware.com/v1alpha1
-kind: DriverBundle
-metadata: {name: drivers}
-spec: {reference: "registry.site/vdo/drivers:1"}
-`
-	whole := strings.ReplaceAll(site(east, west, vcsim.Admin.Password), ", namespace: vmware-system-vdo", "")
-	whole = strings.Replace(whole, fmt.Sprintf("thumbprint: %q", west.SHA256), "ca: {configMap: authority}", 1) + both + `---
-apiVersion: v1
+	account := fmt.Sprintf("\nstringData: {username: %q, password: %q}\n---\n", vcsim.Admin.Username, vcsim.Admin.Password)
+	rest := "apiVersion: v1\nkind: Secret\nmetadata: {name: west-login}" + account + fmt.Sprintf(`apiVersion: v1
 kind: ConfigMap
 metadata: {name: authority}
-data: {ca.crt: "` + strings.ReplaceAll(string(west.CA), "\n", "\\n") + `"}
-`
-	file := filepath.Join(t.TempDir(), "site.yaml")
-	write := func(text string) {
-		t.Helper()
-		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-	}
-	write(whole)
-	out := s.ok("configure", "--from-file", file, "--yes")
-	require.NotContains(t, out, vcsim.Admin.Password)
-	secret := &corev1.Secret{ObjectMeta: s.meta("vc")}
-	require.True(t, s.there(secret) && s.there(&corev1.ConfigMap{ObjectMeta: s.meta("authority")}), out)
-	require.Equal(t, vcsim.Admin.Password, string(secret.Data["password"]))
-	require.Equal(t, east.SHA256, s.vcenter("east").Spec.Thumbprint)
-	require.Equal(t, "authority", s.vcenter("west").Spec.CA.ConfigMap)
-	require.Equal(t, []string{"east"}, s.config().Spec.CloudProvider.VsphereCloudConfigs, "as the file has it")
-
-	// Once more: defaults of the API server are no change, and the Secret may be in the cluster alone.
-	require.Contains(t, s.ok("configure", "--from-file", file, "--yes"), "all is as asked already")
-	_, rest, _ := strings.Cut(whole, "---\n")
-	write(rest)
-	require.Contains(t, s.ok("configure", "--from-file", file, "--yes"), "all is as asked already")
-	write(strings.Replace(rest, "spec: {reference", "spec: {interval: 20m, reference", 1))
-	out = s.run("configure", "--from-file", file, "--dry-run").is(0, "spec.interval: 10m -> 20m0s")
-	require.NotContains(t, out, "onDelete")
-
-	// All that is wrong, at once: with the flags, the file, and what the API server says.
-	refused := func(text string, code int, args []string, says ...string) {
-		t.Helper()
-		write(text)
-		s.run(append([]string{"configure", "--from-file", file, "--yes"}, args...)...).is(code, says...)
-	}
-	refused(strings.Replace(rest, "spec: {reference", "spec: {referense", 1), 2, []string{"--port", "a", "--username", "vdo"},
-		`unknown field "spec.referense"`, "--port", "--username")
-	refused(strings.Replace(rest, "spec: {reference", "spec: {versions: never, reference", 1), 2, nil,
-		"apply DriverBundle "+s.ns+"/drivers", "spec.versions")
-	s.create(&v1alpha1.VDOConfig{ObjectMeta: s.meta("a-second"), Spec: s.config().Spec}) // the operator refuses it
-	refused(rest, 8, nil, "there are 2")
-	served := s.config()
-	served.Finalizers = []string{v1alpha1.FinalizerDrivers}
-	require.NoError(t, s.k.Update(t.Context(), served))
-	refused(rest, 0, nil, "all is as asked already")
-	refused(strings.Replace(rest, "{name: vdo}", "{name: a-second}", 1), 8, nil, "the cluster has another one, vdo")
-}
-
-// What a file names is written with it; what the cluster has beside is kept, and what is not
-// asked for is not made.
-func TestConfigureWritesWhatAFileNamesAndNoMore(t *testing.T) {
-	t.Parallel()
-	s := newShop(t)
-	east, west := vcenters(t)
-	whole := strings.ReplaceAll(site(east, west, vcsim.Admin.Password), ", namespace: vmware-system-vdo", "")
-	before, of, _ := strings.Cut(whole, "metadata: {name: west}")
-	of = strings.Replace(of, "credentials: vc", "credentials: west-login", 1)
-	of = strings.Replace(of, fmt.Sprintf("thumbprint: %q", west.SHA256), "ca: {secret: west-login}", 1)
-	whole = before + "metadata: {name: west}" + of + `---
+data: {ca.crt: %q}
+---
+apiVersion: vdo.vmware.com/v1alpha1
+kind: VsphereCloudConfig
+metadata: {name: east}
+spec: {vcIp: %s, port: %d, credentials: vc, thumbprint: %q}
+---
+apiVersion: vdo.vmware.com/v1alpha1
+kind: VsphereCloudConfig
+metadata: {name: west}
+spec: {vcIp: %s, port: %d, credentials: west-login, ca: {configMap: authority}}
+`, west.CA, east.Host, east.Port, east.SHA256, west.Host, west.Port) + `---
 apiVersion: vdo.vmware.com/v1alpha1
 kind: VDOConfig
 metadata: {name: vdo}
 spec:
-  cloudProvider: {vsphereCloudConfigs: [east, west]}
+  cloudProvider: {vsphereCloudConfigs: [east]}
   storageProvider: {vsphereCloudConfigs: [east, west], topologyCategories: [k8s-region, k8s-zone]}
 ---
 apiVersion: vdo.vmware.com/v1alpha1
@@ -226,31 +175,54 @@ kind: Secret
 metadata: {name: mirror}
 type: kubernetes.io/dockerconfigjson
 stringData: {.dockerconfigjson: '{"auths":{"mirror.site":{"auth":"Y2FuYXJ5"}}}'}
----
-apiVersion: v1
-kind: Secret
-metadata: {name: west-login}
-type: kubernetes.io/basic-auth
-stringData: {username: u, password: new}
 `
-	login := &corev1.Secret{ObjectMeta: s.meta("west-login"), Type: corev1.SecretTypeBasicAuth, Data: map[string][]byte{"username": []byte("u"), "password": []byte("old"), "ca.crt": west.CA}}
-	require.NoError(t, s.k.Create(t.Context(), login))
-	file := fileOf(t, "site.yaml", whole)
-	out := s.run("configure", "--from-file", file, "--yes", "--vcenter", "east").is(8)
-	require.Contains(t, out, "take them over with --force-conflicts", "somebody else set the password")
-	out = s.ok("configure", "--from-file", file, "--yes", "--vcenter", "east", "--force-conflicts")
-	require.NotContains(t, out, "Y2FuYXJ5")
-	for _, x := range []client.Object{&corev1.ConfigMap{ObjectMeta: s.meta("registry-ca")}, &corev1.ConfigMap{ObjectMeta: s.meta("keys")}, &corev1.Secret{ObjectMeta: s.meta("mirror")}} {
-		require.True(t, s.there(x), "the bundle names %s\n%s", x.GetName(), out)
+	file := filepath.Join(t.TempDir(), "site.yaml")
+	configure := func(text string, code int, args []string, says ...string) string {
+		t.Helper()
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		return s.run(append([]string{"configure", "--from-file", file}, args...)...).is(code, says...)
 	}
-	require.True(t, s.there(login))
-	require.Equal(t, "new", string(login.Data["password"]))
-	require.Equal(t, west.CA, login.Data["ca.crt"], "the file does not have it")
+	yes, ofWest := []string{"--yes"}, []string{"--yes", "--vcenter", "west"}
+	login := &corev1.Secret{ObjectMeta: s.meta("west-login")}
+	login.StringData = map[string]string{"password": "old", "theirs": "kept"}
+	s.create(login)
+	whole := "apiVersion: v1\nkind: Secret\nmetadata: {name: vc}" + account + rest
+	configure(whole, 8, ofWest, "west-login", "take them over with --force-conflicts") // somebody else set the password
+	out := configure(whole, 0, []string{"--yes", "--force-conflicts"})
+	require.NotContains(t, out, vcsim.Admin.Password)
+	require.NotContains(t, out, "Y2FuYXJ5")
+	for _, x := range []client.Object{&corev1.Secret{ObjectMeta: s.meta("vc")}, &corev1.Secret{ObjectMeta: s.meta("mirror")},
+		&corev1.ConfigMap{ObjectMeta: s.meta("authority")}, &corev1.ConfigMap{ObjectMeta: s.meta("registry-ca")},
+		&corev1.ConfigMap{ObjectMeta: s.meta("keys")}} {
+		require.True(t, s.there(x), "%s\n%s", x.GetName(), out)
+	}
+	require.Equal(t, vcsim.Admin.Password, string(got(s, login).Data["password"]))
+	require.Equal(t, "kept", string(login.Data["theirs"]), "the file does not have it")
+	require.Equal(t, "authority", s.vcenter("west").Spec.CA.ConfigMap)
+	require.Equal(t, []string{"east"}, s.config().Spec.CloudProvider.VsphereCloudConfigs, "as the file has it")
 	require.Nil(t, s.config().Spec.CloudProvider.Topology, "the file has categories for storage alone")
 	require.Len(t, s.config().Spec.StorageProvider.TopologyCategories, 2)
 
-	s.ok("configure", "--from-file", file, "--yes", "--vcenter", "east", "--region-category", "k8s-region", "--zone-category", "k8s-zone")
-	require.Equal(t, "k8s-zone", s.config().Spec.CloudProvider.Topology.Zone, "it is asked for")
+	// Once more: defaults of the API server are no change, and the Secret may be in the cluster alone.
+	configure(whole, 0, ofWest, "all is as asked already")
+	configure(rest, 0, yes, "asking "+east.Host, "all is as asked already")
+	out = configure(strings.Replace(rest, "  reference:", "  interval: 20m\n  reference:", 1), 0,
+		[]string{"--dry-run", "--region-category", "k8s-region", "--zone-category", "k8s-zone"},
+		"spec.interval: 10m -> 20m0s", "spec.cloudProvider.topology")
+	require.NotContains(t, out, "onDelete")
+
+	// All that is wrong, at once: with the flags, the file, and what the API server says.
+	configure(strings.Replace(rest, "reference:", "referense:", 1), 2, []string{"--port", "a", "--username", "vdo"},
+		`unknown field "spec.referense"`, "--port", "--username")
+	configure(strings.Replace(rest, "  reference:", "  versions: never\n  reference:", 1), 2, yes,
+		"apply DriverBundle "+s.ns+"/drivers", "spec.versions")
+	s.create(&v1alpha1.VDOConfig{ObjectMeta: s.meta("a-second"), Spec: s.config().Spec}) // the operator refuses it
+	configure(rest, 8, yes, "there are 2")
+	served := s.config()
+	served.Finalizers = []string{v1alpha1.FinalizerDrivers}
+	require.NoError(t, s.k.Update(t.Context(), served))
+	configure(rest, 0, yes, "asking "+east.Host, "all is as asked already")
+	configure(strings.Replace(rest, "{name: vdo}", "{name: a-second}", 1), 8, yes, "the cluster has another one, vdo")
 }
 
 // What a site has withdrawn from its file is trusted no more. Other ConfigMaps keep keys that the file does not
