@@ -162,7 +162,6 @@ func TestWhatIsMadeOfObjects(t *testing.T) {
 			{"Role vdo-vsphere-csi-node-scc kind", absent}, {"Deployment vsphere-csi-webhook kind", absent},
 			{"ImageDigestMirrorSet vdo-operator kind", absent},
 			{"Secret " + render.PullSecret + " type", "kubernetes.io/dockerconfigjson"},
-			{controller + inPods + "imagePullSecrets", `=[{"name":"` + render.PullSecret + `"}]`},
 		}},
 		"the mirror wants no login": {func(in *render.Input) { in.PullSecret = nil }, looks{
 			{"Secret " + render.PullSecret + " kind", absent}, {controller + inPods + "imagePullSecrets", absent},
@@ -229,13 +228,11 @@ func TestWhatIsMadeOfObjects(t *testing.T) {
 				`"mirrors":["m.site/vdo/up.example/a","old.site/up.example/a"],"source":"up.example/a"}]}`},
 		}},
 
-		"no node":      {onNodes(), looks{{controller + " spec/replicas", "=1"}, {"notes", "no node can hold the pods of " + "Deployment vmware-system-csi/vsphere-csi-controller"}}},
 		"workers only": {onNodes(render.Node{Name: "w"}), looks{{controller + " spec/replicas", "=1"}, {"notes", "no node can hold the pods of Deployment kube-system/snapshot-controller"}}},
 		"a selector that fits no node": {func(in *render.Input) {
 			in.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "csi", Workloads: []v1alpha1.Workload{
 				{Name: "vsphere-csi-controller", NodeSelector: map[string]string{"disk": "none"}}}}}
 		}, looks{{"notes", "disk=none"}}},
-		"a control-plane node":       {onNodes(a), looks{{controller + " spec/replicas", "=1"}, {"notes", "!no node can hold"}}},
 		"two":                        {onNodes(a, b), looks{{controller + " spec/replicas", "=2"}, {"notes", "!no node can hold"}}},
 		"five":                       {onNodes(a, b, c, controlPlane("d"), controlPlane("e")), looks{{controller + " spec/replicas", "=3"}}},
 		"one is tainted or cordoned": {onNodes(a, tainted(b, "dedicated", corev1.TaintEffectNoSchedule), cordoned), looks{{controller + " spec/replicas", "=1"}}},
