@@ -92,7 +92,7 @@ func newSite(b testing.TB, n int, mirror *registry.Registry, key string) *site {
 	cfg.QPS = -1
 	s.play = play{Client: cluster.Client(b, cfg), nodes: n}
 	s.resources(b, key)
-	require.NoError(b, each(b.Context(), n, func(ctx context.Context, i int) error { return s.join(ctx, i, false) }))
+	require.NoError(b, each(b.Context(), n, s.join))
 	s.start(b)
 	b.Cleanup(func() { s.op.stop() })
 	return s
@@ -178,7 +178,7 @@ func (s *site) measure(b *testing.B) {
 	spent := s.during(b, "join", func() {
 		i := s.nodes
 		ctx := b.Context()
-		require.NoError(b, s.join(ctx, i, false))
+		require.NoError(b, s.join(ctx, i))
 		s.nodes++
 		require.NoError(b, s.initialiseTo(ctx, s.nodes))
 		s.settle(b)

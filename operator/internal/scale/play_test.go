@@ -91,9 +91,9 @@ func nodeStatus(i int) corev1.NodeStatus {
 	return s
 }
 
-// join registers a node as a kubelet does; initialised or not.
-func (p *play) join(ctx context.Context, i int, initialized bool) error {
-	n := node(i, initialized)
+// join registers a node as a kubelet does; it waits for the cloud provider.
+func (p *play) join(ctx context.Context, i int) error {
+	n := node(i, false)
 	if err := p.Create(ctx, n); err != nil {
 		return err
 	}
@@ -123,10 +123,8 @@ func (p *play) register(ctx context.Context, i int) error {
 	if err := p.Get(ctx, client.ObjectKey{Name: nodeName(i)}, &c); err != nil {
 		return err
 	}
-	for _, d := range c.Spec.Drivers {
-		if d.Name == drivers.CSIDriver {
-			return nil
-		}
+	if len(c.Spec.Drivers) > 0 {
+		return nil
 	}
 	c.Spec.Drivers = append(c.Spec.Drivers, storagev1.CSINodeDriver{Name: drivers.CSIDriver, NodeID: uuid(i), Allocatable: &storagev1.VolumeNodeResources{Count: ptr.To(int32(59))}})
 	return p.Update(ctx, &c)
