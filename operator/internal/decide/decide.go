@@ -8,8 +8,8 @@
 // These are no changes, and proceed: the installation of a driver that does not run, and a removal. So are the
 // adoption of the version that runs, and another bundle with the same contents of every release.
 //
-// A driver runs in the version that its label or its image's tag says. Without either it is installed as if it did
-// not run.
+// A driver runs in the version that its label or its image's tag says. An unknown version, the zero one, counts as
+// another than any.
 //
 // # The gates
 //
@@ -171,7 +171,7 @@ type Facts struct {
 	Candidate *revision.Revision
 	// Whole is the candidate of all groups, which approvals and retries name; nil: Candidate.
 	Whole *revision.Revision
-	// Running are the running versions, by driver.
+	// Running are the running versions, by driver; the zero one if unknown.
 	Running map[matrix.Driver]matrix.Version
 	OneWay  []OneWay
 	// Attempt are the current circumstances of a try.

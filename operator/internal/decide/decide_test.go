@@ -81,6 +81,7 @@ func TestDecide(t *testing.T) {
 		"likewise, approved":                   {facts: decide.Facts{Candidate: next, Running: csi("3.5.1"), Policy: decide.Policy{Manual: true, Approved: next.Name()}}, action: decide.Proceed, starts: true},
 		"likewise, something else changes": {facts: decide.Facts{Candidate: next,
 			Running: csi("3.5.1"), Interlock: "x"}, action: decide.Wait, reason: decide.Interlocked},
+		"it runs in an unknown version, Manual": {facts: decide.Facts{Candidate: next, Running: map[matrix.Driver]matrix.Version{matrix.CSI: {}}, Policy: decide.Policy{Manual: true}}, action: decide.Wait, reason: decide.NotApproved},
 		"it runs in the same version, Manual": {facts: decide.Facts{Candidate: old, Running: csi("3.5.1"),
 			Interlock: "x", Policy: decide.Policy{Manual: true, Windows: []decide.Window{{}}}},
 			action: decide.Proceed, starts: true},

@@ -142,8 +142,8 @@ func (s *facts) keepsConfiguration(d matrix.Driver, spec *v1alpha1.VDOConfigSpec
 	return (s.frozen != "" || s.checks.ran && s.checks.keeps(d)) && len(s.moved(d, spec)) > 0
 }
 
-// unproven reports whether another vCenter answers than the drivers were last configured with, and it is not accepted,
-// or not all checks of the cloud provider have passed.
+// unproven reports whether another vCenter answers than that of the drivers' last configuration. It counts until it is
+// accepted and the cloud provider's checks have passed.
 func (s *facts) unproven(name string) bool {
 	vc := s.vcenters[name]
 	return vc.another || vc.replaced && (s.checks.pending || s.checks.gates[matrix.CPI].Err != nil)

@@ -151,7 +151,13 @@ func (s *facts) followGated() string {
 		return fault.Text(err)
 	}
 	closed, _ := policy.Closed(s.now)
-	return sentences(s.unsure(), s.nodesChange(), s.othersChange(true), closed)
+	all := []string{s.unsure(), s.nodesChange(), s.othersChange(true), closed}
+	for _, h := range s.driverHolds() {
+		if h.driver == matrix.CSI {
+			all = append(all, fault.Text(h.err))
+		}
+	}
+	return sentences(all...)
 }
 
 func (s *facts) ignores(what string) bool {

@@ -17,6 +17,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/decide"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
@@ -327,4 +328,26 @@ func TestANodeWithUnfinishedWorkNeedsNoRemedy(t *testing.T) {
 	all := nodes(&assess.Report{Nodes: []assess.Finding{f, waits}})
 	require.Equal(t, []string{"has no providerID: start its kubelet again", "has no providerID"},
 		[]string{all[0].Message, all[1].Message})
+}
+
+// A driver whose image tells no version runs all the same: its replacement is an upgrade.
+func TestADriverOfUnknownVersionRuns(t *testing.T) {
+	s := withCSI(t)
+	s.observed = awayNode(1, 1)
+	s.observed.DaemonSets[0].Labels = nil
+	version, runs := s.upgradeFacts().Running[matrix.CPI]
+	require.True(t, runs && version.IsZero())
+	require.Equal(t, "3.5.1", s.upgradeFacts().Running[matrix.CSI].String())
+}
+
+// Other nodes follow the canary nodes only while a start would have no gate either.
+func TestOtherNodesFollowUnderTheGatesOfAStart(t *testing.T) {
+	s := withCSI(t)
+	s.observed = &assess.Observed{}
+	s.checks.gates = preflight.Gate([]preflight.Result{blocking(matrix.CPI, true)})
+	require.Empty(t, s.followGated())
+	s.checks.gates = preflight.Gate([]preflight.Result{blocking(matrix.CSI, false)})
+	require.Contains(t, s.followGated(), "vm-disk-uuid")
+	s.checks.gates, s.kubernetes.mixed = nil, "API servers of two minors"
+	require.Contains(t, s.followGated(), "two minors")
 }

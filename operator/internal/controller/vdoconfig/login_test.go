@@ -144,7 +144,8 @@ func TestPodsKeepTheirHash(t *testing.T) {
 	} {
 		secret, pods := of("Secret", c.data, ""), of("Deployment", "", "new")
 		was := []*unstructured.Unstructured{of("Secret", "same", ""), of("Deployment", "", "old")}
-		r := &render.Rendered{Stages: []render.Stage{{Objects: []render.Object{{Unstructured: secret}, {Unstructured: pods}}}}}
+		stage := render.Stage{Objects: []render.Object{{Unstructured: secret}, {Unstructured: pods}}}
+		r := &render.Rendered{Stages: []render.Stage{stage}}
 		c.facts.keepHashes(r, plan.Live{plan.IDOf(secret).Key: was[0], plan.IDOf(pods).Key: was[1]})
 		hash, _, _ := unstructured.NestedString(pods.Object, configHash...)
 		require.Equal(t, c.want, hash, name)

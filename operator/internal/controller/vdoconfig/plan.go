@@ -137,8 +137,8 @@ func (s *facts) keepPart(o render.Object, was *unstructured.Unstructured) {
 
 var configHash = []string{"spec", "template", "metadata", "annotations", render.AnnotationConfigHash}
 
-// keepHashes keeps the hashes of workloads while their configuration is equal, even under another key or after the
-// records were lost: else all pods would roll. It returns them in the form of [inventory.Memory].
+// keepHashes keeps the hashes of workloads while their configuration is equal: else all pods would roll. The key may be
+// another one, and the records may be lost. It returns them in the form of [inventory.Memory].
 func (s *facts) keepHashes(rendered *render.Rendered, live plan.Live) map[string]string {
 	hashes := s.inventory.Memory().Hashes
 	unknown := s.newHash || s.inventory.Len() == 0

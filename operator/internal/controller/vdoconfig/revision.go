@@ -230,8 +230,15 @@ func (p *pass) oneWay(ctx context.Context) []decide.OneWay {
 func (s *decided) upgradeFacts() decide.Facts {
 	spec := &s.config.Spec
 	policy, _ := upgradePolicy(spec, manual(spec, s.bundle.source)) //nolint:errcheck // see findings.starts
+	running := map[matrix.Driver]matrix.Version{}
+	for _, w := range s.observed.All() {
+		if !w.Foreign {
+			running[w.Driver] = matrix.Version{} // unknown, unless one of them says it
+		}
+	}
+	maps.Copy(running, s.site.Installed)
 	return decide.Facts{
-		Now: s.at0(), Policy: policy, Running: s.site.Installed, Attempt: s.attempt(),
+		Now: s.at0(), Policy: policy, Running: running, Attempt: s.attempt(),
 		Frozen: s.frozen, OneWay: s.upgrades.oneWay,
 	}
 }

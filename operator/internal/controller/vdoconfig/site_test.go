@@ -180,11 +180,15 @@ func TestWhatTheCheckOfAVCenterMeans(t *testing.T) {
 		"another one answers": {ready: metav1.ConditionFalse, edit: func(v *v1alpha1.VsphereCloudConfig) {
 			v.Status.VerifiedCredentials, v.Status.InstanceUUID, v.Status.UnacceptedInstanceUUID = "", "was", "b"
 		}, gated: fault.Unauthorized},
-		"the drivers run with another one": {ready: metav1.ConditionTrue, edit: func(v *v1alpha1.VsphereCloudConfig) { v.Status.InstanceUUID = "new" }, gated: fault.Conflict},
+		"the drivers run with another one": {ready: metav1.ConditionTrue, edit: func(v *v1alpha1.VsphereCloudConfig) {
+			v.Status.InstanceUUID = "new"
+		}, gated: fault.Conflict},
 		"it replaces that": {ready: metav1.ConditionTrue, edit: func(v *v1alpha1.VsphereCloudConfig) {
 			v.Status.InstanceUUID, v.Spec.AcceptInstanceUUID = "new", "new"
 		}, verified: true},
-		"it is that":                {ready: metav1.ConditionTrue, edit: func(v *v1alpha1.VsphereCloudConfig) { v.Status.InstanceUUID = "was" }, verified: true},
+		"it is that": {ready: metav1.ConditionTrue, edit: func(v *v1alpha1.VsphereCloudConfig) {
+			v.Status.InstanceUUID = "was"
+		}, verified: true},
 		"the Secret cannot be read": {ready: metav1.ConditionTrue, unread: because(fault.NotFound), gated: fault.NotFound},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -214,7 +218,8 @@ func TestWhatTheCheckOfAVCenterMeans(t *testing.T) {
 			require.NoError(t, g.collectExisting(t.Context(), nil))
 			require.Equal(t, vc.another, g.cluster.AnotherVCenter)
 			require.Equal(t, v.Status.UnacceptedInstanceUUID != "" || c.gated == fault.Conflict, vc.another)
-			for _, g.checks = range []checks{{pending: true}, {gates: map[matrix.Driver]preflight.Hold{matrix.CPI: {Err: because(fault.Refused)}}}} {
+			gates := preflight.Gate([]preflight.Result{blocking(matrix.CPI, false)})
+			for _, g.checks = range []checks{{pending: true}, {gates: gates}} {
 				require.NoError(t, g.collectExisting(t.Context(), nil))
 				require.Equal(t, vc.another || vc.replaced, g.cluster.AnotherVCenter, "nor until the checks passed")
 			}
