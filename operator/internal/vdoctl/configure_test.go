@@ -128,11 +128,15 @@ func TestConfigureTakesAllOfAFile(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	east, west := vcenters(t)
-	account := fmt.Sprintf("\nstringData: {username: %q, password: %q}\n---\n", vcsim.Admin.Username, vcsim.Admin.Password)
-	rest := "apiVersion: v1\nkind: Secret\nmetadata: {name: west-login}" + account + fmt.Sprintf(`apiVersion: v1
-kind: ConfigMap
-metadata: {name: authority}
-data: {ca.crt: %q}
+	account := func(name string) string {
+		return fmt.Sprintf("- {apiVersion: v1, kind: Secret, metadata: {name: %s}, stringData: {username: %q, password: %q}}\n",
+			name, vcsim.Admin.Username, vcsim.Admin.Password)
+	}
+	const list = "apiVersion: v1\nkind: List\nitems:\n"
+	rest := account("west-login") + fmt.Sprintf(`- {apiVersion: v1, kind: ConfigMap, metadata: {name: authority}, data: {ca.crt: %q}}
+- {apiVersion: v1, kind: ConfigMap, metadata: {name: registry-ca}, data: {ca.crt: x}}
+- {apiVersion: v1, kind: ConfigMap, metadata: {name: keys}, data: {a.pub: x}}
+- {apiVersion: v1, kind: Secret, metadata: {name: mirror}, stringData: {.dockerconfigjson: Y2FuYXJ5}}
 ---
 apiVersion: vdo.vmware.com/v1alpha1
 kind: VsphereCloudConfig
@@ -159,22 +163,6 @@ spec:
   ca: {configMap: registry-ca}
   pullSecret: {name: mirror}
   trust: {keys: [{id: a, from: {configMap: keys, key: a.pub}}]}
----
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: registry-ca}
-data: {ca.crt: "x"}
----
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: keys}
-data: {a.pub: "x"}
----
-apiVersion: v1
-kind: Secret
-metadata: {name: mirror}
-type: kubernetes.io/dockerconfigjson
-stringData: {.dockerconfigjson: '{"auths":{"mirror.site":{"auth":"Y2FuYXJ5"}}}'}
 `
 	file := filepath.Join(t.TempDir(), "site.yaml")
 	configure := func(text string, code int, args []string, says ...string) string {
@@ -186,7 +174,8 @@ stringData: {.dockerconfigjson: '{"auths":{"mirror.site":{"auth":"Y2FuYXJ5"}}}'}
 	login := &corev1.Secret{ObjectMeta: s.meta("west-login")}
 	login.StringData = map[string]string{"password": "old", "theirs": "kept"}
 	s.create(login)
-	whole := "apiVersion: v1\nkind: Secret\nmetadata: {name: vc}" + account + rest
+	whole := list + account("vc") + rest
+	rest = list + rest
 	configure(whole, 8, ofWest, "west-login", "take them over with --force-conflicts") // somebody else set the password
 	out := configure(whole, 0, []string{"--yes", "--force-conflicts"})
 	require.NotContains(t, out, vcsim.Admin.Password)
