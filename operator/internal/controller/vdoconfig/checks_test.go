@@ -116,7 +116,6 @@ func TestADriverThatWouldNotStartKeepsWhatItRunsWith(t *testing.T) {
 		"it is only repaired":                    {was: func(s *v1alpha1.VDOConfigSpec) { s.StorageProvider.Webhook = true }, keeps: settings, frozen: "it is being deleted"},
 		"likewise, and the vCenter is another":   {where: "old.site:443 dc", keeps: location, frozen: "it is being deleted"},
 		"nobody checks":                          {was: func(s *v1alpha1.VDOConfigSpec) { s.StorageProvider.TopologyCategories = []string{"zone"} }},
-		"nothing is amiss":                       {checks: checks{ran: true}, was: func(s *v1alpha1.VDOConfigSpec) { s.StorageProvider.TopologyCategories = []string{"zone"} }},
 		"nothing else is asked for":              {checks: with(matrix.CSI, blocking(matrix.CSI, true))},
 		"it would not start":                     {checks: with(matrix.CSI, blocking(matrix.CSI, true)), was: func(s *v1alpha1.VDOConfigSpec) { s.StorageProvider.TopologyCategories = []string{"zone"} }, keeps: settings},
 		"it would, and a release is held":        {checks: with(matrix.CSI, blocking(matrix.CSI, false)), was: func(s *v1alpha1.VDOConfigSpec) { s.StorageProvider.TopologyCategories = []string{"zone"} }},
