@@ -62,9 +62,9 @@ type accountOptions struct {
 }
 
 const adminHelp = `
---username names the login that changes the vCenters. Its password comes from --password-file,
-VDO_VCENTER_PASSWORD or a prompt, serves this call alone, and is not stored. Run an
-interrupted command again: it continues.`
+--username names the login that changes the vCenters, VCENTER=NAME@DOMAIN the one of a single
+vCenter. Its password comes from --password-file, VDO_VCENTER_PASSWORD or a prompt, serves this
+call alone, and is not stored. Run an interrupted command again: it continues.`
 
 func newUsersChangeCommands(a *app) []*cobra.Command {
 	return []*cobra.Command{
@@ -129,7 +129,7 @@ func newAccountCommand(
 }
 
 func (o *accountOptions) change(ctx context.Context) error {
-	if o.username == "" {
+	if len(o.usernames) == 0 {
 		return flags.Bad("--username", "", errors.New("who may change the vCenters is not given"), "give it: --username administrator@vsphere.local; for a script that another person runs: `vdoctl users plan -o govc`")
 	}
 	if o.outputSecret && o.format != flags.Text {

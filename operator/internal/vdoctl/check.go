@@ -208,7 +208,7 @@ func (a *app) configuration(ctx context.Context, f siteFlags) (site, preflight.C
 		s, err = clusterSite(ctx, c, a.cluster.namespace)
 	}
 	if err == nil && (f.file != "" || f.instead) {
-		s.preferAsked, err = f.username != "", f.asks(a, &s)
+		s.preferAsked, err = len(f.usernames) > 0, f.asks(a, &s)
 	}
 	s.app = a
 	switch {

@@ -39,7 +39,7 @@ type site struct {
 	reader   client.Reader             // of referenced Secrets and ConfigMaps
 	app      *app
 	// login returns the account of a vCenter whose Secret is missing; nil if that is a fault.
-	login   func(ctx context.Context, server string) (credentials.Credentials, error)
+	login   func(ctx context.Context, name, server string) (credentials.Credentials, error)
 	file    string // its source; "" for the cluster
 	assumed bool   // without a VDOConfig
 	// given is the source of that account. proof replaces its password.
@@ -126,7 +126,7 @@ func (s *site) target(ctx context.Context, v configured) (vcenter.Target, error)
 	read, err := credentials.Read(ctx, s.reader, v.config)
 	t := vcenter.TargetOf(v.config, "", "", read.CA)
 	if s.preferAsked || err != nil && s.login != nil && read.Username == "" && isMissing(err) {
-		read, err = s.login(ctx, t.Host)
+		read, err = s.login(ctx, v.Name, t.Host)
 		read.Version, t.Given = "", s.given
 		t.Token, t.Certificate, t.Sessions = s.proof.Token, s.proof.Certificate, s.proof.Sessions
 	}
@@ -201,16 +201,17 @@ const maxFile = 4 << 20
 const passwordEnv = "VDO_VCENTER_PASSWORD" //nolint:gosec // a name
 
 type siteFlags struct {
-	file, username, passwordFile string
-	proof                        vcenter.Proof
-	noCluster                    bool
-	instead                      bool // the account also replaces those of the Secrets in the cluster
+	file                     string
+	usernames, passwordFiles []string // [VCENTER=]VALUE
+	proof                    vcenter.Proof
+	noCluster                bool
+	instead                  bool // the account also replaces those of the Secrets in the cluster
 }
 
 func (f *siteFlags) bind(fl *pflag.FlagSet) {
 	fl.StringVarP(&f.file, "from-file", "f", "", "`FILE` with the VDOConfig, VsphereCloudConfigs and, where it has them, Secrets and ConfigMaps; - for standard input (default: what is in the cluster)")
-	fl.StringVar(&f.username, "username", "", "`NAME@DOMAIN` to log in with, in place of the Secrets' accounts of the file")
-	fl.StringVar(&f.passwordFile, "password-file", "", "`FILE` with its password (else "+passwordEnv+", or a prompt)")
+	fl.StringArrayVar(&f.usernames, "username", nil, "`[VCENTER=]NAME@DOMAIN` to log in with, in place of the Secrets' accounts of the file; may be repeated")
+	fl.StringArrayVar(&f.passwordFiles, "password-file", nil, "`[VCENTER=]FILE` with its password (else a prompt or, without VCENTER, "+passwordEnv+"); may be repeated")
 	fl.BoolVar(&f.noCluster, "no-cluster", false, "with --from-file: do not ask the cluster for its nodes")
 	f.proof.Bind(fl)
 }
@@ -219,10 +220,12 @@ func (f *siteFlags) bind(fl *pflag.FlagSet) {
 // of those in the cluster.
 func (f *siteFlags) effective(instead bool) error {
 	switch {
-	case f.passwordFile != "" && f.username == "":
-		return flags.Bad("--password-file", f.passwordFile, errors.New("--username is not given"), "give both, or none")
-	case f.username != "" && f.file == "" && !instead:
-		return flags.Bad("--username", f.username, errors.New("the accounts are those of the Secrets in the cluster"), "leave it out, or check a file: --from-file")
+	case len(f.passwordFiles) > 0 && len(f.usernames) == 0:
+		alone := errors.New("--username is not given")
+		return flags.Bad("--password-file", f.passwordFiles[0], alone, "give both, or none")
+	case len(f.usernames) > 0 && f.file == "" && !instead:
+		inCluster := errors.New("the accounts are those of the Secrets in the cluster")
+		return flags.Bad("--username", f.usernames[0], inCluster, "leave it out, or check a file: --from-file")
 	}
 	return nil
 }
@@ -295,7 +298,7 @@ func (a *app) read(flag, name string) ([]byte, error) {
 // asAdmin reads the configuration with the flags' account instead of the Secrets' ones. The flag is required: no
 // Secret of the site has an administrator of the vCenters.
 func (f *siteFlags) asAdmin(ctx context.Context, a *app, of string, noCluster bool) (site, preflight.Cluster, error) {
-	if f.username == "" {
+	if len(f.usernames) == 0 {
 		err := errors.New("who may change " + of + " is not given")
 		return site{}, preflight.Cluster{}, flags.Bad("--username", "", err, "give it: --username administrator@vsphere.local")
 	}
@@ -345,33 +348,90 @@ func (a *app) passwordOf(flag, file, env string) (password string, known bool, e
 	return strings.TrimRight(string(data), "\r\n"), true, err
 }
 
-// asks makes the site use the flags' account. Its password is from a file, the environment or, once it is needed, a
+// perVCenter returns the values of a flag, [VCENTER=]VALUE, by the vCenter's name: "" for one that serves all others.
+func (s *site) perVCenter(flag string, entries []string) (map[string]string, error) {
+	out := map[string]string{}
+	for _, entry := range entries {
+		name, value, ok := strings.Cut(entry, "=")
+		if !ok || strings.Contains(name, "/") { // a path
+			name, value = "", entry
+		}
+		isHere := func(v configured) bool { return v.Name == name }
+		switch _, has := out[name]; {
+		case has:
+			twice := errors.New("the vCenter has an entry already")
+			return nil, flags.Bad(flag, entry, twice, "name each vCenter once: "+flag+" VCENTER=…")
+		case value == "":
+			return nil, flags.Bad(flag, entry, errors.New("empty"), "give it a value, or leave it out")
+		case name != "" && !slices.ContainsFunc(s.vcenters, isHere):
+			unknown := fmt.Errorf("the configuration has no VsphereCloudConfig %s", name)
+			return nil, flags.Bad(flag, entry, unknown, "correct the name before =")
+		}
+		out[name] = value
+	}
+	return out, nil
+}
+
+// asks makes the site use the flags' accounts. A password is from a file, the environment or, once it is needed, a
 // prompt. The prompt names the server, since others may have written the resource. A missing file is a wrong flag, and
 // no finding about a vCenter.
 func (f *siteFlags) asks(a *app, s *site) error {
-	password, known, err := a.passwordOf("--password-file", f.passwordFile, passwordEnv)
-	var proof vcenter.Target
-	err = fault.Join(err, f.proof.Apply(&proof))
-	isProven := f.proof.Given() && !known
-	if err != nil || f.username == "" && !isProven {
+	names, err := s.perVCenter("--username", f.usernames)
+	files, errFiles := s.perVCenter("--password-file", f.passwordFiles)
+	err = fault.Join(err, errFiles, f.proof.Apply(&s.proof))
+	for _, of := range slices.Sorted(maps.Keys(files)) {
+		if names[of] == "" {
+			alone := errors.New("--username has no entry for it")
+			alone = flags.Bad("--password-file", files[of], alone, "put VCENTER= before both, or neither")
+			err = fault.Join(err, alone)
+		}
+	}
+	if err != nil || len(names) == 0 && !f.proof.Given() {
 		return err
 	}
-	if s.proof, s.given = proof, givenLogin; isProven {
-		s.given, known = "--username, or the files in the place of its password", true
+	if s.given = givenLogin; f.proof.Given() {
+		s.given = "--username, or the files in the place of its password"
 	}
-	if !known && !a.interactive() {
-		return flags.Bad("--username", f.username, errors.New("no password, and no terminal to ask for one"),
-			"name a file with --password-file, or set "+passwordEnv)
+	if len(names) == 0 {
+		names[""] = ""
 	}
-	s.login = func(ctx context.Context, server string) (_ credentials.Credentials, err error) {
-		if !known {
-			q := question{title: fmt.Sprintf("Password of %s at %q", f.username, server), secret: true}
-			password, err = a.prompt(ctx, q)
-			known = err == nil
+	passwords := map[string]string{}
+	for _, of := range slices.Sorted(maps.Keys(names)) {
+		var known bool
+		var password string
+		var errRead error
+		if of == "" || files[of] != "" { // the environment serves the entry without a vCenter
+			password, known, errRead = a.passwordOf("--password-file", files[of], passwordEnv)
 		}
-		return credentials.Credentials{Username: f.username, Password: password}, err
+		switch {
+		case known || f.proof.Given():
+			passwords[of] = password
+		case !a.interactive():
+			none := errors.New("no password, and no terminal to ask for one")
+			errRead = flags.Bad("--username", strings.TrimPrefix(of+"="+names[of], "="), none,
+				"name a file with --password-file, or set "+passwordEnv+" for the entry without a vCenter")
+		}
+		err = fault.Join(err, errRead)
 	}
-	return nil
+	s.login = func(ctx context.Context, of, server string) (_ credentials.Credentials, err error) {
+		if _, ok := names[of]; !ok {
+			if _, ok := names[""]; !ok {
+				err = fmt.Errorf("it has no entry for vCenter %s", of)
+				err = flags.Bad("--username", "", err, "add --username "+of+"=NAME@DOMAIN")
+				return credentials.Credentials{}, err
+			}
+			of = ""
+		}
+		password, known := passwords[of]
+		if !known {
+			q := question{title: fmt.Sprintf("Password of %s at %q", names[of], server), secret: true}
+			if password, err = a.prompt(ctx, q); err == nil {
+				passwords[of] = password
+			}
+		}
+		return credentials.Credentials{Username: names[of], Password: password}, err
+	}
+	return err
 }
 
 // givenLogin is the source of a login from flags.

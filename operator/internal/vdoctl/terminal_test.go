@@ -203,8 +203,9 @@ func TestUsersOnATerminal(t *testing.T) {
 	v := vcsim.Start(t, vcsim.Options{Machines: 1})
 	s.add("west", v, "site/west")
 	secret := &corev1.Secret{ObjectMeta: s.meta("vc")}
+	entry := ""
 	open := func(password string) *terminal {
-		w := s.open("users", "create", "--username", vcsim.Administrator.Username)
+		w := s.open("users", "create", "--username", entry+vcsim.Administrator.Username)
 		w.sees("Password of " + vcsim.Administrator.Username + " at \"127.0.0.1\":")
 		if password != "" {
 			w.types(password)
@@ -221,6 +222,7 @@ func TestUsersOnATerminal(t *testing.T) {
 
 	for _, x := range [][2]string{{"perhaps", "8"}, {"y", "0"}} { // an answer, and the exit code
 		w = open(vcsim.Administrator.Password)
+		entry = "west="
 		w.sees("Apply the above to vCenter ")
 		require.Contains(t, w.screen(), "would make account vdo-")
 		require.NotContains(t, w.screen(), vcsim.Administrator.Password)

@@ -58,7 +58,7 @@ type usersOptions struct {
 func (o *usersOptions) bindSite(cmd *cobra.Command, more func(*pflag.FlagSet)) {
 	flags.Group(cmd, flags.Selection, func(fl *pflag.FlagSet) {
 		o.siteFlags.bind(fl)
-		fl.Lookup("username").Usage = "`NAME@DOMAIN` to log in with (default: the account of the Secret)"
+		fl.Lookup("username").Usage = "`[VCENTER=]NAME@DOMAIN` to log in with (default: the account of the Secret); may be repeated"
 		more(fl)
 	})
 }

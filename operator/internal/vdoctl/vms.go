@@ -75,7 +75,7 @@ exists (--from-file). They stay on, off, or a template.`,
 		fl.BoolVar(&o.outage, "control-plane-outage", false, "work on the control plane though the others of it that are ready are no majority: the API server may be away meanwhile")
 		fl.DurationVar(&o.timeout, "timeout", 15*time.Minute, "how long (`DURATION`) to wait for each thing")
 	})
-	cmd.Flags().Lookup("username").Usage = "`NAME@DOMAIN` of who may change the VMs"
+	cmd.Flags().Lookup("username").Usage = "`[VCENTER=]NAME@DOMAIN` of who may change the VMs; may be repeated"
 	o.bindFormat(cmd)
 	o.consentFlags.bind(cmd)
 	return cmd
