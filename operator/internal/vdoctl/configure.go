@@ -20,6 +20,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/logins"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
@@ -69,8 +70,9 @@ func configureCommand(a *app, name string) *cobra.Command {
 		Long: `Creates or changes the configuration of a site: the bundle, a vCenter with its account, and
 the drivers. Run it once for each vCenter (--vcenter).
 
-On a terminal it asks for values without a flag, and tries them at the vCenter. It shows the
-change, lets the API server check it, and asks before it writes.
+On a terminal it asks for values without a flag, and tries them at the vCenter. It asks again
+for a wrong address, thumbprint or account. It shows the change, lets the API server check it,
+and asks before it writes.
 
 With --from-file it starts from a file, and writes all resources that the file's vCenters and
 bundle need. With -o FILE it writes the resources to a file for GitOps, and asks no cluster. It
@@ -244,17 +246,67 @@ func (o *configureOptions) answer(ctx context.Context, d *draft) error {
 	return o.login(ctx, d)
 }
 
-// login reads the account's password, and tries the vCenter. A written file names the account's Secret, without a
-// password.
+// refusals is how many passwords a user may try: vCenters lock an account after five by default.
+const refusals = 3
+
+// login reads the account's password, and tries the vCenter. It asks a user again for what the vCenter refuses. A
+// written file names the account's Secret, without a password.
 func (o *configureOptions) login(ctx context.Context, d *draft) error {
-	if o.username == "" && !o.noCheck {
-		o.noCheck = true
-		_ = command.Say(o.err, "No account is given: the vCenter is not asked. `vdoctl users create` makes one.")
+	for refused := 0; ; {
+		if o.username == "" && !o.noCheck {
+			o.noCheck = true
+			_ = command.Say(o.err, "No account is given: the vCenter is not asked. `vdoctl users create` makes one.")
+		}
+		if err := o.readPassword(ctx, d, refused > 0); err != nil || o.noCheck {
+			return err
+		}
+		err := o.tryVCenter(ctx, d)
+		if logins.Refusing(err) {
+			refused++
+		}
+		wrong := o.wrong(err)
+		if !o.prompts || len(wrong) == 0 || refused == refusals {
+			return err
+		}
+		_ = command.Say(o.err, "  * %s", fault.Text(err))
+		if err := o.askAgain(ctx, d, wrong); err != nil {
+			return err
+		}
 	}
-	if err := o.readPassword(ctx, d); err != nil || o.noCheck {
-		return err
+}
+
+func (o *configureOptions) askAgain(ctx context.Context, d *draft, wrong []string) error {
+	for _, f := range o.fields() {
+		if !slices.Contains(wrong, f.flag) {
+			continue
+		}
+		if err := o.ask(ctx, d, f); err != nil {
+			return err
+		}
+		switch f.flag {
+		case "server":
+			o.offerVCenter(d)
+		case "thumbprint":
+			d.vcenter.Spec.Thumbprint = "" // the answer may be none
+		}
 	}
-	return o.tryVCenter(ctx, d)
+	return nil
+}
+
+// wrong returns the flags of the answers that a vCenter refuses; none if another answer changes nothing.
+func (o *configureOptions) wrong(err error) []string {
+	var u *vcenter.UntrustedError
+	switch reason := fault.ReasonOf(err); {
+	case errors.As(err, &u): // the user does not trust it
+		return nil
+	case reason == fault.Unauthorized, reason == fault.Forbidden:
+		return []string{"username"}
+	case reason == fault.CertificateInvalid && o.thumbprint != "":
+		return []string{"thumbprint"}
+	case slices.Contains([]fault.Reason{fault.CertificateInvalid, fault.Unreachable, fault.Incompatible}, reason):
+		return []string{"server", "port"}
+	}
+	return nil
 }
 
 func (o *configureOptions) ask(ctx context.Context, d *draft, f field) error {
@@ -283,16 +335,17 @@ func (o *configureOptions) tryDatacenters(ctx context.Context, d *draft, answer 
 }
 
 // readPassword reads the account's password from a file, the environment, or a prompt. An existing Secret of the same
-// user precedes the environment, which may have an administrator's password, unless --username is given.
-func (o *configureOptions) readPassword(ctx context.Context, d *draft) error {
+// user precedes the environment, which may have an administrator's password, unless --username is given. With again, it
+// asks the user.
+func (o *configureOptions) readPassword(ctx context.Context, d *draft, again bool) error {
 	if o.username == "" {
 		return nil
 	}
-	has := d.user == o.username && d.password != ""
+	has := d.user == o.username && d.password != "" && !again
 	var given string
 	var known bool
 	var err error
-	if !has || o.passwordFile != "" || o.given("username") {
+	if !again && (!has || o.passwordFile != "" || o.given("username")) {
 		given, known, err = o.passwordOf("--password-file", o.passwordFile, passwordEnv)
 	}
 	switch {
@@ -313,7 +366,7 @@ func (o *configureOptions) readPassword(ctx context.Context, d *draft) error {
 		q.help, q.valid = "Enter keeps the one in Secret "+d.vcenter.Spec.Credentials, nil
 	}
 	answer, err := o.prompt(ctx, q)
-	if o.password = answer; answer == "" {
+	if o.password = answer; has && answer == "" {
 		o.password = d.password
 	}
 	return err
@@ -434,7 +487,7 @@ type field struct {
 	choices                      []string
 	valid                        func(string) error
 	needed                       func() bool // nil: always
-	flagAlone                    bool        // it has no prompt
+	flagAlone                    bool        // its prompt, if any, is for a refused one
 }
 
 func (f field) check(s string) error {
@@ -461,7 +514,8 @@ func (a *answers) fields() []field {
 			usage: "`HOST` name or IP address of the vCenter, without https:// and port"},
 		{flag: "port", title: "Port of its API", standard: "443", to: &a.port, valid: isPort,
 			usage: "`PORT` of its API"},
-		{flag: "thumbprint", to: &a.thumbprint, valid: isThumbprint, flagAlone: true,
+		{flag: "thumbprint", title: "Thumbprint of its certificate", to: &a.thumbprint, valid: isThumbprint,
+			flagAlone: true,
 			usage: "`HEX` pairs with colons, SHA-1 or SHA-256, of its certificate; \"\" for none"},
 		{flag: "vcenter-ca-file", to: &a.caFile, valid: isAuthority, flagAlone: true,
 			usage: "PEM `FILE` of the authority that signed its certificate"},

@@ -184,6 +184,9 @@ func (o *configureOptions) offerVCenter(d *draft) {
 	v := &d.vcenter.Spec
 	if v.VcIP != "" && o.server != v.VcIP {
 		d.user, d.password = "", "" // they are of the earlier vCenter, as are port and thumbprint
+		if !o.given("thumbprint") {
+			o.thumbprint = ""
+		}
 	} else {
 		if v.Port > 0 {
 			o.set("port", &o.port, strconv.Itoa(int(v.Port)))

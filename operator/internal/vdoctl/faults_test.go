@@ -127,7 +127,7 @@ func TestThePasswordOfTheSecretIsKept(t *testing.T) {
 	o.getenv = env
 	o.offerVCenter(d)
 	require.Equal(t, "drivers@vsphere.local", o.username, "of the Secret: no flag names an account")
-	require.NoError(t, o.readPassword(t.Context(), d))
+	require.NoError(t, o.readPassword(t.Context(), d, false))
 	require.Equal(t, "drivers-password", o.password)
 }
 

@@ -128,15 +128,25 @@ func TestConfigureOnATerminal(t *testing.T) {
 	w.answers("Address of the vCenter", "https://"+east.Host)
 	w.sees("a host name or IP address alone")
 	w.answers("Address of the vCenter", east.Host)
-	w.answers("Port of its API", portOf(east))
+	w.answers("Port of its API", "1")
 	w.answers("Account of the drivers", vcsim.Admin.Username)
 	w.answers("Password of "+vcsim.Admin.Username, vcsim.Admin.Password)
+	w.sees("it does not answer")
+	w.accepts("Address of the vCenter")
+	w.answers("Port of its API", portOf(east))
+	w.answers("Password of "+vcsim.Admin.Username, "canary-wrong")
 
 	// The certificate is of no one's authority.
 	w.sees("SHA-256: " + east.SHA256)
 	w.sees("Trust this certificate? [y/N]")
 	w.types("y")
+	// A refused password is not sent again.
+	for _, password := range []string{"canary-wrong", vcsim.Admin.Password} {
+		w.accepts("Account of the drivers")
+		w.answers("Password of "+vcsim.Admin.Username, password)
+	}
 	w.sees("answers: version")
+	require.Equal(t, 1, east.Refused(vcsim.Admin.Username))
 	w.sees("the account sees /lab, /site/prod/east, /site/west")
 	w.sees("of datacenters, with commas; - for all")
 	w.answers("Datacenters, with commas", "/site/prod/est")
@@ -187,6 +197,22 @@ func TestConfigureOnATerminal(t *testing.T) {
 	w.types("n")
 	w.sees("hint: --vcenter-ca-file has to be")
 	require.NotEqual(t, "0", w.ends(), w.screen())
+
+	// A wrong thumbprint is asked for again, and so are passwords, before they could lock the account.
+	w = s.open("configure", "--bundle", "registry.site/vdo/drivers:1", "--drivers", "both", "--vcenter", "vcenter",
+		"--thumbprint", strings.Repeat("AA:", 31)+"AA")
+	for _, question := range []string{"Address of the vCenter", "Port of its API", "Account of the drivers",
+		"Password of " + vcsim.Admin.Username} {
+		w.accepts(question)
+	}
+	w.answers("Thumbprint of its certificate", east.SHA256)
+	w.answers("Password of "+vcsim.Admin.Username, "canary-one")
+	for _, password := range []string{"canary-two", "canary-three"} {
+		w.accepts("Account of the drivers")
+		w.answers("Password of "+vcsim.Admin.Username, password)
+	}
+	require.Equal(t, "6", w.ends(), w.screen())
+	require.Equal(t, 4, east.Refused(vcsim.Admin.Username))
 
 	// No password goes into a file, and none is asked for where the vCenter is not tried.
 	w = s.open("configure", "-o", filepath.Join(t.TempDir(), "site.yaml"), "--no-check", "--bundle", "registry.site/vdo/drivers:1", "--drivers", "both", "--vcenter", "north", "--server", "vc.site", "--port", "443",
