@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/columns"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/maintenance"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
@@ -98,6 +99,27 @@ func TestTheQuestionOfVMsFixSaysWhatIsDone(t *testing.T) {
 			{Path: "a", On: true, VCenter: "west", Off: hardware}, {Path: "b", On: true, VCenter: "east", Off: uuid}},
 	} {
 		require.Equal(t, want, fixQuestion(list))
+	}
+}
+
+// kubectl takes the names of objects.
+func TestNamesOfObjects(t *testing.T) {
+	done := []changedObject{{Object: "Namespace vdo"}, {Object: "ConfigMap vdo/ca"}}
+	status := statusReport{VDOConfig: "vdo", Bundles: []bundleStatus{{Name: "drivers"}},
+		VCenters: []vcenterStatus{{Name: "east"}}}
+	status.Operator.Installed = true
+	list := revisionList{Revisions: []v1alpha1.RevisionStatus{{Name: "r1"}},
+		Candidate: &candidate{CandidateStatus: v1alpha1.CandidateStatus{Name: "r2"}}}
+	for want, r := range map[string][]named{
+		"namespace/vdo\nconfigmap/ca\n": {deployment{Objects: done}, configurationReport{Changes: done}},
+		"deployment/vdo-operator\ndriverbundle/drivers\nvspherecloudconfig/east\nvdoconfig/vdo\n": {status},
+		"revision/r1\nrevision/r2\n": {list},
+	} {
+		for _, x := range r {
+			var out bytes.Buffer
+			require.NoError(t, (&app{out: &out, format: nameFormat}).print(x, nil))
+			require.Equal(t, want, out.String())
+		}
 	}
 }
 

@@ -31,6 +31,8 @@ type configurationReport struct {
 	Message string          `json:"message"`
 }
 
+func (r configurationReport) objects() []string { return objectsOf(r.Changes) }
+
 type configureOptions struct {
 	*app
 	consentFlags
@@ -104,11 +106,11 @@ func (o *configureOptions) bind(cmd *cobra.Command) {
 	o.consentFlags.bind(cmd)
 	o.format = flags.Text
 	flags.Group(cmd, flags.Output, func(fl *pflag.FlagSet) {
-		fl.FuncP("format", "o", "how to print the result: text, json, yaml; or the `FILE` to write the resources to (- for standard output)", func(s string) error {
+		fl.FuncP("format", "o", "how to print the result: text, json, yaml, name; or the `FILE` to write the resources to (- for standard output)", func(s string) error {
 			switch s {
 			case "":
 				return errors.New("empty") // without a file it would change the cluster
-			case flags.Text, flags.JSON, yamlFormat:
+			case flags.Text, flags.JSON, yamlFormat, nameFormat:
 				o.format = s
 			default:
 				o.write = s

@@ -115,8 +115,10 @@ func TestConfigureWritesFilesForGitOpsAndReadsThem(t *testing.T) {
 	require.False(t, s.there(&v1alpha1.VDOConfig{ObjectMeta: s.meta("vdo")}), "nothing was written to the cluster")
 	password := all[12]
 	require.Equal(t, "--password-file", all[11])
-	s.run("configure", "--from-file", file, "--username", vcsim.Admin.Username, "--password-file", password, "--upgrade", "Manual", "--yes", "-o", "json").is(0,
-		"spec.upgrade")
+	apply := []string{"configure", "--from-file", file, "--username", vcsim.Admin.Username,
+		"--password-file", password, "--upgrade", "Manual", "-o"}
+	s.run(append(apply, "name", "--dry-run")...).is(0, "\nvdoconfig/vdo\n")
+	s.run(append(apply, "json", "--yes")...).is(0, "spec.upgrade")
 	require.Equal(t, v1alpha1.UpgradeManual, s.config().Spec.Upgrade)
 	require.Equal(t, east.SHA256, s.vcenter("vcenter").Spec.Thumbprint)
 	s.run("configure", "--from-file", filepath.Join(t.TempDir(), "none.yaml"), "--yes").is(4)

@@ -45,6 +45,8 @@ type deployment struct {
 	Message  string          `json:"message"`
 }
 
+func (d deployment) objects() []string { return objectsOf(d.Objects) }
+
 type deployOptions struct {
 	*app
 	consentFlags
@@ -140,7 +142,7 @@ func (o *deployOptions) bind(cmd *cobra.Command) {
 		fl.StringVar(&o.authFile, "authfile", "", "`FILE` with logins of registries (default: those of docker and podman)")
 		fl.StringArrayVar(&o.plainHTTP, "plain-http", nil, "speak HTTP without TLS to this `HOST[:PORT]` (repeatable)")
 	})
-	o.bindFormat(cmd)
+	o.bindFormat(cmd, nameFormat)
 }
 
 func (o *deployOptions) run(ctx context.Context, src string) error {

@@ -53,6 +53,22 @@ type statusReport struct {
 	namespace string
 }
 
+func (r statusReport) objects() (out []string) {
+	if r.Operator.Installed {
+		out = append(out, "Deployment "+operatorDeployment)
+	}
+	for _, b := range r.Bundles {
+		out = append(out, "DriverBundle "+b.Name)
+	}
+	for _, v := range r.VCenters {
+		out = append(out, "VsphereCloudConfig "+v.Name)
+	}
+	if r.VDOConfig != "" {
+		out = append(out, "VDOConfig "+r.VDOConfig)
+	}
+	return out
+}
+
 type bundleStatus struct {
 	Name       string       `json:"name"`
 	Digest     string       `json:"digest,omitempty"`
@@ -113,7 +129,7 @@ func newStatusCommand(a *app) *cobra.Command {
 	flags.Group(cmd, flags.Output, func(fl *pflag.FlagSet) {
 		fl.BoolVarP(&o.watch, "watch", "w", false, "print it again when it changes, until Ctrl-C")
 	})
-	o.bindFormat(cmd)
+	o.bindFormat(cmd, nameFormat)
 	return cmd
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -24,7 +25,19 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
 )
 
-const yamlFormat = "yaml"
+const yamlFormat, nameFormat = "yaml", "name"
+
+// named is a result with objects, which -o name prints as kubectl does.
+type named interface {
+	objects() []string // Kind name, or Kind namespace/name
+}
+
+func objectsOf(changes []changedObject) (out []string) {
+	for _, x := range changes {
+		out = append(out, x.Object)
+	}
+	return out
+}
 
 // bindFormat binds -o, like kubectl's, with further formats of a command.
 func (a *app) bindFormat(cmd *cobra.Command, more ...string) {
@@ -48,6 +61,8 @@ func (a *app) printTo(w io.Writer, value any, text func(*lines)) error {
 		}
 		_, err = w.Write(data)
 		return err
+	case nameFormat:
+		text = func(l *lines) { l.names(value) }
 	}
 	return written(w, text)
 }
@@ -89,6 +104,15 @@ func (l *lines) table(t command.Table) {
 
 // command prints command lines, which it does not fold.
 func (l *lines) command(line string) { l.write(command.Line("%s", line)) }
+
+func (l *lines) names(value any) {
+	if n, ok := value.(named); ok {
+		for _, object := range n.objects() {
+			kind, name, _ := strings.Cut(object, " ")
+			l.command(strings.ToLower(kind) + "/" + path.Base(name))
+		}
+	}
+}
 
 // prose prints a folded text with one prefix for its first line and another for the rest. It prints nothing for an
 // empty text.

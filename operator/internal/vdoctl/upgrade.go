@@ -34,6 +34,16 @@ type revisionList struct {
 	HeldBack  string                    `json:"heldBack,omitempty"` // why nothing starts, whatever is approved
 }
 
+func (r revisionList) objects() (out []string) {
+	for _, x := range r.Revisions {
+		out = append(out, "Revision "+x.Name)
+	}
+	if r.Candidate != nil {
+		out = append(out, "Revision "+r.Candidate.Name)
+	}
+	return out
+}
+
 type candidate struct {
 	v1alpha1.CandidateStatus
 
@@ -47,7 +57,7 @@ func newUpgradeListCommand(a *app) *cobra.Command {
 waiting upgrade, why it waits, and what to do.`,
 		Example: "  vdoctl upgrade list\n  vdoctl upgrade list -o json | jq .candidate.name",
 	})
-	a.bindFormat(cmd)
+	a.bindFormat(cmd, nameFormat)
 	return cmd
 }
 

@@ -248,6 +248,7 @@ func TestUpgradeIsListedAndApprovedInOnesOwnName(t *testing.T) {
 		"r3-33333333 RolledBack: it was not healthy after 15m", "waits r4-44444444 (NotApproved)",
 		"why csi: nodes change", "do: vdoctl upgrade approve r4-44444444")
 	require.Less(t, strings.Index(out, "r2-22222222"), strings.Index(out, "r1-11111111"), "newest first")
+	require.Contains(t, s.ok("upgrade", "list", "-o", "name"), "revision/r2-22222222\n")
 	require.Contains(t, s.ok("upgrade", "list", "-o", "json"), `"toDo": "vdoctl upgrade approve r4-44444444"`)
 
 	out, _ = s.run("describe").both()

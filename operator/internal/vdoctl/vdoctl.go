@@ -8,8 +8,9 @@
 // Called as kubectl-vdo, the name by which kubectl finds it, it calls itself `kubectl vdo`.
 //
 // Package api/command has the parts that all programs share: errors, exit codes, the look of help and tables. -o
-// selects text, json or yaml; all three print the same value. Passwords come from Secrets, a file, the environment or
-// a prompt, never from an argument. A password that the vCenter refused to the operator is not tried again.
+// selects text, json or yaml; all three print the same value. -o name prints its objects. Passwords come from Secrets,
+// a file, the environment or a prompt, never from an argument. A password that the vCenter refused to the operator is
+// not tried again.
 package vdoctl
 
 import (
