@@ -238,14 +238,18 @@ var failing = []struct {
 	}, "topology-vcenters", preflight.BlockInstall, []string{"VsphereCloudConfig east too", "by host, not by port"}},
 	{"inventory not readable", failed(preflight.Inventory), "vcenter-connection", preflight.BlockInstall, nil},
 
-	{"no datastore in common", oneHostSees(), "datastore-shared", preflight.Warn, []string{"no datastore is seen by all hosts"}},
-	{"none in common, and all hosts are in maintenance", oneHostSees("h1", "h2"), "datastore-shared", preflight.Warn, []string{"no datastore is seen by all hosts"}},
+	{"no datastore in common", oneHostSees(), "datastore-shared", preflight.Warn, []string{"no supported datastore is seen by all hosts"}},
+	{"none in common, and all hosts are in maintenance", oneHostSees("h1", "h2"), "datastore-shared", preflight.Warn, []string{"no supported datastore is seen by all hosts"}},
 	{"no datastore in one zone", func(s *preflight.Snapshot) {
 		s.VCenters[0].Datastores[0].Hosts = map[preflight.Ref]bool{ref("HostSystem", "h1"): true}
-	}, "datastore-shared", preflight.Warn, []string{"no datastore", "north/b"}},
-	{"datastore in maintenance", func(s *preflight.Snapshot) { s.VCenters[0].Datastores[0].Accessible = false }, "datastore-shared", preflight.Warn, []string{"no datastore"}},
+	}, "datastore-shared", preflight.Warn, []string{"no supported datastore", "north/b"}},
+	{"datastore in maintenance", func(s *preflight.Snapshot) { s.VCenters[0].Datastores[0].Accessible = false }, "datastore-shared", preflight.Warn, []string{"no supported datastore"}},
+	{"only NFS 4.1 in common", func(s *preflight.Snapshot) {
+		s.Cluster.StorageClasses, s.VCenters[0].Datastores[0].Type = nil, "NFS41"
+	}, "datastore-shared", preflight.Warn, []string{"no supported datastore", "not NFS 4.1"}},
+	{"StorageClass with a datastore of NFS 4.1", func(s *preflight.Snapshot) { s.VCenters[0].Datastores[0].Type = "NFS41" }, "storage-class", preflight.Warn, []string{"fast (ds:///vsan/)", "no supported datastore", "NFS 4.1"}},
 	{"no privilege on any shared datastore", func(s *preflight.Snapshot) { s.VCenters[0].Datastores[0].MayHold = false }, "datastore-shared", preflight.Warn, []string{"Datastore.FileManagement"}},
-	{"a host of the zone, without nodes, lacks the datastore", func(s *preflight.Snapshot) { s.VCenters[0].Objects[ref("HostSystem", "h3")] = inZoneA(s) }, "datastore-shared", preflight.Warn, []string{"no datastore is seen by all hosts", "north/a"}},
+	{"a host of the zone, without nodes, lacks the datastore", func(s *preflight.Snapshot) { s.VCenters[0].Objects[ref("HostSystem", "h3")] = inZoneA(s) }, "datastore-shared", preflight.Warn, []string{"no supported datastore is seen by all hosts", "north/a"}},
 	{"no vSAN cluster for file shares", func(s *preflight.Snapshot) {
 		s.VCenters[0].Shares = []preflight.Share{{Cluster: "/dc/c"}, {Cluster: "/dc/d"}}
 	}, "vcenter-privileges", preflight.Warn, []string{"lacks Host.Config.Storage on each vSAN cluster"}},

@@ -85,7 +85,7 @@ func sharedDatastores(s *Snapshot) (out []found) {
 		switch unread := a.vcenter.Failed; {
 		case len(s.Wants.Categories) > 0 && unread[Tags] != nil: // all nodes count as one zone
 		case len(a.shared(false)) == 0:
-			f.what = "no datastore is seen by all hosts of the nodes or of their zone, and accessible"
+			f.what = "no supported datastore is seen by all hosts of the nodes or of their zone, and accessible"
 		case unread[Privileges] == nil && len(a.shared(true)) == 0:
 			f.what = "the account lacks Datastore.FileManagement on each datastore that all hosts see"
 			f.remedy = "give it a role with that privilege on the datastores for volumes: govc permissions.set -principal ACCOUNT -role NAME DATASTORE"
@@ -95,12 +95,15 @@ func sharedDatastores(s *Snapshot) (out []found) {
 	return out
 }
 
+// supported reports whether the storage driver supports volumes on it: its documentation excludes NFS 4.1.
+func (d *Datastore) supported() bool { return d.Type != "NFS41" }
+
 // shared returns the datastores that all hosts mount; with usable, only those that the account may use for volumes.
 func (a *area) shared(usable bool) (out []*Datastore) {
 	for i := range a.vcenter.Datastores {
 		d := &a.vcenter.Datastores[i]
 		isWithout := func(h Ref) bool { return !d.Hosts[h] }
-		if d.Accessible && (d.MayHold || !usable) && !slices.ContainsFunc(a.hosts, isWithout) {
+		if d.Accessible && d.supported() && (d.MayHold || !usable) && !slices.ContainsFunc(a.hosts, isWithout) {
 			out = append(out, d)
 		}
 	}
@@ -121,8 +124,8 @@ func storageClasses(s *Snapshot) (out []found) {
 		case !known:
 		case len(stores) == 0:
 			f.of = cmp.Or(c.DatastoreURL, c.Policy)
-			f.what = "StorageClasses choose no datastore: no vCenter has theirs, or their storage policy fits none"
-			f.remedy = "see the policy: vSphere Client > VM Storage Policies > Storage compatibility; and the class's datastoreurl: govc datastore.info"
+			f.what = "StorageClasses choose no supported datastore: no vCenter has theirs, or their storage policy fits none"
+			f.remedy = "see the policy: vSphere Client > VM Storage Policies > Storage compatibility; and the class's datastoreurl: govc datastore.info; NFS 4.1 is not supported"
 		case !slices.ContainsFunc(stores, mayHold):
 			f.what = "the account lacks Datastore.FileManagement on each datastore that StorageClasses choose"
 			f.remedy = "see what the account needs, as a script for the vCenter: vdoctl users plan -o govc"
@@ -149,7 +152,8 @@ func (s *Snapshot) stores(c StorageClass) (out []*Datastore, known bool) {
 		}
 		for n := range v.Datastores {
 			d := &v.Datastores[n]
-			if (c.DatastoreURL == "" || d.URL == c.DatastoreURL) && (c.Policy == "" || slices.Contains(fits, d.Ref)) {
+			isFit := c.Policy == "" || slices.Contains(fits, d.Ref)
+			if d.supported() && isFit && (c.DatastoreURL == "" || d.URL == c.DatastoreURL) {
 				out = append(out, d)
 			}
 		}

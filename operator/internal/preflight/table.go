@@ -194,9 +194,9 @@ func checks() []check {
 		},
 		{
 			id: "datastore-shared", worst: Warn, of: matrix.CSI, when: machinesKnown, run: sharedDatastores,
-			reads: "datastores of all hosts of a zone, but those in maintenance", fails: "they have none in common, or the account may use none",
+			reads: "datastores of all hosts of a zone, but those in maintenance", fails: "they have none but NFS 4.1 in common, or the account may use none",
 			why:    "a volume is made where every node that may use it can reach it",
-			remedy: "mount one on all of them, or configure topology by zones with a datastore each",
+			remedy: "mount one, not NFS 4.1, on all of them, or configure topology by zones with a datastore each",
 			source: "vsphere-csi-driver v3.7.3 pkg/csi/service/common/topology.go",
 		},
 		{
