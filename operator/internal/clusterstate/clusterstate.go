@@ -196,7 +196,8 @@ func readStorage(ctx context.Context, c client.Reader, out *preflight.Cluster) e
 	for i := range classes.Items {
 		if s := &classes.Items[i]; s.Provisioner == drivers.CSIDriver {
 			out.StorageClasses = append(out.StorageClasses, preflight.StorageClass{
-				Name: s.Name, Policy: parameter(s, "storagepolicyname"), DatastoreURL: parameter(s, "datastoreurl")})
+				Name: s.Name, Policy: parameter(s, "storagepolicyname"), DatastoreURL: parameter(s, "datastoreurl"),
+				FSType: parameter(s, "csi.storage.k8s.io/fstype")})
 		}
 	}
 	var kept corev1.ConfigMap

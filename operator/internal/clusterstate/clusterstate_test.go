@@ -7,12 +7,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 )
 
 func TestTheCloudProviderOfTheControllerManagerIsRead(t *testing.T) {
@@ -31,6 +34,18 @@ func TestTheCloudProviderOfTheControllerManagerIsRead(t *testing.T) {
 	state := clusterstate.Read(t.Context(), c.Build(), nil)
 	require.NoError(t, state.Err)
 	require.Equal(t, map[string]string{"a": "vsphere", "b": "external", "c": ""}, state.CloudProviders)
+}
+
+func TestStorageClassesOfTheDriverAreRead(t *testing.T) {
+	class := func(name, provisioner string) *storagev1.StorageClass {
+		return &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: provisioner, Parameters: map[string]string{
+			"StoragePolicyName": "gold", "datastoreURL": "ds:///vsan/", "csi.storage.k8s.io/fstype": "nfs4"}}
+	}
+	c := fake.NewClientBuilder().WithObjects(class("shared", drivers.CSIDriver), class("other", "nfs.example")).Build()
+	state := clusterstate.Read(t.Context(), c, nil)
+	require.NoError(t, state.Err)
+	require.Equal(t, []preflight.StorageClass{
+		{Name: "shared", Policy: "gold", DatastoreURL: "ds:///vsan/", FSType: "nfs4"}}, state.StorageClasses)
 }
 
 func TestAFaultOfAFileKeepsItsHint(t *testing.T) {

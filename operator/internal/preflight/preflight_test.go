@@ -595,10 +595,17 @@ func TestFeaturesFollowTheConfiguration(t *testing.T) {
 	storage := &v1alpha1.StorageProvider{VsphereCloudConfig: "east", Encryption: true,
 		StorageClasses: []v1alpha1.StorageClass{{Name: "shared", FSType: "nfs4"}}}
 	wants, uses := preflight.WantsOf(&v1alpha1.VDOConfigSpec{StorageProvider: storage})
-	features := wants.FeaturesAt(uses[0])
+	features := wants.FeaturesAt(uses[0], &preflight.Cluster{})
 	require.True(t, features.File)
 	require.Empty(t, privileges.Beyond(features, []string{"Cryptographer.AddDisk"}))
 	require.Contains(t, privileges.Needed(features, privileges.VM), "Cryptographer.AddDisk")
+
+	storage.StorageClasses[0].FSType = "xfs"
+	wants, uses = preflight.WantsOf(&v1alpha1.VDOConfigSpec{StorageProvider: storage})
+	for fsType, file := range map[string]bool{"": false, "ext4": false, "nfs4": true} {
+		users := preflight.Cluster{StorageClasses: []preflight.StorageClass{{Name: "own", FSType: fsType}}}
+		require.Equal(t, file, wants.FeaturesAt(uses[0], &users).File, fsType)
+	}
 }
 
 // The node's own VM is in a vCenter or datacenter that the configuration lacks. Another VM, of another

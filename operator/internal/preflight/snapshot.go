@@ -94,7 +94,7 @@ func (n *Node) Keys() []string {
 
 // StorageClass is a StorageClass of the storage driver.
 type StorageClass struct {
-	Name, Policy, DatastoreURL string
+	Name, Policy, DatastoreURL, FSType string
 }
 
 // Part is a part of a vCenter that is read, and can fail, on its own.

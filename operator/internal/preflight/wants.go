@@ -35,7 +35,7 @@ func WantsOf(spec *v1alpha1.VDOConfigSpec) (Wants, []Use) {
 	if p := spec.StorageProvider; p != nil {
 		w.Snapshots = len(p.SnapshotClasses) > 0
 		w.Categories, w.ClusterID, w.Encryption = p.TopologyCategories, p.ClusterID, p.Encryption
-		isShared := func(c v1alpha1.StorageClass) bool { return c.FSType == "nfs4" }
+		isShared := func(c v1alpha1.StorageClass) bool { return c.FSType == fileVolumes }
 		w.FileVolumes = p.FileVolumes != nil || slices.ContainsFunc(p.StorageClasses, isShared)
 	}
 	w.CSIVersion = strings.TrimPrefix(spec.PolicyOf(string(matrix.CSI)).Version, "v")
@@ -52,10 +52,16 @@ func disabled(spec *v1alpha1.VDOConfigSpec, d matrix.Driver) bool {
 	return spec.PolicyOf(string(d)).Policy == "disabled"
 }
 
-// FeaturesAt returns the features for which the account of one vCenter needs privileges.
-func (w Wants) FeaturesAt(u Use) privileges.Features {
+// fileVolumes is the file system of a StorageClass for file volumes.
+const fileVolumes = "nfs4"
+
+// FeaturesAt returns the features for which the account of one vCenter needs privileges. StorageClasses of the cluster
+// that VDO did not make count too.
+func (w Wants) FeaturesAt(u Use, c *Cluster) privileges.Features {
 	csi := w.CSI && u.CSI
-	return privileges.Features{CPI: w.CPI && u.CPI, Block: csi, File: csi && w.FileVolumes,
+	isShared := func(c StorageClass) bool { return c.FSType == fileVolumes }
+	file := csi && (w.FileVolumes || slices.ContainsFunc(c.StorageClasses, isShared))
+	return privileges.Features{CPI: w.CPI && u.CPI, Block: csi, File: file,
 		Topology: len(w.Categories) > 0, Encryption: csi && w.Encryption}
 }
 

@@ -499,7 +499,7 @@ func (o *accountOptions) site(ctx context.Context) (*accounts.Site, error) {
 	at.Forget = o.forget
 	var errs []error
 	for _, v := range s.vcenters {
-		p, err := o.place(ctx, &s, v, vcenter.Ask{Nodes: state.Nodes, Features: s.wants.FeaturesAt(v.Use)})
+		p, err := o.place(ctx, &s, v, vcenter.Ask{Nodes: state.Nodes, Features: s.wants.FeaturesAt(v.Use, &state)})
 		at.Places = append(at.Places, p)
 		errs = append(errs, err, o.onlyIn(ctx, c, s.reader, v.config))
 	}

@@ -265,7 +265,7 @@ func (s *site) ask(ctx context.Context, about func(configured) vcenter.Ask, insp
 
 func (s *site) snapshot(ctx context.Context, cluster preflight.Cluster) preflight.Snapshot {
 	about := func(v configured) vcenter.Ask {
-		return vcenter.Ask{Nodes: cluster.Nodes, Features: s.wants.FeaturesAt(v.Use), Categories: s.wants.AllCategories(),
+		return vcenter.Ask{Nodes: cluster.Nodes, Features: s.wants.FeaturesAt(v.Use, &cluster), Categories: s.wants.AllCategories(),
 			Policies: cluster.Policies(), Upgrade: true}
 	}
 	out := preflight.Snapshot{Now: s.app.now(), Wants: s.wants, Cluster: cluster}

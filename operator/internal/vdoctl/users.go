@@ -119,7 +119,7 @@ func (o *usersOptions) access(ctx context.Context) (out []asked, failed error) {
 	}
 	errs := []error{state.Err}
 	about := func(v configured) vcenter.Ask {
-		return vcenter.Ask{Nodes: state.Nodes, Features: s.wants.FeaturesAt(v.Use)}
+		return vcenter.Ask{Nodes: state.Nodes, Features: s.wants.FeaturesAt(v.Use, &state)}
 	}
 	for _, a := range s.ask(ctx, about, func(ctx context.Context, t vcenter.Target, ask vcenter.Ask) asked {
 		return askedOf(ctx, t, ask, o.principal)
