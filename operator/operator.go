@@ -50,7 +50,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/vspherecloudconfig"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/logins"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/metrics"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/store"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/tracing"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
@@ -233,8 +232,10 @@ func newView(mgr manager.Manager) (*cluster.View, error) {
 	return view, mgr.Add(view)
 }
 
-func newManager(cfg *rest.Config, o Options, lease string, watched cache.Options) (manager.Manager, error) {
-	scheme, err := newScheme()
+func newManager(
+	cfg *rest.Config, o Options, lease string, watched cache.Options, kinds ...func(*runtime.Scheme) error,
+) (manager.Manager, error) {
+	scheme, err := newScheme(kinds...)
 	if err != nil {
 		return nil, err
 	}
@@ -262,9 +263,10 @@ func newManager(cfg *rest.Config, o Options, lease string, watched cache.Options
 		mgr.AddReadyzCheck("caches", synced(mgr.GetCache())))
 }
 
-func newScheme() (*runtime.Scheme, error) {
+func newScheme(kinds ...func(*runtime.Scheme) error) (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, v1alpha1.AddToScheme, airship.AddToScheme, choose.AddToScheme} {
+	for _, add := range append(kinds,
+		clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, v1alpha1.AddToScheme, airship.AddToScheme) {
 		if err := add(s); err != nil {
 			return nil, err
 		}

@@ -57,16 +57,22 @@ func runSIP(ctx context.Context, cfg *rest.Config, o Options) error {
 	if err != nil {
 		return err
 	}
+	hosts := "v1beta1"
+	if ok, err := serves(ctx, cfg, "metal3.io/"+hosts); err != nil {
+		return err
+	} else if !ok {
+		hosts = "v1alpha1" // of Metal3's earlier releases
+	}
 	for _, needed := range [][2]string{
 		{v1alpha1.GroupVersion.String(), "`vdo-bundle install-manifests BUNDLE --sip | kubectl apply -f -`"},
 		{airship.GroupVersion.String(), "`vdo-bundle install-manifests BUNDLE --sip | kubectl apply -f -`"},
-		{choose.HostKind.GroupVersion().String(), "install Metal3's BareMetalHost"},
+		{"metal3.io/" + hosts, "install Metal3's BareMetalHost"},
 	} {
 		if err := reachable(ctx, cfg, needed[0], needed[1]); err != nil {
 			return err
 		}
 	}
-	mgr, err := newManager(ways(cfg), o, sipLeaseName, sipCache(o.Namespace))
+	mgr, err := newManager(ways(cfg), o, sipLeaseName, sipCache(o.Namespace), choose.AddToScheme(hosts))
 	if err != nil {
 		return err
 	}

@@ -13,10 +13,13 @@ import (
 	"github.com/stretchr/testify/require"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	"sigs.k8s.io/yaml"
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
@@ -49,6 +52,15 @@ func TestTenantClusterByTheAccountOfDeploySIP(t *testing.T) {
 		h.Namespace, h.Allowed, h.Labels = "metal3", "tenants", map[string]string{"flavor": h.Name[:1]}
 		require.NoError(t, metal3.Create(t.Context(), admin, h))
 	}
+	var hosts apiextensionsv1.CustomResourceDefinition
+	require.NoError(t, yaml.Unmarshal([]byte(metal3.CRD), &hosts))
+	beta := hosts.Spec.Versions[0]
+	beta.Name = "v1beta1"
+	hosts.Spec.Versions[0].Served, hosts.Spec.Versions[0].Storage = false, false // as Metal3 plans
+	hosts.Spec.Versions = append(hosts.Spec.Versions, beta)
+	install := envtest.CRDInstallOptions{CRDs: []*apiextensionsv1.CustomResourceDefinition{&hosts}}
+	_, err := envtest.InstallCRDs(cfg, install)
+	require.NoError(t, err)
 	sip := &airship.SIPCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "tenants", Name: "one"}, Spec: airship.SIPClusterSpec{
 		Nodes: map[airship.Role]airship.NodeSet{
 			airship.RoleControlPlane: {LabelSelector: metav1.LabelSelector{MatchLabels: map[string]string{"flavor": "c"}}, Count: &airship.NodeCount{Active: 1}},

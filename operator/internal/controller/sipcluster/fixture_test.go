@@ -78,7 +78,7 @@ func connect(t testing.TB, cfg *rest.Config) {
 	t.Helper()
 	metal3.Install(t, cfg)
 	scheme := runtime.NewScheme()
-	require.NoError(t, errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme), airship.AddToScheme(scheme), choose.AddToScheme(scheme)))
+	require.NoError(t, errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme), airship.AddToScheme(scheme), choose.AddToScheme(metal3.Kind.Version)(scheme)))
 	admin, err := client.NewWithWatch(cfg, client.Options{Scheme: scheme})
 	require.NoError(t, err)
 	require.NoError(t, cluster.SIPOperator.Grant(t.Context(), admin))
@@ -159,7 +159,7 @@ func (w *world) permit(namespaces map[string]any) {
 
 func hostDeployPolicy(namespace string, accepts map[string]any) *unstructured.Unstructured {
 	o := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"hostClaimNamespaces": accepts}}}
-	o.SetGroupVersionKind(choose.HostKind.GroupVersion().WithKind("HostDeployPolicy"))
+	o.SetGroupVersionKind(metal3.Kind.GroupVersion().WithKind("HostDeployPolicy"))
 	o.SetNamespace(namespace)
 	o.SetName("tenants")
 	return o

@@ -198,14 +198,18 @@ type deployPolicy struct {
 // annotation decides, else a HostDeployPolicy in the host's namespace that accepts the SIPCluster's namespace, by
 // Metal3's rules. If Metal3 lacks that kind, only annotations permit.
 func (p *pass) permits(ctx context.Context) (func(*choose.Host) bool, error) {
+	hosts, err := p.Client.GroupVersionKindFor(&choose.BareMetalHost{})
+	if err != nil {
+		return nil, err
+	}
 	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(choose.HostKind.GroupVersion().WithKind("HostDeployPolicyList"))
+	list.SetGroupVersionKind(hosts.GroupVersion().WithKind("HostDeployPolicyList"))
 	accepting := map[string]bool{} // namespaces with a policy that accepts
 	var ns corev1.Namespace
 	var invalid fault.List
 	namespace := p.key.Namespace
 	failed := p.Reader.Get(ctx, types.NamespacedName{Name: namespace}, &ns)
-	err := pages.Each(ctx, p.Reader, list, func() {
+	err = pages.Each(ctx, p.Reader, list, func() {
 		for i := range list.Items {
 			o := &list.Items[i]
 			spec, _, _ := unstructured.NestedMap(o.Object, "spec")

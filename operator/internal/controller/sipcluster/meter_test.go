@@ -73,7 +73,7 @@ func site(t *testing.T) *Meter {
 	one.Status.Services = []airship.ServiceStatus{{Name: "a", Ready: true}, {Name: "b"}}
 	lacks.Status.Missing = []airship.MissingHosts{{Role: airship.RoleWorker, Count: 3}, {Role: "Tenant's word", Count: 1}}
 	scheme := runtime.NewScheme()
-	require.NoError(t, errors.Join(airship.AddToScheme(scheme), choose.AddToScheme(scheme)))
+	require.NoError(t, errors.Join(airship.AddToScheme(scheme), choose.AddToScheme("v1beta1")(scheme)))
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(labelled, old, hostIn("free", "", "OK"), hostIn("unfit", "", "error"), hostIn("claimed", "Worker t/one", "OK"),
 		hostIn("failed", "ControlPlane t/one", "error"), hostIn("gone", "Worker t/gone", "OK"), hostIn("nonsense", "x", "OK"),
 		one, lacks, &airship.SIPCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "t", Name: "new"}})

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -48,17 +49,20 @@ func TestAllocationIsDeniedByDefault(t *testing.T) {
 		{nil, map[string]any{}, true},
 	} {
 		scheme := runtime.NewScheme()
-		require.NoError(t, corev1.AddToScheme(scheme))
-		kind := choose.HostKind.GroupVersion().WithKind("HostDeployPolicy")
+		require.NoError(t, errors.Join(corev1.AddToScheme(scheme), choose.AddToScheme("v1beta1")(scheme)))
+		kind := schema.GroupVersionKind{Group: "metal3.io", Version: "v1beta1", Kind: "HostDeployPolicy"}
 		scheme.AddKnownTypeWithName(kind, &unstructured.Unstructured{})
 		scheme.AddKnownTypeWithName(kind.GroupVersion().WithKind(kind.Kind+"List"), &unstructured.UnstructuredList{})
 		meta := metav1.ObjectMeta{Name: "t", Labels: map[string]string{"team": "red"}}
 		objects := []client.Object{&corev1.Namespace{ObjectMeta: meta}}
 		if c.policy != nil {
-			objects = append(objects, hostDeployPolicy("m", c.policy))
+			policy := hostDeployPolicy("m", c.policy)
+			policy.SetGroupVersionKind(kind)
+			objects = append(objects, policy)
 		}
 		reader := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
-		p := &pass{Reconciler: &Reconciler{Reader: reader}, key: types.NamespacedName{Namespace: "t", Name: "s"}}
+		key := types.NamespacedName{Namespace: "t", Name: "s"}
+		p := &pass{Reconciler: &Reconciler{Client: reader, Reader: reader}, key: key}
 		permits, err := p.permits(t.Context())
 		require.NoError(t, err)
 		p.sip, p.choice.Roles = &airship.SIPCluster{}, []choose.Role{{Missing: airship.MissingHosts{Count: 1}}}

@@ -15,11 +15,8 @@ import (
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 )
 
-// HostKind is Metal3's BareMetalHost.
-var HostKind = schema.GroupVersionKind{Group: "metal3.io", Version: "v1alpha1", Kind: "BareMetalHost"}
-
-// BareMetalHost is Metal3's, reduced to the fields that this operator reads. So a cache stays small, and only patches
-// may write it.
+// BareMetalHost is Metal3's, reduced to the fields that this operator reads. They are the same in v1alpha1 and v1beta1.
+// So a cache stays small, and only patches may write it.
 type BareMetalHost struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -81,11 +78,15 @@ func (l *BareMetalHostList) DeepCopyObject() runtime.Object {
 	return &out
 }
 
-// AddToScheme registers BareMetalHosts with a scheme.
-func AddToScheme(s *runtime.Scheme) error {
-	s.AddKnownTypes(HostKind.GroupVersion(), &BareMetalHost{}, &BareMetalHostList{})
-	metav1.AddToGroupVersion(s, HostKind.GroupVersion())
-	return nil
+// AddToScheme returns a function that registers BareMetalHosts of a version of metal3.io with a scheme. A scheme has
+// one version.
+func AddToScheme(version string) func(*runtime.Scheme) error {
+	return func(s *runtime.Scheme) error {
+		group := schema.GroupVersion{Group: "metal3.io", Version: version}
+		s.AddKnownTypes(group, &BareMetalHost{}, &BareMetalHostList{})
+		metav1.AddToGroupVersion(s, group)
+		return nil
+	}
 }
 
 // Annotations that make Metal3 leave a host alone.
