@@ -42,7 +42,7 @@ const (
 	AnnotationAllowedNamespaces = "sip.airshipit.org/allowed-namespaces"
 )
 
-// AnnotationRequestedBy on a HostAction is the user who requests it. The shipped admission policy
+// AnnotationRequestedBy on a HostAction is the user who created it. The shipped admission policy requires it, and
 // refuses any other user's name.
 const AnnotationRequestedBy = "sip.airshipit.org/requested-by"
 

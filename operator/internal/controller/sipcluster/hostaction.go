@@ -166,8 +166,9 @@ func (a *actions) request(ctx context.Context, o action, sip object, h *choose.H
 	if err := a.patch(ctx, h, metadata, spec); err != nil {
 		return err
 	}
-	note := condition.Cut(fmt.Sprintf("%s of %s for SIPCluster %s/%s, by HostAction %s%s",
-		o.Spec.Action, o.Spec.Host, sip.Namespace, sip.Name, o.Name, requester(ctx, a.Reader, o)), condition.MaxNote)
+	note := condition.Cut(fmt.Sprintf("%s of %s for SIPCluster %s/%s, by HostAction %s, requested by %q",
+		o.Spec.Action, o.Spec.Host, sip.Namespace, sip.Name, o.Name, o.Annotations[airship.AnnotationRequestedBy]),
+		condition.MaxNote)
 	for _, about := range []client.Object{sip, h.BareMetalHost} {
 		a.Writer.Recorder.Eventf(about, nil, corev1.EventTypeNormal, "PowerRequested", string(o.Spec.Action), "%s", note)
 	}
@@ -181,26 +182,6 @@ func hasOurs(h *choose.Host, name string) bool {
 		return f.Manager == cluster.FieldManager && f.FieldsV1 != nil &&
 			strings.Contains(f.FieldsV1.GetRawString(), `"f:`+name+`"`)
 	})
-}
-
-// requester returns who requested the action: the user in the annotation, which the shipped admission policy checks,
-// and the field manager.
-func requester(ctx context.Context, reader client.Reader, o action) string {
-	text := ""
-	if user := o.Annotations[airship.AnnotationRequestedBy]; user != "" {
-		text = fmt.Sprintf(", requested by %q", user)
-	}
-	live := &metav1.PartialObjectMetadata{} // a cache has no managed fields
-	live.SetGroupVersionKind(airship.GroupVersion.WithKind("HostAction"))
-	if err := reader.Get(ctx, client.ObjectKeyFromObject(o), live); err != nil {
-		return text
-	}
-	for _, f := range live.ManagedFields {
-		if f.Subresource == "" && f.FieldsV1 != nil && strings.Contains(f.FieldsV1.GetRawString(), `"f:spec"`) {
-			return text + fmt.Sprintf(", written by field manager %q", f.Manager)
-		}
-	}
-	return text
 }
 
 type actionOutcome struct {

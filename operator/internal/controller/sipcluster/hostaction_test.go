@@ -27,12 +27,18 @@ import (
 // act makes a HostAction and has the operator reconcile it.
 func (w *world) act(r *Reconciler, name, host string, what airship.PowerAction) action {
 	w.Helper()
-	o := &airship.HostAction{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name}, Spec: airship.HostActionSpec{
+	o := &airship.HostAction{ObjectMeta: w.requested(name), Spec: airship.HostActionSpec{
 		Cluster: "t", Host: airship.HostReference{Namespace: w.metal, Name: host}, Action: what,
 	}}
-	require.NoError(w, w.Create(w.Context(), o, client.FieldOwner("test-portal")))
+	require.NoError(w, w.Create(w.Context(), o))
 	w.actOn(r, o)
 	return o
+}
+
+// requested is the metadata of a HostAction of the test.
+func (w *world) requested(name string) metav1.ObjectMeta {
+	by := map[string]string{airship.AnnotationRequestedBy: "admin"}
+	return metav1.ObjectMeta{Namespace: w.ns, Name: name, Annotations: by}
 }
 
 // actOn reconciles a HostAction, and reads it.
@@ -65,7 +71,7 @@ func TestHostActionsGoThroughMetal3(t *testing.T) {
 	require.JSONEq(t, `{"mode":"soft"}`, w.bare("a").Annotations[annotationReboot])
 	require.NotNil(t, reboot.Status.RequestedAt)
 	require.Equal(t, 2, strings.Count(told(r, "PowerRequested"), "PowerRequested Reboot of host "+w.metal+"/a for SIPCluster "+
-		w.ns+`/t, by HostAction reboot, written by field manager "test-portal"`), "of the SIPCluster and of the host")
+		w.ns+`/t, by HostAction reboot, requested by "admin"`), "of the SIPCluster and of the host")
 	require.Contains(t, w.actOn(r, reboot), "Requested: waiting for Metal3")
 	w.edit("a", func(o *choose.BareMetalHost) { delete(o.Annotations, annotationReboot) })
 	require.Contains(t, w.actOn(r, reboot), "Completed: ")
@@ -90,7 +96,7 @@ func TestHostActionsGoThroughMetal3(t *testing.T) {
 	require.Contains(t, w.actOn(r, on), "b: HostAction off-again replaced it (create another HostAction")
 
 	forced := w.act(r, "soft", "a", airship.Reboot).DeepCopy()
-	forced.ObjectMeta, forced.Spec.Force = metav1.ObjectMeta{Namespace: w.ns, Name: "hard"}, true
+	forced.ObjectMeta, forced.Spec.Force = w.requested("hard"), true
 	require.NoError(t, w.Create(t.Context(), forced))
 	w.actOn(r, forced)
 	w.act(r, "soft-again", "a", airship.Reboot)
@@ -102,10 +108,13 @@ func TestHostActionsGoThroughMetal3(t *testing.T) {
 	written.SetGroupVersionKind(airship.GroupVersion.WithKind("HostAction"))
 	written.SetNamespace(w.ns)
 	written.SetName("not-forced")
+	written.SetAnnotations(reboot.Annotations)
 	require.NoError(t, w.Create(t.Context(), written))
 
 	off.Spec.Action = airship.PowerOn
 	require.True(t, apierrors.IsInvalid(w.Update(t.Context(), off)))
+	reboot.Annotations[airship.AnnotationRequestedBy] = "bob"
+	require.ErrorContains(t, w.Update(t.Context(), reboot), "has to be your own user name")
 }
 
 // A request that the API server refuses to pass on is reported, and repeated.

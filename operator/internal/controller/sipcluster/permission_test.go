@@ -157,12 +157,13 @@ func TestOnlyTheOperatorAllocatesHosts(t *testing.T) {
 	w.confined(owner)
 	access.refused.Forget() // what this test had refused
 
-	action := &airship.HostAction{ObjectMeta: metav1.ObjectMeta{
-		Namespace: w.ns, Name: "x", Annotations: map[string]string{airship.AnnotationRequestedBy: "alice"},
-	}, Spec: airship.HostActionSpec{
+	action := &airship.HostAction{ObjectMeta: w.requested("x"), Spec: airship.HostActionSpec{
 		Cluster: "t", Host: airship.HostReference{Namespace: w.metal, Name: "a"}, Action: airship.PowerOff,
 	}}
-	require.ErrorContains(t, w.Create(t.Context(), action, client.DryRunAll), "has to be your own user name")
+	for _, by := range []map[string]string{nil, {airship.AnnotationRequestedBy: "alice"}} {
+		action.Annotations = by
+		require.ErrorContains(t, w.Create(t.Context(), action, client.DryRunAll), "has to be your own user name")
+	}
 }
 
 // confined looks that the operator writes in no namespace but those that it created, though it had the
