@@ -47,7 +47,7 @@ import (
 const (
 	fieldURL       = "spec.matrixURL"
 	keyURL         = "versionConfigURL"     // oci://HOST/PATH:TAG
-	keyContent     = "versionConfigContent" // JSON, which another program imports
+	keyContent     = "versionConfigContent" // JSON: refused, its hint names `vdo-bundle matrix add`
 	keyAutoUpgrade = "auto-upgrade"         // enabled or disabled
 )
 
