@@ -69,7 +69,7 @@ func TestSignsWithAKeyInAService(t *testing.T) {
 		{"hvs.another", "hashivault://release", 6, "open key hashivault://release: "},
 		{vaultToken, "hashivault://none", 5, "open key hashivault://none: "},
 		{vaultToken, "hashivault://", 2, "hint: write hashivault://KEY"},
-		{vaultToken, "nosuch://release", 2, "open key nosuch://release: "},
+		{vaultToken, "nosuch://release", 2, "for NAME:// install sigstore-kms-NAME"},
 		{vaultToken, "hashivault://release", 0, ""},
 	} {
 		w.vars = []string{"VAULT_ADDR=" + server.URL, "VAULT_TOKEN=" + c.token, "VAULT_MAX_RETRIES=0"}

@@ -45,7 +45,10 @@ cosign's tag. Existing signatures stay. It first reads and verifies all of an ar
 folder. It copies an archive, which needs as much free space again, and then replaces it.
 
 --recursive signs every index and platform's manifest of the images as well. Admission
-policies that check the images of pods need that.`,
+policies that check the images of pods need that.
+
+Vault is built in. For a key NAME://… in another service install sigstore's plug-in
+sigstore-kms-NAME. Keyless signatures are made with cosign.`,
 		Example: `  vdo-bundle sign drivers.tar --key release.key
   vdo-bundle sign drivers.tar --key signer.key --certificate signer.crt --certificate-chain issuing-ca.crt --timestamp-server https://tsa.corp.example/stamp
   vdo-bundle sign drivers.tar --key 'pkcs11:token=signing;object=release?module-path=/usr/lib/hsm.so' --key-password-file pin

@@ -3,10 +3,10 @@
 //	key, err := kms.Open(ctx, "hashivault://release")
 //
 // HashiCorp Vault and OpenBao are built in, with cosign's URI and settings (VAULT_ADDR,
-// VAULT_TOKEN). For any other scheme NAME:// the package runs sigstore's plug-in program
-// sigstore-kms-NAME on PATH. The libraries of AWS, Azure and Google Cloud would add 11 MB to the
-// program and 7 MiB to the memory of every command. Users of these can sign with cosign, whose
-// signatures are valid too.
+// VAULT_TOKEN). Vault's client adds 1.4 MB to a program of 30 MB: `make build` with and without it.
+// For any other scheme NAME:// the package runs sigstore's plug-in program sigstore-kms-NAME on
+// PATH. The libraries of AWS, Azure and Google Cloud would add 11 MB to the program and 7 MiB to
+// the memory of every command. Users of these can sign with cosign, whose signatures are valid too.
 package kms
 
 import (
@@ -34,7 +34,7 @@ func Open(ctx context.Context, uri string) (crypto.Signer, error) {
 	service, err := kms.Get(ctx, uri, crypto.SHA256)
 	if err != nil {
 		return nil, failed(fault.InvalidInput, uri, err,
-			"write hashivault://KEY and set VAULT_ADDR and VAULT_TOKEN; for another service install its sigstore-kms plug-in, or sign with cosign")
+			"write hashivault://KEY and set VAULT_ADDR and VAULT_TOKEN; for NAME:// install sigstore-kms-NAME, or sign with cosign")
 	}
 	var why error
 	signer, _, err := service.CryptoSigner(ctx, func(err error) { why = err })
