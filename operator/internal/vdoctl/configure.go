@@ -518,7 +518,7 @@ func (a *answers) fields() []field {
 			usage: "`PORT` of its API"},
 		{flag: "thumbprint", title: "Thumbprint of its certificate", to: &a.thumbprint, valid: isThumbprint,
 			flagAlone: true,
-			usage: "`HEX` pairs with colons, SHA-1 or SHA-256, of its certificate; \"\" for none"},
+			usage:     "`HEX` pairs with colons, SHA-1 or SHA-256, of its certificate; \"\" for none"},
 		{flag: "vcenter-ca-file", to: &a.caFile, valid: isAuthority, flagAlone: true,
 			usage: "PEM `FILE` of the authority that signed its certificate"},
 		{flag: "username", title: "Account of the drivers", to: &a.username, valid: isAccount,
