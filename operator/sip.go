@@ -9,13 +9,16 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/driverbundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/sipcluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
@@ -57,20 +60,18 @@ func runSIP(ctx context.Context, cfg *rest.Config, o Options) error {
 	if err != nil {
 		return err
 	}
-	hosts := "v1beta1"
-	if ok, err := serves(ctx, cfg, "metal3.io/"+hosts); err != nil {
-		return err
-	} else if !ok {
-		hosts = "v1alpha1" // of Metal3's earlier releases
-	}
 	for _, needed := range [][2]string{
 		{v1alpha1.GroupVersion.String(), "`vdo-bundle install-manifests BUNDLE --sip | kubectl apply -f -`"},
 		{airship.GroupVersion.String(), "`vdo-bundle install-manifests BUNDLE --sip | kubectl apply -f -`"},
-		{"metal3.io/" + hosts, "install Metal3's BareMetalHost"},
+		{"metal3.io", "install Metal3's BareMetalHost"},
 	} {
 		if err := reachable(ctx, cfg, needed[0], needed[1]); err != nil {
 			return err
 		}
+	}
+	hosts, err := hostVersion(ways(cfg))
+	if err != nil {
+		return err
 	}
 	mgr, err := newManager(ways(cfg), o, sipLeaseName, sipCache(o.Namespace), choose.AddToScheme(hosts))
 	if err != nil {
@@ -92,6 +93,23 @@ func runSIP(ctx context.Context, cfg *rest.Config, o Options) error {
 		}
 		return errors.Join(driverbundle.SetupWithManager(mgr, trusting), sipcluster.SetupWithManager(mgr, clusters))
 	})
+}
+
+// hostVersion returns the version of BareMetalHosts that the API server prefers.
+func hostVersion(cfg *rest.Config) (string, error) {
+	via, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		return "", err
+	}
+	mapper, err := apiutil.NewDynamicRESTMapper(cfg, via)
+	if err != nil {
+		return "", err
+	}
+	hosts, err := mapper.RESTMapping(schema.GroupKind{Group: "metal3.io", Kind: "BareMetalHost"})
+	if err != nil {
+		return "", clusterstate.Fault("ask the API server for BareMetalHosts", err)
+	}
+	return hosts.GroupVersionKind.Version, nil
 }
 
 // serves reports whether the API server has a group of kinds.

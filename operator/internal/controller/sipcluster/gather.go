@@ -198,18 +198,17 @@ type deployPolicy struct {
 // annotation decides, else a HostDeployPolicy in the host's namespace that accepts the SIPCluster's namespace, by
 // Metal3's rules. If Metal3 lacks that kind, only annotations permit.
 func (p *pass) permits(ctx context.Context) (func(*choose.Host) bool, error) {
-	hosts, err := p.Client.GroupVersionKindFor(&choose.BareMetalHost{})
-	if err != nil {
-		return nil, err
-	}
 	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(hosts.GroupVersion().WithKind("HostDeployPolicyList"))
+	policies, err := p.Client.RESTMapper().RESTMapping(schema.GroupKind{Group: "metal3.io", Kind: "HostDeployPolicy"})
+	if err == nil {
+		list.SetGroupVersionKind(policies.GroupVersionKind.GroupVersion().WithKind("HostDeployPolicyList"))
+	}
 	accepting := map[string]bool{} // namespaces with a policy that accepts
 	var ns corev1.Namespace
 	var invalid fault.List
 	namespace := p.key.Namespace
 	failed := p.Reader.Get(ctx, types.NamespacedName{Name: namespace}, &ns)
-	err = pages.Each(ctx, p.Reader, list, func() {
+	read := func() {
 		for i := range list.Items {
 			o := &list.Items[i]
 			spec, _, _ := unstructured.NestedMap(o.Object, "spec")
@@ -224,7 +223,10 @@ func (p *pass) permits(ctx context.Context) (func(*choose.Host) bool, error) {
 			}
 			accepting[o.GetNamespace()] = accepting[o.GetNamespace()] || accepts
 		}
-	})
+	}
+	if err == nil {
+		err = pages.Each(ctx, p.Reader, list, read)
+	}
 	p.invalid = invalid.Join("read", "HostDeployPolicies")
 	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
 		err = nil

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta/testrestmapper"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -60,7 +61,8 @@ func TestAllocationIsDeniedByDefault(t *testing.T) {
 			policy.SetGroupVersionKind(kind)
 			objects = append(objects, policy)
 		}
-		reader := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
+		mapper := testrestmapper.TestOnlyStaticRESTMapper(scheme)
+		reader := fake.NewClientBuilder().WithScheme(scheme).WithRESTMapper(mapper).WithObjects(objects...).Build()
 		key := types.NamespacedName{Namespace: "t", Name: "s"}
 		p := &pass{Reconciler: &Reconciler{Client: reader, Reader: reader}, key: key}
 		permits, err := p.permits(t.Context())
