@@ -54,7 +54,7 @@ type needFile struct {
 }
 
 var format = strictyaml.Format{
-	Op: "parse", Kind: Kind, Limit: MaxSize,
+	Op: "parse", APIVersion: APIVersion, Kind: Kind, Limit: MaxSize,
 	Hint: "correct it: `vdo-bundle matrix export` prints a matrix that is right",
 }
 
@@ -128,7 +128,6 @@ func (o once) look(c *strictyaml.Check, key, what string) {
 
 // check adds the problems of a document whose form is valid.
 func (f *documentFile) check(c *strictyaml.Check) {
-	c.Require(f.APIVersion == APIVersion, "apiVersion", "%.100q is not %s", f.APIVersion, APIVersion)
 	c.Require(f.Serial > 0 && f.Serial <= maxSerial, "serial",
 		"%d is not a whole number from 1 to %d", f.Serial, maxSerial)
 	c.Require(f.Expires.After(f.Issued), "expires", "is not after issued")

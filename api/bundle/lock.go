@@ -156,13 +156,11 @@ func (l *Lock) check(c *strictyaml.Check) {
 }
 
 var lockFormat = strictyaml.Format{
-	Op: "parse lock", Kind: LockKind, Limit: MaxLockSize, Hint: "write the lock again with `vdo-bundle lock`",
+	Op: "parse lock", APIVersion: LockAPIVersion, Kind: LockKind, Limit: MaxLockSize,
+	Hint: "write the lock again with `vdo-bundle lock`",
 }
 
 func (l *Lock) checkHead(c *strictyaml.Check) {
-	c.Require(l.APIVersion == LockAPIVersion, "apiVersion",
-		"%q is not %s: read it with the release of vdo-bundle that wrote it", l.APIVersion, LockAPIVersion)
-	c.Require(l.Kind == LockKind, "kind", "%q is not %s", l.Kind, LockKind)
 	c.Require(l.Matrix.Serial > 0, "matrix.serial", "%d is not a positive number", l.Matrix.Serial)
 	c.Require(!l.Matrix.Digest.IsZero(), "matrix.digest", "there is no digest")
 	checkSize(c, "matrix.size", l.Matrix.Size, MaxMatrixSize)

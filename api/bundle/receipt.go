@@ -81,14 +81,12 @@ func ParseReceipt(name string, data []byte) (*Receipt, error) {
 }
 
 var receiptFormat = strictyaml.Format{
-	Op: "read receipt", Kind: ReceiptKind, Limit: MaxReceiptSize,
+	Op: "read receipt", APIVersion: ReceiptAPIVersion, Kind: ReceiptKind, Limit: MaxReceiptSize,
 	Hint: "name what `vdo-bundle push --receipt` wrote, unchanged",
 }
 
 func (r *Receipt) check(c *strictyaml.Check) {
 	ref, err := image.ParseReference(r.Repository)
-	c.Require(r.APIVersion == ReceiptAPIVersion, "apiVersion", "%q is not %s", r.APIVersion, ReceiptAPIVersion)
-	c.Require(r.Kind == ReceiptKind, "kind", "%q is not %s", r.Kind, ReceiptKind)
 	c.Require(err == nil && ref.Repository() == r.Repository, "repository", "%.200q is not HOST/PATH", r.Repository)
 	c.Require(!r.Root.IsZero(), "root", "there is no digest")
 	c.Require(len(r.Blobs) > 0, "blobs", "there is none")

@@ -22,12 +22,13 @@ const (
 	maxElements = 20000 // of one list
 )
 
-// Format is a kind of document with a field kind.
+// Format is a kind of document with fields apiVersion and kind.
 type Format struct {
-	Op    string // for messages: "parse lock"
-	Kind  string // required value of kind
-	Limit int    // bytes
-	Hint  string // remedy for an invalid one
+	Op         string // for messages: "parse lock"
+	APIVersion string // required value of apiVersion
+	Kind       string // required value of kind
+	Limit      int    // bytes
+	Hint       string // remedy for an invalid one
 }
 
 // Load reads the one document in data into a struct with yaml or JSON tags: text, integers, parsed
@@ -53,16 +54,22 @@ func (f Format) Load(name string, data []byte, v any, check func(*Check)) error 
 	return c.Err(f, name)
 }
 
-// isAnother reports whether a document declares another kind, and adds that as its only problem.
+// isAnother reports whether a document declares another kind or version, and adds that as its only problem.
+// Keys of a newer version are no misspellings.
 func (f Format) isAnother(c *Check, root *yaml.Node) bool {
+	newer := "read it with the release that wrote it, or a newer one"
+	return c.differs(root, "kind", f.Kind, "") || c.differs(root, "apiVersion", f.APIVersion, newer)
+}
+
+func (c *Check) differs(root *yaml.Node, key, want, hint string) bool {
 	if root.Kind != yaml.MappingNode {
 		return false // reported later, with its line
 	}
 	for i := 0; i+1 < len(root.Content); i += 2 {
 		k, v := root.Content[i], root.Content[i+1]
-		if k.Value == "kind" && v.ShortTag() == "!!str" && v.Value != f.Kind {
-			c.lines["kind"] = k.Line
-			c.Add("kind", "%.100q is not %s", v.Value, f.Kind)
+		if k.Value == key && v.Kind == yaml.ScalarNode && v.Value != "" && v.Value != want {
+			c.lines[key] = k.Line
+			c.add(problem{key: key, why: fmt.Sprintf("%.100q is not %s", v.Value, want), hint: hint})
 			return true
 		}
 	}
