@@ -197,7 +197,7 @@ func readStorage(ctx context.Context, c client.Reader, out *preflight.Cluster) e
 		if s := &classes.Items[i]; s.Provisioner == drivers.CSIDriver {
 			out.StorageClasses = append(out.StorageClasses, preflight.StorageClass{
 				Name: s.Name, Policy: parameter(s, "storagepolicyname"), DatastoreURL: parameter(s, "datastoreurl"),
-				FSType: parameter(s, "csi.storage.k8s.io/fstype")})
+				FSType: parameter(s, "csi.storage.k8s.io/fstype"), Allowed: s.AllowedTopologies})
 		}
 	}
 	var kept corev1.ConfigMap

@@ -37,15 +37,18 @@ func TestTheCloudProviderOfTheControllerManagerIsRead(t *testing.T) {
 }
 
 func TestStorageClassesOfTheDriverAreRead(t *testing.T) {
+	zones := []corev1.TopologySelectorTerm{{
+		MatchLabelExpressions: []corev1.TopologySelectorLabelRequirement{{Key: "zone", Values: []string{"a"}}}}}
 	class := func(name, provisioner string) *storagev1.StorageClass {
-		return &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: provisioner, Parameters: map[string]string{
-			"StoragePolicyName": "gold", "datastoreURL": "ds:///vsan/", "csi.storage.k8s.io/fstype": "nfs4"}}
+		return &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: provisioner,
+			AllowedTopologies: zones, Parameters: map[string]string{
+				"StoragePolicyName": "gold", "datastoreURL": "ds:///vsan/", "csi.storage.k8s.io/fstype": "nfs4"}}
 	}
 	c := fake.NewClientBuilder().WithObjects(class("shared", drivers.CSIDriver), class("other", "nfs.example")).Build()
 	state := clusterstate.Read(t.Context(), c, nil)
 	require.NoError(t, state.Err)
 	require.Equal(t, []preflight.StorageClass{
-		{Name: "shared", Policy: "gold", DatastoreURL: "ds:///vsan/", FSType: "nfs4"}}, state.StorageClasses)
+		{Name: "shared", Policy: "gold", DatastoreURL: "ds:///vsan/", FSType: "nfs4", Allowed: zones}}, state.StorageClasses)
 }
 
 func TestAFaultOfAFileKeepsItsHint(t *testing.T) {

@@ -165,9 +165,12 @@ func registered(s *Snapshot, n *Node) found {
 	switch {
 	case !n.Registered:
 		return found{what: "the storage driver is not registered"}
-	case len(s.Wants.Categories) > 0 && len(n.TopologyKeys) == 0:
-		return found{what: "the storage driver is registered without topology keys",
-			remedy: "it was registered before topology was configured. The operator restarts the node plugin; if keys are missing for longer: kubectl -n vmware-system-csi rollout restart ds/vsphere-csi-node"}
+	case slices.ContainsFunc(s.Wants.Categories, func(category string) bool {
+		key := csiZones + category
+		return n.Zones[key] == "" || !slices.Contains(n.TopologyKeys, key)
+	}):
+		return found{what: "the storage driver is registered without topology keys of all categories, or their labels",
+			remedy: "it was registered before topology was configured. The operator restarts the node plugin; if they are missing for longer: kubectl -n vmware-system-csi rollout restart ds/vsphere-csi-node"}
 	}
 	return found{}
 }

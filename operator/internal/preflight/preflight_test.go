@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
@@ -24,6 +25,17 @@ import (
 var now = time.Date(2027, 1, 1, 12, 0, 0, 0, time.UTC)
 
 func ref(kind, value string) preflight.Ref { return preflight.Ref{Type: kind, Value: value} }
+
+const csiRegion, csiZone = "topology.csi.vmware.com/region", "topology.csi.vmware.com/zone"
+
+// allowing is the allowedTopologies of a StorageClass for each of these zones, below one key.
+func allowing(key string, zones ...string) (out []corev1.TopologySelectorTerm) {
+	for _, zone := range zones {
+		out = append(out, corev1.TopologySelectorTerm{MatchLabelExpressions: []corev1.TopologySelectorLabelRequirement{
+			{Key: csiRegion, Values: []string{"north"}}, {Key: key, Values: []string{zone, "none"}}}})
+	}
+	return out
+}
 
 // healthy is a cluster of three nodes on two hosts of one vCenter, in two zones.
 func healthy() preflight.Snapshot {
@@ -59,7 +71,9 @@ func healthy() preflight.Snapshot {
 		uuid := fmt.Sprintf("4201%04d-aabb-ccdd-eeff-001122334455", i)
 		name := fmt.Sprintf("node-%d", i)
 		s.Cluster.Nodes = append(s.Cluster.Nodes, preflight.Node{
-			Name: name, UUID: uuid, ProviderID: "vsphere://" + uuid, ControlPlane: i == 0, Registered: true, TopologyKeys: []string{"topology.csi.vmware.com/zone"}})
+			Name: name, UUID: uuid, ProviderID: "vsphere://" + uuid, ControlPlane: i == 0,
+			Registered: true, TopologyKeys: []string{csiRegion, csiZone},
+			Zones: map[string]string{csiRegion: "north", csiZone: string("aab"[i]), "topology.kubernetes.io/zone": string("aab"[i])}})
 		v.Machines = append(v.Machines, preflight.Machine{
 			Ref: ref("VirtualMachine", name), Name: name, UUID: uuid, Guest: preflight.Guest{HostName: name, Addresses: 1, ToolsRunning: true}, DiskUUID: true, Hardware: "vmx-19",
 			Controllers: []string{"pvscsi"}, Parents: preflight.Parents{Folder: folder, Pool: pool, Host: host}})
@@ -168,6 +182,8 @@ var failing = []struct {
 	}},
 	{"no control plane", func(s *preflight.Snapshot) { s.Cluster.Nodes[0].ControlPlane = false }, "node-control-plane", preflight.BlockInstall, []string{"kubectl label node"}},
 	{"driver not registered on a node", func(s *preflight.Snapshot) { s.Cluster.Nodes[1].Registered = false }, "node-registered", preflight.Warn, []string{"node-1", "get csinodetopology node-1"}},
+	{"registered before one category was configured", func(s *preflight.Snapshot) { s.Cluster.Nodes[1].TopologyKeys = []string{csiZone} }, "node-registered", preflight.Warn, []string{"node-1", "without topology keys"}},
+	{"a node without the label of a category", func(s *preflight.Snapshot) { delete(s.Cluster.Nodes[1].Zones, csiRegion) }, "node-registered", preflight.Warn, []string{"node-1", "or their labels"}},
 	{"registered before topology was configured", func(s *preflight.Snapshot) { s.Cluster.Nodes[1].TopologyKeys = nil }, "node-registered", preflight.Warn, []string{"without topology keys", "rollout restart"}},
 
 	{"a node of another processor", func(s *preflight.Snapshot) { s.Images.Nodes[0].Labels["kubernetes.io/arch"] = "arm64" }, "image-platform", preflight.BlockInstall, []string{"node-0", "vsphere-csi-node", "up.example/driver", "spec.excludedNodes"}},
@@ -255,9 +271,23 @@ var failing = []struct {
 	}, "vcenter-privileges", preflight.Warn, []string{"lacks Host.Config.Storage on each vSAN cluster"}},
 	{
 		"several tags above a host, before CSI 3.3",
-		func(s *preflight.Snapshot) { s.Wants.CSIVersion = "3.1.2"; zoneOnCluster(s) },
+		func(s *preflight.Snapshot) {
+			s.Wants.CSIVersion, s.Cluster.Nodes[0].Zones = "3.1.2", nil
+			zoneOnCluster(s)
+		},
 		"topology-tag", preflight.BlockInstall, []string{"/dc/c/esx1 (node node-0)", "several tags of zone", "before 3.3"},
 	},
+	{"a node that the storage driver labeled in another zone", func(s *preflight.Snapshot) { s.Cluster.Nodes[2].Zones[csiZone] = "a" }, "topology-tag", preflight.Warn,
+		[]string{"/dc/c/esx2 (node node-2: " + csiZone + "=a, tag b)", "vdoctl topology tag"}},
+	{"a node that the cloud provider labeled in another zone", func(s *preflight.Snapshot) { s.Cluster.Nodes[2].Zones["topology.kubernetes.io/zone"] = "a" }, "topology-tag", preflight.Warn,
+		[]string{"/dc/c/esx2 (node node-2: topology.kubernetes.io/zone=a, tag b)"}},
+	{"StorageClass for a zone without nodes", func(s *preflight.Snapshot) {
+		s.Cluster.StorageClasses[0].Allowed = allowing(csiZone, "c", "d")
+	}, "storage-class", preflight.Warn,
+		[]string{"fast", "no node has", "kubectl edit storageclass 'fast'"}},
+	{"StorageClass for a label that is no topology key", func(s *preflight.Snapshot) {
+		s.Cluster.StorageClasses[0].Allowed = allowing("topology.kubernetes.io/zone", "a")
+	}, "storage-class", preflight.Warn, []string{"keys of its CSINode"}},
 	{"StorageClass with a policy that is not there", func(s *preflight.Snapshot) { s.Cluster.StorageClasses[0].Policy = "silver" }, "storage-class", preflight.Warn, []string{"fast (silver)"}},
 	{"StorageClass with a policy that no datastore fits", func(s *preflight.Snapshot) {
 		s.Cluster.StorageClasses[0].DatastoreURL, s.VCenters[0].Fits["gold"] = "", nil
@@ -383,6 +413,15 @@ func TestWhatLooksLikeAFindingPasses(t *testing.T) {
 			s.VCenters[0].Bound = map[preflight.Ref][]preflight.Ref{}
 			for _, m := range s.VCenters[0].Machines {
 				s.VCenters[0].Bound[m.Ref] = []preflight.Ref{m.Host}
+			}
+		},
+		"a StorageClass for one zone with nodes": func(s *preflight.Snapshot) {
+			s.Cluster.StorageClasses[0].Allowed = allowing(csiZone, "c", "b")
+		},
+		"a StorageClass for a zone, before nodes are registered": func(s *preflight.Snapshot) {
+			s.Cluster.StorageClasses[0].Allowed, s.Cluster.StorageInstalled = allowing(csiZone, "a"), false
+			for i := range s.Cluster.Nodes {
+				s.Cluster.Nodes[i].TopologyKeys, s.Cluster.Nodes[i].Zones = nil, nil
 			}
 		},
 		"a host in maintenance lacks the datastore": oneHostSees("h2"),

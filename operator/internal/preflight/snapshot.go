@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/topology"
 )
@@ -95,6 +97,8 @@ func (n *Node) Keys() []string {
 // StorageClass is a StorageClass of the storage driver.
 type StorageClass struct {
 	Name, Policy, DatastoreURL, FSType string
+
+	Allowed []corev1.TopologySelectorTerm // allowedTopologies
 }
 
 // Part is a part of a vCenter that is read, and can fail, on its own.

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/topology"
 )
@@ -119,6 +121,11 @@ func storageClasses(s *Snapshot) (out []found) {
 					what: "StorageClasses name a storage policy that the vCenter does not have"})
 			}
 		}
+		if s.allowsNone(c) {
+			out = append(out, found{object: c.Name,
+				what:   "StorageClasses allow only topologies that no node has, by its labels and the keys of its CSINode",
+				remedy: "correct its allowedTopologies, as `kubectl get nodes --show-labels` has them: kubectl edit storageclass '{}'; existing volumes stay"})
+		}
 		stores, known := s.stores(c)
 		switch mayHold := func(d *Datastore) bool { return d.MayHold }; {
 		case !known:
@@ -133,6 +140,21 @@ func storageClasses(s *Snapshot) (out []found) {
 		out = append(out, f)
 	}
 	return out
+}
+
+// allowsNone reports whether a class allows no topology of a node that has one, as the provisioner looks for it.
+func (s *Snapshot) allowsNone(c StorageClass) bool {
+	hasKeys := func(n Node) bool { return len(n.TopologyKeys) > 0 }
+	isAllowed := func(n Node) bool {
+		lacks := func(e corev1.TopologySelectorLabelRequirement) bool {
+			return !slices.Contains(n.TopologyKeys, e.Key) || !slices.Contains(e.Values, n.Zones[e.Key])
+		}
+		return slices.ContainsFunc(c.Allowed, func(t corev1.TopologySelectorTerm) bool {
+			return !slices.ContainsFunc(t.MatchLabelExpressions, lacks)
+		})
+	}
+	nodes := s.Cluster.Nodes
+	return len(c.Allowed) > 0 && slices.ContainsFunc(nodes, hasKeys) && !slices.ContainsFunc(nodes, isAllowed)
 }
 
 // stores returns the datastores that a class selects by URL and storage policy in the storage driver's vCenters. They
@@ -231,6 +253,17 @@ func categories(s *Snapshot, v *VCenter) (out []found) {
 	return out
 }
 
+// label returns the key of the node label that a driver writes from a tag of a category.
+func (w Wants) label(d matrix.Driver, category string) string {
+	switch {
+	case d == matrix.CSI:
+		return csiZones + category
+	case category == w.Zone:
+		return newZones + "zone"
+	}
+	return newZones + "region"
+}
+
 // tagsIn returns the tags on the way up, and the categories without any.
 func tagsIn(zone []Level) (tags, without []string) {
 	for _, l := range zone {
@@ -245,7 +278,8 @@ func tagsIn(zone []Level) (tags, without []string) {
 
 // tags checks each driver's categories: the storage driver reads the host and its ancestors, the cloud provider also
 // resource pool, VM and folders. A second tag of a category stops the storage driver: vsphere-csi-driver v3.1.2,
-// pkg/common/cns-lib/vsphere/virtualmachine.go, GetTopologyLabels.
+// pkg/common/cns-lib/vsphere/virtualmachine.go, GetTopologyLabels. The kubelet refuses a driver with another tag than
+// the node's label: kubernetes v1.36.3, pkg/volume/csi/nodeinfomanager/nodeinfomanager.go, updateTopologyLabels.
 func tags(s *Snapshot, b behind) (out []found) {
 	v, host := b.vcenter, b.vcenter.Ancestors(b.machine.Host)
 	if v.Failed[Tags] != nil {
@@ -260,13 +294,20 @@ func tags(s *Snapshot, b behind) (out []found) {
 		}
 		without := s.Wants.asks(d, v)
 		for _, chain := range chains {
-			var tags []string
-			tags, without = tagsIn(v.climb(without, chain))
-			for _, tag := range tags {
-				if err := topology.Label(tag); err != nil {
-					out = append(out, found{object: path, drivers: []matrix.Driver{d}, what: err.Error(),
-						remedy: "rename it: govc tags.update -name NEW -c CATEGORY TAG"})
+			zone := v.climb(without, chain)
+			_, without = tagsIn(zone)
+			for _, l := range zone {
+				f := found{object: path, drivers: []matrix.Driver{d}}
+				key := s.Wants.label(d, l.Category)
+				switch err, label := topology.Label(l.Tag), b.node.Zones[key]; {
+				case err != nil:
+					f.what, f.remedy = err.Error(), "rename it: govc tags.update -name NEW -c CATEGORY TAG"
+				case l.Tag != "" && label != "" && label != l.Tag:
+					f.action, f.of = Warn, fmt.Sprintf("node %s: %s=%s, tag %s", b.node.Name, key, label, l.Tag)
+					f.what = "the host has another tag than the node's label, which is written once"
+					f.remedy = "move the VM back, or attach the former tag: vdoctl topology tag --username ADMIN --attach CATEGORY:TAG=PATH --replace. A new zone needs new nodes, since volumes keep theirs"
 				}
+				out = append(out, f)
 			}
 		}
 		if len(without) > 0 {

@@ -136,7 +136,7 @@ func checks() []check {
 		},
 		{
 			id: "node-registered", worst: Warn, of: matrix.CSI, when: storageInstalled, run: nodes(registered),
-			reads: "CSINode", fails: "the storage driver is not registered, or without topology keys",
+			reads: "CSINode, node labels", fails: "the storage driver is not registered, or lacks a topology key or its label",
 			why:    "pods with volumes are not scheduled on a node that is not registered",
 			remedy: "read its registrar: kubectl -n vmware-system-csi logs ds/vsphere-csi-node -c node-driver-registrar; and kubectl get csinodetopology {} -o yaml",
 			source: "Kubernetes documentation, CSINode",
@@ -210,8 +210,8 @@ func checks() []check {
 		{
 			id: "storage-class", worst: Warn, of: matrix.CSI, part: Policies,
 			when: hasClasses, run: storageClasses,
-			reads:  "StorageClasses, storage policies with the datastores that fit, privileges there",
-			fails:  "a policy or datastore is missing, none fits, or the account may use none",
+			reads:  "StorageClasses, storage policies with the datastores that fit, privileges there, topologies of nodes",
+			fails:  "a policy or datastore is missing, none fits, the account may use none, or allowedTopologies fit no node",
 			why:    "a claim of such a class stays Pending",
 			remedy: "make it: vSphere Client > Policies and Profiles > VM Storage Policies; or correct the class's parameter storagepolicyname",
 			source: "vsphere-problem-detector pkg/check/datastore.go",
@@ -226,9 +226,9 @@ func checks() []check {
 		},
 		{
 			id: "topology-tag", worst: BlockInstall, stops: true, when: zonedNodes, run: machines(tags),
-			reads:  "tags of each node's host and what it is in",
-			fails:  "there is none of a category, one that is no value of a label, or, before CSI 3.3, several",
-			why:    "a node without a tag of each category gets no zone, and does not come up",
+			reads:  "tags of each node's host and what it is in, node labels",
+			fails:  "there is none of a category, one that is no value of a label, or, before CSI 3.3, several; a warning if a label differs",
+			why:    "a node without a tag of each category gets no zone, and the kubelet registers no driver with another zone than before",
 			remedy: "tag the host, its cluster or its datacenter: govc tags.attach TAG '{}'",
 			source: "vsphere-csi-driver v3.1.2 and v3.3.0 pkg/common/cns-lib/vsphere/virtualmachine.go",
 		},

@@ -153,7 +153,8 @@ func excess(s *Snapshot, v *VCenter) (out []found) {
 		beyond := x.Privileges
 		for i := range s.VCenters {
 			if o := &s.VCenters[i]; o.ID == v.ID && o.Name != v.Name && privileges.SameUser(o.Username, v.Username) {
-				beyond = privileges.Beyond(s.Wants.FeaturesAt(Use{CPI: o.UsedByCPI, CSI: o.UsedByCSI}, &s.Cluster), beyond)
+				use := Use{CPI: o.UsedByCPI, CSI: o.UsedByCSI}
+				beyond = privileges.Beyond(s.Wants.FeaturesAt(use, &s.Cluster), beyond)
 			}
 		}
 		if len(beyond) > 0 {

@@ -189,8 +189,8 @@ func (i *Inspector) results(ctx context.Context, q preflight.Question) (results 
 	g.SetLimit(sideBySide)
 	for n, u := range uses {
 		g.Go(func() error {
-			ask := vcenter.Ask{Nodes: s.Cluster.Nodes, Features: wants.FeaturesAt(u, &s.Cluster), Categories: wants.AllCategories(),
-				Policies: s.Cluster.Policies()}
+			ask := vcenter.Ask{Nodes: s.Cluster.Nodes, Features: wants.FeaturesAt(u, &s.Cluster),
+				Categories: wants.AllCategories(), Policies: s.Cluster.Policies()}
 			v := i.vcenter(ctx, q.Of.Namespace, u.Name, ask)
 			v.Name, v.UsedByCPI, v.UsedByCSI = u.Name, u.CPI, u.CSI
 			s.VCenters[n] = v
