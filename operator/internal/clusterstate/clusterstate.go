@@ -12,6 +12,7 @@ package clusterstate
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -138,52 +139,77 @@ func read(ctx context.Context, c client.Reader, excluded map[string]string) (pre
 	if err != nil {
 		return out, err
 	}
+	out.CloudProviders = map[string]string{}
 	var nodes corev1.NodeList
 	if err := pages.Each(ctx, c, &nodes, func() {
 		for i := range nodes.Items {
 			if n := &nodes.Items[i]; !drivers.Excluded(n.Labels, excluded) {
 				out.Nodes = append(out.Nodes, node(n, registered))
+				if p, ok := cloudProvider(nodeArguments(n)); ok {
+					out.CloudProviders["k3s or RKE2 on node "+n.Name] = p
+				}
 			}
 		}
 	}, client.Limit(pages.PerNode)); err != nil {
 		return out, err
 	}
-	if out.CloudProviders, err = cloudProviders(ctx, c); err != nil {
+	if err := readCloudProviders(ctx, c, out.CloudProviders); err != nil {
 		return out, err
 	}
 	return out, readStorage(ctx, c, &out)
 }
 
-// cloudProviders returns --cloud-provider of the kube-controller-managers that are pods, none where
-// the account may not list pods.
-func cloudProviders(ctx context.Context, c client.Reader) (map[string]string, error) {
-	const name, flag = "kube-controller-manager", "--cloud-provider"
-	out := map[string]string{}
+// readCloudProviders reads --cloud-provider of the kube-controller-managers that are pods. It reads none if the account
+// may not list pods.
+func readCloudProviders(ctx context.Context, c client.Reader, out map[string]string) error {
+	const name = "kube-controller-manager"
 	for _, label := range []string{"component", "k8s-app"} {
 		var pods corev1.PodList
 		err := c.List(ctx, &pods, client.InNamespace(metav1.NamespaceSystem), client.MatchingLabels{label: name})
 		if apierrors.IsForbidden(err) {
-			return nil, nil
+			return nil
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
 		for i := range pods.Items {
 			p := &pods.Items[i]
 			out[p.Name] = ""
 			for _, container := range p.Spec.Containers {
-				words := slices.Concat(container.Command, container.Args, []string{""})
-				for n, word := range words[:len(words)-1] {
-					if value, ok := strings.CutPrefix(word, flag+"="); ok {
-						out[p.Name] = value
-					} else if word == flag {
-						out[p.Name] = words[n+1]
-					}
+				if value, ok := cloudProvider(slices.Concat(container.Command, container.Args)); ok {
+					out[p.Name] = value
 				}
 			}
 		}
 	}
-	return out, nil
+	return nil
+}
+
+// cloudProvider returns the last cloud-provider among arguments, and whether there is one.
+func cloudProvider(words []string) (last string, found bool) {
+	words = append(words, "")
+	for n, word := range words[:len(words)-1] {
+		word = strings.TrimPrefix(word, "--")
+		value, ok := strings.CutPrefix(word, "cloud-provider=")
+		if word == "cloud-provider" {
+			value, ok = words[n+1], true
+		}
+		if ok {
+			last, found = value, true
+		}
+	}
+	return last, found
+}
+
+// nodeArguments returns the arguments of k3s or RKE2 on a node: k3s pkg/nodeconfig/nodeconfig.go, getNodeArgs. They
+// have those of the kubelet, and in k3s of kube-controller-manager. Other kubelets show none.
+func nodeArguments(n *corev1.Node) (out []string) {
+	for _, name := range []string{"k3s.io/node-args", "rke2.io/node-args"} {
+		if json.Unmarshal([]byte(n.Annotations[name]), &out) == nil {
+			return out
+		}
+	}
+	return nil
 }
 
 // readStorage reads what there is of the storage driver: its classes, the cluster id that

@@ -31,9 +31,15 @@ func TestTheCloudProviderOfTheControllerManagerIsRead(t *testing.T) {
 	pod("kube-system", "c", "component", []string{"kube-controller-manager", "--cloud-provider"}, nil)
 	pod("kube-system", "d", "app", nil, []string{"--cloud-provider=vsphere"})
 	pod("tenant", "e", "component", nil, []string{"--cloud-provider=vsphere"})
+	for name, args := range map[string]string{"k3s.io/node-args": `["server","--kubelet-arg","cloud-provider=vsphere"]`,
+		"rke2.io/node-args": `["agent","--kubelet-arg","v=2","--kubelet-arg","cloud-provider","external"]`, "other": "", "bad.": "["} {
+		meta := metav1.ObjectMeta{Name: name[:4], Annotations: map[string]string{name: args}}
+		c.WithObjects(&corev1.Node{ObjectMeta: meta})
+	}
 	state := clusterstate.Read(t.Context(), c.Build(), nil)
 	require.NoError(t, state.Err)
-	require.Equal(t, map[string]string{"a": "vsphere", "b": "external", "c": ""}, state.CloudProviders)
+	require.Equal(t, map[string]string{"a": "vsphere", "b": "external", "c": "",
+		"k3s or RKE2 on node k3s.": "vsphere", "k3s or RKE2 on node rke2": "external"}, state.CloudProviders)
 }
 
 func TestStorageClassesOfTheDriverAreRead(t *testing.T) {

@@ -132,11 +132,11 @@ func providerIDs(s *Snapshot) []found {
 	})(s)
 }
 
-// inTree finds controller managers with an in-tree provider. They have none without the flag.
+// inTree finds controller managers and kubelets with an in-tree provider. They have none without the flag.
 func inTree(s *Snapshot) (out []found) {
 	for _, pod := range slices.Sorted(maps.Keys(s.Cluster.CloudProviders)) {
 		if p := s.Cluster.CloudProviders[pod]; p != "" && p != "external" {
-			out = append(out, found{object: pod, what: "kube-controller-manager runs with --cloud-provider=" + p})
+			out = append(out, found{object: pod, what: "an in-tree provider runs: --cloud-provider=" + p})
 		}
 	}
 	return out

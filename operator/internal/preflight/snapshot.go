@@ -59,8 +59,8 @@ type Cluster struct {
 	KeptClusterID string
 	// StorageInstalled is set if the storage driver is registered in the cluster.
 	StorageInstalled bool
-	// CloudProviders are the --cloud-provider flags of kube-controller-manager pods, by pod name; "" if the flag is
-	// missing.
+	// CloudProviders are the --cloud-provider flags of kube-controller-manager pods, by pod name, and of k3s or RKE2
+	// on a node; "" if the flag is missing.
 	CloudProviders map[string]string
 }
 

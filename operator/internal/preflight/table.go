@@ -123,7 +123,7 @@ func checks() []check {
 		{
 			id: "node-cloud-provider", worst: BlockInstall, of: matrix.CPI,
 			when: controllersSeen, run: inTree,
-			reads: "arguments of kube-controller-manager pods", fails: "--cloud-provider is neither empty nor external",
+			reads: "arguments of kube-controller-manager pods, of k3s and of RKE2; other kubelets show none", fails: "--cloud-provider is neither empty nor external",
 			why:    "an in-tree provider sets up and deletes nodes as the cloud provider does",
 			remedy: "start it and each kubelet with --cloud-provider=external, see `vdoctl nodes check`",
 			source: "Kubernetes documentation, Cloud Controller Manager Administration",
