@@ -179,11 +179,11 @@ func TestAFailedHostIsReplacedWhereStandbyAllows(t *testing.T) {
 
 // The migration guide: hosts that the original labelled are the SIPCluster's if the hosts' owner says so
 // (else labels do not make them held, whoever wrote them), and its Services hold node ports until they are
-// deleted.
+// deleted. The spec has the services of the original's sample, in its form.
 func TestMigrationFromTheOriginal(t *testing.T) {
 	w, r := start(t)
 	w.hosts("a", "b", "c", "v", "w", "x", "y", "z")
-	roles := map[string]string{"v": "compute", "w": "worker", "x": "master", "y": "Worker", "z": "worker"}
+	roles := map[string]string{"v": "master", "w": "worker", "x": "compute", "y": "Worker", "z": "worker"}
 	for name, role := range roles {
 		w.edit(name, func(o *choose.BareMetalHost) {
 			o.Labels[airship.LabelClusterNamespace], o.Labels[airship.LabelClusterName] = w.ns, "t"
@@ -195,41 +195,56 @@ func TestMigrationFromTheOriginal(t *testing.T) {
 		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort, Ports: []corev1.ServicePort{{Port: 80, NodePort: w.port}}},
 	}
 	require.NoError(t, w.Create(t.Context(), original))
+	w.adopt(airship.RoleControlPlane, "v")
 	w.adopt(airship.RoleWorker, "z")
-	image := `[{image: "mirror.site/haproxy:2.3.2", nodeLabels: {kubernetes.io/os: linux}, nodePort`
-	w.sip("t", replace(workers, "[{nodePort", image))
+	w.sip("t", `
+nodes:
+  ControlPlane: {FLAVOR, topologyKey: rack, count: {active: 1}}
+  Worker: {FLAVOR, topologyKey: rack, count: {active: 2, standby: 1}}
+services:
+  loadBalancerControlPlane: [{image: "haproxy:2.3.2", nodePort: PORT1, nodeInterfaceId: oam}]
+  loadBalancerWorker: [{image: "haproxy:2.3.2", nodePortRange: {start: PORT2, end: PORT3}, nodeInterfaceId: oam}]
+  jumpHost: [{
+    image: "quay.io/airshipit/jump-host:latest", nodeLabels: {kubernetes.io/os: linux}, nodePort: PORT4,
+    nodeInterfaceId: oam, bmc: {}, nodeSSHPrivateKeys: ssh-private-keys}]
+`)
 	r.Grace = grace
 	w.fails("z", true) // it may recover by itself
 	w.settle(r, "t")
-	require.Equal(t, []string{"a", "b", "z"}, names(w.claimed("t")))
-	require.Contains(t, told(r, "FieldIgnored"), "spec.services.loadBalancerWorker[0].image has no effect; the bundle's image runs")
+	require.Equal(t, []string{"a", "b", "v", "z"}, names(w.claimed("t")))
+	ignored := told(r, "FieldIgnored")
+	for _, field := range []string{
+		"loadBalancerControlPlane[0].image", "loadBalancerWorker[0].image", "jumpHost[0].image", "jumpHost[0].bmc",
+		"jumpHost[0].nodeSSHPrivateKeys",
+	} {
+		require.Contains(t, ignored, "spec.services."+field+" has no effect; ")
+	}
 	w.fails("z", false)
 	w.settle(r, "t")
 	w.says("t", airship.ReasonInfraServiceFailure, "provided port is already allocated", true)
 	require.NoError(t, w.Delete(t.Context(), original))
 	w.settle(r, "t")
 	require.Equal(t, airship.ReasonSucceeded, w.ready("t").Reason, w.ready("t").Message)
+	require.Equal(t, []string{"v=10.1.1.118"}, w.backends("t", services.LoadBalancerControlPlane))
 	backends := w.backends("t", services.LoadBalancerWorker)
 	require.Equal(t, []string{"a=10.1.1.97", "b=10.1.1.98", "z=10.1.1.122"}, backends)
-	require.Equal(t, "Worker", w.labelled("t")["z"])
+	require.Len(t, w.get("t").Status.Services, 3)
+	require.Equal(t, []string{"ControlPlane", "Worker"}, []string{w.labelled("t")["v"], w.labelled("t")["z"]})
 	require.NotContains(t, w.bare("y").Annotations, airship.AnnotationClaim)
 
 	told(r, "")
 	w.note("w", airship.AnnotationAllowedNamespaces, "")
 	w.use("x", true)
 	w.adopt(airship.RoleWorker, "w")
-	w.adopt(airship.RoleControlPlane, "v", "x")
+	w.adopt(airship.RoleControlPlane, "x")
 	w.settle(r, "t")
 	require.Equal(t, "ControlPlane", w.labelled("t")["x"])
 	require.Equal(t, "worker", w.labelled("t")["w"], "its owner does not permit it")
 	w.use("x", false)
 	w.settle(r, "t")
 	require.Equal(t, airship.ReasonSucceeded, w.ready("t").Reason, w.ready("t").Message)
-	require.Equal(t, []string{"a", "b", "w", "z"}, names(w.claimed("t")), "v and x are adopted, and too many")
-	events := told(r, "Released")
-	for _, name := range []string{"v", "x"} {
-		require.Contains(t, events, "Released BareMetalHost "+w.metal+"/"+name+" from SIPCluster "+w.ns+"/t")
-	}
+	require.Equal(t, []string{"a", "b", "w", "x", "z"}, names(w.claimed("t")), "x was in use, so v is one too many")
+	require.Contains(t, told(r, "Released"), "Released BareMetalHost "+w.metal+"/v from SIPCluster "+w.ns+"/t")
 }
 
 // Cluster API names a host's network data, or lets it ask for an address, when it takes the host: by
