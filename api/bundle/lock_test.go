@@ -52,6 +52,7 @@ func TestBadLocksNameFileLineAndKey(t *testing.T) {
 		{"unknown key", "kind: BundleLock", "kind: BundleLock\nextra: 1", "lock.yaml:3: extra: there is no such key here; known are apiVersion"},
 		{"missing key", "kind: BundleLock\n", "", "lock.yaml:1: kind: is missing"},
 		{"other version", "lock/v1", "lock/v2\nextra: 1", "lock.yaml:1: apiVersion: \"vdo.vmware.com/lock/v2\" is not"},
+		{"no version", "vdo.vmware.com/lock/v1", `""`, "lock.yaml:1: apiVersion: \"\" is not"},
 		{"a number as version", "vdo.vmware.com/lock/v1", "5", "lock.yaml:1: apiVersion: \"5\" is not"},
 		{"no number", "serial: 1", "serial: one", "lock.yaml:4: matrix.serial: \"one\" is not a whole number"},
 		{"negative", "serial: 1", "serial: -1", "matrix.serial: -1 is not a positive number"},

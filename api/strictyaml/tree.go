@@ -67,7 +67,7 @@ func (c *Check) differs(root *yaml.Node, key, want, hint string) bool {
 	}
 	for i := 0; i+1 < len(root.Content); i += 2 {
 		k, v := root.Content[i], root.Content[i+1]
-		if k.Value == key && v.Kind == yaml.ScalarNode && v.Value != "" && v.Value != want {
+		if k.Value == key && v.Kind == yaml.ScalarNode && v.Value != want {
 			c.lines[key] = k.Line
 			c.add(problem{key: key, why: fmt.Sprintf("%.100q is not %s", v.Value, want), hint: hint})
 			return true
