@@ -65,7 +65,8 @@ func (in *Input) check() error {
 			fmt.Sprintf("repository %q", in.Repository), "set the DriverBundle's spec.reference to HOST/PATH:TAG", "it is not a repository"))
 	}
 	if len(in.HashKey) < minHashKey {
-		errs = append(errs, fault.Errorf(fault.Internal, "render drivers", "configuration hash", "",
+		errs = append(errs, fault.Errorf(fault.InvalidInput, "render drivers", "configuration hash",
+			"delete the operator's Secret vdo-config-hash: it makes another, and no pod restarts",
 			"a key of %d bytes: at least %d are needed", len(in.HashKey), minHashKey))
 	}
 	seen := map[matrix.Driver]bool{}

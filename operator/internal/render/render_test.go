@@ -224,5 +224,5 @@ func TestConfigHashFollowsTheConfigurationAndItsKey(t *testing.T) {
 	}
 	in.HashKey = []byte("short")
 	_, err := render.Render(in)
-	require.Error(t, err)
+	require.Contains(t, fault.HintOf(err), "delete the operator's Secret vdo-config-hash")
 }
