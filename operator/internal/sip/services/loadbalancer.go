@@ -2,15 +2,12 @@ package services
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
-	"io/fs"
 	"net/netip"
 	"path"
 	"slices"
 	"strconv"
 	"strings"
-	"text/template"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -189,43 +186,6 @@ wait $master`
 // Kubernetes else sends SIGTERM, at which HAProxy drops all connections.
 func balancerStop(pid int) []string {
 	return []string{"/bin/sh", "-c", fmt.Sprintf("kill -USR1 %[1]d; while kill -0 %[1]d 2>/dev/null; do sleep 1; done", pid)}
-}
-
-// filled returns an administrator's template with the ports and hosts; "" without one. It has the form of the original
-// SIP operator's.
-func (r *rendering) filled() (string, error) {
-	name := string(r.Kind) + ".cfg"
-	if r.in.Templates == nil {
-		return "", nil
-	}
-	text, err := fs.ReadFile(r.in.Templates, name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", nil
-	}
-	type server struct{ Name, IP string }
-	var data struct {
-		ContainerPorts []corev1.ContainerPort
-		Servers        []server
-	}
-	for _, p := range r.service.Ports {
-		port := corev1.ContainerPort{Name: p.Name, ContainerPort: p.TargetPort.IntVal}
-		data.ContainerPorts = append(data.ContainerPorts, port)
-	}
-	for _, h := range r.hosts {
-		if len(h.Addresses) > 0 {
-			data.Servers = append(data.Servers, server{h.Name + "." + h.Namespace, h.Addresses[0].String()})
-		}
-	}
-	var out strings.Builder
-	filling, errOf := template.New(name).Parse(string(text))
-	if err = errors.Join(err, errOf); err == nil {
-		err = filling.Execute(&out, data)
-	}
-	if err != nil {
-		return "", r.wrong("", err.Error(),
-			"correct the ConfigMap "+strings.ToLower(string(r.Kind))+" in the operator's namespace, or delete it")
-	}
-	return out.String(), nil
 }
 
 // text returns HAProxy's configuration.

@@ -317,7 +317,7 @@ func TestBadInputIsRefused(t *testing.T) {
 		}, LoadBalancerWorker, "healthChecks: 24 checks of 1"},
 		"a template with another field": {func(in *input) {
 			in.Templates = fstest.MapFS{"loadBalancerWorker.cfg": {Data: []byte("{{.Backends}}")}}
-		}, LoadBalancerWorker, "loadBalancerWorker[0]: template: loadBalancerWorker.cfg:1:"},
+		}, LoadBalancerWorker, "loadBalancerWorker[0]: loadBalancerWorker.cfg:1:2: {{.Backends}} is no field or variable here"},
 		"more than sshd passes on":   {func(in *input) { in.Spec.LoadBalancerWorker = nil; manyHosts(in, 3000) }, JumpHost, "hosts make an sshd_config of"},
 		"passwords as they are":      {dexIs("connectors: [{config: {insecureNoSSL: true}}]"), Auth, "connectors[0]: insecureNoSSL is refused"},
 		"no check of signatures":     {dexIs("connectors: [{}, {config: {InsecureSkipSignatureValidation: true}}]"), Auth, "connectors[1]: insecureSkipSignatureValidation is refused"},
