@@ -146,7 +146,8 @@ func (s *facts) keepsConfiguration(d matrix.Driver, spec *v1alpha1.VDOConfigSpec
 // accepted and the cloud provider's checks have passed.
 func (s *facts) unproven(name string) bool {
 	vc := s.vcenters[name]
-	return vc.another || vc.replaced && (s.checks.pending || s.checks.gates[matrix.CPI].Err != nil)
+	unchecked := s.frozen != "" || s.checks.pending || s.checks.gates[matrix.CPI].Err != nil
+	return vc.another || vc.replaced && unchecked && slices.Contains(vCentersOf(matrix.CPI, &s.spec), name)
 }
 
 // placesNow returns the places of vCenters in the drivers' present configuration.

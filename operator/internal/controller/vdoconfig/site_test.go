@@ -223,6 +223,9 @@ func TestWhatTheCheckOfAVCenterMeans(t *testing.T) {
 				require.NoError(t, g.collectExisting(t.Context(), nil))
 				require.Equal(t, vc.another || vc.replaced, g.cluster.AnotherVCenter, "nor until the checks passed")
 			}
+			g.checks, g.frozen = checks{}, "the VDOConfig is being deleted"
+			require.NoError(t, g.collectExisting(t.Context(), nil))
+			require.Equal(t, vc.another || vc.replaced, g.cluster.AnotherVCenter)
 
 			v.Namespace, g.config.Spec, g.site.VCenters = "ns", g.spec, nil
 			g.Client = fake.NewClientBuilder().WithScheme(g.Client.Scheme()).WithObjects(v).Build()
