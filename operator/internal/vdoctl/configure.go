@@ -287,7 +287,9 @@ func (o *configureOptions) askAgain(ctx context.Context, d *draft, wrong []strin
 		}
 		switch f.flag {
 		case "server":
-			o.offerVCenter(d)
+			if o.server != d.vcenter.Spec.VcIP {
+				o.offerVCenter(d)
+			}
 		case "thumbprint":
 			d.vcenter.Spec.Thumbprint = "" // the answer may be none
 		}

@@ -399,21 +399,10 @@ func (f *siteFlags) asks(a *app, s *site) error {
 	}
 	passwords := map[string]string{}
 	for _, of := range slices.Sorted(maps.Keys(names)) {
-		var known bool
-		var password string
-		var errRead error
-		if of == "" || files[of] != "" { // the environment serves the entry without a vCenter
-			password, known, errRead = a.passwordOf("--password-file", files[of], passwordEnv)
-		}
-		switch {
-		case known || f.proof.Given():
+		password, known, errRead := f.password(a, of, names[of], files[of])
+		if err = fault.Join(err, errRead); known {
 			passwords[of] = password
-		case !a.interactive():
-			none := errors.New("no password, and no terminal to ask for one")
-			errRead = flags.Bad("--username", strings.TrimPrefix(of+"="+names[of], "="), none,
-				"name a file with --password-file, or set "+passwordEnv+" for the entry without a vCenter")
 		}
-		err = fault.Join(err, errRead)
 	}
 	s.login = func(ctx context.Context, of, server string) (_ credentials.Credentials, err error) {
 		if _, ok := names[of]; !ok {
@@ -434,6 +423,20 @@ func (f *siteFlags) asks(a *app, s *site) error {
 		return credentials.Credentials{Username: names[of], Password: password}, err
 	}
 	return err
+}
+
+// password returns that of an entry, and whether it is known: else the user is asked later. The environment serves the
+// entry without a vCenter.
+func (f *siteFlags) password(a *app, of, name, file string) (password string, known bool, err error) {
+	if name != "" && (of == "" || file != "") {
+		password, known, err = a.passwordOf("--password-file", file, passwordEnv)
+	}
+	if known = known || f.proof.Given(); !known && !a.interactive() {
+		err = flags.Bad("--username", strings.TrimPrefix(of+"="+name, "="),
+			errors.New("no password, and no terminal to ask for one"),
+			"name a file with --password-file, or set "+passwordEnv+" for the entry without a vCenter")
+	}
+	return password, known, err
 }
 
 // givenLogin is the source of a login from flags.
