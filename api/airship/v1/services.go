@@ -192,7 +192,7 @@ type Auth struct {
 	// +optional
 	TLSSecret SecretName `json:"tlsSecret,omitempty"`
 	// CASecret has no effect: write the certificate into tlsSecret. It is accepted from earlier
-	// versions, and an event reports it.
+	// versions, and Ready reports it.
 	// +optional
 	CASecret SecretName `json:"caSecret,omitempty"`
 }

@@ -477,7 +477,7 @@ services:
 	require.NotEmpty(t, runs.Endpoints)
 
 	all := mustJSON(t, w.get("t")) + told(r, "")
-	require.Contains(t, all, "spec.services.auth[0].caSecret has no effect; write a certificate into tlsSecret")
+	require.Contains(t, all, "spec.services.auth[0].caSecret has no effect: write a certificate into tlsSecret")
 	for _, s := range []string{first, changed, "PRIVATE KEY"} {
 		require.NotContains(t, all, s)
 	}

@@ -200,9 +200,6 @@ type deployPolicy struct {
 func (p *pass) permits(ctx context.Context) (func(*choose.Host) bool, error) {
 	list := &unstructured.UnstructuredList{}
 	policies, err := p.Client.RESTMapper().RESTMapping(schema.GroupKind{Group: "metal3.io", Kind: "HostDeployPolicy"})
-	if err == nil {
-		list.SetGroupVersionKind(policies.GroupVersionKind.GroupVersion().WithKind("HostDeployPolicyList"))
-	}
 	accepting := map[string]bool{} // namespaces with a policy that accepts
 	var ns corev1.Namespace
 	var invalid fault.List
@@ -225,6 +222,7 @@ func (p *pass) permits(ctx context.Context) (func(*choose.Host) bool, error) {
 		}
 	}
 	if err == nil {
+		list.SetGroupVersionKind(policies.GroupVersionKind.GroupVersion().WithKind("HostDeployPolicyList"))
 		err = pages.Each(ctx, p.Reader, list, read)
 	}
 	p.invalid = invalid.Join("read", "HostDeployPolicies")

@@ -166,9 +166,12 @@ func (a *actions) request(ctx context.Context, o action, sip object, h *choose.H
 	if err := a.patch(ctx, h, metadata, spec); err != nil {
 		return err
 	}
-	note := condition.Cut(fmt.Sprintf("%s of %s for SIPCluster %s/%s, by HostAction %s, requested by %q",
-		o.Spec.Action, o.Spec.Host, sip.Namespace, sip.Name, o.Name, o.Annotations[airship.AnnotationRequestedBy]),
-		condition.MaxNote)
+	note := fmt.Sprintf("%s of %s for SIPCluster %s/%s, by HostAction %s", o.Spec.Action, o.Spec.Host, sip.Namespace,
+		sip.Name, o.Name)
+	if by := o.Annotations[airship.AnnotationRequestedBy]; by != "" {
+		note += fmt.Sprintf(", requested by %q", by)
+	}
+	note = condition.Cut(note, condition.MaxNote)
 	for _, about := range []client.Object{sip, h.BareMetalHost} {
 		a.Writer.Recorder.Eventf(about, nil, corev1.EventTypeNormal, "PowerRequested", string(o.Spec.Action), "%s", note)
 	}

@@ -105,11 +105,6 @@ func (p *pass) reportIgnored() {
 			ignored(fmt.Sprintf("jumpHost[%d].nodeSSHPrivateKeys", i), "reach hosts with `ssh -J`")
 		}
 	}
-	for i, a := range p.sip.Spec.Services.Auth {
-		if a.CASecret != "" {
-			ignored(fmt.Sprintf("auth[%d].caSecret", i), "write a certificate into tlsSecret")
-		}
-	}
 	for field, s := range p.sip.Spec.Services.All() {
 		if s.Image != "" {
 			ignored(field+".image", "the bundle's image runs")

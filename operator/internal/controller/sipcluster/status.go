@@ -288,6 +288,11 @@ func (p *pass) summary() string {
 		text += "; services keep the images that they have, since the bundle cannot be used: " +
 			condition.Cut(fault.Text(p.unusable), maxMessage)
 	}
+	for i, a := range p.sip.Spec.Services.Auth { // an event would tell only of a changed spec
+		if a.CASecret != "" && a.TLSSecret == "" {
+			text += fmt.Sprintf("; spec.services.auth[%d].caSecret has no effect: write a certificate into tlsSecret", i)
+		}
+	}
 	return text
 }
 

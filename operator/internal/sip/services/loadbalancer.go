@@ -135,8 +135,8 @@ func (r *rendering) balance(b balancer, role airship.Role) error {
 		text = balancerBase + own
 	}
 	if len(text) > maxConfig {
-		return r.wrong(".healthChecks", fmt.Sprintf("%d checks of %d hosts make a configuration of %d bytes, more than %d",
-			len(b.checks), len(r.hosts), len(text), maxConfig), "write fewer")
+		return r.wrong("", fmt.Sprintf("%d hosts make a configuration of %d bytes, more than %d", len(r.hosts),
+			len(text), maxConfig), "write fewer healthChecks, or a shorter template")
 	}
 	r.mount("config", balancerDir, r.configMap(suffixConfig, map[string]string{balancerFile: text}))
 	r.pod.TerminationGracePeriodSeconds = new(int64(drain.Seconds()))

@@ -222,15 +222,19 @@ func (r *rendering) dexReach(connects bool) []networkingv1.NetworkPolicyEgressRu
 const (
 	certificateLife = 10 * 365 * 24 * time.Hour
 	renewBefore     = 30 * 24 * time.Hour
-	skew            = 5 * time.Minute // a node's clock may be behind
+	formerLife      = 91 * 24 * time.Hour // more than that of certificates of programs before v0.1
+	skew            = 5 * time.Minute     // a node's clock may be behind
 )
 
 // certify returns Dex's certificate with its key and the certificates that clients trust. The Secret that the spec
 // names has them, else they are made once.
 func (r *rendering) certify(name airship.SecretName, host string) (tls Secret, err error) {
 	if name == "" {
-		tls, err = serving(r.in.Kept[r.Name+suffixTLS], host, r.in.Now.Add(renewBefore))
-		if err != nil || r.in.Kept[r.Name+suffixFormerCA] != nil {
+		until := r.in.Now.Add(renewBefore)
+		if r.in.Kept[r.Name+suffixFormerCA] != nil {
+			until = r.in.Now.Add(formerLife)
+		}
+		if tls, err = serving(r.in.Kept[r.Name+suffixTLS], host, until); err != nil {
 			tls, err = r.makeCertificate(host)
 		}
 	} else if tls, err = r.secret(".tlsSecret", name, tlsCert, tlsKey); err == nil {
@@ -272,7 +276,8 @@ func (r *rendering) makeCertificate(host string) (Secret, error) {
 	ca, end := "sip-login-ca "+r.in.Cluster.String(), r.in.Now.Add(certificateLife)
 	var by *certificate.Issued
 	former := r.in.Kept[r.Name+suffixFormerCA]
-	if cert, key, err := certificate.Pair(former[tlsCert], former[tlsKey]); err == nil {
+	if cert, key, err := certificate.Pair(former[tlsCert], former[tlsKey]); err == nil &&
+		r.in.Now.Add(formerLife).Before(cert.NotAfter) {
 		by = &certificate.Issued{Cert: cert, Key: key}
 		if end.After(cert.NotAfter) {
 			end = cert.NotAfter

@@ -314,7 +314,7 @@ func TestBadInputIsRefused(t *testing.T) {
 				check := airship.PortCheck{Port: in.Spec.LoadBalancerWorker[0].NodePortRange.Start, Path: fmt.Sprint("/", i)}
 				in.Spec.LoadBalancerWorker[0].HealthChecks = append(in.Spec.LoadBalancerWorker[0].HealthChecks, check)
 			}
-		}, LoadBalancerWorker, "healthChecks: 24 checks of 1"},
+		}, LoadBalancerWorker, "hosts make a configuration of"},
 		"a template with another field": {func(in *input) {
 			in.Templates = fstest.MapFS{"loadBalancerWorker.cfg": {Data: []byte("{{.Backends}}")}}
 		}, LoadBalancerWorker, "loadBalancerWorker[0]: loadBalancerWorker.cfg:1:2: {{.Backends}} is no field or variable here"},
@@ -612,9 +612,17 @@ func TestTheOwnCertificateIsKept(t *testing.T) {
 
 	former := pairOf(t, pki.Root(t, "former")) // a program before v0.1 kept the CA; it signs one last time
 	in.Kept[Name("one", Auth, 0)+"-ca"] = former
-	_, secret, still = served(t, rendered(t, in))
+	in.Spec.Auth[0].Issuer = "https://login.tenant.site:30556"
+	spec := pki.Spec{Name: "login", DNS: []string{"login.tenant.site"}, NotAfter: start.AddDate(0, 0, 90)}
+	in.Kept[Name("one", Auth, 0)+"-tls"] = pairOf(t, pki.Root(t, "former").Issue(t, spec))
+	set = rendered(t, in)
+	last, secret, still := served(t, set)
+	in.Kept = keep(t, set)
+	in.Kept[Name("one", Auth, 0)+"-ca"] = former // it goes once the service is ready
+	same, _, _ := served(t, rendered(t, in))
+	require.Equal(t, last.Raw, same.Raw)
 	require.Equal(t, string(former["tls.crt"]), still)
-	require.NoError(t, accepted(t, secret["tls.crt"], still, "fd00::7", start))
+	require.NoError(t, accepted(t, secret["tls.crt"], still, "login.tenant.site", start))
 }
 
 // A certificate of the site's authority, a root or one below it, is served as it comes, with what clients trust.
