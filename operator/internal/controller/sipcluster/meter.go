@@ -21,7 +21,7 @@ const scrapeTimeout = 5 * time.Second
 
 var (
 	sipBuildInfo = desc("vdo_sip_build_info", "The version of the operator for SIPClusters; always 1.", "version", "goversion")
-	sipHosts     = desc("vdo_sip_hosts", "BareMetalHosts by state: free, unfit, claimed, labelled, failed (and held) or orphaned (held for a SIPCluster that is not there).", "state")
+	sipHosts     = desc("vdo_sip_hosts", "BareMetalHosts by state: free, unfit, claimed, labelled, failed (and held) or orphaned (claimed for a SIPCluster that does not hold it).", "state")
 	sipReady     = desc("vdo_sip_ready", "Whether a SIPCluster is Ready.", "sipcluster")
 	sipMissing   = desc("vdo_sip_hosts_missing", "Hosts that a SIPCluster lacks.", "sipcluster", "role")
 	sipServices  = desc("vdo_sip_services", "Services of a SIPCluster, by whether they serve: ready or not_ready.", "sipcluster", "state")

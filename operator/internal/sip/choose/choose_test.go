@@ -60,7 +60,7 @@ func names(hosts []*choose.Host) string {
 
 // edits are what the words of hosts stand for.
 var edits = map[string]edit{
-	"mine": claim(me.Claim(worker)), "other": claim("Worker tenants/b other"), "nonsense": claim("nonsense"),
+	"mine": claim(me.Claim(worker)), "other": claim("Worker tenants/b other"), "nonsense": claim("nonsense"), "misspelt": claim("worker tenants/a"),
 	"labelled": labelled("a"), "labelledOther": labelled("b"),
 	"gone": claim("Worker tenants/a gone"), "adopted": claim("Worker tenants/a"), "adoptedOther": claim("Worker tenants/b"),
 	"x": label("flavor", "x"), "earlier": label(airship.LabelNodeType, "worker"),
@@ -117,8 +117,9 @@ func TestChoose(t *testing.T) {
 			nodes: nodes(2, 0, ""), hosts: "a=labelled b=labelled,earlier,adopted c=labelledOther z=adoptedOther",
 			keep: "b", missing: 1, refused: refused{choose.ReasonAdopt: 1, choose.ReasonTaken: 2},
 		},
-		"one of the same name inherits nothing": {
-			nodes: nodes(1, 0, ""), hosts: "a=gone", missing: 1, refused: refused{choose.ReasonAdopt: 1},
+		"neither one of the same name nor one of another role inherits any": {
+			nodes: nodes(1, 0, ""), hosts: "a=gone b=misspelt", missing: 1,
+			refused: refused{choose.ReasonAdopt: 1, choose.ReasonTaken: 1},
 		},
 		"what its owner does not permit is neither taken nor adopted": {
 			nodes: nodes(2, 0, ""), hosts: "a=forbidden b=labelled,adopted,forbidden",

@@ -179,7 +179,7 @@ func (b *BareMetalHost) Holder() (types.NamespacedName, airship.Role) {
 		role, name, _ := strings.Cut(claim, " ")
 		name, _, _ = strings.Cut(name, " ")
 		namespace, name, ok := strings.Cut(name, "/")
-		if !ok {
+		if r := airship.Role(role); !ok || r != airship.RoleControlPlane && r != airship.RoleWorker {
 			return types.NamespacedName{Name: "?"}, ""
 		}
 		return types.NamespacedName{Namespace: namespace, Name: name}, airship.Role(role)
