@@ -58,7 +58,7 @@ type Canary struct {
 	Healthy bool
 	// Idle is set if no canary node shows how the revision does, as none is ready: then time does not count.
 	Idle bool
-	// Soak is how long they must be healthy; 0: DefaultSoak.
+	// Soak is how long they must be healthy.
 	Soak time.Duration
 	// Why describes what they lack.
 	Why string
@@ -123,8 +123,7 @@ func soak(h revision.History, g revision.Progress, l Facts) revision.History {
 	} else if !l.ClockPaused {
 		c.Soaked += int64(min(max(l.Now.Sub(g.Seen), 0), look) / time.Second)
 	}
-	enough := cmp.Or(l.Canary.Soak, DefaultSoak)
-	isEnough := time.Duration(c.Soaked)*time.Second >= enough
+	isEnough := time.Duration(c.Soaked)*time.Second >= l.Canary.Soak
 	c.Passed = !l.ClockPaused && l.Canary.Gated == "" && isEnough
 	if !starts && !c.Passed && recent(g.Seen, l.Now) {
 		return h

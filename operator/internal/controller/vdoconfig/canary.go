@@ -43,8 +43,12 @@ func canarySelector(c *v1alpha1.Canary) (labels.Selector, error) {
 	return chosen, nil
 }
 
-// canaryNodes returns the state of the canary nodes under the DaemonSets' present templates.
+// canaryNodes returns the state of the canary nodes under the DaemonSets' present templates. Without a policy there are
+// none, and the other nodes follow as soon as a start has no gate.
 func (s *facts) canaryNodes() assess.Canaries {
+	if s.canaryPolicy() == nil {
+		return assess.Canaries{}
+	}
 	chosen, _ := canarySelector(s.canaryPolicy()) //nolint:errcheck // reported with the policy
 	return s.observed.Canaries(chosen)
 }
@@ -65,7 +69,7 @@ func (p *result) canaries() assess.Canaries {
 // canaryOpen reports whether only canary nodes may have the storage driver's current revision.
 func (s *facts) canaryOpen(all revision.Histories) bool {
 	cur, ok := all[matrix.CSI].InForce()
-	return ok && s.canaryPolicy() != nil && cur.Outcome != revision.Healthy && cur.Canary.Open()
+	return ok && cur.Outcome != revision.Healthy && cur.Canary.Open()
 }
 
 // canaryStarts reports whether a group's starting revision comes to canary nodes first.
@@ -140,7 +144,7 @@ func (p *result) canaryWait(cur revision.Record) string {
 	c := p.canaries()
 	soaked := cur.Canary != nil && time.Duration(cur.Canary.Soaked)*time.Second >= p.facts.soak()
 	if gated := p.facts.followGated(); c.Why == "" && soaked && gated != "" {
-		return fmt.Sprintf("the other nodes to follow (%s) with revision %s: %s", few(c.Nodes), cur.Name(), gated)
+		return fmt.Sprintf("the other nodes to follow with revision %s: %s", cur.Name(), gated)
 	}
 	if c.Why == "" && cur.Canary != nil && !cur.Canary.Good.IsZero() {
 		return fmt.Sprintf("the canary nodes (%s) to be healthy for %s with revision %s, since %s", few(c.Nodes), p.facts.soak(), cur.Name(), cur.Canary.Good.UTC().Format(time.RFC3339))
@@ -152,6 +156,9 @@ func (p *result) canaryWait(cur revision.Record) string {
 const maxOthers = 20
 
 func (s *facts) soak() time.Duration {
+	if s.canaryPolicy() == nil {
+		return 0
+	}
 	return cmp.Or(max(s.canaryPolicy().Soak.Duration, 0), rollout.DefaultSoak)
 }
 
@@ -174,7 +181,7 @@ func (p *pass) canaryLook() *rollout.Canary {
 }
 
 func (p *pass) emitCanary(before, now revision.Record) {
-	if before.Canary.Open() && now.Canary != nil && now.Canary.Passed {
+	if before.Canary.Open() && now.Canary != nil && now.Canary.Passed && p.facts.canaryPolicy() != nil {
 		p.emit(corev1.EventTypeNormal, "CanaryHealthy", "Upgrade",
 			fmt.Sprintf("the nodes that have revision %s first are healthy: the others follow", now.Name()))
 	}

@@ -81,8 +81,9 @@ func (s *facts) driverHolds() []hold {
 // needsCloud returns why the desired storage driver cannot work with the present cloud provider, "" if it can. It takes
 // its nodes' identity from the provider IDs that one sets, and may require one version.
 func (s *decided) needsCloud() string {
-	_, storage := s.site.Installed[matrix.CSI]
-	cloud, exists := s.site.Installed[matrix.CPI]
+	running := s.running()
+	_, storage := running[matrix.CSI]
+	cloud, exists := running[matrix.CPI]
 	needs, exact := s.desired.needs[matrix.CPI]
 	switch {
 	case !exists && !storage:

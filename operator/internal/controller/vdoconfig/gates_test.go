@@ -19,6 +19,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/rollout"
 )
 
 const (
@@ -338,16 +339,29 @@ func TestADriverOfUnknownVersionRuns(t *testing.T) {
 	version, runs := s.upgradeFacts().Running[matrix.CPI]
 	require.True(t, runs && version.IsZero())
 	require.Equal(t, "3.5.1", s.upgradeFacts().Running[matrix.CSI].String())
+	delete(s.site.Installed, matrix.CSI)
+	require.Empty(t, s.needsCloud())
 }
 
 // Other nodes follow the canary nodes only while a start would have no gate either.
 func TestOtherNodesFollowUnderTheGatesOfAStart(t *testing.T) {
 	s := withCSI(t)
-	s.observed = &assess.Observed{}
 	s.checks.gates = preflight.Gate([]preflight.Result{blocking(matrix.CPI, true)})
 	require.Empty(t, s.followGated())
 	s.checks.gates = preflight.Gate([]preflight.Result{blocking(matrix.CSI, false)})
 	require.Contains(t, s.followGated(), "vm-disk-uuid")
 	s.checks.gates, s.kubernetes.mixed = nil, "API servers of two minors"
 	require.Contains(t, s.followGated(), "two minors")
+
+	// Without the policy that an upgrade started with, nodes follow at once, under the same gates.
+	h := begun(revision.Revision{Releases: split(pair133)}, revision.Beginning{Now: s.at0(), Canary: true})
+	p := &pass{result: result{decided: *s, inventory: s.inventory}}
+	p.inventory = p.inventory.WithMemory(inventory.Memory{Revisions: h})
+	p.outcome.plan, p.outcome.report = &plan.Plan{}, &assess.Report{}
+	for _, mixed := range []string{"API servers of two minors", ""} {
+		p.facts.kubernetes.mixed = mixed
+		judged := rollout.Judge(h[matrix.CSI], rollout.Facts{Now: s.at0(), Canary: p.canaryLook()})
+		cur, _ := judged.InForce()
+		require.Equal(t, mixed == "", cur.Canary.Passed)
+	}
 }

@@ -152,7 +152,6 @@ func TestDriftThatIsLeftIsNoChange(t *testing.T) {
 	s := withCSI(t)
 	s.config.Spec.Drift = &v1alpha1.DriftPolicy{Mode: v1alpha1.DriftWarn}
 	s.config.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{Canary: &v1alpha1.Canary{}}
-	s.observed = &assess.Observed{}
 	p := &pass{result: result{decided: *s, inventory: s.inventory}}
 	e := s.inventory.Entries()[0]
 	left := plan.Step{Action: plan.Create, ID: e.ID, Driver: matrix.CSI, Release: e.Release, Cause: plan.Drift,

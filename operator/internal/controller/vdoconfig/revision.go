@@ -230,17 +230,22 @@ func (p *pass) oneWay(ctx context.Context) []decide.OneWay {
 func (s *decided) upgradeFacts() decide.Facts {
 	spec := &s.config.Spec
 	policy, _ := upgradePolicy(spec, manual(spec, s.bundle.source)) //nolint:errcheck // see findings.starts
-	running := map[matrix.Driver]matrix.Version{}
-	for _, w := range s.observed.All() {
-		if !w.Foreign {
-			running[w.Driver] = matrix.Version{} // unknown, unless one of them says it
-		}
-	}
-	maps.Copy(running, s.site.Installed)
 	return decide.Facts{
-		Now: s.at0(), Policy: policy, Running: running, Attempt: s.attempt(),
+		Now: s.at0(), Policy: policy, Running: s.running(), Attempt: s.attempt(),
 		Frozen: s.frozen, OneWay: s.upgrades.oneWay,
 	}
+}
+
+// running returns the versions of the drivers that run, the zero value for an unknown one.
+func (s *facts) running() map[matrix.Driver]matrix.Version {
+	all := map[matrix.Driver]matrix.Version{}
+	for _, w := range s.observed.All() {
+		if !w.Foreign {
+			all[w.Driver] = matrix.Version{}
+		}
+	}
+	maps.Copy(all, s.site.Installed)
+	return all
 }
 
 // unseen returns drivers that are unreadable and not current. A foreign one may run in another version: it becomes

@@ -60,6 +60,7 @@ func holding(t *testing.T, digest, releases string) *opened {
 func siteOf(t *testing.T, spec v1alpha1.VDOConfigSpec, bundle, installed string) *decided {
 	t.Helper()
 	s := &decided{}
+	s.observed = &assess.Observed{}
 	s.config, s.bundle = &v1alpha1.VDOConfig{Spec: spec}, holding(t, "sha256:new", bundle)
 	s.site = matrix.Facts{Installed: map[matrix.Driver]matrix.Version{}, Kubernetes: mustVersion("1.33.0"),
 		VCenters: []matrix.VCenter{{Name: "vc", Version: mustVersion("8.0.3")}}}
