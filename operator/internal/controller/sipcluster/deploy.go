@@ -131,7 +131,7 @@ func (p *pass) put(ctx context.Context, all []*unstructured.Unstructured) error 
 		made, err := p.Cluster.Amend(ctx, o)
 		if err != nil {
 			p.known.refused = true
-			return p.refused(o, err)
+			return refused(err)
 		}
 		p.objects[keyOf(o)] = made
 		p.known.written[keyOf(o)] = wrote(o, made)
@@ -140,35 +140,13 @@ func (p *pass) put(ctx context.Context, all []*unstructured.Unstructured) error 
 }
 
 // refused gives the fault of an object that the API server refuses the tenant's hint.
-func (p *pass) refused(o *unstructured.Unstructured, err error) error {
+func refused(err error) error {
 	var f *fault.Error
-	if !errors.As(err, &f) || f.Reason != fault.Incompatible {
-		return err
-	}
-	if !strings.Contains(err.Error(), "nodePort") {
+	if errors.As(err, &f) && f.Reason == fault.Incompatible && !strings.Contains(err.Error(), "nodePort") {
 		f.Hint = "correct the service in spec.services; where a field cannot be changed, take the service out there, " +
 			"and add it again once status.services lacks it"
 	}
-	isWanted := func(port int64) bool { return slices.Contains(nodePorts(o), port) }
-	for _, s := range p.rendered {
-		other := p.objects[objectKey{"Service", s.Name}]
-		if other != nil && s.Name != o.GetName() && slices.ContainsFunc(nodePorts(other), isWanted) {
-			f.Hint = "the service " + s.Name + " of this SIPCluster has that port: first give it another one that is free, " +
-				"then this one its port"
-			break
-		}
-	}
-	return f
-}
-
-func nodePorts(o *unstructured.Unstructured) (all []int64) {
-	ports, _, _ := unstructured.NestedSlice(o.Object, "spec", "ports") //nolint:errcheck // else none
-	for _, one := range ports {
-		if port, ok := one.(map[string]any)["nodePort"].(int64); ok && port != 0 {
-			all = append(all, port)
-		}
-	}
-	return all
+	return err
 }
 
 // written is an object as last applied and the API server's answer: of kinds with a status the generation, else the
