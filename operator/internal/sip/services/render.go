@@ -262,10 +262,17 @@ func (r *rendering) recall(h Host) []netip.Addr {
 
 // led returns the addresses that the service's pods forward to, if the Deployment records them.
 func (r *rendering) led() (all []netip.Addr, noted bool) {
-	if running := r.in.Running[r.Name]; running != nil {
-		return LeadsTo(running)
+	running := r.in.Running[r.Name]
+	if running == nil {
+		return nil, false
 	}
-	return nil, false
+	note, noted := running.Annotations[annotationLeads]
+	for text := range strings.SplitSeq(note, ",") {
+		if a, err := netip.ParseAddr(text); err == nil {
+			all = append(all, a)
+		}
+	}
+	return all, noted
 }
 
 // outOfReach reports whether services may not connect to an address of a host: never to the management API, which
