@@ -107,8 +107,6 @@ func TestJudge(t *testing.T) {
 	require.Equal(t, a, rollout.Judge(b, rollout.Facts{Now: t0.Add(time.Minute + 5*time.Second)}), "looks in quick succession are not written down")
 }
 
-// An upgrade that canary nodes have first comes to the others once those were healthy for a
-// while, in looks, and fails where they are not.
 // A revision that is not healthy yet is told with why.
 func TestWhyARevisionIsNotHealthyYet(t *testing.T) {
 	next := revision.Beginning{Now: t0}
