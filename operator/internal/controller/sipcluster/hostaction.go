@@ -54,7 +54,7 @@ func (a *actions) Pass(ctx context.Context, o action) (reconciler.Outcome[action
 	}
 	sip, h, err := a.held(ctx, o)
 	if err == nil {
-		err = a.possible(ctx, o, h)
+		err = possible(o, h)
 	}
 	waits := judgement{airship.ReasonRequested, "waiting for Metal3 to carry it out", metav1.ConditionUnknown, false}
 	out := actionOutcome{now: a.Now(), ready: waits}
@@ -113,7 +113,7 @@ func (a *actions) held(ctx context.Context, o action) (object, *choose.Host, err
 }
 
 // possible refuses actions that Metal3 would ignore.
-func (a *actions) possible(ctx context.Context, o action, h *choose.Host) error {
+func possible(o action, h *choose.Host) error {
 	online := h.Spec.Online
 	switch {
 	case h.Ignored():
@@ -122,25 +122,10 @@ func (a *actions) possible(ctx context.Context, o action, h *choose.Host) error 
 	case o.Spec.Action == airship.Reboot && !online:
 		return refuse(o, "the host is powered off", "request PowerOn")
 	case o.Status.RequestedAt != nil && o.Spec.Action != airship.Reboot && online != (o.Spec.Action == airship.PowerOn):
-		return a.replaced(ctx, o)
+		return refuse(o, "spec.online of the host was changed since",
+			"see `kubectl get hostactions`, and who else controls its power; create another HostAction if you still want it")
 	}
 	return nil
-}
-
-// replaced refuses an action whose spec.online was changed since, and names the HostAction that did.
-func (a *actions) replaced(ctx context.Context, o action) error {
-	var all airship.HostActionList
-	if err := a.Reader.List(ctx, &all, client.InNamespace(o.Namespace)); err != nil {
-		return asked("list", "HostActions", err)
-	}
-	for _, other := range all.Items {
-		at := other.Status.RequestedAt
-		opposes := other.Spec.Action != airship.Reboot && other.Spec.Action != o.Spec.Action
-		if opposes && other.Spec.Host == o.Spec.Host && at != nil && at.After(o.Status.RequestedAt.Time) {
-			return refuse(o, "HostAction "+other.Name+" replaced it", "create another HostAction if you still want it")
-		}
-	}
-	return refuse(o, "spec.online of the host was changed since", "see who else controls its power")
 }
 
 func refuse(o action, why, hint string) error {

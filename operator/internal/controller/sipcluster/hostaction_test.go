@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -89,11 +88,6 @@ func TestHostActionsGoThroughMetal3(t *testing.T) {
 	require.True(t, w.bare("b").Spec.Online)
 	w.edit("b", func(o *choose.BareMetalHost) { o.Spec.Online = false })
 	require.Contains(t, w.actOn(r, on), "Refused: PowerOn host "+w.metal+"/b: spec.online of the host was changed")
-
-	on = w.act(r, "on-again", "b", airship.PowerOn)
-	w.now = w.now.Add(time.Minute)
-	w.act(r, "off-again", "b", airship.PowerOff)
-	require.Contains(t, w.actOn(r, on), "b: HostAction off-again replaced it (create another HostAction")
 
 	forced := w.act(r, "soft", "a", airship.Reboot).DeepCopy()
 	forced.ObjectMeta, forced.Spec.Force = w.requested("hard"), true
