@@ -2,7 +2,6 @@ package sipcluster
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -590,10 +589,3 @@ func (w *world) backends(name string, kind services.Kind) []string {
 }
 
 func replace(s, old, with string) string { return strings.ReplaceAll(s, old, with) }
-
-func mustJSON(t testing.TB, v any) string {
-	t.Helper()
-	data, err := json.Marshal(v)
-	require.NoError(t, err)
-	return string(data)
-}

@@ -35,7 +35,8 @@ import (
 // the operator's Deployments and Services.
 func CacheOptions() map[client.Object]cache.ByObject {
 	ours := cache.ByObject{
-		Namespaces: everywhere, Label: labels.SelectorFromSet(labels.Set{render.LabelManagedBy: render.ManagedBy}), Transform: trimOurs,
+		Namespaces: everywhere, Label: labels.SelectorFromSet(labels.Set{render.LabelManagedBy: render.ManagedBy}),
+		Transform: cache.TransformStripManagedFields(),
 	}
 	return map[client.Object]cache.ByObject{
 		&choose.BareMetalHost{}: {Namespaces: everywhere, Transform: cache.TransformStripManagedFields()},
@@ -52,15 +53,6 @@ const (
 	// grace is how long a host has to be in error before another replaces it: BMCs restart.
 	grace = 10 * time.Minute
 )
-
-// trimOurs drops annotations and managed fields: any user may create large ones on objects with our label.
-func trimOurs(o any) (any, error) {
-	if m, ok := o.(metav1.Object); ok {
-		m.SetAnnotations(nil)
-		m.SetManagedFields(nil)
-	}
-	return o, nil
-}
 
 var everywhere = map[string]cache.Config{metav1.NamespaceAll: {}}
 
