@@ -577,7 +577,7 @@ func TestHostsThatAnotherClusterUses(t *testing.T) {
 	require.Equal(t, "red", w.get("t").Status.ClusterName)
 	w.take("b", "m-b", "blue", "")
 	leads(a)
-	why := w.metal + "/b: Metal3Machine " + w.metal + `/m-b of Cluster "blue" uses it`
+	why := w.metal + "/b: services leave it out: Metal3Machine " + w.metal + `/m-b of Cluster "blue" uses it (copy status.hostSelector`
 	w.says("t", airship.ReasonInfraServiceFailure, why, true)
 	require.Contains(t, w.get("t").Status.Hosts[1].Problem, "services leave it out")
 	require.Equal(t, []string{"a", "b"}, names(w.labelled("t")), "it is held")

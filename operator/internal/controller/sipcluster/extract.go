@@ -373,18 +373,3 @@ func (p *pass) machineOf(ctx context.Context, h *choose.Host) (*machine, error) 
 	}
 	return m, nil
 }
-
-// foreignFault names the hosts that other Clusters use; nil for none.
-func (p *pass) foreignFault() error {
-	var all []string
-	for key, why := range p.foreign {
-		all = append(all, key.String()+": "+why)
-	}
-	if len(all) == 0 {
-		return nil
-	}
-	slices.Sort(all)
-	return because(airship.ReasonInfraServiceFailure, fault.Errorf(fault.Refused, "serve",
-		"hosts that another Cluster uses",
-		"copy status.hostSelector into the Metal3MachineTemplates, or correct spec.clusterName", "%s", few(all)))
-}

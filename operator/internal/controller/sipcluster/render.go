@@ -21,6 +21,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services"
 )
 
@@ -172,19 +173,19 @@ func (p *pass) leftOut(host types.NamespacedName) string {
 	return p.shared[host]
 }
 
-// leftOutFault names the hosts that services cannot tell apart or connect to; nil for none.
+// leftOutFault names the hosts that another Cluster uses, or that services cannot tell apart or connect to; nil for
+// none.
 func (p *pass) leftOutFault() error {
-	var all []string
-	for _, h := range p.choice.Held() {
-		if why := p.leftOut(h.Key()); why != "" && p.foreign[h.Key()] == "" {
-			all = append(all, h.Key().String()+": "+why)
-		}
-	}
+	all, _ := p.heldWith(func(h *choose.Host) string { return p.leftOut(h.Key()) })
 	if len(all) == 0 {
 		return nil
 	}
-	return because(airship.ReasonInfraServiceFailure, fault.Errorf(fault.Refused, "serve", "all hosts",
-		"correct the hosts' network data; an administrator can change --sip-egress", "%s", few(all)))
+	hint := "correct the hosts' network data; an administrator can change --sip-egress"
+	if len(p.foreign) > 0 {
+		hint = "copy status.hostSelector into the Metal3MachineTemplates, or correct spec.clusterName; else " + hint
+	}
+	return because(airship.ReasonInfraServiceFailure,
+		fault.Errorf(fault.Refused, "serve", "all hosts", hint, "%s", few(all)))
 }
 
 // existing returns the Secrets with generated keys and certificates, the ConfigMaps, and the Deployments. It returns

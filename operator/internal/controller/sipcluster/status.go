@@ -68,11 +68,8 @@ func failed(err error) judgement {
 
 // mayPass reports whether an error can pass without a person; of several, all must.
 func mayPass(err error) bool {
-	switch e := err.(type) { //nolint:errorlint // each level is looked at
-	case *cause:
-		return mayPass(e.err)
-	case interface{ Unwrap() []error }:
-		return !slices.ContainsFunc(e.Unwrap(), func(one error) bool { return !mayPass(one) })
+	if several, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // each level is looked at
+		return !slices.ContainsFunc(several.Unwrap(), func(one error) bool { return !mayPass(one) })
 	}
 	return fault.ReasonOf(err) == fault.Incomplete || condition.Passing(err)
 }
@@ -97,7 +94,7 @@ func (p *pass) outcome(err error) outcome {
 
 func (p *pass) judge(err error) judgement {
 	missing, unfinished := p.missing(), p.unfinished()
-	hosts := errors.Join(p.inUse(), p.foreignFault(), p.leftOutFault())
+	hosts := errors.Join(p.inUse(), p.leftOutFault())
 	text := ""
 	if hosts != nil {
 		text = "\n" + fault.Text(hosts)
@@ -223,18 +220,22 @@ func (p *pass) missing() string {
 
 // degraded names the held hosts that failed; "" for none.
 func (p *pass) degraded() string {
-	var all []string
-	held := 0
-	for _, h := range p.choice.Held() {
-		held++
-		if why := h.Failed(); why != "" {
-			all = append(all, h.Key().String()+": "+condition.Cut(why, maxMessage))
-		}
-	}
+	all, held := p.heldWith(func(h *choose.Host) string { return condition.Cut(h.Failed(), maxMessage) })
 	if len(all) == 0 {
 		return ""
 	}
 	return fmt.Sprintf("%d of %d hosts failed: %s", len(all), held, few(all))
+}
+
+// heldWith names the held hosts for which why is not "", and counts all.
+func (p *pass) heldWith(why func(*choose.Host) string) (all []string, held int) {
+	for _, h := range p.choice.Held() {
+		held++
+		if text := why(h); text != "" {
+			all = append(all, h.Key().String()+": "+text)
+		}
+	}
+	return all, held
 }
 
 // inUse names the excess hosts that stay because they are in use; nil for none.
