@@ -317,10 +317,10 @@ func TestNothingIsDoneForWhatIsGone(t *testing.T) {
 	require.Equal(t, state, w.state())
 }
 
-// An upgrade moves the services of an earlier version to their own namespace: hosts stay allocated, keys
-// stay what they are, what ran goes when its replacement is ready, and so do BMC credentials that it
-// copied. Images are those of a bundle that is verified: the tenant could change what ran. Events report the
-// fields that have no effect any more, once.
+// An upgrade moves the services of an earlier version to their own namespace. Hosts stay allocated, though their claims
+// have no UID and nobody has permitted them, which was the default. Keys stay what they are, what ran goes when its
+// replacement is ready, and so do BMC credentials that it copied. Images are those of a bundle that is verified: the
+// tenant could change what ran. Events report the fields that have no effect any more, once.
 func TestAnUpgradeMovesServices(t *testing.T) {
 	w, _ := start(t)
 	w.system = cluster.SIPOperator.Namespace() // where the shipped policy lets the operator write
@@ -334,6 +334,8 @@ services:
 `, "a", "b")
 	hosts, key := w.claimed("t"), read[corev1.Secret](w, services.Name("t", services.JumpHost, 0)+"-host-keys").Data
 	record := w.makeFormer(r)
+	w.adopt(airship.RoleWorker, "a", "b")
+	w.permit(nil)
 	note := client.RawPatch(types.MergePatchType, []byte(`{"status":{"namespace":""}}`))
 	require.NoError(t, w.Status().Patch(t.Context(), w.get("t"), note))
 	r = w.operator(w.own)
@@ -353,6 +355,9 @@ services:
 	w.settle(r, "t")
 	require.Equal(t, airship.ReasonSucceeded, w.ready("t").Reason, w.ready("t").Message)
 	require.Equal(t, hosts, w.claimed("t"))
+	notes := w.bare("a").Annotations
+	require.Equal(t, clusterOf(w.get("t")).Claim(airship.RoleWorker), notes[airship.AnnotationClaim])
+	require.Equal(t, w.ns, notes[airship.AnnotationAllowedNamespaces])
 	require.Equal(t, key, read[corev1.Secret](w, services.Name("t", services.JumpHost, 0)+"-host-keys").Data)
 	events := told(r, "FieldIgnored")
 	require.Contains(t, events, "spec.services.jumpHost[0].bmc has no effect; create a HostAction")

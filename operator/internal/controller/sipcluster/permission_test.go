@@ -81,26 +81,6 @@ func TestAllocationIsDeniedByDefault(t *testing.T) {
 	}
 }
 
-// Hosts that an earlier version allocated stay where they are: their claims have no UID, and
-// no one had permitted them, since that was the default.
-func TestAnUpgradeKeepsAllocatedHosts(t *testing.T) {
-	w, r := start(t)
-	s := w.served(r)
-	w.note("a", airship.AnnotationClaim, "Worker "+w.ns+"/t")
-	w.note("b", airship.AnnotationClaim, "Worker "+w.ns+"/t")
-	w.permit(nil)
-	before := w.objects()
-	w.settle(r, "t")
-	require.Equal(t, airship.ReasonSucceeded, w.ready("t").Reason, w.ready("t").Message)
-	require.Equal(t, []string{"a", "b"}, names(w.labelled("t")))
-	require.Equal(t, before, w.objects())
-	for _, name := range []string{"a", "b"} {
-		notes := w.bare(name).Annotations
-		require.Equal(t, "Worker "+w.ns+"/t "+string(s.UID), notes[airship.AnnotationClaim])
-		require.Equal(t, w.ns, notes[airship.AnnotationAllowedNamespaces])
-	}
-}
-
 // The shipped policy: only the operator allocates, and it writes nothing else on hosts.
 func TestOnlyTheOperatorAllocatesHosts(t *testing.T) {
 	w, _ := start(t)
