@@ -250,14 +250,7 @@ func (f found) named() string {
 
 // remedy writes an object's name into a remedy, quoted for the shell: people copy its commands, and a VM's name must
 // not run code.
-func remedy(text, object string) string {
-	quoted := fault.Quote(object)
-	word := quoted
-	if !strings.HasSuffix(word, "'") {
-		word = "'" + word + "'"
-	}
-	return strings.NewReplacer("'{}'", word, "{}", quoted).Replace(text)
-}
+func remedy(text, object string) string { return strings.ReplaceAll(text, "{}", fault.Quote(object)) }
 
 func severity(a Action) Severity {
 	switch a {

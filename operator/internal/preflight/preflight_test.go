@@ -190,14 +190,14 @@ var failing = []struct {
 
 	{"no mirror set", func(s *preflight.Snapshot) { s.Images.Mirrors.Rules = nil }, "image-mirror-set", preflight.BlockInstall, []string{"up.example/driver (no set has it)", "below mirror.site/vdo",
 		"vdo-bundle mirror-config mirror.site/vdo@" + driver.String() + " mirror.site/vdo --runtime openshift | oc apply -f -"}},
-	{"disk.EnableUUID off", func(s *preflight.Snapshot) { s.VCenters[0].Machines[1].DiskUUID = false }, "vm-disk-uuid", preflight.BlockInstall, []string{"govc vm.change -vm '/dc/k8s/node-1' -e disk.enableUUID=TRUE", "power the VM off"}},
+	{"disk.EnableUUID off", func(s *preflight.Snapshot) { s.VCenters[0].Machines[1].DiskUUID = false }, "vm-disk-uuid", preflight.BlockInstall, []string{"govc vm.change -vm /dc/k8s/node-1 -e disk.enableUUID=TRUE", "power the VM off"}},
 	{"old virtual hardware", func(s *preflight.Snapshot) { s.VCenters[0].Machines[1].Hardware = "vmx-13" }, "vm-hardware", preflight.BlockInstall, []string{"hardware version is older than 15", "(node node-1, vmx-13)"}},
 	{"other SCSI controllers", func(s *preflight.Snapshot) { s.VCenters[0].Machines[1].Controllers = []string{"lsilogic", "pvscsi"} }, "vm-scsi", preflight.Warn, []string{"lsilogic", "-type pvscsi"}},
 	{"no SCSI controller", func(s *preflight.Snapshot) { s.VCenters[0].Machines[1].Controllers = nil }, "vm-scsi", preflight.BlockInstall, []string{"no SCSI"}},
 	{"Tools not running", func(s *preflight.Snapshot) { s.VCenters[0].Machines[1].ToolsRunning = false }, "vm-tools", preflight.BlockInstall, []string{"does not run", "open-vm-tools"}},
 	{"guest without hostname", func(s *preflight.Snapshot) { s.VCenters[0].Machines[1].HostName = "" }, "vm-tools", preflight.BlockInstall, []string{"no hostname"}},
 	{"guest without address", func(s *preflight.Snapshot) { s.VCenters[0].Machines[1].Addresses = 0 }, "vm-tools", preflight.BlockInstall, []string{"no address"}},
-	{"snapshots", func(s *preflight.Snapshot) { s.VCenters[0].Machines[1].Snapshots = 2 }, "vm-snapshots", preflight.Warn, []string{"govc snapshot.tree -vm '/dc/k8s/node-1'"}},
+	{"snapshots", func(s *preflight.Snapshot) { s.VCenters[0].Machines[1].Snapshots = 2 }, "vm-snapshots", preflight.Warn, []string{"govc snapshot.tree -vm /dc/k8s/node-1"}},
 	{"changed block tracking on one of three", func(s *preflight.Snapshot) { s.VCenters[0].Machines[1].ChangeTracking = true }, "vm-change-tracking", preflight.Warn, []string{"/dc/k8s/node-0", "ctkEnabled=TRUE"}},
 
 	{"an administrator's account", func(s *preflight.Snapshot) {
@@ -284,7 +284,7 @@ var failing = []struct {
 	{"StorageClass for a zone without nodes", func(s *preflight.Snapshot) {
 		s.Cluster.StorageClasses[0].Allowed = allowing(csiZone, "c", "d")
 	}, "storage-class", preflight.Warn,
-		[]string{"fast", "no node has", "kubectl edit storageclass 'fast'"}},
+		[]string{"fast", "no node has", "kubectl edit storageclass fast"}},
 	{"StorageClass for a label that is no topology key", func(s *preflight.Snapshot) {
 		s.Cluster.StorageClasses[0].Allowed = allowing("topology.kubernetes.io/zone", "a")
 	}, "storage-class", preflight.Warn, []string{"keys of its CSINode"}},
@@ -313,7 +313,7 @@ var failing = []struct {
 	{"StorageClass with a datastore that is not there", func(s *preflight.Snapshot) { s.Cluster.StorageClasses[0].DatastoreURL = "ds:///x/" }, "storage-class", preflight.Warn, []string{"fast (ds:///x/)"}},
 
 	{"category that is no key of a label", func(s *preflight.Snapshot) { s.Wants.Categories = append(s.Wants.Categories, "k8s zone") }, "topology-category", preflight.BlockInstall, []string{"k8s zone", "key of a node's label: name part must", "govc tags.category.update -name NEW 'k8s zone'"}},
-	{"category that the vCenter lacks", func(s *preflight.Snapshot) { s.Wants.Categories = append(s.Wants.Categories, "rack") }, "topology-category", preflight.BlockInstall, []string{"rack", "govc tags.category.create -m=false 'rack'"}},
+	{"category that the vCenter lacks", func(s *preflight.Snapshot) { s.Wants.Categories = append(s.Wants.Categories, "rack") }, "topology-category", preflight.BlockInstall, []string{"rack", "govc tags.category.create -m=false rack"}},
 	{"host without a zone", func(s *preflight.Snapshot) { delete(s.VCenters[0].Tagged, ref("HostSystem", "h2")) }, "topology-tag", preflight.BlockInstall, []string{"/dc/c/esx2 (node node-2)", "no tag of zone"}},
 	{"zone that cannot be a label", func(s *preflight.Snapshot) {
 		long := []preflight.Category{{Name: "zone", Tag: strings.Repeat("z", 64)}}

@@ -124,7 +124,7 @@ func storageClasses(s *Snapshot) (out []found) {
 		if s.allowsNone(c) {
 			out = append(out, found{object: c.Name,
 				what:   "StorageClasses allow only topologies that no node has, by its labels and the keys of its CSINode",
-				remedy: "correct its allowedTopologies, as `kubectl get nodes --show-labels` has them: kubectl edit storageclass '{}'; existing volumes stay"})
+				remedy: "correct its allowedTopologies, as `kubectl get nodes --show-labels` has them: kubectl edit storageclass {}; existing volumes stay"})
 		}
 		stores, known := s.stores(c)
 		switch mayHold := func(d *Datastore) bool { return d.MayHold }; {
@@ -244,7 +244,7 @@ func categories(s *Snapshot, v *VCenter) (out []found) {
 		for _, c := range s.Wants.asks(d, v) {
 			if err := topology.Key(c); d == matrix.CSI && err != nil {
 				out = append(out, found{object: c, drivers: []matrix.Driver{d}, what: err.Error(),
-					remedy: "rename it: govc tags.category.update -name NEW '{}'; then correct spec.storageProvider.topologyCategories"})
+					remedy: "rename it: govc tags.category.update -name NEW {}; then correct spec.storageProvider.topologyCategories"})
 			} else if _, ok := v.Categories[c]; v.Failed[Tags] == nil && !ok {
 				out = append(out, found{object: c, drivers: []matrix.Driver{d}, what: "the vCenter has no tag category of this name"})
 			}
@@ -322,7 +322,7 @@ func tags(s *Snapshot, b behind) (out []found) {
 		if l.twice {
 			out = append(out, found{object: path, drivers: []matrix.Driver{matrix.CSI},
 				what:   "the host and what it is in have several tags of " + l.Category + ": the storage driver before 3.3 refuses that",
-				remedy: "take all but one off the host, its cluster, folders and datacenter: govc tags.attached.ls -r '{}'"})
+				remedy: "take all but one off the host, its cluster, folders and datacenter: govc tags.attached.ls -r {}"})
 		}
 	}
 	return out
