@@ -64,6 +64,7 @@ type deployOptions struct {
 	authFile           string // of registries
 	caFiles, plainHTTP []string
 	signers            *trust.Policy // whose signatures are trusted; nil if verification is switched off
+	accounts           *accountFile  // with the accounts that were created before; nil without a site's file
 }
 
 func newDeployCommand(a *app) *cobra.Command {
@@ -165,8 +166,10 @@ func (o *deployOptions) run(ctx context.Context, src string) error {
 	if err := namespaceEnds(ctx, c, o.cluster.namespace); err != nil {
 		return err
 	}
-	if _, err := o.accounts(ctx, c); err != nil {
-		return err
+	if o.site != "" {
+		if err := o.accounts.sameIn(ctx, "the cluster", c); err != nil {
+			return err
+		}
 	}
 	// Find faults before the first write, but invalid fields: they may end with the new CRDs.
 	to := &applier{Client: c, force: o.force}
@@ -358,9 +361,10 @@ func (o *deployOptions) configuration(ctx context.Context, src string) ([]client
 	if err != nil {
 		return nil, err
 	}
-	if accounts, err := accountsOf(o.site); err != nil {
-		return nil, err
-	} else if err = accounts.sameIn(ctx, "the site's file", d.file); err != nil {
+	if o.accounts, err = accountsOf(o.site); err == nil {
+		err = o.accounts.sameIn(ctx, "the site's file", d.file)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if d.config == nil {
@@ -385,32 +389,20 @@ func (o *deployOptions) configuration(ctx context.Context, src string) ([]client
 	return out, err
 }
 
-// accounts returns the accounts that were created before. It refuses others in the cluster.
-func (o *deployOptions) accounts(ctx context.Context, c client.Client) (*accountFile, error) {
-	if o.site == "" {
-		return nil, nil
-	}
-	accounts, err := accountsOf(o.site)
-	if err == nil {
-		err = accounts.sameIn(ctx, "the cluster", c)
-	}
-	return accounts, err
-}
-
 // configure moves accounts that were created before into the cluster, and writes the configuration.
 func (o *deployOptions) configure(ctx context.Context, c client.Client, conf []client.Object, out *deployment) error {
 	if o.site == "" {
 		return nil
 	}
-	accounts, err := o.accounts(ctx, c)
+	err := o.accounts.sameIn(ctx, "the cluster", c) // again: the wait was long
+	if err == nil {
+		err = o.applyAll(ctx, c, o.accounts.made.values(), out)
+	}
 	if err != nil {
 		return err
 	}
-	if err := o.applyAll(ctx, c, accounts.made.values(), out); err != nil {
-		return err
-	}
 	if !o.dryRun {
-		err = accounts.remove()
+		err = o.accounts.remove()
 	}
 	return fault.Join(err, o.applyAll(ctx, c, conf, out))
 }
