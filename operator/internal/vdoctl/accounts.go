@@ -159,7 +159,6 @@ func (o *accountOptions) change(ctx context.Context) error {
 	return err
 }
 
-// agreed shows the planned changes, and asks for consent if there are any.
 func (o *accountOptions) agreed(ctx context.Context, at *accounts.Site, do func() error) (does bool, err error) {
 	if does, err = o.show(at, do, true); err != nil || !does {
 		return does, err
@@ -506,7 +505,6 @@ func (o *accountOptions) site(ctx context.Context) (*accounts.Site, error) {
 	return at, fault.Join(errs...)
 }
 
-// only keeps the vCenters of one Secret.
 func (o *accountOptions) only(s *site) error {
 	var names []string
 	for _, v := range s.vcenters {

@@ -237,7 +237,6 @@ func (a *applier) write(ctx context.Context, u *unstructured.Unstructured, versi
 	return c.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), opts...)
 }
 
-// conflicts returns the field manager conflicts of an error.
 func conflicts(err error) []metav1.StatusCause {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || status.Status().Details == nil {
@@ -420,7 +419,6 @@ func (x edit) shown() changedObject {
 	return out
 }
 
-// fields returns the changed annotations and fields of spec and data.
 func (x edit) fields() (out []changedField) {
 	was, errWas := manifest(x.before)
 	is, errIs := manifest(x.after)
@@ -505,7 +503,6 @@ func (x edit) changes() []string {
 	return out
 }
 
-// changing returns the edits that change something.
 func changing(all ...edit) []edit {
 	return slices.DeleteFunc(all, func(x edit) bool { return len(x.fields()) == 0 })
 }

@@ -145,7 +145,6 @@ func (o *checkOptions) run(ctx context.Context) error {
 	return refused(r.Results)
 }
 
-// fixVMs does what `vms fix --power-off --drain` does.
 func (o *checkOptions) fixVMs(ctx context.Context) error {
 	if o.format != flags.Text || o.noCluster {
 		return flags.Bad("--fix", "", errors.New("it needs a cluster, and prints text"), "leave out --format and --no-cluster")
@@ -222,7 +221,6 @@ func (a *app) configuration(ctx context.Context, f siteFlags) (site, preflight.C
 	return s, clusterstate.Read(ctx, c, s.excluded), nil
 }
 
-// sideBySide is the number of vCenters read in parallel.
 const sideBySide = 5
 
 // asked is the answer of a vCenter; found.Err is why it has none.

@@ -84,7 +84,6 @@ func (f *clusterFlags) named() string {
 	return ""
 }
 
-// unread returns the fault of a missing or wrong kubeconfig.
 func (f *clusterFlags) unread(err error) error {
 	file := cmp.Or(f.kubeconfig, os.Getenv(clientcmd.RecommendedConfigPathEnvVar))
 	out := &fault.Error{Reason: fault.InvalidInput, Op: "read the kubeconfig", Subject: file, Err: err,
@@ -150,7 +149,6 @@ func namespaceEnds(ctx context.Context, c client.Reader, namespace string) error
 
 const fieldManager = "vdoctl"
 
-// dry returns a client whose writes the API server only checks, if dryRun is set.
 func dry(c client.Client, dryRun bool) client.Client {
 	if dryRun {
 		return client.NewDryRunClient(c)

@@ -445,7 +445,6 @@ func (a *app) readAuthority(file string) ([]byte, error) {
 	return data, nil
 }
 
-// valid validates the answers, and reports all errors.
 func (o *configureOptions) valid(of func(flag string) bool) error {
 	var errs []error
 	if o.caFile != "" && o.given("thumbprint") {
@@ -614,7 +613,6 @@ func isAuthority(file string) error {
 	return err
 }
 
-// splitList splits a list at commas.
 func splitList(s string) []string {
 	var out []string
 	for part := range strings.SplitSeq(s, ",") {

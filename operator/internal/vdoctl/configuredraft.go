@@ -227,7 +227,6 @@ func (o *configureOptions) take(d *draft) error {
 	return nil
 }
 
-// takeVCenter writes the answers about the vCenter into its resource.
 func (o *configureOptions) takeVCenter(d *draft) error {
 	v := &d.vcenter.Spec
 	if o.username == "" && v.VcIP != "" && v.VcIP != o.server {
@@ -277,7 +276,6 @@ func (d *draft) authorityMap(name string) *corev1.ConfigMap {
 	return out
 }
 
-// takeCertificate writes the answers about the certificate, if there are any.
 func (o *configureOptions) takeCertificate(d *draft) (err error) {
 	v := &d.vcenter.Spec
 	switch {

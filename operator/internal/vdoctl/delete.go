@@ -331,7 +331,6 @@ func described[T client.Object](all []T) (out []string) {
 	return out
 }
 
-// referencesOf returns the Secrets and ConfigMaps that vCenters and bundles name.
 func referencesOf(all []client.Object) (out []v1alpha1.KeyReference) {
 	for _, x := range all {
 		switch x := x.(type) {
@@ -521,7 +520,6 @@ func (o *deleteOptions) stays() (out []string) {
 	return out
 }
 
-// orphan tells the operator to leave the drivers installed.
 func orphan(ctx context.Context, c client.Client, configs []client.Object) error {
 	for _, x := range configs {
 		patch := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"onDelete":"Orphan"}}`))
@@ -532,7 +530,6 @@ func orphan(ctx context.Context, c client.Client, configs []client.Object) error
 	return nil
 }
 
-// whyNotGone returns why a VDOConfig is still being deleted, if its status says so.
 func whyNotGone(x client.Object) string {
 	if config, ok := x.(*v1alpha1.VDOConfig); ok {
 		ready := meta.FindStatusCondition(config.Status.Conditions, v1alpha1.ConditionReady)

@@ -243,7 +243,6 @@ func (o *deployOptions) next() string {
 	return "the operator runs; next: `vdoctl configure`"
 }
 
-// render returns the objects to apply, and their source.
 func (o *deployOptions) render(ctx context.Context, src string) (deployment, []client.Object, error) {
 	out := deployment{Objects: []changedObject{}}
 	if o.manifests != "" {
@@ -337,7 +336,6 @@ func (o *deployOptions) apply(ctx context.Context, c client.Client, x client.Obj
 	return out, nil
 }
 
-// notReady returns why the operator does not run yet, "" if it does.
 func (o *deployOptions) notReady(ctx context.Context, c client.Client) (string, error) {
 	var d appsv1.Deployment
 	if err := c.Get(ctx, client.ObjectKey{Namespace: o.cluster.namespace, Name: operatorDeployment}, &d); err != nil {
@@ -440,7 +438,6 @@ func isFile(src string) bool {
 		strings.HasPrefix(src, "/") || strings.HasPrefix(src, "./") || strings.HasPrefix(src, "../")
 }
 
-// inMirror parses the name of a bundle in the mirror, and refuses a file.
 func inMirror(flag, name, hint string) (image.Reference, error) {
 	ref, err := image.ParseHosted(name)
 	if isFile(name) {
@@ -452,7 +449,6 @@ func inMirror(flag, name, hint string) (image.Reference, error) {
 	return ref, err
 }
 
-// open opens a bundle, and sets the mirror's repository.
 func (o *deployOptions) open(ctx context.Context, src string) (*installer.Bundle, func(), error) {
 	if o.to.Repository != "" {
 		ref, err := image.ParseHosted(o.to.Repository)

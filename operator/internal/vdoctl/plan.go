@@ -98,7 +98,6 @@ func asCaller(err error) error {
 	return err
 }
 
-// previewing returns the options for running the operator's reconciles here.
 func (a *app) previewing() (preview.Options, error) {
 	cfg, err := a.cluster.config()
 	return preview.Options{Config: cfg, Namespace: a.cluster.namespace, Now: a.now, UserAgent: "vdoctl/" + a.build.Version}, err

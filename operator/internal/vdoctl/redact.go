@@ -250,7 +250,6 @@ func (r *redactor) found(value string) {
 	}
 }
 
-// settings adds the values of secret-sounding settings in a text.
 func (r *redactor) settings(text string) {
 	for _, m := range settingsIn(text) {
 		if isSecretName(m[1]) {
@@ -280,7 +279,6 @@ func (r *redactor) withoutSecrets(u *unstructured.Unstructured) {
 	r.walk(u.Object)
 }
 
-// featureStates is the ConfigMap of the storage driver's features.
 const featureStates = "internal-feature-states.csi.vsphere.vmware.com"
 
 // walk visits variables, headers, arguments and annotations, at any depth of a pod's template.

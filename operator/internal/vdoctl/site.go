@@ -170,7 +170,6 @@ func (s *site) inFile(err error) error {
 	return err
 }
 
-// isMissing reports whether all causes of an error are missing objects.
 func isMissing(err error) bool {
 	for _, f := range fault.All(err) {
 		if f.Reason != fault.NotFound {
@@ -332,7 +331,6 @@ func (f *siteFlags) ofFile(text string) string {
 	return strings.NewReplacer(pairs...).Replace(text)
 }
 
-// hints adds the file to the commands in the hints of an error.
 func (f *siteFlags) hints(err error) error {
 	for _, x := range fault.All(err) {
 		x.Hint = f.ofFile(x.Hint)

@@ -157,7 +157,6 @@ func (o *objects) add(object runtime.Object) error {
 	return nil
 }
 
-// put adds an object, replacing one of the same name.
 func (o *objects) put(x client.Object) {
 	if s, ok := x.(*corev1.Secret); ok {
 		if s.Data == nil {

@@ -434,7 +434,6 @@ func (r *statusReport) wait(object, reason, message string) {
 
 var summaries = []string{v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled}
 
-// wellStatus returns the healthy status of a condition.
 func wellStatus(condition string) metav1.ConditionStatus {
 	if condition == v1alpha1.ConditionSuspended || condition == v1alpha1.ConditionDrifted {
 		return metav1.ConditionFalse

@@ -95,7 +95,6 @@ func (l *lines) write(text string) {
 	}
 }
 
-// table prints a table, if it has rows or a header.
 func (l *lines) table(t command.Table) {
 	if l.err == nil {
 		l.err = t.Write(l.w)
@@ -163,7 +162,6 @@ func (f *consentFlags) bind(cmd *cobra.Command) {
 
 func (a *app) interactive() bool { return a.in != nil && term.IsTerminal(int(a.in.Fd())) }
 
-// consent asks for consent on the terminal, unless --yes gives it.
 func (a *app) consent(ctx context.Context, f consentFlags, question string) error {
 	switch {
 	case f.yes:

@@ -72,7 +72,6 @@ category is attached above or below it.
 
 var topologyChecks = []preflight.ID{"topology-category", "topology-tag", "topology-vcenters", "node-registered", "datastore-shared", "vcenter-connection", "vcenter-account"}
 
-// problemIn returns the fault of a problem in a vCenter, with its remedy.
 func problemIn(vCenter string, p topology.Problem) error {
 	f := &fault.Error{Reason: fault.Refused, Op: "tag in", Subject: vCenter, Err: errors.New(p.Text), Hint: "correct --attach"}
 	switch {

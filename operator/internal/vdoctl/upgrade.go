@@ -78,7 +78,6 @@ func revisionsOf(config *v1alpha1.VDOConfig) revisionList {
 	return r
 }
 
-// candidateOf returns the waiting upgrade, nil for none.
 func candidateOf(config *v1alpha1.VDOConfig) *candidate {
 	c := config.Status.Candidate
 	if c == nil {
@@ -189,7 +188,6 @@ more.`,
 	return cmd
 }
 
-// run writes the approval, unless it exists.
 func (o *approveOptions) run(ctx context.Context, name string) error {
 	c, config, err := o.theConfig(ctx)
 	if err != nil {
@@ -519,7 +517,6 @@ func revisionToGoBackTo(config *v1alpha1.VDOConfig, name string) (v1alpha1.Revis
 		"it is no earlier revision that was healthy; these are: %s", dash(strings.Join(healthy, ", ")))
 }
 
-// pointAt points a DriverBundle at the bundle of a revision.
 func pointAt(b *v1alpha1.DriverBundle, to v1alpha1.RevisionStatus) error {
 	if b.Name == v1alpha1.LegacyMatrixName {
 		return &fault.Error{Reason: fault.Refused, Op: "point at " + to.Bundle, Subject: "DriverBundle " + b.Name,

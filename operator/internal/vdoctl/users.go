@@ -302,7 +302,6 @@ func (o *usersOptions) verifyText(l *lines, list []usersVerification) {
 	}
 }
 
-// noDatastore returns a fault if a vCenter has no datastore for volumes.
 func (a *asked) noDatastore() error {
 	if !a.features.Block || slices.ContainsFunc(a.access.Objects, func(x privileges.Object) bool { return x.Kind == privileges.Datastore }) {
 		return nil
