@@ -246,7 +246,6 @@ func missingLocation(err error) bool {
 	return meta.IsNoMatchError(err) || apierrors.IsNotFound(err) && slices.Contains(places, detailsOf(err).Kind)
 }
 
-// detailsOf returns the details of an API server's error.
 func detailsOf(err error) metav1.StatusDetails {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {

@@ -67,7 +67,6 @@ func (c *Cluster) Serves(kind schema.GroupKind) bool {
 	return err == nil
 }
 
-// each lists page by page into list, and calls page after each.
 func (c *Cluster) each(ctx context.Context, what string, list client.ObjectList, page func(), opts ...client.ListOption) error {
 	return listFault(what, pages.Each(ctx, c.Reader, list, page, opts...))
 }
@@ -80,7 +79,6 @@ func listFault(what string, err error) error {
 	return classify("list", what, err)
 }
 
-// workloads reads the workloads in the drivers' places.
 func (c *Cluster) workloads(ctx context.Context, o *assess.Observed) error {
 	places := drivers.Places()
 	found, refused, err := sideBySide(ctx, places, c.workload)
@@ -101,7 +99,6 @@ func (c *Cluster) workloads(ctx context.Context, o *assess.Observed) error {
 	return nil
 }
 
-// workload returns the workload in a place, or nil.
 func (c *Cluster) workload(ctx context.Context, p drivers.Place) (client.Object, error) {
 	var o client.Object = &appsv1.Deployment{}
 	if p.Kind == "DaemonSet" {

@@ -218,7 +218,6 @@ func newFeed(c client.WithWatch, of selection) *feed {
 // list is known.
 func (f *feed) IsWatchListSemanticsUnSupported() bool { return true }
 
-// run runs the informer until ctx ends.
 func (f *feed) run(ctx context.Context) {
 	ctx, f.stop = context.WithCancel(ctx)
 	go f.RunWithContext(ctx)

@@ -115,7 +115,6 @@ type Logins struct {
 	accounts map[hash]*account
 }
 
-// hash is a keyed hash of a login or an account.
 type hash [sha256.Size]byte
 
 type refusal struct {
@@ -124,7 +123,6 @@ type refusal struct {
 	passes map[string]string // the requested reconcile in which each asker tried it
 }
 
-// account is one account with one password, at all addresses.
 type account struct {
 	refused      time.Time // last refusal; zero for never
 	where, asker string    // of the last refusal
@@ -282,7 +280,6 @@ func (l *Logins) sum(parts ...string) hash {
 	return hash(h.Sum(nil))
 }
 
-// location is the address and the name that an account is used with.
 type location struct{ address, name string }
 
 func (q Question) location() location { return location{q.address(), spelled(q.Username)} }
@@ -290,7 +287,6 @@ func (q Question) location() location { return location{q.address(), spelled(q.U
 // spelled returns one form for all spellings of a name: vCenters ignore case, and name@domain is DOMAIN\name.
 func spelled(username string) string { return strings.ToLower(privileges.DomainUser(username)) }
 
-// user returns the part of a name without the domain.
 func user(username string) string {
 	name := spelled(username)
 	return name[strings.Index(name, `\`)+1:]

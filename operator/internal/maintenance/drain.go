@@ -108,7 +108,6 @@ func (r *Run) pods(ctx context.Context, node string) (evicted, stay []corev1.Pod
 	return evicted, stay, nil
 }
 
-// volumes returns the persistent volumes of pods, by name.
 func (r *Run) volumes(ctx context.Context, pods []corev1.Pod) (map[string]bool, error) {
 	claims, out := map[client.ObjectKey]bool{}, map[string]bool{}
 	for i := range pods {

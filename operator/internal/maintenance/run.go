@@ -88,7 +88,6 @@ func (r *Run) Nodes(ctx context.Context, list []Machine) error {
 // Machines changes VMs that are no nodes, one after another. Each stays on, off or a template as before.
 func (r *Run) Machines(ctx context.Context, list []Machine) error { return r.each(ctx, list, r.apart) }
 
-// each calls do for each VM, and ends at the first fault.
 func (r *Run) each(ctx context.Context, list []Machine, do step) error {
 	for _, m := range list {
 		if err := ctx.Err(); err != nil {

@@ -50,7 +50,6 @@ func (r Result) gravity() int {
 	return g
 }
 
-// fault returns a finding as an error with its remedy.
 func (r Result) fault() error {
 	what := oneLine(r.Found)
 	if named := r.Named(); named != "" {

@@ -81,7 +81,6 @@ func changeTracking(s *Snapshot) []found {
 	})(s)
 }
 
-// behind is a node, its VM and the VM's vCenter.
 type behind struct {
 	node    *Node
 	vcenter *VCenter

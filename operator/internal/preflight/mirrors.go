@@ -107,7 +107,6 @@ func (i *Images) users() map[string][]matrix.Driver {
 	return all
 }
 
-// led is the rules that apply to a repository.
 type led struct {
 	source string // "" if no rule maps it
 	rest   string // the rest of the name, which is appended to the mirror
@@ -141,7 +140,6 @@ func (l led) sets() string {
 	return strings.Join(slices.Compact(names), ", ")
 }
 
-// mirrors returns the mirrors for names with a digest.
 func (l led) mirrors() []string {
 	var all []string
 	for _, r := range l.rules {

@@ -43,7 +43,6 @@ func Merged(was *v1alpha1.PreflightStatus, now []Result) *v1alpha1.PreflightStat
 	return out
 }
 
-// written returns the results except passed ones.
 func written(results []Result) (out []v1alpha1.PreflightResult) {
 	for _, r := range results {
 		if r.Action != Pass || r.Override != nil {

@@ -218,7 +218,6 @@ func hostVersions(s *Snapshot, b behind) (out []found) {
 	return out
 }
 
-// minor returns the first two numbers of a version, or "".
 func minor(version string) string {
 	v, err := numbers(version)
 	if err != nil {

@@ -65,7 +65,6 @@ const ReadOnly = "ReadOnly"
 // Implicit returns the privileges that every role has besides its own.
 func Implicit() []string { return []string{"System.Anonymous", "System.Read", "System.View"} }
 
-// read returns the privileges of ReadOnly.
 func read() []string { return []string{"System.Read", "System.View"} }
 
 // Roles returns the roles that the features need, in a plan's order.

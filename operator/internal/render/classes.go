@@ -15,7 +15,6 @@ const (
 	annotationDefaultSnapshotClass = "snapshot.storage.kubernetes.io/is-default-class"
 )
 
-// addClasses adds the requested classes, in the stage after the driver that serves them.
 func (r *renderer) addClasses(s *source, p *v1alpha1.StorageProvider) {
 	for _, c := range p.StorageClasses {
 		r.add(s, StageClasses, storageClass(c, len(p.TopologyCategories) > 0), Merge).Keep = true

@@ -158,7 +158,6 @@ func badSpec(field, hint, format string, args ...any) error {
 // problems are errors in a VDOConfig and the objects that it names.
 type problems []error
 
-// when adds a problem if wrong is set.
 func (p *problems) when(wrong bool, field, hint, format string, args ...any) {
 	if wrong {
 		*p = append(*p, badSpec(field, hint, format, args...))

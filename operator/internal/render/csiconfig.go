@@ -179,7 +179,6 @@ func netPermissions(w *ini, files *v1alpha1.FileVolumes) {
 	}
 }
 
-// number returns the text of a number, "" for 0.
 func number(n int32) string {
 	if n == 0 {
 		return ""
@@ -187,7 +186,6 @@ func number(n int32) string {
 	return fmt.Sprint(n)
 }
 
-// snapshotLimits writes section Snapshot.
 func snapshotLimits(w *ini, l *v1alpha1.SnapshotLimits) {
 	if l == nil || *l == (v1alpha1.SnapshotLimits{}) {
 		return

@@ -32,7 +32,6 @@ func (r *renderer) customize(s *source) error {
 
 func patchField(i int) string { return fmt.Sprintf("spec.patches[%d]", i) }
 
-// settings applies the settings of spec.drivers to a driver's pods.
 func (s *source) settings(policy v1alpha1.DriverPolicy) error {
 	field := fmt.Sprintf("spec.drivers[%s]", s.driver)
 	var errs []error

@@ -40,7 +40,6 @@ func decode(name string, data []byte) ([]*unstructured.Unstructured, error) {
 	return objects, nil
 }
 
-// decodeOne reads one document.
 func decodeOne(doc []byte) (*unstructured.Unstructured, error) {
 	object := &unstructured.Unstructured{}
 	if err := object.UnmarshalJSON(doc); err != nil {

@@ -25,7 +25,6 @@ func (w *ini) section(kind, name string) {
 
 func (w *ini) set(key, value string) { fmt.Fprintf(w, "%s = %s\n", key, iniQuote(value)) }
 
-// setUnlessEmpty omits keys without a value.
 func (w *ini) setUnlessEmpty(key, value string) {
 	if value != "" {
 		w.set(key, value)

@@ -35,7 +35,6 @@ func (f *finding) add(format string, args ...any) {
 		format, args...))
 }
 
-// when adds an error if wrong is set.
 func (f *finding) when(wrong bool, format string, args ...any) {
 	if wrong {
 		f.add(format, args...)

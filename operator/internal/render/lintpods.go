@@ -14,7 +14,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 )
 
-// workload judges the pods of a Deployment or DaemonSet.
 func (f *finding) workload() {
 	content, _, _ := unstructured.NestedFieldNoCopy(f.object.Object, "spec", "template")
 	template, ok := content.(map[string]any)

@@ -44,7 +44,6 @@ func badPatch(field, hint, format string, args ...any) error {
 	return fault.Errorf(fault.InvalidInput, "patch drivers", field, hint, format, args...)
 }
 
-// patch applies one patch to the object that it names.
 func (s *source) patch(field string, p v1alpha1.Patch) error {
 	i, err := s.target(field, p.Target)
 	if err != nil {

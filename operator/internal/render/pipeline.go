@@ -88,7 +88,6 @@ func unknownDriver(id matrix.ReleaseID) error {
 		"update the operator to one that knows this driver", "driver %q is not known", id.Driver)
 }
 
-// renderer collects stages.
 type renderer struct {
 	in     *Input
 	stages map[string]*Stage
@@ -132,7 +131,6 @@ func (r *renderer) release(id matrix.ReleaseID) error {
 	return r.finish(s)
 }
 
-// check checks manifests against the list and the ceiling.
 func (r *renderer) check(s *source, id matrix.ReleaseID) error {
 	list, err := listOf(s.release, id, r.in.origin(id.Driver).Matrix)
 	if err != nil {
@@ -181,7 +179,6 @@ var placed = map[matrix.Driver]map[string]string{
 	},
 }
 
-// place adds an object to the stage of its kind.
 func (r *renderer) place(s *source, o *unstructured.Unstructured) *Object {
 	return r.add(s, cmp.Or(placed[s.driver][o.GetKind()], StageConfig), o, Merge)
 }

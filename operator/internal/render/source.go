@@ -24,7 +24,6 @@ type source struct {
 	digests map[string]image.Digest      // reference in the lock → digest
 }
 
-// load reads and decodes the manifests of one release.
 func load(lock *bundle.Lock, manifests map[string][]byte, id matrix.ReleaseID) (*source, error) {
 	release, err := releaseOf(lock, id)
 	if err != nil {
@@ -98,7 +97,6 @@ func (s *source) since(v string) bool {
 	return err == nil && !have.LessThan(semver.MustParse(v+"-0"))
 }
 
-// find returns an object by its name, or nil.
 func (s *source) find(kind, name string) *unstructured.Unstructured {
 	i := slices.IndexFunc(s.objects, func(o *unstructured.Unstructured) bool {
 		return o.GetKind() == kind && o.GetName() == name

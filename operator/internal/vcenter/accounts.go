@@ -139,7 +139,6 @@ func (a *Admin) Canonical(ctx context.Context, name string) string {
 	return a.plain(name)
 }
 
-// domains returns the domains of all identity sources; none on an error.
 func domains(s *ssotypes.IdentitySources, err error) []ssotypes.Domain {
 	if err != nil {
 		return nil
@@ -218,7 +217,6 @@ func (a *Admin) Account(ctx context.Context, name string) (out Account, err erro
 	return out, err
 }
 
-// inDirectory calls do for one of the vCenter's own accounts, with its name without the domain.
 func (a *Admin) inDirectory(ctx context.Context, name string, do func(*ssoadmin.Client, string) error) error {
 	c, err := a.directory(ctx)
 	if err != nil {

@@ -112,7 +112,6 @@ func (a *Admin) Permissions(ctx context.Context, principal string) (map[string]p
 	return out, nil
 }
 
-// refOf parses Type-Value.
 func refOf(id string) (types.ManagedObjectReference, error) {
 	kind, value, ok := strings.Cut(id, "-")
 	if !ok {

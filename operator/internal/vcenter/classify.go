@@ -40,7 +40,6 @@ func (t Target) valid() error {
 	return fault.Join(errs...)
 }
 
-// given returns the source of the account and its password.
 func (t Target) given() string {
 	return cmp.Or(t.Given, "the Secret that spec.credentials names")
 }
@@ -150,7 +149,6 @@ func on(object *types.ManagedObjectReference, name namer) string {
 	return fmt.Sprintf(" on %s %s", object.Type, object.Value)
 }
 
-// notVCenter returns the fault of a server that is no vCenter.
 func notVCenter(why string) *fault.Error {
 	return &fault.Error{Reason: fault.InvalidInput, Err: errors.New("this is not a vCenter: " + why), Hint: "set spec.vcIp and spec.port to a vCenter's API"}
 }

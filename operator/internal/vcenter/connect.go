@@ -115,7 +115,6 @@ func (t Target) acceptable(a types.AboutInfo) error {
 	return nil
 }
 
-// bounded wraps a transport and bounds its answers.
 func (t Target) bounded(next http.RoundTripper) http.RoundTripper {
 	if t.Wrap != nil {
 		next = t.Wrap(next)

@@ -168,10 +168,8 @@ var objectKinds = map[string][]string{
 	"Datastore":       {"name", "parent", "summary.url", "summary.type", "summary.accessible", "summary.maintenanceMode"},
 }
 
-// treeKinds are the kinds on the path to a datacenter.
 var treeKinds = map[string][]string{"Folder": objectKinds["Folder"], "Datacenter": objectKinds["Datacenter"]}
 
-// inventory reads folders, datacenters, clusters, hosts, pools and datastores.
 func (i *inspection) inventory(ctx context.Context, kinds map[string][]string) error {
 	mounts := map[preflight.Ref]map[preflight.Ref]bool{} // of datastores, by hosts
 	i.found.Objects[ref(i.c.ServiceContent.RootFolder)] = preflight.Object{}

@@ -154,7 +154,6 @@ func isCompute(r preflight.Ref) bool {
 	return r.Type == "ClusterComputeResource" || r.Type == "ComputeResource"
 }
 
-// hosts returns the hosts of the compute clusters among some objects.
 func (i *inspection) hosts(of []preflight.Ref) (out []preflight.Ref) {
 	for r, o := range i.found.Objects {
 		if r.Type == "HostSystem" && isCompute(o.Parent) && slices.Contains(of, o.Parent) {
@@ -364,7 +363,6 @@ func (i *inspection) policies(ctx context.Context) error {
 	return nil
 }
 
-// storageDRS reads whether datastore clusters move disks.
 func (i *inspection) storageDRS(ctx context.Context) error {
 	var pods []types.ManagedObjectReference
 	for r := range i.found.Objects {

@@ -154,7 +154,6 @@ func (a *Admin) task(ctx context.Context, op, id string, begin func(*object.Virt
 	})
 }
 
-// machine calls do for a VM by its id, Type-Value.
 func (a *Admin) machine(ctx context.Context, op, id string, do func(*object.VirtualMachine) error) error {
 	ref, err := refOf(id)
 	if err == nil {

@@ -81,7 +81,6 @@ func (a *Admin) spend(ctx context.Context, step func(context.Context) error) err
 	return step(ctx)
 }
 
-// enter connects and logs in.
 func (a *Admin) enter(ctx context.Context) error {
 	t := a.target
 	if err := t.valid(); err != nil {

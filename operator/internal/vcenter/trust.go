@@ -58,7 +58,6 @@ func authorities(data []byte) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// verify returns why a certificate is refused, and a hint.
 func (t Trust) verify(host string, roots *x509.CertPool, chain []*x509.Certificate) (hint string, err error) {
 	leaf := chain[0] // a client's handshake fails earlier without one
 	one, two := soap.ThumbprintSHA1(leaf), soap.ThumbprintSHA256(leaf)

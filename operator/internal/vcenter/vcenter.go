@@ -91,7 +91,6 @@ func (t Target) Address() string {
 	return net.JoinHostPort(t.Host, strconv.Itoa(cmp.Or(t.Port, defaultPort)))
 }
 
-// passwordless reports whether a token or certificate replaces the password.
 func (t Target) passwordless() bool { return t.Token != "" || t.Certificate != nil }
 
 // Report is the result of [Check].

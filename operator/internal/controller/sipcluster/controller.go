@@ -136,7 +136,6 @@ type hosts struct {
 	graceEnds       time.Duration // time until a host in error is replaced; 0 for none
 }
 
-// deployed are the existing and the desired services.
 type deployed struct {
 	home       string                       // the services' namespace
 	objects    objects                      // existing
@@ -266,5 +265,4 @@ func asked(op, subject string, err error) error {
 
 const manifestsHint = "apply the manifests of this release: `vdo-bundle install-manifests BUNDLE --sip | kubectl apply -f -`"
 
-// few names some of many.
 func few(names []string) string { return fault.Few(names, 5) }

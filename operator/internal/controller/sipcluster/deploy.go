@@ -34,7 +34,6 @@ var kinds = []schema.GroupVersionKind{
 	networkingv1.SchemeGroupVersion.WithKind("NetworkPolicy"), policyv1.SchemeGroupVersion.WithKind("PodDisruptionBudget"),
 }
 
-// objectKey names an object of the services' namespace.
 type objectKey struct{ kind, name string }
 
 func keyOf(o *unstructured.Unstructured) objectKey { return objectKey{o.GetKind(), o.GetName()} }
@@ -203,7 +202,6 @@ func (p *pass) delete(ctx context.Context, o *unstructured.Unstructured) error {
 	return asked("delete", o.GetKind()+" "+client.ObjectKeyFromObject(o).String(), err)
 }
 
-// state returns the state of the service with that name, or nil.
 func state(of []airship.ServiceStatus, name string) *airship.ServiceStatus {
 	for i := range of {
 		if of[i].Name == name {

@@ -30,7 +30,6 @@ import (
 // from the API server.
 var errCached = fmt.Errorf("hosts are from a cache: %w", fault.ErrOutdated)
 
-// gather chooses and claims hosts.
 func (p *pass) gather(ctx context.Context) error {
 	all, err := p.readHosts(ctx, p.live)
 	if err == nil {
@@ -65,7 +64,6 @@ func (r *Reconciler) readHosts(ctx context.Context, live bool) (all []*choose.Ho
 	return all, nil
 }
 
-// choose decides over a snapshot.
 func (p *pass) choose(ctx context.Context, all []*choose.Host) (err error) {
 	permits := func(*choose.Host) bool { return true } // a release needs no permission
 	if !p.cluster.Deleting {

@@ -32,7 +32,6 @@ const annotationReboot = "reboot.metal3.io"
 // host again.
 const annotationRebootedFor = "sip.airshipit.org/rebooted-for"
 
-// maxRebootedFor bounds the UIDs in annotationRebootedFor.
 const maxRebootedFor = 10
 
 // actions reconciles HostActions: it passes each request to Metal3, and reports when Metal3
@@ -77,7 +76,6 @@ func (a *actions) Pass(ctx context.Context, o action) (reconciler.Outcome[action
 	return out, nil
 }
 
-// isDone reports whether Metal3 has carried the action out.
 func isDone(o action, live *choose.BareMetalHost) bool {
 	switch _, pending := live.Annotations[annotationReboot]; o.Spec.Action {
 	case airship.Reboot:

@@ -167,7 +167,6 @@ func hostList(hosts []placed) string {
 	return b.String()
 }
 
-// lines joins lines and ends the last one.
 func lines(all []string) string { return strings.Join(slices.Concat(all, []string{""}), "\n") }
 
 // aliases lists each address once, with all its names: the API server refuses two aliases of one address. They make

@@ -188,7 +188,6 @@ func balancerStop(pid int) []string {
 	return []string{"/bin/sh", "-c", fmt.Sprintf("kill -USR1 %[1]d; while kill -0 %[1]d 2>/dev/null; do sleep 1; done", pid)}
 }
 
-// text returns HAProxy's configuration.
 func (b balancer) text(hosts []placed) string {
 	listen := strconv.Itoa(int(b.first))
 	if b.first != b.last {

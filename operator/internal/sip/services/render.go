@@ -306,7 +306,6 @@ func (r *rendering) meta(name string) metav1.ObjectMeta {
 	}}
 }
 
-// newPod returns the common parts of all services' pods.
 func (r *rendering) newPod() corev1.PodSpec {
 	spec := corev1.PodSpec{
 		Containers: []corev1.Container{{
@@ -337,7 +336,6 @@ func (r *rendering) selector() *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchLabels: map[string]string{labelInstance: r.Name}}
 }
 
-// container returns the pods' only container.
 func (r *rendering) container() *corev1.Container { return &r.pod.Containers[0] }
 
 // size sets the number of pods, and the memory limit of each.
@@ -384,7 +382,6 @@ func (r *rendering) mount(name, path string, source corev1.VolumeSource) {
 	*mounts = append(*mounts, corev1.VolumeMount{Name: name, MountPath: path, ReadOnly: readOnly})
 }
 
-// configMap adds a ConfigMap with that suffix.
 func (r *rendering) configMap(suffix string, data map[string]string) corev1.VolumeSource {
 	r.before = append(r.before, &corev1.ConfigMap{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: r.meta(r.Name + suffix), Data: data,
@@ -394,7 +391,6 @@ func (r *rendering) configMap(suffix string, data map[string]string) corev1.Volu
 	}}
 }
 
-// keep adds a Secret with that suffix.
 func (r *rendering) keep(suffix string, typ corev1.SecretType, data Secret) corev1.VolumeSource {
 	r.before = append(r.before, &corev1.Secret{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, ObjectMeta: r.meta(r.Name + suffix),

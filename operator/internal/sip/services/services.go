@@ -141,5 +141,4 @@ func Namespace(of types.NamespacedName) string {
 	return fmt.Sprintf("sip-%s-%x", label(of.Namespace+"-"+of.Name, 63-len("sip-")-1-16), sum[:8])
 }
 
-// label cuts a DNS subdomain to a valid label.
 func label(s string, most int) string { return strings.ReplaceAll(s[:min(len(s), most)], ".", "-") }
