@@ -64,7 +64,6 @@ func fallen(t *testing.T, k client.Client) {
 	}
 }
 
-// said are the findings about the storage driver's containers.
 func said(t *testing.T, c *edge.Cluster) string {
 	t.Helper()
 	o, err := c.Observe(ctx)

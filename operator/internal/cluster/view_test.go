@@ -38,7 +38,6 @@ func (l *lists) List(ctx context.Context, list client.ObjectList, opts ...client
 	return l.Reader.List(ctx, list, opts...)
 }
 
-// viewed makes a cluster with a View that runs until the test ends.
 func viewed(t *testing.T, c *edge.Cluster, watching client.WithWatch) (with *edge.Cluster, requested *lists) {
 	t.Helper()
 	requested = &lists{Reader: c.Reader}
@@ -85,7 +84,6 @@ func populate(t *testing.T, k client.Client) {
 	}
 }
 
-// What is watched shows what listing shows, follows it, and lists nothing.
 func TestTheViewShowsWhatListingShows(t *testing.T) {
 	c, k, _ := start(t)
 	populate(t, k)
@@ -156,7 +154,6 @@ func (w *wire) listed() int {
 	return w.lists
 }
 
-// client is one over the wire.
 func (w *wire) client(k client.WithWatch) client.WithWatch {
 	return interceptor.NewClient(k, interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
@@ -222,7 +219,6 @@ func TestASlowListIsWaitedFor(t *testing.T) {
 	require.Len(t, nodesOf(t, with), 2)
 }
 
-// If a watch is forbidden or breaks, what it would show is listed.
 func TestWhatCannotBeWatchedIsListed(t *testing.T) {
 	c, k, _ := start(t)
 	populate(t, k)

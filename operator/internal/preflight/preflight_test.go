@@ -379,7 +379,6 @@ func TestWhatIsAmissIsFoundByTheCheckForIt(t *testing.T) {
 	require.Empty(t, untried)
 }
 
-// changed changes a host or the cluster.
 func changed(name string, change func(*preflight.Object)) func(*preflight.Snapshot) {
 	return func(s *preflight.Snapshot) {
 		for r, o := range s.VCenters[0].Objects {

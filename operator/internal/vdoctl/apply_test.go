@@ -269,7 +269,6 @@ func TestAManifestIsWhatAPersonWrites(t *testing.T) {
 		"metadata": map[string]any{"name": "ca", "namespace": "vdo", "labels": map[string]any{"app": "vdo"}}}, u.Object)
 }
 
-// A file of certificates is for many.
 func TestAnAuthorityIsCertificatesAlone(t *testing.T) {
 	server := httptest.NewUnstartedServer(nil)
 	server.StartTLS()

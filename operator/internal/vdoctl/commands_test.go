@@ -128,7 +128,6 @@ func TestPasswordsOfTheEnvironmentAreHidden(t *testing.T) {
 	require.Equal(t, []string{"of VDO_VCENTER_PASSWORD", "of VDO_ACCOUNT_PASSWORD"}, a.passwords())
 }
 
-// A script is never folded, on a terminal neither.
 func TestScriptsStayWhole(t *testing.T) {
 	plans := []usersPlan{{VCenter: "east", Server: "vc.site"}}
 	role := privileges.PlannedRole{State: privileges.Create}

@@ -35,7 +35,6 @@ func (f siteFile) text() string {
 	return string(data)
 }
 
-// configure runs it with flags, and returns what the file has then.
 func (f siteFile) configure(args ...string) *objects {
 	f.t.Helper()
 	var out bytes.Buffer
@@ -48,7 +47,6 @@ func (f siteFile) configure(args ...string) *objects {
 	return read
 }
 
-// configMap is one of a file.
 func (o *objects) configMap(name string) *corev1.ConfigMap {
 	return o.all["ConfigMap "+operatorNamespace+"/"+name].(*corev1.ConfigMap)
 }

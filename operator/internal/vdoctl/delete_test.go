@@ -73,7 +73,6 @@ func (s *shop) there(o client.Object) bool {
 	return err == nil
 }
 
-// background runs vdoctl, and returns a function that waits for its end.
 func (s *shop) background(args ...string) (cmd *exec.Cmd, end func() result) {
 	s.t.Helper()
 	cmd = exec.CommandContext(s.t.Context(), "vdoctl", append(args, "-n", s.ns)...)

@@ -34,7 +34,6 @@ import (
 	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
 )
 
-// planned is what plan prints as JSON.
 type planned struct {
 	GoesOn  bool   `json:"goesOn"`
 	Bundle  string `json:"bundle"`
@@ -133,7 +132,6 @@ func (o *operated) until(what string, done func(*v1alpha1.VDOConfig, *v1alpha1.D
 	}
 }
 
-// plan runs vdoctl plan, and returns what it says and with which code it ends.
 func (o *operated) plan(args ...string) (planned, int) {
 	o.t.Helper()
 	out, code := o.run(append([]string{"plan", "-o", "json"}, args...)...).both()
@@ -232,7 +230,6 @@ func (o *operated) plansForABundle(reference string) {
 	require.Contains(t, o.ok("plan", "--bundle", reference, "-o", "yaml"), "goesOn: true")
 }
 
-// Who is not trusted is refused as the operator refuses it.
 func (o *operated) refusesWhatTheOperatorRefuses() {
 	later := mirror.Drivers{Serial: 3, Releases: []string{"cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.7.3"}}
 	o.repo.PushDrivers(o.t, "unsigned", later)

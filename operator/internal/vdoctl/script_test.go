@@ -118,7 +118,6 @@ stringData: {username: %q, password: %q}
 `, vcsim.Admin.Username, password) + withoutSecret(east, west)
 }
 
-// withoutSecret is the configuration without the account.
 func withoutSecret(east, west *vcsim.VCenter) (out string) {
 	for name, v := range map[string]*vcsim.VCenter{"east": east, "west": west} {
 		out += fmt.Sprintf(`---

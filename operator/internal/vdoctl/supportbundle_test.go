@@ -87,7 +87,6 @@ func (s *shop) create(o client.Object) {
 	require.NoError(s.t, client.IgnoreAlreadyExists(s.k.Create(s.t.Context(), o)), o.GetName())
 }
 
-// unpacked are the files of an archive, by name.
 func unpacked(t *testing.T, name string) map[string]string {
 	t.Helper()
 	f, err := os.Open(name)
@@ -207,7 +206,6 @@ func TestSupportBundleNeedsACluster(t *testing.T) {
 	require.Empty(t, left)
 }
 
-// kubeconfig is the cluster's, changed.
 func (s *shop) kubeconfig(edit func(*clientcmdapi.Config)) string {
 	s.t.Helper()
 	c, err := clientcmd.LoadFromFile(s.conf)

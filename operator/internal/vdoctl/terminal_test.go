@@ -58,10 +58,8 @@ func (w *terminal) tmux(args ...string) string {
 	return string(out)
 }
 
-// screen is what the person has seen.
 func (w *terminal) screen() string { return w.tmux("capture-pane", "-p", "-S", "-200") }
 
-// until waits for what the person waits for.
 func (w *terminal) until(what string, came func() bool) {
 	w.t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); !came(); time.Sleep(100 * time.Millisecond) {
@@ -71,7 +69,6 @@ func (w *terminal) until(what string, came func() bool) {
 	}
 }
 
-// sees waits until a text is on the screen.
 func (w *terminal) sees(text string) {
 	w.t.Helper()
 	w.until(text, func() bool { return strings.Contains(w.screen(), text) })
@@ -91,14 +88,12 @@ func (w *terminal) answers(question, text string) {
 	w.types(text)
 }
 
-// accepts takes what is offered.
 func (w *terminal) accepts(question string) {
 	w.t.Helper()
 	w.asks(question)
 	w.tmux("send-keys", "Enter")
 }
 
-// types types a line.
 func (w *terminal) types(text string) {
 	w.t.Helper()
 	w.tmux("send-keys", "-l", text)

@@ -41,7 +41,6 @@ func newShop(t *testing.T) *shop {
 	return &shop{t: t, k: k, ns: namespace.Name, conf: c.Kubeconfig()}
 }
 
-// result is what a run of the program printed, and its exit code.
 type result struct {
 	t    *testing.T
 	out  string
@@ -55,7 +54,6 @@ func (r result) is(code int, texts ...string) string {
 	return r.has(texts...)
 }
 
-// has demands texts alone.
 func (r result) has(texts ...string) string {
 	r.t.Helper()
 	for _, text := range texts {
@@ -86,7 +84,6 @@ func ended(t *testing.T, out string, err error) result {
 	return result{t, out, 0}
 }
 
-// fileOf writes a file with this name, and returns its path.
 func fileOf(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
@@ -120,20 +117,17 @@ spec: {vcIp: %s, port: %d, credentials: vc, thumbprint: "%s", datacenters: [site
 %s`, v.Host, v.Port, v.SHA256, more))
 }
 
-// run runs vdoctl in the namespace.
 func (s *shop) run(args ...string) result {
 	s.t.Helper()
 	args = append(args[:len(args):len(args)], "-n", s.ns)
 	return vdoctl(s.t, []string{"KUBECONFIG=" + s.conf}, args...)
 }
 
-// ok runs it, and demands exit code 0.
 func (s *shop) ok(args ...string) string {
 	s.t.Helper()
 	return s.run(args...).is(0)
 }
 
-// read reads the objects of YAML.
 func (s *shop) read(text string) []*unstructured.Unstructured {
 	s.t.Helper()
 	all, err := cluster.Objects([]byte(text))
@@ -145,7 +139,6 @@ func (s *shop) meta(name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: s.ns, Name: name}
 }
 
-// got is an object that has to be there, as it is.
 func got[T client.Object](s *shop, x T) T {
 	s.t.Helper()
 	require.True(s.t, s.there(x), x.GetName())

@@ -46,7 +46,6 @@ func TestImagesOfTheBundle(t *testing.T) {
 	}
 }
 
-// Only a bundle that is verified under the policy of now is used.
 func TestBundlesThatAreUsed(t *testing.T) {
 	condition := func(status metav1.ConditionStatus, generation int64) []metav1.Condition {
 		return []metav1.Condition{{Type: v1alpha1.ConditionVerified, Status: status, ObservedGeneration: generation, Message: "no key signed it"}}

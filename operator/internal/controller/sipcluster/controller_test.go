@@ -331,7 +331,6 @@ func TestDeletionLeavesNothing(t *testing.T) {
 	w.gone("t")
 }
 
-// force releases hosts in use.
 func (w *world) force(name string) {
 	w.Helper()
 	s := w.get(name)
@@ -562,7 +561,6 @@ func TestAMachineOfAVersionThatIsGoneMayStillExist(t *testing.T) {
 	require.NotEqual(t, fault.NotFound, fault.ReasonOf(err))
 }
 
-// Services lead to no host that the machine of another Cluster uses, and Ready names it.
 func TestHostsThatAnotherClusterUses(t *testing.T) {
 	w, r := start(t)
 	w.served(r)

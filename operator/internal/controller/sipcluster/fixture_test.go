@@ -101,7 +101,6 @@ func (w *world) through(hook func(*http.Request, http.RoundTripper) (*http.Respo
 	return c
 }
 
-// counting notes each write of an operator.
 func (w *world) counting(r *http.Request, next http.RoundTripper) (*http.Response, error) {
 	answer, err := next.RoundTrip(r)
 	asks := r.Method == http.MethodGet || r.URL.Query().Has("dryRun")
@@ -111,7 +110,6 @@ func (w *world) counting(r *http.Request, next http.RoundTripper) (*http.Respons
 	return answer, err
 }
 
-// start returns a world, and an operator in it.
 func start(t testing.TB) (*world, *Reconciler) {
 	t.Helper()
 	cfg := cluster.Config(t)
@@ -207,7 +205,6 @@ func (w *world) host(h metal3.Host) {
 	require.NoError(w, metal3.Create(w.Context(), w, h))
 }
 
-// bare reads a host.
 func (w *world) bare(name string) *choose.BareMetalHost {
 	w.Helper()
 	o := &choose.BareMetalHost{}
@@ -224,7 +221,6 @@ func (w *world) edit(name string, change func(*choose.BareMetalHost)) {
 	require.NoError(w, w.Patch(w.Context(), o, patch))
 }
 
-// note writes an annotation of a host.
 func (w *world) note(name, key, value string) {
 	w.Helper()
 	w.edit(name, func(o *choose.BareMetalHost) { metav1.SetMetaDataAnnotation(&o.ObjectMeta, key, value) })
@@ -246,7 +242,6 @@ func (w *world) use(name string, used bool) {
 	})
 }
 
-// fails breaks a host, or mends it.
 func (w *world) fails(name string, broken bool) {
 	w.Helper()
 	o := w.bare(name)
@@ -258,7 +253,6 @@ func (w *world) fails(name string, broken bool) {
 	require.NoError(w, w.Status().Patch(w.Context(), o, patch))
 }
 
-// find reads a SIPCluster, nil where there is none.
 func (w *world) find(name string) *airship.SIPCluster {
 	w.Helper()
 	s := &airship.SIPCluster{}
@@ -291,7 +285,6 @@ func (w *world) parse(spec string, into *airship.SIPClusterSpec) {
 	require.NoError(w, yaml.UnmarshalStrict([]byte(spec), into))
 }
 
-// change replaces the spec of a SIPCluster.
 func (w *world) change(name, spec string) {
 	w.Helper()
 	s := w.get(name)
@@ -328,12 +321,10 @@ func (w *world) pass(r *Reconciler, name string) error {
 	return err
 }
 
-// home is the namespace of a SIPCluster's services.
 func (w *world) home(name string) string {
 	return services.Namespace(types.NamespacedName{Namespace: w.ns, Name: name})
 }
 
-// homes are the namespaces of services that exist.
 func (w *world) homes() []corev1.Namespace {
 	w.Helper()
 	var all corev1.NamespaceList
@@ -341,7 +332,6 @@ func (w *world) homes() []corev1.Namespace {
 	return all.Items
 }
 
-// read reads what a service has.
 func read[T any, P interface {
 	*T
 	client.Object
@@ -436,12 +426,10 @@ func (w *world) each(list client.ObjectList, do func(metav1.Object)) {
 	}
 }
 
-// made are the kinds of what is made for SIPClusters.
 func made() []client.ObjectList {
 	return []client.ObjectList{&appsv1.DeploymentList{}, &corev1.ServiceList{}, &corev1.ConfigMapList{}, &corev1.SecretList{}}
 }
 
-// state identifies everything that there is.
 func (w *world) state() string {
 	var out strings.Builder
 	for _, list := range append(made(), &choose.BareMetalHostList{}, &airship.SIPClusterList{}) {
@@ -505,7 +493,6 @@ func (w *world) end(ns *corev1.Namespace) (changed bool) {
 	return true
 }
 
-// rollOut has the Deployments of a namespace roll out.
 func (w *world) rollOut(ns string) (changed bool) {
 	w.Helper()
 	var deployments appsv1.DeploymentList
@@ -559,7 +546,6 @@ func (w *world) of(role func(*choose.BareMetalHost) string) map[string]string {
 
 func names(of map[string]string) []string { return slices.Sorted(maps.Keys(of)) }
 
-// objects are the names of what was made for SIPClusters.
 func (w *world) objects() []string {
 	w.Helper()
 	var out []string

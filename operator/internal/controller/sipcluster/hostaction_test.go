@@ -40,7 +40,6 @@ func (w *world) requested(name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: w.ns, Name: name, Annotations: by}
 }
 
-// actOn reconciles a HostAction, and reads it.
 func (w *world) actOn(r *Reconciler, o action) string {
 	w.Helper()
 	key := client.ObjectKeyFromObject(o)

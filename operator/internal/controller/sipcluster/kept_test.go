@@ -54,7 +54,6 @@ func TestAHostIsReleasedWhenNoPodLeadsThere(t *testing.T) {
 	w.stands(r, "t", airship.ReasonSucceeded, "a")
 }
 
-// A service that is refused, or waits for its load balancer's address, keeps no host that it does not lead to.
 func TestAServiceThatIsNotReadyKeepsNoHost(t *testing.T) {
 	w, r := start(t)
 	w.sip("other", `services: {jumpHost: [{nodePort: PORT2}]}`)
@@ -430,7 +429,6 @@ func request(namespace, name string) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}
 }
 
-// Labels that anybody can set start no pass for another namespace.
 func TestLabelsOfOthersStartNothing(t *testing.T) {
 	home := services.Namespace(types.NamespacedName{Namespace: "tenants", Name: "one"})
 	ours := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: home, Labels: map[string]string{
@@ -441,7 +439,6 @@ func TestLabelsOfOthersStartNothing(t *testing.T) {
 	require.Empty(t, ofLabels(t.Context(), ours))
 }
 
-// The holder of a host hears of it, or who lacks one, or has one that failed.
 func TestWhoHearsOfAHost(t *testing.T) {
 	scheme := runtime.NewScheme()
 	require.NoError(t, airship.AddToScheme(scheme))
@@ -559,7 +556,6 @@ func (w *world) killOnce(n int) (lived bool) {
 	return alive()
 }
 
-// errKilled is all that a killed operator gets to see.
 var errKilled = errors.New("killed")
 
 // killed lets n writes through and then nothing, as if the process had been killed after

@@ -25,7 +25,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
 
-// metered gathers what a Meter serves, by name and labels.
 func metered(t *testing.T, m *Meter) (series map[string]float64, families map[string]*dto.MetricFamily, err error) {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()

@@ -256,10 +256,8 @@ func (h *host) live() {
 	go func() { _ = server.ServeTLS(l, "", "") }()
 }
 
-// die closes the listener and every connection.
 func (h *host) die() { _ = h.server.Close() }
 
-// pod is a running HAProxy.
 type pod struct {
 	ip      netip.Addr
 	address string
@@ -276,7 +274,6 @@ func (s *site) pod(program string, hosts ...*host) *pod {
 
 func (s *site) at(ip netip.Addr) string { return netip.AddrPortFrom(ip, uint16(s.port)).String() }
 
-// load changes the configuration.
 func (p *pod) load(hosts ...*host) {
 	require.NoError(p.site.t, os.WriteFile(p.file, []byte(p.site.text(hosts)), 0o600))
 }
@@ -284,7 +281,6 @@ func (p *pod) load(hosts ...*host) {
 // often is also what a host has for a TLS handshake, which takes its time on a busy machine.
 const often = 2 * time.Second
 
-// text is that of API servers.
 func (s *site) text(hosts []*host) string {
 	var all []placed
 	for _, h := range hosts {
@@ -347,7 +343,6 @@ func (s *site) dial(address string) *held {
 	return &held{conn, func() (string, error) { return get(client, address) }}
 }
 
-// client trusts the tenant's authority.
 func (s *site) client(dial func(ctx context.Context, network, address string) (net.Conn, error)) *http.Client {
 	return &http.Client{Timeout: patience, Transport: &http.Transport{
 		DialContext: dial, DisableKeepAlives: dial == nil,
@@ -355,7 +350,6 @@ func (s *site) client(dial func(ctx context.Context, network, address string) (n
 	}}
 }
 
-// get asks who answers.
 func get(client *http.Client, address string) (string, error) {
 	resp, err := client.Get("https://" + address + "/") //nolint:noctx // a test's
 	if err != nil {
@@ -366,7 +360,6 @@ func get(client *http.Client, address string) (string, error) {
 	return string(name), err
 }
 
-// hold holds a connection to the host of that name.
 func (s *site) hold(name string) *held {
 	for range 1000 {
 		h := s.dial(*s.service.Load())

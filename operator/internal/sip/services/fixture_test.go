@@ -38,7 +38,6 @@ var passwordHash = sync.OnceValue(func() []byte {
 	return hash
 })
 
-// digested answers every image.
 func digested(kind Kind) (string, error) {
 	return fmt.Sprintf("mirror.site/vdo@sha256:%064d", len(kind)), nil
 }
@@ -49,7 +48,6 @@ type input struct {
 	Secrets map[airship.SecretName]Secret
 }
 
-// Set is what was rendered.
 type Set []Service
 
 // renewAt is when the certificate of the login is to be renewed.
@@ -64,7 +62,6 @@ func (in input) render() Set {
 	return Render(in.Input)
 }
 
-// full is a cluster with all services.
 func full(t testing.TB) input {
 	t.Helper()
 	in := Input{
@@ -123,7 +120,6 @@ func bmHost(name string, addresses ...string) Host {
 	return h
 }
 
-// rendered renders without faults.
 func rendered(t testing.TB, in input) Set {
 	t.Helper()
 	set := in.render()
@@ -133,7 +129,6 @@ func rendered(t testing.TB, in input) Set {
 	return set
 }
 
-// of returns the service of a kind.
 func (s Set) of(t testing.TB, kind Kind) Service {
 	t.Helper()
 	for _, one := range s {
@@ -145,7 +140,6 @@ func (s Set) of(t testing.TB, kind Kind) Service {
 	return Service{}
 }
 
-// object reads one of a service's objects as its type.
 func object[T any](t testing.TB, s Service, kind, name string) T {
 	t.Helper()
 	for _, u := range s.Objects {
@@ -167,7 +161,6 @@ func (s Service) policy(t testing.TB) networkingv1.NetworkPolicy {
 	return object[networkingv1.NetworkPolicy](t, s, "NetworkPolicy", s.Name)
 }
 
-// config is the ConfigMap that the program reads.
 func (s Service) config(t testing.TB) map[string]string {
 	return object[corev1.ConfigMap](t, s, "ConfigMap", s.Name+"-config").Data
 }

@@ -306,7 +306,6 @@ func TestJumpHostRunsWhatIsRendered(t *testing.T) {
 	require.ErrorContains(t, err, "administratively prohibited")
 }
 
-// jumpServer is a jump host that runs.
 type jumpServer struct {
 	address string
 	hostKey ssh.PublicKey
@@ -398,13 +397,11 @@ func (s jumpServer) dial(user string, by ssh.Signer) (*ssh.Client, error) {
 	})
 }
 
-// logged is the text of a log.
 func logged(file string) string {
 	data, err := os.ReadFile(file)
 	return fmt.Sprint(string(data), err)
 }
 
-// options are arguments of OpenSSH's client.
 func (s jumpServer) options(t *testing.T, by sshUser, args ...string) []string {
 	t.Helper()
 	key, known := filepath.Join(t.TempDir(), "key"), filepath.Join(t.TempDir(), "known_hosts")
@@ -418,7 +415,6 @@ func (s jumpServer) options(t *testing.T, by sshUser, args ...string) []string {
 	}, append(args, host)...)
 }
 
-// sshUser is a key pair.
 type sshUser struct {
 	ssh.Signer
 	pem []byte
@@ -435,7 +431,6 @@ func newUser(t *testing.T) sshUser {
 
 func (u sshUser) line() string { return string(ssh.MarshalAuthorizedKey(u.PublicKey())) }
 
-// certifies signs a certificate for another's key.
 func (u sshUser) certifies(t *testing.T, other sshUser, principal string) ssh.Signer {
 	t.Helper()
 	cert := &ssh.Certificate{

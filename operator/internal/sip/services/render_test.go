@@ -221,7 +221,6 @@ func running(t *testing.T, set Set) map[string]*appsv1.Deployment {
 	return all
 }
 
-// The pods get out to what they serve and nowhere else.
 func TestServicesReachWhatTheyServe(t *testing.T) {
 	set := rendered(t, full(t))
 	type reach struct {
@@ -346,7 +345,6 @@ func TestBadInputIsRefused(t *testing.T) {
 	}
 }
 
-// A jump host that cannot be rendered names all its faults.
 func TestAJumpHostNamesAllFaults(t *testing.T) {
 	in := full(t)
 	in.Unusable = errors.New("the bundle is not verified")
@@ -529,7 +527,6 @@ func TestUnreadHosts(t *testing.T) {
 	}
 }
 
-// An address has one alias with all its names.
 func TestNamesOfTheJumpHost(t *testing.T) {
 	in := full(t)
 	in.Hosts = map[airship.Role][]Host{airship.RoleWorker: {bmHost("w-0", "10.0.1.1"), bmHost("w-1", "10.0.1.1", "10.0.1.4")}}
