@@ -36,7 +36,11 @@ func (p *pass) render(ctx context.Context) error {
 		AssignsUsers: p.AssignsUsers, Templates: p.Templates,
 		Secret: func(name airship.SecretName) (services.Secret, error) {
 			data, err := p.Cluster.Secret(ctx, types.NamespacedName{Namespace: p.key.Namespace, Name: string(name)})
-			return data, secretFault(p.key.Namespace, err)
+			if fault.ReasonOf(err) == fault.Forbidden {
+				err = fault.Errorf(fault.Forbidden, "read Secrets in", "namespace "+p.key.Namespace,
+					"bind ClusterRole vdo-sip-tenants to it by a RoleBinding", "the operator may not")
+			}
+			return data, err
 		},
 	}
 	errs := []error{unread}
@@ -111,14 +115,6 @@ func (p *pass) reportIgnored() {
 			ignored(field+".image", "the bundle's image runs")
 		}
 	}
-}
-
-func secretFault(namespace string, err error) error {
-	if fault.ReasonOf(err) != fault.Forbidden {
-		return err
-	}
-	return fault.Errorf(fault.Forbidden, "read Secrets in", "namespace "+namespace,
-		"bind ClusterRole vdo-sip-tenants to it by a RoleBinding", "the operator may not")
 }
 
 // mark sets an object's namespace to the services', and adds the labels that the operator watches.

@@ -131,8 +131,6 @@ func (b *BareMetalHost) has(annotations ...string) bool {
 	return slices.ContainsFunc(annotations, func(a string) bool { _, found := b.Annotations[a]; return found })
 }
 
-func (b *BareMetalHost) isDeployed() bool { return b.Spec.Image.URL+b.Spec.CustomDeploy.Method != "" }
-
 func (h *Host) compare(other *Host) int {
 	return cmp.Or(cmp.Compare(h.Namespace, other.Namespace), cmp.Compare(h.Name, other.Name))
 }
@@ -199,22 +197,17 @@ func (b *BareMetalHost) Labelled(cluster types.NamespacedName, role airship.Role
 	return by == cluster && as == role
 }
 
-// InUse returns what uses the host, or "".
+// InUse returns what uses the host, or "". Earlier versions of Metal3 call the state available ready.
 func (b *BareMetalHost) InUse() string {
-	switch consumer := b.Consumer(); {
+	switch consumer, state := b.Consumer(), b.Status.Provisioning.State; {
 	case consumer != "":
 		return consumer + " uses it"
-	case b.isDeployed():
+	case b.Spec.Image.URL+b.Spec.CustomDeploy.Method != "":
 		return "it has spec.image or spec.customDeploy"
-	case b.DeletionTimestamp.IsZero() && !b.available():
-		return fmt.Sprintf("its provisioning state is %q", b.Status.Provisioning.State)
+	case b.DeletionTimestamp.IsZero() && state != "available" && state != "ready":
+		return fmt.Sprintf("its provisioning state is %q", state)
 	}
 	return ""
-}
-
-// available reports whether nothing is provisioned; earlier versions of Metal3 call this state ready.
-func (b *BareMetalHost) available() bool {
-	return b.Status.Provisioning.State == "available" || b.Status.Provisioning.State == "ready"
 }
 
 // Failed returns why a host cannot serve, or "".
