@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -44,15 +45,10 @@ func (r *renderer) renderCSI(s *source) error {
 		r.placeCSI(s, o, hash)
 	}
 	r.addClasses(s, p)
-	r.waitFor(StageCSIController, Wait{Kind: Exists, Object: nodeTopologyCRD(),
+	crd := apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition")
+	r.waitFor(StageCSIController, Wait{Kind: Exists, Object: Ref{GroupVersionKind: crd, Name: "csinodetopologies.cns.vmware.com"},
 		Why: "the syncer makes it when it has logged in to vCenter; node plugins cannot register without it"})
 	return nil
-}
-
-func nodeTopologyCRD() Ref {
-	ref := Ref{Name: "csinodetopologies.cns.vmware.com"}
-	ref.Group, ref.Version, ref.Kind = "apiextensions.k8s.io", "v1", "CustomResourceDefinition"
-	return ref
 }
 
 func (r *renderer) placeCSI(s *source, o *unstructured.Unstructured, hash string) {

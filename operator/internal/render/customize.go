@@ -23,14 +23,12 @@ func (r *renderer) customize(s *source) error {
 	errs := []error{s.settings(policy)}
 	for i, p := range r.in.Spec.Patches {
 		if p.Target.Driver == string(s.driver) {
-			errs = append(errs, s.patch(patchField(i), p))
+			errs = append(errs, s.patch(fmt.Sprintf("spec.patches[%d]", i), p))
 		}
 	}
 	// The ceiling for manifests allows no proxy, so that none comes from a bundle or a patch.
 	return fault.Join(append(errs, setProxy(s, policy.Proxy))...)
 }
-
-func patchField(i int) string { return fmt.Sprintf("spec.patches[%d]", i) }
 
 func (s *source) settings(policy v1alpha1.DriverPolicy) error {
 	field := fmt.Sprintf("spec.drivers[%s]", s.driver)

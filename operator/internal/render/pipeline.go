@@ -137,7 +137,7 @@ func (r *renderer) check(s *source, id matrix.ReleaseID) error {
 		return fault.Join(s.lint(), fault.Errorf(fault.Refused, "check manifests", id.String(),
 			"make the bundle again with a matrix that lists it: `vdo-bundle matrix add` makes the list from the manifests", "%w", err))
 	}
-	return fault.Join(s.lint(), s.checkList(list))
+	return fault.Join(s.lint(), s.judge(func(f *finding) { f.compare(list) }))
 }
 
 // finish makes the changes that apply to the objects of every driver.
