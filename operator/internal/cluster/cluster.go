@@ -43,7 +43,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/util/csaupgrade"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -242,16 +241,12 @@ func (c *Cluster) dryRun(ctx context.Context, o render.Object, live *unstructure
 // yet. Without permission to bind roles, the API server looks the role up, and reports a missing one as a missing
 // binding.
 func missingLocation(err error) bool {
-	places := []string{"namespaces", "rolebindings", "clusterrolebindings"}
-	return meta.IsNoMatchError(err) || apierrors.IsNotFound(err) && slices.Contains(places, detailsOf(err).Kind)
-}
-
-func detailsOf(err error) metav1.StatusDetails {
 	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
-		return metav1.StatusDetails{}
+	if !apierrors.IsNotFound(err) || !errors.As(err, &status) || status.Status().Details == nil {
+		return meta.IsNoMatchError(err)
 	}
-	return ptr.Deref(status.Status().Details, metav1.StatusDetails{})
+	places := []string{"namespaces", "rolebindings", "clusterrolebindings"}
+	return slices.Contains(places, status.Status().Details.Kind)
 }
 
 // put writes one object. It applies a missing one whatever its strategy, because a permission to create by name does
@@ -403,16 +398,11 @@ func classify(op, subject string, err error) *fault.Error {
 		f.Reason = fault.Unreachable
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		f.Reason = fault.Interrupted
-	case !isStatus(err) && !meta.IsNoMatchError(err):
+	case apierrors.ReasonForError(err) == metav1.StatusReasonUnknown && !meta.IsNoMatchError(err):
 		f.Reason, f.Hint = fault.Unreachable, "see that the API server can be reached"
 	}
 	if f.Reason == fault.Unreachable && strings.Contains(err.Error(), "failed calling webhook") {
 		f.Hint = "an admission webhook does not answer: see to the pod behind it"
 	}
 	return f
-}
-
-func isStatus(err error) bool {
-	var status apierrors.APIStatus
-	return errors.As(err, &status)
 }

@@ -20,21 +20,16 @@ func (c *Cluster) MirrorRules(ctx context.Context) ([]preflight.MirrorRule, erro
 		list.SetGroupVersionKind(schema.GroupVersionKind{Group: k.Group, Version: k.Version, Kind: k.Kind + "List"})
 		if err := c.each(ctx, k.Kind+"s", list, func() {
 			for i := range list.Items {
-				all = append(all, mirrorRules(&list.Items[i], k)...)
+				set := list.Items[i].GetKind() + " " + list.Items[i].GetName()
+				for _, e := range mirrorset.Read(list.Items[i].Object, k) {
+					all = append(all, preflight.MirrorRule{Set: set, Source: e.Source, Mirrors: e.Mirrors, Policy: e.Policy, Tags: k.Tags})
+				}
 			}
 		}); err != nil {
 			return nil, err
 		}
 	}
 	return all, nil
-}
-
-func mirrorRules(set *unstructured.Unstructured, kind mirrorset.Kind) []preflight.MirrorRule {
-	var all []preflight.MirrorRule
-	for _, e := range mirrorset.Read(set.Object, kind) {
-		all = append(all, preflight.MirrorRule{Set: set.GetKind() + " " + set.GetName(), Source: e.Source, Mirrors: e.Mirrors, Policy: e.Policy, Tags: kind.Tags})
-	}
-	return all
 }
 
 // MachineConfigPools returns the pools of OpenShift's nodes, none if the kind is not served.
