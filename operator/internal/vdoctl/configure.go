@@ -317,7 +317,12 @@ func (o *configureOptions) ask(ctx context.Context, d *draft, f field) error {
 	q := question{title: f.title, help: asAnswer.Replace(f.usage), value: *f.to, valid: f.check}
 	if f.flag == "datacenters" && len(o.seen) > 0 {
 		q.help += "; the account sees " + firstOf(o.seen)
-		q.valid = func(answer string) error { return o.tryDatacenters(ctx, d, answer) }
+		q.valid = func(answer string) error {
+			if o.datacenters, o.asked = answer, true; answer == "" {
+				return nil
+			}
+			return o.tryVCenter(ctx, d)
+		}
 	}
 	answer, err := o.prompt(ctx, q)
 	if err == nil {
@@ -328,15 +333,6 @@ func (o *configureOptions) ask(ctx context.Context, d *draft, f field) error {
 
 // asAnswer words a flag's usage for a prompt.
 var asAnswer = strings.NewReplacer("`", "", noneTyped, noAnswer)
-
-// tryDatacenters tries the answer at the vCenter, which has answered with its datacenters.
-func (o *configureOptions) tryDatacenters(ctx context.Context, d *draft, answer string) error {
-	o.datacenters, o.asked = answer, true
-	if answer == "" {
-		return nil
-	}
-	return o.tryVCenter(ctx, d)
-}
 
 // readPassword reads the account's password from a file, the environment, or a prompt. An existing Secret of the same
 // user precedes the environment, which may have an administrator's password, unless --username is given. With again, it

@@ -29,13 +29,6 @@ type matrixOptions struct {
 	consentFlags
 }
 
-// newUpdateCommand returns the command under its name in the earlier operator's command line.
-func newUpdateCommand(a *app) *cobra.Command {
-	cmd := groupOf("update", "Follow a bundle with a newer matrix; see matrix set", newMatrixSetCommand(a, "compatibility-matrix"))
-	cmd.Hidden = true
-	return cmd
-}
-
 func newMatrixSetCommand(a *app, name string) *cobra.Command {
 	o := &matrixOptions{app: a}
 	cmd := &cobra.Command{

@@ -110,8 +110,8 @@ func (x *collection) run(ctx context.Context, name string) error {
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) {
 		return clusterstate.Fault("collect from the cluster", err)
 	}
-	if err := vacant(name); err != nil {
-		return err
+	if _, err := os.Lstat(name); err == nil {
+		return fault.Errorf(fault.Conflict, "write", name, "choose another name, or remove it", "it is there already")
 	}
 	size := int64(0)
 	err = userfile.Fill(name, 0, func(f *os.File) error {
@@ -133,13 +133,6 @@ func (x *collection) run(ctx context.Context, name string) error {
 	}
 	if r.Incomplete {
 		return &resultError{code: command.ExitIncomplete}
-	}
-	return nil
-}
-
-func vacant(name string) error {
-	if _, err := os.Lstat(name); err == nil {
-		return &fault.Error{Reason: fault.Conflict, Op: "write", Subject: name, Err: errors.New("it is there already"), Hint: "choose another name, or remove it"}
 	}
 	return nil
 }

@@ -66,16 +66,11 @@ func (a *app) listUpgrades(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r := revisionsOf(config)
-	return a.print(r, func(l *lines) { a.revisions(l, r) })
-}
-
-func revisionsOf(config *v1alpha1.VDOConfig) revisionList {
 	mode := string(cmp.Or(config.Spec.Upgrade, v1alpha1.UpgradeAutomatic))
 	r := revisionList{Mode: mode, Candidate: candidateOf(config), HeldBack: heldBack(config)}
 	r.Revisions = append([]v1alpha1.RevisionStatus{}, config.Status.Revisions...)
 	slices.Reverse(r.Revisions)
-	return r
+	return a.print(r, func(l *lines) { a.revisions(l, r) })
 }
 
 func candidateOf(config *v1alpha1.VDOConfig) *candidate {

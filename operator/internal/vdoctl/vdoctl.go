@@ -135,7 +135,9 @@ func (a *app) addCommands(root *cobra.Command) {
 		groupOf("matrix", "Have the operator follow a bundle with another compatibility matrix", newMatrixSetCommand(a, "set")),
 		newSupportBundleCommand(a))
 	command.Add(root, "change", "Install and remove", newDeployCommand(a), newConfigureCommand(a), newDeleteCommand(a))
-	root.AddCommand(newVersionCommand(a), newUpdateCommand(a))
+	update := groupOf("update", "Follow a bundle with a newer matrix; see matrix set", newMatrixSetCommand(a, "compatibility-matrix"))
+	update.Hidden = true // its name in the earlier operator's command line
+	root.AddCommand(newVersionCommand(a), update)
 	flags.Complete(root)
 }
 
