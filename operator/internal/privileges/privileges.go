@@ -98,18 +98,9 @@ func Roles(f Features) []Role {
 
 var everything = Features{CPI: true, Block: true, File: true, Topology: true, Encryption: true}
 
-// IsDriverRole reports whether a role is one of [RoleNames].
-func IsDriverRole(name string) bool { return slices.Contains(RoleNames(), name) }
-
-// RoleNames returns the names of all roles that vdoctl may create, for any features.
-func RoleNames() []string {
-	var out []string
-	for _, r := range Roles(everything) {
-		if !r.BuiltIn {
-			out = append(out, r.Name)
-		}
-	}
-	return out
+// IsDriverRole reports whether vdoctl may create a role of this name, for any features.
+func IsDriverRole(name string) bool {
+	return slices.ContainsFunc(Roles(everything), func(r Role) bool { return !r.BuiltIn && r.Name == name })
 }
 
 // Needed returns the privileges that are needed on objects of a kind, sorted.
