@@ -54,7 +54,7 @@ func (r *renderer) renderCSI(s *source) error {
 func (r *renderer) placeCSI(s *source, o *unstructured.Unstructured, hash string) {
 	p := r.in.Spec.StorageProvider
 	switch kind, name := o.GetKind(), o.GetName(); {
-	case kind == "Namespace", partOfSnapshotWebhook(kind, name):
+	case kind == "Namespace", slices.Contains(snapshotWebhook, kind+" "+name):
 	case partOfWebhook(kind, name):
 		if p.Webhook {
 			r.placeWebhook(s, o)
@@ -103,15 +103,10 @@ func setFeatureStates(s *source, p *v1alpha1.StorageProvider) error {
 	return fault.Join(bad...)
 }
 
-func partOfSnapshotWebhook(kind, name string) bool {
-	switch kind + " " + name {
-	case "ServiceAccount snapshot-webhook", "ClusterRole snapshot-webhook-runner",
-		"ClusterRoleBinding snapshot-webhook-role", "Service snapshot-validation-service",
-		"Deployment snapshot-validation-deployment",
-		"ValidatingWebhookConfiguration validation-webhook.snapshot.storage.k8s.io":
-		return true
-	}
-	return false
+var snapshotWebhook = []string{
+	"ServiceAccount snapshot-webhook", "ClusterRole snapshot-webhook-runner", "ClusterRoleBinding snapshot-webhook-role",
+	"Service snapshot-validation-service", "Deployment snapshot-validation-deployment",
+	"ValidatingWebhookConfiguration validation-webhook.snapshot.storage.k8s.io",
 }
 
 // addCSINamespace adds the driver's namespace, with labels that admit its privileged node plugin.

@@ -51,7 +51,7 @@ func (s *source) patch(field string, p v1alpha1.Patch) error {
 	}
 	o := s.objects[i]
 	field += " of " + RefOf(o).String()
-	if made, by := madeBySettings(o); made {
+	if by := madeBySettings[o.GetKind()+" "+o.GetName()]; by != "" {
 		return badPatch(field, "set it there", "its content is made from %s", by)
 	}
 	decoded, err := readPatch(p.Patch)
@@ -87,15 +87,10 @@ func (s *source) target(field string, t v1alpha1.PatchTarget) (int, error) {
 	return -1, badPatch(field+".target", hint, "%s has no %s", s.name(), name)
 }
 
-// madeBySettings reports whether the VDOConfig's settings make an object's content, and which.
-func madeBySettings(o *unstructured.Unstructured) (made bool, by string) {
-	switch o.GetKind() + " " + o.GetName() {
-	case "ConfigMap " + drivers.CloudConfigMap:
-		return true, "spec.cloudProvider and the VsphereCloudConfigs"
-	case "ConfigMap " + drivers.FeatureStates:
-		return true, "spec.storageProvider.featureStates"
-	}
-	return false, ""
+// madeBySettings are the settings that make the content of objects.
+var madeBySettings = map[string]string{
+	"ConfigMap " + drivers.CloudConfigMap: "spec.cloudProvider and the VsphereCloudConfigs",
+	"ConfigMap " + drivers.FeatureStates:  "spec.storageProvider.featureStates",
 }
 
 // readPatch reads a patch, bounded, as JSON: a map or a list.
