@@ -3,7 +3,6 @@ package vcenter
 import (
 	"cmp"
 	"context"
-	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -29,8 +28,6 @@ const (
 )
 
 const inspectTimeout = 5 * time.Minute
-
-var errStrange = errors.New("it gave an answer that cannot be understood")
 
 // Ask is what an inspection has to read.
 type Ask struct {
@@ -77,8 +74,9 @@ func newInspection(t Target, a Ask, timeout time.Duration) *inspection {
 func (i *inspection) run(ctx context.Context, more func(context.Context, *inspection) error) (err error) {
 	defer func() {
 		if recover() != nil {
-			err = &fault.Error{Reason: fault.Incompatible, Op: "inspect", Subject: i.target.Address(), Err: errStrange,
-				Hint: "see that a vCenter is behind this address, and nothing in between that changes its answers"}
+			err = fault.Errorf(fault.Incompatible, "inspect", i.target.Address(),
+				"see that a vCenter is behind this address, and nothing in between that changes its answers",
+				"it gave an answer that cannot be understood")
 		}
 	}()
 	defer i.Close()

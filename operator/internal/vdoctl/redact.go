@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 )
 
 // redactor removes secret values from texts: plain, in base64 at any offset, and escaped for JSON, Go, XML, YAML and
@@ -262,7 +264,7 @@ func (r *redactor) settings(text string) {
 // foreign ConfigMaps, and variables, arguments and annotations that are not plain.
 func (r *redactor) withoutSecrets(u *unstructured.Unstructured) {
 	u.SetManagedFields(nil)
-	ours := strings.HasPrefix(u.GetName(), "vdo-") || u.GetName() == featureStates
+	ours := strings.HasPrefix(u.GetName(), "vdo-") || u.GetName() == drivers.FeatureStates
 	for _, field := range []string{"data", "binaryData"} {
 		data, _ := u.Object[field].(map[string]any)
 		for k, v := range data {
@@ -278,8 +280,6 @@ func (r *redactor) withoutSecrets(u *unstructured.Unstructured) {
 	}
 	r.walk(u.Object)
 }
-
-const featureStates = "internal-feature-states.csi.vsphere.vmware.com"
 
 // walk visits variables, headers, arguments and annotations, at any depth of a pod's template.
 func (r *redactor) walk(node any) {
