@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -35,10 +36,7 @@ func noteOf(text string) *begun {
 
 func (b begun) write(n *corev1.Node) error {
 	text, err := json.Marshal(b)
-	if n.Annotations == nil {
-		n.Annotations = map[string]string{}
-	}
-	n.Annotations[Annotation] = string(text)
+	metav1.SetMetaDataAnnotation(&n.ObjectMeta, Annotation, string(text))
 	return err
 }
 

@@ -199,8 +199,6 @@ func plain(o runtime.Object) (*unstructured.Unstructured, error) {
 	}
 	u := &unstructured.Unstructured{Object: content}
 	delete(content, "status")
-	unstructured.RemoveNestedField(content, "metadata", "creationTimestamp")
-	unstructured.RemoveNestedField(content, "spec", "template", "metadata", "creationTimestamp")
 	return u, nil
 }
 
