@@ -169,8 +169,7 @@ var failing = []struct {
 	}, "node-vm", preflight.Warn, []string{"csi is not configured", "for both drivers"}},
 	{"hostname in another case", func(s *preflight.Snapshot) { s.VCenters[0].Machines[1].HostName = "Node-1" }, "node-name", preflight.Warn, []string{"node-1 (guest: Node-1)", "hostnamectl set-hostname node-1"}},
 	{"kubelet without external cloud provider", func(s *preflight.Snapshot) { s.Cluster.Nodes[1].ProviderID = "" }, "node-provider-id", preflight.Warn, []string{"--cloud-provider=external", "kubectl taint node node-1"}},
-	{"provider id of k3s", func(s *preflight.Snapshot) { s.Cluster.Nodes[1].ProviderID = "k3s://node-1" }, "node-provider-id", preflight.BlockInstall, []string{"--disable-cloud-controller"}},
-	{"provider id of another cloud", func(s *preflight.Snapshot) { s.Cluster.Nodes[1].ProviderID = "aws:///x" }, "node-provider-id", preflight.BlockInstall, []string{"another cloud"}},
+	{"provider id of k3s", func(s *preflight.Snapshot) { s.Cluster.Nodes[1].ProviderID = "k3s://node-1" }, "node-provider-id", preflight.BlockInstall, []string{"another cloud", "--disable-cloud-controller"}},
 	{"provider id of a VM that was cloned", func(s *preflight.Snapshot) {
 		s.Cluster.Nodes[1].ProviderID = "vsphere://42010009-aabb-ccdd-eeff-001122334455"
 	}, "node-provider-id", preflight.BlockInstall, []string{"another VM"}},
@@ -182,9 +181,8 @@ var failing = []struct {
 	}},
 	{"no control plane", func(s *preflight.Snapshot) { s.Cluster.Nodes[0].ControlPlane = false }, "node-control-plane", preflight.BlockInstall, []string{"kubectl label node"}},
 	{"driver not registered on a node", func(s *preflight.Snapshot) { s.Cluster.Nodes[1].Registered = false }, "node-registered", preflight.Warn, []string{"node-1", "get csinodetopology node-1"}},
-	{"registered before one category was configured", func(s *preflight.Snapshot) { s.Cluster.Nodes[1].TopologyKeys = []string{csiZone} }, "node-registered", preflight.Warn, []string{"node-1", "without topology keys"}},
+	{"registered before one category was configured", func(s *preflight.Snapshot) { s.Cluster.Nodes[1].TopologyKeys = []string{csiZone} }, "node-registered", preflight.Warn, []string{"node-1", "without topology keys", "rollout restart"}},
 	{"a node without the label of a category", func(s *preflight.Snapshot) { delete(s.Cluster.Nodes[1].Zones, csiRegion) }, "node-registered", preflight.Warn, []string{"node-1", "or their labels"}},
-	{"registered before topology was configured", func(s *preflight.Snapshot) { s.Cluster.Nodes[1].TopologyKeys = nil }, "node-registered", preflight.Warn, []string{"without topology keys", "rollout restart"}},
 
 	{"a node of another processor", func(s *preflight.Snapshot) { s.Images.Nodes[0].Labels["kubernetes.io/arch"] = "arm64" }, "image-platform", preflight.BlockInstall, []string{"node-0", "vsphere-csi-node", "up.example/driver", "spec.excludedNodes"}},
 
@@ -218,9 +216,6 @@ var failing = []struct {
 	{"fault of its own check", vcenterError(fault.InvalidInput, "check"), "vcenter-connection", preflight.BlockInstall, nil},
 	{"another vCenter in its own check", vcenterError(fault.Conflict, "check"), "vcenter-version", preflight.BlockInstall, nil},
 	{"datacenter that is not there", vcenterError(fault.NotFound, "find datacenters in"), "vcenter-datacenters", preflight.BlockInstall, nil},
-	{"user name that the storage driver refuses", func(s *preflight.Snapshot) {
-		s.VCenters[0].Username = "vdo@my_domain.example" // vsphere-csi-driver v3.7.3, pkg/common/config/config.go
-	}, "vcenter-account", preflight.BlockInstall, []string{"vdo@my_domain.example", "CSI from 3.1 on refuses it"}},
 	{"user name without a domain", func(s *preflight.Snapshot) {
 		s.VCenters[0].Username = "vdo"
 	}, "vcenter-account", preflight.BlockInstall, []string{"NAME@DOMAIN: correct username in the Secret of VsphereCloudConfig east"}},
@@ -310,7 +305,6 @@ var failing = []struct {
 	{"a cluster that moves VMs to another zone", movesVMs,
 		"topology-host-group", preflight.Warn, []string{"/dc/k8s/node-0 (node node-0)", "cluster.rule.create"}},
 	{"slow disk of the control plane", func(s *preflight.Snapshot) { s.VCenters[0].Machines[0].DiskLatency = 101 * time.Millisecond }, "vm-disk-latency", preflight.Warn, []string{"/dc/k8s/node-0 (node node-0, 101ms)", "faster datastore"}},
-	{"StorageClass with a datastore that is not there", func(s *preflight.Snapshot) { s.Cluster.StorageClasses[0].DatastoreURL = "ds:///x/" }, "storage-class", preflight.Warn, []string{"fast (ds:///x/)"}},
 
 	{"category that is no key of a label", func(s *preflight.Snapshot) { s.Wants.Categories = append(s.Wants.Categories, "k8s zone") }, "topology-category", preflight.BlockInstall, []string{"k8s zone", "key of a node's label: name part must", "govc tags.category.update -name NEW 'k8s zone'"}},
 	{"category that the vCenter lacks", func(s *preflight.Snapshot) { s.Wants.Categories = append(s.Wants.Categories, "rack") }, "topology-category", preflight.BlockInstall, []string{"rack", "govc tags.category.create -m=false rack"}},
