@@ -371,7 +371,7 @@ func NoWayBack(marks []OneWay, driver matrix.Driver, to, from matrix.Version) st
 // unapproved gates a group under Manual until its candidate is approved.
 func (f *Facts) unapproved(_ revision.Record, changing []string) string {
 	approval := f.History.Consent
-	if !f.Policy.Manual || (approval != nil && approval.Revision == f.Candidate.Name()) {
+	if !f.Policy.Manual || approval.Of(*f.Candidate) {
 		return ""
 	}
 	releases := slices.DeleteFunc(slices.Clone(f.Candidate.Releases), func(id string) bool {

@@ -25,7 +25,7 @@ func (h History) Consented(name string, candidate, part Revision) History {
 	switch {
 	case h.Consent != nil && h.Consent.Name == name:
 	case name != "" && (candidate.Called(name) || part.Called(name)):
-		h.Consent = &Consent{Name: name, Revision: part.Name()}
+		h.Consent = &Consent{Name: name, Part: part}
 	default:
 		h.Consent = nil
 	}

@@ -190,8 +190,15 @@ type Approval struct {
 
 // Consent is an approval as a group first saw it. A later candidate does not void it.
 type Consent struct {
-	Name     string `json:"name"`     // that was approved, as in the VDOConfig
-	Revision string `json:"revision"` // name of the group's part of that
+	Name string   `json:"name"`          // that was approved, as in the VDOConfig
+	Part Revision `json:"part,omitzero"` // the group's part of that
+	// Revision is the name of that part, which programs before v0.1 recorded instead; it is dropped in v0.2.
+	Revision string `json:"revision,omitempty"`
+}
+
+// Of reports whether the approval is of a revision with that content, also in another bundle.
+func (c *Consent) Of(r Revision) bool {
+	return c != nil && (c.Part.Equal(r) || c.Revision == r.Name())
 }
 
 // Attempt are the circumstances of a try. A failed revision is tried again if they change.

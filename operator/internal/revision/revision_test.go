@@ -161,9 +161,16 @@ func TestAnApprovalStaysWithWhatItWasGivenFor(t *testing.T) {
 	part, _ := candidate.Of("csi")
 	next, _ := later.Of("csi")
 	h := revision.History{}.Consented(candidate.Name(), candidate, part)
-	require.Equal(t, part.Name(), h.Consent.Revision)
-	require.Equal(t, part.Name(), h.Consented(candidate.Name(), later, next).Consent.Revision)
-	require.Equal(t, next.Name(), h.Consented(next.Name(), later, next).Consent.Revision, "of a group alone")
+	require.True(t, h.Consent.Of(part))
+	require.True(t, h.Consented(candidate.Name(), later, next).Consent.Of(part))
+	require.True(t, h.Consented(next.Name(), later, next).Consent.Of(next), "of a group alone")
 	require.Nil(t, h.Consented("", later, next).Consent)
+
+	part.Contents = map[string]string{"csi": "same"}
+	h = revision.History{}.Consented(part.Name(), part, part)
+	part.Bundle = next.Bundle
+	require.True(t, h.Consent.Of(part), "a bundle that was made again has the same of the group")
+	part.Contents = map[string]string{"csi": "other"}
+	require.False(t, h.Consent.Of(part))
 	require.Nil(t, h.Consented("r-another", later, next).Consent)
 }

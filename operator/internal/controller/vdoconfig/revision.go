@@ -360,11 +360,10 @@ func (s *decided) begunOf(group revision.Group, h revision.History) revision.His
 // approval returns the approval of a starting revision; under Automatic too, where one asks for a retry.
 func (s *facts) approval(h revision.History, starts revision.Revision) *revision.Approval {
 	given := policyOf(&s.config.Spec).Approval
-	isOf := h.Consent != nil && h.Consent.Revision == starts.Name()
 	isRetried := func(r revision.Record) bool {
 		return r.Failed() && r.Equal(starts) && s.attempt().Asks(r.Attempt, starts)
 	}
-	if given == nil || !isOf || !manual(&s.config.Spec, s.bundle.source) && !slices.ContainsFunc(h.Records, isRetried) {
+	if given == nil || !h.Consent.Of(starts) || !manual(&s.config.Spec, s.bundle.source) && !slices.ContainsFunc(h.Records, isRetried) {
 		return nil
 	}
 	return &revision.Approval{By: given.By, Seen: s.at0()}

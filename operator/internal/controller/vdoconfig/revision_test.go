@@ -126,7 +126,7 @@ func TestWhatWasWithdrawnSinceIsNotGoneBackTo(t *testing.T) {
 func TestWhatHasNoHistoryIsAdopted(t *testing.T) {
 	takenBack := func(g *pass) {
 		of := revision.Revision{Bundle: g.bundle.reference(), Releases: []string{"csi@3.5.1"}}
-		h := revision.History{Consent: &revision.Consent{Name: "x", Revision: of.Name()}}
+		h := revision.History{Consent: &revision.Consent{Name: "x", Part: of}}
 		g.remembers(revision.Histories{matrix.CSI: h})
 		g.waiting, g.config.Spec.Upgrade = "the login is being tried", v1alpha1.UpgradeManual
 	}
