@@ -258,6 +258,10 @@ func (in *Input) step(o render.Object, id inventory.ID) Step {
 		}
 		s.Adopts = id.Kind != "Namespace"
 	}
+	if ours && id.Kind == "CustomResourceDefinition" && older(o.Unstructured, live) {
+		s.Action = Unchanged // resources may use what the newer one has
+		return s
+	}
 	if err := frozen(live, o.Unstructured); err != nil {
 		return s.conflict(err)
 	}
@@ -322,4 +326,11 @@ func Ours(live *unstructured.Unstructured, known inventory.Entry) bool {
 		return known.UID == string(live.GetUID())
 	}
 	return live.GetLabels()[render.LabelManagedBy] == render.ManagedBy
+}
+
+// older reports whether an object is of an earlier release than another one, by their labels.
+func older(a, b *unstructured.Unstructured) bool {
+	x, errX := matrix.ParseVersion(a.GetLabels()[render.LabelVersion])
+	y, errY := matrix.ParseVersion(b.GetLabels()[render.LabelVersion])
+	return errX == nil && errY == nil && x.LessThan(y)
 }

@@ -185,6 +185,19 @@ func TestStepOfAWantedObject(t *testing.T) {
 }
 
 // Nothing but the cloud provider's DaemonSet, which has no volumes, is deleted to be adopted.
+// A rollback leaves our CRDs in the newer version: resources may use what only that one has.
+func TestCRDsNeverGoBack(t *testing.T) {
+	crd := object(t, "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: a.b.c}")
+	for live, want := range map[string]plan.Action{"snapshot-controller@8.2.0": plan.Unchanged, "snapshot-controller@6.2.2": plan.Change} {
+		desired := ours(crd, "snapshot-controller@7.0.2")
+		dry := alive(ours(crd, "snapshot-controller@7.0.2"))
+		s := one(t, desired, alive(ours(crd, live)), dry, func(in *plan.Input) {
+			in.Inventory = inventory.Of(inventory.Entry{ID: plan.IDOf(crd), UID: "uid-a.b.c", Release: live})
+		})
+		require.Equal(t, want, s.Action, live)
+	}
+}
+
 func TestOnlyTheDeprecatedCloudProviderIsMadeAnewToBeTakenOver(t *testing.T) {
 	for _, location := range []string{"{namespace: vmware-system-csi, name: vsphere-csi-node}", "{namespace: kube-system, name: other}", "{namespace: tenant, name: vsphere-cloud-controller-manager}"} {
 		const text = "{apiVersion: apps/v1, kind: DaemonSet, metadata: %s, spec: {selector: {matchLabels: {%s: vsphere-cloud-controller-manager}}}}"
