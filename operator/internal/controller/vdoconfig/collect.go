@@ -447,12 +447,11 @@ func (s *facts) verifiedVCenters(spec *v1alpha1.VDOConfigSpec) (verified map[str
 	return verified, unverified
 }
 
-// others splits the foreign workloads: one snapshot-controller of the resolved version serves as well as the
-// operator's, any other is a conflict.
-func (s *facts) others(d decision) (conflicts []plan.Other, served bool) {
-	requested := d.version(matrix.SnapshotController)
+// others splits the foreign workloads: a snapshot-controller of any version serves as well as the operator's, another
+// driver is a conflict.
+func (s *facts) others() (conflicts []plan.Other, served bool) {
 	for _, w := range s.observed.Foreign() {
-		if w.Driver == matrix.SnapshotController && (s.site.Distribution == openshift || w.Version == requested) {
+		if w.Driver == matrix.SnapshotController {
 			served = true
 			continue
 		}

@@ -51,7 +51,7 @@ func (p *pass) dryRun(ctx context.Context, r rendering) (planned, error) {
 
 // plan compares the desired with the live objects. It is pure.
 func (s *facts) plan(in planned) plan.Plan {
-	others, _ := s.others(in.decision)
+	others, _ := s.others()
 	return plan.Make(plan.Input{
 		Key: s.hash, Content: in.content, Untrusted: in.decision.untrusted(),
 		Stages: in.Stages, Live: in.live, Refused: in.refused, DryRun: in.dry, Inventory: s.inventory,

@@ -481,6 +481,19 @@ func TestTheSnapshotControllerStaysForOtherDrivers(t *testing.T) {
 	}
 }
 
+// A snapshot-controller of others serves in any version, such as RKE2's. Another driver of theirs is a conflict.
+func TestASnapshotControllerOfOthersServes(t *testing.T) {
+	s := withCSI(t)
+	for _, name := range []string{"rke2-snapshot-controller", "vsphere-cpi"} {
+		meta := metav1.ObjectMeta{Namespace: "kube-system", Name: name}
+		s.observed.Deployments = append(s.observed.Deployments, appsv1.Deployment{ObjectMeta: meta})
+		s.observed.DaemonSets = append(s.observed.DaemonSets, appsv1.DaemonSet{ObjectMeta: meta})
+	}
+	conflicts, served := s.others()
+	require.True(t, served)
+	require.Len(t, conflicts, 1)
+}
+
 // cleared is a cluster after a removal that ended but for the finalizer.
 type cleared struct{ used }
 
