@@ -35,8 +35,12 @@ func (r *Reconciler) Remove(ctx context.Context, config *v1alpha1.VDOConfig) (re
 		return reconciler.Release[*v1alpha1.VDOConfig]{Note: note}, nil
 	}
 	p.outcome.retentions = err
-	if other == nil && (p.outcome.volumes != nil || errors.Is(err, errInventoryMissing) || stopped(&config.Spec)) {
+	switch {
+	case other != nil:
+	case p.outcome.volumes != nil || errors.Is(err, errInventoryMissing) || stopped(&config.Spec):
 		p.run(ctx, "the VDOConfig is being deleted") // drivers that cannot go yet are repaired, even half-removed ones
+	case err != nil:
+		p.outcome.renewed = p.keepCertificate(ctx, false) // nothing blocks this
 	}
 	return p.result, nil
 }

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"k8s.io/client-go/tools/events"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -177,4 +178,27 @@ func TestADryRunWarnsOfTheCertificate(t *testing.T) {
 		&v1alpha1.VDOConfig{Spec: v1alpha1.VDOConfigSpec{DryRun: true}})
 	require.NoError(t, p.keepCertificate(t.Context(), false))
 	require.Equal(t, reasonExpiring, p.certificateCondition().Reason)
+
+	// A removal that cannot begin, since the inventory cannot be read, blocks no renewal.
+	cert, _, err = webhookcert.Ensure(nil, nil, p.now, rand.Reader)
+	require.NoError(t, err)
+	setSecretData(secret, render.WebhookData(cert))
+	r := &Reconciler{Now: p.Now, Cluster: &damaged{clearing{live: live}}, Client: alone{}}
+	out, err := r.Remove(t.Context(), &v1alpha1.VDOConfig{})
+	require.NoError(t, err)
+	is, ok := out.(result)
+	require.True(t, ok)
+	require.Equal(t, metav1.ConditionTrue, is.certificateCondition().Status)
 }
+
+// damaged is a cluster whose inventory cannot be read.
+type damaged struct{ clearing }
+
+func (damaged) Key(context.Context, string, ...string) ([]byte, string, error) {
+	return nil, "", because(fault.Corrupt)
+}
+
+// alone is a client of a cluster with one VDOConfig.
+type alone struct{ client.Client }
+
+func (alone) List(context.Context, client.ObjectList, ...client.ListOption) error { return nil }
