@@ -1,21 +1,8 @@
 // Package decide decides whether a group of drivers (package revision) may change now from its current revision to a
 // candidate. It is pure: it knows no clock but the time that it is given.
 //
-// # What is an upgrade
-//
-// A driver changes if the candidate has another version of it than the current revision, or the same version with
-// other contents. A driver that the current revision lacks changes if it runs in another version: it is adopted.
-// These are no changes, and proceed: the installation of a driver that does not run, and a removal. So are the
-// adoption of the version that runs, and another bundle with the same contents of every release.
-//
-// A driver runs in the version that its label or its image's tag says. An unknown version, the zero one, counts as
-// another than any.
-//
-// # The gates
-//
-// A gate is why a change may not start now. One gated driver gates its whole group, which stays unchanged or is not
-// installed. The group's repairs and configuration go on, and so do all other groups. The table has all gates and the
-// functions that provide them; those outside of this package are in package vdoconfig.
+// The rules are those of operator/docs/upgrade.md. A gate is why a change may not start now. The table has all gates and
+// the functions that provide them; those outside of this package are in package vdoconfig.
 //
 //	gate                                        of which drivers     provider
 //	bundle: none, unread, unverified            all                  bundle.go, by pass.gateBundle
@@ -48,20 +35,7 @@
 //	  open; a started change also ends outside
 //	its revision is rolled back or stays        its group            [Decide]
 //
-// This package's gates are the rows of rules; the first that applies counts. The operator leaves a driver unchanged if
-// it cannot read the driver's workloads.
-//
-// # The current revision
-//
-// It stays current while it has no replacement. The operator rolls back a revision that failed, or whose bundle is no
-// longer trusted during the rollout, unless another candidate may start. It does not if spec.upgradePolicy.rollback
-// forbids it, across an irreversible upgrade, or without an earlier revision.
-//
-// # Canary nodes first
-//
-// An upgrade of the storage driver may come to canary nodes first (spec.upgradePolicy.canary, [Canaries]). No other
-// node gets its pods until these were healthy for a while, so a failed upgrade stays on them. An adopted storage
-// driver has no canary nodes: it has no earlier revision for a rollback.
+// This package's gates are the rows of rules; the first that applies counts.
 package decide
 
 import (
@@ -200,7 +174,6 @@ func Decide(f Facts) Verdict {
 	return f.rollBack(cur, next)
 }
 
-// candidate returns the verdict on the candidate alone, without a rollback.
 func (f *Facts) candidate(cur revision.Record) Verdict {
 	if f.Candidate == nil {
 		return Verdict{Action: Stay}
@@ -219,8 +192,8 @@ func (f *Facts) candidate(cur revision.Record) Verdict {
 		}
 		if why := rule.why(f, cur, changing); why != "" {
 			v := Verdict{Action: rule.action, Reason: rule.reason, Message: why}
-			if rule.until != nil {
-				v.Until = rule.until(f)
+			if rule.reason == WindowClosed {
+				_, v.Until = f.Policy.Closed(f.Now)
 			}
 			return v
 		}
@@ -253,8 +226,6 @@ type rule struct {
 	approvable bool
 	// toDo is what a person can do if the gate has no known end; NAME stands for the candidate's name.
 	toDo string
-	// until returns when the gate ends by itself, the zero time if it does not; nil if unknown.
-	until func(f *Facts) time.Time
 }
 
 // rules are the gates in the order in which they count and are reported.
@@ -268,7 +239,7 @@ var rules = []rule{
 	{reason: Interlocked, action: Wait,
 		why:  func(f *Facts, _ revision.Record, _ []string) string { return f.Interlock },
 		toDo: "end what it waits for, where that does not end by itself"},
-	{reason: WindowClosed, action: Wait, why: (*Facts).outside, until: (*Facts).opens,
+	{reason: WindowClosed, action: Wait, why: (*Facts).outside,
 		toDo: "correct spec.upgradePolicy.windows of the VDOConfig"},
 	{reason: Blocked, action: Wait, approvable: true, toDo: "correct what it names, where that does not end by itself"},
 }
@@ -389,11 +360,6 @@ func (f *Facts) unapproved(_ revision.Record, changing []string) string {
 func (f *Facts) outside(revision.Record, []string) string {
 	why, _ := f.Policy.Closed(f.Now)
 	return why
-}
-
-func (f *Facts) opens() time.Time {
-	_, next := f.Policy.Closed(f.Now)
-	return next
 }
 
 // Closed returns why no maintenance window is open, "" if one is or none is set. It also returns when the

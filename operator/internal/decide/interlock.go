@@ -29,7 +29,10 @@ func NodesChange(nodes []*corev1.Node, now time.Time) string {
 	cordoned := false
 	var lately []string
 	for _, n := range nodes {
-		kubelets[n.Status.NodeInfo.KubeletVersion] = true
+		kubelet := n.Status.NodeInfo.KubeletVersion
+		if v, err := matrix.ParseKubernetes(kubelet); err == nil {
+			kubelets[kubelet], minors[v.Minor()] = true, true
+		}
 		if !n.Spec.Unschedulable {
 			continue
 		}
@@ -41,13 +44,6 @@ func NodesChange(nodes []*corev1.Node, now time.Time) string {
 			if since := now.Sub(t.TimeAdded.Time); since > -draining && since < draining {
 				lately = append(lately, n.Name)
 			}
-		}
-	}
-	for kubelet := range kubelets {
-		if v, err := matrix.ParseKubernetes(kubelet); err == nil {
-			minors[v.Minor()] = true
-		} else {
-			delete(kubelets, kubelet)
 		}
 	}
 	switch {
@@ -111,8 +107,6 @@ type Pool struct {
 	Degraded       bool // some nodes cannot apply Target
 }
 
-func (p Pool) taken() bool { return p.Updated && !p.Degraded && p.Target == p.Has }
-
 // String describes the state that a pool is in.
 func (p Pool) String() string {
 	text := "MachineConfigPool " + p.Name
@@ -132,7 +126,7 @@ func PoolsChange(set string, written time.Time, pools []Pool, now time.Time) str
 	}
 	var all []string
 	for _, p := range pools {
-		if !p.taken() {
+		if !p.Updated || p.Degraded || p.Target != p.Has {
 			all = append(all, p.String())
 		}
 	}
