@@ -2,7 +2,6 @@ package drift
 
 import (
 	"slices"
-	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,21 +18,13 @@ const (
 	Pause   = 30 * time.Minute
 )
 
-// maxKept bounds the memory of a counter; a dropped object is counted from zero.
-const maxKept = 1024
-
 // RepairCounter counts repairs, in memory; decisions are in the status. So a restarted operator repairs a contested
 // object after its pause, and any other at most Repairs times more. The zero value is empty.
-type RepairCounter struct {
-	mu      sync.Mutex
-	repairs map[inventory.Key][]time.Time
-}
+type RepairCounter struct{ repairs map[inventory.Key][]time.Time }
 
 // Repaired records the repair of an object, and returns the number of its repairs within Window.
 func (l *RepairCounter) Repaired(key inventory.Key, now time.Time) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.repairs == nil || len(l.repairs) >= maxKept {
+	if l.repairs == nil {
 		l.repairs = map[inventory.Key][]time.Time{}
 	}
 	recent := slices.DeleteFunc(l.repairs[key], func(at time.Time) bool { return now.Sub(at) >= Window || at.After(now) })

@@ -35,20 +35,6 @@ func owners(o *unstructured.Unstructured) owned {
 	return all
 }
 
-// fieldsOf returns a path in the notation of managedFields.
-func fieldsOf(o any, path []string) []string {
-	var all []string
-	for _, s := range named(o, path) {
-		if s.name == "" {
-			all = append(all, "f:"+s.key)
-			continue
-		}
-		key, _ := json.Marshal(map[string]string{"name": s.name}) //nolint:errcheck,errchkjson // it is made of texts
-		all = append(all, "k:"+string(key))
-	}
-	return all
-}
-
 // has returns the fields that a manager manages below a field, and whether it manages that field or one of them.
 func (m manager) has(path []string) (below map[string]any, is bool) {
 	in := m.fields

@@ -18,6 +18,7 @@
 package drift
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -122,42 +123,39 @@ func (r Rules) Omit(t Target) *unstructured.Unstructured {
 	out := t.Object.DeepCopy()
 	owned := owners(t.Live)
 	for _, path := range paths {
-		exists, has := find(t.Live.Object, named(out.Object, path))
-		value := any(nil)
-		if has {
-			value = exists
-			if !t.Whole {
-				value = owned.without(t.Manager, fieldsOf(out.Object, path), exists)
-			}
+		value, fields := follow(out.Object, t.Live.Object, path)
+		if value != nil && !t.Whole {
+			value = owned.without(t.Manager, fields, value)
 		}
 		put(out.Object, path, value)
 	}
 	return out
 }
 
-// step is one token of a path in an object: a key of a map, or an item of a list, identified by its name.
-type step struct {
-	key  string
-	name string // of a list's item
-}
-
-// named resolves the indexes in a path to the names of the items in an object.
-func named(o any, path []string) []step {
-	var all []step
+// follow returns the live value at a path in the desired object, nil if missing, and the path in the notation of
+// managedFields. A list's item has the index of the desired list, and its name identifies the live one.
+func follow(desired, live any, path []string) (value any, fields []string) {
 	for _, token := range path {
-		list, isList := o.([]any)
+		list, isList := desired.([]any)
 		if !isList {
-			m, _ := o.(map[string]any) //nolint:errcheck // what is no map has no such key
-			o = m[token]
-			all = append(all, step{key: token})
+			d, _ := desired.(map[string]any) //nolint:errcheck // what is no map has no such key
+			l, _ := live.(map[string]any)    //nolint:errcheck // likewise
+			desired, live, fields = d[token], l[token], append(fields, "f:"+token)
 			continue
 		}
 		item := at(list, token)
-		o = item
-		name, _ := item["name"].(string) //nolint:errcheck // an item without one is not known
-		all = append(all, step{key: token, name: name})
+		name, _ := item["name"].(string)                        //nolint:errcheck // an item without one is not known
+		key, _ := json.Marshal(map[string]string{"name": name}) //nolint:errcheck,errchkjson // it is made of texts
+		others, _ := live.([]any)                               //nolint:errcheck // what is no list has no items
+		i := slices.IndexFunc(others, func(o any) bool {
+			m, ok := o.(map[string]any)
+			return ok && name != "" && m["name"] == name
+		})
+		if desired, live, fields = item, nil, append(fields, "k:"+string(key)); i >= 0 {
+			live = others[i]
+		}
 	}
-	return all
+	return live, fields
 }
 
 // at returns the item of a list at an index.
@@ -168,31 +166,6 @@ func at(list []any, token string) map[string]any {
 	}
 	m, _ := list[i].(map[string]any) //nolint:errcheck // an item that is no map has no fields
 	return m
-}
-
-func find(o any, path []step) (any, bool) {
-	for _, s := range path {
-		switch in := o.(type) {
-		case map[string]any:
-			next, ok := in[s.key]
-			if !ok {
-				return nil, false
-			}
-			o = next
-		case []any:
-			i := slices.IndexFunc(in, func(item any) bool {
-				m, ok := item.(map[string]any)
-				return ok && s.name != "" && m["name"] == s.name
-			})
-			if i < 0 {
-				return nil, false
-			}
-			o = in[i]
-		default:
-			return nil, false
-		}
-	}
-	return o, true
 }
 
 // put sets a field, or deletes it for nil, and creates missing maps above it.
