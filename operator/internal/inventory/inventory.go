@@ -14,16 +14,7 @@
 //	  ]
 //	}
 //
-// Objects are sorted, so the same inventory has the same bytes. The fields of "memory" are:
-//
-//   - "cloudProvider" and "storageProvider": the last settings in the VDOConfig that could be rendered. "clusterID" is
-//     the storage driver's cluster id, in the cluster whose kube-system Namespace has the UID "clusterUID". They let
-//     the operator repair a driver if its settings or configuration are missing or invalid.
-//   - "kubernetes": the version that drivers were last chosen for; it never decreases.
-//   - "revisions": the histories of package revision, by group.
-//   - more: see [Memory].
-//
-// Each object has a [Part]: "driver" is the driver, or the name of the SIPCluster's service.
+// Objects are sorted, so the same inventory has the same bytes. "memory" is a [Memory], and "driver" a [Part].
 //
 // The operator trusts the record, since anyone who can write in the operator's namespace administers the operator. A
 // missing record is recreated: running drivers are adopted like any other installation. Objects that no record has are
@@ -62,6 +53,7 @@ type Part = matrix.Driver
 
 // Memory has what an inventory records beside objects.
 type Memory struct {
+	// CloudProvider and StorageProvider are the last settings that could be rendered: drivers are repaired by them.
 	CloudProvider   *v1alpha1.CloudProvider   `json:"cloudProvider,omitempty"`
 	StorageProvider *v1alpha1.StorageProvider `json:"storageProvider,omitempty"`
 	// Searched are the locations, SERVER/DATACENTER or SERVER, that the cloud provider last searched. KeepsNodes is
@@ -82,7 +74,7 @@ type Memory struct {
 	// Hashes are set after a loss of the hash key: the hashes in pods, by those of the same configuration under the
 	// current key. Pods stay unchanged while their configuration does.
 	Hashes map[string]string `json:"hashes,omitempty"`
-	// Kubernetes is the version that drivers were last chosen for.
+	// Kubernetes is the version that drivers were last chosen for; it never decreases.
 	Kubernetes string `json:"kubernetes,omitempty"`
 	// NewerSince is since when API servers report only a newer minor. It does not count yet, since not all of them
 	// can be asked.

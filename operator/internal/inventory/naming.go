@@ -1,15 +1,13 @@
 package inventory
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"strings"
 )
 
-const (
-	namePrefix = "vdo-inventory-"
-	maxName    = 253
-)
+const maxName = 253
 
 // Naming is how ConfigMaps with records are named. The zero value is [VDOConfigs].
 type Naming struct{ record, second string }
@@ -17,20 +15,20 @@ type Naming struct{ record, second string }
 // The namings by kind of owner: the name of a VDOConfig, or NAMESPACE.NAME of a SIPCluster. The latter is unique,
 // since a namespace has no dots.
 var (
-	VDOConfigs  = Naming{record: namePrefix, second: namePrefix + "copy-"}
+	VDOConfigs  = Naming{record: "vdo-inventory-", second: "vdo-inventory-copy-"}
 	SIPClusters = Naming{record: "sip-inventory-of-", second: "sip-inventory-copy-"}
 )
 
 // ConfigMap returns the name of the ConfigMap with the inventory of an owner.
 func (n Naming) ConfigMap(owner string) string {
-	n = n.orDefault()
+	n = cmp.Or(n, VDOConfigs)
 	return bounded(n.record, owner, n.shares(owner))
 }
 
 // Copy returns the ConfigMap name of an inventory's second copy, which programs before v0.1 kept. It is removed with
 // the first one. Dropped in v0.2.
 func (n Naming) Copy(owner string) string {
-	n = n.orDefault()
+	n = cmp.Or(n, VDOConfigs)
 	return bounded(n.second, owner, n.shares(owner))
 }
 
@@ -39,13 +37,6 @@ func (n Naming) Copy(owner string) string {
 func (n Naming) shares(owner string) bool {
 	_, err := hex.DecodeString(owner)
 	return strings.HasPrefix(n.record+owner, n.second) || (err == nil && len(owner) == 2*sha256.Size)
-}
-
-func (n Naming) orDefault() Naming {
-	if n == (Naming{}) {
-		return VDOConfigs
-	}
-	return n
 }
 
 // bounded returns prefix and owner, or a hash of the owner if it is too long or hashed is set.

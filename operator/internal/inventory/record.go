@@ -3,7 +3,6 @@ package inventory
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"io"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -24,15 +23,13 @@ func (i Inventory) Marshal() []byte {
 	return append(data, '\n')
 }
 
-func corrupt(name string, why error) (Inventory, error) {
-	return Inventory{}, fault.Errorf(fault.Corrupt, "read inventory", name,
-		"restore the ConfigMap from a backup; or delete it: installed drivers are adopted again", "%w", why)
-}
-
 // Parse parses a record; name is its origin, for errors. It refuses a record of another version, since writing it
 // would lose objects.
 func Parse(name string, data []byte) (Inventory, error) {
-	bad := func(format string, args ...any) (Inventory, error) { return corrupt(name, fmt.Errorf(format, args...)) }
+	bad := func(format string, args ...any) (Inventory, error) {
+		return Inventory{}, fault.Errorf(fault.Corrupt, "read inventory", name,
+			"restore the ConfigMap from a backup; or delete it: installed drivers are adopted again", format, args...)
+	}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	var r record
 	if err := dec.Decode(&r); err != nil {
