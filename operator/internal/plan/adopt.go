@@ -27,8 +27,8 @@ const (
 )
 
 // mayAdopt returns why a foreign object must not be adopted, or nil.
-func (in *Input) mayAdopt(live, desired *unstructured.Unstructured) error {
-	without := cmp.Or(in.WithoutIt, "take the driver out of the VDOConfig")
+func mayAdopt(live, desired *unstructured.Unstructured) error {
+	const without = "take the driver out of the VDOConfig"
 	subject := IDOf(live).Key.String()
 	refuse := func(hint, format string, args ...any) error {
 		return &fault.Error{Reason: fault.Conflict, Op: "take over", Subject: subject, Hint: hint, Err: fmt.Errorf(format, args...)}
@@ -56,7 +56,7 @@ func (in *Input) mayAdopt(live, desired *unstructured.Unstructured) error {
 	if owners := live.GetOwnerReferences(); len(owners) > 0 {
 		return refuse("remove the owner first, or "+without, "%s %s owns it", owners[0].Kind, owners[0].Name)
 	}
-	if isMirrorSet(live) && labels[render.LabelDriver] != string(drivers.MirrorSet) {
+	if IDOf(live).Group == mirrorset.Digests.Group && live.GetKind() == mirrorset.Digests.Kind && labels[render.LabelDriver] != string(drivers.MirrorSet) {
 		return refuse("apply its entries under another name, then delete it; or set spec.openShift.mirrorSet of the VDOConfig to Check and keep it",
 			"the operator did not make it, and entries that others need would be lost, for which OpenShift drains its nodes")
 	}
@@ -85,10 +85,6 @@ func otherSubjects(live, desired *unstructured.Unstructured, refuse func(hint, f
 		}
 	}
 	return nil
-}
-
-func isMirrorSet(o *unstructured.Unstructured) bool {
-	return o.GetKind() == mirrorset.Digests.Kind && o.GroupVersionKind().Group == mirrorset.Digests.Group
 }
 
 func isBinding(kind string) bool { return kind == "RoleBinding" || kind == "ClusterRoleBinding" }

@@ -51,12 +51,7 @@ func (in *Input) waits(s Step, known inventory.Entry) bool {
 	if in.Untrusted[s.Driver] == "" || (known.Release == s.Release && known.Rendered == s.Rendered) {
 		return false
 	}
-	return s.Cause == Release || in.rebuilt(s, known)
-}
-
-// rebuilt reports whether the bundle changed the contents of the same release.
-func (in *Input) rebuilt(s Step, known inventory.Entry) bool {
-	return s.Cause == Content && !sameBundle(known.Content, s.Content)
+	return s.Cause == Release || (s.Cause == Content && !sameBundle(known.Content, s.Content))
 }
 
 // sameBundle reports whether two contents have the same bundle part, whatever the program.

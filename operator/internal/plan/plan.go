@@ -90,9 +90,6 @@ type Input struct {
 	Retained map[matrix.Driver]Retention
 	// Others are foreign workloads of the same drivers.
 	Others []Other
-	// WithoutIt is the hint for avoiding a part whose object is foreign; default: "take the driver out of the
-	// VDOConfig".
-	WithoutIt string
 }
 
 // Step is the work on one object.
@@ -253,7 +250,7 @@ func (in *Input) step(o render.Object, id inventory.ID) Step {
 	s.of(live)
 	ours := recorded && Ours(live, known)
 	if !ours {
-		if err := in.mayAdopt(live, o.Unstructured); err != nil {
+		if err := mayAdopt(live, o.Unstructured); err != nil {
 			return s.conflict(err)
 		}
 		s.Adopts = id.Kind != "Namespace"

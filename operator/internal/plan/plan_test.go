@@ -391,7 +391,7 @@ func TestStepOfAnObjectThatIsNotWanted(t *testing.T) {
 func removed(t *testing.T, inv inventory.Inventory, live plan.Live, retained map[matrix.Driver]plan.Retention) (waves [][]string) {
 	t.Helper()
 	for {
-		wave := plan.Removal(inv, live, nil, retained).NextWave()
+		wave := plan.NextWave(plan.Removal(inv, live, nil, retained).Steps)
 		if len(wave) == 0 {
 			return waves
 		}

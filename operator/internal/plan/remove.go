@@ -47,10 +47,6 @@ func wave(s Step) int {
 // reverse is the order of removal of drivers, the reverse of that of installation.
 var reverse = []matrix.Driver{matrix.CSI, matrix.SnapshotController, matrix.CPI, matrix.CNI}
 
-func byRemoval(a, b Step) int {
-	return cmp.Or(wave(a)-wave(b), slices.Index(reverse, a.Driver)-slices.Index(reverse, b.Driver), a.Compare(b.Key))
-}
-
 func (in *Input) removals(desired map[inventory.Key]bool) []Step {
 	var steps []Step
 	for _, e := range in.Inventory.Entries() {
@@ -58,7 +54,9 @@ func (in *Input) removals(desired map[inventory.Key]bool) []Step {
 			steps = append(steps, in.removal(e))
 		}
 	}
-	slices.SortStableFunc(steps, byRemoval)
+	slices.SortStableFunc(steps, func(a, b Step) int {
+		return cmp.Or(wave(a)-wave(b), slices.Index(reverse, a.Driver)-slices.Index(reverse, b.Driver), a.Compare(b.Key))
+	})
 	return steps
 }
 
@@ -124,16 +122,11 @@ func (p Plan) keepMirrors() {
 	}
 }
 
-// Without returns the plan without the steps of the given drivers.
-func (p Plan) Without(drivers map[matrix.Driver]bool) Plan {
-	return Plan{Steps: slices.DeleteFunc(slices.Clone(p.Steps), func(s Step) bool { return drivers[s.Driver] })}
-}
-
 // NextWave returns the prunes to do now: those of the first wave in order that has any. The caller waits for them
 // before the next wave.
-func (p Plan) NextWave() []Step {
+func NextWave(all []Step) []Step {
 	var steps []Step
-	for _, s := range p.Steps {
+	for _, s := range all {
 		if s.Action == Prune && (len(steps) == 0 || wave(s) == wave(steps[0])) {
 			steps = append(steps, s)
 		}

@@ -147,7 +147,8 @@ func (p *pass) clearObjects(ctx context.Context, retentions map[matrix.Driver]pl
 		e, _ := p.inventory.Get(key)
 		unseen[e.Driver] = true
 	}
-	wave := removal.Without(unseen).NextWave()
+	isUnseen := func(s plan.Step) bool { return unseen[s.Driver] }
+	wave := plan.NextWave(slices.DeleteFunc(slices.Clone(removal.Steps), isUnseen))
 	if err := p.prune(ctx, wave); err != nil {
 		return false, err
 	}
@@ -207,7 +208,7 @@ func (a *applier) removals(ctx context.Context) error {
 		stays := a.facts.starts != nil && slices.Contains(a.requested(), s.Driver) // others still go
 		return stays || gated[s.Driver] != nil
 	})
-	if a.outcome.next.waits != "" || len((plan.Plan{Steps: steps}).NextWave()) == 0 {
+	if a.outcome.next.waits != "" || len(plan.NextWave(steps)) == 0 {
 		return nil
 	}
 	var of []matrix.Driver
@@ -215,7 +216,7 @@ func (a *applier) removals(ctx context.Context) error {
 		of = append(of, s.Driver)
 	}
 	a.wait("the removal of what is no longer wanted", of...)
-	wave := (plan.Plan{Steps: slices.DeleteFunc(steps, func(s plan.Step) bool { return a.out(s.Driver) })}).NextWave()
+	wave := plan.NextWave(slices.DeleteFunc(steps, func(s plan.Step) bool { return a.out(s.Driver) }))
 	if a.outcome.resolved != nil || len(wave) == 0 {
 		return nil //nolint:nilerr // reported elsewhere; here it only means: not now
 	}
