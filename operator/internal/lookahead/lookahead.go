@@ -23,11 +23,9 @@ type Question struct {
 	Requested []matrix.Driver // in order of installation
 }
 
-// Choose resolves the matrix with other facts and pins, from the given releases; nil means all that the matrix lists.
-func (q *Question) Choose(
-	facts matrix.Facts, pins matrix.Pins, from matrix.Available,
-) (matrix.Selection, *matrix.Refusal) {
-	return matrix.Resolve(q.Document, facts, pins, q.Policy, from)
+// Choose resolves the matrix with other facts.
+func (q *Question) Choose(facts matrix.Facts) (matrix.Selection, *matrix.Refusal) {
+	return matrix.Resolve(q.Document, facts, q.Pins, q.Policy, q.Available)
 }
 
 // Outlook is the result for the next upgrades of Kubernetes and the vCenters.
@@ -79,7 +77,7 @@ func (q *Question) arrive(facts matrix.Facts, oneWay []decide.OneWay) (moves []M
 	installed := map[matrix.Driver]matrix.Version{}
 	maps.Copy(installed, q.Facts.Installed)
 	q.Facts = facts
-	selection, refusal := q.Choose(facts, q.Pins, q.Available)
+	selection, refusal := q.Choose(facts)
 	if refusal != nil {
 		return nil, []string{refusal.Error()}
 	}
@@ -198,7 +196,7 @@ func (q *Question) installedLacks(d matrix.Driver, t Target) string {
 
 // bundleLacks returns which releases for a target the bundle lacks.
 func (q *Question) bundleLacks(t Target) string {
-	if _, refusal := q.Choose(t.Facts, q.Pins, q.Available); refusal == nil {
+	if _, refusal := q.Choose(t.Facts); refusal == nil {
 		return ""
 	}
 	selection, refusal := matrix.Resolve(q.Document, t.Facts, nil, matrix.Policy{Rules: q.Policy.Rules}, nil)

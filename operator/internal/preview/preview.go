@@ -135,7 +135,7 @@ type edges struct {
 
 func newEdges(ctx context.Context, o Options) (*edges, error) {
 	e := &edges{config: rest.CopyConfig(o.Config)}
-	e.config.Wrap(readsOnly)
+	e.config.Wrap(func(next http.RoundTripper) http.RoundTripper { return readOnly{next} })
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
 		if err := add(scheme); err != nil {
@@ -186,8 +186,6 @@ func (e *edges) candidate(ctx context.Context, config *v1alpha1.VDOConfig, refer
 	}
 	return is, would, nil
 }
-
-func readsOnly(next http.RoundTripper) http.RoundTripper { return readOnly{next} }
 
 type readOnly struct{ next http.RoundTripper }
 

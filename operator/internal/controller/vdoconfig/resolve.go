@@ -66,17 +66,6 @@ func (s *facts) ofMatrix() (lookahead.Question, error) {
 	}, err
 }
 
-// chooseReleases asks the matrix for the accepted bundle's releases for the site, without gates.
-func (s *facts) chooseReleases() decision {
-	if s.bundle == nil {
-		return decision{}
-	}
-	q, unread := s.ofMatrix()
-	d := answer(q, unread)
-	d.from = s.bundle
-	return d
-}
-
 // keep returns the desired releases, except for drivers that keep their state. With a gate these are all drivers, else
 // those with a gate or fault of their own.
 func (s *decided) keep(gate error, faults map[matrix.Driver]error) decision {
@@ -200,15 +189,19 @@ func requestedBy(rules map[matrix.Driver]matrix.Rule) []matrix.Driver {
 	return all
 }
 
-// answer chooses the releases. It is pure.
-func answer(q lookahead.Question, unread error) decision {
-	d := decision{reasons: map[matrix.Driver][]string{}, gated: map[matrix.Driver]string{},
+// chooseReleases asks the matrix for the accepted bundle's releases for the site, without gates.
+func (s *facts) chooseReleases() decision {
+	if s.bundle == nil {
+		return decision{}
+	}
+	d := decision{from: s.bundle, reasons: map[matrix.Driver][]string{}, gated: map[matrix.Driver]string{},
 		withdrawn: map[matrix.Driver]string{}, unfit: map[matrix.Driver]string{},
 		needs: map[matrix.Driver]matrix.Version{}}
+	q, unread := s.ofMatrix()
 	if unread != nil {
 		return d.refuse(q.Requested, unread, unread)
 	}
-	selection, refusal := q.Choose(q.Facts, q.Pins, q.Available)
+	selection, refusal := q.Choose(q.Facts)
 	d.warnings = selection.Warnings
 	for _, w := range selection.Warnings {
 		switch w.Code {
