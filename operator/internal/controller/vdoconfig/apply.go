@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
@@ -216,7 +215,6 @@ func (a *applier) lent(s plan.Step) plan.Step {
 	return s
 }
 
-// out reports whether this pass is finished with a driver.
 func (a *applier) out(d matrix.Driver) bool { return a.blocked[d] != nil || a.failed[d] != nil }
 
 // step runs one step and records its event. It returns the current object, or nil if it was deleted to be recreated.
@@ -258,7 +256,6 @@ func (p *result) wait(what string, of ...matrix.Driver) {
 	}
 }
 
-// ofAll reports whether all drivers wait.
 func (n nextStage) ofAll() bool { return n.waits != "" && len(n.of) == 0 }
 
 // waitsFor reports whether a driver of the group waits.
@@ -267,7 +264,6 @@ func (p *result) waitsFor(group revision.Group) bool {
 		slices.ContainsFunc(p.outcome.next.of, func(d matrix.Driver) bool { return revision.GroupOf(d) == group }))
 }
 
-// waitsForOthers reports whether a driver of another group waits.
 func (p *result) waitsForOthers(group revision.Group) bool {
 	return slices.ContainsFunc(p.outcome.next.of, func(d matrix.Driver) bool { return revision.GroupOf(d) != group })
 }
@@ -340,7 +336,10 @@ func (a *applier) open(g render.Wait, live *unstructured.Unstructured, written b
 	case render.Exists:
 		return live != nil
 	case render.RolledOut:
-		return !written && rolledOut(a.facts.observed, g.Object)
+		return !written && slices.ContainsFunc(a.facts.observed.All(), func(w assess.Workload) bool {
+			o := g.Object
+			return w.Kind == o.Kind && w.Namespace == o.Namespace && w.Name == o.Name && a.facts.observed.RolledOut(w)
+		})
 	case render.NodesInitialized:
 		return initialized(a.facts.observed, g.Nodes)
 	}
@@ -352,12 +351,6 @@ func established(crd *unstructured.Unstructured) bool {
 	return slices.ContainsFunc(conditions, func(item any) bool {
 		c, ok := item.(map[string]any)
 		return ok && c["type"] == "Established" && c["status"] == "True"
-	})
-}
-
-func rolledOut(o *assess.Observed, ref render.Ref) bool {
-	return slices.ContainsFunc(o.All(), func(w assess.Workload) bool {
-		return w.Kind == ref.Kind && w.Namespace == ref.Namespace && w.Name == ref.Name && o.RolledOut(w)
 	})
 }
 
@@ -374,10 +367,4 @@ func initialized(o *assess.Observed, names []string) bool {
 		}
 	}
 	return false
-}
-
-func (p *pass) logStep(ctx context.Context, s plan.Step) {
-	log.FromContext(ctx).Info("changed", "object", s.Key.String(), "action", s.Action, "driver", s.Driver, "release", s.Release,
-		"cause", s.Cause, "reason", s.Reason)
-	p.outcome.did = append(p.outcome.did, s)
 }

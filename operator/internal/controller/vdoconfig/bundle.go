@@ -449,17 +449,16 @@ func (d decision) untrusted() map[matrix.Driver]string {
 }
 
 // unrepaired returns the faults of installed drivers that no readable bundle contains.
-func (s *decided) unrepaired(d decision) map[matrix.Driver]error {
-	var all map[matrix.Driver]error
+func (s *decided) unrepaired(d decision) error {
+	var all []error
 	for driver, c := range s.upgrades.current {
-		if _, gated := d.gated[driver]; c.err == nil || !gated {
-			continue
+		if _, gated := d.gated[driver]; c.err != nil && gated {
+			all = append(all, fault.Errorf(fault.ReasonOf(c.err), "repair", c.id.String(),
+				"have the mirror serve "+c.bundle+" again, or resolve what gates the upgrade of "+string(driver),
+				"%w", c.err))
 		}
-		all = joined(all, driver, fault.Errorf(fault.ReasonOf(c.err), "repair", c.id.String(),
-			"have the mirror serve "+c.bundle+" again, or resolve what gates the upgrade of "+string(driver),
-			"%w", c.err))
 	}
-	return all
+	return fault.Join(all...)
 }
 
 // program identifies this program by the commit that it was built from: another one may render the same release

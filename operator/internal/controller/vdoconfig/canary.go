@@ -30,7 +30,6 @@ import (
 // the canary nodes, one at a time, and package rollout judges the new ones. A DaemonSet creates missing pods from its
 // newest template. The status names the nodes that got one so, and their pods are replaced after a rollback.
 
-// canaryPolicy returns the requested canary policy, nil if none.
 func (s *facts) canaryPolicy() *v1alpha1.Canary { return policyOf(&s.config.Spec).Canary }
 
 // canarySelector returns the selector of canary nodes; an invalid one selects none.
@@ -114,18 +113,13 @@ func (s *decided) canaryInterlock() string {
 // canaryStage replaces the next pod, and makes all later steps wait. It replaces none while the pass waits for another
 // condition or only repairs.
 func (a *applier) canaryStage(ctx context.Context) error {
-	cur, ok := a.inventory.Memory().Revisions[matrix.CSI].InForce()
+	cur, ok := a.history()[matrix.CSI].InForce()
 	frozen := cmp.Or(a.facts.frozen, fault.Text(a.rendering.refused[matrix.CSI]),
 		a.rendering.decision.current[matrix.CSI].revoked)
 	if !ok || frozen != "" || a.waitsForOthers(matrix.CSI) || a.outcome.next.ofAll() {
 		return nil
 	}
 	a.outcome.next = nextStage{waits: a.canaryWait(cur), of: []matrix.Driver{matrix.CSI}}
-	return a.replaceCanary(ctx)
-}
-
-func (a *applier) replaceCanary(ctx context.Context) error {
-	cur, _ := a.inventory.Memory().Revisions[matrix.CSI].InForce()
 	next := a.canaries().Replace
 	if next == nil || cur.Outcome != revision.Progressing || a.out(matrix.CSI) {
 		return nil
@@ -164,7 +158,7 @@ func (s *facts) soak() time.Duration {
 
 // canaryLook returns the state of the canary nodes, nil if all nodes may have the current revision.
 func (p *pass) canaryLook() *rollout.Canary {
-	if !p.facts.canaryOpen(p.inventory.Memory().Revisions) {
+	if !p.facts.canaryOpen(p.history()) {
 		return nil
 	}
 	c := p.canaries()
@@ -177,13 +171,6 @@ func (p *pass) canaryLook() *rollout.Canary {
 	why := condition.Cut(sentences(lacks...), maxText/2)
 	return &rollout.Canary{
 		Healthy: why == "", Idle: c.Idle, Soak: p.facts.soak(), Why: why, Gated: p.facts.followGated(),
-	}
-}
-
-func (p *pass) emitCanary(before, now revision.Record) {
-	if before.Canary.Open() && now.Canary != nil && now.Canary.Passed && p.facts.canaryPolicy() != nil {
-		p.emit(corev1.EventTypeNormal, "CanaryHealthy", "Upgrade",
-			fmt.Sprintf("the nodes that have revision %s first are healthy: the others follow", now.Name()))
 	}
 }
 

@@ -434,19 +434,6 @@ func (s *facts) remembered() v1alpha1.VDOConfigSpec {
 	return spec
 }
 
-// verifiedVCenters returns the vCenters of a spec that accepted the present credentials, and the names of the others.
-func (s *facts) verifiedVCenters(spec *v1alpha1.VDOConfigSpec) (verified map[string]render.VCenter, unverified []string) {
-	verified = map[string]render.VCenter{}
-	for _, name := range vCenterNames(spec) {
-		if vc := s.vcenters[name]; vc.verified {
-			verified[name] = vc.VCenter
-		} else {
-			unverified = append(unverified, name)
-		}
-	}
-	return verified, unverified
-}
-
 // others splits the foreign workloads: a snapshot-controller of any version serves as well as the operator's, another
 // driver is a conflict.
 func (s *facts) others() (conflicts []plan.Other, served bool) {
@@ -464,9 +451,15 @@ func (s *facts) others() (conflicts []plan.Other, served bool) {
 }
 
 // secrets returns the secret values that the output of drivers may contain: passwords of accounts and the mirror's
-// login. They are those of the request and of the live configuration.
+// login. They are those of the request and of the live configuration: running drivers may know no others.
 func (s *facts) secrets(live plan.Live) []string {
-	all := configuredPasswords(live)
+	var all []string
+	for _, key := range configured {
+		all = append(all, render.Passwords(secretData(live[key]))...)
+	}
+	for _, key := range copies {
+		all = append(all, login{data: secretData(live[key])[corev1.DockerConfigJsonKey]}.secrets()...)
+	}
 	for _, vc := range s.vcenters {
 		all = append(all, vc.read.Password)
 	}
@@ -477,16 +470,4 @@ func (s *facts) secrets(live plan.Live) []string {
 // configured are the Secrets with the drivers' configuration; see also copies.
 var configured = []inventory.Key{
 	{Kind: "Secret", Namespace: render.CPINamespace, Name: render.CPISecret}, {Kind: "Secret", Namespace: render.CSINamespace, Name: render.CSISecret},
-}
-
-// configuredPasswords returns the passwords of the live configuration: running drivers may know no others.
-func configuredPasswords(live plan.Live) []string {
-	var all []string
-	for _, key := range configured {
-		all = append(all, render.Passwords(secretData(live[key]))...)
-	}
-	for _, key := range copies {
-		all = append(all, login{data: secretData(live[key])[corev1.DockerConfigJsonKey]}.secrets()...)
-	}
-	return all
 }

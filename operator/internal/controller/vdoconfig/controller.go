@@ -33,7 +33,6 @@ package vdoconfig
 
 import (
 	"context"
-	"maps"
 	"strings"
 	"time"
 
@@ -43,6 +42,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
@@ -181,15 +181,13 @@ func (p *pass) run(ctx context.Context, frozen string) {
 	if err = p.collect(ctx); err == nil {
 		p.decide(ctx)
 	}
-	p.outcome.faults, p.outcome.notes = maps.Clone(p.faults), p.notes
-	p.outcome.spec, p.outcome.resolved = p.spec, p.facts.unresolved
+	p.outcome.notes, p.outcome.spec, p.outcome.resolved = p.notes, p.spec, p.facts.unresolved
 	if p.outcome.broken = err; err == nil {
 		err = p.install(ctx)
 	}
 	unseen := p.assess(ctx)
 	err, p.outcome.broken = fault.Join(err, unseen), fault.Join(p.outcome.broken, unseen)
-	p.outcome.applied = joinAll(p.outcome.faults, err)
-	p.outcome.applied = fault.Distinct(fault.Join(p.outcome.applied, p.judgeRevisions(ctx)))
+	p.outcome.applied = fault.Distinct(fault.Join(joinAll(p.faults, err), p.judgeRevisions(ctx)))
 }
 
 // install decides, renders, plans and applies.
@@ -201,7 +199,12 @@ func (p *pass) install(ctx context.Context) error {
 	}
 	p.outcome.resolved = fault.Join(p.outcome.resolved, s.gated, p.decision.refused)
 	rendered, err := s.render(p.decision)
-	p.rendered(rendered)
+	p.decision, p.outcome.spec = rendered.decision, rendered.spec
+	p.outcome.resolved = joinAll(rendered.refused, p.outcome.resolved)
+	p.outcome.notes = append(p.outcome.notes, rendered.Notes...)
+	if dropped := droppedBy(rendered); dropped != "" {
+		p.outcome.notes = append(p.outcome.notes, dropped)
+	}
 	if err != nil {
 		return err
 	}
@@ -212,15 +215,13 @@ func (p *pass) install(ctx context.Context) error {
 	}
 	drawn := s.plan(tried)
 	p.outcome.plan = &drawn
-	for d, why := range s.unrepaired(rendered.decision) {
-		p.outcome.faults = joined(p.outcome.faults, d, why)
-	}
+	unrepaired := s.unrepaired(rendered.decision)
 	p.planCandidate(ctx)
 	if stopped(&p.config.Spec) {
 		p.outcome.drift = p.config.Status.Drift
-		return drawn.Conflicts()
+		return fault.Join(unrepaired, drawn.Conflicts())
 	}
-	return p.apply(ctx, tried)
+	return fault.Join(unrepaired, p.apply(ctx, tried))
 }
 
 // droppedBy names the manual settings that an adoption drops, "" if none.
@@ -232,18 +233,11 @@ func droppedBy(r rendering) string {
 		strings.Join(r.Dropped, "; ")
 }
 
-func (p *pass) rendered(r rendering) {
-	p.decision, p.outcome.spec = r.decision, r.spec
-	p.outcome.resolved = joinAll(r.refused, p.outcome.resolved)
-	p.outcome.notes = append(p.outcome.notes, r.Notes...)
-	if dropped := droppedBy(r); dropped != "" {
-		p.outcome.notes = append(p.outcome.notes, dropped)
-	}
-}
-
 func (p *pass) changed(ctx context.Context, s plan.Step, note string) {
 	p.outcome.changed++
-	p.logStep(ctx, s)
+	p.outcome.did = append(p.outcome.did, s)
+	log.FromContext(ctx).Info("changed", "object", s.Key.String(), "action", s.Action, "driver", s.Driver,
+		"release", s.Release, "cause", s.Cause, "reason", s.Reason)
 	if note != "" {
 		p.emit(corev1.EventTypeNormal, eventReason(s), "Apply", note)
 	}

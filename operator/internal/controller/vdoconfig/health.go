@@ -52,7 +52,14 @@ func (p *pass) observe(ctx context.Context, look func(context.Context) (assess.O
 }
 
 func (p *pass) assessed(ctx context.Context) error {
-	live, err := p.readConfigured(ctx)
+	// The drivers' secrets are removed from quoted logs.
+	var holders []inventory.ID
+	for _, key := range slices.Concat(configured, copies) {
+		if e, ok := p.inventory.Get(key); ok {
+			holders = append(holders, e.ID)
+		}
+	}
+	live, _, err := p.Cluster.Read(ctx, holders)
 	if err != nil {
 		return err
 	}
@@ -64,18 +71,6 @@ func (p *pass) assessed(ctx context.Context) error {
 	})
 	p.outcome.report = &report
 	return nil
-}
-
-// readConfigured reads the drivers' configuration and login, whose secrets are removed from quoted logs.
-func (p *pass) readConfigured(ctx context.Context) (plan.Live, error) {
-	var all []inventory.ID
-	for _, key := range slices.Concat(configured, copies) {
-		if e, ok := p.inventory.Get(key); ok {
-			all = append(all, e.ID)
-		}
-	}
-	live, _, err := p.Cluster.Read(ctx, all)
-	return live, err
 }
 
 // judged returns the drivers to judge: the decided ones, and those that are requested or retained and exist or were
@@ -322,7 +317,10 @@ var told = map[revision.Outcome]struct{ kind, reason, note string }{
 
 func (p *pass) emitRevision(before revision.Record, known bool, r revision.Record) {
 	if known && before.Outcome == r.Outcome && before.Since.Equal(r.Since) {
-		p.emitCanary(before, r)
+		if before.Canary.Open() && r.Canary != nil && r.Canary.Passed && p.facts.canaryPolicy() != nil {
+			p.emit(corev1.EventTypeNormal, "CanaryHealthy", "Upgrade",
+				fmt.Sprintf("the nodes that have revision %s first are healthy: the others follow", r.Name()))
+		}
 		return
 	}
 	event, tells := told[r.Outcome]

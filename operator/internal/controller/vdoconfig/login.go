@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -102,13 +101,10 @@ func (l login) secrets() []string {
 // installedLogin returns the login of the drivers' pods, if they refer to any. Existing copies stay, and a missing one
 // is created without a login, so that no pods roll.
 func (p *pass) installedLogin() login {
-	if slices.ContainsFunc(copies, p.isRecorded) {
-		return login{data: []byte("{}"), kept: true}
+	for _, key := range copies {
+		if _, recorded := p.facts.inventory.Get(key); recorded {
+			return login{data: []byte("{}"), kept: true}
+		}
 	}
 	return login{}
-}
-
-func (p *pass) isRecorded(key inventory.Key) bool {
-	_, is := p.facts.inventory.Get(key)
-	return is
 }

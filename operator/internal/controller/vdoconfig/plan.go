@@ -280,9 +280,7 @@ type shown struct {
 	gated    string      // why the rest is not applied now
 }
 
-// status returns the plan for a person, within the limits of a status. It is pure.
-func (s shown) status() *v1alpha1.PlanStatus { return s.within(maxPlanSteps) }
-
+// within returns the plan for a person, with this many steps. It is pure.
 func (s shown) within(steps int) *v1alpha1.PlanStatus {
 	st := &v1alpha1.PlanStatus{Held: condition.Cut(s.gated, maxPlanGated)}
 	if from := s.decision.sources(); len(from) == 1 {
@@ -344,9 +342,10 @@ func planSteps(todo []plan.Step, most int) (listed []v1alpha1.PlanStep, omitted 
 func (p *result) planStatus(before *v1alpha1.PlanStatus) *v1alpha1.PlanStatus {
 	switch {
 	case p.outcome.foreseen != nil:
-		return p.outcome.foreseen.status()
+		return p.outcome.foreseen.within(maxPlanSteps)
 	case p.outcome.plan != nil:
-		return shown{decision: p.decision, plan: p.outcome.plan, done: p.outcome.did, gated: p.gateMessage()}.status()
+		s := shown{decision: p.decision, plan: p.outcome.plan, done: p.outcome.did, gated: p.gateMessage()}
+		return s.within(maxPlanSteps)
 	case p.outcome.applied != nil:
 		return before
 	}

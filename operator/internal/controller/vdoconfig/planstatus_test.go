@@ -27,7 +27,7 @@ func TestAPlanIsShownObjectByObject(t *testing.T) {
 		done, pruned, stepOf(plan.Unchanged, matrix.CPI, "Role", "same"), stepOf(plan.Keep, matrix.CSI, "StorageClass", "kept"),
 		stepOf(plan.Change, matrix.CSI, "Deployment", "b"), stepOf(plan.Create, matrix.CSI, "Deployment", "a"),
 		stepOf(plan.Wait, matrix.CPI, "DaemonSet", "z"), stepOf(plan.Prune, matrix.CSI, "ConfigMap", "old"),
-	}}}.status()
+	}}}.within(maxPlanSteps)
 	require.Equal(t, &v1alpha1.PlanStatus{
 		Bundle: "mirror.site/vdo@sha256:new", Releases: []string{"csi@3.7.3"}, Held: "spec.dryRun is set",
 		Actions: []v1alpha1.PlanCount{{Action: "change", Count: 1}, {Action: "create", Count: 1}, {Action: "keep", Count: 1}, {Action: "prune", Count: 1}, {Action: "unchanged", Count: 2}, {Action: "wait", Count: 1}},

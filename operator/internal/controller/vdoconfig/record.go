@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -77,51 +78,30 @@ func (r *Reconciler) activeConfig(ctx context.Context, config *v1alpha1.VDOConfi
 	if len(all.Items) < 2 {
 		return nil, nil
 	}
-	var claims []claim
+	ranks := map[*v1alpha1.VDOConfig]int{} // 2 with drivers or an invalid inventory, and 1 more with the finalizer
 	for i := range all.Items {
 		o := &all.Items[i]
-		if client.ObjectKeyFromObject(o) == client.ObjectKeyFromObject(config) {
+		if o.Name == config.Name {
 			o = config
 		}
-		c, err := r.claim(ctx, o)
-		if err != nil {
-			return nil, err
+		kept, err := r.load(ctx, o)
+		if err != nil && fault.ReasonOf(err) != fault.Corrupt {
+			return nil, err // the operator does not guess
 		}
-		claims = append(claims, c)
+		if ranks[o] = 0; err != nil || kept.Len() > 0 {
+			ranks[o] = 2
+		}
+		if controllerutil.ContainsFinalizer(o, v1alpha1.FinalizerDrivers) {
+			ranks[o]++
+		}
 	}
-	if first := slices.MinFunc(claims, claim.compare).config; first != config {
+	first := slices.MinFunc(slices.Collect(maps.Keys(ranks)), func(a, b *v1alpha1.VDOConfig) int {
+		return cmp.Or(ranks[b]-ranks[a], a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	if first != config {
 		return first, nil
 	}
 	return nil, nil
-}
-
-// claim is the rank of a VDOConfig among several.
-type claim struct {
-	config *v1alpha1.VDOConfig
-	rank   int // 2 with installed drivers, and 1 more with the finalizer
-}
-
-// claim fails if the inventory is unreadable now: the operator does not guess. An invalid inventory counts as installed
-// drivers.
-func (r *Reconciler) claim(ctx context.Context, o *v1alpha1.VDOConfig) (claim, error) {
-	kept, err := r.load(ctx, o)
-	if err != nil && fault.ReasonOf(err) != fault.Corrupt {
-		return claim{}, err
-	}
-	c := claim{config: o}
-	if err != nil || kept.Len() > 0 {
-		c.rank = 2
-	}
-	if controllerutil.ContainsFinalizer(o, v1alpha1.FinalizerDrivers) {
-		c.rank++
-	}
-	return c, nil
-}
-
-func (c claim) compare(o claim) int {
-	a, b := c.config, o.config
-	return cmp.Or(cmp.Compare(o.rank, c.rank), a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
-		cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
 func notActive(other *v1alpha1.VDOConfig) error {

@@ -109,19 +109,23 @@ func (s *facts) asRemembered(spec v1alpha1.VDOConfigSpec, d matrix.Driver) v1alp
 // inputOf returns the input for rendering a decision with a spec.
 func (s *facts) inputOf(r *rendering) (render.Input, error) {
 	from := r.decision.from
-	vcenters, unverified := s.verifiedVCenters(&r.spec)
 	r.mirrored, _ = s.ownEntries(r.decision.sources())
 	in := render.Input{
 		Origin: from.origin(), Mirrored: r.mirrored,
-		Releases: r.decision.releases, Spec: r.spec, VCenters: vcenters, Cluster: s.cluster,
+		Releases: r.decision.releases, Spec: r.spec, VCenters: map[string]render.VCenter{}, Cluster: s.cluster,
 		PullSecret: s.login.data, HashKey: s.hash,
 		Keep: map[matrix.Driver]bool{}, Canary: r.canary, OtherSources: map[matrix.Driver]render.Origin{},
 	}
 	for d, c := range r.decision.current {
 		in.OtherSources[d] = c.from.origin()
 	}
-	for _, d := range []matrix.Driver{matrix.CPI, matrix.CSI} {
-		isUnverified := func(name string) bool { return slices.Contains(unverified, name) }
+	for _, name := range vCenterNames(&r.spec) {
+		if vc := s.vcenters[name]; vc.verified {
+			in.VCenters[name] = vc.VCenter
+		}
+	}
+	for _, d := range checked {
+		isUnverified := func(name string) bool { return !s.vcenters[name].verified }
 		in.Keep[d] = s.keepsConfiguration(d, &r.spec) || slices.ContainsFunc(vCentersOf(d, &r.spec), isUnverified)
 	}
 	_, served := s.others()

@@ -1,6 +1,7 @@
 package vdoconfig
 
 import (
+	"context"
 	"encoding/base64"
 	"errors"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -22,6 +24,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drift"
@@ -304,20 +307,43 @@ func TestWithoutTheAcceptedBundleTheLastOneCounts(t *testing.T) {
 	}
 }
 
+// inventories has those of some VDOConfigs, which are not empty.
+type inventories struct {
+	cleared
+	of map[string]bool
+}
+
+func (i inventories) LoadInventory(_ context.Context, of types.NamespacedName) (l cluster.Loaded, _ error) {
+	if i.of[of.Name] {
+		l.Inventory = inventory.Of(inventory.Entry{})
+	}
+	return l, nil
+}
+
 // Who has installed something is in force, then who has the finalizer, then the older one, then by name.
 func TestWhoIsInForce(t *testing.T) {
-	is := func(name string, at int64, rank int) claim {
-		meta := metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.Unix(at, 0)}
-		return claim{config: &v1alpha1.VDOConfig{ObjectMeta: meta}, rank: rank}
+	is := func(name string, at int64, finalizers ...string) *v1alpha1.VDOConfig {
+		return &v1alpha1.VDOConfig{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "ns", Name: name, CreationTimestamp: metav1.Unix(at, 0), Finalizers: finalizers}}
 	}
-	for why, c := range map[string]struct{ first, second claim }{
-		"it has installed":     {is("z", 2, 2), is("a", 1, 1)},
-		"it has the finalizer": {is("z", 2, 3), is("a", 1, 2)},
-		"it is older":          {is("z", 1, 3), is("a", 2, 3)},
-		"its name is first":    {is("a", 1, 0), is("z", 1, 0)},
+	for why, c := range map[string]struct {
+		first, second *v1alpha1.VDOConfig
+		installed     map[string]bool
+	}{
+		"it has installed":     {is("z", 2), is("a", 1, v1alpha1.FinalizerDrivers), map[string]bool{"z": true}},
+		"it has the finalizer": {is("z", 2, v1alpha1.FinalizerDrivers), is("a", 1), nil},
+		"both have installed":  {is("z", 2, v1alpha1.FinalizerDrivers), is("a", 1), map[string]bool{"a": true, "z": true}},
+		"it is older":          {is("z", 1), is("a", 2), nil},
+		"its name is first":    {is("a", 1), is("z", 1), nil},
 	} {
-		require.Negative(t, c.first.compare(c.second), why)
-		require.Positive(t, c.second.compare(c.first), why)
+		r := gathering(t).Reconciler
+		r.Cluster = inventories{of: c.installed}
+		r.Client = fake.NewClientBuilder().WithScheme(r.Client.Scheme()).WithObjects(c.first, c.second).Build()
+		for _, config := range []*v1alpha1.VDOConfig{c.first, c.second} {
+			other, err := r.activeConfig(t.Context(), config)
+			require.NoError(t, err)
+			require.Equal(t, config == c.first, other == nil, why)
+		}
 	}
 }
 

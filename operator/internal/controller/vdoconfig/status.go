@@ -74,7 +74,6 @@ type outcome struct {
 // failures are why parts of the pass failed.
 type failures struct {
 	resolved   error                   // why no releases could or may be chosen
-	faults     map[matrix.Driver]error // by driver
 	applied    error                   // why objects could not be applied
 	broken     error                   // its part without a driver: the API server did not answer
 	failed     map[matrix.Driver]error // its part by driver: the API server refused
