@@ -43,7 +43,6 @@ func (m *Mirror) Explain(op, subject string, err error) error {
 	return f
 }
 
-// ofStatus returns the reason and hint for an HTTP status.
 func (m *Mirror) ofStatus(status int) (fault.Reason, string) {
 	switch {
 	case status == http.StatusUnauthorized && m.anonymous:

@@ -188,10 +188,6 @@ func copyLabels(b *v1alpha1.DriverBundle) map[string]string {
 	return map[string]string{labelManagedBy: managedBy, labelCopy: hex.EncodeToString(sum[:8])}
 }
 
-func digestLabels(b *v1alpha1.DriverBundle, d image.Digest) map[string]string {
-	return labels.Merge(copyLabels(b), labels.Set{labelDigest: d.Hex()[:63]})
-}
-
 // parts returns the ConfigMaps of a copy.
 func parts(b *v1alpha1.DriverBundle, d image.Digest, packed []byte) (out []*corev1.ConfigMap) {
 	chunks := slices.Collect(slices.Chunk(packed, partSize))
@@ -200,7 +196,7 @@ func parts(b *v1alpha1.DriverBundle, d image.Digest, packed []byte) (out []*core
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: b.Namespace,
 				Name:      partName(b, d, i),
-				Labels:    digestLabels(b, d),
+				Labels:    labels.Merge(copyLabels(b), labels.Set{labelDigest: d.Hex()[:63]}),
 				Annotations: map[string]string{
 					annotationPart: strconv.Itoa(i), annotationParts: strconv.Itoa(len(chunks)),
 				},
@@ -300,7 +296,6 @@ func (s *Store) readParts(ctx context.Context, b *v1alpha1.DriverBundle, d image
 	return packed, nil
 }
 
-// partName returns the name of the ConfigMap with a part of a copy.
 func partName(b *v1alpha1.DriverBundle, d image.Digest, i int) string {
 	return fmt.Sprintf("vdo-bundle-%s-%s-%d", copyLabels(b)[labelCopy], d.Hex()[:16], i)
 }

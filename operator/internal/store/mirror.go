@@ -89,16 +89,15 @@ func corruptAnswer(subject string, why error) error {
 // Resolve returns the current root of the DriverBundle's reference, and its tag ("" for a digest). For the accepted
 // root it makes only a HEAD request; it reads and hashes the manifest of any other one.
 func (m *Mirror) Resolve(ctx context.Context) (root ocispec.Descriptor, tag string, err error) {
-	ref := m.ref
-	if m.bundle.Spec.Versions != "" {
-		if tag, err = m.highest(ctx, m.bundle.Spec.Versions); err != nil {
+	identifier, tag := m.ref.Identifier(), m.ref.Tag()
+	if versions := m.bundle.Spec.Versions; versions != "" {
+		if tag, err = m.highest(ctx, versions); err != nil {
 			return root, "", err
 		}
-		root, err = m.root(ctx, tag)
-		return root, tag, err
+		identifier = tag
 	}
-	root, err = m.root(ctx, ref.Identifier())
-	return root, ref.Tag(), err
+	root, err = m.root(ctx, identifier)
+	return root, tag, err
 }
 
 // root returns the descriptor of an identifier. For the accepted digest the mirror's word suffices: nothing

@@ -16,9 +16,7 @@
 // targets of redirects; this machine's addresses are forbidden too. Each request is made once: the
 // controller retries. Every byte is verified by digest, from the root's on.
 //
-// Errors are faults with a remedy each: unreachable, 401, 403, 404, 429, 5xx, certificate, corrupt. They
-// contain no text of a registry's answer and no query of a URL. Otherwise a registry could make the
-// operator publish its text.
+// Errors are faults with a remedy each, see [Mirror.Explain].
 //
 // # The copy in the cluster
 //
@@ -117,34 +115,26 @@ func (s *Store) Contents(ctx context.Context, b *v1alpha1.DriverBundle) (c *bund
 	if known, ok := s.memory.Get(digest); ok {
 		return known.(*bundle.Contents), nil //nolint:forcetypeassert // nothing else is kept
 	}
-	c, fromCopy := s.contentsOfCopy(ctx, b, digest)
+	kept, fromCopy := s.readCopy(ctx, b, digest)
 	if fromCopy == nil {
-		s.memory.Add(digest, c)
-		return c, nil
+		c, fromCopy = contentsOf(ctx, kept, kept.head.Root)
 	}
-	c, fromMirror := s.contentsOfMirror(ctx, b, digest)
-	if fromMirror != nil {
-		return nil, fmt.Errorf("%w; nor is there a copy in the cluster: %w", fromMirror, fromCopy)
+	if fromCopy != nil {
+		var fromMirror error
+		if c, fromMirror = s.contentsOfMirror(ctx, b, digest); fromMirror != nil {
+			return nil, fmt.Errorf("%w; nor is there a copy in the cluster: %w", fromMirror, fromCopy)
+		}
 	}
 	s.memory.Add(digest, c)
 	return c, nil
 }
 
-// accepted returns the digest of the accepted bundle.
 func accepted(b *v1alpha1.DriverBundle) (image.Digest, error) {
 	if b.Status.Digest == "" {
 		return image.Digest{}, fault.Errorf(fault.NotFound, "read", "DriverBundle "+b.Name,
 			"see the conditions of the DriverBundle", "no bundle has been accepted yet")
 	}
 	return image.ParseDigest(b.Status.Digest)
-}
-
-func (s *Store) contentsOfCopy(ctx context.Context, b *v1alpha1.DriverBundle, digest image.Digest) (*bundle.Contents, error) {
-	c, err := s.readCopy(ctx, b, digest)
-	if err != nil {
-		return nil, err
-	}
-	return contentsOf(ctx, c, c.head.Root)
 }
 
 func (s *Store) contentsOfMirror(ctx context.Context, b *v1alpha1.DriverBundle, digest image.Digest) (*bundle.Contents, error) {
