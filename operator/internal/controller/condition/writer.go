@@ -46,22 +46,21 @@ func (w Writer) Write(ctx context.Context, before, after Object) error {
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	ready := meta.FindStatusCondition(after.GetConditions(), v1alpha1.ConditionReady).DeepCopy() // the answer overwrites after
 	if err := w.Client.Status().Patch(ctx, after, patch); err != nil {
-		return writeFault(after, err)
+		f := fault.Errorf(fault.Internal, "write status of", client.ObjectKeyFromObject(after).String(), "", "patch: %w", err)
+		if apierrors.IsConflict(err) {
+			f.Reason = fault.Conflict
+		}
+		return f
 	}
 	if reported(meta.FindStatusCondition(before.GetConditions(), v1alpha1.ConditionReady), ready) {
 		log.FromContext(ctx).Info("status changed", "ready", ready.Status, "reason", ready.Reason, "message", ready.Message)
-		w.record(after, ready)
+		kind := corev1.EventTypeNormal
+		if ready.Status == metav1.ConditionFalse {
+			kind = corev1.EventTypeWarning
+		}
+		w.Recorder.Eventf(after, nil, kind, ready.Reason, "Reconcile", "%s", Cut(ready.Message, MaxNote))
 	}
 	return nil
-}
-
-// record emits an event for Ready. The note is an argument, since a message may have a percent sign.
-func (w Writer) record(about Object, ready *metav1.Condition) {
-	kind := corev1.EventTypeNormal
-	if ready.Status == metav1.ConditionFalse {
-		kind = corev1.EventTypeWarning
-	}
-	w.Recorder.Eventf(about, nil, kind, ready.Reason, "Reconcile", "%s", Cut(ready.Message, MaxNote))
 }
 
 // reported reports whether the change of Ready is worth an event. Progress of work is not: it may cover thousands of
@@ -74,12 +73,4 @@ func reported(before, now *metav1.Condition) bool {
 		return true
 	}
 	return now.Reason != ReasonProgressing && before.Message != now.Message
-}
-
-func writeFault(o Object, err error) error {
-	f := fault.Errorf(fault.Internal, "write status of", client.ObjectKeyFromObject(o).String(), "", "patch: %w", err)
-	if apierrors.IsConflict(err) {
-		f.Reason = fault.Conflict
-	}
-	return f
 }
