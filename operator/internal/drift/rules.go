@@ -11,10 +11,6 @@
 // Only listed fields may be left to others (see [allowed]): single labels and annotations. Deployments and
 // DaemonSets add the number, placement, resources and replacement of pods. All other fields define an object, the
 // permissions it gives, or what runs with which permissions. An editor of a VDOConfig must not turn their repair off.
-//
-// # Contests
-//
-// Another manager may set a field again after each repair: see [Repaired].
 package drift
 
 import (
@@ -158,7 +154,6 @@ func follow(desired, live any, path []string) (value any, fields []string) {
 	return live, fields
 }
 
-// at returns the item of a list at an index.
 func at(list []any, token string) map[string]any {
 	i, err := strconv.Atoi(token)
 	if err != nil || i < 0 || i >= len(list) {

@@ -109,8 +109,14 @@ type Target struct {
 // releases must support it before the upgrade, and the bundle must have releases for it. For a cloud provider and
 // Kubernetes only the bundle counts: each release serves one minor.
 func (q *Question) Outlook() Outlook {
+	all := []Target{Kubernetes(q.Facts, q.Facts.Kubernetes.Minor().Next())}
+	for i, vc := range q.Facts.VCenters {
+		for _, next := range following(vc.Version) {
+			all = append(all, VCenter(q.Facts, i, next))
+		}
+	}
 	var a Outlook
-	for _, t := range q.targets() {
+	for _, t := range all {
 		a.Looked = append(a.Looked, t.Name)
 		for _, why := range q.lacks(t) {
 			a.Lacks = append(a.Lacks, t.Name+": "+why)
@@ -126,16 +132,6 @@ func (q *Question) lacks(t Target) []string {
 		all = append(all, q.installedLacks(d, t))
 	}
 	return slices.DeleteFunc(append(all, q.bundleLacks(t)), func(why string) bool { return why == "" })
-}
-
-func (q *Question) targets() []Target {
-	all := []Target{Kubernetes(q.Facts, q.Facts.Kubernetes.Minor().Next())}
-	for i, vc := range q.Facts.VCenters {
-		for _, next := range following(vc.Version) {
-			all = append(all, VCenter(q.Facts, i, next))
-		}
-	}
-	return all
 }
 
 // Kubernetes returns the upgrade to a minor.

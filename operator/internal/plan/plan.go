@@ -14,15 +14,10 @@
 //   - A CSIDriver is never recreated. Workloads and bindings of ours are, if an immutable field (selector, roleRef)
 //     has to change.
 //   - The inventory identifies our objects by UID.
-//   - An object of the same name that is not in the inventory is adopted if that is safe. Then it has no other manager
-//     (Helm, a GitOps tool, OpenShift, OLM, an owner, a managed-by label) and the right immutable fields. A binding
-//     also names no subject that we would drop. So drivers of the earlier operator or of upstream's manifests are
-//     upgraded in place. An adopted object is ours: it is removed with the VDOConfig.
-//   - The cloud provider of upstream's deprecated manifests selects its pods by another label. It is adopted by a
-//     [Recreate], since it has no volumes. Its location and that selector identify it; any other selector is a
-//     conflict. It stays unchanged while its configuration cannot be replaced yet.
-//   - A workload is not recreated before the API server has accepted the new one as an update of the old ([Trial]).
-//     A rule for creations alone is checked only afterwards.
+//   - An object of the same name that is not in the inventory is adopted if it has no other manager, the right immutable
+//     fields, and no subject that we would drop. Then it is ours, and removed with the VDOConfig.
+//   - The cloud provider of upstream's deprecated manifests, which selects its pods by another label, is adopted by a
+//     [Recreate], since it has no volumes. Before that, the API server must accept the new workload ([Trial]).
 //   - An unsafe step is a [Conflict]: a fault with a remedy. A driver with a conflict stays unchanged, the others
 //     go on.
 package plan
@@ -277,7 +272,6 @@ func (in *Input) step(o render.Object, id inventory.ID) Step {
 	return s.compare(live, dry.Object)
 }
 
-// of records the precondition of a delete of the live object.
 func (s *Step) of(live *unstructured.Unstructured) {
 	s.UID, s.ResourceVersion = string(live.GetUID()), live.GetResourceVersion()
 	s.Deleting = !live.GetDeletionTimestamp().IsZero()

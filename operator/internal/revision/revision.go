@@ -1,5 +1,5 @@
 // Package revision has the history of what a VDOConfig was installed from: bundles, the releases chosen from them, and
-// the outcome of each. It is pure.
+// the outcome of each. It is a part of the inventory. The package is pure.
 //
 // # Groups
 //
@@ -9,11 +9,6 @@
 // A [Revision] is a bundle, REPOSITORY@DIGEST, and the releases of one group that were chosen from it. Its name is the
 // beginning of a hash of both, so the same bundle and releases always have the same name. The candidate of all groups
 // is named in the same way: people approve it.
-//
-// # Storage
-//
-// The [Histories] are a part of the inventory, which is written before any other object. The cluster keeps copies of
-// the bundles of current revisions and of rollback targets (package store), so repair and rollback need no mirror.
 //
 // # Outcomes
 //
