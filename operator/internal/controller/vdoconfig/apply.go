@@ -32,9 +32,8 @@ type applier struct {
 }
 
 // apply stops before the first write if a trust policy changed after the check of the bundle: reading, rendering and
-// dry runs take a while. It writes the records, then applies each stage's steps and evaluates the next stage's
-// conditions. It skips drivers with a conflict. A failed driver stops for this pass, and so do drivers that are not
-// installed yet.
+// dry runs take a while. It writes the records, then applies stage by stage. It skips drivers with a conflict. A failed
+// driver stops for this pass, and so do drivers that are not installed yet.
 func (p *pass) apply(ctx context.Context, in planned) error {
 	changed, err := p.policyChanged(ctx)
 	if p.outcome.broken = err; changed || err != nil {
@@ -159,8 +158,7 @@ func (a *applier) takesOver() bool {
 	return cloud && a.blocked[matrix.CPI] == nil || storage && a.blocked[matrix.CSI] == nil
 }
 
-// stage applies a stage's steps, records them, and evaluates the next stage's conditions. While the pass waits for a
-// condition, only repairs go on.
+// stage applies and records a stage's steps, and evaluates the next stage's conditions.
 func (a *applier) stage(ctx context.Context, stage render.Stage) error {
 	inv := a.inventory
 	written := map[inventory.Key]bool{}

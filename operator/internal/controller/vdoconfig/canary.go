@@ -25,10 +25,9 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/rollout"
 )
 
-// An upgrade of the storage driver comes to canary nodes first (spec.upgradePolicy.canary). Meanwhile the write that
-// brings the new template also stops the node plugin's DaemonSets from replacing pods. The operator deletes the pods on
-// the canary nodes, one at a time, and package rollout judges the new ones. A DaemonSet creates missing pods from its
-// newest template. The status names the nodes that got one so, and their pods are replaced after a rollback.
+// While an upgrade of the storage driver is on canary nodes only, the node plugin's DaemonSets have the new template and
+// replace no pods by themselves. The operator deletes the pods on the canary nodes, one at a time, and package rollout
+// judges the new ones. The status names other nodes whose missing pod came from the new template.
 
 func (s *facts) canaryPolicy() *v1alpha1.Canary { return policyOf(&s.config.Spec).Canary }
 

@@ -39,9 +39,6 @@ type checks struct {
 	bundleChecked bool // this pass checked the bundle's contents
 }
 
-// answered reports whether the checks of cluster and vCenters answered the present request.
-func (c *checks) answered() bool { return c.ran && !c.pending }
-
 // reported reports whether a result exists; without one the status stays unchanged.
 func (c *checks) reported() bool { return c.ran || c.bundleChecked }
 
@@ -99,7 +96,6 @@ func settled(was *v1alpha1.PreflightStatus, q preflight.Question, a *preflight.A
 	return c
 }
 
-// keeps reports whether a running driver keeps its configuration.
 func (c *checks) keeps(d matrix.Driver) bool { return c.pending || c.gates[d].Configuration }
 
 // keepConfiguration replaces requested settings by those that drivers run with. It does so if the drivers would not
@@ -227,15 +223,16 @@ func (s *decided) withImages() checks {
 // vCenters. Before these answer the present request, only a lack in the bundle gates. It is pure.
 func (c checks) with(found []preflight.Result) checks {
 	c.bundleChecked = true
+	answered := c.ran && !c.pending
 	switch {
 	case c.status != nil && c.status.CheckedAt != nil:
 		c.status = preflight.Merged(c.status, found)
 	case len(found) > 0:
 		c.status = preflight.Status(found)
-	case !c.answered():
+	case !answered:
 		c.status = nil
 	}
-	if c.gates = preflight.Gate(found); c.answered() {
+	if c.gates = preflight.Gate(found); answered {
 		c.gates = preflight.Gate(preflight.Listed(c.status))
 	}
 	return c

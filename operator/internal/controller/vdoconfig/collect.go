@@ -139,7 +139,11 @@ func (p *pass) collect(ctx context.Context) error {
 		p.fault(d, why)
 	}
 	p.site.Installed = installed(p.observed, p.facts.inventory)
-	p.site.Distribution = p.distributionOf()
+	if p.Cluster.Serves(schema.GroupKind{Group: "config.openshift.io", Kind: "ClusterVersion"}) {
+		p.site.Distribution = openshift
+	} else if sp := p.spec.StorageProvider; sp != nil {
+		p.site.Distribution = sp.ClusterDistribution
+	}
 	_, p.starts = upgradePolicy(&p.config.Spec, false)
 	read := []func(context.Context) error{
 		p.collectBundle, p.collectOpenShift, p.collectVCenters, p.collectChecks, p.collectCluster, p.collectMirrors,
@@ -175,16 +179,6 @@ func installed(o *assess.Observed, inv inventory.Inventory) map[matrix.Driver]ma
 	}
 	maps.Copy(recorded, all)
 	return recorded
-}
-
-func (p *pass) distributionOf() string {
-	if p.Cluster.Serves(schema.GroupKind{Group: "config.openshift.io", Kind: "ClusterVersion"}) {
-		return openshift
-	}
-	if sp := p.spec.StorageProvider; sp != nil {
-		return sp.ClusterDistribution
-	}
-	return ""
 }
 
 func (p *pass) collectCluster(ctx context.Context) error {
@@ -415,7 +409,6 @@ func hasPods(inv inventory.Inventory, d matrix.Driver) bool {
 	return slices.ContainsFunc(inv.Entries(), func(e inventory.Entry) bool { return e.Driver == d && e.Release != "" && isWorkload(e.Key) })
 }
 
-// notRequested returns the drivers that are installed and not requested.
 func (s *facts) notRequested() []matrix.Driver {
 	requested := s.requested()
 	return slices.DeleteFunc(s.inventory.Drivers(), func(d matrix.Driver) bool { return slices.Contains(requested, d) })

@@ -190,7 +190,6 @@ func (p *pass) run(ctx context.Context, frozen string) {
 	p.outcome.applied = fault.Distinct(fault.Join(joinAll(p.faults, err), p.judgeRevisions(ctx)))
 }
 
-// install decides, renders, plans and applies.
 func (p *pass) install(ctx context.Context) error {
 	s := &p.decided
 	p.decision = s.resolve()

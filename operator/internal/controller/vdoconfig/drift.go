@@ -75,7 +75,6 @@ func listed(all []v1alpha1.DriftStatus) []v1alpha1.DriftStatus {
 	return all[:min(len(all), maxDrift)]
 }
 
-// driftOf returns the entry of a step's object, based on its earlier one.
 func (a *applier) driftOf(s plan.Step, was v1alpha1.DriftStatus) v1alpha1.DriftStatus {
 	e := v1alpha1.DriftStatus{
 		Driver: string(s.Driver), Kind: s.Kind, Namespace: s.Namespace, Name: s.Name,

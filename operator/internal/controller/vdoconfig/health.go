@@ -138,10 +138,6 @@ func nodes(rep *assess.Report) []v1alpha1.NodeStatus {
 	return all
 }
 
-// unseen reports whether the effect of this pass's changes is unknown. An API server that did not answer before any
-// change has a grace period.
-func (p *result) unseen() bool { return p.outcome.report == nil && p.outcome.changed > 0 }
-
 // Reasons of the condition Upgraded, besides those of package decide.
 const reasonRolledBack = "RolledBack"
 
@@ -219,7 +215,7 @@ func (p *pass) clockPaused(cur revision.Record) bool {
 		return p.facts.faults[d] != nil || condition.Passing(p.outcome.failed[d]) || p.stuck(d)
 	})
 	return own || p.outcome.broken != nil || p.facts.gated != nil ||
-		p.facts.waiting != "" || p.facts.sets.taking.rolls
+		p.facts.waiting != "" || p.facts.sets.rolls
 }
 
 // stuck reports whether a driver is behind, or uses a vCenter that is down or unchecked.
@@ -241,12 +237,14 @@ func (p *pass) lookAt(cur revision.Record) rollout.Facts {
 	report := p.outcome.report
 	// An earlier stage waits.
 	comes := group == matrix.CSI && !cur.Returned && p.waitsForOthers(group)
+	own := func(s plan.Step) bool { return revision.GroupOf(s.Driver) == group }
 	l := rollout.Facts{
 		Now: p.facts.at0(), Deadline: policyOf(&p.config.Spec).HealthDeadline.Duration, Attempt: p.facts.attempt(),
-		Complete:    !p.waitsFor(group) && !comes && !p.wrote(group) && p.outcome.broken == nil,
+		Complete:    !p.waitsFor(group) && !comes && !slices.ContainsFunc(p.outcome.did, own) && p.outcome.broken == nil,
 		ClockPaused: comes || p.mayLackOthers(group) || p.clockPaused(cur),
 	}
 	var drivers []matrix.Driver
+	lacks := ""
 	for _, name := range cur.Drivers() {
 		d := matrix.Driver(name)
 		h, judged := report.Drivers[d]
@@ -257,6 +255,9 @@ func (p *pass) lookAt(cur revision.Record) rollout.Facts {
 		l.Complete = l.Complete && h.Complete && h.Version == cur.Version(name) && p.outcome.failed[d] == nil &&
 			!p.behind(d)
 		l.Why = sentences(l.Why, fault.Text(p.outcome.failed[d]))
+		if text := message(h); text != "" {
+			lacks = sentences(lacks, name+": "+text)
+		}
 	}
 	for _, w := range p.facts.observed.All() {
 		if !w.Foreign && slices.Contains(drivers, w.Driver) && w.Version == cur.Version(string(w.Driver)) {
@@ -270,23 +271,8 @@ func (p *pass) lookAt(cur revision.Record) rollout.Facts {
 	}
 	l.Complete = l.Complete && l.Canary == nil && len(drivers) > 0 // none is judged of a group that is being removed
 	l.Findings = findingsOf(report, drivers)
-	l.Why = sentences(lacks(report, drivers), l.Why)
+	l.Why = sentences(lacks, l.Why)
 	return l
-}
-
-// wrote reports whether this pass changed objects of a group. Changes of others do not count against it.
-func (p *result) wrote(group revision.Group) bool {
-	return slices.ContainsFunc(p.outcome.did, func(s plan.Step) bool { return revision.GroupOf(s.Driver) == group })
-}
-
-func lacks(report *assess.Report, of []matrix.Driver) string {
-	var all []string
-	for _, d := range of {
-		if text := message(report.Drivers[d]); text != "" {
-			all = append(all, string(d)+": "+text)
-		}
-	}
-	return strings.Join(all, "; ")
 }
 
 // behind reports whether a driver stays unchanged because no readable bundle has its release of the current revision.

@@ -48,8 +48,9 @@ type mirrorSets struct {
 	leads         bool                   // the operator configures OpenShift's nodes by its own set
 	own           mirrorset.Entries      // of the operator's own set
 	rules, others []preflight.MirrorRule // of all sets, and of foreign ones
-	taking        taking                 // the progress of nodes with the operator's set
 	mirrors       *preflight.Mirrors     // of the nodes, if pods use upstream's image names
+	lacking       string                 // what nodes do not have yet of the operator's set, "" if they have it
+	rolls         bool                   // nodes apply it now
 }
 
 // collectSets reads the nodes' mirror configuration: foreign sets and the operator's own. If that is unreadable, the
@@ -176,26 +177,19 @@ func (p *pass) mayWrite(ctx context.Context, o render.Object) error {
 // their images on a node, and the upgrade would be rolled back without a fault. So an upgrade waits until all
 // MachineConfigPools are up to date.
 
-// taking is the nodes' progress with the operator's set.
-type taking struct {
-	waits string // what nodes do not have yet, "" if they have it
-	rolls bool   // nodes apply it now
-}
-
-// collectPools reads the progress of the nodes with the set.
 func (p *pass) collectPools(ctx context.Context, set *unstructured.Unstructured) error {
 	pools, err := p.Cluster.MachineConfigPools(ctx)
 	if err != nil && fault.ReasonOf(err) != fault.Forbidden {
 		return err
 	}
-	t, name, written := &p.sets.taking, plan.IDOf(set).String(), writtenAt(set)
-	t.waits, t.rolls = decide.PoolsChange(name, written, pools, p.now), decide.PoolsRoll(written, pools, p.now)
-	if err == nil {
+	name, written := plan.IDOf(set).String(), writtenAt(set)
+	p.sets.lacking = decide.PoolsChange(name, written, pools, p.now)
+	if p.sets.rolls = decide.PoolsRoll(written, pools, p.now); err == nil {
 		return nil
 	}
-	t.waits = "the operator cannot read whether nodes have applied " + name + ": " + fault.Text(err)
+	p.sets.lacking = "the operator cannot read whether nodes have applied " + name + ": " + fault.Text(err)
 	if !p.ignores("MachineConfigPools") && p.namesUpstream() {
-		p.notes = append(p.notes, "upgrades wait: "+t.waits)
+		p.notes = append(p.notes, "upgrades wait: "+p.sets.lacking)
 	}
 	return nil
 }
@@ -224,7 +218,7 @@ func (s *facts) poolsChange() string {
 		return ""
 	}
 	if s.sets.mirrors == nil || s.sets.mirrors.Own == "" {
-		return s.sets.taking.waits
+		return s.sets.lacking
 	}
 	entries, _ := s.ownEntries([]*opened{s.bundle})
 	var lacks []string
@@ -236,5 +230,5 @@ func (s *facts) poolsChange() string {
 	if len(lacks) > 0 {
 		return s.sets.mirrors.Own + " is written first, and lacks mirrors of: " + few(lacks)
 	}
-	return s.sets.taking.waits
+	return s.sets.lacking
 }

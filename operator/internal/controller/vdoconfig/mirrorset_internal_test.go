@@ -128,7 +128,7 @@ func TestWhatOfTheMirrorSetAnUpgradeWaitsFor(t *testing.T) {
 			require.Contains(t, got, says, name)
 		}
 		require.Empty(t, g.othersChange(false), "nothing is in force")
-		require.True(t, g.sets.taking.rolls, name)
+		require.True(t, g.sets.rolls, name)
 	}
 }
 

@@ -320,7 +320,6 @@ func has(steps []plan.Step, key inventory.Key) bool {
 	return slices.ContainsFunc(steps, func(s plan.Step) bool { return s.Key == key })
 }
 
-// planSteps returns the first steps, and the number of the others.
 func planSteps(todo []plan.Step, most int) (listed []v1alpha1.PlanStep, omitted int) {
 	slices.SortStableFunc(todo, func(a, b plan.Step) int {
 		return cmp.Or(slices.Index(inOrder, a.Driver)-slices.Index(inOrder, b.Driver), a.Compare(b.Key))

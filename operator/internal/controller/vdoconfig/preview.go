@@ -105,7 +105,15 @@ func (r *Reconciler) Preview(ctx context.Context, config *v1alpha1.VDOConfig, a 
 		return nil, err
 	}
 	path, end := q.Path(p.upgrades.oneWay, upgrades)
-	out := p.previewed(path, end)
+	s := &p.facts
+	out := &Preview{Bundle: s.bundle.reference(), Signers: s.bundle.source.Status.VerifiedBy, Path: path,
+		Kubernetes: s.kubernetes.reported, Ahead: p.decision.outlook.Lacks, Warnings: slices.Clone(s.notes)}
+	for _, vc := range s.site.VCenters {
+		out.VCenters = append(out.VCenters, PreviewVCenter{vc.Name, vc.Version.String()})
+	}
+	if slices.ContainsFunc(path, func(h lookahead.Step) bool { return len(h.Lacks) > 0 }) {
+		out.Fetch = s.fetching(end)
+	}
 	p.atTheEnd(ctx, free, end, out)
 	p.explain(out)
 	return out, nil
@@ -178,20 +186,6 @@ func (a Assume) upgrades(s *facts) ([]lookahead.Upgrade, error) {
 		all = append(all, func(f matrix.Facts) lookahead.Target { return lookahead.Kubernetes(f, m) })
 	}
 	return all, nil
-}
-
-func (p *pass) previewed(path []lookahead.Step, end matrix.Facts) *Preview {
-	s := &p.facts
-	out := &Preview{Bundle: s.bundle.reference(), Signers: s.bundle.source.Status.VerifiedBy, Path: path,
-		Kubernetes: s.kubernetes.reported, Ahead: p.decision.outlook.Lacks}
-	for _, vc := range s.site.VCenters {
-		out.VCenters = append(out.VCenters, PreviewVCenter{vc.Name, vc.Version.String()})
-	}
-	if slices.ContainsFunc(path, func(h lookahead.Step) bool { return len(h.Lacks) > 0 }) {
-		out.Fetch = s.fetching(end)
-	}
-	out.Warnings = append(out.Warnings, s.notes...)
-	return out
 }
 
 // atTheEnd decides and plans for the site at the end of a route.
@@ -313,7 +307,6 @@ func gatedBecause(driver string, err error) []Gated {
 	return []Gated{{Reason: string(fault.ReasonOf(err)), Driver: driver, Message: err.Error(), Do: fault.HintOf(err)}}
 }
 
-// planPreview plans an assumed site with a dry run.
 func (p *pass) planPreview(ctx context.Context, s *shown) error {
 	if p.decision.refused != nil {
 		return p.decision.refused
@@ -331,7 +324,6 @@ func (p *pass) planPreview(ctx context.Context, s *shown) error {
 	return nil
 }
 
-// withoutGates returns the site without any gates.
 func (s *decided) withoutGates() decided {
 	free := *s
 	free.ungated, free.bundleGated, free.upgrades, free.checks = true, false, upgrades{}, checks{}

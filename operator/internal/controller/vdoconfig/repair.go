@@ -28,19 +28,12 @@ type rendering struct {
 	blocked map[matrix.Driver]error
 }
 
-// These are the fallbacks of a driver that cannot be rendered, in their order.
-const (
-	asDecided = iota
-	asItWas   // the installed release with the last rendered settings
-	leftOut   // the driver stays unchanged
-)
-
-// render renders the decision, each driver as near to it as possible. So an invalid field of the spec or a refused new
-// release prevents no repair of its driver, and nothing of other drivers.
+// render renders the decision, each driver as near to it as possible: else the installed release with the last rendered
+// settings, else unchanged. So an invalid field of the spec or a refused new release prevents no repair of its driver.
 func (s *decided) render(d decision) (rendering, error) {
-	level, why := map[matrix.Driver]int{}, map[matrix.Driver]error{}
+	refusals, why := map[matrix.Driver]int{}, map[matrix.Driver]error{}
 	for {
-		r, in, err := s.input(d, level, why)
+		r, in, err := s.input(d, refusals, why)
 		if err == nil && len(r.decision.releases) > 0 {
 			r.Rendered, err = render.Render(in)
 		}
@@ -52,7 +45,7 @@ func (s *decided) render(d decision) (rendering, error) {
 			return r, err
 		}
 		for driver, err := range failed {
-			if level[driver]++; why[driver] == nil {
+			if refusals[driver]++; why[driver] == nil {
 				why[driver] = err
 			}
 		}
@@ -61,12 +54,12 @@ func (s *decided) render(d decision) (rendering, error) {
 
 // input returns the input of a rendering with fallbacks, and what is known about them.
 func (s *decided) input(
-	d decision, level map[matrix.Driver]int, why map[matrix.Driver]error,
+	d decision, refusals map[matrix.Driver]int, why map[matrix.Driver]error,
 ) (rendering, render.Input, error) {
 	r := rendering{Rendered: &render.Rendered{}, spec: s.spec, decision: d, canary: s.canarying()}
 	stay := *s
 	stay.upgrades.gates = maps.Clone(s.upgrades.gates)
-	for driver := range level {
+	for driver := range refusals {
 		r.refused = joined(r.refused, driver, why[driver])
 		stay.upgrades.gates = joined(stay.upgrades.gates, revision.GroupOf(driver), why[driver])
 		if driver == matrix.CSI {
@@ -77,8 +70,8 @@ func (s *decided) input(
 	if r.refused != nil {
 		r.decision = stay.resolve()
 	}
-	for driver, is := range level {
-		if is == leftOut {
+	for driver, times := range refusals {
+		if times > 1 {
 			r.decision = r.decision.without(driver, why[driver].Error())
 		}
 	}
@@ -86,7 +79,7 @@ func (s *decided) input(
 		return r, render.Input{}, nil
 	}
 	in, err := s.inputOf(&r)
-	for driver := range level {
+	for driver := range refusals {
 		in.Keep[driver] = true
 	}
 	return r, in, err
@@ -106,7 +99,6 @@ func (s *facts) asRemembered(spec v1alpha1.VDOConfigSpec, d matrix.Driver) v1alp
 	return spec
 }
 
-// inputOf returns the input for rendering a decision with a spec.
 func (s *facts) inputOf(r *rendering) (render.Input, error) {
 	from := r.decision.from
 	r.mirrored, _ = s.ownEntries(r.decision.sources())
@@ -149,7 +141,9 @@ func (s *decided) remember(inv inventory.Inventory, r rendering) inventory.Inven
 		if !r.isUnchanged(matrix.CSI) && (r.spec.StorageProvider != nil || !hasPods(inv, matrix.CSI)) {
 			now.StorageProvider = r.spec.StorageProvider.DeepCopy()
 		}
-		now.Drivers, now.Patches = r.customized(was)
+		settings, patches := ofDrivers(r.isUnchanged) // these have the earlier ones
+		now.Drivers = instead(podSettings(r.spec.Drivers), was.Drivers, settings)
+		now.Patches = instead(r.spec.Patches, was.Patches, patches)
 	}
 	s.searchedNow(&now, r, inv.Has(matrix.CPI))
 	now.VCenters, now.Servers = s.placesNow(was.VCenters, r), s.serversNow(was.Servers)
@@ -169,13 +163,6 @@ func (s *decided) remember(inv inventory.Inventory, r rendering) inventory.Inven
 		return inv
 	}
 	return inv.WithMemory(now)
-}
-
-// customized returns the rendered pod settings of drivers, and the earlier ones of drivers that stayed unchanged.
-func (r rendering) customized(was inventory.Memory) ([]v1alpha1.DriverPolicy, []v1alpha1.Patch) {
-	settings, patches := ofDrivers(r.isUnchanged)
-	drivers := instead(podSettings(r.spec.Drivers), was.Drivers, settings)
-	return drivers, instead(r.spec.Patches, was.Patches, patches)
 }
 
 func ofDrivers(are func(matrix.Driver) bool) (func(v1alpha1.DriverPolicy) bool, func(v1alpha1.Patch) bool) {

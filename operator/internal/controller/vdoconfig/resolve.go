@@ -43,7 +43,6 @@ func (d decision) version(driver matrix.Driver) string {
 // resolve returns the desired releases, except for gated drivers and those with a fault, which keep their state.
 func (s *decided) resolve() decision { return s.keep(s.gateOfAll(), s.faults) }
 
-// gateOfAll returns why no driver may change now, or nil.
 func (s *decided) gateOfAll() error {
 	switch {
 	case s.ungated:

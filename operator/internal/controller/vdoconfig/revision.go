@@ -115,8 +115,11 @@ func (p *pass) decideGroups(ctx context.Context, facts decide.Facts) {
 		of := facts
 		of.History, of.Candidate, of.Untrusted = r.history[group], r.candidates[group], r.untrusted[group]
 		of.Interlock = p.interlock(group)
-		if r.verdicts[group] = p.decideGroup(ctx, of, group); r.verdicts[group].Gates() {
-			p.gate(group, r.verdicts[group].Message)
+		v := p.decideGroup(ctx, of, group)
+		if r.verdicts[group] = v; v.Gates() {
+			r.gates = joined(r.gates, group, fault.Errorf(fault.Refused, "change", string(group),
+				"until then it does not change", "%s", v.Message))
+			r.candidates[group] = p.candidate(group)
 		}
 	}
 }
@@ -140,13 +143,6 @@ func (p *pass) decideGroup(ctx context.Context, facts decide.Facts, group revisi
 		}
 		facts.Unusable[target.Name()] = fault.Text(err)
 	}
-}
-
-// gate keeps a group unchanged, whatever its candidate.
-func (p *pass) gate(group revision.Group, why string) {
-	p.upgrades.gates = joined(p.upgrades.gates, group, fault.Errorf(fault.Refused, "change", string(group),
-		"until then it does not change", "%s", why))
-	p.upgrades.candidates[group] = p.candidate(group)
 }
 
 // revoke notes current drivers whose bundle lost its trust during their rollout: nothing new of them is applied, and
@@ -200,7 +196,6 @@ func (s *decided) candidate(group revision.Group) *revision.Revision {
 // at0 returns the time of the pass in the precision of the API.
 func (s *facts) at0() time.Time { return s.now.UTC().Truncate(time.Second) }
 
-// attempt returns the circumstances of a try of a revision.
 func (s *facts) attempt() revision.Attempt {
 	return revision.Attempt{Program: cmp.Or(s.program, program), Generation: s.config.Generation, Retry: v1alpha1.Asked(s.config, v1alpha1.AnnotationRetry)}
 }

@@ -168,7 +168,6 @@ func (p *result) drivers(rep *assess.Report) []v1alpha1.DriverStatus {
 	return all
 }
 
-// lastRun returns the version of a driver in the status before this pass.
 func (p *result) lastRun(d matrix.Driver) string {
 	for _, was := range p.config.Status.Drivers {
 		if was.Driver == string(d) {
@@ -203,12 +202,12 @@ func (p *result) conditions(config *v1alpha1.VDOConfig) condition.Report {
 	return condition.Report{Parts: parts, Phase: p.phase(st), Suspended: p.config.Spec.Suspend, DryRun: p.config.Spec.DryRun}
 }
 
-// phase returns the phase: faults first, then waits.
 func (p *result) phase(st *v1alpha1.VDOConfigStatus) condition.Phase {
 	err, waits := p.problems(), p.waits()
 	switch {
 	case err != nil:
-		return condition.Phase{State: condition.StateFault, Err: fault.Join(err, p.outcome.volumes), AtOnce: len(waits) > 0 || p.unseen()}
+		unseen := p.outcome.report == nil && p.outcome.changed > 0 // the effect of the changes is unknown
+		return condition.Phase{State: condition.StateFault, Err: fault.Join(err, p.outcome.volumes), AtOnce: len(waits) > 0 || unseen}
 	case p.outcome.volumes != nil:
 		return condition.Phase{State: condition.StateWaiting, Err: p.outcome.volumes}
 	case p.stoppedChanges() > 0:
@@ -221,7 +220,6 @@ func (p *result) phase(st *v1alpha1.VDOConfigStatus) condition.Phase {
 	return condition.Phase{State: condition.StateReady, Message: p.summary(st)}
 }
 
-// stoppedChanges returns the number of changes that the user stopped.
 func (p *result) stoppedChanges() int {
 	if !stopped(&p.config.Spec) || p.outcome.plan == nil {
 		return 0

@@ -39,10 +39,8 @@ type Options struct {
 }
 
 // SetupWithManager adds a controller whose client, and by default recorder and clock, are the manager's. A cache of its
-// own watches the installed objects: metadata alone, by label, in the drivers' namespaces, so foreign objects start no
-// pass and use no memory. Secrets are not watched, since listing some requires a right to all: the next interval shows
-// their changes. A pass waits only for informers of the operator's own kinds: a forbidden watch is a fault of each
-// pass.
+// own watches the metadata of installed objects, by label, in the drivers' namespaces. Secrets are not watched, since
+// listing some requires a right to all. A forbidden watch is a fault of each pass, which does not wait for it.
 func SetupWithManager(mgr ctrl.Manager, r *Reconciler, o Options) error {
 	r.Client, r.Reader, r.refusals = mgr.GetClient(), mgr.GetAPIReader(), o.Refusals
 	if r.refusals == nil {
@@ -150,7 +148,6 @@ const settle = 3 * time.Second
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// events requests a pass over every VDOConfig after that time.
 func (r *Reconciler) events() handler.EventHandler {
 	add := func(ctx context.Context, q queue) {
 		for _, req := range r.all(ctx, nil) {
