@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/deploy"
@@ -17,8 +18,17 @@ import (
 // A cluster whose nodes are NotReady, for want of a network plug-in: the operator that is
 // to install one starts there, as it is not without the variant for it.
 func TestTheOperatorStartsOnNodesWithoutANetwork(t *testing.T) {
-	c := cluster.New(t, cluster.Options{Nodes: cluster.DefaultNodes(), NoNetwork: true})
+	c := cluster.New(t, cluster.Options{Kubelets: true}) // none joins but this one's Node
 	admin := cluster.Client(t, c.Config())
+	node := &corev1.Node{Spec: corev1.NodeSpec{Taints: []corev1.Taint{
+		{Key: cluster.TaintUninitialized, Value: "true", Effect: corev1.TaintEffectNoSchedule},
+	}}}
+	node.Name = "cp-1"
+	node.Status.Allocatable = corev1.ResourceList{
+		"cpu": resource.MustParse("8"), "memory": resource.MustParse("16Gi"), "pods": resource.MustParse("110"),
+	}
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse}}
+	require.NoError(t, admin.Create(t.Context(), node))
 	put := func(change func([]byte) ([]byte, error)) {
 		for _, m := range append([]deploy.Manifest{deploy.DriverNamespaces()}, deploy.Manifests()...) {
 			if m.Name == "networkpolicy.yaml" || m.Name == deploy.AntreaRights {

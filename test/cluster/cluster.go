@@ -31,8 +31,6 @@ import (
 type Options struct {
 	// Nodes to register, with the controller manager, the scheduler and KWOK; none of these run without nodes.
 	Nodes []Node
-	// NoNetwork leaves the nodes NotReady, as before a network plug-in runs; pods that tolerate it run.
-	NoNetwork bool
 	// Kubelets starts the controller manager and the scheduler, but no KWOK: nodes join with their own kubelets, see
 	// [Cluster.WriteNodeKubeconfig].
 	Kubelets bool
@@ -284,12 +282,10 @@ func (c *Cluster) startKWOK(ctx context.Context) error {
 	// Without leases: a restarted one would wait until the end of its predecessor's.
 	args := []string{"--kubeconfig", c.Kubeconfig(), "--manage-all-nodes", "--node-lease-duration-seconds", "0",
 		"--disregard-status-with-label-selector", LabelAway}
-	// Without a stage of nodes it would start no pod; a heartbeat needs a Ready node.
-	behaviour := []string{"pod/fast/pod-ready", "pod/fast/pod-complete", "pod/fast/pod-delete", "node/heartbeat/node-heartbeat"}
-	if !c.opts.NoNetwork {
-		behaviour = append(behaviour, "node/fast/node-initialize")
-	}
-	for _, stage := range behaviour {
+	for _, stage := range []string{
+		"pod/fast/pod-ready", "pod/fast/pod-complete", "pod/fast/pod-delete",
+		"node/heartbeat/node-heartbeat", "node/fast/node-initialize",
+	} {
 		args = append(args, "-c", filepath.Join(stages, "kustomize", "stage", filepath.FromSlash(stage)+".yaml"))
 	}
 	return c.run(ctx, toolchain.Tool{Name: "kwok"}, func(ports []int) ([]string, probe) {
