@@ -34,7 +34,7 @@ var floors = [][]string{
 	{"bundler/internal/pinned", "bundler/internal/upstream", "operator/internal/accounts", "operator/internal/maintenance", "operator/internal/controller/..."},
 	{"bundler/lock", "bundler/pull", "bundler/push", "bundler/export", "bundler/outdated", "bundler/sign", "bundler/verify", "bundler/list", "bundler/prune", "bundler/inspect", "bundler/evidence", "bundler/diff", "operator/internal/preview"},
 	{"bundler/internal/cli/...", "operator", "operator/internal/model", "operator/internal/scale", "operator/internal/vdoctl"},
-	{"bundler/cmd/...", "operator/cmd/...", "operator/internal/scale/program"},
+	{"bundler/cmd/...", "operator/cmd/..."},
 }
 
 // sideways are the imports within one floor that are wanted, each with its reason.

@@ -99,7 +99,7 @@ func newSite(b testing.TB, n int, mirror *registry.Registry, key string) *site {
 }
 
 func (s *site) start(b testing.TB) {
-	s.op = startOperator(b, s.cluster.Kubeconfig(), filepath.Join(s.dir, "operator.log"))
+	s.op = startOperator(b, s.cluster.Config(), filepath.Join(s.dir, "operator.log"))
 }
 
 // resources makes what an installation needs.

@@ -6,9 +6,9 @@
 //	VDO_SCALE_NODES=5000 go test …                              one size
 //
 // The API server, the mirror with a bundle of vdo-bundle, the vCenter's API with a VM for each node and the operator
-// are real. The operator is a separate process, to measure its memory and processor time. Its transport counts the
-// requests. Nodes, kubelets and the workload controllers are simulated (play_test.go): they write the same as real
-// ones, in objects of real size.
+// are real. The operator is the shipped program, to measure its memory and processor time. A proxy before the API
+// server counts its requests. Nodes, kubelets and the workload controllers are simulated (play_test.go): they write
+// the same as real ones, in objects of real size.
 //
 // A benchmark of a size goes through these phases, and reports each:
 //
