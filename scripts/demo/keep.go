@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/shell"
 )
 
@@ -36,11 +37,11 @@ func (d *demo) wait(ctx context.Context) error {
 
 // entering returns the lines that give a new shell the directory, programs and settings of one of the demo's hosts.
 func entering(where *shell.Shell) []string {
-	path := shell.Quote(strings.Join(where.Path, ":"))
+	path := fault.Quote(strings.Join(where.Path, ":"))
 	out := []string{shell.CommandLine("cd", []string{where.Dir}), "export PATH=" + path + `:"$PATH"`}
 	for _, v := range where.Env {
 		if name, value, _ := strings.Cut(v, "="); name != "HOME" { // a person's shell keeps its own
-			out = append(out, "export "+name+"="+shell.Quote(value))
+			out = append(out, "export "+name+"="+fault.Quote(value))
 		}
 	}
 	return out

@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/shell"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/tier"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
@@ -52,7 +53,7 @@ type Cluster struct {
 	etcdURL   string
 	port      int
 	mu        sync.Mutex
-	processes map[string]*process
+	processes map[string]*shell.Process
 }
 
 const (
@@ -70,7 +71,7 @@ func Start(ctx context.Context, opts Options) (*Cluster, error) {
 	if opts.Address == "" {
 		opts.Address = "127.0.0.1"
 	}
-	c := &Cluster{opts: opts, dir: opts.Dir, version: toolchain.FirstKubernetes, processes: map[string]*process{}}
+	c := &Cluster{opts: opts, dir: opts.Dir, version: toolchain.FirstKubernetes, processes: map[string]*shell.Process{}}
 	if c.dir == "" {
 		dir, err := os.MkdirTemp("", "vdo-cluster-")
 		if err != nil {
@@ -134,9 +135,9 @@ func (c *Cluster) Version() string { return c.version }
 // server after up to half a minute, one after another.
 func (c *Cluster) Upgrade(ctx context.Context, version string) error {
 	for _, name := range []string{"kwok", "kube-scheduler", "kube-controller-manager"} {
-		c.stop(name)
+		c.end(name, (*shell.Process).Stop)
 	}
-	c.end("kube-apiserver", (*process).kill) // asked to, it would wait for all watches first
+	c.end("kube-apiserver", (*shell.Process).Kill) // asked to, it would wait for all watches first
 	c.version = version
 	if err := c.serve(ctx); err != nil {
 		return fmt.Errorf("cluster: upgrade to %s: %w", version, err)
@@ -165,16 +166,14 @@ func (c *Cluster) serve(ctx context.Context) error {
 // gracefully: the API server would wait for its clients' watches.
 func (c *Cluster) Stop() {
 	for _, name := range []string{"kwok", "kube-scheduler", "kube-controller-manager", besides, "kube-apiserver", "etcd"} {
-		c.end(name, (*process).kill)
+		c.end(name, (*shell.Process).Kill)
 	}
 	if c.ownsDir {
 		_ = os.RemoveAll(c.dir)
 	}
 }
 
-func (c *Cluster) stop(name string) { c.end(name, (*process).stop) }
-
-func (c *Cluster) end(name string, how func(*process)) {
+func (c *Cluster) end(name string, how func(*shell.Process)) {
 	c.mu.Lock()
 	p := c.processes[name]
 	delete(c.processes, name)
@@ -335,6 +334,9 @@ func (c *Cluster) runAs(ctx context.Context, name string, tool toolchain.Tool, a
 	if err != nil {
 		return err
 	}
+	// Garbage collection is a sixth of a small control plane's work, and waking its other threads an eighth. Many
+	// control planes share the machine with the tests.
+	sh := shell.Shell{Env: []string{"GOGC=400", "GOMAXPROCS=1"}}
 	var last error
 	for range 3 {
 		ports, err := freePorts(2)
@@ -342,18 +344,18 @@ func (c *Cluster) runAs(ctx context.Context, name string, tool toolchain.Tool, a
 			return err
 		}
 		arguments, ready := args(ports)
-		p, err := startProcess(tool.Name, path, arguments, filepath.Join(c.dir, name+".log"))
+		p, err := sh.Start(filepath.Join(c.dir, name+".log"), path, arguments...)
 		if err != nil {
 			return err
 		}
-		last = p.await(ctx, ready, startTimeout)
+		last = await(ctx, tool.Name, p, ready)
 		if last == nil {
 			c.mu.Lock()
 			c.processes[name] = p
 			c.mu.Unlock()
 			return nil
 		}
-		p.stop()
+		p.Stop()
 		if !errors.Is(last, errExited) {
 			return last
 		}

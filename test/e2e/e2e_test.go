@@ -167,11 +167,11 @@ func (l *job) reference(tag string) string { return l.site.Mirror.Host + "/vdo/d
 func (l *job) startOperator() {
 	l.t.Helper()
 	l.underShippedRights()
-	stop, err := l.isolated.Start(l.path("site/operator.log"), l.program, "--kubeconfig", "operator.kubeconfig",
+	operator, err := l.isolated.Start(l.path("site/operator.log"), l.program, "--kubeconfig", "operator.kubeconfig",
 		"--namespace", namespace, "--leader-elect=false", "--metrics-bind-address", "0", "--health-probe-bind-address", "0")
 	require.NoError(l.t, err)
-	l.stopOperator = stop
-	l.t.Cleanup(func() { stop(); l.showLog() })
+	l.stopOperator = operator.Stop
+	l.t.Cleanup(func() { operator.Stop(); l.showLog() })
 }
 
 // underShippedRights: the operator is the account of deploy/rbac.yaml, and no one that may do

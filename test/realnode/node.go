@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/shell"
 )
 
 // Spec describes a joining node.
@@ -161,7 +162,7 @@ func (n *Node) connect(ctx context.Context) error {
 		"nsenter -t " + pid + " --net ip route add default via " + Address,
 	} {
 		args := strings.Fields(words)
-		if err := run(ctx, args[0], args[1:]...); err != nil {
+		if _, err := new(shell.Shell).Run(ctx, args[0], args[1:]...); err != nil {
 			return err
 		}
 	}

@@ -31,9 +31,7 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -94,15 +92,6 @@ func New(t testing.TB, o Options) *Nodes {
 // Tool returns the kubelet.
 func Tool() toolchain.Tool {
 	return toolchain.Tool{Name: "kubelet", Version: toolchain.FirstKubernetes}
-}
-
-// run runs a command to its end; an error includes its output.
-func run(ctx context.Context, name string, args ...string) error {
-	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, out)
-	}
-	return nil
 }
 
 // wait calls ok until it returns nil or the timeout.

@@ -10,10 +10,14 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
 // Shell runs programs as a person at a terminal would: in a directory, with an environment and a path of programs.
@@ -56,34 +60,66 @@ func (s *Shell) Run(ctx context.Context, name string, args ...string) (string, e
 	return stdout.String(), err
 }
 
-// Start runs a command in the background; its output goes to a file.
-func (s *Shell) Start(log, name string, args ...string) (stop func(), err error) {
+// Process is a program in the background.
+type Process struct {
+	Ended chan struct{} // closed when it has ended
+	Log   string        // file with its output
+	cmd   *exec.Cmd
+}
+
+// launcher starts processes from one thread that never ends: the kernel sends the
+// parent-death signal when the thread that forked ends, not the process.
+var launcher = sync.OnceValue(func() chan<- func() {
+	work := make(chan func())
+	go func() {
+		runtime.LockOSThread()
+		for f := range work {
+			f()
+		}
+	}()
+	return work
+})
+
+// Start runs a command in the background; its output goes to a file. The kernel kills it if this process ends first.
+func (s *Shell) Start(log, name string, args ...string) (*Process, error) {
 	out, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = out.Close() }()
-	ctx, cancel := context.WithCancel(context.Background())
-	cmd := s.command(ctx, name, args)
-	cmd.Stdout, cmd.Stderr = out, out
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	if err := cmd.Start(); err != nil {
-		cancel()
-		return nil, err
+	cmd := s.command(context.Background(), name, args)
+	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr.Pdeathsig = out, out, syscall.SIGKILL
+	started := make(chan error, 1)
+	launcher() <- func() { started <- cmd.Start() }
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
-	if s.Echo != nil {
-		_, _ = io.WriteString(s.Echo(CommandLine(name, args)+" &"), "")
-	}
-	ended := make(chan struct{})
+	p := &Process{Ended: make(chan struct{}), Log: log, cmd: cmd}
 	go func() {
 		_ = cmd.Wait()
-		close(ended)
+		close(p.Ended)
 	}()
-	return func() {
-		cancel()
-		<-ended
-	}, nil
+	return p, nil
 }
+
+// Stop sends SIGTERM, and kills the process if it does not end.
+func (p *Process) Stop() {
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-p.Ended:
+	case <-time.After(patience):
+		p.Kill()
+	}
+}
+
+// Kill ends the process at once.
+func (p *Process) Kill() {
+	_ = p.cmd.Process.Kill()
+	<-p.Ended
+}
+
+// patience is the time for a process to end.
+const patience = 10 * time.Second
 
 func (s *Shell) command(ctx context.Context, name string, args []string) *exec.Cmd {
 	program := name
@@ -96,7 +132,7 @@ func (s *Shell) command(ctx context.Context, name string, args []string) *exec.C
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Dir = s.Dir
 	cmd.Env = append(os.Environ(), s.Env...)
-	cmd.WaitDelay = 10 * time.Second
+	cmd.WaitDelay = patience
 	// A group of its own, so that Ctrl-C on the terminal reaches only the parent.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
@@ -110,19 +146,7 @@ func isExecutable(path string) bool {
 
 // CommandLine returns a command as a person would type it.
 func CommandLine(name string, args []string) string {
-	words := []string{name}
-	for _, a := range args {
-		words = append(words, Quote(a))
-	}
-	return strings.Join(words, " ")
-}
-
-// Quote returns a word as a person would type it.
-func Quote(word string) string {
-	if word == "" || strings.ContainsAny(word, " \t\n'\"`$*?~#!<>|&;(){}[]\\") {
-		return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
-	}
-	return word
+	return strings.TrimSuffix(name+" "+fault.Quote(args...), " ")
 }
 
 var highWater = regexp.MustCompile(`VmHWM:\s+(\d+) kB`)

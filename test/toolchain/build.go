@@ -1,7 +1,6 @@
 package toolchain
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -13,11 +12,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/rogpeppe/go-internal/lockedfile"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/shell"
 )
 
 // Builder builds tools. The zero value prints nothing and uses the whole machine.
@@ -199,9 +200,15 @@ func (o Builder) compile(ctx context.Context, what, then, dir string, args, pack
 	}
 	say("%s: begun%s", what, then)
 	began := time.Now()
-	var stderr bytes.Buffer
+	sh, program := o.shell(dir), []string{"go"}
+	if nice, err := exec.LookPath("nice"); err == nil && o.Background {
+		program = []string{nice, "-n", "19", "go"}
+	}
 	done := make(chan error, 1)
-	go func() { done <- o.command(ctx, dir, &stderr, append(args, packages...)).Run() }()
+	go func() {
+		_, err := sh.Run(ctx, program[0], slices.Concat(program[1:], args, packages)...)
+		done <- err
+	}()
 	tick := time.NewTicker(20 * time.Second)
 	defer tick.Stop()
 	for {
@@ -210,7 +217,7 @@ func (o Builder) compile(ctx context.Context, what, then, dir string, args, pack
 			say("%s: for %s%s", what, time.Since(began).Round(time.Second), then)
 		case err := <-done:
 			if err != nil {
-				return errors.Join(fmt.Errorf("toolchain: build %s in %s: %w\n%s", what, dir, err, stderr.Bytes()), ctx.Err())
+				return errors.Join(fmt.Errorf("toolchain: build %s in %s: %w", what, dir, err), ctx.Err())
 			}
 			say("%s: built in %s", what, time.Since(began).Round(time.Second))
 			return nil
@@ -218,42 +225,30 @@ func (o Builder) compile(ctx context.Context, what, then, dir string, args, pack
 	}
 }
 
-// command returns a `go` command; with ctx, it and all its children end.
-func (o Builder) command(ctx context.Context, dir string, stderr io.Writer, args []string) *exec.Cmd {
-	program := []string{"go"}
-	if nice, err := exec.LookPath("nice"); err == nil && o.Background {
-		program = []string{nice, "-n", "19", "go"}
-	}
-	cmd := exec.CommandContext(ctx, program[0], append(program[1:], args...)...)
-	cmd.Dir = dir
+// shell returns a shell for `go`.
+func (o Builder) shell(dir string) shell.Shell {
 	cgo := "CGO_ENABLED=0"
 	if o.cgo {
 		cgo = "CGO_ENABLED=1"
 	}
-	cmd.Env = append(os.Environ(), cgo, "GOFLAGS=-mod=readonly", "GOWORK=off")
+	sh := shell.Shell{Dir: dir, Env: []string{cgo, "GOFLAGS=-mod=readonly", "GOWORK=off"}}
 	if os.Getenv("GOGC") == "" {
-		cmd.Env = append(cmd.Env, "GOGC=300") // garbage collection is a fifth of the compiler's work
+		sh.Env = append(sh.Env, "GOGC=300") // garbage collection is a fifth of the compiler's work
 	}
-	cmd.Stderr = stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = 5 * time.Second
-	return cmd
+	return sh
 }
 
 // ModuleDir returns the directory in the module cache of a Go module that a tool's module requires. It fetches a
 // missing module.
 func ModuleDir(ctx context.Context, toolModule, path string) (string, error) {
-	cmd := exec.CommandContext(ctx, "go", "mod", "download", "-json", path)
-	cmd.Dir = filepath.Join(Root(), "scripts", "tools", toolModule)
-	cmd.Env = append(os.Environ(), "GOFLAGS=-mod=mod "+modcacheFlag(), "GOWORK=off")
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
+	sh := shell.Shell{
+		Dir: filepath.Join(Root(), "scripts", "tools", toolModule), Env: []string{"GOFLAGS=-mod=mod " + modcacheFlag(), "GOWORK=off"},
+	}
+	out, err := sh.Run(ctx, "go", "mod", "download", "-json", path)
 	var module struct{ Dir, Error string }
-	switch jsonErr := json.Unmarshal(out, &module); {
+	switch jsonErr := json.Unmarshal([]byte(out), &module); {
 	case err != nil || jsonErr != nil || module.Error != "":
-		return "", fmt.Errorf("toolchain: fetch module %s: %w", path, errors.Join(err, jsonErr, errors.New(module.Error+" "+stderr.String())))
+		return "", fmt.Errorf("toolchain: fetch module %s: %w", path, errors.Join(err, jsonErr, errors.New(module.Error)))
 	case module.Dir == "":
 		return "", fmt.Errorf("toolchain: module %s was fetched, but go names no folder of it", path)
 	}

@@ -7,9 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
-	"syscall"
-	"time"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/shell"
 )
 
 // ErrNoHistory is returned by [Earlier] if the checkout lacks the commit: it was cloned with --depth, or is no clone.
@@ -21,33 +20,22 @@ func Earlier(ctx context.Context, commit, dir string, packages ...string) error 
 	if _, err := exec.LookPath("git"); err != nil {
 		return fmt.Errorf("toolchain: commit %s: %w: %w", commit, ErrNoHistory, err)
 	}
-	if err := ended(ctx, Root(), "git", "cat-file", "-e", commit+"^{commit}"); err != nil {
+	root, copied := shell.Shell{Dir: Root()}, shell.Shell{Dir: dir}
+	if _, err := root.Run(ctx, "git", "cat-file", "-e", commit+"^{commit}"); err != nil {
 		return fmt.Errorf("toolchain: commit %s: %w: %w", commit, ErrNoHistory, err)
 	}
 	if err := os.MkdirAll(filepath.Join(dir, "bin"), 0o755); err != nil {
 		return fmt.Errorf("toolchain: %w", err)
 	}
 	archive := filepath.Join(dir, "bin", "files.tar")
-	if err := ended(ctx, Root(), "git", "archive", "--format=tar", "-o", archive, commit); err != nil {
+	if _, err := root.Run(ctx, "git", "archive", "--format=tar", "-o", archive, commit); err != nil {
 		return fmt.Errorf("toolchain: commit %s: %w", commit, err)
 	}
-	if err := ended(ctx, dir, "tar", "-xf", archive); err != nil {
+	if _, err := copied.Run(ctx, "tar", "-xf", archive); err != nil {
 		return fmt.Errorf("toolchain: commit %s: %w", commit, err)
 	}
 	if err := (Builder{}).project(ctx, dir, filepath.Join(dir, "bin", "test"), packages); err != nil {
 		return fmt.Errorf("commit %s: %w", commit, err)
-	}
-	return nil
-}
-
-// ended runs a program and returns an error if it fails.
-func ended(ctx context.Context, dir, program string, args ...string) error {
-	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Dir, cmd.WaitDelay = dir, 5*time.Second
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s %s: %w: %s", program, args[0], err, strings.TrimSpace(string(out)))
 	}
 	return nil
 }

@@ -73,8 +73,10 @@ func TestProgramsOfTheProjectAreBuiltOnce(t *testing.T) {
 	require.False(t, os.SameFile(shared, own))
 
 	var again bytes.Buffer // what the next one runs
-	args := append(Builder{}.projectArgs(built), "-x", pkg)
-	require.NoError(t, Builder{}.command(t.Context(), Root(), &again, args).Run())
+	sh := Builder{}.shell(Root())
+	sh.Echo = func(string) io.Writer { return &again }
+	_, err = sh.Run(t.Context(), "go", append(Builder{}.projectArgs(built), "-x", pkg)...)
+	require.NoError(t, err)
 	require.NotContains(t, again.String(), "/link ")
 	require.ErrorContains(t, Programs(t.Context(), dir, "./bundler/cmd/none"), "bundler/cmd/none")
 }
