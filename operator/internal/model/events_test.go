@@ -96,9 +96,8 @@ func (w *world) clockEvent(arg string) {
 
 // restartEvent has another operator go on. It knows no answer that could not be written.
 func (w *world) restartEvent(string) {
-	var vcs v1alpha1.VsphereCloudConfigList
-	w.must(w.List(w.ctx, &vcs, client.InNamespace(namespace)))
-	if slices.ContainsFunc(vcs.Items, func(v v1alpha1.VsphereCloudConfig) bool { return v.Status.AskedWith != "" }) {
+	vcs := own(w, &v1alpha1.VsphereCloudConfigList{}).Items
+	if slices.ContainsFunc(vcs, func(v v1alpha1.VsphereCloudConfig) bool { return v.Status.AskedWith != "" }) {
 		w.deaths++
 	}
 	w.start()
@@ -152,9 +151,7 @@ func (w *world) refusalsEvent(arg string) {
 	})
 	for range 3 {
 		w.play()
-		for _, which := range []string{passBundle, passVCenter, passDrivers} {
-			w.pass(which)
-		}
+		w.pass(passes...)
 		w.now = w.now.Add(30 * time.Second)
 	}
 	w.wire.refuses(nil)
@@ -506,12 +503,8 @@ func (w *world) heal() {
 	w.mirrorEvent("is well")
 	w.rights()
 	w.inputs++
-	w.put(w.credentials(w.vcPassword()))
-	w.put(w.authority())
-	w.put(w.mirrorAuthority())
-	w.put(w.cloudConfig())
+	w.put(w.credentials(w.vcPassword()), w.authority(), w.mirrorAuthority(), w.cloudConfig(), w.trustOf("release"))
 	w.pullSecretEvent("right")
-	w.put(w.trustOf("release"))
 	w.retag(bundleNewer)
 	w.drop(w.driverBundle("another"))
 	w.put(w.driverBundle("drivers"))

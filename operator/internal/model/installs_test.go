@@ -30,7 +30,7 @@ import (
 func TestADryRunShowsWhatIsInstalledAfterIt(t *testing.T) {
 	scene(t, nothing, func(s *scenario) {
 		s.configure(func(spec *asked) { spec.DryRun = true })
-		s.passes(passBundle, passVCenter)
+		s.pass(passBundle, passVCenter)
 		require.Empty(t, s.writes())
 		require.Empty(t, s.writes())
 		require.Empty(t, s.left())
@@ -84,7 +84,7 @@ func TestUpgradesInPlaceAndStageByStage(t *testing.T) {
 		stale := states()
 		s.change(stale, func() { stale.Data["listview-tasks"] = "stale" })
 		s.retag(bundleNext)
-		s.passes(passBundle)
+		s.pass(passBundle)
 		s.byHand("cpi", 1)
 		s.look()
 		require.Equal(t, "3.7.3", s.driver("csi").Wanted)

@@ -142,11 +142,7 @@ func (w *world) left() (all []inventory.Key) {
 }
 
 // configs are all VDOConfigs.
-func (w *world) configs() []v1alpha1.VDOConfig {
-	var list v1alpha1.VDOConfigList
-	w.must(w.List(w.ctx, &list, client.InNamespace(namespace)))
-	return list.Items
-}
+func (w *world) configs() []v1alpha1.VDOConfig { return own(w, &v1alpha1.VDOConfigList{}).Items }
 
 func wants(v *v1alpha1.VDOConfig, driver string) bool {
 	if driver == "cpi" {
@@ -171,7 +167,7 @@ func wanted(all []v1alpha1.VDOConfig, driver string) bool {
 }
 
 // before notes what a pass finds.
-func (w *world) before(which string, _ types.NamespacedName) {
+func (w *world) before(which string) {
 	w.was = before{configs: w.configs(), workloads: map[string]bool{}}
 	if which != passDrivers {
 		return
@@ -204,15 +200,11 @@ func (w *world) cause() string {
 		fmt.Fprintf(&out, "%s %v %s %s\n", w.was.configs[i].Name, w.was.configs[i].DeletionTimestamp.IsZero(), retry,
 			text(spec))
 	}
-	var bundles v1alpha1.DriverBundleList
-	w.must(w.List(w.ctx, &bundles, client.InNamespace(namespace)))
-	for i := range bundles.Items {
-		fmt.Fprintf(&out, "%s@%s\n", bundles.Items[i].Status.Repository, bundles.Items[i].Status.Digest)
+	for _, b := range own(w, &v1alpha1.DriverBundleList{}).Items {
+		fmt.Fprintf(&out, "%s@%s\n", b.Status.Repository, b.Status.Digest)
 	}
-	var vcs v1alpha1.VsphereCloudConfigList
-	w.must(w.List(w.ctx, &vcs, client.InNamespace(namespace)))
-	for i := range vcs.Items {
-		out.WriteString(text(vcs.Items[i].Spec))
+	for _, v := range own(w, &v1alpha1.VsphereCloudConfigList{}).Items {
+		out.WriteString(text(v.Spec))
 	}
 	if all := w.site.vc.Accepted(vcsim.Admin.Username); len(all) > 0 {
 		out.WriteString(all[len(all)-1])
@@ -253,10 +245,6 @@ func (w *world) secretsStaySecret() {
 			w.fail("no secret is told", "in the %s: …%s", where, text[max(0, i-200):i+len(canary)])
 		}
 	}
-	var bundles v1alpha1.DriverBundleList
-	var vcs v1alpha1.VsphereCloudConfigList
-	w.must(w.List(w.ctx, &bundles, client.InNamespace(namespace)))
-	w.must(w.List(w.ctx, &vcs, client.InNamespace(namespace)))
 	look := func(name, status string) {
 		if strings.Contains(status, canary) {
 			w.fail("no secret is told", "in the status of %s: %s", name, status)
@@ -268,11 +256,11 @@ func (w *world) secretsStaySecret() {
 	for _, v := range w.configs() {
 		look("VDOConfig "+v.Name, text(v.Status))
 	}
-	for i := range bundles.Items {
-		look("DriverBundle "+bundles.Items[i].Name, text(bundles.Items[i].Status))
+	for _, b := range own(w, &v1alpha1.DriverBundleList{}).Items {
+		look("DriverBundle "+b.Name, text(b.Status))
 	}
-	for i := range vcs.Items {
-		look("VsphereCloudConfig "+vcs.Items[i].Name, text(vcs.Items[i].Status))
+	for _, v := range own(w, &v1alpha1.VsphereCloudConfigList{}).Items {
+		look("VsphereCloudConfig "+v.Name, text(v.Status))
 	}
 }
 
@@ -284,7 +272,7 @@ func (w *world) onlyVerifiedCredentials() {
 	accepted := w.site.vc.Accepted(vcsim.Admin.Username)
 	for _, id := range []inventory.ID{object("", "Secret", "kube-system", "vsphere-cloud-secret"), object("", "Secret", csiNamespace, "vsphere-config-secret")} {
 		for _, value := range w.dataOf(id) {
-			for _, password := range vcenterPassword.FindAllString(value, -1) {
+			for _, password := range vcenterPassword.FindAllString(string(value), -1) {
 				if !slices.Contains(accepted, password) {
 					w.fail("only verified credentials are handed on", "%s has the password %q, which the vCenter never accepted", id.Key, password)
 				}
@@ -294,7 +282,7 @@ func (w *world) onlyVerifiedCredentials() {
 	for _, ns := range []string{"kube-system", csiNamespace} {
 		id := object("", "Secret", ns, "vdo-registry-pull")
 		data := w.dataOf(id)
-		for _, password := range logins([]byte(data[corev1.DockerConfigJsonKey])) {
+		for _, password := range logins(data[corev1.DockerConfigJsonKey]) {
 			if !slices.Contains(w.mirrorLogins, password) {
 				w.fail("only verified credentials are handed on", "%s has the login %q, which the mirror never took", id.Key, password)
 			}
@@ -302,14 +290,10 @@ func (w *world) onlyVerifiedCredentials() {
 	}
 }
 
-func (w *world) dataOf(id inventory.ID) map[string]string {
+func (w *world) dataOf(id inventory.ID) map[string][]byte {
 	var s corev1.Secret
 	w.must(client.IgnoreNotFound(w.Get(w.ctx, types.NamespacedName{Namespace: id.Namespace, Name: id.Name}, &s)))
-	all := map[string]string{}
-	for k, v := range s.Data {
-		all[k] = string(v)
-	}
-	return all
+	return s.Data
 }
 
 // loginsAreBounded: a refused password is tried again once for each change of what is
@@ -523,15 +507,11 @@ func describe(conditions []metav1.Condition) string {
 
 func (w *world) bundles() string {
 	var out strings.Builder
-	var bundles v1alpha1.DriverBundleList
-	var vcs v1alpha1.VsphereCloudConfigList
-	w.must(w.List(w.ctx, &bundles, client.InNamespace(namespace)))
-	w.must(w.List(w.ctx, &vcs, client.InNamespace(namespace)))
-	for i := range bundles.Items {
-		fmt.Fprintf(&out, "DriverBundle %s %s\n%s", bundles.Items[i].Name, bundles.Items[i].Status.Digest, describe(bundles.Items[i].Status.Conditions))
+	for _, b := range own(w, &v1alpha1.DriverBundleList{}).Items {
+		fmt.Fprintf(&out, "DriverBundle %s %s\n%s", b.Name, b.Status.Digest, describe(b.Status.Conditions))
 	}
-	for i := range vcs.Items {
-		fmt.Fprintf(&out, "VsphereCloudConfig %s\n%s", vcs.Items[i].Name, describe(vcs.Items[i].Status.Conditions))
+	for _, v := range own(w, &v1alpha1.VsphereCloudConfigList{}).Items {
+		fmt.Fprintf(&out, "VsphereCloudConfig %s\n%s", v.Name, describe(v.Status.Conditions))
 	}
 	return out.String()
 }

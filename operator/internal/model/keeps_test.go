@@ -136,16 +136,16 @@ func TestNothingOfABundleThatIsNotTrustedIsRolledOut(t *testing.T) {
 		}
 		s.put(both.DeepCopy())
 		s.retag(bundleStrangers)
-		s.passes(passBundle)
+		s.pass(passBundle)
 		s.put(s.trustOf("release"))
 		stays("is being verified")
-		s.passes(passBundle)
+		s.pass(passBundle)
 		stays("Untrusted")
 		s.byHand("csi", 1)
 		stays("Untrusted")
 
 		s.put(both.DeepCopy())
-		s.passes(passBundle)
+		s.pass(passBundle)
 		tried := false
 		s.meets(func(*http.Request, string) int {
 			if !tried {

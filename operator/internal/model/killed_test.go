@@ -75,8 +75,7 @@ func (w *world) lives(each int) {
 		_, before := w.wire.written(0)
 		deaths := w.wire.deaths
 		if w.pass(passDrivers); len(w.since(before)) == 0 { // else the others have nothing to do
-			w.pass(passBundle)
-			w.pass(passVCenter)
+			w.pass(passBundle, passVCenter)
 		}
 		w.deaths += w.wire.deaths - deaths
 		if len(w.since(before)) > 0 || did {
@@ -111,11 +110,9 @@ func (w *world) goesBack(each int) (failing string) {
 	w.retag(bundleNewer)
 	w.lives(each) // the deadline passes meanwhile: how long it has waited is written now and then
 	v = w.config()
-	for _, r := range v.Status.Revisions {
-		if r.Group == "csi" && r.Outcome == string(revision.RolledBack) {
-			failing = r.Name
-		}
-	}
+	failing = first(v.Status.Revisions, func(r v1alpha1.RevisionStatus) bool {
+		return r.Group == "csi" && r.Outcome == string(revision.RolledBack)
+	}).Name
 	if now := current(v); now.Name != was.Name || now.Outcome != string(revision.Healthy) || failing == "" {
 		w.fail("what fails is gone back from", "%s is current, of %s and %q: %s", now.Name, was.Name, failing,
 			describe(v.Status.Conditions))
@@ -151,12 +148,7 @@ func (w *world) config() *v1alpha1.VDOConfig {
 
 // current is the storage driver's current revision.
 func current(v *v1alpha1.VDOConfig) v1alpha1.RevisionStatus {
-	for _, r := range v.Status.Revisions {
-		if r.Current && r.Group == "csi" {
-			return r
-		}
-	}
-	return v1alpha1.RevisionStatus{}
+	return first(v.Status.Revisions, func(r v1alpha1.RevisionStatus) bool { return r.Current && r.Group == "csi" })
 }
 
 // templates are the hashes of what pods are made from.

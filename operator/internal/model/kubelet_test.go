@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -41,8 +42,6 @@ type workload struct {
 	client.Object
 	template *corev1.PodTemplateSpec
 	places   []string // nodes, or numbers
-	daemon   bool
-	replicas int32
 }
 
 func (x workload) key() string {
@@ -129,7 +128,7 @@ func (w *world) workloads() []workload {
 	w.must(w.List(w.ctx, &sets))
 	for i := range sets.Items {
 		o := &sets.Items[i]
-		x := workload{Object: o, template: &o.Spec.Template, daemon: true}
+		x := workload{Object: o, template: &o.Spec.Template}
 		for _, name := range w.names() {
 			cloud, windows := strings.Contains(o.Name, "cloud-controller-manager"), strings.Contains(o.Name, "windows")
 			if !windows && (w.nodes[name].controlPlane || !cloud) {
@@ -142,11 +141,8 @@ func (w *world) workloads() []workload {
 	w.must(w.List(w.ctx, &deployments))
 	for i := range deployments.Items {
 		o := &deployments.Items[i]
-		x := workload{Object: o, template: &o.Spec.Template, replicas: 1}
-		if o.Spec.Replicas != nil {
-			x.replicas = *o.Spec.Replicas
-		}
-		for n := range x.replicas {
+		x := workload{Object: o, template: &o.Spec.Template}
+		for n := range *o.Spec.Replicas { // the API server sets it
 			planes := w.planes()
 			if strings.Contains(o.Name, "csi") { // one on each control-plane node
 				if int(n) < len(planes) {
@@ -161,14 +157,7 @@ func (w *world) workloads() []workload {
 	return all
 }
 
-func (w *world) names() []string {
-	var all []string
-	for name := range w.nodes {
-		all = append(all, name)
-	}
-	slices.Sort(all)
-	return all
-}
+func (w *world) names() []string { return slices.Sorted(maps.Keys(w.nodes)) }
 
 func (w *world) planes() []string {
 	return slices.DeleteFunc(w.names(), func(n string) bool { return !w.nodes[n].controlPlane })

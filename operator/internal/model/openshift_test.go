@@ -80,7 +80,7 @@ func TestOnOpenShiftNodesAreLedToTheMirror(t *testing.T) {
 		s.put(b)
 		s.configure(func(spec *asked) { spec.StorageProvider = nil })
 		s.op.drivers.Checks = finding{}
-		s.passes(passBundle, passVCenter, passDrivers) // the finalizer is put on
+		s.pass(passBundle, passVCenter, passDrivers) // the finalizer is put on
 		held := func() v1alpha1.PreflightResult {
 			t.Helper()
 			s.look()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"path"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -111,17 +112,10 @@ func (s *scenario) look() *v1alpha1.VDOConfig {
 	return s.reread()
 }
 
-// passes are one of each of some controllers.
-func (s *scenario) passes(which ...string) {
-	for _, each := range which {
-		s.world.pass(each)
-	}
-}
-
 // until looks at everything, and has time go by in which pods start, until something holds.
 func (s *scenario) until(what string, holds func() bool) {
 	s.t.Helper()
-	s.passes(passBundle, passVCenter)
+	s.pass(passBundle, passVCenter)
 	for range 60 {
 		s.play()
 		s.pass(passDrivers)
@@ -168,13 +162,16 @@ func (s *scenario) cond(typ string) metav1.Condition {
 	return *c
 }
 
-func (s *scenario) driver(name string) v1alpha1.DriverStatus {
-	for _, d := range s.v.Status.Drivers {
-		if d.Driver == name {
-			return d
-		}
+// first returns the first one for which something holds, or none.
+func first[T any](all []T, holds func(T) bool) (none T) {
+	if i := slices.IndexFunc(all, holds); i >= 0 {
+		return all[i]
 	}
-	return v1alpha1.DriverStatus{}
+	return none
+}
+
+func (s *scenario) driver(name string) v1alpha1.DriverStatus {
+	return first(s.v.Status.Drivers, func(d v1alpha1.DriverStatus) bool { return d.Driver == name })
 }
 
 // planned are the steps of status.plan, as "action kind/name".
@@ -189,12 +186,7 @@ func (s *scenario) planned() (all []string) {
 
 // revisionOf is what the status says of a revision.
 func (s *scenario) revisionOf(name string) v1alpha1.RevisionStatus {
-	for _, r := range s.v.Status.Revisions {
-		if r.Name == name {
-			return r
-		}
-	}
-	return v1alpha1.RevisionStatus{}
+	return first(s.v.Status.Revisions, func(r v1alpha1.RevisionStatus) bool { return r.Name == name })
 }
 
 // get reads an object that has to be there.

@@ -121,7 +121,7 @@ func TestTheCloudProviderOfUpstreamsDeprecatedManifestsIsTakenOver(t *testing.T)
 			vc := s.cloudConfig()
 			vc.Spec.Datacenters = datacenters
 			s.put(vc)
-			s.passes(passVCenter)
+			s.pass(passVCenter)
 		}
 		says := func(text string) {
 			t.Helper()
@@ -136,7 +136,7 @@ func TestTheCloudProviderOfUpstreamsDeprecatedManifestsIsTakenOver(t *testing.T)
 		narrower := "would not look in " + s.site.vc.Host + "/site/west any more, and delete the Nodes"
 
 		s.configure(func(spec *asked) { spec.StorageProvider = nil })
-		s.passes(passBundle, passVCenter, passDrivers)
+		s.pass(passBundle, passVCenter, passDrivers)
 		stays(narrower)
 		searches("site/prod/east", "site/west")
 		s.meets(func(req *http.Request, _ string) int {
@@ -155,7 +155,7 @@ func TestTheCloudProviderOfUpstreamsDeprecatedManifestsIsTakenOver(t *testing.T)
 		s.start()
 		s.vcenterEvent("fails")
 		s.now = s.now.Add(interval)
-		s.passes(passVCenter)
+		s.pass(passVCenter)
 		s.look()
 		require.NotContains(t, s.events.String(), "Repaired")
 		ds := s.daemonSet("kube-system", ccm)

@@ -86,8 +86,7 @@ func (s *scenario) onlyWith(digest string) (end func()) {
 	binding := &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: named,
 		Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
 			PolicyName: named.Name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny}}}
-	s.put(policy)
-	s.put(binding)
+	s.put(policy, binding)
 	probe := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "x"}}}}
 	probe.Namespace, probe.Name, probe.Labels = metav1.NamespaceSystem, "probe", map[string]string{"app": csiNode}
 	require.Eventually(s.t, func() bool {

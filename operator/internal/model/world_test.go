@@ -270,27 +270,36 @@ const (
 	passDrivers = "drivers"
 )
 
-// pass does a pass of one controller over each of its resources.
-func (w *world) pass(which string) {
-	r, list := reconcile.Reconciler(w.op.drivers), client.ObjectList(&v1alpha1.VDOConfigList{})
-	switch which {
-	case passBundle:
-		r, list = w.op.bundle, &v1alpha1.DriverBundleList{}
-	case passVCenter:
-		r, list = w.op.vcenter, &v1alpha1.VsphereCloudConfigList{}
+var passes = []string{passBundle, passVCenter, passDrivers}
+
+// pass does a pass of each of some controllers over each of its resources.
+func (w *world) pass(some ...string) {
+	for _, which := range some {
+		r, list := reconcile.Reconciler(w.op.drivers), client.ObjectList(&v1alpha1.VDOConfigList{})
+		switch which {
+		case passBundle:
+			r, list = w.op.bundle, &v1alpha1.DriverBundleList{}
+		case passVCenter:
+			r, list = w.op.vcenter, &v1alpha1.VsphereCloudConfigList{}
+		}
+		w.must(meta.EachListItem(own(w, list), func(o runtime.Object) error {
+			named, err := meta.Accessor(o)
+			w.must(err)
+			w.one(which, r, types.NamespacedName{Namespace: named.GetNamespace(), Name: named.GetName()})
+			return nil
+		}))
 	}
+}
+
+// own reads the resources of one of the operator's own kinds.
+func own[L client.ObjectList](w *world, list L) L {
 	w.must(w.List(w.ctx, list, client.InNamespace(namespace)))
-	w.must(meta.EachListItem(list, func(o runtime.Object) error {
-		named, err := meta.Accessor(o)
-		w.must(err)
-		w.one(which, r, types.NamespacedName{Namespace: named.GetNamespace(), Name: named.GetName()})
-		return nil
-	}))
+	return list
 }
 
 // one is one pass over one resource, and the look at the world after it.
 func (w *world) one(which string, r reconcile.Reconciler, key types.NamespacedName) {
-	w.before(which, key)
+	w.before(which)
 	ctx, cancel := context.WithCancel(log.IntoContext(w.ctx, w.logger()))
 	defer cancel()
 	w.wire.begin(cancel)
@@ -319,9 +328,7 @@ func (w *world) settle() bool {
 	for range 40 {
 		did := w.play()
 		_, before := w.wire.written(0)
-		for _, which := range []string{passBundle, passVCenter, passDrivers} {
-			w.pass(which)
-		}
+		w.pass(passes...)
 		if _, now := w.wire.written(0); now == before && !did {
 			return true
 		}
@@ -345,7 +352,7 @@ func (w *world) peace(healed bool) {
 		w.now = w.now.Add(interval)
 	}
 	_, before := w.wire.written(0)
-	for _, which := range []string{passBundle, passVCenter, passDrivers} {
+	for _, which := range passes {
 		w.pass(which)
 		if w.failed != nil && w.wire.refuse == nil {
 			w.fail("in peace no pass fails", "pass of %s: %v", which, w.failed)
@@ -386,16 +393,8 @@ func (w *world) reset() {
 	if w.site.real {
 		return // it is made for one world
 	}
-	var configs v1alpha1.VDOConfigList
-	w.must(w.List(w.ctx, &configs))
-	for i := range configs.Items {
-		if o := &configs.Items[i]; len(o.Finalizers) > 0 {
-			o.Finalizers = nil
-			w.must(w.Update(w.ctx, o))
-		}
-	}
 	for _, o := range []client.Object{&v1alpha1.VDOConfig{}, &v1alpha1.DriverBundle{}, &v1alpha1.VsphereCloudConfig{}} {
-		w.must(w.DeleteAllOf(w.ctx, o, client.InNamespace(namespace)))
+		w.wipe(o, client.InNamespace(namespace))
 	}
 	w.wipe(&admissionv1.ValidatingWebhookConfiguration{}, mine)
 	w.wipe(&admissionv1.MutatingWebhookConfiguration{}, mine)
@@ -471,32 +470,25 @@ func (w *world) prepare() {
 		w.nodes[name] = &node{controlPlane: plane, ready: true}
 		w.bringNode(name)
 	}
-	w.put(w.credentials(w.vcPassword()))
-	w.put(w.authority())
-	w.put(w.mirrorAuthority())
-	w.put(w.pullSecret(w.site.DockerConfig()))
-	w.put(w.trustOf("release"))
-	w.put(w.cloudConfig())
-	w.put(w.driverBundle("drivers"))
-	w.put(w.vdoConfig("m-site"))
+	w.put(w.credentials(w.vcPassword()), w.authority(), w.mirrorAuthority(), w.pullSecret(w.site.DockerConfig()),
+		w.trustOf("release"), w.cloudConfig(), w.driverBundle("drivers"), w.vdoConfig("m-site"))
 	w.start()
 }
 
-// put makes an object what it shall be: it is created, or replaced.
-func (w *world) put(o client.Object) {
-	err := w.Create(w.ctx, o)
-	if !apierrors.IsAlreadyExists(err) {
-		w.must(err)
-		return
+// put makes objects what they shall be: each is created, or replaced.
+func (w *world) put(objects ...client.Object) {
+	for _, o := range objects {
+		err := w.Create(w.ctx, o)
+		if !apierrors.IsAlreadyExists(err) {
+			w.must(err)
+			continue
+		}
+		was := o.DeepCopyObject().(client.Object) //nolint:forcetypeassert // it is a copy
+		w.must(w.Get(w.ctx, client.ObjectKeyFromObject(o), was))
+		o.SetResourceVersion(was.GetResourceVersion())
+		o.SetFinalizers(was.GetFinalizers())
+		w.must(w.Update(w.ctx, o))
 	}
-	was, ok := o.DeepCopyObject().(client.Object)
-	if !ok {
-		panic("no object")
-	}
-	w.must(w.Get(w.ctx, client.ObjectKeyFromObject(o), was))
-	o.SetResourceVersion(was.GetResourceVersion())
-	o.SetFinalizers(was.GetFinalizers())
-	w.must(w.Update(w.ctx, o))
 }
 
 // drop deletes an object, where it is there.
