@@ -140,13 +140,6 @@ func TestNoGrabBagPackages(t *testing.T) {
 	}
 }
 
-func TestEveryTopLevelFolderHasAReadme(t *testing.T) {
-	for _, dir := range []string{"bundler", "operator", "matrix", "deploy", "scripts", "test", "api"} {
-		_, err := os.Stat(filepath.Join(root(), dir, "README.md"))
-		require.NoError(t, err)
-	}
-}
-
 func isTesting(path string) bool {
 	return strings.HasPrefix(path, "test/") || path == "test" || strings.HasPrefix(path, "scripts/")
 }
