@@ -14,11 +14,11 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
+	"testing/fstest"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
@@ -43,7 +43,8 @@ type Upstream struct {
 	document *matrix.Document
 	services bool
 	web      *httptest.Server
-	files    map[string][]byte // by path of the URL
+	files    fstest.MapFS // of the web server
+	named    []string     // references that the manifests name, at their places today
 	dir      string
 }
 
@@ -68,7 +69,7 @@ type UpstreamOptions struct {
 
 // NewUpstream starts an upstream world.
 func NewUpstream(ctx context.Context, o UpstreamOptions) (_ *Upstream, err error) {
-	u := &Upstream{files: map[string][]byte{}, dir: o.Dir}
+	u := &Upstream{files: fstest.MapFS{}, dir: o.Dir}
 	defer func() {
 		if err != nil {
 			u.Close()
@@ -80,7 +81,7 @@ func NewUpstream(ctx context.Context, o UpstreamOptions) (_ *Upstream, err error
 	if u.Registry, err = registry.New(registry.Options{TLS: true, Names: []string{"upstream.test"}}); err != nil {
 		return nil, err
 	}
-	u.web = httptest.NewTLSServer(http.HandlerFunc(u.serve))
+	u.web = httptest.NewTLSServer(http.FileServerFS(u.files))
 	releases, err := u.pick(o.Releases)
 	if err != nil {
 		return nil, err
@@ -92,34 +93,28 @@ func NewUpstream(ctx context.Context, o UpstreamOptions) (_ *Upstream, err error
 	if err := os.WriteFile(u.CAFile, append(slices.Clone(u.Registry.CA()), pemOf(u.web)...), 0o600); err != nil {
 		return nil, err
 	}
-	if err := u.pushImages(ctx, releases, o.Program); err != nil {
-		return nil, err
+	if o.JumpHost != "" {
+		if err := u.addServices(o.JumpHost); err != nil {
+			return nil, err
+		}
 	}
-	return u, u.pushServices(ctx, o)
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(u.named))) {
+		if err := u.push(ctx, name, o.Program); err != nil {
+			return nil, fmt.Errorf("world: push %s: %w", name, err)
+		}
+	}
+	return u, nil
 }
 
-// pushServices pushes an image under the name of each service's chosen release, and of the jump host.
-func (u *Upstream) pushServices(ctx context.Context, o UpstreamOptions) error {
-	if o.JumpHost == "" {
-		return nil
-	}
-	u.services = true
-	names := []string{u.Registry.Host + "/" + o.JumpHost}
+// addServices names the image of each service's chosen release, and of the jump host.
+func (u *Upstream) addServices(jumpHost string) error {
+	u.services, u.named = true, append(u.named, u.Registry.Host+"/"+jumpHost)
 	for _, s := range matrix.Services() {
 		r, err := u.document.ChooseService(s, nil)
 		if err != nil {
 			return err
 		}
-		names = append(names, r.Image)
-	}
-	for _, name := range names {
-		ref, err := image.ParseReference(name)
-		if err != nil {
-			return err
-		}
-		if err := u.push(ctx, ref, o.Program); err != nil {
-			return err
-		}
+		u.named = append(u.named, r.Image)
 	}
 	return nil
 }
@@ -144,16 +139,6 @@ func (u *Upstream) Flags() []string {
 		flags = append(flags, "--source-map", "ghcr.io="+u.Registry.Host)
 	}
 	return append(flags, "--ca-file", u.CAFile, "--matrix", u.MatrixFile)
-}
-
-func (u *Upstream) serve(w http.ResponseWriter, r *http.Request) {
-	data, ok := u.files[r.URL.Path]
-	if !ok {
-		http.NotFound(w, r)
-		return
-	}
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	_, _ = w.Write(data)
 }
 
 func (u *Upstream) pick(ids []string) ([]*matrix.Release, error) {
@@ -183,10 +168,17 @@ func (u *Upstream) publish(releases []*matrix.Release, o UpstreamOptions) error 
 			if o.Hurry {
 				data = upstream.Hurried(data)
 			}
-			at := fmt.Sprintf("/%s/v%s/%s", r.Driver, r.Version, m.Name)
-			u.files[at], files[m.Name] = data, data
+			at := fmt.Sprintf("%s/v%s/%s", r.Driver, r.Version, m.Name)
+			u.files[at], files[m.Name] = &fstest.MapFile{Data: data}, data
+			for _, name := range upstream.Images(data) {
+				named, err := fetchedAs(name, r)
+				if err != nil {
+					return err
+				}
+				u.named = append(u.named, named)
+			}
 			sum := sha256.Sum256(data)
-			m.URL, m.Size, m.SHA256 = u.web.URL+at, int64(len(data)), hex.EncodeToString(sum[:])
+			m.URL, m.Size, m.SHA256 = u.web.URL+"/"+at, int64(len(data)), hex.EncodeToString(sum[:])
 			manifests = append(manifests, m)
 		}
 		r.Manifests = manifests
@@ -203,35 +195,8 @@ func (u *Upstream) publish(releases []*matrix.Release, o UpstreamOptions) error 
 	return os.WriteFile(u.MatrixFile, data, 0o600)
 }
 
-// pushImages pushes an image for every reference of the releases' manifests, to the place that the matrix and the
-// list of moved registries name.
-func (u *Upstream) pushImages(ctx context.Context, releases []*matrix.Release, program string) error {
-	seen := map[string]bool{}
-	for _, r := range releases {
-		for _, m := range r.Manifests {
-			at, err := url.Parse(m.URL)
-			if err != nil {
-				return err
-			}
-			for _, name := range upstream.Images(u.files[at.Path]) {
-				ref, err := fetchedAs(name, r)
-				if err != nil {
-					return err
-				}
-				if seen[ref.String()] {
-					continue
-				}
-				seen[ref.String()] = true
-				if err := u.push(ctx, ref, program); err != nil {
-					return err
-				}
-			}
-		}
-	}
-	return nil
-}
-
-func fetchedAs(name string, r *matrix.Release) (image.Reference, error) {
+// fetchedAs returns the place of an image that the matrix and the list of moved registries name.
+func fetchedAs(name string, r *matrix.Release) (string, error) {
 	for _, o := range r.Images {
 		if o.From == name {
 			name = o.To
@@ -239,15 +204,19 @@ func fetchedAs(name string, r *matrix.Release) (image.Reference, error) {
 	}
 	ref, err := image.ParseReference(name)
 	if err != nil {
-		return image.Reference{}, err
+		return "", err
 	}
 	ref, _ = image.Relocate(ref)
-	return ref, nil
+	return ref.String(), nil
 }
 
 // push pushes an index of two platforms, as upstream does. The reference is in its labels, so no two references share
 // a digest.
-func (u *Upstream) push(ctx context.Context, ref image.Reference, program string) error {
+func (u *Upstream) push(ctx context.Context, name, program string) error {
+	ref, err := image.ParseReference(name)
+	if err != nil {
+		return err
+	}
 	sum := sha256.Sum256([]byte(ref.String()))
 	spec := images.Spec{
 		Seed: uint64(sum[0]) | uint64(sum[1])<<8 | uint64(sum[2])<<16 | uint64(sum[3])<<24, Platforms: images.Linux,
@@ -260,11 +229,9 @@ func (u *Upstream) push(ctx context.Context, ref image.Reference, program string
 	if err != nil {
 		return err
 	}
-	if _, err := built.Push(ctx, u.Registry, ref.String()); err != nil {
-		return fmt.Errorf("world: push %s: %w", ref, err)
-	}
 	u.Images = append(u.Images, ref)
-	return nil
+	_, err = built.Push(ctx, u.Registry, ref.String())
+	return err
 }
 
 func pemOf(s *httptest.Server) []byte {
