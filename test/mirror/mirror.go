@@ -196,14 +196,6 @@ func (r *Repository) manifest(t testing.TB, at name.Reference, data []byte, medi
 	require.NoError(t, remote.Put(at, m, r.options(t.Context())...))
 }
 
-// Retag moves a tag to an existing digest.
-func (r *Repository) Retag(t testing.TB, tag string, to image.Digest) {
-	t.Helper()
-	d, err := remote.Get(r.Digest(to.String()), r.options(t.Context())...)
-	require.NoError(t, err)
-	require.NoError(t, remote.Tag(r.Tag(tag), d, r.options(t.Context())...))
-}
-
 // Prune removes the manifest of a digest, like a mirror that keeps only the newest.
 func (r *Repository) Prune(t testing.TB, d image.Digest) {
 	t.Helper()

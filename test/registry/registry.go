@@ -456,7 +456,7 @@ func (r *Registry) manifest(method, repository, at string, body io.Reader) (*htt
 	return w, nil
 }
 
-// Retag makes a tag name the index of another tag, and returns its digest.
+// Retag makes a tag name the index of another tag or digest, and returns its digest.
 func (r *Registry) Retag(repository, from, to string) (digest string, err error) {
 	was, err := r.manifest(http.MethodGet, repository, from, nil)
 	if err != nil {

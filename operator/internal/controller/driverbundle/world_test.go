@@ -107,7 +107,8 @@ func (s *site) publish(b mirror.Bundle, by ...*trust.Signer) image.Digest {
 	for _, k := range by {
 		s.repo.Sign(s.t, root, k)
 	}
-	s.repo.Retag(s.t, "1", root)
+	_, err := s.reg.Retag(s.repo.Path, root.String(), "1")
+	require.NoError(s.t, err)
 	return root
 }
 
