@@ -35,6 +35,8 @@ import (
 	"testing"
 	"time"
 
+	polling "k8s.io/apimachinery/pkg/util/wait"
+
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/images"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
@@ -96,19 +98,15 @@ func Tool() toolchain.Tool {
 
 // wait calls ok until it returns nil or the timeout.
 func wait(ctx context.Context, what string, ok func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	for {
-		last := ok()
-		if last == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%s: %w", what, errors.Join(ctx.Err(), last))
-		case <-time.After(100 * time.Millisecond): // between two attempts
-		}
+	var last error
+	try := func(context.Context) (bool, error) {
+		last = ok()
+		return last == nil, nil
 	}
+	if err := polling.PollUntilContextTimeout(ctx, 100*time.Millisecond, patience, true, try); err != nil {
+		return fmt.Errorf("%s: %w", what, errors.Join(err, last))
+	}
+	return nil
 }
 
 // listens returns an error unless a socket accepts connections.

@@ -2,8 +2,8 @@ package toolchain
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path"
 	"path/filepath"
@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/lockedfile"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/shell"
 )
 
 // Programs puts programs of the project, given as packages ./PATH, into a directory. All tests of a checkout share
@@ -21,7 +23,7 @@ func Programs(ctx context.Context, dir string, packages ...string) error {
 	built := filepath.Join(Root(), "bin", "test")
 	prepared := os.Getenv(ProgramsVariable)
 	if prepared != "" && !slices.ContainsFunc(packages, func(p string) bool { return !slices.Contains(Prepared, p) }) {
-		return copyPrograms(prepared, dir, packages)
+		return copyPrograms(ctx, prepared, dir, packages)
 	}
 	if err := os.MkdirAll(built, 0o755); err != nil {
 		return fmt.Errorf("toolchain: %w", err)
@@ -34,7 +36,7 @@ func Programs(ctx context.Context, dir string, packages ...string) error {
 	if err := (Builder{}).Project(ctx, built, packages...); err != nil {
 		return err
 	}
-	return copyPrograms(built, dir, packages)
+	return copyPrograms(ctx, built, dir, packages)
 }
 
 // Main runs a package's tests as [Run] does and ends the process.
@@ -62,13 +64,14 @@ var Prepared = []string{"./bundler/cmd/vdo-bundle", "./operator/cmd/vdo-operator
 // ProgramsVariable is the environment variable with the directory of the project's programs, from the test runner.
 const ProgramsVariable = "VDO_TEST_BINARIES"
 
-func copyPrograms(from, to string, packages []string) error {
+// copyPrograms copies, since the next build may write into an existing file.
+func copyPrograms(ctx context.Context, from, to string, packages []string) error {
+	args := []string{"-D", "-t", to}
 	for _, p := range packages {
-		if err := copyProgram(filepath.Join(from, path.Base(p)), filepath.Join(to, path.Base(p))); err != nil {
-			return fmt.Errorf("toolchain: %s: %w", p, err)
-		}
+		args = append(args, filepath.Join(from, path.Base(p)))
 	}
-	return nil
+	_, err := new(shell.Shell).Run(ctx, "install", args...)
+	return errors.Join(err, ctx.Err())
 }
 
 // BuildTags are those of the Makefile: without gRPC's trace pages and their templates, the linker drops unused
@@ -85,24 +88,4 @@ func (o Builder) projectArgs(out string) []string {
 		args = append(args, "-race")
 	}
 	return args
-}
-
-// copyProgram copies, since the next build may write into an existing file.
-func copyProgram(from, to string) error {
-	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-		return err
-	}
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o755)
-	if err != nil {
-		return err
-	}
-	if _, err := io.Copy(out, in); err != nil {
-		return fmt.Errorf("%w (%w)", err, out.Close())
-	}
-	return out.Close()
 }
