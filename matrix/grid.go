@@ -1,6 +1,9 @@
 package matrix
 
-import "slices"
+import (
+	"maps"
+	"slices"
+)
 
 // Grid shows the choices of [Resolve] for each Kubernetes minor and vSphere version.
 type Grid struct {
@@ -61,9 +64,7 @@ func (d *Document) cell(minor Minor, v Version, options GridOptions) GridCell {
 	facts := Facts{Kubernetes: triple(minor.Major, minor.Minor, 0), VCenters: []VCenter{{Version: v}}}
 	policy := func(off ...Driver) Policy {
 		p := Policy{Rules: map[Driver]Rule{}, Refused: options.Policy.Refused}
-		for driver, rule := range options.Policy.Rules {
-			p.Rules[driver] = rule
-		}
+		maps.Copy(p.Rules, options.Policy.Rules)
 		p.Rules[CNI] = Disabled
 		for _, driver := range off {
 			p.Rules[driver] = Disabled

@@ -53,24 +53,19 @@ var ErrNoService = errors.New("the matrix has no release of it that is not withd
 // ChooseService returns the newest release of a service that is current or lts, else the newest
 // deprecated one, never a withdrawn one. If held is not nil, it chooses only from that.
 func (d *Document) ChooseService(service Driver, held Available) (ServiceRelease, error) {
-	var best *ServiceRelease
-	for i := range d.Services {
-		s := &d.Services[i]
-		switch {
-		case s.Driver != service || s.State == Withdrawn || (held != nil && !held[s.ReleaseID.String()]):
-		case best == nil, better(s, best):
-			best = s
-		}
-	}
-	if best == nil {
+	fit := slices.DeleteFunc(slices.Clone(d.Services), func(s ServiceRelease) bool {
+		return s.Driver != service || s.State == Withdrawn || (held != nil && !held[s.ReleaseID.String()])
+	})
+	if len(fit) == 0 {
 		return ServiceRelease{}, ErrNoService
 	}
-	return *best, nil
-}
-
-func better(a, b *ServiceRelease) bool {
-	if old := a.State == Deprecated; old != (b.State == Deprecated) {
-		return !old
-	}
-	return b.Version.LessThan(a.Version)
+	return slices.MaxFunc(fit, func(a, b ServiceRelease) int {
+		switch isOld := a.State == Deprecated; {
+		case isOld == (b.State == Deprecated):
+			return a.Version.Compare(b.Version)
+		case isOld:
+			return -1
+		}
+		return 1
+	}), nil
 }
