@@ -156,29 +156,22 @@ func (a Account) Bind(ctx context.Context, admin client.Client, role, namespace 
 
 // give applies manifests, and waits until the API server, which watches permissions, knows them.
 func (a Account) give(ctx context.Context, admin client.Client, objects []*unstructured.Unstructured) error {
-	roles := map[string]*unstructured.Unstructured{}
 	for _, o := range objects {
 		if err := apply(ctx, admin, o); err != nil {
 			return err
-		}
-		if strings.HasSuffix(o.GetKind(), "Role") {
-			roles[o.GetKind()+o.GetNamespace()+"/"+o.GetName()] = o
 		}
 	}
 	for _, o := range objects {
 		if !strings.HasSuffix(o.GetKind(), "RoleBinding") {
 			continue
 		}
-		var binding rbacv1.RoleBinding // or a ClusterRoleBinding, which has the same fields
+		ref, _, _ := unstructured.NestedStringMap(o.Object, "roleRef") //nolint:errcheck // the API server took it
+		i := slices.IndexFunc(objects, func(r *unstructured.Unstructured) bool {
+			isThere := r.GetKind() == "ClusterRole" || r.GetNamespace() == o.GetNamespace()
+			return r.GetKind() == ref["kind"] && r.GetName() == ref["name"] && isThere
+		})
 		var role rbacv1.ClusterRole
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &binding); err != nil {
-			return err
-		}
-		of := binding.RoleRef.Kind + "/" + binding.RoleRef.Name
-		if binding.RoleRef.Kind == "Role" {
-			of = "Role" + binding.Namespace + "/" + binding.RoleRef.Name
-		}
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(roles[of].Object, &role); err != nil {
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(objects[i].Object, &role); err != nil {
 			return err
 		}
 		if err := a.Await(ctx, admin, o.GetNamespace(), role.Rules[0]); err != nil {

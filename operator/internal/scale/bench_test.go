@@ -163,7 +163,7 @@ func (s *site) measure(b *testing.B) {
 	begun := time.Now()
 	s.start(b)
 	s.until(b, "start", func() bool { seen := s.op.seen(); return seen.Passes > 0 && s.ready(b) })
-	s.report("start-cpu-ms", float64(s.op.cpu().Milliseconds()))
+	s.report("start-cpu-ms", float64(s.op.seen().CPU.Milliseconds()))
 	s.report("start-wall-ms", float64(time.Since(begun).Milliseconds()))
 	s.rest(b)
 	s.peak(b, "start")
@@ -221,10 +221,10 @@ func (s *site) until(b testing.TB, what string, done func() bool) {
 // during reports what the operator did while something happened.
 func (s *site) during(b *testing.B, name string, happens func()) (spent time.Duration) {
 	b.Helper()
-	before, cpu := s.op.seen(), s.op.cpu()
+	before := s.op.seen()
 	happens()
 	after := s.op.seen()
-	spent = s.op.cpu() - cpu
+	spent = after.CPU - before.CPU
 	passes := after.Passes - before.Passes
 	s.report(name+"-cpu-ms", float64(spent.Milliseconds()))
 	s.report(name+"-passes", passes)

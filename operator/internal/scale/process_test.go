@@ -2,7 +2,6 @@ package scale
 
 import (
 	"bufio"
-	"bytes"
 	"crypto/tls"
 	"encoding/pem"
 	"fmt"
@@ -45,6 +44,7 @@ func TestMain(m *testing.M) {
 type seen struct {
 	Requests            map[string]int // to the API server, by verb and resource
 	Passes, PassSeconds float64        // reconciles of VDOConfigs
+	CPU                 time.Duration  // of the processor
 }
 
 // process is a running operator.
@@ -167,23 +167,11 @@ func (p *process) seen() (s seen) {
 			s.Passes = n
 		case `controller_runtime_reconcile_time_seconds_sum{controller="vdoconfig"}`:
 			s.PassSeconds = n
+		case "process_cpu_seconds_total":
+			s.CPU = time.Duration(n * float64(time.Second))
 		}
 	}
 	return s
-}
-
-// cpu is the processor time that the process has had.
-func (p *process) cpu() time.Duration {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
-	require.NoError(p.b, err)
-	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
-	var ticks int
-	for _, f := range fields[11:13] { // utime and stime
-		n, err := strconv.Atoi(f)
-		require.NoError(p.b, err)
-		ticks += n
-	}
-	return time.Duration(ticks) * 10 * time.Millisecond
 }
 
 // memory is a line of the process's status, in MiB: VmRSS is what is resident, VmHWM what was at most.
