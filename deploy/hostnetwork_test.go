@@ -47,6 +47,9 @@ func TestTheOperatorStartsOnNodesWithoutANetwork(t *testing.T) {
 		return list.Items
 	}
 	put(func(data []byte) ([]byte, error) { return data, nil })
+	var ns corev1.Namespace
+	require.NoError(t, admin.Get(t.Context(), client.ObjectKey{Name: namespace}, &ns))
+	require.Equal(t, "restricted", ns.Labels["pod-security.kubernetes.io/enforce"])
 	require.Eventually(t, func() bool {
 		all := pods()
 		return len(all) == 1 && len(all[0].Status.Conditions) > 0 && all[0].Status.Conditions[0].Reason == corev1.PodReasonUnschedulable

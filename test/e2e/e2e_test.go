@@ -15,13 +15,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
@@ -166,28 +163,11 @@ func (l *job) reference(tag string) string { return l.site.Mirror.Host + "/vdo/d
 // startOperator runs the operator beside the cluster, with its account's rights.
 func (l *job) startOperator() {
 	l.t.Helper()
-	l.underShippedRights()
 	operator, err := l.isolated.Start(l.path("site/operator.log"), l.program, "--kubeconfig", "operator.kubeconfig",
 		"--namespace", namespace, "--leader-elect=false", "--metrics-bind-address", "0", "--health-probe-bind-address", "0")
 	require.NoError(l.t, err)
 	l.stopOperator = operator.Stop
 	l.t.Cleanup(func() { operator.Stop(); l.showLog() })
-}
-
-// underShippedRights: the operator is the account of deploy/rbac.yaml, and no one that may do
-// more; its namespace is one with the restricted Pod Security Standard.
-func (l *job) underShippedRights() {
-	l.t.Helper()
-	cfg, err := clientcmd.BuildConfigFromFlags("", l.path("site/operator.kubeconfig"))
-	require.NoError(l.t, err)
-	account, err := kubernetes.NewForConfig(cfg)
-	require.NoError(l.t, err)
-	is, err := account.AuthenticationV1().SelfSubjectReviews().Create(l.ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
-	require.NoError(l.t, err)
-	require.Equal(l.t, "system:serviceaccount:"+namespace+":vdo-operator", is.Status.UserInfo.Username)
-	var ns corev1.Namespace
-	require.NoError(l.t, l.client.Get(l.ctx, client.ObjectKey{Name: namespace}, &ns))
-	require.Equal(l.t, "restricted", ns.Labels["pod-security.kubernetes.io/enforce"])
 }
 
 func (l *job) showLog() {
@@ -324,28 +304,33 @@ func (l *job) installed(name, cpi, csi string) *v1alpha1.VDOConfig {
 	return config
 }
 
+// eachWorkload visits the drivers' DaemonSets and Deployments.
+func (l *job) eachWorkload(visit func(o client.Object, pod corev1.PodSpec)) {
+	l.t.Helper()
+	var sets appsv1.DaemonSetList
+	require.NoError(l.t, l.client.List(l.ctx, &sets))
+	for i := range sets.Items {
+		visit(&sets.Items[i], sets.Items[i].Spec.Template.Spec)
+	}
+	var deployments appsv1.DeploymentList
+	require.NoError(l.t, l.client.List(l.ctx, &deployments))
+	for i := range deployments.Items {
+		if deployments.Items[i].Namespace != namespace {
+			visit(&deployments.Items[i], deployments.Items[i].Spec.Template.Spec)
+		}
+	}
+}
+
 // pods' images of what is installed, and the UIDs of the controllers.
 func (l *job) workloads() (images []string, uids map[string]types.UID) {
 	l.t.Helper()
 	uids = map[string]types.UID{}
-	var sets appsv1.DaemonSetList
-	require.NoError(l.t, l.client.List(l.ctx, &sets))
-	var deployments appsv1.DeploymentList
-	require.NoError(l.t, l.client.List(l.ctx, &deployments))
-	add := func(o client.Object, spec corev1.PodSpec) {
+	l.eachWorkload(func(o client.Object, pod corev1.PodSpec) {
 		uids[o.GetNamespace()+"/"+o.GetName()] = o.GetUID()
-		for _, c := range append(spec.InitContainers, spec.Containers...) {
+		for _, c := range append(pod.InitContainers, pod.Containers...) {
 			images = append(images, c.Image)
 		}
-	}
-	for i := range sets.Items {
-		add(&sets.Items[i], sets.Items[i].Spec.Template.Spec)
-	}
-	for i := range deployments.Items {
-		if deployments.Items[i].Namespace != namespace {
-			add(&deployments.Items[i], deployments.Items[i].Spec.Template.Spec)
-		}
-	}
+	})
 	return images, uids
 }
 

@@ -137,14 +137,10 @@ func (l *job) newNode() {
 		var node corev1.Node
 		var plugin storagev1.CSINode
 		var config v1alpha1.VDOConfig
-		for name, o := range map[string]client.Object{joins: &node, "/" + joins: &plugin, namespace + "/site": &config} {
-			ns, n, _ := strings.Cut(name, "/")
-			if n == "" {
-				ns, n = "", name
-			}
-			if err := l.client.Get(l.ctx, client.ObjectKey{Namespace: ns, Name: n}, o); err != nil {
-				return err.Error()
-			}
+		at := client.ObjectKey{Name: joins}
+		if err := errors.Join(l.client.Get(l.ctx, at, &node), l.client.Get(l.ctx, at, &plugin),
+			l.client.Get(l.ctx, client.ObjectKey{Namespace: namespace, Name: "site"}, &config)); err != nil {
+			return err.Error()
 		}
 		if !strings.HasPrefix(node.Spec.ProviderID, "vsphere://") || len(plugin.Spec.Drivers) != 1 || config.Status.NodesReady != "4/4" {
 			return fmt.Sprintf("providerID %q, drivers %v, ready %s", node.Spec.ProviderID, plugin.Spec.Drivers, config.Status.NodesReady)
@@ -261,19 +257,10 @@ func (l *job) operatorIsUpgraded() {
 // change of what they are to be.
 func (l *job) made() map[string]string {
 	l.t.Helper()
-	var sets appsv1.DaemonSetList
-	require.NoError(l.t, l.client.List(l.ctx, &sets))
-	var deployments appsv1.DeploymentList
-	require.NoError(l.t, l.client.List(l.ctx, &deployments))
 	all := map[string]string{}
-	for _, o := range sets.Items {
-		all["DaemonSet "+o.Namespace+"/"+o.Name] = fmt.Sprint(o.UID, " ", o.Generation)
-	}
-	for _, o := range deployments.Items {
-		if o.Namespace != namespace {
-			all["Deployment "+o.Namespace+"/"+o.Name] = fmt.Sprint(o.UID, " ", o.Generation)
-		}
-	}
+	l.eachWorkload(func(o client.Object, _ corev1.PodSpec) {
+		all[o.GetNamespace()+"/"+o.GetName()] = fmt.Sprint(o.GetUID(), " ", o.GetGeneration())
+	})
 	require.Len(l.t, all, 4)
 	return all
 }
