@@ -12,9 +12,9 @@ import (
 func (d *demo) wait(ctx context.Context) error {
 	d.out.heading("KEEP is set: the good bundle goes back under its tag")
 	if err := d.sequence(ctx, d.isolated,
-		words("vdo-bundle push drivers2.tar "+d.reference()+" --key vdo.pub --ca-file mirror-ca.crt"),
-		words("kubectl -n "+namespace+" annotate driverbundle site reconcile.vdo.vmware.com/requestedAt=back --overwrite"),
-		words("kubectl -n "+namespace+" wait --for=condition=Ready driverbundle/site --timeout=60s"),
+		"vdo-bundle push drivers2.tar "+d.reference()+" --key vdo.pub --ca-file mirror-ca.crt",
+		"kubectl -n "+namespace+" annotate driverbundle site reconcile.vdo.vmware.com/requestedAt=back --overwrite",
+		"kubectl -n "+namespace+" wait --for=condition=Ready driverbundle/site --timeout=60s",
 	); err != nil {
 		return err
 	}

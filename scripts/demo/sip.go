@@ -42,11 +42,7 @@ func (d *demo) sipSteps() []func(context.Context) error {
 	for _, s := range sipScenes {
 		steps = append(steps, func(ctx context.Context) error {
 			d.out.heading("SIP: %s", s.heading)
-			lines := make([][]string, len(s.lines))
-			for i, line := range s.lines {
-				lines[i] = words(line)
-			}
-			return d.sequence(ctx, d.isolated, lines...)
+			return d.sequence(ctx, d.isolated, s.lines...)
 		})
 	}
 	return steps
@@ -57,17 +53,16 @@ func (d *demo) servicesReference() string { return d.registries.Mirror + "/vdo/s
 // servicesBundle locks, signs, carries and lands the services' images.
 func (d *demo) servicesBundle(ctx context.Context) error {
 	d.out.heading("SIP: a bundle of the services that stand before tenant clusters")
-	lock := words("vdo-bundle lock --drivers none --services sip --jump-host " + d.registries.Upstream + "/" + jumpHost + " -o services.yaml")
 	if err := d.sequence(ctx, d.connected,
-		append(lock, d.registries.Flags...),
-		append(words("vdo-bundle pull --lock services.yaml --sign-key vdo.key -o services.tar"), d.registries.Flags...),
+		"vdo-bundle lock --drivers none --services sip --jump-host "+d.registries.Upstream+"/"+jumpHost+" -o services.yaml "+d.flags(),
+		"vdo-bundle pull --lock services.yaml --sign-key vdo.key -o services.tar "+d.flags(),
 	); err != nil {
 		return err
 	}
 	if err := copyFile(d.path("connected/services.tar"), d.path("site/services.tar")); err != nil {
 		return err
 	}
-	return d.sequence(ctx, d.isolated, words("vdo-bundle push services.tar "+d.servicesReference()+" --key vdo.pub --ca-file mirror-ca.crt"))
+	return d.sequence(ctx, d.isolated, "vdo-bundle push services.tar "+d.servicesReference()+" --key vdo.pub --ca-file mirror-ca.crt")
 }
 
 // startSIP installs the CRDs and permissions of the operator for SIPClusters, and runs it beside the cluster under
@@ -79,17 +74,17 @@ func (d *demo) startSIP(ctx context.Context) error {
 	}
 	deploy := filepath.Join(toolchain.Root(), "deploy", "sip")
 	if err := d.sequence(ctx, d.isolated,
-		words("kubectl apply -f "+filepath.Join(deploy, "crds")+" -f "+filepath.Join(deploy, "namespace.yaml")+
-			" -f "+filepath.Join(deploy, "rbac.yaml")+" -f "+filepath.Join(deploy, "policy.yaml")),
-		words("kubectl apply -f metal3.yaml"),
-		words("kubectl wait --for=condition=Established crd/baremetalhosts.metal3.io crd/sipclusters.airship.airshipit.org --timeout=60s"),
-		words("kubectl apply -f hosts.yaml"),
-		words("kubectl -n metal3 annotate baremetalhosts --all "+permission+"=tenants"),
-		words("kubectl -n metal3 annotate baremetalhost worker-2 --overwrite "+permission+"=other-tenants"),
-		words("kubectl apply -f "+filepath.Join(deploy, "bindings.yaml")),
-		words("kubectl -n "+sipNamespace+" create configmap vdo-trust --from-file=vdo.pub"),
-		words("kubectl -n "+sipNamespace+" create configmap vdo-registry-ca --from-file=ca.crt=mirror-ca.crt"),
-		words("kubectl -n "+sipNamespace+" create secret generic vdo-registry --type=kubernetes.io/dockerconfigjson --from-file=.dockerconfigjson=docker/config.json"),
+		"kubectl apply -f "+filepath.Join(deploy, "crds")+" -f "+filepath.Join(deploy, "namespace.yaml")+
+			" -f "+filepath.Join(deploy, "rbac.yaml")+" -f "+filepath.Join(deploy, "policy.yaml"),
+		"kubectl apply -f metal3.yaml",
+		"kubectl wait --for=condition=Established crd/baremetalhosts.metal3.io crd/sipclusters.airship.airshipit.org --timeout=60s",
+		"kubectl apply -f hosts.yaml",
+		"kubectl -n metal3 annotate baremetalhosts --all "+permission+"=tenants",
+		"kubectl -n metal3 annotate baremetalhost worker-2 --overwrite "+permission+"=other-tenants",
+		"kubectl apply -f "+filepath.Join(deploy, "bindings.yaml"),
+		"kubectl -n "+sipNamespace+" create configmap vdo-trust --from-file=vdo.pub",
+		"kubectl -n "+sipNamespace+" create configmap vdo-registry-ca --from-file=ca.crt=mirror-ca.crt",
+		"kubectl -n "+sipNamespace+" create secret generic vdo-registry --type=kubernetes.io/dockerconfigjson --from-file=.dockerconfigjson=docker/config.json",
 	); err != nil {
 		return err
 	}
@@ -97,7 +92,7 @@ func (d *demo) startSIP(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	args := append(words("--controllers=sip --kubeconfig "+kubeconfig), "--metrics-bind-address", "0", "--health-probe-bind-address", "127.0.0.1:0")
+	args := strings.Fields("--controllers=sip --kubeconfig " + kubeconfig + " --metrics-bind-address 0 --health-probe-bind-address 127.0.0.1:0")
 	d.out.command(shell.CommandLine("vdo-operator", args) + " &")
 	return d.start(ctx, program{name: "vdo-operator", log: "vdo-operator-sip", args: args, env: d.isolated.Env})
 }

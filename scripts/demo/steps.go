@@ -74,21 +74,20 @@ func (d *demo) startSite(ctx context.Context) error {
 func (d *demo) bundle(ctx context.Context) error {
 	d.out.heading("On the connected host: choose, fetch and sign")
 	return d.sequence(ctx, d.connected,
-		words("vdo-bundle keygen -o vdo"),
+		"vdo-bundle keygen -o vdo",
 		d.lock(firstBundle, "lock.yaml"),
-		append(words("vdo-bundle pull --lock lock.yaml -o drivers.tar"), d.registries.Flags...),
-		words("vdo-bundle sign drivers.tar --key vdo.key"),
-		words("vdo-bundle inspect drivers.tar"),
+		"vdo-bundle pull --lock lock.yaml -o drivers.tar "+d.flags(),
+		"vdo-bundle sign drivers.tar --key vdo.key",
+		"vdo-bundle inspect drivers.tar",
 	)
 }
 
-func (d *demo) lock(releases []string, out string) []string {
-	line := words("vdo-bundle lock -o " + out)
-	for _, r := range releases {
-		line = append(line, "--release", r)
-	}
-	return append(line, d.registries.Flags...)
+func (d *demo) lock(releases []string, out string) string {
+	return "vdo-bundle lock -o " + out + " --release " + strings.Join(releases, " --release ") + " " + d.flags()
 }
+
+// flags lead vdo-bundle to the stand-in registries.
+func (d *demo) flags() string { return strings.Join(d.registries.Flags, " ") }
 
 // carry takes one file and the public key across the gap.
 func (d *demo) carry(context.Context) error {
@@ -112,8 +111,8 @@ func (d *demo) reference() string { return d.registries.Mirror + "/vdo/drivers:s
 func (d *demo) land(ctx context.Context) error {
 	d.out.heading("In the site: verify, and land it in the mirror")
 	return d.sequence(ctx, d.isolated,
-		words("vdo-bundle verify drivers.tar --key vdo.pub"),
-		words("vdo-bundle push drivers.tar "+d.reference()+" --key vdo.pub --ca-file mirror-ca.crt"),
+		"vdo-bundle verify drivers.tar --key vdo.pub",
+		"vdo-bundle push drivers.tar "+d.reference()+" --key vdo.pub --ca-file mirror-ca.crt",
 	)
 }
 
@@ -127,12 +126,12 @@ func (d *demo) prepare(ctx context.Context) error {
 	admin := *d.isolated
 	admin.Env = append(slices.Clip(admin.Env), "VDO_VCENTER_PASSWORD="+d.site.Password)
 	if err := d.sequence(ctx, &admin,
-		words("vdoctl configure -o site.yaml --upgrade Automatic --yes"),
-		words("vdoctl users create -f site.yaml --username "+d.site.Administrator+" --principal drivers@vsphere.local --yes"),
+		"vdoctl configure -o site.yaml --upgrade Automatic --yes",
+		"vdoctl users create -f site.yaml --username "+d.site.Administrator+" --principal drivers@vsphere.local --yes",
 	); err != nil {
 		return err
 	}
-	return d.sequence(ctx, d.isolated, words("vdoctl check --from-file site.yaml"))
+	return d.sequence(ctx, d.isolated, "vdoctl check --from-file site.yaml")
 }
 
 // startOperator installs the operator's CRDs and permissions, and runs it beside the cluster under its own account.
@@ -141,12 +140,12 @@ func (d *demo) startOperator(ctx context.Context) error {
 	d.out.say("this bundle holds no operator, which runs beside the cluster; with one that does: vdoctl deploy")
 	deploy := filepath.Join(toolchain.Root(), "deploy")
 	if err := d.sequence(ctx, d.isolated,
-		words("kubectl apply -f "+filepath.Join(deploy, "crds")),
-		words("kubectl apply -f "+filepath.Join(deploy, "driver-namespaces.yaml")),
-		words("kubectl apply -f "+filepath.Join(deploy, "namespaces.yaml")+" -f "+filepath.Join(deploy, "rbac.yaml")),
-		words("kubectl -n "+namespace+" create configmap vdo-trust --from-file=vdo.pub"),
-		words("kubectl -n "+namespace+" create configmap vdo-registry-ca --from-file=ca.crt=mirror-ca.crt"),
-		words("kubectl -n "+namespace+" create secret generic vdo-registry --type=kubernetes.io/dockerconfigjson --from-file=.dockerconfigjson=docker/config.json"),
+		"kubectl apply -f "+filepath.Join(deploy, "crds"),
+		"kubectl apply -f "+filepath.Join(deploy, "driver-namespaces.yaml"),
+		"kubectl apply -f "+filepath.Join(deploy, "namespaces.yaml")+" -f "+filepath.Join(deploy, "rbac.yaml"),
+		"kubectl -n "+namespace+" create configmap vdo-trust --from-file=vdo.pub",
+		"kubectl -n "+namespace+" create configmap vdo-registry-ca --from-file=ca.crt=mirror-ca.crt",
+		"kubectl -n "+namespace+" create secret generic vdo-registry --type=kubernetes.io/dockerconfigjson --from-file=.dockerconfigjson=docker/config.json",
 	); err != nil {
 		return err
 	}
@@ -154,8 +153,8 @@ func (d *demo) startOperator(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	args := append(words("--kubeconfig "+kubeconfig+" --namespace "+namespace), "--leader-elect",
-		"--metrics-bind-address", "0", "--health-probe-bind-address", "127.0.0.1:0")
+	args := strings.Fields("--kubeconfig " + kubeconfig + " --namespace " + namespace + " --leader-elect" +
+		" --metrics-bind-address 0 --health-probe-bind-address 127.0.0.1:0")
 	d.out.command(shell.CommandLine("vdo-operator", args) + " &")
 	return d.start(ctx, program{name: "vdo-operator", args: args, env: d.isolated.Env})
 }
@@ -180,7 +179,7 @@ func (d *demo) kubeconfigOf(ctx context.Context, namespace, account string) (str
 		"auth whoami -o jsonpath={.status.userInfo.username}",
 	} {
 		if err == nil {
-			who, err = quiet.Run(ctx, "kubectl", words("--kubeconfig "+name+" "+args)...)
+			who, err = quiet.Run(ctx, "kubectl", strings.Fields("--kubeconfig "+name+" "+args)...)
 		}
 	}
 	if want := "system:serviceaccount:" + namespace + ":" + account; err == nil && who != want {
@@ -193,13 +192,13 @@ func (d *demo) kubeconfigOf(ctx context.Context, namespace, account string) (str
 func (d *demo) install(ctx context.Context) error {
 	d.out.heading("In the site: point the operator at the mirror and the vCenter")
 	if err := d.sequence(ctx, d.isolated,
-		words("kubectl apply -f site.accounts.yaml"),
-		words("kubectl apply -f site.yaml"),
-		words("kubectl -n "+namespace+" wait --for=condition=Ready vdoconfig/site --timeout=300s"),
-		words("kubectl -n "+namespace+" get driverbundles,vspherecloudconfigs,vdoconfigs"),
-		words("kubectl get nodes -o custom-columns=NAME:.metadata.name,PROVIDER:.spec.providerID,TAINTS:.spec.taints[*].key"),
-		words("kubectl get daemonsets,deployments -A -o custom-columns=NAMESPACE:.metadata.namespace,NAME:.metadata.name,READY:.status.numberReady,REPLICAS:.status.readyReplicas,IMAGE:.spec.template.spec.containers[0].image"),
-		words("vdoctl check --only vcenter-privileges"),
+		"kubectl apply -f site.accounts.yaml",
+		"kubectl apply -f site.yaml",
+		"kubectl -n "+namespace+" wait --for=condition=Ready vdoconfig/site --timeout=300s",
+		"kubectl -n "+namespace+" get driverbundles,vspherecloudconfigs,vdoconfigs",
+		"kubectl get nodes -o custom-columns=NAME:.metadata.name,PROVIDER:.spec.providerID,TAINTS:.spec.taints[*].key",
+		"kubectl get daemonsets,deployments -A -o custom-columns=NAMESPACE:.metadata.namespace,NAME:.metadata.name,READY:.status.numberReady,REPLICAS:.status.readyReplicas,IMAGE:.spec.template.spec.containers[0].image",
+		"vdoctl check --only vcenter-privileges",
 	); err != nil {
 		return err
 	}
@@ -226,7 +225,7 @@ func (d *demo) upgrade(ctx context.Context) error {
 	d.out.heading("A newer bundle for the same Kubernetes: built, carried, pushed under the same tag")
 	if err := d.sequence(ctx, d.connected,
 		d.lock(secondBundle, "lock2.yaml"),
-		append(words("vdo-bundle pull --lock lock2.yaml --sign-key vdo.key -o drivers2.tar"), d.registries.Flags...),
+		"vdo-bundle pull --lock lock2.yaml --sign-key vdo.key -o drivers2.tar "+d.flags(),
 	); err != nil {
 		return err
 	}
@@ -234,12 +233,12 @@ func (d *demo) upgrade(ctx context.Context) error {
 		return err
 	}
 	return d.sequence(ctx, d.isolated,
-		words("vdo-bundle push drivers2.tar "+d.reference()+" --key vdo.pub --ca-file mirror-ca.crt"),
-		words("kubectl -n "+namespace+" annotate driverbundle site reconcile.vdo.vmware.com/requestedAt=now --overwrite"),
-		words("kubectl -n "+namespace+` wait --for=jsonpath={.status.drivers[?(@.driver=="csi")].version}=3.7.3 vdoconfig/site --timeout=300s`),
-		words("kubectl -n "+namespace+" wait --for=condition=Ready vdoconfig/site --timeout=300s"),
-		words("kubectl -n "+namespace+" get vdoconfigs"),
-		words("kubectl -n "+namespace+" get events --sort-by=.metadata.creationTimestamp -o custom-columns=OBJECT:.involvedObject.kind,REASON:.reason,MESSAGE:.message"),
+		"vdo-bundle push drivers2.tar "+d.reference()+" --key vdo.pub --ca-file mirror-ca.crt",
+		"kubectl -n "+namespace+" annotate driverbundle site reconcile.vdo.vmware.com/requestedAt=now --overwrite",
+		"kubectl -n "+namespace+` wait --for=jsonpath={.status.drivers[?(@.driver=="csi")].version}=3.7.3 vdoconfig/site --timeout=300s`,
+		"kubectl -n "+namespace+" wait --for=condition=Ready vdoconfig/site --timeout=300s",
+		"kubectl -n "+namespace+" get vdoconfigs",
+		"kubectl -n "+namespace+" get events --sort-by=.metadata.creationTimestamp -o custom-columns=OBJECT:.involvedObject.kind,REASON:.reason,MESSAGE:.message",
 	)
 }
 
@@ -249,14 +248,14 @@ func (d *demo) tamper(ctx context.Context) error {
 	if err := flipByte(d.path("site/drivers2.tar"), d.path("site/tampered.tar")); err != nil {
 		return err
 	}
-	if err := d.refused(ctx, d.isolated, words("vdo-bundle verify tampered.tar --key vdo.pub")); err != nil {
+	if err := d.refused(ctx, d.isolated, "vdo-bundle verify tampered.tar --key vdo.pub"); err != nil {
 		return err
 	}
 	d.out.heading("A bundle with another signature, pushed under the tag")
 	if err := d.sequence(ctx, d.connected,
-		words("vdo-bundle keygen -o stranger"),
+		"vdo-bundle keygen -o stranger",
 		d.lock(everything[:3], "lock3.yaml"), // different contents: a bundle signed by vdo.key is trusted, whoever pushes it
-		append(words("vdo-bundle pull --lock lock3.yaml --sign-key stranger.key -o stranger.tar"), d.registries.Flags...),
+		"vdo-bundle pull --lock lock3.yaml --sign-key stranger.key -o stranger.tar "+d.flags(),
 	); err != nil {
 		return err
 	}
@@ -264,11 +263,11 @@ func (d *demo) tamper(ctx context.Context) error {
 		return err
 	}
 	return d.sequence(ctx, d.isolated,
-		words("vdo-bundle push stranger.tar "+d.reference()+" --ca-file mirror-ca.crt"),
-		words("kubectl -n "+namespace+" annotate driverbundle site reconcile.vdo.vmware.com/requestedAt=again --overwrite"),
-		words("kubectl -n "+namespace+" wait --for=condition=Ready=False driverbundle/site --timeout=60s"),
-		words(`kubectl -n `+namespace+` get driverbundle site -o jsonpath={.status.conditions[?(@.type=="Ready")].message}{"\n"}`),
-		words("kubectl -n "+namespace+" get vdoconfigs"),
+		"vdo-bundle push stranger.tar "+d.reference()+" --ca-file mirror-ca.crt",
+		"kubectl -n "+namespace+" annotate driverbundle site reconcile.vdo.vmware.com/requestedAt=again --overwrite",
+		"kubectl -n "+namespace+" wait --for=condition=Ready=False driverbundle/site --timeout=60s",
+		`kubectl -n `+namespace+` get driverbundle site -o jsonpath={.status.conditions[?(@.type=="Ready")].message}{"\n"}`,
+		"kubectl -n "+namespace+" get vdoconfigs",
 	)
 }
 
@@ -294,9 +293,10 @@ func (d *demo) explain() {
 }
 
 // sequence runs commands one after another until one fails.
-func (d *demo) sequence(ctx context.Context, sh *shell.Shell, lines ...[]string) error {
+func (d *demo) sequence(ctx context.Context, sh *shell.Shell, lines ...string) error {
 	for _, line := range lines {
-		if _, err := sh.Run(ctx, line[0], line[1:]...); err != nil {
+		words := strings.Fields(line)
+		if _, err := sh.Run(ctx, words[0], words[1:]...); err != nil {
 			return err
 		}
 	}
@@ -304,17 +304,15 @@ func (d *demo) sequence(ctx context.Context, sh *shell.Shell, lines ...[]string)
 }
 
 // refused runs a command that has to fail.
-func (d *demo) refused(ctx context.Context, sh *shell.Shell, line []string) error {
-	_, err := sh.Run(ctx, line[0], line[1:]...)
+func (d *demo) refused(ctx context.Context, sh *shell.Shell, line string) error {
+	err := d.sequence(ctx, sh, line)
 	var exit *shell.Exit
 	if errors.As(err, &exit) && exit.Code > 0 {
 		d.out.say("(exit code %d)", exit.Code)
 		return nil
 	}
-	return errors.Join(fmt.Errorf("%s was accepted", strings.Join(line, " ")), err)
+	return errors.Join(fmt.Errorf("%s was accepted", line), err)
 }
-
-func words(line string) []string { return strings.Fields(line) }
 
 func copyFile(from, to string) error {
 	data, err := os.ReadFile(from)
