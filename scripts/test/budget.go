@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/sha256"
+	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -38,9 +40,12 @@ type Row struct {
 	Planes, Lines, Tests int
 }
 
+// at is the key of a row.
+type at struct{ pkg, tier string }
+
 // Budget is test/budget.tsv.
 type Budget struct {
-	rows        []Row
+	rows        map[at]Row
 	limits      []Row   // by tier
 	calibration float64 // seconds of the calibration loop on the machine of the measurement
 }
@@ -52,7 +57,7 @@ func readBudget(root string) (*Budget, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Budget{}
+	b := &Budget{rows: map[at]Row{}}
 	for _, cells := range table {
 		row, err := parseRow(cells)
 		if err != nil {
@@ -64,7 +69,7 @@ func readBudget(root string) (*Budget, error) {
 		case total:
 			b.limits = append(b.limits, row)
 		default:
-			b.rows = append(b.rows, row)
+			b.rows[at{row.Package, row.Tier}] = row
 		}
 	}
 	return b, nil
@@ -92,22 +97,14 @@ const budgetHead = `# CPU seconds, control planes and lines of Go that each pack
 `
 
 func (b *Budget) write(root string) error {
-	slices.SortFunc(b.rows, func(x, y Row) int {
+	rows := slices.SortedFunc(maps.Values(b.rows), func(x, y Row) int {
 		return cmp.Or(cmp.Compare(x.Package, y.Package), cmp.Compare(x.Tier, y.Tier))
 	})
 	text := budgetHead + Row{Package: "calibration", Tier: "-", Seconds: b.calibration}.String() + "\n"
-	for _, row := range append(slices.Clone(b.limits), b.rows...) {
+	for _, row := range slices.Concat(b.limits, rows) {
 		text += row.String() + "\n"
 	}
 	return os.WriteFile(budgetFile(root), []byte(text), 0o644) //nolint:gosec // a file of the checkout
-}
-
-func (b *Budget) row(pkg, tier string) (Row, bool) {
-	i := slices.IndexFunc(b.rows, func(r Row) bool { return r.Package == pkg && r.Tier == tier })
-	if i < 0 {
-		return Row{}, false
-	}
-	return b.rows[i], true
 }
 
 func (b *Budget) sum(tier string) Row {
@@ -131,7 +128,7 @@ func (b *Budget) checkRows(root string) error {
 	}
 	var errs []error
 	for pkg, has := range tree {
-		row, ok := b.row(pkg, firstTier)
+		row, ok := b.rows[at{pkg, firstTier}]
 		if !ok {
 			errs = append(errs, fmt.Errorf("package %s has no row in test/budget.tsv", pkg))
 		} else if has.Lines > row.Lines || has.Tests > row.Tests {
@@ -175,7 +172,7 @@ func (b *Budget) checkRows(root string) error {
 func (b *Budget) over(tier string, r result, scale, crowd float64) map[string]error {
 	out := map[string]error{}
 	for pkg, use := range r.Usage {
-		row, ok := b.row(pkg, tier)
+		row, ok := b.rows[at{pkg, tier}]
 		switch allowed := (row.Seconds*slack + noise) * scale; {
 		case !ok:
 			out[pkg] = fmt.Errorf("package %s has no row for tier %s in test/budget.tsv", pkg, tier)
@@ -200,26 +197,20 @@ func (b *Budget) update(root string, measured map[string]result) error {
 	if err != nil {
 		return err
 	}
-	b.rows = slices.DeleteFunc(b.rows, func(r Row) bool { _, ok := tree[r.Package]; return !ok })
-	set := func(pkg, tier string, change func(*Row)) {
-		i := slices.IndexFunc(b.rows, func(r Row) bool { return r.Package == pkg && r.Tier == tier })
-		if i < 0 {
-			i, b.rows = len(b.rows), append(b.rows, Row{Package: pkg, Tier: tier})
-		}
-		change(&b.rows[i])
-	}
+	maps.DeleteFunc(b.rows, func(at at, _ Row) bool { _, ok := tree[at.pkg]; return !ok })
 	for pkg, has := range tree {
-		set(pkg, firstTier, func(r *Row) { r.Lines, r.Tests = has.Lines, has.Tests })
+		row := b.rows[at{pkg, firstTier}]
+		b.rows[at{pkg, firstTier}] = Row{pkg, firstTier, row.Seconds, row.Planes, has.Lines, has.Tests}
 	}
 	if b.calibration == 0 {
 		b.calibration = calibrate()
 	}
 	for tier, result := range measured {
 		for pkg, use := range result.Usage {
-			if _, ok := tree[pkg]; !ok {
-				continue
+			if _, ok := tree[pkg]; ok {
+				row := b.rows[at{pkg, tier}]
+				b.rows[at{pkg, tier}] = Row{pkg, tier, math.Ceil(use.Seconds), use.ControlPlanes, row.Lines, row.Tests}
 			}
-			set(pkg, tier, func(r *Row) { r.Seconds, r.Planes = math.Ceil(use.Seconds), use.ControlPlanes })
 		}
 	}
 	return b.write(root)
@@ -275,7 +266,7 @@ func (b *Budget) print(w io.Writer, measured map[string]result) {
 		}
 		fmt.Fprintln(w, "\n  used budget planes peak MiB  package")
 		for _, u := range used[:min(topRows, len(used))] {
-			row, _ := b.row(u.Package, tier)
+			row := b.rows[at{u.Package, tier}]
 			fmt.Fprintf(w, "%6.0f %6.0f %6d %8d  %s\n", u.Seconds, row.Seconds, u.ControlPlanes, u.PeakMiB, u.Package)
 		}
 		tests := slices.DeleteFunc(slices.Clone(r.Tests), func(t Test) bool { return !t.top() })
@@ -364,17 +355,11 @@ func readTable(path string, cells int) ([][]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var out [][]string
-	for line := range strings.Lines(string(data)) {
-		line = strings.TrimRight(line, "\n")
-		if line == "" || strings.HasPrefix(line, "#") {
-			continue
-		}
-		row := strings.Split(line, "\t")
-		if len(row) != cells {
-			return nil, fmt.Errorf("%s: want %d cells between tabs, got %q", path, cells, line)
-		}
-		out = append(out, row)
+	r := csv.NewReader(bytes.NewReader(data))
+	r.Comma, r.Comment, r.FieldsPerRecord, r.LazyQuotes = '\t', '#', cells, true
+	out, err := r.ReadAll()
+	if err != nil {
+		return nil, fmt.Errorf("%s: want %d cells between tabs: %w", path, cells, err)
 	}
 	return out, nil
 }

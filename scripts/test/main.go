@@ -173,18 +173,18 @@ const crowd = 4
 func (b *Budget) hold(ctx context.Context, tier string, r run, got *result) error {
 	scale := b.scale()
 	over := b.over(tier, *got, scale, crowd)
+	why := errors.Join(slices.Collect(maps.Values(over))...)
 	if len(over) == 0 || len(over) > 12 {
-		return errors.Join(slices.Collect(maps.Values(over))...)
+		return why
 	}
 	r.pkgs = nil
 	for pkg := range over {
-		if _, ok := b.row(pkg, tier); !ok {
-			return errors.Join(slices.Collect(maps.Values(over))...)
+		if _, ok := b.rows[at{pkg, tier}]; !ok {
+			return why
 		}
 		r.pkgs = append(r.pkgs, "./"+pkg)
 	}
 	r.args = append(r.args, "-p=1")
-	why := errors.Join(slices.Collect(maps.Values(over))...)
 	fmt.Fprintf(r.out, "%v\nrunning again alone: %s\n", why, strings.Join(r.pkgs, " "))
 	again, err := r.do(ctx)
 	if err != nil {
@@ -265,9 +265,8 @@ func (p plan) choose(ctx context.Context, root string, budget *Budget, tier stri
 		return err
 	}
 	slices.SortStableFunc(r.pkgs, func(a, b string) int {
-		x, _ := budget.row(strings.TrimPrefix(a, project+"/"), tier)
-		y, _ := budget.row(strings.TrimPrefix(b, project+"/"), tier)
-		return cmp.Compare(y.Seconds, x.Seconds)
+		x, y := strings.TrimPrefix(a, project+"/"), strings.TrimPrefix(b, project+"/")
+		return cmp.Compare(budget.rows[at{y, tier}].Seconds, budget.rows[at{x, tier}].Seconds)
 	})
 	return nil
 }

@@ -109,7 +109,7 @@ func TestSkippedTestsHaveToBeListed(t *testing.T) {
 }
 
 func TestWhatExceedsTheBudgetIsNamed(t *testing.T) {
-	b := &Budget{rows: []Row{{Package: "p", Tier: firstTier, Seconds: 30, Planes: 1}}}
+	b := &Budget{rows: map[at]Row{{"p", firstTier}: {Seconds: 30, Planes: 1}}}
 	for _, c := range []struct {
 		use   Usage
 		wall  float64
@@ -158,12 +158,12 @@ func TestRowsAreHeldAgainstTheTree(t *testing.T) {
 	}
 	require.NoError(t, budget().update(root, took(7.2, 1)))
 	require.NoError(t, budget().checkRows(root))
-	require.Equal(t, []Row{{"p", firstTier, 8, 1, 2, 1}}, budget().rows)
+	require.Equal(t, map[at]Row{{"p", firstTier}: {"p", firstTier, 8, 1, 2, 1}}, budget().rows)
 
 	write("p/p.go", "package p\n\n\n")
 	require.ErrorContains(t, budget().checkRows(root), "package p has 3 lines and 1 test lines; its row allows 2 and 1")
 	require.NoError(t, budget().update(root, nil))
-	require.Equal(t, []Row{{"p", firstTier, 8, 1, 3, 1}}, budget().rows)
+	require.Equal(t, map[at]Row{{"p", firstTier}: {"p", firstTier, 8, 1, 3, 1}}, budget().rows)
 
 	require.NoError(t, budget().update(root, took(10.1, 0)))
 	require.ErrorContains(t, budget().checkRows(root), "add up to 11 CPU seconds; the limit is 10")
