@@ -5,10 +5,10 @@ package model
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"crypto/ecdsa"
 	"crypto/sha256"
 	"encoding/base64"
-	"encoding/hex"
 	"encoding/json"
 	"io"
 	"io/fs"
@@ -20,6 +20,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
@@ -202,10 +203,7 @@ func intact(s store, manifest string) bool {
 	return true
 }
 
-func sum(data []byte) string {
-	h := sha256.Sum256(data)
-	return "sha256:" + hex.EncodeToString(h[:])
-}
+func sum(data []byte) string { return digest.FromBytes(data).String() }
 
 // layout is an OCI image layout in memory.
 type layout struct {
@@ -391,4 +389,4 @@ func tree(root string) map[string]fs.FileInfo {
 	return out
 }
 
-func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+func sorted[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }

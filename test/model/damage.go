@@ -26,7 +26,7 @@ func onFile(damage func(name string, size, n int64) error) func(*world, Step) er
 	return func(w *world, s Step) error {
 		files := map[string]int64{}
 		for name, info := range tree(w.path("out")) {
-			if info.Mode().IsRegular() && info.Size() > 0 && strings.HasPrefix(name, place(s.To).base()) && strings.HasSuffix(name, s.File) {
+			if info.Mode().IsRegular() && info.Size() > 0 && strings.HasPrefix(name, s.To.base()) && strings.HasSuffix(name, s.File) {
 				files[name] = info.Size()
 			}
 		}
@@ -54,8 +54,7 @@ func flip(name string, size, n int64) error {
 
 // lose removes a blob or manifest of a bundle from a registry, but not the root itself.
 func lose(w *world, s Step) error {
-	repo, _, _ := place(s.To).mirror()
-	c := w.look(place(s.To))
+	c := w.look(s.To)
 	delete(c.good, c.root)
 	digests := sorted(c.good)
 	if len(digests) == 0 {
@@ -63,7 +62,7 @@ func lose(w *world, s Step) error {
 	}
 	digest := digests[s.N%len(digests)]
 	for _, path := range []string{"/blobs/", "/manifests/"} {
-		w.repository(repo).ask("DELETE", path+digest)
+		w.repository(s.To.repo()).ask("DELETE", path+digest)
 	}
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 
 // draw makes a program from random numbers: the same numbers give the same program.
 func draw(r *rand.Rand) Program {
-	d := &drawing{Rand: r, filled: map[string]string{}}
+	d := &drawing{Rand: r, filled: map[place]string{}}
 	if d.chance(3) {
 		d.add(Step{Do: "mirror", N: d.IntN(2), With: d.options("tls")})
 	}
@@ -25,7 +25,7 @@ func draw(r *rand.Rand) Program {
 type drawing struct {
 	*rand.Rand
 	program Program
-	filled  map[string]string // the bundle
+	filled  map[place]string // the bundle
 }
 
 func (d *drawing) add(s Step) { d.program = append(d.program, s) }
@@ -34,6 +34,7 @@ func (d *drawing) add(s Step) { d.program = append(d.program, s) }
 func (d *drawing) chance(n int) bool { return d.IntN(n) == 0 }
 
 func (d *drawing) of(choices ...string) string { return choices[d.IntN(len(choices))] }
+func (d *drawing) at(choices ...place) place   { return choices[d.IntN(len(choices))] }
 
 func (d *drawing) options(choices ...string) (out []string) {
 	for _, c := range choices {
@@ -45,24 +46,22 @@ func (d *drawing) options(choices ...string) (out []string) {
 }
 
 // full returns a location with content among those that satisfy ok; "" if none does.
-func (d *drawing) full(ok func(p string) bool) string {
-	found := slices.DeleteFunc(sorted(d.filled), func(p string) bool { return !ok(p) })
+func (d *drawing) full(ok func(place) bool) place {
+	found := slices.DeleteFunc(sorted(d.filled), func(p place) bool { return !ok(p) })
 	if len(found) == 0 {
 		return ""
 	}
-	return d.of(found...)
+	return d.at(found...)
 }
 
-func isMedium(p string) bool { return !strings.HasPrefix(p, "reg:") }
-func isTar(p string) bool    { return isMedium(p) && !place(p).dir() && !place(p).parts() }
-func isMirror(p string) bool { return strings.HasPrefix(p, "reg:") }
-func isAny(string) bool      { return true }
+func isTar(p place) bool { return p.medium() && !p.dir() && !p.parts() }
+func isAny(place) bool   { return true }
 
 // command draws a command, its fault, and perhaps a repetition.
 func (d *drawing) command() {
 	s, ok := d.draw()
 	if !ok {
-		s = Step{Do: "pull", Bundle: d.of("a", "a", "b", "c"), To: d.of("x.tar", "p.tar", "oci:f"), Key: d.of("", "k1")}
+		s = Step{Do: "pull", Bundle: d.of("a", "a", "b", "c"), To: d.at("x.tar", "p.tar", "oci:f"), Key: d.of("", "k1")}
 	}
 	if d.chance(2) {
 		s.With = append(s.With, "single")
@@ -84,7 +83,7 @@ func (d *drawing) command() {
 		return
 	}
 	if d.chance(3) {
-		d.damage(string(s.writes()))
+		d.damage(s.writes())
 	}
 	d.add(s.quiet())
 }
@@ -99,29 +98,29 @@ func (d *drawing) draw() (s Step, ok bool) {
 	case 0, 1, 2, 3:
 		return d.pull(), true
 	case 4, 5:
-		s = Step{Do: "sign", To: d.full(func(p string) bool { return !place(p).parts() }), Key: d.of("k1", "k1", "k2", "k1")}
+		s = Step{Do: "sign", To: d.full(func(p place) bool { return !p.parts() }), Key: d.of("k1", "k1", "k2", "k1")}
 		return s, s.To != ""
 	case 6, 7, 8:
-		s = Step{Do: "push", From: d.full(isAny), To: d.of("reg:r:1", "reg:r:2", "reg:s:1"), Trust: d.of("", "k1", "k1", "both"), With: d.options("check-all", "chunks", "mount")}
+		s = Step{Do: "push", From: d.full(isAny), To: d.at("reg:r:1", "reg:r:2", "reg:s:1"), Trust: d.of("", "k1", "k1", "both"), With: d.options("check-all", "chunks", "mount")}
 		return s, s.From != "" && s.From != s.To
 	case 9:
-		s = Step{Do: "split", From: d.full(isTar), To: d.of("p.tar", "q.tar"), With: d.options("replace", "replace")}
+		s = Step{Do: "split", From: d.full(isTar), To: d.at("p.tar", "q.tar"), With: d.options("replace", "replace")}
 		return s, s.From != ""
 	case 10:
-		s = Step{Do: "repair", To: d.full(func(p string) bool { return place(p).parts() })}
+		s = Step{Do: "repair", To: d.full(place.parts)}
 		if s.To != "" {
 			d.add(Step{Do: d.of("flip", "remove", "shorten"), To: s.To, File: d.of(".001", ".002", ".003", ".p001"), N: 1 + d.IntN(1000)})
 		}
 		return s, s.To != ""
 	case 11:
-		if d.full(isMirror) == "" {
+		if d.full(place.inMirror) == "" {
 			return s, false
 		}
-		if from := d.full(isMedium); from != "" && d.chance(3) { // the tag moves right before
-			d.add(Step{Do: "push", From: from, To: d.of("reg:r:1", "reg:r:2", "reg:s:1")})
+		if from := d.full(place.medium); from != "" && d.chance(3) { // the tag moves right before
+			d.add(Step{Do: "push", From: from, To: d.at("reg:r:1", "reg:r:2", "reg:s:1")})
 			d.filled[d.program[len(d.program)-1].To] = d.filled[from]
 		}
-		return Step{Do: "prune", To: d.of("reg:r", "reg:r", "reg:s")}, true
+		return Step{Do: "prune", To: d.at("reg:r", "reg:r", "reg:s")}, true
 	}
 	s = Step{Do: "verify", From: d.full(isAny), Trust: d.of("k1", "k1", "k2", "both")}
 	if s.From != "" && d.chance(3) {
@@ -131,14 +130,14 @@ func (d *drawing) draw() (s Step, ok bool) {
 }
 
 func (d *drawing) pull() Step {
-	s := Step{Do: "pull", Bundle: d.of("a", "a", "b", "c"), To: d.of("x.tar", "x.tar", "y.tar", "p.tar", "oci:f", "oci:g", "reg:r:1", "reg:s:1"), Key: d.of("", "k1", "k1"), With: d.options("replace")}
+	s := Step{Do: "pull", Bundle: d.of("a", "a", "b", "c"), To: d.at("x.tar", "x.tar", "y.tar", "p.tar", "oci:f", "oci:g", "reg:r:1", "reg:s:1"), Key: d.of("", "k1", "k1"), With: d.options("replace")}
 	if s.Key != "" && d.chance(3) {
 		s.With = append(s.With, "provenance")
 	}
-	if isMirror(s.To) {
+	if s.To.inMirror() {
 		s.With = append(drop(s.With, "replace"), d.options("check-all")...)
 	}
-	if base := d.full(isMedium); base != "" && base != s.To && !isMirror(s.To) && d.chance(4) {
+	if base := d.full(place.medium); base != "" && base != s.To && !s.To.inMirror() && d.chance(4) {
 		s.From = base
 	}
 	return s
@@ -147,7 +146,7 @@ func (d *drawing) pull() Step {
 func (d *drawing) fault(s Step) Fault {
 	signal := d.of("kill", "kill", "term", "int")
 	switch {
-	case s.Do == "pull" && isMirror(s.To) && d.chance(2), s.Do == "push", s.Do == "prune", isMirror(s.From), s.Do == "sign" && isMirror(s.To):
+	case s.Do == "pull" && s.To.inMirror() && d.chance(2), s.Do == "push", s.Do == "prune", s.From.inMirror(), s.Do == "sign" && s.To.inMirror():
 		choices := []Fault{
 			{signal, "mirror", d.IntN(60)}, {signal, "mirror", d.IntN(12)}, {"cut", "mirror", d.IntN(50)},
 			{"lost", "mirror", d.IntN(4)},
@@ -158,7 +157,7 @@ func (d *drawing) fault(s Step) Fault {
 		case "prune":
 			choices = append(choices, Fault{"undead", "mirror", 0}, Fault{"undead", "mirror", 0})
 		}
-		if isMirror(s.From) && strings.Count(s.From, ":") == 2 && s.Do != "pull" {
+		if s.From.inMirror() && strings.Count(string(s.From), ":") == 2 && s.Do != "pull" {
 			choices = append(choices, Fault{"tamper", "mirror", d.IntN(2000)})
 		}
 		return choices[d.IntN(len(choices))]
@@ -176,12 +175,12 @@ func (d *drawing) fault(s Step) Fault {
 	return choices[d.IntN(len(choices))]
 }
 
-func (d *drawing) damage(p string) {
+func (d *drawing) damage(p place) {
 	s := Step{To: p, N: 1 + d.IntN(5000)}
 	switch {
-	case p == "" || isMirror(p) && strings.Count(p, ":") < 2:
+	case p == "" || p.inMirror() && strings.Count(string(p), ":") < 2:
 		return
-	case isMirror(p):
+	case p.inMirror():
 		s.Do = "lose"
 	default:
 		s.Do = d.of("flip", "flip", "shorten", "remove")

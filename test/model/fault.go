@@ -5,6 +5,7 @@ package model
 import (
 	"errors"
 	"net/http"
+	"os"
 	"strings"
 	"syscall"
 	"time"
@@ -112,14 +113,8 @@ func (w *world) fire(s Step, p *process, t trigger) {
 			reached = true
 		}
 	}
-	switch s.Fault.Kind {
-	case "kill":
-		_ = p.cmd.Process.Kill()
-	case "term":
-		_ = p.cmd.Process.Signal(syscall.SIGTERM)
-	case "int":
-		_ = p.cmd.Process.Signal(syscall.SIGINT)
-	}
+	signals := map[string]os.Signal{"kill": os.Kill, "term": syscall.SIGTERM, "int": os.Interrupt}
+	_ = p.cmd.Process.Signal(signals[s.Fault.Kind])
 	select { // a held request is not answered before
 	case <-p.done:
 	case <-late:

@@ -32,14 +32,6 @@ type model struct {
 	failed  error            // error of a fault itself
 }
 
-func newModel() model {
-	return model{
-		now: map[place]content{}, damaged: map[place]bool{},
-		lost: map[string]bool{}, trail: map[place]string{}, sums: map[place]string{},
-		newest: map[string]place{},
-	}
-}
-
 // observe reads all locations and the metadata of all files.
 func (w *world) observe() {
 	w.model.now = map[place]content{}
@@ -73,16 +65,9 @@ func (t *trial) done() bool {
 func (t *trial) broken(rule, format string, args ...any) *random.Broken {
 	detail := fmt.Sprintf(format, args...)
 	for _, o := range t.outcomes {
-		detail += fmt.Sprintf("\nexit code %d\nstdout: %s\nstderr: %s", o.code, clip(o.stdout), clip(o.stderr))
+		detail += fmt.Sprintf("\nexit code %d\nstdout: %.2000s\nstderr: %.2000s", o.code, o.stdout, o.stderr)
 	}
 	return &random.Broken{Rule: rule + " " + t.step.Do, Detail: t.step.String() + ": " + detail}
-}
-
-func clip(s string) string {
-	if len(s) > 2000 {
-		return s[:2000] + "…"
-	}
-	return s
 }
 
 func (t *trial) judge() error {
@@ -135,7 +120,7 @@ func (t *trial) says() *random.Broken {
 func (s Step) writes() place {
 	switch s.Do {
 	case "pull", "sign", "split", "repair", "push", "prune":
-		return place(s.To)
+		return s.To
 	}
 	return ""
 }
@@ -182,13 +167,10 @@ func describe(i fs.FileInfo) string {
 // replaces reports whether a step was told to replace the bundle of a location.
 func (t *trial) replaces(p place) bool {
 	s := t.step
-	_, _, inMirror := p.mirror()
 	if s.Do == "prune" {
-		repo, _, _ := place(s.To).mirror()
-		of, _, _ := p.mirror()
-		return inMirror && repo == of
+		return p.inMirror() && p.repo() == s.To.repo()
 	}
-	return place(s.To) == p && (s.Do == "push" || s.Do == "pull" && (inMirror || s.has("replace")) || s.Do == "split" && s.has("replace"))
+	return s.To == p && (s.Do == "push" || s.Do == "pull" && (p.inMirror() || s.has("replace")) || s.Do == "split" && s.has("replace"))
 }
 
 // keeps checks that no bundle, blob, part or signature disappears unless a step requests it.
@@ -206,9 +188,8 @@ func (t *trial) keeps() *random.Broken {
 				}
 				continue
 			}
-			repo, _, inMirror := p.mirror()
-			if inMirror && root != "" { // the old one lost its tag, and stays
-				is = gather(t.repository(repo), root, nil, t.site.keys)
+			if p.inMirror() { // the old one lost its tag, and stays
+				is = gather(t.repository(p.repo()), root, nil, t.site.keys)
 			} else {
 				if was.whole() && !is.sound() {
 					return t.broken("keeps", "%s was whole, and there is neither the old bundle nor the new one: it lacks %v", p, is.missing)
@@ -238,18 +219,17 @@ func (s Step) lied() bool {
 // copiesDamage reports whether p is the byte-for-byte copy of content damaged by hand: split checks no digest, verify
 // does.
 func (s Step) copiesDamage(m model, p place) bool {
-	return s.Do == "split" && p == place(s.To) && m.damaged[place(s.From)]
+	return s.Do == "split" && p == s.To && m.damaged[s.From]
 }
 
 // complete checks that whatever looks like a bundle is one, after any fault.
 func (t *trial) complete() *random.Broken {
 	for _, p := range t.model.places {
-		repo, _, inMirror := p.mirror()
 		c := t.after[p]
 		switch {
-		case !c.there || c.sound() || t.model.damaged[p] || t.step.copiesDamage(t.model, p) || inMirror && t.model.lost[repo] || t.before[p].there && !t.before[p].sound():
+		case !c.there || c.sound() || t.model.damaged[p] || t.step.copiesDamage(t.model, p) || p.inMirror() && t.model.lost[p.repo()] || t.before[p].there && !t.before[p].sound():
 		case t.step.lied() && !t.done(): // the registry said so, and the command found out
-			t.model.lost[repo] = true
+			t.model.lost[p.repo()] = true
 		default:
 			return t.broken("complete", "%s looks like a bundle, and lacks %v", p, c.missing)
 		}
@@ -274,13 +254,13 @@ func (t *trial) proven() *random.Broken {
 	if s.Trust == "" {
 		return nil
 	}
-	from, to := t.before[place(s.From)], t.after[place(s.To)]
+	from, to := t.before[s.From], t.after[s.To]
 	if s.Do == "push" {
 		signers := to.signers
 		if to.root == from.root {
 			signers = from.signers // a liar may have dropped them
 		}
-		if to.there && to.root != t.before[place(s.To)].root && !trusts(s.Trust, signers) {
+		if to.there && to.root != t.before[s.To].root && !trusts(s.Trust, signers) {
 			return t.broken("proven", "%s is now %s, signed by %v", s.To, to.root, to.signers)
 		}
 	}
@@ -296,13 +276,12 @@ func (t *trial) result() *random.Broken {
 	if !t.done() {
 		return nil
 	}
-	from, to := t.before[place(s.From)], t.after[place(s.To)]
-	repo, _, _ := place(s.To).mirror()
+	from, to := t.before[s.From], t.after[s.To]
 	var wanted content
 	switch s.Do {
 	case "pull":
 		wanted = t.site.bundles[s.Bundle]
-		if place(s.To).medium() && !place(s.To).dir() && s.Key == "" && s.From == "" && (!t.before[place(s.To)].there || s.has("replace")) && to.bytes != wanted.bytes {
+		if s.To.medium() && !s.To.dir() && s.Key == "" && s.From == "" && (!t.before[s.To].there || s.has("replace")) && to.bytes != wanted.bytes {
 			return t.broken("result", "the bytes differ from those of a run without faults")
 		}
 		if s.From != "" {
@@ -313,11 +292,11 @@ func (t *trial) result() *random.Broken {
 		if s.Do == "split" && to.bytes != from.bytes {
 			return t.broken("result", "the parts are not the archive")
 		}
-		if s.copiesDamage(t.model, place(s.To)) {
+		if s.copiesDamage(t.model, s.To) {
 			return nil
 		}
 	case "repair":
-		if want := t.model.sums[place(s.To)]; want != "" && to.bytes != want {
+		if want := t.model.sums[s.To]; want != "" && to.bytes != want {
 			return t.broken("result", "the parts joined are not what they were")
 		}
 		return nil
@@ -327,7 +306,7 @@ func (t *trial) result() *random.Broken {
 		}
 		return t.verified(to)
 	case "prune":
-		return t.pruned(repo)
+		return t.pruned(s.To.repo())
 	default:
 		return nil
 	}
@@ -349,7 +328,7 @@ func (t *trial) result() *random.Broken {
 // unsigned returns a key whose process claims a signature that is missing. One of two that sign in a registry at once
 // may lose. Registries have no lock, and a process checks the tag only right before and after its write.
 func (t *trial) unsigned(c content) string {
-	if _, _, inMirror := place(t.step.To).mirror(); inMirror && len(t.outcomes) > 1 &&
+	if t.step.To.inMirror() && len(t.outcomes) > 1 &&
 		(slices.Contains(c.signers, t.step.Key) || slices.Contains(c.signers, t.step.twin(1).Key)) {
 		return ""
 	}
@@ -367,7 +346,7 @@ func (t *trial) unsigned(c content) string {
 // verified requires that verify accepts the result.
 func (t *trial) verified(c content) *random.Broken {
 	s := t.step
-	if len(c.signers) == 0 || !c.sound() || t.model.damaged[place(s.To)] && s.Do == "sign" {
+	if len(c.signers) == 0 || !c.sound() || t.model.damaged[s.To] && s.Do == "sign" {
 		return nil
 	}
 	verify := Step{Do: "verify", From: s.To, Trust: c.signers[0]}
@@ -442,19 +421,15 @@ func (t *trial) mustDo() *random.Broken {
 // ready reports whether a step has everything that it needs, and no obstacle.
 func (t *trial) ready() (bool, string) {
 	s := t.step
-	from, to := t.before[place(s.From)], t.before[place(s.To)]
-	clear := func(p place) bool {
-		repo, _, _ := p.mirror()
-		return !t.model.damaged[p] && !t.model.lost[repo]
-	}
-	if !clear(place(s.From)) || !clear(place(s.To)) {
+	from, to := t.before[s.From], t.before[s.To]
+	clear := func(p place) bool { return !t.model.damaged[p] && !t.model.lost[p.repo()] }
+	if !clear(s.From) || !clear(s.To) {
 		return false, ""
 	}
-	_, _, inMirror := place(s.To).mirror()
-	free := !to.there && (t.model.trail[place(s.To)] == "" || t.model.trail[place(s.To)] == s.quiet().String())
+	free := !to.there && (t.model.trail[s.To] == "" || t.model.trail[s.To] == s.quiet().String())
 	switch s.Do {
 	case "pull":
-		return (s.From == "" || from.sound()) && (inMirror || free || to.there && t.model.trail[place(s.To)] == "" && s.has("replace")), "it has only to go on"
+		return (s.From == "" || from.sound()) && (s.To.inMirror() || free || to.there && t.model.trail[s.To] == "" && s.has("replace")), "it has only to go on"
 	case "push":
 		return from.whole() && trusts(s.Trust, from.signers), "the source is whole"
 	case "split":
@@ -465,38 +440,33 @@ func (t *trial) ready() (bool, string) {
 		return from.sound() && trusts(s.Trust, from.signers), "the bundle is whole and signed"
 	case "prune":
 		return slices.ContainsFunc(t.model.places, func(p place) bool {
-			of, _, ok := p.mirror()
-			repo, _, _ := place(s.To).mirror()
-			return ok && of == repo && t.before[p].there && clear(p)
+			return p.inMirror() && p.repo() == s.To.repo() && t.before[p].there && clear(p)
 		}), "there are bundles"
 	}
 	return false, ""
 }
 
 func (t *trial) learn() {
-	p := t.step.writes()
-	repo, _, inMirror := p.mirror()
+	p, quiet := t.step.writes(), t.step.quiet().String()
+	if p == "" {
+		return
+	}
+	if !t.done() {
+		if was := t.model.trail[p]; was != "" && was != quiet {
+			quiet = "several"
+		}
+		t.model.trail[p] = quiet
+		return
+	}
+	delete(t.model.trail, p)
 	switch {
-	case p == "":
-	case !t.done():
-		if was := t.model.trail[p]; was != "" && was != t.step.quiet().String() {
-			t.model.trail[p] = "several"
-			return
-		}
-		t.model.trail[p] = t.step.quiet().String()
-	default:
-		delete(t.model.trail, p)
-		if inMirror && (t.step.Do == "push" || t.step.Do == "pull") {
-			t.model.newest[repo] = p
-		}
-		switch {
-		case inMirror && (t.step.Do == "push" || t.step.Do == "pull"):
-			delete(t.model.lost, repo)
-		case t.step.copiesDamage(t.model, p):
-			t.model.damaged[p] = true
-		case t.step.Do == "repair", t.step.Do == "pull" && (!t.before[p].there || t.step.has("replace")), t.step.Do == "split":
-			delete(t.model.damaged, p)
-		}
+	case p.inMirror() && (t.step.Do == "push" || t.step.Do == "pull"):
+		t.model.newest[p.repo()] = p
+		delete(t.model.lost, p.repo())
+	case t.step.copiesDamage(t.model, p):
+		t.model.damaged[p] = true
+	case t.step.Do == "repair", t.step.Do == "pull" && (!t.before[p].there || t.step.has("replace")), t.step.Do == "split":
+		delete(t.model.damaged, p)
 	}
 }
 

@@ -42,7 +42,7 @@ func (s *site) run(p Program) error {
 	}
 	defer w.close()
 	for _, step := range p {
-		for _, at := range []place{place(step.From), place(step.To)} {
+		for _, at := range []place{step.From, step.To} {
 			if at != "" && !slices.Contains(w.model.places, at) {
 				w.model.places = append(w.model.places, at)
 			}
@@ -93,17 +93,14 @@ func (w *world) step(s Step) error {
 
 // damage damages a location, and records it.
 func (w *world) damage(s Step, damage func(*world, Step) error) error {
-	p := place(s.To)
 	w.model.files = nil // observe again
 	if err := damage(w, s); err != nil {
 		return fmt.Errorf("run %s: %w", s, err)
 	}
-	repo, _, _ := p.mirror()
-	switch s.Do {
-	case "lose":
-		w.model.lost[repo] = true
-	default:
-		w.model.damaged[p] = true
+	if s.Do == "lose" {
+		w.model.lost[s.To.repo()] = true
+	} else {
+		w.model.damaged[s.To] = true
 	}
 	return nil
 }

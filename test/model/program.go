@@ -23,8 +23,8 @@ type Step struct {
 	// Bundle is the selection that pull takes: a, b or c.
 	Bundle string `json:"bundle,omitempty"`
 	// From and To are locations. A command in place has only To.
-	From string `json:"from,omitempty"`
-	To   string `json:"to,omitempty"`
+	From place `json:"from,omitempty"`
+	To   place `json:"to,omitempty"`
 	// Key signs, Trust is the required signer: k1, k2; both, for a policy that requires k1 and k2.
 	Key   string `json:"key,omitempty"`
 	Trust string `json:"trust,omitempty"`

@@ -131,7 +131,7 @@ func (s *site) makeBundles(t testing.TB) {
 	}
 	defer p.close()
 	for _, name := range sorted(selections) {
-		p.must(t, Step{Do: "lock", Bundle: name, To: "lock-" + name + ".yaml"})
+		p.must(t, Step{Do: "lock", Bundle: name, To: place("lock-" + name + ".yaml")})
 		data, err := os.ReadFile(p.path("out/lock-" + name + ".yaml"))
 		if err != nil {
 			t.Fatal(err)

@@ -25,7 +25,10 @@ type world struct {
 
 func newWorld(s *site, mirror registry.Options) (*world, error) {
 	s.programs++
-	w := &world{site: s, dir: s.path(fmt.Sprintf("p%d", s.programs))}
+	w := &world{site: s, dir: s.path(fmt.Sprintf("p%d", s.programs)), model: model{
+		now: map[place]content{}, damaged: map[place]bool{}, lost: map[string]bool{},
+		trail: map[place]string{}, sums: map[place]string{}, newest: map[string]place{},
+	}}
 	mirror.Auth, mirror.Password = registry.Basic, "canary-of-the-login"
 	began := time.Now()
 	mirror.Clock = func() time.Time { return began.Add(time.Duration(w.clock.Load()) * time.Minute) }
@@ -33,7 +36,6 @@ func newWorld(s *site, mirror registry.Options) (*world, error) {
 	if w.mirror, err = registry.New(mirror); err != nil {
 		return nil, err
 	}
-	w.model = newModel()
 	errs := []error{writeFile(w.path("login", "config.json"), w.mirror.DockerConfig()), writeFile(w.path("login", "ca.crt"), w.mirror.CA())}
 	for _, name := range []string{"out", "tmp", "home"} {
 		errs = append(errs, os.MkdirAll(w.path(name), 0o755))
@@ -65,12 +67,14 @@ func (p place) mirror() (repo, tag string, ok bool) {
 	repo, tag, _ = strings.Cut(rest, ":")
 	return repo, tag, ok
 }
+func (p place) repo() string   { repo, _, _ := p.mirror(); return repo }
+func (p place) inMirror() bool { return strings.HasPrefix(string(p), "reg:") }
 
 // base is the prefix of the location's files in out.
 func (p place) base() string { return strings.TrimPrefix(string(p), "oci:") }
 
 // medium reports whether the location is in out, not in the mirror.
-func (p place) medium() bool { return p != "" && !strings.HasPrefix(string(p), "reg:") }
+func (p place) medium() bool { return p != "" && !p.inMirror() }
 
 // arg returns the argument for a location that is read.
 func (w *world) arg(p place) string {
@@ -142,34 +146,34 @@ func (w *world) leads(command string) (flags []string) {
 func (w *world) args(s Step) []string {
 	args := append([]string{s.Do}, w.leads(s.Do)...)
 	add := func(more ...string) { args = append(args, more...) }
-	from := w.arg(place(s.From))
+	from := w.arg(s.From)
 	switch s.Do {
 	case "lock":
 		add("--matrix", "../in/matrix-"+s.Bundle+".yaml", "--release", selections[s.Bundle])
-		add("-o", "out/"+s.To, "-q", "--replace")
+		add("-o", "out/"+string(s.To), "-q", "--replace")
 	case "pull":
-		add("--matrix", "../in/matrix-"+s.Bundle+".yaml", "--lock", "../in/lock-"+s.Bundle+".yaml", "-o", w.destination(place(s.To)), "-q")
+		add("--matrix", "../in/matrix-"+s.Bundle+".yaml", "--lock", "../in/lock-"+s.Bundle+".yaml", "-o", w.destination(s.To), "-q")
 		add(signing(s, "--sign-key")...)
 		if s.Bundle == "c" {
 			add("--upstream-signatures", "all")
 		}
-		if place(s.To).parts() {
+		if s.To.parts() {
 			add("--volume-size", "64KiB", "--parity", "1")
 		}
 		if s.From != "" {
 			add("--base", from)
 		}
 	case "sign":
-		add(w.arg(place(s.To)))
+		add(w.arg(s.To))
 		add(signing(s, "--key")...)
 	case "split":
-		add(from, "--volume-size", "64KiB", "--parity", "1", "-o", w.destination(place(s.To)))
+		add(from, "--volume-size", "64KiB", "--parity", "1", "-o", w.destination(s.To))
 	case "repair":
-		add(w.arg(place(s.To)))
+		add(w.arg(s.To))
 	case "push":
-		add(from, w.arg(place(s.To)), "-q")
+		add(from, w.arg(s.To), "-q")
 	case "prune":
-		add(w.arg(place(s.To)), "--keep", "1", "--yes", "-q")
+		add(w.arg(s.To), "--keep", "1", "--yes", "-q")
 	case "verify":
 		add(from)
 	}
