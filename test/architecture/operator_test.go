@@ -12,13 +12,9 @@ import (
 // Controllers are made on one skeleton: none gets its resource, keeps its finalizer or
 // writes its status by itself.
 func TestControllersHaveOneSkeleton(t *testing.T) {
+	all := list(t)
 	for _, kind := range []string{"driverbundle", "vspherecloudconfig", "vdoconfig"} {
-		path := module + "/operator/internal/controller/" + kind
-		for _, p := range list(t) {
-			if p.ImportPath == path {
-				require.Contains(t, p.Imports, module+"/operator/internal/controller/reconciler", path)
-			}
-		}
+		require.Contains(t, all[module+"/operator/internal/controller/"+kind], module+"/operator/internal/controller/reconciler")
 		eachNode(t, "operator/internal/controller/"+kind, func(at token.Position, n ast.Node) {
 			if call, ok := n.(*ast.SelectorExpr); ok {
 				require.NotContains(t, []string{"AddFinalizer", "RemoveFinalizer", "Requeue"}, call.Sel.Name, "%s: the skeleton does that", at)
@@ -30,12 +26,12 @@ func TestControllersHaveOneSkeleton(t *testing.T) {
 // Who is no operator has nothing of a controller but by package preview, which writes nothing.
 func TestControllersAreTheOperatorsAlone(t *testing.T) {
 	const controllers = module + "/operator/internal/controller/"
-	for _, p := range list(t) {
-		from, _ := strings.CutPrefix(p.ImportPath, module+"/")
-		if isTesting(from) || from == "operator" || from == "operator/internal/preview" || strings.HasPrefix(p.ImportPath, controllers) {
+	for path, imports := range list(t) {
+		from, _ := strings.CutPrefix(path, module+"/")
+		if isTesting(from) || from == "operator" || from == "operator/internal/preview" || strings.HasPrefix(path, controllers) {
 			continue
 		}
-		for _, imported := range p.Imports {
+		for _, imported := range imports {
 			if imported != controllers+"condition" {
 				require.False(t, strings.HasPrefix(imported, controllers), "%s imports %s", from, imported)
 			}
@@ -45,8 +41,8 @@ func TestControllersAreTheOperatorsAlone(t *testing.T) {
 
 // A type has at most fifteen fields: one with more is several. An embedded one counts once.
 func TestTypesOfTheOperatorAreSmall(t *testing.T) {
-	for _, p := range list(t) {
-		dir, _ := strings.CutPrefix(p.ImportPath, module+"/")
+	for path := range list(t) {
+		dir, _ := strings.CutPrefix(path, module+"/")
 		if dir != "operator" && !strings.HasPrefix(dir, "operator/") {
 			continue
 		}
