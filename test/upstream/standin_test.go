@@ -11,8 +11,11 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/component-helpers/auth/rbac/validation"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/upstream"
@@ -114,17 +117,14 @@ func shared(o *unstructured.Unstructured) map[string]any {
 		}
 	case "Role", "ClusterRole":
 		rights := map[string]bool{}
-		rules, _, _ := unstructured.NestedSlice(o.Object, "rules")
-		for _, item := range rules {
-			r := item.(map[string]any)
-			for _, group := range texts(r["apiGroups"]) {
-				for _, resource := range texts(r["resources"]) {
-					for _, name := range texts(r["resourceNames"]) {
-						for _, verb := range texts(r["verbs"]) {
-							rights[fmt.Sprint(verb, " ", resource, ".", group, " ", name)] = true
-						}
-					}
-				}
+		var role rbacv1.ClusterRole
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &role); err != nil {
+			panic(err)
+		}
+		for _, rule := range role.Rules {
+			rule.NonResourceURLs = nil // in some of the real ones
+			for _, right := range validation.BreakdownRule(rule) {
+				rights[right.String()] = true
 			}
 		}
 		o.Object["rules"] = rights
@@ -156,16 +156,4 @@ func normalize(value any, antrea bool) {
 			}
 		}
 	}
-}
-
-// texts returns a field's strings, or one empty string if it has none.
-func texts(field any) (out []string) {
-	list, _ := field.([]any)
-	for _, item := range list {
-		out = append(out, item.(string))
-	}
-	if len(out) == 0 {
-		return []string{""}
-	}
-	return out
 }
