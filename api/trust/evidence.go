@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -18,6 +17,7 @@ import (
 	"github.com/sigstore/sigstore/pkg/signature/payload"
 	"google.golang.org/protobuf/encoding/protojson"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 )
@@ -48,7 +48,7 @@ const (
 // ReadEvidence reads the signatures in manifests: that under sha256-HEX.sig, and referrers. It verifies all bytes, and
 // bounds number and size first; more is Untrusted, without evidence. A damaged claim is invalid evidence, an unreadable
 // manifest an error beside the rest; other manifests have none.
-func ReadEvidence(ctx context.Context, fetcher Fetcher, manifests ...ocispec.Descriptor) ([]Evidence, error) {
+func ReadEvidence(ctx context.Context, fetcher bundle.Fetcher, manifests ...ocispec.Descriptor) ([]Evidence, error) {
 	r := layerReader{fetcher: fetcher, what: "signature", most: maxEvidence, largest: maxClaim}
 	var out []Evidence
 	var problems []error
@@ -69,7 +69,7 @@ func ReadEvidence(ctx context.Context, fetcher Fetcher, manifests ...ocispec.Des
 
 // layerReader reads layers with signatures and counts them, to bound everything that one verification reads.
 type layerReader struct {
-	fetcher Fetcher
+	fetcher bundle.Fetcher
 	what    string // "signature" or "attestation", for messages
 	most    int    // layers
 	largest int64  // bytes of one
@@ -116,7 +116,7 @@ func (r *layerReader) read(ctx context.Context, manifest ocispec.Descriptor, wan
 	if err := r.room(0, min(manifest.Size, maxManifest)); err != nil {
 		return nil, err
 	}
-	data, err := fetch(ctx, r.fetcher, manifest, maxManifest)
+	data, err := bundle.Read(ctx, r.fetcher, manifest, maxManifest)
 	if err != nil {
 		return nil, fmt.Errorf("read %s manifest: %w", r.what, err)
 	}
@@ -134,10 +134,10 @@ func (r *layerReader) read(ctx context.Context, manifest ocispec.Descriptor, wan
 			return nil, err
 		}
 		out[n].Descriptor = d
-		out[n].data, err = fetch(ctx, r.fetcher, d, r.largest)
+		out[n].data, err = bundle.Read(ctx, r.fetcher, d, r.largest)
 		switch reason := fault.ReasonOf(err); {
 		case err == nil:
-		case reason == fault.Corrupt || reason == fault.NotFound:
+		case reason == fault.Corrupt || reason == fault.Incomplete || reason == fault.NotFound:
 			out[n].problem = "unreadable (" + err.Error() + ")"
 		default:
 			return nil, fmt.Errorf("read %s: %w", r.what, err)
@@ -156,35 +156,6 @@ func layersOf(data []byte, wanted wantedFunc) ([]ocispec.Descriptor, error) {
 		return nil, fmt.Errorf("%d signatures are more than %d", len(out), maxSignatures)
 	}
 	return out, nil
-}
-
-// fetch reads a descriptor's bytes, at most limit, and verifies size and digest.
-func fetch(ctx context.Context, fetcher Fetcher, d ocispec.Descriptor, limit int64) ([]byte, error) {
-	corrupt := func(format string, args ...any) ([]byte, error) {
-		return nil, fault.Errorf(fault.Corrupt, "read", d.Digest.String(), "", format, args...)
-	}
-	want, err := image.ParseDigest(d.Digest.String())
-	switch {
-	case err != nil:
-		return corrupt("its digest is not a sha256 digest")
-	case d.Size < 0 || d.Size > limit:
-		return corrupt("its size of %d bytes is not between 0 and %d", d.Size, limit)
-	}
-	body, err := fetcher.Fetch(ctx, d, 0)
-	if err != nil {
-		return nil, err
-	}
-	data, err := io.ReadAll(io.LimitReader(body, d.Size+1))
-	err = errors.Join(err, body.Close())
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("read %s: %w", d.Digest, err)
-	case int64(len(data)) != d.Size:
-		return corrupt("it does not have the %d bytes that it should", d.Size)
-	case image.DigestOf(data) != want:
-		return corrupt("its bytes have another digest: %s", image.DigestOf(data))
-	}
-	return data, nil
 }
 
 // readClaim reads a claim in the form of cosign sign.

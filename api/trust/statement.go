@@ -12,6 +12,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/secure-systems-lab/go-securesystemslib/dsse"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 )
@@ -32,7 +33,7 @@ func (s Statement) UnverifiedPredicate() json.RawMessage {
 // ReadStatements reads the statements of one predicate type in manifests: cosign attest's under the
 // tag sha256-HEX.att, or referrers with a sigstore bundle. It skips other manifests and types
 // without an error, and bounds all of them together. An unreadable manifest is an error beside the rest.
-func ReadStatements(ctx context.Context, fetcher Fetcher, manifests []ocispec.Descriptor, predicateType string) ([]Statement, error) {
+func ReadStatements(ctx context.Context, fetcher bundle.Fetcher, manifests []ocispec.Descriptor, predicateType string) ([]Statement, error) {
 	r := layerReader{fetcher: fetcher, what: "attestation", most: maxSignatures, largest: maxEvidenceBytes}
 	var out []Statement
 	var problems []error

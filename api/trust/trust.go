@@ -1,5 +1,5 @@
 // Package trust signs and verifies for the command-line tools and for the operator. It never opens
-// a network connection: callers provide its input as bytes, or through a [Fetcher].
+// a network connection: callers provide its input as bytes, or through a [bundle.Fetcher].
 //
 //	policy, err := trust.ParsePolicy("policy.yaml", data, os.ReadFile)
 //	evidence, err := trust.ReadEvidence(ctx, repository, signatureManifest)
@@ -114,12 +114,8 @@
 package trust
 
 import (
-	"context"
-	"io"
 	"slices"
 	"time"
-
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 )
@@ -140,12 +136,6 @@ const (
 
 	maxEvidenceBytes = 16 << 20 // of all manifests and claims of one verification
 )
-
-// Fetcher returns the bytes of a descriptor from an offset; the caller verifies them. It equals the
-// interface of api/bundle.
-type Fetcher interface {
-	Fetch(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error)
-}
 
 // Verified proves that a policy was satisfied for a subject. The zero value proves nothing: its Subject is zero.
 type Verified struct {

@@ -367,9 +367,9 @@ func TestDamagedSignaturesAreToldAndDoNotHideGoodOnes(t *testing.T) {
 	damage["by none of these keys"] = change(func(d *ocispec.Descriptor) {
 		d.Annotations[trust.SignatureAnnotation] = base64.StdEncoding.EncodeToString([]byte("x"))
 	})
-	damage["bytes that it should"] = change(func(d *ocispec.Descriptor) { d.Size++ })
-	damage["its size of"] = change(func(d *ocispec.Descriptor) { d.Size = 1 << 40 })
-	damage["its digest is not a sha256 digest"] = change(func(d *ocispec.Descriptor) { d.Digest = "sha512:00" })
+	damage["bytes are missing"] = change(func(d *ocispec.Descriptor) { d.Size++ })
+	damage["it claims"] = change(func(d *ocispec.Descriptor) { d.Size = 1 << 40 })
+	damage["it is not a sha256 digest"] = change(func(d *ocispec.Descriptor) { d.Digest = "sha512:00" })
 	damage["unreadable (fetch"] = change(func(d *ocispec.Descriptor) { d.Digest = digest.FromString("not there") })
 	var all []ocispec.Descriptor
 	for want, d := range damage {
@@ -381,7 +381,7 @@ func TestDamagedSignaturesAreToldAndDoNotHideGoodOnes(t *testing.T) {
 	tampered := change(func(*ocispec.Descriptor) {})
 	blobs[tampered.Digest.String()] = append(bytes.Clone(blobs[tampered.Digest.String()][1:]), '}')
 	_, err := p.Verify(root, blobs.evidence(t, blobs.manifest(t, tampered)), now)
-	requireUntrusted(t, err, "another digest")
+	requireUntrusted(t, err, "unreadable (read "+tampered.Digest.String()+": expected ")
 }
 
 func TestFetchErrorsAreNotMistakenForMissingSignatures(t *testing.T) {

@@ -184,7 +184,7 @@ func (s *Store) Evidence(ctx context.Context, b *v1alpha1.DriverBundle) ([]trust
 	return readEvidence(ctx, c, c.head.Signatures)
 }
 
-func readEvidence(ctx context.Context, f trust.Fetcher, manifests []ocispec.Descriptor) ([]trust.Evidence, error) {
+func readEvidence(ctx context.Context, f bundle.Fetcher, manifests []ocispec.Descriptor) ([]trust.Evidence, error) {
 	all, err := trust.ReadEvidence(ctx, f, manifests...)
 	if err != nil {
 		return nil, err
