@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/pki"
 )
@@ -82,8 +83,8 @@ func TestAStampThatCannotBeHadIsNoSignature(t *testing.T) {
 	s := must(signer(t, o.leaf.Key).WithCertificate("signer.crt", o.leaf.PEM(), nil, now))(t)
 	s = s.WithTimestamps(func([]byte) ([]byte, error) { return nil, fmt.Errorf("the authority is away") }, anybody)
 	fails(s.SignBlob([]byte("x")))(t, "", "the authority is away")
-	fails(s.Sign(subject("root"), "", nil))(t, "", "the authority is away")
-	_, err := s.Attest(subject("root"), "", "https://slsa.dev/provenance/v1", []byte("{}"), nil)
+	fails(s.Sign(subject("root"), "", bundle.Referrer{}))(t, "", "the authority is away")
+	_, err := s.Attest(subject("root"), "", "https://slsa.dev/provenance/v1", []byte("{}"), bundle.Referrer{})
 	require.ErrorContains(t, err, "the authority is away")
 
 	tsa := pki.Root(t, "Time").Issue(t, stamping)
@@ -97,6 +98,6 @@ func TestAStampThatCannotBeHadIsNoSignature(t *testing.T) {
 	} {
 		s := s.WithTimestamps(func(signature []byte) ([]byte, error) { return stamp(signature), nil }, anybody)
 		fails(s.SignBlob([]byte("x")))(t, "", want)
-		fails(s.Sign(subject("root"), "", nil))(t, "", want)
+		fails(s.Sign(subject("root"), "", bundle.Referrer{}))(t, "", want)
 	}
 }

@@ -71,7 +71,7 @@ func (o office) certified(t *testing.T, blobs store, leaf pki.Authority, change 
 	s := signer(t, leaf.Key)
 	signed := sign(t, s, subject("root"), nil)
 	var m ocispec.Manifest
-	require.NoError(t, json.Unmarshal(signed.Manifest, &m))
+	require.NoError(t, json.Unmarshal(signed.Node.Data, &m))
 	m.Layers[0].Annotations[trust.CertificateAnnotation] = string(leaf.PEM())
 	m.Layers[0].Annotations[trust.ChainAnnotation] = string(o.issuer.PEM())
 	if change != nil {

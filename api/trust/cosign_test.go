@@ -21,6 +21,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/stretchr/testify/require"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 )
@@ -57,16 +58,16 @@ func (r repo) Fetch(ctx context.Context, d ocispec.Descriptor, _ int64) (io.Read
 }
 
 // put pushes what was signed, as anyone who copies signatures does: under its tag, or without one as a referrer.
-func (r repo) put(t *testing.T, s trust.Signed) {
+func (r repo) put(t *testing.T, s bundle.Referrer) {
 	t.Helper()
 	for _, b := range s.Blobs {
-		require.NoError(t, remote.WriteLayer(r.Repository, static.NewLayer(b.Data, types.MediaType(b.Descriptor.MediaType))))
+		require.NoError(t, remote.WriteLayer(r.Repository, static.NewLayer(b.Data, types.MediaType(b.MediaType))))
 	}
-	var at name.Reference = r.Digest(s.Descriptor.Digest.String())
+	var at name.Reference = r.Digest(s.Node.Descriptor.Digest.String())
 	if s.Tag != "" {
 		at = r.Tag(s.Tag)
 	}
-	require.NoError(t, remote.Put(at, taggable(s.Manifest)))
+	require.NoError(t, remote.Put(at, taggable(s.Node.Data)))
 }
 
 type taggable []byte

@@ -9,6 +9,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/stretchr/testify/require"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/pki"
@@ -112,7 +113,7 @@ func FuzzParsePolicy(f *testing.F) {
 // statements and signature files: whatever they are, nothing is accepted and nothing breaks.
 func FuzzReadEvidence(f *testing.F) {
 	s := must(trust.LoadSigner("k", pki.Root(f, "any").KeyPEM(), nil))(f)
-	signed := must(s.Sign(subject("other"), "", nil))(f)
+	signed := must(s.Sign(subject("other"), "", bundle.Referrer{}))(f)
 	k := must(s.Key("k", trust.KeyOptions{}))(f)
 	root := pki.Root(f, "root")
 	leaf := root.Issue(f, pki.Spec{Email: []string{"a@b"}, Usage: codeSigning})
@@ -120,8 +121,10 @@ func FuzzReadEvidence(f *testing.F) {
 		Roots: root.PEM(), TimestampRoots: root.PEM(), Identities: []trust.Identity{{Email: "a@b"}},
 	}))(f)
 	p := must(trust.ComposePolicy(1, []trust.Key{k}, []trust.CA{a}))(f)
-	f.Add(signed.Manifest, signed.Blobs[1].Data, trust.SimpleSigningMediaType, "AAAA", "", []byte(nil))
-	f.Add(signed.Manifest, signed.Blobs[1].Data, trust.SimpleSigningMediaType, "AAAA", string(leaf.PEM()), leaf.Stamp(f, []byte("x"), now))
+	for _, b := range signed.Blobs {
+		f.Add(signed.Node.Data, b.Data, b.MediaType, "AAAA", "", []byte(nil))
+		f.Add(signed.Node.Data, b.Data, b.MediaType, "AAAA", string(leaf.PEM()), leaf.Stamp(f, []byte("x"), now))
+	}
 	f.Add([]byte(`{"layers":[{"mediaType":"application/vnd.dev.sigstore.bundle.v0.3+json"}]}`),
 		[]byte(`{"mediaType":"application/vnd.dev.sigstore.bundle.v0.3+json","dsseEnvelope":{"payload":"e30=","payloadType":"application/vnd.in-toto+json","signatures":[{"sig":"AA=="}]}}`),
 		trust.BundleMediaType, "", "", []byte(nil))
@@ -159,14 +162,14 @@ func FuzzTimeStamp(f *testing.F) {
 	}))(f)
 	p := must(trust.ComposePolicy(1, nil, []trust.CA{a}))(f)
 	s := must(trust.LoadSigner("k", leaf.KeyPEM(), nil))(f)
-	signed := must(s.Sign(subject("root"), "", nil))(f)
+	signed := must(s.Sign(subject("root"), "", bundle.Referrer{}))(f)
 	f.Add(leaf.Stamp(f, []byte("x"), now))
 	f.Add([]byte{0x30, 0x80, 0x24, 0x80})
 	f.Fuzz(func(t *testing.T, stamp []byte) {
 		blobs := store{}
 		blobs.keep(signed)
 		var m ocispec.Manifest
-		require.NoError(t, json.Unmarshal(signed.Manifest, &m))
+		require.NoError(t, json.Unmarshal(signed.Node.Data, &m))
 		m.Layers[0].Annotations[trust.CertificateAnnotation] = string(leaf.PEM())
 		stamped(m.Layers[0].Annotations, stamp)
 		untrusted(verify(p, blobs.evidence(t, blobs.manifest(t, m.Layers...))))(t)

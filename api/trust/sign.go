@@ -10,13 +10,12 @@ import (
 	"slices"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/opencontainers/go-digest"
-	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/secure-systems-lab/go-securesystemslib/dsse"
 	cosignbundle "github.com/sigstore/cosign/v2/pkg/cosign/bundle"
 	"github.com/sigstore/sigstore/pkg/signature/payload"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 )
@@ -24,33 +23,18 @@ import (
 // DefaultIdentity names the subject of a claim if the signer does not; only the digest is verified.
 const DefaultIdentity = "vdo.vmware.com/bundle"
 
-// Signed is a signature manifest as cosign writes it.
-type Signed struct {
-	Manifest   []byte
-	Descriptor ocispec.Descriptor // of Manifest
-	Tag        string             // for the manifest: sha256-HEX.sig
-	// Blobs are the new config and claims; the claims of earlier signatures stay in the repository.
-	Blobs []Blob
-}
-
-// Blob is a blob with its bytes.
-type Blob struct {
-	Descriptor ocispec.Descriptor
-	Data       []byte
-}
-
 // Sign signs a digest. identity is the signer's name for it, HOST/PATH or HOST/PATH:TAG ("" for
-// [DefaultIdentity]). It keeps the signatures of existing, the tag's manifest or nil, and adds none
-// if the key signed the same claim before.
-func (s *Signer) Sign(subject image.Digest, identity string, existing []byte) (Signed, error) {
+// [DefaultIdentity]). It keeps the signatures of existing, what is under the tag or zero, and adds none
+// if the key signed the same claim before. The result has the bytes of what is new.
+func (s *Signer) Sign(subject image.Digest, identity string, existing bundle.Referrer) (bundle.Referrer, error) {
 	identity = cmp.Or(identity, DefaultIdentity)
 	if _, err := image.ParseReference(identity); err != nil {
-		return Signed{}, err
+		return bundle.Referrer{}, err
 	}
-	tag := SignatureTag(subject)
-	m, err := existingManifest(subject, tag, existing, SimpleSigningMediaType)
+	existing.Subject, existing.Tag = subject, SignatureTag(subject)
+	m, err := manifestOf(existing, SimpleSigningMediaType)
 	if err != nil {
-		return Signed{}, err
+		return bundle.Referrer{}, err
 	}
 	data, err := json.Marshal(payload.SimpleContainerImage{Critical: payload.Critical{ // the bytes of cosign sign
 		Identity: payload.Identity{DockerReference: identity},
@@ -58,26 +42,25 @@ func (s *Signer) Sign(subject image.Digest, identity string, existing []byte) (S
 		Type:     payload.CosignSignatureType,
 	}})
 	if err != nil {
-		return Signed{}, err
+		return bundle.Referrer{}, err
 	}
-	claim := blobOf(SimpleSigningMediaType, data)
+	claim := bundle.Blob(SimpleSigningMediaType, data)
 	if s.isIn(m, claim) {
-		manifest := blobOf(ocispec.MediaTypeImageManifest, existing)
-		return Signed{Manifest: existing, Descriptor: manifest.Descriptor, Tag: tag}, nil
+		return existing, nil
 	}
 	raw, err := s.sign(data)
 	if err != nil {
-		return Signed{}, fmt.Errorf("sign: %w", err)
+		return bundle.Referrer{}, fmt.Errorf("sign: %w", err)
 	}
-	text := base64.StdEncoding.EncodeToString(raw)
-	return s.seal(m, tag, claim, raw, map[string]string{SignatureAnnotation: text})
+	claim.Annotations = map[string]string{SignatureAnnotation: base64.StdEncoding.EncodeToString(raw)}
+	return s.seal(existing, m, claim, raw)
 }
 
 // isIn reports whether a manifest has the signer's signature of a claim.
-func (s *Signer) isIn(m ocispec.Manifest, claim Blob) bool {
+func (s *Signer) isIn(m ocispec.Manifest, claim ocispec.Descriptor) bool {
 	return slices.ContainsFunc(m.Layers, func(l ocispec.Descriptor) bool {
 		raw, err := decodeSignature(l.Annotations[SignatureAnnotation])
-		return l.Digest == claim.Descriptor.Digest && err == nil && signed(s.key.verifiers, claim.Data, raw) &&
+		return l.Digest == claim.Digest && err == nil && signed(s.key.verifiers, claim.Data, raw) &&
 			holdsAll(l.Annotations, s.certificates()) && s.hasStamp(stampsOf(l.Annotations), raw)
 	})
 }
@@ -103,24 +86,26 @@ const (
 func AttestationTag(subject image.Digest) string { return image.Attestations.TagOf(subject) }
 
 // Attest signs a statement about a digest (in-toto, in a DSSE envelope), as cosign attest does. A statement
-// never makes its subject acceptable. It keeps the attestations of existing, the tag's manifest or nil.
-func (s *Signer) Attest(subject image.Digest, identity, predicateType string, predicate, existing []byte) (Signed, error) {
-	tag := AttestationTag(subject)
-	m, err := existingManifest(subject, tag, existing, EnvelopeMediaType)
+// never makes its subject acceptable. It keeps the attestations of existing, what is under the tag or zero.
+func (s *Signer) Attest(
+	subject image.Digest, identity, predicateType string, predicate []byte, existing bundle.Referrer,
+) (bundle.Referrer, error) {
+	existing.Subject, existing.Tag = subject, AttestationTag(subject)
+	m, err := manifestOf(existing, EnvelopeMediaType)
 	if err = cmp.Or(checkStatement(predicateType, predicate), err); err != nil {
-		return Signed{}, err
+		return bundle.Referrer{}, err
 	}
 	envelope, err := s.sealEnvelope(subject, cmp.Or(identity, DefaultIdentity), predicateType, predicate)
 	if err != nil {
-		return Signed{}, err
+		return bundle.Referrer{}, err
 	}
 	data, err := json.Marshal(envelope)
 	if err != nil {
-		return Signed{}, err
+		return bundle.Referrer{}, err
 	}
-	// cosign stamps the whole envelope in this form
-	return s.seal(m, tag, blobOf(EnvelopeMediaType, data), data,
-		map[string]string{SignatureAnnotation: "", PredicateAnnotation: predicateType})
+	layer := bundle.Blob(EnvelopeMediaType, data)
+	layer.Annotations = map[string]string{SignatureAnnotation: "", PredicateAnnotation: predicateType}
+	return s.seal(existing, m, layer, data) // cosign stamps the whole envelope in this form
 }
 
 // checkStatement refuses predicates that are not JSON, and types that would accept the subject.
@@ -164,16 +149,15 @@ func (s *Signer) sealEnvelope(subject image.Digest, name, predicateType string, 
 	}, nil
 }
 
-// existingManifest returns the manifest under a subject's tag to add to: empty, or that of data,
-// whose layers all have one type.
-func existingManifest(subject image.Digest, tag string, data []byte, mediaType string) (m ocispec.Manifest, err error) {
+// manifestOf returns the manifest to add to: that under a subject's tag, whose layers all have one type, or empty.
+func manifestOf(existing bundle.Referrer, mediaType string) (m ocispec.Manifest, err error) {
 	bad := func(reason fault.Reason, hint, format string, args ...any) (ocispec.Manifest, error) {
-		return m, fault.Errorf(reason, "add a signature to", tag, hint, format, args...)
+		return m, fault.Errorf(reason, "add a signature to", existing.Tag, hint, format, args...)
 	}
-	if subject.IsZero() {
+	if existing.Subject.IsZero() {
 		return bad(fault.InvalidInput, "", "there is no digest to sign")
 	}
-	if data != nil {
+	if data := existing.Node.Data; data != nil {
 		if len(data) > maxManifest {
 			return bad(fault.Conflict, "remove what is under this tag", "its manifest is longer than %d bytes", maxManifest)
 		}
@@ -189,32 +173,30 @@ func existingManifest(subject image.Digest, tag string, data []byte, mediaType s
 	if len(m.Layers) >= maxSignatures {
 		return bad(fault.Refused, "remove signatures that are out of use", "there are %d already", len(m.Layers))
 	}
-	m.SchemaVersion, m.MediaType = 2, ocispec.MediaTypeImageManifest
+	m.MediaType = ocispec.MediaTypeImageManifest
 	return m, nil
 }
 
-// seal adds a layer to a manifest, with the annotations of a signature over the stamped bytes. It
-// writes the config as cosign does, and the manifest.
+// seal adds a layer with a signature over the stamped bytes to a manifest. It writes the config as cosign does,
+// and the manifest.
 func (s *Signer) seal(
-	m ocispec.Manifest, tag string, added Blob, stamped []byte, annotations map[string]string,
-) (Signed, error) {
+	to bundle.Referrer, m ocispec.Manifest, layer ocispec.Descriptor, stamped []byte,
+) (bundle.Referrer, error) {
 	carried, err := s.carried(stamped)
 	if err != nil {
-		return Signed{}, err
+		return bundle.Referrer{}, err
 	}
-	layer := added.Descriptor
-	layer.Annotations = annotations
 	maps.Copy(layer.Annotations, carried)
+	blobs := append(slices.Clone(to.Blobs), layer)
+	layer.Data = nil
 	m.Layers = append(m.Layers, layer)
-	config, err := configOf(m.Layers)
+	text, err := configOf(m.Layers)
 	if err != nil {
-		return Signed{}, err
+		return bundle.Referrer{}, err
 	}
-	blob := blobOf(ocispec.MediaTypeImageConfig, config)
-	m.Config = blob.Descriptor
-	data, err := json.Marshal(m)
-	manifest := blobOf(ocispec.MediaTypeImageManifest, data)
-	return Signed{Manifest: data, Descriptor: manifest.Descriptor, Tag: tag, Blobs: []Blob{blob, added}}, err
+	config := bundle.Blob(ocispec.MediaTypeImageConfig, text)
+	m.Config = bundle.Plain(config)
+	return bundle.NewReferrer(to.Subject, to.Tag, bundle.NewManifest(m), append(blobs, config)...)
 }
 
 // configOf returns an image config with layers only: time zero and no platform, as in cosign, so
@@ -231,10 +213,6 @@ func configOf(layers []ocispec.Descriptor) ([]byte, error) {
 	return json.Marshal(c)
 }
 
-func blobOf(mediaType string, data []byte) Blob {
-	return Blob{ocispec.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(data), Size: int64(len(data))}, data}
-}
-
 // Annotations of a manifest with a sigstore bundle, as cosign writes them.
 const (
 	bundleContentAnnotation   = "dev.sigstore.bundle.content"
@@ -243,40 +221,36 @@ const (
 
 // SignBundle signs a descriptor's content in the form of cosign 3: a referrer with a sigstore bundle, without a
 // tag. The bundle has room for the signer's certificate only, so verifiers need the intermediates.
-func (s *Signer) SignBundle(subject ocispec.Descriptor) (Signed, error) {
+func (s *Signer) SignBundle(subject ocispec.Descriptor) (bundle.Referrer, error) {
 	return s.refer(subject, "", SignPredicateType, nil)
 }
 
 // AttestBundle is [Signer.Attest] in the form of cosign 3.
-func (s *Signer) AttestBundle(subject ocispec.Descriptor, identity, predicateType string, predicate []byte) (Signed, error) {
+func (s *Signer) AttestBundle(subject ocispec.Descriptor, identity, predicateType string, predicate []byte) (bundle.Referrer, error) {
 	if err := checkStatement(predicateType, predicate); err != nil {
-		return Signed{}, err
+		return bundle.Referrer{}, err
 	}
 	return s.refer(subject, identity, predicateType, predicate)
 }
 
 // refer signs a statement about a subject, as a referrer.
-func (s *Signer) refer(subject ocispec.Descriptor, name, predicateType string, predicate []byte) (Signed, error) {
+func (s *Signer) refer(subject ocispec.Descriptor, name, predicateType string, predicate []byte) (bundle.Referrer, error) {
 	digest, err := image.ParseDigest(subject.Digest.String())
 	if err != nil {
-		return Signed{}, fault.Errorf(fault.InvalidInput, "sign", "", "", "there is no digest to sign")
+		return bundle.Referrer{}, fault.Errorf(fault.InvalidInput, "sign", "", "", "there is no digest to sign")
 	}
 	text, err := s.bundled(digest, name, predicateType, predicate)
 	if err != nil {
-		return Signed{}, err
+		return bundle.Referrer{}, err
 	}
-	config, layer := blobOf(ocispec.MediaTypeEmptyJSON, []byte("{}")), blobOf(BundleMediaType, text)
-	data, err := json.Marshal(ocispec.Manifest{
-		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest, ArtifactType: BundleMediaType,
-		Config: config.Descriptor, Layers: []ocispec.Descriptor{layer.Descriptor},
+	config, layer := bundle.Blob(ocispec.MediaTypeEmptyJSON, []byte("{}")), bundle.Blob(BundleMediaType, text)
+	return bundle.NewReferrer(digest, "", bundle.NewManifest(ocispec.Manifest{
+		ArtifactType: BundleMediaType, Config: bundle.Plain(config), Layers: []ocispec.Descriptor{bundle.Plain(layer)},
 		Subject: &ocispec.Descriptor{MediaType: subject.MediaType, Digest: subject.Digest, Size: subject.Size},
 		Annotations: map[string]string{
 			bundleContentAnnotation: "dsse-envelope", bundlePredicateAnnotation: predicateType,
 		},
-	})
-	manifest := blobOf(ocispec.MediaTypeImageManifest, data).Descriptor
-	manifest.ArtifactType = BundleMediaType
-	return Signed{Manifest: data, Descriptor: manifest, Blobs: []Blob{config, layer}}, err
+	}), config, layer)
 }
 
 // bundled signs a statement and returns the sigstore bundle, in one line.

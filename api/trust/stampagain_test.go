@@ -46,26 +46,26 @@ func TestASignatureWithoutAGoodTimestampIsMadeAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var m ocispec.Manifest
-			require.NoError(t, json.Unmarshal(sign(t, s, root, nil).Manifest, &m))
+			require.NoError(t, json.Unmarshal(sign(t, s, root, nil).Node.Data, &m))
 			annotations := m.Layers[0].Annotations
 			annotations[trust.TimestampAnnotation] = c.change(annotations[trust.TimestampAnnotation])
 			existing := must(json.Marshal(m))(t)
-			require.NoError(t, json.Unmarshal(sign(t, s, root, existing).Manifest, &m))
+			require.NoError(t, json.Unmarshal(sign(t, s, root, existing).Node.Data, &m))
 			require.Len(t, m.Layers, c.layers)
 		})
 	}
 	foreign := certified.WithTimestamps(stampsBy(t, stranger, time.Now()), anybody)
 	others := sign(t, foreign, root, nil)
 	var m ocispec.Manifest
-	require.NoError(t, json.Unmarshal(sign(t, s, root, others.Manifest).Manifest, &m))
+	require.NoError(t, json.Unmarshal(sign(t, s, root, others.Node.Data).Node.Data, &m))
 	require.Len(t, m.Layers, 2, "by an authority that was not asked for")
 
 	bare := must(signer(t, leaf.Key).WithCertificate("release.crt", leaf.PEM(), nil, time.Now()))(t)
 	unchained := sign(t, bare, root, nil)
-	chained := sign(t, certified, root, unchained.Manifest)
-	require.NoError(t, json.Unmarshal(chained.Manifest, &m))
+	chained := sign(t, certified, root, unchained.Node.Data)
+	require.NoError(t, json.Unmarshal(chained.Node.Data, &m))
 	require.Len(t, m.Layers, 2, "the chain was forgotten at first")
-	require.Equal(t, chained.Manifest, sign(t, bare, root, chained.Manifest).Manifest)
+	require.Equal(t, chained.Node.Data, sign(t, bare, root, chained.Node.Data).Node.Data)
 
 	r := repoWith(t, true)
 	pushed := r.push(t)

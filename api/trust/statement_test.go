@@ -10,6 +10,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/stretchr/testify/require"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/pki"
@@ -18,11 +19,11 @@ import (
 // attested has signers state something about a subject, each under the same tag.
 func attested(t *testing.T, blobs store, about, predicate string, by ...*trust.Signer) ocispec.Descriptor {
 	t.Helper()
-	var existing []byte
+	var existing bundle.Referrer
 	var d ocispec.Descriptor
 	for _, s := range by {
-		signed := must(s.Attest(subject(about), "", slsa, []byte(predicate), existing))(t)
-		existing, d = signed.Manifest, blobs.keep(signed)
+		existing = must(s.Attest(subject(about), "", slsa, []byte(predicate), existing))(t)
+		d = blobs.keep(existing)
 	}
 	return d
 }
@@ -111,8 +112,8 @@ func TestStatementsAndSignaturesAreNotMistakenForEachOther(t *testing.T) {
 		found := statements(t, blobs, blobs.manifest(t, layer))
 		require.Equal(t, want == "", len(found) == 1)
 	}
-	other := must(s.Attest(subject("root"), "", spdx, []byte("{}"), nil))(t)
-	require.NoError(t, json.Unmarshal(other.Manifest, &m))
+	other := must(s.Attest(subject("root"), "", spdx, []byte("{}"), bundle.Referrer{}))(t)
+	require.NoError(t, json.Unmarshal(other.Node.Data, &m))
 	blobs.keep(other)
 	m.Layers[0].Annotations[trust.PredicateAnnotation] = slsa
 	require.Empty(t, statements(t, blobs, blobs.manifest(t, m.Layers[0])), "the statement's own type counts")

@@ -29,6 +29,7 @@ import (
 	"github.com/secure-systems-lab/go-securesystemslib/dsse"
 	"github.com/stretchr/testify/require"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
@@ -50,12 +51,12 @@ func (s store) add(mediaType string, data []byte) ocispec.Descriptor {
 	return bundles.Store(s).Add(mediaType, data)
 }
 
-func (s store) keep(signed trust.Signed) ocispec.Descriptor {
+func (s store) keep(signed bundle.Referrer) ocispec.Descriptor {
 	for _, b := range signed.Blobs {
 		s.add("", b.Data)
 	}
-	s.add("", signed.Manifest)
-	return signed.Descriptor
+	s.add("", signed.Node.Data)
+	return signed.Node.Descriptor
 }
 
 // manifest adds an image manifest of layers.
@@ -123,9 +124,14 @@ func policy(t *testing.T, threshold int, keys ...trust.Key) *trust.Policy {
 
 func subject(name string) image.Digest { return image.DigestOf([]byte(name)) }
 
-func sign(t *testing.T, s *trust.Signer, d image.Digest, existing []byte) trust.Signed {
+func sign(t *testing.T, s *trust.Signer, d image.Digest, existing []byte) bundle.Referrer {
 	t.Helper()
-	return must(s.Sign(d, "mirror.site/vdo/drivers", existing))(t)
+	return must(s.Sign(d, "mirror.site/vdo/drivers", tagged(existing)))(t)
+}
+
+// tagged is what is under a signature's tag.
+func tagged(manifest []byte) bundle.Referrer {
+	return bundle.Referrer{Node: bundle.Node{Data: manifest}}
 }
 
 // must gives what a call returns, which may not fail.
@@ -213,7 +219,7 @@ func TestThresholdCountsDistinctKeysNotSignatures(t *testing.T) {
 	root, blobs := subject("root"), store{}
 
 	one := blobs.keep(sign(t, a, root, nil))
-	again := must(a.Sign(root, "elsewhere.site/vdo", blobs[one.Digest.String()]))(t) // another claim, by a again
+	again := must(a.Sign(root, "elsewhere.site/vdo", tagged(blobs[one.Digest.String()])))(t) // another claim, by a again
 	twice := blobs.keep(again)
 	require.Len(t, blobs.evidence(t, twice), 2)
 	untrusted(verify(p, blobs.evidence(t, twice, one)))(t, "signed by 1 distinct key (a) where the policy wants 2")
@@ -348,7 +354,7 @@ func TestDamagedSignaturesAreToldAndDoNotHideGoodOnes(t *testing.T) {
 	p := policy(t, 1, key(t, "release", s))
 	good := sign(t, s, root, nil)
 	var m ocispec.Manifest
-	require.NoError(t, json.Unmarshal(good.Manifest, &m))
+	require.NoError(t, json.Unmarshal(good.Node.Data, &m))
 	blobs.keep(good)
 	layer := m.Layers[0]
 
@@ -432,23 +438,23 @@ func TestSigningAgainAddsNothingAndKeepsOthers(t *testing.T) {
 	a, b, blobs, root := newSigner(t), newSigner(t), store{}, subject("root")
 	first := sign(t, a, root, nil)
 	blobs.keep(first)
-	again := sign(t, a, root, first.Manifest)
-	require.Equal(t, first.Manifest, again.Manifest)
-	require.Equal(t, first.Descriptor, again.Descriptor)
-	require.Empty(t, again.Blobs)
-	both := sign(t, b, root, first.Manifest)
+	require.Equal(t, first, must(a.Sign(root, "mirror.site/vdo/drivers", first))(t))
+	both := must(b.Sign(root, "", first))(t)
+	for _, blob := range both.Blobs {
+		require.NotNil(t, blob.Data, "those of before keep their bytes")
+	}
 	require.Len(t, blobs.evidence(t, blobs.keep(both)), 2)
 	require.Equal(t, "sha256-"+root.Hex()+".sig", both.Tag)
 
 	for name, existing := range map[string][]byte{
 		"no manifest": []byte("x"), "an image": []byte(`{"schemaVersion":2,"layers":[{"mediaType":"application/vnd.oci.image.layer.v1.tar"}]}`),
 	} {
-		_, err := a.Sign(root, "", existing)
+		_, err := a.Sign(root, "", tagged(existing))
 		require.Equal(t, fault.Conflict, fault.ReasonOf(err), name)
 	}
-	_, err := a.Sign(image.Digest{}, "", nil)
+	_, err := a.Sign(image.Digest{}, "", bundle.Referrer{})
 	require.Error(t, err)
-	_, err = a.Sign(root, "NOT A NAME", nil)
+	_, err = a.Sign(root, "NOT A NAME", bundle.Referrer{})
 	require.Error(t, err)
 }
 

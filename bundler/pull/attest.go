@@ -44,13 +44,13 @@ func (in Input) attest(ctx context.Context, a *assembled, now time.Time) error {
 	name := in.Reference.Repository()
 	made, err := signatures.Maker{
 		Has: func(exists bundle.Referrer) bool { return in.attested(ctx, statement, exists, now) },
-		Tagged: func(existing []byte) (trust.Signed, error) {
+		Tagged: func(existing bundle.Referrer) (bundle.Referrer, error) {
 			return in.Signer.Attest(subject, name, provenance.Type, predicate, existing)
 		},
-		Referrer: func() (trust.Signed, error) {
+		Referrer: func() (bundle.Referrer, error) {
 			return in.Signer.AttestBundle(bundle.Plain(a.graph.Root), name, provenance.Type, predicate)
 		},
-	}.Make(subject, in.SignatureFormat, exists)
+	}.Make(in.SignatureFormat, exists)
 	a.graph.Attachments = append(a.graph.Attachments, made...)
 	return err
 }
@@ -71,9 +71,6 @@ func (a *assembled) build(now time.Time) provenance.Build {
 
 // attested reports whether an attachment holds the key's statement of the same build.
 func (in Input) attested(ctx context.Context, same provenance.Statement, exists bundle.Referrer, now time.Time) bool {
-	if exists.Node.Data == nil {
-		return false
-	}
 	key, err := in.Signer.Key("signer", trust.KeyOptions{})
 	if err != nil {
 		return false

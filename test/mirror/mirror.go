@@ -8,7 +8,6 @@ package mirror
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"testing"
 	"time"
@@ -18,8 +17,6 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
-	"github.com/opencontainers/go-digest"
-	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/stretchr/testify/require"
 
@@ -205,43 +202,36 @@ func (r *Repository) Prune(t testing.TB, d image.Digest) {
 // PutClaim puts a signed simple-signing claim under the signature tag of a bundle, with these annotations.
 func (r *Repository) PutClaim(t testing.TB, root image.Digest, claim []byte, annotations map[string]string) {
 	t.Helper()
-	config, layer := []byte("{}"), ocispec.Descriptor{
-		MediaType: trust.SimpleSigningMediaType, Digest: digest.FromBytes(claim), Size: int64(len(claim)), Annotations: annotations,
-	}
-	manifest, err := json.Marshal(ocispec.Manifest{
-		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest, Layers: []ocispec.Descriptor{layer},
-		Config: ocispec.Descriptor{MediaType: ocispec.MediaTypeImageConfig, Digest: digest.FromBytes(config), Size: int64(len(config))},
-	})
+	config, blob := bundle.Blob(ocispec.MediaTypeImageConfig, []byte("{}")), bundle.Blob(trust.SimpleSigningMediaType, claim)
+	layer := bundle.Plain(blob)
+	layer.Annotations = annotations
+	node := bundle.NewManifest(ocispec.Manifest{Layers: []ocispec.Descriptor{layer}, Config: bundle.Plain(config)})
+	signed, err := bundle.NewReferrer(root, trust.SignatureTag(root), node, config, blob)
 	require.NoError(t, err)
-	r.Put(t, trust.Signed{
-		Manifest: manifest, Tag: trust.SignatureTag(root),
-		Descriptor: ocispec.Descriptor{MediaType: ocispec.MediaTypeImageManifest, Digest: digest.FromBytes(manifest), Size: int64(len(manifest))},
-		Blobs: []trust.Blob{
-			{Descriptor: ocispec.Descriptor{MediaType: ocispec.MediaTypeImageConfig}, Data: config},
-			{Descriptor: ocispec.Descriptor{MediaType: layer.MediaType}, Data: claim},
-		},
-	})
+	r.put(t, signed)
 }
 
 // Sign adds a signature by a key under cosign's tag.
 func (r *Repository) Sign(t testing.TB, root image.Digest, s *trust.Signer) {
 	t.Helper()
-	var existing []byte
+	var existing bundle.Referrer
 	if d, err := remote.Get(r.Tag(trust.SignatureTag(root)), r.options(t.Context())...); err == nil {
-		existing = d.Manifest
+		existing.Node.Data = d.Manifest
 	}
 	signed, err := s.Sign(root, r.reg.Host+"/"+r.Path, existing)
 	require.NoError(t, err)
-	r.Put(t, signed)
+	r.put(t, signed)
 }
 
-// Put puts a signature at cosign's location.
-func (r *Repository) Put(t testing.TB, signed trust.Signed) {
+// put puts what is new of a signature at cosign's location.
+func (r *Repository) put(t testing.TB, signed bundle.Referrer) {
 	t.Helper()
 	for _, b := range signed.Blobs {
-		r.blob(t, b.Data, b.Descriptor.MediaType)
+		if b.Data != nil {
+			r.blob(t, b.Data, b.MediaType)
+		}
 	}
-	r.manifest(t, r.Tag(signed.Tag), signed.Manifest, ocispec.MediaTypeImageManifest)
+	r.manifest(t, r.Tag(signed.Tag), signed.Node.Data, ocispec.MediaTypeImageManifest)
 }
 
 type taggable struct {

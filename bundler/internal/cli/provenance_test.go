@@ -9,6 +9,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/stretchr/testify/require"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 )
@@ -35,11 +36,13 @@ func TestTheNewestBuildCounts(t *testing.T) {
 	add := func(from, to string) {
 		t.Helper()
 		changed := bytes.ReplaceAll(statement.Predicate, []byte(from), []byte(to))
-		signed, err := signer.Attest(image.MustDigest(root.Digest.String()), "", "https://slsa.dev/provenance/v1", changed, nil)
+		signed, err := signer.Attest(image.MustDigest(root.Digest.String()), "", "https://slsa.dev/provenance/v1", changed, bundle.Referrer{})
 		require.NoError(t, err)
 		var added ocispec.Manifest
-		require.NoError(t, json.Unmarshal(signed.Manifest, &added))
-		f.put(added.Layers[0].MediaType, signed.Blobs[1].Data)
+		require.NoError(t, json.Unmarshal(signed.Node.Data, &added))
+		for _, b := range signed.Blobs {
+			f.put(b.MediaType, b.Data)
+		}
 		require.NoError(t, json.Unmarshal(f.read(f.named(".att")), &m))
 		f.attach(root, ".att", append(m.Layers, added.Layers[0])...)
 	}

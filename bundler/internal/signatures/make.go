@@ -53,9 +53,11 @@ func (r Request) Make(ctx context.Context, exists Existing) ([]bundle.Referrer, 
 			evidence, err := trust.ReadEvidence(ctx, Carried(a), a.Node.Descriptor)
 			return err == nil && r.Signer.HasSigned(subject, evidence)
 		},
-		Tagged:   func(existing []byte) (trust.Signed, error) { return r.Signer.Sign(subject, r.Identity, existing) },
-		Referrer: func() (trust.Signed, error) { return r.Signer.SignBundle(r.Subject) },
-	}.Make(subject, r.Format, exists)
+		Tagged: func(existing bundle.Referrer) (bundle.Referrer, error) {
+			return r.Signer.Sign(subject, r.Identity, existing)
+		},
+		Referrer: func() (bundle.Referrer, error) { return r.Signer.SignBundle(r.Subject) },
+	}.Make(r.Format, exists)
 	if err != nil {
 		return nil, fmt.Errorf("sign %s: %w", subject, err)
 	}
@@ -64,21 +66,19 @@ func (r Request) Make(ctx context.Context, exists Existing) ([]bundle.Referrer, 
 
 // Maker creates a statement about a subject, in each form.
 type Maker struct {
-	Has      func(bundle.Referrer) bool                  // whether an existing attachment already makes the statement
-	Tagged   func(existing []byte) (trust.Signed, error) // adds to the content of the tag
-	Referrer func() (trust.Signed, error)
+	Has      func(bundle.Referrer) bool                              // whether an existing attachment already makes the statement
+	Tagged   func(existing bundle.Referrer) (bundle.Referrer, error) // adds to the content of the tag
+	Referrer func() (bundle.Referrer, error)
 }
 
 // Make returns the attachments for a format: existing ones, or new ones.
-func (m Maker) Make(subject image.Digest, f Format, exists Existing) (out []bundle.Referrer, err error) {
-	var signed trust.Signed
+func (m Maker) Make(f Format, exists Existing) (out []bundle.Referrer, err error) {
+	made := exists.Tagged
 	if f != SigstoreBundle {
-		made := exists.Tagged
 		if !m.Has(made) {
-			if signed, err = m.Tagged(made.Node.Data); err != nil {
+			if made, err = m.Tagged(made); err != nil {
 				return nil, err
 			}
-			made = withData(Of(subject, signed), made)
 		}
 		out = append(out, made)
 	}
@@ -88,10 +88,10 @@ func (m Maker) Make(subject image.Digest, f Format, exists Existing) (out []bund
 	if n := slices.IndexFunc(exists.Referring, m.Has); n >= 0 {
 		return append(out, exists.Referring[n]), nil
 	}
-	if signed, err = m.Referrer(); err != nil {
+	if made, err = m.Referrer(); err != nil {
 		return nil, err
 	}
-	return append(out, Of(subject, signed)), nil
+	return append(out, made), nil
 }
 
 // ReadExisting returns what a source has attached to a subject: the manifest under a tag of cosign, and the referrers
@@ -124,39 +124,5 @@ func ReadExisting(
 
 // Carried returns the content of an attachment that has its bytes.
 func Carried(a bundle.Referrer) bundle.InMemory {
-	out := bundle.InMemory{a.Node.Descriptor.Digest: a.Node.Data}
-	for _, b := range a.Blobs {
-		out[b.Digest] = b.Data
-	}
-	return out
-}
-
-// Of returns a signed statement as an attachment.
-func Of(subject image.Digest, signed trust.Signed) bundle.Referrer {
-	a := bundle.Referrer{
-		Subject: subject, Tag: signed.Tag,
-		Node: bundle.Node{Descriptor: signed.Descriptor, Data: signed.Manifest},
-	}
-	data := map[string][]byte{}
-	for _, b := range signed.Blobs {
-		data[b.Descriptor.Digest.String()] = b.Data
-	}
-	for _, d := range a.Node.Children() {
-		d.Annotations = nil
-		d.Data = data[d.Digest.String()]
-		a.Blobs = append(a.Blobs, d)
-	}
-	return a
-}
-
-// withData copies the bytes of blobs from another attachment.
-func withData(a, from bundle.Referrer) bundle.Referrer {
-	for i, b := range a.Blobs {
-		for _, o := range from.Blobs {
-			if b.Data == nil && b.Digest == o.Digest {
-				a.Blobs[i].Data = o.Data
-			}
-		}
-	}
-	return a
+	return (&bundle.Graph{Attachments: []bundle.Referrer{a}}).InMemory()
 }
