@@ -69,7 +69,7 @@ func ParseBase(annotations map[string]string) (*Base, error) {
 func (g *Graph) Without(root image.Digest, has func(image.Digest) bool) *Base {
 	b := &Base{Root: root}
 	for _, d := range g.imageLayers() {
-		if digest := digestOf(d); has(digest) {
+		if digest := DigestOf(d); has(digest) {
 			b.Layers = append(b.Layers, digest)
 		}
 	}

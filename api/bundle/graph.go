@@ -105,7 +105,7 @@ func SizeOf(ds []ocispec.Descriptor) (n int64) {
 // Subjects returns the possible subjects of a referrer: every manifest of the graph, sorted.
 func (g *Graph) Subjects() (all []image.Digest) {
 	for _, n := range g.Manifests {
-		all = append(all, digestOf(n.Descriptor))
+		all = append(all, DigestOf(n.Descriptor))
 	}
 	slices.SortFunc(all, func(a, b image.Digest) int { return cmp.Compare(a.String(), b.String()) })
 	return all

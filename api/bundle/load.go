@@ -245,11 +245,9 @@ func (g *Graph) withData(d ocispec.Descriptor) ocispec.Descriptor {
 	return d
 }
 
-func digestOf(d ocispec.Descriptor) image.Digest {
-	parsed, err := image.ParseDigest(d.Digest.String())
-	if err != nil {
-		return image.Digest{}
-	}
+// DigestOf returns the digest of a descriptor that was read, see [CheckDescriptor]; zero for any other.
+func DigestOf(d ocispec.Descriptor) image.Digest {
+	parsed, _ := image.ParseDigest(d.Digest.String())
 	return parsed
 }
 

@@ -120,7 +120,7 @@ func ConfiguredPlatform(ctx context.Context, f Fetcher, manifest []byte) (p imag
 func (g *Graph) Platforms(ctx context.Context, f Fetcher, lock *Lock) (map[image.Digest][]image.Platform, error) {
 	r, out := g.PlatformReader(f), map[image.Digest][]image.Platform{}
 	for _, d := range g.Images() {
-		id := digestOf(d)
+		id := DigestOf(d)
 		if !IsIndex(d.MediaType) && len(lock.Platforms) == 1 && lock.Platforms[0] != (image.Platform{}) {
 			out[id] = slices.Clone(lock.Platforms)
 			continue

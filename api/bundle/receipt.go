@@ -39,11 +39,11 @@ type ReceiptBlob struct {
 // NewReceipt returns the receipt of a pushed graph.
 func NewReceipt(repository string, g *Graph) *Receipt {
 	r := &Receipt{
-		APIVersion: ReceiptAPIVersion, Kind: ReceiptKind, Repository: repository, Root: digestOf(g.Root),
+		APIVersion: ReceiptAPIVersion, Kind: ReceiptKind, Repository: repository, Root: DigestOf(g.Root),
 		Blobs: make([]ReceiptBlob, 0, len(g.Blobs)),
 	}
 	for _, b := range g.Blobs {
-		r.Blobs = append(r.Blobs, ReceiptBlob{digestOf(b), b.Size})
+		r.Blobs = append(r.Blobs, ReceiptBlob{DigestOf(b), b.Size})
 	}
 	return r
 }

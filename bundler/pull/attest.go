@@ -25,10 +25,7 @@ func (in Input) attest(ctx context.Context, a *assembled, now time.Time) error {
 		return fault.Errorf(fault.InvalidInput, "attest provenance", "", "give a private key",
 			"there is no key to sign it with")
 	}
-	subject, err := image.ParseDigest(a.graph.Root.Digest.String())
-	if err != nil {
-		return err
-	}
+	subject := bundle.DigestOf(a.graph.Root)
 	statement, err := a.build(now).Statement()
 	if err != nil {
 		return err

@@ -15,11 +15,7 @@ func (in Input) presign(ctx context.Context, g *bundle.Graph) error {
 	if in.Signer == nil {
 		return nil
 	}
-	subject, err := image.ParseDigest(g.Root.Digest.String())
-	if err != nil {
-		return err
-	}
-	exists, err := in.exists(ctx, subject, image.Signatures)
+	exists, err := in.exists(ctx, bundle.DigestOf(g.Root), image.Signatures)
 	if err != nil {
 		return err
 	}

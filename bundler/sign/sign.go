@@ -50,11 +50,7 @@ func Bundle(ctx context.Context, b *pinned.Bundle, in Input) ([]ocispec.Descript
 	}
 	var made []bundle.Referrer
 	for _, d := range subjects {
-		digest, err := image.ParseDigest(d.Digest.String())
-		if err != nil {
-			return nil, err
-		}
-		of, err := in.make(ctx, b, d, digest)
+		of, err := in.make(ctx, b, d)
 		if err != nil {
 			return nil, err
 		}
@@ -64,8 +60,8 @@ func Bundle(ctx context.Context, b *pinned.Bundle, in Input) ([]ocispec.Descript
 }
 
 // make returns the missing signatures.
-func (in Input) make(ctx context.Context, s medium.Source, d ocispec.Descriptor, subject image.Digest) ([]bundle.Referrer, error) {
-	exists, err := signatures.ReadExisting(ctx, s, subject, image.Signatures, false)
+func (in Input) make(ctx context.Context, s medium.Source, d ocispec.Descriptor) ([]bundle.Referrer, error) {
+	exists, err := signatures.ReadExisting(ctx, s, bundle.DigestOf(d), image.Signatures, false)
 	if err != nil {
 		return nil, err
 	}

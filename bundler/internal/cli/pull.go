@@ -276,10 +276,7 @@ type moved struct {
 
 // showMoved prints what was moved, or would be in a dry run.
 func (c *common) showMoved(to location, p *pull.Pulled) error {
-	root, err := image.ParseDigest(p.Root.Digest.String())
-	if err != nil {
-		return err
-	}
+	root := bundle.DigestOf(p.Root)
 	m := moved{Root: root, Reference: to.String(), Pulled: p, DryRun: c.dryRun}
 	name := fmt.Sprint(root, " ", m.Reference)
 	if to.store == inRegistry {

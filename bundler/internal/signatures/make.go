@@ -41,10 +41,7 @@ type Existing struct {
 
 // Make returns the attachments of a signature. It reuses the signer's existing ones: signing again adds nothing.
 func (r Request) Make(ctx context.Context, exists Existing) ([]bundle.Referrer, error) {
-	subject, err := image.ParseDigest(r.Subject.Digest.String())
-	if err != nil {
-		return nil, err
-	}
+	subject := bundle.DigestOf(r.Subject)
 	made, err := Maker{
 		Has: func(a bundle.Referrer) bool {
 			if a.Tag != "" {

@@ -63,7 +63,7 @@ func (r *Reader) Below(ctx context.Context, s Source, subjects []image.Digest, o
 		}
 		out, subjects = append(out, found...), nil
 		for _, a := range found {
-			if d, err := image.ParseDigest(a.Node.Descriptor.Digest.String()); err == nil && !known[d] {
+			if d := bundle.DigestOf(a.Node.Descriptor); !known[d] {
 				known[d] = true
 				subjects = append(subjects, d)
 			}

@@ -196,7 +196,7 @@ func (a *attachedReader) read(ctx context.Context, i bundle.Image, tree bundle.T
 func subjects(i bundle.Image, tree bundle.Tree) []image.Digest {
 	out := []image.Digest{i.Digest}
 	for _, n := range tree.Nodes {
-		if d, err := image.ParseDigest(n.Descriptor.Digest.String()); err == nil && d != i.Digest {
+		if d := bundle.DigestOf(n.Descriptor); d != i.Digest {
 			out = append(out, d)
 		}
 	}
