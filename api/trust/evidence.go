@@ -50,21 +50,14 @@ const (
 // manifest an error beside the rest; other manifests have none.
 func ReadEvidence(ctx context.Context, fetcher bundle.Fetcher, manifests ...ocispec.Descriptor) ([]Evidence, error) {
 	r := layerReader{fetcher: fetcher, what: "signature", most: maxEvidence, largest: maxClaim}
+	layers, err := r.readAll(ctx, manifests, func(d ocispec.Descriptor, _ map[string]string) bool {
+		return d.MediaType == SimpleSigningMediaType || strings.HasPrefix(d.MediaType, bundleMediaPrefix)
+	})
 	var out []Evidence
-	var problems []error
-	for _, m := range manifests {
-		layers, err := r.read(ctx, m, func(d ocispec.Descriptor, _ map[string]string) bool {
-			return d.MediaType == SimpleSigningMediaType || strings.HasPrefix(d.MediaType, bundleMediaPrefix)
-		})
-		if err != nil && fault.ReasonOf(err) == fault.Untrusted {
-			return nil, err
-		}
-		problems = append(problems, err)
-		for _, l := range layers {
-			out = append(out, l.evidence())
-		}
+	for _, l := range layers {
+		out = append(out, l.evidence())
 	}
-	return out, fault.Join(problems...)
+	return out, err
 }
 
 // layerReader reads layers with signatures and counts them, to bound everything that one verification reads.
@@ -90,7 +83,11 @@ func (l layer) evidence() Evidence {
 	case l.problem != "":
 		return Evidence{problem: l.problem}
 	case l.MediaType != SimpleSigningMediaType:
-		return readSigstoreBundle(l.data, acceptingStatement)
+		s := readSigstoreBundle(l.data)
+		if s.evidence.problem == "" && s.kind != SignPredicateType {
+			return Evidence{problem: fmt.Sprintf("an attestation of type %.120q, which accepts nothing", s.kind)}
+		}
+		return s.evidence
 	}
 	e := readClaim(l.data).signedBy(l.Annotations[SignatureAnnotation])
 	e.addCertificate(l.Annotations)
@@ -110,6 +107,20 @@ func (r *layerReader) room(number int, size int64) error {
 
 // wantedFunc reports whether to read a layer, by its descriptor and its manifest's annotations.
 type wantedFunc func(d ocispec.Descriptor, manifest map[string]string) bool
+
+// readAll returns the wanted layers of all manifests; none if that were too many. An unreadable manifest is an
+// error beside the rest.
+func (r *layerReader) readAll(ctx context.Context, manifests []ocispec.Descriptor, wanted wantedFunc) (all []layer, err error) {
+	var problems []error
+	for _, m := range manifests {
+		layers, err := r.read(ctx, m, wanted)
+		if fault.ReasonOf(err) == fault.Untrusted {
+			return nil, err
+		}
+		all, problems = append(all, layers...), append(problems, err)
+	}
+	return all, fault.Join(problems...)
+}
 
 // read returns the wanted layers of a manifest. A damaged or missing layer is no error, since others may be enough.
 func (r *layerReader) read(ctx context.Context, manifest ocispec.Descriptor, wanted wantedFunc) ([]layer, error) {
@@ -256,9 +267,9 @@ func decodeSignature(s string) ([]byte, error) {
 	return raw, nil
 }
 
-// readSigstoreBundle reads a sigstore bundle with a statement that subjectsOf accepts.
-func readSigstoreBundle(data []byte, subjectsOf subjectsFunc) Evidence {
-	bad := func(why string) Evidence { return Evidence{problem: why} }
+// readSigstoreBundle reads a sigstore bundle around a statement.
+func readSigstoreBundle(data []byte) Statement {
+	bad := func(why string) Statement { return Statement{evidence: Evidence{problem: why}} }
 	b, err := parseBundle(data)
 	if err != nil {
 		return bad("damaged: not a sigstore bundle")
@@ -267,11 +278,11 @@ func readSigstoreBundle(data []byte, subjectsOf subjectsFunc) Evidence {
 	if env == nil {
 		return bad("a signed blob, which accepts no image")
 	}
-	subjects, problem := subjectsOfEnvelope(env.GetPayloadType(), env.GetPayload(), len(env.GetSignatures()), subjectsOf)
-	if problem != "" {
-		return bad(problem)
+	s := readEnvelope(env.GetPayloadType(), env.GetPayload(), len(env.GetSignatures()))
+	e := &s.evidence
+	if e.problem != "" {
+		return s
 	}
-	e := Evidence{subjects: subjects}
 	if e.candidate, err = newBundle(statementForm, b, nil); err != nil {
 		return bad(fmt.Sprintf("damaged: %.200s", err))
 	}
@@ -279,7 +290,7 @@ func readSigstoreBundle(data []byte, subjectsOf subjectsFunc) Evidence {
 		e.stamped = all[0].GetSig()
 	}
 	e.addMaterial(b.GetVerificationMaterial())
-	return e
+	return s
 }
 
 func parseBundle(data []byte) (*protobundle.Bundle, error) {
@@ -342,16 +353,16 @@ func certifiedBy(m *protobundle.VerificationMaterial) (*certified, error) {
 	return newCertified(chain[0], chain[1:], stamps)
 }
 
-// subjectsFunc returns the subjects of a statement, or why it is not valid.
-type subjectsFunc func(payload []byte) (subjects []image.Digest, problem string)
-
-// subjectsOfEnvelope returns the subjects of the statement in a DSSE envelope.
-func subjectsOfEnvelope(payloadType string, payload []byte, signatures int, subjectsOf subjectsFunc) ([]image.Digest, string) {
+// readEnvelope reads the statement in a DSSE envelope.
+func readEnvelope(payloadType string, payload []byte, signatures int) Statement {
+	s := Statement{payload: payload}
 	switch {
 	case payloadType != inTotoPayload:
-		return nil, fmt.Sprintf("of a payload of type %.80q, which accepts nothing", payloadType)
+		s.evidence.problem = fmt.Sprintf("of a payload of type %.80q, which accepts nothing", payloadType)
 	case signatures > maxEnvelopeSigs:
-		return nil, fmt.Sprintf("damaged: more than %d signatures in one envelope", maxEnvelopeSigs)
+		s.evidence.problem = fmt.Sprintf("damaged: more than %d signatures in one envelope", maxEnvelopeSigs)
+	default:
+		s.evidence.subjects, s.kind, s.evidence.problem = readStatement(payload)
 	}
-	return subjectsOf(payload)
+	return s
 }

@@ -22,6 +22,7 @@ import (
 type Statement struct {
 	evidence Evidence
 	payload  []byte
+	kind     string // its predicate type
 }
 
 // UnverifiedPredicate returns the predicate, to choose which statement to verify first; nil if it is not readable.
@@ -35,43 +36,28 @@ func (s Statement) UnverifiedPredicate() json.RawMessage {
 // without an error, and bounds all of them together. An unreadable manifest is an error beside the rest.
 func ReadStatements(ctx context.Context, fetcher bundle.Fetcher, manifests []ocispec.Descriptor, predicateType string) ([]Statement, error) {
 	r := layerReader{fetcher: fetcher, what: "attestation", most: maxSignatures, largest: maxEvidenceBytes}
+	layers, err := r.readAll(ctx, manifests, func(d ocispec.Descriptor, manifest map[string]string) bool {
+		// as cosign writes it
+		kind := cmp.Or(d.Annotations[PredicateAnnotation], manifest[bundlePredicateAnnotation])
+		holds := d.MediaType == EnvelopeMediaType || strings.HasPrefix(d.MediaType, bundleMediaPrefix)
+		return holds && (kind == "" || kind == predicateType)
+	})
 	var out []Statement
-	var problems []error
-	for _, m := range manifests {
-		layers, err := r.read(ctx, m, func(d ocispec.Descriptor, manifest map[string]string) bool {
-			// as cosign writes it
-			kind := cmp.Or(d.Annotations[PredicateAnnotation], manifest[bundlePredicateAnnotation])
-			holds := d.MediaType == EnvelopeMediaType || strings.HasPrefix(d.MediaType, bundleMediaPrefix)
-			return holds && (kind == "" || kind == predicateType)
-		})
-		if err != nil && fault.ReasonOf(err) == fault.Untrusted {
-			return nil, err
-		}
-		problems = append(problems, err)
-		for _, l := range layers {
-			if s, ok := readAttestation(l, predicateType); ok {
-				out = append(out, s)
-			}
+	for _, l := range layers {
+		if s := l.statement(); s.kind == predicateType || s.evidence.problem != "" {
+			out = append(out, s)
 		}
 	}
-	return out, fault.Join(problems...)
+	return out, err
 }
 
-// readAttestation reads one statement; ok is false for one of another type.
-func readAttestation(l layer, predicateType string) (s Statement, ok bool) {
-	if l.problem != "" {
-		return Statement{evidence: Evidence{problem: l.problem}}, true
-	}
-	ok = true
-	subjectsOf := func(payload []byte) ([]image.Digest, string) {
-		subjects, kind, problem := readStatement(payload)
-		ok = problem != "" || kind == predicateType
-		s.payload = payload
-		return subjects, problem
-	}
-	if l.MediaType != EnvelopeMediaType {
-		s.evidence = readSigstoreBundle(l.data, subjectsOf)
-		return s, ok
+// statement returns the statement in a layer.
+func (l layer) statement() Statement {
+	switch {
+	case l.problem != "":
+		return Statement{evidence: Evidence{problem: l.problem}}
+	case l.MediaType != EnvelopeMediaType:
+		return readSigstoreBundle(l.data)
 	}
 	var env dsse.Envelope
 	var payload []byte
@@ -80,28 +66,13 @@ func readAttestation(l layer, predicateType string) (s Statement, ok bool) {
 		payload, err = env.DecodeB64Payload()
 	}
 	if err != nil {
-		return Statement{evidence: Evidence{problem: "damaged: not an envelope"}}, true
+		return Statement{evidence: Evidence{problem: "damaged: not an envelope"}}
 	}
-	subjects, problem := subjectsOfEnvelope(env.PayloadType, payload, len(env.Signatures), subjectsOf)
-	if problem != "" {
-		s.evidence = Evidence{problem: problem}
-		return s, ok
-	}
-	s.evidence = Evidence{
-		subjects: subjects, candidate: candidate{form: envelopeForm, payload: l.data},
-		stamped: l.data, // cosign stamps the whole envelope in this form
-	}
+	s := readEnvelope(env.PayloadType, payload, len(env.Signatures))
+	s.evidence.candidate = candidate{form: envelopeForm, payload: l.data}
+	s.evidence.stamped = l.data // cosign stamps the whole envelope in this form
 	s.evidence.addCertificate(l.Annotations)
-	return s, ok
-}
-
-// acceptingStatement returns the subjects of an in-toto statement that accepts them.
-func acceptingStatement(payload []byte) (subjects []image.Digest, problem string) {
-	subjects, kind, problem := readStatement(payload)
-	if problem == "" && kind != SignPredicateType {
-		problem = fmt.Sprintf("an attestation of type %.120q, which accepts nothing", kind)
-	}
-	return subjects, problem
+	return s
 }
 
 // readStatement returns the subjects and the type of an in-toto statement.
@@ -133,7 +104,7 @@ func readStatement(payload []byte) (subjects []image.Digest, kind, problem strin
 func (p *Policy) VerifyStatement(subject image.Digest, statements []Statement, now time.Time) (Verified, json.RawMessage, error) {
 	if len(statements) == 0 {
 		return Verified{}, nil, untrusted(subject, errors.New("there is no such statement about it"),
-			"have it stated by who the policy names, and copy that too (tag "+AttestationTag(subject)+")")
+			"have it stated by who the policy names, and copy that too (tag "+image.Attestations.TagOf(subject)+")")
 	}
 	same := map[string][]Evidence{}
 	var texts []string // in their order
