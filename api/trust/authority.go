@@ -5,14 +5,12 @@ import (
 	"cmp"
 	"crypto/rsa"
 	"crypto/x509"
-	"encoding/asn1"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"maps"
 	"math/big"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -26,8 +24,8 @@ type CA struct {
 	o                      CAOptions
 	rootPool, intermediate *x509.CertPool
 	extKeyUsage            x509.ExtKeyUsage
-	usageOID               asn1.ObjectIdentifier // if extKeyUsage cannot express it
-	timestampRoots         []*x509.Certificate   // and their intermediates
+	usageOID               *x509.OID           // if extKeyUsage cannot express it
+	timestampRoots         []*x509.Certificate // and their intermediates
 	revokedSerials         []*big.Int
 }
 
@@ -106,20 +104,17 @@ func (a *CA) readUsage() error {
 		a.extKeyUsage = known
 		return nil
 	}
+	oid, err := x509.ParseOID(a.o.ExtendedKeyUsage)
+	if err != nil {
+		return fmt.Errorf("the extended key usage %q is none of codeSigning, emailProtection, clientAuth, and no object identifier", a.o.ExtendedKeyUsage)
+	}
 	for u := x509.ExtKeyUsageAny; u <= x509.ExtKeyUsageMicrosoftKernelCodeSigning; u++ {
-		if u.OID().String() == a.o.ExtendedKeyUsage {
+		if u.OID().Equal(oid) {
 			a.extKeyUsage = u
 			return nil
 		}
 	}
-	for _, part := range strings.Split(a.o.ExtendedKeyUsage, ".") {
-		n, err := strconv.ParseUint(part, 10, 31)
-		if err != nil {
-			return fmt.Errorf("the extended key usage %q is none of codeSigning, emailProtection, clientAuth, and no object identifier", a.o.ExtendedKeyUsage)
-		}
-		a.usageOID = append(a.usageOID, int(n)) //nolint:gosec // 31 bits
-	}
-	a.extKeyUsage = x509.ExtKeyUsageAny // mayBeUsed checks the leaf's own list
+	a.usageOID, a.extKeyUsage = &oid, x509.ExtKeyUsageAny // mayBeUsed checks the leaf's own list
 	return nil
 }
 
@@ -217,7 +212,7 @@ func (a CA) late(
 func (a CA) mayBeUsed(leaf *x509.Certificate) bool {
 	listed := slices.Contains(leaf.ExtKeyUsage, a.extKeyUsage)
 	if a.usageOID != nil {
-		listed = slices.ContainsFunc(leaf.UnknownExtKeyUsage, a.usageOID.Equal)
+		listed = slices.ContainsFunc(leaf.UnknownExtKeyUsage, a.usageOID.EqualASN1OID)
 	}
 	return listed && maySign(leaf)
 }
@@ -479,5 +474,3 @@ func newCertified(leaf *x509.Certificate, chain []*x509.Certificate, timestamps 
 	}
 	return &certified{leaf, chain, timestamps}, nil
 }
-
-func (c *certified) key() (Key, error) { return keyOf("", c.leaf.PublicKey) }

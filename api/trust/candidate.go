@@ -6,6 +6,7 @@ import (
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/ed25519"
+	"crypto/elliptic"
 	"encoding/hex"
 	"fmt"
 
@@ -136,7 +137,7 @@ func verifiersOf(public crypto.PublicKey) ([]signature.Verifier, error) {
 	load := []signature.LoadOption{nil}
 	switch k := public.(type) {
 	case *ecdsa.PublicKey:
-		if h := hashOf(k.Curve); h != crypto.SHA256 {
+		if h, ok := map[elliptic.Curve]crypto.Hash{elliptic.P384(): crypto.SHA384, elliptic.P521(): crypto.SHA512}[k.Curve]; ok {
 			load = append(load, options.WithHash(h))
 		}
 	case ed25519.PublicKey:

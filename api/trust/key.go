@@ -153,17 +153,6 @@ func fingerprint(public crypto.PublicKey) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// hashOf returns the hash of a curve.
-func hashOf(curve elliptic.Curve) crypto.Hash {
-	switch curve {
-	case elliptic.P384():
-		return crypto.SHA384
-	case elliptic.P521():
-		return crypto.SHA512
-	}
-	return crypto.SHA256
-}
-
 // check refuses an empty time range, and converts the times to UTC.
 func (o *KeyOptions) check() error {
 	if !o.NotBefore.IsZero() && !o.NotAfter.IsZero() && !o.NotBefore.Before(o.NotAfter) {

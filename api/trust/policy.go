@@ -48,7 +48,13 @@ func ComposePolicy(threshold int, keys []Key, authorities []CA, keyless ...Keyle
 	slices.SortFunc(p.keys, func(a, b Key) int { return strings.Compare(a.id, b.id) })
 	slices.SortFunc(p.authorities, func(a, b CA) int { return strings.Compare(a.id, b.id) })
 	slices.SortFunc(p.keyless, func(a, b Keyless) int { return strings.Compare(a.id, b.id) })
-	p.keys = mergeRevoked(p.keys)
+	revoked := map[string]bool{} // one entry of a public key revokes all others
+	for _, k := range keys {
+		revoked[k.fingerprint] = revoked[k.fingerprint] || k.valid.Revoked
+	}
+	for i := range p.keys {
+		p.keys[i].valid.Revoked = revoked[p.keys[i].fingerprint]
+	}
 	return p, nil
 }
 
@@ -112,18 +118,6 @@ func checkThreshold(threshold, signers, entries int) error {
 		return badPolicy("lower the threshold or add keys", "a threshold of %d can never be met with %s", threshold, plural(signers, "distinct key"))
 	}
 	return nil
-}
-
-// mergeRevoked revokes every entry of a public key that one entry revokes.
-func mergeRevoked(keys []Key) []Key {
-	revoked := map[string]bool{}
-	for _, k := range keys {
-		revoked[k.fingerprint] = revoked[k.fingerprint] || k.valid.Revoked
-	}
-	for i := range keys {
-		keys[i].valid.Revoked = revoked[keys[i].fingerprint]
-	}
-	return keys
 }
 
 // WithRevokedDigests returns the policy with additional revoked digests.

@@ -103,7 +103,7 @@ func (t *evaluation) addKeys(e Evidence) (known bool) {
 // addCertified counts the CAs that certified the signer, or records why one does not. A certificate
 // does not restore a revoked key.
 func (t *evaluation) addCertified(e Evidence) {
-	holder, err := e.holder.key()
+	holder, err := keyOf("", e.holder.leaf.PublicKey)
 	if err != nil || !e.candidate.madeBy(holder.verifiers, t.subject) {
 		t.signatures["by another key than that of its certificate"]++
 		return
@@ -211,7 +211,7 @@ func (p *Policy) names() (out []string) {
 func (t *evaluation) hint(signatures int) string {
 	switch {
 	case signatures == 0:
-		return "sign it with `vdo-bundle sign` or `cosign sign --key`, and copy its signature along (tag " + SignatureTag(t.subject) + ")"
+		return "sign it with `vdo-bundle sign` or `cosign sign --key`, and copy its signature along (tag " + image.Signatures.TagOf(t.subject) + ")"
 	case len(t.counts) > 0:
 		return "have it signed with further keys of the policy"
 	}
