@@ -83,7 +83,7 @@ func (r repo) evidence(t *testing.T, subject image.Digest) []trust.Evidence {
 		d := ocispec.Descriptor{MediaType: string(mediaType), Digest: digest.Digest(h.String()), Size: size}
 		all = append(all, must(trust.ReadEvidence(t.Context(), r, d))(t)...)
 	}
-	if d, err := remote.Get(r.Tag(trust.SignatureTag(subject))); err == nil {
+	if d, err := remote.Get(r.Tag(image.Signatures.TagOf(subject))); err == nil {
 		read(d.MediaType, d.Digest, d.Size)
 	}
 	index := must(remote.Referrers(r.Digest(subject.String())))(t)

@@ -31,7 +31,7 @@ func (s *Signer) Sign(subject image.Digest, identity string, existing bundle.Ref
 	if _, err := image.ParseReference(identity); err != nil {
 		return bundle.Referrer{}, err
 	}
-	existing.Subject, existing.Tag = subject, SignatureTag(subject)
+	existing.Subject, existing.Tag = subject, image.Signatures.TagOf(subject)
 	m, err := manifestOf(existing, SimpleSigningMediaType)
 	if err != nil {
 		return bundle.Referrer{}, err
@@ -82,15 +82,12 @@ const (
 	maxPredicate = 8 << 20 // bytes
 )
 
-// AttestationTag returns cosign's tag for the attestations of a digest: sha256-HEX.att.
-func AttestationTag(subject image.Digest) string { return image.Attestations.TagOf(subject) }
-
 // Attest signs a statement about a digest (in-toto, in a DSSE envelope), as cosign attest does. A statement
 // never makes its subject acceptable. It keeps the attestations of existing, what is under the tag or zero.
 func (s *Signer) Attest(
 	subject image.Digest, identity, predicateType string, predicate []byte, existing bundle.Referrer,
 ) (bundle.Referrer, error) {
-	existing.Subject, existing.Tag = subject, AttestationTag(subject)
+	existing.Subject, existing.Tag = subject, image.Attestations.TagOf(subject)
 	m, err := manifestOf(existing, EnvelopeMediaType)
 	if err = cmp.Or(checkStatement(predicateType, predicate), err); err != nil {
 		return bundle.Referrer{}, err

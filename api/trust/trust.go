@@ -180,6 +180,3 @@ func (v Verified) Keys() (ids []string) {
 
 // Signers returns who the ids of [Verified.Keys] are, in the same order.
 func (v Verified) Signers() []CountedSigner { return slices.Clone(v.signers) }
-
-// SignatureTag returns cosign's tag for the signatures of a digest: sha256-HEX.sig.
-func SignatureTag(subject image.Digest) string { return image.Signatures.TagOf(subject) }

@@ -274,7 +274,7 @@ func TestNothingIsAcceptedWithoutSignatureOrPolicy(t *testing.T) {
 	p := policy(t, 1, key(t, "release", s))
 	_, err := verify(p, nil)
 	requireUntrusted(t, err, "it has no signature; keys tried: release")
-	require.Contains(t, fault.HintOf(err), trust.SignatureTag(subject("root")))
+	require.Contains(t, fault.HintOf(err), image.Signatures.TagOf(subject("root")))
 	untrusted(verify(p, []trust.Evidence{{}}))(t, "claims nothing")
 	untrusted(p.VerifyBlob([]byte("x"), nil, now))(t, "it has no signature")
 	_, err = p.Verify(image.Digest{}, nil, now)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/provenance"
 )
@@ -57,7 +58,7 @@ func (c *checker) statement(ctx context.Context, attached []ocispec.Descriptor, 
 		return p, true, unread
 	default:
 		return p, false, fault.Errorf(fault.Untrusted, "", "",
-			"have it pulled with --provenance, and copy its attestations too (tag "+trust.AttestationTag(c.Digest())+")",
+			"have it pulled with --provenance, and copy its attestations too (tag "+image.Attestations.TagOf(c.Digest())+")",
 			"there is no statement of how it was built")
 	}
 	slices.SortStableFunc(statements, func(a, b trust.Statement) int { return startOf(b).Compare(startOf(a)) })

@@ -206,7 +206,7 @@ func (r *Repository) PutClaim(t testing.TB, root image.Digest, claim []byte, ann
 	layer := bundle.Plain(blob)
 	layer.Annotations = annotations
 	node := bundle.NewManifest(ocispec.Manifest{Layers: []ocispec.Descriptor{layer}, Config: bundle.Plain(config)})
-	signed, err := bundle.NewReferrer(root, trust.SignatureTag(root), node, config, blob)
+	signed, err := bundle.NewReferrer(root, image.Signatures.TagOf(root), node, config, blob)
 	require.NoError(t, err)
 	r.put(t, signed)
 }
@@ -215,7 +215,7 @@ func (r *Repository) PutClaim(t testing.TB, root image.Digest, claim []byte, ann
 func (r *Repository) Sign(t testing.TB, root image.Digest, s *trust.Signer) {
 	t.Helper()
 	var existing bundle.Referrer
-	if d, err := remote.Get(r.Tag(trust.SignatureTag(root)), r.options(t.Context())...); err == nil {
+	if d, err := remote.Get(r.Tag(image.Signatures.TagOf(root)), r.options(t.Context())...); err == nil {
 		existing.Node.Data = d.Manifest
 	}
 	signed, err := s.Sign(root, r.reg.Host+"/"+r.Path, existing)

@@ -16,6 +16,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/userfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/kms"
@@ -84,7 +85,7 @@ func (o *signOptions) run(cmd *cobra.Command, src string) error {
 		}
 		root := b.Digest()
 		result := map[string]any{
-			"root": root.String(), "tag": trust.SignatureTag(root), "source": src, "signed": len(signed),
+			"root": root.String(), "tag": image.Signatures.TagOf(root), "source": src, "signed": len(signed),
 		}
 		return o.show(result, func(p *printer) {
 			if o.recursive {
