@@ -163,13 +163,12 @@ func (o *deployOptions) run(ctx context.Context, src string) error {
 	if err := o.cluster.ownOperator(ctx, c, "deploy"); err != nil {
 		return err
 	}
-	if err := namespaceEnds(ctx, c, o.cluster.namespace); err != nil {
-		return err
+	err = namespaceEnds(ctx, c, o.cluster.namespace)
+	if err == nil && o.accounts != nil {
+		err = o.accounts.sameIn(ctx, "the cluster", c)
 	}
-	if o.site != "" {
-		if err := o.accounts.sameIn(ctx, "the cluster", c); err != nil {
-			return err
-		}
+	if err != nil {
+		return err
 	}
 	// Find faults before the first write, but invalid fields: they may end with the new CRDs.
 	to := &applier{Client: c, force: o.force}
