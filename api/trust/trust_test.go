@@ -219,7 +219,8 @@ func TestThresholdCountsDistinctKeysNotSignatures(t *testing.T) {
 	root, blobs := subject("root"), store{}
 
 	one := blobs.keep(sign(t, a, root, nil))
-	again := must(a.Sign(root, "elsewhere.site/vdo", tagged(blobs[one.Digest.String()])))(t) // another claim, by a again
+	// Another claim, by a again.
+	again := must(a.Sign(root, "elsewhere.site/vdo", tagged(blobs[one.Digest.String()])))(t)
 	twice := blobs.keep(again)
 	require.Len(t, blobs.evidence(t, twice), 2)
 	untrusted(verify(p, blobs.evidence(t, twice, one)))(t, "signed by 1 distinct key (a) where the policy wants 2")

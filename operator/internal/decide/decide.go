@@ -1,8 +1,8 @@
 // Package decide decides whether a group of drivers (package revision) may change now from its current revision to a
 // candidate. It is pure: it knows no clock but the time that it is given.
 //
-// The rules are those of operator/docs/upgrade.md. A gate is why a change may not start now. The table has all gates and
-// the functions that provide them; those outside of this package are in package vdoconfig.
+// The rules are those of operator/docs/upgrade.md. A gate is why a change may not start now. The table has all gates
+// and the functions that provide them; those outside of this package are in package vdoconfig.
 //
 //	gate                                        of which drivers     provider
 //	bundle: none, unread, unverified            all                  bundle.go, by pass.gateBundle
@@ -342,7 +342,7 @@ func NoWayBack(marks []OneWay, driver matrix.Driver, to, from matrix.Version) st
 // unapproved gates a group under Manual until its candidate is approved.
 func (f *Facts) unapproved(_ revision.Record, changing []string) string {
 	approval := f.History.Consent
-	if !f.Policy.Manual || approval.Of(*f.Candidate) {
+	if !f.Policy.Manual || approval.Covers(*f.Candidate) {
 		return ""
 	}
 	releases := slices.DeleteFunc(slices.Clone(f.Candidate.Releases), func(id string) bool {

@@ -98,8 +98,10 @@ func TestDecide(t *testing.T) {
 		"what failed comes with another bundle": {facts: decide.Facts{History: back, Candidate: &revision.Revision{Bundle: "x@sha256:c", Releases: next.Releases, Contents: next.Contents}},
 			action: decide.Gated, reason: decide.Failed},
 		"not approved": {facts: decide.Facts{History: healthy(old), Candidate: next, Policy: decide.Policy{Manual: true}}, action: decide.Wait, reason: decide.NotApproved},
-		"approved, and then made again": {facts: decide.Facts{History: healthy(old).Consented(next.Name(), *next, *next),
-			Candidate: &revision.Revision{Bundle: "x@sha256:c", Releases: next.Releases, Contents: next.Contents}, Policy: approval}, action: decide.Proceed, starts: true},
+		"approved, and then made again": {facts: decide.Facts{
+			History:   healthy(old).Consented(next.Name(), *next, *next),
+			Candidate: &revision.Revision{Bundle: "x@sha256:c", Releases: next.Releases, Contents: next.Contents},
+			Policy:    approval}, action: decide.Proceed, starts: true},
 		"another was approved": {facts: decide.Facts{History: healthy(old), Candidate: next,
 			Policy: decide.Policy{Manual: true, Approved: old.Name()}}, action: decide.Wait, reason: decide.NotApproved,
 			says: old.Name() + " is of another revision"},

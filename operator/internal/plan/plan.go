@@ -14,8 +14,9 @@
 //   - A CSIDriver is never recreated. Workloads and bindings of ours are, if an immutable field (selector, roleRef)
 //     has to change.
 //   - The inventory identifies our objects by UID.
-//   - An object of the same name that is not in the inventory is adopted if it has no other manager, the right immutable
-//     fields, and no subject that we would drop. Then it is ours, and removed with the VDOConfig.
+//   - An object of the same name that is not in the inventory is adopted if it has no other manager, the right
+//     immutable fields, and no subject that we would drop. Then it is ours, and removed with the VDOConfig.
+//   - A CRD of ours never goes back to an earlier version.
 //   - The cloud provider of upstream's deprecated manifests, which selects its pods by another label, is adopted by a
 //     [Recreate], since it has no volumes. Before that, the API server must accept the new workload ([Trial]).
 //   - An unsafe step is a [Conflict]: a fault with a remedy. A driver with a conflict stays unchanged, the others

@@ -188,7 +188,9 @@ func TestStepOfAWantedObject(t *testing.T) {
 // A rollback leaves our CRDs in the newer version: resources may use what only that one has.
 func TestCRDsNeverGoBack(t *testing.T) {
 	crd := object(t, "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: a.b.c}")
-	for live, want := range map[string]plan.Action{"snapshot-controller@8.2.0": plan.Unchanged, "snapshot-controller@6.2.2": plan.Change} {
+	for live, want := range map[string]plan.Action{
+		"snapshot-controller@8.2.0": plan.Unchanged, "snapshot-controller@6.2.2": plan.Change,
+	} {
 		desired := ours(crd, "snapshot-controller@7.0.2")
 		dry := alive(ours(crd, "snapshot-controller@7.0.2"))
 		s := one(t, desired, alive(ours(crd, live)), dry, func(in *plan.Input) {

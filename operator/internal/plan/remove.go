@@ -55,7 +55,8 @@ func (in *Input) removals(desired map[inventory.Key]bool) []Step {
 		}
 	}
 	slices.SortStableFunc(steps, func(a, b Step) int {
-		return cmp.Or(wave(a)-wave(b), slices.Index(reverse, a.Driver)-slices.Index(reverse, b.Driver), a.Compare(b.Key))
+		drivers := slices.Index(reverse, a.Driver) - slices.Index(reverse, b.Driver)
+		return cmp.Or(wave(a)-wave(b), drivers, a.Compare(b.Key))
 	})
 	return steps
 }

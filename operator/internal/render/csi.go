@@ -46,7 +46,8 @@ func (r *renderer) renderCSI(s *source) error {
 	}
 	r.addClasses(s, p)
 	crd := apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition")
-	r.waitFor(StageCSIController, Wait{Kind: Exists, Object: Ref{GroupVersionKind: crd, Name: "csinodetopologies.cns.vmware.com"},
+	topology := Ref{GroupVersionKind: crd, Name: "csinodetopologies.cns.vmware.com"}
+	r.waitFor(StageCSIController, Wait{Kind: Exists, Object: topology,
 		Why: "the syncer makes it when it has logged in to vCenter; node plugins cannot register without it"})
 	return nil
 }

@@ -191,8 +191,8 @@ type Consent struct {
 	Revision string `json:"revision,omitempty"`
 }
 
-// Of reports whether the approval is of a revision with that content, also in another bundle.
-func (c *Consent) Of(r Revision) bool {
+// Covers reports whether the approval is of a revision with that content, also in another bundle.
+func (c *Consent) Covers(r Revision) bool {
 	return c != nil && (c.Part.Equal(r) || c.Revision == r.Name())
 }
 

@@ -161,16 +161,16 @@ func TestAnApprovalStaysWithWhatItWasGivenFor(t *testing.T) {
 	part, _ := candidate.Of("csi")
 	next, _ := later.Of("csi")
 	h := revision.History{}.Consented(candidate.Name(), candidate, part)
-	require.True(t, h.Consent.Of(part))
-	require.True(t, h.Consented(candidate.Name(), later, next).Consent.Of(part))
-	require.True(t, h.Consented(next.Name(), later, next).Consent.Of(next), "of a group alone")
+	require.True(t, h.Consent.Covers(part))
+	require.True(t, h.Consented(candidate.Name(), later, next).Consent.Covers(part))
+	require.True(t, h.Consented(next.Name(), later, next).Consent.Covers(next), "of a group alone")
 	require.Nil(t, h.Consented("", later, next).Consent)
 
 	part.Contents = map[string]string{"csi": "same"}
 	h = revision.History{}.Consented(part.Name(), part, part)
 	part.Bundle = next.Bundle
-	require.True(t, h.Consent.Of(part), "a bundle that was made again has the same of the group")
+	require.True(t, h.Consent.Covers(part), "a bundle that was made again has the same of the group")
 	part.Contents = map[string]string{"csi": "other"}
-	require.False(t, h.Consent.Of(part))
+	require.False(t, h.Consent.Covers(part))
 	require.Nil(t, h.Consented("r-another", later, next).Consent)
 }

@@ -46,7 +46,8 @@ func (w Writer) Write(ctx context.Context, before, after Object) error {
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	ready := meta.FindStatusCondition(after.GetConditions(), v1alpha1.ConditionReady).DeepCopy() // the answer overwrites after
 	if err := w.Client.Status().Patch(ctx, after, patch); err != nil {
-		f := fault.Errorf(fault.Internal, "write status of", client.ObjectKeyFromObject(after).String(), "", "patch: %w", err)
+		key := client.ObjectKeyFromObject(after).String()
+		f := fault.Errorf(fault.Internal, "write status of", key, "", "patch: %w", err)
 		if apierrors.IsConflict(err) {
 			f.Reason = fault.Conflict
 		}

@@ -25,9 +25,9 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/rollout"
 )
 
-// While an upgrade of the storage driver is on canary nodes only, the node plugin's DaemonSets have the new template and
-// replace no pods by themselves. The operator deletes the pods on the canary nodes, one at a time, and package rollout
-// judges the new ones. The status names other nodes whose missing pod came from the new template.
+// While an upgrade of the storage driver is on canary nodes only, the node plugin's DaemonSets replace no pods by
+// themselves. They have the new template. The operator deletes the pods on the canary nodes, one at a time, and package
+// rollout judges the new ones. The status names other nodes whose missing pod came from the new template.
 
 func (s *facts) canaryPolicy() *v1alpha1.Canary { return policyOf(&s.config.Spec).Canary }
 

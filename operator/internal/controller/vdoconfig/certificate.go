@@ -29,9 +29,9 @@ var (
 	webhookRegistration = inventory.ID{Key: inventory.Key{Group: "admissionregistration.k8s.io", Kind: "ValidatingWebhookConfiguration", Name: drivers.WebhookConfiguration}, Version: "v1"}
 )
 
-// keepCertificate renews the certificate of a registered webhook when it is due, also while suspended or gated: first
-// the API server's trust, then the Secret, then the pods. Under dryRun it only reads. It finds its objects by name and
-// label, also with an unreadable inventory, which it then does not write.
+// keepCertificate renews the certificate of a registered webhook when it is due, also while suspended or gated. The API
+// server's trust comes first, then the Secret, then the pods. Under dryRun it only reads. It finds its objects by name
+// and label, also with an unreadable inventory, which it then does not write.
 func (p *pass) keepCertificate(ctx context.Context, known bool) error {
 	if _, installed := p.inventory.Get(webhookRegistration.Key); known && !installed {
 		return nil

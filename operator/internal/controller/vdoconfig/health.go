@@ -240,7 +240,8 @@ func (p *pass) lookAt(cur revision.Record) rollout.Facts {
 	own := func(s plan.Step) bool { return revision.GroupOf(s.Driver) == group }
 	l := rollout.Facts{
 		Now: p.facts.at0(), Deadline: policyOf(&p.config.Spec).HealthDeadline.Duration, Attempt: p.facts.attempt(),
-		Complete:    !p.waitsFor(group) && !comes && !slices.ContainsFunc(p.outcome.did, own) && p.outcome.broken == nil,
+		Complete: !p.waitsFor(group) && !comes && !slices.ContainsFunc(p.outcome.did, own) &&
+			p.outcome.broken == nil,
 		ClockPaused: comes || p.mayLackOthers(group) || p.clockPaused(cur),
 	}
 	var drivers []matrix.Driver

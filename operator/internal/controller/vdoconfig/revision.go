@@ -358,7 +358,8 @@ func (s *facts) approval(h revision.History, starts revision.Revision) *revision
 	isRetried := func(r revision.Record) bool {
 		return r.Failed() && r.Equal(starts) && s.attempt().Asks(r.Attempt, starts)
 	}
-	if given == nil || !h.Consent.Of(starts) || !manual(&s.config.Spec, s.bundle.source) && !slices.ContainsFunc(h.Records, isRetried) {
+	if given == nil || !h.Consent.Covers(starts) ||
+		!manual(&s.config.Spec, s.bundle.source) && !slices.ContainsFunc(h.Records, isRetried) {
 		return nil
 	}
 	return &revision.Approval{By: given.By, Seen: s.at0()}
