@@ -10,20 +10,20 @@ import (
 )
 
 // withMirror gives the job an empty registry to push to, instead of the one that it pulls from.
-func (j job) withMirror(use func(job) error) (err error) {
+func (j job) withMirror(use func(job) (sample, error)) (s sample, err error) {
 	dir := filepath.Join(j.o.registryDir, j.set.name, "mirror")
 	reg, err := registry.New(serving(dir, j.way.tls))
 	if err != nil {
-		return err
+		return s, err
 	}
 	defer func() { err = errors.Join(err, reg.Close(), os.RemoveAll(dir)) }()
 	host, end, err := through(reg.Host, j.way.Options)
 	if err != nil {
-		return err
+		return s, err
 	}
 	defer end()
 	if err := j.o.access.grant(reg, host); err != nil {
-		return err
+		return s, err
 	}
 	j.from, j.host = reg, host
 	return use(j)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -40,11 +41,7 @@ type cell struct{ row, tool string }
 // results are the runs of one tool in one row.
 type results struct {
 	samples []sample
-	failed  string // reason instead of figures
-}
-
-func newTable(s *set, over string) *table {
-	return &table{set: s, over: over, cells: map[cell]*results{}}
+	failed  bool
 }
 
 func (t *table) at(row string, of tool) *results {
@@ -53,12 +50,6 @@ func (t *table) at(row string, of tool) *results {
 		t.cells[c] = &results{}
 	}
 	return t.cells[c]
-}
-
-func (t *table) failed(row string, of tool) bool { return t.at(row, of).failed != "" }
-
-func (t *table) fail(row string, of tool) {
-	t.at(row, of).failed = "failed"
 }
 
 // none marks a job that a tool does not do.
@@ -85,8 +76,8 @@ func median(samples []sample, of func(sample) time.Duration) time.Duration {
 	return all[(len(all)-1)/2]
 }
 
-func sorted[T int64 | time.Duration](samples []sample, of func(sample) T) []T {
-	all := make([]T, len(samples))
+func sorted(samples []sample, of func(sample) time.Duration) []time.Duration {
+	all := make([]time.Duration, len(samples))
 	for i, s := range samples {
 		all[i] = of(s)
 	}
@@ -101,18 +92,16 @@ func spread(samples []sample, of func(sample) time.Duration) string {
 }
 
 func (r *results) memory() int64 {
-	most := sorted(r.samples, func(s sample) int64 { return s.memory })
-	return most[len(most)-1]
+	return slices.MaxFunc(r.samples, func(a, b sample) int { return cmp.Compare(a.memory, b.memory) }).memory
 }
 
-// newGrid returns a table in Markdown; each column of figures has one unit.
-func newGrid(head ...any) pretty.Writer {
+// printGrid prints a table in Markdown; each column of figures has one unit.
+func printGrid(head pretty.Row, rows []pretty.Row) {
 	g := pretty.NewWriter()
 	g.AppendHeader(head)
-	return g
+	g.AppendRows(rows)
+	fmt.Printf("\n%s\n", g.RenderMarkdown())
 }
-
-func printGrid(g pretty.Writer) { fmt.Printf("\n%s\n", g.RenderMarkdown()) }
 
 func seconds(d time.Duration) string { return fmt.Sprintf("%.2f", d.Seconds()) }
 

@@ -10,13 +10,13 @@ import (
 
 func TestARowIsTheMedianOfItsRoundsWithTheirSpread(t *testing.T) {
 	ours, crane := tool{name: ourName}, tool{name: "crane"}
-	table := newTable(&set{name: "drivers", newer: &set{}}, "loopback")
+	table := &table{cells: map[cell]*results{}}
 	for _, s := range []int{9, 2, 3} {
 		table.add(rowPull, ours, sample{wall: time.Second, onDisk: time.Duration(s) * time.Second, memory: int64(s) << 20})
 		table.add(rowPush, ours, sample{wall: time.Duration(s) * time.Second})
 		table.add(rowPush, tool{name: beforeName}, sample{wall: 6 * time.Second})
 	}
-	table.fail(rowPush, crane)
+	table.at(rowPush, crane).failed = true
 	figures, found := table.times(rowPull, []string{ourName, "crane"}, false)
 	require.True(t, found)
 	require.Equal(t, pretty.Row{"3.00 (2.00–9.00)", none}, figures, "a pull counts with its sync")

@@ -92,7 +92,7 @@ func (s *set) over(ctx context.Context, o options, over string, tools []tool) (*
 	if err := o.access.grant(from, host); err != nil {
 		return nil, err
 	}
-	t := newTable(s, over)
+	t := &table{set: s, over: over, cells: map[cell]*results{}}
 	for round := range repeat {
 		for i := range tools {
 			j := job{set: s, tool: tools[(round+i)%len(tools)], o: o, table: t, way: way, from: from, host: host}
@@ -130,13 +130,13 @@ func (j job) run(ctx context.Context, reg *registry.Registry, args []string) (sa
 // measure runs a row of the table once, and reports whether it has figures. It does not repeat a row that failed in
 // an earlier round.
 func (j job) measure(row string, run func() (sample, error)) bool {
-	if j.table.failed(row, j.tool) {
+	if j.table.at(row, j.tool).failed {
 		return false
 	}
 	s, err := run()
 	if err != nil {
 		say("  %s: %s: %v", j.tool.name, row, err)
-		j.table.fail(row, j.tool)
+		j.table.at(row, j.tool).failed = true
 		return false
 	}
 	j.table.add(row, j.tool, s)
@@ -152,37 +152,33 @@ func (j job) remove() error {
 }
 
 // pulled removes the bundle and pulls again.
-func (j job) pulled(ctx context.Context, line string) (sample, error) {
+func (j job) pulled(ctx context.Context, args []string) (sample, error) {
 	if err := j.remove(); err != nil {
 		return sample{}, err
 	}
-	return j.run(ctx, j.from, j.args(line))
+	return j.run(ctx, j.from, args)
 }
 
 // pushed pushes into an empty registry.
-func (j job) pushed(ctx context.Context, line string) (s sample, err error) {
-	err = j.withMirror(func(m job) error {
-		s, err = m.run(ctx, m.from, m.args(line))
-		return err
-	})
-	return s, err
+func (j job) pushed(ctx context.Context, line string) (sample, error) {
+	return j.withMirror(func(m job) (sample, error) { return m.run(ctx, m.from, m.args(line)) })
 }
 
 // all does each job once: it pushes the bundle that it pulled last.
 func (j job) all(ctx context.Context) {
 	j.resume(ctx)
-	if !j.measure(rowPull, func() (sample, error) { return j.pulled(ctx, j.tool.pull) }) {
+	if !j.measure(rowPull, func() (sample, error) { return j.pulled(ctx, j.args(j.tool.pull)) }) {
 		return
 	}
-	j.measure(rowPush, func() (empty sample, err error) {
-		err = j.withMirror(func(m job) error {
-			if empty, err = m.run(ctx, m.from, m.args(j.tool.push)); err != nil {
-				return err
+	j.measure(rowPush, func() (sample, error) {
+		return j.withMirror(func(m job) (sample, error) {
+			push := func() (sample, error) { return m.run(ctx, m.from, m.args(j.tool.push)) }
+			empty, err := push()
+			if err == nil {
+				j.measure(rowPushAgain, push)
 			}
-			j.measure(rowPushAgain, func() (sample, error) { return m.run(ctx, m.from, m.args(j.tool.push)) })
-			return nil
+			return empty, err
 		})
-		return empty, err
 	})
 	if j.tool.own != nil {
 		j.newer(ctx)
@@ -214,23 +210,18 @@ func (j job) newer(ctx context.Context) {
 	next.set = j.set.newer
 	defer next.remove() //nolint:errcheck // scratch
 	if !j.measure(rowDeltaPull, func() (sample, error) {
-		if err := next.remove(); err != nil {
-			return sample{}, err
-		}
-		return j.run(ctx, j.from, j.tool.args(j.tool.own.delta, next.set, j.host, next.bundle(), j.bundle()))
+		return next.pulled(ctx, j.tool.args(j.tool.own.delta, next.set, j.host, next.bundle(), j.bundle()))
 	}) {
 		return
 	}
-	j.measure(rowDeltaPush, func() (s sample, err error) {
-		err = j.withMirror(func(m job) error {
-			if _, err := m.run(ctx, nil, m.args(j.tool.push)); err != nil {
-				return err
+	j.measure(rowDeltaPush, func() (sample, error) {
+		return j.withMirror(func(m job) (sample, error) {
+			if s, err := m.run(ctx, nil, m.args(j.tool.push)); err != nil {
+				return s, err
 			}
 			m.set = next.set
-			s, err = m.run(ctx, m.from, m.args(j.tool.push))
-			return err
+			return m.run(ctx, m.from, m.args(j.tool.push))
 		})
-		return s, err
 	})
 }
 
@@ -238,7 +229,7 @@ func (j job) newer(ctx context.Context) {
 func (j job) signed(ctx context.Context) {
 	own := j.tool.own
 	if _, err := j.run(ctx, nil, j.args(own.sign)); err != nil {
-		j.table.fail(rowVerify, j.tool)
+		j.table.at(rowVerify, j.tool).failed = true
 		say("  %s: sign: %v", j.tool.name, err)
 		return
 	}
@@ -249,9 +240,9 @@ func (j job) signed(ctx context.Context) {
 // most pulls and pushes with the flags that need most memory.
 func (j job) most(ctx context.Context) {
 	own := j.tool.own
-	if own == nil || j.table.failed(rowPull, j.tool) {
+	if own == nil || j.table.at(rowPull, j.tool).failed {
 		return
 	}
 	j.measure(rowMostPush, func() (sample, error) { return j.pushed(ctx, own.mostPush) })
-	j.measure(rowMostPull, func() (sample, error) { return j.pulled(ctx, own.mostPull) })
+	j.measure(rowMostPull, func() (sample, error) { return j.pulled(ctx, j.args(own.mostPull)) })
 }

@@ -12,7 +12,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -127,13 +126,6 @@ type blob struct {
 	digest v1.Hash
 }
 
-func newBlob(seed string, size int64) (b *blob, err error) {
-	b = &blob{seed: sha256.Sum256([]byte(seed)), size: size}
-	rc, _ := b.Compressed()
-	b.digest, _, err = v1.SHA256(rc)
-	return b, err
-}
-
 func (b *blob) Digest() (v1.Hash, error)             { return b.digest, nil }
 func (b *blob) DiffID() (v1.Hash, error)             { return b.digest, nil }
 func (b *blob) Size() (int64, error)                 { return b.size, nil }
@@ -167,7 +159,7 @@ func makeSet(ctx context.Context, o options, name string) (_ *set, err error) {
 			err = errors.Join(err, s.close())
 		}
 	}()
-	blobs := map[layer]v1.Layer{}
+	blobs := map[layer]*blob{}
 	if err := s.fill(ctx, layers, blobs); err != nil {
 		return nil, err
 	}
@@ -179,7 +171,7 @@ func (s *set) close() error {
 }
 
 // fill creates the images of a set; blobs are those of earlier versions.
-func (s *set) fill(ctx context.Context, recipe [][]layer, blobs map[layer]v1.Layer) error {
+func (s *set) fill(ctx context.Context, recipe [][]layer, blobs map[layer]*blob) error {
 	if err := s.makeBlobs(recipe, blobs); err != nil {
 		return err
 	}
@@ -202,25 +194,18 @@ func (s *set) fill(ctx context.Context, recipe [][]layer, blobs map[layer]v1.Lay
 }
 
 // makeBlobs adds the new layers of a recipe to blobs.
-func (s *set) makeBlobs(recipe [][]layer, blobs map[layer]v1.Layer) error {
+func (s *set) makeBlobs(recipe [][]layer, blobs map[layer]*blob) error {
 	var group errgroup.Group
-	var mu sync.Mutex
 	group.SetLimit(runtime.GOMAXPROCS(0))
-	seen := map[layer]bool{}
 	for _, l := range slices.Concat(recipe...) {
-		mu.Lock()
-		known := seen[l] || blobs[l] != nil
-		mu.Unlock()
-		if known {
+		if blobs[l] != nil {
 			continue
 		}
-		seen[l] = true
-		s.bytes, s.blobs = s.bytes+l.size, s.blobs+1
-		group.Go(func() error {
-			b, err := newBlob(s.name+"/"+l.seed, l.size)
-			mu.Lock()
-			defer mu.Unlock()
-			blobs[l] = b
+		b := &blob{seed: sha256.Sum256([]byte(s.name + "/" + l.seed)), size: l.size}
+		blobs[l], s.bytes, s.blobs = b, s.bytes+l.size, s.blobs+1
+		group.Go(func() (err error) {
+			rc, _ := b.Compressed()
+			b.digest, _, err = v1.SHA256(rc)
 			return err
 		})
 	}

@@ -30,26 +30,26 @@ func printTimes(tables []*table, tools []string) {
 	if change {
 		head = append(head, "change")
 	}
-	g := newGrid(head...)
+	var grid []pretty.Row
 	for _, t := range tables {
 		name := t.set.name + ", " + t.over
 		for _, row := range rows[:slices.Index(rows, rowMostPull)] {
 			if figures, found := t.times(row, tools, change); found {
-				g.AppendRow(append(pretty.Row{name, row}, figures...))
+				grid = append(grid, append(pretty.Row{name, row}, figures...))
 				name = ""
 			}
 		}
 	}
-	printGrid(g)
+	printGrid(head, grid)
 }
 
 // times returns the figures of one row, and whether it has any.
 func (t *table) times(row string, tools []string, change bool) (figures pretty.Row, found bool) {
 	for _, tool := range tools {
 		text := none
-		if r := t.cells[cell{row, tool}]; r != nil && (len(r.samples) > 0 || r.failed != "") {
+		if r := t.cells[cell{row, tool}]; r != nil && (len(r.samples) > 0 || r.failed) {
 			found = true
-			if text = r.failed; text == "" {
+			if text = "failed"; !r.failed {
 				text = spread(r.samples, counted(row))
 			}
 		}
@@ -76,7 +76,9 @@ func printMemory(tables []*table, tools []string) {
 	if !slices.Contains(tools, ourName) {
 		return
 	}
-	g := newGrid("memory of vdo-bundle, MiB", "any row above", rowMostPull, rowMostPush, "bound of "+mib(memoryBound))
+	bound := "bound of " + mib(memoryBound)
+	head := pretty.Row{"memory of vdo-bundle, MiB", "any row above", rowMostPull, rowMostPush, bound}
+	var grid []pretty.Row
 	for _, t := range tables {
 		var usual, pull, push int64
 		for _, row := range rows {
@@ -95,7 +97,7 @@ func printMemory(tables []*table, tools []string) {
 		if max(usual, pull, push) > memoryBound {
 			verdict = "**not kept**"
 		}
-		g.AppendRow(pretty.Row{t.set.name + ", " + t.over, mib(usual), mib(pull), mib(push), verdict})
+		grid = append(grid, pretty.Row{t.set.name + ", " + t.over, mib(usual), mib(pull), mib(push), verdict})
 	}
-	printGrid(g)
+	printGrid(head, grid)
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/sha256"
 	_ "embed"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -96,8 +95,8 @@ func (a archive) fetch(ctx context.Context, name, digest string) ([]byte, error)
 	if err != nil {
 		return nil, err
 	}
-	if sum := sha256.Sum256(data); hex.EncodeToString(sum[:]) != digest {
-		return nil, fmt.Errorf("expected sha256:%s, got sha256:%x", digest, sum)
+	if sum := fmt.Sprintf("%x", sha256.Sum256(data)); sum != digest {
+		return nil, fmt.Errorf("expected sha256:%s, got sha256:%s", digest, sum)
 	}
 	return data, nil
 }

@@ -10,7 +10,6 @@ package main
 import (
 	"bytes"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"flag"
 	"fmt"
@@ -95,7 +94,7 @@ func file(folder, version string, m matrix.Manifest) []byte {
 		}
 		other := strings.TrimPrefix(filepath.Base(filepath.Dir(path)), "v")
 		for _, made := range variants(data, other, version, m.Size) {
-			if sum := sha256.Sum256(made); hex.EncodeToString(sum[:]) == m.SHA256 {
+			if fmt.Sprintf("%x", sha256.Sum256(made)) == m.SHA256 {
 				return made
 			}
 		}
