@@ -65,14 +65,7 @@ func init() { // they refer to each other
 	}
 }
 
-func kindOf(name string) *kind {
-	for i := range kinds {
-		if kinds[i].name == name {
-			return &kinds[i]
-		}
-	}
-	return nil
-}
+func kindOf(name string) kind { return first(kinds, func(k kind) bool { return k.name == name }) }
 
 // beginEvent puts the site where a program begins.
 func (w *world) beginEvent(arg string) {

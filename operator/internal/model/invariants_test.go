@@ -154,16 +154,9 @@ func wants(v *v1alpha1.VDOConfig, driver string) bool {
 // wanted tells whether every VDOConfig that is not on its way out asks for a driver:
 // whichever is in force does.
 func wanted(all []v1alpha1.VDOConfig, driver string) bool {
-	n := 0
-	for i := range all {
-		if !all[i].DeletionTimestamp.IsZero() {
-			continue
-		}
-		if n++; !wants(&all[i], driver) {
-			return false
-		}
-	}
-	return n > 0
+	stays := func(v v1alpha1.VDOConfig) bool { return v.DeletionTimestamp.IsZero() }
+	return slices.ContainsFunc(all, stays) &&
+		!slices.ContainsFunc(all, func(v v1alpha1.VDOConfig) bool { return stays(v) && !wants(&v, driver) })
 }
 
 // before notes what a pass finds.
@@ -180,12 +173,12 @@ func (w *world) before(which string) {
 	for _, x := range exists {
 		r := w.rolled[x.key()]
 		if r == nil || r.cause != cause {
-			w.rolled[x.key()] = &rolled{cause: cause, template: hashOf(x.template), left: 1}
+			w.rolled[x.key()] = &rolled{cause: cause, template: text(x.template), left: 1}
 			if w.back {
 				w.rolled[x.key()].left++
 			}
 		} else if w.touched[x.key()] {
-			r.template = hashOf(x.template)
+			r.template = text(x.template)
 		}
 	}
 }
@@ -333,11 +326,11 @@ func (w *world) podsAreReplacedForACause() {
 	for _, x := range w.workloads() {
 		exists[x.key()] = true
 		r := w.rolled[x.key()]
-		hash := hashOf(x.template)
-		if r == nil || r.template == hash {
+		template := text(x.template)
+		if r == nil || r.template == template {
 			continue
 		}
-		r.template = hash
+		r.template = template
 		if w.touched[x.key()] {
 			delete(w.touched, x.key())
 			continue

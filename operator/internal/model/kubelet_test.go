@@ -4,7 +4,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"hash/fnv"
 	"maps"
 	"slices"
 	"strings"
@@ -33,7 +32,7 @@ type node struct {
 
 // podState is what the kubelet of a pod says of it.
 type podState struct {
-	template string // hash of the template that it was started from
+	template string // the template that it was started from
 	state    string // running, pull, crash, away
 }
 
@@ -48,12 +47,7 @@ func (x workload) key() string {
 	return kindName(x.Object) + " " + x.GetNamespace() + "/" + x.GetName()
 }
 
-func kindName(o client.Object) string {
-	if _, ok := o.(*appsv1.DaemonSet); ok {
-		return "DaemonSet"
-	}
-	return "Deployment"
-}
+func kindName(o client.Object) string { return strings.TrimPrefix(fmt.Sprintf("%T", o), "*v1.") }
 
 // play does what kubelets, the workload controllers, the garbage collector and the
 // drivers themselves do, and tells whether anything was to do.
@@ -163,13 +157,6 @@ func (w *world) planes() []string {
 	return slices.DeleteFunc(w.names(), func(n string) bool { return !w.nodes[n].controlPlane })
 }
 
-func hashOf(t *corev1.PodTemplateSpec) string {
-	data, _ := json.Marshal(t) //nolint:errchkjson // a template
-	h := fnv.New64a()
-	_, _ = h.Write(data)
-	return fmt.Sprintf("%x", h.Sum64())
-}
-
 // podPrefix is what the names of a workload's pods begin with.
 func podPrefix(kind, name string) string { return strings.ToLower(kind) + "-" + name + "-" }
 
@@ -185,14 +172,14 @@ func (w *world) run(x workload) bool {
 		w.stopPods(x.GetNamespace(), x.podPrefix(), nil)
 		return true
 	}
-	hash := hashOf(x.template)
+	template := text(x.template)
 	did := w.stopPods(x.GetNamespace(), x.podPrefix(), x.places)
 	var updated, ready int32
 	for _, place := range x.places {
 		key := podName(x, place)
 		was := w.pods[key]
-		is := w.kubelet(x, place, hash, was)
-		if is.template == hash {
+		is := w.kubelet(x, place, template, was)
+		if is.template == template {
 			updated++
 		}
 		if is.state == "running" {
@@ -207,21 +194,21 @@ func (w *world) run(x workload) bool {
 }
 
 // kubelet says what becomes of a pod.
-func (w *world) kubelet(x workload, place, hash string, was podState) podState {
+func (w *world) kubelet(x workload, place, template string, was podState) podState {
 	n, onNode := w.nodes[place]
 	switch {
 	case onNode && !n.ready && was == (podState{}):
 		return was // nothing is started there
 	case onNode && !n.ready:
 		return podState{was.template, "away"}
-	case (onNode && n.lies) || (w.onlyRuns != nil && !w.onlyRuns[hash]):
-		return podState{hash, "crash"}
-	case was.template == hash && was.state != "pull" && was != (podState{}):
-		return podState{hash, "running"}
+	case (onNode && n.lies) || (w.onlyRuns != nil && !w.onlyRuns[template]):
+		return podState{template, "crash"}
+	case was.template == template && was.state != "pull" && was != (podState{}):
+		return podState{template, "running"}
 	case w.pulls(x):
-		return podState{hash, "running"}
+		return podState{template, "running"}
 	}
-	return podState{hash, "pull"}
+	return podState{template, "pull"}
 }
 
 // pulls tells whether a node gets the images: the mirror asks for its login.
@@ -314,21 +301,17 @@ func (w *world) bringPod(x workload, key types.NamespacedName, place string, was
 // bringStatus writes a workload's status where it differs.
 func (w *world) bringStatus(x workload, updated, ready int32) bool {
 	n := int32(len(x.places)) //nolint:gosec // few
+	was := x.DeepCopyObject()
 	switch o := x.Object.(type) {
 	case *appsv1.DaemonSet:
-		is := appsv1.DaemonSetStatus{ObservedGeneration: o.Generation, DesiredNumberScheduled: n, CurrentNumberScheduled: n,
+		o.Status = appsv1.DaemonSetStatus{ObservedGeneration: o.Generation, DesiredNumberScheduled: n, CurrentNumberScheduled: n,
 			UpdatedNumberScheduled: updated, NumberReady: ready, NumberAvailable: ready, NumberUnavailable: n - ready}
-		if equality.Semantic.DeepEqual(o.Status, is) {
-			return false
-		}
-		o.Status = is
 	case *appsv1.Deployment:
-		is := appsv1.DeploymentStatus{ObservedGeneration: o.Generation, Replicas: n, UpdatedReplicas: updated, ReadyReplicas: ready,
+		o.Status = appsv1.DeploymentStatus{ObservedGeneration: o.Generation, Replicas: n, UpdatedReplicas: updated, ReadyReplicas: ready,
 			AvailableReplicas: ready, UnavailableReplicas: n - ready}
-		if equality.Semantic.DeepEqual(o.Status, is) {
-			return false
-		}
-		o.Status = is
+	}
+	if equality.Semantic.DeepEqual(was, x.Object) {
+		return false
 	}
 	err := w.Status().Update(w.ctx, x.Object)
 	if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
@@ -339,13 +322,13 @@ func (w *world) bringStatus(x workload, updated, ready int32) bool {
 
 // available counts the running pods of a workload that is up to date.
 func (w *world) available(x workload) (exists, wanted int) {
-	hash := hashOf(x.template)
+	template := text(x.template)
 	for _, place := range x.places {
 		if n, ok := w.nodes[place]; ok && !n.ready {
 			continue
 		}
 		wanted++
-		if w.pods[podName(x, place)] == (podState{hash, "running"}) {
+		if w.pods[podName(x, place)] == (podState{template, "running"}) {
 			exists++
 		}
 	}

@@ -42,7 +42,7 @@ func parse(line string) (event, error) {
 	}
 	e.kind, e.arg, _ = strings.Cut(line, ": ")
 	k := kindOf(e.kind)
-	if k == nil || !slices.Contains(k.args, e.arg) || (k.name == interruption && e.at == 0) {
+	if !slices.Contains(k.args, e.arg) || (k.name == interruption && e.at == 0) {
 		return e, errors.New("no such event")
 	}
 	return e, nil

@@ -2,14 +2,15 @@ package model
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
 	"strings"
 	"sync"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // wire is the operator's way to the API server. It notes every write that the API
@@ -165,21 +166,13 @@ func (w *wire) written(from int) ([]write, int) {
 	return append([]write{}, w.writes[from:]...), len(w.writes)
 }
 
-// reasons of the API server, by status.
-var reasons = map[int]metav1.StatusReason{
-	http.StatusInternalServerError: metav1.StatusReasonInternalError, http.StatusConflict: metav1.StatusReasonConflict,
-	http.StatusTooManyRequests: metav1.StatusReasonTooManyRequests, http.StatusServiceUnavailable: metav1.StatusReasonServiceUnavailable,
-	http.StatusGatewayTimeout: metav1.StatusReasonTimeout, http.StatusForbidden: metav1.StatusReasonForbidden,
-	http.StatusUnprocessableEntity: metav1.StatusReasonInvalid,
-}
-
 // wireFault is what a refusal of the wire says.
 const wireFault = "etcdserver: request timed out"
 
 func answer(req *http.Request, status int, message string) *http.Response {
-	body, _ := json.Marshal(map[string]any{ //nolint:errchkjson // strings and numbers
-		"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reasons[status], "code": status, "message": message,
-	})
+	says := apierrors.NewGenericServerResponse(status, "", schema.GroupResource{}, "", "", 0, false).ErrStatus
+	says.TypeMeta, says.Message = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, message
+	body := []byte(text(says))
 	return &http.Response{
 		StatusCode: status, Status: http.StatusText(status), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: req,
 		Header: http.Header{"Content-Type": []string{"application/json"}}, Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body)),

@@ -88,7 +88,7 @@ type world struct {
 	pods       map[types.NamespacedName]podState
 	registered map[string]bool
 	topology   bool            // the kind CSINodeTopology was made
-	onlyRuns   map[string]bool // templates by hash, where pods of any other fall over; nil: all run
+	onlyRuns   map[string]bool // templates, where pods of any other fall over; nil: all run
 	collected  int
 	asked      int
 	again      time.Duration // after the last pass
@@ -358,22 +358,10 @@ func (w *world) peace(healed bool) {
 			w.fail("in peace no pass fails", "pass of %s: %v", which, w.failed)
 		}
 	}
-	writes, _ := w.wire.written(before)
-	if kept := notes(writes); len(kept) > 0 {
+	if kept := w.since(before); len(kept) > 0 {
 		w.fail("at rest nothing is written", "%s", lines(kept))
 	}
 	w.atRest(healed)
-}
-
-// notes are the writes that are none of the notes of when a vCenter was last asked.
-func notes(writes []write) []write {
-	var rest []write
-	for _, x := range writes {
-		if !strings.Contains(x.path, "/vspherecloudconfigs/") {
-			rest = append(rest, x)
-		}
-	}
-	return rest
 }
 
 func lines[T fmt.Stringer](all []T) string {
