@@ -3,6 +3,7 @@ package bundles
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -71,16 +72,9 @@ type Bundle struct {
 // list, and a plain OCI manifest under two names.
 func New(t testing.TB, o Options) *Bundle {
 	t.Helper()
-	if o.LayerSize == 0 {
-		o.LayerSize = 5000
-	}
-	if o.Layers == 0 {
-		o.Layers = 3
-	}
+	o.LayerSize, o.Layers = cmp.Or(o.LayerSize, 5000), cmp.Or(o.Layers, 3)
 	large := o
-	if o.PlainSize > 0 {
-		large.LayerSize = o.PlainSize
-	}
+	large.LayerSize = cmp.Or(o.PlainSize, o.LayerSize)
 	src := rand.NewSource(o.Seed)
 	store := Store{}
 	plain := mutate.MediaType(withPlatform(t, randomImage(t, large, src), "amd64"), types.OCIManifestSchema1)

@@ -8,6 +8,7 @@ package cluster
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -65,12 +66,7 @@ const (
 // Start starts a control plane and waits until it serves and its nodes are ready. A process that loses the race for
 // its port is restarted on another one.
 func Start(ctx context.Context, opts Options) (*Cluster, error) {
-	if opts.Progress == nil {
-		opts.Progress = io.Discard
-	}
-	if opts.Address == "" {
-		opts.Address = "127.0.0.1"
-	}
+	opts.Progress, opts.Address = cmp.Or(opts.Progress, io.Discard), cmp.Or(opts.Address, "127.0.0.1")
 	c := &Cluster{opts: opts, dir: opts.Dir, version: toolchain.FirstKubernetes, processes: map[string]*shell.Process{}}
 	if c.dir == "" {
 		dir, err := os.MkdirTemp("", "vdo-cluster-")

@@ -1,7 +1,9 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -66,9 +68,7 @@ func Config(t testing.TB) *rest.Config {
 // it prints the ends of its logs.
 func New(t testing.TB, opts Options) *Cluster {
 	t.Helper()
-	if opts.Progress == nil {
-		opts.Progress = os.Stderr
-	}
+	opts.Progress = cmp.Or[io.Writer](opts.Progress, os.Stderr)
 	c, err := Start(context.Background(), opts)
 	if err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 package realnode
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -78,10 +79,6 @@ state = "/run/containerd"
 }
 
 func (n *Node) kubeletConfig() string {
-	pods := n.MaxPods
-	if pods == 0 {
-		pods = 110
-	}
 	return strings.TrimLeft(fmt.Sprintf(`
 apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
@@ -101,5 +98,5 @@ staticPodPath: %s
 fileCheckFrequency: 1s
 serializeImagePulls: false
 nodeStatusUpdateFrequency: 2s
-`, n.nodes.opts.Cluster.CAFile(), n.group(), pods, filepath.Dir(n.path(own))), "\n")
+`, n.nodes.opts.Cluster.CAFile(), n.group(), cmp.Or(n.MaxPods, 110), filepath.Dir(n.path(own))), "\n")
 }

@@ -13,6 +13,7 @@
 package registry
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
@@ -133,12 +134,7 @@ func Start(t testing.TB, o Options) *Registry {
 
 // New runs a registry until Close.
 func New(o Options) (_ *Registry, err error) {
-	if o.Password == "" {
-		o.Password = "s3cret-of-the-registry"
-	}
-	if o.Address == "" {
-		o.Address = "127.0.0.1:0"
-	}
+	o.Password, o.Address = cmp.Or(o.Password, "s3cret-of-the-registry"), cmp.Or(o.Address, "127.0.0.1:0")
 	if o.Auth == Token && o.Kind != Distribution {
 		return nil, errors.New("only the Distribution registry knows tokens")
 	}

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -67,20 +68,15 @@ func (d *Drivers) Err() error {
 
 func (d *Drivers) run(ctx context.Context) {
 	defer close(d.done)
-	tick := time.NewTicker(200 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		err := errors.Join(d.cloudProvider(ctx), d.storageDriver(ctx))
 		d.mu.Lock()
+		defer d.mu.Unlock()
 		d.err = err
-		d.mu.Unlock()
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-	}
+	}, 200*time.Millisecond)
 }
+
+func uninitialized(t corev1.Taint) bool { return t.Key == cluster.TaintUninitialized }
 
 // cloudProvider initialises the nodes that wait for it.
 func (d *Drivers) cloudProvider(ctx context.Context) error {
@@ -92,12 +88,7 @@ func (d *Drivers) cloudProvider(ctx context.Context) error {
 	if err := d.client.List(ctx, &nodes); err != nil {
 		return err
 	}
-	var waiting []corev1.Node
-	for _, n := range nodes.Items {
-		if slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == cluster.TaintUninitialized }) {
-			waiting = append(waiting, n)
-		}
-	}
+	waiting := slices.DeleteFunc(nodes.Items, func(n corev1.Node) bool { return !slices.ContainsFunc(n.Spec.Taints, uninitialized) })
 	if len(waiting) == 0 {
 		return nil
 	}
@@ -125,7 +116,7 @@ func (d *Drivers) initialise(ctx context.Context, n corev1.Node, logins []login)
 			continue
 		}
 		n.Spec.ProviderID = "vsphere://" + uuid
-		n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == cluster.TaintUninitialized })
+		n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, uninitialized)
 		if err := d.client.Update(ctx, &n); !apierrors.IsConflict(err) { // changed meanwhile: the next round updates it
 			return err
 		}

@@ -7,6 +7,7 @@
 package site
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -58,9 +59,7 @@ type Options struct {
 
 // New starts a site.
 func New(ctx context.Context, o Options) (_ *Site, err error) {
-	if o.Address == "" {
-		o.Address = "127.0.0.1"
-	}
+	o.Address = cmp.Or(o.Address, "127.0.0.1")
 	s := &Site{Dir: o.Dir}
 	defer func() {
 		if err != nil {

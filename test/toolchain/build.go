@@ -1,6 +1,7 @@
 package toolchain
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -179,10 +180,7 @@ func (b build) key() (string, error) {
 func (b build) args(out string) []string {
 	ld := "-s -w"
 	if b.source.module == "kubernetes" {
-		version := b.tool.Version
-		if version == "" {
-			version = kubernetesVersion
-		}
+		version := cmp.Or(b.tool.Version, kubernetesVersion)
 		parts := strings.SplitN(version, ".", 3)
 		for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
 			ld += fmt.Sprintf(" -X %s.gitVersion=v%s -X %s.gitMajor=%s -X %s.gitMinor=%s", pkg, version, pkg, parts[0], pkg, parts[1])

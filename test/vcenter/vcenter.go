@@ -141,12 +141,7 @@ func Run(o Options) (*VCenter, error) {
 }
 
 func (o Options) withDefaults() Options {
-	if o.Version == "" {
-		o.Version = "8.0.3"
-	}
-	if o.Machines == 0 {
-		o.Machines = 2
-	}
+	o.Version, o.Machines = cmp.Or(o.Version, "8.0.3"), cmp.Or(o.Machines, 2)
 	if o.Names == nil {
 		o.Names = []string{"localhost", "127.0.0.1", "::1"}
 	}
@@ -383,27 +378,13 @@ func (v *VCenter) SessionCount(ctx context.Context) (int, error) {
 
 // VMs lists the virtual machines of a datacenter, named by its path.
 func (v *VCenter) VMs(ctx context.Context, datacenter string) ([]VM, error) {
-	c := v.client()
-	finder := find.NewFinder(c)
-	list, err := finder.VirtualMachineList(ctx, datacenter+"/vm/...")
+	list, err := find.NewFinder(v.client()).VirtualMachineList(ctx, datacenter+"/vm/...")
 	if err != nil {
 		return nil, err
 	}
-	refs := make([]types.ManagedObjectReference, len(list))
-	for i, vm := range list {
-		refs[i] = vm.Reference()
-	}
-	var props []mo.VirtualMachine
-	if err := property.DefaultCollector(c).Retrieve(ctx, refs, []string{"name", "config.uuid"}, &props); err != nil {
-		return nil, err
-	}
-	uuids := map[types.ManagedObjectReference]string{}
-	for _, p := range props {
-		uuids[p.Self] = p.Config.Uuid
-	}
 	vms := make([]VM, len(list))
 	for i, vm := range list {
-		vms[i] = VM{Name: vm.Name(), UUID: uuids[vm.Reference()], Path: vm.InventoryPath}
+		vms[i] = VM{Name: vm.Name(), UUID: vm.UUID(ctx), Path: vm.InventoryPath}
 	}
 	return vms, nil
 }
