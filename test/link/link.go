@@ -50,8 +50,7 @@ func New(to string, o Options) (*Link, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &Link{Host: listener.Addr().String(), to: to, o: o, listener: listener, cancel: cancel}
-	l.running.Add(1)
-	go l.accept(ctx)
+	l.running.Go(func() { l.accept(ctx) })
 	return l, nil
 }
 
@@ -64,17 +63,12 @@ func (l *Link) Close() error {
 }
 
 func (l *Link) accept(ctx context.Context) {
-	defer l.running.Done()
 	for {
 		client, err := l.listener.Accept()
 		if err != nil {
 			return
 		}
-		l.running.Add(1)
-		go func() {
-			defer l.running.Done()
-			l.relay(ctx, client)
-		}()
+		l.running.Go(func() { l.relay(ctx, client) })
 	}
 }
 
@@ -166,14 +160,10 @@ func (l *Link) deliver(ctx context.Context, to, from net.Conn, under <-chan parc
 
 // sleep waits until a time, or until ctx is done.
 func sleep(ctx context.Context, until time.Time) {
-	d := time.Until(until)
-	if d <= 0 {
-		return
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
+	if d := time.Until(until); d > 0 {
+		select {
+		case <-time.After(d):
+		case <-ctx.Done():
+		}
 	}
 }
