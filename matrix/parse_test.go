@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -204,9 +205,7 @@ func TestParseBoundsWhatItSays(t *testing.T) {
 func TestMarshalIsCanonical(t *testing.T) {
 	doc := must(matrix.Parse("small.yaml", []byte(small)))(t)
 	first := must(doc.Marshal())(t)
-	for i, j := 0, len(doc.Releases)-1; i < j; i, j = i+1, j-1 {
-		doc.Releases[i], doc.Releases[j] = doc.Releases[j], doc.Releases[i]
-	}
+	slices.Reverse(doc.Releases)
 	reversed := must(doc.Marshal())(t)
 	require.Equal(t, string(first), string(reversed))
 	require.True(t, bytes.Contains(first, []byte("issued: 2026-01-01T00:00:00Z\n")))

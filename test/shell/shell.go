@@ -9,9 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"regexp"
 	"runtime"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -118,6 +116,9 @@ func (p *Process) Kill() {
 	<-p.Ended
 }
 
+// Pid is the process's number.
+func (p *Process) Pid() int { return p.cmd.Process.Pid }
+
 // patience is the time for a process to end.
 const patience = 10 * time.Second
 
@@ -149,20 +150,24 @@ func CommandLine(name string, args []string) string {
 	return strings.TrimSuffix(name+" "+fault.Quote(args...), " ")
 }
 
-var highWater = regexp.MustCompile(`VmHWM:\s+(\d+) kB`)
+// Memory returns a figure of a process's memory in KiB: VmRSS is what is resident, VmHWM what was at most. It is 0 for
+// a process that has ended.
+func Memory(pid int, figure string) (kib int) {
+	data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	_, rest, _ := strings.Cut(string(data), figure+":")
+	_, _ = fmt.Sscan(rest, &kib)
+	return kib
+}
 
 // Peak returns the highest resident size of a process, in KiB, once it is gone. The kernel's figure only grows, so
 // sampling it misses only the very end. (The figure of wait4 includes the size of this process.)
 func Peak(pid int) (peak int) {
 	for {
-		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-		m := highWater.FindSubmatch(data)
-		if err != nil || m == nil {
-			return peak // gone
+		now := Memory(pid, "VmHWM")
+		if now == 0 {
+			return peak
 		}
-		if n, err := strconv.Atoi(string(m[1])); err == nil {
-			peak = max(peak, n)
-		}
+		peak = max(peak, now)
 		time.Sleep(5 * time.Millisecond) // between samples; nothing waits for it
 	}
 }

@@ -94,7 +94,7 @@ func newSite(b testing.TB, n int, mirror *registry.Registry, key string) *site {
 	s.resources(b, key)
 	require.NoError(b, each(b.Context(), n, s.join))
 	s.start(b)
-	b.Cleanup(func() { s.op.stop() })
+	b.Cleanup(func() { s.op.Stop() })
 	return s
 }
 
@@ -159,7 +159,7 @@ func (s *site) settle(b testing.TB) {
 
 // measure goes through what the package comment says.
 func (s *site) measure(b *testing.B) {
-	s.op.stop()
+	s.op.Stop()
 	begun := time.Now()
 	s.start(b)
 	s.until(b, "start", func() bool { seen := s.op.seen(); return seen.Passes > 0 && s.ready(b) })

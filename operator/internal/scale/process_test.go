@@ -14,13 +14,11 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -32,6 +30,7 @@ import (
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/shell"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
 
@@ -49,8 +48,8 @@ type seen struct {
 
 // process is a running operator.
 type process struct {
+	*shell.Process
 	b       testing.TB
-	cmd     *exec.Cmd
 	metrics string // their address
 	admin   *rest.Config
 
@@ -70,11 +69,8 @@ func startOperator(b testing.TB, admin *rest.Config, log string) *process {
 	kubeconfig := filepath.Join(dir, "kubeconfig")
 	require.NoError(b, clientcmd.WriteToFile(p.counted(), kubeconfig))
 	args := []string{"--kubeconfig", kubeconfig, "--metrics-bind-address", p.metrics}
-	p.cmd = exec.Command(filepath.Join(dir, "vdo-operator"), args...) //nolint:gosec // of the project
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	p.cmd.Stderr, err = os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600) //nolint:gosec // of the benchmark
+	p.Process, err = (&shell.Shell{}).Start(log, filepath.Join(dir, "vdo-operator"), args...)
 	require.NoError(b, err)
-	require.NoError(b, p.cmd.Start())
 	return p
 }
 
@@ -138,11 +134,6 @@ func verb(req *http.Request) string {
 	return "list " + of
 }
 
-func (p *process) stop() {
-	_ = p.cmd.Process.Signal(syscall.SIGTERM) //nolint:errcheck // it may have ended
-	_ = p.cmd.Wait()                          //nolint:errcheck // likewise
-}
-
 // seen reads the metrics, which are not there before the operator serves.
 func (p *process) seen() (s seen) {
 	p.mu.Lock()
@@ -176,20 +167,12 @@ func (p *process) seen() (s seen) {
 
 // memory is a line of the process's status, in MiB: VmRSS is what is resident, VmHWM what was at most.
 func (p *process) memory(name string) float64 {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
-	require.NoError(p.b, err)
-	for line := range strings.Lines(string(data)) {
-		if rest, ok := strings.CutPrefix(line, name+":"); ok {
-			kib, err := strconv.Atoi(strings.Fields(rest)[0])
-			require.NoError(p.b, err)
-			return float64(kib) / 1024
-		}
-	}
-	p.b.Fatalf("no %s", name)
-	return 0
+	kib := shell.Memory(p.Pid(), name)
+	require.Positive(p.b, kib)
+	return float64(kib) / 1024
 }
 
 // forgetPeak has VmHWM count from now on: proc(5), clear_refs.
 func (p *process) forgetPeak() {
-	require.NoError(p.b, os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", p.cmd.Process.Pid), []byte("5"), 0o200))
+	require.NoError(p.b, os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", p.Pid()), []byte("5"), 0o200))
 }
