@@ -51,7 +51,7 @@ func layered(t *testing.T, mediaType string, data []byte, annotations map[string
 // keylessly signs a statement, in a sigstore bundle.
 func keylessly(t *testing.T, w sigstore.Sigstore, predicate string, subject image.Digest, change func(*protobundle.Bundle)) []trust.Evidence {
 	t.Helper()
-	b := w.SignStatement(t, sigstore.Statement(t, predicate, subject), who, login)
+	b := w.SignStatement(t, sigstore.Statement(predicate, subject), who, login)
 	if change != nil {
 		change(b)
 	}
@@ -89,7 +89,7 @@ func TestKeylessSignaturesOfTheNewForm(t *testing.T) {
 			b.VerificationMaterial.TlogEntries, b.VerificationMaterial.TimestampVerificationData = nil, nil
 		}), "does not accept"},
 		"the log entry of another": {keyless(t, w, good), signed(func(b *protobundle.Bundle) {
-			other := w.SignStatement(t, sigstore.Statement(t, trust.SignPredicateType, image.DigestOf([]byte("y"))), who, login)
+			other := w.SignStatement(t, sigstore.Statement(trust.SignPredicateType, image.DigestOf([]byte("y"))), who, login)
 			b.VerificationMaterial.TlogEntries = other.GetVerificationMaterial().GetTlogEntries()
 		}), "does not accept"},
 		"a certificate that is no one's": {keyless(t, w, good), signed(func(b *protobundle.Bundle) {

@@ -183,11 +183,7 @@ func (b *Built) Push(ctx context.Context, reg *registry.Registry, reference stri
 		return image.Reference{}, err
 	}
 	at := reg.Host + "/" + ref.Path() + ":" + ref.Tag()
-	var insecure []name.Option
-	if !reg.TLS() {
-		insecure = append(insecure, name.Insecure)
-	}
-	target, err := name.NewTag(at, insecure...)
+	target, err := name.NewTag(at)
 	if err != nil {
 		return image.Reference{}, err
 	}

@@ -40,11 +40,7 @@ type Repository struct {
 // New returns a repository.
 func New(t testing.TB, reg *registry.Registry, path string) *Repository {
 	t.Helper()
-	var o []name.Option
-	if !reg.TLS() {
-		o = append(o, name.Insecure)
-	}
-	r, err := name.NewRepository(reg.Host+"/"+path, o...)
+	r, err := name.NewRepository(reg.Host + "/" + path)
 	require.NoError(t, err)
 	return &Repository{Repository: r, Path: path, reg: reg}
 }
@@ -185,12 +181,7 @@ func (r *Repository) blob(t testing.TB, data []byte, mediaType string) {
 
 func (r *Repository) manifest(t testing.TB, at name.Reference, data []byte, mediaType string) {
 	t.Helper()
-	m := taggable{data, types.MediaType(mediaType)}
-	if tag, ok := at.(name.Tag); ok {
-		require.NoError(t, remote.Tag(tag, m, r.options(t.Context())...))
-		return
-	}
-	require.NoError(t, remote.Put(at, m, r.options(t.Context())...))
+	require.NoError(t, remote.Put(at, taggable{data, types.MediaType(mediaType)}, r.options(t.Context())...))
 }
 
 // Prune removes the manifest of a digest, like a mirror that keeps only the newest.

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"encoding/pem"
+	"fmt"
 	"testing"
 	"time"
 
@@ -70,14 +71,9 @@ func Claim(subject image.Digest) []byte {
 }
 
 // Statement returns an in-toto statement about a digest.
-func Statement(t testing.TB, predicate string, subject image.Digest) []byte {
-	t.Helper()
-	data, err := json.Marshal(map[string]any{
-		"_type": "https://in-toto.io/Statement/v1", "predicateType": predicate, "predicate": map[string]any{},
-		"subject": []any{map[string]any{"name": "x", "digest": map[string]string{"sha256": subject.Hex()}}},
-	})
-	require.NoError(t, err)
-	return data
+func Statement(predicate string, subject image.Digest) []byte {
+	return fmt.Appendf(nil, `{"_type":"https://in-toto.io/Statement/v1","predicateType":%q,"predicate":{},`+
+		`"subject":[{"name":"x","digest":{"sha256":%q}}]}`, predicate, subject.Hex())
 }
 
 // SignClaim signs a claim as the owner of a login. It returns the annotations of its layer in cosign's old format:

@@ -6,8 +6,6 @@
 package upstream
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"maps"
 	"os"
@@ -152,9 +150,8 @@ func Listed(t testing.TB, files map[string][]byte) *matrix.Document {
 		}
 		r.Manifests = nil
 		for _, name := range slices.Sorted(maps.Keys(own)) {
-			sum := sha256.Sum256(own[name])
 			r.Manifests = append(r.Manifests, matrix.Manifest{
-				Name: name, URL: siteURL + name, Size: int64(len(own[name])), SHA256: hex.EncodeToString(sum[:]),
+				Name: name, URL: siteURL + name, Size: int64(len(own[name])), SHA256: image.DigestOf(own[name]).Hex(),
 			})
 		}
 		if err := needs.Describe(&doc, r.ReleaseID, own); err != nil {
