@@ -139,15 +139,11 @@ func (p *play) roll(ctx context.Context) (cloud, storage bool, err error) {
 	}
 	for i := range sets.Items {
 		d := &sets.Items[i]
-		if strings.Contains(d.Name, "windows") {
-			d.Status = appsv1.DaemonSetStatus{ObservedGeneration: d.Generation}
-			if err := p.Status().Update(ctx, d); err != nil {
-				return false, false, err
-			}
-			continue
-		}
 		count := p.nodes
-		if strings.Contains(d.Name, "cloud-controller-manager") {
+		switch {
+		case strings.Contains(d.Name, "windows"):
+			count = 0
+		case strings.Contains(d.Name, "cloud-controller-manager"):
 			count, cloud = planes, true
 		}
 		if err := p.daemons(ctx, d, count); err != nil {
