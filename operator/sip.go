@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -106,7 +107,9 @@ func hostVersion(cfg *rest.Config) (string, error) {
 		return "", err
 	}
 	hosts, err := mapper.RESTMapping(schema.GroupKind{Group: "metal3.io", Kind: "BareMetalHost"})
-	if err != nil {
+	if meta.IsNoMatchError(err) {
+		return "", fault.Errorf(fault.NotFound, "ask the API server", cfg.Host, "install Metal3's BareMetalHost", "%w", err)
+	} else if err != nil {
 		return "", clusterstate.Fault("ask the API server for BareMetalHosts", err)
 	}
 	return hosts.GroupVersionKind.Version, nil

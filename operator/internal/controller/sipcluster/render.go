@@ -184,20 +184,14 @@ func (p *pass) leftOutFault() error {
 		fault.Errorf(fault.Refused, "serve", "all hosts", hint, "%s", few(all)))
 }
 
-// existing returns the Secrets with generated keys and certificates, the ConfigMaps, and the Deployments. It returns
-// Secrets only of an earlier version: the tenant can change the rest.
+// existing returns the Secrets with generated keys and certificates, and the Deployments. It returns Secrets only of an
+// earlier version: the tenant can change the rest.
 func (p *pass) existing() (kept map[string]services.Secret, running map[string]*appsv1.Deployment) {
 	kept, running = map[string]services.Secret{}, map[string]*appsv1.Deployment{}
 	for _, o := range slices.AppendSeq(slices.Collect(maps.Values(p.former)), maps.Values(p.objects)) {
 		switch here := o.GetNamespace() == p.home; {
 		case o.GetKind() == "Secret":
 			kept[o.GetName()] = typed[corev1.Secret](o).Data
-		case o.GetKind() == "ConfigMap" && here:
-			data := services.Secret{}
-			for name, text := range typed[corev1.ConfigMap](o).Data {
-				data[name] = []byte(text)
-			}
-			kept[o.GetName()] = data
 		case o.GetKind() == "Deployment" && here:
 			running[o.GetName()] = typed[appsv1.Deployment](o)
 		}

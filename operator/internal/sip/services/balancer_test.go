@@ -45,7 +45,7 @@ backend {{.Name}}-hosts
 {{- range $.Servers}}
     server {{.Name}} {{.IP}}:{{$port.ContainerPort}} check
 {{- end}}
-{{- end}}
+{{- end -}}
 `
 
 // The program itself reads what is written, without a warning, for both families to
@@ -66,8 +66,11 @@ func TestTheRealProgramAcceptsIt(t *testing.T) {
 	in.Templates = fstest.MapFS{"loadBalancerWorker.cfg": {Data: []byte(originals)}}
 	filled := rendered(t, in).of(t, LoadBalancerWorker).config(t)[balancerFile]
 	require.Contains(t, filled, "    server w-0.metal3 10.0.1.1:31009 check\n")
+	in.Hosts = nil
+	unused := rendered(t, in).of(t, LoadBalancerWorker).config(t)[balancerFile]
 	for name, text := range map[string]string{
 		"a template":      filled,
+		"without hosts":   unused,
 		"no host yet":     cp.text(nil),
 		"API servers":     cp.text([]placed{balanced("cp-0", "10.0.0.1", "fd00::1"), balanced("cp-1.rack-7", "fd00::2")}),
 		"checks of ports": ports.text([]placed{long}),

@@ -132,7 +132,7 @@ func (r *rendering) balance(b balancer, role airship.Role) error {
 	if own, err := r.filled(); err != nil {
 		return err
 	} else if own != "" {
-		text = balancerBase + own
+		text = balancerBase + own + "\n" // HAProxy refuses a last line without its end
 	}
 	if len(text) > maxConfig {
 		return r.wrong("", fmt.Sprintf("%d hosts make a configuration of %d bytes, more than %d", len(r.hosts),

@@ -237,8 +237,9 @@ func serving(data Secret, host string, until time.Time) (Secret, error) {
 	if err == nil {
 		err = leaf.VerifyHostname(host)
 	}
-	if err == nil && !until.Before(leaf.NotAfter) {
-		err = fmt.Errorf("its certificate ends at %s", leaf.NotAfter.UTC().Format(time.DateOnly))
+	if err == nil && (until.Before(leaf.NotBefore) || !until.Before(leaf.NotAfter)) {
+		err = fmt.Errorf("its certificate is valid from %s to %s",
+			leaf.NotBefore.UTC().Format(time.DateOnly), leaf.NotAfter.UTC().Format(time.DateOnly))
 	}
 	if err != nil {
 		return nil, err

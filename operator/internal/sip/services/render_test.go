@@ -646,9 +646,12 @@ func TestCertificatesThatCannotServeAreRefused(t *testing.T) {
 	spec := pki.Spec{Name: "login", DNS: []string{"login.tenant.site"}}
 	good, ended := pairOf(t, root.Issue(t, spec)), spec
 	ended.NotAfter = start
+	later := spec
+	later.NotBefore = start.Add(time.Hour)
 	for name, secret := range map[string]Secret{
 		"for another":    pairOf(t, root),
 		"ended":          pairOf(t, root.Issue(t, ended)),
+		"not yet":        pairOf(t, root.Issue(t, later)),
 		"another's key":  {"tls.crt": good["tls.crt"], "tls.key": pairOf(t, pki.Root(t, "y"))["tls.key"]},
 		"its key beside": {"tls.crt": slices.Concat(good["tls.crt"], good["tls.key"]), "tls.key": good["tls.key"]},
 		"a key as a CA":  {"tls.crt": good["tls.crt"], "tls.key": good["tls.key"], "ca.crt": good["tls.key"]},

@@ -49,7 +49,7 @@ type Input struct {
 	Hosts map[airship.Role][]Host
 	// Secret reads a Secret that the spec refers to; nil for a missing one. Errors are faults.
 	Secret func(airship.SecretName) (Secret, error)
-	// Kept are the cluster's Secrets and ConfigMaps of an earlier reconcile, by name: no two have the same.
+	// Kept are the cluster's Secrets of an earlier reconcile, by name: no two have the same.
 	Kept map[string]Secret
 	// Running are the cluster's Deployments of an earlier reconcile, by name.
 	Running map[string]*appsv1.Deployment

@@ -64,7 +64,7 @@ func (f *filling) list(l *parse.ListNode, dot any) error {
 		case *parse.RangeNode:
 			err = f.each(n, dot)
 		default:
-			err = f.wrong(n, "%s is not supported", n)
+			err = f.wrong(n, "only ranges, variables and fields are supported")
 		}
 		if err != nil {
 			return err
