@@ -390,6 +390,18 @@ func TestARecordThatIsForgedGrantsNothing(t *testing.T) {
 	}
 }
 
+// An account of another cluster stays, whatever the record calls it.
+func TestAnAccountOfAnotherClusterStays(t *testing.T) {
+	v := newVC("west", nil)
+	v.accounts[firstName] = "vSphere drivers of Kubernetes cluster other"
+	w := newWorld(t, v, record(`{"account":"`+firstName+`","made":true}`))
+	require.NoError(t, w.remove(whole()))
+	require.Empty(t, v.changes)
+	require.True(t, slices.ContainsFunc(w.changes, func(c accounts.Change) bool {
+		return strings.Contains(c.Note, "it was not made for this Secret")
+	}), "%v", w.changes)
+}
+
 // The drivers' roles take the place of what an account has. Refused are an account that has more, whoever
 // it is and wherever it has that from; one that no one named in this run; and who is logged in.
 func TestAnAccountIsSpared(t *testing.T) {

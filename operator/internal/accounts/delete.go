@@ -139,16 +139,14 @@ func (s *Site) clear(ctx context.Context, r *record, p *Place) error {
 // takeAway removes an account's permissions in all vCenters, then the account if it was created here: linked vCenters
 // share it. It leaves an account untouched if the record calls it created here but its description does not.
 func (s *Site) takeAway(ctx context.Context, r *record, account string, made bool) error {
-	own := func(p *Place) (found vcenter.Account, err error) {
-		if made {
-			found, err = p.Account(ctx, account)
-		}
-		return found, err
-	}
+	var ours []*Place
 	err := s.each(func(p *Place) error {
-		found, err := own(p)
-		if err != nil {
-			return err
+		var found vcenter.Account
+		if made {
+			var err error
+			if found, err = p.Account(ctx, account); err != nil {
+				return err
+			}
 		}
 		leave := Change{VCenter: p.Name, Do: Leave, Kind: "account", Name: account, Account: account, Note: "it was not made here"}
 		if found.Exists && found.Description != s.description() {
@@ -165,6 +163,7 @@ func (s *Site) takeAway(ctx context.Context, r *record, account string, made boo
 			for id := range has {
 				before[id] = nil
 			}
+			ours = append(ours, p)
 		}
 		if err := s.takePermissions(ctx, p, account, found.Exists, before); err != nil || made {
 			return err
@@ -172,16 +171,12 @@ func (s *Site) takeAway(ctx context.Context, r *record, account string, made boo
 		s.did(leave)
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	return s.each(func(p *Place) error {
-		found, err := own(p)
-		if err != nil || !found.Exists || found.Description != s.description() {
-			return err
+	for _, p := range ours {
+		if err == nil {
+			err = s.act(Change{VCenter: p.Name, Do: Remove, Kind: "account", Name: account, Account: account}, func() error { return p.RemoveAccount(ctx, account) })
 		}
-		return s.act(Change{VCenter: p.Name, Do: Remove, Kind: "account", Name: account, Account: account}, func() error { return p.RemoveAccount(ctx, account) })
-	})
+	}
+	return err
 }
 
 // takePermissions removes the recorded permissions of an account, except unchanged ones, and reports the earlier ones.
