@@ -80,17 +80,3 @@ func TestRecordsAreApart(t *testing.T) {
 	require.Equal(t, "vdo-inventory-site", inventory.VDOConfigs.ConfigMap("site"), "as it always was")
 	require.Equal(t, "sip-inventory-of-copy-a.b", inventory.SIPClusters.ConfigMap("copy-a.b"), "as it always was")
 }
-
-func FuzzParse(f *testing.F) {
-	f.Add([]byte(`{"apiVersion":"vdo.vmware.com/inventory/v1","complete":{"csi":"1.0.0"},"objects":[{"kind":"A","name":"a","version":"v1","driver":"csi"}]}`))
-	f.Add([]byte(`{}`))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		inv, err := inventory.Parse("fuzz", data)
-		if err != nil {
-			return
-		}
-		again, err := inventory.Parse("fuzz", inv.Marshal())
-		require.NoError(t, err)
-		require.True(t, again.Equal(inv))
-	})
-}

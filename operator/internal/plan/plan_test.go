@@ -476,17 +476,14 @@ func TestTheCauseOfAStepAndWhatWaitsForTrust(t *testing.T) {
 		"somebody changed it":                    {base, other, entry, "p/a", plan.Drift, plan.Change},
 		"somebody changed what both have alike":  {base, other, entry, "p/b", plan.Drift, plan.Change},
 		"somebody deleted it":                    {base, nil, entry, "p/a", plan.Drift, plan.Create},
-		"somebody deleted what both have alike":  {base, nil, entry, "p/b", plan.Drift, plan.Create},
 		"the bundle is rebuilt":                  {other, base, entry, "p/b", plan.Content, plan.Wait},
 		"deleted, and the bundle is rebuilt":     {other, nil, entry, "p/b", plan.Drift, plan.Wait},
 		"what the bundle gave before is unknown": {other, base, unknown, "p/a", plan.Content, plan.Wait},
 		"the site says something else":           {other, base, entry, "p/a", plan.Configuration, plan.Change},
-		"deleted, and the site says another":     {other, nil, entry, "p/a", plan.Drift, plan.Create},
 		"the program is another":                 {other, base, entry, "q/a", plan.Content, plan.Change},
 		"deleted, and the program is another":    {other, nil, entry, "q/a", plan.Drift, plan.Create},
 		"another release":                        {base, other, before, "p/b", plan.Release, plan.Wait},
 		"never applied":                          {base, nil, inventory.Entry{}, "p/a", plan.Release, plan.Wait},
-		"somebody else's, never applied":         {base, other, inventory.Entry{}, "p/a", plan.Release, plan.Wait},
 		"in the place of a deprecated one":       {base, nil, deprecated, "p/a", plan.Release, plan.Wait},
 	} {
 		for _, untrusted := range []bool{true, false} {

@@ -112,8 +112,6 @@ func TestAConflictDropsTheOutcomeAndAPassFollows(t *testing.T) {
 		out        reconciler.Outcome[resource]
 		finalizers []string // of one that is being deleted
 	}{
-		"generation":     {func(o resource) { o.Generation, o.Spec.VcIP = 2, "other" }, found{version: "8.0.3"}, nil},
-		"UID":            {func(o resource) { o.UID = "v" }, found{version: "8.0.3"}, nil},
 		"status":         {func(o resource) { o.Status.User = "somebody" }, found{version: "8.0.3"}, nil},
 		"annotation":     {annotated, found{version: "8.0.3"}, nil},
 		"its finalizer":  {annotated, reconciler.Wait[resource]{}, nil},
