@@ -89,9 +89,6 @@ const (
 )
 
 func TestWhatIsChosenInOrderOfInstallation(t *testing.T) {
-	cloud := func(cp *v1alpha1.CloudProvider) func(*decided) {
-		return func(s *decided) { s.config.Spec.CloudProvider = cp }
-	}
 	const storage = "snapshot-controller@8.2.0 csi@3.7.3"
 	for name, c := range map[string]struct {
 		edit func(*decided)
@@ -102,11 +99,8 @@ func TestWhatIsChosenInOrderOfInstallation(t *testing.T) {
 		"the network is asked for": {func(s *decided) {
 			s.config.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "cni", Policy: "latest"}}
 		}, "cni@2.7.0 cpi@1.33.1 " + storage},
-		"no storage is asked for":                        {func(s *decided) { s.config.Spec.StorageProvider = nil }, "cpi@1.33.1"},
-		"no cloud provider is":                           {cloud(nil), storage},
-		"nor one without vCenters, as vdoctl once wrote": {cloud(&v1alpha1.CloudProvider{}), storage},
-		"nor with an empty topology":                     {cloud(&v1alpha1.CloudProvider{Topology: &v1alpha1.Topology{}}), storage},
-		"nor with an empty list":                         {cloud(&v1alpha1.CloudProvider{VsphereCloudConfigs: []string{}}), storage},
+		"no storage is asked for": {func(s *decided) { s.config.Spec.StorageProvider = nil }, "cpi@1.33.1"},
+		"no cloud provider is":    {func(s *decided) { s.config.Spec.CloudProvider = nil }, storage},
 	} {
 		d := ask(t, both+" cni@2.7.0", c.edit)
 		require.NoError(t, d.refused, name)

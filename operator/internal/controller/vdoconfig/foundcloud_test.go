@@ -1,40 +1,18 @@
 package vdoconfig
 
 import (
-	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
-
-// configs has ConfigMaps and Secrets of kube-system, by their names.
-type configs struct {
-	Cluster
-	maps    map[string]map[string]string
-	secrets map[string]map[string][]byte
-}
-
-func (c configs) ConfigMap(_ context.Context, key types.NamespacedName) (map[string]string, error) {
-	return c.maps[key.Name], nil
-}
-
-func (configs) Credentials(context.Context, *v1alpha1.VsphereCloudConfig) (credentials.Credentials, error) {
-	return credentials.Credentials{}, nil
-}
-
-func (c configs) Secret(_ context.Context, key types.NamespacedName) (map[string][]byte, error) {
-	return c.secrets[key.Name], nil
-}
 
 // What a cloud provider is configured with is what its DaemonSet mounts, wherever that is. Where
 // that cannot be read no one knows where it looks for nodes.
@@ -70,14 +48,14 @@ func TestTheConfigurationThatTheCloudProviderMountsIsFound(t *testing.T) {
 		"none is named":                    {volumes: configMap("vsphere-cloud-config"), args: []string{"--v=2"}},
 		"named by the next argument":       {volumes: configMap("cloud-config"), args: []string{"--cloud-config", "/etc/cloud/vsphere.conf"}, config: conf, found: true, searched: found},
 	} {
-		g := &pass{Reconciler: &Reconciler{Cluster: configs{
+		g := &pass{Reconciler: &Reconciler{Cluster: &fakeCluster{
 			maps:    map[string]map[string]string{"cloud-config": {"vsphere.conf": conf}, "other": {"x": conf}},
 			secrets: map[string]map[string][]byte{"conf": {"vsphere.conf": []byte(conf)}},
 		}}, result: result{decided: *withCSI(t)}}
 		g.observed, g.facts.inventory = &assess.Observed{}, inventory.Inventory{}
 		g.config.Status = v1alpha1.VDOConfigStatus{}
 		if c.config == ours || c.config == none {
-			g.Cluster.(configs).maps["vsphere-cloud-config"] = map[string]string{"vsphere.conf": c.config}
+			g.Cluster.(*fakeCluster).maps["vsphere-cloud-config"] = map[string]string{"vsphere.conf": c.config}
 		}
 		if c.args == nil {
 			c.args = []string{"--v=2", "--cloud-config=/etc/cloud/vsphere.conf"}

@@ -41,7 +41,7 @@ func withBoth(t *testing.T, bundle, installed string) *decided {
 func TestAVCenterHoldsBackTheDriversThatUseItAndNoOther(t *testing.T) {
 	const older = "cpi@1.33.0 snapshot-controller@8.2.0 csi@3.5.1"
 	const bundle = older + " cpi@1.33.1 csi@3.7.3"
-	away, checking := vcenter{gated: because(fault.Unreachable)}, vcenter{waiting: "VsphereCloudConfig vc is being checked"}
+	away := vcenter{gated: because(fault.Unreachable)}
 	for name, c := range map[string]struct {
 		bundle, installed string
 		vcenters          map[string]vcenter
@@ -49,9 +49,8 @@ func TestAVCenterHoldsBackTheDriversThatUseItAndNoOther(t *testing.T) {
 		chosen            []string
 		gated             []matrix.Driver // left as they are
 	}{
-		"the storage driver's is away":      {bundle, older, map[string]vcenter{vcStorage: away}, nil, []string{"cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.5.1"}, nil},
-		"the storage driver's is looked at": {bundle, older, map[string]vcenter{vcStorage: checking}, nil, []string{"cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.5.1"}, nil},
-		"the cloud provider's is away":      {bundle, older, map[string]vcenter{vcCloud: away}, nil, []string{"cpi@1.33.0", "snapshot-controller@8.2.0", "csi@3.7.3"}, nil},
+		"the storage driver's is away": {bundle, older, map[string]vcenter{vcStorage: away}, nil, []string{"cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.5.1"}, nil},
+		"the cloud provider's is away": {bundle, older, map[string]vcenter{vcCloud: away}, nil, []string{"cpi@1.33.0", "snapshot-controller@8.2.0", "csi@3.7.3"}, nil},
 		"nothing is installed, the storage driver's is away": {bundle, "", map[string]vcenter{vcStorage: away}, nil,
 			[]string{"cpi@1.33.1"}, []matrix.Driver{matrix.SnapshotController, matrix.CSI}},
 		"nothing is installed, the cloud provider's is away: storage needs provider IDs": {bundle, "", map[string]vcenter{vcCloud: away}, nil,

@@ -1,7 +1,6 @@
 package vdoconfig
 
 import (
-	"context"
 	"strings"
 	"testing"
 
@@ -9,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
@@ -22,31 +20,9 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
 
-// pulls has the mirror's login beside the operator, of version 2, and copies of one in drivers' namespaces.
-type pulls struct {
-	Cluster
-	given  map[string][]byte
-	copies map[string]string // by namespace
-}
-
-func (p pulls) VersionedSecret(context.Context, types.NamespacedName) (map[string][]byte, string, error) {
-	return p.given, "2", nil
-}
-
-func (p pulls) PolicyVersion(context.Context, *v1alpha1.DriverBundle) (string, error) { return "", nil }
-
-func (p pulls) Secret(_ context.Context, key types.NamespacedName) (map[string][]byte, error) {
-	if text := p.copies[key.Namespace]; text != "" {
-		return map[string][]byte{corev1.DockerConfigJsonKey: []byte(text)}, nil
-	}
-	return nil, nil
-}
-
 // The login that works stays until the mirror has let another one in, whatever becomes of its Secret.
 func TestWhichLoginPodsHave(t *testing.T) {
-	const kube, csi = render.CPINamespace, render.CSINamespace
 	given := map[string][]byte{corev1.DockerConfigJsonKey: []byte("new")}
-	both := map[string]string{kube: "old", csi: "old"}
 	ready := func(status metav1.ConditionStatus) func(*v1alpha1.DriverBundle) {
 		return func(b *v1alpha1.DriverBundle) {
 			b.Status.Conditions = []metav1.Condition{{
@@ -55,7 +31,7 @@ func TestWhichLoginPodsHave(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		given    map[string][]byte
-		copies   map[string]string // nil where pods have none yet
+		copied   bool // pods have a login
 		verified string
 		edit     func(*v1alpha1.DriverBundle)
 		want     string
@@ -64,24 +40,23 @@ func TestWhichLoginPodsHave(t *testing.T) {
 		waiting  bool
 		notes    int
 	}{
-		"the mirror let it in":                {given: given, copies: both, verified: "2", want: "new"},
+		"the mirror let it in":                {given: given, copied: true, verified: "2", want: "new"},
 		"there is none, and none is needed":   {verified: v1alpha1.NoLogin},
-		"it is being tried":                   {given: given, copies: both, verified: "1", want: "{}", kept: true, waiting: true},
+		"it is being tried":                   {given: given, copied: true, verified: "1", want: "{}", kept: true, waiting: true},
 		"it is being tried, and pods are new": {given: given, verified: "1", waiting: true},
-		"the mirror refuses it": {given: given, copies: both, verified: "1", edit: ready(metav1.ConditionFalse),
+		"the mirror refuses it": {given: given, copied: true, verified: "1", edit: ready(metav1.ConditionFalse),
 			want: "{}", kept: true, gated: fault.Unauthorized},
-		"nobody tries it": {given: given, copies: both, verified: "1",
+		"nobody tries it": {given: given, copied: true, verified: "1",
 			edit: func(b *v1alpha1.DriverBundle) { b.Spec.Suspend = true }, want: "{}", kept: true, gated: fault.NotFound},
-		"it is gone":                       {copies: both, verified: "1", want: "{}", kept: true, gated: fault.NotFound},
-		"it is gone, and none is needed":   {copies: both, verified: v1alpha1.NoLogin, want: "{}", kept: true, notes: 1},
-		"it has no key":                    {given: map[string][]byte{"x": nil}, copies: both, verified: v1alpha1.NoLogin, want: "{}", kept: true, gated: fault.NotFound},
-		"it is gone, and all copies":       {copies: map[string]string{}, verified: "1", want: "{}", kept: true, gated: fault.NotFound},
+		"it is gone":                       {copied: true, verified: "1", want: "{}", kept: true, gated: fault.NotFound},
+		"it is gone, and none is needed":   {copied: true, verified: v1alpha1.NoLogin, want: "{}", kept: true, notes: 1},
+		"it has no key":                    {given: map[string][]byte{"x": nil}, copied: true, verified: v1alpha1.NoLogin, want: "{}", kept: true, gated: fault.NotFound},
 		"it is named, and was never there": {verified: v1alpha1.NoLogin, edit: func(b *v1alpha1.DriverBundle) { b.Spec.PullSecret = &v1alpha1.LocalReference{Name: "x"} }, gated: fault.NotFound},
 	} {
 		g := gathering(t)
-		g.Cluster, g.facts.inventory = pulls{given: c.given, copies: c.copies}, inventory.Inventory{}
+		g.Cluster, g.facts.inventory = &fakeCluster{given: c.given}, inventory.Inventory{}
 		for _, key := range copies {
-			if c.copies != nil {
+			if c.copied {
 				id := inventory.ID{Key: key, Version: "v1"}
 				g.facts.inventory = g.facts.inventory.With(inventory.Entry{ID: id, Driver: matrix.CPI})
 			}

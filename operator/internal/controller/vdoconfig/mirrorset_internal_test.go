@@ -1,19 +1,16 @@
 package vdoconfig
 
 import (
-	"context"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/mirrorset"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/decide"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
@@ -72,19 +69,11 @@ func TestNodesAreLedForWhatComesAndForWhatWas(t *testing.T) {
 	}
 }
 
-// serves tells whether the cluster serves all kinds.
-type serves struct {
-	Cluster
-	all bool
-}
-
-func (s serves) Serves(schema.GroupKind) bool { return s.all }
-
 // There is nothing to lead the nodes by on a cluster that is not OpenShift.
 func TestLeadingTheNodesIsRefusedWhereThereIsNoOpenShift(t *testing.T) {
 	for _, requested := range []v1alpha1.MirrorSetMode{v1alpha1.MirrorSetWrite, v1alpha1.MirrorSetCheck} {
 		g, gated := gathering(t), requested == v1alpha1.MirrorSetWrite
-		g.Cluster, g.config.Spec.OpenShift = serves{}, &v1alpha1.OpenShift{MirrorSet: requested}
+		g.Cluster, g.config.Spec.OpenShift = &fakeCluster{}, &v1alpha1.OpenShift{MirrorSet: requested}
 		require.NoError(t, g.collectOpenShift(t.Context()))
 		require.Equal(t, gated, g.facts.gated != nil)
 		require.False(t, g.sets.leads)
@@ -93,16 +82,6 @@ func TestLeadingTheNodesIsRefusedWhereThereIsNoOpenShift(t *testing.T) {
 			require.Contains(t, fault.HintOf(g.facts.gated), "take spec.openShift.mirrorSet out of the VDOConfig")
 		}
 	}
-}
-
-// pools has one that takes the mirror set up, or may not be read.
-type pools struct {
-	Cluster
-	err error
-}
-
-func (p pools) MachineConfigPools(context.Context) ([]decide.Pool, error) {
-	return []decide.Pool{{Name: "worker", Target: "b", Has: "a"}}, p.err
 }
 
 // An upgrade waits for pools only where its pods name images as upstream does, and says which right it lacks.
@@ -118,7 +97,7 @@ func TestWhatOfTheMirrorSetAnUpgradeWaitsFor(t *testing.T) {
 		"pods do not need it":   {v1alpha1.ImageNamesRepository, because(fault.Forbidden), ""},
 	} {
 		g := gathering(t)
-		g.Cluster, g.bundle.source.Spec.ImageNames = pools{err: c.unread}, c.names
+		g.Cluster, g.bundle.source.Spec.ImageNames = &fakeCluster{unread: c.unread}, c.names
 		require.Empty(t, g.othersChange(true), "there is no set")
 		require.NoError(t, g.collectPools(t.Context(), set), name)
 		for ignored, says := range map[string]string{"Nodes": c.says, "MachineConfigPools": ""} {

@@ -1,15 +1,12 @@
 package vdoconfig
 
 import (
-	"context"
 	"crypto/rand"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -17,13 +14,11 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render/webhookcert"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/rollout"
 )
 
 // A storage driver that was removed during its rollout was never healthy and has no revision, so that its next
@@ -46,55 +41,6 @@ func TestARemovedDriverHasNoRevision(t *testing.T) {
 	require.Empty(t, inForce(g.begun(rendering{Rendered: &render.Rendered{}, decision: g.resolve()})))
 }
 
-// An upgrade that became healthy without the canary policy is open on no canary nodes once the policy is back.
-func TestAHealthyRevisionIsNotForCanaryNodes(t *testing.T) {
-	g, _ := withRevision(t)
-	next := revision.Revision{Bundle: "mirror.site/vdo@sha256:new", Source: "site", Releases: []string{"csi@3.7.3"}}
-	h := g.upgrades.history[matrix.CSI].Start(next, revision.Beginning{Now: g.at0(), Canary: true})
-	for at := range 5 {
-		h = rollout.Judge(h, rollout.Facts{Now: g.at0().Add(time.Duration(at) * time.Minute), Complete: true})
-	}
-	cur, _ := h.InForce()
-	require.Equal(t, revision.Healthy, cur.Outcome)
-	selector := metav1.LabelSelector{MatchLabels: map[string]string{"role": "canary"}}
-	g.config.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{Canary: &v1alpha1.Canary{NodeSelector: selector}}
-	require.False(t, g.canaryOpen(revision.Histories{matrix.CSI: h}))
-}
-
-// clearing is a cluster that deletes objects, or refuses to.
-type clearing struct {
-	Cluster
-	live    plan.Live
-	refusal error
-	deleted bool
-}
-
-func (c *clearing) Read(context.Context, []inventory.ID) (plan.Live, map[inventory.Key]error, error) {
-	return c.live, nil, nil
-}
-
-func (*clearing) DryRun(context.Context, []render.Object, plan.Live) (map[inventory.Key]plan.Outcome, error) {
-	return nil, nil
-}
-
-func (*clearing) ObserveListed(context.Context) (assess.Observed, error) {
-	return assess.Observed{}, nil
-}
-
-func (*clearing) SaveInventory(
-	_ context.Context, _ types.NamespacedName, inv inventory.Inventory, _ cluster.Loaded,
-) (cluster.Loaded, error) {
-	return cluster.Loaded{Inventory: inv}, nil
-}
-
-func (c *clearing) Delete(context.Context, plan.Step) error { c.deleted = true; return c.refusal }
-
-func (*clearing) Apply(
-	_ context.Context, s plan.Step, _ *unstructured.Unstructured,
-) (*unstructured.Unstructured, error) {
-	return s.Object, nil
-}
-
 // Drivers that share a namespace share its pull secret: a conflict of one leaves the others' pods with it.
 func TestThePullSecretOfABlockedDriverServesOthers(t *testing.T) {
 	login := stepOf(plan.Create, matrix.CPI, "Secret", render.PullSecret)
@@ -102,7 +48,7 @@ func TestThePullSecretOfABlockedDriverServesOthers(t *testing.T) {
 	pods := stepOf(plan.Create, matrix.SnapshotController, "Deployment", "snapshot-controller")
 	pods.Group, pods.Object = "apps", login.Object
 	for _, other := range []error{nil, because(fault.Conflict)} {
-		p := (&Reconciler{Cluster: &clearing{}, Now: time.Now}).newPass(&v1alpha1.VDOConfig{})
+		p := (&Reconciler{Cluster: &fakeCluster{}, Now: time.Now}).newPass(&v1alpha1.VDOConfig{})
 		p.outcome.plan = &plan.Plan{Steps: []plan.Step{login, pods}}
 		a := &applier{pass: p, failed: map[matrix.Driver]error{}}
 		a.blocked = joined(a.blocked, matrix.CPI, because(fault.Conflict))
@@ -122,7 +68,7 @@ func TestAnExpiredBundleHoldsNoRemoval(t *testing.T) {
 		s, id := withCSI(t), core("ServiceAccount", "ns", "x")
 		o := &unstructured.Unstructured{Object: map[string]any{}}
 		o.SetUID("u")
-		c := &clearing{live: plan.Live{id.Key: o}}
+		c := &fakeCluster{live: plan.Live{id.Key: o}}
 		s.config.Spec.StorageProvider, s.spec.StorageProvider, s.bundleGated = nil, nil, true
 		s.facts.inventory = inventory.Of(inventory.Entry{ID: id, UID: "u", Driver: matrix.CSI, Release: "csi@3.5.1"})
 		if s.starts = because(reason); !removes {
@@ -141,7 +87,7 @@ func TestAnExpiredBundleHoldsNoRemoval(t *testing.T) {
 
 // A deletion that is forbidden is not requested each second.
 func TestAForbiddenDeletionIsRepeatedLater(t *testing.T) {
-	forbids := &clearing{refusal: because(fault.Forbidden)}
+	forbids := &fakeCluster{refusal: because(fault.Forbidden)}
 	p := (&Reconciler{Now: time.Now, Cluster: forbids}).newPass(&v1alpha1.VDOConfig{})
 	err := p.prune(t.Context(), []plan.Step{stepOf(plan.Prune, matrix.CSI, "ClusterRole", "x")})
 	require.Equal(t, fault.Forbidden, fault.ReasonOf(err))
@@ -174,7 +120,7 @@ func TestADryRunWarnsOfTheCertificate(t *testing.T) {
 	secret.SetLabels(map[string]string{render.LabelManagedBy: render.ManagedBy, render.LabelDriver: "csi"})
 	setSecretData(secret, render.WebhookData(cert))
 	live := plan.Live{webhookSecret.Key: secret, webhookRegistration.Key: secret}
-	p := (&Reconciler{Now: time.Now, Cluster: &clearing{live: live}}).newPass(
+	p := (&Reconciler{Now: time.Now, Cluster: &fakeCluster{live: live}}).newPass(
 		&v1alpha1.VDOConfig{Spec: v1alpha1.VDOConfigSpec{DryRun: true}})
 	require.NoError(t, p.keepCertificate(t.Context(), false))
 	require.Equal(t, reasonExpiring, p.certificateCondition().Reason)

@@ -121,39 +121,6 @@ func TestWhatWasWithdrawnSinceIsNotGoneBackTo(t *testing.T) {
 	require.Empty(t, g.unsuited(own, cur), "it says nothing of it")
 }
 
-// What runs and has no history is a revision in the version that runs, whatever holds others, if the accepted bundle
-// has it; only the bundle itself holds that.
-func TestWhatHasNoHistoryIsAdopted(t *testing.T) {
-	takenBack := func(g *pass) {
-		of := revision.Revision{Bundle: g.bundle.reference(), Releases: []string{"csi@3.5.1"}}
-		h := revision.History{Consent: &revision.Consent{Name: "x", Part: of}}
-		g.remembers(revision.Histories{matrix.CSI: h})
-		g.waiting, g.config.Spec.Upgrade = "the login is being tried", v1alpha1.UpgradeManual
-	}
-	for name, c := range map[string]struct {
-		gates string
-		edit  func(g *pass)
-		is    []string
-	}{
-		"a login is tried":           {pair133, func(g *pass) { g.waiting = "the login is being tried" }, []string{"csi@3.5.1"}},
-		"an approval was taken back": {pair133, takenBack, []string{"csi@3.5.1"}},
-		"the bundle is not":          {pair133, func(g *pass) { g.gateBundle(because(fault.Untrusted)) }, nil},
-		"the bundle lacks it":        {"csi@3.7.3", func(g *pass) { g.waiting = "the login is being tried" }, nil},
-		"the VDOConfig goes":         {pair133, func(g *pass) { g.frozen = "it is being deleted" }, nil},
-		"nothing fits the vCenter":   {pair133, func(g *pass) { g.site.VCenters[0].Version = mustVersion("6.7.0") }, []string{"csi@3.5.1"}},
-	} {
-		g := gathering(t)
-		g.bundle, g.upgrades.current = holding(t, "sha256:new", c.gates), nil
-		c.edit(g)
-		g.decideAll(t.Context())
-		h := g.begun(rendering{Rendered: &render.Rendered{}, decision: g.resolve()})
-		require.Equal(t, c.is, inForce(h), name)
-		if c.is != nil {
-			require.Equal(t, g.bundle.reference(), h[matrix.CSI].Records[0].Bundle)
-		}
-	}
-}
-
 // What is gone back to is named as it was when it was in force, whatever the layout of the
 // mirror that is used since; where it is the same mirror, as that is said to be now.
 func TestImagesOfAnEarlierRevisionAreNamedAsTheyWere(t *testing.T) {
@@ -293,15 +260,6 @@ func TestTheChosenNodesGoOnWithABundleThatHasExpired(t *testing.T) {
 	}
 }
 
-// used is a cluster with volumes of the storage driver, and with VolumeSnapshotContents of others.
-type used struct {
-	Cluster
-	volumes, snapshots int
-}
-
-func (u used) Volumes(context.Context) (volumes, on int, _ error) { return u.volumes, 0, nil }
-func (u used) OthersSnapshots(context.Context) (int, error)       { return u.snapshots, nil }
-
 // An id that the driver makes while its ConfigMap is gone does not take the place of the one that its volumes have.
 func TestAnotherClusterIDThatTheDriverMadeIsRefused(t *testing.T) {
 	for requested, gates := range map[string]bool{"": true, "one": true, "two": false} {
@@ -355,7 +313,7 @@ func TestVolumesWhoseClusterIDNobodyKnowsHoldTheDriver(t *testing.T) {
 		gates bool
 	}{
 		"nothing says it":                {func(*pass) {}, true},
-		"there are no volumes":           {func(g *pass) { g.Cluster = used{} }, false},
+		"there are no volumes":           {func(g *pass) { g.Cluster = &fakeCluster{} }, false},
 		"the driver is not asked for":    {func(g *pass) { g.spec.StorageProvider = nil }, false},
 		"the spec says it":               {func(g *pass) { g.spec.StorageProvider.ClusterID = "one" }, false},
 		"the driver's configuration":     {func(g *pass) { g.cluster.ConfiguredClusterID = "one" }, false},
@@ -373,7 +331,7 @@ func TestVolumesWhoseClusterIDNobodyKnowsHoldTheDriver(t *testing.T) {
 	} {
 		g := gathering(t)
 		g.facts.inventory = inventory.Inventory{}
-		g.Cluster, g.spec.StorageProvider = used{volumes: 2}, &v1alpha1.StorageProvider{}
+		g.Cluster, g.spec.StorageProvider = &fakeCluster{volumes: 2}, &v1alpha1.StorageProvider{}
 		c.edit(g)
 		before := g.faults[matrix.CSI]
 		require.NoError(t, g.identify(t.Context()), name)

@@ -1,7 +1,6 @@
 package vdoconfig
 
 import (
-	"context"
 	"encoding/base64"
 	"errors"
 	"slices"
@@ -15,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -24,7 +22,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drift"
@@ -120,8 +117,6 @@ func TestWhatStaysIsMadeOfTheBundleThatItComesFrom(t *testing.T) {
 		untrusted bool
 	}{
 		"the new one is held":                     {[]func(*decided){expired}, "sha256:last", false},
-		"it is waited for":                        {[]func(*decided){func(s *decided) { s.waiting = "DriverBundle site is being verified" }}, "sha256:last", false},
-		"it is being deleted":                     {[]func(*decided){func(s *decided) { s.frozen = "the VDOConfig is being deleted" }}, "sha256:last", false},
 		"no release fits":                         {[]func(*decided){func(s *decided) { s.config.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "csi", Version: "2.7.3"}} }}, "sha256:last", false},
 		"its own is gone":                         {[]func(*decided){expired, gone}, "", false},
 		"nothing is installed":                    {[]func(*decided){expired, nothing}, "", false},
@@ -218,7 +213,7 @@ func TestWhatTheCheckOfAVCenterMeans(t *testing.T) {
 			// The cloud provider deletes no Nodes while another vCenter answers it.
 			g := gathering(t)
 			g.spec.CloudProvider = &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{"vc"}}
-			g.Cluster, g.vcenters = configs{}, map[string]vcenter{"vc": vc}
+			g.Cluster, g.vcenters = &fakeCluster{}, map[string]vcenter{"vc": vc}
 			require.NoError(t, g.collectExisting(t.Context(), nil))
 			require.Equal(t, vc.another, g.cluster.AnotherVCenter)
 			require.Equal(t, v.Status.UnacceptedInstanceUUID != "" || c.gated == fault.Conflict, vc.another)
@@ -287,7 +282,7 @@ func TestWithoutTheAcceptedBundleTheLastOneCounts(t *testing.T) {
 	} {
 		g := gathering(t)
 		g.Client = fake.NewClientBuilder().WithScheme(g.Client.Scheme()).WithObjects(c.exists...).Build()
-		g.Cluster, g.bundle = pulls{}, nil
+		g.Cluster, g.bundle = &fakeCluster{}, nil
 		rev := revision.Revision{Bundle: "mirror.site/vdo@sha256:last", Releases: []string{"csi@3.5.1"}}
 		g.facts.inventory = g.facts.inventory.WithMemory(inventory.Memory{Revisions: healthy(rev, g.at0())})
 		if c.spec != "" {
@@ -307,19 +302,6 @@ func TestWithoutTheAcceptedBundleTheLastOneCounts(t *testing.T) {
 	}
 }
 
-// inventories has those of some VDOConfigs, which are not empty.
-type inventories struct {
-	cleared
-	of map[string]bool
-}
-
-func (i inventories) LoadInventory(_ context.Context, of types.NamespacedName) (l cluster.Loaded, _ error) {
-	if i.of[of.Name] {
-		l.Inventory = inventory.Of(inventory.Entry{})
-	}
-	return l, nil
-}
-
 // Who has installed something is in force, then who has the finalizer, then the older one, then by name.
 func TestWhoIsInForce(t *testing.T) {
 	is := func(name string, at int64, finalizers ...string) *v1alpha1.VDOConfig {
@@ -337,7 +319,7 @@ func TestWhoIsInForce(t *testing.T) {
 		"its name is first":    {is("a", 1), is("z", 1), nil},
 	} {
 		r := gathering(t).Reconciler
-		r.Cluster = inventories{of: c.installed}
+		r.Cluster = &fakeCluster{installed: c.installed}
 		r.Client = fake.NewClientBuilder().WithScheme(r.Client.Scheme()).WithObjects(c.first, c.second).Build()
 		for _, config := range []*v1alpha1.VDOConfig{c.first, c.second} {
 			other, err := r.activeConfig(t.Context(), config)

@@ -1,7 +1,6 @@
 package vdoconfig
 
 import (
-	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -11,13 +10,11 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/decide"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
@@ -102,7 +99,7 @@ func TestTheHistoryOfWhatWasRemovedIsForgotten(t *testing.T) {
 
 // Drivers that are left installed amid a canary are left with node plugins that no one rolls out.
 func TestDriversThatAreLeftAmidACanaryAreSaidToReplaceNoPods(t *testing.T) {
-	p := (&Reconciler{Now: time.Now, Cluster: configs{}}).newPass(&v1alpha1.VDOConfig{})
+	p := (&Reconciler{Now: time.Now, Cluster: &fakeCluster{}}).newPass(&v1alpha1.VDOConfig{})
 	require.Equal(t, "the drivers were left installed", p.noteStaying(t.Context()))
 	for _, open := range []bool{false, true} {
 		h := begun(revision.Revision{Releases: split(pair133)}, revision.Beginning{Canary: open})
@@ -201,15 +198,9 @@ func TestWhatBeginsAndWhatWaits(t *testing.T) {
 		passes                []seen
 	}{
 		"it is newer than all of the bundle": {pair133, "csi@3.7.3", "", []seen{{nil, refused, "cpi@1.33.1", storage, ""}}},
-		"no window is open": {both, "csi@3.5.1", "", []seen{
-			{(*pass).closed, closed, asItRuns, "snapshot-controller", ""}}},
-		"nobody consented": {both, "csi@3.5.1", "", []seen{
-			{(*pass).manual, notApproved, asItRuns, "snapshot-controller", ""}}},
 		"nobody consented, by the DriverBundle": {both, "csi@3.5.1", "", []seen{{func(p *pass) {
 			p.bundle.source.Annotations = map[string]string{v1alpha1.AnnotationUpgrade: "Manual"}
 		}, notApproved, asItRuns, "snapshot-controller", ""}}},
-		"a node is emptied": {both, "csi@3.5.1", "", []seen{
-			{(*pass).emptied, locked, asItRuns, "snapshot-controller", ""}}},
 		"it is the same": {pair133, "csi@3.5.1 cpi@1.33.1", "", []seen{{(*pass).closed, "", pair133, "", ""}}},
 		"it is older":    {both, "csi@3.5.1", "", []seen{{nil, "", newestPair, "", ""}}},
 
@@ -462,7 +453,7 @@ func TestTheSnapshotControllerStaysForOtherDrivers(t *testing.T) {
 	}
 	for n, mode := range modes {
 		g := gathering(t)
-		g.Cluster = used{snapshots: n}
+		g.Cluster = &fakeCluster{snapshots: n}
 		g.facts.inventory = withBoth(t, "", pair133).inventory
 		g.config.Spec.StorageProvider, g.config.Spec.OnDelete = nil, mode
 		needed, err := g.needed(t.Context(), []matrix.Driver{matrix.SnapshotController})
@@ -494,34 +485,11 @@ func TestASnapshotControllerOfOthersServes(t *testing.T) {
 	require.Len(t, conflicts, 1)
 }
 
-// cleared is a cluster after a removal that ended but for the finalizer.
-type cleared struct{ used }
-
-func (cleared) Key(context.Context, string, ...string) ([]byte, string, error) {
-	return []byte("key"), hashSecret, nil
-}
-
-func (cleared) LoadInventory(context.Context, types.NamespacedName) (l cluster.Loaded, _ error) {
-	return l, nil
-}
-
-func (cleared) DeleteInventory(context.Context, types.NamespacedName) error { return nil }
-
-func (cleared) Read(context.Context, []inventory.ID) (plan.Live, map[inventory.Key]error, error) {
-	return nil, nil, nil
-}
-
-func (cleared) Observe(context.Context) (assess.Observed, error) {
-	d := appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "snapshot-controller"}}
-	d.Labels = map[string]string{render.LabelManagedBy: render.ManagedBy, "vdo.vmware.com/version": "8.2.0"}
-	return assess.Observed{Deployments: []appsv1.Deployment{d}}, nil
-}
-
 func TestARemovalThatEndedButForTheFinalizerEnds(t *testing.T) {
 	v := &v1alpha1.VDOConfig{}
 	v.Status.Drivers = []v1alpha1.DriverStatus{{Driver: "snapshot-controller", Version: "8.2.0"}}
 	for n, ends := range map[int]bool{1: true, 0: false} {
-		r := &Reconciler{Now: time.Now, Cluster: cleared{used{snapshots: n}}}
+		r := &Reconciler{Now: time.Now, Cluster: &fakeCluster{snapshots: n}}
 		done, err := r.newPass(v).clear(t.Context(), nil)
 		require.Equal(t, ends, done)
 		require.Equal(t, ends, err == nil)
@@ -540,9 +508,7 @@ func TestASnapshotControllerThatStaysOpensNoGate(t *testing.T) {
 		edit    []func(*pass)
 		reason  decide.Reason
 	}{
-		"nobody approved":   {pair133, []func(*pass){retain, (*pass).manual}, decide.NotApproved},
-		"no window is open": {pair133, []func(*pass){retain, (*pass).closed}, decide.WindowClosed},
-		"a node is emptied": {pair133, []func(*pass){retain, (*pass).emptied}, decide.Interlocked},
+		"nobody approved": {pair133, []func(*pass){retain, (*pass).manual}, decide.NotApproved},
 		"it cannot be read": {"cpi@1.33.1 csi@3.5.1", []func(*pass){(*pass).manual, func(p *pass) {
 			p.cannotRead(matrix.SnapshotController)
 		}}, decide.NotApproved},
