@@ -56,8 +56,8 @@ func mayAdopt(live, desired *unstructured.Unstructured) error {
 	if owners := live.GetOwnerReferences(); len(owners) > 0 {
 		return refuse("remove the owner first, or "+without, "%s %s owns it", owners[0].Kind, owners[0].Name)
 	}
-	if IDOf(live).Group == mirrorset.Digests.Group && live.GetKind() == mirrorset.Digests.Kind &&
-		labels[render.LabelDriver] != string(drivers.MirrorSet) {
+	isMirrorSet := IDOf(live).Group == mirrorset.Digests.Group && live.GetKind() == mirrorset.Digests.Kind
+	if isMirrorSet && labels[render.LabelDriver] != string(drivers.MirrorSet) {
 		return refuse("apply its entries under another name, then delete it; or set spec.openShift.mirrorSet of the VDOConfig to Check and keep it",
 			"the operator did not make it, and entries that others need would be lost, for which OpenShift drains its nodes")
 	}

@@ -88,26 +88,6 @@ const (
 	both    = pair133 + " csi@3.7.3"
 )
 
-func TestWhatIsChosenInOrderOfInstallation(t *testing.T) {
-	const storage = "snapshot-controller@8.2.0 csi@3.7.3"
-	for name, c := range map[string]struct {
-		edit func(*decided)
-		want string
-	}{
-		"the newest that fits":                    {nil, "cpi@1.33.1 " + storage},
-		"a version that runs is none of a string": {runs("csi@3.10.0"), "cpi@1.33.1 " + storage},
-		"the network is asked for": {func(s *decided) {
-			s.config.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "cni", Policy: "latest"}}
-		}, "cni@2.7.0 cpi@1.33.1 " + storage},
-		"no storage is asked for": {func(s *decided) { s.config.Spec.StorageProvider = nil }, "cpi@1.33.1"},
-		"no cloud provider is":    {func(s *decided) { s.config.Spec.CloudProvider = nil }, storage},
-	} {
-		d := ask(t, both+" cni@2.7.0", c.edit)
-		require.NoError(t, d.refused, name)
-		require.Equal(t, strings.Fields(c.want), chosen(d), name)
-	}
-}
-
 func TestARefusalKeepsWhatIsInstalledAsFarAsTheBundleHoldsIt(t *testing.T) {
 	pin := func(s *decided) { s.config.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "csi", Version: "2.7.3"}} }
 	d := ask(t, both, func(s *decided) {

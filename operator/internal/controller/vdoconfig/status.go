@@ -207,7 +207,8 @@ func (p *result) phase(st *v1alpha1.VDOConfigStatus) condition.Phase {
 	switch {
 	case err != nil:
 		unseen := p.outcome.report == nil && p.outcome.changed > 0 // the effect of the changes is unknown
-		return condition.Phase{State: condition.StateFault, Err: fault.Join(err, p.outcome.volumes), AtOnce: len(waits) > 0 || unseen}
+		err = fault.Join(err, p.outcome.volumes)
+		return condition.Phase{State: condition.StateFault, Err: err, AtOnce: len(waits) > 0 || unseen}
 	case p.outcome.volumes != nil:
 		return condition.Phase{State: condition.StateWaiting, Err: p.outcome.volumes}
 	case p.stoppedChanges() > 0:
