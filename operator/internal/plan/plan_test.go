@@ -138,12 +138,6 @@ func TestStepOfAWantedObject(t *testing.T) {
 			says: "once its finalizers are gone: foregroundDeletion, site.example/keep"},
 		"likewise, and nobody looks for drift": {live: alive(deprecated), edit: unwatched, action: plan.Unchanged},
 		"deleted, and nobody looks for drift":  {edit: unwatched, action: plan.Unchanged},
-		"deleted, and its driver changes": {edit: func(in *plan.Input) {
-			unwatched(in)
-			o := in.Stages[0].Objects[0]
-			o.Unstructured = with(desired, func(o *unstructured.Unstructured) { o.SetName("changed") })
-			in.Stages[0].Objects = append(in.Stages[0].Objects, o)
-		}, action: plan.Create, says: "was deleted"},
 		"deleted, and so is a changed one of its driver": {edit: func(in *plan.Input) {
 			unwatched(in)
 			o := in.Stages[0].Objects[0]

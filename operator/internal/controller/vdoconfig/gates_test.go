@@ -74,8 +74,6 @@ func TestAVCenterHoldsBackTheDriversThatUseItAndNoOther(t *testing.T) {
 				"snapshot-controller@8.2.0", "csi@3.5.1"}, nil},
 		"the bundle does not hold what is held, and the one before is gone": {"cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", older, map[string]vcenter{vcStorage: away}, nil,
 			[]string{"cpi@1.33.1", "snapshot-controller@8.2.0"}, []matrix.Driver{matrix.CSI}},
-		"no release fits, hold or no hold": {bundle, older, map[string]vcenter{vcStorage: away},
-			func(s *decided) { s.config.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "cpi", Version: "1.20.1"}} }, []string{"cpi@1.33.0", "snapshot-controller@8.2.0", "csi@3.5.1"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := withBoth(t, c.bundle, c.installed)

@@ -64,8 +64,6 @@ func TestRoute(t *testing.T) {
 		"the bundle lacks the cloud provider": {both, Assume{Kubernetes: minor}, pair, []string{"csi 3.5.1->3.7.3", "Kubernetes 1.34", "lacks the bundle has no drivers for it: cpi@1.34."}},
 		"a pin keeps what does not serve it": {both + " cpi@1.34.0", Assume{Kubernetes: minor}, pinned, []string{"Kubernetes 1.34",
 			"lacks csi@3.5.1 is installed and serves Kubernetes 1.31 to 1.33: upgrade it first", "lacks the bundle has no drivers for it"}},
-		"the matrix has what the bundle lacks": {pair133 + " cpi@1.34.0", Assume{Kubernetes: minor}, pair, []string{"Kubernetes 1.34",
-			"lacks csi@3.5.1 is installed and serves", "lacks the bundle has no drivers for it"}},
 		"vCenters come first": {both + " cpi@1.34.0", Assume{Kubernetes: minor, VCenters: nine}, pair, []string{"csi 3.5.1->3.7.3", "vCenter vc 9.0.0", "Kubernetes 1.34", "cpi 1.33.1->1.34.0"}},
 		"minor after minor":   {both + " cpi@1.34.0", Assume{Kubernetes: minor.Next()}, pair, []string{"csi 3.5.1->3.7.3", "Kubernetes 1.34", "cpi 1.33.1->1.34.0", "Kubernetes 1.35", "lacks "}},
 	} {

@@ -246,8 +246,6 @@ func TestWhatBeginsAndWhatWaits(t *testing.T) {
 				"csi@3.7.0 runs, and does not fit: needs vSphere 7.0.0 and later, not vCenter vc-cloud 6.7.0"}}},
 		"nodes change: cpi goes on, and csi follows": {half + " csi@3.7.3", since, since, []seen{
 			{(*pass).mixed, locked, half, "", ""}, {func(p *pass) { p.observed.Nodes = nil }, "", of134, "", ""}}},
-		"likewise, and the bundle lacks the csi that waits": {of134, since, since, []seen{
-			{(*pass).mixed, locked, half, "", ""}, {func(p *pass) { p.observed.Nodes = nil }, "", of134, "", ""}}},
 		"a vCenter changes too": {half + " csi@3.7.3", since, since, []seen{
 			{func(p *pass) {
 				p.mixed()
