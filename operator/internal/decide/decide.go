@@ -339,7 +339,6 @@ func NoWayBack(marks []OneWay, driver matrix.Driver, to, from matrix.Version) st
 	return ""
 }
 
-// unapproved gates a group under Manual until its candidate is approved.
 func (f *Facts) unapproved(_ revision.Record, changing []string) string {
 	approval := f.History.Consent
 	if !f.Policy.Manual || approval.Covers(*f.Candidate) {
@@ -382,7 +381,6 @@ func (p Policy) Closed(now time.Time) (why string, next time.Time) {
 	return "the next maintenance window opens at " + clock(next), next
 }
 
-// rollBack returns the verdict on a failed revision: a rollback, or why it stays.
 func (f *Facts) rollBack(cur revision.Record, next Verdict) Verdict {
 	gate := func(why string) Verdict {
 		text := fmt.Sprintf("%s failed: %s; %s", cur.Name(), cur.Reason, why)

@@ -173,7 +173,6 @@ func following(v matrix.Version) []matrix.Version {
 	return all
 }
 
-// installedLacks returns why the installed release of a driver does not support a target.
 func (q *Question) installedLacks(d matrix.Driver, t Target) string {
 	v, exists := q.Facts.Installed[d]
 	if !exists {
@@ -190,7 +189,6 @@ func (q *Question) installedLacks(d matrix.Driver, t Target) string {
 	return ""
 }
 
-// bundleLacks returns which releases for a target the bundle lacks.
 func (q *Question) bundleLacks(t Target) string {
 	if _, refusal := q.Choose(t.Facts); refusal == nil {
 		return ""

@@ -26,7 +26,6 @@ const (
 	annotationHelmNS    = "meta.helm.sh/release-namespace"
 )
 
-// mayAdopt returns why a foreign object must not be adopted, or nil.
 func mayAdopt(live, desired *unstructured.Unstructured) error {
 	const without = "take the driver out of the VDOConfig"
 	subject := IDOf(live).Key.String()
@@ -190,7 +189,6 @@ type Other struct {
 	Helm    string // release, or ""
 }
 
-// others returns conflicts for foreign workloads of the desired drivers.
 func (in *Input) others() []Step {
 	var steps []Step
 	for _, o := range in.Others {
@@ -246,7 +244,6 @@ var tools = []tool{
 		"set keepResources: true in fleet.yaml"},
 }
 
-// marksOn returns the tool's labels and annotations that an object has.
 func (t tool) marksOn(o metav1.Object) []string {
 	return slices.DeleteFunc(slices.Clone(t.marks), func(m string) bool {
 		_, label := o.GetLabels()[m]

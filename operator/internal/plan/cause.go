@@ -28,7 +28,6 @@ const (
 	Release Cause = "release"
 )
 
-// cause compares the rendered object with what was last applied.
 func (in *Input) cause(s Step, live *unstructured.Unstructured, known inventory.Entry) Cause {
 	switch {
 	case known.Release == "" || known.Release != s.Release:

@@ -182,13 +182,11 @@ func unpack(packed []byte) (*held, error) {
 	return h, nil
 }
 
-// copyLabels returns the labels that select the parts of one DriverBundle's copies.
 func copyLabels(b *v1alpha1.DriverBundle) map[string]string {
 	sum := sha256.Sum256([]byte(b.Name))
 	return map[string]string{labelManagedBy: managedBy, labelCopy: hex.EncodeToString(sum[:8])}
 }
 
-// parts returns the ConfigMaps of a copy.
 func parts(b *v1alpha1.DriverBundle, d image.Digest, packed []byte) (out []*corev1.ConfigMap) {
 	chunks := slices.Collect(slices.Chunk(packed, partSize))
 	for i, chunk := range chunks {

@@ -151,7 +151,6 @@ func (a *applier) recordFirst(ctx context.Context) error {
 	return nil
 }
 
-// takesOver reports whether this pass adopts a driver with existing settings.
 func (a *applier) takesOver() bool {
 	c := &a.facts.cluster
 	cloud, storage := len(c.ExistingCloudConfig) > 0, len(c.ExistingStorageConfig)+len(c.ExistingFeatureStates) > 0
@@ -256,7 +255,6 @@ func (p *result) wait(what string, of ...matrix.Driver) {
 
 func (n nextStage) ofAll() bool { return n.waits != "" && len(n.of) == 0 }
 
-// waitsFor reports whether a driver of the group waits.
 func (p *result) waitsFor(group revision.Group) bool {
 	return p.outcome.next.waits != "" && (p.outcome.next.ofAll() ||
 		slices.ContainsFunc(p.outcome.next.of, func(d matrix.Driver) bool { return revision.GroupOf(d) == group }))

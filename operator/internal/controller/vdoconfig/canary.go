@@ -78,7 +78,6 @@ func (s *decided) canaryStarts(group revision.Group) bool {
 	return installed && s.canaryPolicy() != nil && starts
 }
 
-// canarying reports whether this pass renders for canary nodes first.
 func (s *decided) canarying() bool {
 	u := &s.upgrades
 	v := u.verdicts[matrix.CSI]

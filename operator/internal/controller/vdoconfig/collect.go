@@ -56,7 +56,6 @@ func (p *pass) at(d matrix.Driver, err error) error {
 	return nil
 }
 
-// joined adds a driver's fault to the others.
 func joined(faults map[matrix.Driver]error, d matrix.Driver, err error) map[matrix.Driver]error {
 	if faults == nil {
 		faults = map[matrix.Driver]error{}
@@ -65,7 +64,6 @@ func joined(faults map[matrix.Driver]error, d matrix.Driver, err error) map[matr
 	return faults
 }
 
-// joinAll joins the errors of many with another one.
 func joinAll[K comparable](each map[K]error, err error) error {
 	return fault.Join(append(slices.Collect(maps.Values(each)), err)...)
 }

@@ -349,7 +349,6 @@ func (p *result) recordRevisions(st *v1alpha1.VDOConfigStatus) {
 	}
 }
 
-// candidateStatus returns the upgrade that is not current, nil if none exists.
 func (p *result) candidateStatus() *v1alpha1.CandidateStatus {
 	r := &p.upgrades
 	if r.candidate == nil {
@@ -395,7 +394,6 @@ func (p *result) freshFailure(group revision.Group) string {
 	return fmt.Sprintf("%s failed: %s; the operator rolls it back next, if it may", is.Name(), is.Reason)
 }
 
-// upgradeFault returns the upgrades that need a person, or nil.
 func (p *result) upgradeFault() error {
 	var all []error
 	for _, group := range revision.Groups {
@@ -417,7 +415,6 @@ func (p *result) upgradeFault() error {
 	return fault.Join(all...)
 }
 
-// upgradedCondition reports whether the chosen revisions are current.
 func (p *result) upgradedCondition() metav1.Condition {
 	const typ = v1alpha1.ConditionUpgraded
 	first, gates := p.upgrades.first()
@@ -453,7 +450,6 @@ func (p *result) upgradedCondition() metav1.Condition {
 	return c
 }
 
-// outlook returns why revisions do not count as healthy yet.
 func (p *result) outlook() string {
 	var all []string
 	for _, group := range revision.Groups {

@@ -58,7 +58,6 @@ func (p *pass) collectLogin(ctx context.Context) error {
 	return nil
 }
 
-// unverifiedLogin reports why pods do not get an existing login.
 func (p *pass) unverifiedLogin(secret string) {
 	b := p.bundle.source
 	ready := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionReady)

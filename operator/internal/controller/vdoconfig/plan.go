@@ -35,7 +35,6 @@ type planned struct {
 	content map[matrix.Driver]string
 }
 
-// dryRun reads the objects of a plan, and has the API server dry-run the rendered ones.
 func (p *pass) dryRun(ctx context.Context, r rendering) (planned, error) {
 	in := planned{rendering: r, content: content(r.decision)}
 	in.content[drivers.MirrorSet] = contentOfMirrorSet(r.mirrored)

@@ -119,7 +119,6 @@ func (r *Reconciler) Preview(ctx context.Context, config *v1alpha1.VDOConfig, a 
 	return out, nil
 }
 
-// look collects and decides, as each pass does.
 func (p *pass) look(ctx context.Context) error {
 	if err := p.collectInstalled(ctx); err != nil {
 		return err

@@ -54,7 +54,6 @@ func (p *pass) record(ctx context.Context, inv inventory.Inventory) error {
 	return was.unkept
 }
 
-// keepKey creates the Secret with the key of hashes if it does not exist.
 func (p *pass) keepKey(ctx context.Context) error {
 	if p.kept.keyIn == hashSecret {
 		return nil

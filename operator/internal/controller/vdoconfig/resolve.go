@@ -31,7 +31,6 @@ type decision struct {
 	outlook   lookahead.Outlook
 }
 
-// version returns the resolved version of a driver, or "".
 func (d decision) version(driver matrix.Driver) string {
 	i := slices.IndexFunc(d.releases, func(id matrix.ReleaseID) bool { return id.Driver == driver })
 	if i < 0 {

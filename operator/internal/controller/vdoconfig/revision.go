@@ -46,7 +46,6 @@ type upgrades struct {
 	oneWay    []decide.OneWay // releases with irreversible upgrades
 }
 
-// first returns the most urgent verdict of all groups.
 func (r *upgrades) first() (decide.Verdict, bool) {
 	var all []decide.Verdict
 	for _, group := range revision.Groups {

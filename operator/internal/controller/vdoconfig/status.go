@@ -135,7 +135,6 @@ func (p result) Record(config *v1alpha1.VDOConfig) {
 	p.conditions(config).Set(&st.Conditions, config.Generation, p.now)
 }
 
-// reasons returns the first of a driver's reasons, each bounded.
 func reasons(all []string) []string {
 	all = slices.Clone(all[:min(len(all), maxReasons)])
 	for i := range all {
