@@ -24,11 +24,7 @@ func (a *Archive) CheckLayout(ctx context.Context) error {
 	if err != nil || x.tar == nil {
 		return err
 	}
-	text, err := indexJSON(with(g.Names, atts...), g.Base)
-	if err != nil {
-		return err
-	}
-	return x.tar.check(ctx, text, g.Order())
+	return x.tar.check(ctx, indexJSON(with(g.Names, atts...), g.Base), g.Order())
 }
 
 func offLayout(path, format string, args ...any) error {

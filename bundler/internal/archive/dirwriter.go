@@ -118,15 +118,21 @@ func (w *DirWriter) begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Descr
 	return missing, nil
 }
 
-// openDirectory creates, opens and locks the directory.
+// openDirectory creates, opens and locks the directory, until Close.
 func (w *DirWriter) openDirectory() (err error) {
 	if err := os.Mkdir(w.path, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return atomicfile.Fault("write", w.path, err)
 	}
-	if w.dir, err = openDirectory(w.path); err == nil {
-		w.lock, err = w.dir.lockSelf()
+	if w.dir, err = openDirectory(w.path); err != nil {
+		return err
 	}
-	return err
+	if w.lock, err = w.dir.Root.Open("."); err != nil {
+		return atomicfile.Fault("lock", w.path, err)
+	}
+	if !lockFile(w.lock) {
+		return busy(w.path)
+	}
+	return nil
 }
 
 // checkEmpty refuses a directory that holds a bundle or unknown files, such as another tool's blobs.
@@ -224,10 +230,7 @@ func (w *DirWriter) Commit(ctx context.Context) error {
 	for lacking := range w.lacks {
 		return lacksBlob(w.path, lacking)
 	}
-	text, err := indexJSON(entriesOf(w.graph), w.graph.Base)
-	if err != nil {
-		return err
-	}
+	text := indexJSON(with(w.graph.Names, w.graph.Attachments...), w.graph.Base)
 	if err := w.dir.Sync(blobPrefix); err != nil {
 		return err
 	}

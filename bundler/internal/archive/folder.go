@@ -2,7 +2,6 @@ package archive
 
 import (
 	"errors"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -86,18 +85,6 @@ func lockLocation(path string) (*directory, *archiveLock, error) {
 	return dir, lock, nil
 }
 
-// lockSelf locks the whole directory against other processes of this program. Closing the returned file unlocks it.
-func (d *directory) lockSelf() (*os.File, error) {
-	f, err := d.Root.Open(".")
-	if err != nil {
-		return nil, atomicfile.Fault("lock", d.Path, err)
-	}
-	if !lockFile(f) {
-		return nil, errors.Join(busy(d.Path), f.Close())
-	}
-	return f, nil
-}
-
 // journalSuffix ends the name of an archive's journal, which is also its lock.
 const journalSuffix = ".journal"
 
@@ -154,16 +141,4 @@ func mustBeRegular(f *os.File) error {
 			"it is not a regular file")
 	}
 	return nil
-}
-
-// readAtMost reads a file of at most limit bytes.
-func readAtMost(path string, f io.Reader, limit int64) ([]byte, error) {
-	data, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err != nil {
-		return nil, atomicfile.Fault("read", path, err)
-	}
-	if int64(len(data)) > limit {
-		return nil, brokenFile(path, "it has more than %d bytes", limit)
-	}
-	return data, nil
 }

@@ -141,10 +141,9 @@ func TestFoldersOfOtherTools(t *testing.T) {
 		t.Run(c.what, func(t *testing.T) {
 			path := writtenDir(t, b)
 			sign(t, path, sig)
-			text, err := indexJSON(c.entries, nil)
-			require.NoError(t, err)
+			text := indexJSON(c.entries, nil)
 			require.NoError(t, os.WriteFile(filepath.Join(path, indexName), text, 0o600))
-			err = verifyPath(t.Context(), path)
+			err := verifyPath(t.Context(), path)
 			if c.want != "" {
 				require.ErrorContains(t, err, c.want)
 				require.Equal(t, fault.Corrupt, fault.ReasonOf(err))
@@ -176,8 +175,7 @@ func (c counted) Fetch(ctx context.Context, d ocispec.Descriptor, offset int64) 
 func TestManyEntriesOfOneBlobTakeLittle(t *testing.T) {
 	b := bundles.New(t, bundles.Options{Seed: 41})
 	of := []ocispec.Descriptor{bundle.Plain(b.Graph.Manifests[0].Descriptor)}
-	list, err := indexJSON(slices.Repeat(of, 2000), nil)
-	require.NoError(t, err)
+	list := indexJSON(slices.Repeat(of, 2000), nil)
 	nested, sig := b.Store.Add(ocispec.MediaTypeImageIndex, list), bundles.Signature(t, rootOf(b), 1)
 	manifest := b.Store.Add(ocispec.MediaTypeImageManifest, sig.Node.Data)
 	for _, of := range partsOf(sig) {
@@ -190,7 +188,7 @@ func TestManyEntriesOfOneBlobTakeLittle(t *testing.T) {
 	}
 	from := counted{b.Store, map[digest.Digest]int{}}
 	x := &index{path: "b", entries: entries, from: from}
-	_, err = x.root(t.Context())
+	_, err := x.root(t.Context())
 	require.NoError(t, err)
 	_, err = x.attachments(t.Context(), rootOf(b))
 	require.ErrorContains(t, err, "more than 4096")

@@ -1,7 +1,6 @@
 package archive
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -12,7 +11,6 @@ import (
 	"sync"
 
 	"github.com/opencontainers/go-digest"
-	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
@@ -315,16 +313,9 @@ func (x *index) subject(ctx context.Context, d ocispec.Descriptor) (string, erro
 	return doc.Subject.Digest.String(), nil
 }
 
-// with adds attachments to the entries of an index.json, after all names. They replace those with the same tags.
-func with(entries []ocispec.Descriptor, add ...bundle.Referrer) []ocispec.Descriptor {
-	var names, atts []ocispec.Descriptor
-	for _, d := range entries {
-		if _, _, isTag := tagSubject(nameOf(d)); nameOf(d) == "" || isTag {
-			atts = append(atts, d)
-		} else {
-			names = append(names, d)
-		}
-	}
+// with returns the entries of an index.json: the names, then attachments, the last of those with one tag.
+func with(names []ocispec.Descriptor, add ...bundle.Referrer) []ocispec.Descriptor {
+	var atts []ocispec.Descriptor
 	for _, a := range add {
 		added := entryOf(a)
 		atts = append(slices.DeleteFunc(atts, func(d ocispec.Descriptor) bool {
@@ -332,7 +323,7 @@ func with(entries []ocispec.Descriptor, add ...bundle.Referrer) []ocispec.Descri
 		}), added)
 	}
 	slices.SortFunc(atts, compareAttached)
-	return append(names, atts...)
+	return slices.Concat(names, atts)
 }
 
 func entryOf(a bundle.Referrer) ocispec.Descriptor {
@@ -344,20 +335,6 @@ func entryOf(a bundle.Referrer) ocispec.Descriptor {
 	return out
 }
 
-func entriesOf(g *bundle.Graph) []ocispec.Descriptor {
-	return with(g.Names, g.Attachments...)
-}
-
-func indexJSON(entries []ocispec.Descriptor, base *bundle.Base) ([]byte, error) {
-	var out bytes.Buffer
-	enc := json.NewEncoder(&out)
-	enc.SetEscapeHTML(false)
-	err := enc.Encode(ocispec.Index{
-		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageIndex, Manifests: entries,
-		Annotations: base.Annotations(),
-	})
-	if err != nil {
-		return nil, fmt.Errorf("write index.json: %w", err)
-	}
-	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), nil
+func indexJSON(entries []ocispec.Descriptor, base *bundle.Base) []byte {
+	return bundle.NewIndex(ocispec.Index{Manifests: entries, Annotations: base.Annotations()}).Data
 }

@@ -45,18 +45,12 @@ func padded(n int64) int64 { return (n + blockSize - 1) / blockSize * blockSize 
 
 // NewLayout returns the layout of a graph.
 func NewLayout(g *bundle.Graph) (*Layout, error) {
-	text, err := indexJSON(entriesOf(g), g.Base)
-	if err != nil {
-		return nil, err
-	}
+	text := indexJSON(with(g.Names, g.Attachments...), g.Base)
 	if len(text)+slack > maxIndexSize {
 		return nil, fault.Errorf(fault.InvalidInput, "lay out bundle", g.Root.Digest.String(),
 			"make several smaller bundles", "it has too many names for one index.json")
 	}
-	bare, err := indexJSON(g.Names, g.Base)
-	if err != nil {
-		return nil, err
-	}
+	bare := indexJSON(g.Names, g.Base)
 	// The room is for attachments, so that a pull with others finds its blobs in the same places.
 	room := min(max(len(bare)+slackEach*len(g.Manifests), len(text)), maxIndexSize-slack)
 	l := newLayout(spaced(text, padded(int64(room+slack))))
@@ -99,21 +93,12 @@ func header(name string, size int64) []byte {
 	if size <= maxOctal {
 		return ustar(name, size, '0')
 	}
-	record := paxRecord("size", strconv.FormatInt(size, 10))
+	digits := strconv.FormatInt(size, 10)
+	record := fmt.Sprintf("%d size=%s\n", len("NN size=\n")+len(digits), digits) // its length counts itself
 	out := ustar("PaxHeaders.0/"+name, int64(len(record)), 'x')
 	out = append(out, record...)
 	out = append(out, make([]byte, padded(int64(len(record)))-int64(len(record)))...)
 	return append(out, ustar(name, size, '0')...)
-}
-
-// paxRecord returns "LENGTH KEY=VALUE\n", where LENGTH counts itself.
-func paxRecord(key, value string) string {
-	rest := " " + key + "=" + value + "\n"
-	n := len(rest)
-	for len(strconv.Itoa(n))+len(rest) != n {
-		n = len(strconv.Itoa(n)) + len(rest)
-	}
-	return strconv.Itoa(n) + rest
 }
 
 // ustar returns one header block of POSIX.1-1988 (pax, "ustar Interchange Format").

@@ -3,7 +3,6 @@ package archive
 import (
 	"context"
 	"errors"
-	"io"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
@@ -33,26 +32,18 @@ func scanStorage(v *storage) (*index, error) {
 	if err != nil {
 		return nil, err
 	}
-	x, err := scan(v.path, v, size)
+	t, err := scanTar(v.path, v, size)
+	if err != nil {
+		return nil, err
+	}
+	t.v = v
+	data, err := readIndex(v.path, t.small)
+	if err != nil {
+		return nil, err
+	}
+	x, err := parseIndex(v.path, data, t)
 	if err == nil {
-		x.tar.v = v
+		x.tar = t
 	}
 	return x, err
-}
-
-func scan(path string, r io.ReaderAt, size int64) (*index, error) {
-	t, err := scanTar(path, r, size)
-	if err != nil {
-		return nil, err
-	}
-	data, err := readIndex(path, t.small)
-	if err != nil {
-		return nil, err
-	}
-	x, err := parseIndex(path, data, t)
-	if err != nil {
-		return nil, err
-	}
-	x.tar = t
-	return x, nil
 }

@@ -140,7 +140,11 @@ func (d *directory) small(name string, limit int64) ([]byte, error) {
 	if err := mustBeRegular(f); err != nil {
 		return nil, err
 	}
-	return readAtMost(d.At(name), f, limit)
+	data, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(data)) > limit {
+		return nil, brokenFile(d.At(name), "it has more than %d bytes", limit)
+	}
+	return data, atomicfile.Fault("read", d.At(name), err)
 }
 
 func (d *directory) Fetch(ctx context.Context, b ocispec.Descriptor, offset int64) (io.ReadCloser, error) {

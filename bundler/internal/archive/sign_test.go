@@ -75,8 +75,7 @@ func TestAnArchiveWithOtherNamesIsNotSigned(t *testing.T) {
 	n := bundle.NewManifest(ocispec.Manifest{ArtifactType: "application/x", Config: bundle.Plain(config)}).Descriptor
 	for name, d := range map[string]ocispec.Descriptor{"other": n, "release-7": b.Graph.Root} {
 		path := written(t, b)
-		text, err := indexJSON(append(entriesOf(b.Graph), named(bundle.Plain(d), name)), nil)
-		require.NoError(t, err)
+		text := indexJSON(append(with(b.Graph.Names, b.Graph.Attachments...), named(bundle.Plain(d), name)), nil)
 		l, err := NewLayout(b.Graph)
 		require.NoError(t, err)
 		e := l.entries[1]

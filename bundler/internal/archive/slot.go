@@ -69,8 +69,7 @@ func (s *slot) stream(ctx context.Context, open func(int64) (io.ReadCloser, erro
 		return err
 	}
 	defer rc.Close() //nolint:errcheck // nothing was written through it
-	buf, free := buffer(s.entry.size)
-	defer free()
+	buf := buffer(s.entry.size)
 	next := s.offset + checkpoint
 	for s.offset < s.entry.size {
 		if err := ctx.Err(); err != nil {
@@ -134,22 +133,12 @@ func (s *slot) finish() (err error) {
 // bufferSize is the copy buffer of each concurrent blob: 8 MiB for 64 blobs.
 const bufferSize = 128 << 10
 
-var buffers = sync.Pool{New: func() any { b := make([]byte, bufferSize); return &b }}
-
-// buffer returns a buffer to copy size bytes, valid until free. Small blobs get small ones, as many are copied at once.
-func buffer(size int64) (b []byte, free func()) {
-	if size < bufferSize/2 {
-		return make([]byte, max(size, 1)), func() {}
-	}
-	pooled := buffers.Get().(*[]byte)
-	return *pooled, func() { buffers.Put(pooled) }
-}
+// buffer returns a buffer to copy size bytes. Small blobs get small ones, as many are copied at once.
+func buffer(size int64) []byte { return make([]byte, min(max(size, 1), bufferSize)) }
 
 // pour copies all of r, about size bytes, to w.
 func pour(ctx context.Context, w io.Writer, r io.Reader, size int64) (int64, error) {
-	buf, free := buffer(size)
-	defer free()
-	return io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{&withContext{ctx, r}}, buf)
+	return io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{&withContext{ctx, r}}, buffer(size))
 }
 
 // withContext stops reading when the context ends.

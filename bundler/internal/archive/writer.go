@@ -74,14 +74,6 @@ func (w *FileWriter) name() string { return filepath.Base(w.path) }
 // partialSuffix ends the name of an incomplete file or part.
 const partialSuffix = ".partial"
 
-// newList returns the list of parts to write; nil for one file.
-func (w *FileWriter) newList() (*parts.List, error) {
-	if w.o.VolumeSize == 0 {
-		return nil, nil
-	}
-	return parts.New(w.name(), w.layout.size, w.o.VolumeSize, w.o.Recovery)
-}
-
 // withRecovery returns how many bytes an archive of a size takes on disk.
 func (w *FileWriter) withRecovery(size int64) int64 {
 	return size + int64(w.o.Recovery)*min(w.o.VolumeSize, size)
@@ -179,15 +171,15 @@ func (w *FileWriter) takeUp(before noted) error {
 }
 
 func (w *FileWriter) open() error {
-	l, err := w.newList()
-	if err != nil {
-		return err
-	}
-	if l == nil {
+	if w.o.VolumeSize == 0 {
 		f, err := w.dir.resume(w.name() + partialSuffix)
 		if err == nil {
 			w.f = oneFile(f)
 		}
+		return err
+	}
+	l, err := parts.New(w.name(), w.layout.size, w.o.VolumeSize, w.o.Recovery)
+	if err != nil {
 		return err
 	}
 	for _, name := range l.Names() {
