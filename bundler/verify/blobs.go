@@ -7,7 +7,6 @@ import (
 	"io"
 	"runtime"
 	"slices"
-	"sync"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
@@ -22,12 +21,9 @@ func (c *checker) blobs(ctx context.Context, g *bundle.Graph) error {
 	o.Reporter().Phase("verify", len(held), bundle.SizeOf(held))
 	v.Blobs, v.Bytes, v.Left = len(held), g.HeldSize(), g.OmittedList()
 	blobs := slices.SortedStableFunc(slices.Values(held), func(a, b ocispec.Descriptor) int { return cmp.Compare(b.Size, a.Size) })
-	buffers := sync.Pool{New: func() any { b := make([]byte, verifyBuffer); return &b }}
 	return run.Each(ctx, max(o.Limit(), runtime.GOMAXPROCS(0)), len(blobs), func(n int) error {
 		d := blobs[n]
-		buf := buffers.Get().(*[]byte) //nolint:forcetypeassert // the pool's own
-		defer buffers.Put(buf)
-		err := c.readBlob(ctx, d, *buf)
+		err := c.readBlob(ctx, d)
 		if err != nil && ctx.Err() == nil {
 			err = damaged(names.Name(d), d, err)
 		}
@@ -53,13 +49,13 @@ func damaged(name string, d ocispec.Descriptor, err error) error {
 // verifyBuffer is the read buffer in bytes: large enough for few calls, and fits a core's cache.
 const verifyBuffer = 128 << 10
 
-func (c *checker) readBlob(ctx context.Context, d ocispec.Descriptor, buf []byte) error {
+func (c *checker) readBlob(ctx context.Context, d ocispec.Descriptor) error {
 	r, err := c.Fetch(ctx, d, 0)
 	if err != nil {
 		return err
 	}
 	defer r.Close() //nolint:errcheck // only read
-	_, err = io.CopyBuffer(&tick{c.options.Reporter(), ctx}, bundle.Verify(r, bundle.Plain(d)), buf)
+	_, err = io.CopyBuffer(&tick{c.options.Reporter(), ctx}, bundle.Verify(r, bundle.Plain(d)), make([]byte, verifyBuffer))
 	return err
 }
 

@@ -57,14 +57,22 @@ func (d *Delivery) queues(ctx context.Context, items []item) {
 		byHost[host] = append(byHost[host], i)
 	}
 	var hosts errgroup.Group
+	add := func(queue []item, limit int) {
+		hosts.Go(func() error {
+			return run.Each(ctx, limit, len(queue), func(n int) error {
+				d.put(ctx, queue[n])
+				return nil
+			})
+		})
+	}
 	for _, queue := range byHost {
 		slices.SortStableFunc(queue, func(a, b item) int { return largestFirst(a.descriptor, b.descriptor) })
 		first := slices.IndexFunc(queue, func(i item) bool { return i.descriptor.Size <= smallItem })
 		if first < 0 {
 			first = len(queue)
 		}
-		hosts.Go(func() error { return d.queue(ctx, queue[:first], d.options.Limit()) })
-		hosts.Go(func() error { return d.queue(ctx, queue[first:], d.options.Small()) })
+		add(queue[:first], d.options.Limit())
+		add(queue[first:], d.options.Small())
 	}
 	_ = hosts.Wait() // failures are in d.failed
 }
@@ -72,22 +80,6 @@ func (d *Delivery) queues(ctx context.Context, items []item) {
 // smallItem is the size, in bytes, up to which an item costs a round trip rather than bandwidth. Such items do not
 // wait behind large ones.
 const smallItem = 128 << 10
-
-// queue puts items, at most limit at a time. Failures are in d.failed.
-func (d *Delivery) queue(ctx context.Context, queue []item, limit int) error {
-	var group errgroup.Group
-	group.SetLimit(limit)
-	for _, i := range queue {
-		if ctx.Err() != nil {
-			break
-		}
-		group.Go(func() error {
-			d.put(ctx, i)
-			return nil
-		})
-	}
-	return group.Wait()
-}
 
 // inOrder puts items one by one; if the target needs an order, it stops at the first failure.
 func (d *Delivery) inOrder(ctx context.Context, items []item) {
