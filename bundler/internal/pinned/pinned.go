@@ -35,14 +35,12 @@ type Bundle struct {
 	root   ocispec.Descriptor
 	digest image.Digest
 
-	attached signatures.Lists
-
 	mu    sync.Mutex
 	graph *bundle.Graph // cached
 }
 
 // source answers what Bundle has not cached; the owner of the bundle closes it.
-type source = medium.Source
+type source = signatures.Kept
 
 var _ medium.Source = (*Bundle)(nil)
 
@@ -56,7 +54,7 @@ func Open(ctx context.Context, s medium.Source) (*Bundle, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Bundle{source: s, root: root, digest: digest}, nil
+	return &Bundle{source: source{Source: s}, root: root, digest: digest}, nil
 }
 
 // Digest returns the digest of the root.
@@ -67,11 +65,6 @@ func (b *Bundle) Descriptor() ocispec.Descriptor { return b.root }
 
 // Root returns the descriptor that the source was resolved to.
 func (b *Bundle) Root(context.Context) (ocispec.Descriptor, error) { return b.root, nil }
-
-// Attachments returns the referrers of subject, as at the first call.
-func (b *Bundle) Attachments(ctx context.Context, subject image.Digest) ([]ocispec.Descriptor, error) {
-	return b.attached.Of(ctx, b.source, subject)
-}
 
 // Graph returns the structure of the bundle; a delta stays a delta. The caller must not change it.
 func (b *Bundle) Graph(ctx context.Context) (*bundle.Graph, error) {
@@ -86,7 +79,7 @@ func (b *Bundle) Load(ctx context.Context) (*bundle.Graph, error) {
 	if b.graph != nil {
 		return b.graph, nil
 	}
-	g, err := bundle.Load(ctx, b.source, b.root)
+	g, err := bundle.Load(ctx, &b.source, b.root)
 	if err != nil {
 		return nil, err
 	}

@@ -1,7 +1,7 @@
 // Package signatures reads and makes the attachments of a bundle: signatures, attestations and SBOMs
 // of the root and everything below it. They are under cosign's tags or are referrers. The package
 // bounds all attachments of one bundle together, before reading them ([Reader]). It keeps the first
-// list of a subject ([Lists]), so that a flow moves exactly what it verified.
+// list of a subject ([Kept]), so that a flow moves exactly what it verified.
 //
 // Package api/trust decides whether a signature is valid.
 package signatures
@@ -19,6 +19,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 )
 
@@ -108,18 +109,21 @@ func (r *Reader) Read(ctx context.Context, f bundle.Fetcher, subject image.Diges
 	return out, fault.Join(problems...)
 }
 
-// Lists keep the first list of attachments of each subject, so that a flow moves exactly what it verified.
-type Lists struct{ lists sync.Map } // by subject
+// Kept is a source with the first list of attachments of each subject, so that a flow moves exactly what it verified.
+type Kept struct {
+	medium.Source
+	lists sync.Map // by subject
+}
 
-// Of returns the first list of a subject.
-func (a *Lists) Of(ctx context.Context, s Source, subject image.Digest) ([]ocispec.Descriptor, error) {
-	list, ok := a.lists.Load(subject)
+// Attachments returns the attachments of a subject, as at the first call.
+func (k *Kept) Attachments(ctx context.Context, subject image.Digest) ([]ocispec.Descriptor, error) {
+	list, ok := k.lists.Load(subject)
 	if !ok {
-		asked, err := s.Attachments(ctx, subject)
+		asked, err := k.Source.Attachments(ctx, subject)
 		if err != nil {
 			return nil, err
 		}
-		list, _ = a.lists.LoadOrStore(subject, asked)
+		list, _ = k.lists.LoadOrStore(subject, asked)
 	}
 	return slices.Clone(list.([]ocispec.Descriptor)), nil //nolint:forcetypeassert // of the map's only kind
 }

@@ -167,7 +167,7 @@ func (a *attachedReader) read(ctx context.Context, i bundle.Image, tree bundle.T
 	if a.in.Policy == nil && !a.in.carries() {
 		return v, out, nil
 	}
-	from, about := &sameList{Source: a.in.Registry(i.FetchedFrom())}, subjects(i, tree)
+	from, about := &signatures.Kept{Source: a.in.Registry(i.FetchedFrom())}, subjects(i, tree)
 	var attached []ocispec.Descriptor
 	if x != nil && bundle.IsIndex(i.MediaType) {
 		about = about[1:] // upstream has no such index, and no referrers to it
@@ -203,21 +203,10 @@ func subjects(i bundle.Image, tree bundle.Tree) []image.Digest {
 	return out
 }
 
-// sameList is a source that returns the verified lists of attachments.
-type sameList struct {
-	medium.Source
-	attached signatures.Lists
-}
-
-// Attachments returns the referrers of subject, as at the first call.
-func (s *sameList) Attachments(ctx context.Context, subject image.Digest) ([]ocispec.Descriptor, error) {
-	return s.attached.Of(ctx, s.Source, subject)
-}
-
 // index is the upstream index of an image whose platforms were selected. A signature of the index covers their
 // manifests, which the index names.
 type index struct {
-	*sameList
+	*signatures.Kept
 	of       bundle.Image
 	digest   image.Digest
 	data     []byte
@@ -231,7 +220,7 @@ func (a *attachedReader) readIndex(ctx context.Context, i bundle.Image) (*index,
 	if !ok {
 		return nil, nil
 	}
-	x := &index{sameList: &sameList{Source: a.in.Registry(i.Source.Pin(d))}, of: i, digest: d}
+	x := &index{Kept: &signatures.Kept{Source: a.in.Registry(i.Source.Pin(d))}, of: i, digest: d}
 	var err error
 	if x.data, err = readIndexOf(ctx, x, d); err == nil {
 		err = a.reader.Room([]ocispec.Descriptor{{Digest: digest.Digest(d.String()), Size: int64(len(x.data))}})
