@@ -117,20 +117,6 @@ func parseRetryAfter(s string) time.Duration {
 	return 0
 }
 
-func retryAfter(err error) time.Duration {
-	var a *AnswerError
-	if errors.As(err, &a) {
-		return a.After
-	}
-	return 0
-}
-
-// isThrottling reports whether a host asks for fewer requests.
-func isThrottling(err error) bool {
-	var a *AnswerError
-	return errors.As(err, &a) && (a.Status == http.StatusTooManyRequests || a.Status == http.StatusServiceUnavailable && a.After > 0)
-}
-
 // CanPassStatus reports whether the same request may succeed a moment later.
 func CanPassStatus(status int) bool {
 	switch status {
@@ -151,8 +137,10 @@ func CanPass(err error) bool {
 	if errors.As(err, &a) {
 		return CanPassStatus(a.Status)
 	}
+	var n *net.OpError
+	isTimeout := errors.As(err, &n) && n.Timeout()
 	if errors.Is(err, errTooLong) || errors.Is(err, ErrLinkLocal) || errors.Is(err, ErrThisMachine) ||
-		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) && !isTimeout(err) {
+		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) && !isTimeout {
 		return false
 	}
 	var dns *net.DNSError
@@ -160,11 +148,6 @@ func CanPass(err error) bool {
 		return false
 	}
 	return !IsCertificate(err) && !WantsCertificate(err) && !isSchemeMismatch(err) && !isMalformed(err)
-}
-
-func isTimeout(err error) bool {
-	var n *net.OpError
-	return errors.As(err, &n) && n.Timeout()
 }
 
 // IsCertificate reports whether the client rejected the other side's certificate.

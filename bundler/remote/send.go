@@ -345,16 +345,17 @@ func (c *Client) Retry(ctx context.Context, h *Host, op, subject string, attempt
 // Wait waits before the next attempt and returns nil, or returns err if the n-th failure was the last.
 func (c *Client) Wait(ctx context.Context, h *Host, err error, n int) error {
 	most := c.opts.Attempts
-	var answered *AnswerError
-	if !h.reached() && !errors.As(err, &answered) {
+	answer := &AnswerError{}
+	if !errors.As(err, &answer) && !h.reached() {
 		most = min(most, firstContact)
 	}
-	after := retryAfter(err)
-	if !CanPass(err) || n >= most || after > maxRetryAfter || ctx.Err() != nil {
+	if !CanPass(err) || n >= most || answer.After > maxRetryAfter || ctx.Err() != nil {
 		return err
 	}
-	pause := max(after, backoff(n))
-	if throttled := isThrottling(err); throttled || h.reached() {
+	pause := max(answer.After, backoff(n))
+	throttled := answer.Status == http.StatusTooManyRequests ||
+		answer.Status == http.StatusServiceUnavailable && answer.After > 0
+	if throttled || h.reached() {
 		if h.strained(pause, throttled) && c.opts.Paused != nil {
 			c.opts.Paused(h.name, pause)
 		}
