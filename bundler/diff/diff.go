@@ -94,6 +94,8 @@ func Bundles(ctx context.Context, from, to *pinned.Bundle) (*Difference, error) 
 	if was != is {
 		platforms = &Change{Name: "platforms", From: was, To: is}
 	}
+	imageName := func(i bundle.Image) string { return i.Reference.String() }
+	diffImage := func(a, b bundle.Image) Change { return Change{From: a.Digest.String(), To: b.Digest.String()} }
 	return &Difference{
 		From: a.Root, To: b.Root, Platforms: platforms,
 		Releases: compare(a.Contents.Lock.Releases, b.Contents.Lock.Releases, bundle.Release.ID, diffRelease),
@@ -102,8 +104,6 @@ func Bundles(ctx context.Context, from, to *pinned.Bundle) (*Difference, error) 
 		Layers:   diffLayers(a.Graph, b.Graph),
 	}, nil
 }
-
-func imageName(i bundle.Image) string { return i.Reference.String() }
 
 // compare compares two lists of named elements.
 func compare[T any](a, b []T, name func(T) string, diff func(a, b T) Change) Changes {
@@ -165,10 +165,6 @@ func (c *Change) words(what string, in Changes) {
 	for _, d := range in.Changed {
 		c.What = append(c.What, fmt.Sprintf("%s %s: %s, was %s", what, d.Name, d.To, d.From))
 	}
-}
-
-func diffImage(a, b bundle.Image) Change {
-	return Change{From: a.Digest.String(), To: b.Digest.String()}
 }
 
 func day(t time.Time) string { return t.UTC().Format(time.DateOnly) }

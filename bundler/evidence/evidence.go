@@ -96,7 +96,9 @@ func partsOf(g *bundle.Graph, lock *bundle.Lock, served map[string]string) []Par
 		left[d.Digest.String()] = true
 	}
 	out := make([]Part, 0, len(g.Manifests)+len(g.Blobs))
-	for _, d := range append(bundleOrder(g), g.Omitted()...) {
+	bare := *g // without attachments, which the root does not reach
+	bare.Attachments = nil
+	for _, d := range append(bare.Order(), g.Omitted()...) {
 		p := Part{Descriptor: d, Left: left[d.Digest.String()], PartOf: slices.Sorted(slices.Values(names[d.Digest]))}
 		if d.Digest == g.Root.Digest {
 			p.PartOf = []string{"the root"}
@@ -113,13 +115,6 @@ func partsOf(g *bundle.Graph, lock *bundle.Lock, served map[string]string) []Par
 		out = append(out, p)
 	}
 	return out
-}
-
-// bundleOrder returns the order of the archive without attachments, which the root does not reach.
-func bundleOrder(g *bundle.Graph) []ocispec.Descriptor {
-	bare := *g
-	bare.Attachments = nil
-	return bare.Order()
 }
 
 const madeHere = "made by vdo-bundle from the lock"

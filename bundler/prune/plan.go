@@ -148,7 +148,8 @@ func (p *Plan) add(ctx context.Context, at location, goes, stays []*bundle.Graph
 	if err := errors.Join(gone.attached(ctx, o), needed.attached(ctx, o)); err != nil {
 		return err
 	}
-	manifests, attached := gone.manifestsBut(needed, at.tags), gone.attachmentsBut(needed)
+	manifests := gone.manifestsBut(needed, at.tags)
+	attached := slices.DeleteFunc(gone.referrers, func(t target) bool { return needed.manifests[t.d.Digest.String()] })
 	p.Manifests += len(manifests)
 	p.Attached += len(attached)
 	p.targets = slices.Concat(p.targets, manifests, attached)

@@ -142,13 +142,3 @@ func (r *reach) attachmentsOf(ctx context.Context, d ocispec.Descriptor, known m
 	}
 	return out, err
 }
-
-// attachmentsBut returns the attachments that needed lacks.
-func (r *reach) attachmentsBut(needed *reach) (out []target) {
-	for _, a := range r.referrers {
-		if !needed.manifests[a.d.Digest.String()] {
-			out = append(out, a)
-		}
-	}
-	return out
-}

@@ -55,7 +55,8 @@ func (c *checker) readBlob(ctx context.Context, d ocispec.Descriptor) error {
 		return err
 	}
 	defer r.Close() //nolint:errcheck // only read
-	_, err = io.CopyBuffer(&tick{c.options.Reporter(), ctx}, bundle.Verify(r, bundle.Plain(d)), make([]byte, verifyBuffer))
+	buf := make([]byte, verifyBuffer)
+	_, err = io.CopyBuffer(&tick{c.options.Reporter(), ctx}, bundle.Verify(r, bundle.Plain(d)), buf)
 	return err
 }
 

@@ -113,36 +113,20 @@ func (in Input) below(host string) string { return in.Mirror.Path() + "/" + imag
 
 // quote returns a string in JSON, which is also valid TOML and YAML.
 func quote(s string) string {
-	b, err := json.Marshal(s)
-	if err != nil {
-		return `""` // marshalling a string does not fail
-	}
+	b, _ := json.Marshal(s) // of a string it does not fail
 	return string(b)
-}
-
-// upstreamServer returns the URL of a host's registry.
-func upstreamServer(host string) string {
-	if host == "docker.io" {
-		return "https://registry-1.docker.io"
-	}
-	return "https://" + host
 }
 
 func (in Input) containerd(repositories []mirrorset.Entry) []File {
 	var out []File
 	for _, host := range hosts(repositories) {
-		out = append(out, File{Name: containerdFolder(host) + "/hosts.toml", Data: in.hostsTOML(host), Secret: !in.Login.IsZero()})
+		folder := host
+		if name, port, ok := strings.Cut(host, ":"); ok { // containerd writes a port between underscores
+			folder = name + "_" + port + "_"
+		}
+		out = append(out, File{Name: folder + "/hosts.toml", Data: in.hostsTOML(host), Secret: !in.Login.IsZero()})
 	}
 	return out
-}
-
-// containerdFolder returns the directory that containerd reads for a host: it writes a port between underscores.
-func containerdFolder(host string) string {
-	name, port, ok := strings.Cut(host, ":")
-	if !ok {
-		return host
-	}
-	return name + "_" + port + "_"
 }
 
 // hostsTOML returns the file that maps one upstream host to the mirror. With Only, the mirror also replaces the
@@ -156,7 +140,11 @@ func (in Input) hostsTOML(host string) []byte {
 		fmt.Fprintf(&b, "# %s itself is never asked.\nserver = %s\n", host, quote(url))
 		in.hostTable(&b, "", "header")
 	} else {
-		fmt.Fprintf(&b, "server = %s\n", quote(upstreamServer(host)))
+		server := host
+		if host == "docker.io" {
+			server = "registry-1.docker.io"
+		}
+		fmt.Fprintf(&b, "server = %s\n", quote("https://"+server))
 	}
 	table := "host." + quote(url)
 	fmt.Fprintf(&b, "\n[%s]\n", table)

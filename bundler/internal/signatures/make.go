@@ -63,7 +63,7 @@ func (r Request) Make(ctx context.Context, exists Existing) ([]bundle.Referrer, 
 
 // Maker creates a statement about a subject, in each form.
 type Maker struct {
-	Has      func(bundle.Referrer) bool                              // whether an existing attachment already makes the statement
+	Has      func(bundle.Referrer) bool                              // whether an existing attachment makes it
 	Tagged   func(existing bundle.Referrer) (bundle.Referrer, error) // adds to the content of the tag
 	Referrer func() (bundle.Referrer, error)
 }
