@@ -43,13 +43,8 @@ func TestParsePlace(t *testing.T) {
 		"localhost/drivers:1":         "registry localhost/drivers:1",
 		"registry.site/d.tar:1":       "registry registry.site/d.tar:1",
 		"[::1]:5000/drivers:1":        "registry [::1]:5000/drivers:1",
-		"drivers":                     "error",
-		"foo/bar":                     "error",
 		"foo/bar:1":                   "error",
 		"":                            "error",
-		"oci:":                        "error",
-		"https://registry.site/x":     "error",
-		"registry.site/UPPER":         "error",
 		"registry.site/x:":            "error",
 		"registry.site/x@sha256:1234": "error",
 	} {

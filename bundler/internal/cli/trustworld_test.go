@@ -43,12 +43,8 @@ func startTSA(ts *testscript.TestScript, _ bool, args []string) {
 	handler := leaf.Stamps(nil)
 	switch strings.Join(args[1:], " ") {
 	case "":
-	case "html":
-		handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>log in</html>")) })
 	case "away":
 		handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
-	case "imprint":
-		handler = leaf.Stamps(func(s *pki.Stamp) { s.Digest = make([]byte, 32) })
 	default:
 		ts.Fatalf("tsa: %v", args)
 	}

@@ -249,7 +249,7 @@ type key struct{}
 //	                   code signing that began D days ago and ends the day after:
 //	                   NAME-root.crt, NAME-issuing.crt, NAME.crt, NAME.key
 //	tsa NAME [MODE]    start a time-stamping authority and set $TSA to its address:
-//	                   NAME-root.crt, NAME-chain.crt; html, away and imprint are its bad answers
+//	                   NAME-root.crt, NAME-chain.crt; one that is away does not answer
 //	statement FILE     print the statement inside of what cosign verify-attestation printed
 //	digests REPO LOCK  set $CCM and $DRIVER to REPO@DIGEST of those images of a lock
 //	mounted CODE OPTIONS ARGS…
