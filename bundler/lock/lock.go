@@ -93,7 +93,8 @@ func wantedFiles(releases []matrix.Release) []upstream.File {
 	var out []upstream.File
 	for _, r := range releases {
 		for _, m := range r.Manifests {
-			out = append(out, upstream.File{Key: catalog.Key(r.ReleaseID, m.Name), Manifest: m})
+			key := bundle.Release{Driver: r.Driver, Version: r.Version}.Path(bundle.File{Name: m.Name})
+			out = append(out, upstream.File{Key: key, Manifest: m})
 		}
 	}
 	return out

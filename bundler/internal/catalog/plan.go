@@ -13,12 +13,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
-// Key returns the name of a manifest file in a bundle: "csi/3.5.1/vsphere-csi-driver.yaml".
-func Key(id matrix.ReleaseID, file string) string {
-	return fmt.Sprintf("%s/%s/%s", id.Driver, id.Version, file)
-}
-
-// Files are manifest files by [Key].
+// Files are manifest files by [bundle.Release.Path].
 type Files map[string][]byte
 
 // Plan is the future content of a bundle's lock.
@@ -80,7 +75,7 @@ func readRelease(release matrix.Release, files Files) (bundle.Release, []bundle.
 	var problems []error
 	overrides := newOverrides(release.Images)
 	for _, m := range release.Manifests {
-		key := Key(release.ReleaseID, m.Name)
+		key := locked.Path(bundle.File{Name: m.Name})
 		data, file, err := checked(key, m, files)
 		if err != nil {
 			problems = append(problems, err)

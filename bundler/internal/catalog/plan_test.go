@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/catalog"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
@@ -29,7 +30,7 @@ func release(t *testing.T, id string, overrides []matrix.ImageOverride, files ma
 		r.Manifests = append(r.Manifests, matrix.Manifest{
 			Name: name, URL: "https://example.com/" + name, Size: int64(len(data)), SHA256: image.DigestOf(data).Hex(),
 		})
-		out[catalog.Key(parsed, name)] = data
+		out[bundle.Release{Driver: parsed.Driver, Version: parsed.Version}.Path(bundle.File{Name: name})] = data
 	}
 	return r, out
 }
@@ -150,7 +151,7 @@ func upstreamFiles(t *testing.T, dir string, r matrix.Release) catalog.Files {
 		if err != nil {
 			return nil
 		}
-		files[catalog.Key(r.ReleaseID, m.Name)] = data
+		files[bundle.Release{Driver: r.Driver, Version: r.Version}.Path(bundle.File{Name: m.Name})] = data
 	}
 	return files
 }
