@@ -137,8 +137,8 @@ func verifiersOf(public crypto.PublicKey) ([]signature.Verifier, error) {
 	load := []signature.LoadOption{nil}
 	switch k := public.(type) {
 	case *ecdsa.PublicKey:
-		hashes := map[elliptic.Curve]crypto.Hash{elliptic.P384(): crypto.SHA384, elliptic.P521(): crypto.SHA512}
-		if h, ok := hashes[k.Curve]; ok {
+		larger := map[elliptic.Curve]crypto.Hash{elliptic.P384(): crypto.SHA384, elliptic.P521(): crypto.SHA512}
+		if h, ok := larger[k.Curve]; ok {
 			load = append(load, options.WithHash(h))
 		}
 	case ed25519.PublicKey:

@@ -110,7 +110,9 @@ type wantedFunc func(d ocispec.Descriptor, manifest map[string]string) bool
 
 // readAll returns the wanted layers of all manifests; none if that were too many. An unreadable manifest is an
 // error beside the rest.
-func (r *layerReader) readAll(ctx context.Context, manifests []ocispec.Descriptor, wanted wantedFunc) (all []layer, err error) {
+func (r *layerReader) readAll(
+	ctx context.Context, manifests []ocispec.Descriptor, wanted wantedFunc,
+) (all []layer, err error) {
 	var problems []error
 	for _, m := range manifests {
 		layers, err := r.read(ctx, m, wanted)

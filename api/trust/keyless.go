@@ -104,7 +104,14 @@ func parseTrustedRoot(data []byte) (material root.TrustedMaterial, err error) {
 	case len(parsed.FulcioCertificateAuthorities()) == 0:
 		return nil, errors.New("the trusted root has no certificate authority: nothing could ever be accepted")
 	}
-	return stampedMaterial(parsed), nil
+	out := stampedRoot{TrustedMaterial: parsed}
+	for _, a := range parsed.TimestampingAuthorities() {
+		// an authority without a root is useless
+		if s, ok := a.(*root.SigstoreTimestampingAuthority); ok && s.Root != nil {
+			out.authorities = append(out.authorities, stamper{s})
+		}
+	}
+	return out, nil
 }
 
 // signer returns the identity that signed a subject, or why the sigstore's trusted root does not accept the signature.
@@ -175,25 +182,14 @@ func (k Keyless) checkBy(e Evidence, subject image.Digest, timestamps bool) (ide
 	return "", err
 }
 
-// material is a trusted root that always verifies time stamps like those of private authorities.
-type material struct {
+// stampedRoot is a trusted root that always verifies time stamps like those of private authorities.
+type stampedRoot struct {
 	root.TrustedMaterial
 	authorities []root.TimestampingAuthority
 }
 
 // TimestampingAuthorities returns the trusted root's authorities, each a [stamper].
-func (m material) TimestampingAuthorities() []root.TimestampingAuthority { return m.authorities }
-
-func stampedMaterial(trusted root.TrustedMaterial) root.TrustedMaterial {
-	out := material{TrustedMaterial: trusted}
-	for _, a := range trusted.TimestampingAuthorities() {
-		// an authority without a root is useless
-		if s, ok := a.(*root.SigstoreTimestampingAuthority); ok && s.Root != nil {
-			out.authorities = append(out.authorities, stamper{s})
-		}
-	}
-	return out
-}
+func (m stampedRoot) TimestampingAuthorities() []root.TimestampingAuthority { return m.authorities }
 
 // stamper is a time-stamping authority of a trusted root.
 type stamper struct {

@@ -223,7 +223,9 @@ func (s *Signer) SignBundle(subject ocispec.Descriptor) (bundle.Referrer, error)
 }
 
 // AttestBundle is [Signer.Attest] in the form of cosign 3.
-func (s *Signer) AttestBundle(subject ocispec.Descriptor, identity, predicateType string, predicate []byte) (bundle.Referrer, error) {
+func (s *Signer) AttestBundle(
+	subject ocispec.Descriptor, identity, predicateType string, predicate []byte,
+) (bundle.Referrer, error) {
 	if err := checkStatement(predicateType, predicate); err != nil {
 		return bundle.Referrer{}, err
 	}
@@ -231,7 +233,9 @@ func (s *Signer) AttestBundle(subject ocispec.Descriptor, identity, predicateTyp
 }
 
 // refer signs a statement about a subject, as a referrer.
-func (s *Signer) refer(subject ocispec.Descriptor, name, predicateType string, predicate []byte) (bundle.Referrer, error) {
+func (s *Signer) refer(
+	subject ocispec.Descriptor, name, predicateType string, predicate []byte,
+) (bundle.Referrer, error) {
 	digest, err := image.ParseDigest(subject.Digest.String())
 	if err != nil {
 		return bundle.Referrer{}, fault.Errorf(fault.InvalidInput, "sign", "", "", "there is no digest to sign")

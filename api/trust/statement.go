@@ -34,7 +34,9 @@ func (s Statement) UnverifiedPredicate() json.RawMessage {
 // ReadStatements reads the statements of one predicate type in manifests: cosign attest's under the
 // tag sha256-HEX.att, or referrers with a sigstore bundle. It skips other manifests and types
 // without an error, and bounds all of them together. An unreadable manifest is an error beside the rest.
-func ReadStatements(ctx context.Context, fetcher bundle.Fetcher, manifests []ocispec.Descriptor, predicateType string) ([]Statement, error) {
+func ReadStatements(
+	ctx context.Context, fetcher bundle.Fetcher, manifests []ocispec.Descriptor, predicateType string,
+) ([]Statement, error) {
 	r := layerReader{fetcher: fetcher, what: "attestation", most: maxSignatures, largest: maxEvidenceBytes}
 	layers, err := r.readAll(ctx, manifests, func(d ocispec.Descriptor, manifest map[string]string) bool {
 		// as cosign writes it

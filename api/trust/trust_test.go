@@ -219,8 +219,7 @@ func TestThresholdCountsDistinctKeysNotSignatures(t *testing.T) {
 	root, blobs := subject("root"), store{}
 
 	one := blobs.keep(sign(t, a, root, nil))
-	// Another claim, by a again.
-	again := must(a.Sign(root, "elsewhere.site/vdo", tagged(blobs[one.Digest.String()])))(t)
+	again := must(a.Sign(root, "elsewhere.site/vdo", tagged(blobs[one.Digest.String()])))(t) // another claim
 	twice := blobs.keep(again)
 	require.Len(t, blobs.evidence(t, twice), 2)
 	untrusted(verify(p, blobs.evidence(t, twice, one)))(t, "signed by 1 distinct key (a) where the policy wants 2")

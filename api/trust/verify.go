@@ -211,7 +211,8 @@ func (p *Policy) names() (out []string) {
 func (t *evaluation) hint(signatures int) string {
 	switch {
 	case signatures == 0:
-		return "sign it with `vdo-bundle sign` or `cosign sign --key`, and copy its signature along (tag " + image.Signatures.TagOf(t.subject) + ")"
+		return "sign it with `vdo-bundle sign` or `cosign sign --key`, and copy its signature along (tag " +
+			image.Signatures.TagOf(t.subject) + ")"
 	case len(t.counts) > 0:
 		return "have it signed with further keys of the policy"
 	}

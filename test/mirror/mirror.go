@@ -193,7 +193,8 @@ func (r *Repository) Prune(t testing.TB, d image.Digest) {
 // PutClaim puts a signed simple-signing claim under the signature tag of a bundle, with these annotations.
 func (r *Repository) PutClaim(t testing.TB, root image.Digest, claim []byte, annotations map[string]string) {
 	t.Helper()
-	config, blob := bundle.Blob(ocispec.MediaTypeImageConfig, []byte("{}")), bundle.Blob(trust.SimpleSigningMediaType, claim)
+	config := bundle.Blob(ocispec.MediaTypeImageConfig, []byte("{}"))
+	blob := bundle.Blob(trust.SimpleSigningMediaType, claim)
 	layer := bundle.Plain(blob)
 	layer.Annotations = annotations
 	node := bundle.NewManifest(ocispec.Manifest{Layers: []ocispec.Descriptor{layer}, Config: bundle.Plain(config)})
