@@ -315,8 +315,6 @@ func (o *usersOptions) warning(err error) {
 	_ = command.Say(o.err, "warning: %v\nhint: %s", err, fault.HintOf(err))
 }
 
-func single(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
-
 // oneLine keeps a name from ending a comment.
 func oneLine(s string) string { return strings.ReplaceAll(strings.ReplaceAll(s, "\r", " "), "\n", " ") }
 
@@ -327,7 +325,7 @@ func govcScript(l *lines, plans []usersPlan) {
 	l.printf("#!/bin/sh\n# Log in by GOVC_USERNAME and GOVC_PASSWORD as who may change roles and permissions. A private\n# authority of the vCenter's certificate: GOVC_TLS_CA_CERTS=FILE.\nset -eu")
 	for _, p := range plans {
 		l.printf("\n# %s: %s", p.VCenter, p.Principal)
-		l.printf("export GOVC_URL=%s", single(p.Server))
+		l.printf("export GOVC_URL=%s", fault.Quote(p.Server))
 		for _, r := range p.Roles {
 			switch r.State {
 			case privileges.Create:
@@ -338,8 +336,8 @@ func govcScript(l *lines, plans []usersPlan) {
 		}
 		for _, x := range p.Permissions {
 			if x.State != privileges.Keep {
-				l.printf("govc permissions.set -principal %s -role %s -propagate=%t -i %s # %s", single(p.Principal), x.Role, x.Propagate,
-					single(strings.Replace(x.ID, "-", ":", 1)), oneLine(x.Path))
+				l.printf("govc permissions.set -principal %s -role %s -propagate=%t -i %s # %s", fault.Quote(p.Principal), x.Role, x.Propagate,
+					fault.Quote(strings.Replace(x.ID, "-", ":", 1)), oneLine(x.Path))
 			}
 		}
 		for _, where := range slices.Sorted(maps.Keys(p.NotNeeded)) {

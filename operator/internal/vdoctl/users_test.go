@@ -52,7 +52,7 @@ func TestAPlanThatIsCarriedOutIsVerified(t *testing.T) {
 	require.NotContains(t, out, "/lab/", "nothing outside of the datacenters that are configured")
 	require.NotContains(t, out, "/site/prod/")
 	run("users", "plan", "--vm-folders", "-o", "govc").is(0,
-		`govc permissions.set -principal 'VSPHERE.LOCAL\limited' -role vdo-csi-vm -propagate=true -i 'Folder:`, " # /site/west/vm\n")
+		`govc permissions.set -principal 'VSPHERE.LOCAL\limited' -role vdo-csi-vm -propagate=true -i Folder:`, " # /site/west/vm\n")
 	run("users", "plan", "-o", "powercli").is(0,
 		"New-VIRole -Server $vc -Name 'vdo-csi-search' -Privilege (Get-VIPrivilege -Server $vc -Id 'Cns.Searchable', 'StorageProfile.View')",
 		"(Get-Datastore -Server $vc -Id 'Datastore-")
