@@ -228,10 +228,7 @@ func (a *Admin) inDirectory(ctx context.Context, name string, do func(*ssoadmin.
 	} else {
 		err = fmt.Errorf("%w: accounts of %s are not its own, those of %s are", errNoDirectory, strings.ToLower(domain), c.Domain)
 	}
-	if err != nil {
-		return a.directoryFault(err)
-	}
-	return nil
+	return a.directoryFault(err)
 }
 
 // MakeAccount creates an account.

@@ -159,8 +159,5 @@ func (a *Admin) machine(ctx context.Context, op, id string, do func(*object.Virt
 	if err == nil {
 		err = do(object.NewVirtualMachine(a.c, ref))
 	}
-	if err == nil {
-		return nil
-	}
 	return a.faultOn(ctx, op+" %s in", id, err)
 }
