@@ -181,10 +181,10 @@ func TestATokenTakesThePlaceOfThePassword(t *testing.T) {
 // govmomi v0.56.0, sts/simulator/simulator.go, handler.ServeHTTP, does for any proof.
 func TestACertificateIsExchangedForAToken(t *testing.T) {
 	v := vcsim.Start(t, vcsim.Options{})
-	next := passOn(t, v, func(string) {})
+	next := passOn(v)
 	tg := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if !strings.HasPrefix(r.URL.Path, "/sts/") {
-			next(w, r)
+			next.ServeHTTP(w, r)
 			return
 		}
 		body, _ := io.ReadAll(r.Body)
