@@ -121,9 +121,7 @@ func TestWhatWasSearchedIsNotForgottenWithTheConfiguration(t *testing.T) {
 	require.Equal(t, []string{"vc1.site.example/DC one", "vc1.site.example/folder/dc2"}, out.Cloud.Searched)
 	in.Cluster.Searched = out.Cloud.Searched
 	mustRender(t, in)
-	one := in.VCenters["vc-one"]
-	one.Datacenters = []string{"DC one"}
-	in.VCenters["vc-one"] = one
+	changeVCenter(in, func(v *render.VCenter) { v.Datacenters = []string{"DC one"} })
 	for _, live := range []string{"", "# emptied", "vcenter: {other: {server: vc9.site.example}}"} {
 		in.Cluster.CloudConfig, in.Spec.CloudProvider.AcceptNodeDeletion = []byte(live), []string{"vc9.site.example"}
 		_, err := render.Render(in)
@@ -144,9 +142,7 @@ func TestWhatWasSearchedIsNotForgottenWithTheConfiguration(t *testing.T) {
 func TestAVCenterAtAnotherAddressLosesNoNodes(t *testing.T) {
 	in := input(t, release(t, matrix.CPI, "1.33.1"))
 	in.Cluster.Searched = mustRender(t, in).Cloud.Searched
-	one := in.VCenters["vc-one"]
-	one.Server, one.InstanceUUID = "new.site.example", "1-1"
-	in.VCenters["vc-one"] = one
+	changeVCenter(in, func(v *render.VCenter) { v.Server, v.InstanceUUID = "new.site.example", "1-1" })
 	for _, id := range []string{"", "2-2"} {
 		in.Cluster.Servers = map[string]string{"vc1.site.example": id}
 		_, err := render.Render(in)
@@ -154,8 +150,7 @@ func TestAVCenterAtAnotherAddressLosesNoNodes(t *testing.T) {
 	}
 	in.Cluster.Servers = map[string]string{"vc1.site.example": "1-1"}
 	mustRender(t, in)
-	one.Datacenters = []string{"DC one"}
-	in.VCenters["vc-one"] = one
+	changeVCenter(in, func(v *render.VCenter) { v.Datacenters = []string{"DC one"} })
 	_, err := render.Render(in)
 	require.ErrorContains(t, err, "vc1.site.example/folder/dc2 any more")
 }
