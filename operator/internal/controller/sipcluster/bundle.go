@@ -85,7 +85,7 @@ func (a *Accepted) find(ctx context.Context) (*v1alpha1.DriverBundle, error) {
 // version (see [source.PolicyVersion]).
 func verified(b *v1alpha1.DriverBundle, policy string) error {
 	c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionVerified)
-	f := &fault.Error{Reason: fault.Incomplete, Op: "use", Subject: "DriverBundle " + b.Name, Err: errors.New("it is being verified")}
+	f := &fault.Error{Reason: fault.Unreachable, Op: "use", Subject: "DriverBundle " + b.Name, Err: errors.New("it is being verified")}
 	switch {
 	case c == nil || c.ObservedGeneration != b.Generation || c.Status == metav1.ConditionUnknown,
 		c.Status == metav1.ConditionTrue && b.Status.VerifiedPolicy != policy:

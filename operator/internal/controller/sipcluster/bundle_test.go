@@ -57,12 +57,12 @@ func TestBundlesThatAreUsed(t *testing.T) {
 		reason fault.Reason
 	}{
 		"verified":           {digest: digest("a"), conds: condition(metav1.ConditionTrue, 2)},
-		"not looked at yet":  {digest: digest("a"), reason: fault.Incomplete},
-		"of an earlier spec": {digest: digest("a"), conds: condition(metav1.ConditionTrue, 1), reason: fault.Incomplete},
-		"of another policy":  {digest: digest("a"), conds: condition(metav1.ConditionTrue, 2), policy: "an earlier one", reason: fault.Incomplete},
-		"not known":          {digest: digest("a"), conds: condition(metav1.ConditionUnknown, 2), reason: fault.Incomplete},
+		"not looked at yet":  {digest: digest("a"), reason: fault.Unreachable},
+		"of an earlier spec": {digest: digest("a"), conds: condition(metav1.ConditionTrue, 1), reason: fault.Unreachable},
+		"of another policy":  {digest: digest("a"), conds: condition(metav1.ConditionTrue, 2), policy: "an earlier one", reason: fault.Unreachable},
+		"not known":          {digest: digest("a"), conds: condition(metav1.ConditionUnknown, 2), reason: fault.Unreachable},
 		"not signed":         {digest: digest("a"), conds: condition(metav1.ConditionFalse, 2), reason: fault.Untrusted},
-		"none accepted":      {conds: condition(metav1.ConditionTrue, 2), reason: fault.Incomplete},
+		"none accepted":      {conds: condition(metav1.ConditionTrue, 2), reason: fault.Unreachable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := &v1alpha1.DriverBundle{ObjectMeta: metav1.ObjectMeta{Name: "b", Generation: 2}}

@@ -1,6 +1,7 @@
 package sipcluster
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -63,15 +64,7 @@ func failed(err error) judgement {
 	if errors.As(err, &c) {
 		reason = c.reason
 	}
-	return judgement{reason: reason, message: fault.Text(err), status: metav1.ConditionFalse, stalled: !mayPass(err)}
-}
-
-// mayPass reports whether an error can pass without a person; of several, all must.
-func mayPass(err error) bool {
-	if several, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // each level is looked at
-		return !slices.ContainsFunc(several.Unwrap(), func(one error) bool { return !mayPass(one) })
-	}
-	return fault.ReasonOf(err) == fault.Incomplete || condition.Passing(err)
+	return judgement{reason: reason, message: fault.Text(err), status: metav1.ConditionFalse, stalled: !condition.Passing(err)}
 }
 
 func (p *pass) outcome(err error) outcome {
@@ -123,10 +116,7 @@ const maxSoon = 30 * time.Second
 
 // soon returns when to check pending work again: later the longer it takes, since it may never end.
 func soon(conds []metav1.Condition, now time.Time) time.Duration {
-	since := condition.Since(conds, v1alpha1.ConditionReconciling)
-	if since.IsZero() {
-		since = condition.Since(conds, v1alpha1.ConditionStalled)
-	}
+	since := cmp.Or(condition.Since(conds, v1alpha1.ConditionReconciling), condition.Since(conds, v1alpha1.ConditionStalled))
 	if since.IsZero() {
 		return reconciler.Soon
 	}
