@@ -197,12 +197,10 @@ type deployPolicy struct {
 // Metal3's rules. If Metal3 lacks that kind, only annotations permit.
 func (p *pass) permits(ctx context.Context) (func(*choose.Host) bool, error) {
 	list := &unstructured.UnstructuredList{}
-	policies, err := p.Client.RESTMapper().RESTMapping(schema.GroupKind{Group: "metal3.io", Kind: "HostDeployPolicy"})
 	accepting := map[string]bool{} // namespaces with a policy that accepts
 	var ns corev1.Namespace
 	var invalid fault.List
 	namespace := p.key.Namespace
-	failed := p.Reader.Get(ctx, types.NamespacedName{Name: namespace}, &ns)
 	read := func() {
 		for i := range list.Items {
 			o := &list.Items[i]
@@ -219,18 +217,16 @@ func (p *pass) permits(ctx context.Context) (func(*choose.Host) bool, error) {
 			accepting[o.GetNamespace()] = accepting[o.GetNamespace()] || accepts
 		}
 	}
+	if err := p.Reader.Get(ctx, types.NamespacedName{Name: namespace}, &ns); err != nil {
+		return nil, asked("read", "namespace "+namespace, err)
+	}
+	policies, err := p.Client.RESTMapper().RESTMapping(schema.GroupKind{Group: "metal3.io", Kind: "HostDeployPolicy"})
 	if err == nil {
 		list.SetGroupVersionKind(policies.GroupVersionKind.GroupVersion().WithKind("HostDeployPolicyList"))
 		err = pages.Each(ctx, p.Reader, list, read)
 	}
 	p.invalid = invalid.Join("read", "HostDeployPolicies")
-	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
-		err = nil
-	}
-	if failed != nil {
-		return nil, asked("read", "namespace "+namespace, failed)
-	}
-	if err != nil {
+	if err != nil && !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
 		return nil, fault.Errorf(fault.Unreachable, "read", "HostDeployPolicies", manifestsHint, "%w", err)
 	}
 	return func(h *choose.Host) bool {
