@@ -7,7 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"strconv"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -43,17 +43,9 @@ func (e endpoints) Get(ctx context.Context, key client.ObjectKey, o client.Objec
 		return e.Reader.Get(ctx, key, o, opts...)
 	}
 	for _, a := range e.addresses {
-		host, port, err := net.SplitHostPort(a)
-		if err != nil {
-			return err
-		}
-		n, err := strconv.ParseInt(port, 10, 32)
-		if err != nil {
-			return err
-		}
-		number := int32(n)
-		found.Ports = append(found.Ports, discoveryv1.EndpointPort{Port: &number})
-		found.Endpoints = []discoveryv1.Endpoint{{Addresses: []string{host}}}
+		at := netip.MustParseAddrPort(a)
+		found.Ports = append(found.Ports, discoveryv1.EndpointPort{Port: new(int32(at.Port()))})
+		found.Endpoints = []discoveryv1.Endpoint{{Addresses: []string{at.Addr().String()}}}
 	}
 	return nil
 }

@@ -181,19 +181,8 @@ func TestLoginsThatFail(t *testing.T) {
 	noSession(t, v)
 }
 
-func TestMissingDatacentersAreNamedTogether(t *testing.T) {
-	v := vcsim.Start(t, vcsim.Options{})
-	tg := target(v)
-	tg.Datacenters = []string{"lab", "east", "south", "site/west", "south"}
-	r, err := vcenter.Check(t.Context(), tg)
-	refused(t, err, fault.NotFound, `["east" "south"] not there or not readable`, "/site/prod/east", "correct spec.datacenters", "ReadOnly")
-	require.Equal(t, []string{"east", "south"}, r.Missing)
-	require.Equal(t, "8.0.3", r.Version)
-	noSession(t, v)
-}
-
 // The drivers find a datacenter whose name has a slash only by the name as the vCenter escapes it.
-func TestANameWithASlashIsAsTheVCenterHasIt(t *testing.T) {
+func TestMissingDatacentersAreNamedTogether(t *testing.T) {
 	v := vcsim.Start(t, vcsim.Options{})
 	vcsim.ChangeEach(v, "Datacenter", func(d *simulator.Datacenter) {
 		if d.Name == "lab" {
@@ -201,12 +190,13 @@ func TestANameWithASlashIsAsTheVCenterHasIt(t *testing.T) {
 		}
 	})
 	tg := target(v)
-	tg.Datacenters = []string{"a%2fb"}
-	_, err := vcenter.Check(t.Context(), tg)
-	require.NoError(t, err)
-	tg.Datacenters = []string{"a/b"}
-	_, err = vcenter.Check(t.Context(), tg)
-	refused(t, err, fault.NotFound, `["a/b"] not there or not readable; the account sees /a%2fb`)
+	tg.Datacenters = []string{"a%2fb", "a/b", "east", "south", "site/west", "south"}
+	r, err := vcenter.Check(t.Context(), tg)
+	refused(t, err, fault.NotFound, `["a/b" "east" "south"] not there or not readable; the account sees /a%2fb, `,
+		"/site/prod/east", "correct spec.datacenters", "ReadOnly")
+	require.Equal(t, []string{"a/b", "east", "south"}, r.Missing)
+	require.Equal(t, "8.0.3", r.Version)
+	noSession(t, v)
 }
 
 // Of two runs at once, one finds a VM on that the other has powered on. A vCenter that refuses a task has answered.
@@ -299,16 +289,12 @@ func serve(t testing.TB, h http.HandlerFunc) vcenter.Target {
 	t.Helper()
 	s := httptest.NewTLSServer(h)
 	t.Cleanup(s.Close)
-	return at(t, s.Listener.Addr())
+	return at(s.Listener)
 }
 
-func at(t testing.TB, a net.Addr) vcenter.Target {
-	t.Helper()
-	host, port, err := net.SplitHostPort(a.String())
-	require.NoError(t, err)
-	n, err := strconv.Atoi(port)
-	require.NoError(t, err)
-	return vcenter.Target{Host: host, Port: n, Username: vcsim.Admin.Username,
+func at(l net.Listener) vcenter.Target {
+	a := l.Addr().(*net.TCPAddr)
+	return vcenter.Target{Host: a.IP.String(), Port: a.Port, Username: vcsim.Admin.Username,
 		Password: vcenter.Password(vcsim.Admin.Password), Trust: vcenter.Trust{Insecure: true}}
 }
 
@@ -316,10 +302,10 @@ func TestHostsThatCannotBeReached(t *testing.T) {
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	require.NoError(t, closed.Close())
-	_, err = vcenter.Check(t.Context(), at(t, closed.Addr()))
+	_, err = vcenter.Check(t.Context(), at(closed))
 	refused(t, err, fault.Unreachable, "connection refused", "spec.port")
 
-	tg := at(t, closed.Addr())
+	tg := at(closed)
 	tg.Host = "no-such-host.invalid"
 	_, err = vcenter.Check(t.Context(), tg)
 	require.Equal(t, fault.Unreachable, fault.ReasonOf(err), "%v", err)
@@ -328,7 +314,7 @@ func TestHostsThatCannotBeReached(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts in the backlog, and says nothing
 	require.NoError(t, err)
 	defer silent.Close()
-	tg = at(t, silent.Addr())
+	tg = at(silent)
 	tg.Timeout = 50 * time.Millisecond
 	_, err = vcenter.Check(t.Context(), tg)
 	refused(t, err, fault.Unreachable, "does not answer: context deadline exceeded", "TCP "+strconv.Itoa(tg.Port))
@@ -367,7 +353,7 @@ func TestServersThatAreNoVCenter(t *testing.T) {
 
 	plain := httptest.NewServer(answers(200, "plain"))
 	defer plain.Close()
-	_, err := vcenter.Check(t.Context(), at(t, plain.Listener.Addr()))
+	_, err := vcenter.Check(t.Context(), at(plain.Listener))
 	refused(t, err, fault.InvalidInput, "does not speak TLS")
 
 	esxi := vcsim.Start(t, vcsim.Options{ESXi: true})

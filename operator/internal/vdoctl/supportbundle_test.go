@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -44,14 +43,11 @@ func (s *shop) kubelet(answer http.HandlerFunc) *corev1.Node {
 	s.t.Helper()
 	server := httptest.NewTLSServer(answer)
 	s.t.Cleanup(server.Close)
-	host, port, err := net.SplitHostPort(server.Listener.Addr().String())
-	require.NoError(s.t, err)
-	number, err := strconv.ParseInt(port, 10, 32)
-	require.NoError(s.t, err)
+	at := server.Listener.Addr().(*net.TCPAddr)
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: s.ns + "-node"}}
 	s.create(n)
-	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: host}}
-	n.Status.DaemonEndpoints.KubeletEndpoint.Port = int32(number)
+	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: at.IP.String()}}
+	n.Status.DaemonEndpoints.KubeletEndpoint.Port = int32(at.Port)
 	require.NoError(s.t, s.k.Status().Update(s.t.Context(), n))
 	return n
 }
