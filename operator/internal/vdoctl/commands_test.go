@@ -2,6 +2,8 @@ package vdoctl
 
 import (
 	"bytes"
+	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -30,9 +32,7 @@ func TestTracesHaveNoSecrets(t *testing.T) {
 		http.SetCookie(w, &http.Cookie{Name: "vmware_soap_session", Value: "canary"})
 		w.Header().Set("Vmware-Api-Session-Id", "canary")
 		w.Header().Set("Server", "envoy")
-		body := new(bytes.Buffer)
-		_, _ = body.ReadFrom(r.Body)
-		_, _ = w.Write(append([]byte("canary of "), body.Bytes()...)) // the body arrives whole
+		_, _ = io.Copy(w, io.MultiReader(strings.NewReader("canary of "), r.Body)) // the body arrives whole
 	}))
 	defer server.Close()
 	const login = `<?xml version="1.0"?><Envelope><Header><Security>canary</Security></Header>` +
@@ -49,11 +49,9 @@ func TestTracesHaveNoSecrets(t *testing.T) {
 		req.Header.Set("Cookie", "canary")
 		res, err := client.Do(req)
 		require.NoError(t, err)
-		said := new(bytes.Buffer)
-		_, err = said.ReadFrom(res.Body)
-		require.NoError(t, err)
-		require.NoError(t, res.Body.Close())
-		require.Equal(t, "canary of "+login, said.String())
+		said, err := io.ReadAll(res.Body)
+		require.NoError(t, errors.Join(err, res.Body.Close()))
+		require.Equal(t, "canary of "+login, string(said))
 		require.NotContains(t, out.String(), "canary")
 		require.Equal(t, level > 0, strings.Contains(out.String(), "/sdk 200 OK in "), out.String())
 		require.Equal(t, level > 1, strings.Contains(out.String(), "  Server: envoy\n"), out.String())

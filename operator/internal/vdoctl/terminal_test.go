@@ -88,10 +88,12 @@ func (w *terminal) answers(question, text string) {
 	w.types(text)
 }
 
-func (w *terminal) accepts(question string) {
+func (w *terminal) accepts(questions ...string) {
 	w.t.Helper()
-	w.asks(question)
-	w.tmux("send-keys", "Enter")
+	for _, question := range questions {
+		w.asks(question)
+		w.tmux("send-keys", "Enter")
+	}
 }
 
 func (w *terminal) types(text string) {
@@ -118,8 +120,7 @@ func TestConfigureOnATerminal(t *testing.T) {
 	w.answers("Bundle in the mirror", "not a reference!")
 	w.sees("* ")
 	w.answers("Bundle in the mirror", "registry.site/vdo/drivers:1")
-	w.accepts("Which drivers")
-	w.accepts("Name for the vCenter")
+	w.accepts("Which drivers", "Name for the vCenter")
 	w.answers("Address of the vCenter", "https://"+east.Host)
 	w.sees("a host name or IP address alone")
 	w.answers("Address of the vCenter", east.Host)
@@ -164,10 +165,8 @@ func TestConfigureOnATerminal(t *testing.T) {
 	require.Equal(t, "130", w.ends(), w.screen())
 	require.Regexp(t, `(?m)^error: interrupted: nothing was changed$`, w.screen())
 	w = s.open("configure")
-	for _, question := range []string{"Bundle in the mirror", "Which drivers", "Name for the vCenter", "Address of the vCenter", "Port of its API",
-		"Account of the drivers", "Password of " + vcsim.Admin.Username, "Datacenters, with commas", "Tag category of regions", "Upgrades"} {
-		w.accepts(question)
-	}
+	w.accepts("Bundle in the mirror", "Which drivers", "Name for the vCenter", "Address of the vCenter", "Port of its API",
+		"Account of the drivers", "Password of "+vcsim.Admin.Username, "Datacenters, with commas", "Tag category of regions", "Upgrades")
 	require.Equal(t, "0", w.ends(), w.screen())
 	require.Contains(t, w.screen(), "Nothing to change")
 
@@ -184,10 +183,7 @@ func TestConfigureOnATerminal(t *testing.T) {
 	anyOne := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"thumbprint":null,"insecure":true}}`))
 	require.NoError(t, s.k.Patch(t.Context(), v, anyOne))
 	w = s.open("configure", "--bundle", "registry.site/vdo/drivers:1", "--drivers", "both", "--vcenter", "vcenter")
-	for _, question := range []string{"Address of the vCenter", "Port of its API", "Account of the drivers",
-		"Password of " + vcsim.Admin.Username} {
-		w.accepts(question)
-	}
+	w.accepts("Address of the vCenter", "Port of its API", "Account of the drivers", "Password of "+vcsim.Admin.Username)
 	w.sees("Trust this certificate? [y/N]")
 	w.types("n")
 	w.sees("hint: --vcenter-ca-file has to be")
@@ -196,10 +192,7 @@ func TestConfigureOnATerminal(t *testing.T) {
 	// A wrong thumbprint is asked for again, and so are passwords, before they could lock the account.
 	w = s.open("configure", "--bundle", "registry.site/vdo/drivers:1", "--drivers", "both", "--vcenter", "vcenter",
 		"--thumbprint", strings.Repeat("AA:", 31)+"AA")
-	for _, question := range []string{"Address of the vCenter", "Port of its API", "Account of the drivers",
-		"Password of " + vcsim.Admin.Username} {
-		w.accepts(question)
-	}
+	w.accepts("Address of the vCenter", "Port of its API", "Account of the drivers", "Password of "+vcsim.Admin.Username)
 	w.answers("Thumbprint of its certificate", east.SHA256)
 	w.answers("Password of "+vcsim.Admin.Username, "canary-one")
 	for _, password := range []string{"canary-two", "canary-three"} {
