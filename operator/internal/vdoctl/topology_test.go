@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -25,15 +25,13 @@ func TestTopologyIsTaggedAndChecked(t *testing.T) {
 	vms, err := v.VMs(ctx, "/site/west")
 	require.NoError(t, err)
 	withNodes(t, clientOf(t, c), vms)
-	dir := t.TempDir()
-	admin := filepath.Join(dir, "admin")
-	require.NoError(t, os.WriteFile(admin, []byte(vcsim.Administrator.Password), 0o600))
+	admin := asAdministrator(t)
 	file := onlyWest(t, v, vcsim.Admin, strings.ReplaceAll(eastAlone, "east", "west"))
 	run := func(args ...string) result {
 		return vdoctl(t, nil, append(append([]string{"topology"}, args...), "-f", file, "--kubeconfig", c.Kubeconfig())...)
 	}
 	tag := func(args ...string) result {
-		return run(append([]string{"tag", "--username", vcsim.Administrator.Username, "--password-file", admin}, args...)...)
+		return run(slices.Concat([]string{"tag"}, admin, args)...)
 	}
 	north, zone := "--attach=k8s-region:north=/site/west", "--attach=k8s-zone:a=/site/west/host/DC1_C0"
 
@@ -97,9 +95,8 @@ func TestTopologyIsTaggedAndChecked(t *testing.T) {
 		require.NoError(t, k.Update(ctx, pv))
 		require.NoError(t, k.Delete(ctx, pv))
 	}
-	r := vdoctl(t, []string{"HOME=" + dir, "KUBECONFIG=", "KUBERNETES_SERVICE_HOST="},
-		append([]string{"topology", "tag", "-f", file, "--dry-run",
-			"--username", vcsim.Administrator.Username, "--password-file", admin}, replace...)...)
+	r := vdoctl(t, []string{"HOME=" + t.TempDir(), "KUBECONFIG=", "KUBERNETES_SERVICE_HOST="},
+		slices.Concat([]string{"topology", "tag", "-f", file, "--dry-run"}, admin, replace)...)
 	require.NotZero(t, r.code)
 	r.has("the cluster does not say whether nodes or volumes use its tags")
 	tag(append(replace, "--no-cluster", "--dry-run")...).is(0)
@@ -108,7 +105,7 @@ func TestTopologyIsTaggedAndChecked(t *testing.T) {
 	run("check", "-o", "json").has(`"tag": "c"`, `"overruled": [`, `"b on /site/west/host/DC1_C0"`)
 
 	// The drivers' own account may not.
-	require.NoError(t, os.WriteFile(admin, []byte("wrong"), 0o600))
+	require.NoError(t, os.WriteFile(admin[len(admin)-1], []byte("wrong"), 0o600))
 	out = tag(north, "--yes").is(6)
 	require.False(t, strings.Contains(out, "wrong\""), out)
 	left, err := v.SessionCount(ctx)
