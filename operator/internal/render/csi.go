@@ -30,7 +30,8 @@ func (r *renderer) renderCSI(s *source) error {
 	}
 	config, configErr := r.csiData(s, p, vcenters)
 	if err := fault.Join(err, configErr, r.checkWebhook(s, p), setFeatureStates(s, p),
-		s.requires("Deployment "+drivers.Controller, "DaemonSet "+drivers.Node, "ConfigMap "+FeatureStates, "CSIDriver "+drivers.CSIDriver)); err != nil {
+		s.requires("Deployment "+drivers.Controller, "DaemonSet "+drivers.Node, "ConfigMap "+FeatureStates,
+			"CSIDriver "+drivers.CSIDriver)); err != nil {
 		return err
 	}
 	r.drops(kept, "storage driver's configuration", r.in.Cluster.ExistingStorageConfig, config[CSIConfigKey])

@@ -47,10 +47,16 @@ type deployment struct {
 
 func (d deployment) objects() []string { return objectsOf(d.Objects) }
 
+type registryFlags struct {
+	authFile           string
+	caFiles, plainHTTP []string
+}
+
 type deployOptions struct {
 	*app
 	consentFlags
 	trustflags.Flags
+	registryFlags
 
 	to         install.Options
 	manifests  string // FILE, instead of a bundle
@@ -61,10 +67,6 @@ type deployOptions struct {
 	downgrade  bool
 	timeout    time.Duration
 
-	from struct { // registries
-		authFile           string
-		caFiles, plainHTTP []string
-	}
 	signers  *trust.Policy // whose signatures are trusted; nil if verification is switched off
 	accounts *accountFile  // with the accounts that were created before; nil without a site's file
 }
@@ -141,9 +143,9 @@ func (o *deployOptions) bind(cmd *cobra.Command) {
 		fl.BoolVar(&o.unverified, "without-verification", false, "install an unsigned bundle")
 	})
 	flags.Group(cmd, flags.Registries, func(fl *pflag.FlagSet) {
-		fl.StringArrayVar(&o.from.caFiles, "ca-file", nil, "PEM `FILE` of certificate authorities to trust besides the system's (repeatable)")
-		fl.StringVar(&o.from.authFile, "authfile", "", "`FILE` with logins of registries (default: those of docker and podman)")
-		fl.StringArrayVar(&o.from.plainHTTP, "plain-http", nil, "speak HTTP without TLS to this `HOST[:PORT]` (repeatable)")
+		fl.StringArrayVar(&o.caFiles, "ca-file", nil, "PEM `FILE` of certificate authorities to trust besides the system's (repeatable)")
+		fl.StringVar(&o.authFile, "authfile", "", "`FILE` with logins of registries (default: those of docker and podman)")
+		fl.StringArrayVar(&o.plainHTTP, "plain-http", nil, "speak HTTP without TLS to this `HOST[:PORT]` (repeatable)")
 	})
 	o.bindFormat(cmd, nameFormat)
 }
@@ -423,14 +425,14 @@ func (o *deployOptions) readPolicy() (err error) {
 }
 
 func (o *deployOptions) credentials() (remote.CredentialFunc, error) {
-	if o.from.authFile == "" {
+	if o.authFile == "" {
 		return remote.DefaultCredentials, nil
 	}
-	data, err := o.read("--authfile", o.from.authFile)
+	data, err := o.read("--authfile", o.authFile)
 	if err != nil {
 		return nil, err
 	}
-	return remote.ConfigCredentials(o.from.authFile, data)
+	return remote.ConfigCredentials(o.authFile, data)
 }
 
 // isFile reports whether a source is a file or directory and no reference, as vdo-bundle does.
@@ -470,7 +472,7 @@ func (o *deployOptions) open(ctx context.Context, src string) (*installer.Bundle
 	if err != nil {
 		return nil, nil, err
 	}
-	c, err := remote.NewClient(remote.Options{Credentials: find, CAFiles: o.from.caFiles, PlainHTTP: o.from.plainHTTP,
+	c, err := remote.NewClient(remote.Options{Credentials: find, CAFiles: o.caFiles, PlainHTTP: o.plainHTTP,
 		UserAgent: "vdoctl/" + o.build.Version})
 	if err != nil {
 		return nil, nil, err
@@ -498,7 +500,7 @@ func (o *deployOptions) access(ctx context.Context) ([]client.Object, error) {
 		out = append(out, &corev1.ConfigMap{ObjectMeta: meta(v1alpha1.DefaultTrustName), Data: map[string]string{v1alpha1.DefaultTrustPolicyKey: string(data)}})
 	}
 	var authorities string
-	for _, name := range o.from.caFiles {
+	for _, name := range o.caFiles {
 		data, err := o.read("--ca-file", name)
 		if err != nil {
 			return nil, err

@@ -165,8 +165,9 @@ func TestConfigureOnATerminal(t *testing.T) {
 	require.Equal(t, "130", w.ends(), w.screen())
 	require.Regexp(t, `(?m)^error: interrupted: nothing was changed$`, w.screen())
 	w = s.open("configure")
-	w.accepts("Bundle in the mirror", "Which drivers", "Name for the vCenter", "Address of the vCenter", "Port of its API",
-		"Account of the drivers", "Password of "+vcsim.Admin.Username, "Datacenters, with commas", "Tag category of regions", "Upgrades")
+	w.accepts("Bundle in the mirror", "Which drivers", "Name for the vCenter", "Address of the vCenter",
+		"Port of its API", "Account of the drivers", "Password of "+vcsim.Admin.Username,
+		"Datacenters, with commas", "Tag category of regions", "Upgrades")
 	require.Equal(t, "0", w.ends(), w.screen())
 	require.Contains(t, w.screen(), "Nothing to change")
 
@@ -183,7 +184,8 @@ func TestConfigureOnATerminal(t *testing.T) {
 	anyOne := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"thumbprint":null,"insecure":true}}`))
 	require.NoError(t, s.k.Patch(t.Context(), v, anyOne))
 	w = s.open("configure", "--bundle", "registry.site/vdo/drivers:1", "--drivers", "both", "--vcenter", "vcenter")
-	w.accepts("Address of the vCenter", "Port of its API", "Account of the drivers", "Password of "+vcsim.Admin.Username)
+	w.accepts("Address of the vCenter", "Port of its API", "Account of the drivers",
+		"Password of "+vcsim.Admin.Username)
 	w.sees("Trust this certificate? [y/N]")
 	w.types("n")
 	w.sees("hint: --vcenter-ca-file has to be")
@@ -192,7 +194,8 @@ func TestConfigureOnATerminal(t *testing.T) {
 	// A wrong thumbprint is asked for again, and so are passwords, before they could lock the account.
 	w = s.open("configure", "--bundle", "registry.site/vdo/drivers:1", "--drivers", "both", "--vcenter", "vcenter",
 		"--thumbprint", strings.Repeat("AA:", 31)+"AA")
-	w.accepts("Address of the vCenter", "Port of its API", "Account of the drivers", "Password of "+vcsim.Admin.Username)
+	w.accepts("Address of the vCenter", "Port of its API", "Account of the drivers",
+		"Password of "+vcsim.Admin.Username)
 	w.answers("Thumbprint of its certificate", east.SHA256)
 	w.answers("Password of "+vcsim.Admin.Username, "canary-one")
 	for _, password := range []string{"canary-two", "canary-three"} {

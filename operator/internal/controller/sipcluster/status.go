@@ -64,7 +64,8 @@ func failed(err error) judgement {
 	if errors.As(err, &c) {
 		reason = c.reason
 	}
-	return judgement{reason: reason, message: fault.Text(err), status: metav1.ConditionFalse, stalled: !condition.Passing(err)}
+	stalled := !condition.Passing(err)
+	return judgement{reason: reason, message: fault.Text(err), status: metav1.ConditionFalse, stalled: stalled}
 }
 
 func (p *pass) outcome(err error) outcome {
@@ -116,7 +117,8 @@ const maxSoon = 30 * time.Second
 
 // soon returns when to check pending work again: later the longer it takes, since it may never end.
 func soon(conds []metav1.Condition, now time.Time) time.Duration {
-	since := cmp.Or(condition.Since(conds, v1alpha1.ConditionReconciling), condition.Since(conds, v1alpha1.ConditionStalled))
+	since := cmp.Or(condition.Since(conds, v1alpha1.ConditionReconciling),
+		condition.Since(conds, v1alpha1.ConditionStalled))
 	if since.IsZero() {
 		return reconciler.Soon
 	}
