@@ -113,7 +113,7 @@ func (in Input) below(host string) string { return in.Mirror.Path() + "/" + imag
 
 // quote returns a string in JSON, which is also valid TOML and YAML.
 func quote(s string) string {
-	b, _ := json.Marshal(s) // of a string it does not fail
+	b, _ := json.Marshal(s) //nolint:errchkjson // of a string it does not fail
 	return string(b)
 }
 
