@@ -96,9 +96,6 @@ func (g *Graph) OmitFor(b *Base) error {
 				"copy it again from where it was made", "it leaves %s to its base, and that is not a layer of its images", l)
 		}
 	}
-	if len(b.Layers) == 0 || b.Root.IsZero() {
-		return fault.Errorf(fault.Internal, "read delta of", g.Root.Digest.String(), "", "its base has nothing")
-	}
 	g.Base = b
 	return nil
 }

@@ -2,7 +2,6 @@ package bundle
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -201,7 +200,7 @@ func (g *Graph) Contents(ctx context.Context, f Fetcher) (*Contents, error) {
 	c := &Contents{Manifests: map[string][]byte{}}
 	var errs []error
 	read := func(d ocispec.Descriptor, limit int64) []byte {
-		data, err := Read(ctx, f, g.withData(d), limit)
+		data, err := Read(ctx, f, Plain(d), limit)
 		errs = append(errs, missing(err, d, 1))
 		return data
 	}
@@ -231,18 +230,6 @@ func (g *Graph) Contents(ctx context.Context, f Fetcher) (*Contents, error) {
 		return nil, corrupt(*g.contents.Config, "the lock is not in its canonical form")
 	}
 	return c, disagreements("read bundle "+g.Root.Digest.String(), c, g.images)
-}
-
-// withData returns the blob with the bytes that Assemble left in the graph.
-func (g *Graph) withData(d ocispec.Descriptor) ocispec.Descriptor {
-	i, ok := slices.BinarySearchFunc(g.Blobs, d.Digest.String(), func(b ocispec.Descriptor, want string) int {
-		return cmp.Compare(b.Digest.String(), want)
-	})
-	d = Plain(d)
-	if ok {
-		d.Data = g.Blobs[i].Data
-	}
-	return d
 }
 
 // DigestOf returns the digest of a descriptor that was read, see [CheckDescriptor]; zero for any other.
@@ -299,9 +286,6 @@ func (d *differ) images(lock *Lock, images []ocispec.Descriptor) {
 	got := map[string]ocispec.Descriptor{}
 	for _, im := range images {
 		ref := im.Annotations[AnnotationReference]
-		if _, twice := got[ref]; twice {
-			d.add(fault.Corrupt, "the image %s is there twice", ref)
-		}
 		got[ref] = im
 		if _, ok := lock.Image(ref); !ok {
 			d.add(fault.Corrupt, "the image %s is not in the lock", ref)

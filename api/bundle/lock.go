@@ -149,7 +149,12 @@ func (l *Lock) Validate() error {
 }
 
 func (l *Lock) check(c *strictyaml.Check) {
-	l.checkHead(c)
+	c.Require(l.Matrix.Serial > 0, "matrix.serial", "%d is not a positive number", l.Matrix.Serial)
+	c.Require(!l.Matrix.Digest.IsZero(), "matrix.digest", "there is no digest")
+	checkSize(c, "matrix.size", l.Matrix.Size, MaxMatrixSize)
+	c.Require(len(l.Platforms) > 0 && len(l.Platforms) <= maxPlatforms, "platforms",
+		"there are %d: name platforms, or all", len(l.Platforms))
+	c.Require(len(l.Platforms) < 2 || !slices.Contains(l.Platforms, image.Platform{}), "platforms", "all stands alone")
 	l.checkReleases(c)
 	l.checkImages(c)
 	l.checkUse(c)
@@ -158,15 +163,6 @@ func (l *Lock) check(c *strictyaml.Check) {
 var lockFormat = strictyaml.Format{
 	Op: "parse lock", APIVersion: LockAPIVersion, Kind: LockKind, Limit: MaxLockSize,
 	Hint: "write the lock again with `vdo-bundle lock`",
-}
-
-func (l *Lock) checkHead(c *strictyaml.Check) {
-	c.Require(l.Matrix.Serial > 0, "matrix.serial", "%d is not a positive number", l.Matrix.Serial)
-	c.Require(!l.Matrix.Digest.IsZero(), "matrix.digest", "there is no digest")
-	checkSize(c, "matrix.size", l.Matrix.Size, MaxMatrixSize)
-	c.Require(len(l.Platforms) > 0 && len(l.Platforms) <= maxPlatforms, "platforms",
-		"there are %d: name platforms, or all", len(l.Platforms))
-	c.Require(len(l.Platforms) < 2 || !slices.Contains(l.Platforms, image.Platform{}), "platforms", "all stands alone")
 }
 
 func checkSize(c *strictyaml.Check, key string, size, limit int64) {
@@ -178,14 +174,16 @@ func (l *Lock) checkReleases(c *strictyaml.Check) {
 	c.Require(len(l.Releases) <= MaxReleases, "releases", "there are %d, more than %d", len(l.Releases), MaxReleases)
 	for i, r := range l.Releases {
 		key := fmt.Sprintf("releases[%d]", i)
-		c.Require(driverKnown(r.Driver), key+".driver",
+		c.Require(r.Driver.Valid() || r.Driver == Operator || IsService(r.Driver), key+".driver",
 			"%q is none of cni, cpi, csi, snapshot-controller, dex, haproxy, %s, %s", r.Driver, JumpHost, Operator)
 		c.Require(r.Version.String() != "", key+".version", "there is none")
 		if i > 0 {
 			checkOrder(c, key, compareReleases(l.Releases[i-1], r), r.ID())
 		}
 		if IsService(r.Driver) {
-			checkService(c, key, r)
+			c.Require(len(r.Manifests) == 0, key+".manifests", "%s is a service, which has none", r.Driver)
+			c.Require(len(r.Images) == 1, key+".images", "%s is a service, which has one, not %d", r.Driver,
+				len(r.Images))
 		} else {
 			checkFiles(c, key, r)
 		}
@@ -194,10 +192,6 @@ func (l *Lock) checkReleases(c *strictyaml.Check) {
 			c.Require(err == nil, key+".images", "%q is not an image reference", from)
 		}
 	}
-}
-
-func driverKnown(d matrix.Driver) bool {
-	return d.Valid() || d == Operator || IsService(d)
 }
 
 func checkOrder(c *strictyaml.Check, key string, order int, what string) {
@@ -344,9 +338,4 @@ func (l *Lock) Service(service matrix.Driver, doc *matrix.Document) (Image, matr
 func noService(service matrix.Driver, why error) error {
 	return fault.Errorf(fault.NotFound, "find service", string(service),
 		"make the bundle with `vdo-bundle lock --services sip`, sign it and push it", "%w", why)
-}
-
-func checkService(c *strictyaml.Check, key string, r Release) {
-	c.Require(len(r.Manifests) == 0, key+".manifests", "%s is a service, which has none", r.Driver)
-	c.Require(len(r.Images) == 1, key+".images", "%s is a service, which has one, not %d", r.Driver, len(r.Images))
 }
