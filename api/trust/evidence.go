@@ -50,9 +50,10 @@ const (
 // manifest an error beside the rest; other manifests have none.
 func ReadEvidence(ctx context.Context, fetcher bundle.Fetcher, manifests ...ocispec.Descriptor) ([]Evidence, error) {
 	r := layerReader{fetcher: fetcher, what: "signature", most: maxEvidence, largest: maxClaim}
-	layers, err := r.readAll(ctx, manifests, func(d ocispec.Descriptor, _ map[string]string) bool {
+	r.wanted = func(d ocispec.Descriptor, _ map[string]string) bool {
 		return d.MediaType == SimpleSigningMediaType || strings.HasPrefix(d.MediaType, bundleMediaPrefix)
-	})
+	}
+	layers, err := r.readAll(ctx, manifests)
 	var out []Evidence
 	for _, l := range layers {
 		out = append(out, l.evidence())
@@ -63,11 +64,12 @@ func ReadEvidence(ctx context.Context, fetcher bundle.Fetcher, manifests ...ocis
 // layerReader reads layers with signatures and counts them, to bound everything that one verification reads.
 type layerReader struct {
 	fetcher bundle.Fetcher
-	what    string // "signature" or "attestation", for messages
-	most    int    // layers
-	largest int64  // bytes of one
-	number  int    // of layers, so far
-	bytes   int64  // of manifests and layers, so far
+	what    string                                                      // "signature" or "attestation", for messages
+	wanted  func(d ocispec.Descriptor, manifest map[string]string) bool // layers, by their manifest's annotations too
+	most    int                                                         // layers
+	largest int64                                                       // bytes of one
+	number  int                                                         // of layers, so far
+	bytes   int64                                                       // of manifests and layers, so far
 }
 
 // layer is a layer with its bytes, or the reason why they are missing.
@@ -105,17 +107,12 @@ func (r *layerReader) room(number int, size int64) error {
 		"there are more than %d, or more than %d bytes of them", r.most, maxEvidenceBytes)
 }
 
-// wantedFunc reports whether to read a layer, by its descriptor and its manifest's annotations.
-type wantedFunc func(d ocispec.Descriptor, manifest map[string]string) bool
-
 // readAll returns the wanted layers of all manifests; none if that were too many. An unreadable manifest is an
 // error beside the rest.
-func (r *layerReader) readAll(
-	ctx context.Context, manifests []ocispec.Descriptor, wanted wantedFunc,
-) (all []layer, err error) {
+func (r *layerReader) readAll(ctx context.Context, manifests []ocispec.Descriptor) (all []layer, err error) {
 	var problems []error
 	for _, m := range manifests {
-		layers, err := r.read(ctx, m, wanted)
+		layers, err := r.read(ctx, m)
 		if fault.ReasonOf(err) == fault.Untrusted {
 			return nil, err
 		}
@@ -125,7 +122,7 @@ func (r *layerReader) readAll(
 }
 
 // read returns the wanted layers of a manifest. A damaged or missing layer is no error, since others may be enough.
-func (r *layerReader) read(ctx context.Context, manifest ocispec.Descriptor, wanted wantedFunc) ([]layer, error) {
+func (r *layerReader) read(ctx context.Context, manifest ocispec.Descriptor) ([]layer, error) {
 	if err := r.room(0, min(manifest.Size, maxManifest)); err != nil {
 		return nil, err
 	}
@@ -133,7 +130,7 @@ func (r *layerReader) read(ctx context.Context, manifest ocispec.Descriptor, wan
 	if err != nil {
 		return nil, fmt.Errorf("read %s manifest: %w", r.what, err)
 	}
-	descriptors, err := layersOf(data, wanted)
+	descriptors, err := r.layersOf(data)
 	if err != nil {
 		return nil, fault.Errorf(fault.Corrupt, "read "+r.what+" manifest", manifest.Digest.String(),
 			"sign again, or copy it again from where it was made", "%w", err)
@@ -159,12 +156,12 @@ func (r *layerReader) read(ctx context.Context, manifest ocispec.Descriptor, wan
 	return out, nil
 }
 
-func layersOf(data []byte, wanted wantedFunc) ([]ocispec.Descriptor, error) {
+func (r *layerReader) layersOf(data []byte) ([]ocispec.Descriptor, error) {
 	var m ocispec.Manifest
 	if err := json.Unmarshal(data, &m); err != nil {
 		return nil, fmt.Errorf("not an image manifest: %w", err)
 	}
-	out := slices.DeleteFunc(m.Layers, func(l ocispec.Descriptor) bool { return !wanted(l, m.Annotations) })
+	out := slices.DeleteFunc(m.Layers, func(l ocispec.Descriptor) bool { return !r.wanted(l, m.Annotations) })
 	if len(out) > maxSignatures {
 		return nil, fmt.Errorf("%d signatures are more than %d", len(out), maxSignatures)
 	}

@@ -38,12 +38,13 @@ func ReadStatements(
 	ctx context.Context, fetcher bundle.Fetcher, manifests []ocispec.Descriptor, predicateType string,
 ) ([]Statement, error) {
 	r := layerReader{fetcher: fetcher, what: "attestation", most: maxSignatures, largest: maxEvidenceBytes}
-	layers, err := r.readAll(ctx, manifests, func(d ocispec.Descriptor, manifest map[string]string) bool {
+	r.wanted = func(d ocispec.Descriptor, manifest map[string]string) bool {
 		// as cosign writes it
 		kind := cmp.Or(d.Annotations[PredicateAnnotation], manifest[bundlePredicateAnnotation])
 		holds := d.MediaType == EnvelopeMediaType || strings.HasPrefix(d.MediaType, bundleMediaPrefix)
 		return holds && (kind == "" || kind == predicateType)
-	})
+	}
+	layers, err := r.readAll(ctx, manifests)
 	var out []Statement
 	for _, l := range layers {
 		if s := l.statement(); s.kind == predicateType || s.evidence.problem != "" {
