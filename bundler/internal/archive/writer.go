@@ -92,15 +92,6 @@ func (w *FileWriter) Begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Desc
 	return missing, nil
 }
 
-func (w *FileWriter) layOut(ctx context.Context, g *bundle.Graph) (err error) {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	w.id = identity(g, w.o)
-	w.layout, err = NewLayout(g)
-	return err
-}
-
 func (w *FileWriter) acquire() (err error) {
 	if w.lock != nil {
 		return fault.Errorf(fault.Internal, "write", w.path, "", "it is begun twice")
@@ -111,9 +102,14 @@ func (w *FileWriter) acquire() (err error) {
 
 // begin is Begin under the lock.
 func (w *FileWriter) begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Descriptor, error) {
-	if err := w.layOut(ctx, g); err != nil {
+	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	layout, err := NewLayout(g)
+	if err != nil {
+		return nil, err
+	}
+	w.id, w.layout = identity(g, w.o), layout
 	if err := w.checkTargets(); err != nil {
 		return nil, err
 	}

@@ -110,16 +110,12 @@ func (r *repository) attach(a bundle.Referrer, s bundle.Fetcher) {
 	if a.Tag != "" {
 		r.tags[a.Tag] = d.Digest.String()
 	}
-	if refersTo(a.Node.Data, a.Subject) {
+	var m ocispec.Manifest
+	if json.Unmarshal(a.Node.Data, &m) == nil && m.Subject != nil && m.Subject.Digest.String() == a.Subject.String() {
 		list := slices.Concat(r.referrers[a.Subject.String()], []ocispec.Descriptor{a.Node.Referrer()})
 		slices.SortFunc(list, func(x, y ocispec.Descriptor) int { return cmp.Compare(x.Digest, y.Digest) })
 		r.referrers[a.Subject.String()] = slices.CompactFunc(list, func(x, y ocispec.Descriptor) bool { return x.Digest == y.Digest })
 	}
-}
-
-func refersTo(data []byte, subject image.Digest) bool {
-	var m ocispec.Manifest
-	return json.Unmarshal(data, &m) == nil && m.Subject != nil && m.Subject.Digest.String() == subject.String()
 }
 
 // Names returns the repositories, sorted.
