@@ -1,11 +1,13 @@
 package vdoconfig
 
 import (
+	"context"
 	"crypto/rand"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -129,7 +131,7 @@ func TestADryRunWarnsOfTheCertificate(t *testing.T) {
 	cert, _, err = webhookcert.Ensure(nil, nil, p.now, rand.Reader)
 	require.NoError(t, err)
 	setSecretData(secret, render.WebhookData(cert))
-	r := &Reconciler{Now: p.Now, Cluster: &damaged{clearing{live: live}}, Client: alone{}}
+	r := &Reconciler{Now: p.Now, Cluster: &damaged{fakeCluster{live: live}}, Client: alone{}}
 	out, err := r.Remove(t.Context(), &v1alpha1.VDOConfig{})
 	require.NoError(t, err)
 	is, ok := out.(result)
@@ -138,9 +140,9 @@ func TestADryRunWarnsOfTheCertificate(t *testing.T) {
 }
 
 // damaged is a cluster whose inventory cannot be read.
-type damaged struct{ clearing }
+type damaged struct{ fakeCluster }
 
-func (damaged) Key(context.Context, string, ...string) ([]byte, string, error) {
+func (*damaged) Key(context.Context, string, ...string) ([]byte, string, error) {
 	return nil, "", because(fault.Corrupt)
 }
 
