@@ -107,7 +107,7 @@ func (g *Graph) RefuseDelta(op, hint string) error {
 		return nil
 	}
 	return fault.Errorf(fault.Refused, op, g.Root.Digest.String(), hint,
-		"it is a delta, and %d layers are left to the base %s", len(g.Base.Layers), g.Base.Root)
+		"it is a delta: %d layers are omitted, expected from base %s", len(g.Base.Layers), g.Base.Root)
 }
 
 // Omitted returns the layers expected from the base, sorted by digest.

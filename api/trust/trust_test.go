@@ -200,7 +200,7 @@ func TestEveryKindOfKeySignsAndVerifies(t *testing.T) {
 
 			evidence := blobs.by(t, s)
 			v := must(verify(p, evidence))(t)
-			untrusted(p.Verify(subject("other"), evidence, now))(t, "1 signature, none by a key that counts",
+			untrusted(p.Verify(subject("other"), evidence, now))(t, "no trusted signature: 1 found",
 				"of another digest, "+subject("root").String()) // put under another image's tag
 			require.Equal(t, subject("root"), v.Subject())
 			require.Equal(t, []string{"release"}, v.Keys())

@@ -179,7 +179,7 @@ const maxFindings = 8 // kinds of finding in one message
 
 // explain describes the evidence if it is not enough.
 func (t *evaluation) explain(signatures int, ids []string) string {
-	text := fmt.Sprintf("%s, none by a key that counts", plural(signatures, "signature"))
+	text := fmt.Sprintf("no trusted signature: %d found", signatures)
 	switch {
 	case signatures == 0:
 		text = "it has no signature"

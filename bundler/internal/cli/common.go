@@ -175,7 +175,7 @@ func (a *app) openLocation(ctx context.Context, p location, client *remote.Clien
 		case a.inIsRead:
 			return nil, flags.Bad("SRC", "-", errors.New("standard input is read once"), "name FILE.tar or oci:DIR")
 		case term.IsTerminal(int(os.Stdin.Fd())):
-			return nil, onTerminal("read", "standard input", "lead an archive into it: `vdo-bundle … - < drivers.tar`")
+			return nil, onTerminal("read", "standard input", "pipe an archive to stdin: `vdo-bundle … - < drivers.tar`")
 		}
 		a.inIsRead = true
 		return archive.OpenStream(ctx, "standard input", os.Stdin)
@@ -192,7 +192,7 @@ func (a *app) openTarget(p location, client *remote.Client, o archive.Options) (
 		return archive.CreateDir(p.path, o)
 	case inStream:
 		if f, ok := a.out.(interface{ Fd() uintptr }); ok && term.IsTerminal(int(f.Fd())) {
-			return nil, onTerminal("write", "standard output", "lead it into a file or a program: `vdo-bundle pull -o - > drivers.tar`")
+			return nil, onTerminal("write", "standard output", "pipe stdout to a file or a program: `vdo-bundle pull -o - > drivers.tar`")
 		}
 		return archive.NewStreamWriter(a.out), nil
 	}

@@ -54,7 +54,7 @@ func (c *copies) signedBy(t *testing.T, at string) string {
 		}
 		problems := strings.Count(stderr.String(), "error: ")
 		require.Equal(t, 1, problems, stderr.String())
-		require.Regexp(t, "it has no signature|none by a key that counts", stderr.String(), "the copy of %s is not whole", at)
+		require.Regexp(t, "it has no signature|no trusted signature", stderr.String(), "the copy of %s is not whole", at)
 	}
 	return strings.Join(by, " ")
 }

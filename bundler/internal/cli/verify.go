@@ -107,7 +107,7 @@ func (p *printer) verification(v *verify.Verification) {
 	}
 	row("content", "%s, %s, %s: every digest checked", command.Plural(v.Images, "image", "images"), command.Plural(v.Blobs, "blob", "blobs"), size.Format(v.Bytes))
 	if v.Left != nil {
-		row("delta", "%s, not checked", leftLine(v.Left))
+		row("delta", "%s (not verified)", leftLine(v.Left))
 	}
 	if v.Provenance != nil {
 		row("provenance", "%s", provenanceLine(v.Provenance, v.Images))
@@ -127,7 +127,7 @@ func provenanceLine(p *verify.Provenance, images int) string {
 // leftLine says what a delta omits.
 func leftLine(l *bundle.Omitted) string {
 	layers := command.Plural(l.Layers, "layer", "layers")
-	return fmt.Sprintf("%s, %s, left to the base %s", layers, size.Format(l.Bytes), l.Base)
+	return fmt.Sprintf("%s (%s) omitted, expected from base %s", layers, size.Format(l.Bytes), l.Base)
 }
 
 // maxKeyFile and the others limit files of the user, in bytes.

@@ -163,7 +163,7 @@ func Join(ctx context.Context, delta, base *Bundle) (medium.Source, error) {
 			hint = fmt.Sprintf("make that one whole first: `vdo-bundle copy DELTA.tar WHOLE.tar --base BASE.tar` with the bundle %s as base", other.Base.Root)
 		}
 		return nil, fault.Errorf(fault.Incomplete, "add base to", g.Root.Digest.String(), hint,
-			"%s lacks %d of the %d layers that were left to %s", name, len(lacks), len(left), g.Base.Root)
+			"%s lacks %d of the %d layers expected from base %s", name, len(lacks), len(left), g.Base.Root)
 	}
 	return &joined{Bundle: delta, base: base, left: byDigest(left)}, nil
 }
