@@ -512,7 +512,7 @@ func TestWhatIsTooMuchIsNotToldWhileANameLeadsNowhere(t *testing.T) {
 	s := healthy()
 	s.VCenters[0].UsedByCSI = false
 	s.VCenters[0].Excess = []preflight.Lack{{Object: "/", Kind: privileges.Root, Privileges: []string{"Cns.Searchable"}}}
-	s.VCenters = append(s.VCenters, preflight.VCenter{Name: "nope", UsedByCSI: true, Unresolved: true, Err: &fault.Error{Reason: fault.NotFound, Op: "read", Subject: "VsphereCloudConfig nope", Err: errors.New("there is none of that name")}})
+	s.VCenters = append(s.VCenters, preflight.VCenter{Name: "nope", UsedByCSI: true, Unresolved: true, Err: &fault.Error{Reason: fault.NotFound, Op: "read", Subject: "VsphereCloudConfig nope", Err: errors.New("not found")}})
 	results := preflight.Check(s)
 	require.False(t, slices.ContainsFunc(results, func(r preflight.Result) bool { return r.ID == "vcenter-excess" }), "%+v", results)
 }

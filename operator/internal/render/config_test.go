@@ -384,5 +384,5 @@ func TestKeptConfigurationIsNotMadeUp(t *testing.T) {
 	}, marked)
 	in.Keep = map[matrix.Driver]bool{matrix.CPI: true}
 	_, err := render.Render(in)
-	require.ErrorContains(t, err, "there is none of that name", "the other driver's is rendered")
+	require.ErrorContains(t, err, "VsphereCloudConfig vc-one: not found", "the other driver's is rendered")
 }

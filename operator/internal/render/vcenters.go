@@ -65,8 +65,8 @@ func (v vcenter) ipv6() bool { return strings.Contains(v.server, ":") }
 // NoVCenter returns the error for a missing VsphereCloudConfig: which object names it, and how to fix that.
 func NoVCenter(op, name string) *fault.Error {
 	return fault.Errorf(fault.NotFound, op, "VsphereCloudConfig "+name,
-		"correct the name there, or make it: `vdoctl configure --vcenter "+name+"`",
-		"there is none of that name, and spec.cloudProvider or spec.storageProvider of the VDOConfig names it")
+		"correct the name, or create it: `vdoctl configure --vcenter "+name+"`",
+		"not found, though spec.cloudProvider or spec.storageProvider of the VDOConfig names it")
 }
 
 // vcenters returns and checks a driver's vCenters, none if the configuration is kept. It reports all problems.

@@ -52,7 +52,7 @@ func TestConfigureByFlags(t *testing.T) {
 	require.Contains(t, out, "hint: correct --username, or its password: --password-file")
 	require.False(t, s.there(&v1alpha1.VDOConfig{ObjectMeta: s.meta("vdo")}), "nothing was written")
 
-	s.run(all...).is(8, "there is no terminal")
+	s.run(all...).is(8, "no terminal to ask")
 	require.Contains(t, s.ok(append(all[:len(all):len(all)], "--dry-run")...), "Nothing was changed")
 	out = s.run(append(all[:len(all):len(all)], "--yes")...).is(0, "password: (hidden)")
 	require.NotContains(t, out, vcsim.Admin.Password)

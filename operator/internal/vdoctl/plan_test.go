@@ -343,7 +343,7 @@ func (o *operated) followsANewerMatrix() {
 		o.run("matrix", "set", o.repo.Reference(tag), "--yes").is(code)
 	}
 	require.Equal(t, o.repo.Reference("1"), o.driverBundle().Spec.Reference)
-	o.run("matrix", "set", same).is(8, "there is no terminal to ask for consent")
+	o.run("matrix", "set", same).is(8, "no terminal to ask for confirmation")
 	o.run("matrix", "set", same, "--dry-run").is(0,
 		"spec.reference: "+o.repo.Reference("1")+" -> "+same,
 		"matrix: serial 1 -> serial 2, expires 2099-01-01, signed by vdo")

@@ -167,14 +167,14 @@ func (a *app) consent(ctx context.Context, f consentFlags, question string) erro
 	case f.yes:
 		return nil
 	case !a.interactive():
-		return fault.Errorf(fault.Refused, "nothing was changed", "",
-			"look at what it would do with --dry-run, then say --yes",
-			"there is no terminal to ask for consent: %s", question)
+		return fault.Errorf(fault.Refused, "confirm changes", "",
+			"preview the changes with --dry-run, then confirm with --yes",
+			"no terminal to ask for confirmation: %s", question)
 	}
 	if yes, err := a.isYes(ctx, question); err != nil || yes {
 		return err
 	}
-	return fault.Errorf(fault.Refused, "nothing was changed", "", "", "it was answered with no")
+	return fault.Errorf(fault.Refused, "aborted", "", "", "no changes made")
 }
 
 // agree shows the changes on the terminal and asks for consent, unless flags decide.
@@ -239,7 +239,7 @@ func (a *app) prompt(ctx context.Context, q question) (string, error) {
 		case ctx.Err() != nil:
 			return "", ctx.Err()
 		case err != nil && answer == "":
-			return "", fault.Errorf(fault.Interrupted, "interrupted", "", "run the same command again", "nothing was changed")
+			return "", fault.Errorf(fault.Interrupted, "interrupted", "", "run the same command again", "no changes made")
 		case !q.secret && slices.Contains([]string{noAnswer, noneTyped}, strings.TrimSpace(answer)):
 			answer = ""
 		case !q.secret:

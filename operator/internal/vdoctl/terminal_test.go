@@ -163,7 +163,7 @@ func TestConfigureOnATerminal(t *testing.T) {
 	w.asks("Bundle in the mirror")
 	w.tmux("send-keys", "C-c")
 	require.Equal(t, "130", w.ends(), w.screen())
-	require.Regexp(t, `(?m)^error: interrupted: nothing was changed$`, w.screen())
+	require.Regexp(t, `(?m)^error: interrupted: no changes made$`, w.screen())
 	w = s.open("configure")
 	w.accepts("Bundle in the mirror", "Which drivers", "Name for the vCenter", "Address of the vCenter",
 		"Port of its API", "Account of the drivers", "Password of "+vcsim.Admin.Username,

@@ -48,7 +48,7 @@ func TestTopologyIsTaggedAndChecked(t *testing.T) {
 		"west: make category k8s-zone (ClusterComputeResource, Datacenter, Folder, HostSystem)\n",
 		"west: attach k8s-zone:a to /site/west/host/DC1_C0\nNothing was changed: --dry-run.\n")
 	tag("--attach=k8s-region:north=/lab", "--dry-run").is(0, "west: note: /lab is outside of the configured datacenters")
-	tag(north, zone).is(8, "there is no terminal to ask for consent")
+	tag(north, zone).is(8, "no terminal to ask for confirmation")
 	run("check").is(8, "topology-category in west") // nothing was changed yet
 
 	tag(zone, "--yes").is(0) // the region is left out: one run does a part

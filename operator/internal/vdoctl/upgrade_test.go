@@ -295,7 +295,7 @@ func TestRollbackGoesToTheLastHealthyRevision(t *testing.T) {
 	for _, name := range []string{"r2-22222222", "r3-33333333", "r9-99999999"} { // current, rolled back, unknown
 		s.run("upgrade", "rollback", name, "--yes").is(4, "it is no earlier revision that was healthy", "r1-11111111")
 	}
-	s.run("upgrade", "rollback").is(8, "there is no terminal to ask for consent")
+	s.run("upgrade", "rollback").is(8, "no terminal to ask for confirmation")
 
 	require.NotContains(t, s.ok("upgrade", "rollback", "--dry-run"), "warning")
 	tracked := s.config()

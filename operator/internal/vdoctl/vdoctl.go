@@ -68,7 +68,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 	if err != nil && ctx.Err() != nil {
 		f := &fault.Error{Reason: fault.Interrupted, Op: "interrupted", Hint: "run the same command again"}
 		if a.unanswered {
-			f.Err = errors.New("nothing was changed")
+			f.Err = errors.New("no changes made")
 		}
 		err = f
 	}

@@ -62,7 +62,7 @@ func TestVMsAreCheckedAndPutRight(t *testing.T) {
 	run("check", "--nodes", "vm-node").is(8)
 	fix("-o", "json").is(0, `"disk.EnableUUID"`)
 	fix().is(0, "vm-node ("+vms[0].Path+"): disk.EnableUUID, with the VM off")
-	fix("--power-off").is(8, "there is no terminal to ask for consent")
+	fix("--power-off").is(8, "no terminal to ask for confirmation")
 
 	cmd := exec.CommandContext(ctx, "vdoctl", line(append(asAdmin, "--power-off", "--drain", "--yes")...)...)
 	stderr, err := cmd.StderrPipe()

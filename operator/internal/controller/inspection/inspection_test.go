@@ -211,7 +211,7 @@ func TestWhatNoVCenterLetInIsNotTried(t *testing.T) {
 	require.NoError(t, s.api.Delete(t.Context(), &v1alpha1.VsphereCloudConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}}))
 	require.Equal(t, preflight.Warn, found(results, "vcenter-excess", "b").Action)
 	results = s.ask(t, "two")
-	require.Contains(t, found(results, "vcenter-account", "a").Found, "there is none of that name")
+	require.Contains(t, found(results, "vcenter-account", "a").Found, "not found, though spec.")
 	require.Zero(t, found(results, "vcenter-excess", ""), "what drivers need in b is not known: the name may be meant for it")
 }
 

@@ -117,7 +117,7 @@ services: {loadBalancerWorker: [{nodePortRange: {start: PORT1, end: PORT1}}], ju
 	w.stands(r, "t", airship.ReasonSucceeded, "a")
 	require.NotEmpty(t, read[appsv1.Deployment](w, name).UID, "what was deleted is made again")
 	for _, o := range w.objects() {
-		require.NotContains(t, o, "-jump-", "a service that is no longer wanted is removed")
+		require.NotContains(t, o, "-jump-", "an obsolete service is removed")
 	}
 }
 

@@ -270,7 +270,7 @@ func (p *pass) unfinished() string {
 	}
 	all = slices.DeleteFunc(append(all, p.waits, p.leading), func(text string) bool { return text == "" })
 	if len(all) == 0 && p.again {
-		return "removing what is no longer wanted"
+		return "removing obsolete objects"
 	}
 	return strings.Join(all, "; ")
 }

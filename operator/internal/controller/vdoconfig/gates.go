@@ -106,7 +106,7 @@ func (s *facts) unsure() string {
 		if _, exists := s.site.Installed[d]; !exists && !slices.Contains(requested, d) {
 			continue // no driver depends on it
 		}
-		all = append(all, "what runs of "+string(d)+" cannot be read: "+fault.Text(s.observed.Unread[d]))
+		all = append(all, "the operator cannot read the workloads of "+string(d)+": "+fault.Text(s.observed.Unread[d]))
 	}
 	return sentences(all...)
 }

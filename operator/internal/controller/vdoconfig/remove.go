@@ -215,7 +215,7 @@ func (a *applier) removals(ctx context.Context) error {
 	for _, s := range steps {
 		of = append(of, s.Driver)
 	}
-	a.wait("the removal of what is no longer wanted", of...)
+	a.wait("the removal of obsolete objects", of...)
 	wave := plan.NextWave(slices.DeleteFunc(steps, func(s plan.Step) bool { return a.out(s.Driver) }))
 	if a.outcome.resolved != nil || len(wave) == 0 {
 		return nil //nolint:nilerr // reported elsewhere; here it only means: not now
