@@ -168,7 +168,7 @@ func TestKeptDemoEndsUnderItsClients(t *testing.T) {
 	sh.Stdin = strings.NewReader(entering + "\nvdoctl plan\n")
 	out, err := sh.CombinedOutput()
 	require.NoError(t, err, string(out))
-	require.Contains(t, string(out), "nothing would hold it back")
+	require.Contains(t, string(out), "nothing blocks it")
 
 	r.interrupt()
 	r.leftNothing()

@@ -50,7 +50,7 @@ func (r *Run) drain(ctx context.Context, _ VMs, m Machine) error {
 		}
 		switch {
 		case len(held) > 0:
-			return "disruption budgets hold back " + strings.Join(held[:min(len(held), 3)], ", "), nil
+			return "disruption budgets block " + strings.Join(held[:min(len(held), 3)], ", "), nil
 		case len(pods) > 0:
 			return fmt.Sprintf("%d pods are ending", len(pods)), nil
 		}

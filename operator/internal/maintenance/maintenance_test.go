@@ -279,7 +279,7 @@ func TestVMsArePutRightNodeByNode(t *testing.T) {
 	w.budget, w.run.Wait = true, time.Nanosecond
 	err = w.run.Nodes(ctx, plan)
 	require.Equal(t, fault.Incomplete, fault.ReasonOf(err))
-	require.ErrorContains(t, err, "disruption budgets hold back ns/alone")
+	require.ErrorContains(t, err, "disruption budgets block ns/alone")
 	require.True(t, w.node("worker").Spec.Unschedulable, "it stays cordoned")
 	w.budget, w.run.Wait = false, time.Minute
 	attached := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "a"}}

@@ -177,9 +177,9 @@ func (o *planOptions) text(l *lines, r planReport) {
 	o.heldBack(l, r)
 	o.notes(l, r)
 	if r.GoesOn {
-		l.printf("\nnothing would hold it back")
+		l.printf("\nnothing blocks it")
 	} else {
-		l.printf("\nit would be held back")
+		l.printf("\nit is blocked")
 	}
 }
 
@@ -237,7 +237,7 @@ func (o *planOptions) route(l *lines, r planReport) {
 
 func (o *planOptions) heldBack(l *lines, r planReport) {
 	if len(r.Gated) > 0 {
-		l.printf("\nheld back")
+		l.printf("\nblocked")
 	}
 	for _, h := range r.Gated {
 		of := ""

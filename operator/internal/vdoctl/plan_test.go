@@ -225,7 +225,7 @@ func (o *operated) plansForABundle(reference string) {
 	out := o.run("plan", "--k8s", "1.34", "--vsphere", "site=9.0", "--bundle", reference).is(0, "signed by vdo",
 		"csi@3.5.1 becomes unsupported: csi@3.5.1 runs, and does not fit: serves ",
 		"1. the operator: csi@3.5.1 to 3.7.3", "2. you upgrade to vCenter site 9.0.0",
-		"3. you upgrade to Kubernetes 1.34", "4. the operator: cpi@1.33.1 to 1.34.0", "nothing would hold it back")
+		"3. you upgrade to Kubernetes 1.34", "4. the operator: cpi@1.33.1 to 1.34.0", "nothing blocks it")
 	require.NotContains(t, out, vcsim.Admin.Password)
 	require.Contains(t, o.ok("plan", "--bundle", reference, "-o", "yaml"), "goesOn: true")
 }

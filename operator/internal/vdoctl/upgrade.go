@@ -104,7 +104,7 @@ func (a *app) revisions(l *lines, r revisionList) {
 	}
 	r.Candidate.text(l)
 	if r.HeldBack != "" {
-		l.block("upgrades are held back", r.HeldBack)
+		l.block("upgrades are blocked", r.HeldBack)
 	}
 }
 
@@ -210,7 +210,7 @@ func (o *approveOptions) run(ctx context.Context, name string) error {
 	}
 	held := heldBack(config)
 	if held != "" {
-		waiting = "upgrades are held back: " + held
+		waiting = "upgrades are blocked: " + held
 	}
 	out := x.report(o.dryRun)
 	if out.Message = message + "; " + waiting; len(out.Changes) > 0 {

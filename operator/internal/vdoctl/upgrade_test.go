@@ -274,12 +274,12 @@ func TestUpgradeIsListedAndApprovedInOnesOwnName(t *testing.T) {
 			Reason: "InvalidInput", Message: "spec.upgradePolicy.windows: wrong", LastTransitionTime: metav1.Now()}}
 	})
 	s.run("upgrade", "approve", "r5-55555555").is(8, "no upgrade waits: spec.upgradePolicy.windows: wrong")
-	s.run("upgrade", "list").is(0, "upgrades are held back: spec.upgradePolicy.windows: wrong")
+	s.run("upgrade", "list").is(0, "upgrades are blocked: spec.upgradePolicy.windows: wrong")
 	v := s.config()
 	v.Spec.Suspend = true
 	require.NoError(t, s.k.Update(t.Context(), v))
-	s.run("upgrade", "approve", "r4-44444444").is(0, "is approved already; upgrades are held back: spec.suspend is set")
-	s.run("upgrade", "list").is(0, "upgrades are held back: spec.suspend is set")
+	s.run("upgrade", "approve", "r4-44444444").is(0, "is approved already; upgrades are blocked: spec.suspend is set")
+	s.run("upgrade", "list").is(0, "upgrades are blocked: spec.suspend is set")
 
 	s.waits("r4-44444444", "cpi@1.33.1, csi@3.7.3", "WindowClosed")
 	v = s.config()

@@ -228,7 +228,7 @@ func (p *result) stoppedChanges() int {
 }
 
 func (p *result) gatedChanges() string {
-	return fmt.Sprintf("%s: %d changes are held back, see status.plan", stoppedBy(&p.config.Spec), p.stoppedChanges())
+	return fmt.Sprintf("%s: %d changes are blocked, see status.plan", stoppedBy(&p.config.Spec), p.stoppedChanges())
 }
 
 func (p *result) problems() error {
