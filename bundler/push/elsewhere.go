@@ -85,7 +85,7 @@ func (e elsewhere) ask(ctx context.Context, ref image.Reference, want []ocispec.
 	for _, d := range held {
 		e.at.Add(d.Digest, mover.From(source))
 	}
-	p.Say(fmt.Sprintf("blobs taken over from %s: %d (%s)", ref.Repository(), len(held), size.Format(bundle.SizeOf(held))))
+	p.Say(fmt.Sprintf("blobs reused from %s: %d (%s)", ref.Repository(), len(held), size.Format(bundle.SizeOf(held))))
 	return nil
 }
 

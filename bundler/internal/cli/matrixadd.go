@@ -47,7 +47,7 @@ Check it, above all the addresses, then sign the matrix.`,
 	}
 	fl := cmd.Flags()
 	fl.StringVar(&f.folder, "manifests", "", "`FOLDER` with the release's manifest files, *.yaml and *.yml")
-	fl.StringVar(&f.like, "like", "", "release (`DRIVER@VERSION`) to take over from (default the newest that is older)")
+	fl.StringVar(&f.like, "like", "", "release (`DRIVER@VERSION`) to copy from (default the newest that is older)")
 	fl.StringVar(&f.k8s, "k8s", "", "Kubernetes `RANGE`: 1.32-1.35, 1.33, or for a cni 1.32- without an end")
 	fl.StringVar(&f.vSphere, "vsphere", "", "vSphere `RANGE`: 7.0.3-8.0, 8.0.3 or 8.0- without an end")
 	fl.StringVar(&f.basis, "basis", "", "`TEXT` that says where these ranges come from")
@@ -155,7 +155,7 @@ func (f addition) model(doc *matrix.Document, id matrix.ReleaseID) (like matrix.
 	}
 	if like.Driver != id.Driver {
 		err = fault.Errorf(fault.InvalidInput, "add release", id.String(), "name one that the matrix lists with --like",
-			"there is no such release of %s to take over from", id.Driver)
+			"there is no such release of %s to copy from", id.Driver)
 	}
 	return like, err
 }
@@ -235,7 +235,7 @@ func (f addition) files(like matrix.Release) (names []string, err error) {
 
 // ranges sets the ranges of the flags, and marks the copied ones as derived.
 func (f addition) ranges(r *matrix.Release, like matrix.Release) error {
-	over := func(basis string) string { return fmt.Sprintf("taken over from %s: %s", like.ReleaseID, basis) }
+	over := func(basis string) string { return fmt.Sprintf("copied from %s: %s", like.ReleaseID, basis) }
 	isNew := r.Compare(like.ReleaseID) != 0
 	var k8sErr, vSphereErr error
 	switch text, isOpen := strings.CutSuffix(f.k8s, "-"); {

@@ -72,7 +72,7 @@ func newPushCommand(a *app) *cobra.Command {
 	o.bindReplace(cmd, "a receipt that is there already")
 	fl.Var(&flags.Choice{To: &o.layout, Of: []string{layoutSingle, layoutPaths}}, "layout",
 		"single: everything in one repository; paths: beside it each image below REPO under its upstream name, for nodes with a mirror configuration")
-	fl.StringArrayVar(&o.mountFrom, "mount-from", nil, "take over what this `REGISTRY/REPO`, of the same registry, has already: mounted there, or read from it (repeatable)")
+	fl.StringArrayVar(&o.mountFrom, "mount-from", nil, "reuse blobs of `REGISTRY/REPO` in the same registry: mounted there, or read from it (repeatable)")
 	fl.BoolVar(&o.printRepositories, "print-repositories", false,
 		"list the repositories that the push writes to, and send nothing")
 	return with(cmd, o.trustFlags.bind, o.registryFlags.bind, o.bindUpload, o.bindFormat, o.bindProgress)
@@ -166,7 +166,7 @@ func (o *pushOptions) mountRefs(to location) (refs []image.Reference, err error)
 		p, err := registryLocation("read flag --mount-from", s)
 		if err == nil && to.store == inRegistry && p.reference.Host() != to.reference.Host() {
 			err = flags.Bad("--mount-from", s, fmt.Errorf("not on %s", to.reference.Host()),
-				"a registry takes over only what it has itself: name another repository of it")
+				"a registry reuses only its own blobs: name another repository of it")
 		}
 		refs, problems = append(refs, p.reference), append(problems, err)
 	}

@@ -283,7 +283,7 @@ func (c *Cluster) Apply(
 	}
 	if s.Adopts && s.Strategy != render.Replace && live != nil {
 		if err := c.takeFields(ctx, live); err != nil {
-			return nil, c.refused(ctx, "take over", s.Key, err)
+			return nil, c.refused(ctx, "adopt", s.Key, err)
 		}
 	}
 	out, err = c.put(ctx, s.Object, s.Strategy, live, false)

@@ -30,7 +30,7 @@ func mayAdopt(live, desired *unstructured.Unstructured) error {
 	const without = "take the driver out of the VDOConfig"
 	subject := IDOf(live).Key.String()
 	refuse := func(hint, format string, args ...any) error {
-		return &fault.Error{Reason: fault.Conflict, Op: "take over", Subject: subject, Hint: hint, Err: fmt.Errorf(format, args...)}
+		return &fault.Error{Reason: fault.Conflict, Op: "adopt", Subject: subject, Hint: hint, Err: fmt.Errorf(format, args...)}
 	}
 	annotations, labels := live.GetAnnotations(), live.GetLabels()
 	if _, managed := annotations[annotationOpenShift]; managed {
@@ -176,7 +176,7 @@ func Trial(live, desired *unstructured.Unstructured) *unstructured.Unstructured 
 }
 
 func immutableConflict(live *unstructured.Unstructured, field string) error {
-	return fault.Errorf(fault.Conflict, "take over", IDOf(live).Key.String(),
+	return fault.Errorf(fault.Conflict, "adopt", IDOf(live).Key.String(),
 		"delete it, and it is installed again as the bundle has it, pods included",
 		"it was installed from another source: its %s differs and cannot be changed", field)
 }

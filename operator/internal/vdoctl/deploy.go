@@ -134,7 +134,7 @@ func (o *deployOptions) bind(cmd *cobra.Command) {
 		"with the admission policy that limits what rights the operator can give (Kubernetes 1.30 and later)")
 	fl.BoolVar(&o.to.HostNetwork, "host-network", false, "on the nodes' network, for a cluster whose network plug-in the operator installs")
 	fl.BoolVar(&o.withAccess, "with-access", false, "put the keys or policy, the CA and the login of the mirror that are used here into the operator's namespace too (vdo-trust, vdo-registry-ca, vdo-registry); what is there stays")
-	fl.BoolVar(&o.force, "force-conflicts", false, "take over fields that others have set")
+	fl.BoolVar(&o.force, "force-conflicts", false, "overwrite fields that other managers have set")
 	fl.BoolVar(&o.downgrade, "allow-downgrade", false, "install an operator older than the running one (not supported)")
 	fl.DurationVar(&o.timeout, "timeout", 5*time.Minute, "how long (`DURATION`) to wait")
 	o.consentFlags.bind(cmd)
