@@ -283,7 +283,7 @@ func (g *Graph) Owners() Owners {
 	return o
 }
 
-const referrerOf = "an attachment of "
+const referrerOf = "a referrer of "
 
 // Name describes a part: "layer of registry.k8s.io/csi-vsphere/driver:v3.5.1".
 func (o Owners) Name(d ocispec.Descriptor) string {

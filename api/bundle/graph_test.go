@@ -46,9 +46,9 @@ func TestOwnersAreTheImagesThatHaveAPart(t *testing.T) {
 	b.Graph.Attachments = []bundle.Referrer{referrers, aboutIt, aboutAll}
 	owners = b.Graph.Owners()
 	for _, a := range []bundle.Referrer{referrers, aboutIt} {
-		require.Equal(t, "manifest of an attachment of "+tree.Reference.String(), owners.Name(a.Node.Descriptor))
+		require.Equal(t, "manifest of a referrer of "+tree.Reference.String(), owners.Name(a.Node.Descriptor))
 	}
-	require.Equal(t, "manifest of an attachment of the bundle", owners.Name(aboutAll.Node.Descriptor))
+	require.Equal(t, "manifest of a referrer of the bundle", owners.Name(aboutAll.Node.Descriptor))
 }
 
 // What is below an image is its tree, with what is attached to any of it, and to that.

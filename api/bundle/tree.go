@@ -354,7 +354,7 @@ const MaxReferrerData = 16 << 20 // bytes
 func ReadReferrer(ctx context.Context, f Fetcher, subject image.Digest, d ocispec.Descriptor) (Referrer, error) {
 	if !isManifest(d.MediaType) {
 		return Referrer{}, corrupt(d,
-			"an attachment of %s has the media type %.100q, which is not an image manifest", subject, d.MediaType)
+			"a referrer of %s has the media type %.100q, which is not an image manifest", subject, d.MediaType)
 	}
 	data, err := Read(ctx, f, Plain(d), MaxManifestSize)
 	if err != nil {

@@ -46,7 +46,7 @@ func TestACopyIsComparedWithItsSource(t *testing.T) {
 
 	both, err := push.Compare(t.Context(), signed, plain, true, run.Options{})
 	require.Equal(t, fault.Incomplete, fault.ReasonOf(err))
-	require.ErrorContains(t, err, "an attachment of the bundle")
+	require.ErrorContains(t, err, "a referrer of the bundle")
 	require.Equal(t, 1, both.Attached)
 	require.Zero(t, both.Copied)
 	attached := map[*pinned.Bundle]int{signed: 1}

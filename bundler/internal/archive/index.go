@@ -169,7 +169,7 @@ func (x *index) listAttached(ctx context.Context) (out []attached) {
 			bytes += out[counted].Size
 		}
 		if counted > bundle.MaxNodes || bytes > bundle.MaxManifestBytes {
-			out = []attached{{err: offEntry(x.path, "index.json and its lists of referrers name more than %d attachments, or "+
+			out = []attached{{err: offEntry(x.path, "index.json and its lists of referrers name more than %d referrers, or "+
 				"manifests of more than %d bytes", bundle.MaxNodes, bundle.MaxManifestBytes)}}
 			break
 		}
@@ -231,11 +231,11 @@ func (x *index) readAttached(
 func ofReferrer(path string, d ocispec.Descriptor, err error) error {
 	var f *fault.Error
 	if !errors.As(err, &f) || f.Reason != fault.NotFound || f.Err == nil {
-		return fmt.Errorf("%s: the attachment %s: %w", path, d.Digest, err)
+		return fmt.Errorf("%s: the referrer %s: %w", path, d.Digest, err)
 	}
 	return fault.Errorf(fault.Incomplete, "check", path,
 		"copy the bundle again from where it was made, or pull it again",
-		"the attachment %s: %w", d.Digest, f.Err)
+		"the referrer %s: %w", d.Digest, f.Err)
 }
 
 // checkEntries checks an index.json, which any tool may have written, against the bundle, and returns its

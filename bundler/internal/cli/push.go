@@ -223,9 +223,9 @@ func (o *copyOptions) run(cmd *cobra.Command, src, dest string) error {
 		}
 		err = o.showMoved(to, &pull.Pulled{Delivered: copied.Delivered})
 		if both != nil && err == nil && !o.json() {
-			end := " and " + command.Plural(both.Attached, "attachment", "attachments")
+			end := " and " + command.Plural(both.Attached, "referrer", "referrers")
 			if both.Copied != both.Attached {
-				end = fmt.Sprintf("; attachments: %d at the source, %d in the copy", both.Attached, both.Copied)
+				end = fmt.Sprintf("; referrers: %d at the source, %d in the copy", both.Attached, both.Copied)
 			}
 			o.say("both have %s, %s%s", command.Plural(both.Manifests, "manifest", "manifests"),
 				command.Plural(both.Blobs, "blob", "blobs"), end)

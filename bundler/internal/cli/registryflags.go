@@ -72,7 +72,7 @@ func (f *registryFlags) bindCA(fl *pflag.FlagSet) {
 func (f *registryFlags) bindUpload(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "write nothing, and tell what would be moved")
 	flags.Group(cmd, flags.Registries, func(fl *pflag.FlagSet) {
-		fl.BoolVar(&f.omitRefused, "omit-refused", false, "push without the signatures and other attachments that the registry does not take, and name them")
+		fl.BoolVar(&f.omitRefused, "omit-refused", false, "push without the signatures and other referrers that the registry does not take, and name them")
 		fl.Bool("check-all", false, "has no effect: a push always asks for every part")
 		_ = fl.MarkHidden("check-all") // bound above
 	})

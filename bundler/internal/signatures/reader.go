@@ -101,7 +101,7 @@ func (r *Reader) Read(ctx context.Context, f bundle.Fetcher, subject image.Diges
 	for _, d := range attached {
 		a, err := bundle.ReadReferrer(ctx, f, subject, d)
 		if err != nil {
-			problems = append(problems, fmt.Errorf("attachment %s of %s: %w", d.Digest, subject, err))
+			problems = append(problems, fmt.Errorf("referrer %s of %s: %w", d.Digest, subject, err))
 			continue
 		}
 		out = append(out, a)
