@@ -115,7 +115,7 @@ func code(ctx context.Context, l *parts.List, have, lacking []*os.File) (sums []
 	n := l.All()
 	enc, err := reedsolomon.New(int(l.Count()), l.Recovery)
 	if err != nil {
-		return nil, fmt.Errorf("compute recovery parts: %w", err)
+		return nil, fmt.Errorf("compute parity shards: %w", err)
 	}
 	piece := min(int64(max(codeMemory/n/codeAlign, 1)*codeAlign), l.PartSize(0))
 	hashes, buffers, shards := make([]hash.Hash, n), make([][]byte, n), make([][]byte, n)

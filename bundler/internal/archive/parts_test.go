@@ -124,7 +124,7 @@ func TestSplitReplacesTheArchiveAtItsName(t *testing.T) {
 	}
 }
 
-// Whatever happened to which parts: each is named, and any up to the number of recovery parts
+// Whatever happened to which parts: each is named, and any up to the number of parity shards
 // are rebuilt.
 func TestDamagedPartsAreNamedAndRebuilt(t *testing.T) {
 	b := bundles.New(t, bundles.Options{Seed: 62})
@@ -157,7 +157,7 @@ func TestDamagedPartsAreNamedAndRebuilt(t *testing.T) {
 				}
 				a, err := OpenFile(s.location())
 				if err == nil {
-					require.NoError(t, a.CheckLayout(t.Context()), "it reads no blobs, and no recovery parts")
+					require.NoError(t, a.CheckLayout(t.Context()), "it reads no blobs, and no parity shards")
 					err = errors.Join(a.Damage(t.Context()), a.Close())
 				}
 				require.ErrorContains(t, err, s.path+"."+lost[0])

@@ -30,7 +30,7 @@ type volumeFlags struct {
 func (f *volumeFlags) bind(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.Var(&f.volumeSize, "volume-size", "split the archive into parts of this size, such as 4GB (FAT32 holds up to 4294967295)")
-	fl.IntVar(&f.parity, "parity", 0, "add `N` recovery parts: as many lost or damaged parts can be rebuilt by vdo-bundle repair")
+	fl.IntVar(&f.parity, "parity", 0, "add `N` parity shards: as many lost or damaged parts can be rebuilt by vdo-bundle repair")
 }
 
 // checkVolumes refuses invalid combinations of flags and target.
@@ -139,8 +139,8 @@ func newRepairCommand(a *app) *cobra.Command {
 	return with(&cobra.Command{
 		Use:   "repair FILE.tar.parts",
 		Short: "Check the parts of an archive, and rebuild bad ones",
-		Long: `repair compares all parts of an archive, and its recovery parts, with the sha256 in the parts
-file. It names missing or damaged ones, and rebuilds as many as there are recovery parts. A
+		Long: `repair compares all parts of an archive, and its parity shards, with the sha256 in the parts
+file. It names missing or damaged ones, and rebuilds as many as there are parity shards. A
 rebuilt part gets its name only once its sha256 is right. verify only checks.`,
 		Example: `  vdo-bundle repair drivers.tar.parts`,
 		Args:    flags.Exactly("FILE.tar.parts"),

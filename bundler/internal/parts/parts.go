@@ -120,7 +120,7 @@ func (l *List) check() error {
 	case n > MaxParts:
 		return bad("choose a larger size", "it would have %d parts, more than %d", n, MaxParts)
 	case l.Recovery < 0 || (l.Recovery > 0 && n+int64(l.Recovery) > MaxShards):
-		return bad("choose a larger size or fewer recovery parts", "%d parts and %d recovery parts are more than %d together", n, l.Recovery, MaxShards)
+		return bad("choose a larger size or fewer parity shards", "%d parts and %d parity shards are more than %d together", n, l.Recovery, MaxShards)
 	}
 	return nil
 }
