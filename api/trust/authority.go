@@ -59,7 +59,7 @@ func NewCA(id string, o CAOptions) (CA, error) {
 	o.Identities = slices.Clone(o.Identities)
 	a := CA{entry: entry{id, o.KeyOptions}, o: o}
 	if err := cmp.Or(checkID(id), a.read()); err != nil {
-		return CA{}, fault.Errorf(fault.InvalidInput, "read certificate authority", fmt.Sprintf("%q", id),
+		return CA{}, fault.Errorf(fault.InvalidInput, "read CA", fmt.Sprintf("%q", id),
 			wholePolicy+"; the fields: id, roots, intermediates, identities, extendedKeyUsage, timestampRoots", "%w", err)
 	}
 	return a, nil
@@ -78,12 +78,12 @@ func (a *CA) read() error {
 	if len(roots) == 0 {
 		return errors.New("it has no roots: nothing could ever be accepted")
 	}
-	if err := checkIdentities(o.Identities, "every certificate of the authority would be accepted"); err != nil {
+	if err := checkIdentities(o.Identities, "every certificate of the CA would be accepted"); err != nil {
 		return err
 	}
 	for _, c := range slices.Concat(roots, intermediates) {
 		if !c.IsCA {
-			return fmt.Errorf("the certificate of %q is not a certificate authority's", c.Subject)
+			return fmt.Errorf("the certificate of %q is not a CA's", c.Subject)
 		}
 	}
 	if len(a.timestampRoots) > 0 && !slices.ContainsFunc(a.timestampRoots, selfSigned) {
@@ -134,14 +134,14 @@ func (a CA) signer(v *certified, stamped []byte, now time.Time) (s CountedSigner
 	isOtherUse := err != nil && bad.Reason == x509.IncompatibleUsage
 	switch {
 	case err != nil && !isOtherUse:
-		return s, fmt.Sprintf("of %s that the authority %s has not issued", identitiesOf(v.leaf), a.id)
+		return s, fmt.Sprintf("of %s that the CA %s has not issued", identitiesOf(v.leaf), a.id)
 	case invalid != "":
-		return s, fmt.Sprintf("of the authority %s, %s", a.id, invalid)
+		return s, fmt.Sprintf("of the CA %s, %s", a.id, invalid)
 	case named < 0:
 		return s, fmt.Sprintf("of %s, who is none of the identities of %s", identitiesOf(v.leaf), a.id)
 	case isOtherUse || !a.mayBeUsed(v.leaf):
 		usage := cmp.Or(a.o.ExtendedKeyUsage, "codeSigning")
-		return s, fmt.Sprintf("that the authority %s did not issue for %s", a.id, usage)
+		return s, fmt.Sprintf("that the CA %s did not issue for %s", a.id, usage)
 	}
 	s.ID, s.Identity = a.id, a.o.Identities[named].String()
 	s.Stamped, why = a.late(v, stamped, chains, now)
@@ -165,7 +165,7 @@ func (a CA) chains(v *certified, at time.Time) ([][]*x509.Certificate, error) {
 func (a CA) late(
 	v *certified, stamped []byte, anyTime [][]*x509.Certificate, now time.Time,
 ) (at *time.Time, why string) {
-	revoked := fmt.Sprintf("of the authority %s that the policy has revoked", a.id)
+	revoked := fmt.Sprintf("of the CA %s that the policy has revoked", a.id)
 	ways, invalid := a.chains(v, now)
 	if invalid == nil && a.isRevoked(ways) || invalid != nil && a.leafRevoked(v.leaf) {
 		return nil, revoked

@@ -105,7 +105,7 @@ func TestCertificatesThatDoNotCount(t *testing.T) {
 	}{
 		{"another root", stranger.leaf, trust.CAOptions{}, func(l map[string]string) {
 			l[trust.ChainAnnotation] = string(stranger.issuer.PEM()) + string(stranger.root.PEM())
-		}, "that the authority corp has not issued"},
+		}, "that the CA corp has not issued"},
 		{"another leaf of the authority", who(pki.Spec{Email: []string{"intern@corp.example"}, Usage: codeSigning}), trust.CAOptions{}, nil,
 			"intern@corp.example"},
 		{"an identity that only ends like it", who(pki.Spec{Email: []string{"not-release@corp.example"}, Usage: codeSigning}), trust.CAOptions{}, nil,
@@ -134,7 +134,7 @@ func TestCertificatesThatDoNotCount(t *testing.T) {
 		{"a huge chain", o.leaf, trust.CAOptions{}, func(l map[string]string) { l[trust.ChainAnnotation] = strings.Repeat("x", 1<<17) }, "longer than"},
 		{"revoked by serial", o.leaf, trust.CAOptions{RevokedSerials: []string{o.leaf.Certificate.SerialNumber.Text(16)}}, nil, "revoked"},
 		{"its issuer revoked by serial", o.leaf, trust.CAOptions{RevokedSerials: []string{o.issuer.Certificate.SerialNumber.Text(16)}}, nil, "revoked"},
-		{"the entry revoked", o.leaf, trust.CAOptions{KeyOptions: trust.KeyOptions{Revoked: true}}, nil, "of the authority corp, revoked"},
+		{"the entry revoked", o.leaf, trust.CAOptions{KeyOptions: trust.KeyOptions{Revoked: true}}, nil, "of the CA corp, revoked"},
 		{"the entry out of time", o.leaf, trust.CAOptions{KeyOptions: trust.KeyOptions{NotAfter: now.Add(-time.Hour)}}, nil, "expired 2026-08-01T11"},
 		{"not yet valid", who(pki.Spec{Email: email, Usage: codeSigning, NotBefore: now.Add(time.Hour)}), trust.CAOptions{}, nil, "is not valid before"},
 		{"another object identifier", o.leaf, trust.CAOptions{ExtendedKeyUsage: "1.3.6.1.4.1.99999.1"}, nil, "did not issue for 1.3.6.1.4.1.99999.1"},
@@ -335,11 +335,11 @@ func TestBadAuthoritiesAreExplained(t *testing.T) {
 	roots := "  roots: |\n" + indent(string(o.root.PEM()))
 	names := "  identities:\n  - email: a@b\n"
 	for _, c := range []struct{ name, text, want string }{
-		{"no identities", head + roots, "every certificate of the authority would be accepted"},
+		{"no identities", head + roots, "every certificate of the CA would be accepted"},
 		{"an identity of two", head + roots + "  identities:\n  - {email: a, dns: b}\n", "exactly one of email, uri and dns"},
 		{"a regular expression", head + roots + "  identities:\n  - email: '.*@corp'\n", "not an exact name"},
 		{"no roots", head + names, "it has no roots"},
-		{"a leaf as root", head + "  roots: |\n" + indent(string(o.leaf.PEM())) + names, "is not a certificate authority's"},
+		{"a leaf as root", head + "  roots: |\n" + indent(string(o.leaf.PEM())) + names, "is not a CA's"},
 		{"a key as root", head + "  roots: |\n" + indent(string(o.leaf.KeyPEM())) + names, "is not a certificate"},
 		{"both", head + roots + "  rootsFile: x\n" + names, "not both"},
 		{"absent file", head + "  rootsFile: x\n" + names, "by file cannot be read here"},

@@ -102,7 +102,7 @@ func parseTrustedRoot(data []byte) (material root.TrustedMaterial, err error) {
 	case err != nil:
 		return nil, fmt.Errorf("read trusted root: %w", err)
 	case len(parsed.FulcioCertificateAuthorities()) == 0:
-		return nil, errors.New("the trusted root has no certificate authority: nothing could ever be accepted")
+		return nil, errors.New("the trusted root has no CA: nothing could ever be accepted")
 	}
 	out := stampedRoot{TrustedMaterial: parsed}
 	for _, a := range parsed.TimestampingAuthorities() {

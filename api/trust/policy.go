@@ -198,7 +198,7 @@ func ParsePolicy(name string, data []byte, readFile func(path string) ([]byte, e
 		return NewKey(e.ID, e.PublicKey, e.KeyOptions)
 	})
 	authorities := entries(f.Certificates, "certificates", bad, func(e caFile) (CA, error) {
-		const what = "certificate authority"
+		const what = "CA"
 		if err := fault.Join(
 			read(what, e.ID, "roots", "rootsFile", e.RootsFile, &e.Roots),
 			read(what, e.ID, "intermediates", "intermediatesFile", e.IntermediatesFile, &e.Intermediates),

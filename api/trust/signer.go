@@ -203,7 +203,7 @@ func (s *Signer) WithCertificate(name string, certificate, chain []byte, now tim
 	}
 	hasUsage := len(v.leaf.ExtKeyUsage)+len(v.leaf.UnknownExtKeyUsage) > 0
 	if !hasUsage || len(namesOf(v.leaf)) == 0 || !maySign(v.leaf) {
-		return bad(errors.New("no policy can accept an authority's certificate, or one that is not for digital "+
+		return bad(errors.New("no policy can accept a CA's certificate, or one that is not for digital "+
 			"signatures, or has no extended key usage, or no email, URI or DNS name"),
 			"have one issued with the extended key usage codeSigning, and a subject alternative name")
 	}

@@ -263,7 +263,7 @@ func addFile(pool *x509.CertPool, name string) error {
 
 func badCA(name string) error {
 	return fault.Errorf(fault.InvalidInput, "read CA certificates", name,
-		"give the certificate authority's certificate as PEM (BEGIN CERTIFICATE)", "there is no PEM certificate in it")
+		"give the CA certificate as PEM (BEGIN CERTIFICATE)", "there is no PEM certificate in it")
 }
 
 // newTransport returns a transport for HTTP/1.1 only. One connection per transfer uses a slow or lossy link better

@@ -265,7 +265,7 @@ func certificateHint(host string, err error) string {
 	case invalid.Cert != nil && invalid.Reason == x509.Expired:
 		return "have the certificate of " + host + " renewed, or correct this machine's clock"
 	}
-	return "pass --ca-file with the certificate of the authority that signed for " + host + inPlace
+	return "pass --ca-file with the certificate of the CA that signed for " + host + inPlace
 }
 
 func loginHint(h *Host) string {

@@ -63,7 +63,7 @@ func newMirrorConfigCommand(a *app) *cobra.Command {
 	fl.Var(&flags.Choice{To: &o.runtime, Of: nodeconfig.Runtimes()}, "runtime", "what the nodes run (`RUNTIME`): "+strings.Join(nodeconfig.Runtimes(), ", "))
 	fl.StringVarP(&o.dest, "output", "o", "", "`FOLDER` to write the files into (default: standard output)")
 	o.bindReplace(cmd, "files that are there already")
-	fl.StringVar(&o.nodeCA, "node-ca", "", "`PATH` on the nodes of the mirror's certificate authority, where they do not trust it already")
+	fl.StringVar(&o.nodeCA, "node-ca", "", "`PATH` on the nodes of the mirror's CA certificate, where they do not trust it already")
 	fl.BoolVar(&o.only, "mirror-only", false, "never ask upstream")
 	fl.BoolVar(&o.withLogin, "with-login", false, "write the mirror's login into the files (containerd, k3s)")
 	return with(cmd, o.registryFlags.bindSmall)

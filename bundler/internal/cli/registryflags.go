@@ -66,7 +66,7 @@ func (f *registryFlags) bindRequests(fl *pflag.FlagSet) {
 }
 
 func (f *registryFlags) bindCA(fl *pflag.FlagSet) {
-	fl.StringArrayVar(&f.caFiles, "ca-file", nil, "PEM `FILE` of certificate authorities to trust besides the system's (repeatable)")
+	fl.StringArrayVar(&f.caFiles, "ca-file", nil, "PEM `FILE` of CA certificates to trust besides the system's (repeatable)")
 }
 
 func (f *registryFlags) bindUpload(cmd *cobra.Command) {

@@ -113,7 +113,7 @@ func (f *signingFlags) bind(cmd *cobra.Command, flag, help string, by *common) {
 		fl.StringVar(&f.key, flag, "", help)
 		f.passwordFlags.bind(fl)
 		fl.StringVar(&f.certificate, "certificate", "", "PEM `FILE` of a certificate for the signing key, which the signature then carries")
-		fl.StringVar(&f.certificateChain, "certificate-chain", "", "PEM `FILE` of the authorities that issued the certificate, nearest first")
+		fl.StringVar(&f.certificateChain, "certificate-chain", "", "PEM `FILE` of the CAs that issued the certificate, nearest first")
 		fl.StringVar(&f.timestampServer, "timestamp-server", "", "`URL` of a time-stamping authority (RFC 3161) that says when the signature was made, for when the certificate has expired")
 		fl.StringVar(&f.timestampRoots, "timestamp-roots", "", "PEM `FILE` of that authority's root, to make sure that it is the one")
 	})

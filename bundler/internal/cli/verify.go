@@ -42,7 +42,7 @@ const policyHelp = `  apiVersion: vdo.vmware.com/trust/v1
   - id: release
     file: release.pub
     notAfter: 2027-12-31T00:00:00Z      # or revoked: true
-  certificates:                         # of an authority of your own
+  certificates:                         # of a CA of your own
   - id: corp
     rootsFile: corp-root.crt
     identities:                         # exact: email, uri or dns

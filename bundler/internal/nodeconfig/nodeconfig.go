@@ -168,7 +168,7 @@ func (in Input) crio(repositories []mirrorset.Entry) []File {
 	fmt.Fprintf(&b, "# Images of the vSphere drivers are looked for in %s.\n", in.Mirror.Repository())
 	b.WriteString("# CRI-O takes this up with `systemctl reload crio`; no pod is touched. A login is\n# kept in CRI-O's global_auth_file, not here.\n")
 	if in.CA != "" {
-		fmt.Fprintf(&b, "# The authority %s belongs to /etc/containers/certs.d/%s/ca.crt.\n", in.CA, in.Mirror.Host())
+		fmt.Fprintf(&b, "# The CA certificate %s belongs to /etc/containers/certs.d/%s/ca.crt.\n", in.CA, in.Mirror.Host())
 	}
 	for _, r := range repositories {
 		fmt.Fprintf(&b, "\n[[registry]]\nprefix = %s\nlocation = %s\n", quote(r.Source), quote(r.Source))
@@ -222,7 +222,7 @@ func (in Input) openshift(repositories mirrorset.Entries) ([]File, error) {
 	head := `# Images that are named by digest are looked for in the mirror first. The Machine
 # Config Operator writes it onto every node and reloads CRI-O; nodes are not rebooted. To take an
 # entry, or all of it, away again drains the nodes, one after the other.
-# The mirror's login belongs into the cluster's pull secret, its authority into
+# The mirror's login belongs into the cluster's pull secret, its CA into
 # additionalTrustedCA of image.config.openshift.io/cluster.
 `
 	if in.PlainHTTP {

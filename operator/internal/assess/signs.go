@@ -43,7 +43,7 @@ var signs = []sign{
 	{"is not valid for any names", fault.CertificateInvalid, checkName},
 	{"cannot validate certificate for", fault.CertificateInvalid, checkName},
 	{"thumbprint does not match", fault.CertificateInvalid, "the vCenter's certificate was replaced: write the thumbprint of the new one into the VsphereCloudConfig"},
-	{"x509:", fault.CertificateInvalid, "set ca or thumbprint in the VsphereCloudConfig: the pod does not know the node's authorities"},
+	{"x509:", fault.CertificateInvalid, "set ca or thumbprint in the VsphereCloudConfig: the pod does not know the node's CAs"},
 	{"failed to connect to vCenter using CA file", fault.CertificateInvalid, "the CA of the VsphereCloudConfig has to be the one that the vCenter's certificate is from, as PEM"},
 	{"checkAPI failed for vcenter API version", fault.Incompatible, tooOld},
 	{"vSAN file service is not supported in one or more vCenter", fault.Incompatible, tooOld},

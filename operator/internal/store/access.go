@@ -90,7 +90,7 @@ func (s *Store) authorities(ctx context.Context, b *v1alpha1.DriverBundle) ([]by
 	}
 	if err != nil {
 		return nil, fault.Errorf(fault.InvalidInput, "read CA", subject,
-			"put the certificate of the authority that signed the mirror's there, in PEM", "%w", err)
+			"put the certificate of the CA that signed the mirror's there, in PEM", "%w", err)
 	}
 	return data, nil
 }

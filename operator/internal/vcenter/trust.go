@@ -86,7 +86,7 @@ func (t Trust) verify(host string, roots *x509.CertPool, chain []*x509.Certifica
 	case errors.As(err, &invalid):
 		return "renew the vCenter's certificate, or correct the clock of this machine", err
 	}
-	return "spec.ca has to be the certificate of that authority; or set spec.thumbprint after comparing it with what the vCenter itself shows",
+	return "spec.ca has to be the certificate of that CA; or set spec.thumbprint after comparing it with what the vCenter itself shows",
 		&UntrustedError{SHA1: one, SHA256: two, Issuer: leaf.Issuer.String()}
 }
 
@@ -94,6 +94,6 @@ func (t Trust) verify(host string, roots *x509.CertPool, chain []*x509.Certifica
 type UntrustedError struct{ SHA1, SHA256, Issuer string }
 
 func (e *UntrustedError) Error() string {
-	return fmt.Sprintf("its certificate (SHA-1 %s, SHA-256 %s), issued by %q, is signed by an unknown authority",
+	return fmt.Sprintf("its certificate (SHA-1 %s, SHA-256 %s), issued by %q, is signed by an unknown CA",
 		e.SHA1, e.SHA256, e.Issuer)
 }

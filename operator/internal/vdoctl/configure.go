@@ -414,7 +414,7 @@ func (o *configureOptions) trusts(ctx context.Context, address string, refusal e
 	if o.caFile != "" || !errors.As(refusal, &u) {
 		return refusal
 	}
-	_ = command.Say(o.err, "No authority that is known here has signed the certificate of %s.\nIssuer:  %s\nSHA-256: %s\n"+
+	_ = command.Say(o.err, "No known CA has signed the certificate of %s.\nIssuer:  %s\nSHA-256: %s\n"+
 		"Compare it with what the vCenter's own shell shows.", address, u.Issuer, u.SHA256)
 	yes, err := o.isYes(ctx, "Trust this certificate?")
 	if err == nil && !yes {
@@ -436,7 +436,7 @@ func (a *app) readAuthority(file string) ([]byte, error) {
 	}
 	if err != nil {
 		return nil, flags.Bad("--vcenter-ca-file", file, err,
-			"name a PEM file with the authority's certificates, -----BEGIN CERTIFICATE-----, and nothing else")
+			"name a PEM file with the CA's certificates, -----BEGIN CERTIFICATE-----, and nothing else")
 	}
 	return data, nil
 }
@@ -517,7 +517,7 @@ func (a *answers) fields() []field {
 			flagAlone: true,
 			usage:     "`HEX` pairs with colons, SHA-1 or SHA-256, of its certificate; \"\" for none"},
 		{flag: "vcenter-ca-file", to: &a.caFile, valid: isAuthority, flagAlone: true,
-			usage: "PEM `FILE` of the authority that signed its certificate"},
+			usage: "PEM `FILE` of the CA that signed its certificate"},
 		{flag: "username", title: "Account of the drivers", to: &a.username, valid: isAccount,
 			usage: "`NAME@DOMAIN` of the vCenter's account; vdoctl users makes one"},
 		{flag: "datacenters", title: "Datacenters, with commas", to: &a.datacenters,

@@ -143,7 +143,7 @@ func (o *deployOptions) bind(cmd *cobra.Command) {
 		fl.BoolVar(&o.unverified, "without-verification", false, "install an unsigned bundle")
 	})
 	flags.Group(cmd, flags.Registries, func(fl *pflag.FlagSet) {
-		fl.StringArrayVar(&o.caFiles, "ca-file", nil, "PEM `FILE` of certificate authorities to trust besides the system's (repeatable)")
+		fl.StringArrayVar(&o.caFiles, "ca-file", nil, "PEM `FILE` of CA certificates to trust besides the system's (repeatable)")
 		fl.StringVar(&o.authFile, "authfile", "", "`FILE` with logins of registries (default: those of docker and podman)")
 		fl.StringArrayVar(&o.plainHTTP, "plain-http", nil, "speak HTTP without TLS to this `HOST[:PORT]` (repeatable)")
 	})

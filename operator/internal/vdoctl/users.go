@@ -322,7 +322,7 @@ func oneLine(s string) string { return strings.ReplaceAll(strings.ReplaceAll(s, 
 // and lists unneeded permissions only in comments. It uses ids of objects, since govc takes paths for patterns.
 func govcScript(l *lines, plans []usersPlan) {
 	l.script = true
-	l.printf("#!/bin/sh\n# Log in by GOVC_USERNAME and GOVC_PASSWORD as who may change roles and permissions. A private\n# authority of the vCenter's certificate: GOVC_TLS_CA_CERTS=FILE.\nset -eu")
+	l.printf("#!/bin/sh\n# Log in by GOVC_USERNAME and GOVC_PASSWORD as who may change roles and permissions. A private\n# CA of the vCenter's certificate: GOVC_TLS_CA_CERTS=FILE.\nset -eu")
 	for _, p := range plans {
 		l.printf("\n# %s: %s", p.VCenter, p.Principal)
 		l.printf("export GOVC_URL=%s", fault.Quote(p.Server))
