@@ -363,7 +363,7 @@ func TestTheOperatorsTokenGivesNoMoreThanTheDriversNeed(t *testing.T) {
 			"spec: {selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]" +
 			account + "}}}"
 	}
-	write, wide := "give no right over", rule("'*'", "'*'", "'*'")
+	write, wide := "give no permission over", rule("'*'", "'*'", "'*'")
 	others, roles, accounts := "add no rules to other roles", "bind the drivers' roles", "bind roles to the drivers'"
 	const group = "rbac.authorization.k8s.io"
 

@@ -50,7 +50,7 @@ type DriftIgnore struct {
 	// Paths are JSON pointers (RFC 6901), such as /spec/replicas. List items with a name are
 	// identified by it: /spec/template/spec/containers/0/resources means the container that is
 	// first in the bundle. Refused are paths to fields that identify an object, select pods or
-	// grant rights, or that set images and their privileges. A path ends at other
+	// grant permissions, or that set images and their privileges. A path ends at other
 	// lists, such as tolerations.
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=32

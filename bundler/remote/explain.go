@@ -226,7 +226,7 @@ func (c *Client) explainAnswer(h *Host, out *fault.Error, a *AnswerError) {
 			out.Err = fmt.Errorf("%s refuses a request with %s: %w", h.name, a.login, a)
 		}
 	case a.Status == http.StatusUnauthorized, a.Status == http.StatusForbidden:
-		out.Reason, out.Hint = fault.Forbidden, "ask the registry's administrator for the right, or log in as another user: "+loginHint(h)
+		out.Reason, out.Hint = fault.Forbidden, "ask the registry's administrator for the permission, or log in as another user: "+loginHint(h)
 	case a.Method == http.MethodPut && (a.Has("MANIFEST_BLOB_UNKNOWN") || a.Has("MANIFEST_UNKNOWN") || a.Has("BLOB_UNKNOWN")):
 		out.Reason, out.Hint = fault.Incomplete, "push it again: a push sends only missing parts"
 	case a.Status == http.StatusNotFound && a.Method == http.MethodPost:

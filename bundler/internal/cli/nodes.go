@@ -275,11 +275,11 @@ or --policy the whole bundle is verified first, as verify does.`,
 	}
 	o.bindOutput(cmd, "`FILE` to write the manifests to, - for standard output")
 	cmd.Flags().StringVar(&o.to.Repository, "repository", "", "`REGISTRY/REPO` in the site that the bundle is pushed to (default SRC's)")
-	cmd.Flags().BoolVar(&o.to.Antrea, "antrea", false, "with the rights that the operator needs to install Antrea")
-	cmd.Flags().BoolVar(&o.to.Classes, "classes", false, "with the rights that the operator needs to make StorageClasses and VolumeSnapshotClasses")
-	cmd.Flags().BoolVar(&o.to.MirrorSet, "mirror-set", false, "with the rights that the operator needs to lead OpenShift's nodes to the mirror")
+	cmd.Flags().BoolVar(&o.to.Antrea, "antrea", false, "with the permissions that the operator needs to install Antrea")
+	cmd.Flags().BoolVar(&o.to.Classes, "classes", false, "with the permissions that the operator needs to make StorageClasses and VolumeSnapshotClasses")
+	cmd.Flags().BoolVar(&o.to.MirrorSet, "mirror-set", false, "with the permissions that the operator needs to lead OpenShift's nodes to the mirror")
 	cmd.Flags().BoolVar(&o.to.Policy, "rbac-policy", false,
-		"with the admission policy that limits what rights the operator can give (Kubernetes 1.30 and later)")
+		"with the admission policy that limits what permissions the operator can give (Kubernetes 1.30 and later)")
 	cmd.Flags().BoolVar(&o.to.HostNetwork, "host-network", false, "on the nodes' network, for a cluster whose network plug-in the operator installs")
 	cmd.Flags().BoolVar(&o.to.SIP, "sip", false, "of the operator for tenant clusters (SIPCluster), instead")
 	return with(cmd, o.trustFlags.bind, o.registryFlags.bind, o.bindProgress)

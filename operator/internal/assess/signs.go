@@ -30,7 +30,7 @@ var signs = []sign{
 	{"InvalidLogin", fault.Unauthorized, checkAccount},
 	{"Cluster ID is present in vSphere Config Secret", fault.Conflict, "take spec.storageProvider.clusterID out: the driver has made an id of its own"},
 	{"no matches for kind \"CSINodeTopology\"", fault.Incomplete, "the controller makes that kind when it runs: see to vsphere-csi-controller first, the node plugins recover by themselves"},
-	{"timed out while waiting for topology labels", fault.Incomplete, "see `kubectl get csinodetopologies -o yaml`: status.errorMessage; check the tags on the host's chain and the account's rights to read them"},
+	{"timed out while waiting for topology labels", fault.Incomplete, "see `kubectl get csinodetopologies -o yaml`: status.errorMessage; check the tags on the host's chain and the account's permissions to read them"},
 	{"found conflicting topology labels", fault.Conflict, "nodes carry beta and GA labels of zones: keep one family of them"},
 	{"virtual machine wasn't found", fault.NotFound, inDatacenters},
 	{"Failed to find the datacenter", fault.NotFound, findDatacenter},

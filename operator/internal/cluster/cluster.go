@@ -182,7 +182,7 @@ func (c *Cluster) refused(ctx context.Context, op string, key inventory.Key, err
 func denied(op string, key inventory.Key, err error) error {
 	f := classify(op, key.String(), err)
 	if f.Reason == fault.Forbidden && key.Group == mirrorset.Digests.Group && key.Kind == mirrorset.Digests.Kind {
-		f.Hint = "apply the rights: `vdo-bundle install-manifests BUNDLE --mirror-set | kubectl apply -f -`; " +
+		f.Hint = "apply the permissions: `vdo-bundle install-manifests BUNDLE --mirror-set | kubectl apply -f -`; " +
 			"or set spec.openShift.mirrorSet of the VDOConfig to Check and apply a set yourself"
 	}
 	return f
@@ -381,7 +381,7 @@ func classify(op, subject string, err error) *fault.Error {
 		f.Reason, f.Hint = fault.Refused, fault.AdmissionHint(err)
 	case apierrors.IsForbidden(err):
 		f.Reason = fault.Forbidden
-		f.Hint = "grant the operator that right: apply the RBAC manifests of this version of the operator; where pod security forbids it, make an exception"
+		f.Hint = "grant the operator that permission: apply the RBAC manifests of this version of the operator; where pod security forbids it, make an exception"
 	case apierrors.IsUnauthorized(err):
 		f.Reason, f.Hint = fault.Unauthorized, "check the operator's service account or kubeconfig"
 	case apierrors.IsConflict(err):

@@ -44,7 +44,7 @@ func (c *Cluster) MachineConfigPools(ctx context.Context) ([]decide.Pool, error)
 	})
 	if fault.ReasonOf(err) == fault.Forbidden {
 		f := classify("list", "MachineConfigPools", err)
-		f.Hint = "apply the rights of this release: `vdo-bundle install-manifests BUNDLE --mirror-set | kubectl apply -f -`; " +
+		f.Hint = "apply the permissions of this release: `vdo-bundle install-manifests BUNDLE --mirror-set | kubectl apply -f -`; " +
 			"or add MachineConfigPools to spec.upgradePolicy.ignoreInterlocks"
 		return nil, f
 	}

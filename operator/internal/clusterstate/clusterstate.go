@@ -120,7 +120,7 @@ func hintOfRight(right string) string {
 	if right == "" {
 		return "use an account that may do this: kubectl auth can-i --list shows what yours may"
 	}
-	return "use an account with the right to " + right + ", or have a role with it bound to yours"
+	return "use an account with the permission to " + right + ", or have a role with it bound to yours"
 }
 
 // Read reads what the checks look at; that it could not be read is in the result. Nodes

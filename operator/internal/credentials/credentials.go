@@ -105,7 +105,7 @@ func value(d source.Data, key string) string {
 func unread(subject string, err error) error {
 	f := &fault.Error{Reason: fault.Internal, Op: "read", Subject: subject, Err: err}
 	if apierrors.IsForbidden(err) {
-		f.Reason, f.Hint = fault.Forbidden, "grant that account the right to read it; `vdoctl deploy BUNDLE` grants the operator its own"
+		f.Reason, f.Hint = fault.Forbidden, "grant that account the permission to read it; `vdoctl deploy BUNDLE` grants the operator its own"
 	}
 	return f
 }

@@ -191,10 +191,10 @@ var kinds = map[string]string{
 	"CustomResourceDefinition": "all resources of its kind depend on it",
 	"Namespace":                "its labels say which pods may run in it",
 	"CSIDriver":                "volumes are attached through it",
-	"ClusterRole":              "its labels and rules give rights",
-	"Role":                     "it gives rights",
-	"ClusterRoleBinding":       "it gives rights",
-	"RoleBinding":              "it gives rights",
+	"ClusterRole":              "its labels and rules give permissions",
+	"Role":                     "it gives permissions",
+	"ClusterRoleBinding":       "it gives permissions",
+	"RoleBinding":              "it gives permissions",
 }
 
 // anywhere are the fields of all kinds that may be left to others, with all fields below; * is any one key or index.
@@ -245,7 +245,7 @@ func allowed(kind string, path []string) error {
 	key := path[depth-1]
 	isOwn := func(prefix string) bool { return strings.HasPrefix(key, prefix) }
 	if strings.HasSuffix(fields[i], "/*") && slices.ContainsFunc(own, isOwn) {
-		return errors.New("it is always repaired: the operator knows its objects by it, or it says with which rights pods run")
+		return errors.New("it is always repaired: the operator knows its objects by it, or it says with which permissions pods run")
 	}
 	return nil
 }

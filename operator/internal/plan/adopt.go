@@ -81,7 +81,7 @@ func otherSubjects(live, desired *unstructured.Unstructured, refuse func(hint, f
 	mine := subjects(desired)
 	for _, s := range subjects(live) {
 		if !slices.Contains(mine, s) {
-			return refuse("bind "+s+" by another binding and delete this one", "it gives rights to %s too, which would be lost", s)
+			return refuse("bind "+s+" by another binding and delete this one", "it gives permissions to %s too, which would be lost", s)
 		}
 	}
 	return nil

@@ -44,7 +44,7 @@ func mirrorSets(s *Snapshot) []found {
 	i := s.Images
 	m := i.Mirrors
 	if m.Err != nil {
-		return []found{{what: fmt.Sprintf("the mirror sets could not be read: %v", m.Err), action: Warn, remedy: "grant the operator its rights again: vdoctl deploy BUNDLE"}}
+		return []found{{what: fmt.Sprintf("the mirror sets could not be read: %v", m.Err), action: Warn, remedy: "grant the operator its permissions again: vdoctl deploy BUNDLE"}}
 	}
 	mirror, err := image.ParseReference(m.Bundle)
 	if err != nil {

@@ -11,7 +11,7 @@ func checks() []check {
 			id: "cluster", worst: BlockInstall, stops: true, when: clusterRequested, run: unreadCluster,
 			reads: "nodes, StorageClasses, CSINodes", fails: "the API server cannot be read",
 			why:    "nodes, and what is installed, are read from the API server",
-			remedy: "see --kubeconfig and the rights of the account", source: "Kubernetes API",
+			remedy: "see --kubeconfig and the permissions of the account", source: "Kubernetes API",
 		},
 		{
 			id: "cluster-id", worst: BlockInstall, of: matrix.CSI, stops: true, when: clusterRead, run: clusterID,

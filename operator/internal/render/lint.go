@@ -145,9 +145,9 @@ func (f *finding) binding(b *rbacv1.ClusterRoleBinding) {
 	if b.RoleRef.Kind == "Role" {
 		role = "Role " + b.Namespace + "/" + b.RoleRef.Name
 	}
-	f.when(!f.isPart(role) && !slices.Contains(f.ceiling.ForeignRoles, role), "gives the rights of %s", role)
+	f.when(!f.isPart(role) && !slices.Contains(f.ceiling.ForeignRoles, role), "gives the permissions of %s", role)
 	for _, s := range b.Subjects {
-		f.when(!f.knows(s, b.Namespace), "gives rights to %s %s", s.Kind,
+		f.when(!f.knows(s, b.Namespace), "gives permissions to %s %s", s.Kind,
 			strings.TrimPrefix(s.Namespace+"/"+s.Name, "/"))
 	}
 }

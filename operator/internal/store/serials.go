@@ -82,7 +82,7 @@ func (s *Store) withSerials(
 	case hint != "":
 		f.Reason, f.Hint = fault.Refused, hint
 	case apierrors.IsForbidden(err):
-		f.Reason, f.Hint = fault.Forbidden, "grant that account the right; the RBAC manifests of this version grant the operator its own"
+		f.Reason, f.Hint = fault.Forbidden, "grant that account the permission; the RBAC manifests of this version grant the operator its own"
 	}
 	return f
 }

@@ -77,7 +77,7 @@ func (o *deleteOptions) bind(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.BoolVar(&o.drivers, "drivers", false, "the VDOConfig; the operator then removes the drivers")
 	fl.BoolVar(&o.settings, "configuration", false, "VsphereCloudConfigs, DriverBundles, and the Secrets and ConfigMaps of the namespace that they name")
-	fl.BoolVar(&o.operator, "operator", false, "the operator and its rights")
+	fl.BoolVar(&o.operator, "operator", false, "the operator and its permissions")
 	fl.BoolVar(&o.crds, "crds", false, "the operator's kinds")
 	fl.BoolVar(&o.all, "all", false, "all of these")
 	fl.BoolVar(&o.keepDrivers, "keep-drivers", false, "leave the drivers installed, without a VDOConfig")

@@ -92,7 +92,7 @@ func (o *planOptions) preview(ctx context.Context, wish preview.Wish) (*preview.
 func asCaller(err error) error {
 	for _, f := range fault.All(err) {
 		if right := clusterstate.MissingRight(f); right != "" && f.Reason == fault.Forbidden {
-			f.Hint = "use an account with the right to " + right + ": plan reads and tries all that the operator would, with a cluster administrator's rights or the operator's own"
+			f.Hint = "use an account with the permission to " + right + ": plan reads and tries all that the operator would, with a cluster administrator's permissions or the operator's own"
 		}
 	}
 	return err

@@ -66,18 +66,18 @@ func TestReadersWorkUnderTheRightsThatAreWrittenForThem(t *testing.T) {
 		unlimited := s.run(args...).code // what is not well of the site is not about rights
 		require.NotEqual(t, 2, unlimited, "%s: used wrongly", name)
 		out, code := reader.run(args...).both()
-		require.NotRegexp(t, "forbidden|no right", out, name)
+		require.NotRegexp(t, "forbidden|no permission", out, name)
 		require.Equal(t, unlimited, code, "%s: %s", name, out)
 		if !strings.Contains(name, "file") {
 			out, code = nobody.run(args...).both()
 			require.Equal(t, 6, code, "%s: %s", name, out)
 			require.Equal(t, 1, strings.Count(out, "error: "), out)
-			require.Regexp(t, `User "somebody" cannot (list|get) resource "|your account has no right to get deployments.apps in namespace `, out, name)
+			require.Regexp(t, `User "somebody" cannot (list|get) resource "|your account has no permission to get deployments.apps in namespace `, out, name)
 			require.Contains(t, out, "have a role with", name)
 		}
 	}
 	// What plan reads beyond that is the caller's to have, and not the operator's to be granted.
-	out := reader.run("plan").is(6, "a cluster administrator's rights or the operator's own")
+	out := reader.run("plan").is(6, "a cluster administrator's permissions or the operator's own")
 	require.NotContains(t, out, "grant the operator")
 	reader.run(append([]string{"configure", "--vcenter", "east", "--yes"}, account...)...).is(6)
 	reader.run("upgrade", "approve", "r4-44444444").is(6, `vdoconfigs.vdo.vmware.com "vdo" is forbidden`)
@@ -96,7 +96,7 @@ func TestAdminsWorkUnderTheRightsThatAreWrittenForThem(t *testing.T) {
 		unlimited := s.run(args...).code
 		require.NotEqual(t, 2, unlimited, "%s: used wrongly", name)
 		out, code := admin.run(args...).both()
-		require.NotRegexp(t, "forbidden|no right", out, name)
+		require.NotRegexp(t, "forbidden|no permission", out, name)
 		require.Equal(t, unlimited, code, "%s: %s", name, out)
 		out, code = reader.run(args...).both()
 		require.NotZero(t, code, "%s: %s", name, out)

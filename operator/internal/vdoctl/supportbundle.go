@@ -200,7 +200,7 @@ func (x *collection) putYAML(name string, value any) {
 
 func (x *collection) missed(what string, err error) {
 	if right := clusterstate.MissingRight(err); right != "" {
-		err = errors.New("no right to " + right)
+		err = errors.New("no permission to " + right)
 	}
 	x.unread = append(x.unread, x.hide.cleanText(what+": "+strings.ReplaceAll(err.Error(), "\n", " ")))
 }
@@ -415,7 +415,7 @@ func (x *collection) logsOf(ctx context.Context, p *corev1.Pod) {
 				x.put(name+suffix+".log", data)
 			case !apierrors.IsBadRequest(err):
 				if right := clusterstate.MissingRight(err); right != "" {
-					err = errors.New("no right to " + right) // the text of the API server names the pod
+					err = errors.New("no permission to " + right) // the text of the API server names the pod
 				}
 				x.unreadLogs[err.Error()] = append(x.unreadLogs[err.Error()], name+suffix)
 			}

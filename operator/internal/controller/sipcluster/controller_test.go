@@ -43,7 +43,7 @@ services: {loadBalancerControlPlane: [{nodePort: PORT1, nodeInterfaceId: oam}]}
 	require.Equal(t, []string{airship.Finalizer}, w.get("t").Finalizers)
 	require.Empty(t, w.claimed("t"))
 	for _, message := range []string{
-		"creating namespace " + w.home("t"), "waiting for the operator's rights in namespace " + w.home("t"),
+		"creating namespace " + w.home("t"), "waiting for the operator's permissions in namespace " + w.home("t"),
 		"0 of 2 pods are new and available",
 	} {
 		require.NoError(t, w.pass(r, "t"))

@@ -44,7 +44,7 @@ func (p *pass) prepare(ctx context.Context) (waits string, err error) {
 		}
 		p.known.bound = ns.UID
 		if created {
-			return "waiting for the operator's rights in namespace " + p.home, nil
+			return "waiting for the operator's permissions in namespace " + p.home, nil
 		}
 	}
 	all, err := p.read(ctx, p.home)
