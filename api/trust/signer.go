@@ -267,7 +267,7 @@ func (s *Signer) stamped(signature []byte) ([]byte, error) {
 	}
 	if err := s.checkStamp(stamp, signature); err != nil {
 		return nil, fault.Errorf(fault.Corrupt, "check the time stamp of", "the signature",
-			"have the time-stamping authority looked at, its clock first, or give its roots with --timestamp-roots, "+
+			"have the time-stamping authority checked, its clock first, or give its roots with --timestamp-roots, "+
 				"or use another one", "%w", err)
 	}
 	return stamp, nil

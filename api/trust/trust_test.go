@@ -429,7 +429,7 @@ func TestEvidenceIsBounded(t *testing.T) {
 
 	s := newSigner(t)
 	p := policy(t, 1, key(t, "release", s))
-	untrusted(verify(p, make([]trust.Evidence, 1025)))(t, "1025 signatures are more than are looked at")
+	untrusted(verify(p, make([]trust.Evidence, 1025)))(t, "1025 signatures are more than are checked")
 	sig := must(s.SignBlob([]byte("x")))(t)
 	untrusted(p.VerifyBlob([]byte("x"), bytes.Repeat(append(sig, '\n'), 257), now))(t, "more than 256 signatures")
 }

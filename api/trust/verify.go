@@ -20,7 +20,7 @@ func (p *Policy) Verify(subject image.Digest, evidence []Evidence, now time.Time
 		return Verified{}, err
 	}
 	if len(evidence) > maxEvidence {
-		return Verified{}, untrusted(subject, fmt.Errorf("%d signatures are more than are looked at (%d)", len(evidence), maxEvidence),
+		return Verified{}, untrusted(subject, fmt.Errorf("%d signatures are more than are checked (%d)", len(evidence), maxEvidence),
 			"remove signatures that are out of use from the repository")
 	}
 	t := evaluation{policy: p, subject: subject, now: now, signatures: map[string]int{}, counts: count{}}

@@ -36,7 +36,7 @@ const (
 	replyType = "application/timestamp-reply"
 	nonceBits = 128
 
-	wrong = "check the address, have the authority and what lies before it (proxies) looked at, or use another one"
+	wrong = "check the address, have the authority and the proxies before it checked, or use another one"
 )
 
 // Authority is a TSA client. It is safe for concurrent use.

@@ -19,7 +19,7 @@ var (
 	conditionSince = desc("vdo_condition_transition_timestamp_seconds", "When the status of a condition last changed.", "kind", "name", "type")
 	behind         = desc("vdo_generations_behind", "Changes of a resource's spec that its status does not speak of yet.", "kind", "name")
 	suspended      = desc("vdo_suspended", "Whether a resource is suspended, or a VDOConfig a dry run.", "kind", "name")
-	interval       = desc("vdo_interval_seconds", "The time between two looks, as the resource's spec has it.", "kind", "name")
+	interval       = desc("vdo_interval_seconds", "The time between two reconciles, from the resource's spec.", "kind", "name")
 )
 
 // Metrics of DriverBundles.

@@ -178,7 +178,7 @@ func (e *edges) candidate(ctx context.Context, config *v1alpha1.VDOConfig, refer
 	}
 	out.Record(would)
 	if ready := meta.FindStatusCondition(would.Status.Conditions, v1alpha1.ConditionReady); ready == nil || ready.Status != metav1.ConditionTrue {
-		why, reason := "it was not looked at", fault.Internal
+		why, reason := "it was not checked", fault.Internal
 		if ready != nil {
 			why, reason = ready.Message, fault.Reason(ready.Reason)
 		}

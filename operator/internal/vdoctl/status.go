@@ -376,13 +376,13 @@ func (o *statusOptions) checks(l *lines, p *v1alpha1.PreflightStatus, before boo
 	if p == nil {
 		return
 	}
-	looked := "of what the bundle holds alone: cluster and vCenters were not looked at"
+	looked := "of what the bundle holds alone: cluster and vCenters were not checked"
 	if p.CheckedAt != nil {
 		looked = "at " + when(*p.CheckedAt)
 		if before {
 			looked += ", before the last roll-out"
 		}
-		looked += "; to look now: vdoctl check"
+		looked += "; to check now: vdoctl check"
 	}
 	l.printf("\nchecks  %d passed, %s", p.Passed, looked)
 	for i := range p.Results {

@@ -98,7 +98,7 @@ func (p Phase) fault(conds *[]metav1.Condition, generation int64, now time.Time)
 // or if it does not exist yet.
 func suspend(conds *[]metav1.Condition, generation int64, reason, gated string) {
 	if gated == "" && meta.FindStatusCondition(*conds, v1alpha1.ConditionReady) == nil {
-		gated = "nothing was looked at yet: spec.suspend is set"
+		gated = "nothing was checked yet: spec.suspend is set"
 	}
 	if gated != "" {
 		Set(conds, generation, metav1.Condition{

@@ -143,7 +143,7 @@ func (p *pass) look(ctx context.Context) error {
 // upgrades returns the assumed upgrades in order: vCenters first, then Kubernetes, minor by minor.
 func (a Assume) upgrades(s *facts) ([]lookahead.Upgrade, error) {
 	bad := func(what string, err error, hint string) ([]lookahead.Upgrade, error) {
-		return nil, &fault.Error{Reason: fault.InvalidInput, Op: "look ahead to", Subject: what, Err: err, Hint: hint}
+		return nil, &fault.Error{Reason: fault.InvalidInput, Op: "preview", Subject: what, Err: err, Hint: hint}
 	}
 	known := map[string]bool{"": true}
 	var all []lookahead.Upgrade

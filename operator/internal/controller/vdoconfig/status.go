@@ -366,7 +366,7 @@ func (p *result) nextCondition() metav1.Condition {
 		return metav1.Condition{}
 	}
 	if len(o.Lacks) > 0 {
-		lacking = fault.Errorf(fault.Incompatible, "look ahead", "",
+		lacking = fault.Errorf(fault.Incompatible, "check the next versions", "",
 			"do that before the upgrade; what is installed stays", "%s", few(o.Lacks))
 	}
 	return condition.Judged(v1alpha1.ConditionUpgradeable, lacking,
@@ -404,7 +404,7 @@ func (p *result) partCondition(st *v1alpha1.VDOConfigStatus, d matrix.Driver, ty
 		return condition.Absent(typ)
 	case rep == nil:
 		if err := p.outcome.applied; err != nil && meta.FindStatusCondition(st.Conditions, typ) != nil {
-			return condition.Unseen(typ, "it could not be looked at", err)
+			return condition.Unseen(typ, "it could not be checked", err)
 		}
 		return metav1.Condition{}
 	}
