@@ -528,7 +528,7 @@ func (a *answers) fields() []field {
 			needed: zoned, usage: "`CATEGORY` of tags of zones, together with regions; \"\" for none"},
 		{flag: "upgrade", title: "Upgrades", standard: "Automatic", to: &a.upgrade,
 			needed: func() bool { return !a.mode },
-			usage:  "`MODE` of upgrades: Automatic, or Manual, where each one waits for consent", choices: []string{"Automatic", "Manual"}},
+			usage:  "`MODE` of upgrades: Automatic, or Manual, where each one waits for approval", choices: []string{"Automatic", "Manual"}},
 	}
 }
 
