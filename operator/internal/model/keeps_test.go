@@ -105,7 +105,7 @@ func TestOrphanedDriversStayAndAreTakenOverAgain(t *testing.T) {
 		}
 		same()
 		require.True(t, s.gone(hook, "", hook.Name))
-		s.told("validation.csi.vsphere.vmware.com was removed: without the operator its certificate expires")
+		s.told("validation.csi.vsphere.vmware.com: without the operator its certificate expires")
 		s.told(`the storage driver's cluster id is "made-by-the-driver": if namespace`)
 
 		s.put(s.vdoConfig("m-site"))

@@ -90,7 +90,7 @@ func (in *Input) removal(e inventory.Entry) Step {
 	case !Ours(live, e):
 		s.Action, s.Reason = Forget, "another manager has created it again"
 	default:
-		s.Action, s.Reason = Prune, cmp.Or(retention.But[e.Key], "is obsolete")
+		s.Action, s.Reason = Prune, cmp.Or(retention.But[e.Key], "it is obsolete")
 	}
 	return s
 }

@@ -312,7 +312,7 @@ func (r *Reconciler) emit(ctx context.Context, q request, problem error) error {
 	}
 	if text == "" {
 		r.Recorder.Eventf(q.Object, nil, corev1.EventTypeNormal, condition.ReasonSucceeded, "Reconcile",
-			"DriverBundle %s follows this %s", v1alpha1.LegacyMatrixName, q.kind.Kind)
+			"Configured DriverBundle %s from this %s", v1alpha1.LegacyMatrixName, q.kind.Kind)
 		return nil
 	}
 	r.Recorder.Eventf(q.Object, nil, corev1.EventTypeWarning, string(fault.ReasonOf(problem)), "Reconcile", "%s",

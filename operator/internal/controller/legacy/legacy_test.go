@@ -179,5 +179,5 @@ func TestWhatWasWrongIsTakenBack(t *testing.T) {
 	api, reported := reconciled(t, c)
 	require.NoError(t, api.Get(t.Context(), client.ObjectKeyFromObject(c), c))
 	require.Empty(t, c.Annotations)
-	require.Equal(t, events{name + " Normal Succeeded: DriverBundle compat-matrix-config follows this ConfigMap"}, reported)
+	require.Equal(t, events{name + " Normal Succeeded: Configured DriverBundle compat-matrix-config from this ConfigMap"}, reported)
 }

@@ -223,7 +223,7 @@ func (r *Reconciler) Remove(ctx context.Context, sip object) (reconciler.Outcome
 		o.next = reconciler.Next{AtMost: soon(sip.Status.Conditions, p.Now())}
 	default:
 		r.known.Delete(p.key)
-		return reconciler.Release[object]{Note: "services and labels are removed"}, nil
+		return reconciler.Release[object]{Note: "Removed services and labels"}, nil
 	}
 	return o, nil
 }

@@ -149,7 +149,7 @@ func (a *actions) request(ctx context.Context, o action, sip object, h *choose.H
 	if err := a.patch(ctx, h, metadata, spec); err != nil {
 		return err
 	}
-	note := fmt.Sprintf("%s of %s for SIPCluster %s/%s, by HostAction %s", o.Spec.Action, o.Spec.Host, sip.Namespace,
+	note := fmt.Sprintf("Requested %s of %s for SIPCluster %s/%s, by HostAction %s", o.Spec.Action, o.Spec.Host, sip.Namespace,
 		sip.Name, o.Name)
 	if by := o.Annotations[airship.AnnotationRequestedBy]; by != "" {
 		note += fmt.Sprintf(", requested by %q", by)

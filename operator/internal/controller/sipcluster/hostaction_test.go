@@ -68,7 +68,7 @@ func TestHostActionsGoThroughMetal3(t *testing.T) {
 	reboot := w.act(r, "reboot", "a", airship.Reboot)
 	require.JSONEq(t, `{"mode":"soft"}`, w.bare("a").Annotations[annotationReboot])
 	require.NotNil(t, reboot.Status.RequestedAt)
-	require.Equal(t, 2, strings.Count(told(r, "PowerRequested"), "PowerRequested Reboot of host "+w.metal+"/a for SIPCluster "+
+	require.Equal(t, 2, strings.Count(told(r, "PowerRequested"), "PowerRequested Requested Reboot of host "+w.metal+"/a for SIPCluster "+
 		w.ns+`/t, by HostAction reboot, requested by "admin"`), "of the SIPCluster and of the host")
 	require.Contains(t, w.actOn(r, reboot), "Requested: waiting for Metal3")
 	w.edit("a", func(o *choose.BareMetalHost) { delete(o.Annotations, annotationReboot) })
@@ -154,7 +154,7 @@ func TestAHostActionRebootsOnce(t *testing.T) {
 	w.actOn(r, o)
 	require.NotContains(t, w.bare("a").Annotations, annotationReboot, "a second reboot")
 	require.NotNil(t, o.Status.RequestedAt)
-	require.Equal(t, 2, strings.Count(told(r, "PowerRequested"), "PowerRequested Reboot of host"))
+	require.Equal(t, 2, strings.Count(told(r, "PowerRequested"), "PowerRequested Requested Reboot of host"))
 	require.Contains(t, w.actOn(r, o), "Completed: ")
 }
 

@@ -359,9 +359,9 @@ services:
 	require.Equal(t, w.ns, notes[airship.AnnotationAllowedNamespaces])
 	require.Equal(t, key, read[corev1.Secret](w, services.Name("t", services.JumpHost, 0)+"-host-keys").Data)
 	events := told(r, "FieldIgnored")
-	require.Contains(t, events, "spec.services.jumpHost[0].bmc has no effect; create a HostAction")
-	require.Contains(t, events, "spec.services.jumpHost[0].nodeSSHPrivateKeys has no effect; reach hosts with `ssh -J`")
-	require.Contains(t, events, "spec.services.jumpHost[0].image has no effect; the bundle's image runs")
+	require.Contains(t, events, "Ignored spec.services.jumpHost[0].bmc; create a HostAction")
+	require.Contains(t, events, "Ignored spec.services.jumpHost[0].nodeSSHPrivateKeys; reach hosts with `ssh -J`")
+	require.Contains(t, events, "Ignored spec.services.jumpHost[0].image; the bundle's image runs")
 	require.NoError(t, w.pass(r, "t"))
 	require.Empty(t, told(r, "FieldIgnored"), "nothing changed")
 	for _, list := range []client.ObjectList{&appsv1.DeploymentList{}, &corev1.ServiceList{}, &corev1.SecretList{}} {

@@ -100,7 +100,7 @@ func (p *pass) reportIgnored() {
 	}
 	ignored := func(field, instead string) {
 		p.Writer.Recorder.Eventf(p.sip, nil, corev1.EventTypeWarning, "FieldIgnored", "Render", "%s",
-			condition.Cut("spec.services."+field+" has no effect; "+instead, condition.MaxNote))
+			condition.Cut("Ignored spec.services."+field+"; "+instead, condition.MaxNote))
 	}
 	for i, j := range p.sip.Spec.Services.JumpHost {
 		if j.BMC != nil {

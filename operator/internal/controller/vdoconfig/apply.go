@@ -234,13 +234,18 @@ func (a *applier) step(ctx context.Context, s plan.Step) (*unstructured.Unstruct
 	return applied, nil
 }
 
+// past has the first words of the events about changes.
+var past = map[plan.Action]string{
+	plan.Create: "Created", plan.Change: "Changed", plan.Replace: "Replaced", plan.Recreate: "Deleted to recreate",
+}
+
 // note returns the event text of a change: of a workload, or of an object that drifted. It is "" for the other objects
 // of a release, which are many.
 func (a *applier) note(s plan.Step) string {
 	if s.Cause != plan.Drift && !isWorkload(s.Key) && s.Driver != drivers.MirrorSet {
 		return ""
 	}
-	return fmt.Sprintf("%s of %s: %s: %s", s.Key, s.Release, s.Action, s.Reason)
+	return fmt.Sprintf("%s %s of %s: %s", past[s.Action], s.Key, s.Release, s.Reason)
 }
 
 // wait records the condition that a next stage waits for, and its drivers; no driver means all.

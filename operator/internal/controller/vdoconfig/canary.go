@@ -128,7 +128,7 @@ func (a *applier) canaryStage(ctx context.Context) error {
 	}
 	a.outcome.changed++
 	a.emit(corev1.EventTypeNormal, "Updated", "Apply", fmt.Sprintf(
-		"pod %s on node %s is replaced by one of revision %s: that node has it first", key, next.Node, cur.Name()))
+		"Replaced pod %s on canary node %s by one of revision %s", key, next.Node, cur.Name()))
 	return nil
 }
 

@@ -60,8 +60,8 @@ func (p *pass) keepCertificate(ctx context.Context, known bool) error {
 	}
 	p.certificate = cert
 	if renewed {
-		p.emit(corev1.EventTypeNormal, "CertificateRenewed", "Renew", "the certificate of the storage driver's webhook "+
-			"was renewed and is valid until "+cert.EndsAt().UTC().Format(time.RFC3339))
+		p.emit(corev1.EventTypeNormal, "CertificateRenewed", "Renew", "Renewed the certificate of the storage driver's "+
+			"webhook until "+cert.EndsAt().UTC().Format(time.RFC3339))
 	}
 	if !known && !renewed {
 		return nil // its pods may have another key, which the inventory knows

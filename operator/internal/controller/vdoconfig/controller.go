@@ -228,7 +228,7 @@ func droppedBy(r rendering) string {
 	if r.Rendered == nil || len(r.Dropped) == 0 {
 		return ""
 	}
-	return "settings that were found and are not kept, since the VDOConfig has nothing in their place: " +
+	return "Dropped settings that the VDOConfig does not have: " +
 		strings.Join(r.Dropped, "; ")
 }
 

@@ -297,8 +297,8 @@ func (p *pass) emitRevisions(was, now revision.Histories) {
 // told has the event of each outcome of a revision.
 var told = map[revision.Outcome]struct{ kind, reason, note string }{
 	revision.Progressing: {corev1.EventTypeNormal, "RevisionStarted", "Started revision %s: %s"},
-	revision.Healthy:     {corev1.EventTypeNormal, "RevisionHealthy", "Revision %s is healthy: %s"},
-	revision.Failed:      {corev1.EventTypeWarning, "UpgradeFailed", "Revision %s failed: %s"},
+	revision.Healthy:     {corev1.EventTypeNormal, "RevisionHealthy", "Rolled out revision %s: %s"},
+	revision.Failed:      {corev1.EventTypeWarning, "UpgradeFailed", "Failed to roll out revision %s: %s"},
 	revision.RolledBack:  {corev1.EventTypeWarning, reasonRolledBack, "Rolled back revision %s: %s"},
 }
 
@@ -306,7 +306,7 @@ func (p *pass) emitRevision(before revision.Record, known bool, r revision.Recor
 	if known && before.Outcome == r.Outcome && before.Since.Equal(r.Since) {
 		if before.Canary.Open() && r.Canary != nil && r.Canary.Passed && p.facts.canaryPolicy() != nil {
 			p.emit(corev1.EventTypeNormal, "CanaryHealthy", "Upgrade",
-				fmt.Sprintf("the nodes that have revision %s first are healthy: the others follow", r.Name()))
+				fmt.Sprintf("Verified revision %s on the canary nodes: the other nodes follow", r.Name()))
 		}
 		return
 	}

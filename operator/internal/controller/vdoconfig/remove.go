@@ -28,7 +28,7 @@ func (r *Reconciler) Remove(ctx context.Context, config *v1alpha1.VDOConfig) (re
 	}
 	done, err := p.clear(ctx, other)
 	if err == nil && done {
-		note := "the drivers were removed"
+		note := "Removed the drivers"
 		if config.Spec.OnDelete == v1alpha1.DeleteOrphan {
 			note = p.noteStaying(ctx)
 		}
@@ -47,7 +47,7 @@ func (r *Reconciler) Remove(ctx context.Context, config *v1alpha1.VDOConfig) (re
 
 // noteStaying returns what a person must know about drivers that stay.
 func (p *pass) noteStaying(ctx context.Context) string {
-	note := "the drivers were left installed"
+	note := "Left the drivers installed"
 	ids, _ := p.Cluster.ConfigMap(ctx, clusterIDConfigMap) //nolint:errcheck // the inventory may have it
 	if id := cmp.Or(ids[clusterIDKey], p.inventory.Memory().ClusterID); id != "" {
 		note += fmt.Sprintf("; the storage driver's cluster id is %q: if namespace %s is lost, "+
@@ -174,7 +174,7 @@ func (p *pass) prune(ctx context.Context, wave []plan.Step) error {
 			return err
 		}
 		p.outcome.again = true
-		note := fmt.Sprintf("%s was removed: %s", s.Key, s.Reason)
+		note := fmt.Sprintf("Removed %s: %s", s.Key, s.Reason)
 		if !p.config.DeletionTimestamp.IsZero() && p.config.Spec.OnDelete != v1alpha1.DeleteOrphan {
 			note = "" // the whole removal is one event at its end
 		}

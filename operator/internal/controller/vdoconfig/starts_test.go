@@ -100,7 +100,7 @@ func TestTheHistoryOfWhatWasRemovedIsForgotten(t *testing.T) {
 // Drivers that are left installed amid a canary are left with node plugins that no one rolls out.
 func TestDriversThatAreLeftAmidACanaryAreSaidToReplaceNoPods(t *testing.T) {
 	p := (&Reconciler{Now: time.Now, Cluster: &fakeCluster{}}).newPass(&v1alpha1.VDOConfig{})
-	require.Equal(t, "the drivers were left installed", p.noteStaying(t.Context()))
+	require.Equal(t, "Left the drivers installed", p.noteStaying(t.Context()))
 	for _, open := range []bool{false, true} {
 		h := begun(revision.Revision{Releases: split(pair133)}, revision.Beginning{Canary: open})
 		p.inventory = inventory.Inventory{}.WithMemory(inventory.Memory{Revisions: h, ClusterID: "x"})
