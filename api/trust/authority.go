@@ -314,7 +314,7 @@ func namesOf(c *x509.Certificate) (names []string) {
 func identitiesOf(c *x509.Certificate) string {
 	names := namesOf(c)
 	if len(names) == 0 {
-		return "nobody (it has no subject alternative name)"
+		return "no identity (it has no subject alternative name)"
 	}
 	return fmt.Sprintf("%.300q", fault.Few(names, 3))
 }

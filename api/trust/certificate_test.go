@@ -113,7 +113,7 @@ func TestCertificatesThatDoNotCount(t *testing.T) {
 		{"an identity of another kind", who(pki.Spec{DNS: []string{"release@corp.example"}, Usage: codeSigning}), trust.CAOptions{}, nil,
 			"none of the identities of corp"},
 		{"an identity in the common name", who(pki.Spec{Name: "release@corp.example", Usage: codeSigning}), trust.CAOptions{}, nil,
-			"by a certificate of nobody"},
+			"by a certificate of no identity"},
 		{"another use", who(pki.Spec{Email: email, Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}), trust.CAOptions{}, nil,
 			"did not issue for codeSigning"},
 		{"any use", who(pki.Spec{Email: email, Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}), trust.CAOptions{}, nil,

@@ -138,7 +138,7 @@ func (p *Plan) unchanged(ctx context.Context, places []location, o run.Options) 
 		sameDigest := func(a, b ocispec.Descriptor) bool { return a.Digest == b.Digest }
 		if !maps.EqualFunc(now, location.tags, sameDigest) {
 			return fault.Errorf(fault.Conflict, "prune", "", "run it again",
-				"somebody changed tags since the plan was made")
+				"tags changed since the plan was made")
 		}
 	}
 	return nil
