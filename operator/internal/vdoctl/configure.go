@@ -416,7 +416,7 @@ func (o *configureOptions) trusts(ctx context.Context, address string, refusal e
 	}
 	_ = command.Say(o.err, "No known CA has signed the certificate of %s.\nIssuer:  %s\nSHA-256: %s\n"+
 		"Compare it with what the vCenter's own shell shows.", address, u.Issuer, u.SHA256)
-	yes, err := o.isYes(ctx, "Trust this certificate?")
+	yes, err := o.isYes(ctx, "Trust the certificate of "+address+"?")
 	if err == nil && !yes {
 		err = refusal
 	}

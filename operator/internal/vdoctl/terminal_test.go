@@ -134,7 +134,7 @@ func TestConfigureOnATerminal(t *testing.T) {
 
 	// The certificate is of no one's authority.
 	w.sees("SHA-256: " + east.SHA256)
-	w.sees("Trust this certificate? [y/N]")
+	w.sees("Trust the certificate of " + east.Host + ":" + portOf(east) + "? [y/N]")
 	w.types("y")
 	// A refused password is not sent again.
 	for _, password := range []string{"canary-wrong", vcsim.Admin.Password} {
@@ -186,7 +186,7 @@ func TestConfigureOnATerminal(t *testing.T) {
 	w = s.open("configure", "--bundle", "registry.site/vdo/drivers:1", "--drivers", "both", "--vcenter", "vcenter")
 	w.accepts("Address of the vCenter", "Port of its API", "Account of the drivers",
 		"Password of "+vcsim.Admin.Username)
-	w.sees("Trust this certificate? [y/N]")
+	w.sees("Trust the certificate of " + east.Host + ":" + portOf(east) + "? [y/N]")
 	w.types("n")
 	w.sees("hint: --vcenter-ca-file has to be")
 	require.NotEqual(t, "0", w.ends(), w.screen())
