@@ -1,4 +1,4 @@
-// Package words checks the prose of the project: docs, messages and commits.
+// Package words checks the prose of the project: docs, messages, alerts, dashboards and commits.
 //
 // A sentence has at most 25 words and no banned one, and does not start with What, That, Of or Where. Code, headings
 // and link targets are not checked; a code span counts as one word. A commit subject has the form "area: verb
@@ -36,6 +36,8 @@ var (
 	indented = regexp.MustCompile(`(?m)^([ \t]|\+\w|#).*$`)
 	message  = regexp.MustCompile(`(\S*[\pL…]\S*\s+){3}\S*[\pL…]`) // a string of four words
 	inRepo   = regexp.MustCompile(`\bdeploy/(crds|docs|samples|sip|README|[\w-]+\.yaml)\b`)
+	value    = regexp.MustCompile(`\{\{[^}]*\}\}`)
+	shipped  = regexp.MustCompile(`^\s*(- )?"?(summary|description|message)"?: ["']?(.*?)["']?,?$`)
 	subject  = regexp.MustCompile(`^[a-z0-9/.,_ -]+: [a-z]`)
 )
 
@@ -123,6 +125,16 @@ func Markdown(page string) (found []Finding) {
 		}
 	}
 	flush(len(lines))
+	return found
+}
+
+// Shipped checks the texts of alerts, dashboards and policies, which have one line each. A value counts as one word.
+func Shipped(file string) (found []Finding) {
+	for i, line := range strings.Split(file, "\n") {
+		if m := shipped.FindStringSubmatch(line); m != nil {
+			found = append(found, Prose(value.ReplaceAllString(m[3], "…"), i+1)...)
+		}
+	}
 	return found
 }
 

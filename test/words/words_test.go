@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -17,7 +18,10 @@ import (
 
 const base = "6bd6fdd" // the last commit whose subject is not checked
 
-var messages = regexp.MustCompile(`^(api|bundler|matrix|operator)/.*\.go$`)
+var (
+	messages  = regexp.MustCompile(`^(api|bundler|matrix|operator)/.*\.go$`)
+	manifests = regexp.MustCompile(`^deploy/(sip/)?(monitoring/)?[\w-]+\.(yaml|json)$`)
+)
 
 func TestProseIsPlain(t *testing.T) {
 	found := baseline.Found{}
@@ -27,13 +31,13 @@ func TestProseIsPlain(t *testing.T) {
 		if d.IsDir() && slices.Contains([]string{"bin", "dist", ".git", "operator/docs/reference"}, name) { // generated
 			return fs.SkipDir
 		}
-		isPage := strings.HasSuffix(name, ".md")
-		if !isPage && (!messages.MatchString(name) || strings.HasSuffix(name, "_test.go")) {
+		isChecked := strings.HasSuffix(name, ".md") || manifests.MatchString(name)
+		if !isChecked && (!messages.MatchString(name) || strings.HasSuffix(name, "_test.go")) {
 			return nil
 		}
 		text, err := fs.ReadFile(root, name)
 		require.NoError(t, err)
-		for _, f := range check(t, string(text), isPage) {
+		for _, f := range check(t, string(text), filepath.Ext(name)) {
 			key := name + "\t" + f.Rule
 			found[key] = append(found[key], fmt.Sprintf("%s:%d: %s", name, f.Line, f.Text))
 		}
@@ -42,9 +46,12 @@ func TestProseIsPlain(t *testing.T) {
 	baseline.Check(t, "findings.tsv", found)
 }
 
-func check(t *testing.T, text string, isPage bool) []Finding {
-	if isPage {
+func check(t *testing.T, text, ext string) []Finding {
+	switch ext {
+	case ".md":
 		return Markdown(text)
+	case ".yaml", ".json":
+		return Shipped(text)
 	}
 	found, err := Go(text)
 	require.NoError(t, err, text)
@@ -99,7 +106,16 @@ func TestRules(t *testing.T) {
 		`a{Short: "` + help + `"}`:                                "",
 		`a{Short: "x` + help + `"}`:                               "2 long-help",
 	} {
-		require.Equal(t, want, rules(check(t, "package a\nvar x = "+code, false)), code)
+		require.Equal(t, want, rules(check(t, "package a\nvar x = "+code, ".go")), code)
+	}
+	for line, want := range map[string]string{
+		"summary: {{ $labels.name }} is made anew.":           "1 banned-word",
+		"\n  - message: 'What is refused'":                    "2 sentence-start",
+		`  "description": "` + words + `{{ a | b c }}",`:      "",
+		`description: "` + words + `{{ a | b c }} end."`:      "1 long-sentence",
+		"expr: made anew\nmessageExpression: \"'made anew'\"": "",
+	} {
+		require.Equal(t, want, rules(Shipped(line)), line)
 	}
 	for s, want := range map[string]bool{
 		"api/trust, vdoctl: verify keys":             true,
