@@ -42,6 +42,10 @@ func TestJudge(t *testing.T) {
 		return h
 	}
 	require.Equal(t, revision.Progressing, outcome(look(begin, time.Minute, 14, rollout.Facts{})))
+	// A finding that came during a rollout is no earlier one for the next.
+	next := begin.Start(*rev("c", "csi@3.7.4"), revision.Beginning{Now: t0, Before: []string{"csi/Incomplete"}})
+	next = look(next, time.Minute, 2, rollout.Facts{Complete: true, Findings: []string{"csi/Incomplete"}})
+	require.Equal(t, revision.Progressing, outcome(next))
 	require.Equal(t, revision.Failed, outcome(look(begin, time.Minute, 3, rollout.Facts{Deadline: 3 * time.Minute})))
 	require.Equal(t, revision.Progressing, outcome(look(begin, 6*time.Hour, 7, rollout.Facts{})), "nobody looked")
 	require.Equal(t, revision.Progressing, outcome(look(begin, time.Minute, 600, rollout.Facts{ClockPaused: true})))

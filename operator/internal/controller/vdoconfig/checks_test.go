@@ -101,6 +101,18 @@ func running(t *testing.T, was v1alpha1.VDOConfigSpec, vcenters map[string]strin
 	return g
 }
 
+// A replaced vCenter's place is recorded once the cloud provider's checks have passed: until then it deletes no Nodes.
+func TestTheLocationOfAReplacedVCenterWaitsForTheChecks(t *testing.T) {
+	was := map[string]string{"vc": "b vc.site:443 dc"}
+	g := running(t, pairRequested(), was)
+	g.vcenters["vc"] = vcenter{where: "a vc.site:443 dc", verified: true, replaced: true}
+	r := rendering{spec: g.spec, decision: decision{releases: []matrix.ReleaseID{{Driver: matrix.CPI, Version: mustVersion("1.33.1")}}}}
+	g.checks.gates = preflight.Gate([]preflight.Result{blocking(matrix.CPI, false)})
+	require.Equal(t, was, g.placesNow(was, r))
+	g.checks.gates = nil
+	require.Equal(t, "a vc.site:443 dc", g.placesNow(was, r)["vc"])
+}
+
 func TestADriverThatWouldNotStartKeepsWhatItRunsWith(t *testing.T) {
 	const none, settings, location = "", "its settings", "its vCenter's place"
 	with := func(d matrix.Driver, r preflight.Result) checks {

@@ -173,12 +173,14 @@ func TestARevisionThatIsRevokedWhileItIsRolledOutGoesNoFurther(t *testing.T) {
 		before  bool // another one was healthy before
 		oneWay  string
 		goes    decide.Action
+		unfit   bool // the one before
 	}{
-		"it is trusted":                     {nobody{"sha256:last": true, "sha256:new": true}, true, "", decide.Stay},
-		"it is revoked":                     {nobody{"sha256:last": true}, true, "", decide.RollBack},
-		"it cannot be gone back from":       {nobody{"sha256:last": true}, true, "it moves volumes", decide.Stay},
-		"the one before is revoked as well": {nobody{}, true, "", decide.Stay},
-		"there is none before":              {nobody{}, false, "", decide.Stay},
+		"it is trusted":                     {nobody{"sha256:last": true, "sha256:new": true}, true, "", decide.Stay, false},
+		"it is revoked":                     {nobody{"sha256:last": true}, true, "", decide.RollBack, false},
+		"the one before no longer fits":     {nobody{"sha256:last": true}, true, "", decide.Stay, true},
+		"it cannot be gone back from":       {nobody{"sha256:last": true}, true, "it moves volumes", decide.Stay, false},
+		"the one before is revoked as well": {nobody{}, true, "", decide.Stay, false},
+		"there is none before":              {nobody{}, false, "", decide.Stay, false},
 	} {
 		g, was := withRevision(t)
 		for i := range g.bundle.matrix.Releases {
@@ -192,7 +194,9 @@ func TestARevisionThatIsRevokedWhileItIsRolledOutGoesNoFurther(t *testing.T) {
 		rev := revision.Revision{Bundle: "mirror.site/vdo@sha256:new", Source: "site", Releases: []string{"csi@3.7.3"}}
 		h := g.upgrades.history[matrix.CSI].Start(rev, revision.Beginning{Now: g.at0()})
 		g.remembers(revision.Histories{matrix.CSI: h})
-		g.Trust = c.trusted
+		if g.Trust = c.trusted; c.unfit {
+			g.site.VCenters[0].Version = mustVersion("6.7.0")
+		}
 		g.gateBundle(because(fault.Untrusted))
 		g.decideAll(t.Context())
 		v := g.upgrades.verdicts[matrix.CSI]

@@ -415,6 +415,28 @@ func TestAGroupThatCannotBeWrittenBeginsNothing(t *testing.T) {
 	}
 }
 
+// A rollback starts with its earlier settings where it cannot be rendered with today's.
+func TestARollbackMayStartWithItsEarlierSettings(t *testing.T) {
+	g := withCSI(t)
+	r := rendering{refused: joined(nil, matrix.CSI, because(fault.InvalidInput))}
+	for action, may := range map[decide.Action]bool{decide.RollBack: true, decide.Proceed: false} {
+		g.upgrades.verdicts = map[revision.Group]decide.Verdict{matrix.CSI: {Action: action}}
+		require.Equal(t, may, g.mayStart(matrix.CSI, r))
+	}
+}
+
+// One broken node keeps storage from no other.
+func TestOneInitializedNodeIsEnough(t *testing.T) {
+	tainted := []corev1.Taint{{Key: assess.TaintUninitialized}}
+	node := func(name string, taints []corev1.Taint) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{Taints: taints}}
+	}
+	o := &assess.Observed{Nodes: []*corev1.Node{node("a", tainted), node("b", nil), node("c", tainted)}}
+	require.True(t, initialized(o, []string{"a", "b"}))
+	require.False(t, initialized(o, []string{"a", "c"}))
+	require.True(t, initialized(o, nil))
+}
+
 // What is gone back to is the last that was healthy, though its bundle cannot be read for a moment.
 func TestARollbackWaitsForABundleThatCannotBeRead(t *testing.T) {
 	g, cur := withRevision(t)
