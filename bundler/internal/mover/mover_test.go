@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -95,4 +96,10 @@ func TestSourcesAndTargetsFailApart(t *testing.T) {
 	require.ErrorIs(t, err, syscall.ENOSPC)
 	require.Equal(t, fault.Storage, fault.ReasonOf(err))
 	require.Less(t, len(target.has), 7, "nothing is tried after the target is full")
+}
+
+func TestTheLargestGoFirst(t *testing.T) {
+	small, large := ocispec.Descriptor{Size: 1}, ocispec.Descriptor{Size: 2}
+	require.Equal(t, []ocispec.Descriptor{large, small},
+		slices.SortedFunc(slices.Values([]ocispec.Descriptor{small, large}), largestFirst))
 }
