@@ -172,7 +172,11 @@ func (s *Site) takeAway(ctx context.Context, r *record, account string, made boo
 		return nil
 	})
 	for _, p := range ours {
-		if err == nil {
+		if err != nil {
+			break
+		}
+		var found vcenter.Account
+		if found, err = p.Account(ctx, account); found.Exists { // linked vCenters share it
 			err = s.act(Change{VCenter: p.Name, Do: Remove, Kind: "account", Name: account, Account: account}, func() error { return p.RemoveAccount(ctx, account) })
 		}
 	}

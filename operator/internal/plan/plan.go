@@ -25,6 +25,7 @@ package plan
 
 import (
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -237,7 +238,7 @@ func (in *Input) step(o render.Object, id inventory.ID) Step {
 		return s
 	}
 	if live == nil {
-		s.Action, s.Reason = Create, "is not there"
+		s.Action, s.Reason = Create, "missing"
 		if s.Cause == Drift {
 			s.Reason = "was deleted"
 		}
@@ -320,9 +321,9 @@ func Ours(live *unstructured.Unstructured, known inventory.Entry) bool {
 	return live.GetLabels()[render.LabelManagedBy] == render.ManagedBy
 }
 
-// older reports whether an object is of an earlier release than another one, by their labels.
+// older reports whether an object is of an earlier release than another one, by their labels, which have _ for +.
 func older(a, b *unstructured.Unstructured) bool {
-	x, errX := matrix.ParseVersion(a.GetLabels()[render.LabelVersion])
-	y, errY := matrix.ParseVersion(b.GetLabels()[render.LabelVersion])
+	x, errX := matrix.ParseVersion(strings.ReplaceAll(a.GetLabels()[render.LabelVersion], "_", "+"))
+	y, errY := matrix.ParseVersion(strings.ReplaceAll(b.GetLabels()[render.LabelVersion], "_", "+"))
 	return errX == nil && errY == nil && x.LessThan(y)
 }

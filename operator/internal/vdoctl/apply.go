@@ -95,7 +95,7 @@ func (a *applier) apply(ctx context.Context, u *unstructured.Unstructured, dryRu
 	case len(conflicts(err)) > 0:
 		return out, &fault.Error{Reason: fault.Conflict, Op: "apply", Subject: name,
 			Err:  errors.New(strings.ReplaceAll(err.Error(), "\n", " ")),
-			Hint: "see whether these fields are meant to be as they are; take them over with --force-conflicts"}
+			Hint: "see whether these fields are meant to be as they are; overwrite them with --force-conflicts"}
 	case apierrors.IsConflict(err):
 		return out, changedMeanwhile(name, err)
 	default:

@@ -178,7 +178,7 @@ spec:
 	s.create(login)
 	whole := list + account("vc") + rest
 	rest = list + rest
-	configure(whole, 8, ofWest, "west-login", "take them over with --force-conflicts") // somebody else set the password
+	configure(whole, 8, ofWest, "west-login", "overwrite them with --force-conflicts") // somebody else set the password
 	out := configure(whole, 0, []string{"--yes", "--force-conflicts"})
 	require.NotContains(t, out, vcsim.Admin.Password)
 	require.NotContains(t, out, "Y2FuYXJ5")

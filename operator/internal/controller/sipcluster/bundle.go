@@ -43,6 +43,9 @@ func (a *Accepted) Open(ctx context.Context) (services.Images, []byte, error) {
 		return nil, nil, err
 	}
 	contents, err := a.Store.Contents(ctx, b)
+	if fault.ReasonOf(err) == fault.Incomplete { // it passes: the mirror may have the rest soon
+		err = &fault.Error{Reason: fault.Unreachable, Op: "read", Subject: "DriverBundle " + b.Name, Err: err}
+	}
 	if err != nil {
 		return nil, nil, err
 	}
@@ -85,6 +88,7 @@ func (a *Accepted) find(ctx context.Context) (*v1alpha1.DriverBundle, error) {
 // version (see [source.PolicyVersion]).
 func verified(b *v1alpha1.DriverBundle, policy string) error {
 	c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionVerified)
+	// A reason that passes by itself, see condition.Passing.
 	f := &fault.Error{Reason: fault.Unreachable, Op: "use", Subject: "DriverBundle " + b.Name, Err: errors.New("it is being verified")}
 	switch {
 	case c == nil || c.ObservedGeneration != b.Generation || c.Status == metav1.ConditionUnknown,

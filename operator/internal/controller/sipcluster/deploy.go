@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
@@ -274,17 +275,30 @@ func unready(o *unstructured.Unstructured) string {
 	return fmt.Sprintf("%d of %d pods are new and available", ready, wanted)
 }
 
-// releasable reports whether hosts may be released: no service forwards to a leaving one. All pods have the rendered
-// Deployment, and no removed service exists. A service may lack something else, such as its port.
+// releasable reports whether hosts may be released: no service forwards to a leaving one, neither a rendered service
+// nor a removed one that still exists. A service may lack something else, such as its port.
 func (p *pass) releasable() bool {
 	if p.again || len(p.outgoing()) > 0 {
 		return false
 	}
-	return !slices.ContainsFunc(p.rendered, func(s services.Service) bool {
+	var stay []netip.Addr
+	for _, h := range p.choice.Held() {
+		e := p.extracted[h.Key()]
+		for _, on := range e.addresses {
+			stay = append(stay, on...)
+		}
+		if e.problem != nil {
+			stay = append(stay, p.before(h.Key())...)
+		}
+	}
+	leaves := func(a netip.Addr) bool { return !slices.Contains(stay, a) }
+	return !slices.ContainsFunc(p.states, func(s airship.ServiceStatus) bool {
 		d := p.objects[objectKey{"Deployment", s.Name}]
-		isOld := func(o *unstructured.Unstructured) bool { return o.GetKind() == "Deployment" && !p.isCurrent(o) }
-		return d != nil && s.Kind != services.Auth &&
-			(len(s.Objects) == 0 || slices.ContainsFunc(s.Objects, isOld) || unready(d) != "")
+		if d == nil || s.Kind == string(services.Auth) {
+			return false
+		}
+		to, noted := services.LeadsTo(d)
+		return !noted || unready(d) != "" || slices.ContainsFunc(to, leaves)
 	})
 }
 

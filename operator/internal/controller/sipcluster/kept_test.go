@@ -54,6 +54,7 @@ func TestAHostIsReleasedWhenNoPodLeadsThere(t *testing.T) {
 	w.stands(r, "t", airship.ReasonSucceeded, "a")
 }
 
+// A service that is not ready keeps no host that it does not lead to.
 func TestAServiceThatIsNotReadyKeepsNoHost(t *testing.T) {
 	w, r := start(t)
 	w.sip("other", `services: {jumpHost: [{nodePort: PORT2}]}`)

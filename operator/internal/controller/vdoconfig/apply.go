@@ -145,7 +145,7 @@ func (a *applier) recordFirst(ctx context.Context) error {
 		return err
 	}
 	if dropped := droppedBy(a.rendering); dropped != "" && a.takesOver() {
-		a.emit(corev1.EventTypeWarning, "SettingsDropped", "Apply", dropped)
+		a.emit(corev1.EventTypeWarning, "SettingsDropped", "Apply", "Dropped settings that the VDOConfig does not have: "+dropped)
 	}
 	a.emitRevisions(was.Memory().Revisions, wide.Memory().Revisions)
 	return nil

@@ -134,6 +134,10 @@ func (a *applier) canaryStage(ctx context.Context) error {
 
 func (p *result) canaryWait(cur revision.Record) string {
 	c := p.canaries()
+	if p.facts.canaryPolicy() == nil {
+		return fmt.Sprintf("the other nodes to follow with revision %s: %s", cur.Name(),
+			cmp.Or(p.facts.followGated(), c.Why, "they are next"))
+	}
 	soaked := cur.Canary != nil && time.Duration(cur.Canary.Soaked)*time.Second >= p.facts.soak()
 	if gated := p.facts.followGated(); c.Why == "" && soaked && gated != "" {
 		return fmt.Sprintf("the other nodes to follow with revision %s: %s", cur.Name(), gated)

@@ -202,7 +202,7 @@ func (p *pass) install(ctx context.Context) error {
 	p.outcome.resolved = joinAll(rendered.refused, p.outcome.resolved)
 	p.outcome.notes = append(p.outcome.notes, rendered.Notes...)
 	if dropped := droppedBy(rendered); dropped != "" {
-		p.outcome.notes = append(p.outcome.notes, dropped)
+		p.outcome.notes = append(p.outcome.notes, "settings that the VDOConfig does not have are not kept: "+dropped)
 	}
 	if err != nil {
 		return err
@@ -228,8 +228,7 @@ func droppedBy(r rendering) string {
 	if r.Rendered == nil || len(r.Dropped) == 0 {
 		return ""
 	}
-	return "Dropped settings that the VDOConfig does not have: " +
-		strings.Join(r.Dropped, "; ")
+	return strings.Join(r.Dropped, "; ")
 }
 
 func (p *pass) changed(ctx context.Context, s plan.Step, note string) {

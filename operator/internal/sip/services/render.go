@@ -260,17 +260,10 @@ func (r *rendering) recall(h Host) []netip.Addr {
 
 // led returns the addresses that the service's pods forward to, if the Deployment records them.
 func (r *rendering) led() (all []netip.Addr, noted bool) {
-	running := r.in.Running[r.Name]
-	if running == nil {
-		return nil, false
+	if running := r.in.Running[r.Name]; running != nil {
+		return LeadsTo(running)
 	}
-	note, noted := running.Annotations[annotationLeads]
-	for text := range strings.SplitSeq(note, ",") {
-		if a, err := netip.ParseAddr(text); err == nil {
-			all = append(all, a)
-		}
-	}
-	return all, noted
+	return nil, false
 }
 
 // outOfReach reports whether services may not connect to an address of a host: never to the management API, which

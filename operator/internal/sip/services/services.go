@@ -117,6 +117,17 @@ type Service struct {
 // Leads reports whether a pod, by its labels, belongs to a service that forwards to hosts.
 func Leads(labels map[string]string) bool { return labels[labelComponent] != string(Auth) }
 
+// LeadsTo returns the addresses that a Deployment's pods forward to, if it records them.
+func LeadsTo(deployment metav1.Object) (all []netip.Addr, noted bool) {
+	note, noted := deployment.GetAnnotations()[annotationLeads]
+	for text := range strings.SplitSeq(note, ",") {
+		if a, err := netip.ParseAddr(text); err == nil {
+			all = append(all, a)
+		}
+	}
+	return all, noted
+}
+
 // NameOf returns the name of the service that an object belongs to, "" for none.
 func NameOf(o metav1.Object) string { return o.GetLabels()[labelInstance] }
 
