@@ -47,7 +47,8 @@
 //
 // A push asks for every blob and manifest by digest before it sends anything. An existing root
 // proves nothing: an aborted push or a garbage collection may have left any part of what is
-// below it.
+// below it. A push of at least 128 small blobs (up to 128 KiB) without an existing root asks
+// for a random sample of 32. If all of these are missing, it sends the others without asking.
 //
 // # The note of a push
 //

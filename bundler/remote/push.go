@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math/rand/v2"
 	"net/http"
 	"slices"
 	"sync"
@@ -51,8 +52,8 @@ func newPush(g *bundle.Graph, missing []ocispec.Descriptor) *push {
 	return p
 }
 
-// Begin asks the registry for every blob and manifest of the graph. It returns the missing ones, in the graph's order.
-// It writes nothing.
+// Begin asks the registry for every blob and manifest of the graph, or for a sample (see "Existing content" in the
+// package comment). It returns the missing ones, in the graph's order. It writes nothing.
 func (r *Repository) Begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Descriptor, error) {
 	if want := r.ref.Digest(); !want.IsZero() && want.String() != g.Root.Digest.String() {
 		return nil, fault.Errorf(fault.Conflict, opPush, r.ref.String(),
@@ -64,19 +65,58 @@ func (r *Repository) Begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Desc
 			"tags of this form belong to what a digest names")
 	}
 	// The first request names the reference in its errors.
-	if _, _, err := r.Stat(ctx, Look{
+	_, found, err := r.Stat(ctx, Look{
 		Op: "push to", Subject: r.ref.String(), ID: g.Root.Digest.String(), Access: r.Pushes(),
-	}); err != nil {
-		return nil, err
-	}
-	lacks, err := r.lacks(ctx, g.Order(), r.Pushes())
+	})
 	if err != nil {
 		return nil, err
 	}
+	order, presume := g.Order(), false
+	if !found {
+		if presume, err = r.seemsEmpty(ctx, order); err != nil {
+			return nil, err
+		}
+	}
+	assumed := func(d ocispec.Descriptor) bool { return presume && costsARoundTrip(d) }
+	lacks, err := r.lacks(ctx, slices.DeleteFunc(slices.Clone(order), assumed), r.Pushes())
+	if err != nil {
+		return nil, err
+	}
+	p := newPush(g, lacks)
+	for _, d := range order {
+		if assumed(d) {
+			p.lacks[d.Digest] = d
+		}
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.push = newPush(g, lacks)
-	return lacks, nil
+	r.push = p
+	return slices.DeleteFunc(order, func(d ocispec.Descriptor) bool { return !p.lacking(d.Digest) }), nil
+}
+
+// costsARoundTrip reports whether sending d costs no more than asking for it.
+func costsARoundTrip(d ocispec.Descriptor) bool {
+	return bundle.IsManifest(d.MediaType) || d.Size <= SmallBlob
+}
+
+// emptySample is how many small blobs Begin asks for before it assumes that the others are missing too. It does so
+// from emptyLeast small blobs on.
+const (
+	emptySample = 32
+	emptyLeast  = 4 * emptySample
+)
+
+// seemsEmpty reports whether there are many small blobs and the registry lacks all of a random sample.
+func (r *Repository) seemsEmpty(ctx context.Context, ds []ocispec.Descriptor) (bool, error) {
+	small := slices.DeleteFunc(slices.Clone(ds), func(d ocispec.Descriptor) bool {
+		return bundle.IsManifest(d.MediaType) || d.Size > SmallBlob
+	})
+	if len(small) < emptyLeast {
+		return false, nil
+	}
+	rand.Shuffle(len(small), func(i, j int) { small[i], small[j] = small[j], small[i] }) //nolint:gosec // no secret
+	absent, err := r.lacks(ctx, small[:emptySample], r.Pushes())
+	return len(absent) == emptySample, err
 }
 
 // Put writes a blob. It calls open with an offset, again if the upload restarts. It verifies size and digest before

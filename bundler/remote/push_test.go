@@ -134,6 +134,23 @@ func TestNoteTellsWhenATagWasPut(t *testing.T) {
 	require.Len(t, push("site/bundle:2").Notices(), 1)
 }
 
+func TestPushToAnEmptyRegistryAsksForASampleOnly(t *testing.T) {
+	source := real.Start(t, real.Options{})
+	images.Push(t, source, "csi/driver:v1", images.Spec{Seed: 7, Layers: append(make([]int64, 140), 300_000)})
+	mirror, from, to, g := pushing(t, source, real.Options{}, remote.Options{})
+	missing, err := to.Begin(t.Context(), g)
+	require.NoError(t, err)
+	require.Equal(t, g.Order(), missing)
+	require.Less(t, mirror.Count("HEAD", ""), 50)
+	mirror.ForgetRequests()
+	require.NoError(t, copyGraph(t.Context(), g, from, to))
+	require.Less(t, mirror.Count("HEAD", ""), len(g.Blobs)+60, "before the upload a sample, after it each")
+	require.LessOrEqual(t, mirror.Count("POST", ""), len(g.Blobs)+1)
+	for _, d := range g.Blobs {
+		wantBlob(t, to, d)
+	}
+}
+
 // A success that a registry, or a proxy before it, gives and does not mean is found
 // out before the push says that it is done; the next push mends it.
 func TestPushAsksForWhatTheRegistryAccepted(t *testing.T) {
