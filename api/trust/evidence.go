@@ -126,7 +126,7 @@ func (r *layerReader) read(ctx context.Context, manifest ocispec.Descriptor) ([]
 	if err := r.room(0, min(manifest.Size, maxManifest)); err != nil {
 		return nil, err
 	}
-	data, err := bundle.Read(ctx, r.fetcher, manifest, maxManifest)
+	data, err := bundle.Read(ctx, r.fetcher, bundle.Plain(manifest), maxManifest)
 	if err != nil {
 		return nil, fmt.Errorf("read %s manifest: %w", r.what, err)
 	}
@@ -144,7 +144,7 @@ func (r *layerReader) read(ctx context.Context, manifest ocispec.Descriptor) ([]
 			return nil, err
 		}
 		out[n].Descriptor = d
-		out[n].data, err = bundle.Read(ctx, r.fetcher, d, r.largest)
+		out[n].data, err = bundle.Read(ctx, r.fetcher, bundle.Plain(d), r.largest)
 		switch reason := fault.ReasonOf(err); {
 		case err == nil:
 		case reason == fault.Corrupt || reason == fault.Incomplete || reason == fault.NotFound:
@@ -283,7 +283,8 @@ func readSigstoreBundle(data []byte) Statement {
 		return s
 	}
 	if e.candidate, err = newBundle(statementForm, b, nil); err != nil {
-		return bad(fmt.Sprintf("damaged: %.200s", err))
+		e.problem = fmt.Sprintf("damaged: %.200s", err)
+		return s
 	}
 	if all := env.GetSignatures(); len(all) > 0 {
 		e.stamped = all[0].GetSig()

@@ -47,7 +47,7 @@ func ReadStatements(
 	layers, err := r.readAll(ctx, manifests)
 	var out []Statement
 	for _, l := range layers {
-		if s := l.statement(); s.kind == predicateType || s.evidence.problem != "" {
+		if s := l.statement(); s.kind == predicateType || s.kind == "" && s.evidence.problem != "" {
 			out = append(out, s)
 		}
 	}

@@ -55,7 +55,7 @@ func (c *checker) readBlob(ctx context.Context, d ocispec.Descriptor) error {
 		return err
 	}
 	defer r.Close() //nolint:errcheck // only read
-	buf := make([]byte, verifyBuffer)
+	buf := make([]byte, min(max(d.Size, 1), verifyBuffer))
 	_, err = io.CopyBuffer(&tick{c.options.Reporter(), ctx}, bundle.Verify(r, bundle.Plain(d)), buf)
 	return err
 }

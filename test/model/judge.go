@@ -203,7 +203,7 @@ func (t *trial) keeps() *random.Broken {
 		if p.parts() {
 			for name := range t.files {
 				if part, ok := strings.CutPrefix(name, "out/"+p.base()+".p"); ok && len(part) == 3 && t.model.files[name] == nil {
-					return t.broken("keeps", "the recovery part %s is gone", name)
+					return t.broken("keeps", "the parity shard %s is gone", name)
 				}
 			}
 		}

@@ -42,7 +42,7 @@ func TestPartsAreTheArchive(t *testing.T) {
 		}
 		require.Equal(t, c.want, got)
 		require.Equal(t, "drivers.tar.p002", l.Name(l.All()-1))
-		require.Equal(t, c.want[0], l.PartSize(l.All()-1), "a recovery part is as long as the longest part")
+		require.Equal(t, c.want[0], l.PartSize(l.All()-1), "a parity shard is as long as the longest part")
 	}
 }
 

@@ -12,6 +12,6 @@ const Available = false
 // Open returns a fault that says how to build with token support.
 func Open(u URI, _ []byte) (Key, error) {
 	return nil, fault.Errorf(fault.Refused, "open key", u.String(),
-		"use a build with -tags pkcs11",
+		"use a build with CGO_ENABLED=1 and -tags pkcs11",
 		"this build of the program has no support for hardware tokens, which needs C libraries")
 }

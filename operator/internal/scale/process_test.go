@@ -135,7 +135,14 @@ func verb(req *http.Request) string {
 }
 
 // seen reads the metrics, which are not there before the operator serves.
-func (p *process) seen() (s seen) {
+func (p *process) seen() seen {
+	s := p.trySeen()
+	require.Positive(p.b, s.CPU, "it serves no metrics")
+	return s
+}
+
+// trySeen returns only the requests while it serves no metrics.
+func (p *process) trySeen() (s seen) {
 	p.mu.Lock()
 	s.Requests = maps.Clone(p.requests)
 	p.mu.Unlock()
