@@ -134,7 +134,7 @@ func verb(req *http.Request) string {
 	return "list " + of
 }
 
-// seen reads the metrics, which are not there before the operator serves.
+// seen reads what the operator has done from its metrics.
 func (p *process) seen() seen {
 	s := p.trySeen()
 	require.Positive(p.b, s.CPU, "it serves no metrics")
