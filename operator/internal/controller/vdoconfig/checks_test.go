@@ -106,7 +106,8 @@ func TestTheLocationOfAReplacedVCenterWaitsForTheChecks(t *testing.T) {
 	was := map[string]string{"vc": "b vc.site:443 dc"}
 	g := running(t, pairRequested(), was)
 	g.vcenters["vc"] = vcenter{where: "a vc.site:443 dc", verified: true, replaced: true}
-	r := rendering{spec: g.spec, decision: decision{releases: []matrix.ReleaseID{{Driver: matrix.CPI, Version: mustVersion("1.33.1")}}}}
+	r := rendering{spec: g.spec}
+	r.decision.releases = []matrix.ReleaseID{{Driver: matrix.CPI, Version: mustVersion("1.33.1")}}
 	g.checks.gates = preflight.Gate([]preflight.Result{blocking(matrix.CPI, false)})
 	require.Equal(t, was, g.placesNow(was, r))
 	g.checks.gates = nil
