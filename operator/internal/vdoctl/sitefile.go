@@ -106,7 +106,11 @@ func (o *objects) decode(decoder runtime.Decoder, doc []byte) error {
 			return err
 		}
 	}
-	object, _, err := decoder.Decode(doc, nil, nil)
+	data, err := yaml.YAMLToJSONStrict(doc) // the decoder takes what begins with { for JSON
+	if err != nil {
+		return err
+	}
+	object, _, err := decoder.Decode(data, nil, nil)
 	if runtime.IsNotRegisteredError(err) && !slices.Contains(siteGroups, of.GroupVersionKind().Group) {
 		return nil
 	}

@@ -68,6 +68,7 @@ func TestASiteFileMayHaveBundlesOfOtherOperators(t *testing.T) {
 		{config, drivers, other},
 		{names, in(drivers), strings.Replace(other, "services", "drivers", 1)},
 		{vcenter, in(drivers), other},
+		{in(config), in(drivers), "{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: vmware-system-vdo}}\n"},
 	} {
 		text := strings.Join(docs, "---\n")
 		read, err := parseSite("site.yaml", []byte(text), "vmware-system-vdo")
