@@ -253,6 +253,7 @@ const slow = 3 * interval
 // As soon as it has initialised one of them the storage driver comes, so that the pods of all
 // nodes start while the others wait.
 func (s *site) install(b *testing.B) {
+	s.until(b, "metrics", func() bool { return s.op.trySeen().CPU > 0 })
 	begun := time.Now()
 	spent := s.during(b, "wait", func() { s.wait(b) })
 	s.peak(b, "wait")
