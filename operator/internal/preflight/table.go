@@ -56,7 +56,8 @@ func checks() []check {
 		},
 		{
 			id: "vcenter-privileges", worst: Warn, when: someReadable, part: Privileges, run: vcenters(lacking),
-			reads: "HasUserPrivilegeOnEntities", fails: "the account lacks a privilege on an object",
+			reads:  "HasUserPrivilegeOnEntities; datastores of the configured datacenters",
+			fails:  "the account lacks a privilege on an object, or file volumes have no vSAN datastore",
 			why:    "a call without its privilege fails when the first volume is made or attached, not at the start",
 			remedy: "see what the account needs, as a script for the vCenter: vdoctl users plan -o govc",
 			source: "CSI documentation, roles and privileges; vsphere-problem-detector pkg/check/permissions.go",

@@ -1,5 +1,5 @@
 // Package revision has the history of what a VDOConfig was installed from: bundles, the releases chosen from them, and
-// the outcome of each. It is a part of the inventory. The package is pure.
+// the outcome of each. This history is a part of the inventory. The package is pure.
 //
 // # Groups
 //
