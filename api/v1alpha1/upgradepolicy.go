@@ -125,8 +125,8 @@ type Canary struct {
 	Soak metav1.Duration `json:"soak,omitzero"`
 }
 
-// CanaryStatus is the progress of an upgrade on the canary nodes.
-type CanaryStatus struct {
+// RolloutStatus is the progress of an upgrade on the canary nodes.
+type RolloutStatus struct {
 	Revision string `json:"revision"`
 	// Nodes is how many canary nodes have healthy new pods: "1/2".
 	Nodes string `json:"nodes"`

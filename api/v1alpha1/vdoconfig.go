@@ -285,9 +285,9 @@ type VDOConfigStatus struct {
 	// Candidate is the upgrade that waits or is blocked; absent if none.
 	// +optional
 	Candidate *CandidateStatus `json:"candidate,omitempty"`
-	// Canary is the progress of an upgrade on the canary nodes, while the other nodes wait.
+	// Rollout is the progress of an upgrade on the canary nodes, while the other nodes wait.
 	// +optional
-	Canary *CanaryStatus `json:"canary,omitempty"`
+	Rollout *RolloutStatus `json:"rollout,omitempty"`
 	// Kubernetes version that drivers are chosen for: the lowest of the API servers in use.
 	// +optional
 	Kubernetes string `json:"kubernetes,omitempty"`

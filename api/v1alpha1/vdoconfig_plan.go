@@ -70,9 +70,6 @@ type PlanStatus struct {
 	// +optional
 	// +listType=atomic
 	Releases []string `json:"releases,omitempty"`
-	// Held is why the plan is not executed now; empty if it is, or no change remains.
-	// +optional
-	Held string `json:"held,omitempty"`
 	// Actions counts the objects by action.
 	// +optional
 	// +listType=map

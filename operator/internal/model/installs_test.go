@@ -37,7 +37,7 @@ func TestADryRunShowsWhatIsInstalledAfterIt(t *testing.T) {
 		require.Empty(t, s.v.Finalizers)
 		require.Subset(t, s.planned(), []string{"create DaemonSet/" + ccm, "create Deployment/" + csiController})
 		require.Equal(t, pair, s.v.Status.Plan.Releases)
-		require.Equal(t, "spec.dryRun is set", s.v.Status.Plan.Held)
+		require.Contains(t, s.cond(v1alpha1.ConditionApplied).Message, "spec.dryRun is set")
 		require.Equal(t, "DryRun", s.cond("Suspended").Reason)
 
 		s.configure(func(spec *asked) { spec.DryRun = false })

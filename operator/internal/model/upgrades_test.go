@@ -109,7 +109,7 @@ func (s *scenario) comesToChosenNodesFirst() {
 	failing, told := "", ""
 	s.until("the upgrade fails on the chosen node", func() bool {
 		require.Subset(t, []string{"w-1"}, s.replaced(before), "no other node is touched")
-		if c := s.v.Status.Canary; c != nil {
+		if c := s.v.Status.Rollout; c != nil {
 			failing, told = c.Revision, told+c.Nodes+" "+c.Message+"\n"
 		}
 		return failing != "" && current(s.v).Name == was
@@ -118,7 +118,7 @@ func (s *scenario) comesToChosenNodesFirst() {
 	require.Equal(t, []string{"w-1"}, s.replaced(before))
 	require.Contains(t, told, "0/1 waiting for the canary nodes (w-1) to be healthy with revision "+failing)
 	require.Contains(t, s.revisionOf(failing).Reason, "on the nodes that have it first: w-1 has no pod of it")
-	require.Nil(t, s.v.Status.Canary)
+	require.Nil(t, s.v.Status.Rollout)
 	require.Equal(t, "RolledBack", s.cond("Upgraded").Reason)
 	require.Equal(t, "Failed", s.v.Status.Candidate.Gates[0].Reason)
 	isOpen := func(r v1alpha1.RevisionStatus) bool { return r.Current && r.Outcome != string(revision.Healthy) }
@@ -139,7 +139,7 @@ func (s *scenario) comesToChosenNodesFirst() {
 	before = s.nodePods()
 	var named []v1alpha1.CanaryNode
 	s.until("the others follow", func() bool {
-		if c := s.v.Status.Canary; c != nil && c.HealthySince != nil && len(named) == 0 {
+		if c := s.v.Status.Rollout; c != nil && c.HealthySince != nil && len(named) == 0 {
 			require.Subset(t, []string{"w-1", "w-2"}, s.replaced(before))
 			if named = c.Others; len(s.replaced(before)) == 1 {
 				s.drop(before["w-2"])
@@ -150,7 +150,7 @@ func (s *scenario) comesToChosenNodesFirst() {
 	require.Equal(t, []v1alpha1.CanaryNode{{Name: "w-2", Reason: v1alpha1.CanaryPodReplaced}}, named)
 	require.Equal(t, failing, s.healthy())
 	require.Len(t, s.replaced(before), 3)
-	require.Nil(t, s.v.Status.Canary)
+	require.Nil(t, s.v.Status.Rollout)
 }
 
 // silence has KWOK's node not be ready. A heartbeat that KWOK began before it saw that the node is away may come later.

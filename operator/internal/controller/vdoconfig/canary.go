@@ -176,14 +176,14 @@ func (p *pass) canaryLook() *rollout.Canary {
 	}
 }
 
-// canaryStatus returns the status of the canary nodes, nil without any.
-func (p *result) canaryStatus(all revision.Histories) *v1alpha1.CanaryStatus {
+// rolloutStatus returns the status of the canary nodes, nil without any.
+func (p *result) rolloutStatus(all revision.Histories) *v1alpha1.RolloutStatus {
 	if p.facts.observed == nil || !p.facts.canaryOpen(all) {
 		return nil
 	}
 	cur, _ := all[matrix.CSI].InForce()
 	c := p.canaries()
-	st := &v1alpha1.CanaryStatus{Revision: cur.Name(), Nodes: fmt.Sprintf("%d/%d", c.Updated, len(c.Nodes))}
+	st := &v1alpha1.RolloutStatus{Revision: cur.Name(), Nodes: fmt.Sprintf("%d/%d", c.Updated, len(c.Nodes))}
 	st.Message = "waiting for " + p.canaryWait(cur)
 	if cur.Outcome != revision.Progressing {
 		st.Message = "the other nodes do not get it: " + cur.Reason

@@ -345,7 +345,7 @@ func (p *result) recordRevisions(st *v1alpha1.VDOConfigStatus) {
 		return a.MadeAt.Compare(b.MadeAt.Time)
 	})
 	if decided {
-		st.Candidate, st.Canary = p.candidateStatus(), p.canaryStatus(all)
+		st.Candidate, st.Rollout = p.candidateStatus(), p.rolloutStatus(all)
 	}
 }
 

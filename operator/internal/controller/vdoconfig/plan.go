@@ -23,7 +23,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
 // planned is the input of a plan besides the facts: the rendered objects, the live ones and the results of the dry run.
@@ -268,7 +267,6 @@ func core(kind, namespace, name string) inventory.ID {
 const (
 	maxPlanSteps  = 80
 	maxPlanReason = 256
-	maxPlanGated  = 1 << 10
 )
 
 // shown is a plan for the status.
@@ -276,12 +274,11 @@ type shown struct {
 	decision decision
 	plan     *plan.Plan
 	done     []plan.Step // in this pass
-	gated    string      // why the rest is not applied now
 }
 
 // within returns the plan for a person, with this many steps. It is pure.
 func (s shown) within(steps int) *v1alpha1.PlanStatus {
-	st := &v1alpha1.PlanStatus{Held: condition.Cut(s.gated, maxPlanGated)}
+	st := &v1alpha1.PlanStatus{}
 	if from := s.decision.sources(); len(from) == 1 {
 		st.Bundle = from[0].reference()
 	} else if s.decision.from != nil {
@@ -342,24 +339,11 @@ func (p *result) planStatus(before *v1alpha1.PlanStatus) *v1alpha1.PlanStatus {
 	case p.outcome.foreseen != nil:
 		return p.outcome.foreseen.within(maxPlanSteps)
 	case p.outcome.plan != nil:
-		s := shown{decision: p.decision, plan: p.outcome.plan, done: p.outcome.did, gated: p.gateMessage()}
-		return s.within(maxPlanSteps)
+		return shown{decision: p.decision, plan: p.outcome.plan, done: p.outcome.did}.within(maxPlanSteps)
 	case p.outcome.applied != nil:
 		return before
 	}
 	return nil
-}
-
-func (p *result) gateMessage() string {
-	switch {
-	case p.outcome.plan.Writes() == 0:
-		return ""
-	case stopped(&p.config.Spec):
-		return stoppedBy(&p.config.Spec)
-	case p.outcome.next.waits != "":
-		return "waiting for " + p.outcome.next.waits
-	}
-	return ""
 }
 
 // stopped reports whether the user stopped all writes to the cluster.
@@ -375,28 +359,20 @@ func stoppedBy(spec *v1alpha1.VDOConfigSpec) string {
 // planCandidate plans without gates, for status.plan. It plans only from a bundle that satisfies today's trust policy:
 // an untrusted one never reaches the API server, even in a dry run.
 func (p *pass) planCandidate(ctx context.Context) {
-	why := p.gateReasons()
-	if why == "" || p.facts.frozen != "" || !p.facts.bundle.verified {
+	if !p.isGated() || p.facts.frozen != "" || !p.facts.bundle.verified {
 		return
 	}
 	q := *p
 	q.decided = p.withoutGates()
 	q.decision = q.resolve()
-	p.outcome.foreseen = &shown{decision: q.decision, gated: why}
+	p.outcome.foreseen = &shown{decision: q.decision}
 	if err := q.planPreview(ctx, p.outcome.foreseen); err != nil {
-		p.outcome.foreseen.gated += "; it cannot be planned: " + fault.Text(err)
+		p.outcome.notes = append(p.outcome.notes, "status.plan cannot be made: "+fault.Text(err))
 	}
 }
 
-// gateReasons returns why a release or its content may not change now, "" if all may.
-func (p *pass) gateReasons() string {
-	gated := []error{p.gateOfAll()}
-	for _, d := range revision.Groups {
-		gated = append(gated, p.groupGates()[d])
-	}
-	if err := fault.Distinct(fault.Join(gated...)); err != nil {
-		return fault.Text(err)
-	}
-	v, _ := p.upgrades.first()
-	return v.Message
+// isGated reports whether a release or its content may not change now.
+func (p *pass) isGated() bool {
+	_, gates := p.upgrades.first()
+	return gates || p.gateOfAll() != nil || len(p.groupGates()) > 0
 }

@@ -23,13 +23,13 @@ func TestAPlanIsShownObjectByObject(t *testing.T) {
 	pruned := stepOf(plan.Prune, matrix.CPI, "Secret", "pruned")
 	d := only(matrix.CSI, "3.7.3")
 	d.from = holding(t, "sha256:new", "csi@3.7.3")
-	got := shown{decision: d, gated: "spec.dryRun is set", done: []plan.Step{done, pruned}, plan: &plan.Plan{Steps: []plan.Step{
+	got := shown{decision: d, done: []plan.Step{done, pruned}, plan: &plan.Plan{Steps: []plan.Step{
 		done, pruned, stepOf(plan.Unchanged, matrix.CPI, "Role", "same"), stepOf(plan.Keep, matrix.CSI, "StorageClass", "kept"),
 		stepOf(plan.Change, matrix.CSI, "Deployment", "b"), stepOf(plan.Create, matrix.CSI, "Deployment", "a"),
 		stepOf(plan.Wait, matrix.CPI, "DaemonSet", "z"), stepOf(plan.Prune, matrix.CSI, "ConfigMap", "old"),
 	}}}.within(maxPlanSteps)
 	require.Equal(t, &v1alpha1.PlanStatus{
-		Bundle: "mirror.site/vdo@sha256:new", Releases: []string{"csi@3.7.3"}, Held: "spec.dryRun is set",
+		Bundle: "mirror.site/vdo@sha256:new", Releases: []string{"csi@3.7.3"},
 		Actions: []v1alpha1.PlanCount{{Action: "change", Count: 1}, {Action: "create", Count: 1}, {Action: "keep", Count: 1}, {Action: "prune", Count: 1}, {Action: "unchanged", Count: 2}, {Action: "wait", Count: 1}},
 		Steps: []v1alpha1.PlanStep{
 			{Action: "wait", Driver: "cpi", Kind: "DaemonSet", Namespace: "ns", Name: "z", Reason: "why"},
@@ -47,9 +47,9 @@ func TestWhatIsForeseen(t *testing.T) {
 	s.desired = s.chooseReleases()
 	p := &pass{result: result{decided: *s}}
 	p.decision = s.resolve()
-	require.Empty(t, p.gateReasons())
+	require.False(t, p.isGated())
 	p.facts.vcenters[vcStorage] = vcenter{gated: because(fault.Unreachable)}
-	require.NotEmpty(t, p.gateReasons())
+	require.True(t, p.isGated())
 	p.planCandidate(t.Context())
 	require.Nil(t, p.outcome.foreseen, "its bundle is not verified")
 	free := p.withoutGates()

@@ -98,21 +98,20 @@ func testBound(t *testing.T, long string, limit int) {
 	}
 	p.inventory = inventory.Of(inventory.Entry{}).WithMemory(inventory.Memory{Revisions: history})
 	p.outcome.resolved, p.outcome.applied = errors.New(long), &fault.Error{Reason: fault.Corrupt, Hint: long, Err: errors.New(long)}
-	p.outcome.foreseen = &shown{plan: p.outcome.plan, gated: long}
+	p.outcome.foreseen = &shown{plan: p.outcome.plan}
 	p.Record(p.config)
 	p.config.Status.HandledReconcileAt = name
 	p.config.Status.Candidate = &v1alpha1.CandidateStatus{Name: "a", Message: long[:maxText]}
-	p.config.Status.Canary = &v1alpha1.CanaryStatus{Message: long[:maxText]}
+	p.config.Status.Rollout = &v1alpha1.RolloutStatus{Message: long[:maxText]}
 	for i := range maxOthers {
 		other := fmt.Sprintf("%s%03d", name, i)
-		p.config.Status.Canary.Others = append(p.config.Status.Canary.Others, v1alpha1.CanaryNode{Name: other, Reason: "Joined"})
+		p.config.Status.Rollout.Others = append(p.config.Status.Rollout.Others, v1alpha1.CanaryNode{Name: other, Reason: "Joined"})
 	}
 	size, err := json.Marshal(p.config.Status)
 	require.NoError(t, err)
 	require.Less(t, len(size), limit)
 	require.Contains(t, p.config.Status.NodesReady, fmt.Sprintf("/%d", nodes))
 	steps := p.config.Status.Plan
-	require.LessOrEqual(t, len(steps.Held), maxPlanGated)
 	require.Len(t, steps.Steps, maxPlanSteps)
 	require.Equal(t, len(p.outcome.plan.Steps)-maxPlanSteps, steps.Omitted)
 	require.Len(t, p.config.Status.Drift, maxDrift, "what is left alone is known from there")
