@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -176,7 +177,7 @@ func (o *serveOptions) answer(
 		return err
 	}
 	o.app.grace.Store(int64(grace))
-	return serve.Run(ctx, l, serve.Handler(registry, s.accounts, s.log), s.certificate, grace)
+	return serve.Run(ctx, l, serve.Handler(registry, s.accounts, s.log), o.renewed(s.certificate), grace)
 }
 
 // reachable returns the address for clients. If the server listens on all, its host is this host's name, or one that
@@ -323,6 +324,34 @@ func certificate(cert, key string) (*tls.Certificate, error) {
 			"give a PEM certificate and, unencrypted, the private key that belongs to it", "%w", err)
 	}
 	return &pair, nil
+}
+
+// renewed returns the certificate that the files have for each connection. While a renewal has written one file, it is
+// the one of before.
+func (o *serveOptions) renewed(last *tls.Certificate) serve.Certificate {
+	if last == nil {
+		return nil
+	}
+	written := func() (at [2]time.Time) {
+		for i, name := range []string{o.tlsCert, o.tlsKey} {
+			if info, err := os.Stat(name); err == nil && info.Mode().IsRegular() { // a pipe is read once
+				at[i] = info.ModTime()
+			}
+		}
+		return at
+	}
+	var one sync.Mutex
+	read := written()
+	return func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		one.Lock()
+		defer one.Unlock()
+		if now := written(); now != read {
+			if c, err := certificate(o.tlsCert, o.tlsKey); err == nil {
+				last, read = c, now
+			}
+		}
+		return last, nil
+	}
 }
 
 // warnOutdated warns of a certificate that clients refuse now.

@@ -3,6 +3,7 @@ package cli_test
 import (
 	"bufio"
 	"bytes"
+	"crypto/tls"
 	"encoding/json"
 	"net"
 	"os"
@@ -12,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/pki"
 )
 
 // serving is a running `vdo-bundle serve`.
@@ -66,5 +69,27 @@ func TestSeveralBundlesAreServed(t *testing.T) {
 		w.must(t, "copy", "localhost:"+port+"/"+as+":1", "oci:"+path.Base(as), "--plain-http", "localhost:"+port)
 		require.Contains(t, s.Repositories, as+"/registry.test/csi/driver")
 	}
+	s.end(t)
+}
+
+func TestARenewedCertificateIsServed(t *testing.T) {
+	w := newWorld(t, t.TempDir())
+	w.must(t, "pull", "@up", "-q", "-o", "a.tar")
+	ca := pki.Root(t, "site")
+	first, second := ca.Issue(t, pki.Spec{DNS: []string{"localhost"}}), ca.Issue(t, pki.Spec{DNS: []string{"localhost"}})
+	w.write(t, "host.crt", first.PEM())
+	w.write(t, "host.key", first.KeyPEM())
+	s := w.serve(t, "a.tar", "--tls-cert", "host.crt", "--tls-key", "host.key")
+	serves := func(want pki.Authority) {
+		conn, err := tls.Dial("tcp", s.Address, &tls.Config{RootCAs: ca.Pool(), ServerName: "localhost"})
+		require.NoError(t, err)
+		require.Equal(t, want.Certificate.Raw, conn.ConnectionState().PeerCertificates[0].Raw)
+		require.NoError(t, conn.Close())
+	}
+	serves(first)
+	w.write(t, "host.crt", second.PEM())
+	serves(first) // its key is not there yet
+	w.write(t, "host.key", second.KeyPEM())
+	serves(second)
 	s.end(t)
 }

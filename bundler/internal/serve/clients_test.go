@@ -240,7 +240,8 @@ func TestTLS(t *testing.T) {
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- serve.Run(ctx, l, w.handler(t), &made.TLS.Certificates[0], time.Second) }()
+	certificate := func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &made.TLS.Certificates[0], nil }
+	go func() { ended <- serve.Run(ctx, l, w.handler(t), certificate, time.Second) }()
 	client := made.Client()
 	resp, err := client.Get("https://" + l.Addr().String() + "/v2/" + repo + "/manifests/1")
 	require.NoError(t, err)

@@ -105,8 +105,11 @@ func IsLoopback(l net.Listener) bool {
 	return ok && a.IP.IsLoopback()
 }
 
+// Certificate returns the certificate for a connection.
+type Certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+
 // Run serves until ctx ends, then waits up to grace for answers in progress. It uses TLS if there is a certificate.
-func Run(ctx context.Context, l net.Listener, h http.Handler, certificate *tls.Certificate, grace time.Duration) error {
+func Run(ctx context.Context, l net.Listener, h http.Handler, certificate Certificate, grace time.Duration) error {
 	server := &http.Server{
 		Handler: h, ReadHeaderTimeout: 30 * time.Second, ReadTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
 		MaxHeaderBytes: 64 << 10,
@@ -118,7 +121,7 @@ func Run(ctx context.Context, l net.Listener, h http.Handler, certificate *tls.C
 			ended <- server.Serve(l)
 			return
 		}
-		server.TLSConfig = &tls.Config{Certificates: []tls.Certificate{*certificate}, MinVersion: tls.VersionTLS12}
+		server.TLSConfig = &tls.Config{GetCertificate: certificate, MinVersion: tls.VersionTLS12}
 		ended <- server.ServeTLS(l, "", "")
 	}()
 	select {
