@@ -3,7 +3,7 @@
 // A key that the format does not have is an error, since it may be misspelt.
 //
 //	err := format.Load(name, data, &value, check)  // into a struct, all problems at once, each with its line
-//	err := strictyaml.Decode(data, 1<<20, &value)  // into a struct with yaml tags, the first problem
+//	err := format.Decode(name, data, &value)       // into a struct with yaml tags, the first problem
 //
 // Kubernetes manifests, which have many documents, are read elsewhere.
 package strictyaml
@@ -18,6 +18,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
 // Error is why a file is not one YAML document of the expected form.
@@ -60,18 +62,27 @@ func Parse(data []byte, limit int) (*yaml.Node, error) {
 	return doc.Content[0], nil
 }
 
-// Decode reads the one document in data, of at most limit bytes, into v, which has yaml tags. It
-// refuses unknown and repeated keys. Its errors are an *[Error].
-func Decode(data []byte, limit int, v any) error {
-	if _, err := Parse(data, limit); err != nil {
-		return err
+// Decode reads the one document in data into v, which has yaml tags. It refuses another kind and version,
+// and unknown and repeated keys. The error is a fault about the file of that name.
+func (f Format) Decode(name string, data []byte, v any) error {
+	c := &Check{lines: map[string]int{}}
+	root, err := Parse(data, f.Limit)
+	switch {
+	case err != nil:
+		return f.fault(name, err)
+	case f.isAnother(c, root, true):
+		return c.Err(f, name)
 	}
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	decoder.KnownFields(true) // decoding a yaml.Node ignores the option
 	if err := decoder.Decode(v); err != nil {
-		return syntax(err)
+		return f.fault(name, syntax(err))
 	}
 	return nil
+}
+
+func (f Format) fault(name string, err error) error {
+	return fault.Errorf(fault.InvalidInput, f.Op, name, f.Hint, "%w", err)
 }
 
 var (

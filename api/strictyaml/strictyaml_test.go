@@ -10,9 +10,11 @@ import (
 )
 
 type settings struct {
-	Name  string            `yaml:"name"`
-	Count int               `yaml:"count"`
-	Hosts map[string]nested `yaml:"hosts"`
+	APIVersion string `yaml:"apiVersion"`
+	Kind       string
+	Name       string
+	Count      int
+	Hosts      map[string]nested
 }
 
 type nested struct {
@@ -21,10 +23,14 @@ type nested struct {
 
 const limit = 1000
 
+var format = strictyaml.Format{Op: "read", APIVersion: "t/v1", Kind: "Settings", Limit: limit, Hint: "see the docs"}
+
+const head = "apiVersion: t/v1\nkind: Settings\n"
+
 func TestOneDocumentIsRead(t *testing.T) {
 	var got settings
-	require.NoError(t, strictyaml.Decode([]byte("---\nname: a\ncount: 2\nhosts: {x: {ca: y}}\n"), limit, &got))
-	require.Equal(t, settings{Name: "a", Count: 2, Hosts: map[string]nested{"x": {CA: "y"}}}, got)
+	require.NoError(t, format.Decode("f", []byte("---\n"+head+"name: a\ncount: 2\nhosts: {x: {ca: y}}\n"), &got))
+	require.Equal(t, settings{APIVersion: "t/v1", Kind: "Settings", Name: "a", Count: 2, Hosts: map[string]nested{"x": {CA: "y"}}}, got)
 	root, err := strictyaml.Parse([]byte("# first\na: 1\n"), limit)
 	require.NoError(t, err)
 	require.Equal(t, 2, root.Content[0].Line)
@@ -40,27 +46,38 @@ func TestWhatIsWrongHasItsLine(t *testing.T) {
 		"too long":         {strings.Repeat("#", limit+1), strictyaml.Error{Why: "longer than 1000 bytes"}},
 		"syntax":           {"name: a\ncount: [\n", strictyaml.Error{Line: 2, Why: "did not find expected node content", Hint: "correct the YAML"}},
 		"second document":  {"name: a\n---\nname: b\n", strictyaml.Error{Line: 2, Why: "a second YAML document begins here", Hint: "keep one document in the file"}},
-		"unknown key":      {"name: a\ncuont: 1\n", strictyaml.Error{Line: 2, Why: "the key cuont is not known", Hint: "correct the YAML"}},
-		"unknown key deep": {"hosts:\n  x:\n    key: 1\n", strictyaml.Error{Line: 3, Why: "the key key is not known", Hint: "correct the YAML"}},
-		"twice":            {"name: a\nname: b\n", strictyaml.Error{Line: 2, Why: `mapping key "name" already defined at line 1`, Hint: "correct the YAML"}},
-		"type":             {"count: many\n", strictyaml.Error{Line: 1, Why: "another kind of value is expected than str `many`", Hint: "correct the YAML"}},
-		"several":          {"a: 1\nname: x\nb: 2\n", strictyaml.Error{Why: "line 1: the key a is not known; line 3: the key b is not known", Hint: "correct the YAML"}},
-		"list":             {"hosts: [a]\n", strictyaml.Error{Line: 1, Why: "another kind of value is expected than seq", Hint: "correct the YAML"}},
+		"unknown key":      {head + "cuont: 1\n", strictyaml.Error{Line: 3, Why: "the key cuont is not known", Hint: "correct the YAML"}},
+		"unknown key deep": {head + "hosts:\n  x:\n    key: 1\n", strictyaml.Error{Line: 5, Why: "the key key is not known", Hint: "correct the YAML"}},
+		"twice":            {head + "name: a\nname: b\n", strictyaml.Error{Line: 4, Why: `mapping key "name" already defined at line 3`, Hint: "correct the YAML"}},
+		"type":             {head + "count: many\n", strictyaml.Error{Line: 3, Why: "another kind of value is expected than str `many`", Hint: "correct the YAML"}},
+		"several":          {head + "a: 1\nname: x\nb: 2\n", strictyaml.Error{Why: "line 3: the key a is not known; line 5: the key b is not known", Hint: "correct the YAML"}},
+		"list":             {head + "hosts: [a]\n", strictyaml.Error{Line: 3, Why: "another kind of value is expected than seq", Hint: "correct the YAML"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got *strictyaml.Error
-			require.ErrorAs(t, strictyaml.Decode([]byte(c.text), limit, &settings{}), &got)
+			require.ErrorAs(t, format.Decode("f", []byte(c.text), &settings{}), &got)
 			require.Equal(t, c.want, *got)
 		})
 	}
 }
 
+// A file of a newer version has keys that this program does not know: they are no misspellings.
+func TestAnotherVersionIsToldBeforeItsKeys(t *testing.T) {
+	for text, want := range map[string]string{
+		"apiVersion: t/v2\nkind: Settings\nnew: 1\n": `read f:1: apiVersion: "t/v2" is not t/v1`,
+		"kind: Other\nnew: 1\n":                      `read f:1: kind: "Other" is not Settings`,
+		"kind: Settings\nnew: 1\n":                   `read f: apiVersion: is missing: write t/v1`,
+	} {
+		require.EqualError(t, format.Decode("f", []byte(text), &settings{}), want)
+	}
+}
+
 func FuzzDecode(f *testing.F) {
-	f.Add([]byte("name: a\ncount: 2\n"))
+	f.Add([]byte(head + "name: a\ncount: 2\n"))
 	f.Add([]byte("a: &a [*a, *a]\nb: !!binary x\n? {}\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var v settings
-		if err := strictyaml.Decode(data, limit, &v); err != nil {
+		if err := format.Decode("f", data, &v); err != nil {
 			require.NotContains(t, err.Error(), "\n")
 			return
 		}

@@ -44,7 +44,7 @@ func (f Format) Load(name string, data []byte, v any, check func(*Check)) error 
 		}
 		return fault.Errorf(fault.InvalidInput, f.Op, subject, cmp.Or(wrong.Hint, f.Hint), "%s", wrong.Why)
 	}
-	if f.isAnother(c, root) {
+	if f.isAnother(c, root, false) {
 		return c.Err(f, name)
 	}
 	c.value(root, "", reflect.ValueOf(v).Elem())
@@ -54,26 +54,33 @@ func (f Format) Load(name string, data []byte, v any, check func(*Check)) error 
 	return c.Err(f, name)
 }
 
-// isAnother reports whether a document declares another kind or version, and adds that as its only problem.
-// Keys of a newer version are no misspellings.
-func (f Format) isAnother(c *Check, root *yaml.Node) bool {
+// isAnother reports whether a document declares another kind or version, or none if they are required, and adds that
+// as its only problem. Keys of a newer version are no misspellings.
+func (f Format) isAnother(c *Check, root *yaml.Node, required bool) bool {
 	newer := "read it with the release that wrote it, or a newer one"
-	return c.differs(root, "kind", f.Kind, "") || c.differs(root, "apiVersion", f.APIVersion, newer)
+	return c.differs(root, required, "kind", f.Kind, "") || c.differs(root, required, "apiVersion", f.APIVersion, newer)
 }
 
-func (c *Check) differs(root *yaml.Node, key, want, hint string) bool {
+func (c *Check) differs(root *yaml.Node, required bool, key, want, hint string) bool {
 	if root.Kind != yaml.MappingNode {
 		return false // reported later, with its line
 	}
 	for i := 0; i+1 < len(root.Content); i += 2 {
 		k, v := root.Content[i], root.Content[i+1]
-		if k.Value == key && v.Kind == yaml.ScalarNode && v.Value != want {
-			c.lines[key] = k.Line
-			c.add(problem{key: key, why: fmt.Sprintf("%.100q is not %s", v.Value, want), hint: hint})
-			return true
+		if k.Value != key || v.Kind != yaml.ScalarNode {
+			continue
 		}
+		if v.Value == want {
+			return false
+		}
+		c.lines[key] = k.Line
+		c.add(problem{key: key, why: fmt.Sprintf("%.100q is not %s", v.Value, want), hint: hint})
+		return true
 	}
-	return false
+	if required {
+		c.Add(key, "is missing: write %s", want)
+	}
+	return required
 }
 
 // Check collects the problems of a document, and knows the lines of its keys. The zero value is for

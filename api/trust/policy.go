@@ -135,9 +135,13 @@ const (
 	PolicyAPIVersion = "vdo.vmware.com/trust/v1"
 	PolicyKind       = "TrustPolicy"
 
-	maxPolicy         = 1 << 20
 	maxRevokedDigests = 4096
 )
+
+var policyFormat = strictyaml.Format{
+	Op: "parse trust policy", APIVersion: PolicyAPIVersion, Kind: PolicyKind, Limit: 1 << 20,
+	Hint: wholePolicy + "; its fields: apiVersion, kind, threshold, keys, certificates, keyless, revokedDigests",
+}
 
 // policyFile is the form of the file; see the package comment.
 type policyFile struct {
@@ -236,19 +240,11 @@ const wholePolicy = "`vdo-bundle verify --help` shows a whole policy"
 
 func decodePolicy(name string, data []byte) (policyFile, error) {
 	var f policyFile
-	err := strictyaml.Decode(data, maxPolicy, &f)
-	switch n := len(f.Keys) + len(f.Certificates) + len(f.Keyless); {
-	case err != nil:
-	case f.APIVersion != PolicyAPIVersion || f.Kind != PolicyKind:
-		err = fmt.Errorf("it is %.100q %.100q, not %s %s", f.APIVersion, f.Kind, PolicyAPIVersion, PolicyKind)
-	case n > maxKeys: // before the first file is read
-		err = fmt.Errorf("%d keys are more than %d", n, maxKeys)
+	err := policyFormat.Decode(name, data, &f)
+	if n := len(f.Keys) + len(f.Certificates) + len(f.Keyless); n > maxKeys && err == nil { // before the first file is read
+		err = fault.Errorf(fault.InvalidInput, policyFormat.Op, name, policyFormat.Hint, "%d keys are more than %d", n, maxKeys)
 	}
-	if err != nil {
-		return policyFile{}, fault.Errorf(fault.InvalidInput, "parse trust policy", name,
-			wholePolicy+"; its fields: apiVersion, kind, threshold, keys, certificates, keyless, revokedDigests", "%w", err)
-	}
-	return f, nil
+	return f, err
 }
 
 // entries returns all entries of a field, and reports each invalid one by its place.

@@ -59,7 +59,7 @@ func TestBadPoliciesAreExplained(t *testing.T) {
 	}{
 		{"empty", "", []string{"it is empty"}},
 		{"unknown key", header + "keys:\n" + good + "treshold: 2\n", []string{"line 10", "the key treshold is not known"}},
-		{"version and kind", "apiVersion: v1\nkind: Policy\nkeys:\n" + good, []string{`it is "v1" "Policy", not vdo.vmware.com/trust/v1 TrustPolicy`}},
+		{"version and kind", "apiVersion: v1\nkind: Policy\nkeys:\n" + good, []string{`policy.yaml:2: kind: "Policy" is not TrustPolicy`}},
 		{"no keys", header, []string{"there is no key"}},
 		{"two with one id", header + "keys:\n" + good + good, []string{`two entries have the id "a"`}},
 		{"threshold", header + "threshold: 3\nkeys:\n" + good, []string{"can never be met"}},

@@ -147,11 +147,11 @@ func (c *Client) transport(address string, foreign bool) *http.Transport {
 // MaxConfigSize limits a settings file, in bytes.
 const MaxConfigSize = 1 << 20
 
-// configAPIVersion and configKind begin a settings file.
-const (
-	configAPIVersion = "vdo.vmware.com/hosts/v1"
-	configKind       = "HostsConfig"
-)
+var configFormat = strictyaml.Format{
+	Op: "read registry settings", APIVersion: "vdo.vmware.com/hosts/v1", Kind: "HostsConfig", Limit: MaxConfigSize,
+	Hint: "write apiVersion: vdo.vmware.com/hosts/v1, kind: HostsConfig, and hosts: with ca, clientCert, clientKey, " +
+		"plainHTTP, insecureSkipTLSVerify, concurrency, chunkSize and mirror for each",
+}
 
 // Config is a settings file for single hosts.
 type Config struct {
@@ -175,35 +175,19 @@ type hostSection struct {
 
 // ParseConfig parses a settings file. Relative file names in it are relative to the directory of name.
 func ParseConfig(name string, data []byte) (*Config, error) {
-	c, err := parseHosts(filepath.Dir(name), data)
-	if err != nil {
-		return nil, &fault.Error{
-			Reason: fault.InvalidInput, Op: "read registry settings", Subject: name, Err: err,
-			Hint: "write apiVersion: " + configAPIVersion + ", kind: " + configKind + ", and hosts: with " +
-				"ca, clientCert, clientKey, plainHTTP, " +
-				"insecureSkipTLSVerify, concurrency, chunkSize and mirror for each",
-		}
-	}
-	return c, nil
-}
-
-func parseHosts(dir string, data []byte) (*Config, error) {
 	var doc configDocument
-	if err := strictyaml.Decode(data, MaxConfigSize, &doc); err != nil {
+	if err := configFormat.Decode(name, data, &doc); err != nil {
 		return nil, err
-	}
-	if doc.APIVersion != configAPIVersion || doc.Kind != configKind {
-		return nil, fmt.Errorf("it is a %.100q of %.100q", doc.Kind, doc.APIVersion)
 	}
 	c := &Config{Hosts: map[string]HostOptions{}, Mirrors: map[string]string{}}
 	for _, host := range slices.Sorted(maps.Keys(doc.Hosts)) {
 		h := doc.Hosts[host]
-		err := h.check(dir)
+		err := h.check(filepath.Dir(name))
 		if CheckHost("", host) != nil {
 			err = errors.New("it is not a registry host as references write it, with the port")
 		}
 		if err != nil {
-			return nil, fmt.Errorf("hosts.%s: %w", host, err)
+			return nil, fault.Errorf(fault.InvalidInput, configFormat.Op, name, configFormat.Hint, "hosts.%s: %w", host, err)
 		}
 		c.Hosts[host] = h.HostOptions
 		if h.Mirror != "" {

@@ -35,7 +35,7 @@ func TestBadSettingsOfHosts(t *testing.T) {
 	for text, want := range map[string][]string{
 		"":                             {"it is empty"},
 		"a: [b":                        {"did not find"},
-		"apiVersion: v1\nkind: Secret": {`it is a "Secret" of "v1"`},
+		"apiVersion: v1\nkind: Secret": {`kind: "Secret" is not HostsConfig`},
 		configHead + "host: {}":        {"the key host is not known"},
 		configHead + "hosts: {a.b: {password: x}}":                     {"the key password is not known"},
 		configHead + "hosts: {a.b: {concurrency: many}}":               {"concurrency", "many"},

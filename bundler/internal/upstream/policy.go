@@ -18,14 +18,12 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 )
 
-// PolicyAPIVersion and PolicyKind are the header of a policy file; the others are its limits.
-const (
-	PolicyAPIVersion = "vdo.vmware.com/upstream/v1"
-	PolicyKind       = "UpstreamPolicy"
+const maxRules = 256
 
-	maxPolicy = 1 << 20
-	maxRules  = 256
-)
+var format = strictyaml.Format{
+	Op: "parse upstream policy", APIVersion: "vdo.vmware.com/upstream/v1", Kind: "UpstreamPolicy", Limit: 1 << 20,
+	Hint: "see its form in `vdo-bundle pull --help`: apiVersion, kind, rules of images with policy or unsigned",
+}
 
 // Policy says whose signatures upstream images need:
 //
@@ -71,13 +69,17 @@ func (r *rule) read(load func(path string) (*trust.Policy, error)) (err error) {
 // ParsePolicy parses the file. It uses load to read the trust policies.
 func ParsePolicy(name string, data []byte, load func(path string) (*trust.Policy, error)) (*Policy, error) {
 	bad := func(where string, err error) (*Policy, error) {
-		hint := cmp.Or(fault.HintOf(err),
-			"see its form in `vdo-bundle pull --help`: apiVersion, kind, rules of images with policy or unsigned")
-		return nil, fault.Errorf(fault.InvalidInput, "parse upstream policy", name+where, hint, "%w", err)
+		return nil, fault.Errorf(fault.InvalidInput, format.Op, name+where, cmp.Or(fault.HintOf(err), format.Hint), "%w", err)
 	}
-	f, err := decodePolicy(data)
-	if err != nil {
-		return bad("", err)
+	var f policyFile
+	if err := format.Decode(name, data, &f); err != nil {
+		return nil, err
+	}
+	switch {
+	case len(f.Rules) == 0:
+		return bad("", errors.New("it has no rules: every image would be refused"))
+	case len(f.Rules) > maxRules:
+		return bad("", fmt.Errorf("%d rules are more than %d", len(f.Rules), maxRules))
 	}
 	p := &Policy{f.Rules}
 	seen := map[string]bool{}
@@ -94,22 +96,6 @@ func ParsePolicy(name string, data []byte, load func(path string) (*trust.Policy
 	}
 	slices.SortFunc(p.rules, func(a, b rule) int { return cmp.Compare(len(b.Images), len(a.Images)) }) // most specific first
 	return p, nil
-}
-
-func decodePolicy(data []byte) (policyFile, error) {
-	var f policyFile
-	if err := strictyaml.Decode(data, maxPolicy, &f); err != nil {
-		return f, err
-	}
-	switch {
-	case f.APIVersion != PolicyAPIVersion || f.Kind != PolicyKind:
-		return f, fmt.Errorf("it is %q %q, not %s %s", f.APIVersion, f.Kind, PolicyAPIVersion, PolicyKind)
-	case len(f.Rules) == 0:
-		return f, errors.New("it has no rules: every image would be refused")
-	case len(f.Rules) > maxRules:
-		return f, fmt.Errorf("%d rules are more than %d", len(f.Rules), maxRules)
-	}
-	return f, nil
 }
 
 // isPrefix reports whether s is a host, or the beginning of a repository's name.

@@ -20,7 +20,7 @@ func TestBadUpstreamPoliciesAreExplained(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                       "it is empty",
 		"a: [":                   "line 1",
-		"kind: UpstreamPolicy\n": "not vdo.vmware.com/upstream/v1",
+		"kind: UpstreamPolicy\n": "apiVersion: is missing",
 		upstreamHeader:           "it has no rules",
 		upstreamHeader + "rules:\n- {images: '', unsigned: true}\n":                                    `"" is not HOST`,
 		upstreamHeader + "rules:\n- {images: 'a.b/*', unsigned: true}\n":                               "is not HOST or HOST/PATH",
