@@ -107,15 +107,16 @@ microbench: ## Run the benchmarks of single packages
 lint: ## Run golangci-lint (.golangci.yml), with all that go vet says
 	@lint="$$($(STATIC) run $(BUILD) ./scripts/toolchain golangci-lint)" && $(CHECKED) "$$lint" run ./...
 
-GENERATED := deploy/crds/* deploy/sip/crds/* api/v1alpha1/zz_generated* api/airship/v1/zz_generated* operator/docs/reference/*
+GENERATED := deploy/crds/* deploy/sip/crds/* api/v1alpha1/zz_generated* api/airship/v1/zz_generated* operator/docs/reference/* bundler/docs/reference.md
 
 .PHONY: generate
-generate: ## Regenerate deep copies, CRDs and the reference in operator/docs
+generate: ## Regenerate deep copies, CRDs and the reference pages
 	@gen="$$($(STATIC) run $(BUILD) ./scripts/toolchain controller-gen)" && \
 		"$$gen" object paths=./api/v1alpha1 paths=./api/airship/v1 && \
 		"$$gen" crd paths=./api/v1alpha1 output:crd:dir=deploy/crds && \
 		"$$gen" crd paths=./api/airship/v1 output:crd:dir=deploy/sip/crds
 	@$(STATIC) run $(BUILD) ./scripts/reference
+	@UPDATE=1 $(STATIC) test $(BUILD) -run TestHelpOf ./bundler/internal/cli ./operator/internal/vdoctl >/dev/null
 
 .PHONY: manifests
 manifests: ## Generate the CRDs, then check the shipped RBAC against an API server

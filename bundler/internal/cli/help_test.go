@@ -10,4 +10,5 @@ import (
 
 func TestHelpOfEveryCommandFitsATerminal(t *testing.T) {
 	require.Greater(t, help.Fits(t, (&app{}).root()), 25)
+	help.Page(t, (&app{}).root(), "../../docs/reference.md")
 }

@@ -24,6 +24,7 @@ import (
 func TestHelpOfEveryCommandFitsATerminal(t *testing.T) {
 	require.Greater(t, help.Fits(t, (&app{}).root()), 25)
 	require.Greater(t, help.Fits(t, (&app{plugin: true}).root()), 25)
+	help.Page(t, (&app{}).root(), "../../docs/reference/vdoctl.md")
 }
 
 // At its highest level the trace has what was asked of whom, and nothing that was said.
