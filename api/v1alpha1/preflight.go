@@ -35,7 +35,7 @@ type PreflightPolicy struct {
 type PreflightCheck struct {
 	// ID of the check, as in status.preflight and the output of vdoctl check. Ids of former checks,
 	// such as vm-folder, are accepted, so that stored VDOConfigs stay valid, and have no effect.
-	// +kubebuilder:validation:Enum=cluster;cluster-id;node-vm;node-name;node-address;node-provider-id;node-cloud-provider;node-uninitialized;node-control-plane;node-zone-labels;node-registered;vcenter-connection;vcenter-account;vcenter-privileges;vcenter-excess;vcenter-datacenters;vcenter-version;vcenter-certificate;vcenter-clock;vcenter-tasks;vcenter-cns;vcenter-upgrade;host-version;vm-disk-uuid;vm-folder;vm-hardware;vm-scsi;vm-tools;vm-snapshots;vm-change-tracking;vm-disk-latency;datastore-shared;datastore-space;datastore-cluster;storage-class;topology-category;topology-tag;topology-host-group;topology-vcenters;image-platform;image-mirror-set
+	// +kubebuilder:validation:Enum=cluster;cluster-id;node-vm;node-name;node-address;node-provider-id;node-cloud-provider;node-uninitialized;node-control-plane;node-zone-labels;node-registered;vcenter-connection;vcenter-account;vcenter-privileges;vcenter-excess;vcenter-datacenters;vcenter-version;vcenter-certificate;vcenter-clock;vcenter-tasks;vcenter-cns;vcenter-upgrade;host-version;vm-disk-uuid;vm-folder;vm-hardware;vm-scsi;vm-tools;vm-snapshots;vm-change-tracking;vm-disk-latency;datastore-shared;datastore-space;datastore-vsan;datastore-cluster;storage-class;topology-category;topology-tag;topology-host-group;topology-vcenters;image-platform;image-mirror-set
 	ID string `json:"id"`
 	// Action: Warn shows the findings and blocks nothing; Disabled skips the check.
 	// +kubebuilder:validation:Enum=Warn;Disabled

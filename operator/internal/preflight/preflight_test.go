@@ -261,7 +261,9 @@ var failing = []struct {
 	{"StorageClass with a datastore of NFS 4.1", func(s *preflight.Snapshot) { s.VCenters[0].Datastores[0].Type = "NFS41" }, "storage-class", preflight.Warn, []string{"fast (ds:///vsan/)", "no supported datastore", "NFS 4.1"}},
 	{"no privilege on any shared datastore", func(s *preflight.Snapshot) { s.VCenters[0].Datastores[0].MayHold = false }, "datastore-shared", preflight.Warn, []string{"Datastore.FileManagement"}},
 	{"a host of the zone, without nodes, lacks the datastore", func(s *preflight.Snapshot) { s.VCenters[0].Objects[ref("HostSystem", "h3")] = inZoneA(s) }, "datastore-shared", preflight.Warn, []string{"no supported datastore is seen by all hosts", "north/a"}},
-	{"file volumes without vSAN", func(s *preflight.Snapshot) { s.Wants.FileVolumes = true }, "vcenter-privileges", preflight.Warn, []string{"no vSAN datastore"}},
+	{"file volumes without vSAN", func(s *preflight.Snapshot) {
+		s.Wants.FileVolumes, s.VCenters[0].Datastores[0].Type = true, "VMFS"
+	}, "datastore-vsan", preflight.Warn, []string{"no vSAN datastore"}},
 	{"no vSAN cluster for file shares", func(s *preflight.Snapshot) {
 		s.VCenters[0].Shares = []preflight.Share{{Cluster: "/dc/c"}, {Cluster: "/dc/d"}}
 	}, "vcenter-privileges", preflight.Warn, []string{"lacks Host.Config.Storage on each vSAN cluster"}},

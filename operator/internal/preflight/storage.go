@@ -97,6 +97,15 @@ func sharedDatastores(s *Snapshot) (out []found) {
 	return out
 }
 
+func withoutVSAN(s *Snapshot, v *VCenter) []found {
+	isVSAN := func(d Datastore) bool { return d.Type == "vsan" }
+	use := Use{CPI: v.UsedByCPI, CSI: v.UsedByCSI}
+	if !s.Wants.FeaturesAt(use, &s.Cluster).File || slices.ContainsFunc(v.Datastores, isVSAN) {
+		return nil
+	}
+	return []found{{what: "no vSAN datastore in the configured datacenters: no file volume is made"}}
+}
+
 // supported reports whether the storage driver supports volumes on it: its documentation excludes NFS 4.1.
 func (d *Datastore) supported() bool { return d.Type != "NFS41" }
 

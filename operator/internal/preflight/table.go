@@ -56,8 +56,7 @@ func checks() []check {
 		},
 		{
 			id: "vcenter-privileges", worst: Warn, when: someReadable, part: Privileges, run: vcenters(lacking),
-			reads:  "HasUserPrivilegeOnEntities; datastores of the configured datacenters",
-			fails:  "the account lacks a privilege on an object, or file volumes have no vSAN datastore",
+			reads: "HasUserPrivilegeOnEntities", fails: "the account lacks a privilege on an object",
 			why:    "a call without its privilege fails when the first volume is made or attached, not at the start",
 			remedy: "see what the account needs, as a script for the vCenter: vdoctl users plan -o govc",
 			source: "CSI documentation, roles and privileges; vsphere-problem-detector pkg/check/permissions.go",
@@ -199,6 +198,13 @@ func checks() []check {
 			why:    "a volume is made where every node that may use it can reach it",
 			remedy: "mount one, not NFS 4.1, on all of them, or configure topology by zones with a datastore each",
 			source: "vsphere-csi-driver v3.7.3 pkg/csi/service/common/topology.go",
+		},
+		{
+			id: "datastore-vsan", worst: Warn, of: matrix.CSI, when: machinesKnown, run: vcenters(withoutVSAN),
+			reads: "datastores of the configured datacenters", fails: "file volumes are asked for, and none of them is vSAN",
+			why:    "file volumes are shares of vSAN File Service alone: claims stay pending",
+			remedy: "enable vSAN File Service in a cluster there, or take spec.storageProvider.fileVolumes and StorageClasses of nfs4 out",
+			source: "vsphere-csi-driver pkg/csi/service/common/authmanager.go",
 		},
 		{
 			id: "datastore-cluster", worst: Warn, of: matrix.CSI, part: StorageDRS,

@@ -131,17 +131,12 @@ func numbers(version string) (*semver.Version, error) {
 	return semver.NewVersion(strings.Join(parts[:min(3, len(parts))], "."))
 }
 
-func lacking(s *Snapshot, v *VCenter) (out []found) {
+func lacking(_ *Snapshot, v *VCenter) (out []found) {
 	for _, l := range v.Lacking {
 		what := fmt.Sprintf("the account lacks %s on %s", strings.Join(l.Privileges, ", "), kindNames[l.Kind])
 		out = append(out, found{object: l.Object, what: what})
 	}
-	use := Use{CPI: v.UsedByCPI, CSI: v.UsedByCSI}
-	switch {
-	case len(v.Shares) == 0 && len(v.Datastores) > 0 && s.Wants.FeaturesAt(use, &s.Cluster).File:
-		out = append(out, found{what: "no vSAN datastore in the configured datacenters: no file volume is made",
-			remedy: "enable vSAN File Service in a cluster of them, or remove the StorageClasses of nfs4"})
-	case len(v.Shares) > 0 && !slices.ContainsFunc(v.Shares, func(s Share) bool { return s.May }):
+	if len(v.Shares) > 0 && !slices.ContainsFunc(v.Shares, func(s Share) bool { return s.May }) {
 		out = append(out, found{object: v.Shares[0].Cluster,
 			what:   "the account lacks Host.Config.Storage on each vSAN cluster: no file volume is made",
 			remedy: "grant it on the clusters for file shares: vdoctl users plan -o govc"})
