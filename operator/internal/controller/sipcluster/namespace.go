@@ -3,6 +3,7 @@ package sipcluster
 import (
 	"context"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -22,7 +23,6 @@ import (
 const (
 	servicesRole = "vdo-sip-services"
 	dexRole      = "vdo-sip-dex"
-	operatorUser = "system:serviceaccount:vmware-system-sip:vdo-operator-sip" // as in the shipped admission policy
 )
 
 // prepare creates the services' namespace and the operator's permissions in it, and reads its objects. It returns the
@@ -83,8 +83,12 @@ func (p *pass) createNamespace(ctx context.Context) error {
 
 // bind gives the operator's account, and Dex, their permissions in the services' namespace.
 func (p *pass) bind(ctx context.Context) (created bool, err error) {
+	self := &authenticationv1.SelfSubjectReview{}
+	if err := p.Client.Create(ctx, self); err != nil {
+		return false, asked("read", "the operator's own account", err)
+	}
 	subjects := []rbacv1.Subject{
-		{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: operatorUser},
+		{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: self.Status.UserInfo.Username},
 		{Kind: rbacv1.ServiceAccountKind, Namespace: p.home, Name: "default"},
 	}
 	for i, role := range []string{servicesRole, dexRole} {

@@ -103,7 +103,11 @@ func (r *rendering) dexConfig(issuer string, settings []byte) (text []byte, conn
 			strings.TrimSuffix("config.yaml is not YAML of names and values, each name once: "+where, ": "),
 			"correct it in the Secret; Dex documents the settings")
 	}
-	if connectors, err = r.connectors(issuer, given); err != nil {
+	err = r.spelled("", given, "connectors", "staticPasswords", "enablePasswordDB", "oauth2", "expiry")
+	if err == nil {
+		connectors, err = r.connectors(issuer, given)
+	}
+	if err != nil {
 		return nil, nil, err
 	}
 	users, _ := given["staticPasswords"].([]any)
@@ -135,6 +139,18 @@ func (r *rendering) dexConfig(issuer string, settings []byte) (text []byte, conn
 	return append(text, '\n'), connectors, nil
 }
 
+// spelled refuses names in another case, which Dex takes for the same.
+func (r *rendering) spelled(where string, given map[string]any, names ...string) error {
+	for _, name := range names {
+		for other := range given {
+			if other != name && strings.EqualFold(other, name) {
+				return r.wrong(".configSecret", where+name+" is there in other letters", "write "+name)
+			}
+		}
+	}
+	return nil
+}
+
 // refused are settings of connectors that make a login worthless, each with the alternative.
 var refused = map[string]string{
 	"insecureNoSSL":                   "it sends passwords over the network as they are: use startTLS, or TLS",
@@ -150,6 +166,9 @@ func (r *rendering) connectors(issuer string, given map[string]any) (types []str
 	}
 	for i, one := range all {
 		connector, _ := one.(map[string]any)
+		if err := r.spelled(fmt.Sprintf("connectors[%d]: ", i), connector, "type", "id", "config"); err != nil {
+			return nil, err
+		}
 		typ, _ := connector["type"].(string)
 		types = append(types, typ)
 		config, configured := connector["config"].(map[string]any)

@@ -321,6 +321,8 @@ func TestBadInputIsRefused(t *testing.T) {
 		"passwords as they are":      {dexIs("connectors: [{config: {insecureNoSSL: true}}]"), Auth, "connectors[0]: insecureNoSSL is refused"},
 		"no check of signatures":     {dexIs("connectors: [{}, {config: {InsecureSkipSignatureValidation: true}}]"), Auth, "connectors[1]: insecureSkipSignatureValidation is refused"},
 		"a name that is there twice": {dexIs("host: a\nbindPW: '" + dexSecret + "'\nbindPW: [" + dexSecret + "\n"), Auth, "each name once: line 2"},
+		"a config in other letters":  {dexIs("connectors: [{Config: {insecureNoSSL: true}}]"), Auth, "connectors[0]: config is there in other letters"},
+		"other letters beside":       {dexIs("Connectors: [{type: ldap}]\nconnectors: [{type: ldap}]"), Auth, "connectors is there in other letters"},
 		"no user could log in":       {dexIs("staticClients: [{id: console}]"), Auth, "there are neither connectors nor staticPasswords"},
 		"no YAML of names":           {dexIs("- " + dexSecret), Auth, "auth[0].configSecret: config.yaml is not YAML of names"},
 		"a slash at the end":         {func(in *input) { in.Spec.Auth[0].Issuer += "/" }, Auth, "spec.services.auth[0].issuer: it is missing, no URL, or ends in a slash"},
