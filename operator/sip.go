@@ -108,7 +108,8 @@ func hostVersion(cfg *rest.Config) (string, error) {
 	}
 	hosts, err := mapper.RESTMapping(schema.GroupKind{Group: "metal3.io", Kind: "BareMetalHost"})
 	if meta.IsNoMatchError(err) {
-		return "", fault.Errorf(fault.NotFound, "ask the API server", cfg.Host, "install Metal3's BareMetalHost", "%w", err)
+		return "", fault.Errorf(
+			fault.NotFound, "ask the API server", cfg.Host, "install Metal3's BareMetalHost", "%w", err)
 	} else if err != nil {
 		return "", clusterstate.Fault("ask the API server for BareMetalHosts", err)
 	}

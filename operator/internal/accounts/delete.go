@@ -171,16 +171,19 @@ func (s *Site) takeAway(ctx context.Context, r *record, account string, made boo
 		s.did(leave)
 		return nil
 	})
+	if err != nil {
+		return err
+	}
 	for _, p := range ours {
-		if err != nil {
-			break
-		}
-		var found vcenter.Account
-		if found, err = p.Account(ctx, account); found.Exists { // linked vCenters share it
+		found, err := p.Account(ctx, account)
+		if found.Exists { // linked vCenters share it
 			err = s.act(Change{VCenter: p.Name, Do: Remove, Kind: "account", Name: account, Account: account}, func() error { return p.RemoveAccount(ctx, account) })
 		}
+		if err != nil {
+			return err
+		}
 	}
-	return err
+	return nil
 }
 
 // takePermissions removes the recorded permissions of an account, except unchanged ones, and reports the earlier ones.

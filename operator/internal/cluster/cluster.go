@@ -376,6 +376,7 @@ func classify(op, subject string, err error) *fault.Error {
 		return known
 	}
 	f := &fault.Error{Reason: fault.Internal, Op: op, Subject: subject, Err: err}
+	var status apierrors.APIStatus
 	switch {
 	case fault.AdmissionHint(err) != "":
 		f.Reason, f.Hint = fault.Refused, fault.AdmissionHint(err)
@@ -398,7 +399,7 @@ func classify(op, subject string, err error) *fault.Error {
 		f.Reason = fault.Unreachable
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		f.Reason = fault.Interrupted
-	case apierrors.ReasonForError(err) == metav1.StatusReasonUnknown && !meta.IsNoMatchError(err):
+	case !errors.As(err, &status) && !meta.IsNoMatchError(err):
 		f.Reason, f.Hint = fault.Unreachable, "see that the API server can be reached"
 	}
 	if f.Reason == fault.Unreachable && strings.Contains(err.Error(), "failed calling webhook") {

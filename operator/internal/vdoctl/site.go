@@ -365,7 +365,11 @@ func (s *site) perVCenter(flag string, entries []string) (map[string]string, err
 			return nil, flags.Bad(flag, entry, errors.New("empty"), "give it a value, or leave it out")
 		case name != "" && !slices.ContainsFunc(s.vcenters, isHere):
 			unknown := fmt.Errorf("the configuration has no VsphereCloudConfig %s", name)
-			return nil, flags.Bad(flag, entry, unknown, "correct the name before =, or write the path of a file as ./FILE")
+			hint := "correct the name before ="
+			if flag == "--password-file" {
+				hint += ", or write the path of a file as ./FILE"
+			}
+			return nil, flags.Bad(flag, entry, unknown, hint)
 		}
 		out[name] = value
 	}

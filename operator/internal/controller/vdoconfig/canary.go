@@ -67,7 +67,7 @@ func (p *result) canaries() assess.Canaries {
 // canaryOpen reports whether only canary nodes may have the storage driver's current revision.
 func (s *facts) canaryOpen(all revision.Histories) bool {
 	cur, ok := all[matrix.CSI].InForce()
-	return ok && cur.Outcome != revision.Healthy && cur.Canary.Open()
+	return ok && cur.Canary.Open()
 }
 
 // canaryStarts reports whether a group's starting revision comes to canary nodes first.

@@ -27,7 +27,8 @@ type fakeCluster struct {
 	secrets            map[string]map[string][]byte // by name
 	given              map[string][]byte            // the pull secret, of version 2
 	live               plan.Live
-	installed          map[string]bool // VDOConfigs whose inventory is not empty
+	installed          map[string]bool  // VDOConfigs whose inventory is not empty
+	unreadable         map[string]error // why an inventory cannot be read
 	volumes, snapshots int
 	unread             error // of pools, of which one takes the mirror set up
 	refusal            error // of a deletion
@@ -98,7 +99,7 @@ func (c *fakeCluster) LoadInventory(_ context.Context, of types.NamespacedName) 
 	if c.installed[of.Name] {
 		l.Inventory = inventory.Of(inventory.Entry{})
 	}
-	return l, nil
+	return l, c.unreadable[of.Name]
 }
 
 func (*fakeCluster) SaveInventory(

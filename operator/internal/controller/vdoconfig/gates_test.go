@@ -1,6 +1,7 @@
 package vdoconfig
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"testing"
@@ -358,5 +359,8 @@ func TestOtherNodesFollowUnderTheGatesOfAStart(t *testing.T) {
 		judged := rollout.Judge(h[matrix.CSI], rollout.Facts{Now: s.at0(), Canary: p.canaryLook()})
 		cur, _ := judged.InForce()
 		require.Equal(t, mixed == "", cur.Canary.Passed)
+		text := p.canaryWait(cur)
+		require.Contains(t, text, "the other nodes to follow with revision "+cur.Name())
+		require.Contains(t, text, cmp.Or(mixed, "they are next"))
 	}
 }

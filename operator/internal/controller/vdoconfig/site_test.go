@@ -311,21 +311,32 @@ func TestWhoIsInForce(t *testing.T) {
 	for why, c := range map[string]struct {
 		first, second *v1alpha1.VDOConfig
 		installed     map[string]bool
+		unreadable    map[string]error
 	}{
-		"it has installed":     {is("z", 2), is("a", 1, v1alpha1.FinalizerDrivers), map[string]bool{"z": true}},
-		"it has the finalizer": {is("z", 2, v1alpha1.FinalizerDrivers), is("a", 1), nil},
-		"both have installed":  {is("z", 2, v1alpha1.FinalizerDrivers), is("a", 1), map[string]bool{"a": true, "z": true}},
-		"it is older":          {is("z", 1), is("a", 2), nil},
-		"its name is first":    {is("a", 1), is("z", 1), nil},
+		"it has installed":         {is("z", 2), is("a", 1, v1alpha1.FinalizerDrivers), map[string]bool{"z": true}, nil},
+		"its inventory is damaged": {is("z", 2), is("a", 1, v1alpha1.FinalizerDrivers), nil, map[string]error{"z": because(fault.Corrupt)}},
+		"it has the finalizer":     {is("z", 2, v1alpha1.FinalizerDrivers), is("a", 1), nil, nil},
+		"both have installed":      {is("z", 2, v1alpha1.FinalizerDrivers), is("a", 1), map[string]bool{"a": true, "z": true}, nil},
+		"it is older":              {is("z", 1), is("a", 2), nil, nil},
+		"its name is first":        {is("a", 1), is("z", 1), nil, nil},
 	} {
 		r := gathering(t).Reconciler
-		r.Cluster = &fakeCluster{installed: c.installed}
+		r.Cluster = &fakeCluster{installed: c.installed, unreadable: c.unreadable}
 		r.Client = fake.NewClientBuilder().WithScheme(r.Client.Scheme()).WithObjects(c.first, c.second).Build()
 		for _, config := range []*v1alpha1.VDOConfig{c.first, c.second} {
 			other, err := r.activeConfig(t.Context(), config)
 			require.NoError(t, err)
 			require.Equal(t, config == c.first, other == nil, why)
+			r.Cluster = &fakeCluster{unreadable: map[string]error{"a": because(fault.Unreachable)}}
+			_, err = r.activeConfig(t.Context(), config)
+			require.Equal(t, fault.Unreachable, fault.ReasonOf(err), "the operator does not guess")
+			r.Cluster = &fakeCluster{installed: c.installed, unreadable: c.unreadable}
 		}
+		r.Now = time.Now
+		c.second.Spec.Suspend = true // which else means a repair before the removal
+		out, err := r.Remove(t.Context(), c.second)
+		require.NoError(t, err)
+		require.Nil(t, out.(result).outcome.report, "one that is not active repairs nothing") //nolint:forcetypeassert // as it returns
 	}
 }
 
