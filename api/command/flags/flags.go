@@ -16,6 +16,7 @@ package flags
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -161,31 +162,39 @@ func form(err *strconv.NumError) string {
 	return "expected a number"
 }
 
-// Complete adds shell completion for flags with fixed values, and makes cobra's own commands refuse
-// unknown arguments.
+// Complete makes commands without Args take what their usage line names, see [Exactly]. It adds shell
+// completion for flags with fixed values, and makes cobra's own commands refuse unknown arguments.
 func Complete(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {
 		switch c.Name() {
 		case "help":
-			c.RunE, c.Run = help, nil
+			c.RunE, c.Run, c.Args = help, nil, cobra.ArbitraryArgs
 		case "completion":
 			c.Args = OnlyCommands
 			c.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 		}
 	}
-	completeChoices(root)
+	complete(root)
 }
 
-func completeChoices(cmd *cobra.Command) {
+// usageWord matches an argument of a usage line, or a flag with its value; both may be in brackets.
+var usageWord = regexp.MustCompile(`\[?-\S+ [^\s\]]+\]?|\S+`)
+
+func complete(cmd *cobra.Command) {
+	if cmd.Args == nil && cmd.HasParent() {
+		words := usageWord.FindAllString(cmd.Use, -1)[1:]
+		isOptionalFlag := func(word string) bool { return strings.HasPrefix(word, "[-") }
+		cmd.Args = Exactly(slices.DeleteFunc(words, isOptionalFlag)...)
+	}
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		if c, ok := f.Value.(*Choice); ok {
 			_ = cmd.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(c.Of, cobra.ShellCompDirectiveNoFileComp)) // once each
 		}
 	})
 	for _, c := range cmd.Commands() {
-		completeChoices(c)
+		complete(c)
 	}
 }
 

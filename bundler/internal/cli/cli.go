@@ -186,7 +186,7 @@ func version() command.Build { return command.BuildOf("vdo-bundle", linked) }
 func newVersionCommand(a *app) *cobra.Command {
 	o := &common{app: a}
 	return with(&cobra.Command{
-		Use: "version", Short: "Show the version of this program", Args: flags.Exactly(),
+		Use: "version", Short: "Show the version of this program",
 		RunE: func(*cobra.Command, []string) error {
 			return o.show(version(), func(p *printer) { p.print(version()) })
 		},

@@ -47,7 +47,6 @@ func newInspectCommand(a *app) *cobra.Command {
 		Example: `  vdo-bundle inspect drivers.tar
   vdo-bundle inspect registry.site/vdo/drivers:1 --format json
   vdo-bundle inspect drivers.tar --key release.pub --format html -o drivers.html`,
-		Args: flags.Exactly("SRC"),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.inspect(cmd.Context(), args[0]) },
 	}
 	o.bindOutput(cmd, "`FILE` to write the result to, - for standard output")
@@ -216,7 +215,6 @@ its package URL, and the matrix. The same bundle gives the same document. It say
 the bundle holds, and proves nothing: see verify.`,
 		Example: `  vdo-bundle sbom drivers.tar --type spdx -o drivers.spdx.json
   vdo-bundle sbom registry.site/vdo/drivers:1 --type cyclonedx | less`,
-		Args: flags.Exactly("SRC", "--type spdx or cyclonedx"),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
 	}
 	cmd.Flags().Var(&flags.Choice{To: &o.kind, Of: []string{sbom.SPDX, sbom.CycloneDX}}, "type", "which form to write: spdx or cyclonedx")
@@ -251,7 +249,6 @@ many bytes the two bundles share: a delta carries only the new bytes. It proves 
 verify. FROM and TO are bundles anywhere.`,
 		Example: `  vdo-bundle diff october.tar november.tar
   vdo-bundle diff registry.site/vdo/drivers:1 drivers.tar --format json`,
-		Args: flags.Exactly("FROM", "TO"),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.diff(cmd.Context(), args[0], args[1]) },
 	}, o.registryFlags.bind, o.bindFormat)
 }
@@ -312,7 +309,6 @@ bundle does not have, those that are newer than all that it has. It proves nothi
 code is 0 whatever it finds, and 5 if a registry does not answer.`,
 		Example: `  vdo-bundle outdated registry.site/vdo/drivers:1
   vdo-bundle outdated drivers.tar --matrix matrix.yaml --format json`,
-		Args: flags.Exactly("SRC"),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
 	}, o.matrixFlags.bind, o.sourceFlags.bind, o.registryFlags.bindSmall, o.bindFormat, o.bindProgress)
 }

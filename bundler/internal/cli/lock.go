@@ -44,7 +44,6 @@ Kubernetes versions of the matrix.`,
   vdo-bundle lock --k8s 1.32-1.34 --vsphere 8.0.3 --platform linux/amd64 -o lock.yaml
   vdo-bundle lock --release csi@3.5.1 --release cpi@1.33.1 -o lock.yaml
   vdo-bundle lock --operator registry.example/vdo-operator:v1.2.3 --services sip -o lock.yaml`,
-		Args: flags.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
 	}
 	o.bindOutput(cmd, "`FILE` to write the lock to, - for standard output")

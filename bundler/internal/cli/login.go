@@ -13,7 +13,6 @@ import (
 	"golang.org/x/term"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/userfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/token"
@@ -37,7 +36,6 @@ names a credential helper, it stores them there. The password comes from a promp
 input; it is never an argument.`,
 		Example: `  vdo-bundle login registry.site:5000 -u anna
   vdo-bundle login registry.site:5000 -u robot --password-stdin < password`,
-		Args: flags.Exactly("REGISTRY", "-u USER"),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) },
 	}
 	fl := cmd.Flags()
@@ -103,7 +101,6 @@ func newLogoutCommand(a *app) *cobra.Command {
 $REGISTRY_AUTH_FILE, else docker's config.json. If that file names a credential helper, it
 removes the login there. Logins of other registries stay.`,
 		Example: `  vdo-bundle logout registry.site:5000`,
-		Args:    flags.Exactly("REGISTRY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			where, err := remote.Logout(cmd.Context(), args[0], authFile)
 			if err == nil {

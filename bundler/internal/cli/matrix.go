@@ -80,7 +80,6 @@ passwords are those of vdo-bundle sign.`,
 		Example: `  vdo-bundle matrix sign matrix.yaml --key release.key
   cosign verify-blob --insecure-ignore-tlog=true --key release.pub --signature matrix.yaml.sig matrix.yaml
   vdo-bundle matrix sign matrix.yaml --key signer.key --certificate signer.crt --certificate-chain issuing-ca.crt`,
-		Args: flags.Exactly("FILE", "--key KEY"),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) },
 	}
 	o.bindReplace(cmd, "all signatures that are there already")
@@ -181,7 +180,6 @@ the releases of cpi and csi that are chosen there.`,
 		Example: `  vdo-bundle matrix show
   vdo-bundle matrix show --k8s 1.31-1.34 --vsphere 7.0U3,8.0U3
   vdo-bundle matrix show --matrix matrix.yaml`,
-		Args: flags.Exactly(),
 	}
 	file := cmd.Flags().String("matrix", "", "compatibility matrix in `FILE` (default: the one that is built in)")
 	cmd.Flags().StringSliceVar(&k8s, "k8s", nil, "Kubernetes `MINORS`: 1.33, 1.30-1.33 or a list (default all that the matrix covers)")

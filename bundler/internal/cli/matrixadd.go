@@ -43,7 +43,6 @@ Check it, above all the addresses, then sign the matrix.`,
 		Example: `  vdo-bundle matrix add csi@3.8.0 --manifests csi-3.8.0 -o matrix.yaml
   vdo-bundle matrix add csi@3.8.0 --manifests csi-3.8.0 --k8s 1.32-1.35 --vsphere 8.0- --basis 'release notes' -o matrix.yaml
   vdo-bundle matrix sign matrix.yaml --key release.key`,
-		Args: flags.Exactly("DRIVER@VERSION", "--manifests FOLDER"),
 	}
 	fl := cmd.Flags()
 	fl.StringVar(&f.folder, "manifests", "", "`FOLDER` with the release's manifest files, *.yaml and *.yml")
@@ -286,7 +285,6 @@ fields, and how its needs differ from those of the newest older release in FROM.
 for the built-in matrix.`,
 		Example: `  vdo-bundle matrix diff old.yaml new.yaml
   vdo-bundle matrix diff "" new.yaml --format json`,
-		Args: flags.Exactly("FROM", "TO"),
 	}
 	c.bindFormat(cmd)
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
@@ -309,7 +307,6 @@ func newMatrixExportCommand(a *app) *cobra.Command {
 		Long: `Writes the built-in matrix document byte for byte, with the list of what its releases
 need of a cluster. Begin a matrix of your own with it.`,
 		Example: `  vdo-bundle matrix export -o matrix.yaml`,
-		Args:    flags.Exactly(),
 		RunE:    func(*cobra.Command, []string) error { return c.deliver(c.dest, matrix.Default(), "") },
 	}
 	c.bindOutput(cmd, "`FILE` to write to, - for standard output")

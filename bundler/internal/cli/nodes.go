@@ -200,7 +200,6 @@ func newExportCommand(a *app) *cobra.Command {
 		Example: `  vdo-bundle export registry.site/vdo/drivers:1 -o images.tar
   vdo-bundle export drivers.tar --repository registry.site/vdo/drivers -o images.tar
   vdo-bundle export drivers.tar --image-names upstream -o images.tar --key release.pub`,
-		Args: flags.Exactly("SRC", "-o FILE.tar"),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) },
 	}
 	fl := cmd.Flags()
@@ -270,7 +269,6 @@ or --policy the whole bundle is verified first, as verify does.`,
   vdo-bundle install-manifests registry.site/vdo/drivers:1 --key release.pub | kubectl apply -f -
   vdo-bundle install-manifests drivers.tar --repository registry.site/vdo/drivers -o operator.yaml
   vdo-bundle install-manifests registry.site/vdo/drivers:1 --key release.pub --sip | kubectl apply -f -`,
-		Args: flags.Exactly("SRC"),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
 	}
 	o.bindOutput(cmd, "`FILE` to write the manifests to, - for standard output")

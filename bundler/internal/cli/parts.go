@@ -108,7 +108,6 @@ itself stays. The bundle's signature covers every part. pull --volume-size write
 once.`,
 		Example: `  vdo-bundle split drivers.tar --volume-size 4GB --parity 1
   vdo-bundle split drivers.tar --volume-size 650MB -o /media/usb/drivers.tar`,
-		Args: flags.Exactly("FILE.tar", "--volume-size SIZE"),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) },
 	}
 	o.volumeFlags.bind(cmd)
@@ -143,7 +142,6 @@ func newRepairCommand(a *app) *cobra.Command {
 file. It names missing or damaged ones, and rebuilds as many as there are parity shards. A
 rebuilt part gets its name only once its sha256 is right. verify only checks.`,
 		Example: `  vdo-bundle repair drivers.tar.parts`,
-		Args:    flags.Exactly("FILE.tar.parts"),
 		RunE:    func(cmd *cobra.Command, args []string) error { return o.repair(cmd.Context(), args[0]) },
 	}, o.bindFormat)
 }

@@ -44,7 +44,6 @@ func newPruneCommand(a *app) *cobra.Command {
 		Example: `  vdo-bundle prune registry.site/vdo/drivers --keep 3
   vdo-bundle prune registry.site/vdo/drivers --keep 3 --keep-tag stable --keep-tag 'prod-*'
   vdo-bundle prune registry.site/vdo/drivers --keep 3 --yes`,
-		Args: flags.Exactly("REGISTRY/REPO", "--keep N"),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) },
 	}
 	cmd.Flags().IntVar(&o.keep, "keep", 0, "how many (`N`) bundles stay, at least 1")
@@ -165,7 +164,6 @@ Bundles without a tag are found where a signature or the note of a push names th
 It proves nothing: see verify.`,
 		Example: `  vdo-bundle list registry.site/vdo/drivers
   vdo-bundle list registry.site/vdo/drivers --format json`,
-		Args: flags.Exactly("REGISTRY/REPO"),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.list(cmd.Context(), args[0]) },
 	}, o.registryFlags.bindSmall, o.bindFormat)
 }

@@ -70,7 +70,6 @@ func newPullCommand(a *app) *cobra.Command {
   vdo-bundle pull --lock lock.yaml -o - | ssh isolated-host vdo-bundle push - registry.site/vdo/drivers:1
   vdo-bundle pull --lock lock.yaml --volume-size 4GB --parity 1 -o drivers.tar
   vdo-bundle pull --lock new.yaml --base drivers.tar -o delta.tar`,
-		Args: flags.Exactly("-o DEST"),
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
 	o.bind(cmd)

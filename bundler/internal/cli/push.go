@@ -64,7 +64,6 @@ func newPushCommand(a *app) *cobra.Command {
   vdo-bundle push delta.tar registry.site/vdo/next:2 --mount-from registry.site/vdo/drivers
   vdo-bundle push drivers.tar registry.site/vdo/drivers --layout paths --print-repositories
   vdo-bundle push - registry.site/vdo/drivers:1 --chunk-size 50MB < drivers.tar`,
-		Args: flags.Exactly("SRC", "REGISTRY/REPO[:TAG]"),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0], args[1]) },
 	}
 	fl := cmd.Flags()
@@ -195,7 +194,6 @@ func newCopyCommand(a *app) *cobra.Command {
 		Example: `  vdo-bundle copy registry.site/vdo/drivers:1 drivers.tar
   vdo-bundle copy delta.tar whole.tar --base october.tar
   vdo-bundle copy old.site/vdo/drivers:1 new.site/vdo/drivers:1 --key release.pub`,
-		Args: flags.Exactly("SRC", "DEST"),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0], args[1]) },
 	}
 	o.bindReplace(cmd, "a file or bundle that is there already, once the new one is complete")

@@ -55,7 +55,6 @@ sigstore-kms-NAME. Keyless signatures are made with cosign.`,
   vdo-bundle sign drivers.tar --key 'pkcs11:token=signing;object=release?module-path=/usr/lib/hsm.so' --key-password-file pin
   VAULT_ADDR=https://vault.site vdo-bundle sign drivers.tar --key hashivault://release
   vdo-bundle sign registry.site/vdo/drivers:1 --key site.key --recursive`,
-		Args: flags.Exactly("SRC", "--key KEY"),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) },
 	}
 	o.signingFlags.bind(cmd, "key", signingKeyHelp, &o.common)
@@ -263,7 +262,6 @@ func newKeygenCommand(a *app) *cobra.Command {
 PREFIX.key, encrypted with a password, and PREFIX.pub. Files that are there are
 never replaced.`,
 		Example: `  vdo-bundle keygen -o release`,
-		Args:    flags.Exactly(),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
 	}
 	cmd.Flags().StringVarP(&o.prefix, "output", "o", "vdo", "path `PREFIX` of the pair, without .key and .pub")

@@ -84,7 +84,6 @@ starts from an existing file, whose comments are lost. Put the password into a S
   vdoctl configure --vcenter east -o site.yaml
   vdoctl configure --vcenter west -o site.yaml
   vdoctl configure --from-file site.yaml --upgrade Manual --dry-run`,
-		Args: flags.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.given = cmd.Flags().Changed
 			return o.run(cmd.Context())

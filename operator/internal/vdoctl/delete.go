@@ -66,7 +66,6 @@ registration of the storage driver's webhook goes. A later operator adopts the d
 		Example: `  vdoctl delete --all --dry-run
   vdoctl delete --drivers
   vdoctl delete --operator --crds --configuration --keep-drivers --yes`,
-		Args: flags.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
 	o.bind(cmd)

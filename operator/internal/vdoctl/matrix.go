@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
@@ -34,7 +33,6 @@ func newMatrixSetCommand(a *app, name string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: name + " REFERENCE", Short: "Follow the bundle with a newer matrix", Long: matrixHelp,
 		Example: "  vdoctl matrix set registry.site/vdo/drivers:2\n  vdoctl matrix set registry.site/vdo/drivers:2 --dry-run",
-		Args:    flags.Exactly("REFERENCE"),
 		RunE:    func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
 	}
 	o.consentFlags.bind(cmd)

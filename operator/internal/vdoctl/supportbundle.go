@@ -76,7 +76,6 @@ the Secrets, it collects no logs. It sends nothing.
 
 If it could not read an existing object, it exits with 9, and unread.txt names the object.`,
 		Example: "  vdoctl support-bundle\n  vdoctl support-bundle /tmp/site-a.tar.gz --no-check",
-		Args:    flags.Exactly("[FILE]"),
 		RunE:    func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), strings.Join(args, "")) },
 	}
 	cmd.Flags().BoolVar(&o.noPreflight, "no-check", false, "do not ask the vCenters")

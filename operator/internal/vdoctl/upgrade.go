@@ -17,7 +17,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
@@ -174,7 +173,6 @@ func newUpgradeApproveCommand(a *app) *cobra.Command {
 waits again. The revision records your name at the API server. A failed revision is tried once
 more.`,
 		Example: "  vdoctl upgrade approve r-3fa9c1d2e4f5061728394a5b6c7d8e9f\n  vdoctl upgrade approve r-51b0d7ce00112233445566778899aabb --allow-downgrade",
-		Args:    flags.Exactly("REVISION"),
 		RunE:    func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
 	}
 	cmd.Flags().BoolVar(&o.downgrade, "allow-downgrade", false, "approve releases that are older than what runs, too")
@@ -354,7 +352,6 @@ bundle by its digest. Other drivers that were healthy with that bundle go back t
 mirror lacks the bundle, the operator uses its copy in the cluster. A failed upgrade needs no
 command: the operator rolls back by itself.`,
 		Example: "  vdoctl upgrade rollback --dry-run\n  vdoctl upgrade rollback r-9c41aa07f0c3b1d2a4e5968778695a4b --yes",
-		Args:    flags.Exactly("[REVISION]"),
 		RunE:    func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), strings.Join(args, "")) },
 	}
 	o.consentFlags.bind(cmd)

@@ -142,7 +142,6 @@ func (a *app) addCommands(root *cobra.Command) {
 }
 
 func runs(run func(context.Context) error, cmd *cobra.Command) *cobra.Command {
-	cmd.Args = flags.Exactly()
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return run(cmd.Context()) }
 	return cmd
 }
