@@ -32,6 +32,8 @@ type HostOptions struct {
 	Concurrency int `yaml:"-"`
 	// ChunkSize is the largest part of a blob in one request, in bytes.
 	ChunkSize int64 `yaml:"-"`
+	// Mirror is the HOST[/PATH] that serves the host's images. The client does not use it.
+	Mirror string `yaml:"mirror"`
 }
 
 // CheckHost returns a fault unless name is a host as references write it.
@@ -153,13 +155,6 @@ var configFormat = strictyaml.Format{
 		"plainHTTP, insecureSkipTLSVerify, concurrency, chunkSize and mirror for each",
 }
 
-// Config is a settings file for single hosts.
-type Config struct {
-	Hosts map[string]HostOptions
-	// Mirrors maps a host to the HOST[/PATH] that serves its images.
-	Mirrors map[string]string
-}
-
 type configDocument struct {
 	APIVersion string                 `yaml:"apiVersion"`
 	Kind       string                 `yaml:"kind"`
@@ -170,16 +165,15 @@ type hostSection struct {
 	HostOptions `yaml:",inline"`
 	Blobs       *int    `yaml:"concurrency"`
 	Chunks      *string `yaml:"chunkSize"`
-	Mirror      string  `yaml:"mirror"`
 }
 
-// ParseConfig parses a settings file. Relative file names in it are relative to the directory of name.
-func ParseConfig(name string, data []byte) (*Config, error) {
+// ParseConfig parses a settings file for single hosts. Relative file names in it are relative to the directory of name.
+func ParseConfig(name string, data []byte) (map[string]HostOptions, error) {
 	var doc configDocument
 	if err := configFormat.Decode(name, data, &doc); err != nil {
 		return nil, err
 	}
-	c := &Config{Hosts: map[string]HostOptions{}, Mirrors: map[string]string{}}
+	out := map[string]HostOptions{}
 	for _, host := range slices.Sorted(maps.Keys(doc.Hosts)) {
 		h := doc.Hosts[host]
 		err := h.check(filepath.Dir(name))
@@ -189,12 +183,9 @@ func ParseConfig(name string, data []byte) (*Config, error) {
 		if err != nil {
 			return nil, fault.Errorf(fault.InvalidInput, configFormat.Op, name, configFormat.Hint, "hosts.%s: %w", host, err)
 		}
-		c.Hosts[host] = h.HostOptions
-		if h.Mirror != "" {
-			c.Mirrors[host] = h.Mirror
-		}
+		out[host] = h.HostOptions
 	}
-	return c, nil
+	return out, nil
 }
 
 const maxConcurrency = 64

@@ -17,7 +17,7 @@ import (
 const configHead = "apiVersion: vdo.vmware.com/hosts/v1\nkind: HostsConfig\n"
 
 func TestSettingsOfHosts(t *testing.T) {
-	c, err := remote.ParseConfig("/etc/vdo/registries.yaml", []byte(configHead+`hosts:
+	hosts, err := remote.ParseConfig("/etc/vdo/registries.yaml", []byte(configHead+`hosts:
   registry.site:5000: {ca: ca.crt, clientCert: /c.crt, clientKey: k/c.key, concurrency: 3, chunkSize: 50MB}
   registry.k8s.io: {mirror: mirror.corp/k8s}
   plain.site: {plainHTTP: true}
@@ -26,9 +26,8 @@ func TestSettingsOfHosts(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, map[string]remote.HostOptions{
 		"registry.site:5000": {CAFile: "/etc/vdo/ca.crt", ClientCert: "/c.crt", ClientKey: "/etc/vdo/k/c.key", Concurrency: 3, ChunkSize: 50_000_000},
-		"registry.k8s.io":    {}, "plain.site": {PlainHTTP: true}, "self.site": {SkipTLSVerify: true},
-	}, c.Hosts)
-	require.Equal(t, map[string]string{"registry.k8s.io": "mirror.corp/k8s"}, c.Mirrors)
+		"registry.k8s.io":    {Mirror: "mirror.corp/k8s"}, "plain.site": {PlainHTTP: true}, "self.site": {SkipTLSVerify: true},
+	}, hosts)
 }
 
 func TestBadSettingsOfHosts(t *testing.T) {
@@ -62,12 +61,12 @@ func TestBadSettingsOfHosts(t *testing.T) {
 func FuzzParseConfig(f *testing.F) {
 	f.Add([]byte(configHead + "hosts: {a.b: {ca: x, concurrency: 1, chunkSize: 1MB}}"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		c, err := remote.ParseConfig("r.yaml", data)
+		hosts, err := remote.ParseConfig("r.yaml", data)
 		if err != nil {
 			require.Equal(t, fault.InvalidInput, fault.ReasonOf(err))
 			return
 		}
-		for host := range c.Hosts {
+		for host := range hosts {
 			_, err := image.ParseReference(host + "/x")
 			require.NoError(t, err)
 		}

@@ -254,21 +254,22 @@ func (f *sourceFlags) upstream(client *remote.Client, r *registryFlags) (medium.
 			problems = append(problems, flags.Bad("--source-map", rule, err, fault.HintOf(err)))
 		}
 	}
-	if config, err := r.hosts(); err == nil { // else the client has reported it
-		problems = append(problems, f.mirrors(&sources, r.hostsConfig, config.Mirrors))
+	if hosts, err := r.hosts(); err == nil { // else the client has reported it
+		problems = append(problems, f.mirrors(&sources, r.hostsConfig, hosts))
 	}
 	open := func(ref image.Reference) medium.Source { return client.Repository(sources.Apply(ref)) }
 	return open, fault.Join(problems...)
 }
 
 // mirrors adds the mirrors of the --hosts-config file, unless a flag names the host.
-func (f *sourceFlags) mirrors(sources *image.SourceMap, file string, of map[string]string) error {
+func (f *sourceFlags) mirrors(sources *image.SourceMap, file string, hosts map[string]remote.HostOptions) error {
 	var problems []error
-	for _, host := range slices.Sorted(maps.Keys(of)) {
-		if slices.ContainsFunc(f.sourceMap, func(rule string) bool { return strings.HasPrefix(rule, host+"=") }) {
+	for _, host := range slices.Sorted(maps.Keys(hosts)) {
+		isOf := func(rule string) bool { return strings.HasPrefix(rule, host+"=") }
+		if hosts[host].Mirror == "" || slices.ContainsFunc(f.sourceMap, isOf) {
 			continue
 		}
-		if err := sources.Add(host + "=" + of[host]); err != nil {
+		if err := sources.Add(host + "=" + hosts[host].Mirror); err != nil {
 			problems = append(problems, flags.Bad("--hosts-config", file, fmt.Errorf("the mirror of %s: %w", host, fault.CauseOf(err)), "write it as HOST[/PATH]: mirror.corp:5000/k8s"))
 		}
 	}

@@ -80,14 +80,14 @@ func (o *mirrorConfigOptions) run(cmd *cobra.Command, src, dest string) error {
 		if err != nil {
 			return err
 		}
-		settings, err := o.hosts()
+		hosts, err := o.hosts()
 		if err != nil {
 			return err
 		}
 		host := to.reference.Host()
 		in := nodeconfig.Input{
 			Mirror: to.reference, Only: o.only, CA: o.nodeCA,
-			PlainHTTP: settings.Hosts[host].PlainHTTP || slices.Contains(o.plainHTTP, host),
+			PlainHTTP: hosts[host].PlainHTTP || slices.Contains(o.plainHTTP, host),
 		}
 		for _, i := range lock.Images {
 			in.Images = append(in.Images, i.Reference)

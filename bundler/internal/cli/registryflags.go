@@ -117,14 +117,10 @@ func (f *registryFlags) options(c *common) (remote.Options, error) {
 			problems = append(problems, flags.Bad("--chunk-size", f.chunkSize, err, "write 50MB or 16MiB"))
 		}
 	}
-	config, err := f.hosts()
-	problems = append(problems, err)
+	var hostsErr error
+	o.Hosts, hostsErr = f.hosts()
 	o.Credentials, err = f.credentials()
-	if err := fault.Join(append(problems, err)...); err != nil {
-		return o, err
-	}
-	o.Hosts = config.Hosts
-	return o, nil
+	return o, fault.Join(append(problems, hostsErr, err)...)
 }
 
 func (f *registryFlags) checkPatience() error {
@@ -143,10 +139,10 @@ func bounded(flag string, value, least, most int, hint string) error {
 	return flags.Bad(flag, fmt.Sprint(value), fmt.Errorf("not between %d and %d", least, most), hint)
 }
 
-// hosts reads the settings of single hosts; empty without a file.
-func (f *registryFlags) hosts() (*remote.Config, error) {
+// hosts reads the settings of single hosts; none without a file.
+func (f *registryFlags) hosts() (map[string]remote.HostOptions, error) {
 	if f.hostsConfig == "" {
-		return &remote.Config{}, nil
+		return map[string]remote.HostOptions{}, nil
 	}
 	return userfile.Parse("--hosts-config", f.hostsConfig, remote.MaxConfigSize, remote.ParseConfig)
 }
