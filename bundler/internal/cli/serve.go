@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,7 +23,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/userfile"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/parts"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/pinned"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/serve"
@@ -265,27 +263,9 @@ func (o *serveOptions) read(sources []string) (s serveSetup, err error) {
 		s.accounts, err = userfile.Parse("--htpasswd", o.htpasswd, maxHtpasswd, serve.ParseAccounts)
 		check(err)
 	}
-	archives := append([]string{o.base}, sources...)
-	reads := append([]string{o.tlsCert, o.tlsKey, o.htpasswd}, archives...)
-	for _, archive := range archives {
-		reads = append(reads, partsOf(archive)...)
-	}
-	s.log, err = o.openLog(reads)
+	s.log, err = o.openLog(append([]string{o.base, o.tlsCert, o.tlsKey, o.htpasswd}, sources...))
 	check(err)
 	return s, fault.Join(errs...)
-}
-
-// partsOf returns the files of an archive in parts; nil if its parts file is missing or unreadable.
-func partsOf(archive string) (names []string) {
-	at := strings.TrimSuffix(archive, parts.Suffix) + parts.Suffix
-	list, err := userfile.Parse("", at, parts.MaxSize, parts.Parse)
-	if err != nil {
-		return nil // opening the archive reports the problem
-	}
-	for _, name := range list.Names() {
-		names = append(names, filepath.Join(filepath.Dir(at), name))
-	}
-	return append(names, at)
 }
 
 // names parses --as. A bundle's images lie below its repository, so no other bundle may.
