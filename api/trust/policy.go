@@ -143,15 +143,15 @@ var policyFormat = strictyaml.Format{
 	Hint: wholePolicy + "; its fields: apiVersion, kind, threshold, keys, certificates, keyless, revokedDigests",
 }
 
-// policyFile is the form of the file; see the package comment.
+// policyFile is the form of the file. It has at least one entry of any kind, at most maxKeys.
 type policyFile struct {
 	APIVersion     string        `yaml:"apiVersion"`
 	Kind           string        `yaml:"kind"`
-	Threshold      *int          `yaml:"threshold,omitempty"`
+	Threshold      *int          `yaml:"threshold,omitempty"` // of distinct signers; default 1
 	Keys           []keyFile     `yaml:"keys,omitempty"`
 	Certificates   []caFile      `yaml:"certificates,omitempty"`
 	Keyless        []keylessFile `yaml:"keyless,omitempty"`
-	RevokedDigests []string      `yaml:"revokedDigests,omitempty"`
+	RevokedDigests []string      `yaml:"revokedDigests,omitempty"` // never accepted, whoever signed them
 }
 
 // Forms of entries: the values, or the paths of files that contain them.

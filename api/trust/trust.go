@@ -43,38 +43,9 @@
 //
 // # The policy file
 //
-// YAML, one document, at most 1 MiB; a key not listed here is an error.
-//
-//	apiVersion: vdo.vmware.com/trust/v1
-//	kind: TrustPolicy
-//	threshold: 2                        # distinct keys that must have signed; default 1
-//	keys:                               # at least one entry of any kind, at most 32
-//	- id: release-2026                  # names the key in messages; unique
-//	  publicKey: |                      # PEM (PKIX), as cosign.pub has it
-//	- id: security-team
-//	  file: keys/security.pub           # or a path, resolved by the reader
-//	  notBefore: 2026-01-01T00:00:00Z   # RFC 3339; outside these the entry is not valid
-//	  notAfter: 2028-01-01T00:00:00Z
-//	  revoked: false                    # true: never valid
-//	revokedDigests:                     # never accepted, whoever signed them
-//	- sha256:…
-//	certificates:                       # private CAs
-//	- id: release-pki
-//	  roots: |                          # PEM, one or several; or rootsFile
-//	  intermediates: |                  # optional, besides those of a signature; or intermediatesFile
-//	  identities:                       # with valid certificates: at least one, exact
-//	  - email: release@corp.example     # email, uri or dns: a subject alternative name
-//	  extendedKeyUsage: codeSigning     # the default; emailProtection, clientAuth, or an OID
-//	  timestampRoots: |                 # RFC 3161 authorities, optional; or timestampRootsFile
-//	  revokedSerials: ["1f:03"]         # of any certificate of a chain, hex
-//	keyless:                            # short-lived certificates of a sigstore
-//	- id: kubernetes
-//	  trustedRootFile: trusted_root.json  # or trustedRoot: its text; never fetched
-//	  identities:                       # at least one, exact
-//	  - subject: krel-trust@k8s-releng-prod.iam.gserviceaccount.com
-//	    issuer: https://accounts.google.com
-//	  withoutTransparencyLog: false     # true: a time stamp of the trusted root's authorities is enough
-//	  withoutCertificateLog: false      # true: for a sigstore that has none
+// YAML, one document, at most 1 MiB; an unknown key is an error. [Key], [CA] and [Keyless] are its
+// entries, with the fields of [KeyOptions], [CAOptions] and [KeylessOptions]. `vdo-bundle verify
+// --help` shows a whole file.
 //
 // Two entries with the same public key count once. If one of them is revoked, the key is, with or
 // without a certificate. Times are compared with the time of the check.
