@@ -49,7 +49,7 @@ func Make(ctx context.Context, in Input, o run.Options) (*bundle.Lock, catalog.F
 	if err != nil {
 		return nil, nil, err
 	}
-	announce(selection, o.Reporter())
+	announce(selection, o.Progress)
 	releases := selection.Releases
 	if in.Operator != nil {
 		releases = append(slices.Clip(releases), in.Operator.release(in.JumpHost != nil || len(selection.Services) > 0))
@@ -77,15 +77,15 @@ func Make(ctx context.Context, in Input, o run.Options) (*bundle.Lock, catalog.F
 	return lock, files, lock.Validate()
 }
 
-func announce(s catalog.Selection, p run.Progress) {
+func announce(s catalog.Selection, p *run.Progress) {
 	for _, pick := range s.Picks {
-		p.Say(pick.String())
+		p.Say("%s", pick)
 	}
 	for _, service := range s.Services {
-		p.Say("service: " + service.ReleaseID.String())
+		p.Say("service: %s", service.ReleaseID)
 	}
 	for _, w := range s.Warnings {
-		p.Warn("warning: " + w)
+		p.Warn("warning: %s", w)
 	}
 }
 
@@ -102,15 +102,15 @@ func wantedFiles(releases []matrix.Release) []upstream.File {
 
 // resolveImages resolves every image to its digest, and reports all failures.
 func (in Input) resolveImages(ctx context.Context, images []bundle.Image, o run.Options) error {
-	o.Reporter().Phase("images", len(images), 0)
+	o.Progress.Phase("images", len(images), 0)
 	return run.Each(ctx, o.Small(), len(images), func(n int) error {
-		err := in.resolveImage(ctx, &images[n], o.Reporter())
-		o.Reporter().Done(images[n].Reference.String(), err)
+		err := in.resolveImage(ctx, &images[n], o.Progress)
+		o.Progress.Done(images[n].Reference.String(), err)
 		return err
 	})
 }
 
-func (in Input) resolveImage(ctx context.Context, i *bundle.Image, p run.Progress) error {
+func (in Input) resolveImage(ctx context.Context, i *bundle.Image, p *run.Progress) error {
 	where := cmp.Or(i.Source, i.Reference)
 	source := in.Registry(where)
 	d, err := source.Root(ctx)
@@ -207,7 +207,7 @@ func (o *Operator) release(services bool) matrix.Release {
 // digest of their upstream index: zero if the image has no index, or has only these platforms. It warns about missing
 // platforms if several are requested.
 func (in Input) pick(
-	ctx context.Context, source medium.Source, d ocispec.Descriptor, name image.Reference, p run.Progress,
+	ctx context.Context, source medium.Source, d ocispec.Descriptor, name image.Reference, p *run.Progress,
 ) (ocispec.Descriptor, image.Digest, error) {
 	data, err := bundle.Read(ctx, source, d, bundle.MaxManifestSize)
 	if err != nil {
@@ -237,9 +237,9 @@ func (in Input) pick(
 	return d, index, nil
 }
 
-func warnLacks(p run.Progress, name image.Reference, lacks []image.Platform) {
+func warnLacks(p *run.Progress, name image.Reference, lacks []image.Platform) {
 	if len(lacks) > 0 {
-		p.Warn(fmt.Sprintf("warning: %s is not for %s", name, image.JoinPlatforms(lacks)))
+		p.Warn("warning: %s is not for %s", name, image.JoinPlatforms(lacks))
 	}
 }
 

@@ -60,10 +60,10 @@ func Find(ctx context.Context, in Input, o run.Options) ([]Driver, error) {
 		d := &out[len(out)-1]
 		d.Has = append(d.Has, r.Version)
 	}
-	o.Reporter().Phase("published releases", len(out), 0)
+	o.Progress.Phase("published releases", len(out), 0)
 	err = run.Each(ctx, o.Small(), len(out), func(n int) error {
 		err := in.fill(ctx, &out[n], lock)
-		o.Reporter().Done(string(out[n].Driver), err)
+		o.Progress.Done(string(out[n].Driver), err)
 		return err
 	})
 	return out, err

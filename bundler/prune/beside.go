@@ -3,7 +3,6 @@ package prune
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 
@@ -73,7 +72,7 @@ func (x *beside) plan(ctx context.Context, p *Plan, o run.Options) error {
 	case fault.NotFound:
 		return nil
 	case fault.Forbidden, fault.Unauthorized:
-		o.Reporter().Warn(fmt.Sprintf("did not look for %s below the repository: %v", x.reference.Repository(), err))
+		o.Progress.Warn("did not look for %s below the repository: %v", x.reference.Repository(), err)
 		return nil
 	}
 	if err != nil {

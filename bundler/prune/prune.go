@@ -29,7 +29,7 @@ func Run(ctx context.Context, p *Plan, o run.Options) error {
 	if err := p.unchanged(ctx, p.places, o); err != nil {
 		return err
 	}
-	o.Reporter().Phase("delete", len(p.targets), 0)
+	o.Progress.Phase("delete", len(p.targets), 0)
 	for i, v := range p.targets {
 		err := ctx.Err()
 		if err == nil && i > 0 && i == p.roots { // the deletions so far took time
@@ -38,7 +38,7 @@ func Run(ctx context.Context, p *Plan, o run.Options) error {
 		if err == nil {
 			err = v.in.Delete(ctx, v.d, v.tags)
 		}
-		o.Reporter().Done(v.d.Digest.String(), err)
+		o.Progress.Done(v.d.Digest.String(), err)
 		if err != nil {
 			if ctx.Err() == nil { // after a cancel, requests would fail
 				err = errors.Join(err, p.look(ctx, p.targets[:i], o))

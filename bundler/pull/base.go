@@ -2,7 +2,6 @@ package pull
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
@@ -33,13 +32,13 @@ func BaseOf(ctx context.Context, b *pinned.Bundle) (*Base, error) {
 func BaseOfReceipt(r *bundle.Receipt) *Base { return &Base{r.Root, r.Has} }
 
 // leaveOut turns a graph into a delta without the base's layers.
-func (b *Base) leaveOut(g *bundle.Graph, p run.Progress) error {
+func (b *Base) leaveOut(g *bundle.Graph, p *run.Progress) error {
 	if b == nil {
 		return nil
 	}
 	base := g.Without(b.root, b.has)
 	if base == nil {
-		p.Warn(fmt.Sprintf("the base %s has none of the layers: this is a whole bundle", b.root))
+		p.Warn("the base %s has none of the layers: this is a whole bundle", b.root)
 	}
 	return g.OmitFor(base)
 }

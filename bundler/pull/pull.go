@@ -70,7 +70,7 @@ func Bundle(ctx context.Context, in Input, o run.Options) (*Pulled, error) {
 	if err := in.attest(ctx, p, time.Now()); err != nil {
 		return nil, err
 	}
-	if err := in.Base.leaveOut(p.graph, o.Reporter()); err != nil {
+	if err := in.Base.leaveOut(p.graph, o.Progress); err != nil {
 		return nil, err
 	}
 	delivery, err := mover.Begin(ctx, mover.Job{What: "pull", Graph: p.graph, Target: in.Target}, o)

@@ -26,7 +26,7 @@ type elsewhere struct {
 // user names; for layers that a delta omitted also those of `push --layout paths` below the target. It refuses a
 // delta whose layers are missing.
 func (in Input) elsewhere(
-	ctx context.Context, g *bundle.Graph, lock *bundle.Lock, missing []ocispec.Descriptor, p run.Progress,
+	ctx context.Context, g *bundle.Graph, lock *bundle.Lock, missing []ocispec.Descriptor, p *run.Progress,
 ) (found elsewhere, err error) {
 	found = elsewhere{in: in, at: mover.Origins{}}
 	if left := g.Omitted(); len(left) > 0 {
@@ -69,7 +69,7 @@ func (e elsewhere) absent(ds []ocispec.Descriptor) []ocispec.Descriptor {
 }
 
 // ask looks in one repository for what was not found yet.
-func (e elsewhere) ask(ctx context.Context, ref image.Reference, want []ocispec.Descriptor, p run.Progress) error {
+func (e elsewhere) ask(ctx context.Context, ref image.Reference, want []ocispec.Descriptor, p *run.Progress) error {
 	source := e.in.Registry(ref)
 	can, want := source.Can(), e.absent(want)
 	if can.Lacks == nil || len(want) == 0 || ref.Repository() == e.in.Reference.Repository() {
@@ -85,7 +85,7 @@ func (e elsewhere) ask(ctx context.Context, ref image.Reference, want []ocispec.
 	for _, d := range held {
 		e.at.Add(d.Digest, mover.From(source))
 	}
-	p.Say(fmt.Sprintf("blobs reused from %s: %d (%s)", ref.Repository(), len(held), size.Format(bundle.SizeOf(held))))
+	p.Say("blobs reused from %s: %d (%s)", ref.Repository(), len(held), size.Format(bundle.SizeOf(held)))
 	return nil
 }
 

@@ -34,14 +34,14 @@ func Images(ctx context.Context, in ImagesInput, o run.Options) (notices []strin
 		return nil, err
 	}
 	of := make([][]string, len(lock.Images))
-	o.Reporter().Phase("images under their upstream names", len(lock.Images), 0)
+	o.Progress.Phase("images under their upstream names", len(lock.Images), 0)
 	err = run.Each(ctx, o.Limit(), len(lock.Images), func(n int) error {
 		i := lock.Images[n]
 		at, err := beside(in.Reference, i)
 		if err == nil {
 			of[n], err = pushBeside(ctx, in, g.Below(i.Descriptor()), at, o)
 		}
-		o.Reporter().Done(i.Reference.String(), err)
+		o.Progress.Done(i.Reference.String(), err)
 		if err != nil {
 			return fmt.Errorf("image %s: %w", i.Reference, err)
 		}
@@ -88,9 +88,9 @@ func pushBeside(
 	ctx context.Context, in ImagesInput, g *bundle.Graph, at image.Reference, o run.Options,
 ) (notices []string, err error) {
 	if lost := in.lost(ctx, at, g); len(lost) > 0 {
-		o.Reporter().Warn(fmt.Sprintf("warning: %s no longer has %s: push a bundle with all platforms that the nodes need", at, strings.Join(lost, ", ")))
+		o.Progress.Warn("warning: %s no longer has %s: push a bundle with all platforms that the nodes need", at, strings.Join(lost, ", "))
 	}
-	o.Progress = run.Warnings{To: o.Reporter()} // each image counts as one item
+	o.Progress = o.Progress.Warnings() // each image counts as one item
 	target := in.Open(at)
 	defer target.Close() //nolint:errcheck // a registry keeps nothing open
 	d, err := mover.Begin(ctx, mover.Job{What: "push", Graph: g, Target: target}, o)

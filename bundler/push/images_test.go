@@ -1,9 +1,9 @@
 package push_test
 
 import (
+	"bytes"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -27,25 +27,12 @@ type staysOpen struct{ medium.Source }
 
 func (staysOpen) Close() error { return nil }
 
-// heard keeps the lines that a user is given.
-type heard struct {
-	run.Silent
-	mu    sync.Mutex
-	lines []string
-}
-
-func (h *heard) Warn(line string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.lines = append(h.lines, line)
-}
-
 // What the registry does not take of an image beside the bundle is told.
 func TestWhatIsLeftOutOfImagesBesideTheBundleIsNamed(t *testing.T) {
 	b, _ := written(t, bundles.New(t, bundles.Options{Seed: 2}))
 	dir := t.TempDir()
 	open := func(r image.Reference) string { return filepath.Join(dir, strings.ReplaceAll(r.String(), "/", "_")) }
-	h := &heard{}
+	var out bytes.Buffer
 	notices, err := push.Images(t.Context(), push.ImagesInput{
 		Bundle: b, Reference: image.MustReference("registry.site/vdo/drivers:1"),
 		Open: func(r image.Reference) medium.Target {
@@ -54,8 +41,8 @@ func TestWhatIsLeftOutOfImagesBesideTheBundleIsNamed(t *testing.T) {
 			return leavesOut{w}
 		},
 		Registry: func(image.Reference) medium.Source { return staysOpen{b} },
-	}, run.Options{Progress: h})
+	}, run.Options{Concurrency: 1, Progress: &run.Progress{Out: &out}})
 	require.NoError(t, err)
-	require.Contains(t, h.lines, "left out")
+	require.Contains(t, out.String(), "left out\n")
 	require.Contains(t, notices, "left out")
 }

@@ -64,7 +64,7 @@ func (in Input) deliver(ctx context.Context, g *bundle.Graph, lock *bundle.Lock,
 	if in.Registry == nil { // a file holds a delta unchanged
 		return d.Deliver(ctx, origins)
 	}
-	found, err := in.elsewhere(ctx, g, lock, d.Missing(), o.Reporter())
+	found, err := in.elsewhere(ctx, g, lock, d.Missing(), o.Progress)
 	if err != nil {
 		return nil, err
 	}

@@ -18,7 +18,7 @@ import (
 // blobs verifies every blob on all cores, as hashing dominates, the largest first, so that all cores end together.
 func (c *checker) blobs(ctx context.Context, g *bundle.Graph) error {
 	names, held, o, v := g.Owners(), g.Held(), c.options, c.found
-	o.Reporter().Phase("verify", len(held), bundle.SizeOf(held))
+	o.Progress.Phase("verify", len(held), bundle.SizeOf(held))
 	v.Blobs, v.Bytes, v.Left = len(held), g.HeldSize(), g.OmittedList()
 	blobs := slices.SortedStableFunc(slices.Values(held), func(a, b ocispec.Descriptor) int { return cmp.Compare(b.Size, a.Size) })
 	return run.Each(ctx, max(o.Limit(), runtime.GOMAXPROCS(0)), len(blobs), func(n int) error {
@@ -27,7 +27,7 @@ func (c *checker) blobs(ctx context.Context, g *bundle.Graph) error {
 		if err != nil && ctx.Err() == nil {
 			err = damaged(names.Name(d), d, err)
 		}
-		o.Reporter().Done(names.Name(d), err)
+		o.Progress.Done(names.Name(d), err)
 		return err
 	})
 }
@@ -56,13 +56,13 @@ func (c *checker) readBlob(ctx context.Context, d ocispec.Descriptor) error {
 	}
 	defer r.Close() //nolint:errcheck // only read
 	buf := make([]byte, min(max(d.Size, 1), verifyBuffer))
-	_, err = io.CopyBuffer(&tick{c.options.Reporter(), ctx}, bundle.Verify(r, bundle.Plain(d)), buf)
+	_, err = io.CopyBuffer(&tick{c.options.Progress, ctx}, bundle.Verify(r, bundle.Plain(d)), buf)
 	return err
 }
 
 // tick reports the bytes written to it, and stops when ctx ends.
 type tick struct {
-	progress run.Progress
+	progress *run.Progress
 	ctx      context.Context //nolint:containedctx // io.Copy has no context of its own
 }
 

@@ -28,6 +28,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/userfile"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 )
 
 // app is one run of the program. Each command has its flags in its own struct, which embeds the shared groups.
@@ -129,11 +130,7 @@ func (a *app) print(values ...any) error {
 }
 
 func (a *app) say(format string, args ...any) {
-	if a.progress == progressJSON {
-		writeEvent(a.err, message(fmt.Sprintf(format, args...)))
-		return
-	}
-	_ = command.Say(a.err, format, args...) // stderr itself has failed
+	(&run.Progress{Out: a.err, JSON: a.progress == progressJSON}).Warn(format, args...)
 }
 
 func (a *app) root() *cobra.Command {

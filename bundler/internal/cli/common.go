@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"sync"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -25,7 +24,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/pinned"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/size"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/verify"
 )
@@ -237,7 +235,7 @@ func (f *outputFlags) bindFormat(cmd *cobra.Command) { flags.Format(cmd, &f.form
 
 // say writes a message to standard error, in the form of the warnings and errors there.
 func (c *common) say(format string, args ...any) {
-	c.reporter().Warn(fmt.Sprintf(format, args...))
+	c.reporter().Warn(format, args...)
 }
 
 // bindProgress binds --quiet and --progress, for long commands.
@@ -262,115 +260,10 @@ const (
 	progressJSON  = "json"  // an event per phase, percent, failure and message
 )
 
-// reporter returns the progress reporter of the command.
-func (c *common) reporter() run.Progress {
+// reporter returns the progress of the command.
+func (c *common) reporter() *run.Progress {
 	warnsOnly := !c.shows || c.quiet || c.json() && c.progress == progressAuto
-	all := &counter{out: c.err, asJSON: c.progress == progressJSON || c.json() && warnsOnly}
-	if warnsOnly {
-		return run.Warnings{To: all}
-	}
-	return all
-}
-
-type tally struct {
-	Phase string `json:"phase"`
-	Items int    `json:"items"`
-	Done  int    `json:"done"`
-	Bytes int64  `json:"bytes"`
-	Moved int64  `json:"moved"`
-}
-
-// percent returns the progress: by bytes if the phase has any, else by items.
-func (t tally) percent() int {
-	switch {
-	case t.Bytes > 0:
-		return int(t.Moved * 100 / t.Bytes)
-	case t.Items > 0:
-		return t.Done * 100 / t.Items
-	}
-	return 100
-}
-
-// counter writes the progress of a phase.
-type counter struct {
-	out    io.Writer
-	asJSON bool
-
-	mu    sync.Mutex
-	tally tally
-	shown int // percent
-}
-
-func (c *counter) Phase(name string, items int, bytes int64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.tally, c.shown = tally{Phase: name, Items: items, Bytes: bytes}, 0
-	text := fmt.Sprintf("%s: %s", name, command.Plural(items, "item", "items"))
-	if bytes > 0 {
-		text += ", " + size.Format(bytes)
-	}
-	c.write(text, c.tally)
-}
-
-func (c *counter) Moved(n int64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.tally.Moved += n
-	c.advance()
-}
-
-// Done reports a failed item, unless a signal ended it.
-func (c *counter) Done(item string, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if err == nil { // a phase with a failure does not end with 100%
-		c.tally.Done++
-	} else if !errors.Is(err, context.Canceled) && fault.ReasonOf(err) != fault.Interrupted {
-		c.write(c.tally.Phase+": failed: "+item, map[string]string{"phase": c.tally.Phase, "failed": item})
-	}
-	c.advance()
-}
-
-func (c *counter) Say(line string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.write(line, message(line))
-}
-
-func (c *counter) Warn(line string) { c.Say(line) }
-
-// advance writes the progress. In line form, short phases write only 100%.
-func (c *counter) advance() {
-	t, now := c.tally, c.tally.percent()
-	if !c.asJSON {
-		now -= now % 10
-	}
-	if now <= c.shown || !c.asJSON && (now > 100 || t.Bytes == 0 && now < 100) {
-		return
-	}
-	c.shown = now
-	text := fmt.Sprintf("%s: %d%%", t.Phase, now)
-	if t.Bytes > 0 {
-		text += fmt.Sprintf(" (%s of %s)", size.Format(t.Moved), size.Format(t.Bytes))
-	}
-	c.write(text, t)
-}
-
-// write writes a line, or the event as JSON. It ignores errors, which would go to the same stream.
-func (c *counter) write(line string, event any) {
-	if c.asJSON {
-		writeEvent(c.out, event)
-		return
-	}
-	_ = command.Say(c.out, "%s", line)
-}
-
-func message(line string) map[string]string { return map[string]string{"message": line} }
-
-func writeEvent(w io.Writer, v any) {
-	encoder := json.NewEncoder(w)
-	encoder.SetEscapeHTML(false)
-	_ = encoder.Encode(v) //nolint:errchkjson // a failed write has no reader
+	return &run.Progress{Out: c.err, JSON: c.progress == progressJSON || c.json() && warnsOnly, WarnOnly: warnsOnly}
 }
 
 // reportEvent writes an error in the form of --format json, as one line.

@@ -106,7 +106,7 @@ func (f *lockFlags) lock(ctx context.Context, w world) (*bundle.Lock, catalog.Fi
 	}
 	for _, i := range locked.Images {
 		if i.Why() != "" {
-			f.reporter().Warn(movedLine(i.Reference, i.Source.String(), i.Why()))
+			f.say("%s", movedLine(i.Reference, i.Source.String(), i.Why()))
 		}
 	}
 	return locked, files, nil

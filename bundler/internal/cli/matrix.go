@@ -7,7 +7,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"path/filepath"
 	"slices"
 	"time"
@@ -57,7 +56,7 @@ func (c *common) loadMatrix(flag, file string) (doc *matrix.Document, err error)
 
 func (c *common) warnExpired(name string, doc *matrix.Document) {
 	if !time.Now().Before(doc.Expires) {
-		c.reporter().Warn(fmt.Sprintf("warning: the matrix %s expired on %s", name, doc.Expires.Format(time.DateOnly)))
+		c.say("warning: the matrix %s expired on %s", name, doc.Expires.Format(time.DateOnly))
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 )
 
@@ -77,7 +78,7 @@ func FuzzParsePlace(f *testing.F) {
 
 func TestLinesSayTenthsAndFailures(t *testing.T) {
 	var out bytes.Buffer
-	r := &counter{out: &out}
+	r := &run.Progress{Out: &out}
 	r.Phase("manifests", 2, 0)
 	r.Done("a", nil)
 	r.Done("b", nil)

@@ -139,7 +139,7 @@ func (o *pushOptions) pushPaths(ctx context.Context, b opened, to location) (not
 		return nil, nil
 	}
 	if o.dryRun {
-		o.reporter().Warn("the images beside the bundle are not in the plan: the registry takes their blobs over from it, or they are sent again where it cannot")
+		o.say("the images beside the bundle are not in the plan: the registry takes their blobs over from it, or they are sent again where it cannot")
 		return nil, nil
 	}
 	return push.Images(ctx, push.ImagesInput{

@@ -99,7 +99,7 @@ func (f *registryFlags) options(c *common) (remote.Options, error) {
 		Concurrency: f.concurrency, Attempts: f.retries + 1, Stall: f.timeout,
 		UserAgent: "vdo-bundle/" + version().Version, OmitRefused: f.omitRefused, Trace: c.trace(),
 		Paused: func(host string, pause time.Duration) {
-			c.reporter().Warn(fmt.Sprintf("%s limits requests: waiting %s", host, pause.Round(time.Second)))
+			c.say("%s limits requests: waiting %s", host, pause.Round(time.Second))
 		},
 	}
 	problems := []error{bounded("--concurrency", f.concurrency, 1, 64, "6 is a good value for most links"), f.checkPatience()}

@@ -337,8 +337,8 @@ func (o *serveOptions) renewed(last *tls.Certificate) serve.Certificate {
 // warnOutdated warns of a certificate that clients refuse now.
 func (o *serveOptions) warnOutdated(c *x509.Certificate) {
 	if now := time.Now(); now.Before(c.NotBefore) || now.After(c.NotAfter) {
-		o.reporter().Warn(fmt.Sprintf("warning: clients refuse the certificate %s now: it is valid from %s to %s",
-			o.tlsCert, c.NotBefore.UTC().Format(time.RFC3339), c.NotAfter.UTC().Format(time.RFC3339)))
+		o.say("warning: clients refuse the certificate %s now: it is valid from %s to %s",
+			o.tlsCert, c.NotBefore.UTC().Format(time.RFC3339), c.NotAfter.UTC().Format(time.RFC3339))
 	}
 }
 

@@ -133,7 +133,7 @@ func (d *Delivery) Deliver(ctx context.Context, origins Origins) (*Delivered, er
 	if d.can.Notices != nil && err == nil {
 		done.Notices = d.can.Notices()
 		for _, line := range done.Notices {
-			d.options.Reporter().Warn(line)
+			d.options.Progress.Warn("%s", line)
 		}
 	}
 	return done, err
@@ -143,7 +143,7 @@ func (d *Delivery) Deliver(ctx context.Context, origins Origins) (*Delivered, er
 // unreadable origin, does not stop the rest, unless the target cannot store more (a full disk).
 func (d *Delivery) move(ctx context.Context, origins Origins) error {
 	blobs, manifests := d.sortOut(origins)
-	d.options.Reporter().Phase(d.job.What, len(d.missing), bundle.SizeOf(d.missing))
+	d.options.Progress.Phase(d.job.What, len(d.missing), bundle.SizeOf(d.missing))
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	d.stop = stop

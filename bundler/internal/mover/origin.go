@@ -63,7 +63,7 @@ func (r *reading) open(offset int64) (io.ReadCloser, error) {
 
 // position is the progress of an item; it reports every change.
 type position struct {
-	progress run.Progress
+	progress *run.Progress
 	at       atomic.Int64 // a target may still read in its own goroutine when another attempt starts
 }
 

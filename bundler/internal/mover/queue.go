@@ -92,14 +92,14 @@ func (d *Delivery) inOrder(ctx context.Context, items []item) {
 }
 
 func (d *Delivery) put(ctx context.Context, i item) {
-	p := &position{progress: d.options.Reporter()}
+	p := &position{progress: d.options.Progress}
 	ofTarget, err := d.tryOrigins(ctx, i, p)
 	if err != nil {
 		p.set(0)
 	} else {
 		p.set(i.descriptor.Size)
 	}
-	d.options.Reporter().Done(i.name, err)
+	d.options.Progress.Done(i.name, err)
 	if err == nil {
 		return
 	}

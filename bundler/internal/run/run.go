@@ -1,7 +1,7 @@
-// Package run holds the options of a flow: its concurrency and its progress reporter. The zero value
+// Package run holds the options of a flow: its concurrency and its progress. The zero value
 // runs a flow silently, with the default concurrency:
 //
-//	b, err := pull.Bundle(ctx, in, run.Options{Progress: lines})
+//	b, err := pull.Bundle(ctx, in, run.Options{Progress: &run.Progress{Out: os.Stderr}})
 //
 // Flows use [Each] for repeated work. It runs all of it despite failures, so that flows report all
 // independent problems together.
@@ -9,59 +9,156 @@ package run
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"sync"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/size"
 )
 
-// Progress receives the progress of work. Its methods are called concurrently.
-type Progress interface {
-	// Phase starts a phase of that many items and bytes (0: bytes are not counted).
-	Phase(name string, items int, bytes int64)
-	// Moved reports n more bytes of the phase; n is negative if bytes must move again.
-	Moved(n int64)
-	// Done reports a finished item of the phase, or its error.
-	Done(item string, err error)
-	// Say shows the user a line of progress.
-	Say(line string)
-	// Warn shows the user a line about the result, also where progress is not shown.
-	Warn(line string)
+// Progress writes the progress of work, for people or programs; nil discards it. Its methods are called concurrently.
+type Progress struct {
+	Out      io.Writer
+	JSON     bool // each line is a JSON object
+	WarnOnly bool // only warnings are written
+
+	mu    sync.Mutex
+	tally tally
+	shown int // percent
 }
 
-// Silent is a Progress that discards everything.
-type Silent struct{}
-
-// Phase does nothing.
-func (Silent) Phase(string, int, int64) {}
-
-// Moved does nothing.
-func (Silent) Moved(int64) {}
-
-// Done does nothing.
-func (Silent) Done(string, error) {}
-
-// Say does nothing.
-func (Silent) Say(string) {}
-
-// Warn does nothing.
-func (Silent) Warn(string) {}
-
-// Warnings passes on only warnings.
-type Warnings struct {
-	Silent
-	To Progress
+type tally struct {
+	Phase string `json:"phase"`
+	Items int    `json:"items"`
+	Done  int    `json:"done"`
+	Bytes int64  `json:"bytes"`
+	Moved int64  `json:"moved"`
 }
 
-// Warn passes a warning on.
-func (w Warnings) Warn(line string) { w.To.Warn(line) }
+// percent returns the progress: by bytes if the phase has any, else by items.
+func (t tally) percent() int {
+	switch {
+	case t.Bytes > 0:
+		return int(t.Moved * 100 / t.Bytes)
+	case t.Items > 0:
+		return t.Done * 100 / t.Items
+	}
+	return 100
+}
+
+// Warnings returns a progress that writes only warnings.
+func (p *Progress) Warnings() *Progress {
+	if p == nil {
+		return nil
+	}
+	return &Progress{Out: p.Out, JSON: p.JSON, WarnOnly: true}
+}
+
+// lock reports whether progress is written; if so, the caller unlocks it.
+func (p *Progress) lock() bool {
+	if p == nil || p.WarnOnly {
+		return false
+	}
+	p.mu.Lock()
+	return true
+}
+
+// Phase starts a phase of that many items and bytes (0: bytes are not counted).
+func (p *Progress) Phase(name string, items int, bytes int64) {
+	if !p.lock() {
+		return
+	}
+	defer p.mu.Unlock()
+	p.tally, p.shown = tally{Phase: name, Items: items, Bytes: bytes}, 0
+	text := fmt.Sprintf("%s: %s", name, command.Plural(items, "item", "items"))
+	if bytes > 0 {
+		text += ", " + size.Format(bytes)
+	}
+	p.write(text, p.tally)
+}
+
+// Moved reports n more bytes of the phase; n is negative if bytes must move again.
+func (p *Progress) Moved(n int64) {
+	if !p.lock() {
+		return
+	}
+	defer p.mu.Unlock()
+	p.tally.Moved += n
+	p.advance()
+}
+
+// Done reports a finished item of the phase, or its error, unless a signal caused that.
+func (p *Progress) Done(item string, err error) {
+	if !p.lock() {
+		return
+	}
+	defer p.mu.Unlock()
+	if err == nil { // a phase with a failure does not end with 100%
+		p.tally.Done++
+	} else if !errors.Is(err, context.Canceled) && fault.ReasonOf(err) != fault.Interrupted {
+		p.write(p.tally.Phase+": failed: "+item, map[string]string{"phase": p.tally.Phase, "failed": item})
+	}
+	p.advance()
+}
+
+// Say writes a line of progress.
+func (p *Progress) Say(format string, args ...any) {
+	if p.lock() {
+		p.mu.Unlock()
+		p.Warn(format, args...)
+	}
+}
+
+// Warn writes a line about the result, also where progress is not written.
+func (p *Progress) Warn(format string, args ...any) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	line := fmt.Sprintf(format, args...)
+	p.write(line, map[string]string{"message": line})
+}
+
+// advance writes the progress. In line form, short phases write only 100%.
+func (p *Progress) advance() {
+	t, now := p.tally, p.tally.percent()
+	if !p.JSON {
+		now -= now % 10
+	}
+	if now <= p.shown || !p.JSON && (now > 100 || t.Bytes == 0 && now < 100) {
+		return
+	}
+	p.shown = now
+	text := fmt.Sprintf("%s: %d%%", t.Phase, now)
+	if t.Bytes > 0 {
+		text += fmt.Sprintf(" (%s of %s)", size.Format(t.Moved), size.Format(t.Bytes))
+	}
+	p.write(text, t)
+}
+
+// write writes a line, or the event as JSON. It ignores errors, which would go to the same stream.
+func (p *Progress) write(line string, event any) {
+	if !p.JSON {
+		_ = command.Say(p.Out, "%s", line)
+		return
+	}
+	encoder := json.NewEncoder(p.Out)
+	encoder.SetEscapeHTML(false)
+	_ = encoder.Encode(event) //nolint:errchkjson // a failed write has no reader
+}
 
 // Options are the common options of flows.
 type Options struct {
-	Concurrency int      // transfers of large blobs at a time per host; 0: 6
-	Progress    Progress // nil: Silent
-	DryRun      bool     // pull and push write nothing, and report what they would move
+	Concurrency int // transfers of large blobs at a time per host; 0: 6
+	Progress    *Progress
+	DryRun      bool // pull and push write nothing, and report what they would move
 }
 
 const defaultConcurrency = 6
@@ -77,14 +174,6 @@ func (o Options) Limit() int {
 // Small returns how many small items may run at a time: they cost round trips, not bytes. The registry client has its
 // own limit per host, which grows to this number.
 func (o Options) Small() int { return min(16*o.Limit(), 128) }
-
-// Reporter returns the progress reporter.
-func (o Options) Reporter() Progress {
-	if o.Progress == nil {
-		return Silent{}
-	}
-	return o.Progress
-}
 
 // Each runs work for 0..n-1, at most limit at a time, despite failures, and returns all errors, bounded as a
 // [fault.List]. Once ctx ends, it starts no further work.

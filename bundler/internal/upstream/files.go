@@ -28,12 +28,12 @@ type File struct {
 
 // Fetch returns all manifest files, or all errors.
 func Fetch(ctx context.Context, want []File, from Manifests, o run.Options) (catalog.Files, error) {
-	o.Reporter().Phase("manifests", len(want), 0)
+	o.Progress.Phase("manifests", len(want), 0)
 	data := make([][]byte, len(want))
 	err := run.Each(ctx, o.Limit(), len(want), func(i int) error {
 		var err error
 		data[i], err = from.Get(ctx, want[i].Manifest)
-		o.Reporter().Done(want[i].Key, err)
+		o.Progress.Done(want[i].Key, err)
 		return err
 	})
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 
 // ReadTrees returns the indexes and manifests of all images of a lock, in its order.
 func ReadTrees(ctx context.Context, lock *bundle.Lock, registry medium.Registry, o run.Options) ([]bundle.Tree, error) {
-	o.Reporter().Phase("image manifests", len(lock.Images), 0)
+	o.Progress.Phase("image manifests", len(lock.Images), 0)
 	trees := make([]bundle.Tree, len(lock.Images))
 	err := run.Each(ctx, o.Small(), len(trees), func(n int) error {
 		i := lock.Images[n]
@@ -30,7 +30,7 @@ func ReadTrees(ctx context.Context, lock *bundle.Lock, registry medium.Registry,
 		if err == nil {
 			tree, err = bundle.ReadTree(ctx, source, i.Descriptor())
 		}
-		o.Reporter().Done(i.Reference.String(), err)
+		o.Progress.Done(i.Reference.String(), err)
 		if err != nil {
 			return fmt.Errorf("image %s: %w", i.Reference, err)
 		}
@@ -40,7 +40,7 @@ func ReadTrees(ctx context.Context, lock *bundle.Lock, registry medium.Registry,
 				"its index names no image manifest: nothing of it could run")
 		}
 		for _, d := range tree.Ignored {
-			o.Reporter().Warn(fmt.Sprintf("left out: %s of %s, of the unknown media type %.100q", d.Digest, i.Reference, d.MediaType))
+			o.Progress.Warn("left out: %s of %s, of the unknown media type %.100q", d.Digest, i.Reference, d.MediaType)
 		}
 		tree.Reference = i.Reference
 		trees[n] = tree
@@ -105,7 +105,7 @@ func ReadSigned(ctx context.Context, in Input, o run.Options) (Signed, error) {
 	if in.Policy == nil && !in.carries() && !slices.ContainsFunc(in.Lock.Images, indexed) {
 		return u, nil
 	}
-	o.Reporter().Phase("upstream signatures and indexes", len(in.Lock.Images), 0)
+	o.Progress.Phase("upstream signatures and indexes", len(in.Lock.Images), 0)
 	found := make([][]bundle.Referrer, len(in.Lock.Images))
 	verified := make([]VerifiedImage, len(in.Lock.Images))
 	a := attachedReader{in: in, options: o}
@@ -113,7 +113,7 @@ func ReadSigned(ctx context.Context, in Input, o run.Options) (Signed, error) {
 		i := in.Lock.Images[n]
 		var err error
 		verified[n], found[n], err = a.read(ctx, i, in.Trees[n])
-		o.Reporter().Done(i.Reference.String(), err)
+		o.Progress.Done(i.Reference.String(), err)
 		return err
 	})
 	if err != nil {
@@ -231,7 +231,7 @@ func (a *attachedReader) readIndex(ctx context.Context, i bundle.Image) (*index,
 	}
 	switch {
 	case fault.ReasonOf(err) == fault.NotFound:
-		a.options.Reporter().Warn(fmt.Sprintf("left out: the index %s of %s, which is not there", d, i.Reference))
+		a.options.Progress.Warn("left out: the index %s of %s, which is not there", d, i.Reference)
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("image %s: %w", i.Reference, err)
