@@ -114,7 +114,7 @@ func FuzzParsePolicy(f *testing.F) {
 func FuzzReadEvidence(f *testing.F) {
 	s := must(trust.LoadSigner("k", pki.Root(f, "any").KeyPEM(), nil))(f)
 	signed := must(s.Sign(subject("other"), "", bundle.Referrer{}))(f)
-	k := must(s.Key("k", trust.KeyOptions{}))(f)
+	k := must(trust.NewKey("k", s.PublicPEM(), trust.KeyOptions{}))(f)
 	root := pki.Root(f, "root")
 	leaf := root.Issue(f, pki.Spec{Email: []string{"a@b"}, Usage: codeSigning})
 	a := must(trust.NewCA("a", trust.CAOptions{

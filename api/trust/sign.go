@@ -78,18 +78,16 @@ func holdsAll(annotations, want map[string]string) bool {
 const (
 	EnvelopeMediaType   = "application/vnd.dsse.envelope.v1+json"
 	PredicateAnnotation = "predicateType"
-
-	maxPredicate = 8 << 20 // bytes
 )
 
 // Attest signs a statement about a digest (in-toto, in a DSSE envelope), as cosign attest does. A statement
-// never makes its subject acceptable. It keeps the attestations of existing, what is under the tag or zero.
+// in this form never accepts its subject. It keeps the attestations of existing, what is under the tag or zero.
 func (s *Signer) Attest(
 	subject image.Digest, identity, predicateType string, predicate []byte, existing bundle.Referrer,
 ) (bundle.Referrer, error) {
 	existing.Subject, existing.Tag = subject, image.Attestations.TagOf(subject)
 	m, err := manifestOf(existing, EnvelopeMediaType)
-	if err = cmp.Or(checkStatement(predicateType, predicate), err); err != nil {
+	if err != nil {
 		return bundle.Referrer{}, err
 	}
 	envelope, err := s.sealEnvelope(subject, cmp.Or(identity, DefaultIdentity), predicateType, predicate)
@@ -103,17 +101,6 @@ func (s *Signer) Attest(
 	layer := bundle.Blob(EnvelopeMediaType, data)
 	layer.Annotations = map[string]string{SignatureAnnotation: "", PredicateAnnotation: predicateType}
 	return s.seal(existing, m, layer, data) // cosign stamps the whole envelope in this form
-}
-
-// checkStatement refuses predicates that are not JSON, and types that would accept the subject.
-func checkStatement(predicateType string, predicate []byte) error {
-	switch {
-	case predicateType == "" || predicateType == SignPredicateType:
-		return fault.Errorf(fault.InvalidInput, "attest", predicateType, "sign it to accept it", "it is not a type of a statement")
-	case len(predicate) > maxPredicate || !json.Valid(predicate):
-		return fault.Errorf(fault.InvalidInput, "attest", predicateType, "", "the predicate is not JSON of at most %d bytes", maxPredicate)
-	}
-	return nil
 }
 
 type statement struct {
@@ -219,21 +206,11 @@ const (
 // SignBundle signs a descriptor's content in the form of cosign 3: a referrer with a sigstore bundle, without a
 // tag. The bundle has room for the signer's certificate only, so verifiers need the intermediates.
 func (s *Signer) SignBundle(subject ocispec.Descriptor) (bundle.Referrer, error) {
-	return s.refer(subject, "", SignPredicateType, nil)
+	return s.AttestBundle(subject, "", SignPredicateType, nil)
 }
 
-// AttestBundle is [Signer.Attest] in the form of cosign 3.
+// AttestBundle is [Signer.Attest] in the form of cosign 3. A statement of [SignPredicateType] accepts its subject.
 func (s *Signer) AttestBundle(
-	subject ocispec.Descriptor, identity, predicateType string, predicate []byte,
-) (bundle.Referrer, error) {
-	if err := checkStatement(predicateType, predicate); err != nil {
-		return bundle.Referrer{}, err
-	}
-	return s.refer(subject, identity, predicateType, predicate)
-}
-
-// refer signs a statement about a subject, as a referrer.
-func (s *Signer) refer(
 	subject ocispec.Descriptor, name, predicateType string, predicate []byte,
 ) (bundle.Referrer, error) {
 	digest, err := image.ParseDigest(subject.Digest.String())

@@ -159,8 +159,12 @@ func ask(block *pem.Block, password func() ([]byte, error)) ([]byte, error) {
 	return nil, nil
 }
 
-// Key returns the public key with an id.
-func (s *Signer) Key(id string, o KeyOptions) (Key, error) { return NewKey(id, s.key.PEM(), o) }
+// Policy returns the policy that the signer's own signature satisfies.
+func (s *Signer) Policy() (*Policy, error) {
+	key := s.key
+	key.id = "signer"
+	return NewPolicy(1, key)
+}
 
 // PublicPEM returns the public key in the form of cosign.pub.
 func (s *Signer) PublicPEM() []byte { return s.key.PEM() }

@@ -114,7 +114,7 @@ func newECDSA(t testing.TB, curve elliptic.Curve) *ecdsa.PrivateKey {
 
 func key(t *testing.T, id string, s *trust.Signer, o ...trust.KeyOptions) trust.Key {
 	t.Helper()
-	return must(s.Key(id, append(o, trust.KeyOptions{})[0]))(t)
+	return must(trust.NewKey(id, s.PublicPEM(), append(o, trust.KeyOptions{})[0]))(t)
 }
 
 func policy(t *testing.T, threshold int, keys ...trust.Key) *trust.Policy {

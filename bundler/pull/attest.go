@@ -68,11 +68,7 @@ func (a *assembled) build(now time.Time) provenance.Build {
 
 // attested reports whether an attachment holds the key's statement of the same build.
 func (in Input) attested(ctx context.Context, same provenance.Statement, exists bundle.Referrer, now time.Time) bool {
-	key, err := in.Signer.Key("signer", trust.KeyOptions{})
-	if err != nil {
-		return false
-	}
-	policy, err := trust.NewPolicy(1, key)
+	policy, err := in.Signer.Policy()
 	if err != nil {
 		return false
 	}

@@ -151,9 +151,8 @@ func (o *matrixSignOptions) existing(name string) ([]byte, error) {
 
 // appended returns the existing signatures with the signer's on a line of its own. A signer counts once.
 func (o *matrixSignOptions) appended(name string, data, existing, signature []byte, s *trust.Signer) ([]byte, error) {
-	key, keyErr := s.Key("signer", trust.KeyOptions{})
-	policy, policyErr := trust.NewPolicy(1, key)
-	if err := fault.Join(keyErr, policyErr); err != nil {
+	policy, err := s.Policy()
+	if err != nil {
 		return nil, err
 	}
 	if _, err := policy.VerifyBlob(data, existing, time.Now()); err == nil {
