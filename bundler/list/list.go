@@ -30,8 +30,8 @@ import (
 type Repository interface {
 	// Tags returns all tags, sorted.
 	Tags(ctx context.Context) ([]string, error)
-	// At opens a tag or digest.
-	At(identifier string) (medium.Source, error)
+	// Open opens a tag or digest.
+	Open(identifier string) (medium.Source, error)
 	// Pushed returns when a push last tagged a bundle; zero if unknown.
 	Pushed(ctx context.Context, root image.Digest) (time.Time, error)
 }
@@ -189,7 +189,7 @@ func readTag(ctx context.Context, repository Repository, tag string) (tagged, er
 
 // readAt reads a tag or digest. It returns the root even if there is a fault below it.
 func readAt(ctx context.Context, repository Repository, identifier string) (t tagged, err error) {
-	s, err := repository.At(identifier)
+	s, err := repository.Open(identifier)
 	if err != nil {
 		return t, err
 	}

@@ -63,10 +63,11 @@ func besides(keep, leave []list.Bundle) []*beside {
 // plan adds the images to delete from the repository: those of no kept bundle and without another's tag. An image
 // with such a tag stays, with all its bytes.
 func (x *beside) plan(ctx context.Context, p *Plan, o run.Options) error {
-	repository, err := p.places[0].Beside(x.reference)
+	reference, err := x.reference.Below(p.reference)
 	if err != nil {
 		return nil //nolint:nilerr // push cannot have stored it either
 	}
+	repository := p.open(reference)
 	tags, err := namedBy(ctx, repository, isNoReferrer, o)
 	switch fault.ReasonOf(err) {
 	case fault.NotFound:

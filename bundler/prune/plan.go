@@ -25,8 +25,6 @@ type Repository interface {
 	Delete(ctx context.Context, d ocispec.Descriptor, tags []string) error
 	// Lacks returns the missing ones of ds.
 	Lacks(ctx context.Context, ds []ocispec.Descriptor) ([]ocispec.Descriptor, error)
-	// Beside opens the repository below this one for an image's upstream name.
-	Beside(upstream image.Reference) (Repository, error)
 }
 
 // Plan is what prune deletes and what stays.
@@ -42,6 +40,9 @@ type Plan struct {
 	// Deleted is the number of deleted manifests and attachments. Remaining are those that the registry still has.
 	Deleted   int      `json:"deleted"`
 	Remaining []string `json:"remaining,omitempty"`
+
+	reference image.Reference
+	open      func(image.Reference) Repository
 
 	places  []location // the repository first
 	targets []target
@@ -66,14 +67,18 @@ type target struct {
 // NewPlan decides what to delete: each bundle that keep does not name and that keep.Newest others are shown to be
 // newer than. If the registry does not show which is older, all stay. All that kept bundles, other tags and their
 // attachments need stays too. If anything is unreadable, NewPlan deletes nothing.
-func NewPlan(ctx context.Context, repository Repository, keep Keep, o run.Options) (*Plan, error) {
+func NewPlan(
+	ctx context.Context, reference image.Reference, open func(image.Reference) Repository, keep Keep, o run.Options,
+) (*Plan, error) {
+	repository := open(reference)
 	l, err := list.Read(ctx, repository, o)
 	if err != nil {
 		return nil, fault.Errorf(fault.ReasonOf(err), "plan to prune", "", fault.HintOf(err),
 			"not everything could be read, so nothing is deleted: %w", err)
 	}
 	p := &Plan{
-		Others: l.Others, Broken: l.Broken, places: []location{{repository, l.Tags}},
+		Others: l.Others, Broken: l.Broken,
+		reference: reference, open: open, places: []location{{repository, l.Tags}},
 		gone: map[string]int64{}, needed: map[string]int64{},
 	}
 	if p.Keep, p.Delete, err = keep.part(l.Bundles); err != nil {

@@ -1,7 +1,7 @@
 // Package prune deletes old bundles from a repository. It first returns a plan to show. It runs a
 // plan only if the repository is unchanged, and then updates the plan with the result.
 //
-//	plan, err := prune.NewPlan(ctx, repository, prune.Keep{Newest: 3}, o)
+//	plan, err := prune.NewPlan(ctx, reference, open, prune.Keep{Newest: 3}, o)
 //	err = prune.Run(ctx, plan, o)
 //
 // It deletes nothing that a kept bundle or another tag needs, and nothing at all if it cannot read
@@ -83,7 +83,7 @@ func (p *Plan) look(ctx context.Context, deleted []target, o run.Options) error 
 
 // namedAt returns the content of a tag or digest; zero if it does not exist.
 func namedAt(ctx context.Context, repository Repository, identifier string) (ocispec.Descriptor, error) {
-	s, err := repository.At(identifier)
+	s, err := repository.Open(identifier)
 	if err != nil {
 		return ocispec.Descriptor{}, err
 	}

@@ -30,7 +30,7 @@ type movingRepository struct {
 
 func (m *movingRepository) Tags(context.Context) ([]string, error) { return m.tags, nil }
 
-func (m *movingRepository) At(string) (medium.Source, error) {
+func (m *movingRepository) Open(string) (medium.Source, error) {
 	return fixedRoot{d: ocispec.Descriptor{Digest: "sha256:now"}}, nil
 }
 
@@ -99,7 +99,7 @@ func (m *pushedMeanwhile) Lacks(context.Context, []ocispec.Descriptor) ([]ocispe
 	return nil, nil
 }
 
-func (m *pushedMeanwhile) At(id string) (medium.Source, error) {
+func (m *pushedMeanwhile) Open(id string) (medium.Source, error) {
 	if id != "new" {
 		return fixedRoot{}, nil
 	}
@@ -133,7 +133,7 @@ func TestAPushThatLostAPartToPruneIsNamed(t *testing.T) {
 // lagging is a repository that goes on listing a deleted tag.
 type lagging struct{ pushedMeanwhile }
 
-func (l *lagging) At(string) (medium.Source, error) {
+func (l *lagging) Open(string) (medium.Source, error) {
 	if len(l.deleted) > 0 {
 		return fixedRoot{}, nil
 	}

@@ -38,7 +38,7 @@ func (r *reach) graph(g *bundle.Graph) {
 
 // read adds all that a tag needs.
 func (r *reach) read(ctx context.Context, tag string, d ocispec.Descriptor) error {
-	s, err := r.repository.At(tag)
+	s, err := r.repository.Open(tag)
 	if err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func (r *reach) attachmentsOf(ctx context.Context, d ocispec.Descriptor, known m
 	if err != nil {
 		return nil, err
 	}
-	s, err := r.repository.At(subject.String())
+	s, err := r.repository.Open(subject.String())
 	if err != nil {
 		return nil, err
 	}

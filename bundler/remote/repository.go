@@ -43,6 +43,18 @@ func (r *Repository) Can() medium.Capabilities {
 // Reference returns the reference of the repository.
 func (r *Repository) Reference() image.Reference { return r.ref }
 
+// Open opens a tag or digest of the repository.
+func (r *Repository) Open(identifier string) (medium.Source, error) {
+	if digest, err := image.ParseDigest(identifier); err == nil {
+		return r.client.Repository(r.ref.Pin(digest)), nil
+	}
+	ref, err := r.ref.WithTag(identifier)
+	if err != nil {
+		return nil, err
+	}
+	return r.client.Repository(ref), nil
+}
+
 // At returns the name of a tag or digest for messages.
 func (r *Repository) At(id string) string {
 	if strings.HasPrefix(id, "sha256:") {

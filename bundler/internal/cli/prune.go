@@ -14,7 +14,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/size"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/list"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/prune"
@@ -57,12 +56,13 @@ func (o *pruneOptions) run(cmd *cobra.Command, arg string) error {
 	if o.keep < 1 {
 		return flags.Bad("--keep", fmt.Sprint(o.keep), errors.New("less than 1"), "to remove all, delete the repository with the registry's own tools")
 	}
-	s, err := o.tagList(arg)
+	reference, client, err := o.bareRepository(arg)
 	if err != nil {
 		return err
 	}
+	open := func(ref image.Reference) prune.Repository { return client.Repository(ref) }
 	keep := prune.Keep{Newest: o.keep, Tags: o.keepTags, Digests: o.keepRoots}
-	plan, err := prune.NewPlan(cmd.Context(), s, keep, o.options())
+	plan, err := prune.NewPlan(cmd.Context(), reference, open, keep, o.options())
 	if err != nil {
 		return err
 	}
@@ -109,36 +109,8 @@ func (p *printer) pruning(plan *prune.Plan) string {
 	return said
 }
 
-// tagList is a repository and its client.
-type tagList struct {
-	*remote.Repository
-	client *remote.Client
-}
-
-// At opens a tag or digest.
-func (s tagList) At(identifier string) (medium.Source, error) {
-	ref := s.Reference()
-	if digest, err := image.ParseDigest(identifier); err == nil {
-		return s.client.Repository(ref.Pin(digest)), nil
-	}
-	ref, err := ref.WithTag(identifier)
-	if err != nil {
-		return nil, err
-	}
-	return s.client.Repository(ref), nil
-}
-
-// Beside opens the repository of an image in push --layout paths.
-func (s tagList) Beside(upstream image.Reference) (prune.Repository, error) {
-	ref, err := upstream.Below(s.Reference())
-	if err != nil {
-		return nil, err
-	}
-	return tagList{s.client.Repository(ref), s.client}, nil
-}
-
-// tagList opens REGISTRY/REPO.
-func (c *common) tagList(arg string) (tagList, error) {
+// bareRepository reads REGISTRY/REPO, and returns the client for it.
+func (c *common) bareRepository(arg string) (image.Reference, *remote.Client, error) {
 	p, err := parseLocation(arg)
 	bare := p.reference.Digest().IsZero() && !strings.HasSuffix(arg, ":"+p.reference.Tag())
 	if err == nil && (p.store != inRegistry || !bare) {
@@ -146,10 +118,7 @@ func (c *common) tagList(arg string) (tagList, error) {
 			"write HOST/REPOSITORY, without tag and digest", "not a repository of a registry")
 	}
 	client, clientErr := c.client(c)
-	if err := fault.Join(err, clientErr); err != nil {
-		return tagList{}, err
-	}
-	return tagList{client.Repository(p.reference), client}, nil
+	return p.reference, client, fault.Join(err, clientErr)
 }
 
 func newListCommand(a *app) *cobra.Command {
@@ -169,11 +138,11 @@ It proves nothing: see verify.`,
 }
 
 func (c *common) list(ctx context.Context, arg string) error {
-	s, err := c.tagList(arg)
+	reference, client, err := c.bareRepository(arg)
 	if err != nil {
 		return err
 	}
-	l, err := list.Read(ctx, s, c.options())
+	l, err := list.Read(ctx, client.Repository(reference), c.options())
 	if l == nil {
 		return err
 	}
