@@ -133,14 +133,9 @@ type Options struct {
 	Trace func(Exchange)
 	// Paused receives the long pauses that a host demands of all requests, from many goroutines. Nil: none.
 	Paused func(host string, pause time.Duration)
-	// Explainer turns errors into faults. Nil: faults for a user of the vdo-bundle command line.
-	Explainer Explainer
-}
-
-// Explainer turns the error that ended an operation on a subject into a fault. The error is an [AnswerError], a
-// network error, or a fault of this package.
-type Explainer interface {
-	Explain(op, subject string, err error) error
+	// Explain turns the error that ended an operation on a subject into a fault. The error is an [AnswerError], a
+	// network error, or a fault of this package. Nil: faults for a user of the vdo-bundle command line.
+	Explain func(op, subject string, err error) error
 }
 
 const maxCAFile = 4 << 20

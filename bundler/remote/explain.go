@@ -186,11 +186,11 @@ func (c *Client) Explain(ctx context.Context, h *Host, op, subject string, err e
 		}
 		return h.discreet(&fault.Error{Reason: f.Reason, Op: op, Subject: subject, Hint: f.Hint, Err: f.Err})
 	}
-	if c.opts.Explainer != nil {
+	if c.opts.Explain != nil {
 		if ctx.Err() != nil {
 			err = ctx.Err()
 		}
-		return c.opts.Explainer.Explain(op, subject, err)
+		return c.opts.Explain(op, subject, err)
 	}
 	if ctx.Err() != nil {
 		return &fault.Error{Reason: fault.Interrupted, Op: op, Subject: subject, Hint: "run it again: it goes on where it stopped", Err: context.Cause(ctx)}

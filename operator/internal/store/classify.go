@@ -14,7 +14,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 )
 
-// Explain returns a fault for an error of a request, see [remote.Explainer]. It keeps only harmless parts: a
+// Explain returns a fault for an error of a request, see [remote.Options]. It keeps only harmless parts: a
 // registry's answer, or a URL with its query, may contain credentials.
 func (m *Mirror) Explain(op, subject string, err error) error {
 	f := &fault.Error{Op: op, Subject: subject}

@@ -58,7 +58,7 @@ func (s *Store) open(ctx context.Context, b *v1alpha1.DriverBundle, ref image.Re
 	client, err := remote.NewClient(remote.Options{
 		Credentials: func(context.Context, string, string) (remote.Credential, error) { return credential, nil },
 		CA:          authorities, PlainHTTP: s.opts.PlainHTTP, NoLoopback: true, UserAgent: s.opts.UserAgent,
-		Attempts: 1, Stall: s.opts.Timeout, Explainer: m,
+		Attempts: 1, Stall: s.opts.Timeout, Explain: m.Explain,
 	})
 	if err != nil {
 		return nil, err
