@@ -193,9 +193,9 @@ func (b *builder) explicit() error {
 		if !id.Driver.Valid() {
 			continue // see services
 		}
-		release, err := find(b.doc, id)
-		if err != nil {
-			problems = append(problems, err)
+		release, ok := b.doc.Release(id)
+		if !ok {
+			problems = append(problems, notListed(b.doc, id))
 			continue
 		}
 		b.chosen[id.String()] = true
@@ -242,13 +242,6 @@ func (b *builder) requirements(release matrix.Release) {
 			b.Warnings = append(b.Warnings, fmt.Sprintf("%s asks for %s, which the matrix does not list", release.ReleaseID, id))
 		}
 	}
-}
-
-func find(doc *matrix.Document, id matrix.ReleaseID) (matrix.Release, error) {
-	if r, ok := doc.Release(id); ok {
-		return r, nil
-	}
-	return matrix.Release{}, notListed(doc, id)
 }
 
 // notListed returns a fault that names the releases that the matrix lists instead.

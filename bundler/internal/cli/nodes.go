@@ -216,7 +216,13 @@ func newExportCommand(a *app) *cobra.Command {
 func (o *exportOptions) run(cmd *cobra.Command, src string) error {
 	rules, err := o.rules()
 	from, srcErr := parseLocation(src)
-	in, destErr := o.input(from)
+	_, destErr := fileLocation(o.dest)
+	in := export.Input{Names: export.Names(o.names)}
+	if in.Names != export.Upstream {
+		var mirrorErr error
+		in.Mirror, mirrorErr = mirrorOf(o.repository, from)
+		destErr = fault.Join(destErr, mirrorErr)
+	}
 	if err := fault.Join(err, srcErr, destErr, apart(location{store: inFile, path: o.dest}, from)); err != nil {
 		return err
 	}
@@ -237,17 +243,6 @@ func (o *exportOptions) run(cmd *cobra.Command, src string) error {
 			p.print(o.dest)
 		})
 	})
-}
-
-// input reads the flags for the target and the image names.
-func (o *exportOptions) input(from location) (export.Input, error) {
-	in := export.Input{Names: export.Names(o.names)}
-	_, err := fileLocation(o.dest)
-	var mirrorErr error
-	if in.Names != export.Upstream {
-		in.Mirror, mirrorErr = mirrorOf(o.repository, from)
-	}
-	return in, fault.Join(err, mirrorErr)
 }
 
 type installOptions struct {

@@ -109,8 +109,7 @@ func (p *Progress) Done(item string, err error) {
 
 // Say writes a line of progress.
 func (p *Progress) Say(format string, args ...any) {
-	if p.lock() {
-		p.mu.Unlock()
+	if p != nil && !p.WarnOnly {
 		p.Warn(format, args...)
 	}
 }
