@@ -207,6 +207,7 @@ type outputFlags struct {
 	shows   bool   // progress
 	dest    string // where to write the result
 	replace bool   // an existing file
+	restart bool   // drop what an interrupted run of something else has left
 }
 
 // bindOutput binds -o and --replace. The command refuses an existing file before it starts.
@@ -218,6 +219,16 @@ func (f *outputFlags) bindOutput(cmd *cobra.Command, usage string) {
 
 func (f *outputFlags) bindReplace(cmd *cobra.Command, what string) {
 	cmd.Flags().BoolVar(&f.replace, "replace", false, "replace "+what)
+}
+
+// bindTarget binds the flags of commands that write an archive or a folder.
+func (f *outputFlags) bindTarget(cmd *cobra.Command) {
+	f.bindReplace(cmd, "a file or bundle that is there already, once the new one is complete")
+	cmd.Flags().BoolVar(&f.restart, "restart", false, "drop what an interrupted run of something else, or with other options, has left there")
+}
+
+func (f *outputFlags) archiveOptions() archive.Options {
+	return archive.Options{Replace: f.replace, Restart: f.restart}
 }
 
 // vacant returns a fault if a file exists that must not be replaced, or its folder does not.

@@ -291,14 +291,8 @@ func (p *printer) difference(d *diff.Difference) {
 	p.line("shared  %d, %s", d.Layers.Shared.Count, size.Format(d.Layers.Shared.Bytes))
 }
 
-type outdatedOptions struct {
-	common
-	matrixFlags
-	sourceFlags
-}
-
 func newOutdatedCommand(a *app) *cobra.Command {
-	o := &outdatedOptions{common: common{app: a}}
+	o := &lockFlags{common: common{app: a}}
 	return with(&cobra.Command{
 		Use:   "outdated SRC",
 		Short: "Show which newer releases a bundle lacks",
@@ -309,11 +303,11 @@ bundle does not have, those that are newer than all that it has. It proves nothi
 code is 0 whatever it finds, and 5 if a registry does not answer.`,
 		Example: `  vdo-bundle outdated registry.site/vdo/drivers:1
   vdo-bundle outdated drivers.tar --matrix matrix.yaml --format json`,
-		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error { return o.outdated(cmd.Context(), args[0]) },
 	}, o.matrixFlags.bind, o.sourceFlags.bind, o.registryFlags.bindSmall, o.bindFormat, o.bindProgress)
 }
 
-func (o *outdatedOptions) run(ctx context.Context, src string) error {
+func (o *lockFlags) outdated(ctx context.Context, src string) error {
 	m, err := o.openMatrix(&o.common)
 	if err != nil {
 		return err

@@ -71,7 +71,7 @@ func (f *lockFlags) run(ctx context.Context) error {
 		command.Plural(len(locked.Images), "image", "images")))
 }
 
-// lockFlags are the flags of `lock`, shared with `pull`.
+// lockFlags are the flags of `lock`, shared with `pull` and, in part, with `outdated`.
 type lockFlags struct {
 	common
 	selectionFlags

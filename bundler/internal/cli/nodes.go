@@ -175,7 +175,6 @@ func (o *mirrorConfigOptions) write(files []nodeconfig.File) error {
 type exportOptions struct {
 	common
 	repository, names string
-	restart           bool
 }
 
 const exportHelp = `export writes the images of a bundle into an archive for nodes that reach no registry.
@@ -208,9 +207,7 @@ func newExportCommand(a *app) *cobra.Command {
 	names := []string{string(export.Repository), string(export.Paths), string(export.Upstream)}
 	fl.Var(&flags.Choice{To: &o.names, Of: names}, "image-names",
 		"how pods name images, as spec.imageNames of the DriverBundle says: repository, paths or upstream")
-	o.bindReplace(cmd, "a file that is there already, once the new one is complete")
-	fl.BoolVar(&o.restart, "restart", false, "drop what an interrupted pull, or another export, has left at FILE.tar")
-	return with(cmd, o.trustFlags.bind, o.registryFlags.bind, o.bindFormat, o.bindProgress)
+	return with(cmd, o.bindTarget, o.trustFlags.bind, o.registryFlags.bind, o.bindFormat, o.bindProgress)
 }
 
 func (o *exportOptions) run(cmd *cobra.Command, src string) error {
@@ -229,7 +226,7 @@ func (o *exportOptions) run(cmd *cobra.Command, src string) error {
 	return o.read(cmd.Context(), src, rules, func(b opened) error {
 		o.sayUnchecked(rules)
 		in.Bundle = b.Bundle
-		in.Target, err = archive.CreateFile(o.dest, archive.Options{Replace: o.replace, Restart: o.restart})
+		in.Target, err = archive.CreateFile(o.dest, o.archiveOptions())
 		if err != nil {
 			return err
 		}

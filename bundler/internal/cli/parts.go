@@ -85,14 +85,14 @@ func (f *volumeFlags) inParts(p location) location {
 	return p
 }
 
-func (f *volumeFlags) archiveOptions(replace, restart bool) archive.Options {
-	return archive.Options{Replace: replace, Restart: restart, VolumeSize: int64(f.volumeSize), Recovery: f.parity}
+func (f *volumeFlags) inVolumes(o archive.Options) archive.Options {
+	o.VolumeSize, o.Recovery = int64(f.volumeSize), f.parity
+	return o
 }
 
 type splitOptions struct {
 	common
 	volumeFlags
-	restart bool
 }
 
 func newSplitCommand(a *app) *cobra.Command {
@@ -112,9 +112,7 @@ once.`,
 	}
 	o.volumeFlags.bind(cmd)
 	cmd.Flags().StringVarP(&o.dest, "output", "o", "", "`FILE` that the parts begin with (default FILE.tar)")
-	o.bindReplace(cmd, "the archive or parts at FILE")
-	cmd.Flags().BoolVar(&o.restart, "restart", false, "drop what an interrupted run of something else has left at FILE")
-	return with(cmd, o.bindFormat)
+	return with(cmd, o.bindTarget, o.bindFormat)
 }
 
 func (o *splitOptions) run(cmd *cobra.Command, src string) error {
@@ -126,7 +124,7 @@ func (o *splitOptions) run(cmd *cobra.Command, src string) error {
 	if err := o.checkVolumes(cmd, dest); err != nil {
 		return err
 	}
-	name, err := archive.Split(cmd.Context(), from.path, dest.path, o.archiveOptions(o.replace, o.restart))
+	name, err := archive.Split(cmd.Context(), from.path, dest.path, o.inVolumes(o.archiveOptions()))
 	if err != nil {
 		return err
 	}

@@ -33,8 +33,8 @@ type pullOptions struct {
 	upstreamFlags
 	signingFlags
 	volumeFlags
-	lockFile            string
-	restart, provenance bool
+	lockFile   string
+	provenance bool
 }
 
 const pullHelp = `pull fetches the manifests and images of a lock, or of the same selection that
@@ -79,8 +79,7 @@ func newPullCommand(a *app) *cobra.Command {
 func (o *pullOptions) bind(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.StringVarP(&o.dest, "output", "o", "", "where (`DEST`) to write the bundle: FILE.tar, oci:DIR, REGISTRY/REPO[:TAG], or - for standard output")
-	o.bindReplace(cmd, "a file or bundle that is there already, once the new one is complete")
-	fl.BoolVar(&o.restart, "restart", false, "drop what an interrupted pull of another bundle, or with other options, has left at DEST")
+	o.bindTarget(cmd)
 	fl.StringVar(&o.base, "base", "", "make a delta: leave out the layers that the far side has, as an earlier bundle or the receipt of a push says: `BUNDLE|RECEIPT`")
 	o.volumeFlags.bind(cmd)
 	flags.Group(cmd, flags.Selection, func(fl *pflag.FlagSet) {
@@ -104,7 +103,7 @@ func (o *pullOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	in.Target, err = o.openTarget(dest, w.client, o.archiveOptions(o.replace, o.restart))
+	in.Target, err = o.openTarget(dest, w.client, o.inVolumes(o.archiveOptions()))
 	if err != nil {
 		return err
 	}

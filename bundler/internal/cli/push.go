@@ -14,7 +14,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/userfile"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/archive"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/pull"
@@ -97,14 +96,7 @@ func (o *pushOptions) run(ctx context.Context, src, dest string) error {
 			return o.listRepositories(ctx, b, to)
 		}
 		o.sayUnchecked(rules)
-		target, err := o.openTarget(to, b.client, archive.Options{})
-		if err != nil {
-			return err
-		}
-		defer target.Close() //nolint:errcheck // a registry keeps nothing open
-		pushed, err := push.Bundle(ctx, push.Input{
-			Bundle: b.Bundle, Target: target, Reference: to.reference, Registry: direct(b.client), MountFrom: mountFrom,
-		}, o.options())
+		pushed, err := o.send(ctx, b, to, mountFrom...)
 		if err == nil {
 			var more []string
 			more, err = o.pushPaths(ctx, b, to)
@@ -172,11 +164,6 @@ func (o *pushOptions) mountRefs(to location) (refs []image.Reference, err error)
 	return refs, fault.Join(problems...)
 }
 
-type copyOptions struct {
-	common
-	restart bool
-}
-
 const copyHelp = `copy takes a bundle from one place to another: FILE.tar or its parts, oci:DIR,
 REGISTRY/REPO[:TAG], or - for standard input and output. All that is attached to the
 bundle and its images goes along, in both forms. Afterwards the copy is read again and
@@ -186,7 +173,7 @@ A delta stays a delta; with --base, which names the bundle that has what it leav
 the copy is whole.`
 
 func newCopyCommand(a *app) *cobra.Command {
-	o := &copyOptions{common: common{app: a}}
+	o := &common{app: a}
 	cmd := &cobra.Command{
 		Use:   "copy SRC DEST",
 		Short: "Copy a bundle from any place to any other",
@@ -194,70 +181,68 @@ func newCopyCommand(a *app) *cobra.Command {
 		Example: `  vdo-bundle copy registry.site/vdo/drivers:1 drivers.tar
   vdo-bundle copy delta.tar whole.tar --base october.tar
   vdo-bundle copy old.site/vdo/drivers:1 new.site/vdo/drivers:1 --key release.pub`,
-		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0], args[1]) },
+		RunE: func(cmd *cobra.Command, args []string) error { return o.copy(cmd.Context(), args[0], args[1]) },
 	}
-	o.bindReplace(cmd, "a file or bundle that is there already, once the new one is complete")
-	cmd.Flags().BoolVar(&o.restart, "restart", false, "drop what an interrupted copy or pull of another bundle has left at DEST")
-	with(cmd, o.bindBase, o.trustFlags.bind, o.registryFlags.bind, o.bindUpload)
+	with(cmd, o.bindTarget, o.bindBase, o.trustFlags.bind, o.registryFlags.bind, o.bindUpload)
 	return with(cmd, o.bindFormat, o.bindProgress)
 }
 
-func (o *copyOptions) run(cmd *cobra.Command, src, dest string) error {
-	ctx := cmd.Context()
-	rules, err := o.rules()
+func (c *common) copy(ctx context.Context, src, dest string) error {
+	rules, err := c.rules()
 	to, destErr := parseLocation(dest)
 	if err := fault.Join(err, destErr, to.writable()); err != nil {
 		return err
 	}
-	return o.read(ctx, src, rules, func(b opened) error {
-		o.sayUnchecked(rules)
-		copied, err := o.write(ctx, b, to)
+	return c.read(ctx, src, rules, func(b opened) error {
+		c.sayUnchecked(rules)
+		copied, err := c.send(ctx, b, to)
 		if err != nil {
 			return err
 		}
-		both, err := o.compare(ctx, b, to)
+		both, err := c.compare(ctx, b, to)
 		if err != nil {
 			return err
 		}
-		err = o.showMoved(to, &pull.Pulled{Delivered: copied.Delivered})
-		if both != nil && err == nil && !o.json() {
+		err = c.showMoved(to, &pull.Pulled{Delivered: copied.Delivered})
+		if both != nil && err == nil && !c.json() {
 			end := " and " + command.Plural(both.Attached, "referrer", "referrers")
 			if both.Copied != both.Attached {
 				end = fmt.Sprintf("; referrers: %d at the source, %d in the copy", both.Attached, both.Copied)
 			}
-			o.say("both have %s, %s%s", command.Plural(both.Manifests, "manifest", "manifests"),
+			c.say("both have %s, %s%s", command.Plural(both.Manifests, "manifest", "manifests"),
 				command.Plural(both.Blobs, "blob", "blobs"), end)
 		}
 		return err
 	})
 }
 
-func (o *copyOptions) write(ctx context.Context, b opened, to location) (*push.Pushed, error) {
-	target, err := o.openTarget(to, b.client, archive.Options{Replace: o.replace, Restart: o.restart})
+// send copies a bundle to a location.
+func (c *common) send(ctx context.Context, b opened, to location, mountFrom ...image.Reference) (*push.Pushed, error) {
+	target, err := c.openTarget(to, b.client, c.archiveOptions())
 	if err != nil {
 		return nil, err
 	}
-	in := push.Input{Bundle: b.Bundle, Target: target}
+	in := push.Input{Bundle: b.Bundle, Target: target, MountFrom: mountFrom}
 	if to.store == inRegistry {
 		in.Reference, in.Registry = to.reference, direct(b.client)
 	}
-	copied, err := push.Bundle(ctx, in, o.options())
-	return copied, fault.Join(err, target.Close())
+	pushed, err := push.Bundle(ctx, in, c.options())
+	return pushed, fault.Join(err, target.Close())
 }
 
 // compare reads the copy and compares it with the source; nil if it cannot be read back.
-func (o *copyOptions) compare(ctx context.Context, b opened, to location) (*push.Counts, error) {
-	if o.dryRun || to.store == inStream {
+func (c *common) compare(ctx context.Context, b opened, to location) (*push.Counts, error) {
+	if c.dryRun || to.store == inStream {
 		return nil, nil
 	}
 	if to.store == inRegistry { // the tag may have moved since
 		to.reference = to.reference.Pin(b.Digest())
 	}
-	exists, err := o.openPinned(ctx, to, b.client)
+	exists, err := c.openPinned(ctx, to, b.client)
 	if err != nil {
 		return nil, fmt.Errorf("read the copy: %w", err)
 	}
 	defer exists.Close() //nolint:errcheck // only read
-	counts, err := push.Compare(ctx, b.Bundle, exists, !o.omitRefused, o.options())
+	counts, err := push.Compare(ctx, b.Bundle, exists, !c.omitRefused, c.options())
 	return &counts, err
 }
