@@ -9,15 +9,20 @@ package pull
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/catalog"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/matrixfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/mover"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/pinned"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/provenance"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/signatures"
@@ -157,4 +162,143 @@ func (in Input) origin(i bundle.Image) mover.Origin {
 	from := mover.From(in.Registry(i.FetchedFrom()))
 	from.Host = from.Repository.Host()
 	return from
+}
+
+// Base is what the target site already has: a delta omits it.
+type Base struct {
+	root image.Digest
+	has  func(image.Digest) bool
+}
+
+// BaseOf returns a bundle as base, with all that its root reaches. For a delta this includes what it omits.
+func BaseOf(ctx context.Context, b *pinned.Bundle) (*Base, error) {
+	g, err := b.Graph(ctx)
+	if err != nil {
+		return nil, err
+	}
+	blobs := map[string]bool{}
+	for _, d := range g.Blobs {
+		blobs[d.Digest.String()] = true
+	}
+	return &Base{b.Digest(), func(d image.Digest) bool { return blobs[d.String()] }}, nil
+}
+
+// BaseOfReceipt returns the base that an inventory of a push describes.
+func BaseOfReceipt(r *bundle.Receipt) *Base { return &Base{r.Root, r.Has} }
+
+// leaveOut turns a graph into a delta without the base's layers.
+func (b *Base) leaveOut(g *bundle.Graph, p *run.Progress) error {
+	if b == nil {
+		return nil
+	}
+	base := g.Without(b.root, b.has)
+	if base == nil {
+		p.Warn("the base %s has none of the layers: this is a whole bundle", b.root)
+	}
+	return g.OmitFor(base)
+}
+
+// presign signs a graph before it is written, so that a bundle never appears without its signature. It reuses the
+// key's existing signature in the bundle's registry.
+func (in Input) presign(ctx context.Context, g *bundle.Graph) error {
+	if in.Signer == nil {
+		return nil
+	}
+	exists, err := in.exists(ctx, bundle.DigestOf(g.Root), image.Signatures)
+	if err != nil {
+		return err
+	}
+	made, err := signatures.Request{
+		Signer: in.Signer, Subject: g.Root, Identity: in.Reference.Repository(), Format: in.SignatureFormat,
+	}.Make(ctx, exists)
+	g.Attachments = append(g.Attachments, made...)
+	return err
+}
+
+// exists returns the subject's attachments in the bundle's registry; none if it has no such subject, which registries
+// also answer with 401 or 403. Any other fault is an error, as the new attachment would take the existing one's place.
+func (in Input) exists(ctx context.Context, subject image.Digest, under image.Suffix) (signatures.Existing, error) {
+	if in.Mirror == nil {
+		return signatures.Existing{}, nil
+	}
+	exists, err := signatures.ReadExisting(ctx, in.Mirror(in.Reference), subject, under, true)
+	switch reason := fault.ReasonOf(err); reason {
+	case fault.NotFound, fault.Unauthorized, fault.Forbidden:
+		return signatures.Existing{}, nil
+	case fault.Corrupt, fault.Incomplete:
+		return exists, &fault.Error{Reason: reason, Op: "add to", Err: err,
+			Subject: in.Reference.Repository() + ":" + under.TagOf(subject), Hint: "delete that tag in the registry"}
+	}
+	return exists, err
+}
+
+// attest adds the signed statement of how the bundle was built. It reuses a statement of the same build by the same
+// key from the bundle's registry, which has the original time.
+func (in Input) attest(ctx context.Context, a *assembled, now time.Time) error {
+	if in.Provenance == nil {
+		return nil
+	}
+	if in.Signer == nil {
+		return fault.Errorf(fault.InvalidInput, "attest provenance", "", "give a private key",
+			"there is no key to sign it with")
+	}
+	subject := bundle.DigestOf(a.graph.Root)
+	statement, err := a.build(now).Statement()
+	if err != nil {
+		return err
+	}
+	predicate, err := json.Marshal(statement)
+	if err != nil {
+		return err
+	}
+	exists, err := in.exists(ctx, subject, image.Attestations)
+	if err != nil {
+		return err
+	}
+	name := in.Reference.Repository()
+	made, err := signatures.Maker{
+		Has: func(exists bundle.Referrer) bool { return in.attested(ctx, statement, exists, now) },
+		Tagged: func(existing bundle.Referrer) (bundle.Referrer, error) {
+			return in.Signer.Attest(subject, name, provenance.Type, predicate, existing)
+		},
+		Referrer: func() (bundle.Referrer, error) {
+			return in.Signer.AttestBundle(bundle.Plain(a.graph.Root), name, provenance.Type, predicate)
+		},
+	}.Make(in.SignatureFormat, exists)
+	a.graph.Attachments = append(a.graph.Attachments, made...)
+	return err
+}
+
+// build returns the sources of the bundle and the time of the build.
+func (a *assembled) build(now time.Time) provenance.Build {
+	b := provenance.Build{Lock: a.in.Lock, Builder: *a.in.Provenance, Started: now, UpstreamVerified: true}
+	for n, i := range a.in.Lock.Images {
+		from := provenance.Image{From: a.in.Registry(i.FetchedFrom()).Can().Repository}
+		if n < len(a.signed.Verified) {
+			from.SignedBy = a.signed.Verified[n].SignedBy
+		}
+		b.UpstreamVerified = b.UpstreamVerified && len(from.SignedBy) > 0
+		b.Images = append(b.Images, from)
+	}
+	return b
+}
+
+// attested reports whether an attachment holds the key's statement of the same build.
+func (in Input) attested(ctx context.Context, same provenance.Statement, exists bundle.Referrer, now time.Time) bool {
+	policy, err := in.Signer.Policy()
+	if err != nil {
+		return false
+	}
+	held := signatures.Carried(exists)
+	statements, err := trust.ReadStatements(ctx, held, []ocispec.Descriptor{exists.Node.Descriptor}, provenance.Type)
+	if err != nil {
+		return false
+	}
+	for _, s := range statements {
+		_, predicate, err := policy.VerifyStatement(exists.Subject, []trust.Statement{s}, now)
+		if err == nil && same.IsOfBuild(predicate) {
+			return true
+		}
+	}
+	return false
 }
