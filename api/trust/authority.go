@@ -467,10 +467,5 @@ func newCertified(leaf *x509.Certificate, chain []*x509.Certificate, timestamps 
 	if len(timestamps) > maxTimestamps {
 		return nil, fmt.Errorf("there are more than %d time stamps", maxTimestamps)
 	}
-	for _, t := range timestamps {
-		if len(t) > MaxTimestamp {
-			return nil, fmt.Errorf("a time stamp is longer than %d bytes", MaxTimestamp)
-		}
-	}
 	return &certified{leaf, chain, timestamps}, nil
 }

@@ -75,8 +75,8 @@ func oneLine(text []byte, err error) ([]byte, error) {
 func (p *Policy) VerifyBlob(data, signatures []byte, now time.Time) (Verified, error) {
 	subject := image.DigestOf(data)
 	found := splitSignatures(signatures)
-	if len(found) > maxSignatures {
-		return Verified{}, untrusted(subject, fmt.Errorf("there are more than %d signatures", maxSignatures),
+	if len(found) > MaxSignatures {
+		return Verified{}, untrusted(subject, fmt.Errorf("there are more than %d signatures", MaxSignatures),
 			"give the file that holds the signatures")
 	}
 	evidence := make([]Evidence, len(found))
@@ -90,7 +90,7 @@ func (p *Policy) VerifyBlob(data, signatures []byte, now time.Time) (Verified, e
 // signature more than the limit.
 func splitSignatures(data []byte) [][]byte {
 	var out [][]byte
-	for rest := bytes.TrimSpace(data); len(rest) > 0 && len(out) <= maxSignatures; rest = bytes.TrimSpace(rest) {
+	for rest := bytes.TrimSpace(data); len(rest) > 0 && len(out) <= MaxSignatures; rest = bytes.TrimSpace(rest) {
 		var value json.RawMessage
 		if rest[0] == '{' {
 			dec := json.NewDecoder(bytes.NewReader(rest))

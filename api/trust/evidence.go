@@ -165,8 +165,8 @@ func (r *layerReader) layersOf(data []byte) ([]ocispec.Descriptor, error) {
 		return nil, fmt.Errorf("not an image manifest: %w", err)
 	}
 	out := slices.DeleteFunc(m.Layers, func(l ocispec.Descriptor) bool { return !r.wanted(l, m.Annotations) })
-	if len(out) > maxSignatures {
-		return nil, fmt.Errorf("%d signatures are more than %d", len(out), maxSignatures)
+	if len(out) > MaxSignatures {
+		return nil, fmt.Errorf("%d signatures are more than %d", len(out), MaxSignatures)
 	}
 	return out, nil
 }
@@ -390,7 +390,7 @@ func (s Statement) UnverifiedPredicate() json.RawMessage {
 func ReadStatements(
 	ctx context.Context, fetcher bundle.Fetcher, manifests []ocispec.Descriptor, predicateType string,
 ) ([]Statement, error) {
-	r := layerReader{fetcher: fetcher, what: "attestation", most: maxSignatures, largest: maxEvidenceBytes}
+	r := layerReader{fetcher: fetcher, what: "attestation", most: MaxSignatures, largest: maxEvidenceBytes}
 	r.wanted = func(d ocispec.Descriptor, manifest map[string]string) bool {
 		// as cosign writes it
 		kind := cmp.Or(d.Annotations[PredicateAnnotation], manifest[bundlePredicateAnnotation])

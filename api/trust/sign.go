@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -60,18 +61,11 @@ func (s *Signer) Sign(subject image.Digest, identity string, existing bundle.Ref
 func (s *Signer) isIn(m ocispec.Manifest, claim ocispec.Descriptor) bool {
 	return slices.ContainsFunc(m.Layers, func(l ocispec.Descriptor) bool {
 		raw, err := decodeSignature(l.Annotations[SignatureAnnotation])
+		certified := maps.Collect(maps.All(l.Annotations)) // never nil
+		maps.Copy(certified, s.certificates())
 		return l.Digest == claim.Digest && err == nil && signed(s.key.verifiers, claim.Data, raw) &&
-			holdsAll(l.Annotations, s.certificates()) && s.hasStamp(stampsOf(l.Annotations), raw)
+			maps.Equal(certified, l.Annotations) && s.hasStamp(stampsOf(l.Annotations), raw)
 	})
-}
-
-func holdsAll(annotations, want map[string]string) bool {
-	for name, text := range want {
-		if annotations[name] != text {
-			return false
-		}
-	}
-	return true
 }
 
 // Attestations as cosign attest writes them.
@@ -154,7 +148,7 @@ func manifestOf(existing bundle.Referrer, mediaType string) (m ocispec.Manifest,
 			return bad(fault.Conflict, "remove what is under this tag", "it has a layer of type %q, which is not %s", l.MediaType, mediaType)
 		}
 	}
-	if len(m.Layers) >= maxSignatures {
+	if len(m.Layers) >= MaxSignatures {
 		return bad(fault.Refused, "remove signatures that are out of use", "there are %d already", len(m.Layers))
 	}
 	m.MediaType = ocispec.MediaTypeImageManifest
@@ -174,27 +168,25 @@ func (s *Signer) seal(
 	blobs := append(slices.Clone(to.Blobs), layer)
 	layer.Data = nil
 	m.Layers = append(m.Layers, layer)
-	text, err := configOf(m.Layers)
+	config, err := Config(m.Layers)
 	if err != nil {
 		return bundle.Referrer{}, err
 	}
-	config := bundle.Blob(ocispec.MediaTypeImageConfig, text)
 	m.Config = bundle.Plain(config)
 	return bundle.NewReferrer(to.Subject, to.Tag, bundle.NewManifest(m), append(blobs, config)...)
 }
 
-// configOf returns an image config with layers only: time zero and no platform, as in cosign, so
-// that signing is reproducible.
-func configOf(layers []ocispec.Descriptor) ([]byte, error) {
+// Config returns the config of a manifest of signatures, with its data: layers only, time zero and no
+// platform, as in cosign, so that signing is reproducible.
+func Config(layers []ocispec.Descriptor) (ocispec.Descriptor, error) {
 	c := v1.ConfigFile{RootFS: v1.RootFS{Type: "layers"}}
 	for _, l := range layers {
-		h, err := v1.NewHash(l.Digest.String())
-		if err != nil {
-			return nil, err
-		}
-		c.History, c.RootFS.DiffIDs = append(c.History, v1.History{}), append(c.RootFS.DiffIDs, h)
+		algorithm, hex, _ := strings.Cut(l.Digest.String(), ":")
+		c.History = append(c.History, v1.History{})
+		c.RootFS.DiffIDs = append(c.RootFS.DiffIDs, v1.Hash{Algorithm: algorithm, Hex: hex})
 	}
-	return json.Marshal(c)
+	data, err := json.Marshal(c)
+	return bundle.Blob(ocispec.MediaTypeImageConfig, data), err
 }
 
 // Annotations of a manifest with a sigstore bundle, as cosign writes them.

@@ -41,9 +41,6 @@ func ParseTimestampRoots(name string, data []byte) (TimestampRoots, error) {
 // does. Its signer's certificate must be for time stamps only, with a chain to one of the roots.
 // Without roots the signer is not checked, but the answer must contain its certificate.
 func CheckTimestamp(answer, signature []byte, roots TimestampRoots) (Timestamp, error) {
-	if len(answer) > MaxTimestamp {
-		return Timestamp{}, fmt.Errorf("it is longer than %d bytes", MaxTimestamp)
-	}
 	return verifyTimestamp(answer, signature, stampersOf(roots.certificates))
 }
 
@@ -90,6 +87,9 @@ func verifyTimestamp(answer, signature []byte, trusted stampers) (out Timestamp,
 			out, err = Timestamp{}, fmt.Errorf("damaged time stamp: %v", p)
 		}
 	}()
+	if len(answer) > MaxTimestamp {
+		return out, fmt.Errorf("it is longer than %d bytes", MaxTimestamp)
+	}
 	known := trusted.known()
 	signer, others, err := signerOfTimestamp(answer, known)
 	if err != nil {

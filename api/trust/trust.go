@@ -98,12 +98,13 @@ const (
 	SignatureAnnotation    = "dev.cosignproject.cosign/signature"
 	// SignPredicateType is the only predicate that accepts its subject.
 	SignPredicateType = "https://sigstore.dev/cosign/sign/v1"
+	// MaxSignatures is how many signatures one manifest, or one signature file of a blob, can have.
+	MaxSignatures = 256
 
-	maxManifest   = 4 << 20   // bytes of a signature manifest
-	maxClaim      = 128 << 10 // bytes of one claim or sigstore bundle
-	maxSignature  = 4 << 10   // bytes of one decoded signature: an RSA key of 32768 bits
-	maxSignatures = 256       // in one manifest, and in one blob signature file
-	maxEvidence   = 1024      // for one verification
+	maxManifest  = 4 << 20   // bytes of a signature manifest
+	maxClaim     = 128 << 10 // bytes of one claim or sigstore bundle
+	maxSignature = 4 << 10   // bytes of one decoded signature: an RSA key of 32768 bits
+	maxEvidence  = 1024      // for one verification
 
 	maxEvidenceBytes = 16 << 20 // of all manifests and claims of one verification
 )

@@ -8,18 +8,15 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 )
 
 const opAttach = "attach"
-
-// maxJoined limits the layers under a tag: api/trust reads no manifest with more.
-const maxJoined = 256
 
 // Attach adds signatures and other referrers of an image to the repository, one after the other. The subject must
 // exist, and so must every blob whose descriptor has no data.
@@ -121,17 +118,16 @@ func (r *Repository) joined(
 		return a.Node, nil
 	}
 	ours.Layers = slices.Concat(exists.Layers, missing)
-	if len(ours.Layers) > maxJoined {
+	if len(ours.Layers) > trust.MaxSignatures {
 		return none, fault.Errorf(fault.Refused, opAttach, r.At(a.Tag), "delete the tag, then push the bundle again",
-			"verifiers read at most %d signatures, and %d are under the tag", maxJoined, len(exists.Layers))
+			"verifiers read at most %d signatures, and %d are under the tag", trust.MaxSignatures, len(exists.Layers))
 	}
-	config, err := json.Marshal(configOf(ours.Layers))
+	config, err := trust.Config(ours.Layers)
 	if err != nil {
 		return none, err
 	}
-	made := bundle.Blob(ocispec.MediaTypeImageConfig, config)
-	ours.Config = bundle.Plain(made)
-	return bundle.NewManifest(ours), r.attachBlob(ctx, p, made)
+	ours.Config = bundle.Plain(config)
+	return bundle.NewManifest(ours), r.attachBlob(ctx, p, config)
 }
 
 // lacking returns the layers of b that a lacks. It compares annotations too: they hold the signature, certificate and
@@ -147,16 +143,6 @@ func lacking(a, b []ocispec.Descriptor) []ocispec.Descriptor {
 		}
 	}
 	return out
-}
-
-// configOf returns cosign's config for layers. They are not compressed, so their digests are the diff IDs.
-func configOf(layers []ocispec.Descriptor) ocispec.Image {
-	img := ocispec.Image{RootFS: ocispec.RootFS{Type: "layers"}}
-	for _, l := range layers {
-		img.RootFS.DiffIDs = append(img.RootFS.DiffIDs, l.Digest)
-		img.History = append(img.History, ocispec.History{Created: &time.Time{}})
-	}
-	return img
 }
 
 func decode(data []byte, v any) error {
