@@ -89,11 +89,7 @@ func Opened(ctx context.Context, s medium.Source, d *pinned.Opened, o run.Option
 	if i.Signatures, err = signatures.List(ctx, s, i.Root); err != nil {
 		return i, err
 	}
-	return i, i.attached(ctx, s, o)
-}
-
-func (i *Inspection) attached(ctx context.Context, s medium.Source, o run.Options) error {
-	return run.Each(ctx, o.Limit(), len(i.Images), func(n int) error {
+	return i, run.Each(ctx, o.Limit(), len(i.Images), func(n int) error {
 		var err error
 		i.Images[n].Attached, err = signatures.List(ctx, s, i.Images[n].Digest)
 		return err

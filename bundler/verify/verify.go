@@ -1,7 +1,7 @@
 // Package verify checks a bundle: the signature of its root, and then every byte that the root
 // reaches. The result is bound to the digest, so that later steps read nothing else.
 //
-//	b, v, err := verify.Bundle(ctx, source, verify.Rules{Policy: policy}, o)
+//	v, err := verify.Bundle(ctx, b, verify.Rules{Policy: policy}, o)
 //
 // It reports all problems at once, and changes nothing. The root does not reach the attachments of
 // images and platforms, such as upstream's signatures, so the bundle's signature does not cover
@@ -25,7 +25,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/matrixfile"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/pinned"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 )
@@ -57,18 +56,13 @@ type Verification struct {
 	Provenance *Provenance `json:"provenance,omitempty"`
 }
 
-// Bundle resolves a source, checks the signature of its root and then every byte below it. It returns the bundle,
-// bound to that digest, and the result, or all problems at once.
-func Bundle(ctx context.Context, s medium.Source, rules Rules, o run.Options) (*pinned.Bundle, *Verification, error) {
-	b, err := pinned.Open(ctx, s)
-	if err != nil {
-		return nil, nil, err
-	}
+// Bundle checks the signature of a bundle's root and then every byte below it. It returns all problems at once.
+func Bundle(ctx context.Context, b *pinned.Bundle, rules Rules, o run.Options) (*Verification, error) {
 	c := checker{Bundle: b, rules: rules, options: o, now: time.Now(), found: &Verification{Root: b.Digest()}}
 	if err := c.check(ctx); err != nil {
-		return nil, nil, fault.Distinct(err)
+		return nil, fault.Distinct(err)
 	}
-	return b, c.found, nil
+	return c.found, nil
 }
 
 type checker struct {
@@ -81,7 +75,10 @@ type checker struct {
 
 func (c *checker) check(ctx context.Context) error {
 	attached, untrusted := c.signatures(ctx)
-	layout := c.layout(ctx)
+	var layout error // the medium's bytes outside blobs and manifests
+	if check := c.Can().CheckLayout; check != nil {
+		layout = check(ctx)
+	}
 	g, err := c.Load(ctx)
 	if err != nil || g == nil {
 		return c.Diagnosed(ctx, fault.Join(untrusted, layout, err))
@@ -94,14 +91,6 @@ func (c *checker) check(ctx context.Context) error {
 	}
 	if err := fault.Join(untrusted, layout, content, provenance, blobs); err != nil {
 		return c.Diagnosed(ctx, err)
-	}
-	return nil
-}
-
-// layout checks the medium's bytes outside blobs and manifests.
-func (c *checker) layout(ctx context.Context) error {
-	if check := c.Can().CheckLayout; check != nil {
-		return check(ctx)
 	}
 	return nil
 }

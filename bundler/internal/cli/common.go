@@ -109,10 +109,9 @@ func (c *common) open(ctx context.Context, arg string, rules verify.Rules) (open
 
 // resolved binds a source to its digest, and verifies it if the rules have a policy. It closes the source on error.
 func (c *common) resolved(ctx context.Context, source medium.Source, rules verify.Rules) (b opened, err error) {
-	if rules.Policy == nil {
-		b.Bundle, err = pinned.Open(ctx, source)
-	} else {
-		b.Bundle, b.verified, err = verify.Bundle(ctx, source, rules, c.options())
+	b.Bundle, err = pinned.Open(ctx, source)
+	if err == nil && rules.Policy != nil {
+		b.verified, err = verify.Bundle(ctx, b.Bundle, rules, c.options())
 	}
 	if err != nil {
 		return opened{}, errors.Join(err, source.Close())

@@ -65,7 +65,10 @@ func (r Registry) Add(g *bundle.Graph, s bundle.Fetcher, at image.Reference) err
 	r.add(at, g, s)
 	var errs []error
 	for _, d := range g.Images() {
-		beside, err := below(at, d)
+		beside, err := image.ParseReference(d.Annotations[bundle.AnnotationReference])
+		if err == nil {
+			beside, err = beside.Below(at)
+		}
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -73,14 +76,6 @@ func (r Registry) Add(g *bundle.Graph, s bundle.Fetcher, at image.Reference) err
 		r.add(beside, g.Below(d), s)
 	}
 	return fault.Join(errs...)
-}
-
-func below(at image.Reference, d ocispec.Descriptor) (image.Reference, error) {
-	ref, err := image.ParseReference(d.Annotations[bundle.AnnotationReference])
-	if err != nil {
-		return ref, err
-	}
-	return ref.Below(at)
 }
 
 // add adds a graph to the repository of a reference, under its tag.
