@@ -5,7 +5,6 @@ package token
 import (
 	"crypto"
 	"errors"
-	"fmt"
 	"os"
 	"strings"
 
@@ -18,9 +17,9 @@ import (
 // Available reports whether this build can open tokens.
 const Available = true
 
-// Open logs in to a token and returns the private key.
-func Open(u URI, pin []byte) (Key, error) {
-	bad := func(reason fault.Reason, hint string, err error) (Key, error) {
+// Open logs in to a token, until the program ends, and returns the private key.
+func Open(u URI, pin []byte) (crypto.Signer, error) {
+	bad := func(reason fault.Reason, hint string, err error) (crypto.Signer, error) {
 		return nil, &fault.Error{Reason: reason, Op: "open key", Subject: u.String(), Hint: hint, Err: err}
 	}
 	if u.Module == "" {
@@ -50,7 +49,7 @@ func Open(u URI, pin []byte) (Key, error) {
 		return bad(fault.NotFound, "list its objects with `pkcs11-tool --list-objects --login`",
 			errors.New("the token has no private key of that name with its public key beside it"))
 	}
-	return &key{signer, token}, nil
+	return signer, nil
 }
 
 func explain(err error) (fault.Reason, string) {
@@ -66,18 +65,3 @@ func explain(err error) (fault.Reason, string) {
 	}
 	return fault.Unreachable, "check that the token is connected and that its library works"
 }
-
-type key struct {
-	crypto11.Signer
-	token *crypto11.Context
-}
-
-// Close logs out.
-func (k *key) Close() error {
-	if err := k.token.Close(); err != nil {
-		return fmt.Errorf("close token: %w", err)
-	}
-	return nil
-}
-
-var _ crypto.Signer = (*key)(nil)

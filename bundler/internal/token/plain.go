@@ -3,6 +3,8 @@
 package token
 
 import (
+	"crypto"
+
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
@@ -10,7 +12,7 @@ import (
 const Available = false
 
 // Open returns a fault that says how to build with token support.
-func Open(u URI, _ []byte) (Key, error) {
+func Open(u URI, _ []byte) (crypto.Signer, error) {
 	return nil, fault.Errorf(fault.Refused, "open key", u.String(),
 		"use a build with CGO_ENABLED=1 and -tags pkcs11",
 		"this build of the program has no support for hardware tokens, which needs C libraries")

@@ -15,7 +15,6 @@
 package token
 
 import (
-	"crypto"
 	"errors"
 	"fmt"
 	"maps"
@@ -49,12 +48,6 @@ type URI struct {
 
 // String returns the URI without the source of its PIN.
 func (u URI) String() string { return u.name }
-
-// Key is a private key on a token, until Close.
-type Key interface {
-	crypto.Signer
-	Close() error
-}
 
 // ParseURI parses a URI.
 func ParseURI(s string) (URI, error) {
