@@ -6,7 +6,6 @@
 package matrixfile
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"time"
@@ -76,20 +75,15 @@ func (m File) Ref() bundle.MatrixRef {
 	return bundle.MatrixRef{Serial: m.Document.Serial, Digest: image.DigestOf(m.Data), Size: int64(len(m.Data))}
 }
 
-// Fits checks that a lock was made from m and agrees with it.
+// Fits checks that a lock was made from m and agrees with it. Another matrix would differ in each release.
 func (m File) Fits(lock *bundle.Lock) error {
-	return cmp.Or(m.isOf(lock.Matrix), Agree(lock, m.Document)) // another matrix would differ in each release
-}
-
-// isOf checks that a lock names m.
-func (m File) isOf(ref bundle.MatrixRef) error {
-	if got := m.Ref(); got != ref {
+	if got, ref := m.Ref(), lock.Matrix; got != ref {
 		return fault.Errorf(fault.Conflict, "check matrix", m.Name,
 			"name the lock's document with --matrix FILE, or make a new lock with `vdo-bundle lock`",
 			"is serial %d with digest %s, the lock was made from serial %d with digest %s", got.Serial, got.Digest,
 			ref.Serial, ref.Digest)
 	}
-	return nil
+	return Agree(lock, m.Document)
 }
 
 // Agree checks that a lock agrees with its matrix.
