@@ -71,7 +71,7 @@ func oneLine(text []byte, err error) ([]byte, error) {
 }
 
 // VerifyBlob verifies a file against its signature file: base64 or sigstore bundles, as cosign
-// sign-blob writes them, one after the other. The subject of the result is the digest of data.
+// sign-blob writes them, one after the other.
 func (p *Policy) VerifyBlob(data, signatures []byte, now time.Time) (Verified, error) {
 	subject := image.DigestOf(data)
 	found := splitSignatures(signatures)

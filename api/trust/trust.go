@@ -109,11 +109,8 @@ const (
 	maxEvidenceBytes = 16 << 20 // of all manifests and claims of one verification
 )
 
-// Verified proves that a policy was satisfied for a subject. The zero value proves nothing: its Subject is zero.
-type Verified struct {
-	subject image.Digest
-	signers []CountedSigner
-}
+// Verified proves that a policy was satisfied. The zero value proves nothing: it has no signers.
+type Verified struct{ signers []CountedSigner }
 
 // CountedSigner is a signer that counts: a key of the policy, or the holder of a certificate.
 type CountedSigner struct {
@@ -138,9 +135,6 @@ func (s CountedSigner) String() string {
 	}
 	return out
 }
-
-// Subject returns the verified digest.
-func (v Verified) Subject() image.Digest { return v.subject }
 
 // Keys returns the ids of the keys with valid signatures, sorted, one for each distinct key.
 func (v Verified) Keys() (ids []string) {

@@ -202,12 +202,10 @@ func TestEveryKindOfKeySignsAndVerifies(t *testing.T) {
 			v := must(verify(p, evidence))(t)
 			untrusted(p.Verify(subject("other"), evidence, now))(t, "no trusted signature: 1 found",
 				"of another digest, "+subject("root").String()) // put under another image's tag
-			require.Equal(t, subject("root"), v.Subject())
 			require.Equal(t, []string{"release"}, v.Keys())
 
 			sig := must(s.SignBlob([]byte("matrix")))(t)
 			v = must(p.VerifyBlob([]byte("matrix"), sig, now))(t)
-			require.Equal(t, subject("matrix"), v.Subject())
 			untrusted(p.VerifyBlob([]byte("matrix!"), sig, now))(t, "1 by none of these keys")
 		})
 	}

@@ -46,7 +46,7 @@ func (p *Policy) Verify(subject image.Digest, evidence []Evidence, now time.Time
 	for _, e := range evidence {
 		t.look(e)
 	}
-	v := Verified{subject, t.counts.distinct()}
+	v := Verified{t.counts.distinct()}
 	if len(v.signers) >= p.threshold {
 		return v, nil
 	}
