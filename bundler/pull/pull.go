@@ -43,7 +43,7 @@ type Input struct {
 	Upstream        *upstream.Policy
 	Carry           upstream.Carry    // upstream signatures that travel; "": none
 	SignatureFormat signatures.Format // of the signature by Signer
-	// Provenance, if set, adds a statement signed by Signer.
+	// Provenance, if set, adds a statement signed by Signer, which it needs.
 	Provenance *provenance.Builder
 	// Reference is the target's, if it is in a registry. Mirror opens it to read existing signatures.
 	Reference image.Reference
@@ -237,10 +237,6 @@ func (in Input) exists(ctx context.Context, subject image.Digest, under image.Su
 func (in Input) attest(ctx context.Context, a *assembled, now time.Time) error {
 	if in.Provenance == nil {
 		return nil
-	}
-	if in.Signer == nil {
-		return fault.Errorf(fault.InvalidInput, "attest provenance", "", "give a private key",
-			"there is no key to sign it with")
 	}
 	subject := bundle.DigestOf(a.graph.Root)
 	statement, err := a.build(now).Statement()

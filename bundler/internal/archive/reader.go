@@ -47,12 +47,9 @@ func (a *Archive) Attachments(ctx context.Context, subject image.Digest) ([]ocis
 	return a.x.attachments(ctx, subject)
 }
 
-// Base returns the base of a delta; nil for a whole bundle.
-func (a *Archive) Base() *bundle.Base { return a.x.base }
-
 // Can returns the capabilities of an archive. Parts cannot be signed.
 func (a *Archive) Can() medium.Capabilities {
-	can := medium.Capabilities{Base: a.Base(), CheckLayout: a.CheckLayout, Damage: a.Damage, Attach: a.Attach}
+	can := medium.Capabilities{Base: a.x.base, CheckLayout: a.CheckLayout, Damage: a.Damage, Attach: a.Attach}
 	if t := a.x.tar; t != nil && t.v.list != nil {
 		can.Attach = nil
 	}

@@ -253,7 +253,7 @@ func TestABundleIsReadAsItWasWritten(t *testing.T) {
 				}
 			}
 			a := s.open(t)
-			require.Equal(t, b.Graph.Base, a.Base())
+			require.Equal(t, b.Graph.Base, a.Can().Base)
 			root, err := a.Root(t.Context())
 			require.NoError(t, err)
 			require.Equal(t, b.Graph.Root.Digest, root.Digest)
@@ -319,7 +319,7 @@ func TestSignaturesTakeThePlaceOfTheirTags(t *testing.T) {
 			list, err := a.Attachments(t.Context(), rootOf(b))
 			require.NoError(t, err)
 			require.Len(t, list, 3)
-			require.Equal(t, b.Graph.Base, a.Base(), "a signature changes nothing of it")
+			require.Equal(t, b.Graph.Base, a.Can().Base, "a signature changes nothing of it")
 		}
 		list, err := unsigned.Attachments(t.Context(), rootOf(b))
 		require.NoError(t, err)
