@@ -12,7 +12,6 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 )
 
@@ -74,34 +73,6 @@ func FuzzParsePlace(f *testing.F) {
 		require.NoError(t, err)
 		require.Equal(t, p, again)
 	})
-}
-
-func TestLinesSayTenthsAndFailures(t *testing.T) {
-	var out bytes.Buffer
-	r := &run.Progress{Out: &out}
-	r.Phase("manifests", 2, 0)
-	r.Done("a", nil)
-	r.Done("b", nil)
-	r.Phase("pull", 2, 1000)
-	r.Moved(250)
-	r.Moved(-250)
-	r.Moved(500)
-	r.Done("layer of x", errors.New("broken"))
-	r.Say("hello")
-	r.Moved(500)
-	r.Phase("signatures", 1, 0)
-	r.Done("c", errors.New("broken"))
-	require.Equal(t, `manifests: 2 items
-manifests: 100%
-pull: 2 items, 1.0 kB
-pull: 20% (250 B of 1.0 kB)
-pull: 50% (500 B of 1.0 kB)
-pull: failed: layer of x
-hello
-pull: 100% (1.0 kB of 1.0 kB)
-signatures: 1 item
-signatures: failed: c
-`, out.String())
 }
 
 func TestEventsAreLinesOfJSON(t *testing.T) {

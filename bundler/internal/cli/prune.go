@@ -22,9 +22,8 @@ import (
 
 type pruneOptions struct {
 	common
-	keep                int
-	keepTags, keepRoots []string
-	yes                 bool
+	keep prune.Keep
+	yes  bool
 }
 
 const pruneHelp = `prune keeps the newest N bundles of a repository, and names the others, with and without a
@@ -45,24 +44,23 @@ func newPruneCommand(a *app) *cobra.Command {
   vdo-bundle prune registry.site/vdo/drivers --keep 3 --yes`,
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) },
 	}
-	cmd.Flags().IntVar(&o.keep, "keep", 0, "how many (`N`) bundles stay, at least 1")
-	cmd.Flags().StringArrayVar(&o.keepTags, "keep-tag", nil, "keep what has a tag that matches this `PATTERN`, with *, ? and [a-z] (repeatable)")
-	cmd.Flags().StringArrayVar(&o.keepRoots, "keep-digest", nil, "keep the bundle with this `DIGEST`, or its first 12 hex digits (repeatable)")
+	cmd.Flags().IntVar(&o.keep.Newest, "keep", 0, "how many (`N`) bundles stay, at least 1")
+	cmd.Flags().StringArrayVar(&o.keep.Tags, "keep-tag", nil, "keep what has a tag that matches this `PATTERN`, with *, ? and [a-z] (repeatable)")
+	cmd.Flags().StringArrayVar(&o.keep.Digests, "keep-digest", nil, "keep the bundle with this `DIGEST`, or its first 12 hex digits (repeatable)")
 	cmd.Flags().BoolVar(&o.yes, "yes", false, "delete; without it prune only says what it would delete")
 	return with(cmd, o.registryFlags.bindSmall, o.bindFormat, o.bindProgress)
 }
 
 func (o *pruneOptions) run(cmd *cobra.Command, arg string) error {
-	if o.keep < 1 {
-		return flags.Bad("--keep", fmt.Sprint(o.keep), errors.New("less than 1"), "to remove all, delete the repository with the registry's own tools")
+	if o.keep.Newest < 1 {
+		return flags.Bad("--keep", fmt.Sprint(o.keep.Newest), errors.New("less than 1"), "to remove all, delete the repository with the registry's own tools")
 	}
 	reference, client, err := o.bareRepository(arg)
 	if err != nil {
 		return err
 	}
 	open := func(ref image.Reference) prune.Repository { return client.Repository(ref) }
-	keep := prune.Keep{Newest: o.keep, Tags: o.keepTags, Digests: o.keepRoots}
-	plan, err := prune.NewPlan(cmd.Context(), reference, open, keep, o.options())
+	plan, err := prune.NewPlan(cmd.Context(), reference, open, o.keep, o.options())
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package run_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strings"
@@ -51,4 +52,32 @@ func TestEachKeepsWhatIsNotTheSame(t *testing.T) {
 		err := run.Each(t.Context(), 1, len(c.errs), func(i int) error { return c.errs[i] })
 		require.Len(t, strings.Split(err.Error(), "\n"), c.want, "%s: %v", what, err)
 	}
+}
+
+func TestLinesSayTenthsAndFailures(t *testing.T) {
+	var out bytes.Buffer
+	r := &run.Progress{Out: &out}
+	r.Phase("manifests", 2, 0)
+	r.Done("a", nil)
+	r.Done("b", nil)
+	r.Phase("pull", 2, 1000)
+	r.Moved(250)
+	r.Moved(-250)
+	r.Moved(500)
+	r.Done("layer of x", errors.New("broken"))
+	r.Say("hello")
+	r.Moved(500)
+	r.Phase("signatures", 1, 0)
+	r.Done("c", errors.New("broken"))
+	require.Equal(t, `manifests: 2 items
+manifests: 100%
+pull: 2 items, 1.0 kB
+pull: 20% (250 B of 1.0 kB)
+pull: 50% (500 B of 1.0 kB)
+pull: failed: layer of x
+hello
+pull: 100% (1.0 kB of 1.0 kB)
+signatures: 1 item
+signatures: failed: c
+`, out.String())
 }
