@@ -17,12 +17,13 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/upstream"
 )
 
 func defaultDocument(t testing.TB) *matrix.Document {
 	t.Helper()
-	return must(matrix.Parse("default.yaml", matrix.Default()))(t)
+	return must.Have(matrix.Parse("default.yaml", matrix.Default()))(t)
 }
 
 // upstreamFile is a line of RELEASES.tsv.
@@ -37,15 +38,15 @@ type upstreamFile struct {
 // published reads every file that upstream published.
 func published(t *testing.T) []upstreamFile {
 	t.Helper()
-	f := must(os.Open(filepath.Join(upstream.Dir(t), "RELEASES.tsv")))(t)
+	f := must.Have(os.Open(filepath.Join(upstream.Dir(t), "RELEASES.tsv")))(t)
 	defer func() { require.NoError(t, f.Close()) }()
 	drivers := map[string]matrix.Driver{"antrea": matrix.CNI, "cpi": matrix.CPI, "csi": matrix.CSI, "snapshot-controller": matrix.SnapshotController}
 	var out []upstreamFile
 	lines := csv.NewReader(f)
 	lines.Comma, lines.Comment, lines.FieldsPerRecord = '\t', '#', 6
-	for _, columns := range must(lines.ReadAll())(t) {
-		version := must(matrix.ParseVersion(columns[1]))(t)
-		size := must(strconv.ParseInt(columns[3], 10, 64))(t)
+	for _, columns := range must.Have(lines.ReadAll())(t) {
+		version := must.Have(matrix.ParseVersion(columns[1]))(t)
+		size := must.Have(strconv.ParseInt(columns[3], 10, 64))(t)
 		require.Contains(t, drivers, columns[0])
 		out = append(out, upstreamFile{matrix.ReleaseID{Driver: drivers[columns[0]], Version: version}, columns[2], size, columns[4], columns[5]})
 	}
@@ -94,7 +95,7 @@ func TestTheDefaultDocumentHoldsEveryPublishedFile(t *testing.T) {
 	}
 	require.Greater(t, seen, 150)
 	// Files that the list of releases does not have: their sums are in SOURCES.md.
-	sources := must(os.ReadFile(filepath.Join(upstream.Dir(t), "SOURCES.md")))(t)
+	sources := must.Have(os.ReadFile(filepath.Join(upstream.Dir(t), "SOURCES.md")))(t)
 	for key, m := range listed {
 		_, file, _ := strings.Cut(key, "@")
 		row := fmt.Sprintf("%d | `%s`", m.Size, m.SHA256)
@@ -122,7 +123,7 @@ func TestEveryCSIReleaseQualifiesASnapshotController(t *testing.T) {
 
 // FACTS: which images exist in no registry any more.
 func TestWithdrawnInTheDefaultDocument(t *testing.T) {
-	first := must(matrix.ParseVersion("3.1.2"))(t)
+	first := must.Have(matrix.ParseVersion("3.1.2"))(t)
 	for _, r := range defaultDocument(t).Releases {
 		gone := (r.Driver == matrix.CSI && r.Version.LessThan(first)) || (r.Driver == matrix.CPI && r.Version.String() == "1.27.0")
 		require.Equal(t, gone, r.State == matrix.Withdrawn, r.ReleaseID.String())
@@ -151,7 +152,7 @@ func kinds(t *testing.T, r matrix.Release) map[string]kind {
 	}
 	all := map[string]kind{}
 	for _, m := range r.Manifests {
-		data := must(os.ReadFile(filepath.Join(dir, m.Name)))(t)
+		data := must.Have(os.ReadFile(filepath.Join(dir, m.Name)))(t)
 		for objects := yaml.NewDecoder(bytes.NewReader(data)); ; {
 			var k kind
 			err := objects.Decode(&k)
@@ -207,7 +208,7 @@ func TestTheDefaultDocumentIsSortedAndItsCopyIsOurs(t *testing.T) {
 	data := matrix.Default()
 	data[0] = 'X'
 	doc := defaultDocument(t)
-	first := must(doc.Marshal())(t) // sorts
-	again := must(matrix.Parse("again", first))(t)
+	first := must.Have(doc.Marshal())(t) // sorts
+	again := must.Have(matrix.Parse("again", first))(t)
 	require.Equal(t, doc, again)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 )
 
 // small is a valid document that uses every key.
@@ -71,7 +72,7 @@ releases:
 `
 
 func TestParseReadsEveryKey(t *testing.T) {
-	doc := must(matrix.Parse("small.yaml", []byte(small)))(t)
+	doc := must.Have(matrix.Parse("small.yaml", []byte(small)))(t)
 	require.EqualValues(t, 7, doc.Serial)
 	require.Equal(t, "2026-01-01", doc.Issued.Format("2006-01-02"))
 	require.Len(t, doc.Releases, 3)
@@ -203,10 +204,10 @@ func TestParseBoundsWhatItSays(t *testing.T) {
 }
 
 func TestMarshalIsCanonical(t *testing.T) {
-	doc := must(matrix.Parse("small.yaml", []byte(small)))(t)
-	first := must(doc.Marshal())(t)
+	doc := must.Have(matrix.Parse("small.yaml", []byte(small)))(t)
+	first := must.Have(doc.Marshal())(t)
 	slices.Reverse(doc.Releases)
-	reversed := must(doc.Marshal())(t)
+	reversed := must.Have(doc.Marshal())(t)
 	require.Equal(t, string(first), string(reversed))
 	require.True(t, bytes.Contains(first, []byte("issued: 2026-01-01T00:00:00Z\n")))
 }
@@ -224,17 +225,17 @@ func FuzzParse(f *testing.F) {
 			require.NotEmpty(t, fault.All(err))
 			return
 		}
-		written := must(doc.Marshal())(t)
+		written := must.Have(doc.Marshal())(t)
 		again, err := matrix.Parse("written.yaml", written)
 		require.NoError(t, err, "%s", written)
 		require.Equal(t, doc, again)
-		twice := must(again.Marshal())(t)
+		twice := must.Have(again.Marshal())(t)
 		require.Equal(t, string(written), string(twice))
 	})
 }
 
 func TestTheSpecificationIsAValidDocument(t *testing.T) {
-	source := must(os.ReadFile("matrix.go"))(t)
+	source := must.Have(os.ReadFile("matrix.go"))(t)
 	var example []string
 	for _, line := range strings.Split(string(source), "\n") {
 		if text, ok := strings.CutPrefix(line, "//\t"); ok {

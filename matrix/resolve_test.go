@@ -18,6 +18,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 )
 
 var update = flag.Bool("update", false, "rewrite what the cases want")
@@ -36,11 +37,11 @@ func (a ask) resolve() (matrix.Selection, *matrix.Refusal) {
 }
 
 func TestResolveCases(t *testing.T) {
-	files := must(filepath.Glob("testdata/resolve/*.txtar"))(t)
+	files := must.Have(filepath.Glob("testdata/resolve/*.txtar"))(t)
 	require.NotEmpty(t, files)
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
-			archive := must(txtar.ParseFile(file))(t)
+			archive := must.Have(txtar.ParseFile(file))(t)
 			require.NotEmpty(t, archive.Comment, "say what the case shows")
 			got := answer(readCase(t, archive))
 			if *update {
@@ -105,7 +106,7 @@ func readLine(t *testing.T, a *ask, key, value string) {
 		a.facts.Kubernetes, err = matrix.ParseKubernetes(value)
 	case "vcenter":
 		v := matrix.VCenter{Name: words[0]}
-		v.Version = must(matrix.ParseVSphere(words[1]))(t)
+		v.Version = must.Have(matrix.ParseVSphere(words[1]))(t)
 		if len(words) > 2 {
 			v.Build, err = strconv.ParseUint(words[2], 10, 64)
 		}
@@ -136,7 +137,7 @@ func readIDs(t *testing.T, words []string) map[matrix.Driver]matrix.Version {
 	t.Helper()
 	out := map[matrix.Driver]matrix.Version{}
 	for _, w := range words {
-		id := must(matrix.ParseReleaseID(w))(t)
+		id := must.Have(matrix.ParseReleaseID(w))(t)
 		out[id.Driver] = id.Version
 	}
 	return out
@@ -150,7 +151,7 @@ func readReleases(t *testing.T, text string) *matrix.Document {
 		words := strings.Fields(line)
 		require.GreaterOrEqual(t, len(words), 4, line) // RELEASE STATE KUBERNETES VSPHERE, or an alias
 		if words[0] == "alias" {
-			build := must(strconv.ParseUint(words[2], 10, 64))(t)
+			build := must.Have(strconv.ParseUint(words[2], 10, 64))(t)
 			doc.Aliases = append(doc.Aliases, matrix.VSphereAlias{Reports: version(t, words[1]), FromBuild: build, Means: version(t, words[3])})
 			continue
 		}
@@ -177,7 +178,7 @@ func readRelease(t *testing.T, words []string) matrix.Release {
 		lowest, highest, _ := strings.Cut(words[3], "-")
 		r.VSphere.Min = version(t, lowest)
 		if highest != "" {
-			r.VSphere.Max = must(matrix.ParseCeiling(highest))(t)
+			r.VSphere.Max = must.Have(matrix.ParseCeiling(highest))(t)
 		}
 	}
 	for _, w := range words[4:] {
@@ -212,7 +213,7 @@ func random(t testing.TB, rnd *rand.Rand) ask {
 				r.VSphere.Min = version(t, "6.7.3")
 			}
 			if rnd.IntN(3) == 0 {
-				ceiling := must(matrix.ParseCeiling([]string{"7", "8.0", "8.0.1", "9"}[rnd.IntN(4)]))(t)
+				ceiling := must.Have(matrix.ParseCeiling([]string{"7", "8.0", "8.0.1", "9"}[rnd.IntN(4)]))(t)
 				r.VSphere.Max = ceiling
 			}
 			a.doc.Releases = append(a.doc.Releases, r)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 )
 
 // withServices is the default document with other services.
@@ -82,7 +83,7 @@ func TestServicesThatAreRefused(t *testing.T) {
 }
 
 func TestTheDefaultMatrixHasEveryService(t *testing.T) {
-	doc := must(matrix.Parse(matrix.DefaultName, matrix.Default()))(t)
+	doc := must.Have(matrix.Parse(matrix.DefaultName, matrix.Default()))(t)
 	for _, s := range matrix.Services() {
 		got, err := doc.ChooseService(s, nil)
 		require.NoError(t, err, s)

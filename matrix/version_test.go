@@ -9,11 +9,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 )
 
 func version(t testing.TB, s string) matrix.Version {
 	t.Helper()
-	return must(matrix.ParseVersion(s))(t)
+	return must.Have(matrix.ParseVersion(s))(t)
 }
 
 func TestKubernetesVersionsOfDistributions(t *testing.T) {
@@ -68,7 +69,7 @@ func TestVersionsAndMinorsAsText(t *testing.T) {
 		V matrix.Version
 		M matrix.Minor
 	}
-	data := must(json.Marshal(both{version(t, "3.5.1"), matrix.Minor{Major: 1, Minor: 33}}))(t)
+	data := must.Have(json.Marshal(both{version(t, "3.5.1"), matrix.Minor{Major: 1, Minor: 33}}))(t)
 	require.JSONEq(t, `{"V":"3.5.1","M":"1.33"}`, string(data))
 	var back both
 	require.NoError(t, json.Unmarshal(data, &back))
@@ -90,7 +91,7 @@ func TestCeilingsCoverWhatBeginsWithThem(t *testing.T) {
 		{"8.0", "8.0.3", true}, {"8.0", "8.1.0", false},
 		{"8.0.1", "8.0.1", true}, {"8.0.1", "8.0.2", false}, {"8.0.1", "8.0.0", true},
 	} {
-		ceiling := must(matrix.ParseCeiling(c.ceiling))(t)
+		ceiling := must.Have(matrix.ParseCeiling(c.ceiling))(t)
 		require.Equal(t, c.ceiling, ceiling.String())
 		require.Equal(t, c.covers, ceiling.Covers(version(t, c.version)), "%s %s", c.ceiling, c.version)
 	}
@@ -121,7 +122,7 @@ func TestMinors(t *testing.T) {
 }
 
 func TestReleaseIDs(t *testing.T) {
-	id := must(matrix.ParseReleaseID("snapshot-controller@v8.2.0"))(t)
+	id := must.Have(matrix.ParseReleaseID("snapshot-controller@v8.2.0"))(t)
 	require.Equal(t, "snapshot-controller@8.2.0", id.String())
 	for _, text := range []string{"", "csi", "csi@", "@1.0.0", "xyz@1.0.0", "csi@3.5", "csi@3.5.1@2"} {
 		_, err := matrix.ParseReleaseID(text)
@@ -139,32 +140,23 @@ func FuzzVersions(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		if v, err := matrix.ParseKubernetes(s); err == nil {
-			back := must(matrix.ParseKubernetes(v.String()))(t)
+			back := must.Have(matrix.ParseKubernetes(v.String()))(t)
 			require.True(t, v.Equal(back), s)
 		}
 		if v, err := matrix.ParseVSphere(s); err == nil {
 			require.True(t, v.Equal(version(t, v.String())), s)
 		}
 		if c, err := matrix.ParseCeiling(s); err == nil {
-			back := must(matrix.ParseCeiling(c.String()))(t)
+			back := must.Have(matrix.ParseCeiling(c.String()))(t)
 			require.Equal(t, c, back)
 		}
 		if m, err := matrix.ParseMinor(s); err == nil && !m.IsZero() {
-			back := must(matrix.ParseMinor(m.String()))(t)
+			back := must.Have(matrix.ParseMinor(m.String()))(t)
 			require.Equal(t, m, back)
 		}
 		if id, err := matrix.ParseReleaseID(s); err == nil {
-			back := must(matrix.ParseReleaseID(id.String()))(t)
+			back := must.Have(matrix.ParseReleaseID(id.String()))(t)
 			require.Zero(t, id.Compare(back), s)
 		}
 	})
-}
-
-// must gives what a call returns, which may not fail.
-func must[T any](v T, err error) func(t testing.TB) T {
-	return func(t testing.TB) T {
-		t.Helper()
-		require.NoError(t, err)
-		return v
-	}
 }

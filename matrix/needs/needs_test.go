@@ -10,6 +10,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix/needs"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 )
 
 const manifest = `apiVersion: rbac.authorization.k8s.io/v1
@@ -49,8 +50,8 @@ stringData: {password: short}
 `
 
 func TestEverythingThatGivesPowerIsALine(t *testing.T) {
-	objects := must(needs.Decode([]byte(manifest)))(t)
-	got := must(needs.Of(objects...))(t)
+	objects := must.Have(needs.Decode([]byte(manifest)))(t)
+	got := must.Have(needs.Of(objects...))(t)
 	require.Equal(t, []needs.Object{
 		{Name: "apps/v1 DaemonSet site/node", Lines: []string{
 			`spec.template.spec.containers[plugin].args: [--v=4, "a, b"]`,
@@ -117,29 +118,29 @@ func TestWhatCannotBeDescribedIsAnError(t *testing.T) {
 // The operator and kubectl read YAML 1.1, so the list has to be of that.
 func TestManifestsAreReadLikeKubectlDoes(t *testing.T) {
 	const three = "spec: {a: no, b: 2026-01-02, 1: {2: 3}}\n--- # the next\nspec: {a: 4503599627370496}\n--- {spec: on}\n"
-	objects := must(needs.Decode([]byte(three)))(t)
+	objects := must.Have(needs.Decode([]byte(three)))(t)
 	first := map[string]any{"a": false, "b": "2026-01-02", "1": map[string]any{"2": float64(3)}}
 	second := map[string]any{"a": float64(1 << 52)}
 	require.Equal(t, []map[string]any{{"spec": first}, {"spec": second}, {"spec": true}}, objects)
 }
 
 func TestAListIsBoundToItsManifests(t *testing.T) {
-	doc := must(matrix.Parse("default", matrix.Default()))(t)
-	id := must(matrix.ParseReleaseID("cpi@1.33.1"))(t)
+	doc := must.Have(matrix.Parse("default", matrix.Default()))(t)
+	id := must.Have(matrix.ParseReleaseID("cpi@1.33.1"))(t)
 	name := "vsphere-cloud-controller-manager.yaml"
 	require.Equal(t, fault.Corrupt, fault.ReasonOf(needs.Describe(doc, id, map[string][]byte{name: []byte(manifest)})))
 	require.Equal(t, fault.NotFound, fault.ReasonOf(needs.Describe(doc, id, nil)))
-	other := must(matrix.ParseReleaseID("cpi@9.9.9"))(t)
+	other := must.Have(matrix.ParseReleaseID("cpi@9.9.9"))(t)
 	require.Equal(t, fault.NotFound, fault.ReasonOf(needs.Describe(doc, other, nil)))
 }
 
 // Releases that have an object just so share it; a new description of one takes
 // nothing from the others; and what is written is read again.
 func TestReleasesShareWhatTheyHaveAlike(t *testing.T) {
-	doc := must(matrix.Parse("default", matrix.Default()))(t)
+	doc := must.Have(matrix.Parse("default", matrix.Default()))(t)
 	doc.Needs = nil
 	id := func(text string) matrix.ReleaseID {
-		return must(matrix.ParseReleaseID(text))(t)
+		return must.Have(matrix.ParseReleaseID(text))(t)
 	}
 	describe := func(text, content string) {
 		t.Helper()
@@ -157,21 +158,12 @@ func TestReleasesShareWhatTheyHaveAlike(t *testing.T) {
 	require.Len(t, doc.Needs, 4)
 	describe("cpi@1.33.1", manifest)
 	require.Len(t, doc.Needs, 3)
-	data := must(doc.Marshal())(t)
-	again := must(matrix.Parse("again", data))(t)
+	data := must.Have(doc.Marshal())(t)
+	again := must.Have(matrix.Parse("again", data))(t)
 	require.Equal(t, doc.Needs, again.Needs)
 	list, listed := again.NeedsOf(id("cpi@1.33.0"))
 	require.True(t, listed)
 	require.Len(t, list, 3)
 	_, listed = again.NeedsOf(id("cpi@1.34.0"))
 	require.False(t, listed)
-}
-
-// must gives what a call returns, which may not fail.
-func must[T any](v T, err error) func(t testing.TB) T {
-	return func(t testing.TB) T {
-		t.Helper()
-		require.NoError(t, err)
-		return v
-	}
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/pki"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
@@ -54,23 +55,17 @@ func (e endpoints) Get(ctx context.Context, key client.ObjectKey, o client.Objec
 func TestEveryAPIServerIsAskedForItsVersion(t *testing.T) {
 	c := cluster.New(t, cluster.Options{})
 	cfg := c.Config()
-	k, err := client.NewWithWatch(cfg, client.Options{Scheme: clientgoscheme.Scheme})
-	require.NoError(t, err)
-	versions, err := discovery.NewDiscoveryClientForConfig(cfg)
-	require.NoError(t, err)
+	k := must.Have(client.NewWithWatch(cfg, client.Options{Scheme: clientgoscheme.Scheme}))(t)
+	versions := must.Have(discovery.NewDiscoveryClientForConfig(cfg))(t)
 	e := &edge.Cluster{Client: k, Reader: k, Versions: versions, Ask: edge.Asking(cfg)}
-	servers, err := e.APIServers(ctx)
-	require.NoError(t, err)
+	servers := must.Have(e.APIServers(ctx))(t)
 	require.Equal(t, []assess.APIServer{{Version: "v" + toolchain.FirstKubernetes}}, servers, "no endpoints are kept")
 
-	second, err := c.Beside(ctx, toolchain.NextKubernetes)
-	require.NoError(t, err)
-	dead, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	second := must.Have(c.Beside(ctx, toolchain.NextKubernetes))(t)
+	dead := must.Have(net.Listen("tcp", "127.0.0.1:0"))(t)
 	require.NoError(t, dead.Close())
 	e.Reader = endpoints{k, []string{cfg.Host[len("https://"):], second, dead.Addr().String()}}
-	servers, err = e.APIServers(ctx)
-	require.NoError(t, err)
+	servers = must.Have(e.APIServers(ctx))(t)
 	found := map[string]int{}
 	for _, s := range servers {
 		found[s.Version]++
@@ -94,8 +89,7 @@ func TestAnAddressThatIsNoAPIServerIsNotBelieved(t *testing.T) {
 	_, err := ask(ctx, other.Listener.Addr().String())
 	require.ErrorContains(t, err, "certificate signed by unknown authority")
 
-	mute, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	mute := must.Have(net.Listen("tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { require.NoError(t, mute.Close()) })
 	short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 	defer cancel()
@@ -129,8 +123,7 @@ func TestTheAPIServerIsAskedOnceWhatItWouldChange(t *testing.T) {
 		live, _, err := counted.Read(ctx, []inventory.ID{id})
 		require.NoError(t, err)
 		requested = 0
-		dry, err := counted.DryRun(ctx, []render.Object{{Unstructured: desired, Apply: render.Merge}}, live)
-		require.NoError(t, err)
+		dry := must.Have(counted.DryRun(ctx, []render.Object{{Unstructured: desired, Apply: render.Merge}}, live))(t)
 		require.Equal(t, questions, requested, note)
 		if live[id.Key] != nil && dry[id.Key].Err == nil {
 			require.Equal(t, changes, len(plan.Diff(live[id.Key], dry[id.Key].Object)) > 0, note)
@@ -138,8 +131,7 @@ func TestTheAPIServerIsAskedOnceWhatItWouldChange(t *testing.T) {
 	}
 	try("it is not there", 1, true)
 	try("it is not there", 1, true)
-	_, err := c.Apply(ctx, step(desired, plan.Create), nil)
-	require.NoError(t, err)
+	must.Have(c.Apply(ctx, step(desired, plan.Create), nil))(t)
 	try("it was made", 1, false)
 	try("all is the same", 0, false)
 
@@ -147,8 +139,7 @@ func TestTheAPIServerIsAskedOnceWhatItWouldChange(t *testing.T) {
 	require.NoError(t, k.Apply(ctx, client.ApplyConfigurationFromUnstructured(edited.DeepCopy()), client.FieldOwner("somebody"), client.ForceOwnership))
 	try("somebody changed it", 1, true)
 	try("it is not mended", 1, true)
-	_, err = c.Apply(ctx, step(desired, plan.Change), nil)
-	require.NoError(t, err)
+	must.Have(c.Apply(ctx, step(desired, plan.Change), nil))(t)
 	try("it was mended", 1, false)
 	try("all is the same", 0, false)
 
@@ -159,15 +150,12 @@ func TestTheAPIServerIsAskedOnceWhatItWouldChange(t *testing.T) {
 	try("it waits for an approval, and is asked for beside the one that is there", 0, false)
 	try("all is the same", 0, false)
 
-	_, err = counted.APIServers(ctx)
-	require.NoError(t, err)
+	must.Have(counted.APIServers(ctx))(t)
 	try("the version is known now", 1, false)
-	_, err = counted.APIServers(ctx)
-	require.NoError(t, err)
+	must.Have(counted.APIServers(ctx))(t)
 	try("it is the same", 0, false)
 	s.version = "v1.34.0"
-	_, err = counted.APIServers(ctx)
-	require.NoError(t, err)
+	must.Have(counted.APIServers(ctx))(t)
 	refuse = errors.New("denied by a policy")
 	try("the API server is another one", 1, false)
 	try("it refused", 1, false)

@@ -30,6 +30,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 )
 
 func TestMain(m *testing.M) { cluster.Main(m) }
@@ -41,14 +42,11 @@ var ctx = context.Background()
 func start(t *testing.T) (*edge.Cluster, client.WithWatch, string) {
 	t.Helper()
 	cfg := cluster.Config(t)
-	admin, err := client.NewWithWatch(cfg, client.Options{Scheme: clientgoscheme.Scheme})
-	require.NoError(t, err)
+	admin := must.Have(client.NewWithWatch(cfg, client.Options{Scheme: clientgoscheme.Scheme}))(t)
 	account, refused := cluster.Operator.Within(cfg)
 	t.Cleanup(func() { refused.None(t) })
-	c, err := client.NewWithWatch(account, client.Options{Scheme: clientgoscheme.Scheme})
-	require.NoError(t, err)
-	versions, err := discovery.NewDiscoveryClientForConfig(account)
-	require.NoError(t, err)
+	c := must.Have(client.NewWithWatch(account, client.Options{Scheme: clientgoscheme.Scheme}))(t)
+	versions := must.Have(discovery.NewDiscoveryClientForConfig(account))(t)
 	ns := cluster.Namespace(t, cfg)
 	require.NoError(t, cluster.Operator.Grant(t.Context(), admin))
 	require.NoError(t, cluster.Operator.GrantIn(t.Context(), admin, ns))
@@ -60,8 +58,7 @@ func start(t *testing.T) (*edge.Cluster, client.WithWatch, string) {
 func unbounded(t *testing.T) (*edge.Cluster, client.WithWatch, string) {
 	t.Helper()
 	cfg := cluster.Config(t)
-	c, err := client.NewWithWatch(cfg, client.Options{Scheme: clientgoscheme.Scheme})
-	require.NoError(t, err)
+	c := must.Have(client.NewWithWatch(cfg, client.Options{Scheme: clientgoscheme.Scheme}))(t)
 	return &edge.Cluster{Client: c, Reader: c}, c, cluster.Namespace(t, cfg)
 }
 
@@ -78,8 +75,7 @@ func step(o *unstructured.Unstructured, action plan.Action) plan.Step {
 func TestADeleteHoldsOnlyForWhatWasDecidedOn(t *testing.T) {
 	c, k, ns := start(t)
 	o := configMap(ns, "x", map[string]any{"a": "1"})
-	made, err := c.Apply(ctx, step(o, plan.Create), nil)
-	require.NoError(t, err)
+	made := must.Have(c.Apply(ctx, step(o, plan.Create), nil))(t)
 	stale := step(made, plan.Prune)
 	var cm corev1.ConfigMap
 	require.NoError(t, k.Get(ctx, client.ObjectKeyFromObject(made), &cm))
@@ -98,8 +94,7 @@ func TestADeleteHoldsOnlyForWhatWasDecidedOn(t *testing.T) {
 	require.NoError(t, k.Update(ctx, &cm))
 	require.NoError(t, c.Delete(ctx, stale), "what is gone is gone")
 
-	made, err = c.Apply(ctx, step(configMap(ns, "x", nil), plan.Create), nil)
-	require.NoError(t, err)
+	made = must.Have(c.Apply(ctx, step(configMap(ns, "x", nil), plan.Create), nil))(t)
 	recreated := step(made, plan.Recreate)
 	recreated.Adopts = true
 	require.NoError(t, c.Delete(ctx, recreated))
@@ -114,10 +109,8 @@ func TestReplacingTakesKeysOfOthersAway(t *testing.T) {
 	require.NoError(t, err)
 	s := step(desired, plan.Replace)
 	s.Strategy = render.Replace
-	_, err = c.Apply(ctx, s, live[s.Key])
-	require.NoError(t, err)
-	data, err := c.ConfigMap(ctx, types.NamespacedName{Namespace: ns, Name: "states"})
-	require.NoError(t, err)
+	must.Have(c.Apply(ctx, s, live[s.Key]))(t)
+	data := must.Have(c.ConfigMap(ctx, types.NamespacedName{Namespace: ns, Name: "states"}))(t)
 	require.Equal(t, map[string]string{"fresh": "1"}, data)
 }
 
@@ -143,8 +136,7 @@ func TestTakingOverRemovesFieldsOfTheToolsThatWroteThem(t *testing.T) {
 		require.NoError(t, err)
 		s := step(desired, plan.Change)
 		s.Adopts = true
-		_, err = c.Apply(ctx, s, live[s.Key])
-		require.NoError(t, err)
+		must.Have(c.Apply(ctx, s, live[s.Key]))(t)
 		var cm corev1.ConfigMap
 		require.NoError(t, k.Get(ctx, types.NamespacedName{Namespace: ns, Name: "taken"}, &cm))
 		require.Equal(t, map[string]string{"new": "1"}, cm.Data, name)
@@ -161,8 +153,7 @@ func TestADryRunChangesNothingAndKnowsWhatCannotBeTriedYet(t *testing.T) {
 	for _, o := range []*unstructured.Unstructured{exists, unplaced, bad, kind} {
 		objects = append(objects, render.Object{Unstructured: o, Apply: render.Merge})
 	}
-	out, err := c.DryRun(ctx, objects, nil)
-	require.NoError(t, err)
+	out := must.Have(c.DryRun(ctx, objects, nil))(t)
 	require.NotNil(t, out[plan.IDOf(exists).Key].Object)
 	for _, o := range []*unstructured.Unstructured{unplaced, kind} {
 		require.Equal(t, plan.Outcome{}, out[plan.IDOf(o).Key], o.GetName())
@@ -262,8 +253,7 @@ func TestTheInventoryIsKept(t *testing.T) {
 	inv := inventory.Of(inventory.Entry{ID: inventory.ID{Key: inventory.Key{Kind: "Secret", Name: "s"}, Version: "v1"}, Driver: matrix.CSI})
 	load := func() edge.Loaded {
 		t.Helper()
-		was, err := c.LoadInventory(ctx, of)
-		require.NoError(t, err)
+		was := must.Have(c.LoadInventory(ctx, of))(t)
 		return was
 	}
 	save := func(inv inventory.Inventory, was edge.Loaded) (edge.Loaded, fault.Reason) {
@@ -303,13 +293,10 @@ func TestTheRecordOfAnEarlierProgramIsTakenOver(t *testing.T) {
 	for _, name := range []string{names.Copy("site"), names.ConfigMap("site")} {
 		require.NoError(t, k.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}, Data: data}))
 	}
-	was, err := c.LoadInventory(ctx, of)
-	require.NoError(t, err)
+	was := must.Have(c.LoadInventory(ctx, of))(t)
 	require.True(t, was.Exists && was.Equal(inv))
-	_, err = c.SaveInventory(ctx, of, inv, was)
-	require.NoError(t, err)
-	is, err := c.LoadInventory(ctx, of)
-	require.NoError(t, err)
+	must.Have(c.SaveInventory(ctx, of, inv, was))(t)
+	is := must.Have(c.LoadInventory(ctx, of))(t)
 	require.True(t, is.Exists && is.Equal(inv))
 	require.NoError(t, c.DeleteInventory(ctx, of))
 	require.True(t, apierrors.IsNotFound(k.Get(ctx, types.NamespacedName{Namespace: ns, Name: names.Copy("site")}, &corev1.ConfigMap{})))

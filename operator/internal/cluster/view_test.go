@@ -25,6 +25,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
 	edge "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 )
 
 // lists counts the lists that a cluster's Reader is asked for.
@@ -91,27 +92,22 @@ func TestTheViewShowsWhatListingShows(t *testing.T) {
 	same := func() {
 		t.Helper()
 		until(t, "the same", func() bool {
-			want, err := c.Observe(ctx)
-			require.NoError(t, err)
-			got, err := with.Observe(ctx)
-			require.NoError(t, err)
+			want := must.Have(c.Observe(ctx))(t)
+			got := must.Have(with.Observe(ctx))(t)
 			got.Events, want.Events = nil, nil
 			return asJSON(t, want) == asJSON(t, got)
 		})
 	}
 	same()
-	o, err := with.Observe(ctx)
-	require.NoError(t, err)
+	o := must.Have(with.Observe(ctx))(t)
 	require.Len(t, o.Nodes, 3)
 	require.Len(t, o.Pods, 3)
 	require.Equal(t, []string{"zone"}, o.CSINodes[0].Spec.Drivers[0].TopologyKeys)
 	require.Equal(t, "x509: no", o.Pods[0].Status.ContainerStatuses[0].LastTerminationState.Terminated.Message)
 	before := requested.n.Load()
-	_, err = with.Observe(ctx)
-	require.NoError(t, err)
+	must.Have(with.Observe(ctx))(t)
 	require.Equal(t, int64(1), requested.n.Load()-before, "events of a workload that is not rolled out, and nothing else")
-	listed, err := with.ObserveListed(ctx)
-	require.NoError(t, err)
+	listed := must.Have(with.ObserveListed(ctx))(t)
 	require.Greater(t, requested.n.Load()-before, int64(4), "nodes, CSINodes, pods and events are listed")
 	require.Same(t, o.Nodes[0], listed.Nodes[0], "an unchanged object is kept once")
 
@@ -195,8 +191,7 @@ func (w *wire) client(k client.WithWatch) client.WithWatch {
 func listless(t *testing.T, with *edge.Cluster, requested *lists) bool {
 	t.Helper()
 	before := requested.n.Load()
-	_, err := with.Observe(ctx)
-	require.NoError(t, err)
+	must.Have(with.Observe(ctx))(t)
 	return requested.n.Load() == before+1
 }
 
@@ -224,8 +219,7 @@ func TestWhatCannotBeWatchedIsListed(t *testing.T) {
 	populate(t, k)
 	w := &wire{broken: apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", errors.New("no"))}
 	with, requested := viewed(t, c, w.client(k))
-	o, err := with.Observe(ctx)
-	require.NoError(t, err)
+	o := must.Have(with.Observe(ctx))(t)
 	require.Len(t, o.Nodes, 3, "listed")
 	require.Len(t, o.Pods, 3)
 	require.False(t, listless(t, with, requested))
@@ -245,14 +239,12 @@ func TestWhatCannotBeWatchedIsListed(t *testing.T) {
 
 func nodesOf(t *testing.T, c *edge.Cluster) []*corev1.Node {
 	t.Helper()
-	o, err := c.Observe(ctx)
-	require.NoError(t, err)
+	o := must.Have(c.Observe(ctx))(t)
 	return o.Nodes
 }
 
 func asJSON(t *testing.T, o assess.Observed) string {
 	t.Helper()
-	data, err := json.Marshal(o)
-	require.NoError(t, err)
+	data := must.Have(json.Marshal(o))(t)
 	return string(data)
 }

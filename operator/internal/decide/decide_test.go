@@ -15,6 +15,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/decide"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/rollout"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 )
 
 var (
@@ -28,8 +29,7 @@ func rev(bundle string, releases ...string) *revision.Revision {
 
 func version(t *testing.T, s string) matrix.Version {
 	t.Helper()
-	v, err := matrix.ParseVersion(s)
-	require.NoError(t, err)
+	v := must.Have(matrix.ParseVersion(s))(t)
 	return v
 }
 
@@ -40,9 +40,8 @@ func healthy(r *revision.Revision) revision.History {
 
 func window(t *testing.T, schedule string, lasts time.Duration, zone string) decide.Window {
 	t.Helper()
-	w, err := decide.ParseWindow(v1alpha1.UpgradeWindow{Schedule: schedule,
-		Duration: metav1.Duration{Duration: lasts}, TimeZone: zone})
-	require.NoError(t, err)
+	w := must.Have(decide.ParseWindow(v1alpha1.UpgradeWindow{Schedule: schedule,
+		Duration: metav1.Duration{Duration: lasts}, TimeZone: zone}))(t)
 	return w
 }
 
@@ -177,8 +176,7 @@ func TestDecide(t *testing.T) {
 
 func TestWindows(t *testing.T) {
 	at := func(s string) time.Time {
-		tm, err := time.Parse(time.RFC3339, s)
-		require.NoError(t, err)
+		tm := must.Have(time.Parse(time.RFC3339, s))(t)
 		return tm
 	}
 	for _, c := range []struct {

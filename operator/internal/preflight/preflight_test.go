@@ -20,6 +20,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/topology"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 )
 
 var now = time.Date(2027, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -539,8 +540,7 @@ func TestOutputIsBounded(t *testing.T) {
 			require.True(t, strings.HasSuffix(r.Named(), " and 4995 more"), r.Named())
 		}
 	}
-	data, err := json.Marshal(results)
-	require.NoError(t, err)
+	data := must.Have(json.Marshal(results))(t)
 	require.Less(t, len(data), 32_000)
 }
 
@@ -564,8 +564,7 @@ func TestNamesAreTextAlone(t *testing.T) {
 	m.Name = "a\x1b[2Jb\u202ec\n"
 	r = find()
 	st := preflight.Status([]preflight.Result{r})
-	data, err := json.Marshal(st)
-	require.NoError(t, err)
+	data := must.Have(json.Marshal(st))(t)
 	for _, text := range []string{string(data), preflight.Gate([]preflight.Result{r})[matrix.CSI].Err.Error()} {
 		require.NotContains(t, text, "\x1b")
 		require.NotContains(t, text, `\u001b`)
@@ -600,8 +599,7 @@ func TestZonesAreThoseOfTheDrivers(t *testing.T) {
 	s := healthy()
 	zoneOnCluster(&s)
 	levels := func() string {
-		text, err := json.Marshal(preflight.Placements(s)[0].Levels)
-		require.NoError(t, err)
+		text := must.Have(json.Marshal(preflight.Placements(s)[0].Levels))(t)
 		return string(text)
 	}
 	require.JSONEq(t, `[{"category": "region", "tag": "north", "on": "/dc"},

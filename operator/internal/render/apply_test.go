@@ -18,16 +18,17 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render/webhookcert"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/upstream"
 )
 
 // Every object of every release is accepted by a real API server, with every
 // optional part switched on.
 func TestAPIServerAcceptsEverythingThatIsRendered(t *testing.T) {
-	plane := must(cluster.Start(context.Background(), cluster.Options{Progress: os.Stderr}))(t)
+	plane := must.Have(cluster.Start(context.Background(), cluster.Options{Progress: os.Stderr}))(t)
 	t.Cleanup(plane.Stop)
-	c := must(client.New(plane.Config(), client.Options{}))(t)
-	cert := must(webhookcert.Issue(time.Now(), rand.Reader))(t)
+	c := must.Have(client.New(plane.Config(), client.Options{}))(t)
+	cert := must.Have(webhookcert.Issue(time.Now(), rand.Reader))(t)
 	each := func(t *testing.T, dir string, id matrix.ReleaseID) {
 		in := input(t, id)
 		in.Lock, in.Manifests = contentsIn(t, dir, id)

@@ -20,6 +20,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render/webhookcert"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 )
 
 // csiConfig is what the storage driver reads, by its own library, strictly: a key
@@ -93,7 +94,7 @@ func readCPI(t testing.TB, out *render.Rendered) (cpiConfig, map[string]string) 
 
 func authority(t testing.TB) []byte {
 	t.Helper()
-	c := must(webhookcert.Issue(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), rand.Reader))(t)
+	c := must.Have(webhookcert.Issue(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), rand.Reader))(t)
 	return c.CA
 }
 
@@ -330,7 +331,7 @@ func TestSeveralVCentersOfTheStorageDriver(t *testing.T) {
 	another := second()
 	another.InstanceUUID = "2-2"
 	twoVCenters(&in, another)
-	must(render.Render(in))(t)
+	must.Have(render.Render(in))(t)
 }
 
 func TestUserNameNeedsADomainFrom31On(t *testing.T) {

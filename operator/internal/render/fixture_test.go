@@ -19,6 +19,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/upstream"
 )
 
@@ -31,7 +32,7 @@ const repository = "mirror.site:5000/vdo/drivers"
 
 func version(t testing.TB, s string) matrix.Version {
 	t.Helper()
-	return must(matrix.ParseVersion(s))(t)
+	return must.Have(matrix.ParseVersion(s))(t)
 }
 
 // contentsIn returns the lock and the manifests of a bundle of the releases' stand-ins, with the manifests of a
@@ -58,7 +59,7 @@ func contentsIn(t testing.TB, dir string, ids ...matrix.ReleaseID) (*bundle.Lock
 func releases(t testing.TB, d matrix.Driver) (ids []matrix.ReleaseID) {
 	t.Helper()
 	for _, text := range upstream.Releases() {
-		id := must(matrix.ParseReleaseID(text))(t)
+		id := must.Have(matrix.ParseReleaseID(text))(t)
 		if id.Driver == d {
 			ids = append(ids, id)
 		}
@@ -117,7 +118,7 @@ func controlPlane(name string) render.Node {
 
 func mustRender(t testing.TB, in render.Input) *render.Rendered {
 	t.Helper()
-	return must(render.Render(in))(t)
+	return must.Have(render.Render(in))(t)
 }
 
 // find returns an object by "Kind name", or nil.
@@ -144,7 +145,7 @@ func secretData(t testing.TB, out *render.Rendered, name string) map[string]stri
 	encoded := nested(unstructured.NestedStringMap(object(t, out, "Secret "+name).Object, "data"))(t)
 	data := map[string]string{}
 	for k, v := range encoded {
-		text := must(base64.StdEncoding.DecodeString(v))(t)
+		text := must.Have(base64.StdEncoding.DecodeString(v))(t)
 		data[k] = string(text)
 	}
 	return data
@@ -178,14 +179,5 @@ func texts(value any, path string, do func(path, text string)) {
 	}
 }
 
-// must gives what a call returns, which may not fail.
-func must[T any](v T, err error) func(t testing.TB) T {
-	return func(t testing.TB) T {
-		t.Helper()
-		require.NoError(t, err)
-		return v
-	}
-}
-
 // nested gives a field of an object, which may not be of another type.
-func nested[T any](v T, _ bool, err error) func(t testing.TB) T { return must(v, err) }
+func nested[T any](v T, _ bool, err error) func(t testing.TB) T { return must.Have(v, err) }

@@ -25,6 +25,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render/webhookcert"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 )
 
 // Objects that rows name often.
@@ -85,7 +86,7 @@ func at(t testing.TB, out *render.Rendered, place string) string {
 		}
 	}
 	if text, ok := value.(string); ok && parts[0] == "Secret" && strings.HasPrefix(parts[2], "data/") {
-		return string(must(base64.StdEncoding.DecodeString(text))(t))
+		return string(must.Have(base64.StdEncoding.DecodeString(text))(t))
 	}
 	var data bytes.Buffer
 	encoder := json.NewEncoder(&data)
@@ -137,7 +138,7 @@ var (
 
 // What the site, its VDOConfig and the bundle make of the objects of every release.
 func TestWhatIsMadeOfObjects(t *testing.T) {
-	cert := must(webhookcert.Issue(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), rand.Reader))(t)
+	cert := must.Have(webhookcert.Issue(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), rand.Reader))(t)
 	newer := image.MustReference("registry.k8s.io/sig-storage/csi-provisioner:v5.0.0")
 	a, b, c := controlPlane("a"), controlPlane("b"), controlPlane("c")
 	cordoned := controlPlane("cordoned")
@@ -346,7 +347,7 @@ spec:
 				out := mustRender(t, in)
 				row.has.require(t, out)
 				for _, o := range out.Objects() {
-					for _, is := range imageOf.FindAllStringSubmatch(string(must(json.Marshal(o.Object))(t)), -1) {
+					for _, is := range imageOf.FindAllStringSubmatch(string(must.Have(json.Marshal(o.Object))(t)), -1) {
 						require.Regexp(t, names[cmp.Or(in.ImageNames, v1alpha1.ImageNamesRepository)], is[1])
 					}
 				}

@@ -17,6 +17,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/source"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 )
 
 func site(t *testing.T, away error) client.Client {
@@ -47,12 +48,10 @@ func TestAKeyIsReadWithTheVersionOfItsObject(t *testing.T) {
 		{v1alpha1.KeyReference{ConfigMap: "it"}, "text"},
 		{v1alpha1.KeyReference{ConfigMap: "it", Key: "binary"}, "\xff"},
 	} {
-		v, err := source.Key(t.Context(), c, source.Desired{Namespace: "ns", Ref: w.ref, Default: "ca.crt"})
-		require.NoError(t, err)
+		v := must.Have(source.Key(t.Context(), c, source.Desired{Namespace: "ns", Ref: w.ref, Default: "ca.crt"}))(t)
 		require.Equal(t, w.want, string(v.Bytes))
 		require.Equal(t, "u/999", v.Version)
-		all, err := source.Read(t.Context(), c, "ns", w.ref)
-		require.NoError(t, err)
+		all := must.Have(source.Read(t.Context(), c, "ns", w.ref))(t)
 		require.Equal(t, v.Version, all.Version, "one state has one name, however it is read")
 	}
 }
@@ -83,10 +82,8 @@ func TestWhyAKeyCannotBeRead(t *testing.T) {
 
 func TestContentsDoNotPrint(t *testing.T) {
 	ref := v1alpha1.KeyReference{Secret: "it", Key: "password"}
-	v, err := source.Key(t.Context(), site(t, nil), source.Desired{Namespace: "ns", Ref: ref})
-	require.NoError(t, err)
-	all, err := source.Read(t.Context(), site(t, nil), "ns", ref)
-	require.NoError(t, err)
+	v := must.Have(source.Key(t.Context(), site(t, nil), source.Desired{Namespace: "ns", Ref: ref}))(t)
+	all := must.Have(source.Read(t.Context(), site(t, nil), "ns", ref))(t)
 	for _, format := range []string{"%v", "%+v", "%#v", "%s"} {
 		require.NotContains(t, fmt.Sprintf(format, v)+fmt.Sprintf(format, all), "canary", format)
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/store"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/mirror"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 )
 
@@ -82,9 +83,8 @@ func (s *site) open() (*store.Mirror, error) { return store.New(s.opts).Open(s.C
 // resolve opens a session, and returns what the reference names.
 func (s *site) resolve(st *store.Store) (m *store.Mirror, root ocispec.Descriptor, tag string) {
 	s.Helper()
-	m, err := st.Open(s.Context(), s.bundle)
-	require.NoError(s, err)
-	root, tag, err = m.Resolve(s.Context())
+	m = must.Have(st.Open(s.Context(), s.bundle))(s)
+	root, tag, err := m.Resolve(s.Context())
 	require.NoError(s, err)
 	return m, root, tag
 }
@@ -93,20 +93,16 @@ func (s *site) resolve(st *store.Store) (m *store.Mirror, root ocispec.Descripto
 func (s *site) accept(st *store.Store) {
 	s.Helper()
 	m, root, _ := s.resolve(st)
-	_, err := m.Evidence(s.Context(), root)
-	require.NoError(s, err)
-	c, err := m.Contents(s.Context(), root)
-	require.NoError(s, err)
+	must.Have(m.Evidence(s.Context(), root))(s)
+	c := must.Have(m.Contents(s.Context(), root))(s)
 	require.NoError(s, m.Keep(s.Context(), root, c))
 	s.bundle.Status.Digest, s.bundle.Status.Repository = root.Digest.String(), s.reg.Host+"/vdo/drivers"
 }
 
 func policyOf(t *testing.T, public string) *trust.Policy {
 	t.Helper()
-	k, err := trust.NewKey("release", []byte(public), trust.KeyOptions{})
-	require.NoError(t, err)
-	p, err := trust.NewPolicy(1, k)
-	require.NoError(t, err)
+	k := must.Have(trust.NewKey("release", []byte(public), trust.KeyOptions{}))(t)
+	p := must.Have(trust.NewPolicy(1, k))(t)
 	return p
 }
 
@@ -119,19 +115,15 @@ func TestTheCopyServesWithTheMirrorAwayAndAfterARestart(t *testing.T) {
 	require.NoError(t, s.reg.Close())
 
 	restarted := store.New(s.opts)
-	c, err := restarted.Contents(t.Context(), s.bundle)
-	require.NoError(t, err)
+	c := must.Have(restarted.Contents(t.Context(), s.bundle))(t)
 	require.EqualValues(t, 5, c.Lock.Matrix.Serial)
 	require.Len(t, c.Manifests, 1)
 	plain, ok := c.Lock.Image("registry.test/plain/image:v3")
 	require.True(t, ok)
 	require.Equal(t, []image.Platform{{OS: "linux", Architecture: "amd64"}}, c.Platforms[plain.Digest], "its configuration, which alone says it, is a part of the copy")
-	evidence, err := restarted.Evidence(t.Context(), s.bundle)
-	require.NoError(t, err)
-	_, err = policyOf(t, public).Verify(root, evidence, time.Now())
-	require.NoError(t, err)
-	again, err := restarted.Contents(t.Context(), s.bundle)
-	require.NoError(t, err)
+	evidence := must.Have(restarted.Evidence(t.Context(), s.bundle))(t)
+	must.Have(policyOf(t, public).Verify(root, evidence, time.Now()))(t)
+	again := must.Have(restarted.Contents(t.Context(), s.bundle))(t)
 	require.Same(t, c, again, "from memory")
 }
 
@@ -162,8 +154,7 @@ func TestADamagedCopyIsReadFromTheMirrorAgainOrToldAbout(t *testing.T) {
 			}
 			s.accept(store.New(s.opts)) // mends the copy
 			require.NoError(t, s.reg.Close())
-			_, err = store.New(s.opts).Contents(t.Context(), s.bundle)
-			require.NoError(t, err)
+			must.Have(store.New(s.opts).Contents(t.Context(), s.bundle))(t)
 
 			require.NoError(t, s.Delete(t.Context(), &s.parts()[0]))
 			_, err = store.New(s.opts).Contents(t.Context(), s.bundle)
@@ -199,9 +190,8 @@ func TestForgetKeepsWhatIsRetained(t *testing.T) {
 		forget(2, "not a bundle", retained)
 	}
 	require.NoError(t, s.reg.Close())
-	_, err := store.New(s.opts).Contents(t.Context(), first)
-	require.NoError(t, err)
-	_, err = store.New(s.opts).Evidence(t.Context(), first)
+	must.Have(store.New(s.opts).Contents(t.Context(), first))(t)
+	_, err := store.New(s.opts).Evidence(t.Context(), first)
 	require.NoError(t, err, "signatures are in the copy")
 	forget(1)
 }
@@ -338,9 +328,8 @@ func TestTimeout(t *testing.T) {
 	defer close(hold)
 	s.reg.Fail(registry.Fault{Match: registry.Match{Path: "/manifests/"}, Wait: hold})
 	s.opts.Timeout = 50 * time.Millisecond
-	m, err := s.open()
-	require.NoError(t, err)
-	_, _, err = m.Resolve(t.Context())
+	m := must.Have(s.open())(t)
+	_, _, err := m.Resolve(t.Context())
 	require.Equal(t, fault.Unreachable, fault.ReasonOf(err), "%v", err)
 	require.ErrorContains(t, err, "does not answer in time")
 
@@ -399,8 +388,7 @@ func TestTwoDriverBundlesRecordTheirSerialsAtOnce(t *testing.T) {
 		}}
 		require.NoError(t, store.New(store.Options{Client: r}).RecordSerial(t.Context(), s.bundle, 20+serial))
 		for b, want := range map[*v1alpha1.DriverBundle]int64{other: 10 + serial, s.bundle: 20 + serial} {
-			got, err := store.New(s.opts).HighestSerial(t.Context(), b)
-			require.NoError(t, err)
+			got := must.Have(store.New(s.opts).HighestSerial(t.Context(), b))(t)
 			require.Equal(t, want, got, b.Name)
 		}
 	}
@@ -409,14 +397,12 @@ func TestTwoDriverBundlesRecordTheirSerialsAtOnce(t *testing.T) {
 // The ConfigMaps of earlier operators count until there is the Secret, and are deleted then.
 func TestSerialsAreImportedOnce(t *testing.T) {
 	s := newSite(t, registry.Options{TLS: true})
-	ref, err := image.ParseReference(s.bundle.Spec.Reference)
-	require.NoError(t, err)
+	ref := must.Have(image.ParseReference(s.bundle.Spec.Reference))(t)
 	sum := sha256.Sum256([]byte(ref.Repository()))
 	key := "repository." + hex.EncodeToString(sum[:16])
 	known := func(want int64) {
 		t.Helper()
-		got, err := store.New(s.opts).HighestSerial(t.Context(), s.bundle)
-		require.NoError(t, err)
+		got := must.Have(store.New(s.opts).HighestSerial(t.Context(), s.bundle))(t)
 		require.Equal(t, want, got)
 	}
 	of := metav1.ObjectMeta{Namespace: s.bundle.Namespace, Name: "vdo-highest-serials"}
@@ -427,10 +413,9 @@ func TestSerialsAreImportedOnce(t *testing.T) {
 	}
 	preview := s.opts
 	preview.InMemory = true
-	got, err := store.New(preview).HighestSerial(t.Context(), s.bundle)
-	require.NoError(t, err)
+	got := must.Have(store.New(preview).HighestSerial(t.Context(), s.bundle))(t)
 	require.EqualValues(t, 9, got)
-	err = s.Get(t.Context(), client.ObjectKey{Namespace: of.Namespace, Name: of.Name}, &corev1.Secret{})
+	err := s.Get(t.Context(), client.ObjectKey{Namespace: of.Namespace, Name: of.Name}, &corev1.Secret{})
 	require.True(t, apierrors.IsNotFound(err), "a preview writes nothing: %v", err)
 	known(9)
 	require.NoError(t, store.New(s.opts).RecordSerial(t.Context(), s.bundle, 10))
@@ -507,9 +492,8 @@ func TestVersionsPickTheHighestTag(t *testing.T) {
 	}
 	for versions, reason := range map[string]fault.Reason{">3": fault.NotFound, "x.y": fault.InvalidInput} {
 		s.bundle.Spec.Versions = versions
-		m, err := s.open()
-		require.NoError(t, err)
-		_, _, err = m.Resolve(t.Context())
+		m := must.Have(s.open())(t)
+		_, _, err := m.Resolve(t.Context())
 		require.Equal(t, reason, fault.ReasonOf(err), "%s: %v", versions, err)
 	}
 }

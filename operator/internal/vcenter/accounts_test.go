@@ -30,6 +30,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/topology"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
 )
 
@@ -42,31 +43,25 @@ func as(v *vcsim.VCenter, a vcsim.Account) vcenter.Target {
 func TestAnAccountIsMadeAndHasWhatItIsGiven(t *testing.T) {
 	v := vcsim.Start(t, vcsim.Options{})
 	ctx := t.Context()
-	a, err := vcenter.Open(ctx, as(v, vcsim.Administrator))
-	require.NoError(t, err)
+	a := must.Have(vcenter.Open(ctx, as(v, vcsim.Administrator)))(t)
 	defer a.Close()
 	const name = "drivers@vsphere.local"
 	mine := vcsim.Account{Username: name, Password: "Good-Pass word#1"}
 
-	domain, err := a.Domain(ctx)
-	require.NoError(t, err)
+	domain := must.Have(a.Domain(ctx))(t)
 	require.Equal(t, "vsphere.local", domain)
-	found, err := a.Account(ctx, name)
-	require.NoError(t, err)
+	found := must.Have(a.Account(ctx, name))(t)
 	require.False(t, found.Exists)
-	days, err := a.PasswordDays(ctx)
-	require.NoError(t, err)
+	days := must.Have(a.PasswordDays(ctx))(t)
 	require.Equal(t, 90, days)
 	require.NoError(t, a.MakeAccount(ctx, name, "made for a test", vcenter.Password(mine.Password)))
-	found, err = a.Account(ctx, name)
-	require.NoError(t, err)
+	found = must.Have(a.Account(ctx, name))(t)
 	require.Equal(t, vcenter.Account{Exists: true, Description: "made for a test"}, found)
-	_, err = vcenter.Check(ctx, as(v, mine))
+	_, err := vcenter.Check(ctx, as(v, mine))
 	refused(t, err, fault.Forbidden, "has no role in this vCenter")
 
 	require.NoError(t, a.MakeRole(ctx, "vdo-csi-search", []string{"Cns.Searchable"}))
-	roles, err := a.Roles(ctx)
-	require.NoError(t, err)
+	roles := must.Have(a.Roles(ctx))(t)
 	require.Contains(t, roles["vdo-csi-search"].Privileges, "Cns.Searchable")
 	root := "Folder-group-d1"
 	require.Equal(t, "/", a.PathOf(ctx, root))
@@ -77,21 +72,17 @@ func TestAnAccountIsMadeAndHasWhatItIsGiven(t *testing.T) {
 	refused(t, err, fault.Forbidden, "set a permission on / of", "lacks the privilege X.Y on / (")
 	v.Mend()
 	require.NoError(t, a.SetPermission(ctx, root, name, roles["vdo-csi-search"], true))
-	has, err := a.Permissions(ctx, name)
-	require.NoError(t, err)
+	has := must.Have(a.Permissions(ctx, name))(t)
 	require.Equal(t, map[string]privileges.Permission{root: {Role: "vdo-csi-search", Propagate: true}}, has)
-	_, err = vcenter.Check(ctx, as(v, mine))
-	require.NoError(t, err)
+	must.Have(vcenter.Check(ctx, as(v, mine)))(t)
 
-	used, err := a.RemoveRole(ctx, roles["vdo-csi-search"])
-	require.NoError(t, err)
+	used := must.Have(a.RemoveRole(ctx, roles["vdo-csi-search"]))(t)
 	require.True(t, used, "a role that is used stays")
 	for range 2 { // what is done is done
 		require.NoError(t, a.RemovePermission(ctx, root, name))
 		require.NoError(t, a.RemoveAccount(ctx, name))
 	}
-	used, err = a.RemoveRole(ctx, roles["vdo-csi-search"])
-	require.NoError(t, err)
+	used = must.Have(a.RemoveRole(ctx, roles["vdo-csi-search"]))(t)
 	require.False(t, used)
 	_, err = vcenter.Check(ctx, as(v, mine))
 	refused(t, err, fault.Unauthorized, "refuses the user name or password")
@@ -112,8 +103,7 @@ func TestWhoMayNotChangeAVCenterIsToldSo(t *testing.T) {
 	refused(t, err, fault.Forbidden, "no administrator of the single sign-on")
 	require.Contains(t, fault.HintOf(err), "--account-password-file")
 
-	b, err := vcenter.Open(ctx, as(v, vcsim.Administrator))
-	require.NoError(t, err)
+	b := must.Have(vcenter.Open(ctx, as(v, vcsim.Administrator)))(t)
 	defer b.Close()
 	_, err = b.Account(ctx, "x@corp.example")
 	refused(t, err, fault.Refused, "accounts of corp.example are not its own")
@@ -155,16 +145,14 @@ func TestATokenTakesThePlaceOfThePassword(t *testing.T) {
 	require.NoError(t, got.Err)
 	require.Empty(t, got.Failed)
 	require.Equal(t, `VSPHERE.LOCAL\administrator`, access.Principal)
-	a, err := vcenter.Open(t.Context(), tg)
-	require.NoError(t, err)
-	_, err = a.Account(t.Context(), "x@vsphere.local")
-	require.NoError(t, err)
+	a := must.Have(vcenter.Open(t.Context(), tg))(t)
+	must.Have(a.Account(t.Context(), "x@vsphere.local"))(t)
 	a.Close()
 	require.Zero(t, v.Logins(vcsim.Administrator.Username))
 	noSession(t, v)
 
 	tg.Token = "<Assertion/>"
-	_, err = vcenter.Check(t.Context(), tg)
+	_, err := vcenter.Check(t.Context(), tg)
 	refused(t, err, fault.Unauthorized, "refuses the token", "govc session.login -issue")
 	noSession(t, v)
 	var p vcenter.Proof
@@ -196,11 +184,9 @@ func TestACertificateIsExchangedForAToken(t *testing.T) {
 			`<wst:RequestedSecurityToken>`+assertion(vcsim.Administrator.Username)+`</wst:RequestedSecurityToken>`+
 			`</wst:RequestSecurityTokenResponse></wst:RequestSecurityTokenResponseCollection></S:Body></S:Envelope>`)
 	})
-	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	require.NoError(t, err)
+	key := must.Have(rsa.GenerateKey(rand.Reader, 2048))(t)
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
-	cert, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	require.NoError(t, err)
+	cert := must.Have(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))(t)
 	encode := func(kind string, data []byte) string {
 		return written(t, string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: data})))
 	}
@@ -208,15 +194,12 @@ func TestACertificateIsExchangedForAToken(t *testing.T) {
 	p := vcenter.Proof{Certificate: encode("CERTIFICATE", cert), Key: encode("RSA PRIVATE KEY", pkcs1)}
 	require.NoError(t, p.Apply(&tg))
 	tg.Username, tg.Password = "", ""
-	r, err := vcenter.Check(t.Context(), tg)
-	require.NoError(t, err)
+	r := must.Have(vcenter.Check(t.Context(), tg))(t)
 	require.Equal(t, vcsim.Administrator.Username, r.User)
 	noSession(t, v)
 
-	other, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	der, err := x509.MarshalPKCS8PrivateKey(other)
-	require.NoError(t, err)
+	other := must.Have(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
+	der := must.Have(x509.MarshalPKCS8PrivateKey(other))(t)
 	p.Key = encode("PRIVATE KEY", der)
 	refused(t, p.Apply(&tg), fault.InvalidInput, "--login-key")
 }
@@ -235,8 +218,7 @@ func TestSavedSessionsAreUsedAgain(t *testing.T) {
 		require.Empty(t, got.Failed)
 	}
 	require.Equal(t, 2, v.Logins(vcsim.Administrator.Username), "one of the API, one of the tags' API")
-	files, err := filepath.Glob(filepath.Join(dir, "*", "*"))
-	require.NoError(t, err)
+	files := must.Have(filepath.Glob(filepath.Join(dir, "*", "*")))(t)
 	require.Len(t, files, 2)
 	for i, name := range files { // others can read it, and it is of no use
 		require.NoError(t, os.WriteFile(name, []byte([]string{"{", "{}"}[i]), 0o600))
@@ -244,8 +226,7 @@ func TestSavedSessionsAreUsedAgain(t *testing.T) {
 	}
 	require.NoError(t, vcenter.Inspect(t.Context(), first, ask).Err)
 	for _, name := range files {
-		info, err := os.Stat(name)
-		require.NoError(t, err)
+		info := must.Have(os.Stat(name))(t)
 		require.Equal(t, fs.FileMode(0o600), info.Mode().Perm(), name)
 		data, _ := os.ReadFile(name)
 		require.NotContains(t, string(data), vcsim.Administrator.Password)
@@ -256,10 +237,9 @@ func TestSavedSessionsAreUsedAgain(t *testing.T) {
 	wrong, turns := first, 0
 	wrong.Password = "wrong-canary"
 	wrong.Turn = func(context.Context, func() error) error { turns++; return context.Canceled }
-	a, err := vcenter.Open(t.Context(), wrong)
-	require.NoError(t, err)
+	a := must.Have(vcenter.Open(t.Context(), wrong))(t)
 	defer a.Close()
-	_, err = a.Account(t.Context(), vcsim.Administrator.Username)
+	_, err := a.Account(t.Context(), vcsim.Administrator.Username)
 	require.Error(t, err)
 	require.NoError(t, os.Rename(filepath.Join(dir, "rest_sessions"), filepath.Join(dir, "aside")))
 	require.Error(t, a.ChangeTags(t.Context(), &got, topology.Step{Do: topology.MakeTag}))
@@ -283,37 +263,29 @@ func TestAnAccountIsKnownByItsAlias(t *testing.T) {
 	v := vcsim.Start(t, vcsim.Options{})
 	tg := rewritten(t, v, strings.NewReplacer(`EXAMPLE.COM\k8s`, `EXAMPLEX\k8s`).Replace)
 	tg.Username, tg.Password = vcsim.Administrator.Username, vcenter.Password(vcsim.Administrator.Password)
-	a, err := vcenter.Open(t.Context(), as(v, vcsim.Administrator))
-	require.NoError(t, err)
+	a := must.Have(vcenter.Open(t.Context(), as(v, vcsim.Administrator)))(t)
 	defer a.Close()
-	roles, err := a.Roles(t.Context())
-	require.NoError(t, err)
+	roles := must.Have(a.Roles(t.Context()))(t)
 	const root = "Folder-group-d1"
 	require.NoError(t, a.SetPermission(t.Context(), root, "k8s@example.com", roles["ReadOnly"], false))
 
-	renamed, err := vcenter.Open(t.Context(), tg)
-	require.NoError(t, err)
+	renamed := must.Have(vcenter.Open(t.Context(), tg))(t)
 	defer renamed.Close()
 	want := privileges.Permission{Role: "ReadOnly"}
 	for _, name := range []string{"k8s@example.com", `examplex\k8s`, `EXAMPLE.COM\K8s`} {
-		has, err := renamed.Permissions(t.Context(), name)
-		require.NoError(t, err)
+		has := must.Have(renamed.Permissions(t.Context(), name))(t)
 		require.Equal(t, map[string]privileges.Permission{root: want}, has, name)
 	}
-	has, err := renamed.Permissions(t.Context(), "k8s@other.example")
-	require.NoError(t, err)
+	has := must.Have(renamed.Permissions(t.Context(), "k8s@other.example"))(t)
 	require.Empty(t, has)
 	renamed.Learn("k8s.drivers@mail.example", `EXAMPLEX\k8s`) // a login was answered so
-	has, err = renamed.Permissions(t.Context(), "k8s.drivers@mail.example")
-	require.NoError(t, err)
+	has = must.Have(renamed.Permissions(t.Context(), "k8s.drivers@mail.example"))(t)
 	require.Equal(t, map[string]privileges.Permission{root: want}, has)
 	_, access := vcenter.InspectAccess(t.Context(), tg, vcenter.Ask{Features: everything}, "k8s@example.com")
 	require.Equal(t, map[string]privileges.Permission{"/": want}, access.Existing.Permissions)
 
-	report, err := vcenter.Check(t.Context(), as(v, vcsim.Administrator))
-	require.NoError(t, err)
-	linked, err := a.Linked(t.Context())
-	require.NoError(t, err)
+	report := must.Have(vcenter.Check(t.Context(), as(v, vcsim.Administrator)))(t)
+	linked := must.Have(a.Linked(t.Context()))(t)
 	require.Equal(t, report.InstanceUUID, linked)
 }
 
@@ -343,8 +315,7 @@ func TestASessionNamesItsProgram(t *testing.T) {
 	for agent, want := range map[string]string{"": "vdo-operator", "vdoctl": "vdoctl"} {
 		tg := as(v, vcsim.Administrator)
 		tg.Agent = agent
-		a, err := vcenter.Open(t.Context(), tg)
-		require.NoError(t, err)
+		a := must.Have(vcenter.Open(t.Context(), tg))(t)
 		list, err := a.Sessions(t.Context(), vcsim.Administrator.Username)
 		a.Close()
 		require.NoError(t, err)

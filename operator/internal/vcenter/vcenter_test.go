@@ -26,6 +26,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
 )
 
@@ -40,8 +41,7 @@ func target(v *vcsim.VCenter) vcenter.Target {
 // noSession fails where a session was left open.
 func noSession(t *testing.T, v *vcsim.VCenter) {
 	t.Helper()
-	n, err := v.SessionCount(context.Background())
-	require.NoError(t, err)
+	n := must.Have(v.SessionCount(context.Background()))(t)
 	require.Zero(t, n, "sessions left open")
 }
 
@@ -62,8 +62,7 @@ func TestAHealthyVCenterIsDescribed(t *testing.T) {
 	v := vcsim.Start(t, vcsim.Options{Version: "7.0.3"})
 	tg := target(v)
 	tg.Datacenters = []string{"site/prod/east", "/site/west", "lab"}
-	r, err := vcenter.Check(t.Context(), tg)
-	require.NoError(t, err)
+	r := must.Have(vcenter.Check(t.Context(), tg))(t)
 	require.Equal(t, "7.0.3", r.Version)
 	require.Equal(t, "7.0.3.0", r.APIVersion)
 	require.NotEmpty(t, r.Build)
@@ -82,8 +81,7 @@ func TestAHealthyVCenterIsDescribed(t *testing.T) {
 	require.Equal(t, fault.Conflict, fault.ReasonOf(vcenter.Inspect(t.Context(), tg, vcenter.Ask{}).Err))
 	require.Equal(t, 1, v.Logins(vcsim.Admin.Username), "no password for another vCenter")
 	tg.InstanceUUIDs = []string{"another", r.InstanceUUID}
-	_, err = vcenter.Check(t.Context(), tg)
-	require.NoError(t, err)
+	must.Have(vcenter.Check(t.Context(), tg))(t)
 }
 
 func TestTheCertificateRules(t *testing.T) {
@@ -202,8 +200,7 @@ func TestMissingDatacentersAreNamedTogether(t *testing.T) {
 // Of two runs at once, one finds a VM on that the other has powered on. A vCenter that refuses a task has answered.
 func TestTasksOfAVM(t *testing.T) {
 	v := vcsim.Start(t, vcsim.Options{Machines: 1})
-	vms, err := v.VMs(t.Context(), "/site/west")
-	require.NoError(t, err)
+	vms := must.Have(v.VMs(t.Context(), "/site/west"))(t)
 	var id string
 	power := func(is types.VirtualMachinePowerState) {
 		t.Helper()
@@ -211,12 +208,11 @@ func TestTasksOfAVM(t *testing.T) {
 			id, vm.Runtime.PowerState = vm.Self.Type+"-"+vm.Self.Value, is
 		}))
 	}
-	a, err := vcenter.Open(t.Context(), as(v, vcsim.Administrator))
-	require.NoError(t, err)
+	a := must.Have(vcenter.Open(t.Context(), as(v, vcsim.Administrator)))(t)
 	defer a.Close()
 	power(types.VirtualMachinePowerStatePoweredOn)
 	require.NoError(t, a.PowerOn(t.Context(), id))
-	err = a.MarkTemplate(t.Context(), id)
+	err := a.MarkTemplate(t.Context(), id)
 	refused(t, err, fault.Conflict, "make a template of "+vms[0].Path+" in", "the VM is poweredOn")
 	power(types.VirtualMachinePowerStatePoweredOff)
 	err = a.UpgradeHardware(t.Context(), id, "vmx-99")
@@ -299,10 +295,9 @@ func at(l net.Listener) vcenter.Target {
 }
 
 func TestHostsThatCannotBeReached(t *testing.T) {
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	closed := must.Have(net.Listen("tcp", "127.0.0.1:0"))(t)
 	require.NoError(t, closed.Close())
-	_, err = vcenter.Check(t.Context(), at(closed))
+	_, err := vcenter.Check(t.Context(), at(closed))
 	refused(t, err, fault.Unreachable, "connection refused", "spec.port")
 
 	tg := at(closed)
@@ -391,8 +386,7 @@ func TestVersions(t *testing.T) {
 
 func TestAPasswordDoesNotPrint(t *testing.T) {
 	tg := vcenter.Target{Username: "u", Password: "canary"}
-	data, err := json.Marshal(tg)
-	require.NoError(t, err)
+	data := must.Have(json.Marshal(tg))(t)
 	for _, s := range []string{fmt.Sprint(tg), fmt.Sprintf("%+v", tg), fmt.Sprintf("%#v", tg), fmt.Sprintf("%q", tg.Password), string(data)} {
 		require.NotContains(t, s, "canary")
 	}

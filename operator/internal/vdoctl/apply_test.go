@@ -25,6 +25,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preview"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 )
 
 // Someone changes, makes or deletes what configure has read, while it asks.
@@ -85,9 +86,8 @@ func TestApplyWaitsForNoDeletion(t *testing.T) {
 	v.Finalizers = []string{"vdo.vmware.com/drivers"}
 	require.NoError(t, c.Update(t.Context(), v))
 	require.NoError(t, c.Delete(t.Context(), v))
-	u, err := manifest(v)
-	require.NoError(t, err)
-	_, err = (&applier{Client: c}).apply(t.Context(), u, true)
+	u := must.Have(manifest(v))(t)
+	_, err := (&applier{Client: c}).apply(t.Context(), u, true)
 	require.Equal(t, fault.Conflict, fault.ReasonOf(err))
 	require.ErrorContains(t, err, "VDOConfig vmware-system-vdo/vdo: it is being deleted")
 
@@ -96,8 +96,7 @@ func TestApplyWaitsForNoDeletion(t *testing.T) {
 	crd.SetFinalizers([]string{"customresourcecleanup.apiextensions.k8s.io"})
 	require.NoError(t, c.Create(t.Context(), crd.DeepCopy()))
 	require.NoError(t, c.Delete(t.Context(), crd.DeepCopy()))
-	_, err = (&applier{Client: c}).apply(t.Context(), crd, true)
-	require.NoError(t, err)
+	must.Have((&applier{Client: c}).apply(t.Context(), crd, true))(t)
 }
 
 // What Git has applied goes when Git removes it: configure has only what a person answered, and keeps that.
@@ -114,8 +113,7 @@ func TestConfigureOwnsWhatItChanges(t *testing.T) {
 	git(map[string]any{"rollback": "Never", "allowDowngrade": []any{"csi@3.5.1"}, "approval": approval})
 	for range 2 {
 		objects, to := drafted(t, c)
-		_, err := to.apply(t.Context(), objects[len(objects)-1], false)
-		require.NoError(t, err)
+		must.Have(to.apply(t.Context(), objects[len(objects)-1], false))(t)
 	}
 	git(map[string]any{"rollback": "Never"})
 	var v v1alpha1.VDOConfig
@@ -131,8 +129,7 @@ func answering(t *testing.T, c client.Client) (*configureOptions, *draft) {
 	t.Helper()
 	o := newConfigure(&app{})
 	o.cluster.namespace, o.vcenter = operatorNamespace, "west"
-	d, err := o.begin()
-	require.NoError(t, err)
+	d := must.Have(o.begin())(t)
 	require.NoError(t, d.readResources(t.Context(), c))
 	d.readers = append(d.readers, c)
 	d.makeMissing()
@@ -148,8 +145,7 @@ func drafted(t *testing.T, c client.Client) ([]*unstructured.Unstructured, *appl
 	o.offerVCenter(d)
 	o.port, o.username, o.password, o.upgrade, o.bundle = "443", "u", "new", "Manual", "registry.site/vdo:1"
 	require.NoError(t, o.take(d))
-	objects, err := d.manifests(t.Context())
-	require.NoError(t, err)
+	objects := must.Have(d.manifests(t.Context()))(t)
 	return objects, &applier{Client: c, partial: d.isOfCluster}
 }
 
@@ -248,11 +244,9 @@ func TestConfigureWritesThroughALink(t *testing.T) {
 	to, err := os.Readlink(link)
 	require.NoError(t, err, "it is no link any more")
 	require.Equal(t, "repo/site.yaml", to)
-	info, err := os.Stat(file)
-	require.NoError(t, err)
+	info := must.Have(os.Stat(file))(t)
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
-	left, err := os.ReadDir(repo)
-	require.NoError(t, err)
+	left := must.Have(os.ReadDir(repo))(t)
 	require.Len(t, left, 1)
 }
 
@@ -263,8 +257,7 @@ func TestAManifestIsWhatAPersonWrites(t *testing.T) {
 	x.OwnerReferences = []metav1.OwnerReference{{Name: "compat", UID: "a"}}
 	x.Labels = map[string]string{"app": "vdo"}
 	x.Annotations = map[string]string{corev1.LastAppliedConfigAnnotation: "{}"}
-	u, err := manifest(x)
-	require.NoError(t, err)
+	u := must.Have(manifest(x))(t)
 	require.Equal(t, map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "data": map[string]any{"ca.crt": "c"},
 		"metadata": map[string]any{"name": "ca", "namespace": "vdo", "labels": map[string]any{"app": "vdo"}}}, u.Object)
 }
@@ -299,17 +292,14 @@ func TestAnAuthorityIsCertificatesAlone(t *testing.T) {
 func TestFieldsOfOthersAreNotTakenOut(t *testing.T) {
 	x := &v1alpha1.VsphereCloudConfig{ObjectMeta: metaOf(operatorNamespace, "east")}
 	x.Spec = v1alpha1.VsphereCloudConfigSpec{VcIP: "vc.site", Credentials: "vc", Thumbprint: "AA:BB"}
-	live, err := manifest(x)
-	require.NoError(t, err)
+	live := must.Have(manifest(x))(t)
 	x.Spec.Thumbprint = ""
-	u, err := manifest(x)
-	require.NoError(t, err)
-	removed, err := leaveToOthers(u, live)
-	require.NoError(t, err)
+	u := must.Have(manifest(x))(t)
+	removed := must.Have(leaveToOthers(u, live))(t)
 	require.Equal(t, [][]string{{"spec", "thumbprint"}}, removed)
 	require.NotContains(t, u.Object, "spec", "all else is left to others")
 	require.NoError(t, leftOver(u, u, removed))
-	err = leftOver(live, live, removed)
+	err := leftOver(live, live, removed)
 	require.Equal(t, fault.Conflict, fault.ReasonOf(err))
 	require.ErrorContains(t, err, "spec.thumbprint would stay: others have set the field")
 
@@ -352,8 +342,7 @@ func TestMatrixSetAcceptsAnotherRepository(t *testing.T) {
 			k := fake.NewClientBuilder().WithScheme(scheme).WithObjects(x, b).Build()
 			require.NoError(t, k.Get(t.Context(), client.ObjectKeyFromObject(b), b))
 
-			edits, err := edited(t.Context(), k, b, c.to)
-			require.NoError(t, err)
+			edits := must.Have(edited(t.Context(), k, b, c.to))(t)
 			var got []string
 			for _, x := range edits {
 				got = append(got, x.changes()...)
@@ -362,8 +351,7 @@ func TestMatrixSetAcceptsAnotherRepository(t *testing.T) {
 			would := b.DeepCopy()
 			would.Spec.Reference = c.to
 			o := &matrixOptions{app: &app{}, consentFlags: consentFlags{yes: true}}
-			_, err = o.follow(t.Context(), k, b, would)
-			require.NoError(t, err)
+			must.Have(o.follow(t.Context(), k, b, would))(t)
 			require.NoError(t, k.Get(t.Context(), client.ObjectKeyFromObject(x), x))
 			require.NoError(t, k.Get(t.Context(), client.ObjectKeyFromObject(b), b))
 			is := map[string]string{"data." + legacyURL: m.Data[legacyURL], "spec.matrixURL": n.Spec.MatrixURL}
@@ -383,8 +371,7 @@ func TestTheGroupThatWasChangedLastGoesBack(t *testing.T) {
 	v.Status.Revisions = []v1alpha1.RevisionStatus{
 		row("cpi-1", 1, false), row("cpi-2", 2, false), row("csi-3", 3, false), row("csi-4", 4, true),
 		row("cpi-9", 9, true), row("cni-9", 9, true)}
-	to, err := revisionToGoBackTo(v, "")
-	require.NoError(t, err)
+	to := must.Have(revisionToGoBackTo(v, ""))(t)
 	require.Equal(t, "cpi-2", to.Name)
 }
 
@@ -461,8 +448,7 @@ func TestAFileRefersToWhatTheClusterHasToo(t *testing.T) {
 		v := &v1alpha1.VsphereCloudConfig{ObjectMeta: metaOf("vdo", "east")}
 		v.Spec.Credentials = "account"
 		k := fake.NewClientBuilder().WithScheme(scheme).WithObjects(secret("cluster")).Build()
-		read, err := credentials.Read(t.Context(), readers{file, k}, v)
-		require.NoError(t, err)
+		read := must.Have(credentials.Read(t.Context(), readers{file, k}, v))(t)
 		require.Equal(t, in, read.Username)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/pki"
 )
 
@@ -30,8 +31,7 @@ func (f siteFile) put(text string) {
 
 func (f siteFile) text() string {
 	f.t.Helper()
-	data, err := os.ReadFile(f.name)
-	require.NoError(f.t, err)
+	data := must.Have(os.ReadFile(f.name))(f.t)
 	return string(data)
 }
 
@@ -42,8 +42,7 @@ func (f siteFile) configure(args ...string) *objects {
 	code := a.run(f.t.Context(), append([]string{"configure", "--no-check", "-o", f.name}, args...))
 	require.Zero(f.t, code, out.String())
 	require.NotContains(f.t, out.String(), "canary")
-	read, err := parseSite(f.name, []byte(f.text()), operatorNamespace)
-	require.NoError(f.t, err)
+	read := must.Have(parseSite(f.name, []byte(f.text()), operatorNamespace))(f.t)
 	return read
 }
 
@@ -126,8 +125,7 @@ spec: {vcIp: vc, credentials: north-account, datacenters: [/other]}
 	in := file.configure(append(toEast, "--from-file", other.name)...)
 	has(in, 10)
 	require.Contains(t, file.text(), "kind: Thing")
-	info, err := os.Stat(file.name)
-	require.NoError(t, err)
+	info := must.Have(os.Stat(file.name))(t)
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm(), "it has a password")
 	require.Equal(t, v1alpha1.UpgradeManual, in.config.Spec.Upgrade)
 	require.True(t, in.config.Spec.StorageProvider.Webhook)
@@ -149,8 +147,7 @@ func TestConfigureRunsAgainOnItsFile(t *testing.T) {
 	_, rest, _ := strings.Cut(file.text(), "---\napiVersion: vdo")
 	of.BinaryData, of.Data = map[string][]byte{"ca.crt": east}, map[string]string{"further": "a"}
 	of.Labels = map[string]string{"app": "vdo"}
-	data, err := yaml.Marshal(of)
-	require.NoError(t, err)
+	data := must.Have(yaml.Marshal(of))(t)
 	file.put(string(data) + "---\napiVersion: vdo" + rest)
 	ca := file.configure(byAuthority(t, "east", west, "--yes")...).configMap("east-ca")
 	require.Equal(t, map[string]string{"ca.crt": west, "further": "a"}, ca.Data)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 )
 
 func metaOf(ns, name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: ns, Name: name} }
@@ -40,8 +41,7 @@ func installation(t *testing.T, more ...client.Object) (*deleteOptions, client.C
 
 func TestDeleteNamesTheNamespacesThatStay(t *testing.T) {
 	o, c := installation(t)
-	r, err := o.plan(t.Context(), c)
-	require.NoError(t, err)
+	r := must.Have(o.plan(t.Context(), c))(t)
 	require.Equal(t, []string{"Namespace vmware-system-vdo: a later operator needs the ConfigMaps vdo-bundle-… and " +
 		"Secrets vdo-config-hash and vdo-highest-serials in it. Others may keep something there. If nothing is needed: " +
 		"kubectl delete namespace vmware-system-vdo", "Namespace vmware-system-csi: keeps the cluster id of volumes; " +
@@ -55,18 +55,16 @@ func TestDeleteNamesTheNamespacesThatStay(t *testing.T) {
 // After delete --keep-drivers no VDOConfig has the drivers.
 func TestDeleteNamesTheWayToDriversWithoutAVDOConfig(t *testing.T) {
 	o, c := installation(t, &appsv1.Deployment{ObjectMeta: metaOf("vmware-system-csi", "vsphere-csi-controller")})
-	r, err := o.plan(t.Context(), c)
-	require.NoError(t, err)
+	r := must.Have(o.plan(t.Context(), c))(t)
 	require.Len(t, r.Stays, 3, "the operator removes them")
 	require.NoError(t, c.Delete(t.Context(), &v1alpha1.VDOConfig{ObjectMeta: metaOf(operatorNamespace, "vdo")}))
-	r, err = o.plan(t.Context(), c)
-	require.NoError(t, err)
+	r = must.Have(o.plan(t.Context(), c))(t)
 	require.Contains(t, r.Stays, "Deployment vmware-system-csi/vsphere-csi-controller: no VDOConfig has these drivers; to "+
 		"remove them, deploy one (`vdoctl deploy BUNDLE -f FILE`), then run `vdoctl delete --drivers`")
 
 	require.NoError(t, c.Create(t.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: metaOf("", operatorDeployment),
 		Subjects: []rbacv1.Subject{{Name: operatorDeployment, Namespace: "elsewhere"}}}))
-	_, err = o.plan(t.Context(), c)
+	_, err := o.plan(t.Context(), c)
 	require.ErrorContains(t, err, "the operator is in namespace elsewhere", "so is its VDOConfig")
 }
 
@@ -102,8 +100,7 @@ func TestAnAccountIsWhereItsSecretOrRecordIs(t *testing.T) {
 	} {
 		for i, list := range objects {
 			_, c := installation(t, append(list, &corev1.Namespace{ObjectMeta: metaOf("", "kube-system")})...)
-			at, err := o.recorded(t.Context(), c)
-			require.NoError(t, err)
+			at := must.Have(o.recorded(t.Context(), c))(t)
 			require.Equal(t, want, at.Namespace, i)
 		}
 	}
@@ -112,17 +109,15 @@ func TestAnAccountIsWhereItsSecretOrRecordIs(t *testing.T) {
 func TestDeleteDoesNotLeaveDriversUnsaid(t *testing.T) {
 	ctx := context.Background()
 	o, c := installation(t)
-	r, err := o.plan(ctx, c)
-	require.NoError(t, err)
+	r := must.Have(o.plan(ctx, c))(t)
 	require.NoError(t, orphan(ctx, c, []client.Object{&v1alpha1.VDOConfig{ObjectMeta: metaOf("vmware-system-vdo", "vdo")}}))
 	require.ErrorContains(t, o.removeAll(ctx, c, r), "spec.onDelete is Orphan", "asked again after the consent")
-	_, err = o.plan(ctx, c)
+	_, err := o.plan(ctx, c)
 	require.ErrorContains(t, err, "VDOConfig vmware-system-vdo/vdo: spec.onDelete is Orphan")
 	require.Equal(t, fault.Refused, fault.ReasonOf(err))
 
 	o, c = installation(t)
-	r, err = o.plan(ctx, c)
-	require.NoError(t, err)
+	r = must.Have(o.plan(ctx, c))(t)
 	volume := &corev1.PersistentVolume{ObjectMeta: metaOf("", "late"), Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "csi.vsphere.vmware.com"}}}}
 	require.NoError(t, c.Create(ctx, volume))
 	require.ErrorContains(t, o.removeAll(ctx, c, r), "volumes use the storage driver: late")
@@ -144,14 +139,12 @@ func TestANamespaceThatIsDeletedIsReleasedByHand(t *testing.T) {
 	require.Equal(t, fault.Conflict, fault.ReasonOf(err))
 	require.ErrorContains(t, err, "waits for VDOConfig vdo")
 	require.Contains(t, fault.HintOf(err), `kubectl -n vmware-system-vdo patch vdoconfig vdo --type merge -p '{"metadata":{"finalizers":null}}'`)
-	r, err := readStatus(ctx, c, operatorNamespace)
-	require.NoError(t, err)
+	r := must.Have(readStatus(ctx, c, operatorNamespace))(t)
 	require.Contains(t, fmt.Sprint(r.Waiting), "Namespace vmware-system-vdo Terminating it is being deleted")
 
 	// It ends by itself without a VDOConfig.
 	require.NoError(t, c.Delete(ctx, &v1alpha1.VDOConfig{ObjectMeta: metaOf(operatorNamespace, "vdo")}))
-	_, err = o.plan(ctx, c)
-	require.NoError(t, err)
+	must.Have(o.plan(ctx, c))(t)
 }
 
 func TestDeleteSaysWhatItStillWaitsFor(t *testing.T) {

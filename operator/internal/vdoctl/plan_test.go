@@ -27,6 +27,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/mirror"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 	behind "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/site"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/tier"
@@ -65,8 +66,7 @@ type operated struct {
 // operate starts a site, and an operator that installs a bundle of drivers.
 func operate(t *testing.T) *operated {
 	t.Helper()
-	s, err := behind.New(t.Context(), behind.Options{Dir: t.TempDir(), NoMirror: true, Progress: os.Stderr})
-	require.NoError(t, err)
+	s := must.Have(behind.New(t.Context(), behind.Options{Dir: t.TempDir(), NoMirror: true, Progress: os.Stderr}))(t)
 	t.Cleanup(s.Close)
 	log.SetLogger(logr.Discard())
 	require.NoError(t, cluster.InstallCRDs(s.Cluster.Config()))
@@ -112,8 +112,7 @@ func (o *operated) rights() *rest.Config {
 	}
 	path := filepath.Join(o.t.TempDir(), "operator.kubeconfig")
 	require.NoError(o.t, o.site.WriteKubeconfigOf(o.t.Context(), o.ns, "vdo-operator", path))
-	cfg, err := clientcmd.BuildConfigFromFlags("", path)
-	require.NoError(o.t, err)
+	cfg := must.Have(clientcmd.BuildConfigFromFlags("", path))(o.t)
 	return cfg
 }
 
@@ -156,8 +155,7 @@ func (o *operated) everything() map[string]string {
 			unstructured.RemoveNestedField(x.Object, "status")
 			unstructured.RemoveNestedField(x.Object, "metadata", "resourceVersion")
 			unstructured.RemoveNestedField(x.Object, "metadata", "managedFields")
-			data, err := json.Marshal(x.Object)
-			require.NoError(o.t, err)
+			data := must.Have(json.Marshal(x.Object))(o.t)
 			all[kind+" "+x.GetNamespace()+"/"+x.GetName()] = string(data)
 		}
 	}
@@ -284,8 +282,7 @@ func (o *operated) holdsToTheFloor(reference string) {
 // disk.EnableUUID is off).
 func (o *operated) isHeldByChecks(reference string) {
 	t := o.t
-	vms, err := o.site.VCenter.VMs(t.Context(), behind.Datacenter)
-	require.NoError(t, err)
+	vms := must.Have(o.site.VCenter.VMs(t.Context(), behind.Datacenter))(t)
 	checked := func(uuid bool) {
 		require.NoError(t, o.site.VCenter.SetDiskUUID(vms[0].Path, uuid))
 		o.patch(&v1alpha1.VDOConfig{ObjectMeta: o.meta("site")}, fmt.Sprintf(`{"metadata":{"annotations":{%q:"%v"}}}`, v1alpha1.AnnotationRequestedAt, uuid))

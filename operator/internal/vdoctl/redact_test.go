@@ -17,6 +17,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 )
 
 // remains are the parts of a secret that are in a text, by its words of four letters and more.
@@ -36,17 +38,13 @@ func TestSecretsAreHiddenInAllForms(t *testing.T) {
 	} {
 		r := newRedactor()
 		r.add([]byte(secret))
-		quoted, err := json.Marshal(secret)
-		require.NoError(t, err)
-		again, err := json.Marshal(string(quoted))
-		require.NoError(t, err)
+		quoted := must.Have(json.Marshal(secret))(t)
+		again := must.Have(json.Marshal(string(quoted)))(t)
 		for _, text := range []string{
 			secret, "--password=" + secret, "login failed: user u password " + secret + " refused by the vCenter after some time of waiting for it", "'" + secret + "'", "a: 'x " + secret + "'",
 		} {
-			tree, err := r.object(map[string]any{"a": map[string]any{"args": []string{text}}})
-			require.NoError(t, err)
-			data, err := yaml.Marshal(tree)
-			require.NoError(t, err)
+			tree := must.Have(r.object(map[string]any{"a": map[string]any{"args": []string{text}}}))(t)
+			data := must.Have(yaml.Marshal(tree))(t)
 			require.Empty(t, remains(string(r.clean(data)), secret), "%s", data)
 		}
 		for _, text := range []string{
@@ -101,10 +99,8 @@ func TestObjectsHaveNoLooseSecrets(t *testing.T) {
 			r := newRedactor()
 			object["metadata"] = map[string]any{"name": "x"}
 			r.withoutSecrets(&unstructured.Unstructured{Object: object})
-			tree, err := r.object(object)
-			require.NoError(t, err)
-			data, err := yaml.Marshal(tree)
-			require.NoError(t, err)
+			tree := must.Have(r.object(object))(t)
+			data := must.Have(yaml.Marshal(tree))(t)
 			require.NotContains(t, string(data), loose, "%s: %s", at, text)
 			if i < 2 {
 				require.Equal(t, "login with [hidden]", r.cleanText("login with "+loose), "%s: %s", at, text)
@@ -122,8 +118,7 @@ func TestObjectsHaveNoLooseSecrets(t *testing.T) {
 	}}
 	r := newRedactor()
 	r.withoutSecrets(u)
-	data, err := yaml.Marshal(u.Object)
-	require.NoError(t, err)
+	data := must.Have(yaml.Marshal(u.Object))(t)
 	require.NotContains(t, string(data), loose)
 	for _, kept := range []string{`revision: "3"`, "- --v\n"} {
 		require.Contains(t, string(data), kept)
@@ -148,11 +143,9 @@ func TestSupportBundleKeepsCommonWords(t *testing.T) {
 	const name = "resources/kube-system/Pod/vsphere-0123456789abcdef.yaml"
 	x.putYAML(name, corev1.Pod{ObjectMeta: metaOf("default", "x"), Spec: corev1.PodSpec{HostNetwork: true}})
 	r := tar.NewReader(&out)
-	h, err := r.Next()
-	require.NoError(t, err)
+	h := must.Have(r.Next())(t)
 	require.Equal(t, "vdo-support/resources/kube-system/Pod/vsphere-[hidden].yaml", h.Name)
-	data, err := io.ReadAll(r)
-	require.NoError(t, err)
+	data := must.Have(io.ReadAll(r))(t)
 	require.Contains(t, string(data), "namespace: default")
 	require.Contains(t, string(data), "hostNetwork: true")
 }

@@ -28,6 +28,7 @@ import (
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/readme"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
@@ -92,8 +93,7 @@ func clientOf(t *testing.T, c *cluster.Cluster) client.Client {
 	require.NoError(t, clientgoscheme.AddToScheme(s))
 	require.NoError(t, v1alpha1.AddToScheme(s))
 	require.NoError(t, airship.AddToScheme(s))
-	out, err := client.New(c.Config(), client.Options{Scheme: s})
-	require.NoError(t, err)
+	out := must.Have(client.New(c.Config(), client.Options{Scheme: s}))(t)
 	return out
 }
 
@@ -203,10 +203,8 @@ func exits(ts *testscript.TestScript, _ bool, args []string) {
 // VM is not as it should be, and a StorageClass.
 func populate(t *testing.T, c client.Client, v *vcsim.VCenter) {
 	t.Helper()
-	east, err := v.VMs(t.Context(), "/site/prod/east")
-	require.NoError(t, err)
-	lab, err := v.VMs(t.Context(), "/lab")
-	require.NoError(t, err)
+	east := must.Have(v.VMs(t.Context(), "/site/prod/east"))(t)
+	lab := must.Have(v.VMs(t.Context(), "/lab"))(t)
 	for i, vm := range east {
 		require.NoError(t, v.Ready(vm.Path, fmt.Sprintf("node-%d", i)))
 	}
@@ -260,8 +258,7 @@ func TestARefusedPasswordIsNotTriedAgain(t *testing.T) {
 // Each command of the page is one of the program, with flags that it has. TestFirstRun does the first steps.
 func TestReadmeCommands(t *testing.T) {
 	t.Parallel()
-	blocks, err := readme.Blocks("../../docs/vdoctl.md", "vdoctl")
-	require.NoError(t, err)
+	blocks := must.Have(readme.Blocks("../../docs/vdoctl.md", "vdoctl"))(t)
 	typed := 0
 	for _, b := range blocks {
 		for _, c := range b.Commands {
@@ -281,8 +278,7 @@ func TestKubectlCallsItAsAPlugin(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	kubectl := toolchain.Path(t, "kubectl")
-	plugin, err := exec.LookPath("kubectl-vdo")
-	require.NoError(t, err)
+	plugin := must.Have(exec.LookPath("kubectl-vdo"))(t)
 	run := func(args ...string) result {
 		cmd := exec.CommandContext(t.Context(), kubectl, args...)
 		cmd.Env = append(os.Environ(), "KUBECONFIG="+s.conf, "PATH="+filepath.Dir(plugin)+":"+os.Getenv("PATH"))

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 )
 
 // Of what is in a file twice one would count, and no one would see which.
@@ -77,13 +78,11 @@ func TestASiteFileMayHaveBundlesOfOtherOperators(t *testing.T) {
 		require.Equal(t, "DriverBundle vmware-system-vdo/drivers", describeObject(read.bundle), text)
 	}
 	text := strings.Replace(names, "name: drivers", "name: others", 1) + "---\n" + drivers
-	another, err := parseSite("site.yaml", []byte(text), "vmware-system-vdo")
-	require.NoError(t, err)
+	another := must.Have(parseSite("site.yaml", []byte(text), "vmware-system-vdo"))(t)
 	require.ErrorContains(t, another.within(), "VDOConfig vmware-system-vdo/vdo names another one, others")
-	read, err := parseSite("site.yaml", []byte(config+"---\n"+other), "vmware-system-vdo")
-	require.NoError(t, err)
+	read := must.Have(parseSite("site.yaml", []byte(config+"---\n"+other), "vmware-system-vdo"))(t)
 	require.Nil(t, read.bundle, "it is another operator's")
-	read, err = parseSite("site.yaml", []byte(strings.Replace(config, "vdo}", "vdo, namespace: default}", 1)), "ns")
+	read, err := parseSite("site.yaml", []byte(strings.Replace(config, "vdo}", "vdo, namespace: default}", 1)), "ns")
 	require.NoError(t, err)
 	require.ErrorContains(t, read.within(), "VDOConfig default/vdo: it is of namespace default")
 }
@@ -100,8 +99,7 @@ spec: {bundle: {name: ours}}
 	o.cluster.namespace = "ns"
 	_, err := o.configuration(t.Context(), "")
 	require.ErrorContains(t, err, "it has no DriverBundle")
-	objects, err := o.configuration(t.Context(), "mirror.site/vdo:1")
-	require.NoError(t, err)
+	objects := must.Have(o.configuration(t.Context(), "mirror.site/vdo:1"))(t)
 	require.Equal(t, []string{"DriverBundle ns/ours", "VDOConfig ns/vdo"}, described(objects))
 	// As `configure --from-file` writes it: otherwise the two would change it back and forth.
 	require.NoError(t, os.WriteFile(file, []byte(`apiVersion: vdo.vmware.com/v1alpha1
@@ -113,14 +111,12 @@ kind: DriverBundle
 metadata: {name: ours}
 spec: {reference: "mirror.site/vdo:1"}
 `), 0o600))
-	objects, err = o.configuration(t.Context(), "")
-	require.NoError(t, err)
+	objects = must.Have(o.configuration(t.Context(), ""))(t)
 	spec := objects[1].(*unstructured.Unstructured).Object["spec"] //nolint:forcetypeassert // it is
 	require.Equal(t, map[string]any{"bundle": map[string]any{"name": "ours"}}, spec)
 	c := newConfigure(o.app)
 	c.cluster.namespace, c.file = "ns", file
-	d, err := c.begin()
-	require.NoError(t, err)
+	d := must.Have(c.begin())(t)
 	d.makeMissing()
 	c.offer(d)
 	require.True(t, c.mode, "it stays unset")

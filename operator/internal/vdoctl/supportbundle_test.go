@@ -24,6 +24,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 )
 
 // The canaries: passwords of a vCenter and of a registry, one that is in a configuration
@@ -85,11 +87,9 @@ func (s *shop) create(o client.Object) {
 
 func unpacked(t *testing.T, name string) map[string]string {
 	t.Helper()
-	f, err := os.Open(name)
-	require.NoError(t, err)
+	f := must.Have(os.Open(name))(t)
 	defer f.Close() //nolint:errcheck // only read
-	z, err := gzip.NewReader(f)
-	require.NoError(t, err)
+	z := must.Have(gzip.NewReader(f))(t)
 	out := map[string]string{}
 	for r := tar.NewReader(z); ; {
 		h, err := r.Next()
@@ -97,8 +97,7 @@ func unpacked(t *testing.T, name string) map[string]string {
 			return out
 		}
 		require.NoError(t, err)
-		data, err := io.ReadAll(r)
-		require.NoError(t, err)
+		data := must.Have(io.ReadAll(r))(t)
 		out[strings.TrimPrefix(h.Name, "vdo-support/")] = string(data)
 	}
 }
@@ -112,8 +111,7 @@ func TestSupportBundleHasWhatHelpsAndNoSecret(t *testing.T) {
 	s.add("east", east)
 	file := filepath.Join(t.TempDir(), "support.tar.gz")
 	out := s.run("support-bundle", file).is(0, file+": ")
-	info, err := os.Stat(file)
-	require.NoError(t, err)
+	info := must.Have(os.Stat(file))(t)
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 
 	files := unpacked(t, file)
@@ -142,8 +140,7 @@ func TestSupportBundleHasWhatHelpsAndNoSecret(t *testing.T) {
 	full.Env = append(os.Environ(), "KUBECONFIG="+s.conf)
 	text, err := full.CombinedOutput()
 	ended(t, string(text), err).is(7, "file too large")
-	left, err := os.ReadDir(filepath.Dir(file))
-	require.NoError(t, err)
+	left := must.Have(os.ReadDir(filepath.Dir(file)))(t)
 	require.Len(t, left, 1, "a run that fails leaves nothing")
 	s.run("support-bundle", filepath.Join(t.TempDir(), "no", "such", "folder.tar.gz")).is(7)
 	s.run("support-bundle", "--tail", "0").is(2)
@@ -197,15 +194,13 @@ func TestSupportBundleNeedsACluster(t *testing.T) {
 		require.Equal(t, 1, strings.Count(out, "error: "), out)
 		require.LessOrEqual(t, strings.Count(out, "\n"), 2, out)
 	}
-	left, err := os.ReadDir(dir)
-	require.NoError(t, err)
+	left := must.Have(os.ReadDir(dir))(t)
 	require.Empty(t, left)
 }
 
 func (s *shop) kubeconfig(edit func(*clientcmdapi.Config)) string {
 	s.t.Helper()
-	c, err := clientcmd.LoadFromFile(s.conf)
-	require.NoError(s.t, err)
+	c := must.Have(clientcmd.LoadFromFile(s.conf))(s.t)
 	edit(c)
 	file := filepath.Join(s.t.TempDir(), "kubeconfig")
 	require.NoError(s.t, clientcmd.WriteToFile(*c, file))

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
 )
 
@@ -28,8 +29,7 @@ func TestVMsAreCheckedAndPutRight(t *testing.T) {
 	k := clientOf(t, c)
 	v := vcsim.Start(t, vcsim.Options{Machines: 1})
 	ctx := t.Context()
-	vms, err := v.VMs(ctx, "/site/west")
-	require.NoError(t, err)
+	vms := must.Have(v.VMs(ctx, "/site/west"))(t)
 	require.NoError(t, v.Ready(vms[0].Path, "vm-node"))
 	require.NoError(t, v.SetDiskUUID(vms[0].Path, false))
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "vm-node"}}
@@ -65,8 +65,7 @@ func TestVMsAreCheckedAndPutRight(t *testing.T) {
 	fix("--power-off").is(8, "no terminal to ask for confirmation")
 
 	cmd := exec.CommandContext(ctx, "vdoctl", line(append(asAdmin, "--power-off", "--drain", "--yes")...)...)
-	stderr, err := cmd.StderrPipe()
-	require.NoError(t, err)
+	stderr := must.Have(cmd.StderrPipe())(t)
 	require.NoError(t, cmd.Start())
 	text := bufio.NewScanner(stderr)
 	for text.Scan() && !strings.Contains(text.Text(), "vm-node: cordoned") {
@@ -99,8 +98,7 @@ func TestVMsAreCheckedAndPutRight(t *testing.T) {
 // Before a cluster exists, VMs are named by their paths. Those that are on are left so without --power-off.
 func TestVMsArePreparedBeforeACluster(t *testing.T) {
 	v := vcsim.Start(t, vcsim.Options{Machines: 2})
-	vms, err := v.VMs(t.Context(), "/site/west")
-	require.NoError(t, err)
+	vms := must.Have(v.VMs(t.Context(), "/site/west"))(t)
 	require.NoError(t, v.Ready(vms[0].Path, "later-a-node"))
 	require.NoError(t, v.SetDiskUUID(vms[0].Path, false))
 	require.NoError(t, v.Change(vms[1].Path, func(vm *mo.VirtualMachine) {

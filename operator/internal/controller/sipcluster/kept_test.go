@@ -31,6 +31,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/tier"
 )
 
@@ -65,8 +66,7 @@ func TestAServiceThatIsNotReadyKeepsNoHost(t *testing.T) {
 	w.change("t", spec)
 	w.stands(r, "t", airship.ReasonInfraServiceFailure, "a")
 	again := reconcile.Request{NamespacedName: client.ObjectKeyFromObject(w.get("t"))}
-	next, err := reconcile.AsReconciler[object](r.Client, r).Reconcile(t.Context(), again)
-	require.NoError(t, err)
+	next := must.Have(reconcile.AsReconciler[object](r.Client, r).Reconcile(t.Context(), again))(t)
 	require.LessOrEqual(t, next.RequeueAfter, 66*time.Second, "nothing tells that the port is free again")
 	w.change("t", replace(replace(spec, "active: 1", "active: 2"), "PORT2", "PORT3"))
 	w.stands(r, "t", airship.ReasonSucceeded, "a", "b")
@@ -379,8 +379,7 @@ services:
 func (w *world) makeFormer(r *Reconciler) *corev1.ConfigMap {
 	w.Helper()
 	p := r.begin(w.get("t"))
-	existing, err := p.read(w.Context(), p.home)
-	require.NoError(w, err)
+	existing := must.Have(p.read(w.Context(), p.home))(w)
 	all := slices.Collect(maps.Values(existing))
 	bmc := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Secret"}}
 	bmc.SetLabels(all[0].GetLabels())
@@ -618,8 +617,7 @@ func TestManyAtOnceNeverShareAHost(t *testing.T) {
 // could do: no one gives any back.
 func (w *world) watchHolders() (end func()) {
 	w.Helper()
-	events, err := w.Watch(w.Context(), &choose.BareMetalHostList{}, client.InNamespace(w.metal))
-	require.NoError(w, err)
+	events := must.Have(w.Watch(w.Context(), &choose.BareMetalHostList{}, client.InNamespace(w.metal)))(w)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

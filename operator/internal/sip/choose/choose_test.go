@@ -15,6 +15,7 @@ import (
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 )
 
 var me = choose.Cluster{
@@ -171,8 +172,7 @@ func TestChoose(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cluster, all := me, hosts(c.hosts)
 			cluster.ReleaseInUse = c.force
-			got, err := choose.Choose(cluster, c.nodes, all)
-			require.NoError(t, err)
+			got := must.Have(choose.Choose(cluster, c.nodes, all))(t)
 			require.Len(t, got.Roles, 1)
 			r := got.Roles[0]
 			require.Equal(t, c.keep, names(r.Keep), "kept")
@@ -191,8 +191,7 @@ func TestChoose(t *testing.T) {
 				delete(h.Annotations, airship.AnnotationClaim)
 			}
 			slices.Reverse(all)
-			again, err := choose.Choose(cluster, c.nodes, all)
-			require.NoError(t, err)
+			again := must.Have(choose.Choose(cluster, c.nodes, all))(t)
 			for _, r := range again.Roles {
 				require.Empty(t, names(r.Take)+names(r.Leave), "it is settled")
 			}
@@ -216,8 +215,7 @@ func TestProblemsOfHostsThatStay(t *testing.T) {
 func TestAHostIsTakenForOneRole(t *testing.T) {
 	spec := nodes(1, 0, "")
 	spec[airship.RoleControlPlane] = spec[worker]
-	got, err := choose.Choose(me, spec, hosts("a b"))
-	require.NoError(t, err)
+	got := must.Have(choose.Choose(me, spec, hosts("a b")))(t)
 	require.Equal(t, airship.RoleControlPlane, got.Roles[0].Role)
 	require.Equal(t, "a", names(got.Roles[0].Take))
 	require.Equal(t, "b", names(got.Roles[1].Take))
@@ -236,8 +234,7 @@ func TestRefusalsAreBounded(t *testing.T) {
 	for i := range 2000 {
 		all = fmt.Appendf(all, " h%04d=used", i)
 	}
-	got, err := choose.Choose(me, nodes(1, 0, ""), hosts(string(all)))
-	require.NoError(t, err)
+	got := must.Have(choose.Choose(me, nodes(1, 0, ""), hosts(string(all))))(t)
 	require.Equal(t, []airship.RefusedHosts{{
 		Reason: string(choose.ReasonInUse), Count: 2000,
 		Hosts: []string{"hosts/h0000", "hosts/h0001", "hosts/h0002", "hosts/h0003", "hosts/h0004"},

@@ -25,6 +25,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/pki"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
@@ -159,8 +160,7 @@ func TestWorkersKeepThePort(t *testing.T) {
 	kubelet := site.host("w-a", "")
 	const first = 31000
 	for port := uint16(first); port < first+3; port++ {
-		l, err := net.Listen("tcp", netip.AddrPortFrom(kubelet.addr, port).String())
-		require.NoError(t, err)
+		l := must.Have(net.Listen("tcp", netip.AddrPortFrom(kubelet.addr, port).String()))(t)
 		t.Cleanup(func() { _ = l.Close() })
 		go func() {
 			for conn, err := l.Accept(); err == nil; conn, err = l.Accept() {
@@ -205,8 +205,7 @@ type site struct {
 
 func newSite(t *testing.T) *site {
 	s := &site{t: t, ca: pki.Root(t, "tenant"), octet: 1 + rand.IntN(250)} //nolint:gosec // addresses, to be apart from other tests
-	l, err := net.Listen("tcp", "[::1]:0")
-	require.NoError(t, err)
+	l := must.Have(net.Listen("tcp", "[::1]:0"))(t)
 	s.port = int32(l.Addr().(*net.TCPAddr).Port) //nolint:gosec // a port
 	require.NoError(t, l.Close())
 	return s
@@ -249,8 +248,7 @@ func (h *host) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *host) live() {
-	l, err := net.Listen("tcp", h.site.at(h.addr))
-	require.NoError(h.site.t, err)
+	l := must.Have(net.Listen("tcp", h.site.at(h.addr)))(h.site.t)
 	server := &http.Server{
 		Handler: h, ReadHeaderTimeout: patience, ErrorLog: log.New(io.Discard, "", 0),
 		TLSConfig: &tls.Config{Certificates: []tls.Certificate{h.cert}, MinVersion: tls.VersionTLS12},
@@ -297,8 +295,7 @@ func (s *site) run(program, text string, ip netip.Addr) *pod {
 	file := filepath.Join(s.t.TempDir(), ip.String()+".cfg")
 	require.NoError(s.t, os.WriteFile(file, []byte(text), 0o600))
 	output := filepath.Join(s.t.TempDir(), "log") // beside no file that makes it load again
-	out, err := os.Create(output)
-	require.NoError(s.t, err)
+	out := must.Have(os.Create(output))(s.t)
 	s.t.Cleanup(func() { _ = out.Close() })
 	command := balancerCommand(file)
 	cmd := exec.Command(command[0], command[1:]...)
@@ -339,8 +336,7 @@ type held struct {
 }
 
 func (s *site) dial(address string) *held {
-	conn, err := net.Dial("tcp", address)
-	require.NoError(s.t, err)
+	conn := must.Have(net.Dial("tcp", address))(s.t)
 	s.t.Cleanup(func() { _ = conn.Close() })
 	client := s.client(func(context.Context, string, string) (net.Conn, error) { return conn, nil })
 	return &held{conn, func() (string, error) { return get(client, address) }}

@@ -40,6 +40,7 @@ import (
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/jumphost"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
 
@@ -78,16 +79,14 @@ func TestUsersLogIn(t *testing.T) {
 	guessing.ClientSecret = "guessed"
 	_, err := guessing.Exchange(ctx, code(t, user, console, password))
 	require.ErrorContains(t, err, "invalid_client")
-	token, err := console.Exchange(ctx, code(t, user, console, password))
-	require.NoError(t, err)
+	token := must.Have(console.Exchange(ctx, code(t, user, console, password)))(t)
 	end()
 	runDex(t, program, login, moved)
 	require.Eventually(t, answers, patience, 100*time.Millisecond, "dex does not answer again")
 	token, err = console.TokenSource(ctx, &oauth2.Token{RefreshToken: token.RefreshToken}).Token()
 	require.NoError(t, err, "who was logged in is, though the pod was replaced")
 	text, _ := token.Extra("id_token").(string)
-	id, err := provider.Verifier(&oidc.Config{ClientID: console.ClientID}).Verify(ctx, text)
-	require.NoError(t, err)
+	id := must.Have(provider.Verifier(&oidc.Config{ClientID: console.ClientID}).Verify(ctx, text))(t)
 	var claims struct{ Email string }
 	require.NoError(t, id.Claims(&claims))
 	require.Equal(t, "alice@tenant.site", claims.Email)
@@ -99,10 +98,8 @@ func dexAccount(t *testing.T) string {
 	t.Helper()
 	cfg := cluster.Config(t)
 	namespace := cluster.Namespace(t, cfg)
-	typed, err := kubernetes.NewForConfig(cfg)
-	require.NoError(t, err)
-	admin, err := client.New(cfg, client.Options{})
-	require.NoError(t, err)
+	typed := must.Have(kubernetes.NewForConfig(cfg))(t)
+	admin := must.Have(client.New(cfg, client.Options{}))(t)
 	require.NoError(t, cluster.SIPOperator.Grant(t.Context(), admin))
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "default"}}
 	binding := &rbacv1.RoleBinding{
@@ -113,8 +110,7 @@ func dexAccount(t *testing.T) string {
 	require.NoError(t, client.IgnoreAlreadyExists(admin.Create(t.Context(), account)))
 	require.NoError(t, admin.Create(t.Context(), binding))
 	accounts, request := typed.CoreV1().ServiceAccounts(namespace), &authenticationv1.TokenRequest{}
-	token, err := accounts.CreateToken(t.Context(), "default", request, metav1.CreateOptions{})
-	require.NoError(t, err)
+	token := must.Have(accounts.CreateToken(t.Context(), "default", request, metav1.CreateOptions{}))(t)
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	config := clientcmdapi.NewConfig()
 	config.CurrentContext = "dex"
@@ -175,8 +171,7 @@ const callback = "https://console.site/callback"
 func browser(t *testing.T, trusted []byte) *http.Client {
 	roots := x509.NewCertPool()
 	require.True(t, roots.AppendCertsFromPEM(trusted))
-	jar, err := cookiejar.New(nil)
-	require.NoError(t, err)
+	jar := must.Have(cookiejar.New(nil))(t)
 	b := &http.Client{
 		Timeout: patience, Jar: jar,
 		Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}},
@@ -195,13 +190,11 @@ func browser(t *testing.T, trusted []byte) *http.Client {
 // taken.
 func code(t *testing.T, user *http.Client, console oauth2.Config, password string) string {
 	t.Helper()
-	form, err := user.Get(console.AuthCodeURL("abc", oauth2.SetAuthURLParam("connector_id", "local")))
-	require.NoError(t, err)
+	form := must.Have(user.Get(console.AuthCodeURL("abc", oauth2.SetAuthURLParam("connector_id", "local"))))(t)
 	require.NoError(t, form.Body.Close())
 	require.Equal(t, http.StatusOK, form.StatusCode, form.Request.URL)
 	login := url.Values{"login": {"alice@tenant.site"}, "password": {password}}
-	answer, err := user.PostForm(form.Request.URL.String(), login)
-	require.NoError(t, err)
+	answer := must.Have(user.PostForm(form.Request.URL.String(), login))(t)
 	require.NoError(t, answer.Body.Close())
 	to, err := answer.Location()
 	if errors.Is(err, http.ErrNoLocation) {
@@ -213,8 +206,7 @@ func code(t *testing.T, user *http.Client, console oauth2.Config, password strin
 }
 
 func freeAddress(t *testing.T) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	l := must.Have(net.Listen("tcp", "127.0.0.1:0"))(t)
 	require.NoError(t, l.Close())
 	return l.Addr().String()
 }
@@ -253,8 +245,7 @@ func TestJumpHostRunsWhatIsRendered(t *testing.T) {
 		}
 	}
 
-	client, err := server.dial(jumphost.User, alice.Signer)
-	require.NoError(t, err)
+	client := must.Have(server.dial(jumphost.User, alice.Signer))(t)
 	for to, open := range map[string]bool{
 		address.String(): true, fmt.Sprintf("cp-0:%d", address.Port()): true,
 		fmt.Sprintf("127.0.0.1:%d", address.Port()): false, fmt.Sprintf("localhost:%d", address.Port()): false,
@@ -266,14 +257,11 @@ func TestJumpHostRunsWhatIsRendered(t *testing.T) {
 			require.ErrorContains(t, err, "administratively prohibited", to)
 			continue
 		}
-		_, err = io.WriteString(conn, "there and back\n")
-		require.NoError(t, err)
-		line, err := bufio.NewReader(conn).ReadString('\n')
-		require.NoError(t, err)
+		must.Have(io.WriteString(conn, "there and back\n"))(t)
+		line := must.Have(bufio.NewReader(conn).ReadString('\n'))(t)
 		require.Equal(t, "there and back\n", line)
 	}
-	listed, err := session(t, client).Output("host list")
-	require.NoError(t, err)
+	listed := must.Have(session(t, client).Output("host list"))(t)
 	require.Contains(t, string(listed), "cp-0\tControlPlane\t"+address.Addr().String()+"\ncp-1\t")
 	for _, command := range []string{"", "id", "host list; id", "/usr/sbin/sshd"} {
 		out, err := session(t, client).Output(command)
@@ -347,27 +335,23 @@ func runJumpHost(t *testing.T, sshd string, set Set) jumpServer {
 	put("/dev/null", nil, 0o666)
 	require.NoError(t, os.MkdirAll(filepath.Join(root, jumphost.RunDir), 0o755))
 	require.NoError(t, os.Symlink(jumphost.RunDir+"/passwd", filepath.Join(root, "etc/passwd")))
-	libraries, err := exec.Command("ldd", sshd).Output()
-	require.NoError(t, err)
+	libraries := must.Have(exec.Command("ldd", sshd).Output())(t)
 	for _, word := range append(strings.Fields(string(libraries)), sshd) {
 		if filepath.IsAbs(word) {
-			data, err := os.ReadFile(word)
-			require.NoError(t, err)
+			data := must.Have(os.ReadFile(word))(t)
 			put(word, data, 0o755)
 		}
 	}
 	require.NoError(t, toolchain.Programs(t.Context(), root, "./operator/cmd/vdo-jumphost"))
 
-	kept, err := ssh.ParsePrivateKey(keep(t, set)[service.Name+"-host-keys"][jumphost.HostKey])
-	require.NoError(t, err)
+	kept := must.Have(ssh.ParsePrivateKey(keep(t, set)[service.Name+"-host-keys"][jumphost.HostKey]))(t)
 	s := jumpServer{address: freeAddress(t), hostKey: kept.PublicKey(), log: filepath.Join(t.TempDir(), "log")}
 	_, port, err := net.SplitHostPort(s.address)
 	require.NoError(t, err)
 	require.Empty(t, pod.Containers[0].Command, "the image's entrypoint")
 	ctx, stop := context.WithCancel(context.Background())
 	cmd := exec.CommandContext(ctx, "/vdo-jumphost", append(pod.Containers[0].Args, "-p", port)...)
-	log, err := os.Create(s.log)
-	require.NoError(t, err)
+	log := must.Have(os.Create(s.log))(t)
 	t.Cleanup(func() { _ = log.Close() })
 	cmd.Stdout, cmd.Stderr, cmd.Dir, cmd.Env = log, log, "/", []string{}
 	cmd.SysProcAttr = &syscall.SysProcAttr{
@@ -422,10 +406,8 @@ type sshUser struct {
 
 func newUser(t *testing.T) sshUser {
 	t.Helper()
-	key, err := new(rendering).hostKey()
-	require.NoError(t, err)
-	signer, err := ssh.ParsePrivateKey(key)
-	require.NoError(t, err)
+	key := must.Have(new(rendering).hostKey())(t)
+	signer := must.Have(ssh.ParsePrivateKey(key))(t)
 	return sshUser{signer, key}
 }
 
@@ -438,16 +420,14 @@ func (u sshUser) certifies(t *testing.T, other sshUser, principal string) ssh.Si
 		Permissions: ssh.Permissions{Extensions: map[string]string{"permit-port-forwarding": ""}},
 	}
 	require.NoError(t, cert.SignCert(rand.Reader, u))
-	signer, err := ssh.NewCertSigner(cert, other)
-	require.NoError(t, err)
+	signer := must.Have(ssh.NewCertSigner(cert, other))(t)
 	return signer
 }
 
 // echoServer answers with what it is told, on an address that sshd does not have by itself.
 func echoServer(t *testing.T) netip.AddrPort {
 	t.Helper()
-	l, err := net.Listen("tcp", fmt.Sprintf("127.67.%d.%d:0", os.Getpid()%250, 1+os.Getpid()/250%250))
-	require.NoError(t, err)
+	l := must.Have(net.Listen("tcp", fmt.Sprintf("127.67.%d.%d:0", os.Getpid()%250, 1+os.Getpid()/250%250)))(t)
 	t.Cleanup(func() { _ = l.Close() })
 	go func() {
 		for {
@@ -466,8 +446,7 @@ func echoServer(t *testing.T) netip.AddrPort {
 
 func session(t *testing.T, client *ssh.Client) *ssh.Session {
 	t.Helper()
-	s, err := client.NewSession()
-	require.NoError(t, err)
+	s := must.Have(client.NewSession())(t)
 	t.Cleanup(func() { _ = s.Close() })
 	return s
 }

@@ -26,6 +26,7 @@ import (
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/certificate"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/pki"
 )
 
@@ -148,8 +149,7 @@ func TestSecretsAreInSecretsAlone(t *testing.T) {
 
 func mustJSON(t *testing.T, v any) string {
 	t.Helper()
-	data, err := json.Marshal(v)
-	require.NoError(t, err)
+	data := must.Have(json.Marshal(v))(t)
 	return string(data)
 }
 
@@ -574,10 +574,9 @@ func accepted(t *testing.T, chain []byte, trusted, host string, now time.Time) e
 	t.Helper()
 	roots, rest := x509.NewCertPool(), x509.NewCertPool()
 	require.True(t, roots.AppendCertsFromPEM([]byte(trusted)))
-	cert, err := certificate.Parse(chain)
-	require.NoError(t, err)
+	cert := must.Have(certificate.Parse(chain))(t)
 	rest.AppendCertsFromPEM(chain)
-	_, err = cert.Verify(x509.VerifyOptions{Roots: roots, Intermediates: rest, DNSName: host, CurrentTime: now})
+	_, err := cert.Verify(x509.VerifyOptions{Roots: roots, Intermediates: rest, DNSName: host, CurrentTime: now})
 	return err
 }
 
@@ -671,7 +670,6 @@ func TestCertificatesThatCannotServeAreRefused(t *testing.T) {
 
 func pairOf(t *testing.T, a pki.Authority) Secret {
 	t.Helper()
-	key, err := certificate.EncodeKey(a.Key)
-	require.NoError(t, err)
+	key := must.Have(certificate.EncodeKey(a.Key))(t)
 	return Secret{"tls.crt": certificate.Encode(a.Certificate.Raw), "tls.key": key}
 }
