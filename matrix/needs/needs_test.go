@@ -80,7 +80,6 @@ func sum(s string) string {
 	return hex.EncodeToString(d[:])
 }
 
-// A value cannot pass for another one by the way it is written.
 func TestLinesAreNotMistakenForEachOther(t *testing.T) {
 	seen := map[string]string{}
 	for _, spec := range []string{
