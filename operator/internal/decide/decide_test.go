@@ -1,8 +1,6 @@
 package decide_test
 
 import (
-	"fmt"
-	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -18,9 +16,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 )
 
-var (
-	t0 = time.Date(2026, 1, 3, 1, 0, 0, 0, time.UTC) // a Saturday
-)
+var t0 = time.Date(2026, 1, 3, 1, 0, 0, 0, time.UTC) // a Saturday
 
 func rev(bundle string, releases ...string) *revision.Revision {
 	return &revision.Revision{Bundle: "mirror/vdo@sha256:" + bundle, Source: "site", Releases: releases,
@@ -52,6 +48,8 @@ func TestDecide(t *testing.T) {
 	rolling := healthy(old).Start(*next, revision.Beginning{Now: t0})
 	edited := revision.Attempt{Generation: 2, Retry: next.Name()} // since the start
 	failed2 := rollout.Judge(rolling, rollout.Facts{Now: t0.Add(time.Minute), Deadline: time.Minute, Attempt: edited})
+	both, alone := rev("a", "snapshot-controller@8.2.0", "csi@3.5.1"), rev("a", "csi@3.5.1")
+	leftOut := healthy(both).Start(*alone, revision.Beginning{Now: t0}).Fail("it crashed", revision.Attempt{}, t0)
 	revoked := decide.Facts{History: rolling, Untrusted: "a key is revoked"}
 	revokedBeside := revoked
 	revokedBeside.Candidate = rev("c", "csi@3.7.4")
@@ -134,6 +132,8 @@ func TestDecide(t *testing.T) {
 		"failed, and the VDOConfig was changed since": {
 			facts:  decide.Facts{History: failed2, Candidate: next, Attempt: revision.Attempt{Generation: 3}},
 			action: decide.Proceed, starts: true},
+		"failed, and it leaves a driver out":                   {facts: decide.Facts{History: leftOut, Candidate: alone}, action: decide.RollBack, to: both.Name()},
+		"likewise, and it was rolled back":                     {facts: decide.Facts{History: leftOut.RollBack(both.Name(), t0), Candidate: alone}, action: decide.Gated, reason: decide.Failed},
 		"rolled back":                                          {facts: decide.Facts{History: back, Candidate: next}, action: decide.Gated, reason: decide.Failed},
 		"rolled back, asked again, with a time":                {facts: decide.Facts{History: back, Candidate: next, Attempt: revision.Attempt{Retry: next.Name() + " at noon"}}, action: decide.Proceed, starts: true},
 		"rolled back, asked again for another":                 {facts: decide.Facts{History: back, Candidate: next, Attempt: revision.Attempt{Retry: old.Name()}}, action: decide.Gated, reason: decide.Failed},
@@ -251,69 +251,6 @@ func TestCanaries(t *testing.T) {
 	}
 }
 
-// Whatever happens, in whatever order: a revision that always fails is begun once for each
-// time that something was changed for it, and what is gone back to was healthy.
-func TestAFailingRevisionNeverLoops(t *testing.T) {
-	for seed := range uint64(40) {
-		r := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a test's
-		bad, now := map[string]bool{}, t0
-		h := revision.History{}
-		candidate := rev("0", "csi@3.5.0")
-		attempt := revision.Attempt{}
-		reasons, begun := 0, 0
-		changed := func() { reasons += 1 }
-		for step := range 400 {
-			now = now.Add(time.Duration(r.IntN(120)) * time.Second)
-			switch r.IntN(40) {
-			case 0:
-				candidate = rev(fmt.Sprint(r.IntN(6)), fmt.Sprintf("csi@3.%d.0", 5+r.IntN(3)))
-				if step > 20 && r.IntN(2) == 0 {
-					bad[candidate.Hash()] = true
-				}
-				changed()
-			case 1:
-				attempt.Generation++
-				changed()
-			case 2:
-				attempt.Retry = fmt.Sprintf("%s %d", candidate.Name(), step)
-				changed()
-			}
-			v := decide.Decide(decide.Facts{Now: now, History: h, Candidate: candidate, Attempt: attempt,
-				Policy: decide.Policy{AllowDowngrade: []string{"csi@3.5.0", "csi@3.6.0"}}})
-			switch {
-			case v.Action == decide.RollBack:
-				target, ok := h.Named(v.To)
-				require.True(t, ok && !target.Healthy.IsZero() && !target.Failed(), "seed %d: %+v", seed, target)
-				h = h.RollBack(v.To, now)
-			case v.Starts:
-				h = h.Start(*candidate, revision.Beginning{Now: now, Attempt: attempt})
-				begun++
-			}
-			h = h.Bounded(3)
-			cur, ok := h.InForce()
-			require.True(t, ok)
-			facts := rollout.Facts{Now: now, Complete: !bad[cur.Hash()], Deadline: 3 * time.Minute, Attempt: attempt}
-			h = rollout.Judge(h, facts)
-		}
-		require.LessOrEqual(t, begun, reasons+1, "seed %d", seed)
-	}
-}
-
-// A revision that only leaves a driver out and failed is not begun again.
-func TestARevisionThatLeavesADriverOutNeverLoops(t *testing.T) {
-	rev := func(releases ...string) revision.Revision {
-		return revision.Revision{Bundle: "mirror/vdo@sha256:a", Releases: releases, Contents: map[string]string{"csi": "c"}}
-	}
-	both, alone := rev("snapshot-controller@8.2.0", "csi@3.5.1"), rev("csi@3.5.1")
-	h := revision.History{}.Start(both, revision.Beginning{Now: t0}).Succeed(t0)
-	h = h.Start(alone, revision.Beginning{Now: t0}).Fail("it crashed", revision.Attempt{}, t0)
-	f := decide.Facts{Now: t0, History: h, Candidate: &alone}
-	v := decide.Decide(f)
-	require.Equal(t, decide.RollBack, v.Action, v.Message)
-	f.History = h.RollBack(v.To, t0)
-	require.Equal(t, decide.Failed, decide.Decide(f).Reason)
-}
-
 // What goes back is told before what stays, and that before what waits; what waits for the same is told together.
 func TestWhatIsToldFirst(t *testing.T) {
 	v := func(a decide.Action, r decide.Reason, text string) decide.Verdict {
@@ -335,7 +272,6 @@ func TestWhatIsToldFirst(t *testing.T) {
 	}
 }
 
-// What is said of a gate is in its row.
 func TestWhatAGateAsksOfAPerson(t *testing.T) {
 	at := time.Date(2026, 7, 1, 2, 0, 0, 0, time.UTC)
 	for reason, want := range map[decide.Reason]struct {

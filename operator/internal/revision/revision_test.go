@@ -11,9 +11,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
-var (
-	t0 = time.Date(2026, 1, 3, 1, 0, 0, 0, time.UTC)
-)
+var t0 = time.Date(2026, 1, 3, 1, 0, 0, 0, time.UTC)
 
 func rev(n int, releases ...string) revision.Revision {
 	return revision.Revision{Bundle: fmt.Sprintf("mirror/vdo@sha256:%064d", n), Source: "site", Releases: releases}
@@ -68,6 +66,8 @@ func TestARollbackGoesToTheLastHealthyOneWithAllDrivers(t *testing.T) {
 	cur, _ := h.InForce()
 	require.Equal(t, 2, cur.Number)
 	require.True(t, cur.Returned)
+	next, _ := start(h, rev(6, "cpi@1.33.1", "csi@3.7.1"), 7).InForce()
+	require.Equal(t, 6, next.Number, "another one may follow")
 	failed, _ := h.Find(rev(5, "cpi@1.33.1", "csi@3.7.0"))
 	require.Equal(t, revision.RolledBack, failed.Outcome)
 	require.Equal(t, "why", failed.Reason)
@@ -149,7 +149,6 @@ func TestAnotherBundleWithTheSameOfAGroup(t *testing.T) {
 	require.Len(t, h.Records, 1, "names are not given twice")
 }
 
-// An approval is of what it was given for, whatever is offered later.
 func TestAnApprovalStaysWithWhatItWasGivenFor(t *testing.T) {
 	candidate, later := rev(1, "cpi@1.33.1", "csi@3.7.3"), rev(2, "cpi@1.33.2", "csi@3.7.4")
 	part, _ := candidate.Of("csi")

@@ -10,9 +10,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/rollout"
 )
 
-var (
-	t0 = time.Date(2026, 1, 3, 1, 0, 0, 0, time.UTC) // a Saturday
-)
+var t0 = time.Date(2026, 1, 3, 1, 0, 0, 0, time.UTC) // a Saturday
 
 func rev(bundle string, releases ...string) *revision.Revision {
 	return &revision.Revision{Bundle: "mirror/vdo@sha256:" + bundle, Source: "site", Releases: releases, Contents: map[string]string{"csi": bundle}}
@@ -107,7 +105,6 @@ func TestJudge(t *testing.T) {
 	require.Equal(t, a, rollout.Judge(b, rollout.Facts{Now: t0.Add(time.Minute + 5*time.Second)}), "looks in quick succession are not written down")
 }
 
-// A revision that is not healthy yet is told with why.
 func TestWhyARevisionIsNotHealthyYet(t *testing.T) {
 	next := revision.Beginning{Now: t0}
 	begun := healthy(rev("a", "csi@3.5.1")).Start(*rev("b", "csi@3.7.3"), next)
