@@ -288,7 +288,6 @@ func TestAnAuthorityIsCertificatesAlone(t *testing.T) {
 	}
 }
 
-// What an answer takes out of a resource stays there, where someone else has set it.
 func TestFieldsOfOthersAreNotTakenOut(t *testing.T) {
 	x := &v1alpha1.VsphereCloudConfig{ObjectMeta: metaOf(operatorNamespace, "east")}
 	x.Spec = v1alpha1.VsphereCloudConfigSpec{VcIP: "vc.site", Credentials: "vc", Thumbprint: "AA:BB"}
@@ -436,7 +435,6 @@ func TestAPlanIsHeldBackByWhatItChanges(t *testing.T) {
 	}
 }
 
-// What a file refers to may be in the cluster alone; the file comes first.
 func TestAFileRefersToWhatTheClusterHasToo(t *testing.T) {
 	secret := func(user string) *corev1.Secret {
 		return &corev1.Secret{ObjectMeta: metaOf("vdo", "account"), Data: map[string][]byte{"username": []byte(user), "password": []byte("x")}}

@@ -48,7 +48,6 @@ func TestConfigureKeepsTheModeOfTheEarlierOperator(t *testing.T) {
 	require.Empty(t, d.config.Spec.Upgrade, "spec.upgrade was not set, and no one has asked for it")
 }
 
-// consents of rollbacks add up to more than the API takes.
 func TestConsentsToOlderReleasesDoNotAddUp(t *testing.T) {
 	config := &v1alpha1.VDOConfig{}
 	config.Status.Drivers = []v1alpha1.DriverStatus{{Driver: "cpi", Version: "1.99.0"}, {Driver: "csi", Version: "3.99.0"}}
@@ -98,7 +97,6 @@ func TestAFailedRevisionThatStaysIsApprovedAgain(t *testing.T) {
 	require.NotEmpty(t, config.Annotations[v1alpha1.AnnotationRetry], "it failed, and what ran before runs")
 }
 
-// a downgrade needs a consent of its own, and nobody's opens a window.
 func TestADowngradeNeedsItsOwnConsent(t *testing.T) {
 	config, o := &v1alpha1.VDOConfig{}, &approveOptions{app: &app{}}
 	config.Status.Drivers = []v1alpha1.DriverStatus{{Driver: "csi", Version: "3.5.1"}}

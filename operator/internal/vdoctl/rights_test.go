@@ -49,31 +49,44 @@ func (s *shop) siteToRead() (file, password string) {
 	return file, fileOf(s.t, "password", vcsim.Admin.Password+"\n")
 }
 
-// Each command that only reads works under the rights that deploy/rbac-vdoctl.yaml gives for it, and what is not given
-// is named.
-func TestReadersWorkUnderTheRightsThatAreWrittenForThem(t *testing.T) {
+// Each command works under the rights that deploy/rbac-vdoctl.yaml gives for it: those that only read under readers',
+// those that read Secrets or write under administrators'. What is not given is named.
+func TestCommandsWorkUnderTheRightsThatAreWrittenForThem(t *testing.T) {
 	s := newShop(t)
 	s.grant()
 	file, password := s.siteToRead()
 	account := []string{"--username", vcsim.Admin.Username, "--password-file", password}
-	reader, nobody := s.as("vdo-readers"), s.as("strangers")
-	for name, args := range map[string][]string{
-		"status": {"status"}, "version": {"version"}, "nodes": {"nodes", "check"}, "upgrade": {"upgrade", "list"},
-		"preflight of a file": append([]string{"preflight", "--from-file", file, "--only", "vcenter-account"}, account...),
-		"users plan":          append([]string{"users", "plan"}, account...),
-		"users verify":        append([]string{"users", "verify"}, account...),
+	reader, admin, nobody := s.as("vdo-readers"), s.as("vdo-admins"), s.as("strangers")
+	for _, c := range []struct {
+		args         []string
+		admins, file bool // what reads Secrets; what reads a file
+	}{
+		{args: []string{"status"}}, {args: []string{"version"}}, {args: []string{"nodes", "check"}}, {args: []string{"upgrade", "list"}},
+		{args: append([]string{"preflight", "--from-file", file, "--only", "vcenter-account"}, account...), file: true},
+		{args: append([]string{"users", "plan"}, account...)}, {args: append([]string{"users", "verify"}, account...)},
+		{args: []string{"preflight", "--only", "vcenter-account"}, admins: true}, {args: []string{"users", "verify"}, admins: true},
+		{args: []string{"vms", "check"}, admins: true}, {args: []string{"topology", "check"}, admins: true},
 	} {
-		unlimited := s.run(args...).code // what is not well of the site is not about rights
-		require.NotEqual(t, 2, unlimited, "%s: used wrongly", name)
-		out, code := reader.run(args...).both()
-		require.NotRegexp(t, "forbidden|no permission", out, name)
-		require.Equal(t, unlimited, code, "%s: %s", name, out)
-		if !strings.Contains(name, "file") {
-			out, code = nobody.run(args...).both()
-			require.Equal(t, 6, code, "%s: %s", name, out)
+		unlimited := s.run(c.args...).code // what is not well of the site is not about rights
+		require.NotEqual(t, 2, unlimited, "%s: used wrongly", c.args)
+		who := reader
+		if c.admins {
+			who = admin
+		}
+		out, code := who.run(c.args...).both()
+		require.NotRegexp(t, "forbidden|no permission", out, c.args)
+		require.Equal(t, unlimited, code, "%s: %s", c.args, out)
+		switch {
+		case c.admins:
+			out, code = reader.run(c.args...).both()
+			require.NotZero(t, code, "%s: %s", c.args, out)
+			require.Contains(t, out, `secrets "vc" is forbidden`, c.args)
+		case !c.file:
+			out, code = nobody.run(c.args...).both()
+			require.Equal(t, 6, code, "%s: %s", c.args, out)
 			require.Equal(t, 1, strings.Count(out, "error: "), out)
-			require.Regexp(t, `User "somebody" cannot (list|get) resource "|your account has no permission to get deployments.apps in namespace `, out, name)
-			require.Contains(t, out, "have a role with", name)
+			require.Regexp(t, `User "somebody" cannot (list|get) resource "|your account has no permission to get deployments.apps in namespace `, out, c.args)
+			require.Contains(t, out, "have a role with", c.args)
 		}
 	}
 	// What plan reads beyond that is the caller's to have, and not the operator's to be granted.
@@ -81,31 +94,11 @@ func TestReadersWorkUnderTheRightsThatAreWrittenForThem(t *testing.T) {
 	require.NotContains(t, out, "grant the operator")
 	reader.run(append([]string{"configure", "--vcenter", "east", "--yes"}, account...)...).is(6)
 	reader.run("upgrade", "approve", "r4-44444444").is(6, `vdoconfigs.vdo.vmware.com "vdo" is forbidden`)
-}
 
-// Commands that read Secrets or write work under the rights of administrators.
-func TestAdminsWorkUnderTheRightsThatAreWrittenForThem(t *testing.T) {
-	s := newShop(t)
-	s.grant()
-	_, password := s.siteToRead()
-	reader, admin := s.as("vdo-readers"), s.as("vdo-admins")
-	for name, args := range map[string][]string{
-		"preflight": {"preflight", "--only", "vcenter-account"}, "users verify": {"users", "verify"},
-		"vms": {"vms", "check"}, "topology": {"topology", "check"},
-	} {
-		unlimited := s.run(args...).code
-		require.NotEqual(t, 2, unlimited, "%s: used wrongly", name)
-		out, code := admin.run(args...).both()
-		require.NotRegexp(t, "forbidden|no permission", out, name)
-		require.Equal(t, unlimited, code, "%s: %s", name, out)
-		out, code = reader.run(args...).both()
-		require.NotZero(t, code, "%s: %s", name, out)
-		require.Contains(t, out, `secrets "vc" is forbidden`, name)
-	}
 	admin.ok("support-bundle", filepath.Join(t.TempDir(), "whole.tar.gz"))
 
 	part := filepath.Join(t.TempDir(), "part.tar.gz")
-	out := reader.run("support-bundle", part, "--no-preflight").is(9, "Secrets of kube-system",
+	out = reader.run("support-bundle", part, "--no-preflight").is(9, "Secrets of kube-system",
 		"logs: left out: the Secrets whose values have to be taken out of them cannot be read")
 	for name := range unpacked(t, part) {
 		require.NotContains(t, name, "logs/")

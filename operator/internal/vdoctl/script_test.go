@@ -230,7 +230,6 @@ func withNodes(t *testing.T, c client.Client, vms []vcsim.VM) {
 	}
 }
 
-// What the operator saw refused is not tried again, until the Secret has another password.
 func TestARefusedPasswordIsNotTriedAgain(t *testing.T) {
 	s := newShop(t)
 	east, _ := vcenters(t)

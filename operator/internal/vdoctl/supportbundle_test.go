@@ -176,7 +176,6 @@ func TestSupportBundleWithoutALogSaysThatItIsIncomplete(t *testing.T) {
 	require.True(t, strings.HasPrefix(unread, "incomplete: something that is there could not be read\n"+log), unread)
 }
 
-// Of a cluster that does not answer, or refuses the login, there is one error and no file.
 func TestSupportBundleNeedsACluster(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
