@@ -201,7 +201,6 @@ func TestASecretThatSomethingElseWritesIsPrinted(t *testing.T) {
 	w.gone(before, 0)
 }
 
-// A Secret that cannot change is refused before an account is made for it.
 func TestAnImmutableSecretIsRefused(t *testing.T) {
 	w, s := newWorld(t, newVC("west", nil)), &corev1.Secret{}
 	require.NoError(t, w.create(whole(), none))
@@ -390,7 +389,6 @@ func TestARecordThatIsForgedGrantsNothing(t *testing.T) {
 	}
 }
 
-// An account of another cluster stays, whatever the record calls it.
 func TestAnAccountOfAnotherClusterStays(t *testing.T) {
 	v := newVC("west", nil)
 	v.accounts[firstName] = "vSphere drivers of Kubernetes cluster other"
@@ -670,7 +668,6 @@ func TestAVCenterThatIsGoneKeepsNothingBack(t *testing.T) {
 	require.Empty(t, w.login())
 }
 
-// Where the API server goes away, what that means for the account is said.
 func TestWhatAnAPIServerThatGoesAwayLeavesIsSaid(t *testing.T) {
 	for kind, want := range map[string]string{
 		"Secret": "(the account is ready, and not yet in it)", "ConfigMap": "nothing is made before it is written",

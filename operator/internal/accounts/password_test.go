@@ -11,8 +11,3 @@ func TestPasswordsHaveAllKindsOfCharacters(t *testing.T) {
 	require.Regexp(t, `^9-[A-Z2-7]{9}[a-z2-7]{9}$`, p)
 	require.NotEqual(t, p, string(newPassword()))
 }
-
-func TestAccountsTakeTurns(t *testing.T) {
-	require.Equal(t, "vdo-b@vsphere.local", successor("vdo@vsphere.local"))
-	require.Equal(t, "vdo@vsphere.local", successor("vdo-b@vsphere.local"))
-}
