@@ -90,7 +90,6 @@ func TestWhatStaysOfALineWithASecret(t *testing.T) {
 	}
 }
 
-// A secret that the operator knows is hidden wherever and in whichever form it is.
 func TestKnownSecretsAreNeverQuoted(t *testing.T) {
 	const password, longer = `p"a ß/7%`, `p"a ß/7% and more`
 	in := Input{Secrets: []string{password, longer, "", "abc"}}
@@ -116,15 +115,12 @@ func TestKnownSecretsAreNeverQuoted(t *testing.T) {
 	require.Equal(t, "https://(hidden)@vc", in.quote("https://admin:p@ss/w0rd@vc"))
 }
 
-// What is quoted of others is UTF-8, whatever they wrote.
 func TestQuotesAreUTF8(t *testing.T) {
 	var in Input
 	require.Equal(t, "a\uFFFDb", in.quote("a\xff\xfeb"))
 	require.True(t, utf8.ValidString(in.quote(tellingLine("panic: \xff"))))
 }
 
-// A secret after a word that announces one is never quoted, whatever is before, between
-// and after.
 func FuzzSecretAfterItsName(f *testing.F) {
 	f.Add("config: ", "={", "} refused", 0)
 	f.Add("https://admin:", "@", "@vc", 3)

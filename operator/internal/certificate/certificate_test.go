@@ -11,7 +11,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/pki"
 )
 
-// What everybody may see has certificates in it and nothing else.
 func TestPublicHasCertificatesAlone(t *testing.T) {
 	a, b := pki.Root(t, "a"), pki.Root(t, "b")
 	key, err := certificate.EncodeKey(a.Key)

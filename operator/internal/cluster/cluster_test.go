@@ -246,7 +246,6 @@ func TestAnswersOfTheServerAreToldApart(t *testing.T) {
 	}
 }
 
-// What another operator has written or removed since the record was read stays so.
 func TestTheInventoryIsKept(t *testing.T) {
 	c, k, ns := start(t)
 	of := types.NamespacedName{Namespace: ns, Name: "site"}

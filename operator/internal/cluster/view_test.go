@@ -195,7 +195,6 @@ func listless(t *testing.T, with *edge.Cluster, requested *lists) bool {
 	return requested.n.Load() == before+1
 }
 
-// A slow API server is asked once, and nothing old is shown in the meantime.
 func TestASlowListIsWaitedFor(t *testing.T) {
 	c, k, _ := start(t)
 	populate(t, k)

@@ -14,9 +14,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -56,15 +54,11 @@ type vm struct {
 func newWorld(t *testing.T, control, down int) *world {
 	t.Helper()
 	w := &world{t: t, vms: map[string]*vm{}}
-	s := runtime.NewScheme()
-	require.NoError(t, clientgoscheme.AddToScheme(s))
-	w.api = fake.NewClientBuilder().WithScheme(s).WithStatusSubresource(&corev1.Node{}).
+	w.api = fake.NewClientBuilder().WithStatusSubresource(&corev1.Node{}).
 		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string {
 			return []string{o.(*corev1.Pod).Spec.NodeName} //nolint:forcetypeassert // an index of pods
 		}).
-		WithInterceptorFuncs(interceptor.Funcs{
-			SubResourceCreate: w.evict,
-		}).Build()
+		WithInterceptorFuncs(interceptor.Funcs{SubResourceCreate: w.evict}).Build()
 	for i := range control + 1 {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker"}}
 		if i < control {
@@ -95,9 +89,8 @@ func (w *world) evict(
 }
 
 func (w *world) bad(name string) {
-	on := preflight.Machine{On: true, Hardware: "vmx-13", Controllers: []string{"pvscsi"}}
-	on.ToolsRunning = true
-	w.vms[name].state = on
+	w.vms[name].state = preflight.Machine{
+		On: true, Hardware: "vmx-13", Controllers: []string{"pvscsi"}, Guest: preflight.Guest{ToolsRunning: true}}
 }
 
 func (w *world) node(name string) *corev1.Node {
@@ -303,8 +296,6 @@ func TestVMsArePutRightNodeByNode(t *testing.T) {
 	w.well("cp-0")
 }
 
-// Stopped after anything that it does, it goes on with the node that it was at, and ends
-// with all VMs as they have to be.
 func TestStoppedAnywhereItGoesOn(t *testing.T) {
 	w, steps := newWorld(t, 3, 0), 0
 	w.run.Progress = func(string, string) { steps++ }
@@ -504,7 +495,6 @@ func TestVMsThatAreNoNodesStayAsTheyWere(t *testing.T) {
 	}
 }
 
-// A right that is missing is named, and is no API server that is away.
 func TestAMissingRightIsNamed(t *testing.T) {
 	c := interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{
 		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {

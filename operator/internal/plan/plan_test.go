@@ -327,7 +327,6 @@ func liveOf(entries ...inventory.Entry) plan.Live {
 	return live
 }
 
-// What becomes of an object that no one wants any more.
 func TestStepOfAnObjectThatIsNotWanted(t *testing.T) {
 	account := entry("", "ServiceAccount", "n", "x", matrix.CSI)
 	account.Content = "p/a"

@@ -147,7 +147,6 @@ func TestAStatusIsBoundedAndKeepsWhatDecides(t *testing.T) {
 	}
 }
 
-// The API server refuses the name of a check that is not there, and lists those that are.
 func TestTheCRDKnowsTheChecks(t *testing.T) {
 	data, err := os.ReadFile("../../../deploy/crds/vdo.vmware.com_vdoconfigs.yaml")
 	require.NoError(t, err)

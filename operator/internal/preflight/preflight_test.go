@@ -467,7 +467,6 @@ func TestWhatLooksLikeAFindingPasses(t *testing.T) {
 	}
 }
 
-// Each check of OpenShift's detector is one here, or says why not.
 func TestTheDetectorsChecksAreNamed(t *testing.T) {
 	for _, d := range preflight.Detector() {
 		require.Equal(t, d.By == "", d.Why != "", d.Check)
@@ -477,7 +476,6 @@ func TestTheDetectorsChecksAreNamed(t *testing.T) {
 	}
 }
 
-// A part that could not be read is one finding, and no claim about what it has.
 func TestAnUnreadPartIsFoundOnce(t *testing.T) {
 	for part, id := range map[preflight.Part]preflight.ID{
 		preflight.Privileges: "vcenter-privileges", preflight.Tags: "topology-category",

@@ -22,8 +22,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/upstream"
 )
 
-// Every object of every release is accepted by a real API server, with every
-// optional part switched on.
 func TestAPIServerAcceptsEverythingThatIsRendered(t *testing.T) {
 	plane := must.Have(cluster.Start(context.Background(), cluster.Options{Progress: os.Stderr}))(t)
 	t.Cleanup(plane.Stop)

@@ -213,8 +213,6 @@ func TestStorageDriverConfigurationReadsBack(t *testing.T) {
 	})
 }
 
-// Whatever password a Secret can hold reaches the driver as it is, or is refused
-// with a fault that does not show it.
 func TestAnyPasswordReachesTheDriverUnchanged(t *testing.T) {
 	in := input(t, release(t, matrix.CSI, "3.5.1"))
 	holds := func(given string) bool {

@@ -136,7 +136,6 @@ var (
 	}
 )
 
-// What the site, its VDOConfig and the bundle make of the objects of every release.
 func TestWhatIsMadeOfObjects(t *testing.T) {
 	cert := must.Have(webhookcert.Issue(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), rand.Reader))(t)
 	newer := image.MustReference("registry.k8s.io/sig-storage/csi-provisioner:v5.0.0")

@@ -81,7 +81,6 @@ func TestAWaitingUpgradeDecodesNoManifestAgain(t *testing.T) {
 	require.Less(t, work(both...), 1.2*(work(both[0])+work(both[1])))
 }
 
-// The stages, each with what the next one waits for, are the same whatever the order of releases.
 func TestStages(t *testing.T) {
 	ids := []matrix.ReleaseID{
 		release(t, matrix.CNI, "2.7.0"), release(t, matrix.CPI, "1.33.1"),

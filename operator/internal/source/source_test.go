@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -20,12 +19,9 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 )
 
-func site(t *testing.T, away error) client.Client {
-	t.Helper()
-	scheme := runtime.NewScheme()
-	require.NoError(t, corev1.AddToScheme(scheme))
+func site(away error) client.Client {
 	about := metav1.ObjectMeta{Namespace: "ns", Name: "it", UID: "u"}
-	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(
+	return fake.NewClientBuilder().WithObjects(
 		&corev1.Secret{ObjectMeta: about, Data: map[string][]byte{"password": []byte("canary"), "blank": []byte(" \n")}},
 		&corev1.ConfigMap{ObjectMeta: about, Data: map[string]string{"ca.crt": "text"}, BinaryData: map[string][]byte{"binary": {0xff}}},
 	).WithInterceptorFuncs(interceptor.Funcs{
@@ -39,7 +35,7 @@ func site(t *testing.T, away error) client.Client {
 }
 
 func TestAKeyIsReadWithTheVersionOfItsObject(t *testing.T) {
-	c := site(t, nil)
+	c := site(nil)
 	for _, w := range []struct {
 		ref  v1alpha1.KeyReference
 		want string
@@ -71,7 +67,7 @@ func TestWhyAKeyCannotBeRead(t *testing.T) {
 		"away":         {v1alpha1.KeyReference{Secret: "it", Key: "password"}, errors.New("timeout"), fault.Unreachable, "read Secret ns/it: timeout", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			v, err := source.Key(t.Context(), site(t, c.away), source.Desired{Namespace: "ns", Ref: c.ref, Default: "ca.crt", Hint: "create it"})
+			v, err := source.Key(t.Context(), site(c.away), source.Desired{Namespace: "ns", Ref: c.ref, Default: "ca.crt", Hint: "create it"})
 			require.Equal(t, c.reason, fault.ReasonOf(err))
 			require.Equal(t, c.text, fault.Text(err))
 			require.Empty(t, v.Bytes)
@@ -82,8 +78,8 @@ func TestWhyAKeyCannotBeRead(t *testing.T) {
 
 func TestContentsDoNotPrint(t *testing.T) {
 	ref := v1alpha1.KeyReference{Secret: "it", Key: "password"}
-	v := must.Have(source.Key(t.Context(), site(t, nil), source.Desired{Namespace: "ns", Ref: ref}))(t)
-	all := must.Have(source.Read(t.Context(), site(t, nil), "ns", ref))(t)
+	v := must.Have(source.Key(t.Context(), site(nil), source.Desired{Namespace: "ns", Ref: ref}))(t)
+	all := must.Have(source.Read(t.Context(), site(nil), "ns", ref))(t)
 	for _, format := range []string{"%v", "%+v", "%#v", "%s"} {
 		require.NotContains(t, fmt.Sprintf(format, v)+fmt.Sprintf(format, all), "canary", format)
 	}

@@ -16,7 +16,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 )
 
-// Parts are read by their names, and a part that is gone is missed.
 func TestPartsAreReadByTheirNames(t *testing.T) {
 	s := New(Options{Client: fake.NewClientBuilder().Build()})
 	b := &v1alpha1.DriverBundle{}

@@ -171,7 +171,6 @@ func (s *site) parts() []corev1.ConfigMap {
 	return list.Items
 }
 
-// A copy of a bundle that is retained serves until it is no more.
 func TestForgetKeepsWhatIsRetained(t *testing.T) {
 	s := newSite(t, registry.Options{TLS: true})
 	st := store.New(s.opts)
@@ -448,7 +447,6 @@ func TestA403ForAnAbsentSignatureIsAbsenceOnlyWhereTheRepositoryIsReadable(t *te
 	require.Equal(t, fault.Unreachable, fault.ReasonOf(err), "a broken registry is not one without signatures")
 }
 
-// A mirror whose tag still names the accepted bundle is asked for nothing but that.
 func TestALookAtTheAcceptedBundleIsOneHEAD(t *testing.T) {
 	for name, o := range map[string]registry.Options{"login": {TLS: true, Auth: registry.Basic}, "plain HTTP": {}} {
 		t.Run(name, func(t *testing.T) {

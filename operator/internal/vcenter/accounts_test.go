@@ -309,7 +309,6 @@ func TestAnInspectionFindsWhatVSphere9Removes(t *testing.T) {
 	noSession(t, v)
 }
 
-// Sessions of vdoctl are told from those of the operator.
 func TestASessionNamesItsProgram(t *testing.T) {
 	v := vcsim.Start(t, vcsim.Options{})
 	for agent, want := range map[string]string{"": "vdo-operator", "vdoctl": "vdoctl"} {

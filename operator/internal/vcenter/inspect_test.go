@@ -264,9 +264,7 @@ func requestsOf(t *testing.T, machines int) int {
 	return int(calls.Load())
 }
 
-// How often the vCenter is asked does not grow with the nodes, but for a page of each kind
-// of batch for each thousand of them: looking for VMs, privileges, tags; for each two hundred the
-// VMs' details.
+// There is a page for each thousand nodes of VMs, privileges and tags, and for each two hundred of VMs' details.
 func TestRoundTripsDoNotDependOnTheNumberOfNodes(t *testing.T) {
 	few := requestsOf(t, 1)
 	require.Equal(t, few, requestsOf(t, 60))

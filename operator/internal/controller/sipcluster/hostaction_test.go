@@ -110,7 +110,6 @@ func TestHostActionsGoThroughMetal3(t *testing.T) {
 	require.ErrorContains(t, w.Update(t.Context(), reboot), "has to be your own user name")
 }
 
-// A request that the API server refuses to pass on is reported, and repeated.
 func TestAHostActionThatCannotBePassedOn(t *testing.T) {
 	w, r := start(t)
 	w.settled(r, alone, "a")

@@ -35,8 +35,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/tier"
 )
 
-// A host is released when the pods that lead there have ended: not when the API server has the
-// configuration.
 func TestAHostIsReleasedWhenNoPodLeadsThere(t *testing.T) {
 	w, r := start(t)
 	w.served(r)
@@ -55,7 +53,6 @@ func TestAHostIsReleasedWhenNoPodLeadsThere(t *testing.T) {
 	w.stands(r, "t", airship.ReasonSucceeded, "a")
 }
 
-// A service that is not ready keeps no host that it does not lead to.
 func TestAServiceThatIsNotReadyKeepsNoHost(t *testing.T) {
 	w, r := start(t)
 	w.sip("other", `services: {jumpHost: [{nodePort: PORT2}]}`)
@@ -317,10 +314,9 @@ func TestNothingIsDoneForWhatIsGone(t *testing.T) {
 	require.Equal(t, state, w.state())
 }
 
-// An upgrade moves the services of an earlier version to their own namespace. Hosts stay allocated, though their claims
-// have no UID and nobody has permitted them, which was the default. Keys stay what they are, what ran goes when its
-// replacement is ready, and so do BMC credentials that it copied. Images are those of a bundle that is verified: the
-// tenant could change what ran. Events report the fields that have no effect any more, once.
+// Hosts stay allocated, though their claims have no UID and nobody has permitted them, which was the default. Images
+// are those of a bundle that is verified: the tenant could change what ran. Events report the fields that have no
+// effect any more, once.
 func TestAnUpgradeMovesServices(t *testing.T) {
 	w, _ := start(t)
 	w.system = cluster.SIPOperator.Namespace() // where the shipped policy lets the operator write
@@ -457,12 +453,9 @@ func TestWhoHearsOfAHost(t *testing.T) {
 	require.Equal(t, []reconcile.Request{holder}, hear(t.Context(), hostIn("h", "Worker t/content", "OK")))
 }
 
-// The management API is where its Service is, and behind that.
 func TestTheManagementAPIIsFound(t *testing.T) {
-	scheme := runtime.NewScheme()
-	require.NoError(t, errors.Join(corev1.AddToScheme(scheme), discoveryv1.AddToScheme(scheme)))
 	meta, port := metav1.ObjectMeta{Namespace: "default", Name: "kubernetes"}, int32(6443)
-	reader := fake.NewClientBuilder().WithScheme(scheme).WithObjects(
+	reader := fake.NewClientBuilder().WithObjects(
 		&corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{
 			ClusterIPs: []string{"10.96.0.1", "fd00:96::1"}, Ports: []corev1.ServicePort{{Port: 443}},
 		}},
@@ -483,11 +476,9 @@ type step struct {
 	roles      []string // of the hosts held in the end
 }
 
-// An operator that is killed after any of its writes, while it creates, replaces, grows,
-// shrinks or deletes, leaves what the next one makes whole: no host is held that is not
-// wanted, none is labelled twice, and after a deletion nothing is left. In the nth round each
-// change is made by an operator that is killed after its nth write, until one was made whole:
-// each change begins where the one before ended. The first tier leaves out most writes.
+// An operator that is killed leaves what the next one makes whole. In the nth round each change is made by an
+// operator that is killed after its nth write, until one was made whole: each change begins where the one before
+// ended. The first tier leaves out most writes.
 func TestKilledAfterEveryWrite(t *testing.T) {
 	const spec = `
 nodes:

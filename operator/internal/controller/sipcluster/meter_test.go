@@ -104,7 +104,6 @@ func TestAScrapeFailsWhereHostsCannotBeRead(t *testing.T) {
 	require.ErrorContains(t, err, "the cache is not filled")
 }
 
-// The table of the README is what is served, with types, labels and help texts.
 func TestTheTableOfSIPMetricsIsWhatIsServed(t *testing.T) {
 	_, families, err := metered(t, site(t))
 	require.NoError(t, err)

@@ -25,7 +25,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 )
 
-// A namespace gets hosts that their owner permits to it, and no others.
 func TestAllocationIsDeniedByDefault(t *testing.T) {
 	label := func(value string) map[string]any { return map[string]any{"name": "team", "value": value} }
 	for _, c := range []struct {

@@ -118,7 +118,6 @@ func letIn(ports []networkingv1.NetworkPolicyPort, port int) bool {
 	})
 }
 
-// Nothing secret is anywhere but in a Secret, nor in what can be printed.
 func TestSecretsAreInSecretsAlone(t *testing.T) {
 	in := full(t)
 	set := rendered(t, in)
@@ -153,8 +152,6 @@ func mustJSON(t *testing.T, v any) string {
 	return string(data)
 }
 
-// A second pass with what the first one left changes no byte, and a pod is rolled by what
-// it reads at its start and by nothing else.
 func TestPodsAreRolledWhenTheyHaveToBe(t *testing.T) {
 	in := full(t)
 	first := rendered(t, in)
@@ -416,7 +413,6 @@ staticPasswords: [{email: alice@site}]
 	require.Contains(t, string(text), `"enablePasswordDB": false`)
 }
 
-// A Service is a node port, or a load balancer of a class.
 func TestTypesOfServices(t *testing.T) {
 	in := full(t)
 	in.Spec.JumpHost[0].ServiceType, in.Spec.JumpHost[0].LoadBalancerClass = "LoadBalancer", new("site/class")
@@ -435,7 +431,6 @@ func TestTypesOfServices(t *testing.T) {
 	require.Empty(t, of(Auth).ExternalTrafficPolicy)
 }
 
-// Pods run where the spec says, and hosts are checked as it says.
 func TestTolerationsAndChecks(t *testing.T) {
 	in := full(t)
 	in.Spec.LoadBalancerControlPlane[0].HealthCheck = "TCP"
