@@ -20,6 +20,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/accounts"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 )
 
 // A program that is killed after any change converges when it is run again: with the same command, or
@@ -81,9 +82,7 @@ func TestARotationLeavesTheDriversALoginThatWorks(t *testing.T) {
 	} {
 		w.operator(steps)
 		valid()
-		err := w.rotate(whole(), none)
-		require.Equal(t, fault.Incomplete, fault.ReasonOf(err))
-		require.ErrorContains(t, err, why)
+		must.Fail(t, w.rotate(whole(), none), fault.Incomplete, why)
 		require.True(t, w.works(w.tried[0]), "the account before is valid until no pod has it")
 	}
 	w.operator(4)
@@ -306,9 +305,7 @@ func TestALinkedVCenterIsWaitedFor(t *testing.T) {
 	w.gone(before, 0)
 
 	east.looks = 1000
-	err := w.create(whole(), none)
-	require.Equal(t, fault.Incomplete, fault.ReasonOf(err))
-	require.ErrorContains(t, err, "is not visible at vc.example yet")
+	must.Fail(t, w.create(whole(), none), fault.Incomplete, "is not visible at vc.example yet")
 	west.at[firstName], west.looks, east.looks = east, 2, 0 // a run after it, which sees it at the second alone
 	s = w.site(whole())
 	s.Wait = time.Minute
@@ -436,10 +433,7 @@ func TestAnAccountIsSpared(t *testing.T) {
 			if c.rotates {
 				do = w.rotate
 			}
-			err := do(whole(), c.login)
-			require.Equal(t, fault.Refused, fault.ReasonOf(err), err)
-			require.ErrorContains(t, err, c.why)
-			require.Contains(t, fault.HintOf(err), c.hint)
+			must.Fail(t, do(whole(), c.login), fault.Refused, c.why, c.hint)
 			require.Equal(t, before, w.state())
 			require.Equal(t, noted, w.recorded(), "nothing is noted of what is refused")
 		})
@@ -655,10 +649,8 @@ func TestAVCenterThatIsGoneKeepsNothingBack(t *testing.T) {
 
 	w.vcs = nil
 	require.Equal(t, fault.Conflict, fault.ReasonOf(w.rotate(whole(), none)))
-	err := w.remove(whole())
-	require.Equal(t, fault.Incomplete, fault.ReasonOf(err))
-	require.ErrorContains(t, err, `for ["east" "west"] any more`)
-	require.Contains(t, fault.HintOf(err), "vdoctl users delete --username ADMIN --forget --secret vc")
+	must.Fail(t, w.remove(whole()), fault.Incomplete,
+		`for ["east" "west"] any more`, "vdoctl users delete --username ADMIN --forget --secret vc")
 	require.Contains(t, w.recorded(), "east")
 	s = w.site(whole())
 	s.Forget = true

@@ -209,8 +209,7 @@ func TestWindows(t *testing.T) {
 		{Schedule: "0 2 * * 6"},
 		{Schedule: "0 2 * * 6", Duration: metav1.Duration{Duration: time.Hour}, TimeZone: "Europe/Atlantis"},
 	} {
-		_, err := decide.ParseWindow(bad)
-		require.ErrorContains(t, err, "windows", "%+v", bad)
+		require.ErrorContains(t, must.Err(decide.ParseWindow(bad)), "windows", "%+v", bad)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drift"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 )
 
 const ours = "vdo-operator"
@@ -47,8 +48,7 @@ func TestPathsThatMayBeLeftToOthers(t *testing.T) {
 		"/spec/template/spec/affinity/nodeAffinity", "/spec/template/spec/terminationGracePeriodSeconds", "/spec/minReadySeconds", "/spec/strategy/rollingUpdate/maxSurge", "/spec/revisionHistoryLimit",
 		"/spec/template/spec/containers/1/resources/limits/memory", "/spec/template/spec/nodeSelector/1", "/spec/updateStrategy", "/spec/template/spec/topologySpreadConstraints",
 	} {
-		_, err := drift.Parse(ignore("Deployment", path))
-		require.NoError(t, err, path)
+		require.NoError(t, must.Err(drift.Parse(ignore("Deployment", path))), path)
 	}
 	for _, path := range []string{
 		"/spec", "/metadata", "/spec/template", "/spec/template/spec", "/spec/template/spec/containers", "/spec/template/spec/containers/0",
@@ -75,10 +75,8 @@ func TestPathsThatMayBeLeftToOthers(t *testing.T) {
 		"ConfigMap": "/data/vsphere.conf", "Service": "/spec/ports", "ServiceAccount": "/imagePullSecrets", "StorageClass": "/parameters",
 		"ValidatingWebhookConfiguration": "/webhooks/0/failurePolicy", "APIService": "/spec/caBundle", "Other": "/spec/replicas",
 	} {
-		_, err := drift.Parse(ignore(kind, path))
-		require.Equal(t, fault.InvalidInput, fault.ReasonOf(err), path)
-		_, err = drift.Parse(ignore(kind, "/metadata/annotations/team"))
-		require.NoError(t, err, kind)
+		require.Equal(t, fault.InvalidInput, fault.ReasonOf(must.Err(drift.Parse(ignore(kind, path)))), path)
+		require.NoError(t, must.Err(drift.Parse(ignore(kind, "/metadata/annotations/team"))), kind)
 	}
 	for _, path := range []string{"tolerations/0", "tolerations/0/effect", "topologySpreadConstraints/0/whenUnsatisfiable",
 		"affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/0/matchExpressions/0/values"} {

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 )
 
 var refused = &fault.Error{Reason: fault.Unauthorized, Op: "log in to", Subject: "vc", Err: errors.New("refused")}
@@ -146,16 +147,14 @@ func TestOneAccountIsTriedAtOneAddressAtATime(t *testing.T) {
 	}()
 	other := at("c")
 	other.Username = "other@vsphere.local"
-	_, err := login(other, func() error { return nil })
-	require.NoError(t, err, "another account waits for nobody")
+	require.NoError(t, must.Err(login(other, func() error { return nil })), "another account waits for nobody")
 	known, leave, err := l.Enter(t.Context(), at("b"), now)
 	require.NoError(t, err, "neither does who is on the way to the login")
 	require.Nil(t, known)
 	leave()
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = l.Login(over, at("b"), now, func() error { return nil })
-	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, must.Err(l.Login(over, at("b"), now, func() error { return nil })), context.Canceled)
 
 	answer <- refused
 	require.Equal(t, refused, <-first)

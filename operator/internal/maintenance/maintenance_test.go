@@ -23,6 +23,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/maintenance"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 )
 
 // world is a cluster whose VMs are not as they have to be, and kubelets that follow their power. It
@@ -270,9 +271,7 @@ func TestVMsArePutRightNodeByNode(t *testing.T) {
 
 	// A disruption budget holds it up, and then a volume; nothing is powered off meanwhile.
 	w.budget, w.run.Wait = true, time.Nanosecond
-	err = w.run.Nodes(ctx, plan)
-	require.Equal(t, fault.Incomplete, fault.ReasonOf(err))
-	require.ErrorContains(t, err, "disruption budgets block ns/alone")
+	must.Fail(t, w.run.Nodes(ctx, plan), fault.Incomplete, "disruption budgets block ns/alone")
 	require.True(t, w.node("worker").Spec.Unschedulable, "it stays cordoned")
 	w.budget, w.run.Wait = false, time.Minute
 	attached := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
@@ -501,6 +500,5 @@ func TestAMissingRightIsNamed(t *testing.T) {
 			return apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", errors.New("no"))
 		},
 	})
-	_, err := (&maintenance.Run{API: c}).Pending(t.Context(), nil)
-	require.Equal(t, fault.Forbidden, fault.ReasonOf(err))
+	require.Equal(t, fault.Forbidden, fault.ReasonOf(must.Err((&maintenance.Run{API: c}).Pending(t.Context(), nil))))
 }

@@ -323,8 +323,7 @@ func TestSeveralVCentersOfTheStorageDriver(t *testing.T) {
 		same := second()
 		same.Server, same.InstanceUUID = server, id
 		twoVCenters(&in, same)
-		_, err := render.Render(in)
-		require.ErrorContains(t, err, "same vCenter as VsphereCloudConfig vc-one", server)
+		require.ErrorContains(t, must.Err(render.Render(in)), "same vCenter as VsphereCloudConfig vc-one", server)
 	}
 	another := second()
 	another.InstanceUUID = "2-2"

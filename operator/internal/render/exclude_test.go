@@ -10,6 +10,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 )
 
 // Nodes that were excluded may still be there.
@@ -36,10 +37,8 @@ func TestTheCloudProviderDeletesNodesAgainWhereThatIsAccepted(t *testing.T) {
 	in.Spec.ExcludedNodes = map[string]string{"cloud": "other"}
 	require.True(t, keeps(mustRender(t, in)), "fewer labels delete no Nodes")
 	in.Spec.ExcludedNodes = nil
-	_, err := render.Render(in)
-	require.Equal(t, fault.Refused, fault.ReasonOf(err))
-	require.ErrorContains(t, err, "would delete the Nodes that are not on vSphere")
-	require.Contains(t, fault.HintOf(err), "acceptNodeDeletion: [spec.excludedNodes]")
+	must.Fail(t, must.Err(render.Render(in)), fault.Refused,
+		"would delete the Nodes that are not on vSphere", "acceptNodeDeletion: [spec.excludedNodes]")
 	in.Cluster.UnsureOfNodes = true
 	require.True(t, keeps(mustRender(t, in)), "it is made again first, and deletes none")
 	in.Cluster.UnsureOfNodes = false

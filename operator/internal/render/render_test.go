@@ -223,6 +223,5 @@ func TestConfigHashFollowsTheConfigurationAndItsKey(t *testing.T) {
 		require.NotEqual(t, changed, hash(w))
 	}
 	in.HashKey = []byte("short")
-	_, err := render.Render(in)
-	require.Contains(t, fault.HintOf(err), "delete the operator's Secret vdo-config-hash")
+	require.Contains(t, fault.HintOf(must.Err(render.Render(in))), "delete the operator's Secret vdo-config-hash")
 }

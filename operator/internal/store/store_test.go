@@ -146,9 +146,8 @@ func TestADamagedCopyIsReadFromTheMirrorAgainOrToldAbout(t *testing.T) {
 			part.ResourceVersion = ""
 			require.NoError(t, s.Create(t.Context(), part))
 
-			_, err := store.New(s.opts).Contents(t.Context(), s.bundle)
-			require.NoError(t, err, "from the mirror")
-			_, err = store.New(s.opts).Evidence(t.Context(), s.bundle)
+			require.NoError(t, must.Err(store.New(s.opts).Contents(t.Context(), s.bundle)), "from the mirror")
+			_, err := store.New(s.opts).Evidence(t.Context(), s.bundle)
 			if name != "flipped byte" { // which may lie in a part that the signatures do not need
 				require.Error(t, err)
 			}
@@ -157,9 +156,8 @@ func TestADamagedCopyIsReadFromTheMirrorAgainOrToldAbout(t *testing.T) {
 			must.Have(store.New(s.opts).Contents(t.Context(), s.bundle))(t)
 
 			require.NoError(t, s.Delete(t.Context(), &s.parts()[0]))
-			_, err = store.New(s.opts).Contents(t.Context(), s.bundle)
-			require.Equal(t, fault.Unreachable, fault.ReasonOf(err))
-			require.ErrorContains(t, err, "nor is there a copy in the cluster")
+			must.Fail(t, must.Err(store.New(s.opts).Contents(t.Context(), s.bundle)), fault.Unreachable,
+				"nor is there a copy in the cluster")
 		})
 	}
 }
@@ -190,8 +188,7 @@ func TestForgetKeepsWhatIsRetained(t *testing.T) {
 	}
 	require.NoError(t, s.reg.Close())
 	must.Have(store.New(s.opts).Contents(t.Context(), first))(t)
-	_, err := store.New(s.opts).Evidence(t.Context(), first)
-	require.NoError(t, err, "signatures are in the copy")
+	require.NoError(t, must.Err(store.New(s.opts).Evidence(t.Context(), first)), "signatures are in the copy")
 	forget(1)
 }
 
@@ -348,9 +345,8 @@ func TestContentsAreReadFromASlowMirrorForABoundedTime(t *testing.T) {
 	s.reg.Fail(registry.Fault{Match: registry.Match{Path: "/blobs/"}, Wait: never})
 	s.opts.Timeout, s.opts.ReadTimeout = time.Minute, 200*time.Millisecond
 	began := time.Now()
-	_, err := store.New(s.opts).Contents(t.Context(), s.bundle)
-	require.Equal(t, fault.Unreachable, fault.ReasonOf(err), "%v", err)
-	require.ErrorContains(t, err, "does not answer in time")
+	must.Fail(t, must.Err(store.New(s.opts).Contents(t.Context(), s.bundle)), fault.Unreachable,
+		"does not answer in time")
 	require.Less(t, time.Since(began), 30*time.Second)
 }
 

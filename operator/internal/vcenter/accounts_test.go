@@ -57,8 +57,7 @@ func TestAnAccountIsMadeAndHasWhatItIsGiven(t *testing.T) {
 	require.NoError(t, a.MakeAccount(ctx, name, "made for a test", vcenter.Password(mine.Password)))
 	found = must.Have(a.Account(ctx, name))(t)
 	require.Equal(t, vcenter.Account{Exists: true, Description: "made for a test"}, found)
-	_, err := vcenter.Check(ctx, as(v, mine))
-	refused(t, err, fault.Forbidden, "has no role in this vCenter")
+	refused(t, must.Err(vcenter.Check(ctx, as(v, mine))), fault.Forbidden, "has no role in this vCenter")
 
 	require.NoError(t, a.MakeRole(ctx, "vdo-csi-search", []string{"Cns.Searchable"}))
 	roles := must.Have(a.Roles(ctx))(t)
@@ -68,7 +67,7 @@ func TestAnAccountIsMadeAndHasWhatItIsGiven(t *testing.T) {
 	require.Equal(t, "Folder-gone", a.PathOf(ctx, "Folder-gone"))
 	on := &types.ManagedObjectReference{Type: "Folder", Value: "group-d1"}
 	v.Break("SetEntityPermissions", &types.NoPermission{PrivilegeId: "X.Y", Object: on})
-	err = a.SetPermission(ctx, root, name, roles["vdo-csi-search"], true)
+	err := a.SetPermission(ctx, root, name, roles["vdo-csi-search"], true)
 	refused(t, err, fault.Forbidden, "set a permission on / of", "lacks the privilege X.Y on / (")
 	v.Mend()
 	require.NoError(t, a.SetPermission(ctx, root, name, roles["vdo-csi-search"], true))
@@ -84,8 +83,7 @@ func TestAnAccountIsMadeAndHasWhatItIsGiven(t *testing.T) {
 	}
 	used = must.Have(a.RemoveRole(ctx, roles["vdo-csi-search"]))(t)
 	require.False(t, used)
-	_, err = vcenter.Check(ctx, as(v, mine))
-	refused(t, err, fault.Unauthorized, "refuses the user name or password")
+	refused(t, must.Err(vcenter.Check(ctx, as(v, mine))), fault.Unauthorized, "refuses the user name or password")
 }
 
 func TestWhoMayNotChangeAVCenterIsToldSo(t *testing.T) {
@@ -105,8 +103,7 @@ func TestWhoMayNotChangeAVCenterIsToldSo(t *testing.T) {
 
 	b := must.Have(vcenter.Open(ctx, as(v, vcsim.Administrator)))(t)
 	defer b.Close()
-	_, err = b.Account(ctx, "x@corp.example")
-	refused(t, err, fault.Refused, "accounts of corp.example are not its own")
+	refused(t, must.Err(b.Account(ctx, "x@corp.example")), fault.Refused, "accounts of corp.example are not its own")
 	err = b.MakeAccount(ctx, "x@vsphere.local", "", vcenter.Password(strings.Repeat("aA1#", 9)))
 	refused(t, err, fault.Refused, "not of the policy")
 	_, err = vcenter.Open(ctx, as(v, vcsim.Account{Username: vcsim.Administrator.Username, Password: "wrong"}))
@@ -239,8 +236,7 @@ func TestSavedSessionsAreUsedAgain(t *testing.T) {
 	wrong.Turn = func(context.Context, func() error) error { turns++; return context.Canceled }
 	a := must.Have(vcenter.Open(t.Context(), wrong))(t)
 	defer a.Close()
-	_, err := a.Account(t.Context(), vcsim.Administrator.Username)
-	require.Error(t, err)
+	require.Error(t, must.Err(a.Account(t.Context(), vcsim.Administrator.Username)))
 	require.NoError(t, os.Rename(filepath.Join(dir, "rest_sessions"), filepath.Join(dir, "aside")))
 	require.Error(t, a.ChangeTags(t.Context(), &got, topology.Step{Do: topology.MakeTag}))
 	require.Equal(t, 2, turns)
@@ -252,7 +248,7 @@ func TestSavedSessionsAreUsedAgain(t *testing.T) {
 	require.Empty(t, got.Failed)
 	require.Equal(t, 4, v.Logins(vcsim.Administrator.Username))
 
-	_, err = vcenter.Check(t.Context(), by(t, v, vcenter.Proof{Sessions: t.TempDir()}))
+	_, err := vcenter.Check(t.Context(), by(t, v, vcenter.Proof{Sessions: t.TempDir()}))
 	refused(t, err, fault.Unauthorized, "no session of administrator@vsphere.local", "govc session.login")
 	require.Equal(t, 4, v.Logins(vcsim.Administrator.Username), "nothing is tried without a password")
 }

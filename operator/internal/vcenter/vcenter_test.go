@@ -150,8 +150,7 @@ func TestLoginsThatFail(t *testing.T) {
 	_, err = login("k8s@corp.example", "wrong-canary")
 	refused(t, err, fault.Unauthorized, "federated identity provider", "NAME@vsphere.local")
 
-	_, err = login("administrator", "wrong-canary")
-	refused(t, err, fault.Unauthorized, "NAME@DOMAIN")
+	refused(t, must.Err(login("administrator", "wrong-canary")), fault.Unauthorized, "NAME@DOMAIN")
 
 	_, err = login(vcsim.Stranger.Username, vcsim.Stranger.Password)
 	refused(t, err, fault.Forbidden, "no role", "ReadOnly")
@@ -169,8 +168,7 @@ func TestLoginsThatFail(t *testing.T) {
 	v.Mend()
 
 	v.Break("Login", &types.PasswordExpired{})
-	_, err = login(vcsim.Admin.Username, vcsim.Admin.Password)
-	refused(t, err, fault.Unauthorized, "expired")
+	refused(t, must.Err(login(vcsim.Admin.Username, vcsim.Admin.Password)), fault.Unauthorized, "expired")
 	v.Mend()
 
 	v.Break("Login", &types.InvalidState{})
@@ -222,13 +220,12 @@ func TestTasksOfAVM(t *testing.T) {
 func TestASessionEndsAlsoAfterAFailure(t *testing.T) {
 	v := vcsim.Start(t, vcsim.Options{})
 	v.Break("CreateContainerView", &types.NoPermission{PrivilegeId: "System.View", Object: &types.ManagedObjectReference{Type: "Folder", Value: "group-d1"}})
-	_, err := vcenter.Check(t.Context(), target(v))
-	refused(t, err, fault.Forbidden, "System.View on /")
+	refused(t, must.Err(vcenter.Check(t.Context(), target(v))), fault.Forbidden, "System.View on /")
 	noSession(t, v)
 
 	v.Mend()
 	v.Break("CreateContainerView", &types.NotAuthenticated{})
-	_, err = vcenter.Check(t.Context(), target(v))
+	_, err := vcenter.Check(t.Context(), target(v))
 	require.Equal(t, fault.Unreachable, fault.ReasonOf(err), "%v", err)
 	require.Equal(t, 2, v.Logins(vcsim.Admin.Username))
 	noSession(t, v)
@@ -297,12 +294,11 @@ func at(l net.Listener) vcenter.Target {
 func TestHostsThatCannotBeReached(t *testing.T) {
 	closed := must.Have(net.Listen("tcp", "127.0.0.1:0"))(t)
 	require.NoError(t, closed.Close())
-	_, err := vcenter.Check(t.Context(), at(closed))
-	refused(t, err, fault.Unreachable, "connection refused", "spec.port")
+	refused(t, must.Err(vcenter.Check(t.Context(), at(closed))), fault.Unreachable, "connection refused", "spec.port")
 
 	tg := at(closed)
 	tg.Host = "no-such-host.invalid"
-	_, err = vcenter.Check(t.Context(), tg)
+	_, err := vcenter.Check(t.Context(), tg)
 	require.Equal(t, fault.Unreachable, fault.ReasonOf(err), "%v", err)
 	require.Contains(t, fault.Text(err), "no-such-host.invalid")
 
@@ -341,18 +337,16 @@ func TestServersThatAreNoVCenter(t *testing.T) {
 		"endless garbage": {func(w http.ResponseWriter, _ *http.Request) { endless(w) }, fault.InvalidInput, "list of API versions"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := vcenter.Check(t.Context(), serve(t, c.h))
-			refused(t, err, c.reason, c.text)
+			refused(t, must.Err(vcenter.Check(t.Context(), serve(t, c.h))), c.reason, c.text)
 		})
 	}
 
 	plain := httptest.NewServer(answers(200, "plain"))
 	defer plain.Close()
-	_, err := vcenter.Check(t.Context(), at(plain.Listener))
-	refused(t, err, fault.InvalidInput, "does not speak TLS")
+	refused(t, must.Err(vcenter.Check(t.Context(), at(plain.Listener))), fault.InvalidInput, "does not speak TLS")
 
 	esxi := vcsim.Start(t, vcsim.Options{ESXi: true})
-	_, err = vcenter.Check(t.Context(), target(esxi))
+	_, err := vcenter.Check(t.Context(), target(esxi))
 	refused(t, err, fault.InvalidInput, "not a vCenter: it is VMware ESXi", "spec.vcIp")
 	require.Zero(t, esxi.Logins(vcsim.Admin.Username), "no password for what is not a vCenter")
 }

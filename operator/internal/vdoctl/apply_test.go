@@ -67,8 +67,7 @@ func TestConfigureDoesNotUndoWhatSomebodyElseChanged(t *testing.T) {
 					west.Status.Message = "seen before " + describeObject(u)
 					require.NoError(t, c.Update(t.Context(), west))
 				}
-				_, err = to.apply(t.Context(), u, false)
-				require.NoError(t, err, "run again")
+				require.NoError(t, must.Err(to.apply(t.Context(), u, false)), "run again")
 			}
 			var v v1alpha1.VDOConfig
 			require.NoError(t, c.Get(t.Context(), key("vdo"), &v))
@@ -87,9 +86,8 @@ func TestApplyWaitsForNoDeletion(t *testing.T) {
 	require.NoError(t, c.Update(t.Context(), v))
 	require.NoError(t, c.Delete(t.Context(), v))
 	u := must.Have(manifest(v))(t)
-	_, err := (&applier{Client: c}).apply(t.Context(), u, true)
-	require.Equal(t, fault.Conflict, fault.ReasonOf(err))
-	require.ErrorContains(t, err, "VDOConfig vmware-system-vdo/vdo: it is being deleted")
+	must.Fail(t, must.Err((&applier{Client: c}).apply(t.Context(), u, true)), fault.Conflict,
+		"VDOConfig vmware-system-vdo/vdo: it is being deleted")
 
 	// Its CRD waits for it, and for the operator that ends it.
 	crd := unnamespaced("apiextensions.k8s.io/v1", "CustomResourceDefinition", "vdoconfigs.vdo.vmware.com")
@@ -228,16 +226,14 @@ func TestConfigureWritesThroughALink(t *testing.T) {
 	} {
 		o := newConfigure(&app{})
 		o.write = name
-		_, err := o.replaces()
-		require.ErrorContains(t, err, want)
+		require.ErrorContains(t, must.Err(o.replaces()), want)
 	}
 	file := filepath.Join(repo, "site.yaml")
 	for _, theirs := range []string{"kept", "-----BEGIN PUBLIC KEY-----\nYQ==\n-----END PUBLIC KEY-----\n", strings.Repeat("#", 4<<20+1)} {
 		require.NoError(t, os.WriteFile(file, []byte(theirs), 0o600))
 		o := newConfigure(&app{})
 		o.write = file
-		_, err := o.replaces()
-		require.ErrorContains(t, err, "read "+file, "it is someone's key, bundle or manifest")
+		require.ErrorContains(t, must.Err(o.replaces()), "read "+file, "it is someone's key, bundle or manifest")
 	}
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	require.NoError(t, userfile.Write(link, []byte("text"), 0o644))
@@ -298,9 +294,7 @@ func TestFieldsOfOthersAreNotTakenOut(t *testing.T) {
 	require.Equal(t, [][]string{{"spec", "thumbprint"}}, removed)
 	require.NotContains(t, u.Object, "spec", "all else is left to others")
 	require.NoError(t, leftOver(u, u, removed))
-	err := leftOver(live, live, removed)
-	require.Equal(t, fault.Conflict, fault.ReasonOf(err))
-	require.ErrorContains(t, err, "spec.thumbprint would stay: others have set the field")
+	must.Fail(t, leftOver(live, live, removed), fault.Conflict, "spec.thumbprint would stay: others have set the field")
 
 	// The API server merges the items of sets and of lists with keys: others' stay.
 	for _, items := range [][]any{{"new", "old"}, {map[string]any{"id": "new"}, map[string]any{"id": "old"}}} {

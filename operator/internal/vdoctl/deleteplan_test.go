@@ -112,18 +112,14 @@ func TestDeleteDoesNotLeaveDriversUnsaid(t *testing.T) {
 	r := must.Have(o.plan(ctx, c))(t)
 	require.NoError(t, orphan(ctx, c, []client.Object{&v1alpha1.VDOConfig{ObjectMeta: metaOf("vmware-system-vdo", "vdo")}}))
 	require.ErrorContains(t, o.removeAll(ctx, c, r), "spec.onDelete is Orphan", "asked again after the consent")
-	_, err := o.plan(ctx, c)
-	require.ErrorContains(t, err, "VDOConfig vmware-system-vdo/vdo: spec.onDelete is Orphan")
-	require.Equal(t, fault.Refused, fault.ReasonOf(err))
+	must.Fail(t, must.Err(o.plan(ctx, c)), fault.Refused, "VDOConfig vmware-system-vdo/vdo: spec.onDelete is Orphan")
 
 	o, c = installation(t)
 	r = must.Have(o.plan(ctx, c))(t)
 	volume := &corev1.PersistentVolume{ObjectMeta: metaOf("", "late"), Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "csi.vsphere.vmware.com"}}}}
 	require.NoError(t, c.Create(ctx, volume))
 	require.ErrorContains(t, o.removeAll(ctx, c, r), "volumes use the storage driver: late")
-	_, err = o.plan(ctx, c)
-	require.ErrorContains(t, err, "volumes use the storage driver: late")
-	require.Equal(t, fault.Refused, fault.ReasonOf(err))
+	must.Fail(t, must.Err(o.plan(ctx, c)), fault.Refused, "volumes use the storage driver: late")
 	require.NoError(t, c.Get(ctx, client.ObjectKey{Namespace: "vmware-system-vdo", Name: "vdo"}, &v1alpha1.VDOConfig{}), "nothing was begun")
 }
 
@@ -152,9 +148,8 @@ func TestDeleteSaysWhatItStillWaitsFor(t *testing.T) {
 	v.Status.Conditions = []metav1.Condition{condition("Ready", "False", "Refused", "spec.suspend is set")}
 	o, c := installation(t, v)
 	o.timeout = 0 // it looks once
-	err := o.gone(t.Context(), c, []client.Object{v})
-	require.Equal(t, fault.Incomplete, fault.ReasonOf(err))
-	require.ErrorContains(t, err, "not within 1ns: VDOConfig vmware-system-vdo/stays: spec.suspend is set")
+	must.Fail(t, o.gone(t.Context(), c, []client.Object{v}), fault.Incomplete,
+		"not within 1ns: VDOConfig vmware-system-vdo/stays: spec.suspend is set")
 }
 
 func TestAWaitSaysThatTheAPIServerIsAway(t *testing.T) {

@@ -97,8 +97,7 @@ spec: {bundle: {name: ours}}
 `), 0o600))
 	o := &deployOptions{app: &app{}, site: file}
 	o.cluster.namespace = "ns"
-	_, err := o.configuration(t.Context(), "")
-	require.ErrorContains(t, err, "it has no DriverBundle")
+	require.ErrorContains(t, must.Err(o.configuration(t.Context(), "")), "it has no DriverBundle")
 	objects := must.Have(o.configuration(t.Context(), "mirror.site/vdo:1"))(t)
 	require.Equal(t, []string{"DriverBundle ns/ours", "VDOConfig ns/vdo"}, described(objects))
 	// As `configure --from-file` writes it: otherwise the two would change it back and forth.

@@ -77,13 +77,12 @@ func TestUsersLogIn(t *testing.T) {
 	require.Empty(t, code(t, user, console, "wrong"))
 	guessing := console
 	guessing.ClientSecret = "guessed"
-	_, err := guessing.Exchange(ctx, code(t, user, console, password))
-	require.ErrorContains(t, err, "invalid_client")
+	require.ErrorContains(t, must.Err(guessing.Exchange(ctx, code(t, user, console, password))), "invalid_client")
 	token := must.Have(console.Exchange(ctx, code(t, user, console, password)))(t)
 	end()
 	runDex(t, program, login, moved)
 	require.Eventually(t, answers, patience, 100*time.Millisecond, "dex does not answer again")
-	token, err = console.TokenSource(ctx, &oauth2.Token{RefreshToken: token.RefreshToken}).Token()
+	token, err := console.TokenSource(ctx, &oauth2.Token{RefreshToken: token.RefreshToken}).Token()
 	require.NoError(t, err, "who was logged in is, though the pod was replaced")
 	text, _ := token.Extra("id_token").(string)
 	id := must.Have(provider.Verifier(&oidc.Config{ClientID: console.ClientID}).Verify(ctx, text))(t)
@@ -272,10 +271,8 @@ func TestJumpHostRunsWhatIsRendered(t *testing.T) {
 	require.Error(t, session(t, client).RequestSubsystem("sftp"))
 	ok, err := session(t, client).SendRequest("auth-agent-req@openssh.com", true, nil)
 	require.False(t, ok, err)
-	_, err = client.Listen("tcp", "0.0.0.0:0")
-	require.Error(t, err, "a remote forward")
-	_, err = client.Dial("unix", "/run/vdo-jumphost/passwd")
-	require.ErrorContains(t, err, "open failed", "a socket")
+	require.Error(t, must.Err(client.Listen("tcp", "0.0.0.0:0")), "a remote forward")
+	require.ErrorContains(t, must.Err(client.Dial("unix", "/run/vdo-jumphost/passwd")), "open failed", "a socket")
 	require.Contains(t, logged(server.log), "Accepted publickey for "+jumphost.User, "who logged in")
 
 	options := server.options(t, alice, "-W", fmt.Sprintf("cp-0:%d", address.Port()))
@@ -290,8 +287,7 @@ func TestJumpHostRunsWhatIsRendered(t *testing.T) {
 	server = runJumpHost(t, sshd, rendered(t, in))
 	client, err = server.dial(jumphost.User, alice.Signer)
 	require.NoError(t, err, "with the same host key")
-	_, err = client.Dial("tcp", address.String())
-	require.ErrorContains(t, err, "administratively prohibited")
+	require.ErrorContains(t, must.Err(client.Dial("tcp", address.String())), "administratively prohibited")
 }
 
 type jumpServer struct {
