@@ -202,7 +202,13 @@ func TestResolveAnswersEveryQuestion(t *testing.T) {
 		"unknown driver": {doc: &matrix.Document{Releases: []matrix.Release{{ReleaseID: matrix.ReleaseID{Driver: "x"}}}}},
 		"release without a version": {doc: &matrix.Document{Releases: []matrix.Release{{ReleaseID: matrix.ReleaseID{Driver: matrix.CSI}, Requires: []matrix.Requirement{{}}}}},
 			facts: matrix.Facts{Kubernetes: version(t, "1.33.0")}},
-		"unknown vCenter":   {doc: defaultDocument(t), facts: matrix.Facts{Kubernetes: version(t, "1.33.0"), VCenters: []matrix.VCenter{{}}}},
+		"unknown vCenter": {doc: defaultDocument(t), facts: matrix.Facts{Kubernetes: version(t, "1.33.0"), VCenters: []matrix.VCenter{{}}}},
+		"a vCenter above a range without a minimum": {doc: &matrix.Document{Releases: []matrix.Release{{
+			ReleaseID:  must.Have(matrix.ParseReleaseID("cpi@1.33.0"))(t),
+			Kubernetes: matrix.KubernetesRange{Min: matrix.Minor{Major: 1, Minor: 33}, Max: matrix.Minor{Major: 1, Minor: 33}},
+			VSphere:    matrix.VSphereRange{Max: must.Have(matrix.ParseCeiling("8.0"))(t)}}}},
+			facts:  matrix.Facts{Kubernetes: version(t, "1.33.0"), VCenters: []matrix.VCenter{{Version: version(t, "9.0.0")}}},
+			policy: matrix.Policy{Rules: map[matrix.Driver]matrix.Rule{matrix.CSI: matrix.Disabled}}},
 		"bundle of nothing": {doc: defaultDocument(t), facts: matrix.Facts{Kubernetes: version(t, "1.33.0")}, available: matrix.Available{}},
 	} {
 		t.Run(name, func(t *testing.T) {
