@@ -241,9 +241,11 @@ func TestResolveChangesNothingOfItsQuestion(t *testing.T) {
 	installed := maps.Clone(facts.Installed)
 	s, refusal := matrix.Resolve(doc, facts, nil, matrix.Policy{}, nil)
 	require.Nil(t, refusal)
-	csi, chosen := s.Choice(matrix.CSI)
-	require.True(t, chosen && csi.Release.Driver == matrix.CSI)
-	_, chosen = s.Choice(matrix.CNI)
+	for _, c := range s.Choices {
+		got, chosen := s.Choice(c.Release.Driver)
+		require.True(t, chosen && got.Release.Driver == c.Release.Driver)
+	}
+	_, chosen := s.Choice(matrix.CNI)
 	require.False(t, chosen, "no one asks for it")
 	require.Equal(t, before, doc.Releases)
 	require.Equal(t, installed, facts.Installed)
