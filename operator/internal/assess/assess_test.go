@@ -113,6 +113,19 @@ func TestWhatAChangeOfAHealthyClusterMeans(t *testing.T) {
 				InvolvedObject: corev1.ObjectReference{Kind: "DaemonSet", Namespace: d.Namespace, Name: d.Name, UID: d.UID}}}
 		}
 	}
+	// A pod that is newer than the event was let in: where none lacks, what refused them was put right.
+	refusedBefore := func(made time.Duration, pods int) func(*assess.Input) {
+		return func(in *assess.Input) {
+			plugin(3, 3, 2)(in)
+			refusal(func(*appsv1.DaemonSet) {})(in)
+			in.Events[0].LastTimestamp = metav1.NewTime(now)
+			for range pods {
+				p := pod(csiNode, "driver", corev1.ContainerState{}, "")
+				p.CreationTimestamp = metav1.NewTime(now.Add(made))
+				in.Pods = append(in.Pods, p)
+			}
+		}
+	}
 	onDelete := func(current int32) func(*assess.Input) {
 		return refusal(func(d *appsv1.DaemonSet) {
 			d.Spec.UpdateStrategy.Type = appsv1.OnDeleteDaemonSetStrategyType
@@ -154,8 +167,12 @@ func TestWhatAChangeOfAHealthyClusterMeans(t *testing.T) {
 		"one that is scaled up":                  {controller(2), "", "well", true, 0},
 		"no node may run the node plugin, though it is registered": {
 			plugin(0, 0, 0), "", "csi-node: finds no node to run on (check spec.excludedNodes", true, 0},
-		"a pod lacks under OnDelete":                  {onDelete(2), "", "its pods are refused", false, 0},
-		"no pod lacks under OnDelete: an old refusal": {onDelete(3), "", "rolling", false, 0},
+		"a pod lacks under OnDelete":                   {onDelete(2), "", "its pods are refused", false, 0},
+		"no pod lacks under OnDelete: an old refusal":  {onDelete(3), "", "rolling", false, 0},
+		"pods are older than a refusal":                {refusedBefore(-time.Minute, 3), "", "its pods are refused", false, 0},
+		"pods are as old as a refusal":                 {refusedBefore(0, 3), "", "its pods are refused", false, 0},
+		"pods are newer than a refusal, and one lacks": {refusedBefore(time.Minute, 2), "", "its pods are refused", false, 0},
+		"pods are newer than a refusal":                {refusedBefore(time.Minute, 3), "", "rolling", false, 0},
 		"the refusal of one that was deleted": {func(in *assess.Input) {
 			refusal(func(d *appsv1.DaemonSet) { d.Status.NumberAvailable = 2 })(in)
 			in.Events[0].InvolvedObject.UID = "deleted"
@@ -385,27 +402,5 @@ func TestVersionIsObservedFromLabelsElseFromImages(t *testing.T) {
 		require.True(t, ok, image)
 		require.Equal(t, matrix.CPI, w.Driver)
 		require.Equal(t, version, w.Version, image)
-	}
-}
-
-// A pod that is newer than the event was let in: where none lacks, what refused them was put right.
-func TestARefusalIsOldWhereAPodIsNewerAndNoneLacks(t *testing.T) {
-	for _, c := range []struct {
-		after time.Duration
-		pods  int
-		want  bool
-	}{{-time.Minute, 3, true}, {0, 3, true}, {time.Minute, 2, true}, {time.Minute, 3, false}} {
-		in := healthy()
-		d := daemonSet("vmware-system-csi", "vsphere-csi-node", "csi", "3.5.1", 3, 3, 2)
-		in.DaemonSets[1] = d
-		in.Events = []corev1.Event{{Reason: "FailedCreate", Message: "denied", LastTimestamp: metav1.NewTime(now),
-			InvolvedObject: corev1.ObjectReference{Kind: "DaemonSet", Namespace: d.Namespace, Name: d.Name}}}
-		in.Pods = nil
-		for range c.pods {
-			p := pod("vsphere-csi-node", "driver", corev1.ContainerState{}, "")
-			p.CreationTimestamp = metav1.NewTime(now.Add(c.after))
-			in.Pods = append(in.Pods, p)
-		}
-		require.Equal(t, c.want, assess.Assess(in).Drivers[matrix.CSI].Err() != nil, "%+v", c)
 	}
 }
