@@ -51,25 +51,27 @@ func TestWhatIsWrongWithASiteFileIsSaidWithItsDocument(t *testing.T) {
 	}
 }
 
+// Documents of a site's file.
+const (
+	ofVDO      = "apiVersion: vdo.vmware.com/v1alpha1\n"
+	vcenterDoc = ofVDO + "kind: VsphereCloudConfig\nmetadata: {name: vc}\nspec: {vcIp: vc.site, credentials: vc}\n"
+	configDoc  = ofVDO + "kind: VDOConfig\nmetadata: {name: vdo}\n"
+	driversDoc = ofVDO + "kind: DriverBundle\nmetadata: {name: drivers}\nspec: {reference: \"mirror.site/vdo:1\"}\n"
+)
+
 // A file of a site has the bundles of other operators beside, in the namespaces where these read them.
 func TestASiteFileMayHaveBundlesOfOtherOperators(t *testing.T) {
-	const (
-		of      = "apiVersion: vdo.vmware.com/v1alpha1\n"
-		vcenter = of + "kind: VsphereCloudConfig\nmetadata: {name: vc}\nspec: {vcIp: vc, datacenters: [/a]}\n"
-		config  = of + "kind: VDOConfig\nmetadata: {name: vdo}\n"
-		drivers = of + "kind: DriverBundle\nmetadata: {name: drivers}\nspec: {reference: \"mirror.site/vdo:1\"}\n"
-		other   = of + "kind: DriverBundle\nmetadata: {name: services, namespace: vmware-system-sip}\nspec: {reference: \"mirror.site/sip:1\"}\n"
-	)
+	const other = ofVDO + "kind: DriverBundle\nmetadata: {name: services, namespace: vmware-system-sip}\nspec: {reference: \"mirror.site/sip:1\"}\n"
 	in := func(doc string) string {
 		return strings.Replace(doc, "}\n", ", namespace: vmware-system-vdo}\n", 1)
 	}
-	names := config + "spec: {bundle: {name: drivers}}\n"
+	names := configDoc + "spec: {bundle: {name: drivers}}\n"
 	for _, docs := range [][]string{
-		{in(config), in(drivers), other},
-		{config, drivers, other},
-		{names, in(drivers), strings.Replace(other, "services", "drivers", 1)},
-		{vcenter, in(drivers), other},
-		{in(config), in(drivers), "{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: vmware-system-vdo}}\n"},
+		{in(configDoc), in(driversDoc), other},
+		{configDoc, driversDoc, other},
+		{names, in(driversDoc), strings.Replace(other, "services", "drivers", 1)},
+		{vcenterDoc, in(driversDoc), other},
+		{in(configDoc), in(driversDoc), "{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: vmware-system-vdo}}\n"},
 	} {
 		text := strings.Join(docs, "---\n")
 		read, err := parseSite("site.yaml", []byte(text), "vmware-system-vdo")
@@ -77,39 +79,28 @@ func TestASiteFileMayHaveBundlesOfOtherOperators(t *testing.T) {
 		require.NoError(t, read.within(), text)
 		require.Equal(t, "DriverBundle vmware-system-vdo/drivers", describeObject(read.bundle), text)
 	}
-	text := strings.Replace(names, "name: drivers", "name: others", 1) + "---\n" + drivers
+	text := strings.Replace(names, "name: drivers", "name: others", 1) + "---\n" + driversDoc
 	another := must.Have(parseSite("site.yaml", []byte(text), "vmware-system-vdo"))(t)
 	require.ErrorContains(t, another.within(), "VDOConfig vmware-system-vdo/vdo names another one, others")
-	read := must.Have(parseSite("site.yaml", []byte(config+"---\n"+other), "vmware-system-vdo"))(t)
+	read := must.Have(parseSite("site.yaml", []byte(configDoc+"---\n"+other), "vmware-system-vdo"))(t)
 	require.Nil(t, read.bundle, "it is another operator's")
-	read, err := parseSite("site.yaml", []byte(strings.Replace(config, "vdo}", "vdo, namespace: default}", 1)), "ns")
-	require.NoError(t, err)
+	text = strings.Replace(configDoc, "vdo}", "vdo, namespace: default}", 1)
+	read = must.Have(parseSite("site.yaml", []byte(text), "ns"))(t)
 	require.ErrorContains(t, read.within(), "VDOConfig default/vdo: it is of namespace default")
 }
 
 // Manifests do not say where the bundle is: a DriverBundle without a reference would be refused after the installation.
 func TestDeployNeedsToKnowTheBundle(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "site.yaml")
-	require.NoError(t, os.WriteFile(file, []byte(`apiVersion: vdo.vmware.com/v1alpha1
-kind: VDOConfig
-metadata: {name: vdo}
-spec: {bundle: {name: ours}}
-`), 0o600))
+	require.NoError(t, os.WriteFile(file, []byte(configDoc+"spec: {bundle: {name: ours}}\n"), 0o600))
 	o := &deployOptions{app: &app{}, site: file}
 	o.cluster.namespace = "ns"
 	require.ErrorContains(t, must.Err(o.configuration(t.Context(), "")), "it has no DriverBundle")
 	objects := must.Have(o.configuration(t.Context(), "mirror.site/vdo:1"))(t)
 	require.Equal(t, []string{"DriverBundle ns/ours", "VDOConfig ns/vdo"}, described(objects))
 	// As `configure --from-file` writes it: otherwise the two would change it back and forth.
-	require.NoError(t, os.WriteFile(file, []byte(`apiVersion: vdo.vmware.com/v1alpha1
-kind: VDOConfig
-metadata: {name: vdo}
----
-apiVersion: vdo.vmware.com/v1alpha1
-kind: DriverBundle
-metadata: {name: ours}
-spec: {reference: "mirror.site/vdo:1"}
-`), 0o600))
+	ours := strings.Replace(driversDoc, "name: drivers", "name: ours", 1)
+	require.NoError(t, os.WriteFile(file, []byte(configDoc+"---\n"+ours), 0o600))
 	objects = must.Have(o.configuration(t.Context(), ""))(t)
 	spec := objects[1].(*unstructured.Unstructured).Object["spec"] //nolint:forcetypeassert // it is
 	require.Equal(t, map[string]any{"bundle": map[string]any{"name": "ours"}}, spec)
@@ -125,20 +116,7 @@ spec: {reference: "mirror.site/vdo:1"}
 // of the account that users create made.
 func TestDeployTakesAnAccountFromOneFile(t *testing.T) {
 	const (
-		site = `apiVersion: vdo.vmware.com/v1alpha1
-kind: VsphereCloudConfig
-metadata: {name: vc}
-spec: {vcIp: vc.site, credentials: vc}
----
-apiVersion: vdo.vmware.com/v1alpha1
-kind: VDOConfig
-metadata: {name: vdo}
----
-apiVersion: vdo.vmware.com/v1alpha1
-kind: DriverBundle
-metadata: {name: drivers}
-spec: {reference: "mirror.site/vdo:1"}
-`
+		site   = vcenterDoc + "---\n" + configDoc + "---\n" + driversDoc
 		secret = "---\napiVersion: v1\nkind: Secret\nmetadata: {name: vc, namespace: ns}\nstringData: {username: a@b, password: own}\n"
 	)
 	for name, x := range map[string]struct {
