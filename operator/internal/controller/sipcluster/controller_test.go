@@ -268,27 +268,22 @@ func TestHostsGetTheirAddressesWhenTheyAreTaken(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.metal, Name: "b-network"}, StringData: map[string]string{"networkData": network},
 	}))
 	w.edit("b", func(o *choose.BareMetalHost) { o.Spec.NetworkData.Name = "b-network" })
-	leads := func(want ...string) {
-		t.Helper()
-		w.settle(r, "t")
-		require.Equal(t, want, w.backends("t", services.LoadBalancerWorker))
-	}
-	leads("a=10.1.0.7", "b=10.1.0.8")
+	w.leads(r, "a=10.1.0.7", "b=10.1.0.8")
 	w.take("c", "m-gone", "red", "")
 	gone := w.machine("m-gone")
 	require.NoError(t, w.Delete(t.Context(), gone))
-	leads("a=10.1.0.7", "b=10.1.0.8")
+	w.leads(r, "a=10.1.0.7", "b=10.1.0.8")
 	require.Equal(t, airship.ReasonSucceeded, w.ready("t").Reason, "it has no address yet")
 	w.take("c", "m-c", "red", "")
-	leads("a=10.1.0.7", "b=10.1.0.8")
+	w.leads(r, "a=10.1.0.7", "b=10.1.0.8")
 	w.machineHas("m-c", "10.1.0.9", "10.2.0.9")
-	leads("a=10.1.0.7", "b=10.1.0.8")
+	w.leads(r, "a=10.1.0.7", "b=10.1.0.8")
 	w.machineHas("m-c", "10.1.0.9")
-	leads("a=10.1.0.7", "b=10.1.0.8", "c=10.1.0.9")
+	w.leads(r, "a=10.1.0.7", "b=10.1.0.8", "c=10.1.0.9")
 	w.machineHas("m-c", "10.1.0.10")
-	leads("a=10.1.0.7", "b=10.1.0.8", "c=10.1.0.10")
+	w.leads(r, "a=10.1.0.7", "b=10.1.0.8", "c=10.1.0.10")
 	require.NoError(t, w.Delete(t.Context(), w.machine("m-c")))
-	leads("a=10.1.0.7", "b=10.1.0.8", "c=10.1.0.10")
+	w.leads(r, "a=10.1.0.7", "b=10.1.0.8", "c=10.1.0.10")
 	require.Contains(t, w.get("t").Status.Hosts[2].Problem, "Metal3Machine "+w.metal+"/m-c")
 
 	w.edit("a", func(o *choose.BareMetalHost) { o.Spec.AutomatedCleaningMode = "disabled" })
@@ -484,6 +479,13 @@ services:
 	w.gone("t")
 }
 
+// leads settles, and checks which hosts the load balancer of workers leads to.
+func (w *world) leads(r *Reconciler, want ...string) {
+	w.Helper()
+	w.settle(r, "t")
+	require.Equal(w, want, w.backends("t", services.LoadBalancerWorker))
+}
+
 func (w *world) machine(name string) *unstructured.Unstructured {
 	o := &unstructured.Unstructured{Object: map[string]any{}}
 	o.SetAPIVersion("infrastructure.cluster.x-k8s.io/v1beta1")
@@ -564,30 +566,25 @@ func TestAMachineOfAVersionThatIsGoneMayStillExist(t *testing.T) {
 func TestHostsThatAnotherClusterUses(t *testing.T) {
 	w, r := start(t)
 	w.served(r)
-	leads := func(want ...string) {
-		t.Helper()
-		w.settle(r, "t")
-		require.Equal(t, want, w.backends("t", services.LoadBalancerWorker))
-	}
 	const a, b = "a=10.1.1.97", "b=10.1.1.98"
 	w.take("a", "m-a", "red", "")
-	leads(a, b)
+	w.leads(r, a, b)
 	require.Equal(t, "red", w.get("t").Status.ClusterName)
 	w.take("b", "m-b", "blue", "")
-	leads(a)
+	w.leads(r, a)
 	why := w.metal + "/b: services leave it out: Metal3Machine " + w.metal + `/m-b of Cluster "blue" uses it (copy status.hostSelector`
 	w.says("t", airship.ReasonInfraServiceFailure, why, true)
 	require.Contains(t, w.get("t").Status.Hosts[1].Problem, "services leave it out")
 	require.Equal(t, []string{"a", "b"}, names(w.labelled("t")), "it is held")
 
 	w.change("t", balanced+"clusterName: blue\n")
-	leads(b)
+	w.leads(r, b)
 	w.change("t", balanced)
-	leads(b)
+	w.leads(r, b)
 	w.take("a", "m-c", "green", "t")
-	leads(a)
+	w.leads(r, a)
 	w.take("b", "m-d", "green", "")
-	leads(a, b)
+	w.leads(r, a, b)
 	require.Equal(t, airship.ReasonSucceeded, w.ready("t").Reason, w.ready("t").Message)
 }
 

@@ -110,17 +110,21 @@ func TestHostActionsGoThroughMetal3(t *testing.T) {
 	require.ErrorContains(t, w.Update(t.Context(), reboot), "has to be your own user name")
 }
 
+// patching is an operator whose patches go through a hook.
+func (w *world) patching(hook func(o client.Object, patch func() error) error) *Reconciler {
+	return w.operator(interceptor.NewClient(w.own, interceptor.Funcs{Patch: func(
+		ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption,
+	) error {
+		return hook(o, func() error { return c.Patch(ctx, o, p, opts...) })
+	}}))
+}
+
 func TestAHostActionThatCannotBePassedOn(t *testing.T) {
 	w, r := start(t)
 	w.settled(r, alone, "a")
-	refused := w.operator(interceptor.NewClient(w.own, interceptor.Funcs{
-		Patch: func(
-			_ context.Context, _ client.WithWatch, o client.Object, _ client.Patch, _ ...client.PatchOption,
-		) error {
-			kind := schema.GroupResource{Resource: "baremetalhosts"}
-			return apierrors.NewForbidden(kind, o.GetName(), errors.New("policy"))
-		},
-	}))
+	refused := w.patching(func(client.Object, func() error) error {
+		return apierrors.NewForbidden(schema.GroupResource{Resource: "baremetalhosts"}, "a", errors.New("policy"))
+	})
 	o := w.act(refused, "off", "a", airship.PowerOff)
 	require.Contains(t, w.actOn(refused, o), "Requested: change BareMetalHost "+w.metal+"/a: ")
 	require.Nil(t, o.Status.RequestedAt)
@@ -133,17 +137,13 @@ func TestAHostActionThatCannotBePassedOn(t *testing.T) {
 func TestAHostActionRebootsOnce(t *testing.T) {
 	w, r := start(t)
 	w.settled(r, alone, "a")
-	lost := w.operator(interceptor.NewClient(w.own, interceptor.Funcs{
-		Patch: func(
-			ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption,
-		) error {
-			err := c.Patch(ctx, o, p, opts...)
-			if _, isHost := o.(*choose.BareMetalHost); isHost && err == nil {
-				err = apierrors.NewTimeoutError("the answer is lost", 1)
-			}
-			return err
-		},
-	}))
+	lost := w.patching(func(o client.Object, patch func() error) error {
+		err := patch()
+		if _, isHost := o.(*choose.BareMetalHost); isHost && err == nil {
+			err = apierrors.NewTimeoutError("the answer is lost", 1)
+		}
+		return err
+	})
 	o := w.act(lost, "reboot", "a", airship.Reboot)
 	require.Contains(t, w.bare("a").Annotations, annotationReboot)
 	w.edit("a", func(h *choose.BareMetalHost) { delete(h.Annotations, annotationReboot) }) // Metal3 has done it
