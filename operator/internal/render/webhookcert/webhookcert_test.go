@@ -71,14 +71,6 @@ func TestRenewalKeepsPodsWithTheOldCertificateTrusted(t *testing.T) {
 	require.Error(t, accepts(t, third.CA, first, at))
 }
 
-func TestExpiredCertificateIsNotTrustedOn(t *testing.T) {
-	first := issue(t, start)
-	second, renewed, err := webhookcert.Ensure(first.Data(), nil, start.Add(2*webhookcert.Lifetime), rand.Reader)
-	require.NoError(t, err)
-	require.True(t, renewed)
-	require.Equal(t, 1, bytes.Count(second.CA, []byte("BEGIN CERTIFICATE")))
-}
-
 func TestDamagedSecretIsReplacedAndNamesNoKey(t *testing.T) {
 	good, other := issue(t, start), issue(t, start)
 	cases := map[string]func(d map[string][]byte){
