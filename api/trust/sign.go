@@ -176,8 +176,8 @@ func (s *Signer) seal(
 	return bundle.NewReferrer(to.Subject, to.Tag, bundle.NewManifest(m), append(blobs, config)...)
 }
 
-// Config returns the config of a manifest of signatures, with its data: layers only, time zero and no
-// platform, as in cosign, so that signing is reproducible.
+// Config returns the config of a manifest of signatures, with its data. It has only layers, time zero and
+// no platform, as cosign's has, so that signing is reproducible.
 func Config(layers []ocispec.Descriptor) (ocispec.Descriptor, error) {
 	c := v1.ConfigFile{RootFS: v1.RootFS{Type: "layers"}}
 	for _, l := range layers {

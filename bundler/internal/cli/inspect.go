@@ -307,13 +307,13 @@ code is 0 whatever it finds, and 5 if a registry does not answer.`,
 	}, o.matrixFlags.bind, o.sourceFlags.bind, o.registryFlags.bindSmall, o.bindFormat, o.bindProgress)
 }
 
-func (o *lockFlags) outdated(ctx context.Context, src string) error {
-	m, err := o.openMatrix(&o.common)
+func (f *lockFlags) outdated(ctx context.Context, src string) error {
+	m, err := f.openMatrix(&f.common)
 	if err != nil {
 		return err
 	}
-	return o.read(ctx, src, verify.Rules{}, func(b opened) error {
-		upstream, err := o.upstream(b.client, &o.registryFlags)
+	return f.read(ctx, src, verify.Rules{}, func(b opened) error {
+		upstream, err := f.upstream(b.client, &f.registryFlags)
 		if err != nil {
 			return err
 		}
@@ -322,11 +322,11 @@ func (o *lockFlags) outdated(ctx context.Context, src string) error {
 			Tags: func(ctx context.Context, i image.Reference) ([]string, error) {
 				return b.client.Repository(upstream(i).Can().Repository).Tags(ctx)
 			},
-		}, o.options())
+		}, f.options())
 		if found == nil {
 			return err
 		}
-		return fault.Join(err, o.show(found, func(p *printer) {
+		return fault.Join(err, f.show(found, func(p *printer) {
 			t := command.NewTable("DRIVER", "BUNDLE", "IN THE MATRIX", "PUBLISHED", "IMAGE")
 			for _, d := range found {
 				t.Row(d.Driver, versions(d.Has), versions(d.Listed), versions(d.Published), d.Image)
@@ -334,12 +334,12 @@ func (o *lockFlags) outdated(ctx context.Context, src string) error {
 			p.table(t)
 			for _, d := range found {
 				if len(d.Refused) > 0 {
-					o.say("%s %s: %s, so the operator will refuse it; `vdo-bundle matrix add` makes the list",
+					f.say("%s %s: %s, so the operator will refuse it; `vdo-bundle matrix add` makes the list",
 						d.Driver, versions(d.Refused), matrix.WhyUnlisted)
 				}
 			}
 			if slices.ContainsFunc(found, func(d outdated.Driver) bool { return len(d.Listed)+len(d.Published) > 0 }) {
-				o.say("to take what the matrix lists: vdo-bundle pull; to list what is published: vdo-bundle matrix add")
+				f.say("to take what the matrix lists: vdo-bundle pull; to list what is published: vdo-bundle matrix add")
 			}
 		}))
 	})

@@ -238,8 +238,8 @@ func (m Maker) Make(f Format, exists Existing) (out []bundle.Referrer, err error
 	return append(out, made), nil
 }
 
-// ReadExisting returns what a source has attached to a subject: the manifest under a tag of cosign, and the referrers
-// that may hold a signature, with their bytes. The blobs under the tag have their bytes if withBlobs.
+// ReadExisting returns what a source has attached to a subject: the manifest under a tag of cosign, and referrers that
+// may hold a signature. These have their bytes; the blobs under the tag have them if withBlobs.
 func ReadExisting(
 	ctx context.Context, s Source, subject image.Digest, under image.Suffix, withBlobs bool,
 ) (exists Existing, err error) {
