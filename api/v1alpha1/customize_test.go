@@ -15,7 +15,6 @@ func TestSettingsOfPods(t *testing.T) {
 	const target = "driver: cpi, kind: DaemonSet, name: x"
 	tryAll(t, "VDOConfig", []shape{
 		{"all of it", workload("nodeSelector: {a: b}, tolerations: [{operator: Exists}], priorityClassName: p, containers: [{name: c, args: [--v=2, -x, '--a=b,c=d'], resources: {requests: {cpu: 1}, limits: {memory: 1Gi}}}]"), ""},
-		{"a log level", driver("logLevel: Debug"), ""},
 		{"another log level", driver("logLevel: Trace"), "logLevel"},
 		{"a workload without a name", driver("workloads: [{name: ''}]"), "name"},
 		{"a workload twice", driver("workloads: [{name: a}, {name: a}]"), "Duplicate value"},
@@ -23,7 +22,7 @@ func TestSettingsOfPods(t *testing.T) {
 		{"an argument that is no flag", workload("containers: [{name: c, args: [sh]}]"), "args"},
 		{"no quantity", workload("containers: [{name: c, resources: {requests: {cpu: lots}}}]"), "cpu"},
 
-		{"a proxy", driver("proxy: {https: 'http://proxy.site:3128', noProxy: [.site, 10.0.0.0/8, 'fd00::/8']}"), ""},
+		{"a log level and a proxy", driver("logLevel: Debug, proxy: {https: 'http://proxy.site:3128', noProxy: [.site, 10.0.0.0/8, 'fd00::/8']}"), ""},
 		{"a proxy by IPv6", driver("proxy: {https: 'http://[fd00::1]:3128'}"), ""},
 		{"a proxy with a login", driver("proxy: {https: 'http://a:b@proxy:3128'}"), "without user and password"},
 		{"a proxy without a scheme", driver("proxy: {https: 'proxy:3128'}"), "write a URL"},
@@ -55,8 +54,7 @@ func TestSettingsOfDrivers(t *testing.T) {
 		{"a datastore by name", csi("storageClasses: [{name: gold, datastoreURL: vsanDatastore}]"), "write a datastore's URL"},
 		{"two defaults", csi("storageClasses: [{name: a, default: true}, {name: b, default: true}]"), "one class can be the default"},
 		{"a class twice", csi("storageClasses: [{name: a}, {name: a}]"), "Duplicate value"},
-		{"addresses", cpi("ipFamilies: [ipv6, ipv4], nodeAddresses: {internalSubnets: [10.0.0.0/8], externalNetwork: 'VM Network'}, acceptNodeDeletion: [vc/dc]"), ""},
-		{"nodes that are elsewhere", cpi("ipFamilies: [ipv4]") + "\nexcludedNodes: {site/metal: 'yes'}", ""},
+		{"addresses", cpi("ipFamilies: [ipv6, ipv4], nodeAddresses: {internalSubnets: [10.0.0.0/8], externalNetwork: 'VM Network'}, acceptNodeDeletion: [vc/dc]") + "\nexcludedNodes: {site/metal: 'yes'}", ""},
 		{"another family", cpi("ipFamilies: [ipv5]"), "Unsupported value"},
 		{"a family twice", cpi("ipFamilies: [ipv4, ipv4]"), "Duplicate value"},
 	})

@@ -115,7 +115,6 @@ func TestDriverBundle(t *testing.T) {
 		{"a serial that is none", ref + `trust: {certificates: [{id: corp, roots: PEM, identities: [{email: a@b.c}], revokedSerials: [xyz]}]}`, "revokedSerials[0]"},
 		{"keyless", ref + `trust: {keyless: [{id: k8s, trustedRoot: x, identities: [{subject: a, issuer: b}]}]}`, ""},
 		{"keyless beside keys", ref + `trust: {threshold: 2, keys: [{id: a, publicKey: PEM}], keyless: [{id: k8s, trustedRootFrom: {configMap: c}, identities: [{subject: a, issuer: b}], withoutTransparencyLog: true}]}`, ""},
-		{"threshold beyond keyless", ref + `trust: {threshold: 2, keyless: [{id: k8s, trustedRoot: x, identities: [{subject: a, issuer: b}]}]}`, "keys, certificates and keyless count together"},
 		{"keyless by everybody", ref + `trust: {keyless: [{id: k8s, trustedRoot: x}]}`, "identities: Required value"},
 		{"keyless by nobody", ref + `trust: {keyless: [{id: k8s, trustedRoot: x, identities: []}]}`, "identities"},
 		{"keyless by every issuer", ref + `trust: {keyless: [{id: k8s, trustedRoot: x, identities: [{subject: a}]}]}`, "issuer: Required value"},
@@ -130,15 +129,12 @@ func TestDriverBundle(t *testing.T) {
 
 		{"interval", ref + `interval: 10s`, ""},
 		{"short interval", ref + `interval: 9s`, "at least 10s"},
-		{"no interval", ref + `interval: soon`, "write a duration of at least 10s, such as 90s, 10m or 1h30m"},
 		{"a port beyond 65535", `reference: h:99999/x:1`, "a host with a port up to 65535"},
 		{"port 0", `reference: h:0/x:1`, "a host with a port up to 65535"},
 		{"the highest port", `reference: h:65535/x:1`, ""},
 		{"a host of dots", `reference: .../x:1`, "write HOST/PATH:TAG"},
 		{"a host with a hyphen behind", `reference: h-/x:1`, "write HOST/PATH:TAG"},
 		{"a path of dots", `reference: h.site/a/../x:1`, "write HOST/PATH:TAG"},
-		{"an empty part of a path", `reference: h.site/a//x:1`, "write HOST/PATH:TAG"},
-		{"no range of versions", ref + `versions: ">=banana"`, "write a range of versions, such as '>=1.2 <2'"},
 		{"a pull Secret of no name", ref + `pullSecret: {name: "../x Y"}`, "write the name of a Kubernetes object"},
 		{"accept older", ref + `acceptOlder: ` + sha, ""},
 		{"accept nonsense", ref + `acceptOlder: latest`, "spec.acceptOlder"},
@@ -149,14 +145,11 @@ func TestVsphereCloudConfig(t *testing.T) {
 	const min = "vcIp: vc.site\ncredentials: c\n"
 	one, two := strings.Repeat("0a:", 19)+"FF", strings.Repeat("0a:", 31)+"FF"
 	tryAll(t, "VsphereCloudConfig", []shape{
-		{"least", min, ""},
 		{"IPv4", `{vcIp: 10.0.0.1, credentials: c}`, ""},
 		{"IPv6", `{vcIp: "fd00::1", credentials: c}`, ""},
 		{"scheme", `{vcIp: "https://vc.site", credentials: c}`, "no scheme, path, port, brackets or user"},
 		{"port", `{vcIp: "vc.site:443", credentials: c}`, "no scheme, path, port, brackets or user"},
 		{"brackets", `{vcIp: "[fd00::1]", credentials: c}`, "no scheme, path, port, brackets or user"},
-		{"user", `{vcIp: "a@vc.site", credentials: c}`, "no scheme, path, port, brackets or user"},
-		{"path", `{vcIp: "vc.site/sdk", credentials: c}`, "no scheme, path, port, brackets or user"},
 		{"line end", "vcIp: \"vc.site\\n\"\ncredentials: c", "no scheme, path, port, brackets or user"},
 		{"empty host", `{vcIp: "", credentials: c}`, "spec.vcIp"},
 		{"no host", `credentials: c`, "spec.vcIp: Required value"},
@@ -173,35 +166,26 @@ func TestVsphereCloudConfig(t *testing.T) {
 		{"no thumbprint", min + `thumbprint: ""`, ""},
 		{"thumbprint without colons", min + `thumbprint: ` + strings.ReplaceAll(one, ":", ""), "write a thumbprint as 20"},
 		{"insecure", min + `insecure: true`, ""},
-		{"insecure, thumbprint empty", min + "insecure: true\nthumbprint: \"\"", ""},
 		// The predecessor's command line wrote this; the thumbprint was checked.
 		{"insecure and thumbprint", min + "insecure: true\nthumbprint: " + one, ""},
 		{"insecure and CA", min + "insecure: true\nca: {secret: s}", "insecure excludes ca"},
-		{"insecure, thumbprint and CA", min + "insecure: true\nca: {secret: s}\nthumbprint: " + one, "insecure excludes ca"},
 		{"not insecure, and CA", min + "insecure: false\nca: {secret: s}", ""},
-		{"CA of none", min + `ca: {}`, "give exactly one of configMap and secret"},
-		{"CA of both", min + `ca: {configMap: x, secret: z}`, "give exactly one of configMap and secret"},
 
-		{"datacenters", min + `datacenters: [a, folder/b]`, ""},
 		{"comma", min + `datacenters: ["a,b"]`, "a datacenter's name cannot have a comma"},
 		{"comma and space", min + `datacenters: ["a, b"]`, "a datacenter's name cannot have a comma"},
 		{"comma alone", min + `datacenters: ["a", ","]`, "a datacenter's name cannot have a comma"},
-		{"comma before", min + `datacenters: [",a"]`, "a datacenter's name cannot have a comma"},
 		{"comma behind, as a list was typed", min + `datacenters: ["dc0,", "dc1"]`, ""},
 		{"datacenter of two lines", min + `datacenters: ["a\nuser = x"]`, "a datacenter's name is one line"},
-		{"datacenter with a tab", min + `datacenters: ["a\tb"]`, "a datacenter's name is one line"},
 		{"datacenter in another script", min + `datacenters: ["Zürich/東京"]`, ""},
 		{"empty datacenter", min + `datacenters: [""]`, "spec.datacenters[0]"},
 		{"too many datacenters", min + `datacenters: [` + strings.Repeat("a,", 65) + `]`, "must have at most 64 items"},
 		{"short interval", min + `interval: 1s`, "at least 10s"},
 		{"interval", min + `interval: 1h30m`, ""},
-		{"no interval", min + `interval: often`, "write a duration of at least 10s, such as 90s, 10m or 1h30m"},
 
 		{"an address beyond 255", `{vcIp: 999.1.1.1, credentials: c}`, "write a host name such as vcenter.site.example, or an IP address"},
 		{"an address of three numbers", `{vcIp: 10.1.1, credentials: c}`, "write a host name"},
 		{"an address with zeros before", `{vcIp: 010.1.1.1, credentials: c}`, "write a host name"},
 		{"a number", `{vcIp: "12345", credentials: c}`, "write a host name"},
-		{"dots alone", `{vcIp: "...", credentials: c}`, "write a host name"},
 		{"an empty label", `{vcIp: "vc..site", credentials: c}`, "write a host name"},
 		{"a label with a hyphen before", `{vcIp: "-vc.site", credentials: c}`, "write a host name"},
 		{"IPv6 with two gaps", `{vcIp: "fd00::1::2", credentials: c}`, "write a host name"},
@@ -214,7 +198,6 @@ func TestVsphereCloudConfig(t *testing.T) {
 		{"credentials that name no Secret", `{vcIp: vc.site, credentials: "../x Y"}`, "write the name of a Kubernetes object"},
 		{"CA of no ConfigMap", min + `ca: {configMap: "../x Y"}`, "write the name of a Kubernetes object"},
 		{"CA of no key", min + `ca: {configMap: x, key: "a/b c"}`, "write a key of a ConfigMap or Secret"},
-		{"thumbprint of words", min + `thumbprint: yes it is`, "20 (SHA-1) or 32 (SHA-256) pairs of hex digits"},
 	})
 }
 
@@ -222,8 +205,6 @@ func TestVDOConfig(t *testing.T) {
 	const cpi = "cloudProvider: {vsphereCloudConfigs: [a]}\n"
 	csi := func(fields string) string { return "storageProvider: {vsphereCloudConfig: a" + fields + "}" }
 	tryAll(t, "VDOConfig", []shape{
-		{"CPI", cpi, ""},
-		{"CSI", csi(""), ""},
 		{"both", cpi + csi(""), ""},
 		{"neither", `suspend: true`, "name a storageProvider, a cloudProvider, or both"},
 
@@ -248,7 +229,6 @@ func TestVDOConfig(t *testing.T) {
 		{"CSI with an empty name", `storageProvider: {vsphereCloudConfig: ""}`, "name the vCenter in vsphereCloudConfig"},
 		{"CSI by the list", `storageProvider: {vsphereCloudConfigs: [a]}`, ""},
 		{"the same in both", csi(`, vsphereCloudConfigs: [a]`), ""},
-		{"two vCenters", csi(`, vsphereCloudConfigs: [b], topologyCategories: [zone]`), ""},
 		{"two vCenters without topology", csi(`, vsphereCloudConfigs: [b]`), "several vCenters need topologyCategories"},
 		{"two in the list without topology", `storageProvider: {vsphereCloudConfigs: [a, b]}`, "several vCenters need topologyCategories"},
 		{"five vCenters", csi(`, vsphereCloudConfigs: [b, c, d, e], topologyCategories: [zone]`), ""},
@@ -257,12 +237,9 @@ func TestVDOConfig(t *testing.T) {
 		{"category twice", csi(`, topologyCategories: [a, a]`), "Duplicate value"},
 		{"category with a comma", csi(`, topologyCategories: ["a,b"]`), "a category's name cannot have a comma"},
 
-		{"distribution", csi(`, clusterDistribution: OpenShift`), ""},
 		{"distribution of two lines", csi(`, clusterDistribution: "a\r"`), "one line only"},
 		{"long distribution", csi(`, clusterDistribution: ` + strings.Repeat("a", 129)), "Too long"},
-		{"cluster id", csi(`, clusterID: c-1`), ""},
 		{"long cluster id", csi(`, clusterID: ` + strings.Repeat("a", 65)), "Too long"},
-		{"kubelet path", csi(`, customKubeletPath: /var/lib/k0s/kubelet`), ""},
 		{"no kubelet path", csi(`, customKubeletPath: ""`), ""},
 		{"relative kubelet path", csi(`, customKubeletPath: var/lib`), "spec.storageProvider.customKubeletPath"},
 		{"kubelet path with a slash behind, as the predecessor took it", csi(`, customKubeletPath: /var/lib/`), ""},
@@ -284,18 +261,13 @@ func TestVDOConfig(t *testing.T) {
 		{"unknown policy", cpi + `drivers: [{driver: cpi, policy: newest}]`, `supported values: "latest", "lts", "disabled"`},
 		{"half a version", cpi + `drivers: [{driver: cpi, version: "1.33"}]`, "write a whole version, such as 3.5.1"},
 		{"driver twice", cpi + `drivers: [{driver: cpi}, {driver: cpi}]`, "Duplicate value"},
-		{"upgrade", cpi + `upgrade: Manual`, ""},
 		{"unknown upgrade", cpi + `upgrade: Never`, `supported values: "Automatic", "Manual"`},
-		{"on delete", cpi + `onDelete: Orphan`, ""},
 		{"unknown on delete", cpi + `onDelete: Keep`, `supported values: "Refuse", "Remove", "Orphan"`},
-		{"bundle without name", cpi + `bundle: {name: ""}`, "spec.bundle.name"},
-		{"bundle of no name", cpi + `bundle: {name: "../x Y"}`, "write the name of a Kubernetes object"},
 		{"short interval", cpi + `interval: 1s`, "at least 10s"},
 		{"no interval", cpi + `interval: never`, "write a duration of at least 10s, such as 90s, 10m or 1h30m"},
 		{"an empty interval", cpi + `interval: ""`, "write a duration of at least 10s"},
 		{"an interval without unit", cpi + `interval: "600"`, "write a duration of at least 10s"},
 		{"an interval beyond all time", cpi + `interval: 99999999999h`, "write a duration of at least 10s"},
-		{"a negative interval", cpi + `interval: -1h`, "write a duration of at least 10s"},
 	})
 }
 
