@@ -101,53 +101,17 @@ func comingFrom(t *testing.T, is, releases string) map[matrix.Driver]current {
 	return all
 }
 
-// A driver that is gated is made of what it comes from, whatever the accepted bundle has.
-func TestWhatStaysIsMadeOfTheBundleThatItComesFrom(t *testing.T) {
-	inNew := func(s *decided) { s.bundle = holding(t, "sha256:new", "csi@3.5.1 csi@3.7.3") }
-	gone := func(s *decided) { s.upgrades.current = comingFrom(t, "csi@3.5.1", "") }
-	expired := func(s *decided) { s.gated = because(fault.Expired) }
-	nothing := func(s *decided) { s.site.Installed, s.upgrades.current, s.inventory = nil, nil, inventory.Inventory{} }
-	foreign := func(s *decided) {
-		inNew(s)
-		s.upgrades.current, s.inventory = nil, inventory.Inventory{}
-	}
-	for name, c := range map[string]struct {
-		edit      []func(*decided)
-		from      string // "" where nothing is chosen
-		untrusted bool
-	}{
-		"the new one is held":                     {[]func(*decided){expired}, "sha256:last", false},
-		"no release fits":                         {[]func(*decided){func(s *decided) { s.config.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "csi", Version: "2.7.3"}} }}, "sha256:last", false},
-		"its own is gone":                         {[]func(*decided){expired, gone}, "", false},
-		"nothing is installed":                    {[]func(*decided){expired, nothing}, "", false},
-		"somebody else's, and the new one has it": {[]func(*decided){expired, foreign}, "sha256:new", false},
-		"likewise, and the new one is not trusted": {[]func(*decided){expired, foreign,
-			func(s *decided) { s.bundleGated = true }}, "", false},
-		"its place is at fault": {[]func(*decided){expired,
-			func(s *decided) { s.faults = map[matrix.Driver]error{matrix.CSI: because(fault.Forbidden)} }}, "", false},
-		"it was revoked": {[]func(*decided){expired,
-			func(s *decided) {
-				c := s.upgrades.current[matrix.CSI]
-				c.revoked = "a key is revoked"
-				s.upgrades.current[matrix.CSI] = c
-			}}, "sha256:last", true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := withCSI(t)
-			for _, edit := range c.edit {
-				edit(s)
-			}
-			faults := len(s.faults)
-			d := resolved(s)
-			require.Equal(t, c.from != "", d.version(matrix.CSI) != "")
-			if c.from != "" {
-				require.Equal(t, c.from, d.bundleOf(matrix.CSI).source.Status.Digest)
-				require.Equal(t, "3.5.1", d.version(matrix.CSI))
-			}
-			require.Equal(t, c.untrusted, d.untrusted()[matrix.CSI] != "")
-			require.Equal(t, d, s.resolve(), "it depends on the site alone")
-			require.Len(t, s.faults, faults, "and does not change it")
-		})
+// A gated driver that someone else installed is made of the accepted bundle, where that is trusted.
+func TestWhatSomebodyElseInstalledStaysByATrustedBundle(t *testing.T) {
+	for _, trusted := range []bool{true, false} {
+		s := withCSI(t)
+		s.bundle, s.upgrades.current = holding(t, "sha256:new", "csi@3.5.1 csi@3.7.3"), nil
+		s.inventory, s.gated, s.bundleGated = inventory.Inventory{}, because(fault.Expired), !trusted
+		d := resolved(s)
+		require.Equal(t, map[bool]string{true: "3.5.1"}[trusted], d.version(matrix.CSI), trusted)
+		if trusted {
+			require.Equal(t, "sha256:new", d.bundleOf(matrix.CSI).source.Status.Digest)
+		}
 	}
 }
 
