@@ -257,14 +257,11 @@ func set(conds *[]metav1.Condition, typ string, status metav1.ConditionStatus, r
 func healthyBundle(name string) *v1alpha1.DriverBundle {
 	b := &v1alpha1.DriverBundle{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Generation: 1},
-		Spec:       v1alpha1.DriverBundleSpec{Reference: "registry.site.example/vdo/drivers:stable", Interval: metav1.Duration{Duration: 10 * time.Minute}},
+		Spec:       v1alpha1.DriverBundleSpec{Interval: metav1.Duration{Duration: 10 * time.Minute}},
 	}
 	b.Status = v1alpha1.DriverBundleStatus{
-		ObservedGeneration: 1, Digest: healthyDigest, Repository: "registry.site.example/vdo/drivers", Tag: "stable", VerifiedBy: []string{"release"},
-		Matrix: &v1alpha1.MatrixStatus{Serial: 7, Issued: metav1.NewTime(started), Expires: metav1.NewTime(started.AddDate(1, 0, 0)), Digest: healthyDigest},
-		Releases: []v1alpha1.ReleaseStatus{
-			{Driver: "csi", Version: "3.5.1"}, {Driver: "csi", Version: "3.5.0"}, {Driver: "cpi", Version: "1.33.1"}},
-		HighestSerial: 9, AcceptedAt: &metav1.Time{Time: started},
+		ObservedGeneration: 1, Digest: healthyDigest, AcceptedAt: &metav1.Time{Time: started},
+		Matrix: &v1alpha1.MatrixStatus{Serial: 7, Expires: metav1.NewTime(started.AddDate(1, 0, 0))},
 	}
 	setReady(&b.Status.Conditions, metav1.ConditionTrue, "Succeeded")
 	set(&b.Status.Conditions, v1alpha1.ConditionVerified, metav1.ConditionTrue, "Succeeded")
@@ -275,7 +272,7 @@ func healthyBundle(name string) *v1alpha1.DriverBundle {
 func healthyConfig(name string) *v1alpha1.VDOConfig {
 	c := &v1alpha1.VDOConfig{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Generation: 1},
-		Spec:       v1alpha1.VDOConfigSpec{StorageProvider: &v1alpha1.StorageProvider{VsphereCloudConfig: "site"}, Interval: metav1.Duration{Duration: 5 * time.Minute}},
+		Spec:       v1alpha1.VDOConfigSpec{Interval: metav1.Duration{Duration: 5 * time.Minute}},
 	}
 	c.Status = v1alpha1.VDOConfigStatus{
 		ObservedGeneration: 1, Kubernetes: "1.33.4", NodesReady: "3/3",
@@ -293,11 +290,10 @@ func healthyConfig(name string) *v1alpha1.VDOConfig {
 func healthyVCenter(name string) *v1alpha1.VsphereCloudConfig {
 	v := &v1alpha1.VsphereCloudConfig{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Generation: 1},
-		Spec: v1alpha1.VsphereCloudConfigSpec{VcIP: "vc.site.example", Port: 443, Credentials: "vc",
-			Interval: metav1.Duration{Duration: 10 * time.Minute}},
+		Spec:       v1alpha1.VsphereCloudConfigSpec{VcIP: "vc.site.example", Port: 443, Interval: metav1.Duration{Duration: 10 * time.Minute}},
 	}
 	v.Status = v1alpha1.VsphereCloudConfigStatus{
-		ObservedGeneration: 1, Version: "8.0.3", Build: "24022515", User: "vdo@site.example", CheckedAt: &metav1.Time{Time: started},
+		ObservedGeneration: 1, Version: "8.0.3", Build: "24022515", CheckedAt: &metav1.Time{Time: started},
 	}
 	setReady(&v.Status.Conditions, metav1.ConditionTrue, "Succeeded")
 	return v
