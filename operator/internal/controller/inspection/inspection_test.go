@@ -9,9 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -23,6 +21,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/topology"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 )
 
 var begin = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -88,9 +87,6 @@ type site struct {
 
 func start(t *testing.T, answer func(string, func(error) error) preflight.VCenter) *site {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	require.NoError(t, v1alpha1.AddToScheme(scheme))
-	require.NoError(t, clientgoscheme.AddToScheme(scheme))
 	s := &site{tried: make(chan string, 100), answer: answer}
 	objects := []client.Object{
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "creds", UID: "s"}, Data: map[string][]byte{"username": []byte("vdo@site"), "password": []byte("canary")}}}
@@ -98,7 +94,7 @@ func start(t *testing.T, answer func(string, func(error) error) preflight.VCente
 		objects = append(objects, &v1alpha1.VsphereCloudConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name), Generation: 1},
 			Spec: v1alpha1.VsphereCloudConfigSpec{VcIP: name + ".site", Credentials: "creds"}})
 	}
-	s.api = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.VsphereCloudConfig{}).WithObjects(objects...).Build()
+	s.api = fake.NewClientBuilder().WithScheme(cluster.Scheme()).WithStatusSubresource(&v1alpha1.VsphereCloudConfig{}).WithObjects(objects...).Build()
 	s.letIn(t, "a", "b")
 	s.Inspector = New(Options{Client: s.api, Reader: s.api, Logins: &logins.Logins{}, Inspect: func(ctx context.Context, target vcenter.Target, _ vcenter.Ask) preflight.VCenter {
 		v := s.answer(target.Host, func(err error) error {

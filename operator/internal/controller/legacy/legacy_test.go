@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/legacy"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 )
 
 const name = "compat-matrix-config"
@@ -82,10 +82,7 @@ type objects = []client.Object
 // reconciled is what becomes of objects, with the events.
 func reconciled(t *testing.T, objects ...client.Object) (api client.Client, reported events) {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	require.NoError(t, clientgoscheme.AddToScheme(scheme))
-	require.NoError(t, v1alpha1.AddToScheme(scheme))
-	api = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
+	api = fake.NewClientBuilder().WithScheme(cluster.Scheme()).WithObjects(objects...).Build()
 	r := &legacy.Reconciler{Reader: api, Client: api, Recorder: &reported}
 	for range 2 { // the second one changes nothing
 		one := types.NamespacedName{Namespace: "vdo", Name: name}

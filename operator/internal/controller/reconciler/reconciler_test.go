@@ -90,19 +90,6 @@ func (w *world) now() resource {
 	return o
 }
 
-// meanwhile changes the resource behind a pass's back.
-func (w *world) meanwhile(edit func(resource)) {
-	w.t.Helper()
-	o := w.now()
-	edit(o)
-	status := o.Status
-	require.NoError(w.t, w.api.Update(w.t.Context(), o))
-	if o.Status.User != status.User { // it is written by itself
-		o.Status = status
-		require.NoError(w.t, w.api.Status().Update(w.t.Context(), o))
-	}
-}
-
 // A write to an older state is refused without a word, and a pass follows: the state that it did not see may be the
 // status that the pass before wrote, and nothing else starts one.
 func TestAConflictDropsTheOutcomeAndAPassFollows(t *testing.T) {
@@ -120,7 +107,12 @@ func TestAConflictDropsTheOutcomeAndAPassFollows(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var w *world
 			pass := func(context.Context, resource) (reconciler.Outcome[resource], error) {
-				w.meanwhile(c.edit)
+				o := w.now()
+				c.edit(o)
+				edited := o.DeepCopy()
+				require.NoError(t, w.api.Update(t.Context(), o))
+				edited.ResourceVersion = o.ResourceVersion
+				require.NoError(t, w.api.Status().Update(t.Context(), edited)) // it is written by itself
 				return c.out, nil
 			}
 			w = start(t, controller{pass, pass}, func(o resource) { o.Finalizers = c.finalizers })

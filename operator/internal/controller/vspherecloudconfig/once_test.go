@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -24,6 +24,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/logins"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 )
 
 // tries is a vCenter that takes one password, and an API server that shows each state a
@@ -41,22 +42,17 @@ type tries struct {
 	refuse  func(*v1alpha1.VsphereCloudConfig) error // a write of the status; nil: none is refused
 }
 
-func startLogins(t *testing.T, names ...string) *tries {
+// startLogins starts with resources, each a name and the host of its vCenter.
+func startLogins(t *testing.T, resources ...string) *tries {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	require.NoError(t, v1alpha1.AddToScheme(scheme))
-	require.NoError(t, corev1.AddToScheme(scheme))
 	l := &tries{t: t, right: "right", now: time.Date(2026, 1, 2, 3, 4, 5, 600_000_000, time.UTC)}
-	api := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.VsphereCloudConfig{}).
+	api := fake.NewClientBuilder().WithScheme(cluster.Scheme()).WithStatusSubresource(&v1alpha1.VsphereCloudConfig{}).
 		WithInterceptorFuncs(interceptor.Funcs{SubResourcePatch: l.patch})
-	for i, name := range names {
-		v := &v1alpha1.VsphereCloudConfig{
+	for _, of := range resources {
+		name, host, _ := strings.Cut(of, " ")
+		api.WithObjects(&v1alpha1.VsphereCloudConfig{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns", UID: types.UID(name), Generation: 1},
-			Spec:       v1alpha1.VsphereCloudConfigSpec{VcIP: "vc.site", Credentials: "creds", Interval: metav1.Duration{Duration: 10 * time.Minute}}}
-		if i%2 == 1 {
-			v.Spec.VcIP = "VC.site" // the same host
-		}
-		api.WithObjects(v)
+			Spec:       v1alpha1.VsphereCloudConfigSpec{VcIP: host, Credentials: "creds", Interval: metav1.Duration{Duration: 10 * time.Minute}}})
 	}
 	l.api = api.WithObjects(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "creds", Namespace: "ns", UID: "s"}}).Build()
 	l.restart()
@@ -134,7 +130,7 @@ func (l *tries) reason(name string) string {
 
 // What was found stays while checks are suspended; a spec that is changed meanwhile was not verified.
 func TestASuspendedResourceIsLeftAlone(t *testing.T) {
-	l := startLogins(t, "vc")
+	l := startLogins(t, "vc vc.site")
 	l.secret("right")
 	edited := func(edit func(*v1alpha1.VsphereCloudConfig)) {
 		v := l.get("vc")
@@ -165,7 +161,7 @@ func TestASuspendedResourceIsLeftAlone(t *testing.T) {
 
 // A label written while the vCenter is asked does not lose its answer, which is asked again only after a minute.
 func TestALabelWrittenDuringACheckLosesNoAnswer(t *testing.T) {
-	l := startLogins(t, "vc")
+	l := startLogins(t, "vc vc.site")
 	l.secret("right")
 	l.r.Check = func(ctx context.Context, q vcenter.Target) (vcenter.Report, error) {
 		v := l.get("vc")
@@ -183,7 +179,7 @@ func TestAPassFromAnOldCacheTriesNoPasswordAgain(t *testing.T) {
 	for _, passwords := range [][]string{{"wrong-1", "wrong-2"}, {"wrong-1", "right", "wrong-2"}} {
 		for _, restarts := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%q, restarts %v", passwords, restarts), func(t *testing.T) {
-				l := startLogins(t, "vc")
+				l := startLogins(t, "vc vc.site")
 				for i, password := range passwords {
 					l.secret(password)
 					l.pass("vc")
@@ -205,7 +201,7 @@ func TestAPassFromAnOldCacheTriesNoPasswordAgain(t *testing.T) {
 
 // The API server takes nothing, then the question, and then no answer.
 func TestWithoutAQuestionThereIsNoTryAndALostRefusalIsNotRepeated(t *testing.T) {
-	l := startLogins(t, "vc")
+	l := startLogins(t, "vc vc.site")
 	l.secret("wrong")
 	for minute := range 43 {
 		l.refuse = func(v *v1alpha1.VsphereCloudConfig) error {
@@ -233,7 +229,7 @@ func TestWithoutAQuestionThereIsNoTryAndALostRefusalIsNotRepeated(t *testing.T) 
 }
 
 func TestAnAccountIsTriedOnceHoweverManyUseIt(t *testing.T) {
-	l := startLogins(t, "a", "b", "c", "d")
+	l := startLogins(t, "a vc.site", "b VC.site", "c vc.site", "d VC.site") // one host
 	all := func() {
 		for _, name := range []string{"a", "b", "c", "d"} {
 			l.pass(name)
@@ -433,13 +429,7 @@ var domain = []string{"a", "b", "c", "d", "e"}
 
 func startDomain(t *testing.T) *tries {
 	t.Helper()
-	l := startLogins(t, domain...)
-	for _, name := range domain {
-		v := l.get(name)
-		v.Spec.VcIP = name + ".site"
-		require.NoError(t, l.api.Update(t.Context(), v))
-	}
-	return l
+	return startLogins(t, "a a.site", "b b.site", "c c.site", "d d.site", "e e.site")
 }
 
 // foundOf is the reason of what was found last, also in a fault's grace.
