@@ -1,8 +1,6 @@
 package driverbundle
 
 import (
-	"context"
-	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/yaml"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -85,7 +82,6 @@ keys: [{id: release, file: release.pub}]
 `
 	_, public := mirror.NewKey(t)
 	of := func(keys ...v1alpha1.TrustKey) *v1alpha1.TrustPolicy { return &v1alpha1.TrustPolicy{Keys: keys} }
-	away := v1alpha1.KeyReference{ConfigMap: "away"}
 	for name, c := range map[string]struct {
 		spec   *v1alpha1.TrustPolicy
 		vdo    map[string]string // of ConfigMap vdo-trust
@@ -101,7 +97,6 @@ keys: [{id: release, file: release.pub}]
 		"a bad policy":       {vdo: map[string]string{"policy.yaml": "a: b"}, reason: fault.InvalidInput, says: []string{"ConfigMap vdo/vdo-trust, key policy.yaml"}},
 		"an absent object":   {spec: of(v1alpha1.TrustKey{ID: "a", From: &v1alpha1.KeyReference{Secret: "none"}}), reason: fault.NotFound, says: []string{"spec.trust: keys of a: read Secret vdo/none: it is not there", "correct from"}},
 		"no key in the spec": {spec: of(v1alpha1.TrustKey{ID: "a", PublicKey: "hello"}), reason: fault.InvalidInput, says: []string{`spec.trust: keys[0]: read public key "a"`}},
-		"the API is away":    {spec: of(v1alpha1.TrustKey{ID: "a", From: &away}), reason: fault.Unreachable, says: []string{"spec.trust: keys of a: read ConfigMap vdo/away"}},
 		"one id twice":       {spec: of(v1alpha1.TrustKey{ID: "a", PublicKey: public}, v1alpha1.TrustKey{ID: "a", PublicKey: public}), reason: fault.InvalidInput, says: []string{"spec.trust: read trust policy: "}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -111,14 +106,7 @@ keys: [{id: release, file: release.pub}]
 					ObjectMeta: metav1.ObjectMeta{Namespace: "vdo", Name: "vdo-trust"}, Data: c.vdo,
 				})
 			}
-			api := fake.NewClientBuilder().WithObjects(objects...).WithInterceptorFuncs(interceptor.Funcs{Get: func(
-				ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, _ ...client.GetOption,
-			) error {
-				if key.Name == away.ConfigMap {
-					return errors.New("connection refused")
-				}
-				return c.Get(ctx, key, o)
-			}}).Build()
+			api := fake.NewClientBuilder().WithObjects(objects...).Build()
 			b := &v1alpha1.DriverBundle{ObjectMeta: metav1.ObjectMeta{Namespace: "vdo"}}
 			b.Spec.Trust = c.spec
 			p, err := (&Reconciler{Reader: api}).policies(t.Context(), b)

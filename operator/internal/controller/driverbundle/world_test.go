@@ -10,9 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -23,6 +21,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/store"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/mirror"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 )
@@ -139,10 +138,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	require.NoError(t, clientgoscheme.AddToScheme(scheme))
-	require.NoError(t, v1alpha1.AddToScheme(scheme))
-	api := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.DriverBundle{}).Build()
+	api := fake.NewClientBuilder().WithScheme(cluster.Scheme()).WithStatusSubresource(&v1alpha1.DriverBundle{}).Build()
 	w := &world{site: newSite(t, api, "vdo")}
 	w.restart()
 	return w
