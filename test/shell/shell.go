@@ -29,6 +29,24 @@ type Shell struct {
 	Echo func(line string) io.Writer
 }
 
+// Log is text that several goroutines write, and that may be read meanwhile.
+type Log struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *Log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *Log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
 // Exit is a command that ended with a code other than 0.
 type Exit struct {
 	Code   int
