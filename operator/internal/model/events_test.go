@@ -36,7 +36,7 @@ func init() { // they refer to each other
 		{name: "peace", args: []string{"four intervals"}, do: func(w *world, _ string) { w.peace(false) }},
 		{name: "clock", weight: 3, args: []string{"a minute", "an interval", "an hour"}, do: (*world).clockEvent},
 		{name: "operator", weight: 2, args: []string{"restarts"}, do: (*world).restartEvent},
-		{name: "API server", weight: 8, args: []string{"the request fails", "its answer is lost", "the operator is killed"}, do: (*world).apiEvent},
+		{name: "API server", weight: 8, args: []string{"the request fails", "its answer is lost", "the operator is killed"}}, // at a request
 		{name: "refusals", weight: 2, args: slices.Sorted(maps.Keys(refusals)), do: (*world).refusalsEvent},
 		{name: "credentials", weight: 8, anywhere: true, do: (*world).credentialsEvent, args: []string{
 			"wrong password", "no username", "deleted", "right", "right", "the vCenter changes the password", "rotated"}},
@@ -94,11 +94,6 @@ func (w *world) restartEvent(string) {
 		w.deaths++
 	}
 	w.start()
-}
-
-// apiEvent is what happens to a request, which the program numbers.
-func (w *world) apiEvent(arg string) {
-	w.must(fmt.Errorf("%q happens at a request", arg))
 }
 
 // faults of the API server by the events' words.

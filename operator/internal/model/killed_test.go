@@ -17,11 +17,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/tier"
 )
 
-// life is how many writes an operator lives for where what kills it is not what is looked at.
+// life is how many writes an operator lives for: at most in `make soak`, and where what kills it is not looked at.
 const life = 7
-
-// longestLife is the longest that `make soak` has an operator live, in writes.
-const longestLife = 7
 
 // mostLives bounds an installation, an upgrade, a removal.
 const mostLives = 400

@@ -41,7 +41,7 @@ func TestRandomPrograms(t *testing.T) {
 		killedAllTheWay(t, s, int(each)) //nolint:gosec // small
 		return
 	}
-	for each := 1; each <= longestLife && os.Getenv("VDO_TEST_DURATION") != ""; each++ {
+	for each := 1; each <= life && os.Getenv("VDO_TEST_DURATION") != ""; each++ {
 		t.Run(fmt.Sprintf("killed after each %d writes", each), func(t *testing.T) { killedAllTheWay(t, s, each) })
 	}
 	suite(s).Check(t, 1)

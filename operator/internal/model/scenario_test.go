@@ -184,11 +184,6 @@ func (s *scenario) planned() (all []string) {
 	return all
 }
 
-// revisionOf is what the status says of a revision.
-func (s *scenario) revisionOf(name string) v1alpha1.RevisionStatus {
-	return first(s.v.Status.Revisions, func(r v1alpha1.RevisionStatus) bool { return r.Name == name })
-}
-
 // get reads an object that has to be there.
 func get[T client.Object](s *scenario, o T, ns, name string) T {
 	s.t.Helper()

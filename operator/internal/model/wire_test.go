@@ -20,7 +20,6 @@ type wire struct {
 	next     http.RoundTripper
 	requests int // of this pass
 	writes   []write
-	all      int // requests of the program
 	armed    []armed
 	dead     bool                               // the operator was killed: nothing gets through any more
 	life     int                                // writes that an operator lives for; 0: no end
@@ -120,7 +119,6 @@ func (w *wire) met(req *http.Request) (what string, do func(), refused *http.Res
 		return "dead", nil, nil
 	}
 	w.requests++
-	w.all++
 	for i, a := range w.armed {
 		if a.at == w.requests {
 			w.armed = append(w.armed[:i:i], w.armed[i+1:]...)

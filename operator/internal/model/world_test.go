@@ -7,7 +7,6 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -45,6 +44,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/mirror"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/random"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/shell"
 	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
 )
 
@@ -167,26 +167,11 @@ func newWorld(ctx context.Context, s *site) (*world, error) {
 }
 
 // transcript keeps the text of events or logs.
-type transcript struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (s *transcript) add(line string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.text.WriteString(line + "\n")
-}
-
-func (s *transcript) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.String()
-}
+type transcript struct{ shell.Log }
 
 // Eventf records an event.
 func (s *transcript) Eventf(_, _ runtime.Object, _, reason, _, note string, args ...any) {
-	s.add(reason + ": " + fmt.Sprintf(note, args...))
+	_, _ = fmt.Fprintln(s, reason+": "+fmt.Sprintf(note, args...))
 }
 
 // controllers are the operator: what a restart recreates.
@@ -319,7 +304,7 @@ func (w *world) one(which string, r reconcile.Reconciler, key types.NamespacedNa
 }
 
 func (w *world) logger() logr.Logger {
-	return funcr.New(func(prefix, args string) { w.log.add(prefix + " " + args) }, funcr.Options{Verbosity: 1})
+	return funcr.New(func(prefix, args string) { _, _ = fmt.Fprintln(w.log, prefix, args) }, funcr.Options{Verbosity: 1})
 }
 
 // settle does passes of all controllers until nothing is written any more. It tells
