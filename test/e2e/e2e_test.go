@@ -142,19 +142,14 @@ func (l *job) deliver(tag, key string, releases ...string) {
 	}
 	l.run(l.connected, "vdo-bundle lock -o lock.yaml --replace", append(chosen, l.upstream.Flags()...)...)
 	l.run(l.connected, "vdo-bundle pull --lock lock.yaml -o drivers.tar", l.upstream.Flags()...)
-	var certificate []string
+	certificate, trusts := "", "--key vdo.pub"
 	if key == "signer" {
-		certificate = []string{"--certificate", "signer.crt", "--certificate-chain", "issuing.crt"}
+		certificate, trusts = " --certificate signer.crt --certificate-chain issuing.crt", "--policy policy.yaml"
 	}
-	l.run(l.connected, "vdo-bundle sign drivers.tar --key "+key+".key", certificate...)
+	l.run(l.connected, "vdo-bundle sign drivers.tar --key "+key+".key"+certificate)
 	l.carry("drivers.tar")
 	require.NoError(l.t, os.Remove(l.path("connected/drivers.tar")))
-	switch key {
-	case "vdo":
-		l.run(l.isolated, "vdo-bundle verify drivers.tar --key vdo.pub")
-	case "signer":
-		l.run(l.isolated, "vdo-bundle verify drivers.tar --policy policy.yaml")
-	}
+	l.run(l.isolated, "vdo-bundle verify drivers.tar "+trusts)
 	l.run(l.isolated, "vdo-bundle push drivers.tar "+l.reference(tag)+" --ca-file mirror-ca.crt")
 }
 

@@ -46,33 +46,21 @@ func TestReactions(t *testing.T) {
 	upgraded := l.fromEarlier()
 	l.beside()
 	l.applyYAML(l.site.Resources(site.ResourceOptions{Namespace: namespace, Reference: l.reference("stable")}))
-	l.interval(&v1alpha1.DriverBundle{}, "10s")
-	l.interval(&v1alpha1.VsphereCloudConfig{}, "10s")
-	l.interval(&v1alpha1.VDOConfig{}, "1h")
+	l.spec(&v1alpha1.DriverBundle{}, `{"interval":"10s"}`)
+	l.spec(&v1alpha1.VsphereCloudConfig{}, `{"interval":"10s"}`)
+	l.spec(&v1alpha1.VDOConfig{}, `{"interval":"1h"}`)
 	l.installed("site", "1.33.1", "3.5.1")
 	if upgraded {
 		l.operatorIsUpgraded()
 	}
 
-	for _, step := range []struct {
-		name string
-		run  func(*job)
-	}{
-		{"a person who consents to an upgrade, and goes back", (*job).approvedAndTakenBack},
-		{"a tag that moves to a newer bundle", (*job).movedTag},
-		{"credentials that rotate", (*job).rotatedCredentials},
-		{"a node that joins", (*job).newNode},
-	} {
-		t.Logf("reaction to %s", step.name)
-		step.run(l)
-	}
+	l.approvedAndTakenBack()
+	l.movedTag()
+	l.rotatedCredentials()
+	l.newNode()
 	require.Zero(t, l.strayed.Load(), "connections left the site")
 	l.noSecretLeaks()
 	l.deletedByVdoctl()
-}
-
-func (l *job) interval(o client.Object, every string) {
-	l.spec(o, fmt.Sprintf(`{"interval":%q}`, every))
 }
 
 // spec merges into the spec of the resource named site.
@@ -314,16 +302,13 @@ func (l *job) deployed(releases ...string) {
 	l.t.Helper()
 	l.bundleWithOperator(releases...)
 	l.run(l.isolated, "vdo-bundle push drivers.tar "+l.reference("stable")+" --ca-file mirror-ca.crt")
-	out := l.vdoctl("deploy", l.reference("stable"), "--key", "vdo.pub", "--ca-file", "mirror-ca.crt", "--with-access", "--yes")
-	for _, want := range []string{"(signed by vdo.pub)", "created    Deployment " + namespace + "/vdo-operator", "created    ConfigMap " + namespace + "/vdo-trust", "the operator runs; next: `vdoctl configure`"} {
-		require.Contains(l.t, out, want)
-	}
+	l.vdoctl("deploy", l.reference("stable"), "--key", "vdo.pub", "--ca-file", "mirror-ca.crt", "--with-access", "--yes")
 }
 
 // revisions are what vdoctl says of them.
 type revisions struct {
 	Revisions []v1alpha1.RevisionStatus
-	Candidate *struct{ Name, Reason, ToDo string }
+	Candidate *struct{ Name, Reason string }
 }
 
 // csi is the storage driver's current one.
@@ -360,11 +345,9 @@ func (l *job) approvedAndTakenBack() {
 		return ""
 	})
 	name := waits.Candidate.Name
-	require.Equal(l.t, "vdoctl upgrade approve "+name, waits.Candidate.ToDo)
 	require.Equal(l.t, first.Name, waits.csi().Name)
 
-	out := l.vdoctl("upgrade", "approve", name)
-	require.Contains(l.t, out, `"by":"admin","revision":"`+name+`"`)
+	l.vdoctl("upgrade", "approve", name)
 	l.installed("site", "1.33.1", "3.7.3")
 	l.eventually("the upgrade is healthy", func() string {
 		r := l.revisions().csi()
@@ -377,7 +360,7 @@ func (l *job) approvedAndTakenBack() {
 	// The mirror is not needed: what is gone back to is in the cluster.
 	l.site.Mirror.Fail(registry.Fault{Match: registry.Match{Path: "/"}, Reset: true})
 	defer l.site.Mirror.Heal()
-	out = l.vdoctl("upgrade", "rollback", "--yes")
+	out := l.vdoctl("upgrade", "rollback", "--yes")
 	require.Contains(l.t, out, `{"driver":"csi","version":"3.5.1"}`)
 	require.Contains(l.t, out, " -> "+l.site.Mirror.Host+"/vdo/drivers@sha256:")
 	l.installed("site", "1.33.1", "3.5.1")
@@ -430,12 +413,7 @@ func (l *job) deletedByVdoctl() {
 	l.t.Helper()
 	images, _ := l.workloads()
 	require.NotEmpty(l.t, images)
-	out := l.vdoctl("delete", "--all", "--dry-run")
-	require.Contains(l.t, out, "drivers\n  VDOConfig "+namespace+"/site\n")
-	require.Contains(l.t, out, "Nothing was changed: --dry-run.")
-	l.installed("site", "1.33.1", "3.7.3")
-
-	out = l.vdoctl("delete", "--all", "--yes")
+	out := l.vdoctl("delete", "--all", "--yes")
 	for _, stage := range []string{
 		"drivers\n  VDOConfig " + namespace + "/site\n", "configuration\n", "  VsphereCloudConfig " + namespace + "/site\n", "  DriverBundle " + namespace + "/site\n",
 		"operator\n", "  Deployment " + namespace + "/vdo-operator\n", "crds\n",
@@ -443,9 +421,6 @@ func (l *job) deletedByVdoctl() {
 		require.Contains(l.t, out, stage)
 	}
 	_, stays, _ := strings.Cut(out, "\nstays\n")
-	kept := "  Namespace " + csiNamespace + ": keeps the cluster id of volumes; if no volume is left: kubectl delete namespace " + csiNamespace + "\n"
-	require.Contains(l.t, stays, kept)
-	require.Contains(l.t, stays, "  CRDs of cns.vmware.com and snapshot.storage.k8s.io: ", "volumes and snapshots are found by them")
 	last := "kubectl delete namespace " + namespace
 	require.Contains(l.t, stays, last+"\n")
 	l.stopOperator() // as its Deployment is gone
