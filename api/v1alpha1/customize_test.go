@@ -22,7 +22,8 @@ func TestSettingsOfPods(t *testing.T) {
 		{"an argument that is no flag", workload("containers: [{name: c, args: [sh]}]"), "args"},
 		{"no quantity", workload("containers: [{name: c, resources: {requests: {cpu: lots}}}]"), "cpu"},
 
-		{"a log level and a proxy", driver("logLevel: Debug, proxy: {https: 'http://proxy.site:3128', noProxy: [.site, 10.0.0.0/8, 'fd00::/8']}"), ""},
+		{"a log level and a proxy", driver("logLevel: Debug, " +
+			"proxy: {https: 'http://proxy.site:3128', noProxy: [.site, 10.0.0.0/8, 'fd00::/8']}"), ""},
 		{"a proxy by IPv6", driver("proxy: {https: 'http://[fd00::1]:3128'}"), ""},
 		{"a proxy with a login", driver("proxy: {https: 'http://a:b@proxy:3128'}"), "without user and password"},
 		{"a proxy without a scheme", driver("proxy: {https: 'proxy:3128'}"), "write a URL"},

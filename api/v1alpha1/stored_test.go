@@ -10,12 +10,10 @@ import (
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/yaml"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 )
 
@@ -60,10 +58,7 @@ func unchecked(schema any) any {
 // and it can be deleted. The rules are held against what is changed of the spec.
 func TestWhatWasStoredBeforeTheRulesCanBeKeptAndDeleted(t *testing.T) {
 	cfg := cluster.New(t, cluster.Options{}).Config()
-	scheme := runtime.NewScheme()
-	require.NoError(t, v1alpha1.AddToScheme(scheme))
-	c, err := client.New(cfg, client.Options{Scheme: scheme})
-	require.NoError(t, err)
+	c := cluster.Client(t, cfg)
 	ns := cluster.Namespace(t, cfg)
 	for plural, k := range map[string]struct {
 		kind   string
