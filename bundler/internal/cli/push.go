@@ -37,8 +37,8 @@ const (
 const pushHelp = `push copies a bundle and its signatures into one repository of a registry. It skips
 existing blobs. It sets the tag last, and a tag digest-… that stays when the first one moves.
 Then it reads every manifest as the operator will. With --key or --policy it verifies the
-whole bundle first, as verify does. It prints the reference by digest: name that in the
-DriverBundle.
+whole bundle first, as verify does. It prints the reference by digest. In the DriverBundle
+name the tag, which upgrades follow, or that digest to stay with this bundle.
 
 It pushes a delta only if the registry has every layer that the delta lacks: in the
 repository itself, in one that --mount-from names, or in those below it that --layout paths
