@@ -35,7 +35,8 @@ type common struct {
 	trustFlags
 	registryFlags
 	outputFlags
-	base string // of the delta to read or make
+	base   string   // of the delta to read or make
+	target location // a registry here is tried before a bundle is verified for it
 }
 
 func with(cmd *cobra.Command, groups ...func(*cobra.Command)) *cobra.Command {
@@ -101,6 +102,11 @@ func (c *common) open(ctx context.Context, arg string, rules verify.Rules) (open
 	source, err := c.openSource(ctx, p, client)
 	if err != nil {
 		return opened{}, err
+	}
+	if rules.Policy != nil && c.target.store == inRegistry {
+		if err := client.Repository(c.target.reference).Ready(ctx, 0); err != nil {
+			return opened{}, errors.Join(err, source.Close())
+		}
 	}
 	b, err := c.resolved(ctx, source, rules)
 	b.client = client

@@ -91,6 +91,9 @@ func (o *pushOptions) run(ctx context.Context, src, dest string) error {
 	if err := fault.Join(err, destErr, mountErr, receiptErr); err != nil {
 		return err
 	}
+	if !o.printRepositories {
+		o.target = to
+	}
 	return o.read(ctx, src, rules, func(b opened) error {
 		if o.printRepositories {
 			return o.listRepositories(ctx, b, to)
@@ -193,6 +196,7 @@ func (c *common) copy(ctx context.Context, src, dest string) error {
 	if err := fault.Join(err, destErr, to.writable()); err != nil {
 		return err
 	}
+	c.target = to
 	return c.read(ctx, src, rules, func(b opened) error {
 		c.sayUnchecked(rules)
 		copied, err := c.send(ctx, b, to)
