@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -57,6 +58,7 @@ func (f *lockFlags) run(ctx context.Context) error {
 	}
 	locked, _, err := f.lock(ctx, w)
 	if err != nil {
+		f.sayUnused(ctx)
 		return err
 	}
 	data, err := locked.YAML()
@@ -236,6 +238,7 @@ type world struct {
 // sourceFlags say where to fetch upstream files and images.
 type sourceFlags struct {
 	sourceMap, manifestDirs []string
+	asked                   sync.Map // repositories of images, before the map
 }
 
 func (f *sourceFlags) bind(cmd *cobra.Command) {
@@ -257,8 +260,26 @@ func (f *sourceFlags) upstream(client *remote.Client, r *registryFlags) (medium.
 	if hosts, err := r.hosts(); err == nil { // else the client has reported it
 		problems = append(problems, f.mirrors(&sources, r.hostsConfig, hosts))
 	}
-	open := func(ref image.Reference) medium.Source { return client.Repository(sources.Apply(ref)) }
+	open := func(ref image.Reference) medium.Source {
+		f.asked.Store(ref.Repository()+"/", true)
+		return client.Repository(sources.Apply(ref))
+	}
 	return open, fault.Join(problems...)
+}
+
+// sayUnused tells after a failure which rules of --source-map no image has matched: they may be misspelt.
+func (f *lockFlags) sayUnused(ctx context.Context) {
+	for _, rule := range f.sourceMap {
+		from, _, _ := strings.Cut(rule, "=")
+		unused := false
+		f.asked.Range(func(repository, _ any) bool {
+			unused = !strings.HasPrefix(fmt.Sprint(repository), from+"/")
+			return unused
+		})
+		if unused && ctx.Err() == nil {
+			f.say("--source-map %s: no image comes from %s", rule, from)
+		}
+	}
 }
 
 // mirrors adds the mirrors of the --hosts-config file, unless a flag names the host.

@@ -108,6 +108,9 @@ func (o *pullOptions) run(cmd *cobra.Command) error {
 		return err
 	}
 	pulled, err := o.pull(ctx, w, in)
+	if err != nil {
+		o.sayUnused(ctx)
+	}
 	if err := fault.Join(err, in.Target.Close()); err != nil {
 		return err
 	}
