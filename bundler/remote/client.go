@@ -109,6 +109,8 @@ type Options struct {
 	PlainHTTP, SkipTLSVerify []string
 	// NoLoopback refuses redirects and locations on this machine, which may have private services.
 	NoLoopback bool
+	// LoginFlags are what `vdo-bundle login` needs in hints, with a space before each.
+	LoginFlags string
 	// UserAgent is sent with each request. Empty: "vdo-bundle".
 	UserAgent string
 	// Concurrency limits the blobs read from one host at a time, and the blobs written to it. Blobs up to 128 KiB and

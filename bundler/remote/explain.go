@@ -8,8 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -221,12 +223,12 @@ func (c *Client) explainAnswer(h *Host, out *fault.Error, a *AnswerError) {
 	case a.Status == http.StatusProxyAuthRequired:
 		out.Reason, out.Hint = fault.Unauthorized, "give the login of the proxy: HTTPS_PROXY=http://USER:PASSWORD@PROXY:PORT, or HTTP_PROXY for a registry without TLS"
 	case a.Status == http.StatusUnauthorized && (!a.scoped || !h.hasLogin()):
-		out.Reason, out.Hint = fault.Unauthorized, loginHint(h)
+		out.Reason, out.Hint = fault.Unauthorized, c.loginHint(h)
 		if a.login != "" {
 			out.Err = fmt.Errorf("%s refuses a request with %s: %w", h.name, a.login, a)
 		}
 	case a.Status == http.StatusUnauthorized, a.Status == http.StatusForbidden:
-		out.Reason, out.Hint = fault.Forbidden, "ask the registry's administrator for the permission, or log in as another user: "+loginHint(h)
+		out.Reason, out.Hint = fault.Forbidden, "ask the registry's administrator for the permission, or log in as another user: "+c.loginHint(h)
 	case a.Method == http.MethodPut && (a.Has("MANIFEST_BLOB_UNKNOWN") || a.Has("MANIFEST_UNKNOWN") || a.Has("BLOB_UNKNOWN")):
 		out.Reason, out.Hint = fault.Incomplete, "push it again: a push sends only missing parts"
 	case a.Status == http.StatusNotFound && a.Method == http.MethodPost:
@@ -241,7 +243,7 @@ func (c *Client) explainAnswer(h *Host, out *fault.Error, a *AnswerError) {
 	case a.Status == http.StatusRequestEntityTooLarge:
 		out.Reason, out.Hint = fault.Refused, "raise the body limit of the proxy in front of "+h.name+" (nginx: client_max_body_size 0)"
 	case a.Status == http.StatusTooManyRequests:
-		out.Reason, out.Hint = fault.Throttled, "try again"+a.later()+", with a smaller --concurrency, or log in: "+loginHint(h)
+		out.Reason, out.Hint = fault.Throttled, "try again"+a.later()+", with a smaller --concurrency, or log in: "+c.loginHint(h)
 	case a.Status == http.StatusBadRequest && isPlainToTLS(a):
 		out.Reason, out.Hint = fault.InvalidInput, h.name+" speaks HTTPS: leave out --plain-http "+h.name
 	case a.Status >= 500:
@@ -268,8 +270,8 @@ func certificateHint(host string, err error) string {
 	return "pass --ca-file with the certificate of the CA that signed for " + host + inPlace
 }
 
-func loginHint(h *Host) string {
-	return fmt.Sprintf("`vdo-bundle login %s -u USER`", h.name)
+func (c *Client) loginHint(h *Host) string {
+	return fmt.Sprintf("`vdo-bundle login %s -u USER%s`", h.name, c.opts.LoginFlags)
 }
 
 // isPlainToTLS reports whether a server's answer says that it wants TLS.
@@ -293,17 +295,28 @@ func (c *Client) explainNetwork(h *Host, out *fault.Error, err error) {
 		out.Reason, out.Hint = fault.Corrupt, "check that "+h.name+" is a registry"
 	case IsCertificate(err):
 		out.Reason = fault.CertificateInvalid
-		out.Hint = certificateHint(h.name, err)
+		out.Hint = certificateHint(h.name, err) + c.otherPort(h)
 	case WantsCertificate(err):
 		out.Reason, out.Hint = fault.CertificateInvalid, h.name+" asks for a certificate that it trusts: pass --client-cert and --client-key"
 	case isSchemeMismatch(err) && !plain:
-		out.Reason, out.Hint = fault.InvalidInput, h.name+" does not speak HTTPS: if that is right, pass --plain-http "+h.name
+		out.Reason, out.Hint = fault.InvalidInput, h.name+" does not speak HTTPS: if that is right, pass --plain-http "+h.name+c.otherPort(h)
 	case isMalformed(err) && plain:
 		out.Reason, out.Hint = fault.InvalidInput, h.name+" may speak HTTPS: leave out --plain-http "+h.name
 	case isMalformed(err):
 		out.Hint = "check that " + h.name + " is a registry"
 	default:
-		out.Hint = "check the name, the port, DNS and the network to " + h.name +
-			", and run it again: it goes on where it stopped"
+		out.Hint = "check the name, the port, DNS and the network to " + h.name + ", and run it again"
 	}
+}
+
+// otherPort says that a flag or a file names the host without its port or with another, or returns "".
+func (c *Client) otherPort(h *Host) string {
+	if _, ok := c.opts.Hosts[h.name]; !ok {
+		for _, name := range slices.Sorted(maps.Keys(c.opts.Hosts)) {
+			if (&url.URL{Host: name}).Hostname() == h.base.Hostname() {
+				return "; settings of " + name + " do not apply to " + h.name
+			}
+		}
+	}
+	return ""
 }

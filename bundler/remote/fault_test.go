@@ -346,6 +346,17 @@ func TestErrorsOfTheNetworkHaveTheirRemedies(t *testing.T) {
 	unknown := &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}
 	err = remote.Explain(c, "registry.site", &net.OpError{Op: "proxyconnect", Err: unknown})
 	require.Regexp(t, "that signed for the proxy$", fault.HintOf(err))
+	other, err := remote.NewClient(remote.Options{PlainHTTP: []string{"registry.site"}, SkipTLSVerify: []string{"known.site:2"}})
+	require.NoError(t, err)
+	for host, hint := range map[string]string{
+		"registry.site:5000": "; settings of registry.site do not apply to registry.site:5000$",
+		"known.site:1":       "; settings of known.site:2 do not apply to known.site:1$",
+		"known.site:2":       "answers in its place$",
+	} {
+		require.Regexp(t, hint, fault.HintOf(remote.Explain(other, host, unknown)))
+	}
+	plain := remote.Explain(other, "known.site:1", tls.RecordHeaderError{})
+	wantFault(t, plain, fault.InvalidInput, "--plain-http known.site:1; settings of known.site:2")
 	for hint, errs := range map[string]map[fault.Reason]error{
 		"ulimit -n":                             {fault.Storage: os.NewSyscallError("socket", syscall.EMFILE)},
 		"or do less at a time":                  {fault.Storage: os.NewSyscallError("socket", syscall.ENFILE)},

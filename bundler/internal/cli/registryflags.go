@@ -21,6 +21,7 @@ type registryFlags struct {
 	caFiles, plainHTTP, skipTLSVerify []string
 	hostsConfig                       string // settings of single hosts
 	authFile                          string
+	access                            pflag.FlagSet // all of these
 
 	concurrency, retries int
 	timeout              time.Duration
@@ -57,6 +58,7 @@ func (f *registryFlags) bindAccess(cmd *cobra.Command) {
 		fl.StringArrayVar(&f.skipTLSVerify, "insecure-skip-tls-verify", nil,
 			"take any certificate of this `HOST[:PORT]`, which others on the way can abuse (repeatable)")
 		fl.StringVar(&f.hostsConfig, "hosts-config", "", "YAML `FILE` with settings of single hosts, also those of upstream manifests: CA, client certificate, mirror, …")
+		f.access = *fl
 	})
 }
 
@@ -95,7 +97,7 @@ func (f *registryFlags) client(c *common) (*remote.Client, error) {
 func (f *registryFlags) options(c *common) (remote.Options, error) {
 	o := remote.Options{
 		CAFiles: f.caFiles, ClientCert: f.clientCert, ClientKey: f.clientKey,
-		PlainHTTP: f.plainHTTP, SkipTLSVerify: f.skipTLSVerify,
+		PlainHTTP: f.plainHTTP, SkipTLSVerify: f.skipTLSVerify, LoginFlags: f.given(),
 		Concurrency: f.concurrency, Attempts: f.retries + 1, Stall: f.timeout,
 		UserAgent: "vdo-bundle/" + version().Version, OmitRefused: f.omitRefused, Trace: c.trace(),
 		Paused: func(host string, pause time.Duration) {
@@ -121,6 +123,20 @@ func (f *registryFlags) options(c *common) (remote.Options, error) {
 	o.Hosts, hostsErr = f.hosts()
 	o.Credentials, err = f.credentials()
 	return o, fault.Join(append(problems, hostsErr, err)...)
+}
+
+// given repeats the flags that a login needs too.
+func (f *registryFlags) given() (out string) {
+	f.access.VisitAll(func(flag *pflag.Flag) {
+		values := []string{flag.Value.String()}
+		if list, ok := flag.Value.(pflag.SliceValue); ok {
+			values = list.GetSlice()
+		}
+		for i := 0; flag.Changed && i < len(values); i++ {
+			out += " " + fault.Quote("--"+flag.Name, values[i])
+		}
+	})
+	return out
 }
 
 func (f *registryFlags) checkPatience() error {
