@@ -118,6 +118,7 @@ func TestParseNamesFileLineAndKey(t *testing.T) {
 		{"deprecated without a reason", "    reason: there is a newer one\n", "", "releases[0].reason: is missing, and a release is not deprecated without one"},
 		{"empty reason", "reason: there is a newer one", "reason:", "releases[0].reason: is empty"},
 		{"expires before issued", "expires: 2027", "expires: 2025", "m.yaml:5: expires: is not after issued"},
+		{"date without a time", "expires: 2027-01-01T00:00:00Z", "expires: 2027-01-01", `m.yaml:5: expires: "2027-01-01" is not a time: write 2026-01-01T00:00:00Z`},
 		{"local time", "issued: 2026-01-01T00:00:00Z", "issued: 2026-01-01T00:00:00+01:00", ""},
 		{"requirement that is not listed", "        version: 8.2.0", "        version: 8.1.0", "m.yaml:28: releases[0].requires[1]: snapshot-controller@8.1.0 is not listed"},
 		{"requirement of a network", "- driver: cpi\n        optional", "- driver: cni\n        optional", "csi requires cpi and snapshot-controller alone"},

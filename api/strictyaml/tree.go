@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 
 	"go.yaml.in/yaml/v3"
@@ -269,7 +270,11 @@ func (c *Check) scalar(n *yaml.Node, key string) (string, bool) {
 
 func (c *Check) parsed(n *yaml.Node, key string, to encoding.TextUnmarshaler) {
 	if s, ok := c.scalar(n, key); ok {
-		if err := to.UnmarshalText([]byte(s)); err != nil {
+		err := to.UnmarshalText([]byte(s))
+		if wrong, isTime := errors.AsType[*time.ParseError](err); isTime {
+			err = fmt.Errorf("%.80q is not a time: write 2026-01-01T00:00:00Z", wrong.Value)
+		}
+		if err != nil {
 			c.add(problem{key, err.Error(), fault.HintOf(err)})
 		}
 	}
