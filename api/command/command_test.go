@@ -48,6 +48,13 @@ func TestGravestProblemDecidesTheExitCode(t *testing.T) {
 	}
 }
 
+func TestVersionNamesFIPS(t *testing.T) {
+	b := Build{Program: "vdo-bundle", Version: "1.2.3", Revision: "abc", Go: "go1.26", Platform: "linux/amd64"}
+	require.Equal(t, "vdo-bundle 1.2.3 abc go1.26 linux/amd64", b.String())
+	b.FIPS140 = true
+	require.Equal(t, "vdo-bundle 1.2.3 abc go1.26 linux/amd64 FIPS 140", b.String())
+}
+
 func TestErrorsAreOneToALineWithTheirHint(t *testing.T) {
 	var out bytes.Buffer
 	same := "log in"
