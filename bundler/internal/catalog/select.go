@@ -45,6 +45,7 @@ type Request struct {
 	Releases   []matrix.ReleaseID // always taken, with their requirements; of a service, instead of the newest
 	NoDrivers  bool               // services only
 	Services   []matrix.Driver    // of [matrix.Services]
+	File       string             // of the matrix, for hints; "": the built-in one
 }
 
 // Selection is the content of a bundle.
@@ -81,7 +82,7 @@ func Select(doc *matrix.Document, req Request) (Selection, error) {
 		return Selection{}, err
 	}
 	if len(b.chosen) == 0 && (!req.NoDrivers || len(b.Services) == 0) {
-		hint := "see `vdo-bundle matrix show` for what the matrix covers"
+		hint := req.see()
 		if req.NoDrivers {
 			hint = "add --services sip, or leave out --drivers none"
 		}
@@ -125,7 +126,7 @@ func (b *builder) minors() error {
 		}
 		chosen, err := b.resolve(minor)
 		if err != nil {
-			problems = append(problems, refused(minor, err))
+			problems = append(problems, b.refused(minor, err))
 			continue
 		}
 		b.take(minor, chosen)
@@ -181,9 +182,17 @@ func (b *builder) take(minor matrix.Minor, s matrix.Selection) {
 	}
 }
 
-func refused(minor matrix.Minor, why error) error {
-	return fault.Errorf(fault.Incompatible, "select", "drivers for Kubernetes "+minor.String(),
-		"see `vdo-bundle matrix show` for what the matrix covers", "%w", why)
+func (b *builder) refused(minor matrix.Minor, why error) error {
+	return fault.Errorf(fault.Incompatible, "select", "drivers for Kubernetes "+minor.String(), b.req.see(), "%w", why)
+}
+
+// see is the hint to look at the matrix.
+func (r Request) see() string {
+	show := "vdo-bundle matrix show"
+	if r.File != "" {
+		show += " --matrix " + fault.Quote(r.File)
+	}
+	return "see `" + show + "` for what the matrix covers"
 }
 
 // explicit adds the releases that the user named, and their requirements.

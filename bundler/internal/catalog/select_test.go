@@ -101,9 +101,10 @@ func TestSelectRefuses(t *testing.T) {
 }
 
 func TestSelectReportsEveryRefusal(t *testing.T) {
-	_, none := catalog.Select(&matrix.Document{}, catalog.Request{})
-	require.Equal(t, "see `vdo-bundle matrix show` for what the matrix covers", fault.HintOf(none))
+	_, none := catalog.Select(&matrix.Document{}, catalog.Request{File: "my matrix.yaml"})
+	require.Equal(t, "see `vdo-bundle matrix show --matrix 'my matrix.yaml'` for what the matrix covers", fault.HintOf(none))
 	_, err := catalog.Select(document(t), request(t, "", "1.98 1.99", "", "csi@9.9.9"))
+	require.Equal(t, "see `vdo-bundle matrix show` for what the matrix covers", fault.HintOf(err))
 	for _, want := range []string{"Kubernetes 1.98", "Kubernetes 1.99", "csi@9.9.9"} {
 		require.ErrorContains(t, err, want)
 	}

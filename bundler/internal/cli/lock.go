@@ -95,6 +95,7 @@ func (f *lockFlags) world() (w world, err error) {
 		w.Manifests, errs[3] = f.manifests(w.client)
 	}
 	w.Request, w.Platforms, errs[4] = f.request()
+	w.Request.File = f.matrix
 	if w.Operator, errs[5] = f.operatorInput(); errs[5] == nil {
 		w.JumpHost, errs[6] = f.jumpHostInput(w.Operator)
 	}
