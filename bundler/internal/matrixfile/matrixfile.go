@@ -56,7 +56,8 @@ func (m *File) checkSignature(rules Rules, now time.Time) error {
 	var err error
 	if m.Verified, err = rules.Policy.VerifyBlob(m.Data, m.Signature, now); err != nil {
 		return fault.Errorf(fault.Untrusted, "verify matrix", m.Name,
-			"get the document and its signature from its publisher again, or give the publisher's key", "%w", err)
+			"get the document and its signature from its publisher again, or give the publisher's key; "+
+				"after an edit of your own, sign it with `vdo-bundle matrix sign --replace`", "%w", err)
 	}
 	return nil
 }
