@@ -200,11 +200,23 @@ func Each(ctx context.Context, limit, n int, work func(i int) error) error {
 	return failed.Join("", "")
 }
 
-// distinct keeps only the first error for each unreachable host, which the hints name, with the number of the others.
+type repeated struct{ error }
+
+// Repeated marks the cause of a fault whose hint says all: other faults with the same hint only repeat it.
+func Repeated(cause error) error { return repeated{cause} }
+
+// repeats reports whether other errors with the same hints only repeat this one. Those of a host name it.
+func repeats(err error) bool {
+	_, is := errors.AsType[repeated](err)
+	reason := fault.Gravest(err)
+	return is || reason == fault.Unreachable || reason == fault.CertificateInvalid
+}
+
+// distinct keeps only the first of errors that repeat it, with the number of the others.
 func distinct(errs []error) (out []error) {
 	first, others := map[string]int{}, map[int]int{}
 	for _, err := range errs {
-		if fault.Gravest(err) == fault.Unreachable {
+		if err != nil && repeats(err) {
 			hosts := ""
 			for _, f := range fault.All(err) {
 				hosts += f.Hint + "\n"

@@ -43,7 +43,11 @@ func TestEachKeepsWhatIsNotTheSame(t *testing.T) {
 		want int
 	}{
 		"one host":         {[]error{of(fault.Unreachable, "a"), of(fault.Unreachable, "a")}, 1},
+		"one certificate":  {[]error{of(fault.CertificateInvalid, "a"), of(fault.CertificateInvalid, "a"), of(fault.CertificateInvalid, "b")}, 2},
+		"two refusals":     {[]error{of(fault.Untrusted, "a"), of(fault.Untrusted, "a")}, 2},
 		"two silent hosts": {[]error{of(fault.Unreachable, "a"), of(fault.Unreachable, "b")}, 2},
+		"one rule": {[]error{fault.Errorf(fault.Untrusted, "", "", "h", "%w", run.Repeated(silent)),
+			fault.Errorf(fault.Untrusted, "", "", "h", "%w", run.Repeated(silent))}, 1},
 		"a graver one beside it": {[]error{of(fault.Unreachable, "a"),
 			errors.Join(of(fault.Unreachable, "a"), of(fault.Untrusted, "a"))}, 3},
 		"another second host": {[]error{errors.Join(of(fault.Unreachable, "a"), of(fault.Unreachable, "b")),

@@ -16,6 +16,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/strictyaml"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 )
 
 const maxRules = 256
@@ -147,8 +148,8 @@ func (p *Policy) verify(
 	switch {
 	case !ok:
 		return v, fault.Errorf(fault.Untrusted, "verify", i.Reference.String(),
-			"add a rule for it: with the trust policy of who signs it, or with unsigned: true",
-			"the upstream policy has no rule for %s", repository)
+			"add a rule for "+i.FetchedFrom().Host()+": with the trust policy of who signs its images, or with unsigned: true",
+			"%w", run.Repeated(fmt.Errorf("the upstream policy has no rule for %s", repository)))
 	case rule.policy == nil:
 		return v, nil
 	}
