@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 
 	"github.com/klauspost/reedsolomon"
 
@@ -246,6 +247,10 @@ func Repair(ctx context.Context, path string) (*Repaired, error) {
 	}
 	l, err := readParts(path)
 	if err != nil {
+		if whole := strings.TrimSuffix(path, parts.Suffix); fault.ReasonOf(err) == fault.NotFound && exists(whole) {
+			return nil, fault.Errorf(fault.NotFound, "repair", whole,
+				"make parts with `vdo-bundle split`: only they can be repaired", "it has no parts")
+		}
 		return nil, err
 	}
 	if l.Changing {
