@@ -180,9 +180,12 @@ func versioned(reference, program string) (image.Reference, matrix.Version, erro
 	}
 	v, err := matrix.ParseVersion(ref.Tag())
 	if err != nil {
+		why := fmt.Sprintf("its tag %q is not a version", ref.Tag())
+		if !strings.HasPrefix(reference, ref.Host()+"/") {
+			why = "it names no registry"
+		}
 		return ref, v, fault.Errorf(fault.InvalidInput, "read image", reference,
-			fmt.Sprintf("write it with the version as tag: registry.example/%s:v1.2.3", program),
-			"its tag %q is not a version", ref.Tag())
+			fmt.Sprintf("write it with the version as tag: registry.example/%s:v1.2.3", program), "%s", why)
 	}
 	return ref, v, nil
 }
@@ -191,7 +194,7 @@ func versioned(reference, program string) (image.Reference, matrix.Version, erro
 func (o *Operator) release(services bool) matrix.Release {
 	r := matrix.Release{
 		ReleaseID: matrix.ReleaseID{Driver: bundle.Operator, Version: o.Version},
-		Images:    []matrix.ImageOverride{{From: deploy.Image, To: o.Image.String(), Basis: "it was requested by that name"}},
+		Images:    []matrix.ImageOverride{{From: deploy.Image, To: o.Image.String(), Basis: "--operator names this image"}},
 	}
 	manifests := deploy.Manifests()
 	if services {
