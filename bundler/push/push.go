@@ -62,7 +62,11 @@ func Bundle(ctx context.Context, in Input, o run.Options) (*Pushed, error) {
 
 // deliver sends what is missing, once it has found all of it.
 func (in Input) deliver(ctx context.Context, g *bundle.Graph, lock *bundle.Lock, o run.Options) (*mover.Delivered, error) {
-	d, err := mover.Begin(ctx, mover.Job{What: "push", Graph: g, Target: in.Target}, o)
+	what := "push"
+	if in.Registry == nil {
+		what = "copy"
+	}
+	d, err := mover.Begin(ctx, mover.Job{What: what, Graph: g, Target: in.Target}, o)
 	if err != nil {
 		return nil, err
 	}

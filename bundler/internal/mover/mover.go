@@ -32,7 +32,7 @@ import (
 
 // Job is a graph and its target.
 type Job struct {
-	What   string // for progress: "pull", "push"
+	What   string // for progress: "pull", "push", "copy"
 	Graph  *bundle.Graph
 	Target medium.Target
 }
