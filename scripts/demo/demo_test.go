@@ -172,6 +172,7 @@ func TestKeptDemoEndsUnderItsClients(t *testing.T) {
 
 	r.interrupt()
 	r.leftNothing()
+	require.NotContains(t, r.output(), "Error 130")
 	require.Error(t, <-waits, "the vCenter is gone")
 	_ = watch.Wait()
 

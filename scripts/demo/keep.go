@@ -31,6 +31,7 @@ func (d *demo) wait(ctx context.Context) error {
 	d.out.say("mirror   %s, CA %s, login in %s", d.registries.Mirror, d.path("site/mirror-ca.crt"), d.path("site/docker/config.json"))
 	d.out.say("vCenter  %s, CA %s, administrator %s, password %q", d.site.VCenter, d.path("site/vcenter-ca.crt"), d.site.Administrator, d.site.Password)
 	d.out.say("operator log %s", d.path("vdo-operator.log"))
+	d.kept = true
 	<-ctx.Done()
 	return nil
 }

@@ -41,11 +41,15 @@ func main() {
 	select {
 	case err = <-done:
 	case <-ctx.Done():
+		asMeant := false
 		select {
 		case err = <-done:
+			asMeant = d.kept && err == nil
 		case <-time.After(3 * patience):
 		}
-		err = errors.Join(errInterrupted, err)
+		if !asMeant {
+			err = errors.Join(errInterrupted, err)
+		}
 	}
 	os.Exit(d.end(err))
 }
@@ -82,6 +86,7 @@ func (d *demo) remove() (err error) {
 type demo struct {
 	out  *printer
 	keep bool
+	kept bool // all is done, and the world waits for Ctrl-C
 	sip  bool
 	dir  string // of everything
 	// manifests is the directory of upstream's; "" for stand-ins.
