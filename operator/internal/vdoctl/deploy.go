@@ -177,10 +177,14 @@ func (o *deployOptions) run(ctx context.Context, src string) error {
 	// Find faults before the first write, but invalid fields: they may end with the new CRDs.
 	to := &applier{Client: c, force: o.force}
 	var faults []error
+	var changes []changedObject
 	for _, x := range ofType[*unstructured.Unstructured](slices.Concat(objects, conf)) {
 		e, err := to.apply(ctx, x, true)
 		if err == nil || fault.ReasonOf(err) == fault.InvalidInput {
 			err = o.refuseOlder(e.before, x)
+		}
+		if shown := e.shown(); shown.State == stateChanged {
+			changes = append(changes, shown)
 		}
 		if faults = append(faults, err); err != nil && fault.ReasonOf(err) != fault.Conflict {
 			break
@@ -189,15 +193,13 @@ func (o *deployOptions) run(ctx context.Context, src string) error {
 	if err := fault.Join(faults...); err != nil {
 		return err
 	}
-	if !o.dryRun {
-		operator := strings.Join(strings.Fields("vdo-operator "+out.Operator+" "+signedBy(out)), " ")
-		if o.site != "" {
-			operator += " and the configuration of " + fault.Quote(o.site)
-		}
-		question := fmt.Sprintf("Apply %d objects of %s to %s?", len(objects), operator, out.Target)
-		if err := o.consent(ctx, o.consentFlags, question); err != nil {
-			return err
-		}
+	operator := strings.Join(strings.Fields("vdo-operator "+out.Operator+" "+signedBy(out)), " ")
+	if o.site != "" {
+		operator += " and the configuration of " + fault.Quote(o.site)
+	}
+	question := fmt.Sprintf("Apply %d objects of %s to %s?", len(objects), operator, out.Target)
+	if err := o.agree(ctx, o.consentFlags, func(l *lines) { l.changes(changes) }, question); err != nil {
+		return err
 	}
 	if err := o.applyAll(ctx, c, objects, &out); err != nil {
 		return err

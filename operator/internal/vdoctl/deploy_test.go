@@ -197,8 +197,10 @@ func TestFirstRun(t *testing.T) {
 	require.NotContains(t, s.ok(append(deploy, "-o", "json")...), `"changed"`, "again")
 	was := readFile(t, site)
 	require.NoError(t, os.WriteFile(site, []byte(strings.Replace(was, "/site/west", "/lab", 1)), 0o600))
-	s.run(append(deploy, "--dry-run")...).is(0, "changed    VsphereCloudConfig",
-		`spec.datacenters: ["/site/west"] -> ["/lab"]`)
+	for code, asks := range map[int]string{0: "--dry-run", 8: "--yes=false"} { // the changes are seen before the question
+		s.run(append(deploy, asks)...).is(code, "changed    VsphereCloudConfig",
+			`spec.datacenters: ["/site/west"] -> ["/lab"]`)
+	}
 	require.NoError(t, os.WriteFile(site, []byte(was), 0o600))
 
 	// An older file is not written over what the cluster has, and no command changes its accounts.
