@@ -68,6 +68,7 @@ type deployOptions struct {
 	timeout    time.Duration
 
 	signers  *trust.Policy // whose signatures are trusted; nil if verification is switched off
+	draft    *draft        // of the site's file; nil without one
 	accounts *accountFile  // with the accounts that were created before; nil without a site's file
 }
 
@@ -80,7 +81,7 @@ operator from it, and waits until it runs. With -f it then writes the configurat
 and moves the records of users create into the cluster. Run an interrupted command again: it
 continues.`,
 		Example: `  vdoctl deploy registry.site/vdo/drivers:1 --key vdo.pub --ca-file mirror-ca.crt --with-access
-  vdoctl deploy registry.site/vdo/drivers:1 --key vdo.pub -f site.yaml
+  vdoctl deploy registry.site/vdo/drivers:1 --key vdo.pub --with-access -f site.yaml
   vdo-bundle install-manifests drivers.tar --repository registry.site/vdo/drivers --key vdo.pub | vdoctl deploy --manifests - --yes`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if o.manifests != "" {
@@ -156,8 +157,12 @@ func (o *deployOptions) run(ctx context.Context, src string) error {
 		return err
 	}
 	conf, err := o.configuration(ctx, src)
-	if err != nil {
+	access, errAccess := o.access(ctx)
+	if err := cmp.Or(err, errAccess); err != nil {
 		return err
+	}
+	if o.withAccess {
+		objects = append(objects, access...)
 	}
 	c, err := o.cluster.client()
 	if err != nil {
@@ -193,6 +198,8 @@ func (o *deployOptions) run(ctx context.Context, src string) error {
 	if err := fault.Join(faults...); err != nil {
 		return err
 	}
+	o.warnOfAccess(ctx, c, access)
+	o.warnOfPorts(ctx, c, objects)
 	operator := strings.Join(strings.Fields("vdo-operator "+out.Operator+" "+signedBy(out)), " ")
 	if o.site != "" {
 		operator += " and the configuration of " + fault.Quote(o.site)
@@ -277,11 +284,7 @@ func (o *deployOptions) render(ctx context.Context, src string) (deployment, []c
 	}
 	out.Operator, out.Bundle = m.Version.String(), m.Root.String()
 	objects, err := o.parsed(src, m.YAML)
-	if err != nil || !o.withAccess {
-		return out, objects, err
-	}
-	access, err := o.access(ctx)
-	return out, append(objects, access...), err
+	return out, objects, err
 }
 
 func (o *deployOptions) applyAll(ctx context.Context, c client.Client, objects []client.Object, out *deployment) error {
@@ -361,6 +364,7 @@ func (o *deployOptions) configuration(ctx context.Context, src string) ([]client
 	conf := newConfigure(o.app)
 	conf.file = o.site
 	d, err := conf.begin()
+	o.draft = d
 	if err != nil {
 		return nil, err
 	}
@@ -490,6 +494,9 @@ func (o *deployOptions) open(ctx context.Context, src string) (*installer.Bundle
 // access returns the ConfigMaps and the Secret that the operator finds by fixed names, with the keys, CA and login
 // used here.
 func (o *deployOptions) access(ctx context.Context) ([]client.Object, error) {
+	if o.manifests != "" {
+		return nil, nil
+	}
 	meta := func(name string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Namespace: o.cluster.namespace, Name: name}
 	}

@@ -13,6 +13,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
@@ -185,16 +187,30 @@ func TestFirstRun(t *testing.T) {
 	users("rotate")
 
 	deploy := r.args("-f", site, "--yes")
-	s.run(append(deploy, "--dry-run")...).is(0, "created    Secret vmware-system-vdo/vcenter-account")
+	s.run(append(deploy, "--dry-run")...).is(0, "created    Secret vmware-system-vdo/vcenter-account",
+		"warning: use ConfigMap vmware-system-vdo/vdo-trust: the DriverBundle needs it, and it is not there\nhint: add --with-access",
+		"ConfigMap vmware-system-vdo/vdo-registry-ca: ", "Secret vmware-system-vdo/vdo-registry: ",
+		"warning: use "+strings.Split(r.reference, "/")[0]+": the operator's NetworkPolicies close port ",
+		"warning: use "+v.Host+":"+portOf(v)+": the operator's NetworkPolicies close port "+portOf(v))
+	open := &networkingv1.NetworkPolicy{ObjectMeta: s.meta("site-ports"), Spec: networkingv1.NetworkPolicySpec{Egress: []networkingv1.NetworkPolicyEgressRule{{
+		Ports: []networkingv1.NetworkPolicyPort{{Port: ptr.To(intstr.FromInt32(1024)), EndPort: ptr.To(int32(65535))}}}}}}
 	require.FileExists(t, accounts)
-	s.run(deploy...).is(0, "the operator runs, and has its configuration")
+	out := s.ok(append(deploy, "--with-access")...)
+	require.Contains(t, out, "the operator runs, and has its configuration")
+	require.NotContains(t, out, "add --with-access")
+	require.Contains(t, out, "close port ")
+	require.NoError(t, s.k.Create(t.Context(), open))
 	require.NoFileExists(t, accounts, "the cluster has it")
 	secret := &corev1.Secret{ObjectMeta: s.meta("vcenter-account")}
 	require.True(t, s.there(secret) && s.there(&v1alpha1.VDOConfig{ObjectMeta: s.meta("vdo")}))
 	account := string(secret.Data["username"])
 	require.True(t, strings.HasSuffix(account, "-b@vsphere.local"), "the second one: %s", account)
 	require.Equal(t, []string{string(secret.Data["password"])}, v.Accepted(account))
-	require.NotContains(t, s.ok(append(deploy, "-o", "json")...), `"changed"`, "again")
+	out = s.ok(append(deploy, "-o", "json")...)
+	require.NotContains(t, out, `"changed"`, "again")
+	require.NotContains(t, out, "warning", "all that is used is there, and open")
+	s.run(append(deploy, "--key", r.stranger, "--with-access", "--dry-run")...).is(0, "kept       ConfigMap vmware-system-vdo/vdo-trust",
+		"warning: use ConfigMap vmware-system-vdo/vdo-trust: it has another content than what is used here, and stays")
 	was := readFile(t, site)
 	require.NoError(t, os.WriteFile(site, []byte(strings.Replace(was, "/site/west", "/lab", 1)), 0o600))
 	for code, asks := range map[int]string{0: "--dry-run", 8: "--yes=false"} { // the changes are seen before the question
@@ -219,6 +235,7 @@ func TestFirstRun(t *testing.T) {
 	left, err := v.SessionCount(t.Context())
 	require.NoError(t, err)
 	require.Zero(t, left)
+	require.NoError(t, s.k.Delete(t.Context(), open))
 	s.ok("delete", "--all", "--yes")
 }
 

@@ -188,6 +188,10 @@ func (a *app) agree(ctx context.Context, f consentFlags, show func(*lines), ques
 	return a.consent(ctx, f, question)
 }
 
+func (a *app) warning(err error) {
+	_ = command.Say(a.err, "warning: %v\nhint: %s", err, fault.HintOf(err))
+}
+
 func (a *app) isYes(ctx context.Context, question string) (bool, error) {
 	_, _ = fmt.Fprintf(a.err, "%s [y/N] ", question)
 	line, err := a.line(ctx, false)

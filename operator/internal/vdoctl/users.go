@@ -311,10 +311,6 @@ func (a *asked) noDatastore() error {
 		Hint: "give these hosts a datastore in common, or correct spec.datacenters of VsphereCloudConfig " + fault.Quote(a.found.Name)}
 }
 
-func (o *usersOptions) warning(err error) {
-	_ = command.Say(o.err, "warning: %v\nhint: %s", err, fault.HintOf(err))
-}
-
 // oneLine keeps a name from ending a comment.
 func oneLine(s string) string { return strings.ReplaceAll(strings.ReplaceAll(s, "\r", " "), "\n", " ") }
 

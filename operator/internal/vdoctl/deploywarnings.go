@@ -1,0 +1,102 @@
+package vdoctl
+
+import (
+	"cmp"
+	"context"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+)
+
+// warnOfAccess warns if trust, CA or login of the file's bundle are missing, or others than those that are used here.
+func (o *deployOptions) warnOfAccess(ctx context.Context, c client.Reader, here []client.Object) {
+	if o.draft == nil {
+		return
+	}
+	d := o.draft
+	for _, x := range referenced(d.namespace, referencesOf([]client.Object{d.bundle})...) {
+		i := slices.Index(described(here), describeObject(x))
+		optional := slices.Contains([]string{"", v1alpha1.DefaultPullSecretName, v1alpha1.DefaultCAName}, x.GetName())
+		if i < 0 && optional {
+			continue
+		}
+		why, hint := "the DriverBundle needs it, and it is not there", "create it"
+		if i >= 0 {
+			hint = "add --with-access"
+		}
+		err := append(d.readers, c).Get(ctx, client.ObjectKeyFromObject(x), x)
+		if err == nil && i >= 0 && differs(here[i], x) {
+			why, hint = "it has another content than what is used here, and stays", "to replace it, delete it and add --with-access"
+		} else if !isGone(err) || i >= 0 && o.withAccess {
+			continue
+		}
+		o.warning(fault.Errorf(fault.NotFound, "use", describeObject(x), hint, "%s", why))
+	}
+}
+
+// differs reports whether a ConfigMap lacks the content of another one. Secrets have many forms of one login.
+func differs(want, is client.Object) bool {
+	has, ok := is.(*corev1.ConfigMap)
+	if !ok {
+		return false
+	}
+	for key, text := range want.(*corev1.ConfigMap).Data { //nolint:forcetypeassert,errcheck // of one kind
+		if old, known := has.Data[key]; known && !strings.Contains(old, strings.TrimSpace(text)) {
+			return true
+		}
+	}
+	return false
+}
+
+// warnOfPorts warns if the NetworkPolicies of the operator close the port of the file's mirror or of a vCenter.
+func (o *deployOptions) warnOfPorts(ctx context.Context, c client.Reader, installed []client.Object) {
+	if o.draft == nil || o.to.HostNetwork { // they do not apply to the nodes' network
+		return
+	}
+	var policies networkingv1.NetworkPolicyList
+	_ = c.List(ctx, &policies, client.InNamespace(o.cluster.namespace)) // those of the site; at worst a warning too much
+	for _, u := range ofType[*unstructured.Unstructured](installed) {
+		var p networkingv1.NetworkPolicy
+		err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &p)
+		if err == nil && u.GetKind() == "NetworkPolicy" {
+			policies.Items = append(policies.Items, p)
+		}
+	}
+	mirror, _ := image.ParseHosted(o.draft.bundle.Spec.Reference)
+	uses := []string{mirror.Host()}
+	for _, v := range o.draft.vcenters {
+		uses = append(uses, net.JoinHostPort(v.Spec.VcIP, strconv.Itoa(int(cmp.Or(v.Spec.Port, 443)))))
+	}
+	for _, address := range uses {
+		_, port, _ := net.SplitHostPort(address)
+		if n, err := strconv.Atoi(port); err == nil && isClosed(policies.Items, int32(n)) { //nolint:gosec // a port
+			o.warning(fault.Errorf(fault.Refused, "use", address, "apply a NetworkPolicy that opens it beside "+
+				"those of the namespace; see deploy/docs/install.md", "the operator's NetworkPolicies close port %s", port))
+		}
+	}
+}
+
+func isClosed(policies []networkingv1.NetworkPolicy, port int32) bool {
+	for i := range policies {
+		for _, rule := range policies[i].Spec.Egress {
+			if len(rule.Ports) == 0 || slices.ContainsFunc(rule.Ports, func(p networkingv1.NetworkPolicyPort) bool {
+				return p.Port == nil || p.Port.IntVal <= port && port <= max(p.Port.IntVal, ptr.Deref(p.EndPort, 0))
+			}) {
+				return false
+			}
+		}
+	}
+	return len(policies) > 0
+}
