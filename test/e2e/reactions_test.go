@@ -382,8 +382,7 @@ func (l *job) approvedAndTakenBack() {
 
 // fetchedAsPlanned asks vdoctl for a plan that the bundle in the mirror does not serve, and
 // runs the commands that it prints for that: as they are, but for what a person fills in, and
-// with the flags that lead to the stand-in for the internet and to the mirror's authority. The
-// bundle that comes of it is what was requested.
+// with the flags that lead to the stand-in for the internet. The bundle that comes of it is what was requested.
 func (l *job) fetchedAsPlanned(tag string, wish ...string) {
 	l.t.Helper()
 	sh := l.kubectl()
@@ -394,7 +393,8 @@ func (l *job) fetchedAsPlanned(tag string, wish ...string) {
 	var plan struct{ Fetch []string }
 	require.NoError(l.t, json.Unmarshal([]byte(out), &plan))
 	require.Len(l.t, plan.Fetch, 3, out)
-	filled := strings.NewReplacer(" KEY ", " vdo.key ", " KEY.pub", " vdo.pub", ":TAG", ":"+tag)
+	filled := strings.NewReplacer(" KEY ", " vdo.key ", " KEY.pub", " vdo.pub", " CA.crt", " mirror-ca.crt",
+		" IMAGE ", " "+operatorImage+" ", l.reference("stable"), l.reference(tag))
 	connected := *l.connected
 	connected.Env = append(slices.Clone(connected.Env), "PATH="+bin+":"+os.Getenv("PATH"))
 	require.NoError(l.t, os.Remove(l.path("connected/lock.yaml")))
@@ -403,7 +403,7 @@ func (l *job) fetchedAsPlanned(tag string, wish ...string) {
 	}
 	l.carry("drivers.tar")
 	require.NoError(l.t, os.Remove(l.path("connected/drivers.tar")))
-	l.run(sh, "bash -ec", filled.Replace(plan.Fetch[2])+" --ca-file mirror-ca.crt")
+	l.run(sh, "bash -ec", filled.Replace(plan.Fetch[2]))
 	l.vdoctl(append([]string{"plan", "--bundle", l.reference(tag)}, wish...)...)
 }
 

@@ -200,6 +200,7 @@ func (o *operated) plansForLaterVersions() {
 	require.Len(t, p.Route[1].Lacks, 2)
 	require.Contains(t, p.Route[1].Lacks[0], "csi@3.5.1 is installed and serves Kubernetes 1.31 to 1.33: upgrade it first")
 	require.Equal(t, "vdo-bundle lock --drivers cpi,snapshot-controller,csi --k8s 1.33-1.34 --vsphere 8.0.3 -o lock.yaml", p.Fetch[0])
+	require.Contains(t, p.Fetch[2], "/vdo/drivers:1 --key KEY.pub --ca-file CA.crt")
 	for _, d := range p.Drivers {
 		require.Equal(t, d.Driver != "snapshot-controller", len(d.Unsupported) > 0, "%+v", d)
 	}

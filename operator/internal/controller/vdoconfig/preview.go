@@ -13,12 +13,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/lookahead"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/source"
 )
 
 // Assume are assumptions about a site. The zero value is the present site.
@@ -113,6 +115,10 @@ func (r *Reconciler) Preview(ctx context.Context, config *v1alpha1.VDOConfig, a 
 	}
 	if slices.ContainsFunc(path, func(h lookahead.Step) bool { return len(h.Lacks) > 0 }) {
 		out.Fetch = s.fetching(end)
+		ca, _ := s.bundle.source.CAReference()
+		if _, err := source.Read(ctx, r.Reader, s.bundle.source.Namespace, ca); err == nil {
+			out.Fetch[len(out.Fetch)-1] += " --ca-file CA.crt"
+		}
 	}
 	p.atTheEnd(ctx, free, end, out)
 	p.explain(out)
@@ -356,7 +362,14 @@ func (s *facts) fetching(end matrix.Facts) []string {
 	if b.contents.MatrixSignature != nil { // the matrix built into vdo-bundle is unsigned
 		words = append(words, "--matrix MATRIX")
 	}
-	push := "vdo-bundle push drivers.tar " + cmp.Or(b.source.Status.Repository, "REGISTRY/REPO") + ":TAG"
+	if slices.ContainsFunc(b.contents.Lock.Releases, func(r bundle.Release) bool { return r.Driver == bundle.Operator }) {
+		words = append(words, "--operator IMAGE")
+	}
+	tag := "TAG"
+	if b.source.Spec.Versions == "" {
+		tag = cmp.Or(b.source.Status.Tag, tag)
+	}
+	push := "vdo-bundle push drivers.tar " + cmp.Or(b.source.Status.Repository, "REGISTRY/REPO") + ":" + tag
 	if b.verified {
 		push += " --key KEY.pub"
 	}

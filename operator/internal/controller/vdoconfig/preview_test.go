@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
@@ -103,10 +104,11 @@ func TestWhatTheBundleLacksIsFetchedByCommands(t *testing.T) {
 		"vdo-bundle pull --lock lock.yaml --sign-key KEY -o drivers.tar",
 		"vdo-bundle push drivers.tar mirror.site/vdo:TAG",
 	}, s.fetching(end))
-	b.verified, b.contents.MatrixSignature = true, []byte("theirs")
+	b.verified, b.contents.MatrixSignature, b.source.Status.Tag = true, []byte("theirs"), "stable"
+	b.contents.Lock.Releases = append(b.contents.Lock.Releases, bundle.Release{Driver: bundle.Operator})
 	commands := s.fetching(end)
-	require.Contains(t, commands[0], "--vsphere 9.0.0 --matrix MATRIX -o")
-	require.Contains(t, commands[2], "mirror.site/vdo:TAG --key KEY.pub", "the site verified what runs")
+	require.Contains(t, commands[0], "--vsphere 9.0.0 --matrix MATRIX --operator IMAGE -o")
+	require.Contains(t, commands[2], "mirror.site/vdo:stable --key KEY.pub", "the site verified what runs")
 }
 
 // The next minor of Kubernetes, and the next update and major version of each vCenter; the rest is as of a route.
