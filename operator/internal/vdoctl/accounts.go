@@ -155,7 +155,10 @@ func (o *accountOptions) change(ctx context.Context) error {
 			return err
 		}
 	}
-	_, err = o.show(at, do, o.dryRun)
+	does, err := o.show(at, do, o.dryRun)
+	if f, ok := at.API.(*accountFile); ok && o.makes && does && err == nil && !o.dryRun {
+		_ = command.Say(o.err, "Written: %s (mode 0600); `vdoctl deploy -f %s` moves it into the cluster", f.name, o.file)
+	}
 	return err
 }
 
@@ -167,8 +170,11 @@ func (o *accountOptions) agreed(ctx context.Context, at *accounts.Site, do func(
 	for i := range at.Places {
 		where = append(where, at.Places[i].Name+" ("+at.Places[i].Server+")")
 	}
-	question := fmt.Sprintf("Apply the above to vCenter %s%s?", strings.Join(where, ", "), o.cluster.named())
-	return true, o.consent(ctx, o.consentFlags, question)
+	question := "Apply the above to vCenter " + strings.Join(where, ", ")
+	if _, ok := at.API.(*accountFile); !ok {
+		question += o.cluster.named()
+	}
+	return true, o.consent(ctx, o.consentFlags, question+"?")
 }
 
 // show runs do and shows its changes, as text immediately; does reports whether anything changes. If standard output

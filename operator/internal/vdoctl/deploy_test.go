@@ -178,7 +178,11 @@ func TestFirstRun(t *testing.T) {
 	before("configure", "--bundle", r.reference, "--server", v.Host, "--port", portOf(v), "--thumbprint", v.SHA256,
 		"--datacenters", "/site/west", "--drivers", "csi", "-o", site)
 	require.Contains(t, users("create --dry-run"), "would make account vdo-xxxxxxxx@vsphere.local", "the name is not known yet")
-	require.Contains(t, users("create"), "set      Secret vmware-system-vdo/vcenter-account for vdo-")
+	vdoctl(t, []string{"KUBECONFIG=" + s.conf}, append([]string{"users", "create", "--no-cluster", "--yes=false"}, login[:len(login)-1]...)...).
+		is(8, "Apply the above to vCenter vcenter ("+v.Host+":"+portOf(v)+")?")
+	made := users("create")
+	require.Contains(t, made, "set      Secret vmware-system-vdo/vcenter-account for vdo-")
+	require.Contains(t, made, "Written: "+accounts+" (mode 0600); `vdoctl deploy -f "+site+"` moves it")
 	again := users("create")
 	require.Contains(t, again, "nothing to do")
 	require.Contains(t, again, "/sdk 200 OK in ", "what -v shows")
