@@ -212,7 +212,7 @@ func (o *approveOptions) run(ctx context.Context, name string) error {
 	}
 	out := x.report(o.dryRun)
 	if out.Message = message + "; " + waiting; len(out.Changes) > 0 {
-		out.Message = "watch it with `vdoctl status --watch`"
+		out.Message = "watch it with `vdoctl status --watch`; each group of drivers has a revision of another name in `vdoctl upgrade list`"
 		if held != "" {
 			out.Message += "; " + waiting
 		}
