@@ -245,7 +245,7 @@ func TestARefusedPasswordIsNotTriedAgain(t *testing.T) {
 		Message: "the vCenter refuses the user name or password", LastTransitionTime: metav1.Now()}}
 	require.NoError(t, s.k.Status().Update(ctx, vcc))
 	before := east.Logins(vcsim.Admin.Username)
-	out := s.run("preflight", "--only", "vcenter-account").is(8, "it is not tried again")
+	out := s.run("preflight", "--only", "vcenter-account").is(8, "vdoctl does not try it again")
 	require.NotContains(t, out, "canary")
 	require.Equal(t, before, east.Logins(vcsim.Admin.Username))
 

@@ -189,7 +189,7 @@ func refusedBefore(vcc *v1alpha1.VsphereCloudConfig, version string) error {
 	switch reason := fault.Reason(ready.Reason); reason {
 	case fault.Unauthorized, fault.AccountLocked:
 		return &fault.Error{Reason: reason, Op: "log in to", Subject: vcc.Spec.VcIP,
-			Err:  fmt.Errorf("the operator tried the password of Secret %s, and it was refused; it is not tried again", vcc.Spec.Credentials),
+			Err:  fmt.Errorf("the operator tried the password of Secret %s, and it was refused; vdoctl does not try it again", vcc.Spec.Credentials),
 			Hint: "put the right password into the Secret; the operator says of the refusal: " + strings.ReplaceAll(ready.Message, "\n", "; ")}
 	}
 	return nil
