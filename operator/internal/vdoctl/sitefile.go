@@ -110,6 +110,9 @@ func (o *objects) decode(decoder runtime.Decoder, doc []byte) error {
 	if err != nil {
 		return err
 	}
+	if !bytes.HasPrefix(data, []byte("{")) {
+		return errors.New("it is no Kubernetes manifest")
+	}
 	object, _, err := decoder.Decode(data, nil, nil)
 	if runtime.IsNotRegisteredError(err) && !slices.Contains(siteGroups, of.GroupVersionKind().Group) {
 		return nil

@@ -27,11 +27,12 @@ func TestWhatIsWrongWithASiteFileIsSaidWithItsDocument(t *testing.T) {
 		config + "spec: {upgrade: automatic}\n":                                `document 1: spec.upgrade should be one of \[Automatic Manual\]`,
 		strings.Replace(config, "VDOConfig", "VsphereCloudConfig", 1) +
 			"spec: {vcIp: a, port: \"37101\"}\n": `document 1: spec.port must be of type integer: "string"`,
-		config + "spec:\r\n  drivers:\r\n  - {driver: csi, to: b}\r\n":                  `document 1: .*unknown field "spec.drivers\[0\].to"`,
-		config + "spec:\n  suspend: true\n  suspend: false\n":                           `(?s)document 1: .*line 5: .*"suspend"`,
-		config + "\tspec: {}\n":                                                         `document 1: .*line 3: found a tab character`,
-		"---\n- a\n":                                                                    `document 1: .*cannot unmarshal array`,
-		"-----BEGIN PUBLIC KEY-----\n4711\n-----END PUBLIC KEY-----\n":                  `read site.yaml: it is no YAML file with a VDOConfig or`,
+		config + "spec:\r\n  drivers:\r\n  - {driver: csi, to: b}\r\n": `document 1: .*unknown field "spec.drivers\[0\].to"`,
+		config + "spec:\n  suspend: true\n  suspend: false\n":          `(?s)document 1: .*line 5: .*"suspend"`,
+		config + "\tspec: {}\n":                                        `document 1: .*line 3: found a tab character`,
+		"---\n- a\n":                                                   `document 1: it is no Kubernetes manifest`,
+		"some notes\n":                                                 `document 1: it is no Kubernetes manifest`,
+		"-----BEGIN PUBLIC KEY-----\n4711\n-----END PUBLIC KEY-----\n": `read site.yaml: it is no YAML file with a VDOConfig or`,
 		"apiVersion: v1\nkind: Secret\nstringData: {username: a,\n password: 4711}\n":   `document 1: .*stringData of type string`,
 		"apiVersion: v1\nkind: Secret\ndata: {username: YQ==,\n password: \"4711!\"}\n": `document 1: .*illegal base64 data`,
 		config + "---\napiVersion: vdo.vmware.com/v1alpha1\nkind: VDOConfigList\n" +
