@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -273,11 +274,14 @@ func (r *statusReport) config(c *v1alpha1.VDOConfig) {
 // table lists the resources, each reason why one is not ready, and anything that waits although all is ready. describe
 // prints these below, in full.
 func (o *statusOptions) table(l *lines, r statusReport) {
-	t := command.NewTable("NAME", "READY", "REASON", "MESSAGE")
+	t, most := command.NewTable("NAME", "READY", "REASON", "MESSAGE"), math.MaxInt
+	if o.terminal {
+		most = maxValue
+	}
 	add := func(object string, ready any, reason, message string) {
 		switch {
 		case !o.prose:
-			message = cut(message, maxValue)
+			message = cut(message, most)
 		case ready != true && reason != "":
 			message = "see below"
 		}
@@ -328,6 +332,7 @@ func (o *statusOptions) text(l *lines, r statusReport) {
 		}
 		return
 	}
+	o.listed(l, "not ready", r.Waiting)
 	if len(r.Nodes) > 0 {
 		l.printf("\nnodes  %s ready", r.NodesReady)
 	}
@@ -337,7 +342,6 @@ func (o *statusOptions) text(l *lines, r statusReport) {
 	o.checks(l, r.Preflight, r.PreflightBefore)
 	r.Candidate.text(l)
 	o.listed(l, "ahead", r.Ahead)
-	o.listed(l, "waits", r.Waiting)
 	if len(r.Waiting) == 0 {
 		l.printf("\neverything is ready")
 	}

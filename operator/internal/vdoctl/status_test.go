@@ -123,18 +123,17 @@ func TestDescribeExplainsWhatIsNotReady(t *testing.T) {
 			st.Drivers = []v1alpha1.DriverStatus{{Driver: "csi", Version: "3.5.1", Wanted: "3.7.3", Message: "0 of 1 pods"}}
 			st.Nodes = []v1alpha1.NodeStatus{{Name: "node-2", Driver: "csi", Message: "not registered yet"}}
 			st.Conditions = []metav1.Condition{condition("CSIReady", "False", "Unhealthy", "controller not ready")}
-		}, false, []string{"driver/csi false - 3.5.1 -> 3.7.3 0 of 1 pods", "nodes 2/3 ready", "node-2 (csi): not registered yet",
-			"CSIReady: controller not ready"}},
+		}, false, []string{"driver/csi false - 3.5.1 -> 3.7.3 0 of 1 pods", "not ready VDOConfig vdo (Unhealthy) CSIReady: controller not ready nodes 2/3 ready", "node-2 (csi): not registered yet"}},
 		"a VDOConfig that is deleted":    {deleting, false, []string{"VDOConfig vdo (Deleting)", "it is being deleted since "}},
 		"what the next Kubernetes lacks": {also("Upgradeable", "False"), true, []string{"ahead VDOConfig vdo (Says) Upgradeable: because everything is ready"}},
-		"suspended":                      {also("Suspended", "True"), false, []string{"waits VDOConfig vdo (Says) Suspended: because"}},
-		"drifted":                        {also("Drifted", "True"), false, []string{"waits VDOConfig vdo (Says) Drifted: because"}},
+		"suspended":                      {also("Suspended", "True"), false, []string{"not ready VDOConfig vdo (Says) Suspended: because"}},
+		"drifted":                        {also("Drifted", "True"), false, []string{"not ready VDOConfig vdo (Says) Drifted: because"}},
 		"an upgrade that is not approved": {upgraded("False", "True", "NotApproved"), true,
 			[]string{"ahead VDOConfig vdo (NotApproved) Upgraded: because of it everything is ready"}},
 		"one that is new":          {upgraded("Unknown", "True", "Progressing"), true, []string{"ahead VDOConfig vdo (Progressing)"}},
-		"one of what is not ready": {upgraded("False", "False", "NotApproved"), false, []string{"waits VDOConfig vdo (NotApproved)"}},
-		"one that was rolled back": {upgraded("False", "True", "RolledBack"), false, []string{"waits VDOConfig vdo (RolledBack)"}},
-		"one that is refused":      {upgraded("False", "True", "DowngradeRefused"), false, []string{"waits VDOConfig vdo (DowngradeRefused)"}},
+		"one of what is not ready": {upgraded("False", "False", "NotApproved"), false, []string{"not ready VDOConfig vdo (NotApproved)"}},
+		"one that was rolled back": {upgraded("False", "True", "RolledBack"), false, []string{"not ready VDOConfig vdo (RolledBack)"}},
+		"one that is refused":      {upgraded("False", "True", "DowngradeRefused"), false, []string{"not ready VDOConfig vdo (DowngradeRefused)"}},
 		"checks": {func(s *installed) {
 			at := metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
 			found := v1alpha1.PreflightResult{ID: "cluster", Action: "Warn", VCenter: "west", Objects: []string{"a", "b"}, Found: "one", Remedy: "mend it"}
@@ -170,11 +169,12 @@ func TestDescribeExplainsWhatIsNotReady(t *testing.T) {
 func TestStatusIsATable(t *testing.T) {
 	s := newInstalled()
 	s.vcenter.Status.Conditions = []metav1.Condition{condition("Ready", "False", "Unauthorized", "the vCenter refuses")}
-	s.config.Status.Conditions = []metav1.Condition{condition("CSIReady", "False", "Unhealthy", "controller not ready")}
+	long := strings.Repeat("controller not ready, ", 10)
+	s.config.Status.Conditions = []metav1.Condition{condition("CSIReady", "False", "Unhealthy", long+"end")}
 	var out bytes.Buffer
 	require.Equal(t, &resultError{code: 8}, statusTo(&out).show(t.Context(), s.client(t)))
 	for _, row := range []string{`NAME +READY +REASON +MESSAGE`, `VsphereCloudConfig/east +false +Unauthorized +the vCenter refuses`,
-		`VDOConfig/vdo +false +Unhealthy +CSIReady: controller not ready`, `driver/csi +true +- +3.5.1`} {
+		`VDOConfig/vdo +false +Unhealthy +CSIReady: ` + long + `end`, `driver/csi +true +- +3.5.1`} {
 		require.Regexp(t, `(?m)^`+row+`$`, out.String())
 	}
 
