@@ -470,6 +470,10 @@ func (r *statusReport) operator(ctx context.Context, c client.Reader, namespace 
 			}
 			return nil
 		}
+		if namespace == "vmware-system-sip" {
+			r.wait(object, "NotFound", "vdoctl serves the drivers' operator, which is not in the namespace of the one for SIPClusters: leave out -n")
+			return nil
+		}
 		r.wait(object, "NotFound", "there is no operator in namespace "+namespace+": `vdoctl deploy BUNDLE` "+
 			"installs one; where it is in another namespace, name that with -n")
 		return nil

@@ -178,6 +178,13 @@ func TestStatusIsATable(t *testing.T) {
 		require.Regexp(t, `(?m)^`+row+`$`, out.String())
 	}
 
+	sip := statusTo(&out)
+	sip.cluster.namespace = "vmware-system-sip"
+	out.Reset()
+	require.Error(t, sip.show(t.Context(), s.client(t)))
+	require.Contains(t, out.String(), "vdoctl serves the drivers' operator")
+	require.NotContains(t, out.String(), "vdoctl deploy")
+
 	s = newInstalled()
 	s.config.Status.Candidate = &v1alpha1.CandidateStatus{Name: "r2"}
 	st := &s.config.Status
