@@ -81,19 +81,20 @@ func (a *Admin) spend(ctx context.Context, step func(context.Context) error) err
 	return step(ctx)
 }
 
+// Reach checks the certificate and that the server is a vCenter, without a login.
+func Reach(ctx context.Context, t Target) error {
+	a := t.session(defaultTimeout)
+	defer a.Close()
+	return a.reach(ctx)
+}
+
 func (a *Admin) enter(ctx context.Context) error {
 	t := a.target
 	if err := t.valid(); err != nil {
 		return err
 	}
-	if err := a.spend(ctx, a.connect); err != nil {
-		return t.classify("connect to", err, nil)
-	}
-	about := a.c.ServiceContent.About
-	a.report.Version, a.report.APIVersion = about.Version, about.ApiVersion
-	a.report.Build, a.report.InstanceUUID = about.Build, about.InstanceUuid
-	if err := t.acceptable(about); err != nil {
-		return t.classify("use", err, nil)
+	if err := a.reach(ctx); err != nil {
+		return err
 	}
 	if a.resume(ctx) {
 		return nil
@@ -115,6 +116,20 @@ func (a *Admin) enter(ctx context.Context) error {
 	}
 	a.open = false
 	return a.save(a.c)
+}
+
+func (a *Admin) reach(ctx context.Context) error {
+	t := a.target
+	if err := a.spend(ctx, a.connect); err != nil {
+		return t.classify("connect to", err, nil)
+	}
+	about := a.c.ServiceContent.About
+	a.report.Version, a.report.APIVersion = about.Version, about.ApiVersion
+	a.report.Build, a.report.InstanceUUID = about.Build, about.InstanceUuid
+	if err := t.acceptable(about); err != nil {
+		return t.classify("use", err, nil)
+	}
+	return nil
 }
 
 // turn waits for the turn of a password. An accepted password or a token locks no account, so neither waits. The

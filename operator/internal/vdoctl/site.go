@@ -39,7 +39,7 @@ type site struct {
 	reader   client.Reader             // of referenced Secrets and ConfigMaps
 	app      *app
 	// login returns the account of a vCenter whose Secret is missing; nil if that is a fault.
-	login   func(ctx context.Context, name, server string) (credentials.Credentials, error)
+	login   func(ctx context.Context, name string, at vcenter.Target) (credentials.Credentials, error)
 	file    string // its source; "" for the cluster
 	assumed bool   // without a VDOConfig
 	// given is the source of that account. proof replaces its password.
@@ -126,7 +126,7 @@ func (s *site) target(ctx context.Context, v configured) (vcenter.Target, error)
 	read, err := credentials.Read(ctx, s.reader, v.config)
 	t := vcenter.TargetOf(v.config, "", "", read.CA)
 	if s.preferAsked || err != nil && s.login != nil && read.Username == "" && isMissing(err) {
-		read, err = s.login(ctx, v.Name, t.Host)
+		read, err = s.login(ctx, v.Name, t)
 		read.Version, t.Given = "", s.given
 		t.Token, t.Certificate, t.Sessions = s.proof.Token, s.proof.Certificate, s.proof.Sessions
 	}
@@ -406,7 +406,7 @@ func (f *siteFlags) asks(a *app, s *site) error {
 			passwords[of] = password
 		}
 	}
-	s.login = func(ctx context.Context, of, server string) (_ credentials.Credentials, err error) {
+	s.login = func(ctx context.Context, of string, at vcenter.Target) (_ credentials.Credentials, err error) {
 		if _, ok := names[of]; !ok {
 			if _, ok := names[""]; !ok {
 				err = fmt.Errorf("it has no entry for vCenter %s", of)
@@ -417,7 +417,10 @@ func (f *siteFlags) asks(a *app, s *site) error {
 		}
 		password, known := passwords[of]
 		if !known {
-			q := question{title: fmt.Sprintf("Password of %s at %q", names[of], server), secret: true}
+			if err := vcenter.Reach(ctx, at); err != nil {
+				return credentials.Credentials{}, err
+			}
+			q := question{title: fmt.Sprintf("Password of %s at %q", names[of], at.Host), secret: true}
 			if password, err = a.prompt(ctx, q); err == nil {
 				passwords[of] = password
 			}

@@ -219,6 +219,15 @@ func TestUsersOnATerminal(t *testing.T) {
 	v := vcsim.Start(t, vcsim.Options{Machines: 1})
 	s.add("west", v, "site/west")
 	secret := &corev1.Secret{ObjectMeta: s.meta("vc")}
+	trusts := func(thumbprint string) {
+		patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"thumbprint":`+thumbprint+`}}`))
+		require.NoError(t, s.k.Patch(t.Context(), &v1alpha1.VsphereCloudConfig{ObjectMeta: s.meta("west")}, patch))
+	}
+	trusts("null")
+	unknown := s.open("users", "create", "--username", vcsim.Administrator.Username)
+	unknown.sees("`vdoctl configure -o FILE --vcenter-ca-file CA`")
+	require.NotContains(t, unknown.screen(), "Password of", "no password is asked for that could not be sent")
+	trusts(strconv.Quote(v.SHA256))
 	open := func(entry string) *terminal {
 		w := s.open("users", "create", "--username", entry+vcsim.Administrator.Username)
 		w.sees("Password of " + vcsim.Administrator.Username + " at \"127.0.0.1\":")
