@@ -72,7 +72,7 @@ func checks() []check {
 			id: "vcenter-certificate", worst: BlockInstall, stops: true, when: anyVCenter, seen: someReadable,
 			run:   certificates,
 			reads: "TLS certificate", fails: "the certificate is not trusted, not checked, or ends within 30 days",
-			why:    "when it ends, or is replaced where a thumbprint is configured, every connection of the drivers fails",
+			why:    "every connection of the drivers fails if it is not trusted, has ended, or is replaced where a thumbprint is configured",
 			remedy: "renew it: vSphere Client > Administration > Certificates > Certificate Management; then correct spec.thumbprint, where it is set",
 			source: "vSphere documentation, Certificate Management",
 		},

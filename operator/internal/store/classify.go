@@ -29,7 +29,7 @@ func (m *Mirror) Explain(op, subject string, err error) error {
 	switch {
 	case remote.IsCertificate(err):
 		f.Reason = fault.CertificateInvalid
-		f.Hint = "renew the mirror's certificate, use a name that it is for, or put the certificate of its CA into the " + m.ca
+		f.Hint = "put the certificate of its CA into the " + m.ca + ", use a name that the certificate is for, or renew it"
 	case errors.As(err, &record), strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
 		f.Reason, f.Err = fault.Refused, errors.New("it speaks plain HTTP, which is refused")
 		f.Hint = "give the mirror a certificate, or start the operator with --plain-http " + m.ref.Host()
