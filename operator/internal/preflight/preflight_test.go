@@ -179,9 +179,9 @@ var failing = []struct {
 
 	{"no mirror set", func(s *preflight.Snapshot) { s.Images.Mirrors.Rules = nil }, "image-mirror-set", preflight.BlockInstall, []string{"up.example/driver (no set has it)", "below mirror.site/vdo",
 		"vdo-bundle mirror-config mirror.site/vdo@" + driver.String() + " mirror.site/vdo --runtime openshift | oc apply -f -"}},
-	{"disk.EnableUUID off", func(s *preflight.Snapshot) { s.VCenters[0].Machines[1].DiskUUID = false }, "vm-disk-uuid", preflight.BlockInstall, []string{"govc vm.change -vm /dc/k8s/node-1 -e disk.enableUUID=TRUE", "power the VM off"}},
+	{"disk.EnableUUID off", func(s *preflight.Snapshot) { s.VCenters[0].Machines[1].DiskUUID = false }, "vm-disk-uuid", preflight.BlockInstall, []string{"vdoctl vms fix --username ADMIN --drain --power-off"}},
 	{"old virtual hardware", func(s *preflight.Snapshot) { s.VCenters[0].Machines[1].Hardware = "vmx-13" }, "vm-hardware", preflight.BlockInstall, []string{"hardware version is older than 15", "(node node-1, vmx-13)"}},
-	{"other SCSI controllers", func(s *preflight.Snapshot) { s.VCenters[0].Machines[1].Controllers = []string{"lsilogic", "pvscsi"} }, "vm-scsi", preflight.Warn, []string{"lsilogic", "-type pvscsi"}},
+	{"other SCSI controllers", func(s *preflight.Snapshot) { s.VCenters[0].Machines[1].Controllers = []string{"lsilogic", "pvscsi"} }, "vm-scsi", preflight.Warn, []string{"lsilogic", "vdoctl vms fix "}},
 	{"no SCSI controller", func(s *preflight.Snapshot) { s.VCenters[0].Machines[1].Controllers = nil }, "vm-scsi", preflight.BlockInstall, []string{"no SCSI"}},
 	{"Tools not running", func(s *preflight.Snapshot) { s.VCenters[0].Machines[1].ToolsRunning = false }, "vm-tools", preflight.BlockInstall, []string{"does not run", "open-vm-tools"}},
 	{"guest without hostname", func(s *preflight.Snapshot) { s.VCenters[0].Machines[1].HostName = "" }, "vm-tools", preflight.BlockInstall, []string{"no hostname"}},
@@ -301,8 +301,8 @@ var failing = []struct {
 	{"slow disk of the control plane", func(s *preflight.Snapshot) { s.VCenters[0].Machines[0].DiskLatency = 101 * time.Millisecond }, "vm-disk-latency", preflight.Warn, []string{"/dc/k8s/node-0 (node node-0, 101ms)", "faster datastore"}},
 
 	{"category that is no key of a label", func(s *preflight.Snapshot) { s.Wants.Categories = append(s.Wants.Categories, "k8s zone") }, "topology-category", preflight.BlockInstall, []string{"k8s zone", "key of a node's label: name part must", "govc tags.category.update -name NEW 'k8s zone'"}},
-	{"category that the vCenter lacks", func(s *preflight.Snapshot) { s.Wants.Categories = append(s.Wants.Categories, "rack") }, "topology-category", preflight.BlockInstall, []string{"rack", "govc tags.category.create -m=false rack"}},
-	{"host without a zone", func(s *preflight.Snapshot) { delete(s.VCenters[0].Tagged, ref("HostSystem", "h2")) }, "topology-tag", preflight.BlockInstall, []string{"/dc/c/esx2 (node node-2)", "no tag of zone"}},
+	{"category that the vCenter lacks", func(s *preflight.Snapshot) { s.Wants.Categories = append(s.Wants.Categories, "rack") }, "topology-category", preflight.BlockInstall, []string{"rack", "vdoctl topology tag --username ADMIN --attach rack:TAG=PATH"}},
+	{"host without a zone", func(s *preflight.Snapshot) { delete(s.VCenters[0].Tagged, ref("HostSystem", "h2")) }, "topology-tag", preflight.BlockInstall, []string{"/dc/c/esx2 (node node-2)", "no tag of zone", "vdoctl topology tag "}},
 	{"zone that cannot be a label", func(s *preflight.Snapshot) {
 		long := []preflight.Category{{Name: "zone", Tag: strings.Repeat("z", 64)}}
 		s.VCenters[0].Tagged[ref("HostSystem", "h2")] = long
@@ -540,23 +540,23 @@ func TestOutputIsBounded(t *testing.T) {
 func TestNamesAreTextAlone(t *testing.T) {
 	s := healthy()
 	m := &s.VCenters[0].Machines[1]
-	m.DiskUUID, m.Name = false, "it's (1); reboot"
+	m.ToolsRunning, m.Name = false, "it's (1); reboot"
 	path := s.VCenters[0].MachinePath(m)
 	require.Contains(t, path, m.Name)
 	find := func() preflight.Result {
 		results := preflight.Check(s)
-		i := slices.IndexFunc(results, func(r preflight.Result) bool { return r.ID == "vm-disk-uuid" })
+		i := slices.IndexFunc(results, func(r preflight.Result) bool { return r.ID == "vm-tools" })
 		return results[i]
 	}
 	r := find()
 	require.Equal(t, []string{path + " (node node-1)"}, r.Objects)
-	require.Contains(t, r.Remedy, `govc vm.change -vm '`+strings.ReplaceAll(path, "'", `'\''`)+`' -e disk.enableUUID=TRUE`)
+	require.Contains(t, r.Remedy, `govc vm.info '`+strings.ReplaceAll(path, "'", `'\''`)+`'`)
 
 	m.Name = "a\x1b[2Jb\u202ec\n"
 	r = find()
 	st := preflight.Status([]preflight.Result{r})
 	data := must.Have(json.Marshal(st))(t)
-	for _, text := range []string{string(data), preflight.Gate([]preflight.Result{r})[matrix.CSI].Err.Error()} {
+	for _, text := range []string{string(data), preflight.Gate([]preflight.Result{r})[matrix.CPI].Err.Error()} {
 		require.NotContains(t, text, "\x1b")
 		require.NotContains(t, text, `\u001b`)
 		require.NotContains(t, text, "\u202e")

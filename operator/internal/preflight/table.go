@@ -146,21 +146,21 @@ func checks() []check {
 			run:   has("disk.EnableUUID is off", func(m *Machine) bool { return !m.DiskUUID }),
 			reads: "config.flags.diskUuidEnabled", fails: "it is off",
 			why:    "without it a volume is attached and cannot be mounted: the guest does not see which disk it is",
-			remedy: "drain the node, power the VM off, then: govc vm.change -vm {} -e disk.enableUUID=TRUE, and power it on",
+			remedy: "let vdoctl set it, with the VM off for a while: vdoctl vms fix --username ADMIN --drain --power-off",
 			source: "CSI documentation, prerequisites; vsphere-problem-detector pkg/check/node_uuid.go",
 		},
 		{
 			id: "vm-hardware", worst: BlockInstall, when: machinesKnown, run: machines(hardware),
 			reads: "config.version", fails: "it is older than 15",
 			why:    "the drivers ask for hardware version 15 or later",
-			remedy: "drain the node, power the VM off, then: govc vm.upgrade -vm {} -version 15, and power it on",
+			remedy: "let vdoctl upgrade it, with the VM off for a while: vdoctl vms fix --username ADMIN --drain --power-off",
 			source: "CPI and CSI documentation, prerequisites; vsphere-problem-detector pkg/check/node_hw_version.go",
 		},
 		{
 			id: "vm-scsi", worst: BlockInstall, of: matrix.CSI, when: machinesKnown, run: machines(controllers),
 			reads: "config.hardware.device", fails: "there is no SCSI controller; a warning where one is not paravirtual",
 			why:    "each controller of another kind takes 15 places for volumes away",
-			remedy: "add a VMware Paravirtual controller: govc device.scsi.add -vm {} -type pvscsi; a boot disk is moved to it with the VM off",
+			remedy: "add a VMware Paravirtual controller: vdoctl vms fix --username ADMIN --drain --power-off; move a boot disk to it with the VM off",
 			source: "CSI documentation, prerequisites",
 		},
 		{
@@ -228,7 +228,7 @@ func checks() []check {
 			when: zoned, run: vcenters(categories),
 			reads: "tag categories", fails: "a vCenter lacks a configured category, or the storage driver cannot use its name",
 			why:    "the storage driver's controller ends at its start when a vCenter lacks one; the cloud provider leaves nodes uninitialized",
-			remedy: "make it there too: govc tags.category.create -m=false {}; then tag datacenters, clusters or hosts; or correct the name in the VDOConfig",
+			remedy: "make it there too, and tag datacenters, clusters or hosts: vdoctl topology tag --username ADMIN --attach {}:TAG=PATH; or correct the name in the VDOConfig",
 			source: "cloud-provider-vsphere v1.36.0 pkg/common/connectionmanager/zones.go",
 		},
 		{
@@ -236,7 +236,7 @@ func checks() []check {
 			reads:  "tags of each node's host and what it is in, node labels",
 			fails:  "there is none of a category, one that is no value of a label, or, before CSI 3.3, several; a warning if a label differs",
 			why:    "a node without a tag of each category gets no zone, and the kubelet registers no driver with another zone than before",
-			remedy: "tag the host, its cluster or its datacenter: govc tags.attach TAG {}",
+			remedy: "tag the host, its cluster or its datacenter: vdoctl topology tag --username ADMIN --attach CATEGORY:TAG=PATH",
 			source: "vsphere-csi-driver v3.1.2 and v3.3.0 pkg/common/cns-lib/vsphere/virtualmachine.go",
 		},
 		{

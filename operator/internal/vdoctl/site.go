@@ -323,7 +323,7 @@ func (f *siteFlags) ofFile(text string) string {
 	of := " -f " + fault.Quote(f.file)
 	var pairs []string
 	for _, command := range []string{
-		"users plan", "users create", "users rotate", "users delete", "nodes check", "topology tag",
+		"users plan", "users create", "users rotate", "users delete", "nodes check", "topology tag", "vms fix",
 	} {
 		command = "vdoctl " + command
 		pairs = append(pairs, command+" -f FILE", command+of, command, command+of)
