@@ -130,8 +130,10 @@ func TestASlowMirrorIsGivenUp(t *testing.T) {
 	never := make(chan struct{})
 	defer close(never)
 	w.reg.Fail(registry.Fault{Match: registry.Match{Path: "/manifests/"}, Wait: never})
-	w.limit = 50 * time.Millisecond
+	w.limit, w.store = 50*time.Millisecond, store.New(store.Options{Client: w.Client, Timeout: time.Hour})
+	began := time.Now()
 	requireIs(t, w.pass(), "False Unreachable", "-", image.Digest{}, "does not answer in time")
+	require.Less(t, time.Since(began), time.Minute, "by the limit of a pass")
 }
 
 // Whoever installs holds what the status speaks of against the policies of now.
