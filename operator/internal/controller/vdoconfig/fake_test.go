@@ -32,6 +32,7 @@ type fakeCluster struct {
 	volumes, snapshots int
 	unread             error // of pools, of which one takes the mirror set up
 	refusal            error // of a deletion
+	corrupt            error // of the records
 	deleted            bool
 }
 
@@ -91,8 +92,8 @@ func (*fakeCluster) Apply(
 
 func (c *fakeCluster) Delete(context.Context, plan.Step) error { c.deleted = true; return c.refusal }
 
-func (*fakeCluster) Key(context.Context, string, ...string) ([]byte, string, error) {
-	return []byte("key"), hashSecret, nil
+func (c *fakeCluster) Key(context.Context, string, ...string) ([]byte, string, error) {
+	return []byte("key"), hashSecret, c.corrupt
 }
 
 func (c *fakeCluster) LoadInventory(_ context.Context, of types.NamespacedName) (l cluster.Loaded, _ error) {

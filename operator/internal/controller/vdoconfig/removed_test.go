@@ -1,7 +1,6 @@
 package vdoconfig
 
 import (
-	"context"
 	"crypto/rand"
 	"testing"
 	"time"
@@ -10,7 +9,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/events"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
@@ -64,7 +62,6 @@ func TestThePullSecretOfABlockedDriverServesOthers(t *testing.T) {
 	}
 }
 
-// An expired matrix holds back installations and upgrades, and no driver that is no longer requested.
 func TestAnExpiredBundleHoldsNoRemoval(t *testing.T) {
 	for reason, removes := range map[fault.Reason]bool{fault.Expired: true, fault.Untrusted: false} {
 		s, id := withCSI(t), core("ServiceAccount", "ns", "x")
@@ -87,7 +84,6 @@ func TestAnExpiredBundleHoldsNoRemoval(t *testing.T) {
 	}
 }
 
-// A deletion that is forbidden is not requested each second.
 func TestAForbiddenDeletionIsRepeatedLater(t *testing.T) {
 	forbids := &fakeCluster{refusal: because(fault.Forbidden)}
 	p := (&Reconciler{Now: time.Now, Cluster: forbids}).newPass(&v1alpha1.VDOConfig{})
@@ -114,7 +110,6 @@ func TestDriftThatIsLeftIsNoChange(t *testing.T) {
 	require.True(t, p.missing()[0].BeingMade, "a changed driver is applied whole")
 }
 
-// Under dryRun the certificate is not renewed; its condition warns all the same.
 func TestADryRunWarnsOfTheCertificate(t *testing.T) {
 	cert, _, err := webhookcert.Ensure(nil, nil, time.Now().Add(-80*24*time.Hour), rand.Reader)
 	require.NoError(t, err)
@@ -131,22 +126,11 @@ func TestADryRunWarnsOfTheCertificate(t *testing.T) {
 	cert, _, err = webhookcert.Ensure(nil, nil, p.now, rand.Reader)
 	require.NoError(t, err)
 	setSecretData(secret, render.WebhookData(cert))
-	r := &Reconciler{Now: p.Now, Cluster: &damaged{fakeCluster{live: live}}, Client: alone{}}
+	damaged := &fakeCluster{live: live, corrupt: because(fault.Corrupt)}
+	r := &Reconciler{Now: p.Now, Cluster: damaged, Client: gathering(t).Client}
 	out, err := r.Remove(t.Context(), &v1alpha1.VDOConfig{})
 	require.NoError(t, err)
 	is, ok := out.(result)
 	require.True(t, ok)
 	require.Equal(t, metav1.ConditionTrue, is.certificateCondition().Status)
 }
-
-// damaged is a cluster whose inventory cannot be read.
-type damaged struct{ fakeCluster }
-
-func (*damaged) Key(context.Context, string, ...string) ([]byte, string, error) {
-	return nil, "", because(fault.Corrupt)
-}
-
-// alone is a client of a cluster with one VDOConfig.
-type alone struct{ client.Client }
-
-func (alone) List(context.Context, client.ObjectList, ...client.ListOption) error { return nil }
