@@ -112,7 +112,6 @@ func TestWhatAnOutcomeMeans(t *testing.T) {
 		want string
 	}{
 		"accepted":                     {outcome{accepted: &acceptance{}}, accepted, "Ready" + verified + isFresh},
-		"the same as before":           {outcome{gated: kept}, accepted, "Ready" + verified + isFresh},
 		"the mirror is away":           {outcome{gated: kept, fault: of(fault.Unreachable)}, accepted, "Fault" + verified + isFresh},
 		"no longer trusted":            {outcome{gated: stored{untrusted: of(fault.Untrusted)}, fault: of(fault.Untrusted)}, accepted, "Fault, Verified=False Untrusted" + isFresh},
 		"its copy is lost":             {outcome{gated: stored{missing: of(fault.Corrupt)}, fault: of(fault.Unreachable)}, accepted, "Fault, Verified=Unknown Corrupt" + isFresh},
@@ -122,7 +121,6 @@ func TestWhatAnOutcomeMeans(t *testing.T) {
 		"suspended":                    {outcome{gated: kept}, suspended, "Suspended" + verified + isFresh},
 		"the first one is not trusted": {outcome{fault: of(fault.Untrusted)}, nil, "Fault, Verified=False Untrusted, Fresh= "},
 		"the first one is expired":     {outcome{fault: of(fault.Expired)}, nil, "Fault, Verified= , Fresh= "},
-		"the first one cannot be read": {outcome{fault: of(fault.Unreachable)}, nil, "Fault, Verified= , Fresh= "},
 		"nothing was found out of it":  {outcome{fault: of(fault.Unreachable)}, accepted, "Fault" + isFresh},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -113,7 +113,6 @@ func TestTheDriverBundleOfTheEarlierOperatorsResources(t *testing.T) {
 		"automatic upgrades":              {objects: objects{configMap(name, url, one, auto, "Enabled")}, want: kept + "Automatic"},
 		"manual upgrades":                 {objects: objects{configMap(name, url, one, auto, "disabled")}, want: kept + "Manual"},
 		"a CompatibilityConfig":           {objects: objects{compatibility(one)}, want: "mirror.site/vdo:1 compat "},
-		"a VDOConfig that names none":     {objects: objects{configMap(name, url, one), vdoConfig("")}, want: kept},
 		"it changes":                      {objects: objects{configMap(name, url, two, auto, "enabled"), created("mirror.site/vdo:1", name, v1alpha1.AnnotationUpgrade, "Manual")}, want: "mirror.site/vdo:2 compat-matrix-config Automatic"},
 		"it says nothing of upgrades":     {objects: objects{configMap(name, url, one), created("mirror.site/vdo:1", name, v1alpha1.AnnotationUpgrade, "Manual")}, want: kept},
 		"the DriverBundle was changed":    {objects: objects{configMap(name, url, one), created("mirror.site/vdo:drifted", name)}, want: kept},

@@ -33,7 +33,11 @@ func TestWhenToAskAgain(t *testing.T) {
 	now := time.Now().Truncate(time.Second)
 	refusal := &fault.Error{Reason: fault.Unauthorized, Err: errors.New("refused")}
 	away := &fault.Error{Reason: fault.Unreachable, Err: errors.New("away")}
-
+	newSecret := func(v *v1alpha1.VsphereCloudConfig) {
+		v.Status.CredentialsVersion = "v0"
+		unansweredAt(now)(v)
+		v.Status.CheckedAt.Time = now.Add(-time.Hour)
+	}
 	for name, c := range map[string]struct {
 		err   error
 		edit  func(*v1alpha1.VsphereCloudConfig)
@@ -52,19 +56,11 @@ func TestWhenToAskAgain(t *testing.T) {
 		"refused, asked for": {err: refusal, edit: func(v *v1alpha1.VsphereCloudConfig) {
 			metav1.SetMetaDataAnnotation(&v.ObjectMeta, v1alpha1.AnnotationRequestedAt, "x")
 		}, asks: true},
-		"away":                   {err: away, after: 0, asks: false},
-		"away for ten seconds":   {err: away, after: 10 * time.Second, asks: true},
-		"no answer for a minute": {edit: unansweredAt(now.Add(time.Minute)), after: 2 * time.Minute, asks: false},
-		"new Secret, no answer yet": {edit: func(v *v1alpha1.VsphereCloudConfig) {
-			v.Status.CredentialsVersion = "v0"
-			unansweredAt(now)(v)
-			v.Status.CheckedAt.Time = now.Add(-time.Hour)
-		}, after: 59 * time.Second, asks: false},
-		"new Secret, no answer for a minute": {edit: func(v *v1alpha1.VsphereCloudConfig) {
-			v.Status.CredentialsVersion = "v0"
-			unansweredAt(now)(v)
-			v.Status.CheckedAt.Time = now.Add(-time.Hour)
-		}, after: time.Minute, asks: true},
+		"away":                               {err: away, after: 0, asks: false},
+		"away for ten seconds":               {err: away, after: 10 * time.Second, asks: true},
+		"no answer for a minute":             {edit: unansweredAt(now.Add(time.Minute)), after: 2 * time.Minute, asks: false},
+		"new Secret, no answer yet":          {edit: newSecret, after: 59 * time.Second, asks: false},
+		"new Secret, no answer for a minute": {edit: newSecret, after: time.Minute, asks: true},
 		"another Secret since the question": {edit: func(v *v1alpha1.VsphereCloudConfig) {
 			v.Status.CredentialsVersion = "v0"
 			unansweredAt(now)(v)
