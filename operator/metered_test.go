@@ -93,7 +93,6 @@ func (c cached) List(_ context.Context, list client.ObjectList, _ ...client.List
 	return nil
 }
 
-// What was written to the real API server is counted, and nothing else.
 func TestWrittenObjectsAreCounted(t *testing.T) {
 	scheme, err := newScheme()
 	require.NoError(t, err)

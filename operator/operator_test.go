@@ -183,7 +183,6 @@ func TestTheOperatorRunsWithItsOwnRights(t *testing.T) {
 	require.Empty(t, holder, "the lease is given back, so that the next one need not wait")
 }
 
-// A right that is taken away is told, and ends nothing.
 func TestTheOperatorGoesOnWithoutARightToWatch(t *testing.T) {
 	c := cluster.Client(t, cluster.Config(t))
 	install(t, c)

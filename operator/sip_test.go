@@ -92,7 +92,6 @@ func TestTenantClusterByTheAccountOfDeploySIP(t *testing.T) {
 	require.NoError(t, admin.Get(t.Context(), client.ObjectKey{Name: sip.Status.Namespace}, &corev1.Namespace{}))
 }
 
-// No account can read both vCenters' credentials and those of hosts.
 func TestNoAccountReadsCredentialsOfVCentersAndOfHosts(t *testing.T) {
 	admin := cluster.Client(t, cluster.Config(t))
 	for _, ns := range []string{"metal3", "tenants"} {

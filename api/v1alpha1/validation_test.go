@@ -367,8 +367,6 @@ func TestDefaults(t *testing.T) {
 	require.Empty(t, d.Spec.Upgrade)
 }
 
-// The rule at the door and the parser behind it say the same of ranges: what the door
-// lets in is understood.
 func TestRangesOfVersionsAreThoseThatTheOperatorReads(t *testing.T) {
 	const ref = "reference: r.site/vdo:1\n"
 	ranges := []string{"1", "v1", "1.2", "1.2.3", "=1.2.3", "!=1.2.3", ">1", ">=1", "=>1", "<2", "<=2", "=<2", "~1.4", "~>1.4", "^1.4",
@@ -385,7 +383,6 @@ func TestRangesOfVersionsAreThoseThatTheOperatorReads(t *testing.T) {
 	tryAll(t, "DriverBundle", shapes)
 }
 
-// What the predecessor's command line wrote means what it meant there.
 func TestShapesOfThePredecessorMeanWhatTheyMeant(t *testing.T) {
 	alone := v1alpha1.VDOConfigSpec{CloudProvider: &v1alpha1.CloudProvider{Topology: &v1alpha1.Topology{}}}
 	require.Nil(t, alone.Cloud(), "no cloud provider without a vCenter")

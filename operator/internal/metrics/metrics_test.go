@@ -205,7 +205,6 @@ func TestAScrapeFailsWhereResourcesCannotBeRead(t *testing.T) {
 
 var tableRow = regexp.MustCompile("(?m)^\\| `(vdo_[a-z_]+)` \\| (gauge|counter) \\| ([^|]*) \\| [^|]+ \\|$")
 
-// The table of the reference is what is served: names, types and labels.
 func TestTheTableOfMetricsIsWhatIsServed(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(toolchain.Root(), "operator", "docs", "reference", "metrics.md"))
 	require.NoError(t, err)

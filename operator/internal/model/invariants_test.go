@@ -567,7 +567,6 @@ var canaries = func() []string {
 	return all
 }()
 
-// That the search finds: as it is, and in base64.
 func TestASecretIsFoundWhereverItIs(t *testing.T) {
 	require.Empty(t, has([]byte("none")))
 	for before := range 4 {

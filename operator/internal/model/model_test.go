@@ -64,7 +64,6 @@ func TestRefusals(t *testing.T) {
 	suite(newSite(t)).CheckFile(t, "testdata/refusals.txt")
 }
 
-// What a program is printed as, is read as the same.
 func TestProgramsAreReadAsPrinted(t *testing.T) {
 	programs := suite(nil)
 	for seed := range uint64(100) {

@@ -304,7 +304,8 @@ func (w *world) one(which string, r reconcile.Reconciler, key types.NamespacedNa
 }
 
 func (w *world) logger() logr.Logger {
-	return funcr.New(func(prefix, args string) { _, _ = fmt.Fprintln(w.log, prefix, args) }, funcr.Options{Verbosity: 1})
+	write := func(prefix, args string) { _, _ = fmt.Fprintln(w.log, prefix, args) }
+	return funcr.New(write, funcr.Options{Verbosity: 1})
 }
 
 // settle does passes of all controllers until nothing is written any more. It tells

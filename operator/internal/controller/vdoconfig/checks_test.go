@@ -65,7 +65,6 @@ func TestWhatIsKnownOfAQuestion(t *testing.T) {
 	}
 }
 
-// What a person configures makes another question; when it is asked does not.
 func TestWhatMakesAnotherQuestion(t *testing.T) {
 	id := func(change func(*v1alpha1.VDOConfigSpec, *preflight.Location)) string {
 		spec, location := pairRequested(), preflight.Location{Name: "vc", Where: "vc.site:443 dc", Verified: true}

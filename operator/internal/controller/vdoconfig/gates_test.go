@@ -234,7 +234,6 @@ func TestARevisionFailsForItsOwnDriversAlone(t *testing.T) {
 	}
 }
 
-// A revision that has just failed is not said to be in force until it is gone back from.
 func TestARevisionThatHasJustFailedIsNotSaidToBeInForce(t *testing.T) {
 	p := &result{decided: *withCSI(t)}
 	h := revision.History{}.Start(revision.Revision{Releases: []string{"csi@3.7.3"}}, revision.Beginning{})
@@ -339,7 +338,6 @@ func TestADriverOfUnknownVersionRuns(t *testing.T) {
 	require.Empty(t, s.needsCloud())
 }
 
-// Other nodes follow the canary nodes only while a start would have no gate either.
 func TestOtherNodesFollowUnderTheGatesOfAStart(t *testing.T) {
 	s := withCSI(t)
 	s.checks.gates = preflight.Gate([]preflight.Result{blocking(matrix.CPI, true)})

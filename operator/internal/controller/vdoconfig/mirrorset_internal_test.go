@@ -69,7 +69,6 @@ func TestNodesAreLedForWhatComesAndForWhatWas(t *testing.T) {
 	}
 }
 
-// There is nothing to lead the nodes by on a cluster that is not OpenShift.
 func TestLeadingTheNodesIsRefusedWhereThereIsNoOpenShift(t *testing.T) {
 	for _, requested := range []v1alpha1.MirrorSetMode{v1alpha1.MirrorSetWrite, v1alpha1.MirrorSetCheck} {
 		g, gated := gathering(t), requested == v1alpha1.MirrorSetWrite
@@ -125,7 +124,6 @@ func TestTheMirrorSetIsKnownByItsRecordOrItsLabels(t *testing.T) {
 	require.False(t, g.isOwn(set))
 }
 
-// It waits first until the set leads to all of its images.
 func TestAnUpgradeWaitsForTheMirrorSetToBeWritten(t *testing.T) {
 	leads := mirrorset.Entries{{Source: "up.example/csi", Mirrors: []string{"new.site/vdo/up.example/csi"}}}
 	for says, own := range map[string]mirrorset.Entries{

@@ -246,7 +246,6 @@ func TestEachBundleThatIsInstalledFromIsAsked(t *testing.T) {
 	require.Empty(t, g.upgrades.current[matrix.CPI].revoked)
 }
 
-// The canary nodes get what was begun though its bundle has expired meanwhile, and not though it was revoked.
 func TestTheChosenNodesGoOnWithABundleThatHasExpired(t *testing.T) {
 	for _, revoked := range []string{"", "a key is revoked"} {
 		g, _ := withRevision(t)
@@ -279,7 +278,6 @@ func TestAnotherClusterIDThatTheDriverMadeIsRefused(t *testing.T) {
 	}
 }
 
-// What was not applied is not remembered, and what is remembered of a driver is of one that runs.
 func TestSettingsAreRememberedAsTheyWereApplied(t *testing.T) {
 	debug := func(d string) v1alpha1.DriverPolicy {
 		return v1alpha1.DriverPolicy{Driver: d, LogLevel: v1alpha1.LogDebug}
@@ -304,7 +302,6 @@ func TestSettingsAreRememberedAsTheyWereApplied(t *testing.T) {
 	require.Equal(t, g.spec.Drivers, g.asRemembered(g.spec, matrix.CPI).Drivers, "it does not run")
 }
 
-// While there are volumes the storage driver is not installed under a cluster id that may not be theirs.
 func TestVolumesWhoseClusterIDNobodyKnowsHoldTheDriver(t *testing.T) {
 	restored := func(uid, requested string) func(*pass) {
 		return func(g *pass) {

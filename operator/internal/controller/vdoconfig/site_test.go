@@ -101,7 +101,6 @@ func comingFrom(t *testing.T, is, releases string) map[matrix.Driver]current {
 	return all
 }
 
-// A gated driver that someone else installed is made of the accepted bundle, where that is trusted.
 func TestWhatSomebodyElseInstalledStaysByATrustedBundle(t *testing.T) {
 	for _, trusted := range []bool{true, false} {
 		s := withCSI(t)

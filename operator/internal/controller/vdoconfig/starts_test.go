@@ -79,7 +79,6 @@ func TestAnotherBundleWithTheSameBeginsNothing(t *testing.T) {
 	require.Equal(t, []string{"new", "new"}, bundles())
 }
 
-// The history of what was removed is forgotten.
 func TestTheHistoryOfWhatWasRemovedIsForgotten(t *testing.T) {
 	g := beginning(t, pair133, pair133, pair133)
 	memory := g.facts.inventory.Memory()
@@ -97,7 +96,6 @@ func TestTheHistoryOfWhatWasRemovedIsForgotten(t *testing.T) {
 	require.Len(t, all, 1)
 }
 
-// Drivers that are left installed amid a canary are left with node plugins that no one rolls out.
 func TestDriversThatAreLeftAmidACanaryAreSaidToReplaceNoPods(t *testing.T) {
 	p := (&Reconciler{Now: time.Now, Cluster: &fakeCluster{}}).newPass(&v1alpha1.VDOConfig{})
 	require.Equal(t, "Left the drivers installed", p.noteStaying(t.Context()))
@@ -291,7 +289,6 @@ func TestWhatBeginsAndWhatWaits(t *testing.T) {
 	}
 }
 
-// Where no node can be first, an upgrade waits and says why.
 func TestAnUpgradeWaitsForNodesThatCanBeFirst(t *testing.T) {
 	app, role := map[string]string{"app": "node"}, map[string]string{"role": "first"}
 	meta := metav1.ObjectMeta{Namespace: "vmware-system-csi", Name: "vsphere-csi-node", UID: "1", Labels: app}
@@ -415,7 +412,6 @@ func TestAGroupThatCannotBeWrittenBeginsNothing(t *testing.T) {
 	}
 }
 
-// A rollback starts with its earlier settings where it cannot be rendered with today's.
 func TestARollbackMayStartWithItsEarlierSettings(t *testing.T) {
 	g := withCSI(t)
 	r := rendering{refused: joined(nil, matrix.CSI, because(fault.InvalidInput))}
