@@ -60,11 +60,11 @@ func (s *Signer) Sign(subject image.Digest, identity string, existing bundle.Ref
 // isIn reports whether a manifest has the signer's signature of a claim.
 func (s *Signer) isIn(m ocispec.Manifest, claim ocispec.Descriptor) bool {
 	return slices.ContainsFunc(m.Layers, func(l ocispec.Descriptor) bool {
-		raw, err := decodeSignature(l.Annotations[SignatureAnnotation])
+		e := readClaim(claim.Data).signedBy(l.Annotations[SignatureAnnotation])
 		certified := maps.Collect(maps.All(l.Annotations)) // never nil
 		maps.Copy(certified, s.certificates())
-		return l.Digest == claim.Digest && err == nil && signed(s.key.verifiers, claim.Data, raw) &&
-			maps.Equal(certified, l.Annotations) && s.hasStamp(stampsOf(l.Annotations), raw)
+		return l.Digest == claim.Digest && e.problem == "" && e.candidate.madeBy(s.key.verifiers, e.subjects[0]) &&
+			maps.Equal(certified, l.Annotations) && s.hasStamp(stampsOf(l.Annotations), e.stamped)
 	})
 }
 

@@ -376,13 +376,3 @@ func verifiersOf(public crypto.PublicKey) ([]signature.Verifier, error) {
 	}
 	return out, nil
 }
-
-// signed reports whether a key's signature covers a message.
-func signed(key []signature.Verifier, message, raw []byte) bool {
-	for _, v := range key {
-		if v.VerifySignature(bytes.NewReader(raw), bytes.NewReader(message)) == nil {
-			return true
-		}
-	}
-	return false
-}
