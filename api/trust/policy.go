@@ -66,11 +66,8 @@ func badPolicy(hint, format string, args ...any) error {
 // entries, whose owner could count twice with two certificates.
 func countSigners(keys []Key, authorities []CA, keyless []Keyless) (int, error) {
 	distinct, ids, identities := map[string]bool{}, map[string]bool{}, map[string]string{}
-	once := func(e entry, isEmpty bool, named []string) error {
-		switch {
-		case isEmpty:
-			return badPolicy("", "an entry is empty")
-		case ids[e.id]:
+	once := func(e entry, named []string) error {
+		if ids[e.id] {
 			return badPolicy("give each an id of its own", "two entries have the id %q", e.id)
 		}
 		ids[e.id] = true
@@ -84,14 +81,14 @@ func countSigners(keys []Key, authorities []CA, keyless []Keyless) (int, error) 
 	}
 	var errs []error
 	for _, k := range keys {
-		errs = append(errs, once(k.entry, k.public == nil, nil))
+		errs = append(errs, once(k.entry, nil))
 		distinct[k.fingerprint] = true
 	}
 	for _, a := range authorities {
-		errs = append(errs, once(a.entry, a.rootPool == nil, texts(a.o.Identities)))
+		errs = append(errs, once(a.entry, texts(a.o.Identities)))
 	}
 	for _, k := range keyless {
-		errs = append(errs, once(k.entry, k.material == nil, texts(k.o.Identities)))
+		errs = append(errs, once(k.entry, texts(k.o.Identities)))
 	}
 	if err := fault.Join(errs...); err != nil {
 		return 0, err
