@@ -296,7 +296,7 @@ func (o *operated) isHeldByChecks(reference string) {
 	require.Equal(t, 8, code)
 	require.Equal(t, "csi", p.Held[0].Driver)
 	require.Contains(t, p.Held[0].Message, "vm-disk-uuid")
-	require.Contains(t, p.Held[0].Do, "disk.enableUUID")
+	require.Contains(t, p.Held[0].Do, "vdoctl vms fix")
 	require.Equal(t, "vm-disk-uuid", p.Checks[0].ID)
 	require.NotEmpty(t, p.Plan.Steps, "what would be done without is shown")
 	p, code = o.plan()
