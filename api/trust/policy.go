@@ -238,8 +238,10 @@ const wholePolicy = "`vdo-bundle verify --help` shows a whole policy"
 func decodePolicy(name string, data []byte) (policyFile, error) {
 	var f policyFile
 	err := policyFormat.Decode(name, data, &f)
-	if n := len(f.Keys) + len(f.Certificates) + len(f.Keyless); n > maxKeys && err == nil { // before the first file is read
-		err = fault.Errorf(fault.InvalidInput, policyFormat.Op, name, policyFormat.Hint, "%d keys are more than %d", n, maxKeys)
+	n := len(f.Keys) + len(f.Certificates) + len(f.Keyless)
+	if n > maxKeys && err == nil { // before the first file is read
+		err = fault.Errorf(fault.InvalidInput, policyFormat.Op, name, policyFormat.Hint,
+			"%d keys are more than %d", n, maxKeys)
 	}
 	return f, err
 }

@@ -205,7 +205,7 @@ func TestEveryKindOfKeySignsAndVerifies(t *testing.T) {
 			require.Equal(t, []string{"release"}, v.Keys())
 
 			sig := must(s.SignBlob([]byte("matrix")))(t)
-			v = must(p.VerifyBlob([]byte("matrix"), sig, now))(t)
+			must(p.VerifyBlob([]byte("matrix"), sig, now))(t)
 			untrusted(p.VerifyBlob([]byte("matrix!"), sig, now))(t, "1 by none of these keys")
 		})
 	}

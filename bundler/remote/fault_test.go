@@ -346,7 +346,8 @@ func TestErrorsOfTheNetworkHaveTheirRemedies(t *testing.T) {
 	unknown := &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}
 	err = remote.Explain(c, "registry.site", &net.OpError{Op: "proxyconnect", Err: unknown})
 	require.Regexp(t, "that signed for the proxy$", fault.HintOf(err))
-	other, err := remote.NewClient(remote.Options{PlainHTTP: []string{"registry.site"}, SkipTLSVerify: []string{"known.site:2"}})
+	other, err := remote.NewClient(remote.Options{
+		PlainHTTP: []string{"registry.site"}, SkipTLSVerify: []string{"known.site:2"}})
 	require.NoError(t, err)
 	for host, hint := range map[string]string{
 		"registry.site:5000": "; settings of registry.site do not apply to registry.site:5000$",

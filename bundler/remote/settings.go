@@ -181,7 +181,8 @@ func ParseConfig(name string, data []byte) (map[string]HostOptions, error) {
 			err = errors.New("it is not a registry host as references write it, with the port")
 		}
 		if err != nil {
-			return nil, fault.Errorf(fault.InvalidInput, configFormat.Op, name, configFormat.Hint, "hosts.%s: %w", host, err)
+			return nil, fault.Errorf(fault.InvalidInput, configFormat.Op, name, configFormat.Hint,
+				"hosts.%s: %w", host, err)
 		}
 		out[host] = h.HostOptions
 	}

@@ -78,7 +78,8 @@ func newHost(t *testing.T) *host {
 	for name, value := range d.world.env() {
 		d.env = append(d.env, name+"="+value)
 	}
-	d.as = []string{"registry.site:5000", d.mirror.Host, "registry.site/", d.mirror.Host + "/", "mirror-ca.crt", "ca.crt"}
+	d.as = []string{
+		"registry.site:5000", d.mirror.Host, "registry.site/", d.mirror.Host + "/", "mirror-ca.crt", "ca.crt"}
 	t.Cleanup(d.stop)
 	return d
 }

@@ -76,7 +76,8 @@ func TestARenewedCertificateIsServed(t *testing.T) {
 	w := newWorld(t, t.TempDir())
 	w.must(t, "pull", "@up", "-q", "-o", "a.tar")
 	ca := pki.Root(t, "site")
-	first, second := ca.Issue(t, pki.Spec{DNS: []string{"localhost"}}), ca.Issue(t, pki.Spec{DNS: []string{"localhost"}})
+	of := pki.Spec{DNS: []string{"localhost"}}
+	first, second := ca.Issue(t, of), ca.Issue(t, of)
 	w.write(t, "host.crt", first.PEM())
 	w.write(t, "host.key", first.KeyPEM())
 	s := w.serve(t, "a.tar", "--tls-cert", "host.crt", "--tls-key", "host.key")

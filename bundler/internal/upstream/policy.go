@@ -70,7 +70,8 @@ func (r *rule) read(load func(path string) (*trust.Policy, error)) (err error) {
 // ParsePolicy parses the file. It uses load to read the trust policies.
 func ParsePolicy(name string, data []byte, load func(path string) (*trust.Policy, error)) (*Policy, error) {
 	bad := func(where string, err error) (*Policy, error) {
-		return nil, fault.Errorf(fault.InvalidInput, format.Op, name+where, cmp.Or(fault.HintOf(err), format.Hint), "%w", err)
+		hint := cmp.Or(fault.HintOf(err), format.Hint)
+		return nil, fault.Errorf(fault.InvalidInput, format.Op, name+where, hint, "%w", err)
 	}
 	var f policyFile
 	if err := format.Decode(name, data, &f); err != nil {

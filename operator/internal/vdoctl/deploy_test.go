@@ -178,7 +178,8 @@ func TestFirstRun(t *testing.T) {
 	before("configure", "--bundle", r.reference, "--server", v.Host, "--port", portOf(v), "--thumbprint", v.SHA256,
 		"--datacenters", "/site/west", "--drivers", "csi", "-o", site)
 	require.Contains(t, users("create --dry-run"), "would make account vdo-xxxxxxxx@vsphere.local", "the name is not known yet")
-	vdoctl(t, []string{"KUBECONFIG=" + s.conf}, append([]string{"users", "create", "--no-cluster", "--yes=false"}, login[:len(login)-1]...)...).
+	asks := append([]string{"users", "create", "--no-cluster", "--yes=false"}, login[:len(login)-1]...)
+	vdoctl(t, []string{"KUBECONFIG=" + s.conf}, asks...).
 		is(8, "Apply the above to vCenter vcenter ("+v.Host+":"+portOf(v)+")?")
 	made := users("create")
 	require.Contains(t, made, "set      Secret vmware-system-vdo/vcenter-account for vdo-")
@@ -196,8 +197,9 @@ func TestFirstRun(t *testing.T) {
 		"ConfigMap vmware-system-vdo/vdo-registry-ca: ", "Secret vmware-system-vdo/vdo-registry: ",
 		"warning: use "+strings.Split(r.reference, "/")[0]+": the operator's NetworkPolicies close port ",
 		"warning: use "+v.Host+":"+portOf(v)+": the operator's NetworkPolicies close port "+portOf(v))
-	open := &networkingv1.NetworkPolicy{ObjectMeta: s.meta("site-ports"), Spec: networkingv1.NetworkPolicySpec{Egress: []networkingv1.NetworkPolicyEgressRule{{
-		Ports: []networkingv1.NetworkPolicyPort{{Port: ptr.To(intstr.FromInt32(1024)), EndPort: ptr.To(int32(65535))}}}}}}
+	port := networkingv1.NetworkPolicyPort{Port: ptr.To(intstr.FromInt32(1024)), EndPort: ptr.To(int32(65535))}
+	open := &networkingv1.NetworkPolicy{ObjectMeta: s.meta("site-ports")}
+	open.Spec.Egress = []networkingv1.NetworkPolicyEgressRule{{Ports: []networkingv1.NetworkPolicyPort{port}}}
 	require.FileExists(t, accounts)
 	out := s.ok(append(deploy, "--with-access")...)
 	require.Contains(t, out, "the operator runs, and has its configuration")
@@ -217,8 +219,9 @@ func TestFirstRun(t *testing.T) {
 		"warning: use ConfigMap vmware-system-vdo/vdo-trust: it has another content than what is used here, and stays")
 	was := readFile(t, site)
 	require.NoError(t, os.WriteFile(site, []byte(strings.Replace(was, "/site/west", "/lab", 1)), 0o600))
-	for code, asks := range map[int]string{0: "--dry-run", 8: "--yes=false"} { // the changes are seen before the question
-		s.run(append(deploy, asks)...).is(code, "changed    VsphereCloudConfig",
+	// The changes are seen before the question.
+	for code, flag := range map[int]string{0: "--dry-run", 8: "--yes=false"} {
+		s.run(append(deploy, flag)...).is(code, "changed    VsphereCloudConfig",
 			`spec.datacenters: ["/site/west"] -> ["/lab"]`)
 	}
 	require.NoError(t, os.WriteFile(site, []byte(was), 0o600))

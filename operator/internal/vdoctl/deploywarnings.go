@@ -83,7 +83,7 @@ func (o *deployOptions) warnOfPorts(ctx context.Context, c client.Reader, instal
 		_, port, _ := net.SplitHostPort(address)
 		if n, err := strconv.Atoi(port); err == nil && isClosed(policies.Items, int32(n)) { //nolint:gosec // a port
 			o.warning(fault.Errorf(fault.Refused, "use", address, "apply a NetworkPolicy that opens it beside "+
-				"those of the namespace; see deploy/docs/install.md", "the operator's NetworkPolicies close port %s", port))
+				"those of the namespace", "the operator's NetworkPolicies close port %s", port))
 		}
 	}
 }

@@ -362,7 +362,8 @@ func (s *facts) fetching(end matrix.Facts) []string {
 	if b.contents.MatrixSignature != nil { // the matrix built into vdo-bundle is unsigned
 		words = append(words, "--matrix MATRIX")
 	}
-	if slices.ContainsFunc(b.contents.Lock.Releases, func(r bundle.Release) bool { return r.Driver == bundle.Operator }) {
+	isOperator := func(r bundle.Release) bool { return r.Driver == bundle.Operator }
+	if slices.ContainsFunc(b.contents.Lock.Releases, isOperator) {
 		words = append(words, "--operator IMAGE")
 	}
 	tag := "TAG"
