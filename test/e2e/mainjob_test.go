@@ -193,7 +193,9 @@ func (l *job) followTheGuide(releases ...string) {
 	l.t.Helper()
 	l.bundleWithOperator(releases...)
 	require.NoError(l.t, os.WriteFile(l.path("site/vcenter-password"), []byte(vcenter.Admin.Password), 0o600))
-	sample, err := os.ReadFile(filepath.Join(toolchain.Root(), "deploy", "samples", "site.yaml"))
+	deploy := filepath.Join(toolchain.Root(), "deploy")
+	require.NoError(l.t, os.Symlink(deploy, l.path("site/deploy")))
+	sample, err := os.ReadFile(filepath.Join(deploy, "samples", "site.yaml"))
 	require.NoError(l.t, err)
 	require.NoError(l.t, os.WriteFile(l.path("site/site.yaml"), l.yours(string(sample), map[string]string{
 		"  reference: ":   l.reference("stable"),

@@ -366,6 +366,10 @@ func (s *facts) fetching(end matrix.Facts) []string {
 	if slices.ContainsFunc(b.contents.Lock.Releases, isOperator) {
 		words = append(words, "--operator IMAGE")
 	}
+	isService := func(r bundle.Release) bool { return bundle.IsService(r.Driver) }
+	if slices.ContainsFunc(b.contents.Lock.Releases, isService) {
+		words = append(words, "--services sip")
+	}
 	tag := "TAG"
 	if b.source.Spec.Versions == "" {
 		tag = cmp.Or(b.source.Status.Tag, tag)

@@ -105,9 +105,10 @@ func TestWhatTheBundleLacksIsFetchedByCommands(t *testing.T) {
 		"vdo-bundle push drivers.tar mirror.site/vdo:TAG",
 	}, s.fetching(end))
 	b.verified, b.contents.MatrixSignature, b.source.Status.Tag = true, []byte("theirs"), "stable"
-	b.contents.Lock.Releases = append(b.contents.Lock.Releases, bundle.Release{Driver: bundle.Operator})
+	b.contents.Lock.Releases = append(b.contents.Lock.Releases,
+		bundle.Release{Driver: bundle.Operator}, bundle.Release{Driver: bundle.JumpHost})
 	commands := s.fetching(end)
-	require.Contains(t, commands[0], "--vsphere 9.0.0 --matrix MATRIX --operator IMAGE -o")
+	require.Contains(t, commands[0], "--vsphere 9.0.0 --matrix MATRIX --operator IMAGE --services sip -o")
 	require.Contains(t, commands[2], "mirror.site/vdo:stable --key KEY.pub", "the site verified what runs")
 }
 
