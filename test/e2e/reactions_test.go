@@ -404,7 +404,13 @@ func (l *job) fetchedAsPlanned(tag string, wish ...string) {
 	l.carry("drivers.tar")
 	require.NoError(l.t, os.Remove(l.path("connected/drivers.tar")))
 	l.run(sh, "bash -ec", filled.Replace(plan.Fetch[2]))
-	l.vdoctl(append([]string{"plan", "--bundle", l.reference(tag)}, wish...)...)
+	l.eventually("nothing blocks the fetched bundle", func() string { // the checks for it may still run
+		out, err := sh.Run(l.ctx, "bash", "-ec", "vdoctl plan --bundle "+l.reference(tag)+" "+strings.Join(wish, " "))
+		if err != nil {
+			return out
+		}
+		return ""
+	})
 }
 
 // deletedByVdoctl has vdoctl take everything away while the operator runs: the drivers go by

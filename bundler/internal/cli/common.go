@@ -103,7 +103,7 @@ func (c *common) open(ctx context.Context, arg string, rules verify.Rules) (open
 	if err != nil {
 		return opened{}, err
 	}
-	if rules.Policy != nil && c.target.store == inRegistry {
+	if rules.Policy != nil && c.target.store == inRegistry && !c.dryRun {
 		if err := client.Repository(c.target.reference).Ready(ctx, 0); err != nil {
 			return opened{}, errors.Join(err, source.Close())
 		}

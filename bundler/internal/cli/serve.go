@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,6 +24,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/userfile"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/parts"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/pinned"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/serve"
@@ -263,9 +265,27 @@ func (o *serveOptions) read(sources []string) (s serveSetup, err error) {
 		s.accounts, err = userfile.Parse("--htpasswd", o.htpasswd, maxHtpasswd, serve.ParseAccounts)
 		check(err)
 	}
-	s.log, err = o.openLog(append([]string{o.base, o.tlsCert, o.tlsKey, o.htpasswd}, sources...))
+	archives := append([]string{o.base}, sources...)
+	reads := append([]string{o.tlsCert, o.tlsKey, o.htpasswd}, archives...)
+	for _, archive := range archives {
+		reads = append(reads, partsOf(archive)...)
+	}
+	s.log, err = o.openLog(reads)
 	check(err)
 	return s, fault.Join(errs...)
+}
+
+// partsOf returns the files of an archive in parts; nil if its parts file is missing or unreadable.
+func partsOf(archive string) (names []string) {
+	at := strings.TrimSuffix(archive, parts.Suffix) + parts.Suffix
+	list, err := userfile.Parse("", at, parts.MaxSize, parts.Parse)
+	if err != nil {
+		return nil // opening the archive reports the problem
+	}
+	for _, name := range list.Names() {
+		names = append(names, filepath.Join(filepath.Dir(at), name))
+	}
+	return append(names, at)
 }
 
 // names parses --as. A bundle's images lie below its repository, so no other bundle may.
@@ -321,7 +341,7 @@ func (o *serveOptions) renewed(last *tls.Certificate) serve.Certificate {
 		return at
 	}
 	var one sync.Mutex
-	read := written()
+	var read [2]time.Time // none: the verification since the start may have taken long
 	return func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		one.Lock()
 		defer one.Unlock()

@@ -74,7 +74,7 @@ func TestAHoldSaysWhatToDo(t *testing.T) {
 	s.Wants.Categories = []string{"region", "zone", "rack"}
 	err := preflight.Gate(preflight.Check(s))[matrix.CSI].Err
 	require.Equal(t, fault.Refused, fault.ReasonOf(err))
-	for _, want := range []string{"topology-category in vCenter east", "no tag category of this name: rack", "vdoctl topology tag --username ADMIN --attach rack:TAG=PATH"} {
+	for _, want := range []string{"topology-category in vCenter east", "no tag category of this name: rack", "vdoctl topology tag --vcenter NAME --username ADMIN --attach rack:TAG=PATH"} {
 		require.Contains(t, fault.Text(err), want)
 	}
 	for reason, want := range map[fault.Reason]fault.Reason{

@@ -252,8 +252,9 @@ var failing = []struct {
 	{"StorageClass with a datastore of NFS 4.1", func(s *preflight.Snapshot) { s.VCenters[0].Datastores[0].Type = "NFS41" }, "storage-class", preflight.Warn, []string{"fast (ds:///vsan/)", "no supported datastore", "NFS 4.1"}},
 	{"no privilege on any shared datastore", func(s *preflight.Snapshot) { s.VCenters[0].Datastores[0].MayHold = false }, "datastore-shared", preflight.Warn, []string{"Datastore.FileManagement"}},
 	{"a host of the zone, without nodes, lacks the datastore", func(s *preflight.Snapshot) { s.VCenters[0].Objects[ref("HostSystem", "h3")] = inZoneA(s) }, "datastore-shared", preflight.Warn, []string{"no supported datastore is seen by all hosts", "north/a"}},
-	{"file volumes without vSAN", func(s *preflight.Snapshot) {
-		s.Wants.FileVolumes, s.VCenters[0].Datastores[0].Type = true, "VMFS"
+	{"file volumes without vSAN", func(s *preflight.Snapshot) { s.Wants.FileVolumes = true }, "datastore-vsan", preflight.Warn, []string{"no vSAN datastore"}},
+	{"file volumes with vSAN elsewhere", func(s *preflight.Snapshot) {
+		s.Wants.FileVolumes, s.VCenters[0].Datastores[0].Type = true, "vsan"
 	}, "datastore-vsan", preflight.Warn, []string{"no vSAN datastore"}},
 	{"no vSAN cluster for file shares", func(s *preflight.Snapshot) {
 		s.VCenters[0].Shares = []preflight.Share{{Cluster: "/dc/c"}, {Cluster: "/dc/d"}}
@@ -301,7 +302,7 @@ var failing = []struct {
 	{"slow disk of the control plane", func(s *preflight.Snapshot) { s.VCenters[0].Machines[0].DiskLatency = 101 * time.Millisecond }, "vm-disk-latency", preflight.Warn, []string{"/dc/k8s/node-0 (node node-0, 101ms)", "faster datastore"}},
 
 	{"category that is no key of a label", func(s *preflight.Snapshot) { s.Wants.Categories = append(s.Wants.Categories, "k8s zone") }, "topology-category", preflight.BlockInstall, []string{"k8s zone", "key of a node's label: name part must", "govc tags.category.update -name NEW 'k8s zone'"}},
-	{"category that the vCenter lacks", func(s *preflight.Snapshot) { s.Wants.Categories = append(s.Wants.Categories, "rack") }, "topology-category", preflight.BlockInstall, []string{"rack", "vdoctl topology tag --username ADMIN --attach rack:TAG=PATH"}},
+	{"category that the vCenter lacks", func(s *preflight.Snapshot) { s.Wants.Categories = append(s.Wants.Categories, "rack") }, "topology-category", preflight.BlockInstall, []string{"rack", "vdoctl topology tag --vcenter NAME --username ADMIN --attach rack:TAG=PATH"}},
 	{"host without a zone", func(s *preflight.Snapshot) { delete(s.VCenters[0].Tagged, ref("HostSystem", "h2")) }, "topology-tag", preflight.BlockInstall, []string{"/dc/c/esx2 (node node-2)", "no tag of zone", "vdoctl topology tag "}},
 	{"zone that cannot be a label", func(s *preflight.Snapshot) {
 		long := []preflight.Category{{Name: "zone", Tag: strings.Repeat("z", 64)}}

@@ -224,6 +224,7 @@ type Datastore struct {
 	Ref        Ref
 	Name, URL  string
 	Type       string       // VMFS, NFS, NFS41, vsan, VVOL
+	Inside     bool         // in a configured datacenter
 	Accessible bool         // and not in maintenance
 	Hosts      map[Ref]bool // that mount it
 	// MayHold is set if the account may create volumes there.

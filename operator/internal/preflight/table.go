@@ -200,7 +200,7 @@ func checks() []check {
 			source: "vsphere-csi-driver v3.7.3 pkg/csi/service/common/topology.go",
 		},
 		{
-			id: "datastore-vsan", worst: Warn, of: matrix.CSI, when: machinesKnown, run: vcenters(withoutVSAN),
+			id: "datastore-vsan", worst: Warn, of: matrix.CSI, when: someReadable, run: vcenters(withoutVSAN),
 			reads: "datastores of the configured datacenters", fails: "file volumes are asked for, and none of them is vSAN",
 			why:    "file volumes are shares of vSAN File Service alone: claims stay pending",
 			remedy: "enable vSAN File Service in a cluster there, or take spec.storageProvider.fileVolumes and StorageClasses of nfs4 out",
@@ -228,7 +228,7 @@ func checks() []check {
 			when: zoned, run: vcenters(categories),
 			reads: "tag categories", fails: "a vCenter lacks a configured category, or the storage driver cannot use its name",
 			why:    "the storage driver's controller ends at its start when a vCenter lacks one; the cloud provider leaves nodes uninitialized",
-			remedy: "make it there too, and tag datacenters, clusters or hosts: vdoctl topology tag --username ADMIN --attach {}:TAG=PATH; or correct the name in the VDOConfig",
+			remedy: "make it there too, and tag what has it: vdoctl topology tag --vcenter NAME --username ADMIN --attach {}:TAG=PATH; or correct the name in the VDOConfig",
 			source: "cloud-provider-vsphere v1.36.0 pkg/common/connectionmanager/zones.go",
 		},
 		{
@@ -236,7 +236,7 @@ func checks() []check {
 			reads:  "tags of each node's host and what it is in, node labels",
 			fails:  "there is none of a category, one that is no value of a label, or, before CSI 3.3, several; a warning if a label differs",
 			why:    "a node without a tag of each category gets no zone, and the kubelet registers no driver with another zone than before",
-			remedy: "tag the host, its cluster or its datacenter: vdoctl topology tag --username ADMIN --attach CATEGORY:TAG=PATH",
+			remedy: "tag the host, its cluster or its datacenter: vdoctl topology tag --vcenter NAME --username ADMIN --attach CATEGORY:TAG=PATH",
 			source: "vsphere-csi-driver v3.1.2 and v3.3.0 pkg/common/cns-lib/vsphere/virtualmachine.go",
 		},
 		{

@@ -146,7 +146,7 @@ func (h History) RollBack(to string, now time.Time) History {
 		return h
 	}
 	was.Outcome, was.Since, was.Progress = RolledBack, now, nil
-	target.Outcome, target.Since, target.Returned, target.Progress = Progressing, now, true, nil
+	target.Outcome, target.Since, target.Returned, target.Progress, target.Canary = Progressing, now, true, nil, nil
 	target.Reason = "put back in the place of " + was.Name()
 	out := h.With(was).With(target)
 	out.Current = target.Number

@@ -54,8 +54,9 @@ func TestNumbersGrowAndARevisionThatWasBegunBeforeKeepsItsNumber(t *testing.T) {
 func TestARollbackGoesToTheLastHealthyOneWithAllDrivers(t *testing.T) {
 	h := start(revision.History{}, rev(1, "cpi@1.33.1", "csi@3.5.1"), 1).Succeed(t0.Add(1 * time.Hour))
 	h = start(h, rev(2, "cpi@1.33.1", "csi@3.6.0"), 2).Succeed(t0.Add(2 * time.Hour))
-	h = start(h, rev(3, "csi@3.6.1"), 3).Succeed(t0.Add(3 * time.Hour)) // lacks a driver
-	h = start(h, rev(4, "cpi@1.33.1", "csi@3.6.2"), 4)                  // never healthy
+	h = h.Start(rev(2, "cpi@1.33.1", "csi@3.6.0"), revision.Beginning{Now: t0, Canary: true}) // again, for canary nodes
+	h = start(h, rev(3, "csi@3.6.1"), 3).Succeed(t0.Add(3 * time.Hour))                       // lacks a driver
+	h = start(h, rev(4, "cpi@1.33.1", "csi@3.6.2"), 4)                                        // never healthy
 	h = start(h, rev(5, "cpi@1.33.1", "csi@3.7.0"), 5).Fail("why", revision.Attempt{}, t0.Add(5*time.Hour))
 	var got []int
 	for _, r := range h.Targets() {
@@ -66,6 +67,7 @@ func TestARollbackGoesToTheLastHealthyOneWithAllDrivers(t *testing.T) {
 	cur, _ := h.InForce()
 	require.Equal(t, 2, cur.Number)
 	require.True(t, cur.Returned)
+	require.Nil(t, cur.Canary, "all nodes go back")
 	next, _ := start(h, rev(6, "cpi@1.33.1", "csi@3.7.1"), 7).InForce()
 	require.Equal(t, 6, next.Number, "another one may follow")
 	failed, _ := h.Find(rev(5, "cpi@1.33.1", "csi@3.7.0"))

@@ -181,7 +181,8 @@ func (i *inspection) inventory(ctx context.Context, kinds map[string][]string) e
 		}
 	}
 	for n := range i.found.Datastores {
-		i.found.Datastores[n].Hosts = mounts[i.found.Datastores[n].Ref]
+		d := &i.found.Datastores[n]
+		d.Hosts, d.Inside = mounts[d.Ref], i.inside(d.Ref)
 	}
 	slices.SortFunc(i.found.Datastores, func(a, b preflight.Datastore) int { return strings.Compare(a.Name, b.Name) })
 	return nil

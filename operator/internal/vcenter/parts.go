@@ -167,7 +167,7 @@ func (i *inspection) hosts(of []preflight.Ref) (out []preflight.Ref) {
 // storage driver creates file shares on those that the account may use.
 func (i *inspection) vsanClusters() (out []preflight.Ref) {
 	for _, d := range i.found.Datastores {
-		if d.Type != "vsan" || !i.inside(d.Ref) {
+		if d.Type != "vsan" || !d.Inside {
 			continue
 		}
 		for h := range d.Hosts {

@@ -157,9 +157,14 @@ func (o *deployOptions) run(ctx context.Context, src string) error {
 		return err
 	}
 	conf, err := o.configuration(ctx, src)
-	access, errAccess := o.access(ctx)
-	if err := cmp.Or(err, errAccess); err != nil {
+	if err != nil {
 		return err
+	}
+	var access []client.Object
+	if o.withAccess || o.draft != nil {
+		if access, err = o.access(ctx); err != nil && o.withAccess {
+			return err
+		}
 	}
 	if o.withAccess {
 		objects = append(objects, access...)
@@ -185,11 +190,11 @@ func (o *deployOptions) run(ctx context.Context, src string) error {
 	var changes []changedObject
 	for _, x := range ofType[*unstructured.Unstructured](slices.Concat(objects, conf)) {
 		e, err := to.apply(ctx, x, true)
+		if shown := e.shown(); err == nil && shown.State == stateChanged {
+			changes = append(changes, shown)
+		}
 		if err == nil || fault.ReasonOf(err) == fault.InvalidInput {
 			err = o.refuseOlder(e.before, x)
-		}
-		if shown := e.shown(); shown.State == stateChanged {
-			changes = append(changes, shown)
 		}
 		if faults = append(faults, err); err != nil && fault.ReasonOf(err) != fault.Conflict {
 			break

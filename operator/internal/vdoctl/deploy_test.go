@@ -215,8 +215,14 @@ func TestFirstRun(t *testing.T) {
 	out = s.ok(append(deploy, "-o", "json")...)
 	require.NotContains(t, out, `"changed"`, "again")
 	require.NotContains(t, out, "warning", "all that is used is there, and open")
-	s.run(append(deploy, "--key", r.stranger, "--with-access", "--dry-run")...).is(0, "kept       ConfigMap vmware-system-vdo/vdo-trust",
-		"warning: use ConfigMap vmware-system-vdo/vdo-trust: it has another content than what is used here, and stays")
+	ca := &corev1.ConfigMap{ObjectMeta: s.meta("vdo-registry-ca")}
+	require.True(t, s.there(ca))
+	data := ca.Data
+	ca.Data = map[string]string{"ca.crt": "another"}
+	require.NoError(t, s.k.Update(t.Context(), ca))
+	s.run(append(deploy, "--dry-run")...).is(0, "warning: use ConfigMap vmware-system-vdo/vdo-registry-ca: it has another")
+	ca.Data = data
+	require.NoError(t, s.k.Update(t.Context(), ca))
 	was := readFile(t, site)
 	require.NoError(t, os.WriteFile(site, []byte(strings.Replace(was, "/site/west", "/lab", 1)), 0o600))
 	// The changes are seen before the question.

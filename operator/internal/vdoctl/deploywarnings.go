@@ -46,18 +46,15 @@ func (o *deployOptions) warnOfAccess(ctx context.Context, c client.Reader, here 
 	}
 }
 
-// differs reports whether a ConfigMap lacks the content of another one. Secrets have many forms of one login.
+// differs reports whether a ConfigMap lacks the CA of another one. Policies and logins have many forms.
 func differs(want, is client.Object) bool {
-	has, ok := is.(*corev1.ConfigMap)
-	if !ok {
-		return false
+	ca, ok := want.(*corev1.ConfigMap)
+	has, isMap := is.(*corev1.ConfigMap)
+	old, known := "", false
+	if ok && isMap {
+		old, known = has.Data[v1alpha1.DefaultCAKey]
 	}
-	for key, text := range want.(*corev1.ConfigMap).Data { //nolint:forcetypeassert,errcheck // of one kind
-		if old, known := has.Data[key]; known && !strings.Contains(old, strings.TrimSpace(text)) {
-			return true
-		}
-	}
-	return false
+	return known && !strings.Contains(old, strings.TrimSpace(ca.Data[v1alpha1.DefaultCAKey]))
 }
 
 // warnOfPorts warns if the NetworkPolicies of the operator close the port of the file's mirror or of a vCenter.
