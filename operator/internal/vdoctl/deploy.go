@@ -157,17 +157,12 @@ func (o *deployOptions) run(ctx context.Context, src string) error {
 		return err
 	}
 	conf, err := o.configuration(ctx, src)
+	access, errAccess := o.access(ctx)
+	if o.withAccess {
+		objects, err = append(objects, access...), cmp.Or(err, errAccess)
+	}
 	if err != nil {
 		return err
-	}
-	var access []client.Object
-	if o.withAccess || o.draft != nil {
-		if access, err = o.access(ctx); err != nil && o.withAccess {
-			return err
-		}
-	}
-	if o.withAccess {
-		objects = append(objects, access...)
 	}
 	c, err := o.cluster.client()
 	if err != nil {
@@ -184,23 +179,8 @@ func (o *deployOptions) run(ctx context.Context, src string) error {
 	if err != nil {
 		return err
 	}
-	// Find faults before the first write, but invalid fields: they may end with the new CRDs.
-	to := &applier{Client: c, force: o.force}
-	var faults []error
-	var changes []changedObject
-	for _, x := range ofType[*unstructured.Unstructured](slices.Concat(objects, conf)) {
-		e, err := to.apply(ctx, x, true)
-		if shown := e.shown(); err == nil && shown.State == stateChanged {
-			changes = append(changes, shown)
-		}
-		if err == nil || fault.ReasonOf(err) == fault.InvalidInput {
-			err = o.refuseOlder(e.before, x)
-		}
-		if faults = append(faults, err); err != nil && fault.ReasonOf(err) != fault.Conflict {
-			break
-		}
-	}
-	if err := fault.Join(faults...); err != nil {
+	changes, err := o.tried(ctx, c, slices.Concat(objects, conf))
+	if err != nil {
 		return err
 	}
 	o.warnOfAccess(ctx, c, access)
@@ -290,6 +270,28 @@ func (o *deployOptions) render(ctx context.Context, src string) (deployment, []c
 	out.Operator, out.Bundle = m.Version.String(), m.Root.String()
 	objects, err := o.parsed(src, m.YAML)
 	return out, objects, err
+}
+
+// tried finds faults before the first write, but invalid fields: they may end with the new CRDs. It returns the
+// changes.
+func (o *deployOptions) tried(
+	ctx context.Context, c client.Client, all []client.Object,
+) (changes []changedObject, err error) {
+	to := &applier{Client: c, force: o.force}
+	var faults []error
+	for _, x := range ofType[*unstructured.Unstructured](all) {
+		e, err := to.apply(ctx, x, true)
+		if err == nil && e.shown().State == stateChanged {
+			changes = append(changes, e.shown())
+		}
+		if err == nil || fault.ReasonOf(err) == fault.InvalidInput {
+			err = o.refuseOlder(e.before, x)
+		}
+		if faults = append(faults, err); err != nil && fault.ReasonOf(err) != fault.Conflict {
+			break
+		}
+	}
+	return changes, fault.Join(faults...)
 }
 
 func (o *deployOptions) applyAll(ctx context.Context, c client.Client, objects []client.Object, out *deployment) error {
@@ -499,7 +501,7 @@ func (o *deployOptions) open(ctx context.Context, src string) (*installer.Bundle
 // access returns the ConfigMaps and the Secret that the operator finds by fixed names, with the keys, CA and login
 // used here.
 func (o *deployOptions) access(ctx context.Context) ([]client.Object, error) {
-	if o.manifests != "" {
+	if o.manifests != "" || !o.withAccess && o.draft == nil {
 		return nil, nil
 	}
 	meta := func(name string) metav1.ObjectMeta {
