@@ -86,7 +86,7 @@ func (t Trust) verify(host string, roots *x509.CertPool, chain []*x509.Certifica
 	case errors.As(err, &invalid):
 		return "renew the vCenter's certificate, or correct the clock of this machine", err
 	}
-	return "give spec.ca that CA: `vdoctl configure --vcenter NAME --vcenter-ca-file CA`, with -o FILE for a file; or set spec.thumbprint after comparing it with what the vCenter itself shows",
+	return "spec.ca has to be that CA: `vdoctl configure --vcenter NAME --vcenter-ca-file CA`, with -o FILE for a file; or set spec.thumbprint after comparing it with what the vCenter itself shows",
 		&UntrustedError{SHA1: one, SHA256: two, Issuer: leaf.Issuer.String()}
 }
 
