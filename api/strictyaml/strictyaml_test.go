@@ -66,6 +66,7 @@ func TestAnotherVersionIsToldBeforeItsKeys(t *testing.T) {
 	for text, want := range map[string]string{
 		"apiVersion: t/v2\nkind: Settings\nnew: 1\n": `read f:1: apiVersion: "t/v2" is not t/v1`,
 		"kind: Other\nnew: 1\n":                      `read f:1: kind: "Other" is not Settings`,
+		"null\n":                                     `read f: kind: is missing: write Settings`,
 		"kind: Settings\nnew: 1\n":                   `read f: apiVersion: is missing: write t/v1`,
 	} {
 		require.EqualError(t, format.Decode("f", []byte(text), &settings{}), want)

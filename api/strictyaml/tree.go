@@ -63,10 +63,7 @@ func (f Format) isAnother(c *Check, root *yaml.Node, required bool) bool {
 }
 
 func (c *Check) differs(root *yaml.Node, required bool, key, want, hint string) bool {
-	if root.Kind != yaml.MappingNode {
-		return false // reported later, with its line
-	}
-	for i := 0; i+1 < len(root.Content); i += 2 {
+	for i := 0; root.Kind == yaml.MappingNode && i+1 < len(root.Content); i += 2 {
 		k, v := root.Content[i], root.Content[i+1]
 		if k.Value != key || v.Kind != yaml.ScalarNode {
 			continue
