@@ -301,7 +301,7 @@ func TestTheOperatorMayDoNoMore(t *testing.T) {
 	_, op := install(t)
 	for _, a := range []access{
 		{"update", "vdo.vmware.com", "driverbundles/finalizers", namespace, "x"}, {"update", "", "configmaps/finalizers", namespace, "x"}, // no owner of its objects blocks
-		{"get", "", "secrets", "default", "x"}, {"list", "", "secrets", "", ""},
+		{"get", "", "secrets", "default", "x"}, {"list", "", "secrets", "", ""}, {"list", "", "secrets", "kube-system", ""},
 		{"get", "", "configmaps", "default", "x"}, {"list", "", "configmaps", "", ""}, {"list", "apps", "deployments", "", ""}, {"list", "rbac.authorization.k8s.io", "roles", "", ""},
 		{"update", "", "secrets", namespace, "x"}, {"update", "", "secrets", "kube-system", "other"}, {"create", "", "secrets", "kube-system", ""},
 		{"create", "", "pods", namespace, ""}, {"create", "", "pods", "vmware-system-csi", ""}, {"create", "", "pods/exec", "kube-system", "x"},

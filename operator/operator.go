@@ -1,10 +1,9 @@
 // Package operator assembles vdo-operator: the manager with its caches and endpoints, and the controllers with the
 // clients and stores that they work through.
 //
-// Its caches hold only what the controllers watch: the operator's own kinds in its own namespace, and the metadata of
-// ConfigMaps and Secrets. Secrets are also watched in kube-system, where the drivers and the earlier operator keep
-// credentials. The operator reads contents of Secrets on demand, and does not cache them. A [cluster.View] has the
-// few needed fields of objects that exist once for each node.
+// Its caches hold only what the controllers watch: the operator's own kinds, and the metadata of ConfigMaps and
+// Secrets, in its own namespace. The operator reads contents of Secrets on demand, and does not cache them. A
+// [cluster.View] has the few needed fields of objects that exist once for each node.
 package operator
 
 import (
@@ -23,7 +22,6 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/discovery"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -207,9 +205,6 @@ func newWatched(mgr manager.Manager, namespace string, refusals *reconciler.Refu
 	options := cacheOptions(namespace)
 	options.Scheme, options.Mapper = mgr.GetScheme(), mgr.GetRESTMapper()
 	options.DefaultWatchErrorHandler = refusals.Handle
-	options.ByObject = map[client.Object]cache.ByObject{
-		&corev1.Secret{}: {Namespaces: map[string]cache.Config{namespace: {}, metav1.NamespaceSystem: {}}},
-	}
 	watched, err := cache.New(cluster.ForWatches(mgr.GetConfig()), options)
 	if err != nil {
 		return nil, err

@@ -118,7 +118,7 @@ func TestTheOperatorRunsWithItsOwnRights(t *testing.T) {
 	require.NoError(t, c.Create(t.Context(), &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "vc-ca"},
 		Data:       map[string]string{"ca.crt": string(vc.CA)}}))
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "vc-creds"},
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "vc-creds"},
 		StringData: map[string]string{"username": vcsim.Admin.Username, "password": canary}}
 	require.NoError(t, c.Create(t.Context(), secret))
 	v := &v1alpha1.VsphereCloudConfig{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "vc"},
@@ -189,27 +189,31 @@ func TestTheOperatorGoesOnWithoutARightToWatch(t *testing.T) {
 	account := cluster.Operator.Config(cluster.Config(t))
 	own, err := client.New(account, client.Options{Scheme: c.Scheme()})
 	require.NoError(t, err)
-	role := &rbacv1.Role{}
-	key := client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: "vdo-operator"}
-	require.NoError(t, c.Get(t.Context(), key, role))
-	shipped := slices.Clone(role.Rules)
-	role.Rules = slices.DeleteFunc(role.Rules, func(r rbacv1.PolicyRule) bool {
-		lists := slices.Contains(r.Resources, "secrets") || slices.Contains(r.Resources, "services")
-		return lists && len(r.ResourceNames) == 0
-	})
-	require.NoError(t, c.Update(t.Context(), role))
+	for ns, unlisted := range map[string]string{metav1.NamespaceSystem: "services", namespace: "configmaps"} {
+		role := &rbacv1.Role{}
+		require.NoError(t, c.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "vdo-operator"}, role))
+		shipped := slices.Clone(role.Rules)
+		role.Rules = slices.DeleteFunc(role.Rules, func(r rbacv1.PolicyRule) bool {
+			return slices.Contains(r.Resources, unlisted) && len(r.ResourceNames) == 0
+		})
+		require.NoError(t, c.Update(t.Context(), role))
+		t.Cleanup(func() {
+			role.Rules = shipped
+			require.NoError(t, c.Update(context.Background(), role))
+		})
+	}
 	config := &v1alpha1.VDOConfig{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "site"},
 		Spec: v1alpha1.VDOConfigSpec{CloudProvider: &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{"none"}}}}
 	require.NoError(t, c.Create(t.Context(), config))
 	t.Cleanup(func() {
-		role.Rules = shipped
-		require.NoError(t, c.Update(context.Background(), role))
 		none := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
 		require.NoError(t, c.Patch(context.Background(), config, none))
 		require.NoError(t, c.Delete(context.Background(), config))
 	})
 	require.Eventually(t, func() bool {
-		return apierrors.IsForbidden(own.List(t.Context(), &corev1.SecretList{}, client.InNamespace(key.Namespace)))
+		services := own.List(t.Context(), &corev1.ServiceList{}, client.InNamespace(metav1.NamespaceSystem))
+		return apierrors.IsForbidden(services) &&
+			apierrors.IsForbidden(own.List(t.Context(), &corev1.ConfigMapList{}, client.InNamespace(namespace)))
 	}, time.Minute, 20*time.Millisecond)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -220,8 +224,7 @@ func TestTheOperatorGoesOnWithoutARightToWatch(t *testing.T) {
 	require.Eventually(t, func() bool {
 		require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(config), config))
 		ready = meta.FindStatusCondition(config.Status.Conditions, v1alpha1.ConditionReady)
-		const secrets = `cannot list resource "secrets" in API group "" in the namespace "kube-system"`
-		return ready != nil && strings.Contains(ready.Message, secrets) &&
+		return ready != nil && strings.Contains(ready.Message, `cannot list resource "configmaps"`) &&
 			strings.Contains(ready.Message, `cannot list resource "services"`)
 	}, time.Minute, 50*time.Millisecond)
 	cancel()

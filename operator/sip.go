@@ -8,12 +8,10 @@ import (
 	"os"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
@@ -130,6 +128,5 @@ func serves(ctx context.Context, cfg *rest.Config, group string) (bool, error) {
 func sipCache(namespace string) cache.Options {
 	all := cacheOptions(namespace)
 	all.ByObject = sipcluster.CacheOptions()
-	all.ByObject[client.Object(&corev1.Secret{})] = cache.ByObject{Namespaces: map[string]cache.Config{namespace: {}}}
 	return all
 }

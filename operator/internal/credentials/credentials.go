@@ -35,6 +35,8 @@ type Credentials struct {
 	CA                 []byte // PEM; nil if spec.ca is not set
 	// Version identifies the objects read: UID and resource version of the Secret, then of the CA's object.
 	Version string
+	// Elsewhere is set if the resource's namespace has no such Secret: the operator does not watch kube-system.
+	Elsewhere bool
 }
 
 // String keeps credentials out of logs.
@@ -60,7 +62,7 @@ func (c Credentials) Verified(vcc *v1alpha1.VsphereCloudConfig) (Verified, bool)
 // same broken Secret for a changed one.
 func Read(ctx context.Context, c client.Reader, vcc *v1alpha1.VsphereCloudConfig) (Credentials, error) {
 	var out Credentials
-	secret, errSecret := account(ctx, c, vcc)
+	secret, errSecret := out.account(ctx, c, vcc)
 	out.Version = secret.Version
 	out.Username = value(secret, corev1.BasicAuthUsernameKey)
 	out.Password = value(secret, corev1.BasicAuthPasswordKey)
@@ -78,16 +80,19 @@ func Read(ctx context.Context, c client.Reader, vcc *v1alpha1.VsphereCloudConfig
 const PutBack = "put that account and its password back into the Secret: they are in the Secrets of the drivers' own namespace"
 
 // account reads the Secret from the resource's namespace, else from kube-system.
-func account(ctx context.Context, c client.Reader, vcc *v1alpha1.VsphereCloudConfig) (source.Data, error) {
+func (c *Credentials) account(
+	ctx context.Context, api client.Reader, vcc *v1alpha1.VsphereCloudConfig,
+) (source.Data, error) {
 	for _, ns := range []string{vcc.Namespace, Fallback} {
 		ref := v1alpha1.KeyReference{Secret: vcc.Spec.Credentials}
-		d, err := source.Read(ctx, c, ns, ref)
+		d, err := source.Read(ctx, api, ns, ref)
 		if err == nil {
 			return d, nil
 		}
 		if !apierrors.IsNotFound(err) {
 			return source.Data{}, unread(source.Subject(ns, ref), err)
 		}
+		c.Elsewhere = true
 	}
 	return source.Data{}, &fault.Error{
 		Reason: fault.NotFound, Op: "read the credentials of", Subject: vcc.Spec.VcIP,

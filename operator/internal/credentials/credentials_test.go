@@ -48,6 +48,7 @@ func TestTheSecretAndTheCAAreReadWhereTheyAre(t *testing.T) {
 			got, err := credentials.Read(t.Context(), fake.NewClientBuilder().WithObjects(c.objects...).Build(), vcc)
 			require.Equal(t, []string{c.password, c.is}, []string{got.Password, string(got.CA)})
 			require.Equal(t, len(c.objects) > 0, got.Version != "", "also beside an error")
+			require.Equal(t, c.password != "own", got.Elsewhere)
 			if c.says == "" {
 				require.NoError(t, err)
 				return

@@ -3,9 +3,10 @@
 //
 // A reconcile reads the Secret and the CA, and decides whether a check is due (due.go). It checks the vCenter, and
 // package reconciler writes the answer into the status (status.go). It starts if the resource, its Secret, its CA or
-// the annotation reconcile.vdo.vmware.com/requestedAt changes, and at the interval. A change of the status alone
-// starts none. The vCenter is checked again only if one of these changed or the interval is over. So a restart of the
-// operator, or a Secret that many resources share, causes no second check.
+// the annotation reconcile.vdo.vmware.com/requestedAt changes, and at the interval. A Secret in kube-system is not
+// watched, but read each minute. A change of the status alone starts none. The vCenter is checked again only if one of
+// these changed or the interval is over. So a restart of the operator, or a Secret that many resources share, causes no
+// second check.
 //
 // The operator tries a refused password again only after an hour, or if a reconcile is requested: vCenters lock
 // accounts after a few failed logins. It tries another account, password or address at once. Two records keep this,
@@ -32,6 +33,7 @@
 package vspherecloudconfig
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -62,8 +64,7 @@ type Options struct {
 	// in to vCenters shares it.
 	Logins *logins.Logins
 	Now    func() time.Time // default time.Now
-	// Watched caches the metadata of ConfigMaps of the operator's namespace, and of Secrets there and in kube-system;
-	// default: the manager's cache.
+	// Watched caches the metadata of ConfigMaps and Secrets of the operator's namespace; default: the manager's cache.
 	Watched cache.Cache
 }
 
@@ -110,15 +111,15 @@ func (r *Reconciler) Pass(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig)
 	}
 	in, err := observe(ctx, r.Reader, vcc)
 	if wait := due(vcc, in.version, r.Now()); wait > 0 {
-		return unasked{wait: wait}, nil
+		return unasked{wait: in.soon(wait)}, nil
 	}
 	if err != nil {
-		return answer{version: in.version, requested: requested(vcc), err: err, at: r.Now()}, nil //nolint:nilerr // it is the answer
+		return answer{version: in.version, requested: requested(vcc), err: err, at: r.Now(), wait: in.soon(0)}, nil //nolint:nilerr // it is the answer
 	}
 	known := r.Logins.Known(question(vcc, in), r.Now())
 	switch {
 	case known != nil && known.Wait > 0 && answered(vcc, in.version):
-		return unasked{wait: known.Wait}, nil // its last answer holds until then
+		return unasked{wait: in.soon(known.Wait)}, nil // its last answer holds until then
 	case known != nil: // without a login nothing can be lost, so nothing is written before
 		return remembered(vcc, in, known), nil
 	}
@@ -148,7 +149,7 @@ func (r *Reconciler) ask(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig, 
 		known, err = r.Logins.Login(ctx, q, r.Now, login)
 		return err
 	}
-	a := answer{version: in.version, requested: requested(vcc), user: in.target.Username}
+	a := answer{version: in.version, requested: requested(vcc), user: in.target.Username, wait: in.soon(0)}
 	a.found, a.err = r.Check(ctx, target)
 	if known != nil {
 		return remembered(vcc, in, known), nil
@@ -171,7 +172,7 @@ func (r *Reconciler) refresh(ctx context.Context, vcc *v1alpha1.VsphereCloudConf
 
 // remembered returns the answer that memory has.
 func remembered(vcc *v1alpha1.VsphereCloudConfig, in inputs, known *logins.Known) answer {
-	return answer{version: in.version, requested: requested(vcc), err: known.Err, at: known.At, wait: known.Wait}
+	return answer{version: in.version, requested: requested(vcc), err: known.Err, at: known.At, wait: in.soon(known.Wait)}
 }
 
 // question returns the vCenter, account and trust of a check, as package logins remembers it.
@@ -194,19 +195,28 @@ func requested(vcc *v1alpha1.VsphereCloudConfig) string {
 }
 
 type inputs struct {
-	target  vcenter.Target
-	version string // identifies the objects read
+	target    vcenter.Target
+	version   string // identifies the objects read
+	elsewhere bool   // the Secret is not in the resource's namespace
+}
+
+// soon returns the wait, bounded by a minute for a Secret that is not watched.
+func (in inputs) soon(wait time.Duration) time.Duration {
+	if !in.elsewhere {
+		return wait
+	}
+	return min(cmp.Or(wait, time.Minute), time.Minute)
 }
 
 func observe(ctx context.Context, c client.Reader, vcc *v1alpha1.VsphereCloudConfig) (inputs, error) {
 	read, err := credentials.Read(ctx, c, vcc)
-	return inputs{version: read.Version, target: vcenter.TargetOf(vcc, read.Username, read.Password, read.CA)}, err
+	target := vcenter.TargetOf(vcc, read.Username, read.Password, read.CA)
+	return inputs{version: read.Version, target: target, elsewhere: read.Elsewhere}, err
 }
 
-// reads reports whether a resource reads an object of its namespace, or of kube-system.
+// reads reports whether a resource reads an object of its namespace.
 func reads(v *v1alpha1.VsphereCloudConfig, kind string, o client.Object) bool {
 	ca := ptr.Deref(v.Spec.CA, v1alpha1.KeyReference{})
 	names := map[string][]string{"Secret": {v.Spec.Credentials, ca.Secret}, "ConfigMap": {ca.ConfigMap}}[kind]
-	near := o.GetNamespace() == v.Namespace || o.GetNamespace() == credentials.Fallback
-	return near && slices.Contains(names, o.GetName())
+	return o.GetNamespace() == v.Namespace && slices.Contains(names, o.GetName())
 }

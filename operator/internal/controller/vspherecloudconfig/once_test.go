@@ -408,12 +408,31 @@ func TestASilentVCenterHoldsUpNoOther(t *testing.T) {
 	require.Equal(t, "Succeeded", l.reason("a"))
 }
 
-// A resource reads its Secret and its CA, beside it or in kube-system.
+// Nothing watches the earlier operator's Secrets, in kube-system. A corrected one is tried after a minute.
+func TestASecretInKubeSystemIsReadEachMinute(t *testing.T) {
+	l := startLogins(t, "vc vc.site")
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "creds", Namespace: "ns"}}
+	require.NoError(t, l.api.Delete(t.Context(), secret))
+	for i, reason := range []string{"NotFound", "Unauthorized", "Unauthorized"} {
+		if i == 1 {
+			secret.Namespace = metav1.NamespaceSystem
+			secret.Data = map[string][]byte{"username": []byte("u"), "password": []byte("wrong")}
+			require.NoError(t, l.api.Create(t.Context(), secret))
+		}
+		result, err := l.r.Reconcile(t.Context(), l.get("vc"))
+		require.NoError(t, err)
+		require.Equal(t, reason, l.reason("vc"))
+		require.Equal(t, time.Minute, result.RequeueAfter)
+	}
+	require.Len(t, l.tried, 1)
+}
+
+// A resource reads its Secret and its CA beside it.
 func TestWhatAResourceReadsIsWatched(t *testing.T) {
 	for kind, ca := range map[string]v1alpha1.KeyReference{"Secret": {Secret: "ca"}, "ConfigMap": {ConfigMap: "ca"}} {
 		v := &v1alpha1.VsphereCloudConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}}
 		v.Spec.Credentials, v.Spec.CA = "creds", &ca
-		for namespace, near := range map[string]bool{"ns": true, "kube-system": true, "other": false} {
+		for namespace, near := range map[string]bool{"ns": true, "kube-system": false} {
 			for _, of := range []string{"Secret", "ConfigMap"} {
 				for name, wanted := range map[string]bool{"creds": of == "Secret", "ca": of == kind, "x": false} {
 					o := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
