@@ -170,7 +170,7 @@ func lacking(g *bundle.Graph, lacks []ocispec.Descriptor, at image.Reference) er
 		missing.Add(fmt.Errorf("%s (%s, %d bytes)", names.Name(d), d.Digest, d.Size))
 	}
 	return fault.Errorf(fault.Incomplete, "check base in", at.Repository(),
-		fmt.Sprintf("push the bundle %s there first, name the repository of this registry that has it with --mount-from, or pull without --base", g.Base.Root),
+		fmt.Sprintf("push the bundle %s there first, or pull without --base; `vdo-bundle push --mount-from` names another repository of this registry that has it", g.Base.Root),
 		"of the base %s, %d layers with %d bytes are missing, and nothing was sent:\n%w", g.Base.Root, len(lacks),
 		bundle.SizeOf(lacks), missing.Join("", ""))
 }

@@ -27,6 +27,7 @@ func (d *demo) wait(ctx context.Context) error {
 			d.out.say("%s", line)
 		}
 	}
+	d.out.say("export FLAGS=%s  # of lock and pull", fault.Quote(d.flags()))
 	d.out.heading("Everything goes on running until Ctrl-C")
 	d.out.say("mirror   %s, CA %s, login in %s", d.registries.Mirror, d.path("site/mirror-ca.crt"), d.path("site/docker/config.json"))
 	d.out.say("vCenter  %s, CA %s, administrator %s, password %q", d.site.VCenter, d.path("site/vcenter-ca.crt"), d.site.Administrator, d.site.Password)

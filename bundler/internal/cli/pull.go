@@ -67,7 +67,7 @@ func newPullCommand(a *app) *cobra.Command {
   vdo-bundle pull --verify-upstream upstream.yaml --upstream-signatures images -o drivers.tar
   vdo-bundle pull --k8s 1.33 --source-map registry.k8s.io=mirror.corp/k8s -o oci:drivers
   vdo-bundle pull --lock lock.yaml -o drivers.tar --dry-run
-  vdo-bundle pull --lock lock.yaml -o - | ssh isolated-host vdo-bundle push - registry.site/vdo/drivers:1
+  vdo-bundle pull --lock lock.yaml --sign-key release.key -o - | ssh isolated-host vdo-bundle push - registry.site/vdo/drivers:1 --key release.pub
   vdo-bundle pull --lock lock.yaml --volume-size 4GB --parity 1 -o drivers.tar
   vdo-bundle pull --lock new.yaml --base drivers.tar -o delta.tar`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },

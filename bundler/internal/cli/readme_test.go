@@ -207,7 +207,7 @@ var scenes = []scene{
 	}},
 	{begins: "vdo-bundle serve drivers.tar", setUp: signed},
 	{begins: "vdo-bundle push drivers.tar registry.site:5000", setUp: signed},
-	{begins: "vdo-bundle pull --lock lock.yaml -o - | ssh isolated-host", setUp: locked},
+	{begins: "vdo-bundle pull --lock lock.yaml --sign-key release.key -o - | ssh isolated-host", setUp: locked},
 }
 
 func locked(d *host) {

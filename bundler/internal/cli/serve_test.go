@@ -49,7 +49,7 @@ func (s *serving) end(t *testing.T) {
 	t.Helper()
 	require.NoError(t, s.cmd.Process.Signal(syscall.SIGTERM))
 	require.NoError(t, s.cmd.Wait(), s.stderr.String())
-	require.Empty(t, s.stderr.String())
+	require.LessOrEqual(t, bytes.Count(s.stderr.Bytes(), []byte("\n")), 1, "no more than that signatures are not checked")
 }
 
 // Several bundles, with images of the same names: each blob comes from the bundle that has it.

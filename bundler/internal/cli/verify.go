@@ -161,10 +161,10 @@ func (f *trustFlags) rules() (verify.Rules, error) {
 	return verify.Rules{Policy: policy, Matrix: rules}, fault.Join(err, matrixErr)
 }
 
-// sayUnchecked says that no signature is checked, where progress is shown.
+// sayUnchecked says that no signature is checked.
 func (c *common) sayUnchecked(rules verify.Rules) {
 	if rules.Policy == nil {
-		c.reporter().Say("signatures are not checked: --key or --policy does that")
+		c.reporter().Warn("signatures are not checked: --key or --policy does that")
 	}
 }
 
