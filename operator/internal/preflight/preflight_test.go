@@ -181,7 +181,7 @@ var failing = []struct {
 		"vdo-bundle mirror-config mirror.site/vdo@" + driver.String() + " mirror.site/vdo --runtime openshift | oc apply -f -"}},
 	{"disk.EnableUUID off", func(s *preflight.Snapshot) { s.VCenters[0].Machines[1].DiskUUID = false }, "vm-disk-uuid", preflight.BlockInstall, []string{"vdoctl vms fix --username ADMIN --drain --power-off"}},
 	{"old virtual hardware", func(s *preflight.Snapshot) { s.VCenters[0].Machines[1].Hardware = "vmx-13" }, "vm-hardware", preflight.BlockInstall, []string{"hardware version is older than 15", "(node node-1, vmx-13)"}},
-	{"other SCSI controllers", func(s *preflight.Snapshot) { s.VCenters[0].Machines[1].Controllers = []string{"lsilogic", "pvscsi"} }, "vm-scsi", preflight.Warn, []string{"lsilogic", "vdoctl vms fix "}},
+	{"other SCSI controllers", func(s *preflight.Snapshot) { s.VCenters[0].Machines[1].Controllers = []string{"lsilogic", "pvscsi"} }, "vm-scsi", preflight.Warn, []string{"lsilogic", "govc device.scsi.add "}},
 	{"no SCSI controller", func(s *preflight.Snapshot) { s.VCenters[0].Machines[1].Controllers = nil }, "vm-scsi", preflight.BlockInstall, []string{"no SCSI"}},
 	{"Tools not running", func(s *preflight.Snapshot) { s.VCenters[0].Machines[1].ToolsRunning = false }, "vm-tools", preflight.BlockInstall, []string{"does not run", "open-vm-tools"}},
 	{"guest without hostname", func(s *preflight.Snapshot) { s.VCenters[0].Machines[1].HostName = "" }, "vm-tools", preflight.BlockInstall, []string{"no hostname"}},

@@ -314,7 +314,7 @@ func tags(s *Snapshot, b behind) (out []found) {
 				case l.Tag != "" && label != "" && label != l.Tag:
 					f.action, f.of = Warn, fmt.Sprintf("node %s: %s=%s, tag %s", b.node.Name, key, label, l.Tag)
 					f.what = "the host has another tag than the node's label, which is written once"
-					f.remedy = "move the VM back, or attach the former tag: vdoctl topology tag --username ADMIN --attach CATEGORY:TAG=PATH --replace. A new zone needs new nodes, since volumes keep theirs"
+					f.remedy = "move the VM back, or attach the former tag: vdoctl topology tag --username ADMIN --attach CATEGORY:TAG={} --replace. A new zone needs new nodes, since volumes keep theirs"
 				}
 				out = append(out, f)
 			}

@@ -160,7 +160,7 @@ func checks() []check {
 			id: "vm-scsi", worst: BlockInstall, of: matrix.CSI, when: machinesKnown, run: machines(controllers),
 			reads: "config.hardware.device", fails: "there is no SCSI controller; a warning where one is not paravirtual",
 			why:    "each controller of another kind takes 15 places for volumes away",
-			remedy: "add a VMware Paravirtual controller: vdoctl vms fix --username ADMIN --drain --power-off; move a boot disk to it with the VM off",
+			remedy: "add a VMware Paravirtual controller: vdoctl vms fix --username ADMIN --drain --power-off",
 			source: "CSI documentation, prerequisites",
 		},
 		{
@@ -236,7 +236,7 @@ func checks() []check {
 			reads:  "tags of each node's host and what it is in, node labels",
 			fails:  "there is none of a category, one that is no value of a label, or, before CSI 3.3, several; a warning if a label differs",
 			why:    "a node without a tag of each category gets no zone, and the kubelet registers no driver with another zone than before",
-			remedy: "tag the host, its cluster or its datacenter: vdoctl topology tag --vcenter NAME --username ADMIN --attach CATEGORY:TAG=PATH",
+			remedy: "tag the host, its cluster or its datacenter: vdoctl topology tag --vcenter NAME --username ADMIN --attach CATEGORY:TAG={}",
 			source: "vsphere-csi-driver v3.1.2 and v3.3.0 pkg/common/cns-lib/vsphere/virtualmachine.go",
 		},
 		{

@@ -125,6 +125,7 @@ func (s *site) target(ctx context.Context, v configured) (vcenter.Target, error)
 	}
 	read, err := credentials.Read(ctx, s.reader, v.config)
 	t := vcenter.TargetOf(v.config, "", "", read.CA)
+	t.Wrap, t.Agent = s.app.cluster.trace.wrap, accounts.Agent // s.login asks for the certificate
 	if s.preferAsked || err != nil && s.login != nil && read.Username == "" && isMissing(err) {
 		read, err = s.login(ctx, v.Name, t)
 		read.Version, t.Given = "", s.given
