@@ -223,10 +223,11 @@ func TestAnswersOfTheServerAreToldApart(t *testing.T) {
 		"422":    {apierrors.NewInvalid(schema.GroupKind{Kind: "ConfigMap"}, "x", nil), fault.Incompatible},
 		"port": {apierrors.NewInvalid(schema.GroupKind{Kind: "Service"}, "x", field.ErrorList{
 			field.Invalid(field.NewPath("spec", "ports").Index(0).Child("nodePort"), 30001, "allocated")}), fault.Incompatible},
-		"429":   {apierrors.NewTooManyRequests("later", 1), fault.Throttled},
-		"500":   {apierrors.NewInternalError(errors.New("boom")), fault.Unreachable},
-		"reset": {&net.OpError{Op: "read", Err: errors.New("connection reset")}, fault.Unreachable},
-		"ended": {context.Canceled, fault.Interrupted},
+		"429":     {apierrors.NewTooManyRequests("later", 1), fault.Throttled},
+		"500":     {apierrors.NewInternalError(errors.New("boom")), fault.Unreachable},
+		"reset":   {&net.OpError{Op: "read", Err: errors.New("connection reset")}, fault.Unreachable},
+		"ended":   {context.Canceled, fault.Interrupted},
+		"no kind": {&meta.NoKindMatchError{GroupKind: schema.GroupKind{Kind: "X"}}, fault.Internal},
 	} {
 		failing := edge.Cluster{Reader: c.Reader, Versions: c.Versions}
 		failing.Client = interceptor.NewClient(k, interceptor.Funcs{

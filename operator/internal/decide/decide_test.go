@@ -422,6 +422,7 @@ func TestPoolsThatTakeUpAMirrorSetAreWaitedFor(t *testing.T) {
 		"a clock is wrong":        {ago: -time.Hour},
 		"one gets it":             {ago: time.Hour, pools: []decide.Pool{has, rolls}, want: not + "(1 of 3 nodes updated)", rolls: true},
 		"it is behind of its own": {ago: time.Hour, pools: []decide.Pool{with(func(p *decide.Pool) { p.Updated = false })}, want: not + "(3 of 3 nodes updated)"},
+		"it has another one yet":  {ago: time.Hour, pools: []decide.Pool{with(func(p *decide.Pool) { p.Target = "b" })}, want: not + "(3 of 3 nodes updated)", rolls: true},
 		"one is paused":           {ago: time.Hour, pools: []decide.Pool{paused}, want: not + "(paused: its nodes take nothing up)"},
 		"it is, and has it":       {ago: time.Hour, pools: []decide.Pool{with(func(p *decide.Pool) { p.Paused = true })}},
 		"one is degraded":         {ago: time.Hour, pools: []decide.Pool{degraded}, want: not + "(degraded)"},

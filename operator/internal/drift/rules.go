@@ -145,7 +145,7 @@ func follow(desired, live any, path []string) (value any, fields []string) {
 		others, _ := live.([]any)                               //nolint:errcheck // what is no list has no items
 		i := slices.IndexFunc(others, func(o any) bool {
 			m, ok := o.(map[string]any)
-			return ok && name != "" && m["name"] == name
+			return ok && m["name"] == name
 		})
 		if desired, live, fields = item, nil, append(fields, "k:"+string(key)); i >= 0 {
 			live = others[i]

@@ -22,6 +22,7 @@ func TestRolesAreNoMoreThanTheFeaturesNeed(t *testing.T) {
 	require.Equal(t, []string{"Cns.Searchable", "StorageProfile.View", "System.Read", "System.View"}, privileges.Needed(privileges.Features{Block: true}, privileges.Root))
 	require.Equal(t, []string{"System.Read", "System.View"}, privileges.Needed(privileges.Features{CPI: true}, privileges.VM))
 	require.Empty(t, privileges.Needed(privileges.Features{CPI: true}, privileges.Datastore))
+	require.False(t, privileges.IsDriverRole(privileges.ReadOnly), "nothing makes or removes it")
 }
 
 var objects = []privileges.Object{

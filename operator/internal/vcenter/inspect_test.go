@@ -101,6 +101,12 @@ func TestAnInspectionLooksInTheConfiguredDatacentersOnly(t *testing.T) {
 	for _, m := range got.Machines {
 		require.True(t, strings.HasPrefix(got.MachinePath(&m), "/site/west/vm/"), got.MachinePath(&m))
 	}
+	inside := map[bool]int{}
+	for _, d := range got.Datastores {
+		inside[d.Inside]++
+		require.Equal(t, strings.HasPrefix(got.Path(d.Ref), "/site/west/"), d.Inside, d.Name)
+	}
+	require.Len(t, inside, 2)
 	noSession(t, v)
 }
 

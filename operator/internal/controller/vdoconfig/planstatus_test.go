@@ -10,8 +10,10 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/decide"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
 func stepOf(action plan.Action, driver matrix.Driver, kind, name string) plan.Step {
@@ -48,6 +50,16 @@ func TestWhatIsForeseen(t *testing.T) {
 	p := &pass{result: result{decided: *s}}
 	p.decision = s.resolve()
 	require.False(t, p.isGated())
+	for _, gate := range []func(q *pass){
+		func(q *pass) { q.facts.starts = because(fault.Expired) },
+		func(q *pass) {
+			q.upgrades.verdicts = map[revision.Group]decide.Verdict{matrix.CSI: {Action: decide.Gated, Reason: decide.NotApproved}}
+		},
+	} {
+		q := *p
+		gate(&q)
+		require.True(t, q.isGated())
+	}
 	p.facts.vcenters[vcStorage] = vcenter{gated: because(fault.Unreachable)}
 	require.True(t, p.isGated())
 	p.planCandidate(t.Context())

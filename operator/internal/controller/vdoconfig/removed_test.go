@@ -84,6 +84,20 @@ func TestAnExpiredBundleHoldsNoRemoval(t *testing.T) {
 	}
 }
 
+func TestADriverThatNothingCanRepairIsAFault(t *testing.T) {
+	for _, dry := range []bool{false, true} {
+		s := withCSI(t)
+		lost := s.upgrades.current[matrix.CSI]
+		lost.from, lost.err = nil, because(fault.NotFound)
+		s.upgrades.current[matrix.CSI], s.gated, s.config.Spec.DryRun = lost, because(fault.Expired), dry
+		s.desired = s.chooseReleases()
+		p := &pass{Reconciler: &Reconciler{Cluster: &fakeCluster{}, Now: time.Now, Recorder: events.NewFakeRecorder(9)},
+			result: result{decided: *s, inventory: s.inventory}}
+		p.kept.keyIn = hashSecret
+		require.ErrorContains(t, p.install(t.Context()), "repair csi@3.5.1: why", dry)
+	}
+}
+
 func TestAForbiddenDeletionIsRepeatedLater(t *testing.T) {
 	forbids := &fakeCluster{refusal: because(fault.Forbidden)}
 	p := (&Reconciler{Now: time.Now, Cluster: forbids}).newPass(&v1alpha1.VDOConfig{})

@@ -406,4 +406,9 @@ func TestTheEventOfAStartNamesWhoApproved(t *testing.T) {
 	back, _ := started.RollBack(cur.Name(), g.at0()).InForce()
 	g.emitRevision(revision.Record{}, false, back)
 	require.NotContains(t, <-recorder.Events, "approved by")
+
+	open, passed := cur, cur
+	open.Canary, passed.Canary = &revision.Canary{}, &revision.Canary{Passed: true}
+	g.emitRevision(open, true, passed)
+	require.Empty(t, recorder.Events, "without a policy there are no canary nodes that were healthy")
 }

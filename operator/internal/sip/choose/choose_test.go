@@ -75,6 +75,7 @@ var edits = map[string]edit{
 		h.Spec.ConsumerRef = corev1.ObjectReference{Kind: "Metal3Machine", Namespace: "tenants", Name: "m"}
 	},
 	"unwiped":   func(h *choose.Host) { h.Spec.AutomatedCleaningMode = "disabled" },
+	"earlier's": func(h *choose.Host) { h.Status.Provisioning.State = "ready" },
 	"new":       func(h *choose.Host) { h.Status.Provisioning.State = "" },
 	"busy":      func(h *choose.Host) { h.Status.Provisioning.State = "provisioned" },
 	"deployed":  func(h *choose.Host) { h.Spec.Image.URL = "http://image" },
@@ -111,6 +112,7 @@ func TestChoose(t *testing.T) {
 		refused           refused
 	}{
 		"active and standby, in order":    {nodes: nodes(2, 1, ""), hosts: "d c b a", take: "a b c"},
+		"earlier versions of Metal3":      {nodes: nodes(1, 0, ""), hosts: "a=earlier's", take: "a"},
 		"no count is none":                {nodes: map[airship.Role]airship.NodeSet{worker: {}}, hosts: "a"},
 		"satisfied without a free host":   {nodes: nodes(2, 0, ""), hosts: "a=mine b=mine c=other", keep: "a b"},
 		"only the missing ones are taken": {nodes: nodes(3, 0, ""), hosts: "a b c y=mine z=mine", keep: "y z", take: "a"},
