@@ -70,7 +70,9 @@ func TestListsComeInPagesWithinBounds(t *testing.T) {
 			pages: circle(index(entries(1, strings.Repeat("x", 3<<20))...)), fault: "longer than 8388608 bytes",
 		},
 		"tags": {
-			pages: map[string]page{"": {"/v2/a/b/tags/list?page=2", tags("b", "a")}, "2": {"", tags("c")}},
+			pages: map[string]page{
+				"": {"/v2/a/b/tags/list?page=2", tags("b", subject.String(), "a")}, "2": {"", tags("c")},
+			},
 			tags:  []string{"a", "b", "c"},
 		},
 		"tags, with other links": {

@@ -348,6 +348,8 @@ func (r *Repository) Tags(ctx context.Context) ([]string, error) {
 		if err := decode(a.Data, &page); err != nil {
 			return r.corrupt(look, err)
 		}
+		isDigest := func(tag string) bool { return strings.HasPrefix(tag, "sha256:") } // Artifactory lists these too
+		page.Tags = slices.DeleteFunc(page.Tags, isDigest)
 		for _, tag := range page.Tags {
 			if _, err := r.ref.WithTag(tag); err != nil {
 				return r.corrupt(look, fmt.Errorf("%q is not a tag", Clean(r.host.scrub(tag), 100)))
