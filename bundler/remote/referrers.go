@@ -272,7 +272,7 @@ type list struct {
 	ok     []int // further statuses that are allowed for the first page
 }
 
-// list passes each page of a list to read. The next page must have the same host and path.
+// list passes each page of a list to read. Pages differ only in the query, whatever address the registry names.
 func (r *Repository) list(ctx context.Context, x list, read func(Reply) error) error {
 	q := Request{
 		Method: http.MethodGet, URL: x.from, Access: x.look.access(r), OK: append(x.ok, http.StatusOK),
@@ -314,12 +314,9 @@ func (r *Repository) nextPage(l Look, at *url.URL, links []string) (*url.URL, er
 	case i < 0:
 		return nil, nil
 	}
-	next, err := at.Parse(all[i][1])
-	if err != nil || next.Host != at.Host || next.Path != at.Path {
-		return nil, r.corrupt(l, errors.New("the registry names a next page elsewhere"))
-	}
-	next.Scheme = at.Scheme // registries behind a proxy do not know that clients use TLS
-	return next, nil
+	next := *at // Artifactory and Nexus name a wrong path, and registries behind a proxy a wrong host
+	_, next.RawQuery, _ = strings.Cut(all[i][1], "?")
+	return &next, nil
 }
 
 const opAttach = "attach"
