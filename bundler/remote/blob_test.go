@@ -94,6 +94,7 @@ func TestUploadInPartsGoesOnFromTheServersOffset(t *testing.T) {
 	patch, last := real.Match{Method: "PATCH"}, real.Match{Method: "PUT"}
 	get := real.Match{Method: "GET", Path: "/blobs/uploads/"}
 	unknown := `{"errors":[{"code":"BLOB_UPLOAD_UNKNOWN"}]}`
+	first := map[string]string{"Range": "0-999999"}
 	least := map[string]string{"OCI-Chunk-Min-Length": "2000000"}
 	for name, c := range map[string]struct {
 		most   int64 // bytes sent in parts
@@ -117,8 +118,9 @@ func TestUploadInPartsGoesOnFromTheServersOffset(t *testing.T) {
 		"session forgotten": {4_000_000, []real.Fault{
 			{Match: patch, Times: 1}, {Match: patch, Times: 1, Status: 404, Body: unknown},
 		}},
-		"out of step": {4_000_000, []real.Fault{{Match: patch, Times: 1}, {Match: patch, Times: 1, Status: 416}}},
-		"least size":  {3_000_000, []real.Fault{{Match: real.Match{Method: "POST"}, ReplaceHeader: least}}},
+		"the Range stays": {3_000_000, []real.Fault{{Match: patch, ReplaceHeader: first}, {Match: get, ReplaceHeader: first}}},
+		"out of step":     {4_000_000, []real.Fault{{Match: patch, Times: 1}, {Match: patch, Times: 1, Status: 416}}},
+		"least size":      {3_000_000, []real.Fault{{Match: real.Match{Method: "POST"}, ReplaceHeader: least}}},
 		"takes no parts": {0, []real.Fault{
 			{Match: patch, Status: 405}, {Match: last, Times: 1, ResetAfter: 1 << 20},
 		}},
@@ -227,16 +229,31 @@ func TestRateHoldsForAllTransfersTogether(t *testing.T) {
 }
 
 // A registry, or a proxy before it, may refuse any body: there is nothing smaller than
-// an empty one.
-func TestRefusedEmptyBlobIsAFault(t *testing.T) {
-	mirror, repo := alone(t, real.Options{}, remote.Options{})
-	for name, match := range map[string]real.Match{"its body": {Method: "PUT"}, "its upload": {Method: "POST"}} {
+// an empty one. An upload that always restarts makes no progress.
+func TestUploadsThatCannotArriveEnd(t *testing.T) {
+	patch := real.Match{Method: "PATCH"}
+	restarts := []real.Fault{{Match: real.Match{Method: "GET", Path: "/blobs/uploads/"}, Status: 404}}
+	for range 8 {
+		restarts = append(restarts, real.Fault{Match: patch, Times: 1}, real.Fault{Match: patch, Times: 2, ResetAfter: 10})
+	}
+	for name, c := range map[string]struct {
+		sizes  []int
+		faults []real.Fault
+		reason fault.Reason
+		text   string
+	}{
+		"its body refused":   {[]int{0, 1}, []real.Fault{{Match: real.Match{Method: "PUT"}, Status: 413}}, fault.Refused, "body limit"},
+		"its upload refused": {[]int{0, 1}, []real.Fault{{Match: real.Match{Method: "POST"}, Status: 413}}, fault.Refused, "body limit"},
+		"restarts":           {[]int{3_000_000}, restarts, fault.Unreachable, ""},
+	} {
 		t.Run(name, func(t *testing.T) {
-			mirror.Heal()
-			mirror.Fail(real.Fault{Match: match, Status: 413})
-			for _, size := range []int{0, 1} {
+			mirror, repo := alone(t, real.Options{}, remote.Options{ChunkSize: 1_000_000})
+			for _, f := range c.faults {
+				mirror.Fail(f)
+			}
+			for _, size := range c.sizes {
 				d, open := randomBlob(size)
-				wantFault(t, repo.Put(t.Context(), d, open), fault.Refused, "body limit")
+				wantFault(t, repo.Put(t.Context(), d, open), c.reason, c.text)
 			}
 		})
 	}

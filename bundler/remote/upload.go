@@ -46,7 +46,7 @@ type upload struct {
 	lost    bool     // an answer was lost: the blob may have arrived
 
 	failures int   // since the last progress
-	failedAt int64 // offset of the last failure
+	failedAt int64 // largest offset of a failure
 }
 
 type session struct {
@@ -84,7 +84,7 @@ func (u *upload) run() error {
 		if u.offset()-u.failedAt >= goodProgress {
 			u.failures = 0
 		}
-		u.failures, u.failedAt = u.failures+1, u.offset()
+		u.failures, u.failedAt = u.failures+1, max(u.failedAt, u.offset())
 		u.lost = true
 		if err = u.r.client.Wait(u.ctx, u.r.host, err, u.failures); err != nil {
 			return u.r.client.Explain(u.ctx, u.r.host, opPush, u.r.At(u.d.Digest.String()), err)
@@ -111,7 +111,6 @@ func (u *upload) attempt() (err error) {
 		if u.session, err = u.r.openUpload(u.ctx, u.r.Pushes(), nil); err != nil {
 			return err
 		}
-		u.failedAt = 0
 	}
 	if !inParts {
 		_, err := u.send(http.MethodPut, u.session.end(u.d), 0, u.d.Size, nil) //nolint:bodyclose // it is closed
@@ -146,9 +145,7 @@ func (u *upload) part() error {
 	if err := at.moved(u.r, resp); err != nil {
 		return err
 	}
-	if has, ok := uploaded(resp.Header.Get("Range")); ok && has != at.offset+n {
-		return fmt.Errorf("the registry has %d bytes of the upload where %d were sent", has, at.offset+n)
-	}
+	// Its Range is not relied on: ECR's stays at the first part.
 	at.offset, at.mismatched, u.verified = at.offset+n, false, true
 	return nil
 }
@@ -196,7 +193,7 @@ func (u *upload) refused(err error) error {
 	if !isLost {
 		return err
 	}
-	u.session, u.failedAt = nil, 0
+	u.session = nil
 	return fmt.Errorf("the registry has given up the upload: %s", a.Error())
 }
 
@@ -223,7 +220,7 @@ func (u *upload) cutSmaller(err error) bool {
 	case isAnswer || !CanPass(err):
 	case u.size == 0 && u.d.Size > cutLeast:
 		u.shrink()
-	case u.size > 0 && u.offset() == u.failedAt && u.failures > 0: // twice at the same offset
+	case u.size > 0 && u.offset() <= u.failedAt && u.failures > 0: // twice without progress
 		u.shrink()
 	}
 	return false
