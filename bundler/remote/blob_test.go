@@ -232,6 +232,7 @@ func TestRateHoldsForAllTransfersTogether(t *testing.T) {
 // an empty one. An upload that always restarts makes no progress.
 func TestUploadsThatCannotArriveEnd(t *testing.T) {
 	patch := real.Match{Method: "PATCH"}
+	least := map[string]string{"OCI-Chunk-Min-Length": "2000000"}
 	restarts := []real.Fault{{Match: real.Match{Method: "GET", Path: "/blobs/uploads/"}, Status: 404}}
 	for range 8 {
 		restarts = append(restarts, real.Fault{Match: patch, Times: 1}, real.Fault{Match: patch, Times: 2, ResetAfter: 10})
@@ -245,6 +246,9 @@ func TestUploadsThatCannotArriveEnd(t *testing.T) {
 		"its body refused":   {[]int{0, 1}, []real.Fault{{Match: real.Match{Method: "PUT"}, Status: 413}}, fault.Refused, "body limit"},
 		"its upload refused": {[]int{0, 1}, []real.Fault{{Match: real.Match{Method: "POST"}, Status: 413}}, fault.Refused, "body limit"},
 		"restarts":           {[]int{3_000_000}, restarts, fault.Unreachable, ""},
+		"its parts refused": {[]int{3_000_000}, []real.Fault{
+			{Match: real.Match{Method: "POST"}, ReplaceHeader: least}, {Match: patch, Times: 20, Status: 413},
+		}, fault.Refused, "body limit"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			mirror, repo := alone(t, real.Options{}, remote.Options{ChunkSize: 1_000_000})

@@ -232,7 +232,7 @@ func (u *upload) shrink() bool {
 	for next >= leastChunk && (next >= u.d.Size || (u.size > 0 && next >= u.size)) {
 		next /= 4
 	}
-	if next < leastChunk {
+	if next < leastChunk || u.session != nil && u.size > 0 && u.size <= u.session.least {
 		return false
 	}
 	u.size, u.verified = next, false
