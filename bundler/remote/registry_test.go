@@ -504,6 +504,13 @@ func TestSilentHostIsGivenUp(t *testing.T) {
 	reg.Fail(real.Fault{Match: real.Match{Path: "/manifests/"}, Wait: gate})
 	_, err := repo.Root(t.Context())
 	wantFault(t, err, fault.Unreachable, "silent")
+
+	mirror, to := alone(t, real.Options{}, remote.Options{Stall: 200 * time.Millisecond, Attempts: 1, ChunkSize: 1000})
+	d, open := randomBlob(3000)
+	stored := make(chan struct{}) // it may take longer to put parts together
+	mirror.Fail(real.Fault{Match: real.Match{Method: "PUT"}, Wait: stored})
+	time.AfterFunc(400*time.Millisecond, func() { close(stored) })
+	require.NoError(t, to.Put(t.Context(), d, open))
 }
 
 func ocidigest(data []byte) godigest.Digest { return godigest.FromBytes(data) }

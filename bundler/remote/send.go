@@ -191,7 +191,11 @@ func (c *Client) roundTrip(
 ) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	w := &watch{stall: c.opts.Stall}
-	w.timer = time.AfterFunc(w.stall, func() { cancel(ErrStalled) })
+	first := w.stall
+	if req.Body == http.NoBody { // it ends an upload in parts
+		first *= commitFactor
+	}
+	w.timer = time.AfterFunc(first, func() { cancel(ErrStalled) })
 	if req.Header == nil {
 		req.Header = http.Header{}
 	}
