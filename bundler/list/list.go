@@ -32,8 +32,9 @@ type Repository interface {
 	Tags(ctx context.Context) ([]string, error)
 	// Open opens a tag or digest.
 	Open(identifier string) (medium.Source, error)
-	// Pushed returns when a push last tagged a bundle; zero if unknown.
-	Pushed(ctx context.Context, root image.Digest) (time.Time, error)
+	// Pushed returns when a push last tagged a bundle, or began to and perhaps did not; zero if unknown. The bundle
+	// has these tags now.
+	Pushed(ctx context.Context, root image.Digest, tags []string) (pushed, begun time.Time, err error)
 }
 
 // Bundle is one bundle of a repository, by what it says about itself.
@@ -51,6 +52,7 @@ type Bundle struct {
 	Signatures []signatures.Signature `json:"signatures"` // nil: they could not be read
 
 	Graph *bundle.Graph `json:"-"`
+	Begun time.Time     `json:"-"` // when an interrupted push was about to tag it; Pushed is zero then
 }
 
 // Listing is the content of a repository.
@@ -84,7 +86,8 @@ func Read(ctx context.Context, repository Repository, o run.Options) (*Listing, 
 	err = errors.Join(err, l.untagged(ctx, repository, subjects, o))
 	if err == nil {
 		err = run.Each(ctx, o.Limit(), len(l.Bundles), func(i int) (err error) {
-			l.Bundles[i].Pushed, err = repository.Pushed(ctx, l.Bundles[i].Root)
+			b := &l.Bundles[i]
+			b.Pushed, b.Begun, err = repository.Pushed(ctx, b.Root, b.Tags)
 			return err
 		})
 	}
@@ -241,6 +244,9 @@ func compareMatrix(a, b Bundle) int {
 // nothing: a tag may have moved today, and to an older matrix.
 func ShownNewer(a, b Bundle) bool {
 	m := compareMatrix(a, b)
+	if b.Pushed.IsZero() {
+		b.Pushed = b.Begun // perhaps it has its tag since then; as a, it may not have it
+	}
 	switch {
 	case b.Pushed.IsZero():
 		return m > 0

@@ -155,13 +155,16 @@ func named(s string) digest.Digest { return digest.Digest("sha256:" + s) }
 // that was moved today is never among them, whatever it is called and wherever it went.
 func TestOnlyWhatIsShownToBeOldIsPruned(t *testing.T) {
 	day := func(n int) time.Time {
-		if n == 0 {
+		if n <= 0 {
 			return time.Time{}
 		}
 		return time.Date(2026, 3, n, 0, 0, 0, 0, time.UTC)
 	}
-	of := func(tag string, serial int64, pushed int) list.Bundle {
-		return list.Bundle{Root: image.DigestOf([]byte(tag)), Tags: []string{tag}, Serial: serial, Issued: day(1), Pushed: day(pushed)}
+	of := func(tag string, serial int64, pushed int) list.Bundle { // negative: only begun
+		return list.Bundle{
+			Root: image.DigestOf([]byte(tag)), Tags: []string{tag}, Serial: serial, Issued: day(1),
+			Pushed: day(pushed), Begun: day(-pushed),
+		}
 	}
 	for name, c := range map[string]struct {
 		bundles []list.Bundle
@@ -176,6 +179,9 @@ func TestOnlyWhatIsShownToBeOldIsPruned(t *testing.T) {
 		"copied, and pushed before":    {[]list.Bundle{of("v8", 8, 0), of("stable", 7, 9)}, Keep{Newest: 1}, nil},
 		"copied long ago":              {[]list.Bundle{of("v8", 8, 9), of("v7", 7, 0)}, Keep{Newest: 1}, []string{"v7"}},
 		"moved back with crane":        {[]list.Bundle{{Serial: 8, Issued: day(1), Pushed: day(9)}, of("stable", 7, 0)}, Keep{Newest: 1}, nil},
+		"about to be moved back":       {[]list.Bundle{of("v8", 8, 2), of("stable", 7, -9)}, Keep{Newest: 1}, nil},
+		"about to be moved, as before": {[]list.Bundle{of("v1", 7, -9), of("stable", 7, 5)}, Keep{Newest: 1}, nil},
+		"begun long ago":               {[]list.Bundle{of("v1", 7, -2), of("stable", 7, 5)}, Keep{Newest: 1}, []string{"v1"}},
 		"two of a moment, one older":   {[]list.Bundle{of("a", 8, 9), of("b", 8, 9), of("c", 7, 2)}, Keep{Newest: 1}, []string{"c"}},
 		"kept by tag":                  {[]list.Bundle{of("v8", 8, 9), of("prod-1", 7, 2), of("v6", 6, 1)}, Keep{Newest: 1, Tags: []string{"prod-*"}}, []string{"v6"}},
 		"kept by digest": {

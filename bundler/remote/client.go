@@ -55,11 +55,12 @@
 // Registries do not say when a tag was written. A push that tags a bundle leaves a note for
 // list and prune. The note is an image manifest of the artifact type
 // application/vnd.vdo.confirmed.v1 under the tag sha256-<hex of the root>.confirmed. It has the
-// empty configuration and layer of the OCI specification, and three annotations with the prefix
+// empty configuration and layer of the OCI specification, and four annotations with the prefix
 // com.vmware.vdo.confirmed. These are repository, the name that it was pushed to; root, the digest of
-// the root; pushed, the time by the registry's clock (RFC 3339). A note that names another repository
-// is ignored: a replication has copied it. It has no subject, so that it never travels with a
-// bundle. Removing a bundle removes its note.
+// the root; tag; and pushed. The last is the time by the registry's clock (RFC 3339). Until the tag is
+// written, begun stands for it: an interrupted push may have written the tag or not. A note that names
+// another repository is ignored: a replication has copied it. It has no subject, so that it never
+// travels with a bundle. Removing a bundle removes its note.
 //
 // # Uploads of large blobs
 //

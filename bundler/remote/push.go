@@ -170,15 +170,14 @@ func (r *Repository) Close() error {
 }
 
 // Commit asks the registry for every sent blob and its size. It writes missing manifests, children before parents,
-// then attachments, then the tag. It reads all of them, since clusters pull REPOSITORY@DIGEST, and finally writes the
-// note.
+// then attachments, then the tag and the note. It reads all of them, since clusters pull REPOSITORY@DIGEST.
 func (r *Repository) Commit(ctx context.Context) error {
 	p := r.begun()
 	if p == nil {
 		return fault.Errorf(fault.Internal, opPush, r.ref.String(), "", "commit before begin")
 	}
 	for _, step := range []func(context.Context, *push) error{
-		r.kept, r.putTwins, r.putManifests, r.putAttachments, r.tag, r.confirm, r.remember,
+		r.kept, r.putTwins, r.putManifests, r.putAttachments, r.tag, r.confirm,
 	} {
 		if err := step(ctx, p); err != nil {
 			return err
@@ -360,7 +359,7 @@ func (r *Repository) explainSubject(err error, a bundle.Referrer, op, or string)
 		"it is about %s, and the registry takes no manifest with a subject: %w", a.Subject, err)
 }
 
-// tag gives the root its missing tags.
+// tag gives the root its missing tags. The note says so before and after, since a push may end between the two.
 func (r *Repository) tag(ctx context.Context, p *push) error {
 	root := p.graph.Manifests[len(p.graph.Manifests)-1]
 	for _, tag := range r.tags(root.Descriptor) {
@@ -369,11 +368,17 @@ func (r *Repository) tag(ctx context.Context, p *push) error {
 		}
 		d, found, err := r.Stat(ctx, Look{Op: opPush, ID: tag, Access: r.Pushes()})
 		if err == nil && (!found || d.Digest != root.Descriptor.Digest) {
+			if tag == r.ref.Tag() {
+				r.remember(ctx, p, noteBegun, time.Now())
+			}
 			err = r.putManifest(ctx, p, tag, root)
 		}
 		if err != nil {
 			return err
 		}
+	}
+	if !p.tagged.IsZero() {
+		r.remember(ctx, p, notePushed, p.tagged)
 	}
 	return nil
 }
@@ -440,38 +445,42 @@ const (
 	noteType       = "application/vnd.vdo.confirmed.v1"
 	noteRepository = "com.vmware.vdo.confirmed.repository"
 	noteRoot       = "com.vmware.vdo.confirmed.root"
+	noteTag        = "com.vmware.vdo.confirmed.tag"
 	notePushed     = "com.vmware.vdo.confirmed.pushed"
+	noteBegun      = "com.vmware.vdo.confirmed.begun"
 )
 
-// remember writes the note (see the package comment) if this push tagged a bundle. A refused note is a notice only,
-// since the bundle itself is complete.
-func (r *Repository) remember(ctx context.Context, p *push) error {
+// remember writes the note of a bundle (see the package comment). A refused note is a notice only, since the bundle
+// itself is complete; a registry with immutable tags refuses the second one.
+func (r *Repository) remember(ctx context.Context, p *push, what string, at time.Time) {
 	var root ocispec.Index
 	_ = json.Unmarshal(p.graph.Manifests[len(p.graph.Manifests)-1].Data, &root) // an image gets no note
-	if p.tagged.IsZero() || root.ArtifactType != bundle.ArtifactType {
-		return nil
+	if root.ArtifactType != bundle.ArtifactType {
+		return
 	}
 	nothing := bundle.Plain(ocispec.DescriptorEmptyJSON)
 	note := bundle.NewManifest(ocispec.Manifest{
 		ArtifactType: noteType, Config: nothing, Layers: []ocispec.Descriptor{nothing},
 		Annotations: map[string]string{
-			noteRepository: r.ref.Repository(), noteRoot: p.graph.Root.Digest.String(),
-			notePushed: p.tagged.UTC().Format(time.RFC3339),
+			noteRepository: r.ref.Repository(), noteRoot: p.graph.Root.Digest.String(), noteTag: r.ref.Tag(),
+			what: at.UTC().Format(time.RFC3339),
 		},
 	})
-	err := r.attachBlob(ctx, p, ocispec.DescriptorEmptyJSON)
+	err := r.attachBlob(ctx, nil, ocispec.DescriptorEmptyJSON) // not of the push, which is complete without
 	if err == nil {
 		_, err = r.PutManifest(ctx, opPush, bundle.NoteTag(p.graph.Root.Digest.Encoded()), note)
 	}
-	if err != nil && ctx.Err() == nil {
+	if err != nil && ctx.Err() == nil && what == noteBegun {
 		p.notices = append(p.notices, fmt.Sprintf(
 			"`vdo-bundle list` will not show when this was pushed: the registry did not take the note: %v", err))
 	}
-	return nil
 }
 
-// Pushed returns when a push last tagged a bundle, by the registry's clock; zero if this repository has no note.
-func (r *Repository) Pushed(ctx context.Context, root image.Digest) (pushed time.Time, err error) {
+// Pushed returns when a push last tagged a bundle, by the registry's clock, or when one began to and perhaps did not.
+// The bundle has these tags now. Both times are zero if this repository has no note.
+func (r *Repository) Pushed(
+	ctx context.Context, root image.Digest, tags []string,
+) (pushed, begun time.Time, err error) {
 	note := Look{Op: "read the note of", Subject: r.At(root.String()), ID: bundle.NoteTag(root.Hex())}
 	_, data, _, err := r.Get(ctx, note)
 	if reason := fault.ReasonOf(err); reason == fault.Forbidden || reason == fault.Corrupt {
@@ -479,11 +488,15 @@ func (r *Repository) Pushed(ctx context.Context, root image.Digest) (pushed time
 	}
 	var m ocispec.Manifest
 	if err != nil || json.Unmarshal(data, &m) != nil {
-		return pushed, err
+		return pushed, begun, err
 	}
 	is := m.Annotations
 	if m.ArtifactType == noteType && is[noteRepository] == r.ref.Repository() && is[noteRoot] == root.String() {
 		pushed, _ = time.Parse(time.RFC3339, is[notePushed]) // zero if malformed
+		begun, _ = time.Parse(time.RFC3339, is[noteBegun])
+		if pushed.IsZero() && slices.Contains(tags, is[noteTag]) {
+			pushed = begun
+		}
 	}
-	return pushed, nil
+	return pushed, begun, nil
 }

@@ -105,7 +105,7 @@ func TestNoteTellsWhenATagWasPut(t *testing.T) {
 		return to
 	}
 	pushed := func(r *remote.Repository) time.Time {
-		at, err := r.Pushed(t.Context(), root)
+		at, _, err := r.Pushed(t.Context(), root, nil)
 		require.NoError(t, err)
 		return at
 	}
@@ -132,6 +132,25 @@ func TestNoteTellsWhenATagWasPut(t *testing.T) {
 	mirror.Fail(real.Fault{Match: real.Match{Path: ".confirmed"}, Status: 403})
 	require.Zero(t, pushed(to), "some registries say so of a tag that is not there")
 	require.Len(t, push("site/bundle:2").Notices(), 1)
+
+	mirror.Heal()
+	mirror.Fail(real.Fault{Match: real.Match{Method: "PUT", Path: "/manifests/3"}, Status: 403})
+	third := at(t, remote.Options{}, mirror, "site/bundle:3")
+	wantFault(t, copyGraph(t.Context(), g, b.Store, third), fault.Forbidden)
+	none, begun, err := third.Pushed(t.Context(), root, nil)
+	require.NoError(t, err)
+	require.Zero(t, none, "it may not have its tag")
+	require.WithinDuration(t, time.Now(), begun, time.Minute)
+	has, _, err := third.Pushed(t.Context(), root, []string{"3"})
+	require.NoError(t, err)
+	require.Equal(t, begun, has)
+	mirror.Heal()
+	mirror.Fail(real.Fault{Match: real.Match{Method: "GET", Path: "/manifests/3"}, Status: 403})
+	wantFault(t, copyGraph(t.Context(), g, b.Store, third), fault.Forbidden)
+	require.NotZero(t, pushed(third), "it has its tag")
+	mirror.Heal()
+	mirror.Fail(real.Fault{Match: real.Match{Method: "PUT", Path: ".confirmed"}, After: 1, Status: 400})
+	require.Empty(t, push("site/bundle:4").Notices(), "tags are immutable")
 }
 
 func TestPushToAnEmptyRegistryAsksForASampleOnly(t *testing.T) {
