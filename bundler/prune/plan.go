@@ -47,7 +47,6 @@ type Plan struct {
 
 	places  []location // the repository first
 	targets []target
-	roots   int              // index of the first target in the repository itself
 	gone    map[string]int64 // sizes of what the deleted bundles have in all locations
 	needed  map[string]int64 // sizes of what stays
 }
@@ -91,11 +90,19 @@ func NewPlan(
 	return p, p.choose(ctx, o)
 }
 
-// choose lists what only deleted bundles need: notes, images in other repositories (unreachable without the bundle),
-// then the bundles' own manifests. Their roots come first, so that no bundle is incomplete, then other manifests with
-// parents before children, then attachments.
+// choose lists what only deleted bundles need. Their roots come first, so that no bundle is incomplete, then other
+// manifests with parents before children, attachments, and images in other repositories. Notes come last: without its
+// note, a bundle that could not be deleted is not known to be old.
 func (p *Plan) choose(ctx context.Context, o run.Options) error {
 	repository := p.places[0]
+	if err := p.add(ctx, repository, graphsOf(p.Delete), graphsOf(p.Keep), p.Others, o); err != nil {
+		return err
+	}
+	for _, x := range besides(p.Keep, p.Delete) {
+		if err := x.plan(ctx, p, o); err != nil {
+			return fmt.Errorf("images of %s: %w", x.reference.Repository(), err)
+		}
+	}
 	notes, err := namedBy(ctx, repository, p.isNote, o)
 	if err != nil {
 		return err
@@ -103,17 +110,8 @@ func (p *Plan) choose(ctx context.Context, o run.Options) error {
 	for _, tag := range slices.Sorted(maps.Keys(notes)) {
 		if d := notes[tag]; d.Digest != "" {
 			p.targets = append(p.targets, target{repository, d, []string{tag}})
+			p.Attached++
 		}
-	}
-	p.Attached = len(p.targets)
-	for _, x := range besides(p.Keep, p.Delete) {
-		if err := x.plan(ctx, p, o); err != nil {
-			return fmt.Errorf("images of %s: %w", x.reference.Repository(), err)
-		}
-	}
-	p.roots = len(p.targets)
-	if err := p.add(ctx, repository, graphsOf(p.Delete), graphsOf(p.Keep), p.Others, o); err != nil {
-		return err
 	}
 	for digest, size := range p.gone {
 		if _, stays := p.needed[digest]; !stays {
@@ -130,8 +128,7 @@ func graphsOf(bundles []list.Bundle) (out []*bundle.Graph) {
 	return out
 }
 
-// isNote reports whether a tag is a note of a push of anything but the kept bundles. Notes go first: no later push
-// may rely on what is being deleted.
+// isNote reports whether a tag is a note of a push of anything but the kept bundles.
 func (p *Plan) isNote(tag string) bool {
 	return list.IsReferrerTag(tag) && strings.HasSuffix(tag, string(bundle.NoteSuffix)) &&
 		!slices.ContainsFunc(p.Keep, func(b list.Bundle) bool { return tag == bundle.NoteTag(b.Root.Hex()) })

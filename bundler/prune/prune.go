@@ -26,15 +26,12 @@ import (
 // success and delete nothing. It also checks that kept and newly pushed content exists. The plan then holds the
 // result.
 func Run(ctx context.Context, p *Plan, o run.Options) error {
-	if err := p.unchanged(ctx, p.places, o); err != nil {
+	if err := p.unchanged(ctx, o); err != nil {
 		return err
 	}
 	o.Progress.Phase("delete", len(p.targets), 0)
 	for i, v := range p.targets {
 		err := ctx.Err()
-		if err == nil && i > 0 && i == p.roots { // the deletions so far took time
-			err = p.unchanged(ctx, p.places[:1], o)
-		}
 		if err == nil {
 			err = v.in.Delete(ctx, v.d, v.tags)
 		}
@@ -129,8 +126,8 @@ func namedBy(
 }
 
 // unchanged refuses to delete if tags changed since the plan.
-func (p *Plan) unchanged(ctx context.Context, places []location, o run.Options) error {
-	for _, location := range places {
+func (p *Plan) unchanged(ctx context.Context, o run.Options) error {
+	for _, location := range p.places {
 		now, err := namedBy(ctx, location, isNoReferrer, o)
 		if err != nil {
 			return err

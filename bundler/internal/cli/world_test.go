@@ -351,6 +351,8 @@ func breakDown(ts *testscript.TestScript, _ bool, args []string) {
 		switch name {
 		case "status":
 			f.Status = n
+		case "after":
+			f.After = n
 		case "times":
 			f.Times = n
 		case "method":
