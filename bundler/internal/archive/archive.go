@@ -64,8 +64,7 @@
 // last. [OpenFile] opens the parts and reports each that is missing or has another size.
 // [Archive.Damage] reports those whose bytes changed. [Split] fills parts from an archive, like a
 // pull of its bundle, and resumes a killed run. If it cannot finish, it removes what it began.
-// Parts cannot be signed; join them first. Earlier versions added signatures in place, and
-// wrote "changing" into the parts file meanwhile.
+// Parts cannot be signed; join them first.
 //
 // # The directory
 //

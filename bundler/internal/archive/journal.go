@@ -29,8 +29,7 @@ import (
 // BUNDLE identifies what is written; see [identity]. An "at" line says that the first OFFSET bytes of
 // a blob are on disk, from byte PLACE of the archive on. SUM is their sha256. The blob is
 // complete if SUM is HEX. The last line of a blob counts; an OFFSET of 0 withdraws earlier lines. A
-// resuming writer hashes those bytes before it relies on them. Earlier versions end with a line
-// "named RECOVERY" once all files have their names, which is ignored.
+// resuming writer hashes those bytes before it relies on them.
 //
 // The journal is also the lock of its archive: see archiveLock.
 type journal struct {
@@ -47,7 +46,6 @@ type journal struct {
 
 const (
 	journalMagic   = "vdo-archive-journal/2"
-	namedLine      = "named "
 	maxJournalLine = 4096
 )
 
@@ -121,9 +119,6 @@ func (n *noted) take(body string) bool {
 		referrers, ok := strings.CutPrefix(body, journalMagic+" ")
 		n.referrers = referrers
 		return ok && referrers != ""
-	}
-	if strings.HasPrefix(body, namedLine) {
-		return true
 	}
 	blob, p, ok := parseProgress(body)
 	if ok {

@@ -253,9 +253,6 @@ func Repair(ctx context.Context, path string) (*Repaired, error) {
 		}
 		return nil, err
 	}
-	if l.Changing {
-		return nil, interruptedSigning(fault.Refused, "repair", path)
-	}
 	damage, err := sumParts(ctx, filepath.Dir(path), l)
 	if err != nil {
 		return nil, err

@@ -259,20 +259,6 @@ func TestAFileInThePlaceOfAPartIsRefusedBeforeTheFirstByte(t *testing.T) {
 	}
 }
 
-// Of parts that an earlier version was changing when it was stopped is said that they are.
-func TestAnInterruptedSigningOfPartsIsSaid(t *testing.T) {
-	path := inParts(t, bundles.New(t, bundles.Options{Seed: 73}), Options{VolumeSize: 20_000})
-	l, err := readParts(path)
-	require.NoError(t, err)
-	l.Changing = true
-	require.NoError(t, os.WriteFile(path, l.Text(), 0o600))
-	_, err = OpenFile(path)
-	require.Equal(t, fault.Incomplete, fault.ReasonOf(err))
-	require.Contains(t, fault.HintOf(err), "sign")
-	_, err = Repair(t.Context(), path)
-	require.Equal(t, fault.Refused, fault.ReasonOf(err))
-}
-
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) {

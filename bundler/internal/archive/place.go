@@ -78,8 +78,7 @@ func (w *FileWriter) leftovers(before noted) (left []string, err error) {
 			left = append(left, e.Name())
 		}
 	}
-	isSplit := strings.HasPrefix(before.referrers, "split ") // of an earlier version; this one cannot resume it
-	if len(left) == 0 || before.referrers == w.id || w.o.Restart || isSplit {
+	if len(left) == 0 || before.referrers == w.id || w.o.Restart {
 		return left, nil
 	}
 	drop := ", or drop it with --restart"

@@ -103,9 +103,6 @@ func openVolumes(path string) (*storage, error) {
 	if err != nil {
 		return nil, err
 	}
-	if list.Changing {
-		return nil, interruptedSigning(fault.Incomplete, "open", path)
-	}
 	dir := filepath.Dir(path)
 	v := &storage{path: filepath.Join(dir, list.File), location: path, list: list, volume: list.Volume}
 	var errs []error
@@ -122,12 +119,6 @@ func openVolumes(path string) (*storage, error) {
 		return nil, errors.Join(err, v.Close())
 	}
 	return v, nil
-}
-
-// interruptedSigning returns the fault for parts that an earlier version was signing.
-func interruptedSigning(reason fault.Reason, op, path string) error {
-	return fault.Errorf(reason, op, path, "join the parts with `cat`, and sign and split that file again",
-		"a signature was being added, and that was interrupted")
 }
 
 // spread calls do for each piece of p that lies in one part.

@@ -33,10 +33,8 @@
 //
 // Numbers are decimal without leading zeros. HEX of a part is the sha256 of its bytes. HEX of the
 // last line is the sha256 of all lines before it. To sha256sum, lines that begin with # are
-// comments, so that `sha256sum -c drivers.tar.parts` checks the parts without this program. The line
-// "# changing" may follow "# recovery": an earlier version is adding a signature, or was stopped
-// while doing so. The sums and SIZE are then the old ones. Each list has exactly one valid form, and
-// readers refuse all others.
+// comments, so that `sha256sum -c drivers.tar.parts` checks the parts without this program. Each list
+// has exactly one valid form, and readers refuse all others.
 //
 // # Trust
 //
@@ -65,13 +63,12 @@ const Suffix = ".parts"
 
 // MaxSize and the others are the limits of the format.
 const (
-	MaxSize      = 1 << 20 // bytes of a parts file
-	MaxParts     = 999     // without parity shards
-	MaxShards    = 256     // parts and parity shards, if there are shards
-	MinVolume    = 512     // bytes
-	MaxArchive   = 1 << 46 // bytes
-	maxName      = 200     // bytes of FILE
-	changingLine = "# changing"
+	MaxSize    = 1 << 20 // bytes of a parts file
+	MaxParts   = 999     // without parity shards
+	MaxShards  = 256     // parts and parity shards, if there are shards
+	MinVolume  = 512     // bytes
+	MaxArchive = 1 << 46 // bytes
+	maxName    = 200     // bytes of FILE
 )
 
 // Magic is the first line of a parts file.
@@ -90,7 +87,6 @@ type List struct {
 	Volume   int64  // size of each part but the last, in bytes
 	Recovery int    // number of parity shards
 	Sums     []Sum  // of the parts, then of the parity shards
-	Changing bool   // an earlier version is adding a signature
 }
 
 // New plans the parts of an archive; the sums are zero.
@@ -167,9 +163,6 @@ func (l *List) PartSize(i int) int64 {
 func (l *List) Text() []byte {
 	var out bytes.Buffer
 	fmt.Fprintf(&out, "%s\n# file %s\n# size %d\n# volume %d\n# recovery %d\n", Magic, l.File, l.Size, l.Volume, l.Recovery)
-	if l.Changing {
-		out.WriteString(changingLine + "\n")
-	}
 	for i, s := range l.Sums {
 		fmt.Fprintf(&out, "%s  %s\n", s, l.Name(i))
 	}
@@ -215,9 +208,6 @@ func parse(data []byte) (*List, error) {
 		return nil, errors.Unwrap(err)
 	}
 	rest := lines[5:]
-	if len(rest) > 0 && rest[0] == changingLine {
-		l.Changing, rest = true, rest[1:]
-	}
 	if len(rest) < l.All() {
 		return nil, fmt.Errorf("it lists %d parts of %d", len(rest), l.All())
 	}

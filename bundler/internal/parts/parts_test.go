@@ -110,7 +110,7 @@ func TestEveryOtherTextIsRefused(t *testing.T) {
 		"volume zero":     sealed(strings.Replace(body, "volume 2000", "volume 0", 1)),
 		"huge":            sealed(strings.Replace(body, "size 5000", "size 9223372036854775807", 1)),
 		"many recoveries": sealed(strings.Replace(body, "recovery 1", "recovery 999999999", 1)),
-		"twice changing":  sealed(strings.Replace(body, "recovery 1\n", "recovery 1\n# changing\n# changing\n", 1)),
+		"another comment": sealed(strings.Replace(body, "recovery 1\n", "recovery 1\n# changing\n", 1)),
 		"other version":   sealed(strings.Replace(body, "parts 1", "parts 2", 1)),
 		"too large":       bytes.Repeat([]byte("#"), parts.MaxSize+1),
 	} {
@@ -126,9 +126,6 @@ func TestEveryOtherTextIsRefused(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	f.Add(list(f, 5000, 2000, 1).Text())
-	changing := list(f, 600, 512, 0)
-	changing.Changing = true
-	f.Add(changing.Text())
 	f.Add([]byte("# vdo-bundle parts 1\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for _, data := range [][]byte{data, sealed(string(data))} { // mutants with a right last line too
