@@ -100,11 +100,7 @@ func TestReadReportsAllProblems(t *testing.T) {
 	files["csi/3.5.1/changed.yaml"] = []byte(pod("z"))
 	delete(files, "csi/3.5.1/missing.yaml")
 	_, err := catalog.Read([]matrix.Release{r}, files)
-	require.Error(t, err)
-	var messages []string
-	for _, e := range err.(interface{ Unwrap() []error }).Unwrap() { //nolint:errorlint // all of them are looked at
-		messages = append(messages, e.Error())
-	}
+	messages := strings.Split(fmt.Sprint(err), "\n")
 	require.Len(t, messages, 5)
 	require.Equal(t, `manifest csi/3.5.1/ref.yaml: Pod p, container c0: parse image reference "UPPER/case": "UPPER/case" is not a repository path: lower-case letters, digits and . _ - between slashes`, messages[0])
 	require.Equal(t, `override image "gone:v1" of csi@3.5.1: no manifest of the release names it`, messages[1])
@@ -130,10 +126,7 @@ func TestDefaultMatrixReadsUpstream(t *testing.T) {
 		require.NoError(t, err, r.ReleaseID)
 		for _, i := range plan.Images {
 			where := cmp.Or(i.Source, i.Reference).String()
-			require.NotContains(t, where, ":latest", r.ReleaseID)
-			require.NotContains(t, where, "staging", r.ReleaseID)
-			require.NotContains(t, where, "gcr.io/cloud-provider-vsphere", r.ReleaseID)
-			require.NotContains(t, where, "k8s.gcr.io", r.ReleaseID)
+			require.NotRegexp(t, `:latest|staging|^gcr\.io/cloud-provider-vsphere|^k8s\.gcr\.io`, where, r.ReleaseID)
 			if r.Driver == matrix.SnapshotController {
 				require.Equal(t, "registry.k8s.io/sig-storage/snapshot-controller:v"+r.Version.String(), where)
 			}
