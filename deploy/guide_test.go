@@ -13,8 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
@@ -23,6 +21,9 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
+
+// guide is the page whose commands are typed.
+const guide = "deploy/docs/install.md"
 
 // admin types kubectl as an administrator, in the project's folder.
 type admin struct {
@@ -34,14 +35,8 @@ type admin struct {
 func newAdmin(t *testing.T) *admin {
 	t.Helper()
 	cfg := cluster.Config(t)
-	dir := t.TempDir()
-	kubeconfig := clientcmdapi.NewConfig()
-	kubeconfig.Clusters["c"] = &clientcmdapi.Cluster{Server: cfg.Host, CertificateAuthorityData: cfg.CAData}
-	kubeconfig.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: cfg.BearerToken}
-	kubeconfig.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
-	kubeconfig.CurrentContext = "x"
-	require.NoError(t, clientcmd.WriteToFile(*kubeconfig, filepath.Join(dir, "kubeconfig")))
-	return &admin{t, dir, append(os.Environ(), "KUBECONFIG="+filepath.Join(dir, "kubeconfig"),
+	kubeconfig := cluster.Kubeconfig(t, cfg, cfg.BearerToken, "")
+	return &admin{t, t.TempDir(), append(os.Environ(), "KUBECONFIG="+kubeconfig,
 		"PATH="+filepath.Dir(toolchain.Path(t, "kubectl"))+":"+os.Getenv("PATH"))}
 }
 
@@ -58,20 +53,6 @@ func (d *admin) types(commands []readme.Command, yours ...string) {
 	require.NoError(d.t, err, "%s\n%s", script, out)
 }
 
-// guide returns the commands of a section of docs/install.md.
-func guide(t *testing.T, section string) (out []readme.Command) {
-	t.Helper()
-	blocks, err := readme.Blocks("docs/install.md", "kubectl")
-	require.NoError(t, err)
-	for _, b := range blocks {
-		if b.Section == section {
-			out = append(out, b.Commands...)
-		}
-	}
-	require.NotEmpty(t, out, section)
-	return out
-}
-
 // The commands of docs/install.md, "From these files", word by word but for the mirror's name,
 // and those for a cluster that has no network yet. "Step by step" and "Remove" are what
 // the end-to-end test installs and removes by.
@@ -83,7 +64,7 @@ func TestTheFilesAreInstalledAsTheGuideSays(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(d.dir, "auth.json"), mirror.DockerConfig(), 0o600))
 	d.env = append(d.env, "PLATFORMS=linux/amd64",
 		"REGISTRY_AUTH_FILE="+filepath.Join(d.dir, "auth.json"), "SSL_CERT_FILE="+filepath.Join(d.dir, "ca.crt"))
-	d.types(guide(t, "From these files"), "registry.site.example", mirror.Host)
+	d.types(readme.Section(t, guide, "From these files"), "registry.site.example", mirror.Host)
 
 	admin := cluster.Client(t, cluster.Config(t))
 	operator := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "vdo-operator"}}
@@ -94,7 +75,7 @@ func TestTheFilesAreInstalledAsTheGuideSays(t *testing.T) {
 	require.NoError(t, mirror.Serves(image), "the image is in the mirror as the manifests name it")
 	require.False(t, operator.Spec.Template.Spec.HostNetwork)
 
-	d.types(guide(t, "Antrea"))
+	d.types(readme.Section(t, guide, "Antrea"))
 	require.NoError(t, admin.Get(t.Context(), client.ObjectKeyFromObject(operator), operator))
 	require.True(t, operator.Spec.Template.Spec.HostNetwork)
 	require.Equal(t, image, operator.Spec.Template.Spec.Containers[0].Image, "the rest is as it was")
@@ -112,7 +93,7 @@ func TestAVDOConfigWhoseOperatorIsGoneCanBeLetGo(t *testing.T) {
 	require.NoError(t, admin.Create(t.Context(), v))
 	require.NoError(t, admin.Delete(t.Context(), v))
 	require.NoError(t, admin.Get(t.Context(), client.ObjectKeyFromObject(v), v), "the finalizer holds it")
-	commands := guide(t, "Remove")
+	commands := readme.Section(t, guide, "Remove")
 	newAdmin(t).types(commands[len(commands)-1:], "NAME", v.Name)
 	require.True(t, apierrors.IsNotFound(admin.Get(t.Context(), client.ObjectKeyFromObject(v), v)))
 }

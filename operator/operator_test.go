@@ -31,8 +31,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
@@ -52,19 +50,6 @@ func free(t *testing.T) string {
 	require.NoError(t, err)
 	defer l.Close()
 	return l.Addr().String()
-}
-
-// kubeconfig writes a file for a bearer token.
-func kubeconfig(t *testing.T, cfg *rest.Config, token string) string {
-	t.Helper()
-	k := clientcmdapi.NewConfig()
-	k.Clusters["c"] = &clientcmdapi.Cluster{Server: cfg.Host, CertificateAuthorityData: cfg.CAData}
-	k.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: token}
-	k.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
-	k.CurrentContext = "x"
-	path := filepath.Join(t.TempDir(), "kubeconfig")
-	require.NoError(t, clientcmd.WriteToFile(*k, path))
-	return path
 }
 
 const namespace = operator.DefaultNamespace
@@ -90,7 +75,7 @@ func token(t *testing.T, c client.Client, account string) string {
 func TestTheOperatorRunsWithItsOwnRights(t *testing.T) {
 	c := cluster.Client(t, cluster.Config(t))
 	cfg := cluster.Config(t)
-	path := kubeconfig(t, cfg, install(t, c))
+	path := cluster.Kubeconfig(t, cfg, install(t, c), "")
 	metrics, probes := free(t), free(t)
 	traces := collect(t)
 	stderr := &shell.Log{}
@@ -330,7 +315,7 @@ func TestErrorsAtTheStart(t *testing.T) {
 	nobody.Host = "https://" + free(t)
 	otherCA := rest.CopyConfig(cfg)
 	otherCA.CAData = vcsim.Start(t, vcsim.Options{}).CA
-	admin := kubeconfig(t, cfg, cfg.BearerToken)
+	admin := cluster.Kubeconfig(t, cfg, cfg.BearerToken, "")
 	floor := filepath.Join(t.TempDir(), "policy.yaml")
 	require.NoError(t, os.WriteFile(floor, []byte("apiVersion: vdo.vmware.com/trust/v1\nkind: TrustPolicy\nkeys: [{id: release, file: release.pub}]\n"), 0o600))
 
@@ -352,9 +337,9 @@ func TestErrorsAtTheStart(t *testing.T) {
 		"floor's key":    {[]string{"--kubeconfig", admin, "--trust-floor", floor}, operator.ExitUsage, []string{filepath.Join(filepath.Dir(floor), "release.pub") + ": it is not there"}},
 		"no kubeconfig":  {[]string{"--kubeconfig", "/missing"}, operator.ExitUsage, []string{"/missing", "readable"}},
 		"bad kubeconfig": {[]string{"--kubeconfig", broken}, operator.ExitUsage, []string{broken}},
-		"nobody there":   {[]string{"--kubeconfig", kubeconfig(t, nobody, "x")}, operator.ExitCluster, []string{nobody.Host, "see that the API server runs"}},
-		"other CA":       {[]string{"--kubeconfig", kubeconfig(t, otherCA, "x")}, operator.ExitCluster, []string{"certificate signed by unknown authority"}},
-		"bad token":      {[]string{"--kubeconfig", kubeconfig(t, cfg, "secret-canary")}, operator.ExitCluster, []string{"credentials are not accepted"}},
+		"nobody there":   {[]string{"--kubeconfig", cluster.Kubeconfig(t, nobody, "x", "")}, operator.ExitCluster, []string{nobody.Host, "see that the API server runs"}},
+		"other CA":       {[]string{"--kubeconfig", cluster.Kubeconfig(t, otherCA, "x", "")}, operator.ExitCluster, []string{"certificate signed by unknown authority"}},
+		"bad token":      {[]string{"--kubeconfig", cluster.Kubeconfig(t, cfg, "secret-canary", "")}, operator.ExitCluster, []string{"credentials are not accepted"}},
 		"port in use":    {[]string{"--kubeconfig", admin, "--health-probe-bind-address", busy.Addr().String()}, operator.ExitFailed, []string{"address already in use", "--health-probe-bind-address"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -74,10 +74,15 @@ func (c *Cluster) CAFile() string { return c.pki.path("ca.crt") }
 
 // WriteKubeconfig writes a kubeconfig with the permissions of a user.
 func (c *Cluster) WriteKubeconfig(path string, user *clientcmdapi.AuthInfo) error {
+	server := &clientcmdapi.Cluster{Server: c.url(), CertificateAuthorityData: c.pki.ca.PEM()}
+	return writeKubeconfig(path, server, user, "")
+}
+
+func writeKubeconfig(path string, server *clientcmdapi.Cluster, user *clientcmdapi.AuthInfo, namespace string) error {
 	config := clientcmdapi.NewConfig()
-	config.Clusters["test"] = &clientcmdapi.Cluster{Server: c.url(), CertificateAuthorityData: c.pki.ca.PEM()}
+	config.Clusters["test"] = server
 	config.AuthInfos["user"] = user
-	config.Contexts["test"] = &clientcmdapi.Context{Cluster: "test", AuthInfo: "user"}
+	config.Contexts["test"] = &clientcmdapi.Context{Cluster: "test", AuthInfo: "user", Namespace: namespace}
 	config.CurrentContext = "test"
 	if err := clientcmd.WriteToFile(*config, path); err != nil {
 		return fmt.Errorf("write kubeconfig: %w", err)

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
@@ -101,6 +102,17 @@ func Client(t testing.TB, cfg *rest.Config) client.WithWatch {
 		t.Fatal(err)
 	}
 	return c
+}
+
+// Kubeconfig writes a kubeconfig for a server, with the permissions of a token, and returns its path.
+func Kubeconfig(t testing.TB, server *rest.Config, token, namespace string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	at := &clientcmdapi.Cluster{Server: server.Host, CertificateAuthorityData: server.CAData}
+	if err := writeKubeconfig(path, at, &clientcmdapi.AuthInfo{Token: token}, namespace); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 // InstallCRDs applies deploy/crds and deploy/sip/crds, and waits until the API server

@@ -24,6 +24,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/pki"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/readme"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/realnode"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/shell"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/site"
@@ -231,7 +232,7 @@ certificates:
 	key, err := os.ReadFile(l.path("site/vdo.pub"))
 	require.NoError(l.t, err)
 	require.NoError(l.t, os.WriteFile(l.path("site/release.pub"), key, 0o600))
-	for _, c := range l.guide("deploy/docs/security.md", "To another key, or from keys to certificates") {
+	for _, c := range readme.Section(l.t, "deploy/docs/security.md", "To another key, or from keys to certificates") {
 		l.typed(l.kubectl(), c)
 	}
 }

@@ -62,7 +62,7 @@ func TestMainJob(t *testing.T) {
 	l.installed("site", "1.34.0", "3.7.3")
 	l.says(&v1alpha1.DriverBundle{}, v1alpha1.ConditionVerified, "True/Succeeded: signed by corp")
 
-	removing := l.guide("deploy/docs/install.md", "Remove")
+	removing := readme.Section(l.t, "deploy/docs/install.md", "Remove")
 	l.deletionIsRefusedWhileVolumesAreThere(removing[0])
 	require.Zero(t, l.strayed.Load(), "connections left the site")
 	l.noSecretLeaks()
@@ -205,7 +205,7 @@ func (l *job) followTheGuide(releases ...string) {
 	}), 0o600))
 
 	sh := l.kubectl()
-	for _, c := range l.guide("deploy/docs/install.md", "Step by step") {
+	for _, c := range readme.Section(l.t, "deploy/docs/install.md", "Step by step") {
 		if strings.Contains(c.Text, "kubectl apply -f site.yaml") {
 			l.beside()
 		}
@@ -231,20 +231,6 @@ func (l *job) typed(sh *shell.Shell, c readme.Command) {
 	}
 	out, err := sh.Run(l.ctx, "bash", "-o", "pipefail", "-ec", words)
 	require.NoError(l.t, err, "%s\n%s", c, out)
-}
-
-// guide returns the commands of a section of a page.
-func (l *job) guide(page, section string) (out []readme.Command) {
-	l.t.Helper()
-	blocks, err := readme.Blocks(filepath.Join(toolchain.Root(), page), "kubectl")
-	require.NoError(l.t, err)
-	for _, b := range blocks {
-		if b.Section == section {
-			out = append(out, b.Commands...)
-		}
-	}
-	require.NotEmpty(l.t, out, section)
-	return out
 }
 
 // yours fills in the lines of a sample that are marked so, and no others.

@@ -12,9 +12,13 @@ import (
 	"bufio"
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"testing"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
 
 // Block is one fenced block of a README.
@@ -66,6 +70,24 @@ func Blocks(path string, programs ...string) ([]Block, error) {
 		}
 	}
 	return out, nil
+}
+
+// Section returns the commands below a heading of a page of the project, with kubectl or a "$ ".
+func Section(t testing.TB, page, heading string) (all []Command) {
+	t.Helper()
+	blocks, err := Blocks(filepath.Join(toolchain.Root(), page), "kubectl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range blocks {
+		if b.Section == heading {
+			all = append(all, b.Commands...)
+		}
+	}
+	if len(all) == 0 {
+		t.Fatalf("%s shows no commands below %q", page, heading)
+	}
+	return all
 }
 
 func (b *Block) read(lines []string, programs []string) {

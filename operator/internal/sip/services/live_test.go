@@ -32,9 +32,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
@@ -97,8 +94,7 @@ func dexAccount(t *testing.T) string {
 	t.Helper()
 	cfg := cluster.Config(t)
 	namespace := cluster.Namespace(t, cfg)
-	typed := must.Have(kubernetes.NewForConfig(cfg))(t)
-	admin := must.Have(client.New(cfg, client.Options{}))(t)
+	admin := cluster.Client(t, cfg)
 	require.NoError(t, cluster.SIPOperator.Grant(t.Context(), admin))
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "default"}}
 	binding := &rbacv1.RoleBinding{
@@ -108,16 +104,9 @@ func dexAccount(t *testing.T) string {
 	}
 	require.NoError(t, client.IgnoreAlreadyExists(admin.Create(t.Context(), account)))
 	require.NoError(t, admin.Create(t.Context(), binding))
-	accounts, request := typed.CoreV1().ServiceAccounts(namespace), &authenticationv1.TokenRequest{}
-	token := must.Have(accounts.CreateToken(t.Context(), "default", request, metav1.CreateOptions{}))(t)
-	file := filepath.Join(t.TempDir(), "kubeconfig")
-	config := clientcmdapi.NewConfig()
-	config.CurrentContext = "dex"
-	config.Contexts["dex"] = &clientcmdapi.Context{Cluster: "dex", AuthInfo: "dex", Namespace: namespace}
-	config.Clusters["dex"] = &clientcmdapi.Cluster{Server: cfg.Host, CertificateAuthorityData: cfg.CAData}
-	config.AuthInfos["dex"] = &clientcmdapi.AuthInfo{Token: token.Status.Token}
-	require.NoError(t, clientcmd.WriteToFile(*config, file))
-	return file
+	request := &authenticationv1.TokenRequest{}
+	require.NoError(t, admin.SubResource("token").Create(t.Context(), account, request))
+	return cluster.Kubeconfig(t, cfg, request.Status.Token, namespace)
 }
 
 // runDex runs what was rendered, with the pod's folders and ports moved to where a test
