@@ -53,7 +53,8 @@ func TestWhatIsForeseen(t *testing.T) {
 	for _, gate := range []func(q *pass){
 		func(q *pass) { q.facts.starts = because(fault.Expired) },
 		func(q *pass) {
-			q.upgrades.verdicts = map[revision.Group]decide.Verdict{matrix.CSI: {Action: decide.Gated, Reason: decide.NotApproved}}
+			waits := decide.Verdict{Action: decide.Gated, Reason: decide.NotApproved}
+			q.upgrades.verdicts = map[revision.Group]decide.Verdict{matrix.CSI: waits}
 		},
 	} {
 		q := *p

@@ -172,7 +172,8 @@ func (r *Reconciler) refresh(ctx context.Context, vcc *v1alpha1.VsphereCloudConf
 
 // remembered returns the answer that memory has.
 func remembered(vcc *v1alpha1.VsphereCloudConfig, in inputs, known *logins.Known) answer {
-	return answer{version: in.version, requested: requested(vcc), err: known.Err, at: known.At, wait: in.soon(known.Wait)}
+	wait := in.soon(known.Wait)
+	return answer{version: in.version, requested: requested(vcc), err: known.Err, at: known.At, wait: wait}
 }
 
 // question returns the vCenter, account and trust of a check, as package logins remembers it.
