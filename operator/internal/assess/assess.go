@@ -17,6 +17,7 @@
 //     that is readable. See lastwords.go.
 //   - Quotes may contain a secret. Known ones are hidden, and so is the rest of a driver's line after a word
 //     such as "password". See secrets.go.
+//   - The storage driver is judged only on nodes that a node plugin's selector and affinity admit.
 //   - A node has [Grace] after it joined before it counts as unhealthy.
 package assess
 

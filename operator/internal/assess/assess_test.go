@@ -104,6 +104,20 @@ func TestWhatAChangeOfAHealthyClusterMeans(t *testing.T) {
 	down := func(in *assess.Input, name string) {
 		in.Nodes = append(slices.DeleteFunc(in.Nodes, func(n *corev1.Node) bool { return n.Name == name }), node(name, false, false))
 	}
+	linux := map[string]string{corev1.LabelOSStable: "linux"}
+	beside := func(spec corev1.PodSpec, plugins ...appsv1.DaemonSet) func(*assess.Input) {
+		return func(in *assess.Input) {
+			in.DaemonSets[1].Spec.Template.Spec = spec
+			in.DaemonSets = append(in.DaemonSets, plugins...)
+			in.Nodes = append(in.Nodes, node("win", true, false))
+			in.Nodes[3].Labels = map[string]string{corev1.LabelOSStable: "windows"}
+		}
+	}
+	notWindows := []corev1.NodeSelectorRequirement{
+		{Key: corev1.LabelOSStable, Operator: corev1.NodeSelectorOpNotIn, Values: []string{"windows"}}}
+	required := &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: notWindows}}}
+	others := &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+		RequiredDuringSchedulingIgnoredDuringExecution: required}}
 	refusal := func(edit func(*appsv1.DaemonSet)) func(*assess.Input) {
 		return func(in *assess.Input) {
 			d := &in.DaemonSets[1]
@@ -181,6 +195,13 @@ func TestWhatAChangeOfAHealthyClusterMeans(t *testing.T) {
 			in.DaemonSets = append(in.DaemonSets, daemonSet(own, csiNode+"-windows", "csi", "3.6.0", 0, 0, 0))
 			delete(in.DaemonSets[2].Labels, "app.kubernetes.io/managed-by")
 		}, "", "well", true, 0},
+		"a node that the plugin's selector leaves out": {beside(corev1.PodSpec{NodeSelector: linux}), "", "well", true, 0},
+		"a node that its affinity leaves out":          {beside(corev1.PodSpec{Affinity: others}), "", "well", true, 0},
+		"a node that one plugin of two admits": {
+			beside(corev1.PodSpec{NodeSelector: linux}, daemonSet(own, csiNode+"-windows", "csi", "3.5.1", 1, 1, 1)),
+			"", "1 of 4 nodes (win): the storage driver has not registered", true, 1},
+		"no plugin is there yet": {
+			func(in *assess.Input) { in.DaemonSets, in.CSINodes = in.DaemonSets[:1], nil }, "", "3 of 3 nodes (cp, ", true, 3},
 		"pods of others in the namespace": {func(in *assess.Input) {
 			in.Pods = []*corev1.Pod{pod("dns", "c", waiting("CrashLoopBackOff", ""), "")}
 			in.Pods[0].Namespace = system
@@ -263,6 +284,7 @@ func TestADriverThatServesNoNodeIsNamed(t *testing.T) {
 	} {
 		in := healthy()
 		in.CSINodes = in.CSINodes[:c.registrations]
+		in.DaemonSets[1].Spec.Template.Spec.NodeSelector = map[string]string{corev1.LabelOSStable: "linux"}
 		for _, n := range in.Nodes {
 			if c.young {
 				n.CreationTimestamp = metav1.NewTime(in.Now)

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
@@ -27,7 +28,7 @@ func (in *Input) nodes() (all []Finding, unserved map[matrix.Driver]bool) {
 	for _, d := range in.Requested {
 		settled[d] = in.settled(d) // once: it reads every pod
 	}
-	windows := in.servesWindows()
+	reaches := in.reaches()
 	add := func(n *corev1.Node, d matrix.Driver, found []Finding) {
 		for i := range found {
 			found[i].Away = !ready(n)
@@ -45,7 +46,7 @@ func (in *Input) nodes() (all []Finding, unserved map[matrix.Driver]bool) {
 		if slices.Contains(in.Requested, matrix.CPI) {
 			add(n, matrix.CPI, in.cloudNode(n, settled[matrix.CPI]))
 		}
-		if slices.Contains(in.Requested, matrix.CSI) && (windows || n.Labels[corev1.LabelOSStable] != "windows") {
+		if slices.Contains(in.Requested, matrix.CSI) && reaches(n) {
 			add(n, matrix.CSI, in.storageNode(n, registered[n.Name], settled[matrix.CSI]))
 		}
 	}
@@ -119,8 +120,20 @@ func (in *Input) topologyWords(s string) string {
 	return words
 }
 
-func (in *Input) servesWindows() bool {
-	return slices.ContainsFunc(in.Workloads(matrix.CSI), func(w Workload) bool { return strings.HasSuffix(w.Name, "-windows") })
+// reaches returns whether a node plugin of the storage driver may run on a node; before there is one, each may.
+func (in *Input) reaches() func(*corev1.Node) bool {
+	var plugins []nodeaffinity.RequiredNodeAffinity
+	for _, w := range in.Workloads(matrix.CSI) {
+		if w.pod != nil {
+			plugins = append(plugins, nodeaffinity.NewRequiredNodeAffinity(w.pod.NodeSelector, w.pod.Affinity))
+		}
+	}
+	return func(n *corev1.Node) bool {
+		return len(plugins) == 0 || slices.ContainsFunc(plugins, func(p nodeaffinity.RequiredNodeAffinity) bool {
+			fits, err := p.Match(n)
+			return err == nil && fits
+		})
+	}
 }
 
 // settled reports whether a driver is rolled out and its pods are older than [Grace]. Until then, findings about its

@@ -49,8 +49,8 @@ type Workload struct {
 	outdated                    int32  // pods of a Deployment's earlier templates
 	Stuck                       string // message of a condition that reports failure
 	selector                    labels.Selector
-	generation                  string              // of a DaemonSet's template
-	tolerations                 []corev1.Toleration // likewise
+	generation                  string          // of a DaemonSet's template
+	pod                         *corev1.PodSpec // likewise; nil of a Deployment
 	uid                         types.UID
 	// onDelete is set if a DaemonSet replaces no pods by itself; whole if such a one has a pod on each node.
 	onDelete, whole bool
@@ -101,7 +101,7 @@ func FromDaemonSet(o *appsv1.DaemonSet) (Workload, bool) {
 	w.Observed = o.Status.ObservedGeneration >= o.Generation && o.Status.ObservedGeneration > 0
 	w.Desired, w.Updated, w.Available = o.Status.DesiredNumberScheduled, o.Status.UpdatedNumberScheduled, o.Status.NumberAvailable
 	w.selector = selector(o.Spec.Selector)
-	w.generation, w.tolerations = o.Annotations[appsv1.DeprecatedTemplateGeneration], o.Spec.Template.Spec.Tolerations
+	w.generation, w.pod = o.Annotations[appsv1.DeprecatedTemplateGeneration], &o.Spec.Template.Spec
 	w.onDelete = o.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType
 	w.whole = w.onDelete && o.Status.CurrentNumberScheduled >= o.Status.DesiredNumberScheduled
 	return w, ok
@@ -295,7 +295,7 @@ func (w Workload) updated(p *corev1.Pod) bool {
 func (w Workload) tolerates(n *corev1.Node) bool {
 	return !slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
 		tolerated := func(by corev1.Toleration) bool { return by.ToleratesTaint(klog.Background(), &t, false) }
-		return t.Effect == corev1.TaintEffectNoSchedule && !slices.ContainsFunc(w.tolerations, tolerated) &&
+		return t.Effect == corev1.TaintEffectNoSchedule && !slices.ContainsFunc(w.pod.Tolerations, tolerated) &&
 			(t.Key == corev1.TaintNodeNotReady || t.Key == corev1.TaintNodeUnreachable)
 	})
 }

@@ -138,7 +138,7 @@ func checks() []check {
 			id: "node-registered", worst: Warn, of: matrix.CSI, when: storageInstalled, run: nodes(registered),
 			reads: "CSINode, node labels", fails: "the storage driver is not registered, or lacks a topology key or its label",
 			why:    "pods with volumes are not scheduled on a node that is not registered",
-			remedy: "read its registrar: kubectl -n vmware-system-csi logs ds/vsphere-csi-node -c node-driver-registrar; and kubectl get csinodetopology {} -o yaml",
+			remedy: "unless a nodeSelector keeps the node plugin away, read its registrar: kubectl -n vmware-system-csi logs ds/vsphere-csi-node -c node-driver-registrar; and kubectl get csinodetopology {} -o yaml",
 			source: "Kubernetes documentation, CSINode",
 		},
 		{
