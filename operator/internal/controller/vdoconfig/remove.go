@@ -103,7 +103,7 @@ var errInventoryMissing = errors.New("the inventory of what was installed is los
 func (p *pass) missingInventory(
 	ctx context.Context, inv inventory.Inventory, other bool, retentions map[matrix.Driver]plan.Retention,
 ) error {
-	was := slices.ContainsFunc(p.config.Status.Drivers, func(d v1alpha1.DriverStatus) bool { return d.Version != "" })
+	was := p.config.Status.Bundle != "" && len(p.config.Status.Drivers) > 0 // without a bundle they are found ones
 	if inv.Len() > 0 || other || !was || p.config.Spec.OnDelete == v1alpha1.DeleteOrphan {
 		return nil
 	}

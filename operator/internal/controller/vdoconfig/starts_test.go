@@ -502,13 +502,21 @@ func TestASnapshotControllerOfOthersServes(t *testing.T) {
 }
 
 func TestARemovalThatEndedButForTheFinalizerEnds(t *testing.T) {
-	v := &v1alpha1.VDOConfig{}
-	v.Status.Drivers = []v1alpha1.DriverStatus{{Driver: "snapshot-controller", Version: "8.2.0"}}
-	for n, ends := range map[int]bool{1: true, 0: false} {
-		r := &Reconciler{Now: time.Now, Cluster: &fakeCluster{snapshots: n}}
-		done, err := r.newPass(v).clear(t.Context(), nil)
-		require.Equal(t, ends, done)
-		require.Equal(t, ends, err == nil)
+	last := []v1alpha1.DriverStatus{{Driver: "snapshot-controller", Version: "8.2.0"}}
+	for why, c := range map[string]struct {
+		status    v1alpha1.VDOConfigStatus
+		snapshots int
+		ends      bool
+	}{
+		"snapshots keep the driver":      {v1alpha1.VDOConfigStatus{Bundle: "b", Drivers: last}, 1, true},
+		"the inventory is lost":          {v1alpha1.VDOConfigStatus{Bundle: "b", Drivers: last}, 0, false},
+		"only others installed a driver": {v1alpha1.VDOConfigStatus{Drivers: last}, 0, true},
+		"the last one went before":       {v1alpha1.VDOConfigStatus{Bundle: "b"}, 0, true},
+	} {
+		r := &Reconciler{Now: time.Now, Cluster: &fakeCluster{snapshots: c.snapshots}}
+		done, err := r.newPass(&v1alpha1.VDOConfig{Status: c.status}).clear(t.Context(), nil)
+		require.Equal(t, c.ends, done, why)
+		require.Equal(t, c.ends, err == nil, why)
 	}
 }
 
