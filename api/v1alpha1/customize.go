@@ -18,7 +18,7 @@ func (s *VDOConfigSpec) PolicyOf(driver string) DriverPolicy {
 type DriverPolicy struct {
 	// +kubebuilder:validation:Enum=cpi;csi;cni;snapshot-controller
 	Driver string `json:"driver"`
-	// Policy: latest, lts, or disabled. Default: latest; disabled for cni.
+	// Policy: latest, lts, or disabled. Default: latest; disabled for cni, and for snapshot-controller if csi is.
 	// +optional
 	// +kubebuilder:validation:Enum=latest;lts;disabled
 	Policy string `json:"policy,omitempty"`

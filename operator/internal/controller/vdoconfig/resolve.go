@@ -169,6 +169,9 @@ func policies(spec v1alpha1.VDOConfigSpec) (map[matrix.Driver]matrix.Rule, matri
 		delete(pins, matrix.CSI)
 		delete(pins, matrix.SnapshotController)
 	}
+	if rules[matrix.CSI] == matrix.Disabled && pins[matrix.SnapshotController].IsZero() {
+		rules[matrix.SnapshotController] = cmp.Or(rules[matrix.SnapshotController], matrix.Disabled)
+	}
 	return rules, pins, fault.Join(errs...)
 }
 

@@ -471,8 +471,9 @@ func TestTheSnapshotControllerStaysForOtherDrivers(t *testing.T) {
 		g := gathering(t)
 		g.Cluster = &fakeCluster{snapshots: n}
 		g.facts.inventory = withBoth(t, "", pair133).inventory
-		g.config.Spec.StorageProvider, g.config.Spec.OnDelete = nil, mode
-		needed, err := g.needed(t.Context(), []matrix.Driver{matrix.SnapshotController})
+		off := v1alpha1.DriverPolicy{Driver: "csi", Policy: "disabled"}
+		g.config.Spec.Drivers, g.config.Spec.OnDelete = []v1alpha1.DriverPolicy{off}, mode
+		needed, err := g.needed(t.Context(), g.notRequested())
 		require.NoError(t, err)
 		require.Equal(t, n > 0, needed[matrix.SnapshotController] != "")
 		g.retained = needed
@@ -485,6 +486,11 @@ func TestTheSnapshotControllerStaysForOtherDrivers(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, n > 0, leave[matrix.SnapshotController].Action == plan.Forget)
 		require.Equal(t, mode != v1alpha1.DeleteRemove, leave[matrix.CNI].Action == plan.Forget)
+		for _, on := range []v1alpha1.DriverPolicy{{Policy: "lts"}, {Version: "8.2.0"}} {
+			on.Driver = "snapshot-controller"
+			g.config.Spec.Drivers = []v1alpha1.DriverPolicy{off, on}
+			require.NotContains(t, g.notRequested(), matrix.SnapshotController, "it was asked for by name")
+		}
 	}
 }
 
