@@ -21,6 +21,8 @@ import (
 	"k8s.io/client-go/discovery"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -244,6 +246,27 @@ func TestAnswersOfTheServerAreToldApart(t *testing.T) {
 			_, b := failing.Apply(ctx, step(configMap("gone", "b", nil), plan.Create), nil)
 			require.EqualError(t, fault.Distinct(fault.Join(a, b)), "write to the cluster: namespace gone is not there")
 		}
+	}
+}
+
+// kinds are those of an API server that answers for none.
+type kinds struct {
+	meta.RESTMapper
+	answer error
+}
+
+func (k kinds) RESTMapping(schema.GroupKind, ...string) (*meta.RESTMapping, error) {
+	return nil, k.answer
+}
+
+func TestAKindIsMissingOnlyIfTheServerSaysSo(t *testing.T) {
+	away := apiutil.ErrResourceDiscoveryFailed{{Group: "g", Version: "v1"}: apierrors.NewServiceUnavailable("later")}
+	lacks := &meta.NoKindMatchError{}
+	for answer, reason := range map[error]fault.Reason{nil: "", lacks: "", &away: fault.Unreachable} {
+		c := edge.Cluster{Client: fake.NewClientBuilder().WithRESTMapper(kinds{answer: answer}).Build()}
+		served, err := c.Serves(schema.GroupKind{Group: "g", Kind: "K"})
+		require.Equal(t, answer == nil, served)
+		require.Equal(t, reason, fault.ReasonOf(err))
 	}
 }
 

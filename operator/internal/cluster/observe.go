@@ -41,9 +41,9 @@ func (c *Cluster) Observe(ctx context.Context) (o assess.Observed, err error) {
 	group.Go(func() error { return c.workloads(gctx, &o) })
 	group.Go(func() error { return c.csiDriver(gctx, &o) })
 	group.Go(func() error { return c.topologies(gctx, &o) })
-	group.Go(func() error {
-		o.SnapshotCRDs = c.Serves(snapshots)
-		return nil
+	group.Go(func() (err error) {
+		o.SnapshotCRDs, err = c.Serves(snapshots)
+		return err
 	})
 	if err := group.Wait(); err != nil {
 		return assess.Observed{}, err
@@ -62,9 +62,9 @@ func (c *Cluster) ObserveListed(ctx context.Context) (o assess.Observed, err err
 var snapshots = schema.GroupKind{Group: "snapshot.storage.k8s.io", Kind: "VolumeSnapshotContent"}
 
 // Serves reports whether the API server serves a kind.
-func (c *Cluster) Serves(kind schema.GroupKind) bool {
+func (c *Cluster) Serves(kind schema.GroupKind) (bool, error) {
 	_, err := c.Client.RESTMapper().RESTMapping(kind)
-	return err == nil
+	return err == nil, listFault("kind "+kind.String(), err)
 }
 
 func (c *Cluster) each(ctx context.Context, what string, list client.ObjectList, page func(), opts ...client.ListOption) error {
@@ -130,8 +130,8 @@ func (c *Cluster) csiDriver(ctx context.Context, o *assess.Observed) error {
 
 // topologies reads the storage driver's errors about the topology of nodes.
 func (c *Cluster) topologies(ctx context.Context, o *assess.Observed) error {
-	if !c.Serves(topologyKind.GroupKind()) {
-		return nil
+	if served, err := c.Serves(topologyKind.GroupKind()); !served {
+		return err
 	}
 	found, err := all[*unstructured.Unstructured](ctx, c, selection{kind: topologies}, topologies.plural)
 	for _, item := range found {

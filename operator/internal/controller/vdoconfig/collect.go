@@ -137,7 +137,11 @@ func (p *pass) collect(ctx context.Context) error {
 		p.fault(d, why)
 	}
 	p.site.Installed = installed(p.observed, p.facts.inventory)
-	if p.Cluster.Serves(schema.GroupKind{Group: "config.openshift.io", Kind: "ClusterVersion"}) {
+	ofOpenShift, err := p.Cluster.Serves(schema.GroupKind{Group: "config.openshift.io", Kind: "ClusterVersion"})
+	if err != nil {
+		return err
+	}
+	if ofOpenShift {
 		p.site.Distribution = openshift
 	} else if sp := p.spec.StorageProvider; sp != nil {
 		p.site.Distribution = sp.ClusterDistribution

@@ -86,7 +86,7 @@ type Cluster interface {
 	Observe(ctx context.Context) (assess.Observed, error)
 	ObserveListed(ctx context.Context) (assess.Observed, error)
 	Read(ctx context.Context, ids []inventory.ID) (plan.Live, map[inventory.Key]error, error)
-	Serves(kind schema.GroupKind) bool
+	Serves(kind schema.GroupKind) (bool, error)
 	Secret(ctx context.Context, key types.NamespacedName) (map[string][]byte, error)
 	VersionedSecret(ctx context.Context, key types.NamespacedName) (data map[string][]byte, version string, err error)
 	ConfigMap(ctx context.Context, key types.NamespacedName) (map[string]string, error)

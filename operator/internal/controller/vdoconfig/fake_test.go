@@ -31,12 +31,17 @@ type fakeCluster struct {
 	unreadable         map[string]error // why an inventory cannot be read
 	volumes, snapshots int
 	unread             error // of pools, of which one takes the mirror set up
+	unasked            error // why it is unknown whether a kind is served
 	refusal            error // of a deletion
 	corrupt            error // of the records
 	deleted            bool
 }
 
-func (*fakeCluster) Serves(schema.GroupKind) bool { return false }
+func (c *fakeCluster) Serves(schema.GroupKind) (bool, error) { return false, c.unasked }
+
+func (*fakeCluster) APIServers(context.Context) ([]assess.APIServer, error) {
+	return []assess.APIServer{{Version: "v1.33.0"}}, nil
+}
 
 func (c *fakeCluster) ConfigMap(_ context.Context, key types.NamespacedName) (map[string]string, error) {
 	return c.maps[key.Name], nil

@@ -34,7 +34,12 @@ func (p *pass) collectOpenShift(ctx context.Context) error {
 		return nil
 	}
 	kind := mirrorset.Digests
-	if p.sets.leads = p.Cluster.Serves(schema.GroupKind{Group: kind.Group, Kind: kind.Kind}); p.sets.leads {
+	var err error
+	p.sets.leads, err = p.Cluster.Serves(schema.GroupKind{Group: kind.Group, Kind: kind.Kind})
+	if err != nil {
+		return err
+	}
+	if p.sets.leads {
 		return p.collectSets(ctx)
 	}
 	p.gateAll(fault.Errorf(fault.Refused, "write", kind.Kind+" "+render.MirrorSetName,

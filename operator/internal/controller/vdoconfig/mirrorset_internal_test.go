@@ -1,6 +1,7 @@
 package vdoconfig
 
 import (
+	"context"
 	"strings"
 	"testing"
 
@@ -80,6 +81,9 @@ func TestLeadingTheNodesIsRefusedWhereThereIsNoOpenShift(t *testing.T) {
 			require.Equal(t, fault.Refused, fault.ReasonOf(g.facts.gated))
 			require.Contains(t, fault.HintOf(g.facts.gated), "take spec.openShift.mirrorSet out of the VDOConfig")
 		}
+		g.Cluster = &fakeCluster{unasked: because(fault.Unreachable)}
+		collects := map[bool]func(context.Context) error{true: g.collectOpenShift, false: g.collect}[gated]
+		require.Equal(t, fault.Unreachable, fault.ReasonOf(collects(t.Context())), "it may be OpenShift")
 	}
 }
 
