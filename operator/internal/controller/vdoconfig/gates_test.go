@@ -274,6 +274,8 @@ func TestWhatIsSaidOfAnUpgradeThatWaits(t *testing.T) {
 	approval := decide.Verdict{Action: decide.Wait, Reason: decide.NotApproved, Message: "approve it"}
 	found := result{decided: g.decided, inventory: g.facts.inventory}
 	p := &pass{Reconciler: g.Reconciler, result: found}
+	hourly := &v1alpha1.VDOConfig{Spec: v1alpha1.VDOConfigSpec{Interval: metav1.Duration{Duration: time.Hour}}}
+	hourly.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue}}
 	for _, c := range []struct {
 		cpi, csi decide.Verdict
 		reason   string
@@ -283,6 +285,7 @@ func TestWhatIsSaidOfAnUpgradeThatWaits(t *testing.T) {
 		{window, decide.Verdict{}, "WindowClosed", 1}, {decide.Verdict{}, decide.Verdict{}, "", 0},
 	} {
 		p.upgrades.verdicts = map[revision.Group]decide.Verdict{matrix.CPI: c.cpi, matrix.CSI: c.csi}
+		require.Equal(t, c.cpi.Action == decide.Wait, p.Next(hourly).AtMost == time.Hour, "exactly when a window opens")
 		st := &p.config.Status
 		p.recordRevisions(st)
 		upgraded := p.upgradedCondition()

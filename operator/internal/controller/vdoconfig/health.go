@@ -470,7 +470,7 @@ func (p *result) soonEnough(next reconciler.Next) reconciler.Next {
 	}
 	for _, group := range revision.Groups {
 		v := p.upgrades.verdicts[group]
-		if v.Action == decide.Wait && !v.Until.IsZero() && v.Until.Sub(p.now) < next.Interval {
+		if v.Action == decide.Wait && !v.Until.IsZero() {
 			bound(v.Until.Sub(p.now))
 		}
 		changes := v.Action == decide.Wait && v.Reason == decide.Interlocked
