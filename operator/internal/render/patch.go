@@ -60,7 +60,8 @@ func (s *source) patch(field string, p v1alpha1.Patch) error {
 	}
 	changed, err := patched(o, decoded)
 	if err != nil {
-		return badPatch(field, "compare it with the object in the driver's manifest: `vdo-bundle install-manifests` and upstream have it", "%w", err)
+		const hint = "compare it with the object in upstream's manifest, whose address `vdo-bundle matrix export` prints"
+		return badPatch(field, hint, "%w", err)
 	}
 	return s.replace(i, changed, field)
 }
