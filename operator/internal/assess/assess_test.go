@@ -324,7 +324,7 @@ func waiting(reason, message string) corev1.ContainerState {
 func pod(app, container string, state corev1.ContainerState, last string) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "vmware-system-csi", Name: app + "-1", Labels: map[string]string{"app": app}, CreationTimestamp: metav1.NewTime(now.Add(-time.Hour))}}
 	p.Spec.NodeName = "w1"
-	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: container, State: state, RestartCount: 5}}
+	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: container, State: state}}
 	if last != "" {
 		p.Status.ContainerStatuses[0].LastTerminationState.Terminated = &corev1.ContainerStateTerminated{Message: last, ExitCode: 1}
 	}

@@ -349,7 +349,6 @@ func trimPod(p *corev1.Pod) *corev1.Pod {
 	if out.Spec.NodeName = p.Spec.NodeName; out.Spec.NodeName == "" {
 		out.Spec.Affinity = p.Spec.Affinity
 	}
-	out.Status.Phase = intern(p.Status.Phase)
 	for _, c := range p.Status.Conditions {
 		switch {
 		case c.Type == corev1.PodReady:
@@ -369,7 +368,7 @@ func waiting(all []corev1.ContainerStatus) []corev1.ContainerStatus {
 		if c.State.Waiting == nil {
 			continue
 		}
-		is := corev1.ContainerStatus{Name: c.Name, RestartCount: c.RestartCount, State: corev1.ContainerState{Waiting: c.State.Waiting}}
+		is := corev1.ContainerStatus{Name: c.Name, State: corev1.ContainerState{Waiting: c.State.Waiting}}
 		is.LastTerminationState.Terminated = c.LastTerminationState.Terminated
 		stored = append(stored, is)
 	}

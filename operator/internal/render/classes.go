@@ -17,14 +17,14 @@ const (
 
 func (r *renderer) addClasses(s *source, p *v1alpha1.StorageProvider) {
 	for _, c := range p.StorageClasses {
-		r.add(s, StageClasses, storageClass(c, len(p.TopologyCategories) > 0), Merge).Keep = true
+		r.add(s, StageClasses, storageClass(c, len(p.TopologyCategories) > 0), Merge)
 	}
 	for _, c := range p.SnapshotClasses {
 		o := object("snapshot.storage.k8s.io/v1", "VolumeSnapshotClass", "", c.Name)
 		o.Object["driver"] = drivers.CSIDriver
 		o.Object["deletionPolicy"] = cmp.Or(c.DeletionPolicy, "Delete")
 		o.SetAnnotations(map[string]string{annotationDefaultSnapshotClass: fmt.Sprint(c.Default)})
-		r.add(s, StageClasses, o, Merge).Keep = true
+		r.add(s, StageClasses, o, Merge)
 	}
 }
 

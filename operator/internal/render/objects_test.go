@@ -50,7 +50,7 @@ const (
 const absent = "-"
 
 // at is the JSON of a place, "Kind name path/to/field", where items of lists are named by their name or
-// number; of Secrets' data the text. Paths "stage", "keep" and "apply" are of the object itself, and the
+// number; of Secrets' data the text. Paths "stage" and "apply" are of the object itself, and the
 // place "notes" is of all.
 func at(t testing.TB, out *render.Rendered, place string) string {
 	t.Helper()
@@ -62,7 +62,7 @@ func at(t testing.TB, out *render.Rendered, place string) string {
 	if o == nil {
 		return absent
 	}
-	own := map[string]any{"stage": stageOf(out, parts[0]+" "+parts[1]), "keep": o.Keep, "apply": o.Apply}
+	own := map[string]any{"stage": stageOf(out, parts[0]+" "+parts[1]), "apply": o.Apply}
 	var value any = o.Object
 	for _, key := range strings.Split(parts[2], "/") {
 		switch v := value.(type) {
@@ -156,8 +156,6 @@ func TestWhatIsMadeOfObjects(t *testing.T) {
 			{snapshots + inPods + "containers/snapshot-controller/args", `"--kube-api-burst=100"`},
 			{snapshots + " stage", "snapshot"}, {provisions + "image", `"mirror.site:5000/vdo/drivers@sha256:`},
 			{"CustomResourceDefinition volumesnapshots.snapshot.storage.k8s.io stage", "base"},
-			{"CustomResourceDefinition volumesnapshots.snapshot.storage.k8s.io keep", "true"},
-			{"Namespace vmware-system-csi keep", "true"},
 			{"Namespace vmware-system-csi metadata/labels", `"pod-security.kubernetes.io/enforce":"privileged"`},
 			{"Role vdo-vsphere-csi-node-scc kind", absent}, {"Deployment vsphere-csi-webhook kind", absent},
 			{"ImageDigestMirrorSet vdo-operator kind", absent},
@@ -190,7 +188,7 @@ func TestWhatIsMadeOfObjects(t *testing.T) {
 			}
 			in.Spec.StorageProvider.SnapshotClasses = []v1alpha1.SnapshotClass{{Name: "snap", Default: true, DeletionPolicy: "Retain"}}
 		}, looks{
-			{"StorageClass gold keep", "true"}, {"StorageClass gold stage", "classes"}, {"StorageClass gold provisioner", "csi.vsphere.vmware.com"},
+			{"StorageClass gold stage", "classes"}, {"StorageClass gold provisioner", "csi.vsphere.vmware.com"},
 			{"StorageClass gold parameters", `={"csi.storage.k8s.io/fstype":"xfs","storagepolicyname":"Gold, 2 copies"}`},
 			{"StorageClass gold volumeBindingMode", "Immediate"}, {"StorageClass gold allowVolumeExpansion", "true"},
 			{"StorageClass gold metadata/annotations", `"storageclass.kubernetes.io/is-default-class":"true"`},

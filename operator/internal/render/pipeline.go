@@ -186,9 +186,8 @@ func (r *renderer) place(s *source, o *unstructured.Unstructured) *Object {
 // add adds an object to a stage, with the wait for a workload or CRD. The result is valid until the next add.
 func (r *renderer) add(s *source, stage string, o *unstructured.Unstructured, apply Strategy) *Object {
 	kind := o.GetKind()
-	keep := kind == "Namespace" || kind == "CustomResourceDefinition"
 	st := r.stage(stage)
-	st.Objects = append(st.Objects, Object{Unstructured: o, Driver: s.driver, Apply: apply, Keep: keep})
+	st.Objects = append(st.Objects, Object{Unstructured: o, Driver: s.driver, Apply: apply})
 	if !slices.Contains(st.Drivers, s.driver) {
 		st.Drivers = append(st.Drivers, s.driver)
 	}

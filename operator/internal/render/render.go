@@ -261,8 +261,6 @@ type Object struct {
 	*unstructured.Unstructured
 	Driver matrix.Driver
 	Apply  Strategy
-	// Keep marks objects that are never pruned: namespaces and CRDs.
-	Keep bool
 	// Config is the part that comes from the cluster if the driver's configuration is kept.
 	Config Config
 }
