@@ -168,11 +168,11 @@ func (h Health) Waits() string {
 			all = append(all, f.Subject+" "+f.Message)
 		}
 	}
-	return few(all, "; ")
+	return Few(all, "; ")
 }
 
-// few joins the first three and counts the rest.
-func few(all []string, sep string) string {
+// Few joins the first three and counts the rest.
+func Few(all []string, sep string) string {
 	const most = 3
 	if len(all) <= most {
 		return strings.Join(all, sep)
@@ -232,7 +232,7 @@ func (r *Report) rollUp(unserved map[matrix.Driver]bool) {
 				}
 			}
 			if len(names) > 0 {
-				first.Node, first.Subject = "", fmt.Sprintf("%d of %d nodes (%s)", len(names), r.NodesAll, few(names, ", "))
+				first.Node, first.Subject = "", fmt.Sprintf("%d of %d nodes (%s)", len(names), r.NodesAll, Few(names, ", "))
 				h.Findings = append(h.Findings, first)
 			}
 		}
@@ -269,8 +269,10 @@ func (in *Input) driver(d matrix.Driver) Health {
 	}
 	h.Findings = append(h.Findings, in.pods(d, workloads)...)
 	h.Findings = append(h.Findings, in.refusedPods(workloads)...)
-	if d == matrix.CSI {
-		h.Findings = append(h.Findings, in.storage(len(workloads) > 0)...)
+	if d == matrix.CSI && len(workloads) > 0 && in.CSIDriver == nil {
+		h.Findings = append(h.Findings, Finding{
+			Driver: d, Subject: "CSIDriver " + drivers.CSIDriver, Reason: fault.NotFound, Message: "is not there",
+			Remedy: "the operator makes it again, unless spec.suspend or spec.drift.mode keeps it from that: set them back"})
 	}
 	h.Findings = append(h.Findings, in.withoutNodes(workloads)...)
 	return h
@@ -305,16 +307,6 @@ func commonVersion(all []Workload) string {
 		version = w.Version
 	}
 	return version
-}
-
-// storage reports missing objects that the storage driver needs besides its pods.
-func (in *Input) storage(installed bool) []Finding {
-	var all []Finding
-	if installed && in.CSIDriver == nil {
-		all = append(all, Finding{Driver: matrix.CSI, Subject: "CSIDriver " + drivers.CSIDriver, Reason: fault.NotFound, Message: "is not there",
-			Remedy: "the operator makes it again, unless spec.suspend or spec.drift.mode keeps it from that: set them back"})
-	}
-	return all
 }
 
 // withoutNodes reports DaemonSets that no node may run. A cluster may have no node for the Windows plugin.

@@ -113,11 +113,6 @@ func TestWhatAChangeOfAHealthyClusterMeans(t *testing.T) {
 			in.Nodes[3].Labels = map[string]string{corev1.LabelOSStable: "windows"}
 		}
 	}
-	notWindows := []corev1.NodeSelectorRequirement{
-		{Key: corev1.LabelOSStable, Operator: corev1.NodeSelectorOpNotIn, Values: []string{"windows"}}}
-	required := &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: notWindows}}}
-	others := &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
-		RequiredDuringSchedulingIgnoredDuringExecution: required}}
 	refusal := func(edit func(*appsv1.DaemonSet)) func(*assess.Input) {
 		return func(in *assess.Input) {
 			d := &in.DaemonSets[1]
@@ -196,7 +191,7 @@ func TestWhatAChangeOfAHealthyClusterMeans(t *testing.T) {
 			delete(in.DaemonSets[2].Labels, "app.kubernetes.io/managed-by")
 		}, "", "well", true, 0},
 		"a node that the plugin's selector leaves out": {beside(corev1.PodSpec{NodeSelector: linux}), "", "well", true, 0},
-		"a node that its affinity leaves out":          {beside(corev1.PodSpec{Affinity: others}), "", "well", true, 0},
+		"a node that its affinity leaves out":          {beside(homeless(csiNode, "w1", "", 0).Spec), "", "well", true, 0},
 		"a node that one plugin of two admits": {
 			beside(corev1.PodSpec{NodeSelector: linux}, daemonSet(own, csiNode+"-windows", "csi", "3.5.1", 1, 1, 1)),
 			"", "1 of 4 nodes (win): the storage driver has not registered", true, 1},

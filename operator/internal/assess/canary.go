@@ -105,9 +105,9 @@ func (o *Observed) Canaries(chosen labels.Selector) Canaries {
 	case len(c.Nodes) == 0:
 		c.Why, c.Idle = fmt.Sprintf("no node matches the canary selector %q", chosen.String()), true
 	case up == 0:
-		c.Why, c.Idle = fmt.Sprintf("no chosen node is ready (%s)", few(c.Nodes, ", ")), len(lacks) == 0
+		c.Why, c.Idle = fmt.Sprintf("no chosen node is ready (%s)", Few(c.Nodes, ", ")), len(lacks) == 0
 	default:
-		c.Why = few(lacks, "; ")
+		c.Why = Few(lacks, "; ")
 	}
 	return c
 }

@@ -38,8 +38,7 @@ func (in *Input) nodes() (all []Finding, unserved map[matrix.Driver]bool) {
 		}
 		all = append(all, found...)
 	}
-	for i := range in.Nodes {
-		n := in.Nodes[i]
+	for _, n := range in.Nodes {
 		if n.Labels["type"] == "virtual-kubelet" {
 			continue
 		}

@@ -96,7 +96,7 @@ func nodesNamed(all []string) string {
 	if len(all) == 1 {
 		return "node " + all[0]
 	}
-	return fmt.Sprintf("%d nodes (%s)", len(all), few(all, ", "))
+	return fmt.Sprintf("%d nodes (%s)", len(all), Few(all, ", "))
 }
 
 // container adds the reason why a container does not start.

@@ -373,7 +373,7 @@ func (a away) text() string {
 		return "node " + a.late[0] + " is not ready and gets its new pod when it returns"
 	}
 	const form = "%d nodes are not ready and get their new pods when they return: %s"
-	return fmt.Sprintf(form, len(a.late), few(a.late, ", "))
+	return fmt.Sprintf(form, len(a.late), Few(a.late, ", "))
 }
 
 func podReady(p *corev1.Pod) bool {

@@ -358,14 +358,8 @@ func established(crd *unstructured.Unstructured) bool {
 // initialized reports whether one of the nodes is initialised, which is enough for the next stage. If all of them had
 // to be, one broken node would keep storage from a whole cluster.
 func initialized(o *assess.Observed, names []string) bool {
-	if len(names) == 0 {
-		return true
-	}
-	for i := range o.Nodes {
-		if slices.Contains(names, o.Nodes[i].Name) && !slices.ContainsFunc(o.Nodes[i].Spec.Taints,
-			func(t corev1.Taint) bool { return t.Key == assess.TaintUninitialized }) {
-			return true
-		}
-	}
-	return false
+	return len(names) == 0 || slices.ContainsFunc(o.Nodes, func(n *corev1.Node) bool {
+		return slices.Contains(names, n.Name) && !slices.ContainsFunc(n.Spec.Taints,
+			func(t corev1.Taint) bool { return t.Key == assess.TaintUninitialized })
+	})
 }

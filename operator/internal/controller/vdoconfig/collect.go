@@ -138,12 +138,12 @@ func (p *pass) collect(ctx context.Context) error {
 	}
 	p.site.Installed = installed(p.observed, p.facts.inventory)
 	ofOpenShift, err := p.Cluster.Serves(schema.GroupKind{Group: "config.openshift.io", Kind: "ClusterVersion"})
-	if err != nil {
+	switch sp := p.spec.StorageProvider; {
+	case err != nil:
 		return err
-	}
-	if ofOpenShift {
+	case ofOpenShift:
 		p.site.Distribution = openshift
-	} else if sp := p.spec.StorageProvider; sp != nil {
+	case sp != nil:
 		p.site.Distribution = sp.ClusterDistribution
 	}
 	_, p.starts = upgradePolicy(&p.config.Spec, false)

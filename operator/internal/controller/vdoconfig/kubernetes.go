@@ -106,10 +106,4 @@ func versionsOf(servers []assess.APIServer) (known []kubernetes, silent []string
 	return known, silent, answered
 }
 
-func few(all []string) string {
-	const most = 3
-	if len(all) <= most {
-		return strings.Join(all, "; ")
-	}
-	return fmt.Sprintf("%s; and %d more", strings.Join(all[:most], "; "), len(all)-most)
-}
+func few(all []string) string { return assess.Few(all, "; ") }

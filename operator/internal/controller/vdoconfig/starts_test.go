@@ -509,21 +509,17 @@ func TestASnapshotControllerOfOthersServes(t *testing.T) {
 
 func TestARemovalThatEndedButForTheFinalizerEnds(t *testing.T) {
 	last := []v1alpha1.DriverStatus{{Driver: "snapshot-controller", Version: "8.2.0"}}
-	for why, c := range map[string]struct {
-		status    v1alpha1.VDOConfigStatus
-		snapshots int
-		ends      bool
-	}{
-		"snapshots keep the driver":      {v1alpha1.VDOConfigStatus{Bundle: "b", Drivers: last}, 1, true},
-		"the inventory is lost":          {v1alpha1.VDOConfigStatus{Bundle: "b", Drivers: last}, 0, false},
-		"only others installed a driver": {v1alpha1.VDOConfigStatus{Drivers: last}, 0, true},
-		"the last one went before":       {v1alpha1.VDOConfigStatus{Bundle: "b"}, 0, true},
-	} {
-		r := &Reconciler{Now: time.Now, Cluster: &fakeCluster{snapshots: c.snapshots}}
-		done, err := r.newPass(&v1alpha1.VDOConfig{Status: c.status}).clear(t.Context(), nil)
-		require.Equal(t, c.ends, done, why)
-		require.Equal(t, c.ends, err == nil, why)
+	ends := func(bundle string, last []v1alpha1.DriverStatus, snapshots int) bool {
+		v := &v1alpha1.VDOConfig{Status: v1alpha1.VDOConfigStatus{Bundle: bundle, Drivers: last}}
+		r := &Reconciler{Now: time.Now, Cluster: &fakeCluster{snapshots: snapshots}}
+		done, err := r.newPass(v).clear(t.Context(), nil)
+		require.Equal(t, done, err == nil)
+		return done
 	}
+	require.True(t, ends("b", last, 1), "snapshots keep it")
+	require.False(t, ends("b", last, 0), "the inventory is lost")
+	require.True(t, ends("", last, 0), "others installed it")
+	require.True(t, ends("b", nil, 0), "it went before")
 }
 
 // A snapshot-controller that only stays for other drivers, or cannot be read, opens no gate of the storage driver. The
