@@ -61,8 +61,9 @@ func newDeleteCommand(a *app) *cobra.Command {
 It keeps the namespaces of operator and drivers, and names them. It refuses while volumes use
 the storage driver, accounts of users create exist, or others need the CRDs.
 
-With --keep-drivers it removes the VDOConfig, and the drivers stay installed. Only the
-registration of the storage driver's webhook goes. A later operator adopts the drivers.`,
+With --keep-drivers it removes the VDOConfig, and the drivers stay installed, with the Secret and
+record of their account. Only the registration of the storage driver's webhook goes. A later
+operator adopts the drivers.`,
 		Example: `  vdoctl delete --all --dry-run
   vdoctl delete --drivers
   vdoctl delete --operator --crds --configuration --keep-drivers --yes`,
@@ -244,17 +245,12 @@ func tenantClusters(ctx context.Context, c client.Reader) (out []string, err err
 // accountRecord is the name prefix of the ConfigMaps that record what `users create` created.
 const accountRecord = "vdo-account-"
 
-// accountsLeft refuses to delete objects that `users delete` needs: the record of an account, its vCenters and its
-// Secret.
-func (o *deleteOptions) accountsLeft(ctx context.Context, c client.Client) error {
-	if !o.settings && (!o.operator || o.keepDrivers) {
-		return nil
-	}
-	var secrets []string
+// recordedSecrets returns the names of the Secrets whose account `users create` recorded.
+func (o *deleteOptions) recordedSecrets(ctx context.Context, c client.Client) (secrets []string, err error) {
 	for _, ns := range []string{o.cluster.namespace, credentials.Fallback} { // a record is beside its Secret
 		var list corev1.ConfigMapList
 		if err := c.List(ctx, &list, client.InNamespace(ns)); err != nil {
-			return clusterstate.Fault("read the ConfigMaps of "+ns, err)
+			return nil, clusterstate.Fault("read the ConfigMaps of "+ns, err)
 		}
 		for i := range list.Items {
 			if name, ok := strings.CutPrefix(list.Items[i].Name, accountRecord); ok {
@@ -262,11 +258,18 @@ func (o *deleteOptions) accountsLeft(ctx context.Context, c client.Client) error
 			}
 		}
 	}
-	if len(secrets) == 0 {
+	return secrets, nil
+}
+
+// accountsLeft refuses to delete objects that `users delete` needs: the record of an account, its vCenters and its
+// Secret. Drivers that stay need the account.
+func (o *deleteOptions) accountsLeft(secrets []string) error {
+	if len(secrets) == 0 || o.keepDrivers || !o.settings && !o.operator {
 		return nil
 	}
 	return fault.Errorf(fault.Refused, "delete", "the configuration or the operator",
-		"remove the drivers (`vdoctl delete --drivers`), then the accounts (`vdoctl users delete --username ADMIN --secret NAME`), then the rest",
+		"remove the drivers (`vdoctl delete --drivers`), then the accounts (`vdoctl users delete --username ADMIN --secret NAME`), then the rest; "+
+			"or leave drivers and accounts: --keep-drivers",
 		"users create made accounts in vCenters, which would stay there: of Secrets %s", firstOf(secrets))
 }
 
@@ -282,6 +285,7 @@ const (
 type resources struct {
 	known                 bool            // the cluster has one of the kinds
 	configs, rest, others []client.Object // VDOConfigs, others in the namespace, and those of other namespaces
+	accounts              []string        // the Secrets that users create recorded
 }
 
 func readResources(ctx context.Context, c client.Reader, namespace string) (out resources, err error) {
@@ -367,7 +371,7 @@ func (o *deleteOptions) plan(ctx context.Context, c client.Client) (removal, err
 		add(stageDrivers, has.configs, nil)
 	}
 	if o.settings {
-		named, err := o.namedBy(ctx, c, has.rest)
+		named, err := o.namedBy(ctx, c, has)
 		add(stageConfiguration, named, err)
 	}
 	if o.operator {
@@ -379,6 +383,12 @@ func (o *deleteOptions) plan(ctx context.Context, c client.Client) (removal, err
 		add(stageCRDs, kinds, err)
 	}
 	out.Stays = o.stays()
+	for _, name := range has.accounts {
+		if o.keepDrivers {
+			out.Stays = append(out.Stays, "Secret "+name+", ConfigMap "+accountRecord+name+": the account of the drivers; "+
+				"`vdoctl users delete` needs both, after the drivers")
+		}
+	}
 	if o.drivers && len(has.configs) == 0 {
 		cpi := metav1.ObjectMeta{Namespace: drivers.SystemNamespace, Name: drivers.CloudControllerManager}
 		csi := metav1.ObjectMeta{Namespace: drivers.CSINamespace, Name: drivers.Controller}
@@ -401,11 +411,14 @@ func (o *deleteOptions) observe(ctx context.Context, c client.Client) (resources
 	if err == nil {
 		err = namespaceEnds(ctx, c, o.cluster.namespace)
 	}
+	if err == nil {
+		has.accounts, err = o.recordedSecrets(ctx, c)
+	}
 	if err != nil {
 		return has, err
 	}
 	return has, fault.Join(o.leftWithoutOperator(has.configs), o.inUse(ctx, c), o.orphaned(has.configs),
-		o.accountsLeft(ctx, c), o.kindsInUse(ctx, c, has))
+		o.accountsLeft(has.accounts), o.kindsInUse(ctx, c, has))
 }
 
 // leftWithoutOperator refuses to delete objects that the removal of the drivers needs.
@@ -452,14 +465,15 @@ func eachVolume(ctx context.Context, c client.Reader, do func(*corev1.Persistent
 }
 
 // namedBy returns the configuration's resources in the namespace, and the objects that they name or the operator finds
-// by fixed names.
-func (o *deleteOptions) namedBy(ctx context.Context, c client.Client, own []client.Object) ([]client.Object, error) {
-	refs := append(referencesOf(own), v1alpha1.KeyReference{Secret: v1alpha1.DefaultPullSecretName})
+// by fixed names. The Secrets of recorded accounts stay.
+func (o *deleteOptions) namedBy(ctx context.Context, c client.Client, has resources) ([]client.Object, error) {
+	refs := append(referencesOf(has.rest), v1alpha1.KeyReference{Secret: v1alpha1.DefaultPullSecretName})
 	for _, name := range []string{v1alpha1.DefaultTrustName, v1alpha1.DefaultCAName,
 		v1alpha1.LegacyMatrixName, v1alpha1.LegacyMatrixOtherName} {
 		refs = append(refs, v1alpha1.KeyReference{ConfigMap: name})
 	}
-	return present(ctx, c, append(own, referenced(o.cluster.namespace, refs...)...))
+	refs = slices.DeleteFunc(refs, func(r v1alpha1.KeyReference) bool { return slices.Contains(has.accounts, r.Secret) })
+	return present(ctx, c, append(has.rest, referenced(o.cluster.namespace, refs...)...))
 }
 
 // referenced returns the Secrets and ConfigMaps of references; unset ones have no name.

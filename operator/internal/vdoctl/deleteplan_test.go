@@ -73,9 +73,12 @@ func TestDeleteKeepsTheRecordOfAccounts(t *testing.T) {
 		o, c := installation(t, &corev1.ConfigMap{ObjectMeta: metaOf(ns, "vdo-account-vc")})
 		all := o.goals
 		o.goals = goals{drivers: true}
-		require.NoError(t, o.accountsLeft(t.Context(), c), "the drivers go first")
-		o.goals = goals{operator: true}
-		require.ErrorContains(t, o.accountsLeft(t.Context(), c), "of Secrets vc")
+		must.Have(o.plan(t.Context(), c))(t) // the drivers go first
+		o.goals, o.keepDrivers = goals{settings: true, operator: true}, true
+		r := must.Have(o.plan(t.Context(), c))(t)
+		require.Equal(t, stage{stageConfiguration, []string{"VsphereCloudConfig vmware-system-vdo/west"}, r.Stages[1].objects}, r.Stages[1])
+		require.Contains(t, r.Stays[1], "Secret vc, ConfigMap vdo-account-vc: the account of the drivers; ")
+		o.keepDrivers = false
 		for _, g := range []goals{all, {settings: true, drivers: true}, {drivers: true, operator: true}} {
 			o.goals = g
 			_, err := o.plan(t.Context(), c)
