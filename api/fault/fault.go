@@ -236,7 +236,7 @@ func below(err error) []error {
 // Text returns the message followed by the hint. Joined errors take one line each, with their own hints.
 func Text(err error) string {
 	var lines []string
-	for _, e := range split(err) {
+	for _, e := range Split(err) {
 		line := e.Error()
 		if hint := HintOf(e); hint != "" {
 			line += " (" + hint + ")"
@@ -246,8 +246,8 @@ func Text(err error) string {
 	return strings.Join(lines, "\n")
 }
 
-// split returns the members of a joined error, flattened. Any other error is its own only member; nil has none.
-func split(err error) []error {
+// Split returns the members of a joined error, flattened. Any other error is its own only member; nil has none.
+func Split(err error) []error {
 	if err == nil {
 		return nil
 	}
@@ -257,7 +257,7 @@ func split(err error) []error {
 	}
 	var out []error
 	for _, e := range u.Unwrap() {
-		out = append(out, split(e)...)
+		out = append(out, Split(e)...)
 	}
 	return out
 }
@@ -267,7 +267,7 @@ func split(err error) []error {
 func Join(errs ...error) error {
 	var all []error
 	for _, e := range errs {
-		all = append(all, split(e)...)
+		all = append(all, Split(e)...)
 	}
 	if len(all) == 1 {
 		return all[0]
@@ -287,7 +287,7 @@ func Few(names []string, most int) string {
 // Distinct drops errors with the same text as an earlier one from a result of Join.
 func Distinct(err error) error {
 	seen := map[string]bool{}
-	return Join(slices.DeleteFunc(split(err), func(e error) bool {
+	return Join(slices.DeleteFunc(Split(err), func(e error) bool {
 		twice := seen[e.Error()]
 		seen[e.Error()] = true
 		return twice

@@ -69,11 +69,19 @@ func Read(ctx context.Context, c client.Reader, vcc *v1alpha1.VsphereCloudConfig
 	if vcc.Spec.CA == nil {
 		return out, errSecret
 	}
-	ca, errCA := source.Key(ctx, c, source.Desired{Namespace: vcc.Namespace, Ref: *vcc.Spec.CA, Default: defaultCAKey,
-		Hint: "put the CA certificates there in PEM, or correct spec.ca"})
+	ca, errCA := CA(ctx, c, vcc)
 	out.CA = ca.Bytes
 	out.Version += " " + ca.Version
 	return out, fault.Join(errSecret, errCA)
+}
+
+// CA reads the CA alone; nothing if spec.ca is not set.
+func CA(ctx context.Context, c client.Reader, vcc *v1alpha1.VsphereCloudConfig) (source.Value, error) {
+	if vcc.Spec.CA == nil {
+		return source.Value{}, nil
+	}
+	return source.Key(ctx, c, source.Desired{Namespace: vcc.Namespace, Ref: *vcc.Spec.CA, Default: defaultCAKey,
+		Hint: "put the CA certificates there in PEM, or correct spec.ca"})
 }
 
 // PutBack is the hint about a lost Secret, whose account the drivers still have.

@@ -57,8 +57,11 @@ func about(err error) ID {
 func failed(id ID) func(*Snapshot) []found {
 	return func(s *Snapshot) (out []found) {
 		for i := range s.VCenters {
-			if v := &s.VCenters[i]; v.Err != nil && about(v.Err) == id {
-				out = append(out, found{on: v.Name, object: v.Server, what: v.Err.Error(), remedy: fault.HintOf(v.Err)})
+			v := &s.VCenters[i]
+			for _, err := range fault.Split(v.Err) {
+				if about(err) == id {
+					out = append(out, found{on: v.Name, object: v.Server, what: err.Error(), remedy: fault.HintOf(err)})
+				}
 			}
 		}
 		return out

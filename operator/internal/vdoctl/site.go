@@ -127,6 +127,9 @@ func (s *site) target(ctx context.Context, v configured) (vcenter.Target, error)
 	t := vcenter.TargetOf(v.config, "", "", read.CA)
 	t.Wrap, t.Agent = s.app.cluster.trace.wrap, accounts.Agent // s.login asks for the certificate
 	if s.preferAsked || err != nil && s.login != nil && read.Username == "" && isMissing(err) {
+		if _, err := credentials.CA(ctx, s.reader, v.config); err != nil { // else its vCenter would seem a foreign one
+			return t, s.inFile(err)
+		}
 		read, err = s.login(ctx, v.Name, t)
 		read.Version, t.Given = "", s.given
 		t.Token, t.Certificate, t.Sessions = s.proof.Token, s.proof.Certificate, s.proof.Sessions
@@ -165,7 +168,10 @@ func (s *site) inFile(err error) error {
 	for _, f := range fault.All(err) {
 		if s.file != "" && f.Reason == fault.NotFound {
 			f.Err = fmt.Errorf("%w: the file %s has none", f.Err, s.file)
-			f.Hint = "put it into the file; an account is also given by --username and --password-file, or `vdoctl users create -f FILE --username ADMIN`"
+			f.Hint = "put it into the file: `vdoctl configure -o FILE --vcenter NAME --vcenter-ca-file CA.crt`"
+			if f.Op == "read the credentials of" {
+				f.Hint = "put it into the file; an account is also given by --username and --password-file, or `vdoctl users create -f FILE --username ADMIN`"
+			}
 		}
 	}
 	return err
@@ -322,7 +328,7 @@ func (f *siteFlags) ofFile(text string) string {
 		return text
 	}
 	of := " -f " + fault.Quote(f.file)
-	var pairs []string
+	pairs := []string{"vdoctl configure -o FILE", "vdoctl configure -o" + strings.TrimPrefix(of, " -f")}
 	for _, command := range []string{
 		"users plan", "users create", "users rotate", "users delete", "nodes check", "topology tag", "vms fix",
 	} {
