@@ -18,14 +18,22 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
 )
 
 // warnOfAccess warns if trust, CA or login of the file's bundle are missing, or others than those that are used here.
+// It also warns if a vCenter's account or CA is in neither file nor cluster.
 func (o *deployOptions) warnOfAccess(ctx context.Context, c client.Reader, here []client.Object) {
 	if o.draft == nil {
 		return
 	}
 	d := o.draft
+	all := append(append(readers{o.accounts.made}, d.readers...), c)
+	for i := range d.vcenters {
+		if _, err := credentials.Read(ctx, all, &d.vcenters[i]); isMissing(err) {
+			o.warning(err)
+		}
+	}
 	for _, x := range referenced(d.namespace, referencesOf([]client.Object{d.bundle})...) {
 		i := slices.Index(described(here), describeObject(x))
 		optional := slices.Contains([]string{"", v1alpha1.DefaultPullSecretName, v1alpha1.DefaultCAName}, x.GetName())
@@ -36,7 +44,7 @@ func (o *deployOptions) warnOfAccess(ctx context.Context, c client.Reader, here 
 		if i >= 0 {
 			hint = "add --with-access"
 		}
-		err := append(d.readers, c).Get(ctx, client.ObjectKeyFromObject(x), x)
+		err := all.Get(ctx, client.ObjectKeyFromObject(x), x)
 		if err == nil && i >= 0 && differs(here[i], x) {
 			why, hint = "it has another content than what is used here, and stays", "to replace it, delete it and add --with-access"
 		} else if !isGone(err) || i >= 0 && o.withAccess {

@@ -189,7 +189,9 @@ func (a *app) agree(ctx context.Context, f consentFlags, show func(*lines), ques
 }
 
 func (a *app) warning(err error) {
-	_ = command.Say(a.err, "warning: %v\nhint: %s", err, fault.HintOf(err))
+	for _, e := range fault.Split(err) {
+		_ = command.Say(a.err, "warning: %v\nhint: %s", e, fault.HintOf(e))
+	}
 }
 
 func (a *app) isYes(ctx context.Context, question string) (bool, error) {
