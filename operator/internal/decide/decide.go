@@ -233,7 +233,7 @@ var rules = []rule{
 	{reason: Failed, action: Gated, why: (*Facts).failedBefore, approvable: true,
 		toDo: "fix what it failed at, then try it once more: vdoctl upgrade approve NAME"},
 	{reason: DowngradeRefused, action: Gated, why: (*Facts).downgrades, approvable: true,
-		toDo: "vdoctl upgrade approve NAME --allow-downgrade, where no release says that it cannot be gone back from"},
+		toDo: "vdoctl upgrade approve NAME --allow-downgrade, unless a release cannot be gone back from"},
 	{reason: NotApproved, action: Wait, why: (*Facts).unapproved, approvable: true,
 		toDo: "vdoctl upgrade approve NAME"},
 	{reason: Interlocked, action: Wait,

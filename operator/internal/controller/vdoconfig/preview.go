@@ -281,12 +281,18 @@ func (p *pass) explainGates() []Gated {
 	for _, group := range revision.Groups {
 		v := p.upgrades.verdicts[group]
 		h := Gated{Reason: string(v.Reason), Message: v.Message, Do: v.Reason.ToDo(v.Until, p.named())}
+		if strings.Contains(h.Do, unnamed) {
+			h.Do += "; `vdoctl upgrade list` names " + unnamed + " once the DriverBundle has this bundle"
+		}
 		if v.IsGated() && !slices.Contains(all, h) {
 			all = append(all, h)
 		}
 	}
 	return all
 }
+
+// unnamed stands for the name of a merely previewed upgrade.
+const unnamed = "REVISION"
 
 // named returns the name for an approval of the offered upgrade. A merely previewed upgrade has none: approvals are of
 // waiting upgrades.
@@ -295,7 +301,7 @@ func (p *pass) named() string {
 	if c := p.config.Status.Candidate; c != nil && candidate != nil && c.Name == candidate.Name() {
 		return c.Name
 	}
-	return "REVISION, which `vdoctl upgrade list` names once the bundle is the DriverBundle's"
+	return unnamed
 }
 
 func gatedBecause(driver string, err error) []Gated {

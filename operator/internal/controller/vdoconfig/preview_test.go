@@ -12,6 +12,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/decide"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
 // routed is the way of a site on Kubernetes 1.33 and vCenter 8.0.3 to what is assumed, one line
@@ -110,6 +111,17 @@ func TestWhatTheBundleLacksIsFetchedByCommands(t *testing.T) {
 	commands := s.fetching(end)
 	require.Contains(t, commands[0], "--vsphere 9.0.0 --matrix MATRIX --operator IMAGE --services sip -o")
 	require.Contains(t, commands[2], "mirror.site/vdo:stable --key KEY.pub", "the site verified what runs")
+}
+
+func TestAPreviewExplainsEachGateOnce(t *testing.T) {
+	p, out := &pass{}, &Preview{}
+	p.decided = *asking(t, both, nil)
+	p.upgrades.verdicts = map[revision.Group]decide.Verdict{
+		matrix.CSI: {Action: decide.Gated, Reason: decide.DowngradeRefused, Message: "csi@3.7.3 runs"}}
+	p.explain(out)
+	require.Equal(t, []Gated{{Reason: "DowngradeRefused", Message: "csi@3.7.3 runs", Do: "vdoctl upgrade approve REVISION " +
+		"--allow-downgrade, unless a release cannot be gone back from; `vdoctl upgrade list` names REVISION once the " +
+		"DriverBundle has this bundle"}}, out.Gated)
 }
 
 // The next minor of Kubernetes, and the next update and major version of each vCenter; the rest is as of a route.
