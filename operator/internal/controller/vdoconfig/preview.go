@@ -113,8 +113,12 @@ func (r *Reconciler) Preview(ctx context.Context, config *v1alpha1.VDOConfig, a 
 	for _, vc := range s.site.VCenters {
 		out.VCenters = append(out.VCenters, PreviewVCenter{vc.Name, vc.Version.String()})
 	}
-	if slices.ContainsFunc(path, func(h lookahead.Step) bool { return len(h.Lacks) > 0 }) {
-		out.Fetch = s.fetching(end)
+	var lacks string
+	for _, h := range path {
+		lacks += strings.Join(h.Lacks, "\n")
+	}
+	if lacks != "" {
+		out.Fetch = s.fetching(end, strings.Contains(lacks, matrix.Newer))
 		ca, _ := s.bundle.source.CAReference()
 		if _, err := source.Read(ctx, r.Reader, s.bundle.source.Namespace, ca); err == nil {
 			out.Fetch[len(out.Fetch)-1] += " --ca-file CA.crt"
@@ -346,8 +350,8 @@ func (s *decided) withoutGates() decided {
 }
 
 // fetching returns the commands that bring a bundle for the end of a path: on a connected host, then at the site. A
-// person fills in the names in capitals.
-func (s *facts) fetching(end matrix.Facts) []string {
+// person fills in the names in capitals. newer is set if the bundle's matrix lists no releases for it.
+func (s *facts) fetching(end matrix.Facts, newer bool) []string {
 	var vsphere, drivers []string
 	b, from := s.bundle, s.site.Kubernetes.Minor()
 	for _, vc := range end.VCenters {
@@ -365,12 +369,13 @@ func (s *facts) fetching(end matrix.Facts) []string {
 	if len(vsphere) > 0 {
 		words = append(words, "--vsphere", strings.Join(slices.Compact(vsphere), ","))
 	}
-	if b.contents.MatrixSignature != nil { // the matrix built into vdo-bundle is unsigned
+	if newer || b.contents.MatrixSignature != nil { // the matrix built into vdo-bundle is unsigned
 		words = append(words, "--matrix MATRIX")
 	}
 	isOperator := func(r bundle.Release) bool { return r.Driver == bundle.Operator }
-	if slices.ContainsFunc(b.contents.Lock.Releases, isOperator) {
-		words = append(words, "--operator IMAGE")
+	if i := slices.IndexFunc(b.contents.Lock.Releases, isOperator); i >= 0 {
+		is := slices.Collect(maps.Values(b.contents.Lock.Releases[i].Images)) // it has one
+		words = append(words, "--operator", strings.Join(is, ""))
 	}
 	isService := func(r bundle.Release) bool { return bundle.IsService(r.Driver) }
 	if slices.ContainsFunc(b.contents.Lock.Releases, isService) {

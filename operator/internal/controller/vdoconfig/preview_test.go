@@ -104,13 +104,16 @@ func TestWhatTheBundleLacksIsFetchedByCommands(t *testing.T) {
 		"vdo-bundle lock --drivers cpi,snapshot-controller,csi --k8s 1.33-1.34 --vsphere 9.0.0 -o lock.yaml",
 		"vdo-bundle pull --lock lock.yaml --sign-key KEY -o drivers.tar",
 		"vdo-bundle push drivers.tar mirror.site/vdo:TAG",
-	}, s.fetching(end))
+	}, s.fetching(end, false))
 	b.verified, b.contents.MatrixSignature, b.source.Status.Tag = true, []byte("theirs"), "stable"
 	b.contents.Lock.Releases = append(b.contents.Lock.Releases,
-		bundle.Release{Driver: bundle.Operator}, bundle.Release{Driver: bundle.JumpHost})
-	commands := s.fetching(end)
-	require.Contains(t, commands[0], "--vsphere 9.0.0 --matrix MATRIX --operator IMAGE --services sip -o")
+		bundle.Release{Driver: bundle.Operator, Images: map[string]string{"vdo-operator": "up.example/vdo-operator:v1"}},
+		bundle.Release{Driver: bundle.JumpHost})
+	commands := s.fetching(end, false)
+	require.Contains(t, commands[0], "--vsphere 9.0.0 --matrix MATRIX --operator up.example/vdo-operator:v1 --services sip -o")
 	require.Contains(t, commands[2], "mirror.site/vdo:stable --key KEY.pub", "the site verified what runs")
+	b.contents.MatrixSignature = nil
+	require.Contains(t, s.fetching(end, true)[0], " --matrix MATRIX ", "the one that lists nothing is built into vdo-bundle")
 }
 
 func TestAPreviewExplainsEachGateOnce(t *testing.T) {
