@@ -231,7 +231,7 @@ func (o *planOptions) route(l *lines, r planReport) {
 		}
 	}
 	if n == 0 {
-		l.printf("  nothing is to be done")
+		l.printf("  each driver keeps its release")
 	}
 }
 

@@ -108,8 +108,11 @@ func (r *Reconciler) Preview(ctx context.Context, config *v1alpha1.VDOConfig, a 
 	}
 	path, end := q.Path(p.upgrades.oneWay, upgrades)
 	s := &p.facts
-	out := &Preview{Bundle: s.bundle.reference(), Signers: s.bundle.source.Status.VerifiedBy, Path: path,
+	out := &Preview{Bundle: s.bundle.reference(), Path: path,
 		Kubernetes: s.kubernetes.reported, Ahead: p.decision.outlook.Lacks, Warnings: slices.Clone(s.notes)}
+	if s.bundle.verified {
+		out.Signers = s.bundle.source.Status.VerifiedBy
+	}
 	for _, vc := range s.site.VCenters {
 		out.VCenters = append(out.VCenters, PreviewVCenter{vc.Name, vc.Version.String()})
 	}
@@ -257,14 +260,18 @@ func (p *pass) explain(out *Preview) {
 	}
 	ready := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionReady)
 	if ready != nil && ready.Status == metav1.ConditionFalse {
-		out.Warnings = append(out.Warnings, "DriverBundle "+b.Name+" is not Ready: "+ready.Message+
-			"; this is planned from the bundle that it accepted before")
+		why := "; " + ready.Message
+		if out.says(ready.Message) {
+			why = ""
+		}
+		out.Warnings = append(out.Warnings, "this is planned from the bundle that DriverBundle "+b.Name+
+			" accepted before: it is not Ready"+why)
 	}
 	if s.checks.ran && s.checks.pending {
 		out.Warnings = append(out.Warnings, "the operator has not run its checks of cluster and vCenters for the "+
 			"present request yet, so their gates are unknown; vdoctl check runs them")
 	}
-	out.Gated = append(out.Gated, p.explainGates()...)
+	out.Gated = append(out.Gated, p.explainGates(out)...)
 	if stopped(&p.config.Spec) {
 		why := stoppedBy(&p.config.Spec) + ": the operator changes nothing"
 		out.Gated = append(out.Gated, Gated{Reason: "Stopped", Message: why, Do: "set it to false"})
@@ -279,8 +286,13 @@ func (p *pass) explain(out *Preview) {
 	out.Warnings = slices.Compact(slices.Sorted(slices.Values(out.Warnings)))
 }
 
+// says reports whether a gate has a text already.
+func (out *Preview) says(text string) bool {
+	return slices.ContainsFunc(out.Gated, func(h Gated) bool { return strings.Contains(h.Message, text) })
+}
+
 // explainGates returns why groups do not change to the offered revision, once for all with the same wait.
-func (p *pass) explainGates() []Gated {
+func (p *pass) explainGates(out *Preview) []Gated {
 	var all []Gated
 	for _, group := range revision.Groups {
 		v := p.upgrades.verdicts[group]
@@ -288,7 +300,7 @@ func (p *pass) explainGates() []Gated {
 		if strings.Contains(h.Do, unnamed) {
 			h.Do += "; `vdoctl upgrade list` names " + unnamed + " once the DriverBundle has this bundle"
 		}
-		if v.IsGated() && !slices.Contains(all, h) {
+		if v.IsGated() && !slices.Contains(all, h) && !out.says(h.Message) {
 			all = append(all, h)
 		}
 	}

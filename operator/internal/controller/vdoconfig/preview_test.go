@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -121,8 +122,12 @@ func TestAPreviewExplainsEachGateOnce(t *testing.T) {
 	p.decided = *asking(t, both, nil)
 	p.upgrades.verdicts = map[revision.Group]decide.Verdict{
 		matrix.CSI: {Action: decide.Gated, Reason: decide.DowngradeRefused, Message: "csi@3.7.3 runs"}}
+	const refused = "no signature is accepted"
+	p.gated = fault.Errorf(fault.Untrusted, "install from", "DriverBundle site", "", refused)
+	p.bundle.source.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: "False", Message: refused}}
 	p.explain(out)
-	require.Equal(t, []Gated{{Reason: "DowngradeRefused", Message: "csi@3.7.3 runs", Do: "vdoctl upgrade approve REVISION " +
+	require.Equal(t, []string{"this is planned from the bundle that DriverBundle  accepted before: it is not Ready"}, out.Warnings)
+	require.Equal(t, []Gated{{Reason: "Untrusted", Message: "install from DriverBundle site: " + refused}, {Reason: "DowngradeRefused", Message: "csi@3.7.3 runs", Do: "vdoctl upgrade approve REVISION " +
 		"--allow-downgrade, unless a release cannot be gone back from; `vdoctl upgrade list` names REVISION once the " +
 		"DriverBundle has this bundle"}}, out.Gated)
 }
