@@ -29,8 +29,8 @@ type Access struct {
 
 // InspectAccess inspects a vCenter. In the same session it reads the roles, and the permissions and privileges of a
 // principal (default: the account that logs in).
-func InspectAccess(ctx context.Context, t Target, a Ask, principal string) (preflight.VCenter, Access) {
-	access := Access{Principal: principal}
+func InspectAccess(ctx context.Context, t Target, a Ask) (preflight.VCenter, Access) {
+	access := Access{}
 	found := inspect(ctx, t, a, func(ctx context.Context, i *inspection) error { return i.access(ctx, &access) })
 	return found, access
 }
@@ -45,7 +45,7 @@ func (i *inspection) access(ctx context.Context, a *Access) error {
 	i.found.Machines = slices.DeleteFunc(i.found.Machines, func(m preflight.Machine) bool { // of a node's name only
 		return !i.asked(&m) && !isNode[m.UUID]
 	})
-	a.Principal = i.Canonical(ctx, cmp.Or(a.Principal, i.User))
+	a.Principal = i.Canonical(ctx, cmp.Or(i.ask.Principal, i.User))
 	own := i.same(a.Principal, i.User)
 	for _, k := range []privileges.Kind{
 		privileges.Root, privileges.Ancestor, privileges.Compute, privileges.Cluster, privileges.VM, privileges.Datastore,

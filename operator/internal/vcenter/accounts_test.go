@@ -138,7 +138,7 @@ func TestATokenTakesThePlaceOfThePassword(t *testing.T) {
 	tg := by(t, v, vcenter.Proof{Token: written(t, assertion(vcsim.Administrator.Username)+"\n")})
 	require.NotContains(t, fmt.Sprintf("%+v", tg), "NameID")
 	ask := vcenter.Ask{Categories: []string{"zone"}, Features: everything}
-	got, access := vcenter.InspectAccess(t.Context(), tg, ask, "")
+	got, access := vcenter.InspectAccess(t.Context(), tg, ask)
 	require.NoError(t, got.Err)
 	require.Empty(t, got.Failed)
 	require.Equal(t, `VSPHERE.LOCAL\administrator`, access.Principal)
@@ -277,7 +277,7 @@ func TestAnAccountIsKnownByItsAlias(t *testing.T) {
 	renamed.Learn("k8s.drivers@mail.example", `EXAMPLEX\k8s`) // a login was answered so
 	has = must.Have(renamed.Permissions(t.Context(), "k8s.drivers@mail.example"))(t)
 	require.Equal(t, map[string]privileges.Permission{root: want}, has)
-	_, access := vcenter.InspectAccess(t.Context(), tg, vcenter.Ask{Features: everything}, "k8s@example.com")
+	_, access := vcenter.InspectAccess(t.Context(), tg, vcenter.Ask{Features: everything, Principal: "k8s@example.com"})
 	require.Equal(t, map[string]privileges.Permission{"/": want}, access.Existing.Permissions)
 
 	report := must.Have(vcenter.Check(t.Context(), as(v, vcsim.Administrator)))(t)

@@ -247,7 +247,9 @@ func (o *accountOptions) place(
 	return accounts.Place{
 		Name: v.Name, ID: admin.ID(), Config: v.config.Namespace, Server: strings.TrimSuffix(t.Address(), ":443"), User: admin.User, VCenter: admin,
 		Plan: func(ctx context.Context, principal string) (privileges.Plan, error) {
-			a := askedOf(ctx, t, ask, admin.Canonical(ctx, principal))
+			ask := ask
+			ask.Principal = admin.Canonical(ctx, principal)
+			a := askedOf(ctx, t, ask)
 			a.found.Name = v.Name
 			if err := cmp.Or(a.found.Err, a.noDatastore()); err != nil {
 				return privileges.Plan{}, err
@@ -259,7 +261,7 @@ func (o *accountOptions) place(
 			as.Username, as.Password, as.Given = l.Username, l.Password, o.givenBy
 			as.Token, as.Certificate, as.Sessions = "", nil, "" // of the administrator
 			o.paced(&as)
-			a := askedOf(ctx, as, ask, "")
+			a := askedOf(ctx, as, ask)
 			if a.access.Principal != "" {
 				admin.Learn(l.Username, a.access.Principal)
 			}

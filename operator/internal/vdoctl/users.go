@@ -1,6 +1,7 @@
 package vdoctl
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,10 +13,12 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
@@ -75,7 +78,7 @@ vCenter administrator. Run it again for new nodes, hosts and datastores.`,
 		Example: "  vdoctl users plan\n  vdoctl users plan -o govc > roles.sh\n  vdoctl users plan -f site.yaml --principal vdo@vsphere.local --username administrator@vsphere.local",
 	})
 	o.bindSite(cmd, func(fl *pflag.FlagSet) {
-		fl.StringVar(&o.principal, "principal", "", "`NAME@DOMAIN` of the account to plan for (default: the one that logs in)")
+		fl.StringVar(&o.principal, "principal", "", "`NAME@DOMAIN` of the account to plan for (default: that of the Secret; without one, what users create will make)")
 		fl.BoolVar(&o.folders, "vm-folders", true, "the role for VMs on their folders, propagating, rather than on each VM")
 	})
 	o.bindFormat(cmd, govc, powercli)
@@ -94,16 +97,16 @@ and excess ones.`,
 	return cmd
 }
 
-func askedOf(ctx context.Context, t vcenter.Target, ask vcenter.Ask, principal string) asked {
+func askedOf(ctx context.Context, t vcenter.Target, ask vcenter.Ask) asked {
 	a := asked{features: ask.Features}
-	a.found, a.access = vcenter.InspectAccess(ctx, t, ask, principal)
+	a.found, a.access = vcenter.InspectAccess(ctx, t, ask)
 	a.found.Server = strings.TrimSuffix(t.Address(), ":443")
 	return a
 }
 
 // access reads each vCenter. A vCenter that does not answer is a fault beside the others' answers; a named but unknown
 // one is a fault of all.
-func (o *usersOptions) access(ctx context.Context) (out []asked, failed error) {
+func (o *usersOptions) access(ctx context.Context, principal func(configured, client.Reader) string) (out []asked, failed error) {
 	if err := o.effective(true); err != nil {
 		return nil, err
 	}
@@ -119,11 +122,9 @@ func (o *usersOptions) access(ctx context.Context) (out []asked, failed error) {
 	}
 	errs := []error{state.Err}
 	about := func(v configured) vcenter.Ask {
-		return vcenter.Ask{Nodes: state.Nodes, Features: s.wants.FeaturesAt(v.Use, &state)}
+		return vcenter.Ask{Nodes: state.Nodes, Features: s.wants.FeaturesAt(v.Use, &state), Principal: principal(v, s.reader)}
 	}
-	for _, a := range s.ask(ctx, about, func(ctx context.Context, t vcenter.Target, ask vcenter.Ask) asked {
-		return askedOf(ctx, t, ask, o.principal)
-	}) {
+	for _, a := range s.ask(ctx, about, askedOf) {
 		if errs = append(errs, a.found.Err); a.found.Err == nil {
 			out = append(out, a)
 		}
@@ -131,8 +132,17 @@ func (o *usersOptions) access(ctx context.Context) (out []asked, failed error) {
 	return out, fault.Join(errs...)
 }
 
+// newAccount stands for the account that users create will make: its name is not known yet.
+const newAccount = "vdo-xxxxxxxx"
+
 func (o *usersOptions) plan(ctx context.Context) error {
-	list, failed := o.access(ctx)
+	list, failed := o.access(ctx, func(v configured, c client.Reader) string {
+		if o.principal != "" || len(o.usernames) == 0 {
+			return o.principal
+		}
+		read, _ := credentials.Read(ctx, c, v.config) // users create says why it is unreadable
+		return cmp.Or(read.Username, newAccount)
+	})
 	plans := make([]usersPlan, 0, len(list))
 	for i := range list {
 		a := &list[i]
@@ -153,7 +163,11 @@ func (o *usersOptions) plan(ctx context.Context) error {
 	}
 	if o.format == govc || o.format == powercli {
 		for _, p := range plans {
-			if lost := p.lost(); lost != "" {
+			lost := p.lost()
+			if p.Principal == newAccount {
+				lost = "the name of the account is not known yet"
+			}
+			if lost != "" {
 				return fault.Join(failed, fault.Errorf(fault.Refused, "write a script for", p.Server, otherAccount, "%s", lost))
 			}
 		}
@@ -242,7 +256,7 @@ func difference(r privileges.PlannedRole) string {
 }
 
 func (o *usersOptions) verify(ctx context.Context) error {
-	list, failed := o.access(ctx)
+	list, failed := o.access(ctx, func(configured, client.Reader) string { return "" })
 	out := make([]usersVerification, 0, len(list))
 	missing := false
 	for i := range list {
