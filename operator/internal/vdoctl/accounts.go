@@ -308,6 +308,7 @@ type accountFile struct {
 	client.Client // package accounts calls only the methods below
 
 	name    string
+	site    string
 	made    *objects
 	was     []byte // the file as last read; nil for none
 	cluster string // identifies the future cluster
@@ -319,7 +320,7 @@ func accountFileName(site string) string {
 
 // accountsOf reads the file beside a site's; if it does not exist, it has no accounts.
 func accountsOf(site string) (*accountFile, error) {
-	f := &accountFile{name: accountFileName(site), cluster: string(uuid.NewUUID()) + siteID}
+	f := &accountFile{name: accountFileName(site), site: site, cluster: string(uuid.NewUUID()) + siteID}
 	return f, f.reread()
 }
 
@@ -339,24 +340,38 @@ const siteID = "-site"
 // annotationCluster is the annotation of a record with the cluster's id at that time.
 const annotationCluster = "vdo.vmware.com/cluster"
 
-// sameIn refuses an account that has another state in another place: one of them is stale.
+const inCluster = "the cluster"
+
+// sameIn refuses an account that has another state in another place: one of them is stale. An account of another name
+// has its only record here.
 func (f *accountFile) sameIn(ctx context.Context, place string, c client.Reader) error {
 	var errs []error
-	for _, x := range f.made.values() {
+	hint := "keep the one that works, and delete the other one"
+	for _, x := range slices.Backward(f.made.values()) { // Secrets first
 		is := copyOf(x)
 		if err := c.Get(ctx, client.ObjectKeyFromObject(x), is); isGone(err) {
 			continue
 		} else if err != nil {
 			return clusterstate.Fault("read "+describeObject(x), err)
 		}
+		if s, ok := is.(*corev1.Secret); ok && place != inCluster {
+			hint = "take it out of that file"
+		} else if ok && loginName(s) != loginName(x) {
+			hint = "to keep the cluster's, take the other account away: `vdoctl users delete -f " + fault.Quote(f.site) +
+				" --no-cluster --username ADMIN`"
+		}
 		both, err := manifests(x, is)
 		if err == nil && !apiequality.Semantic.DeepEqual(both[0].Object["data"], both[1].Object["data"]) {
-			err = fault.Errorf(fault.Conflict, "use", describeObject(x), "keep the one that works, and delete the other one",
+			err = fault.Errorf(fault.Conflict, "use", describeObject(x), hint,
 				"%s has another one than %s", place, f.name)
 		}
 		errs = append(errs, err)
 	}
 	return fault.Join(errs...)
+}
+
+func loginName(secret client.Object) string {
+	return string(secret.(*corev1.Secret).Data[corev1.BasicAuthUsernameKey]) //nolint:forcetypeassert,errcheck // it is one
 }
 
 // Get reads a Secret or a record; nothing else exists.
@@ -455,11 +470,14 @@ func (o *accountOptions) store(ctx context.Context) (client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := f.sameIn(ctx, inCluster, c); err != nil {
+		return nil, err
+	}
 	for _, x := range f.made.values() {
 		switch err := c.Get(ctx, client.ObjectKeyFromObject(x), copyOf(x)); {
 		case err == nil:
 			return nil, fault.Errorf(fault.Conflict, "read", f.name,
-				"delete "+f.name+": the cluster's accounts are in use", "the cluster has %s too", describeObject(x))
+				"delete "+f.name+": the cluster's accounts are in use", "the cluster has the same %s", describeObject(x))
 		case !isGone(err):
 			return nil, clusterstate.Fault("read "+describeObject(x), err)
 		}

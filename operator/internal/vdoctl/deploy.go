@@ -174,7 +174,7 @@ func (o *deployOptions) run(ctx context.Context, src string) error {
 	}
 	err = namespaceEnds(ctx, c, o.cluster.namespace)
 	if err == nil && o.accounts != nil {
-		err = o.accounts.sameIn(ctx, "the cluster", c)
+		err = o.accounts.sameIn(ctx, inCluster, c)
 	}
 	if err != nil {
 		return err
@@ -408,7 +408,7 @@ func (o *deployOptions) configure(ctx context.Context, c client.Client, conf []c
 	if o.site == "" {
 		return nil
 	}
-	err := o.accounts.sameIn(ctx, "the cluster", c) // again: the wait was long
+	err := o.accounts.sameIn(ctx, inCluster, c) // again: the wait was long
 	if err == nil {
 		err = o.applyAll(ctx, c, o.accounts.made.values(), out)
 	}

@@ -238,7 +238,8 @@ func TestFirstRun(t *testing.T) {
 	p := &networkingv1.NetworkPolicy{ObjectMeta: s.meta("default-deny")}
 	require.NoError(t, s.k.Delete(t.Context(), p))
 	s.run(deploy...).is(8, "the cluster has another one than "+accounts)
-	s.run(append([]string{"users", "rotate"}, login...)...).is(8, accounts+": the cluster's accounts are in use")
+	s.run(append([]string{"users", "rotate"}, login...)...).is(8, "the cluster has another one than "+accounts,
+		"`vdoctl users delete -f "+site+" --no-cluster --username ADMIN`")
 	require.False(t, s.there(p), "written before the conflict was found")
 	require.NoError(t, os.Remove(accounts))
 

@@ -333,7 +333,7 @@ func (f *siteFlags) ofFile(text string) string {
 		"users plan", "users create", "users rotate", "users delete", "nodes check", "topology tag", "vms fix",
 	} {
 		command = "vdoctl " + command
-		pairs = append(pairs, command+" -f FILE", command+of, command, command+of)
+		pairs = append(pairs, command+" -f FILE", command+of, command+of, command+of, command, command+of)
 	}
 	return strings.NewReplacer(pairs...).Replace(text)
 }
