@@ -229,7 +229,12 @@ func (o *configureOptions) take(d *draft) error {
 
 func (o *configureOptions) takeVCenter(d *draft) error {
 	v := &d.vcenter.Spec
-	if o.username == "" && v.VcIP != "" && v.VcIP != o.server {
+	made, err := accountsOf(o.write)
+	if err != nil {
+		return err
+	}
+	has := len(made.made.all) > 0 || len(d.account(v.Credentials).Data) > 0
+	if has && o.username == "" && v.VcIP != "" && v.VcIP != o.server {
 		other := fmt.Errorf("the account that is there is of %s, and %s would get its password", v.VcIP, o.server)
 		return flags.Bad("--username", "", other, "give the account of that vCenter, or add it: --vcenter NAME")
 	}

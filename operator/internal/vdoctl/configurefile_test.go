@@ -78,6 +78,8 @@ func TestConfigureAddsEachVCenterToAFile(t *testing.T) {
 		require.Equal(t, "east", in.config.Spec.StorageProvider.VsphereCloudConfig)
 	}
 	file.configure(byAuthority(t, "east", east, "--region-category", "k8s-region", "--zone-category", "k8s-zone")...)
+	file.configure("--vcenter", "east", "--server", "mistyped.site", "--yes") // it has no account yet
+	file.configure("--vcenter", "east", "--server", "east.site", "--yes")
 	has(file.configure(append(toWest, "--yes")...), 6)
 	file.configure(toWest...) // it says the same: nothing to consent to
 
