@@ -158,6 +158,9 @@ func (o *accountOptions) change(ctx context.Context) error {
 	does, err := o.show(at, do, o.dryRun)
 	if f, ok := at.API.(*accountFile); ok && o.makes && does && err == nil && !o.dryRun {
 		_ = command.Say(o.err, "Written: %s (mode 0600); `vdoctl deploy -f %s` moves it into the cluster", f.name, o.file)
+		if o.offline() {
+			_ = command.Say(o.err, "Once nodes exist, run the same command again: the account has no role on their VMs yet.")
+		}
 	}
 	return err
 }

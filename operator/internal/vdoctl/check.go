@@ -129,7 +129,9 @@ func (o *checkOptions) run(ctx context.Context) error {
 		return err
 	}
 	ofBundle := func(id string) bool { return preflight.ID(id).OfBundle() }
-	if o.file == "" && !o.noCluster && (len(o.only) == 0 || slices.ContainsFunc(o.only, ofBundle)) {
+	if o.file != "" {
+		offer(snapshot.Cluster.Err, "leave the cluster out: --no-cluster")
+	} else if !o.noCluster && (len(o.only) == 0 || slices.ContainsFunc(o.only, ofBundle)) {
 		snapshot.Images = o.images(ctx)
 	}
 	isShown := func(id preflight.ID) bool { return len(o.only) == 0 || slices.Contains(o.only, string(id)) }

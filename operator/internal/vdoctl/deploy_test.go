@@ -70,6 +70,7 @@ func TestDeployInstallsTheOperatorOfASignedBundle(t *testing.T) {
 		s.run(strings.Fields(args)...).is(4, "install the operator first: `vdoctl deploy BUNDLE`")
 	}
 
+	s.run("check").is(4, "; or check a file: --from-file site.yaml")
 	s.run("deploy", r.reference, "--ca-file", r.ca, "--authfile", r.auth, "--yes").is(2, "--without-verification")
 	s.run("deploy", r.reference, "--key", r.stranger, "--ca-file", r.ca, "--authfile", r.auth, "--yes").is(3)
 	s.run("deploy", r.repository+":2", "--key", r.key, "--ca-file", r.ca, "--authfile", r.auth, "--yes").is(4)
@@ -184,6 +185,7 @@ func TestFirstRun(t *testing.T) {
 	made := users("create")
 	require.Contains(t, made, "set      Secret vmware-system-vdo/vcenter-account for vdo-")
 	require.Contains(t, made, "Written: "+accounts+" (mode 0600); `vdoctl deploy -f "+site+"` moves it")
+	require.Contains(t, made, "Once nodes exist, run the same command again")
 	again := users("create")
 	require.Contains(t, again, "nothing to do")
 	require.Contains(t, again, "/sdk 200 OK in ", "what -v shows")

@@ -83,6 +83,9 @@ var errNotConfigured = errors.New("there is neither a VDOConfig nor a VsphereClo
 
 func clusterSite(ctx context.Context, c client.Client, namespace string) (site, error) {
 	config, err := theConfig(ctx, c, namespace)
+	if fault.ReasonOf(err) == fault.NotFound {
+		offer(err, "check a file: --from-file site.yaml")
+	}
 	if err != nil && !errors.Is(err, errNoConfig) {
 		return site{}, err
 	}
@@ -336,6 +339,13 @@ func (f *siteFlags) ofFile(text string) string {
 		pairs = append(pairs, command+" -f FILE", command+of, command+of, command+of, command, command+of)
 	}
 	return strings.NewReplacer(pairs...).Replace(text)
+}
+
+// offer adds another way to the hints of an error.
+func offer(err error, way string) {
+	for _, x := range fault.All(err) {
+		x.Hint += "; or " + way
+	}
 }
 
 func (f *siteFlags) hints(err error) error {
