@@ -223,7 +223,7 @@ var failing = []struct {
 	}, "host-version", preflight.Warn, []string{"/dc/c/esx2 (ESXi 7.0.1)", "no snapshots", "Lifecycle Manager"}},
 	{"missing privilege", func(s *preflight.Snapshot) {
 		s.VCenters[0].Lacking = []preflight.Lack{{Object: "/", Kind: privileges.Root, Privileges: []string{"Cns.Searchable"}}}
-	}, "vcenter-privileges", preflight.Warn, []string{"lacks Cns.Searchable on the vCenter's root", "vdoctl users plan"}},
+	}, "vcenter-privileges", preflight.Warn, []string{"lacks Cns.Searchable on the vCenter's root", "vdoctl users create --username ADMIN", "vdoctl users plan"}},
 	{"certificate that ends soon", func(s *preflight.Snapshot) { s.VCenters[0].CertificateExpires = now.Add(time.Hour) }, "vcenter-certificate", preflight.Warn, []string{"ends on 2027-01-01"}},
 	{"certificate that is not checked", func(s *preflight.Snapshot) { s.VCenters[0].Insecure = true }, "vcenter-certificate", preflight.Warn, []string{"spec.thumbprint"}},
 	{"Integrated Windows Authentication before vCenter 9", func(s *preflight.Snapshot) {

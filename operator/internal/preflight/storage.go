@@ -144,7 +144,7 @@ func storageClasses(s *Snapshot) (out []found) {
 			f.remedy = "see the policy: vSphere Client > VM Storage Policies > Storage compatibility; and the class's datastoreurl: govc datastore.info; NFS 4.1 is not supported"
 		case !slices.ContainsFunc(stores, mayHold):
 			f.what = "the account lacks Datastore.FileManagement on each datastore that StorageClasses choose"
-			f.remedy = "see what the account needs, as a script for the vCenter: vdoctl users plan -o govc"
+			f.remedy = "give it what it needs: vdoctl users create --username ADMIN; or as a script for the vCenter: vdoctl users plan -o govc"
 		}
 		out = append(out, f)
 	}

@@ -58,7 +58,7 @@ func checks() []check {
 			id: "vcenter-privileges", worst: Warn, when: someReadable, part: Privileges, run: vcenters(lacking),
 			reads: "HasUserPrivilegeOnEntities", fails: "the account lacks a privilege on an object",
 			why:    "a call without its privilege fails when the first volume is made or attached, not at the start",
-			remedy: "see what the account needs, as a script for the vCenter: vdoctl users plan -o govc",
+			remedy: "give it what it needs: vdoctl users create --username ADMIN; or as a script for the vCenter: vdoctl users plan -o govc",
 			source: "CSI documentation, roles and privileges; vsphere-problem-detector pkg/check/permissions.go",
 		},
 		{
@@ -228,7 +228,7 @@ func checks() []check {
 			when: zoned, run: vcenters(categories),
 			reads: "tag categories", fails: "a vCenter lacks a configured category, or the storage driver cannot use its name",
 			why:    "the storage driver's controller ends at its start when a vCenter lacks one; the cloud provider leaves nodes uninitialized",
-			remedy: "make it there too, and tag what has it: vdoctl topology tag --vcenter NAME --username ADMIN --attach {}:TAG=PATH; or correct the name in the VDOConfig",
+			remedy: "make it there, and tag what has it: vdoctl topology tag --vcenter NAME --username ADMIN --attach {}:TAG=PATH; or correct the name in the VDOConfig",
 			source: "cloud-provider-vsphere v1.36.0 pkg/common/connectionmanager/zones.go",
 		},
 		{

@@ -131,14 +131,14 @@ func (s *site) target(ctx context.Context, v configured) (vcenter.Target, error)
 	t.Wrap, t.Agent = s.app.cluster.trace.wrap, accounts.Agent // s.login asks for the certificate
 	if s.preferAsked || err != nil && s.login != nil && read.Username == "" && isMissing(err) {
 		if _, err := credentials.CA(ctx, s.reader, v.config); err != nil { // else its vCenter would seem a foreign one
-			return t, s.inFile(err)
+			return t, s.inFile(v, err)
 		}
 		read, err = s.login(ctx, v.Name, t)
 		read.Version, t.Given = "", s.given
 		t.Token, t.Certificate, t.Sessions = s.proof.Token, s.proof.Certificate, s.proof.Sessions
 	}
 	if err != nil {
-		return t, s.inFile(err)
+		return t, s.inFile(v, err)
 	}
 	t.Username, t.Password = read.Username, vcenter.Password(read.Password)
 	s.app.paced(&t)
@@ -167,13 +167,13 @@ func (a *app) paced(t *vcenter.Target) {
 }
 
 // inFile adds to a NotFound error the file that was searched, and how to add the object.
-func (s *site) inFile(err error) error {
+func (s *site) inFile(v configured, err error) error {
 	for _, f := range fault.All(err) {
 		if s.file != "" && f.Reason == fault.NotFound {
 			f.Err = fmt.Errorf("%w: the file %s has none", f.Err, s.file)
-			f.Hint = "put it into the file: `vdoctl configure -o FILE --vcenter NAME --vcenter-ca-file CA.crt`"
+			f.Hint = "put it into the file: `vdoctl configure -o FILE --vcenter " + v.Name + " --vcenter-ca-file CA.crt`"
 			if f.Op == "read the credentials of" {
-				f.Hint = "put it into the file; an account is also given by --username and --password-file, or `vdoctl users create -f FILE --username ADMIN`"
+				f.Hint = "put it into the file; an account is also given by --username and --password-file, or `vdoctl users create -f FILE --username ADMIN --secret " + v.config.Spec.Credentials + "`"
 			}
 		}
 	}
