@@ -56,7 +56,10 @@ func (a *Admin) refusal(ctx context.Context, err error) error {
 	case is[*types.InvalidLogin](err):
 		f.Reason = fault.Unauthorized
 		f.Err = fmt.Errorf("the vCenter refuses the user name or password of %s%s", t.Username, noDomain(t.Username))
-		f.Hint = "correct " + t.given() + "; the operator tries the same password again after an hour, so that the account is not locked"
+		f.Hint = "correct " + t.given()
+		if t.Given == "" {
+			f.Hint += "; the operator tries the same password again after an hour, so that the account is not locked"
+		}
 		a.federated(ctx, f)
 	case is[*types.PasswordExpired](err):
 		f.Reason = fault.Unauthorized
