@@ -485,8 +485,15 @@ func (o *deployOptions) open(ctx context.Context, src string) (*installer.Bundle
 	if err != nil {
 		return nil, nil, err
 	}
+	login := ""
+	for _, name := range o.caFiles {
+		login += " " + fault.Quote("--ca-file", name)
+	}
+	if o.authFile != "" {
+		login += " " + fault.Quote("--authfile", o.authFile)
+	}
 	c, err := remote.NewClient(remote.Options{Credentials: find, CAFiles: o.caFiles, PlainHTTP: o.plainHTTP,
-		UserAgent: "vdoctl/" + o.build.Version})
+		UserAgent: "vdoctl/" + o.build.Version, LoginFlags: login})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -74,7 +74,8 @@ func TestDeployInstallsTheOperatorOfASignedBundle(t *testing.T) {
 	s.run("deploy", r.reference, "--ca-file", r.ca, "--authfile", r.auth, "--yes").is(2, "--without-verification")
 	s.run("deploy", r.reference, "--key", r.stranger, "--ca-file", r.ca, "--authfile", r.auth, "--yes").is(3)
 	s.run("deploy", r.repository+":2", "--key", r.key, "--ca-file", r.ca, "--authfile", r.auth, "--yes").is(4)
-	s.run("deploy", r.reference, "--key", r.key, "--ca-file", r.ca, "--authfile", os.DevNull, "--yes").is(6)
+	s.run("deploy", r.reference, "--key", r.key, "--ca-file", r.ca, "--authfile", os.DevNull, "--yes").is(6,
+		" -u USER --ca-file "+r.ca+" --authfile "+os.DevNull+"`")
 	s.run(r.args()...).is(8, "no terminal")
 
 	out := s.run(r.args("--dry-run", "--with-access", "--mirror-set", "--rbac-policy")...).is(0,
