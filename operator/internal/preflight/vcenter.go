@@ -152,6 +152,9 @@ const maxPrivileges = 3
 
 // excess finds privileges that no driver needs, also under another name of the same vCenter with the same account.
 func excess(s *Snapshot, v *VCenter) (out []found) {
+	if v.Given != "" {
+		return nil // the account of a flag, such as an administrator's, is not the drivers'
+	}
 	for _, x := range v.Excess {
 		beyond := x.Privileges
 		for i := range s.VCenters {
