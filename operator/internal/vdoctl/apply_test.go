@@ -170,6 +170,7 @@ func TestWrongAnswersAreSaidWithTheirFlags(t *testing.T) {
 		err := o.valid(func(string) bool { return true })
 		require.ErrorContains(t, err, c.says)
 		require.ErrorContains(t, err, `--server "`)
+		require.NotContains(t, fault.Text(err), `regions; "" for none`, "it was refused")
 	}
 	o := newConfigure(&app{})
 	o.caFile, o.given = "ca.pem", func(flag string) bool { return flag == "thumbprint" }

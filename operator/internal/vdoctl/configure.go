@@ -182,6 +182,10 @@ func (o *configureOptions) deliver(ctx context.Context, c client.Client, d *draf
 		r.Message = "Nothing was changed: --dry-run."
 	default:
 		r.Message = "Written. Watch it with `vdoctl status --watch`."
+		if o.tags && o.region != "" {
+			r.Message = "Written. Where tags of these categories are missing, no driver is installed until they exist: " +
+				"`vdoctl topology tag --username ADMIN --attach CATEGORY:TAG=PATH`."
+		}
 		err = o.writeAll(ctx, &to, objects, r.Changes)
 	}
 	if err != nil {
@@ -455,6 +459,9 @@ func (o *configureOptions) valid(of func(flag string) bool) error {
 			errs = append(errs, err) // it names the flag's file
 		case err != nil:
 			takes := "--" + f.flag + " takes " + strings.ReplaceAll(f.usage, "`", "")
+			if *f.to == "" {
+				takes, _, _ = strings.Cut(takes, `; "" for`)
+			}
 			errs = append(errs, flags.Bad("--"+f.flag, *f.to, err, takes))
 		}
 	}

@@ -74,7 +74,8 @@ func TestConfigureByFlags(t *testing.T) {
 	out = s.run("configure", "--upgrade", "Manual", "--yes").is(0, "spec.upgrade: Automatic -> Manual")
 	require.NotContains(t, out, "Secret")
 	require.True(t, s.config().Spec.StorageProvider.Webhook, "what is not asked for stays")
-	s.ok(append(answersFor(t, west, vcsim.Admin.Password), "--vcenter", "west", "--region-category", "r", "--zone-category", "z", "--yes")...)
+	s.run(append(answersFor(t, west, vcsim.Admin.Password), "--vcenter", "west", "--region-category", "r", "--zone-category", "z", "--yes")...).
+		is(0, "`vdoctl topology tag --username ADMIN")
 	require.Equal(t, []string{"vcenter", "west"}, s.config().Spec.CloudProvider.VsphereCloudConfigs)
 	require.Equal(t, []string{"west"}, s.config().Spec.StorageProvider.VsphereCloudConfigs)
 	require.Equal(t, []string{"r", "z"}, s.config().Spec.StorageProvider.TopologyCategories)
