@@ -418,7 +418,9 @@ func (o *configureOptions) trusts(ctx context.Context, address string, refusal e
 		return refusal
 	}
 	_ = command.Say(o.err, "No known CA has signed the certificate of %s.\nIssuer:  %s\nSHA-256: %s\n"+
-		"Compare it with what the vCenter's own shell shows.", address, u.Issuer, u.SHA256)
+		"Compare it with what the vCenter's own shell shows:\n"+
+		"/usr/lib/vmware-vmafd/bin/vecs-cli entry getcert --store MACHINE_SSL_CERT --alias __MACHINE_CERT | "+
+		"openssl x509 -noout -fingerprint -sha256", address, u.Issuer, u.SHA256)
 	yes, err := o.isYes(ctx, "Trust the certificate of "+address+"?")
 	if err == nil && !yes {
 		err = refusal
