@@ -151,7 +151,7 @@ func (o *accountOptions) change(ctx context.Context) error {
 	do := func() error { return o.do(at, ctx, login) }
 	if !o.dryRun && !o.yes {
 		does, err := o.agreed(ctx, at, do)
-		if err != nil || !does && o.format == flags.Text && !o.outputSecret {
+		if err != nil || !does && o.format == flags.Text {
 			return err
 		}
 	}
@@ -206,7 +206,7 @@ func (o *accountOptions) show(at *accounts.Site, do func() error, dry bool) (doe
 	}
 	err = do()
 	if err == nil && !does {
-		say("  nothing to do for %s", x.Secret)
+		say("  nothing to do for %s: the Secret is unchanged", x.Secret)
 	}
 	return does, fault.Join(err, to.print([]accountChanges{x}, func(*lines) {}))
 }
