@@ -62,7 +62,7 @@ func newPartCommand(a *app, short string, ids func(preflight.ID) bool) (*cobra.C
 	o := &checkOptions{app: a, isPart: true}
 	o.only = slices.DeleteFunc(idNames(), func(id string) bool { return !ids(preflight.ID(id)) })
 	cmd := runs(o.run, &cobra.Command{Use: "check", Short: short + "; see check",
-		Long: "Runs a part of `vdoctl check`, whose -o json has nodes, zones and VMs too. It changes nothing."})
+		Long: "The earlier name of a part of `vdoctl check`, whose -o json has nodes, zones and VMs too."})
 	flags.Group(cmd, flags.Selection, o.siteFlags.bind)
 	o.bindFormat(cmd)
 	return cmd, o
@@ -424,7 +424,8 @@ no vCenter; vdoctl check has the VMs.`,
 	})
 	flags.Group(check, flags.Selection, func(fl *pflag.FlagSet) {
 		fl.StringVarP(&o.file, "from-file", "f", "", "`FILE` with the VDOConfig and VsphereCloudConfigs (default: what is in the cluster)")
-		fl.Var(&flags.Choice{To: &o.distribution, Of: []string{kubeadm, clusterAPI, k3s, rke2, openShift}}, "distribution", "whose configuration to show (default: that of the nodes)")
+		fl.Var(&flags.Choice{To: &o.distribution, Of: []string{kubeadm, clusterAPI, k3s, rke2, openShift}}, "distribution",
+			"the `NAME` whose configuration to show: kubeadm, cluster-api, k3s, rke2 or openshift (default: that of the nodes)")
 	})
 	o.bindFormat(check)
 	return check

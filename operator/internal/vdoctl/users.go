@@ -89,8 +89,8 @@ func newUsersVerifyCommand(a *app) *cobra.Command {
 	o := &usersOptions{app: a}
 	cmd := runs(o.verify, &cobra.Command{
 		Use: "verify", Short: "Check the account's privileges; see check",
-		Long: `Asks each vCenter for the effective privileges of the configuration's account, and names missing
-and excess ones.`,
+		Long: `The earlier name of a part of vdoctl check. Asks each vCenter for the effective privileges of the
+configuration's account, and names missing and excess ones.`,
 	})
 	o.bindSite(cmd, func(*pflag.FlagSet) {})
 	o.bindFormat(cmd)
