@@ -79,6 +79,7 @@ func TestDeployInstallsTheOperatorOfASignedBundle(t *testing.T) {
 	s.run(r.args()...).is(8, "no terminal")
 
 	out := s.run(r.args("--dry-run", "--with-access", "--mirror-set", "--rbac-policy")...).is(0,
+		"warning: use "+strings.Split(r.reference, "/")[0]+": the operator's NetworkPolicies close port ",
 		"created    ValidatingAdmissionPolicy vdo-operator-rights",
 		"created    Deployment vmware-system-vdo/vdo-operator")
 	require.Contains(t, out, "created    ClusterRole vdo-operator-mirror-set", "as `vdo-bundle install-manifests --mirror-set`")

@@ -65,9 +65,9 @@ func differs(want, is client.Object) bool {
 	return known && !strings.Contains(old, strings.TrimSpace(ca.Data[v1alpha1.DefaultCAKey]))
 }
 
-// warnOfPorts warns if the NetworkPolicies of the operator close the port of the file's mirror or of a vCenter.
+// warnOfPorts warns if the NetworkPolicies of the operator close the port of the mirror or of a vCenter of the file.
 func (o *deployOptions) warnOfPorts(ctx context.Context, c client.Reader, installed []client.Object) {
-	if o.draft == nil || o.to.HostNetwork { // they do not apply to the nodes' network
+	if o.to.HostNetwork { // they do not apply to the nodes' network
 		return
 	}
 	var policies networkingv1.NetworkPolicyList
@@ -79,9 +79,10 @@ func (o *deployOptions) warnOfPorts(ctx context.Context, c client.Reader, instal
 			policies.Items = append(policies.Items, p)
 		}
 	}
-	mirror, _ := image.ParseHosted(o.draft.bundle.Spec.Reference)
+	d := cmp.Or(o.draft, &draft{bundle: &v1alpha1.DriverBundle{}})
+	mirror, _ := image.ParseHosted(cmp.Or(d.bundle.Spec.Reference, o.to.Repository))
 	uses := []string{mirror.Host()}
-	for _, v := range o.draft.vcenters {
+	for _, v := range d.vcenters {
 		uses = append(uses, net.JoinHostPort(v.Spec.VcIP, strconv.Itoa(int(cmp.Or(v.Spec.Port, 443)))))
 	}
 	for _, address := range uses {

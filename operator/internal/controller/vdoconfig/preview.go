@@ -116,12 +116,8 @@ func (r *Reconciler) Preview(ctx context.Context, config *v1alpha1.VDOConfig, a 
 	for _, vc := range s.site.VCenters {
 		out.VCenters = append(out.VCenters, PreviewVCenter{vc.Name, vc.Version.String()})
 	}
-	var lacks string
-	for _, h := range path {
-		lacks += strings.Join(h.Lacks, "\n")
-	}
-	if lacks != "" {
-		out.Fetch = s.fetching(end, strings.Contains(lacks, matrix.Newer))
+	if slices.ContainsFunc(path, func(h lookahead.Step) bool { return len(h.Lacks) > 0 }) {
+		out.Fetch = s.fetching(end, strings.Contains(fmt.Sprint(path), matrix.Newer))
 		ca, _ := s.bundle.source.CAReference()
 		if _, err := source.Read(ctx, r.Reader, s.bundle.source.Namespace, ca); err == nil {
 			out.Fetch[len(out.Fetch)-1] += " --ca-file CA.crt"
