@@ -66,12 +66,10 @@ func Read(ctx context.Context, c client.Reader, vcc *v1alpha1.VsphereCloudConfig
 	out.Version = secret.Version
 	out.Username = value(secret, corev1.BasicAuthUsernameKey)
 	out.Password = value(secret, corev1.BasicAuthPasswordKey)
-	if vcc.Spec.CA == nil {
-		return out, errSecret
-	}
 	ca, errCA := CA(ctx, c, vcc)
-	out.CA = ca.Bytes
-	out.Version += " " + ca.Version
+	if out.CA = ca.Bytes; vcc.Spec.CA != nil {
+		out.Version += " " + ca.Version
+	}
 	return out, fault.Join(errSecret, errCA)
 }
 

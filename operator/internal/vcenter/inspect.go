@@ -36,7 +36,7 @@ type Ask struct {
 	Categories []string // tag categories
 	Policies   []string // storage policies that StorageClasses name
 	Features   privileges.Features
-	Principal  string   // whose permissions [InspectAccess] reads; "" for the account that logs in
+	Principal  string // whose permissions [InspectAccess] reads; "" for the account that logs in
 	// Upgrade reads what vSphere 9 removes, for which the account has to be an administrator.
 	Upgrade bool
 }

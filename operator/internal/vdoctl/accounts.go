@@ -477,12 +477,10 @@ func (o *accountOptions) store(ctx context.Context) (client.Client, error) {
 		return nil, err
 	}
 	for _, x := range f.made.values() {
-		switch err := c.Get(ctx, client.ObjectKeyFromObject(x), copyOf(x)); {
-		case err == nil:
+		if c.Get(ctx, client.ObjectKeyFromObject(x), copyOf(x)) == nil {
 			return nil, fault.Errorf(fault.Conflict, "read", f.name,
-				"delete "+f.name+": the cluster's accounts are in use", "the cluster has the same %s", describeObject(x))
-		case !isGone(err):
-			return nil, clusterstate.Fault("read "+describeObject(x), err)
+				"delete "+f.name+": the cluster's accounts are in use", "the cluster has the same %s",
+				describeObject(x))
 		}
 	}
 	if len(f.made.all) > 0 {

@@ -424,8 +424,9 @@ no vCenter; vdoctl check has the VMs.`,
 	})
 	flags.Group(check, flags.Selection, func(fl *pflag.FlagSet) {
 		fl.StringVarP(&o.file, "from-file", "f", "", "`FILE` with the VDOConfig and VsphereCloudConfigs (default: what is in the cluster)")
-		fl.Var(&flags.Choice{To: &o.distribution, Of: []string{kubeadm, clusterAPI, k3s, rke2, openShift}}, "distribution",
-			"the `NAME` whose configuration to show: kubeadm, cluster-api, k3s, rke2 or openshift (default: that of the nodes)")
+		all := []string{kubeadm, clusterAPI, k3s, rke2, openShift}
+		fl.Var(&flags.Choice{To: &o.distribution, Of: all}, "distribution",
+			"`NAME` whose configuration to show, of "+strings.Join(all, ", ")+" (default: that of the nodes)")
 	})
 	o.bindFormat(check)
 	return check

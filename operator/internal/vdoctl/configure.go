@@ -183,7 +183,7 @@ func (o *configureOptions) deliver(ctx context.Context, c client.Client, d *draf
 	default:
 		r.Message = "Written. Watch it with `vdoctl status --watch`."
 		if o.tags && o.region != "" {
-			r.Message = "Written. Where tags of these categories are missing, no driver is installed until they exist: " +
+			r.Message = "Written. No driver is installed before tags of these categories exist: " +
 				"`vdoctl topology tag --username ADMIN --attach CATEGORY:TAG=PATH`."
 		}
 		err = o.writeAll(ctx, &to, objects, r.Changes)

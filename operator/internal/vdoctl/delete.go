@@ -268,8 +268,8 @@ func (o *deleteOptions) accountsLeft(secrets []string) error {
 		return nil
 	}
 	return fault.Errorf(fault.Refused, "delete", "the configuration or the operator",
-		"remove the drivers (`vdoctl delete --drivers`), then the accounts (`vdoctl users delete --username ADMIN --secret NAME`), then the rest; "+
-			"or leave drivers and accounts: --keep-drivers",
+		"remove the drivers (`vdoctl delete --drivers`), then the accounts (`vdoctl users delete --username ADMIN --secret NAME`), "+
+			"then the rest; or leave drivers and accounts: --keep-drivers",
 		"users create made accounts in vCenters, which would stay there: of Secrets %s", firstOf(secrets))
 }
 
@@ -385,8 +385,8 @@ func (o *deleteOptions) plan(ctx context.Context, c client.Client) (removal, err
 	out.Stays = o.stays()
 	for _, name := range has.accounts {
 		if o.keepDrivers {
-			out.Stays = append(out.Stays, "Secret "+name+", ConfigMap "+accountRecord+name+": the account of the drivers; "+
-				"`vdoctl users delete` needs both, after the drivers")
+			out.Stays = append(out.Stays, "Secret "+name+", ConfigMap "+accountRecord+name+
+				": the account of the drivers; `vdoctl users delete` needs both, after the drivers")
 		}
 	}
 	if o.drivers && len(has.configs) == 0 {
@@ -472,7 +472,9 @@ func (o *deleteOptions) namedBy(ctx context.Context, c client.Client, has resour
 		v1alpha1.LegacyMatrixName, v1alpha1.LegacyMatrixOtherName} {
 		refs = append(refs, v1alpha1.KeyReference{ConfigMap: name})
 	}
-	refs = slices.DeleteFunc(refs, func(r v1alpha1.KeyReference) bool { return slices.Contains(has.accounts, r.Secret) })
+	refs = slices.DeleteFunc(refs, func(r v1alpha1.KeyReference) bool {
+		return slices.Contains(has.accounts, r.Secret)
+	})
 	return present(ctx, c, append(has.rest, referenced(o.cluster.namespace, refs...)...))
 }
 

@@ -228,11 +228,13 @@ func TestFirstRun(t *testing.T) {
 	ca.Data = data
 	require.NoError(t, s.k.Update(t.Context(), ca))
 	was := readFile(t, site)
-	require.NoError(t, os.WriteFile(site, []byte(strings.NewReplacer("/site/west", "/lab", "vcenter-account", "other").Replace(was)), 0o600))
+	changed := strings.NewReplacer("/site/west", "/lab", "vcenter-account", "other").Replace(was)
+	require.NoError(t, os.WriteFile(site, []byte(changed), 0o600))
 	// The changes are seen before the question.
 	for code, flag := range map[int]string{0: "--dry-run", 8: "--yes=false"} {
 		s.run(append(deploy, flag)...).is(code, "changed    VsphereCloudConfig",
-			`spec.datacenters: ["/site/west"] -> ["/lab"]`, "warning: read the credentials of "+v.Host+": there is no Secret other in")
+			`spec.datacenters: ["/site/west"] -> ["/lab"]`,
+			"warning: read the credentials of "+v.Host+": there is no Secret other in")
 	}
 	require.NoError(t, os.WriteFile(site, []byte(was), 0o600))
 

@@ -57,11 +57,10 @@ func (o *deployOptions) warnOfAccess(ctx context.Context, c client.Reader, here 
 // differs reports whether a ConfigMap lacks the CA of another one. Policies and logins have many forms.
 func differs(want, is client.Object) bool {
 	ca, ok := want.(*corev1.ConfigMap)
-	has, isMap := is.(*corev1.ConfigMap)
-	old, known := "", false
-	if ok && isMap {
-		old, known = has.Data[v1alpha1.DefaultCAKey]
+	if !ok {
+		return false
 	}
+	old, known := is.(*corev1.ConfigMap).Data[v1alpha1.DefaultCAKey] //nolint:forcetypeassert,errcheck // the same kind
 	return known && !strings.Contains(old, strings.TrimSpace(ca.Data[v1alpha1.DefaultCAKey]))
 }
 

@@ -173,7 +173,8 @@ func (s *site) inFile(v configured, err error) error {
 			f.Err = fmt.Errorf("%w: the file %s has none", f.Err, s.file)
 			f.Hint = "put it into the file: `vdoctl configure -o FILE --vcenter " + v.Name + " --vcenter-ca-file CA.crt`"
 			if f.Op == "read the credentials of" {
-				f.Hint = "put it into the file; an account is also given by --username and --password-file, or `vdoctl users create -f FILE --username ADMIN --secret " + v.config.Spec.Credentials + "`"
+				f.Hint = "put it into the file; an account is also given by --username and --password-file, or " +
+					"`vdoctl users create -f FILE --username ADMIN --secret " + v.config.Spec.Credentials + "`"
 			}
 		}
 	}

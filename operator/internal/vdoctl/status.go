@@ -409,7 +409,8 @@ func (o *statusOptions) checks(l *lines, p *v1alpha1.PreflightStatus, before boo
 // waits adds each unhealthy condition. It adds Ready, which sums up the others, only if none of them says more.
 func (r *statusReport) waits(object string, generation, observed int64, conditions []metav1.Condition) {
 	if observed < generation || len(conditions) == 0 {
-		r.wait(object, "NotObserved", "the operator has not seen its last change; if that stays so: `kubectl -n "+r.namespace+" logs deployment/vdo-operator`")
+		r.wait(object, "NotObserved", "the operator has not seen its last change; if that stays so: "+
+			"`kubectl -n "+r.namespace+" logs deployment/vdo-operator`")
 		return
 	}
 	found := len(r.Waiting)

@@ -112,7 +112,7 @@ func TestDescribeExplainsWhatIsNotReady(t *testing.T) {
 			s.operator.Annotations = map[string]string{"vdo.vmware.com/operator-version": "1.2.4"}
 		}, true, []string{"1.2.4, 1/1 ready"}},
 		"no VDOConfig": {func(s *installed) { s.config = nil }, false, []string{"no VDOConfig in namespace vdo; use -n, or create one with `vdoctl configure`"}},
-		"not observed": {func(s *installed) { s.config.Generation = 2 }, false, []string{"the operator has not seen its last change", "`kubectl -n vdo get deployment"}},
+		"not observed": {func(s *installed) { s.config.Generation = 2 }, false, []string{"the operator has not seen its last change", "`kubectl -n vdo logs deployment"}},
 		"a vCenter that refuses": {func(s *installed) {
 			refused := condition("Ready", "False", "Unauthorized", "the vCenter refuses the user name")
 			s.vcenter.Status.Conditions = []metav1.Condition{refused}

@@ -78,7 +78,8 @@ vCenter administrator. Run it again for new nodes, hosts and datastores.`,
 		Example: "  vdoctl users plan\n  vdoctl users plan -o govc > roles.sh\n  vdoctl users plan -f site.yaml --principal vdo@vsphere.local --username administrator@vsphere.local",
 	})
 	o.bindSite(cmd, func(fl *pflag.FlagSet) {
-		fl.StringVar(&o.principal, "principal", "", "`NAME@DOMAIN` of the account to plan for (default: that of the Secret; without one, what users create will make)")
+		fl.StringVar(&o.principal, "principal", "", "`NAME@DOMAIN` of the account to plan for "+
+			"(default: that of the Secret; without one, what users create will make)")
 		fl.BoolVar(&o.folders, "vm-folders", true, "the role for VMs on their folders, propagating, rather than on each VM")
 	})
 	o.bindFormat(cmd, govc, powercli)
@@ -106,7 +107,9 @@ func askedOf(ctx context.Context, t vcenter.Target, ask vcenter.Ask) asked {
 
 // access reads each vCenter. A vCenter that does not answer is a fault beside the others' answers; a named but unknown
 // one is a fault of all.
-func (o *usersOptions) access(ctx context.Context, principal func(configured, client.Reader) string) (out []asked, failed error) {
+func (o *usersOptions) access(
+	ctx context.Context, principal func(configured, client.Reader) string,
+) (out []asked, failed error) {
 	if err := o.effective(true); err != nil {
 		return nil, err
 	}
@@ -122,7 +125,8 @@ func (o *usersOptions) access(ctx context.Context, principal func(configured, cl
 	}
 	errs := []error{state.Err}
 	about := func(v configured) vcenter.Ask {
-		return vcenter.Ask{Nodes: state.Nodes, Features: s.wants.FeaturesAt(v.Use, &state), Principal: principal(v, s.reader)}
+		return vcenter.Ask{Nodes: state.Nodes, Features: s.wants.FeaturesAt(v.Use, &state),
+			Principal: principal(v, s.reader)}
 	}
 	for _, a := range s.ask(ctx, about, askedOf) {
 		if errs = append(errs, a.found.Err); a.found.Err == nil {

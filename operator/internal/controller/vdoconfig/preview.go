@@ -256,18 +256,14 @@ func (p *pass) explain(out *Preview) {
 	}
 	ready := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionReady)
 	if ready != nil && ready.Status == metav1.ConditionFalse {
-		why := "; " + ready.Message
-		if out.says(ready.Message) {
-			why = ""
-		}
 		out.Warnings = append(out.Warnings, "this is planned from the bundle that DriverBundle "+b.Name+
-			" accepted before: it is not Ready"+why)
+			" accepted before: it is not Ready, see `vdoctl describe`")
 	}
 	if s.checks.ran && s.checks.pending {
 		out.Warnings = append(out.Warnings, "the operator has not run its checks of cluster and vCenters for the "+
 			"present request yet, so their gates are unknown; vdoctl check runs them")
 	}
-	out.Gated = append(out.Gated, p.explainGates(out)...)
+	p.explainGates(out)
 	if stopped(&p.config.Spec) {
 		why := stoppedBy(&p.config.Spec) + ": the operator changes nothing"
 		out.Gated = append(out.Gated, Gated{Reason: "Stopped", Message: why, Do: "set it to false"})
@@ -282,25 +278,19 @@ func (p *pass) explain(out *Preview) {
 	out.Warnings = slices.Compact(slices.Sorted(slices.Values(out.Warnings)))
 }
 
-// says reports whether a gate has a text already.
-func (out *Preview) says(text string) bool {
-	return slices.ContainsFunc(out.Gated, func(h Gated) bool { return strings.Contains(h.Message, text) })
-}
-
-// explainGates returns why groups do not change to the offered revision, once for all with the same wait.
-func (p *pass) explainGates(out *Preview) []Gated {
-	var all []Gated
+// explainGates adds why groups do not change to the offered revision, unless a gate says so already.
+func (p *pass) explainGates(out *Preview) {
 	for _, group := range revision.Groups {
 		v := p.upgrades.verdicts[group]
 		h := Gated{Reason: string(v.Reason), Message: v.Message, Do: v.Reason.ToDo(v.Until, p.named())}
 		if strings.Contains(h.Do, unnamed) {
 			h.Do += "; `vdoctl upgrade list` names " + unnamed + " once the DriverBundle has this bundle"
 		}
-		if v.IsGated() && !slices.Contains(all, h) && !out.says(h.Message) {
-			all = append(all, h)
+		said := func(g Gated) bool { return strings.Contains(g.Message, h.Message) }
+		if v.IsGated() && !slices.ContainsFunc(out.Gated, said) {
+			out.Gated = append(out.Gated, h)
 		}
 	}
-	return all
 }
 
 // unnamed stands for the name of a merely previewed upgrade.
