@@ -78,6 +78,8 @@ func TestDeployInstallsTheOperatorOfASignedBundle(t *testing.T) {
 		" -u USER --ca-file "+r.ca+" --authfile "+os.DevNull+"`")
 	s.run(r.args()...).is(8, "no terminal")
 
+	host := s.ok(r.args("--dry-run", "--with-access", "--host-network")...)
+	require.NotContains(t, host, "close port ", "NetworkPolicies do not apply")
 	out := s.run(r.args("--dry-run", "--with-access", "--mirror-set", "--rbac-policy")...).is(0,
 		"warning: use "+strings.Split(r.reference, "/")[0]+": the operator's NetworkPolicies close port ",
 		"created    ValidatingAdmissionPolicy vdo-operator-rights",

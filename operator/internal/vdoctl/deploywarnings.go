@@ -66,9 +66,6 @@ func differs(want, is client.Object) bool {
 
 // warnOfPorts warns if the NetworkPolicies of the operator close the port of the mirror or of a vCenter of the file.
 func (o *deployOptions) warnOfPorts(ctx context.Context, c client.Reader, installed []client.Object) {
-	if o.to.HostNetwork { // they do not apply to the nodes' network
-		return
-	}
 	var policies networkingv1.NetworkPolicyList
 	_ = c.List(ctx, &policies, client.InNamespace(o.cluster.namespace)) // those of the site; at worst a warning too much
 	for _, u := range ofType[*unstructured.Unstructured](installed) {
@@ -76,6 +73,9 @@ func (o *deployOptions) warnOfPorts(ctx context.Context, c client.Reader, instal
 		err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &p)
 		if err == nil && u.GetKind() == "NetworkPolicy" {
 			policies.Items = append(policies.Items, p)
+		}
+		if on, _, _ := unstructured.NestedBool(u.Object, "spec", "template", "spec", "hostNetwork"); on {
+			return // they do not apply to the nodes' network
 		}
 	}
 	d := cmp.Or(o.draft, &draft{bundle: &v1alpha1.DriverBundle{}})

@@ -367,8 +367,9 @@ func (s *facts) fetching(end matrix.Facts, newer bool) []string {
 	if len(vsphere) > 0 {
 		words = append(words, "--vsphere", strings.Join(slices.Compact(vsphere), ","))
 	}
+	pull := "vdo-bundle pull --lock lock.yaml"
 	if newer || b.contents.MatrixSignature != nil { // the matrix built into vdo-bundle is unsigned
-		words = append(words, "--matrix MATRIX")
+		words, pull = append(words, "--matrix MATRIX"), pull+" --matrix MATRIX"
 	}
 	isOperator := func(r bundle.Release) bool { return r.Driver == bundle.Operator }
 	if i := slices.IndexFunc(b.contents.Lock.Releases, isOperator); i >= 0 {
@@ -389,7 +390,7 @@ func (s *facts) fetching(end matrix.Facts, newer bool) []string {
 	}
 	return []string{
 		strings.Join(append(words, "-o lock.yaml"), " "),
-		"vdo-bundle pull --lock lock.yaml --sign-key KEY -o drivers.tar",
+		pull + " --sign-key KEY -o drivers.tar",
 		push,
 	}
 }

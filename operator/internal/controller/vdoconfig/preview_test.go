@@ -112,6 +112,7 @@ func TestWhatTheBundleLacksIsFetchedByCommands(t *testing.T) {
 		bundle.Release{Driver: bundle.JumpHost})
 	commands := s.fetching(end, false)
 	require.Contains(t, commands[0], " 9.0.0 --matrix MATRIX --operator up.example/vdo:v1 --services sip -o")
+	require.Contains(t, commands[1], " --matrix MATRIX ", "the same as the lock")
 	require.Contains(t, commands[2], "mirror.site/vdo:stable --key KEY.pub", "the site verified what runs")
 	b.contents.MatrixSignature = nil
 	require.Contains(t, s.fetching(end, true)[0], " --matrix MATRIX ", "the present one lists none")
