@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -357,7 +358,15 @@ func TestTheControlPlaneKeepsItsMajority(t *testing.T) {
 		require.ErrorContains(t, err, c.why)
 	}
 	w := newWorld(t, 1, 0)
-	w.run.Outage = true
+	inner, _ := w.api.(client.WithWatch)
+	w.run.Outage, w.run.Wait, w.run.API = true, 20*time.Millisecond, interceptor.NewClient(inner, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, k client.ObjectKey, o client.Object, _ ...client.GetOption,
+		) error {
+			if w.vms["cp-0"].state.Off { // so is the only API server
+				return syscall.ECONNREFUSED
+			}
+			return c.Get(ctx, k, o)
+		}})
 	require.NoError(t, w.run.Nodes(t.Context(), w.plan("cp-0")), "who accepts an outage has it done")
 }
 
@@ -367,6 +376,13 @@ func TestWhatOthersDoMeanwhileCounts(t *testing.T) {
 	owned := func(key string) func(*world) {
 		return func(w *world) {
 			w.change("cp-0", func(n *corev1.Node) { n.Annotations = map[string]string{key: "cp-0-x7x2m"} })
+		}
+	}
+	offAt := func(look int) func(*world, int) {
+		return func(w *world, now int) {
+			if w.late, w.run.Wait = true, 20*time.Millisecond; now == look {
+				w.vms["cp-0"].state.On, w.vms["cp-0"].state.Off = false, true
+			}
 		}
 	}
 	for name, c := range map[string]struct {
@@ -410,6 +426,8 @@ func TestWhatOthersDoMeanwhileCounts(t *testing.T) {
 			require.ErrorContains(w.t, w.run.Nodes(w.t.Context(), w.plan("cp-0")), "the guest is not off yet")
 			w.vms["cp-0"].state.DiskUUID, w.vms["cp-0"].state.Hardware = true, "vmx-15"
 		}},
+		"off before":             {why: "its kubelet has not reported", look: offAt(1)},
+		"shut down in the drain": {why: "its kubelet has not reported", look: offAt(2)},
 		"a hardware version that the host does not support": {arrange: func(w *world) { w.run.Hardware = 99 }, why: "no vmx-99"},
 		"a guest without Tools":                             {arrange: func(w *world) { w.vms["cp-0"].state.ToolsRunning = false }, why: "VMware Tools does not run in it"},
 	} {

@@ -177,7 +177,7 @@ func (r *Run) node(ctx context.Context, vms VMs, m Machine) error {
 		}
 		steps = slices.Concat([]step{r.drain, r.detached, r.shutDown}, steps)
 	}
-	if err := r.cordon(ctx, m.Node); err != nil {
+	if err := r.cordon(ctx, m.Node, state.Off); err != nil {
 		return err
 	}
 	r.say(m.Node, "cordoned")
@@ -214,7 +214,6 @@ func (r *Run) apart(ctx context.Context, vms VMs, m Machine) error {
 		}
 		steps = append(steps, mark)
 	case state.On:
-		r.say(m.Name(), "if an interrupted run leaves the VM off, start it: govc vm.power -on "+fault.Quote(m.Path))
 		steps = []step{r.shutDown, r.change, r.powerOn}
 	}
 	if err := inOrder(ctx, vms, m, append(steps, r.verify)...); err != nil {
@@ -311,15 +310,14 @@ func isReady(n *corev1.Node) bool {
 	})
 }
 
-// cordon sets the cordon and the annotation in one write. The annotation of a node that was begun stays.
-func (r *Run) cordon(ctx context.Context, name string) error {
+// cordon sets the cordon and the annotation in one write, with the last boot of a VM that is off already. Otherwise the
+// annotation of a node that was begun stays.
+func (r *Run) cordon(ctx context.Context, name string, off bool) error {
 	return r.edit(ctx, name, func(n *corev1.Node) (bool, error) {
-		text, isBegun := n.Annotations[Annotation]
-		if isBegun && n.Spec.Unschedulable {
-			return false, nil
+		note := noteOf(n.Annotations[Annotation])
+		if note.Cordoned, n.Spec.Unschedulable = note.Cordoned || !n.Spec.Unschedulable, true; off {
+			note.BootID = n.Status.NodeInfo.BootID
 		}
-		note := noteOf(text)
-		note.Cordoned, n.Spec.Unschedulable = !n.Spec.Unschedulable, true
 		return true, note.write(n)
 	})
 }
@@ -357,8 +355,11 @@ func (r *Run) edit(ctx context.Context, name string, change func(*corev1.Node) (
 
 func (r *Run) shutDown(ctx context.Context, vms VMs, m Machine) error {
 	state, err := vms.MachineState(ctx, m.ID)
-	if err != nil || state.Off {
+	if err != nil {
 		return err
+	}
+	if state.Off {
+		return r.noteBoot(ctx, m, true)
 	}
 	if m.ControlPlane { // the drain took time, and the work may have begun long ago
 		if err := r.majority(ctx, m.Node); err != nil {
@@ -372,7 +373,8 @@ func (r *Run) shutDown(ctx context.Context, vms VMs, m Machine) error {
 	if err := r.noteBoot(ctx, m, true); err != nil {
 		return err
 	}
-	r.say(m.Name(), "shutting down "+m.Path)
+	r.say(m.Name(), "shutting down "+m.Path+"; if an interrupted run leaves it off, start it: govc vm.power -on "+
+		fault.Quote(m.Path))
 	if err = vms.ShutDown(ctx, m.ID); err == nil {
 		err = r.until(ctx, "shut down "+m.Path, func() (string, error) {
 			state, err := vms.MachineState(ctx, m.ID)
@@ -453,9 +455,6 @@ func (r *Run) change(ctx context.Context, vms VMs, m Machine) error {
 func (r *Run) powerOn(ctx context.Context, vms VMs, m Machine) error {
 	state, err := vms.MachineState(ctx, m.ID)
 	if err != nil || state.On {
-		return err
-	}
-	if err := r.noteBoot(ctx, m, true); err != nil { // it was off before
 		return err
 	}
 	r.say(m.Name(), "powering on "+m.Path)
