@@ -64,7 +64,6 @@ type Service struct {
 	// ClusterIP of the Service. Default: the API server picks one.
 	// +optional
 	// +kubebuilder:validation:MaxLength=45
-	// +kubebuilder:validation:XValidation:rule=`self == '' || isIP(self)`,message="write an IP address of the cluster's Service network, or leave it out"
 	ClusterIP *string `json:"clusterIP,omitempty"`
 }
 
