@@ -143,10 +143,11 @@ func TestAnotherNamespaceLeavesImagesAlone(t *testing.T) {
 	require.Equal(t, image, containers[0].(map[string]any)["image"])
 }
 
-func TestAnObjectWithoutAPathIsInNoFolder(t *testing.T) {
-	hidden := privileges.Object{Kind: privileges.Ancestor, Path: "Folder:group-hidden"}
-	vm := privileges.Object{Kind: privileges.VM, Path: "VirtualMachine:vm-1"}
-	require.Equal(t, []privileges.Object{hidden, vm}, inFolders([]privileges.Object{hidden, vm}))
+func TestAnObjectWithoutAFolderStays(t *testing.T) {
+	all := []privileges.Object{{Kind: privileges.Ancestor, Path: "Folder:group-hidden"},
+		{Kind: privileges.VM, Path: "VirtualMachine:vm-1"},
+		{Kind: privileges.Root, Path: "/"}, {Kind: privileges.VM, Path: "/of-a-vapp"}}
+	require.Equal(t, all, inFolders(all))
 }
 
 func TestARollbackApprovesADriverThatIsLeftToOthers(t *testing.T) {

@@ -189,7 +189,7 @@ func (o *usersOptions) planOf(a *asked) privileges.Plan {
 	return privileges.NewPlan(a.features, a.access.Principal, objects, o.folders, a.access.Existing)
 }
 
-// inFolders replaces VMs by their folders. A VM without a folder stays.
+// inFolders replaces VMs by their folders. A VM without a readable folder, or of a vApp, stays.
 func inFolders(objects []privileges.Object) []privileges.Object {
 	byPath := map[string]privileges.Object{}
 	for _, x := range objects {
@@ -198,7 +198,7 @@ func inFolders(objects []privileges.Object) []privileges.Object {
 	var out []privileges.Object
 	for _, x := range objects {
 		folder, ok := byPath[path.Dir(x.Path)]
-		if x.Kind == privileges.VM && ok {
+		if x.Kind == privileges.VM && ok && folder.Kind != privileges.Root {
 			x = privileges.Object{Kind: privileges.VM, Path: folder.Path, ID: folder.ID}
 		}
 		out = append(out, x)
