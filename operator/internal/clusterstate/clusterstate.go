@@ -21,11 +21,13 @@ import (
 	"strings"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -96,6 +98,15 @@ func Until(ctx context.Context, limit, every time.Duration, op, hint string, loo
 		case <-time.After(every):
 		}
 	}
+}
+
+// NewPods returns how many available pods of a Deployment are surely of its present template, and how many it wants. An
+// old pod stays until a new one is available.
+func NewPods(d *appsv1.Deployment) (up, want int32) {
+	if st := d.Status; st.ObservedGeneration >= d.Generation {
+		up = max(0, st.AvailableReplicas-st.Replicas+st.UpdatedReplicas)
+	}
+	return up, ptr.Deref(d.Spec.Replicas, 1)
 }
 
 // forbidden is how the API server says which right is missing.

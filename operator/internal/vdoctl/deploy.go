@@ -18,7 +18,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
@@ -356,11 +355,11 @@ func (o *deployOptions) notReady(ctx context.Context, c client.Client) (string, 
 	if err := c.Get(ctx, client.ObjectKey{Namespace: o.cluster.namespace, Name: operatorDeployment}, &d); err != nil {
 		return "", clusterstate.Fault("read the operator's Deployment", err)
 	}
-	want, st := ptr.Deref(d.Spec.Replicas, 1), d.Status
-	if st.ObservedGeneration >= d.Generation && st.UpdatedReplicas >= want && st.AvailableReplicas >= want && st.Replicas == st.UpdatedReplicas {
+	up, want := clusterstate.NewPods(&d)
+	if up >= want && d.Status.Replicas <= want {
 		return "", nil
 	}
-	return fmt.Sprintf("the operator: %d of %d pods are up", st.AvailableReplicas, want), nil
+	return fmt.Sprintf("the operator: %d of %d pods are new and up", up, want), nil
 }
 
 // configuration returns the resources of the file, as `configure --from-file` would write them.

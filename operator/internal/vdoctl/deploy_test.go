@@ -158,7 +158,7 @@ func TestDeploySaysWhyTheOperatorDoesNotRun(t *testing.T) {
 	read := func(name string) string { return readFile(t, filepath.Join("..", "..", "..", "deploy", name)) }
 	rendered := fileOf(t, "vdo.yaml", read("namespaces.yaml")+"---\n"+read("rbac.yaml")+"---\n"+
 		strings.Replace(read("operator.yaml"), "      affinity:", "      nodeSelector: {nowhere: \"true\"}\n      affinity:", 1))
-	s.run("deploy", "--manifests", rendered, "--yes", "--timeout", "20s").is(9, "0 of 1 pods are up", " describe pods`")
+	s.run("deploy", "--manifests", rendered, "--yes", "--timeout", "20s").is(9, "of 1 pods are new", " describe pods`")
 	s.run("deploy", "registry.site/vdo:1", "--manifests", rendered, "--yes").is(2)
 	s.ok("delete", "--all", "--yes")
 }

@@ -40,7 +40,7 @@ func (s *shop) as(group string) *shop {
 func (s *shop) siteToRead() (file, password string) {
 	s.t.Helper()
 	east, _ := vcenters(s.t)
-	s.operator(1)
+	s.operator()
 	s.upgraded()
 	s.waits("r4-44444444", "csi@3.7.3", "NotApproved")
 	s.create(&corev1.Secret{ObjectMeta: s.meta("vc"), StringData: map[string]string{"username": vcsim.Admin.Username, "password": vcsim.Admin.Password}})

@@ -481,14 +481,15 @@ func (r *statusReport) operator(ctx context.Context, c client.Reader, namespace 
 	case err != nil:
 		return clusterstate.Fault("read "+object, err)
 	}
-	want := ptr.Deref(d.Spec.Replicas, 1)
-	ready := fmt.Sprintf("%d/%d", d.Status.ReadyReplicas, want)
+	up, want := clusterstate.NewPods(&d)
+	ready := fmt.Sprintf("%d/%d", up, want)
 	r.Operator = operatorStatus{Installed: true, Version: operatorVersion(&d), Ready: ready}
 	switch {
 	case want == 0:
 		r.wait(object, "Incomplete", "the operator is scaled to 0, and nothing below is kept up to date: `kubectl -n "+d.Namespace+" scale deployment "+operatorDeployment+" --replicas=1`")
-	case d.Status.ReadyReplicas < want:
-		r.wait(object, "Incomplete", fmt.Sprintf("%d of %d pods of the operator are ready: `kubectl -n %s describe pods -l app.kubernetes.io/name=%s`", d.Status.ReadyReplicas, want, d.Namespace, operatorDeployment))
+	case up < want:
+		r.wait(object, "Incomplete", fmt.Sprintf("%d of %d pods of this version are ready: `kubectl -n %s describe pods "+
+			"-l app.kubernetes.io/name=%s`", up, want, d.Namespace, operatorDeployment))
 	}
 	return nil
 }

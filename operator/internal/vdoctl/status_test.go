@@ -44,7 +44,7 @@ func newInstalled() *installed {
 		config:   &v1alpha1.VDOConfig{ObjectMeta: metaOf("vdo", "vdo")},
 	}
 	s.operator.Spec.Template.Spec.Containers = []corev1.Container{{Image: "registry.site/vdo/operator:1.2.3"}}
-	s.operator.Status.ReadyReplicas = 1
+	s.operator.Status = appsv1.DeploymentStatus{Replicas: 1, UpdatedReplicas: 1, AvailableReplicas: 1}
 	s.vcenter.Spec.VcIP = "vc.site"
 	s.bundle.Status.Conditions, s.vcenter.Status.Conditions, s.config.Status.Conditions = ready, ready, ready
 	s.config.Status.Drivers = []v1alpha1.DriverStatus{{Driver: "csi", Version: "3.5.1", Ready: true}}
@@ -102,8 +102,10 @@ func TestDescribeExplainsWhatIsNotReady(t *testing.T) {
 		"all is well": {func(*installed) {}, true, []string{"Deployment/vdo/vdo-operator true - registry.site/vdo/operator:1.2.3, 1/1 ready", "everything is ready"}},
 		"no operator": {func(s *installed) { s.operator = nil }, false,
 			[]string{"there is no operator in namespace vdo: `vdoctl deploy BUNDLE` installs one; where it"}},
-		"no pod of the operator": {func(s *installed) { s.operator.Status.ReadyReplicas = 0 }, false,
-			[]string{"0 of 1 pods of the operator are ready"}},
+		"no pod of the operator": {func(s *installed) { s.operator.Status.AvailableReplicas = 0 }, false,
+			[]string{"0 of 1 pods of this version are ready"}},
+		"only a pod of a former version":     {func(s *installed) { s.operator.Status.Replicas = 2 }, false, []string{"0 of 1 pods"}},
+		"a new version that is not seen yet": {func(s *installed) { s.operator.Generation = 2 }, false, []string{"0 of 1 pods"}},
 		"scaled to 0":                        {func(s *installed) { s.operator.Spec.Replicas = ptr.To(int32(0)) }, false, []string{"the operator is scaled to 0"}},
 		"an operator outside of the cluster": {beside(0), true, []string{"it runs beside the cluster, host-abc leads"}},
 		"one that stopped":                   {beside(2 * time.Minute), false, []string{"(Unknown) the operator beside the cluster, host-abc, did not renew its Lease for 2m0s"}},

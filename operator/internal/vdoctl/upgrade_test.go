@@ -197,8 +197,8 @@ func (s *shop) upgraded() {
 	})
 }
 
-// operator makes the operator's Deployment, with pods that are ready.
-func (s *shop) operator(ready int32) *appsv1.Deployment {
+// operator makes the operator's Deployment, with a pod that is ready.
+func (s *shop) operator() {
 	s.t.Helper()
 	labels := map[string]string{"app": "vdo-operator"}
 	d := &appsv1.Deployment{ObjectMeta: s.meta("vdo-operator"), Spec: appsv1.DeploymentSpec{
@@ -206,9 +206,9 @@ func (s *shop) operator(ready int32) *appsv1.Deployment {
 		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels},
 			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "operator", Image: "registry.site/vdo/operator:1.2.3"}}}}}}
 	require.NoError(s.t, s.k.Create(s.t.Context(), d))
-	d.Status.Replicas, d.Status.ReadyReplicas = 1, ready
+	d.Status = appsv1.DeploymentStatus{ObservedGeneration: 1, Replicas: 1, UpdatedReplicas: 1,
+		ReadyReplicas: 1, AvailableReplicas: 1}
 	require.NoError(s.t, s.k.Status().Update(s.t.Context(), d))
-	return d
 }
 
 func (s *shop) status(change func(*v1alpha1.VDOConfigStatus)) {

@@ -19,11 +19,11 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/pages"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services"
@@ -257,10 +257,10 @@ func serviceAddresses(o *unstructured.Unstructured) (all []string, pending bool)
 // unready returns what a Deployment lacks to be rolled out, or "".
 func unready(o *unstructured.Unstructured) string {
 	d := typed[appsv1.Deployment](o)
-	wanted, st := ptr.Deref(d.Spec.Replicas, 1), d.Status
-	ready := min(st.UpdatedReplicas, st.AvailableReplicas)
+	up, wanted := clusterstate.NewPods(d)
+	st := d.Status
 	observed := d.DeletionTimestamp.IsZero() && st.ObservedGeneration >= d.Generation
-	if observed && ready >= wanted && st.Replicas <= wanted {
+	if observed && up >= wanted && st.Replicas <= wanted {
 		return ""
 	}
 	for _, c := range st.Conditions {
@@ -269,10 +269,7 @@ func unready(o *unstructured.Unstructured) string {
 			return c.Message
 		}
 	}
-	if !observed {
-		ready = 0
-	}
-	return fmt.Sprintf("%d of %d pods are new and available", ready, wanted)
+	return fmt.Sprintf("%d of %d pods are new and available", up, wanted)
 }
 
 // releasable reports whether hosts may be released: no service forwards to a leaving one, neither a rendered service
