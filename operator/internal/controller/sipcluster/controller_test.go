@@ -13,6 +13,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -119,6 +120,14 @@ services: {loadBalancerWorker: [{nodePortRange: {start: PORT1, end: PORT1}}], ju
 	for _, o := range w.objects() {
 		require.NotContains(t, o, "-jump-", "an obsolete service is removed")
 	}
+
+	lost := read[rbacv1.RoleBinding](w, servicesRole)
+	require.NoError(t, w.Delete(t.Context(), lost))
+	require.Eventually(t, func() bool {
+		_ = w.pass(r, "t")
+		return w.Get(t.Context(), client.ObjectKeyFromObject(lost), lost) == nil
+	}, time.Minute, 10*time.Millisecond, "the operator gives itself lost permissions again")
+	access.refused.Forget()
 }
 
 // Fewer: those in use stay, the failed goes first; a host leaves the load balancer before it

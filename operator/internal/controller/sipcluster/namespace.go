@@ -48,8 +48,11 @@ func (p *pass) prepare(ctx context.Context) (waits string, err error) {
 		}
 	}
 	all, err := p.read(ctx, p.home)
-	if err == nil {
+	switch {
+	case err == nil:
 		p.objects = all
+	case fault.ReasonOf(err) == fault.Forbidden:
+		p.known.bound = "" // the RoleBinding may be gone
 	}
 	return "", err
 }
