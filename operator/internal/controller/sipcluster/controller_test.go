@@ -278,6 +278,8 @@ func TestHostsGetTheirAddressesWhenTheyAreTaken(t *testing.T) {
 	}))
 	w.edit("b", func(o *choose.BareMetalHost) { o.Spec.NetworkData.Name = "b-network" })
 	w.leads(r, "a=10.1.0.7", "b=10.1.0.8")
+	w.edit("a", func(o *choose.BareMetalHost) { o.Spec.Image.URL = "http://site/image" })
+	w.use("a", false) // but the image runs
 	w.take("c", "m-gone", "red", "")
 	gone := w.machine("m-gone")
 	require.NoError(t, w.Delete(t.Context(), gone))

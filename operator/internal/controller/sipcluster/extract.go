@@ -226,12 +226,12 @@ func (e *extracted) fails(err error, subject string) error {
 	return nil
 }
 
-// nics returns the addresses that Metal3 found on an interface, IPv4 first, of a host in use: else they are from its
-// inspection. "" means the only interface.
+// nics returns the addresses that Metal3 found on an interface, IPv4 first. Those of a host without consumer and image
+// are from its inspection, and do not count. "" means the only interface.
 func nics(h *choose.Host, id string) []netip.Addr {
 	seen := h.Status.Hardware.NICs
 	several := slices.ContainsFunc(seen, func(n choose.NIC) bool { return n.Name != seen[0].Name })
-	if h.Consumer() == "" || id == "" && several {
+	if h.Consumer()+h.Spec.Image.URL+h.Spec.CustomDeploy.Method == "" || id == "" && several {
 		return nil
 	}
 	var all []netip.Addr
