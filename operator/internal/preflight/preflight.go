@@ -275,7 +275,7 @@ func (r Result) Named() string {
 func (s *Snapshot) readable() []*VCenter {
 	var out []*VCenter
 	for i := range s.VCenters {
-		if v := &s.VCenters[i]; v.Err == nil && v.Failed[Inventory] == nil {
+		if v := &s.VCenters[i]; v.Err == nil {
 			out = append(out, v)
 		}
 	}

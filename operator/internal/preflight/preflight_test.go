@@ -238,7 +238,6 @@ var failing = []struct {
 		s.VCenters = append(s.VCenters, s.VCenters[0])
 		s.VCenters[1].Name, s.VCenters[1].Server = "other", "alias.site"
 	}, "topology-vcenters", preflight.BlockInstall, []string{"VsphereCloudConfig east too", "by host, not by port"}},
-	{"inventory not readable", failed(preflight.Inventory), "vcenter-connection", preflight.BlockInstall, nil},
 
 	{"no datastore in common", oneHostSees(), "datastore-shared", preflight.Warn, []string{"no supported datastore is seen by all hosts"}},
 	{"none in common, and all hosts are in maintenance", oneHostSees("h1", "h2"), "datastore-shared", preflight.Warn, []string{"no supported datastore is seen by all hosts"}},

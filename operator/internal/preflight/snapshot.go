@@ -112,7 +112,6 @@ const (
 	Privileges Part = "privileges"
 	Excess     Part = "all privileges of the account"
 	Tasks      Part = "tasks"
-	Inventory  Part = "inventory"
 	Upgrade    Part = "what vSphere 9 removes"
 	StorageDRS Part = "datastore clusters"
 	Rules      Part = "rules of clusters"

@@ -178,7 +178,7 @@ func (s *Snapshot) stores(c StorageClass) (out []*Datastore, known bool) {
 			continue
 		}
 		fits, has := v.Fits[c.Policy]
-		if v.Err != nil || v.Failed[Inventory] != nil || v.Failed[Privileges] != nil || c.Policy != "" && !has {
+		if v.Err != nil || v.Failed[Privileges] != nil || c.Policy != "" && !has {
 			return nil, false
 		}
 		for n := range v.Datastores {

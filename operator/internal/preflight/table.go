@@ -30,7 +30,7 @@ func checks() []check {
 		},
 		{
 			id: "vcenter-connection", worst: BlockInstall, stops: true, when: anyVCenter, seen: allAnswered,
-			run:   connections,
+			run:   failed(connection),
 			reads: "TLS certificate, API versions, inventory", fails: "the vCenter does not answer",
 			why:    "the drivers cannot work without it; other vCenters were checked all the same",
 			remedy: "see that the vCenter runs", source: "vSphere API",

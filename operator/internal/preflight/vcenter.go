@@ -68,17 +68,6 @@ func failed(id ID) func(*Snapshot) []found {
 	}
 }
 
-func connections(s *Snapshot) []found {
-	out := failed(connection)(s)
-	for i := range s.VCenters {
-		v := &s.VCenters[i]
-		if err := v.Failed[Inventory]; err != nil {
-			out = append(out, found{on: v.Name, object: v.Server, what: fmt.Sprintf("the inventory could not be read: %v", err), remedy: fault.HintOf(err)})
-		}
-	}
-	return out
-}
-
 func accounts(s *Snapshot) []found {
 	out := failed("vcenter-account")(s)
 	if Older(s.Wants.CSIVersion, "3.1.0") {

@@ -94,7 +94,7 @@ func (o *topologyOptions) tag(ctx context.Context) error {
 		return vcenter.Ask{Nodes: o.use.cluster.Nodes, Categories: categories}
 	}
 	found := s.ask(ctx, about, inspect)[0].found
-	if err := fault.Join(found.Err, found.Failed[preflight.Inventory], found.Failed[preflight.Tags]); err != nil {
+	if err := fault.Join(found.Err, found.Failed[preflight.Tags]); err != nil {
 		return err
 	}
 	r, err := o.planTags(&found, v.config.Spec.DatacenterNames(), categories, want)
