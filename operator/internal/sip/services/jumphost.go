@@ -84,7 +84,7 @@ func (r *rendering) access(s airship.JumpHost) map[string]string {
 }
 
 // sshd returns sshd_config. StrictModes would refuse the modes of mounted volumes, which nothing in the pod can
-// write. PerSourcePenalties are off: behind a NodePort all clients share the nodes' addresses.
+// write. From OpenSSH 9.8 on it needs PerSourcePenalties no: behind a NodePort all clients share the nodes' addresses.
 func (r *rendering) sshd(trustsCAs bool) string {
 	authorities := ""
 	if trustsCAs {

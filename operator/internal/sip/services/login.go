@@ -111,6 +111,13 @@ func (r *rendering) dexConfig(issuer string, settings []byte) (text []byte, conn
 		return nil, nil, err
 	}
 	users, _ := given["staticPasswords"].([]any)
+	web, _ := given["web"].(map[string]any)
+	maps.DeleteFunc(web, func(name string, _ any) bool { return name != "allowedOrigins" && name != "allowedHeaders" })
+	served := map[string]any{
+		"https": fmt.Sprintf(":%d", dexPort), "tlsCert": dexTLS + "/tls.crt", "tlsKey": dexTLS + "/tls.key",
+		"headers": map[string]any{"X-Frame-Options": "deny", "X-Content-Type-Options": "nosniff"},
+	}
+	maps.Copy(served, web)
 	document := map[string]any{
 		"oauth2": map[string]any{"grantTypes": []string{"authorization_code", "refresh_token"}, "skipApprovalScreen": true},
 		"expiry": map[string]any{"idTokens": "1h", "refreshTokens": map[string]any{
@@ -120,12 +127,9 @@ func (r *rendering) dexConfig(issuer string, settings []byte) (text []byte, conn
 	}
 	maps.Copy(document, given)
 	for name, value := range map[string]any{
-		"issuer":  issuer,
-		"storage": map[string]any{"type": "kubernetes", "config": map[string]any{"inCluster": true}},
-		"web": map[string]any{
-			"https": fmt.Sprintf(":%d", dexPort), "tlsCert": dexTLS + "/tls.crt", "tlsKey": dexTLS + "/tls.key",
-			"headers": map[string]any{"X-Frame-Options": "deny", "X-Content-Type-Options": "nosniff"},
-		},
+		"issuer":    issuer,
+		"storage":   map[string]any{"type": "kubernetes", "config": map[string]any{"inCluster": true}},
+		"web":       served,
 		"telemetry": map[string]any{"http": fmt.Sprintf(":%d", dexHealth)},
 	} {
 		same := func(other string, _ any) bool { return strings.EqualFold(other, name) } // to Dex

@@ -381,6 +381,7 @@ logger: {level: debug}
 oauth2: {alwaysShowLoginScreen: true}
 issuer: https://other
 Storage: {type: memory}
+web: {allowedOrigins: [https://console.site], https: 0.0.0.0:1}
 staticClients: [{id: console, secret: '`+dexSecret+`'}]
 connectors: [{type: ldap, id: l, config: {bindPW: '`+dexSecret+`', future: {setting: 1}}}, {type: github, id: g},
   {type: oidc, id: o, config: {clientID: c}}, {type: oidc, id: p, config: {RedirectURI: https://own}}]
@@ -391,6 +392,7 @@ staticPasswords: [{email: alice@site}]
 	var got struct {
 		Issuer          string
 		Storage, Logger struct{ Type, Level string }
+		Web             map[string]any
 		OAuth2, Expiry  map[string]any
 		StaticClients   []struct{ ID, Secret string }
 		Connectors      []struct{ Config map[string]any }
@@ -402,6 +404,7 @@ staticPasswords: [{email: alice@site}]
 	require.Equal(t, "kubernetes", got.Storage.Type, "whatever configSecret says, in whatever letters")
 	require.NotContains(t, string(text), "memory")
 	require.Equal(t, "debug", got.Logger.Level)
+	require.Equal(t, []any{":5556", []any{"https://console.site"}}, []any{got.Web["https"], got.Web["allowedOrigins"]})
 	require.Equal(t, map[string]any{"alwaysShowLoginScreen": true}, got.OAuth2)
 	require.Equal(t, "1h", got.Expiry["idTokens"])
 	require.Equal(t, dexSecret, got.StaticClients[0].Secret)
