@@ -290,7 +290,7 @@ func (o *configureOptions) takeCertificate(d *draft) (err error) {
 		}
 		v.CA = &v1alpha1.KeyReference{ConfigMap: o.vcenter + "-ca"}
 		v.Thumbprint, d.caMap = "", d.authorityMap(v.CA.ConfigMap)
-	case o.thumbprint != "" || o.given("thumbprint"):
+	case o.thumbprint != v.Thumbprint || o.given("thumbprint"):
 		v.Thumbprint, v.CA, d.ca = o.thumbprint, nil, nil
 	default:
 		return nil

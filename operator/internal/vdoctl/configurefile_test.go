@@ -162,6 +162,7 @@ func TestConfigureRunsAgainOnItsFile(t *testing.T) {
 	all[slices.Index(all, "--vcenter-ca-file")], all[len(all)-2] = "--thumbprint", thumbprint
 	file.configure(all...)
 	alone := file.text()
+	both := strings.Replace(alone, "  vcIp:", "  ca: {configMap: east-ca}\n  vcIp:", 1)
 	pinned := strings.Replace(alone, "  vcIp:", "  insecure: true\n  vcIp:", 1)
 	anyOne := regexp.MustCompile(`(?m)^  thumbprint: .*\n`).ReplaceAllString(pinned, "")
 	for _, c := range []struct {
@@ -169,6 +170,7 @@ func TestConfigureRunsAgainOnItsFile(t *testing.T) {
 		accepts           bool
 		thumbprint        string
 	}{
+		{both, "--upgrade", "Manual", false, thumbprint},
 		{alone, "--upgrade", "Manual", false, thumbprint}, {alone, "--server", "other.site", false, ""},
 		{anyOne, "--upgrade", "Manual", true, ""}, {anyOne, "--server", "other.site", false, ""},
 		{pinned, "--server", "other.site", false, ""},
@@ -178,5 +180,6 @@ func TestConfigureRunsAgainOnItsFile(t *testing.T) {
 		spec := file.configure("--username", "vdo@vsphere.local", "--yes", c.flag, c.value).vcenters[0].Spec
 		require.Equal(t, c.accepts, spec.AnyCertificate(), "%s\n%s", c.flag, c.text)
 		require.Equal(t, c.thumbprint, spec.Thumbprint)
+		require.Equal(t, c.text == both, spec.CA != nil)
 	}
 }
