@@ -539,7 +539,10 @@ func (o *deployOptions) access(ctx context.Context) ([]client.Object, error) {
 	return out, err
 }
 
-// login returns a docker configuration with the mirror's login, nil if it has none.
+// tokenUsers are users of registries whose passwords are tokens that end within hours: Amazon's, Google's, Azure's.
+var tokenUsers = []string{"AWS", "oauth2accesstoken", "00000000-0000-0000-0000-000000000000"}
+
+// login returns a docker configuration with the mirror's login, nil if it has none. Nodes know user and password only.
 func (o *deployOptions) login(ctx context.Context) ([]byte, error) {
 	ref, err := image.ParseReference(o.to.Repository)
 	if err != nil {
@@ -553,14 +556,10 @@ func (o *deployOptions) login(ctx context.Context) ([]byte, error) {
 	if err != nil || c == (remote.Credential{}) {
 		return nil, err
 	}
-	entry := map[string]string{}
-	for k, v := range map[string]string{"identitytoken": c.RefreshToken, "registrytoken": c.AccessToken} {
-		if v != "" {
-			entry[k] = v
-		}
+	if c.RefreshToken+c.AccessToken != "" || slices.Contains(tokenUsers, c.Username) {
+		return nil, fault.Errorf(fault.Refused, "store", c.String(), "give user and password of an account that may only "+
+			"pull: --authfile FILE; or leave out --with-access", "it is a token, which nodes cannot use, or only for hours")
 	}
-	if c.Username != "" {
-		entry["auth"] = base64.StdEncoding.EncodeToString([]byte(c.Username + ":" + c.Password))
-	}
-	return json.Marshal(map[string]any{"auths": map[string]any{ref.Host(): entry}})
+	auth := base64.StdEncoding.EncodeToString([]byte(c.Username + ":" + c.Password))
+	return json.Marshal(map[string]any{"auths": map[string]any{ref.Host(): map[string]string{"auth": auth}}})
 }

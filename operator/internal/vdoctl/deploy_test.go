@@ -78,7 +78,7 @@ func TestDeployInstallsTheOperatorOfASignedBundle(t *testing.T) {
 		" -u USER --ca-file "+r.ca+" --authfile "+os.DevNull+"`")
 	s.run(r.args()...).is(8, "no terminal")
 
-	host := s.ok(r.args("--dry-run", "--with-access", "--host-network")...)
+	host := s.ok(r.args("--dry-run", "--with-access", "--host-network", "--force-conflicts")...)
 	require.NotContains(t, host, "close port ", "NetworkPolicies do not apply")
 	out := s.run(r.args("--dry-run", "--with-access", "--mirror-set", "--rbac-policy")...).is(0,
 		"warning: use "+strings.Split(r.reference, "/")[0]+": the operator's NetworkPolicies close port ",

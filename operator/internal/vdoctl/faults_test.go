@@ -3,7 +3,10 @@ package vdoctl
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -141,6 +144,22 @@ func TestAnotherNamespaceLeavesImagesAlone(t *testing.T) {
 	require.NoError(t, err)
 	containers := u.Object["spec"].(map[string]any)["containers"].([]any)
 	require.Equal(t, image, containers[0].(map[string]any)["image"])
+}
+
+// Nodes read user and password alone, and a token in their place ends within hours.
+func TestALoginThatNodesCannotUseIsNotStored(t *testing.T) {
+	for login, says := range map[string]string{
+		`"auth":"cm9ib3Q6cHc="`:                 `{"auths":{"mirror.site":{"auth":"cm9ib3Q6cHc="}}}<nil>`,
+		`"auth":"QVdTOnRva2Vu"`:                 "store the login of AWS from ",
+		`"auth":"QTo=","identitytoken":"token"`: "nodes cannot use",
+		`"registrytoken":"token"`:               "the login of a token from ",
+	} {
+		o := &deployOptions{app: &app{now: time.Now, getenv: os.LookupEnv}}
+		o.authFile, o.to.Repository = filepath.Join(t.TempDir(), "auth.json"), "mirror.site/vdo/drivers"
+		require.NoError(t, os.WriteFile(o.authFile, []byte(`{"auths":{"mirror.site":{`+login+`}}}`), 0o600))
+		got, err := o.login(t.Context())
+		require.Contains(t, fmt.Sprint(string(got), err), says)
+	}
 }
 
 func TestAnObjectWithoutAFolderStays(t *testing.T) {
