@@ -12,6 +12,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/catalog"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/upstream"
 )
 
@@ -20,13 +21,10 @@ import (
 func TestImagesOfUpstreamManifests(t *testing.T) {
 	dir, read := upstream.Dir(t), 0
 	for _, driver := range []string{"antrea", "cpi", "csi", "external-snapshotter"} { // others have no images of drivers
-		files, err := filepath.Glob(filepath.Join(dir, driver, "v*", "*"))
-		require.NoError(t, err)
+		files := must.Have(filepath.Glob(filepath.Join(dir, driver, "v*", "*")))(t)
 		for _, file := range files {
-			data, err := os.ReadFile(file)
-			require.NoError(t, err)
-			uses, err := catalog.Images(file, data)
-			require.NoError(t, err)
+			data := must.Have(os.ReadFile(file))(t)
+			uses := must.Have(catalog.Images(file, data))(t)
 			found, named := map[string]bool{}, map[string]bool{}
 			for _, u := range uses {
 				found[u.Image] = true
@@ -88,8 +86,7 @@ kind: Gateway
 metadata: {name: g}
 spec: {proxy: {containers: [{name: c, image: custom}]}}
 `
-	uses, err := catalog.Images("all.yaml", []byte(data))
-	require.NoError(t, err)
+	uses := must.Have(catalog.Images("all.yaml", []byte(data)))(t)
 	var got []string
 	for _, u := range uses {
 		got = append(got, u.Image+" <- "+u.Where)

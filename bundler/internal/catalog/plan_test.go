@@ -15,14 +15,14 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/catalog"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/upstream"
 )
 
 // release makes a release of literal manifest files.
 func release(t *testing.T, id string, overrides []matrix.ImageOverride, files map[string]string) (matrix.Release, catalog.Files) {
 	t.Helper()
-	parsed, err := matrix.ParseReleaseID(id)
-	require.NoError(t, err)
+	parsed := must.Have(matrix.ParseReleaseID(id))(t)
 	r := matrix.Release{ReleaseID: parsed, Images: overrides}
 	out := catalog.Files{}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
@@ -50,8 +50,7 @@ func TestReferencesAreOverriddenNormalisedAndMoved(t *testing.T) {
 	b, more := release(t, "csi@2.7.3", nil,
 		map[string]string{"b.yaml": pod("gcr.io/cloud-provider-vsphere/csi/release/driver:v2.7.3", "k8s.gcr.io/sig-storage/x:v1", "k8s.gcr.io/sig-storage/x:v2", "docker.io/library/busybox:latest")})
 	maps.Copy(files, more)
-	plan, err := catalog.Read([]matrix.Release{a, b}, files)
-	require.NoError(t, err)
+	plan := must.Have(catalog.Read([]matrix.Release{a, b}, files))(t)
 
 	var got []string
 	for _, i := range plan.Images {
@@ -72,8 +71,7 @@ func TestALongReasonIsCutBetweenLetters(t *testing.T) {
 	for _, basis := range []string{strings.Repeat("ä", 600), "x" + strings.Repeat("ä", 600)} {
 		r, files := release(t, "cni@2.5.0", []matrix.ImageOverride{{From: "a:latest", To: "a:v2", Basis: basis}},
 			map[string]string{"a.yaml": pod("a:latest")})
-		plan, err := catalog.Read([]matrix.Release{r}, files)
-		require.NoError(t, err)
+		plan := must.Have(catalog.Read([]matrix.Release{r}, files))(t)
 		require.True(t, utf8.ValidString(plan.Images[0].Reason))
 	}
 }
@@ -87,8 +85,7 @@ func TestTwoReleasesMayReplaceOneFloatingTagByTwoImages(t *testing.T) {
 		releases = append(releases, r)
 		maps.Copy(files, f)
 	}
-	plan, err := catalog.Read(releases, files)
-	require.NoError(t, err)
+	plan := must.Have(catalog.Read(releases, files))(t)
 	require.Len(t, plan.Images, 2)
 	require.Equal(t, "docker.io/antrea/agent:v2.5.0", plan.Images[0].Reference.String())
 	require.Equal(t, "docker.io/antrea/agent:v2.7.0", plan.Images[1].Reference.String())
@@ -113,8 +110,7 @@ func TestReadReportsAllProblems(t *testing.T) {
 // the matrix's own sizes and digests are those of the files.
 func TestDefaultMatrixReadsUpstream(t *testing.T) {
 	dir := upstream.Dir(t)
-	doc, err := matrix.Parse(matrix.DefaultName, matrix.Default())
-	require.NoError(t, err)
+	doc := must.Have(matrix.Parse(matrix.DefaultName, matrix.Default()))(t)
 	read := 0
 	for _, r := range doc.Releases {
 		files := upstreamFiles(t, dir, r)

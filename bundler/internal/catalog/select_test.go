@@ -15,9 +15,7 @@ import (
 
 func document(t *testing.T) *matrix.Document {
 	t.Helper()
-	doc, err := matrix.Parse(matrix.DefaultName, matrix.Default())
-	require.NoError(t, err)
-	return doc
+	return must.Have(matrix.Parse(matrix.DefaultName, matrix.Default()))(t)
 }
 
 func ids(s catalog.Selection) string {
@@ -47,8 +45,7 @@ func request(t *testing.T, drivers, k8s, vSphere, releases string) catalog.Reque
 func parsed[T any](t *testing.T, text string, parse func(string) (T, error)) (out []T) {
 	t.Helper()
 	for _, s := range strings.Fields(text) {
-		v, err := parse(s)
-		require.NoError(t, err)
+		v := must.Have(parse(s))(t)
 		out = append(out, v)
 	}
 	return out
@@ -73,8 +70,7 @@ func TestSelect(t *testing.T) {
 		"explicit besides":  {drivers: "cpi", k8s: "1.33", releases: "csi@3.5.1", want: "cpi@1.33.1 csi@3.5.1", picks: "Kubernetes 1.33: cpi@1.33.1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, err := catalog.Select(document(t), request(t, c.drivers, c.k8s, "", c.releases))
-			require.NoError(t, err)
+			s := must.Have(catalog.Select(document(t), request(t, c.drivers, c.k8s, "", c.releases)))(t)
 			require.Equal(t, c.want, ids(s))
 			require.Equal(t, c.picks, picks(s))
 		})
@@ -111,15 +107,13 @@ func TestSelectReportsEveryRefusal(t *testing.T) {
 
 func TestWithdrawnReleaseIsTakenOnlyByNameAndSaidSo(t *testing.T) {
 	doc := document(t)
-	s, err := catalog.Select(doc, request(t, "csi", "1.33 1.34", "", "cpi@1.32.3 cpi@1.34.0"))
-	require.NoError(t, err)
+	s := must.Have(catalog.Select(doc, request(t, "csi", "1.33 1.34", "", "cpi@1.32.3 cpi@1.34.0")))(t)
 	require.Contains(t, s.Warnings, "cpi@1.32.3 does not fit the given Kubernetes: it needs 1.32")
 	require.NotContains(t, strings.Join(s.Warnings, "\n"), "cpi@1.34.0 does not fit")
 	required := slices.IndexFunc(doc.Releases, func(r matrix.Release) bool { return r.String() == "snapshot-controller@8.2.0" })
 	doc.Releases[required].State = matrix.Withdrawn
 	r := request(t, "", "", "6.0.0", "csi@3.5.1")
-	s, err = catalog.Select(doc, r)
-	require.NoError(t, err)
+	s = must.Have(catalog.Select(doc, r))(t)
 	require.Equal(t, []string{"csi@3.5.1 does not fit vSphere 6.0.0: it needs 7.0.0 and later",
 		"snapshot-controller@8.2.0 is withdrawn: "}, s.Warnings)
 }
@@ -128,25 +122,22 @@ func TestWithdrawnReleaseIsTakenOnlyByNameAndSaidSo(t *testing.T) {
 // not chosen for anybody who did not name it.
 func TestReleasesWithoutAListOfNeedsAreTakenOnlyByName(t *testing.T) {
 	doc := document(t)
-	s, err := catalog.Select(doc, request(t, "csi", "1.32", "", ""))
-	require.NoError(t, err)
+	s := must.Have(catalog.Select(doc, request(t, "csi", "1.32", "", "")))(t)
 	require.Equal(t, "csi@3.5.1", ids(s))
 
-	s, err = catalog.Select(doc, request(t, "csi", "", "", "csi@3.6.3"))
-	require.NoError(t, err)
+	s = must.Have(catalog.Select(doc, request(t, "csi", "", "", "csi@3.6.3")))(t)
 	require.Equal(t, "csi@3.6.3", ids(s))
 	require.Contains(t, strings.Join(s.Warnings, "\n"), "csi@3.6.3: the matrix does not list what it needs of a cluster, so the operator will refuse it")
 
 	// Where none that fits is listed the refusal says so; by default such a Kubernetes
 	// version is left out, and reported.
 	doc.Needs = slices.DeleteFunc(doc.Needs, func(n matrix.Need) bool { return n.Of[0].Driver == matrix.CSI })
-	err = must.Err(catalog.Select(doc, request(t, "", "1.34", "", "")))
+	err := must.Err(catalog.Select(doc, request(t, "", "1.34", "", "")))
 	must.Fail(t, err, fault.Incompatible, "the matrix does not list what it needs of a cluster")
 
 	// A matrix from before there were lists chooses as it always did.
 	doc.Needs = nil
-	s, err = catalog.Select(doc, request(t, "csi", "1.32", "", ""))
-	require.NoError(t, err)
+	s = must.Have(catalog.Select(doc, request(t, "csi", "1.32", "", "")))(t)
 	require.Equal(t, "csi@3.6.3", ids(s))
 	require.NotContains(t, strings.Join(s.Warnings, "\n"), "list")
 }

@@ -47,8 +47,7 @@ func upstream(t *testing.T, handler http.HandlerFunc) (*httptest.Server, manifes
 func options(t *testing.T, o remote.Options) manifests.Options {
 	t.Helper()
 	o.Attempts, o.Sleep = 3, func(context.Context, time.Duration) error { return nil }
-	c, err := remote.NewClient(o)
-	require.NoError(t, err)
+	c := must.Have(remote.NewClient(o))(t)
 	t.Cleanup(func() { require.NoError(t, c.Close()) })
 	return manifests.Options{Client: c}
 }
@@ -69,8 +68,7 @@ func TestFolderIsAskedFirstWhateverTheName(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "same-size"), []byte(strings.ToUpper(content)), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "x/y/other.name"), []byte(content), 0o600))
 	o := manifests.Options{Dirs: []string{t.TempDir(), dir, t.TempDir()}}
-	got, err := get(t, o, manifest("https://127.0.0.1:1/a.yaml", content))
-	require.NoError(t, err)
+	got := must.Have(get(t, o, manifest("https://127.0.0.1:1/a.yaml", content)))(t)
 	require.Equal(t, content, string(got))
 }
 
@@ -88,8 +86,7 @@ func TestWhatTheFolderLacksIsDownloadedAndTriedAgain(t *testing.T) {
 		}
 	})
 	o.Dirs = []string{t.TempDir()}
-	got, err := get(t, o, manifest(server.URL, content))
-	require.NoError(t, err)
+	got := must.Have(get(t, o, manifest(server.URL, content)))(t)
 	require.Equal(t, content, string(got))
 	require.EqualValues(t, 3, calls.Load())
 }
@@ -185,8 +182,7 @@ func TestSettingsOfTheHostHold(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			most.Store(0)
-			store, err := manifests.New(options(t, c.o))
-			require.NoError(t, err)
+			store := must.Have(manifests.New(options(t, c.o)))(t)
 			var group errgroup.Group
 			for range 5 {
 				group.Go(func() error {
@@ -194,7 +190,7 @@ func TestSettingsOfTheHostHold(t *testing.T) {
 					return err
 				})
 			}
-			err = group.Wait()
+			err := group.Wait()
 			require.Equal(t, c.reason, fault.ReasonOf(err), "%v", err)
 			require.Contains(t, fmt.Sprint(err), c.want)
 			require.Contains(t, fault.HintOf(err), c.hint)
@@ -212,10 +208,9 @@ func TestAnUnreadableLocalManifestIsNotFetchedInstead(t *testing.T) {
 	o.Dirs = []string{t.TempDir()}
 	file := filepath.Join(o.Dirs[0], "a.yaml")
 	require.NoError(t, os.WriteFile(file, []byte(content), 0o600))
-	store, err := manifests.New(o)
-	require.NoError(t, err)
+	store := must.Have(manifests.New(o))(t)
 	require.NoError(t, os.Remove(file))
 	require.NoError(t, os.Mkdir(file, 0o700))
-	_, err = store.Get(t.Context(), manifest("https://127.0.0.1:1/a.yaml", content))
+	_, err := store.Get(t.Context(), manifest("https://127.0.0.1:1/a.yaml", content))
 	must.Fail(t, err, fault.Storage, file)
 }

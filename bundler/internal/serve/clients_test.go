@@ -21,6 +21,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/serve"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
 
@@ -29,8 +30,7 @@ func (w *world) host() string { return strings.TrimPrefix(w.url, "http://") }
 // oras is the bundle's repository, for ORAS.
 func (w *world) oras(t *testing.T) *remote.Repository {
 	t.Helper()
-	from, err := remote.NewRepository(w.host() + "/" + repo)
-	require.NoError(t, err)
+	from := must.Have(remote.NewRepository(w.host() + "/" + repo))(t)
 	from.PlainHTTP = true
 	return from
 }
@@ -38,12 +38,10 @@ func (w *world) oras(t *testing.T) *remote.Repository {
 func TestORASCopiesTheBundleWithItsReferrers(t *testing.T) {
 	w := start(t)
 	to := memory.New()
-	root, err := oras.ExtendedCopy(t.Context(), w.oras(t), "1", to, "", oras.DefaultExtendedCopyOptions)
-	require.NoError(t, err)
+	root := must.Have(oras.ExtendedCopy(t.Context(), w.oras(t), "1", to, "", oras.DefaultExtendedCopyOptions))(t)
 	require.Equal(t, w.Graph.Root.Digest, root.Digest)
 	for _, d := range w.refs {
-		exists, err := to.Exists(t.Context(), bundle.Plain(d))
-		require.NoError(t, err)
+		exists := must.Have(to.Exists(t.Context(), bundle.Plain(d)))(t)
 		require.True(t, exists, d.Digest)
 	}
 }
@@ -56,8 +54,7 @@ func TestAnAnswerWithoutABodyHasItsOwnTime(t *testing.T) {
 		h.ServeHTTP(w, req)
 	}))
 	defer server.Close()
-	resp, err := http.Head(server.URL + serve.HealthPath)
-	require.NoError(t, err)
+	resp := must.Have(http.Head(server.URL + serve.HealthPath))(t)
 	require.NoError(t, resp.Body.Close())
 }
 
@@ -81,15 +78,13 @@ func accounts(t *testing.T, lines ...string) (*serve.Accounts, error) {
 
 func hash(t *testing.T, password string) string {
 	t.Helper()
-	h, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)
-	require.NoError(t, err)
+	h := must.Have(bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost))(t)
 	return string(h)
 }
 
 func TestLogin(t *testing.T) {
 	w := start(t)
-	users, err := accounts(t, "# who may pull", "anna:"+hash(t, "s3cret"), "", "bob:"+hash(t, "other"))
-	require.NoError(t, err)
+	users := must.Have(accounts(t, "# who may pull", "anna:"+hash(t, "s3cret"), "", "bob:"+hash(t, "other")))(t)
 	var log bytes.Buffer
 	server := httptest.NewServer(serve.Handler(w.handler(t), users, &log))
 	defer server.Close()
@@ -113,8 +108,7 @@ func TestLogin(t *testing.T) {
 
 	from := w.oras(t)
 	from.Client = &auth.Client{Credential: auth.StaticCredential(w.host(), auth.Credential{Username: "anna", Password: "s3cret"})}
-	_, err = oras.Copy(t.Context(), from, "1", memory.New(), "", oras.DefaultCopyOptions)
-	require.NoError(t, err)
+	must.Have(oras.Copy(t.Context(), from, "1", memory.New(), "", oras.DefaultCopyOptions))(t)
 	server.Close()
 	for _, line := range []string{
 		`127\.0\.0\.1 - "anna" \[[^ ]+ [+-]\d{4}\] "GET /v2/` + repo + `/manifests/1 HTTP/1.1" 200 [1-9]\d*`,
@@ -173,8 +167,7 @@ func TestAnAnswerComesToItsEndBeforeTheServerDoes(t *testing.T) {
 	for _, grace := range []time.Duration{time.Minute, 0} {
 		w := start(t)
 		h := slow{w.handler(t), make(chan struct{}), make(chan struct{})}
-		l, err := serve.Listen(t.Context(), "127.0.0.1:0")
-		require.NoError(t, err)
+		l := must.Have(serve.Listen(t.Context(), "127.0.0.1:0"))(t)
 		require.True(t, serve.IsLoopback(l))
 		ctx, stop := context.WithCancel(t.Context())
 		ended, answered := make(chan error, 1), make(chan error, 1)
@@ -202,16 +195,14 @@ func TestAnAnswerComesToItsEndBeforeTheServerDoes(t *testing.T) {
 }
 
 func TestListenRefuses(t *testing.T) {
-	taken, err := serve.Listen(t.Context(), "127.0.0.1:0")
-	require.NoError(t, err)
+	taken := must.Have(serve.Listen(t.Context(), "127.0.0.1:0"))(t)
 	defer taken.Close() //nolint:errcheck // the end
 	for _, address := range []string{taken.Addr().String(), "127.0.0.1:99999", "nonsense", "192.0.2.1:1"} {
 		_, err := serve.Listen(t.Context(), address)
 		require.Equal(t, fault.InvalidInput, fault.ReasonOf(err), address)
 		require.NotEmpty(t, fault.HintOf(err))
 	}
-	all, err := serve.Listen(t.Context(), ":0")
-	require.NoError(t, err)
+	all := must.Have(serve.Listen(t.Context(), ":0"))(t)
 	require.False(t, serve.IsLoopback(all))
 	require.NoError(t, all.Close())
 }

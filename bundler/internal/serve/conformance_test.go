@@ -22,6 +22,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/serve"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/bundles"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 )
 
 const (
@@ -80,8 +81,7 @@ func (w *world) referrer(t *testing.T, subject image.Digest, kind string, n int)
 		ArtifactType: kind, Config: bundle.Plain(empty), Layers: []ocispec.Descriptor{bundle.Plain(layer)}, Subject: &root,
 		Annotations: map[string]string{"n": strconv.Itoa(n)},
 	})
-	a, err := bundle.NewReferrer(subject, "", node, empty, layer)
-	require.NoError(t, err)
+	a := must.Have(bundle.NewReferrer(subject, "", node, empty, layer))(t)
 	w.refs = append(w.refs, node.Descriptor)
 	return a
 }
@@ -93,16 +93,13 @@ type answer struct {
 
 func (w *world) ask(t *testing.T, method, path string, header ...string) answer {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, w.url+path, nil)
-	require.NoError(t, err)
+	req := must.Have(http.NewRequestWithContext(t.Context(), method, w.url+path, nil))(t)
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}
-	resp, err := http.DefaultClient.Do(req)
-	require.NoError(t, err)
+	resp := must.Have(http.DefaultClient.Do(req))(t)
 	defer resp.Body.Close() //nolint:errcheck // only read
-	body, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
+	body := must.Have(io.ReadAll(resp.Body))(t)
 	return answer{resp, body}
 }
 
@@ -311,9 +308,8 @@ func TestAMediumThatEndsEarlyIsNoWholeAnswer(t *testing.T) {
 	server := httptest.NewServer(handler(t, b.Graph, broken{b.Store}))
 	defer server.Close()
 	layer := slices.MaxFunc(b.Graph.Blobs, func(a, b ocispec.Descriptor) int { return int(a.Size - b.Size) })
-	resp, err := http.Get(server.URL + "/v2/" + repo + "/blobs/" + layer.Digest.String())
-	require.NoError(t, err)
-	_, err = io.ReadAll(resp.Body)
+	resp := must.Have(http.Get(server.URL + "/v2/" + repo + "/blobs/" + layer.Digest.String()))(t)
+	_, err := io.ReadAll(resp.Body)
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 	require.NoError(t, resp.Body.Close())
 }

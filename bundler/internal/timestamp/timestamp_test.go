@@ -18,6 +18,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/timestamp"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/pki"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
@@ -34,8 +35,7 @@ func serve(t *testing.T, h http.Handler) string {
 // ask asks an authority once.
 func ask(t *testing.T, address string) ([]byte, error) {
 	t.Helper()
-	u, err := timestamp.ParseURL(address)
-	require.NoError(t, err)
+	u := must.Have(timestamp.ParseURL(address))(t)
 	client, err := remote.NewClient(remote.Options{Attempts: 1, Hosts: map[string]remote.HostOptions{u.Host: {PlainHTTP: true}}})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
@@ -89,12 +89,9 @@ ess_cert_id_chain = yes
 		w.Header().Set("Content-Type", "application/timestamp-reply")
 		_, _ = w.Write(answer)
 	}))
-	known, err := trust.ParseTimestampRoots("root.crt", root.PEM())
-	require.NoError(t, err)
-	answer, err := ask(t, url)
-	require.NoError(t, err)
-	_, err = trust.CheckTimestamp(answer, signature, known)
-	require.NoError(t, err)
+	known := must.Have(trust.ParseTimestampRoots("root.crt", root.PEM()))(t)
+	answer := must.Have(ask(t, url))(t)
+	must.Have(trust.CheckTimestamp(answer, signature, known))(t)
 	write("answer.tsr", answer)
 	write("signature", signature)
 	cmd := exec.CommandContext(t.Context(), openssl, "ts", "-verify", "-data", "signature", "-in", "answer.tsr", "-CAfile", "root.crt")
