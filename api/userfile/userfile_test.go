@@ -11,23 +11,21 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/userfile"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 )
 
 func TestFilesAreReplacedWholeAndReadBounded(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, userfile.Write(name, []byte("one"), 0o644))
 	require.NoError(t, userfile.Write(name, []byte("second"), 0o600))
-	data, err := userfile.Read("--x", name, 6)
-	require.NoError(t, err)
+	data := must.Have(userfile.Read("--x", name, 6))(t)
 	require.Equal(t, "second", string(data))
-	info, err := os.Stat(name)
-	require.NoError(t, err)
+	info := must.Have(os.Stat(name))(t)
 	require.Equal(t, os.FileMode(0o600), info.Mode())
-	entries, err := os.ReadDir(filepath.Dir(name))
-	require.NoError(t, err)
+	entries := must.Have(os.ReadDir(filepath.Dir(name)))(t)
 	require.Len(t, entries, 1, "nothing is left beside it")
 
-	_, err = userfile.Read("--x", name, 5)
+	_, err := userfile.Read("--x", name, 5)
 	require.ErrorContains(t, err, name+": larger than 5 bytes")
 	require.Equal(t, fault.InvalidInput, fault.ReasonOf(err))
 }
@@ -74,15 +72,12 @@ func TestWhatIsWrittenBelowAFolderStaysThere(t *testing.T) {
 					require.Equal(t, fault.Storage, fault.ReasonOf(err))
 					continue
 				}
-				data, err := os.ReadFile(filepath.Join(dir, file))
-				require.NoError(t, err)
+				data := must.Have(os.ReadFile(filepath.Join(dir, file)))(t)
 				require.Equal(t, "new", string(data))
 			}
-			data, err := os.ReadFile(victim)
-			require.NoError(t, err)
+			data := must.Have(os.ReadFile(victim))(t)
 			require.Equal(t, "mine", string(data))
-			list, err := os.ReadDir(outside)
-			require.NoError(t, err)
+			list := must.Have(os.ReadDir(outside))(t)
 			require.Len(t, list, 1)
 		})
 	}
@@ -136,13 +131,11 @@ func TestALinkIsWrittenThrough(t *testing.T) {
 				require.ErrorContains(t, err, filepath.Join(dir, "link"))
 			} else {
 				require.NoError(t, err)
-				data, err := os.ReadFile(filepath.Join(dir, c.file))
-				require.NoError(t, err)
+				data := must.Have(os.ReadFile(filepath.Join(dir, c.file)))(t)
 				require.Equal(t, "new", string(data))
 			}
 			for link := range c.links {
-				info, err := os.Lstat(filepath.Join(dir, link))
-				require.NoError(t, err)
+				info := must.Have(os.Lstat(filepath.Join(dir, link)))(t)
 				require.NotZero(t, info.Mode()&os.ModeSymlink, "%s is a link still", link)
 			}
 		})
