@@ -29,6 +29,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/deploy"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/upstream"
 )
 
@@ -42,8 +43,7 @@ const (
 // read returns the objects of a manifest.
 func read(t *testing.T, path string) []*unstructured.Unstructured {
 	t.Helper()
-	data, err := os.ReadFile(path)
-	require.NoError(t, err)
+	data := must.Have(os.ReadFile(path))(t)
 	return decode(t, path, data)
 }
 
@@ -123,8 +123,7 @@ var never = []string{"snapshot-webhook", "snapshot-webhook-runner", "snapshot-we
 func releasesOf(t *testing.T, dir string, drivers ...matrix.Driver) (out []*unstructured.Unstructured) {
 	t.Helper()
 	for _, text := range upstream.Releases() {
-		id, err := matrix.ParseReleaseID(text)
-		require.NoError(t, err)
+		id := must.Have(matrix.ParseReleaseID(text))(t)
 		if !slices.Contains(drivers, id.Driver) {
 			continue
 		}
@@ -132,8 +131,7 @@ func releasesOf(t *testing.T, dir string, drivers ...matrix.Driver) (out []*unst
 			if id.Version.Minor().Major == 7 && strings.HasPrefix(name, "groupsnapshot") {
 				continue // installed from snapshotter 8 on only, which replaces their stored version
 			}
-			data, err := upstream.Read(dir, id, name)
-			require.NoError(t, err)
+			data := must.Have(upstream.Read(dir, id, name))(t)
 			for _, u := range decode(t, name, data) {
 				if !slices.Contains(never, u.GetName()) {
 					out = append(out, u)
@@ -429,8 +427,7 @@ func TestThePodIsRestricted(t *testing.T) {
 
 func TestTheSamplesApply(t *testing.T) {
 	admin, _ := install(t)
-	files, err := filepath.Glob("samples/*.yaml")
-	require.NoError(t, err)
+	files := must.Have(filepath.Glob("samples/*.yaml"))(t)
 	require.NotEmpty(t, files)
 	for _, f := range files {
 		for _, u := range read(t, f) {
@@ -475,8 +472,7 @@ func TestTheNetworkPoliciesNameAllThatIsLetThrough(t *testing.T) {
 // The patch of docs/security.md mounts the floor of trust, and names it to the operator.
 func TestTheTrustFloorIsMountedAsTheGuideSays(t *testing.T) {
 	admin, _ := install(t)
-	text, err := os.ReadFile("docs/security.md")
-	require.NoError(t, err)
+	text := must.Have(os.ReadFile("docs/security.md"))(t)
 	_, patch, found := strings.Cut(string(text), "--type=json --patch='")
 	require.True(t, found)
 	patch, _, found = strings.Cut(patch, "'\n")
@@ -513,11 +509,9 @@ func TestNoToolPrunesKindsAndNamespaces(t *testing.T) {
 
 func TestTheKustomizationListsEveryFile(t *testing.T) {
 	var k struct{ Resources []string }
-	data, err := os.ReadFile("kustomization.yaml")
-	require.NoError(t, err)
+	data := must.Have(os.ReadFile("kustomization.yaml"))(t)
 	require.NoError(t, sigsyaml.Unmarshal(data, &k))
 	want := []string{"namespaces.yaml", "rbac.yaml", "operator.yaml", "networkpolicy.yaml"}
-	crds, err := filepath.Glob("crds/*.yaml")
-	require.NoError(t, err)
+	crds := must.Have(filepath.Glob("crds/*.yaml"))(t)
 	require.ElementsMatch(t, append(want, crds...), k.Resources)
 }

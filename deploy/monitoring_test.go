@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	sigsyaml "sigs.k8s.io/yaml"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
 
@@ -25,8 +26,7 @@ func monitoring(t *testing.T, file, kind string, into any) {
 	t.Helper()
 	for _, u := range read(t, "monitoring/"+file) {
 		if u.GetKind() == kind {
-			data, err := sigsyaml.Marshal(u.Object)
-			require.NoError(t, err)
+			data := must.Have(sigsyaml.Marshal(u.Object))(t)
 			require.NoError(t, sigsyaml.UnmarshalStrict(data, into), "%s %s", file, kind)
 			return
 		}
@@ -43,8 +43,7 @@ func TestTheMonitoringResourcesAreWhatThePrometheusOperatorReads(t *testing.T) {
 	monitoring(t, "rules.yaml", "PrometheusRule", &r)
 	require.NotEmpty(t, r.Spec.Groups)
 
-	selector, err := metav1.LabelSelectorAsSelector(&m.Spec.Selector)
-	require.NoError(t, err)
+	selector := must.Have(metav1.LabelSelectorAsSelector(&m.Spec.Selector))(t)
 	require.Equal(t, namespace, m.Namespace)
 	for _, u := range read(t, "operator.yaml") {
 		if u.GetKind() != "Service" {
@@ -87,8 +86,7 @@ func TestPrometheusMayScrapeAndNoMore(t *testing.T) {
 
 // What `kubectl apply -k` applies: every file, and the dashboard word by word.
 func TestTheMonitoringKustomization(t *testing.T) {
-	out, err := exec.Command(toolchain.Path(t, "kubectl"), "kustomize", "monitoring").Output()
-	require.NoError(t, err)
+	out := must.Have(exec.Command(toolchain.Path(t, "kubectl"), "kustomize", "monitoring").Output())(t)
 	path := t.TempDir() + "/all.yaml"
 	require.NoError(t, os.WriteFile(path, out, 0o600))
 	var kinds []string
@@ -103,7 +101,6 @@ func TestTheMonitoringKustomization(t *testing.T) {
 	require.Equal(t, "1", dashboard.GetLabels()["grafana_dashboard"])
 	text, _, err := unstructured.NestedString(dashboard.Object, "data", "dashboard.json")
 	require.NoError(t, err)
-	want, err := os.ReadFile("monitoring/dashboard.json")
-	require.NoError(t, err)
+	want := must.Have(os.ReadFile("monitoring/dashboard.json"))(t)
 	require.Equal(t, string(want), text)
 }

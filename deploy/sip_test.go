@@ -9,19 +9,18 @@ import (
 	sigsyaml "sigs.k8s.io/yaml"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/deploy"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 )
 
 // What a bundle carries for the operator of SIPClusters is what the folder installs, byte for
 // byte, and nothing of it is taken for the other operator's.
 func TestSIPManifestsAreThoseOfTheFolder(t *testing.T) {
 	var k struct{ Resources []string }
-	data, err := os.ReadFile("sip/kustomization.yaml")
-	require.NoError(t, err)
+	data := must.Have(os.ReadFile("sip/kustomization.yaml"))(t)
 	require.NoError(t, sigsyaml.Unmarshal(data, &k))
 	var want, got []string
 	for _, file := range k.Resources {
-		data, err := os.ReadFile(filepath.Join("sip", file))
-		require.NoError(t, err)
+		data := must.Have(os.ReadFile(filepath.Join("sip", file)))(t)
 		want = append(want, string(data))
 	}
 	for _, m := range append(deploy.Manifests(), deploy.SIPManifests()...) {
