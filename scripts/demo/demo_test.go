@@ -22,6 +22,7 @@ import (
 	"github.com/vmware/govmomi/vim25"
 	"github.com/vmware/govmomi/vim25/types"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/readme"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/tier"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
@@ -50,8 +51,7 @@ func runDemo(t *testing.T, checkout string, env ...string) *demoRun {
 	r.cmd.Env = append(append(os.Environ(), "TMPDIR="+r.tmp), env...)
 	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a terminal's Ctrl-C reaches make and the demo
 	r.cmd.Cancel = func() error { return syscall.Kill(-r.cmd.Process.Pid, syscall.SIGKILL) }
-	out, err := os.Create(r.log)
-	require.NoError(t, err)
+	out := must.Have(os.Create(r.log))(t)
 	r.cmd.Stdout, r.cmd.Stderr = out, out
 	require.NoError(t, r.cmd.Start())
 	require.NoError(t, out.Close())
@@ -60,8 +60,7 @@ func runDemo(t *testing.T, checkout string, env ...string) *demoRun {
 }
 
 func (r *demoRun) output() string {
-	data, err := os.ReadFile(r.log)
-	require.NoError(r.t, err)
+	data := must.Have(os.ReadFile(r.log))(r.t)
 	return strings.TrimSuffix(string(data), "\n")
 }
 
@@ -97,8 +96,7 @@ func (r *demoRun) interrupt() {
 // leftNothing holds that there is no file, and no process that was given one.
 func (r *demoRun) leftNothing() {
 	r.t.Helper()
-	left, err := filepath.Glob(filepath.Join(r.tmp, "*"))
-	require.NoError(r.t, err)
+	left := must.Have(filepath.Glob(filepath.Join(r.tmp, "*")))(r.t)
 	var ours []string
 	for _, path := range left {
 		if !strings.HasPrefix(filepath.Base(path), "go-build") { // of the compiler, which makes it again each time
@@ -111,8 +109,7 @@ func (r *demoRun) leftNothing() {
 
 // processes lists the programs whose arguments name the demo's folder.
 func (r *demoRun) processes() (out []string) {
-	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	require.NoError(r.t, err)
+	all := must.Have(filepath.Glob("/proc/[0-9]*/cmdline"))(r.t)
 	for _, path := range all {
 		if args, err := os.ReadFile(path); err == nil && bytes.Contains(args, []byte(r.tmp)) {
 			out = append(out, string(bytes.ReplaceAll(args, []byte{0}, []byte(" "))))
@@ -149,11 +146,9 @@ func TestKeptDemoEndsUnderItsClients(t *testing.T) {
 	go func() { waits <- waitForUpdates(t.Context(), address, sync.OnceFunc(func() { close(connected) })) }()
 	kubectl := toolchain.Path(t, "kubectl")
 	watch := exec.CommandContext(t.Context(), kubectl, "--kubeconfig", kubeconfig, "get", "nodes", "--watch")
-	stdout, err := watch.StdoutPipe()
-	require.NoError(t, err)
+	stdout := must.Have(watch.StdoutPipe())(t)
 	require.NoError(t, watch.Start())
-	_, err = bufio.NewReader(stdout).ReadString('\n')
-	require.NoError(t, err)
+	must.Have(bufio.NewReader(stdout).ReadString('\n'))(t)
 	select {
 	case err := <-waits:
 		t.Fatalf("the session does not wait for updates: %v", err)
@@ -187,8 +182,7 @@ func TestKeptDemoEndsUnderItsClients(t *testing.T) {
 // the flags for the stand-in registry.
 func holdReadme(t *testing.T, transcript, page string) {
 	t.Helper()
-	blocks, err := readme.Blocks(filepath.Join(toolchain.Root(), page))
-	require.NoError(t, err)
+	blocks := must.Have(readme.Blocks(filepath.Join(toolchain.Root(), page)))(t)
 	standIn := regexp.MustCompile(` (--source-map|--matrix) \S+| --ca-file \S+/upstream-ca\.crt`)
 	type command struct {
 		text   string
@@ -245,8 +239,7 @@ func TestDemoOnAMachineThatHasNothing(t *testing.T) {
 		tier.Later(t, tier.All) // .ci/run sets it
 	}
 	dir := t.TempDir()
-	gocache, err := exec.Command("go", "env", "GOCACHE").Output()
-	require.NoError(t, err)
+	gocache := must.Have(exec.Command("go", "env", "GOCACHE").Output())(t)
 	clone := exec.Command("git", "clone", "--quiet", "--no-local", toolchain.Root(), filepath.Join(dir, "checkout"))
 	out, err := clone.CombinedOutput()
 	require.NoError(t, err, string(out))

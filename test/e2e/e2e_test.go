@@ -23,6 +23,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/pki"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/readme"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/realnode"
@@ -78,14 +79,11 @@ func newJob(t *testing.T, upstreamOptions world.UpstreamOptions, siteOptions sit
 	for _, dir := range []string{"connected", "site/tmp"} {
 		require.NoError(t, os.MkdirAll(l.path(dir), 0o755))
 	}
-	var err error
 	upstreamOptions.Dir = l.dir
-	l.upstream, err = world.NewUpstream(ctx, upstreamOptions)
-	require.NoError(t, err)
+	l.upstream = must.Have(world.NewUpstream(ctx, upstreamOptions))(t)
 	t.Cleanup(l.upstream.Close)
 	siteOptions.Dir, siteOptions.Progress = l.path("site"), os.Stderr
-	l.site, err = site.New(ctx, siteOptions)
-	require.NoError(t, err)
+	l.site = must.Have(site.New(ctx, siteOptions))(t)
 	t.Cleanup(l.site.Close)
 	l.connected = &shell.Shell{Dir: l.path("connected"), Path: []string{bin}, Env: []string{
 		"COSIGN_PASSWORD=" + keyPassword, "HOME=" + l.path("connected"), "DOCKER_CONFIG=" + l.path("connected"),
@@ -128,8 +126,7 @@ func (l *job) run(sh *shell.Shell, words string, more ...string) string {
 // carry takes a file from the connected host to the isolated one.
 func (l *job) carry(name string) {
 	l.t.Helper()
-	data, err := os.ReadFile(l.path("connected/" + name))
-	require.NoError(l.t, err)
+	data := must.Have(os.ReadFile(l.path("connected/" + name)))(l.t)
 	require.NoError(l.t, os.WriteFile(l.path("site/"+name), data, 0o600))
 }
 
@@ -194,8 +191,7 @@ func (l *job) prepare() {
 	l.t.Helper()
 	rights := []string{"driver-namespaces.yaml", "namespaces.yaml", "rbac.yaml"}
 	require.NoError(l.t, cluster.Operator.Grant(l.ctx, l.client, rights...))
-	key, err := os.ReadFile(l.path("site/vdo.pub"))
-	require.NoError(l.t, err)
+	key := must.Have(os.ReadFile(l.path("site/vdo.pub")))(l.t)
 	l.create(&corev1.ConfigMap{ObjectMeta: l.named("vdo-trust"), Data: map[string]string{"vdo.pub": string(key)}})
 	l.create(&corev1.ConfigMap{ObjectMeta: l.named("vdo-registry-ca"), Data: map[string]string{"ca.crt": string(l.site.Mirror.CA())}})
 	l.create(&corev1.Secret{
@@ -229,8 +225,7 @@ certificates:
 	for name, data := range files {
 		require.NoError(l.t, os.WriteFile(l.path(name), data, 0o600))
 	}
-	key, err := os.ReadFile(l.path("site/vdo.pub"))
-	require.NoError(l.t, err)
+	key := must.Have(os.ReadFile(l.path("site/vdo.pub")))(l.t)
 	require.NoError(l.t, os.WriteFile(l.path("site/release.pub"), key, 0o600))
 	for _, c := range readme.Section(l.t, "deploy/docs/security.md", "To another key, or from keys to certificates") {
 		l.typed(l.kubectl(), c)
@@ -249,8 +244,7 @@ func (l *job) create(o client.Object) {
 // applyYAML creates every object of a text.
 func (l *job) applyYAML(text string) {
 	l.t.Helper()
-	objects, err := cluster.Objects([]byte(text))
-	require.NoError(l.t, err)
+	objects := must.Have(cluster.Objects([]byte(text)))(l.t)
 	for _, o := range objects {
 		l.create(o)
 	}

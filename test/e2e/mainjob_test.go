@@ -20,6 +20,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/images"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/readme"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/shell"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/site"
@@ -100,16 +101,13 @@ func (l *job) removed(commands []readme.Command) {
 // nothingOfTheOperatorIsLeft: what its manifests name is not there.
 func (l *job) nothingOfTheOperatorIsLeft() {
 	l.t.Helper()
-	files, err := filepath.Glob(filepath.Join(toolchain.Root(), "deploy", "crds", "*.yaml"))
-	require.NoError(l.t, err)
+	files := must.Have(filepath.Glob(filepath.Join(toolchain.Root(), "deploy", "crds", "*.yaml")))(l.t)
 	for _, name := range []string{"namespaces.yaml", "rbac.yaml", "operator.yaml", "networkpolicy.yaml"} {
 		files = append(files, filepath.Join(toolchain.Root(), "deploy", name))
 	}
 	for _, file := range files {
-		data, err := os.ReadFile(file)
-		require.NoError(l.t, err)
-		objects, err := cluster.Objects(data)
-		require.NoError(l.t, err)
+		data := must.Have(os.ReadFile(file))(l.t)
+		objects := must.Have(cluster.Objects(data))(l.t)
 		for _, o := range objects {
 			err := l.client.Get(l.ctx, client.ObjectKeyFromObject(o), o)
 			require.True(l.t, apierrors.IsNotFound(err), "%s %s: %v", o.GetObjectKind().GroupVersionKind().Kind, o.GetName(), err)
@@ -158,8 +156,7 @@ func (l *job) deletionIsRefusedWhileVolumesAreThere(deletes readme.Command) {
 // have left in the folder for temporary files.
 func (l *job) noSecretLeaks() {
 	l.t.Helper()
-	log, err := os.ReadFile(l.path("site/operator.log"))
-	require.NoError(l.t, err)
+	log := must.Have(os.ReadFile(l.path("site/operator.log")))(l.t)
 	written := map[string]string{"log": string(log)}
 	require.NoError(l.t, filepath.WalkDir(l.path("site/tmp"), func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
@@ -173,8 +170,7 @@ func (l *job) noSecretLeaks() {
 	for where, text := range written {
 		for _, secret := range secrets {
 			require.NotEmpty(l.t, secret)
-			quoted, err := json.Marshal(secret)
-			require.NoError(l.t, err)
+			quoted := must.Have(json.Marshal(secret))(l.t)
 			for _, form := range []string{secret, string(quoted[1 : len(quoted)-1])} {
 				require.False(l.t, strings.Contains(text, form), "a password is in %s", where)
 			}
@@ -195,8 +191,7 @@ func (l *job) followTheGuide(releases ...string) {
 	require.NoError(l.t, os.WriteFile(l.path("site/vcenter-password"), []byte(vcenter.Admin.Password), 0o600))
 	deploy := filepath.Join(toolchain.Root(), "deploy")
 	require.NoError(l.t, os.Symlink(deploy, l.path("site/deploy")))
-	sample, err := os.ReadFile(filepath.Join(deploy, "samples", "site.yaml"))
-	require.NoError(l.t, err)
+	sample := must.Have(os.ReadFile(filepath.Join(deploy, "samples", "site.yaml")))(l.t)
 	require.NoError(l.t, os.WriteFile(l.path("site/site.yaml"), l.yours(string(sample), map[string]string{
 		"  reference: ":   l.reference("stable"),
 		"  vcIp: ":        l.site.VCenter.Host,
@@ -254,10 +249,8 @@ func (l *job) yours(sample string, values map[string]string) []byte {
 // bundleWithOperator carries drivers.tar and vdo.pub across the gap.
 func (l *job) bundleWithOperator(releases ...string) {
 	l.t.Helper()
-	image, err := images.Build(images.Spec{Seed: 7, Platforms: images.Linux, Layers: []int64{4 << 10}})
-	require.NoError(l.t, err)
-	_, err = image.Push(l.ctx, l.upstream.Registry, operatorImage)
-	require.NoError(l.t, err)
+	image := must.Have(images.Build(images.Spec{Seed: 7, Platforms: images.Linux, Layers: []int64{4 << 10}}))(l.t)
+	must.Have(image.Push(l.ctx, l.upstream.Registry, operatorImage))(l.t)
 	chosen := []string{"--operator", operatorImage}
 	for _, r := range releases {
 		chosen = append(chosen, "--release", r)

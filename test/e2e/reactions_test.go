@@ -23,6 +23,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/shell"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/site"
@@ -79,8 +80,7 @@ func (l *job) movedTag() {
 	l.fetchedAsPlanned("next", "--k8s", "1.34")
 	l.run(l.isolated, "vdo-bundle push drivers.tar "+l.reference("next")+" --ca-file mirror-ca.crt --layout paths")
 	require.Equal(l.t, before, l.acceptedDigest())
-	next, err := l.site.Mirror.Retag("vdo/drivers", "next", "stable")
-	require.NoError(l.t, err)
+	next := must.Have(l.site.Mirror.Retag("vdo/drivers", "next", "stable"))(l.t)
 	l.installed("site", "1.33.1", "3.7.3")
 	require.Equal(l.t, next, l.acceptedDigest())
 }
@@ -115,8 +115,7 @@ func (l *job) rotatedCredentials() {
 // newNode joins a further virtual machine.
 func (l *job) newNode() {
 	l.t.Helper()
-	vms, err := l.site.VCenter.VMs(l.ctx, site.Datacenter)
-	require.NoError(l.t, err)
+	vms := must.Have(l.site.VCenter.VMs(l.ctx, site.Datacenter))(l.t)
 	const joins = "worker-3"
 	require.NoError(l.t, l.site.VCenter.Ready(vms[len(l.site.Machines)].Path, joins))
 	require.NoError(l.t, l.site.Cluster.AddNode(l.ctx, cluster.Node{Name: joins,
