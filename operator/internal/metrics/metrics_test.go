@@ -25,6 +25,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/metrics"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
 
@@ -78,8 +79,7 @@ func gather(t *testing.T, m *metrics.Meter) map[string]*dto.MetricFamily {
 	t.Helper()
 	reg := prometheus.NewPedanticRegistry()
 	require.NoError(t, reg.Register(m))
-	all, err := reg.Gather()
-	require.NoError(t, err)
+	all := must.Have(reg.Gather())(t)
 	out := map[string]*dto.MetricFamily{}
 	for _, f := range all {
 		out[f.GetName()] = f
@@ -206,8 +206,7 @@ func TestAScrapeFailsWhereResourcesCannotBeRead(t *testing.T) {
 var tableRow = regexp.MustCompile("(?m)^\\| `(vdo_[a-z_]+)` \\| (gauge|counter) \\| ([^|]*) \\| [^|]+ \\|$")
 
 func TestTheTableOfMetricsIsWhatIsServed(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(toolchain.Root(), "operator", "docs", "reference", "metrics.md"))
-	require.NoError(t, err)
+	text := must.Have(os.ReadFile(filepath.Join(toolchain.Root(), "operator", "docs", "reference", "metrics.md")))(t)
 	documented := map[string]string{}
 	for _, row := range tableRow.FindAllStringSubmatch(string(text), -1) {
 		documented[row[1]] = row[2] + " " + strings.ReplaceAll(row[3], "`", "")
@@ -228,8 +227,7 @@ func TestMetricsFollowTheConventions(t *testing.T) {
 	promtool := toolchain.Installed(t, "promtool")
 	var text bytes.Buffer
 	for _, f := range gather(t, busy()) {
-		_, err := expfmt.MetricFamilyToText(&text, f)
-		require.NoError(t, err)
+		must.Have(expfmt.MetricFamilyToText(&text, f))(t)
 	}
 	cmd := exec.Command(promtool, "check", "metrics")
 	cmd.Stdin = &text

@@ -22,6 +22,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/metrics"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
 
@@ -265,8 +266,7 @@ func promtool(t *testing.T, f monitoringv1.PrometheusRuleSpec, tests ...map[stri
 	for name, content := range map[string]any{
 		"rules.yaml": f, "tests.yaml": map[string]any{"rule_files": []string{"rules.yaml"}, "tests": tests},
 	} {
-		data, err := yaml.Marshal(content)
-		require.NoError(t, err)
+		data := must.Have(yaml.Marshal(content))(t)
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), data, 0o600))
 	}
 	for _, args := range [][]string{
@@ -303,9 +303,7 @@ func TestEachAlertHasARunbook(t *testing.T) {
 
 func monitoring(t *testing.T, name string) []byte {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(toolchain.Root(), "deploy", "monitoring", name))
-	require.NoError(t, err)
-	return data
+	return must.Have(os.ReadFile(filepath.Join(toolchain.Root(), "deploy", "monitoring", name)))(t)
 }
 
 func rules(t *testing.T, name string) monitoringv1.PrometheusRuleSpec {

@@ -15,17 +15,15 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/reconciler"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 )
 
 func release(t *testing.T, driver matrix.Driver, state matrix.State, low, high string) matrix.Release {
 	t.Helper()
 	r := matrix.Release{ReleaseID: matrix.ReleaseID{Driver: driver}, State: state}
-	var err error
-	r.Kubernetes.Min, err = matrix.ParseMinor(low)
-	require.NoError(t, err)
+	r.Kubernetes.Min = must.Have(matrix.ParseMinor(low))(t)
 	if high != "" {
-		r.Kubernetes.Max, err = matrix.ParseMinor(high)
-		require.NoError(t, err)
+		r.Kubernetes.Max = must.Have(matrix.ParseMinor(high))(t)
 	}
 	return r
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/source"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/store"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/mirror"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 )
 
@@ -52,8 +53,7 @@ func TestAGoodBundleIsAcceptedAndListed(t *testing.T) {
 	require.Len(t, w.parts(second), 1, "a copy that was lost is made again")
 
 	o := Options{Store: w.store, Floor: w.floor, Timeout: w.limit, Now: time.Now}
-	_, err := (&Reconciler{Reader: w.Client, Options: o}).Pass(t.Context(), b)
-	require.NoError(t, err)
+	must.Have((&Reconciler{Reader: w.Client, Options: o}).Pass(t.Context(), b))(t)
 	require.Len(t, w.parts(second), 1, "a pass with an old status removes no copy of what is accepted")
 }
 
@@ -77,8 +77,7 @@ func TestARefusedBundleLeavesTheAcceptedOneServing(t *testing.T) {
 			c.text, root.String(), "the bundle accepted before, "+first.String()+", stays in use")
 		require.Equal(t, good, status(b, isFresh))
 		require.EqualValues(t, 5, b.Status.HighestSerial)
-		contents, err := store.New(store.Options{Client: w.Client}).Contents(t.Context(), b)
-		require.NoError(t, err)
+		contents := must.Have(store.New(store.Options{Client: w.Client}).Contents(t.Context(), b))(t)
 		require.EqualValues(t, 5, contents.Lock.Matrix.Serial)
 	}
 	older := image.MustDigest(w.publish(mirror.Bundle{Seed: 6, Serial: 4, Version: "3.5.0"}, w.key).String())
@@ -141,9 +140,7 @@ func TestAChangedPolicyIsHeldAgainstTheAcceptedBundle(t *testing.T) {
 	w := newWorld(t)
 	root := w.accepted(mirror.Bundle{Seed: 1})
 	version := func() string {
-		v, err := source.PolicyVersion(t.Context(), w.Client, w.get(), "")
-		require.NoError(t, err)
-		return v
+		return must.Have(source.PolicyVersion(t.Context(), w.Client, w.get(), ""))(t)
 	}
 	before := version()
 	require.Equal(t, before, w.get().Status.VerifiedPolicy)
@@ -200,10 +197,8 @@ func TestADriverBundleCannotLowerTheTrustFloor(t *testing.T) {
 	w := newWorld(t)
 	first := w.accepted(mirror.Bundle{Seed: 1, Serial: 7})
 	own, sites := mirror.NewKey(t)
-	key, err := trust.NewKey("site", []byte(sites), trust.KeyOptions{})
-	require.NoError(t, err)
-	w.floor, err = trust.NewPolicy(1, key)
-	require.NoError(t, err)
+	key := must.Have(trust.NewKey("site", []byte(sites), trust.KeyOptions{}))(t)
+	w.floor = must.Have(trust.NewPolicy(1, key))(t)
 	requireIs(t, w.pass(), untrusted, untrusted, first, floor)
 	w.publish(mirror.Bundle{Seed: 2, Serial: 8}, w.key)
 	requireIs(t, w.pass(), untrusted, untrusted, first, floor)

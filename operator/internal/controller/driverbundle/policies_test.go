@@ -18,6 +18,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/mirror"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/pki"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/sigstore"
 )
@@ -59,19 +60,15 @@ keyless:
 			"trusted_root.json": string(sigstores)}},
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "vdo", Name: "time"},
 			Data: map[string][]byte{"tsa": clock}}).Build()
-	is, err := (&Reconciler{Reader: api}).policy(t.Context(), "vdo", "spec.trust", spec)
-	require.NoError(t, err)
-	got, err := is.YAML()
-	require.NoError(t, err)
+	is := must.Have((&Reconciler{Reader: api}).policy(t.Context(), "vdo", "spec.trust", spec))(t)
+	got := must.Have(is.YAML())(t)
 
 	file := with("SECOND", "publicKey: "+strconv.Quote(second), "ROOTS", "roots: "+strconv.Quote(string(corp)),
 		"INTERMEDIATES", "intermediates: "+strconv.Quote(string(issuing)), "CLOCKS",
 		"timestampRoots: "+strconv.Quote(string(clock)), "SIGSTORE", "trustedRoot: "+strconv.Quote(string(sigstores)))
 	head := "apiVersion: " + trust.PolicyAPIVersion + "\nkind: " + trust.PolicyKind
-	want, err := trust.ParsePolicy("policy.yaml", append([]byte(head), file...), nil)
-	require.NoError(t, err)
-	expected, err := want.YAML()
-	require.NoError(t, err)
+	want := must.Have(trust.ParsePolicy("policy.yaml", append([]byte(head), file...), nil))(t)
+	expected := must.Have(want.YAML())(t)
 	require.Equal(t, string(expected), string(got))
 }
 

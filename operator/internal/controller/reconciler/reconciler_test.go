@@ -21,6 +21,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/reconciler"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 )
 
 type resource = *v1alpha1.VsphereCloudConfig
@@ -119,8 +120,7 @@ func TestAConflictDropsTheOutcomeAndAPassFollows(t *testing.T) {
 			if c.finalizers != nil {
 				require.NoError(t, w.api.Delete(t.Context(), w.now()))
 			}
-			result, err := w.reconcile()
-			require.NoError(t, err)
+			result := must.Have(w.reconcile())(t)
 			require.Equal(t, reconciler.Soon, result.RequeueAfter)
 			require.Empty(t, w.now().Status.Version)
 			require.Equal(t, c.finalizers, w.now().Finalizers)
@@ -135,8 +135,7 @@ func TestAConflictOfAPassIsAnErrorWhereAPersonHasToResolveIt(t *testing.T) {
 		return nil, &fault.Error{Reason: fault.Conflict, Err: why}
 	}}, nil)
 	for _, why = range []error{fmt.Errorf("%w: it was removed", fault.ErrOutdated), apierrors.NewConflict(schema.GroupResource{}, "x", nil)} {
-		result, err := w.reconcile()
-		require.NoError(t, err)
+		result := must.Have(w.reconcile())(t)
 		require.Equal(t, reconciler.Soon, result.RequeueAfter)
 	}
 	why = errors.New("somebody's finalizer holds it")
@@ -170,26 +169,22 @@ func TestTheFinalizerIsOnBeforeThePassThatNeedsIt(t *testing.T) {
 			return reconciler.Release[resource]{Note: "all is gone"}, nil
 		},
 	}, nil)
-	result, err := w.reconcile()
-	require.NoError(t, err)
+	result := must.Have(w.reconcile())(t)
 	require.Equal(t, time.Millisecond, result.RequeueAfter)
 	require.Equal(t, []string{finalizer}, w.now().Finalizers)
 	require.Empty(t, w.now().Status.Version)
-	_, err = w.reconcile()
-	require.NoError(t, err)
+	must.Have(w.reconcile())(t)
 	require.Equal(t, "8.0.3", w.now().Status.Version)
 	<-w.events.Events
 
 	require.NoError(t, w.api.Delete(t.Context(), w.now()))
-	_, err = w.reconcile()
-	require.NoError(t, err)
+	must.Have(w.reconcile())(t)
 	require.Equal(t, "going", w.now().Status.Version, "what is left is told in the status")
 	<-w.events.Events
-	_, err = w.reconcile()
-	require.NoError(t, err)
+	must.Have(w.reconcile())(t)
 	require.True(t, apierrors.IsNotFound(w.api.Get(t.Context(), w.key, &v1alpha1.VsphereCloudConfig{})))
 	require.Equal(t, "Normal Removed all is gone", <-w.events.Events)
-	_, err = w.reconcile()
+	_, err := w.reconcile()
 	require.NoError(t, err, "it is gone")
 }
 
@@ -197,8 +192,7 @@ func TestADeletionThatSomebodyElseHoldsNeedsNothing(t *testing.T) {
 	w := start(t, controller{}, func(o resource) {
 		o.Finalizers, o.DeletionTimestamp = []string{"other/finalizer"}, &metav1.Time{Time: time.Now()}
 	})
-	result, err := w.reconcile()
-	require.NoError(t, err)
+	result := must.Have(w.reconcile())(t)
 	require.Zero(t, result)
 }
 
@@ -217,8 +211,7 @@ func TestTheIntervalIsBoundedButNotWhereThereIsNone(t *testing.T) {
 			w := start(t, controller{pass: func(context.Context, resource) (reconciler.Outcome[resource], error) {
 				return found{next: c.next}, nil
 			}}, nil)
-			result, err := w.reconcile()
-			require.NoError(t, err)
+			result := must.Have(w.reconcile())(t)
 			require.GreaterOrEqual(t, result.RequeueAfter, c.low)
 			require.LessOrEqual(t, result.RequeueAfter, c.high)
 		})

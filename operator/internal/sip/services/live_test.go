@@ -405,8 +405,7 @@ func (u sshUser) certifies(t *testing.T, other sshUser, principal string) ssh.Si
 		Permissions: ssh.Permissions{Extensions: map[string]string{"permit-port-forwarding": ""}},
 	}
 	require.NoError(t, cert.SignCert(rand.Reader, u))
-	signer := must.Have(ssh.NewCertSigner(cert, other))(t)
-	return signer
+	return must.Have(ssh.NewCertSigner(cert, other))(t)
 }
 
 // echoServer answers with what it is told, on an address that sshd does not have by itself.
