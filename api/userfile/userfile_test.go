@@ -25,9 +25,7 @@ func TestFilesAreReplacedWholeAndReadBounded(t *testing.T) {
 	entries := must.Have(os.ReadDir(filepath.Dir(name)))(t)
 	require.Len(t, entries, 1, "nothing is left beside it")
 
-	_, err := userfile.Read("--x", name, 5)
-	require.ErrorContains(t, err, name+": larger than 5 bytes")
-	require.Equal(t, fault.InvalidInput, fault.ReasonOf(err))
+	must.Fail(t, must.Err(userfile.Read("--x", name, 5)), fault.InvalidInput, name+": larger than 5 bytes")
 }
 
 func TestErrorsNameTheFileOnceAndTheFlag(t *testing.T) {
@@ -39,17 +37,13 @@ func TestErrorsNameTheFileOnceAndTheFlag(t *testing.T) {
 		reason fault.Reason
 		hint   string
 	}{
-		{"absent", func(n string) error { _, err := userfile.Read("--key", n, 1); return err }, "read NAME: no such file or directory", fault.NotFound, "check the path given with --key"},
-		{"", func(n string) error { _, err := userfile.Read("--key", n, 1); return err }, "read NAME: is a directory", fault.Storage, "check the path given with --key"},
+		{"absent", func(n string) error { return must.Err(userfile.Read("--key", n, 1)) }, "read NAME: no such file or directory", fault.NotFound, "check the path given with --key"},
+		{"", func(n string) error { return must.Err(userfile.Read("--key", n, 1)) }, "read NAME: is a directory", fault.Storage, "check the path given with --key"},
 		{"no/file", func(n string) error { return userfile.Write(n, nil, 0o644) }, "write NAME: no such file or directory", fault.Storage, "folders have to be there"},
 		{"", func(n string) error { return userfile.Write(n, nil, 0o644) }, "write NAME: ", fault.Storage, "run the same command again"},
 	} {
 		name := filepath.Join(dir, c.name)
-		err := c.do(name)
-		require.Error(t, err)
-		require.Contains(t, err.Error(), strings.Replace(c.text, "NAME", name, 1))
-		require.Equal(t, c.reason, fault.ReasonOf(err))
-		require.Contains(t, fault.HintOf(err), c.hint)
+		must.Fail(t, c.do(name), c.reason, strings.Replace(c.text, "NAME", name, 1), c.hint)
 	}
 }
 
@@ -95,9 +89,8 @@ func TestPipesAndDevicesAreNotWaitedFor(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	require.NoError(t, syscall.Mkfifo(pipe, 0o600))
 	for _, name := range []string{pipe, "/dev/zero"} {
-		_, err := userfile.Read("--key", name, 10)
-		require.Equal(t, fault.InvalidInput, fault.ReasonOf(err))
-		require.ErrorContains(t, err, "read "+name+": it is not a regular file")
+		err := must.Err(userfile.Read("--key", name, 10))
+		must.Fail(t, err, fault.InvalidInput, "read "+name+": it is not a regular file")
 		require.Equal(t, "give a file that is on a disk with --key", fault.HintOf(err))
 	}
 }
