@@ -26,7 +26,6 @@ func person(t *testing.T, admin client.Client, name string) client.Client {
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: name}}}
 	for _, o := range []client.Object{role, binding} {
 		require.NoError(t, admin.Create(t.Context(), o))
-		t.Cleanup(func() { _ = admin.Delete(t.Context(), o) }) //nolint:errcheck // the cluster goes too
 	}
 	as := rest.CopyConfig(cluster.Config(t))
 	as.Impersonate = rest.ImpersonationConfig{UserName: name, Groups: []string{"system:authenticated"}}
@@ -39,7 +38,6 @@ func TestWhoConsentsToAnUpgradeDoesSoInTheirOwnName(t *testing.T) {
 	admin, operator := install(t)
 	for _, u := range read(t, "approval.yaml") {
 		require.NoError(t, apply(t.Context(), admin, u))
-		t.Cleanup(func() { _ = admin.Delete(t.Context(), u) }) //nolint:errcheck // the cluster goes too
 	}
 	alice, bob := person(t, admin, "alice"), person(t, admin, "bob")
 	consenting := func(by string) *v1alpha1.VDOConfig {
@@ -49,8 +47,7 @@ func TestWhoConsentsToAnUpgradeDoesSoInTheirOwnName(t *testing.T) {
 	}
 	v := consenting("alice")
 	require.NoError(t, admin.Create(t.Context(), v))
-	t.Cleanup(func() { _ = admin.Delete(t.Context(), v) }) //nolint:errcheck // the cluster goes too
-	require.Eventually(t, func() bool {                    // the policy, and the rights, come into force in a while
+	require.Eventually(t, func() bool { // the policy, and the rights, come into force in a while
 		renamed := v.DeepCopy()
 		renamed.Spec.UpgradePolicy.Approval.By = "carol"
 		err := bob.Update(t.Context(), renamed, client.DryRunAll)

@@ -306,8 +306,6 @@ func TestTheOperatorMayDoNoMore(t *testing.T) {
 		{"delete", "", "pods", "kube-system", "x"}, {"delete", "", "pods", namespace, "x"}, {"deletecollection", "", "pods", "vmware-system-csi", ""},
 		{"create", "", "serviceaccounts/token", "kube-system", "cloud-controller-manager"},
 		{"patch", "", "nodes", "", "x"}, {"delete", "", "persistentvolumes", "", "x"}, {"update", "", "persistentvolumes", "", "x"},
-		{"create", "storage.k8s.io", "storageclasses", "", "x"}, {"patch", "snapshot.storage.k8s.io", "volumesnapshotclasses", "", "x"},
-		{"delete", "storage.k8s.io", "storageclasses", "", "x"}, {"delete", "snapshot.storage.k8s.io", "volumesnapshotclasses", "", "x"},
 		{"delete", "", "namespaces", "", "vmware-system-csi"}, {"create", "", "namespaces", "", "other"}, {"patch", "", "namespaces", "", "kube-system"},
 		{"patch", "apps", "daemonsets", "kube-system", "kube-proxy"}, {"create", "apps", "daemonsets", "kube-system", ""},
 		{"create", "apps", "deployments", "default", ""}, {"patch", "apps", "deployments", namespace, "vdo-operator"},
@@ -326,7 +324,6 @@ func TestTheOperatorMayDoNoMore(t *testing.T) {
 		{"impersonate", "", "users", "", "system:admin"}, {"approve", "certificates.k8s.io", "signers", "", "x"},
 		{"update", "coordination.k8s.io", "leases", namespace, "other"},
 		{"use", "security.openshift.io", "securitycontextconstraints", namespace, "privileged"},
-		{"create", "config.openshift.io", "imagedigestmirrorsets", "", "x"}, {"patch", "config.openshift.io", "imagedigestmirrorsets", "", "x"}, {"delete", "config.openshift.io", "imagedigestmirrorsets", "", "x"},
 		{"list", "discovery.k8s.io", "endpointslices", "default", ""}, {"get", "discovery.k8s.io", "endpointslices", "default", "other"},
 	} {
 		require.False(t, allowed(t, op, a), "%+v", a)
@@ -507,11 +504,41 @@ func TestNoToolPrunesKindsAndNamespaces(t *testing.T) {
 	}
 }
 
-func TestTheKustomizationListsEveryFile(t *testing.T) {
+// listed are the files of a folder that kubectl apply -k applies.
+func listed(t *testing.T, dir string) []string {
+	t.Helper()
 	var k struct{ Resources []string }
-	data := must.Have(os.ReadFile("kustomization.yaml"))(t)
-	require.NoError(t, sigsyaml.Unmarshal(data, &k))
+	require.NoError(t, sigsyaml.Unmarshal(must.Have(os.ReadFile(filepath.Join(dir, "kustomization.yaml")))(t), &k))
+	return k.Resources
+}
+
+func TestTheKustomizationListsEveryFile(t *testing.T) {
 	want := []string{"namespaces.yaml", "rbac.yaml", "operator.yaml", "networkpolicy.yaml"}
 	crds := must.Have(filepath.Glob("crds/*.yaml"))(t)
-	require.ElementsMatch(t, append(want, crds...), k.Resources)
+	require.ElementsMatch(t, append(want, crds...), listed(t, "."))
+}
+
+// What a bundle carries for the operator of SIPClusters is what the folder installs, byte for
+// byte, and nothing of it is taken for the other operator's.
+func TestSIPManifestsAreThoseOfTheFolder(t *testing.T) {
+	var want, got []string
+	for _, file := range listed(t, "sip") {
+		data := must.Have(os.ReadFile(filepath.Join("sip", file)))(t)
+		want = append(want, string(data))
+	}
+	for _, m := range append(deploy.Manifests(), deploy.SIPManifests()...) {
+		if deploy.ForSIP(m.Name) {
+			got = append(got, string(m.Data))
+		}
+	}
+	require.ElementsMatch(t, want, got)
+	names := map[string]bool{}
+	for _, m := range deploy.Manifests() {
+		require.False(t, deploy.OnlySIP(m.Name), m.Name)
+		names[m.Name] = true
+	}
+	for _, m := range deploy.SIPManifests() {
+		require.True(t, deploy.OnlySIP(m.Name), m.Name)
+		require.False(t, names[m.Name], m.Name)
+	}
 }
