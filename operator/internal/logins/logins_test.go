@@ -148,10 +148,7 @@ func TestOneAccountIsTriedAtOneAddressAtATime(t *testing.T) {
 	other := at("c")
 	other.Username = "other@vsphere.local"
 	require.NoError(t, must.Err(login(other, func() error { return nil })), "another account waits for nobody")
-	known, leave, err := l.Enter(t.Context(), at("b"), now)
-	require.NoError(t, err, "neither does who is on the way to the login")
-	require.Nil(t, known)
-	leave()
+	require.Nil(t, entered(t, &l, at("b"), begin), "neither does who is on the way to the login")
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.ErrorIs(t, must.Err(l.Login(over, at("b"), now, func() error { return nil })), context.Canceled)
