@@ -126,8 +126,7 @@ func (l *job) run(sh *shell.Shell, words string, more ...string) string {
 // carry takes a file from the connected host to the isolated one.
 func (l *job) carry(name string) {
 	l.t.Helper()
-	data := must.Have(os.ReadFile(l.path("connected/" + name)))(l.t)
-	require.NoError(l.t, os.WriteFile(l.path("site/"+name), data, 0o600))
+	require.NoError(l.t, os.Rename(l.path("connected/"+name), l.path("site/"+name)))
 }
 
 // deliver builds, signs, carries, verifies and pushes a bundle of the releases
@@ -146,7 +145,6 @@ func (l *job) deliver(tag, key string, releases ...string) {
 	}
 	l.run(l.connected, "vdo-bundle sign drivers.tar --key "+key+".key"+certificate)
 	l.carry("drivers.tar")
-	require.NoError(l.t, os.Remove(l.path("connected/drivers.tar")))
 	l.run(l.isolated, "vdo-bundle verify drivers.tar "+trusts)
 	l.run(l.isolated, "vdo-bundle push drivers.tar "+l.reference(tag)+" --ca-file mirror-ca.crt")
 }
@@ -244,8 +242,7 @@ func (l *job) create(o client.Object) {
 // applyYAML creates every object of a text.
 func (l *job) applyYAML(text string) {
 	l.t.Helper()
-	objects := must.Have(cluster.Objects([]byte(text)))(l.t)
-	for _, o := range objects {
+	for _, o := range must.Have(cluster.Objects([]byte(text)))(l.t) {
 		l.create(o)
 	}
 }

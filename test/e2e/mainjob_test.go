@@ -106,9 +106,7 @@ func (l *job) nothingOfTheOperatorIsLeft() {
 		files = append(files, filepath.Join(toolchain.Root(), "deploy", name))
 	}
 	for _, file := range files {
-		data := must.Have(os.ReadFile(file))(l.t)
-		objects := must.Have(cluster.Objects(data))(l.t)
-		for _, o := range objects {
+		for _, o := range must.Have(cluster.Objects(must.Have(os.ReadFile(file))(l.t)))(l.t) {
 			err := l.client.Get(l.ctx, client.ObjectKeyFromObject(o), o)
 			require.True(l.t, apierrors.IsNotFound(err), "%s %s: %v", o.GetObjectKind().GroupVersionKind().Kind, o.GetName(), err)
 		}
@@ -258,7 +256,6 @@ func (l *job) bundleWithOperator(releases ...string) {
 	l.run(l.connected, "vdo-bundle lock -o lock.yaml --replace", append(chosen, l.upstream.Flags()...)...)
 	l.run(l.connected, "vdo-bundle pull --lock lock.yaml --sign-key vdo.key -o drivers.tar", l.upstream.Flags()...)
 	l.carry("drivers.tar")
-	require.NoError(l.t, os.Remove(l.path("connected/drivers.tar")))
 }
 
 // beside runs the program that the guide's Deployment would run, once its account is there.

@@ -401,7 +401,6 @@ func (l *job) fetchedAsPlanned(tag string, wish ...string) {
 		l.run(&connected, "bash -ec", filled.Replace(command)+" "+strings.Join(l.upstream.Flags(), " "))
 	}
 	l.carry("drivers.tar")
-	require.NoError(l.t, os.Remove(l.path("connected/drivers.tar")))
 	l.run(sh, "bash -ec", filled.Replace(plan.Fetch[2]))
 	l.eventually("nothing blocks the fetched bundle", func() string { // the checks for it may still run
 		out, err := sh.Run(l.ctx, "bash", "-ec", "vdoctl plan --bundle "+l.reference(tag)+" "+strings.Join(wish, " "))
