@@ -260,3 +260,10 @@ func TestDemoOnAMachineThatHasNothing(t *testing.T) {
 	holdReadme(t, r.output(), "README.md")
 	fmt.Printf("%s\ncold demo: the bundler's half after %s, all after %s\n", r.output(), bundler.Round(time.Second), time.Since(began).Round(time.Second))
 }
+
+// The demo fails if VDO_UPSTREAM names a directory without manifests.
+func TestManifestsAreThoseThatAreNamed(t *testing.T) {
+	absent := filepath.Join(t.TempDir(), "absent")
+	t.Setenv("VDO_UPSTREAM", absent)
+	require.ErrorContains(t, new(demo).findManifests(t.Context()), "VDO_UPSTREAM="+absent+" has no upstream manifests")
+}
