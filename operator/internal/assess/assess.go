@@ -122,8 +122,8 @@ type Finding struct {
 	Reason  fault.Reason
 	Message string
 	Remedy  string
-	// Waiting is set for unfinished work.
-	Waiting bool
+	// Waiting is set for unfinished work, Rolling for that of a rollout while most of the pods serve.
+	Waiting, Rolling bool
 	// Away is set if it concerns only nodes that are not ready.
 	Away bool
 }
@@ -146,8 +146,10 @@ type Health struct {
 	Findings []Finding // sorted
 }
 
-// Healthy reports whether the driver has no findings.
-func (h Health) Healthy() bool { return len(h.Findings) == 0 }
+// Healthy reports whether the driver has no findings but those that are Rolling.
+func (h Health) Healthy() bool {
+	return !slices.ContainsFunc(h.Findings, func(f Finding) bool { return !f.Rolling })
+}
 
 // Err returns the findings that are not Waiting, or nil.
 func (h Health) Err() error {
@@ -232,6 +234,7 @@ func (r *Report) rollUp(unserved map[matrix.Driver]bool) {
 				}
 			}
 			if len(names) > 0 {
+				first.Rolling = waiting && len(h.Findings) > 0 && h.Healthy()
 				first.Node, first.Subject = "", fmt.Sprintf("%d of %d nodes (%s)", len(names), r.NodesAll, Few(names, ", "))
 				h.Findings = append(h.Findings, first)
 			}

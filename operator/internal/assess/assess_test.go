@@ -81,8 +81,8 @@ func healthy() assess.Input {
 	}
 }
 
-// Each row changes a healthy cluster. What it is then: "well"; "rolling", which is waited for; or what is
-// amiss. Complete is whether all of the driver is rolled out.
+// Each row changes a healthy cluster. What it is then: "well"; "rolling", which is waited for, or "serving"
+// meanwhile; or what is amiss. Complete is whether all of the driver is rolled out.
 func TestWhatAChangeOfAHealthyClusterMeans(t *testing.T) {
 	const (
 		cloud, csiNode = "vsphere-cloud-controller-manager", "vsphere-csi-node"
@@ -163,6 +163,14 @@ func TestWhatAChangeOfAHealthyClusterMeans(t *testing.T) {
 			plugin(3, 1, 1)(in)
 			in.CSINodes = in.CSINodes[:1]
 		}, "", "rolling: has 1 of 3 pods updated", false, 2},
+		"its pods are replaced, one of them now": {func(in *assess.Input) {
+			plugin(3, 1, 2)(in)
+			in.CSINodes = in.CSINodes[:2]
+		}, "", "serving: has 1 of 3 pods updated", false, 1},
+		"another workload lacks a pod meanwhile": {func(in *assess.Input) {
+			plugin(3, 1, 3)(in)
+			in.Deployments[0] = deployment(1, 1, 0)
+		}, "", "rolling: has 0 of 1 pods available", false, 0},
 		"a young node": {func(in *assess.Input) {
 			in.Nodes[1].CreationTimestamp, in.Nodes[1].Spec.ProviderID = metav1.NewTime(now.Add(-time.Second)), ""
 			in.Nodes[1].Spec.Taints = []corev1.Taint{{Key: assess.TaintUninitialized}}
@@ -177,7 +185,7 @@ func TestWhatAChangeOfAHealthyClusterMeans(t *testing.T) {
 		"no node may run the node plugin, though it is registered": {
 			plugin(0, 0, 0), "", "csi-node: finds no node to run on (check spec.excludedNodes", true, 0},
 		"a pod lacks under OnDelete":                   {onDelete(2), "", "its pods are refused", false, 0},
-		"no pod lacks under OnDelete: an old refusal":  {onDelete(3), "", "rolling", false, 0},
+		"no pod lacks under OnDelete: an old refusal":  {onDelete(3), "", "serving", false, 0},
 		"pods are older than a refusal":                {refusedBefore(-time.Minute, 3), "", "its pods are refused", false, 0},
 		"pods are as old as a refusal":                 {refusedBefore(0, 3), "", "its pods are refused", false, 0},
 		"pods are newer than a refusal, and one lacks": {refusedBefore(time.Minute, 2), "", "its pods are refused", false, 0},
@@ -242,7 +250,8 @@ func TestWhatAChangeOfAHealthyClusterMeans(t *testing.T) {
 			case "well":
 				require.True(t, h.Healthy(), h)
 				require.Equal(t, map[matrix.Driver]string{matrix.CPI: "1.33.1", matrix.CSI: "3.5.1"}[driver], h.Version)
-			case "rolling":
+			case "rolling", "serving":
+				require.Equal(t, is == "serving", h.Healthy())
 				require.NoError(t, h.Err())
 				require.NotEmpty(t, h.Waits())
 				require.Contains(t, h.Waits(), waits)

@@ -194,7 +194,7 @@ func (in *Input) rollout(w Workload) (Finding, bool) {
 	case !w.Observed:
 		f.Message = "is taken up"
 	case w.Updated < max(needed-(a.counted-a.updated), min(needed, 1)):
-		f.Message = fmt.Sprintf("has %d of %d pods updated", w.Updated, needed)
+		f.Message, f.Rolling = fmt.Sprintf("has %d of %d pods updated", w.Updated, needed), 2*w.Available > needed
 	case w.Available < max(needed-(a.counted-a.up), min(needed, 1)):
 		f.Message = fmt.Sprintf("has %d of %d pods available", w.Available, needed)
 	default:

@@ -64,8 +64,17 @@ func faults() []brokenResource {
 		broken(healthyConfig("unhealthy"), func(c *v1alpha1.VDOConfig) {
 			c.Status.Drivers[1].Ready = false
 			setReady(&c.Status.Conditions, no, "Incomplete")
+			set(&c.Status.Conditions, v1alpha1.ConditionUpgraded, metav1.ConditionUnknown, "Progressing")
 		}, "VDOConfigNotReady", "VDODriverNotReady"),
 		broken(healthyConfig("rolling"), func(c *v1alpha1.VDOConfig) { c.Status.Drivers[1].Version = "3.5.0" }, "VDORolloutStuck"),
+		broken(healthyConfig("upgrades"), func(c *v1alpha1.VDOConfig) {
+			setReady(&c.Status.Conditions, metav1.ConditionUnknown, "Progressing")
+			set(&c.Status.Conditions, v1alpha1.ConditionUpgraded, metav1.ConditionUnknown, "Progressing")
+		}),
+		broken(healthyConfig("csi-soaks-and-cpi-rolls"), func(c *v1alpha1.VDOConfig) {
+			c.Status.Drivers[0].Version, c.Status.Drivers[1].Version = "1.33.0", "3.5.0"
+			c.Status.Rollout = &v1alpha1.RolloutStatus{HealthySince: &metav1.Time{Time: started}}
+		}, "VDORolloutStuck"),
 		broken(healthyConfig("withdrawn"), func(c *v1alpha1.VDOConfig) { c.Status.Drivers[0].Withdrawn = "CVE" }, "VDODriverWithdrawn"),
 		broken(healthyConfig("nodes"), func(c *v1alpha1.VDOConfig) {
 			c.Status.NodesReady = "2/3"

@@ -11,6 +11,8 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
 // Metrics of every resource. A condition has one series, with its status and reason.
@@ -34,8 +36,8 @@ var (
 var (
 	kubernetesInfo  = desc("vdo_kubernetes_info", "The Kubernetes version that drivers are chosen for; always 1.", "name", "version")
 	driverInfo      = desc("vdo_driver_info", "The version of a driver that is rolled out, and the one that is chosen; always 1.", "name", "driver", "version", "wanted")
-	driverReady     = desc("vdo_driver_ready", "Whether a driver is healthy.", "name", "driver")
-	driverRolling   = desc("vdo_driver_rollout_pending", "Whether the chosen version of a driver is not rolled out yet.", "name", "driver")
+	driverReady     = desc("vdo_driver_ready", "Whether a driver is healthy, or most of its pods are while they are replaced.", "name", "driver")
+	driverRolling   = desc("vdo_driver_rollout_pending", "Whether the chosen version of a driver is not rolled out yet, other than during the soak of canary nodes.", "name", "driver")
 	driverWithdrawn = desc("vdo_driver_withdrawn", "Whether the matrix has withdrawn the version of a driver that runs.", "name", "driver")
 	nodes           = desc("vdo_nodes", "Nodes, by whether the drivers are healthy there: ready or not_ready.", "name", "state")
 	nodeFindings    = desc("vdo_node_findings", "Findings about nodes in the status, which lists 20 at most.", "name", "driver", "reason")
@@ -127,9 +129,10 @@ func config(to chan<- prometheus.Metric, c *v1alpha1.VDOConfig) {
 	}
 	for i := range st.Drivers {
 		of, d := &st.Drivers[i], st.Drivers[i].Driver
+		soaks := revision.GroupOf(matrix.Driver(d)) == matrix.CSI && st.Rollout != nil && st.Rollout.HealthySince != nil
 		gauge(to, driverInfo, 1, name, d, version(of.Version), version(of.Wanted))
 		gauge(to, driverReady, number(of.Ready), name, d)
-		gauge(to, driverRolling, number(of.Wanted != "" && of.Wanted != of.Version), name, d)
+		gauge(to, driverRolling, number(of.Wanted != "" && of.Wanted != of.Version && !soaks), name, d)
 		gauge(to, driverWithdrawn, number(of.Withdrawn != ""), name, d)
 	}
 	if ready, all, ok := counted(st.NodesReady); ok {
