@@ -146,7 +146,7 @@ func TestWhatStatusesSayIsServed(t *testing.T) {
 // What the vCenter answers says whether it is there; a Secret that is missing says nothing.
 func TestReachableIsWhatTheCheckFoundOut(t *testing.T) {
 	for reason, want := range map[string]map[string]float64{
-		"Unreachable": {`name="site"`: 0}, "Throttled": {`name="site"`: 0},
+		"Unreachable": {`name="site"`: 0}, "Throttled": {},
 		"Unauthorized": {`name="site"`: 1}, "AccountLocked": {`name="site"`: 1}, "Forbidden": {`name="site"`: 1},
 		"CertificateInvalid": {`name="site"`: 1}, "Incompatible": {`name="site"`: 1},
 		"NotFound": {}, "InvalidInput": {}, "Internal": {},

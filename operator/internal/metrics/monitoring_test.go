@@ -116,7 +116,7 @@ func everyReason() (all []brokenResource) {
 		fault.Forbidden: "VDOMirrorUnusable", fault.CertificateInvalid: "VDOMirrorUnusable", fault.NotFound: "VDOMirrorUnusable",
 	}
 	vcenterAlerts := map[fault.Reason]string{
-		fault.Unreachable: "VDOVCenterUnreachable", fault.Throttled: "VDOVCenterUnreachable",
+		fault.Unreachable:  "VDOVCenterUnreachable",
 		fault.Unauthorized: "VDOVCenterLoginRefused", fault.AccountLocked: "VDOVCenterLoginRefused", fault.Forbidden: "VDOVCenterLoginRefused",
 	}
 	for _, r := range fault.Reasons() {

@@ -188,8 +188,10 @@ func reachable(conds []metav1.Condition) (yes, known bool) {
 		reason = now.Reason // in the grace period of a fault, Ready keeps its earlier reason
 	}
 	switch fault.Reason(reason) {
-	case fault.Unreachable, fault.Throttled:
+	case fault.Unreachable:
 		return false, true
+	case fault.Throttled: // the operator spaces its logins, too
+		return false, false
 	case fault.CertificateInvalid, fault.Unauthorized, fault.AccountLocked, fault.Forbidden, fault.Incompatible:
 		return true, true
 	default:
