@@ -58,6 +58,7 @@ func faults() []brokenResource {
 		broken(healthyBundle("untrusted"), func(b *v1alpha1.DriverBundle) { set(&b.Status.Conditions, v1alpha1.ConditionVerified, no, "Untrusted") }, "VDOBundleUntrusted"),
 		broken(healthyBundle("expires"), expires(10), "VDOMatrixExpiresSoon"),
 		broken(healthyBundle("expired"), expires(-1), "VDOMatrixExpired"),
+		broken(healthyBundle("expired-and-accepted"), func(b *v1alpha1.DriverBundle) { expires(-1)(b); b.Spec.AcceptOlder = b.Status.Digest }),
 		broken(healthyBundle("changed"), func(b *v1alpha1.DriverBundle) { b.Status.ObservedGeneration = 0 }, "VDOSpecNotActedOn"),
 
 		broken(healthyConfig("progressing"), func(c *v1alpha1.VDOConfig) { setReady(&c.Status.Conditions, metav1.ConditionUnknown, "Progressing") }, "VDOConfigNotReady"),

@@ -29,7 +29,7 @@ var (
 	bundleInfo     = desc("vdo_bundle_info", "The digest of the accepted bundle; always 1.", "name", "digest")
 	bundleAccepted = desc("vdo_bundle_accepted_timestamp_seconds", "When the accepted bundle was accepted.", "name")
 	bundleSerial   = desc("vdo_bundle_matrix_serial", "The serial of the accepted bundle's matrix.", "name")
-	bundleExpires  = desc("vdo_bundle_matrix_expires_timestamp_seconds", "When the accepted bundle's matrix expires.", "name")
+	bundleExpires  = desc("vdo_bundle_matrix_expires_timestamp_seconds", "When the accepted bundle's matrix expires; absent if spec.acceptOlder names the bundle.", "name")
 )
 
 // Metrics of VDOConfigs.
@@ -117,7 +117,9 @@ func bundle(to chan<- prometheus.Metric, b *v1alpha1.DriverBundle) {
 	}
 	if m := st.Matrix; m != nil {
 		gauge(to, bundleSerial, float64(m.Serial), name)
-		gauge(to, bundleExpires, seconds(m.Expires), name)
+		if b.Spec.AcceptOlder != st.Digest {
+			gauge(to, bundleExpires, seconds(m.Expires), name)
+		}
 	}
 }
 
