@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
@@ -19,7 +20,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
 
-const prometheus = "system:serviceaccount:monitoring:prometheus-k8s"
+// The account that finds the operator's pods, and the one that scrapes them.
+const finds, scrapes = "system:serviceaccount:monitoring:prometheus-k8s", "system:serviceaccount:" + namespace + ":vdo-operator-scrape"
 
 // monitoring returns the object of a kind in the files of monitoring/.
 func monitoring(t *testing.T, file, kind string, into any) {
@@ -66,21 +68,38 @@ func TestPrometheusMayScrapeAndNoMore(t *testing.T) {
 	for name, c := range map[string]struct {
 		resource    *authorizationv1.ResourceAttributes
 		nonResource *authorizationv1.NonResourceAttributes
-		want        bool
+		want        string // the account that may; "" for none
 	}{
-		"the metrics":                   {nonResource: &authorizationv1.NonResourceAttributes{Path: "/metrics", Verb: "get"}, want: true},
+		"the metrics":                   {nonResource: &authorizationv1.NonResourceAttributes{Path: "/metrics", Verb: "get"}, want: scrapes},
 		"another path":                  {nonResource: &authorizationv1.NonResourceAttributes{Path: "/logs", Verb: "get"}},
-		"the operator's pods":           {resource: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: "list", Resource: "pods"}, want: true},
-		"the operator's EndpointSlices": {resource: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: "watch", Group: "discovery.k8s.io", Resource: "endpointslices"}, want: true},
+		"the operator's pods":           {resource: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: "list", Resource: "pods"}, want: finds},
+		"the operator's EndpointSlices": {resource: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: "watch", Group: "discovery.k8s.io", Resource: "endpointslices"}, want: finds},
 		"pods elsewhere":                {resource: &authorizationv1.ResourceAttributes{Namespace: "kube-system", Verb: "list", Resource: "pods"}},
 		"the operator's Secrets":        {resource: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: "get", Resource: "secrets"}},
 		"the operator's resources":      {resource: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: "list", Group: "vdo.vmware.com", Resource: "vdoconfigs"}},
 	} {
-		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-			User: prometheus, Groups: []string{"system:serviceaccounts", "system:serviceaccounts:monitoring", "system:authenticated"},
-			ResourceAttributes: c.resource, NonResourceAttributes: c.nonResource}}
-		require.NoError(t, admin.Create(t.Context(), review))
-		require.Equal(t, c.want, review.Status.Allowed, name)
+		for _, account := range []string{finds, scrapes} {
+			review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+				User: account, Groups: []string{"system:serviceaccounts", "system:authenticated"},
+				ResourceAttributes: c.resource, NonResourceAttributes: c.nonResource}}
+			require.NoError(t, admin.Create(t.Context(), review))
+			require.Equal(t, c.want == account, review.Status.Allowed, "%s: %s", name, account)
+		}
+	}
+}
+
+// A Prometheus that may read no file takes a ServiceMonitor all the same: its token is in a Secret.
+func TestScrapesReadNoFile(t *testing.T) {
+	for _, file := range []string{"scrape.yaml", "../sip/monitoring/scrape.yaml"} {
+		var m monitoringv1.ServiceMonitor
+		monitoring(t, file, "ServiceMonitor", &m)
+		var token corev1.Secret
+		monitoring(t, file, "Secret", &token)
+		var who rbacv1.ClusterRoleBinding
+		monitoring(t, file, "ClusterRoleBinding", &who)
+		require.Equal(t, token.Name, m.Spec.Endpoints[0].Authorization.Credentials.Name)
+		require.Equal(t, who.Subjects[0].Name, token.Annotations[corev1.ServiceAccountNameKey])
+		require.Equal(t, []string{m.Namespace, m.Namespace}, []string{token.Namespace, who.Subjects[0].Namespace})
 	}
 }
 
@@ -97,7 +116,7 @@ func TestTheMonitoringKustomization(t *testing.T) {
 			dashboard = u
 		}
 	}
-	require.ElementsMatch(t, []string{"ServiceMonitor", "ClusterRoleBinding", "Role", "RoleBinding", "NetworkPolicy", "PrometheusRule", "ConfigMap"}, kinds)
+	require.ElementsMatch(t, []string{"ServiceMonitor", "ServiceAccount", "Secret", "ClusterRoleBinding", "Role", "RoleBinding", "NetworkPolicy", "PrometheusRule", "ConfigMap"}, kinds)
 	require.Equal(t, "1", dashboard.GetLabels()["grafana_dashboard"])
 	text, _, err := unstructured.NestedString(dashboard.Object, "data", "dashboard.json")
 	require.NoError(t, err)
