@@ -320,6 +320,7 @@ func TestTheOperatorMayDoNoMore(t *testing.T) {
 		{"create", "admissionregistration.k8s.io", "mutatingwebhookconfigurations", "", ""},
 		{"delete", "vdo.vmware.com", "vdoconfigs", namespace, "x"}, {"get", "vdo.vmware.com", "vdoconfigs", "default", "x"},
 		{"patch", "vdo.vmware.com", "vdoconfigs", "default", "x"}, {"patch", "vdo.vmware.com", "vdoconfigs/status", "default", "x"},
+		{"update", "vdo.vmware.com", "vdoconfigs/status", namespace, "x"},
 		{"list", "vdo.vmware.com", "vdoconfigs", "", ""}, {"create", "events.k8s.io", "events", "default", ""},
 		{"impersonate", "", "users", "", "system:admin"}, {"approve", "certificates.k8s.io", "signers", "", "x"},
 		{"update", "coordination.k8s.io", "leases", namespace, "other"},

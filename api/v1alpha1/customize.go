@@ -45,11 +45,8 @@ type DriverPolicy struct {
 // LogLevel is Normal or Debug.
 type LogLevel string
 
-// The log levels.
-const (
-	LogNormal LogLevel = "Normal"
-	LogDebug  LogLevel = "Debug"
-)
+// LogDebug is the level of detailed logs.
+const LogDebug LogLevel = "Debug"
 
 // Proxy is a driver's proxy to its vCenters.
 //

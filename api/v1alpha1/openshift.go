@@ -17,11 +17,8 @@ type OpenShift struct {
 // MirrorSetMode is Check or Write; "" is Check.
 type MirrorSetMode string
 
-// The modes of mirror sets.
-const (
-	MirrorSetCheck MirrorSetMode = "Check"
-	MirrorSetWrite MirrorSetMode = "Write"
-)
+// MirrorSetWrite lets the operator write the mirror set.
+const MirrorSetWrite MirrorSetMode = "Write"
 
 // WritesMirrorSet reports whether the operator redirects OpenShift's nodes to the mirror.
 func (s *VDOConfigSpec) WritesMirrorSet() bool {

@@ -104,11 +104,8 @@ type UpgradeApproval struct {
 // RollbackMode is Automatic or Never.
 type RollbackMode string
 
-// The rollback modes.
-const (
-	RollbackAutomatic RollbackMode = "Automatic"
-	RollbackNever     RollbackMode = "Never"
-)
+// RollbackNever leaves a failed revision current.
+const RollbackNever RollbackMode = "Never"
 
 // Canary says on which nodes the storage driver's pods are updated first.
 type Canary struct {

@@ -7,11 +7,10 @@ import (
 // DriftMode is Repair, Warn or Off.
 type DriftMode string
 
-// The drift modes.
+// The drift modes, besides Repair.
 const (
-	DriftRepair DriftMode = "Repair"
-	DriftWarn   DriftMode = "Warn"
-	DriftOff    DriftMode = "Off"
+	DriftWarn DriftMode = "Warn"
+	DriftOff  DriftMode = "Off"
 )
 
 // DriftPolicy says how to handle objects that another manager changed or deleted.

@@ -71,7 +71,7 @@ func TestNodesAreLedForWhatComesAndForWhatWas(t *testing.T) {
 }
 
 func TestLeadingTheNodesIsRefusedWhereThereIsNoOpenShift(t *testing.T) {
-	for _, requested := range []v1alpha1.MirrorSetMode{v1alpha1.MirrorSetWrite, v1alpha1.MirrorSetCheck} {
+	for _, requested := range []v1alpha1.MirrorSetMode{v1alpha1.MirrorSetWrite, "Check"} {
 		g, gated := gathering(t), requested == v1alpha1.MirrorSetWrite
 		g.Cluster, g.config.Spec.OpenShift = &fakeCluster{}, &v1alpha1.OpenShift{MirrorSet: requested}
 		require.NoError(t, g.collectOpenShift(t.Context()))
