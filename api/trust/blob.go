@@ -25,7 +25,7 @@ const bundleV02 = "application/vnd.dev.sigstore.bundle+json;version=0.2"
 func (s *Signer) SignBlob(data []byte) ([]byte, error) {
 	raw, err := s.sign(data)
 	if err != nil {
-		return nil, fmt.Errorf("sign: %w", err)
+		return nil, err
 	}
 	hash := sha256.Sum256(data)
 	if s.certified == nil {

@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -51,7 +50,7 @@ func (s *Signer) Sign(subject image.Digest, identity string, existing bundle.Ref
 	}
 	raw, err := s.sign(data)
 	if err != nil {
-		return bundle.Referrer{}, fmt.Errorf("sign: %w", err)
+		return bundle.Referrer{}, err
 	}
 	claim.Annotations = map[string]string{SignatureAnnotation: base64.StdEncoding.EncodeToString(raw)}
 	return s.seal(existing, m, claim, raw)
@@ -119,7 +118,7 @@ func (s *Signer) sealEnvelope(subject image.Digest, name, predicateType string, 
 	}
 	raw, err := s.sign(dsse.PAE(inTotoPayload, text))
 	if err != nil {
-		return nil, fmt.Errorf("sign: %w", err)
+		return nil, err
 	}
 	return &dsse.Envelope{
 		PayloadType: inTotoPayload, Payload: base64.StdEncoding.EncodeToString(text),

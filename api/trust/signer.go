@@ -172,11 +172,17 @@ func (s *Signer) PublicPEM() []byte { return s.key.PEM() }
 // sign signs a message so that cosign verify and verify-blob accept it without a chosen algorithm: SHA-256,
 // or plain Ed25519. It uses the key itself, since sigstore's signers do not support keys on a token.
 func (s *Signer) sign(message []byte) ([]byte, error) {
-	if _, ok := s.private.Public().(ed25519.PublicKey); ok {
-		return s.private.Sign(rand.Reader, message, crypto.Hash(0))
+	hash := crypto.Hash(0)
+	if _, ok := s.private.Public().(ed25519.PublicKey); !ok {
+		sum := sha256.Sum256(message)
+		message, hash = sum[:], crypto.SHA256
 	}
-	hash := sha256.Sum256(message)
-	return s.private.Sign(rand.Reader, hash[:], crypto.SHA256)
+	signature, err := s.private.Sign(rand.Reader, message, hash)
+	if _, explained := errors.AsType[*fault.Error](err); err != nil && !explained {
+		err = fault.Errorf(fault.Unreachable, "sign with", s.key.id,
+			"check that the token or service of the key is there, and that its login is valid and may sign", "%w", err)
+	}
+	return signature, err
 }
 
 // GenerateKey returns a key pair as cosign generate-key-pair does: ECDSA P-256, both in PEM, the

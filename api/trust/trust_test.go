@@ -519,6 +519,20 @@ func TestBadPrivateKeysAreExplained(t *testing.T) {
 	}
 }
 
+type refusing struct{ crypto.Signer }
+
+func (refusing) Sign(io.Reader, []byte, crypto.SignerOpts) ([]byte, error) {
+	return nil, errors.New("logged out")
+}
+
+func TestATokenThatRefusesToSignIsNoDefect(t *testing.T) {
+	s := must(trust.NewSigner("pkcs11:object=k", refusing{newECDSA(t, elliptic.P256())}))(t)
+	_, err := s.SignBlob([]byte("x"))
+	require.EqualError(t, err, "sign with pkcs11:object=k: logged out")
+	require.Equal(t, fault.Unreachable, fault.ReasonOf(err))
+	require.NotEmpty(t, fault.HintOf(err))
+}
+
 // Why there is no password is known to who was asked: its reason and hint stay.
 func TestErrorOfAskingForThePasswordStays(t *testing.T) {
 	sealed, _, err := trust.GenerateKey([]byte("secret"))

@@ -24,13 +24,17 @@ func vault(t *testing.T, key pki.Authority) *httptest.Server {
 			w.WriteHeader(code)
 			_ = json.NewEncoder(w).Encode(v)
 		}
+		token := req.Header.Get("X-Vault-Token")
+		signs := map[string]int{vaultToken: 200, "hvs.reader": 403, "hvs.sealed": 503} // by login
 		switch {
-		case req.Header.Get("X-Vault-Token") != vaultToken:
+		case signs[token] == 0:
 			reply(http.StatusForbidden, map[string]any{"errors": []string{"permission denied"}})
 		case req.Method == http.MethodGet && req.URL.Path == "/v1/transit/keys/release":
 			reply(http.StatusOK, map[string]any{"data": map[string]any{
 				"latest_version": 1, "keys": map[string]any{"1": map[string]any{"name": "P-256", "public_key": string(key.PublicPEM())}},
 			}})
+		case signs[token] != http.StatusOK:
+			reply(signs[token], map[string]any{"errors": []string{"no signature"}})
 		case req.Method == http.MethodPut && req.URL.Path == "/v1/transit/sign/release/sha2-256":
 			var in struct {
 				Input     []byte `json:"input"`
@@ -67,6 +71,8 @@ func TestSignsWithAKeyInAService(t *testing.T) {
 		says       string
 	}{
 		{"hvs.another", "hashivault://release", 6, "open key hashivault://release: "},
+		{"hvs.reader", "hashivault://release", 6, "hint: check the service's address and login"},
+		{"hvs.sealed", "hashivault://release", 5, "sign with hashivault://release: "},
 		{vaultToken, "hashivault://none", 5, "open key hashivault://none: "},
 		{vaultToken, "hashivault://", 2, "hint: write hashivault://KEY"},
 		{vaultToken, "nosuch://release", 2, "for NAME:// install sigstore-kms-NAME"},

@@ -13,6 +13,7 @@ import (
 	"context"
 	"crypto"
 	"errors"
+	"io"
 	"net/http"
 	"strings"
 
@@ -33,8 +34,9 @@ func IsURI(name string) bool {
 func Open(ctx context.Context, uri string) (crypto.Signer, error) {
 	service, err := kms.Get(ctx, uri, crypto.SHA256)
 	if err != nil {
-		return nil, failed(fault.InvalidInput, uri, err,
-			"write hashivault://KEY and set VAULT_ADDR and VAULT_TOKEN; for NAME:// install sigstore-kms-NAME, or sign with cosign")
+		return nil, fault.Errorf(fault.InvalidInput, "open key", uri,
+			"write hashivault://KEY and set VAULT_ADDR and VAULT_TOKEN; for NAME:// install sigstore-kms-NAME, or sign with cosign",
+			"%w", err)
 	}
 	var why error
 	signer, _, err := service.CryptoSigner(ctx, func(err error) { why = err })
@@ -42,17 +44,32 @@ func Open(ctx context.Context, uri string) (crypto.Signer, error) {
 		err = errors.New("the service did not give the public key")
 	}
 	if err == nil {
-		return signer, nil
+		return key{signer, uri}, nil
 	}
-	reason := fault.Unreachable
-	var answer *vault.ResponseError
-	if errors.As(why, &answer) && answer.StatusCode == http.StatusForbidden {
-		reason = fault.Unauthorized
-	}
-	return nil, failed(reason, uri, errors.Join(err, why),
-		"check the service's address and login in the environment, and that the login may read the key and sign with it")
+	return nil, refused("open key", uri, errors.Join(err, why))
 }
 
-func failed(reason fault.Reason, uri string, err error, hint string) error {
-	return &fault.Error{Reason: reason, Op: "open key", Subject: uri, Err: err, Hint: hint}
+// key is a key in a service, which can refuse each signature: its login may have expired since Open.
+type key struct {
+	crypto.Signer
+	uri string
+}
+
+func (k key) Sign(random io.Reader, digest []byte, o crypto.SignerOpts) ([]byte, error) {
+	signature, err := k.Signer.Sign(random, digest, o)
+	if err != nil {
+		return nil, refused("sign with", k.uri, err)
+	}
+	return signature, nil
+}
+
+func refused(op, uri string, err error) error {
+	reason := fault.Unreachable
+	var answer *vault.ResponseError
+	if errors.As(err, &answer) && answer.StatusCode == http.StatusForbidden {
+		reason = fault.Unauthorized
+	}
+	return fault.Errorf(reason, op, uri,
+		"check the service's address and login in the environment, and that the login may read the key and sign with it",
+		"%w", err)
 }
