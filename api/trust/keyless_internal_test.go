@@ -12,6 +12,9 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 )
 
+// PublicPEM returns the public key in the form of cosign.pub.
+func (s *Signer) PublicPEM() []byte { return s.key.PEM() }
+
 // A signature of the public sigstore, with certificate log and transparency log, is
 // checked without a network and with nothing left out.
 func TestPublicSignatureIsCheckedInFull(t *testing.T) {

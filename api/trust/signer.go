@@ -166,9 +166,6 @@ func (s *Signer) Policy() (*Policy, error) {
 	return NewPolicy(1, key)
 }
 
-// PublicPEM returns the public key in the form of cosign.pub.
-func (s *Signer) PublicPEM() []byte { return s.key.PEM() }
-
 // sign signs a message so that cosign verify and verify-blob accept it without a chosen algorithm: SHA-256,
 // or plain Ed25519. It uses the key itself, since sigstore's signers do not support keys on a token.
 func (s *Signer) sign(message []byte) ([]byte, error) {

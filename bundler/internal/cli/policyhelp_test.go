@@ -28,9 +28,8 @@ func TestTheHelpShowsAWholeTrustPolicy(t *testing.T) {
 	}
 	dir := t.TempDir()
 	root, signer := pki.Root(t, "corp"), pki.Root(t, "release")
-	key := must(trust.NewSigner("release", signer.Key))(t)
 	for name, data := range map[string][]byte{
-		"release.pub": key.PublicPEM(), "corp-root.crt": root.PEM(), "tsa-root.crt": root.PEM(),
+		"release.pub": signer.PublicPEM(), "corp-root.crt": root.PEM(), "tsa-root.crt": root.PEM(),
 		"trusted_root.json": sigstore.New(t).Root,
 	} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), data, 0o600))
