@@ -460,15 +460,6 @@ func TestWhatLooksLikeAFindingPasses(t *testing.T) {
 	}
 }
 
-func TestTheDetectorsChecksAreNamed(t *testing.T) {
-	for _, d := range preflight.Detector() {
-		require.Equal(t, d.By == "", d.Why != "", d.Check)
-		for _, id := range strings.FieldsFunc(d.By, func(r rune) bool { return strings.ContainsRune(", ", r) }) {
-			require.Contains(t, preflight.IDs(), preflight.ID(id), d.Check)
-		}
-	}
-}
-
 func TestAnUnreadPartIsFoundOnce(t *testing.T) {
 	for part, id := range map[preflight.Part]preflight.ID{
 		preflight.Privileges: "vcenter-privileges", preflight.Tags: "topology-category",

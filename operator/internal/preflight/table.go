@@ -251,40 +251,6 @@ func checks() []check {
 	}, imageChecks()...)
 }
 
-// Detected is a check of OpenShift's vsphere-problem-detector, and the checks here that cover it.
-type Detected struct {
-	Check string // its name there
-	By    string // ids of checks, with commas
-	Why   string // why no check covers it
-}
-
-// Detector returns all checks of github.com/openshift/vsphere-problem-detector, pkg/check. `make generate` publishes
-// them.
-func Detector() []Detected {
-	return []Detected{
-		{Check: "CheckTaskPermissions", By: "vcenter-tasks"},
-		{Check: "ClusterInfo", By: "vcenter-version"},
-		{Check: "CheckFolderPermissions", Why: "lists folders of the in-tree provider's default datastore; CSI lists none"},
-		{Check: "CheckDefaultDatastore", Why: "reads a setting of the in-tree provider's configuration that CSI's does not have"},
-		{Check: "CheckPVs", Why: "measures paths of in-tree volumes; disabled there too"},
-		{Check: "CheckStorageClasses", By: "storage-class, datastore-cluster"},
-		{Check: "CountVolumeTypes", Why: "a metric of how many volumes are shared; it never fails"},
-		{Check: "CheckAccountPermissions", By: "vcenter-privileges"},
-		{Check: "CheckZoneTags", By: "topology-category, topology-tag"},
-		{Check: "CheckInfraConfig", Why: "compares two configurations of OpenShift's; a VDOConfig is the only one"},
-		{Check: "CheckDatacenterConsistency", By: "node-vm, vcenter-datacenters"},
-		{Check: "CheckHostGroups", By: "topology-host-group"},
-		{Check: "CheckNodeDiskUUID", By: "vm-disk-uuid"},
-		{Check: "CheckNodeProviderID", By: "node-provider-id"},
-		{Check: "CollectNodeHWVersion", By: "vm-hardware"},
-		{Check: "CollectNodeESXiVersion", By: "host-version"},
-		{Check: "CheckNodeDiskPerf", By: "vm-disk-latency"},
-		{Check: "CheckComputeClusterPermissions", By: "vcenter-privileges"},
-		{Check: "CheckResourcePoolPermissions", Why: "OpenShift's installer makes VMs in the pool; the drivers make none"},
-		{Check: "CollectNodeCBT", By: "vm-change-tracking"},
-	}
-}
-
 func imageChecks() []check {
 	return []check{
 		{
