@@ -10,6 +10,7 @@ package strictyaml
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -63,7 +64,7 @@ func Parse(data []byte, limit int) (*yaml.Node, error) {
 }
 
 // Decode reads the one document in data into v, which has yaml tags. It refuses another kind and version,
-// and unknown and repeated keys. The error is a fault about the file of that name.
+// unknown and repeated keys, and those without a value. The error is a fault about the file of that name.
 func (f Format) Decode(name string, data []byte, v any) error {
 	c := &Check{lines: map[string]int{}}
 	root, err := Parse(data, f.Limit)
@@ -75,8 +76,26 @@ func (f Format) Decode(name string, data []byte, v any) error {
 	}
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	decoder.KnownFields(true) // decoding a yaml.Node ignores the option
-	if err := decoder.Decode(v); err != nil {
+	if err := cmp.Or(decoder.Decode(v), strict(root), root.Decode(v)); err != nil {
 		return f.fault(name, syntax(err))
+	}
+	return nil
+}
+
+// strict refuses keys without a value, which the library takes for missing ones. It gives fractions a
+// tag that no integer takes: the library would cut them.
+func strict(n *yaml.Node) error {
+	for i, v := range n.Content {
+		switch tag := v.ShortTag(); {
+		case tag == "!!float":
+			v.Tag = "!!fraction"
+		case tag == "!!null" && n.Kind == yaml.MappingNode && i%2 == 1:
+			const why = "the key %s has no value: write one, or leave the key out"
+			return &Error{Line: n.Content[i-1].Line, Why: fmt.Sprintf(why, n.Content[i-1].Value)}
+		}
+		if err := strict(v); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -94,7 +113,7 @@ var (
 // syntax returns the library's error on one line, without Go names.
 func syntax(err error) error {
 	const hint = "correct the YAML"
-	text := unknownKey.ReplaceAllString(strings.TrimPrefix(err.Error(), "yaml: "), "the key $1 is not known")
+	text := unknownKey.ReplaceAllString(strings.TrimPrefix(plain(err).Error(), "yaml: "), "the key $1 is not known")
 	text = wrongType.ReplaceAllString(text, "another kind of value is expected than $1$2")
 	if several, ok := strings.CutPrefix(text, "unmarshal errors:\n"); ok {
 		lines := strings.Split(several, "\n")

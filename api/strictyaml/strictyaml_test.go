@@ -3,6 +3,7 @@ package strictyaml_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -14,6 +15,7 @@ type settings struct {
 	Kind       string
 	Name       string
 	Count      int
+	Until      time.Time
 	Hosts      map[string]nested
 }
 
@@ -51,6 +53,9 @@ func TestWhatIsWrongHasItsLine(t *testing.T) {
 		"twice":            {head + "name: a\nname: b\n", strictyaml.Error{Line: 4, Why: `mapping key "name" already defined at line 3`, Hint: "correct the YAML"}},
 		"type":             {head + "count: many\n", strictyaml.Error{Line: 3, Why: "another kind of value is expected than str `many`", Hint: "correct the YAML"}},
 		"several":          {head + "a: 1\nname: x\nb: 2\n", strictyaml.Error{Why: "line 3: the key a is not known; line 5: the key b is not known", Hint: "correct the YAML"}},
+		"no value":         {head + "name:\ncount: 1\n", strictyaml.Error{Line: 3, Why: "the key name has no value: write one, or leave the key out", Hint: "correct the YAML"}},
+		"fraction":         {head + "name: 1.9\ncount: 1.9\n", strictyaml.Error{Line: 4, Why: "another kind of value is expected than fraction `1.9`", Hint: "correct the YAML"}},
+		"time":             {head + "until: '2026-01-01'\n", strictyaml.Error{Why: `"2026-01-01" is not a time: write 2026-01-01T00:00:00Z`, Hint: "correct the YAML"}},
 		"list":             {head + "hosts: [a]\n", strictyaml.Error{Line: 3, Why: "another kind of value is expected than seq", Hint: "correct the YAML"}},
 	} {
 		t.Run(name, func(t *testing.T) {

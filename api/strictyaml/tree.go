@@ -268,11 +268,16 @@ func (c *Check) scalar(n *yaml.Node, key string) (string, bool) {
 func (c *Check) parsed(n *yaml.Node, key string, to encoding.TextUnmarshaler) {
 	if s, ok := c.scalar(n, key); ok {
 		err := to.UnmarshalText([]byte(s))
-		if wrong, isTime := errors.AsType[*time.ParseError](err); isTime {
-			err = fmt.Errorf("%.80q is not a time: write 2026-01-01T00:00:00Z", wrong.Value)
-		}
 		if err != nil {
-			c.add(problem{key, err.Error(), fault.HintOf(err)})
+			c.add(problem{key, plain(err).Error(), fault.HintOf(err)})
 		}
 	}
+}
+
+// plain replaces the words of Go's parser of times.
+func plain(err error) error {
+	if wrong, isTime := errors.AsType[*time.ParseError](err); isTime {
+		return fmt.Errorf("%.80q is not a time: write 2026-01-01T00:00:00Z", wrong.Value)
+	}
+	return err
 }
