@@ -45,7 +45,11 @@ names images in the mirror by digest.
 
 CRI-O and OpenShift take the longest entry that a name begins with alone: add the mirrors
 of a whole host to these entries. On OpenShift all sets have to give one source the same
-mirrorSourcePolicy. --with-login writes a login, for containerd and k3s, with mode 0600.`
+mirrorSourcePolicy.
+
+--with-login writes a login, for containerd and k3s, with mode 0600. Before 2.1, containerd
+cannot use it at registries that take tokens only, such as Quay: put the login into its
+config.toml, as registry.configs."HOST".auth.`
 
 func newMirrorConfigCommand(a *app) *cobra.Command {
 	o := &mirrorConfigOptions{common: common{app: a}}
