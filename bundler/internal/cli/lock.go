@@ -112,6 +112,10 @@ func (f *lockFlags) lock(ctx context.Context, w world) (*bundle.Lock, catalog.Fi
 			f.say("%s", movedLine(i.Reference, i.Source.String(), i.Why()))
 		}
 	}
+	own, err := matrix.ParseVersion(version().Version)
+	if o := w.Operator; o != nil && err == nil && !own.IsPrerelease() && !own.Equal(o.Version) {
+		f.say("the install manifests are those of vdo-bundle %s, the operator is %s: lock with vdo-bundle %[2]s", own, o.Version)
+	}
 	return locked, files, nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -54,6 +55,19 @@ func (w *world) read(t *testing.T, name string) []byte {
 	t.Helper()
 	data := must(os.ReadFile(filepath.Join(w.dir, name)))(t)
 	return data
+}
+
+// The install manifests come from the program: another release of the operator may need others.
+func TestLockTellsOfAnOperatorOfAnotherRelease(t *testing.T) {
+	w := newWorld(t, t.TempDir())
+	images.Push(t, w.upstream, "x/vdo/vdo-operator:v1.2.3", images.Spec{})
+	w.program = must(os.Executable())(t)
+	for version, want := range map[string]bool{"v1.2.0": true, "v1.2.3": false, "v1.2.0-5-gabc": false} {
+		w.vars = []string{asVersion + "=" + version}
+		said := w.ends(t, 0, "lock", "@up", "--k8s", "1.33", "-o", "-",
+			"--operator", "registry.test/vdo/vdo-operator:v1.2.3")
+		require.Equal(t, want, strings.Contains(said, "the install manifests are those of vdo-bundle 1.2.0"), said)
+	}
 }
 
 // A signal in the middle of a pull leaves no bundle, says how to go on, and the

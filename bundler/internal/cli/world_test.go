@@ -20,16 +20,23 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/cli"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/images"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/pki"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
 
+// asVersion is the variable that makes the tests' program the one under test, of that version.
+const asVersion = "VDO_TEST_VERSION"
+
 // binary is the real program, built once for all tests of this package.
 var binary string
 
 func TestMain(m *testing.M) {
+	if v := os.Getenv(asVersion); v != "" {
+		os.Exit(cli.Main(v, os.Args[1:]))
+	}
 	os.Exit(toolchain.Run(m, func(dir string) { binary = filepath.Join(dir, "vdo-bundle") }, "./bundler/cmd/vdo-bundle"))
 }
 
