@@ -151,6 +151,7 @@ const (
 	sipReady  = ofTenant1 + "wait --for=condition=Ready sipcluster/tenant-1 --timeout=120s"
 	hasHosts  = ofTenant1 + "wait sipcluster/tenant-1 --timeout=120s --for=jsonpath={.status.held}="
 	patch     = ofTenant1 + "patch sipcluster tenant-1 --type=merge -p "
+	worker1Is = `kubectl -n metal3 patch baremetalhost worker-1 --type=merge -p {"status":`
 	reasonIs  = `--for=jsonpath={.status.conditions[?(@.type=="Ready")].reason}=`
 )
 
@@ -177,12 +178,14 @@ var sipScenes = []struct {
 		hasHosts + "4", sipReady, showHosts,
 	}},
 	{"the tenant reboots a host through Metal3, which this demo plays", []string{
+		worker1Is + `{"provisioning":{"state":"provisioned"},"poweredOn":true}}`, // Metal3 reboots no others
 		"kubectl apply -f reboot.yaml",
 		ofTenant1 + "wait hostaction/reboot-worker-1 --timeout=60s " + reasonIs + "Requested",
 		`kubectl -n metal3 get baremetalhost worker-1 -o jsonpath={.metadata.annotations.reboot\.metal3\.io}{"\n"}`,
 		"kubectl -n metal3 annotate baremetalhost worker-1 reboot.metal3.io-",
 		ofTenant1 + "wait --for=condition=Ready hostaction/reboot-worker-1 --timeout=60s",
 		ofTenant1 + "get hostactions",
+		worker1Is + `{"provisioning":{"state":"available"}}}`,
 	}},
 	{"a host fails, and one that is free takes its place", []string{
 		patch + `{"spec":{"nodes":{"Worker":{"count":{"standby":1}}}}}`,

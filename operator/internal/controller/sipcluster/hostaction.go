@@ -79,7 +79,7 @@ func (a *actions) Pass(ctx context.Context, o action) (reconciler.Outcome[action
 func isDone(o action, live *choose.BareMetalHost) bool {
 	switch _, pending := live.Annotations[annotationReboot]; o.Spec.Action {
 	case airship.Reboot:
-		return !pending
+		return !pending && live.Status.PoweredOn
 	case airship.PowerOn:
 		return live.Status.PoweredOn
 	}
@@ -119,6 +119,8 @@ func possible(o action, h *choose.Host) error {
 			"have an administrator resume it, then create another HostAction")
 	case o.Spec.Action == airship.Reboot && !online:
 		return refuse(o, "the host is powered off", "request PowerOn")
+	case o.Spec.Action == airship.Reboot && o.Status.RequestedAt == nil && !h.Provisioned():
+		return refuse(o, "Metal3 reboots provisioned hosts only", "request PowerOff, then PowerOn")
 	case o.Status.RequestedAt != nil && o.Spec.Action != airship.Reboot && online != (o.Spec.Action == airship.PowerOn):
 		return refuse(o, "spec.online of the host was changed since",
 			"see `kubectl get hostactions`, and who else controls its power; create another HostAction if you still want it")

@@ -54,8 +54,29 @@ func (w *world) actOn(r *Reconciler, o action) string {
 
 func (w *world) powered(name string, on bool) {
 	w.Helper()
-	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"status":{"poweredOn":%t}}`, on))
+	w.reports(name, fmt.Sprintf(`{"poweredOn":%t}`, on))
+}
+
+func (w *world) provisioning(state string, hosts ...string) {
+	w.Helper()
+	for _, name := range hosts {
+		w.reports(name, fmt.Sprintf(`{"provisioning":{"state":%q}}`, state))
+	}
+}
+
+// reports changes a host's status as Metal3 does.
+func (w *world) reports(name, status string) {
+	w.Helper()
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"status":`+status+`}`))
 	require.NoError(w, w.Status().Patch(w.Context(), w.bare(name), patch))
+}
+
+// rebooted plays Metal3, which reboots provisioned hosts only: it powers them off first.
+func (w *world) rebooted(name string) {
+	w.Helper()
+	require.True(w, w.bare(name).Provisioned())
+	w.powered(name, false)
+	w.edit(name, func(o *choose.BareMetalHost) { delete(o.Annotations, annotationReboot) })
 }
 
 // Metal3 gets what is requested of a host that the SIPCluster holds, and the status and the events
@@ -65,13 +86,18 @@ func TestHostActionsGoThroughMetal3(t *testing.T) {
 	w.settled(r, replace(workers, "standby: 1", "standby: 0"), "a", "b", "c")
 	told(r, "")
 
+	require.Contains(t, w.actOn(r, w.act(r, "early", "a", airship.Reboot)), "only (request PowerOff, then PowerOn)")
+	require.NotContains(t, w.bare("a").Annotations, annotationReboot)
+	w.provisioning("provisioned", "a", "b")
 	reboot := w.act(r, "reboot", "a", airship.Reboot)
 	require.JSONEq(t, `{"mode":"soft"}`, w.bare("a").Annotations[annotationReboot])
 	require.NotNil(t, reboot.Status.RequestedAt)
 	require.Equal(t, 2, strings.Count(told(r, "PowerRequested"), "PowerRequested Requested Reboot of host "+w.metal+"/a for SIPCluster "+
 		w.ns+`/t, by HostAction reboot, requested by "admin"`), "of the SIPCluster and of the host")
 	require.Contains(t, w.actOn(r, reboot), "Requested: waiting for Metal3")
-	w.edit("a", func(o *choose.BareMetalHost) { delete(o.Annotations, annotationReboot) })
+	w.rebooted("a")
+	require.Contains(t, w.actOn(r, reboot), "Requested: ", "it is off")
+	w.powered("a", true)
 	require.Contains(t, w.actOn(r, reboot), "Completed: ")
 	require.NotNil(t, reboot.Status.CompletedAt)
 	w.actOn(r, reboot)
@@ -137,6 +163,7 @@ func TestAHostActionThatCannotBePassedOn(t *testing.T) {
 func TestAHostActionRebootsOnce(t *testing.T) {
 	w, r := start(t)
 	w.settled(r, alone, "a")
+	w.provisioning("externally provisioned", "a")
 	lost := w.patching(func(o client.Object, patch func() error) error {
 		err := patch()
 		if _, isHost := o.(*choose.BareMetalHost); isHost && err == nil {
@@ -146,14 +173,16 @@ func TestAHostActionRebootsOnce(t *testing.T) {
 	})
 	o := w.act(lost, "reboot", "a", airship.Reboot)
 	require.Contains(t, w.bare("a").Annotations, annotationReboot)
-	w.edit("a", func(h *choose.BareMetalHost) { delete(h.Annotations, annotationReboot) }) // Metal3 has done it
+	w.rebooted("a")
 	w.act(r, "other", "a", airship.Reboot)
-	w.edit("a", func(h *choose.BareMetalHost) { delete(h.Annotations, annotationReboot) })
+	w.rebooted("a")
+	w.powered("a", true)
 	told(r, "")
 	w.actOn(r, o)
 	require.NotContains(t, w.bare("a").Annotations, annotationReboot, "a second reboot")
 	require.NotNil(t, o.Status.RequestedAt)
 	require.Equal(t, 2, strings.Count(told(r, "PowerRequested"), "PowerRequested Requested Reboot of host"))
+	w.provisioning("available", "a")
 	require.Contains(t, w.actOn(r, o), "Completed: ")
 }
 
@@ -162,6 +191,7 @@ func TestAHostActionRebootsOnce(t *testing.T) {
 func TestHostActionsEndWithTheHold(t *testing.T) {
 	w, r := start(t)
 	w.settled(r, replace(alone, "active: 1", "active: 6"), "a", "b", "c", "d", "e", "f")
+	w.provisioning("provisioned", "a", "b")
 	o := w.act(r, "a", "a", airship.Reboot)
 	w.act(r, "b", "b", airship.Reboot)
 	w.note("b", annotationReboot, `{"mode":"hard"}`)
@@ -174,6 +204,7 @@ func TestHostActionsEndWithTheHold(t *testing.T) {
 	w.edit("e", online(true))
 	w.edit("e", online(false))
 	w.edit("f", online(false))
+	w.provisioning("available", "a", "b")
 	w.settle(r, "t")
 	w.change("t", replace(alone, "active: 1", "active: 0"))
 	w.stands(r, "t", airship.ReasonSucceeded)

@@ -210,6 +210,11 @@ func (b *BareMetalHost) InUse() string {
 	return ""
 }
 
+// Provisioned reports whether the host runs an image.
+func (b *BareMetalHost) Provisioned() bool {
+	return slices.Contains([]string{"provisioned", "externally provisioned"}, b.Status.Provisioning.State)
+}
+
 // Failed returns why a host cannot serve, or "".
 func (b *BareMetalHost) Failed() string {
 	switch {
