@@ -277,6 +277,15 @@ func TestHostsGetTheirAddressesWhenTheyAreTaken(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.metal, Name: "b-network"}, StringData: map[string]string{"networkData": network},
 	}))
 	w.edit("b", func(o *choose.BareMetalHost) { o.Spec.NetworkData.Name = "b-network" })
+	for _, dynamic := range []string{`{"networks":[{"id":"eth0","type":"ipv4_dhcp"}]}`, `{"networks":[]}`} {
+		w.edit("a", func(o *choose.BareMetalHost) { o.Spec.NetworkData.Name = "a-network" })
+		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.metal, Name: "a-network"}}
+		secret.StringData = map[string]string{"networkData": dynamic}
+		require.NoError(t, w.Create(t.Context(), secret))
+		w.leads(r, "a=10.1.0.7", "b=10.1.0.8")
+		require.NoError(t, w.Delete(t.Context(), secret))
+	}
+	w.edit("a", func(o *choose.BareMetalHost) { o.Spec.NetworkData.Name = "" })
 	w.leads(r, "a=10.1.0.7", "b=10.1.0.8")
 	w.edit("a", func(o *choose.BareMetalHost) { o.Spec.Image.URL = "http://site/image" })
 	w.use("a", false) // but the image runs

@@ -50,27 +50,30 @@ func (p *pass) extractHost(ctx context.Context, h *choose.Host) (*extracted, err
 	}
 	e, subject, lacks := &extracted{machine: machine, addresses: map[string][]netip.Addr{}}, h.Consumer(), false
 	wanted := p.sip.Spec.Services.Interfaces()
-	if len(wanted) > 0 && h.Spec.NetworkData.Name != "" {
-		var networks []network
-		networks, subject, err = p.readNetworks(ctx, h)
-		for read, i := err == nil, 0; read && i < len(wanted); i++ {
-			var lacking error
-			e.addresses[wanted[i]], lacking = addressesOn(networks, wanted[i])
-			err = cmp.Or(err, lacking)
+	data, networks := h.Spec.NetworkData.Name, []network(nil)
+	if len(wanted) > 0 && data != "" {
+		if networks, subject, err = p.readNetworks(ctx, h); err != nil {
+			return e, e.fails(err, subject)
 		}
-		return e, e.fails(err, subject)
 	}
 	for _, id := range wanted { // Cluster API sets network data, if at all, when it takes the host
-		if e.addresses[id] = nics(h, id); len(e.addresses[id]) == 0 && machine != nil {
-			e.addresses[id] = machine.addresses
+		var lacking error
+		if data != "" {
+			e.addresses[id], lacking = addressesOn(networks, id)
 		}
-		lacks = lacks || len(e.addresses[id]) == 0
+		if len(e.addresses[id]) == 0 && fault.ReasonOf(lacking) != fault.InvalidInput {
+			e.addresses[id] = seen(h, id, machine)
+		}
+		if len(e.addresses[id]) == 0 {
+			lacks, err = true, cmp.Or(err, lacking)
+		}
 	}
-	if lacks && err == nil && h.Spec.MetaData.Name != "" && len(p.was(h.Key()).Addresses) > 0 { // from an earlier version
+	had := len(p.was(h.Key()).Addresses) > 0
+	if lacks && err == nil && data == "" && h.Spec.MetaData.Name != "" && had { // from an earlier version
 		subject, err = h.String(), fault.Errorf(fault.NotFound, "", "", "put its addresses into network data",
 			"it names meta-data alone, where no addresses are read")
 	}
-	gone := fault.ReasonOf(err) == fault.NotFound && len(p.was(h.Key()).Addresses) == 0 // the host has no address yet
+	gone := data == "" && fault.ReasonOf(err) == fault.NotFound && !had // it has none yet
 	if lacks && !gone {
 		return e, e.fails(err, subject)
 	}
@@ -127,7 +130,7 @@ func parseNetworks(document []byte) ([]network, error) {
 
 // addressesOn returns the addresses for an id, IPv4 first: on networks of that id, else of that network_id, else on
 // that link. "" means the only network of each family. Each family has at most one address: a service must know which
-// one to use.
+// one to use. By DHCP it has none here.
 func addressesOn(all []network, id string) ([]netip.Addr, error) {
 	named := all
 	for _, of := range []func(network) string{
@@ -164,7 +167,7 @@ func addressesOn(all []network, id string) ([]netip.Addr, error) {
 	slices.Sort(ids)
 	are := cmp.Or(strings.Join(slices.Compact(ids), ", "), "none")
 	switch {
-	case len(found) == 0:
+	case len(named) == 0:
 		return nil, fault.Errorf(fault.NotFound, "", "",
 			"name a network with a fixed address in nodeInterfaceId, or add it to the host's data",
 			"there is no address on network %+.64q; networks: %s", id, are)
@@ -226,21 +229,22 @@ func (e *extracted) fails(err error, subject string) error {
 	return nil
 }
 
-// nics returns the addresses that Metal3 found on an interface, IPv4 first. Those of a host without consumer and image
-// are from its inspection, and do not count. "" means the only interface.
-func nics(h *choose.Host, id string) []netip.Addr {
-	seen := h.Status.Hardware.NICs
-	several := slices.ContainsFunc(seen, func(n choose.NIC) bool { return n.Name != seen[0].Name })
+// seen returns the addresses that Metal3 found on an interface, IPv4 first, else the machine's. Those of a host without
+// consumer and image are from its inspection, and do not count. "" means the only interface.
+func seen(h *choose.Host, id string, m *machine) (all []netip.Addr) {
+	nics := h.Status.Hardware.NICs
+	several := slices.ContainsFunc(nics, func(n choose.NIC) bool { return n.Name != nics[0].Name })
 	if h.Consumer()+h.Spec.Image.URL+h.Spec.CustomDeploy.Method == "" || id == "" && several {
-		return nil
+		nics = nil
 	}
-	var all []netip.Addr
-	for _, n := range seen {
+	for _, n := range nics {
 		if a, err := netip.ParseAddr(n.IP); err == nil && a.IsGlobalUnicast() && (id == "" || id == n.Name) {
 			all = append(all, a.Unmap())
 		}
 	}
-	slices.SortFunc(all, netip.Addr.Compare)
+	if slices.SortFunc(all, netip.Addr.Compare); len(all) == 0 && m != nil {
+		return m.addresses
+	}
 	return all
 }
 

@@ -48,7 +48,7 @@ func TestAddressesOfNetworkData(t *testing.T) {
 		"YAML, the only one": {networks: asYAML, want: []string{"10.0.0.5", "fd00::5"}},
 		"unknown":            {networks: asYAML, id: "oam", reason: fault.NotFound, message: `no address on network "oam"; networks: "also", "only"`},
 		"nothing":            {reason: fault.NotFound, message: "networks: none"},
-		"by DHCP":            {networks: networkData, id: "dynamic", reason: fault.NotFound, message: "name a network with a fixed address"},
+		"by DHCP":            {networks: networkData, id: "dynamic"},
 		"two of a family":    {networks: networkData, id: "twice", reason: fault.InvalidInput, message: `network "twice" has 2 addresses`},
 		"several and no id":  {networks: asYAML + "  - {id: third, type: ipv4, ip_address: 10.0.0.6}\n", reason: fault.InvalidInput, message: `network "" has 3 addresses; networks: "also", "only", "third"`},
 		"no address":         {networks: networkData, id: "wrong", reason: fault.InvalidInput, message: `network "wrong": its ip_address is no address`},
