@@ -285,7 +285,21 @@ func TestHostsGetTheirAddressesWhenTheyAreTaken(t *testing.T) {
 		w.leads(r, "a=10.1.0.7", "b=10.1.0.8")
 		require.NoError(t, w.Delete(t.Context(), secret))
 	}
-	w.edit("a", func(o *choose.BareMetalHost) { o.Spec.NetworkData.Name = "" })
+	early := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.metal, Name: "a-early"}}
+	early.StringData = map[string]string{"nmstate": "interfaces: []"}
+	require.NoError(t, w.Create(t.Context(), early))
+	for _, name := range []string{"a", "c"} {
+		w.edit(name, func(o *choose.BareMetalHost) {
+			o.Spec.NetworkData.Name, o.Spec.PreprovisioningNetworkDataName = "", "a-early"
+		})
+	}
+	w.leads(r, "a=10.1.0.7", "b=10.1.0.8")
+	require.Equal(t, airship.ReasonSucceeded, w.ready("t").Reason, "c has no address yet")
+	w.edit("c", func(o *choose.BareMetalHost) { o.Spec.PreprovisioningNetworkDataName = "" })
+	early.StringData = map[string]string{"networkData": replace(network, ".8", ".6")}
+	require.NoError(t, w.Update(t.Context(), early))
+	w.leads(r, "a=10.1.0.6", "b=10.1.0.8")
+	w.edit("a", func(o *choose.BareMetalHost) { o.Spec.PreprovisioningNetworkDataName = "" })
 	w.leads(r, "a=10.1.0.7", "b=10.1.0.8")
 	w.edit("a", func(o *choose.BareMetalHost) { o.Spec.Image.URL = "http://site/image" })
 	w.use("a", false) // but the image runs

@@ -50,9 +50,10 @@ func (p *pass) extractHost(ctx context.Context, h *choose.Host) (*extracted, err
 	}
 	e, subject, lacks := &extracted{machine: machine, addresses: map[string][]netip.Addr{}}, h.Consumer(), false
 	wanted := p.sip.Spec.Services.Interfaces()
-	data, networks := h.Spec.NetworkData.Name, []network(nil)
+	data, networks := cmp.Or(h.Spec.NetworkData.Name, h.Spec.PreprovisioningNetworkDataName), []network(nil)
 	if len(wanted) > 0 && data != "" {
-		if networks, subject, err = p.readNetworks(ctx, h); err != nil {
+		networks, subject, err = p.readNetworks(ctx, h)
+		if err != nil && (h.Spec.NetworkData.Name != "" || fault.ReasonOf(err) != fault.NotFound) { // else it is nmstate's
 			return e, e.fails(err, subject)
 		}
 	}
@@ -73,7 +74,7 @@ func (p *pass) extractHost(ctx context.Context, h *choose.Host) (*extracted, err
 		subject, err = h.String(), fault.Errorf(fault.NotFound, "", "", "put its addresses into network data",
 			"it names meta-data alone, where no addresses are read")
 	}
-	gone := data == "" && fault.ReasonOf(err) == fault.NotFound && !had // it has none yet
+	gone := h.Spec.NetworkData.Name == "" && fault.ReasonOf(err) == fault.NotFound && !had // it has none yet
 	if lacks && !gone {
 		return e, e.fails(err, subject)
 	}
@@ -98,7 +99,7 @@ func (p *pass) readNetworks(ctx context.Context, h *choose.Host) (all []network,
 			"put the Secret beside the BareMetalHost, and leave the namespace out",
 			"it names the Secret %s/%s, of another namespace", ref.Namespace, ref.Name)
 	}
-	name := types.NamespacedName{Namespace: h.Namespace, Name: ref.Name}
+	name := types.NamespacedName{Namespace: h.Namespace, Name: cmp.Or(ref.Name, h.Spec.PreprovisioningNetworkDataName)}
 	subject = "Secret " + name.String()
 	data, err := p.Cluster.Secret(ctx, name)
 	if err != nil {

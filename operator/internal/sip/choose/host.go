@@ -30,9 +30,11 @@ type BareMetalHost struct {
 		CustomDeploy struct {
 			Method string `json:"method"`
 		} `json:"customDeploy"`
-		NetworkData           corev1.SecretReference `json:"networkData"`
-		MetaData              corev1.SecretReference `json:"metaData"`
-		AutomatedCleaningMode string                 `json:"automatedCleaningMode"`
+		NetworkData corev1.SecretReference `json:"networkData"`
+		// PreprovisioningNetworkDataName counts if NetworkData is empty.
+		PreprovisioningNetworkDataName string                 `json:"preprovisioningNetworkDataName"`
+		MetaData                       corev1.SecretReference `json:"metaData"`
+		AutomatedCleaningMode          string                 `json:"automatedCleaningMode"`
 	} `json:"spec"`
 	Status struct {
 		Provisioning struct {
