@@ -269,39 +269,31 @@ func TestHostsGetTheirAddressesWhenTheyAreTaken(t *testing.T) {
 	require.Empty(t, w.backends("t", services.LoadBalancerWorker), "no host has an address yet")
 
 	w.use("a", true)
-	seen := `{"status":{"hardware":{"nics":[{"name":"eth0","ip":"10.1.0.7"},{"name":"eth1","ip":"10.2.0.7"}]}}}`
-	patch := client.RawPatch(types.MergePatchType, []byte(seen))
-	require.NoError(t, w.Status().Patch(t.Context(), w.bare("a"), patch))
+	w.reports("a", `{"hardware":{"nics":[{"name":"eth0","ip":"10.1.0.7"},{"name":"eth1","ip":"10.2.0.7"}]}}`)
 	network := `{"networks":[{"id":"eth0","type":"ipv4","ip_address":"10.1.0.8"}]}`
 	require.NoError(t, w.Create(t.Context(), &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.metal, Name: "b-network"}, StringData: map[string]string{"networkData": network},
 	}))
 	w.edit("b", func(o *choose.BareMetalHost) { o.Spec.NetworkData.Name = "b-network" })
-	for _, dynamic := range []string{`{"networks":[{"id":"eth0","type":"ipv4_dhcp"}]}`, `{"networks":[]}`} {
-		w.edit("a", func(o *choose.BareMetalHost) { o.Spec.NetworkData.Name = "a-network" })
-		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.metal, Name: "a-network"}}
-		secret.StringData = map[string]string{"networkData": dynamic}
-		require.NoError(t, w.Create(t.Context(), secret))
-		w.leads(r, "a=10.1.0.7", "b=10.1.0.8")
-		require.NoError(t, w.Delete(t.Context(), secret))
-	}
-	early := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.metal, Name: "a-early"}}
-	early.StringData = map[string]string{"nmstate": "interfaces: []"}
-	require.NoError(t, w.Create(t.Context(), early))
+	own := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.metal, Name: "a-network"}}
+	own.StringData = map[string]string{"nmstate": "interfaces: []"}
+	require.NoError(t, w.Create(t.Context(), own))
 	for _, name := range []string{"a", "c"} {
-		w.edit(name, func(o *choose.BareMetalHost) {
-			o.Spec.NetworkData.Name, o.Spec.PreprovisioningNetworkDataName = "", "a-early"
-		})
+		w.edit(name, func(o *choose.BareMetalHost) { o.Spec.PreprovisioningNetworkDataName = "a-network" })
 	}
 	w.leads(r, "a=10.1.0.7", "b=10.1.0.8")
 	require.Equal(t, airship.ReasonSucceeded, w.ready("t").Reason, "c has no address yet")
 	w.edit("c", func(o *choose.BareMetalHost) { o.Spec.PreprovisioningNetworkDataName = "" })
-	early.StringData = map[string]string{"networkData": replace(network, ".8", ".6")}
-	require.NoError(t, w.Update(t.Context(), early))
-	w.leads(r, "a=10.1.0.6", "b=10.1.0.8")
-	w.edit("a", func(o *choose.BareMetalHost) { o.Spec.PreprovisioningNetworkDataName = "" })
-	w.leads(r, "a=10.1.0.7", "b=10.1.0.8")
-	w.edit("a", func(o *choose.BareMetalHost) { o.Spec.Image.URL = "http://site/image" })
+	byDHCP := `{"networks":[{"id":"eth0","type":"ipv4_dhcp"}]}`
+	for _, data := range []string{replace(network, ".8", ".6"), byDHCP, `{"networks":[]}`} {
+		own.StringData = map[string]string{"networkData": data}
+		require.NoError(t, w.Update(t.Context(), own))
+		w.leads(r, map[bool]string{true: "a=10.1.0.6", false: "a=10.1.0.7"}[strings.Contains(data, ".6")], "b=10.1.0.8")
+		w.edit("a", func(o *choose.BareMetalHost) { o.Spec.NetworkData.Name = "a-network" })
+	}
+	w.edit("a", func(o *choose.BareMetalHost) {
+		o.Spec.NetworkData.Name, o.Spec.PreprovisioningNetworkDataName, o.Spec.Image.URL = "", "", "http://site/image"
+	})
 	w.use("a", false) // but the image runs
 	w.take("c", "m-gone", "red", "")
 	gone := w.machine("m-gone")
@@ -312,8 +304,12 @@ func TestHostsGetTheirAddressesWhenTheyAreTaken(t *testing.T) {
 	w.leads(r, "a=10.1.0.7", "b=10.1.0.8")
 	w.machineHas("m-c", "10.1.0.9", "10.2.0.9")
 	w.leads(r, "a=10.1.0.7", "b=10.1.0.8")
+	w.provisioning("provisioned", "c")
+	w.settle(r, "t")
+	w.says("t", airship.ReasonInfraServiceFailure, "/c: services leave it out: it is provisioned and has no address", true)
 	w.machineHas("m-c", "10.1.0.9")
 	w.leads(r, "a=10.1.0.7", "b=10.1.0.8", "c=10.1.0.9")
+	require.Equal(t, airship.ReasonSucceeded, w.ready("t").Reason)
 	w.machineHas("m-c", "10.1.0.10")
 	w.leads(r, "a=10.1.0.7", "b=10.1.0.8", "c=10.1.0.10")
 	require.NoError(t, w.Delete(t.Context(), w.machine("m-c")))

@@ -52,8 +52,8 @@ func (p *pass) extractHost(ctx context.Context, h *choose.Host) (*extracted, err
 	wanted := p.sip.Spec.Services.Interfaces()
 	data, networks := cmp.Or(h.Spec.NetworkData.Name, h.Spec.PreprovisioningNetworkDataName), []network(nil)
 	if len(wanted) > 0 && data != "" {
-		networks, subject, err = p.readNetworks(ctx, h)
-		if err != nil && (h.Spec.NetworkData.Name != "" || fault.ReasonOf(err) != fault.NotFound) { // else it is nmstate's
+		networks, subject, err = p.readNetworks(ctx, h) // early data may be nmstate's alone
+		if err != nil && (h.Spec.NetworkData.Name != "" || fault.ReasonOf(err) != fault.NotFound) {
 			return e, e.fails(err, subject)
 		}
 	}
@@ -74,11 +74,10 @@ func (p *pass) extractHost(ctx context.Context, h *choose.Host) (*extracted, err
 		subject, err = h.String(), fault.Errorf(fault.NotFound, "", "", "put its addresses into network data",
 			"it names meta-data alone, where no addresses are read")
 	}
-	gone := h.Spec.NetworkData.Name == "" && fault.ReasonOf(err) == fault.NotFound && !had // it has none yet
-	if lacks && !gone {
-		return e, e.fails(err, subject)
+	if gone := h.Spec.NetworkData.Name == "" && fault.ReasonOf(err) == fault.NotFound; !lacks || gone && !had {
+		return e, nil // it has no address yet
 	}
-	return e, nil
+	return e, e.fails(err, subject)
 }
 
 // network is one of the networks of OpenStack network data, which configures a host's operating system: JSON or YAML

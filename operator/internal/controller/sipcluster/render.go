@@ -142,7 +142,7 @@ func (p *pass) served() (map[airship.Role][]services.Host, error) {
 			continue
 		}
 		e := p.extracted[h.Key()]
-		one := services.Host{Namespace: h.Namespace, Name: h.Name, Addresses: e.addresses}
+		one := services.Host{Namespace: h.Namespace, Name: h.Name, Addresses: e.addresses, Provisioned: h.Provisioned()}
 		if e.problem != nil {
 			unread, first = append(unread, h.Key().String()), cmp.Or(first, e.problem)
 			one.Unread, one.Before = true, p.before(h.Key())

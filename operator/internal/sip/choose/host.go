@@ -30,8 +30,7 @@ type BareMetalHost struct {
 		CustomDeploy struct {
 			Method string `json:"method"`
 		} `json:"customDeploy"`
-		NetworkData corev1.SecretReference `json:"networkData"`
-		// PreprovisioningNetworkDataName counts if NetworkData is empty.
+		NetworkData                    corev1.SecretReference `json:"networkData"`
 		PreprovisioningNetworkDataName string                 `json:"preprovisioningNetworkDataName"`
 		MetaData                       corev1.SecretReference `json:"metaData"`
 		AutomatedCleaningMode          string                 `json:"automatedCleaningMode"`

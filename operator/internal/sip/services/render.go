@@ -226,10 +226,13 @@ func (r *rendering) place(roles ...airship.Role) error {
 				one.Addresses = r.recall(h)
 			}
 			placedAny = placedAny || len(one.Addresses) > 0
+			key := types.NamespacedName{Namespace: h.Namespace, Name: h.Name}
 			if i := slices.IndexFunc(one.Addresses, r.outOfReach); i >= 0 {
-				r.LeftOut[types.NamespacedName{Namespace: h.Namespace, Name: h.Name}] = fmt.Sprintf(
+				r.LeftOut[key] = fmt.Sprintf(
 					"services leave it out: the operator's --sip-egress does not allow its address %s", one.Addresses[i])
 				one.Addresses = nil
+			} else if h.Provisioned && !h.Unread && len(one.Addresses) == 0 {
+				r.LeftOut[key] = "services leave it out: it is provisioned and has no address on " + r.field + ".nodeInterfaceId"
 			}
 			r.hosts = append(r.hosts, one)
 			r.leads = append(r.leads, one.Addresses...)

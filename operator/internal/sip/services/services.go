@@ -82,7 +82,8 @@ type Host struct {
 	Namespace, Name string
 	// Addresses on the networks that the services use, by nodeInterfaceId; "" is the only network. IPv4 before IPv6.
 	// None if they are unknown.
-	Addresses map[string][]netip.Addr
+	Addresses   map[string][]netip.Addr
+	Provisioned bool // so that it has to have addresses
 	// Unread is whether its data could not be read, so that an address may be missing. Before are then its earlier
 	// addresses: a service keeps forwarding to those of them that it already forwards to.
 	Unread bool
