@@ -119,7 +119,6 @@ func (r *rendering) balance(b balancer, role airship.Role) error {
 		return err
 	}
 	listens := tcpPort(b.first, b.last)
-	r.roll()
 	r.ingress = []networkingv1.NetworkPolicyPort{listens, tcpPort(balancerHealth, 0)}
 	ports := []networkingv1.NetworkPolicyPort{listens}
 	if b.check.port != b.first {
@@ -134,6 +133,7 @@ func (r *rendering) balance(b balancer, role airship.Role) error {
 	} else if own != "" {
 		text = balancerBase + own + "\n" // HAProxy refuses a last line without its end
 	}
+	r.roll()
 	if len(text) > maxConfig {
 		return r.wrong("", fmt.Sprintf("%d hosts make a configuration of %d bytes, more than %d", len(r.hosts),
 			len(text), maxConfig), "write fewer healthChecks, or a shorter template")
@@ -149,18 +149,19 @@ func (r *rendering) balance(b balancer, role airship.Role) error {
 	return nil
 }
 
-// roll replaces the pods if a host or an address leaves: a pod does not report whether its reload has stopped
-// forwarding to it. The pods reload any other change.
+// roll replaces the pods if a host or an address leaves, or a template changes: a pod does not report whether its
+// reload has stopped forwarding to a host, or has refused the template. The pods reload any other change.
 func (r *rendering) roll() {
+	chain, template := "", r.hash // an annotation CHAIN or CHAIN.TEMPLATE
 	if running := r.in.Running[r.Name]; running != nil {
-		r.hash = running.Spec.Template.Annotations[annotationHash]
-		led, _ := r.led()
-		left := slices.DeleteFunc(led, func(was netip.Addr) bool { return slices.Contains(r.leads, was) })
-		if r.hash != "" && len(left) == 0 {
-			return
-		}
+		chain, _, _ = strings.Cut(running.Spec.Template.Annotations[annotationHash], ".")
 	}
-	r.hash = hashed(nil, []byte(r.hash), fmt.Append(nil, r.leads))
+	led, _ := r.led()
+	left := func(was netip.Addr) bool { return !slices.Contains(r.leads, was) }
+	if chain == "" || slices.ContainsFunc(led, left) {
+		chain = hashed(nil, []byte(chain), fmt.Append(nil, r.leads))
+	}
+	r.hash = strings.TrimSuffix(chain+"."+template, ".")
 }
 
 // balancerCommand runs HAProxy in the foreground. Every two seconds it looks for files that the kubelet changed, and

@@ -185,13 +185,22 @@ func TestPodsAreRolledWhenTheyHaveToBe(t *testing.T) {
 	}
 }
 
-// A host that came and went while pods ran leads to their replacement, as one that they started with.
+// A host that came and went while pods ran leads to their replacement, as one that they started with, and as another
+// template. Without a template, the annotation is as in earlier versions.
 func TestPodsThatLedToAHostAreReplaced(t *testing.T) {
 	in := full(t)
 	for step, c := range []struct {
-		hosts  int
-		rolled bool
-	}{{1, true}, {2, false}, {1, true}, {1, false}} {
+		hosts    int
+		rolled   bool
+		template string
+	}{
+		{1, true, ""}, {2, false, ""}, {1, true, ""}, {1, false, ""}, {1, true, "frontend a"}, {2, false, "frontend a"},
+		{2, true, "frontend b"}, {1, true, "frontend b"}, {1, true, ""}, {1, false, ""},
+	} {
+		in.Templates = fstest.MapFS{}
+		if c.template != "" {
+			in.Templates = fstest.MapFS{"loadBalancerControlPlane.cfg": {Data: []byte(c.template)}}
+		}
 		was := in.Running[Name("one", LoadBalancerControlPlane, 0)]
 		in.Hosts[airship.RoleControlPlane] = full(t).Hosts[airship.RoleControlPlane][:c.hosts]
 		set := rendered(t, in)
@@ -199,6 +208,7 @@ func TestPodsThatLedToAHostAreReplaced(t *testing.T) {
 		now := set.of(t, LoadBalancerControlPlane).deployment(t)
 		rolled := was == nil || !reflect.DeepEqual(was.Spec.Template, now.Spec.Template)
 		require.Equal(t, c.rolled, rolled, "step %d", step)
+		require.Equal(t, c.template != "", strings.Contains(now.Spec.Template.Annotations[annotationHash], "."))
 	}
 }
 

@@ -8,8 +8,8 @@ import (
 	"text/template/parse"
 )
 
-// filled returns an administrator's template with the ports and hosts; "" without one. It has the form of the original
-// SIP operator's.
+// filled returns an administrator's template with the ports and hosts, and sets the hash to the template's; "" without
+// one. It has the form of the original SIP operator's.
 func (r *rendering) filled() (string, error) {
 	name := string(r.Kind) + ".cfg"
 	if r.in.Templates == nil {
@@ -38,6 +38,7 @@ func (r *rendering) filled() (string, error) {
 		return "", r.wrong("", err.Error(),
 			"correct the ConfigMap "+strings.ToLower(string(r.Kind))+" in the operator's namespace, or delete it")
 	}
+	r.hash = hashed(nil, text)
 	return f.out.String(), nil
 }
 
