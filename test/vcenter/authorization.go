@@ -16,7 +16,7 @@ import (
 // authorization answers by the API's documentation of AuthorizationManager. The simulator allows everything:
 //
 //   - A permission of a principal on an entity replaces that principal's earlier one there, and no other
-//     (SetEntityPermissions).
+//     (SetEntityPermissions). Some entities always have their parent's, and are refused: see [owner].
 //   - The role of a principal's permission on an entity decides its privileges there, else that of the nearest
 //     ancestor whose permission propagates (HasUserPrivilegeOnEntities, FetchUserPrivilegeOnEntities).
 //   - A new role's id is returned (AddAuthorizationRole): the simulator returns none.
@@ -109,7 +109,25 @@ func plainUser(name string) string {
 	return strings.ToLower(name)
 }
 
-func (a *authorization) SetEntityPermissions(req *types.SetEntityPermissions) soap.HasFault {
+// owner returns the entity whose permissions another one has. A datacenter's direct child folders, root resource pools
+// and standalone hosts always have their parent's.
+func owner(ctx *simulator.Context, of types.ManagedObjectReference) types.ManagedObjectReference {
+	if e, ok := ctx.Map.Get(of).(mo.Entity); ok && e.Entity().Parent != nil {
+		over := *e.Entity().Parent
+		switch over.Type + "/" + of.Type {
+		case "Datacenter/Folder", "ComputeResource/HostSystem", "ComputeResource/ResourcePool",
+			"ClusterComputeResource/ResourcePool":
+			return over
+		}
+	}
+	return of
+}
+
+func (a *authorization) SetEntityPermissions(ctx *simulator.Context, req *types.SetEntityPermissions) soap.HasFault {
+	if owner(ctx, req.Entity) != req.Entity {
+		invalid := &types.InvalidArgument{InvalidProperty: "entity"}
+		return &methods.SetEntityPermissionsBody{Fault_: simulator.Fault("", invalid)}
+	}
 	all := *req
 	all.Permission = slices.Clone(req.Permission)
 	for _, p := range a.permissions() {
@@ -156,6 +174,7 @@ func (a *authorization) effective(ctx *simulator.Context, user string, entity ty
 		}
 		return roles.ByName("Admin").Privilege
 	}
+	entity = owner(ctx, entity)
 	at := &entity
 	for at != nil {
 		if p, ok := mine[*at]; ok && (p.Propagate || *at == entity) {

@@ -184,14 +184,15 @@ func byRef(a, b preflight.Ref) int {
 	return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.Value, b.Value))
 }
 
-// ancestors returns the ancestors of the nodes' VMs, except the root and hosts, which the role on their cluster
-// covers. Without known VMs it returns the configured datacenters.
+// ancestors returns the ancestors of the nodes' VMs, else the configured datacenters, without the root. Hosts have the
+// role of their cluster. A datacenter's own folders, such as vm, always have its permissions: vCenters refuse others.
 func (i *inspection) ancestors(root preflight.Ref) []preflight.Ref {
 	seen := map[preflight.Ref]bool{}
 	for n := range i.found.Machines {
 		m := &i.found.Machines[n]
 		for _, r := range slices.Concat(i.found.Ancestors(m.Host), i.found.Ancestors(m.Folder)) {
-			seen[r] = r.Type != "HostSystem" || !isCompute(i.found.Objects[r].Parent)
+			over := i.found.Objects[r].Parent
+			seen[r] = over.Type != "Datacenter" && (r.Type != "HostSystem" || !isCompute(over))
 		}
 	}
 	if len(i.found.Machines) == 0 {

@@ -167,6 +167,9 @@ func TestAnObjectWithoutAFolderStays(t *testing.T) {
 		{Kind: privileges.VM, Path: "VirtualMachine:vm-1"},
 		{Kind: privileges.Root, Path: "/"}, {Kind: privileges.VM, Path: "/of-a-vapp"}}
 	require.Equal(t, all, inFolders(all))
+	k8s := privileges.Object{Kind: privileges.Ancestor, Path: "/dc/vm/k8s", ID: "Folder-k8s"}
+	got := inFolders([]privileges.Object{k8s, {Kind: privileges.VM, Path: "/dc/vm/k8s/node"}})
+	require.Equal(t, []privileges.Object{k8s, {Kind: privileges.VM, Path: k8s.Path, ID: k8s.ID}}, got)
 }
 
 func TestARollbackApprovesADriverThatIsLeftToOthers(t *testing.T) {

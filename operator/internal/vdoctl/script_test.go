@@ -150,7 +150,7 @@ func TestScripts(t *testing.T) {
 	east, west := vcenters(t)
 	populate(t, clientOf(t, c), east)
 	east.SetPassword("k8s@corp.example", "Corp-canary#4")
-	require.NoError(t, east.Grant(t.Context(), "k8s@corp.example", "seeing", "/lab/network", false))
+	require.NoError(t, east.Grant(t.Context(), "k8s@corp.example", "seeing", "/lab/network/VM Network", false))
 	users := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "users-"}}
 	require.NoError(t, clientOf(t, c).Create(t.Context(), users))
 	(&shop{t: t, k: clientOf(t, c), ns: users.Name}).add("east", east)

@@ -189,7 +189,7 @@ func (o *usersOptions) planOf(a *asked) privileges.Plan {
 	return privileges.NewPlan(a.features, a.access.Principal, objects, o.folders, a.access.Existing)
 }
 
-// inFolders replaces VMs by their folders. A VM without a readable folder, or of a vApp, stays.
+// inFolders replaces VMs by their folders, except VMs of a vApp, an unreadable folder or a datacenter's own folder.
 func inFolders(objects []privileges.Object) []privileges.Object {
 	byPath := map[string]privileges.Object{}
 	for _, x := range objects {
