@@ -23,7 +23,7 @@
 // Secret may not be allowed to give roles. [Delete] takes nothing from the account that is logged in.
 //
 // All clusters share a vCenter's roles: missing privileges are added, and none is removed. [Delete] removes a role
-// that was created here if no other account has it.
+// that was created here if no other account has it. Roles that linked vCenters share stay.
 //
 // So [Create], [Rotate] and [Delete] can run again after any interruption, and do the remaining work.
 //

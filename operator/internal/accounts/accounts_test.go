@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -302,6 +303,9 @@ func TestALinkedVCenterIsWaitedFor(t *testing.T) {
 	w.complete(firstName)
 	require.NotContains(t, east.changes, "make account "+firstName)
 	east.give(firstName, "Datastore-new", "site", true) // which leaves before the account that both share
+	require.NoError(t, w.remove(whole()))
+	require.Contains(t, w.left("vdo-csi-vm"), "linked vCenters share it")
+	maps.DeleteFunc(west.roles, func(name string, _ []string) bool { return privileges.IsDriverRole(name) })
 	w.gone(before, 0)
 
 	east.looks = 1000

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -230,14 +231,15 @@ func shown(p privileges.Permission) string {
 	return p.Role
 }
 
-// clearRoles removes the roles that were created here and that no account has. A role that existed before keeps its
-// added privileges: other clusters may need them.
+// clearRoles removes the roles that were created here and that no account has, except in linked vCenters, whose
+// permissions are unknown here. A role that existed before keeps its added privileges: other clusters may need them.
 func (s *Site) clearRoles(ctx context.Context, r *record, p *Place) error {
 	roles, err := p.Roles(ctx)
 	if err != nil {
 		return err
 	}
 	made := r.place(p).Roles
+	linked, errLinked := p.Linked(ctx)
 	for _, name := range slices.Sorted(maps.Keys(made)) {
 		role, isThere := roles[name]
 		switch {
@@ -246,6 +248,8 @@ func (s *Site) clearRoles(ctx context.Context, r *record, p *Place) error {
 			s.leaveRole(p, r.Account, name, "it is none of the drivers' roles, though the record says so")
 		case made[name] != nil:
 			s.leaveRole(p, r.Account, name, "it was there before, and keeps what was added to it")
+		case errLinked != nil || strings.Contains(linked, " "): // roles are shared there, and permissions are not
+			s.leaveRole(p, r.Account, name, "linked vCenters share it, and other clusters may have it there")
 		default:
 			err = s.removeRole(ctx, p, r.Account, role)
 		}

@@ -71,10 +71,12 @@ func (f *fuse) change(do func() error) error {
 	return do()
 }
 
-// directory is the single sign-on of linked vCenters. An account that is made at one of them is visible
-// at another one after some looks.
+// directory is the single sign-on of linked vCenters, with their roles. An account or a role that is made at one of
+// them is visible at another one after some looks.
 type directory struct {
-	accounts  map[string]string // descriptions
+	ids       []string            // of the vCenters
+	roles     map[string][]string // privileges
+	accounts  map[string]string   // descriptions
 	passwords map[string]vcenter.Password
 	at        map[string]*vc // that it was made at
 }
@@ -84,7 +86,6 @@ type vc struct {
 	*directory
 
 	name        string
-	roles       map[string][]string
 	permissions map[string]map[string]privileges.Permission // by canonical name and object
 	used        map[string]bool                             // roles that permissions of others have
 	byGroup     []string                                    // what each account may do on the root
@@ -102,20 +103,21 @@ type vc struct {
 func newVC(name string, d *directory) *vc {
 	if d == nil {
 		passwords := map[string]vcenter.Password{adminName: "admin", corp: corpLogin.Password}
-		d = &directory{map[string]string{}, passwords, map[string]*vc{}}
+		roles := map[string][]string{
+			"ReadOnly": {"System.Anonymous", "System.Read", "System.View"}, "seeing": {"System.Read", "System.View"},
+			"Admin": {"Authorization.ModifyPermissions"}, "site": {"Datastore.FileManagement", "VirtualMachine.Interact.PowerOff"},
+		}
+		d = &directory{nil, roles, map[string]string{}, passwords, map[string]*vc{}}
 	}
 	v := &vc{directory: d, name: name, f: whole(), used: map[string]bool{},
 		permissions: map[string]map[string]privileges.Permission{},
-		roles: map[string][]string{
-			"ReadOnly": {"System.Anonymous", "System.Read", "System.View"}, "seeing": {"System.Read", "System.View"},
-			"Admin": {"Authorization.ModifyPermissions"}, "site": {"Datastore.FileManagement", "VirtualMachine.Interact.PowerOff"},
-		},
 		objects: []privileges.Object{
 			{Kind: privileges.Root, Path: "/", ID: root},
 			{Kind: privileges.Compute, Path: "/dc/c", ID: "ClusterComputeResource-c"},
 			{Kind: privileges.VM, Path: "/dc/vm/k8s/a", ID: "VirtualMachine-a"},
 			{Kind: privileges.Datastore, Path: "/dc/datastore/ds", ID: "Datastore-ds"},
 		}}
+	d.ids = append(d.ids, fmt.Sprintf("%p", v))
 	v.give(adminName, root, "Admin", true)
 	return v
 }
@@ -142,7 +144,7 @@ func (*vc) Canonical(_ context.Context, name string) string {
 	return domain + `\` + strings.ToLower(user)
 }
 
-func (v *vc) Linked(context.Context) (string, error) { return fmt.Sprintf("%p", v.directory), nil }
+func (v *vc) Linked(context.Context) (string, error) { return strings.Join(v.ids, " "), nil }
 
 func (v *vc) Account(_ context.Context, n string) (vcenter.Account, error) {
 	d, ok := v.accounts[n]
