@@ -35,8 +35,8 @@
 // foreign address, a rotation waits until the vCenter ends their old sessions.
 //
 // An account has several names, since a vCenter may answer with the alias of its domain. Names are compared as each
-// vCenter writes them, and never as text alone. Linked vCenters share accounts with a delay: after one has the
-// account, the program waits for the others. A vCenter that no VsphereCloudConfig has is reported and stays in the
+// vCenter writes them, and never as text alone. Linked vCenters share accounts and roles with a delay: after
+// one has them, the program waits for the others. A vCenter that no VsphereCloudConfig has is reported and stays in the
 // record, which [Delete] then keeps unless [Site.Forget] is set.
 //
 // With [Site.Output] another program writes the Secret, such as a GitOps tool. The run ends with the Secret to write,
@@ -128,7 +128,7 @@ type Site struct {
 	Wait, Poll time.Duration
 
 	nodes map[string]bool // addresses of the cluster's nodes; nil before they are read
-	// known has the accounts of linked vCenters, by the value of [VCenter].Linked; true if this run set the password.
+	// known has the account and roles of linked vCenters, by [VCenter].Linked; true for a password that this run set.
 	known map[string]bool
 }
 

@@ -294,7 +294,7 @@ func TestALinkedVCenterIsWaitedFor(t *testing.T) {
 	w := newWorld(t, west)
 	w.vcs = []*vc{west, east}
 	before := w.state()
-	east.looks = 3 // at its first look, and while it is waited for
+	east.looks, east.unseen = 3, 6 // at its first looks, and while it is waited for
 	s := w.site(whole())
 	s.Wait, s.DryRun = time.Minute, true
 	require.NoError(t, s.Create(t.Context(), none))
@@ -302,6 +302,7 @@ func TestALinkedVCenterIsWaitedFor(t *testing.T) {
 	require.NoError(t, s.Create(t.Context(), none))
 	w.complete(firstName)
 	require.NotContains(t, east.changes, "make account "+firstName)
+	require.NotContains(t, strings.Join(east.changes, "\n"), "make role")
 	east.give(firstName, "Datastore-new", "site", true) // which leaves before the account that both share
 	require.NoError(t, w.remove(whole()))
 	require.Contains(t, w.left("vdo-csi-vm"), "linked vCenters share it")

@@ -174,15 +174,13 @@ func (s *Site) password(ctx context.Context, r *record, a *account, found []stat
 
 // look computes the changes for an account in one vCenter, and records them.
 func (s *Site) look(ctx context.Context, r *record, p *Place, a account, found *state) (err error) {
+	linked, errLinked := p.Linked(ctx)
+	found.shared = cmp.Or(linked, p.Name)
 	if a.made {
 		if found.exists, err = s.ours(ctx, p, a.Username); err == nil {
 			found.days, err = p.PasswordDays(ctx)
 		}
-		found.shared = p.Name + " " + a.Username
-		if err == nil && len(s.Places) > 1 {
-			found.shared, err = p.Linked(ctx)
-			found.shared += " " + a.Username
-		}
+		err = cmp.Or(err, errLinked)
 		if found.exists {
 			s.known[found.shared] = false
 		}
@@ -232,7 +230,7 @@ func (s *Site) ours(ctx context.Context, p *Place, name string) (bool, error) {
 
 type state struct {
 	exists bool
-	shared string // identifies the account in linked vCenters
+	shared string // identifies linked vCenters
 	plan   *privileges.Plan
 	days   int // until its password expires; 0 if it never does
 }
@@ -242,7 +240,7 @@ func (s *Site) ready(ctx context.Context, p *Place, a account, st state) error {
 	if err := s.login(ctx, p, a, st); err != nil {
 		return err
 	}
-	if err := s.grant(ctx, p, a.Username, st.plan); err != nil || s.DryRun {
+	if err := s.grant(ctx, p, a.Username, st); err != nil || s.DryRun {
 		return err
 	}
 	return s.verify(ctx, p, a)
@@ -256,43 +254,42 @@ func (s *Site) login(ctx context.Context, p *Place, a account, st state) error {
 	}
 	fresh, known := s.known[st.shared]
 	if known && !st.exists {
-		if err := s.replicated(ctx, p, a.Username); err != nil {
+		err := s.replicated(ctx, p, "account "+a.Username, func() (bool, error) { return s.ours(ctx, p, a.Username) })
+		if err != nil {
 			return err
 		}
 	}
-	switch {
-	case !a.made, known && (a.kept || fresh):
+	if !a.made || known && (a.kept || fresh) {
 		return nil
-	case known:
-		s.known[st.shared] = true
+	}
+	s.known[st.shared] = true
+	if known {
 		return s.act(Change{VCenter: p.Name, Do: Reset, Kind: "account", Name: a.Username, Account: a.Username, Note: note}, func() error {
 			return p.SetPassword(ctx, a.Username, a.Password)
 		})
 	}
-	s.known[st.shared] = true
 	return s.act(Change{VCenter: p.Name, Do: Make, Kind: "account", Name: a.Username, Account: a.Username, Note: note}, func() error {
 		return p.MakeAccount(ctx, a.Username, s.description(), a.Password)
 	})
 }
 
-// replicated waits until an account that was created at a linked vCenter is visible: creating it twice would be a
-// conflict.
-func (s *Site) replicated(ctx context.Context, p *Place, name string) error {
-	return s.until(ctx, "wait for account "+name, func() (string, error) {
-		found, err := s.ours(ctx, p, name)
-		if err != nil || found {
+// replicated waits until an account or a role that was created at a linked vCenter is visible: creating it twice would
+// be a conflict.
+func (s *Site) replicated(ctx context.Context, p *Place, what string, visible func() (bool, error)) error {
+	return s.until(ctx, "wait for "+what, func() (string, error) {
+		if found, err := visible(); err != nil || found {
 			return "", err
 		}
-		return fmt.Sprintf("account %s was made at a linked vCenter, and is not visible at %s yet", name, p.Server), nil
+		return fmt.Sprintf("%s was made at a linked vCenter, and is not visible at %s yet", what, p.Server), nil
 	}, "see the replication of the linked vCenters, and run the same command again")
 }
 
-func (s *Site) grant(ctx context.Context, p *Place, account string, plan *privileges.Plan) error {
-	roles, err := s.makeRoles(ctx, p, account, plan)
+func (s *Site) grant(ctx context.Context, p *Place, account string, st state) error {
+	roles, err := s.makeRoles(ctx, p, account, st)
 	if err != nil {
 		return err
 	}
-	for _, x := range plan.Permissions {
+	for _, x := range st.plan.Permissions {
 		if x.State == privileges.Keep {
 			continue
 		}
@@ -305,7 +302,7 @@ func (s *Site) grant(ctx context.Context, p *Place, account string, plan *privil
 			if !ok {
 				return &fault.Error{Reason: fault.NotFound, Op: "set permissions in", Subject: p.Server, Err: fmt.Errorf("the role %s is gone", x.Role), Hint: "run the same command again"}
 			}
-			return p.SetPermission(ctx, x.ID, plan.Principal, role, x.Propagate)
+			return p.SetPermission(ctx, x.ID, st.plan.Principal, role, x.Propagate)
 		})
 		if err != nil {
 			return err
@@ -314,15 +311,26 @@ func (s *Site) grant(ctx context.Context, p *Place, account string, plan *privil
 	return nil
 }
 
-func (s *Site) makeRoles(ctx context.Context, p *Place, account string, plan *privileges.Plan) (map[string]vcenter.Role, error) {
+func (s *Site) makeRoles(ctx context.Context, p *Place, account string, st state) (map[string]vcenter.Role, error) {
 	roles, err := p.Roles(ctx)
 	if err != nil {
 		return nil, err
 	}
-	for i := range plan.Roles {
-		if err := s.makeRole(ctx, p, account, &plan.Roles[i], roles); err != nil {
+	for i := range st.plan.Roles {
+		x := &st.plan.Roles[i]
+		shared := st.shared + " " + x.Name
+		if x.State == privileges.Create && s.known[shared] {
+			err = s.replicated(ctx, p, "role "+x.Name, func() (bool, error) {
+				roles, err := p.Roles(ctx)
+				return roles[x.Name].Name != "", err
+			})
+		} else {
+			err = s.makeRole(ctx, p, account, x, roles)
+		}
+		if err != nil {
 			return nil, err
 		}
+		s.known[shared] = true
 	}
 	return p.Roles(ctx)
 }

@@ -78,7 +78,7 @@ type directory struct {
 	roles     map[string][]string // privileges
 	accounts  map[string]string   // descriptions
 	passwords map[string]vcenter.Password
-	at        map[string]*vc // that it was made at
+	at        map[string]*vc // that it was made at, by the name of an account or role
 }
 
 // vc is a vCenter in memory. It names accounts of the directory corp.example by its alias, CORP.
@@ -94,6 +94,7 @@ type vc struct {
 	gone        []privileges.Object // that the plan lacks
 	folders     bool                // objects of VMs are their folders
 	looks       int                 // until what is made at a linked one is visible
+	unseen      int                 // looks at roles, likewise
 	late        int                 // logins until a password that was set at a linked one is accepted
 	changes     []string
 	looking     func() // once, when it is asked when passwords expire
@@ -181,13 +182,19 @@ func (v *vc) RemoveAccount(_ context.Context, n string) error {
 func (v *vc) Roles(context.Context) (map[string]vcenter.Role, error) {
 	out := map[string]vcenter.Role{}
 	for n, p := range v.roles {
-		out[n] = vcenter.Role{Name: n, Privileges: p}
+		if at := v.at[n]; at == nil || at == v || v.unseen == 0 {
+			out[n] = vcenter.Role{Name: n, Privileges: p}
+		}
 	}
+	v.unseen = max(v.unseen-1, 0)
 	return out, v.f.killed()
 }
 
 func (v *vc) MakeRole(_ context.Context, n string, p []string) error {
-	return v.change(func() { v.roles[n] = p }, "make role %s", n)
+	if _, ok := v.roles[n]; ok {
+		return nil
+	}
+	return v.change(func() { v.roles[n], v.at[n] = p, v }, "make role %s", n)
 }
 
 func (v *vc) ChangeRole(_ context.Context, r vcenter.Role, p []string) error {

@@ -67,9 +67,12 @@ func (a *Admin) Roles(ctx context.Context) (map[string]Role, error) {
 	return roles, nil
 }
 
-// MakeRole creates a role.
+// MakeRole creates a role. One that exists is no error: a linked vCenter may have created it meanwhile.
 func (a *Admin) MakeRole(ctx context.Context, name string, list []string) error {
 	_, err := a.authorization().AddRole(ctx, name, list)
+	if is[*types.AlreadyExists](err) {
+		return nil
+	}
 	return a.fault("make the role "+name+" in", err)
 }
 
