@@ -263,7 +263,7 @@ func (o *accountOptions) place(
 			as := t
 			as.Username, as.Password, as.Given = l.Username, l.Password, o.givenBy
 			as.Token, as.Certificate, as.Sessions = "", nil, "" // of the administrator
-			o.paced(&as)
+			as.Turn = nil                                       // accounts itself counts the tries of this password
 			a := askedOf(ctx, as, ask)
 			if a.access.Principal != "" {
 				admin.Learn(l.Username, a.access.Principal)
