@@ -16,6 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
+// Namespace is before the types of a category. Since vSphere 7.0 U1 the Client needs it to assign the category's tags.
+const Namespace = "urn:vim25:"
+
 // Types returns the object types of a new category, as the API names them.
 func Types() []string {
 	return []string{"ClusterComputeResource", "Datacenter", "Folder", "HostSystem"}
@@ -57,7 +60,7 @@ func Key(category string) error {
 // Category is an existing tag category.
 type Category struct {
 	Single bool     // an object has at most one tag of it
-	Types  []string // allowed object types; none for all
+	Types  []string // allowed object types, with or without Namespace; none for all
 	Tags   []string
 }
 
@@ -171,7 +174,7 @@ func (p *planner) assign(a Assignment) {
 	case !slices.Contains(Types(), kind):
 		p.problem("%s is a %s: tags of zones are on a datacenter, folder, cluster or host", a.Path, kind)
 		return
-	case len(types) > 0 && !slices.Contains(types, kind):
+	case len(types) > 0 && !slices.Contains(types, kind) && !slices.Contains(types, Namespace+kind):
 		p.problem("category %s is not for a %s, as %s is one: associate it with that kind of object first", a.Category, kind, a.Path)
 		return
 	}

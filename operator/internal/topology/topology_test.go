@@ -28,7 +28,8 @@ func TestAPlanIsWhatIsLeftToDo(t *testing.T) {
 			},
 			Attached: map[string]map[string][]string{"/dc/host/c": {"zone": {"b"}}}},
 			steps: []string{"detach zone:b from /dc/host/c", "attach zone:a to /dc/host/c"}},
-		"stopped after the tag": {want: []topology.Assignment{zone}, has: topology.Existing{Kinds: kinds, Categories: map[string]topology.Category{"region": {Single: true}, "zone": {Single: true, Tags: []string{"a"}}}},
+		"stopped after the tag": {want: []topology.Assignment{zone}, has: topology.Existing{Kinds: kinds, Categories: map[string]topology.Category{
+			"region": {Single: true}, "zone": {Single: true, Tags: []string{"a"}, Types: []string{"urn:vim25:ClusterComputeResource"}}}},
 			steps: []string{"attach zone:a to /dc/host/c"}},
 		"all there": {want: []topology.Assignment{zone}, has: topology.Existing{Kinds: kinds, Categories: map[string]topology.Category{"region": {Single: true}, "zone": {Single: true, Tags: []string{"a"}}},
 			Attached: map[string]map[string][]string{"/dc/host/c": {"zone": {"a"}}}}},

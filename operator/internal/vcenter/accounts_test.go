@@ -62,6 +62,10 @@ func TestAnAccountIsMadeAndHasWhatItIsGiven(t *testing.T) {
 	for range 2 { // by this program, and by one at a linked vCenter
 		require.NoError(t, a.MakeRole(ctx, "vdo-csi-search", []string{"Cns.Searchable"}))
 	}
+	category := topology.Step{Do: topology.MakeCategory, Category: "zone", Types: []string{"Folder"}}
+	require.NoError(t, a.ChangeTags(ctx, &preflight.VCenter{}, category))
+	tagged := vcenter.Inspect(ctx, target(v), vcenter.Ask{Categories: []string{"zone"}})
+	require.Equal(t, []string{"urn:vim25:Folder"}, tagged.Categories["zone"].Types)
 	roles := must.Have(a.Roles(ctx))(t)
 	require.Contains(t, roles["vdo-csi-search"].Privileges, "Cns.Searchable")
 	root := "Folder-group-d1"

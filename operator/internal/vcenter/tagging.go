@@ -40,8 +40,11 @@ func (a *Admin) ChangeTags(ctx context.Context, v *preflight.VCenter, s topology
 	switch {
 	case err != nil:
 	case s.Do == topology.MakeCategory:
-		_, err = m.CreateCategory(ctx, &tags.Category{Name: s.Category, Cardinality: "SINGLE", AssociableTypes: s.Types,
-			Description: "regions and zones of the vSphere drivers"})
+		c := &tags.Category{Name: s.Category, Cardinality: "SINGLE", Description: "regions and zones of the vSphere drivers"}
+		for _, kind := range s.Types {
+			c.AssociableTypes = append(c.AssociableTypes, topology.Namespace+kind)
+		}
+		_, err = m.CreateCategory(ctx, c)
 	case s.Do == topology.MakeTag:
 		_, err = m.CreateTag(ctx, &tags.Tag{Name: s.Tag, CategoryID: s.Category})
 	case s.Do == topology.Attach:
