@@ -149,7 +149,7 @@ func (r *rendering) balance(b balancer, role airship.Role) error {
 	return nil
 }
 
-// roll replaces the pods if a host or an address leaves, or a template changes: a pod does not report whether its
+// roll replaces the pods if a host or an address leaves, or a template changes. A pod does not report whether its
 // reload has stopped forwarding to a host, or has refused the template. The pods reload any other change.
 func (r *rendering) roll() {
 	chain, template := "", r.hash // an annotation CHAIN or CHAIN.TEMPLATE
