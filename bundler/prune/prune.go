@@ -40,7 +40,8 @@ func Run(ctx context.Context, p *Plan, o run.Options) error {
 			if ctx.Err() == nil { // after a cancel, requests would fail
 				err = errors.Join(err, p.look(ctx, p.targets[:i], o))
 			}
-			return fmt.Errorf("%d of %d manifests were deleted, and what is left of the others is for the registry's garbage collection: %w", p.Deleted, len(p.targets), err)
+			return fmt.Errorf("%d of %d manifests were deleted, and garbage collection takes what has no tag of the "+
+				"others; images of --layout paths keep theirs: %w", p.Deleted, len(p.targets), err)
 		}
 	}
 	if err := p.look(ctx, p.targets, o); err != nil {
