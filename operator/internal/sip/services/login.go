@@ -103,7 +103,7 @@ func (r *rendering) dexConfig(issuer string, settings []byte) (text []byte, conn
 			strings.TrimSuffix("config.yaml is not YAML of names and values, each name once: "+where, ": "),
 			"correct it in the Secret; Dex documents the settings")
 	}
-	err = r.spelled("", given, "connectors", "staticPasswords", "enablePasswordDB", "oauth2", "expiry")
+	err = r.spelled("", given, "connectors", "staticPasswords", "enablePasswordDB", "oauth2", "expiry", "web")
 	if err == nil {
 		connectors, err = r.connectors(issuer, given)
 	}

@@ -326,6 +326,7 @@ func TestBadInputIsRefused(t *testing.T) {
 		"a config in other letters":  {dexIs("connectors: [{Config: {insecureNoSSL: true}}]"), Auth, "connectors[0]: config is there in other letters"},
 		"other letters beside":       {dexIs("Connectors: [{type: ldap}]\nconnectors: [{type: ldap}]"), Auth, "connectors is there in other letters"},
 		"no longer than asked":       {dexIs("connectors: [{}]\nExpiry: {idTokens: 5m}"), Auth, "expiry is there in other letters"},
+		"origins in other letters":   {dexIs("connectors: [{}]\nWeb: {allowedOrigins: [a]}"), Auth, "web is there in other letters"},
 		"a type in other letters":    {dexIs("connectors: [{Type: ldap}]"), Auth, "connectors[0]: type is there in other letters"},
 		"no user could log in":       {dexIs("staticClients: [{id: console}]"), Auth, "there are neither connectors nor staticPasswords"},
 		"no YAML of names":           {dexIs("- " + dexSecret), Auth, "auth[0].configSecret: config.yaml is not YAML of names"},
