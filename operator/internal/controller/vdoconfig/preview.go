@@ -371,10 +371,13 @@ func (s *facts) fetching(end matrix.Facts, newer bool) []string {
 	if newer || b.contents.MatrixSignature != nil { // the matrix built into vdo-bundle is unsigned
 		words, pull = append(words, "--matrix MATRIX"), pull+" --matrix MATRIX"
 	}
-	isOperator := func(r bundle.Release) bool { return r.Driver == bundle.Operator }
-	if i := slices.IndexFunc(b.contents.Lock.Releases, isOperator); i >= 0 {
-		is := slices.Collect(maps.Values(b.contents.Lock.Releases[i].Images)) // it has one
-		words = append(words, "--operator", strings.Join(is, ""))
+	own := map[matrix.Driver]string{bundle.Operator: "--operator", bundle.JumpHost: "--jump-host"}
+	for _, r := range b.contents.Lock.Releases {
+		for _, image := range r.Images {
+			if flag := own[r.Driver]; flag != "" {
+				words = append(words, flag, image)
+			}
+		}
 	}
 	isService := func(r bundle.Release) bool { return bundle.IsService(r.Driver) }
 	if slices.ContainsFunc(b.contents.Lock.Releases, isService) {

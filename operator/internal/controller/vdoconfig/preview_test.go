@@ -109,9 +109,9 @@ func TestWhatTheBundleLacksIsFetchedByCommands(t *testing.T) {
 	b.verified, b.contents.MatrixSignature, b.source.Status.Tag = true, []byte("theirs"), "stable"
 	b.contents.Lock.Releases = append(b.contents.Lock.Releases,
 		bundle.Release{Driver: bundle.Operator, Images: map[string]string{"vdo-operator": "up.example/vdo:v1"}},
-		bundle.Release{Driver: bundle.JumpHost})
+		bundle.Release{Driver: bundle.JumpHost, Images: map[string]string{"vdo-jumphost": "up.example/jump:v1"}})
 	commands := s.fetching(end, false)
-	require.Contains(t, commands[0], " 9.0.0 --matrix MATRIX --operator up.example/vdo:v1 --services sip -o")
+	require.Contains(t, commands[0], " 9.0.0 --matrix MATRIX --operator up.example/vdo:v1 --jump-host up.example/jump:v1 --services sip -o")
 	require.Contains(t, commands[1], " --matrix MATRIX ", "the same as the lock")
 	require.Contains(t, commands[2], "mirror.site/vdo:stable --key KEY.pub", "the site verified what runs")
 	b.contents.MatrixSignature = nil
