@@ -258,7 +258,7 @@ func missing(err error, d ocispec.Descriptor, depth int) error {
 	if depth == 0 || fault.ReasonOf(err) != fault.NotFound {
 		return err
 	}
-	return fault.Errorf(fault.Incomplete, "read", d.Digest.String(), "copy the image with all its children again",
+	return fault.Errorf(fault.Incomplete, "read", d.Digest.String(), "push the bundle again, or copy the image with all its children",
 		"a child of the index is not there: %w", err)
 }
 

@@ -145,7 +145,7 @@ func (l *Listing) untagged(ctx context.Context, repository Repository, subjects 
 	err := run.Each(ctx, o.Limit(), len(subjects), func(i int) error {
 		t, err := readAt(ctx, repository, subjects[i].String())
 		found[i] = t.bundle
-		if fault.ReasonOf(err) == fault.NotFound { // missing or incomplete
+		if r := fault.Gravest(err); r == fault.NotFound || r == fault.Incomplete {
 			broken[i], err = t.root.Digest != "", nil
 		}
 		return err
