@@ -126,7 +126,7 @@ func (b *builder) minors() error {
 		}
 		chosen, err := b.resolve(minor)
 		if err != nil {
-			problems = append(problems, b.refused(minor, err))
+			problems = append(problems, fmt.Errorf("select drivers for Kubernetes %s: %w", minor, err))
 			continue
 		}
 		b.take(minor, chosen)
@@ -151,7 +151,7 @@ func (b *builder) resolve(minor matrix.Minor) (matrix.Selection, error) {
 	}
 	selection, refusal := matrix.Resolve(b.doc, facts, nil, matrix.Policy{Rules: b.rules(), Refused: b.unlisted}, nil)
 	if refusal != nil {
-		return selection, refusal
+		return selection, refusal.Fault()
 	}
 	return selection, nil
 }
@@ -180,10 +180,6 @@ func (b *builder) take(minor matrix.Minor, s matrix.Selection) {
 	for _, w := range s.Warnings {
 		b.Warnings = append(b.Warnings, w.Text)
 	}
-}
-
-func (b *builder) refused(minor matrix.Minor, why error) error {
-	return fault.Errorf(fault.Incompatible, "select", "drivers for Kubernetes "+minor.String(), b.req.see(), "%w", why)
 }
 
 // see is the hint to look at the matrix.

@@ -83,8 +83,8 @@ func TestSelectRefuses(t *testing.T) {
 		reason                 fault.Reason
 		want, hint             string
 	}{
-		"a minor that nothing covers": {k8s: "1.99", reason: fault.Incompatible, want: "select drivers for Kubernetes 1.99: ", hint: "vdo-bundle matrix show"},
-		"an old vSphere":              {k8s: "1.33", vSphere: "6.5.0", reason: fault.Incompatible, want: "select drivers for Kubernetes 1.33: ", hint: "vdo-bundle matrix show"},
+		"a minor that nothing covers": {k8s: "1.99", reason: fault.Incompatible, want: "select drivers for Kubernetes 1.99: ", hint: " for Kubernetes 1.99, or a Kubernetes that "},
+		"an old vSphere":              {k8s: "1.33", vSphere: "6.5.0", reason: fault.Incompatible, want: "select drivers for Kubernetes 1.33: ", hint: "upgrade every vCenter into the range of csi@"},
 		"an unknown release":          {releases: "csi@9.9.9", reason: fault.NotFound, want: "select release csi@9.9.9: the matrix of serial ", hint: "the matrix lists csi@2."},
 		"another build of a release":  {releases: "csi@3.5.1+x", reason: fault.NotFound, want: "select release csi@3.5.1+x: ", hint: "the matrix lists csi@2."},
 	} {
@@ -99,7 +99,6 @@ func TestSelectReportsEveryRefusal(t *testing.T) {
 	_, none := catalog.Select(&matrix.Document{}, catalog.Request{File: "my matrix.yaml"})
 	require.Equal(t, "see `vdo-bundle matrix show --matrix 'my matrix.yaml'` for what the matrix covers", fault.HintOf(none))
 	_, err := catalog.Select(document(t), request(t, "", "1.98 1.99", "", "csi@9.9.9"))
-	require.Equal(t, "see `vdo-bundle matrix show` for what the matrix covers", fault.HintOf(err))
 	for _, want := range []string{"Kubernetes 1.98", "Kubernetes 1.99", "csi@9.9.9"} {
 		require.ErrorContains(t, err, want)
 	}
