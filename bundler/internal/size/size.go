@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/dustin/go-humanize"
 )
@@ -16,7 +17,7 @@ func Format(n int64) string { return humanize.Bytes(uint64(max(n, 0))) }
 // Parse parses a number of bytes, from 0 to the largest int64.
 func Parse(s string) (int64, error) {
 	n, err := humanize.ParseBytes(s)
-	if err != nil || n > math.MaxInt64 {
+	if err != nil || n > math.MaxInt64 || strings.Contains(s, ",") { // 4,7GB would be 47 GB
 		return 0, errors.New("not a size such as 4GB, 16MiB or 1048576")
 	}
 	return int64(n), nil
