@@ -183,7 +183,7 @@ func Hint(err error) string {
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
 		return "allow more open files (ulimit -n), or do less at a time (--concurrency), and run the same command again"
 	case errors.Is(err, syscall.EROFS), errors.Is(err, fs.ErrPermission):
-		return "give yourself the permission to write there (it may be mounted read-only), or use another folder, or a copy there"
+		return "give yourself the permission there (it may be mounted read-only), or use another folder, or a copy there"
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
 		return "check the path; folders have to be there already"
 	}
