@@ -142,14 +142,6 @@ func TestBadAccounts(t *testing.T) {
 	}
 }
 
-func FuzzParseAccounts(f *testing.F) {
-	f.Add([]byte("anna:$2y$05$abcdefghijklmnopqrstuuWWAxUTAyRY0ZIlPZQ8wJpNTL9YTC3Vy\n"))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		a, err := serve.ParseAccounts("users", data)
-		require.True(t, err != nil || a != nil)
-	})
-}
-
 // slow is a registry whose answers wait until they may go on.
 type slow struct {
 	http.Handler
