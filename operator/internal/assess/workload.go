@@ -32,7 +32,7 @@ const (
 // places are the drivers' places by their names.
 var places = func() map[string]drivers.Place {
 	all := map[string]drivers.Place{}
-	for _, p := range drivers.Places() {
+	for _, p := range drivers.Places {
 		all[p.String()] = p
 	}
 	return all

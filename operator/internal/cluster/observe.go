@@ -80,7 +80,7 @@ func listFault(what string, err error) error {
 }
 
 func (c *Cluster) workloads(ctx context.Context, o *assess.Observed) error {
-	places := drivers.Places()
+	places := drivers.Places
 	found, refused, err := sideBySide(ctx, places, c.workload)
 	if err != nil {
 		return err

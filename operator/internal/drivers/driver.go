@@ -69,14 +69,12 @@ type Place struct {
 // String returns "Kind namespace/name".
 func (p Place) String() string { return p.Kind + " " + p.Namespace + "/" + p.Name }
 
-// Places returns the locations of drivers that upstream's manifests, the operator and other installers use. All are
-// in namespaces of the cluster's administrator. Installations elsewhere show in their cluster-wide objects
-// (CSIDriver, ClusterRoleBinding), which only an administrator can create.
-func Places() []Place { return slices.Clone(places) }
-
 const openshiftCSI, openshiftCPI = "openshift-cluster-csi-drivers", "openshift-cloud-controller-manager"
 
-var places = []Place{
+// Places are the locations of drivers that upstream's manifests, the operator and other installers use. All are
+// in namespaces of the cluster's administrator. Installations elsewhere show in their cluster-wide objects
+// (CSIDriver, ClusterRoleBinding), which only an administrator can create.
+var Places = []Place{
 	{"DaemonSet", SystemNamespace, CloudControllerManager, matrix.CPI, false},
 	{"Deployment", SystemNamespace, "snapshot-controller", matrix.SnapshotController, false},
 	{"Deployment", CSINamespace, Controller, matrix.CSI, false},
@@ -100,20 +98,8 @@ var places = []Place{
 	{"Deployment", "openshift-cluster-storage-operator", "csi-snapshot-controller", matrix.SnapshotController, true},
 }
 
-// DeprecatedSelector returns the immutable pod selector of a workload, "Kind namespace/name", of upstream's
-// deprecated manifests; nil without any. The cloud provider's are in manifests/controller-manager of its repository.
-// Only the selector differs: the name and the lease of the leader are the same.
-func DeprecatedSelector(workload string) map[string]string {
-	if workload == "DaemonSet "+SystemNamespace+"/"+CloudControllerManager {
-		return map[string]string{"k8s-app": CloudControllerManager}
-	}
-	return nil
-}
-
-// VCenterClients returns the containers of a workload, "Kind namespace/name", that connect to vCenters.
-func VCenterClients(workload string) []string { return slices.Clone(vcenterClients[workload]) }
-
-var vcenterClients = map[string][]string{
+// VCenterClients are the containers, by workload ("Kind namespace/name"), that connect to vCenters.
+var VCenterClients = map[string][]string{
 	"DaemonSet " + SystemNamespace + "/" + CloudControllerManager: {CloudControllerManager},
 	"Deployment " + CSINamespace + "/" + Controller:               {Controller, "vsphere-syncer"},
 }

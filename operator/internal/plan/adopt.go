@@ -37,9 +37,11 @@ func mayAdopt(live, desired *unstructured.Unstructured) error {
 		return refuse("take spec.storageProvider out of the VDOConfig, or have OpenShift remove its own driver first: set managementState: Removed on ClusterCSIDriver "+live.GetName(),
 			"OpenShift manages it (annotation %s)", annotationOpenShift)
 	}
+	if live.GetKind() == "Namespace" {
+		return nil // it is in the operator's manifests too, which a tool may apply
+	}
 	for _, t := range tools {
-		// The storage driver's Namespace is in the operator's manifests too, which a tool may apply.
-		if marks := t.marksOn(live); len(marks) > 0 && live.GetKind() != "Namespace" {
+		if marks := t.marksOn(live); len(marks) > 0 {
 			return refuse(t.hint(marks), "%s manages it (%s)", t.name, strings.Join(marks, ", "))
 		}
 	}
@@ -47,13 +49,13 @@ func mayAdopt(live, desired *unstructured.Unstructured) error {
 		return refuse(helmHint(live.GetKind(), release, cmp.Or(annotations[annotationHelmNS], live.GetNamespace())), "Helm release %s manages it", release)
 	}
 	if by := labels[render.LabelManagedBy]; by != "" && by != render.ManagedBy {
-		return refuse("remove it with the tool that made it, or "+without, "%s manages it (label %s)", by, render.LabelManagedBy)
+		return refuse("see that the tool no longer applies it and remove the label, or "+without, "%s manages it (label %s)", by, render.LabelManagedBy)
 	}
 	if by := labels["olm.owner"]; by != "" {
 		return refuse("remove that operator's subscription first", "operator %s manages it (label olm.owner)", by)
 	}
 	if owners := live.GetOwnerReferences(); len(owners) > 0 {
-		return refuse("remove the owner first, or "+without, "%s %s owns it", owners[0].Kind, owners[0].Name)
+		return refuse("see that the owner no longer needs it and remove the reference, or "+without, "%s %s owns it", owners[0].Kind, owners[0].Name)
 	}
 	isMirrorSet := IDOf(live).Group == mirrorset.Digests.Group && live.GetKind() == mirrorset.Digests.Kind
 	if isMirrorSet && labels[render.LabelDriver] != string(drivers.MirrorSet) {
@@ -124,17 +126,13 @@ func sameField(a, b *unstructured.Unstructured, path ...string) bool {
 	return reflect.DeepEqual(x, y)
 }
 
-// deprecated reports whether a workload is from upstream's deprecated manifests: it has their location and exactly
-// their selector.
+// deprecated reports whether a workload is the cloud provider's of manifests/controller-manager in upstream's
+// repository. Only the selector, which is immutable, differs: the name and the lease of the leader are the same.
 func deprecated(live *unstructured.Unstructured) bool {
-	key := IDOf(live).Key
-	labels := drivers.DeprecatedSelector(key.String())
+	const name = drivers.CloudControllerManager
+	key, want := IDOf(live).Key, map[string]any{"matchLabels": map[string]any{"k8s-app": name}}
 	selector, _, _ := unstructured.NestedMap(live.Object, "spec", "selector")
-	want := map[string]any{}
-	for k, v := range labels {
-		want[k] = v
-	}
-	return key.Group == "apps" && labels != nil && reflect.DeepEqual(selector, map[string]any{"matchLabels": want})
+	return key.Group == "apps" && key.String() == "DaemonSet "+drivers.SystemNamespace+"/"+name && reflect.DeepEqual(selector, want)
 }
 
 // AdoptsByRecreation reports whether the step adopts a workload by recreating it.

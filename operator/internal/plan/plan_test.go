@@ -258,7 +258,8 @@ func TestObjectsOfGitOpsToolsAreNotTakenOver(t *testing.T) {
 	}
 	namespace := object(t, `{apiVersion: v1, kind: Namespace, metadata: {name: vmware-system-csi}}`)
 	live := alive(namespace)
-	live.SetLabels(map[string]string{"kustomize.toolkit.fluxcd.io/name": "operator"})
+	live.SetLabels(map[string]string{"kustomize.toolkit.fluxcd.io/name": "operator", render.LabelManagedBy: "Helm"})
+	live.SetAnnotations(map[string]string{"meta.helm.sh/release-name": "vdo"})
 	require.Equal(t, plan.Change, one(t, namespace, live, nil, nil).Action, "it comes with the operator's own manifests")
 
 	for manager, tool := range map[string]string{

@@ -183,7 +183,7 @@ func setProxy(s *source, p *v1alpha1.Proxy) error {
 	field := fmt.Sprintf("spec.drivers[%s].proxy", s.driver)
 	found := false
 	for _, o := range s.objects {
-		for _, name := range drivers.VCenterClients(RefOf(o).String()) {
+		for _, name := range drivers.VCenterClients[RefOf(o).String()] {
 			c := container(o, name)
 			if c == nil {
 				continue

@@ -40,7 +40,7 @@ func testBound(t *testing.T, long string, limit int) {
 	in := assess.Input{Now: now, Requested: []matrix.Driver{matrix.CNI, matrix.CPI, matrix.SnapshotController, matrix.CSI}, Topology: true}
 	in.NodeTopologies = map[string]string{}
 	labels := map[string]string{"app": "x"}
-	for _, p := range drivers.Places() {
+	for _, p := range drivers.Places {
 		if p.Kind == "DaemonSet" && !p.Foreign {
 			in.DaemonSets = append(in.DaemonSets, appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name},
 				Spec: appsv1.DaemonSetSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}}})
