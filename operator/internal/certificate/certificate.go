@@ -7,12 +7,12 @@ import (
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
-	"io"
 	"math/big"
 	"net"
 	"strings"
@@ -26,11 +26,11 @@ type Issued struct {
 }
 
 // Issue issues a certificate for a new P-256 key, with a random serial number. It is self-signed if by is nil.
-func Issue(template *x509.Certificate, by *Issued, random io.Reader) (Issued, error) {
+func Issue(template *x509.Certificate, by *Issued) (Issued, error) {
 	serial := make([]byte, 16)
-	_, noSerial := io.ReadFull(random, serial)
-	key, err := ecdsa.GenerateKey(elliptic.P256(), random)
-	if err = errors.Join(noSerial, err); err != nil {
+	_, _ = rand.Read(serial) // it never fails
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
 		return Issued{}, err
 	}
 	serial[0] = serial[0]&0x7f | 1 // positive, and never zero
@@ -38,7 +38,7 @@ func Issue(template *x509.Certificate, by *Issued, random io.Reader) (Issued, er
 	if by == nil {
 		by = &Issued{template, key}
 	}
-	der, err := x509.CreateCertificate(random, template, by.Cert, key.Public(), by.Key)
+	der, err := x509.CreateCertificate(rand.Reader, template, by.Cert, key.Public(), by.Key)
 	if err != nil {
 		return Issued{}, err
 	}
@@ -51,13 +51,13 @@ type Serving struct{ CA, Cert, Key []byte }
 
 // IssueServing issues a certificate for a server's name or IP address. If by is nil, a CA that exists only for it signs
 // it, and the CA's key is discarded: nothing can sign another one.
-func IssueServing(ca string, by *Issued, host string, from, to time.Time, random io.Reader) (Serving, error) {
+func IssueServing(ca string, by *Issued, host string, from, to time.Time) (Serving, error) {
 	from, to = from.UTC().Truncate(time.Second), to.UTC().Truncate(time.Second)
 	if by == nil {
 		made, err := Issue(&x509.Certificate{
 			Subject: pkix.Name{CommonName: ca}, NotBefore: from, NotAfter: to,
 			IsCA: true, MaxPathLenZero: true, KeyUsage: x509.KeyUsageCertSign,
-		}, nil, random)
+		}, nil)
 		if err != nil {
 			return Serving{}, err
 		}
@@ -72,7 +72,7 @@ func IssueServing(ca string, by *Issued, host string, from, to time.Time, random
 	} else {
 		template.DNSNames = []string{host}
 	}
-	leaf, err := Issue(template, by, random)
+	leaf, err := Issue(template, by)
 	if err != nil {
 		return Serving{}, err
 	}

@@ -2,7 +2,6 @@ package render_test
 
 import (
 	"context"
-	"crypto/rand"
 	"os"
 	"testing"
 	"time"
@@ -26,7 +25,7 @@ func TestAPIServerAcceptsEverythingThatIsRendered(t *testing.T) {
 	plane := must.Have(cluster.Start(context.Background(), cluster.Options{Progress: os.Stderr}))(t)
 	t.Cleanup(plane.Stop)
 	c := must.Have(client.New(plane.Config(), client.Options{}))(t)
-	cert := must.Have(webhookcert.Issue(time.Now(), rand.Reader))(t)
+	cert := must.Have(webhookcert.Issue(time.Now()))(t)
 	each := func(t *testing.T, dir string, id matrix.ReleaseID) {
 		in := input(t, id)
 		in.Lock, in.Manifests = contentsIn(t, dir, id)

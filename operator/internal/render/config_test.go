@@ -2,7 +2,6 @@ package render_test
 
 import (
 	"bytes"
-	"crypto/rand"
 	"fmt"
 	"strings"
 	"testing"
@@ -94,7 +93,7 @@ func readCPI(t testing.TB, out *render.Rendered) (cpiConfig, map[string]string) 
 
 func authority(t testing.TB) []byte {
 	t.Helper()
-	c := must.Have(webhookcert.Issue(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), rand.Reader))(t)
+	c := must.Have(webhookcert.Issue(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)))(t)
 	return c.CA
 }
 

@@ -102,6 +102,7 @@ func setFeatureStates(s *source, p *v1alpha1.StorageProvider) error {
 		data[name] = fmt.Sprint(p.FeatureStates[name])
 	}
 	_ = unstructured.SetNestedStringMap(o.Object, data, "data") // data is a map: it was read above
+	s.roll(o, "Deployment")                                     // node plugins read none of these
 	return fault.Join(bad...)
 }
 
@@ -120,6 +121,7 @@ func (r *renderer) addCSINamespace(s *source) {
 	}
 	if r.openShift() {
 		labels["security.openshift.io/scc.podSecurityLabelSync"] = "false"
+		ns.SetAnnotations(map[string]string{"openshift.io/node-selector": ""}) // instead of the cluster's default
 	}
 	ns.SetLabels(labels)
 	r.add(s, StageBase, ns, Merge)

@@ -3,7 +3,6 @@ package render_test
 import (
 	"bytes"
 	"cmp"
-	"crypto/rand"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -137,7 +136,7 @@ var (
 )
 
 func TestWhatIsMadeOfObjects(t *testing.T) {
-	cert := must.Have(webhookcert.Issue(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), rand.Reader))(t)
+	cert := must.Have(webhookcert.Issue(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)))(t)
 	newer := image.MustReference("registry.k8s.io/sig-storage/csi-provisioner:v5.0.0")
 	a, b, c := controlPlane("a"), controlPlane("b"), controlPlane("c")
 	cordoned := controlPlane("cordoned")
@@ -180,7 +179,8 @@ func TestWhatIsMadeOfObjects(t *testing.T) {
 		}},
 		"a feature state": {func(in *render.Input) {
 			in.Spec.StorageProvider.FeatureStates = map[string]bool{"trigger-csi-fullsync": true}
-		}, looks{{states + " data", `"trigger-csi-fullsync":"true"`}, {states + " data", `"false"`}}},
+		}, looks{{states + " data", `"trigger-csi-fullsync":"true"`}, {states + " data", `"false"`},
+			{controller + ofPods, `"checksum/internal-feature-states.csi.vsphere.vmware.com":"`}, {plugin + ofPods, "!checksum/"}}},
 		"classes": {func(in *render.Input) {
 			in.Spec.StorageProvider.StorageClasses = []v1alpha1.StorageClass{
 				{Name: "gold", StoragePolicy: "Gold, 2 copies", Default: true, FSType: "xfs"},
@@ -208,6 +208,7 @@ func TestWhatIsMadeOfObjects(t *testing.T) {
 		}},
 		"OpenShift": {func(in *render.Input) { in.Cluster.Distribution = "openshift" }, looks{
 			{"Namespace vmware-system-csi metadata/labels", `"security.openshift.io/scc.podSecurityLabelSync":"false"`},
+			{"Namespace vmware-system-csi metadata/annotations", `={"openshift.io/node-selector":""}`},
 			{"Role vdo-vsphere-csi-node-scc rules/0/resourceNames", `=["privileged"]`}, {"RoleBinding vdo-vsphere-csi-node-scc roleRef/name", "vdo-vsphere-csi-node-scc"},
 			{"Role vdo-cloud-controller-manager-scc rules/0/resourceNames", `=["hostnetwork-v2"]`}, {"RoleBinding vdo-cloud-controller-manager-scc kind", "RoleBinding"},
 			{controller + " spec", "!runAsUser"}, {cloud + " spec", "!runAsUser"},

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 )
@@ -63,7 +64,20 @@ func (s *source) patch(field string, p v1alpha1.Patch) error {
 		const hint = "compare it with the object in upstream's manifest, whose address `vdo-bundle matrix export` prints"
 		return badPatch(field, hint, "%w", err)
 	}
+	if o.GetKind() == "ConfigMap" {
+		s.roll(changed, "DaemonSet", "Deployment")
+	}
 	return s.replace(i, changed, field)
+}
+
+// roll rolls the pods of the release's workloads when a ConfigMap changes, since they read it at their start only.
+func (s *source) roll(changed *unstructured.Unstructured, kinds ...string) {
+	sum := image.DigestOf(fmt.Append(nil, changed.Object["data"]))
+	for _, o := range s.objects {
+		if slices.Contains(kinds, o.GetKind()) {
+			setTemplateAnnotation(o, "checksum/"+changed.GetName(), sum.Hex())
+		}
+	}
 }
 
 // target returns the index of the object that a patch names; a patch that matches nothing is an error.

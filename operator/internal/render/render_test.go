@@ -1,7 +1,6 @@
 package render_test
 
 import (
-	"crypto/rand"
 	"fmt"
 	"slices"
 	"strings"
@@ -90,7 +89,7 @@ func TestStages(t *testing.T) {
 	in.Mirrored = mirrorset.Entries{{Source: "up.example/a", Mirrors: []string{"m.site/vdo/up.example/a"}}}
 	in.Spec.StorageProvider.StorageClasses = []v1alpha1.StorageClass{{Name: "gold"}}
 	in.Spec.StorageProvider.Webhook = true
-	in.Webhook = must.Have(webhookcert.Issue(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), rand.Reader))(t)
+	in.Webhook = must.Have(webhookcert.Issue(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)))(t)
 	out := mustRender(t, in)
 	var stages []string
 	for _, s := range out.Stages {
@@ -185,6 +184,15 @@ func TestKubeletPathIsMovedEverywhere(t *testing.T) {
 		{agent + "volumes/host-pod-resources/hostPath/path", `="/data/k0s/kubelet/pod-resources"`},
 		{agent + "containers/antrea-agent/volumeMounts/host-pod-resources/mountPath", `="/var/lib/kubelet/pod-resources"`},
 	}.require(t, mustRender(t, in))
+
+	sums := map[string]bool{} // pods mount the files of a ConfigMap by subPath: they see no change
+	for _, data := range []string{"{a: b}", "{a: c}"} {
+		in.Spec.Patches = []v1alpha1.Patch{patchOf(matrix.CNI, "ConfigMap", "antrea-config", "data: "+data)}
+		for _, o := range []string{"DaemonSet antrea-agent", "Deployment antrea-controller"} {
+			sums[o+at(t, mustRender(t, in), o+ofPods)] = true
+		}
+	}
+	require.Len(t, sums, 4)
 }
 
 func TestNothingThatIsPrintedHoldsASecret(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/rand"
 	"encoding/base64"
 	"maps"
 	"time"
@@ -48,7 +47,7 @@ func (p *pass) keepCertificate(ctx context.Context, known bool) error {
 		p.certificate, _ = webhookcert.Parse(secretData(secret)) // for the condition
 		return nil
 	}
-	cert, renewed, err := webhookcert.Ensure(secretData(secret), render.CABundle(registration), p.now, rand.Reader)
+	cert, renewed, err := webhookcert.Ensure(secretData(secret), render.CABundle(registration), p.now)
 	if err != nil {
 		return err
 	}

@@ -235,7 +235,7 @@ func (p *pass) collectCertificate(ctx context.Context) error {
 	if err != nil {
 		return p.at(matrix.CSI, err)
 	}
-	p.facts.certificate, _, p.certificateErr = webhookcert.Ensure(data, nil, p.now, rand.Reader)
+	p.facts.certificate, _, p.certificateErr = webhookcert.Ensure(data, nil, p.now)
 	return nil
 }
 

@@ -1,7 +1,6 @@
 package vdoconfig
 
 import (
-	"crypto/rand"
 	"testing"
 	"time"
 
@@ -125,7 +124,7 @@ func TestDriftThatIsLeftIsNoChange(t *testing.T) {
 }
 
 func TestADryRunWarnsOfTheCertificate(t *testing.T) {
-	cert, _, err := webhookcert.Ensure(nil, nil, time.Now().Add(-80*24*time.Hour), rand.Reader)
+	cert, _, err := webhookcert.Ensure(nil, nil, time.Now().Add(-80*24*time.Hour))
 	require.NoError(t, err)
 	secret := &unstructured.Unstructured{Object: map[string]any{}}
 	secret.SetLabels(map[string]string{render.LabelManagedBy: render.ManagedBy, render.LabelDriver: "csi"})
@@ -137,7 +136,7 @@ func TestADryRunWarnsOfTheCertificate(t *testing.T) {
 	require.Equal(t, reasonExpiring, p.certificateCondition().Reason)
 
 	// A removal that cannot begin, since the inventory cannot be read, blocks no renewal.
-	cert, _, err = webhookcert.Ensure(nil, nil, p.now, rand.Reader)
+	cert, _, err = webhookcert.Ensure(nil, nil, p.now)
 	require.NoError(t, err)
 	setSecretData(secret, render.WebhookData(cert))
 	damaged := &fakeCluster{live: live, corrupt: because(fault.Corrupt)}

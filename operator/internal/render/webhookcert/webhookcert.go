@@ -5,7 +5,7 @@
 // CA's key is discarded, so that nothing in the cluster can sign another one. The Secret that the
 // webhook mounts stores the certificate (see [Certificate.Data]), and [Ensure] reads it there:
 //
-//	cert, renewed, err := webhookcert.Ensure(secret.Data, registration.CABundle, time.Now(), rand.Reader)
+//	cert, renewed, err := webhookcert.Ensure(secret.Data, registration.CABundle, time.Now())
 //
 // A renewal makes a new CA and leaf. Clients trust the new CA and, until its leaf expires, the old
 // one. So the API server accepts pods with either leaf. The caller must write the CA bundle
@@ -16,7 +16,6 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -70,12 +69,12 @@ func (c *Certificate) Data() map[string][]byte {
 
 // Ensure returns the certificate in a Secret's data while it serves, or a new one, and whether it is new. It
 // replaces empty or damaged data. Pods may still serve the lost leaf, so valid CAs in trusted, PEM, stay.
-func Ensure(data map[string][]byte, trusted []byte, now time.Time, random io.Reader) (cert *Certificate, renewed bool, err error) {
+func Ensure(data map[string][]byte, trusted []byte, now time.Time) (cert *Certificate, renewed bool, err error) {
 	kept, err := Parse(data)
 	if err == nil && now.Before(kept.RenewAt()) && kept.serves(now) {
 		return kept, false, nil
 	}
-	cert, err = Issue(now, random)
+	cert, err = Issue(now)
 	if err != nil {
 		return nil, false, err
 	}
@@ -101,9 +100,9 @@ func ours(bundle []byte, now time.Time) []byte {
 }
 
 // Issue makes a new CA and leaf.
-func Issue(now time.Time, random io.Reader) (*Certificate, error) {
+func Issue(now time.Time) (*Certificate, error) {
 	ca := caName + now.UTC().Format("2006-01-02T15:04:05Z")
-	made, err := certificate.IssueServing(ca, nil, DNSName, now.Add(-skew), now.Add(Lifetime), random)
+	made, err := certificate.IssueServing(ca, nil, DNSName, now.Add(-skew), now.Add(Lifetime))
 	if err != nil {
 		return nil, fault.Errorf(fault.Internal, "make certificate", DNSName, "", "%w", err)
 	}

@@ -2,14 +2,11 @@ package webhookcert_test
 
 import (
 	"bytes"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
-	"testing/iotest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -22,7 +19,7 @@ var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 func issue(t *testing.T, at time.Time) *webhookcert.Certificate {
 	t.Helper()
-	c, renewed, err := webhookcert.Ensure(nil, nil, at, rand.Reader)
+	c, renewed, err := webhookcert.Ensure(nil, nil, at)
 	require.NoError(t, err)
 	require.True(t, renewed)
 	return c
@@ -44,14 +41,14 @@ func TestCertificateServesUntilTwoThirdsOfItsLife(t *testing.T) {
 	require.NoError(t, accepts(t, first.CA, first, start))
 
 	soon := first.RenewAt().Add(-time.Second)
-	kept, renewed, err := webhookcert.Ensure(first.Data(), nil, soon, rand.Reader)
+	kept, renewed, err := webhookcert.Ensure(first.Data(), nil, soon)
 	require.NoError(t, err)
 	require.False(t, renewed)
 	require.Equal(t, first, kept)
 
 	life := webhookcert.Lifetime
 	require.WithinDuration(t, start.Add(life*2/3), first.RenewAt(), time.Hour)
-	_, renewed, err = webhookcert.Ensure(first.Data(), nil, first.RenewAt(), rand.Reader)
+	_, renewed, err = webhookcert.Ensure(first.Data(), nil, first.RenewAt())
 	require.NoError(t, err)
 	require.True(t, renewed)
 }
@@ -59,13 +56,13 @@ func TestCertificateServesUntilTwoThirdsOfItsLife(t *testing.T) {
 func TestRenewalKeepsPodsWithTheOldCertificateTrusted(t *testing.T) {
 	first := issue(t, start)
 	at := first.RenewAt()
-	second, _, err := webhookcert.Ensure(first.Data(), nil, at, rand.Reader)
+	second, _, err := webhookcert.Ensure(first.Data(), nil, at)
 	require.NoError(t, err)
 	require.NoError(t, accepts(t, second.CA, first, at), "old pod, new bundle")
 	require.NoError(t, accepts(t, second.CA, second, at), "new pod, new bundle")
 	require.Error(t, accepts(t, first.CA, second, at), "another CA: the old bundle must not accept it")
 
-	third, _, err := webhookcert.Ensure(second.Data(), nil, second.RenewAt(), rand.Reader)
+	third, _, err := webhookcert.Ensure(second.Data(), nil, second.RenewAt())
 	require.NoError(t, err)
 	require.Equal(t, 2, bytes.Count(third.CA, []byte("BEGIN CERTIFICATE")), "the bundle does not grow")
 	require.Error(t, accepts(t, third.CA, first, at))
@@ -90,7 +87,7 @@ func TestDamagedSecretIsReplacedAndNamesNoKey(t *testing.T) {
 			require.Equal(t, fault.Corrupt, fault.ReasonOf(err))
 			require.NotEmpty(t, fault.HintOf(err))
 			require.NotContains(t, err.Error(), "PRIVATE")
-			fresh, renewed, err := webhookcert.Ensure(data, nil, start, rand.Reader)
+			fresh, renewed, err := webhookcert.Ensure(data, nil, start)
 			require.NoError(t, err)
 			require.True(t, renewed)
 			require.NoError(t, accepts(t, fresh.CA, fresh, start))
@@ -103,9 +100,4 @@ func TestCertificateDoesNotPrintItsKey(t *testing.T) {
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s"} {
 		require.False(t, strings.Contains(fmt.Sprintf(verb, c), "PRIVATE"), verb)
 	}
-}
-
-func TestNoRandomnessIsAnError(t *testing.T) {
-	_, _, err := webhookcert.Ensure(nil, nil, start, iotest.ErrReader(errors.New("no entropy")))
-	require.Equal(t, fault.Internal, fault.ReasonOf(err), "a certificate without a random serial number")
 }

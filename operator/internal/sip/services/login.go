@@ -1,7 +1,6 @@
 package services
 
 import (
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -288,7 +287,7 @@ func (r *rendering) makeCertificate(host string) (Secret, error) {
 			end = cert.NotAfter
 		}
 	}
-	made, err := certificate.IssueServing(ca, by, host, r.in.Now.Add(-skew), end, rand.Reader)
+	made, err := certificate.IssueServing(ca, by, host, r.in.Now.Add(-skew), end)
 	if err != nil {
 		return nil, r.defect(err)
 	}
