@@ -341,7 +341,7 @@ func TestEntriesBeyondEightGiBAreReadByAll(t *testing.T) {
 	s := bundles.Store{}
 	d := s.Add(ocispec.MediaTypeImageLayer, []byte("large"))
 	d.Size = size
-	l := newLayout([]byte(`{"schemaVersion":2,"mediaType":"` + ocispec.MediaTypeImageIndex + `","manifests":[]}`))
+	l := newLayout([]byte(`{"schemaVersion":2,"mediaType":"`+ocispec.MediaTypeImageIndex+`","manifests":[]}`), true)
 	l.add(d)
 	l.add(s.Add(ocispec.MediaTypeImageLayer, []byte("after")))
 	path := filepath.Join(t.TempDir(), "large.tar")
@@ -358,6 +358,7 @@ func TestEntriesBeyondEightGiBAreReadByAll(t *testing.T) {
 	a := opened(t, path)
 	require.Len(t, a.x.tar.entries, 4)
 	require.EqualValues(t, size, a.x.tar.entries[2].size)
+	require.True(t, a.x.tar.bare, "as earlier versions wrote them")
 	require.NoError(t, a.x.tar.compare(l))
 	store, err := oci.NewFromTar(t.Context(), path)
 	require.NoError(t, err)
@@ -372,6 +373,20 @@ func TestEntriesBeyondEightGiBAreReadByAll(t *testing.T) {
 		require.Contains(t, string(out), fmt.Sprint(int64(size)))
 		require.Equal(t, 4, strings.Count(string(out), "\n"))
 	}
+}
+
+// Tools that unpack it without the rights of root make no folders themselves.
+func TestFoldersComeBeforeTheirFiles(t *testing.T) {
+	tr, made := tar.NewReader(bytes.NewReader(read(t, written(t, bundles.New(t, bundles.Options{}))))), []string{"."}
+	for h, err := tr.Next(); !errors.Is(err, io.EOF); h, err = tr.Next() {
+		require.NoError(t, err)
+		require.Contains(t, made, filepath.Dir(filepath.Clean(h.Name)))
+		if h.Typeflag == tar.TypeDir {
+			require.EqualValues(t, 0o755, h.Mode)
+			made = append(made, filepath.Clean(h.Name))
+		}
+	}
+	require.Len(t, made, 3)
 }
 
 func FuzzScan(f *testing.F) {

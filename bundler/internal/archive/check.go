@@ -43,7 +43,7 @@ func (t *tarball) check(ctx context.Context, index []byte, order []ocispec.Descr
 	if room%blockSize != 0 || room <= int64(len(index)) || room > maxIndexSize {
 		return offLayout(t.path, "index.json is not as it was written")
 	}
-	want := newLayout(spaced(index, room))
+	want := newLayout(spaced(index, room), t.bare)
 	for _, d := range order {
 		want.add(d)
 	}

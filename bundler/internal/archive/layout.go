@@ -24,6 +24,7 @@ const (
 type Layout struct {
 	entries []entry
 	size    int64
+	bare    bool // without folders
 }
 
 // entry is one file of the tar. data is nil if it must be fetched, and header is nil if the entry was read.
@@ -53,15 +54,15 @@ func NewLayout(g *bundle.Graph) (*Layout, error) {
 	bare := indexJSON(g.Names, g.Base)
 	// The room is for attachments, so that a pull with others finds its blobs in the same places.
 	room := min(max(len(bare)+slackEach*len(g.Manifests), len(text)), maxIndexSize-slack)
-	l := newLayout(spaced(text, padded(int64(room+slack))))
+	l := newLayout(spaced(text, padded(int64(room+slack))), false)
 	for _, d := range g.Order() {
 		l.add(d)
 	}
 	return l, nil
 }
 
-func newLayout(index []byte) *Layout {
-	l := &Layout{size: endSize}
+func newLayout(index []byte, bare bool) *Layout {
+	l := &Layout{size: endSize, bare: bare}
 	l.append(entry{name: layoutName, size: int64(len(layoutData)), data: []byte(layoutData)})
 	l.append(entry{name: indexName, size: int64(len(index)), data: index})
 	return l
@@ -71,10 +72,16 @@ func (l *Layout) add(d ocispec.Descriptor) {
 	l.append(entry{name: blobName(d), d: d, size: d.Size, data: d.Data})
 }
 
+// folders are in the header of the first blob. Archives of earlier versions have none.
+var folders = []string{"blobs", "blobs/sha256"}
+
 func blobName(d ocispec.Descriptor) string { return blobPrefix + d.Digest.Encoded() }
 
 func (l *Layout) append(e entry) {
 	e.header, e.offset = header(e.name, e.size), l.size-endSize
+	if len(l.entries) == 2 && !l.bare { // tools such as skopeo make folders only as root
+		e.header = slices.Concat(ustar(folders[0]+"/", 0, '5'), ustar(folders[1]+"/", 0, '5'), e.header)
+	}
 	e.head = int64(len(e.header))
 	l.entries = append(l.entries, e)
 	l.size = e.end() + endSize
@@ -117,6 +124,9 @@ func ustar(name string, size int64, kind byte) []byte {
 	copy(b[136:], "00000000000\x00")
 	copy(b[148:], "        ") // the checksum counts its own field as spaces
 	b[156] = kind
+	if kind == '5' { // a folder
+		copy(b[100:], "0000755")
+	}
 	copy(b[257:], "ustar\x0000")
 	copy(b[329:], "0000000\x000000000\x00")
 	sum := 0

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"slices"
 	"strings"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -27,12 +28,13 @@ type tarball struct {
 	byName  map[string]int // cleaned name → entry
 	end     int64          // where the end blocks begin
 	size    int64          // of the file
-	strange []string       // entries that only other tools write: directories, other names
+	bare    bool           // without folders
+	strange []string       // entries that only other tools write: other folders and names
 }
 
 // scanTar reads all headers of a tar once, and no data.
 func scanTar(path string, r io.ReaderAt, size int64) (*tarball, error) {
-	t := &tarball{path: path, r: r, byName: map[string]int{}, size: size}
+	t := &tarball{path: path, r: r, byName: map[string]int{}, size: size, bare: true}
 	section := io.NewSectionReader(r, 0, size)
 	tr := tar.NewReader(section)
 	for n := 0; ; n++ {
@@ -71,6 +73,10 @@ func (t *tarball) take(h *tar.Header, at int64) error {
 	}
 	if at+padded(size) > t.size {
 		return t.cutOff(name)
+	}
+	if h.Typeflag == tar.TypeDir && len(t.entries) == 2 && slices.Contains(folders, name) {
+		t.bare = false
+		return nil // see check: it belongs to the header of the first blob
 	}
 	e := entry{name: name, offset: t.end, head: at - t.end, size: size}
 	t.end = at + padded(size)
