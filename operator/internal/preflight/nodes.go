@@ -116,10 +116,10 @@ func providerIDs(s *Snapshot) []found {
 	for _, b := range s.nodesMachines() {
 		known[b.node.Name] = b.machine
 	}
-	return nodes(func(s *Snapshot, n *Node) found {
+	return nodes(func(_ *Snapshot, n *Node) found {
 		id, ours := strings.CutPrefix(n.ProviderID, "vsphere://")
 		switch m := known[n.Name]; {
-		case n.ProviderID == "" && !n.Uninitialized && s.Wants.CPI:
+		case n.ProviderID == "" && !n.Uninitialized:
 			return found{action: Warn, what: "no provider id and no taint: the kubelet runs without --cloud-provider=external, and the cloud provider leaves the node alone",
 				remedy: "see `vdoctl nodes check`; for a node that runs: kubectl taint node {} node.cloudprovider.kubernetes.io/uninitialized=true:NoSchedule"}
 		case n.ProviderID != "" && !ours:

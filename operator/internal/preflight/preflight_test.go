@@ -413,6 +413,9 @@ func TestWhatLooksLikeAFindingPasses(t *testing.T) {
 				s.Cluster.Nodes[i].TopologyKeys, s.Cluster.Nodes[i].Zones = nil, nil
 			}
 		},
+		"a provider id of RKE2, without the cloud provider": func(s *preflight.Snapshot) {
+			s.Wants.CPI, s.Cluster.Nodes[1].ProviderID = false, "rke2://node-1"
+		},
 		"a host in maintenance lacks the datastore": oneHostSees("h2"),
 		"a slow disk of a worker":                   func(s *preflight.Snapshot) { s.VCenters[0].Machines[1].DiskLatency = time.Second },
 		"a datastore of one of several vCenters": func(s *preflight.Snapshot) {

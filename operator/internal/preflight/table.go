@@ -115,7 +115,7 @@ func checks() []check {
 			source: "cloud-provider-vsphere pkg/cloudprovider/vsphere/nodemanager.go",
 		},
 		{
-			id: "node-provider-id", worst: BlockInstall, when: nodesKnown, run: providerIDs,
+			id: "node-provider-id", worst: BlockInstall, of: matrix.CPI, when: nodesKnown, run: providerIDs,
 			reads: "spec.providerID", fails: "it is of another VM or cloud, or the cloud provider cannot set it",
 			why:    "it is set once, by the cloud provider, and only on nodes that the kubelet has tainted",
 			remedy: "drain the node, delete it, and join it again", source: "cloud-provider-vsphere documentation; vsphere-problem-detector pkg/check/node_provider.go",
