@@ -154,7 +154,9 @@ func read(ctx context.Context, c client.Reader, excluded map[string]string) (pre
 	var nodes corev1.NodeList
 	if err := pages.Each(ctx, c, &nodes, func() {
 		for i := range nodes.Items {
-			if n := &nodes.Items[i]; !drivers.Excluded(n.Labels, excluded) {
+			n := &nodes.Items[i]
+			out.ControlPlane = out.ControlPlane || drivers.IsControlPlane(n.Labels)
+			if !drivers.Excluded(n.Labels, excluded) {
 				out.Nodes = append(out.Nodes, node(n, registered))
 				if p, ok := cloudProvider(nodeArguments(n)); ok {
 					out.CloudProviders["k3s or RKE2 on node "+n.Name] = p

@@ -36,8 +36,11 @@ func TestTheCloudProviderOfTheControllerManagerIsRead(t *testing.T) {
 		meta := metav1.ObjectMeta{Name: name[:4], Annotations: map[string]string{name: args}}
 		c.WithObjects(&corev1.Node{ObjectMeta: meta})
 	}
-	state := clusterstate.Read(t.Context(), c.Build(), nil)
+	excluded := map[string]string{"site": "metal", "node-role.kubernetes.io/control-plane": ""}
+	c.WithObjects(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "e", Labels: excluded}})
+	state := clusterstate.Read(t.Context(), c.Build(), map[string]string{"site": "metal"})
 	require.NoError(t, state.Err)
+	require.True(t, state.ControlPlane, "controllers run on an excluded node too")
 	require.Equal(t, map[string]string{"a": "vsphere", "b": "external", "c": "",
 		"k3s or RKE2 on node k3s.": "vsphere", "k3s or RKE2 on node rke2": "external"}, state.CloudProviders)
 }

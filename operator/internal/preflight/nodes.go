@@ -143,7 +143,7 @@ func inTree(s *Snapshot) (out []found) {
 }
 
 func controlPlane(s *Snapshot) []found {
-	if slices.ContainsFunc(s.Cluster.Nodes, func(n Node) bool { return n.ControlPlane }) {
+	if s.Cluster.ControlPlane {
 		return nil
 	}
 	return is("no node has the label node-role.kubernetes.io/control-plane or master")

@@ -64,7 +64,7 @@ func healthy() preflight.Snapshot {
 		Now:   now,
 		Wants: preflight.Wants{CPI: true, CSI: true, Zone: "zone", Region: "region", Categories: []string{"region", "zone"}, ClusterID: "a"},
 		Cluster: preflight.Cluster{
-			KeptClusterID: "a", StorageInstalled: true, CloudProviders: map[string]string{"kube-controller-manager-0": "external"},
+			KeptClusterID: "a", StorageInstalled: true, ControlPlane: true, CloudProviders: map[string]string{"kube-controller-manager-0": "external"},
 			StorageClasses: []preflight.StorageClass{{Name: "fast", Policy: "gold", DatastoreURL: "ds:///vsan/"}},
 		},
 	}
@@ -170,7 +170,7 @@ var failing = []struct {
 	}, "node-cloud-provider", preflight.BlockInstall, []string{
 		"kube-controller-manager-0\n", "--cloud-provider=vsphere", "each kubelet with --cloud-provider=external",
 	}},
-	{"no control plane", func(s *preflight.Snapshot) { s.Cluster.Nodes[0].ControlPlane = false }, "node-control-plane", preflight.BlockInstall, []string{"kubectl label node"}},
+	{"no control plane", func(s *preflight.Snapshot) { s.Cluster.ControlPlane = false }, "node-control-plane", preflight.BlockInstall, []string{"kubectl label node"}},
 	{"driver not registered on a node", func(s *preflight.Snapshot) { s.Cluster.Nodes[1].Registered = false }, "node-registered", preflight.Warn, []string{"node-1", "get csinodetopology node-1"}},
 	{"registered before one category was configured", func(s *preflight.Snapshot) { s.Cluster.Nodes[1].TopologyKeys = []string{csiZone} }, "node-registered", preflight.Warn, []string{"node-1", "without topology keys", "rollout restart"}},
 	{"a node without the label of a category", func(s *preflight.Snapshot) { delete(s.Cluster.Nodes[1].Zones, csiRegion) }, "node-registered", preflight.Warn, []string{"node-1", "or their labels"}},

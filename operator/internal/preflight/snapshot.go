@@ -53,7 +53,8 @@ type Cluster struct {
 	Err error
 	// Skipped is set if the cluster was not to be read.
 	Skipped        bool
-	Nodes          []Node
+	Nodes          []Node // without the excluded ones
+	ControlPlane   bool   // a node has its label, excluded or not
 	StorageClasses []StorageClass
 	// KeptClusterID is the id that the storage driver generated, in the ConfigMap vsphere-csi-cluster-id.
 	KeptClusterID string
