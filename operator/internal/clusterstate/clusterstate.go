@@ -46,7 +46,7 @@ func Fault(op string, err error) error {
 		f.Reason, f.Hint = known.Reason, known.Hint
 	case errors.Is(err, context.Canceled):
 		f.Reason = fault.Interrupted
-	case apierrors.IsUnauthorized(err):
+	case apierrors.IsUnauthorized(err), strings.Contains(err.Error(), "getting credentials: "): // by a plugin
 		f.Reason, f.Hint = fault.Unauthorized, "log in to the cluster again: the kubeconfig's credentials are not accepted"
 	case fault.AdmissionHint(err) != "":
 		f.Reason, f.Hint = fault.Refused, fault.AdmissionHint(err)
@@ -63,7 +63,7 @@ func Fault(op string, err error) error {
 		f.Reason, f.Hint = fault.Conflict, "another program wrote it meanwhile: run the same command again"
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
 		f.Reason, f.Hint = fault.InvalidInput, "correct what the API server refuses"
-	case errors.As(err, &netErr), errors.Is(err, context.DeadlineExceeded), strings.Contains(err.Error(), "connection refused"),
+	case errors.As(err, &netErr), strings.Contains(err.Error(), "connection refused"),
 		apierrors.IsServiceUnavailable(err), apierrors.IsTooManyRequests(err), apierrors.IsInternalError(err),
 		apierrors.IsTimeout(err), apierrors.IsServerTimeout(err):
 		f.Reason, f.Hint = fault.Unreachable, "see that the API server runs and the kubeconfig names it: `kubectl cluster-info`"

@@ -2,6 +2,7 @@ package clusterstate_test
 
 import (
 	"errors"
+	"net/url"
 	"syscall"
 	"testing"
 
@@ -60,17 +61,21 @@ func TestStorageClassesOfTheDriverAreRead(t *testing.T) {
 		{Name: "shared", Policy: "gold", DatastoreURL: "ds:///vsan/", FSType: "nfs4", Allowed: zones}}, state.StorageClasses)
 }
 
-func TestAFaultOfAFileKeepsItsHint(t *testing.T) {
-	file := fault.Errorf(fault.Storage, "write", "site.accounts.yaml", "free some space", "%w", syscall.ENOSPC)
-	err := clusterstate.Fault("write ConfigMap ns/a", file)
-	require.Equal(t, fault.Storage, fault.ReasonOf(err))
-	require.Equal(t, "free some space", fault.HintOf(err))
-}
-
-func TestATerminatingNamespaceIsNoMissingRight(t *testing.T) {
-	refusal := apierrors.NewForbidden(corev1.Resource("secrets"), "a", errors.New("it is being terminated"))
-	refusal.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
-	err := clusterstate.Fault("write Secret ns/a", refusal)
-	require.Equal(t, fault.Conflict, fault.ReasonOf(err))
-	require.Contains(t, fault.HintOf(err), "wait until the namespace is gone")
+func TestFaultsAreToldApart(t *testing.T) {
+	terminating := apierrors.NewForbidden(corev1.Resource("secrets"), "a", errors.New("it is being terminated"))
+	terminating.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
+	file := fault.Errorf(fault.Storage, "write", "a.yaml", "free some space", "%w", syscall.ENOSPC)
+	plugin := &url.Error{Op: "Get", Err: errors.New("getting credentials: exec: executable a not found")}
+	for reason, c := range map[fault.Reason]struct {
+		err  error
+		hint string
+	}{
+		fault.Storage:      {file, "free some space"},
+		fault.Conflict:     {terminating, "wait until the namespace is gone"},
+		fault.Unauthorized: {plugin, "log in to the cluster again"},
+	} {
+		err := clusterstate.Fault("write Secret ns/a", c.err)
+		require.Equal(t, reason, fault.ReasonOf(err))
+		require.Contains(t, fault.HintOf(err), c.hint)
+	}
 }
