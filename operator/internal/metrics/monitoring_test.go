@@ -67,7 +67,13 @@ func faults() []brokenResource {
 			setReady(&c.Status.Conditions, no, "Incomplete")
 			set(&c.Status.Conditions, v1alpha1.ConditionUpgraded, metav1.ConditionUnknown, "Progressing")
 		}, "VDOConfigNotReady", "VDODriverNotReady"),
-		broken(healthyConfig("rolling"), func(c *v1alpha1.VDOConfig) { c.Status.Drivers[1].Version = "3.5.0" }, "VDORolloutStuck"),
+		broken(healthyConfig("rolling"), func(c *v1alpha1.VDOConfig) {
+			c.Status.Drivers[1].Version, c.Spec.Suspend = "", true
+		}, "VDORolloutStuck", "VDOSuspended"),
+		broken(healthyConfig("csi-is-tried"), func(c *v1alpha1.VDOConfig) {
+			c.Spec.DryRun, c.Status.NodesReady, c.Status.Drivers[0].Ready = true, "0/3", false
+			c.Status.Drivers[1].Version, c.Status.Drivers[1].Ready = "", false
+		}, "VDODriverNotReady", "VDOSuspended"),
 		broken(healthyConfig("upgrades"), func(c *v1alpha1.VDOConfig) {
 			setReady(&c.Status.Conditions, metav1.ConditionUnknown, "Progressing")
 			set(&c.Status.Conditions, v1alpha1.ConditionUpgraded, metav1.ConditionUnknown, "Progressing")

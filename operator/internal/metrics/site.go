@@ -36,10 +36,10 @@ var (
 var (
 	kubernetesInfo  = desc("vdo_kubernetes_info", "The Kubernetes version that drivers are chosen for; always 1.", "name", "version")
 	driverInfo      = desc("vdo_driver_info", "The version of a driver that is rolled out, and the one that is chosen; always 1.", "name", "driver", "version", "wanted")
-	driverReady     = desc("vdo_driver_ready", "Whether a driver is healthy, or most of its pods are while they are replaced.", "name", "driver")
+	driverReady     = desc("vdo_driver_ready", "Whether a driver is healthy, or most of its pods are while they are replaced; absent while a dry run only tries it.", "name", "driver")
 	driverRolling   = desc("vdo_driver_rollout_pending", "Whether the chosen version of a driver is not rolled out yet, other than during the soak of canary nodes.", "name", "driver")
 	driverWithdrawn = desc("vdo_driver_withdrawn", "Whether the matrix has withdrawn the version of a driver that runs.", "name", "driver")
-	nodes           = desc("vdo_nodes", "Nodes, by whether the drivers are healthy there: ready or not_ready.", "name", "state")
+	nodes           = desc("vdo_nodes", "Nodes, by whether the drivers are healthy there: ready or not_ready; absent while a dry run only tries one.", "name", "state")
 	nodeFindings    = desc("vdo_node_findings", "Findings about nodes in the status, which lists 20 at most.", "name", "driver", "reason")
 	drifted         = desc("vdo_drifted_objects", "Objects in the status that another manager has changed and that are not repaired (it lists 50 at most): left (spec.drift.mode is Warn) or contested (another manager changes them each time).", "name", "state")
 )
@@ -129,15 +129,20 @@ func config(to chan<- prometheus.Metric, c *v1alpha1.VDOConfig) {
 	if st.Kubernetes != "" {
 		gauge(to, kubernetesInfo, 1, name, version(st.Kubernetes))
 	}
+	tried := false // a driver by a dry run, which does not install it
 	for i := range st.Drivers {
 		of, d := &st.Drivers[i], st.Drivers[i].Driver
 		soaks := revision.GroupOf(matrix.Driver(d)) == matrix.CSI && st.Rollout != nil && st.Rollout.HealthySince != nil
 		gauge(to, driverInfo, 1, name, d, version(of.Version), version(of.Wanted))
+		if c.Spec.DryRun && of.Version == "" {
+			tried = true
+			continue
+		}
 		gauge(to, driverReady, number(of.Ready), name, d)
 		gauge(to, driverRolling, number(of.Wanted != "" && of.Wanted != of.Version && !soaks), name, d)
 		gauge(to, driverWithdrawn, number(of.Withdrawn != ""), name, d)
 	}
-	if ready, all, ok := counted(st.NodesReady); ok {
+	if ready, all, ok := counted(st.NodesReady); ok && !tried {
 		gauge(to, nodes, float64(ready), name, "ready")
 		gauge(to, nodes, float64(all-ready), name, "not_ready")
 	}
