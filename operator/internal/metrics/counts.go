@@ -80,13 +80,14 @@ func (c counts) VCenterChecked(host string, port int32, took time.Duration, why 
 	c.took.Store(address(host, port), took)
 }
 
-// latencies sends how long the last check of each vCenter took, and drops vCenters without a resource.
+// latencies sends how long the last check of each vCenter that answers took, and drops vCenters without a resource.
 func (c counts) latencies(to chan<- prometheus.Metric, all []v1alpha1.VsphereCloudConfig) {
 	known := map[any]bool{}
 	for i := range all {
 		at := address(all[i].Spec.VcIP, all[i].Spec.Port)
 		known[at] = true
-		if took, ok := c.took.Load(at); ok {
+		yes, sure := reachable(all[i].Status.Conditions)
+		if took, ok := c.took.Load(at); ok && yes && sure && !all[i].Spec.Suspend {
 			gauge(to, vcenterDuration, took.(time.Duration).Seconds(), all[i].Name) //nolint:forcetypeassert // nothing else is stored
 		}
 	}

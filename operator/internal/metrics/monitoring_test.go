@@ -102,6 +102,13 @@ func faults() []brokenResource {
 		says("certificate", v1alpha1.ConditionCertificate, "Expiring", "VDOWebhookCertificateExpires"),
 
 		broken(healthyVCenter("vc-certificate-suspended"), func(v *v1alpha1.VsphereCloudConfig) { vcenterReady("CertificateInvalid")(v); v.Spec.Suspend = true }, "VDOSuspended"),
+		broken(healthyVCenter("vc-slow-suspended"), func(v *v1alpha1.VsphereCloudConfig) {
+			v.Spec.VcIP, v.Spec.Suspend = "slow.site.example", true
+		}, "VDOSuspended"),
+		broken(healthyVCenter("vc-away"), func(v *v1alpha1.VsphereCloudConfig) {
+			vcenterReady("Unreachable")(v)
+			v.Spec.VcIP = "slow.site.example"
+		}, "VDOVCenterUnreachable"),
 		broken(healthyVCenter("vc-slow"), func(v *v1alpha1.VsphereCloudConfig) { v.Spec.VcIP = "slow.site.example" }, "VDOVCenterSlow"),
 		broken(healthyVCenter("vc-forgotten"), func(v *v1alpha1.VsphereCloudConfig) {
 			v.Status.CheckedAt = &metav1.Time{Time: started.Add(-2 * time.Hour)}

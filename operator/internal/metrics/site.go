@@ -49,7 +49,7 @@ var (
 	vcenterInfo      = desc("vdo_vcenter_info", "The version and build of a vCenter; always 1.", "name", "version", "build")
 	vcenterReachable = desc("vdo_vcenter_reachable", "Whether a vCenter answered when it was last asked; absent where it was not.", "name")
 	vcenterChecked   = desc("vdo_vcenter_checked_timestamp_seconds", "When a vCenter was last asked.", "name")
-	vcenterDuration  = desc("vdo_vcenter_check_duration_seconds", "How long a vCenter took when this replica last asked it.", "name")
+	vcenterDuration  = desc("vdo_vcenter_check_duration_seconds", "How long a vCenter took when this replica last asked it; absent while it does not answer or is suspended.", "name")
 )
 
 var siteDescs = []*prometheus.Desc{
