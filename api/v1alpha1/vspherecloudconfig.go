@@ -133,8 +133,8 @@ type VsphereCloudConfigStatus struct {
 	// Secret). It keeps the operator from repeating a wrong password until the account locks.
 	// +optional
 	CredentialsVersion string `json:"credentialsVersion,omitempty"`
-	// VerifiedCredentials is the CredentialsVersion that the vCenter last accepted. The drivers are configured
-	// from the Secret in exactly this state. It is empty after a refusal and after a change of the spec.
+	// VerifiedCredentials is the CredentialsVersion that the vCenter last accepted, with a hash of the spec that was
+	// checked. The drivers are configured from the Secret in exactly this state. It is empty after a refusal.
 	// +optional
 	VerifiedCredentials string `json:"verifiedCredentials,omitempty"`
 	// Thumbprint is the SHA-1 thumbprint of the accepted certificate.

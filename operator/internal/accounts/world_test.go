@@ -445,7 +445,7 @@ func (w *world) operator(steps int) {
 	require.NoError(w.t, w.api.Get(w.t.Context(), key(drivers.Controller), &d))
 	for i, step := range []func() client.Object{
 		func() client.Object {
-			vcc.Status.ObservedGeneration, vcc.Status.VerifiedCredentials = 1, string(s.UID)+"/"+s.ResourceVersion
+			vcc.Status.ObservedGeneration, vcc.Status.VerifiedCredentials = 1, string(s.UID)+"/"+s.ResourceVersion+" 0f"
 			return &vcc
 		},
 		func() client.Object {

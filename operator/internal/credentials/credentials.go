@@ -10,6 +10,7 @@ package credentials
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"strings"
 
@@ -52,10 +53,19 @@ type Verified struct{ Credentials }
 // these.
 func (c Credentials) Verified(vcc *v1alpha1.VsphereCloudConfig) (Verified, bool) {
 	st := &vcc.Status
-	if c.Version == "" || st.VerifiedCredentials != c.Version || st.ObservedGeneration != vcc.Generation {
+	before := st.VerifiedCredentials == c.Version && st.ObservedGeneration == vcc.Generation // before v0.1
+	if c.Version == "" || !before && st.VerifiedCredentials != c.Version+Checked(vcc) {
 		return Verified{}, false
 	}
 	return Verified{c}, true
+}
+
+// Checked follows the version in status.verifiedCredentials: a hash of all else that a check depends on.
+func Checked(vcc *v1alpha1.VsphereCloudConfig) string {
+	s := &vcc.Spec
+	text := fmt.Sprintf("%q %d %t %q ", s.VcIP, s.Port, s.Insecure, s.Thumbprint) +
+		fmt.Sprintf("%q %q", s.Datacenters, s.AcceptInstanceUUID)
+	return fmt.Sprintf(" %.8x", sha256.Sum256([]byte(text)))
 }
 
 // Read reads the Secret and the CA. The version is valid beside an error too, so that the caller does not take the

@@ -121,6 +121,10 @@ func TestWithoutABundleNothingIsDecided(t *testing.T) {
 }
 
 func TestWhatTheCheckOfAVCenterMeans(t *testing.T) {
+	suspend := func(v *v1alpha1.VsphereCloudConfig) {
+		v.Status.VerifiedCredentials += credentials.Checked(v)
+		v.Spec.Suspend, v.Generation, v.Status.ObservedGeneration = true, 3, 3
+	}
 	for name, c := range map[string]struct {
 		ready    metav1.ConditionStatus
 		edit     func(*v1alpha1.VsphereCloudConfig)
@@ -137,8 +141,11 @@ func TestWhatTheCheckOfAVCenterMeans(t *testing.T) {
 			v.Status.CredentialsVersion, v.Status.VerifiedCredentials = "u/0", ""
 		}, waiting: true},
 		"another spec since": {ready: metav1.ConditionTrue, edit: func(v *v1alpha1.VsphereCloudConfig) { v.Generation++ }, waiting: true},
-		"suspended and changed since": {ready: metav1.ConditionTrue, edit: func(v *v1alpha1.VsphereCloudConfig) { v.Generation++; v.Spec.Suspend = true },
-			gated: fault.Refused},
+		"suspended since":    {ready: metav1.ConditionTrue, edit: suspend, verified: true},
+		"suspended and changed since": {ready: metav1.ConditionTrue, edit: func(v *v1alpha1.VsphereCloudConfig) {
+			suspend(v)
+			v.Spec.Thumbprint = "AA"
+		}, gated: fault.Refused},
 		"another one answers": {ready: metav1.ConditionFalse, edit: func(v *v1alpha1.VsphereCloudConfig) {
 			v.Status.VerifiedCredentials, v.Status.InstanceUUID, v.Status.UnacceptedInstanceUUID = "", "was", "b"
 		}, gated: fault.Unauthorized},

@@ -98,10 +98,10 @@ func judgeVCenter(vcc *v1alpha1.VsphereCloudConfig, last string, read credential
 	case current && ready.Status == metav1.ConditionFalse && vcc.Status.CredentialsVersion == read.Version:
 		vc.gated = fault.Errorf(fault.Reason(ready.Reason), "use", "VsphereCloudConfig "+vcc.Name,
 			"correct what the VsphereCloudConfig's conditions name first", "%s", ready.Message)
-	case current && ready.Status == metav1.ConditionTrue && ok:
+	case ok && ready != nil && ready.Status == metav1.ConditionTrue:
 	case vcc.Spec.Suspend:
 		vc.gated = fault.Errorf(fault.Refused, "use", "VsphereCloudConfig "+vcc.Name, "set its spec.suspend to false",
-			"it is not checked, since its spec.suspend is set, and was changed since the last check")
+			"its spec.suspend is set, and the last check did not accept its present spec and Secret")
 	default:
 		vc.waiting = "VsphereCloudConfig " + vcc.Name + " is being checked"
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -11,6 +12,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/reconciler"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
@@ -66,7 +68,7 @@ func (a answer) Record(vcc *v1alpha1.VsphereCloudConfig) {
 	remember(vcc, a.found)
 	switch {
 	case a.err == nil:
-		st.Config, st.VerifiedCredentials = configVerified, a.version
+		st.Config, st.VerifiedCredentials = configVerified, a.version+credentials.Checked(vcc)
 		st.InstanceUUID = cmp.Or(a.found.InstanceUUID, st.InstanceUUID) // of a vCenter that accepted the account
 	case condition.Passing(a.err): // a vCenter that is away for a moment refuses nothing
 		st.Config = configFailed
@@ -148,13 +150,16 @@ func (u unasked) Record(vcc *v1alpha1.VsphereCloudConfig) {
 	}
 }
 
-// suspend reports that reconciling is suspended. It forgets that a login was verified if the spec has changed since: no
-// vCenter was asked with this one.
+// suspend reports that reconciling is suspended. It forgets that a login was verified if what was checked has changed
+// since: no vCenter was asked with this spec.
 func suspend(vcc *v1alpha1.VsphereCloudConfig) {
-	if vcc.Status.ObservedGeneration != vcc.Generation {
-		vcc.Status.VerifiedCredentials = ""
+	st, gated := &vcc.Status, ""
+	if st.ObservedGeneration != vcc.Generation && st.VerifiedCredentials != "" &&
+		!strings.HasSuffix(st.VerifiedCredentials, credentials.Checked(vcc)) {
+		gated = "spec.suspend is set: the changed spec is not checked"
+		st.Config, st.VerifiedCredentials, st.Message = "", "", gated
 	}
-	vcc.Status.ObservedGeneration = vcc.Generation
-	report := condition.Report{Suspended: true, Phase: condition.Phase{State: condition.StateSuspended}}
-	report.Set(&vcc.Status.Conditions, vcc.Generation, time.Time{})
+	st.ObservedGeneration = vcc.Generation
+	report := condition.Report{Suspended: true, Phase: condition.Phase{State: condition.StateSuspended, Message: gated}}
+	report.Set(&st.Conditions, vcc.Generation, time.Time{})
 }
