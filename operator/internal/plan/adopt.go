@@ -49,7 +49,8 @@ func mayAdopt(live, desired *unstructured.Unstructured) error {
 		return refuse(helmHint(live.GetKind(), release, cmp.Or(annotations[annotationHelmNS], live.GetNamespace())), "Helm release %s manages it", release)
 	}
 	if by := labels[render.LabelManagedBy]; by != "" && by != render.ManagedBy {
-		return refuse("see that the tool no longer applies it and remove the label, or "+without, "%s manages it (label %s)", by, render.LabelManagedBy)
+		return refuse("see that the tool no longer applies it and remove the label, or "+without,
+			"%s manages it (label %s)", by, render.LabelManagedBy)
 	}
 	if by := labels["olm.owner"]; by != "" {
 		return refuse("remove that operator's subscription first", "operator %s manages it (label olm.owner)", by)
@@ -132,7 +133,8 @@ func deprecated(live *unstructured.Unstructured) bool {
 	const name = drivers.CloudControllerManager
 	key, want := IDOf(live).Key, map[string]any{"matchLabels": map[string]any{"k8s-app": name}}
 	selector, _, _ := unstructured.NestedMap(live.Object, "spec", "selector")
-	return key.Group == "apps" && key.String() == "DaemonSet "+drivers.SystemNamespace+"/"+name && reflect.DeepEqual(selector, want)
+	isPlace := key.Group == "apps" && key.String() == "DaemonSet "+drivers.SystemNamespace+"/"+name
+	return isPlace && reflect.DeepEqual(selector, want)
 }
 
 // AdoptsByRecreation reports whether the step adopts a workload by recreating it.
