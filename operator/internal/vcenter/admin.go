@@ -3,7 +3,6 @@ package vcenter
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
@@ -115,31 +114,23 @@ func (a *Admin) Permissions(ctx context.Context, principal string) (map[string]p
 	return out, nil
 }
 
-func refOf(id string) (types.ManagedObjectReference, error) {
-	kind, value, ok := strings.Cut(id, "-")
-	if !ok {
-		return types.ManagedObjectReference{}, fmt.Errorf("%q is not the id of an object", id)
-	}
-	return types.ManagedObjectReference{Type: kind, Value: value}, nil
+func refOf(id string) preflight.Ref {
+	kind, value, _ := strings.Cut(id, "-")
+	return preflight.Ref{Type: kind, Value: value}
 }
 
 // SetPermission gives an account a role on an object, replacing its earlier one there. Other accounts' permissions do
 // not change.
 func (a *Admin) SetPermission(ctx context.Context, id, principal string, r Role, propagate bool) error {
-	ref, err := refOf(id)
-	if err == nil {
-		p := types.Permission{Entity: &ref, Principal: a.Canonical(ctx, principal), RoleId: r.ID, Propagate: propagate}
-		err = a.authorization().SetEntityPermissions(ctx, ref, []types.Permission{p})
-	}
+	ref := refOf(id)
+	p := types.Permission{Entity: &ref, Principal: a.Canonical(ctx, principal), RoleId: r.ID, Propagate: propagate}
+	err := a.authorization().SetEntityPermissions(ctx, ref, []types.Permission{p})
 	return a.faultOn(ctx, "set a permission on %s of", id, err)
 }
 
 // RemovePermission removes an account's permission on an object. A missing permission or object is no error.
 func (a *Admin) RemovePermission(ctx context.Context, id, principal string) error {
-	ref, err := refOf(id)
-	if err == nil {
-		err = a.authorization().RemoveEntityPermission(ctx, ref, a.Canonical(ctx, principal), false)
-	}
+	err := a.authorization().RemoveEntityPermission(ctx, refOf(id), a.Canonical(ctx, principal), false)
 	if is[*types.NotFound](err) || is[*types.ManagedObjectNotFound](err) {
 		return nil
 	}
@@ -148,11 +139,7 @@ func (a *Admin) RemovePermission(ctx context.Context, id, principal string) erro
 
 // PathOf returns the inventory path of an object by its id, Type-Value; the id if it has none.
 func (a *Admin) PathOf(ctx context.Context, id string) string {
-	ref, err := refOf(id)
-	if err != nil {
-		return id
-	}
-	path, err := find.InventoryPath(ctx, a.c, ref)
+	path, err := find.InventoryPath(ctx, a.c, refOf(id))
 	if err != nil {
 		return id
 	}

@@ -16,7 +16,7 @@ import (
 
 // rules reads whether the nodes' clusters move VMs, and which hosts rules bind VMs to.
 func (i *inspection) rules(ctx context.Context) error {
-	clusters := slices.DeleteFunc(i.entities(privileges.Compute), func(r types.ManagedObjectReference) bool {
+	clusters := slices.DeleteFunc(i.entities(privileges.Compute), func(r preflight.Ref) bool {
 		return r.Type != "ClusterComputeResource" // a standalone host has neither
 	})
 	if len(clusters) == 0 {
@@ -32,9 +32,9 @@ func (i *inspection) rules(ctx context.Context) error {
 		if !ok {
 			continue
 		}
-		o := i.found.Objects[ref(list[n].Self)]
+		o := i.found.Objects[list[n].Self]
 		o.MovesVMs = isOn(c.DrsConfig.Enabled) || isOn(c.DasConfig.Enabled)
-		i.found.Objects[ref(list[n].Self)] = o
+		i.found.Objects[list[n].Self] = o
 		i.bind(c)
 	}
 	return nil
@@ -44,15 +44,13 @@ func isOn(b *bool) bool { return b != nil && *b }
 
 // bind records the hosts of must-run rules for groups of VMs and hosts. All rules of a VM apply.
 func (i *inspection) bind(c *types.ClusterConfigInfoEx) {
-	vms, hosts := map[string][]types.ManagedObjectReference{}, map[string][]preflight.Ref{}
+	vms, hosts := map[string][]preflight.Ref{}, map[string][]preflight.Ref{}
 	for _, g := range c.Group {
 		switch g := g.(type) {
 		case *types.ClusterVmGroup:
 			vms[g.Name] = g.Vm
 		case *types.ClusterHostGroup:
-			for _, h := range g.Host {
-				hosts[g.Name] = append(hosts[g.Name], ref(h))
-			}
+			hosts[g.Name] = g.Host
 		}
 	}
 	for _, r := range c.Rule {
@@ -62,11 +60,11 @@ func (i *inspection) bind(c *types.ClusterConfigInfoEx) {
 		}
 		for _, vm := range vms[rule.VmGroupName] {
 			on := hosts[rule.AffineHostGroupName]
-			if before, ok := i.found.Bound[ref(vm)]; ok {
+			if before, ok := i.found.Bound[vm]; ok {
 				isNew := func(h preflight.Ref) bool { return !slices.Contains(before, h) }
 				on = slices.DeleteFunc(slices.Clone(on), isNew)
 			}
-			i.found.Bound[ref(vm)] = on
+			i.found.Bound[vm] = on
 		}
 	}
 }
@@ -81,14 +79,14 @@ const (
 // latency reads the disk latency of the control plane's VMs: vsphere-problem-detector, pkg/check/node_perf.go,
 // PerformMetricCheck. A VM that is off has no samples.
 func (i *inspection) latency(ctx context.Context) error {
-	at := map[types.ManagedObjectReference]*preflight.Machine{}
-	var vms []types.ManagedObjectReference
+	at := map[preflight.Ref]*preflight.Machine{}
+	var vms []preflight.Ref
 	for n := range i.found.Machines {
 		m := &i.found.Machines[n]
 		isNode := func(n preflight.Node) bool { return n.ControlPlane && preflight.SameUUID(n.UUID, m.UUID) }
 		if m.On && slices.ContainsFunc(i.ask.Nodes, isNode) {
-			vms = append(vms, unref(m.Ref))
-			at[unref(m.Ref)] = m
+			vms = append(vms, m.Ref)
+			at[m.Ref] = m
 		}
 	}
 	if len(vms) == 0 || i.c.ServiceContent.PerfManager == nil {

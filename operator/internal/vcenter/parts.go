@@ -18,7 +18,6 @@ import (
 	"github.com/vmware/govmomi/vapi/rest"
 	"github.com/vmware/govmomi/vapi/tags"
 	"github.com/vmware/govmomi/vim25/mo"
-	"github.com/vmware/govmomi/vim25/types"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
@@ -66,7 +65,7 @@ func (i *inspection) privileges(ctx context.Context) error {
 	return nil
 }
 
-func (i *inspection) has(ctx context.Context, k privileges.Kind, page []types.ManagedObjectReference, needed []string) error {
+func (i *inspection) has(ctx context.Context, k privileges.Kind, page []preflight.Ref, needed []string) error {
 	list, err := i.authorization().HasUserPrivilegeOnEntities(ctx, page, i.User, needed)
 	if err != nil {
 		return err
@@ -80,15 +79,15 @@ func (i *inspection) has(ctx context.Context, k privileges.Kind, page []types.Ma
 		}
 		switch k {
 		case privileges.Datastore: // a datastore without the privilege is not for volumes
-			i.mayHold(ref(e.Entity), len(lacks) == 0)
+			i.mayHold(e.Entity, len(lacks) == 0)
 			continue
 		case privileges.Cluster: // a cluster without it is not for file shares
-			i.found.Shares = append(i.found.Shares, preflight.Share{Cluster: i.nameOf(ref(e.Entity)), May: len(lacks) == 0})
+			i.found.Shares = append(i.found.Shares, preflight.Share{Cluster: i.nameOf(e.Entity), May: len(lacks) == 0})
 			continue
 		}
 		if len(lacks) > 0 {
 			slices.Sort(lacks)
-			i.found.Lacking = append(i.found.Lacking, preflight.Lack{Object: i.nameOf(ref(e.Entity)), Kind: k, Privileges: lacks})
+			i.found.Lacking = append(i.found.Lacking, preflight.Lack{Object: i.nameOf(e.Entity), Kind: k, Privileges: lacks})
 		}
 	}
 	return nil
@@ -103,7 +102,7 @@ func (i *inspection) mayHold(r preflight.Ref, may bool) {
 }
 
 func (i *inspection) nameOf(r preflight.Ref) string {
-	if r == ref(i.c.ServiceContent.RootFolder) {
+	if r == i.c.ServiceContent.RootFolder {
 		return "/"
 	}
 	if r.Type == "VirtualMachine" {
@@ -120,12 +119,10 @@ func (i *inspection) nameOf(r preflight.Ref) string {
 }
 
 // entities returns the objects of a kind that privileges are needed on.
-func (i *inspection) entities(k privileges.Kind) []types.ManagedObjectReference {
-	root := ref(i.c.ServiceContent.RootFolder)
-	var refs []preflight.Ref
+func (i *inspection) entities(k privileges.Kind) (refs []preflight.Ref) {
 	switch k {
 	case privileges.Root:
-		refs = []preflight.Ref{root}
+		return []preflight.Ref{i.c.ServiceContent.RootFolder}
 	case privileges.VM:
 		for n := range i.found.Machines {
 			refs = append(refs, i.found.Machines[n].Ref)
@@ -135,19 +132,15 @@ func (i *inspection) entities(k privileges.Kind) []types.ManagedObjectReference 
 			refs = append(refs, i.found.Datastores[n].Ref)
 		}
 	case privileges.Ancestor:
-		refs = i.ancestors(root)
+		return i.ancestors()
 	case privileges.Compute:
-		refs = slices.DeleteFunc(i.ancestors(root), func(r preflight.Ref) bool { return !isCompute(r) })
+		return slices.DeleteFunc(i.ancestors(), func(r preflight.Ref) bool { return !isCompute(r) })
 	case privileges.Host:
-		refs = i.hosts(i.ancestors(root))
+		return i.hosts(i.ancestors())
 	case privileges.Cluster:
-		refs = i.vsanClusters()
+		return i.vsanClusters()
 	}
-	out := make([]types.ManagedObjectReference, len(refs))
-	for n, r := range refs {
-		out[n] = unref(r)
-	}
-	return out
+	return refs
 }
 
 func isCompute(r preflight.Ref) bool {
@@ -186,7 +179,7 @@ func byRef(a, b preflight.Ref) int {
 
 // ancestors returns the ancestors of the nodes' VMs, else the configured datacenters, without the root. Hosts have the
 // role of their cluster. A datacenter's own folders, such as vm, always have its permissions: vCenters refuse others.
-func (i *inspection) ancestors(root preflight.Ref) []preflight.Ref {
+func (i *inspection) ancestors() []preflight.Ref {
 	seen := map[preflight.Ref]bool{}
 	for n := range i.found.Machines {
 		m := &i.found.Machines[n]
@@ -202,7 +195,7 @@ func (i *inspection) ancestors(root preflight.Ref) []preflight.Ref {
 			}
 		}
 	}
-	delete(seen, root)
+	delete(seen, i.c.ServiceContent.RootFolder)
 	maps.DeleteFunc(seen, func(_ preflight.Ref, is bool) bool { return !is })
 	return slices.SortedFunc(maps.Keys(seen), byRef)
 }
@@ -249,7 +242,7 @@ func (i *inspection) tags(ctx context.Context) error {
 
 func (i *inspection) tagged(attached []tags.AttachedTags, known map[string]preflight.Category) {
 	for _, a := range attached {
-		r := ref(a.ObjectID.Reference())
+		r := a.ObjectID.Reference()
 		for _, id := range a.TagIDs {
 			if tag, ours := known[id]; ours {
 				i.found.Tagged[r] = append(i.found.Tagged[r], tag)
@@ -311,11 +304,11 @@ func unlessDenied(err error) error {
 func (i *inspection) taggable() (refs []mo.Reference) {
 	for r := range i.found.Objects {
 		if r.Type != "Datastore" && r.Type != "StoragePod" {
-			refs = append(refs, unref(r))
+			refs = append(refs, r)
 		}
 	}
 	for n := range i.found.Machines {
-		refs = append(refs, unref(i.found.Machines[n].Ref))
+		refs = append(refs, i.found.Machines[n].Ref)
 	}
 	return refs
 }
@@ -365,10 +358,10 @@ func (i *inspection) policies(ctx context.Context) error {
 }
 
 func (i *inspection) storageDRS(ctx context.Context) error {
-	var pods []types.ManagedObjectReference
+	var pods []preflight.Ref
 	for r := range i.found.Objects {
 		if r.Type == "StoragePod" {
-			pods = append(pods, unref(r))
+			pods = append(pods, r)
 		}
 	}
 	if len(pods) == 0 {
@@ -378,9 +371,9 @@ func (i *inspection) storageDRS(ctx context.Context) error {
 	err := property.DefaultCollector(i.c).Retrieve(ctx, pods, []string{"podStorageDrsEntry.storageDrsConfig.podConfig"}, &list)
 	for n := range list {
 		if e := list[n].PodStorageDrsEntry; e != nil {
-			o := i.found.Objects[ref(list[n].Self)]
+			o := i.found.Objects[list[n].Self]
 			o.StorageDRS = e.StorageDrsConfig.PodConfig.Enabled
-			i.found.Objects[ref(list[n].Self)] = o
+			i.found.Objects[list[n].Self] = o
 		}
 	}
 	return err

@@ -48,9 +48,9 @@ func (a *Admin) ChangeTags(ctx context.Context, v *preflight.VCenter, s topology
 	case s.Do == topology.MakeTag:
 		_, err = m.CreateTag(ctx, &tags.Tag{Name: s.Tag, CategoryID: s.Category})
 	case s.Do == topology.Attach:
-		err = m.AttachTag(ctx, tag.ID, unref(r))
+		err = m.AttachTag(ctx, tag.ID, r)
 	case s.Do == topology.Detach:
-		err = m.DetachTag(ctx, tag.ID, unref(r))
+		err = m.DetachTag(ctx, tag.ID, r)
 	}
 	return a.fault(s.String()+" in", err)
 }
