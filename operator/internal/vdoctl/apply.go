@@ -336,44 +336,17 @@ func (l *lines) changes(all []changedObject) {
 	}
 }
 
-// items returns the changed values of a long list one by one, such as an argument of a container.
-func (f changedField) items() []changedField {
-	var from, to []any
-	if max(len(f.From), len(f.To)) <= maxValue ||
-		json.Unmarshal([]byte(f.From), &from) != nil || json.Unmarshal([]byte(f.To), &to) != nil {
-		return []changedField{f}
-	}
-	var out []changedField
-	was, is := map[string][]string{}, map[string][]string{}
-	values(was, f.Field, from)
-	values(is, f.Field, to)
-	fields := slices.Concat(slices.Collect(maps.Keys(was)), slices.Collect(maps.Keys(is)))
-	slices.Sort(fields)
-	for _, field := range slices.Compact(fields) {
-		gone, made := without(was[field], is[field]), without(is[field], was[field])
-		if len(gone) == 1 && len(made) == 1 {
-			out = append(out, changedField{Field: field, From: gone[0], To: made[0]})
-			continue
-		}
-		for _, text := range gone {
-			out = append(out, changedField{Field: field, From: text})
-		}
-		for _, text := range made {
-			out = append(out, changedField{Field: field, To: text})
-		}
-	}
-	if len(out) == 0 { // the order differs
-		return []changedField{f}
-	}
-	return out
-}
-
 // values adds the single values of a document by field. An item of a list with a key is a field, any other is a value.
 func values(to map[string][]string, field string, v any) {
 	switch v := v.(type) {
+	case nil:
+		return
 	case map[string]any:
 		for k := range v {
 			values(to, field+"."+k, v[k])
+		}
+		if len(v) > 0 {
+			return
 		}
 	case []any:
 		for _, item := range v {
@@ -384,9 +357,11 @@ func values(to map[string][]string, field string, v any) {
 				to[field] = append(to[field], textOf(item))
 			}
 		}
-	default:
-		to[field] = append(to[field], textOf(v))
+		if len(v) > 0 {
+			return
+		}
 	}
+	to[field] = append(to[field], textOf(v))
 }
 
 func without(all, others []string) []string {
@@ -405,9 +380,7 @@ func (x edit) shown() changedObject {
 	if kindOf(x.after) == crdKind {
 		return out
 	}
-	for _, f := range x.fields() {
-		out.Fields = append(out.Fields, f.items()...)
-	}
+	out.Fields = x.fields()
 	for i := range out.Fields {
 		f := &out.Fields[i]
 		differs := f.From != f.To
@@ -419,38 +392,47 @@ func (x edit) shown() changedObject {
 	return out
 }
 
+// fields returns the changed values, sorted by field.
 func (x edit) fields() (out []changedField) {
-	was, errWas := manifest(x.before)
-	is, errIs := manifest(x.after)
-	if errWas != nil || errIs != nil {
-		return nil // resources of the API always convert
-	}
-	sections := []string{"spec", "data", "binaryData"}
-	for _, u := range []*unstructured.Unstructured{was, is} { // so that fields below a missing section are compared too
-		for _, section := range sections {
-			if u.Object[section] == nil {
-				u.Object[section] = map[string]any{}
-			}
+	was, is := valuesOf(x.before), valuesOf(x.after)
+	all := maps.Clone(was)
+	maps.Copy(all, is)
+	for _, field := range slices.Sorted(maps.Keys(all)) {
+		from, to := was[field], is[field]
+		gone, made := without(from, to), without(to, from)
+		if len(gone)+len(made) == 0 && !slices.Equal(from, to) { // the order differs
+			gone, made = []string{strings.Join(from, ", ")}, []string{strings.Join(to, ", ")}
 		}
-		if u.GetAnnotations() == nil {
-			u.SetAnnotations(map[string]string{})
+		if len(gone) == 1 && len(made) == 1 {
+			out = append(out, shownField(x.after, field, gone[0], made[0]))
+			continue
+		}
+		for _, text := range gone {
+			out = append(out, shownField(x.after, field, text, ""))
+		}
+		for _, text := range made {
+			out = append(out, shownField(x.after, field, "", text))
 		}
 	}
-	for _, path := range plan.Diff(was, is) {
-		if slices.Contains(sections, path[0]) || len(path) > 1 && path[1] == "annotations" {
-			out = append(out, shownField(is.GetKind(), path, valueAt(was, path), valueAt(is, path)))
-		}
-	}
-	slices.SortFunc(out, func(a, b changedField) int { return strings.Compare(a.Field, b.Field) })
 	return out
 }
 
-func valueAt(u *unstructured.Unstructured, path []string) string {
-	v, has, _ := unstructured.NestedFieldNoCopy(u.Object, path...)
-	if !has {
-		return ""
+// valuesOf returns the values of an object's spec, data and annotations by field.
+func valuesOf(x client.Object) map[string][]string {
+	out := map[string][]string{}
+	u, err := manifest(x)
+	if err != nil {
+		return out // resources of the API always convert
 	}
-	return textOf(v)
+	meta, _ := u.Object["metadata"].(map[string]any)
+	for section, v := range map[string]any{"spec": u.Object["spec"], "data": u.Object["data"],
+		"binaryData": u.Object["binaryData"], "metadata.annotations": meta["annotations"]} {
+		fields, _ := v.(map[string]any)
+		for k := range fields {
+			values(out, section+"."+k, fields[k])
+		}
+	}
+	return out
 }
 
 func textOf(v any) string {
@@ -465,15 +447,14 @@ func textOf(v any) string {
 const maxValue = 100
 
 // shownField shows only the user name of a Secret.
-func shownField(kind string, path []string, from, to string) changedField {
-	name := strings.Join(path, ".")
-	if kind == "Secret" {
-		if name = strings.Join(path[1:], "."); name != corev1.BasicAuthUsernameKey {
-			return changedField{Field: name, To: "(hidden)"}
+func shownField(x client.Object, field, from, to string) changedField {
+	if kindOf(x) == "Secret" {
+		if field = strings.TrimPrefix(field, "data."); field != corev1.BasicAuthUsernameKey {
+			return changedField{Field: field, To: "(hidden)"}
 		}
 		from, to = decoded(from), decoded(to)
 	}
-	return changedField{Field: name, From: from, To: to}
+	return changedField{Field: field, From: from, To: to}
 }
 
 func decoded(value string) string {

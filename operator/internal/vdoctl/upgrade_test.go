@@ -260,7 +260,8 @@ func TestUpgradeIsListedAndApprovedInOnesOwnName(t *testing.T) {
 	approval := s.config().Spec.UpgradePolicy.Approval
 	require.Equal(t, "r4-44444444", approval.Revision)
 	require.NotEmpty(t, approval.By)
-	require.Contains(t, out, fmt.Sprintf(`spec.upgradePolicy: {"approval":{"by":%q,"revision":"r4-44444444"}}`, approval.By))
+	require.Contains(t, out, "spec.upgradePolicy.approval.by: "+approval.By+"\n")
+	require.Contains(t, out, "spec.upgradePolicy.approval.revision: r4-44444444\n")
 	before := s.config().ResourceVersion
 	require.Contains(t, s.ok("upgrade", "approve", "r4-44444444"),
 		"r4-44444444 is approved already; the operator has not seen that yet")
@@ -301,10 +302,10 @@ func TestRollbackGoesToTheLastHealthyRevision(t *testing.T) {
 	tracked := s.config()
 	tracked.Annotations = map[string]string{"argocd.argoproj.io/tracking-id": "vdo"}
 	require.NoError(t, s.k.Update(t.Context(), tracked))
-	out := s.run("upgrade", "rollback", "--dry-run").is(0, `{"driver":"csi","policy":"lts","version":"3.3.1"}`)
+	out := s.run("upgrade", "rollback", "--dry-run").is(0, "spec.drivers[csi].version: 3.3.1")
 	unfolded := strings.Join(strings.Fields(out), " ")
 	require.Contains(t, unfolded, "warning: Argo CD applies VDOConfig vdo and may undo this; "+
-		"commit to its source: spec.drivers: [{")
+		"commit to its source: spec.drivers[cpi].driver: cpi; ")
 	require.NotContains(t, unfolded, "applies DriverBundle")
 	require.Equal(t, 1, strings.Count(out, "Nothing was changed"), out)
 	require.Nil(t, s.config().Spec.UpgradePolicy)
@@ -327,7 +328,7 @@ func TestRollbackGoesToTheLastHealthyRevision(t *testing.T) {
 	require.Regexp(t, `driver/csi +true +- +3\.5\.1 pinned to 3\.3\.1 by spec\.drivers\n`, shown)
 	unfolded = strings.Join(strings.Fields(out), " ")
 	require.Contains(t, unfolded, "spec.reference: registry.site/vdo:stable -> registry.site/vdo@"+oldDigest)
-	require.Contains(t, unfolded, `spec.drivers: [{"driver":"csi","policy":"lts"}] -> [{"driver":"csi",`)
+	require.Contains(t, unfolded, "spec.drivers[csi].version: 3.3.1")
 }
 
 func TestRollbackRefusesABundleThatIsTrustedNoMore(t *testing.T) {
