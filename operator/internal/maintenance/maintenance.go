@@ -16,7 +16,7 @@
 // The plan is a first read. The VM is read before each step, and again before the node is uncordoned, since others may
 // change it. Nodes that a Machine owns are refused.
 //
-// VMs that are no nodes, such as templates, are changed alike, without a cluster ([Run.Machines]).
+// VMs that are no nodes, such as templates, are changed alike, without a cluster.
 package maintenance
 
 import (

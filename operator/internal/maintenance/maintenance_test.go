@@ -221,6 +221,14 @@ func (w *world) pod(name string, change func(*corev1.Pod)) {
 	require.NoError(w.t, w.api.Create(w.t.Context(), p))
 }
 
+func (w *world) nodes(ctx context.Context, list []maintenance.Machine) error {
+	list, err := w.run.Pending(ctx, list)
+	if err != nil {
+		return err
+	}
+	return w.run.Do(ctx, list)
+}
+
 // well demands that all is as it shall be, and that only this node is cordoned.
 func (w *world) well(cordoned string) {
 	w.t.Helper()
@@ -261,25 +269,25 @@ func TestVMsArePutRightNodeByNode(t *testing.T) {
 		p.Spec.Volumes = []corev1.Volume{{Name: "data"}}
 		p.Spec.Volumes[0].EmptyDir = &corev1.EmptyDirVolumeSource{}
 	})
-	err := w.run.Nodes(ctx, plan)
+	err := w.nodes(ctx, plan)
 	require.Equal(t, fault.Refused, fault.ReasonOf(err))
 	require.ErrorContains(t, err, "alone from worker: nothing makes it again")
 	require.ErrorContains(t, err, "it keeps data on the node (emptyDir data)")
 	w.run.Drain = false
-	require.ErrorContains(t, w.run.Nodes(ctx, plan), "2 pods run there")
+	require.ErrorContains(t, w.nodes(ctx, plan), "2 pods run there")
 	require.False(t, w.node("worker").Spec.Unschedulable, "nothing is changed before")
 	w.run.Drain, w.run.Force, w.run.EmptyDirs = true, true, true
 
 	// A disruption budget holds it up, and then a volume; nothing is powered off meanwhile.
 	w.budget, w.run.Wait = true, time.Nanosecond
-	must.Fail(t, w.run.Nodes(ctx, plan), fault.Incomplete, "disruption budgets block ns/alone")
+	must.Fail(t, w.nodes(ctx, plan), fault.Incomplete, "disruption budgets block ns/alone")
 	require.True(t, w.node("worker").Spec.Unschedulable, "it stays cordoned")
 	w.budget, w.run.Wait = false, time.Minute
 	attached := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
 	attached.Spec.NodeName = "worker"
 	require.NoError(t, w.api.Create(ctx, attached))
 	w.run.Wait = 50 * time.Millisecond
-	require.ErrorContains(t, w.run.Nodes(ctx, plan), "1 volumes are attached")
+	require.ErrorContains(t, w.nodes(ctx, plan), "1 volumes are attached")
 	require.NoError(t, w.api.Delete(ctx, attached))
 	require.Zero(t, w.vms["worker"].shut)
 	w.run.Wait = time.Minute
@@ -292,14 +300,14 @@ func TestVMsArePutRightNodeByNode(t *testing.T) {
 
 	// A node that someone else has cordoned stays so.
 	w.change("cp-0", func(n *corev1.Node) { n.Spec.Unschedulable = true })
-	require.NoError(t, w.run.Nodes(ctx, plan))
+	require.NoError(t, w.nodes(ctx, plan))
 	w.well("cp-0")
 }
 
 func TestStoppedAnywhereItGoesOn(t *testing.T) {
 	w, steps := newWorld(t, 3, 0), 0
 	w.run.Progress = func(string, string) { steps++ }
-	require.NoError(t, w.run.Nodes(t.Context(), w.plan()))
+	require.NoError(t, w.nodes(t.Context(), w.plan()))
 	w.well("")
 	for n := 1; n <= steps/2; n++ { // two nodes are enough from here on
 		w.bad("cp-0")
@@ -313,12 +321,12 @@ func TestStoppedAnywhereItGoesOn(t *testing.T) {
 					stop()
 				}
 			}
-			if err := w.run.Nodes(ctx, w.plan()); err != nil {
+			if err := w.nodes(ctx, w.plan()); err != nil {
 				require.ErrorIs(t, err, context.Canceled, last)
 			}
 			stop()
 		}
-		require.NoError(t, w.run.Nodes(t.Context(), w.plan()), n)
+		require.NoError(t, w.nodes(t.Context(), w.plan()), n)
 		w.well("")
 	}
 }
@@ -348,7 +356,7 @@ func TestTheControlPlaneKeepsItsMajority(t *testing.T) {
 		if c.begun != "" {
 			w.begun(c.begun)
 		}
-		err := w.run.Nodes(t.Context(), w.plan("cp-0"))
+		err := w.nodes(t.Context(), w.plan("cp-0"))
 		require.Equal(t, c.why == "", w.vms["cp-0"].shut == 1, "%+v", c)
 		if c.why == "" {
 			require.NoError(t, err)
@@ -367,7 +375,7 @@ func TestTheControlPlaneKeepsItsMajority(t *testing.T) {
 			}
 			return c.Get(ctx, k, o)
 		}})
-	require.NoError(t, w.run.Nodes(t.Context(), w.plan("cp-0")), "who accepts an outage has it done")
+	require.NoError(t, w.nodes(t.Context(), w.plan("cp-0")), "who accepts an outage has it done")
 }
 
 // What others do to the VM, and to the control plane, meanwhile counts, and not what it was like when
@@ -410,7 +418,7 @@ func TestWhatOthersDoMeanwhileCounts(t *testing.T) {
 		"begun with a hardware version": {arrange: func(w *world) { // and this run is without it
 			state := &w.vms["cp-0"].state
 			state.DiskUUID, state.ToolsRunning, w.run.Hardware = true, false, 19
-			require.ErrorContains(w.t, w.run.Nodes(w.t.Context(), w.plan("cp-0")), "VMware Tools does not run")
+			require.ErrorContains(w.t, w.nodes(w.t.Context(), w.plan("cp-0")), "VMware Tools does not run")
 			state.Hardware, w.run.Hardware = "vmx-15", 0
 		}},
 		"uncordoned by hand since it was begun": {shut: 1, arrange: func(w *world) {
@@ -423,7 +431,7 @@ func TestWhatOthersDoMeanwhileCounts(t *testing.T) {
 		}},
 		"the guest did not shut down, and was corrected": {arrange: func(w *world) {
 			w.hangs, w.run.Wait = true, 200*time.Millisecond
-			require.ErrorContains(w.t, w.run.Nodes(w.t.Context(), w.plan("cp-0")), "the guest is not off yet")
+			require.ErrorContains(w.t, w.nodes(w.t.Context(), w.plan("cp-0")), "the guest is not off yet")
 			w.vms["cp-0"].state.DiskUUID, w.vms["cp-0"].state.Hardware = true, "vmx-15"
 		}},
 		"off before":             {why: "its kubelet has not reported", look: offAt(1)},
@@ -438,7 +446,7 @@ func TestWhatOthersDoMeanwhileCounts(t *testing.T) {
 			}
 			plan := w.plan("cp-0")
 			w.looking = c.look
-			err := w.run.Nodes(t.Context(), plan)
+			err := w.nodes(t.Context(), plan)
 			require.Equal(t, c.shut, w.vms["cp-0"].shut)
 			require.Empty(t, w.faults)
 			if c.why == "" {
@@ -460,7 +468,7 @@ func TestANodeThatWasBegunIsWaitedForAgain(t *testing.T) {
 	w.vms["cp-0"].boot = 1
 	w.report("cp-0", true)                               // boot-1
 	w.begun("cp-0")                                      // at boot-0
-	_ = w.run.Nodes(t.Context(), w.plan("cp-0", "cp-1")) // nothing reports cp-0 here
+	_ = w.nodes(t.Context(), w.plan("cp-0", "cp-1")) // nothing reports cp-0 here
 	require.Empty(t, w.faults)
 }
 
@@ -498,7 +506,7 @@ func TestVMsThatAreNoNodesStayAsTheyWere(t *testing.T) {
 		plan[0].ID = "worker"
 		said := ""
 		w.run.Progress = func(_, text string) { said += text + "\n" }
-		err, is := w.run.Machines(t.Context(), plan), w.vms["worker"].state
+		err, is := w.run.Do(t.Context(), plan), w.vms["worker"].state
 		require.Contains(t, said, c.says, name)
 		if c.why != "" {
 			require.ErrorContains(t, err, c.why, name)

@@ -74,19 +74,9 @@ type Run struct {
 	Wait, Poll time.Duration
 }
 
-// Nodes changes the VMs of nodes one after another, first those that were begun.
-func (r *Run) Nodes(ctx context.Context, list []Machine) error {
-	list, err := r.Pending(ctx, list)
-	if err != nil {
-		return err
-	}
-	return r.each(ctx, list, r.node)
-}
-
-// Machines changes VMs that are no nodes, one after another. Each stays on, off or a template as before.
-func (r *Run) Machines(ctx context.Context, list []Machine) error { return r.each(ctx, list, r.apart) }
-
-func (r *Run) each(ctx context.Context, list []Machine, do step) error {
+// Do changes VMs one after another: nodes in the order of [Run.Pending], and VMs that are no nodes. Those stay on, off
+// or a template as before.
+func (r *Run) Do(ctx context.Context, list []Machine) error {
 	for _, m := range list {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -94,6 +84,10 @@ func (r *Run) each(ctx context.Context, list []Machine, do step) error {
 		vms, end, err := r.Open(ctx, m.VCenter)
 		if err != nil {
 			return err
+		}
+		do := r.apart
+		if m.Node != "" {
+			do = r.node
 		}
 		err = do(ctx, vms, m)
 		end()
@@ -104,8 +98,7 @@ func (r *Run) each(ctx context.Context, list []Machine, do step) error {
 	return nil
 }
 
-// Pending returns the VMs that [Run.Nodes] would change, in its order: those with pending changes, and those whose
-// node was begun. It refuses nodes of a Machine API: a MachineHealthCheck may delete one that is off.
+// Pending returns the VMs of nodes to change, first those whose node was begun. It refuses nodes of a Machine API: a MachineHealthCheck may delete one that is off.
 func (r *Run) Pending(ctx context.Context, list []Machine) ([]Machine, error) {
 	notes, owners, err := r.read(ctx)
 	if err != nil {
@@ -313,12 +306,12 @@ func isReady(n *corev1.Node) bool {
 // cordon sets the cordon and the annotation in one write, with the last boot of a VM that is off already. Otherwise the
 // annotation of a node that was begun stays.
 func (r *Run) cordon(ctx context.Context, name string, off bool) error {
-	return r.edit(ctx, name, func(n *corev1.Node) (bool, error) {
+	return r.edit(ctx, name, func(n *corev1.Node) error {
 		note := noteOf(n.Annotations[Annotation])
 		if note.Cordoned, n.Spec.Unschedulable = note.Cordoned || !n.Spec.Unschedulable, true; off {
 			note.BootID = n.Status.NodeInfo.BootID
 		}
-		return true, note.write(n)
+		return note.write(n)
 	})
 }
 
@@ -328,25 +321,24 @@ func (r *Run) noteBoot(ctx context.Context, m Machine, ends bool) error {
 	if m.Node == "" {
 		return nil
 	}
-	return r.edit(ctx, m.Node, func(n *corev1.Node) (bool, error) {
+	return r.edit(ctx, m.Node, func(n *corev1.Node) error {
 		note := noteOf(n.Annotations[Annotation])
 		if note.BootID = ""; ends {
 			note.BootID = n.Status.NodeInfo.BootID
 		}
-		return true, note.write(n)
+		return note.write(n)
 	})
 }
 
 // edit changes a node in the state that was read, and retries if that is stale.
-func (r *Run) edit(ctx context.Context, name string, change func(*corev1.Node) (bool, error)) error {
+func (r *Run) edit(ctx context.Context, name string, change func(*corev1.Node) error) error {
 	return r.until(ctx, "change node "+name, func() (string, error) {
 		var n corev1.Node
 		if err := r.API.Get(ctx, client.ObjectKey{Name: name}, &n); err != nil {
 			return "", err
 		}
 		before := n.DeepCopy()
-		changed, err := change(&n)
-		if err != nil || !changed {
+		if err := change(&n); err != nil {
 			return "", err
 		}
 		return "", r.API.Patch(ctx, &n, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
@@ -478,13 +470,12 @@ func (r *Run) back(ctx context.Context, _ VMs, m Machine) error {
 
 // uncordon uncordons the node if this package cordoned it, and ends its work.
 func (r *Run) uncordon(ctx context.Context, _ VMs, m Machine) error {
-	return r.edit(ctx, m.Node, func(n *corev1.Node) (bool, error) {
-		note, ok := n.Annotations[Annotation]
-		if noteOf(note).Cordoned {
+	return r.edit(ctx, m.Node, func(n *corev1.Node) error {
+		if noteOf(n.Annotations[Annotation]).Cordoned {
 			n.Spec.Unschedulable = false
 			r.say(m.Node, "uncordoned")
 		}
 		delete(n.Annotations, Annotation)
-		return ok, nil
+		return nil
 	})
 }

@@ -259,24 +259,22 @@ func (o *vmsOptions) work(ctx context.Context, s *site, list []maintenance.Machi
 		Open:     func(ctx context.Context, name string) (maintenance.VMs, func(), error) { return openVMs(ctx, s, name) },
 		Progress: func(node, text string) { _ = command.Say(o.err, "%s: %s", node, text) },
 	}
-	pending, do := list, run.Machines
 	if !apart && o.powerOff {
 		var err error
 		if run.API, err = o.cluster.client(); err != nil {
 			return err
 		}
-		if pending, err = run.Pending(ctx, list); err != nil {
+		if list, err = run.Pending(ctx, list); err != nil {
 			return err
 		}
-		do = run.Nodes
 	}
-	if len(pending) == 0 {
+	if len(list) == 0 {
 		return nil
 	}
-	if err := o.consent(ctx, o.consentFlags, fixQuestion(pending)+o.cluster.named()+"?"); err != nil {
+	if err := o.consent(ctx, o.consentFlags, fixQuestion(list)+o.cluster.named()+"?"); err != nil {
 		return err
 	}
-	return do(ctx, list)
+	return run.Do(ctx, list)
 }
 
 func fixQuestion(pending []maintenance.Machine) string {
