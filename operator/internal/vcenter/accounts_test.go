@@ -223,9 +223,8 @@ func TestSavedSessionsAreUsedAgain(t *testing.T) {
 	require.Equal(t, 2, v.Logins(vcsim.Administrator.Username), "one of the API, one of the tags' API")
 	files := must.Have(filepath.Glob(filepath.Join(dir, "*", "*")))(t)
 	require.Len(t, files, 2)
-	for i, name := range files { // others can read it, and it is of no use
+	for i, name := range files { // it is of no use
 		require.NoError(t, os.WriteFile(name, []byte([]string{"{", "{}"}[i]), 0o600))
-		require.NoError(t, os.Chmod(name, 0o644)) //nolint:gosec // it is what is put right
 	}
 	require.NoError(t, vcenter.Inspect(t.Context(), first, ask).Err)
 	for _, name := range files {

@@ -112,10 +112,9 @@ func (t Target) classify(op string, err error, name namer) error {
 
 func (t Target) cause(err error, name namer) *fault.Error {
 	var (
-		denied  *types.NoPermission
-		power   *types.InvalidPowerState
-		record  tls.RecordHeaderError
-		tooLong *http.MaxBytesError
+		denied *types.NoPermission
+		power  *types.InvalidPowerState
+		record tls.RecordHeaderError
 	)
 	switch {
 	case is[*types.NotAuthenticated](err):
@@ -132,8 +131,6 @@ func (t Target) cause(err error, name namer) *fault.Error {
 		return &fault.Error{Reason: fault.Internal, Err: err, Hint: "see the recent tasks and events of the vCenter"}
 	case errors.As(err, &record), errors.Is(err, http.ErrSchemeMismatch):
 		return notVCenter("it does not speak TLS")
-	case errors.As(err, &tooLong):
-		return &fault.Error{Reason: fault.Corrupt, Err: errors.New("the answer is too long"), Hint: "see that spec.vcIp and spec.port name a vCenter"}
 	case errors.Is(err, context.Canceled):
 		return &fault.Error{Reason: fault.Interrupted, Err: context.Canceled}
 	}

@@ -20,9 +20,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 )
 
-// maxAnswer bounds each answer of the server. Ten thousand folders and datacenters need about 5 MiB.
-const maxAnswer = 64 << 20
-
 const maxVersions = 1 << 20
 
 // connect creates the client and reads what the vCenter reports before a login. The certificate's thumbprint goes into
@@ -40,7 +37,7 @@ func (a *Admin) connect(ctx context.Context) error {
 	transport := sc.DefaultTransport()
 	transport.DialTLSContext = nil // it ignores the context; config has the whole rule
 	transport.TLSClientConfig = config
-	sc.Transport = t.bounded(transport)
+	sc.Transport = t.wrapped(transport)
 	sc.CheckRedirect = func(*http.Request, []*http.Request) error { // a redirected login would carry the password along
 		return notVCenter("it answers with a redirect")
 	}
@@ -115,20 +112,9 @@ func (t Target) acceptable(a types.AboutInfo) error {
 	return nil
 }
 
-func (t Target) bounded(next http.RoundTripper) http.RoundTripper {
-	if t.Wrap != nil {
-		next = t.Wrap(next)
+func (t Target) wrapped(transport http.RoundTripper) http.RoundTripper {
+	if t.Wrap == nil {
+		return transport
 	}
-	return bounded{next}
-}
-
-// bounded is a transport whose answers end with an error after maxAnswer bytes.
-type bounded struct{ next http.RoundTripper }
-
-func (b bounded) RoundTrip(req *http.Request) (*http.Response, error) {
-	res, err := b.next.RoundTrip(req)
-	if err == nil {
-		res.Body = http.MaxBytesReader(nil, res.Body, maxAnswer)
-	}
-	return res, err
+	return t.Wrap(transport)
 }

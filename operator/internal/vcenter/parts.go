@@ -36,7 +36,7 @@ func (i *inspection) tasks(ctx context.Context) error {
 }
 
 // cns queries at most one volume, as the drivers' library does, in the version that the service names: it refuses
-// another one. [cns.NewClient] reads that version without bound and without ctx.
+// another one. [cns.NewClient] reads that version without ctx.
 func (i *inspection) cns(ctx context.Context) (err error) {
 	sc := i.serviceOf(cns.Path, cns.Namespace)
 	if sc.Version, err = apiVersion(ctx, sc, cns.Namespace, sc.Namespace); err != nil {

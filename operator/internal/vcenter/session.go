@@ -4,11 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"crypto/tls"
-	"encoding/hex"
 	"errors"
-	"fmt"
 	"io/fs"
 	"net/http"
 	"net/url"
@@ -264,14 +261,7 @@ func (a *Admin) resume(ctx context.Context) bool {
 
 // save keeps a session open, in a file that others cannot read.
 func (a *Admin) save(c cache.Client) error {
-	s := a.saved()
-	for _, dir := range []string{s.DirSOAP, s.DirREST} { // an existing file would keep its mode
-		u := s.Endpoint()
-		u.Path = c.Path()
-		key := sha256.Sum256(fmt.Appendf(nil, "%s#insecure=%t", u, s.Insecure))
-		_ = os.Remove(filepath.Join(dir, hex.EncodeToString(key[:])))
-	}
-	if err := s.Save(c); err != nil {
+	if err := a.saved().Save(c); err != nil {
 		return &fault.Error{Reason: fault.Storage, Op: "save the session in", Subject: a.target.Sessions, Err: err}
 	}
 	return nil
@@ -318,8 +308,7 @@ func (a *Admin) loginREST(ctx context.Context, rc *rest.Client) error {
 	return a.turn(ctx, func() error { return rc.Login(ctx, url.UserPassword(t.Username, string(t.Password))) })
 }
 
-// serviceOf returns a client of another service of the vCenter: same session, rule for certificates and bound on
-// answers.
+// serviceOf returns a client of another service of the vCenter: same session and rule for certificates.
 func (a *Admin) serviceOf(path, namespace string) *soap.Client {
 	sc := a.c.NewServiceClient(path, namespace)
 	a.bind(sc)
@@ -332,7 +321,7 @@ func (a *Admin) bind(sc *soap.Client) {
 	if own := a.c.DefaultTransport(); own != transport { // of a saved session
 		transport.TLSClientConfig, transport.DialTLSContext = own.TLSClientConfig, nil
 	}
-	sc.Transport = a.target.bounded(transport)
+	sc.Transport = a.target.wrapped(transport)
 	sc.CheckRedirect, sc.UserAgent = a.c.CheckRedirect, a.c.UserAgent
 }
 
