@@ -30,23 +30,21 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
 
+// draft is a configuration: the objects of a file, and what they lack of the cluster.
 type draft struct {
-	namespace string
-	bundle    *v1alpha1.DriverBundle
-	vcenters  []v1alpha1.VsphereCloudConfig
-	vcenter   *v1alpha1.VsphereCloudConfig
-	config    *v1alpha1.VDOConfig
-	secret    *corev1.Secret    // nil if it does not change
-	caMap     *corev1.ConfigMap // likewise
+	*objects
 
-	user, password string   // of the existing Secret
-	ca             []byte   // the vCenter's CA
-	file           *objects // the file that it began with; nil for the cluster
-	readers        readers  // of Secrets and ConfigMaps: the file before the cluster
+	vcenter *v1alpha1.VsphereCloudConfig
+	secret  *corev1.Secret    // nil if it does not change
+	caMap   *corev1.ConfigMap // likewise
+
+	user, password string  // of the existing Secret
+	ca             []byte  // the vCenter's CA
+	readers        readers // of Secrets and ConfigMaps: the file before the cluster
 }
 
 func (o *configureOptions) begin() (*draft, error) {
-	d := &draft{namespace: o.cluster.namespace}
+	d := &draft{objects: &objects{namespace: o.cluster.namespace}}
 	if o.file == "" {
 		return d, nil
 	}
@@ -58,8 +56,7 @@ func (o *configureOptions) begin() (*draft, error) {
 	if err = fault.Join(err, read.within()); err != nil {
 		return d, err
 	}
-	d.config, d.vcenters, d.bundle, d.file = read.config, read.vcenters, read.bundle, read
-	d.readers = append(d.readers, read)
+	d.objects, d.readers = read, readers{read}
 	return d, nil
 }
 
@@ -163,7 +160,7 @@ func (o *configureOptions) set(flag string, to *string, value string) {
 func (o *configureOptions) offer(d *draft) {
 	o.set("bundle", &o.bundle, d.bundle.Spec.Reference)
 	o.set("upgrade", &o.upgrade, string(d.config.Spec.Upgrade))
-	isKnown := d.config.ResourceVersion != "" || d.file != nil && d.file.config != nil
+	isKnown := d.config.ResourceVersion != "" || !d.isOfCluster(describeObject(d.config))
 	o.mode = isKnown && d.config.Spec.Upgrade == "" && !o.given("upgrade")
 	o.tags = o.given("region-category") || o.given("zone-category")
 	if t := d.topology(); t != nil {
@@ -252,7 +249,7 @@ func (d *draft) inFile(secret string) bool {
 }
 
 // isOfCluster reports whether a changed object is the cluster's: the file does not have it.
-func (d *draft) isOfCluster(name string) bool { return d.file == nil || d.file.all[name] == nil }
+func (d *draft) isOfCluster(name string) bool { return d.all[name] == nil }
 
 // account returns the Secret of an account, with its other keys.
 func (d *draft) account(name string) *corev1.Secret {
@@ -270,9 +267,7 @@ func (d *draft) account(name string) *corev1.Secret {
 // authorityMap returns the ConfigMap of the vCenter's CA, with the other keys of the one in the file.
 func (d *draft) authorityMap(name string) *corev1.ConfigMap {
 	out := &corev1.ConfigMap{ObjectMeta: d.meta(name)}
-	if d.file != nil {
-		_ = d.file.Get(context.Background(), client.ObjectKeyFromObject(out), out) // otherwise it is created
-	}
+	_ = d.Get(context.Background(), client.ObjectKeyFromObject(out), out) // otherwise it is created
 	if out.Data == nil {
 		out.Data = map[string]string{}
 	}
@@ -350,7 +345,7 @@ func (a *answers) takeStorage(spec *v1alpha1.VDOConfigSpec, categories []string,
 // cluster.
 func (d *draft) own() (out []client.Object) {
 	for i := range d.vcenters {
-		if v := &d.vcenters[i]; d.file != nil || v == d.vcenter {
+		if v := &d.vcenters[i]; len(d.all) > 0 || v == d.vcenter {
 			out = append(out, v)
 		}
 	}
@@ -367,17 +362,15 @@ func (d *draft) manifests(ctx context.Context) ([]*unstructured.Unstructured, er
 	if d.caMap != nil {
 		out = append(out, d.caMap)
 	}
-	if d.file != nil {
-		named := referenced(d.namespace, referencesOf(append(pointers(d.vcenters), d.bundle))...)
-		found, err := present(ctx, d.file, named)
-		if err != nil {
-			return nil, err
-		}
-		made := described(out)
-		out = append(out, slices.DeleteFunc(found, func(x client.Object) bool {
-			return slices.Contains(made, describeObject(x))
-		})...)
+	named := referenced(d.namespace, referencesOf(append(pointers(d.vcenters), d.bundle))...)
+	found, err := present(ctx, d, named)
+	if err != nil {
+		return nil, err
 	}
+	made := described(out)
+	out = append(out, slices.DeleteFunc(found, func(x client.Object) bool {
+		return slices.Contains(made, describeObject(x))
+	})...)
 	out = append(out, d.own()...)
 	all, err := manifests(out...)
 	for i, u := range all {

@@ -375,7 +375,7 @@ func (o *deployOptions) configuration(ctx context.Context, src string) ([]client
 		return nil, err
 	}
 	if o.accounts, err = accountsOf(o.site); err == nil {
-		err = o.accounts.sameIn(ctx, "the site's file", d.file)
+		err = o.accounts.sameIn(ctx, "the site's file", d)
 	}
 	if err != nil {
 		return nil, err

@@ -78,7 +78,7 @@ func (o *deployOptions) warnOfPorts(ctx context.Context, c client.Reader, instal
 			return // they do not apply to the nodes' network
 		}
 	}
-	d := cmp.Or(o.draft, &draft{bundle: &v1alpha1.DriverBundle{}})
+	d := cmp.Or(o.draft, &draft{objects: &objects{bundle: &v1alpha1.DriverBundle{}}})
 	mirror, _ := image.ParseHosted(cmp.Or(d.bundle.Spec.Reference, o.to.Repository))
 	uses := []string{mirror.Host()}
 	for _, v := range d.vcenters {
