@@ -108,10 +108,7 @@ func (a *Admin) enter(ctx context.Context) error {
 	}
 	a.accepted = true
 	a.Learn(t.Username, a.User)
-	if t.Sessions == "" {
-		return nil
-	}
-	a.open = false
+	a.open = t.Sessions == ""
 	return a.save(a.c)
 }
 
@@ -227,21 +224,17 @@ func (a *Admin) saved() *cache.Session {
 	if t.Username != "" {
 		u.User = url.User(t.Username)
 	}
-	return &cache.Session{URL: u, Insecure: t.Trust.Insecure,
+	return &cache.Session{URL: u, Insecure: t.Trust.Insecure, Passthrough: t.Sessions == "",
 		DirSOAP: filepath.Join(t.Sessions, "sessions"), DirREST: filepath.Join(t.Sessions, "rest_sessions")}
 }
 
 // resume uses an open saved session instead of a login.
 func (a *Admin) resume(ctx context.Context) bool {
-	if a.target.Sessions == "" {
-		return false
-	}
 	c := new(vim25.Client)
 	err := a.spend(ctx, func(ctx context.Context) error {
 		ok, err := a.saved().Load(ctx, c, func(sc *soap.Client) error {
 			sc.Version = a.c.Version
-			a.bind(sc)
-			return nil
+			return a.bind(sc)
 		})
 		if err != nil || !ok {
 			return cmp.Or(err, http.ErrNoCookie)
@@ -272,21 +265,15 @@ func (a *Admin) automation(ctx context.Context) (*rest.Client, error) {
 	if a.rest != nil {
 		return a.rest, nil
 	}
-	t, rc, saved := a.target, new(rest.Client), false
-	bind := func(sc *soap.Client) error { a.bind(sc); return nil }
-	if t.Sessions != "" {
-		saved, _ = a.saved().Load(ctx, rc, bind)
-	}
-	if !saved {
+	rc := new(rest.Client)
+	if saved, _ := a.saved().Load(ctx, rc, a.bind); !saved {
 		rc = rest.NewClient(a.c)
-		a.bind(rc.Client)
+		_ = a.bind(rc.Client)
 		if err := a.loginREST(ctx, rc); err != nil {
 			return nil, err
 		}
-		if t.Sessions != "" {
-			if err := a.save(rc); err != nil {
-				return nil, err
-			}
+		if err := a.save(rc); err != nil {
+			return nil, err
 		}
 	}
 	a.rest = rc
@@ -311,18 +298,20 @@ func (a *Admin) loginREST(ctx context.Context, rc *rest.Client) error {
 // serviceOf returns a client of another service of the vCenter: same session and rule for certificates.
 func (a *Admin) serviceOf(path, namespace string) *soap.Client {
 	sc := a.c.NewServiceClient(path, namespace)
-	a.bind(sc)
+	_ = a.bind(sc)
 	sc.Cookie = a.c.SessionCookie
 	return sc
 }
 
-func (a *Admin) bind(sc *soap.Client) {
+// bind never fails; the library's signature has an error.
+func (a *Admin) bind(sc *soap.Client) error {
 	transport := sc.DefaultTransport()
 	if own := a.c.DefaultTransport(); own != transport { // of a saved session
 		transport.TLSClientConfig, transport.DialTLSContext = own.TLSClientConfig, nil
 	}
 	sc.Transport = a.target.wrapped(transport)
 	sc.CheckRedirect, sc.UserAgent = a.c.CheckRedirect, a.c.UserAgent
+	return nil
 }
 
 // Proof names files that replace an account's password: accounts of federated identity providers have none. They are
