@@ -150,6 +150,18 @@ type Account struct {
 	Given    string // its source, if not the Secret
 	Lacking  []Lack // privileges that the account lacks
 	Excess   []Lack // privileges that it has and no driver needs
+	Access   Access
+}
+
+// Access is what an account may do in a vCenter, and the objects that it needs privileges on.
+type Access struct {
+	Principal string // the account as DOMAIN\name
+	Features  privileges.Features
+	Objects   []privileges.Object
+	// Existing has effective privileges on the root, the ancestors of the nodes' VMs, and datastores: the first 200
+	// objects. For another account than the logged-in one they are empty if the vCenter does not return them: it may
+	// not exist.
+	Existing privileges.Existing
 }
 
 // Contents are the inventory facts of the checks.

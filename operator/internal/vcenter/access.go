@@ -17,25 +17,9 @@ import (
 // hundred on each.
 const maxEffective = 200
 
-// Access is what an account may do in a vCenter, and the objects that it needs privileges on.
-type Access struct {
-	Principal string // the account as DOMAIN\name
-	Objects   []privileges.Object
-	// Existing has effective privileges on the root, the ancestors of the nodes' VMs, and datastores: the first 200
-	// objects. For another account than the logged-in one they are empty if the vCenter does not return them: it may
-	// not exist.
-	Existing privileges.Existing
-}
-
-// InspectAccess inspects a vCenter. In the same session it reads the roles, and the permissions and privileges of a
-// principal (default: the account that logs in).
-func InspectAccess(ctx context.Context, t Target, a Ask) (preflight.VCenter, Access) {
-	access := Access{}
-	found := inspect(ctx, t, a, func(ctx context.Context, i *inspection) error { return i.access(ctx, &access) })
-	return found, access
-}
-
-func (i *inspection) access(ctx context.Context, a *Access) error {
+// access reads the roles, and the permissions and privileges of the principal.
+func (i *inspection) access(ctx context.Context) error {
+	a := &i.found.Access
 	isNode := map[string]bool{} // by UUID, in both forms
 	for n := range i.ask.Nodes {
 		uuid := i.ask.Nodes[n].UUID
@@ -45,7 +29,7 @@ func (i *inspection) access(ctx context.Context, a *Access) error {
 	i.found.Machines = slices.DeleteFunc(i.found.Machines, func(m preflight.Machine) bool { // of a node's name only
 		return !i.asked(&m) && !isNode[m.UUID]
 	})
-	a.Principal = i.Canonical(ctx, cmp.Or(i.ask.Principal, i.User))
+	a.Features, a.Principal = i.ask.Features, i.Canonical(ctx, cmp.Or(i.ask.Principal, i.User))
 	own := i.same(a.Principal, i.User)
 	for _, k := range []privileges.Kind{
 		privileges.Root, privileges.Ancestor, privileges.Compute, privileges.Cluster, privileges.VM, privileges.Datastore,
@@ -90,7 +74,7 @@ func (i *inspection) holdsVolumes(r preflight.Ref) bool {
 	return len(hosts) == 0 && i.inside(r) || mounting > 1 || alone
 }
 
-func (i *inspection) existing(ctx context.Context, a *Access) error {
+func (i *inspection) existing(ctx context.Context, a *preflight.Access) error {
 	roles, err := i.Roles(ctx)
 	if err != nil {
 		return err

@@ -143,11 +143,11 @@ func TestATokenTakesThePlaceOfThePassword(t *testing.T) {
 	v := vcsim.Start(t, vcsim.Options{})
 	tg := by(t, v, vcenter.Proof{Token: written(t, assertion(vcsim.Administrator.Username)+"\n")})
 	require.NotContains(t, fmt.Sprintf("%+v", tg), "NameID")
-	ask := vcenter.Ask{Categories: []string{"zone"}, Features: everything}
-	got, access := vcenter.InspectAccess(t.Context(), tg, ask)
+	ask := vcenter.Ask{Categories: []string{"zone"}, Features: everything, Access: true}
+	got := vcenter.Inspect(t.Context(), tg, ask)
 	require.NoError(t, got.Err)
 	require.Empty(t, got.Failed)
-	require.Equal(t, `VSPHERE.LOCAL\administrator`, access.Principal)
+	require.Equal(t, `VSPHERE.LOCAL\administrator`, got.Access.Principal)
 	a := must.Have(vcenter.Open(t.Context(), tg))(t)
 	must.Have(a.Account(t.Context(), "x@vsphere.local"))(t)
 	a.Close()
@@ -282,7 +282,8 @@ func TestAnAccountIsKnownByItsAlias(t *testing.T) {
 	renamed.Learn("k8s.drivers@mail.example", `EXAMPLEX\k8s`) // a login was answered so
 	has = must.Have(renamed.Permissions(t.Context(), "k8s.drivers@mail.example"))(t)
 	require.Equal(t, map[string]privileges.Permission{root: want}, has)
-	_, access := vcenter.InspectAccess(t.Context(), tg, vcenter.Ask{Features: everything, Principal: "k8s@example.com"})
+	ask := vcenter.Ask{Features: everything, Access: true, Principal: "k8s@example.com"}
+	access := vcenter.Inspect(t.Context(), tg, ask).Access
 	require.Equal(t, map[string]privileges.Permission{"/": want}, access.Existing.Permissions)
 
 	report := must.Have(vcenter.Check(t.Context(), as(v, vcsim.Administrator)))(t)

@@ -37,7 +37,8 @@ type Ask struct {
 	Categories []string // tag categories
 	Policies   []string // storage policies that StorageClasses name
 	Features   privileges.Features
-	Principal  string // whose permissions [InspectAccess] reads; "" for the account that logs in
+	Access     bool   // reads the permissions of Principal
+	Principal  string // "" for the account that logs in
 	// Upgrade reads what vSphere 9 removes, for which the account has to be an administrator.
 	Upgrade bool
 }
@@ -45,13 +46,8 @@ type Ask struct {
 // Inspect reads the facts for the checks from a vCenter, in one session. Failures are in the result: of all in Err, of
 // a part in Failed.
 func Inspect(ctx context.Context, t Target, a Ask) preflight.VCenter {
-	return inspect(ctx, t, a, func(context.Context, *inspection) error { return nil })
-}
-
-// inspect inspects, and calls more in the same session.
-func inspect(ctx context.Context, t Target, a Ask, more func(context.Context, *inspection) error) preflight.VCenter {
 	i := newInspection(t, a, inspectTimeout)
-	i.found.Err = i.run(ctx, more)
+	i.found.Err = i.run(ctx)
 	return i.found
 }
 
@@ -64,7 +60,7 @@ type inspection struct {
 
 func newInspection(t Target, a Ask, timeout time.Duration) *inspection {
 	return &inspection{Admin: t.session(timeout), ask: a, found: preflight.VCenter{
-		Server: t.Host, Account: preflight.Account{Username: t.Username, Given: t.Given},
+		Server: t.Server(), Account: preflight.Account{Username: t.Username, Given: t.Given},
 		Insecure: t.Trust.Insecure && t.Trust.Thumbprint == "", Failed: map[preflight.Part]error{},
 		Contents: preflight.Contents{Objects: map[preflight.Ref]preflight.Object{},
 			Categories: map[string]topology.Category{}, Tagged: map[preflight.Ref][]preflight.Category{}},
@@ -73,7 +69,7 @@ func newInspection(t Target, a Ask, timeout time.Duration) *inspection {
 
 // run reads all parts. It recovers from the library's panics at unexpected answers, which would end the operator after
 // each start.
-func (i *inspection) run(ctx context.Context, more func(context.Context, *inspection) error) (err error) {
+func (i *inspection) run(ctx context.Context) (err error) {
 	defer func() {
 		if recover() != nil {
 			err = fault.Errorf(fault.Incompatible, "inspect", i.target.Address(),
@@ -87,12 +83,7 @@ func (i *inspection) run(ctx context.Context, more func(context.Context, *inspec
 	if err != nil {
 		return err
 	}
-	return i.spend(ctx, func(ctx context.Context) error {
-		if err := i.read(ctx); err != nil {
-			return err
-		}
-		return more(ctx, i)
-	})
+	return i.spend(ctx, i.read)
 }
 
 // read reads part after part. The others need the inventory first.
@@ -104,7 +95,10 @@ func (i *inspection) read(ctx context.Context) error {
 		return i.target.classify("read the virtual machines of", err, i.nameOf)
 	}
 	i.parts(ctx)
-	return nil
+	if !i.ask.Access {
+		return nil
+	}
+	return i.access(ctx)
 }
 
 // look reads the inventory, and checks the datacenters in it. A path may omit its leading slash.

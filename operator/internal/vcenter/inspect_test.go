@@ -285,7 +285,7 @@ func TestAForeignVMOfANodesNameGetsNoRole(t *testing.T) {
 	require.NoError(t, v.Ready(west[0].Path, "node-0"))
 	tg := target(v)
 	tg.Datacenters = nil
-	_, access := vcenter.InspectAccess(t.Context(), tg, vcenter.Ask{Nodes: nodesOf(east[:1]), Features: everything})
+	access := vcenter.Inspect(t.Context(), tg, vcenter.Ask{Access: true, Nodes: nodesOf(east[:1]), Features: everything}).Access
 	require.NotEmpty(t, access.Objects)
 	var foreign []string
 	for _, o := range access.Objects {

@@ -11,8 +11,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -219,8 +217,7 @@ func (a *Admin) Close() {
 // saved returns govc's location of the account's sessions: govmomi v0.56.0, session/cache/session.go.
 func (a *Admin) saved() *cache.Session {
 	t := a.target
-	host := strings.TrimSuffix(t.Address(), ":"+strconv.Itoa(defaultPort))
-	u := &url.URL{Scheme: "https", Host: host, Path: vim25.Path}
+	u := &url.URL{Scheme: "https", Host: t.Server(), Path: vim25.Path}
 	if t.Username != "" {
 		u.User = url.User(t.Username)
 	}

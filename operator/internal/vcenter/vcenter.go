@@ -27,6 +27,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
@@ -89,6 +90,11 @@ func (Password) MarshalText() ([]byte, error) { return []byte("(hidden)"), nil }
 // Address returns host:port.
 func (t Target) Address() string {
 	return net.JoinHostPort(t.Host, strconv.Itoa(cmp.Or(t.Port, defaultPort)))
+}
+
+// Server returns host, or host:port where that is not the default.
+func (t Target) Server() string {
+	return strings.TrimSuffix(t.Address(), ":"+strconv.Itoa(defaultPort))
 }
 
 func (t Target) passwordless() bool { return t.Token != "" || t.Certificate != nil }

@@ -247,39 +247,40 @@ func (o *accountOptions) place(
 		return accounts.Place{}, err
 	}
 	o.open = append(o.open, admin)
+	ask.Access = true
 	return accounts.Place{
-		Name: v.Name, ID: admin.ID(), Config: v.config.Namespace, Server: strings.TrimSuffix(t.Address(), ":443"), User: admin.User, VCenter: admin,
+		Name: v.Name, ID: admin.ID(), Config: v.config.Namespace, Server: t.Server(), User: admin.User, VCenter: admin,
 		Plan: func(ctx context.Context, principal string) (privileges.Plan, error) {
 			ask := ask
 			ask.Principal = admin.Canonical(ctx, principal)
-			a := askedOf(ctx, t, ask)
-			a.found.Name = v.Name
-			if err := cmp.Or(a.found.Err, a.noDatastore()); err != nil {
+			found := vcenter.Inspect(ctx, t, ask)
+			found.Name = v.Name
+			if err := cmp.Or(found.Err, noDatastore(&found)); err != nil {
 				return privileges.Plan{}, err
 			}
-			return o.planOf(&a), nil
+			return o.planOf(&found.Access), nil
 		},
 		Verify: func(ctx context.Context, l accounts.Login) ([]string, error) {
 			as := t
 			as.Username, as.Password, as.Given = l.Username, l.Password, o.givenBy
 			as.Token, as.Certificate, as.Sessions = "", nil, "" // of the administrator
 			as.Turn = nil                                       // accounts itself counts the tries of this password
-			a := askedOf(ctx, as, ask)
-			if a.access.Principal != "" {
-				admin.Learn(l.Username, a.access.Principal)
+			found := vcenter.Inspect(ctx, as, ask)
+			if found.Access.Principal != "" {
+				admin.Learn(l.Username, found.Access.Principal)
 			}
-			return missingOf(&a)
+			return missingOf(&found)
 		},
 	}, nil
 }
 
 // missingOf returns the privileges that an account lacks, or why they could not be read.
-func missingOf(a *asked) ([]string, error) {
-	if err := fault.Join(a.found.Err, a.found.Failed[preflight.Privileges]); err != nil {
+func missingOf(v *preflight.VCenter) ([]string, error) {
+	if err := fault.Join(v.Err, v.Failed[preflight.Privileges]); err != nil {
 		return nil, err
 	}
 	var out []string
-	for _, m := range verified(a).Missing {
+	for _, m := range verified(v).Missing {
 		out = append(out, firstOf(m.Privileges)+" on "+firstOf(m.Objects))
 	}
 	return out, nil

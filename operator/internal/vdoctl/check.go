@@ -20,7 +20,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/maintenance"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preview"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
 
@@ -225,40 +224,26 @@ func (a *app) configuration(ctx context.Context, f siteFlags) (site, preflight.C
 
 const sideBySide = 5
 
-// asked is the answer of a vCenter; found.Err is why it has none.
-type asked struct {
-	found    preflight.VCenter
-	access   vcenter.Access
-	features privileges.Features
-}
-
-type inspection func(context.Context, vcenter.Target, vcenter.Ask) asked
-
-func inspect(ctx context.Context, t vcenter.Target, ask vcenter.Ask) asked {
-	return asked{found: vcenter.Inspect(ctx, t, ask)}
-}
-
 // ask reads each vCenter. It resolves accounts one after another, since that may prompt on the terminal.
-func (s *site) ask(ctx context.Context, about func(configured) vcenter.Ask, inspect inspection) []asked {
-	out := make([]asked, len(s.vcenters))
+func (s *site) ask(ctx context.Context, about func(configured) vcenter.Ask) []preflight.VCenter {
+	out := make([]preflight.VCenter, len(s.vcenters))
 	var g errgroup.Group
 	g.SetLimit(sideBySide)
 	for i, v := range s.vcenters {
 		target, err := s.target(ctx, v)
 		if err != nil {
-			out[i].found = preflight.VCenter{Server: target.Host, Err: err, Unresolved: v.config == nil}
-			out[i].found.Username = target.Username
+			out[i] = preflight.VCenter{Server: target.Host, Err: err, Unresolved: v.config == nil}
+			out[i].Username = target.Username
 			continue
 		}
 		g.Go(func() error {
-			out[i] = inspect(ctx, target, about(v))
+			out[i] = vcenter.Inspect(ctx, target, about(v))
 			return nil
 		})
 	}
 	_ = g.Wait() // each vCenter's fault is in its result
 	for i, v := range s.vcenters {
-		found := &out[i].found
-		found.Name, found.UsedByCPI, found.UsedByCSI = v.Name, v.CPI, v.CSI
+		out[i].Name, out[i].UsedByCPI, out[i].UsedByCSI = v.Name, v.CPI, v.CSI
 	}
 	return out
 }
@@ -268,11 +253,7 @@ func (s *site) snapshot(ctx context.Context, cluster preflight.Cluster) prefligh
 		return vcenter.Ask{Nodes: cluster.Nodes, Features: s.wants.FeaturesAt(v.Use, &cluster), Categories: s.wants.AllCategories(),
 			Policies: cluster.Policies(), Upgrade: true}
 	}
-	out := preflight.Snapshot{Now: s.app.now(), Wants: s.wants, Cluster: cluster}
-	for _, a := range s.ask(ctx, about, inspect) {
-		out.VCenters = append(out.VCenters, a.found)
-	}
-	return out
+	return preflight.Snapshot{Now: s.app.now(), Wants: s.wants, Cluster: cluster, VCenters: s.ask(ctx, about)}
 }
 
 // text prints findings in full, and a count of passed checks.

@@ -93,7 +93,7 @@ func (o *topologyOptions) tag(ctx context.Context) error {
 	about := func(configured) vcenter.Ask {
 		return vcenter.Ask{Nodes: o.use.cluster.Nodes, Categories: categories}
 	}
-	found := s.ask(ctx, about, inspect)[0].found
+	found := s.ask(ctx, about)[0]
 	if err := fault.Join(found.Err, found.Failed[preflight.Tags]); err != nil {
 		return err
 	}

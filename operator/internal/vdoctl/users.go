@@ -98,18 +98,11 @@ configuration's account, and names missing and excess ones.`,
 	return cmd
 }
 
-func askedOf(ctx context.Context, t vcenter.Target, ask vcenter.Ask) asked {
-	a := asked{features: ask.Features}
-	a.found, a.access = vcenter.InspectAccess(ctx, t, ask)
-	a.found.Server = strings.TrimSuffix(t.Address(), ":443")
-	return a
-}
-
 // access reads each vCenter. A vCenter that does not answer is a fault beside the others' answers; a named but unknown
 // one is a fault of all.
 func (o *usersOptions) access(
 	ctx context.Context, principal func(configured, client.Reader) string,
-) (out []asked, failed error) {
+) (out []preflight.VCenter, failed error) {
 	if err := o.effective(true); err != nil {
 		return nil, err
 	}
@@ -126,11 +119,11 @@ func (o *usersOptions) access(
 	errs := []error{state.Err}
 	about := func(v configured) vcenter.Ask {
 		return vcenter.Ask{Nodes: state.Nodes, Features: s.wants.FeaturesAt(v.Use, &state),
-			Principal: principal(v, s.reader)}
+			Access: true, Principal: principal(v, s.reader)}
 	}
-	for _, a := range s.ask(ctx, about, askedOf) {
-		if errs = append(errs, a.found.Err); a.found.Err == nil {
-			out = append(out, a)
+	for _, v := range s.ask(ctx, about) {
+		if errs = append(errs, v.Err); v.Err == nil {
+			out = append(out, v)
 		}
 	}
 	return out, fault.Join(errs...)
@@ -149,9 +142,9 @@ func (o *usersOptions) plan(ctx context.Context) error {
 	})
 	plans := make([]usersPlan, 0, len(list))
 	for i := range list {
-		a := &list[i]
-		plans = append(plans, usersPlan{VCenter: a.found.Name, Server: a.found.Server, Plan: o.planOf(a)})
-		if err := a.noDatastore(); err != nil {
+		v := &list[i]
+		plans = append(plans, usersPlan{VCenter: v.Name, Server: v.Server, Plan: o.planOf(&v.Access)})
+		if err := noDatastore(v); err != nil {
 			o.warning(err)
 		}
 	}
@@ -181,12 +174,12 @@ func (o *usersOptions) plan(ctx context.Context) error {
 
 const otherAccount = "plan for an account of the drivers alone: --principal NAME@DOMAIN"
 
-func (o *usersOptions) planOf(a *asked) privileges.Plan {
-	objects := a.access.Objects
+func (o *usersOptions) planOf(a *preflight.Access) privileges.Plan {
+	objects := a.Objects
 	if o.folders {
 		objects = inFolders(objects)
 	}
-	return privileges.NewPlan(a.features, a.access.Principal, objects, o.folders, a.access.Existing)
+	return privileges.NewPlan(a.Features, a.Principal, objects, o.folders, a.Existing)
 }
 
 // inFolders replaces VMs by their folders, except VMs of a vApp, an unreadable folder or a datacenter's own folder.
@@ -278,15 +271,16 @@ func (o *usersOptions) verify(ctx context.Context) error {
 	return err
 }
 
-func verified(a *asked) usersVerification {
-	v := usersVerification{VCenter: a.found.Name, Server: a.found.Server, Principal: a.access.Principal, Missing: []privilegesOn{}, TooMuch: []privilegesOn{}}
-	for _, l := range a.found.Lacking {
+func verified(of *preflight.VCenter) usersVerification {
+	features := of.Access.Features
+	v := usersVerification{VCenter: of.Name, Server: of.Server, Principal: of.Access.Principal, Missing: []privilegesOn{}, TooMuch: []privilegesOn{}}
+	for _, l := range of.Lacking {
 		v.Missing = addTo(v.Missing, l.Privileges, l.Object)
 	}
-	if len(a.found.Datastores) > 0 && a.features.Block && !slices.ContainsFunc(a.found.Datastores, func(d preflight.Datastore) bool { return d.MayHold }) {
-		v.Missing = addTo(v.Missing, privileges.Needed(a.features, privileges.Datastore), "any datastore")
+	if len(of.Datastores) > 0 && features.Block && !slices.ContainsFunc(of.Datastores, func(d preflight.Datastore) bool { return d.MayHold }) {
+		v.Missing = addTo(v.Missing, privileges.Needed(features, privileges.Datastore), "any datastore")
 	}
-	for _, x := range a.found.Excess {
+	for _, x := range of.Excess {
 		v.TooMuch = addTo(v.TooMuch, x.Privileges, x.Object)
 	}
 	for _, m := range slices.Concat(v.Missing, v.TooMuch) {
@@ -320,13 +314,13 @@ func (o *usersOptions) verifyText(l *lines, list []usersVerification) {
 	}
 }
 
-func (a *asked) noDatastore() error {
-	if !a.features.Block || slices.ContainsFunc(a.access.Objects, func(x privileges.Object) bool { return x.Kind == privileges.Datastore }) {
+func noDatastore(v *preflight.VCenter) error {
+	if !v.Access.Features.Block || slices.ContainsFunc(v.Access.Objects, func(x privileges.Object) bool { return x.Kind == privileges.Datastore }) {
 		return nil
 	}
-	return &fault.Error{Reason: fault.Refused, Op: "find datastores for volumes in", Subject: a.found.Server,
+	return &fault.Error{Reason: fault.Refused, Op: "find datastores for volumes in", Subject: v.Server,
 		Err:  errors.New("none is shared by the hosts that the nodes run on"),
-		Hint: "give these hosts a datastore in common, or correct spec.datacenters of VsphereCloudConfig " + fault.Quote(a.found.Name)}
+		Hint: "give these hosts a datastore in common, or correct spec.datacenters of VsphereCloudConfig " + fault.Quote(v.Name)}
 }
 
 // oneLine keeps a name from ending a comment.

@@ -194,8 +194,7 @@ func (o *vmsOptions) lookApart(ctx context.Context, s site, state preflight.Clus
 	var machines []preflight.NodeMachine
 	var errs []error
 	about := func(configured) vcenter.Ask { return vcenter.Ask{Nodes: state.Nodes, Paths: paths} }
-	for _, a := range s.ask(ctx, about, inspect) {
-		found := a.found
+	for _, found := range s.ask(ctx, about) {
 		errs = append(errs, found.Err)
 		for _, m := range found.Machines {
 			path := found.MachinePath(&m)
