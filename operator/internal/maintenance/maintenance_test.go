@@ -466,8 +466,8 @@ func TestANodeThatWasBegunIsWaitedForAgain(t *testing.T) {
 	w := newWorld(t, 3, 0)
 	w.late, w.run.Wait = true, 200*time.Millisecond
 	w.vms["cp-0"].boot = 1
-	w.report("cp-0", true)                               // boot-1
-	w.begun("cp-0")                                      // at boot-0
+	w.report("cp-0", true)                           // boot-1
+	w.begun("cp-0")                                  // at boot-0
 	_ = w.nodes(t.Context(), w.plan("cp-0", "cp-1")) // nothing reports cp-0 here
 	require.Empty(t, w.faults)
 }

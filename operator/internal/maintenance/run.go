@@ -98,7 +98,8 @@ func (r *Run) Do(ctx context.Context, list []Machine) error {
 	return nil
 }
 
-// Pending returns the VMs of nodes to change, first those whose node was begun. It refuses nodes of a Machine API: a MachineHealthCheck may delete one that is off.
+// Pending returns the VMs of nodes to change, first those whose node was begun. It refuses nodes of a Machine API: a
+// MachineHealthCheck may delete one that is off.
 func (r *Run) Pending(ctx context.Context, list []Machine) ([]Machine, error) {
 	notes, owners, err := r.read(ctx)
 	if err != nil {

@@ -285,7 +285,8 @@ func TestAForeignVMOfANodesNameGetsNoRole(t *testing.T) {
 	require.NoError(t, v.Ready(west[0].Path, "node-0"))
 	tg := target(v)
 	tg.Datacenters = nil
-	access := vcenter.Inspect(t.Context(), tg, vcenter.Ask{Access: true, Nodes: nodesOf(east[:1]), Features: everything}).Access
+	ask := vcenter.Ask{Access: true, Nodes: nodesOf(east[:1]), Features: everything}
+	access := vcenter.Inspect(t.Context(), tg, ask).Access
 	require.NotEmpty(t, access.Objects)
 	var foreign []string
 	for _, o := range access.Objects {
