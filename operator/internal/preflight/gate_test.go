@@ -17,6 +17,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 )
 
 func TestWhatAFindingKeepsBackOfWhichDriver(t *testing.T) {
@@ -134,8 +135,7 @@ func TestAStatusIsBoundedAndKeepsWhatDecides(t *testing.T) {
 		preflight.Result{ID: "vm-scsi", Action: preflight.BlockInstall, Drivers: []matrix.Driver{matrix.CSI}, Found: "of csi"},
 		preflight.Result{ID: "topology-tag", Action: preflight.BlockInstall, Stops: true, Drivers: []matrix.Driver{matrix.CSI}, Found: "stops csi"})
 	st := preflight.Status(results)
-	data, err := json.Marshal(st)
-	require.NoError(t, err)
+	data := must.Have(json.Marshal(st))(t)
 	require.Less(t, len(data), 48<<10)
 	require.Equal(t, len(results), len(st.Results)+st.Omitted)
 	full, listed := preflight.Gate(results), preflight.Gate(preflight.Listed(st))
@@ -148,8 +148,7 @@ func TestAStatusIsBoundedAndKeepsWhatDecides(t *testing.T) {
 }
 
 func TestTheCRDKnowsTheChecks(t *testing.T) {
-	data, err := os.ReadFile("../../../deploy/crds/vdo.vmware.com_vdoconfigs.yaml")
-	require.NoError(t, err)
+	data := must.Have(os.ReadFile("../../../deploy/crds/vdo.vmware.com_vdoconfigs.yaml"))(t)
 	var crd map[string]any
 	require.NoError(t, yaml.Unmarshal(data, &crd))
 	versions, _, err := unstructured.NestedSlice(crd, "spec", "versions")

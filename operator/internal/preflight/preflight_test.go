@@ -584,8 +584,7 @@ func TestZonesAreThoseOfTheDrivers(t *testing.T) {
 	s := healthy()
 	zoneOnCluster(&s)
 	levels := func() string {
-		text := must.Have(json.Marshal(preflight.Placements(s)[0].Levels))(t)
-		return string(text)
+		return string(must.Have(json.Marshal(preflight.Placements(s)[0].Levels))(t))
 	}
 	require.JSONEq(t, `[{"category": "region", "tag": "north", "on": "/dc"},
 		{"category": "zone", "tag": "c", "on": "/dc/c", "overruled": ["a on /dc/c/esx1"]}]`, levels())

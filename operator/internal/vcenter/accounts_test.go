@@ -95,12 +95,12 @@ func TestAnAccountIsMadeAndHasWhatItIsGiven(t *testing.T) {
 func TestWhoMayNotChangeAVCenterIsToldSo(t *testing.T) {
 	v := vcsim.Start(t, vcsim.Options{})
 	ctx := t.Context()
-	v.SetPassword("limited@vsphere.local", "Limited-Pass#1")
-	require.NoError(t, v.Grant(ctx, "limited@vsphere.local", "seeing", "/", true))
-	a, err := vcenter.Open(ctx, as(v, vcsim.Account{Username: "limited@vsphere.local", Password: "Limited-Pass#1"}))
-	require.NoError(t, err)
+	limited := vcsim.Account{Username: "limited@vsphere.local", Password: "Limited-Pass#1"}
+	v.SetPassword(limited.Username, limited.Password)
+	require.NoError(t, v.Grant(ctx, limited.Username, "seeing", "/", true))
+	a := must.Have(vcenter.Open(ctx, as(v, limited)))(t)
 	defer a.Close()
-	err = a.MakeRole(ctx, "x", nil)
+	err := a.MakeRole(ctx, "x", nil)
 	refused(t, err, fault.Forbidden, "Authorization.ModifyRoles")
 	require.Contains(t, fault.HintOf(err), "--username administrator@vsphere.local")
 	err = a.MakeAccount(ctx, "x@vsphere.local", "", "Good-Pass word#1")

@@ -21,6 +21,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/mirror"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/tier"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
@@ -254,8 +255,7 @@ func TestFirstRun(t *testing.T) {
 	// In the cluster the account is still known as the one that was made before.
 	s.run(append([]string{"users", "delete"}, login...)...).is(0, "remove   account "+account)
 	require.False(t, s.there(secret))
-	left, err := v.SessionCount(t.Context())
-	require.NoError(t, err)
+	left := must.Have(v.SessionCount(t.Context()))(t)
 	require.Zero(t, left)
 	require.NoError(t, s.k.Delete(t.Context(), open))
 	s.ok("delete", "--all", "--yes")
@@ -309,7 +309,5 @@ func wholeCluster(t *testing.T) *shop {
 
 func readFile(t *testing.T, name string) string {
 	t.Helper()
-	data, err := os.ReadFile(name)
-	require.NoError(t, err)
-	return string(data)
+	return string(must.Have(os.ReadFile(name))(t))
 }

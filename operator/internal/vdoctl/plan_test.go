@@ -112,8 +112,7 @@ func (o *operated) rights() *rest.Config {
 	}
 	path := filepath.Join(o.t.TempDir(), "operator.kubeconfig")
 	require.NoError(o.t, o.site.WriteKubeconfigOf(o.t.Context(), o.ns, "vdo-operator", path))
-	cfg := must.Have(clientcmd.BuildConfigFromFlags("", path))(o.t)
-	return cfg
+	return must.Have(clientcmd.BuildConfigFromFlags("", path))(o.t)
 }
 
 // until waits for what operator and drivers come to.

@@ -93,8 +93,7 @@ func clientOf(t *testing.T, c *cluster.Cluster) client.Client {
 	require.NoError(t, clientgoscheme.AddToScheme(s))
 	require.NoError(t, v1alpha1.AddToScheme(s))
 	require.NoError(t, airship.AddToScheme(s))
-	out := must.Have(client.New(c.Config(), client.Options{Scheme: s}))(t)
-	return out
+	return must.Have(client.New(c.Config(), client.Options{Scheme: s}))(t)
 }
 
 // vcenters are the vCenters of the scripts: east has zones, west has none.

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
 )
 
@@ -22,8 +23,7 @@ func TestTopologyIsTaggedAndChecked(t *testing.T) {
 	c := control(t)
 	v := vcsim.Start(t, vcsim.Options{})
 	ctx := t.Context()
-	vms, err := v.VMs(ctx, "/site/west")
-	require.NoError(t, err)
+	vms := must.Have(v.VMs(ctx, "/site/west"))(t)
 	withNodes(t, clientOf(t, c), vms)
 	admin := asAdministrator(t)
 	file := onlyWest(t, v, vcsim.Admin, strings.ReplaceAll(eastAlone, "east", "west"))
@@ -108,7 +108,6 @@ func TestTopologyIsTaggedAndChecked(t *testing.T) {
 	require.NoError(t, os.WriteFile(admin[len(admin)-1], []byte("wrong"), 0o600))
 	out = tag(north, "--yes").is(6)
 	require.False(t, strings.Contains(out, "wrong\""), out)
-	left, err := v.SessionCount(ctx)
-	require.NoError(t, err)
+	left := must.Have(v.SessionCount(ctx))(t)
 	require.Zero(t, left)
 }

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
 )
 
@@ -26,8 +27,7 @@ func TestAPlanThatIsCarriedOutIsVerified(t *testing.T) {
 	const user = "limited@vsphere.local"
 	v.SetPassword(user, "Limited-canary#1")
 	require.NoError(t, v.Grant(t.Context(), user, "seeing", "/", true))
-	vms, err := v.VMs(t.Context(), "/site/west")
-	require.NoError(t, err)
+	vms := must.Have(v.VMs(t.Context(), "/site/west"))(t)
 	for i, name := range []string{1: "node's*", 2: "node's neighbour"} { // as a pattern the one is both
 		if name != "" {
 			require.NoError(t, v.Change(vms[i].Path, func(vm *mo.VirtualMachine) { vm.Name = name }))
@@ -86,8 +86,7 @@ func TestAPlanThatIsCarriedOutIsVerified(t *testing.T) {
 func TestUsersNameKnownErrors(t *testing.T) {
 	c := control(t)
 	v := vcsim.Start(t, vcsim.Options{})
-	vms, err := v.VMs(t.Context(), "/site/west")
-	require.NoError(t, err)
+	vms := must.Have(v.VMs(t.Context(), "/site/west"))(t)
 	withNodes(t, clientOf(t, c), vms)
 	limited := vcsim.Account{Username: "limited@vsphere.local", Password: "Limited-canary#1"}
 	v.SetPassword(limited.Username, limited.Password)
