@@ -121,13 +121,16 @@ func TestDeleteTakesWhatIsAskedForAndNothingElse(t *testing.T) {
 	for _, o := range installed {
 		require.True(t, s.there(o), o.GetName())
 	}
-	require.Contains(t, s.ok("delete", "--all", "--yes"), "kubectl delete namespace vmware-system-vdo\n")
+	s.run("delete", "--all", "--yes").is(0, "Namespace vmware-system-vdo: a later operator needs the ConfigMaps vdo-bundle-… "+
+		"and Secrets vdo-config-hash and vdo-highest-serials in it.", "kubectl delete namespace vmware-system-vdo\n",
+		"if no volume is left: kubectl delete namespace vmware-system-csi\n", "kubectl delete crd NAME\n")
 	for _, o := range installed {
 		require.False(t, s.there(o), "%s %s", o.GetObjectKind().GroupVersionKind().Kind, o.GetName())
 	}
 	require.Contains(t, s.ok("delete", "--all", "--yes"), "None of the requested parts exists")
-	csi := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "vmware-system-csi"}}
-	require.True(t, s.there(csi), "the cluster id is there")
+	for _, name := range []string{s.ns, "vmware-system-csi"} {
+		require.True(t, s.there(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}), name)
+	}
 }
 
 func TestDeleteCanLeaveTheDriversInstalled(t *testing.T) {

@@ -39,19 +39,6 @@ func installation(t *testing.T, more ...client.Object) (*deleteOptions, client.C
 	return o, client.WithFieldOwner(c, fieldManager)
 }
 
-func TestDeleteNamesTheNamespacesThatStay(t *testing.T) {
-	o, c := installation(t)
-	r := must.Have(o.plan(t.Context(), c))(t)
-	require.Equal(t, []string{"Namespace vmware-system-vdo: a later operator needs the ConfigMaps vdo-bundle-… and " +
-		"Secrets vdo-config-hash and vdo-highest-serials in it. Others may keep something there. If nothing is needed: " +
-		"kubectl delete namespace vmware-system-vdo", "Namespace vmware-system-csi: keeps the cluster id of volumes; " +
-		"if no volume is left: kubectl delete namespace vmware-system-csi",
-		"CRDs of cns.vmware.com and snapshot.storage.k8s.io: may map volumes and snapshots; if none is left: " +
-			"kubectl delete crd NAME"}, r.Stays)
-	require.NoError(t, o.removeAll(t.Context(), c, r))
-	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: "vmware-system-vdo"}, &corev1.Namespace{}))
-}
-
 // After delete --keep-drivers no VDOConfig has the drivers.
 func TestDeleteNamesTheWayToDriversWithoutAVDOConfig(t *testing.T) {
 	o, c := installation(t, &appsv1.Deployment{ObjectMeta: metaOf("vmware-system-csi", "vsphere-csi-controller")})

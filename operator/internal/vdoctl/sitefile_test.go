@@ -168,18 +168,6 @@ func TestDeployTakesAnAccountFromOneFile(t *testing.T) {
 	}
 }
 
-func TestHintsReadTheFileToo(t *testing.T) {
-	f := &siteFlags{file: "my site.yaml"}
-	for hint, want := range map[string]string{
-		"see `vdoctl nodes check`":                          "see `vdoctl nodes check -f 'my site.yaml'`",
-		"`vdoctl users create -f FILE --username ADMIN`":    "`vdoctl users create -f 'my site.yaml' --username ADMIN`",
-		"vdoctl users delete --secret a, or rotate":         "vdoctl users delete -f 'my site.yaml' --secret a, or rotate",
-		"what users create made; vdoctl users plan -o govc": "what users create made; vdoctl users plan -f 'my site.yaml' -o govc",
-	} {
-		require.Equal(t, want, f.ofFile(hint))
-	}
-}
-
 // The API server drops a key without a value; a draft may have one.
 func TestADraftMayHaveKeysWithoutAValue(t *testing.T) {
 	require.NoError(t, checkSchema("VDOConfig", []byte("spec:\n  upgradePolicy:\n  drivers:\n  suspend: true\n")))
