@@ -264,8 +264,8 @@ func (a *applier) check(ctx context.Context, objects []*unstructured.Unstructure
 		if errs = append(errs, err); err != nil && reason != fault.InvalidInput && reason != fault.Conflict {
 			break
 		}
-		if len(x.fields()) > 0 {
-			changes = append(changes, x.shown())
+		if shown := x.shown(); shown.State != stateUnchanged {
+			changes = append(changes, shown)
 		}
 	}
 	return changes, fault.Join(errs...)
@@ -326,7 +326,7 @@ func (f changedField) String() string {
 	return f.Field + ": " + text
 }
 
-// changes prints the changes of resources, but not the fields of a CRD.
+// changes prints the changes of resources.
 func (l *lines) changes(all []changedObject) {
 	for _, c := range all {
 		l.printf("  %-9s  %s", c.State, c.Object)
@@ -368,19 +368,18 @@ func without(all, others []string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(x string) bool { return slices.Contains(others, x) })
 }
 
-// shown returns the state and changed fields of the resource. It shortens long values.
+// shown returns the state and changed fields of the resource, but not those of a CRD. It shortens long values.
 func (x edit) shown() changedObject {
-	out := changedObject{Object: describeObject(x.after), State: stateChanged}
+	out := changedObject{Object: describeObject(x.after), State: stateChanged, Fields: x.fields()}
 	switch {
 	case x.before.GetResourceVersion() == "":
 		out.State, out.New = stateCreated, true
-	case sameButStatus(x.before, x.after):
+	case len(out.Fields) == 0:
 		out.State = stateUnchanged
 	}
 	if kindOf(x.after) == crdKind {
-		return out
+		out.Fields = nil
 	}
-	out.Fields = x.fields()
 	for i := range out.Fields {
 		f := &out.Fields[i]
 		differs := f.From != f.To
@@ -417,19 +416,22 @@ func (x edit) fields() (out []changedField) {
 	return out
 }
 
-// valuesOf returns the values of an object's spec, data and annotations by field.
+// valuesOf returns the values of an object by field, as a user writes it.
 func valuesOf(x client.Object) map[string][]string {
 	out := map[string][]string{}
 	u, err := manifest(x)
 	if err != nil {
 		return out // resources of the API always convert
 	}
-	meta, _ := u.Object["metadata"].(map[string]any)
-	for section, v := range map[string]any{"spec": u.Object["spec"], "data": u.Object["data"],
-		"binaryData": u.Object["binaryData"], "metadata.annotations": meta["annotations"]} {
-		fields, _ := v.(map[string]any)
+	u.SetName("")
+	u.SetNamespace("")
+	for section, v := range u.Object {
+		fields, isMap := v.(map[string]any)
 		for k := range fields {
 			values(out, section+"."+k, fields[k])
+		}
+		if !isMap {
+			values(out, section, v)
 		}
 	}
 	return out
@@ -448,13 +450,14 @@ const maxValue = 100
 
 // shownField shows only the user name of a Secret.
 func shownField(x client.Object, field, from, to string) changedField {
-	if kindOf(x) == "Secret" {
-		if field = strings.TrimPrefix(field, "data."); field != corev1.BasicAuthUsernameKey {
-			return changedField{Field: field, To: "(hidden)"}
-		}
-		from, to = decoded(from), decoded(to)
+	key := strings.TrimPrefix(field, "data.")
+	switch {
+	case kindOf(x) != "Secret" || key == "type":
+		return changedField{Field: field, From: from, To: to}
+	case key != corev1.BasicAuthUsernameKey:
+		return changedField{Field: key, To: "(hidden)"}
 	}
-	return changedField{Field: field, From: from, To: to}
+	return changedField{Field: key, From: decoded(from), To: decoded(to)}
 }
 
 func decoded(value string) string {
@@ -523,7 +526,7 @@ func apply(ctx context.Context, c client.Client, op string, dryRun bool, edits [
 		if err := c.Get(ctx, client.ObjectKeyFromObject(is), is); err != nil {
 			return clusterstate.Fault(op, err)
 		}
-		if !sameButStatus(x.before, is) {
+		if len(edit{x.before, is}.fields()) > 0 {
 			return changedMeanwhile(describeObject(is), errors.New("its spec is another one now"))
 		}
 		if err := c.Patch(ctx, copyOf(x.after), client.MergeFrom(x.before)); err != nil {
@@ -531,14 +534,6 @@ func apply(ctx context.Context, c client.Client, op string, dryRun bool, edits [
 		}
 	}
 	return nil
-}
-
-// sameButStatus reports whether two states of an object are equal, apart from fields of the API server and the
-// operator.
-func sameButStatus(a, b client.Object) bool {
-	x, errX := manifest(a)
-	y, errY := manifest(b)
-	return errX == nil && errY == nil && apiequality.Semantic.DeepEqual(x.Object, y.Object)
 }
 
 func (r changed) text(l *lines) {
