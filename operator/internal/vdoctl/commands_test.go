@@ -40,7 +40,8 @@ func TestHelpOfEveryCommandFitsATerminal(t *testing.T) {
 // At its highest level the trace has what was asked of whom, and nothing that was said.
 func TestTracesHaveNoSecrets(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		maps.Copy(w.Header(), http.Header{"Set-Cookie": {"s=canary"}, "Vmware-Api-Session-Id": {"canary"}, "Server": {"envoy"}})
+		says := http.Header{"Set-Cookie": {"s=canary"}, "Vmware-Api-Session-Id": {"canary"}, "Server": {"envoy"}}
+		maps.Copy(w.Header(), says)
 		_, _ = io.Copy(w, r.Body)
 	}))
 	defer server.Close()
@@ -68,7 +69,8 @@ func TestKubeadmIsGivenAFormatThatItReads(t *testing.T) {
 	for version, api := range map[string]string{
 		"": "v1beta4", "v1.23.17": "v1beta3", "v1.30.4+x": "v1beta3", "v1.31.0": "v1beta4",
 	} {
-		texts := strings.Split(kubeadmConfiguration([]preflight.Node{{Kubelet: "v1.36.0"}, {Kubelet: version}}), "---\n")
+		nodes := []preflight.Node{{Kubelet: "v1.36.0"}, {Kubelet: version}}
+		texts := strings.Split(kubeadmConfiguration(nodes), "---\n")
 		for i, kind := range []string{"InitConfiguration", "JoinConfiguration"} {
 			var doc map[string]any
 			require.NoError(t, yaml.UnmarshalStrict([]byte(texts[i]), &doc))
