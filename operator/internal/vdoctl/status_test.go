@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/columns"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
@@ -51,7 +52,7 @@ func newInstalled() *installed {
 	return s
 }
 
-func (s *installed) client(t *testing.T) client.Client {
+func (s *installed) client(t *testing.T) client.WithWatch {
 	t.Helper()
 	all := append([]client.Object{s.bundle, s.vcenter}, s.more...)
 	if s.operator != nil {
@@ -197,54 +198,42 @@ func TestStatusIsATable(t *testing.T) {
 	require.Contains(t, out.String(), "what to do: `vdoctl describe`\n", "an upgrade waits")
 }
 
-// screens cancels once something ready is shown, and makes it so once something else is.
-type screens struct {
-	bytes.Buffer
+// screens calls a function with each screen.
+type screens func(screen string)
 
-	show func(screen string)
+func (s screens) Write(p []byte) (int, error) {
+	s(string(p))
+	return len(p), nil
 }
 
-func (s *screens) Write(p []byte) (int, error) {
-	s.show(string(p))
-	return s.Buffer.Write(p)
-}
-
-// restarting is an API server that refuses a list after those of the first screen.
-type restarting struct {
-	client.Client
-	shown, refused *bool
-}
-
-func (r restarting) List(ctx context.Context, list client.ObjectList, o ...client.ListOption) error {
-	if *r.shown && !*r.refused {
-		*r.refused = true
-		return apierrors.NewServiceUnavailable("it restarts")
-	}
-	return r.Client.List(ctx, list, o...)
-}
-
+// It is shown what is not ready, and once it is made so, what is. The API server restarts after the first screen.
 func TestStatusIsWatchedUntilCtrlC(t *testing.T) {
 	s := newInstalled()
 	s.config.Status.Conditions = []metav1.Condition{condition("CSIReady", "False", "Unhealthy", "controller not ready")}
-	c := s.client(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	var out screens
-	shown := false
-	out.show = func(screen string) {
-		shown = true
+	shown, refused, last := false, false, ""
+	c := interceptor.NewClient(s.client(t), interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, o ...client.ListOption) error {
+			if shown && !refused {
+				refused = true
+				return apierrors.NewServiceUnavailable("it restarts")
+			}
+			return c.List(ctx, list, o...)
+		}})
+	o := statusTo(screens(func(screen string) {
+		shown, last = true, screen
 		if !strings.Contains(screen, "not ready") {
 			cancel()
 			return
 		}
 		s.config.Status.Conditions = []metav1.Condition{condition("CSIReady", "True", "Healthy", "")}
 		require.NoError(t, c.Update(ctx, s.config))
-	}
-	o := statusTo(&out)
+	}))
 	var said strings.Builder
 	o.err, o.watch, o.interval = &said, true, time.Millisecond
-	require.ErrorIs(t, o.show(ctx, restarting{c, &shown, new(bool)}), context.Canceled)
+	require.ErrorIs(t, o.show(ctx, c), context.Canceled)
 	require.Contains(t, said.String(), "it restarts")
-	require.Regexp(t, `VDOConfig/vdo +true`, out.String())
+	require.Regexp(t, `VDOConfig/vdo +true`, last)
 }
 
 func TestFurtherLinesAreBelowTheFirst(t *testing.T) {
