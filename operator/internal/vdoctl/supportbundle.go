@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -423,12 +424,8 @@ func (x *collection) logsOf(ctx context.Context, p *corev1.Pod) {
 }
 
 func (x *collection) log(ctx context.Context, p *corev1.Pod, o corev1.PodLogOptions) ([]byte, error) {
-	r, err := x.logs.CoreV1().Pods(p.Namespace).GetLogs(p.Name, &o).Stream(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer r.Close() //nolint:errcheck // only read
-	data, err := io.ReadAll(io.LimitReader(r, maxLog+1))
+	o.LimitBytes = ptr.To(int64(maxLog + 1))
+	data, err := x.logs.CoreV1().Pods(p.Namespace).GetLogs(p.Name, &o).DoRaw(ctx)
 	if whole := wholeLines(data, maxLog); len(whole) < len(data) {
 		end := "the end of a log of " + p.Namespace + "/" + p.Name + ", " + o.Container
 		x.missed(end, fmt.Errorf("it is longer than %d bytes", maxLog))
