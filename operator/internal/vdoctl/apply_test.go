@@ -97,31 +97,6 @@ func TestApplyWaitsForNoDeletion(t *testing.T) {
 	must.Have((&applier{Client: c}).apply(t.Context(), crd, true))(t)
 }
 
-// What Git has applied goes when Git removes it: configure has only what a person answered, and keeps that.
-func TestConfigureOwnsWhatItChanges(t *testing.T) {
-	_, c := installation(t)
-	git := func(upgradePolicy map[string]any) {
-		t.Helper()
-		u := unnamespaced(v1alpha1.GroupVersion.String(), "VDOConfig", "vdo")
-		u.SetNamespace(operatorNamespace)
-		u.Object["spec"] = map[string]any{"suspend": true, "upgradePolicy": upgradePolicy}
-		require.NoError(t, c.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(u), client.FieldOwner("git")))
-	}
-	approval := map[string]any{"revision": "r-2"}
-	git(map[string]any{"rollback": "Never", "allowDowngrade": []any{"csi@3.5.1"}, "approval": approval})
-	for range 2 {
-		objects, to := drafted(t, c)
-		must.Have(to.apply(t.Context(), objects[len(objects)-1], false))(t)
-	}
-	git(map[string]any{"rollback": "Never"})
-	var v v1alpha1.VDOConfig
-	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Namespace: operatorNamespace, Name: "vdo"}, &v))
-	require.Equal(t, &v1alpha1.UpgradePolicy{Rollback: "Never"}, v.Spec.UpgradePolicy)
-	require.True(t, v.Spec.Suspend)
-	require.Equal(t, v1alpha1.UpgradeManual, v.Spec.Upgrade)
-	require.Equal(t, "west", v.Spec.StorageProvider.VsphereCloudConfig)
-}
-
 // answering is a run of configure that has read the cluster, up to the name of the vCenter.
 func answering(t *testing.T, c client.Client) (*configureOptions, *draft) {
 	t.Helper()

@@ -155,7 +155,7 @@ func TestNoZoneMovesWhileItIsUsed(t *testing.T) {
 				Objects: map[preflight.Ref]preflight.Object{
 					root: {}, site: {Name: "site", Parent: root}, pool: {Name: "p", Parent: site}},
 				Tagged: map[preflight.Ref][]preflight.Category{on: {{Name: "k8s-zone", Tag: "a"}}}}}
-			u := &tagUse{cluster: cluster}
+			u := tagUseOf(cluster)
 			err := u.refuse(v, []topology.Step{attach})
 			require.Equal(t, refused, err != nil, "%v: %v", on, err)
 			require.Error(t, u.refuse(v, []topology.Step{detach}))

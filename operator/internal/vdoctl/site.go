@@ -62,17 +62,15 @@ func siteOf(config *v1alpha1.VDOConfig, vcenters []v1alpha1.VsphereCloudConfig, 
 	for i := range vcenters {
 		byName[vcenters[i].Name] = &vcenters[i]
 	}
-	var uses []preflight.Use
-	if config != nil {
-		s.wants, uses = preflight.WantsOf(&config.Spec)
-		s.excluded, s.policy = config.Spec.ExcludedNodes, config.Spec.Preflight
-	} else {
-		s.assumed = true
-		s.wants.CPI, s.wants.CSI = len(byName) > 0, len(byName) > 0
-		for _, name := range slices.Sorted(maps.Keys(byName)) {
-			uses = append(uses, preflight.Use{Name: name, CPI: true, CSI: true})
-		}
+	if s.assumed = config == nil; s.assumed {
+		all := slices.Collect(maps.Keys(byName))
+		config = &v1alpha1.VDOConfig{}
+		config.Spec.CloudProvider = &v1alpha1.CloudProvider{VsphereCloudConfigs: all}
+		config.Spec.StorageProvider = &v1alpha1.StorageProvider{VsphereCloudConfigs: all}
 	}
+	var uses []preflight.Use
+	s.wants, uses = preflight.WantsOf(&config.Spec)
+	s.excluded, s.policy = config.Spec.ExcludedNodes, config.Spec.Preflight
 	for _, u := range uses {
 		s.vcenters = append(s.vcenters, configured{Use: u, config: byName[u.Name]})
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
@@ -215,7 +214,7 @@ func tagText(l *lines, r tagReport) {
 // PersistentVolumes, which is immutable.
 type tagUse struct {
 	cluster preflight.Cluster
-	volumes map[string][]label // by PersistentVolume
+	labels  map[string][]label // by node or PersistentVolume
 }
 
 type label struct{ key, value string }
@@ -225,20 +224,6 @@ type label struct{ key, value string }
 func (l label) is(t preflight.Category) bool {
 	category, own := strings.CutPrefix(l.key, "topology.csi.vmware.com/")
 	return l.value == t.Tag && (own && category == t.Name || !own && preflight.IsZoneLabel(l.key))
-}
-
-func boundVolumes(ctx context.Context, c client.Reader) (map[string][]label, error) {
-	out := map[string][]label{}
-	return out, eachVolume(ctx, c, func(pv *corev1.PersistentVolume) {
-		for _, term := range ptr.Deref(ptr.Deref(pv.Spec.NodeAffinity, corev1.VolumeNodeAffinity{}).Required,
-			corev1.NodeSelector{}).NodeSelectorTerms {
-			for _, e := range term.MatchExpressions {
-				for _, v := range e.Values {
-					out[pv.Name] = append(out[pv.Name], label{e.Key, v})
-				}
-			}
-		}
-	})
 }
 
 // refuse returns why steps are not allowed: nodes or volumes use an affected tag. The steps detach it, or it is above
@@ -279,31 +264,41 @@ func (u *tagUse) refuse(v preflight.VCenter, steps []topology.Step) error {
 	return fault.Join(errs...)
 }
 
-func (u *tagUse) users(tag preflight.Category) []string {
-	var out []string
-	for i := range u.cluster.Nodes {
-		n := &u.cluster.Nodes[i]
-		for k, v := range n.Zones {
-			if (label{k, v}).is(tag) {
-				out = append(out, "node "+n.Name)
-			}
-		}
-	}
-	for name, labels := range u.volumes {
+func (u *tagUse) users(tag preflight.Category) (out []string) {
+	for name, labels := range u.labels {
 		if slices.ContainsFunc(labels, func(l label) bool { return l.is(tag) }) {
-			out = append(out, "PersistentVolume "+name)
+			out = append(out, name)
 		}
 	}
 	slices.Sort(out)
-	return slices.Compact(out)
+	return out
+}
+
+func tagUseOf(cluster preflight.Cluster) *tagUse {
+	u := &tagUse{cluster: cluster, labels: map[string][]label{}}
+	for i := range cluster.Nodes {
+		name := "node " + cluster.Nodes[i].Name
+		for key, value := range cluster.Nodes[i].Zones {
+			u.labels[name] = append(u.labels[name], label{key, value})
+		}
+	}
+	return u
 }
 
 func (o *topologyOptions) tagUse(ctx context.Context, state preflight.Cluster) (*tagUse, error) {
-	u := &tagUse{cluster: state}
+	u := tagUseOf(state)
 	c, err := o.cluster.client()
 	if o.noCluster || state.Err != nil || err != nil {
 		return u, nil //nolint:nilerr // state has it, and it matters only where a tag is taken off
 	}
-	u.volumes, err = boundVolumes(ctx, c)
-	return u, err
+	return u, eachVolume(ctx, c, func(pv *corev1.PersistentVolume) {
+		name, affinity := "PersistentVolume "+pv.Name, ptr.Deref(pv.Spec.NodeAffinity, corev1.VolumeNodeAffinity{})
+		for _, term := range ptr.Deref(affinity.Required, corev1.NodeSelector{}).NodeSelectorTerms {
+			for _, e := range term.MatchExpressions {
+				for _, v := range e.Values {
+					u.labels[name] = append(u.labels[name], label{e.Key, v})
+				}
+			}
+		}
+	})
 }
