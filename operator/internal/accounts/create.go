@@ -263,14 +263,12 @@ func (s *Site) login(ctx context.Context, p *Place, a account, st state) error {
 		return nil
 	}
 	s.known[st.shared] = true
-	if known {
-		return s.act(Change{VCenter: p.Name, Do: Reset, Kind: "account", Name: a.Username, Account: a.Username, Note: note}, func() error {
-			return p.SetPassword(ctx, a.Username, a.Password)
-		})
+	c := Change{VCenter: p.Name, Do: Make, Kind: "account", Name: a.Username, Account: a.Username, Note: note}
+	if !known {
+		return s.act(c, func() error { return p.MakeAccount(ctx, a.Username, s.description(), a.Password) })
 	}
-	return s.act(Change{VCenter: p.Name, Do: Make, Kind: "account", Name: a.Username, Account: a.Username, Note: note}, func() error {
-		return p.MakeAccount(ctx, a.Username, s.description(), a.Password)
-	})
+	c.Do = Reset
+	return s.act(c, func() error { return p.SetPassword(ctx, a.Username, a.Password) })
 }
 
 // replicated waits until an account or a role that was created at a linked vCenter is visible: creating it twice would

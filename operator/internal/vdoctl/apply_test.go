@@ -443,4 +443,7 @@ func TestALongListIsShownByItsChangedItems(t *testing.T) {
 		}
 		require.Equal(t, c.shows, edit{of(c.from), of(c.to)}.changes(), name)
 	}
+	was, is := unnamespaced("v1", "Namespace", "a"), unnamespaced("v1", "Namespace", "a")
+	is.SetLabels(map[string]string{"app": "vdo"})
+	require.Equal(t, []string{"metadata.labels.app: vdo"}, edit{was, is}.changes(), "labels alone")
 }
