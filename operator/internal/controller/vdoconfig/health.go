@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -47,8 +48,21 @@ func (p *pass) observe(ctx context.Context, look func(context.Context) (assess.O
 		return err
 	}
 	observed.Nodes = p.onVSphere(observed.Nodes)
+	p.omitLeftWebhook(&observed)
 	p.observed = &observed
 	return nil
+}
+
+// omitLeftWebhook omits a storage webhook that is neither requested nor installed by the operator. It stays in its
+// version, and does not count as an installed driver.
+func (p *pass) omitLeftWebhook(o *assess.Observed) {
+	key := webhookDeployment.Key
+	if _, ours := p.inventory.Get(key); ours || wantsWebhook(&p.config.Spec) {
+		return
+	}
+	o.Deployments = slices.DeleteFunc(o.Deployments, func(d appsv1.Deployment) bool {
+		return d.Namespace == key.Namespace && d.Name == key.Name
+	})
 }
 
 func (p *pass) assessed(ctx context.Context) error {

@@ -109,6 +109,7 @@ func (p *pass) missingInventory(
 	}
 	observed, err := p.Cluster.Observe(ctx)
 	err = joinAll(observed.Unread, err)
+	p.omitLeftWebhook(&observed)
 	exists := installed(&observed, inv)
 	maps.DeleteFunc(exists, func(d matrix.Driver, _ matrix.Version) bool { return retentions[d].Reason != "" })
 	if err != nil || len(exists) == 0 {

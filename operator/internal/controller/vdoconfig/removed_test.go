@@ -83,6 +83,20 @@ func TestAnExpiredBundleHoldsNoRemoval(t *testing.T) {
 	}
 }
 
+func TestALeftWebhookIsNoInstalledDriver(t *testing.T) {
+	for _, c := range []struct{ wanted, ours bool }{{}, {wanted: true}, {ours: true}} {
+		s := withCSI(t)
+		s.config.Spec.StorageProvider.Webhook = c.wanted
+		p := &pass{result: result{decided: *s}}
+		if c.ours {
+			p.inventory = inventory.Of(inventory.Entry{ID: webhookDeployment})
+		}
+		require.NoError(t, p.observe(t.Context(), (&fakeCluster{}).Observe))
+		_, counts := installed(p.observed, inventory.Inventory{})[matrix.CSI]
+		require.Equal(t, c.wanted || c.ours, counts, c)
+	}
+}
+
 func TestADriverThatNothingCanRepairIsAFault(t *testing.T) {
 	for _, dry := range []bool{false, true} {
 		s := withCSI(t)
