@@ -93,7 +93,7 @@ type Options struct {
 	// OTLPEndpoint is the URL of a collector for spans of passes; "" for none.
 	OTLPEndpoint string
 	Log          logr.Logger
-	Version      string // of the program, for the log
+	Version      string // of the program
 
 	// SeveralInProcess lets tests run several operators in a process, whose controllers share their metrics.
 	SeveralInProcess bool
@@ -193,7 +193,7 @@ func addControllers(mgr manager.Manager, meter *metrics.Meter, o Options) error 
 		return err
 	}
 	trust := &driverbundle.Reconciler{Reader: mgr.GetAPIReader(), Options: trusting}
-	installing := &vdoconfig.Reconciler{Cluster: target, Store: bundles, Trust: trust, Checks: checks}
+	installing := &vdoconfig.Reconciler{Cluster: target, Store: bundles, Trust: trust, Checks: checks, Program: o.Version}
 	watching := vdoconfig.Options{
 		Nodes: view.Nodes(), CSINodes: view.CSINodes(), Answered: checks.Answered(), Refusals: refusals}
 	return vdoconfig.SetupWithManager(mgr, installing, watching)

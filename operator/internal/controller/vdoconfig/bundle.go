@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -358,13 +357,13 @@ func (p *pass) currentOfRecords(ctx context.Context, all ...revision.Record) map
 
 // openCurrent opens the bundle that a driver is rendered from while it stays in its state.
 func (p *pass) openCurrent(ctx context.Context, c current) (*opened, error) {
-	content := p.bundle.contentOf(c.id)
+	content := p.bundle.contentOf(c.id, p.program)
 	own := p.bundle.reference() == c.bundle
 	if content != "" && (own || (!p.bundleGated && c.content != "" && strings.HasSuffix(content, "/"+c.content))) {
 		return p.bundle, nil
 	}
 	o, err := p.openSource(ctx, c.bundle)
-	if err == nil && o.contentOf(c.id) == "" {
+	if err == nil && o.contentOf(c.id, p.program) == "" {
 		err = fault.Errorf(fault.Incomplete, "open", c.bundle, "", "it does not hold %s", c.id)
 	}
 	if err != nil {
@@ -461,36 +460,20 @@ func (s *decided) unrepaired(d decision) error {
 	return fault.Join(all...)
 }
 
-// program identifies this program by the commit that it was built from: another one may render the same release
-// differently.
-var program = func() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return ""
-	}
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			return s.Value
-		}
-	}
-	return info.Main.Version
-}()
-
 // content returns, for each driver, an identity of all inputs of its objects except the site's configuration. It is
 // PROGRAM/BUNDLE: hashes of the program and the image names, and of the mirror and the release with its images.
-func content(d decision) map[matrix.Driver]string {
+func (s *facts) content(d decision) map[matrix.Driver]string {
 	all := map[matrix.Driver]string{}
 	for _, id := range d.releases {
 		if b := d.bundleOf(id.Driver); b != nil {
-			all[id.Driver] = b.contentOf(id)
+			all[id.Driver] = b.contentOf(id, s.program)
 		}
 	}
 	return all
 }
 
-// contentOf returns the content of a release of a bundle, "" if the bundle lacks it.
-func (o *opened) contentOf(id matrix.ReleaseID) string {
-	maker := program
+// contentOf returns the content of a release of a bundle for a program, "" if the bundle lacks it.
+func (o *opened) contentOf(id matrix.ReleaseID, maker string) string {
 	if names := o.source.Spec.ImageNames; names != "" && names != v1alpha1.ImageNamesRepository {
 		maker += " " + string(names)
 	}

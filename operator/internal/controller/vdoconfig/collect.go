@@ -337,7 +337,7 @@ type request struct {
 	// retained are drivers that are no longer requested but still needed, and why.
 	retained map[matrix.Driver]string
 	frozen   string // why the pass only repairs, apart from its findings
-	program  string // the program that makes the passes; "" for this one
+	program  string // that makes the passes
 	now      time.Time
 }
 

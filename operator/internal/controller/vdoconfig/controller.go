@@ -121,6 +121,7 @@ type Reconciler struct {
 	Trust    Trust
 	Recorder condition.Recorder
 	Now      func() time.Time
+	Program  string // version of this program: another one may render the same release differently
 	// Checks run before an installation or a change of configuration; nil for none.
 	Checks Checks
 
@@ -157,7 +158,7 @@ func (r *Reconciler) Pass(ctx context.Context, config *v1alpha1.VDOConfig) (reco
 
 func (r *Reconciler) newPass(config *v1alpha1.VDOConfig) *pass {
 	p := &pass{Reconciler: r, name: client.ObjectKeyFromObject(config)}
-	p.request = request{config: config, spec: *config.Spec.DeepCopy(), now: r.Now()}
+	p.request = request{config: config, spec: *config.Spec.DeepCopy(), program: r.Program, now: r.Now()}
 	return p
 }
 

@@ -141,7 +141,7 @@ func (o *opened) mirrored() mirrorset.Entries {
 	return mirrorset.Union(all...)
 }
 
-// contentOfMirrorSet identifies the content of the set, as [content] does for drivers: bundles provide all of it.
+// contentOfMirrorSet identifies the content of the set, as [facts.content] does for drivers: bundles provide all of it.
 func contentOfMirrorSet(entries mirrorset.Entries) string {
 	data, _ := json.Marshal(entries) //nolint:errchkjson // it cannot fail
 	sum := sha256.Sum256(data)

@@ -35,7 +35,7 @@ type planned struct {
 }
 
 func (p *pass) dryRun(ctx context.Context, r rendering) (planned, error) {
-	in := planned{rendering: r, content: content(r.decision)}
+	in := planned{rendering: r, content: p.facts.content(r.decision)}
 	in.content[drivers.MirrorSet] = contentOfMirrorSet(r.mirrored)
 	var err error
 	if in.live, in.refused, err = p.Cluster.Read(ctx, ids(r.Rendered, p.inventory)); err != nil {

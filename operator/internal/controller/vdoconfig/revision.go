@@ -196,7 +196,7 @@ func (s *decided) candidate(group revision.Group) *revision.Revision {
 func (s *facts) at0() time.Time { return s.now.UTC().Truncate(time.Second) }
 
 func (s *facts) attempt() revision.Attempt {
-	return revision.Attempt{Program: cmp.Or(s.program, program), Generation: s.config.Generation, Retry: v1alpha1.Asked(s.config, v1alpha1.AnnotationRetry)}
+	return revision.Attempt{Program: s.program, Generation: s.config.Generation, Retry: v1alpha1.Asked(s.config, v1alpha1.AnnotationRetry)}
 }
 
 // oneWay returns the releases with irreversible upgrades. The matrixes of the accepted bundle and of installed drivers'
@@ -284,7 +284,7 @@ func (s *decided) revisionWith(d matrix.Driver) revision.Record {
 // none of it.
 func (s *facts) revisionOf(d decision) *revision.Revision {
 	rev := &revision.Revision{Bundle: d.from.reference(), Source: d.from.source.Name, Contents: map[string]string{}}
-	contents, requested := content(d), s.requested()
+	contents, requested := s.content(d), s.requested()
 	for _, id := range d.releases {
 		if !slices.Contains(requested, id.Driver) {
 			continue

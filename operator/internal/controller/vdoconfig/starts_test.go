@@ -60,7 +60,7 @@ func TestAnotherBundleWithTheSameBeginsNothing(t *testing.T) {
 		cur.Contents = map[string]string{}
 		for _, d := range cur.Drivers() {
 			id := matrix.ReleaseID{Driver: matrix.Driver(d), Version: mustVersion(cur.Version(d))}
-			_, cur.Contents[d], _ = strings.Cut(g.bundle.contentOf(id), "/")
+			_, cur.Contents[d], _ = strings.Cut(g.bundle.contentOf(id, ""), "/")
 		}
 		all[group] = h.With(cur)
 	}
@@ -77,6 +77,13 @@ func TestAnotherBundleWithTheSameBeginsNothing(t *testing.T) {
 	require.Equal(t, []string{"new", "last"}, bundles())
 	delete(g.vcenters, vcStorage)
 	require.Equal(t, []string{"new", "new"}, bundles())
+}
+
+func TestAnotherProgramIsAnotherAttempt(t *testing.T) {
+	p := (&Reconciler{Now: time.Now, Program: "v1"}).newPass(&v1alpha1.VDOConfig{})
+	require.Equal(t, "v1", p.attempt().Program)
+	b, csi := holding(t, "", "csi@3.5.1"), releaseIDs("csi@3.5.1")[0]
+	require.NotEqual(t, b.contentOf(csi, "v1"), b.contentOf(csi, "v2"))
 }
 
 func TestTheHistoryOfWhatWasRemovedIsForgotten(t *testing.T) {
