@@ -74,7 +74,7 @@ func (a *applier) stages(ctx context.Context) error {
 			}
 		}
 	}
-	if a.facts.frozen != "" || a.rendering.refused != nil {
+	if a.facts.frozen != "" {
 		return nil
 	}
 	return a.removals(ctx)

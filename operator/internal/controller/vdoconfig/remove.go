@@ -206,7 +206,8 @@ func (a *applier) removals(ctx context.Context) error {
 	}
 	gated := a.groupGates() // a gated driver removes nothing, and no removal waits for it
 	steps = slices.DeleteFunc(steps, func(s plan.Step) bool {
-		stays := a.facts.starts != nil && slices.Contains(a.requested(), s.Driver) // others still go
+		held := a.facts.starts != nil || a.outcome.resolved != nil
+		stays := held && slices.Contains(a.requested(), s.Driver) // others still go
 		return stays || gated[s.Driver] != nil
 	})
 	if a.outcome.next.waits != "" || len(plan.NextWave(steps)) == 0 {
@@ -218,7 +219,8 @@ func (a *applier) removals(ctx context.Context) error {
 	}
 	a.wait("the removal of obsolete objects", of...)
 	wave := plan.NextWave(slices.DeleteFunc(steps, func(s plan.Step) bool { return a.out(s.Driver) }))
-	if a.outcome.resolved != nil || len(wave) == 0 {
+	_, _, unread := policies(a.config.Spec) // an unreadable pin may request the driver
+	if a.facts.gated != nil || unread != nil || len(wave) == 0 {
 		return nil //nolint:nilerr // reported elsewhere; here it only means: not now
 	}
 	if a.outcome.changed > 0 {

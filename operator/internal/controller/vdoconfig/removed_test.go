@@ -61,25 +61,46 @@ func TestThePullSecretOfABlockedDriverServesOthers(t *testing.T) {
 	}
 }
 
-func TestAnExpiredBundleHoldsNoRemoval(t *testing.T) {
-	for reason, removes := range map[fault.Reason]bool{fault.Expired: true, fault.Untrusted: false} {
+func TestWhatHoldsARemoval(t *testing.T) {
+	unfit := func(s *decided) {
+		s.desired = decision{from: s.bundle, gated: map[matrix.Driver]string{}, refused: because(fault.Incompatible)}
+	}
+	for name, c := range map[string]struct {
+		edit    func(s *decided)
+		removes bool
+		reason  fault.Reason
+	}{
+		"the bundle has expired": {func(s *decided) { s.starts = because(fault.Expired) }, true, fault.Expired},
+		"it is untrusted":        {func(s *decided) { s.gated = because(fault.Untrusted) }, false, fault.Untrusted},
+		"no release fits":        {unfit, true, fault.Incompatible},
+		"and it is requested": {func(s *decided) {
+			s.config.Spec.StorageProvider = &v1alpha1.StorageProvider{}
+			unfit(s)
+		}, false, fault.Incompatible},
+		"another driver's rendering is refused": {func(s *decided) {
+			s.config.Spec.CloudProvider, s.hash = &v1alpha1.CloudProvider{}, make([]byte, 32)
+			s.desired = decision{from: s.bundle, gated: map[matrix.Driver]string{}, releases: releaseIDs("cpi@1.33.1")}
+		}, true, fault.NotFound},
+		"a pin that cannot be read may request it": {func(s *decided) {
+			s.config.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "cni", Version: "01.2.3"}}
+			s.desired = s.chooseReleases()
+		}, false, fault.InvalidInput},
+	} {
 		s, id := withCSI(t), core("ServiceAccount", "ns", "x")
 		o := &unstructured.Unstructured{Object: map[string]any{}}
 		o.SetUID("u")
-		c := &fakeCluster{live: plan.Live{id.Key: o}}
+		k := &fakeCluster{live: plan.Live{id.Key: o}}
 		s.config.Spec.StorageProvider, s.spec.StorageProvider, s.bundleGated = nil, nil, true
 		s.facts.inventory = inventory.Of(inventory.Entry{ID: id, UID: "u", Driver: matrix.CSI, Release: "csi@3.5.1"})
-		if s.starts = because(reason); !removes {
-			s.starts, s.gated = nil, s.starts
-		}
+		c.edit(s)
 		s.observed = &assess.Observed{}
-		p := &pass{Reconciler: &Reconciler{Cluster: c, Now: time.Now, Recorder: events.NewFakeRecorder(9)},
+		p := &pass{Reconciler: &Reconciler{Cluster: k, Now: time.Now, Recorder: events.NewFakeRecorder(9)},
 			result: result{decided: *s, inventory: s.facts.inventory}}
 		p.kept.keyIn = hashSecret
-		require.NoError(t, p.install(t.Context()))
-		require.Equal(t, removes, c.deleted, reason)
+		require.NoError(t, p.install(t.Context()), name)
+		require.Equal(t, c.removes, k.deleted, name)
 		_, why := p.unresolved()
-		require.Equal(t, reason, fault.ReasonOf(why))
+		require.Equal(t, c.reason, fault.ReasonOf(why), name)
 	}
 }
 
