@@ -54,21 +54,25 @@ func TestFreshnessAndConsent(t *testing.T) {
 		return v1alpha1.MatrixStatus{Serial: serial, Expires: metav1.NewTime(expires)}
 	}
 	for name, c := range map[string]struct {
-		matrix v1alpha1.MatrixStatus
-		want   fault.Reason
+		matrix   v1alpha1.MatrixStatus
+		accepted int64
+		want     fault.Reason
 	}{
-		"newer":       {at(6, now.Add(time.Hour)), ""},
-		"same serial": {at(5, now.Add(time.Hour)), ""},
-		"older":       {at(4, now.Add(time.Hour)), fault.Superseded},
-		"expired":     {at(6, now), fault.Expired},
-		"last moment": {at(6, now.Add(1)), ""},
+		"newer":               {at(6, now.Add(time.Hour)), 4, ""},
+		"same serial":         {at(5, now.Add(time.Hour)), 4, ""},
+		"older":               {at(4, now.Add(time.Hour)), 4, fault.Superseded},
+		"older than accepted": {at(4, now.Add(time.Hour)), 5, fault.Superseded},
+		"expired":             {at(6, now), 4, fault.Expired},
+		"last moment":         {at(6, now.Add(1)), 4, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := &v1alpha1.DriverBundle{Status: v1alpha1.DriverBundleStatus{HighestSerial: 5}}
+			b := &v1alpha1.DriverBundle{Status: v1alpha1.DriverBundleStatus{HighestSerial: 5, Matrix: &v1alpha1.MatrixStatus{Serial: c.accepted}}}
 			err := fresh(b, digest.String(), found{matrix: c.matrix}, now)
 			require.Equal(t, c.want, fault.ReasonOf(err))
 			if err != nil {
 				require.Contains(t, fault.HintOf(err), "spec.acceptOlder: "+digest.String())
+				forget := c.want == fault.Superseded && c.accepted < 5
+				require.Equal(t, forget, strings.Contains(fault.HintOf(err), "delete secret"))
 			}
 			b.Spec.AcceptOlder = image.DigestOf([]byte("other")).String()
 			require.Equal(t, c.want, fault.ReasonOf(fresh(b, digest.String(), found{matrix: c.matrix}, now)))

@@ -27,7 +27,7 @@ func fresh(b *v1alpha1.DriverBundle, digest string, f found, now time.Time) erro
 	}
 	hint := "push a bundle with a newer matrix, or accept this one: spec.acceptOlder: " + digest
 	if fault.ReasonOf(err) == fault.Superseded {
-		hint += "; " + wrongSerial(b)
+		hint += wrongSerial(b, b.Status.HighestSerial)
 	}
 	return &fault.Error{Reason: fault.ReasonOf(err), Op: "check", Subject: "the matrix", Hint: hint, Err: err}
 }
@@ -43,7 +43,7 @@ func freshness(b *v1alpha1.DriverBundle, m v1alpha1.MatrixStatus, highest int64,
 	const newer = "push a bundle with a newer matrix"
 	switch {
 	case m.Serial < highest:
-		return fault.Errorf(fault.Superseded, "", "", newer+"; "+wrongSerial(b),
+		return fault.Errorf(fault.Superseded, "", "", newer+wrongSerial(b, highest),
 			"its serial %d is lower than %d, the highest one accepted, which Secret %s/%s has", m.Serial, highest,
 			b.Namespace, v1alpha1.SerialsName)
 	case !now.Before(m.Expires.Time):
@@ -52,8 +52,12 @@ func freshness(b *v1alpha1.DriverBundle, m v1alpha1.MatrixStatus, highest int64,
 	return nil
 }
 
-func wrongSerial(b *v1alpha1.DriverBundle) string {
-	return "if the higher serial is wrong: " + v1alpha1.ForgetSerials(b.Namespace)
+// wrongSerial returns the remedy for a wrong highest serial, "" if the accepted bundle itself has that serial.
+func wrongSerial(b *v1alpha1.DriverBundle, highest int64) string {
+	if m := b.Status.Matrix; m != nil && !moved(b) && m.Serial >= highest {
+		return ""
+	}
+	return "; if the higher serial is wrong: " + v1alpha1.ForgetSerials(b.Namespace)
 }
 
 // inspect returns the matrix and releases of a bundle.
