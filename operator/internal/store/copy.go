@@ -21,7 +21,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -234,7 +233,7 @@ func (s *Store) writePart(ctx context.Context, part *corev1.ConfigMap) error {
 	case err != nil:
 		return err
 	case same(part, &is):
-		return s.disown(ctx, &is)
+		return nil
 	}
 	uid := client.Preconditions{UID: &is.UID}
 	if err := client.IgnoreNotFound(s.opts.Client.Delete(ctx, &is, uid)); err != nil {
@@ -243,7 +242,7 @@ func (s *Store) writePart(ctx context.Context, part *corev1.ConfigMap) error {
 	return create()
 }
 
-// same reports whether a part has the wanted content, labels and annotations; it may have owners and more of these.
+// same reports whether a part has the wanted content, labels and annotations; it may have more of these.
 func same(want, is *corev1.ConfigMap) bool {
 	has := func(is, want labels.Set) bool { return labels.SelectorFromSet(want).Matches(is) }
 	return bytes.Equal(want.BinaryData[partKey], is.BinaryData[partKey]) && has(is.Labels, want.Labels) &&
@@ -306,7 +305,7 @@ func copyFault(op string, b *v1alpha1.DriverBundle, err error) error {
 		f.Reason, f.Hint = fault.Refused, hint
 	case apierrors.IsForbidden(err):
 		f.Reason = fault.Forbidden
-		f.Hint = "let the operator's Role get, list, create, patch and delete ConfigMaps in its namespace, " +
+		f.Hint = "let the operator's Role get, list, create and delete ConfigMaps in its namespace, " +
 			"and list DriverBundles there"
 	}
 	return f
@@ -318,7 +317,7 @@ func (s *Store) Forget(ctx context.Context, b *v1alpha1.DriverBundle, but ...str
 	if s.opts.InMemory {
 		return nil
 	}
-	kept, rest, err := s.copied(ctx, b, but)
+	rest, err := s.rest(ctx, b, but)
 	if err != nil {
 		return copyFault("list", b, err)
 	}
@@ -330,7 +329,7 @@ func (s *Store) Forget(ctx context.Context, b *v1alpha1.DriverBundle, but ...str
 	for i := range bundles.Items {
 		others[copyLabels(&bundles.Items[i])[labelCopy]] = bundles.Items[i].Name != b.Name
 	}
-	errs := []error{s.disown(ctx, kept...)}
+	var errs []error
 	for _, old := range rest {
 		if !others[old.GetLabels()[labelCopy]] {
 			uid := old.GetUID()
@@ -343,30 +342,13 @@ func (s *Store) Forget(ctx context.Context, b *v1alpha1.DriverBundle, but ...str
 	return nil
 }
 
-// Disown lets the copies that Forget keeps outlive their DriverBundles, and removes none.
-func (s *Store) Disown(ctx context.Context, b *v1alpha1.DriverBundle, but ...string) error {
-	if s.opts.InMemory {
-		return nil
-	}
-	kept, _, err := s.copied(ctx, b, but)
-	if err == nil {
-		err = s.disown(ctx, kept...)
-	}
-	if err != nil {
-		return copyFault("keep", b, err)
-	}
-	return nil
-}
-
-// copied returns the metadata of all parts: those of the accepted digest and of the bundles in but, and the rest.
-func (s *Store) copied(
-	ctx context.Context, b *v1alpha1.DriverBundle, but []string,
-) (kept, rest []client.Object, err error) {
+// rest returns the metadata of all parts but those of the accepted digest and of the bundles in but.
+func (s *Store) rest(ctx context.Context, b *v1alpha1.DriverBundle, but []string) (rest []client.Object, err error) {
 	var all metav1.PartialObjectMetadataList
 	all.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMapList"))
 	if err := s.opts.Reader.List(ctx, &all, client.InNamespace(b.Namespace),
 		client.MatchingLabels{labelManagedBy: managedBy}, client.HasLabels{labelCopy}); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	keep := map[string]bool{}
 	for _, bundle := range append(but, "@"+b.Status.Digest) {
@@ -376,24 +358,9 @@ func (s *Store) copied(
 		}
 	}
 	for i := range all.Items {
-		if part := &all.Items[i]; keep[part.Labels[labelDigest]] {
-			kept = append(kept, part)
-		} else {
+		if part := &all.Items[i]; !keep[part.Labels[labelDigest]] {
 			rest = append(rest, part)
 		}
 	}
-	return kept, rest, nil
-}
-
-// disown removes the owner from parts of operators before v0.1, so that the garbage collector keeps them. To be
-// dropped in v0.2.
-func (s *Store) disown(ctx context.Context, parts ...client.Object) error {
-	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"ownerReferences":null}}`))
-	var errs []error
-	for _, part := range parts {
-		if len(part.GetOwnerReferences()) > 0 {
-			errs = append(errs, client.IgnoreNotFound(s.opts.Client.Patch(ctx, part, patch)))
-		}
-	}
-	return fault.Join(errs...)
+	return rest, nil
 }

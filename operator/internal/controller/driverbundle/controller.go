@@ -126,12 +126,9 @@ func (r *Reconciler) Pass(ctx context.Context, b *v1alpha1.DriverBundle) (
 		}
 	}
 	out := r.look(ctx, known, unknown)
-	switch {
-	case out.accepted != nil && out.accepted.root.Digest.String() == b.Status.Digest:
+	if out.accepted != nil && out.accepted.root.Digest.String() == b.Status.Digest {
 		// copies of earlier bundles; an outdated resource names none that is still accepted
-		out.fault = fault.Join(out.fault, r.tidy(ctx, b, r.Store.Forget))
-	case out.gated.good(): // suspended, or without the mirror
-		out.fault = fault.Join(out.fault, r.tidy(ctx, b, r.Store.Disown))
+		out.fault = fault.Join(out.fault, r.tidy(ctx, b))
 	}
 	out.highest, out.at = known.Status.HighestSerial, r.Now()
 	out.requested = v1alpha1.Asked(b, v1alpha1.AnnotationRequestedAt)
@@ -152,10 +149,8 @@ func (r *Reconciler) Pass(ctx context.Context, b *v1alpha1.DriverBundle) (
 	return out, nil
 }
 
-// tidy calls by with the retained bundles, to remove or keep copies.
-func (r *Reconciler) tidy(
-	ctx context.Context, b *v1alpha1.DriverBundle, by func(context.Context, *v1alpha1.DriverBundle, ...string) error,
-) error {
+// tidy removes copies of bundles that are not retained.
+func (r *Reconciler) tidy(ctx context.Context, b *v1alpha1.DriverBundle) error {
 	var retained []string
 	if r.Retained != nil {
 		var err error
@@ -163,7 +158,7 @@ func (r *Reconciler) tidy(
 			return err
 		}
 	}
-	return by(ctx, b, retained...)
+	return r.Store.Forget(ctx, b, retained...)
 }
 
 // reads reports whether a DriverBundle reads a ConfigMap or Secret.

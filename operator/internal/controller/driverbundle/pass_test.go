@@ -92,22 +92,9 @@ func TestARefusedBundleLeavesTheAcceptedOneServing(t *testing.T) {
 func TestTheAcceptedBundleOutlivesTheMirrorAndARestart(t *testing.T) {
 	w := newWorld(t)
 	root := w.accepted(mirror.Bundle{Seed: 1, Serial: 5})
-	owned := func() { // as the program before v0.1 left it
-		part := w.parts(root)[0]
-		owner := metav1.OwnerReference{APIVersion: "v1", Kind: "DriverBundle", Name: "drivers", UID: "1"}
-		part.OwnerReferences = []metav1.OwnerReference{owner}
-		require.NoError(t, w.Update(t.Context(), &part))
-	}
-	for _, suspend := range []bool{true, false} {
-		owned()
-		w.pass(func(b *v1alpha1.DriverBundle) { b.Spec.Suspend = suspend })
-		require.Empty(t, w.parts(root)[0].OwnerReferences)
-	}
-	owned()
 	w.reg.Fail(registry.Fault{Match: registry.Match{Path: "/manifests/"}, Status: 404})
 	b := w.pass()
 	requireIs(t, b, "False NotFound", good, root)
-	require.Empty(t, w.parts(root)[0].OwnerReferences)
 	require.Equal(t, "True NotFound", status(b, v1alpha1.ConditionStalled))
 	w.reg.Heal()
 	requireIs(t, w.pass(), good, good, root)
