@@ -19,7 +19,7 @@ PLATFORMS ?= linux/amd64,linux/arm64
 PKG ?=
 # MEASURE=1 runs every test again and compares what it takes with test/budget.tsv.
 TESTFLAGS ?=
-RUNNER := $(STATIC) build $(BUILD) -o $(BIN)/testrun ./scripts/test && $(LAZY) $(BIN)/testrun
+RUNNER := $(STATIC) build $(BUILD) -buildvcs=false -o $(BIN)/testrun ./scripts/test && $(LAZY) $(BIN)/testrun
 RUNFLAGS := $(if $(MEASURE),-measure) $(if $(STRICT),-strict) $(if $(TESTFLAGS),-flags "$(TESTFLAGS)") $(PKG)
 SOAK ?= 8h
 
@@ -34,7 +34,7 @@ help: ## Show the targets
 
 .PHONY: demo
 demo: ## Run the main job end to end on this machine (KEEP=1 leaves it running, SIP=1 shows tenant clusters too)
-	@echo "building the demo itself: minutes where nothing is compiled yet"; mkdir -p $(BIN)/demo; said="$$($(STATIC) build $(BUILD) -ldflags '-s -w' -o $(BIN)/demo/demo ./scripts/demo 2>&1)" || { echo "$$said"; exit 1; }
+	@echo "building the demo itself: minutes where nothing is compiled yet"; mkdir -p $(BIN)/demo; said="$$($(STATIC) build $(BUILD) -buildvcs=false -ldflags '-s -w' -o $(BIN)/demo/demo ./scripts/demo 2>&1)" || { echo "$$said"; exit 1; }
 	@exec $(BIN)/demo/demo
 
 ##@ Build
