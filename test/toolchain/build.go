@@ -229,7 +229,7 @@ func (o Builder) shell(dir string) shell.Shell {
 	if o.cgo {
 		cgo = "CGO_ENABLED=1"
 	}
-	sh := shell.Shell{Dir: dir, Env: []string{cgo, "GOFLAGS=-mod=readonly", "GOWORK=off"}}
+	sh := shell.Shell{Dir: dir, Env: []string{cgo, "GOFLAGS=-mod=readonly " + modcacheFlag(), "GOWORK=off"}}
 	if os.Getenv("GOGC") == "" {
 		sh.Env = append(sh.Env, "GOGC=300") // garbage collection is a fifth of the compiler's work
 	}
