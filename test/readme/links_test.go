@@ -28,13 +28,15 @@ func readmes(t *testing.T) map[string]string {
 	return out
 }
 
-// git returns the words that git prints.
+// git returns the words that git prints. It skips the test where git refuses, as in an unpacked archive.
 func git(t *testing.T, args ...string) []string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "git", args...)
 	cmd.Dir = toolchain.Root()
-	out, err := cmd.Output()
-	require.NoError(t, err)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Skipf("cannot ask git: %v: %s", err, out)
+	}
 	return strings.Fields(string(out))
 }
 
