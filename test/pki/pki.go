@@ -32,7 +32,6 @@ type Spec struct {
 	DNS                 []string // names of hosts, and IP addresses
 	Usage               []x509.ExtKeyUsage
 	UnknownUsage        []asn1.ObjectIdentifier
-	CriticalUsage       bool              // mark the usages critical, as for a certificate for time stamps alone
 	NotBefore, NotAfter time.Time         // default: 2020 to 2040
 	Key                 *ecdsa.PrivateKey // default: a new one
 }
@@ -97,12 +96,8 @@ func (s Spec) template() (*x509.Certificate, error) {
 	if c.NotAfter.IsZero() {
 		c.NotAfter = time.Date(2040, 1, 1, 0, 0, 0, 0, time.UTC)
 	}
-	if stamps := len(s.Usage) == 1 && s.Usage[0] == x509.ExtKeyUsageTimeStamping; stamps || s.CriticalUsage { // RFC 3161 section 2.3 wants it critical
-		ids := []asn1.ObjectIdentifier{{1, 3, 6, 1, 5, 5, 7, 3, 8}}
-		if !stamps {
-			ids = append(ids, asn1.ObjectIdentifier{1, 3, 6, 1, 5, 5, 7, 3, 3}) // and code signing
-		}
-		value, err := asn1.Marshal(ids)
+	if len(s.Usage) == 1 && s.Usage[0] == x509.ExtKeyUsageTimeStamping { // RFC 3161 section 2.3 wants it critical
+		value, err := asn1.Marshal([]asn1.ObjectIdentifier{{1, 3, 6, 1, 5, 5, 7, 3, 8}})
 		if err != nil {
 			return nil, err
 		}
