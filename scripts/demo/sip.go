@@ -6,7 +6,6 @@ import (
 	"crypto/ed25519"
 	_ "embed"
 	"os"
-	"path/filepath"
 	"strings"
 	"text/template"
 
@@ -14,7 +13,6 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/metal3"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/shell"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
 
 const (
@@ -72,16 +70,14 @@ func (d *demo) startSIP(ctx context.Context) error {
 	if err := d.writeSIPFiles(); err != nil {
 		return err
 	}
-	deploy := filepath.Join(toolchain.Root(), "deploy", "sip")
 	if err := d.sequence(ctx, d.isolated,
-		"kubectl apply -f "+filepath.Join(deploy, "crds")+" -f "+filepath.Join(deploy, "namespace.yaml")+
-			" -f "+filepath.Join(deploy, "rbac.yaml")+" -f "+filepath.Join(deploy, "policy.yaml"),
+		"kubectl apply -f deploy/sip/crds -f deploy/sip/namespace.yaml -f deploy/sip/rbac.yaml -f deploy/sip/policy.yaml",
 		"kubectl apply -f metal3.yaml",
 		"kubectl wait --for=condition=Established crd/baremetalhosts.metal3.io crd/sipclusters.airship.airshipit.org --timeout=60s",
 		"kubectl apply -f hosts.yaml",
 		"kubectl -n metal3 annotate baremetalhosts --all "+permission+"=tenants",
 		"kubectl -n metal3 annotate baremetalhost worker-2 --overwrite "+permission+"=other-tenants",
-		"kubectl apply -f "+filepath.Join(deploy, "bindings.yaml"),
+		"kubectl apply -f deploy/sip/bindings.yaml",
 		"kubectl -n "+sipNamespace+" create configmap vdo-trust --from-file=vdo.pub",
 		"kubectl -n "+sipNamespace+" create configmap vdo-registry-ca --from-file=ca.crt=mirror-ca.crt",
 		"kubectl -n "+sipNamespace+" create secret generic vdo-registry --type=kubernetes.io/dockerconfigjson --from-file=.dockerconfigjson=docker/config.json",

@@ -138,11 +138,13 @@ func (d *demo) prepare(ctx context.Context) error {
 func (d *demo) startOperator(ctx context.Context) error {
 	d.out.heading("In the site: the operator, with its own account's rights")
 	d.out.say("this bundle holds no operator, which runs beside the cluster; with one that does: vdoctl deploy")
-	deploy := filepath.Join(toolchain.Root(), "deploy")
+	if err := os.Symlink(filepath.Join(toolchain.Root(), "deploy"), d.path("site/deploy")); err != nil {
+		return err
+	}
 	if err := d.sequence(ctx, d.isolated,
-		"kubectl apply -f "+filepath.Join(deploy, "crds"),
-		"kubectl apply -f "+filepath.Join(deploy, "driver-namespaces.yaml"),
-		"kubectl apply -f "+filepath.Join(deploy, "namespaces.yaml")+" -f "+filepath.Join(deploy, "rbac.yaml"),
+		"kubectl apply -f deploy/crds",
+		"kubectl apply -f deploy/driver-namespaces.yaml",
+		"kubectl apply -f deploy/namespaces.yaml -f deploy/rbac.yaml",
 		"kubectl -n "+namespace+" create configmap vdo-trust --from-file=vdo.pub",
 		"kubectl -n "+namespace+" create configmap vdo-registry-ca --from-file=ca.crt=mirror-ca.crt",
 		"kubectl -n "+namespace+" create secret generic vdo-registry --type=kubernetes.io/dockerconfigjson --from-file=.dockerconfigjson=docker/config.json",
@@ -159,32 +161,16 @@ func (d *demo) startOperator(ctx context.Context) error {
 	return d.start(ctx, program{name: "vdo-operator", args: args, env: d.isolated.Env})
 }
 
-// kubeconfigOf writes a kubeconfig with a token of an account, and returns its name.
+// kubeconfigOf writes a kubeconfig that acts as an account, and returns its name.
 func (d *demo) kubeconfigOf(ctx context.Context, namespace, account string) (string, error) {
 	name := strings.TrimPrefix(account, "vdo-") + ".kubeconfig"
+	if err := copyFile(d.path("site/cluster/kubeconfig"), d.path("site/"+name)); err != nil {
+		return "", err
+	}
 	quiet := *d.isolated
 	quiet.Echo = nil
-	token, err := quiet.Run(ctx, "kubectl", "-n", namespace, "create", "token", account, "--duration=24h")
-	if err == nil {
-		err = os.WriteFile(d.path("site/"+account+".token"), []byte(token), 0o600)
-	}
-	if err == nil {
-		err = copyFile(d.path("site/cluster/kubeconfig"), d.path("site/"+name))
-	}
-	var who string
-	for _, args := range []string{
-		"config set users." + account + ".tokenFile " + d.path("site/"+account+".token"),
-		"config set-context --current --user " + account,
-		"config delete-user user",
-		"auth whoami -o jsonpath={.status.userInfo.username}",
-	} {
-		if err == nil {
-			who, err = quiet.Run(ctx, "kubectl", strings.Fields("--kubeconfig "+name+" "+args)...)
-		}
-	}
-	if want := "system:serviceaccount:" + namespace + ":" + account; err == nil && who != want {
-		err = fmt.Errorf("%s is of %s, not of %s", name, who, want)
-	}
+	who := "system:serviceaccount:" + namespace + ":" + account
+	_, err := quiet.Run(ctx, "kubectl", "--kubeconfig", name, "config", "set", "users.user.act-as", who)
 	return name, err
 }
 

@@ -79,7 +79,7 @@ func newJob(t *testing.T, upstreamOptions world.UpstreamOptions, siteOptions sit
 	for _, dir := range []string{"connected", "site/tmp"} {
 		require.NoError(t, os.MkdirAll(l.path(dir), 0o755))
 	}
-	upstreamOptions.Dir = l.dir
+	upstreamOptions.Dir = l.path("connected")
 	l.upstream = must.Have(world.NewUpstream(ctx, upstreamOptions))(t)
 	t.Cleanup(l.upstream.Close)
 	siteOptions.Dir, siteOptions.Progress = l.path("site"), os.Stderr

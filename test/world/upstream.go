@@ -32,11 +32,6 @@ import (
 type Upstream struct {
 	// Registry holds all images, under their upstream paths.
 	Registry *registry.Registry
-	// MatrixFile is the compatibility matrix of this world: the built-in one, with the web server's addresses. It has
-	// the stand-in manifests' sums if those are served.
-	MatrixFile string
-	// CAFile has the CAs of the registry and the web server.
-	CAFile string
 	// Images are the pushed references.
 	Images []image.Reference
 
@@ -45,7 +40,6 @@ type Upstream struct {
 	web      *httptest.Server
 	files    fstest.MapFS // of the web server
 	named    []string     // references that the manifests name, at their places today
-	dir      string
 }
 
 // UpstreamOptions are the options of an upstream world.
@@ -69,7 +63,7 @@ type UpstreamOptions struct {
 
 // NewUpstream starts an upstream world.
 func NewUpstream(ctx context.Context, o UpstreamOptions) (_ *Upstream, err error) {
-	u := &Upstream{files: fstest.MapFS{}, dir: o.Dir}
+	u := &Upstream{files: fstest.MapFS{}}
 	defer func() {
 		if err != nil {
 			u.Close()
@@ -89,8 +83,8 @@ func NewUpstream(ctx context.Context, o UpstreamOptions) (_ *Upstream, err error
 	if err := u.publish(releases, o); err != nil {
 		return nil, err
 	}
-	u.CAFile = filepath.Join(o.Dir, "upstream-ca.crt")
-	if err := os.WriteFile(u.CAFile, append(slices.Clone(u.Registry.CA()), pemOf(u.web)...), 0o600); err != nil {
+	cas := append(slices.Clone(u.Registry.CA()), pemOf(u.web)...)
+	if err := os.WriteFile(filepath.Join(o.Dir, caFile), cas, 0o600); err != nil {
 		return nil, err
 	}
 	if o.JumpHost != "" {
@@ -129,7 +123,13 @@ func (u *Upstream) Close() {
 	}
 }
 
-// Flags returns vdo-bundle's flags for this world instead of the real one.
+// Files in the world's folder.
+const (
+	caFile     = "upstream-ca.crt" // of the registry and the web server
+	matrixFile = "matrix.yaml"     // the built-in one, with the web server's addresses and the sums of what it serves
+)
+
+// Flags returns vdo-bundle's flags for this world instead of the real one. vdo-bundle has to run in the world's folder.
 func (u *Upstream) Flags() []string {
 	flags := []string{
 		"--source-map", "registry.k8s.io=" + u.Registry.Host,
@@ -138,7 +138,7 @@ func (u *Upstream) Flags() []string {
 	if u.services {
 		flags = append(flags, "--source-map", "ghcr.io="+u.Registry.Host)
 	}
-	return append(flags, "--ca-file", u.CAFile, "--matrix", u.MatrixFile)
+	return append(flags, "--ca-file", caFile, "--matrix", matrixFile)
 }
 
 func (u *Upstream) pick(ids []string) ([]*matrix.Release, error) {
@@ -191,8 +191,7 @@ func (u *Upstream) publish(releases []*matrix.Release, o UpstreamOptions) error 
 	if err != nil {
 		return err
 	}
-	u.MatrixFile = filepath.Join(u.dir, "matrix.yaml")
-	return os.WriteFile(u.MatrixFile, data, 0o600)
+	return os.WriteFile(filepath.Join(o.Dir, matrixFile), data, 0o600)
 }
 
 // fetchedAs returns the place of an image that the matrix and the list of moved registries name.
