@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 
 // suite is how programs are made; sites is where they run.
 func suite(sites ...*site) random.Suite[Step] {
-	s := random.Suite[Step]{Draw: draw, Parse: ParseStep}
+	s := random.Suite[Step]{Draw: draw}
 	for _, at := range sites {
 		s.Runs = append(s.Runs, at.run)
 	}

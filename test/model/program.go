@@ -5,12 +5,11 @@ package model
 import (
 	"encoding/json"
 	"slices"
-	"strings"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/random"
 )
 
-// A Program is a list of steps. Its text has one step a line.
+// A Program is a list of steps.
 type Program = random.Program[Step]
 
 // A Step is a command, or damage to a location between two commands. Its text is JSON:
@@ -47,14 +46,6 @@ type Fault struct {
 func (s Step) String() string {
 	data, _ := json.Marshal(s) //nolint:errchkjson // strings and numbers
 	return string(data)
-}
-
-// ParseStep reads a step's text.
-func ParseStep(line string) (s Step, err error) {
-	dec := json.NewDecoder(strings.NewReader(line))
-	dec.DisallowUnknownFields()
-	err = dec.Decode(&s)
-	return s, err
 }
 
 func (s Step) has(option string) bool { return slices.Contains(s.With, option) }

@@ -8,6 +8,7 @@
 package random
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -32,24 +33,22 @@ type Broken struct {
 // Error implements error.
 func (b *Broken) Error() string { return b.Rule + ": " + b.Detail }
 
-// Program is a list of steps. Its text has one step a line.
-type Program[S fmt.Stringer] []S
+// Program is a list of steps. Its text has the JSON of one step a line.
+type Program[S any] []S
 
 // String returns the program's text.
 func (p Program[S]) String() string {
 	var b strings.Builder
 	for _, s := range p {
-		b.WriteString(s.String() + "\n")
+		_ = json.NewEncoder(&b).Encode(s) //nolint:errchkjson // strings and numbers
 	}
 	return b.String()
 }
 
 // Suite makes, reads and runs programs of steps S.
-type Suite[S fmt.Stringer] struct {
+type Suite[S any] struct {
 	// Draw makes a program from random numbers: the same numbers give the same program.
 	Draw func(*rand.Rand) Program[S]
-	// Parse reads the text of a step.
-	Parse func(line string) (S, error)
 	// Runs run a program, each in its own world. The error is a [*Broken], or an error of the test itself.
 	Runs []func(Program[S]) error
 }
@@ -65,8 +64,9 @@ func (s Suite[S]) Read(text string) (p Program[S], _ error) {
 		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
 			continue
 		}
-		step, err := s.Parse(line)
-		if err != nil {
+		dec, step := json.NewDecoder(strings.NewReader(line)), *new(S)
+		dec.DisallowUnknownFields()
+		if err := dec.Decode(&step); err != nil {
 			return nil, fmt.Errorf("%q is not a step: %w", line, err)
 		}
 		p = append(p, step)

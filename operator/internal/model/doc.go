@@ -1,7 +1,7 @@
 // Package model holds only tests: programs of random events against the operator's controllers, over a real API
 // server, a real mirror and a vCenter.
 //
-// A program is a list of events ("pull secret: deleted", "node: w-1 lies", "pass: drivers"). The world executes them.
+// A program is a list of events, such as {"event":"pull secret","arg":"deleted"}. The world executes them.
 // After every reconcile, and at every quiet moment, the invariants of invariants_test.go must hold. A failing program
 // is shrunk to the few events that still fail, and printed with its seed.
 //

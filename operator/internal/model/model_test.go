@@ -29,7 +29,7 @@ const length = 12 // events of a program, passes not counted
 
 // suite is how programs are made, and where they run.
 func suite(s *site) random.Suite[event] {
-	return random.Suite[event]{Draw: draw, Parse: parse, Runs: []func(program) error{s.run}}
+	return random.Suite[event]{Draw: draw, Runs: []func(program) error{s.run}}
 }
 
 // Drawn programs keep every promise. VDO_TEST_WRITES has operators die after so many writes
@@ -62,20 +62,6 @@ func TestKnownPrograms(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	tier.Later(t, tier.Peers)
 	suite(newSite(t)).CheckFile(t, "testdata/refusals.txt")
-}
-
-func TestProgramsAreReadAsPrinted(t *testing.T) {
-	programs := suite(nil)
-	for seed := range uint64(100) {
-		p := programs.Drawn(seed)
-		again, err := programs.Read(p.String())
-		require.NoError(t, err)
-		require.Equal(t, p, again)
-	}
-	for _, bad := range []string{"node: eats itself", "API server: the request fails", "at request x: node: w-1 lies", "nonsense"} {
-		_, err := programs.Read(bad)
-		require.Error(t, err, bad)
-	}
 }
 
 // newSite returns the site that all tests share.

@@ -222,26 +222,29 @@ func (w *world) start() {
 
 // happen does an event.
 func (w *world) happen(e event) {
-	k := kindOf(e.kind)
-	if e.at == 0 {
-		w.note("event", e.String())
-		k.do(w, e.arg)
+	k, text := kindOf(e.Kind), e.Kind+": "+e.Arg
+	if !slices.Contains(k.args, e.Arg) || (e.Kind == interruption && e.At == 0) {
+		w.must(fmt.Errorf("there is no event %+v", e))
+	}
+	if e.At == 0 {
+		w.note("event", text)
+		k.do(w, e.Arg)
 		return
 	}
-	w.note("armed", e.String())
-	if fault, ok := faults[e.arg]; ok && e.kind == interruption {
+	w.note(fmt.Sprintf("armed at request %d:", e.At), text)
+	if fault, ok := faults[e.Arg]; ok && e.Kind == interruption {
 		w.deaths += map[string]int{"killed": 1}[fault]
-		w.wire.arm(armed{at: e.at, what: fault})
+		w.wire.arm(armed{at: e.At, what: fault})
 		return
 	}
-	w.wire.arm(armed{at: e.at, do: func() {
+	w.wire.arm(armed{at: e.At, do: func() {
 		defer func() { // not in this goroutine
 			if v := recover(); v != nil {
-				w.late = fmt.Errorf("%s: %v", e, v)
+				w.late = fmt.Errorf("%s: %v", text, v)
 			}
 		}()
-		w.note("event", e.String())
-		k.do(w, e.arg)
+		w.note("event", text)
+		k.do(w, e.Arg)
 	}})
 }
 
