@@ -18,32 +18,18 @@ var flows = []string{
 	"api/bundle",
 }
 
-// The flows and the mover speak to media through bundler/internal/medium alone; that no
-// medium knows a flow is in the floors.
-func TestFlowsKnowNoMedia(t *testing.T) {
-	media := map[string]bool{}
-	for _, m := range []string{"archive", "manifests", "serve"} {
-		media[module+"/bundler/internal/"+m] = true
-	}
-	media[module+"/bundler/remote"] = true
-	all := list(t)
-	for _, flow := range flows {
-		require.NotEmpty(t, all[module+"/"+flow], flow)
-		for _, imported := range all[module+"/"+flow] {
-			require.False(t, media[imported], "%s imports the medium %s", flow, imported)
-		}
-	}
-}
-
 // What a medium can do besides being read or written is in medium.Capabilities, which
 // wrappers pass on. A type assertion to an interface finds nothing behind a wrapper.
-// Inputs are in structs with names: no one counts to the seventh argument.
+// Inputs are in structs with names: no one counts to the seventh argument. Flows speak to
+// registries through bundler/internal/medium alone; that they know no other medium is in the floors.
 func TestFlowsFindNoPowersByTypeAssertionAndTakeStructs(t *testing.T) {
 	for _, dir := range flows {
 		eachNode(t, dir, func(at token.Position, n ast.Node) {
 			switch n := n.(type) {
 			case *ast.FuncDecl:
 				require.Less(t, n.Type.Params.NumFields(), 7, "%s: make a struct of what it takes", at)
+			case *ast.ImportSpec:
+				require.NotContains(t, n.Path.Value, "/bundler/remote", "%s: use a medium", at)
 			case *ast.TypeAssertExpr:
 				require.False(t, mayBeInterface(n.Type), "%s: ask for capabilities", at)
 			}

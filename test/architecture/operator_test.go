@@ -23,22 +23,6 @@ func TestControllersHaveOneSkeleton(t *testing.T) {
 	}
 }
 
-// Who is no operator has nothing of a controller but by package preview, which writes nothing.
-func TestControllersAreTheOperatorsAlone(t *testing.T) {
-	const controllers = module + "/operator/internal/controller/"
-	for path, imports := range list(t) {
-		from, _ := strings.CutPrefix(path, module+"/")
-		if isTesting(from) || from == "operator" || from == "operator/internal/preview" || strings.HasPrefix(path, controllers) {
-			continue
-		}
-		for _, imported := range imports {
-			if imported != controllers+"condition" {
-				require.False(t, strings.HasPrefix(imported, controllers), "%s imports %s", from, imported)
-			}
-		}
-	}
-}
-
 // A type has at most fifteen fields: one with more is several. An embedded one counts once.
 func TestTypesOfTheOperatorAreSmall(t *testing.T) {
 	for path := range list(t) {
