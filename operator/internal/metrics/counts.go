@@ -87,7 +87,7 @@ func (c counts) latencies(to chan<- prometheus.Metric, all []v1alpha1.VsphereClo
 		at := address(all[i].Spec.VcIP, all[i].Spec.Port)
 		known[at] = true
 		yes, sure := reachable(all[i].Status.Conditions)
-		if took, ok := c.took.Load(at); ok && yes && sure && !all[i].Spec.Suspend {
+		if took, ok := c.took.Load(at); ok && (yes || !sure) && !all[i].Spec.Suspend {
 			gauge(to, vcenterDuration, took.(time.Duration).Seconds(), all[i].Name) //nolint:forcetypeassert // nothing else is stored
 		}
 	}
