@@ -5,12 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"os"
 	"os/exec"
-	"path/filepath"
-	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -64,14 +59,6 @@ func site() *resources {
 
 func newMeter(r client.Reader) *metrics.Meter {
 	return metrics.New(metrics.Options{Reader: r, Namespace: "ns", Version: "v1.2.3"})
-}
-
-// busy is a Meter with a series of each metric.
-func busy() *metrics.Meter {
-	m := newMeter(site())
-	m.VCenterChecked("vc.site.example", 443, time.Second, "Succeeded")
-	m.EventRecorded("VDOConfig", "Normal", "RevisionHealthy")
-	return m
 }
 
 // gather returns what is served, by name.
@@ -175,17 +162,6 @@ func TestSeriesEndWithTheirResource(t *testing.T) {
 	require.NotContains(t, gather(t, m), "vdo_vcenter_check_duration_seconds", "of one that was made anew nothing is known")
 }
 
-// Two resources for one vCenter, however its name is written.
-func TestAVCentersLatencyIsThatOfAllItsResources(t *testing.T) {
-	r := site()
-	r.vcenters = append(r.vcenters, *healthyVCenter("second"), *healthyVCenter("elsewhere"))
-	r.vcenters[1].Spec.VcIP = "VC.Site.Example"
-	r.vcenters[2].Spec.Port = 8443
-	m := newMeter(r)
-	m.VCenterChecked("vc.site.example", 443, time.Second, "Succeeded")
-	require.Equal(t, map[string]float64{`name="site"`: 1, `name="second"`: 1}, series(gather(t, m)["vdo_vcenter_check_duration_seconds"]))
-}
-
 // What a vCenter says becomes a label only where it looks like a version.
 func TestAVersionThatIsNoneIsNoLabel(t *testing.T) {
 	r := site()
@@ -203,30 +179,14 @@ func TestAScrapeFailsWhereResourcesCannotBeRead(t *testing.T) {
 	require.ErrorContains(t, err, "the cache is not started")
 }
 
-var tableRow = regexp.MustCompile("(?m)^\\| `(vdo_[a-z_]+)` \\| (gauge|counter) \\| ([^|]*) \\| [^|]+ \\|$")
-
-func TestTheTableOfMetricsIsWhatIsServed(t *testing.T) {
-	text := must.Have(os.ReadFile(filepath.Join(toolchain.Root(), "operator", "docs", "reference", "metrics.md")))(t)
-	documented := map[string]string{}
-	for _, row := range tableRow.FindAllStringSubmatch(string(text), -1) {
-		documented[row[1]] = row[2] + " " + strings.ReplaceAll(row[3], "`", "")
-	}
-	served := map[string]string{}
-	for name, f := range gather(t, busy()) {
-		labels := map[string]bool{}
-		for _, l := range f.GetMetric()[0].GetLabel() {
-			labels[l.GetName()] = true
-		}
-		served[name] = strings.ToLower(f.GetType().String()) + " " + strings.Join(slices.Sorted(maps.Keys(labels)), ", ")
-	}
-	require.Equal(t, served, documented)
-}
-
 // promtool's lint finds nothing: units, _total, help texts.
 func TestMetricsFollowTheConventions(t *testing.T) {
 	promtool := toolchain.Installed(t, "promtool")
+	m := newMeter(site())
+	m.VCenterChecked("vc.site.example", 443, time.Second, "Succeeded")
+	m.EventRecorded("VDOConfig", "Normal", "RevisionHealthy")
 	var text bytes.Buffer
-	for _, f := range gather(t, busy()) {
+	for _, f := range gather(t, m) {
 		must.Have(expfmt.MetricFamilyToText(&text, f))(t)
 	}
 	cmd := exec.Command(promtool, "check", "metrics")

@@ -103,13 +103,13 @@ func faults() []brokenResource {
 
 		broken(healthyVCenter("vc-certificate-suspended"), func(v *v1alpha1.VsphereCloudConfig) { vcenterReady("CertificateInvalid")(v); v.Spec.Suspend = true }, "VDOSuspended"),
 		broken(healthyVCenter("vc-slow-suspended"), func(v *v1alpha1.VsphereCloudConfig) {
-			v.Spec.VcIP, v.Spec.Suspend = "slow.site.example", true
+			v.Spec.VcIP, v.Spec.Port, v.Spec.Suspend = "slow.site.example", 8443, true
 		}, "VDOSuspended"),
 		broken(healthyVCenter("vc-away"), func(v *v1alpha1.VsphereCloudConfig) {
 			vcenterReady("Unreachable")(v)
-			v.Spec.VcIP = "slow.site.example"
+			v.Spec.VcIP, v.Spec.Port = "slow.site.example", 8443
 		}, "VDOVCenterUnreachable"),
-		broken(healthyVCenter("vc-slow"), func(v *v1alpha1.VsphereCloudConfig) { v.Spec.VcIP = "slow.site.example" }, "VDOVCenterSlow"),
+		broken(healthyVCenter("vc-slow"), func(v *v1alpha1.VsphereCloudConfig) { v.Spec.VcIP, v.Spec.Port = "slow.site.example", 8443 }, "VDOVCenterSlow"),
 		broken(healthyVCenter("vc-forgotten"), func(v *v1alpha1.VsphereCloudConfig) {
 			v.Status.CheckedAt = &metav1.Time{Time: started.Add(-2 * time.Hour)}
 		}, "VDOVCenterNotChecked"),
@@ -209,7 +209,9 @@ func TestAlertsAndDashboard(t *testing.T) {
 	firing[len(firing)-1]["value"] = 2 // controllers
 	m := newMeter(all)
 	m.VCenterChecked("vc.site.example", 443, time.Second, "Succeeded")
-	m.VCenterChecked("slow.site.example", 443, 15*time.Second, "Succeeded")
+	m.VCenterChecked("slow.site.example", 8443, 15*time.Second, "Succeeded")
+	m.VCenterChecked("slow.site.example", 443, time.Second, "Succeeded") // of no resource, as the next
+	m.VCenterChecked("vc.site.example", 8443, time.Second, "Succeeded")
 	m.ObjectChanged("csi", "drift")
 	m.EventRecorded("VDOConfig", "Warning", "Incompatible")
 	f := rules(t, "rules.yaml")
