@@ -439,11 +439,12 @@ func homeless(app, node, says string, ago time.Duration) *corev1.Pod {
 		Message: says, LastTransitionTime: metav1.NewTime(now.Add(-ago)),
 	}}
 	if node != "" {
-		p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
-			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{
-				{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{node}},
-			}}},
-		}}}
+		only := corev1.NodeSelectorRequirement{
+			Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{node}}
+		term := corev1.NodeSelectorTerm{MatchFields: []corev1.NodeSelectorRequirement{only}}
+		p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+				NodeSelectorTerms: []corev1.NodeSelectorTerm{term}}}}
 	}
 	return p
 }
