@@ -149,6 +149,10 @@ func TestOneAccountIsTriedAtOneAddressAtATime(t *testing.T) {
 	other.Username = "other@vsphere.local"
 	require.NoError(t, must.Err(login(other, func() error { return nil })), "another account waits for nobody")
 	require.Nil(t, entered(t, &l, at("b"), begin), "neither does who is on the way to the login")
+	_, leave, err := l.Enter(t.Context(), at("d"), now)
+	require.NoError(t, err)
+	defer leave()
+	require.Nil(t, entered(t, &l, at("e"), begin), "a vCenter that is silent holds up itself alone")
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.ErrorIs(t, must.Err(l.Login(over, at("b"), now, func() error { return nil })), context.Canceled)
@@ -218,7 +222,9 @@ func TestANameThatAPersonCorrectsIsTried(t *testing.T) {
 // entered is the answer that whoever enters is given.
 func entered(t *testing.T, l *Logins, q Question, at time.Time) *Known {
 	t.Helper()
-	known, leave, err := l.Enter(t.Context(), q, func() time.Time { return at })
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	known, leave, err := l.Enter(ctx, q, func() time.Time { return at })
 	require.NoError(t, err)
 	leave()
 	return known

@@ -444,28 +444,6 @@ func TestARefusedAccountIsNotTriedAtEachVCenterOfADomain(t *testing.T) {
 	require.Len(t, l.tried, 7)
 }
 
-// The account was let in by all, and its password was changed at the vCenters since: each has
-// an answer that holds until its interval is over, and the Secret is the same.
-func TestARestartForgetsNoRefusalOfWhatWasLetInBefore(t *testing.T) {
-	l := startDomain(t)
-	l.secret("right")
-	for _, name := range domain {
-		l.pass(name)
-	}
-	l.tried, l.right = nil, "other"
-	for range 14 {
-		l.now = l.now.Add(time.Minute)
-		for _, name := range domain {
-			l.restart()
-			l.pass(name)
-		}
-	}
-	require.Len(t, l.tried, 2, "at the interval, and five minutes later")
-	require.Equal(t, "Unauthorized", l.reason("a"))
-	require.Equal(t, "Unauthorized", l.reason("b"))
-	require.Equal(t, "Succeeded", l.reason("c"), "its last answer")
-}
-
 // An operator that is killed at each login, as soon as another one begins: what it asked may
 // have been refused.
 func TestAnOperatorThatIsKilledAtEachLoginTriesOneAMinute(t *testing.T) {
@@ -517,37 +495,6 @@ func (s secretless) Get(ctx context.Context, key client.ObjectKey, o client.Obje
 		return errors.New("etcdserver: request timed out")
 	}
 	return s.Reader.Get(ctx, key, o, opts...)
-}
-
-// A vCenter that is silent holds up itself alone, though all have one account: it cannot refuse a password that it
-// has not seen yet.
-func TestASilentVCenterHoldsUpNoOther(t *testing.T) {
-	l := startDomain(t)
-	l.secret("right")
-	asked, answer, done := make(chan struct{}), make(chan struct{}), make(chan error)
-	l.r.Check = func(ctx context.Context, q vcenter.Target) (vcenter.Report, error) {
-		if q.Host == "a.site" {
-			close(asked)
-			<-answer
-		}
-		return l.check(ctx, q)
-	}
-	silent := l.get("a")
-	go func() {
-		_, err := l.r.Reconcile(t.Context(), silent)
-		done <- err
-	}()
-	<-asked
-	bounded, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	for _, name := range domain[1:] {
-		_, err := l.r.Reconcile(bounded, l.get(name))
-		require.NoError(t, err)
-		require.Equal(t, "Succeeded", l.reason(name))
-	}
-	close(answer)
-	require.NoError(t, <-done)
-	require.Equal(t, "Succeeded", l.reason("a"))
 }
 
 // Nothing watches the earlier operator's Secrets, in kube-system. A corrected one is tried after a minute.
