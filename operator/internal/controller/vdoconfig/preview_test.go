@@ -16,11 +16,11 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
-// routed is the way of a site on Kubernetes 1.33 and vCenter 8.0.3 to what is assumed, one line
+// routed is the way of a site on Kubernetes 1.33 and vCenter 8.0.3, with the pair for it, to what is assumed, one line
 // for each thing that is done or lacks.
-func routed(t *testing.T, bundle string, a Assume, edit func(*decided)) []string {
+func routed(t *testing.T, bundle string, a Assume) []string {
 	t.Helper()
-	s := asking(t, bundle, edit)
+	s := asking(t, bundle, runs(pair133))
 	upgrades, err := a.upgrades(&s.facts)
 	require.NoError(t, err)
 	q, err := s.ofMatrix()
@@ -47,31 +47,21 @@ func routed(t *testing.T, bundle string, a Assume, edit func(*decided)) []string
 }
 
 func TestRoute(t *testing.T) {
-	pair := runs(pair133)
-	pinned := func(s *decided) {
-		pair(s)
-		s.config.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "csi", Version: "3.5.1"}}
-	}
 	minor := matrix.Minor{Major: 1, Minor: 34}
 	nine := map[string]matrix.Version{"": mustVersion("9.0.0")}
 	for name, c := range map[string]struct {
 		bundle string
 		assume Assume
-		edit   func(*decided)
 		want   []string // each the beginning of a line
 	}{
-		"as it is":                            {pair133, Assume{}, pair, nil},
-		"a newer release":                     {both, Assume{}, pair, []string{"csi 3.5.1->3.7.3 one way"}},
-		"nothing is installed":                {pair133, Assume{}, nil, []string{"cpi ->1.33.1", "snapshot-controller ->8.2.0", "csi ->3.5.1"}},
-		"storage first, then the cloud after": {both + " cpi@1.34.0", Assume{Kubernetes: minor}, pair, []string{"csi 3.5.1->3.7.3", "Kubernetes 1.34", "cpi 1.33.1->1.34.0"}},
-		"the bundle lacks the cloud provider": {both, Assume{Kubernetes: minor}, pair, []string{"csi 3.5.1->3.7.3", "Kubernetes 1.34", "lacks the bundle has no drivers for it: cpi@1.34."}},
-		"a pin keeps what does not serve it": {both + " cpi@1.34.0", Assume{Kubernetes: minor}, pinned, []string{"Kubernetes 1.34",
-			"lacks csi@3.5.1 is installed and serves Kubernetes 1.31 to 1.33: upgrade it first", "lacks the bundle has no drivers for it"}},
-		"vCenters come first": {both + " cpi@1.34.0", Assume{Kubernetes: minor, VCenters: nine}, pair, []string{"csi 3.5.1->3.7.3", "vCenter vc 9.0.0", "Kubernetes 1.34", "cpi 1.33.1->1.34.0"}},
-		"minor after minor":   {both + " cpi@1.34.0", Assume{Kubernetes: minor.Next()}, pair, []string{"csi 3.5.1->3.7.3", "Kubernetes 1.34", "cpi 1.33.1->1.34.0", "Kubernetes 1.35", "lacks "}},
+		"a newer release":                     {both, Assume{}, []string{"csi 3.5.1->3.7.3 one way"}},
+		"storage first, then the cloud after": {both + " cpi@1.34.0", Assume{Kubernetes: minor}, []string{"csi 3.5.1->3.7.3", "Kubernetes 1.34", "cpi 1.33.1->1.34.0"}},
+		"the bundle lacks the cloud provider": {both, Assume{Kubernetes: minor}, []string{"csi 3.5.1->3.7.3", "Kubernetes 1.34", "lacks the bundle has no drivers for it: cpi@1.34."}},
+		"vCenters come first":                 {both + " cpi@1.34.0", Assume{Kubernetes: minor, VCenters: nine}, []string{"csi 3.5.1->3.7.3", "vCenter vc 9.0.0", "Kubernetes 1.34", "cpi 1.33.1->1.34.0"}},
+		"minor after minor":                   {both + " cpi@1.34.0", Assume{Kubernetes: minor.Next()}, []string{"csi 3.5.1->3.7.3", "Kubernetes 1.34", "cpi 1.33.1->1.34.0", "Kubernetes 1.35", "lacks "}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			requireBegin(t, c.want, routed(t, c.bundle, c.assume, c.edit))
+			requireBegin(t, c.want, routed(t, c.bundle, c.assume))
 		})
 	}
 }
@@ -145,7 +135,6 @@ func TestWhatTheNextUpgradesNeed(t *testing.T) {
 		lacks  []string // the beginning of each
 	}{
 		"the bundle and what is installed serve": {both + " cpi@1.34.0", runs("cpi@1.33.1 csi@3.7.3"), nil},
-		"nothing is installed yet":               {both + " cpi@1.34.0", nil, nil},
 		"neither serves the minor": {both, runs("cpi@1.33.1 csi@3.5.1"), []string{
 			"Kubernetes 1.34: csi@3.5.1" + serves + "Kubernetes", "Kubernetes 1.34: the bundle has no drivers for it: cpi@1.34."}},
 		"what is installed does not serve the next vCenters": {both + " cpi@1.34.0", runs("csi@2.7.3"), []string{
@@ -159,7 +148,6 @@ func TestWhatTheNextUpgradesNeed(t *testing.T) {
 		"the matrix lacks a driver": {both + " cpi@1.35.0", func(s *decided) {
 			s.site.Kubernetes = mustVersion("1.35.0")
 		}, []string{"Kubernetes 1.36: the matrix lists no csi for it: fetch a bundle with "}},
-		"no vCenter is known": {both + " cpi@1.34.0", func(s *decided) { s.site.VCenters = nil }, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			requireBegin(t, c.lacks, ask(t, c.bundle, c.edit).outlook.Lacks)
