@@ -148,8 +148,6 @@ func TestAVCenterHoldsBackTheDriversThatUseItAndNoOther(t *testing.T) {
 	}{
 		"the storage driver's is away": {bundle, older, map[string]vcenter{vcStorage: away}, nil, []string{"cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.5.1"}, nil},
 		"the cloud provider's is away": {bundle, older, map[string]vcenter{vcCloud: away}, nil, []string{"cpi@1.33.0", "snapshot-controller@8.2.0", "csi@3.7.3"}, nil},
-		"nothing is installed, the storage driver's is away": {bundle, "", map[string]vcenter{vcStorage: away}, nil,
-			[]string{"cpi@1.33.1"}, []matrix.Driver{matrix.SnapshotController, matrix.CSI}},
 		"nothing is installed, the cloud provider's is away: storage needs provider IDs": {bundle, "", map[string]vcenter{vcCloud: away}, nil,
 			nil, []matrix.Driver{matrix.CPI, matrix.SnapshotController, matrix.CSI}},
 		"storage is installed already, and the cloud provider is new": {bundle, "snapshot-controller@8.2.0 csi@3.5.1", map[string]vcenter{vcCloud: away}, nil,
@@ -166,11 +164,6 @@ func TestAVCenterHoldsBackTheDriversThatUseItAndNoOther(t *testing.T) {
 			[]string{"snapshot-controller@8.2.0", "csi@3.7.3"}, nil},
 		"what is held fits Kubernetes no more, and the other goes on": {bundle, "cpi@1.32.1 snapshot-controller@8.2.0 csi@3.5.1", map[string]vcenter{vcCloud: away}, nil,
 			[]string{"snapshot-controller@8.2.0", "csi@3.7.3"}, []matrix.Driver{matrix.CPI}},
-		"the bundle does not hold what is held, and the one before does": {"cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", older, map[string]vcenter{vcStorage: away},
-			func(s *decided) { s.upgrades.current = comingFrom(t, older, older) }, []string{"cpi@1.33.1",
-				"snapshot-controller@8.2.0", "csi@3.5.1"}, nil},
-		"the bundle does not hold what is held, and the one before is gone": {"cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", older, map[string]vcenter{vcStorage: away}, nil,
-			[]string{"cpi@1.33.1", "snapshot-controller@8.2.0"}, []matrix.Driver{matrix.CSI}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := withBoth(t, c.bundle, c.installed)

@@ -211,8 +211,6 @@ func TestWhatBeginsAndWhatWaits(t *testing.T) {
 
 		"in force, a node is emptied": {newestPair, "cpi@1.33.0 csi@3.3.1", older, []seen{
 			{(*pass).emptied, locked, "cpi@1.33.1", storage, oldCSI}}},
-		"in force, with consent, and no window": {newestPair, "cpi@1.33.1 csi@3.3.1", "cpi@1.33.1", []seen{
-			{(*pass).consented, closed, "cpi@1.33.1", storage, oldCSI}, {(*pass).opens, "", newestPair, "", ""}}},
 
 		"csi could not be read, and is newer": {pair133, "", "", []seen{
 			{unreadCSI, "", unread, "csi", ""}, {readAgain, refused, "cpi@1.33.1", storage, ""}}},
@@ -232,12 +230,6 @@ func TestWhatBeginsAndWhatWaits(t *testing.T) {
 		"a consent, held meanwhile": {newestPair, asItRuns, "", []seen{
 			{func(p *pass) { p.consented(); p.storageAway() }, "", "cpi@1.33.1", storage, ""},
 			{(*pass).storageBack, closed, "cpi@1.33.1", storage, ""}, {(*pass).opens, "", newestPair, "", ""}}},
-		"a consent, and all waits meanwhile": {newestPair, asItRuns, "", []seen{
-			{func(p *pass) { p.consented(); p.waiting = "a login is tried" }, "", "cpi@1.33.1", storage, ""},
-			{func(p *pass) { p.waiting = "" }, closed, "cpi@1.33.1", storage, ""}, {(*pass).opens, "", newestPair, "", ""}}},
-		"a consent, held once it is in": {newestPair, pair133, pair133, []seen{
-			{func(p *pass) { p.consented(); p.storageAway() }, "", pair133, "", ""},
-			{(*pass).storageBack, closed, pair133, "", ""}, {(*pass).opens, "", newestPair, "", ""}}},
 		"a consent, and nobody asks for what cannot be read": {newestPair, asItRuns, "", []seen{
 			{func(p *pass) {
 				p.consented()

@@ -157,12 +157,6 @@ func TestPodsAreRolledWhenTheyHaveToBe(t *testing.T) {
 		change func(*input)
 		rolled []Kind
 	}{
-		"a host of the control plane is added": {func(in *input) {
-			in.Hosts[airship.RoleControlPlane] = append(in.Hosts[airship.RoleControlPlane], bmHost("cp-2", "10.0.0.3"))
-		}, []Kind{JumpHost}},
-		"a host of the control plane leaves": {func(in *input) {
-			in.Hosts[airship.RoleControlPlane] = in.Hosts[airship.RoleControlPlane][:1]
-		}, []Kind{LoadBalancerControlPlane, JumpHost}},
 		"a worker has another address": {func(in *input) { in.Hosts[airship.RoleWorker] = []Host{bmHost("w-0", "10.0.1.9")} }, []Kind{LoadBalancerWorker, JumpHost}},
 		"a key may log in no more":     {func(in *input) { in.Spec.JumpHost[0].SSHAuthorizedKeys[0] = newUser(t).line() }, []Kind{JumpHost}},
 		"a client has another secret":  {func(in *input) { in.Secrets["dex"] = settingsOfDex("other") }, []Kind{Auth}},
