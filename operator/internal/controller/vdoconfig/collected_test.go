@@ -1,21 +1,234 @@
 package vdoconfig
 
 import (
+	"errors"
 	"maps"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
+
+func TestDriversAreChosenForTheLowestAPIServerAndNeverGoBack(t *testing.T) {
+	up, down := func(v string) assess.APIServer { return assess.APIServer{Address: "10.0.0.1:6443", Version: v} },
+		assess.APIServer{Address: "10.0.0.3:6443", Err: errors.New("connection refused")}
+	now := time.Date(2026, 1, 3, 1, 0, 0, 0, time.UTC)
+	for name, c := range map[string]struct {
+		servers    []assess.APIServer
+		remembered string
+		want       string
+		note       string
+	}{
+		"one":                             {[]assess.APIServer{up("v1.33.4")}, "", "v1.33.4", ""},
+		"one that was upgraded":           {[]assess.APIServer{up("v1.34.2")}, "v1.33.4", "v1.34.2", ""},
+		"the newer one answers":           {[]assess.APIServer{up("v1.34.2"), up("v1.33.4"), up("v1.34.2")}, "v1.33.4", "v1.33.4", "are of Kubernetes v1.33.4 to v1.34.2"},
+		"versions are no strings":         {[]assess.APIServer{up("v1.9.2"), up("v1.10.4")}, "", "v1.9.2", ""},
+		"never back":                      {[]assess.APIServer{up("v1.34.2"), up("v1.33.4")}, "v1.34.2", "v1.34.2", "an API server is of Kubernetes v1.33.4"},
+		"one may be older":                {[]assess.APIServer{up("v1.34.2"), up("v1.34.2"), down}, "v1.33.4", "v1.33.4", "10.0.0.3:6443: connection refused"},
+		"addresses cannot be read":        {[]assess.APIServer{up("v1.34.2"), {Err: errors.New("forbidden")}}, "v1.33.4", "v1.33.4", "forbidden; drivers are chosen for Kubernetes v1.33.4"},
+		"one answers with something else": {[]assess.APIServer{up("v1.34.2"), up("nginx")}, "", "v1.34.2", `it answers with "nginx", which is no Kubernetes version`},
+		"the only one has no version":     {[]assess.APIServer{up("")}, "v1.33.4", "v1.33.4", "no Kubernetes version"},
+		"a patch never goes back":         {[]assess.APIServer{up("v1.33.5"), up("v1.33.4")}, "v1.33.5", "v1.33.5", ""},
+		"one may be of another patch":     {[]assess.APIServer{up("v1.33.5"), down}, "v1.33.4", "v1.33.5", "10.0.0.3:6443: connection refused"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k, err := kubernetesFor(c.servers, c.remembered, time.Time{}, now)
+			require.NoError(t, err)
+			require.Equal(t, c.want, k.reported)
+			require.Equal(t, c.want, "v"+k.version.String())
+			notes := few(k.notes)
+			if c.note != "" {
+				require.Contains(t, notes, c.note)
+				require.Contains(t, notes, "drivers are chosen for Kubernetes "+c.want)
+			} else if name != "versions are no strings" {
+				require.Empty(t, notes)
+			}
+		})
+	}
+	_, err := kubernetesFor([]assess.APIServer{down}, "v1.33.4", now, now)
+	require.ErrorContains(t, err, "none of 1 answers")
+	_, err = kubernetesFor([]assess.APIServer{up("")}, "", now, now)
+	require.ErrorContains(t, err, "no Kubernetes version", "nothing is known at all")
+
+	missing := &fault.Error{Reason: fault.Forbidden, Op: "read", Subject: "the addresses of the API servers"}
+	k, err := kubernetesFor([]assess.APIServer{up("v1.34.2"), {Err: missing}}, "v1.33.4", now, now)
+	require.NoError(t, err)
+	require.Equal(t, "v1.33.4", k.reported)
+	require.ErrorIs(t, k.unread, missing, "it does not pass by itself")
+	k, err = kubernetesFor([]assess.APIServer{up("v1.34.2"), down}, "v1.33.4", now, now)
+	require.NoError(t, err)
+	require.NoError(t, k.unread)
+}
+
+// Behind a load balancer no API server can be asked by itself: a newer minor counts once nothing older
+// has answered for an hour.
+func TestANewerAnswerCountsInTheEndThoughNotAllCanBeAsked(t *testing.T) {
+	now := time.Date(2026, 1, 3, 1, 0, 0, 0, time.UTC)
+	for ago, c := range map[time.Duration]struct{ answer, want, note string }{
+		59 * time.Minute: {"v1.34.2", "v1.33.4", "Kubernetes v1.34.2 counts from 2026-01-03T01:01:00Z on"},
+		time.Hour:        {"v1.34.2", "v1.34.2", "drivers are chosen for Kubernetes v1.34.2"},
+		2 * time.Hour:    {"v1.33.4", "v1.33.4", "the version of some API servers is unknown"},
+		-time.Hour:       {"v1.34.2", "v1.33.4", "counts from 2026-01-03T02:00:00Z on"}, // by a clock that was ahead
+	} {
+		servers := []assess.APIServer{{Version: c.answer}, {Address: "10.0.0.1:6443", Err: errors.New("certificate signed by unknown authority")}}
+		k, err := kubernetesFor(servers, "v1.33.4", now.Add(-ago), now)
+		require.NoError(t, err)
+		require.Equal(t, c.want, k.reported, ago)
+		require.Contains(t, few(k.notes), c.note, ago)
+		require.Equal(t, c.answer == c.want, k.newerSince.IsZero(), "it is remembered while it is waited for: %s", ago)
+	}
+}
+
+// What a cloud provider is configured with is what its DaemonSet mounts, wherever that is. Where
+// that cannot be read no one knows where it looks for nodes.
+func TestTheConfigurationThatTheCloudProviderMountsIsFound(t *testing.T) {
+	const conf = "[VirtualCenter \"vc1.site.example\"]\ndatacenters = \"dc, dc2\"\n"
+	const ours, none = "[VirtualCenter \"vc1.site.example\"]\ndatacenters = \"dc\"\n", "global:\n  port: 443\n"
+	found := []string{"vc1.site.example/dc", "vc1.site.example/dc2"}
+	volume := func(source corev1.VolumeSource) []corev1.Volume {
+		return []corev1.Volume{{Name: "conf", VolumeSource: source}}
+	}
+	configMap := func(name string, items ...corev1.KeyToPath) []corev1.Volume {
+		return volume(corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: name}, Items: items}})
+	}
+	remembered := inventory.Inventory{}.WithMemory(inventory.Memory{CloudProvider: &v1alpha1.CloudProvider{}, Searched: []string{"vc1.site.example"}})
+	for name, c := range map[string]struct {
+		volumes  []corev1.Volume // of its DaemonSet; nil where there is none
+		args     []string        // of its container
+		edit     func(*decided)
+		searched []string
+		config   string
+		found    bool // it is someone else's
+		unsure   bool
+	}{
+		"upstream's":                       {volumes: configMap("vsphere-cloud-config"), config: ours, found: true, searched: found[:1]},
+		"upstream's that names no vCenter": {volumes: configMap("vsphere-cloud-config"), config: none, found: true, unsure: true},
+		"ours":                             {volumes: configMap("vsphere-cloud-config"), edit: func(s *decided) { s.inventory = remembered }, config: ours, searched: []string{"vc1.site.example"}},
+		"upstream's deprecated":            {volumes: configMap("cloud-config"), config: conf, found: true, searched: found},
+		"likewise, seen before":            {volumes: configMap("cloud-config"), edit: func(s *decided) { s.inventory = remembered }, config: conf, found: true, searched: []string{"vc1.site.example"}},
+		"under another key":                {volumes: configMap("other", corev1.KeyToPath{Key: "x", Path: "vsphere.conf"}), config: conf, found: true, searched: found},
+		"in a Secret":                      {volumes: volume(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "conf"}}), config: conf, found: true, searched: found},
+		"on the node":                      {volumes: volume(corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/etc/kubernetes"}}), unsure: true},
+		"in a ConfigMap that is gone":      {volumes: configMap("gone"), unsure: true},
+		"none is named":                    {volumes: configMap("vsphere-cloud-config"), args: []string{"--v=2"}},
+		"named by the next argument":       {volumes: configMap("cloud-config"), args: []string{"--cloud-config", "/etc/cloud/vsphere.conf"}, config: conf, found: true, searched: found},
+	} {
+		g := &pass{Reconciler: &Reconciler{Cluster: &fakeCluster{
+			maps:    map[string]map[string]string{"cloud-config": {"vsphere.conf": conf}, "other": {"x": conf}},
+			secrets: map[string]map[string][]byte{"conf": {"vsphere.conf": []byte(conf)}},
+		}}, result: result{decided: *withCSI(t)}}
+		g.observed, g.facts.inventory = &assess.Observed{}, inventory.Inventory{}
+		g.config.Status = v1alpha1.VDOConfigStatus{}
+		if c.config == ours || c.config == none {
+			g.Cluster.(*fakeCluster).maps["vsphere-cloud-config"] = map[string]string{"vsphere.conf": c.config}
+		}
+		if c.args == nil {
+			c.args = []string{"--v=2", "--cloud-config=/etc/cloud/vsphere.conf"}
+		}
+		if c.volumes != nil {
+			g.observed.DaemonSets = []appsv1.DaemonSet{{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "vsphere-cloud-controller-manager"},
+				Spec: appsv1.DaemonSetSpec{Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{Volumes: c.volumes, Containers: []corev1.Container{{
+					Args: c.args, VolumeMounts: []corev1.VolumeMount{{Name: "conf", MountPath: "/etc/cloud/"}}}}}}}}}
+		}
+		if c.edit != nil {
+			c.edit(&g.decided)
+		}
+		g.spec.CloudProvider = &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{"vc"}}
+		require.NoError(t, g.collectExisting(t.Context(), nil), name)
+		require.Equal(t, c.config, string(g.cluster.CloudConfig), name)
+		require.Equal(t, c.found, len(g.cluster.ExistingCloudConfig) > 0, name)
+		require.Equal(t, c.unsure, g.cluster.UnsureOfNodes, name)
+		require.Equal(t, c.unsure, len(g.notes) > 0, name)
+		require.ElementsMatch(t, c.searched, g.cluster.Searched, name)
+
+		// While the configuration that is there is kept, where it looks stays known.
+		var now inventory.Memory
+		g.searchedNow(&now, rendering{Rendered: &render.Rendered{Cloud: &render.Cloud{}}}, true)
+		require.ElementsMatch(t, c.searched, now.Searched, name)
+	}
+}
+
+func TestNodesThatOnlyBeatStartNoPass(t *testing.T) {
+	was := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", ResourceVersion: "1", Labels: map[string]string{"a": "b"}},
+		Spec:   corev1.NodeSpec{ProviderID: "vsphere://1"},
+		Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}}
+	for name, edit := range map[string]func(n *corev1.Node){
+		"initialised": func(n *corev1.Node) { n.Spec.ProviderID = "" },
+		"tainted":     func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "x"}} },
+		"cordoned":    func(n *corev1.Node) { n.Spec.Unschedulable = true },
+		"upgraded":    func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "v1.34.0" },
+		"labelled":    func(n *corev1.Node) { n.Labels["a"] = "c" },
+		"not ready":   func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionUnknown },
+	} {
+		is := was.DeepCopy()
+		is.ResourceVersion = "2"
+		is.Status.Conditions[0].LastHeartbeatTime = metav1.Now()
+		require.False(t, nodeChanged.Update(event.UpdateEvent{ObjectOld: was, ObjectNew: is}), name)
+		edit(is)
+		require.True(t, nodeChanged.Update(event.UpdateEvent{ObjectOld: was, ObjectNew: is}), name)
+	}
+	require.True(t, nodeChanged.Create(event.CreateEvent{Object: was}))
+	require.True(t, nodeChanged.Delete(event.DeleteEvent{Object: was}))
+}
+
+func TestOnlyTheDriversRegistrationStartsAPass(t *testing.T) {
+	empty := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
+	with := empty.DeepCopy()
+	with.Spec.Drivers = []storagev1.CSINodeDriver{{Name: "csi.vsphere.vmware.com", NodeID: "n"}}
+	topology := with.DeepCopy()
+	topology.Spec.Drivers[0].TopologyKeys = []string{"zone"}
+	again := with.DeepCopy()
+	again.ResourceVersion = "9"
+	update := func(was, is *storagev1.CSINode) bool {
+		return csiNodeChanged.Update(event.UpdateEvent{ObjectOld: was, ObjectNew: is})
+	}
+	require.True(t, update(empty, with))
+	require.True(t, update(with, topology))
+	require.True(t, update(with, empty))
+	require.False(t, update(with, again))
+	require.False(t, csiNodeChanged.Create(event.CreateEvent{Object: empty}))
+	require.True(t, csiNodeChanged.Create(event.CreateEvent{Object: with}))
+	require.False(t, csiNodeChanged.Delete(event.DeleteEvent{Object: empty}))
+	require.True(t, csiNodeChanged.Delete(event.DeleteEvent{Object: with}))
+}
+
+// When a bundle or a vCenter was looked at last is no reason for a pass: an idle operator would make two for one.
+func TestOnlyWhatAPassReadsOfAVCenterOrABundleStartsOne(t *testing.T) {
+	now := metav1.Now()
+	vc := func(change func(*v1alpha1.VsphereCloudConfig)) bool {
+		was, is := &v1alpha1.VsphereCloudConfig{}, &v1alpha1.VsphereCloudConfig{}
+		change(is)
+		return vcenterChanged.Update(event.UpdateEvent{ObjectOld: was, ObjectNew: is})
+	}
+	require.False(t, vc(func(v *v1alpha1.VsphereCloudConfig) { v.Status.CheckedAt, v.Status.AskedAt = &now, &now }))
+	require.True(t, vc(func(v *v1alpha1.VsphereCloudConfig) { v.Status.VerifiedCredentials = "v" }))
+	require.True(t, vc(func(v *v1alpha1.VsphereCloudConfig) { v.Status.Version = "8.0.3" }))
+	ready := []metav1.Condition{{Type: "Ready"}}
+	require.True(t, vc(func(v *v1alpha1.VsphereCloudConfig) { v.Status.Conditions = ready }))
+	b := func(change func(*v1alpha1.DriverBundle)) bool {
+		was, is := &v1alpha1.DriverBundle{}, &v1alpha1.DriverBundle{}
+		change(is)
+		return bundleChanged.Update(event.UpdateEvent{ObjectOld: was, ObjectNew: is})
+	}
+	require.False(t, b(func(b *v1alpha1.DriverBundle) { b.Status.HandledReconcileAt = "now" }))
+	require.True(t, b(func(b *v1alpha1.DriverBundle) { b.Generation = 2 }))
+	require.True(t, b(func(b *v1alpha1.DriverBundle) { b.Status.Digest = "sha256:a" }))
+}
 
 func pairRequested() v1alpha1.VDOConfigSpec {
 	return v1alpha1.VDOConfigSpec{
