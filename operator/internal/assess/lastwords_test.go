@@ -83,6 +83,7 @@ func TestWhatStaysOfALineWithASecret(t *testing.T) {
 		"the test passed: a compass":          "the test passed: a compass",
 		"https://vc.site/sdk: i/o timeout":    "https://vc.site/sdk: i/o timeout",
 		"mail a@b about https://vc.site/sdk":  "mail a@b about https://vc.site/sdk",
+		"signed by an unknown authority":      "signed by an unknown authority",
 		"password=x: Cannot complete login y": "password (hidden): Cannot complete login",
 		`secrets "x" is forbidden: User "y"`:  "secrets (hidden): is forbidden: User",
 	} {

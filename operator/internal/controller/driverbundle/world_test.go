@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -295,10 +296,7 @@ func status(b *v1alpha1.DriverBundle, typ string) string {
 }
 
 func message(b *v1alpha1.DriverBundle, typ string) string {
-	if c := meta.FindStatusCondition(b.Status.Conditions, typ); c != nil {
-		return c.Message
-	}
-	return ""
+	return ptr.Deref(meta.FindStatusCondition(b.Status.Conditions, typ), metav1.Condition{}).Message
 }
 
 // requireIs requires Ready and Verified, the digest, and texts of Ready's message.
