@@ -31,6 +31,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 )
 
 // served returns the metrics that are not 0, by name and the values of their labels.
@@ -38,8 +39,7 @@ func served(t *testing.T, m *metrics.Meter) map[string]float64 {
 	t.Helper()
 	reg := prometheus.NewPedanticRegistry()
 	require.NoError(t, reg.Register(m))
-	all, err := reg.Gather()
-	require.NoError(t, err)
+	all := must.Have(reg.Gather())(t)
 	out := map[string]float64{}
 	for _, f := range all {
 		for _, s := range f.GetMetric() {
@@ -94,10 +94,8 @@ func (c cached) List(_ context.Context, list client.ObjectList, _ ...client.List
 }
 
 func TestWrittenObjectsAreCounted(t *testing.T) {
-	scheme, err := newScheme()
-	require.NoError(t, err)
-	k, err := client.New(cluster.Config(t), client.Options{Scheme: scheme})
-	require.NoError(t, err)
+	scheme := must.Have(newScheme())(t)
+	k := must.Have(client.New(cluster.Config(t), client.Options{Scheme: scheme}))(t)
 	meter := metrics.New(metrics.Options{Reader: cached{}, Namespace: "ns"})
 	c := &meteredCluster{Cluster: &edge.Cluster{Client: k, Reader: k}, meter: meter}
 	ns := cluster.Namespace(t, cluster.Config(t))
@@ -126,12 +124,10 @@ func TestMetricsOfSeveralOperators(t *testing.T) {
 	second := metrics.New(metrics.Options{Reader: cached{}, Version: "2"})
 	_, err := serve(first)
 	require.NoError(t, err)
-	endSecond, err := serve(second)
-	require.NoError(t, err)
+	endSecond := must.Have(serve(second))(t)
 	endSecond()
 	require.True(t, ctrlmetrics.Registry.Unregister(first), "the second has taken nothing away")
-	end, err := serve(second)
-	require.NoError(t, err)
+	end := must.Have(serve(second))(t)
 	end()
 	require.False(t, ctrlmetrics.Registry.Unregister(second))
 }
@@ -184,8 +180,7 @@ func TestOpenShiftIsKnownByItsKinds(t *testing.T) {
 func TestEveryRequestButAWatchEnds(t *testing.T) {
 	cfg := ways(&rest.Config{Host: "https://api.site"})
 	for of, c := range map[time.Duration]*rest.Config{answerTimeout: cfg, 0: edge.ForWatches(cfg)} {
-		client, err := rest.HTTPClientFor(c)
-		require.NoError(t, err)
+		client := must.Have(rest.HTTPClientFor(c))(t)
 		require.Equal(t, of, client.Timeout)
 	}
 }

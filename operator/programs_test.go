@@ -45,6 +45,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/help"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/metal3"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/shell"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
@@ -55,8 +56,7 @@ func TestMain(m *testing.M) { cluster.Main(m) }
 // free returns an address of loopback that no one listens on.
 func free(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	l := must.Have(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer l.Close()
 	return l.Addr().String()
 }
@@ -143,8 +143,7 @@ func TestTheOperatorRunsWithItsOwnRights(t *testing.T) {
 	reason("Succeeded")
 	require.Equal(t, "7.0.3", v.Status.Version)
 	require.Equal(t, 2, vc.Logins(vcsim.Admin.Username), "one login for each password")
-	n, err := vc.SessionCount(t.Context())
-	require.NoError(t, err)
+	n := must.Have(vc.SessionCount(t.Context()))(t)
 	require.Zero(t, n)
 
 	reader := endpoints(t, c, metrics, probes)
@@ -181,8 +180,7 @@ func TestTheOperatorGoesOnWithoutARightToWatch(t *testing.T) {
 	c := cluster.Client(t, cluster.Config(t))
 	install(t, c)
 	account := cluster.Operator.Config(cluster.Config(t))
-	own, err := client.New(account, client.Options{Scheme: c.Scheme()})
-	require.NoError(t, err)
+	own := must.Have(client.New(account, client.Options{Scheme: c.Scheme()}))(t)
 	for ns, unlisted := range map[string]string{metav1.NamespaceSystem: "services", namespace: "configmaps"} {
 		role := &rbacv1.Role{}
 		require.NoError(t, c.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "vdo-operator"}, role))
@@ -288,8 +286,7 @@ func fetch(t *testing.T, url, token string) (code int, body string) {
 	var res *http.Response
 	require.Eventually(t, func() bool { res, err = h.Do(req); return err == nil }, time.Minute, 50*time.Millisecond, "%s: the server is started with the manager", url) //nolint:bodyclose // closed below
 	defer res.Body.Close()
-	text, err := io.ReadAll(res.Body)
-	require.NoError(t, err)
+	text := must.Have(io.ReadAll(res.Body))(t)
 	return res.StatusCode, string(text)
 }
 
@@ -317,8 +314,7 @@ func TestErrorsAtTheStart(t *testing.T) {
 	cfg := cluster.Config(t)
 	broken := filepath.Join(t.TempDir(), "broken")
 	require.NoError(t, os.WriteFile(broken, []byte("not a kubeconfig"), 0o600))
-	busy, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	busy := must.Have(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer busy.Close()
 	nobody := rest.CopyConfig(cfg)
 	nobody.Host = "https://" + free(t)
@@ -506,8 +502,7 @@ func TestTheSIPSampleApplies(t *testing.T) {
 	for _, ns := range []string{"vmware-system-sip", "tenants"} {
 		require.NoError(t, client.IgnoreAlreadyExists(admin.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})))
 	}
-	sample, err := os.ReadFile(filepath.Join(toolchain.Root(), "deploy", "sip", "sample.yaml"))
-	require.NoError(t, err)
+	sample := must.Have(os.ReadFile(filepath.Join(toolchain.Root(), "deploy", "sip", "sample.yaml")))(t)
 	require.ErrorContains(t, applied(t, admin, sample, client.DryRunAll), "spec.services.jumpHost[0].sshAuthorizedKeys[0]")
 	yours := bytes.ReplaceAll(sample, []byte("YOUR-PUBLIC-KEY"), []byte("AAAA"))
 	require.NoError(t, applied(t, admin, yours, client.DryRunAll))
@@ -515,15 +510,13 @@ func TestTheSIPSampleApplies(t *testing.T) {
 
 func applyFile(t *testing.T, c client.Client, path string) {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(toolchain.Root(), path))
-	require.NoError(t, err)
+	data := must.Have(os.ReadFile(filepath.Join(toolchain.Root(), path)))(t)
 	require.NoError(t, applied(t, c, data), path)
 }
 
 func applied(t *testing.T, c client.Client, data []byte, opts ...client.ApplyOption) error {
 	t.Helper()
-	objects, err := cluster.Objects(data)
-	require.NoError(t, err)
+	objects := must.Have(cluster.Objects(data))(t)
 	opts = append(opts, client.FieldOwner("test"), client.ForceOwnership)
 	var errs []error
 	for _, u := range objects {
