@@ -69,6 +69,28 @@ func TestADiskThatFillsUpOnTheWayLeavesWhatCanGoOn(t *testing.T) {
 	require.NoError(t, verifyPath(t.Context(), path), "signing that failed leaves the archive as it was")
 }
 
+// The list of the parts is written last, and finds no room then.
+func TestADiskThatFillsUpAtAnyStepLeavesWhatCanGoOn(t *testing.T) {
+	b := bundles.New(t, bundles.Options{Seed: 43})
+	src, dir := written(t, b), smallDisk(t, "size=8m")
+	s := store{path: filepath.Join(dir, "b.tar"), o: Options{VolumeSize: 60_000}}
+	filler := filepath.Join(dir, "filler")
+	for free := int64(len(read(t, src))); ; free += 4096 {
+		all, _ := freeSpace(dir)
+		require.NoError(t, os.WriteFile(filler, make([]byte, all-free), 0o600))
+		if _, err := Split(t.Context(), src, s.path, s.o); err == nil {
+			break
+		}
+		require.Equal(t, []string{"filler"}, names(t, dir))
+		require.ErrorIs(t, s.pull(t, b), syscall.ENOSPC)
+		require.NoError(t, os.Remove(filler))
+		require.NoError(t, s.pull(t, b))
+		for _, name := range names(t, dir) {
+			require.NoError(t, os.Remove(filepath.Join(dir, name)))
+		}
+	}
+}
+
 func TestReadOnlyTargetsAreStorageFaults(t *testing.T) {
 	b := bundles.New(t, bundles.Options{Seed: 42})
 	dir := smallDisk(t, "size=8m")

@@ -58,7 +58,7 @@ func TestNothingIsWrittenThroughWhatLiesUnderAKnownName(t *testing.T) {
 		"pull":                 {file, nothing, pull, []string{".partial", ".journal", ""}},
 		"pull goes on":         {file, begin, pull, []string{".partial", ".journal"}},
 		"pull into parts":      {parted, nothing, pull, []string{".001.partial", ".p001.partial", ".001", ".p001"}},
-		"a pull into parts on": {parted, begin, pull, []string{".002.partial"}},
+		"a pull into parts on": {parted, begin, pull, []string{".002.partial", ".parts.partial"}},
 		"sign":                 {file, pull, sign, []string{".partial", ".journal"}},
 		"split": {file, pull, func(s store) error {
 			_, err := Split(t.Context(), s.path, s.path, parted.o)

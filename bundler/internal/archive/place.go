@@ -63,7 +63,7 @@ func (w *FileWriter) checkTargets() error {
 // overSource reports whether a split writes to the name of its own source.
 func (w *FileWriter) overSource() bool { return w.source != "" && sameFile(w.source, w.path) }
 
-var partialName = regexp.MustCompile(`^(\.p?[0-9]{3})?\.partial$`)
+var partialName = regexp.MustCompile(`^(\.p?[0-9]{3}|\.parts)?\.partial$`)
 
 // leftovers returns the names of the archive's partial files, whole or in parts. Those of another interrupted run are
 // a fault, unless o.Restart is set.

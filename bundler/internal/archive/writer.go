@@ -302,16 +302,19 @@ func (w *FileWriter) Commit(ctx context.Context) error {
 	return w.Close()
 }
 
-// publish computes sums and parity shards, renames the files, then writes the parts file. It removes what they
-// replace just before the first rename, so that a list never names parts of another archive.
+// publish writes parity shards and the parts file, then renames the files, that one last. It removes what they replace
+// just before the first rename, so that a list never names parts of another archive.
 func (w *FileWriter) publish(ctx context.Context) error {
 	if err := w.checkTargets(); err != nil {
 		return err
 	}
-	l, names := w.f.list, []string{w.name()}
+	l, names, list := w.f.list, []string{w.name()}, w.name()+parts.Suffix
 	if l != nil {
 		names = l.Names()
 		if err := seal(ctx, w.dir, l, w.f.files); err != nil {
+			return err
+		}
+		if err := w.dir.Replace(list+partialSuffix, l.Text(), 0o644); err != nil { // while nothing is replaced
 			return err
 		}
 	}
@@ -325,7 +328,7 @@ func (w *FileWriter) publish(ctx context.Context) error {
 		if err := w.keepRights(0); err != nil {
 			return err
 		}
-	} else if err := w.dir.removeParts(w.name()+parts.Suffix, names); err != nil {
+	} else if err := w.dir.removeParts(list, names); err != nil {
 		return err
 	}
 	if l != nil && !w.overSource() {
@@ -345,7 +348,7 @@ func (w *FileWriter) publish(ctx context.Context) error {
 		return err
 	}
 	if l != nil {
-		if err := w.dir.Replace(w.name()+parts.Suffix, l.Text(), 0o644); err != nil {
+		if err := errors.Join(w.dir.Rename(list+partialSuffix, list), w.dir.Sync(".")); err != nil {
 			return err
 		}
 	}
