@@ -284,10 +284,13 @@ func newTransport(o Options, pool *x509.CertPool, certs []tls.Certificate, isFor
 		RootCAs: pool, Certificates: certs, MinVersion: tls.VersionTLS12, ClientSessionCache: tls.NewLRUClientSessionCache(0),
 	}
 	t.OnProxyConnectResponse = func(_ context.Context, _ *url.URL, req *http.Request, resp *http.Response) error {
-		if resp.StatusCode == http.StatusProxyAuthRequired {
+		switch resp.StatusCode {
+		case http.StatusOK:
+			return nil
+		case http.StatusProxyAuthRequired:
 			return &AnswerError{Method: req.Method, Where: req.Host, Status: resp.StatusCode}
 		}
-		return nil
+		return &net.OpError{Op: "proxyconnect", Err: errors.New(resp.Status)}
 	}
 	t.TLSHandshakeTimeout = min(o.Stall, 30*time.Second)
 	t.ExpectContinueTimeout = time.Second

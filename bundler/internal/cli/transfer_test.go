@@ -85,6 +85,8 @@ func TestProxyOfTheEnvironment(t *testing.T) {
 	w.must(t, "push", "a.tar", w.mirror.Host+"/vdo/drivers:2", "--ca-file", "ca.crt") // needs no proxy
 	w.vars = []string{"https_proxy=http://@["}
 	require.Contains(t, w.ends(t, 2, push...), "error: read https_proxy: it is not the URL of a proxy\n")
+	require.NoError(t, w.mirror.Close())
+	require.Contains(t, run(5, address), ": proxyconnect: 502 Bad Gateway\nhint: check the proxy")
 	server.Close()
 	run(5, address)
 }
