@@ -199,10 +199,17 @@ func (c *Client) Explain(ctx context.Context, h *Host, op, subject string, err e
 	}
 	out := &fault.Error{Op: op, Subject: subject, Err: err}
 	var a *AnswerError
-	if errors.As(err, &a) {
+	var other *url.Error // of a host that the registry named
+	switch {
+	case errors.As(err, &a):
 		c.explainAnswer(h, out, a)
-	} else {
+	case !errors.As(err, &other):
 		c.explainNetwork(h, out, err)
+	case WantsCertificate(err):
+		out.Reason = fault.CertificateInvalid
+		out.Hint = "ask the administrator of " + h.name + " why it leads to " + other.URL + ", which is shown no certificate"
+	default:
+		c.explainNetwork(c.Host(other.URL), out, err)
 	}
 	return h.discreet(out)
 }

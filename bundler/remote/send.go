@@ -99,7 +99,7 @@ func (c *Client) follow(
 		}
 		resp, err := c.roundTrip(ctx, c.transport(u.Host, q.Strange || left || u.Host != h.base.Host), req)
 		if err != nil || !isRedirect(resp.StatusCode, q.Method) {
-			return resp, err
+			return resp, h.elsewhere(req, err)
 		}
 		Drain(resp.Body)
 		if hop == maxRedirects {
@@ -109,6 +109,14 @@ func (c *Client) follow(
 			return nil, err
 		}
 	}
+}
+
+// elsewhere names the host in an error of a request to another one.
+func (h *Host) elsewhere(req *http.Request, err error) error {
+	if err == nil || req.URL.Host == h.base.Host {
+		return err
+	}
+	return &url.Error{Op: req.Method, URL: req.URL.Host, Err: err}
 }
 
 // open opens the body and sets it on req.

@@ -86,6 +86,13 @@ func TestClientCertificates(t *testing.T) {
 	wantFault(t, resolve(remote.Options{Hosts: map[string]remote.HostOptions{secure.Host: {ClientCert: cert, ClientKey: key}}}), fault.NotFound)
 	wantFault(t, resolve(remote.Options{Hosts: map[string]remote.HostOptions{"other.site": {ClientCert: cert, ClientKey: key}}}), fault.CertificateInvalid)
 
+	reg := real.Start(t, real.Options{TLS: true})
+	reg.Fail(real.Fault{Match: real.Match{Path: "/manifests/"}, RedirectTo: secure.URL()})
+	for hint, ca := range map[string][]byte{"signed for " + secure.Host: nil, "leads to " + secure.Host: secure.CA()} {
+		_, err := at(t, remote.Options{CA: ca, ClientCert: cert, ClientKey: key}, reg, "a/b:1").Root(t.Context())
+		wantFault(t, err, fault.CertificateInvalid, `"`+secure.Host+`": `, hint)
+	}
+
 	bad := filepath.Join(t.TempDir(), "bad")
 	require.NoError(t, os.WriteFile(bad, []byte("no PEM"), 0o600))
 	for _, o := range []remote.Options{
