@@ -158,8 +158,12 @@ func IsCertificate(err error) bool {
 	return errors.As(err, &v)
 }
 
-// WantsCertificate reports whether the host refused or missed our certificate; crypto/tls has no type for it.
+// WantsCertificate reports whether the host refused or missed our certificate; crypto/tls has no type for it. Nginx
+// answers with a page.
 func WantsCertificate(err error) bool {
+	if a, ok := errors.AsType[*AnswerError](err); ok && a.Status == http.StatusBadRequest {
+		return strings.Contains(a.text, "No required SSL certificate was sent") || strings.Contains(a.text, "The SSL certificate error")
+	}
 	var n *net.OpError
 	isAlert := errors.As(err, &n) && n.Op == "remote error" && n.Err != nil
 	return isAlert && strings.Contains(n.Err.Error(), "certificate")
@@ -253,12 +257,16 @@ func (c *Client) explainAnswer(h *Host, out *fault.Error, a *AnswerError) {
 		out.Reason, out.Hint = fault.Throttled, "try again"+a.later()+", with a smaller --concurrency, or log in: "+c.loginHint(h)
 	case a.Status == http.StatusBadRequest && isPlainToTLS(a):
 		out.Reason, out.Hint = fault.InvalidInput, h.name+" speaks HTTPS: leave out --plain-http "+h.name
+	case WantsCertificate(a):
+		out.Reason, out.Hint = fault.CertificateInvalid, h.name+asksForCertificate
 	case a.Status >= 500:
 		out.Reason, out.Hint = fault.Unreachable, "look at the logs of "+h.name+", and try again"+a.later()
 	default:
 		out.Reason, out.Hint = fault.Refused, "the registry does not accept the request: look at its logs"
 	}
 }
+
+const asksForCertificate = " asks for a certificate that it trusts: pass --client-cert and --client-key"
 
 // certificateHint returns the remedy for a certificate that the client rejected.
 func certificateHint(host string, err error) string {
@@ -304,7 +312,7 @@ func (c *Client) explainNetwork(h *Host, out *fault.Error, err error) {
 		out.Reason = fault.CertificateInvalid
 		out.Hint = certificateHint(h.name, err) + c.otherPort(h)
 	case WantsCertificate(err):
-		out.Reason, out.Hint = fault.CertificateInvalid, h.name+" asks for a certificate that it trusts: pass --client-cert and --client-key"
+		out.Reason, out.Hint = fault.CertificateInvalid, h.name+asksForCertificate
 	case isSchemeMismatch(err) && !plain:
 		out.Reason, out.Hint = fault.InvalidInput, h.name+" does not speak HTTPS: if that is right, pass --plain-http "+h.name+c.otherPort(h)
 	case isMalformed(err) && plain:

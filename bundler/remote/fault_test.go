@@ -49,6 +49,8 @@ func TestEachAnswerHasItsReasonAndRemedy(t *testing.T) {
 		{500, "", fault.Unreachable, "logs of " + reg.Host},
 		{503, "", fault.Unreachable, "logs of " + reg.Host},
 		{418, "", fault.Refused, "logs"},
+		{400, "<title>400 No required SSL certificate was sent</title>", fault.CertificateInvalid, reg.Host + " asks for a certificate"},
+		{400, "<title>400 The SSL certificate error</title>", fault.CertificateInvalid, "--client-cert"},
 		{400, `{"errors":[{"code":"DIGEST_INVALID"}]}`, fault.Corrupt, "pull or verify"},
 		{404, `{"errors":[{"code":"MANIFEST_BLOB_UNKNOWN"}]}`, fault.Incomplete, "push it again"},
 	} {
