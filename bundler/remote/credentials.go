@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"oras.land/oras-go/v2/registry/remote/credentials"
@@ -43,13 +44,15 @@ const (
 	maxConfig = 4 << 20
 	// dockerHubIndex is a name of docker.io in docker's configuration.
 	dockerHubIndex = "index.docker.io"
+	// podmanDir may be closed to others than root.
+	podmanDir = "/run/containers/"
 )
 
 // DefaultCredentials looks where docker and podman keep logins, in this order:
 //
 //	$REGISTRY_AUTH_FILE
 //	$DOCKER_CONFIG/config.json, else ~/.docker/config.json
-//	$XDG_RUNTIME_DIR/containers/auth.json
+//	$XDG_RUNTIME_DIR/containers/auth.json, else /run/containers/UID/auth.json
 //	$XDG_CONFIG_HOME/containers/auth.json, else ~/.config/containers/auth.json
 //
 // The first file with a login for the repository decides. In it the longest key that is the
@@ -58,7 +61,7 @@ const (
 func DefaultCredentials(ctx context.Context, host, path string) (Credential, error) {
 	for _, name := range configFiles(os.Getenv) {
 		data, err := userfile.Read("", name, maxConfig)
-		if errors.Is(err, fs.ErrNotExist) {
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) && strings.HasPrefix(name, podmanDir) {
 			continue
 		}
 		if err != nil {
@@ -83,11 +86,11 @@ func configFiles(getenv func(string) string) []string {
 		}
 		return filepath.Join(dir, filepath.Join(parts...))
 	}
-	home := getenv("HOME")
+	home, uid := getenv("HOME"), strconv.Itoa(os.Getuid())
 	files := []string{
 		getenv("REGISTRY_AUTH_FILE"),
 		below(cmp.Or(getenv("DOCKER_CONFIG"), below(home, ".docker")), "config.json"),
-		below(getenv("XDG_RUNTIME_DIR"), "containers", "auth.json"),
+		cmp.Or(below(getenv("XDG_RUNTIME_DIR"), "containers", "auth.json"), below(podmanDir, uid, "auth.json")),
 		below(cmp.Or(getenv("XDG_CONFIG_HOME"), below(home, ".config")), "containers", "auth.json"),
 	}
 	return slices.DeleteFunc(files, func(name string) bool { return name == "" })
@@ -207,7 +210,7 @@ func (f configFile) helperOf(host string) helper {
 		keys = append(keys, dockerHubIndex, credentials.ServerAddressFromRegistry(host))
 	}
 	for _, key := range keys {
-		if program := f.CredHelpers[key]; program != "" {
+		if program, ok := f.CredHelpers[key]; ok { // "" is the file
 			return helper(program)
 		}
 	}

@@ -110,7 +110,7 @@ func TestHelpersAreAsked(t *testing.T) {
 	}
 	script("one", `read -r server; test "$1" = get && echo '{"ServerURL":"'$server'","Username":"helped","Secret":"for '$server'"}'`)
 	script("token", `echo '{"Username":"<token>","Secret":"refresh"}'`)
-	script("none", `echo 'credentials not found in native keychain'; exit 1`)
+	script("none", `read -r server; test "$server" = file.site && exit 3; echo 'credentials not found in native keychain'; exit 1`)
 	script("broken", `echo '{"Secret":"canary"}'; exit 3`)
 	script("odd", `echo canary`)
 	script("locked", `printf 'the keychain\nis locked\033'; exit 1`)
@@ -118,7 +118,7 @@ func TestHelpersAreAsked(t *testing.T) {
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	find, err := remote.ConfigCredentials("config.json", []byte(`{
 		"credsStore": "none",
-		"credHelpers": {"one.site": "one", "two.site/team": "token", "bad.site": "broken", "odd.site": "odd",
+		"credHelpers": {"one.site": "one", "file.site": "", "two.site/team": "token", "bad.site": "broken", "odd.site": "odd",
 			"gone.site": "absent", "evil.site": "../../x", "locked.site": "locked", "hanging.site": "hanging"}
 	}`))
 	require.NoError(t, err)
@@ -126,6 +126,7 @@ func TestHelpersAreAsked(t *testing.T) {
 		{"one.site", "x/y"}:    {Username: "helped", Password: "for one.site", Source: "docker-credential-one"},
 		{"two.site", "team/x"}: {RefreshToken: "refresh", Source: "docker-credential-token"},
 		{"two.site", "x"}:      {},
+		{"file.site", "x"}:     {}, // credsStore is not asked
 		{"docker.io", "x/y"}:   {},
 	} {
 		got, err := find(t.Context(), at[0], at[1])
@@ -159,10 +160,11 @@ func TestDefaultCredentialsLookWhereDockerAndPodmanDo(t *testing.T) {
 		require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o700))
 		require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, `{"auths":{%q:{"auth":%q},"all.site":{"auth":%q}}}`, host, auth(user, "p"), auth(user, "p")), 0o600))
 	}
-	for _, v := range []string{"REGISTRY_AUTH_FILE", "DOCKER_CONFIG", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME"} {
+	for _, v := range []string{"REGISTRY_AUTH_FILE", "DOCKER_CONFIG", "XDG_CONFIG_HOME"} {
 		t.Setenv(v, "")
 	}
 	t.Setenv("HOME", dir)
+	t.Setenv("XDG_RUNTIME_DIR", filepath.Join(dir, "run"))
 	write(".config/containers/auth.json", "podman.site", "config")
 	write(".docker/config.json", "docker.site", "docker")
 	user := func(host string) string {
@@ -176,7 +178,6 @@ func TestDefaultCredentialsLookWhereDockerAndPodmanDo(t *testing.T) {
 	require.Empty(t, user("other.site"))
 
 	write("run/containers/auth.json", "run.site", "runtime")
-	t.Setenv("XDG_RUNTIME_DIR", filepath.Join(dir, "run"))
 	require.Equal(t, "runtime", user("run.site"))
 	write("elsewhere/config.json", "elsewhere.site", "elsewhere")
 	t.Setenv("DOCKER_CONFIG", filepath.Join(dir, "elsewhere"))

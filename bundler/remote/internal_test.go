@@ -21,6 +21,11 @@ func Explain(c *Client, host string, err error) error {
 	return c.Explain(context.Background(), c.Host(host), "read", host, err)
 }
 
+func TestPodmanKeepsLoginsWithoutAFolderOfTheSession(t *testing.T) {
+	none := func(string) string { return "" }
+	require.Equal(t, []string{fmt.Sprintf("/run/containers/%d/auth.json", os.Getuid())}, configFiles(none))
+}
+
 func TestParseChallenge(t *testing.T) {
 	for header, want := range map[string][]challenge{
 		`Bearer realm="https://a.b/token",service="registry, of \"us\"",scope="repository:a/b:pull,push"`: {{"bearer", map[string]string{

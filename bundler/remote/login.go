@@ -120,12 +120,8 @@ type store struct {
 // openStore opens the file that a user named, or else the first of DefaultCredentials. It follows a symbolic link, so
 // that writing keeps the link.
 func openStore(op, host, file string) (s store, err error) {
-	if files := configFiles(os.Getenv); file == "" && len(files) > 0 {
-		file = files[0]
-	}
 	if file == "" {
-		return s, fault.Errorf(fault.InvalidInput, op, host, "name a file with --authfile",
-			"neither HOME nor REGISTRY_AUTH_FILE is set")
+		file = configFiles(os.Getenv)[0]
 	}
 	s = store{op: op, host: host}
 	if s.name, err = userfile.Behind(file); err != nil {
