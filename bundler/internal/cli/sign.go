@@ -188,13 +188,18 @@ func (f *signingFlags) timestamps() (authority *timestamp.Authority, roots trust
 	if err != nil {
 		return nil, roots, err
 	}
-	net := registryFlags{caFiles: f.by.caFiles, concurrency: 1, retries: f.by.retries, timeout: f.by.timeout}
-	options, err := net.options(f.by)
+	by := f.by
+	net := registryFlags{
+		caFiles: by.caFiles, hostsConfig: by.hostsConfig, concurrency: 1, retries: by.retries, timeout: by.timeout,
+	}
+	options, err := net.options(by)
 	if err != nil {
 		return nil, roots, err
 	}
 	if at.Scheme == "http" { // like most TSAs: the stamp is signed
-		options.Hosts = map[string]remote.HostOptions{at.Host: {PlainHTTP: true}}
+		set := options.Hosts[at.Host]
+		set.PlainHTTP = true
+		options.Hosts[at.Host] = set
 	}
 	client, err := remote.NewClient(options)
 	return &timestamp.Authority{URL: at, Client: client}, roots, err
