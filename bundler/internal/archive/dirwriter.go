@@ -24,6 +24,8 @@ import (
 // partialDir is the subdirectory for incomplete blobs.
 const partialDir = ".partial"
 
+func halfName(d ocispec.Descriptor) string { return partialDir + "/" + d.Digest.Encoded() }
+
 // DirWriter writes an OCI image layout into a directory. Call Begin first; then Put is safe for concurrent use.
 type DirWriter struct {
 	path  string
@@ -99,8 +101,12 @@ func (w *DirWriter) begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Descr
 	}
 	var lacks []ocispec.Descriptor
 	for i, d := range order {
-		if !exists[i] {
-			lacks = append(lacks, d)
+		if exists[i] {
+			continue
+		}
+		lacks = append(lacks, d)
+		if err := w.dir.Remove(halfName(d)); err != nil { // it would take space twice
+			return nil, err
 		}
 	}
 	if err := checkSpace(filepath.Join(w.path, indexName), blockSize*int64(len(lacks))+bundle.SizeOf(lacks)); err != nil {
@@ -199,7 +205,7 @@ func (w *DirWriter) Put(ctx context.Context, d ocispec.Descriptor,
 		return err
 	}
 	defer rc.Close() //nolint:errcheck // nothing was written through it
-	name := partialDir + "/" + d.Digest.Encoded()
+	name := halfName(d)
 	f, err := w.dir.Create(name, 0o644)
 	if err != nil {
 		return err

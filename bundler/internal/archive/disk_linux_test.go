@@ -35,6 +35,13 @@ func TestADiskThatIsTooSmallIsRefusedBeforeTheFirstByte(t *testing.T) {
 	require.Empty(t, list)
 	_, err = store{path: filepath.Join(dir, "b"), dir: true}.begin(t, b)
 	require.Equal(t, fault.Storage, fault.ReasonOf(err))
+
+	s := store{path: filepath.Join(smallDisk(t, "size=8m"), "b"), dir: true}
+	missing, err := s.begin(t, b)
+	require.NoError(t, err)
+	free, _ := freeSpace(s.path)
+	require.NoError(t, os.WriteFile(filepath.Join(s.path, halfName(missing[0])), make([]byte, free), 0o600))
+	require.NoError(t, s.pull(t, b), "half a blob of a killed run takes no space")
 }
 
 func TestADiskThatFillsUpOnTheWayLeavesWhatCanGoOn(t *testing.T) {
