@@ -87,6 +87,8 @@ func Unreadable(flag, name string, err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		f.Reason = fault.NotFound
+	case errors.Is(err, fs.ErrPermission):
+		f.Hint = atomicfile.Hint(err)
 	case errors.Is(err, errIrregular):
 		f.Reason, f.Hint = fault.InvalidInput, "give a file that is on a disk"+with("", flag)
 	}

@@ -39,6 +39,7 @@ func TestErrorsNameTheFileOnceAndTheFlag(t *testing.T) {
 	}{
 		{"absent", func(n string) error { return must.Err(userfile.Read("--key", n, 1)) }, "read NAME: no such file or directory", fault.NotFound, "check the path given with --key"},
 		{"", func(n string) error { return must.Err(userfile.Read("--key", n, 1)) }, "read NAME: is a directory", fault.Storage, "check the path given with --key"},
+		{"x", func(n string) error { return userfile.Unreadable("--key", n, syscall.EACCES) }, "read NAME: permission denied", fault.Storage, "give yourself the permission there"},
 		{"no/file", func(n string) error { return userfile.Write(n, nil, 0o644) }, "write NAME: no such file or directory", fault.Storage, "folders have to be there"},
 		{"", func(n string) error { return userfile.Write(n, nil, 0o644) }, "write NAME: ", fault.Storage, "run the same command again"},
 	} {
