@@ -34,14 +34,6 @@ func TestAssembleIsDeterministicForAnyOrderOfInput(t *testing.T) {
 func TestLoadGivesWhatAssembleMade(t *testing.T) {
 	b := bundles.New(t, bundles.Options{Seed: 2})
 	got := must(bundle.Load(t.Context(), b.Store, b.Graph.Root))(t)
-	require.Equal(t, b.Graph.Root, got.Root)
-	require.Equal(t, b.Graph.Manifests, got.Manifests)
-	require.Equal(t, b.Graph.Names, got.Names)
-	for i := range got.Blobs {
-		want := b.Graph.Blobs[i]
-		want.Data = nil
-		require.Equal(t, want, got.Blobs[i])
-	}
 	c := must(got.Contents(t.Context(), b.Store))(t)
 	require.Equal(t, b.Contents, *c)
 }
