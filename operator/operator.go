@@ -193,7 +193,8 @@ func addControllers(mgr manager.Manager, meter *metrics.Meter, o Options) error 
 		return err
 	}
 	trust := &driverbundle.Reconciler{Reader: mgr.GetAPIReader(), Options: trusting}
-	installing := &vdoconfig.Reconciler{Cluster: target, Store: bundles, Trust: trust, Checks: checks, Program: o.Version}
+	installing := &vdoconfig.Reconciler{
+		Cluster: target, Store: bundles, Trust: trust, Checks: checks, Program: o.Version}
 	watching := vdoconfig.Options{
 		Nodes: view.Nodes(), CSINodes: view.CSINodes(), Answered: checks.Answered(), Refusals: refusals}
 	return vdoconfig.SetupWithManager(mgr, installing, watching)

@@ -192,7 +192,8 @@ func TestForgetKeepsWhatIsRetained(t *testing.T) {
 	forget(1)
 }
 
-// Drivers are repaired from a copy when its DriverBundle is gone, until nothing is retained of it. Copies of a DriverBundle that is there are its own.
+// Drivers are repaired from a copy when its DriverBundle is gone, until nothing is retained of it. Copies of a
+// DriverBundle that is there are its own.
 func TestACopyOutlivesItsDriverBundle(t *testing.T) {
 	s := newSite(t, registry.Options{TLS: true})
 	st := store.New(s.opts)

@@ -76,7 +76,8 @@ func TestFreshnessAndConsent(t *testing.T) {
 		"last moment":         {at(6, now.Add(1)), 4, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := &v1alpha1.DriverBundle{Status: v1alpha1.DriverBundleStatus{HighestSerial: 5, Matrix: &v1alpha1.MatrixStatus{Serial: c.accepted}}}
+			b := &v1alpha1.DriverBundle{Status: v1alpha1.DriverBundleStatus{HighestSerial: 5}}
+			b.Status.Matrix = &v1alpha1.MatrixStatus{Serial: c.accepted}
 			err := fresh(b, digest.String(), found{matrix: c.matrix}, now)
 			require.Equal(t, c.want, fault.ReasonOf(err))
 			if err != nil {

@@ -30,6 +30,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/decide"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drift"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/lookahead"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
@@ -38,7 +39,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
-// fakeCluster is a cluster that is not OpenShift, and in which a snapshot-controller runs.
+// fakeCluster is a cluster that is not OpenShift, and in which a snapshot-controller and upstream's webhook run.
 type fakeCluster struct {
 	Cluster
 
@@ -97,7 +98,9 @@ func (c *fakeCluster) Read(context.Context, []inventory.ID) (plan.Live, map[inve
 func (*fakeCluster) Observe(context.Context) (assess.Observed, error) {
 	d := appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "snapshot-controller"}}
 	d.Labels = map[string]string{render.LabelManagedBy: render.ManagedBy, "vdo.vmware.com/version": "8.2.0"}
-	return assess.Observed{Deployments: []appsv1.Deployment{d}}, nil
+	left := appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: render.CSINamespace, Name: drivers.Webhook}}
+	left.Spec.Template.Spec.Containers = []corev1.Container{{Image: "registry.k8s.io/csi-vsphere/syncer:v3.3.1"}}
+	return assess.Observed{Deployments: []appsv1.Deployment{d, left}}, nil
 }
 
 func (*fakeCluster) ObserveListed(context.Context) (assess.Observed, error) {
