@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/vmware/govmomi/vim25/types"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
@@ -189,8 +188,8 @@ type Share struct {
 	May     bool
 }
 
-// Ref identifies an object of a vCenter.
-type Ref = types.ManagedObjectReference
+// Ref is the Type and Value of an object's managed object reference.
+type Ref struct{ Type, Value string }
 
 // Category is the category and the name of a tag on an object.
 type Category struct{ Name, Tag string }

@@ -35,10 +35,10 @@ func (i *inspection) access(ctx context.Context) error {
 		privileges.Root, privileges.Ancestor, privileges.Compute, privileges.Cluster, privileges.VM, privileges.Datastore,
 	} {
 		for _, r := range i.entities(k) {
-			if k == privileges.Datastore && !i.holdsVolumes(r) {
+			if k == privileges.Datastore && !i.holdsVolumes(ref(r)) {
 				continue
 			}
-			a.Objects = append(a.Objects, privileges.Object{Kind: k, Path: i.nameOf(r), ID: r.Type + "-" + r.Value})
+			a.Objects = append(a.Objects, privileges.Object{Kind: k, Path: i.nameOf(ref(r)), ID: r.Type + "-" + r.Value})
 		}
 	}
 	if err := i.existing(ctx, a); err != nil {
@@ -87,7 +87,8 @@ func (i *inspection) existing(ctx context.Context, a *preflight.Access) error {
 		a.Existing.Roles[name] = r.Privileges
 	}
 	for id, p := range permissions {
-		path := i.nameOf(refOf(id))
+		kind, value, _ := strings.Cut(id, "-")
+		path := i.nameOf(preflight.Ref{Type: kind, Value: value})
 		a.Existing.Permissions[path], a.Existing.IDs[path] = p, id
 	}
 	return err
@@ -110,8 +111,8 @@ func (i *inspection) excess(ctx context.Context) error {
 // fetch reads all privileges of an account on the first maxEffective objects that it needs some on, in one call. The
 // root comes first.
 func (i *inspection) fetch(ctx context.Context, account string, each func(k privileges.Kind, on string, has []string)) error {
-	kinds := map[preflight.Ref]privileges.Kind{}
-	var refs []preflight.Ref
+	kinds := map[types.ManagedObjectReference]privileges.Kind{}
+	var refs []types.ManagedObjectReference
 	for _, k := range []privileges.Kind{privileges.Root, privileges.Ancestor, privileges.Datastore, privileges.VM} {
 		for _, r := range i.entities(k) {
 			if kinds[r] == "" && len(refs) < maxEffective {
@@ -129,7 +130,7 @@ func (i *inspection) fetch(ctx context.Context, account string, each func(k priv
 		list[0], list[at] = list[at], list[0]
 	}
 	for _, r := range list {
-		each(kinds[r.Entity], i.nameOf(r.Entity), r.Privileges)
+		each(kinds[r.Entity], i.nameOf(ref(r.Entity)), r.Privileges)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package vcenter
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -116,23 +117,31 @@ func (a *Admin) Permissions(ctx context.Context, principal string) (map[string]p
 	return out, nil
 }
 
-func refOf(id string) preflight.Ref {
-	kind, value, _ := strings.Cut(id, "-")
-	return preflight.Ref{Type: kind, Value: value}
+func refOf(id string) (types.ManagedObjectReference, error) {
+	kind, value, ok := strings.Cut(id, "-")
+	if !ok {
+		return types.ManagedObjectReference{}, fmt.Errorf("%q is not the id of an object", id)
+	}
+	return types.ManagedObjectReference{Type: kind, Value: value}, nil
 }
 
 // SetPermission gives an account a role on an object, replacing its earlier one there. Other accounts' permissions do
 // not change.
 func (a *Admin) SetPermission(ctx context.Context, id, principal string, r Role, propagate bool) error {
-	ref := refOf(id)
-	p := types.Permission{Entity: &ref, Principal: a.Canonical(ctx, principal), RoleId: r.ID, Propagate: propagate}
-	err := a.authorization().SetEntityPermissions(ctx, ref, []types.Permission{p})
+	ref, err := refOf(id)
+	if err == nil {
+		p := types.Permission{Entity: &ref, Principal: a.Canonical(ctx, principal), RoleId: r.ID, Propagate: propagate}
+		err = a.authorization().SetEntityPermissions(ctx, ref, []types.Permission{p})
+	}
 	return a.faultOn(ctx, "set a permission on %s of", id, err)
 }
 
 // RemovePermission removes an account's permission on an object. A missing permission or object is no error.
 func (a *Admin) RemovePermission(ctx context.Context, id, principal string) error {
-	err := a.authorization().RemoveEntityPermission(ctx, refOf(id), a.Canonical(ctx, principal), false)
+	ref, err := refOf(id)
+	if err == nil {
+		err = a.authorization().RemoveEntityPermission(ctx, ref, a.Canonical(ctx, principal), false)
+	}
 	if is[*types.NotFound](err) || is[*types.ManagedObjectNotFound](err) {
 		return nil
 	}
@@ -141,7 +150,11 @@ func (a *Admin) RemovePermission(ctx context.Context, id, principal string) erro
 
 // PathOf returns the inventory path of an object by its id, Type-Value; the id if it has none.
 func (a *Admin) PathOf(ctx context.Context, id string) string {
-	path, err := find.InventoryPath(ctx, a.c, refOf(id))
+	ref, err := refOf(id)
+	if err != nil {
+		return id
+	}
+	path, err := find.InventoryPath(ctx, a.c, ref)
 	if err != nil {
 		return id
 	}
@@ -215,9 +228,9 @@ func (a *Admin) ChangeTags(ctx context.Context, v *preflight.VCenter, s topology
 	case s.Do == topology.MakeTag:
 		_, err = m.CreateTag(ctx, &tags.Tag{Name: s.Tag, CategoryID: s.Category})
 	case s.Do == topology.Attach:
-		err = m.AttachTag(ctx, tag.ID, r)
+		err = m.AttachTag(ctx, tag.ID, unref(r))
 	case s.Do == topology.Detach:
-		err = m.DetachTag(ctx, tag.ID, r)
+		err = m.DetachTag(ctx, tag.ID, unref(r))
 	}
 	return a.fault(s.String()+" in", err)
 }

@@ -139,12 +139,12 @@ func (t Target) cause(err error, name namer) *fault.Error {
 		Hint: "correct spec.vcIp and spec.port, or see that it runs; open TCP " + port + " to it from here and from the control-plane nodes"}
 }
 
-func on(object *preflight.Ref, name namer) string {
+func on(object *types.ManagedObjectReference, name namer) string {
 	switch {
 	case object == nil:
 		return ""
 	case name != nil:
-		return " on " + name(*object)
+		return " on " + name(ref(*object))
 	}
 	return fmt.Sprintf(" on %s %s", object.Type, object.Value)
 }

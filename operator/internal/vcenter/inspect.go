@@ -12,7 +12,6 @@ import (
 	"github.com/vmware/govmomi/view"
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
-	"k8s.io/utils/ptr"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
@@ -166,7 +165,7 @@ var treeKinds = map[string][]string{"Folder": objectKinds["Folder"], "Datacenter
 
 func (i *inspection) inventory(ctx context.Context, kinds map[string][]string) error {
 	mounts := map[preflight.Ref]map[preflight.Ref]bool{} // of datastores, by hosts
-	i.found.Objects[i.c.ServiceContent.RootFolder] = preflight.Object{}
+	i.found.Objects[ref(i.c.ServiceContent.RootFolder)] = preflight.Object{}
 	all, err := i.view(ctx, kinds)
 	if err != nil {
 		return err
@@ -185,13 +184,13 @@ func (i *inspection) inventory(ctx context.Context, kinds map[string][]string) e
 }
 
 func (i *inspection) object(content types.ObjectContent, mounts map[preflight.Ref]map[preflight.Ref]bool) error {
-	self, list := content.Obj, []types.ObjectContent{content}
+	self, list := ref(content.Obj), []types.ObjectContent{content}
 	var e mo.ManagedEntity
 	if err := mo.LoadObjectContent(list, &e); err != nil {
 		return err
 	}
 	// The drivers find a name with /, \ or % only as the vCenter escapes it.
-	o := preflight.Object{Name: e.Name, Parent: ptr.Deref(e.Parent, preflight.Ref{})}
+	o := preflight.Object{Name: e.Name, Parent: parent(e.Parent)}
 	switch content.Obj.Type {
 	case "Datastore":
 		var d mo.Datastore
@@ -211,19 +210,34 @@ func (i *inspection) object(content types.ObjectContent, mounts map[preflight.Re
 			o.Version = p.Version
 		}
 		for _, d := range h.Datastore {
-			if mounts[d] == nil {
-				mounts[d] = map[preflight.Ref]bool{}
+			if mounts[ref(d)] == nil {
+				mounts[ref(d)] = map[preflight.Ref]bool{}
 			}
-			mounts[d][self] = true
+			mounts[ref(d)][self] = true
 		}
 	}
 	i.found.Objects[self] = o
 	return nil
 }
 
+func ref(r types.ManagedObjectReference) preflight.Ref {
+	return preflight.Ref{Type: r.Type, Value: r.Value}
+}
+
+func parent(r *types.ManagedObjectReference) preflight.Ref {
+	if r == nil {
+		return preflight.Ref{}
+	}
+	return ref(*r)
+}
+
+func unref(r preflight.Ref) types.ManagedObjectReference {
+	return types.ManagedObjectReference{Type: r.Type, Value: r.Value}
+}
+
 // datacenterPaths returns the datacenters whose folders the account can read up to the root.
 func (i *inspection) datacenterPaths() []string {
-	root := i.c.ServiceContent.RootFolder
+	root := ref(i.c.ServiceContent.RootFolder)
 	out := []string{}
 	for r := range i.found.Objects {
 		if r.Type != "Datacenter" {

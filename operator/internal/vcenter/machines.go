@@ -8,7 +8,6 @@ import (
 	"github.com/vmware/govmomi/property"
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
-	"k8s.io/utils/ptr"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 )
@@ -33,8 +32,8 @@ func (i *inspection) machines(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var refs []preflight.Ref
-	by := map[string][]preflight.Ref{} // UUIDs and names
+	var refs []types.ManagedObjectReference
+	by := map[string][]types.ManagedObjectReference{} // UUIDs and names
 	for n := range all {
 		var vm mo.VirtualMachine
 		if mo.LoadObjectContent(all[n:n+1], &vm) != nil {
@@ -56,7 +55,7 @@ func (i *inspection) machines(ctx context.Context) error {
 			refs = append(refs, by[keys[at]]...)
 		}
 	}
-	slices.SortFunc(refs, func(a, b preflight.Ref) int { return strings.Compare(a.Value, b.Value) })
+	slices.SortFunc(refs, func(a, b types.ManagedObjectReference) int { return strings.Compare(a.Value, b.Value) })
 	refs = slices.Compact(refs)
 	for page := range slices.Chunk(refs, machinesPage) {
 		if err := i.details(ctx, page); err != nil {
@@ -77,7 +76,7 @@ var machineProperties = []string{
 	"config.changeTrackingEnabled", "config.hardware.device", "guest.hostName", "guest.net", "guest.toolsRunningStatus", "rootSnapshot",
 }
 
-func (i *inspection) details(ctx context.Context, refs []preflight.Ref) error {
+func (i *inspection) details(ctx context.Context, refs []types.ManagedObjectReference) error {
 	var list []mo.VirtualMachine
 	err := property.DefaultCollector(i.c).Retrieve(ctx, refs, machineProperties, &list)
 	for n := range list {
@@ -109,11 +108,9 @@ func (i *inspection) inside(start preflight.Ref) bool {
 
 func machine(vm *mo.VirtualMachine) preflight.Machine {
 	m := preflight.Machine{
-		Ref: vm.Self, Name: vm.Name,
+		Ref: ref(vm.Self), Name: vm.Name,
 	}
-	none := preflight.Ref{}
-	m.Folder, m.Pool = ptr.Deref(vm.Parent, none), ptr.Deref(vm.ResourcePool, none)
-	m.Host = ptr.Deref(vm.Runtime.Host, none)
+	m.Folder, m.Pool, m.Host = parent(vm.Parent), parent(vm.ResourcePool), parent(vm.Runtime.Host)
 	m.On = vm.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOn
 	m.Off = vm.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOff
 	if c := vm.Config; c != nil {

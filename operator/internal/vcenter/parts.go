@@ -68,7 +68,7 @@ func (i *inspection) privileges(ctx context.Context) error {
 	return nil
 }
 
-func (i *inspection) has(ctx context.Context, k privileges.Kind, page []preflight.Ref, needed []string) error {
+func (i *inspection) has(ctx context.Context, k privileges.Kind, page []types.ManagedObjectReference, needed []string) error {
 	list, err := i.authorization().HasUserPrivilegeOnEntities(ctx, page, i.User, needed)
 	if err != nil {
 		return err
@@ -82,15 +82,15 @@ func (i *inspection) has(ctx context.Context, k privileges.Kind, page []prefligh
 		}
 		switch k {
 		case privileges.Datastore: // a datastore without the privilege is not for volumes
-			i.mayHold(e.Entity, len(lacks) == 0)
+			i.mayHold(ref(e.Entity), len(lacks) == 0)
 			continue
 		case privileges.Cluster: // a cluster without it is not for file shares
-			i.found.Shares = append(i.found.Shares, preflight.Share{Cluster: i.nameOf(e.Entity), May: len(lacks) == 0})
+			i.found.Shares = append(i.found.Shares, preflight.Share{Cluster: i.nameOf(ref(e.Entity)), May: len(lacks) == 0})
 			continue
 		}
 		if len(lacks) > 0 {
 			slices.Sort(lacks)
-			i.found.Lacking = append(i.found.Lacking, preflight.Lack{Object: i.nameOf(e.Entity), Kind: k, Privileges: lacks})
+			i.found.Lacking = append(i.found.Lacking, preflight.Lack{Object: i.nameOf(ref(e.Entity)), Kind: k, Privileges: lacks})
 		}
 	}
 	return nil
@@ -105,7 +105,7 @@ func (i *inspection) mayHold(r preflight.Ref, may bool) {
 }
 
 func (i *inspection) nameOf(r preflight.Ref) string {
-	if r == i.c.ServiceContent.RootFolder {
+	if r == ref(i.c.ServiceContent.RootFolder) {
 		return "/"
 	}
 	if r.Type == "VirtualMachine" {
@@ -122,10 +122,12 @@ func (i *inspection) nameOf(r preflight.Ref) string {
 }
 
 // entities returns the objects of a kind that privileges are needed on.
-func (i *inspection) entities(k privileges.Kind) (refs []preflight.Ref) {
+func (i *inspection) entities(k privileges.Kind) []types.ManagedObjectReference {
+	root := ref(i.c.ServiceContent.RootFolder)
+	var refs []preflight.Ref
 	switch k {
 	case privileges.Root:
-		return []preflight.Ref{i.c.ServiceContent.RootFolder}
+		refs = []preflight.Ref{root}
 	case privileges.VM:
 		for n := range i.found.Machines {
 			refs = append(refs, i.found.Machines[n].Ref)
@@ -135,15 +137,19 @@ func (i *inspection) entities(k privileges.Kind) (refs []preflight.Ref) {
 			refs = append(refs, i.found.Datastores[n].Ref)
 		}
 	case privileges.Ancestor:
-		return i.ancestors()
+		refs = i.ancestors(root)
 	case privileges.Compute:
-		return slices.DeleteFunc(i.ancestors(), func(r preflight.Ref) bool { return !isCompute(r) })
+		refs = slices.DeleteFunc(i.ancestors(root), func(r preflight.Ref) bool { return !isCompute(r) })
 	case privileges.Host:
-		return i.hosts(i.ancestors())
+		refs = i.hosts(i.ancestors(root))
 	case privileges.Cluster:
-		return i.vsanClusters()
+		refs = i.vsanClusters()
 	}
-	return refs
+	out := make([]types.ManagedObjectReference, len(refs))
+	for n, r := range refs {
+		out[n] = unref(r)
+	}
+	return out
 }
 
 func isCompute(r preflight.Ref) bool {
@@ -182,7 +188,7 @@ func byRef(a, b preflight.Ref) int {
 
 // ancestors returns the ancestors of the nodes' VMs, else the configured datacenters, without the root. Hosts have the
 // role of their cluster. A datacenter's own folders, such as vm, always have its permissions: vCenters refuse others.
-func (i *inspection) ancestors() []preflight.Ref {
+func (i *inspection) ancestors(root preflight.Ref) []preflight.Ref {
 	seen := map[preflight.Ref]bool{}
 	for n := range i.found.Machines {
 		m := &i.found.Machines[n]
@@ -198,7 +204,7 @@ func (i *inspection) ancestors() []preflight.Ref {
 			}
 		}
 	}
-	delete(seen, i.c.ServiceContent.RootFolder)
+	delete(seen, root)
 	maps.DeleteFunc(seen, func(_ preflight.Ref, is bool) bool { return !is })
 	return slices.SortedFunc(maps.Keys(seen), byRef)
 }
@@ -245,7 +251,7 @@ func (i *inspection) tags(ctx context.Context) error {
 
 func (i *inspection) tagged(attached []tags.AttachedTags, known map[string]preflight.Category) {
 	for _, a := range attached {
-		r := a.ObjectID.Reference()
+		r := ref(a.ObjectID.Reference())
 		for _, id := range a.TagIDs {
 			if tag, ours := known[id]; ours {
 				i.found.Tagged[r] = append(i.found.Tagged[r], tag)
@@ -307,11 +313,11 @@ func unlessDenied(err error) error {
 func (i *inspection) taggable() (refs []mo.Reference) {
 	for r := range i.found.Objects {
 		if r.Type != "Datastore" && r.Type != "StoragePod" {
-			refs = append(refs, r)
+			refs = append(refs, unref(r))
 		}
 	}
 	for n := range i.found.Machines {
-		refs = append(refs, i.found.Machines[n].Ref)
+		refs = append(refs, unref(i.found.Machines[n].Ref))
 	}
 	return refs
 }
@@ -361,10 +367,10 @@ func (i *inspection) policies(ctx context.Context) error {
 }
 
 func (i *inspection) storageDRS(ctx context.Context) error {
-	var pods []preflight.Ref
+	var pods []types.ManagedObjectReference
 	for r := range i.found.Objects {
 		if r.Type == "StoragePod" {
-			pods = append(pods, r)
+			pods = append(pods, unref(r))
 		}
 	}
 	if len(pods) == 0 {
@@ -374,9 +380,9 @@ func (i *inspection) storageDRS(ctx context.Context) error {
 	err := property.DefaultCollector(i.c).Retrieve(ctx, pods, []string{"podStorageDrsEntry.storageDrsConfig.podConfig"}, &list)
 	for n := range list {
 		if e := list[n].PodStorageDrsEntry; e != nil {
-			o := i.found.Objects[list[n].Self]
+			o := i.found.Objects[ref(list[n].Self)]
 			o.StorageDRS = e.StorageDrsConfig.PodConfig.Enabled
-			i.found.Objects[list[n].Self] = o
+			i.found.Objects[ref(list[n].Self)] = o
 		}
 	}
 	return err
@@ -384,7 +390,7 @@ func (i *inspection) storageDRS(ctx context.Context) error {
 
 // rules reads whether the nodes' clusters move VMs, and which hosts rules bind VMs to.
 func (i *inspection) rules(ctx context.Context) error {
-	clusters := slices.DeleteFunc(i.entities(privileges.Compute), func(r preflight.Ref) bool {
+	clusters := slices.DeleteFunc(i.entities(privileges.Compute), func(r types.ManagedObjectReference) bool {
 		return r.Type != "ClusterComputeResource" // a standalone host has neither
 	})
 	if len(clusters) == 0 {
@@ -400,9 +406,9 @@ func (i *inspection) rules(ctx context.Context) error {
 		if !ok {
 			continue
 		}
-		o := i.found.Objects[list[n].Self]
+		o := i.found.Objects[ref(list[n].Self)]
 		o.MovesVMs = isOn(c.DrsConfig.Enabled) || isOn(c.DasConfig.Enabled)
-		i.found.Objects[list[n].Self] = o
+		i.found.Objects[ref(list[n].Self)] = o
 		i.bind(c)
 	}
 	return nil
@@ -412,13 +418,15 @@ func isOn(b *bool) bool { return b != nil && *b }
 
 // bind records the hosts of must-run rules for groups of VMs and hosts. All rules of a VM apply.
 func (i *inspection) bind(c *types.ClusterConfigInfoEx) {
-	vms, hosts := map[string][]preflight.Ref{}, map[string][]preflight.Ref{}
+	vms, hosts := map[string][]types.ManagedObjectReference{}, map[string][]preflight.Ref{}
 	for _, g := range c.Group {
 		switch g := g.(type) {
 		case *types.ClusterVmGroup:
 			vms[g.Name] = g.Vm
 		case *types.ClusterHostGroup:
-			hosts[g.Name] = g.Host
+			for _, h := range g.Host {
+				hosts[g.Name] = append(hosts[g.Name], ref(h))
+			}
 		}
 	}
 	for _, r := range c.Rule {
@@ -428,11 +436,11 @@ func (i *inspection) bind(c *types.ClusterConfigInfoEx) {
 		}
 		for _, vm := range vms[rule.VmGroupName] {
 			on := hosts[rule.AffineHostGroupName]
-			if before, ok := i.found.Bound[vm]; ok {
+			if before, ok := i.found.Bound[ref(vm)]; ok {
 				isNew := func(h preflight.Ref) bool { return !slices.Contains(before, h) }
 				on = slices.DeleteFunc(slices.Clone(on), isNew)
 			}
-			i.found.Bound[vm] = on
+			i.found.Bound[ref(vm)] = on
 		}
 	}
 }
@@ -447,14 +455,14 @@ const (
 // latency reads the disk latency of the control plane's VMs: vsphere-problem-detector, pkg/check/node_perf.go,
 // PerformMetricCheck. A VM that is off has no samples.
 func (i *inspection) latency(ctx context.Context) error {
-	at := map[preflight.Ref]*preflight.Machine{}
-	var vms []preflight.Ref
+	at := map[types.ManagedObjectReference]*preflight.Machine{}
+	var vms []types.ManagedObjectReference
 	for n := range i.found.Machines {
 		m := &i.found.Machines[n]
 		isNode := func(n preflight.Node) bool { return n.ControlPlane && preflight.SameUUID(n.UUID, m.UUID) }
 		if m.On && slices.ContainsFunc(i.ask.Nodes, isNode) {
-			vms = append(vms, m.Ref)
-			at[m.Ref] = m
+			vms = append(vms, unref(m.Ref))
+			at[unref(m.Ref)] = m
 		}
 	}
 	if len(vms) == 0 || i.c.ServiceContent.PerfManager == nil {

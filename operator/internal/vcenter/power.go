@@ -17,8 +17,11 @@ import (
 
 // MachineState reads a VM by its id, Type-Value.
 func (a *Admin) MachineState(ctx context.Context, id string) (preflight.Machine, error) {
+	ref, err := refOf(id)
 	var vm mo.VirtualMachine
-	err := property.DefaultCollector(a.c).RetrieveOne(ctx, refOf(id), machineProperties, &vm)
+	if err == nil {
+		err = property.DefaultCollector(a.c).RetrieveOne(ctx, ref, machineProperties, &vm)
+	}
 	if err != nil {
 		return preflight.Machine{}, a.faultOn(ctx, "read %s of", id, err)
 	}
@@ -152,5 +155,9 @@ func (a *Admin) task(ctx context.Context, op, id string, begin func(*object.Virt
 }
 
 func (a *Admin) machine(ctx context.Context, op, id string, do func(*object.VirtualMachine) error) error {
-	return a.faultOn(ctx, op+" %s in", id, do(object.NewVirtualMachine(a.c, refOf(id))))
+	ref, err := refOf(id)
+	if err == nil {
+		err = do(object.NewVirtualMachine(a.c, ref))
+	}
+	return a.faultOn(ctx, op+" %s in", id, err)
 }
