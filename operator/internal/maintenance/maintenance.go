@@ -72,9 +72,6 @@ func Plan(list []preflight.NodeMachine, hardware int) []Machine {
 	return out
 }
 
-// Version returns the name of a hardware version.
-func Version(hardware int) string { return fmt.Sprintf("vmx-%d", hardware) }
-
 func rank(b bool) int {
 	if b {
 		return 1
@@ -87,7 +84,7 @@ func fixes(s preflight.Machine, hardware int) []Fix {
 	if !s.DiskUUID {
 		out = append(out, DiskUUID)
 	}
-	if n, err := strconv.Atoi(strings.TrimPrefix(s.Hardware, "vmx-")); err == nil && n < hardware {
+	if n, err := strconv.Atoi(strings.TrimPrefix(s.Hardware, "vmx-")); err == nil && n < max(hardware, preflight.LeastHardware) {
 		out = append(out, Hardware)
 	}
 	if len(s.Controllers) == 0 {

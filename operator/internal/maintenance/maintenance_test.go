@@ -72,8 +72,8 @@ func newWorld(t *testing.T, control, down int) *world {
 		w.bad(n.Name)
 		w.report(n.Name, i < control-down || i == control)
 	}
-	w.run = maintenance.Run{API: w.api, Drain: true, Hardware: preflight.LeastHardware, Wait: time.Minute, Poll: time.Millisecond,
-		Open: func(context.Context, string) (maintenance.VMs, error) { return w, nil }}
+	w.run = maintenance.Run{API: w.api, Drain: true, Wait: time.Minute, Poll: time.Millisecond,
+		Open: func(context.Context, string) (maintenance.VMs, func(), error) { return w, func() {}, nil }}
 	return w
 }
 
@@ -120,8 +120,6 @@ func (w *world) report(name string, ready bool) {
 	require.NoError(w.t, w.api.Status().Update(context.Background(), n))
 }
 
-func (*world) Close() {}
-
 func (w *world) MachineState(_ context.Context, id string) (preflight.Machine, error) {
 	if w.looks++; w.looking != nil {
 		w.looking(w, w.looks)
@@ -131,6 +129,13 @@ func (w *world) MachineState(_ context.Context, id string) (preflight.Machine, e
 
 func (w *world) ExposeDisks(_ context.Context, id string) error {
 	w.vms[id].state.DiskUUID = !w.ignores
+	return nil
+}
+
+func (w *world) CanUpgrade(_ context.Context, id, version string) error {
+	if version == "vmx-99" {
+		return fault.Errorf(fault.Refused, "upgrade", id, "", "no %s", version)
+	}
 	return nil
 }
 
@@ -414,7 +419,7 @@ func TestWhatOthersDoMeanwhileCounts(t *testing.T) {
 			state := &w.vms["cp-0"].state
 			state.DiskUUID, state.ToolsRunning, w.run.Hardware = true, false, 19
 			require.ErrorContains(w.t, w.nodes(w.t.Context(), w.plan("cp-0")), "VMware Tools does not run")
-			state.Hardware, w.run.Hardware = "vmx-15", preflight.LeastHardware
+			state.Hardware, w.run.Hardware = "vmx-15", 0
 		}},
 		"uncordoned by hand since it was begun": {shut: 1, arrange: func(w *world) {
 			w.begun("cp-0")
@@ -431,7 +436,8 @@ func TestWhatOthersDoMeanwhileCounts(t *testing.T) {
 		}},
 		"off before":             {why: "its kubelet has not reported", look: offAt(1)},
 		"shut down in the drain": {why: "its kubelet has not reported", look: offAt(2)},
-		"a guest without Tools":  {arrange: func(w *world) { w.vms["cp-0"].state.ToolsRunning = false }, why: "VMware Tools does not run in it"},
+		"a hardware version that the host does not support": {arrange: func(w *world) { w.run.Hardware = 99 }, why: "no vmx-99"},
+		"a guest without Tools":                             {arrange: func(w *world) { w.vms["cp-0"].state.ToolsRunning = false }, why: "VMware Tools does not run in it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, 3, 0)
@@ -449,8 +455,7 @@ func TestWhatOthersDoMeanwhileCounts(t *testing.T) {
 				return
 			}
 			require.ErrorContains(t, err, c.why)
-			isCordoned := w.node("cp-0").Spec.Unschedulable
-			require.Equal(t, !strings.Contains(c.why, "owns"), isCordoned, "a node that is not done stays cordoned")
+			require.Equal(t, !strings.Contains(c.why, "owns") && c.why != "no vmx-99", w.node("cp-0").Spec.Unschedulable, "a node that is not done stays cordoned")
 		})
 	}
 }

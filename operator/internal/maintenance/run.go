@@ -46,24 +46,25 @@ type VMs interface {
 	ShutDown(ctx context.Context, id string) error
 	PowerOn(ctx context.Context, id string) error
 	ExposeDisks(ctx context.Context, id string) error
+	// CanUpgrade refuses a hardware version that the VM's host does not support.
+	CanUpgrade(ctx context.Context, id, version string) error
 	UpgradeHardware(ctx context.Context, id, version string) error
 	AddController(ctx context.Context, id string) error
 	// UnmarkTemplate converts a template to a VM, MarkTemplate a VM that is off to a template.
 	UnmarkTemplate(ctx context.Context, id string) error
 	MarkTemplate(ctx context.Context, id string) error
-	Close()
 }
 
 // Run is a run over nodes or other VMs.
 type Run struct {
 	API client.Client
-	// Open opens a session at a vCenter.
-	Open func(ctx context.Context, vcenter string) (VMs, error)
+	// Open opens a session at a vCenter, and returns a function that ends it.
+	Open func(ctx context.Context, vcenter string) (VMs, func(), error)
 	// Drain evicts pods; without it a node with pods is refused.
 	Drain bool
 	// Force deletes pods without a controller, EmptyDirs those with data on the node.
 	Force, EmptyDirs bool
-	// Hardware is the lowest accepted hardware version. The caller has asked the VMs' hosts for it.
+	// Hardware is the lowest accepted hardware version; default [preflight.LeastHardware].
 	Hardware int
 	// Outage allows work on the control plane even if the other nodes have no majority.
 	Outage bool
@@ -80,7 +81,7 @@ func (r *Run) Do(ctx context.Context, list []Machine) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		vms, err := r.Open(ctx, m.VCenter)
+		vms, end, err := r.Open(ctx, m.VCenter)
 		if err != nil {
 			return err
 		}
@@ -89,7 +90,7 @@ func (r *Run) Do(ctx context.Context, list []Machine) error {
 			do = r.node
 		}
 		err = do(ctx, vms, m)
-		vms.Close()
+		end()
 		if err != nil {
 			return err
 		}
@@ -157,6 +158,9 @@ func (r *Run) node(ctx context.Context, vms VMs, m Machine) error {
 		r.say(m.Node, "nothing left to change")
 		return nil
 	}
+	if err := r.supported(ctx, vms, m, state); err != nil {
+		return err
+	}
 	steps := []step{r.change, r.powerOn, r.back, r.verify, r.uncordon}
 	if len(r.fixes(state)) > 0 && state.On {
 		if _, err := r.leaving(ctx, m.Node); err != nil {
@@ -181,6 +185,9 @@ func (r *Run) node(ctx context.Context, vms VMs, m Machine) error {
 
 func (r *Run) apart(ctx context.Context, vms VMs, m Machine) error {
 	state, err := vms.MachineState(ctx, m.ID)
+	if err == nil {
+		err = r.supported(ctx, vms, m, state)
+	}
 	if err != nil {
 		return err
 	}
@@ -212,6 +219,18 @@ func (r *Run) apart(ctx context.Context, vms VMs, m Machine) error {
 
 // fixes returns what a VM still needs by the hardware version of this run.
 func (r *Run) fixes(s preflight.Machine) []Fix { return fixes(s, r.Hardware) }
+
+func (r *Run) version() string {
+	return fmt.Sprintf("vmx-%d", max(r.Hardware, preflight.LeastHardware))
+}
+
+// supported refuses a hardware version that the VM's host does not support, before anything is done.
+func (r *Run) supported(ctx context.Context, vms VMs, m Machine, s preflight.Machine) error {
+	if !slices.Contains(r.fixes(s), Hardware) {
+		return nil
+	}
+	return vms.CanUpgrade(ctx, m.ID, r.version())
+}
 
 type step func(ctx context.Context, vms VMs, m Machine) error
 
@@ -401,7 +420,9 @@ func (r *Run) change(ctx context.Context, vms VMs, m Machine) error {
 		fix Fix
 		do  func() error
 	}{
-		{Hardware, func() error { return vms.UpgradeHardware(ctx, m.ID, Version(r.Hardware)) }},
+		{Hardware, func() error {
+			return vms.UpgradeHardware(ctx, m.ID, r.version())
+		}},
 		{DiskUUID, func() error { return vms.ExposeDisks(ctx, m.ID) }},
 		{Controller, func() error { return vms.AddController(ctx, m.ID) }},
 	} {

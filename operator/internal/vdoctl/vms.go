@@ -173,8 +173,10 @@ func (o *vmsOptions) fix(ctx context.Context) error {
 	changed := slices.DeleteFunc(slices.Clone(r.VMs), func(m maintenance.Machine) bool {
 		return !o.powerOff && (m.On || m.Node != "") || apart && len(m.Off) == 0 && !m.Begun
 	})
-	if err := o.supported(ctx, &s, changed); err != nil {
-		return err
+	if o.hardware > preflight.LeastHardware {
+		if err := o.supported(ctx, &s, changed); err != nil {
+			return err
+		}
 	}
 	if err := o.print(r, func(l *lines) { o.repairs(l, r) }); err != nil || o.dryRun {
 		return err
@@ -238,14 +240,14 @@ func (o *vmsOptions) supported(ctx context.Context, s *site, list []maintenance.
 		if len(needs) == 0 {
 			continue
 		}
-		admin, _, err := s.open(ctx, v)
+		vms, done, err := openVMs(ctx, s, v.Name)
 		if err != nil {
 			return err
 		}
 		for _, m := range needs {
-			errs = append(errs, admin.CanUpgrade(ctx, m.ID, maintenance.Version(o.hardware)))
+			errs = append(errs, vms.CanUpgrade(ctx, m.ID, fmt.Sprintf("vmx-%d", o.hardware)))
 		}
-		admin.Close()
+		done()
 	}
 	return fault.Join(errs...)
 }
@@ -253,11 +255,7 @@ func (o *vmsOptions) supported(ctx context.Context, s *site, list []maintenance.
 func (o *vmsOptions) work(ctx context.Context, s *site, list []maintenance.Machine, apart bool) error {
 	run := maintenance.Run{
 		Drain: o.drain, Force: o.force, EmptyDirs: o.emptyDirs, Outage: o.outage, Wait: o.timeout, Hardware: o.hardware,
-		Open: func(ctx context.Context, name string) (maintenance.VMs, error) {
-			i := slices.IndexFunc(s.vcenters, func(v configured) bool { return v.Name == name })
-			admin, _, err := s.open(ctx, s.vcenters[i])
-			return admin, err
-		},
+		Open:     func(ctx context.Context, name string) (maintenance.VMs, func(), error) { return openVMs(ctx, s, name) },
 		Progress: func(node, text string) { _ = command.Say(o.err, "%s: %s", node, text) },
 	}
 	if !apart && o.powerOff {
@@ -294,4 +292,13 @@ func fixQuestion(pending []maintenance.Machine) string {
 		text = command.Plural(upgrades, "hardware upgrade", "hardware upgrades") + " cannot be undone. " + text
 	}
 	return text
+}
+
+func openVMs(ctx context.Context, s *site, name string) (maintenance.VMs, func(), error) {
+	i := slices.IndexFunc(s.vcenters, func(v configured) bool { return v.Name == name })
+	a, _, err := s.open(ctx, s.vcenters[i])
+	if err != nil {
+		return nil, nil, err
+	}
+	return a, a.Close, nil
 }
