@@ -354,7 +354,7 @@ func values(to map[string][]string, field string, v any) {
 			if key := cmp.Or(m["name"], m["driver"], m["id"]); key != nil {
 				values(to, fmt.Sprintf("%s[%v]", field, key), item)
 			} else {
-				to[field] = append(to[field], textOf(item))
+				to[field+"[]"] = append(to[field+"[]"], textOf(item))
 			}
 		}
 		if len(v) > 0 {
@@ -452,7 +452,7 @@ const maxValue = 100
 func shownField(x client.Object, field, from, to string) changedField {
 	key := strings.TrimPrefix(field, "data.")
 	switch {
-	case kindOf(x) != "Secret" || key == "type":
+	case kindOf(x) != "Secret" || field == "type":
 		return changedField{Field: field, From: from, To: to}
 	case key != corev1.BasicAuthUsernameKey:
 		return changedField{Field: key, To: "(hidden)"}

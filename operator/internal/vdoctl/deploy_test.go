@@ -121,7 +121,7 @@ func TestDeployInstallsTheOperatorOfASignedBundle(t *testing.T) {
 	require.NoError(t, s.k.Patch(ctx, account, client.RawPatch("application/merge-patch+json",
 		[]byte(`{"automountServiceAccountToken":true}`)), client.FieldOwner("another-patch")))
 	s.run(r.args("--yes")...).is(8, "kubectl-patch", "another-patch")
-	s.run(r.args("--dry-run", "--force-conflicts")...).is(0, "args: --trust-floor=/etc/vdo/floor -> ")
+	s.run(r.args("--dry-run", "--force-conflicts")...).is(0, "args[]: --trust-floor=/etc/vdo/floor -> ")
 	require.False(t, s.there(p), "written before the conflict was found")
 	r.push("1.2.2") // as who holds the mirror can: its signature is good
 	s.run(r.args("--yes", "--force-conflicts")...).is(8, "1.2.2 is older than the running 1.2.3", "--allow-downgrade")

@@ -425,13 +425,14 @@ func (x *collection) logsOf(ctx context.Context, p *corev1.Pod) {
 
 func (x *collection) log(ctx context.Context, p *corev1.Pod, o corev1.PodLogOptions) ([]byte, error) {
 	o.LimitBytes = ptr.To(int64(maxLog + 1))
-	data, err := x.logs.CoreV1().Pods(p.Namespace).GetLogs(p.Name, &o).DoRaw(ctx)
+	r := x.logs.CoreV1().Pods(p.Namespace).GetLogs(p.Name, &o).Do(ctx)
+	data, _ := r.Raw() //nolint:errcheck // Error has the API server's message too
 	if whole := wholeLines(data, maxLog); len(whole) < len(data) {
 		end := "the end of a log of " + p.Namespace + "/" + p.Name + ", " + o.Container
 		x.missed(end, fmt.Errorf("it is longer than %d bytes", maxLog))
 		data = whole
 	}
-	return data, err
+	return data, r.Error()
 }
 
 // wholeLines returns the lines that end within a size: a cut value is no longer recognizable.

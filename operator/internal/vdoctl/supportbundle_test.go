@@ -174,6 +174,7 @@ func TestSupportBundleWithoutALogSaysThatItIsIncomplete(t *testing.T) {
 	require.Equal(t, 9, exit, out)
 	require.Contains(t, out, "\nincomplete: something that is there could not be read\n  "+log)
 	require.True(t, strings.HasPrefix(unread, "incomplete: something that is there could not be read\n"+log), unread)
+	require.Contains(t, unread, ": no log", "the kubelet's reason")
 }
 
 func TestSupportBundleNeedsACluster(t *testing.T) {
