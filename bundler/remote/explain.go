@@ -162,7 +162,8 @@ func IsCertificate(err error) bool {
 // answers with a page.
 func WantsCertificate(err error) bool {
 	if a, ok := errors.AsType[*AnswerError](err); ok && a.Status == http.StatusBadRequest {
-		return strings.Contains(a.text, "No required SSL certificate was sent") || strings.Contains(a.text, "The SSL certificate error")
+		const missed, refused = "No required SSL certificate was sent", "SSL certificate error"
+		return strings.Contains(a.text, missed) || strings.Contains(a.text, refused)
 	}
 	var n *net.OpError
 	isAlert := errors.As(err, &n) && n.Op == "remote error" && n.Err != nil
@@ -211,7 +212,7 @@ func (c *Client) Explain(ctx context.Context, h *Host, op, subject string, err e
 		c.explainNetwork(h, out, err)
 	case WantsCertificate(err):
 		out.Reason = fault.CertificateInvalid
-		out.Hint = "ask the administrator of " + h.name + " why it leads to " + other.URL + ", which is shown no certificate"
+		out.Hint = "ask the administrator of " + h.name + " about " + other.URL + ": this host gets no certificate"
 	default:
 		c.explainNetwork(c.Host(other.URL), out, err)
 	}

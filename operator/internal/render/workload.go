@@ -175,8 +175,8 @@ func (r *renderer) fit(o *unstructured.Unstructured) {
 	nodes := r.nodesFor(o)
 	if len(nodes) == 0 {
 		selector, _, _ := unstructured.NestedStringMap(podSpec(o), "nodeSelector")
-		r.note("no node can hold the pods of %s: none fits their node selector (%s), affinity and tolerations "+
-			"of its manifest or the VDOConfig, or it is cordoned", RefOf(o), labels.FormatLabels(selector))
+		r.note("no node can hold the pods of %s: those that fit their node selector (%s), affinity and tolerations "+
+			"are missing or cordoned", RefOf(o), labels.FormatLabels(selector))
 	}
 	fitting := min(replicas, max(1, int64(len(nodes))))
 	_ = unstructured.SetNestedField(o.Object, fitting, "spec", "replicas") // spec is a map: it was read above
