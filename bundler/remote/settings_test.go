@@ -88,7 +88,7 @@ func TestClientCertificates(t *testing.T) {
 
 	reg := real.Start(t, real.Options{TLS: true})
 	reg.Fail(real.Fault{Match: real.Match{Path: "/manifests/"}, RedirectTo: secure.URL()})
-	for hint, ca := range map[string][]byte{"signed for " + secure.Host: nil, "leads to " + secure.Host: secure.CA()} {
+	for hint, ca := range map[string][]byte{"signed for " + secure.Host: nil, "about " + secure.Host: secure.CA()} {
 		_, err := at(t, remote.Options{CA: ca, ClientCert: cert, ClientKey: key}, reg, "a/b:1").Root(t.Context())
 		wantFault(t, err, fault.CertificateInvalid, `"`+secure.Host+`": `, hint)
 	}

@@ -241,7 +241,7 @@ func TestFirstRun(t *testing.T) {
 	// The changes are seen before the question.
 	for code, flag := range map[int]string{0: "--dry-run", 8: "--yes=false"} {
 		s.run(append(deploy, flag)...).is(code, "changed    VsphereCloudConfig",
-			"spec.datacenters: /site/west -> /lab",
+			"spec.datacenters[]: /site/west -> /lab",
 			"warning: read the credentials of "+v.Host+": there is no Secret other in")
 	}
 	require.NoError(t, os.WriteFile(site, []byte(was), 0o600))
