@@ -360,7 +360,7 @@ func (l *job) approvedAndTakenBack() {
 	l.site.Mirror.Fail(registry.Fault{Match: registry.Match{Path: "/"}, Reset: true})
 	defer l.site.Mirror.Heal()
 	out := l.vdoctl("upgrade", "rollback", "--yes")
-	require.Contains(l.t, out, `{"driver":"csi","version":"3.5.1"}`)
+	require.Contains(l.t, out, "spec.drivers[csi].version: 3.5.1")
 	require.Contains(l.t, out, " -> "+l.site.Mirror.Host+"/vdo/drivers@sha256:")
 	l.installed("site", "1.33.1", "3.5.1")
 	l.eventually("what was gone back to is healthy", func() string {
