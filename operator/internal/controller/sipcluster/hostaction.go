@@ -110,13 +110,15 @@ func (a *actions) held(ctx context.Context, o action) (object, *choose.Host, err
 	return sip, h, nil
 }
 
-// possible refuses actions that Metal3 would ignore.
+// possible refuses actions that Metal3 would ignore, and a PowerOff that Cluster API would undo.
 func possible(o action, h *choose.Host) error {
 	online := h.Spec.Online
 	switch {
 	case h.Ignored():
 		return refuse(o, "Metal3 ignores the host: it is paused or detached",
 			"have an administrator resume it, then create another HostAction")
+	case o.Spec.Action == airship.PowerOff && h.Spec.ConsumerRef.Kind == "Metal3Machine":
+		return refuse(o, "Cluster API powers its machines on again", "delete its Machine, or request Reboot")
 	case o.Spec.Action == airship.Reboot && !online:
 		return refuse(o, "the host is powered off", "request PowerOn")
 	case o.Spec.Action == airship.Reboot && o.Status.RequestedAt == nil && !h.Provisioned():

@@ -292,6 +292,10 @@ func TestHostActionsGoThroughMetal3(t *testing.T) {
 	w.actOn(r, reboot)
 	require.NotContains(t, w.bare("a").Annotations, annotationReboot, "it is requested once")
 
+	w.use("a", true)
+	require.Contains(t, w.actOn(r, w.act(r, "off-in-vain", "a", airship.PowerOff)), "Refused: PowerOff host "+w.metal+
+		"/a: Cluster API powers its machines on again (delete its Machine, or request Reboot)")
+	require.True(t, w.bare("a").Spec.Online)
 	off := w.act(r, "off", "b", airship.PowerOff)
 	require.False(t, w.bare("b").Spec.Online)
 	require.Contains(t, w.actOn(r, off), "Requested: ")
