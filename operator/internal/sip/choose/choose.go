@@ -256,7 +256,7 @@ const (
 	ReasonAdopt     Reason = "is for a SIPCluster of this name; adopt it by annotation"
 	ReasonSelector  Reason = "labelSelector does not match"
 	ReasonNamespace Reason = "is not permitted to the SIPCluster's namespace"
-	ReasonInUse     Reason = "is in use: consumerRef, image, customDeploy, or a state other than available"
+	ReasonInUse     Reason = "is in use: consumerRef, image, customDeploy, node-reuse, or a state other than available"
 	ReasonUnfit     Reason = "is not healthy, or paused, detached or being deleted"
 	ReasonTopology  Reason = "has the topologyKey value of a host that is held"
 )

@@ -74,6 +74,7 @@ var edits = map[string]edit{
 	"used": func(h *choose.Host) {
 		h.Spec.ConsumerRef = corev1.ObjectReference{Kind: "Metal3Machine", Namespace: "tenants", Name: "m"}
 	},
+	"reserved":  label("infrastructure.cluster.x-k8s.io/node-reuse", "kcp"),
 	"unwiped":   func(h *choose.Host) { h.Spec.AutomatedCleaningMode = "disabled" },
 	"earlier's": func(h *choose.Host) { h.Status.Provisioning.State = "ready" },
 	"new":       func(h *choose.Host) { h.Status.Provisioning.State = "" },
@@ -157,6 +158,10 @@ func TestChoose(t *testing.T) {
 		},
 		"an annotation forces all of that": {
 			force: true, nodes: nodes(1, 0, ""), hosts: "a=mine,used b=mine,deployed c=mine,busy", keep: "a", leave: "b c",
+		},
+		"what Cluster API reserves is in use": {
+			nodes: nodes(2, 0, ""), hosts: "a=reserved b=mine,forbidden,reserved", keep: "b",
+			missing: 1, refused: refused{choose.ReasonInUse: 1},
 		},
 		"a role that is gone is given back": {hosts: "a=mine b=mine,used", keep: "b", leave: "a"},
 		"a failed host is replaced where standby allows": {

@@ -99,6 +99,9 @@ const (
 	annotationUnhealthyOld = "capi.metal3.io/unhealthy"
 )
 
+// labelNodeReuse is Cluster API's. It names the only owner of machines that may use a host again.
+const labelNodeReuse = "infrastructure.cluster.x-k8s.io/node-reuse"
+
 // Host is a BareMetalHost and its relation to the SIPCluster that chooses.
 type Host struct {
 	*BareMetalHost
@@ -203,6 +206,8 @@ func (b *BareMetalHost) InUse() string {
 	switch consumer, state := b.Consumer(), b.Status.Provisioning.State; {
 	case consumer != "":
 		return consumer + " uses it"
+	case b.Labels[labelNodeReuse] != "":
+		return "Cluster API reserves it for " + b.Labels[labelNodeReuse]
 	case b.Spec.Image.URL+b.Spec.CustomDeploy.Method != "":
 		return "it has spec.image or spec.customDeploy"
 	case b.DeletionTimestamp.IsZero() && state != "available" && state != "ready":
