@@ -126,8 +126,9 @@ type hosts struct {
 	live      bool // hosts are from the API server itself
 	extracted map[types.NamespacedName]*extracted
 	choice    choose.Choice
-	chosen    bool  // choice is valid
-	invalid   error // HostDeployPolicies that accept nothing because they are invalid; nil for none
+	chosen    bool                    // choice is valid
+	permitted func(*choose.Host) bool // by an annotation or a policy
+	invalid   error                   // HostDeployPolicies that accept nothing because they are invalid; nil for none
 	// clusterName is the Cluster that may use the hosts. Another one uses those in foreign; those in shared have the
 	// address of another host.
 	clusterName     string

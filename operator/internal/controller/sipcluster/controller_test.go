@@ -222,6 +222,7 @@ services:
 	w.fails("z", true) // it may recover by itself
 	w.settle(r, "t")
 	require.Equal(t, []string{"a", "b", "v", "z"}, names(w.claimed("t")))
+	require.NotContains(t, w.bare("z").Annotations, airship.AnnotationAllowedNamespaces, "a policy permits it")
 	ignored := told(r, "FieldIgnored")
 	for _, field := range []string{
 		"loadBalancerControlPlane[0].image", "loadBalancerWorker[0].image", "jumpHost[0].image", "jumpHost[0].bmc",

@@ -71,6 +71,7 @@ func (p *pass) choose(ctx context.Context, all []*choose.Host) (err error) {
 			return err
 		}
 	}
+	p.permitted = permits
 	for _, h := range all {
 		h.Permitted = permits(h) || permitsItself(h)
 		h.Recovering = p.recovering(h)
@@ -139,7 +140,7 @@ func (p *pass) claim(ctx context.Context) error {
 			continue
 		}
 		notes := map[string]any{airship.AnnotationClaim: claim}
-		if permitsItself(h) {
+		if permitsItself(h) && !p.permitted(h) {
 			notes[airship.AnnotationAllowedNamespaces] = p.key.Namespace
 		}
 		if err := p.patch(ctx, h, map[string]any{"annotations": notes}, nil); err != nil {
