@@ -129,6 +129,7 @@ type hosts struct {
 	chosen    bool                    // choice is valid
 	permitted func(*choose.Host) bool // by an annotation or a policy
 	invalid   error                   // HostDeployPolicies that accept nothing because they are invalid; nil for none
+	refused   error                   // claims of free hosts that the API server refused; nil for none
 	// clusterName is the Cluster that may use the hosts. Another one uses those in foreign; those in shared have the
 	// address of another host.
 	clusterName     string
@@ -201,7 +202,7 @@ func (p *pass) run(ctx context.Context) error {
 		return infra
 	}
 	labels := p.label(ctx)
-	return errors.Join(labels, infra)
+	return errors.Join(labels, infra, p.refused)
 }
 
 // Remove reconciles a SIPCluster that is being deleted, as if its spec were empty. While a host is in use it deletes

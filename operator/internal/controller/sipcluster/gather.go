@@ -41,7 +41,7 @@ func (p *pass) gather(ctx context.Context) error {
 	case !p.live:
 		return errCached
 	}
-	return p.claim(ctx)
+	return p.claim(ctx, all)
 }
 
 // readHosts returns the hosts from the cache, not copied, or live from the API server.
@@ -129,8 +129,9 @@ func (p *pass) changes() bool {
 	return len(p.choice.Leaving()) > 0
 }
 
-// claim claims all chosen hosts, if the SIPCluster exists: a deleted one would never release them.
-func (p *pass) claim(ctx context.Context) error {
+// claim claims all chosen hosts, if the SIPCluster exists: a deleted one would never release them. If an admission
+// webhook refuses a free host, it chooses again among the others.
+func (p *pass) claim(ctx context.Context, all []*choose.Host) error {
 	if err := p.exists(ctx, "claim hosts for"); err != nil {
 		return err
 	}
@@ -143,8 +144,17 @@ func (p *pass) claim(ctx context.Context) error {
 		if permitsItself(h) && !p.permitted(h) {
 			notes[airship.AnnotationAllowedNamespaces] = p.key.Namespace
 		}
-		if err := p.patch(ctx, h, map[string]any{"annotations": notes}, nil); err != nil {
-			return because(airship.ReasonUnableToApplyLabels, err)
+		err := because(airship.ReasonUnableToApplyLabels, p.patch(ctx, h, map[string]any{"annotations": notes}, nil))
+		reason := fault.ReasonOf(err)
+		if slices.Contains(r.Take, h) && (reason == fault.Refused || reason == fault.Incompatible) {
+			p.refused = errors.Join(p.refused, err)
+			all = slices.DeleteFunc(all, func(o *choose.Host) bool { return o == h })
+			if p.choice, err = choose.Choose(p.cluster, p.sip.Spec.Nodes, all); err == nil {
+				return p.claim(ctx, all)
+			}
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil

@@ -27,6 +27,7 @@ import (
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/metal3"
 )
@@ -350,6 +351,24 @@ func TestAHostActionThatCannotBePassedOn(t *testing.T) {
 	w.actOn(r, o)
 	require.NotNil(t, o.Status.RequestedAt)
 	require.False(t, w.bare("a").Spec.Online)
+}
+
+// A free host that a webhook refuses to change, such as Metal3's an old one, holds up nothing else.
+func TestAFreeHostThatCannotBeClaimed(t *testing.T) {
+	w, r := start(t)
+	w.served(r)
+	w.hosts("aa", "c")
+	r = w.patching(func(o client.Object, patch func() error) error {
+		if _, isHost := o.(*choose.BareMetalHost); isHost && o.GetName() == "aa" {
+			return apierrors.NewForbidden(schema.GroupResource{}, "aa", errors.New(`webhook "metal3" denied the request: old`))
+		}
+		return patch()
+	})
+	w.change("t", active(4))
+	w.stands(r, "t", airship.ReasonUnableToApplyLabels, "a", "b", "c")
+	w.says("t", airship.ReasonUnableToApplyLabels, "change BareMetalHost "+w.metal+"/aa: ", true)
+	require.EqualValues(t, 3, w.get("t").Status.Held)
+	require.Len(t, w.backends("t", services.LoadBalancerWorker), 3)
 }
 
 // The API server carries the request out, and its answer is lost.
