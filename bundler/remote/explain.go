@@ -205,16 +205,22 @@ func (c *Client) Explain(ctx context.Context, h *Host, op, subject string, err e
 	out := &fault.Error{Op: op, Subject: subject, Err: err}
 	var a *AnswerError
 	var other *url.Error // of a host that the registry named
+	at := h
+	if errors.As(err, &a) {
+		if u, err := url.Parse(a.Where); err == nil && u.Host != "" && u.Host != h.base.Host {
+			at = c.Host(u.Host)
+		}
+	} else if errors.As(err, &other) {
+		at = c.Host(other.URL)
+	}
 	switch {
-	case errors.As(err, &a):
-		c.explainAnswer(h, out, a)
-	case !errors.As(err, &other):
-		c.explainNetwork(h, out, err)
-	case WantsCertificate(err):
+	case at != h && (WantsCertificate(err) || isSchemeMismatch(err)):
 		out.Reason = fault.CertificateInvalid
-		out.Hint = "ask the administrator of " + h.name + " about " + other.URL + ": this host gets no certificate"
+		out.Hint = "ask the administrator of " + h.name + " about " + at.name + ": it has to speak HTTPS, and gets no certificate"
+	case a != nil:
+		c.explainAnswer(h, at, out, a)
 	default:
-		c.explainNetwork(c.Host(other.URL), out, err)
+		c.explainNetwork(at, out, err)
 	}
 	return h.discreet(out)
 }
@@ -227,8 +233,8 @@ func (h *Host) discreet(f *fault.Error) error {
 	return f
 }
 
-// explainAnswer sets the reason and the hint for a status.
-func (c *Client) explainAnswer(h *Host, out *fault.Error, a *AnswerError) {
+// explainAnswer sets the reason and the hint for a status of a host that the registry named, or its own.
+func (c *Client) explainAnswer(h, at *Host, out *fault.Error, a *AnswerError) {
 	switch {
 	case out.Op == opLogin && (a.Status == http.StatusUnauthorized || a.Status == http.StatusForbidden):
 		out.Reason, out.Hint = fault.Unauthorized, "check the user and the password"
@@ -261,7 +267,7 @@ func (c *Client) explainAnswer(h *Host, out *fault.Error, a *AnswerError) {
 	case WantsCertificate(a):
 		out.Reason, out.Hint = fault.CertificateInvalid, h.name+asksForCertificate
 	case a.Status >= 500:
-		out.Reason, out.Hint = fault.Unreachable, "look at the logs of "+h.name+", and try again"+a.later()
+		out.Reason, out.Hint = fault.Unreachable, "look at the logs of "+at.name+", and try again"+a.later()
 	default:
 		out.Reason, out.Hint = fault.Refused, "the registry does not accept the request: look at its logs"
 	}

@@ -87,10 +87,15 @@ func TestClientCertificates(t *testing.T) {
 	wantFault(t, resolve(remote.Options{Hosts: map[string]remote.HostOptions{"other.site": {ClientCert: cert, ClientKey: key}}}), fault.CertificateInvalid)
 
 	reg := real.Start(t, real.Options{TLS: true})
-	reg.Fail(real.Fault{Match: real.Match{Path: "/manifests/"}, RedirectTo: secure.URL()})
-	for hint, ca := range map[string][]byte{"signed for " + secure.Host: nil, "about " + secure.Host: secure.CA()} {
-		_, err := at(t, remote.Options{CA: ca, ClientCert: cert, ClientKey: key}, reg, "a/b:1").Root(t.Context())
-		wantFault(t, err, fault.CertificateInvalid, `"`+secure.Host+`": `, hint)
+	plain := real.Start(t, real.Options{})
+	for hint, c := range map[string]struct {
+		to string
+		ca []byte
+	}{"signed for": {secure.Host, nil}, "about " + secure.Host: {secure.Host, secure.CA()}, "about " + plain.Host: {plain.Host, nil}} {
+		reg.Fail(real.Fault{Match: real.Match{Path: "/manifests/"}, RedirectTo: "https://" + c.to})
+		_, err := at(t, remote.Options{CA: c.ca, ClientCert: cert, ClientKey: key}, reg, "a/b:1").Root(t.Context())
+		wantFault(t, err, fault.CertificateInvalid, `"`+c.to+`": `, hint)
+		reg.Heal()
 	}
 
 	bad := filepath.Join(t.TempDir(), "bad")
