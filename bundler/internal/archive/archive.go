@@ -7,6 +7,7 @@
 //
 //	oci-layout                {"imageLayoutVersion":"1.0.0"}
 //	index.json                an OCI index, then padding
+//	blobs/, blobs/sha256/     folders, with mode 0755
 //	blobs/sha256/<hex> …      what the root reaches, in the order of bundle.Graph.Order:
 //	                          manifests; configs and the contents; layers
 //	blobs/sha256/<hex> …      what attachments add; later signatures come last
@@ -15,7 +16,7 @@
 // Every header is a POSIX ustar header with mode 0644, owner 0 without a name, modification time 0
 // and device 0; see [Layout]. An entry of 8 GiB or more has a PAX header before it that gives its
 // size. Its ustar header gives the size in base 256, so that both kinds of readers find the next
-// entry. Directories have no entries. Zeros fill up data to a block of 512 bytes.
+// entry. Zeros fill up data to a block of 512 bytes. Archives of earlier versions have no folders.
 //
 // index.json is JSON without insignificant space, its keys in the order of the OCI specification.
 // First come the root and the images as bundle.Graph.Names returns them, then the attachments

@@ -377,7 +377,9 @@ func TestEntriesBeyondEightGiBAreReadByAll(t *testing.T) {
 
 // Tools that unpack it without the rights of root make no folders themselves.
 func TestFoldersComeBeforeTheirFiles(t *testing.T) {
-	tr, made := tar.NewReader(bytes.NewReader(read(t, written(t, bundles.New(t, bundles.Options{}))))), []string{"."}
+	b := bundles.New(t, bundles.Options{})
+	data := read(t, written(t, b))
+	tr, made := tar.NewReader(bytes.NewReader(data)), []string{"."}
 	for h, err := tr.Next(); !errors.Is(err, io.EOF); h, err = tr.Next() {
 		require.NoError(t, err)
 		require.Contains(t, made, filepath.Dir(filepath.Clean(h.Name)))
@@ -387,6 +389,10 @@ func TestFoldersComeBeforeTheirFiles(t *testing.T) {
 		}
 	}
 	require.Len(t, made, 3)
+	l, err := NewLayout(b.Graph)
+	require.NoError(t, err)
+	_, err = scanTar("cut", bytes.NewReader(data), l.entries[2].offset+2*blockSize)
+	require.ErrorContains(t, err, "the file ends at byte", "the folders are no end mark")
 }
 
 func FuzzScan(f *testing.F) {

@@ -75,7 +75,7 @@ func (t *tarball) take(h *tar.Header, at int64) error {
 		return t.cutOff(name)
 	}
 	if h.Typeflag == tar.TypeDir && len(t.entries) == 2 && slices.Contains(folders, name) {
-		t.bare = false
+		t.bare, t.end = false, at
 		return nil // see check: it belongs to the header of the first blob
 	}
 	e := entry{name: name, offset: t.end, head: at - t.end, size: size}
