@@ -171,6 +171,13 @@ func (d *demo) kubeconfigOf(ctx context.Context, namespace, account string) (str
 	quiet.Echo = nil
 	who := "system:serviceaccount:" + namespace + ":" + account
 	_, err := quiet.Run(ctx, "kubectl", "--kubeconfig", name, "config", "set", "users.user.act-as", who)
+	is, user := "", "jsonpath={.status.userInfo.username}"
+	if err == nil {
+		is, err = quiet.Run(ctx, "kubectl", "--kubeconfig", name, "auth", "whoami", "-o", user)
+	}
+	if err == nil && is != who {
+		err = fmt.Errorf("%s acts as %s, not as %s", name, is, who)
+	}
 	return name, err
 }
 
