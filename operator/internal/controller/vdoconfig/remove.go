@@ -207,7 +207,8 @@ func (a *applier) removals(ctx context.Context) error {
 	gated := a.groupGates() // a gated driver removes nothing, and no removal waits for it
 	steps = slices.DeleteFunc(steps, func(s plan.Step) bool {
 		held := a.facts.starts != nil || a.outcome.resolved != nil
-		stays := held && slices.Contains(a.requested(), s.Driver) // others still go
+		// Others still go, but not the mirror's login, which drivers share.
+		stays := held && (s.Name == render.PullSecret || slices.Contains(a.requested(), s.Driver))
 		return stays || gated[s.Driver] != nil
 	})
 	if a.outcome.next.waits != "" || len(plan.NextWave(steps)) == 0 {

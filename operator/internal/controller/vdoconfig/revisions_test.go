@@ -458,6 +458,7 @@ func TestThePullSecretOfABlockedDriverServesOthers(t *testing.T) {
 }
 
 func TestWhatHoldsARemoval(t *testing.T) {
+	login := core("Secret", "kube-system", render.PullSecret)
 	unfit := func(s *decided) {
 		s.desired = decision{from: s.bundle, gated: map[matrix.Driver]string{}, refused: because(fault.Incompatible)}
 	}
@@ -473,6 +474,11 @@ func TestWhatHoldsARemoval(t *testing.T) {
 			s.config.Spec.StorageProvider = &v1alpha1.StorageProvider{}
 			unfit(s)
 		}, false, fault.Incompatible},
+		"and the object is the login that drivers share": {func(s *decided) {
+			s.config.Spec.StorageProvider = &v1alpha1.StorageProvider{}
+			unfit(s)
+			s.facts.inventory = inventory.Of(inventory.Entry{ID: login, UID: "u", Driver: matrix.CPI, Release: "cpi@1.33.1"})
+		}, false, fault.Incompatible},
 		"another driver's rendering is refused": {func(s *decided) {
 			s.config.Spec.CloudProvider, s.hash = &v1alpha1.CloudProvider{}, make([]byte, 32)
 			s.desired = decision{from: s.bundle, gated: map[matrix.Driver]string{}, releases: releaseIDs("cpi@1.33.1")}
@@ -485,7 +491,7 @@ func TestWhatHoldsARemoval(t *testing.T) {
 		s, id := withCSI(t), core("ServiceAccount", "ns", "x")
 		o := &unstructured.Unstructured{Object: map[string]any{}}
 		o.SetUID("u")
-		k := &fakeCluster{live: plan.Live{id.Key: o}}
+		k := &fakeCluster{live: plan.Live{id.Key: o, login.Key: o}}
 		s.config.Spec.StorageProvider, s.spec.StorageProvider, s.bundleGated = nil, nil, true
 		s.facts.inventory = inventory.Of(inventory.Entry{ID: id, UID: "u", Driver: matrix.CSI, Release: "csi@3.5.1"})
 		c.edit(s)
