@@ -106,6 +106,7 @@ func TestWhatAnAnswerMeans(t *testing.T) {
 		remaining string
 		accept    string // the instance UUID
 		uuids     string // in use, and another one that was not accepted
+		edited    bool   // in what no check depends on
 	}{
 		"can be used": {
 			found: vcenter.Report{Version: "8.0.3", APIVersion: "8.0.3.0", Build: "42", InstanceUUID: "a",
@@ -121,6 +122,9 @@ func TestWhatAnAnswerMeans(t *testing.T) {
 		"is away": {err: away, state: condition.StateFault, message: "connect to vc.site: timeout", config: "failed", verified: "old", remaining: "7.0.3"},
 		"is away since its spec was changed": {
 			err: away, state: condition.StateFault, accept: "b", message: "connect to vc.site: timeout", config: "failed", uuids: "a z",
+		},
+		"is away, and its interval was changed": {
+			err: away, edited: true, state: condition.StateFault, message: "connect to vc.site: timeout", config: "failed", verified: "old", remaining: "7.0.3",
 		},
 		"refuses and told": {found: vcenter.Report{Version: "8.0.3"}, err: refused, state: condition.StateFault, message: "log in to vc.site: wrong password", config: "failed", verified: "", remaining: "8.0.3"},
 		"another vCenter": {
@@ -144,6 +148,9 @@ func TestWhatAnAnswerMeans(t *testing.T) {
 				InstanceUUID: "a", UnacceptedInstanceUUID: "z", Datacenters: []string{"/dc"}}
 			if v.Spec.AcceptInstanceUUID = c.accept; c.accept != "" {
 				v.Generation = 3
+			}
+			if c.edited {
+				v.Generation, v.Status.VerifiedCredentials = 3, "old"+credentials.Checked(v)
 			}
 			a := answer{version: "new", requested: "before", user: c.user, found: c.found, err: c.err, at: time.Now()}
 			require.Equal(t, c.state, a.conditions(&v.Spec).Phase.State)

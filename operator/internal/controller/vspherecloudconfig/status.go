@@ -57,7 +57,7 @@ func (a answer) Next(vcc *v1alpha1.VsphereCloudConfig) reconciler.Next {
 // Record writes the answer into the status.
 func (a answer) Record(vcc *v1alpha1.VsphereCloudConfig) {
 	st := &vcc.Status
-	if st.ObservedGeneration != vcc.Generation {
+	if unchecked(vcc) {
 		forget(st) // it may be another vCenter
 	}
 	st.ObservedGeneration = vcc.Generation
@@ -150,12 +150,17 @@ func (u unasked) Record(vcc *v1alpha1.VsphereCloudConfig) {
 	}
 }
 
+// unchecked reports whether the spec has changed since a login was verified in what a check depends on.
+func unchecked(vcc *v1alpha1.VsphereCloudConfig) bool {
+	st := &vcc.Status
+	return st.ObservedGeneration != vcc.Generation && !strings.HasSuffix(st.VerifiedCredentials, credentials.Checked(vcc))
+}
+
 // suspend reports that reconciling is suspended. It forgets that a login was verified if what was checked has changed
 // since: no vCenter was asked with this spec.
 func suspend(vcc *v1alpha1.VsphereCloudConfig) {
 	st, gated := &vcc.Status, ""
-	if st.ObservedGeneration != vcc.Generation && st.VerifiedCredentials != "" &&
-		!strings.HasSuffix(st.VerifiedCredentials, credentials.Checked(vcc)) {
+	if unchecked(vcc) && st.VerifiedCredentials != "" {
 		gated = "spec.suspend is set: the changed spec is not checked"
 		st.Config, st.VerifiedCredentials, st.Message = "", "", gated
 	}
