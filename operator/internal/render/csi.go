@@ -102,7 +102,7 @@ func setFeatureStates(s *source, p *v1alpha1.StorageProvider) error {
 		data[name] = fmt.Sprint(p.FeatureStates[name])
 	}
 	_ = unstructured.SetNestedStringMap(o.Object, data, "data") // data is a map: it was read above
-	s.roll(o, "Deployment")                                     // node plugins read none of these
+	s.roll(o)
 	return fault.Join(bad...)
 }
 

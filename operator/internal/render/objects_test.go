@@ -180,7 +180,8 @@ func TestWhatIsMadeOfObjects(t *testing.T) {
 		"a feature state": {func(in *render.Input) {
 			in.Spec.StorageProvider.FeatureStates = map[string]bool{"trigger-csi-fullsync": true}
 		}, looks{{states + " data", `"trigger-csi-fullsync":"true"`}, {states + " data", `"false"`},
-			{controller + ofPods, `"checksum/internal-feature-states.csi.vsphere.vmware.com":"`}, {plugin + ofPods, "!checksum/"}}},
+			{controller + ofPods, `"checksum/internal-feature-states.csi.vsphere.vmware.com":"`},
+			{plugin + ofPods, `"checksum/internal-feature-states.csi.vsphere.vmware.com":"`}}},
 		"classes": {func(in *render.Input) {
 			in.Spec.StorageProvider.StorageClasses = []v1alpha1.StorageClass{
 				{Name: "gold", StoragePolicy: "Gold, 2 copies", Default: true, FSType: "xfs"},

@@ -65,16 +65,16 @@ func (s *source) patch(field string, p v1alpha1.Patch) error {
 		return badPatch(field, hint, "%w", err)
 	}
 	if o.GetKind() == "ConfigMap" {
-		s.roll(changed, "DaemonSet", "Deployment")
+		s.roll(changed)
 	}
 	return s.replace(i, changed, field)
 }
 
 // roll rolls the pods of the release's workloads when a ConfigMap changes, since they read it at their start only.
-func (s *source) roll(changed *unstructured.Unstructured, kinds ...string) {
+func (s *source) roll(changed *unstructured.Unstructured) {
 	sum := image.DigestOf(fmt.Append(nil, changed.Object["data"]))
 	for _, o := range s.objects {
-		if slices.Contains(kinds, o.GetKind()) {
+		if podSpec(o) != nil {
 			setTemplateAnnotation(o, "checksum/"+changed.GetName(), sum.Hex())
 		}
 	}
