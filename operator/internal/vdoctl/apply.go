@@ -336,6 +336,8 @@ func (l *lines) changes(all []changedObject) {
 	}
 }
 
+const order = "[order]" // of items with a key
+
 // values adds the single values of a document by field. An item of a list with a key is a field, any other is a value.
 func values(to map[string][]string, field string, v any) {
 	switch v := v.(type) {
@@ -353,6 +355,7 @@ func values(to map[string][]string, field string, v any) {
 			m, _ := item.(map[string]any)
 			if key := cmp.Or(m["name"], m["driver"], m["id"]); key != nil {
 				values(to, fmt.Sprintf("%s[%v]", field, key), item)
+				to[field+order] = append(to[field+order], textOf(key))
 			} else {
 				to[field+"[]"] = append(to[field+"[]"], textOf(item))
 			}
@@ -399,7 +402,10 @@ func (x edit) fields() (out []changedField) {
 	for _, field := range slices.Sorted(maps.Keys(all)) {
 		from, to := was[field], is[field]
 		gone, made := without(from, to), without(to, from)
-		if len(gone)+len(made) == 0 && !slices.Equal(from, to) { // the order differs
+		switch {
+		case len(gone)+len(made) > 0 && strings.HasSuffix(field, order):
+			continue // the items are shown
+		case len(gone)+len(made) == 0 && !slices.Equal(from, to):
 			gone, made = []string{strings.Join(from, ", ")}, []string{strings.Join(to, ", ")}
 		}
 		if len(gone) == 1 && len(made) == 1 {
@@ -452,7 +458,7 @@ const maxValue = 100
 func shownField(x client.Object, field, from, to string) changedField {
 	key := strings.TrimPrefix(field, "data.")
 	switch {
-	case kindOf(x) != "Secret" || field == "type":
+	case kindOf(x) != "Secret", field == "type", strings.HasPrefix(field, "metadata.labels."):
 		return changedField{Field: field, From: from, To: to}
 	case key != corev1.BasicAuthUsernameKey:
 		return changedField{Field: key, To: "(hidden)"}

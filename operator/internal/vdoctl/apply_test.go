@@ -429,6 +429,7 @@ func TestALongListIsShownByItsChangedItems(t *testing.T) {
 		"items with a key":    {`[{"driver": "csi", "version": "1"}, {"driver": "snap", "version": "2"}]`, `[{"driver": "csi"}, {"driver": "snap", "version": "3"}]`, []string{"spec.f[csi].version: 1 -> none", "spec.f[snap].version: 2 -> 3"}},
 		"swapped":             {`[{"id": "a", "is": 1000650000}, {"id": "b", "is": true}]`, `[{"id": "a", "is": true}, {"id": "b", "is": 1000650000}]`, []string{"spec.f[a].is: 1000650000 -> true", "spec.f[b].is: true -> 1000650000"}},
 		"one argument":        {`["--a=1", "--b"]`, `["--a=2", "--b"]`, []string{"spec.f[]: --a=1 -> --a=2"}},
+		"of items with a key": {`[{"id": "a"}, {"id": "b"}]`, `[{"id": "b"}, {"id": "a"}]`, []string{"spec.f[order]: a, b -> b, a"}},
 		"another order":       {`["--a", "--b"]`, `["--b", "--a"]`, []string{"spec.f[]: --a, --b -> --b, --a"}},
 		"several":             {`["--a", "--b"]`, `["--c", "--d"]`, []string{"spec.f[]: --a -> none", "spec.f[]: --b -> none", "spec.f[]: --c", "spec.f[]: --d"}},
 		"items without a key": {`[{"from": 1, "to": 2}, {"from": 3, "to": 4}]`, `[{"from": 1, "to": 4}, {"from": 3, "to": 2}]`, []string{`spec.f[]: {"from":1,"to":2} -> none`, `spec.f[]: {"from":3,"to":4} -> none`, `spec.f[]: {"from":1,"to":4}`, `spec.f[]: {"from":3,"to":2}`}},

@@ -232,7 +232,7 @@ func (s *site) ask(ctx context.Context, about func(configured) vcenter.Ask) []pr
 	for i, v := range s.vcenters {
 		target, err := s.target(ctx, v)
 		if err != nil {
-			out[i] = preflight.VCenter{Server: target.Host, Err: err, Unresolved: v.config == nil}
+			out[i] = preflight.VCenter{Server: target.Server(), Err: err, Unresolved: v.config == nil}
 			out[i].Username = target.Username
 			continue
 		}
