@@ -87,6 +87,9 @@ func TestFreshnessAndConsent(t *testing.T) {
 			}
 			b.Spec.AcceptOlder = image.DigestOf([]byte("other")).String()
 			require.Equal(t, c.want, fault.ReasonOf(fresh(b, digest.String(), found{matrix: c.matrix}, now)))
+			b.Spec.Reference = "another.site/vdo:1" // its records may be wrong, whatever was accepted before
+			hint := fault.HintOf(fresh(b, digest.String(), found{matrix: c.matrix}, now))
+			require.Equal(t, c.want == fault.Superseded, strings.Contains(hint, "delete secret"))
 			b.Spec.AcceptOlder = digest.String()
 			require.NoError(t, fresh(b, digest.String(), found{matrix: c.matrix}, now))
 			b.Spec.AcceptOlder, b.Status.Digest = "", digest.String()
