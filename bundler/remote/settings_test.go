@@ -91,7 +91,9 @@ func TestClientCertificates(t *testing.T) {
 	for hint, c := range map[string]struct {
 		to string
 		ca []byte
-	}{"signed for": {secure.Host, nil}, "about " + secure.Host: {secure.Host, secure.CA()}, "about " + plain.Host: {plain.Host, nil}} {
+	}{
+		"signed for": {secure.Host, nil}, "about " + secure.Host: {secure.Host, secure.CA()}, "about " + plain.Host: {plain.Host, nil},
+	} {
 		reg.Fail(real.Fault{Match: real.Match{Path: "/manifests/"}, RedirectTo: "https://" + c.to})
 		_, err := at(t, remote.Options{CA: c.ca, ClientCert: cert, ClientKey: key}, reg, "a/b:1").Root(t.Context())
 		wantFault(t, err, fault.CertificateInvalid, `"`+c.to+`": `, hint)

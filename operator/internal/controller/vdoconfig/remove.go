@@ -205,12 +205,12 @@ func (a *applier) removals(ctx context.Context) error {
 		return err
 	}
 	gated := a.groupGates() // a gated driver removes nothing, and no removal waits for it
-	steps = slices.DeleteFunc(steps, func(s plan.Step) bool {
-		held := a.facts.starts != nil || a.outcome.resolved != nil
-		// Others still go, but not the mirror's login, which drivers share.
-		stays := held && (s.Name == render.PullSecret || slices.Contains(a.requested(), s.Driver))
-		return stays || gated[s.Driver] != nil
-	})
+	steps = slices.DeleteFunc(steps, func(s plan.Step) bool { return gated[s.Driver] != nil })
+	if a.facts.starts != nil || a.outcome.resolved != nil { // others still go, but not the login that drivers share
+		steps = slices.DeleteFunc(steps, func(s plan.Step) bool {
+			return s.Name == render.PullSecret || slices.Contains(a.requested(), s.Driver)
+		})
+	}
 	if a.outcome.next.waits != "" || len(plan.NextWave(steps)) == 0 {
 		return nil
 	}

@@ -477,7 +477,7 @@ func TestWhatHoldsARemoval(t *testing.T) {
 		"and the object is the login that drivers share": {func(s *decided) {
 			s.config.Spec.StorageProvider = &v1alpha1.StorageProvider{}
 			unfit(s)
-			s.facts.inventory = inventory.Of(inventory.Entry{ID: login, UID: "u", Driver: matrix.CPI, Release: "cpi@1.33.1"})
+			s.facts.inventory = inventory.Of(inventory.Entry{ID: login, UID: "u", Driver: matrix.CPI})
 		}, false, fault.Incompatible},
 		"another driver's rendering is refused": {func(s *decided) {
 			s.config.Spec.CloudProvider, s.hash = &v1alpha1.CloudProvider{}, make([]byte, 32)

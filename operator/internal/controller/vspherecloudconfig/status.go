@@ -152,8 +152,8 @@ func (u unasked) Record(vcc *v1alpha1.VsphereCloudConfig) {
 
 // unchecked reports whether the spec has changed since a login was verified in what a check depends on.
 func unchecked(vcc *v1alpha1.VsphereCloudConfig) bool {
-	st := &vcc.Status
-	return st.ObservedGeneration != vcc.Generation && !strings.HasSuffix(st.VerifiedCredentials, credentials.Checked(vcc))
+	st, checked := &vcc.Status, credentials.Checked(vcc)
+	return st.ObservedGeneration != vcc.Generation && !strings.HasSuffix(st.VerifiedCredentials, checked)
 }
 
 // suspend reports that reconciling is suspended. It forgets that a login was verified if what was checked has changed
