@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"regexp"
 	"testing"
 
@@ -114,4 +115,27 @@ func TestAListKeepsFiftyAndCountsTheOthers(t *testing.T) {
 	require.Len(t, fault.All(err), 51)
 	require.ErrorContains(t, err, "read x: 2 more problems")
 	require.Equal(t, fault.Corrupt, fault.Gravest(err), "what is not listed counts")
+}
+
+func TestWhatATerminalActsOn(t *testing.T) {
+	for _, r := range "\x00\a\b\t\n\r\x1b\x7f\u0085\u009b\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069" {
+		require.True(t, fault.Control(r), "%U", r)
+	}
+	for _, r := range "aé 語'\\…\u00a0\u0301\u200d\ufffdא🙂" { // marks and joiners are part of words
+		require.False(t, fault.Control(r), "%U", r)
+	}
+}
+
+func TestQuotedWordsAreWhatAShellTakesBack(t *testing.T) {
+	for word, want := range map[string]string{
+		"drivers.tar": "drivers.tar", "": "''", "a b": "'a b'", "x$(id).tar.parts": "'x$(id).tar.parts'", "it's": `'it'\''s'`,
+		"`id`;&|<>*?~!{}[]#\\\"": "'`id`;&|<>*?~!{}[]#\\\"'", "line\nend\x1b[2J'": `$'line\012end\033[2J\''`, "größe.tar": "größe.tar",
+		"registry.site:5000/vdo/drivers@sha256:ab": "registry.site:5000/vdo/drivers@sha256:ab",
+	} {
+		require.Equal(t, want, fault.Quote(word))
+		out, err := exec.CommandContext(t.Context(), "bash", "-c", "printf %s "+fault.Quote(word)).Output() //nolint:gosec // that is the test
+		require.NoError(t, err)
+		require.Equal(t, word, string(out))
+	}
+	require.Equal(t, "repair 'a b'", fault.Quote("repair", "a b"))
 }

@@ -254,3 +254,61 @@ func (r Reference) MarshalText() ([]byte, error) { return []byte(r.String()), ni
 
 // UnmarshalText is ParseReference; empty text is the zero value.
 func (r *Reference) UnmarshalText(text []byte) error { return unmarshal(r, text, ParseReference) }
+
+// Below returns the location of an image in a mirror that keeps upstream's paths: the mirror's
+// repository, the upstream host, then the upstream path. Tag and digest stay. A host's port becomes
+// _PORT, since paths have no colons.
+//
+//	registry.k8s.io/csi-vsphere/driver:v3.5.1 below registry.site/vdo/drivers is
+//	registry.site/vdo/drivers/registry.k8s.io/csi-vsphere/driver:v3.5.1
+func (r Reference) Below(mirror Reference) (Reference, error) {
+	out := Reference{host: mirror.host, path: mirror.path + "/" + HostPath(r.host) + "/" + r.path, tag: r.tag, digest: r.digest}
+	if !pathForm.MatchString(out.path) || len(out.String()) > maxReference {
+		return Reference{}, fault.Errorf(fault.InvalidInput, "mirror image", r.String(),
+			"name a mirror with a shorter path, or an image whose host is a DNS name", "%.200q is not a repository path", out.path)
+	}
+	return out, nil
+}
+
+// HostPath returns a registry's host as one path component.
+func HostPath(host string) string {
+	return strings.ReplaceAll(strings.ToLower(host), ":", "_")
+}
+
+// Suffix ends the tag of a referrer beside its image.
+type Suffix string
+
+// Suffixes that registries and tools know.
+const (
+	// ReferrersList has no suffix: it is the index that replaces the referrers API if a registry
+	// has none (OCI distribution specification 1.1, "Referrers Tag Schema").
+	ReferrersList Suffix = ""
+	// Signatures, Attestations and SBOMs are cosign's.
+	Signatures   Suffix = ".sig"
+	Attestations Suffix = ".att"
+	SBOMs        Suffix = ".sbom"
+)
+
+// CosignSuffixes returns the suffixes of cosign's referrers of an image.
+func CosignSuffixes() []Suffix { return []Suffix{Signatures, Attestations, SBOMs} }
+
+// TagOf returns the tag of a digest's referrer: sha256-HEX and the suffix.
+func (s Suffix) TagOf(subject Digest) string { return tagPrefix + subject.Hex() + string(s) }
+
+const tagPrefix = "sha256-"
+
+// ParseAttachedTag reads such a tag, of any suffix; ok is false for other tags.
+func ParseAttachedTag(tag string) (subject Digest, s Suffix, ok bool) {
+	rest, ok := strings.CutPrefix(tag, tagPrefix)
+	if !ok {
+		return Digest{}, "", false
+	}
+	hex, end, dotted := strings.Cut(rest, ".")
+	if !hexDigest.MatchString(hex) {
+		return Digest{}, "", false
+	}
+	if dotted {
+		s = Suffix("." + end)
+	}
+	return Digest{hex}, s, true
+}

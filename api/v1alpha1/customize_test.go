@@ -3,6 +3,11 @@ package v1alpha1_test
 import (
 	"strings"
 	"testing"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 )
 
 func TestSettingsOfPods(t *testing.T) {
@@ -59,4 +64,35 @@ func TestSettingsOfDrivers(t *testing.T) {
 		{"another family", cpi("ipFamilies: [ipv5]"), "Unsupported value"},
 		{"a family twice", cpi("ipFamilies: [ipv4, ipv4]"), "Duplicate value"},
 	})
+}
+
+// What anybody may write is kept in a bounded way, and another value is another one.
+func TestWhatIsAskedForIsKeptBounded(t *testing.T) {
+	asked := func(value string) string {
+		v := &v1alpha1.VDOConfig{}
+		v.Annotations = map[string]string{v1alpha1.AnnotationRequestedAt: value}
+		return v1alpha1.Asked(v, v1alpha1.AnnotationRequestedAt)
+	}
+	require.Empty(t, v1alpha1.Asked(&v1alpha1.VDOConfig{}, v1alpha1.AnnotationRequestedAt))
+	for _, short := range []string{"2026-08-01T12:00:00Z", strings.Repeat("x", v1alpha1.MaxAsked)} {
+		require.Equal(t, short, asked(short))
+	}
+	long := "r3-33333333 " + strings.Repeat("x", 150<<10)
+	require.LessOrEqual(t, len(asked(long)), v1alpha1.MaxAsked)
+	require.True(t, strings.HasPrefix(asked(long), "r3-33333333 "), "what it names is read still")
+	require.NotEqual(t, asked(long), asked(long+"x"))
+	require.True(t, utf8.ValidString(asked(strings.Repeat("ü", 1000)+"x")))
+	require.True(t, utf8.ValidString(asked("x"+strings.Repeat("ü", 1000))))
+}
+
+func TestAVCentersHostIsComparedInOneForm(t *testing.T) {
+	for given, want := range map[string]string{
+		"vc1.site.example": "vc1.site.example", "VC1.Site.Example": "vc1.site.example", "vc1.site.example.": "vc1.site.example",
+		"10.0.0.1": "10.0.0.1", "::ffff:10.0.0.1": "10.0.0.1",
+		"2001:DB8:0::1": "2001:db8::1", "[2001:db8::1]": "2001:db8::1",
+		"": "",
+	} {
+		require.Equal(t, want, v1alpha1.CanonicalHost(given), given)
+		require.Equal(t, want, v1alpha1.CanonicalHost(" "+given+"\n"), given)
+	}
 }

@@ -1,6 +1,20 @@
+// Package v1alpha1 holds the operator's resources: [DriverBundle], the drivers that may be
+// installed; [VsphereCloudConfig], a vCenter; [VDOConfig], the installed drivers and their health.
+//
+// The spec fields that VDOConfig and VsphereCloudConfig had in the earlier operator keep their
+// names and meaning, so that existing resources apply unchanged. Status follows the Kubernetes
+// conventions: conditions with observedGeneration, of the types Ready, Reconciling and Stalled as
+// kstatus reads them, and further ones for parts.
+//
+// +kubebuilder:object:generate=true
+// +groupName=vdo.vmware.com
 package v1alpha1
 
 import (
+	"crypto/sha256"
+	"fmt"
+	"strings"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -75,4 +89,26 @@ type KeyReference struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule=`self == '' || self.matches(r'^[-._a-zA-Z0-9]+$')`,message="write a key of a ConfigMap or Secret: letters, digits, - _ and ."
 	Key string `json:"key,omitempty"`
+}
+
+// GetConditions returns the status conditions.
+func (in *DriverBundle) GetConditions() []metav1.Condition { return in.Status.Conditions }
+
+// GetConditions returns the status conditions.
+func (in *VsphereCloudConfig) GetConditions() []metav1.Condition { return in.Status.Conditions }
+
+// GetConditions returns the status conditions.
+func (in *VDOConfig) GetConditions() []metav1.Condition { return in.Status.Conditions }
+
+// MaxAsked is how many bytes of an annotation's value a status keeps. Annotations may have 256 KiB.
+const MaxAsked = 256
+
+// Asked returns the value of a request annotation as a status keeps it. A value longer than
+// [MaxAsked] is cut, with its SHA-256.
+func Asked(o metav1.Object, annotation string) string {
+	value := o.GetAnnotations()[annotation]
+	if len(value) <= MaxAsked {
+		return value
+	}
+	return fmt.Sprintf("%s sha256:%x", strings.ToValidUTF8(value[:128], ""), sha256.Sum256([]byte(value)))
 }

@@ -1,6 +1,9 @@
 package v1alpha1
 
 import (
+	"net/netip"
+	"strings"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -167,4 +170,23 @@ type VsphereCloudConfigList struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata,omitempty"`
 	Items           []VsphereCloudConfig `json:"items"`
+}
+
+// BareHost returns a vCenter's host without surrounding space, and an IPv6 address without brackets.
+func BareHost(host string) string {
+	host = strings.TrimSpace(host)
+	if inner, ok := strings.CutPrefix(host, "["); ok {
+		return strings.TrimSuffix(inner, "]")
+	}
+	return host
+}
+
+// CanonicalHost returns a vCenter's host in the form for comparison. Names are in lower case
+// without the root dot; IP addresses are canonical, without brackets.
+func CanonicalHost(host string) string {
+	host = BareHost(host)
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return ip.Unmap().String()
+	}
+	return strings.TrimSuffix(strings.ToLower(host), ".")
 }
