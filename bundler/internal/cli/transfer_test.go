@@ -2,19 +2,26 @@ package cli_test
 
 import (
 	"encoding/base64"
+	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/stretchr/testify/require"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
 
 // proxy is an HTTP proxy that leads every CONNECT to one registry.
@@ -104,4 +111,205 @@ func TestClientCertificateOfTheCommandLine(t *testing.T) {
 	w.must(t, "pull", "@up", "-o", filepath.Join(w.dir, "a.tar"))
 	w.must(t, "push", "a.tar", w.mirror.Host+"/vdo/drivers:1", "--ca-file", "ca.crt", "--client-cert", "client.crt", "--client-key", "client.key")
 	require.Contains(t, w.ends(t, 5, "inspect", w.mirror.Host+"/vdo/drivers:1", "--ca-file", "ca.crt"), "--client-cert")
+}
+
+// about attaches a manifest to a subject: under the tag with this end, or without one as
+// a referrer.
+func (f forge) about(subject ocispec.Descriptor, end string) ocispec.Descriptor {
+	f.t.Helper()
+	return f.attach(subject, end, f.put("application/x", []byte("about "+subject.Digest.String()+end)))
+}
+
+// What is attached to the manifest of a platform, and to what is attached, goes from
+// medium to medium with the rest, also through a registry and with a served delta.
+func TestWhatIsAttachedAnywhereTravels(t *testing.T) {
+	w := newWorld(t, t.TempDir())
+	w.key(t, "k")
+	w.must(t, "lock", "@up", "-q", "--release", "csi@3.5.1", "-o", "old.yaml")
+	w.must(t, "pull", "@up", "-q", "--lock", "old.yaml", "-o", "old.tar")
+	login := must(remote.ConfigCredentials("login", w.mirror.DockerConfig()))(t)
+	client, err := remote.NewClient(remote.Options{CA: w.mirror.CA(), PlainHTTP: []string{w.upstream.Host}, Credentials: login})
+	require.NoError(t, err)
+
+	for name, pull := range map[string][]string{"whole": nil, "delta": {"--base", "old.tar"}} {
+		t.Run(name, func(t *testing.T) {
+			w.must(t, append([]string{"pull", "@up", "-q", "--sign-key", "k.key", "--provenance", "-o", "oci:" + name}, pull...)...)
+			f := forge{t, filepath.Join(w.dir, name)}
+			var root, driver ocispec.Index
+			require.NoError(t, json.Unmarshal(f.read(f.named("bundle")), &root))
+			at := slices.IndexFunc(root.Manifests, func(d ocispec.Descriptor) bool {
+				return strings.HasSuffix(d.Annotations["vdo.vmware.com/reference"], "csi/driver:v3.5.1")
+			})
+			require.NoError(t, json.Unmarshal(f.read(root.Manifests[at]), &driver))
+			platform := driver.Manifests[0]
+			signature, referrer := f.about(platform, ".sig"), f.about(platform, "")
+			attested := f.about(referrer, ".att")
+			referrers := map[string]int{
+				f.named("bundle").Digest.String(): 4, // signature and provenance, each in both forms
+				platform.Digest.String():          2, referrer.Digest.String(): 1,
+				signature.Digest.String(): 1, attested.Digest.String(): 1,
+			}
+			f.about(signature, "")
+			f.about(attested, ".sig")
+
+			requireAttached := func(reference string) {
+				t.Helper()
+				ref := must(image.ParseReference(reference))(t)
+				got := map[string]int{}
+				for subject := range referrers {
+					digest := must(image.ParseDigest(subject))(t)
+					list, err := client.Repository(ref).Attachments(t.Context(), digest)
+					if err == nil {
+						got[subject] = len(list)
+					}
+				}
+				require.Equal(t, referrers, got, reference)
+			}
+			src := "oci:" + name
+			if pull != nil {
+				s := w.serve(t, src, "--base", "old.tar", "--key", "k.pub", "--as", "site/boot:7")
+				defer s.end(t)
+				require.Equal(t, s.Address+"/site/boot@"+s.Root, s.Reference)
+				require.False(t, s.TLS || s.Login)
+				require.Contains(t, s.Repositories, "site/boot/registry.test/csi/driver")
+				w.must(t, "verify", s.Address+"/site/boot:7", "--key", "k.pub", "--plain-http", s.Address)
+				require.NotContains(t, w.must(t, "inspect", s.Reference, "--plain-http", s.Address), "delta")
+				src = s.Reference
+			}
+			plain := []string{"--plain-http", w.upstream.Host, "-q", "--ca-file", "ca.crt"}
+			if host, _, ok := strings.Cut(src, "/site"); ok {
+				plain = append(plain, "--plain-http", host)
+			}
+			for n, to := range []string{w.upstream.Host, w.mirror.Host} { // from a registry to the next
+				to = fmt.Sprintf("%s/vdo/%s:%d", to, name, n)
+				w.must(t, append([]string{"push", src, to, "--key", "k.pub", "--layout", "paths"}, plain...)...)
+				requireAttached(to)
+				src = to
+				beside := strings.Split(to, ":")
+				ref := must(image.ParseReference(strings.Join(beside[:2], ":") + "/registry.test/csi/driver:v3.5.1"))(t)
+				digest := must(image.ParseDigest(attested.Digest.String()))(t)
+				list := must(client.Repository(ref).Attachments(t.Context(), digest))(t)
+				require.Len(t, list, 1)
+			}
+		})
+	}
+}
+
+// copies is a bundle in a registry and in a folder, signed by k.key under cosign's
+// tag and by c.key as a referrer, and what other tools copy it into.
+type copies struct {
+	*world
+	from, to string // repositories of two registries
+	sig      string // tag of the signature
+	regs     []*registry.Registry
+}
+
+func newCopies(t *testing.T, to registry.Kind, pull ...string) *copies {
+	t.Helper()
+	w := newWorldOf(t, t.TempDir(), registry.Options{}, registry.Options{})
+	c := &copies{world: w, from: w.mirror.Host + "/vdo/drivers", regs: []*registry.Registry{w.mirror, registry.Start(t, registry.Options{Kind: to})}}
+	c.to = c.regs[1].Host + "/vdo/copy"
+	w.key(t, "k")
+	w.must(t, "keygen", "-o", "c")
+	w.must(t, append([]string{"pull", "@up", "-q", "--sign-key", "k.key", "--signature-format", "simple", "-o", "a.tar"}, pull...)...)
+	pinned := strings.TrimSpace(w.must(t, "push", "a.tar", c.from+":1", "--plain-http", w.mirror.Host, "-q"))
+	_, digest, _ := strings.Cut(pinned, "@sha256:")
+	c.sig = "sha256-" + digest[:64] + ".sig"
+	c.run(t, toolchain.Path(t, "cosign"), "sign", "--key", "c.key", "--tlog-upload=false", "--yes", "--allow-http-registry", "--new-bundle-format=true", c.from+"@sha256:"+digest[:64])
+	return c
+}
+
+// run runs a tool of someone else.
+func (c *copies) run(t *testing.T, name string, args ...string) {
+	t.Helper()
+	tool := *c.world
+	tool.program = name
+	tool.must(t, args...)
+}
+
+// signedBy verifies a copy, every byte of it, and tells by which of the two keys.
+func (c *copies) signedBy(t *testing.T, at string) string {
+	t.Helper()
+	var by []string
+	for _, key := range []string{"k", "c"} {
+		cmd, _, stderr := c.command(t.Context(), "verify", at, "--key", key+".pub", "-q", "--plain-http", c.regs[0].Host, "--plain-http", c.regs[1].Host)
+		if cmd.Run() == nil {
+			by = append(by, key)
+			continue
+		}
+		problems := strings.Count(stderr.String(), "error: ")
+		require.Equal(t, 1, problems, stderr.String())
+		require.Regexp(t, "it has no signature|no trusted signature", stderr.String(), "the copy of %s is not whole", at)
+	}
+	return strings.Join(by, " ")
+}
+
+func TestCraneCopiesBundles(t *testing.T) {
+	c := newCopies(t, registry.Distribution)
+	crane := toolchain.Path(t, "crane")
+	c.run(t, crane, "copy", "--insecure", c.from+":1", c.to+":1")
+	require.Equal(t, "", c.signedBy(t, c.to+":1"), "a plain copy leaves signatures behind")
+	c.run(t, crane, "copy", "--insecure", c.from+":"+c.sig, c.to+":"+c.sig)
+	require.Equal(t, "k", c.signedBy(t, c.to+":1"))
+	c.run(t, crane, "copy", "--insecure", "--all-tags", c.from, c.to+"/all")
+	require.Equal(t, "k c", c.signedBy(t, c.to+"/all:1"), "the referrers' fallback tag goes along")
+}
+
+func TestRegctlCopiesBundles(t *testing.T) {
+	c := newCopies(t, registry.Referrers)
+	regctl := func(args ...string) {
+		t.Helper()
+		for _, reg := range c.regs {
+			args = append([]string{"--host", "reg=" + reg.Host + ",tls=disabled"}, args...)
+		}
+		c.run(t, toolchain.Path(t, "regctl"), args...)
+	}
+	regctl("image", "copy", c.from+":1", c.to+":1")
+	require.Equal(t, "", c.signedBy(t, c.to+":1"), "a plain copy leaves signatures behind")
+	regctl("image", "copy", "--digest-tags", c.from+":1", c.to+"/tags:1")
+	require.Contains(t, c.signedBy(t, c.to+"/tags:1"), "k")
+	regctl("image", "copy", "--digest-tags", "--referrers", c.from+":1", c.to+"/both:1")
+	require.Equal(t, "k c", c.signedBy(t, c.to+"/both:1"))
+
+	regctl("image", "copy", "--digest-tags", "--referrers", c.from+":1", "ocidir://folder:1")
+	require.Equal(t, "k c", c.signedBy(t, "oci:folder"))
+	regctl("image", "copy", "--digest-tags", "--referrers", "ocidir://folder:1", c.to+"/back:1")
+	require.Equal(t, "k c", c.signedBy(t, c.to+"/back:1"))
+}
+
+// Where the registry mounts, no byte of the base goes over the line: neither out of
+// the named repository, nor out of those that --layout paths made.
+func TestBaseOfADeltaIsMounted(t *testing.T) {
+	stored := t.TempDir()
+	w := newWorldOf(t, t.TempDir(), registry.Options{}, registry.Options{Dir: stored, TLS: true, Auth: registry.Token})
+	w.must(t, "lock", "@up", "-q", "--release", "csi@3.5.1", "-o", "old.yaml")
+	w.must(t, "lock", "@up", "-q", "--release", "csi@3.5.1", "--release", "cpi@1.34.0", "-o", "new.yaml")
+	w.must(t, "keygen", "-o", "k")
+	w.must(t, "pull", "@up", "-q", "--lock", "old.yaml", "-o", "old.tar")
+	w.must(t, "pull", "@up", "-q", "--lock", "new.yaml", "--base", "old.tar", "--sign-key", "k.key", "-o", "delta.tar")
+	drivers := w.mirror.Host + "/vdo/drivers"
+	w.must(t, "push", "old.tar", drivers+":1", "--ca-file", "ca.crt", "-q", "--layout", "paths")
+
+	push := func(to string, more ...string) {
+		t.Helper()
+		w.mirror.ForgetRequests()
+		args := []string{"push", "delta.tar", to, "--ca-file", "ca.crt", "-q", "--format", "json"}
+		out := w.must(t, append(args, more...)...)
+		info := must(os.Stat(filepath.Join(w.dir, "delta.tar")))(t)
+		var sent int64
+		for _, q := range w.mirror.Requests() {
+			require.False(t, q.Method == http.MethodGet && strings.Contains(q.Path, "/blobs/"), "%s is read", q.Path)
+			sent += q.Received
+		}
+		require.Less(t, sent, info.Size()+10_000, "only the delta is sent") // and the note that all arrived
+		var told struct{ Moved int64 }
+		require.NoError(t, json.Unmarshal([]byte(out), &told))
+		require.Less(t, told.Moved, info.Size())
+		w.must(t, "verify", to, "--key", "k.pub", "--ca-file", "ca.crt", "-q")
+	}
+	push(w.mirror.Host+"/vdo/next:2", "--mount-from", drivers)
+
+	// The bundle's own repository has lost its layers; the images beside it have them.
+	require.NoError(t, os.RemoveAll(filepath.Join(stored, "docker/registry/v2/repositories/vdo/drivers/_layers")))
+	push(drivers + ":2")
 }

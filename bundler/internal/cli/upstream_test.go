@@ -1,13 +1,19 @@
 package cli_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/stretchr/testify/require"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/upstream"
 	upstreamworld "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/world"
@@ -47,4 +53,48 @@ func TestEveryUpstreamReleaseIsCarried(t *testing.T) {
 	for _, gone := range []string{"source: gcr.io/cloud-provider-vsphere", "source: k8s.gcr.io"} {
 		require.NotContains(t, string(lock), gone)
 	}
+}
+
+// byHand is a manifest that go-containerregistry would not make.
+type byHand struct {
+	mediaType types.MediaType
+	data      []byte
+}
+
+func (m byHand) RawManifest() ([]byte, error)        { return m.data, nil }
+func (m byHand) MediaType() (types.MediaType, error) { return m.mediaType, nil }
+
+// Images that keep to the letter of the specification, and are unlike most.
+func TestOddImagesOfUpstream(t *testing.T) {
+	w := newWorld(t, t.TempDir())
+	repository := must(name.NewRepository(w.upstream.Host + "/x/cloud/ccm"))(t)
+	index := func(children ...ocispec.Descriptor) {
+		t.Helper()
+		data := bundle.NewIndex(ocispec.Index{Manifests: children}).Data
+		require.NoError(t, remote.Put(repository.Tag("v1.34.0"), byHand{ocispec.MediaTypeImageIndex, data}))
+	}
+	got := must(remote.Get(repository.Tag("v1.33.1")))(t)
+	plain := bundle.Plain(bundle.Blob(string(got.MediaType), got.Manifest))
+	run := func(code int, args ...string) string {
+		t.Helper()
+		return w.ends(t, code, append(args, "@up")...)
+	}
+
+	index(plain) // the configuration says what the index does not
+	require.Contains(t, run(4, "lock", "-q", "--k8s", "1.34", "--platform", "linux/amd64"), "the image has no platforms")
+	run(0, "pull", "-q", "--k8s", "1.34", "-o", "a.tar")
+	require.Regexp(t, `cloud/ccm:v1.34.0 .* linux/amd64`, w.must(t, "inspect", "a.tar"))
+
+	index()
+	output := run(9, "pull", "-q", "--k8s", "1.34", "-o", "b.tar")
+	require.Contains(t, output, "image registry.test/cloud/ccm:v1.34.0: its index names no image manifest: nothing of it could run")
+	require.NotContains(t, output, "run the same command again")
+}
+
+// A file name that others have chosen is no command in a hint.
+func TestNamesInHintsAreQuoted(t *testing.T) {
+	w := newWorld(t, t.TempDir())
+	w.must(t, "pull", "@up", "-q", "-o", "x$(id).tar", "--volume-size", "300kB", "--parity", "1")
+	w.write(t, "x$(id).tar.002", []byte("damaged"))
+	require.Contains(t, w.ends(t, 9, "inspect", "x$(id).tar.parts"), fmt.Sprintf("hint: rebuild it with `vdo-bundle repair %s`", "'x$(id).tar.parts'"))
 }
