@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync"
 	"syscall"
 	"time"
 
@@ -22,17 +23,21 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/discovery"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/recorder"
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -40,6 +45,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/driverbundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/inspection"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/legacy"
@@ -48,6 +54,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/vspherecloudconfig"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/logins"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/metrics"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/store"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/tracing"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
@@ -339,4 +346,90 @@ func startFault(err error) error {
 		f.Reason, f.Hint = fault.Unreachable, "its Lease could not be renewed: see that the API server answers, that the operator's namespace and the Lease in it are there, and that no other one has taken it; then start it again"
 	}
 	return f
+}
+
+// The wrappers in this file count at the edges, so that the controllers know nothing of metrics.
+
+// serve registers the metrics with those of the controllers. The caller runs the returned function once the operator
+// has ended. With several operators in a process, as in tests, it serves only the first one's.
+func serve(m prometheus.Collector) (end func(), err error) {
+	err = ctrlmetrics.Registry.Register(m)
+	if taken := (prometheus.AlreadyRegisteredError{}); errors.As(err, &taken) {
+		return func() {}, nil
+	}
+	return func() { ctrlmetrics.Registry.Unregister(m) }, err
+}
+
+// meteredCluster counts what was written to the cluster.
+type meteredCluster struct {
+	*cluster.Cluster
+	meter *metrics.Meter
+}
+
+// Apply counts written objects.
+func (c *meteredCluster) Apply(ctx context.Context, s plan.Step, live *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	applied, err := c.Cluster.Apply(ctx, s, live)
+	if err == nil && s.Writes() && !s.Deleting {
+		c.meter.ObjectChanged(string(s.Driver), string(s.Cause))
+	}
+	return applied, err
+}
+
+// Delete counts requested deletions.
+func (c *meteredCluster) Delete(ctx context.Context, s plan.Step) error {
+	err := c.Cluster.Delete(ctx, s)
+	if err == nil {
+		c.meter.ObjectChanged(string(s.Driver), metrics.Removal)
+	}
+	return err
+}
+
+// meteredCheck counts, measures and traces vCenter checks.
+func meteredCheck(check vspherecloudconfig.Check, meter *metrics.Meter) vspherecloudconfig.Check {
+	return func(ctx context.Context, t vcenter.Target) (found vcenter.Report, err error) {
+		ctx, end := tracing.Span(ctx, "ask vCenter")
+		defer func() { end(err) }()
+		start := time.Now()
+		if turn := t.Turn; turn != nil { // the wait for other vCenters with the same account is not this one's
+			t.Turn = func(ctx context.Context, login func() error) error {
+				asked := time.Now()
+				waited := sync.OnceFunc(func() { start = start.Add(time.Since(asked)) })
+				defer waited()
+				return turn(ctx, func() error { waited(); return login() })
+			}
+		}
+		found, err = check(ctx, t)
+		reason := condition.ReasonSucceeded
+		if err != nil {
+			reason = string(fault.ReasonOf(err))
+		}
+		meter.VCenterChecked(t.Host, int32(t.Port), time.Since(start), reason) //nolint:gosec // a port
+		return found, err
+	}
+}
+
+// meteredManager counts the events of its controllers.
+type meteredManager struct {
+	manager.Manager
+	meter *metrics.Meter
+}
+
+// GetEventRecorder returns a recorder that counts.
+func (m meteredManager) GetEventRecorder(name string) recorder.EventRecorder {
+	return meteredRecorder{EventRecorder: m.Manager.GetEventRecorder(name), scheme: m.GetScheme(), meter: m.meter}
+}
+
+type meteredRecorder struct {
+	recorder.EventRecorder
+	scheme *runtime.Scheme
+	meter  *metrics.Meter
+}
+
+func (r meteredRecorder) Eventf(regarding, related runtime.Object, eventtype, reason, action, note string, args ...any) {
+	r.EventRecorder.Eventf(regarding, related, eventtype, reason, action, note, args...)
+	kind, err := apiutil.GVKForObject(regarding, r.scheme)
+	if err != nil {
+		return // the recorder does not record events of such an object either
+	}
+	r.meter.EventRecorded(kind.Kind, eventtype, reason)
 }

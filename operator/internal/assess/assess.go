@@ -14,7 +14,7 @@
 //   - The cloud provider has no probes, so a running pod proves nothing. Its effect on nodes counts:
 //     providerID, and the removed taint.
 //   - A finding quotes one line of a crashing container: of its termination message, else of its log, if
-//     that is readable. See lastwords.go.
+//     that is readable. See pods.go.
 //   - Quotes may contain a secret. Known ones are hidden, and so is the rest of a driver's line after a word
 //     such as "password". See secrets.go.
 //   - The storage driver is judged only on nodes that a node plugin's selector and affinity admit.

@@ -2,6 +2,7 @@ package assess
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"regexp"
@@ -317,4 +318,148 @@ func schedulingTrouble(message string) (cause, remedy string) {
 	}
 	cause, _, _ = strings.Cut(message, "preemption:")
 	return strings.TrimSpace(cause), "see `kubectl describe pod`"
+}
+
+// A terminated container leaves a termination message, which the drivers do not write, or the end of its log. A
+// finding quotes its most specific line. It omits details of the attempt (times, process numbers, memory addresses,
+// trace ids), so that the text stays stable, and possible secrets: see secrets.go.
+
+// AddLastWords stores the end of the log of a workload's crashing container.
+func (o *Observed) AddLastWords(w Workload, container, log string) {
+	if o.LastWords == nil {
+		o.LastWords = map[string]string{}
+	}
+	o.LastWords[wordsKey(w, container)] = log
+}
+
+func wordsKey(w Workload, container string) string { return w.String() + "\x00" + container }
+
+var (
+	klogHead = regexp.MustCompile(`^([IWEF])\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ [^\]\s]+\] `)
+	times    = regexp.MustCompile(`\b\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?`)
+	pointers = regexp.MustCompile(`\b0x[0-9a-f]{4,}\b`)
+)
+
+// tellingLine returns the most specific line: the last with a known sign, else the last fatal one, else the last
+// error, else the last. It skips lines that continue one which announces a secret.
+func tellingLine(text string) string {
+	best, rank := "", -1
+	announced, key := false, false
+	for raw := range strings.Lines(strings.ToValidUTF8(text, "\uFFFD")) {
+		line, gravity := logLine(strings.TrimSpace(raw))
+		if line == "" {
+			continue
+		}
+		continues := announced || key
+		announced = announces(line)
+		key = strings.Contains(line, "-----BEGIN ") || key && !strings.Contains(line, "-----END ")
+		if signOf(line) != nil {
+			gravity = 3
+		}
+		if !continues && gravity >= rank {
+			best, rank = line, gravity
+		}
+	}
+	return withoutSecrets(stable(best))
+}
+
+// logLine returns the message of a log line, and its gravity: 2 for a fatal one, 1 for an error, 0 for others.
+func logLine(line string) (says string, gravity int) {
+	if says, level, ok := jsonLine(line); ok {
+		return says, levels[level]
+	}
+	if head := klogHead.FindStringSubmatch(line); head != nil {
+		return line[len(head[0]):], levels[head[1]]
+	}
+	if strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") {
+		gravity = 2
+	}
+	return line, gravity
+}
+
+var levels = map[string]int{"F": 2, "fatal": 2, "panic": 2, "E": 1, "error": 1}
+
+// jsonLine reads a line of a structured logger.
+func jsonLine(line string) (says, level string, ok bool) {
+	if !strings.HasPrefix(line, "{") {
+		return "", "", false
+	}
+	var entry struct{ Level, Msg, Message, Error, Err string }
+	if err := json.Unmarshal([]byte(line), &entry); err != nil {
+		return "", "", false
+	}
+	says = entry.Msg + entry.Message
+	if why := entry.Error + entry.Err; why != "" && !strings.Contains(says, why) {
+		says += ": " + why
+	}
+	return says, strings.ToLower(entry.Level), says != ""
+}
+
+// With thousands of pods speed matters: patterns run only on texts that may match.
+
+// stable removes times and memory addresses, which differ between attempts.
+func stable(s string) string {
+	if strings.Count(s, ":") > 1 {
+		s = times.ReplaceAllString(s, "")
+	}
+	if strings.Contains(s, "0x") {
+		s = pointers.ReplaceAllString(s, "")
+	}
+	return strings.TrimSpace(s)
+}
+
+// sign is a fragment of a driver's log that identifies the cause.
+type sign struct {
+	fragment string
+	reason   fault.Reason
+	remedy   string
+}
+
+const (
+	checkAccount   = "correct user and password in the credentials Secret of the VsphereCloudConfig"
+	checkName      = "use as vcIp of the VsphereCloudConfig a name that is in the vCenter's certificate, or have that reissued"
+	checkRights    = "give the account the privilege on the object: the driver's documents list them by role"
+	checkAddress   = "the address that the message names has to be reachable from the node: its DNS, TCP 443, NetworkPolicies"
+	tooOld         = "this vCenter is too old for the driver"
+	findDatacenter = "correct spec.datacenters of the VsphereCloudConfig, with the folders it is in: folder/name; the account has to be able to read it"
+	inDatacenters  = "the node's VM is in no datacenter listed, or the account cannot read it: correct spec.datacenters of the VsphereCloudConfig, grant ReadOnly"
+)
+
+// signs are the known ones of all releases of both drivers, except faults of configurations that rendering never
+// writes. The first match counts, so specific signs come before general ones.
+var signs = []sign{
+	{"Cannot complete login", fault.Unauthorized, checkAccount},
+	{"InvalidLogin", fault.Unauthorized, checkAccount},
+	{"Cluster ID is present in vSphere Config Secret", fault.Conflict, "take spec.storageProvider.clusterID out: the driver has made an id of its own"},
+	{"no matches for kind \"CSINodeTopology\"", fault.Incomplete, "the controller makes that kind when it runs: see to vsphere-csi-controller first, the node plugins recover by themselves"},
+	{"timed out while waiting for topology labels", fault.Incomplete, "see `kubectl get csinodetopologies -o yaml`: status.errorMessage; check the tags on the host's chain and the account's permissions to read them"},
+	{"found conflicting topology labels", fault.Conflict, "nodes carry beta and GA labels of zones: keep one family of them"},
+	{"virtual machine wasn't found", fault.NotFound, inDatacenters},
+	{"Failed to find the datacenter", fault.NotFound, findDatacenter},
+	{"failed to match Prefix", fault.Incompatible, "this node is not a VMware VM, or its firmware data is hidden: run the driver on vSphere VMs only"},
+	{"could not find the requested resource (get volumesnapshot", fault.Incomplete, "install the snapshot kinds: enable driver snapshot-controller in spec.drivers, or install them yourself"},
+	{"not attached to node", fault.Incompatible, "set disk.EnableUUID=TRUE on the node's VM while it is off"},
+	{"is forbidden: User", fault.Forbidden, "its permissions are older than its image: the next reconcile applies those of its release; keep other tools from changing the ClusterRoles"},
+	{"NoPermission", fault.Forbidden, checkRights},
+	{"Permission to perform this operation was denied", fault.Forbidden, checkRights},
+	{"is not valid for any names", fault.CertificateInvalid, checkName},
+	{"cannot validate certificate for", fault.CertificateInvalid, checkName},
+	{"thumbprint does not match", fault.CertificateInvalid, "the vCenter's certificate was replaced: write the thumbprint of the new one into the VsphereCloudConfig"},
+	{"x509:", fault.CertificateInvalid, "set ca or thumbprint in the VsphereCloudConfig: the pod does not know the node's CAs"},
+	{"failed to connect to vCenter using CA file", fault.CertificateInvalid, "the CA of the VsphereCloudConfig has to be the one that the vCenter's certificate is from, as PEM"},
+	{"checkAPI failed for vcenter API version", fault.Incompatible, tooOld},
+	{"vSAN file service is not supported in one or more vCenter", fault.Incompatible, tooOld},
+	{"dial tcp", fault.Unreachable, checkAddress},
+	{"no such host", fault.Unreachable, checkAddress},
+	{"datacenter '", fault.NotFound, findDatacenter}, // "datacenter 'x' not found"; the cause may come before
+}
+
+// signOf returns the first sign in a text, or nil.
+func signOf(text string) *sign {
+	for i := range signs {
+		if strings.Contains(text, signs[i].fragment) {
+			return &signs[i]
+		}
+	}
+	return nil
 }

@@ -3,6 +3,11 @@ package cluster
 import (
 	"cmp"
 	"context"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	appsv1 "k8s.io/api/apps/v1"
@@ -14,12 +19,17 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/mirrorset"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/decide"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/pages"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/tracing"
 )
 
@@ -232,4 +242,141 @@ func (c *Cluster) OthersSnapshots(ctx context.Context) (n int, err error) {
 		of, _, _ := unstructured.NestedString(u.Object, "spec", "driver") //nolint:errcheck // it is a text
 		return of != drivers.CSIDriver
 	})
+}
+
+const (
+	maxLogs    = 8  // containers whose logs are read per reconcile, one each
+	logLines   = 20 // per container
+	maxLog     = 64 << 10
+	logTimeout = 5 * time.Second // for all together
+)
+
+// LogReader reads the end of the log of a container's last run.
+type LogReader func(ctx context.Context, namespace, pod, container string) (string, error)
+
+// Logs returns a LogReader that uses the API server, which asks the kubelet.
+func Logs(cfg *rest.Config, h *http.Client) (LogReader, error) {
+	c, err := kubernetes.NewForConfigAndClient(cfg, h)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, namespace, pod, container string) (string, error) {
+		lines := int64(logLines)
+		stream, err := c.CoreV1().Pods(namespace).GetLogs(pod, &corev1.PodLogOptions{Container: container, Previous: true, TailLines: &lines}).Stream(ctx)
+		if err != nil {
+			return "", err
+		}
+		defer stream.Close() //nolint:errcheck // it was read
+		data, err := io.ReadAll(io.LimitReader(stream, maxLog))
+		return string(data), err
+	}, nil
+}
+
+// silent is a crashing container without a termination message.
+type silent struct {
+	workload  assess.Workload
+	pod       string
+	container string
+}
+
+// silentContainers returns a workload's silent containers, each once, with the first pod by name, as in findings.
+func silentContainers(w assess.Workload, pods []*corev1.Pod) []silent {
+	found := map[string]silent{}
+	for i := range pods {
+		st := &pods[i].Status
+		for _, c := range slices.Concat(st.InitContainerStatuses, st.ContainerStatuses) {
+			t := c.LastTerminationState.Terminated
+			if c.State.Waiting == nil || c.State.Waiting.Reason != "CrashLoopBackOff" || t == nil || t.Message != "" {
+				continue
+			}
+			if was, exists := found[c.Name]; !exists || pods[i].Name < was.pod {
+				found[c.Name] = silent{workload: w, pod: pods[i].Name, container: c.Name}
+			}
+		}
+	}
+	return slices.SortedFunc(maps.Values(found), func(a, b silent) int { return cmp.Compare(a.container, b.container) })
+}
+
+// lastWords adds the logs of crashing containers to o, as far as they are readable. They are optional detail, so
+// errors are ignored.
+func (c *Cluster) lastWords(ctx context.Context, o *assess.Observed, all []silent) {
+	if c.Log == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, logTimeout)
+	defer cancel()
+	all = all[:min(len(all), maxLogs)]
+	logs, _, _ := sideBySide(ctx, all, func(ctx context.Context, s silent) (string, error) { //nolint:errcheck // there is none
+		log, err := c.Log(ctx, s.workload.Namespace, s.pod, s.container)
+		if err != nil {
+			return "", nil //nolint:nilerr // a partial log is no use
+		}
+		return log, nil
+	})
+	for i, s := range all {
+		o.AddLastWords(s.workload, s.container, logs[i])
+	}
+}
+
+// MirrorRules returns the mirror rules of OpenShift's nodes, of all served kinds.
+func (c *Cluster) MirrorRules(ctx context.Context) ([]preflight.MirrorRule, error) {
+	var all []preflight.MirrorRule
+	for _, k := range mirrorset.Kinds() {
+		list := &unstructured.UnstructuredList{}
+		list.SetGroupVersionKind(schema.GroupVersionKind{Group: k.Group, Version: k.Version, Kind: k.Kind + "List"})
+		if err := c.each(ctx, k.Kind+"s", list, func() {
+			for i := range list.Items {
+				set := list.Items[i].GetKind() + " " + list.Items[i].GetName()
+				for _, e := range mirrorset.Read(list.Items[i].Object, k) {
+					all = append(all, preflight.MirrorRule{Set: set, Source: e.Source, Mirrors: e.Mirrors, Policy: e.Policy, Tags: k.Tags})
+				}
+			}
+		}); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// MachineConfigPools returns the pools of OpenShift's nodes, none if the kind is not served.
+func (c *Cluster) MachineConfigPools(ctx context.Context) ([]decide.Pool, error) {
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(schema.GroupVersionKind{Group: "machineconfiguration.openshift.io", Version: "v1", Kind: "MachineConfigPoolList"})
+	var all []decide.Pool
+	err := c.each(ctx, "MachineConfigPools", list, func() {
+		for i := range list.Items {
+			all = append(all, poolOf(&list.Items[i]))
+		}
+	})
+	if fault.ReasonOf(err) == fault.Forbidden {
+		f := classify("list", "MachineConfigPools", err)
+		f.Hint = "apply the permissions of this release: `vdo-bundle install-manifests BUNDLE --mirror-set | kubectl apply -f -`; " +
+			"or add MachineConfigPools to spec.upgradePolicy.ignoreInterlocks"
+		return nil, f
+	}
+	return all, err
+}
+
+func poolOf(o *unstructured.Unstructured) decide.Pool {
+	p := decide.Pool{Name: o.GetName()}
+	p.Paused, _, _ = unstructured.NestedBool(o.Object, "spec", "paused")
+	p.Target, _, _ = unstructured.NestedString(o.Object, "spec", "configuration", "name")
+	p.Has, _, _ = unstructured.NestedString(o.Object, "status", "configuration", "name")
+	p.Updates, _, _ = unstructured.NestedInt64(o.Object, "status", "updatedMachineCount")
+	p.Nodes, _, _ = unstructured.NestedInt64(o.Object, "status", "machineCount")
+	observed, _, _ := unstructured.NestedInt64(o.Object, "status", "observedGeneration")
+	conditions, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
+	for _, c := range conditions {
+		condition, _ := c.(map[string]any)
+		if condition["status"] != "True" {
+			continue
+		}
+		switch condition["type"] {
+		case "Updated":
+			p.Updated = observed >= o.GetGeneration()
+		case "Degraded", "RenderDegraded", "NodeDegraded":
+			p.Degraded = true
+		}
+	}
+	return p
 }

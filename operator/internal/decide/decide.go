@@ -7,7 +7,7 @@
 //	gate                                        of which drivers     provider
 //	bundle: none, unread, unverified            all                  bundle.go, by pass.gateBundle
 //	bundle that is stale                        all                  bundle.go, as findings.starts
-//	login that the mirror refused               all                  login.go, by pass.gateAll
+//	login that the mirror refused               all                  vcenters.go, by pass.gateAll
 //	VDOConfig deleted                           all                  decided.gateOfAll
 //	policy unreadable                           all                  collect.go, as findings.starts
 //	vCenter: not checked, away, refused,        those that use it    vcenters.go, by facts.driverHolds

@@ -31,11 +31,16 @@ package inventory
 import (
 	"bytes"
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"io"
 	"maps"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
@@ -229,4 +234,91 @@ func (i Inventory) clone() Inventory {
 	out := Inventory{entries: map[Key]Entry{}, memory: i.memory}
 	maps.Copy(out.entries, i.entries)
 	return out
+}
+
+const maxName = 253
+
+// Naming is how ConfigMaps with records are named. The zero value is [VDOConfigs].
+type Naming struct{ record, second string }
+
+// The namings by kind of owner: the name of a VDOConfig, or NAMESPACE.NAME of a SIPCluster. The latter is unique,
+// since a namespace has no dots.
+var (
+	VDOConfigs  = Naming{record: "vdo-inventory-", second: "vdo-inventory-copy-"}
+	SIPClusters = Naming{record: "sip-inventory-of-", second: "sip-inventory-copy-"}
+)
+
+// ConfigMap returns the name of the ConfigMap with the inventory of an owner.
+func (n Naming) ConfigMap(owner string) string {
+	n = cmp.Or(n, VDOConfigs)
+	return bounded(n.record, owner, n.shares(owner))
+}
+
+// Copy returns the ConfigMap name of an inventory's second copy, which programs before v0.1 kept. It is removed with
+// the first one. Dropped in v0.2.
+func (n Naming) Copy(owner string) string {
+	n = cmp.Or(n, VDOConfigs)
+	return bounded(n.second, owner, n.shares(owner))
+}
+
+// shares reports whether an owner's record would have another one's name: that of its second copy, or of an owner
+// whose name is a hash.
+func (n Naming) shares(owner string) bool {
+	_, err := hex.DecodeString(owner)
+	return strings.HasPrefix(n.record+owner, n.second) || (err == nil && len(owner) == 2*sha256.Size)
+}
+
+// bounded returns prefix and owner, or a hash of the owner if it is too long or hashed is set.
+func bounded(prefix, owner string, hashed bool) string {
+	if name := prefix + owner; len(name) <= maxName && !hashed {
+		return name
+	}
+	sum := sha256.Sum256([]byte(owner))
+	return prefix + hex.EncodeToString(sum[:])
+}
+
+type record struct {
+	APIVersion string  `json:"apiVersion"`
+	Memory     Memory  `json:"memory"`
+	Objects    []Entry `json:"objects"`
+}
+
+// Marshal returns the record.
+func (i Inventory) Marshal() []byte {
+	data, err := json.Marshal(record{APIVersion, i.memory, append([]Entry{}, i.Entries()...)})
+	if err != nil {
+		panic(err) // never: it is made of texts, numbers, and maps and structures of them
+	}
+	return append(data, '\n')
+}
+
+// Parse parses a record; name is its origin, for errors. It refuses a record of another version, since writing it
+// would lose objects.
+func Parse(name string, data []byte) (Inventory, error) {
+	bad := func(format string, args ...any) (Inventory, error) {
+		return Inventory{}, fault.Errorf(fault.Corrupt, "read inventory", name,
+			"restore the ConfigMap from a backup; or delete it: installed drivers are adopted again", format, args...)
+	}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	var r record
+	if err := dec.Decode(&r); err != nil {
+		return bad("no inventory: %w", err)
+	}
+	if _, err := dec.Token(); err != io.EOF { //nolint:errorlint // io.EOF is returned bare
+		return bad("something follows the record")
+	}
+	if r.APIVersion != APIVersion {
+		return bad("apiVersion is %q, this program reads %q", r.APIVersion, APIVersion)
+	}
+	inv := Inventory{memory: r.Memory}.clone()
+	for n, e := range r.Objects {
+		if e.Kind == "" || e.Name == "" || e.Version == "" || e.Driver == "" {
+			return bad("object %d lacks kind, name, version or driver", n)
+		}
+		if _, twice := inv.entries[e.Key]; twice {
+			return bad("%s is there twice", e.Key)
+		}
+		inv.entries[e.Key] = e
+	}
+	return inv, nil
 }

@@ -1,6 +1,7 @@
 package render
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -125,4 +126,85 @@ func (r *renderer) addCSINamespace(s *source) {
 	}
 	ns.SetLabels(labels)
 	r.add(s, StageBase, ns, Merge)
+}
+
+const (
+	annotationDefaultClass         = "storageclass.kubernetes.io/is-default-class"
+	annotationDefaultSnapshotClass = "snapshot.storage.kubernetes.io/is-default-class"
+)
+
+func (r *renderer) addClasses(s *source, p *v1alpha1.StorageProvider) {
+	for _, c := range p.StorageClasses {
+		r.add(s, StageClasses, storageClass(c, len(p.TopologyCategories) > 0), Merge)
+	}
+	for _, c := range p.SnapshotClasses {
+		o := object("snapshot.storage.k8s.io/v1", "VolumeSnapshotClass", "", c.Name)
+		o.Object["driver"] = drivers.CSIDriver
+		o.Object["deletionPolicy"] = cmp.Or(c.DeletionPolicy, "Delete")
+		o.SetAnnotations(map[string]string{annotationDefaultSnapshotClass: fmt.Sprint(c.Default)})
+		r.add(s, StageClasses, o, Merge)
+	}
+}
+
+func storageClass(c v1alpha1.StorageClass, topology bool) *unstructured.Unstructured {
+	o := object("storage.k8s.io/v1", "StorageClass", "", c.Name)
+	o.Object["provisioner"] = drivers.CSIDriver
+	parameters := map[string]any{}
+	for name, value := range map[string]string{
+		"storagepolicyname": c.StoragePolicy, "datastoreurl": c.DatastoreURL, "csi.storage.k8s.io/fstype": c.FSType,
+	} {
+		if value != "" {
+			parameters[name] = value
+		}
+	}
+	if len(parameters) > 0 {
+		o.Object["parameters"] = parameters
+	}
+	binding := "Immediate"
+	if topology {
+		binding = "WaitForFirstConsumer"
+	}
+	o.Object["volumeBindingMode"] = cmp.Or(c.VolumeBindingMode, binding)
+	o.Object["reclaimPolicy"] = cmp.Or(c.ReclaimPolicy, "Delete")
+	o.Object["allowVolumeExpansion"] = c.AllowVolumeExpansion == nil || *c.AllowVolumeExpansion
+	o.SetAnnotations(map[string]string{annotationDefaultClass: fmt.Sprint(c.Default)})
+	return o
+}
+
+// renderSnapshot places the snapshot CRDs and controller. The controller runs on the control plane, with the request
+// rate of CSI's own installer. If another one runs, it renders nothing: both would answer each VolumeSnapshot.
+func (r *renderer) renderSnapshot(s *source) error {
+	switch {
+	case r.openShift():
+		r.note("the snapshot-controller is left to OpenShift, which has its own")
+		return nil
+	case r.in.Cluster.ForeignSnapshotController:
+		r.note("the snapshot-controller is left out: another one runs in the cluster")
+		return nil
+	}
+	if err := s.requires("Deployment snapshot-controller"); err != nil {
+		return err
+	}
+	for _, o := range s.objects {
+		if o.GetKind() == "Deployment" {
+			toControlPlane(podSpec(o))
+			addArgs(container(o, "snapshot-controller"), "--kube-api-qps=100", "--kube-api-burst=100")
+		}
+		r.place(s, o)
+	}
+	return nil
+}
+
+// toControlPlane lets pods run on control-plane nodes only, unless a patch chose others.
+func toControlPlane(spec map[string]any) {
+	var terms, tolerations []any
+	for _, key := range drivers.ControlPlaneLabels {
+		terms = append(terms, map[string]any{"matchExpressions": []any{map[string]any{"key": key, "operator": "Exists"}}})
+		tolerations = append(tolerations, map[string]any{"key": key, "operator": "Exists", "effect": "NoSchedule"})
+	}
+	spec["tolerations"] = append(list(spec["tolerations"]), tolerations...)
+	affinity := child(child(child(spec, "affinity"), "nodeAffinity"), "requiredDuringSchedulingIgnoredDuringExecution")
+	if len(list(affinity["nodeSelectorTerms"])) == 0 {
+		affinity["nodeSelectorTerms"] = terms
+	}
 }

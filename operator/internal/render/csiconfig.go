@@ -2,9 +2,13 @@ package render
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
@@ -194,4 +198,112 @@ func snapshotLimits(w *ini, l *v1alpha1.SnapshotLimits) {
 	w.setUnlessEmpty("global-max-snapshots-per-block-volume", number(l.MaxPerVolume))
 	w.setUnlessEmpty("granular-max-snapshots-per-block-volume-vsan", number(l.MaxPerVolumeVSAN))
 	w.setUnlessEmpty("granular-max-snapshots-per-block-volume-vvol", number(l.MaxPerVolumeVVOL))
+}
+
+// ini writes the storage driver's dialect of INI (gopkg.in/gcfg.v1). Section names and values are always quoted,
+// because an unquoted # or ; starts a comment. Inside quotes only \\ \" \n \t are escapes; the reader drops carriage
+// returns.
+type ini struct{ strings.Builder }
+
+func (w *ini) section(kind, name string) {
+	if w.Len() > 0 {
+		w.WriteByte('\n')
+	}
+	if name == "" {
+		fmt.Fprintf(w, "[%s]\n", kind)
+		return
+	}
+	fmt.Fprintf(w, "[%s %s]\n", kind, iniQuote(name))
+}
+
+func (w *ini) set(key, value string) { fmt.Fprintf(w, "%s = %s\n", key, iniQuote(value)) }
+
+func (w *ini) setUnlessEmpty(key, value string) {
+	if value != "" {
+		w.set(key, value)
+	}
+}
+
+var iniEscapes = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\t", `\t`)
+
+func iniQuote(s string) string { return `"` + iniEscapes.Replace(s) + `"` }
+
+// iniCan returns why a value cannot be written, or nil.
+func iniCan(s string) error {
+	switch {
+	case !utf8.ValidString(s):
+		return errors.New("is not UTF-8 text")
+	case strings.ContainsRune(s, 0):
+		return errors.New("has a NUL character")
+	case strings.ContainsRune(s, '\r'):
+		return errors.New("has a carriage return")
+	}
+	return nil
+}
+
+// ConfiguredClusterID returns the cluster-id of section Global in a csi-vsphere.conf, whoever wrote it, or "". As in
+// the driver, case does not matter and the last one counts.
+func ConfiguredClusterID(conf []byte) string {
+	id := ""
+	for _, s := range readINI(conf) {
+		if s.section == "global" && s.key == "clusterid" {
+			id = s.value
+		}
+	}
+	return id
+}
+
+// iniUnquote reads a value: quotes may start and end anywhere, and a comment outside of them ends it.
+func iniUnquote(s string) string {
+	var out strings.Builder
+	quoted, kept := false, 0
+	s = strings.TrimLeft(s, " \t")
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; {
+		case c == '\\' && i+1 < len(s):
+			i++
+			out.WriteByte(iniUnescape(s[i]))
+			kept = out.Len()
+		case c == '"':
+			quoted = !quoted
+			kept = out.Len()
+		case !quoted && (c == '#' || c == ';'):
+			return out.String()[:kept]
+		default:
+			out.WriteByte(c)
+			if quoted || (c != ' ' && c != '\t' && c != '\r') {
+				kept = out.Len()
+			}
+		}
+	}
+	return out.String()[:kept]
+}
+
+func iniUnescape(c byte) byte {
+	switch c {
+	case 'n':
+		return '\n'
+	case 't':
+		return '\t'
+	}
+	return c
+}
+
+// Passwords returns the passwords, and the tokens of a session manager, in the data of a drivers' Secret. It knows both
+// forms that the drivers read: a settings file, and one key each.
+func Passwords(data map[string][]byte) []string {
+	const word = "password"
+	var all []string
+	for _, key := range slices.Sorted(maps.Keys(data)) {
+		if strings.Contains(strings.ToLower(key), word) {
+			all = append(all, strings.TrimRight(string(data[key]), "\r\n")) // messages may have it without its line end
+			continue
+		}
+		for _, s := range readSettings(data[key]) {
+			if s.key == word || s.key == "vcsessionmanagertoken" {
+				all = append(all, s.value)
+			}
+		}
+	}
+	return slices.DeleteFunc(all, func(p string) bool { return p == "" })
 }

@@ -1,17 +1,22 @@
 package render
 
 import (
+	"crypto/sha256"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 
 	"github.com/Masterminds/semver/v3"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/lru"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix/needs"
 )
 
 // source is a parsed release of the bundle.
@@ -105,4 +110,142 @@ func (s *source) find(kind, name string) *unstructured.Unstructured {
 		return nil
 	}
 	return s.objects[i]
+}
+
+// maxObjects bounds a manifest file. The largest known, Antrea's, has 47 objects.
+const maxObjects = 500
+
+// decode reads a manifest of several YAML documents. It skips documents that are empty or hold only comments.
+func decode(name string, data []byte) ([]*unstructured.Unstructured, error) {
+	bad := func(err error) error {
+		return fault.Errorf(fault.Corrupt, "read manifest", name, "make the bundle again from upstream's manifests", "%w", err)
+	}
+	if len(data) > matrix.MaxManifestSize {
+		return nil, bad(fmt.Errorf("%d bytes: more than %d", len(data), matrix.MaxManifestSize))
+	}
+	docs, err := needs.Documents(data)
+	if err != nil {
+		return nil, bad(err)
+	}
+	if len(docs) > maxObjects {
+		return nil, bad(fmt.Errorf("more than %d objects", maxObjects))
+	}
+	var objects []*unstructured.Unstructured
+	for n, doc := range docs {
+		object, err := decodeOne(doc)
+		if err != nil {
+			return nil, bad(fmt.Errorf("object %d: %w", n+1, err))
+		}
+		objects = append(objects, object)
+	}
+	return objects, nil
+}
+
+func decodeOne(doc []byte) (*unstructured.Unstructured, error) {
+	object := &unstructured.Unstructured{}
+	if err := object.UnmarshalJSON(doc); err != nil {
+		return nil, err
+	}
+	if object.IsList() {
+		return nil, errors.New("a List: its items must be documents of their own")
+	}
+	if object.GetAPIVersion() == "" || object.GetName() == "" {
+		return nil, errors.New("an object without apiVersion or metadata.name")
+	}
+	return object, nil
+}
+
+// recent caches decoded manifests by their sums, because every reconcile renders the same ones. A set of releases has
+// up to fourteen files (eight of the snapshot-controller), ten times as large in memory. While an upgrade waits, the
+// present and the desired set are read in turn, so one file above the limit would evict all.
+var recent = lru.New(32)
+
+// decodeAgain is decode with a cache, since the result depends only on the bytes. The caller may change the objects.
+func decodeAgain(name string, data []byte) ([]*unstructured.Unstructured, error) {
+	sum := sha256.Sum256(data)
+	if known, ok := recent.Get(sum); ok {
+		return copies(known.([]*unstructured.Unstructured)), nil //nolint:forcetypeassert // nothing else is kept
+	}
+	objects, err := decode(name, data)
+	if err != nil {
+		return nil, err // names the file, and is rare
+	}
+	recent.Add(sum, copies(objects))
+	return objects, nil
+}
+
+func copies(objects []*unstructured.Unstructured) []*unstructured.Unstructured {
+	out := make([]*unstructured.Unstructured, len(objects))
+	for i, o := range objects {
+		out[i] = o.DeepCopy()
+	}
+	return out
+}
+
+// carried is the operator's own matrix. It applies to bundles older than the lists of releases' needs.
+var carried = sync.OnceValues(func() (*matrix.Document, error) { return matrix.Parse(matrix.DefaultName, matrix.Default()) })
+
+// Listed returns why a release of a bundle may not be installed again: no matrix lists the needs of its files. It
+// reads no manifests. doc is the bundle's matrix; the operator's own one is the fallback.
+func Listed(lock *bundle.Lock, id matrix.ReleaseID, doc *matrix.Document) error {
+	release, err := releaseOf(lock, id)
+	if err != nil {
+		return err
+	}
+	_, err = listOf(release, id, doc)
+	return err
+}
+
+// listOf returns the lines of each object that a release needs, or why no list exists. A list is valid only for the
+// manifests with its sha256 sums.
+func listOf(release *bundle.Release, id matrix.ReleaseID, doc *matrix.Document) (map[string][]string, error) {
+	own, err := carried()
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range []*matrix.Document{doc, own} {
+		if d == nil {
+			continue
+		}
+		if list, listed := d.NeedsOf(id); listed {
+			return list, bound(release, id, d)
+		}
+	}
+	return nil, errors.New(matrix.WhyUnlisted)
+}
+
+// bound returns an error if a release's manifests are not those that a document lists.
+func bound(release *bundle.Release, id matrix.ReleaseID, doc *matrix.Document) error {
+	listed, ok := doc.Release(id)
+	if !ok {
+		return errors.New("the matrix does not list it")
+	}
+	for _, f := range release.Manifests {
+		same := func(m matrix.Manifest) bool { return m.Name == f.Name && m.SHA256 == f.Digest.Hex() }
+		if !slices.ContainsFunc(listed.Manifests, same) {
+			return fmt.Errorf("%s of %s is not the manifest whose needs the matrix lists", f.Name, f.Digest)
+		}
+	}
+	return nil
+}
+
+// compare reports the differences between an object and its list, in both directions. Listed objects may be missing:
+// the list covers whole files, and parts of a release may be omitted.
+func (f *finding) compare(list map[string][]string) {
+	described, err := needs.Of(f.object.Object)
+	if err != nil {
+		f.add("cannot be described: %w", err)
+		return
+	}
+	listed, ok := list[described[0].Name]
+	if !ok {
+		f.add("is not listed in the matrix")
+		return
+	}
+	for _, line := range described[0].Lines {
+		f.when(!slices.Contains(listed, line), "has what the matrix does not list: %s", line)
+	}
+	for _, line := range listed {
+		f.when(!slices.Contains(described[0].Lines, line), "lacks what the matrix lists: %s", line)
+	}
 }

@@ -2,13 +2,23 @@ package store
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
 	"fmt"
+	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 
 	"github.com/Masterminds/semver/v3"
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/authn/kubernetes"
+	"github.com/google/go-containerregistry/pkg/name"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -16,6 +26,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/source"
 )
 
 // Mirror is a session with one repository of the site's registry.
@@ -188,4 +199,151 @@ func (m *Mirror) signatures(ctx context.Context, root ocispec.Descriptor) ([]oci
 		}
 	}
 	return all, nil
+}
+
+// Explain returns a fault for an error of a request, see [remote.Options]. It keeps only harmless parts: a
+// registry's answer, or a URL with its query, may contain credentials.
+func (m *Mirror) Explain(op, subject string, err error) error {
+	f := &fault.Error{Op: op, Subject: subject}
+	var answered *remote.AnswerError
+	if errors.As(err, &answered) {
+		f.Reason, f.Hint = m.ofStatus(answered.Status)
+		f.Err = fmt.Errorf("the registry answered %d %s", answered.Status, http.StatusText(answered.Status))
+		return f
+	}
+	f.Err = bare(err)
+	var record tls.RecordHeaderError
+	switch {
+	case remote.IsCertificate(err):
+		f.Reason = fault.CertificateInvalid
+		f.Hint = "put the certificate of its CA into the " + m.ca + ", use a name that the certificate is for, or renew it"
+	case errors.As(err, &record), strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
+		f.Reason, f.Err = fault.Refused, errors.New("it speaks plain HTTP, which is refused")
+		f.Hint = "give the mirror a certificate, or start the operator with --plain-http " + m.ref.Host()
+	case errors.Is(err, remote.ErrLinkLocal), errors.Is(err, remote.ErrThisMachine):
+		f.Reason, f.Hint = fault.Refused, "let the registry serve its blobs itself, or from a name of the site"
+	case errors.Is(err, context.Canceled):
+		f.Reason = fault.Interrupted
+	default:
+		f.Reason, f.Hint = fault.Unreachable, "check the mirror, its name in the cluster's DNS, and the network to it"
+	}
+	return f
+}
+
+func (m *Mirror) ofStatus(status int) (fault.Reason, string) {
+	switch {
+	case status == http.StatusUnauthorized && m.anonymous:
+		return fault.Unauthorized, fmt.Sprintf("the registry wants a login: put one for %s into the Secret %s", m.ref.Host(), m.secret)
+	case status == http.StatusUnauthorized:
+		return fault.Unauthorized, fmt.Sprintf("correct the login for %s in the Secret %s", m.ref.Host(), m.secret)
+	case status == http.StatusForbidden:
+		return fault.Forbidden, fmt.Sprintf("let the account of the Secret %s pull from %s", m.secret, m.ref.Repository())
+	case status == http.StatusNotFound:
+		return fault.NotFound, "push the bundle there with `vdo-bundle push`, or correct the reference"
+	case status == http.StatusProxyAuthRequired:
+		return fault.Unreachable, "put the login of the proxy into HTTPS_PROXY of the operator's Deployment"
+	case status == http.StatusTooManyRequests:
+		return fault.Throttled, "wait; raise the registry's limit or spec.interval where this stays"
+	}
+	return fault.Unreachable, "see the registry's log, and that spec.reference is the address of a registry"
+}
+
+// bare returns the innermost cause without URLs.
+func bare(err error) error {
+	var op *net.OpError
+	var late interface{ Timeout() bool }
+	switch {
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, remote.ErrStalled),
+		errors.As(err, &late) && late.Timeout():
+		return errors.New("it does not answer in time")
+	case errors.As(err, &op):
+		return op
+	}
+	var u *url.Error
+	for errors.As(err, &u) {
+		err = u.Err
+	}
+	text, _, _ := strings.Cut(err.Error(), "?")
+	return errors.New(text[:min(len(text), 200)])
+}
+
+// login returns the mirror's login from the pull Secret, or none, and the Secret's version.
+func (s *Store) login(
+	ctx context.Context, b *v1alpha1.DriverBundle, ref image.Reference,
+) (c remote.Credential, version string, err error) {
+	secret, named := b.PullSecretName()
+	bad := func(reason fault.Reason, hint string, why error) (remote.Credential, string, error) {
+		subject := fmt.Sprintf("Secret %s/%s", b.Namespace, secret)
+		return c, "", &fault.Error{Reason: reason, Op: "read", Subject: subject, Hint: hint, Err: why}
+	}
+	const create = "create it with `kubectl create secret docker-registry`"
+	read, err := source.Read(ctx, s.opts.Reader, b.Namespace, v1alpha1.KeyReference{Secret: secret})
+	config := read.Values[corev1.DockerConfigJsonKey]
+	switch {
+	case apierrors.IsNotFound(err) && !named:
+		return c, v1alpha1.NoLogin, nil
+	case apierrors.IsNotFound(err):
+		return bad(fault.NotFound, create, errors.New("spec.pullSecret names it, and it is not there"))
+	case err != nil:
+		return bad(fault.Unreachable, "", err)
+	case len(config) == 0:
+		return bad(fault.InvalidInput, create, fmt.Errorf("it has no key %s", corev1.DockerConfigJsonKey))
+	}
+	login, err := loginIn(ctx, config, ref)
+	if err != nil { // the cause could quote the password
+		return bad(fault.InvalidInput, create, fmt.Errorf("its key %s is not a docker configuration with a login for %s",
+			corev1.DockerConfigJsonKey, ref.Host()))
+	}
+	return remote.Credential{
+		Username: login.Username, Password: login.Password, RefreshToken: login.IdentityToken, AccessToken: login.RegistryToken,
+	}, read.Version, nil
+}
+
+// loginIn returns the login for a repository in a docker configuration; none is no error.
+func loginIn(ctx context.Context, config []byte, ref image.Reference) (*authn.AuthConfig, error) {
+	// The configuration's form decides, whatever the Secret's type is.
+	secret := corev1.Secret{
+		Type: corev1.SecretTypeDockerConfigJson, Data: map[string][]byte{corev1.DockerConfigJsonKey: config},
+	}
+	keys, err := kubernetes.NewFromPullSecrets(ctx, []corev1.Secret{secret})
+	if err != nil {
+		return nil, err
+	}
+	repository, err := name.NewRepository(ref.Repository())
+	if err != nil {
+		return nil, err
+	}
+	found, err := authn.Resolve(ctx, keys, repository)
+	if err != nil {
+		return nil, err
+	}
+	return authn.Authorization(ctx, found)
+}
+
+// authorities returns the bundle's CA certificates for the mirror in PEM, in addition to the system's.
+func (s *Store) authorities(ctx context.Context, b *v1alpha1.DriverBundle) ([]byte, error) {
+	ref, named := b.CAReference()
+	subject := describe(b.Namespace, ref)
+	v, err := source.Key(ctx, s.opts.Reader, source.Desired{
+		Namespace: b.Namespace, Ref: ref, Subject: subject, Hint: "create it, or correct the DriverBundle",
+	})
+	data := v.Bytes
+	switch {
+	case fault.ReasonOf(err) == fault.NotFound && !named:
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case !x509.NewCertPool().AppendCertsFromPEM(data):
+		err = errors.New("there is no certificate in PEM")
+	}
+	if err != nil {
+		return nil, fault.Errorf(fault.InvalidInput, "read CA", subject,
+			"put the certificate of the CA that signed the mirror's there, in PEM", "%w", err)
+	}
+	return data, nil
+}
+
+// describe returns the name of a key: "Secret NAMESPACE/NAME, key KEY".
+func describe(namespace string, ref v1alpha1.KeyReference) string {
+	return source.Subject(namespace, ref) + ", key " + ref.Key
 }

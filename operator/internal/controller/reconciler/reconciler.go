@@ -20,17 +20,30 @@ package reconciler
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/tracing"
 )
@@ -202,4 +215,86 @@ func (r *Reconciler[T]) patch(ctx context.Context, before, after T) error {
 
 func copyOf[T Object](o T) T {
 	return o.DeepCopyObject().(T) //nolint:forcetypeassert,errcheck // a copy is of its own type
+}
+
+// Restored ends the program if etcd was restored to an earlier state. Otherwise watches would wait at their version,
+// silently, until the API server reaches it again. A restarted program lists first. It runs in each replica, since
+// each has caches.
+type Restored struct {
+	Reader    client.Reader // without a cache
+	Namespace string        // of DriverBundles, which the operator may list
+	Every     time.Duration
+}
+
+// NeedLeaderElection is false.
+func (Restored) NeedLeaderElection() bool { return false }
+
+// Start polls the version of a list until ctx is done. The version grows unless etcd was restored.
+func (r Restored) Start(ctx context.Context) error {
+	last := ""
+	err := wait.PollUntilContextCancel(ctx, r.Every, true, func(ctx context.Context) (bool, error) {
+		var all v1alpha1.DriverBundleList
+		if r.Reader.List(ctx, &all, client.InNamespace(r.Namespace), client.Limit(1)) != nil {
+			return false, nil //nolint:nilerr // it answers another time
+		}
+		order, err := resourceversion.CompareResourceVersion(all.ResourceVersion, last)
+		if err == nil && order < 0 {
+			return false, &fault.Error{Reason: fault.Interrupted, Op: "watch", Subject: "the cluster",
+				Err: errors.New("resource versions went back: etcd was restored"), Hint: "the operator has to start again"}
+		}
+		last = all.ResourceVersion
+		return false, nil
+	})
+	if ctx.Err() != nil {
+		return nil //nolint:nilerr // it ends
+	}
+	return err
+}
+
+// Mount adds the controller of a kind whose resources read Secrets and ConfigMaps to a manager.
+type Mount[T Object] struct {
+	Reconciler reconcile.ObjectReconciler[T]
+	Kind       T                 // empty
+	List       client.ObjectList // empty
+	Watched    cache.Cache       // of the metadata of Secrets and ConfigMaps; default: the manager's
+	// Reads reports whether a resource reads an object, which is of kind Secret or ConfigMap.
+	Reads func(o T, kind string, object client.Object) bool
+}
+
+// concurrent is how many resources are reconciled at once, so that a slow vCenter or mirror delays only its own.
+const concurrent = 4
+
+// Add adds the controller. A pass starts if a resource's spec or annotations change, or an object that it reads.
+func (m Mount[T]) Add(mgr manager.Manager) error {
+	if m.Watched == nil {
+		m.Watched = mgr.GetCache()
+	}
+	own := predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{})
+	c := builder.ControllerManagedBy(mgr).For(m.Kind, builder.WithPredicates(own)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: concurrent})
+	for _, kind := range []string{"Secret", "ConfigMap"} {
+		users := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
+			return m.users(ctx, mgr.GetClient(), kind, o)
+		})
+		c.WatchesRawSource(Watch(m.Watched, corev1.SchemeGroupVersion.WithKind(kind), users,
+			predicate.ResourceVersionChangedPredicate{}))
+	}
+	return c.Complete(reconcile.AsReconciler(mgr.GetClient(), m.Reconciler))
+}
+
+// users returns the resources that read an object. It lists all, since the cache has Secrets of a namespace
+// (kube-system) without resources, and a list there is an error.
+func (m Mount[T]) users(ctx context.Context, c client.Reader, kind string, object client.Object) (out []reconcile.Request) {
+	list := m.List.DeepCopyObject().(client.ObjectList) //nolint:forcetypeassert,errcheck // a copy is of its own type
+	if err := c.List(ctx, list); err != nil {
+		log.FromContext(ctx).Error(err, "list the resources that read it")
+		return nil
+	}
+	_ = meta.EachListItem(list, func(item runtime.Object) error { //nolint:errcheck // there is none
+		if o, isKind := item.(T); isKind && m.Reads(o, kind, object) {
+			out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)})
+		}
+		return nil
+	})
+	return out
 }

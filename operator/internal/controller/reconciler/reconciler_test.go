@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -216,4 +217,25 @@ func TestTheIntervalIsBoundedButNotWhereThereIsNone(t *testing.T) {
 			require.LessOrEqual(t, result.RequeueAfter, c.high)
 		})
 	}
+}
+
+// Versions that grow, cannot be read or are none say nothing; one that goes back ends the program.
+func TestTheProgramEndsWhereEtcdWasRestored(t *testing.T) {
+	versions := []string{"9", "10", "10", "", "none", "10", "9", "11"}
+	reader := interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{
+		List: func(_ context.Context, _ client.WithWatch, list client.ObjectList, _ ...client.ListOption) error {
+			list.SetResourceVersion(versions[0])
+			versions = versions[1:]
+			if list.GetResourceVersion() == "" {
+				return errors.New("it does not answer")
+			}
+			return nil
+		}})
+	r := reconciler.Restored{Reader: reader, Namespace: "vdo", Every: time.Millisecond}
+	require.ErrorContains(t, r.Start(t.Context()), "etcd was restored")
+	require.Len(t, versions, 1)
+
+	stopped, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.NoError(t, r.Start(stopped))
 }

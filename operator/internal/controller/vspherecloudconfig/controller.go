@@ -1,7 +1,7 @@
 // Package vspherecloudconfig checks the vCenter of each VsphereCloudConfig, and reports in its status whether the
 // drivers can use it, and its version.
 //
-// A reconcile reads the Secret and the CA, and decides whether a check is due (due.go). It checks the vCenter, and
+// A reconcile reads the Secret and the CA, and decides whether a check is due. It checks the vCenter, and
 // package reconciler writes the answer into the status (status.go). It starts if the resource, its Secret, its CA or
 // the annotation reconcile.vdo.vmware.com/requestedAt changes, and at the interval. A Secret in kube-system is not
 // watched, but read each minute. A change of the status alone starts none. The vCenter is checked again only if one of
@@ -24,7 +24,7 @@
 // Several vCenters may count an account's failures together. So the operator tries a refused account and password at
 // other vCenters one at a time, five minutes after the last refusal. Until then an earlier answer of that vCenter
 // holds; without one, the status names the vCenter that refused and the time of the try. A restart loses nothing:
-// before the first check the operator fills memory from the statuses of all resources (past.go). It reads the account
+// before the first check the operator fills memory from the statuses of all resources. It reads the account
 // from the Secret if that still has the version of the refusal, so no status has to store it. A question without a
 // recorded answer gates its account everywhere for that minute.
 //
@@ -39,12 +39,15 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/reconciler"
@@ -220,4 +223,59 @@ func reads(v *v1alpha1.VsphereCloudConfig, kind string, o client.Object) bool {
 	ca := ptr.Deref(v.Spec.CA, v1alpha1.KeyReference{})
 	names := map[string][]string{"Secret": {v.Spec.Credentials, ca.Secret}, "ConfigMap": {ca.ConfigMap}}[kind]
 	return o.GetNamespace() == v.Namespace && slices.Contains(names, o.GetName())
+}
+
+// defaultInterval applies if the API server's default was bypassed.
+const defaultInterval = 10 * time.Minute
+
+// due returns how long to wait before the next check: 0 if an input changed since the last answer.
+func due(vcc *v1alpha1.VsphereCloudConfig, version string, now time.Time) time.Duration {
+	st := &vcc.Status
+	ready := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionReady)
+	if left := pending(st, askedWith(vcc, version), now); left > 0 {
+		return left
+	}
+	switch {
+	case ready == nil, st.CheckedAt == nil,
+		st.ObservedGeneration != vcc.Generation,
+		st.CredentialsVersion != version,
+		st.HandledReconcileAt != requested(vcc),
+		st.CheckedAt.After(now): // a clock that was set back
+		return 0
+	}
+	wait := condition.Wait(st.Conditions, pause(vcc), st.CheckedAt.Time)
+	if now.Sub(st.CheckedAt.Time) >= time.Duration(logins.Tolerance*float64(wait)) {
+		return 0
+	}
+	return st.CheckedAt.Add(wait).Sub(now)
+}
+
+// pending returns how long to wait before a question without a recorded answer is repeated. An answer clears the
+// question; times, which are whole seconds, do not show it.
+func pending(st *v1alpha1.VsphereCloudConfigStatus, question string, now time.Time) time.Duration {
+	if st.AskedAt == nil || st.AskedWith != question || st.AskedAt.After(now) {
+		return 0
+	}
+	return st.AskedAt.Add(logins.Unanswered).Sub(now)
+}
+
+// pause returns the longest time between two checks: the interval, or more after a refused password.
+func pause(vcc *v1alpha1.VsphereCloudConfig) time.Duration {
+	d := vcc.Spec.Interval.Duration
+	if d <= 0 {
+		d = defaultInterval
+	}
+	if refused(vcc.Status.Conditions) {
+		return max(d, logins.Guard)
+	}
+	return d
+}
+
+// refused reports whether the last login failed because of the password.
+func refused(conds []metav1.Condition) bool {
+	ready := meta.FindStatusCondition(conds, v1alpha1.ConditionReady)
+	if ready == nil || ready.Status == metav1.ConditionTrue {
+		return false
+	}
+	return logins.Refusal(fault.Reason(ready.Reason))
 }
