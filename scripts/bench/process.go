@@ -3,15 +3,19 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/link"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/shell"
 )
@@ -81,4 +85,83 @@ func traffic(reg *registry.Registry) (wire int64, requests int) {
 		wire += r.Sent + r.Received
 	}
 	return wire, len(list)
+}
+
+// access gives all tools access to the registries with TLS and login. It is a directory with logins, and a file with
+// the trusted CAs.
+type access struct {
+	dir    string
+	logins map[string]any
+	trust  []byte
+}
+
+func newAccess(dir string) (*access, error) {
+	a := &access{dir: filepath.Join(dir, "access"), logins: map[string]any{}}
+	return a, errors.Join(os.Mkdir(a.dir, 0o700), a.write())
+}
+
+// grant adds the login of a registry, under the host that clients connect to.
+func (a *access) grant(reg *registry.Registry, host string) error {
+	if !strings.HasPrefix(reg.URL(), "https:") {
+		return nil
+	}
+	login := base64.StdEncoding.EncodeToString([]byte(reg.Username + ":" + reg.Password))
+	a.logins[host] = map[string]string{"auth": login}
+	a.trust = append(a.trust, reg.CA()...)
+	return a.write()
+}
+
+func (a *access) write() error {
+	data, err := json.Marshal(map[string]any{"auths": a.logins})
+	return errors.Join(err,
+		os.WriteFile(filepath.Join(a.dir, "config.json"), data, 0o600),
+		os.WriteFile(filepath.Join(a.dir, "trust.pem"), a.trust, 0o600))
+}
+
+// environment returns the variables by which tools find both, and the password of the signing key. All tools are Go
+// programs, which read SSL_CERT_FILE.
+func (a *access) environment() []string {
+	return append(os.Environ(), "DOCKER_CONFIG="+a.dir, "REGISTRY_AUTH_FILE=", "COSIGN_PASSWORD=bench",
+		"SSL_CERT_FILE="+filepath.Join(a.dir, "trust.pem"))
+}
+
+// withMirror gives the job an empty registry to push to, instead of the one that it pulls from.
+func (j job) withMirror(use func(job) (sample, error)) (s sample, err error) {
+	dir := filepath.Join(j.o.registryDir, j.set.name, "mirror")
+	reg, err := registry.New(serving(dir, j.way.tls))
+	if err != nil {
+		return s, err
+	}
+	defer func() { err = errors.Join(err, reg.Close(), os.RemoveAll(dir)) }()
+	host, end, err := through(reg.Host, j.way.Options)
+	if err != nil {
+		return s, err
+	}
+	defer end()
+	if err := j.o.access.grant(reg, host); err != nil {
+		return s, err
+	}
+	j.from, j.host = reg, host
+	return use(j)
+}
+
+// serving returns the options of a registry that keeps its content in a directory.
+func serving(dir string, tls bool) registry.Options {
+	o := registry.Options{Dir: dir, TLS: tls}
+	if tls {
+		o.Auth = registry.Basic
+	}
+	return o
+}
+
+// through returns the address over a link, if any.
+func through(host string, speed link.Options) (string, func(), error) {
+	if speed == (link.Options{}) {
+		return host, func() {}, nil
+	}
+	l, err := link.New(host, speed)
+	if err != nil {
+		return "", nil, err
+	}
+	return l.Host, func() { _ = l.Close() }, nil
 }
