@@ -161,8 +161,11 @@ func (o *usersOptions) plan(ctx context.Context) error {
 	if o.format == govc || o.format == powercli {
 		for _, p := range plans {
 			lost := p.lost()
-			if p.Principal == newAccount {
+			switch {
+			case p.Principal == newAccount:
 				lost = "the name of the account is not known yet"
+			case !render.QualifiedAccount(p.Principal): // of a Secret: it could hold commands
+				lost = "the account's name has no domain, or characters that the drivers do not accept"
 			}
 			if lost != "" {
 				return fault.Join(failed, fault.Errorf(fault.Refused, "write a script for", p.Server, otherAccount, "%s", lost))
