@@ -131,12 +131,10 @@ func CanPassStatus(status int) bool {
 
 // CanPass reports whether the same attempt may succeed soon. A fault cannot: it was retried, or is of a blob's source.
 func CanPass(err error) bool {
-	var a *AnswerError
-	var f *fault.Error
-	if errors.As(err, &f) {
+	if _, ok := errors.AsType[*fault.Error](err); ok {
 		return false
 	}
-	if errors.As(err, &a) {
+	if a, ok := errors.AsType[*AnswerError](err); ok {
 		return CanPassStatus(a.Status)
 	}
 	var n *net.OpError
@@ -145,8 +143,7 @@ func CanPass(err error) bool {
 		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) && !isTimeout {
 		return false
 	}
-	var dns *net.DNSError
-	if errors.As(err, &dns) && dns.IsNotFound {
+	if dns, ok := errors.AsType[*net.DNSError](err); ok && dns.IsNotFound {
 		return false
 	}
 	return !IsCertificate(err) && !WantsCertificate(err) && !isSchemeMismatch(err) && !isMalformed(err)

@@ -202,8 +202,7 @@ func (d *demo) install(ctx context.Context) error {
 // vdoctl reports its missing Deployment.
 func (d *demo) status(ctx context.Context) error {
 	_, err := d.isolated.Run(ctx, "vdoctl", "status")
-	var exit *shell.Exit
-	if errors.As(err, &exit) && exit.Code == notReady {
+	if exit, ok := errors.AsType[*shell.Exit](err); ok && exit.Code == notReady {
 		d.out.say("(exit code %d: here the operator runs beside the cluster, not in it)", exit.Code)
 		return nil
 	}
@@ -299,8 +298,7 @@ func (d *demo) sequence(ctx context.Context, sh *shell.Shell, lines ...string) e
 // refused runs a command that has to fail.
 func (d *demo) refused(ctx context.Context, sh *shell.Shell, line string) error {
 	err := d.sequence(ctx, sh, line)
-	var exit *shell.Exit
-	if errors.As(err, &exit) && exit.Code > 0 {
+	if exit, ok := errors.AsType[*shell.Exit](err); ok && exit.Code > 0 {
 		d.out.say("(exit code %d)", exit.Code)
 		return nil
 	}

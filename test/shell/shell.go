@@ -69,8 +69,7 @@ func (s *Shell) Run(ctx context.Context, name string, args ...string) (string, e
 		cmd.Stdout, cmd.Stderr = both, both // one writer is one pipe: of two the later line may come first
 	}
 	err := cmd.Run()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		err = &Exit{Code: exit.ExitCode(), Stderr: stderr.String(), line: CommandLine(name, args)}
 	}
 	return stdout.String(), err

@@ -140,8 +140,7 @@ func Unread(cmd *cobra.Command, err error) error {
 		hint := "write the unit: " + strings.Trim(number, `"`) + "s"
 		return fault.Errorf(fault.InvalidInput, "read arguments", "", hint, "%w", err)
 	}
-	var number *strconv.NumError
-	if errors.As(err, &number) { // its words are about Go functions
+	if number, ok := errors.AsType[*strconv.NumError](err); ok { // its words are about Go functions
 		return Usage(cmd, strings.Replace(err.Error(), number.Error(), form(number), 1))
 	}
 	why := err.Error()

@@ -50,8 +50,7 @@ func sumParts(ctx context.Context, dir string, l *parts.List) ([]PartDamage, err
 // damageIn splits errors into damages and others.
 func damageIn(errs []error) (damage []PartDamage, others error) {
 	for _, err := range errs {
-		var d *PartDamage
-		if errors.As(err, &d) {
+		if d, ok := errors.AsType[*PartDamage](err); ok {
 			damage = append(damage, *d)
 		} else {
 			others = errors.Join(others, err)

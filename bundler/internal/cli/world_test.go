@@ -328,8 +328,7 @@ func (w *world) expand(args []string) []string {
 func expectCode(ts *testscript.TestScript, code, name string, args []string) {
 	err := ts.Exec(name, args...)
 	got := 0
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		got = exit.ExitCode()
 	} else if err != nil {
 		ts.Fatalf("%s: %v", name, err)

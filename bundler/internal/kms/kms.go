@@ -65,8 +65,7 @@ func (k key) Sign(random io.Reader, digest []byte, o crypto.SignerOpts) ([]byte,
 
 func refused(op, uri string, err error) error {
 	reason := fault.Unreachable
-	var answer *vault.ResponseError
-	if errors.As(err, &answer) && answer.StatusCode == http.StatusForbidden {
+	if answer, ok := errors.AsType[*vault.ResponseError](err); ok && answer.StatusCode == http.StatusForbidden {
 		reason = fault.Unauthorized
 	}
 	return fault.Errorf(reason, op, uri,

@@ -102,8 +102,7 @@ func Listen(ctx context.Context, address string) (net.Listener, error) {
 	if err == nil {
 		return listener, nil
 	}
-	var op *net.OpError
-	if errors.As(err, &op) {
+	if op, ok := errors.AsType[*net.OpError](err); ok {
 		err = op.Err
 	}
 	return nil, fault.Errorf(fault.InvalidInput, "listen on", address,

@@ -205,8 +205,7 @@ func (m *Mirror) signatures(ctx context.Context, root ocispec.Descriptor) ([]oci
 // registry's answer, or a URL with its query, may contain credentials.
 func (m *Mirror) Explain(op, subject string, err error) error {
 	f := &fault.Error{Op: op, Subject: subject}
-	var answered *remote.AnswerError
-	if errors.As(err, &answered) {
+	if answered, ok := errors.AsType[*remote.AnswerError](err); ok {
 		f.Reason, f.Hint = m.ofStatus(answered.Status)
 		f.Err = fmt.Errorf("the registry answered %d %s", answered.Status, http.StatusText(answered.Status))
 		return f

@@ -76,8 +76,7 @@ func vdoctl(t *testing.T, env []string, args ...string) result {
 // ended is the result of a program that has ended with an error, or none.
 func ended(t *testing.T, out string, err error) result {
 	t.Helper()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		return result{t, out, exit.ExitCode()}
 	}
 	require.NoError(t, err, out)

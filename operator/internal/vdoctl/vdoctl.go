@@ -88,8 +88,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 		}
 		err = f
 	}
-	var shown *resultError
-	if errors.As(err, &shown) {
+	if shown, ok := errors.AsType[*resultError](err); ok {
 		return shown.code
 	}
 	command.Report(a.err, err, a.format == flags.JSON)

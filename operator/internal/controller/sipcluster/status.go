@@ -60,8 +60,7 @@ func (j judgement) set(conds *[]metav1.Condition, generation int64) {
 // failed returns the judgement of an error, with the reason of the first of several.
 func failed(err error) judgement {
 	reason := airship.ReasonInfraServiceFailure
-	var c *cause
-	if errors.As(err, &c) {
+	if c, ok := errors.AsType[*cause](err); ok {
 		reason = c.reason
 	}
 	stalled := !condition.Passing(err)
