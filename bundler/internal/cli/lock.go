@@ -40,7 +40,7 @@ manifests. It resolves every image in them to a digest, and writes a lock file. 
 one lock give the same bundle, byte for byte.
 
 Without a selection it takes the newest supported drivers for each of the last three
-Kubernetes versions of the matrix.`,
+Kubernetes versions that all of them cover.`,
 		Example: `  vdo-bundle lock -o lock.yaml
   vdo-bundle lock --k8s 1.32-1.34 --vsphere 8.0.3 --platform linux/amd64 -o lock.yaml
   vdo-bundle lock --release csi@3.5.1 --release cpi@1.33.1 -o lock.yaml
@@ -128,7 +128,7 @@ type selectionFlags struct {
 func (f *selectionFlags) bind(cmd *cobra.Command) {
 	flags.Group(cmd, flags.Selection, func(fl *pflag.FlagSet) {
 		fl.StringSliceVar(&f.drivers, "drivers", nil, "`DRIVERS` to take: cpi, csi, cni, snapshot-controller (default cpi,csi,snapshot-controller); none for services alone")
-		fl.StringSliceVar(&f.kubernetes, "k8s", nil, "Kubernetes `VERSIONS` to cover: 1.33, 1.32-1.34 or a list (default the last three that the matrix covers)")
+		fl.StringSliceVar(&f.kubernetes, "k8s", nil, "Kubernetes `VERSIONS` to cover: 1.33, 1.32-1.34 or a list (default the last three that all drivers cover)")
 		fl.StringSliceVar(&f.vSphere, "vsphere", nil, "vSphere `VERSIONS` that every driver must support: 8.0.3, 7.0U3 or a list")
 		fl.StringArrayVar(&f.releases, "release", nil, "take this release: `DRIVER@VERSION` such as csi@3.5.1, or of a service haproxy@3.2.23 in place of the newest (repeatable)")
 		fl.StringVar(&f.operator, "operator", "", "take VDO's own operator as well: its `IMAGE`, with a version as tag; its install manifests come from this program")

@@ -247,7 +247,7 @@ func (f *upstreamFlags) upstreamPolicy() (*upstream.Policy, error) {
 		if !filepath.IsAbs(path) {
 			path = filepath.Join(filepath.Dir(f.verifyUpstream), path)
 		}
-		return trustflags.ReadPolicy(userfile.Read, "--verify-upstream", path)
+		return trustflags.ReadPolicy(userfile.Read, f.verifyUpstream, path)
 	})
 }
 
