@@ -445,9 +445,12 @@ func (x *beside) plan(ctx context.Context, p *Plan, o run.Options) error {
 	if err != nil {
 		return err
 	}
-	var others []string
+	var others, stay []string
+	for d := range x.kept {
+		stay = append(stay, x.tags[d]...) // a later push of an older bundle may have moved them
+	}
 	for tag, d := range tags {
-		if !slices.Contains(x.tags[d.Digest], tag) {
+		if slices.Contains(stay, tag) || !slices.Contains(x.tags[d.Digest], tag) {
 			delete(x.gone, d.Digest)
 			others = append(others, tag)
 		}
