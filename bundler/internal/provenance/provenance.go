@@ -10,10 +10,8 @@ package provenance
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -169,7 +167,7 @@ func (s Statement) IsOfBuild(predicate []byte) bool {
 	return err == nil && otherErr == nil && bytes.Equal(ours, theirs)
 }
 
-// Fits returns an error unless the statement names exactly the lock, its matrix, manifest files and images, by digest.
+// Fits returns an error unless the statement names exactly the lock, by digest. The lock has all else.
 func (s Statement) Fits(lock *bundle.Lock) error {
 	def := s.BuildDefinition
 	if def.BuildType != BuildType {
@@ -179,41 +177,13 @@ func (s Statement) Fits(lock *bundle.Lock) error {
 	if err != nil {
 		return err
 	}
-	got, expected := def.ExternalParameters, want.ExternalParameters
-	switch {
-	case !maps.Equal(got.Lock.Digest, expected.Lock.Digest):
-		return fmt.Errorf("its lock: %w", &bundle.DigestError{Expected: expected.Lock.sha256(), Got: got.Lock.sha256()})
-	case got.Matrix != expected.Matrix:
-		return fmt.Errorf("its matrix has the serial %d, that of the bundle %d", got.Matrix, expected.Matrix)
-	case !slices.Equal(got.Releases, expected.Releases):
-		return errors.New("it lists other releases")
+	got, expected := def.ExternalParameters.Lock, want.ExternalParameters.Lock
+	if !maps.Equal(got.Digest, expected.Digest) {
+		return fmt.Errorf("its lock: %w", &bundle.DigestError{Expected: expected.sha256(), Got: got.sha256()})
 	}
-	return sameDependencies(def.ResolvedDependencies, want.ResolvedDependencies)
+	return nil
 }
 
 func (r Resource) sha256() digest.Digest {
 	return digest.NewDigestFromEncoded(digest.SHA256, r.Digest["sha256"])
-}
-
-// sameDependencies demands the same names and digests, in any order.
-func sameDependencies(got, want []Resource) error {
-	named := func(in []Resource) map[string]bool {
-		out := map[string]bool{}
-		for _, d := range in {
-			out[d.Name+" sha256:"+d.Digest["sha256"]] = true
-		}
-		return out
-	}
-	has, wants := named(got), named(want)
-	for _, k := range slices.Sorted(maps.Keys(wants)) {
-		if !has[k] {
-			return fmt.Errorf("it does not name %s", k)
-		}
-	}
-	for _, k := range slices.Sorted(maps.Keys(has)) {
-		if !wants[k] {
-			return fmt.Errorf("it names %.200q, which the bundle does not have", k)
-		}
-	}
-	return nil
 }

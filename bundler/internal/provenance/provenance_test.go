@@ -23,13 +23,7 @@ func TestAStatementIsHeldAgainstTheLock(t *testing.T) {
 			*d, err = Describe(other)
 			require.NoError(t, err)
 		}, "its lock: expected sha256:"},
-		"of another build":    {func(d *Definition) { d.BuildType = "https://else.example" }, `it is of a build of type "https://else.example"`},
-		"of other releases":   {func(d *Definition) { d.ExternalParameters.Releases = []string{"csi@9.9.9"} }, "it lists other releases"},
-		"of another serial":   {func(d *Definition) { d.ExternalParameters.Matrix = 99 }, "its matrix has the serial 99"},
-		"an image is missing": {func(d *Definition) { d.ResolvedDependencies = d.ResolvedDependencies[1:] }, "it does not name "},
-		"an image more": {func(d *Definition) {
-			d.ResolvedDependencies = append(d.ResolvedDependencies, Resource{Name: "evil", Digest: map[string]string{"sha256": "00"}})
-		}, `it names "evil sha256:00", which the bundle does not have`},
+		"of another build": {func(d *Definition) { d.BuildType = "https://else.example" }, `it is of a build of type "https://else.example"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := Build{Lock: lock, Started: time.Unix(0, 0)}.Statement()
