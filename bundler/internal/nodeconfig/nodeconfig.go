@@ -84,10 +84,9 @@ func Write(f Runtime, in Input) ([]File, error) {
 		return in.crio(repositories), nil
 	case K3s:
 		return in.k3s(repositories), nil
-	case OpenShift:
+	default:
 		return in.openshift(repositories)
 	}
-	return nil, fmt.Errorf("%q is not one of %s", f, strings.Join(Runtimes(), ", "))
 }
 
 // hosts returns the upstream hosts of repositories, HOST/PATH.
@@ -188,7 +187,7 @@ func (in Input) k3s(repositories []mirrorset.Entry) []File {
 	fmt.Fprintf(&b, "# /etc/rancher/k3s/registries.yaml, or /etc/rancher/rke2/registries.yaml: images of\n# the hosts below are looked for in %s first.\n", in.Mirror.Repository())
 	b.WriteString("# It is read when the service starts: restart k3s on one node after the other; pods\n# go on running.\n")
 	if in.Only {
-		b.WriteString("# Start k3s with --disable-default-registry-endpoint, so that nothing else is asked.\n")
+		b.WriteString("# Start k3s with --disable-default-registry-endpoint, so that nothing else is asked.\n# Releases before January 2024 (1.29.1, 1.28.6, 1.27.10, 1.26.13) do not know it.\n")
 	}
 	b.WriteString("mirrors:\n")
 	for _, host := range hosts(repositories) {

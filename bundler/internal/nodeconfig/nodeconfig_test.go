@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/nodeconfig"
 )
@@ -105,13 +104,4 @@ func TestOpenShiftSets(t *testing.T) {
 	sets := write(t, "openshift", in)["mirror-set.yaml"]
 	require.NotContains(t, sets, "ImageTagMirrorSet", "that reboots nodes")
 	require.Equal(t, 2, strings.Count(sets, "mirrorSourcePolicy: AllowContactingSource\n"), "one of each repository")
-}
-
-func TestWriteRefuses(t *testing.T) {
-	_, err := nodeconfig.Write("docker", input("registry.k8s.io/a:1"))
-	require.ErrorContains(t, err, `"docker" is not one of containerd, crio, k3s, openshift`)
-	for _, f := range nodeconfig.Runtimes() {
-		_, err = nodeconfig.Write(nodeconfig.Runtime(f), input("[::1]:5000/a:1"))
-		require.Equal(t, fault.InvalidInput, fault.ReasonOf(err))
-	}
 }

@@ -185,16 +185,3 @@ func TestAnAnswerComesToItsEndBeforeTheServerDoes(t *testing.T) {
 		require.NoError(t, <-ended)
 	}
 }
-
-func TestListenRefuses(t *testing.T) {
-	taken := must.Have(serve.Listen(t.Context(), "127.0.0.1:0"))(t)
-	defer taken.Close() //nolint:errcheck // the end
-	for _, address := range []string{taken.Addr().String(), "127.0.0.1:99999", "nonsense", "192.0.2.1:1"} {
-		_, err := serve.Listen(t.Context(), address)
-		require.Equal(t, fault.InvalidInput, fault.ReasonOf(err), address)
-		require.NotEmpty(t, fault.HintOf(err))
-	}
-	all := must.Have(serve.Listen(t.Context(), ":0"))(t)
-	require.False(t, serve.IsLoopback(all))
-	require.NoError(t, all.Close())
-}
