@@ -116,13 +116,3 @@ func TestRulesCallFunctionsThatEveryAPIServerHas(t *testing.T) {
 		}
 	}
 }
-
-func TestReferencesOfTheServices(t *testing.T) {
-	var spec airship.SIPClusterSpec
-	require.NoError(t, yaml.Unmarshal([]byte(everything), &spec))
-	require.Equal(t, []string{"", "oam-ipv4"}, spec.Services.Interfaces())
-	total, standby := spec.Nodes[airship.RoleControlPlane].Wanted()
-	require.Equal(t, []int{4, 1}, []int{total, standby})
-	total, _ = airship.NodeSet{}.Wanted()
-	require.Zero(t, total)
-}

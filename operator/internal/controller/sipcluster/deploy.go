@@ -293,8 +293,8 @@ func (p *pass) releasable() bool {
 		if d == nil || s.Kind == string(services.Auth) {
 			return false
 		}
-		to, noted := services.LeadsTo(d)
-		return !noted || unready(d) != "" || slices.ContainsFunc(to, leaves)
+		to := services.LeadsTo(typed[appsv1.Deployment](d))
+		return unready(d) != "" || slices.ContainsFunc(to, leaves)
 	})
 }
 

@@ -432,14 +432,6 @@ func made() []client.ObjectList {
 	return []client.ObjectList{&appsv1.DeploymentList{}, &corev1.ServiceList{}, &corev1.ConfigMapList{}, &corev1.SecretList{}}
 }
 
-func (w *world) state() string {
-	var out strings.Builder
-	for _, list := range append(made(), &choose.BareMetalHostList{}, &airship.SIPClusterList{}) {
-		w.each(list, func(o metav1.Object) { fmt.Fprintln(&out, o.GetName(), o.GetUID(), o.GetResourceVersion()) })
-	}
-	return out.String()
-}
-
 // play does what the controllers of a cluster do for a SIPCluster: Deployments roll out, and what is deleted
 // goes. It tells whether there was anything to do.
 func (w *world) play(name string) (changed bool) {

@@ -339,20 +339,6 @@ func (w *world) patching(hook func(o client.Object, patch func() error) error) *
 	}}))
 }
 
-func TestAHostActionThatCannotBePassedOn(t *testing.T) {
-	w, r := start(t)
-	w.settled(r, alone, "a")
-	refused := w.patching(func(client.Object, func() error) error {
-		return apierrors.NewForbidden(schema.GroupResource{Resource: "baremetalhosts"}, "a", errors.New("policy"))
-	})
-	o := w.act(refused, "off", "a", airship.PowerOff)
-	require.Contains(t, w.actOn(refused, o), "Requested: change BareMetalHost "+w.metal+"/a: ")
-	require.Nil(t, o.Status.RequestedAt)
-	w.actOn(r, o)
-	require.NotNil(t, o.Status.RequestedAt)
-	require.False(t, w.bare("a").Spec.Online)
-}
-
 // A free host that a webhook refuses to change, such as Metal3's an old one, holds up nothing else.
 func TestAFreeHostThatCannotBeClaimed(t *testing.T) {
 	w, r := start(t)
@@ -384,6 +370,7 @@ func TestAHostActionRebootsOnce(t *testing.T) {
 		return err
 	})
 	o := w.act(lost, "reboot", "a", airship.Reboot)
+	require.Contains(t, o.Status.Conditions[0].Message, "change BareMetalHost "+w.metal+"/a: ")
 	require.Contains(t, w.bare("a").Annotations, annotationReboot)
 	w.rebooted("a")
 	w.act(r, "other", "a", airship.Reboot)
@@ -452,4 +439,23 @@ func TestHostActionsAreForHostsThatTheClusterHolds(t *testing.T) {
 	w.note("b", choose.AnnotationPaused, "")
 	require.Contains(t, w.actOn(r, w.act(r, "paused", "b", airship.PowerOff)), "Refused: ")
 	require.True(t, w.bare("b").Spec.Online)
+}
+
+// Two operators believe that they lead: between one's decision and its claim, the other claims the host.
+func TestAHostIsClaimedOnce(t *testing.T) {
+	w, r := start(t)
+	w.hosts("a")
+	for _, name := range []string{"t", "other"} {
+		w.sip(name, alone)
+		require.NoError(t, w.pass(r, name)) // the finalizer
+	}
+	late := w.patching(func(o client.Object, patch func() error) error {
+		if _, isHost := o.(*choose.BareMetalHost); isHost {
+			require.NoError(t, w.pass(r, "other"))
+		}
+		return patch()
+	})
+	require.NoError(t, w.pass(late, "t"))
+	require.Equal(t, []string{"a"}, names(w.claimed("other")))
+	w.stands(r, "t", airship.ReasonUnschedulable)
 }

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 )
@@ -226,14 +225,6 @@ func TestAHostIsTakenForOneRole(t *testing.T) {
 	require.Equal(t, airship.RoleControlPlane, got.Roles[0].Role)
 	require.Equal(t, "a", names(got.Roles[0].Take))
 	require.Equal(t, "b", names(got.Roles[1].Take))
-}
-
-func TestASelectorThatCannotBeUnderstood(t *testing.T) {
-	_, err := choose.Choose(me, map[airship.Role]airship.NodeSet{worker: {LabelSelector: metav1.LabelSelector{
-		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Like"}}}}}, nil)
-	require.Equal(t, fault.InvalidInput, fault.ReasonOf(err))
-	require.ErrorContains(t, err, "spec.nodes.Worker.labelSelector")
-	require.NotEmpty(t, fault.HintOf(err))
 }
 
 func TestRefusalsAreBounded(t *testing.T) {

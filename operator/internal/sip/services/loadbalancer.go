@@ -156,9 +156,8 @@ func (r *rendering) roll() {
 	if running := r.in.Running[r.Name]; running != nil {
 		chain, _, _ = strings.Cut(running.Spec.Template.Annotations[annotationHash], ".")
 	}
-	led, _ := r.led()
 	left := func(was netip.Addr) bool { return !slices.Contains(r.leads, was) }
-	if chain == "" || slices.ContainsFunc(led, left) {
+	if chain == "" || slices.ContainsFunc(LeadsTo(r.in.Running[r.Name]), left) {
 		chain = hashed(nil, []byte(chain), fmt.Append(nil, r.leads))
 	}
 	r.hash = strings.TrimSuffix(chain+"."+template, ".")

@@ -240,7 +240,8 @@ func (r *rendering) place(roles ...airship.Role) error {
 	}
 	slices.SortFunc(r.leads, netip.Addr.Compare)
 	r.leads = slices.Compact(r.leads)
-	if led, noted := r.led(); unread > 0 && !placedAny && (!noted || len(led) > 0) {
+	running := r.in.Running[r.Name]
+	if unread > 0 && !placedAny && (running == nil || len(LeadsTo(running)) > 0) {
 		return r.wrong(".nodeInterfaceId", fmt.Sprintf("%d hosts have no known address there, and what runs stays", unread),
 			"name a network that the hosts' network data has, or correct the data")
 	}
@@ -248,25 +249,17 @@ func (r *rendering) place(roles ...airship.Role) error {
 }
 
 // recall returns the addresses to keep for a host that cannot be read: those of its earlier ones that the service
-// forwards to. Earlier versions recorded none: then those that services may connect to, on any network. If there are
-// none, it returns all, and place says why the host is left out.
+// forwards to. A new service gets those that services may connect to, on any network. If there are none, it returns
+// all, and place says why the host is left out.
 func (r *rendering) recall(h Host) []netip.Addr {
-	led, noted := r.led()
-	if noted {
+	if running := r.in.Running[r.Name]; running != nil {
+		led := LeadsTo(running)
 		return slices.DeleteFunc(slices.Clone(h.Before), func(a netip.Addr) bool { return !slices.Contains(led, a) })
 	}
 	if within := slices.DeleteFunc(slices.Clone(h.Before), r.outOfReach); len(within) > 0 {
 		return within
 	}
 	return slices.Clone(h.Before)
-}
-
-// led returns the addresses that the service's pods forward to, if the Deployment records them.
-func (r *rendering) led() (all []netip.Addr, noted bool) {
-	if running := r.in.Running[r.Name]; running != nil {
-		return LeadsTo(running)
-	}
-	return nil, false
 }
 
 // outOfReach reports whether services may not connect to an address of a host: never to the management API, which

@@ -117,18 +117,17 @@ type Service struct {
 	Err error
 }
 
-// Leads reports whether a pod, by its labels, belongs to a service that forwards to hosts.
-func Leads(labels map[string]string) bool { return labels[labelComponent] != string(Auth) }
-
-// LeadsTo returns the addresses that a Deployment's pods forward to, if it records them.
-func LeadsTo(deployment metav1.Object) (all []netip.Addr, noted bool) {
-	note, noted := deployment.GetAnnotations()[annotationLeads]
-	for text := range strings.SplitSeq(note, ",") {
+// LeadsTo returns the addresses that a Deployment's pods forward to; none without a Deployment.
+func LeadsTo(deployment *appsv1.Deployment) (all []netip.Addr) {
+	if deployment == nil {
+		return nil
+	}
+	for text := range strings.SplitSeq(deployment.Annotations[annotationLeads], ",") {
 		if a, err := netip.ParseAddr(text); err == nil {
 			all = append(all, a)
 		}
 	}
-	return all, noted
+	return all
 }
 
 // NameOf returns the name of the service that an object belongs to, "" for none.
