@@ -140,7 +140,8 @@ func (p *pass) put(ctx context.Context, all []*unstructured.Unstructured) error 
 
 // refused gives the fault of an object that the API server refuses the tenant's hint.
 func refused(err error) error {
-	if f, ok := errors.AsType[*fault.Error](err); ok && f.Reason == fault.Incompatible && !strings.Contains(err.Error(), "nodePort") {
+	f, ok := errors.AsType[*fault.Error](err)
+	if ok && f.Reason == fault.Incompatible && !strings.Contains(err.Error(), "nodePort") {
 		f.Hint = "correct the service in spec.services; where a field cannot be changed, take the service out there, " +
 			"and add it again once status.services lacks it"
 	}

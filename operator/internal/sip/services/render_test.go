@@ -197,7 +197,8 @@ func TestServicesReachWhatTheyServe(t *testing.T) {
 	reached := func(kind Kind) (out []string) {
 		s := set.of(t, kind)
 		policy := s.policy(t).Spec
-		service, probe := object[corev1.Service](t, s, "Service", s.Name), s.deployment(t).Spec.Template.Spec.Containers[0].ReadinessProbe
+		service := object[corev1.Service](t, s, "Service", s.Name)
+		probe := s.deployment(t).Spec.Template.Spec.Containers[0].ReadinessProbe
 		probed := regexp.MustCompile(`Port:\{0 (\d+)`).FindStringSubmatch(fmt.Sprint(probe.HTTPGet, probe.TCPSocket))[1]
 		target := service.Spec.Ports[0].TargetPort.IntVal
 		out = append(out, fmt.Sprintf("%s %d %s <- %s", s.Endpoints[0], target, probed, text(policy.Ingress[0].Ports)))
@@ -215,7 +216,8 @@ func TestServicesReachWhatTheyServe(t *testing.T) {
 	jump := []string{":30022 2222 2222 <- TCP/2222", "10.0.0.1/32 10.0.0.2/32 10.0.1.1/32 fd00::2/128 -> TCP/22 TCP/6443 TCP/31000-31009"}
 	require.Equal(t, jump, reached(JumpHost))
 	state := []string{":30556 5556 5558 <- TCP/5556 TCP/5558", "10.96.0.1/32 -> TCP/443", "10.0.0.250/32 -> TCP/6443"}
-	require.Equal(t, append(slices.Clone(state), "10.0.0.0/8 fd00::/8 -> TCP/1-65535", "-> UDP/53 TCP/53 UDP/5353 TCP/5353"), reached(Auth))
+	require.Equal(t, append(slices.Clone(state),
+		"10.0.0.0/8 fd00::/8 -> TCP/1-65535", "-> UDP/53 TCP/53 UDP/5353 TCP/5353"), reached(Auth))
 
 	in := full(t)
 	in.Hosts, in.Secrets["dex"] = nil, Secret{"config.yaml": []byte("staticPasswords: [{email: alice@tenant.site}]")}
