@@ -49,8 +49,8 @@ const (
 )
 
 // ReadEvidence reads the signatures in manifests: that under sha256-HEX.sig, and referrers. It verifies all bytes, and
-// bounds number and size first; more is Untrusted, without evidence. A damaged claim is invalid evidence, an unreadable
-// manifest an error beside the rest; other manifests have none.
+// bounds number and size first; more is Untrusted, without evidence. A damaged or missing manifest or claim is invalid
+// evidence, a passing fault an error beside the rest; other manifests have none.
 func ReadEvidence(ctx context.Context, fetcher bundle.Fetcher, manifests ...ocispec.Descriptor) ([]Evidence, error) {
 	r := layerReader{fetcher: fetcher, what: "signature", most: maxEvidence, largest: maxClaim}
 	r.wanted = func(d ocispec.Descriptor, _ map[string]string) bool {
@@ -110,14 +110,18 @@ func (r *layerReader) room(number int, size int64) error {
 		"there are more than %d, or more than %d bytes of them", r.most, maxEvidenceBytes)
 }
 
-// readAll returns the wanted layers of all manifests; none if that were too many. An unreadable manifest is an
-// error beside the rest.
+// readAll returns the wanted layers of all manifests; none if that were too many. A damaged or missing manifest counts
+// as a layer with a problem, a passing fault is an error beside the rest.
 func (r *layerReader) readAll(ctx context.Context, manifests []ocispec.Descriptor) (all []layer, err error) {
 	var problems []error
 	for _, m := range manifests {
 		layers, err := r.read(ctx, m)
 		if fault.ReasonOf(err) == fault.Untrusted {
 			return nil, err
+		}
+		var problem string
+		if problem, err = unreadable(err); problem != "" {
+			layers = []layer{{problem: problem}}
 		}
 		all, problems = append(all, layers...), append(problems, err)
 	}
@@ -148,15 +152,20 @@ func (r *layerReader) read(ctx context.Context, manifest ocispec.Descriptor) ([]
 		}
 		out[n].Descriptor = d
 		out[n].data, err = bundle.Read(ctx, r.fetcher, bundle.Plain(d), r.largest)
-		switch reason := fault.ReasonOf(err); {
-		case err == nil:
-		case reason == fault.Corrupt || reason == fault.Incomplete || reason == fault.NotFound:
-			out[n].problem = "unreadable (" + err.Error() + ")"
-		default:
+		if out[n].problem, err = unreadable(err); err != nil {
 			return nil, fmt.Errorf("read %s: %w", r.what, err)
 		}
 	}
 	return out, nil
+}
+
+// unreadable returns a fault as a problem if another attempt would not help: others may be enough.
+func unreadable(err error) (problem string, passing error) {
+	switch fault.ReasonOf(err) {
+	case fault.Corrupt, fault.Incomplete, fault.NotFound:
+		return "unreadable (" + err.Error() + ")", nil
+	}
+	return "", err
 }
 
 func (r *layerReader) layersOf(data []byte) ([]ocispec.Descriptor, error) {
@@ -386,7 +395,7 @@ func (s Statement) UnverifiedPredicate() json.RawMessage {
 
 // ReadStatements reads the statements of one predicate type in manifests: cosign attest's under the
 // tag sha256-HEX.att, or referrers with a sigstore bundle. It skips other manifests and types
-// without an error, and bounds all of them together. An unreadable manifest is an error beside the rest.
+// without an error, and bounds all of them together. A passing fault is an error beside the rest.
 func ReadStatements(
 	ctx context.Context, fetcher bundle.Fetcher, manifests []ocispec.Descriptor, predicateType string,
 ) ([]Statement, error) {

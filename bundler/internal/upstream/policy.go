@@ -133,7 +133,7 @@ func (r rule) verify(
 	ctx context.Context, f bundle.Fetcher, d image.Digest, attached []ocispec.Descriptor, now time.Time,
 ) (trust.Verified, error) {
 	evidence, err := trust.ReadEvidence(ctx, f, attached...)
-	if err != nil && fault.ReasonOf(err) != fault.Corrupt {
+	if err != nil {
 		return trust.Verified{}, err
 	}
 	return r.policy.Verify(d, evidence, now)

@@ -111,6 +111,11 @@ func TestTheCopyServesWithTheMirrorAwayAndAfterARestart(t *testing.T) {
 	key, public := mirror.NewKey(t)
 	root := s.repo.Push(t, "1", mirror.Bundle{Seed: 1, Serial: 5})
 	s.repo.Sign(t, root, key)
+	// A list of referrers may keep one that was deleted.
+	s.reg.Fail(registry.Fault{
+		Match: registry.Match{Path: "/referrers/"}, Status: 200, Header: map[string]string{"Content-Type": ocispec.MediaTypeImageIndex},
+		Body: `{"manifests":[{"mediaType":"` + ocispec.MediaTypeImageManifest + `","digest":"` + image.DigestOf(nil).String() + `","size":2}]}`,
+	})
 	s.accept(store.New(s.opts))
 	require.NoError(t, s.reg.Close())
 
