@@ -9,7 +9,6 @@ package installer
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -45,17 +44,11 @@ func Open(ctx context.Context, c *remote.Client, ref image.Reference) (*Bundle, 
 	return &Bundle{mirror: mirror, root: root, digest: digest}, err
 }
 
-const maxSignatures = 256
-
 // Verify holds the root against a policy, and returns the ids of the keys that counted.
 func (b *Bundle) Verify(ctx context.Context, policy *trust.Policy, now time.Time) ([]string, error) {
 	manifests, err := b.mirror.Signatures(ctx, b.digest)
 	if err != nil {
 		return nil, err
-	}
-	if len(manifests) > maxSignatures {
-		return nil, &fault.Error{Reason: fault.Untrusted, Op: "read signatures", Subject: b.digest.String(), Err: fmt.Errorf("there are more than %d", maxSignatures),
-			Hint: "remove signatures that are out of use"}
 	}
 	evidence, err := trust.ReadEvidence(ctx, b.mirror, manifests...)
 	if err != nil {

@@ -43,8 +43,6 @@ type Mirror struct {
 	secret, ca string               // their names in hints
 }
 
-const maxReferrers = 256
-
 // Open starts a session with the registry of a DriverBundle's reference, without a request.
 func (s *Store) Open(ctx context.Context, b *v1alpha1.DriverBundle) (*Mirror, error) {
 	ref, err := image.ParseHosted(b.Spec.Reference)
@@ -165,7 +163,7 @@ func (m *Mirror) Evidence(ctx context.Context, root ocispec.Descriptor) ([]trust
 	if err != nil {
 		return nil, err
 	}
-	evidence, err := readEvidence(ctx, m.read, manifests)
+	evidence, err := trust.ReadEvidence(ctx, m.read, manifests...)
 	if err != nil {
 		return nil, err
 	}
@@ -188,9 +186,6 @@ func (m *Mirror) signatures(ctx context.Context, root ocispec.Descriptor) ([]oci
 	listed, err := m.repo.Signatures(ctx, subject)
 	if err != nil {
 		return nil, err
-	}
-	if len(listed) > maxReferrers {
-		return nil, corruptAnswer(m.repo.At(subject.String()), fmt.Errorf("it has more than %d referrers", maxReferrers))
 	}
 	var all []ocispec.Descriptor
 	for _, d := range listed {

@@ -181,23 +181,8 @@ func (s *Store) Evidence(ctx context.Context, b *v1alpha1.DriverBundle) ([]trust
 	if err != nil {
 		return nil, err
 	}
-	return readEvidence(ctx, c, c.head.Signatures)
+	return trust.ReadEvidence(ctx, c, c.head.Signatures...)
 }
-
-func readEvidence(ctx context.Context, f bundle.Fetcher, manifests []ocispec.Descriptor) ([]trust.Evidence, error) {
-	all, err := trust.ReadEvidence(ctx, f, manifests...)
-	if err != nil {
-		return nil, err
-	}
-	if len(all) > maxEvidence {
-		return nil, fault.Errorf(fault.Untrusted, "read signatures", "",
-			"remove signatures that are out of use from the mirror", "there are more than %d", maxEvidence)
-	}
-	return all, nil
-}
-
-// maxEvidence bounds the signatures of one bundle.
-const maxEvidence = 256
 
 // matrices caches the last documents by the hash of their text, since every reconcile needs the same few. A document
 // never changes.
