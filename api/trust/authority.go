@@ -174,7 +174,7 @@ func (a CA) late(
 		if len(a.timestampRoots) == 0 {
 			break // no roots would trust every time stamp
 		}
-		stamp, err := verifyTimestamp(t, stamped, stampersOf(a.timestampRoots))
+		stamp, err := verifyTimestamp(t, stamped, a.timestampRoots)
 		if err != nil || stamp.Time.After(now) {
 			continue
 		}

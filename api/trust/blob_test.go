@@ -98,7 +98,7 @@ func TestAStampThatCannotBeHadIsNoSignature(t *testing.T) {
 	_, err := s.Attest(subject("root"), "", "https://slsa.dev/provenance/v1", []byte("{}"), bundle.Referrer{})
 	require.ErrorContains(t, err, "the authority is away")
 
-	tsa := pki.Root(t, "Time").Issue(t, stamping)
+	tsa := pki.Root(t, "Time").Issue(t, pki.Spec{Usage: stamping.Usage, NotAfter: now.AddDate(20, 0, 0)})
 	for want, stamp := range map[string]func(signature []byte) []byte{
 		"hashed messages don't match": func([]byte) []byte { return tsa.Stamp(t, []byte("other"), now) },
 		"it gives the time 2041-01-01T00:00:00Z, at which the certificate of the key is not valid": func(s []byte) []byte {

@@ -192,10 +192,11 @@ func TestExpiredCertificateNeedsATrustedTimeStamp(t *testing.T) {
 	// its signer.
 	_, err := verification.VerifyTimestampResponse(mixed.StampWith(t, []byte("x"), before, tsa, mixed), strings.NewReader("x"),
 		verification.VerifyOpts{Roots: []*x509.Certificate{stampRoot.Certificate}})
-	require.ErrorContains(t, err, "EKU")
+	require.ErrorContains(t, err, "key usage")
 	// Nor are authorities' own certificates clocks, which may issue them.
 	sub := stampRoot.Issue(t, pki.Spec{Name: "Sub", CA: true})
 	other := stampRoot.Issue(t, pki.Spec{Name: "other", CA: true, Usage: codeSigning})
+	spent := stampRoot.Issue(t, pki.Spec{Name: "TSA", Usage: stamping.Usage, NotAfter: ended})
 	short := stampRoot.Issue(t, pki.Spec{Name: "TSA", Usage: stamping.Usage, NotAfter: before.Add(-time.Hour)})
 
 	for _, c := range []struct {
@@ -229,11 +230,11 @@ func TestExpiredCertificateNeedsATrustedTimeStamp(t *testing.T) {
 			return leaf.StampWith(t, s, before, leaf, other)
 		}, "no time stamp by"},
 		{"at a time at which its certificate had expired", stampers, func(s []byte) []byte { return short.Stamp(t, s, before) }, "no time stamp by"},
-		{"without a time beside the one that it gives", stampers, func(s []byte) []byte {
+		{"without a time beside the one that it gives, by one whose certificate has expired since", stampers, func(s []byte) []byte {
 			digest := sha256.Sum256(s)
-			along := []*x509.Certificate{tsa.Certificate}
+			along := []*x509.Certificate{spent.Certificate}
 			stamp := pki.Stamp{Digest: digest[:], Time: before, Certificates: along, NoSigningTime: true}
-			return must(tsa.Answer(stamp))(t)
+			return must(spent.Answer(stamp))(t)
 		}, ""},
 		{"without its certificate, which the policy does not have", stampers, func(s []byte) []byte { return tsa.StampWith(t, s, before) }, "no time stamp by"},
 		{"without its certificate, which the policy has", trust.CAOptions{TimestampRoots: append(stampRoot.PEM(), tsa.PEM()...)},

@@ -3,7 +3,6 @@ package trust
 import (
 	"bytes"
 	"cmp"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"slices"
@@ -92,11 +91,7 @@ func (k *Keyless) read() (err error) {
 }
 
 func parseTrustedRoot(data []byte) (material root.TrustedMaterial, err error) {
-	defer func() {
-		if p := recover(); p != nil { // the parser is foreign
-			material, err = nil, fmt.Errorf("read trusted root: damaged: %v", p)
-		}
-	}()
+	defer recovered(&err)
 	parsed, err := root.NewTrustedRootFromJSON(data)
 	switch {
 	case err != nil:
@@ -104,14 +99,7 @@ func parseTrustedRoot(data []byte) (material root.TrustedMaterial, err error) {
 	case len(parsed.FulcioCertificateAuthorities()) == 0:
 		return nil, errors.New("the trusted root has no CA: nothing could ever be accepted")
 	}
-	out := stampedRoot{TrustedMaterial: parsed}
-	for _, a := range parsed.TimestampingAuthorities() {
-		// an authority without a root is useless
-		if s, ok := a.(*root.SigstoreTimestampingAuthority); ok && s.Root != nil {
-			out.authorities = append(out.authorities, stamper{s})
-		}
-	}
-	return out, nil
+	return parsed, nil
 }
 
 // signer returns the identity that signed a subject, or why the sigstore's trusted root does not accept the signature.
@@ -143,20 +131,27 @@ func (k Keyless) check(e Evidence, subject image.Digest, now time.Time) (s Count
 	return s, err
 }
 
-// stamped returns the past time at which an authority of the trusted root stamped the signature.
-func (k Keyless) stamped(e Evidence, now time.Time) (*time.Time, error) {
+// stamped returns the past time at which an authority of the trusted root stamped the signature. It bounds all time
+// stamps first, since cosign verifies every one.
+func (k Keyless) stamped(e Evidence, now time.Time) (at *time.Time, err error) {
+	defer recovered(&err)
 	if len(e.holder.timestamps) == 0 {
 		return nil, errors.New("it has no time stamp")
+	}
+	for _, stamp := range e.holder.timestamps {
+		if _, err := parseTimestamp(stamp); err != nil {
+			return nil, fmt.Errorf("its time stamp does not hold: %w", err)
+		}
 	}
 	last := errors.New("the trusted root has no time-stamping authority")
 	for _, stamp := range e.holder.timestamps {
 		for _, a := range k.material.TimestampingAuthorities() {
-			var at *root.Timestamp
-			if at, last = a.Verify(stamp, e.stamped); last == nil && at.Time.After(now) {
-				last = fmt.Errorf("it gives the time %s, which is to come", at.Time.UTC().Format(time.RFC3339))
+			var found *root.Timestamp
+			if found, last = a.Verify(stamp, e.stamped); last == nil && found.Time.After(now) {
+				last = fmt.Errorf("it gives the time %s, which is to come", found.Time.UTC().Format(time.RFC3339))
 			}
 			if last == nil {
-				return &at.Time, nil
+				return &found.Time, nil
 			}
 		}
 	}
@@ -180,36 +175,4 @@ func (k Keyless) checkBy(e Evidence, subject image.Digest, timestamps bool) (ide
 		}
 	}
 	return "", err
-}
-
-// stampedRoot is a trusted root that always verifies time stamps like those of private authorities.
-type stampedRoot struct {
-	root.TrustedMaterial
-	authorities []root.TimestampingAuthority
-}
-
-// TimestampingAuthorities returns the trusted root's authorities, each a [stamper].
-func (m stampedRoot) TimestampingAuthorities() []root.TimestampingAuthority { return m.authorities }
-
-// stamper is a time-stamping authority of a trusted root.
-type stamper struct {
-	authority *root.SigstoreTimestampingAuthority
-}
-
-// Verify verifies a signature's time stamp as [verifyTimestamp] does, and that the authority was
-// trusted at its time.
-func (s stamper) Verify(stamp, signature []byte) (*root.Timestamp, error) {
-	a := s.authority
-	at, err := verifyTimestamp(stamp, signature, stampers{
-		roots: []*x509.Certificate{a.Root}, between: a.Intermediates, signer: a.Leaf,
-	})
-	switch {
-	case err != nil:
-		return nil, err
-	case !a.ValidityPeriodStart.IsZero() && at.Time.Before(a.ValidityPeriodStart):
-		return nil, errors.New("it is of a time before that of its authority")
-	case !a.ValidityPeriodEnd.IsZero() && at.Time.After(a.ValidityPeriodEnd):
-		return nil, errors.New("it is of a time after that of its authority")
-	}
-	return &root.Timestamp{Time: at.Time, URI: a.URI}, nil
 }

@@ -8,6 +8,7 @@ import (
 	"log"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -80,9 +81,12 @@ func TestStampsOfATrustedRootAreOfItsAuthorities(t *testing.T) {
 		{"a server's", func(s []byte, at time.Time) []byte { return server.Stamp(t, s, at) }, "its time stamp does not hold"},
 		{"a server's behind the authority's", func(s []byte, at time.Time) []byte { return server.StampWith(t, s, at, tsa, server) }, "its time stamp does not hold"},
 		{"a server's in front of the authority's", func(s []byte, at time.Time) []byte { return server.StampWith(t, s, at, server, tsa) }, "its time stamp does not hold"},
-		{"another authority's of the same root", func(s []byte, at time.Time) []byte { return second.StampWith(t, s, at, tsa, second) }, "signed by another certificate than that of the authority"},
+		{"another authority's of the same root", func(s []byte, at time.Time) []byte { return second.StampWith(t, s, at, tsa, second) }, "does not match the provided TSA certificate"},
 		{"of another signature", func(_ []byte, at time.Time) []byte { return tsa.Stamp(t, []byte("x"), at) }, "its time stamp does not hold"},
 		{"when the certificate had expired", func(s []byte, at time.Time) []byte { return tsa.Stamp(t, s, at.Add(time.Hour)) }, "does not accept"},
+		{"with too many certificates", func(s []byte, at time.Time) []byte {
+			return tsa.StampWith(t, s, at, slices.Repeat([]pki.Authority{tsa}, 17)...)
+		}, "more than 16 certificates"},
 		{"damaged", func([]byte, time.Time) []byte { return []byte{0x30, 0x80, 0x30, 0x80} }, "its time stamp does not hold"},
 	} {
 		for form, evidence := range stampKeylessly(t, w, subject, c.stamp) {

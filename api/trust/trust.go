@@ -76,9 +76,9 @@
 //   - thresholds, revocation, the times in which an entry is valid, and bounds;
 //   - the certificates of a private CA, since cosign uses its own clock, confuses the kinds of
 //     identities, and accepts code signing only;
-//   - the signer of a time stamp (see verifyTimestamp), since cosign prints a line and panics on
-//     invalid time stamps. Cosign gets time stamps only if one is valid. Without the transparency
-//     log cosign uses its own clock; this package requires a time stamp;
+//   - the bounds of time stamps, since cosign prints a line and panics on invalid ones. Cosign gets
+//     time stamps only if one is valid. Without the transparency log cosign uses its own clock;
+//     this package requires a time stamp;
 //   - encrypted PKCS #8, since cosign's own form of keys is not within FIPS 140, and signing,
 //     since its signers do not support keys on a token;
 //   - the manifest of simple signing, since cosign's needs the bytes of all signatures.

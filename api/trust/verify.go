@@ -295,13 +295,16 @@ func (c candidate) madeBy(key []signature.Verifier, subject image.Digest) bool {
 	return false
 }
 
+// recovered turns a panic of a foreign parser into an error.
+func recovered(err *error) {
+	if p := recover(); p != nil {
+		*err = fmt.Errorf("damaged: %v", p)
+	}
+}
+
 // check verifies the candidate with cosign, offline: it has no client of a log, so that missing parts stay missing.
 func (c candidate) check(subject image.Digest, o cosign.CheckOpts) (err error) {
-	defer func() {
-		if p := recover(); p != nil { // foreign parsers read the material
-			err = fmt.Errorf("damaged: %v", p)
-		}
-	}()
+	defer recovered(&err)
 	o.Offline = true
 	if c.bundle != nil {
 		return c.checkBundle(subject, o)
