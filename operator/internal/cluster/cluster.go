@@ -178,12 +178,16 @@ func (c *Cluster) refused(ctx context.Context, op string, key inventory.Key, err
 	return denied(op, key, err)
 }
 
-// denied returns a fault for an answer about one object. For optional permissions, its hint names what grants them.
+// denied returns a fault for an answer about one object. Its hint names what grants optional permissions, and how to
+// change a class: the API server accepts no other parameters.
 func denied(op string, key inventory.Key, err error) error {
 	f := classify(op, key.String(), err)
 	if f.Reason == fault.Forbidden && key.Group == mirrorset.Digests.Group && key.Kind == mirrorset.Digests.Kind {
 		f.Hint = "apply the permissions: `vdo-bundle install-manifests BUNDLE --mirror-set | kubectl apply -f -`; " +
 			"or set spec.openShift.mirrorSet of the VDOConfig to Check and apply a set yourself"
+	}
+	if f.Reason == fault.Incompatible && key.Kind == "StorageClass" {
+		f.Hint = "give the class with the new settings another name; or delete this one, if nothing is to use it any more"
 	}
 	return f
 }

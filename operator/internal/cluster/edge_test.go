@@ -174,6 +174,29 @@ func TestADryRunChangesNothingAndKnowsWhatCannotBeTriedYet(t *testing.T) {
 	require.True(t, apierrors.IsNotFound(k.Get(ctx, types.NamespacedName{Namespace: ns, Name: "dry"}, &corev1.ConfigMap{})))
 }
 
+func TestAClassKeepsItsParametersAndWhatOthersSet(t *testing.T) {
+	c, k, _ := unbounded(t)
+	gold := func(policy string) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": map[string]any{"name": "gold"},
+			"provisioner": drivers.CSIDriver, "parameters": map[string]any{"storagepolicyname": policy}}}
+	}
+	made := must.Have(c.Apply(ctx, step(gold("Gold"), plan.Create), nil))(t)
+	t.Cleanup(func() { require.NoError(t, k.Delete(ctx, made)) })
+	edit := client.RawPatch(types.MergePatchType, []byte(`{"mountOptions": ["discard"]}`))
+	require.NoError(t, k.Patch(ctx, made, edit, client.FieldOwner("kubectl-edit")))
+	key := plan.IDOf(made).Key
+	try := func(o *unstructured.Unstructured) plan.Outcome {
+		live := plan.Live{key: made}
+		return must.Have(c.DryRun(ctx, []render.Object{{Unstructured: o, Apply: render.Merge}}, live))(t)[key]
+	}
+	require.Empty(t, plan.Diff(made, try(gold("Gold")).Object))
+	err := try(gold("Silver")).Err
+	require.ErrorContains(t, err, "StorageClass gold")
+	require.ErrorContains(t, err, "parameters")
+	require.Contains(t, fault.HintOf(err), "another name")
+}
+
 // site is a reader of a site with volumes: a page of each list, or the same page for ever.
 type site struct {
 	client.Reader

@@ -58,6 +58,9 @@ func mayAdopt(live, desired *unstructured.Unstructured) error {
 	if owners := live.GetOwnerReferences(); len(owners) > 0 {
 		return refuse("see that the owner no longer needs it and remove the reference, or "+without, "%s %s owns it", owners[0].Kind, owners[0].Name)
 	}
+	if live.GetKind() == "VolumeSnapshotClass" && !sameField(live, desired, "driver") {
+		return refuse("give the class of the VDOConfig another name", "it is of another driver")
+	}
 	isMirrorSet := IDOf(live).Group == mirrorset.Digests.Group && live.GetKind() == mirrorset.Digests.Kind
 	if isMirrorSet && labels[render.LabelDriver] != string(drivers.MirrorSet) {
 		return refuse("apply its entries under another name, then delete it; or set spec.openShift.mirrorSet of the VDOConfig to Check and keep it",
@@ -273,27 +276,10 @@ func (t tool) writes(m metav1.ManagedFieldsEntry) bool {
 }
 
 // classes are kinds that no driver needs. A fault of such an object stops neither repairs nor upgrades.
-var classes = map[string][]string{
-	"StorageClass": {
-		"provisioner", "parameters", "reclaimPolicy", "volumeBindingMode", "mountOptions", "allowedTopologies"},
-	"VolumeSnapshotClass": {"driver", "parameters", "deletionPolicy"},
-}
-
-// frozen returns a fault if a field of a class would have to change: it cannot, or volumes were made by the old one.
-// A class is never recreated.
-func frozen(live, desired *unstructured.Unstructured) error {
-	fields := classes[desired.GetKind()]
-	i := slices.IndexFunc(fields, func(f string) bool { return !sameField(live, desired, f) })
-	if i < 0 {
-		return nil
-	}
-	return fault.Errorf(fault.Conflict, "apply", IDOf(live).Key.String(),
-		"give the class with the new settings another name; or delete this one, if nothing is to use it any more",
-		"its %s differs and cannot change", fields[i])
-}
+var classes = []string{"StorageClass", "VolumeSnapshotClass"}
 
 // alone reports whether a step concerns only its object.
-func (s Step) alone() bool { return classes[s.Kind] != nil }
+func (s Step) alone() bool { return slices.Contains(classes, s.Kind) }
 
 // Blocked returns the drivers that have a conflict, except about a class.
 func (p Plan) Blocked() map[matrix.Driver]error {

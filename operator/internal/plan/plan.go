@@ -254,14 +254,11 @@ func (in *Input) step(o render.Object, id inventory.ID) Step {
 		if err := mayAdopt(live, o.Unstructured); err != nil {
 			return s.conflict(err)
 		}
-		s.Adopts = id.Kind != "Namespace"
+		s.Adopts = id.Kind != "Namespace" && !s.alone() // a class keeps what others set
 	}
 	if ours && id.Kind == "CustomResourceDefinition" && older(o.Unstructured, live) {
 		s.Action = Unchanged // resources may use what the newer one has
 		return s
-	}
-	if err := frozen(live, o.Unstructured); err != nil {
-		return s.conflict(err)
 	}
 	field := immutable(live, o.Unstructured)
 	switch {

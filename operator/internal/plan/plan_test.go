@@ -272,6 +272,17 @@ func TestObjectsOfGitOpsToolsAreNotTakenOver(t *testing.T) {
 	}
 }
 
+// A class is adopted with what others set, unless it is of another driver.
+func TestAClassKeepsWhatOthersSet(t *testing.T) {
+	class := object(t, `{apiVersion: snapshot.storage.k8s.io/v1, kind: VolumeSnapshotClass, metadata: {name: x}, driver: a}`)
+	desired := ours(class, "csi@3.5.1")
+	s := one(t, desired, alive(class), alive(desired), nil)
+	require.Equal(t, plan.Change, s.Action)
+	require.False(t, s.Adopts)
+	class.Object["driver"] = "b"
+	require.Equal(t, plan.Conflict, one(t, desired, alive(class), alive(desired), nil).Action)
+}
+
 func TestABindingThatOthersShareIsNotTakenOver(t *testing.T) {
 	const binding = `
 apiVersion: rbac.authorization.k8s.io/v1
