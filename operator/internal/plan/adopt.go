@@ -242,9 +242,10 @@ var tools = []tool{
 		"set spec.suspend of its HelmRelease"},
 	{"kapp", []string{"kapp.k14s.io/app", "kapp.k14s.io/identity"}, []string{"kapp"},
 		"annotate it with kapp.k14s.io/delete-strategy: orphan"},
-	{"Fleet", []string{"objectset.rio.cattle.io/hash", "objectset.rio.cattle.io/id", "fleet.cattle.io/bundle-id"},
+	{"Fleet, or the manifests folder of K3s and RKE2",
+		[]string{"objectset.rio.cattle.io/hash", "objectset.rio.cattle.io/id", "fleet.cattle.io/bundle-id"},
 		[]string{"fleet"},
-		"set keepResources: true in fleet.yaml"},
+		"set keepResources: true in fleet.yaml; in the folder put an empty FILE.skip beside the file"},
 }
 
 func (t tool) marksOn(o metav1.Object) []string {

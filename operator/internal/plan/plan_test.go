@@ -219,6 +219,7 @@ func TestTheHintAboutHelmLosesNothing(t *testing.T) {
 // A tool that applies objects again and again would undo what the operator does to them, and prunes
 // what is taken out of it unless it is told not to.
 func TestObjectsOfGitOpsToolsAreNotTakenOver(t *testing.T) {
+	const fleet = "Fleet, or the manifests folder of K3s and RKE2"
 	desired := ours(object(t, daemonSet), "cpi@1.33.1")
 	for mark, c := range map[string]struct{ tool, keep string }{
 		"argocd.argoproj.io/tracking-id":   {"Argo CD", "argocd.argoproj.io/sync-options: Prune=false"},
@@ -227,9 +228,9 @@ func TestObjectsOfGitOpsToolsAreNotTakenOver(t *testing.T) {
 		"helm.toolkit.fluxcd.io/name":      {"Flux", "HelmRelease"},
 		"kapp.k14s.io/app":                 {"kapp", "kapp.k14s.io/delete-strategy: orphan"},
 		"kapp.k14s.io/identity":            {"kapp", "kapp.k14s.io/delete-strategy: orphan"},
-		"objectset.rio.cattle.io/hash":     {"Fleet", "keepResources"},
-		"objectset.rio.cattle.io/id":       {"Fleet", "keepResources"},
-		"fleet.cattle.io/bundle-id":        {"Fleet", "keepResources"},
+		"objectset.rio.cattle.io/hash":     {fleet, "fleet.yaml; in the folder put an empty FILE.skip"},
+		"objectset.rio.cattle.io/id":       {fleet, "keepResources"},
+		"fleet.cattle.io/bundle-id":        {fleet, "keepResources"},
 		"app.kubernetes.io/instance":       {},
 	} {
 		for _, kind := range []string{"labels", "annotations"} {
@@ -264,7 +265,7 @@ func TestObjectsOfGitOpsToolsAreNotTakenOver(t *testing.T) {
 
 	for manager, tool := range map[string]string{
 		"argocd-controller": "Argo CD", "kustomize-controller": "Flux", "helm-controller": "Flux",
-		"kapp-server-side-apply": "kapp", "fleetagent": "Fleet", "vdoctl": "",
+		"kapp-server-side-apply": "kapp", "fleetagent": fleet, "vdoctl": "",
 	} {
 		live.SetLabels(nil)
 		live.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: manager}})
