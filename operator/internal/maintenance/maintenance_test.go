@@ -490,6 +490,7 @@ func TestVMsThatAreNoNodesStayAsTheyWere(t *testing.T) {
 		"interrupted": {state: preflight.Machine{Off: true}, named: true},
 		"no template": {state: preflight.Machine{On: true}, named: true, why: "it is a VM that runs"},
 		"no Tools":    {state: preflight.Machine{On: true}, why: "VMware Tools does not run in it"},
+		"suspended":   {why: "it is suspended"},
 		"powered on meanwhile": {
 			state: preflight.Machine{On: true, Guest: preflight.Guest{ToolsRunning: true}}, off: true,
 			why: "it was powered on meanwhile"},

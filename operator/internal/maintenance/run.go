@@ -224,8 +224,12 @@ func (r *Run) version() string {
 	return fmt.Sprintf("vmx-%d", max(r.Hardware, preflight.LeastHardware))
 }
 
-// supported refuses a hardware version that the VM's host does not support, before anything is done.
+// supported refuses, before anything is done, to change a suspended VM, and a hardware version that the VM's host does
+// not support.
 func (r *Run) supported(ctx context.Context, vms VMs, m Machine, s preflight.Machine) error {
+	if !s.On && !s.Off && len(r.fixes(s)) > 0 {
+		return fault.Errorf(fault.Refused, "change", m.Path, "power it on in vCenter, or off, first", "it is suspended")
+	}
 	if !slices.Contains(r.fixes(s), Hardware) {
 		return nil
 	}
