@@ -52,9 +52,6 @@ func TestDecide(t *testing.T) {
 	failed2 := rollout.Judge(rolling, rollout.Facts{Now: t0.Add(time.Minute), Deadline: time.Minute, Attempt: edited})
 	both, alone := rev("a", "snapshot-controller@8.2.0", "csi@3.5.1"), rev("a", "csi@3.5.1")
 	leftOut := healthy(both).Start(*alone, revision.Beginning{Now: t0}).Fail("it crashed", revision.Attempt{}, t0)
-	revoked := decide.Facts{History: rolling, Untrusted: "a key is revoked"}
-	revokedBeside := revoked
-	revokedBeside.Candidate = rev("c", "csi@3.7.4")
 	first := revision.History{}.Start(*next, revision.Beginning{Now: t0})
 	approval := decide.Policy{Manual: true, Approved: next.Name()}
 	oneWay := []decide.OneWay{{ReleaseID: matrix.ReleaseID{Driver: matrix.CSI, Version: version(t, "3.7.0")},
@@ -70,33 +67,12 @@ func TestDecide(t *testing.T) {
 		to     string
 		says   string
 	}{
-		"first installation outside of a window, under Manual": {
-			facts:  decide.Facts{Candidate: old, Policy: decide.Policy{Manual: true, Windows: []decide.Window{{}}}},
-			action: decide.Proceed, starts: true},
-		"it runs, and is newer than what runs":  {facts: decide.Facts{Candidate: next, Running: csi("3.5.1")}, action: decide.Proceed, starts: true},
-		"it runs in an unknown version, Manual": {facts: decide.Facts{Candidate: next, Running: map[matrix.Driver]matrix.Version{matrix.CSI: {}}, Policy: decide.Policy{Manual: true}}, action: decide.Wait, reason: decide.NotApproved},
-		"it runs in the same version, Manual": {facts: decide.Facts{Candidate: old, Running: csi("3.5.1"),
-			Interlock: "x", Policy: decide.Policy{Manual: true, Windows: []decide.Window{{}}}},
-			action: decide.Proceed, starts: true},
-		"it runs, and is older than what runs":      {facts: decide.Facts{Candidate: old, Running: csi("3.7.3")}, action: decide.Gated, reason: decide.DowngradeRefused},
-		"likewise, with consent and a mark":         {facts: decide.Facts{Candidate: old, Running: csi("3.7.3"), OneWay: oneWay, Policy: decide.Policy{AllowDowngrade: []string{"csi@3.5.1"}}}, action: decide.Gated, reason: decide.DowngradeRefused},
-		"nothing was chosen":                        {facts: decide.Facts{History: healthy(old)}, action: decide.Stay},
-		"the same":                                  {facts: decide.Facts{History: healthy(old), Candidate: old}, action: decide.Proceed},
-		"another bundle, same of":                   {facts: decide.Facts{History: healthy(old), Candidate: &revision.Revision{Bundle: "x@sha256:c", Releases: old.Releases, Contents: old.Contents}, Policy: decide.Policy{Manual: true}}, action: decide.Proceed},
-		"another bundle rebuilt":                    {facts: decide.Facts{History: healthy(old), Candidate: rev("c", "csi@3.5.1"), Policy: decide.Policy{Manual: true}}, action: decide.Wait, reason: decide.NotApproved},
-		"a driver is added":                         {facts: decide.Facts{History: healthy(old), Candidate: rev("a", "snapshot-controller@8.2.0", "csi@3.5.1"), Policy: decide.Policy{Manual: true}}, action: decide.Proceed, starts: true},
-		"one is added that runs in another version": {facts: decide.Facts{History: healthy(rev("a", "snapshot-controller@8.2.0")), Candidate: rev("a", "snapshot-controller@8.2.0", "csi@3.5.1"), Running: csi("3.7.3")}, action: decide.Gated, reason: decide.DowngradeRefused},
-		"likewise, with consent to the downgrade":   {facts: decide.Facts{History: healthy(rev("a", "snapshot-controller@8.2.0")), Candidate: rev("a", "snapshot-controller@8.2.0", "csi@3.5.1"), Running: csi("3.7.3"), Policy: decide.Policy{AllowDowngrade: []string{"csi@3.5.1"}}}, action: decide.Proceed, starts: true},
-		"one is added that runs in an older one":    {facts: decide.Facts{History: healthy(rev("a", "snapshot-controller@8.2.0")), Candidate: rev("a", "snapshot-controller@8.2.0", "csi@3.5.1"), Running: csi("3.3.1"), Policy: decide.Policy{Manual: true}}, action: decide.Wait, reason: decide.NotApproved},
-		"one is added that runs in the same":        {facts: decide.Facts{History: healthy(rev("a", "snapshot-controller@8.2.0")), Candidate: rev("a", "snapshot-controller@8.2.0", "csi@3.5.1"), Running: csi("3.5.1"), Policy: decide.Policy{Manual: true}}, action: decide.Proceed, starts: true},
-		"what is in force runs in another version":  {facts: decide.Facts{History: healthy(old), Candidate: rev("a", "snapshot-controller@8.2.0", "csi@3.5.1"), Running: csi("3.3.1"), Policy: decide.Policy{Manual: true}}, action: decide.Proceed, starts: true},
-		"one of two is older": {facts: decide.Facts{History: healthy(rev("a", "snapshot-controller@8.2.0", "csi@3.5.1")), Candidate: rev("b", "snapshot-controller@8.0.1", "csi@3.7.3")},
-			action: decide.Gated, reason: decide.DowngradeRefused},
+		"it runs, and is newer, with consent and a mark":      {facts: decide.Facts{Candidate: old, Running: csi("3.7.3"), OneWay: oneWay, Policy: decide.Policy{AllowDowngrade: []string{"csi@3.5.1"}}}, action: decide.Gated, reason: decide.DowngradeRefused},
+		"one is added that runs in a newer one, with consent": {facts: decide.Facts{History: healthy(rev("a", "snapshot-controller@8.2.0")), Candidate: rev("a", "snapshot-controller@8.2.0", "csi@3.5.1"), Running: csi("3.7.3"), Policy: decide.Policy{AllowDowngrade: []string{"csi@3.5.1"}}}, action: decide.Proceed, starts: true},
+		"one is added that runs in the same":                  {facts: decide.Facts{History: healthy(rev("a", "snapshot-controller@8.2.0")), Candidate: rev("a", "snapshot-controller@8.2.0", "csi@3.5.1"), Running: csi("3.5.1"), Policy: decide.Policy{Manual: true}}, action: decide.Proceed, starts: true},
+		"what is in force runs in another version":            {facts: decide.Facts{History: healthy(old), Candidate: rev("a", "snapshot-controller@8.2.0", "csi@3.5.1"), Running: csi("3.3.1"), Policy: decide.Policy{Manual: true}}, action: decide.Proceed, starts: true},
 		"an approval that was seen, and another choice": {facts: decide.Facts{History: healthy(old).Consented("it", *next, *next).Consented(next.Name(), *next, *next), Candidate: rev("b", "csi@3.7.2"),
 			Whole: next, Policy: approval}, action: decide.Wait, reason: decide.NotApproved},
-		"what failed comes with another bundle": {facts: decide.Facts{History: back, Candidate: &revision.Revision{Bundle: "x@sha256:c", Releases: next.Releases, Contents: next.Contents}},
-			action: decide.Gated, reason: decide.Failed},
-		"not approved": {facts: decide.Facts{History: healthy(old), Candidate: next, Policy: decide.Policy{Manual: true}}, action: decide.Wait, reason: decide.NotApproved},
 		"approved, and then made again": {facts: decide.Facts{
 			History:   healthy(old).Consented(next.Name(), *next, *next),
 			Candidate: &revision.Revision{Bundle: "x@sha256:c", Releases: next.Releases, Contents: next.Contents},
@@ -107,19 +83,11 @@ func TestDecide(t *testing.T) {
 		"not approved, of two drivers": {facts: decide.Facts{History: healthy(rev("a", "snapshot-controller@8.2.0", "csi@3.5.1")),
 			Candidate: rev("b", "snapshot-controller@8.2.0", "csi@3.7.3"), Policy: decide.Policy{Manual: true}},
 			action: decide.Wait, reason: decide.NotApproved, says: "^csi@3.7.3 waits for approval"}, // the other stays as it is
-		"approved": {facts: decide.Facts{History: healthy(old), Candidate: next,
-			Policy: decide.Policy{Manual: true, Approved: next.Name()}}, action: decide.Proceed, starts: true},
-		"outside of the window": {facts: decide.Facts{History: healthy(old), Candidate: next, Policy: decide.Policy{Windows: []decide.Window{window(t, "0 2 * * 6", time.Hour, "")}}}, action: decide.Wait, reason: decide.WindowClosed},
-		"within the window":     {facts: decide.Facts{Now: t0.Add(90 * time.Minute), History: healthy(old), Candidate: next, Policy: decide.Policy{Windows: []decide.Window{window(t, "0 2 * * 6", time.Hour, "")}}}, action: decide.Proceed, starts: true},
-		"interlocked": {facts: decide.Facts{History: healthy(old),
-			Candidate: next, Interlock: "API servers"}, action: decide.Wait, reason: decide.Interlocked},
-		"a downgrade of what was installed by hand": {
-			facts:  decide.Facts{History: healthy(old), Candidate: rev("b", "csi@3.6.0"), Running: map[matrix.Driver]matrix.Version{matrix.CSI: version(t, "3.7.3")}},
+		"within the window": {facts: decide.Facts{Now: t0.Add(90 * time.Minute), History: healthy(old), Candidate: next, Policy: decide.Policy{Windows: []decide.Window{window(t, "0 2 * * 6", time.Hour, "")}}}, action: decide.Proceed, starts: true},
+		"a downgrade of what was installed by hand, with consent to another": {
+			facts:  decide.Facts{History: healthy(old), Candidate: rev("b", "csi@3.6.0"), Running: map[matrix.Driver]matrix.Version{matrix.CSI: version(t, "3.7.3")}, Policy: decide.Policy{AllowDowngrade: []string{"csi@3.5.0"}}},
 			action: decide.Gated, reason: decide.DowngradeRefused},
-		"a downgrade with consent to another":          {facts: decide.Facts{History: healthy(next), Candidate: old, Policy: decide.Policy{AllowDowngrade: []string{"csi@3.5.0"}}}, action: decide.Gated, reason: decide.DowngradeRefused},
-		"a downgrade with consent":                     {facts: decide.Facts{History: healthy(next), Candidate: old, Policy: decide.Policy{AllowDowngrade: []string{"csi@3.5.1"}}}, action: decide.Proceed, starts: true},
 		"a downgrade with consent, and a one-way mark": {facts: decide.Facts{History: healthy(next), Candidate: old, OneWay: oneWay, Policy: decide.Policy{AllowDowngrade: []string{"csi@3.5.1"}}}, action: decide.Gated, reason: decide.DowngradeRefused},
-		"failed, whatever the window":                  {facts: decide.Facts{History: failed, Policy: decide.Policy{Windows: []decide.Window{{}}}}, action: decide.RollBack, to: old.Name()},
 		"failed, and never rolled back":                {facts: decide.Facts{History: failed, Candidate: next, Policy: decide.Policy{NeverRollBack: true}}, action: decide.Stay},
 		"failed, and it is being deleted":              {facts: decide.Facts{History: failed, Candidate: next, Frozen: "the VDOConfig is being deleted"}, action: decide.Stay},
 		"failed, and a one-way mark":                   {facts: decide.Facts{History: failed, Candidate: next, OneWay: oneWay}, action: decide.Stay},
@@ -134,22 +102,15 @@ func TestDecide(t *testing.T) {
 		"failed, and the VDOConfig was changed since": {
 			facts:  decide.Facts{History: failed2, Candidate: next, Attempt: revision.Attempt{Generation: 3}},
 			action: decide.Proceed, starts: true},
-		"failed, and it leaves a driver out":                   {facts: decide.Facts{History: leftOut, Candidate: alone}, action: decide.RollBack, to: both.Name()},
-		"likewise, and it was rolled back":                     {facts: decide.Facts{History: leftOut.RollBack(both.Name(), t0), Candidate: alone}, action: decide.Gated, reason: decide.Failed},
-		"rolled back":                                          {facts: decide.Facts{History: back, Candidate: next}, action: decide.Gated, reason: decide.Failed},
-		"rolled back, asked again, with a time":                {facts: decide.Facts{History: back, Candidate: next, Attempt: revision.Attempt{Retry: next.Name() + " at noon"}}, action: decide.Proceed, starts: true},
+		"rolled back, and it leaves a driver out":              {facts: decide.Facts{History: leftOut.RollBack(both.Name(), t0), Candidate: alone}, action: decide.Gated, reason: decide.Failed},
 		"rolled back, asked again for another":                 {facts: decide.Facts{History: back, Candidate: next, Attempt: revision.Attempt{Retry: old.Name()}}, action: decide.Gated, reason: decide.Failed},
-		"rolled back, and the VDOConfig was changed":           {facts: decide.Facts{History: back, Candidate: next, Attempt: revision.Attempt{Generation: 2}}, action: decide.Proceed, starts: true},
 		"rolled back, and the operator was upgraded":           {facts: decide.Facts{History: back, Candidate: next, Attempt: revision.Attempt{Program: "p"}}, action: decide.Proceed, starts: true},
 		"rolled back, approved, and the VDOConfig was changed": {facts: decide.Facts{History: back, Candidate: next, Attempt: revision.Attempt{Generation: 2}, Policy: approval}, action: decide.Gated, reason: decide.Failed},
-		"rolled back, approved, and asked for again":           {facts: decide.Facts{History: back, Candidate: next, Attempt: revision.Attempt{Retry: next.Name()}, Policy: approval}, action: decide.Proceed, starts: true},
-		"revoked while it is rolled out":                       {facts: revoked, action: decide.RollBack, to: old.Name()},
-		"likewise, and a better one is there":                  {facts: revokedBeside, action: decide.Proceed, starts: true},
+		"rolled back, approved, and asked for again":           {facts: decide.Facts{History: back, Candidate: next, Attempt: revision.Attempt{Retry: next.Name() + " at noon"}, Policy: approval}, action: decide.Proceed, starts: true},
 		"revoked, and there is nothing to go back to": {
 			facts:  decide.Facts{History: first, Untrusted: "revoked"},
 			action: decide.Stay, reason: decide.Failed,
 		},
-		"revoked once it was healthy":                  {facts: decide.Facts{History: healthy(next), Untrusted: "revoked"}, action: decide.Stay},
 		"revoked while it is put back":                 {facts: decide.Facts{History: back, Untrusted: "revoked"}, action: decide.Stay},
 		"rolled back to lower than runs: no downgrade": {facts: decide.Facts{History: back, Candidate: old, Running: map[matrix.Driver]matrix.Version{matrix.CSI: version(t, "3.7.3")}}, action: decide.Proceed},
 	} {
