@@ -1,8 +1,6 @@
 package decide_test
 
 import (
-	"fmt"
-	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -210,54 +208,6 @@ func TestCanaries(t *testing.T) {
 		"the same again, which was there first ": {open, rev("a", "snapshot-controller@8.2.0", "csi@3.5.1"), true},
 	} {
 		require.Equal(t, c.want, decide.Canaries(c.from, *c.to), name)
-	}
-}
-
-// Whatever happens, in whatever order: a revision that always fails is begun once for each
-// time that something was changed for it, and what is gone back to was healthy.
-func TestAFailingRevisionNeverLoops(t *testing.T) {
-	for seed := range uint64(40) {
-		r := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a test's
-		bad, now := map[string]bool{}, t0
-		h := revision.History{}
-		candidate := rev("0", "csi@3.5.0")
-		attempt := revision.Attempt{}
-		reasons, begun := 0, 0
-		changed := func() { reasons += 1 }
-		for step := range 400 {
-			now = now.Add(time.Duration(r.IntN(120)) * time.Second)
-			switch r.IntN(40) {
-			case 0:
-				candidate = rev(fmt.Sprint(r.IntN(6)), fmt.Sprintf("csi@3.%d.0", 5+r.IntN(3)))
-				if step > 20 && r.IntN(2) == 0 {
-					bad[candidate.Hash()] = true
-				}
-				changed()
-			case 1:
-				attempt.Generation++
-				changed()
-			case 2:
-				attempt.Retry = fmt.Sprintf("%s %d", candidate.Name(), step)
-				changed()
-			}
-			v := decide.Decide(decide.Facts{Now: now, History: h, Candidate: candidate, Attempt: attempt,
-				Policy: decide.Policy{AllowDowngrade: []string{"csi@3.5.0", "csi@3.6.0"}}})
-			switch {
-			case v.Action == decide.RollBack:
-				target, ok := h.Named(v.To)
-				require.True(t, ok && !target.Healthy.IsZero() && !target.Failed(), "seed %d: %+v", seed, target)
-				h = h.RollBack(v.To, now)
-			case v.Starts:
-				h = h.Start(*candidate, revision.Beginning{Now: now, Attempt: attempt})
-				begun++
-			}
-			h = h.Bounded(3)
-			cur, ok := h.InForce()
-			require.True(t, ok)
-			facts := rollout.Facts{Now: now, Complete: !bad[cur.Hash()], Deadline: 3 * time.Minute, Attempt: attempt}
-			h = rollout.Judge(h, facts)
-		}
-		require.LessOrEqual(t, begun, reasons+1, "seed %d", seed)
 	}
 }
 

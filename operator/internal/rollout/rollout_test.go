@@ -61,6 +61,10 @@ func TestJudge(t *testing.T) {
 	require.Equal(t, revision.Healthy, outcome(look(begin, time.Minute, 2, rollout.Facts{Complete: true, Findings: []string{"csi/Forbidden"}})), "it was so before")
 	require.Equal(t, revision.Failed, outcome(look(begin, time.Minute, 15, rollout.Facts{Complete: true, Findings: []string{"csi/Incomplete"}})))
 
+	require.Equal(t, revision.Healthy, outcome(rollout.Judge(healthy(rev("a", "csi@3.5.1")), rollout.Facts{Now: t0})))
+	back := begin.Fail("it crashed", revision.Attempt{}, t0).RollBack(rev("a", "csi@3.5.1").Name(), t0)
+	require.Equal(t, revision.Healthy, outcome(rollout.Judge(back, rollout.Facts{Now: t0, Complete: true})))
+
 	h := begin
 	for i := range 100 {
 		h = look(h, time.Minute, 10, rollout.Facts{Progress: int64(i + 1)})
