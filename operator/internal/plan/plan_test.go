@@ -111,33 +111,28 @@ func TestStepOfAWantedObject(t *testing.T) {
 		says      string
 		hint      string
 	}{
-		"absent":                {action: plan.Create, says: "missing"},
-		"as it shall be":        {live: alive(desired), dry: alive(desired), action: plan.Unchanged},
-		"drift":                 {live: alive(changed), dry: alive(desired), edit: recorded("uid-vsphere-cloud-controller-manager"), action: plan.Change, says: "spec.template.spec.dnsPolicy"},
-		"an unlabelled install": {live: alive(base), dry: alive(desired), action: plan.Change, adopts: true},
+		"absent": {action: plan.Create, says: "missing"},
+		"drift":  {live: alive(changed), dry: alive(desired), edit: recorded("uid-vsphere-cloud-controller-manager"), action: plan.Change, says: "spec.template.spec.dnsPolicy"},
 		"ours, the new one is refused": {live: alive(ours(otherSelector, "cpi@1.33.1")), edit: func(in *plan.Input) {
 			recorded("uid-vsphere-cloud-controller-manager")(in)
 			refused(in)
 		}, action: plan.Conflict, says: "policy.site.example denied"},
 		"an interrupted pass made it": {live: alive(ours(otherSelector, "cpi@1.33.1")), edit: recorded(""),
 			action: plan.Recreate, says: "spec.selector"},
-		"our label on somebody else's": {live: alive(ours(otherSelector, "cpi@1.33.1")), action: plan.Conflict, says: "another source"},
+		"our label on somebody else's": {live: alive(ours(otherSelector, "cpi@1.33.1")), action: plan.Conflict, says: "another source", hint: "delete it"},
 		"made anew under our label":    {live: alive(ours(otherSelector, "cpi@1.33.1")), edit: recorded("another"), action: plan.Conflict, says: "another source"},
 		"not to be read": {edit: func(in *plan.Input) {
 			in.Refused = map[inventory.Key]error{plan.IDOf(base).Key: errors.New("daemonsets is forbidden")}
 		}, action: plan.Conflict, says: "is forbidden"},
-		"another source's selector": {live: alive(otherSelector), action: plan.Conflict, says: "another source",
-			hint: "delete it"},
-		"upstream's deprecated manifests'": {live: alive(deprecated), action: plan.Recreate, adopts: true, says: "upstream's deprecated manifests installed it"},
-		"likewise, and its configuration is to be kept": {live: alive(deprecated), edit: func(in *plan.Input) { in.Stages[0].Objects[0].Config = render.ConfigHash },
+		"upstream's deprecated one, and its configuration is to be kept": {live: alive(deprecated), edit: func(in *plan.Input) { in.Stages[0].Objects[0].Config = render.ConfigHash },
 			action: plan.Wait, says: "once the requested configuration is accepted"},
-		"likewise, and it is being deleted": {live: alive(with(deprecated, func(o *unstructured.Unstructured) {
+		"upstream's deprecated one, and it is being deleted": {live: alive(with(deprecated, func(o *unstructured.Unstructured) {
 			o.SetDeletionTimestamp(&metav1.Time{Time: time.Now()})
 			o.SetFinalizers([]string{"foregroundDeletion", "site.example/keep"})
 		})), edit: refused, action: plan.Recreate, adopts: true,
 			says: "once its finalizers are gone: foregroundDeletion, site.example/keep"},
-		"likewise, and nobody looks for drift": {live: alive(deprecated), edit: unwatched, action: plan.Unchanged},
-		"deleted, and nobody looks for drift":  {edit: unwatched, action: plan.Unchanged},
+		"upstream's deprecated one, and nobody looks for drift": {live: alive(deprecated), edit: unwatched, action: plan.Unchanged},
+		"deleted, and nobody looks for drift":                   {edit: unwatched, action: plan.Unchanged},
 		"deleted, and so is a changed one of its driver": {edit: func(in *plan.Input) {
 			unwatched(in)
 			o := in.Stages[0].Objects[0]
@@ -146,7 +141,7 @@ func TestStepOfAWantedObject(t *testing.T) {
 			in.Inventory = inventory.Of(append(in.Inventory.Entries(), inventory.Entry{ID: plan.IDOf(o.Unstructured),
 				Driver: matrix.CPI, UID: "another", Release: "cpi@1.33.1", Rendered: "before"})...)
 		}, action: plan.Create, says: "was deleted"},
-		"likewise, with expressions": {live: alive(with(deprecated, func(o *unstructured.Unstructured) {
+		"upstream's deprecated one, with expressions": {live: alive(with(deprecated, func(o *unstructured.Unstructured) {
 			require.NoError(t, unstructured.SetNestedSlice(o.Object, []any{map[string]any{"key": "x",
 				"operator": "Exists"}}, "spec", "selector", "matchExpressions"))
 		})), action: plan.Conflict, says: "another source"},
@@ -170,7 +165,7 @@ func TestStepOfAWantedObject(t *testing.T) {
 			s := one(t, desired, c.live, c.dry, c.edit)
 			require.Equal(t, c.action, s.Action, s)
 			require.Equal(t, c.adopts, s.Adopts)
-			require.Equal(t, c.action == plan.Wait || c.action == plan.Unchanged && strings.HasPrefix(name, "likewise"), s.Object == nil)
+			require.Equal(t, c.action == plan.Wait || c.action == plan.Unchanged && strings.HasPrefix(name, "upstream's"), s.Object == nil)
 			require.Contains(t, s.Reason, c.says)
 			require.Contains(t, fault.HintOf(s.Err), c.hint)
 			require.Equal(t, c.action == plan.Conflict, s.Err != nil)
