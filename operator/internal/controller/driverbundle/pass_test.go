@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
@@ -137,15 +138,19 @@ func TestAChangedPolicyIsHeldAgainstTheAcceptedBundle(t *testing.T) {
 	b := w.pass()
 	requireIs(t, b, untrusted, untrusted, root)
 	require.Contains(t, message(b, v1alpha1.ConditionVerified), "stays in use only where it is healthy")
+	trusted := func() fault.Reason { return fault.ReasonOf(w.r.Trusted(t.Context(), w.get())) }
+	require.Equal(t, fault.Untrusted, trusted())
 	require.NotEqual(t, before, b.Status.VerifiedPolicy)
 	require.Equal(t, version(), b.Status.VerifiedPolicy)
 	w.repo.Sign(t, root, second)
 	require.Equal(t, []string{"second"}, w.pass().Status.VerifiedBy)
+	require.Empty(t, trusted())
 
 	policy := &corev1.ConfigMap{ObjectMeta: w.named(v1alpha1.DefaultTrustName)}
 	require.NoError(t, w.Delete(t.Context(), policy))
 	b = w.pass()
 	requireIs(t, b, "False NotFound", "Unknown NotFound", root, "kubectl -n vdo create configmap vdo-trust")
+	require.Equal(t, fault.NotFound, trusted(), "it cannot be checked")
 	require.Contains(t, message(b, v1alpha1.ConditionVerified), "the trust policy cannot be read")
 	require.Empty(t, b.Status.VerifiedPolicy)
 }

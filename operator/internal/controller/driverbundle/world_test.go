@@ -239,6 +239,7 @@ type world struct {
 	limit time.Duration
 	keeps []string // what revisions retain
 	store *store.Store
+	r     *Reconciler // of the last pass
 }
 
 func newWorld(t *testing.T) *world {
@@ -262,7 +263,7 @@ func (w *world) pass(change ...func(*v1alpha1.DriverBundle)) *v1alpha1.DriverBun
 		f(b)
 	}
 	require.NoError(w.t, w.Update(w.t.Context(), b))
-	r := &Reconciler{
+	w.r = &Reconciler{
 		Reader: w.Client, Writer: condition.Writer{Client: w.Client, Recorder: &events.FakeRecorder{}},
 		Options: Options{Store: w.store, Floor: w.floor, Timeout: w.limit, Now: func() time.Time {
 			if w.now.IsZero() {
@@ -271,7 +272,7 @@ func (w *world) pass(change ...func(*v1alpha1.DriverBundle)) *v1alpha1.DriverBun
 			return w.now
 		}, Retained: func(context.Context) ([]string, error) { return w.keeps, nil }},
 	}
-	_, err := reconcile.AsReconciler(w.Client, r).Reconcile(
+	_, err := reconcile.AsReconciler(w.Client, w.r).Reconcile(
 		w.t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(b)})
 	require.NoError(w.t, err)
 	return w.get()

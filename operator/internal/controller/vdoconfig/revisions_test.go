@@ -28,6 +28,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render/webhookcert"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 )
 
 // shelf has bundles by digest.
@@ -247,6 +248,20 @@ func TestEachBundleThatIsInstalledFromIsAsked(t *testing.T) {
 	require.NotEmpty(t, g.upgrades.untrusted[matrix.CSI])
 	require.NotEmpty(t, g.upgrades.current[matrix.CSI].revoked)
 	require.Empty(t, g.upgrades.current[matrix.CPI].revoked)
+}
+
+func TestAStaleBundleStartsNothingUnlessItIsAccepted(t *testing.T) {
+	for older, stale := range map[string]bool{"": true, "sha256:new": false} {
+		g := gathering(t)
+		g.Cluster = &cluster.Cluster{Reader: g.Client}
+		b := g.bundle.source.DeepCopy()
+		b.Spec.AcceptOlder, b.Spec.Trust = older, &v1alpha1.TrustPolicy{}
+		b.Status.VerifiedPolicy = must.Have(g.Cluster.PolicyVersion(t.Context(), b))(t)
+		b.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionVerified, Status: metav1.ConditionTrue},
+			{Type: v1alpha1.ConditionFresh, Status: metav1.ConditionFalse, Reason: string(fault.Expired)}}
+		require.True(t, must.Have(g.openAccepted(t.Context(), b))(t).verified)
+		require.Equal(t, []bool{stale, stale}, []bool{g.bundleGated, fault.ReasonOf(g.starts) == fault.Expired})
+	}
 }
 
 func TestTheChosenNodesGoOnWithABundleThatHasExpired(t *testing.T) {

@@ -107,6 +107,8 @@ func TestAContestEndsWithItsPauseUnderWarn(t *testing.T) {
 		a.outcome.plan = &plan.Plan{Steps: []plan.Step{step}}
 		a.noteDrift()
 		require.Equal(t, reason, a.driftedCondition().Reason)
+		config.Spec.Drift = nil
+		require.Equal(t, until > 0, a.tolerated(step), "otherwise it is repaired after the pause")
 	}
 }
 
