@@ -99,8 +99,7 @@ func sharedDatastores(s *Snapshot) (out []found) {
 
 func withoutVSAN(s *Snapshot, v *VCenter) []found {
 	isVSAN := func(d Datastore) bool { return d.Type == "vsan" && d.Inside }
-	use := Use{CPI: v.UsedByCPI, CSI: v.UsedByCSI}
-	if !s.Wants.FeaturesAt(use, &s.Cluster).File || slices.ContainsFunc(v.Datastores, isVSAN) {
+	if !s.Wants.FeaturesAt(v.Use(), &s.Cluster).File || slices.ContainsFunc(v.Datastores, isVSAN) {
 		return nil
 	}
 	return []found{{what: "no vSAN datastore in the configured datacenters: no file volume is made"}}

@@ -148,8 +148,7 @@ func excess(s *Snapshot, v *VCenter) (out []found) {
 		beyond := x.Privileges
 		for i := range s.VCenters {
 			if o := &s.VCenters[i]; o.ID == v.ID && o.Name != v.Name && privileges.SameUser(o.Username, v.Username) {
-				use := Use{CPI: o.UsedByCPI, CSI: o.UsedByCSI}
-				beyond = privileges.Beyond(s.Wants.FeaturesAt(use, &s.Cluster), beyond)
+				beyond = privileges.Beyond(s.Wants.FeaturesAt(o.Use(), &s.Cluster), beyond)
 			}
 		}
 		if len(beyond) > 0 {

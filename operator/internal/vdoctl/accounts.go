@@ -240,21 +240,20 @@ func (o *accountOptions) account() (accounts.Login, error) {
 }
 
 func (o *accountOptions) place(
-	ctx context.Context, in *site, v configured, ask vcenter.Ask,
+	ctx context.Context, in *site, v configured, ask *vcenter.Ask,
 ) (accounts.Place, error) {
 	admin, t, err := in.open(ctx, v)
 	if err != nil {
 		return accounts.Place{}, err
 	}
 	o.open = append(o.open, admin)
-	ask.Access = true
 	return accounts.Place{
 		Name: v.Name, ID: admin.ID(), Config: v.config.Namespace, Server: t.Server(), User: admin.User, VCenter: admin,
 		Plan: func(ctx context.Context, principal string) (privileges.Plan, error) {
-			ask := ask
+			ask := *ask
 			ask.Principal = admin.Canonical(ctx, principal)
 			found := vcenter.Inspect(ctx, t, ask)
-			found.Name = v.Name
+			found.Name, found.UsedByCSI = v.Name, v.CSI
 			if err := cmp.Or(found.Err, noDatastore(&found)); err != nil {
 				return privileges.Plan{}, err
 			}
@@ -265,7 +264,7 @@ func (o *accountOptions) place(
 			as.Username, as.Password, as.Given = l.Username, l.Password, o.givenBy
 			as.Token, as.Certificate, as.Sessions = "", nil, "" // of the administrator
 			as.Turn = nil                                       // accounts itself counts the tries of this password
-			found := vcenter.Inspect(ctx, as, ask)
+			found := vcenter.Inspect(ctx, as, *ask)
 			if found.Access.Principal != "" {
 				admin.Learn(l.Username, found.Access.Principal)
 			}
@@ -525,10 +524,17 @@ func (o *accountOptions) site(ctx context.Context) (*accounts.Site, error) {
 	}
 	at.Forget = o.forget
 	var errs []error
-	for _, v := range s.vcenters {
-		p, err := o.place(ctx, &s, v, vcenter.Ask{Nodes: state.Nodes, Features: s.wants.FeaturesAt(v.Use, &state)})
+	asks := make([]vcenter.Ask, len(s.vcenters))
+	uses := map[string]preflight.Use{} // by vCenter, which may have several names
+	for i, v := range s.vcenters {
+		p, err := o.place(ctx, &s, v, &asks[i])
 		at.Places = append(at.Places, p)
+		uses[p.ID] = uses[p.ID].And(v.Use)
 		errs = append(errs, err, o.onlyIn(ctx, c, s.reader, v.config))
+	}
+	for i := range asks {
+		features := s.wants.FeaturesAt(uses[at.Places[i].ID], &state)
+		asks[i] = vcenter.Ask{Nodes: state.Nodes, Features: features, Access: true}
 	}
 	return at, fault.Join(errs...)
 }

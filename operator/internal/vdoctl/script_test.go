@@ -152,7 +152,12 @@ func TestScripts(t *testing.T) {
 	require.NoError(t, east.Grant(t.Context(), "k8s@corp.example", "seeing", "/lab/network/VM Network", false))
 	users := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "users-"}}
 	require.NoError(t, clientOf(t, c).Create(t.Context(), users))
-	(&shop{t: t, k: clientOf(t, c), ns: users.Name}).add("east", east)
+	shop := &shop{t: t, k: clientOf(t, c), ns: users.Name}
+	shop.add("east", east)
+	shop.add("east-again", east)
+	shop.create(&v1alpha1.VDOConfig{ObjectMeta: shop.meta("vdo"), Spec: v1alpha1.VDOConfigSpec{
+		CloudProvider:   &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{"east-again"}},
+		StorageProvider: &v1alpha1.StorageProvider{VsphereCloudConfig: "east"}}})
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script", RequireExplicitExec: true, UpdateScripts: *update,
 		Setup: func(env *testscript.Env) error {

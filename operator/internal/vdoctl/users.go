@@ -121,12 +121,41 @@ func (o *usersOptions) access(
 		return vcenter.Ask{Nodes: state.Nodes, Features: s.wants.FeaturesAt(v.Use, &state),
 			Access: true, Principal: principal(v, s.reader)}
 	}
-	for _, v := range s.ask(ctx, about) {
-		if errs = append(errs, v.Err); v.Err == nil {
-			out = append(out, v)
+	list, uses, seen := s.ask(ctx, about), map[string]preflight.Use{}, map[string]int{}
+	account := func(i int) string { // a vCenter may have several names
+		return list[i].ID + " " + cmp.Or(o.principal, s.vcenters[i].config.Spec.Credentials)
+	}
+	for i := range list {
+		uses[account(i)] = uses[account(i)].And(list[i].Use())
+	}
+	for i := range list {
+		v := &list[i]
+		v.Access.Features = s.wants.FeaturesAt(uses[account(i)], &state)
+		at, again := seen[account(i)+v.Access.Principal]
+		switch errs = append(errs, v.Err); {
+		case v.Err != nil:
+		case again:
+			join(&out[at], v)
+		default:
+			seen[account(i)+v.Access.Principal] = len(out)
+			out = append(out, *v)
 		}
 	}
 	return out, fault.Join(errs...)
+}
+
+// join adds what an account needs in a vCenter under a second name: it has one role on an object, for both.
+func join(v, more *preflight.VCenter) {
+	v.Name, v.UsedByCSI = v.Name+", "+more.Name, v.UsedByCSI || more.UsedByCSI
+	v.Datastores, v.Lacking = append(v.Datastores, more.Datastores...), append(v.Lacking, more.Lacking...)
+	v.Excess = append(v.Excess, more.Excess...)
+	v.Access.Objects = append(v.Access.Objects, more.Access.Objects...)
+	has := v.Access.Existing
+	maps.Copy(has.Effective, more.Access.Existing.Effective)
+	maps.Copy(has.Permissions, more.Access.Existing.Permissions)
+	maps.DeleteFunc(has.Permissions, func(path string, _ privileges.Permission) bool {
+		return strings.HasPrefix(path, "VirtualMachine:") // the other name may have its path
+	})
 }
 
 // newAccount stands for the account that users create will make: its name is not known yet.
@@ -284,7 +313,9 @@ func verified(of *preflight.VCenter) usersVerification {
 		v.Missing = addTo(v.Missing, privileges.Needed(features, privileges.Datastore), "any datastore")
 	}
 	for _, x := range of.Excess {
-		v.TooMuch = addTo(v.TooMuch, x.Privileges, x.Object)
+		if beyond := privileges.Beyond(features, x.Privileges); len(beyond) > 0 {
+			v.TooMuch = addTo(v.TooMuch, beyond, x.Object)
+		}
 	}
 	for _, m := range slices.Concat(v.Missing, v.TooMuch) {
 		slices.Sort(m.Objects)
@@ -295,7 +326,9 @@ func verified(of *preflight.VCenter) usersVerification {
 func addTo(list []privilegesOn, privileges []string, object string) []privilegesOn {
 	for i := range list {
 		if slices.Equal(list[i].Privileges, privileges) {
-			list[i].Objects = append(list[i].Objects, object)
+			if !slices.Contains(list[i].Objects, object) {
+				list[i].Objects = append(list[i].Objects, object)
+			}
 			return list
 		}
 	}
@@ -318,7 +351,7 @@ func (o *usersOptions) verifyText(l *lines, list []usersVerification) {
 }
 
 func noDatastore(v *preflight.VCenter) error {
-	if !v.Access.Features.Block || slices.ContainsFunc(v.Access.Objects, func(x privileges.Object) bool { return x.Kind == privileges.Datastore }) {
+	if !v.UsedByCSI || slices.ContainsFunc(v.Access.Objects, func(x privileges.Object) bool { return x.Kind == privileges.Datastore }) {
 		return nil
 	}
 	return &fault.Error{Reason: fault.Refused, Op: "find datastores for volumes in", Subject: v.Server,

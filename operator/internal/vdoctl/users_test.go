@@ -20,7 +20,8 @@ import (
 )
 
 // An account that sees everything and may do nothing gets what the plan says, and nothing
-// else: then the vCenter itself says that nothing is missing, and nothing too much.
+// else: then the vCenter itself says that nothing is missing, and nothing too much. Each
+// driver has a name of its own for the vCenter.
 func TestAPlanThatIsCarriedOutIsVerified(t *testing.T) {
 	c := control(t)
 	v := vcsim.Start(t, vcsim.Options{Machines: 3})
@@ -35,7 +36,17 @@ func TestAPlanThatIsCarriedOutIsVerified(t *testing.T) {
 		}
 	}
 	vms = vms[:2]
-	file := onlyWest(t, v, vcsim.Account{Username: user, Password: "Limited-canary#1"}, "")
+	file := onlyWest(t, v, vcsim.Account{Username: user, Password: "Limited-canary#1"}, fmt.Sprintf(`---
+apiVersion: vdo.vmware.com/v1alpha1
+kind: VsphereCloudConfig
+metadata: {name: west-again}
+spec: {vcIp: localhost, port: %d, credentials: vc, thumbprint: "%s", datacenters: [site/west]}
+---
+apiVersion: vdo.vmware.com/v1alpha1
+kind: VDOConfig
+metadata: {name: vdo}
+spec: {cloudProvider: {vsphereCloudConfigs: [west-again]}, storageProvider: {vsphereCloudConfig: west}}
+`, v.Port, v.SHA256))
 	run := func(args ...string) result {
 		r := vdoctl(t, nil, append(args, "-f", file, "--kubeconfig", c.Kubeconfig())...)
 		require.NotContains(t, r.out, "canary")
