@@ -305,6 +305,8 @@ var failing = []struct {
 
 	{"category that is no key of a label", func(s *preflight.Snapshot) { s.Wants.Categories = append(s.Wants.Categories, "k8s zone") }, "topology-category", preflight.BlockInstall, []string{"k8s zone", "key of a node's label: name part must", "govc tags.category.update -name NEW 'k8s zone'"}},
 	{"category that the vCenter lacks", func(s *preflight.Snapshot) { s.Wants.Categories = append(s.Wants.Categories, "rack") }, "topology-category", preflight.BlockInstall, []string{"rack", "vdoctl topology tag --vcenter NAME --username ADMIN --attach rack:TAG=PATH"}},
+	{"tag on a VM", zoneOn("VirtualMachine", "vm", "a"), "topology-category", preflight.Warn, []string{"a (of zone, on VirtualMachine:vm)", "no host is in", "govc tags.detach -c CATEGORY a PATH"}},
+	{"tag on a folder of VMs", zoneOn("Folder", "vms", "a"), "topology-category", preflight.Warn, []string{"a (of zone, on /dc/k8s)", "no host is in"}},
 	{"host without a zone", func(s *preflight.Snapshot) { delete(s.VCenters[0].Tagged, ref("HostSystem", "h2")) }, "topology-tag", preflight.BlockInstall, []string{"/dc/c/esx2 (node node-2)", "no tag of zone", "vdoctl topology tag "}},
 	{"zone that cannot be a label", func(s *preflight.Snapshot) {
 		long := []preflight.Category{{Name: "zone", Tag: strings.Repeat("z", 64)}}
@@ -378,6 +380,12 @@ func changed(name string, change func(*preflight.Object)) func(*preflight.Snapsh
 				s.VCenters[0].Objects[r] = o
 			}
 		}
+	}
+}
+
+func zoneOn(kind, value, tag string) func(*preflight.Snapshot) {
+	return func(s *preflight.Snapshot) {
+		s.VCenters[0].Tagged[ref(kind, value)] = []preflight.Category{{Name: "zone", Tag: tag}}
 	}
 }
 
@@ -578,9 +586,7 @@ func inZoneA(s *preflight.Snapshot) preflight.Object {
 	return preflight.Object{Name: "esx3", Parent: ref("ClusterComputeResource", "c"), Version: "8.0.3"}
 }
 
-func zoneOnCluster(s *preflight.Snapshot) {
-	s.VCenters[0].Tagged[ref("ClusterComputeResource", "c")] = []preflight.Category{{Name: "zone", Tag: "c"}}
-}
+var zoneOnCluster = zoneOn("ClusterComputeResource", "c", "c")
 
 // The drivers take the tag of a higher object until each category has one.
 func TestZonesAreThoseOfTheDrivers(t *testing.T) {

@@ -258,7 +258,39 @@ func categories(s *Snapshot, v *VCenter) (out []found) {
 			}
 		}
 	}
+	if !Older(s.Wants.CSIVersion, "3.0.0") {
+		out = append(out, misplaced(s.Wants.asks(matrix.CSI, v), v)...)
+	}
 	return out
+}
+
+// misplaced finds tags with which the storage driver makes no volume: on another object than hosts are in:
+// vsphere-csi-driver v3.7.3, pkg/csi/service/common/topology.go, fetchHosts.
+func misplaced(asked []string, v *VCenter) (out []found) {
+	for r, tags := range v.Tagged {
+		for _, t := range tags {
+			f := found{object: t.Tag, drivers: []matrix.Driver{matrix.CSI}, action: Warn}
+			switch {
+			case !slices.Contains(asked, t.Name):
+				continue
+			case !v.HasHosts(r):
+				f.of = "of " + t.Name + ", on " + cmp.Or(v.Path(r), r.Type+":"+r.Value)
+				f.what = "a tag is on an object that no host is in: the storage driver makes no volume in that zone"
+				f.remedy = "take it off there: govc tags.detach -c CATEGORY {} PATH"
+			}
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// HasHosts reports whether an object is of a kind that the storage driver finds hosts below.
+func (v *VCenter) HasHosts(r Ref) bool {
+	isForOthers := func(r Ref) bool { // a datacenter's own folder for VMs, storage or networks
+		return r.Type == "Folder" && v.Objects[r].Parent.Type == "Datacenter" && v.Objects[r].Name != "host"
+	}
+	isPlace := r.Type == "ComputeResource" || slices.Contains(topology.Types(), r.Type)
+	return isPlace && !slices.ContainsFunc(v.Ancestors(r), isForOthers)
 }
 
 // label returns the key of the node label that a driver writes from a tag of a category.

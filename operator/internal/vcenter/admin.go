@@ -199,6 +199,9 @@ func TagsAt(v *preflight.VCenter, paths []string) topology.Existing {
 			continue
 		}
 		out.Kinds[p], out.Attached[p] = r.Type, map[string][]string{}
+		if r.Type == "Folder" && !v.HasHosts(r) {
+			out.Kinds[p] = "folder without hosts"
+		}
 		for _, tag := range v.Tagged[r] {
 			out.Attached[p][tag.Name] = append(out.Attached[p][tag.Name], tag.Tag)
 		}

@@ -53,6 +53,7 @@ func TestAnInspectionFindsWhatIsBehindNodes(t *testing.T) {
 	}))
 	require.NoError(t, v.Tag(t.Context(), "k8s-region", "north", "/site/prod/east"))
 	require.NoError(t, v.Tag(t.Context(), "k8s-zone", "a", "/site/prod/east/host/DC0_C0"))
+	require.NoError(t, v.Tag(t.Context(), "k8s-zone", "a", "/site/prod/east/datastore/LocalDS_0"))
 	require.NoError(t, v.Tag(t.Context(), "unrelated", "x", "/site/prod/east"))
 
 	before := v.Logins(vcsim.Admin.Username)
@@ -79,7 +80,11 @@ func TestAnInspectionFindsWhatIsBehindNodes(t *testing.T) {
 	for _, r := range got.Ancestors(first.Host) {
 		tags = append(tags, got.Tagged[r]...)
 	}
-	require.Equal(t, []preflight.Category{{Name: "k8s-zone", Tag: "a"}, {Name: "k8s-region", Tag: "north"}}, tags)
+	for _, d := range got.Datastores {
+		tags = append(tags, got.Tagged[d.Ref]...)
+	}
+	zone := preflight.Category{Name: "k8s-zone", Tag: "a"}
+	require.Equal(t, []preflight.Category{zone, {Name: "k8s-region", Tag: "north"}, zone}, tags)
 	require.NotEmpty(t, got.Policies)
 	require.NotEmpty(t, got.Datastores)
 	for _, d := range got.Datastores {

@@ -209,7 +209,7 @@ func (i *inspection) ancestors(root preflight.Ref) []preflight.Ref {
 	return slices.SortedFunc(maps.Keys(seen), byRef)
 }
 
-// tags reads which categories exist, and which of their tags the nodes' VMs and their ancestors have.
+// tags reads which categories exist, and the objects with their tags, as the storage driver does.
 func (i *inspection) tags(ctx context.Context) error {
 	rc, err := i.automation(ctx)
 	if err != nil {
@@ -239,25 +239,14 @@ func (i *inspection) tags(ctx context.Context) error {
 	if len(known) == 0 {
 		return nil
 	}
-	for page := range slices.Chunk(i.taggable(), pageSize) {
-		attached, err := m.ListAttachedTagsOnObjects(ctx, page)
-		if err != nil {
-			return err
-		}
-		i.tagged(attached, known)
-	}
-	return nil
-}
-
-func (i *inspection) tagged(attached []tags.AttachedTags, known map[string]preflight.Category) {
+	attached, err := m.ListAttachedObjectsOnTags(ctx, slices.Sorted(maps.Keys(known)))
 	for _, a := range attached {
-		r := ref(a.ObjectID.Reference())
-		for _, id := range a.TagIDs {
-			if tag, ours := known[id]; ours {
-				i.found.Tagged[r] = append(i.found.Tagged[r], tag)
-			}
+		for _, o := range a.ObjectIDs {
+			r := ref(o.Reference())
+			i.found.Tagged[r] = append(i.found.Tagged[r], known[a.TagID])
 		}
 	}
+	return err
 }
 
 // removed reads what vSphere 9 removes. It returns nothing if the account may not read it, or for a vCenter 9.
@@ -307,19 +296,6 @@ func unlessDenied(err error) error {
 		return nil
 	}
 	return err
-}
-
-// taggable returns the objects whose tags matter: all possible ancestors of VMs, and the nodes' VMs.
-func (i *inspection) taggable() (refs []mo.Reference) {
-	for r := range i.found.Objects {
-		if r.Type != "Datastore" && r.Type != "StoragePod" {
-			refs = append(refs, unref(r))
-		}
-	}
-	for n := range i.found.Machines {
-		refs = append(refs, unref(i.found.Machines[n].Ref))
-	}
-	return refs
 }
 
 // policies reads the names of the storage policies, and the datastores that fit the requested ones.

@@ -236,9 +236,8 @@ func (u *tagUse) refuse(v preflight.VCenter, steps []topology.Step) error {
 			lost[preflight.Category{Name: s.Category, Tag: s.Tag}] = true
 		case topology.Attach:
 			for object, tags := range v.Tagged {
-				_, known := v.Objects[object]
-				if !known || object.Type == "ResourcePool" || object.Type == "VirtualApp" {
-					continue // a VM or its groups: their tags define no zone
+				if !v.HasHosts(object) {
+					continue // a VM, its groups, or storage: their tags define no zone
 				}
 				path := v.Path(object)
 				for _, t := range tags {

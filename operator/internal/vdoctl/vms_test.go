@@ -182,6 +182,7 @@ func TestTopologyIsTaggedAndChecked(t *testing.T) {
 	out := tag("--attach=k8s-zone:a=/site/west/host/none", "--yes").is(4, "there is no object /site/west/host/none")
 	require.NotContains(t, out, "--replace", "it does not make one")
 	require.NotContains(t, out, "make category", "nothing is made")
+	tag("--attach=k8s-zone:a=/site/west/vm", "--yes").is(8, "/site/west/vm is a folder without hosts: tags of zones are on")
 
 	tag(north, zone, "--dry-run").is(0,
 		"west: make category k8s-zone (ClusterComputeResource, Datacenter, Folder, HostSystem)\n",
