@@ -307,6 +307,9 @@ var failing = []struct {
 	{"category that the vCenter lacks", func(s *preflight.Snapshot) { s.Wants.Categories = append(s.Wants.Categories, "rack") }, "topology-category", preflight.BlockInstall, []string{"rack", "vdoctl topology tag --vcenter NAME --username ADMIN --attach rack:TAG=PATH"}},
 	{"tag on a VM", zoneOn("VirtualMachine", "vm", "a"), "topology-category", preflight.Warn, []string{"a (of zone, on VirtualMachine:vm)", "no host is in", "govc tags.detach -c CATEGORY a PATH"}},
 	{"tag on a folder of VMs", zoneOn("Folder", "vms", "a"), "topology-category", preflight.Warn, []string{"a (of zone, on /dc/k8s)", "no host is in"}},
+	{"one name for a region and a zone", func(s *preflight.Snapshot) {
+		s.VCenters[0].Tagged[ref("Datacenter", "dc")] = []preflight.Category{{Name: "region", Tag: "a"}}
+	}, "topology-category", preflight.Warn, []string{"a\n", "two categories", "govc tags.update -name NEW -c CATEGORY a"}},
 	{"host without a zone", func(s *preflight.Snapshot) { delete(s.VCenters[0].Tagged, ref("HostSystem", "h2")) }, "topology-tag", preflight.BlockInstall, []string{"/dc/c/esx2 (node node-2)", "no tag of zone", "vdoctl topology tag "}},
 	{"zone that cannot be a label", func(s *preflight.Snapshot) {
 		long := []preflight.Category{{Name: "zone", Tag: strings.Repeat("z", 64)}}

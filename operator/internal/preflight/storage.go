@@ -264,9 +264,11 @@ func categories(s *Snapshot, v *VCenter) (out []found) {
 	return out
 }
 
-// misplaced finds tags with which the storage driver makes no volume: on another object than hosts are in:
-// vsphere-csi-driver v3.7.3, pkg/csi/service/common/topology.go, fetchHosts.
+// misplaced finds tags with which the storage driver makes no volume: on another object than hosts are in, or with the
+// name of another category's tag: vsphere-csi-driver v3.7.3, pkg/csi/service/common/topology.go, fetchHosts and
+// DiscoverTagEntities.
 func misplaced(asked []string, v *VCenter) (out []found) {
+	of := map[string]string{} // categories, by tag
 	for r, tags := range v.Tagged {
 		for _, t := range tags {
 			f := found{object: t.Tag, drivers: []matrix.Driver{matrix.CSI}, action: Warn}
@@ -277,7 +279,11 @@ func misplaced(asked []string, v *VCenter) (out []found) {
 				f.of = "of " + t.Name + ", on " + cmp.Or(v.Path(r), r.Type+":"+r.Value)
 				f.what = "a tag is on an object that no host is in: the storage driver makes no volume in that zone"
 				f.remedy = "take it off there: govc tags.detach -c CATEGORY {} PATH"
+			case cmp.Or(of[t.Tag], t.Name) != t.Name:
+				f.what = "tags of two categories have one name: the storage driver takes one for the other"
+				f.remedy = "rename one before there are volumes, which keep its name: govc tags.update -name NEW -c CATEGORY {}"
 			}
+			of[t.Tag] = t.Name
 			out = append(out, f)
 		}
 	}

@@ -227,7 +227,7 @@ func checks() []check {
 			id: "topology-category", worst: BlockInstall, stops: true, part: Tags,
 			when: zoned, run: vcenters(categories),
 			reads:  "tag categories, and the objects with their tags",
-			fails:  "a category is missing, or has a name that CSI cannot use; a warning for a tag without hosts",
+			fails:  "a category is missing, or has a name that CSI cannot use; a warning for a tag without hosts, or one name in two categories",
 			why:    "the storage driver's controller ends at its start when a vCenter lacks one; the cloud provider leaves nodes uninitialized",
 			remedy: "make it there, and tag what has it: vdoctl topology tag --vcenter NAME --username ADMIN --attach {}:TAG=PATH; or correct the name in the VDOConfig",
 			source: "cloud-provider-vsphere v1.36.0 pkg/common/connectionmanager/zones.go",
