@@ -11,13 +11,13 @@
 // One that hangs after that does, until its caller gives up: it may refuse.
 //
 // vCenters count the failed logins of an account, not of a client, and lock it. The default is five failures within
-// three minutes, for five minutes. Therefore:
+// three minutes, for five minutes. DISA's STIG demands three within 15 minutes, for good. Therefore:
 //
 //   - A password that a vCenter refused is not tried there again for [Guard], by any caller, unless a reconcile is
 //     requested.
 //   - One account with one password is tried at one address at a time. Several vCenters may belong to one SSO domain,
 //     which counts failures at all of them, and which is unknown before a login. After a refusal the same account and
-//     password waits at all other addresses too, for [Delay], which is longer than the default counting interval. An
+//     password waits at all other addresses too, for [Delay], so that no two more are counted with it. An
 //     address that accepted it after the first refusal is not delayed: a right password locks nothing. If one of
 //     those refuses it, all are delayed again.
 //   - Names that may be of one account count as one. A name without a domain is of the vCenter's default domain;
@@ -59,7 +59,7 @@ const (
 	// Guard is how long a refused password is not tried again where it was refused.
 	Guard = time.Hour
 	// Delay is how long the same account and password is not tried at other addresses.
-	Delay = 5 * time.Minute
+	Delay = 15 * time.Minute
 	// Tolerance is the share of a wait after which it counts as over: a reconcile may start that much early.
 	Tolerance = 0.9
 )
