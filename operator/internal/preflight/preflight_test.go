@@ -291,6 +291,7 @@ var failing = []struct {
 		s.VCenters[1].Name = "west"
 	}, "storage-class", preflight.Warn, []string{"fast (ds:///x/)", "no vCenter has theirs"}},
 	{"StorageClass with a datastore that the account may not use", func(s *preflight.Snapshot) { s.VCenters[0].Datastores[0].MayHold = false }, "storage-class", preflight.Warn, []string{"fast", "Datastore.FileManagement", "vdoctl users plan"}},
+	{"StorageClass with a datastore that one host sees", oneHostSees(), "storage-class", preflight.Warn, []string{"fast (ds:///vsan/)", "not all hosts (of a zone)"}},
 	{"datastore cluster with Storage DRS", func(s *preflight.Snapshot) {
 		pod := preflight.Object{Name: "pod", Parent: ref("Datacenter", "dc"), StorageDRS: true}
 		s.VCenters[0].Objects[ref("StoragePod", "p")] = pod
@@ -432,6 +433,14 @@ func TestWhatLooksLikeAFindingPasses(t *testing.T) {
 		},
 		"a host in maintenance lacks the datastore": oneHostSees("h2"),
 		"a slow disk of a worker":                   func(s *preflight.Snapshot) { s.VCenters[0].Machines[1].DiskLatency = time.Second },
+		"file shares of a datastore that not all hosts see": func(s *preflight.Snapshot) {
+			v := &s.VCenters[0]
+			shares := v.Datastores[0]
+			shares.URL, shares.Type, shares.Inside, shares.Hosts = "ds:///shares/", "vsan", true, nil
+			v.Datastores = append(v.Datastores, shares)
+			c := &s.Cluster.StorageClasses[0]
+			c.Policy, c.DatastoreURL, c.FSType = "", shares.URL, "nfs4"
+		},
 		"a datastore of one of several vCenters": func(s *preflight.Snapshot) {
 			s.Cluster.StorageClasses[0].Policy = ""
 			west := s.VCenters[0]

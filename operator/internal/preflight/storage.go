@@ -139,7 +139,7 @@ func storageClasses(s *Snapshot) (out []found) {
 		case !known:
 		case len(stores) == 0:
 			f.of = cmp.Or(c.DatastoreURL, c.Policy)
-			f.what = "StorageClasses choose no supported datastore: no vCenter has theirs, or their storage policy fits none"
+			f.what = "StorageClasses choose no supported datastore: no vCenter has theirs, their storage policy fits none, or not all hosts (of a zone) see it"
 			f.remedy = "see the policy: vSphere Client > VM Storage Policies > Storage compatibility; and the class's datastoreurl: govc datastore.info; NFS 4.1 is not supported"
 		case !slices.ContainsFunc(stores, mayHold):
 			f.what = "the account lacks Datastore.FileManagement on each datastore that StorageClasses choose"
@@ -171,19 +171,27 @@ func (s *Snapshot) stores(c StorageClass) (out []*Datastore, known bool) {
 	if c.Policy == "" && c.DatastoreURL == "" {
 		return nil, false
 	}
+	areas, shared := s.areas(), map[*Datastore]bool{}
+	for _, a := range areas {
+		for _, d := range a.shared(false) {
+			shared[d] = true
+		}
+	}
 	for i := range s.VCenters {
 		v := &s.VCenters[i]
 		if !v.UsedByCSI {
 			continue
 		}
 		fits, has := v.Fits[c.Policy]
-		if v.Err != nil || v.Failed[Privileges] != nil || c.Policy != "" && !has {
+		isTagged := len(s.Wants.Categories) == 0 || v.Failed[Tags] == nil
+		if v.Err != nil || v.Failed[Privileges] != nil || !isTagged || c.Policy != "" && !has {
 			return nil, false
 		}
 		for n := range v.Datastores {
 			d := &v.Datastores[n]
 			isFit := c.Policy == "" || slices.Contains(fits, d.Ref)
-			if d.supported() && isFit && (c.DatastoreURL == "" || d.URL == c.DatastoreURL) {
+			isSeen := shared[d] || len(areas) == 0 || c.FSType == fileVolumes // a share needs no host of a node
+			if d.supported() && isFit && isSeen && (c.DatastoreURL == "" || d.URL == c.DatastoreURL) {
 				out = append(out, d)
 			}
 		}

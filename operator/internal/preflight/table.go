@@ -218,7 +218,7 @@ func checks() []check {
 			id: "storage-class", worst: Warn, of: matrix.CSI, part: Policies,
 			when: hasClasses, run: storageClasses,
 			reads:  "StorageClasses, storage policies with the datastores that fit, privileges there, topologies of nodes",
-			fails:  "a policy or datastore is missing, none fits, the account may use none, or allowedTopologies fit no node",
+			fails:  "a policy or datastore is missing, none fits, all hosts of a zone see none, the account may use none, or allowedTopologies fit no node",
 			why:    "a claim of such a class stays Pending",
 			remedy: "make it: vSphere Client > Policies and Profiles > VM Storage Policies; or correct the class's parameter storagepolicyname",
 			source: "vsphere-problem-detector pkg/check/datastore.go",
