@@ -223,7 +223,7 @@ func NewPlan(f Features, principal string, objects []Object, folders bool, has E
 	wanted := map[string]bool{}
 	for _, o := range slices.SortedStableFunc(slices.Values(objects), bySpecific) {
 		role, ok := roleOn[o.Kind]
-		if !ok {
+		if !ok && o.Kind != Datastore { // which the cloud provider does not read
 			role, ok = roleOn[Ancestor]
 		}
 		if ok && !wanted[o.Path] {

@@ -43,6 +43,9 @@ func TestAPlanSaysWhichRoleIsOnWhichObject(t *testing.T) {
 
 	p = privileges.NewPlan(privileges.Features{Block: true}, "vdo", []privileges.Object{{Kind: privileges.VM, Path: "/dc/vm/k8s"}}, true, privileges.Existing{})
 	require.True(t, p.Permissions[0].Propagate)
+
+	p = privileges.NewPlan(privileges.Features{CPI: true}, "vdo", objects, false, privileges.Existing{})
+	require.Len(t, p.Permissions, 4, "none on a datastore")
 }
 
 // A node VM may move to any host of its cluster, and the storage driver reads that host.
