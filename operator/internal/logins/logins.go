@@ -59,7 +59,7 @@ const (
 	// Guard is how long a refused password is not tried again where it was refused.
 	Guard = time.Hour
 	// Delay is how long the same account and password is not tried at other addresses.
-	Delay = 15 * time.Minute
+	Delay = 10 * time.Minute
 	// Tolerance is the share of a wait after which it counts as over: a reconcile may start that much early.
 	Tolerance = 0.9
 )

@@ -437,7 +437,7 @@ func TestARefusedAccountIsNotTriedAtEachVCenterOfADomain(t *testing.T) {
 		require.NotEmpty(t, l.get(name).Status.VerifiedCredentials, "what it let in before goes on being used")
 	}
 	written := l.written
-	for range 13 {
+	for range 8 {
 		l.now = l.now.Add(time.Minute)
 		all()
 	}
@@ -484,7 +484,7 @@ func TestWhileAnAccountThatWasRefusedCannotBeReadNobodyIsAsked(t *testing.T) {
 	l.pass("a")
 	l.restart()
 	l.r.Logins.Past = Past(secretless{l.api}, "ns")
-	for range 15 {
+	for range 10 {
 		_, err := l.r.Reconcile(t.Context(), l.get("b"))
 		require.ErrorContains(t, err, "recall which logins were refused: read Secret ns/creds")
 		require.Len(t, l.tried, 1)

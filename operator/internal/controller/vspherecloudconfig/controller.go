@@ -22,7 +22,7 @@
 //     resource changed but not the account, password, address or trust.
 //
 // Several vCenters may count an account's failures together. So the operator tries a refused account and password at
-// other vCenters one at a time, 15 minutes after the last refusal. Until then an earlier answer of that vCenter
+// other vCenters one at a time, ten minutes after the last refusal. Until then an earlier answer of that vCenter
 // holds; without one, the status names the vCenter that refused and the time of the try. A restart loses nothing:
 // before the first check the operator fills memory from the statuses of all resources. It reads the account
 // from the Secret if that still has the version of the refusal, so no status has to store it. A question without a
