@@ -148,9 +148,10 @@ func (o *vmsOptions) fix(ctx context.Context) error {
 	case apart && (o.drain || o.force || o.emptyDirs || o.outage || len(o.nodes) > 0):
 		return fault.Errorf(fault.InvalidInput, "fix", strings.Join(slices.Concat(o.vms, o.folders, o.templates), ", "),
 			"leave out --nodes and all flags about draining and the control plane", "no node is worked on")
-	case !apart && (o.noCluster || !o.powerOff && (o.drain || o.force || o.emptyDirs || o.outage)):
-		return flags.Bad("--drain", "", errors.New("nothing is powered off"),
-			"add --power-off; without a cluster, name VMs with --vm, --folder or --template")
+	case !apart && o.noCluster:
+		return flags.Bad("--no-cluster", "", errors.New("it leaves no nodes"), "name VMs with --vm, --folder or --template")
+	case !o.powerOff && (o.drain || o.force || o.emptyDirs || o.outage):
+		return flags.Bad("--drain", "", errors.New("nothing is powered off"), "add --power-off")
 	case o.hardware < preflight.LeastHardware:
 		return flags.Bad("--hardware-version", fmt.Sprint(o.hardware), errors.New("the drivers need a newer one"),
 			fmt.Sprintf("give a number from %d on", preflight.LeastHardware))

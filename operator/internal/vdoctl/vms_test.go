@@ -125,6 +125,7 @@ clusters: [{name: a, cluster: {server: "https://127.0.0.1:1"}}]
 	require.Contains(t, fix(2, append(folder, "--drain")...), "no node is worked on")
 	require.Contains(t, fix(2, append(folder, "--nodes", "worker-1")...), "fix "+folder[1]+": no node is worked on")
 	require.Contains(t, fix(2, append(folder, "--hardware-version", "14")...), "a number from 15 on")
+	require.Contains(t, fix(2, "--no-cluster", "--power-off"), "flag --no-cluster \"\": it leaves no nodes\nhint: name VMs with --vm")
 	out := fix(4, "--vm", "/site/west/vm/none")
 	require.Contains(t, out, "find VMs at /site/west/vm/none")
 	require.Contains(t, out, "add its datacenter to spec.datacenters, which has site/west")
