@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
@@ -515,7 +516,7 @@ func (a *answers) fields() []field {
 		{flag: "drivers", title: "Which drivers", standard: bothDrivers, to: &a.drivers,
 			usage:   "`DRIVERS` to install: both, csi (storage) or cpi (cloud provider)",
 			choices: []string{bothDrivers, csiAlone, cpiAlone}},
-		{flag: "vcenter", title: "Name for the vCenter", standard: "vcenter", to: &a.vcenter, valid: required,
+		{flag: "vcenter", title: "Name for the vCenter", standard: "vcenter", to: &a.vcenter, valid: isName,
 			usage: "`NAME` of the vCenter's resource; a new one adds a vCenter"},
 		{flag: "server", title: "Address of the vCenter", to: &a.server, valid: isHost,
 			usage: "`HOST` name or IP address of the vCenter, without https:// and port"},
@@ -574,6 +575,13 @@ func required(s string) error {
 		return errors.New("it is needed")
 	}
 	return nil
+}
+
+func isName(s string) error {
+	if s != "" && len(validation.IsDNS1123Subdomain(s)) > 0 {
+		return errors.New("not lower-case letters, digits, - and ., with a letter or digit at both ends")
+	}
+	return required(s)
 }
 
 // isAccount refuses a name with which the storage driver does not start. An empty one may be set later.

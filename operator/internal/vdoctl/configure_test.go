@@ -40,7 +40,7 @@ func TestConfigureByFlags(t *testing.T) {
 	east, west := vcenters(t)
 	all := answersFor(t, east, vcsim.Admin.Password)
 
-	s.run("configure", "--server", "https://vc/", "--yes").is(2, `--server "https://vc/": `, `--bundle "": `) // all at once
+	s.run("configure", "--vcenter", "West 1", "--server", "https://vc/", "--yes").is(2, `--vcenter "West 1": not lower-case`, `--server "https://vc/": `, `--bundle "": `) // all at once
 	for _, want := range []struct {
 		flag, value string
 		code        int
