@@ -154,8 +154,8 @@ func (o *deleteOptions) remove(ctx context.Context, c client.Client, s stage) er
 }
 
 func (o *deleteOptions) gone(ctx context.Context, c client.Client, left []client.Object) error {
-	const hint = "see to what it waits for, then run the same command again; that drivers are removed takes a running operator"
-	return o.wait(ctx, o.timeout, "delete all of it", hint, func() (string, error) {
+	const hint = "see to what it waits for, then run the same command again"
+	return o.wait(ctx, o.timeout, "wait for the deletion", hint, func() (string, error) {
 		for ; len(left) > 0; left = left[1:] {
 			name := describeObject(left[0])
 			switch err := c.Get(ctx, client.ObjectKeyFromObject(left[0]), left[0]); {
@@ -175,17 +175,13 @@ func (o *deleteOptions) text(l *lines, r removal) {
 	if len(r.Stages) == 0 {
 		l.printf("None of the requested parts exists.")
 	}
-	for _, s := range r.Stages {
-		l.printf("%s", s.Name)
+	for _, s := range append(r.Stages, stage{Name: "stays", Objects: r.Stays}) {
+		if len(s.Objects) > 0 {
+			l.printf("%s", s.Name)
+		}
 		for _, x := range s.Objects {
 			l.printf("  %s", x)
 		}
-	}
-	if len(r.Stays) > 0 {
-		l.printf("stays")
-	}
-	for _, x := range r.Stays {
-		l.printf("  %s", x)
 	}
 	if r.DryRun && len(r.Stages) > 0 {
 		l.printf("Nothing was changed: --dry-run.")
@@ -418,7 +414,20 @@ func (o *deleteOptions) observe(ctx context.Context, c client.Client) (resources
 		return has, err
 	}
 	return has, fault.Join(o.leftWithoutOperator(has.configs), o.inUse(ctx, c), o.orphaned(has.configs),
-		o.accountsLeft(has.accounts), o.kindsInUse(ctx, c, has))
+		o.accountsLeft(has.accounts), o.kindsInUse(ctx, c, has), o.unattended(ctx, c, has.configs))
+}
+
+// unattended refuses to delete a VDOConfig while no operator runs: only an operator removes its finalizer.
+func (o *deleteOptions) unattended(ctx context.Context, c client.Reader, configs []client.Object) (err error) {
+	var r statusReport
+	isHeld := func(x client.Object) bool { return slices.Contains(x.GetFinalizers(), v1alpha1.FinalizerDrivers) }
+	if slices.ContainsFunc(configs, isHeld) {
+		err = r.operator(ctx, c, o.cluster.namespace)
+	}
+	if err == nil && len(r.Waiting) > 0 && (r.Operator.Ready == "" || strings.HasSuffix(r.Operator.Ready, "/0")) {
+		err = fault.Errorf(fault.Refused, "delete", "the VDOConfig", r.Waiting[0].Message, "only a running operator removes the drivers")
+	}
+	return err
 }
 
 // leftWithoutOperator refuses to delete objects that the removal of the drivers needs.

@@ -136,7 +136,9 @@ func TestANamespaceThatIsDeletedIsReleasedByHand(t *testing.T) {
 func TestDeleteSaysWhatItStillWaitsFor(t *testing.T) {
 	v := &v1alpha1.VDOConfig{ObjectMeta: metaOf(operatorNamespace, "stays")}
 	v.Status.Conditions = []metav1.Condition{condition("Ready", "False", "Refused", "spec.suspend is set")}
+	v.Finalizers = []string{v1alpha1.FinalizerDrivers}
 	o, c := installation(t, v)
+	must.Fail(t, must.Err(o.plan(t.Context(), c)), fault.Refused, "delete the VDOConfig: only a running operator")
 	o.timeout = 0 // it looks once
 	must.Fail(t, o.gone(t.Context(), c, []client.Object{v}), fault.Incomplete,
 		"not within 1ns: VDOConfig vmware-system-vdo/stays: spec.suspend is set")
