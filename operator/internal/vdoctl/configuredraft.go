@@ -144,7 +144,7 @@ func (d *draft) choose(ctx context.Context, name string) error {
 	}
 	read, err := credentials.Read(ctx, d.readers, d.vcenter)
 	if err != nil && !isMissing(err) {
-		return err
+		return new(site).inFile(configured{}, err)
 	}
 	d.user, d.password, d.ca = read.Username, read.Password, read.CA
 	return nil
@@ -212,9 +212,10 @@ func (o *configureOptions) take(d *draft) error {
 		return err
 	}
 	d.bundle.Spec.Reference = o.bundle
-	name := d.vcenter.Spec.Credentials
-	if o.username != "" && (o.username != d.user || o.password != d.password || d.inFile(name)) {
-		d.secret = d.account(name)
+	secret := d.account(d.vcenter.Spec.Credentials)
+	isNew := o.username != d.user || o.password != d.password
+	if o.username != "" && (isNew || !d.isOfCluster(describeObject(secret))) {
+		d.secret = secret
 		d.secret.Data[corev1.BasicAuthUsernameKey], d.secret.Data[corev1.BasicAuthPasswordKey] = []byte(o.username), []byte(o.password)
 	}
 	o.takeDrivers(d)
@@ -242,10 +243,6 @@ func (o *configureOptions) takeVCenter(d *draft) error {
 	v.VcIP, v.Port, v.Datacenters = o.server, int32(port), splitList(o.datacenters)
 	v.Credentials = cmp.Or(v.Credentials, o.vcenter+"-account")
 	return o.takeCertificate(d)
-}
-
-func (d *draft) inFile(secret string) bool {
-	return !d.isOfCluster(describeObject(&corev1.Secret{ObjectMeta: d.meta(secret)}))
 }
 
 // isOfCluster reports whether a changed object is the cluster's: the file does not have it.

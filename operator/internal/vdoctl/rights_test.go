@@ -81,6 +81,7 @@ func TestCommandsWorkUnderTheRightsThatAreWrittenForThem(t *testing.T) {
 			out, code = reader.run(c.args...).both()
 			require.NotZero(t, code, "%s: %s", c.args, out)
 			require.Contains(t, out, `secrets "vc" is forbidden`, c.args)
+			require.Contains(t, out, "`vdoctl users plan --username NAME`", c.args)
 		case !c.file:
 			out, code = nobody.run(c.args...).both()
 			require.Equal(t, 6, code, "%s: %s", c.args, out)
@@ -92,7 +93,8 @@ func TestCommandsWorkUnderTheRightsThatAreWrittenForThem(t *testing.T) {
 	// What plan reads beyond that is the caller's to have, and not the operator's to be granted.
 	out := reader.run("plan").is(6, "a cluster administrator's permissions or the operator's own")
 	require.NotContains(t, out, "grant the operator")
-	reader.run(append([]string{"configure", "--vcenter", "east", "--yes"}, account...)...).is(6)
+	reader.run(append([]string{"configure", "--vcenter", "east", "--yes"}, account...)...).is(6,
+		"vdoctl-secrets-reader")
 	reader.run("upgrade", "approve", "r4-44444444").is(6, `vdoconfigs.vdo.vmware.com "vdo" is forbidden`)
 
 	admin.ok("support-bundle", filepath.Join(t.TempDir(), "whole.tar.gz"))

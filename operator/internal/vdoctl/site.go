@@ -164,9 +164,13 @@ func (a *app) paced(t *vcenter.Target) {
 	}
 }
 
-// inFile adds to a NotFound error the file that was searched, and how to add the object.
+// inFile adds to the error of a Secret or ConfigMap what a user can do, and the file that was searched for it.
 func (s *site) inFile(v configured, err error) error {
 	for _, f := range fault.All(err) {
+		if f.Reason == fault.Forbidden {
+			f.Hint = "give the login: `vdoctl users plan --username NAME` or `vdoctl check -f FILE --username NAME`; " +
+				"or have the ClusterRole vdoctl-secrets-reader of rbac-vdoctl.yaml bound to your account"
+		}
 		if s.file != "" && f.Reason == fault.NotFound {
 			f.Err = fmt.Errorf("%w: the file %s has none", f.Err, s.file)
 			f.Hint = "put it into the file: `vdoctl configure -o FILE --vcenter " + v.Name + " --vcenter-ca-file CA.crt`"
@@ -180,12 +184,7 @@ func (s *site) inFile(v configured, err error) error {
 }
 
 func isMissing(err error) bool {
-	for _, f := range fault.All(err) {
-		if f.Reason != fault.NotFound {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(fault.All(err), func(f *fault.Error) bool { return f.Reason != fault.NotFound })
 }
 
 // refusedBefore returns the refusal that the operator got with exactly these credentials: another try brings the
