@@ -504,9 +504,12 @@ func revisionToGoBackTo(config *v1alpha1.VDOConfig, name string) (v1alpha1.Revis
 	if name == "" && last.Name != "" {
 		return last, nil
 	}
-	return last, fault.Errorf(fault.NotFound, "go back to", cmp.Or(name, "an earlier revision"),
-		"see `vdoctl upgrade list`",
-		"it is no earlier revision that was healthy; these are: %s", dash(strings.Join(healthy, ", ")))
+	why := "it is no earlier revision that was healthy; these are: " + strings.Join(healthy, ", ")
+	if len(healthy) == 0 {
+		why = "there is no earlier healthy revision"
+	}
+	return last, fault.Errorf(fault.NotFound, "go back to", cmp.Or(name, "an earlier one"),
+		"see `vdoctl upgrade list`", "%s", why)
 }
 
 func pointAt(b *v1alpha1.DriverBundle, to v1alpha1.RevisionStatus) error {
