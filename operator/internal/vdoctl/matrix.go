@@ -69,14 +69,14 @@ func (o *matrixOptions) reference(src string) (string, error) {
 	rest, isOCI := strings.CutPrefix(src, "oci://")
 	_, err := os.Stat(src)
 	web := strings.HasPrefix(src, "http://") || strings.HasPrefix(src, "https://")
-	if !isOCI && (err == nil || web || isFile(src)) {
+	if !isOCI && (err == nil || web || isFile(src)) && !strings.Contains(src, ".tar") {
 		return "", fault.Errorf(fault.Refused, "set the matrix from", src,
 			"on a connected host `vdo-bundle matrix sign matrix.yaml --key KEY` and `vdo-bundle pull --matrix matrix.yaml "+
 				"--sign-key KEY -o drivers.tar`; then at the site `vdo-bundle push drivers.tar REGISTRY/REPO:TAG` and "+
 				"`vdoctl matrix set REGISTRY/REPO:TAG`; releases of the earlier operator's JSON first: `vdo-bundle matrix add`",
 			"the operator takes a matrix only as part of a bundle in the mirror, by the bundle's signature")
 	}
-	ref, err := inMirror("REFERENCE", rest, "name a bundle in the mirror: registry.site/vdo/drivers:2")
+	ref, err := inMirror("REFERENCE", rest, pushFirst)
 	if err != nil {
 		return "", err
 	}

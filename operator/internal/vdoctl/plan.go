@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -12,6 +13,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
@@ -113,11 +115,12 @@ func (o *planOptions) wish() (w preview.Wish, err error) {
 	}
 	w.VCenters, errs[1] = readVSphere(o.vSphere)
 	if o.bundle != "" {
-		_, errs[2] = inMirror("--bundle", o.bundle,
-			"push the bundle to the mirror first, and name it as REGISTRY/REPO:TAG or REGISTRY/REPO@DIGEST")
+		_, errs[2] = inMirror("--bundle", o.bundle, pushFirst)
 	}
 	return w, fault.Join(errs[:]...)
 }
+
+const pushFirst = "push the bundle to the mirror first, and name it as REGISTRY/REPO:TAG or REGISTRY/REPO@DIGEST"
 
 // readVSphere parses VERSION and NAME=VERSION of vCenters, by name; "" is for the others.
 func readVSphere(values []string) (map[string]matrix.Version, error) {
@@ -143,17 +146,13 @@ func readVSphere(values []string) (map[string]matrix.Version, error) {
 
 // goesOn reports whether nothing gates the plan. A gate of a driver matters if the plan does more than a repair.
 func goesOn(p *preview.Preview) bool {
-	does := p.Plan == nil
+	isMove := func(s v1alpha1.PlanStep) bool { return s.Cause != string(plan.Drift) }
+	does := p.Plan == nil || slices.ContainsFunc(p.Plan.Steps, isMove)
 	for _, h := range p.Path {
 		if len(h.Lacks) > 0 {
 			return false
 		}
 		does = does || len(h.Moves) > 0
-	}
-	if p.Plan != nil {
-		for i := range p.Plan.Steps {
-			does = does || p.Plan.Steps[i].Cause != string(plan.Drift)
-		}
 	}
 	for _, h := range p.Gated {
 		if does || h.Driver == "" {
