@@ -15,6 +15,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/topology"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
@@ -115,7 +116,11 @@ func (o *topologyOptions) tag(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
+	if !o.isOffline(o.app) {
+		err = command.Say(o.err, "The operator checks again at its next interval. At once: `kubectl -n %s annotate vdoconfigs "+
+			"--all --overwrite %s=$(date +%%s)`", o.cluster.namespace, v1alpha1.AnnotationRequestedAt)
+	}
+	return err
 }
 
 // tagSite returns the configuration, with the vCenter to tag, and the requested tags.
@@ -269,8 +274,7 @@ func (u *tagUse) users(tag preflight.Category) (out []string) {
 			out = append(out, name)
 		}
 	}
-	slices.Sort(out)
-	return out
+	return slices.Sorted(slices.Values(out))
 }
 
 func tagUseOf(cluster preflight.Cluster) *tagUse {

@@ -192,7 +192,7 @@ func TestTopologyIsTaggedAndChecked(t *testing.T) {
 	tag(north, zone).is(8, "no terminal to ask for confirmation")
 	run("check").is(8, "topology-category in west") // nothing was changed yet
 
-	tag(zone, "--yes").is(0) // the region is left out: one run does a part
+	tag(zone, "--yes").is(0, " annotate vdoconfigs --all --overwrite reconcile.vdo.vmware.com/requestedAt=$(date +%s)`\n") // the region is left out: one run does a part
 	run("check").is(8, "no tag of k8s-region on the node's host, nor on what it is in")
 	out = tag(north, zone, "--yes").is(0)
 	require.NotContains(t, out, "k8s-zone", "that is there already")
