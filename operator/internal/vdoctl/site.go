@@ -452,9 +452,12 @@ func (f *siteFlags) password(a *app, of, name, file string) (password string, kn
 		password, known, err = a.passwordOf("--password-file", file, passwordEnv)
 	}
 	if known = known || f.proof.Given(); !known && !a.interactive() {
+		hint := "name a file with --password-file, or set " + passwordEnv
+		if of != "" {
+			hint += " for the entry without a vCenter"
+		}
 		err = flags.Bad("--username", strings.TrimPrefix(of+"="+name, "="),
-			errors.New("no password, and no terminal to ask for one"),
-			"name a file with --password-file, or set "+passwordEnv+" for the entry without a vCenter")
+			errors.New("no password, and no terminal to ask for one"), hint)
 	}
 	return password, known, err
 }
