@@ -12,6 +12,7 @@ package clusterstate
 import (
 	"cmp"
 	"context"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -46,7 +47,8 @@ func Fault(op string, err error) error {
 		f.Reason, f.Hint = known.Reason, known.Hint
 	case errors.Is(err, context.Canceled):
 		f.Reason = fault.Interrupted
-	case apierrors.IsUnauthorized(err), strings.Contains(err.Error(), "getting credentials: "): // by a plugin
+	case apierrors.IsUnauthorized(err), strings.Contains(err.Error(), "getting credentials: "), // by a plugin
+		strings.HasSuffix(err.Error(), "failed to get server groups: unknown"): // an anonymous request
 		f.Reason, f.Hint = fault.Unauthorized, "log in to the cluster again: the kubeconfig's credentials are not accepted"
 	case fault.AdmissionHint(err) != "":
 		f.Reason, f.Hint = fault.Refused, fault.AdmissionHint(err)
@@ -63,6 +65,8 @@ func Fault(op string, err error) error {
 		f.Reason, f.Hint = fault.Conflict, "another program wrote it meanwhile: run the same command again"
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
 		f.Reason, f.Hint = fault.InvalidInput, "correct what the API server refuses"
+	case errors.As(err, new(x509.UnknownAuthorityError)):
+		f.Reason, f.Hint = fault.CertificateInvalid, "correct certificate-authority-data in the kubeconfig: it is not the API server's CA"
 	case errors.As(err, &netErr), strings.Contains(err.Error(), "connection refused"),
 		apierrors.IsServiceUnavailable(err), apierrors.IsTooManyRequests(err), apierrors.IsInternalError(err),
 		apierrors.IsTimeout(err), apierrors.IsServerTimeout(err):

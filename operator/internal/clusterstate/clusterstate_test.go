@@ -1,7 +1,9 @@
 package clusterstate_test
 
 import (
+	"crypto/x509"
 	"errors"
+	"fmt"
 	"net/url"
 	"syscall"
 	"testing"
@@ -66,16 +68,16 @@ func TestFaultsAreToldApart(t *testing.T) {
 	terminating.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
 	file := fault.Errorf(fault.Storage, "write", "a.yaml", "free some space", "%w", syscall.ENOSPC)
 	plugin := &url.Error{Op: "Get", Err: errors.New("getting credentials: exec: executable a not found")}
-	for reason, c := range map[fault.Reason]struct {
-		err  error
-		hint string
-	}{
-		fault.Storage:      {file, "free some space"},
-		fault.Conflict:     {terminating, "wait until the namespace is gone"},
-		fault.Unauthorized: {plugin, "log in to the cluster again"},
+	unknown := &apierrors.StatusError{ErrStatus: metav1.Status{Message: "unknown"}}
+	anonymous := fmt.Errorf("failed to get server groups: %w", unknown)
+	for err, says := range map[error]string{
+		file:        "Storage: free some space",
+		terminating: "Conflict: wait until the namespace is gone",
+		plugin:      "Unauthorized: log in to the cluster again",
+		anonymous:   "Unauthorized: log in to the cluster again",
+		&url.Error{Err: x509.UnknownAuthorityError{}}: "CertificateInvalid: correct certificate-authority-data in the kubeconfig",
 	} {
-		err := clusterstate.Fault("write Secret ns/a", c.err)
-		require.Equal(t, reason, fault.ReasonOf(err))
-		require.Contains(t, fault.HintOf(err), c.hint)
+		err := clusterstate.Fault("write Secret ns/a", err)
+		require.Contains(t, fmt.Sprintf("%s: %s", fault.ReasonOf(err), fault.HintOf(err)), says)
 	}
 }
