@@ -330,9 +330,11 @@ func allAnswered(s *Snapshot) bool {
 // Only returns the results of the desired checks. It adds blocking ones of the cluster or a vCenter, even overridden,
 // since others may be missing because of them.
 func Only(all []Result, desired func(ID) bool) []Result {
+	inVCenter := func(id ID) bool { return desired(id) && !strings.HasPrefix(string(id), "cluster") && !id.OfBundle() }
+	asked := slices.ContainsFunc(IDs(), inVCenter)
 	return slices.DeleteFunc(slices.Clone(all), func(r Result) bool {
 		blocks := r.Action == BlockInstall || r.Override != nil && r.Override.Was == BlockInstall
-		blind := blocks && (r.ID == "cluster" || strings.HasPrefix(string(r.ID), "vcenter-"))
+		blind := blocks && (r.ID == "cluster" || asked && strings.HasPrefix(string(r.ID), "vcenter-"))
 		return !desired(r.ID) && !blind
 	})
 }
