@@ -83,7 +83,7 @@ type Target struct {
 func TargetOf(v *v1alpha1.VsphereCloudConfig, username, password string, ca []byte) Target {
 	return Target{
 		Host: v.Spec.VcIP, Port: int(v.Spec.Port), Username: username, Password: Password(password),
-		Trust:       Trust{Insecure: v.Spec.AnyCertificate(), Thumbprint: v.Spec.Thumbprint, CA: ca},
+		Trust:       Trust{Insecure: v.Spec.AnyCertificate(), Thumbprint: v.Spec.Thumbprint, CA: ca, Name: v.Name},
 		Datacenters: v.Spec.DatacenterNames(), InstanceUUIDs: v.InstanceUUIDs(),
 	}
 }
@@ -241,6 +241,7 @@ type Trust struct {
 	Thumbprint string // accept exactly the certificate of this SHA-1 or SHA-256, as hex pairs with colons
 	Insecure   bool   // accept any certificate
 	CA         []byte // PEM: accept certificates of these CAs, for the host's name
+	Name       string // of the VsphereCloudConfig, for hints alone
 }
 
 // config returns the rule for a handshake with host. It calls seen with the state of each accepted connection.
@@ -309,7 +310,7 @@ func (t Trust) verify(host string, roots *x509.CertPool, chain []*x509.Certifica
 	case errors.As(err, &invalid):
 		return "renew the vCenter's certificate, or correct the clock of this machine", err
 	}
-	return "spec.ca has to be that CA: `vdoctl configure --vcenter NAME --vcenter-ca-file CA`, with -o FILE for a file; or set spec.thumbprint after comparing it with what the vCenter itself shows",
+	return "spec.ca has to be that CA: `vdoctl configure --vcenter " + cmp.Or(t.Name, "NAME") + " --vcenter-ca-file CA`, with -o FILE for a file; or set spec.thumbprint after comparing it with what the vCenter itself shows",
 		&UntrustedError{SHA1: one, SHA256: two, Issuer: leaf.Issuer.String()}
 }
 

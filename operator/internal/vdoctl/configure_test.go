@@ -479,7 +479,7 @@ func TestUsersOnATerminal(t *testing.T) {
 	}
 	trusts("null")
 	unknown := s.open("users", "create", "--username", vcsim.Administrator.Username)
-	unknown.sees("`vdoctl configure --vcenter NAME --vcenter-ca-file CA`")
+	unknown.sees("`vdoctl configure --vcenter west --vcenter-ca-file CA`")
 	require.NotContains(t, unknown.screen(), "Password of", "no password is asked for that could not be sent")
 	trusts(strconv.Quote(v.SHA256))
 	open := func(entry string) *terminal {

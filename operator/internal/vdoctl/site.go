@@ -329,7 +329,9 @@ func (f *siteFlags) ofFile(text string) string {
 		return text
 	}
 	of := " -f " + fault.Quote(f.file)
-	pairs := []string{"vdoctl configure -o FILE", "vdoctl configure -o" + strings.TrimPrefix(of, " -f")}
+	configure := "vdoctl configure -o" + strings.TrimPrefix(of, " -f")
+	pairs := []string{"vdoctl configure -o FILE", configure, "vdoctl configure --vcenter", configure + " --vcenter",
+		", with -o FILE for a file", ""}
 	for _, command := range []string{
 		"users plan", "users create", "users rotate", "users delete", "nodes check", "topology tag", "vms fix",
 	} {
