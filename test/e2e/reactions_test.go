@@ -426,7 +426,7 @@ func (l *job) deletedByVdoctl() {
 	}
 	_, stays, _ := strings.Cut(out, "\nstays\n")
 	last := "kubectl delete namespace " + namespace
-	require.Contains(l.t, stays, last+"\n")
+	require.Contains(l.t, stays, "`"+last+"`\n")
 	l.stopOperator() // as its Deployment is gone
 	left, _ := l.workloads()
 	require.Empty(l.t, left, "the drivers are removed")

@@ -133,7 +133,7 @@ func MissingRight(err error) string {
 
 func hintOfRight(right string) string {
 	if right == "" {
-		return "use an account that may do this: kubectl auth can-i --list shows what yours may"
+		return "use an account that may do this: `kubectl auth can-i --list` shows what yours may"
 	}
 	return "use an account with the permission to " + right + ", or have a role with it bound to yours"
 }

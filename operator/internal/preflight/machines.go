@@ -38,7 +38,7 @@ func controllers(_ *Snapshot, b behind) []found {
 		return is("no SCSI controller")
 	case len(other) > 0:
 		return []found{{what: "SCSI controllers that are not paravirtual: " + strings.Join(slices.Compact(other), ", "), action: Warn,
-			remedy: "add a paravirtual one: govc device.scsi.add -vm {} -type pvscsi; move a boot disk to it with the VM off"}}
+			remedy: "add a paravirtual one: `govc device.scsi.add -vm {} -type pvscsi`; move a boot disk to it with the VM off"}}
 	}
 	return nil
 }

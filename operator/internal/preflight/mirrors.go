@@ -44,7 +44,7 @@ func mirrorSets(s *Snapshot) []found {
 	i := s.Images
 	m := i.Mirrors
 	if m.Err != nil {
-		return []found{{what: fmt.Sprintf("the mirror sets could not be read: %v", m.Err), action: Warn, remedy: "grant the operator its permissions again: vdoctl deploy BUNDLE"}}
+		return []found{{what: fmt.Sprintf("the mirror sets could not be read: %v", m.Err), action: Warn, remedy: "grant the operator its permissions again: `vdoctl deploy BUNDLE`"}}
 	}
 	mirror, err := image.ParseReference(m.Bundle)
 	if err != nil {
@@ -89,7 +89,7 @@ func (m *Mirrors) remedy(source string) string {
 	if hint := fault.HintOf(m.Unwritten); hint != "" {
 		return hint
 	}
-	return fmt.Sprintf("vdo-bundle mirror-config %s %s --runtime openshift | oc apply -f -; or set spec.imageNames of the DriverBundle to Repository", m.Bundle, m.Repository)
+	return fmt.Sprintf("`vdo-bundle mirror-config %s %s --runtime openshift | oc apply -f -`; or set spec.imageNames of the DriverBundle to Repository", m.Bundle, m.Repository)
 }
 
 // users returns the drivers that are gated with each upstream repository, sorted.

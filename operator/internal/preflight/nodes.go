@@ -72,7 +72,7 @@ func nodeVMs(s *Snapshot) []found {
 				paths = append(paths, b.vcenter.MachinePath(b.machine))
 			}
 			return found{of: fault.Few(paths, 3), what: "several VMs with the node's UUID or name",
-				remedy: "find the clones: govc vm.info PATH; rename them, or unregister those that are powered off"}
+				remedy: "find the clones: `govc vm.info PATH`; rename them, or unregister those that are powered off"}
 		}
 		return found{}
 	})(s)
@@ -122,7 +122,7 @@ func providerIDs(s *Snapshot) []found {
 		switch m := known[n.Name]; {
 		case n.ProviderID == "" && !n.Uninitialized:
 			return found{action: Warn, what: "no provider id and no taint: the kubelet runs without --cloud-provider=external, and the cloud provider leaves the node alone",
-				remedy: "see `vdoctl nodes check`; for a node that runs: kubectl taint node {} node.cloudprovider.kubernetes.io/uninitialized=true:NoSchedule"}
+				remedy: "see `vdoctl nodes check`; for a node that runs: `kubectl taint node {} node.cloudprovider.kubernetes.io/uninitialized=true:NoSchedule`"}
 		case n.ProviderID != "" && !ours:
 			return found{what: "the provider id is of another cloud, and cannot be changed",
 				remedy: "see `vdoctl nodes check` (k3s: --disable-cloud-controller); drain the node, delete it, and join it again with --cloud-provider=external"}
@@ -171,7 +171,7 @@ func registered(s *Snapshot, n *Node) found {
 		return n.Zones[key] == "" || !slices.Contains(n.TopologyKeys, key)
 	}):
 		return found{what: "the storage driver is registered without topology keys of all categories, or their labels",
-			remedy: "it was registered before topology was configured. The operator restarts the node plugin; if they are missing for longer: kubectl -n vmware-system-csi rollout restart ds/vsphere-csi-node"}
+			remedy: "it was registered before topology was configured. The operator restarts the node plugin; if they are missing for longer: `kubectl -n vmware-system-csi rollout restart ds/vsphere-csi-node`"}
 	}
 	return found{}
 }

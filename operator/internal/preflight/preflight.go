@@ -237,7 +237,7 @@ func (c check) result(s *Snapshot, group []found) Result {
 	return Result{
 		ID: c.id, Severity: severity(f.action), Action: f.action, On: f.on, Objects: names[:min(len(names), MaxObjects)], Count: len(names),
 		Drivers: c.drivers(s, group), Stops: c.stops && f.action == BlockInstall,
-		Found: f.what, Why: c.why, Remedy: remedy(f.remedy, f.object),
+		Found: f.what, Why: c.why, Remedy: remedy(f.remedy, f.object, f.on),
 	}
 }
 
@@ -248,19 +248,13 @@ func (f found) named() string {
 	return f.object + " (" + f.of + ")"
 }
 
-// remedy writes an object's name into a remedy, quoted for the shell: people copy its commands, and a VM's name must
-// not run code.
-func remedy(text, object string) string { return strings.ReplaceAll(text, "{}", fault.Quote(object)) }
-
-func severity(a Action) Severity {
-	switch a {
-	case Pass:
-		return Info
-	case Warn:
-		return Warning
-	}
-	return Error
+// remedy writes the names of an object and its vCenter into a remedy, quoted for the shell: people copy its commands,
+// and a VM's name must not run code.
+func remedy(text, object, on string) string {
+	return strings.NewReplacer("{}", fault.Quote(object), "--vcenter NAME", "--vcenter "+fault.Quote(on)).Replace(text)
 }
+
+func severity(a Action) Severity { return []Severity{Info, Warning, Error}[a] }
 
 // Named returns the first objects of a result, and how many more there are.
 func (r Result) Named() string {
@@ -272,8 +266,7 @@ func (r Result) Named() string {
 }
 
 // readable returns the vCenters whose inventory was read.
-func (s *Snapshot) readable() []*VCenter {
-	var out []*VCenter
+func (s *Snapshot) readable() (out []*VCenter) {
 	for i := range s.VCenters {
 		if v := &s.VCenters[i]; v.Err == nil {
 			out = append(out, v)
@@ -328,7 +321,7 @@ func allAnswered(s *Snapshot) bool {
 }
 
 // Only returns the results of the desired checks. It adds blocking ones of the cluster or a vCenter, even overridden,
-// since others may be missing because of them.
+// since others may be missing because of them; but no check of cluster or bundle is, because of a vCenter.
 func Only(all []Result, desired func(ID) bool) []Result {
 	inVCenter := func(id ID) bool { return desired(id) && !strings.HasPrefix(string(id), "cluster") && !id.OfBundle() }
 	asked := slices.ContainsFunc(IDs(), inVCenter)

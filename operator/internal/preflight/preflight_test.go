@@ -305,7 +305,7 @@ var failing = []struct {
 	{"slow disk of the control plane", func(s *preflight.Snapshot) { s.VCenters[0].Machines[0].DiskLatency = 101 * time.Millisecond }, "vm-disk-latency", preflight.Warn, []string{"/dc/k8s/node-0 (node node-0, 101ms)", "faster datastore"}},
 
 	{"category that is no key of a label", func(s *preflight.Snapshot) { s.Wants.Categories = append(s.Wants.Categories, "k8s zone") }, "topology-category", preflight.BlockInstall, []string{"k8s zone", "key of a node's label: name part must", "govc tags.category.update -name NEW 'k8s zone'"}},
-	{"category that the vCenter lacks", func(s *preflight.Snapshot) { s.Wants.Categories = append(s.Wants.Categories, "rack") }, "topology-category", preflight.BlockInstall, []string{"rack", "vdoctl topology tag --vcenter NAME --username ADMIN --attach rack:TAG=PATH"}},
+	{"category that the vCenter lacks", func(s *preflight.Snapshot) { s.Wants.Categories = append(s.Wants.Categories, "rack") }, "topology-category", preflight.BlockInstall, []string{"rack", "`vdoctl topology tag --vcenter east --username ADMIN --attach rack:TAG=PATH`"}},
 	{"tag on a VM", zoneOn("VirtualMachine", "vm", "a"), "topology-category", preflight.Warn, []string{"a (of zone, on VirtualMachine:vm)", "no host is in", "govc tags.detach -c CATEGORY a PATH"}},
 	{"tag on a folder of VMs", zoneOn("Folder", "vms", "a"), "topology-category", preflight.Warn, []string{"a (of zone, on /dc/k8s)", "no host is in"}},
 	{"one name for a region and a zone", func(s *preflight.Snapshot) {
@@ -712,7 +712,7 @@ func TestAHoldSaysWhatToDo(t *testing.T) {
 	s.Wants.Categories = []string{"region", "zone", "rack"}
 	err := preflight.Gate(preflight.Check(s))[matrix.CSI].Err
 	require.Equal(t, fault.Refused, fault.ReasonOf(err))
-	for _, want := range []string{"topology-category in vCenter east", "no tag category of this name: rack", "vdoctl topology tag --vcenter NAME --username ADMIN --attach rack:TAG=PATH"} {
+	for _, want := range []string{"topology-category in vCenter east", "no tag category of this name: rack", "vdoctl topology tag --vcenter east --username ADMIN --attach rack:TAG=PATH"} {
 		require.Contains(t, fault.Text(err), want)
 	}
 	for reason, want := range map[fault.Reason]fault.Reason{

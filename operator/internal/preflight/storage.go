@@ -90,7 +90,7 @@ func sharedDatastores(s *Snapshot) (out []found) {
 			f.what = "no supported datastore is seen by all hosts of the nodes or of their zone, and accessible"
 		case unread[Privileges] == nil && len(a.shared(true)) == 0:
 			f.what = "the account lacks Datastore.FileManagement on each datastore that all hosts see"
-			f.remedy = "give it a role with that privilege on the datastores for volumes: govc permissions.set -principal ACCOUNT -role NAME DATASTORE"
+			f.remedy = "give it a role with that privilege on the datastores for volumes: `govc permissions.set -principal ACCOUNT -role NAME DATASTORE`"
 		}
 		out = append(out, f)
 	}
@@ -132,7 +132,7 @@ func storageClasses(s *Snapshot) (out []found) {
 		if s.allowsNone(c) {
 			out = append(out, found{object: c.Name,
 				what:   "StorageClasses allow only topologies that no node has, by its labels and the keys of its CSINode",
-				remedy: "correct its allowedTopologies, as `kubectl get nodes --show-labels` has them: kubectl edit storageclass {}; existing volumes stay"})
+				remedy: "correct its allowedTopologies, as `kubectl get nodes --show-labels` has them: `kubectl edit storageclass {}`; existing volumes stay"})
 		}
 		stores, known := s.stores(c)
 		switch mayHold := func(d *Datastore) bool { return d.MayHold }; {
@@ -140,10 +140,10 @@ func storageClasses(s *Snapshot) (out []found) {
 		case len(stores) == 0:
 			f.of = cmp.Or(c.DatastoreURL, c.Policy)
 			f.what = "StorageClasses choose no supported datastore: no vCenter has theirs, their storage policy fits none, or not all hosts (of a zone) see it"
-			f.remedy = "see the policy: vSphere Client > VM Storage Policies > Storage compatibility; and the class's datastoreurl: govc datastore.info; NFS 4.1 is not supported"
+			f.remedy = "see the policy: vSphere Client > VM Storage Policies > Storage compatibility; and the class's datastoreurl: `govc datastore.info`; NFS 4.1 is not supported"
 		case !slices.ContainsFunc(stores, mayHold):
 			f.what = "the account lacks Datastore.FileManagement on each datastore that StorageClasses choose"
-			f.remedy = "give it what it needs: vdoctl users create --username ADMIN; or as a script for the vCenter: vdoctl users plan -o govc"
+			f.remedy = "give it what it needs: `vdoctl users create --username ADMIN`; or as a script for the vCenter: `vdoctl users plan -o govc`"
 		}
 		out = append(out, f)
 	}
@@ -260,7 +260,7 @@ func categories(s *Snapshot, v *VCenter) (out []found) {
 		for _, c := range s.Wants.asks(d, v) {
 			if err := topology.Key(c); d == matrix.CSI && err != nil {
 				out = append(out, found{object: c, drivers: []matrix.Driver{d}, what: err.Error(),
-					remedy: "rename it: govc tags.category.update -name NEW {}; then correct spec.storageProvider.topologyCategories"})
+					remedy: "rename it: `govc tags.category.update -name NEW {}`; then correct spec.storageProvider.topologyCategories"})
 			} else if _, ok := v.Categories[c]; v.Failed[Tags] == nil && !ok {
 				out = append(out, found{object: c, drivers: []matrix.Driver{d}, what: "the vCenter has no tag category of this name"})
 			}
@@ -355,11 +355,11 @@ func tags(s *Snapshot, b behind) (out []found) {
 				key := s.Wants.label(d, l.Category)
 				switch err, label := topology.Label(l.Tag), b.node.Zones[key]; {
 				case err != nil:
-					f.what, f.remedy = err.Error(), "rename it: govc tags.update -name NEW -c CATEGORY TAG"
+					f.what, f.remedy = err.Error(), "rename it: `govc tags.update -name NEW -c CATEGORY TAG`"
 				case l.Tag != "" && label != "" && label != l.Tag:
 					f.action, f.of = Warn, fmt.Sprintf("node %s: %s=%s, tag %s", b.node.Name, key, label, l.Tag)
 					f.what = "the host has another tag than the node's label, which is written once"
-					f.remedy = "move the VM back, or attach the former tag: vdoctl topology tag --username ADMIN --attach CATEGORY:TAG={} --replace. A new zone needs new nodes, since volumes keep theirs"
+					f.remedy = "move the VM back, or attach the former tag: `vdoctl topology tag --username ADMIN --attach CATEGORY:TAG={} --replace`. A new zone needs new nodes, since volumes keep theirs"
 				}
 				out = append(out, f)
 			}
@@ -376,7 +376,7 @@ func tags(s *Snapshot, b behind) (out []found) {
 		if l.twice {
 			out = append(out, found{object: path, drivers: []matrix.Driver{matrix.CSI},
 				what:   "the host and what it is in have several tags of " + l.Category + ": the storage driver before 3.3 refuses that",
-				remedy: "take all but one off the host, its cluster, folders and datacenter: govc tags.attached.ls -r {}"})
+				remedy: "take all but one off the host, its cluster, folders and datacenter: `govc tags.attached.ls -r {}`"})
 		}
 	}
 	return out

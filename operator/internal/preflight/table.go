@@ -58,14 +58,14 @@ func checks() []check {
 			id: "vcenter-privileges", worst: Warn, when: someReadable, part: Privileges, run: vcenters(lacking),
 			reads: "HasUserPrivilegeOnEntities", fails: "the account lacks a privilege on an object",
 			why:    "a call without its privilege fails when the first volume is made or attached, not at the start",
-			remedy: "give it what it needs: vdoctl users create --username ADMIN; or as a script for the vCenter: vdoctl users plan -o govc",
+			remedy: "give it what it needs: `vdoctl users create --username ADMIN`; or as a script for the vCenter: `vdoctl users plan -o govc`",
 			source: "CSI documentation, roles and privileges; vsphere-problem-detector pkg/check/permissions.go",
 		},
 		{
 			id: "vcenter-excess", worst: Warn, when: needsKnown, part: Excess, run: vcenters(excess),
 			reads: "FetchUserPrivilegeOnEntities", fails: "the account has a privilege that the drivers never need",
 			why:    "whoever reads the account's password, on a node or in a backup, may do as much",
-			remedy: "give the drivers an account of their own: vdoctl users rotate --username ADMIN --principal NAME@DOMAIN --secret NAME, or vdoctl users plan --principal NAME@DOMAIN -o govc",
+			remedy: "give the drivers an account of their own: `vdoctl users rotate --username ADMIN --principal NAME@DOMAIN --secret NAME`, or `vdoctl users plan --principal NAME@DOMAIN -o govc`",
 			source: "CSI documentation, roles and privileges",
 		},
 		{
@@ -111,7 +111,7 @@ func checks() []check {
 			id: "node-name", worst: Warn, of: matrix.CPI, when: machinesKnown, run: nodeNames,
 			reads: "guest.hostName", fails: "it differs from the node's name, also in case",
 			why:    "the cloud provider looks new nodes up by name, letter by letter",
-			remedy: "set the same name in the guest, then register the node again: hostnamectl set-hostname {}",
+			remedy: "set the same name in the guest, then register the node again: `hostnamectl set-hostname {}`",
 			source: "cloud-provider-vsphere pkg/cloudprovider/vsphere/nodemanager.go",
 		},
 		{
@@ -132,13 +132,13 @@ func checks() []check {
 			id: "node-control-plane", worst: BlockInstall, when: nodesKnown, run: controlPlane,
 			reads: "node labels", fails: "no node has the label of the control plane",
 			why:    "the controllers of both drivers are scheduled on control-plane nodes alone",
-			remedy: "kubectl label node NAME node-role.kubernetes.io/control-plane=", source: "manifests of both drivers",
+			remedy: "`kubectl label node NAME node-role.kubernetes.io/control-plane=`", source: "manifests of both drivers",
 		},
 		{
 			id: "node-registered", worst: Warn, of: matrix.CSI, when: storageInstalled, run: nodes(registered),
 			reads: "CSINode, node labels", fails: "the storage driver is not registered, or lacks a topology key or its label",
 			why:    "pods with volumes are not scheduled on a node that is not registered",
-			remedy: "unless a nodeSelector keeps the node plugin away, read its registrar: kubectl -n vmware-system-csi logs ds/vsphere-csi-node -c node-driver-registrar; and kubectl get csinodetopology {} -o yaml",
+			remedy: "unless a nodeSelector keeps the node plugin away, read its registrar: `kubectl -n vmware-system-csi logs ds/vsphere-csi-node -c node-driver-registrar`; and `kubectl get csinodetopology {} -o yaml`",
 			source: "Kubernetes documentation, CSINode",
 		},
 		{
@@ -146,28 +146,28 @@ func checks() []check {
 			run:   has("disk.EnableUUID is off", func(m *Machine) bool { return !m.DiskUUID }),
 			reads: "config.flags.diskUuidEnabled", fails: "it is off",
 			why:    "without it a volume is attached and cannot be mounted: the guest does not see which disk it is",
-			remedy: "let vdoctl set it, with the VM off for a while: vdoctl vms fix --username ADMIN --drain --power-off",
+			remedy: "let vdoctl set it, with the VM off for a while: `vdoctl vms fix --username ADMIN --drain --power-off`",
 			source: "CSI documentation, prerequisites; vsphere-problem-detector pkg/check/node_uuid.go",
 		},
 		{
 			id: "vm-hardware", worst: BlockInstall, when: machinesKnown, run: machines(hardware),
 			reads: "config.version", fails: "it is older than 15",
 			why:    "the drivers ask for hardware version 15 or later",
-			remedy: "let vdoctl upgrade it, with the VM off for a while: vdoctl vms fix --username ADMIN --drain --power-off",
+			remedy: "let vdoctl upgrade it, with the VM off for a while: `vdoctl vms fix --username ADMIN --drain --power-off`",
 			source: "CPI and CSI documentation, prerequisites; vsphere-problem-detector pkg/check/node_hw_version.go",
 		},
 		{
 			id: "vm-scsi", worst: BlockInstall, of: matrix.CSI, when: machinesKnown, run: machines(controllers),
 			reads: "config.hardware.device", fails: "there is no SCSI controller; a warning where one is not paravirtual",
 			why:    "each controller of another kind takes 15 places for volumes away",
-			remedy: "add a VMware Paravirtual controller: vdoctl vms fix --username ADMIN --drain --power-off",
+			remedy: "add a VMware Paravirtual controller: `vdoctl vms fix --username ADMIN --drain --power-off`",
 			source: "CSI documentation, prerequisites",
 		},
 		{
 			id: "vm-tools", worst: BlockInstall, of: matrix.CPI, when: machinesKnown, run: machines(tools),
 			reads: "guest.toolsRunningStatus, guest.hostName, guest.net", fails: "VMware Tools does not run, or reports no hostname or address",
 			why:    "the cloud provider takes a node's name and addresses from VMware Tools",
-			remedy: "in the guest: apt-get install open-vm-tools (or the like) and systemctl enable --now open-vm-tools; then: govc vm.info {}",
+			remedy: "in the guest: `apt-get install open-vm-tools` (or the like) and `systemctl enable --now open-vm-tools`; then: `govc vm.info {}`",
 			source: "cloud-provider-vsphere pkg/cloudprovider/vsphere/nodemanager.go",
 		},
 		{
@@ -175,14 +175,14 @@ func checks() []check {
 			run:   has("the VM has snapshots", func(m *Machine) bool { return m.Snapshots > 0 }),
 			reads: "rootSnapshot", fails: "the VM has a snapshot",
 			why:    "volumes cannot be attached to or detached from a VM with snapshots as they should",
-			remedy: "list them: govc snapshot.tree -vm {}; ask who made each, since it may be a backup, and delete the unneeded by name",
+			remedy: "list them: `govc snapshot.tree -vm {}`; ask who made each, since it may be a backup, and delete the unneeded by name",
 			source: "CSI documentation, prerequisites",
 		},
 		{
 			id: "vm-change-tracking", worst: Warn, of: matrix.CSI, when: machinesKnown, run: changeTracking,
 			reads: "config.changeTrackingEnabled", fails: "it is off, and on at other nodes",
 			why:    "a volume that moves between VMs that differ in it breaks incremental backups",
-			remedy: "turn it on, as backups need it, with the VM off: govc vm.change -vm {} -e ctkEnabled=TRUE",
+			remedy: "turn it on, as backups need it, with the VM off: `govc vm.change -vm {} -e ctkEnabled=TRUE`",
 			source: "vsphere-problem-detector pkg/check/node_cbt.go",
 		},
 		{
@@ -229,7 +229,7 @@ func checks() []check {
 			reads:  "tag categories, and the objects with their tags",
 			fails:  "a category is missing, or has a name that CSI cannot use; a warning for a tag without hosts, or one name in two categories",
 			why:    "the storage driver's controller ends at its start when a vCenter lacks one; the cloud provider leaves nodes uninitialized",
-			remedy: "make it there, and tag what has it: vdoctl topology tag --vcenter NAME --username ADMIN --attach {}:TAG=PATH; or correct the name in the VDOConfig",
+			remedy: "make it there, and tag what has it: `vdoctl topology tag --vcenter NAME --username ADMIN --attach {}:TAG=PATH`; or correct the name in the VDOConfig",
 			source: "cloud-provider-vsphere v1.36.0 pkg/common/connectionmanager/zones.go",
 		},
 		{
@@ -237,7 +237,7 @@ func checks() []check {
 			reads:  "tags of each node's host and what it is in, node labels",
 			fails:  "there is none of a category, one that is no value of a label, or, before CSI 3.3, several; a warning if a label differs",
 			why:    "a node without a tag of each category gets no zone, and the kubelet registers no driver with another zone than before",
-			remedy: "tag the host, its cluster or its datacenter: vdoctl topology tag --vcenter NAME --username ADMIN --attach CATEGORY:TAG={}",
+			remedy: "tag the host, its cluster or its datacenter: `vdoctl topology tag --vcenter NAME --username ADMIN --attach CATEGORY:TAG={}`",
 			source: "vsphere-csi-driver v3.1.2 and v3.3.0 pkg/common/cns-lib/vsphere/virtualmachine.go",
 		},
 		{
@@ -246,7 +246,7 @@ func checks() []check {
 			reads:  "DRS, HA, host groups and VM-host rules of the nodes' clusters",
 			fails:  "hosts of one cluster are in several zones, and no rule keeps a VM on those of its zone",
 			why:    "a node that moves to another zone keeps its labels, and its volumes may be out of reach there",
-			remedy: "bind it by a rule Must run on hosts in group: govc cluster.group.create, then govc cluster.rule.create -vm-host -enable -mandatory; or tag whole clusters as zones",
+			remedy: "bind it by a rule Must run on hosts in group: `govc cluster.group.create`, then `govc cluster.rule.create -vm-host -enable -mandatory`; or tag whole clusters as zones",
 			source: "vsphere-problem-detector pkg/check/cluster_host_group.go",
 		},
 	}, imageChecks()...)
@@ -264,7 +264,7 @@ func imageChecks() []check {
 			id: "image-mirror-set", worst: BlockInstall, when: hasMirrors, run: mirrorSets,
 			reads: "on OpenShift, with imageNames Upstream: mirror sets", fails: "they miss the bundle's repository",
 			why:    "the kubelet asks upstream, which an isolated site does not reach",
-			remedy: "apply a set: vdo-bundle mirror-config --runtime openshift", source: "containers-registries.conf(5)",
+			remedy: "apply a set: `vdo-bundle mirror-config --runtime openshift`", source: "containers-registries.conf(5)",
 		},
 	}
 }

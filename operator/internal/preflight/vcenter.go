@@ -131,7 +131,7 @@ func lacking(_ *Snapshot, v *VCenter) (out []found) {
 	if len(v.Shares) > 0 && !slices.ContainsFunc(v.Shares, func(s Share) bool { return s.May }) {
 		out = append(out, found{object: v.Shares[0].Cluster,
 			what:   "the account lacks Host.Config.Storage on each vSAN cluster: no file volume is made",
-			remedy: "grant it on the clusters for file shares: vdoctl users plan -o govc"})
+			remedy: "grant it on the clusters for file shares: `vdoctl users plan -o govc`"})
 	}
 	return out
 }

@@ -533,13 +533,13 @@ func (o *deleteOptions) stays() (out []string) {
 	if o.operator && o.settings {
 		out = append(out, "Namespace "+o.cluster.namespace+": a later operator needs the ConfigMaps vdo-bundle-… "+
 			"and Secrets vdo-config-hash and "+v1alpha1.SerialsName+" in it. Others may keep something there. If nothing is needed: "+
-			"kubectl delete namespace "+o.cluster.namespace)
+			"`kubectl delete namespace "+o.cluster.namespace+"`")
 	}
 	if o.drivers {
 		out = append(out, "Namespace "+drivers.CSINamespace+": keeps the cluster id of volumes; if no volume is left: "+
-			"kubectl delete namespace "+drivers.CSINamespace,
+			"`kubectl delete namespace "+drivers.CSINamespace+"`",
 			"CRDs of cns.vmware.com and snapshot.storage.k8s.io: may map volumes and snapshots; if none is left: "+
-				"kubectl delete crd NAME")
+				"`kubectl delete crd NAME`")
 	}
 	return out
 }

@@ -421,8 +421,8 @@ func TestDeleteTakesWhatIsAskedForAndNothingElse(t *testing.T) {
 		require.True(t, s.there(o), o.GetName())
 	}
 	s.run("delete", "--all", "--yes").is(0, "Namespace vmware-system-vdo: a later operator needs the ConfigMaps vdo-bundle-… "+
-		"and Secrets vdo-config-hash and vdo-highest-serials in it.", "kubectl delete namespace vmware-system-vdo\n",
-		"if no volume is left: kubectl delete namespace vmware-system-csi\n", "kubectl delete crd NAME\n")
+		"and Secrets vdo-config-hash and vdo-highest-serials in it.", "`kubectl delete namespace vmware-system-vdo`\n",
+		"if no volume is left: `kubectl delete namespace vmware-system-csi`\n", "`kubectl delete crd NAME`\n")
 	for _, o := range installed {
 		require.False(t, s.there(o), "%s %s", o.GetObjectKind().GroupVersionKind().Kind, o.GetName())
 	}

@@ -386,7 +386,7 @@ func (o *statusOptions) checks(l *lines, p *v1alpha1.PreflightStatus, before boo
 		if before {
 			looked += ", before the last roll-out"
 		}
-		looked += "; to check now: vdoctl check"
+		looked += "; to check now: `vdoctl check`"
 	}
 	l.printf("\nchecks  %d passed, %s", p.Passed, looked)
 	for i := range p.Results {

@@ -141,13 +141,13 @@ func TestDescribeExplainsWhatIsNotReady(t *testing.T) {
 			at := metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
 			found := v1alpha1.PreflightResult{ID: "cluster", Action: "Warn", VCenter: "west", Objects: []string{"a", "b"}, Found: "one", Remedy: "mend it"}
 			s.config.Status.Preflight = &v1alpha1.PreflightStatus{CheckedAt: &at, Passed: 12, Results: []v1alpha1.PreflightResult{found}}
-		}, true, []string{"checks 12 passed, at 2026-01-02T03:04:05Z; to check now: vdoctl check Warn cluster in west on a, b: one do mend it"}},
+		}, true, []string{"checks 12 passed, at 2026-01-02T03:04:05Z; to check now: `vdoctl check` Warn cluster in west on a, b: one do mend it"}},
 		"checks from before a roll-out": {func(s *installed) {
 			at := metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
 			s.config.Status.Preflight = &v1alpha1.PreflightStatus{CheckedAt: &at, Passed: 12}
 			later := metav1.NewTime(at.Add(time.Second))
 			s.config.Status.Revisions = []v1alpha1.RevisionStatus{{Current: true, Since: later}}
-		}, true, []string{"checks 12 passed, at 2026-01-02T03:04:05Z, before the last roll-out; to check now: vdoctl check"}},
+		}, true, []string{"checks 12 passed, at 2026-01-02T03:04:05Z, before the last roll-out; to check now: `vdoctl check`"}},
 		"checks of a bundle": {func(s *installed) {
 			found := v1alpha1.PreflightResult{ID: "image-platform", Action: "BlockInstall", Found: "for other nodes"}
 			s.config.Status.Preflight = &v1alpha1.PreflightStatus{Results: []v1alpha1.PreflightResult{found}}

@@ -146,7 +146,7 @@ func (o *topologyOptions) tagSite(ctx context.Context) (site, []topology.Assignm
 	categories := s.wants.AllCategories()
 	switch {
 	case len(s.vcenters) == 0:
-		err = flags.Bad("--vcenter", o.vcenter, errors.New("no VsphereCloudConfig of the configuration has this name"), "see kubectl get vspherecloudconfigs")
+		err = flags.Bad("--vcenter", o.vcenter, errors.New("no VsphereCloudConfig of the configuration has this name"), "see `kubectl get vspherecloudconfigs`")
 	case len(s.vcenters) > 1:
 		err = fmt.Errorf("the configuration has %d vCenters", len(s.vcenters))
 		err = flags.Bad("--vcenter", "", err, "say in which: --vcenter NAME")

@@ -216,7 +216,7 @@ func (o *vmsOptions) lookApart(ctx context.Context, s site, state preflight.Clus
 				Node: preflight.Node{Begun: begun}})
 		}
 	}
-	hint := "write the inventory path: govc find / -type m"
+	hint := "write the inventory path: `govc find / -type m`"
 	if names := s.datacenters(); len(names) > 0 {
 		hint += "; or add its datacenter to spec.datacenters, which has " + strings.Join(names, ", ")
 	}
