@@ -286,10 +286,10 @@ func misplaced(asked []string, v *VCenter) (out []found) {
 			case !v.HasHosts(r):
 				f.of = "of " + t.Name + ", on " + cmp.Or(v.Path(r), r.Type+":"+r.Value)
 				f.what = "a tag is on an object that no host is in: the storage driver makes no volume in that zone"
-				f.remedy = "take it off there: govc tags.detach -c CATEGORY {} PATH"
+				f.remedy = "take it off there: `govc tags.detach -c CATEGORY {} PATH`"
 			case cmp.Or(of[t.Tag], t.Name) != t.Name:
 				f.what = "tags of two categories have one name: the storage driver takes one for the other"
-				f.remedy = "rename one before there are volumes, which keep its name: govc tags.update -name NEW -c CATEGORY {}"
+				f.remedy = "rename one before there are volumes, which keep its name: `govc tags.update -name NEW -c CATEGORY {}`"
 			}
 			of[t.Tag] = t.Name
 			out = append(out, f)
