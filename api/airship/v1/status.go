@@ -12,9 +12,9 @@ type SIPClusterStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 	// Wanted is how many hosts the spec requests; Held is how many are allocated.
 	// +optional
-	Wanted int32 `json:"wanted,omitempty"`
+	Wanted int32 `json:"wanted"`
 	// +optional
-	Held int32 `json:"held,omitempty"`
+	Held int32 `json:"held"`
 	// Hosts that are allocated, by role.
 	// +optional
 	// +listType=atomic

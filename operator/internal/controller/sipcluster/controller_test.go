@@ -392,9 +392,10 @@ func TestFaultsOfTheSpecAndTheServices(t *testing.T) {
 	// A port that another service has is refused by the API server, and said so.
 	w.sip("other", `services: {jumpHost: [{nodePort: PORT2}]}`)
 	w.settle(r, "other")
-	w.sip("port", `services: {jumpHost: [{nodePort: PORT2}]}`)
+	w.sip("port", `{nodes: {ControlPlane: {labelSelector: {matchLabels: {no: host}}, count: {active: 3}}}, services: {jumpHost: [{nodePort: PORT2}]}}`)
 	w.settle(r, "port")
 	w.says("port", airship.ReasonInfraServiceFailure, "provided port is already allocated (choose another nodePort: ", true)
+	w.says("port", airship.ReasonInfraServiceFailure, "\n3 of 3 ControlPlane hosts are missing. See status.missing", true)
 	lists := 0
 	again := w.operator(w.through(func(q *http.Request, next http.RoundTripper) (*http.Response, error) {
 		if strings.HasSuffix(q.URL.Path, "/namespaces/"+w.home("port")+"/deployments") {

@@ -92,17 +92,19 @@ func (p *pass) judge(err error) judgement {
 	if hosts != nil {
 		text = "\n" + fault.Text(hosts)
 	}
+	if missing != "" {
+		missing += ". See status.missing for the causes; add BareMetalHosts that fit, or lower the count"
+		if text = "\n" + missing + text; p.invalid != nil { // they may have permitted the missing hosts
+			text += "\n" + fault.Text(p.invalid)
+		}
+	}
 	switch {
 	case err != nil:
 		j := failed(err)
 		j.message += text
 		return j
 	case missing != "":
-		if p.invalid != nil { // they may have permitted the missing hosts
-			text += "\n" + fault.Text(p.invalid)
-		}
-		missing += ". See status.missing for the causes; add BareMetalHosts that fit, or lower the count" + text
-		return judgement{reason: airship.ReasonUnschedulable, message: missing, status: metav1.ConditionFalse}
+		return judgement{reason: airship.ReasonUnschedulable, message: text[1:], status: metav1.ConditionFalse}
 	case hosts != nil:
 		return failed(hosts)
 	case unfinished != "":
