@@ -107,6 +107,7 @@ func TestARefusalKeepsWhatIsInstalledAsFarAsTheBundleHoldsIt(t *testing.T) {
 		runs("csi@3.5.1 cpi@1.32.1")(s)
 	})
 	require.Equal(t, fault.Incompatible, fault.ReasonOf(d.refused))
+	require.Contains(t, fault.HintOf(d.refused), "remove the pin of csi: without it csi@3.7.3 fits; ")
 	require.Equal(t, []string{"csi@3.5.1"}, chosen(d))
 	require.Contains(t, d.gated[matrix.CPI], "cpi@1.32.1 is installed and no bundle that can be read holds it")
 	require.Contains(t, d.gated, matrix.SnapshotController)

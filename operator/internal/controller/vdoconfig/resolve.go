@@ -215,8 +215,7 @@ func (s *facts) chooseReleases() decision {
 	d.outlook = q.Outlook()
 	if refusal != nil {
 		return d.refuse(q.Requested, fault.Errorf(fault.Incompatible, "choose", "drivers",
-			"push a bundle with a release that fits, or change the pin; what is installed stays", "%w",
-			refusal), errors.New("no release fits"))
+			refusal.Fault().Hint+"; what is installed stays", "%w", refusal), errors.New("no release fits"))
 	}
 	for _, c := range selection.Choices {
 		d.releases = append(d.releases, c.Release.ReleaseID)
