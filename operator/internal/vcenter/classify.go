@@ -15,6 +15,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
@@ -58,7 +59,8 @@ func (a *Admin) refusal(ctx context.Context, err error) error {
 		f.Err = fmt.Errorf("the vCenter refuses the user name or password of %s%s", t.Username, noDomain(t.Username))
 		f.Hint = "correct " + t.given()
 		if t.Given == "" {
-			f.Hint += "; the operator tries the same password again after an hour, so that the account is not locked"
+			f.Hint += "; the operator tries this user and password again after an hour, however the name is written, " +
+				"or at once after a new value of the annotation " + v1alpha1.AnnotationRequestedAt
 		}
 		a.federated(ctx, f)
 	case is[*types.PasswordExpired](err):

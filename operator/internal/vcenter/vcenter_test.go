@@ -143,7 +143,8 @@ func TestLoginsThatFail(t *testing.T) {
 	}
 
 	r, err := login(vcsim.Admin.Username, "wrong-canary")
-	refused(t, err, fault.Unauthorized, "refuses the user name or password of "+vcsim.Admin.Username, "spec.credentials")
+	refused(t, err, fault.Unauthorized, "refuses the user name or password of "+vcsim.Admin.Username, "spec.credentials",
+		"reconcile.vdo.vmware.com/requestedAt")
 	require.NotContains(t, fault.Text(err), "wrong-canary")
 	require.Equal(t, "8.0.3", r.Version, "a wrong password does not hide the version")
 
