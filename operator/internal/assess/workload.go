@@ -190,9 +190,9 @@ func (in *Input) rollout(w Workload) (Finding, bool) {
 		f = in.refused(w, w.Stuck)
 	case w.Desired < requested:
 		f.Message, f.Waiting = fmt.Sprintf("is scaled to %d, %d are wanted", w.Desired, requested), false
-		f.Remedy = "the next pass puts it back, unless spec.suspend, spec.dryRun or spec.drift prevents that: see the conditions Suspended and Drifted"
+		f.Remedy = "the next reconcile puts it back, unless spec.suspend, spec.dryRun or spec.drift prevents that"
 	case !w.Observed:
-		f.Message = "is taken up"
+		f.Message = "has a change that its controller has not seen yet"
 	case w.Updated < max(needed-(a.counted-a.updated), min(needed, 1)):
 		f.Message, f.Rolling = fmt.Sprintf("has %d of %d pods updated", w.Updated, needed), 2*w.Available > needed
 	case w.Available < max(needed-(a.counted-a.up), min(needed, 1)):

@@ -238,7 +238,7 @@ var rules = []rule{
 		toDo: "vdoctl upgrade approve NAME"},
 	{reason: Interlocked, action: Wait,
 		why:  func(f *Facts, _ revision.Record, _ []string) string { return f.Interlock },
-		toDo: "end what it waits for, where that does not end by itself"},
+		toDo: "correct or end what it names, where that does not end by itself"},
 	{reason: WindowClosed, action: Wait, why: (*Facts).outside,
 		toDo: "correct spec.upgradePolicy.windows of the VDOConfig"},
 	{reason: Blocked, action: Wait, approvable: true, toDo: "correct what it names, where that does not end by itself"},

@@ -241,7 +241,7 @@ func TestWhatAGateAsksOfAPerson(t *testing.T) {
 		decide.Failed:           {false, true, "then try it once more: vdoctl upgrade approve r-1"},
 		decide.DowngradeRefused: {false, true, "vdoctl upgrade approve r-1 --allow-downgrade"},
 		decide.NotApproved:      {true, true, "vdoctl upgrade approve r-1"},
-		decide.Interlocked:      {true, false, "end what it waits for"},
+		decide.Interlocked:      {true, false, "correct or end what it names"},
 		decide.WindowClosed:     {true, false, "correct spec.upgradePolicy.windows"},
 		"OfAnotherVersion":      {false, true, "nothing: it goes on by itself"},
 	} {

@@ -154,7 +154,7 @@ func TestNothingOfABundleThatIsNotTrustedIsRolledOut(t *testing.T) {
 			}
 			return 0
 		})
-		stays("to be verified under the trust policy")
+		stays(", which has changed, to be verified again")
 		require.True(t, tried)
 		s.meets(nil)
 		s.put(both.DeepCopy())

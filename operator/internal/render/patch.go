@@ -61,7 +61,7 @@ func (s *source) patch(field string, p v1alpha1.Patch) error {
 	}
 	changed, err := patched(o, decoded)
 	if err != nil {
-		const hint = "compare it with the object in upstream's manifest, whose address `vdo-bundle matrix export` prints"
+		hint := "see what the object can have: `kubectl explain " + strings.ToLower(o.GetKind()) + " --recursive`"
 		return badPatch(field, hint, "%w", err)
 	}
 	if o.GetKind() == "ConfigMap" {

@@ -51,7 +51,7 @@ func (r *Reconciler) policies(ctx context.Context, b *v1alpha1.DriverBundle) (po
 func (r *Reconciler) defaultPolicy(ctx context.Context, namespace string) (*trust.Policy, error) {
 	subject := "ConfigMap " + namespace + "/" + v1alpha1.DefaultTrustName
 	create := "create it with the publisher's key: `kubectl -n " + namespace + " create configmap " + v1alpha1.DefaultTrustName +
-		" --from-file=cosign.pub` (or, where there is none, `vdoctl deploy BUNDLE --key cosign.pub --with-access`); or set spec.trust"
+		" --from-file=vdo.pub`; or set spec.trust"
 	bad := func(reason fault.Reason, err error) (*trust.Policy, error) {
 		return nil, &fault.Error{Reason: reason, Op: "read trust policy from", Subject: subject, Hint: create, Err: err}
 	}

@@ -31,14 +31,14 @@ type applier struct {
 	errs    []error
 }
 
-// apply stops before the first write if a trust policy changed after the check of the bundle: reading, rendering and
+// apply stops before the first write if the DriverBundle or its policy changed after the check: reading, rendering and
 // dry runs take a while. It writes the records, then applies stage by stage. It skips drivers with a conflict. A failed
 // driver stops for this pass, and so do drivers that are not installed yet.
 func (p *pass) apply(ctx context.Context, in planned) error {
 	changed, err := p.policyChanged(ctx)
 	if p.outcome.broken = err; changed || err != nil {
 		p.outcome.drift, p.outcome.again = p.config.Status.Drift, changed
-		p.wait("DriverBundle " + p.bundle.source.Name + " to be verified under the trust policy, which has changed")
+		p.wait("DriverBundle " + p.bundle.source.Name + ", which has changed, to be verified again")
 		return err
 	}
 	a := &applier{pass: p, planned: in, blocked: p.blocked(), failed: map[matrix.Driver]error{}}

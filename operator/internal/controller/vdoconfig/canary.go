@@ -98,7 +98,7 @@ func (s *decided) canaryInterlock() string {
 	const field = "spec.upgradePolicy.canary.nodeSelector "
 	switch c := s.canaryNodes(); {
 	case len(c.Nodes) == 0:
-		return field + "chooses no node"
+		return field + "chooses no node: correct it, or label a node"
 	case len(c.Missing) > 0:
 		return fmt.Sprintf("%schooses nodes without a pod of the storage driver: %s", field, few(c.Missing))
 	}

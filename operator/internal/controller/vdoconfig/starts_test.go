@@ -299,7 +299,7 @@ func TestAnUpgradeWaitsForNodesThatCanBeFirst(t *testing.T) {
 		ignore string
 	}{
 		"": {role, []*corev1.Pod{pod}, "/spec/replicas"},
-		"spec.upgradePolicy.canary.nodeSelector chooses no node":                                   {nil, []*corev1.Pod{pod}, ""},
+		"spec.upgradePolicy.canary.nodeSelector chooses no node: correct it, or label a node":      {nil, []*corev1.Pod{pod}, ""},
 		"spec.upgradePolicy.canary.nodeSelector chooses nodes without a pod of the storage driver": {role, nil, ""},
 		"spec.drift.ignore leaves how the storage driver's pods are replaced to others":            {role, []*corev1.Pod{pod}, "/spec/updateStrategy/rollingUpdate"},
 	} {
