@@ -175,7 +175,6 @@ type Topology struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.vsphereCloudConfigs) || (has(self.vsphereCloudConfig) && size(self.vsphereCloudConfig) > 0 && !(self.vsphereCloudConfig in self.vsphereCloudConfigs) ? 1 : 0) + size(self.vsphereCloudConfigs) <= 1 || (has(self.topologyCategories) && size(self.topologyCategories) > 0)",message="several vCenters need topologyCategories"
 // +kubebuilder:validation:XValidation:rule="!has(self.vsphereCloudConfigs) || (has(self.vsphereCloudConfig) && size(self.vsphereCloudConfig) > 0 && !(self.vsphereCloudConfig in self.vsphereCloudConfigs) ? 1 : 0) + size(self.vsphereCloudConfigs) <= 5",message="the storage driver takes five vCenters at most"
 // +kubebuilder:validation:XValidation:rule="(has(self.vsphereCloudConfig) && size(self.vsphereCloudConfig) > 0) || (has(self.vsphereCloudConfigs) && size(self.vsphereCloudConfigs) > 0)",message="name the vCenter in vsphereCloudConfig"
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.clusterID) || size(oldSelf.clusterID) == 0 || (has(self.clusterID) && self.clusterID == oldSelf.clusterID)",message="the cluster id maps volumes: it cannot change, nor be removed later"
 type StorageProvider struct {
 	// VsphereCloudConfig is the vCenter, by the name of its resource.
 	// +optional
