@@ -403,7 +403,7 @@ func samples(t *testing.T, m *metrics.Meter) (all []map[string]string) {
 	}
 	const controller = `controller="vdoconfig"`
 	add("controller_runtime_reconcile_errors_total", controller, "0+1x20")
-	add("controller_runtime_reconcile_errors_total", `controller="matrix-configmap"`, "0+1x20") // has no status
+	add("controller_runtime_reconcile_errors_total", `controller="matrix-configmap"`, "1+0x16 2+0x3") // after the longest backoff
 	add("controller_runtime_reconcile_time_seconds_bucket", controller+`,le="+Inf"`, "0+1x20")
 	add("controller_runtime_reconcile_time_seconds_bucket", controller+`,le="1"`, "0+1x20")
 	add("rest_client_requests_total", `code="200"`, "0+1x20")
@@ -488,6 +488,7 @@ func TestAlertsOfTenantClusters(t *testing.T) {
 		`vdo_sip_build_info{version="1"} 1`, `vdo_sip_ready{` + one + `} 1`, `vdo_sip_services{` + one + `,state="not_ready"} 0`,
 		`vdo_sip_services{` + one + `,state="ready"} 4`, `vdo_sip_hosts_missing{` + one + `,role="Worker"} 0`,
 		`vdo_sip_hosts{state="orphaned"} 0`, `vdo_sip_hosts{state="failed"} 5`,
+		`controller_runtime_reconcile_errors_total{controller="sipcluster"} 9`,
 	}
 	fires := func(series []string, alerts ...string) map[string]any {
 		input, want := []any{}, []map[string]any{}
@@ -506,6 +507,7 @@ func TestAlertsOfTenantClusters(t *testing.T) {
 	for alert, bad := range map[string]struct{ series, labels string }{
 		"VDOSIPClusterNotReady": {`vdo_sip_ready{` + one + `} 0`, "," + one},
 		"VDOSIPServiceNotReady": {`vdo_sip_services{` + one + `,state="not_ready"} 1`, "," + one},
+		"VDOSIPPassesFail":      {`controller_runtime_reconcile_errors_total{controller="sipcluster"} 0 0 1`, ""},
 		"VDOSIPHostsMissing":    {`vdo_sip_hosts_missing{` + one + `,role="Worker"} 2`, "," + one + `,role="Worker"`},
 		"VDOSIPHostsOrphaned":   {`vdo_sip_hosts{state="orphaned"} 1`, ""},
 	} {
