@@ -61,12 +61,16 @@ const (
 // changes. The usual value is the current time.
 const AnnotationRequestedAt = "reconcile.vdo.vmware.com/requestedAt"
 
+// objectName is the name of a Kubernetes object. The empty line keeps this out of the descriptions of fields.
+
+// +kubebuilder:validation:MinLength=1
+// +kubebuilder:validation:MaxLength=253
+// +kubebuilder:validation:XValidation:rule=`self.matches(r'^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')`,message="write the name of a Kubernetes object: lower-case letters and digits, with - and . between them"
+type objectName = string
+
 // LocalReference names an object in the resource's own namespace.
 type LocalReference struct {
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')`,message="write the name of a Kubernetes object: lower-case letters and digits, with - and . between them"
-	Name string `json:"name"`
+	Name objectName `json:"name"`
 }
 
 // KeyReference names a key of a ConfigMap or a Secret in the resource's own namespace. Exactly one
@@ -75,15 +79,9 @@ type LocalReference struct {
 // +kubebuilder:validation:XValidation:rule="has(self.configMap) != has(self.secret)",message="give exactly one of configMap and secret"
 type KeyReference struct {
 	// +optional
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')`,message="write the name of a Kubernetes object: lower-case letters and digits, with - and . between them"
-	ConfigMap string `json:"configMap,omitempty"`
+	ConfigMap objectName `json:"configMap,omitempty"`
 	// +optional
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')`,message="write the name of a Kubernetes object: lower-case letters and digits, with - and . between them"
-	Secret string `json:"secret,omitempty"`
+	Secret objectName `json:"secret,omitempty"`
 	// Key of it. Default: depends on the field.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253

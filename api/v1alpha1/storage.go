@@ -39,10 +39,7 @@ type FileShareClusters struct {
 //
 // +kubebuilder:validation:XValidation:rule="!(has(self.storagePolicy) && size(self.storagePolicy) > 0 && has(self.datastoreURL) && size(self.datastoreURL) > 0)",message="give storagePolicy or datastoreURL, and not both: a policy chooses datastores by itself"
 type StorageClass struct {
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')`,message="write the name of a Kubernetes object: lower-case letters and digits, with - and . between them"
-	Name string `json:"name"`
+	Name objectName `json:"name"`
 	// StoragePolicy is the name of a storage policy of the vCenter.
 	// +optional
 	// +kubebuilder:validation:MaxLength=80
@@ -74,10 +71,7 @@ type StorageClass struct {
 
 // SnapshotClass is a VolumeSnapshotClass to create.
 type SnapshotClass struct {
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')`,message="write the name of a Kubernetes object: lower-case letters and digits, with - and . between them"
-	Name string `json:"name"`
+	Name objectName `json:"name"`
 	// Default marks the class of snapshots that name none.
 	// +optional
 	Default bool `json:"default,omitempty"`

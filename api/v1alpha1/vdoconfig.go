@@ -126,11 +126,8 @@ type CloudProvider struct {
 	// cloud provider: the earlier operator's command line wrote it for a storage driver without one.
 	// +optional
 	// +kubebuilder:validation:MaxItems=16
-	// +kubebuilder:validation:items:MinLength=1
-	// +kubebuilder:validation:items:MaxLength=253
-	// +kubebuilder:validation:items:XValidation:rule=`self.matches(r'^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')`,message="write the name of a Kubernetes object: lower-case letters and digits, with - and . between them"
 	// +listType=set
-	VsphereCloudConfigs []string `json:"vsphereCloudConfigs,omitempty"`
+	VsphereCloudConfigs []objectName `json:"vsphereCloudConfigs,omitempty"`
 	// Topology names the vSphere tag categories of zones and regions.
 	// +optional
 	Topology *Topology `json:"topology,omitempty"`
@@ -184,11 +181,8 @@ type StorageProvider struct {
 	// VsphereCloudConfigs are additional vCenters (CSI 3.0 and later; five in all).
 	// +optional
 	// +kubebuilder:validation:MaxItems=5
-	// +kubebuilder:validation:items:MinLength=1
-	// +kubebuilder:validation:items:MaxLength=253
-	// +kubebuilder:validation:items:XValidation:rule=`self.matches(r'^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')`,message="write the name of a Kubernetes object: lower-case letters and digits, with - and . between them"
 	// +listType=set
-	VsphereCloudConfigs []string `json:"vsphereCloudConfigs,omitempty"`
+	VsphereCloudConfigs []objectName `json:"vsphereCloudConfigs,omitempty"`
 	// ClusterDistribution is reported to vCenter.
 	// +optional
 	// +kubebuilder:validation:MaxLength=128

@@ -48,10 +48,7 @@ type VsphereCloudConfigSpec struct {
 	Insecure bool `json:"insecure,omitempty"`
 	// Credentials names a Secret with the keys username and password, in the resource's own
 	// namespace or, if it does not exist there, in kube-system.
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')`,message="write the name of a Kubernetes object: lower-case letters and digits, with - and . between them"
-	Credentials string `json:"credentials"`
+	Credentials objectName `json:"credentials"`
 	// Datacenters to use. Default: all. A name in a folder is FOLDER/NAME. A trailing comma has no
 	// effect: the earlier operator's command line kept the commas of a typed list.
 	// +optional

@@ -92,7 +92,7 @@ func (in *CloudProvider) DeepCopyInto(out *CloudProvider) {
 	*out = *in
 	if in.VsphereCloudConfigs != nil {
 		in, out := &in.VsphereCloudConfigs, &out.VsphereCloudConfigs
-		*out = make([]string, len(*in))
+		*out = make([]objectName, len(*in))
 		copy(*out, *in)
 	}
 	if in.Topology != nil {
@@ -351,12 +351,12 @@ func (in *DriverBundleSpec) DeepCopyInto(out *DriverBundleSpec) {
 	if in.PullSecret != nil {
 		in, out := &in.PullSecret, &out.PullSecret
 		*out = new(LocalReference)
-		**out = **in
+		(*in).DeepCopyInto(*out)
 	}
 	if in.CA != nil {
 		in, out := &in.CA, &out.CA
 		*out = new(KeyReference)
-		**out = **in
+		(*in).DeepCopyInto(*out)
 	}
 	if in.Trust != nil {
 		in, out := &in.Trust, &out.Trust
@@ -1010,7 +1010,7 @@ func (in *StorageProvider) DeepCopyInto(out *StorageProvider) {
 	*out = *in
 	if in.VsphereCloudConfigs != nil {
 		in, out := &in.VsphereCloudConfigs, &out.VsphereCloudConfigs
-		*out = make([]string, len(*in))
+		*out = make([]objectName, len(*in))
 		copy(*out, *in)
 	}
 	if in.FileVolumes != nil {
@@ -1045,7 +1045,9 @@ func (in *StorageProvider) DeepCopyInto(out *StorageProvider) {
 	if in.SnapshotClasses != nil {
 		in, out := &in.SnapshotClasses, &out.SnapshotClasses
 		*out = make([]SnapshotClass, len(*in))
-		copy(*out, *in)
+		for i := range *in {
+			(*in)[i].DeepCopyInto(&(*out)[i])
+		}
 	}
 }
 
@@ -1080,12 +1082,12 @@ func (in *TrustAuthority) DeepCopyInto(out *TrustAuthority) {
 	if in.RootsFrom != nil {
 		in, out := &in.RootsFrom, &out.RootsFrom
 		*out = new(KeyReference)
-		**out = **in
+		(*in).DeepCopyInto(*out)
 	}
 	if in.IntermediatesFrom != nil {
 		in, out := &in.IntermediatesFrom, &out.IntermediatesFrom
 		*out = new(KeyReference)
-		**out = **in
+		(*in).DeepCopyInto(*out)
 	}
 	if in.Identities != nil {
 		in, out := &in.Identities, &out.Identities
@@ -1095,7 +1097,7 @@ func (in *TrustAuthority) DeepCopyInto(out *TrustAuthority) {
 	if in.TimestampRootsFrom != nil {
 		in, out := &in.TimestampRootsFrom, &out.TimestampRootsFrom
 		*out = new(KeyReference)
-		**out = **in
+		(*in).DeepCopyInto(*out)
 	}
 	if in.RevokedSerials != nil {
 		in, out := &in.RevokedSerials, &out.RevokedSerials
@@ -1143,7 +1145,7 @@ func (in *TrustKey) DeepCopyInto(out *TrustKey) {
 	if in.From != nil {
 		in, out := &in.From, &out.From
 		*out = new(KeyReference)
-		**out = **in
+		(*in).DeepCopyInto(*out)
 	}
 	if in.NotBefore != nil {
 		in, out := &in.NotBefore, &out.NotBefore
@@ -1171,7 +1173,7 @@ func (in *TrustKeyless) DeepCopyInto(out *TrustKeyless) {
 	if in.TrustedRootFrom != nil {
 		in, out := &in.TrustedRootFrom, &out.TrustedRootFrom
 		*out = new(KeyReference)
-		**out = **in
+		(*in).DeepCopyInto(*out)
 	}
 	if in.Identities != nil {
 		in, out := &in.Identities, &out.Identities
@@ -1406,7 +1408,7 @@ func (in *VDOConfigSpec) DeepCopyInto(out *VDOConfigSpec) {
 	if in.Bundle != nil {
 		in, out := &in.Bundle, &out.Bundle
 		*out = new(LocalReference)
-		**out = **in
+		(*in).DeepCopyInto(*out)
 	}
 	if in.Drivers != nil {
 		in, out := &in.Drivers, &out.Drivers
@@ -1598,7 +1600,7 @@ func (in *VsphereCloudConfigSpec) DeepCopyInto(out *VsphereCloudConfigSpec) {
 	if in.CA != nil {
 		in, out := &in.CA, &out.CA
 		*out = new(KeyReference)
-		**out = **in
+		(*in).DeepCopyInto(*out)
 	}
 	out.Interval = in.Interval
 }
