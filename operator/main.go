@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"runtime/debug"
-	"slices"
 	"strings"
 
 	"github.com/go-logr/logr"
@@ -21,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	help "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
@@ -35,34 +35,18 @@ const (
 	ExitCluster = 3 // the API server is unreachable or refuses, or the CRDs are missing
 )
 
-func programVersion(release string) string {
-	if release != "" {
-		return release
-	}
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			return s.Value
-		}
-	}
-	return info.Main.Version
-}
-
 type flags struct {
 	Options
 	kubeconfig string
 	trustFloor string
 	level      string
-	set        string // of controllers
 }
 
 // Main is the program without its process. It runs until ctx is done, writes help to stdout, logs and errors to
 // stderr, and returns the exit code. The version is the release's, "" for other builds.
 func Main(ctx context.Context, version string, args []string, stdout, stderr io.Writer) int {
-	cmd := command(programVersion(version), stderr)
+	build := command.BuildOf("vdo-operator", version)
+	cmd := newCommand(cmp.Or(version, build.Revision, build.Version), stderr)
 	cmd.SetArgs(args)
 	cmd.SetOut(stdout)
 	cmd.SetErr(stderr)
@@ -86,7 +70,7 @@ func exitCode(err error) int {
 	}
 }
 
-func command(version string, stderr io.Writer) *cobra.Command {
+func newCommand(version string, stderr io.Writer) *cobra.Command {
 	f := &flags{Options: Options{Version: version}}
 	cmd := &cobra.Command{
 		Use:   "vdo-operator",
@@ -97,13 +81,13 @@ Runs in the cluster, or beside it with --kubeconfig. Logs are JSON on stderr.
 Exit codes: 0 stopped as asked, 2 wrong flags, kubeconfig or trust floor, 3 the
 API server cannot be used, 1 anything else.`,
 		Version:       version,
-		Args:          usageArgs,
+		Args:          help.Exactly(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		PreRunE:       help.Filled,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context(), stderr) },
 	}
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageFault(err) })
+	cmd.SetFlagErrorFunc(help.Unread)
 	cmd.SetHelpFunc(func(cmd *cobra.Command, _ []string) { _ = help.ShowHelp(cmd, cmd.OutOrStdout()) }) // its error has no reader
 	f.register(cmd)
 	return cmd
@@ -111,7 +95,9 @@ API server cannot be used, 1 anything else.`,
 
 func (f *flags) register(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.StringVar(&f.set, "controllers", string(Drivers), "`SET` to run: drivers, or sip for the hosts and services of SIPClusters")
+	f.Controllers, f.level = Drivers, "info"
+	sets := &help.Choice{To: (*string)(&f.Controllers), Of: []string{string(Drivers), string(SIP)}}
+	fs.Var(sets, "controllers", "`SET` to run: drivers, or sip for the hosts and services of SIPClusters")
 	fs.StringVar(&f.Namespace, "namespace", "", "`NAMESPACE` of the operator and its resources; default: "+DefaultNamespace+", or "+DefaultSIPNamespace+" for sip")
 	fs.StringVar(&f.kubeconfig, "kubeconfig", "", "`FILE` to reach the cluster with; default: the ServiceAccount of the pod")
 	fs.BoolVar(&f.LeaderElect, "leader-elect", false, "work only while holding the lease, so that several replicas can run")
@@ -122,18 +108,8 @@ func (f *flags) register(cmd *cobra.Command) {
 	fs.StringVar(&f.trustFloor, "trust-floor", "", "`FILE` with a trust policy that every bundle has to satisfy besides its DriverBundle's; read at the start")
 	fs.StringVar(&f.SIP.Egress, "sip-egress", "", "sip: `CIDRS` that services may connect to, with commas between them; default: hosts in private networks, no provider of users")
 	fs.StringVar(&f.OTLPEndpoint, "otlp-endpoint", "", "`URL` of an OpenTelemetry collector that is sent traces of passes by OTLP over HTTP, such as https://otel:4318; default: $OTEL_EXPORTER_OTLP_ENDPOINT, and none without it")
-	fs.StringVar(&f.level, "log-level", "info", "`LEVEL`: debug, info or error")
-}
-
-func usageArgs(_ *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return usageFault(fmt.Errorf("unexpected argument %q", args[0]))
-	}
-	return nil
-}
-
-func usageFault(err error) error {
-	return &fault.Error{Reason: fault.InvalidInput, Op: "read flags", Err: err, Hint: "see vdo-operator --help"}
+	levels := &help.Choice{To: &f.level, Of: []string{"debug", "info", "error"}}
+	fs.Var(levels, "log-level", "`LEVEL`: debug, info or error")
 }
 
 func (f *flags) run(ctx context.Context, stderr io.Writer) error {
@@ -141,8 +117,8 @@ func (f *flags) run(ctx context.Context, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := f.choose(); err != nil {
-		return err
+	if f.Controllers != SIP && f.SIP != (SIPOptions{}) {
+		return help.Bad("--sip-egress", f.SIP.Egress, errors.New("it needs --controllers=sip"), "leave it out")
 	}
 	log.SetLogger(logger)
 	klog.SetLogger(logger)
@@ -158,22 +134,10 @@ func (f *flags) run(ctx context.Context, stderr io.Writer) error {
 	return Run(ctx, cfg, f.Options)
 }
 
-// choose sets the controllers to run, and refuses flags of the others.
-func (f *flags) choose() error {
-	f.Controllers = Controllers(f.set)
-	switch {
-	case f.Controllers != Drivers && f.Controllers != SIP:
-		return usageFault(fmt.Errorf("--controllers %q is not drivers or sip", f.set))
-	case f.Controllers != SIP && f.SIP != (SIPOptions{}):
-		return usageFault(errors.New("--sip-egress needs --controllers=sip"))
-	}
-	return nil
-}
-
 func newLogger(level string, to io.Writer) (logr.Logger, error) {
 	l, err := zapcore.ParseLevel(level)
-	if err != nil || !slices.Contains([]string{"debug", "info", "error"}, level) {
-		return logr.Discard(), usageFault(fmt.Errorf("--log-level %q is not debug, info or error", level))
+	if err != nil {
+		return logr.Discard(), err
 	}
 	return zap.New(zap.WriteTo(to), zap.JSONEncoder(utc), zap.Level(uberzap.NewAtomicLevelAt(l)),
 		zap.StacktraceLevel(zapcore.DPanicLevel)), nil
