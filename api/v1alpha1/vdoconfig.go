@@ -191,7 +191,8 @@ type StorageProvider struct {
 	// ClusterID identifies this cluster among all users of the vCenter. It must be unique. Default:
 	// the driver creates one (CSI 3.0 and later); before, the UID of the kube-system namespace. If
 	// a backup of another cluster was restored here, it confirms that this cluster replaces that
-	// one and keeps its id. Do not set it while both run.
+	// one and keeps its id. An id that the backup sets confirms nothing. Do not set it while both
+	// run.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule=`!self.matches(r'\p{Cc}|^\s|\s$')`,message="a cluster id is one line, without space around it"

@@ -244,10 +244,11 @@ func wantsWebhook(spec *v1alpha1.VDOConfigSpec) bool {
 }
 
 // foreignClusterID returns the storage driver's cluster id if the records belong to another cluster and
-// spec.storageProvider.clusterID does not confirm the id, else "".
+// spec.storageProvider.clusterID does not confirm the id, else "". An id that the other cluster had set does not.
 func (s *facts) foreignClusterID() string {
 	id := cmp.Or(s.cluster.GeneratedClusterID, s.cluster.ConfiguredClusterID)
-	if of := s.inventory.Memory().ClusterUID; of == "" || s.cluster.UID == "" || of == s.cluster.UID || s.confirms(id) {
+	of, here := s.inventory.Memory().ClusterUID, s.cluster.UID
+	if of == "" || here == "" || of == here || s.confirms(id) && !s.wasSet(id) {
 		return ""
 	}
 	return id
@@ -268,6 +269,11 @@ func (s *facts) confirms(id string) bool {
 	return sp != nil && sp.ClusterID == id
 }
 
+func (s *facts) wasSet(id string) bool {
+	sp := s.inventory.Memory().StorageProvider
+	return sp != nil && sp.ClusterID == id
+}
+
 // identify gates the storage driver if its cluster id belongs to another cluster, differs from that of the volumes, or
 // is unknown while volumes exist. Two clusters with one id overwrite each other's volumes in CNS.
 func (p *pass) identify(ctx context.Context) error {
@@ -282,12 +288,16 @@ func (p *pass) identify(ctx context.Context) error {
 	case sp == nil:
 		return nil
 	case foreign != "":
+		record := p.name.Namespace + "/" + inventory.VDOConfigs.ConfigMap(p.name.Name)
+		confirm, first := fmt.Sprintf("set spec.storageProvider.clusterID: %q", foreign), ""
+		if p.wasSet(foreign) {
+			confirm, first = "delete ConfigMap "+record, "take spec.storageProvider.clusterID out, then "
+		}
 		conflict(fmt.Errorf("%q is the id of another cluster: its Namespace kube-system has UID %s, this one's has UID %s",
 			foreign, memory.ClusterUID, c.UID),
-			fmt.Sprintf("where this cluster replaces the other one, set spec.storageProvider.clusterID: %[1]q; "+
-				"where both run, delete what was restored: Secret %[2]s/%[3]s, ConfigMaps %[2]s/%[4]s and %[5]s/%[6]s",
-				foreign, render.CSINamespace, render.CSISecret, render.ClusterIDConfigMap,
-				p.name.Namespace, inventory.VDOConfigs.ConfigMap(p.name.Name)))
+			fmt.Sprintf("where this cluster replaces the other one, %s; "+
+				"where both run, %sdelete what was restored: Secret %[3]s/%[4]s, ConfigMaps %[3]s/%[5]s and %[6]s",
+				confirm, first, render.CSINamespace, render.CSISecret, render.ClusterIDConfigMap, record))
 		return nil
 	case stray != "":
 		conflict(fmt.Errorf("the driver has made %q, and its volumes are registered under %q", stray, memory.ClusterID),

@@ -327,6 +327,12 @@ func TestVolumesWhoseClusterIDNobodyKnowsHoldTheDriver(t *testing.T) {
 			g.cluster.UID, g.cluster.ConfiguredClusterID, g.config.Spec.StorageProvider.ClusterID = "here", "one", requested
 		}
 	}
+	wasSet := func(g *pass) {
+		restored("another", "one")(g)
+		was := g.facts.inventory.Memory()
+		was.StorageProvider = g.config.Spec.StorageProvider.DeepCopy()
+		g.facts.inventory = g.facts.inventory.WithMemory(was)
+	}
 	for name, c := range map[string]struct {
 		edit  func(g *pass)
 		gates bool
@@ -343,6 +349,8 @@ func TestVolumesWhoseClusterIDNobodyKnowsHoldTheDriver(t *testing.T) {
 		"another cluster's, not it":      {restored("another", "two"), true},
 		"another cluster's, confirmed":   {restored("another", "one"), false},
 		"another cluster's, generated":   {func(g *pass) { restored("another", "")(g); g.cluster.GeneratedClusterID = "one" }, true},
+		"another cluster's, set there":   {wasSet, true},
+		"another cluster's, taken out":   {func(g *pass) { wasSet(g); g.config.Spec.StorageProvider.ClusterID = "" }, true},
 		"another cluster's, for nobody":  {func(g *pass) { restored("another", "one")(g); g.spec.StorageProvider = nil }, false},
 		"this cluster's":                 {restored("here", ""), false},
 		"a cluster's that was not noted": {restored("", ""), false},
@@ -355,6 +363,8 @@ func TestVolumesWhoseClusterIDNobodyKnowsHoldTheDriver(t *testing.T) {
 		before := g.faults[matrix.CSI]
 		require.NoError(t, g.identify(t.Context()), name)
 		require.Equal(t, c.gates, g.faults[matrix.CSI] != nil && before == nil, name)
+		hint := fault.HintOf(g.faults[matrix.CSI])
+		require.Equal(t, g.wasSet("one"), strings.Contains(hint, "replaces the other one, delete ConfigMap"), hint)
 		if was := g.facts.inventory.Memory(); was.ClusterID != "" {
 			noted := g.remember(g.facts.inventory, rendering{Rendered: &render.Rendered{}}).Memory().ClusterUID
 			require.Equal(t, !c.gates, noted == "here", "%s: it is noted whose the id is once that is known", name)
