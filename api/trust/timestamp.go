@@ -49,8 +49,8 @@ type Timestamp struct {
 	Nonce *big.Int // of the request, or nil
 }
 
-// verifyTimestamp verifies a signature's time stamp with timestamp-authority's library, which verifies the chain to a
-// root for the stamped time. trusted are roots and intermediates; none trusts every signer.
+// verifyTimestamp verifies a signature's time stamp. Timestamp-authority's library verifies the chain to a root, for the
+// stamped time. trusted are roots and intermediates; none trusts every signer.
 func verifyTimestamp(answer, signature []byte, trusted []*x509.Certificate) (out Timestamp, err error) {
 	defer recovered(&err)
 	token, err := parseTimestamp(answer)

@@ -248,8 +248,8 @@ func (f found) named() string {
 	return f.object + " (" + f.of + ")"
 }
 
-// remedy writes the names of an object and its vCenter into a remedy, quoted for the shell: people copy its commands,
-// and a VM's name must not run code.
+// remedy writes the names of an object and its vCenter into a remedy. It quotes them for the shell: people copy its
+// commands, and a VM's name must not run code.
 func remedy(text, object, on string) string {
 	return strings.NewReplacer("{}", fault.Quote(object), "--vcenter NAME", "--vcenter "+fault.Quote(on)).Replace(text)
 }
@@ -321,7 +321,7 @@ func allAnswered(s *Snapshot) bool {
 }
 
 // Only returns the results of the desired checks. It adds blocking ones of the cluster or a vCenter, even overridden,
-// since others may be missing because of them; but no check of cluster or bundle is, because of a vCenter.
+// since others may be missing because of them. Checks of cluster or bundle need no vCenter.
 func Only(all []Result, desired func(ID) bool) []Result {
 	inVCenter := func(id ID) bool { return desired(id) && !strings.HasPrefix(string(id), "cluster") && !id.OfBundle() }
 	asked := slices.ContainsFunc(IDs(), inVCenter)
