@@ -273,8 +273,8 @@ func categories(s *Snapshot, v *VCenter) (out []found) {
 }
 
 // misplaced finds tags with which the storage driver makes no volume. Either no hosts are in their object, or a tag of
-// another category has their name. Source: vsphere-csi-driver v3.7.3, pkg/csi/service/common/topology.go, fetchHosts and
-// DiscoverTagEntities.
+// another category has their name. Source: vsphere-csi-driver v3.7.3, pkg/csi/service/common/topology.go, fetchHosts
+// and DiscoverTagEntities.
 func misplaced(asked []string, v *VCenter) (out []found) {
 	of := map[string]string{} // categories, by tag
 	for r, tags := range v.Tagged {
