@@ -58,8 +58,10 @@ func mayAdopt(live, desired *unstructured.Unstructured) error {
 	if owners := live.GetOwnerReferences(); len(owners) > 0 {
 		return refuse("see that the owner no longer needs it and remove the reference, or "+without, "%s %s owns it", owners[0].Kind, owners[0].Name)
 	}
-	if live.GetKind() == "VolumeSnapshotClass" && !sameField(live, desired, "driver") {
-		return refuse("give the class of the VDOConfig another name", "it is of another driver")
+	differs := func(field string) bool { return !sameField(live, desired, field) }
+	isClass := slices.Contains([]string{"StorageClass", "VolumeSnapshotClass"}, live.GetKind())
+	if isClass && slices.ContainsFunc([]string{"driver", "parameters", "deletionPolicy"}, differs) {
+		return refuse("give the class of the VDOConfig another name", "its settings differ")
 	}
 	isMirrorSet := IDOf(live).Group == mirrorset.Digests.Group && live.GetKind() == mirrorset.Digests.Kind
 	if isMirrorSet && labels[render.LabelDriver] != string(drivers.MirrorSet) {
@@ -243,9 +245,9 @@ var tools = []tool{
 	{"kapp", []string{"kapp.k14s.io/app", "kapp.k14s.io/identity"}, []string{"kapp"},
 		"annotate it with kapp.k14s.io/delete-strategy: orphan"},
 	{"Fleet, or the manifests folder of K3s and RKE2",
-		[]string{"objectset.rio.cattle.io/hash", "objectset.rio.cattle.io/id", "fleet.cattle.io/bundle-id"},
-		[]string{"fleet"},
+		[]string{"objectset.rio.cattle.io/hash", "objectset.rio.cattle.io/id", "fleet.cattle.io/bundle-id"}, nil,
 		"set keepResources: true in fleet.yaml; in the folder put an empty FILE.skip beside the file"},
+	{"Fleet", nil, []string{"fleet"}, ""},
 }
 
 func (t tool) marksOn(o metav1.Object) []string {

@@ -260,7 +260,7 @@ func TestObjectsOfGitOpsToolsAreNotTakenOver(t *testing.T) {
 
 	for manager, tool := range map[string]string{
 		"argocd-controller": "Argo CD", "kustomize-controller": "Flux", "helm-controller": "Flux",
-		"kapp-server-side-apply": "kapp", "fleetagent": fleet, "vdoctl": "",
+		"kapp-server-side-apply": "kapp", "fleetagent": "Fleet", "vdoctl": "",
 	} {
 		live.SetLabels(nil)
 		live.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: manager}})
@@ -268,15 +268,18 @@ func TestObjectsOfGitOpsToolsAreNotTakenOver(t *testing.T) {
 	}
 }
 
-// A class is adopted with what others set, unless it is of another driver.
+// A class is adopted with what others set, unless its own settings differ.
 func TestAClassKeepsWhatOthersSet(t *testing.T) {
 	class := object(t, `{apiVersion: snapshot.storage.k8s.io/v1, kind: VolumeSnapshotClass, metadata: {name: x}, driver: a}`)
 	desired := ours(class, "csi@3.5.1")
 	s := one(t, desired, alive(class), alive(desired), nil)
 	require.Equal(t, plan.Change, s.Action)
 	require.False(t, s.Adopts)
-	class.Object["driver"] = "b"
-	require.Equal(t, plan.Conflict, one(t, desired, alive(class), alive(desired), nil).Action)
+	for field, value := range map[string]any{"driver": "b", "deletionPolicy": "Retain", "parameters": map[string]any{"more": "x"}} {
+		other := class.DeepCopy()
+		other.Object[field] = value
+		require.Equal(t, plan.Conflict, one(t, desired, alive(other), alive(desired), nil).Action, field)
+	}
 }
 
 func TestABindingThatOthersShareIsNotTakenOver(t *testing.T) {
