@@ -59,7 +59,7 @@ func (a *Admin) refusal(ctx context.Context, err error) error {
 		f.Err = fmt.Errorf("the vCenter refuses the user name or password of %s%s", t.Username, noDomain(t.Username))
 		f.Hint = "correct " + t.given()
 		if t.Given == "" {
-			f.Hint += "; the operator tries them again after an hour, however the name is written, " +
+			f.Hint += "; the operator tries the same login again after an hour, however the name is written, " +
 				"or at once after a new value of " + v1alpha1.AnnotationRequestedAt
 		}
 		a.federated(ctx, f)

@@ -122,8 +122,12 @@ func (o *usersOptions) access(
 			Access: true, Principal: principal(v, s.reader)}
 	}
 	list, uses, seen := s.ask(ctx, about), map[string]preflight.Use{}, map[string]int{}
-	account := func(i int) string { // a vCenter may have several names
-		return list[i].ID + " " + cmp.Or(o.principal, s.vcenters[i].config.Spec.Credentials)
+	account := func(i int) string { // a vCenter may have several names, and an account several Secrets
+		who := list[i].Access.Principal
+		if who == newAccount {
+			who = s.vcenters[i].config.Spec.Credentials
+		}
+		return list[i].ID + " " + who
 	}
 	for i := range list {
 		uses[account(i)] = uses[account(i)].And(list[i].Use())
@@ -131,13 +135,13 @@ func (o *usersOptions) access(
 	for i := range list {
 		v := &list[i]
 		v.Access.Features = s.wants.FeaturesAt(uses[account(i)], &state)
-		at, again := seen[account(i)+v.Access.Principal]
+		at, again := seen[account(i)]
 		switch errs = append(errs, v.Err); {
 		case v.Err != nil:
 		case again:
 			join(&out[at], v)
 		default:
-			seen[account(i)+v.Access.Principal] = len(out)
+			seen[account(i)] = len(out)
 			out = append(out, *v)
 		}
 	}
@@ -190,11 +194,8 @@ func (o *usersOptions) plan(ctx context.Context) error {
 	if o.format == govc || o.format == powercli {
 		for _, p := range plans {
 			lost := p.lost()
-			switch {
-			case p.Principal == newAccount:
+			if p.Principal == newAccount {
 				lost = "the name of the account is not known yet"
-			case !render.QualifiedAccount(p.Principal): // of a Secret: it could hold commands
-				lost = "the account's name has no domain, or characters that the drivers do not accept"
 			}
 			if lost != "" {
 				return fault.Join(failed, fault.Errorf(fault.Refused, "write a script for", p.Server, otherAccount, "%s", lost))
@@ -368,7 +369,7 @@ func govcScript(l *lines, plans []usersPlan) {
 	l.script = true
 	l.printf("#!/bin/sh\n# Log in by GOVC_USERNAME and GOVC_PASSWORD as who may change roles and permissions. A private\n# CA of the vCenter's certificate: GOVC_TLS_CA_CERTS=FILE.\nset -eu")
 	for _, p := range plans {
-		l.printf("\n# %s: %s", p.VCenter, p.Principal)
+		l.printf("\n# %s: %s", p.VCenter, oneLine(p.Principal))
 		l.printf("export GOVC_URL=%s", fault.Quote(p.Server))
 		for _, r := range p.Roles {
 			switch r.State {
@@ -390,13 +391,16 @@ func govcScript(l *lines, plans []usersPlan) {
 	}
 }
 
-func quotedPS(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
+// quotesPS doubles the signs that PowerShell takes for single quotes.
+var quotesPS = strings.NewReplacer("'", "''", "‘", "‘‘", "’", "’’", "‚", "‚‚", "‛", "‛‛")
+
+func quotedPS(s string) string { return "'" + quotesPS.Replace(s) + "'" }
 
 func powercliScript(l *lines, plans []usersPlan) {
 	l.script = true
 	l.printf("#Requires -Modules VMware.VimAutomation.Core\n$ErrorActionPreference = 'Stop'")
 	for _, p := range plans {
-		l.printf("\n# %s: %s", p.VCenter, p.Principal)
+		l.printf("\n# %s: %s", p.VCenter, oneLine(p.Principal))
 		l.printf("$vc = Connect-VIServer -Server %s", quotedPS(p.Server))
 		for _, r := range p.Roles {
 			switch r.State {
