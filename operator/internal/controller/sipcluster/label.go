@@ -85,7 +85,7 @@ func (p *pass) whoLeads(ctx context.Context) (string, error) {
 		return "", p.homeFault("list pods in", err)
 	}
 	for i := range pods.Items {
-		if !pods.Items[i].DeletionTimestamp.IsZero() {
+		if services.Leads(pods.Items[i].Labels) && !pods.Items[i].DeletionTimestamp.IsZero() {
 			return "pod " + pods.Items[i].Name + " is ending, and what is open goes on until then", nil
 		}
 	}

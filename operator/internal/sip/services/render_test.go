@@ -449,8 +449,7 @@ func TestOneHostBlocksNoService(t *testing.T) {
 	}
 }
 
-// While a host cannot be read, a service goes on leading there;
-// left it; what cannot be rendered so stays as it is.
+// While a host cannot be read, a service goes on leading there. What cannot be rendered so stays as it is.
 func TestUnreadHosts(t *testing.T) {
 	note := func(text string) map[string]string { return map[string]string{annotationLeads: text} }
 	both := []string{"10.0.1.1", "fd00::1"}

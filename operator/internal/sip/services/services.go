@@ -117,6 +117,9 @@ type Service struct {
 	Err error
 }
 
+// Leads reports whether a pod, by its labels, belongs to a service that forwards to hosts.
+func Leads(labels map[string]string) bool { return labels[labelComponent] != string(Auth) }
+
 // LeadsTo returns the addresses that a Deployment's pods forward to; none without a Deployment.
 func LeadsTo(deployment *appsv1.Deployment) (all []netip.Addr) {
 	if deployment == nil {
