@@ -12,7 +12,7 @@ package clusterstate
 import (
 	"cmp"
 	"context"
-	"crypto/x509"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -65,8 +65,8 @@ func Fault(op string, err error) error {
 		f.Reason, f.Hint = fault.Conflict, "another program wrote it meanwhile: run the same command again"
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
 		f.Reason, f.Hint = fault.InvalidInput, "correct what the API server refuses"
-	case errors.As(err, new(x509.UnknownAuthorityError)):
-		f.Reason, f.Hint = fault.CertificateInvalid, "correct certificate-authority-data in the kubeconfig: it is not the API server's CA"
+	case errors.As(err, new(*tls.CertificateVerificationError)):
+		f.Reason, f.Hint = fault.CertificateInvalid, "correct certificate-authority-data or the server's name in the kubeconfig, or the clock; renew an expired certificate"
 	case errors.As(err, &netErr), strings.Contains(err.Error(), "connection refused"),
 		apierrors.IsServiceUnavailable(err), apierrors.IsTooManyRequests(err), apierrors.IsInternalError(err),
 		apierrors.IsTimeout(err), apierrors.IsServerTimeout(err):

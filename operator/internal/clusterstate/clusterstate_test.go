@@ -1,6 +1,7 @@
 package clusterstate_test
 
 import (
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -75,7 +76,7 @@ func TestFaultsAreToldApart(t *testing.T) {
 		terminating: "Conflict: wait until the namespace is gone",
 		plugin:      "Unauthorized: log in to the cluster again",
 		anonymous:   "Unauthorized: log in to the cluster again",
-		&url.Error{Err: x509.UnknownAuthorityError{}}: "CertificateInvalid: correct certificate-authority-data in the kubeconfig",
+		&url.Error{Err: &tls.CertificateVerificationError{Err: x509.HostnameError{}}}: "CertificateInvalid: correct certificate-authority-data or",
 	} {
 		err := clusterstate.Fault("write Secret ns/a", err)
 		require.Contains(t, fmt.Sprintf("%s: %s", fault.ReasonOf(err), fault.HintOf(err)), says)
