@@ -68,7 +68,7 @@ func (q *question) advice(rule RejectionRule, best Release) string {
 	case RuleBundle:
 		holds := func(r Release) bool { return r.Driver == best.Driver && q.available[r.String()] }
 		if !slices.ContainsFunc(q.releases, holds) {
-			return fmt.Sprintf("the bundle has no %s: build one with `vdo-bundle lock --drivers …,%[1]s`", best.Driver)
+			return fmt.Sprintf("the bundle has no %s: build one whose `vdo-bundle lock --drivers` names it too", best.Driver)
 		}
 		return fmt.Sprintf("build a bundle that holds %s", best.ReleaseID)
 	case RuleRefused:

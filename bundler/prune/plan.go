@@ -450,7 +450,7 @@ func (x *beside) plan(ctx context.Context, p *Plan, o run.Options) error {
 		stay = append(stay, x.tags[d]...) // a later push of an older bundle may have moved them
 	}
 	for tag, d := range tags {
-		if slices.Contains(stay, tag) || !slices.Contains(x.tags[d.Digest], tag) {
+		if x.kept[d.Digest] == nil && (slices.Contains(stay, tag) || !slices.Contains(x.tags[d.Digest], tag)) {
 			delete(x.gone, d.Digest)
 			others = append(others, tag)
 		}

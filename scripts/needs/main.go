@@ -45,6 +45,7 @@ func run(upstream, out string) error {
 	for _, r := range doc.Releases {
 		files, err := find(upstream, r)
 		if errors.Is(err, fs.ErrNotExist) {
+			fmt.Fprintf(os.Stderr, "kept as listed, since its manifests are not there: %s\n", r.ReleaseID) //nolint:errcheck // stderr
 			continue
 		}
 		if err == nil {
@@ -58,10 +59,7 @@ func run(upstream, out string) error {
 	if err != nil {
 		return err
 	}
-	_, section, ok := bytes.Cut(data, []byte("\nneeds:\n"))
-	if !ok {
-		return fmt.Errorf("no manifests below %q", upstream)
-	}
+	_, section, _ := bytes.Cut(data, []byte("\nneeds:\n"))
 	return os.WriteFile(out, append([]byte(head+"needs:\n"), section...), 0o644) //nolint:gosec // a source of the project
 }
 
