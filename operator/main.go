@@ -113,15 +113,13 @@ func (f *flags) register(cmd *cobra.Command) {
 }
 
 func (f *flags) run(ctx context.Context, stderr io.Writer) error {
-	logger, err := newLogger(f.level, stderr)
-	if err != nil {
-		return err
-	}
+	logger := newLogger(f.level, stderr)
 	if f.Controllers != SIP && f.SIP != (SIPOptions{}) {
 		return help.Bad("--sip-egress", f.SIP.Egress, errors.New("it needs --controllers=sip"), "leave it out")
 	}
 	log.SetLogger(logger)
 	klog.SetLogger(logger)
+	var err error
 	if f.TrustFloor, f.TrustFloorID, err = readFloor(f.trustFloor); err != nil {
 		return err
 	}
@@ -134,13 +132,10 @@ func (f *flags) run(ctx context.Context, stderr io.Writer) error {
 	return Run(ctx, cfg, f.Options)
 }
 
-func newLogger(level string, to io.Writer) (logr.Logger, error) {
-	l, err := zapcore.ParseLevel(level)
-	if err != nil {
-		return logr.Discard(), err
-	}
+func newLogger(level string, to io.Writer) logr.Logger {
+	l, _ := zapcore.ParseLevel(level) // a Choice has checked it
 	return zap.New(zap.WriteTo(to), zap.JSONEncoder(utc), zap.Level(uberzap.NewAtomicLevelAt(l)),
-		zap.StacktraceLevel(zapcore.DPanicLevel)), nil
+		zap.StacktraceLevel(zapcore.DPanicLevel))
 }
 
 // utc encodes times as RFC 3339.

@@ -295,6 +295,9 @@ func misplaced(asked []string, v *VCenter) (out []found) {
 			out = append(out, f)
 		}
 	}
+	slices.SortFunc(out, func(a, b found) int {
+		return cmp.Or(cmp.Compare(a.object, b.object), cmp.Compare(a.of+a.what, b.of+b.what))
+	})
 	return out
 }
 

@@ -61,7 +61,9 @@ func (s *source) patch(field string, p v1alpha1.Patch) error {
 	}
 	changed, err := patched(o, decoded)
 	if err != nil {
-		hint := "see what the object can have: `kubectl explain " + strings.ToLower(o.GetKind()) + " --recursive`"
+		kind := strings.ToLower(o.GetKind())
+		hint := fmt.Sprintf("see what the object has and can have: `kubectl get %s %s -o yaml`, `kubectl explain %[1]s --recursive`",
+			kind, o.GetName())
 		return badPatch(field, hint, "%w", err)
 	}
 	if o.GetKind() == "ConfigMap" {
