@@ -275,7 +275,9 @@ func TestAClassKeepsWhatOthersSet(t *testing.T) {
 	s := one(t, desired, alive(class), alive(desired), nil)
 	require.Equal(t, plan.Change, s.Action)
 	require.False(t, s.Adopts)
-	for field, value := range map[string]any{"driver": "b", "deletionPolicy": "Retain", "parameters": map[string]any{"more": "x"}} {
+	for field, value := range map[string]any{
+		"driver": "b", "deletionPolicy": "Retain", "parameters": map[string]any{"more": "x"},
+	} {
 		other := class.DeepCopy()
 		other.Object[field] = value
 		require.Equal(t, plan.Conflict, one(t, desired, alive(other), alive(desired), nil).Action, field)
