@@ -321,9 +321,10 @@ func allAnswered(s *Snapshot) bool {
 }
 
 // Only returns the results of the desired checks. It adds blocking ones of the cluster or a vCenter, even overridden,
-// since others may be missing because of them. Checks of cluster or bundle need no vCenter.
+// since others may be missing because of them. Checks of the bundle, and these of the cluster, need no vCenter.
 func Only(all []Result, desired func(ID) bool) []Result {
-	inVCenter := func(id ID) bool { return desired(id) && !strings.HasPrefix(string(id), "cluster") && !id.OfBundle() }
+	ofCluster := []ID{"cluster", "cluster-id", "node-cloud-provider", "node-control-plane", "node-registered"}
+	inVCenter := func(id ID) bool { return desired(id) && !slices.Contains(ofCluster, id) && !id.OfBundle() }
 	asked := slices.ContainsFunc(IDs(), inVCenter)
 	return slices.DeleteFunc(slices.Clone(all), func(r Result) bool {
 		blocks := r.Action == BlockInstall || r.Override != nil && r.Override.Was == BlockInstall
