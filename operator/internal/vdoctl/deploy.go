@@ -455,8 +455,11 @@ func (o *deployOptions) credentials() (remote.CredentialFunc, error) {
 
 // isFile reports whether a source is a file or directory and no reference, as vdo-bundle does.
 func isFile(src string) bool {
-	return strings.HasSuffix(src, ".tar") || strings.HasSuffix(src, ".parts") || strings.HasPrefix(src, "oci:") ||
-		strings.HasPrefix(src, "/") || strings.HasPrefix(src, "./") || strings.HasPrefix(src, "../")
+	return isBundle(src) || strings.HasPrefix(src, "/") || strings.HasPrefix(src, "./") || strings.HasPrefix(src, "../")
+}
+
+func isBundle(src string) bool {
+	return strings.HasSuffix(src, ".tar") || strings.HasSuffix(src, ".parts") || strings.HasPrefix(src, "oci:")
 }
 
 func inMirror(flag, name, hint string) (image.Reference, error) {

@@ -66,21 +66,17 @@ func (o *matrixOptions) run(ctx context.Context, src string) error {
 
 // reference parses the argument. For a matrix or a bundle in a file, it returns how to get that into the mirror.
 func (o *matrixOptions) reference(src string) (string, error) {
-	rest, isOCI := strings.CutPrefix(src, "oci://")
 	_, err := os.Stat(src)
 	web := strings.HasPrefix(src, "http://") || strings.HasPrefix(src, "https://")
-	if !isOCI && (err == nil || web || isFile(src)) && !strings.Contains(src, ".tar") {
+	if (err == nil || web || isFile(src)) && !isBundle(src) {
 		return "", fault.Errorf(fault.Refused, "set the matrix from", src,
 			"on a connected host `vdo-bundle matrix sign matrix.yaml --key KEY` and `vdo-bundle pull --matrix matrix.yaml "+
 				"--sign-key KEY -o drivers.tar`; then at the site `vdo-bundle push drivers.tar REGISTRY/REPO:TAG` and "+
 				"`vdoctl matrix set REGISTRY/REPO:TAG`; releases of the earlier operator's JSON first: `vdo-bundle matrix add`",
 			"the operator takes a matrix only as part of a bundle in the mirror, by the bundle's signature")
 	}
-	ref, err := inMirror("REFERENCE", rest, pushFirst)
-	if err != nil {
-		return "", err
-	}
-	return ref.String(), nil
+	ref, err := inMirror("REFERENCE", strings.TrimPrefix(src, "oci://"), pushFirst)
+	return ref.String(), err
 }
 
 // follow points the DriverBundle, or its source, at the verified bundle.
