@@ -354,7 +354,7 @@ func (o *deleteOptions) plan(ctx context.Context, c client.Client) (removal, err
 	if err != nil {
 		return out, err
 	}
-	var errs []error
+	errs := []error{o.unattended(ctx, c, has.configs)}
 	add := func(name string, objects []client.Object, err error) {
 		if errs = append(errs, err); len(objects) > 0 {
 			out.Stages = append(out.Stages, stage{name, described(objects), objects})
@@ -414,20 +414,23 @@ func (o *deleteOptions) observe(ctx context.Context, c client.Client) (resources
 		return has, err
 	}
 	return has, fault.Join(o.leftWithoutOperator(has.configs), o.inUse(ctx, c), o.orphaned(has.configs),
-		o.accountsLeft(has.accounts), o.kindsInUse(ctx, c, has), o.unattended(ctx, c, has.configs))
+		o.accountsLeft(has.accounts), o.kindsInUse(ctx, c, has))
 }
 
-// unattended refuses to delete a VDOConfig while no operator runs: only an operator removes its finalizer.
+// unattended refuses to delete a VDOConfig while the operator is stopped. One beside the cluster may have no Lease.
 func (o *deleteOptions) unattended(ctx context.Context, c client.Reader, configs []client.Object) (err error) {
 	var r statusReport
 	isHeld := func(x client.Object) bool { return slices.Contains(x.GetFinalizers(), v1alpha1.FinalizerDrivers) }
 	if slices.ContainsFunc(configs, isHeld) {
 		err = r.operator(ctx, c, o.cluster.namespace)
 	}
-	if err == nil && len(r.Waiting) > 0 && (r.Operator.Ready == "" || strings.HasSuffix(r.Operator.Ready, "/0")) {
-		err = fault.Errorf(fault.Refused, "delete", "the VDOConfig", r.Waiting[0].Message, "only a running operator removes the drivers")
+	if err != nil || len(r.Waiting) == 0 || r.Operator.Installed && !strings.HasSuffix(r.Operator.Ready, "/0") {
+		return err
 	}
-	return err
+	if w := r.Waiting[0]; w.Reason == "NotFound" {
+		return command.Say(o.err, "warning: only a running operator removes the drivers, and %s", w.Message)
+	}
+	return fault.Errorf(fault.Refused, "delete", "the VDOConfig", r.Waiting[0].Message, "only a running operator removes the drivers")
 }
 
 // leftWithoutOperator refuses to delete objects that the removal of the drivers needs.

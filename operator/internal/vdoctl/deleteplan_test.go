@@ -9,9 +9,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -138,7 +140,22 @@ func TestDeleteSaysWhatItStillWaitsFor(t *testing.T) {
 	v.Status.Conditions = []metav1.Condition{condition("Ready", "False", "Refused", "spec.suspend is set")}
 	v.Finalizers = []string{v1alpha1.FinalizerDrivers}
 	o, c := installation(t, v)
+	said := o.err.(*bytes.Buffer) //nolint:forcetypeassert,errcheck // installation made it
+	must.Have(o.plan(t.Context(), c))(t)
+	require.Contains(t, said.String(), "warning: only a running operator removes the drivers, and there is no operator in")
+	said.Reset()
+	lease := &coordinationv1.Lease{ObjectMeta: metaOf(operatorNamespace, operatorDeployment), Spec: coordinationv1.LeaseSpec{
+		HolderIdentity: ptr.To("host_1"), RenewTime: ptr.To(metav1.NewMicroTime(time.Now().Add(-2 * time.Minute)))}}
+	require.NoError(t, c.Create(t.Context(), lease))
 	must.Fail(t, must.Err(o.plan(t.Context(), c)), fault.Refused, "delete the VDOConfig: only a running operator")
+	stopped := &appsv1.Deployment{ObjectMeta: lease.ObjectMeta, Spec: appsv1.DeploymentSpec{Replicas: ptr.To[int32](0)}}
+	stopped.ResourceVersion = ""
+	require.NoError(t, c.Create(t.Context(), stopped))
+	must.Fail(t, must.Err(o.plan(t.Context(), c)), fault.Refused, "delete the VDOConfig: only a running operator")
+	stopped.Spec.Replicas = ptr.To[int32](1)
+	require.NoError(t, c.Update(t.Context(), stopped))
+	must.Have(o.plan(t.Context(), c))(t) // it starts
+	require.Empty(t, said.String())
 	o.timeout = 0 // it looks once
 	must.Fail(t, o.gone(t.Context(), c, []client.Object{v}), fault.Incomplete,
 		"not within 1ns: VDOConfig vmware-system-vdo/stays: spec.suspend is set")
