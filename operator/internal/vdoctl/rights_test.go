@@ -81,7 +81,7 @@ func TestCommandsWorkUnderTheRightsThatAreWrittenForThem(t *testing.T) {
 			out, code = reader.run(c.args...).both()
 			require.NotZero(t, code, "%s: %s", c.args, out)
 			require.Contains(t, out, `secrets "vc" is forbidden`, c.args)
-			require.Contains(t, out, "`vdoctl users plan --username NAME`", c.args)
+			require.Regexp(t, "your account; or give the login:\\s+`vdoctl users plan --username NAME`", out, c.args)
 		case !c.file:
 			out, code = nobody.run(c.args...).both()
 			require.Equal(t, 6, code, "%s: %s", c.args, out)
@@ -94,7 +94,7 @@ func TestCommandsWorkUnderTheRightsThatAreWrittenForThem(t *testing.T) {
 	out := reader.run("plan").is(6, "a cluster administrator's permissions or the operator's own")
 	require.NotContains(t, out, "grant the operator")
 	reader.run(append([]string{"configure", "--vcenter", "east", "--yes"}, account...)...).is(6,
-		"vdoctl-secrets-reader")
+		"vdoctl-secrets-reader of rbac-vdoctl.yaml bound to your account\n")
 	reader.run("upgrade", "approve", "r4-44444444").is(6, `vdoconfigs.vdo.vmware.com "vdo" is forbidden`)
 
 	admin.ok("support-bundle", filepath.Join(t.TempDir(), "whole.tar.gz"))

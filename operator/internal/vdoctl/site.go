@@ -168,8 +168,10 @@ func (a *app) paced(t *vcenter.Target) {
 func (s *site) inFile(v configured, err error) error {
 	for _, f := range fault.All(err) {
 		if f.Reason == fault.Forbidden {
-			f.Hint = "give the login: `vdoctl users plan --username NAME` or `vdoctl check -f FILE --username NAME`; " +
-				"or have the ClusterRole vdoctl-secrets-reader of rbac-vdoctl.yaml bound to your account"
+			f.Hint = "have the ClusterRole vdoctl-secrets-reader of rbac-vdoctl.yaml bound to your account"
+			if v.config != nil && strings.HasSuffix(f.Subject, "/"+v.config.Spec.Credentials) {
+				f.Hint += "; or give the login: `vdoctl users plan --username NAME` or `vdoctl check -f FILE --username NAME`"
+			}
 		}
 		if s.file != "" && f.Reason == fault.NotFound {
 			f.Err = fmt.Errorf("%w: the file %s has none", f.Err, s.file)
