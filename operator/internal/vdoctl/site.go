@@ -332,7 +332,7 @@ func (f *siteFlags) ofFile(text string) string {
 	}
 	of := " -f " + fault.Quote(f.file)
 	configure := "vdoctl configure -o" + strings.TrimPrefix(of, " -f")
-	pairs := []string{"vdoctl configure -o FILE", configure, "vdoctl configure --vcenter", configure + " --vcenter",
+	pairs := []string{"vdoctl configure -o FILE", configure, "vdoctl configure --", configure + " --",
 		", with -o FILE for a file", ""}
 	for _, command := range []string{
 		"users plan", "users create", "users rotate", "users delete", "nodes check", "topology tag", "vms fix",

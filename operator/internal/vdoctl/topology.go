@@ -87,7 +87,7 @@ func problemIn(vCenter string, p topology.Problem) error {
 func (o *topologyOptions) tag(ctx context.Context) error {
 	s, want, err := o.tagSite(ctx)
 	if err != nil {
-		return err
+		return o.hints(err)
 	}
 	v, categories := s.vcenters[0], s.wants.AllCategories()
 	about := func(configured) vcenter.Ask {
@@ -116,7 +116,7 @@ func (o *topologyOptions) tag(ctx context.Context) error {
 			return err
 		}
 	}
-	if !o.isOffline(o.app) {
+	if o.file == "" {
 		err = command.Say(o.err, "The operator checks again at its next interval. At once: `kubectl -n %s annotate vdoconfigs "+
 			"--all --overwrite %s=$(date +%%s)`", o.cluster.namespace, v1alpha1.AnnotationRequestedAt)
 	}

@@ -180,6 +180,8 @@ func TestTopologyIsTaggedAndChecked(t *testing.T) {
 	for flag, why := range map[string]string{"--attach=k8s-zone": "CATEGORY:TAG=PATH", "--attach=k8s-zone:a=west": "it begins with /", "--attach=k8s-zone:Nörd 1=/site/west": "no value of a node's label", "--attach=rack:a=/site/west": "does not name this category", "--vcenter=east": "no VsphereCloudConfig"} {
 		tag(flag).is(2, why)
 	}
+	bare := onlyWest(t, v, vcsim.Admin, "")
+	vdoctl(t, nil, append([]string{"topology", "tag", "-f", bare, "--no-cluster"}, admin...)...).is(4, "vdoctl configure -o "+bare+" --region-category CATEGORY --zone-category CATEGORY")
 	out := tag("--attach=k8s-zone:a=/site/west/host/none", "--yes").is(4, "there is no object /site/west/host/none")
 	require.NotContains(t, out, "--replace", "it does not make one")
 	require.NotContains(t, out, "make category", "nothing is made")
@@ -192,10 +194,17 @@ func TestTopologyIsTaggedAndChecked(t *testing.T) {
 	tag(north, zone).is(8, "no terminal to ask for confirmation")
 	run("check").is(8, "topology-category in west") // nothing was changed yet
 
-	tag(zone, "--yes").is(0, " annotate vdoconfigs --all --overwrite reconcile.vdo.vmware.com/requestedAt=$(date +%s)`\n") // the region is left out: one run does a part
+	s := newShop(t)
+	for _, x := range s.read(readFile(t, file)) {
+		x.SetNamespace(s.ns)
+		s.create(x)
+	}
+	s.run(slices.Concat([]string{"topology", "tag", zone, "--yes"}, admin)...).is(0,
+		" annotate vdoconfigs --all --overwrite reconcile.vdo.vmware.com/requestedAt=$(date +%s)`\n") // the region is left out: one run does a part
 	run("check").is(8, "no tag of k8s-region on the node's host, nor on what it is in")
 	out = tag(north, zone, "--yes").is(0)
 	require.NotContains(t, out, "k8s-zone", "that is there already")
+	require.NotContains(t, out, "annotate", "a file may have no operator yet")
 	tag(north, zone).is(0, "west: nothing to do")
 
 	out = run("check", "-o", "json").has(
