@@ -751,8 +751,10 @@ func TestACheckIsTurnedDown(t *testing.T) {
 	unread := []preflight.Result{{ID: "vcenter-account", Action: preflight.BlockInstall, Stops: true}}
 	unread = preflight.Turned(unread, &v1alpha1.PreflightPolicy{Checks: down})
 	require.False(t, unread[0].Stops)
-	for of, shown := range map[preflight.ID]int{"vm-tools": 1, "topology-vcenters": 1, "cluster-id": 0, "image-platform": 0,
-		"node-cloud-provider": 0, "node-control-plane": 0, "node-registered": 0} {
+	for of, shown := range map[preflight.ID]int{
+		"vm-tools": 1, "topology-vcenters": 1, "cluster-id": 0, "image-platform": 0,
+		"node-cloud-provider": 0, "node-control-plane": 0, "node-registered": 0,
+	} {
 		require.Len(t, preflight.Only(unread, func(id preflight.ID) bool { return id == of }), shown, of)
 	}
 

@@ -144,8 +144,9 @@ func TestDeleteSaysWhatItStillWaitsFor(t *testing.T) {
 	must.Have(o.plan(t.Context(), c))(t)
 	require.Contains(t, said.String(), "warning: only a running operator removes the drivers, and there is no operator in")
 	said.Reset()
-	lease := &coordinationv1.Lease{ObjectMeta: metaOf(operatorNamespace, operatorDeployment), Spec: coordinationv1.LeaseSpec{
-		HolderIdentity: ptr.To("host_1"), RenewTime: ptr.To(metav1.NewMicroTime(time.Now().Add(-2 * time.Minute)))}}
+	renewed := metav1.NewMicroTime(time.Now().Add(-2 * time.Minute))
+	lease := &coordinationv1.Lease{ObjectMeta: metaOf(operatorNamespace, operatorDeployment)}
+	lease.Spec = coordinationv1.LeaseSpec{HolderIdentity: ptr.To("host_1"), RenewTime: &renewed}
 	require.NoError(t, c.Create(t.Context(), lease))
 	must.Fail(t, must.Err(o.plan(t.Context(), c)), fault.Refused, "delete the VDOConfig: only a running operator")
 	stopped := &appsv1.Deployment{ObjectMeta: lease.ObjectMeta, Spec: appsv1.DeploymentSpec{Replicas: ptr.To[int32](0)}}
