@@ -61,9 +61,12 @@ func (s *source) patch(field string, p v1alpha1.Patch) error {
 	}
 	changed, err := patched(o, decoded)
 	if err != nil {
-		kind := strings.ToLower(o.GetKind())
+		kind, name := strings.ToLower(o.GetKind()), o.GetName()
+		if o.GetNamespace() != "" {
+			name += " -n " + o.GetNamespace()
+		}
 		hint := fmt.Sprintf("see what the object has and can have: `kubectl get %s %s -o yaml`, `kubectl explain %[1]s --recursive`",
-			kind, o.GetName())
+			kind, name)
 		return badPatch(field, hint, "%w", err)
 	}
 	if o.GetKind() == "ConfigMap" {

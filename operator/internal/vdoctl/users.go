@@ -127,7 +127,7 @@ func (o *usersOptions) access(
 		if who == newAccount {
 			who = s.vcenters[i].config.Spec.Credentials
 		}
-		return list[i].ID + " " + who
+		return list[i].ID + " " + strings.ToLower(who)
 	}
 	for i := range list {
 		uses[account(i)] = uses[account(i)].And(list[i].Use())
@@ -194,8 +194,11 @@ func (o *usersOptions) plan(ctx context.Context) error {
 	if o.format == govc || o.format == powercli {
 		for _, p := range plans {
 			lost := p.lost()
-			if p.Principal == newAccount {
+			switch {
+			case p.Principal == newAccount:
 				lost = "the name of the account is not known yet"
+			case !render.QualifiedAccount(p.Principal): // of a Secret: not every shell reads what quotes it
+				lost = "the account's name has no domain, or characters that the drivers do not accept"
 			}
 			if lost != "" {
 				return fault.Join(failed, fault.Errorf(fault.Refused, "write a script for", p.Server, otherAccount, "%s", lost))

@@ -133,8 +133,8 @@ func TestUsersNameKnownErrors(t *testing.T) {
 		{name: "31 32 no datastore that is shared", arrange: func() { vcsim.ChangeEach(v, "HostSystem", func(h *simulator.HostSystem) { h.Datastore = nil }) }, run: create, code: 8,
 			says: []string{"find datastores for volumes in", "none is shared by the hosts that the nodes run on"}, hint: "a datastore in common"},
 		{name: "31 32 no datastore that is shared, in a plan", account: limited, run: plan, code: 0, says: []string{"warning: find datastores for volumes in"}, hint: "a datastore in common"},
-		{name: "an account that would be a command of the script", account: vcsim.Account{Username: `"drivers@corp.example\ntouch x"`}, run: script, code: 0,
-			says: []string{"\n# west: CORP.EXAMPLE TOUCH X\\drivers\n"}},
+		{name: "an account that would be a command of the script", account: vcsim.Account{Username: `"drivers@corp.example\ntouch x"`}, run: script, code: 8,
+			says: []string{"write a script for", "the account's name has no domain, or characters"}, hint: "--principal NAME@DOMAIN"},
 		{name: "a datacenter that is gone", arrange: func() {
 			vcsim.ChangeEach(v, "Datacenter", func(d *simulator.Datacenter) { d.Name += "-moved" })
 		}, run: create, code: 4, says: []string{`["site/west"] not there or not readable`}, hint: "correct spec.datacenters"},
