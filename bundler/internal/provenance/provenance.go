@@ -173,13 +173,13 @@ func (s Statement) Fits(lock *bundle.Lock) error {
 	if def.BuildType != BuildType {
 		return fmt.Errorf("it is of a build of type %.120q, not %s", def.BuildType, BuildType)
 	}
-	want, err := Describe(lock)
+	data, err := lock.JSON()
 	if err != nil {
 		return err
 	}
-	got, expected := def.ExternalParameters.Lock, want.ExternalParameters.Lock
-	if !maps.Equal(got.Digest, expected.Digest) {
-		return fmt.Errorf("its lock: %w", &bundle.DigestError{Expected: expected.sha256(), Got: got.sha256()})
+	got, want := def.ExternalParameters.Lock, Resource{Digest: sha256Of(image.DigestOf(data))}
+	if !maps.Equal(got.Digest, want.Digest) {
+		return fmt.Errorf("its lock: %w", &bundle.DigestError{Expected: want.sha256(), Got: got.sha256()})
 	}
 	return nil
 }

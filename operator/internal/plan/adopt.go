@@ -58,10 +58,10 @@ func mayAdopt(live, desired *unstructured.Unstructured) error {
 	if owners := live.GetOwnerReferences(); len(owners) > 0 {
 		return refuse("see that the owner no longer needs it and remove the reference, or "+without, "%s %s owns it", owners[0].Kind, owners[0].Name)
 	}
-	differs := func(field string) bool { return !sameField(live, desired, field) }
-	isClass := slices.Contains([]string{"StorageClass", "VolumeSnapshotClass"}, live.GetKind())
-	if isClass && slices.ContainsFunc([]string{"driver", "parameters", "deletionPolicy"}, differs) {
-		return refuse("give the class of the VDOConfig another name", "its settings differ")
+	for _, field := range []string{"driver", "parameters", "deletionPolicy"} {
+		if slices.Contains(classes, live.GetKind()) && !sameField(live, desired, field) {
+			return refuse("give the class of the VDOConfig the same settings, or another name", "its %s differs", field)
+		}
 	}
 	isMirrorSet := IDOf(live).Group == mirrorset.Digests.Group && live.GetKind() == mirrorset.Digests.Kind
 	if isMirrorSet && labels[render.LabelDriver] != string(drivers.MirrorSet) {

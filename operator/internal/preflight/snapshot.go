@@ -1,6 +1,7 @@
 package preflight
 
 import (
+	"cmp"
 	"encoding/hex"
 	"fmt"
 	"slices"
@@ -190,6 +191,11 @@ type Share struct {
 
 // Ref is the Type and Value of an object's managed object reference.
 type Ref struct{ Type, Value string }
+
+// Compare orders references by type and value.
+func (r Ref) Compare(o Ref) int {
+	return cmp.Or(cmp.Compare(r.Type, o.Type), cmp.Compare(r.Value, o.Value))
+}
 
 // Category is the category and the name of a tag on an object.
 type Category struct{ Name, Tag string }

@@ -3,6 +3,7 @@ package preflight
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -120,7 +121,21 @@ func (a *area) shared(usable bool) (out []*Datastore) {
 	return out
 }
 
+// seenByAll returns the datastores that all hosts of the nodes, or of a zone, mount; nil without nodes.
+func (s *Snapshot) seenByAll() (out map[*Datastore]bool) {
+	for _, a := range s.areas() {
+		if out == nil {
+			out = map[*Datastore]bool{}
+		}
+		for _, d := range a.shared(false) {
+			out[d] = true
+		}
+	}
+	return out
+}
+
 func storageClasses(s *Snapshot) (out []found) {
+	seen := s.seenByAll()
 	for _, c := range s.Cluster.StorageClasses {
 		f := found{object: c.Name}
 		for _, v := range s.readable() {
@@ -134,7 +149,7 @@ func storageClasses(s *Snapshot) (out []found) {
 				what:   "StorageClasses allow only topologies that no node has, by its labels and the keys of its CSINode",
 				remedy: "correct its allowedTopologies, as `kubectl get nodes --show-labels` has them: `kubectl edit storageclass {}`; existing volumes stay"})
 		}
-		stores, known := s.stores(c)
+		stores, known := s.stores(c, seen)
 		switch mayHold := func(d *Datastore) bool { return d.MayHold }; {
 		case !known:
 		case len(stores) == 0:
@@ -165,17 +180,11 @@ func (s *Snapshot) allowsNone(c StorageClass) bool {
 	return len(c.Allowed) > 0 && slices.ContainsFunc(nodes, hasKeys) && !slices.ContainsFunc(nodes, isAllowed)
 }
 
-// stores returns the datastores that a class selects by URL and storage policy in the storage driver's vCenters. They
-// are unknown if a vCenter is, or if the class selects none.
-func (s *Snapshot) stores(c StorageClass) (out []*Datastore, known bool) {
+// stores returns the datastores that a class selects by URL and storage policy in the storage driver's vCenters, of
+// those that hosts see. They are unknown if a vCenter is, or if the class selects none.
+func (s *Snapshot) stores(c StorageClass, seen map[*Datastore]bool) (out []*Datastore, known bool) {
 	if c.Policy == "" && c.DatastoreURL == "" {
 		return nil, false
-	}
-	areas, shared := s.areas(), map[*Datastore]bool{}
-	for _, a := range areas {
-		for _, d := range a.shared(false) {
-			shared[d] = true
-		}
 	}
 	for i := range s.VCenters {
 		v := &s.VCenters[i]
@@ -190,7 +199,7 @@ func (s *Snapshot) stores(c StorageClass) (out []*Datastore, known bool) {
 		for n := range v.Datastores {
 			d := &v.Datastores[n]
 			isFit := c.Policy == "" || slices.Contains(fits, d.Ref)
-			isSeen := shared[d] || len(areas) == 0 || c.FSType == fileVolumes // a share needs no host of a node
+			isSeen := seen == nil || seen[d] || c.FSType == fileVolumes // a share needs no host of a node
 			if d.supported() && isFit && isSeen && (c.DatastoreURL == "" || d.URL == c.DatastoreURL) {
 				out = append(out, d)
 			}
@@ -277,8 +286,8 @@ func categories(s *Snapshot, v *VCenter) (out []found) {
 // and DiscoverTagEntities.
 func misplaced(asked []string, v *VCenter) (out []found) {
 	of := map[string]string{} // categories, by tag
-	for r, tags := range v.Tagged {
-		for _, t := range tags {
+	for _, r := range slices.SortedFunc(maps.Keys(v.Tagged), Ref.Compare) {
+		for _, t := range v.Tagged[r] {
 			f := found{object: t.Tag, drivers: []matrix.Driver{matrix.CSI}, action: Warn}
 			switch {
 			case !slices.Contains(asked, t.Name):
@@ -295,9 +304,6 @@ func misplaced(asked []string, v *VCenter) (out []found) {
 			out = append(out, f)
 		}
 	}
-	slices.SortFunc(out, func(a, b found) int {
-		return cmp.Or(cmp.Compare(a.object, b.object), cmp.Compare(a.of+a.what, b.of+b.what))
-	})
 	return out
 }
 

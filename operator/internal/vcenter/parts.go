@@ -1,7 +1,6 @@
 package vcenter
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -178,12 +177,8 @@ func (i *inspection) vsanClusters() (out []preflight.Ref) {
 			}
 		}
 	}
-	slices.SortFunc(out, byRef)
+	slices.SortFunc(out, preflight.Ref.Compare)
 	return out
-}
-
-func byRef(a, b preflight.Ref) int {
-	return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.Value, b.Value))
 }
 
 // ancestors returns the ancestors of the nodes' VMs, else the configured datacenters, without the root. Hosts have the
@@ -206,7 +201,7 @@ func (i *inspection) ancestors(root preflight.Ref) []preflight.Ref {
 	}
 	delete(seen, root)
 	maps.DeleteFunc(seen, func(_ preflight.Ref, is bool) bool { return !is })
-	return slices.SortedFunc(maps.Keys(seen), byRef)
+	return slices.SortedFunc(maps.Keys(seen), preflight.Ref.Compare)
 }
 
 // tags reads which categories exist, and the objects with their tags, as the storage driver does.

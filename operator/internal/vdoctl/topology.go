@@ -48,7 +48,7 @@ func newTopologyCheckCommand(a *app) *cobra.Command {
 
 func newTopologyTagCommand(a *app) *cobra.Command {
 	o := &topologyOptions{app: a}
-	cmd := runs(o.tag, &cobra.Command{
+	cmd := runs(func(ctx context.Context) error { return o.hints(o.tag(ctx)) }, &cobra.Command{
 		Use: "tag", Short: "Create and attach the tags of regions and zones",
 		Long: `Creates the configuration's tag categories and the tags that --attach names in a vCenter, and
 attaches the tags to datacenters, folders, clusters or hosts. Only --replace detaches another
@@ -87,7 +87,7 @@ func problemIn(vCenter string, p topology.Problem) error {
 func (o *topologyOptions) tag(ctx context.Context) error {
 	s, want, err := o.tagSite(ctx)
 	if err != nil {
-		return o.hints(err)
+		return err
 	}
 	v, categories := s.vcenters[0], s.wants.AllCategories()
 	about := func(configured) vcenter.Ask {

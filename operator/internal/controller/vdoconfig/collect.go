@@ -248,7 +248,7 @@ func wantsWebhook(spec *v1alpha1.VDOConfigSpec) bool {
 func (s *facts) foreignClusterID() string {
 	id := cmp.Or(s.cluster.GeneratedClusterID, s.cluster.ConfiguredClusterID)
 	of, here := s.inventory.Memory().ClusterUID, s.cluster.UID
-	if of == "" || here == "" || of == here || s.confirms(id) && !s.wasSet(id) {
+	if of == "" || here == "" || of == here || isID(s.config.Spec.StorageProvider, id) && !s.wasSet(id) {
 		return ""
 	}
 	return id
@@ -258,21 +258,16 @@ func (s *facts) foreignClusterID() string {
 // one and spec.storageProvider.clusterID does not confirm it, else "".
 func (s *facts) strayClusterID() string {
 	id, known := s.cluster.GeneratedClusterID, s.inventory.Memory().ClusterID
-	if known == "" || id == known || s.confirms(id) {
+	if known == "" || id == known || isID(s.config.Spec.StorageProvider, id) {
 		return ""
 	}
 	return id
 }
 
-func (s *facts) confirms(id string) bool {
-	sp := s.config.Spec.StorageProvider
-	return sp != nil && sp.ClusterID == id
-}
+// wasSet reports whether the recorded settings, which may be of another cluster, had the cluster id.
+func (s *facts) wasSet(id string) bool { return isID(s.inventory.Memory().StorageProvider, id) }
 
-func (s *facts) wasSet(id string) bool {
-	sp := s.inventory.Memory().StorageProvider
-	return sp != nil && sp.ClusterID == id
-}
+func isID(sp *v1alpha1.StorageProvider, id string) bool { return sp != nil && sp.ClusterID == id }
 
 // identify gates the storage driver if its cluster id belongs to another cluster, differs from that of the volumes, or
 // is unknown while volumes exist. Two clusters with one id overwrite each other's volumes in CNS.
