@@ -2,8 +2,6 @@ package trust
 
 import (
 	"crypto"
-	"crypto/aes"
-	"crypto/cipher"
 	"crypto/ed25519"
 	"crypto/pbkdf2"
 	"crypto/rand"
@@ -24,11 +22,12 @@ import (
 	"github.com/sigstore/cosign/v2/pkg/cosign"
 	cosignbundle "github.com/sigstore/cosign/v2/pkg/cosign/bundle"
 	"github.com/sigstore/sigstore/pkg/cryptoutils"
+	"github.com/youmark/pkcs8"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
-const pkcs8PrivateKey = "ENCRYPTED PRIVATE KEY" // the PEM type of encrypted PKCS #8
+const pkcs8Type = "ENCRYPTED PRIVATE KEY" // of the PEM block of an encrypted PKCS #8 key
 
 // Signer holds a private key. [LoadSigner] creates it.
 type Signer struct {
@@ -108,55 +107,43 @@ func privateBlock(data []byte) *pem.Block {
 	}
 }
 
-var errPassword = errors.New("the password does not open the key")
+var (
+	errPassword = errors.New("the password does not open the key")
+	errPBES2    = errors.New("it is not encrypted with PBES2, PBKDF2 and AES: write it again with `openssl pkcs8 -topk8 -v2 aes-256-cbc`")
+)
 
-// parsePrivate reads the key in a PEM block with sigstore's library, which does not support encrypted PKCS #8.
-func parsePrivate(block *pem.Block, password func() ([]byte, error)) (crypto.Signer, error) {
-	var open func(password []byte) ([]byte, error)
-	if block.Type == pkcs8PrivateKey {
-		var err error
-		if open, err = parsePBES2(block.Bytes); err != nil {
-			return nil, err
-		}
-	}
-	pass, err := ask(block, password)
-	if err != nil {
-		return nil, err
-	}
-	if open != nil {
-		der, err := open(pass)
-		if err != nil {
-			return nil, err
-		}
-		block = &pem.Block{Type: string(cryptoutils.PrivateKeyPEMType), Bytes: der}
-	}
-	private, err := cryptoutils.UnmarshalPEMToPrivateKey(pem.EncodeToMemory(block), func(bool) ([]byte, error) { return pass, nil })
+// parsePrivate reads the key in a PEM block with sigstore's library, and asks for the password of an encrypted one.
+func parsePrivate(block *pem.Block, password func() ([]byte, error)) (key crypto.Signer, err error) {
+	defer recovered(&err)
+	var given []byte
+	var refused error
+	private, err := cryptoutils.UnmarshalPEMToPrivateKey(pem.EncodeToMemory(block), func(bool) ([]byte, error) {
+		given, refused = password()
+		return append([]byte{}, given...), refused // nil would mean not encrypted
+	})
+	says := func(text string) bool { return strings.Contains(err.Error(), text) } // the libraries have no error values
 	switch {
 	case err == nil:
-	case strings.Contains(err.Error(), "decryption failed"): // the library has no error value for it
+	case refused != nil:
+		return nil, refused
+	case says("decryption failed"), block.Type == pkcs8Type && len(given) == 0:
 		return nil, errPassword
-	case strings.Contains(err.Error(), "scrypt"):
+	case says("incorrect password"):
+		return nil, fmt.Errorf("%w, or the key inside cannot be read", errPassword)
+	case block.Type == pkcs8Type:
+		return nil, errPBES2
+	case says("scrypt"):
 		return nil, err
-	case strings.Contains(err.Error(), "unknown private key PEM file type"):
+	case says("unknown private key PEM file type"):
 		return nil, fmt.Errorf("a PEM block of type %q is not supported", block.Type)
 	default:
 		return nil, errors.New("the key inside cannot be read") // the cause could quote key material
 	}
-	signer, ok := private.(crypto.Signer)
+	key, ok := private.(crypto.Signer)
 	if !ok {
 		return nil, fmt.Errorf("a key of kind %T does not sign", private)
 	}
-	return signer, nil
-}
-
-// ask asks for the password of a key, if it is encrypted.
-func ask(block *pem.Block, password func() ([]byte, error)) ([]byte, error) {
-	switch block.Type {
-	case pkcs8PrivateKey, cosign.SigstorePrivateKeyPemType, cosign.CosignPrivateKeyPemType:
-		pass, err := password()
-		return append([]byte{}, pass...), err // nil would mean not encrypted
-	}
-	return nil, nil
+	return key, nil
 }
 
 // Policy returns the policy that the signer's own signature satisfies.
@@ -297,30 +284,8 @@ func (s *Signer) hasStamp(stamps [][]byte, signature []byte) bool {
 	return s.stamp == nil || slices.ContainsFunc(stamps, holds)
 }
 
-// Encrypted PKCS #8 keys follow RFC 8018: PBES2 with PBKDF2 and AES in CBC mode. `openssl pkcs8
-// -topk8` and `openssl genpkey -aes256` write them. All of it is within FIPS 140.
-
-const maxIterations = 10_000_000 // of PBKDF2: a few seconds
-
-var errPBES2 = errors.New("it is not encrypted with PBES2, PBKDF2 and AES: write it again with `openssl pkcs8 -topk8 -v2 aes-256-cbc`")
-
-type encryptedKey struct {
-	Scheme struct {
-		Algorithm  asn1.ObjectIdentifier
-		Parameters struct {
-			Derivation struct {
-				Algorithm  asn1.ObjectIdentifier
-				Parameters asn1.RawValue
-			}
-			Encryption struct {
-				Algorithm asn1.ObjectIdentifier
-				IV        []byte
-			}
-		}
-	}
-	Data []byte
-}
-
+// pbkdf2Parameters adds to sigstore's library the hashes SHA-384 and SHA-512, and keys that state their length.
+// They follow RFC 8018, as `openssl pkcs8 -topk8` and `openssl genpkey -aes256` write them, within FIPS 140.
 type pbkdf2Parameters struct {
 	Salt       []byte
 	Iterations int
@@ -328,70 +293,24 @@ type pbkdf2Parameters struct {
 	PRF        pkix.AlgorithmIdentifier `asn1:"optional"`
 }
 
-var (
-	oidPBES2  = asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 5, 13}
-	oidPBKDF2 = asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 5, 12}
-
-	prfs = map[string]func() hash.Hash{
-		"":                    sha1.New, // the default of RFC 8018
-		"1.2.840.113549.2.7":  sha1.New,
-		"1.2.840.113549.2.9":  sha256.New,
-		"1.2.840.113549.2.10": sha512.New384,
-		"1.2.840.113549.2.11": sha512.New,
-	}
-	aesCBC = map[string]int{ // key length in bytes
-		"2.16.840.1.101.3.4.1.2":  16,
-		"2.16.840.1.101.3.4.1.22": 24,
-		"2.16.840.1.101.3.4.1.42": 32,
-	}
-)
-
-// parsePBES2 reads an encrypted key and returns the function that decrypts it. A wrong password
-// shows in the padding, or in a result that is not a key.
-func parsePBES2(der []byte) (open func(password []byte) ([]byte, error), err error) {
-	var k encryptedKey
-	if rest, err := asn1.Unmarshal(der, &k); err != nil || len(rest) > 0 {
-		return nil, errPBES2
-	}
-	p := k.Scheme.Parameters
-	var kdf pbkdf2Parameters
-	if rest, err := asn1.Unmarshal(p.Derivation.Parameters.FullBytes, &kdf); err != nil || len(rest) > 0 {
-		return nil, errPBES2
-	}
-	prf, prfOK := prfs[kdf.PRF.Algorithm.String()]
-	length := aesCBC[p.Encryption.Algorithm.String()]
-	switch {
-	case !k.Scheme.Algorithm.Equal(oidPBES2), !p.Derivation.Algorithm.Equal(oidPBKDF2), !prfOK, length == 0,
-		kdf.KeyLength != 0 && kdf.KeyLength != length, len(p.Encryption.IV) != aes.BlockSize,
-		len(k.Data) == 0 || len(k.Data)%aes.BlockSize != 0:
-		return nil, errPBES2
-	case kdf.Iterations < 1 || kdf.Iterations > maxIterations:
-		return nil, fmt.Errorf("its password is hashed %d times, which is not between 1 and %d", kdf.Iterations, maxIterations)
-	}
-	return func(password []byte) ([]byte, error) {
-		key, err := pbkdf2.Key(prf, string(password), kdf.Salt, kdf.Iterations, length)
-		if err != nil {
-			return nil, fmt.Errorf("derive the key of the key: %w", err)
-		}
-		return decryptCBC(key, p.Encryption.IV, k.Data)
-	}, nil
+var prfs = map[string]func() hash.Hash{
+	"":                    sha1.New, // the default of RFC 8018
+	"1.2.840.113549.2.7":  sha1.New,
+	"1.2.840.113549.2.9":  sha256.New,
+	"1.2.840.113549.2.10": sha512.New384,
+	"1.2.840.113549.2.11": sha512.New,
 }
 
-func decryptCBC(key, iv, data []byte) ([]byte, error) {
-	block, err := aes.NewCipher(key)
-	if err != nil {
-		return nil, err
+func init() {
+	oid := asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 5, 12}
+	pkcs8.RegisterKDF(oid, func() pkcs8.KDFParameters { return &pbkdf2Parameters{} })
+}
+
+// DeriveKey returns the key of the cipher.
+func (p *pbkdf2Parameters) DeriveKey(password []byte, size int) ([]byte, error) {
+	prf, ok := prfs[p.PRF.Algorithm.String()]
+	if !ok || p.KeyLength != 0 && p.KeyLength != size {
+		return nil, errPBES2
 	}
-	out := make([]byte, len(data))
-	cipher.NewCBCDecrypter(block, iv).CryptBlocks(out, data)
-	pad := int(out[len(out)-1])
-	if pad < 1 || pad > aes.BlockSize {
-		return nil, errPassword
-	}
-	out = out[:len(out)-pad]
-	var der asn1.RawValue
-	if rest, err := asn1.Unmarshal(out, &der); err != nil || len(rest) > 0 {
-		return nil, errPassword
-	}
-	return out, nil
+	return pbkdf2.Key(prf, string(password), p.Salt, p.Iterations, size)
 }

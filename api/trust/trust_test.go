@@ -501,7 +501,7 @@ func TestBadPrivateKeysAreExplained(t *testing.T) {
 		{"nothing", nil, nil, fault.InvalidInput, "no PEM block"},
 		{"huge", bytes.Repeat([]byte("x"), 1<<20), nil, fault.InvalidInput, "longer than"},
 		{"small", block("RSA PRIVATE KEY", x509.MarshalPKCS1PrivateKey(small)), nil, fault.InvalidInput, "1024 bits"},
-		{"no PBES2", block("ENCRYPTED PRIVATE KEY", []byte("x")), nil, fault.InvalidInput, "openssl pkcs8 -topk8"},
+		{"no PBES2", block("ENCRYPTED PRIVATE KEY", []byte("x")), func() ([]byte, error) { return []byte("secret"), nil }, fault.InvalidInput, "openssl pkcs8 -topk8"},
 		{"openssl's old form", pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Headers: map[string]string{"Proc-Type": "4,ENCRYPTED", "DEK-Info": "AES-256-CBC,00"}, Bytes: []byte("x")}),
 			nil, fault.InvalidInput, "4,ENCRYPTED"},
 		{"kind", block("DSA PRIVATE KEY", []byte("x")), nil, fault.InvalidInput, `"DSA PRIVATE KEY" is not supported`},
