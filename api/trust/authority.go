@@ -18,14 +18,28 @@ import (
 )
 
 // CA is a private certificate authority, and the identities in its certificates whose signatures
-// are valid. [NewCA] creates it.
+// are valid. Texts hold one or several certificates in PEM.
 type CA struct {
-	entry
-	o                      CAOptions
+	Entry             `yaml:",inline"`
+	Roots             Text   `yaml:"roots,omitempty"` // self-signed, at least one
+	RootsFile         string `yaml:"rootsFile,omitempty"`
+	Intermediates     Text   `yaml:"intermediates,omitempty"` // in addition to those that come with a signature
+	IntermediatesFile string `yaml:"intermediatesFile,omitempty"`
+	// Identities whose certificates are valid: at least one, since without any every leaf of the CA would be valid.
+	Identities []Identity `yaml:"identities"`
+	// ExtendedKeyUsage that a leaf must have: codeSigning, emailProtection, clientAuth, or an
+	// object identifier in dots. Default: codeSigning.
+	ExtendedKeyUsage string `yaml:"extendedKeyUsage,omitempty"`
+	// TimestampRoots are time-stamping authorities, with intermediates. Their time stamps (RFC
+	// 3161) prove that a signature was made while its certificate was valid.
+	TimestampRoots Text     `yaml:"timestampRoots,omitempty"`
+	TimestampFile  string   `yaml:"timestampRootsFile,omitempty"`
+	RevokedSerials []string `yaml:"revokedSerials,omitempty"` // of any certificate of a chain, in hex
+
 	rootPool, intermediate *x509.CertPool
 	extKeyUsage            x509.ExtKeyUsage
 	usageOID               *x509.OID           // if extKeyUsage cannot express it
-	timestampRoots         []*x509.Certificate // and their intermediates
+	stampers               []*x509.Certificate // of time stamps, and their intermediates
 	revokedSerials         []*big.Int
 }
 
@@ -38,47 +52,34 @@ func (t *Text) UnmarshalText(data []byte) error { *t = slices.Clone(data); retur
 // MarshalText returns the text unchanged.
 func (t Text) MarshalText() ([]byte, error) { return t, nil }
 
-// CAOptions say which certificates of a CA are valid. Texts hold one or several certificates in PEM.
-type CAOptions struct {
-	Roots         Text `yaml:"roots,omitempty"`         // self-signed, at least one
-	Intermediates Text `yaml:"intermediates,omitempty"` // in addition to those that come with a signature
-	// Identities whose certificates are valid: at least one, since without any every leaf of the CA would be valid.
-	Identities []Identity `yaml:"identities"`
-	// ExtendedKeyUsage that a leaf must have: codeSigning, emailProtection, clientAuth, or an
-	// object identifier in dots. Default: codeSigning.
-	ExtendedKeyUsage string `yaml:"extendedKeyUsage,omitempty"`
-	// TimestampRoots are time-stamping authorities, with intermediates. Their time stamps (RFC
-	// 3161) prove that a signature was made while its certificate was valid.
-	TimestampRoots Text     `yaml:"timestampRoots,omitempty"`
-	RevokedSerials []string `yaml:"revokedSerials,omitempty"` // of any certificate of a chain, in hex
-	KeyOptions     `yaml:",inline"`
+func (a *CA) kind() kind {
+	return kind{"CA", "certificates of ",
+		wholePolicy + "; the fields: id, roots, intermediates, identities, extendedKeyUsage, timestampRoots"}
 }
 
-// NewCA returns a checked CA. Messages name it by id.
-func NewCA(id string, o CAOptions) (CA, error) {
-	o.Identities = slices.Clone(o.Identities)
-	a := CA{entry: entry{id, o.KeyOptions}, o: o}
-	if err := cmp.Or(checkID(id), a.read()); err != nil {
-		return CA{}, fault.Errorf(fault.InvalidInput, "read CA", fmt.Sprintf("%q", id),
-			wholePolicy+"; the fields: id, roots, intermediates, identities, extendedKeyUsage, timestampRoots", "%w", err)
+func (a *CA) files() []fileField {
+	return []fileField{
+		{"roots", "rootsFile", &a.Roots, &a.RootsFile},
+		{"intermediates", "intermediatesFile", &a.Intermediates, &a.IntermediatesFile},
+		{"timestampRoots", "timestampRootsFile", &a.TimestampRoots, &a.TimestampFile},
 	}
-	return a, nil
 }
 
-func (a *CA) read() error {
-	o := a.o
-	roots, err1 := parseCertificates("roots", o.Roots)
-	intermediates, err2 := parseCertificates("intermediates", o.Intermediates)
+func (a *CA) identities() []string { return texts(a.Identities) }
+
+func (a *CA) prepare() error {
+	roots, err1 := parseCertificates("roots", a.Roots)
+	intermediates, err2 := parseCertificates("intermediates", a.Intermediates)
 	var err3, err4 error
-	a.timestampRoots, err3 = parseCertificates("timestampRoots", o.TimestampRoots)
-	a.revokedSerials, err4 = parseSerials(o.RevokedSerials)
-	if err := errors.Join(err1, err2, err3, err4, a.valid.check()); err != nil {
+	a.stampers, err3 = parseCertificates("timestampRoots", a.TimestampRoots)
+	a.revokedSerials, err4 = parseSerials(a.RevokedSerials)
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
 		return err
 	}
 	if len(roots) == 0 {
 		return errors.New("it has no roots: nothing could ever be accepted")
 	}
-	if err := checkIdentities(o.Identities, "every certificate of the CA would be accepted"); err != nil {
+	if err := checkIdentities(a.Identities, "every certificate of the CA would be accepted"); err != nil {
 		return err
 	}
 	for _, c := range slices.Concat(roots, intermediates) {
@@ -86,7 +87,7 @@ func (a *CA) read() error {
 			return fmt.Errorf("the certificate of %q is not a CA's", c.Subject)
 		}
 	}
-	if len(a.timestampRoots) > 0 && !slices.ContainsFunc(a.timestampRoots, selfSigned) {
+	if len(a.stampers) > 0 && !slices.ContainsFunc(a.stampers, selfSigned) {
 		return errors.New("timestampRoots: none of its certificates is self-signed")
 	}
 	a.rootPool, a.intermediate = pool(roots), pool(intermediates)
@@ -100,13 +101,13 @@ var usages = map[string]x509.ExtKeyUsage{
 }
 
 func (a *CA) readUsage() error {
-	if known, ok := usages[a.o.ExtendedKeyUsage]; ok {
+	if known, ok := usages[a.ExtendedKeyUsage]; ok {
 		a.extKeyUsage = known
 		return nil
 	}
-	oid, err := x509.ParseOID(a.o.ExtendedKeyUsage)
+	oid, err := x509.ParseOID(a.ExtendedKeyUsage)
 	if err != nil {
-		return fmt.Errorf("the extended key usage %q is none of codeSigning, emailProtection, clientAuth, and no object identifier", a.o.ExtendedKeyUsage)
+		return fmt.Errorf("the extended key usage %q is none of codeSigning, emailProtection, clientAuth, and no object identifier", a.ExtendedKeyUsage)
 	}
 	for u := x509.ExtKeyUsageAny; u <= x509.ExtKeyUsageMicrosoftKernelCodeSigning; u++ {
 		if u.OID().Equal(oid) {
@@ -128,22 +129,22 @@ func (a CA) signer(v *certified, stamped []byte, now time.Time) (s CountedSigner
 			chains, err = a.chains(v, at)
 		}
 	}
-	invalid := a.valid.invalid(now)
-	named := slices.IndexFunc(a.o.Identities, func(i Identity) bool { return i.of(v.leaf) })
+	invalid := a.invalid(now)
+	named := slices.IndexFunc(a.Identities, func(i Identity) bool { return i.of(v.leaf) })
 	bad, _ := errors.AsType[x509.CertificateInvalidError](err)
 	isOtherUse := err != nil && bad.Reason == x509.IncompatibleUsage
 	switch {
 	case err != nil && !isOtherUse:
-		return s, fmt.Sprintf("of %s that the CA %s has not issued", identitiesOf(v.leaf), a.id)
+		return s, fmt.Sprintf("of %s that the CA %s has not issued", identitiesOf(v.leaf), a.ID)
 	case invalid != "":
-		return s, fmt.Sprintf("of the CA %s, %s", a.id, invalid)
+		return s, fmt.Sprintf("of the CA %s, %s", a.ID, invalid)
 	case named < 0:
-		return s, fmt.Sprintf("of %s, who is none of the identities of %s", identitiesOf(v.leaf), a.id)
+		return s, fmt.Sprintf("of %s, who is none of the identities of %s", identitiesOf(v.leaf), a.ID)
 	case isOtherUse || !a.mayBeUsed(v.leaf):
-		usage := cmp.Or(a.o.ExtendedKeyUsage, "codeSigning")
-		return s, fmt.Sprintf("that the CA %s did not issue for %s", a.id, usage)
+		usage := cmp.Or(a.ExtendedKeyUsage, "codeSigning")
+		return s, fmt.Sprintf("that the CA %s did not issue for %s", a.ID, usage)
 	}
-	s.ID, s.Identity = a.id, a.o.Identities[named].String()
+	s.ID, s.Identity = a.ID, a.Identities[named].String()
 	s.Stamped, why = a.late(v, stamped, chains, now)
 	return s, why
 }
@@ -165,16 +166,16 @@ func (a CA) chains(v *certified, at time.Time) ([][]*x509.Certificate, error) {
 func (a CA) late(
 	v *certified, stamped []byte, anyTime [][]*x509.Certificate, now time.Time,
 ) (at *time.Time, why string) {
-	revoked := fmt.Sprintf("of the CA %s that the policy has revoked", a.id)
+	revoked := fmt.Sprintf("of the CA %s that the policy has revoked", a.ID)
 	ways, invalid := a.chains(v, now)
 	if invalid == nil && a.isRevoked(ways) || invalid != nil && a.leafRevoked(v.leaf) {
 		return nil, revoked
 	}
 	for _, t := range v.timestamps {
-		if len(a.timestampRoots) == 0 {
+		if len(a.stampers) == 0 {
 			break // no roots would trust every time stamp
 		}
-		stamp, err := verifyTimestamp(t, stamped, a.timestampRoots)
+		stamp, err := verifyTimestamp(t, stamped, a.stampers)
 		if err != nil || stamp.Time.After(now) {
 			continue
 		}
@@ -197,14 +198,14 @@ func (a CA) late(
 	}
 	what := fmt.Sprintf("of %s that %s, and ", identitiesOf(v.leaf), reason)
 	switch {
-	case len(a.timestampRoots) == 0:
-		return nil, what + a.id + " has no time-stamping authority"
+	case len(a.stampers) == 0:
+		return nil, what + a.ID + " has no time-stamping authority"
 	case len(v.timestamps) == 0:
 		return nil, what + "the signature has no time stamp"
 	case a.isRevoked(anyTime):
 		return nil, revoked
 	}
-	return nil, what + "no time stamp by an authority of " + a.id + " says that it was made before"
+	return nil, what + "no time stamp by an authority of " + a.ID + " says that it was made before"
 }
 
 // mayBeUsed reports whether the leaf is an end certificate for signatures that itself lists the

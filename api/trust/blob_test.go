@@ -33,7 +33,7 @@ func TestSignedFilesCarryCertificateAndTimeStamp(t *testing.T) {
 	tsa := tsaRoot.Issue(t, stamping)
 	file := []byte("serial: 1\n")
 	sign := func(s *trust.Signer) []byte { return must(s.SignBlob(file))(t) }
-	p := certificates(t, 1, o.ca(t, trust.CAOptions{TimestampRoots: tsaRoot.PEM()}))
+	p := certificates(t, 1, o.ca(t, trust.CA{TimestampRoots: tsaRoot.PEM()}))
 
 	sig := sign(o.signer(t, o.leaf, now))
 	require.Equal(t, 1, bytes.Count(append(sig, '\n'), []byte("\n")), "one line")
@@ -62,7 +62,7 @@ func TestSignatureFilesOfBothForms(t *testing.T) {
 	plain := must(b.SignBlob(file))(t)
 	var indented bytes.Buffer
 	require.NoError(t, json.Indent(&indented, bundled, "", "  "))
-	p := must(trust.ComposePolicy(2, []trust.Key{key(t, "b", b)}, []trust.CA{o.ca(t)}))(t)
+	p := composed(t, 2, []trust.Key{key(t, "b", b)}, o.ca(t))
 	for _, text := range []string{
 		string(plain) + "\n" + string(bundled) + "\n",
 		string(bundled) + string(plain),

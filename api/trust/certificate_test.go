@@ -18,6 +18,7 @@ import (
 	protodsse "github.com/sigstore/protobuf-specs/gen/pb-go/dsse"
 	"github.com/sigstore/timestamp-authority/v2/pkg/verification"
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -40,21 +41,31 @@ func newOffice(t *testing.T) office {
 	return office{root, issuer, issuer.Issue(t, pki.Spec{Name: "signer", Email: []string{"release@corp.example"}, Usage: codeSigning})}
 }
 
-func (o office) ca(t *testing.T, given ...trust.CAOptions) trust.CA {
+func (o office) ca(t *testing.T, given ...trust.CA) trust.CA {
 	t.Helper()
-	options := append(given, trust.CAOptions{})[0]
-	if options.Roots == nil {
-		options.Roots = o.root.PEM()
+	a := append(given, trust.CA{})[0]
+	a.ID = "corp"
+	if a.Roots == nil {
+		a.Roots = o.root.PEM()
 	}
-	if options.Identities == nil {
-		options.Identities = []trust.Identity{{Email: "release@corp.example"}}
+	if a.Identities == nil {
+		a.Identities = []trust.Identity{{Email: "release@corp.example"}}
 	}
-	return must(trust.NewCA("corp", options))(t)
+	return a
 }
 
 func certificates(t *testing.T, threshold int, authorities ...trust.CA) *trust.Policy {
 	t.Helper()
-	return must(trust.ComposePolicy(threshold, nil, authorities))(t)
+	return composed(t, threshold, nil, authorities...)
+}
+
+func composed(t testing.TB, threshold int, keys []trust.Key, authorities ...trust.CA) *trust.Policy {
+	t.Helper()
+	text := must(yaml.Marshal(map[string]any{
+		"apiVersion": trust.PolicyAPIVersion, "kind": trust.PolicyKind,
+		"threshold": threshold, "keys": keys, "certificates": authorities,
+	}))(t)
+	return must(trust.ParsePolicy("policy.yaml", text, nil))(t)
 }
 
 // signer signs with the certificate of a leaf.
@@ -99,45 +110,45 @@ func TestCertificatesThatDoNotCount(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		leaf    pki.Authority
-		options trust.CAOptions
+		options trust.CA
 		change  func(map[string]string)
 		want    string
 	}{
-		{"another root", stranger.leaf, trust.CAOptions{}, func(l map[string]string) {
+		{"another root", stranger.leaf, trust.CA{}, func(l map[string]string) {
 			l[trust.ChainAnnotation] = string(stranger.issuer.PEM()) + string(stranger.root.PEM())
 		}, "that the CA corp has not issued"},
-		{"another leaf of the authority", who(pki.Spec{Email: []string{"intern@corp.example"}, Usage: codeSigning}), trust.CAOptions{}, nil,
+		{"another leaf of the authority", who(pki.Spec{Email: []string{"intern@corp.example"}, Usage: codeSigning}), trust.CA{}, nil,
 			"intern@corp.example"},
-		{"an identity that only ends like it", who(pki.Spec{Email: []string{"not-release@corp.example"}, Usage: codeSigning}), trust.CAOptions{}, nil,
+		{"an identity that only ends like it", who(pki.Spec{Email: []string{"not-release@corp.example"}, Usage: codeSigning}), trust.CA{}, nil,
 			"none of the identities of corp"},
-		{"an identity of another kind", who(pki.Spec{DNS: []string{"release@corp.example"}, Usage: codeSigning}), trust.CAOptions{}, nil,
+		{"an identity of another kind", who(pki.Spec{DNS: []string{"release@corp.example"}, Usage: codeSigning}), trust.CA{}, nil,
 			"none of the identities of corp"},
-		{"an identity in the common name", who(pki.Spec{Name: "release@corp.example", Usage: codeSigning}), trust.CAOptions{}, nil,
+		{"an identity in the common name", who(pki.Spec{Name: "release@corp.example", Usage: codeSigning}), trust.CA{}, nil,
 			"by a certificate of no identity"},
-		{"another use", who(pki.Spec{Email: email, Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}), trust.CAOptions{}, nil,
+		{"another use", who(pki.Spec{Email: email, Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}), trust.CA{}, nil,
 			"did not issue for codeSigning"},
-		{"any use", who(pki.Spec{Email: email, Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}), trust.CAOptions{}, nil,
+		{"any use", who(pki.Spec{Email: email, Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}), trust.CA{}, nil,
 			"did not issue for codeSigning"},
-		{"no use", who(pki.Spec{Email: email}), trust.CAOptions{}, nil, "did not issue for codeSigning"},
-		{"an authority's own", o.root.Issue(t, pki.Spec{Name: "sub", CA: true, Email: email, Usage: codeSigning}), trust.CAOptions{}, nil,
+		{"no use", who(pki.Spec{Email: email}), trust.CA{}, nil, "did not issue for codeSigning"},
+		{"an authority's own", o.root.Issue(t, pki.Spec{Name: "sub", CA: true, Email: email, Usage: codeSigning}), trust.CA{}, nil,
 			"did not issue for codeSigning"},
-		{"no chain", o.leaf, trust.CAOptions{}, func(l map[string]string) { delete(l, trust.ChainAnnotation) }, "has not issued"},
-		{"no certificate", o.leaf, trust.CAOptions{}, func(l map[string]string) { delete(l, trust.CertificateAnnotation) }, "by none of these keys"},
-		{"the certificate of somebody else", o.leaf, trust.CAOptions{}, func(l map[string]string) {
+		{"no chain", o.leaf, trust.CA{}, func(l map[string]string) { delete(l, trust.ChainAnnotation) }, "has not issued"},
+		{"no certificate", o.leaf, trust.CA{}, func(l map[string]string) { delete(l, trust.CertificateAnnotation) }, "by none of these keys"},
+		{"the certificate of somebody else", o.leaf, trust.CA{}, func(l map[string]string) {
 			l[trust.CertificateAnnotation] = string(who(pki.Spec{Email: email, Usage: codeSigning}).PEM())
 		}, "by another key than that of its certificate"},
-		{"two certificates", o.leaf, trust.CAOptions{}, func(l map[string]string) { l[trust.CertificateAnnotation] += string(o.root.PEM()) }, "there are 2"},
-		{"a damaged certificate", o.leaf, trust.CAOptions{}, func(l map[string]string) { l[trust.CertificateAnnotation] = "x" }, "not a PEM block"},
-		{"a long chain", o.leaf, trust.CAOptions{}, func(l map[string]string) {
+		{"two certificates", o.leaf, trust.CA{}, func(l map[string]string) { l[trust.CertificateAnnotation] += string(o.root.PEM()) }, "there are 2"},
+		{"a damaged certificate", o.leaf, trust.CA{}, func(l map[string]string) { l[trust.CertificateAnnotation] = "x" }, "not a PEM block"},
+		{"a long chain", o.leaf, trust.CA{}, func(l map[string]string) {
 			l[trust.ChainAnnotation] = strings.Repeat(string(o.issuer.PEM()), 20)
 		}, "more than 16 certificates"},
-		{"a huge chain", o.leaf, trust.CAOptions{}, func(l map[string]string) { l[trust.ChainAnnotation] = strings.Repeat("x", 1<<17) }, "longer than"},
-		{"revoked by serial", o.leaf, trust.CAOptions{RevokedSerials: []string{o.leaf.Certificate.SerialNumber.Text(16)}}, nil, "revoked"},
-		{"its issuer revoked by serial", o.leaf, trust.CAOptions{RevokedSerials: []string{o.issuer.Certificate.SerialNumber.Text(16)}}, nil, "revoked"},
-		{"the entry revoked", o.leaf, trust.CAOptions{KeyOptions: trust.KeyOptions{Revoked: true}}, nil, "of the CA corp, revoked"},
-		{"the entry out of time", o.leaf, trust.CAOptions{KeyOptions: trust.KeyOptions{NotAfter: now.Add(-time.Hour)}}, nil, "expired 2026-08-01T11"},
-		{"not yet valid", who(pki.Spec{Email: email, Usage: codeSigning, NotBefore: now.Add(time.Hour)}), trust.CAOptions{}, nil, "is not valid before"},
-		{"another object identifier", o.leaf, trust.CAOptions{ExtendedKeyUsage: "1.3.6.1.4.1.99999.1"}, nil, "did not issue for 1.3.6.1.4.1.99999.1"},
+		{"a huge chain", o.leaf, trust.CA{}, func(l map[string]string) { l[trust.ChainAnnotation] = strings.Repeat("x", 1<<17) }, "longer than"},
+		{"revoked by serial", o.leaf, trust.CA{RevokedSerials: []string{o.leaf.Certificate.SerialNumber.Text(16)}}, nil, "revoked"},
+		{"its issuer revoked by serial", o.leaf, trust.CA{RevokedSerials: []string{o.issuer.Certificate.SerialNumber.Text(16)}}, nil, "revoked"},
+		{"the entry revoked", o.leaf, trust.CA{Entry: trust.Entry{Revoked: true}}, nil, "of the CA corp, revoked"},
+		{"the entry out of time", o.leaf, trust.CA{Entry: trust.Entry{NotAfter: now.Add(-time.Hour)}}, nil, "expired 2026-08-01T11"},
+		{"not yet valid", who(pki.Spec{Email: email, Usage: codeSigning, NotBefore: now.Add(time.Hour)}), trust.CA{}, nil, "is not valid before"},
+		{"another object identifier", o.leaf, trust.CA{ExtendedKeyUsage: "1.3.6.1.4.1.99999.1"}, nil, "did not issue for 1.3.6.1.4.1.99999.1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := certificates(t, 1, o.ca(t, c.options))
@@ -152,18 +163,18 @@ func TestIdentitiesAndUsagesOfAllKinds(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		leaf    pki.Spec
-		options trust.CAOptions
+		options trust.CA
 	}{
-		{"uri", pki.Spec{URI: []string{"spiffe://corp/release"}, Usage: codeSigning}, trust.CAOptions{Identities: []trust.Identity{{URI: "spiffe://corp/release"}}}},
-		{"dns", pki.Spec{DNS: []string{"a", "build.corp.example"}, Usage: codeSigning}, trust.CAOptions{Identities: []trust.Identity{{DNS: "x"}, {DNS: "build.corp.example"}}}},
+		{"uri", pki.Spec{URI: []string{"spiffe://corp/release"}, Usage: codeSigning}, trust.CA{Identities: []trust.Identity{{URI: "spiffe://corp/release"}}}},
+		{"dns", pki.Spec{DNS: []string{"a", "build.corp.example"}, Usage: codeSigning}, trust.CA{Identities: []trust.Identity{{DNS: "x"}, {DNS: "build.corp.example"}}}},
 		{"client", pki.Spec{DNS: []string{"b"}, Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}},
-			trust.CAOptions{Identities: []trust.Identity{{DNS: "b"}}, ExtendedKeyUsage: "clientAuth"}},
+			trust.CA{Identities: []trust.Identity{{DNS: "b"}}, ExtendedKeyUsage: "clientAuth"}},
 		{"own use", pki.Spec{DNS: []string{"b"}, UnknownUsage: []asn1.ObjectIdentifier{oid}},
-			trust.CAOptions{Identities: []trust.Identity{{DNS: "b"}}, ExtendedKeyUsage: oid.String()}},
+			trust.CA{Identities: []trust.Identity{{DNS: "b"}}, ExtendedKeyUsage: oid.String()}},
 		{"a known use by its identifier", pki.Spec{DNS: []string{"b"}, Usage: codeSigning},
-			trust.CAOptions{Identities: []trust.Identity{{DNS: "b"}}, ExtendedKeyUsage: "1.3.6.1.5.5.7.3.3"}},
+			trust.CA{Identities: []trust.Identity{{DNS: "b"}}, ExtendedKeyUsage: "1.3.6.1.5.5.7.3.3"}},
 		{"intermediates of the policy", pki.Spec{DNS: []string{"b"}, Usage: codeSigning},
-			trust.CAOptions{Identities: []trust.Identity{{DNS: "b"}}, Intermediates: o.issuer.PEM()}},
+			trust.CA{Identities: []trust.Identity{{DNS: "b"}}, Intermediates: o.issuer.PEM()}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			evidence := o.certified(t, store{}, o.issuer.Issue(t, c.leaf), func(l map[string]string) {
@@ -183,7 +194,7 @@ func TestExpiredCertificateNeedsATrustedTimeStamp(t *testing.T) {
 	ended := now.Add(-24 * time.Hour)
 	leaf := o.issuer.Issue(t, pki.Spec{Email: []string{"release@corp.example"}, Usage: codeSigning, NotAfter: ended})
 	before, after := ended.Add(-time.Hour), ended.Add(time.Hour)
-	stampers := trust.CAOptions{TimestampRoots: stampRoot.PEM()}
+	stampers := trust.CA{TimestampRoots: stampRoot.PEM()}
 	// An authority that issues for several uses: its code-signing leaves are no clocks.
 	mixed := stampRoot.Issue(t, pki.Spec{Name: "code", Usage: codeSigning})
 
@@ -201,12 +212,12 @@ func TestExpiredCertificateNeedsATrustedTimeStamp(t *testing.T) {
 
 	for _, c := range []struct {
 		name    string
-		options trust.CAOptions
+		options trust.CA
 		stamp   func(signature []byte) []byte
 		want    string // "" is accepted
 	}{
 		{"stamped in time", stampers, func(s []byte) []byte { return tsa.Stamp(t, s, before) }, ""},
-		{"no authority", trust.CAOptions{}, nil, "has no time-stamping authority"},
+		{"no authority", trust.CA{}, nil, "has no time-stamping authority"},
 		{"no stamp", stampers, nil, "the signature has no time stamp"},
 		{"stamped too late", stampers, func(s []byte) []byte { return tsa.Stamp(t, s, after) }, "no time stamp by an authority of corp"},
 		{"of another signature", stampers, func([]byte) []byte { return tsa.Stamp(t, []byte("other"), before) }, "no time stamp by an authority of corp"},
@@ -237,7 +248,7 @@ func TestExpiredCertificateNeedsATrustedTimeStamp(t *testing.T) {
 			return must(spent.Answer(stamp))(t)
 		}, ""},
 		{"without its certificate, which the policy does not have", stampers, func(s []byte) []byte { return tsa.StampWith(t, s, before) }, "no time stamp by"},
-		{"without its certificate, which the policy has", trust.CAOptions{TimestampRoots: append(stampRoot.PEM(), tsa.PEM()...)},
+		{"without its certificate, which the policy has", trust.CA{TimestampRoots: append(stampRoot.PEM(), tsa.PEM()...)},
 			func(s []byte) []byte { return tsa.StampWith(t, s, before) }, ""},
 		{"of the future", stampers, func(s []byte) []byte { return tsa.Stamp(t, s, now.Add(time.Hour)) }, "no time stamp by"},
 		{"damaged", stampers, func([]byte) []byte { return []byte{0x30, 0x80, 0x30, 0x80} }, "no time stamp by"},
@@ -294,11 +305,11 @@ func TestThresholdOverKeysAndCertificates(t *testing.T) {
 	both := o.issuer.Issue(t, pki.Spec{Email: []string{"alice@corp.example", "bob@corp.example"}, Usage: codeSigning})
 	bob := o.issuer.Issue(t, pki.Spec{Email: []string{"bob@corp.example"}, Usage: codeSigning})
 	entry := func(id string, names ...string) trust.CA {
-		options := trust.CAOptions{Roots: o.root.PEM()}
+		a := trust.CA{Entry: trust.Entry{ID: id}, Roots: o.root.PEM()}
 		for _, n := range names {
-			options.Identities = append(options.Identities, trust.Identity{Email: n + "@corp.example"})
+			a.Identities = append(a.Identities, trust.Identity{Email: n + "@corp.example"})
 		}
-		return must(trust.NewCA(id, options))(t)
+		return a
 	}
 	by := func(leaves ...pki.Authority) (all []trust.Evidence) {
 		for _, leaf := range leaves {
@@ -315,16 +326,14 @@ func TestThresholdOverKeysAndCertificates(t *testing.T) {
 	must(verify(two, by(alice, bob)))(t)
 
 	// One entry counts once; a key counts once, as a key and with its certificate.
-	team := must(trust.ComposePolicy(2, []trust.Key{key(t, "key", signer(t, alice.Key))},
-		[]trust.CA{entry("team", "alice", "bob")}))(t)
+	team := composed(t, 2, []trust.Key{key(t, "key", signer(t, alice.Key))}, entry("team", "alice", "bob"))
 	untrusted(verify(team, by(alice)))(t, "signed by 1 distinct key")
 	untrusted(verify(team, by(bob, alice2)))(t, "signed by 1 distinct key (team)")
 	must(verify(team, by(alice, bob)))(t)
 
 	// A revoked key does not come back with a certificate.
-	revoked, err := trust.ComposePolicy(1, []trust.Key{key(t, "key", signer(t, alice.Key), trust.KeyOptions{Revoked: true})},
-		[]trust.CA{entry("team", "alice", "bob")})
-	require.NoError(t, err)
+	revoked := composed(t, 1, []trust.Key{key(t, "key", signer(t, alice.Key), trust.Entry{Revoked: true})},
+		entry("team", "alice", "bob"))
 	_, err = verify(revoked, by(alice))
 	requireUntrusted(t, err, "whose key is revoked")
 	require.Contains(t, fault.HintOf(err), "that counts now")
@@ -401,7 +410,7 @@ func TestRevocationIsOfTheWayThatHeldAtTheStampsTime(t *testing.T) {
 	ended := o.root.Issue(t, pki.Spec{
 		Name: o.issuer.Certificate.Subject.CommonName, CA: true, Key: o.issuer.Key, NotBefore: now.Add(-40 * day), NotAfter: now.Add(-20 * day),
 	})
-	a := o.ca(t, trust.CAOptions{TimestampRoots: stampRoot.PEM(), RevokedSerials: []string{o.issuer.Certificate.SerialNumber.Text(16)}})
+	a := o.ca(t, trust.CA{TimestampRoots: stampRoot.PEM(), RevokedSerials: []string{o.issuer.Certificate.SerialNumber.Text(16)}})
 	verify := func(made time.Time) error {
 		evidence := o.certified(t, store{}, leaf, func(l map[string]string) {
 			l[trust.ChainAnnotation] = string(append(o.issuer.PEM(), ended.PEM()...))
@@ -416,6 +425,6 @@ func TestRevocationIsOfTheWayThatHeldAtTheStampsTime(t *testing.T) {
 	ended = o.root.Issue(t, pki.Spec{
 		Name: o.issuer.Certificate.Subject.CommonName, CA: true, Key: o.issuer.Key, NotBefore: now.Add(-20 * day),
 	})
-	o.issuer, a = ended, o.ca(t, trust.CAOptions{TimestampRoots: stampRoot.PEM()})
+	o.issuer, a = ended, o.ca(t, trust.CA{TimestampRoots: stampRoot.PEM()})
 	require.NoError(t, verify(now.Add(-10*day)), "a stamp of a time at which the renewed one was valid")
 }

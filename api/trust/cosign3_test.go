@@ -133,7 +133,7 @@ func TestCertificatesInSigstoreBundles(t *testing.T) {
 
 	evidence := r.evidence(t, root)
 	policy := func(intermediates, stamps []byte) *trust.Policy {
-		return certificates(t, 1, o.ca(t, trust.CAOptions{Intermediates: intermediates, TimestampRoots: stamps}))
+		return certificates(t, 1, o.ca(t, trust.CA{Intermediates: intermediates, TimestampRoots: stamps}))
 	}
 	must(policy(o.issuer.PEM(), nil).Verify(root, evidence, time.Now()))(t)
 	must(policy(o.issuer.PEM(), stampRoot.PEM()).Verify(root, evidence, ends.Add(time.Hour)))(t)

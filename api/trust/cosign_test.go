@@ -109,7 +109,7 @@ func loadFiles(t *testing.T, keyFile, pubFile string) (*trust.Signer, *trust.Pol
 	data := must(os.ReadFile(keyFile))(t)
 	s := must(trust.LoadSigner(keyFile, data, func() ([]byte, error) { return []byte("pass"), nil }))(t)
 	pub := must(os.ReadFile(pubFile))(t)
-	k := must(trust.NewKey("release", pub, trust.KeyOptions{}))(t)
+	k := must(trust.NewKey(trust.Entry{ID: "release"}, pub))(t)
 	return s, policy(t, 1, k)
 }
 

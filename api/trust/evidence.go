@@ -491,9 +491,9 @@ func (p *Policy) VerifyStatement(
 		}
 		first = cmp.Or(first, err)
 	}
-	if p != nil && p.threshold > 1 {
+	if p != nil && p.file.Threshold > 1 {
 		one := *p
-		one.threshold = 1
+		one.file.Threshold = 1
 		if _, _, err := one.VerifyStatement(subject, statements, now); err == nil {
 			first = untrusted(subject, fault.CauseOf(first), "verify the statement with a policy of threshold 1")
 		}

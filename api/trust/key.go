@@ -11,35 +11,21 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
-	"time"
 
 	"github.com/sigstore/sigstore/pkg/cryptoutils"
 	"github.com/sigstore/sigstore/pkg/signature"
-
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
-
-// entry is the common part of all policy entries.
-type entry struct {
-	id    string     // names the entry in messages
-	valid KeyOptions // when it is valid
-}
 
 // Key is a public key and the time in which its signatures are valid. [NewKey] creates it.
 type Key struct {
-	entry
+	Entry     `yaml:",inline"`
+	PublicKey Text   `yaml:"publicKey,omitempty"` // in PEM, as cosign.pub
+	File      string `yaml:"file,omitempty"`
+
 	public      crypto.PublicKey
 	verifiers   []signature.Verifier
 	fingerprint string // hex sha256 of the PKIX form: identifies distinct keys
-}
-
-// KeyOptions limit the validity of a key. The zero value sets no limit.
-type KeyOptions struct {
-	NotBefore time.Time `yaml:"notBefore,omitempty"`
-	NotAfter  time.Time `yaml:"notAfter,omitempty"`
-	Revoked   bool      `yaml:"revoked,omitempty"`
 }
 
 const (
@@ -48,60 +34,46 @@ const (
 	maxRSABits = 16384
 )
 
-// NewKey reads a public key in PEM (PKIX, as cosign.pub, or PKCS #1). Messages name it by id.
-func NewKey(id string, publicPEM []byte, o KeyOptions) (Key, error) {
-	bad := func(why error, hint string) (Key, error) {
-		return Key{}, fault.Errorf(fault.InvalidInput, "read public key", fmt.Sprintf("%q", id), hint, "%w", why)
-	}
-	if err := checkID(id); err != nil {
-		return bad(err, "give each key an id of 1 to 63 letters, digits and . _ -")
-	}
-	if err := o.check(); err != nil {
-		return bad(err, "swap them")
-	}
-	public, err := parsePublic(publicPEM)
-	if err != nil {
-		return bad(err, "give the .pub file that `vdo-bundle keygen` wrote, or `cosign generate-key-pair`")
-	}
-	k, err := keyOf(id, public)
-	if err != nil {
-		return bad(err, "")
-	}
-	k.valid = o
-	return k, nil
+// NewKey reads a public key in PEM (PKIX, as cosign.pub, or PKCS #1). Messages name it by the entry's id.
+func NewKey(e Entry, publicPEM []byte) (Key, error) {
+	k := Key{Entry: e, PublicKey: publicPEM}
+	return k, readEntry(&k, nil)
 }
 
-func keyOf(id string, public crypto.PublicKey) (Key, error) {
+func (k *Key) kind() kind {
+	return kind{"public key", "", "give the .pub file that `vdo-bundle keygen` wrote, or `cosign generate-key-pair`"}
+}
+
+func (k *Key) files() []fileField {
+	return []fileField{{"publicKey", "file", &k.PublicKey, &k.File}}
+}
+
+func (k *Key) identities() []string { return nil }
+
+func (k *Key) prepare() error {
+	public, err := parsePublic(k.PublicKey)
+	if err != nil {
+		return err
+	}
+	e := k.Entry
+	*k, err = keyOf(e.ID, public)
+	k.Entry = e
+	return err
+}
+
+func keyOf(id string, public crypto.PublicKey) (k Key, err error) {
 	if err := checkPublic(public); err != nil {
-		return Key{}, err
+		return k, err
 	}
-	print, err := fingerprint(public)
-	if err != nil {
-		return Key{}, err
+	k = Key{Entry: Entry{ID: id}, public: public}
+	if k.fingerprint, err = fingerprint(public); err != nil {
+		return k, err
 	}
-	verifiers, err := verifiersOf(public)
-	return Key{entry: entry{id: id}, public: public, verifiers: verifiers, fingerprint: print}, err
-}
-
-func checkID(id string) error {
-	switch {
-	case id == "":
-		return errors.New("it has no id")
-	case !idText.MatchString(id):
-		return errors.New("its id is not a name")
+	if k.PublicKey, err = cryptoutils.MarshalPublicKeyToPEM(public); err != nil {
+		return k, err
 	}
-	return nil
-}
-
-var idText = regexp.MustCompile(`^[A-Za-z0-9._-]{1,63}$`)
-
-// PEM returns the public key in the form of cosign.pub.
-func (k Key) PEM() []byte {
-	out, err := cryptoutils.MarshalPublicKeyToPEM(k.public)
-	if err != nil {
-		return nil // not reached: NewKey made the fingerprint from the same form
-	}
-	return out
+	k.verifiers, err = verifiersOf(public)
+	return k, err
 }
 
 func parsePublic(data []byte) (crypto.PublicKey, error) {
@@ -151,26 +123,4 @@ func fingerprint(public crypto.PublicKey) (string, error) {
 	}
 	sum := sha256.Sum256(der)
 	return hex.EncodeToString(sum[:]), nil
-}
-
-// check refuses an empty time range, and converts the times to UTC.
-func (o *KeyOptions) check() error {
-	if !o.NotBefore.IsZero() && !o.NotAfter.IsZero() && !o.NotBefore.Before(o.NotAfter) {
-		return errors.New("notBefore is not before notAfter")
-	}
-	o.NotBefore, o.NotAfter = o.NotBefore.UTC(), o.NotAfter.UTC()
-	return nil
-}
-
-// invalid returns why a policy entry is not valid at a time, or "".
-func (o KeyOptions) invalid(now time.Time) string {
-	switch {
-	case o.Revoked:
-		return "revoked"
-	case !o.NotBefore.IsZero() && now.Before(o.NotBefore):
-		return "not valid before " + o.NotBefore.Format(time.RFC3339)
-	case !o.NotAfter.IsZero() && now.After(o.NotAfter):
-		return "expired " + o.NotAfter.Format(time.RFC3339)
-	}
-	return ""
 }

@@ -2,7 +2,6 @@ package trust
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,7 +11,6 @@ import (
 	"github.com/sigstore/sigstore-go/pkg/root"
 	"github.com/sigstore/sigstore/pkg/cryptoutils"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 )
 
@@ -44,16 +42,11 @@ func (i KeylessIdentity) check() error {
 
 // Keyless is a sigstore, and the identities in its short-lived certificates whose signatures are valid.
 type Keyless struct {
-	entry
-	o        KeylessOptions
-	material root.TrustedMaterial
-}
-
-// KeylessOptions say which certificates of a sigstore are valid.
-type KeylessOptions struct {
+	Entry `yaml:",inline"`
 	// TrustedRoot is its trusted_root.json: CAs, logs and time-stamping authorities. It is never
 	// fetched, so that expired parts stay expired.
-	TrustedRoot Text `yaml:"trustedRoot,omitempty"`
+	TrustedRoot     Text   `yaml:"trustedRoot,omitempty"`
+	TrustedRootFile string `yaml:"trustedRootFile,omitempty"`
 	// Identities whose certificates are valid: at least one, since without any every user with a
 	// login would be valid.
 	Identities []KeylessIdentity `yaml:"identities"`
@@ -61,32 +54,31 @@ type KeylessOptions struct {
 	WithoutTransparencyLog bool `yaml:"withoutTransparencyLog,omitempty"`
 	// WithoutCertificateLog accepts certificates that are not in a certificate log.
 	WithoutCertificateLog bool `yaml:"withoutCertificateLog,omitempty"`
-	KeyOptions            `yaml:",inline"`
+
+	material root.TrustedMaterial
 }
 
-// NewKeyless returns a checked keyless entry. Messages name it by id.
-func NewKeyless(id string, o KeylessOptions) (Keyless, error) {
-	o.Identities = slices.Clone(o.Identities)
-	k := Keyless{entry: entry{id, o.KeyOptions}, o: o}
-	if err := k.read(); err != nil {
-		return Keyless{}, fault.Errorf(fault.InvalidInput, "read keyless", fmt.Sprintf("%q", id),
-			wholePolicy+"; the fields: id, trustedRoot, identities of issuer and subject", "%w", err)
-	}
-	return k, nil
+func (k *Keyless) kind() kind {
+	return kind{"keyless", "keyless ", wholePolicy + "; the fields: id, trustedRoot, identities of issuer and subject"}
 }
 
-func (k *Keyless) read() (err error) {
-	if err := cmp.Or(checkID(k.id), k.valid.check(),
-		checkIdentities(k.o.Identities, "everyone with a login would be accepted")); err != nil {
+func (k *Keyless) files() []fileField {
+	return []fileField{{"trustedRoot", "trustedRootFile", &k.TrustedRoot, &k.TrustedRootFile}}
+}
+
+func (k *Keyless) identities() []string { return texts(k.Identities) }
+
+func (k *Keyless) prepare() (err error) {
+	if err := checkIdentities(k.Identities, "everyone with a login would be accepted"); err != nil {
 		return err
 	}
 	switch {
-	case len(bytes.TrimSpace(k.o.TrustedRoot)) == 0:
+	case len(bytes.TrimSpace(k.TrustedRoot)) == 0:
 		return errors.New("it has no trusted root: it is never fetched")
-	case len(k.o.TrustedRoot) > maxTrustedRoot:
+	case len(k.TrustedRoot) > maxTrustedRoot:
 		return fmt.Errorf("its trusted root is longer than %d bytes", maxTrustedRoot)
 	}
-	k.material, err = parseTrustedRoot(k.o.TrustedRoot)
+	k.material, err = parseTrustedRoot(k.TrustedRoot)
 	return err
 }
 
@@ -106,12 +98,12 @@ func parseTrustedRoot(data []byte) (material root.TrustedMaterial, err error) {
 func (k Keyless) signer(e Evidence, subject image.Digest, now time.Time) (s CountedSigner, why string) {
 	s, err := k.check(e, subject, now)
 	if err != nil {
-		return s, fmt.Sprintf("of %s that keyless %s does not accept (%.200s)", identitiesOf(e.holder.leaf), k.id, err)
+		return s, fmt.Sprintf("of %s that keyless %s does not accept (%.200s)", identitiesOf(e.holder.leaf), k.ID, err)
 	}
-	if why := k.valid.invalid(now); why != "" {
-		return s, "of keyless " + k.id + ", " + why
+	if why := k.invalid(now); why != "" {
+		return s, "of keyless " + k.ID + ", " + why
 	}
-	s.ID = k.id
+	s.ID = k.ID
 	return s, ""
 }
 
@@ -123,7 +115,7 @@ func (k Keyless) check(e Evidence, subject image.Digest, now time.Time) (s Count
 	if err == nil {
 		s.Identity, err = k.checkBy(e, subject, true)
 	}
-	if err == nil || k.o.WithoutTransparencyLog {
+	if err == nil || k.WithoutTransparencyLog {
 		return s, err
 	}
 	s.Stamped = nil
@@ -163,13 +155,13 @@ func (k Keyless) stamped(e Evidence, now time.Time) (at *time.Time, err error) {
 func (k Keyless) checkBy(e Evidence, subject image.Digest, timestamps bool) (identity string, err error) {
 	err = errors.New("its certificate is of no identity that could be accepted")
 	names := cryptoutils.GetSubjectAlternateNames(e.holder.leaf)
-	for _, i := range k.o.Identities {
+	for _, i := range k.Identities {
 		if !slices.Contains(names, i.Subject) {
 			continue
 		}
 		if err = e.candidate.check(subject, cosign.CheckOpts{
 			TrustedMaterial: k.material, Identities: []cosign.Identity{{Issuer: i.Issuer, Subject: i.Subject}},
-			IgnoreSCT: k.o.WithoutCertificateLog, IgnoreTlog: k.o.WithoutTransparencyLog, UseSignedTimestamps: timestamps,
+			IgnoreSCT: k.WithoutCertificateLog, IgnoreTlog: k.WithoutTransparencyLog, UseSignedTimestamps: timestamps,
 		}); err == nil {
 			return i.String(), nil
 		}

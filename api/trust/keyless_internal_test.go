@@ -13,7 +13,7 @@ import (
 )
 
 // PublicPEM returns the public key in the form of cosign.pub.
-func (s *Signer) PublicPEM() []byte { return s.key.PEM() }
+func (s *Signer) PublicPEM() []byte { return s.key.PublicKey }
 
 // A signature of the public sigstore, with certificate log and transparency log, is
 // checked without a network and with nothing left out.
@@ -28,9 +28,9 @@ func TestPublicSignatureIsCheckedInFull(t *testing.T) {
 	e.addMaterial(b.GetVerificationMaterial())
 	require.Empty(t, e.doubt)
 	check := func(who KeylessIdentity) error {
-		k, err := NewKeyless("public", KeylessOptions{TrustedRoot: trusted, Identities: []KeylessIdentity{who}})
-		require.NoError(t, err)
-		_, err = k.check(e, image.DigestOf([]byte("x")), time.Now())
+		k := Keyless{TrustedRoot: trusted, Identities: []KeylessIdentity{who}}
+		require.NoError(t, k.prepare())
+		_, err := k.check(e, image.DigestOf([]byte("x")), time.Now())
 		return err
 	}
 	who := KeylessIdentity{
@@ -46,9 +46,9 @@ func TestPublicSignatureIsCheckedInFull(t *testing.T) {
 func FuzzTrustedRoot(f *testing.F) {
 	f.Add([]byte(`{"mediaType":"application/vnd.dev.sigstore.trustedroot+json;version=0.1","certificateAuthorities":[{}],"tlogs":[{}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		k, err := NewKeyless("x", KeylessOptions{TrustedRoot: data, Identities: []KeylessIdentity{{Issuer: "a", Subject: "b"}}})
-		if err == nil {
-			_, err = k.check(Evidence{
+		k := Keyless{TrustedRoot: data, Identities: []KeylessIdentity{{Issuer: "a", Subject: "b"}}}
+		if k.prepare() == nil {
+			_, err := k.check(Evidence{
 				candidate: candidate{form: statementForm, bundle: &protobundle.Bundle{}},
 				holder:    &certified{leaf: &x509.Certificate{EmailAddresses: []string{"b"}}, timestamps: [][]byte{{0x30}}},
 			}, image.DigestOf(nil), time.Now())

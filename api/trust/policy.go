@@ -1,11 +1,14 @@
 package trust
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
-	"sort"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 
@@ -19,81 +22,59 @@ const maxKeys = 32 // of one policy, with authorities and keyless entries
 // Policy says whose signatures make an artifact acceptable. [ParsePolicy] and [NewPolicy] create
 // it; the zero value accepts nothing.
 type Policy struct {
-	threshold   int
-	keys        []Key                 // as given, sorted by id
-	authorities []CA                  // likewise
-	keyless     []Keyless             // likewise
-	revoked     map[image.Digest]bool // digests
+	file    policyFile            // entries sorted by id
+	revoked map[image.Digest]bool // digests
 }
 
 // NewPolicy returns a policy of keys. threshold is the required number of distinct ones.
 func NewPolicy(threshold int, keys ...Key) (*Policy, error) {
-	return ComposePolicy(threshold, keys, nil)
+	return newPolicy(policyFile{Threshold: threshold, Keys: slices.Clone(keys)})
 }
 
-// ComposePolicy returns a policy of keys and of CAs. A CA counts once, whichever of its identities
-// signed, and a key once, whoever certified it.
-func ComposePolicy(threshold int, keys []Key, authorities []CA, keyless ...Keyless) (*Policy, error) {
-	signers, err := countSigners(keys, authorities, keyless)
-	if err == nil {
-		err = checkThreshold(threshold, signers, len(keys)+len(authorities)+len(keyless))
+// newPolicy returns a policy of prepared entries. An entry counts once, whichever of its identities signed, and a key
+// once, whoever certified it.
+func newPolicy(f policyFile) (*Policy, error) {
+	revoked := map[string]bool{} // one entry of a public key revokes all others
+	for _, k := range f.Keys {
+		revoked[k.fingerprint] = revoked[k.fingerprint] || k.Revoked
 	}
+	err := cmp.Or(f.checkNames(), f.checkThreshold(len(revoked)+len(f.Certificates)+len(f.Keyless)))
 	if err != nil {
 		return nil, err
 	}
-	p := &Policy{
-		threshold: threshold, keys: slices.Clone(keys), authorities: slices.Clone(authorities), keyless: slices.Clone(keyless),
-		revoked: map[image.Digest]bool{},
+	for i, k := range f.Keys {
+		f.Keys[i].Revoked = revoked[k.fingerprint]
 	}
-	slices.SortFunc(p.keys, func(a, b Key) int { return strings.Compare(a.id, b.id) })
-	slices.SortFunc(p.authorities, func(a, b CA) int { return strings.Compare(a.id, b.id) })
-	slices.SortFunc(p.keyless, func(a, b Keyless) int { return strings.Compare(a.id, b.id) })
-	revoked := map[string]bool{} // one entry of a public key revokes all others
-	for _, k := range keys {
-		revoked[k.fingerprint] = revoked[k.fingerprint] || k.valid.Revoked
-	}
-	for i := range p.keys {
-		p.keys[i].valid.Revoked = revoked[p.keys[i].fingerprint]
-	}
-	return p, nil
+	f.APIVersion, f.Kind = PolicyAPIVersion, PolicyKind
+	slices.SortFunc(f.Keys, func(a, b Key) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortFunc(f.Certificates, func(a, b CA) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortFunc(f.Keyless, func(a, b Keyless) int { return strings.Compare(a.ID, b.ID) })
+	return &Policy{file: f, revoked: map[image.Digest]bool{}}, nil
 }
 
 func badPolicy(hint, format string, args ...any) error {
 	return fault.Errorf(fault.InvalidInput, "read trust policy", "", hint, format, args...)
 }
 
-// countSigners returns the largest possible number of signers. It refuses an identity in two
-// entries, whose owner could count twice with two certificates.
-func countSigners(keys []Key, authorities []CA, keyless []Keyless) (int, error) {
-	distinct, ids, identities := map[string]bool{}, map[string]bool{}, map[string]string{}
-	once := func(e entry, named []string) error {
-		if ids[e.id] {
-			return badPolicy("give each an id of its own", "two entries have the id %q", e.id)
-		}
-		ids[e.id] = true
-		for _, i := range named {
-			if other, twice := identities[i]; twice && other != e.id {
-				return badPolicy("name it in one of the two, or make one entry of both", "%s is in two entries, %s and %s", i, other, e.id)
-			}
-			identities[i] = e.id
-		}
-		return nil
-	}
+// checkNames refuses an id or an identity in two entries. The owner of that could count twice with two certificates.
+func (f *policyFile) checkNames() error {
 	var errs []error
-	for _, k := range keys {
-		errs = append(errs, once(k.entry, nil))
-		distinct[k.fingerprint] = true
-	}
-	for _, a := range authorities {
-		errs = append(errs, once(a.entry, texts(a.o.Identities)))
-	}
-	for _, k := range keyless {
-		errs = append(errs, once(k.entry, texts(k.o.Identities)))
-	}
-	if err := fault.Join(errs...); err != nil {
-		return 0, err
-	}
-	return len(distinct) + len(authorities) + len(keyless), nil
+	ids, identities := map[string]bool{}, map[string]string{}
+	f.each(func(_ string, e entry) {
+		id := e.common().ID
+		if ids[id] {
+			errs = append(errs, badPolicy("give each an id of its own", "two entries have the id %q", id))
+		}
+		ids[id] = true
+		for _, i := range e.identities() {
+			if other, twice := identities[i]; twice && other != id {
+				errs = append(errs, badPolicy("name it in one of the two, or make one entry of both",
+					"%s is in two entries, %s and %s", i, other, id))
+			}
+			identities[i] = id
+		}
+	})
+	return fault.Join(errs...)
 }
 
 func texts[T fmt.Stringer](in []T) (out []string) {
@@ -103,7 +84,9 @@ func texts[T fmt.Stringer](in []T) (out []string) {
 	return out
 }
 
-func checkThreshold(threshold, signers, entries int) error {
+// checkThreshold requires as many signers as can be.
+func (f *policyFile) checkThreshold(signers int) error {
+	entries, threshold := f.size(), f.Threshold
 	switch {
 	case entries == 0:
 		return badPolicy("add the publisher's public key", "there is no key: nothing could ever be accepted")
@@ -112,7 +95,8 @@ func checkThreshold(threshold, signers, entries int) error {
 	case threshold < 1:
 		return badPolicy("a threshold is 1 or more", "a threshold of %d would accept unsigned bundles", threshold)
 	case threshold > signers:
-		return badPolicy("lower the threshold or add keys", "a threshold of %d can never be met with %s", threshold, plural(signers, "distinct key"))
+		return badPolicy("lower the threshold or add keys", "a threshold of %d can never be met with %s",
+			threshold, plural(signers, "distinct key"))
 	}
 	return nil
 }
@@ -142,91 +126,152 @@ var policyFormat = strictyaml.Format{
 
 // policyFile is the form of the file. It has at least one entry of any kind, at most maxKeys.
 type policyFile struct {
-	APIVersion     string        `yaml:"apiVersion"`
-	Kind           string        `yaml:"kind"`
-	Threshold      *int          `yaml:"threshold,omitempty"` // of distinct signers; default 1
-	Keys           []keyFile     `yaml:"keys,omitempty"`
-	Certificates   []caFile      `yaml:"certificates,omitempty"`
-	Keyless        []keylessFile `yaml:"keyless,omitempty"`
-	RevokedDigests []string      `yaml:"revokedDigests,omitempty"` // never accepted, whoever signed them
+	APIVersion     string    `yaml:"apiVersion"`
+	Kind           string    `yaml:"kind"`
+	Threshold      int       `yaml:"threshold"` // of distinct signers; default 1
+	Keys           []Key     `yaml:"keys,omitempty"`
+	Certificates   []CA      `yaml:"certificates,omitempty"`
+	Keyless        []Keyless `yaml:"keyless,omitempty"`
+	RevokedDigests []string  `yaml:"revokedDigests,omitempty"` // never accepted, whoever signed them
 }
 
-// Forms of entries: the values, or the paths of files that contain them.
-type (
-	keyFile struct {
-		ID         string `yaml:"id"`
-		PublicKey  Text   `yaml:"publicKey,omitempty"`
-		File       string `yaml:"file,omitempty"`
-		KeyOptions `yaml:",inline"`
+func (f *policyFile) size() int { return len(f.Keys) + len(f.Certificates) + len(f.Keyless) }
+
+// each visits all entries with their places in the file.
+func (f *policyFile) each(do func(place string, e entry)) {
+	for i := range f.Keys {
+		do(fmt.Sprintf("keys[%d]", i), &f.Keys[i])
 	}
-	caFile struct {
-		ID                string `yaml:"id"`
-		CAOptions         `yaml:",inline"`
-		RootsFile         string `yaml:"rootsFile,omitempty"`
-		IntermediatesFile string `yaml:"intermediatesFile,omitempty"`
-		TimestampFile     string `yaml:"timestampRootsFile,omitempty"`
+	for i := range f.Certificates {
+		do(fmt.Sprintf("certificates[%d]", i), &f.Certificates[i])
 	}
-	keylessFile struct {
-		ID              string `yaml:"id"`
-		KeylessOptions  `yaml:",inline"`
-		TrustedRootFile string `yaml:"trustedRootFile,omitempty"`
+	for i := range f.Keyless {
+		do(fmt.Sprintf("keyless[%d]", i), &f.Keyless[i])
 	}
-)
+}
+
+// entry is a [Key], a [CA] or a [Keyless].
+type entry interface {
+	common() *Entry
+	kind() kind
+	files() []fileField
+	prepare() error       // checks the values, and reads what verification needs
+	identities() []string // each may be in one entry only
+}
+
+// kind has the words for a kind of entry in messages.
+type kind struct{ name, title, hint string }
+
+// fileField is a field whose value another field may name as a file.
+type fileField struct {
+	name, fileName string
+	value          *Text
+	path           *string
+}
+
+// Entry is what all entries have in common. Without times it is valid at all times.
+type Entry struct {
+	ID        string    `yaml:"id"` // in messages
+	NotBefore time.Time `yaml:"notBefore,omitempty"`
+	NotAfter  time.Time `yaml:"notAfter,omitempty"`
+	Revoked   bool      `yaml:"revoked,omitempty"`
+}
+
+func (e *Entry) common() *Entry { return e }
+
+var idText = regexp.MustCompile(`^[A-Za-z0-9._-]{1,63}$`)
+
+// valid checks the id and the times, and converts these to UTC.
+func (e *Entry) valid() error {
+	switch {
+	case e.ID == "":
+		return errors.New("it has no id")
+	case !idText.MatchString(e.ID):
+		return errors.New("its id is not a name of 1 to 63 letters, digits and . _ -")
+	case !e.NotBefore.IsZero() && !e.NotAfter.IsZero() && !e.NotBefore.Before(e.NotAfter):
+		return errors.New("notBefore is not before notAfter")
+	}
+	e.NotBefore, e.NotAfter = e.NotBefore.UTC(), e.NotAfter.UTC()
+	return nil
+}
+
+// invalid returns why an entry is not valid at a time, or "".
+func (e *Entry) invalid(now time.Time) string {
+	switch {
+	case e.Revoked:
+		return "revoked"
+	case !e.NotBefore.IsZero() && now.Before(e.NotBefore):
+		return "not valid before " + e.NotBefore.Format(time.RFC3339)
+	case !e.NotAfter.IsZero() && now.After(e.NotAfter):
+		return "expired " + e.NotAfter.Format(time.RFC3339)
+	}
+	return ""
+}
+
+// readEntry prepares an entry, with the files that it names.
+func readEntry(e entry, readFile func(string) ([]byte, error)) error {
+	id, kind := fmt.Sprintf("%q", e.common().ID), e.kind()
+	op := "read " + kind.name
+	var errs []error
+	for _, f := range e.files() {
+		errs = append(errs, f.read(op+" "+id, readFile))
+	}
+	if err := fault.Join(errs...); err != nil {
+		return err
+	}
+	if err := e.common().valid(); err != nil {
+		return fault.Errorf(fault.InvalidInput, op, id, wholePolicy, "%w", err)
+	}
+	if err := e.prepare(); err != nil {
+		return fault.Errorf(fault.InvalidInput, op, id, kind.hint, "%w", err)
+	}
+	return nil
+}
+
+func (f fileField) read(op string, readFile func(string) ([]byte, error)) error {
+	switch {
+	case *f.path == "":
+		return nil
+	case len(*f.value) > 0:
+		return fault.Errorf("", op, "", "keep one of them", "give one of %s and %s, not both", f.name, f.fileName)
+	case readFile == nil:
+		return fault.Errorf("", op, "", "give it in "+f.name, "%s by file cannot be read here", f.name)
+	}
+	data, err := readFile(*f.path)
+	if err != nil {
+		return fmt.Errorf("%s: %s: %w", op, f.name, err)
+	}
+	*f.value, *f.path = data, ""
+	return nil
+}
 
 // ParsePolicy reads a policy file; messages name it. The function readFile reads keys that the policy
 // names by path, and resolves relative paths; nil refuses such keys. It reports all problems together.
 func ParsePolicy(name string, data []byte, readFile func(path string) ([]byte, error)) (*Policy, error) {
-	f, err := decodePolicy(name, data)
-	if err != nil {
+	f := policyFile{Threshold: 1}
+	if err := policyFormat.Decode(name, data, &f); err != nil {
 		return nil, err
 	}
+	if n := f.size(); n > maxKeys { // before the first file is read
+		return nil, fault.Errorf(fault.InvalidInput, policyFormat.Op, name, policyFormat.Hint, "%d keys are more than %d", n, maxKeys)
+	}
 	var problems []error
-	bad := func(err error, where string) {
+	check := func(place string, err error) {
 		reason := fault.InvalidInput
 		if fault.ReasonOf(err) == fault.NotFound { // a file that the policy names
 			reason = fault.NotFound
 		}
-		problems = append(problems, fault.Errorf(reason, "parse trust policy", name+": "+where,
-			fault.HintOf(err), "%w", err))
+		if err != nil {
+			problems = append(problems, fault.Errorf(reason, policyFormat.Op, name+": "+place, fault.HintOf(err), "%w", err))
+		}
 	}
-	read := func(what, id, field, file, path string, to *Text) error {
-		return readField("read "+what+" "+fmt.Sprintf("%q", id), field, file, path, to, readFile)
-	}
-	keys := entries(f.Keys, "keys", bad, func(e keyFile) (Key, error) {
-		if err := read("public key", e.ID, "publicKey", "file", e.File, &e.PublicKey); err != nil {
-			return Key{}, err
-		}
-		return NewKey(e.ID, e.PublicKey, e.KeyOptions)
-	})
-	authorities := entries(f.Certificates, "certificates", bad, func(e caFile) (CA, error) {
-		const what = "CA"
-		if err := fault.Join(
-			read(what, e.ID, "roots", "rootsFile", e.RootsFile, &e.Roots),
-			read(what, e.ID, "intermediates", "intermediatesFile", e.IntermediatesFile, &e.Intermediates),
-			read(what, e.ID, "timestampRoots", "timestampRootsFile", e.TimestampFile, &e.TimestampRoots),
-		); err != nil {
-			return CA{}, err
-		}
-		return NewCA(e.ID, e.CAOptions)
-	})
-	keyless := entries(f.Keyless, "keyless", bad, func(e keylessFile) (Keyless, error) {
-		if err := read("keyless", e.ID, "trustedRoot", "trustedRootFile", e.TrustedRootFile, &e.TrustedRoot); err != nil {
-			return Keyless{}, err
-		}
-		return NewKeyless(e.ID, e.KeylessOptions)
-	})
+	f.each(func(place string, e entry) { check(place, readEntry(e, readFile)) })
 	revoked, err := parseDigests(f.RevokedDigests)
-	if err != nil {
-		bad(err, "revokedDigests")
-	}
+	check("revokedDigests", err)
 	if len(problems) > 0 {
 		return nil, fault.Join(problems...)
 	}
-	threshold := 1
-	if f.Threshold != nil {
-		threshold = *f.Threshold
-	}
-	p, err := ComposePolicy(threshold, keys, authorities, keyless...)
+	p, err := newPolicy(f)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
@@ -234,47 +279,6 @@ func ParsePolicy(name string, data []byte, readFile func(path string) ([]byte, e
 }
 
 const wholePolicy = "`vdo-bundle verify --help` shows a whole policy"
-
-func decodePolicy(name string, data []byte) (policyFile, error) {
-	var f policyFile
-	err := policyFormat.Decode(name, data, &f)
-	n := len(f.Keys) + len(f.Certificates) + len(f.Keyless)
-	if n > maxKeys && err == nil { // before the first file is read
-		err = fault.Errorf(fault.InvalidInput, policyFormat.Op, name, policyFormat.Hint,
-			"%d keys are more than %d", n, maxKeys)
-	}
-	return f, err
-}
-
-// entries returns all entries of a field, and reports each invalid one by its place.
-func entries[F, E any](all []F, field string, bad func(err error, where string), read func(F) (E, error)) []E {
-	out := make([]E, len(all))
-	for n, f := range all {
-		var err error
-		if out[n], err = read(f); err != nil {
-			bad(err, fmt.Sprintf("%s[%d]", field, n))
-		}
-	}
-	return out
-}
-
-// readField reads a field from the file that another field names.
-func readField(op, field, file, path string, to *Text, readFile func(string) ([]byte, error)) error {
-	switch {
-	case path == "":
-		return nil
-	case len(*to) > 0:
-		return fault.Errorf("", op, "", "keep one of them", "give one of %s and %s, not both", field, file)
-	case readFile == nil:
-		return fault.Errorf("", op, "", "give it in "+field, "%s by file cannot be read here", field)
-	}
-	data, err := readFile(path)
-	if err != nil {
-		return fmt.Errorf("%s: %s: %w", op, field, err)
-	}
-	*to = data
-	return nil
-}
 
 func parseDigests(in []string) ([]image.Digest, error) {
 	if len(in) > maxRevokedDigests {
@@ -295,20 +299,8 @@ func parseDigests(in []string) ([]image.Digest, error) {
 
 // YAML returns the policy as a file, keys in PEM, sorted. Parsing it returns the same policy.
 func (p *Policy) YAML() ([]byte, error) {
-	threshold := p.threshold
-	f := policyFile{APIVersion: PolicyAPIVersion, Kind: PolicyKind, Threshold: &threshold}
-	for _, k := range p.keys {
-		f.Keys = append(f.Keys, keyFile{ID: k.id, PublicKey: k.PEM(), KeyOptions: k.valid})
-	}
-	for _, a := range p.authorities {
-		f.Certificates = append(f.Certificates, caFile{ID: a.id, CAOptions: a.o})
-	}
-	for _, k := range p.keyless {
-		f.Keyless = append(f.Keyless, keylessFile{ID: k.id, KeylessOptions: k.o})
-	}
-	for d := range p.revoked {
-		f.RevokedDigests = append(f.RevokedDigests, d.String())
-	}
-	sort.Strings(f.RevokedDigests)
+	f := p.file
+	f.RevokedDigests = texts(slices.Collect(maps.Keys(p.revoked)))
+	slices.Sort(f.RevokedDigests)
 	return yaml.Marshal(f)
 }

@@ -114,13 +114,13 @@ func FuzzParsePolicy(f *testing.F) {
 func FuzzReadEvidence(f *testing.F) {
 	s := must(trust.LoadSigner("k", pki.Root(f, "any").KeyPEM(), nil))(f)
 	signed := must(s.Sign(subject("other"), "", bundle.Referrer{}))(f)
-	k := must(trust.NewKey("k", s.PublicPEM(), trust.KeyOptions{}))(f)
+	k := must(trust.NewKey(trust.Entry{ID: "k"}, s.PublicPEM()))(f)
 	root := pki.Root(f, "root")
 	leaf := root.Issue(f, pki.Spec{Email: []string{"a@b"}, Usage: codeSigning})
-	a := must(trust.NewCA("a", trust.CAOptions{
-		Roots: root.PEM(), TimestampRoots: root.PEM(), Identities: []trust.Identity{{Email: "a@b"}},
-	}))(f)
-	p := must(trust.ComposePolicy(1, []trust.Key{k}, []trust.CA{a}))(f)
+	a := trust.CA{
+		Entry: trust.Entry{ID: "a"}, Roots: root.PEM(), TimestampRoots: root.PEM(), Identities: []trust.Identity{{Email: "a@b"}},
+	}
+	p := composed(f, 1, []trust.Key{k}, a)
 	for _, b := range signed.Blobs {
 		f.Add(signed.Node.Data, b.Data, b.MediaType, "AAAA", "", []byte(nil))
 		f.Add(signed.Node.Data, b.Data, b.MediaType, "AAAA", string(leaf.PEM()), leaf.Stamp(f, []byte("x"), now))
@@ -157,10 +157,10 @@ func FuzzReadEvidence(f *testing.F) {
 func FuzzTimeStamp(f *testing.F) {
 	root := pki.Root(f, "root")
 	leaf := root.Issue(f, pki.Spec{Email: []string{"a@b"}, Usage: codeSigning, NotAfter: now.AddDate(-1, 0, 0)})
-	a := must(trust.NewCA("a", trust.CAOptions{
-		Roots: root.PEM(), TimestampRoots: root.PEM(), Identities: []trust.Identity{{Email: "a@b"}},
-	}))(f)
-	p := must(trust.ComposePolicy(1, nil, []trust.CA{a}))(f)
+	a := trust.CA{
+		Entry: trust.Entry{ID: "a"}, Roots: root.PEM(), TimestampRoots: root.PEM(), Identities: []trust.Identity{{Email: "a@b"}},
+	}
+	p := composed(f, 1, nil, a)
 	s := must(trust.LoadSigner("k", leaf.KeyPEM(), nil))(f)
 	signed := must(s.Sign(subject("root"), "", bundle.Referrer{}))(f)
 	f.Add(leaf.Stamp(f, []byte("x"), now))

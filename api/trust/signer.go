@@ -149,7 +149,7 @@ func parsePrivate(block *pem.Block, password func() ([]byte, error)) (key crypto
 // Policy returns the policy that the signer's own signature satisfies.
 func (s *Signer) Policy() (*Policy, error) {
 	key := s.key
-	key.id = "signer"
+	key.ID = "signer"
 	return NewPolicy(1, key)
 }
 
@@ -163,7 +163,7 @@ func (s *Signer) sign(message []byte) ([]byte, error) {
 	}
 	signature, err := s.private.Sign(rand.Reader, message, hash)
 	if _, explained := errors.AsType[*fault.Error](err); err != nil && !explained {
-		err = fault.Errorf(fault.Unreachable, "sign with", s.key.id,
+		err = fault.Errorf(fault.Unreachable, "sign with", s.key.ID,
 			"check that the token or service of the key is there, and that its login is valid and may sign", "%w", err)
 	}
 	return signature, err

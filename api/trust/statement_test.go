@@ -57,7 +57,7 @@ func TestStatementsAreHeldAgainstThePolicy(t *testing.T) {
 	refused(one, "root", statements(t, blobs, attested(t, blobs, "root", `{}`, stranger)), "by none of these keys")
 	refused(one, "root", statements(t, blobs, attested(t, blobs, "other", `{}`, a)), "of another digest, "+subject("other").String())
 	refused(one.WithRevokedDigests(subject("root")), "root", statements(t, blobs, attested(t, blobs, "root", `{}`, a)), "revoked this digest")
-	refused(policy(t, 1, key(t, "a", a, trust.KeyOptions{Revoked: true})), "root", statements(t, blobs, attested(t, blobs, "root", `{}`, a)), "by the key a, revoked")
+	refused(policy(t, 1, key(t, "a", a, trust.Entry{Revoked: true})), "root", statements(t, blobs, attested(t, blobs, "root", `{}`, a)), "by the key a, revoked")
 
 	// A manifest that is listed and not there hides no other.
 	gone := ocispec.Descriptor{MediaType: ocispec.MediaTypeImageManifest, Digest: digest.FromString("gone"), Size: 4}
@@ -86,7 +86,7 @@ func TestStatementsOfCertificatesAndTheirTimeStamps(t *testing.T) {
 	leaf := o.issuer.Issue(t, pki.Spec{Name: "signer", Email: []string{"release@corp.example"}, Usage: codeSigning, NotAfter: now.Add(-time.Hour)})
 	s := must(signer(t, leaf.Key).WithCertificate("signer.crt", leaf.PEM(), o.issuer.PEM(), before))(t)
 	stamped := s.WithTimestamps(stampsBy(t, tsa, before), anybody)
-	p := certificates(t, 1, o.ca(t, trust.CAOptions{TimestampRoots: tsaRoot.PEM()}))
+	p := certificates(t, 1, o.ca(t, trust.CA{TimestampRoots: tsaRoot.PEM()}))
 	blobs := store{}
 	v, _, err := p.VerifyStatement(subject("root"), statements(t, blobs, attested(t, blobs, "root", "{}", stamped)), now)
 	require.NoError(t, err)

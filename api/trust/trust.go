@@ -44,8 +44,7 @@
 // # The policy file
 //
 // YAML, one document, at most 1 MiB; an unknown key is an error. [Key], [CA] and [Keyless] are its
-// entries, with the fields of [KeyOptions], [CAOptions] and [KeylessOptions]. `vdo-bundle verify
-// --help` shows a whole file.
+// entries. `vdo-bundle verify --help` shows a whole file.
 //
 // Two entries with the same public key count once. If one of them is revoked, the key is, with or
 // without a certificate. Times are compared with the time of the check.

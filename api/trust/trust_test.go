@@ -112,9 +112,11 @@ func newECDSA(t testing.TB, curve elliptic.Curve) *ecdsa.PrivateKey {
 	return must(ecdsa.GenerateKey(curve, rand.Reader))(t)
 }
 
-func key(t *testing.T, id string, s *trust.Signer, o ...trust.KeyOptions) trust.Key {
+func key(t *testing.T, id string, s *trust.Signer, o ...trust.Entry) trust.Key {
 	t.Helper()
-	return must(trust.NewKey(id, s.PublicPEM(), append(o, trust.KeyOptions{})[0]))(t)
+	e := append(o, trust.Entry{})[0]
+	e.ID = id
+	return must(trust.NewKey(e, s.PublicPEM()))(t)
 }
 
 func policy(t *testing.T, threshold int, keys ...trust.Key) *trust.Policy {
@@ -234,7 +236,7 @@ func TestOneKeyUnderTwoIDsCountsOnce(t *testing.T) {
 
 	fails(trust.NewPolicy(2, key(t, "a", a), key(t, "a-again", a)))(t, "", "can never be met with 1 distinct key")
 
-	p = policy(t, 1, key(t, "a", a), key(t, "a-again", a, trust.KeyOptions{Revoked: true}))
+	p = policy(t, 1, key(t, "a", a), key(t, "a-again", a, trust.Entry{Revoked: true}))
 	untrusted(verify(p, blobs.by(t, a)))(t, "revoked")
 }
 
@@ -243,15 +245,15 @@ func TestKeysOutOfTimeOrRevokedDoNotCount(t *testing.T) {
 	evidence := blobs.by(t, s)
 	for _, c := range []struct {
 		name string
-		o    trust.KeyOptions
+		o    trust.Entry
 		want string // "" where it counts
 	}{
-		{"not yet", trust.KeyOptions{NotBefore: now.Add(time.Hour)}, "by the key k, not valid before 2026-08-01T13:00:00Z"},
-		{"no longer", trust.KeyOptions{NotAfter: now.Add(-time.Hour)}, "by the key k, expired 2026-08-01T11:00:00Z"},
-		{"revoked", trust.KeyOptions{Revoked: true}, "by the key k, revoked"},
-		{"within", trust.KeyOptions{NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour)}, ""},
-		{"first moment", trust.KeyOptions{NotBefore: now}, ""},
-		{"last moment", trust.KeyOptions{NotAfter: now}, ""},
+		{"not yet", trust.Entry{NotBefore: now.Add(time.Hour)}, "by the key k, not valid before 2026-08-01T13:00:00Z"},
+		{"no longer", trust.Entry{NotAfter: now.Add(-time.Hour)}, "by the key k, expired 2026-08-01T11:00:00Z"},
+		{"revoked", trust.Entry{Revoked: true}, "by the key k, revoked"},
+		{"within", trust.Entry{NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour)}, ""},
+		{"first moment", trust.Entry{NotBefore: now}, ""},
+		{"last moment", trust.Entry{NotAfter: now}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			judged(verify(policy(t, 1, key(t, "k", s, c.o)), evidence))(t, c.want)
@@ -601,24 +603,24 @@ func TestBadPublicKeysAreExplained(t *testing.T) {
 	p224 := must(x509.MarshalPKIXPublicKey(newECDSA(t, elliptic.P224()).Public()))(t)
 	block := func(kind string, body []byte) []byte { return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: body}) }
 	for _, c := range []struct {
-		name, id string
-		data     []byte
-		o        trust.KeyOptions
-		want     string
+		name string
+		e    trust.Entry
+		data []byte
+		want string
 	}{
-		{"no id", "", good, trust.KeyOptions{}, "no id"},
-		{"bad id", "a b", good, trust.KeyOptions{}, "not a name"},
-		{"times", "k", good, trust.KeyOptions{NotBefore: now, NotAfter: now}, "notBefore is not before notAfter"},
-		{"private", "k", pemOf(t, newECDSA(t, elliptic.P256())), trust.KeyOptions{}, "it is a private key"},
-		{"certificate", "k", block("CERTIFICATE", nil), trust.KeyOptions{}, "it is a certificate"},
-		{"two", "k", append(bytes.Clone(good), good...), trust.KeyOptions{}, "after the first PEM block"},
-		{"nothing", "k", nil, trust.KeyOptions{}, "no PEM block"},
-		{"huge", "k", bytes.Repeat(good, 1000), trust.KeyOptions{}, "longer than"},
-		{"small", "k", block("PUBLIC KEY", smallDER), trust.KeyOptions{}, "1024 bits"},
-		{"curve", "k", block("PUBLIC KEY", p224), trust.KeyOptions{}, "P-224"},
+		{"no id", trust.Entry{}, good, "no id"},
+		{"bad id", trust.Entry{ID: "a b"}, good, "not a name"},
+		{"times", trust.Entry{ID: "k", NotBefore: now, NotAfter: now}, good, "notBefore is not before notAfter"},
+		{"private", trust.Entry{ID: "k"}, pemOf(t, newECDSA(t, elliptic.P256())), "it is a private key"},
+		{"certificate", trust.Entry{ID: "k"}, block("CERTIFICATE", nil), "it is a certificate"},
+		{"two", trust.Entry{ID: "k"}, append(bytes.Clone(good), good...), "after the first PEM block"},
+		{"nothing", trust.Entry{ID: "k"}, nil, "no PEM block"},
+		{"huge", trust.Entry{ID: "k"}, bytes.Repeat(good, 1000), "longer than"},
+		{"small", trust.Entry{ID: "k"}, block("PUBLIC KEY", smallDER), "1024 bits"},
+		{"curve", trust.Entry{ID: "k"}, block("PUBLIC KEY", p224), "P-224"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			fails(trust.NewKey(c.id, c.data, c.o))(t, fault.InvalidInput, c.want)
+			fails(trust.NewKey(c.e, c.data))(t, fault.InvalidInput, c.want)
 		})
 	}
 }

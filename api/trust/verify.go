@@ -47,7 +47,7 @@ func (p *Policy) Verify(subject image.Digest, evidence []Evidence, now time.Time
 		t.look(e)
 	}
 	v := Verified{t.counts.distinct()}
-	if len(v.signers) >= p.threshold {
+	if len(v.signers) >= p.file.Threshold {
 		return v, nil
 	}
 	return Verified{}, untrusted(subject, errors.New(t.explain(len(evidence), v.Keys())), t.hint(len(evidence)))
@@ -59,7 +59,7 @@ var ErrRevoked = errors.New("the trust policy has revoked this digest")
 // Admits refuses a revoked subject, whoever signed it.
 func (p *Policy) Admits(subject image.Digest) error {
 	switch {
-	case p == nil || p.threshold < 1 || len(p.keys)+len(p.authorities)+len(p.keyless) == 0:
+	case p == nil || p.file.Threshold < 1 || p.file.size() == 0:
 		return untrusted(subject, errors.New("the trust policy is empty: it accepts nothing"), "add the publisher's public key to it")
 	case subject.IsZero():
 		return untrusted(subject, errors.New("there is no digest to verify"), "")
@@ -93,7 +93,7 @@ func (t *evaluation) look(e Evidence) {
 		t.signatures["of another digest, "+e.subjects[0].String()]++
 	default:
 		known := t.addKeys(e)
-		if e.holder != nil && len(t.policy.authorities)+len(t.policy.keyless) > 0 {
+		if e.holder != nil && len(t.policy.file.Certificates)+len(t.policy.file.Keyless) > 0 {
 			t.addCertified(e)
 			known = known || e.doubt == ""
 		}
@@ -105,16 +105,16 @@ func (t *evaluation) look(e Evidence) {
 
 // addKeys counts the policy's keys that made the signature.
 func (t *evaluation) addKeys(e Evidence) (known bool) {
-	for _, k := range t.policy.keys {
+	for _, k := range t.policy.file.Keys {
 		if !e.candidate.madeBy(k.verifiers, t.subject) {
 			continue
 		}
 		known = true
-		if why := k.valid.invalid(t.now); why != "" {
-			t.signatures["by the key "+k.id+", "+why]++
+		if why := k.invalid(t.now); why != "" {
+			t.signatures["by the key "+k.ID+", "+why]++
 			continue
 		}
-		t.counts.add(k.fingerprint, CountedSigner{ID: k.id})
+		t.counts.add(k.fingerprint, CountedSigner{ID: k.ID})
 	}
 	return known
 }
@@ -127,8 +127,8 @@ func (t *evaluation) addCertified(e Evidence) {
 		t.signatures["by another key than that of its certificate"]++
 		return
 	}
-	isRevoked := func(k Key) bool { return k.valid.Revoked && k.fingerprint == holder.fingerprint }
-	if slices.ContainsFunc(t.policy.keys, isRevoked) {
+	isRevoked := func(k Key) bool { return k.Revoked && k.fingerprint == holder.fingerprint }
+	if slices.ContainsFunc(t.policy.file.Keys, isRevoked) {
 		t.signatures["by a certificate whose key is revoked"]++
 		return
 	}
@@ -140,10 +140,10 @@ func (t *evaluation) addCertified(e Evidence) {
 			t.signatures["by a certificate "+why]++
 		}
 	}
-	for _, a := range t.policy.authorities {
+	for _, a := range t.policy.file.Certificates {
 		note(a.signer(e.holder, e.stamped, t.now))
 	}
-	for _, k := range t.policy.keyless {
+	for _, k := range t.policy.file.Keyless {
 		note(k.signer(e, t.subject, t.now))
 	}
 }
@@ -205,7 +205,7 @@ func (t *evaluation) explain(signatures int, ids []string) string {
 		text = "it has no signature"
 	case len(ids) > 0:
 		text = fmt.Sprintf("signed by %s (%s) where the policy wants %d", plural(len(ids), "distinct key"),
-			strings.Join(ids, ", "), t.policy.threshold)
+			strings.Join(ids, ", "), t.policy.file.Threshold)
 	}
 	out := []string{text, "keys tried: " + strings.Join(t.policy.names(), ", ")}
 	kinds := slices.Sorted(maps.Keys(t.signatures))
@@ -216,15 +216,7 @@ func (t *evaluation) explain(signatures int, ids []string) string {
 }
 
 func (p *Policy) names() (out []string) {
-	for _, k := range p.keys {
-		out = append(out, k.id)
-	}
-	for _, a := range p.authorities {
-		out = append(out, "certificates of "+a.id)
-	}
-	for _, k := range p.keyless {
-		out = append(out, "keyless "+k.id)
-	}
+	p.file.each(func(_ string, e entry) { out = append(out, e.kind().title+e.common().ID) })
 	return out
 }
 

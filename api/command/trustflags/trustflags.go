@@ -83,7 +83,7 @@ func readKey(read Reader, flag, name, suffix string) (trust.Key, error) {
 	if err != nil {
 		return trust.Key{}, err
 	}
-	key, err := trust.NewKey(KeyID(name)+suffix, pem, trust.KeyOptions{})
+	key, err := trust.NewKey(trust.Entry{ID: KeyID(name) + suffix}, pem)
 	if err != nil {
 		return key, fault.Errorf(fault.InvalidInput, "read public key", name, fault.HintOf(err),
 			"%w", fault.CauseOf(err))

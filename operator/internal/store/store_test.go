@@ -101,7 +101,7 @@ func (s *site) accept(st *store.Store) {
 
 func policyOf(t *testing.T, public string) *trust.Policy {
 	t.Helper()
-	k := must.Have(trust.NewKey("release", []byte(public), trust.KeyOptions{}))(t)
+	k := must.Have(trust.NewKey(trust.Entry{ID: "release"}, []byte(public)))(t)
 	p := must.Have(trust.NewPolicy(1, k))(t)
 	return p
 }

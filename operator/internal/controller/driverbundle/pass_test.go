@@ -189,7 +189,7 @@ func TestADriverBundleCannotLowerTheTrustFloor(t *testing.T) {
 	w := newWorld(t)
 	first := w.accepted(mirror.Bundle{Seed: 1, Serial: 7})
 	own, sites := mirror.NewKey(t)
-	key := must.Have(trust.NewKey("site", []byte(sites), trust.KeyOptions{}))(t)
+	key := must.Have(trust.NewKey(trust.Entry{ID: "site"}, []byte(sites)))(t)
 	w.floor = must.Have(trust.NewPolicy(1, key))(t)
 	requireIs(t, w.pass(), untrusted, untrusted, first, floor)
 	w.publish(mirror.Bundle{Seed: 2, Serial: 8}, w.key)
