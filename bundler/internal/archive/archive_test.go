@@ -478,7 +478,7 @@ func FuzzParseIndex(f *testing.F) {
 }
 
 func FuzzReadJournal(f *testing.F) {
-	f.Add([]byte(sealed(journalMagic+" x") + progress{location: 512, offset: 9}.line("ab")))
+	f.Add(append(lines(journalHead{journalFormat, "x"}), lines(progress{Blob: "ab", Offset: 9})...))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		read := readJournal(bytes.NewReader(data))
 		require.Equal(t, read, readJournal(bytes.NewReader(data[:read.sound])))

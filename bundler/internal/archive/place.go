@@ -87,7 +87,7 @@ func (w *FileWriter) leftovers(before noted) (left []string, err error) {
 			left = append(left, e.Name())
 		}
 	}
-	if len(left) == 0 || before.referrers == w.id || w.o.Restart {
+	if len(left) == 0 || before.bundle == w.id || w.o.Restart {
 		return left, nil
 	}
 	drop := ", or drop it with --restart"
@@ -101,7 +101,7 @@ func (w *FileWriter) leftovers(before noted) (left []string, err error) {
 }
 
 func (w *FileWriter) removePartial() error {
-	left, err := w.leftovers(noted{referrers: w.id})
+	left, err := w.leftovers(noted{bundle: w.id})
 	for _, name := range left {
 		err = errors.Join(err, w.dir.Remove(name))
 	}
@@ -161,20 +161,23 @@ type slot struct {
 
 func (s *slot) reset() { s.offset, s.sum = 0, sha256.New() }
 
+func (s *slot) digest() digest.Digest { return digest.NewDigest(digest.SHA256, s.sum) }
+
 // resume adopts the journal's progress if the bytes on disk, which another run wrote, have the noted hash.
 func (s *slot) resume(ctx context.Context, p progress) error {
-	if p.offset == 0 || p.offset > s.entry.size || p.location != s.entry.dataOffset() {
+	if p.Offset <= 0 || p.Offset > s.entry.size {
 		return nil
 	}
 	sum := sha256.New()
-	n, err := pour(ctx, sum, io.NewSectionReader(s.of.f, p.location, p.offset), p.offset)
+	n, err := pour(ctx, sum, io.NewSectionReader(s.of.f, s.entry.dataOffset(), p.Offset), p.Offset)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if err != nil || n != p.offset || !bytes.Equal(sum.Sum(nil), p.sum[:]) {
+	if err != nil || n != p.Offset || !bytes.Equal(sum.Sum(nil), p.Sum) {
 		return nil //nolint:nilerr // the disk lost it: fetch it again
 	}
-	s.offset, s.sum, s.done = p.offset, sum, p.whole(s.entry)
+	s.offset, s.sum = p.Offset, sum
+	s.done = s.offset == s.entry.size && s.digest() == s.entry.d.Digest
 	return nil
 }
 
@@ -250,7 +253,7 @@ func (s *slot) write(b []byte) error {
 
 // finish checks the digest and discards wrong bytes.
 func (s *slot) finish() (err error) {
-	if got := digest.NewDigest(digest.SHA256, s.sum); got != s.entry.d.Digest {
+	if got := s.digest(); got != s.entry.d.Digest {
 		err = &fault.Error{Reason: fault.Corrupt, Op: "read", Subject: s.entry.d.Digest.String(),
 			Hint: "fetch it from another source", Err: &bundle.DigestError{Expected: s.entry.d.Digest, Got: got}}
 		s.reset()

@@ -57,8 +57,8 @@ func TestLeftoversAreCalledWhatTheyAre(t *testing.T) {
 		"a journal alone, of this bundle":       {begin(Options{}, b, ".partial"), false},
 		"a journal alone, of another":           {begin(Options{}, other, ".partial"), false},
 		"a journal without a line":              {file(journalSuffix, ""), false},
-		"a journal cut off in its first line":   {file(journalSuffix, journalMagic), false},
-		"a journal of which the end is no line": {file(journalSuffix, sealed(journalMagic+" x")+"at"), false},
+		"a journal cut off in its first line":   {file(journalSuffix, `{"journal":`), false},
+		"a journal of which the end is no line": {file(journalSuffix, string(lines(journalHead{journalFormat, "x"}))+"{"), false},
 	} {
 		t.Run(what, func(t *testing.T) {
 			s := store{path: filepath.Join(t.TempDir(), "b.tar")}

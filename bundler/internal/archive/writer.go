@@ -126,7 +126,7 @@ func (w *FileWriter) begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Desc
 		}
 	}
 	w.journal = startJournal(w.lock.f, w.f)
-	if before.referrers != w.id {
+	if before.bundle != w.id {
 		before.at = nil
 	}
 	if err := w.prepare(); err != nil {
@@ -148,7 +148,7 @@ func (w *FileWriter) takeUp(before noted) error {
 		return err
 	}
 	keep := before.sound
-	if before.referrers != w.id {
+	if before.bundle != w.id {
 		for _, name := range left {
 			err = errors.Join(err, w.dir.Remove(name))
 		}
@@ -159,7 +159,7 @@ func (w *FileWriter) takeUp(before noted) error {
 		err = seekErr
 	}
 	if err == nil && w.fresh {
-		if _, err = f.WriteString(sealed(journalMagic + " " + w.id)); err == nil {
+		if _, err = f.Write(lines(journalHead{journalFormat, w.id})); err == nil {
 			err = f.Sync()
 		}
 	}
@@ -268,13 +268,7 @@ func (w *FileWriter) Put(ctx context.Context, d ocispec.Descriptor,
 }
 
 func (w *FileWriter) note(s *slot) error {
-	blob := s.entry.d.Digest.Encoded()
-	if s.offset == 0 && !s.done {
-		return w.journal.note(blob, progress{})
-	}
-	p := progress{location: s.entry.dataOffset(), offset: s.offset}
-	copy(p.sum[:], s.sum.Sum(nil))
-	return w.journal.note(blob, p)
+	return w.journal.note(progress{Blob: s.entry.d.Digest.Encoded(), Offset: s.offset, Sum: s.sum.Sum(nil)})
 }
 
 // Commit flushes the complete archive, then renames it to its name.
