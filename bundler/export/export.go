@@ -57,11 +57,11 @@ func Images(ctx context.Context, in Input, o run.Options) (*mover.Delivered, err
 	if err != nil {
 		return nil, err
 	}
-	d, err := mover.Begin(ctx, mover.Job{What: "export", Graph: images, Target: in.Target}, o)
+	d, err := mover.Begin(ctx, "export", images, in.Target, o)
 	if err != nil {
 		return nil, err
 	}
-	done, err := d.Deliver(ctx, d.Origins(mover.From(in.Bundle)))
+	done, err := d.Deliver(ctx, mover.All(mover.From(in.Bundle)))
 	if err == nil {
 		done.Images = len(lock.Images)
 	}

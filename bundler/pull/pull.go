@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
@@ -78,7 +79,7 @@ func Bundle(ctx context.Context, in Input, o run.Options) (*Pulled, error) {
 	if err := in.Base.leaveOut(p.graph, o.Progress); err != nil {
 		return nil, err
 	}
-	delivery, err := mover.Begin(ctx, mover.Job{What: "pull", Graph: p.graph, Target: in.Target}, o)
+	delivery, err := mover.Begin(ctx, "pull", p.graph, in.Target, o)
 	if err != nil {
 		return nil, err
 	}
@@ -137,24 +138,23 @@ func lockedFiles(ctx context.Context, in Input, o run.Options) (catalog.Files, e
 // maxOrigins limits the images to try for a shared blob: one that works is enough.
 const maxOrigins = 3
 
-// origins returns where to fetch each part: from memory, else from the images that have it.
+// origins returns the images to fetch each part from.
 func (a *assembled) origins() mover.Origins {
-	known := a.graph.InMemory()
-	origins := mover.InMemory(a.graph)
+	known := map[digest.Digest][]mover.Origin{}
+	add := func(d digest.Digest, i bundle.Image) {
+		if len(known[d]) < maxOrigins {
+			known[d] = append(known[d], a.in.origin(i))
+		}
+	}
 	for n, tree := range a.trees {
-		from := a.in.origin(a.in.Lock.Images[n])
-		for _, d := range tree.Blobs {
-			if _, ok := known[d.Digest]; !ok && len(origins[d.Digest]) < maxOrigins {
-				origins.Add(d.Digest, from)
-			}
+		for _, b := range tree.Blobs {
+			add(b.Digest, a.in.Lock.Images[n])
 		}
 	}
 	for d, i := range a.signed.From {
-		if _, ok := known[d]; !ok && len(origins[d]) < maxOrigins {
-			origins.Add(d, a.in.origin(i))
-		}
+		add(d, i)
 	}
-	return origins
+	return func(m ocispec.Descriptor) []mover.Origin { return known[m.Digest] }
 }
 
 // origin returns an image's source, in the queue of its host.

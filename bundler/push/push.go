@@ -70,29 +70,29 @@ func (in Input) deliver(ctx context.Context, g *bundle.Graph, lock *bundle.Lock,
 	if in.Registry == nil {
 		what = "copy"
 	}
-	d, err := mover.Begin(ctx, mover.Job{What: what, Graph: g, Target: in.Target}, o)
+	d, err := mover.Begin(ctx, what, g, in.Target, o)
 	if err != nil {
 		return nil, err
 	}
-	origins := d.Origins(mover.From(in.Bundle))
+	source := mover.From(in.Bundle)
 	if in.Registry == nil { // a file holds a delta unchanged
-		return d.Deliver(ctx, origins)
+		return d.Deliver(ctx, mover.All(source))
 	}
 	found, err := in.elsewhere(ctx, g, lock, d.Missing(), o.Progress)
 	if err != nil {
 		return nil, err
 	}
-	for blob, at := range found.at { // last: it is mounted from there or not at all
-		origins[blob] = slices.Concat(origins[blob], at)
+	for _, m := range d.Missing() { // the others last: it is mounted from there or not at all
+		found.at[m.Digest] = slices.Insert(found.at[m.Digest], 0, source)
 	}
 	d.Also(found.lacks)
-	return d.Deliver(ctx, origins)
+	return d.Deliver(ctx, func(m ocispec.Descriptor) []mover.Origin { return found.at[m.Digest] })
 }
 
 // elsewhere is what other repositories of the target's registry have.
 type elsewhere struct {
 	in    Input
-	at    mover.Origins
+	at    map[digest.Digest][]mover.Origin
 	lacks []ocispec.Descriptor // omitted by a delta, and missing in the target
 }
 
@@ -102,7 +102,7 @@ type elsewhere struct {
 func (in Input) elsewhere(
 	ctx context.Context, g *bundle.Graph, lock *bundle.Lock, missing []ocispec.Descriptor, p *run.Progress,
 ) (found elsewhere, err error) {
-	found = elsewhere{in: in, at: mover.Origins{}}
+	found = elsewhere{in: in, at: map[digest.Digest][]mover.Origin{}}
 	if left := g.Omitted(); len(left) > 0 {
 		p.Phase("base", len(left), 0)
 		if found.lacks, err = in.Target.Can().Lacks(ctx, left); err != nil {
@@ -157,7 +157,7 @@ func (e elsewhere) ask(ctx context.Context, ref image.Reference, want []ocispec.
 		return err
 	}
 	for _, d := range held {
-		e.at.Add(d.Digest, mover.From(source))
+		e.at[d.Digest] = append(e.at[d.Digest], mover.From(source))
 	}
 	p.Say("blobs reused from %s: %d (%s)", ref.Repository(), len(held), size.Format(bundle.SizeOf(held)))
 	return nil
@@ -257,12 +257,12 @@ func pushBeside(
 	o.Progress = o.Progress.Warnings() // each image counts as one item
 	target := in.Open(at)
 	defer target.Close() //nolint:errcheck // a registry keeps nothing open
-	d, err := mover.Begin(ctx, mover.Job{What: "push", Graph: g, Target: target}, o)
+	d, err := mover.Begin(ctx, "push", g, target, o)
 	if err != nil {
 		return nil, err
 	}
 	mounted := mover.From(in.Registry(in.Reference))
-	done, err := d.Deliver(ctx, d.Origins(mover.From(in.Bundle), mounted))
+	done, err := d.Deliver(ctx, mover.All(mover.From(in.Bundle), mounted))
 	if err != nil {
 		return nil, err
 	}

@@ -4,8 +4,8 @@
 // The result of a failed run names all failures and is never a complete bundle. No blob is held in
 // memory.
 //
-//	d, err := mover.Begin(ctx, mover.Job{What: "push", Graph: g, Target: target}, o)
-//	done, err := d.Deliver(ctx, d.Origins(mover.From(source)))
+//	d, err := mover.Begin(ctx, "push", g, target, o)
+//	done, err := d.Deliver(ctx, mover.All(mover.From(source)))
 package mover
 
 import (
@@ -19,7 +19,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sync/errgroup"
 
@@ -30,18 +29,12 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 )
 
-// Job is a graph and its target.
-type Job struct {
-	What   string // for progress: "pull", "push", "copy"
-	Graph  *bundle.Graph
-	Target medium.Target
-}
-
 // Delivery is the transfer of a graph into a target.
 type Delivery struct {
-	job     Job
+	what    string // for progress: "pull", "push", "copy"
+	graph   *bundle.Graph
+	target  medium.Target
 	can     medium.Capabilities
-	names   bundle.Owners
 	missing []ocispec.Descriptor
 	options run.Options
 	stop    context.CancelCauseFunc
@@ -75,9 +68,9 @@ type Planned struct {
 
 // planned describes the missing items, largest first.
 func (d *Delivery) planned() []Planned {
-	out := make([]Planned, 0, len(d.missing))
+	names, out := d.graph.Owners(), make([]Planned, 0, len(d.missing))
 	for _, m := range slices.SortedStableFunc(slices.Values(d.missing), largestFirst) {
-		out = append(out, Planned{d.names.Name(m), m.MediaType, m.Digest.String(), m.Size})
+		out = append(out, Planned{names.Name(m), m.MediaType, m.Digest.String(), m.Size})
 	}
 	return out
 }
@@ -88,56 +81,44 @@ func largestFirst(a, b ocispec.Descriptor) int {
 
 // Begin announces a graph to a target, and learns what is missing there. In a dry run the target changes nothing; for
 // a file or directory, missing is all that the graph does not carry.
-func Begin(ctx context.Context, job Job, o run.Options) (*Delivery, error) {
-	d := &Delivery{job: job, can: job.Target.Can(), names: job.Graph.Owners(), options: o}
+func Begin(
+	ctx context.Context, what string, g *bundle.Graph, target medium.Target, o run.Options,
+) (d *Delivery, err error) {
+	d = &Delivery{what: what, graph: g, target: target, can: target.Can(), options: o}
 	if o.DryRun && d.can.Lacks == nil {
-		d.missing = slices.DeleteFunc(job.Graph.Order(), func(d ocispec.Descriptor) bool { return d.Data != nil })
+		d.missing = slices.DeleteFunc(g.Order(), func(d ocispec.Descriptor) bool { return d.Data != nil })
 		return d, nil
 	}
-	var err error
-	d.missing, err = job.Target.Begin(ctx, job.Graph)
+	d.missing, err = target.Begin(ctx, g)
 	return d, err
 }
 
 // Missing returns what the target lacks.
 func (d *Delivery) Missing() []ocispec.Descriptor { return d.missing }
 
-// Origins returns the origins of the missing items: memory if the graph carries them, else from, in that order.
-func (d *Delivery) Origins(from ...Origin) Origins {
-	origins := InMemory(d.job.Graph)
-	for _, m := range d.missing {
-		if len(origins[m.Digest]) == 0 {
-			origins[m.Digest] = from
-		}
-	}
-	return origins
-}
+// Also moves more items.
+func (d *Delivery) Also(more []ocispec.Descriptor) { d.missing = slices.Concat(more, d.missing) }
 
-// Also moves more items, before the missing ones.
-func (d *Delivery) Also(more []ocispec.Descriptor) {
-	d.missing = append(slices.Clip(more), d.missing...)
-}
-
-// Deliver moves what is missing and commits it. In a dry run it returns the plan.
-func (d *Delivery) Deliver(ctx context.Context, origins Origins) (*Delivered, error) {
+// Deliver moves what is missing and commits it. In a dry run it returns the plan. Items with Data need no origin.
+func (d *Delivery) Deliver(ctx context.Context, from Origins) (*Delivered, error) {
 	if len(d.missing) > 0 {
-		if err := d.job.Target.Ready(ctx, bundle.SizeOf(d.missing)); err != nil {
+		if err := d.target.Ready(ctx, bundle.SizeOf(d.missing)); err != nil {
 			return nil, err
 		}
 	}
 	done := &Delivered{
-		Root: d.job.Graph.Root, Images: len(d.job.Graph.Images()), Bytes: d.job.Graph.HeldSize(),
-		Moved: bundle.SizeOf(d.missing), Missing: len(d.missing), Left: d.job.Graph.OmittedList(),
+		Root: d.graph.Root, Images: len(d.graph.Images()), Bytes: d.graph.HeldSize(),
+		Moved: bundle.SizeOf(d.missing), Missing: len(d.missing), Left: d.graph.OmittedList(),
 	}
 	if d.options.DryRun {
 		done.Plan = d.planned()
 		return done, nil
 	}
-	if err := d.move(ctx, origins); err != nil {
+	if err := d.move(ctx, from); err != nil {
 		return nil, err
 	}
 	done.Moved -= d.mounted.Load()
-	err := d.job.Target.Commit(ctx)
+	err := d.target.Commit(ctx)
 	if d.can.Notices != nil && err == nil {
 		done.Notices = d.can.Notices()
 		for _, line := range done.Notices {
@@ -147,108 +128,85 @@ func (d *Delivery) Deliver(ctx context.Context, origins Origins) (*Delivered, er
 	return done, err
 }
 
-// move puts all that the target lacks: blobs first, then manifests, children before parents. A failure, such as an
-// unreadable origin, does not stop the rest, unless the target cannot store more (a full disk).
-func (d *Delivery) move(ctx context.Context, origins Origins) error {
-	blobs, manifests := d.sortOut(origins)
-	d.options.Progress.Phase(d.job.What, len(d.missing), bundle.SizeOf(d.missing))
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	d.stop = stop
-	if d.can.InOrder {
-		d.inOrder(ctx, blobs)
-	} else {
-		d.queues(ctx, blobs)
-	}
-	if len(d.failed) == 0 {
-		d.inOrder(ctx, manifests)
-	}
-	return d.result(ctx)
-}
-
 type item struct {
 	descriptor ocispec.Descriptor
-	name       string   // for messages
-	origins    []Origin // in the order to try; the first one's host is the queue
-}
-
-// sortOut splits the missing items into blobs and, in the order of the graph, manifests.
-func (d *Delivery) sortOut(origins Origins) (blobs, manifests []item) {
-	rank := map[digest.Digest]int{}
-	for i, n := range d.job.Graph.All() {
-		rank[n.Descriptor.Digest] = i + 1
-	}
-	for _, missing := range d.missing {
-		i := item{descriptor: missing, name: d.names.Name(missing), origins: origins[missing.Digest]}
-		if rank[missing.Digest] > 0 {
-			manifests = append(manifests, i)
-		} else {
-			blobs = append(blobs, i)
-		}
-	}
-	slices.SortStableFunc(manifests, func(a, b item) int {
-		return rank[a.descriptor.Digest] - rank[b.descriptor.Digest]
-	})
-	return blobs, manifests
+	name       string       // for messages
+	origins    []Origin     // in the order to try
+	at         atomic.Int64 // a target may still read in its own goroutine when another attempt starts
 }
 
 type failure struct {
-	item item
+	item *item
 	err  error
 }
 
-// queues runs two queues per host, each largest first: large and small items.
-func (d *Delivery) queues(ctx context.Context, items []item) {
-	byHost := map[string][]item{}
+// move puts all that the target lacks. A failure, such as an unreadable origin, does not stop the rest, unless the
+// target cannot store more (a full disk) or needs an order.
+func (d *Delivery) move(ctx context.Context, from Origins) error {
+	d.options.Progress.Phase(d.what, len(d.missing), bundle.SizeOf(d.missing))
+	ctx, d.stop = context.WithCancelCause(ctx)
+	defer d.stop(nil)
+	names, items := d.graph.Owners(), make([]*item, len(d.missing))
+	for n, m := range d.missing {
+		memory := []Origin{{From: bundle.InMemory{m.Digest: m.Data}}}
+		items[n] = &item{descriptor: m, name: names.Name(m), origins: memory}
+		if m.Data == nil {
+			items[n].origins = from(m)
+		}
+	}
+	if !d.can.InOrder {
+		d.queues(ctx, items)
+		return d.result(ctx)
+	}
 	for _, i := range items {
-		host := ""
-		if len(i.origins) > 0 {
-			host = i.origins[0].Host
+		if ctx.Err() == nil && len(d.failed) == 0 {
+			d.put(ctx, i)
 		}
-		byHost[host] = append(byHost[host], i)
 	}
-	var hosts errgroup.Group
-	add := func(queue []item, limit int) {
-		hosts.Go(func() error {
-			return run.Each(ctx, limit, len(queue), func(n int) error {
-				d.put(ctx, queue[n])
-				return nil
-			})
-		})
-	}
-	for _, queue := range byHost {
-		slices.SortStableFunc(queue, func(a, b item) int { return largestFirst(a.descriptor, b.descriptor) })
-		first := slices.IndexFunc(queue, func(i item) bool { return i.descriptor.Size <= smallItem })
-		if first < 0 {
-			first = len(queue)
-		}
-		add(queue[:first], d.options.Limit())
-		add(queue[first:], d.options.Small())
-	}
-	_ = hosts.Wait() // failures are in d.failed
+	return d.result(ctx)
 }
 
 // smallItem is the size, in bytes, up to which an item costs a round trip rather than bandwidth. Such items do not
 // wait behind large ones.
 const smallItem = 128 << 10
 
-// inOrder puts items one by one; if the target needs an order, it stops at the first failure.
-func (d *Delivery) inOrder(ctx context.Context, items []item) {
-	for _, i := range items {
-		if ctx.Err() != nil || d.can.InOrder && len(d.failed) > 0 {
-			return
-		}
-		d.put(ctx, i)
+// queues runs two queues per host, each largest first: large and small items.
+func (d *Delivery) queues(ctx context.Context, items []*item) {
+	type queue struct {
+		host    string
+		isSmall bool
 	}
+	queues := map[queue][]*item{}
+	slices.SortStableFunc(items, func(a, b *item) int { return largestFirst(a.descriptor, b.descriptor) })
+	for _, i := range items {
+		q := queue{isSmall: i.descriptor.Size <= smallItem}
+		if len(i.origins) > 0 {
+			q.host = i.origins[0].Host
+		}
+		queues[q] = append(queues[q], i)
+	}
+	var all errgroup.Group
+	for q, items := range queues {
+		limit := d.options.Limit()
+		if q.isSmall {
+			limit = d.options.Small()
+		}
+		all.Go(func() error {
+			return run.Each(ctx, limit, len(items), func(n int) error {
+				d.put(ctx, items[n])
+				return nil
+			})
+		})
+	}
+	_ = all.Wait() // failures are in d.failed
 }
 
-func (d *Delivery) put(ctx context.Context, i item) {
-	p := &position{progress: d.options.Progress}
-	ofTarget, err := d.tryOrigins(ctx, i, p)
+func (d *Delivery) put(ctx context.Context, i *item) {
+	ofTarget, err := d.tryOrigins(ctx, i)
 	if err != nil {
-		p.set(0)
+		d.moved(i, 0)
 	} else {
-		p.set(i.descriptor.Size)
+		d.moved(i, i.descriptor.Size)
 	}
 	d.options.Progress.Done(i.name, err)
 	if err == nil {
@@ -262,9 +220,16 @@ func (d *Delivery) put(ctx context.Context, i item) {
 	}
 }
 
+// moved reports the progress of an item.
+func (d *Delivery) moved(i *item, to int64) {
+	if was := i.at.Swap(to); was != to {
+		d.options.Progress.Moved(to - was)
+	}
+}
+
 // tryOrigins puts from the first origin that works, and reports whether the target was the last to fail. A storage
 // fault of the target is final; an origin's fault is not, since another origin may have the item.
-func (d *Delivery) tryOrigins(ctx context.Context, i item, p *position) (ofTarget bool, err error) {
+func (d *Delivery) tryOrigins(ctx context.Context, i *item) (ofTarget bool, err error) {
 	if done, err := d.mount(ctx, i); done || err != nil {
 		return true, err
 	}
@@ -273,8 +238,8 @@ func (d *Delivery) tryOrigins(ctx context.Context, i item, p *position) (ofTarge
 	}
 	var errs []error
 	for _, from := range i.origins {
-		r := &reading{ctx: ctx, item: i, from: from, position: p}
-		err := d.job.Target.Put(ctx, i.descriptor, r.open)
+		r := &reading{ctx: ctx, of: d, item: i, from: from}
+		err := d.target.Put(ctx, i.descriptor, r.open)
 		if err == nil {
 			return false, nil
 		}
@@ -288,7 +253,7 @@ func (d *Delivery) tryOrigins(ctx context.Context, i item, p *position) (ofTarge
 }
 
 // mount lets the target mount an item from one of its origins, if it can.
-func (d *Delivery) mount(ctx context.Context, i item) (bool, error) {
+func (d *Delivery) mount(ctx context.Context, i *item) (bool, error) {
 	if d.can.Mount == nil {
 		return false, nil
 	}
@@ -308,19 +273,15 @@ func (d *Delivery) mount(ctx context.Context, i item) (bool, error) {
 
 // result returns a fault that names what is missing, if anything.
 func (d *Delivery) result(ctx context.Context) error {
-	if len(d.failed) == 0 {
-		if ctx.Err() != nil {
-			return run.Interrupted(ctx)
-		}
-		return nil
-	}
-	if err := context.Cause(ctx); err != nil {
-		if fault.ReasonOf(err) == fault.Storage {
-			return err
-		}
+	cause := context.Cause(ctx)
+	switch {
+	case len(d.failed) > 0 && fault.ReasonOf(cause) == fault.Storage:
+		return cause
+	case cause != nil:
 		return run.Interrupted(ctx)
-	}
-	if d.can.InOrder {
+	case len(d.failed) == 0:
+		return nil
+	case d.can.InOrder:
 		return d.failed[0].err // the written bytes are useless
 	}
 	slices.SortFunc(d.failed, func(a, b failure) int { return strings.Compare(a.item.name, b.item.name) })
@@ -345,65 +306,39 @@ type Origin struct {
 // From returns a source as an origin.
 func From(s medium.Source) Origin { return Origin{From: s, Repository: s.Can().Repository} }
 
-// Origins are the origins of each digest, in the order to try.
-type Origins map[digest.Digest][]Origin
+// Origins returns the origins of an item, in the order to try.
+type Origins func(ocispec.Descriptor) []Origin
 
-// InMemory returns the origins of what a graph carries.
-func InMemory(g *bundle.Graph) Origins {
-	o := Origins{}
-	held := g.InMemory()
-	for d := range held {
-		o[d] = []Origin{{From: held}}
-	}
-	return o
-}
-
-// Add adds an origin of a digest, after its others.
-func (o Origins) Add(d digest.Digest, from Origin) { o[d] = append(o[d], from) }
+// All returns the same origins for every item.
+func All(from ...Origin) Origins { return func(ocispec.Descriptor) []Origin { return from } }
 
 // reading reads an item from one origin and records its failure, as Put does not tell it from the target's.
 type reading struct {
-	ctx      context.Context //nolint:containedctx // of the one Put that it serves
-	item     item
-	from     Origin
-	position *position
-	failed   atomic.Bool // the target may read in its own goroutine
+	ctx    context.Context //nolint:containedctx // of the one Put that it serves
+	of     *Delivery
+	item   *item
+	from   Origin
+	failed atomic.Bool // the target may read in its own goroutine
 }
 
 func (r *reading) open(offset int64) (io.ReadCloser, error) {
-	r.position.set(offset)
-	r.failed.Store(false)
+	r.of.moved(r.item, offset)
 	rc, err := r.from.From.Fetch(r.ctx, r.item.descriptor, offset)
-	if err != nil {
-		r.failed.Store(true)
-		return nil, err
-	}
-	return &counted{rc, r}, nil
-}
-
-// position is the progress of an item; it reports every change.
-type position struct {
-	progress *run.Progress
-	at       atomic.Int64 // a target may still read in its own goroutine when another attempt starts
-}
-
-func (p *position) set(to int64) {
-	if was := p.at.Swap(to); was != to {
-		p.progress.Moved(to - was)
-	}
+	r.failed.Store(err != nil)
+	return &counted{rc, r}, err
 }
 
 // counted reports the bytes read through it.
 type counted struct {
 	io.ReadCloser
-	of *reading
+	by *reading
 }
 
 func (c *counted) Read(b []byte) (int, error) {
 	n, err := c.ReadCloser.Read(b)
-	c.of.position.set(c.of.position.at.Load() + int64(n))
+	c.by.of.moved(c.by.item, c.by.item.at.Load()+int64(n))
 	if err != nil && !errors.Is(err, io.EOF) {
-		c.of.failed.Store(true)
+		c.by.failed.Store(true)
 	}
 	return n, err
 }

@@ -75,13 +75,8 @@ func TestSourcesAndTargetsFailApart(t *testing.T) {
 	second := disk{blobs, map[digest.Digest]bool{never: true}}
 	run := func(room int, origins ...Origin) (*boundedTarget, error) {
 		target := &boundedTarget{room: room, has: map[digest.Digest][]byte{}}
-		places := Origins{}
-		for _, d := range missing {
-			places[d.Digest] = origins
-		}
-		delivery := &Delivery{job: Job{What: "push", Graph: &bundle.Graph{}, Target: target}, missing: missing, options: run.Options{Concurrency: 1}}
-		err := delivery.move(t.Context(), places)
-		return target, err
+		delivery := &Delivery{what: "push", graph: &bundle.Graph{}, target: target, missing: missing, options: run.Options{Concurrency: 1}}
+		return target, delivery.move(t.Context(), All(origins...))
 	}
 
 	target, err := run(1<<20, Origin{From: first}, Origin{From: second})
