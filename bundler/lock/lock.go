@@ -89,12 +89,11 @@ func announce(s catalog.Selection, p *run.Progress) {
 	}
 }
 
-func wantedFiles(releases []matrix.Release) []upstream.File {
-	var out []upstream.File
+func wantedFiles(releases []matrix.Release) map[string]matrix.Manifest {
+	out := map[string]matrix.Manifest{}
 	for _, r := range releases {
 		for _, m := range r.Manifests {
-			key := bundle.Release{Driver: r.Driver, Version: r.Version}.Path(bundle.File{Name: m.Name})
-			out = append(out, upstream.File{Key: key, Manifest: m})
+			out[bundle.Release{Driver: r.Driver, Version: r.Version}.Path(bundle.File{Name: m.Name})] = m
 		}
 	}
 	return out

@@ -87,14 +87,13 @@ func Bundle(ctx context.Context, in Input, o run.Options) (*Pulled, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Pulled{Delivered: *done, Verified: p.signed.Verified, Attached: p.signed.Carried()}, nil
+	return &Pulled{Delivered: *done, Verified: p.images.Verified, Attached: p.images.Carried()}, nil
 }
 
 // assembled is a complete bundle before any layer moves.
 type assembled struct {
 	in     Input
-	trees  []bundle.Tree // of the lock's images
-	signed upstream.Signed
+	images upstream.Images
 	graph  *bundle.Graph
 }
 
@@ -108,28 +107,28 @@ func (in Input) assemble(ctx context.Context, o run.Options) (*assembled, error)
 		return nil, err
 	}
 	a := &assembled{in: in}
-	if a.trees, err = upstream.ReadTrees(ctx, in.Lock, in.Registry, o); err != nil {
+	a.images, err = upstream.Read(ctx, upstream.Input{
+		Lock: in.Lock, Registry: in.Registry, Policy: in.Upstream, Carry: in.Carry,
+	}, o)
+	if err != nil {
 		return nil, err
 	}
 	contents := bundle.Contents{Lock: in.Lock, Matrix: in.Matrix.Data, MatrixSignature: in.Matrix.Signature, Manifests: files}
-	if a.graph, err = bundle.Assemble(contents, a.trees); err != nil {
+	if a.graph, err = bundle.Assemble(contents, a.images.Trees); err != nil {
 		return nil, err
 	}
-	a.signed, err = upstream.ReadSigned(ctx, upstream.Input{
-		Lock: in.Lock, Trees: a.trees, Registry: in.Registry, Policy: in.Upstream, Carry: in.Carry,
-	}, o)
-	a.graph.Attachments = append(a.graph.Attachments, a.signed.Attachments...)
-	return a, err
+	a.graph.Attachments = append(a.graph.Attachments, a.images.Attachments...)
+	return a, nil
 }
 
 func lockedFiles(ctx context.Context, in Input, o run.Options) (catalog.Files, error) {
 	if in.Files != nil {
 		return in.Files, nil
 	}
-	var want []upstream.File
+	want := map[string]matrix.Manifest{}
 	for _, r := range in.Lock.Releases {
 		for _, f := range r.Manifests {
-			want = append(want, upstream.File{Key: r.Path(f), Manifest: matrix.Manifest{Name: f.Name, URL: f.URL, Size: f.Size, SHA256: f.Digest.Hex()}})
+			want[r.Path(f)] = matrix.Manifest{Name: f.Name, URL: f.URL, Size: f.Size, SHA256: f.Digest.Hex()}
 		}
 	}
 	return upstream.Fetch(ctx, want, in.Manifests, o)
@@ -146,12 +145,12 @@ func (a *assembled) origins() mover.Origins {
 			known[d] = append(known[d], a.in.origin(i))
 		}
 	}
-	for n, tree := range a.trees {
+	for n, tree := range a.images.Trees {
 		for _, b := range tree.Blobs {
 			add(b.Digest, a.in.Lock.Images[n])
 		}
 	}
-	for d, i := range a.signed.From {
+	for d, i := range a.images.From {
 		add(d, i)
 	}
 	return func(m ocispec.Descriptor) []mover.Origin { return known[m.Digest] }
@@ -270,8 +269,8 @@ func (a *assembled) build(now time.Time) provenance.Build {
 	b := provenance.Build{Lock: a.in.Lock, Builder: *a.in.Provenance, Started: now, UpstreamVerified: true}
 	for n, i := range a.in.Lock.Images {
 		from := provenance.Image{From: a.in.Registry(i.FetchedFrom()).Can().Repository}
-		if n < len(a.signed.Verified) {
-			from.SignedBy = a.signed.Verified[n].SignedBy
+		if n < len(a.images.Verified) {
+			from.SignedBy = a.images.Verified[n].SignedBy
 		}
 		b.UpstreamVerified = b.UpstreamVerified && len(from.SignedBy) > 0
 		b.Images = append(b.Images, from)

@@ -11,6 +11,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"time"
 
@@ -27,47 +28,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
-// ReadTrees returns the indexes and manifests of all images of a lock, in its order.
-func ReadTrees(ctx context.Context, lock *bundle.Lock, registry medium.Registry, o run.Options) ([]bundle.Tree, error) {
-	o.Progress.Phase("image manifests", len(lock.Images), 0)
-	trees := make([]bundle.Tree, len(lock.Images))
-	err := run.Each(ctx, o.Small(), len(trees), func(n int) error {
-		i := lock.Images[n]
-		var tree bundle.Tree
-		source, err := treeSource(ctx, registry, i, lock.Platforms)
-		if err == nil {
-			tree, err = bundle.ReadTree(ctx, source, i.Descriptor())
-		}
-		o.Progress.Done(i.Reference.String(), err)
-		if err != nil {
-			return fmt.Errorf("image %s: %w", i.Reference, err)
-		}
-		if tree.IsEmpty() {
-			return fault.Errorf(fault.Incomplete, "image", i.Reference.String(),
-				"ask who publishes it, or name a mirror that has it whole with --source-map",
-				"its index names no image manifest: nothing of it could run")
-		}
-		for _, d := range tree.Ignored {
-			o.Progress.Warn("left out: %s of %s, of the unknown media type %.100q", d.Digest, i.Reference, d.MediaType)
-		}
-		tree.Reference = i.Reference
-		trees[n] = tree
-		return nil
-	})
-	return trees, err
-}
-
-// treeSource returns the source of an image's manifests. If the lock keeps some platforms, it derives their index,
-// which upstream does not publish.
-func treeSource(
-	ctx context.Context, registry medium.Registry, i bundle.Image, platforms []image.Platform,
-) (bundle.Fetcher, error) {
-	if x, ok := i.Index(); ok && bundle.IsIndex(i.MediaType) {
-		return derived(ctx, registry(i.Source.Pin(x)), i, platforms)
-	}
-	return registry(i.FetchedFrom()), nil
-}
-
 // Carry selects the signatures, attestations and SBOMs that travel in a bundle, besides the root's own.
 type Carry string
 
@@ -78,15 +38,26 @@ const (
 	CarryAll    Carry = "all"    // of each image, each platform's manifest, and their attachments
 )
 
-// Signed holds the attachments of a lock's images.
-type Signed struct {
-	Verified    []VerifiedImage // in the order of the lock; none without a policy
+// Input is the images to read, and how.
+type Input struct {
+	Lock     *bundle.Lock
+	Registry medium.Registry
+	Policy   *Policy // whose signatures the images need; nil: not verified
+	Carry    Carry   // what travels; "": nothing
+}
+
+func (in Input) carries() bool { return in.Carry != "" && in.Carry != CarryNone }
+
+// Images are a lock's images without their layers.
+type Images struct {
+	Trees       []bundle.Tree   // in the order of the lock
+	Verified    []VerifiedImage // likewise; none without a policy
 	Attachments []bundle.Referrer
-	From        map[digest.Digest]bundle.Image // by blob: an image that it is attached to
+	From        map[digest.Digest]bundle.Image // by blob of these: an image that it is attached to
 }
 
 // Carried returns how many signatures, attestations and SBOMs travel with their images.
-func (u Signed) Carried() (n int) {
+func (u Images) Carried() (n int) {
 	for _, a := range u.Attachments {
 		if a.Node.Descriptor.ArtifactType != bundle.EvidenceType {
 			n++
@@ -95,50 +66,29 @@ func (u Signed) Carried() (n int) {
 	return n
 }
 
-// Input is the images to read, and how.
-type Input struct {
-	Lock     *bundle.Lock
-	Trees    []bundle.Tree // of the images, in the lock's order
-	Registry medium.Registry
-	Policy   *Policy // whose signatures the images need; nil: not verified
-	Carry    Carry   // what travels; "": nothing
-}
-
-func (in Input) carries() bool { return in.Carry != "" && in.Carry != CarryNone }
-
-// ReadSigned verifies images if there is a policy, and reads the attachments that travel. It reports all failures.
-func ReadSigned(ctx context.Context, in Input, o run.Options) (Signed, error) {
-	u := Signed{From: map[digest.Digest]bundle.Image{}}
-	indexed := func(i bundle.Image) bool { _, ok := i.Index(); return ok }
-	if in.Policy == nil && !in.carries() && !slices.ContainsFunc(in.Lock.Images, indexed) {
-		return u, nil
-	}
-	o.Progress.Phase("upstream signatures and indexes", len(in.Lock.Images), 0)
-	found := make([][]bundle.Referrer, len(in.Lock.Images))
-	verified := make([]VerifiedImage, len(in.Lock.Images))
-	a := attachedReader{in: in, options: o}
-	err := run.Each(ctx, o.Limit(), len(in.Lock.Images), func(n int) error {
-		i := in.Lock.Images[n]
-		var err error
-		verified[n], found[n], err = a.read(ctx, i, in.Trees[n])
-		o.Progress.Done(i.Reference.String(), err)
+// Read reads the indexes and manifests of all images, verifies the images if there is a policy, and reads the
+// attachments that travel. It reports all failures.
+func Read(ctx context.Context, in Input, o run.Options) (Images, error) {
+	images := in.Lock.Images
+	o.Progress.Phase("image manifests", len(images), 0)
+	r := reader{in: in, options: o}
+	all := make([]*parts, len(images))
+	err := run.Each(ctx, o.Small(), len(images), func(n int) (err error) {
+		all[n], err = r.read(ctx, images[n])
+		o.Progress.Done(images[n].Reference.String(), err)
 		return err
 	})
 	if err != nil {
-		return u, err
+		return Images{}, err
 	}
-	if in.Policy != nil {
-		u.Verified = verified
-	}
-	u.take(in.Lock.Images, found)
-	return u, nil
-}
-
-// take adds each attachment once: one image may have two references.
-func (u *Signed) take(images []bundle.Image, found [][]bundle.Referrer) {
-	seen := map[string]bool{}
-	for n, attachments := range found {
-		for _, a := range attachments {
+	u := Images{From: map[digest.Digest]bundle.Image{}}
+	seen := map[string]bool{} // one image may have two references
+	for n, p := range all {
+		u.Trees = append(u.Trees, p.tree)
+		if in.Policy != nil {
+			u.Verified = append(u.Verified, p.verified)
+		}
+		for _, a := range p.travel {
 			key := a.Subject.String() + " " + cmp.Or(a.Tag, a.Node.Descriptor.Digest.String())
 			if seen[key] {
 				continue
@@ -150,187 +100,126 @@ func (u *Signed) take(images []bundle.Image, found [][]bundle.Referrer) {
 			}
 		}
 	}
+	return u, nil
 }
 
-// attachedReader reads the attachments of all images within one limit.
-type attachedReader struct {
-	in      Input
-	options run.Options
-	reader  signatures.Reader
+// reader reads the images of one lock, with their attachments within one limit.
+type reader struct {
+	in          Input
+	options     run.Options
+	attachments signatures.Reader
 }
 
-// read verifies one image and reads its attachments that travel.
-func (a *attachedReader) read(ctx context.Context, i bundle.Image, tree bundle.Tree) (v VerifiedImage, out []bundle.Referrer, err error) {
-	x, err := a.readIndex(ctx, i)
-	if err != nil {
-		return v, nil, err
+// parts are what is read of an image. A signature of the index covers the manifests that it names.
+type parts struct {
+	image    bundle.Image
+	from     *signatures.Kept
+	index    []byte // the upstream index that the image is a part of; nil: none
+	tree     bundle.Tree
+	ofIndex  []ocispec.Descriptor // attachments
+	attached []ocispec.Descriptor // likewise, of the image
+	verified VerifiedImage
+	travel   []bundle.Referrer
+}
+
+// isDerived reports whether the image is an index of selected platforms, which upstream does not publish.
+func (p *parts) isDerived() bool {
+	_, isPart := p.image.Index()
+	return isPart && bundle.IsIndex(p.image.MediaType)
+}
+
+// read reads an image and what is attached to it.
+func (r *reader) read(ctx context.Context, i bundle.Image) (*parts, error) {
+	at := i.FetchedFrom()
+	whole, isPart := i.Index()
+	if isPart {
+		at = i.Source.Pin(whole)
 	}
-	if x != nil {
-		e, err := a.evidence(ctx, x)
-		if err != nil {
-			return v, nil, fmt.Errorf("image %s: %w", i.Reference, err)
+	p := &parts{image: i, from: &signatures.Kept{Source: r.in.Registry(at)}}
+	err := r.manifests(ctx, p)
+	if err == nil && (r.in.Policy != nil || r.in.carries()) {
+		if !p.isDerived() {
+			p.attached, err = p.from.Attachments(ctx, i.Digest)
 		}
-		out = append(out, e)
-	}
-	if a.in.Policy == nil && !a.in.carries() {
-		return v, out, nil
-	}
-	from, about := &signatures.Kept{Source: a.in.Registry(i.FetchedFrom())}, subjects(i, tree)
-	var attached []ocispec.Descriptor
-	if x != nil && bundle.IsIndex(i.MediaType) {
-		about = about[1:] // upstream has no such index, and no referrers to it
-	} else if attached, err = from.Attachments(ctx, i.Digest); err != nil {
-		return v, nil, fmt.Errorf("image %s: %w", i.Reference, err)
-	}
-	if a.in.Policy != nil {
-		if v, err = a.in.Policy.verify(ctx, from, i, attached, x, time.Now()); err != nil {
-			return v, nil, err
-		}
-	}
-	var more []bundle.Referrer
-	switch {
-	case !a.in.carries():
-	case a.in.Carry != CarryAll:
-		more, err = a.reader.Read(ctx, from, i.Digest, attached)
-	default:
-		if more, err = a.reader.Below(ctx, from, about, a.options); err != nil {
-			err = fmt.Errorf("image %s: %w", i.Reference, err)
+		if err == nil && p.index != nil {
+			p.ofIndex, err = p.from.Attachments(ctx, whole)
 		}
 	}
-	return v, append(out, more...), err
-}
-
-// subjects returns the digests of the image and its platforms' manifests.
-func subjects(i bundle.Image, tree bundle.Tree) []image.Digest {
-	out := []image.Digest{i.Digest}
-	for _, n := range tree.Nodes {
-		if d := bundle.DigestOf(n.Descriptor); d != i.Digest {
-			out = append(out, d)
-		}
-	}
-	return out
-}
-
-// index is the upstream index of an image whose platforms were selected. A signature of the index covers their
-// manifests, which the index names.
-type index struct {
-	*signatures.Kept
-	of       bundle.Image
-	digest   image.Digest
-	data     []byte
-	attached []ocispec.Descriptor
-}
-
-// readIndex reads the index in the lock, and demands that it names the image. It returns nil if the lock has none, or
-// if a mirror has only the platform's manifest.
-func (a *attachedReader) readIndex(ctx context.Context, i bundle.Image) (*index, error) {
-	d, ok := i.Index()
-	if !ok {
-		return nil, nil
-	}
-	x := &index{Kept: &signatures.Kept{Source: a.in.Registry(i.Source.Pin(d))}, of: i, digest: d}
-	var err error
-	if x.data, err = readIndexOf(ctx, x, d); err == nil {
-		err = a.reader.Room([]ocispec.Descriptor{{Digest: digest.Digest(d.String()), Size: int64(len(x.data))}})
-	}
-	names := false
 	if err == nil {
-		names, err = a.names(x, i)
+		p.travel, err = r.travel(ctx, p)
 	}
+	if err != nil {
+		return p, fmt.Errorf("image %s: %w", i.Reference, err)
+	}
+	if r.in.Policy != nil {
+		p.verified, err = r.in.Policy.verify(ctx, p, time.Now())
+	}
+	return p, err
+}
+
+// manifests reads the index that an image is a part of, if the lock has one, and the image's own manifests.
+func (r *reader) manifests(ctx context.Context, p *parts) (err error) {
+	var tree bundle.Fetcher = p.from
+	if whole, isPart := p.image.Index(); isPart {
+		tree, err = r.index(ctx, p, whole)
+	}
+	if err == nil {
+		p.tree, err = bundle.ReadTree(ctx, tree, p.image.Descriptor())
+	}
+	if err != nil {
+		return err
+	}
+	if p.tree.IsEmpty() {
+		return fault.Errorf(fault.Incomplete, "", "",
+			"ask who publishes it, or name a mirror that has it whole with --source-map",
+			"its index names no image manifest: nothing of it could run")
+	}
+	p.tree.Reference = p.image.Reference
+	for _, d := range p.tree.Ignored {
+		r.options.Progress.Warn("left out: %s of %s, of the unknown media type %.100q", d.Digest, p.image.Reference, d.MediaType)
+	}
+	return nil
+}
+
+// index reads an index, which has to name the image or yield it, and returns a source of the image's manifests. A
+// mirror may have only the platform's manifest.
+func (r *reader) index(ctx context.Context, p *parts, whole image.Digest) (bundle.Fetcher, error) {
+	root, err := p.from.Root(ctx)
+	if err == nil {
+		root.Digest = digest.Digest(whole.String())
+		p.index, err = bundle.Read(ctx, p.from, bundle.Plain(root), bundle.MaxManifestSize)
+	}
+	i := p.image
 	switch {
-	case fault.ReasonOf(err) == fault.NotFound:
-		a.options.Progress.Warn("left out: the index %s of %s, which is not there", d, i.Reference)
-		return nil, nil
+	case fault.ReasonOf(err) == fault.NotFound && !p.isDerived():
+		r.options.Progress.Warn("left out: the index %s of %s, which is not there", whole, i.Reference)
+		return p.from, nil
 	case err != nil:
-		return nil, fmt.Errorf("image %s: %w", i.Reference, err)
-	case !names:
-		return nil, notOf(d, i)
-	}
-	if a.in.Policy != nil || a.in.carries() {
-		x.attached, err = x.Attachments(ctx, d)
-	}
-	return x, err
-}
-
-// readIndexOf returns the index of a source.
-func readIndexOf(ctx context.Context, s medium.Source, d image.Digest) ([]byte, error) {
-	root, err := s.Root(ctx)
-	if err != nil {
 		return nil, err
 	}
-	root.Digest = digest.Digest(d.String())
-	return bundle.Read(ctx, s, bundle.Plain(root), bundle.MaxManifestSize)
-}
-
-// names reports whether an index names the lock's manifest, or yields the lock's index of selected platforms.
-func (a *attachedReader) names(x *index, i bundle.Image) (bool, error) {
-	if bundle.IsIndex(i.MediaType) {
-		kept, err := comesTo(x.data, i, a.in.Lock.Platforms)
-		return kept != nil, err
-	}
-	return slices.ContainsFunc((bundle.Node{Data: x.data}).Children(), func(n ocispec.Descriptor) bool {
-		return n.Digest.String() == i.Digest.String() && n.Size == i.Size && n.MediaType == i.MediaType
-	}), nil
-}
-
-func notOf(index image.Digest, i bundle.Image) error {
-	return fault.Errorf(fault.Corrupt, "read index of", i.Reference.String(),
-		"make a new lock with `vdo-bundle lock`, with --platform all where the index says no platforms",
-		"the index %s does not name the manifest %s of the lock", index, i.Digest)
-}
-
-// evidence returns the index as an attachment, with its own attachments if they travel.
-func (a *attachedReader) evidence(ctx context.Context, x *index) (bundle.Referrer, error) {
-	layers := []ocispec.Descriptor{bundle.Blob(bundle.EvidenceLayer, x.data)}
-	if a.in.carries() {
-		attached, err := a.reader.Read(ctx, x, x.digest, x.attached)
+	tree := overlay{p.from, bundle.InMemory{}}
+	var named bool
+	if p.isDerived() {
+		kept, _, err := bundle.KeepPlatforms(p.index, r.in.Lock.Platforms)
 		if err != nil {
-			return bundle.Referrer{}, err
+			return nil, err
 		}
-		slices.SortFunc(attached, func(a, b bundle.Referrer) int { // registries promise no order
-			return cmp.Compare(a.Node.Descriptor.Digest, b.Node.Descriptor.Digest)
+		named = image.DigestOf(kept) == i.Digest
+		tree.kept[i.Descriptor().Digest] = kept
+	} else {
+		named = slices.ContainsFunc(bundle.Node{Data: p.index}.Children(), func(n ocispec.Descriptor) bool {
+			return n.Digest == i.Descriptor().Digest && n.Size == i.Size && n.MediaType == i.MediaType
 		})
-		for _, s := range attached {
-			layers = append(append(layers, bundle.Blob(bundle.EvidenceLayer, s.Node.Data)), s.Blobs...)
-		}
 	}
-	config := ocispec.DescriptorEmptyJSON
-	subject := x.of.Descriptor()
-	m := ocispec.Manifest{ArtifactType: bundle.EvidenceType, Config: bundle.Plain(config), Subject: &subject}
-	for _, l := range layers {
-		if !slices.ContainsFunc(m.Layers, func(o ocispec.Descriptor) bool { return o.Digest == l.Digest }) {
-			m.Layers = append(m.Layers, bundle.Plain(l))
-		}
+	if !named {
+		return nil, fault.Errorf(fault.Corrupt, "", "",
+			"make a new lock with `vdo-bundle lock`, with --platform all where the index says no platforms",
+			"the index %s does not name the manifest %s of the lock", whole, i.Digest)
 	}
-	return bundle.NewReferrer(x.of.Digest, "", bundle.NewManifest(m), append(layers, config)...)
+	return tree, nil
 }
 
-// derived reads the index of an image with selected platforms, and returns a source that also has the derived index.
-func derived(
-	ctx context.Context, of medium.Source, i bundle.Image, platforms []image.Platform,
-) (bundle.Fetcher, error) {
-	x, _ := i.Index()
-	data, err := readIndexOf(ctx, of, x)
-	if err != nil {
-		return nil, err
-	}
-	kept, err := comesTo(data, i, platforms)
-	if err == nil && kept == nil {
-		err = notOf(x, i)
-	}
-	return overlay{of, bundle.InMemory{digest.Digest(i.Digest.String()): kept}}, err
-}
-
-// comesTo returns the derived index; nil if that is not the image.
-func comesTo(data []byte, i bundle.Image, platforms []image.Platform) ([]byte, error) {
-	kept, _, err := bundle.KeepPlatforms(data, platforms)
-	if err != nil || image.DigestOf(kept) != i.Digest {
-		return nil, err
-	}
-	return kept, nil
-}
-
-// overlay adds one manifest to its source.
+// overlay adds manifests to a source.
 type overlay struct {
 	bundle.Fetcher
 	kept bundle.InMemory
@@ -343,34 +232,85 @@ func (o overlay) Fetch(ctx context.Context, d ocispec.Descriptor, offset int64) 
 	return o.Fetcher.Fetch(ctx, d, offset)
 }
 
+// travel returns the attachments that travel: the index, and those that the user asks for.
+func (r *reader) travel(ctx context.Context, p *parts) (out []bundle.Referrer, err error) {
+	if p.index != nil {
+		out, err = r.evidence(ctx, p)
+	}
+	if err != nil || !r.in.carries() {
+		return out, err
+	}
+	var more []bundle.Referrer
+	if r.in.Carry != CarryAll {
+		more, err = r.attachments.Read(ctx, p.from, p.image.Digest, p.attached)
+		return append(out, more...), err
+	}
+	subjects := []image.Digest{p.image.Digest}
+	for _, n := range p.tree.Nodes { // the platforms'
+		if d := bundle.DigestOf(n.Descriptor); d != p.image.Digest {
+			subjects = append(subjects, d)
+		}
+	}
+	if p.isDerived() {
+		subjects = subjects[1:] // upstream has no referrers to it
+	}
+	more, err = r.attachments.Below(ctx, p.from, subjects, r.options)
+	return append(out, more...), err
+}
+
+// evidence returns the index as an attachment, with its own attachments if they travel.
+func (r *reader) evidence(ctx context.Context, p *parts) ([]bundle.Referrer, error) {
+	layers := []ocispec.Descriptor{bundle.Blob(bundle.EvidenceLayer, p.index)}
+	if err := r.attachments.Room(layers); err != nil {
+		return nil, err
+	}
+	if r.in.carries() {
+		whole, _ := p.image.Index()
+		attached, err := r.attachments.Read(ctx, p.from, whole, p.ofIndex)
+		if err != nil {
+			return nil, err
+		}
+		slices.SortFunc(attached, func(a, b bundle.Referrer) int { // registries promise no order
+			return cmp.Compare(a.Node.Descriptor.Digest, b.Node.Descriptor.Digest)
+		})
+		for _, s := range attached {
+			layers = append(append(layers, bundle.Blob(bundle.EvidenceLayer, s.Node.Data)), s.Blobs...)
+		}
+	}
+	config := ocispec.DescriptorEmptyJSON
+	subject := p.image.Descriptor()
+	m := ocispec.Manifest{ArtifactType: bundle.EvidenceType, Config: bundle.Plain(config), Subject: &subject}
+	for _, l := range layers {
+		if !slices.ContainsFunc(m.Layers, func(o ocispec.Descriptor) bool { return o.Digest == l.Digest }) {
+			m.Layers = append(m.Layers, bundle.Plain(l))
+		}
+	}
+	a, err := bundle.NewReferrer(p.image.Digest, "", bundle.NewManifest(m), append(layers, config)...)
+	return []bundle.Referrer{a}, err
+}
+
 // Manifests fetches upstream manifest files.
 type Manifests interface {
 	// Get returns the file of m, with m's size and sha256.
 	Get(ctx context.Context, m matrix.Manifest) ([]byte, error)
 }
 
-// File is one manifest file to fetch.
-type File struct {
-	Key      string // as in [catalog.Files]
-	Manifest matrix.Manifest
-}
-
-// Fetch returns all manifest files, or all errors.
-func Fetch(ctx context.Context, want []File, from Manifests, o run.Options) (catalog.Files, error) {
+// Fetch returns all manifest files, by their keys in want, or all errors.
+func Fetch(ctx context.Context, want map[string]matrix.Manifest, from Manifests, o run.Options) (catalog.Files, error) {
 	o.Progress.Phase("manifests", len(want), 0)
-	data := make([][]byte, len(want))
-	err := run.Each(ctx, o.Limit(), len(want), func(i int) error {
-		var err error
-		data[i], err = from.Get(ctx, want[i].Manifest)
-		o.Progress.Done(want[i].Key, err)
+	keys := slices.Sorted(maps.Keys(want))
+	data := make([][]byte, len(keys))
+	err := run.Each(ctx, o.Limit(), len(keys), func(i int) (err error) {
+		data[i], err = from.Get(ctx, want[keys[i]])
+		o.Progress.Done(keys[i], err)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
 	files := catalog.Files{}
-	for i, w := range want {
-		files[w.Key] = data[i]
+	for i, key := range keys {
+		files[key] = data[i]
 	}
 	return files, nil
 }

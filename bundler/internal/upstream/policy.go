@@ -11,7 +11,6 @@ import (
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/strictyaml"
@@ -130,9 +129,9 @@ type VerifiedImage struct {
 }
 
 func (r rule) verify(
-	ctx context.Context, f bundle.Fetcher, d image.Digest, attached []ocispec.Descriptor, now time.Time,
+	ctx context.Context, p *parts, d image.Digest, attached []ocispec.Descriptor, now time.Time,
 ) (trust.Verified, error) {
-	evidence, err := trust.ReadEvidence(ctx, f, attached...)
+	evidence, err := trust.ReadEvidence(ctx, p.from, attached...)
 	if err != nil {
 		return trust.Verified{}, err
 	}
@@ -140,9 +139,8 @@ func (r rule) verify(
 }
 
 // verify checks the signatures of one image, or of the index that contains it as a platform.
-func (p *Policy) verify(
-	ctx context.Context, f bundle.Fetcher, i bundle.Image, attached []ocispec.Descriptor, x *index, now time.Time,
-) (VerifiedImage, error) {
+func (p *Policy) verify(ctx context.Context, of *parts, now time.Time) (VerifiedImage, error) {
+	i := of.image
 	v := VerifiedImage{Reference: i.Reference, Digest: i.Digest, SignedBy: []string{}}
 	repository := i.FetchedFrom().Repository()
 	rule, ok := p.ruleOf(repository)
@@ -154,14 +152,14 @@ func (p *Policy) verify(
 	case rule.policy == nil:
 		return v, nil
 	}
-	verified, err := rule.verify(ctx, f, i.Digest, attached, now)
-	switch digest, isPart := i.Index(); {
+	verified, err := rule.verify(ctx, of, i.Digest, of.attached, now)
+	switch whole, isPart := i.Index(); {
 	case err == nil && isPart: // signed itself, and part of an index, which the registry may hide
-		err = rule.policy.Admits(digest)
-	case err == nil, x == nil, errors.Is(err, trust.ErrRevoked):
+		err = rule.policy.Admits(whole)
+	case err == nil, of.index == nil, errors.Is(err, trust.ErrRevoked):
 	default:
-		v.Index = x.digest
-		verified, err = rule.verify(ctx, x, x.digest, x.attached, now)
+		v.Index = whole
+		verified, err = rule.verify(ctx, of, whole, of.ofIndex, now)
 	}
 	if err != nil {
 		return v, fault.Errorf(fault.ReasonOf(err), "image", fmt.Sprintf("%s, by %s", i.Reference, rule.Policy),
