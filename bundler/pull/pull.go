@@ -103,7 +103,7 @@ func (in Input) assemble(ctx context.Context, o run.Options) (*assembled, error)
 	if err != nil {
 		return nil, err
 	}
-	if err := matrixfile.AgreeImages(in.Lock, in.Matrix.Document, files); err != nil {
+	if err := matrixfile.Agree(in.Lock, in.Matrix.Document, files); err != nil {
 		return nil, err
 	}
 	a := &assembled{in: in}

@@ -129,10 +129,10 @@ func (c *checker) contents(ctx context.Context, g *bundle.Graph, trusted bool) (
 	c.found.Serial, c.found.Expires, c.found.Images = m.Document.Serial, m.Document.Expires, len(held.Lock.Images)
 	c.found.Expired = !c.now.Before(m.Document.Expires)
 	c.found.MatrixSignedBy, c.found.MatrixSigners = m.Verified.Keys(), m.Verified.Signers()
-	if err = fault.Join(err, matrixfile.Agree(held.Lock, m.Document)); trusted {
-		err = fault.Join(err, matrixfile.AgreeImages(held.Lock, m.Document, held.Manifests))
+	if !trusted {
+		held.Manifests = nil
 	}
-	return held.Lock, err
+	return held.Lock, fault.Join(err, matrixfile.Agree(held.Lock, m.Document, held.Manifests))
 }
 
 // blobs verifies every blob on all cores, as hashing dominates, the largest first, so that all cores end together.

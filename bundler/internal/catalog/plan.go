@@ -75,31 +75,42 @@ func readRelease(release matrix.Release, files Files) (bundle.Release, []bundle.
 	locked := bundle.Release{Driver: release.Driver, Version: release.Version, Images: map[string]string{}}
 	var used []bundle.Image
 	var problems []error
-	overrides := newOverrides(release.Images)
 	for _, m := range release.Manifests {
 		key := locked.Path(bundle.File{Name: m.Name})
-		data, file, err := checked(key, m, files)
-		if err != nil {
-			problems = append(problems, err)
+		data := files[key]
+		if size, got := int64(len(data)), image.DigestOf(data); size != m.Size || got.Hex() != m.SHA256 {
+			problems = append(problems, fault.Errorf(fault.Corrupt, "read manifest", key,
+				"the file at its URL was changed, or the matrix is wrong: compare both with the upstream release",
+				"has %d bytes and digest %s, the matrix says %d bytes and sha256:%s", size, got, m.Size, m.SHA256))
 			continue
 		}
+		file := bundle.File{Name: m.Name, URL: m.URL, Digest: image.DigestOf(data), Size: m.Size}
 		locked.Manifests = append(locked.Manifests, file)
-		problems = append(problems, eachImage(key, data, overrides, func(use Use, i bundle.Image) {
+		problems = append(problems, eachImage(key, data, release.Images, func(use Use, i bundle.Image) {
 			i.UsedBy = []string{release.ReleaseID.String()}
 			used = append(used, i)
 			locked.Images[use.Image] = i.Reference.String()
 		}))
 	}
-	return locked, used, fault.Join(append(problems, overrides.unused(release.ReleaseID))...)
+	for _, rule := range release.Images { // one that replaces nothing does not fit the manifests
+		isOf := func(written string) bool { return Replaces(rule, written) }
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(locked.Images)), isOf) {
+			problems = append(problems, fault.Errorf(fault.InvalidInput, "override image",
+				fmt.Sprintf("%q of %s", rule.From, release.ReleaseID), "correct or remove the override in the matrix",
+				"no manifest of the release names it"))
+		}
+	}
+	return locked, used, fault.Join(problems...)
 }
 
-// eachImage visits every image of a manifest file, as named and as resolved.
-func eachImage(key string, data []byte, o *overrides, visit func(Use, bundle.Image)) error {
+// eachImage visits every image of a manifest file, as named and as the rules resolve it.
+func eachImage(key string, data []byte, rules []matrix.ImageOverride, visit func(Use, bundle.Image)) error {
 	uses, err := Images(key, data)
 	problems := []error{err}
 	for _, use := range uses {
-		i, err := treat(key, use, o)
-		if problems = append(problems, err); err == nil {
+		if i, err := resolve(use.Image, rules); err != nil {
+			problems = append(problems, fmt.Errorf("manifest %s: %s: %w", key, use.Where, err))
+		} else {
 			visit(use, i)
 		}
 	}
@@ -114,7 +125,7 @@ func Agree(r bundle.Release, rules []matrix.ImageOverride, files Files) error {
 			format, args...))
 	}
 	for _, f := range r.Manifests {
-		problems = append(problems, eachImage(r.Path(f), files[r.Path(f)], newOverrides(rules), func(use Use, i bundle.Image) {
+		problems = append(problems, eachImage(r.Path(f), files[r.Path(f)], rules, func(use Use, i bundle.Image) {
 			switch is, want := r.Images[use.Image], i.Reference.String(); is {
 			case want:
 			case "":
@@ -127,39 +138,19 @@ func Agree(r bundle.Release, rules []matrix.ImageOverride, files Files) error {
 	return fault.Distinct(fault.Join(problems...))
 }
 
-func checked(key string, m matrix.Manifest, files Files) ([]byte, bundle.File, error) {
-	data, ok := files[key]
-	digest, err := image.ParseDigest("sha256:" + m.SHA256)
-	switch {
-	case err != nil:
-		return nil, bundle.File{}, fmt.Errorf("manifest %s of the matrix: %w", key, err)
-	case !ok:
-		return nil, bundle.File{}, &fault.Error{Reason: fault.Incomplete, Op: "read manifest", Subject: key, Err: fmt.Errorf("was not fetched")}
+// resolve returns the image that a manifest's reference stands for.
+func resolve(written string, rules []matrix.ImageOverride) (i bundle.Image, err error) {
+	n := slices.IndexFunc(rules, func(rule matrix.ImageOverride) bool { return Replaces(rule, written) })
+	if n < 0 {
+		i.Reference, err = image.ParseReference(written)
+	} else {
+		i.Reference, err = image.ParseReference(rules[n].To)
+		i.Source, i.Reason = i.Reference, join("the manifest names "+written, rules[n].Basis)
 	}
-	if got := image.DigestOf(data); got != digest || int64(len(data)) != m.Size {
-		return nil, bundle.File{}, fault.Errorf(fault.Corrupt, "read manifest", key,
-			"the file at its URL was changed, or the matrix is wrong: compare both with the upstream release",
-			"has %d bytes and digest %s, the matrix says %d bytes and %s", len(data), got, m.Size, digest)
+	if moved, why := image.Relocate(i.Reference); why != "" {
+		i.Source, i.Reason = moved, join(i.Reason, why)
 	}
-	return data, bundle.File{Name: m.Name, URL: m.URL, Digest: digest, Size: m.Size}, nil
-}
-
-// treat resolves a manifest's reference to an image.
-func treat(key string, use Use, o *overrides) (bundle.Image, error) {
-	target, reason := o.apply(use.Image)
-	ref, err := image.ParseReference(target)
-	if err != nil {
-		return bundle.Image{}, fmt.Errorf("manifest %s: %s: %w", key, use.Where, err)
-	}
-	i := bundle.Image{Reference: ref, Reason: reason}
-	if reason != "" {
-		i.Source = ref
-	}
-	if moved, why := image.Relocate(ref); why != "" {
-		i.Source = moved
-		i.Reason = join(reason, why)
-	}
-	return i, nil
+	return i, err
 }
 
 // maxReason limits a reason, in bytes, well below the limit of a lock.
@@ -172,31 +163,9 @@ func join(reasons ...string) string {
 	return strings.ToValidUTF8(line[:min(len(line), maxReason)], "") // not half a letter
 }
 
-// overrides are the matrix's image replacements for one release.
-type overrides struct {
-	rules []matrix.ImageOverride
-	used  map[string]bool
-}
-
-func newOverrides(rules []matrix.ImageOverride) *overrides {
-	return &overrides{rules: rules, used: map[string]bool{}}
-}
-
 // Replaces reports whether a rule is for an image of a manifest, in any spelling of its reference.
 func Replaces(rule matrix.ImageOverride, written string) bool {
 	return rule.From == written || normal(rule.From) == normal(written)
-}
-
-// apply returns the reference to use and the reason.
-func (o *overrides) apply(written string) (target, reason string) {
-	for _, rule := range o.rules {
-		if !Replaces(rule, written) {
-			continue
-		}
-		o.used[rule.From] = true
-		return rule.To, join(fmt.Sprintf("the manifest names %s", written), rule.Basis)
-	}
-	return written, ""
 }
 
 func normal(s string) string {
@@ -205,19 +174,6 @@ func normal(s string) string {
 		return s
 	}
 	return ref.String()
-}
-
-// unused reports rules that matched nothing: the matrix does not fit the manifest.
-func (o *overrides) unused(id matrix.ReleaseID) error {
-	var problems []error
-	for _, rule := range o.rules {
-		if !o.used[rule.From] {
-			problems = append(problems, fault.Errorf(fault.InvalidInput, "override image",
-				fmt.Sprintf("%q of %s", rule.From, id), "correct or remove the override in the matrix",
-				"no manifest of the release names it"))
-		}
-	}
-	return fault.Join(problems...)
 }
 
 // Use is one mention of an image in a manifest file.

@@ -84,32 +84,12 @@ func (m File) Fits(lock *bundle.Lock) error {
 			"is serial %d with digest %s, the lock was made from serial %d with digest %s", got.Serial, got.Digest,
 			ref.Serial, ref.Digest)
 	}
-	return Agree(lock, m.Document)
+	return Agree(lock, m.Document, nil)
 }
 
-// Agree checks that a lock agrees with its matrix.
-func Agree(lock *bundle.Lock, doc *matrix.Document) error {
-	var problems []error
-	for _, r := range lock.Releases {
-		if r.Driver == bundle.Operator || r.Driver == bundle.JumpHost {
-			continue
-		}
-		if bundle.IsService(r.Driver) {
-			problems = append(problems, agreeService(r, doc))
-			continue
-		}
-		release, ok := doc.Release(matrix.ReleaseID{Driver: r.Driver, Version: r.Version})
-		if !ok {
-			problems = append(problems, disagrees(r.ID(), "the matrix does not list it"))
-			continue
-		}
-		problems = append(problems, agreeFiles(r.ID(), r, release))
-	}
-	return fault.Join(problems...)
-}
-
-// AgreeImages checks that a lock holds every image in its manifest files. The operator's may have any name.
-func AgreeImages(lock *bundle.Lock, doc *matrix.Document, files catalog.Files) error {
+// Agree checks that a lock agrees with its matrix and, given the manifest files, holds every image in them. The
+// operator's may have any name.
+func Agree(lock *bundle.Lock, doc *matrix.Document, files catalog.Files) error {
 	var problems []error
 	for _, r := range lock.Releases {
 		listed, _ := doc.Release(matrix.ReleaseID{Driver: r.Driver, Version: r.Version})
@@ -118,39 +98,39 @@ func AgreeImages(lock *bundle.Lock, doc *matrix.Document, files catalog.Files) e
 			for from, to := range r.Images {
 				rules = append(rules, matrix.ImageOverride{From: from, To: to})
 			}
+		} else if why := differs(r, listed, doc); why != "" {
+			problems = append(problems,
+				fault.Errorf(fault.Corrupt, "check lock", r.ID(), "make a new lock with `vdo-bundle lock`", "%s", why))
 		}
-		problems = append(problems, catalog.Agree(r, rules, files))
+		if files != nil {
+			problems = append(problems, catalog.Agree(r, rules, files))
+		}
 	}
 	return fault.Join(problems...)
 }
 
-// agreeService compares a service's only image with the matrix.
-func agreeService(r bundle.Release, doc *matrix.Document) error {
-	listed, ok := doc.Service(matrix.ReleaseID{Driver: r.Driver, Version: r.Version})
-	if !ok {
-		return disagrees(r.ID(), "the matrix does not list it")
+// differs says how a lock's release differs from what the matrix lists; "" if it does not.
+func differs(r bundle.Release, listed matrix.Release, doc *matrix.Document) string {
+	if r.Driver == bundle.JumpHost {
+		return ""
 	}
-	ref, err := image.ParseReference(listed.Image)
-	if err != nil || ref.String() != r.Images[listed.Image] {
-		return disagrees(r.ID(), "its image is not that of the matrix")
+	service, isService := doc.Service(matrix.ReleaseID{Driver: r.Driver, Version: r.Version})
+	if listed.Driver != r.Driver && !isService {
+		return "the matrix does not list it"
 	}
-	return nil
-}
-
-func agreeFiles(id string, locked bundle.Release, listed matrix.Release) error {
+	ref, err := image.ParseReference(service.Image)
+	if isService && (err != nil || ref.String() != r.Images[service.Image]) {
+		return "its image is not that of the matrix"
+	}
 	is, want := map[string]string{}, map[string]string{}
-	for _, f := range locked.Manifests {
+	for _, f := range r.Manifests {
 		is[f.Name] = fmt.Sprint(f.Size, " ", f.Digest.Hex())
 	}
 	for _, m := range listed.Manifests {
 		want[m.Name] = fmt.Sprint(m.Size, " ", m.SHA256)
 	}
 	if !maps.Equal(is, want) {
-		return disagrees(id, "its manifest files are not those of the matrix")
+		return "its manifest files are not those of the matrix"
 	}
-	return nil
-}
-
-func disagrees(id, why string) error {
-	return fault.Errorf(fault.Corrupt, "check lock", id, "make a new lock with `vdo-bundle lock`", "%s", why)
+	return ""
 }
