@@ -99,7 +99,7 @@ func (c *Client) newTransports(pool *x509.CertPool, o HostOptions) (t transports
 	if o.ClientCert == "" && o.ClientKey == "" {
 		o.ClientCert, o.ClientKey = c.opts.ClientCert, c.opts.ClientKey
 	}
-	certs, err := clientCertificate(o.ClientCert, o.ClientKey)
+	certs, err := KeyPair("--client-cert", o.ClientCert, "--client-key", o.ClientKey)
 	if err != nil {
 		return t, err
 	}
@@ -109,21 +109,23 @@ func (c *Client) newTransports(pool *x509.CertPool, o HostOptions) (t transports
 	return t, nil
 }
 
-// clientCertificate reads a certificate and its key; it returns nil for no files.
-func clientCertificate(cert, key string) ([]tls.Certificate, error) {
+// KeyPair reads a certificate and its key, as flags name them; it returns nil for no files.
+func KeyPair(certFlag, cert, keyFlag, key string) ([]tls.Certificate, error) {
 	bad := func(subject, hint string, err error) ([]tls.Certificate, error) {
-		return nil, &fault.Error{Reason: fault.InvalidInput, Op: "read client certificate", Subject: subject, Hint: hint, Err: err}
+		return nil, fault.Errorf(fault.InvalidInput, "read certificate", subject, hint, "%w", err)
 	}
 	switch {
 	case cert == "" && key == "":
 		return nil, nil
 	case cert == "":
-		return bad(key, "name the certificate of that key with --client-cert", errors.New("there is a key and no certificate"))
+		why := errors.New("there is a key and no certificate")
+		return bad(key, "name the certificate of that key with "+certFlag, why)
 	case key == "":
-		return bad(cert, "name the private key of that certificate with --client-key", errors.New("there is a certificate and no key"))
+		why := errors.New("there is a certificate and no key")
+		return bad(cert, "name the private key of that certificate with "+keyFlag, why)
 	}
-	certPEM, certErr := userfile.Read("--client-cert", cert, maxCAFile)
-	keyPEM, keyErr := userfile.Read("--client-key", key, maxCAFile)
+	certPEM, certErr := userfile.Read(certFlag, cert, maxCAFile)
+	keyPEM, keyErr := userfile.Read(keyFlag, key, maxCAFile)
 	if err := fault.Join(certErr, keyErr); err != nil {
 		return nil, err
 	}

@@ -99,28 +99,25 @@ func (c *common) open(ctx context.Context, arg string, rules verify.Rules) (open
 	if err := fault.Join(err, clientErr); err != nil {
 		return opened{}, err
 	}
-	source, err := c.openSource(ctx, p, client)
-	if err != nil {
-		return opened{}, err
-	}
-	if rules.Policy != nil && c.target.store == inRegistry && !c.dryRun {
-		if err := client.Repository(c.target.reference).Ready(ctx, 0); err != nil {
-			return opened{}, errors.Join(err, source.Close())
-		}
-	}
-	b, err := c.resolved(ctx, source, rules)
-	b.client = client
-	return b, err
+	return c.openAt(ctx, p, client, rules)
 }
 
-// resolved binds a source to its digest, and verifies it if the rules have a policy. It closes the source on error.
-func (c *common) resolved(ctx context.Context, source medium.Source, rules verify.Rules) (b opened, err error) {
-	b.Bundle, err = pinned.Open(ctx, source)
-	if err == nil && rules.Policy != nil {
+// openAt does the same for a location.
+func (c *common) openAt(
+	ctx context.Context, p location, client *remote.Client, rules verify.Rules,
+) (b opened, err error) {
+	b.client = client
+	if b.Bundle, err = c.openWhole(ctx, p, client); err != nil {
+		return b, err
+	}
+	if rules.Policy != nil && c.target.store == inRegistry && !c.dryRun {
+		err = client.Repository(c.target.reference).Ready(ctx, 0)
+	}
+	if rules.Policy != nil && err == nil {
 		b.verified, err = verify.Bundle(ctx, b.Bundle, rules, c.options())
 	}
 	if err != nil {
-		return opened{}, errors.Join(err, source.Close())
+		return b, errors.Join(err, b.Close())
 	}
 	return b, nil
 }
@@ -130,10 +127,10 @@ func direct(client *remote.Client) medium.Registry {
 	return func(ref image.Reference) medium.Source { return client.Repository(ref) }
 }
 
-// openSource opens a bundle for reading. It joins a delta and its base to a whole bundle.
-func (c *common) openSource(ctx context.Context, p location, client *remote.Client) (medium.Source, error) {
+// openWhole opens a location for reading. It joins a delta and its base to a whole bundle.
+func (c *common) openWhole(ctx context.Context, p location, client *remote.Client) (*pinned.Bundle, error) {
 	if c.base == "" {
-		return c.openLocation(ctx, p, client)
+		return c.openPinned(ctx, p, client)
 	}
 	at, err := parseLocation(c.base)
 	if err == nil && at.store == inStream {
@@ -150,11 +147,11 @@ func (c *common) openSource(ctx context.Context, p location, client *remote.Clie
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("read the base %s: %w", at, err), delta.Close())
 	}
-	joined, err := pinned.Join(ctx, delta, base)
+	both, err := pinned.Join(ctx, delta, base)
 	if err != nil {
 		return nil, errors.Join(err, delta.Close(), base.Close())
 	}
-	return joined, nil
+	return pinned.Open(ctx, both) // no request: the delta has its digest
 }
 
 // openPinned opens a location for reading and binds it to its digest.
@@ -163,8 +160,11 @@ func (c *common) openPinned(ctx context.Context, p location, client *remote.Clie
 	if err != nil {
 		return nil, err
 	}
-	b, err := c.resolved(ctx, source, verify.Rules{})
-	return b.Bundle, err
+	b, err := pinned.Open(ctx, source)
+	if err != nil {
+		return nil, errors.Join(err, source.Close())
+	}
+	return b, nil
 }
 
 func (a *app) openLocation(ctx context.Context, p location, client *remote.Client) (medium.Source, error) {

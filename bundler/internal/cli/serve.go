@@ -19,15 +19,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/atomicfile"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/userfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/parts"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/pinned"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/serve"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/verify"
 )
 
@@ -39,6 +38,10 @@ type serveOptions struct {
 	htpasswd        string
 	accessLog       string
 	allowPlainHTTP  bool
+
+	certificate *tls.Certificate // nil: no TLS
+	accounts    *serve.Accounts  // nil: no login
+	log         io.Writer        // nil: no log
 }
 
 const (
@@ -99,85 +102,71 @@ type served struct {
 }
 
 type servedBundle struct {
-	Reference string       `json:"reference"` // by digest
-	Root      image.Digest `json:"root"`
+	at        location
+	as        image.Reference // the host is unknown at first
+	Reference string          `json:"reference"` // by digest
+	Root      image.Digest    `json:"root"`
 }
 
 // run checks that it can listen, then verifies the bundles before it listens, so that every client gets an answer.
 func (o *serveOptions) run(ctx context.Context, args []string) error {
-	setup, err := o.read(args)
+	bundles, rules, err := o.read(args)
 	if err != nil {
 		return err
 	}
-	first, err := o.bound(ctx, setup.certificate != nil)
+	listener, err := o.bound(ctx)
 	if err != nil {
 		return err
 	}
-	_ = first.Close() // no client was answered
-	o.sayUnchecked(setup.rules)
-	registry, bundles := serve.Registry{}, make([]servedBundle, len(args))
-	for n, at := range setup.sources {
-		b, graph, err := o.openServed(ctx, at, setup.rules)
+	_ = listener.Close() // no client was answered
+	o.sayUnchecked(rules)
+	registry := serve.Registry{}
+	for n, as := range bundles {
+		b, err := o.openAt(ctx, as.at, nil, rules)
 		if err != nil {
 			return err
 		}
 		defer b.Close() //nolint:errcheck // only read
-		if err := registry.Add(graph, b, setup.as[n]); err != nil {
+		graph, _, err := b.Whole(ctx, run.Options{})
+		if err == nil {
+			err = graph.RefuseDelta("serve", deltaHint)
+		}
+		if err == nil {
+			err = registry.Add(graph, b.Bundle, as.as)
+		}
+		if err != nil {
 			return err
 		}
-		bundles[n] = servedBundle{setup.as[n].Path(), b.Digest()}
+		bundles[n].Root = b.Digest()
 	}
-	listener, err := o.bound(ctx, setup.certificate != nil)
-	if err != nil {
+	if listener, err = o.bound(ctx); err != nil {
 		return err
 	}
 	defer listener.Close() //nolint:errcheck // closed by Run, where it came to that
-	return o.answer(ctx, listener, registry, bundles, setup)
-}
-
-// openServed opens a whole bundle, or a delta with its base.
-func (o *serveOptions) openServed(ctx context.Context, at location, rules verify.Rules) (*pinned.Bundle, *bundle.Graph, error) {
-	source, err := o.openSource(ctx, at, nil)
-	if err != nil {
-		return nil, nil, err
-	}
-	b, err := o.resolved(ctx, source, rules)
-	if err != nil {
-		return nil, nil, err
-	}
-	graph, _, err := b.Whole(ctx, run.Options{})
-	if err == nil {
-		err = graph.RefuseDelta("serve", deltaHint)
-	}
-	if err != nil {
-		_ = b.Close() // only read
-	}
-	return b.Bundle, graph, err
+	return o.answer(ctx, listener, registry, bundles)
 }
 
 // answer serves until ctx ends, which is the normal end of a server.
-func (o *serveOptions) answer(
-	ctx context.Context, l net.Listener, registry serve.Registry, bundles []servedBundle, s serveSetup,
-) error {
-	var references []string
-	host := reachable(l.Addr(), s.certificate)
+func (o *serveOptions) answer(ctx context.Context, l net.Listener, registry serve.Registry, bundles []servedBundle) error {
+	host := reachable(l.Addr(), o.certificate)
 	for n, b := range bundles {
-		bundles[n].Reference = host + "/" + b.Reference + "@" + b.Root.String()
-		references = append(references, bundles[n].Reference)
+		bundles[n].Reference = host + "/" + b.as.Path() + "@" + b.Root.String()
 	}
 	answered := served{
-		Address: l.Addr().String(), TLS: s.certificate != nil, Login: s.accounts != nil,
+		Address: l.Addr().String(), TLS: o.certificate != nil, Login: o.accounts != nil,
 		servedBundle: bundles[0], Bundles: bundles, Repository: registry.Names(),
 	}
 	err := o.show(answered, func(p *printer) {
 		o.say("serving %d repositories on %s until it is stopped", len(answered.Repository), answered.Address)
-		p.print(strings.Join(references, "\n"))
+		for _, b := range bundles {
+			p.print(b.Reference)
+		}
 	})
 	if err != nil {
 		return err
 	}
 	o.app.grace.Store(int64(grace))
-	return serve.Run(ctx, l, serve.Handler(registry, s.accounts, s.log), o.renewed(s.certificate), grace)
+	return serve.Run(ctx, l, serve.Handler(registry, o.accounts, o.log), o.renewed(), grace)
 }
 
 // reachable returns the address for clients. If the server listens on all, its host is this host's name, or one that
@@ -220,28 +209,20 @@ func (o *serveOptions) openLog(reads []string) (io.Writer, error) {
 	return f, nil
 }
 
-// serveSetup is the checked input of serve.
-type serveSetup struct {
-	sources     []location
-	as          []image.Reference // per source; the host is unknown yet
-	rules       verify.Rules
-	certificate *tls.Certificate
-	accounts    *serve.Accounts
-	log         io.Writer // nil: no log
-}
-
 // read reads the arguments and the files of flags, and reports all that are wrong.
-func (o *serveOptions) read(sources []string) (s serveSetup, err error) {
+func (o *serveOptions) read(sources []string) (bundles []servedBundle, rules verify.Rules, err error) {
 	var errs []error
 	check := func(err error) { errs = append(errs, err) }
-	for _, src := range sources {
-		p, err := localLocation("serve", src)
-		s.sources = append(s.sources, p)
-		check(err)
-	}
-	s.as, err = o.names(len(sources))
+	names, err := o.names(len(sources))
 	check(err)
-	s.rules, err = o.rules()
+	for n, src := range sources {
+		at, err := localLocation("serve", src)
+		check(err)
+		if n < len(names) {
+			bundles = append(bundles, servedBundle{at: at, as: names[n]})
+		}
+	}
+	rules, err = o.rules()
 	check(err)
 	switch {
 	case o.base != "" && len(sources) > 1:
@@ -251,18 +232,13 @@ func (o *serveOptions) read(sources []string) (s serveSetup, err error) {
 		_, err = localLocation("serve from the base", o.base)
 		check(err)
 	}
-	switch {
-	case (o.tlsCert == "") != (o.tlsKey == ""):
-		check(flags.Bad("--tls-cert", o.tlsCert, errors.New("--tls-cert and --tls-key belong together"), "give both, or neither"))
-	case o.tlsCert != "":
-		s.certificate, err = certificate(o.tlsCert, o.tlsKey)
-		check(err)
-		if err == nil {
-			o.warnOutdated(s.certificate.Leaf)
-		}
+	pair, err := remote.KeyPair("--tls-cert", o.tlsCert, "--tls-key", o.tlsKey)
+	if check(err); len(pair) > 0 {
+		o.certificate = &pair[0]
+		o.warnOutdated(o.certificate.Leaf)
 	}
 	if o.htpasswd != "" {
-		s.accounts, err = userfile.Parse("--htpasswd", o.htpasswd, maxHtpasswd, serve.ParseAccounts)
+		o.accounts, err = userfile.Parse("--htpasswd", o.htpasswd, maxHtpasswd, serve.ParseAccounts)
 		check(err)
 	}
 	archives := append([]string{o.base}, sources...)
@@ -270,9 +246,9 @@ func (o *serveOptions) read(sources []string) (s serveSetup, err error) {
 	for _, archive := range archives {
 		reads = append(reads, partsOf(archive)...)
 	}
-	s.log, err = o.openLog(reads)
+	o.log, err = o.openLog(reads)
 	check(err)
-	return s, fault.Join(errs...)
+	return bundles, rules, fault.Join(errs...)
 }
 
 // partsOf returns the files of an archive in parts; nil if its parts file is missing or unreadable.
@@ -312,24 +288,10 @@ func (o *serveOptions) names(bundles int) (names []image.Reference, err error) {
 	return names, fault.Join(errs...)
 }
 
-func certificate(cert, key string) (*tls.Certificate, error) {
-	certPEM, certErr := userfile.Read("--tls-cert", cert, maxCAFile)
-	keyPEM, keyErr := userfile.Read("--tls-key", key, maxKeyFile)
-	if err := fault.Join(certErr, keyErr); err != nil {
-		return nil, err
-	}
-	pair, err := tls.X509KeyPair(certPEM, keyPEM)
-	if err != nil {
-		return nil, fault.Errorf(fault.InvalidInput, "read certificate", cert,
-			"give a PEM certificate and, unencrypted, the private key that belongs to it", "%w", err)
-	}
-	return &pair, nil
-}
-
 // renewed returns the certificate that the files have for each connection. While a renewal has written one file, it is
 // the one of before.
-func (o *serveOptions) renewed(last *tls.Certificate) serve.Certificate {
-	if last == nil {
+func (o *serveOptions) renewed() serve.Certificate {
+	if o.certificate == nil {
 		return nil
 	}
 	written := func() (at [2]time.Time) {
@@ -346,11 +308,11 @@ func (o *serveOptions) renewed(last *tls.Certificate) serve.Certificate {
 		one.Lock()
 		defer one.Unlock()
 		if now := written(); now != read {
-			if c, err := certificate(o.tlsCert, o.tlsKey); err == nil {
-				last, read = c, now
+			if pair, err := remote.KeyPair("", o.tlsCert, "", o.tlsKey); err == nil {
+				o.certificate, read = &pair[0], now
 			}
 		}
-		return last, nil
+		return o.certificate, nil
 	}
 }
 
@@ -363,12 +325,12 @@ func (o *serveOptions) warnOutdated(c *x509.Certificate) {
 }
 
 // bound opens the address, and refuses one that other hosts reach without TLS.
-func (o *serveOptions) bound(ctx context.Context, tls bool) (net.Listener, error) {
+func (o *serveOptions) bound(ctx context.Context) (net.Listener, error) {
 	l, err := serve.Listen(ctx, o.listen)
 	if err != nil {
 		return nil, err
 	}
-	if tls || o.allowPlainHTTP || serve.IsLoopback(l) {
+	if o.certificate != nil || o.allowPlainHTTP || serve.IsLoopback(l) {
 		return l, nil
 	}
 	_ = l.Close() // no client was answered
