@@ -249,11 +249,12 @@ func (in *Input) driver(d matrix.Driver) Health {
 	workloads := in.Workloads(d)
 	h.Version, h.Complete = commonVersion(workloads), len(workloads) > 0
 	for _, w := range workloads {
-		f, open := in.rollout(w)
-		late := in.away(w).text()
+		a := in.away(w)
+		f, open := in.rollout(w, a)
+		late := a.text()
 		switch {
 		case open:
-			f.Message = join(f.Message+in.notUp(w), late)
+			f.Message = join(f.Message+in.notUp(w, a), late)
 			h.Findings = append(h.Findings, f)
 			h.Complete = false
 		case late != "":

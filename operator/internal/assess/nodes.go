@@ -5,12 +5,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -167,7 +165,7 @@ type Canaries struct {
 	Missing []string
 	// Replace is the pod to delete next, so that a new one replaces it. It is nil if all are new, or while one that
 	// was replaced is not ready.
-	Replace *Canary
+	Replace *corev1.Pod
 	// Why lists their outdated and missing pods, "" if all ready nodes have ready new pods.
 	Why string
 	// Idle is set if no chosen node shows how the pods do: none is chosen, or none is ready.
@@ -177,74 +175,52 @@ type Canaries struct {
 	Others []*corev1.Node
 }
 
-// Canary is the pod of the node plugin on a node.
-type Canary struct {
-	Node            string
-	Namespace, Name string
-	UID             types.UID
-	state           canaryState
-	made            time.Time
-}
-
-// canaryState is the state of a pod; if a node has several, the lowest counts.
-type canaryState int
-
-const (
-	canaryNone     canaryState = iota
-	canaryBusy                 // terminates, or is new and not ready
-	canaryOutdated             // of an earlier template
-	canaryNew
-)
-
 // Canaries returns the state of the canary nodes. A node that is not ready is skipped, unless it became so soon after
 // it got the new pod, which may be the cause. One pod is replaced at a time, only if the DaemonSet replaces
 // none by itself.
 func (o *Observed) Canaries(chosen labels.Selector) Canaries {
 	var c Canaries
-	plugins := o.plugins()
+	plugins, held := o.plugins()
 	var lacks []string
 	up, busy := 0, false
 	for _, n := range o.Nodes {
+		p := plugins[n.Name]
 		if !chosen.Matches(labels.Set(n.Labels)) {
-			if plugins.made[n.Name] {
+			if p.young != nil {
 				c.Others = append(c.Others, n)
 			}
 			continue
 		}
 		c.Nodes = append(c.Nodes, n.Name)
-		p := plugins.pods[n.Name]
-		if p.state == canaryNone {
+		missing := p == plugin{}
+		if missing {
 			c.Missing = append(c.Missing, n.Name)
 		}
 		if !ready(n) {
-			isNew := p.state == canaryNew || p.state == canaryBusy
-			if after := notReadySince(n).Sub(p.made); isNew && after >= 0 && after < blamed {
+			if p.young != nil && mayBreak(p.young, n) {
 				lacks, busy = append(lacks, n.Name+" is not ready, and has the new pod"), true
 			}
 			continue
 		}
 		up++
-		switch p.state {
-		case canaryNew:
+		switch {
+		case missing:
+			lacks, busy = append(lacks, n.Name+" has no pod of it"), true
+		case p.busy:
+			lacks, busy = append(lacks, "the pod on "+n.Name+" is not ready"), true
+		case p.old == nil:
 			c.Updated++
-			continue
-		case canaryOutdated:
+		default:
 			lacks = append(lacks, n.Name+" has the pod of before")
-			if c.Replace == nil || n.Name < c.Replace.Node {
-				c.Replace = &p
+			if c.Replace == nil || n.Name < c.Replace.Spec.NodeName {
+				c.Replace = p.old
 			}
-			continue
-		case canaryNone:
-			lacks = append(lacks, n.Name+" has no pod of it")
-		case canaryBusy:
-			lacks = append(lacks, "the pod on "+n.Name+" is not ready")
 		}
-		busy = true
 	}
 	slices.SortFunc(c.Others, func(a, b *corev1.Node) int { return cmp.Compare(a.Name, b.Name) })
 	slices.Sort(c.Nodes)
 	slices.Sort(c.Missing)
-	if busy || !plugins.held {
+	if busy || !held {
 		c.Replace = nil
 	}
 	switch slices.Sort(lacks); {
@@ -258,38 +234,32 @@ func (o *Observed) Canaries(chosen labels.Selector) Canaries {
 	return c
 }
 
-// plugins has the pods of the storage driver's DaemonSets.
-type plugins struct {
-	held bool              // the DaemonSets replace no pods by themselves
-	pods map[string]Canary // by node; if several, the least new one
-	made map[string]bool   // nodes with a new pod
+// plugin is the node plugin on a node.
+type plugin struct {
+	old, young *corev1.Pod // of an earlier template, and of the current one
+	busy       bool        // a pod terminates, or is new and not ready
 }
 
-func (o *Observed) plugins() plugins {
-	all := plugins{pods: map[string]Canary{}, made: map[string]bool{}}
-	sets := slices.DeleteFunc(o.Workloads(matrix.CSI), func(w Workload) bool { return w.Kind != "DaemonSet" })
-	for i, w := range sets {
-		all.held = (i == 0 || all.held) && w.onDelete && w.Observed
+// plugins returns the plugin by node, and whether its DaemonSets replace no pods by themselves.
+func (o *Observed) plugins() (on map[string]plugin, held bool) {
+	on, held = map[string]plugin{}, true
+	for _, w := range o.Workloads(matrix.CSI) {
+		if w.Kind != "DaemonSet" {
+			continue
+		}
+		held = held && w.onDelete && w.Observed
 		for p := range o.podsOf(w) {
-			node, state := p.Spec.NodeName, w.canaryState(p)
-			if was, known := all.pods[node]; !known || state < was.state {
-				all.pods[node] = Canary{Node: node, Namespace: p.Namespace, Name: p.Name, UID: p.UID, state: state,
-					made: p.CreationTimestamp.Time}
+			is := on[p.Spec.NodeName]
+			switch {
+			case p.DeletionTimestamp != nil:
+				is.busy = true
+			case !w.updated(p):
+				is.old = p
+			default:
+				is.young, is.busy = p, is.busy || !podReady(p)
 			}
-			all.made[node] = all.made[node] || (p.DeletionTimestamp == nil && w.updated(p))
+			on[p.Spec.NodeName] = is
 		}
 	}
-	return all
-}
-
-func (w Workload) canaryState(p *corev1.Pod) canaryState {
-	switch {
-	case p.DeletionTimestamp != nil:
-		return canaryBusy
-	case !w.updated(p):
-		return canaryOutdated
-	case !podReady(p):
-		return canaryBusy
-	}
-	return canaryNew
+	return on, held
 }

@@ -264,7 +264,7 @@ func (in *Input) unscheduled(found troubles, w Workload, p *corev1.Pod) {
 		isFalse := c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse
 		if isFalse && c.Reason == corev1.PodReasonUnschedulable {
 			cause, remedy := schedulingTrouble(c.Message)
-			node, what := nodeOfDaemonPod(p), "its pods have no place"
+			node, what := nodeOf(p), "its pods have no place"
 			if node != "" {
 				what = "its pod has no place"
 			}
@@ -277,11 +277,11 @@ func (in *Input) unscheduled(found troubles, w Workload, p *corev1.Pod) {
 	}
 }
 
-// nodeOfDaemonPod returns the only node that a DaemonSet's pod may run on, or "".
-func nodeOfDaemonPod(p *corev1.Pod) string {
+// nodeOf returns a pod's node, or else the only one that a DaemonSet's pod may run on, or "".
+func nodeOf(p *corev1.Pod) string {
 	a := p.Spec.Affinity
-	if a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
-		return ""
+	if p.Spec.NodeName != "" || a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return p.Spec.NodeName
 	}
 	for _, term := range a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
 		for _, f := range term.MatchFields {
@@ -290,7 +290,7 @@ func nodeOfDaemonPod(p *corev1.Pod) string {
 			}
 		}
 	}
-	return ""
+	return p.Spec.NodeName
 }
 
 // causes are the scheduler's reasons why a pod does not fit a node, with remedies. The first match counts: another

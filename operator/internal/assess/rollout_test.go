@@ -1,6 +1,7 @@
 package assess_test
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"testing"
@@ -124,9 +125,9 @@ func TestCanaries(t *testing.T) {
 	for name, c := range map[string]struct {
 		pods    []pod
 		away    []string
-		rolling bool // the DaemonSet replaces pods by itself
-		behind  bool // its status is of an earlier spec
-		later   bool // nodes that are away went an hour after they had got the pod
+		rolling bool          // the DaemonSet replaces pods by itself
+		behind  bool          // its status is of an earlier spec
+		went    time.Duration // after nodes that are away had got the pod; default: a minute
 		idle    bool
 		chosen  string
 		updated int
@@ -145,7 +146,7 @@ func TestCanaries(t *testing.T) {
 		"one is away":                    {pods: []pod{before("a"), ok("b")}, away: []string{"a"}, updated: 1},
 		"one went with its new pod":      {pods: []pod{{"a", next, false, false}, ok("b")}, away: []string{"a"}, updated: 1, why: "a is not ready, and has the new pod"},
 		"one went before the others":     {pods: []pod{ok("a"), before("b")}, away: []string{"a"}, why: "a is not ready, and has the new pod; b has the pod of before"},
-		"one went later":                 {pods: []pod{ok("a"), ok("b")}, away: []string{"a"}, later: true, updated: 1},
+		"one went later":                 {pods: []pod{ok("a"), ok("b")}, away: []string{"a"}, went: time.Hour, updated: 1},
 		"all are away":                   {pods: []pod{ok("a"), ok("b")}, away: []string{"a", "b"}, why: "no chosen node is ready (a, b)"},
 		"all are off":                    {pods: []pod{before("a"), before("b")}, away: []string{"a", "b"}, idle: true, why: "no chosen node is ready (a, b)"},
 		"pods are replaced by others":    {pods: []pod{before("a"), before("b")}, rolling: true, why: "a has the pod of before; b has the pod of before"},
@@ -171,9 +172,7 @@ func TestCanaries(t *testing.T) {
 				if n.Labels["role"] = "first"; name > "b" {
 					n.Labels["role"] = "other"
 				}
-				if c.later {
-					n.Status.Conditions[0].LastTransitionTime = metav1.NewTime(time.Time{}.Add(time.Hour))
-				}
+				n.Status.Conditions[0].LastTransitionTime = metav1.NewTime(time.Time{}.Add(cmp.Or(c.went, time.Minute)))
 				o.Nodes = append(o.Nodes, n)
 			}
 			for _, p := range c.pods {
@@ -207,7 +206,7 @@ func TestCanaries(t *testing.T) {
 				return
 			}
 			require.NotNil(t, got.Replace)
-			require.Equal(t, []string{c.replace, "p-" + c.replace, "uid-" + c.replace}, []string{got.Replace.Node, got.Replace.Name, string(got.Replace.UID)})
+			require.Equal(t, []string{c.replace, "p-" + c.replace, "uid-" + c.replace}, []string{got.Replace.Spec.NodeName, got.Replace.Name, string(got.Replace.UID)})
 		})
 	}
 }

@@ -1,10 +1,8 @@
 package assess
 
 import (
-	"cmp"
 	"fmt"
 	"iter"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -177,10 +175,9 @@ var images = map[matrix.Driver][]string{
 
 // rollout returns the finding for an incomplete rollout. It excuses missing pods on nodes that are not ready, but at
 // least one pod must run.
-func (in *Input) rollout(w Workload) (Finding, bool) {
+func (in *Input) rollout(w Workload, a away) (Finding, bool) {
 	f := Finding{Driver: w.Driver, Subject: w.String(), Reason: fault.Incomplete, Waiting: true}
 	needed, requested := w.Desired, w.Desired
-	a := in.away(w)
 	if w.Kind != "DaemonSet" {
 		requested = max(w.Desired, 1)
 		needed = min(max(needed, requested), in.capacity(w))
@@ -211,74 +208,59 @@ type away struct {
 	counted, updated, up int32
 }
 
-// blamed is the time after a new pod in which a node's loss may be the pod's fault.
-const blamed = 5 * time.Minute
+// mayBreak reports whether a node stopped being ready soon after it got a pod, which may be why.
+func mayBreak(p *corev1.Pod, n *corev1.Node) bool {
+	after := Readiness(n).LastTransitionTime.Sub(p.CreationTimestamp.Time)
+	return after > 0 && after < 5*time.Minute
+}
 
 // away returns the nodes that are not ready. If several became so soon after they got the new pod, they count as
 // ready. Otherwise a release that breaks nodes would break all.
-func (o *Observed) away(w Workload) away {
-	absent := map[string]*corev1.Node{}
-	if w.Kind != "DaemonSet" {
-		return away{}
-	}
-	for i := range o.Nodes {
-		if !ready(o.Nodes[i]) {
-			absent[o.Nodes[i].Name] = o.Nodes[i]
+func (o *Observed) away(w Workload) (a away) {
+	var absent []*corev1.Node
+	pods := map[string][]*corev1.Pod{} // on these
+	for _, n := range o.Nodes {
+		if w.Kind == "DaemonSet" && !ready(n) {
+			absent, pods[n.Name] = append(absent, n), nil
 		}
 	}
 	if len(absent) == 0 {
-		return away{}
+		return a
 	}
-	pods, suspects := o.podsOn(absent, w)
-	var a away
-	for _, name := range slices.Sorted(maps.Keys(pods)) {
-		s, counts := pods[name], w.tolerates(absent[name])
-		if s.suspect && suspects > 1 {
-			continue
+	for p := range o.podsOf(w) {
+		if on, isAbsent := pods[nodeOf(p)]; isAbsent {
+			pods[nodeOf(p)] = append(on, p)
 		}
-		a.nodes = append(a.nodes, name)
-		if !s.updated && (!counts || w.Updated < w.Desired) {
-			a.late = append(a.late, name)
+	}
+	absent = slices.DeleteFunc(absent, func(n *corev1.Node) bool { return len(pods[n.Name]) == 0 })
+	others := slices.DeleteFunc(slices.Clone(absent), func(n *corev1.Node) bool {
+		return slices.ContainsFunc(pods[n.Name], func(p *corev1.Pod) bool {
+			return w.updated(p) && mayBreak(p, n)
+		})
+	})
+	if len(absent)-len(others) > 1 {
+		absent = others
+	}
+	for _, n := range absent {
+		isNew, counts := slices.ContainsFunc(pods[n.Name], w.updated), w.tolerates(n)
+		a.nodes = append(a.nodes, n.Name)
+		if !isNew && (!counts || w.Updated < w.Desired) {
+			a.late = append(a.late, n.Name)
 		}
 		if !counts {
 			continue
 		}
 		a.counted++
-		if s.updated {
+		if isNew {
 			a.updated++
 		}
-		if s.up {
+		if slices.ContainsFunc(pods[n.Name], podReady) {
 			a.up++
 		}
 	}
+	slices.Sort(a.nodes)
+	slices.Sort(a.late)
 	return a
-}
-
-// podState is the state of a DaemonSet's pods on one node.
-type podState struct{ updated, up, suspect bool }
-
-// podsOn returns the state by node, for nodes with a pod of a DaemonSet. The suspects are those that stopped being
-// ready soon after they got the new one.
-func (o *Observed) podsOn(nodes map[string]*corev1.Node, w Workload) (pods map[string]podState, suspects int) {
-	pods = map[string]podState{}
-	for p := range o.podsOf(w) {
-		name := cmp.Or(p.Spec.NodeName, nodeOfDaemonPod(p))
-		n := nodes[name]
-		if n == nil {
-			continue
-		}
-		s := pods[name]
-		s.up = s.up || podReady(p)
-		if w.updated(p) {
-			before := notReadySince(n).Sub(p.CreationTimestamp.Time)
-			if s.updated = true; before > 0 && before < blamed && !s.suspect {
-				s.suspect = true
-				suspects++
-			}
-		}
-		pods[name] = s
-	}
-	return pods, suspects
 }
 
 // podGeneration is the label with the number of a pod's template; the DaemonSet has the current number as an
@@ -344,20 +326,16 @@ func (o *Observed) Progress(w Workload) (requested, done int64) {
 }
 
 // notUp names the ready nodes whose pod of a DaemonSet is not ready; the others wait for these.
-func (in *Input) notUp(w Workload) string {
-	if w.Kind != "DaemonSet" {
-		return ""
-	}
+func (in *Input) notUp(w Workload, a away) string {
 	var names []string
-	gone := in.away(w).nodes
 	for p := range in.podsOf(w) {
-		name := cmp.Or(p.Spec.NodeName, nodeOfDaemonPod(p))
-		_, away := slices.BinarySearch(gone, name)
+		name := nodeOf(p)
+		_, away := slices.BinarySearch(a.nodes, name)
 		if !away && name != "" && (!podReady(p) || p.DeletionTimestamp != nil) {
 			names = append(names, name)
 		}
 	}
-	if len(names) == 0 {
+	if len(names) == 0 || w.Kind != "DaemonSet" {
 		return ""
 	}
 	slices.Sort(names)
@@ -384,7 +362,7 @@ func podReady(p *corev1.Pod) bool {
 
 // RolledOut reports whether a workload's rollout is complete.
 func (o *Observed) RolledOut(w Workload) bool {
-	_, open := (&Input{Observed: *o}).rollout(w)
+	_, open := (&Input{Observed: *o}).rollout(w, o.away(w))
 	return !open
 }
 
@@ -412,9 +390,6 @@ func (o *Observed) capacity(w Workload) int32 {
 }
 
 func ready(n *corev1.Node) bool { return Readiness(n).Status == corev1.ConditionTrue }
-
-// notReadySince returns when the node stopped being ready, the zero time if unknown.
-func notReadySince(n *corev1.Node) time.Time { return Readiness(n).LastTransitionTime.Time }
 
 // Readiness returns a node's condition Ready, the zero one if it has none.
 func Readiness(n *corev1.Node) corev1.NodeCondition {

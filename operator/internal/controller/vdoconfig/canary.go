@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
@@ -122,13 +122,13 @@ func (a *applier) canaryStage(ctx context.Context) error {
 	if next == nil || cur.Outcome != revision.Progressing || a.out(matrix.CSI) {
 		return nil
 	}
-	key := types.NamespacedName{Namespace: next.Namespace, Name: next.Name}
+	key := client.ObjectKeyFromObject(next)
 	if err := a.Cluster.DeletePod(ctx, key, next.UID); err != nil {
 		return err
 	}
 	a.outcome.changed++
 	a.emit(corev1.EventTypeNormal, "Updated", "Apply", fmt.Sprintf(
-		"Replaced pod %s on canary node %s by one of revision %s", key, next.Node, cur.Name()))
+		"Replaced pod %s on canary node %s by one of revision %s", key, next.Spec.NodeName, cur.Name()))
 	return nil
 }
 
