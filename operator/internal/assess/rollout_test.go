@@ -12,11 +12,47 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apilabels "k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
 )
+
+// rolling is a cluster in which nodes have pods of the node plugin: of an earlier template (old, broken, ends) or the
+// current one (new, starting, leaves), or none. A node is not ready if its old pod is gone or it got the new one. It
+// went some time after that pod was made.
+func rolling(pods string, went time.Duration) assess.Input {
+	in := healthy()
+	in.Nodes = nil
+	in.DaemonSets = []appsv1.DaemonSet{daemonSet("vmware-system-csi", "vsphere-csi-node", "csi", "3.7.3", 0, 0, 0)}
+	in.Deployments[0].Labels = labels("csi", "3.7.3")
+	d := &in.DaemonSets[0]
+	d.Annotations = map[string]string{appsv1.DeprecatedTemplateGeneration: "2"}
+	for _, text := range strings.Fields(pods) {
+		name, all, _ := strings.Cut(text, "=")
+		n := node(name, all != "gone" && all != "got", false)
+		in.Nodes, in.CSINodes = append(in.Nodes, n), append(in.CSINodes, registered(name))
+		d.Status.DesiredNumberScheduled++
+		for _, is := range strings.FieldsFunc(all, func(r rune) bool { return r == '+' }) {
+			p := pod(d.Name, "driver", corev1.ContainerState{}, "")
+			p.Spec.NodeName, p.Labels["pod-template-generation"] = name, "1"
+			if slices.Contains([]string{"new", "starting", "leaves", "got"}, is) {
+				p.Labels["pod-template-generation"] = "2"
+				d.Status.UpdatedNumberScheduled++
+			}
+			if slices.Contains([]string{"old", "new", "ends", "leaves"}, is) {
+				p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+				d.Status.NumberAvailable++
+			}
+			if is == "ends" || is == "leaves" {
+				p.DeletionTimestamp = &metav1.Time{Time: now}
+			}
+			n.Status.Conditions[0].LastTransitionTime = metav1.NewTime(p.CreationTimestamp.Add(went))
+			in.Pods = append(in.Pods, p)
+		}
+	}
+	return in
+}
 
 // Nodes that are not ready are named, and neither stop a rollout nor count for its progress;
 // unless several went soon after they had got the new pod.
@@ -48,40 +84,20 @@ func TestARollOutGoesOnWithoutNodesThatAreNotReady(t *testing.T) {
 			"4 nodes are not ready and get their new pods when they return: c, d, e, and 1 more", 4, 1, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			in := healthy()
-			in.Nodes, in.Pods = nil, nil
-			d := daemonSet("vmware-system-csi", "vsphere-csi-node", "csi", "3.7.3", 0, 0, 0)
-			d.Annotations = map[string]string{appsv1.DeprecatedTemplateGeneration: "2"}
-			for _, text := range strings.Fields(c.pods) {
-				name, is, _ := strings.Cut(text, "=")
-				away := is == "gone" || is == "got"
-				n, p := node(name, !away, false), pod(d.Name, "driver", corev1.ContainerState{}, "")
-				p.Spec.NodeName, p.Labels["pod-template-generation"] = name, "1"
-				n.Status.Conditions[0].LastTransitionTime = metav1.NewTime(p.CreationTimestamp.Add(c.after))
-				if away && c.taint != "" {
+			in := rolling(c.pods, c.after)
+			d := &in.DaemonSets[0]
+			for _, n := range in.Nodes {
+				if c.taint != "" && assess.Readiness(n).Status != corev1.ConditionTrue {
 					n.Spec.Taints = []corev1.Taint{{Key: c.taint, Effect: corev1.TaintEffectNoSchedule}}
-				} else {
-					d.Status.DesiredNumberScheduled++
+					d.Status.DesiredNumberScheduled--
 				}
-				if is != "old" && is != "gone" {
-					p.Labels["pod-template-generation"] = "2"
-					d.Status.UpdatedNumberScheduled++
-				}
-				if is == "old" || is == "new" {
-					p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
-					d.Status.NumberAvailable++
-				}
-				in.Nodes, in.Pods = append(in.Nodes, n), append(in.Pods, p)
-				in.CSINodes = append(in.CSINodes, registered(name))
 			}
-			in.DaemonSets = []appsv1.DaemonSet{d}
-			in.Deployments[0].Labels = labels("csi", "3.7.3")
 			h := assess.Assess(in).Drivers[matrix.CSI]
 			require.Equal(t, c.complete, h.Complete, h)
 			text := h.Waits() + h.Note
 			require.Contains(t, text, c.says)
 			require.Equal(t, c.says == "", text == "", text)
-			w, _ := assess.FromDaemonSet(&d)
+			w, _ := assess.FromDaemonSet(d)
 			require.Equal(t, c.away, in.AwayFrom(w))
 			requested, done := in.Progress(w)
 			require.Equal(t, []int64{c.requested, c.done}, []int64{requested, done})
@@ -115,82 +131,50 @@ func TestProgressOfADeployment(t *testing.T) {
 // Which pods on canary nodes are replaced, and when all of them are well. Another node that has a new pod
 // has joined, or its pod was deleted.
 func TestCanaries(t *testing.T) {
-	const old, next = "1", "2"
-	type pod struct {
-		node, generation string
-		ready, ends      bool
-	}
-	ok := func(node string) pod { return pod{node, next, true, false} }
-	before := func(node string) pod { return pod{node, old, true, false} }
+	const ofBefore = "a has the pod of before; b has the pod of before"
 	for name, c := range map[string]struct {
-		pods    []pod
-		away    []string
-		rolling bool          // the DaemonSet replaces pods by itself
-		behind  bool          // its status is of an earlier spec
+		pods    string
+		edit    func(*appsv1.DaemonSet)
 		went    time.Duration // after nodes that are away had got the pod; default: a minute
 		idle    bool
-		chosen  string
+		chosen  string // default: a and b
 		updated int
 		missing []string
-		replace string
+		replace string // node
 		why     string
 		others  []string
 	}{
-		"others have it":                 {pods: []pod{ok("a"), ok("b"), ok("d"), {"c", next, false, false}}, updated: 2, others: []string{"c", "d"}},
-		"others lack it":                 {pods: []pod{ok("a"), ok("b"), before("c"), {"d", next, true, true}}, updated: 2},
-		"nothing was done":               {pods: []pod{before("a"), before("b"), before("c")}, replace: "a", why: "a has the pod of before; b has the pod of before"},
-		"the first is replaced":          {pods: []pod{{"a", next, false, false}, before("b"), before("c")}, why: "b has the pod of before; the pod on a is not ready"},
-		"the first has no pod":           {pods: []pod{before("b"), before("c")}, missing: []string{"a"}, why: "a has no pod of it; b has the pod of before"},
-		"the first ends beside its heir": {pods: []pod{ok("a"), {"a", old, true, true}, before("b")}, why: "b has the pod of before; the pod on a is not ready"},
-		"the pod of before is not well":  {pods: []pod{ok("a"), {"b", old, false, false}, before("c")}, updated: 1, replace: "b", why: "b has the pod of before"},
-		"one is away":                    {pods: []pod{before("a"), ok("b")}, away: []string{"a"}, updated: 1},
-		"one went with its new pod":      {pods: []pod{{"a", next, false, false}, ok("b")}, away: []string{"a"}, updated: 1, why: "a is not ready, and has the new pod"},
-		"one went before the others":     {pods: []pod{ok("a"), before("b")}, away: []string{"a"}, why: "a is not ready, and has the new pod; b has the pod of before"},
-		"one went later":                 {pods: []pod{ok("a"), ok("b")}, away: []string{"a"}, went: time.Hour, updated: 1},
-		"all are away":                   {pods: []pod{ok("a"), ok("b")}, away: []string{"a", "b"}, why: "no chosen node is ready (a, b)"},
-		"all are off":                    {pods: []pod{before("a"), before("b")}, away: []string{"a", "b"}, idle: true, why: "no chosen node is ready (a, b)"},
-		"pods are replaced by others":    {pods: []pod{before("a"), before("b")}, rolling: true, why: "a has the pod of before; b has the pod of before"},
-		"it is not known yet":            {pods: []pod{before("a"), before("b")}, behind: true, why: "a has the pod of before; b has the pod of before"},
-		"nobody is chosen":               {pods: []pod{before("a")}, chosen: "none", idle: true, why: `no node matches the canary selector "role=none"`},
+		"others have it":                 {pods: "d=new c=starting b=new a=new", updated: 2, others: []string{"c", "d"}},
+		"others lack it":                 {pods: "a=new b=new c=old d=leaves", updated: 2},
+		"nothing was done":               {pods: "c=old b=old a=old", replace: "a", why: ofBefore},
+		"the first is replaced":          {pods: "a=starting b=old c=old", why: "b has the pod of before; the pod on a is not ready"},
+		"the first has no pod":           {pods: "a= b=old c=old", missing: []string{"a"}, why: "a has no pod of it; b has the pod of before"},
+		"the first ends beside its heir": {pods: "a=new+ends b=old", why: "b has the pod of before; the pod on a is not ready"},
+		"the pod of before is not well":  {pods: "a=new b=broken c=old", updated: 1, replace: "b", why: "b has the pod of before"},
+		"one is away":                    {pods: "a=gone b=new", updated: 1},
+		"one went with its new pod":      {pods: "a=got b=new", updated: 1, why: "a is not ready, and has the new pod"},
+		"one went before the others":     {pods: "a=got b=old", why: "a is not ready, and has the new pod; b has the pod of before"},
+		"one went later":                 {pods: "a=got b=new", went: time.Hour, updated: 1},
+		"all are away":                   {pods: "a=got b=got", why: "no chosen node is ready (a, b)"},
+		"all are off":                    {pods: "a=gone b=gone", idle: true, why: "no chosen node is ready (a, b)"},
+		"pods are replaced by others": {pods: "a=old b=old", why: ofBefore, edit: func(d *appsv1.DaemonSet) {
+			d.Spec.UpdateStrategy.Type = appsv1.RollingUpdateDaemonSetStrategyType
+		}},
+		"it is not known yet": {pods: "a=old b=old", why: ofBefore, edit: func(d *appsv1.DaemonSet) { d.Status.ObservedGeneration-- }},
+		"nobody is chosen":    {pods: "a=old", chosen: "none", idle: true, why: `no node matches the canary selector "role=none"`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := assess.Observed{DaemonSets: []appsv1.DaemonSet{daemonSet("vmware-system-csi", "vsphere-csi-node", "csi", "3.7.3", 3, 0, 3)}}
-			d := &o.DaemonSets[0]
-			d.Annotations = map[string]string{appsv1.DeprecatedTemplateGeneration: next}
-			if d.Spec.UpdateStrategy.Type = appsv1.OnDeleteDaemonSetStrategyType; c.rolling {
-				d.Spec.UpdateStrategy.Type = appsv1.RollingUpdateDaemonSetStrategyType
+			in := rolling(c.pods, cmp.Or(c.went, time.Minute))
+			in.DaemonSets[0].Spec.UpdateStrategy.Type = appsv1.OnDeleteDaemonSetStrategyType
+			if c.edit != nil {
+				c.edit(&in.DaemonSets[0])
 			}
-			if c.behind {
-				d.Status.ObservedGeneration--
-			}
-			for _, name := range []string{"d", "c", "b", "a"} {
-				up := true
-				for _, away := range c.away {
-					up = up && away != name
-				}
-				n := node(name, up, false)
-				if n.Labels["role"] = "first"; name > "b" {
+			for _, n := range in.Nodes {
+				if n.Labels["role"] = "first"; n.Name > "b" {
 					n.Labels["role"] = "other"
 				}
-				n.Status.Conditions[0].LastTransitionTime = metav1.NewTime(time.Time{}.Add(cmp.Or(c.went, time.Minute)))
-				o.Nodes = append(o.Nodes, n)
 			}
-			for _, p := range c.pods {
-				made := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: d.Namespace, Name: "p-" + p.node, UID: types.UID("uid-" + p.node),
-					Labels: map[string]string{"app": "vsphere-csi-node", "pod-template-generation": p.generation}}, Spec: corev1.PodSpec{NodeName: p.node}}
-				if p.ends {
-					made.Name, made.DeletionTimestamp = "ends", &metav1.Time{Time: now}
-				}
-				if p.ready {
-					made.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
-				}
-				o.Pods = append(o.Pods, &made)
-			}
-			role := "first"
-			if c.chosen != "" {
-				role = c.chosen
-			}
-			got := o.Canaries(apilabels.SelectorFromSet(apilabels.Set{"role": role}))
+			got := in.Canaries(apilabels.SelectorFromSet(apilabels.Set{"role": cmp.Or(c.chosen, "first")}))
 			require.Equal(t, c.why, got.Why)
 			require.Equal(t, c.idle, got.Idle)
 			require.Equal(t, c.updated, got.Updated)
@@ -201,12 +185,7 @@ func TestCanaries(t *testing.T) {
 			}
 			require.Equal(t, c.others, others)
 			require.True(t, c.chosen != "" || slices.Equal(got.Nodes, []string{"a", "b"}), got.Nodes)
-			if c.replace == "" {
-				require.Nil(t, got.Replace)
-				return
-			}
-			require.NotNil(t, got.Replace)
-			require.Equal(t, []string{c.replace, "p-" + c.replace, "uid-" + c.replace}, []string{got.Replace.Spec.NodeName, got.Replace.Name, string(got.Replace.UID)})
+			require.Equal(t, c.replace, ptr.Deref(got.Replace, corev1.Pod{}).Spec.NodeName)
 		})
 	}
 }
