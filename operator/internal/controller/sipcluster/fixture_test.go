@@ -24,6 +24,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -62,7 +63,6 @@ type world struct {
 	// writes that operators have made.
 	writes atomic.Int64
 	rights sync.Map // services' namespaces in which the API server knows the operator's rights
-	former bool     // an earlier version ran services beside SIPClusters
 }
 
 // access is how all worlds reach the API server: each new client reads all kinds again.
@@ -140,8 +140,7 @@ func (w *world) forget() {
 	var all airship.SIPClusterList
 	require.NoError(w, w.List(context.Background(), &all, client.InNamespace(w.ns)))
 	for i := range all.Items {
-		patch := client.RawPatch(types.MergePatchType, []byte(`{"status":{"hosts":null}}`))
-		require.NoError(w, w.Status().Patch(context.Background(), &all.Items[i], patch))
+		require.NoError(w, w.Status().Patch(context.Background(), &all.Items[i], merge(`{"status":{"hosts":null}}`)))
 	}
 }
 
@@ -246,13 +245,15 @@ func (w *world) use(name string, used bool) {
 
 func (w *world) fails(name string, broken bool) {
 	w.Helper()
-	o := w.bare(name)
-	patch := client.MergeFrom(o.DeepCopyObject().(*choose.BareMetalHost)) //nolint:forcetypeassert,errcheck // it is one
-	o.Status.OperationalStatus, o.Status.ErrorType = "OK", ""
-	if broken {
-		o.Status.OperationalStatus, o.Status.ErrorType = "error", "power management error"
-	}
-	require.NoError(w, w.Status().Patch(w.Context(), o, patch))
+	w.reports(name, map[bool]string{
+		true: `{"operationalStatus":"error","errorType":"power management error"}`, false: `{"operationalStatus":"OK","errorType":""}`,
+	}[broken])
+}
+
+// reports changes a host's status as Metal3 does.
+func (w *world) reports(name, status string) {
+	w.Helper()
+	require.NoError(w, w.Status().Patch(w.Context(), w.bare(name), merge(`{"status":`+status+`}`)))
 }
 
 func (w *world) find(name string) *airship.SIPCluster {
@@ -325,13 +326,6 @@ func (w *world) pass(r *Reconciler, name string) error {
 
 func (w *world) home(name string) string {
 	return services.Namespace(types.NamespacedName{Namespace: w.ns, Name: name})
-}
-
-func (w *world) homes() []corev1.Namespace {
-	w.Helper()
-	var all corev1.NamespaceList
-	require.NoError(w, w.List(w.Context(), &all, client.MatchingLabels{airship.LabelClusterNamespace: w.ns}))
-	return all.Items
 }
 
 func read[T any, P interface {
@@ -411,86 +405,37 @@ func (w *world) stands(r *Reconciler, name, reason string, hosts ...string) {
 	require.Equal(w, w.labelled(name), w.claimed(name))
 }
 
-// each does something for all objects of a list in the namespaces of this world.
-func (w *world) each(list client.ObjectList, do func(metav1.Object)) {
-	w.Helper()
-	all := []string{w.ns, w.system, w.metal}
-	for _, home := range w.homes() {
-		all = append(all, home.Name)
-	}
-	for _, ns := range all {
-		require.NoError(w, w.List(w.Context(), list, client.InNamespace(ns)))
-		require.NoError(w, meta.EachListItem(list, func(o runtime.Object) error {
-			a, err := meta.Accessor(o)
-			do(a)
-			return err
-		}))
-	}
+// labels are those of what an operator makes for a SIPCluster.
+func (w *world) labels(name string) client.MatchingLabels {
+	return client.MatchingLabels{airship.LabelClusterNamespace: w.ns, airship.LabelClusterName: name}
 }
 
-func made() []client.ObjectList {
-	return []client.ObjectList{&appsv1.DeploymentList{}, &corev1.ServiceList{}, &corev1.ConfigMapList{}, &corev1.SecretList{}}
+// made are the objects of a kind that operators have made for a SIPCluster, in whatever namespace.
+func (w *world) made(kind schema.GroupVersionKind, name string) []metav1.PartialObjectMetadata {
+	w.Helper()
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(kind)
+	require.NoError(w, w.List(w.Context(), list, w.labels(name)))
+	return list.Items
+}
+
+// objects names all that operators have made for a SIPCluster.
+func (w *world) objects(name string) (all []string) {
+	w.Helper()
+	for _, kind := range kinds {
+		for _, o := range w.made(kind, name) {
+			all = append(all, o.Namespace+"/"+o.Name)
+		}
+	}
+	return all
 }
 
 // play does what the controllers of a cluster do for a SIPCluster: Deployments roll out, and what is deleted
 // goes. It tells whether there was anything to do.
 func (w *world) play(name string) (changed bool) {
 	w.Helper()
-	home, all := &corev1.Namespace{}, []string{}
-	if w.Get(w.Context(), types.NamespacedName{Name: w.home(name)}, home) == nil {
-		all = append(all, home.Name)
-	}
-	if w.former {
-		all = append(all, w.ns)
-	}
-	for _, ns := range all {
-		changed = w.rollOut(ns) || changed
-		for _, kind := range kinds {
-			list := &metav1.PartialObjectMetadataList{}
-			list.SetGroupVersionKind(kind)
-			require.NoError(w, w.List(w.Context(), list, client.InNamespace(ns)))
-			for i := range list.Items {
-				if o := &list.Items[i]; !o.GetDeletionTimestamp().IsZero() && len(o.GetFinalizers()) > 0 {
-					patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
-					require.NoError(w, client.IgnoreNotFound(w.Patch(w.Context(), o, patch)))
-					changed = true
-				}
-			}
-		}
-	}
-	if !home.DeletionTimestamp.IsZero() {
-		changed = w.end(home) || changed
-	}
-	return changed
-}
-
-// end empties a namespace that is being deleted, and ends it when no pod runs there.
-func (w *world) end(ns *corev1.Namespace) (changed bool) {
-	w.Helper()
-	for _, kind := range kinds {
-		o := &metav1.PartialObjectMetadata{}
-		o.SetGroupVersionKind(kind)
-		require.NoError(w, w.DeleteAllOf(w.Context(), o, client.InNamespace(ns.Name)))
-	}
-	require.NoError(w, w.DeleteAllOf(w.Context(), &rbacv1.RoleBinding{}, client.InNamespace(ns.Name)))
-	var pods corev1.PodList
-	require.NoError(w, w.List(w.Context(), &pods, client.InNamespace(ns.Name)))
-	for i := range pods.Items {
-		require.NoError(w, client.IgnoreNotFound(w.Delete(w.Context(), &pods.Items[i])))
-	}
-	if len(pods.Items) > 0 {
-		return false
-	}
-	ns.Spec.Finalizers = nil
-	require.NoError(w, w.SubResource("finalize").Update(w.Context(), ns))
-	w.rights.Delete(ns.Name)
-	return true
-}
-
-func (w *world) rollOut(ns string) (changed bool) {
-	w.Helper()
 	var deployments appsv1.DeploymentList
-	require.NoError(w, w.List(w.Context(), &deployments, client.InNamespace(ns)))
+	require.NoError(w, w.List(w.Context(), &deployments, w.labels(name)))
 	for i := range deployments.Items {
 		d := &deployments.Items[i]
 		n := *d.Spec.Replicas
@@ -500,8 +445,30 @@ func (w *world) rollOut(ns string) (changed bool) {
 			changed = true
 		}
 	}
-	return changed
+	for _, kind := range kinds {
+		for _, o := range w.made(kind, name) {
+			if !o.DeletionTimestamp.IsZero() && len(o.Finalizers) > 0 {
+				require.NoError(w, client.IgnoreNotFound(w.Patch(w.Context(), &o, merge(`{"metadata":{"finalizers":null}}`))))
+				changed = true
+			}
+		}
+	}
+	home := &corev1.Namespace{}
+	if w.Get(w.Context(), types.NamespacedName{Name: w.home(name)}, home) != nil || home.DeletionTimestamp.IsZero() {
+		return changed
+	}
+	for _, kind := range append(kinds, rbacv1.SchemeGroupVersion.WithKind("RoleBinding")) {
+		o := &metav1.PartialObjectMetadata{}
+		o.SetGroupVersionKind(kind)
+		require.NoError(w, w.DeleteAllOf(w.Context(), o, client.InNamespace(home.Name)))
+	}
+	home.Spec.Finalizers = nil
+	require.NoError(w, w.SubResource("finalize").Update(w.Context(), home))
+	w.rights.Delete(home.Name)
+	return true
 }
+
+func merge(patch string) client.Patch { return client.RawPatch(types.MergePatchType, []byte(patch)) }
 
 // labelled returns the hosts with labels of a SIPCluster, by role, and claimed those with a
 // claim.
@@ -539,19 +506,6 @@ func (w *world) of(role func(*choose.BareMetalHost) string) map[string]string {
 }
 
 func names(of map[string]string) []string { return slices.Sorted(maps.Keys(of)) }
-
-func (w *world) objects() []string {
-	w.Helper()
-	var out []string
-	for _, list := range made() {
-		w.each(list, func(o metav1.Object) {
-			if strings.HasPrefix(o.GetName(), "sip-") {
-				out = append(out, o.GetName())
-			}
-		})
-	}
-	return out
-}
 
 var backend = regexp.MustCompile(`(?m)^    server (\S+) ipv4@([0-9.]+)`)
 

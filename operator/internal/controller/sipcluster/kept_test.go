@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -47,8 +48,7 @@ func TestAHostIsReleasedWhenNoPodLeadsThere(t *testing.T) {
 	require.Equal(t, []string{"a", "b"}, names(w.labelled("t")))
 	require.Equal(t, w.labelled("t"), w.claimed("t"))
 	require.Contains(t, w.ready("t").Message, "hosts leave: "+w.metal+"/b; pod old is ending")
-	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
-	require.NoError(t, w.Patch(t.Context(), pod, patch))
+	require.NoError(t, w.Patch(t.Context(), pod, merge(`{"metadata":{"finalizers":null}}`)))
 	w.stands(r, "t", airship.ReasonSucceeded, "a")
 }
 
@@ -83,12 +83,12 @@ func TestALostSIPClusterIsRestored(t *testing.T) {
 		require.NoError(t, errors.Join(w.Update(t.Context(), bare), w.Delete(t.Context(), bare)))
 		require.Nil(t, w.find("t"))
 	}
-	before := w.objects()
+	before := w.objects("t")
 	lose()
 	w.settle(r, "other")
 	require.Equal(t, []string{"a", "b"}, names(w.labelled("t")))
 	require.Equal(t, airship.ReasonUnschedulable, w.ready("other").Reason)
-	require.Equal(t, before, w.objects())
+	require.Equal(t, before, w.objects("t"))
 
 	again := &airship.SIPCluster{Spec: was.Spec} // a backup has no status, and the API server gives another UID
 	again.Namespace, again.Name = was.Namespace, was.Name
@@ -97,7 +97,7 @@ func TestALostSIPClusterIsRestored(t *testing.T) {
 	require.Equal(t, airship.ReasonUnschedulable, w.ready("t").Reason, "one of the same name inherits no host")
 	w.adopt(airship.RoleWorker, "a", "b")
 	w.stands(r, "t", airship.ReasonSucceeded, "a", "b")
-	require.Equal(t, before, w.objects())
+	require.Equal(t, before, w.objects("t"))
 
 	// Who knows that it does not come back creates an empty one, and deletes it.
 	lose()
@@ -150,7 +150,7 @@ func TestServicesKeepImageAndLogin(t *testing.T) {
 	w.sip("other", `services: {jumpHost: [{nodePort: PORT3}]}`)
 	w.settle(r, "other")
 	w.says("other", airship.ReasonInfraServiceFailure, "find the image of services.jumpHost: read mirror: no answer", false)
-	require.NotContains(t, w.objects(), services.Name("t", services.JumpHost, 1))
+	require.NotContains(t, w.objects("t"), w.home("t")+"/"+services.Name("t", services.JumpHost, 1))
 }
 
 // failing is an operator whose nth request is answered by a code, and whether it came to that.
@@ -305,8 +305,7 @@ services:
 	record := w.makeFormer(r)
 	w.adopt(airship.RoleWorker, "a", "b")
 	w.permit(nil)
-	note := client.RawPatch(types.MergePatchType, []byte(`{"status":{"namespace":""}}`))
-	require.NoError(t, w.Status().Patch(t.Context(), w.get("t"), note))
+	require.NoError(t, w.Status().Patch(t.Context(), w.get("t"), merge(`{"status":{"namespace":""}}`)))
 	r = w.operator(w.own)
 	r.Bundles = bundles{err: untrusted}
 
@@ -334,8 +333,8 @@ services:
 	require.Contains(t, events, "Ignored spec.services.jumpHost[0].image; the bundle's image runs")
 	require.NoError(t, w.pass(r, "t"))
 	require.Empty(t, told(r, "FieldIgnored"), "nothing changed")
-	for _, list := range []client.ObjectList{&appsv1.DeploymentList{}, &corev1.ServiceList{}, &corev1.SecretList{}} {
-		w.each(list, func(o metav1.Object) { require.NotEqual(t, w.ns, o.GetNamespace(), o.GetName()) })
+	for _, o := range w.objects("t") {
+		require.True(t, strings.HasPrefix(o, w.home("t")+"/"), o)
 	}
 	require.True(t, w.Get(t.Context(), client.ObjectKeyFromObject(record), record) != nil, "the record is of nothing")
 	require.NoError(t, w.Delete(t.Context(), w.get("t")))
@@ -367,7 +366,6 @@ func (w *world) makeFormer(r *Reconciler) *corev1.ConfigMap {
 	}
 	id := inventory.ID{Key: inventory.Key{Kind: "Secret", Name: "x"}, Version: "v1"}
 	record := w.record(inventory.Of(inventory.Entry{ID: id, Driver: "x"}))
-	w.former = true
 	w.play("t")
 	return record
 }

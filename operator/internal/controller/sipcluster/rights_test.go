@@ -254,13 +254,6 @@ func (w *world) provisioning(state string, hosts ...string) {
 	}
 }
 
-// reports changes a host's status as Metal3 does.
-func (w *world) reports(name, status string) {
-	w.Helper()
-	patch := client.RawPatch(types.MergePatchType, []byte(`{"status":`+status+`}`))
-	require.NoError(w, w.Status().Patch(w.Context(), w.bare(name), patch))
-}
-
 // rebooted plays Metal3, which reboots provisioned hosts only: it powers them off first.
 func (w *world) rebooted(name string) {
 	w.Helper()
