@@ -152,11 +152,15 @@ func TestAHostLeavesTheLoadBalancerBeforeItsLabels(t *testing.T) {
 	w.stands(r, "t", airship.ReasonUnableToDecommission, "c", "d")
 	w.says("t", airship.ReasonUnableToDecommission, w.metal+"/c: Metal3Machine t/m uses it", true)
 	w.change("t", active(3))
-	w.permit(nil)
+	w.permit(map[string]any{"nameMatches": "("})
+	require.NoError(t, w.Create(t.Context(), hostDeployPolicy(w.system, map[string]any{}))) // for hosts beside it
 	w.stands(r, "t", airship.ReasonUnschedulable, "c", "d")
 	w.says("t", airship.ReasonUnschedulable, w.metal+
 		"/c: Metal3Machine t/m uses it, and its owner does not permit it to this namespace", false)
-	w.permit(map[string]any{"names": []any{w.ns}})
+	w.says("t", airship.ReasonUnschedulable, "\nread HostDeployPolicy "+w.metal+
+		"/tenants: spec.hostClaimNamespaces.nameMatches: error parsing regexp: missing closing ): `(`", false)
+	label := map[string]any{"name": "kubernetes.io/metadata.name", "value": w.ns}
+	w.permit(map[string]any{"hasLabels": []any{label}})
 	w.change("t", active(1))
 	w.force("t")
 	w.stands(r, "t", airship.ReasonSucceeded, "c")

@@ -440,7 +440,9 @@ func (w *world) play(name string) (changed bool) {
 		d := &deployments.Items[i]
 		n := *d.Spec.Replicas
 		if d.DeletionTimestamp.IsZero() && d.Status.ObservedGeneration != d.Generation {
-			d.Status = appsv1.DeploymentStatus{ObservedGeneration: d.Generation, Replicas: n, UpdatedReplicas: n, ReadyReplicas: n, AvailableReplicas: n}
+			d.Status = appsv1.DeploymentStatus{
+				ObservedGeneration: d.Generation, Replicas: n, UpdatedReplicas: n, ReadyReplicas: n, AvailableReplicas: n,
+			}
 			require.NoError(w, w.Status().Update(w.Context(), d))
 			changed = true
 		}

@@ -13,136 +13,135 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/api/meta/testrestmapper"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/yaml"
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/metal3"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 )
 
-func TestAllocationIsDeniedByDefault(t *testing.T) {
-	label := func(value string) map[string]any { return map[string]any{"name": "team", "value": value} }
-	for _, c := range []struct {
-		annotation *string
-		policy     map[string]any // HostDeployPolicy's hostClaimNamespaces; nil for no policy
-		accepts    bool
-	}{
-		{nil, nil, false},
-		{new("other"), map[string]any{}, false},
-		{new(""), map[string]any{}, false},
-		{new("other, t"), nil, true},
-		{new("t\n"), nil, true},
-		{new("t x"), nil, false},
-		{nil, map[string]any{"names": []any{"x"}}, false},
-		{nil, map[string]any{"names": []any{}}, false},
-		{nil, map[string]any{"nameMatches": "("}, false},
-		{nil, map[string]any{"nameMatches": "^t"}, true},
-		{nil, map[string]any{"names": []any{"t"}, "nameMatches": "^x$"}, false},
-		{nil, map[string]any{"hasLabels": []any{label("blue")}}, false},
-		{nil, map[string]any{"hasLabels": []any{label("")}}, true},
-		{nil, map[string]any{"hasLabels": []any{label("red")}, "names": []any{"x", "t"}}, true},
-		{nil, map[string]any{}, true},
+func TestNamespacesThatMayHaveHosts(t *testing.T) {
+	for text, want := range map[string]bool{
+		"{}": true, "{names: [x]}": false, "{names: []}": false, "{nameMatches: (}": false, "{nameMatches: ^t}": true,
+		"{names: [t], nameMatches: ^x$}": false, "{hasLabels: [{name: team, value: blue}]}": false,
+		"{hasLabels: [{name: team}]}": true, "{hasLabels: [{name: team, value: red}], names: [x, t]}": true, "": false,
 	} {
-		scheme := runtime.NewScheme()
-		require.NoError(t, errors.Join(corev1.AddToScheme(scheme), choose.AddToScheme("v1beta1")(scheme)))
-		kind := schema.GroupVersionKind{Group: "metal3.io", Version: "v1beta1", Kind: "HostDeployPolicy"}
-		scheme.AddKnownTypeWithName(kind, &unstructured.Unstructured{})
-		scheme.AddKnownTypeWithName(kind.GroupVersion().WithKind(kind.Kind+"List"), &unstructured.UnstructuredList{})
-		meta := metav1.ObjectMeta{Name: "t", Labels: map[string]string{"team": "red"}}
-		objects := []client.Object{&corev1.Namespace{ObjectMeta: meta}}
-		if c.policy != nil {
-			policy := hostDeployPolicy("m", c.policy)
-			policy.SetGroupVersionKind(kind)
-			objects = append(objects, policy)
-		}
-		mapper := testrestmapper.TestOnlyStaticRESTMapper(scheme)
-		reader := fake.NewClientBuilder().WithScheme(scheme).WithRESTMapper(mapper).WithObjects(objects...).Build()
-		key := types.NamespacedName{Namespace: "t", Name: "s"}
-		p := &pass{Reconciler: &Reconciler{Client: reader, Reader: reader}, key: key}
-		permits, err := p.permits(t.Context())
-		require.NoError(t, err)
-		p.sip, p.choice.Roles = &airship.SIPCluster{}, []choose.Role{{Missing: airship.MissingHosts{Count: 1}}}
-		require.Equal(t, c.policy["nameMatches"] == "(", strings.Contains(p.judge(nil).message,
-			"read HostDeployPolicy m/tenants: spec.hostClaimNamespaces.nameMatches: error parsing regexp: missing closing ): `(`"))
+		var policy deployPolicy
+		require.NoError(t, yaml.UnmarshalStrict([]byte("hostClaimNamespaces: "+text), &policy))
+		accepts, err := policy.accepts("t", map[string]string{"team": "red"})
+		require.Equal(t, want, accepts, text)
+		require.Equal(t, strings.Contains(text, "("), err != nil, text)
+	}
+	for text, want := range map[string][]string{
+		"": {}, "other": {"other"}, "other, t": {"other", "t"}, "t\n": {"t"}, "t x": {"t x"},
+	} {
 		h := &choose.Host{BareMetalHost: hostIn("h", "", "OK")}
-		if c.annotation != nil {
-			h.Annotations = map[string]string{airship.AnnotationAllowedNamespaces: *c.annotation}
-		}
-		require.Equal(t, c.accepts, permits(h), "%+v", c)
-		h = &choose.Host{BareMetalHost: hostIn("h", "", "OK")}
-		h.Namespace = "n"
-		require.False(t, permits(h), "a policy is for the hosts beside it")
+		require.Nil(t, allowed(h))
+		h.Annotations = map[string]string{airship.AnnotationAllowedNamespaces: text}
+		require.Equal(t, want, allowed(h), text)
 	}
 }
 
-// The shipped policy: only the operator allocates, and it writes nothing else on hosts.
+// The shipped policies: only the operator allocates hosts, and it writes nothing else on them. It writes in no
+// namespace but those that it created, though it had the rights, and no one else makes one look like those.
 func TestOnlyTheOperatorAllocatesHosts(t *testing.T) {
 	w, _ := start(t)
 	w.hosts("a")
+	require.NoError(t, cluster.SIPOperator.Bind(t.Context(), w, servicesRole, w.ns))
 	cfg := rest.CopyConfig(cluster.Config(t))
 	cfg.Impersonate = rest.ImpersonationConfig{UserName: "owner", Groups: []string{"system:authenticated"}}
-	owner, err := client.NewWithWatch(cfg, client.Options{Scheme: w.Scheme(), Mapper: w.RESTMapper()})
-	require.NoError(t, err)
+	owner := must.Have(client.NewWithWatch(cfg, client.Options{Scheme: w.Scheme(), Mapper: w.RESTMapper()}))(t)
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: w.ns}, Rules: []rbacv1.PolicyRule{
 		{APIGroups: []string{"metal3.io"}, Resources: []string{"baremetalhosts"}, Verbs: []string{"*"}},
-		{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: []string{"create"}},
-		{APIGroups: []string{""}, Resources: []string{"namespaces/status"}, Verbs: []string{"patch"}},
+		{APIGroups: []string{""}, Resources: []string{"namespaces", "namespaces/status"}, Verbs: []string{"create", "patch"}},
 	}}
-	binding := &rbacv1.ClusterRoleBinding{
-		ObjectMeta: role.ObjectMeta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: w.ns},
-		Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "owner"}},
+	require.NoError(t, errors.Join(w.Create(t.Context(), role), w.Create(t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: w.ns},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: w.ns},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "owner"}},
+	})))
+	writes := func(who client.Client, patch string) func() error {
+		return func() error { return who.Patch(t.Context(), w.bare("a"), merge(patch), client.DryRunAll) }
 	}
-	require.NoError(t, errors.Join(w.Create(t.Context(), role), w.Create(t.Context(), binding)))
-	annotate := func(key string) string { return `{"metadata":{"annotations":{"` + key + `":"x"}}}` }
-	label := func(key string) string { return `{"metadata":{"labels":{"` + key + `":"x"}}}` }
+	notes := func(who client.Client, key, value string) func() error {
+		return writes(who, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, key, value))
+	}
+	labels := func(who client.Client, key string) func() error {
+		return writes(who, `{"metadata":{"labels":{"`+key+`":"x"}}}`)
+	}
+	creates := func(who client.Client, o client.Object) func() error {
+		return func() error {
+			o.SetResourceVersion("") // which an answer to a dry run has
+			return who.Create(t.Context(), o, client.DryRunAll)
+		}
+	}
+	deletes := func(o client.Object) func() error {
+		return func() error { return w.own.Delete(t.Context(), o, client.DryRunAll) }
+	}
+	here := metav1.ObjectMeta{Namespace: w.ns, Name: "x"}
+	former, foreign := &corev1.ConfigMap{ObjectMeta: here}, &corev1.ConfigMap{ObjectMeta: here}
+	former.Name, former.Labels = "former", (&pass{key: types.NamespacedName{Namespace: w.ns, Name: "t"}}).labels()
+	require.NoError(t, errors.Join(w.Create(t.Context(), former), w.Create(t.Context(), foreign)))
+	rights := &rbacv1.RoleBinding{ObjectMeta: here}
+	rights.RoleRef = rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: servicesRole}
+	hosts := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.metal}}
+	plain := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.ns + "-x"}}
+	ofServices := plain.DeepCopy()
+	ofServices.Annotations = map[string]string{airship.AnnotationServicesOf: w.ns + "/t"}
+	const allocates, others = "only the operator for SIPClusters allocates hosts", "the operator for SIPClusters writes "
+	const namespaces, elsewhere = "creates and deletes namespaces of services only", "in the namespaces that it created only"
+	const marks = "only the operator for SIPClusters writes"
 	for name, c := range map[string]struct {
-		who     client.Client
-		patch   string
-		refused bool
+		try     func() error
+		refused string // "": it is allowed
 	}{
-		"the owner claims":                {owner, annotate(airship.AnnotationClaim), true},
-		"the owner labels":                {owner, label(airship.LabelClusterName), true},
-		"the owner permits":               {owner, annotate(airship.AnnotationAllowedNamespaces), false},
-		"the owner changes the rest":      {owner, `{"spec":{"online":false}}`, false},
-		"an administrator repairs":        {w, label(airship.LabelClusterName), false},
-		"an administrator adopts":         {w, replace(annotate(airship.AnnotationClaim), `"x"`, `"Worker t/x"`), false},
-		"an administrator misspells":      {w, replace(annotate(airship.AnnotationClaim), `"x"`, `"worker t/x"`), true},
-		"the operator claims":             {w.own, annotate(airship.AnnotationClaim), false},
-		"the operator labels":             {w.own, label(airship.LabelNodeType), false},
-		"the operator reboots":            {w.own, annotate(annotationReboot), false},
-		"the operator remembers a reboot": {w.own, annotate(annotationRebootedFor), false},
-		"the operator powers":             {w.own, `{"spec":{"online":false}}`, false},
-		"the operator provisions":         {w.own, `{"spec":{"image":{"url":"x"}}}`, true},
-		"the operator takes another BMC":  {w.own, `{"spec":{"bmc":{"disableCertificateVerification":true}}}`, true},
-		"the operator writes other notes": {w.own, annotate("inspect.metal3.io"), true},
-		"the operator writes a label":     {w.own, label("flavor"), true},
+		"the owner claims":                {notes(owner, airship.AnnotationClaim, "x"), allocates},
+		"the owner labels":                {labels(owner, airship.LabelClusterName), allocates},
+		"the owner permits":               {notes(owner, airship.AnnotationAllowedNamespaces, "x"), ""},
+		"the owner changes the rest":      {writes(owner, `{"spec":{"online":false}}`), ""},
+		"an administrator repairs":        {labels(w, airship.LabelClusterName), ""},
+		"an administrator adopts":         {notes(w, airship.AnnotationClaim, "Worker t/x"), ""},
+		"an administrator misspells":      {notes(w, airship.AnnotationClaim, "worker t/x"), "reads ROLE NAMESPACE/NAME"},
+		"the operator claims":             {notes(w.own, airship.AnnotationClaim, "x"), ""},
+		"the operator labels":             {labels(w.own, airship.LabelNodeType), ""},
+		"the operator reboots":            {notes(w.own, annotationReboot, "x"), ""},
+		"the operator remembers a reboot": {notes(w.own, annotationRebootedFor, "x"), ""},
+		"the operator powers":             {writes(w.own, `{"spec":{"online":false}}`), ""},
+		"the operator provisions":         {writes(w.own, `{"spec":{"image":{"url":"x"}}}`), others},
+		"the operator takes another BMC":  {writes(w.own, `{"spec":{"bmc":{"disableCertificateVerification":true}}}`), others},
+		"the operator writes other notes": {notes(w.own, "inspect.metal3.io", "x"), others},
+		"the operator writes a label":     {labels(w.own, "flavor"), others},
+
+		"the operator creates a namespace of services":      {creates(w.own, ofServices), ""},
+		"the operator creates another namespace":            {creates(w.own, plain), namespaces},
+		"the operator deletes another namespace":            {deletes(hosts), namespaces},
+		"the operator gives itself rights elsewhere":        {creates(w.own, rights), elsewhere},
+		"the operator writes elsewhere":                     {creates(w.own, &corev1.Secret{ObjectMeta: here}), elsewhere},
+		"the operator deletes elsewhere":                    {deletes(foreign), elsewhere},
+		"the operator deletes what an earlier version made": {deletes(former), ""},
+		"somebody else creates a namespace":                 {creates(owner, plain), ""},
+		"somebody else claims a namespace of services":      {creates(owner, ofServices), marks},
+		"somebody else claims one through its status": {func() error {
+			claim := merge(`{"metadata":{"annotations":{"` + airship.AnnotationServicesOf + `":"a/b"}}}`)
+			return owner.Status().Patch(t.Context(), hosts.DeepCopy(), claim, client.DryRunAll)
+		}, marks},
 	} {
-		try := func() error {
-			patch := client.RawPatch(types.MergePatchType, []byte(c.patch))
-			return c.who.Patch(t.Context(), w.bare("a"), patch, client.DryRunAll)
-		}
-		if !c.refused {
-			require.NoError(t, try(), name)
-			continue
-		}
-		// Each API server reads policies with a delay.
-		refused := func() bool { return apierrors.IsForbidden(try()) }
-		require.Eventually(t, refused, time.Minute, 50*time.Millisecond, name)
-		require.ErrorContains(t, try(), "the operator for SIPClusters", name)
+		require.Eventually(t, func() bool { // each API server reads policies with a delay
+			err := c.try()
+			return (err == nil) == (c.refused == "") && (err == nil || strings.Contains(err.Error(), c.refused))
+		}, time.Minute, 20*time.Millisecond, name)
 	}
-	w.confined(owner)
 	access.refused.Forget() // what this test had refused
 
 	action := &airship.HostAction{ObjectMeta: w.requested("x"), Spec: airship.HostActionSpec{
@@ -151,65 +150,6 @@ func TestOnlyTheOperatorAllocatesHosts(t *testing.T) {
 	for _, by := range []map[string]string{nil, {airship.AnnotationRequestedBy: "alice"}} {
 		action.Annotations = by
 		require.ErrorContains(t, w.Create(t.Context(), action, client.DryRunAll), "has to be your own user name")
-	}
-}
-
-// confined looks that the operator writes in no namespace but those that it created, though it had the
-// rights, and that no one else makes a namespace look like one of those.
-func (w *world) confined(owner client.Client) {
-	w.Helper()
-	require.NoError(w, cluster.SIPOperator.Bind(w.Context(), w, servicesRole, w.ns))
-	namespace := func(owned bool) *corev1.Namespace {
-		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.ns + "-x"}}
-		if owned {
-			ns.Annotations = map[string]string{airship.AnnotationServicesOf: w.ns + "/t"}
-		}
-		return ns
-	}
-	here := metav1.ObjectMeta{Namespace: w.ns, Name: "x"}
-	former := here.DeepCopy()
-	former.Name, former.Labels = "former", (&pass{key: types.NamespacedName{Namespace: w.ns, Name: "t"}}).labels()
-	role := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: servicesRole}
-	rights := &rbacv1.RoleBinding{ObjectMeta: here, RoleRef: role}
-	hostsNamespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.metal}}
-	const others, elsewhere = "creates and deletes namespaces of services only", "in the namespaces that it created only"
-	config, foreign := &corev1.ConfigMap{ObjectMeta: *former}, &corev1.ConfigMap{ObjectMeta: here}
-	require.NoError(w, errors.Join(w.Create(w.Context(), config), w.Create(w.Context(), foreign)))
-	create := func(c client.Client, o client.Object) func() error {
-		return func() error {
-			o.SetResourceVersion("") // which an answer to a dry run has
-			return c.Create(w.Context(), o, client.DryRunAll)
-		}
-	}
-	remove := func(o client.Object) func() error {
-		return func() error { return w.own.Delete(w.Context(), o, client.DryRunAll) }
-	}
-	claim := client.RawPatch(types.MergePatchType,
-		[]byte(`{"metadata":{"annotations":{"`+airship.AnnotationServicesOf+`":"a/b"}}}`))
-	inStatus := func() error {
-		return owner.Status().Patch(w.Context(), hostsNamespace.DeepCopy(), claim, client.DryRunAll)
-	}
-	for _, c := range []struct {
-		name    string
-		try     func() error
-		refused string // "": it is allowed
-	}{
-		{"the operator creates a namespace of services", create(w.own, namespace(true)), ""},
-		{"the operator creates another namespace", create(w.own, namespace(false)), others},
-		{"the operator deletes another namespace", remove(hostsNamespace), others},
-		{"the operator gives itself rights elsewhere", create(w.own, rights), elsewhere},
-		{"the operator writes elsewhere", create(w.own, &corev1.Secret{ObjectMeta: here}), elsewhere},
-		{"the operator deletes elsewhere", remove(foreign), elsewhere},
-		{"the operator deletes what an earlier version made", remove(config), ""},
-		{"somebody else creates a namespace", create(owner, namespace(false)), ""},
-		{"somebody else claims a namespace of services", create(owner, namespace(true)), "only the operator for SIPClusters writes"},
-		{"somebody else claims one through its status", inStatus, "only the operator for SIPClusters writes"},
-	} {
-		answer := func() bool {
-			err := c.try()
-			return (err == nil) == (c.refused == "") && (err == nil || strings.Contains(err.Error(), c.refused))
-		}
-		require.Eventually(w, answer, time.Minute, 20*time.Millisecond, c.name)
 	}
 }
 
