@@ -134,8 +134,7 @@ type hosts struct {
 	// address of another host.
 	clusterName     string
 	foreign, shared map[types.NamespacedName]string
-	leading         string        // the pod that may still forward to leaving hosts, and why
-	graceEnds       time.Duration // time until a host in error is replaced; 0 for none
+	graceEnds       time.Duration // until a host in error is replaced; 0 for none
 }
 
 type deployed struct {
@@ -146,7 +145,7 @@ type deployed struct {
 	apiServers []netip.AddrPort
 	rendered   []services.Service
 	states     []airship.ServiceStatus // in the order rendered
-	waits      string                  // reason why services wait
+	waits      string                  // reason why services, or leaving hosts, wait
 	unusable   error                   // why the bundle cannot be used; services keep their images
 	applied    bool                    // services were applied, or failed one by one
 }
@@ -178,7 +177,7 @@ func (r *Reconciler) Pass(ctx context.Context, sip object) (reconciler.Outcome[o
 		return nil, err
 	}
 	p.reportIgnored()
-	return p.outcome(err), nil
+	return outcome{p, p.judge(err)}, nil
 }
 
 // run executes the four steps. While a host is in use, a SIPCluster that is being deleted keeps everything.
@@ -191,8 +190,8 @@ func (p *pass) run(ctx context.Context) error {
 	if err := p.gather(ctx); err != nil {
 		return err
 	}
-	if err := p.inUse(); err != nil && p.cluster.Deleting {
-		return err
+	if p.cluster.Deleting && p.inUse() != nil {
+		return nil
 	}
 	if err := p.extract(ctx); err != nil {
 		return err
@@ -213,21 +212,15 @@ func (r *Reconciler) Remove(ctx context.Context, sip object) (reconciler.Outcome
 	p := r.begin(empty)
 	p.live = true
 	err := p.run(ctx)
-	waits := p.unfinished()
-	o := outcome{status: sip.Status, chosen: p.chosen, degraded: p.degraded(), next: reconciler.Next{Interval: unreadyInterval}}
-	switch {
-	case condition.Outdated(err):
+	if condition.Outdated(err) {
 		return nil, err
-	case err != nil:
-		o.ready = failed(because(airship.ReasonUnableToDecommission, err))
-	case waits != "":
-		o.ready = judgement{reason: airship.ReasonProgressing, message: waits, status: metav1.ConditionUnknown}
-		o.next = reconciler.Next{AtMost: soon(sip.Status.Conditions, p.Now())}
-	default:
+	}
+	ready := p.judge(because(airship.ReasonUnableToDecommission, err))
+	if ready.status == metav1.ConditionTrue {
 		r.known.Delete(p.key)
 		return reconciler.Release[object]{Note: "Removed services and labels"}, nil
 	}
-	return o, nil
+	return outcome{p, ready}, nil
 }
 
 // cause is an error with the reason for the condition Ready.

@@ -196,5 +196,5 @@ func (r actionOutcome) Next(o action) reconciler.Next {
 	if r.ready.reason != airship.ReasonRequested {
 		return reconciler.Next{}
 	}
-	return reconciler.Next{AtMost: soon(o.Status.Conditions, r.now)}
+	return reconciler.Next{AtMost: wait(o.Status.Conditions, r.now, reconciler.Soon, maxSoon)}
 }

@@ -43,7 +43,7 @@ func (p *pass) letLeave(ctx context.Context) error {
 		return nil
 	}
 	var err error
-	if p.leading, err = p.whoLeads(ctx); err != nil || p.leading != "" {
+	if p.waits, err = p.whoLeads(ctx); err != nil || p.waits != "" {
 		p.again = p.again || err == nil
 		return err
 	}

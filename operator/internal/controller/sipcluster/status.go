@@ -1,14 +1,12 @@
 package sipcluster
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
@@ -25,17 +23,15 @@ const (
 	// less often.
 	interval        = 10 * time.Minute
 	unreadyInterval = time.Minute
+	maxSoon         = 30 * time.Second // between checks of work that nothing watches
 	// maxMessage bounds the message of one host, in bytes.
 	maxMessage = 512
 )
 
+// outcome is a pass that is over.
 type outcome struct {
-	status airship.SIPClusterStatus // without conditions
-	ready  judgement
-	chosen bool // the hosts are known: else Degraded stays
-	// degraded names the failed hosts; "" for none.
-	degraded string
-	next     reconciler.Next
+	*pass
+	ready judgement
 }
 
 // judgement sets the condition Ready, and with it Reconciling (unless Ready is True or stalled) and Stalled.
@@ -57,73 +53,25 @@ func (j judgement) set(conds *[]metav1.Condition, generation int64) {
 	condition.SetReady(conds, generation, c, beside)
 }
 
-// failed returns the judgement of an error, with the reason of the first of several.
-func failed(err error) judgement {
-	reason := airship.ReasonInfraServiceFailure
-	if c, ok := errors.AsType[*cause](err); ok {
-		reason = c.reason
-	}
-	stalled := !condition.Passing(err)
-	return judgement{reason: reason, message: fault.Text(err), status: metav1.ConditionFalse, stalled: stalled}
-}
-
-func (p *pass) outcome(err error) outcome {
-	o := outcome{
-		status: p.status(), ready: p.judge(err), chosen: p.chosen, degraded: p.degraded(),
-		next: reconciler.Next{Interval: interval, AtMost: p.graceEnds},
-	}
-	if o.ready.status != metav1.ConditionTrue {
-		o.next.Interval = unreadyInterval
-		was := meta.FindStatusCondition(p.sip.Status.Conditions, v1alpha1.ConditionReady)
-		if was != nil && was.Status == o.ready.status {
-			o.next.Interval = min(max(p.Now().Sub(was.LastTransitionTime.Time)/8, unreadyInterval), interval)
-		}
-	}
-	if p.again {
-		o.next.AtMost = soon(p.sip.Status.Conditions, p.Now())
-	}
-	return o
-}
-
+// judge decides on Ready. The first fault gives the reason, and the message has all of them.
 func (p *pass) judge(err error) judgement {
-	missing, unfinished := p.missing(), p.unfinished()
-	hosts := errors.Join(p.inUse(), p.leftOutFault())
-	text := ""
-	if hosts != nil {
-		text = "\n" + fault.Text(hosts)
+	faults := []error{err, p.missing(), errors.Join(p.inUse(), p.leftOutFault())}
+	if faults[1] != nil { // they may have permitted the missing hosts
+		faults = append(faults, p.invalid)
 	}
-	if missing != "" {
-		missing += ". See status.missing for the causes; add BareMetalHosts that fit, or lower the count"
-		if text = "\n" + missing + text; p.invalid != nil { // they may have permitted the missing hosts
-			text += "\n" + fault.Text(p.invalid)
+	faults = slices.DeleteFunc(faults, func(err error) bool { return err == nil })
+	if len(faults) > 0 {
+		j := judgement{reason: airship.ReasonInfraServiceFailure, status: metav1.ConditionFalse}
+		if c, ok := errors.AsType[*cause](faults[0]); ok {
+			j.reason = c.reason
 		}
-	}
-	switch {
-	case err != nil:
-		j := failed(err)
-		j.message += text
+		j.message, j.stalled = fault.Text(errors.Join(faults...)), !condition.Passing(faults[0])
 		return j
-	case missing != "":
-		return judgement{reason: airship.ReasonUnschedulable, message: text[1:], status: metav1.ConditionFalse}
-	case hosts != nil:
-		return failed(hosts)
-	case unfinished != "":
+	}
+	if unfinished := p.unfinished(); unfinished != "" {
 		return judgement{reason: airship.ReasonProgressing, message: unfinished, status: metav1.ConditionUnknown}
 	}
 	return judgement{reason: airship.ReasonSucceeded, message: p.summary(), status: metav1.ConditionTrue}
-}
-
-// maxSoon bounds the time between checks of unwatched progress.
-const maxSoon = 30 * time.Second
-
-// soon returns when to check pending work again: later the longer it takes, since it may never end.
-func soon(conds []metav1.Condition, now time.Time) time.Duration {
-	since := cmp.Or(condition.Since(conds, v1alpha1.ConditionReconciling),
-		condition.Since(conds, v1alpha1.ConditionStalled))
-	if since.IsZero() {
-		return reconciler.Soon
-	}
-	return min(max(now.Sub(since)/8, reconciler.Soon), maxSoon)
 }
 
 // status returns the status without conditions: the previous one, updated by this reconcile.
@@ -200,15 +148,19 @@ func (p *pass) hostStatus(r choose.Role, h *choose.Host) airship.HostStatus {
 	return hs
 }
 
-// missing returns the missing hosts, role by role; "" for none.
-func (p *pass) missing() string {
+// missing names the missing hosts, role by role; nil for none.
+func (p *pass) missing() error {
 	var all []string
 	for _, r := range p.choice.Roles {
 		if n := r.Missing.Count; n > 0 {
 			all = append(all, fmt.Sprintf("%d of %d %s hosts are missing", n, r.Wanted, r.Role))
 		}
 	}
-	return strings.Join(all, "; ")
+	if len(all) == 0 {
+		return nil
+	}
+	return because(airship.ReasonUnschedulable, fmt.Errorf(
+		"%s. See status.missing for the causes; add BareMetalHosts that fit, or lower the count", strings.Join(all, "; ")))
 }
 
 // degraded names the held hosts that failed; "" for none.
@@ -269,7 +221,9 @@ func (p *pass) unfinished() string {
 	if len(leave) > 0 {
 		all = append(all, "hosts leave: "+few(leave))
 	}
-	all = slices.DeleteFunc(append(all, p.waits, p.leading), func(text string) bool { return text == "" })
+	if p.waits != "" {
+		all = append(all, p.waits)
+	}
 	if len(all) == 0 && p.again {
 		return "removing obsolete objects"
 	}
@@ -290,20 +244,39 @@ func (p *pass) summary() string {
 	return text
 }
 
+// Record keeps the status, but for conditions, of a SIPCluster that is being deleted.
 func (o outcome) Record(sip object) {
-	conds := sip.Status.Conditions
-	sip.Status = o.status
-	sip.Status.Conditions, sip.Status.ObservedGeneration = conds, sip.Generation
-	o.ready.set(&sip.Status.Conditions, sip.Generation)
-	switch {
-	case o.chosen && o.degraded == "":
-		condition.Remove(&sip.Status.Conditions, airship.ConditionDegraded)
-	case o.chosen:
-		condition.Set(&sip.Status.Conditions, sip.Generation, metav1.Condition{
+	conds := &sip.Status.Conditions
+	if !o.cluster.Deleting {
+		st := o.status()
+		st.Conditions = *conds
+		sip.Status = st
+	}
+	sip.Status.ObservedGeneration = sip.Generation
+	o.ready.set(conds, sip.Generation)
+	if degraded := o.degraded(); o.chosen && degraded != "" { // else the hosts are unknown
+		condition.Set(conds, sip.Generation, metav1.Condition{
 			Type: airship.ConditionDegraded, Status: metav1.ConditionTrue,
-			Reason: airship.ReasonHostsFailed, Message: o.degraded,
+			Reason: airship.ReasonHostsFailed, Message: degraded,
 		})
+	} else if o.chosen {
+		condition.Remove(conds, airship.ConditionDegraded)
 	}
 }
 
-func (o outcome) Next(object) reconciler.Next { return o.next }
+// Next is soon while there is work that nothing watches.
+func (o outcome) Next(sip object) reconciler.Next {
+	next := reconciler.Next{Interval: interval, AtMost: o.graceEnds}
+	if o.ready.status != metav1.ConditionTrue {
+		next.Interval = wait(sip.Status.Conditions, o.Now(), unreadyInterval, interval)
+	}
+	if o.again {
+		next.AtMost = wait(sip.Status.Conditions, o.Now(), reconciler.Soon, maxSoon)
+	}
+	return next
+}
+
+// wait returns when to check again: later the longer Ready has had its status, since that may not end.
+func wait(conds []metav1.Condition, now time.Time, least, most time.Duration) time.Duration {
+	return min(max(now.Sub(condition.Since(conds, v1alpha1.ConditionReady))/8, least), most)
+}
