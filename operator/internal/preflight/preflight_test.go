@@ -22,7 +22,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/topology"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 )
 
@@ -58,7 +57,7 @@ func healthy() preflight.Snapshot {
 		},
 		Datastores: []preflight.Datastore{{Ref: ref("Datastore", "vsan"),
 			Name: "vsan", URL: "ds:///vsan/", Accessible: true, MayHold: true, Hosts: map[preflight.Ref]bool{one: true, two: true}}},
-		Categories: map[string]topology.Category{"region": {}, "zone": {}},
+		Categories: map[string]preflight.TagCategory{"region": {}, "zone": {}},
 		Tagged: map[preflight.Ref][]preflight.Category{
 			dc: {{Name: "region", Tag: "north"}}, one: {{Name: "zone", Tag: "a"}}, two: {{Name: "zone", Tag: "b"}}},
 		Policies: []string{"gold"}, Fits: map[string][]preflight.Ref{"gold": {ref("Datastore", "vsan")}},

@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/topology"
 )
 
 // Snapshot is all facts that the checks use. It is collected once, and does not change later.
@@ -166,15 +165,15 @@ type Access struct {
 
 // Contents are the inventory facts of the checks.
 type Contents struct {
-	Machines   []Machine                    // the VMs that may be nodes
-	Objects    map[Ref]Object               // folders, datacenters, clusters, hosts, resource pools
-	Datastores []Datastore                  // that hosts mount
-	Categories map[string]topology.Category // the existing ones of the requested categories
-	Tagged     map[Ref][]Category           // the categories of the tags on an object
-	Policies   []string                     // names of the storage policies
-	Fits       map[string][]Ref             // datastores that fit a storage policy, of the requested policies
-	Bound      map[Ref][]Ref                // hosts that rules bind a VM to
-	Shares     []Share                      // the vSAN clusters, if file volumes are requested
+	Machines   []Machine              // the VMs that may be nodes
+	Objects    map[Ref]Object         // folders, datacenters, clusters, hosts, resource pools
+	Datastores []Datastore            // that hosts mount
+	Categories map[string]TagCategory // the existing ones of the requested categories
+	Tagged     map[Ref][]Category     // the categories of the tags on an object
+	Policies   []string               // names of the storage policies
+	Fits       map[string][]Ref       // datastores that fit a storage policy, of the requested policies
+	Bound      map[Ref][]Ref          // hosts that rules bind a VM to
+	Shares     []Share                // the vSAN clusters, if file volumes are requested
 }
 
 // Removed is the features in use that vSphere 9 removes.
@@ -199,6 +198,17 @@ func (r Ref) Compare(o Ref) int {
 
 // Category is the category and the name of a tag on an object.
 type Category struct{ Name, Tag string }
+
+// TagCategory is an existing tag category.
+type TagCategory struct {
+	Single bool     // an object has at most one tag of it
+	Types  []string // allowed object types, with or without [TypeNamespace]; none for all
+	Tags   []string
+}
+
+// TypeNamespace is before the types of a category. Since vSphere 7.0 U1 the Client needs it to assign the category's
+// tags.
+const TypeNamespace = "urn:vim25:"
 
 // Object is a folder, datacenter, cluster, host or resource pool.
 type Object struct {

@@ -8,9 +8,9 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/topology"
 )
 
 // area is the hosts that have to share a datastore: those of the nodes in a vCenter. With topology it is all hosts
@@ -267,7 +267,7 @@ func (w Wants) asks(d matrix.Driver, v *VCenter) []string {
 func categories(s *Snapshot, v *VCenter) (out []found) {
 	for _, d := range []matrix.Driver{matrix.CPI, matrix.CSI} {
 		for _, c := range s.Wants.asks(d, v) {
-			if err := topology.Key(c); d == matrix.CSI && err != nil {
+			if err := zoneKey(c); d == matrix.CSI && err != nil {
 				out = append(out, found{object: c, drivers: []matrix.Driver{d}, what: err.Error(),
 					remedy: "rename it: `govc tags.category.update -name NEW {}`; then correct spec.storageProvider.topologyCategories"})
 			} else if _, ok := v.Categories[c]; v.Failed[Tags] == nil && !ok {
@@ -312,8 +312,29 @@ func (v *VCenter) HasHosts(r Ref) bool {
 	isForOthers := func(r Ref) bool { // a datacenter's own folder for VMs, storage or networks
 		return r.Type == "Folder" && v.Objects[r].Parent.Type == "Datacenter" && v.Objects[r].Name != "host"
 	}
-	isPlace := r.Type == "ComputeResource" || slices.Contains(topology.Types(), r.Type)
+	isPlace := r.Type == "ComputeResource" || slices.Contains(ZoneTypes(), r.Type)
 	return isPlace && !slices.ContainsFunc(v.Ancestors(r), isForOthers)
+}
+
+// ZoneTypes returns the types of objects that tags of zones are on, as the API names them.
+func ZoneTypes() []string {
+	return []string{"ClusterComputeResource", "Datacenter", "Folder", "HostSystem"}
+}
+
+// ZoneLabel returns why a tag cannot be a zone: the drivers write it as the value of a node's label.
+func ZoneLabel(tag string) error {
+	if why := validation.IsValidLabelValue(tag); len(why) > 0 {
+		return fmt.Errorf("the tag %q is no value of a node's label: %s", tag, why[0])
+	}
+	return nil
+}
+
+// zoneKey returns why the storage driver cannot use a category: it writes its name into the key of a node's label.
+func zoneKey(category string) error {
+	if why := validation.IsQualifiedName(csiZones + category); len(why) > 0 {
+		return fmt.Errorf("its name cannot be in the key of a node's label: %s", why[0])
+	}
+	return nil
 }
 
 // label returns the key of the node label that a driver writes from a tag of a category.
@@ -362,7 +383,7 @@ func tags(s *Snapshot, b behind) (out []found) {
 			for _, l := range zone {
 				f := found{object: path, drivers: []matrix.Driver{d}}
 				key := s.Wants.label(d, l.Category)
-				switch err, label := topology.Label(l.Tag), b.node.Zones[key]; {
+				switch err, label := ZoneLabel(l.Tag), b.node.Zones[key]; {
 				case err != nil:
 					f.what, f.remedy = err.Error(), "rename it: `govc tags.update -name NEW -c CATEGORY TAG`"
 				case l.Tag != "" && label != "" && label != l.Tag:

@@ -28,7 +28,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/topology"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
@@ -62,8 +61,8 @@ func TestAnAccountIsMadeAndHasWhatItIsGiven(t *testing.T) {
 	for range 2 { // by this program, and by one at a linked vCenter
 		require.NoError(t, a.MakeRole(ctx, "vdo-csi-search", []string{"Cns.Searchable"}))
 	}
-	category := topology.Step{Do: topology.MakeCategory, Category: "zone", Types: []string{"Folder"}}
-	require.NoError(t, a.ChangeTags(ctx, &preflight.VCenter{}, category))
+	category := vcenter.TagStep{Do: vcenter.MakeCategory, Category: "zone", Types: []string{"Folder"}}
+	require.NoError(t, a.ChangeTags(ctx, category))
 	tagged := vcenter.Inspect(ctx, target(v), vcenter.Ask{Categories: []string{"zone"}})
 	require.Equal(t, []string{"urn:vim25:Folder"}, tagged.Categories["zone"].Types)
 	roles := must.Have(a.Roles(ctx))(t)
@@ -243,7 +242,7 @@ func TestSavedSessionsAreUsedAgain(t *testing.T) {
 	defer a.Close()
 	require.Error(t, must.Err(a.Account(t.Context(), vcsim.Administrator.Username)))
 	require.NoError(t, os.Rename(filepath.Join(dir, "rest_sessions"), filepath.Join(dir, "aside")))
-	require.Error(t, a.ChangeTags(t.Context(), &got, topology.Step{Do: topology.MakeTag}))
+	require.Error(t, a.ChangeTags(t.Context(), vcenter.TagStep{Do: vcenter.MakeTag}))
 	require.Equal(t, 2, turns)
 	require.NoError(t, os.RemoveAll(filepath.Join(dir, "rest_sessions")))
 	require.NoError(t, os.Rename(filepath.Join(dir, "aside"), filepath.Join(dir, "rest_sessions")))

@@ -18,7 +18,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/topology"
 )
 
 // fault returns an error of the vCenter as a fault. If a privilege is missing, the hint is about the administrator's
@@ -189,51 +188,61 @@ func (a *Admin) Sessions(ctx context.Context, principal string) ([]Session, erro
 	return out, nil
 }
 
-// TagsAt returns the categories of an inspection, and the kinds and tags of objects at paths.
-func TagsAt(v *preflight.VCenter, paths []string) topology.Existing {
-	out := topology.Existing{Categories: v.Categories,
-		Kinds: map[string]string{}, Attached: map[string]map[string][]string{}}
-	for _, p := range paths {
-		r, ok := v.At(p)
-		if !ok {
-			continue
-		}
-		out.Kinds[p], out.Attached[p] = r.Type, map[string][]string{}
-		if r.Type == "Folder" && !v.HasHosts(r) {
-			out.Kinds[p] = "folder without hosts"
-		}
-		for _, tag := range v.Tagged[r] {
-			out.Attached[p][tag.Name] = append(out.Attached[p][tag.Name], tag.Tag)
-		}
-	}
-	return out
+// TagStep is one change of tags.
+type TagStep struct {
+	Do       string        `json:"do"`
+	Category string        `json:"category"`
+	Tag      string        `json:"tag,omitempty"`
+	Path     string        `json:"path,omitempty"`
+	On       preflight.Ref `json:"-"`               // the object at Path
+	Types    []string      `json:"types,omitempty"` // of a category
 }
 
-// ChangeTags executes a step of a plan for the state v. The API of tags has its own sessions.
-func (a *Admin) ChangeTags(ctx context.Context, v *preflight.VCenter, s topology.Step) error {
+// The kinds of steps.
+const (
+	MakeCategory = "make category"
+	MakeTag      = "make tag"
+	DetachTag    = "detach"
+	AttachTag    = "attach"
+)
+
+// String returns the step as text.
+func (s TagStep) String() string {
+	switch s.Do {
+	case MakeCategory:
+		return fmt.Sprintf("%s %s (%s)", s.Do, s.Category, strings.Join(s.Types, ", "))
+	case MakeTag:
+		return fmt.Sprintf("%s %s of %s", s.Do, s.Tag, s.Category)
+	case DetachTag:
+		return fmt.Sprintf("%s %s:%s from %s", s.Do, s.Category, s.Tag, s.Path)
+	}
+	return fmt.Sprintf("%s %s:%s to %s", s.Do, s.Category, s.Tag, s.Path)
+}
+
+// ChangeTags executes a step. The API of tags has its own sessions.
+func (a *Admin) ChangeTags(ctx context.Context, s TagStep) error {
 	rc, err := a.automation(ctx)
 	if err != nil {
 		return a.fault("log in to the tags of", err)
 	}
 	m, tag := tags.NewManager(rc), &tags.Tag{}
-	if s.Do == topology.Attach || s.Do == topology.Detach {
+	if s.Do == AttachTag || s.Do == DetachTag {
 		tag, err = m.GetTagForCategory(ctx, s.Tag, s.Category)
 	}
-	r, _ := v.At(s.Path)
 	switch {
 	case err != nil:
-	case s.Do == topology.MakeCategory:
+	case s.Do == MakeCategory:
 		c := &tags.Category{Name: s.Category, Cardinality: "SINGLE", Description: "regions and zones of the vSphere drivers"}
 		for _, kind := range s.Types {
-			c.AssociableTypes = append(c.AssociableTypes, topology.Namespace+kind)
+			c.AssociableTypes = append(c.AssociableTypes, preflight.TypeNamespace+kind)
 		}
 		_, err = m.CreateCategory(ctx, c)
-	case s.Do == topology.MakeTag:
+	case s.Do == MakeTag:
 		_, err = m.CreateTag(ctx, &tags.Tag{Name: s.Tag, CategoryID: s.Category})
-	case s.Do == topology.Attach:
-		err = m.AttachTag(ctx, tag.ID, unref(r))
-	case s.Do == topology.Detach:
-		err = m.DetachTag(ctx, tag.ID, unref(r))
+	case s.Do == AttachTag:
+		err = m.AttachTag(ctx, tag.ID, unref(s.On))
+	case s.Do == DetachTag:
+		err = m.DetachTag(ctx, tag.ID, unref(s.On))
 	}
 	return a.fault(s.String()+" in", err)
 }

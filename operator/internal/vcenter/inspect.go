@@ -16,7 +16,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/topology"
 )
 
 const (
@@ -62,7 +61,7 @@ func newInspection(t Target, a Ask, timeout time.Duration) *inspection {
 		Server: t.Server(), Account: preflight.Account{Username: t.Username, Given: t.Given},
 		Insecure: t.Trust.Insecure && t.Trust.Thumbprint == "", Failed: map[preflight.Part]error{},
 		Contents: preflight.Contents{Objects: map[preflight.Ref]preflight.Object{},
-			Categories: map[string]topology.Category{}, Tagged: map[preflight.Ref][]preflight.Category{}},
+			Categories: map[string]preflight.TagCategory{}, Tagged: map[preflight.Ref][]preflight.Category{}},
 	}}
 }
 

@@ -24,7 +24,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/topology"
 )
 
 // tasks reads the recent tasks, as the drivers do.
@@ -224,7 +223,7 @@ func (i *inspection) tags(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		found := topology.Category{Single: c.Cardinality == "SINGLE", Types: c.AssociableTypes}
+		found := preflight.TagCategory{Single: c.Cardinality == "SINGLE", Types: c.AssociableTypes}
 		for n := range list {
 			known[list[n].ID] = preflight.Category{Name: c.Name, Tag: list[n].Name}
 			found.Tags = append(found.Tags, list[n].Name)

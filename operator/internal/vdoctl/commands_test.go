@@ -2,7 +2,6 @@ package vdoctl
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -27,7 +26,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/topology"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/help"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 )
@@ -137,29 +135,6 @@ func TestScriptsStayWhole(t *testing.T) {
 		require.NoError(t, written(pipe, func(l *lines) { script(l, plans) }))
 		require.Equal(t, pipe.String(), narrow.String(), name)
 		require.NotContains(t, pipe.String(), "\nrm", "a name does not end its comment")
-	}
-}
-
-// a zone is not moved while a node uses it, or the cluster does not say who does. A tag on a VM or a resource pool says
-// nothing of a zone; one on what the zone is in does.
-func TestNoZoneMovesWhileItIsUsed(t *testing.T) {
-	root, site := preflight.Ref{Type: "Folder", Value: "root"}, preflight.Ref{Type: "Datacenter", Value: "site"}
-	pool, vm := preflight.Ref{Type: "ResourcePool", Value: "p"}, preflight.Ref{Type: "VirtualMachine", Value: "vm"}
-	node := preflight.Node{Name: "one", Zones: map[string]string{"topology.csi.vmware.com/k8s-zone": "a"}}
-	away := errors.New("connection refused")
-	attach := topology.Step{Do: topology.Attach, Category: "k8s-zone", Tag: "b", Path: "/site"}
-	detach := topology.Step{Do: topology.Detach, Category: "k8s-zone", Tag: "a", Path: "/"}
-	for _, cluster := range []preflight.Cluster{{Nodes: []preflight.Node{node}}, {Err: away}} {
-		for on, refused := range map[preflight.Ref]bool{root: true, site: true, pool: false, vm: false} {
-			v := preflight.VCenter{Contents: preflight.Contents{
-				Objects: map[preflight.Ref]preflight.Object{
-					root: {}, site: {Name: "site", Parent: root}, pool: {Name: "p", Parent: site}},
-				Tagged: map[preflight.Ref][]preflight.Category{on: {{Name: "k8s-zone", Tag: "a"}}}}}
-			u := tagUseOf(cluster)
-			err := u.refuse(v, []topology.Step{attach})
-			require.Equal(t, refused, err != nil, "%v: %v", on, err)
-			require.Error(t, u.refuse(v, []topology.Step{detach}))
-		}
 	}
 }
 

@@ -1,9 +1,11 @@
 package vdoctl
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -17,17 +19,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/topology"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
-
-type tagReport struct {
-	VCenter  string          `json:"vcenter"`
-	DryRun   bool            `json:"dryRun,omitempty"`
-	Steps    []topology.Step `json:"steps"`
-	Problems []string        `json:"problems,omitempty"`
-	Notes    []string        `json:"notes,omitempty"`
-}
 
 type topologyOptions struct {
 	*app
@@ -37,7 +30,6 @@ type topologyOptions struct {
 	vcenter string
 	attach  []string
 	replace bool
-	use     *tagUse
 }
 
 func newTopologyCheckCommand(a *app) *cobra.Command {
@@ -72,36 +64,35 @@ category is attached above or below it.
 
 var topologyChecks = []preflight.ID{"topology-category", "topology-tag", "topology-vcenters", "node-registered", "datastore-shared", "vcenter-connection", "vcenter-account"}
 
-func problemIn(vCenter string, p topology.Problem) error {
-	f := &fault.Error{Reason: fault.Refused, Op: "tag in", Subject: vCenter, Err: errors.New(p.Text), Hint: "correct --attach"}
-	switch {
-	case p.Absent:
-		f.Reason, f.Hint = fault.NotFound, "correct the path in --attach, as the vCenter's inventory has it"
-	case p.Replaceable:
-		f.Hint = "correct --attach, or add --replace"
-	}
-	return f
-}
-
 // tag plans the steps for a vCenter, shows them, and executes them; if a part is impossible, none.
 func (o *topologyOptions) tag(ctx context.Context) error {
-	s, want, err := o.tagSite(ctx)
+	want, err := assignments(o.attach)
+	if err != nil {
+		return err
+	}
+	s, cluster, err := o.asAdmin(ctx, o.app, "tags", o.noCluster)
+	if err == nil {
+		err = o.chosen(&s, want)
+	}
 	if err != nil {
 		return err
 	}
 	v, categories := s.vcenters[0], s.wants.AllCategories()
-	about := func(configured) vcenter.Ask {
-		return vcenter.Ask{Nodes: o.use.cluster.Nodes, Categories: categories}
-	}
+	about := func(configured) vcenter.Ask { return vcenter.Ask{Nodes: cluster.Nodes, Categories: categories} }
 	found := s.ask(ctx, about)[0]
 	if err := fault.Join(found.Err, found.Failed[preflight.Tags]); err != nil {
 		return err
 	}
-	r, err := o.planTags(&found, v.config.Spec.DatacenterNames(), categories, want)
-	if err != nil || len(r.Steps) == 0 || o.dryRun {
+	p := planTags(&found, categories, want, o.replace)
+	if err := o.movesUsed(ctx, p, cluster); err != nil {
 		return err
 	}
-	changes := command.Plural(len(r.Steps), "change", "changes")
+	p.DryRun, p.Notes = o.dryRun, append(p.Notes, outside(want, v.config.Spec.DatacenterNames())...)
+	err = fault.Join(p.wrong, o.print([]*tagPlan{p}, p.text))
+	if err != nil || len(p.Steps) == 0 || o.dryRun {
+		return err
+	}
+	changes := command.Plural(len(p.Steps), "change", "changes")
 	question := fmt.Sprintf("Apply %s to vCenter %s%s?", changes, v.Name, o.cluster.named())
 	if err := o.consent(ctx, o.consentFlags, question); err != nil {
 		return err
@@ -111,8 +102,8 @@ func (o *topologyOptions) tag(ctx context.Context) error {
 		return err
 	}
 	defer admin.Close()
-	for _, s := range r.Steps {
-		if err := admin.ChangeTags(ctx, &found, s); err != nil {
+	for _, step := range p.Steps {
+		if err := admin.ChangeTags(ctx, step); err != nil {
 			return err
 		}
 	}
@@ -123,185 +114,248 @@ func (o *topologyOptions) tag(ctx context.Context) error {
 	return err
 }
 
-// tagSite returns the configuration, with the vCenter to tag, and the requested tags.
-func (o *topologyOptions) tagSite(ctx context.Context) (site, []topology.Assignment, error) {
-	var want []topology.Assignment
-	for _, text := range o.attach {
-		a, err := topology.ParseAssignment(text)
-		if err != nil {
-			return site{}, nil, flags.Bad("--attach", text, err, "such as k8s-zone:a=/dc-1/host/cluster-a")
+// assignment is a tag that the object at an inventory path has to have.
+type assignment struct{ category, tag, path string }
+
+// assignments parses CATEGORY:TAG=PATH, and returns each assignment once, by category and path.
+func assignments(attach []string) (out []assignment, _ error) {
+	for _, text := range attach {
+		name, path, ok := strings.Cut(text, "=")
+		category, tag, ok2 := strings.Cut(name, ":")
+		a := assignment{strings.TrimSpace(category), strings.TrimSpace(tag), strings.TrimSpace(path)}
+		err := preflight.ZoneLabel(a.tag)
+		switch {
+		case !ok || !ok2 || a.category == "" || a.tag == "" || a.path == "":
+			err = errors.New("it is not of the form CATEGORY:TAG=PATH")
+		case !strings.HasPrefix(a.path, "/"):
+			err = fmt.Errorf("%q is not an inventory path: it begins with /", a.path)
 		}
-		want = append(want, a)
+		if err != nil {
+			return nil, flags.Bad("--attach", text, err, "such as k8s-zone:a=/dc-1/host/cluster-a")
+		}
+		out = append(out, a)
 	}
-	s, state, err := o.asAdmin(ctx, o.app, "tags", o.noCluster)
-	if err != nil {
-		return s, nil, err
-	}
-	if o.use, err = o.tagUse(ctx, state); err != nil {
-		return s, nil, err
-	}
+	slices.SortFunc(out, func(a, b assignment) int {
+		return cmp.Or(cmp.Compare(a.category, b.category), cmp.Compare(a.path, b.path), cmp.Compare(a.tag, b.tag))
+	})
+	return slices.Compact(out), nil
+}
+
+// chosen reduces a configuration to the vCenter to tag in.
+func (o *topologyOptions) chosen(s *site, want []assignment) (err error) {
 	if o.vcenter != "" {
 		s.vcenters = slices.DeleteFunc(s.vcenters, func(v configured) bool { return v.Name != o.vcenter })
 	}
 	categories := s.wants.AllCategories()
 	switch {
 	case len(s.vcenters) == 0:
-		err = flags.Bad("--vcenter", o.vcenter, errors.New("no VsphereCloudConfig of the configuration has this name"), "see `kubectl get vspherecloudconfigs`")
+		return flags.Bad("--vcenter", o.vcenter, errors.New("no VsphereCloudConfig of the configuration has this name"), "see `kubectl get vspherecloudconfigs`")
 	case len(s.vcenters) > 1:
 		err = fmt.Errorf("the configuration has %d vCenters", len(s.vcenters))
-		err = flags.Bad("--vcenter", "", err, "say in which: --vcenter NAME")
+		return flags.Bad("--vcenter", "", err, "say in which: --vcenter NAME")
 	case len(categories) == 0:
-		err = &fault.Error{Reason: fault.NotFound, Op: "read the configuration", Err: errors.New("it names no tag categories"), Hint: "name them with `vdoctl configure --region-category CATEGORY --zone-category CATEGORY`"}
+		return &fault.Error{Reason: fault.NotFound, Op: "read the configuration", Err: errors.New("it names no tag categories"), Hint: "name them with `vdoctl configure --region-category CATEGORY --zone-category CATEGORY`"}
 	}
 	for _, a := range want {
-		if err == nil && !slices.Contains(categories, a.Category) {
-			err = flags.Bad("--attach", a.Category, errors.New("the configuration does not name this category"), "the categories are "+strings.Join(categories, ", "))
+		if !slices.Contains(categories, a.category) {
+			return flags.Bad("--attach", a.category, errors.New("the configuration does not name this category"), "the categories are "+strings.Join(categories, ", "))
 		}
 	}
-	return s, want, err
+	return nil
 }
 
-// planTags plans and shows the steps. An impossible assignment is an error.
-func (o *topologyOptions) planTags(
-	found *preflight.VCenter, datacenters, categories []string, want []topology.Assignment,
-) (tagReport, error) {
-	r := tagReport{VCenter: found.Name, DryRun: o.dryRun, Steps: []topology.Step{}}
-	paths := make([]string, len(want))
-	for i, a := range want {
-		paths[i] = a.Path
+// tagPlan is what a vCenter lacks of requested tags.
+type tagPlan struct {
+	VCenter  string            `json:"vcenter"`
+	DryRun   bool              `json:"dryRun,omitempty"`
+	Steps    []vcenter.TagStep `json:"steps"` // none if an assignment is impossible
+	Problems []string          `json:"problems,omitempty"`
+	Notes    []string          `json:"notes,omitempty"`
+
+	wrong error                                  // the impossible assignments
+	moved map[preflight.Category]map[string]bool // tags that objects lose, with the nodes and volumes that use them
+}
+
+// planTags computes the steps that create the categories and tag the objects. A driver walks up from a host, and a tag
+// on a higher object replaces a lower one. Each vCenter needs each category: without one the storage driver's
+// controller ends.
+func planTags(v *preflight.VCenter, categories []string, want []assignment, replace bool) *tagPlan {
+	p := &tagPlan{VCenter: v.Name, Steps: []vcenter.TagStep{}, moved: map[preflight.Category]map[string]bool{}}
+	for _, name := range categories {
+		switch now, ok := v.Categories[name]; {
+		case !ok:
+			step := vcenter.TagStep{Do: vcenter.MakeCategory, Category: name, Types: preflight.ZoneTypes()}
+			p.Steps = append(p.Steps, step)
+		case !now.Single:
+			p.Notes = append(p.Notes, "category "+name+" allows an object several tags, of which a driver takes any one, "+
+				"and that cannot be changed: see that no object has two")
+		}
 	}
-	steps, problems, notes := topology.Plan(categories, want, vcenter.TagsAt(found, paths), o.replace)
-	if err := o.use.refuse(*found, steps); err != nil {
-		return r, err
-	}
-	if len(problems) == 0 { // otherwise nothing is done
-		r.Steps = append(r.Steps, steps...)
-	}
-	r.Notes = slices.Concat(notes, outside(paths, datacenters))
 	var errs []error
-	for _, p := range problems {
-		r.Problems = append(r.Problems, p.Text)
-		errs = append(errs, problemIn(found.Name, p))
+	for i, a := range want {
+		if i > 0 && want[i-1].category == a.category && want[i-1].path == a.path {
+			errs = append(errs, fault.Errorf(fault.Refused, "tag in", v.Name, wrongAttach,
+				"%s is given two tags of %s: %s and %s", a.path, a.category, want[i-1].tag, a.tag))
+			continue
+		}
+		errs = append(errs, p.assign(v, a, replace))
 	}
-	return r, fault.Join(append(errs, o.print([]tagReport{r}, func(l *lines) { tagText(l, r) }))...)
+	if p.wrong = fault.Distinct(fault.Join(errs...)); p.wrong != nil {
+		p.Steps = []vcenter.TagStep{}
+	}
+	for _, err := range fault.All(p.wrong) {
+		p.Problems = append(p.Problems, err.Err.Error())
+	}
+	return p
+}
+
+const wrongAttach = "correct --attach"
+
+// assign adds the steps for an assignment, or returns why it is impossible.
+func (p *tagPlan) assign(v *preflight.VCenter, a assignment, replace bool) error {
+	on, ok := v.At(a.path)
+	kind, category := on.Type, v.Categories[a.category]
+	if kind == "Folder" && !v.HasHosts(on) {
+		kind = "folder without hosts"
+	}
+	isKind := func(t string) bool { return strings.TrimPrefix(t, preflight.TypeNamespace) == kind }
+	var has []string
+	for _, t := range v.Tagged[on] {
+		if t.Name == a.category {
+			has = append(has, t.Tag)
+		}
+	}
+	others := slices.DeleteFunc(slices.Clone(has), func(t string) bool { return t == a.tag })
+	switch {
+	case !ok:
+		return fault.Errorf(fault.NotFound, "tag in", v.Name,
+			"correct the path in --attach, as the vCenter's inventory has it", "there is no object %s", a.path)
+	case !slices.Contains(preflight.ZoneTypes(), kind):
+		return fault.Errorf(fault.Refused, "tag in", v.Name, wrongAttach,
+			"%s is a %s: tags of zones are on a datacenter, folder, cluster or host", a.path, kind)
+	case len(category.Types) > 0 && !slices.ContainsFunc(category.Types, isKind):
+		return fault.Errorf(fault.Refused, "tag in", v.Name, wrongAttach,
+			"category %s is not for a %s, as %s is one: associate it with that kind of object first", a.category, kind, a.path)
+	case len(others) > 0 && !replace:
+		return fault.Errorf(fault.Refused, "tag in", v.Name, wrongAttach+", or add --replace",
+			"%s has the tag %s of %s, not %s: --replace takes it off", a.path, strings.Join(others, ", "), a.category, a.tag)
+	}
+	step := vcenter.TagStep{Do: vcenter.MakeTag, Category: a.category, Tag: a.tag}
+	isMade := func(s vcenter.TagStep) bool { return s.String() == step.String() }
+	if !slices.Contains(category.Tags, a.tag) && !slices.ContainsFunc(p.Steps, isMade) {
+		p.Steps = append(p.Steps, step)
+	}
+	step.Path, step.On = a.path, on
+	for _, t := range others {
+		step.Do, step.Tag = vcenter.DetachTag, t
+		p.Steps = append(p.Steps, step)
+		p.moved[preflight.Category{Name: a.category, Tag: t}] = map[string]bool{}
+	}
+	if !slices.Contains(has, a.tag) {
+		step.Do, step.Tag = vcenter.AttachTag, a.tag
+		p.Steps = append(p.Steps, step)
+		p.overrules(v, on, a)
+	}
+	return nil
+}
+
+// overrules notes the other tags of the category above and below a new one: drivers differ in which of two they use.
+func (p *tagPlan) overrules(v *preflight.VCenter, on preflight.Ref, a assignment) {
+	for object, tags := range v.Tagged {
+		isNested := slices.Contains(v.Ancestors(object), on) || slices.Contains(v.Ancestors(on), object)
+		if !isNested || !v.HasHosts(object) {
+			continue // a VM, its groups, or storage: their tags define no zone
+		}
+		for _, t := range tags {
+			if t.Name == a.category && t.Tag != a.tag {
+				p.moved[t] = map[string]bool{}
+			}
+		}
+	}
 }
 
 // outside returns a note for each path that is neither in one of the configured datacenters nor a folder of one.
-func outside(paths, datacenters []string) (notes []string) {
-	for _, p := range paths {
+func outside(want []assignment, datacenters []string) (notes []string) {
+	for _, a := range want {
 		in := func(name string) bool {
 			d := "/" + strings.Trim(name, "/") + "/"
-			return strings.HasPrefix(p+"/", d) || strings.HasPrefix(d, strings.TrimSuffix(p, "/")+"/")
+			return strings.HasPrefix(a.path+"/", d) || strings.HasPrefix(d, strings.TrimSuffix(a.path, "/")+"/")
 		}
 		if len(datacenters) > 0 && !slices.ContainsFunc(datacenters, in) {
-			notes = append(notes, p+" is outside of the configured datacenters: the drivers do not use it")
+			notes = append(notes, a.path+" is outside of the configured datacenters: the drivers do not use it")
 		}
 	}
 	return notes
 }
 
-func tagText(l *lines, r tagReport) {
-	if len(r.Steps) == 0 && len(r.Problems) == 0 {
-		l.printf("%s: nothing to do", r.VCenter)
+func (p *tagPlan) text(l *lines) {
+	if len(p.Steps) == 0 && len(p.Problems) == 0 {
+		l.printf("%s: nothing to do", p.VCenter)
 	}
-	for _, s := range r.Steps {
-		l.printf("%s: %s", r.VCenter, s)
+	for _, s := range p.Steps {
+		l.printf("%s: %s", p.VCenter, s)
 	}
-	for _, n := range r.Notes {
-		l.printf("%s: note: %s", r.VCenter, n)
+	for _, n := range p.Notes {
+		l.printf("%s: note: %s", p.VCenter, n)
 	}
-	if r.DryRun {
+	if p.DryRun {
 		l.printf("Nothing was changed: --dry-run.")
 	}
 }
 
-// tagUse is the cluster's use of tags: nodes by their labels, and volumes by the node affinity of their
-// PersistentVolumes, which is immutable.
-type tagUse struct {
-	cluster preflight.Cluster
-	labels  map[string][]label // by node or PersistentVolume
-}
-
-type label struct{ key, value string }
-
-// is reports whether a label comes from a tag. Drivers write labels without the category for the cloud provider's
-// tags, and if labels are configured for the storage driver.
-func (l label) is(t preflight.Category) bool {
-	category, own := strings.CutPrefix(l.key, "topology.csi.vmware.com/")
-	return l.value == t.Tag && (own && category == t.Name || !own && preflight.IsZoneLabel(l.key))
-}
-
-// refuse returns why steps are not allowed: nodes or volumes use an affected tag. The steps detach it, or it is above
-// or below an object with another new tag of the category. Drivers differ in which of those two they use.
-func (u *tagUse) refuse(v preflight.VCenter, steps []topology.Step) error {
-	lost := map[preflight.Category]bool{}
-	for _, s := range steps {
-		switch s.Do {
-		case topology.Detach:
-			lost[preflight.Category{Name: s.Category, Tag: s.Tag}] = true
-		case topology.Attach:
-			for object, tags := range v.Tagged {
-				if !v.HasHosts(object) {
-					continue // a VM, its groups, or storage: their tags define no zone
-				}
-				path := v.Path(object)
-				for _, t := range tags {
-					nested := strings.HasPrefix(path+"/", s.Path+"/") || strings.HasPrefix(s.Path+"/", path+"/")
-					lost[t] = lost[t] || nested && t.Name == s.Category && t.Tag != s.Tag
-				}
-			}
+// movesUsed refuses a plan that moves a tag in use. Nodes use it by their labels, volumes by the immutable node
+// affinity of their PersistentVolumes.
+func (o *topologyOptions) movesUsed(ctx context.Context, p *tagPlan, cluster preflight.Cluster) error {
+	switch {
+	case len(p.moved) == 0:
+		return nil
+	case cluster.Err != nil:
+		return &fault.Error{Reason: fault.ReasonOf(cluster.Err), Op: "move a zone in", Subject: p.VCenter,
+			Err:  fmt.Errorf("the cluster does not say whether nodes or volumes use its tags: %w", cluster.Err),
+			Hint: "name the cluster with --kubeconfig and --context; before there is one, add --no-cluster"}
+	case !cluster.Skipped:
+		c, err := o.cluster.client()
+		if err == nil {
+			err = eachVolume(ctx, c, p.usedByVolume)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for i := range cluster.Nodes {
+		for key, value := range cluster.Nodes[i].Zones {
+			p.used("node "+cluster.Nodes[i].Name, key, value)
 		}
 	}
 	var errs []error
-	for tag, gone := range lost {
-		if gone && u.cluster.Err != nil {
-			return &fault.Error{Reason: fault.ReasonOf(u.cluster.Err), Op: "move a zone in", Subject: v.Name,
-				Err:  fmt.Errorf("the cluster does not say whether nodes or volumes use its tags: %w", u.cluster.Err),
-				Hint: "name the cluster with --kubeconfig and --context; before there is one, add --no-cluster"}
-		}
-		if used := u.users(tag); gone && len(used) > 0 {
-			errs = append(errs, &fault.Error{Reason: fault.Refused, Op: "move a zone in", Subject: v.Name,
-				Err:  fmt.Errorf("the tag %s of %s is used by %s", tag.Tag, tag.Name, firstOf(used)),
-				Hint: "move the data of these volumes and delete these nodes before you change the tag"})
+	for tag, by := range p.moved {
+		if len(by) > 0 {
+			errs = append(errs, fault.Errorf(fault.Refused, "move a zone in", p.VCenter,
+				"move the data of these volumes and delete these nodes before you change the tag",
+				"the tag %s of %s is used by %s", tag.Tag, tag.Name, firstOf(slices.Sorted(maps.Keys(by)))))
 		}
 	}
 	return fault.Join(errs...)
 }
 
-func (u *tagUse) users(tag preflight.Category) (out []string) {
-	for name, labels := range u.labels {
-		if slices.ContainsFunc(labels, func(l label) bool { return l.is(tag) }) {
-			out = append(out, name)
-		}
-	}
-	return slices.Sorted(slices.Values(out))
-}
-
-func tagUseOf(cluster preflight.Cluster) *tagUse {
-	u := &tagUse{cluster: cluster, labels: map[string][]label{}}
-	for i := range cluster.Nodes {
-		name := "node " + cluster.Nodes[i].Name
-		for key, value := range cluster.Nodes[i].Zones {
-			u.labels[name] = append(u.labels[name], label{key, value})
-		}
-	}
-	return u
-}
-
-func (o *topologyOptions) tagUse(ctx context.Context, state preflight.Cluster) (*tagUse, error) {
-	u := tagUseOf(state)
-	c, err := o.cluster.client()
-	if o.noCluster || state.Err != nil || err != nil {
-		return u, nil //nolint:nilerr // state has it, and it matters only where a tag is taken off
-	}
-	return u, eachVolume(ctx, c, func(pv *corev1.PersistentVolume) {
-		name, affinity := "PersistentVolume "+pv.Name, ptr.Deref(pv.Spec.NodeAffinity, corev1.VolumeNodeAffinity{})
-		for _, term := range ptr.Deref(affinity.Required, corev1.NodeSelector{}).NodeSelectorTerms {
-			for _, e := range term.MatchExpressions {
-				for _, v := range e.Values {
-					u.labels[name] = append(u.labels[name], label{e.Key, v})
-				}
+func (p *tagPlan) usedByVolume(pv *corev1.PersistentVolume) {
+	affinity := ptr.Deref(pv.Spec.NodeAffinity, corev1.VolumeNodeAffinity{})
+	for _, term := range ptr.Deref(affinity.Required, corev1.NodeSelector{}).NodeSelectorTerms {
+		for _, e := range term.MatchExpressions {
+			for _, v := range e.Values {
+				p.used("PersistentVolume "+pv.Name, e.Key, v)
 			}
 		}
-	})
+	}
+}
+
+// used notes who uses a moved tag by a label. Drivers write labels without the category for the cloud provider's tags,
+// and if labels are configured for the storage driver.
+func (p *tagPlan) used(by, key, value string) {
+	category, own := strings.CutPrefix(key, "topology.csi.vmware.com/")
+	for t, users := range p.moved {
+		if value == t.Tag && (own && category == t.Name || !own && preflight.IsZoneLabel(key)) {
+			users[by] = true
+		}
+	}
 }

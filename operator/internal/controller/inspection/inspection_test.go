@@ -19,7 +19,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/logins"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/topology"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 )
@@ -150,7 +149,7 @@ func loggedIn(_ string, login func(error) error) preflight.VCenter {
 	}
 	return preflight.VCenter{
 		Version:  "8.0.3",
-		Contents: preflight.Contents{Categories: map[string]topology.Category{"zone": {}}, Objects: map[preflight.Ref]preflight.Object{}},
+		Contents: preflight.Contents{Categories: map[string]preflight.TagCategory{"zone": {}}, Objects: map[preflight.Ref]preflight.Object{}},
 		Account:  preflight.Account{Excess: []preflight.Lack{{Object: "/", Kind: privileges.Root, Privileges: []string{"VirtualMachine.Interact.PowerOff"}}}},
 	}
 }
