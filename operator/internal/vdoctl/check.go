@@ -1,7 +1,9 @@
 package vdoctl
 
 import (
+	"cmp"
 	"context"
+	"embed"
 	"errors"
 	"fmt"
 	"slices"
@@ -316,75 +318,30 @@ type nodesReport struct {
 	Configuration string             `json:"configuration"` // the settings that the kubelets need
 }
 
-const (
-	kubeadm = "kubeadm"
-	k3s     = "k3s"
-	rke2    = "rke2"
+// kubelets has by distribution the configuration that sets the kubelet to an external cloud provider before the node
+// joins.
+//
+//go:embed kubelet
+var kubelets embed.FS
 
-	clusterAPI = "cluster-api"
-	openShift  = "openshift"
-)
+var distributions = []string{"kubeadm", "cluster-api", "k3s", "rke2", "openshift"}
 
-// kubeadmFormats are the kubelet arguments by kubeadm's API version: they are a map before v1beta4.
-var kubeadmFormats = map[string]string{"v1beta3": `
-    cloud-provider: external
-`, "v1beta4": `
-  - name: cloud-provider
-    value: external
-`}
+// beforeV1Beta4 writes kubeadm's configuration for Kubernetes before 1.31, where arguments are a map.
+var beforeV1Beta4 = strings.NewReplacer("v1beta4", "v1beta3",
+	"  - name: cloud-provider\n    value: external", "    cloud-provider: external")
 
-// kubeadmConfiguration returns the configuration for the oldest of the nodes: v1beta4 came with Kubernetes 1.31.
-func kubeadmConfiguration(nodes []preflight.Node) string {
-	api := "v1beta4"
-	for _, n := range nodes {
+// kubeletOf returns the configuration for a distribution, in kubeadm's format for the oldest of the nodes.
+func kubeletOf(distribution string, nodes []preflight.Node) string {
+	data, _ := kubelets.ReadFile("kubelet/" + distribution + ".yaml")
+	isOld := func(n preflight.Node) bool {
 		minor := 0
-		if _, err := fmt.Sscanf(n.Kubelet, "v1.%d", &minor); err == nil && minor < 31 {
-			api = "v1beta3"
-		}
+		_, err := fmt.Sscanf(n.Kubelet, "v1.%d", &minor)
+		return err == nil && minor < 31
 	}
-	out := "# kubeadm, on each node before it joins: the kubelet waits for the cloud provider.\n"
-	for _, x := range [][3]string{{"init", "the first node", "Init"}, {"join", "each other node", "Join"}} {
-		out += fmt.Sprintf("# In the file of 'kubeadm %s --config', for %s:\napiVersion: kubeadm.k8s.io/%s\n"+
-			"kind: %sConfiguration\nnodeRegistration:\n  kubeletExtraArgs:%s---\n", x[0], x[1], api, x[2], kubeadmFormats[api])
+	if slices.ContainsFunc(nodes, isOld) {
+		return beforeV1Beta4.Replace(string(data))
 	}
-	return strings.TrimSuffix(out, "---\n")
-}
-
-// configurations set the kubelet to an external cloud provider before the node joins, by distribution.
-var configurations = map[string]string{
-	clusterAPI: `# Cluster API, in spec.kubeadmConfigSpec of the KubeadmControlPlane, and in
-# spec.template.spec of each KubeadmConfigTemplate, which has no initConfiguration.
-# In its API version v1beta2 kubeletExtraArgs is a list of name and value.
-initConfiguration:
-  nodeRegistration:
-    kubeletExtraArgs:
-      cloud-provider: external
-joinConfiguration:
-  nodeRegistration:
-    kubeletExtraArgs:
-      cloud-provider: external
-`,
-	openShift: `# OpenShift 4.14 or later, install-config.yaml, before the cluster is made:
-platform:
-  external:
-    platformName: vsphere
-    cloudControllerManager: External
-`,
-	k3s: `# k3s, /etc/rancher/k3s/config.yaml. On servers, before the cluster is made:
-disable-cloud-controller: true
-disable:
-- servicelb
-kubelet-arg:
-- cloud-provider=external
-# On agents the kubelet-arg alone. An id that k3s has set (k3s://) cannot be changed.
-`,
-	rke2: `# RKE2, /etc/rancher/rke2/config.yaml. On servers, before the cluster is made:
-cloud-provider-name: external
-disable-cloud-controller: true
-# On agents:
-#   kubelet-arg:
-#   - cloud-provider=external
-`,
+	return string(data)
 }
 
 type nodesOptions struct {
@@ -405,9 +362,8 @@ no vCenter; vdoctl check has the VMs.`,
 	})
 	flags.Group(check, flags.Selection, func(fl *pflag.FlagSet) {
 		fl.StringVarP(&o.file, "from-file", "f", "", "`FILE` with the VDOConfig and VsphereCloudConfigs (default: what is in the cluster)")
-		all := []string{kubeadm, clusterAPI, k3s, rke2, openShift}
-		fl.Var(&flags.Choice{To: &o.distribution, Of: all}, "distribution",
-			"`NAME` whose configuration to show, of "+strings.Join(all, ", ")+" (default: that of the nodes)")
+		fl.Var(&flags.Choice{To: &o.distribution, Of: distributions}, "distribution",
+			"`NAME` whose configuration to show, of "+strings.Join(distributions, ", ")+" (default: that of the nodes)")
 	})
 	o.bindFormat(check)
 	return check
@@ -423,13 +379,9 @@ func (o *nodesOptions) run(ctx context.Context) error {
 	}
 	snapshot := preflight.Snapshot{Now: o.now(), Wants: s.wants, Cluster: state}
 	checks := reportOf(snapshot, nil, func(id preflight.ID) bool { return strings.HasPrefix(string(id), "node-") })
-	r := nodesReport{Nodes: len(state.Nodes), Distribution: o.distribution, Results: checks.Results}
-	if r.Distribution == "" {
-		r.Distribution = distributionOf(state.Nodes)
-	}
-	if r.Configuration = configurations[r.Distribution]; r.Distribution == kubeadm {
-		r.Configuration = kubeadmConfiguration(state.Nodes)
-	}
+	r := nodesReport{Nodes: len(state.Nodes), Results: checks.Results,
+		Distribution: cmp.Or(o.distribution, distributionOf(state.Nodes))}
+	r.Configuration = kubeletOf(r.Distribution, state.Nodes)
 	if err := o.print(r, func(l *lines) { o.text(l, r, checks) }); err != nil {
 		return err
 	}
@@ -438,13 +390,13 @@ func (o *nodesOptions) run(ctx context.Context) error {
 
 func distributionOf(nodes []preflight.Node) string {
 	for _, n := range nodes {
-		for _, d := range []string{k3s, rke2} {
+		for _, d := range []string{"k3s", "rke2"} {
 			if strings.Contains(n.Kubelet, "+"+d) {
 				return d
 			}
 		}
 	}
-	return kubeadm
+	return "kubeadm"
 }
 
 func (o *nodesOptions) text(l *lines, r nodesReport, checks checkReport) {

@@ -69,7 +69,7 @@ func TestKubeadmIsGivenAFormatThatItReads(t *testing.T) {
 		"": "v1beta4", "v1.23.17": "v1beta3", "v1.30.4+x": "v1beta3", "v1.31.0": "v1beta4",
 	} {
 		nodes := []preflight.Node{{Kubelet: "v1.36.0"}, {Kubelet: version}}
-		texts := strings.Split(kubeadmConfiguration(nodes), "---\n")
+		texts := strings.Split(kubeletOf("kubeadm", nodes), "---\n")
 		for i, kind := range []string{"InitConfiguration", "JoinConfiguration"} {
 			var doc map[string]any
 			require.NoError(t, yaml.UnmarshalStrict([]byte(texts[i]), &doc))
@@ -78,9 +78,12 @@ func TestKubeadmIsGivenAFormatThatItReads(t *testing.T) {
 			require.Equal(t, want, doc, version)
 		}
 	}
-	for name, text := range configurations {
-		var doc map[string]any
-		require.NoError(t, yaml.UnmarshalStrict([]byte(text), &doc), name)
+	for _, name := range distributions {
+		for _, text := range strings.Split(kubeletOf(name, nil), "---\n") {
+			var doc map[string]any
+			require.NoError(t, yaml.UnmarshalStrict([]byte(text), &doc), name)
+			require.NotEmpty(t, doc, name)
+		}
 	}
 }
 
