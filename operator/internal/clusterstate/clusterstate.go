@@ -283,6 +283,9 @@ func parameter(s *storagev1.StorageClass, name string) string {
 // FixAnnotation marks a node whose VM `vdoctl vms fix` changes.
 const FixAnnotation = "vdo.vmware.com/vm-fix"
 
+// machineAnnotations name the Machine of a node: Cluster API's, and OpenShift's Machine API.
+var machineAnnotations = []string{"cluster.x-k8s.io/machine", "machine.openshift.io/machine"}
+
 func node(n *corev1.Node, registered map[string][]string) preflight.Node {
 	keys, known := registered[n.Name]
 	out := preflight.Node{
@@ -291,6 +294,9 @@ func node(n *corev1.Node, registered map[string][]string) preflight.Node {
 		ControlPlane: drivers.IsControlPlane(n.Labels),
 	}
 	_, out.Begun = n.Annotations[FixAnnotation]
+	for _, key := range machineAnnotations {
+		out.Machine = cmp.Or(n.Annotations[key], out.Machine)
+	}
 	for k, v := range n.Labels {
 		if preflight.IsZoneLabel(k) {
 			out.Zones[k] = v

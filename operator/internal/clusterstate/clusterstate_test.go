@@ -49,6 +49,14 @@ func TestTheCloudProviderOfTheControllerManagerIsRead(t *testing.T) {
 		"k3s or RKE2 on node k3s.": "vsphere", "k3s or RKE2 on node rke2": "external"}, state.CloudProviders)
 }
 
+func TestTheMachineOfANodeIsRead(t *testing.T) {
+	for _, key := range []string{"cluster.x-k8s.io/machine", "machine.openshift.io/machine"} {
+		meta := metav1.ObjectMeta{Name: "a", Annotations: map[string]string{key: "a-x7x2m"}}
+		c := fake.NewClientBuilder().WithObjects(&corev1.Node{ObjectMeta: meta}).Build()
+		require.Equal(t, "a-x7x2m", clusterstate.Read(t.Context(), c, nil).Nodes[0].Machine, key)
+	}
+}
+
 func TestStorageClassesOfTheDriverAreRead(t *testing.T) {
 	zones := []corev1.TopologySelectorTerm{{
 		MatchLabelExpressions: []corev1.TopologySelectorLabelRequirement{{Key: "zone", Values: []string{"a"}}}}}

@@ -26,6 +26,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 )
 
@@ -46,6 +47,7 @@ type Machine struct {
 	VCenter      string   `json:"vcenter"`
 	Path         string   `json:"path"`
 	ID           string   `json:"-"`
+	Owner        string   `json:"-"` // the Machine of a Machine API that owns the node
 	On           bool     `json:"on,omitempty"`
 	Template     bool     `json:"template,omitempty"` // it is a template again afterwards
 	Off          []Fix    `json:"off"`                // changes that need the VM off
@@ -63,7 +65,7 @@ func Plan(list []preflight.NodeMachine, hardware int) []Machine {
 		m := n.Machine
 		out = append(out, Machine{
 			Node: n.Node.Name, ControlPlane: n.Node.ControlPlane, Begun: n.Node.Begun, VCenter: n.VCenter, Path: n.Path,
-			ID: m.Ref.Type + "-" + m.Ref.Value, On: m.On, Template: m.Template,
+			ID: m.Ref.Type + "-" + m.Ref.Value, Owner: n.Node.Machine, On: m.On, Template: m.Template,
 			Off: fixes(m, hardware), ByHand: byHand(&m)})
 	}
 	slices.SortStableFunc(out, func(a, b Machine) int {
@@ -77,6 +79,22 @@ func rank(b bool) int {
 		return 1
 	}
 	return 0
+}
+
+// Pending returns the VMs with work left, first those whose node was begun. It refuses nodes of a Machine API: a
+// MachineHealthCheck may delete one that is off.
+func Pending(list []Machine) ([]Machine, error) {
+	var errs []error
+	list = slices.DeleteFunc(slices.Clone(list), func(m Machine) bool { return len(m.Off) == 0 && !m.Begun })
+	for _, m := range list {
+		if m.Owner != "" && !m.Begun {
+			errs = append(errs, fault.Errorf(fault.Refused, "power off the VM of", m.Node,
+				"correct the template of its Machines and roll it out; name other nodes with --nodes",
+				"Machine %s owns the node, and a MachineHealthCheck may delete it while its VM is off", m.Owner))
+		}
+	}
+	slices.SortStableFunc(list, func(a, b Machine) int { return rank(b.Begun) - rank(a.Begun) })
+	return list, fault.Join(errs...)
 }
 
 func fixes(s preflight.Machine, hardware int) []Fix {

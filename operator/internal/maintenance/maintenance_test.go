@@ -36,6 +36,7 @@ type world struct {
 	api     client.Client
 	vms     map[string]*vm // by id, which is the node's name
 	names   []string
+	owner   string // the Machine of each planned node
 	faults  []string
 	budget  bool                     // gates evictions
 	refusal error                    // of the next eviction
@@ -200,6 +201,8 @@ func (w *world) plan(names ...string) []maintenance.Machine {
 	for _, name := range names {
 		s := w.vms[name].state
 		n := preflight.NodeMachine{Node: preflight.Node{Name: name, ControlPlane: name != "worker"}, Path: "/lab/" + name}
+		_, n.Node.Begun = w.node(name).Annotations[maintenance.Annotation]
+		n.Node.Machine = w.owner
 		n.Machine.DiskUUID, n.Machine.Hardware, n.Machine.Controllers = s.DiskUUID, s.Hardware, s.Controllers
 		list = append(list, n)
 	}
@@ -222,7 +225,7 @@ func (w *world) pod(name string, change func(*corev1.Pod)) {
 }
 
 func (w *world) nodes(ctx context.Context, list []maintenance.Machine) error {
-	list, err := w.run.Pending(ctx, list)
+	list, err := maintenance.Pending(list)
 	if err != nil {
 		return err
 	}
@@ -381,11 +384,6 @@ func TestTheControlPlaneKeepsItsMajority(t *testing.T) {
 // What others do to the VM, and to the control plane, meanwhile counts, and not what it was like when
 // the plan was made. Nodes of a Machine are refused unless work on them was begun.
 func TestWhatOthersDoMeanwhileCounts(t *testing.T) {
-	owned := func(key string) func(*world) {
-		return func(w *world) {
-			w.change("cp-0", func(n *corev1.Node) { n.Annotations = map[string]string{key: "cp-0-x7x2m"} })
-		}
-	}
 	offAt := func(look int) func(*world, int) {
 		return func(w *world, now int) {
 			if w.late, w.run.Wait = true, 20*time.Millisecond; now == look {
@@ -409,11 +407,10 @@ func TestWhatOthersDoMeanwhileCounts(t *testing.T) {
 			w.report("cp-2", time != 2) // the second look is the one after the drain
 		}},
 		"another is worked on": {why: "cp-2, of the control plane too, is worked on", look: func(w *world, _ int) { w.begun("cp-2") }},
-		"Cluster API's":        {arrange: owned("cluster.x-k8s.io/machine"), why: "Machine cp-0-x7x2m owns the node"},
-		"Machine API's":        {arrange: owned("machine.openshift.io/machine"), why: "Machine cp-0-x7x2m owns the node"},
+		"a Machine's":          {arrange: func(w *world) { w.owner = "cp-0-x7x2m" }, why: "Machine cp-0-x7x2m owns the node"},
 		"and begun": {shut: 1, arrange: func(w *world) {
 			w.begun("cp-0")
-			w.change("cp-0", func(n *corev1.Node) { n.Annotations["cluster.x-k8s.io/machine"] = "m" })
+			w.owner = "cp-0-x7x2m"
 		}},
 		"begun with a hardware version": {arrange: func(w *world) { // and this run is without it
 			state := &w.vms["cp-0"].state
@@ -519,13 +516,4 @@ func TestVMsThatAreNoNodesStayAsTheyWere(t *testing.T) {
 		require.Equal(t, want, []any{is.On, is.Template, is.DiskUUID, is.Hardware}, name)
 		require.Equal(t, []string{"pvscsi"}, is.Controllers)
 	}
-}
-
-func TestAMissingRightIsNamed(t *testing.T) {
-	c := interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{
-		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
-			return apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", errors.New("no"))
-		},
-	})
-	require.Equal(t, fault.Forbidden, fault.ReasonOf(must.Err((&maintenance.Run{API: c}).Pending(t.Context(), nil))))
 }

@@ -74,7 +74,7 @@ type Run struct {
 	Wait, Poll time.Duration
 }
 
-// Do changes VMs one after another: nodes in the order of [Run.Pending], and VMs that are no nodes. Those stay on, off
+// Do changes VMs one after another: nodes in the order of [Pending], and VMs that are no nodes. Those stay on, off
 // or a template as before.
 func (r *Run) Do(ctx context.Context, list []Machine) error {
 	for _, m := range list {
@@ -97,50 +97,6 @@ func (r *Run) Do(ctx context.Context, list []Machine) error {
 	}
 	return nil
 }
-
-// Pending returns the VMs of nodes to change, first those whose node was begun. It refuses nodes of a Machine API: a
-// MachineHealthCheck may delete one that is off.
-func (r *Run) Pending(ctx context.Context, list []Machine) ([]Machine, error) {
-	notes, owners, err := r.read(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var errs []error
-	list = slices.DeleteFunc(slices.Clone(list), func(m Machine) bool { return len(m.Off) == 0 && !notes[m.Node] })
-	for i := range list {
-		m := &list[i]
-		m.Begun = notes[m.Node]
-		if owner := owners[m.Node]; owner != "" && !m.Begun {
-			errs = append(errs, &fault.Error{Reason: fault.Refused, Op: "power off the VM of", Subject: m.Node,
-				Err:  fmt.Errorf("Machine %s owns the node, and a MachineHealthCheck may delete it while its VM is off", owner),
-				Hint: "correct the template of its Machines and roll it out; name other nodes with --nodes"})
-		}
-	}
-	slices.SortStableFunc(list, func(a, b Machine) int { return rank(b.Begun) - rank(a.Begun) })
-	return list, fault.Join(errs...)
-}
-
-// read returns the nodes with [Annotation], and the owner of each node of a Machine API.
-func (r *Run) read(ctx context.Context) (notes map[string]bool, owners map[string]string, err error) {
-	var nodes corev1.NodeList
-	if err := r.API.List(ctx, &nodes); err != nil {
-		return nil, nil, clusterstate.Fault("read the nodes", err)
-	}
-	notes, owners = map[string]bool{}, map[string]string{}
-	for i := range nodes.Items {
-		n := &nodes.Items[i]
-		_, notes[n.Name] = n.Annotations[Annotation]
-		for _, key := range machineAnnotations {
-			if machine := n.Annotations[key]; machine != "" {
-				owners[n.Name] = machine
-			}
-		}
-	}
-	return notes, owners, nil
-}
-
-// machineAnnotations name the Machine of a node: Cluster API's, and OpenShift's Machine API.
-var machineAnnotations = []string{"cluster.x-k8s.io/machine", "machine.openshift.io/machine"}
 
 // node changes the VM of one node, unless it has become right since the plan.
 func (r *Run) node(ctx context.Context, vms VMs, m Machine) error {

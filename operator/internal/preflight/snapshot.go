@@ -84,6 +84,7 @@ type Node struct {
 	Kubelet       string // its version
 	ControlPlane  bool
 	Begun         bool              // by `vdoctl vms fix`, and not done
+	Machine       string            // that owns it, of a Machine API
 	Uninitialized bool              // has the taint that the cloud provider removes
 	Zones         map[string]string // the labels that [IsZoneLabel] accepts
 	Registered    bool              // its CSINode has the storage driver

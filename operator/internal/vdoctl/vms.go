@@ -172,7 +172,7 @@ func (o *vmsOptions) fix(ctx context.Context) error {
 		return err
 	}
 	changed := slices.DeleteFunc(slices.Clone(r.VMs), func(m maintenance.Machine) bool {
-		return !o.powerOff && (m.On || m.Node != "") || apart && len(m.Off) == 0 && !m.Begun
+		return !o.powerOff && (m.On || m.Node != "")
 	})
 	if o.hardware > preflight.LeastHardware {
 		if err := o.supported(ctx, &s, changed); err != nil {
@@ -182,7 +182,7 @@ func (o *vmsOptions) fix(ctx context.Context) error {
 	if err := o.print(r, func(l *lines) { o.repairs(l, r) }); err != nil || o.dryRun {
 		return err
 	}
-	return o.work(ctx, &s, changed, apart)
+	return o.work(ctx, &s, changed)
 }
 
 // lookApart finds the VMs at the given paths. It refuses nodes, since their pods would not be evicted.
@@ -253,23 +253,20 @@ func (o *vmsOptions) supported(ctx context.Context, s *site, list []maintenance.
 	return fault.Join(errs...)
 }
 
-func (o *vmsOptions) work(ctx context.Context, s *site, list []maintenance.Machine, apart bool) error {
+func (o *vmsOptions) work(ctx context.Context, s *site, list []maintenance.Machine) error {
+	list, err := maintenance.Pending(list)
+	if err != nil || len(list) == 0 {
+		return err
+	}
 	run := maintenance.Run{
 		Drain: o.drain, Force: o.force, EmptyDirs: o.emptyDirs, Outage: o.outage, Wait: o.timeout, Hardware: o.hardware,
 		Open:     func(ctx context.Context, name string) (maintenance.VMs, func(), error) { return openVMs(ctx, s, name) },
 		Progress: func(node, text string) { _ = command.Say(o.err, "%s: %s", node, text) },
 	}
-	if !apart && o.powerOff {
-		var err error
+	if list[0].Node != "" {
 		if run.API, err = o.cluster.client(); err != nil {
 			return err
 		}
-		if list, err = run.Pending(ctx, list); err != nil {
-			return err
-		}
-	}
-	if len(list) == 0 {
-		return nil
 	}
 	if err := o.consent(ctx, o.consentFlags, fixQuestion(list)+o.cluster.named()+"?"); err != nil {
 		return err
