@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -188,56 +189,6 @@ func (o *deleteOptions) text(l *lines, r removal) {
 	}
 }
 
-// orphaned refuses to remove drivers with onDelete Orphan: the VDOConfig would go, and the drivers would stay without
-// an operator.
-func (o *deleteOptions) orphaned(configs []client.Object) error {
-	for _, v := range ofType[*v1alpha1.VDOConfig](configs) {
-		if o.drivers && v.Spec.OnDelete == v1alpha1.DeleteOrphan {
-			return fault.Errorf(fault.Refused, "delete", describeObject(v),
-				fmt.Sprintf("leave them installed (--keep-drivers), or have them removed: `kubectl -n %s patch vdoconfig %s --type merge -p '{\"spec\":{\"onDelete\":\"Refuse\"}}'`", v.Namespace, v.Name),
-				"spec.onDelete is Orphan: the drivers would stay installed")
-		}
-	}
-	return nil
-}
-
-// kindsInUse refuses to delete CRDs with remaining resources: those of the namespace if the configuration stays, and
-// those of others, such as tenants.
-func (o *deleteOptions) kindsInUse(ctx context.Context, c client.Reader, has resources) error {
-	if !o.crds {
-		return nil
-	}
-	tenants, err := tenantClusters(ctx, c)
-	if err != nil {
-		return err
-	}
-	needed := append(described(has.others), tenants...)
-	if !o.settings {
-		needed = append(needed, described(has.rest)...)
-	}
-	if len(needed) == 0 {
-		return nil
-	}
-	return fault.Errorf(fault.Refused, "delete", "the CRDs",
-		"leave the CRDs: `vdoctl delete --drivers --configuration --operator`; or have these removed first",
-		"there is what needs them: %s", firstOf(needed))
-}
-
-// tenantClusters returns the SIPClusters, whose operator needs the CRDs of bundles.
-func tenantClusters(ctx context.Context, c client.Reader) (out []string, err error) {
-	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(airshipv1.GroupVersion.WithKind("SIPClusterList"))
-	err = pages.Each(ctx, c, list, func() {
-		for i := range list.Items {
-			out = append(out, "SIPCluster "+list.Items[i].Namespace+"/"+list.Items[i].Name)
-		}
-	})
-	if err != nil && !isGone(err) {
-		return nil, clusterstate.Fault("read the SIPClusters", err)
-	}
-	return out, nil
-}
-
 // accountRecord is the name prefix of the ConfigMaps that record what `users create` created.
 const accountRecord = "vdo-account-"
 
@@ -257,18 +208,6 @@ func (o *deleteOptions) recordedSecrets(ctx context.Context, c client.Client) (s
 	return secrets, nil
 }
 
-// accountsLeft refuses to delete objects that `users delete` needs: the record of an account, its vCenters and its
-// Secret. Drivers that stay need the account.
-func (o *deleteOptions) accountsLeft(secrets []string) error {
-	if len(secrets) == 0 || o.keepDrivers || !o.settings && !o.operator {
-		return nil
-	}
-	return fault.Errorf(fault.Refused, "delete", "the configuration or the operator",
-		"remove the drivers (`vdoctl delete --drivers`), then the accounts (`vdoctl users delete --username ADMIN --secret NAME`), "+
-			"then the rest; or leave drivers and accounts: --keep-drivers",
-		"users create made accounts in vCenters, which would stay there: of Secrets %s", firstOf(secrets))
-}
-
 const (
 	stageDrivers       = "drivers"
 	stageConfig        = "VDOConfig (the drivers stay installed, without the registration of their webhook)"
@@ -282,6 +221,7 @@ type resources struct {
 	known                 bool            // the cluster has one of the kinds
 	configs, rest, others []client.Object // VDOConfigs, others in the namespace, and those of other namespaces
 	accounts              []string        // the Secrets that users create recorded
+	volumes               []string        // of the storage driver, if the drivers are to go
 }
 
 func readResources(ctx context.Context, c client.Reader, namespace string) (out resources, err error) {
@@ -371,11 +311,12 @@ func (o *deleteOptions) plan(ctx context.Context, c client.Client) (removal, err
 		add(stageConfiguration, named, err)
 	}
 	if o.operator {
-		objects, err := o.operatorObjects(ctx, c)
+		isPart := func(kind string) bool { return kind != crdKind && kind != "Namespace" }
+		objects, err := o.installed(ctx, c, isPart)
 		add(stageOperator, objects, err)
 	}
 	if o.crds {
-		kinds, err := presentKinds(ctx, c)
+		kinds, err := o.installed(ctx, c, func(kind string) bool { return kind == crdKind })
 		add(stageCRDs, kinds, err)
 	}
 	out.Stays = o.stays()
@@ -398,7 +339,7 @@ func (o *deleteOptions) plan(ctx context.Context, c client.Client) (removal, err
 	return out, fault.Join(errs...)
 }
 
-// observe reads the operator's resources. It returns an error if the request is refused.
+// observe reads what a delete depends on. It returns an error if the request is refused.
 func (o *deleteOptions) observe(ctx context.Context, c client.Client) (resources, error) {
 	has, err := readResources(ctx, c, o.cluster.namespace)
 	if err == nil && (o.operator || o.crds || o.drivers && len(has.configs) == 0) {
@@ -410,11 +351,68 @@ func (o *deleteOptions) observe(ctx context.Context, c client.Client) (resources
 	if err == nil {
 		has.accounts, err = o.recordedSecrets(ctx, c)
 	}
+	if err == nil && o.crds {
+		var tenants []client.Object
+		tenants, err = tenantClusters(ctx, c)
+		has.others = append(has.others, tenants...)
+	}
+	if err == nil && o.drivers {
+		err = eachVolume(ctx, c, func(pv *corev1.PersistentVolume) {
+			if s := pv.Spec; s.CSI != nil && s.CSI.Driver == drivers.CSIDriver || s.VsphereVolume != nil {
+				has.volumes = append(has.volumes, pv.Name)
+			}
+		})
+	}
 	if err != nil {
 		return has, err
 	}
-	return has, fault.Join(o.leftWithoutOperator(has.configs), o.inUse(ctx, c), o.orphaned(has.configs),
-		o.accountsLeft(has.accounts), o.kindsInUse(ctx, c, has))
+	return has, o.refused(has)
+}
+
+// tenantClusters returns the SIPClusters, whose operator needs the CRDs of bundles.
+func tenantClusters(ctx context.Context, c client.Reader) ([]client.Object, error) {
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(airshipv1.GroupVersion.WithKind("SIPClusterList"))
+	if err := c.List(ctx, list); err != nil && !isGone(err) {
+		return nil, clusterstate.Fault("read the SIPClusters", err)
+	}
+	return pointers(list.Items), nil
+}
+
+// refused returns why parts have to stay. Drivers need their VDOConfig, and volumes need the drivers. `users delete`
+// needs the record of an account, its vCenters and its Secret. Resources need their CRDs.
+func (o *deleteOptions) refused(has resources) error {
+	var errs []error
+	refuse := func(isAsked bool, because []string, what, hint, why string) {
+		if isAsked && len(because) > 0 {
+			errs = append(errs, fault.Errorf(fault.Refused, "delete", what, hint, why, firstOf(because)))
+		}
+	}
+	refuse(!o.drivers && !o.keepDrivers, described(has.configs), "what the drivers need",
+		"remove them with it (--drivers), or leave them installed without an operator (--keep-drivers)",
+		"%s has them installed")
+	refuse(o.drivers, has.volumes, "the drivers",
+		"delete their claims first (`kubectl get pv` shows them), or leave the drivers installed with --keep-drivers",
+		"volumes use the storage driver: %s")
+	for _, v := range ofType[*v1alpha1.VDOConfig](has.configs) {
+		if o.drivers && v.Spec.OnDelete == v1alpha1.DeleteOrphan {
+			errs = append(errs, fault.Errorf(fault.Refused, "delete", describeObject(v),
+				fmt.Sprintf("leave them installed (--keep-drivers), or have them removed: `kubectl -n %s patch vdoconfig %s --type merge -p '{\"spec\":{\"onDelete\":\"Refuse\"}}'`", v.Namespace, v.Name),
+				"spec.onDelete is Orphan: the drivers would stay installed"))
+		}
+	}
+	refuse(!o.keepDrivers && (o.settings || o.operator), has.accounts, "the configuration or the operator",
+		"remove the drivers (`vdoctl delete --drivers`), then the accounts (`vdoctl users delete --username ADMIN --secret NAME`), "+
+			"then the rest; or leave drivers and accounts: --keep-drivers",
+		"users create made accounts in vCenters, which would stay there: of Secrets %s")
+	needed := has.others
+	if !o.settings {
+		needed = append(needed, has.rest...)
+	}
+	refuse(o.crds, described(needed), "the CRDs",
+		"leave the CRDs: `vdoctl delete --drivers --configuration --operator`; or have these removed first",
+		"there is what needs them: %s")
+	return fault.Join(errs...)
 }
 
 // unattended refuses to delete a VDOConfig while the operator is stopped. One beside the cluster may have no Lease.
@@ -433,35 +431,7 @@ func (o *deleteOptions) unattended(ctx context.Context, c client.Reader, configs
 	return fault.Errorf(fault.Refused, "delete", "the VDOConfig", r.Waiting[0].Message, "only a running operator removes the drivers")
 }
 
-// leftWithoutOperator refuses to delete objects that the removal of the drivers needs.
-func (o *deleteOptions) leftWithoutOperator(configs []client.Object) error {
-	if o.drivers || o.keepDrivers || len(configs) == 0 {
-		return nil
-	}
-	return fault.Errorf(fault.Refused, "delete", "VDOConfig "+configs[0].GetName(),
-		"remove them with it (--drivers), or leave them installed without an operator (--keep-drivers)",
-		"the drivers are installed, and need what is to be deleted")
-}
-
 func firstOf(names []string) string { return fault.Few(names, 10) }
-
-func (o *deleteOptions) inUse(ctx context.Context, c client.Client) error {
-	if !o.drivers {
-		return nil
-	}
-	var volumes []string
-	err := eachVolume(ctx, c, func(pv *corev1.PersistentVolume) {
-		if s := pv.Spec; s.CSI != nil && s.CSI.Driver == drivers.CSIDriver || s.VsphereVolume != nil {
-			volumes = append(volumes, pv.Name)
-		}
-	})
-	if err != nil || len(volumes) == 0 {
-		return err
-	}
-	return fault.Errorf(fault.Refused, "delete", "the drivers",
-		"delete their claims first (`kubectl get pv` shows them), or leave the drivers installed with --keep-drivers",
-		"volumes use the storage driver: %s", firstOf(volumes))
-}
 
 func eachVolume(ctx context.Context, c client.Reader, do func(*corev1.PersistentVolume)) error {
 	var list corev1.PersistentVolumeList
@@ -499,9 +469,10 @@ func referenced(namespace string, refs ...v1alpha1.KeyReference) (out []client.O
 	return out
 }
 
-// operatorObjects returns the objects of the operator's installation, the last applied first. CRDs have their own
-// stage, and namespaces stay.
-func (o *deleteOptions) operatorObjects(ctx context.Context, c client.Client) ([]client.Object, error) {
+// installed returns the existing objects of the operator's installation that are of some kinds, the last applied first.
+func (o *deleteOptions) installed(
+	ctx context.Context, c client.Client, isPart func(kind string) bool,
+) ([]client.Object, error) {
 	all := []client.Object{
 		unnamespaced("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding", "vdo-upgrade-approval"),
 		unnamespaced("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy", "vdo-upgrade-approval"),
@@ -515,19 +486,10 @@ func (o *deleteOptions) operatorObjects(ctx context.Context, c client.Client) ([
 		slices.Reverse(read)
 		all = append(all, read...)
 	}
-	all = slices.DeleteFunc(all, func(x client.Object) bool { return kindOf(x) == crdKind || kindOf(x) == "Namespace" })
-	return present(ctx, c, all)
+	return present(ctx, c, slices.DeleteFunc(all, func(x client.Object) bool { return !isPart(kindOf(x)) }))
 }
 
 const crdVersion, crdKind = "apiextensions.k8s.io/v1", "CustomResourceDefinition"
-
-func presentKinds(ctx context.Context, c client.Reader) ([]client.Object, error) {
-	var all []client.Object
-	for _, plural := range []string{"vdoconfigs", "vspherecloudconfigs", "driverbundles", "compatibilityconfigs"} {
-		all = append(all, unnamespaced(crdVersion, crdKind, plural+"."+v1alpha1.GroupVersion.Group))
-	}
-	return present(ctx, c, all)
-}
 
 // stays describes the objects that a user deletes by hand: the operator's namespace, which others may use, and objects
 // that the drivers created. Those are the namespace with the cluster id, and CRDs whose objects map volumes and
