@@ -78,7 +78,7 @@ func (o *topologyOptions) tag(ctx context.Context) error {
 		return err
 	}
 	v, categories := s.vcenters[0], s.wants.AllCategories()
-	about := func(configured) vcenter.Ask { return vcenter.Ask{Nodes: cluster.Nodes, Categories: categories} }
+	about := func(configured) vcenter.Ask { return vcenter.Ask{Categories: categories} }
 	found := s.ask(ctx, about)[0]
 	if err := fault.Join(found.Err, found.Failed[preflight.Tags]); err != nil {
 		return err

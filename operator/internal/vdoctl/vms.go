@@ -194,15 +194,13 @@ func (o *vmsOptions) lookApart(ctx context.Context, s site, state preflight.Clus
 	isTemplate := func(path string) bool { return slices.Contains(paths[len(paths)-len(o.templates):], path) }
 	var machines []preflight.NodeMachine
 	var errs []error
-	about := func(configured) vcenter.Ask { return vcenter.Ask{Nodes: state.Nodes, Paths: paths} }
+	about := func(configured) vcenter.Ask { return vcenter.Ask{Paths: paths} }
 	for _, found := range s.ask(ctx, about) {
 		errs = append(errs, found.Err)
 		for _, m := range found.Machines {
 			path := found.MachinePath(&m)
-			named := slices.Contains(paths, path)
-			isIn := func(folder string) bool { return strings.HasPrefix(path, folder+"/") }
-			if !named && (m.Template || !slices.ContainsFunc(paths, isIn)) {
-				continue // a template in a folder, or a node elsewhere
+			if m.Template && !slices.Contains(paths, path) {
+				continue // it is in a folder
 			}
 			isOf := func(n preflight.Node) bool { return preflight.SameUUID(n.UUID, m.UUID) }
 			if i := slices.IndexFunc(state.Nodes, isOf); i >= 0 {
