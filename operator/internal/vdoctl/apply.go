@@ -22,6 +22,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/deploy"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 )
@@ -30,7 +32,8 @@ import (
 type applier struct {
 	client.Client
 
-	force bool
+	force     bool
+	downgrade bool // an operator may be older than the running one
 	// partial reports whether an object is an edited one of the cluster, not one of a file. Of such objects apply sends
 	// only changed fields and those that it applied before: an applied field stays if its other owner removes it. If
 	// another manager has set a removed field, that is a conflict.
@@ -45,6 +48,37 @@ func asRead(x client.Object) edit { return edit{before: copyOf(x), after: x} }
 
 func copyOf(x client.Object) client.Object {
 	return x.DeepCopyObject().(client.Object) //nolint:forcetypeassert,errcheck // a copy of one
+}
+
+// all writes objects in order, and returns what becomes of each. A dry run goes on after invalid objects and conflicts.
+func (a *applier) all(ctx context.Context, objects []client.Object, dryRun bool) ([]changedObject, error) {
+	out := []changedObject{}
+	var errs []error
+	for _, x := range objects {
+		done, err := a.one(ctx, x, dryRun)
+		out, errs = append(out, done), append(errs, err)
+		reason := fault.ReasonOf(err)
+		if err != nil && (!dryRun || reason != fault.InvalidInput && reason != fault.Conflict) {
+			break
+		}
+	}
+	return out, fault.Join(errs...)
+}
+
+// one applies a manifest. It creates any other object, but does not change an existing one, which is the site's.
+func (a *applier) one(ctx context.Context, x client.Object, dryRun bool) (changedObject, error) {
+	if u, ok := x.(*unstructured.Unstructured); ok {
+		done, err := a.apply(ctx, u, dryRun)
+		return done.shown(), err
+	}
+	out := changedObject{Object: describeObject(x), State: stateCreated, New: true}
+	switch err := dry(a.Client, dryRun).Create(ctx, copyOf(x)); {
+	case apierrors.IsAlreadyExists(err):
+		out.State, out.New = stateKept, false
+	case err != nil && (!dryRun || !isGone(err)):
+		return out, clusterstate.Fault("create "+out.Object, err)
+	}
+	return out, nil
 }
 
 // apply applies an object; in a dry run the API server only checks it. An object that was read in the cluster keeps
@@ -64,6 +98,9 @@ func (a *applier) apply(ctx context.Context, u *unstructured.Unstructured, dryRu
 			hint += "; `vdoctl status` shows what it waits for. If no operator runs, install it: `vdoctl deploy` without -f"
 		}
 		return out, fault.Errorf(fault.Conflict, "apply", name, hint, "it is being deleted")
+	}
+	if err := a.refuseOlder(before, after); err != nil {
+		return out, err
 	}
 	version := before.GetResourceVersion()
 	if u.GetResourceVersion() != "" && !sameVersion(u, before) {
@@ -102,6 +139,18 @@ func (a *applier) apply(ctx context.Context, u *unstructured.Unstructured, dryRu
 		return out, clusterstate.Fault("apply "+name, err)
 	}
 	return out, nil
+}
+
+// refuseOlder refuses an operator that is older than the running one. Who holds the mirror can offer an earlier
+// release again: its signature stays good.
+func (a *applier) refuseOlder(before, after client.Object) error {
+	from, errFrom := matrix.ParseVersion(before.GetAnnotations()[deploy.AnnotationVersion])
+	to, errTo := matrix.ParseVersion(after.GetAnnotations()[deploy.AnnotationVersion])
+	if isOlder := errFrom == nil && errTo == nil && to.LessThan(from); isOlder && !a.downgrade {
+		return fault.Errorf(fault.Refused, "apply", describeObject(after),
+			"name a newer bundle, or add --allow-downgrade", "%s is older than the running %s", to, from)
+	}
+	return nil
 }
 
 // sameVersion reports whether an object is unchanged since it was read. A status write, of the operator for
@@ -252,23 +301,6 @@ func ofOthers(c metav1.StatusCause) bool { return !strings.Contains(c.Message, `
 func changedMeanwhile(name string, err error) error {
 	return fault.Errorf(fault.Conflict, "write", name, "run the same command again: it begins with what is there now",
 		"it was changed since it was read: %w", err)
-}
-
-// check lets the API server check objects, and returns the changes. It reports all conflicts and invalid objects.
-func (a *applier) check(ctx context.Context, objects []*unstructured.Unstructured) ([]changedObject, error) {
-	changes := []changedObject{}
-	var errs []error
-	for _, u := range objects {
-		x, err := a.apply(ctx, u, true)
-		reason := fault.ReasonOf(err)
-		if errs = append(errs, err); err != nil && reason != fault.InvalidInput && reason != fault.Conflict {
-			break
-		}
-		if shown := x.shown(); shown.State != stateUnchanged {
-			changes = append(changes, shown)
-		}
-	}
-	return changes, fault.Join(errs...)
 }
 
 func manifests(all ...client.Object) (out []*unstructured.Unstructured, err error) {

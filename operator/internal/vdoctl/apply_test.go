@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"encoding/pem"
-	"errors"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -52,11 +51,7 @@ func TestConfigureDoesNotUndoWhatSomebodyElseChanged(t *testing.T) {
 			_, c := installation(t)
 			objects, to := drafted(t, c)
 			require.NoError(t, meanwhile(c))
-			var err error
-			for _, u := range objects {
-				_, errOf := to.apply(t.Context(), u, false)
-				err = errors.Join(err, errOf)
-			}
+			_, err := to.all(t.Context(), objects, true)
 			require.Equal(t, fault.Conflict, fault.ReasonOf(err), "%v", err)
 			require.ErrorContains(t, err, "it was changed since it was read")
 
@@ -67,7 +62,7 @@ func TestConfigureDoesNotUndoWhatSomebodyElseChanged(t *testing.T) {
 					west.Status.Message = "seen before " + describeObject(u)
 					require.NoError(t, c.Update(t.Context(), west))
 				}
-				require.NoError(t, must.Err(to.apply(t.Context(), u, false)), "run again")
+				require.NoError(t, must.Err(to.one(t.Context(), u, false)), "run again")
 			}
 			var v v1alpha1.VDOConfig
 			require.NoError(t, c.Get(t.Context(), key("vdo"), &v))
@@ -112,7 +107,7 @@ func answering(t *testing.T, c client.Client) (*configureOptions, *draft) {
 }
 
 // drafted are the answers of a person about what is there.
-func drafted(t *testing.T, c client.Client) ([]*unstructured.Unstructured, *applier) {
+func drafted(t *testing.T, c client.Client) ([]client.Object, *applier) {
 	t.Helper()
 	o, d := answering(t, c)
 	o.offerVCenter(d)

@@ -13,7 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -172,11 +171,12 @@ func (o *configureOptions) deliver(ctx context.Context, c client.Client, d *draf
 	if err != nil {
 		return err
 	}
-	to := applier{Client: c, force: o.force, partial: d.isOfCluster}
+	to := &applier{Client: c, force: o.force, partial: d.isOfCluster}
 	r := configurationReport{DryRun: o.dryRun, Message: "Nothing to change: all is as asked already."}
-	if r.Changes, err = to.check(ctx, objects); err != nil {
+	if r.Changes, err = to.all(ctx, objects, true); err != nil {
 		return err
 	}
+	r.Changes = slices.DeleteFunc(r.Changes, func(x changedObject) bool { return x.State == stateUnchanged })
 	switch {
 	case len(r.Changes) == 0:
 	case o.dryRun:
@@ -187,7 +187,13 @@ func (o *configureOptions) deliver(ctx context.Context, c client.Client, d *draf
 			r.Message = "Written. No driver is installed before tags of these categories exist: " +
 				"`vdoctl topology tag --username ADMIN --attach CATEGORY:TAG=PATH`."
 		}
-		err = o.writeAll(ctx, &to, objects, r.Changes)
+		question := "Write this to the cluster" + o.cluster.named() + "?"
+		err = o.agree(ctx, o.consentFlags, func(l *lines) { l.changes(r.Changes) }, question)
+		for _, dryRun := range []bool{true, false} { // concurrent changes are found before the first write
+			if err == nil {
+				_, err = to.all(ctx, objects, dryRun)
+			}
+		}
 	}
 	if err != nil {
 		return err
@@ -196,25 +202,6 @@ func (o *configureOptions) deliver(ctx context.Context, c client.Client, d *draf
 		l.changes(r.Changes)
 		l.printf("%s", r.Message)
 	})
-}
-
-func (o *configureOptions) writeAll(
-	ctx context.Context, to *applier, objects []*unstructured.Unstructured, changes []changedObject,
-) error {
-	question := "Write this to the cluster" + o.cluster.named() + "?"
-	if err := o.agree(ctx, o.consentFlags, func(l *lines) { l.changes(changes) }, question); err != nil {
-		return err
-	}
-	// Check again, to find concurrent changes before the first write.
-	if _, err := to.check(ctx, objects); err != nil {
-		return err
-	}
-	for _, u := range objects {
-		if _, err := to.apply(ctx, u, false); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // answer collects all answers: flags, existing values, and a user's on a terminal. There it tries the vCenter once it

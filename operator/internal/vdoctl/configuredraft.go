@@ -351,7 +351,7 @@ func (d *draft) own() (out []client.Object) {
 
 // manifests returns all resources in the order of writing. The Secrets and ConfigMaps that vCenters and the bundle of
 // a file name come before the operator's own.
-func (d *draft) manifests(ctx context.Context) ([]*unstructured.Unstructured, error) {
+func (d *draft) manifests(ctx context.Context) ([]client.Object, error) {
 	var out []client.Object
 	if d.secret != nil {
 		out = append(out, d.secret)
@@ -376,8 +376,9 @@ func (d *draft) manifests(ctx context.Context) ([]*unstructured.Unstructured, er
 			u.SetGeneration(read.GetGeneration())
 			u.SetResourceVersion(read.GetResourceVersion())
 		}
+		out[i] = u
 	}
-	return all, err
+	return out, err
 }
 
 // writeFile writes the resources as YAML, and names the objects that have to exist besides. It replaces an existing
@@ -429,19 +430,16 @@ func (d *draft) document(ctx context.Context, was []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	own = slices.DeleteFunc(own, func(u *unstructured.Unstructured) bool { return u.GetKind() == "Secret" })
-	done := map[string]bool{}
-	for _, u := range own {
-		done[describeObject(u)] = true
-	}
-	for _, u := range ofType[*unstructured.Unstructured](kept) {
-		named := u.DeepCopy()
+	own = slices.DeleteFunc(own, func(u client.Object) bool { return kindOf(u) == "Secret" })
+	done := described(own)
+	for _, u := range kept {
+		named := copyOf(u)
 		named.SetNamespace(cmp.Or(u.GetNamespace(), d.namespace))
-		if !done[describeObject(named)] {
+		if !slices.Contains(done, describeObject(named)) {
 			own = append(own, u)
 		}
 	}
-	return documentOf(own)
+	return documentOf(ofType[*unstructured.Unstructured](own))
 }
 
 func documentOf(objects []*unstructured.Unstructured) ([]byte, error) {

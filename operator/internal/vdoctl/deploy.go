@@ -18,7 +18,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -34,7 +33,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/deploy"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/installer"
@@ -184,48 +182,65 @@ func (o *deployOptions) run(ctx context.Context, src string) error {
 	if err != nil {
 		return err
 	}
-	changes, err := o.tried(ctx, c, slices.Concat(objects, conf))
-	if err != nil {
+	to := &applier{Client: c, force: o.force, downgrade: o.downgrade}
+	isLater := func(err error) bool { return !o.dryRun && fault.ReasonOf(err) == fault.InvalidInput } // with the new CRDs
+	out.Objects, err = to.all(ctx, slices.Concat(objects, conf), true)
+	if err = fault.Join(slices.DeleteFunc(fault.Split(err), isLater)...); err != nil {
 		return err
 	}
 	o.warnOfAccess(ctx, c, access)
 	o.warnOfPorts(ctx, c, objects)
-	operator := strings.Join(strings.Fields("vdo-operator "+out.Operator+" "+signedBy(out)), " ")
-	if o.site != "" {
-		operator += " and the configuration of " + fault.Quote(o.site)
-	}
-	question := fmt.Sprintf("Apply %d objects of %s to %s?", len(objects), operator, out.Target)
-	if err := o.agree(ctx, o.consentFlags, func(l *lines) { l.changes(changes) }, question); err != nil {
+	if err := o.asks(ctx, len(objects), out); err != nil {
 		return err
 	}
-	if err := o.applyAll(ctx, c, objects, &out); err != nil {
-		return err
-	}
-	if out.DryRun = o.dryRun; !o.dryRun {
-		op := "wait for the operator " + o.cluster.namespace + "/" + operatorDeployment
-		hint := "see `kubectl -n " + o.cluster.namespace + " describe pods`; then run the same command again"
-		look := func() (string, error) { return o.notReady(ctx, c) }
-		if err := o.wait(ctx, o.timeout, op, hint, look); err != nil {
+	if !o.dryRun {
+		if out.Objects, err = o.install(ctx, to, objects, conf); err != nil {
 			return err
 		}
 	}
-	if err := o.configure(ctx, c, conf, &out); err != nil {
-		return err
+	for i := range out.Objects {
+		if x := &out.Objects[i]; x.New {
+			x.Fields = nil // all are new
+		}
 	}
-	out.Message = o.next()
+	out.DryRun, out.Message = o.dryRun, o.next()
 	return o.print(out, func(l *lines) { o.text(l, out) })
 }
 
-// refuseOlder refuses an operator that is older than the running one. Who holds the mirror can offer an earlier
-// release again: its signature stays good.
-func (o *deployOptions) refuseOlder(before, after client.Object) error {
-	from, errFrom := matrix.ParseVersion(before.GetAnnotations()[deploy.AnnotationVersion])
-	to, errTo := matrix.ParseVersion(after.GetAnnotations()[deploy.AnnotationVersion])
-	if isOlder := errFrom == nil && errTo == nil && to.LessThan(from); isOlder && !o.downgrade {
-		return fault.Errorf(fault.Refused, "apply", describeObject(after),
-			"name a newer bundle, or add --allow-downgrade", "%s is older than the running %s", to, from)
+// asks shows the changes of existing objects, and asks for consent.
+func (o *deployOptions) asks(ctx context.Context, objects int, d deployment) error {
+	what := strings.Join(strings.Fields("vdo-operator "+d.Operator+" "+signedBy(d)), " ")
+	if o.site != "" {
+		what += " and the configuration of " + fault.Quote(o.site)
 	}
-	return nil
+	isSame := func(x changedObject) bool { return x.State != stateChanged }
+	changes := slices.DeleteFunc(slices.Clone(d.Objects), isSame)
+	question := fmt.Sprintf("Apply %d objects of %s to %s?", objects, what, d.Target)
+	return o.agree(ctx, o.consentFlags, func(l *lines) { l.changes(changes) }, question)
+}
+
+// install applies the operator's objects, and the configuration once it runs.
+func (o *deployOptions) install(
+	ctx context.Context, to *applier, objects, conf []client.Object,
+) ([]changedObject, error) {
+	done, err := to.all(ctx, objects, false)
+	if err != nil {
+		return nil, err
+	}
+	op := "wait for the operator " + o.cluster.namespace + "/" + operatorDeployment
+	hint := "see `kubectl -n " + o.cluster.namespace + " describe pods`; then run the same command again"
+	look := func() (string, error) { return o.notReady(ctx, to) }
+	if err := o.wait(ctx, o.timeout, op, hint, look); err != nil || o.site == "" {
+		return done, err
+	}
+	if err := o.accounts.sameIn(ctx, inCluster, to); err != nil { // again: the wait was long
+		return nil, err
+	}
+	configured, err := to.all(ctx, conf, false)
+	if err == nil {
+		err = o.accounts.remove()
+	}
+	return append(done, configured...), err
 }
 
 func signedBy(d deployment) string {
@@ -246,7 +261,7 @@ func (o *deployOptions) next() string {
 }
 
 func (o *deployOptions) render(ctx context.Context, src string) (deployment, []client.Object, error) {
-	out := deployment{Objects: []changedObject{}}
+	var out deployment
 	if o.manifests != "" {
 		data, err := o.read("--manifests", o.manifests)
 		if err != nil {
@@ -277,39 +292,6 @@ func (o *deployOptions) render(ctx context.Context, src string) (deployment, []c
 	return out, objects, err
 }
 
-// tried finds faults before the first write, but invalid fields: they may end with the new CRDs. It returns the
-// changes.
-func (o *deployOptions) tried(
-	ctx context.Context, c client.Client, all []client.Object,
-) (changes []changedObject, err error) {
-	to := &applier{Client: c, force: o.force}
-	var faults []error
-	for _, x := range ofType[*unstructured.Unstructured](all) {
-		e, err := to.apply(ctx, x, true)
-		if err == nil && e.shown().State == stateChanged {
-			changes = append(changes, e.shown())
-		}
-		if err == nil || fault.ReasonOf(err) == fault.InvalidInput {
-			err = o.refuseOlder(e.before, x)
-		}
-		if faults = append(faults, err); err != nil && fault.ReasonOf(err) != fault.Conflict {
-			break
-		}
-	}
-	return changes, fault.Join(faults...)
-}
-
-func (o *deployOptions) applyAll(ctx context.Context, c client.Client, objects []client.Object, out *deployment) error {
-	for _, x := range objects {
-		done, err := o.apply(ctx, c, x)
-		if err != nil {
-			return err
-		}
-		out.Objects = append(out.Objects, done)
-	}
-	return nil
-}
-
 func (o *deployOptions) text(l *lines, d deployment) {
 	l.printf("%s, namespace %s", d.Target, o.cluster.namespace)
 	if d.Operator != "" {
@@ -336,26 +318,6 @@ func (o *deployOptions) parsed(name string, data []byte) ([]client.Object, error
 	return append(namespaces, objects...), err
 }
 
-// apply applies an object by server-side apply. It does not change existing access objects of the site.
-func (o *deployOptions) apply(ctx context.Context, c client.Client, x client.Object) (changedObject, error) {
-	if u, ok := x.(*unstructured.Unstructured); ok {
-		done, err := (&applier{Client: c, force: o.force}).apply(ctx, u, o.dryRun)
-		out := done.shown()
-		if out.New {
-			out.Fields = nil // all are new
-		}
-		return out, err
-	}
-	out := changedObject{Object: describeObject(x), State: stateCreated, New: true}
-	switch err := dry(c, o.dryRun).Create(ctx, x); {
-	case apierrors.IsAlreadyExists(err):
-		out.State, out.New = stateKept, false
-	case err != nil && (!o.dryRun || !isGone(err)):
-		return out, clusterstate.Fault("create "+out.Object, err)
-	}
-	return out, nil
-}
-
 func (o *deployOptions) notReady(ctx context.Context, c client.Client) (string, error) {
 	var d appsv1.Deployment
 	if err := c.Get(ctx, client.ObjectKey{Namespace: o.cluster.namespace, Name: operatorDeployment}, &d); err != nil {
@@ -368,7 +330,8 @@ func (o *deployOptions) notReady(ctx context.Context, c client.Client) (string, 
 	return fmt.Sprintf("the operator: %d of %d pods are new and up", up, want), nil
 }
 
-// configuration returns the resources of the file, as `configure --from-file` would write them.
+// configuration returns the accounts that were created before, and the resources of the file, as `configure
+// --from-file` would write them.
 func (o *deployOptions) configuration(ctx context.Context, src string) ([]client.Object, error) {
 	if o.site == "" {
 		return nil, nil
@@ -401,29 +364,7 @@ func (o *deployOptions) configuration(ctx context.Context, src string) ([]client
 			"it has no DriverBundle, and --manifests does not say where the bundle is")
 	}
 	all, err := d.manifests(ctx)
-	out := make([]client.Object, len(all))
-	for i, u := range all {
-		out[i] = u
-	}
-	return out, err
-}
-
-// configure moves accounts that were created before into the cluster, and writes the configuration.
-func (o *deployOptions) configure(ctx context.Context, c client.Client, conf []client.Object, out *deployment) error {
-	if o.site == "" {
-		return nil
-	}
-	err := o.accounts.sameIn(ctx, inCluster, c) // again: the wait was long
-	if err == nil {
-		err = o.applyAll(ctx, c, o.accounts.made.values(), out)
-	}
-	if err != nil {
-		return err
-	}
-	if !o.dryRun {
-		err = o.accounts.remove()
-	}
-	return fault.Join(err, o.applyAll(ctx, c, conf, out))
+	return append(o.accounts.made.values(), all...), err
 }
 
 func (o *deployOptions) readPolicy() (err error) {
