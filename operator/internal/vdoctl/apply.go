@@ -34,10 +34,6 @@ type applier struct {
 
 	force     bool
 	downgrade bool // an operator may be older than the running one
-	// partial reports whether an object is an edited one of the cluster, not one of a file. Of such objects apply sends
-	// only changed fields and those that it applied before: an applied field stays if its other owner removes it. If
-	// another manager has set a removed field, that is a conflict.
-	partial func(name string) bool
 }
 
 // edit is a resource before and after a change. A new one has no resource version before.
@@ -82,7 +78,8 @@ func (a *applier) one(ctx context.Context, x client.Object, dryRun bool) (change
 }
 
 // apply applies an object; in a dry run the API server only checks it. An object that was read in the cluster keeps
-// the version that the user has seen; another current version is a conflict.
+// the version that the user has seen; another current version is a conflict. Of such an object it sends only changed
+// fields and those that it applied before. If another manager has set a removed field, that is a conflict.
 func (a *applier) apply(ctx context.Context, u *unstructured.Unstructured, dryRun bool) (edit, error) {
 	name := describeObject(u)
 	before, after := &unstructured.Unstructured{}, u.DeepCopy()
@@ -103,16 +100,14 @@ func (a *applier) apply(ctx context.Context, u *unstructured.Unstructured, dryRu
 		return out, err
 	}
 	version := before.GetResourceVersion()
-	if u.GetResourceVersion() != "" && !sameVersion(u, before) {
-		return out, changedMeanwhile(name, errors.New("it is another one now"))
-	}
-	if u.GetResourceVersion() != "" {
-		after.SetResourceVersion(version)
-		unstructured.RemoveNestedField(after.Object, "metadata", "generation")
-	}
 	var removed [][]string
 	var err error
-	if a.partial != nil && a.partial(name) {
+	if u.GetResourceVersion() != "" {
+		if !sameVersion(u, before) {
+			return out, changedMeanwhile(name, errors.New("it is another one now"))
+		}
+		after.SetResourceVersion(version)
+		unstructured.RemoveNestedField(after.Object, "metadata", "generation")
 		if removed, err = leaveToOthers(after, before); err != nil {
 			return out, err
 		}

@@ -97,12 +97,16 @@ func answering(t *testing.T, c client.Client) (*configureOptions, *draft) {
 	t.Helper()
 	o := newConfigure(&app{})
 	o.cluster.namespace, o.vcenter = operatorNamespace, "west"
+	o.given = func(flag string) bool { return flag == "vcenter" }
 	d := must.Have(o.begin())(t)
 	require.NoError(t, d.readResources(t.Context(), c))
 	d.readers = append(d.readers, c)
 	d.makeMissing()
-	o.offer(d)
 	require.NoError(t, o.chosen(t.Context(), d))
+	fields := o.fields()
+	for i := range fields {
+		o.offer(d, fields[i:])
+	}
 	return o, d
 }
 
@@ -110,11 +114,10 @@ func answering(t *testing.T, c client.Client) (*configureOptions, *draft) {
 func drafted(t *testing.T, c client.Client) ([]client.Object, *applier) {
 	t.Helper()
 	o, d := answering(t, c)
-	o.offerVCenter(d)
 	o.port, o.username, o.password, o.upgrade, o.bundle = "443", "u", "new", "Manual", "registry.site/vdo:1"
 	require.NoError(t, o.take(d))
 	objects := must.Have(d.manifests(t.Context()))(t)
-	return objects, &applier{Client: c, partial: d.isOfCluster}
+	return objects, &applier{Client: c}
 }
 
 // All that is wrong is said at once, each with its flag; what is wrong with a file, as of any command.

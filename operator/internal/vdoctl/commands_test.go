@@ -229,7 +229,6 @@ func TestThePasswordOfTheSecretIsKept(t *testing.T) {
 	env := func(name string) (string, bool) { return "administrators-password", name == passwordEnv }
 	o, d := answering(t, c)
 	o.getenv = env
-	o.offerVCenter(d)
 	require.Equal(t, "drivers@vsphere.local", o.username, "of the Secret: no flag names an account")
 	require.NoError(t, o.readPassword(t.Context(), d, false))
 	require.Equal(t, "drivers-password", o.password)

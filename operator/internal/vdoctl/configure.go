@@ -156,10 +156,6 @@ func (o *configureOptions) draft(ctx context.Context) (client.Client, *draft, er
 		return c, d, fault.Join(err, o.valid(o.given))
 	}
 	d.makeMissing()
-	if !o.given("vcenter") && len(d.vcenters) > 0 {
-		o.vcenter = d.vcenters[0].Name
-	}
-	o.offer(d)
 	if err := o.answer(ctx, d); err != nil {
 		return c, d, err
 	}
@@ -171,7 +167,7 @@ func (o *configureOptions) deliver(ctx context.Context, c client.Client, d *draf
 	if err != nil {
 		return err
 	}
-	to := &applier{Client: c, force: o.force, partial: d.isOfCluster}
+	to := &applier{Client: c, force: o.force}
 	r := configurationReport{DryRun: o.dryRun, Message: "Nothing to change: all is as asked already."}
 	if r.Changes, err = to.all(ctx, objects, true); err != nil {
 		return err
@@ -213,7 +209,9 @@ func (o *configureOptions) answer(ctx context.Context, d *draft) error {
 		}
 		_ = command.Say(o.err, "Enter takes what is in brackets, %s is for none.", noAnswer)
 	}
-	for _, f := range o.fields() {
+	fields := o.fields()
+	for i, f := range fields {
+		o.offer(d, fields[i:]) // each answer decides about later ones
 		if o.prompts && !f.flagAlone && !o.given(f.flag) && (f.needed == nil || f.needed()) {
 			if err := o.ask(ctx, d, f); err != nil {
 				return err
@@ -224,7 +222,7 @@ func (o *configureOptions) answer(ctx context.Context, d *draft) error {
 		case f.flag == "vcenter":
 			err = o.chosen(ctx, d)
 		case f.flag == "server":
-			o.offerVCenter(d)
+			o.moved(d)
 		case o.prompts && f.flag == "username":
 			err = o.login(ctx, d)
 		}
@@ -278,9 +276,7 @@ func (o *configureOptions) askAgain(ctx context.Context, d *draft, wrong []strin
 		}
 		switch f.flag {
 		case "server":
-			if o.server != d.vcenter.Spec.VcIP {
-				o.offerVCenter(d)
-			}
+			o.moved(d)
 		case "thumbprint":
 			d.vcenter.Spec.Thumbprint = "" // the answer may be none
 		}
@@ -468,7 +464,7 @@ type answers struct {
 // answered is the state of the existing configuration.
 type answered struct {
 	several bool // the storage driver has other vCenters too
-	used    bool // the drivers that use this vCenter
+	used    bool // drivers use this vCenter already
 	tags    bool // categories of tags are requested
 	mode    bool // how upgrades start is set outside of spec.upgrade
 }

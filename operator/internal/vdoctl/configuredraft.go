@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -30,21 +29,19 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
 
-// draft is a configuration: the objects of a file, and what they lack of the cluster.
+// draft is a configuration: the objects of a file with what changes, and what they lack of the cluster.
 type draft struct {
 	*objects
 
-	vcenter *v1alpha1.VsphereCloudConfig
-	secret  *corev1.Secret    // nil if it does not change
-	caMap   *corev1.ConfigMap // likewise
-
-	user, password string  // of the existing Secret
-	ca             []byte  // the vCenter's CA
-	readers        readers // of Secrets and ConfigMaps: the file before the cluster
+	vcenter        *v1alpha1.VsphereCloudConfig // the selected one
+	user, password string                       // of its existing Secret
+	ca             []byte                       // its CA
+	readers        readers                      // of Secrets and ConfigMaps: the file before the cluster
 }
 
 func (o *configureOptions) begin() (*draft, error) {
-	d := &draft{objects: &objects{namespace: o.cluster.namespace}}
+	d := &draft{vcenter: &v1alpha1.VsphereCloudConfig{}}
+	d.objects = &objects{namespace: o.cluster.namespace, all: map[string]client.Object{}}
 	if o.file == "" {
 		return d, nil
 	}
@@ -60,16 +57,18 @@ func (o *configureOptions) begin() (*draft, error) {
 	return d, nil
 }
 
-// chosen reads the resources of the selected vCenter, and offers their values.
+// chosen reads the resources of the selected vCenter, and the state of the existing configuration.
 func (o *configureOptions) chosen(ctx context.Context, d *draft) error {
 	if err := d.choose(ctx, o.vcenter); err != nil {
 		return err
 	}
-	o.several = slices.ContainsFunc(render.StorageVCenters(d.config.Spec.StorageProvider),
-		func(name string) bool { return name != o.vcenter })
+	isThis := func(u preflight.Use) bool { return u.Name == o.vcenter }
 	_, uses := preflight.WantsOf(&d.config.Spec)
-	o.used = !o.given("drivers") && slices.ContainsFunc(uses, func(u preflight.Use) bool { return u.Name == o.vcenter })
-	o.set("server", &o.server, d.vcenter.Spec.VcIP)
+	o.used = !o.given("drivers") && slices.ContainsFunc(uses, isThis)
+	o.several = len(without(render.StorageVCenters(d.config.Spec.StorageProvider), []string{o.vcenter})) > 0
+	isKnown := d.config.ResourceVersion != "" || d.all[describeObject(d.config)] != nil
+	o.mode = isKnown && d.config.Spec.Upgrade == "" && !o.given("upgrade")
+	o.tags = o.given("region-category") || o.given("zone-category")
 	return nil
 }
 
@@ -132,16 +131,13 @@ func (d *draft) nameBundle() {
 }
 
 func (d *draft) choose(ctx context.Context, name string) error {
-	for i := range d.vcenters {
-		if d.vcenters[i].Name == name {
-			d.vcenter = &d.vcenters[i]
-		}
-	}
-	if d.vcenter == nil {
+	i := slices.IndexFunc(d.vcenters, func(v v1alpha1.VsphereCloudConfig) bool { return v.Name == name })
+	if i < 0 {
 		d.vcenters = append(d.vcenters, v1alpha1.VsphereCloudConfig{ObjectMeta: d.meta(name)})
 		d.vcenter = &d.vcenters[len(d.vcenters)-1]
 		return nil
 	}
+	d.vcenter = &d.vcenters[i]
 	read, err := credentials.Read(ctx, d.readers, d.vcenter)
 	if err != nil && !isMissing(err) {
 		return new(site).inFile(configured{}, err)
@@ -150,50 +146,50 @@ func (d *draft) choose(ctx context.Context, name string) error {
 	return nil
 }
 
-// set uses an existing value for an answer that no flag gives.
-func (o *configureOptions) set(flag string, to *string, value string) {
-	if value != "" && !o.given(flag) {
-		*to = value
+// offer uses existing values for answers that no flag gives.
+func (o *configureOptions) offer(d *draft, answers []field) {
+	v, t := &d.vcenter.Spec, ptr.Deref(d.topology(), v1alpha1.Topology{})
+	has := map[string]string{
+		"bundle": d.bundle.Spec.Reference, "drivers": d.drivers(), "upgrade": string(d.config.Spec.Upgrade),
+		"region-category": t.Region, "zone-category": t.Zone,
+		"server": v.VcIP, "datacenters": strings.Join(v.DatacenterNames(), ","),
+	}
+	if len(d.vcenters) > 0 {
+		has["vcenter"] = d.vcenters[0].Name
+	}
+	if o.server == v.VcIP { // it is the same vCenter
+		has["port"], has["username"] = strconv.Itoa(int(cmp.Or(v.Port, 443))), d.user
+		if o.caFile == "" {
+			has["thumbprint"] = v.Thumbprint
+		}
+	}
+	for _, f := range answers {
+		if value := has[f.flag]; value != "" && !o.given(f.flag) {
+			*f.to = value
+		}
 	}
 }
 
-func (o *configureOptions) offer(d *draft) {
-	o.set("bundle", &o.bundle, d.bundle.Spec.Reference)
-	o.set("upgrade", &o.upgrade, string(d.config.Spec.Upgrade))
-	isKnown := d.config.ResourceVersion != "" || !d.isOfCluster(describeObject(d.config))
-	o.mode = isKnown && d.config.Spec.Upgrade == "" && !o.given("upgrade")
-	o.tags = o.given("region-category") || o.given("zone-category")
-	if t := d.topology(); t != nil {
-		o.set("region-category", &o.region, t.Region)
-		o.set("zone-category", &o.zone, t.Zone)
+// moved forgets account and thumbprint if they are of a vCenter at an earlier address.
+func (o *configureOptions) moved(d *draft) {
+	if was := d.vcenter.Spec.VcIP; was == "" || was == o.server {
+		return
 	}
+	if d.user, d.password = "", ""; !o.given("thumbprint") {
+		o.thumbprint = ""
+	}
+}
+
+// drivers returns the one that is configured; "" for both or none.
+func (d *draft) drivers() string {
 	cloud, storage := len(render.CloudVCenters(d.config.Spec.CloudProvider)) > 0, d.config.Spec.StorageProvider != nil
 	switch {
 	case cloud && !storage:
-		o.set("drivers", &o.drivers, cpiAlone)
+		return cpiAlone
 	case storage && !cloud:
-		o.set("drivers", &o.drivers, csiAlone)
+		return csiAlone
 	}
-}
-
-// offerVCenter offers the values of the vCenter at the chosen address.
-func (o *configureOptions) offerVCenter(d *draft) {
-	v := &d.vcenter.Spec
-	if v.VcIP != "" && o.server != v.VcIP {
-		d.user, d.password = "", "" // they are of the earlier vCenter, as are port and thumbprint
-		if !o.given("thumbprint") {
-			o.thumbprint = ""
-		}
-	} else {
-		if v.Port > 0 {
-			o.set("port", &o.port, strconv.Itoa(int(v.Port)))
-		}
-		if o.caFile == "" {
-			o.set("thumbprint", &o.thumbprint, v.Thumbprint)
-		}
-	}
-	o.set("username", &o.username, d.user)
-	o.set("datacenters", &o.datacenters, strings.Join(v.DatacenterNames(), ","))
+	return ""
 }
 
 func (d *draft) topology() *v1alpha1.Topology {
@@ -213,10 +209,10 @@ func (o *configureOptions) take(d *draft) error {
 	}
 	d.bundle.Spec.Reference = o.bundle
 	secret := d.account(d.vcenter.Spec.Credentials)
-	isNew := o.username != d.user || o.password != d.password
-	if o.username != "" && (isNew || !d.isOfCluster(describeObject(secret))) {
-		d.secret = secret
-		d.secret.Data[corev1.BasicAuthUsernameKey], d.secret.Data[corev1.BasicAuthPasswordKey] = []byte(o.username), []byte(o.password)
+	if o.username != "" && (o.username != d.user || o.password != d.password) {
+		secret.Data[corev1.BasicAuthUsernameKey] = []byte(o.username)
+		secret.Data[corev1.BasicAuthPasswordKey] = []byte(o.password)
+		d.put(secret)
 	}
 	o.takeDrivers(d)
 	if !o.mode || o.upgrade == string(v1alpha1.UpgradeManual) {
@@ -245,18 +241,12 @@ func (o *configureOptions) takeVCenter(d *draft) error {
 	return o.takeCertificate(d)
 }
 
-// isOfCluster reports whether a changed object is the cluster's: the file does not have it.
-func (d *draft) isOfCluster(name string) bool { return d.all[name] == nil }
-
 // account returns the Secret of an account, with its other keys.
 func (d *draft) account(name string) *corev1.Secret {
-	out := &corev1.Secret{ObjectMeta: d.meta(name), Type: corev1.SecretTypeBasicAuth, Data: map[string][]byte{}}
-	for _, from := range slices.Backward(d.readers) {
-		var has corev1.Secret
-		if from.Get(context.Background(), client.ObjectKeyFromObject(out), &has) == nil { // unreadable keys stay
-			out.Type, out.ResourceVersion = has.Type, has.ResourceVersion
-			maps.Copy(out.Data, has.Data)
-		}
+	out := &corev1.Secret{ObjectMeta: d.meta(name), Type: corev1.SecretTypeBasicAuth}
+	_ = d.readers.Get(context.Background(), client.ObjectKeyFromObject(out), out) // unreadable keys stay
+	if out.Data == nil {
+		out.Data = map[string][]byte{}
 	}
 	return out
 }
@@ -281,7 +271,8 @@ func (o *configureOptions) takeCertificate(d *draft) (err error) {
 			return err
 		}
 		v.CA = &v1alpha1.KeyReference{ConfigMap: o.vcenter + "-ca"}
-		v.Thumbprint, d.caMap = "", d.authorityMap(v.CA.ConfigMap)
+		v.Thumbprint = ""
+		d.put(d.authorityMap(v.CA.ConfigMap))
 	case o.thumbprint != v.Thumbprint || o.given("thumbprint"):
 		v.Thumbprint, v.CA, d.ca = o.thumbprint, nil, nil
 	default:
@@ -292,7 +283,6 @@ func (o *configureOptions) takeCertificate(d *draft) (err error) {
 }
 
 func (o *configureOptions) takeDrivers(d *draft) {
-	spec := &d.config.Spec
 	d.nameBundle()
 	var topology *v1alpha1.Topology
 	var categories []string
@@ -300,75 +290,51 @@ func (o *configureOptions) takeDrivers(d *draft) {
 		topology, categories = &v1alpha1.Topology{Region: o.region, Zone: o.zone}, []string{o.region, o.zone}
 	}
 	tags := o.tags || !ptr.Equal(d.topology(), topology) // one driver may have none, and stays so
-	if o.drivers == csiAlone {
-		spec.CloudProvider = nil
-	} else {
-		o.takeCloud(spec, topology, tags)
-	}
-	if o.drivers == cpiAlone {
-		spec.StorageProvider = nil
-	} else {
-		o.takeStorage(spec, categories, tags)
-	}
-}
-
-func (a *answers) takeCloud(spec *v1alpha1.VDOConfigSpec, topology *v1alpha1.Topology, tags bool) {
-	if spec.CloudProvider == nil {
-		spec.CloudProvider, tags = &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{a.vcenter}}, true
-	}
-	c := spec.CloudProvider
-	if !a.used && !slices.Contains(c.VsphereCloudConfigs, a.vcenter) {
-		c.VsphereCloudConfigs = append(c.VsphereCloudConfigs, a.vcenter)
-	}
-	if tags {
-		c.Topology = topology
-	}
-}
-
-func (a *answers) takeStorage(spec *v1alpha1.VDOConfigSpec, categories []string, tags bool) {
-	if spec.StorageProvider == nil {
-		spec.StorageProvider, tags = &v1alpha1.StorageProvider{VsphereCloudConfig: a.vcenter}, true
-	}
-	s := spec.StorageProvider
-	if !a.used && s.VsphereCloudConfig != a.vcenter && !slices.Contains(s.VsphereCloudConfigs, a.vcenter) {
-		s.VsphereCloudConfigs = append(s.VsphereCloudConfigs, a.vcenter)
-	}
-	if tags && (len(categories) > 0 || len(s.TopologyCategories) == 2) {
-		s.TopologyCategories = categories
-	}
-}
-
-// own returns the operator's resources in the order of writing: all of a file, but only the selected vCenter of a
-// cluster.
-func (d *draft) own() (out []client.Object) {
-	for i := range d.vcenters {
-		if v := &d.vcenters[i]; len(d.all) > 0 || v == d.vcenter {
-			out = append(out, v)
+	lacks := func(all []string) bool { return !o.used && !slices.Contains(all, o.vcenter) }
+	switch c := d.config.Spec.CloudProvider; {
+	case o.drivers == csiAlone:
+		d.config.Spec.CloudProvider = nil
+	case c == nil:
+		c = &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{o.vcenter}, Topology: topology}
+		d.config.Spec.CloudProvider = c
+	default:
+		if lacks(c.VsphereCloudConfigs) {
+			c.VsphereCloudConfigs = append(c.VsphereCloudConfigs, o.vcenter)
+		}
+		if tags {
+			c.Topology = topology
 		}
 	}
-	return append(out, d.bundle, d.config)
+	switch s := d.config.Spec.StorageProvider; {
+	case o.drivers == cpiAlone:
+		d.config.Spec.StorageProvider = nil
+	case s == nil:
+		s = &v1alpha1.StorageProvider{VsphereCloudConfig: o.vcenter, TopologyCategories: categories}
+		d.config.Spec.StorageProvider = s
+	default:
+		if lacks(render.StorageVCenters(s)) {
+			s.VsphereCloudConfigs = append(s.VsphereCloudConfigs, o.vcenter)
+		}
+		if tags && (len(categories) > 0 || len(s.TopologyCategories) == 2) {
+			s.TopologyCategories = categories
+		}
+	}
 }
 
 // manifests returns all resources in the order of writing. The Secrets and ConfigMaps that vCenters and the bundle of
 // a file name come before the operator's own.
 func (d *draft) manifests(ctx context.Context) ([]client.Object, error) {
-	var out []client.Object
-	if d.secret != nil {
-		out = append(out, d.secret)
-	}
-	if d.caMap != nil {
-		out = append(out, d.caMap)
-	}
 	named := referenced(d.namespace, referencesOf(append(pointers(d.vcenters), d.bundle))...)
-	found, err := present(ctx, d, named)
+	out, err := present(ctx, d, named)
 	if err != nil {
 		return nil, err
 	}
-	made := described(out)
-	out = append(out, slices.DeleteFunc(found, func(x client.Object) bool {
-		return slices.Contains(made, describeObject(x))
-	})...)
-	out = append(out, d.own()...)
+	for i := range d.vcenters {
+		if v := &d.vcenters[i]; v == d.vcenter || v.ResourceVersion == "" { // others of the cluster stay
+			out = append(out, v)
+		}
+	}
+	out = append(out, d.bundle, d.config)
 	all, err := manifests(out...)
 	for i, u := range all {
 		if read := out[i]; read.GetResourceVersion() != "" { // not of a file: its version is stale

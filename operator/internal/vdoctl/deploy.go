@@ -183,7 +183,8 @@ func (o *deployOptions) run(ctx context.Context, src string) error {
 		return err
 	}
 	to := &applier{Client: c, force: o.force, downgrade: o.downgrade}
-	isLater := func(err error) bool { return !o.dryRun && fault.ReasonOf(err) == fault.InvalidInput } // with the new CRDs
+	// The new CRDs may take what is invalid now.
+	isLater := func(err error) bool { return !o.dryRun && fault.ReasonOf(err) == fault.InvalidInput }
 	out.Objects, err = to.all(ctx, slices.Concat(objects, conf), true)
 	if err = fault.Join(slices.DeleteFunc(fault.Split(err), isLater)...); err != nil {
 		return err

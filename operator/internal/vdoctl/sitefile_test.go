@@ -124,7 +124,7 @@ func TestDeployNeedsToKnowTheBundle(t *testing.T) {
 	c.cluster.namespace, c.file = "ns", file
 	d := must.Have(c.begin())(t)
 	d.makeMissing()
-	c.offer(d)
+	require.NoError(t, c.chosen(t.Context(), d))
 	require.True(t, c.mode, "it stays unset")
 }
 
