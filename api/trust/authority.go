@@ -38,8 +38,8 @@ type CA struct {
 
 	rootPool, intermediate *x509.CertPool
 	extKeyUsage            x509.ExtKeyUsage
-	usageOID               *x509.OID           // if extKeyUsage cannot express it
-	stampers               []*x509.Certificate // of time stamps, and their intermediates
+	usageOID               *x509.OID // if extKeyUsage cannot express it
+	stampers               TimestampRoots
 	revokedSerials         []*big.Int
 }
 
@@ -175,7 +175,7 @@ func (a CA) late(
 		if len(a.stampers) == 0 {
 			break // no roots would trust every time stamp
 		}
-		stamp, err := verifyTimestamp(t, stamped, a.stampers)
+		stamp, err := CheckTimestamp(t, stamped, a.stampers)
 		if err != nil || stamp.Time.After(now) {
 			continue
 		}

@@ -217,9 +217,13 @@ func (e *Evidence) addCertificate(annotations map[string]string) {
 	}
 	c := &e.candidate
 	leaf, chain := []byte(annotations[CertificateAnnotation]), []byte(annotations[ChainAnnotation])
-	stamp, err := readStamp(annotations)
+	stamp, err := readAnnotation[cosignbundle.RFC3161Timestamp](annotations[TimestampAnnotation], 2*MaxTimestamp)
+	var stamps [][]byte
+	if stamp != nil {
+		stamps = [][]byte{stamp.SignedRFC3161Timestamp}
+	}
 	if err == nil {
-		e.holder, err = readCertified(leaf, chain, stampsOf(annotations))
+		e.holder, err = readCertified(leaf, chain, stamps)
 	}
 	if err != nil {
 		e.doubt = "with a damaged certificate: " + err.Error()
@@ -236,19 +240,6 @@ func (e *Evidence) addCertificate(annotations map[string]string) {
 		log = nil
 	}
 	c.certificate, c.chain, c.stamp, c.log = leaf, chain, stamp, log
-}
-
-// readStamp reads cosign's time stamp beside a signature; nil if none exists.
-func readStamp(annotations map[string]string) (*cosignbundle.RFC3161Timestamp, error) {
-	return readAnnotation[cosignbundle.RFC3161Timestamp](annotations[TimestampAnnotation], 2*MaxTimestamp)
-}
-
-// stampsOf returns the readable time stamps in the annotations.
-func stampsOf(annotations map[string]string) [][]byte {
-	if stamp, err := readStamp(annotations); err == nil && stamp != nil {
-		return [][]byte{stamp.SignedRFC3161Timestamp}
-	}
-	return nil
 }
 
 // readAnnotation reads JSON of a bounded length; nil without any.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -45,7 +44,7 @@ func (s *Signer) Sign(subject image.Digest, identity string, existing bundle.Ref
 		return bundle.Referrer{}, err
 	}
 	claim := bundle.Blob(SimpleSigningMediaType, data)
-	if s.isIn(m, claim) {
+	if s.isIn(m, subject, claim) {
 		return existing, nil
 	}
 	raw, err := s.sign(data)
@@ -56,14 +55,13 @@ func (s *Signer) Sign(subject image.Digest, identity string, existing bundle.Ref
 	return s.seal(existing, m, claim, raw)
 }
 
-// isIn reports whether a manifest has the signer's signature of a claim.
-func (s *Signer) isIn(m ocispec.Manifest, claim ocispec.Descriptor) bool {
+// isIn reports whether a manifest has the signer's signature of a claim, with the same certificate and chain.
+func (s *Signer) isIn(m ocispec.Manifest, subject image.Digest, claim ocispec.Descriptor) bool {
 	return slices.ContainsFunc(m.Layers, func(l ocispec.Descriptor) bool {
-		e := readClaim(claim.Data).signedBy(l.Annotations[SignatureAnnotation])
 		certified := maps.Collect(maps.All(l.Annotations)) // never nil
 		maps.Copy(certified, s.certificates())
-		return l.Digest == claim.Digest && e.problem == "" && e.candidate.madeBy(s.key.verifiers, e.subjects[0]) &&
-			maps.Equal(certified, l.Annotations) && s.hasStamp(stampsOf(l.Annotations), e.stamped)
+		return l.Digest == claim.Digest && maps.Equal(certified, l.Annotations) &&
+			s.made(layer{Descriptor: l, data: claim.Data}.evidence(), subject)
 	})
 }
 
@@ -83,11 +81,7 @@ func (s *Signer) Attest(
 	if err != nil {
 		return bundle.Referrer{}, err
 	}
-	envelope, err := s.sealEnvelope(subject, cmp.Or(identity, DefaultIdentity), predicateType, predicate)
-	if err != nil {
-		return bundle.Referrer{}, err
-	}
-	data, err := json.Marshal(envelope)
+	_, _, data, err := s.sealEnvelope(subject, cmp.Or(identity, DefaultIdentity), predicateType, predicate)
 	if err != nil {
 		return bundle.Referrer{}, err
 	}
@@ -108,22 +102,25 @@ type statementSubject struct {
 	Digest map[string]string `json:"digest"`
 }
 
-func (s *Signer) sealEnvelope(subject image.Digest, name, predicateType string, predicate []byte) (*dsse.Envelope, error) {
-	text, err := json.Marshal(statement{
+// sealEnvelope signs a statement, and returns it with its signature and the envelope of both.
+func (s *Signer) sealEnvelope(
+	subject image.Digest, name, predicateType string, predicate []byte,
+) (text, raw, envelope []byte, err error) {
+	text, err = json.Marshal(statement{
 		Type: statementV1, PredicateType: predicateType, Predicate: predicate,
 		Subject: []statementSubject{{Name: name, Digest: map[string]string{"sha256": subject.Hex()}}},
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, nil, err
 	}
-	raw, err := s.sign(dsse.PAE(inTotoPayload, text))
-	if err != nil {
-		return nil, err
+	if raw, err = s.sign(dsse.PAE(inTotoPayload, text)); err != nil {
+		return nil, nil, nil, err
 	}
-	return &dsse.Envelope{
+	envelope, err = json.Marshal(dsse.Envelope{
 		PayloadType: inTotoPayload, Payload: base64.StdEncoding.EncodeToString(text),
 		Signatures: []dsse.Signature{{Sig: base64.StdEncoding.EncodeToString(raw)}}, // without a key id, as cosign writes it
-	}, nil
+	})
+	return text, raw, envelope, err
 }
 
 // manifestOf returns the manifest to add to: that under a subject's tag, whose layers all have one type, or empty.
@@ -208,11 +205,23 @@ func (s *Signer) AttestBundle(
 	if err != nil {
 		return bundle.Referrer{}, fault.Errorf(fault.InvalidInput, "sign", "", "", "there is no digest to sign")
 	}
-	text, err := s.bundled(digest, name, predicateType, predicate)
+	text, raw, envelope, err := s.sealEnvelope(digest, name, predicateType, predicate)
 	if err != nil {
 		return bundle.Referrer{}, err
 	}
-	config, layer := bundle.Blob(ocispec.MediaTypeEmptyJSON, []byte("{}")), bundle.Blob(BundleMediaType, text)
+	var certificate []byte
+	if s.certified != nil {
+		certificate = pemOf(s.certified.leaf)
+	}
+	stamp, err := s.stamped(raw)
+	if err != nil {
+		return bundle.Referrer{}, err
+	}
+	data, err := oneLine(cosignbundle.MakeNewBundle(s.key.public, nil, text, envelope, certificate, stamp))
+	if err != nil {
+		return bundle.Referrer{}, err
+	}
+	config, layer := bundle.Blob(ocispec.MediaTypeEmptyJSON, []byte("{}")), bundle.Blob(BundleMediaType, data)
 	return bundle.NewReferrer(digest, "", bundle.NewManifest(ocispec.Manifest{
 		ArtifactType: BundleMediaType, Config: bundle.Plain(config), Layers: []ocispec.Descriptor{bundle.Plain(layer)},
 		Subject: &ocispec.Descriptor{MediaType: subject.MediaType, Digest: subject.Digest, Size: subject.Size},
@@ -222,40 +231,22 @@ func (s *Signer) AttestBundle(
 	}), config, layer)
 }
 
-// bundled signs a statement and returns the sigstore bundle, in one line.
-func (s *Signer) bundled(subject image.Digest, name, predicateType string, predicate []byte) ([]byte, error) {
-	envelope, err := s.sealEnvelope(subject, name, predicateType, predicate)
-	if err != nil {
-		return nil, err
-	}
-	payload, err := envelope.DecodeB64Payload()
-	raw, rawErr := decodeSignature(envelope.Signatures[0].Sig)
-	sealed, sealErr := json.Marshal(envelope)
-	if err := errors.Join(err, rawErr, sealErr); err != nil {
-		return nil, err
-	}
-	var certificate []byte
-	if s.certified != nil {
-		certificate = pemOf(s.certified.leaf)
-	}
-	stamp, err := s.stamped(raw)
-	if err != nil {
-		return nil, err
-	}
-	return oneLine(cosignbundle.MakeNewBundle(s.key.public, nil, payload, sealed, certificate, stamp))
+// HasSigned reports whether the evidence has the signer's sigstore bundle for a subject.
+func (s *Signer) HasSigned(subject image.Digest, evidence []Evidence) bool {
+	return slices.ContainsFunc(evidence, func(e Evidence) bool {
+		return e.candidate.form == statementForm && s.made(e, subject)
+	})
 }
 
-// HasSigned reports whether the evidence has the signer's sigstore bundle for a subject. The bundle
-// needs the certificate and a time stamp if the signer uses them.
-func (s *Signer) HasSigned(subject image.Digest, evidence []Evidence) bool {
-	for _, e := range evidence {
-		switch {
-		case e.problem != "" || e.candidate.form != statementForm || !e.candidate.madeBy(s.key.verifiers, subject):
-		case s.certified != nil && (e.holder == nil || !e.holder.leaf.Equal(s.certified.leaf)):
-		case s.stamp != nil && (e.holder == nil || !s.hasStamp(e.holder.timestamps, e.stamped)):
-		default:
-			return true
-		}
+// made reports whether the signer made a signature of a subject. It needs the signer's certificate and a valid time
+// stamp if the signer uses them.
+func (s *Signer) made(e Evidence, subject image.Digest) bool {
+	switch {
+	case e.problem != "" || !e.candidate.madeBy(s.key.verifiers, subject):
+		return false
+	case s.certified != nil && (e.holder == nil || !e.holder.leaf.Equal(s.certified.leaf)):
+		return false
 	}
-	return false
+	holds := func(stamp []byte) bool { return s.checkStamp(stamp, e.stamped) == nil }
+	return s.stamp == nil || e.holder != nil && slices.ContainsFunc(e.holder.timestamps, holds)
 }

@@ -15,7 +15,6 @@ import (
 	"errors"
 	"fmt"
 	"hash"
-	"slices"
 	"strings"
 	"time"
 
@@ -270,18 +269,14 @@ func (s *Signer) stamped(signature []byte) ([]byte, error) {
 // checkStamp verifies the time stamp of a signature as far as the signer can.
 func (s *Signer) checkStamp(stamp, signature []byte) error {
 	says, err := CheckTimestamp(stamp, signature, s.stampRoots)
-	at := says.Time
-	if v := s.certified; err == nil && v != nil && (at.Before(v.leaf.NotBefore) || at.After(v.leaf.NotAfter)) {
-		const late = "it gives the time %s, at which the certificate of the key is not valid"
-		err = fmt.Errorf(late, at.UTC().Format(time.RFC3339))
+	if err != nil {
+		return err
 	}
-	return err
-}
-
-// hasStamp reports whether a time stamp of the signature is valid, or the signer uses none.
-func (s *Signer) hasStamp(stamps [][]byte, signature []byte) bool {
-	holds := func(stamp []byte) bool { return s.checkStamp(stamp, signature) == nil }
-	return s.stamp == nil || slices.ContainsFunc(stamps, holds)
+	if v := s.certified; v != nil && (says.Time.Before(v.leaf.NotBefore) || says.Time.After(v.leaf.NotAfter)) {
+		const late = "it gives the time %s, at which the certificate of the key is not valid"
+		return fmt.Errorf(late, says.Time.UTC().Format(time.RFC3339))
+	}
+	return nil
 }
 
 // pbkdf2Parameters adds to sigstore's library the hashes SHA-384 and SHA-512, and keys that state their length.

@@ -6,11 +6,10 @@ import (
 	"encoding/asn1"
 	"errors"
 	"fmt"
-	"math/big"
 	"slices"
-	"time"
 
 	"github.com/digitorus/pkcs7"
+	"github.com/digitorus/timestamp"
 	"github.com/sigstore/timestamp-authority/v2/pkg/verification"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -19,8 +18,8 @@ import (
 // MaxTimestamp is the largest accepted answer of a time-stamping authority, in bytes.
 const MaxTimestamp = 64 << 10
 
-// TimestampRoots are trusted time-stamping authorities. The zero value names none; see [CheckTimestamp].
-type TimestampRoots struct{ certificates []*x509.Certificate }
+// TimestampRoots are trusted time-stamping authorities, roots and intermediates; see [CheckTimestamp].
+type TimestampRoots []*x509.Certificate
 
 // ParseTimestampRoots reads certificates in PEM, roots and intermediates, as in a policy's
 // timestampRoots. name is the file's, for messages.
@@ -30,51 +29,35 @@ func ParseTimestampRoots(name string, data []byte) (TimestampRoots, error) {
 		err = errors.New("none of its certificates is self-signed")
 	}
 	if err != nil {
-		return TimestampRoots{}, fault.Errorf(fault.InvalidInput, "read time-stamp roots", name,
+		return nil, fault.Errorf(fault.InvalidInput, "read time-stamp roots", name,
 			"give the certificates of the time-stamping authority in PEM, its root among them", "%w", err)
 	}
-	return TimestampRoots{all}, nil
+	return all, nil
 }
 
 // CheckTimestamp verifies an authority's answer (RFC 3161) for this signature as [Policy.Verify]
-// does. Its signer's certificate must be for time stamps only, with a chain to one of the roots.
+// does. Its signer's certificate must be for time stamps only, with a chain to one of the roots at the stamped time.
 // Without roots the signer is not checked, but the answer must contain its certificate.
-func CheckTimestamp(answer, signature []byte, roots TimestampRoots) (Timestamp, error) {
-	return verifyTimestamp(answer, signature, roots.certificates)
-}
-
-// Timestamp is the content of a time stamp.
-type Timestamp struct {
-	Time  time.Time
-	Nonce *big.Int // of the request, or nil
-}
-
-// verifyTimestamp verifies a signature's time stamp. Timestamp-authority's library verifies the chain to a root, for the
-// stamped time. trusted are roots and intermediates; none trusts every signer.
-func verifyTimestamp(answer, signature []byte, trusted []*x509.Certificate) (out Timestamp, err error) {
+func CheckTimestamp(answer, signature []byte, trusted TimestampRoots) (stamp *timestamp.Timestamp, err error) {
 	defer recovered(&err)
 	token, err := parseTimestamp(answer)
 	if err != nil {
-		return out, err
+		return nil, err
 	}
 	if len(token.Certificates) == 0 {
 		token.Certificates = trusted
 	}
 	signer := token.GetOnlySigner()
 	if signer == nil {
-		return out, errors.New("it does not have one signer whose certificate is there")
+		return nil, errors.New("it does not have one signer whose certificate is there")
 	}
 	roots := slices.DeleteFunc(slices.Clone(trusted), func(c *x509.Certificate) bool { return !selfSigned(c) })
 	if len(trusted) == 0 {
-		roots = []*x509.Certificate{signer} // any signer
+		roots = TimestampRoots{signer} // any signer
 	}
-	stamp, err := verification.VerifyTimestampResponse(answer, bytes.NewReader(signature), verification.VerifyOpts{
+	return verification.VerifyTimestampResponse(answer, bytes.NewReader(signature), verification.VerifyOpts{
 		TSACertificate: signer, Intermediates: trusted, Roots: roots,
 	})
-	if err != nil {
-		return out, err
-	}
-	return Timestamp{Time: stamp.Time, Nonce: stamp.Nonce}, nil
 }
 
 // parseTimestamp returns the token in an answer. It bounds the token's certificates before the library calculates

@@ -101,7 +101,7 @@ func (a *Authority) fail(reason fault.Reason, hint, format string, args ...any) 
 }
 
 func (a *Authority) check(answer, signature []byte, nonce *big.Int) error {
-	stamp, err := trust.CheckTimestamp(answer, signature, trust.TimestampRoots{})
+	stamp, err := trust.CheckTimestamp(answer, signature, nil)
 	if err != nil {
 		return a.fail(fault.Corrupt, wrong, "its answer does not hold: %.300q", err.Error())
 	}
