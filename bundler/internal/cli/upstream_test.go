@@ -1,7 +1,6 @@
 package cli_test
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -89,12 +88,4 @@ func TestOddImagesOfUpstream(t *testing.T) {
 	output := run(9, "pull", "-q", "--k8s", "1.34", "-o", "b.tar")
 	require.Contains(t, output, "image registry.test/cloud/ccm:v1.34.0: its index names no image manifest: nothing of it could run")
 	require.NotContains(t, output, "run the same command again")
-}
-
-// A file name that others have chosen is no command in a hint.
-func TestNamesInHintsAreQuoted(t *testing.T) {
-	w := newWorld(t, t.TempDir())
-	w.must(t, "pull", "@up", "-q", "-o", "x$(id).tar", "--volume-size", "300kB", "--parity", "1")
-	w.write(t, "x$(id).tar.002", []byte("damaged"))
-	require.Contains(t, w.ends(t, 9, "inspect", "x$(id).tar.parts"), fmt.Sprintf("hint: rebuild it with `vdo-bundle repair %s`", "'x$(id).tar.parts'"))
 }

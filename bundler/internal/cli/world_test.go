@@ -244,10 +244,11 @@ type key struct{}
 //	                   flags that lead to the upstream world
 //	fault REG K=V…     make the registry (up or mirror) fail: status, method, path, query, body, times, cut, tamper
 //	heal REG           end all faults of a registry
+//	registry NAME KIND start another registry, distribution or referrers, and set $NAME to its host
 //	flip FILE OFFSET   invert a byte of a file; a negative offset counts from the end,
 //	                   a text is looked for
 //	truncate FILE N    cut a file to N bytes, or by -N
-//	tool CODE NAME …   run skopeo or cosign and demand its exit code
+//	tool CODE NAME …   run skopeo, cosign, crane or regctl and demand its exit code
 //	foreach FILE CODE NAME …
 //	                   the same for each word of FILE, in the place of {}
 //	upimage REF SEED   push another image upstream
@@ -277,7 +278,7 @@ func TestScript(t *testing.T) {
 		},
 		Condition: condition,
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"vdo": vdo, "fault": breakDown, "heal": heal, "flip": flip, "truncate": truncate,
+			"vdo": vdo, "fault": breakDown, "heal": heal, "registry": startRegistry, "flip": flip, "truncate": truncate,
 			"tool": tool, "foreach": forEach, "upimage": upImage, "mounted": mounted, "dropblob": dropBlob, "smaller": smaller,
 			"key": newKey, "issue": issue, "tsa": startTSA, "digests": digests, "statement": statement,
 		},
@@ -386,6 +387,11 @@ func breakDown(ts *testscript.TestScript, _ bool, args []string) {
 
 func heal(ts *testscript.TestScript, _ bool, args []string) { of(ts).registry(ts, args[0]).Heal() }
 
+func startRegistry(ts *testscript.TestScript, _ bool, args []string) {
+	kind := map[string]registry.Kind{"distribution": registry.Distribution, "referrers": registry.Referrers}[args[1]]
+	ts.Setenv(args[0], registry.Start(of(ts).t, registry.Options{Kind: kind}).Host)
+}
+
 func flip(ts *testscript.TestScript, _ bool, args []string) {
 	name := ts.MkAbs(args[0])
 	data, err := os.ReadFile(name)
@@ -414,7 +420,7 @@ func truncate(ts *testscript.TestScript, _ bool, args []string) {
 }
 
 func tool(ts *testscript.TestScript, _ bool, args []string) {
-	if args[1] == "cosign" || args[1] == "cosign3" {
+	if slices.Contains([]string{"cosign", "cosign3", "crane", "regctl"}, args[1]) {
 		expectCode(ts, args[0], toolchain.Path(of(ts).t, args[1]), args[2:])
 		return
 	}
