@@ -110,7 +110,7 @@ func TestTheConfigurationThatTheCloudProviderMountsIsFound(t *testing.T) {
 	for name, c := range map[string]struct {
 		volumes  []corev1.Volume // of its DaemonSet; nil where there is none
 		args     []string        // of its container
-		edit     func(*decided)
+		edit     func(*pass)
 		searched []string
 		config   string
 		found    bool // it is someone else's
@@ -118,9 +118,9 @@ func TestTheConfigurationThatTheCloudProviderMountsIsFound(t *testing.T) {
 	}{
 		"upstream's":                       {volumes: configMap("vsphere-cloud-config"), config: ours, found: true, searched: found[:1]},
 		"upstream's that names no vCenter": {volumes: configMap("vsphere-cloud-config"), config: none, found: true, unsure: true},
-		"ours":                             {volumes: configMap("vsphere-cloud-config"), edit: func(s *decided) { s.inventory = remembered }, config: ours, searched: []string{"vc1.site.example"}},
+		"ours":                             {volumes: configMap("vsphere-cloud-config"), edit: func(s *pass) { s.facts.inventory = remembered }, config: ours, searched: []string{"vc1.site.example"}},
 		"upstream's deprecated":            {volumes: configMap("cloud-config"), config: conf, found: true, searched: found},
-		"likewise, seen before":            {volumes: configMap("cloud-config"), edit: func(s *decided) { s.inventory = remembered }, config: conf, found: true, searched: []string{"vc1.site.example"}},
+		"likewise, seen before":            {volumes: configMap("cloud-config"), edit: func(s *pass) { s.facts.inventory = remembered }, config: conf, found: true, searched: []string{"vc1.site.example"}},
 		"under another key":                {volumes: configMap("other", corev1.KeyToPath{Key: "x", Path: "vsphere.conf"}), config: conf, found: true, searched: found},
 		"in a Secret":                      {volumes: volume(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "conf"}}), config: conf, found: true, searched: found},
 		"on the node":                      {volumes: volume(corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/etc/kubernetes"}}), unsure: true},
@@ -128,14 +128,11 @@ func TestTheConfigurationThatTheCloudProviderMountsIsFound(t *testing.T) {
 		"none is named":                    {volumes: configMap("vsphere-cloud-config"), args: []string{"--v=2"}},
 		"named by the next argument":       {volumes: configMap("cloud-config"), args: []string{"--cloud-config", "/etc/cloud/vsphere.conf"}, config: conf, found: true, searched: found},
 	} {
-		g := &pass{Reconciler: &Reconciler{Cluster: &fakeCluster{
-			maps:    map[string]map[string]string{"cloud-config": {"vsphere.conf": conf}, "other": {"x": conf}},
-			secrets: map[string]map[string][]byte{"conf": {"vsphere.conf": []byte(conf)}},
-		}}, result: result{decided: *withCSI(t)}}
-		g.observed, g.facts.inventory = &assess.Observed{}, inventory.Inventory{}
-		g.config.Status = v1alpha1.VDOConfigStatus{}
-		if c.config == ours || c.config == none {
-			g.Cluster.(*fakeCluster).maps["vsphere-cloud-config"] = map[string]string{"vsphere.conf": c.config}
+		g := withCSI(t)
+		maps := map[string]map[string]string{"cloud-config": {"vsphere.conf": conf}, "other": {"x": conf}}
+		g.Cluster = &fakeCluster{maps: maps, secrets: map[string]map[string][]byte{"conf": {"vsphere.conf": []byte(conf)}}}
+		if g.facts.inventory = (inventory.Inventory{}); c.config == ours || c.config == none {
+			maps["vsphere-cloud-config"] = map[string]string{"vsphere.conf": c.config}
 		}
 		if c.args == nil {
 			c.args = []string{"--v=2", "--cloud-config=/etc/cloud/vsphere.conf"}
@@ -146,7 +143,7 @@ func TestTheConfigurationThatTheCloudProviderMountsIsFound(t *testing.T) {
 					Args: c.args, VolumeMounts: []corev1.VolumeMount{{Name: "conf", MountPath: "/etc/cloud/"}}}}}}}}}
 		}
 		if c.edit != nil {
-			c.edit(&g.decided)
+			c.edit(g)
 		}
 		g.spec.CloudProvider = &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{"vc"}}
 		require.NoError(t, g.collectExisting(t.Context(), nil), name)
@@ -230,12 +227,6 @@ func TestOnlyWhatAPassReadsOfAVCenterOrABundleStartsOne(t *testing.T) {
 	require.True(t, b(func(b *v1alpha1.DriverBundle) { b.Status.Digest = "sha256:a" }))
 }
 
-func pairRequested() v1alpha1.VDOConfigSpec {
-	return v1alpha1.VDOConfigSpec{
-		CloudProvider:   &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{"vc"}},
-		StorageProvider: &v1alpha1.StorageProvider{VsphereCloudConfig: "vc"}}
-}
-
 // blocking is a result that keeps a driver back, and with stops its configuration too.
 func blocking(d matrix.Driver, stops bool) preflight.Result {
 	return preflight.Result{ID: "vm-disk-uuid", Action: preflight.BlockInstall, Drivers: []matrix.Driver{d}, Stops: stops, Found: "amiss", Remedy: "mend it"}
@@ -285,7 +276,7 @@ func TestWhatMakesAnotherQuestion(t *testing.T) {
 		return preflight.NewQuestion(types.NamespacedName{}, &spec, []preflight.Location{location}).ID
 	}
 	same := id(func(*v1alpha1.VDOConfigSpec, *preflight.Location) {})
-	require.Equal(t, "9bfe351e99c9a197", same, "a status has it: another one keeps drivers back until checks are made again")
+	require.Equal(t, "3ee39129ad79493a", same, "a status has it: another one keeps drivers back until checks are made again")
 	for name, change := range map[string]func(*v1alpha1.VDOConfigSpec, *preflight.Location){
 		"topology": func(s *v1alpha1.VDOConfigSpec, _ *preflight.Location) {
 			s.StorageProvider.TopologyCategories = []string{"zone"}
@@ -306,9 +297,10 @@ func TestWhatMakesAnotherQuestion(t *testing.T) {
 // running is a site on which both drivers run, with what they were configured with.
 func running(t *testing.T, was v1alpha1.VDOConfigSpec, vcenters map[string]string) *pass {
 	t.Helper()
-	g := &pass{result: result{decided: *siteOf(t, pairRequested(), "", "cpi@1.33.1 csi@3.5.1")}}
-	g.spec, g.vcenters = g.config.Spec, map[string]vcenter{"vc": {where: "a vc.site:443 dc", verified: true}}
-	g.facts.inventory = g.decided.inventory.WithMemory(inventory.Memory{
+	g := siteOf(t, "", "cpi@1.33.1 csi@3.5.1")
+	g.vcenters[vcCloud] = vcenter{where: "a vc.site:443 dc", verified: true}
+	g.vcenters[vcStorage] = g.vcenters[vcCloud]
+	g.facts.inventory = g.inventory.WithMemory(inventory.Memory{
 		CloudProvider: was.CloudProvider, StorageProvider: was.StorageProvider, VCenters: vcenters})
 	return g
 }
@@ -356,9 +348,9 @@ func TestADriverThatWouldNotStartKeepsWhatItRunsWith(t *testing.T) {
 			if c.was != nil {
 				c.was(&was)
 			}
-			vcenters := map[string]string{"vc": "a vc.site:443 dc"}
+			vcenters := map[string]string{vcStorage: "a vc.site:443 dc"}
 			if c.where != "" {
-				vcenters["vc"] = c.where
+				vcenters[vcStorage] = c.where
 			}
 			g := running(t, was, vcenters)
 			g.checks, g.frozen = c.checks, c.frozen
@@ -377,7 +369,7 @@ func TestADriverThatWouldNotStartKeepsWhatItRunsWith(t *testing.T) {
 			if c.keeps == location {
 				require.Equal(t, vcenters, g.placesNow(vcenters, r), "it is remembered until it is handed on")
 			} else {
-				require.Equal(t, "a vc.site:443 dc", g.placesNow(vcenters, r)["vc"])
+				require.Equal(t, "a vc.site:443 dc", g.placesNow(vcenters, r)[vcStorage])
 			}
 		})
 	}
@@ -387,7 +379,7 @@ func TestADriverThatWouldNotStartKeepsWhatItRunsWith(t *testing.T) {
 // that it is looked at again soon.
 func TestAQuestionTellsWhatItsAnswerKeptBack(t *testing.T) {
 	for action, want := range map[preflight.Action]bool{preflight.Warn: false, preflight.BlockInstall: true} {
-		g := &pass{result: result{decided: *withCSI(t)}}
+		g := withCSI(t)
 		q := g.question()
 		require.False(t, q.Gated)
 		at := metav1.NewTime(g.now)
@@ -432,8 +424,8 @@ func TestWhatTheBundleLacksCountsWhateverElseIsKnown(t *testing.T) {
 		"all was checked, amiss":           {checks{ran: true, status: before}, []preflight.Result{lacks}, []string{"image-platform", "vm-snapshots"}, 7, "False BlockInstall", "7 checks passed; image-platform", []matrix.Driver{matrix.CNI, matrix.CPI}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := requesting(&v1alpha1.VDOConfig{Spec: pairRequested()})
-			s.observed, s.checks = &assess.Observed{}, c.checks.with(c.found)
+			s := siteOf(t, "", "")
+			s.checks = c.checks.with(c.found)
 			if st := s.checks.status; c.listed == nil {
 				require.Nil(t, st)
 			} else {
@@ -444,7 +436,7 @@ func TestWhatTheBundleLacksCountsWhateverElseIsKnown(t *testing.T) {
 				}
 				require.Equal(t, c.listed, listed)
 			}
-			got := (&result{decided: s}).preflightCondition()
+			got := s.preflightCondition()
 			require.Equal(t, c.condition, string(got.Status)+" "+got.Reason)
 			require.Contains(t, got.Message, c.says)
 			s.config.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "cni", Policy: "latest"}}
@@ -463,9 +455,10 @@ func (n *questions) Look(preflight.Question) *preflight.Answer { *n++; return ni
 
 func TestChecksBeginOnceEachVCenterHasAnswered(t *testing.T) {
 	asked := new(questions)
-	p := &pass{Reconciler: &Reconciler{Checks: asked}, result: result{decided: *withCSI(t)}}
+	p := withCSI(t)
+	p.Checks = asked
 	for want, waiting := range []string{"VsphereCloudConfig vc is being checked", ""} {
-		p.vcenters = map[string]vcenter{"vc": {waiting: waiting}}
+		p.vcenters[vcStorage] = vcenter{waiting: waiting}
 		require.NoError(t, p.collectChecks(t.Context()))
 		require.EqualValues(t, want, *asked)
 		require.True(t, p.checks.pending)

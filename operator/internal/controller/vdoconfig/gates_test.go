@@ -24,21 +24,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/rollout"
 )
 
-func ask(t *testing.T, bundle string, edit func(*decided)) decision {
-	t.Helper()
-	return resolved(asking(t, bundle, edit))
-}
-
-// asking is a site whose bundle may be asked.
-func asking(t *testing.T, bundle string, edit func(*decided)) *decided {
-	t.Helper()
-	s := siteOf(t, pairRequested(), bundle, "")
-	if edit != nil {
-		edit(s)
-	}
-	return s
-}
-
 // decideAll decides without checks of the bundle's images.
 func (p *pass) decideAll(ctx context.Context) {
 	p.desired = p.chooseReleases()
@@ -46,7 +31,7 @@ func (p *pass) decideAll(ctx context.Context) {
 }
 
 // resolved is what comes of a site as it is.
-func resolved(s *decided) decision {
+func resolved(s *pass) decision {
 	s.desired = s.chooseReleases()
 	return s.resolve()
 }
@@ -86,54 +71,29 @@ func only(driver matrix.Driver, version string) decision {
 	return decision{releases: []matrix.ReleaseID{{Driver: driver, Version: mustVersion(version)}}}
 }
 
-// runs has releases be installed.
-func runs(releases string) func(*decided) {
-	return func(s *decided) {
-		for _, id := range releaseIDs(releases) {
-			s.site.Installed[id.Driver] = id.Version
-		}
-	}
-}
-
 const (
 	pair133 = "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.5.1"
 	both    = pair133 + " csi@3.7.3"
 )
 
 func TestARefusalKeepsWhatIsInstalledAsFarAsTheBundleHoldsIt(t *testing.T) {
-	pin := func(s *decided) { s.config.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "csi", Version: "2.7.3"}} }
-	d := ask(t, both, func(s *decided) {
-		pin(s)
-		runs("csi@3.5.1 cpi@1.32.1")(s)
-	})
+	pinned := func(installed string) decision {
+		s := siteOf(t, both, installed)
+		s.config.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "csi", Version: "2.7.3"}}
+		return resolved(s)
+	}
+	d := pinned("csi@3.5.1 cpi@1.32.1")
 	require.Equal(t, fault.Incompatible, fault.ReasonOf(d.refused))
 	require.Contains(t, fault.HintOf(d.refused), "remove the pin of csi: without it csi@3.7.3 fits; ")
 	require.Equal(t, []string{"csi@3.5.1"}, chosen(d))
 	require.Contains(t, d.gated[matrix.CPI], "cpi@1.32.1 is installed and no bundle that can be read holds it")
 	require.Contains(t, d.gated, matrix.SnapshotController)
-	d = ask(t, both, pin)
-	require.Empty(t, d.releases, "nothing is installed in place of what was asked for")
+	require.Empty(t, pinned("").releases, "nothing is installed in place of what was asked for")
 }
 
 func TestAWithdrawnReleaseThatRunsIsFlagged(t *testing.T) {
-	require.NotEmpty(t, ask(t, both, runs("csi@2.5.0")).withdrawn[matrix.CSI])
-	require.Empty(t, ask(t, both, runs("csi@3.5.1")).withdrawn)
-}
-
-const (
-	vcCloud   = "vc-cloud"
-	vcStorage = "vc-storage"
-)
-
-// withBoth is a site whose drivers use a vCenter each, with what is installed.
-func withBoth(t *testing.T, bundle, installed string) *decided {
-	t.Helper()
-	s := siteOf(t, v1alpha1.VDOConfigSpec{
-		CloudProvider:   &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{vcCloud}},
-		StorageProvider: &v1alpha1.StorageProvider{VsphereCloudConfig: vcStorage},
-	}, bundle, installed)
-	s.vcenters, s.site.VCenters[0].Name = map[string]vcenter{}, vcCloud
-	return s
+	require.NotEmpty(t, resolved(siteOf(t, both, "csi@2.5.0")).withdrawn[matrix.CSI])
+	require.Empty(t, resolved(siteOf(t, both, "csi@3.5.1")).withdrawn)
 }
 
 func TestAVCenterHoldsBackTheDriversThatUseItAndNoOther(t *testing.T) {
@@ -143,7 +103,7 @@ func TestAVCenterHoldsBackTheDriversThatUseItAndNoOther(t *testing.T) {
 	for name, c := range map[string]struct {
 		bundle, installed string
 		vcenters          map[string]vcenter
-		edit              func(*decided)
+		edit              func(*pass)
 		chosen            []string
 		gated             []matrix.Driver // left as they are
 	}{
@@ -161,13 +121,13 @@ func TestAVCenterHoldsBackTheDriversThatUseItAndNoOther(t *testing.T) {
 			bundle, older, map[string]vcenter{vcCloud: away}, needing("1.33.0"),
 			[]string{"cpi@1.33.0", "snapshot-controller@8.2.0", "csi@3.7.3"}, nil,
 		},
-		"the storage driver alone is asked for": {bundle, "", map[string]vcenter{vcCloud: away}, func(s *decided) { s.config.Spec.CloudProvider = nil },
+		"the storage driver alone is asked for": {bundle, "", map[string]vcenter{vcCloud: away}, func(s *pass) { s.config.Spec.CloudProvider = nil },
 			[]string{"snapshot-controller@8.2.0", "csi@3.7.3"}, nil},
 		"what is held fits Kubernetes no more, and the other goes on": {bundle, "cpi@1.32.1 snapshot-controller@8.2.0 csi@3.5.1", map[string]vcenter{vcCloud: away}, nil,
 			[]string{"snapshot-controller@8.2.0", "csi@3.7.3"}, []matrix.Driver{matrix.CPI}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := withBoth(t, c.bundle, c.installed)
+			s := siteOf(t, c.bundle, c.installed)
 			for name, vc := range c.vcenters {
 				s.vcenters[name] = vc
 			}
@@ -185,8 +145,8 @@ func TestAVCenterHoldsBackTheDriversThatUseItAndNoOther(t *testing.T) {
 }
 
 // needing has the newest storage driver be for one cloud provider alone.
-func needing(cpi string) func(*decided) {
-	return func(s *decided) {
+func needing(cpi string) func(*pass) {
+	return func(s *pass) {
 		doc := *s.bundle.matrix
 		doc.Releases = slices.Clone(doc.Releases)
 		s.bundle.matrix = &doc
@@ -203,7 +163,7 @@ func needing(cpi string) func(*decided) {
 // What a driver waits for is in its own words: the storage driver names the cloud provider. A vCenter that no driver is
 // requested with any more holds nothing back.
 func TestADriverThatIsHeldForAnotherSaysSo(t *testing.T) {
-	s := withBoth(t, "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", "")
+	s := siteOf(t, "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", "")
 	s.vcenters["another"] = vcenter{gated: because(fault.Unreachable)}
 	require.Empty(t, s.groupGates())
 	storage := s.config.Spec.StorageProvider
@@ -214,7 +174,7 @@ func TestADriverThatIsHeldForAnotherSaysSo(t *testing.T) {
 	s.vcenters[vcCloud] = vcenter{gated: because(fault.Unreachable)}
 	d := resolved(s)
 	require.Contains(t, d.gated[matrix.CSI], "it needs the provider IDs of nodes, which cpi sets")
-	waiting, gated := (&result{decided: *s}).unresolved()
+	waiting, gated := s.unresolved()
 	require.Equal(t, fault.Unreachable, fault.ReasonOf(gated))
 	require.Empty(t, waiting)
 }
@@ -239,7 +199,7 @@ func TestWhatCountsOfARevision(t *testing.T) {
 		"the mirror lets nobody in":         {func(p *pass) { p.facts.gated = refused }, true, true},
 		"the bundle is being verified":      {func(p *pass) { p.facts.waiting = "it is being verified" }, true, true},
 		"nodes take the mirror set up":      {func(p *pass) { p.facts.sets.rolls = true }, true, true},
-		"nothing that can be read has it":   {func(p *pass) { p.upgrades.current = comingFrom(t, "csi@3.5.1", "") }, false, true},
+		"nothing that can be read has it":   {func(p *pass) { p.upgrades.current = map[matrix.Driver]current{matrix.CSI: {}} }, false, true},
 		"something is waited for":           {func(p *pass) { p.outcome.next.waits = "a node" }, false, false},
 		"something was changed just before": {func(p *pass) { p.outcome.did = []plan.Step{{Driver: matrix.CSI}} }, false, false},
 		"another group was changed":         {func(p *pass) { p.outcome.did = []plan.Step{{Driver: matrix.CPI}} }, true, false},
@@ -247,7 +207,7 @@ func TestWhatCountsOfARevision(t *testing.T) {
 			p.outcome.report.Drivers[matrix.CSI] = assess.Health{Version: "3.5.1", Complete: true, Unserved: true}
 		}, true, false},
 	} {
-		p := &pass{result: result{decided: *withCSI(t)}}
+		p := withCSI(t)
 		p.observed = &assess.Observed{}
 		health := assess.Health{Version: "3.5.1", Complete: true}
 		p.outcome.report = &assess.Report{Drivers: map[matrix.Driver]assess.Health{matrix.CSI: health}}
@@ -294,7 +254,7 @@ func TestARevisionFailsForItsOwnDriversAlone(t *testing.T) {
 		"all wait":                                                      {gate(), nil, drivers{matrix.CPI, matrix.CSI}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := &pass{result: result{decided: *withBoth(t, "", "cpi@1.33.1 csi@3.5.1")}}
+			p := siteOf(t, "", "cpi@1.33.1 csi@3.5.1")
 			p.observed = &assess.Observed{}
 			p.outcome.report = &assess.Report{Drivers: map[matrix.Driver]assess.Health{
 				matrix.CPI: {Version: "1.33.1", Complete: true}, matrix.CSI: {Version: "3.5.1", Complete: true}}}
@@ -325,7 +285,7 @@ func TestARevisionFailsForItsOwnDriversAlone(t *testing.T) {
 }
 
 func TestARevisionThatHasJustFailedIsNotSaidToBeInForce(t *testing.T) {
-	p := &result{decided: *withCSI(t)}
+	p := withCSI(t)
 	h := revision.History{}.Start(revision.Revision{Releases: []string{"csi@3.7.3"}}, revision.Beginning{})
 	p.config = &v1alpha1.VDOConfig{}
 	p.upgrades.history = revision.Histories{matrix.CSI: h}
@@ -352,18 +312,16 @@ func TestARevisionThatHasJustFailedIsNotSaidToBeInForce(t *testing.T) {
 
 // The status names what waits, which groups for what, and who consented to what is current.
 func TestWhatIsSaidOfAnUpgradeThatWaits(t *testing.T) {
-	g, _ := withRevision(t)
-	h := g.upgrades.history[matrix.CSI]
+	p, _ := withRevision(t)
+	h := p.upgrades.history[matrix.CSI]
 	cur, _ := h.InForce()
-	cur.Approval = &revision.Approval{By: "alice", Seen: g.at0()}
-	g.upgrades.history = g.upgrades.history.With(matrix.CSI, h.With(cur))
-	g.facts.inventory = g.facts.inventory.WithMemory(inventory.Memory{Revisions: g.upgrades.history})
-	g.upgrades.candidate = &revision.Revision{Releases: split(pair133)}
-	opens := g.at0().Add(time.Hour)
+	cur.Approval = &revision.Approval{By: "alice", Seen: p.at0()}
+	p.upgrades.history = p.upgrades.history.With(matrix.CSI, h.With(cur))
+	p.remembers(p.upgrades.history)
+	p.upgrades.candidate = &revision.Revision{Releases: split(pair133)}
+	opens := p.at0().Add(time.Hour)
 	window := decide.Verdict{Action: decide.Wait, Reason: decide.WindowClosed, Message: "at noon", Until: opens}
 	approval := decide.Verdict{Action: decide.Wait, Reason: decide.NotApproved, Message: "approve it"}
-	found := result{decided: g.decided, inventory: g.facts.inventory}
-	p := &pass{Reconciler: g.Reconciler, result: found}
 	hourly := &v1alpha1.VDOConfig{Spec: v1alpha1.VDOConfigSpec{Interval: metav1.Duration{Duration: time.Hour}}}
 	hourly.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue}}
 	for _, c := range []struct {
@@ -385,15 +343,16 @@ func TestWhatIsSaidOfAnUpgradeThatWaits(t *testing.T) {
 			require.Equal(t, "current revisions: "+cur.Name()+" (csi@3.5.1)", upgraded.Message)
 			continue
 		}
-		require.Equal(t, g.upgrades.candidate.Name(), st.Candidate.Name)
+		require.Equal(t, p.upgrades.candidate.Name(), st.Candidate.Name)
 		require.Equal(t, []string{c.reason, c.reason}, []string{st.Candidate.Reason, upgraded.Reason})
 		require.Equal(t, c.reason == "WindowClosed", st.Candidate.NotBefore != nil)
 		require.Len(t, st.Candidate.Gates, c.gates)
 		require.NoError(t, p.upgradeFault())
 	}
 	p.upgrades.candidate = &revision.Revision{Releases: []string{"cpi@1.33.1", "csi@3.7.3"}}
-	p.config.Spec.CloudProvider = &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{"vc"}} // not installed
-	p.vcenters = map[string]vcenter{"vc": {waiting: "vCenter east is away"}}
+	p.config.Spec.CloudProvider = pairRequested().CloudProvider // not installed
+	away := vcenter{waiting: "vCenter east is away"}
+	p.vcenters = map[string]vcenter{vcCloud: away, vcStorage: away}
 	p.recordRevisions(&p.config.Status)
 	waits := p.config.Status.Candidate
 	require.NotNil(t, waits, "an upgrade that its vCenter blocks")
@@ -405,7 +364,7 @@ func TestWhatIsSaidOfAnUpgradeThatWaits(t *testing.T) {
 	remedy := p.upgradedCondition().Message
 	require.Contains(t, remedy, "--allow-downgrade")
 	require.NotContains(t, remedy, "failed", "nothing has")
-	row := g.config.Status.Revisions[0]
+	row := p.config.Status.Revisions[0]
 	require.Equal(t, []any{"csi", true, "alice", "Healthy"}, []any{row.Group, row.Current, row.ApprovedBy, row.Outcome})
 	require.Equal(t, cur.Approval.Seen, row.ApprovedAt.UTC())
 }
@@ -442,15 +401,14 @@ func TestOtherNodesFollowUnderTheGatesOfAStart(t *testing.T) {
 
 	// Without the policy that an upgrade started with, nodes follow at once, under the same gates.
 	h := begun(revision.Revision{Releases: split(pair133)}, revision.Beginning{Now: s.at0(), Canary: true})
-	p := &pass{result: result{decided: *s, inventory: s.inventory}}
-	p.inventory = p.inventory.WithMemory(inventory.Memory{Revisions: h})
-	p.outcome.plan, p.outcome.report = &plan.Plan{}, &assess.Report{}
+	s.remembers(h)
+	s.outcome.plan, s.outcome.report = &plan.Plan{}, &assess.Report{}
 	for _, mixed := range []string{"API servers of two minors", ""} {
-		p.facts.kubernetes.mixed = mixed
-		judged := rollout.Judge(h[matrix.CSI], rollout.Facts{Now: s.at0(), Canary: p.canaryLook()})
+		s.facts.kubernetes.mixed = mixed
+		judged := rollout.Judge(h[matrix.CSI], rollout.Facts{Now: s.at0(), Canary: s.canaryLook()})
 		cur, _ := judged.InForce()
 		require.Equal(t, mixed == "", cur.Canary.Passed)
-		text := p.canaryWait(cur)
+		text := s.canaryWait(cur)
 		require.Contains(t, text, "the other nodes to follow with revision "+cur.Name())
 		require.Contains(t, text, cmp.Or(mixed, "they are next"))
 	}

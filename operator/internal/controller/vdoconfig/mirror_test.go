@@ -58,7 +58,7 @@ func TestWhichLoginPodsHave(t *testing.T) {
 		"it has no key":                    {given: map[string][]byte{"x": nil}, copied: true, verified: v1alpha1.NoLogin, want: "{}", kept: true, gated: fault.NotFound},
 		"it is named, and was never there": {verified: v1alpha1.NoLogin, edit: func(b *v1alpha1.DriverBundle) { b.Spec.PullSecret = &v1alpha1.LocalReference{Name: "x"} }, gated: fault.NotFound},
 	} {
-		g := gathering(t)
+		g := withCSI(t)
 		g.Cluster, g.facts.inventory = &fakeCluster{given: c.given}, inventory.Inventory{}
 		for _, key := range copies {
 			if c.copied {
@@ -196,7 +196,7 @@ func TestNodesAreLedForWhatComesAndForWhatWas(t *testing.T) {
 
 func TestLeadingTheNodesIsRefusedWhereThereIsNoOpenShift(t *testing.T) {
 	for _, requested := range []v1alpha1.MirrorSetMode{v1alpha1.MirrorSetWrite, "Check"} {
-		g, gated := gathering(t), requested == v1alpha1.MirrorSetWrite
+		g, gated := withCSI(t), requested == v1alpha1.MirrorSetWrite
 		g.Cluster, g.config.Spec.OpenShift = &fakeCluster{}, &v1alpha1.OpenShift{MirrorSet: requested}
 		require.NoError(t, g.collectOpenShift(t.Context()))
 		require.Equal(t, gated, g.facts.gated != nil)
@@ -223,7 +223,7 @@ func TestWhatOfTheMirrorSetAnUpgradeWaitsFor(t *testing.T) {
 		"pools may not be read": {v1alpha1.ImageNamesUpstream, because(fault.Forbidden), "the operator cannot read whether nodes have applied ImageDigestMirrorSet vdo-operator"},
 		"pods do not need it":   {v1alpha1.ImageNamesRepository, because(fault.Forbidden), ""},
 	} {
-		g := gathering(t)
+		g := withCSI(t)
 		g.Cluster, g.bundle.source.Spec.ImageNames = &fakeCluster{unread: c.unread}, c.names
 		require.Empty(t, g.othersChange(true), "there is no set")
 		require.NoError(t, g.collectPools(t.Context(), set), name)
@@ -240,7 +240,7 @@ func TestWhatOfTheMirrorSetAnUpgradeWaitsFor(t *testing.T) {
 
 // Whose labels someone has taken away is the operator's by its UID all the same.
 func TestTheMirrorSetIsKnownByItsRecordOrItsLabels(t *testing.T) {
-	g, set := gathering(t), render.MirrorSet(nil).Unstructured
+	g, set := withCSI(t), render.MirrorSet(nil).Unstructured
 	set.SetUID("u")
 	require.False(t, g.isOwn(nil))
 	require.True(t, g.isOwn(set), "by its labels")

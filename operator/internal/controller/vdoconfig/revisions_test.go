@@ -11,10 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -46,26 +44,10 @@ func (s shelf) Contents(_ context.Context, b *v1alpha1.DriverBundle) (*bundle.Co
 	return &c, nil
 }
 
-// gathering is a pass that has read nothing of what is installed.
-func gathering(t *testing.T) *pass {
-	t.Helper()
-	scheme := runtime.NewScheme()
-	require.NoError(t, v1alpha1.AddToScheme(scheme))
-	facts := &v1alpha1.DriverBundle{}
-	facts.Namespace, facts.Name = "ns", "site"
-	g := &pass{result: result{decided: *withCSI(t)}}
-	g.Reconciler = &Reconciler{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(facts).Build(),
-		Store: shelf{"sha256:last": holding(t, "sha256:last", "csi@3.5.1"), "sha256:new": g.bundle},
-		Trust: nobody{"sha256:last": true, "sha256:new": true}}
-	g.name.Namespace, g.config.Namespace, g.hash, g.observed = "ns", "ns", []byte("key"), &assess.Observed{}
-	g.now = time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
-	return g
-}
-
 // withRevision is a site where a revision of csi@3.5.1 is in force, whose bundle is the last one.
 func withRevision(t *testing.T) (*pass, revision.Record) {
 	t.Helper()
-	g := gathering(t)
+	g := withCSI(t)
 	rev := revision.Revision{Bundle: "mirror.site/vdo@sha256:last", Source: "site", Releases: []string{"csi@3.5.1"}}
 	g.upgrades.history = healthy(rev, g.at0())
 	cur, _ := g.upgrades.history[matrix.CSI].InForce()
@@ -77,6 +59,7 @@ func (p *pass) remembers(all revision.Histories) {
 	memory := p.facts.inventory.Memory()
 	memory.Revisions = all
 	p.facts.inventory = p.facts.inventory.WithMemory(memory)
+	p.inventory = p.facts.inventory
 }
 
 // begun are histories in which a revision of several groups was begun.
@@ -141,7 +124,7 @@ func TestImagesOfAnEarlierRevisionAreNamedAsTheyWere(t *testing.T) {
 		g, _ := withRevision(t)
 		b := &v1alpha1.DriverBundle{Spec: v1alpha1.DriverBundleSpec{Reference: c.reference, ImageNames: v1alpha1.ImageNamesUpstream}}
 		b.Namespace, b.Name = "ns", "site"
-		g.Client = fake.NewClientBuilder().WithScheme(g.Client.Scheme()).WithObjects(b).Build()
+		g.Client = clientOf(b)
 		of := func(digest string) revision.Revision {
 			return revision.Revision{Bundle: "mirror.site/vdo@sha256:" + digest}
 		}
@@ -252,7 +235,7 @@ func TestEachBundleThatIsInstalledFromIsAsked(t *testing.T) {
 
 func TestAStaleBundleStartsNothingUnlessItIsAccepted(t *testing.T) {
 	for older, stale := range map[string]bool{"": true, "sha256:new": false} {
-		g := gathering(t)
+		g := withCSI(t)
 		g.Cluster = &cluster.Cluster{Reader: g.Client}
 		b := g.bundle.source.DeepCopy()
 		b.Spec.AcceptOlder, b.Spec.Trust = older, &v1alpha1.TrustPolicy{}
@@ -272,8 +255,7 @@ func TestTheChosenNodesGoOnWithABundleThatHasExpired(t *testing.T) {
 		starts := revision.Beginning{Now: g.at0(), Canary: true}
 		h := g.upgrades.history[matrix.CSI].Start(revision.Revision{Bundle: "b"}, starts)
 		g.remembers(revision.Histories{matrix.CSI: h})
-		found := result{decided: g.decided, inventory: g.facts.inventory}
-		a := &applier{pass: &pass{Reconciler: g.Reconciler, result: found}}
+		a := &applier{pass: g}
 		a.rendering.decision = only(matrix.CSI, "3.7.3")
 		a.rendering.decision.current = map[matrix.Driver]current{matrix.CSI: {revoked: revoked}}
 		require.NoError(t, a.canaryStage(t.Context()))
@@ -284,7 +266,7 @@ func TestTheChosenNodesGoOnWithABundleThatHasExpired(t *testing.T) {
 // An id that the driver makes while its ConfigMap is gone does not take the place of the one that its volumes have.
 func TestAnotherClusterIDThatTheDriverMadeIsRefused(t *testing.T) {
 	for requested, gates := range map[string]bool{"": true, "one": true, "two": false} {
-		g := gathering(t)
+		g := withCSI(t)
 		g.facts.inventory = g.facts.inventory.WithMemory(inventory.Memory{ClusterID: "one", ClusterUID: "here"})
 		g.cluster.UID, g.cluster.GeneratedClusterID, g.cluster.ConfiguredClusterID = "here", "two", "one"
 		g.config.Spec.StorageProvider.ClusterID = requested
@@ -303,7 +285,7 @@ func TestSettingsAreRememberedAsTheyWereApplied(t *testing.T) {
 	was := inventory.Memory{
 		StorageProvider: &v1alpha1.StorageProvider{ClusterID: "was"}, Drivers: []v1alpha1.DriverPolicy{debug("csi")},
 	}
-	g := gathering(t)
+	g := withCSI(t)
 	g.facts.inventory = g.facts.inventory.WithMemory(was)
 	g.spec.Drivers = []v1alpha1.DriverPolicy{debug("cpi")}
 	why := map[matrix.Driver]error{matrix.CSI: because(fault.Conflict)}
@@ -356,7 +338,7 @@ func TestVolumesWhoseClusterIDNobodyKnowsHoldTheDriver(t *testing.T) {
 		"a cluster's that was not noted": {restored("", ""), false},
 		"this one's UID is forbidden":    {func(g *pass) { restored("here", "")(g); g.cluster.UID = "" }, false},
 	} {
-		g := gathering(t)
+		g := withCSI(t)
 		g.facts.inventory = inventory.Inventory{}
 		g.Cluster, g.spec.StorageProvider = &fakeCluster{volumes: 2}, &v1alpha1.StorageProvider{}
 		c.edit(g)
@@ -380,7 +362,6 @@ func TestWhatIsInForceOrMayBeGoneBackToIsRetained(t *testing.T) {
 		return v1alpha1.VDOConfigStatus{Bundle: bundle, Revisions: []v1alpha1.RevisionStatus{r}}
 	}
 	begun := revision.History{}.Start(revision.Revision{Bundle: at(1)}, revision.Beginning{Now: time.Now()})
-	scheme := gathering(t).Client.Scheme()
 	corrupt, away := &fault.Error{Reason: fault.Corrupt}, &fault.Error{Reason: fault.Unreachable}
 	for name, c := range map[string]struct {
 		kept   revision.Histories
@@ -398,7 +379,7 @@ func TestWhatIsInForceOrMayBeGoneBackToIsRetained(t *testing.T) {
 		config := &v1alpha1.VDOConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "vdo", Name: "site"}, Status: c.status}
 		other := &v1alpha1.VDOConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "elsewhere", Name: "site"}}
 		other.Status.Bundle = at(9)
-		reader := fake.NewClientBuilder().WithScheme(scheme).WithObjects(config, other).Build()
+		reader := clientOf(config, other)
 		got, err := Retained(t.Context(), reader, "vdo", func(context.Context, types.NamespacedName) (cluster.Loaded, error) {
 			memory := inventory.Memory{Revisions: c.kept}
 			return cluster.Loaded{Inventory: inventory.Of(inventory.Entry{}).WithMemory(memory)}, c.err
@@ -484,31 +465,31 @@ func TestThePullSecretOfABlockedDriverServesOthers(t *testing.T) {
 
 func TestWhatHoldsARemoval(t *testing.T) {
 	login := core("Secret", "kube-system", render.PullSecret)
-	unfit := func(s *decided) {
+	unfit := func(s *pass) {
 		s.desired = decision{from: s.bundle, gated: map[matrix.Driver]string{}, refused: because(fault.Incompatible)}
 	}
 	for name, c := range map[string]struct {
-		edit    func(s *decided)
+		edit    func(s *pass)
 		removes bool
 		reason  fault.Reason
 	}{
-		"the bundle has expired": {func(s *decided) { s.starts = because(fault.Expired) }, true, fault.Expired},
-		"it is untrusted":        {func(s *decided) { s.gated = because(fault.Untrusted) }, false, fault.Untrusted},
+		"the bundle has expired": {func(s *pass) { s.starts = because(fault.Expired) }, true, fault.Expired},
+		"it is untrusted":        {func(s *pass) { s.gated = because(fault.Untrusted) }, false, fault.Untrusted},
 		"no release fits":        {unfit, true, fault.Incompatible},
-		"and it is requested": {func(s *decided) {
+		"and it is requested": {func(s *pass) {
 			s.config.Spec.StorageProvider = &v1alpha1.StorageProvider{}
 			unfit(s)
 		}, false, fault.Incompatible},
-		"and the object is the login that drivers share": {func(s *decided) {
+		"and the object is the login that drivers share": {func(s *pass) {
 			s.config.Spec.StorageProvider = &v1alpha1.StorageProvider{}
 			unfit(s)
 			s.facts.inventory = inventory.Of(inventory.Entry{ID: login, UID: "u", Driver: matrix.CPI})
 		}, false, fault.Incompatible},
-		"another driver's rendering is refused": {func(s *decided) {
-			s.config.Spec.CloudProvider, s.hash = &v1alpha1.CloudProvider{}, make([]byte, 32)
+		"another driver's rendering is refused": {func(s *pass) {
+			s.config.Spec.CloudProvider = &v1alpha1.CloudProvider{}
 			s.desired = decision{from: s.bundle, gated: map[matrix.Driver]string{}, releases: releaseIDs("cpi@1.33.1")}
 		}, true, fault.NotFound},
-		"a pin that cannot be read may request it": {func(s *decided) {
+		"a pin that cannot be read may request it": {func(s *pass) {
 			s.config.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "cni", Version: "01.2.3"}}
 			s.desired = s.chooseReleases()
 		}, false, fault.InvalidInput},
@@ -517,29 +498,26 @@ func TestWhatHoldsARemoval(t *testing.T) {
 		o := &unstructured.Unstructured{Object: map[string]any{}}
 		o.SetUID("u")
 		k := &fakeCluster{live: plan.Live{id.Key: o, login.Key: o}}
+		s.Cluster = k
 		s.config.Spec.StorageProvider, s.spec.StorageProvider, s.bundleGated = nil, nil, true
 		s.facts.inventory = inventory.Of(inventory.Entry{ID: id, UID: "u", Driver: matrix.CSI, Release: "csi@3.5.1"})
 		c.edit(s)
-		s.observed = &assess.Observed{}
-		p := &pass{Reconciler: &Reconciler{Cluster: k, Now: time.Now, Recorder: events.NewFakeRecorder(9)},
-			result: result{decided: *s, inventory: s.facts.inventory}}
-		p.kept.keyIn = hashSecret
-		require.NoError(t, p.install(t.Context()), name)
+		s.inventory = s.facts.inventory
+		require.NoError(t, s.install(t.Context()), name)
 		require.Equal(t, c.removes, k.deleted, name)
-		_, why := p.unresolved()
+		_, why := s.unresolved()
 		require.Equal(t, c.reason, fault.ReasonOf(why), name)
 	}
 }
 
 func TestALeftWebhookIsNoInstalledDriver(t *testing.T) {
 	for _, c := range []struct{ wanted, ours bool }{{}, {wanted: true}, {ours: true}} {
-		s := withCSI(t)
-		s.config.Spec.StorageProvider.Webhook = c.wanted
-		p := &pass{result: result{decided: *s}}
+		p := withCSI(t)
+		p.config.Spec.StorageProvider.Webhook = c.wanted
 		if c.ours {
 			p.inventory = inventory.Of(inventory.Entry{ID: webhookDeployment})
 		}
-		require.NoError(t, p.observe(t.Context(), (&fakeCluster{}).Observe))
+		require.NoError(t, p.observe(t.Context(), p.Cluster.Observe))
 		_, counts := installed(p.observed, inventory.Inventory{})[matrix.CSI]
 		require.Equal(t, c.wanted || c.ours, counts, c)
 	}
@@ -552,10 +530,7 @@ func TestADriverThatNothingCanRepairIsAFault(t *testing.T) {
 		lost.from, lost.err = nil, because(fault.NotFound)
 		s.upgrades.current[matrix.CSI], s.gated, s.config.Spec.DryRun = lost, because(fault.Expired), dry
 		s.desired = s.chooseReleases()
-		p := &pass{Reconciler: &Reconciler{Cluster: &fakeCluster{}, Now: time.Now, Recorder: events.NewFakeRecorder(9)},
-			result: result{decided: *s, inventory: s.inventory}}
-		p.kept.keyIn = hashSecret
-		require.ErrorContains(t, p.install(t.Context()), "repair csi@3.5.1: why", dry)
+		require.ErrorContains(t, s.install(t.Context()), "repair csi@3.5.1: why", dry)
 	}
 }
 
@@ -569,11 +544,10 @@ func TestAForbiddenDeletionIsRepeatedLater(t *testing.T) {
 
 // Drift that spec.drift leaves keeps no canary node from being seen, and what is deleted is not being made.
 func TestDriftThatIsLeftIsNoChange(t *testing.T) {
-	s := withCSI(t)
-	s.config.Spec.Drift = &v1alpha1.DriftPolicy{Mode: v1alpha1.DriftWarn}
-	s.config.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{Canary: &v1alpha1.Canary{}}
-	p := &pass{result: result{decided: *s, inventory: s.inventory}}
-	e := s.inventory.Entries()[0]
+	p := withCSI(t)
+	p.config.Spec.Drift = &v1alpha1.DriftPolicy{Mode: v1alpha1.DriftWarn}
+	p.config.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{Canary: &v1alpha1.Canary{}}
+	e := p.inventory.Entries()[0]
 	left := plan.Step{Action: plan.Create, ID: e.ID, Driver: matrix.CSI, Release: e.Release, Cause: plan.Drift,
 		Object: &unstructured.Unstructured{}}
 	changed := stepOf(plan.Change, matrix.CSI, "DaemonSet", "vsphere-csi-node")
@@ -602,7 +576,7 @@ func TestADryRunWarnsOfTheCertificate(t *testing.T) {
 	require.NoError(t, err)
 	setSecretData(secret, render.WebhookData(cert))
 	damaged := &fakeCluster{live: live, corrupt: because(fault.Corrupt)}
-	r := &Reconciler{Now: p.Now, Cluster: damaged, Client: gathering(t).Client}
+	r := &Reconciler{Now: p.Now, Cluster: damaged, Client: withCSI(t).Client}
 	out, err := r.Remove(t.Context(), &v1alpha1.VDOConfig{})
 	require.NoError(t, err)
 	is, ok := out.(result)

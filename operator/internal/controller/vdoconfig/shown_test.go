@@ -56,10 +56,8 @@ func TestAPlanIsShownObjectByObject(t *testing.T) {
 // What is not verified is not planned from, and what is decided with nothing in the way needs
 // no second plan.
 func TestWhatIsForeseen(t *testing.T) {
-	s := withBoth(t, "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", "")
-	s.desired = s.chooseReleases()
-	p := &pass{result: result{decided: *s}}
-	p.decision = s.resolve()
+	p := siteOf(t, "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", "")
+	p.decision = resolved(p)
 	require.False(t, p.isGated())
 	for _, gate := range []func(q *pass){
 		func(q *pass) { q.facts.starts = because(fault.Expired) },
@@ -84,7 +82,7 @@ func TestWhatIsForeseen(t *testing.T) {
 
 func TestAPlanThatCouldNotBeMadeStays(t *testing.T) {
 	before := &v1alpha1.PlanStatus{Bundle: "b"}
-	p := &result{decided: requesting(&v1alpha1.VDOConfig{})}
+	p := siteOf(t, "", "")
 	p.outcome.applied = because(fault.Unreachable)
 	require.Equal(t, before, p.planStatus(before))
 	p.outcome.applied = nil
@@ -100,8 +98,7 @@ func TestAContestEndsWithItsPauseUnderWarn(t *testing.T) {
 		config.Status.Drift = []v1alpha1.DriftStatus{{
 			Kind: "Deployment", Namespace: "ns", Name: "a", Repairs: 5, Until: &metav1.Time{Time: now.Add(until)},
 		}}
-		a := &applier{pass: &pass{result: result{decided: requesting(config)}}}
-		a.now = now
+		a := &applier{pass: (&Reconciler{Now: func() time.Time { return now }}).newPass(config)}
 		step := stepOf(plan.Change, matrix.CSI, "Deployment", "a")
 		step.Cause = plan.Drift
 		a.outcome.plan = &plan.Plan{Steps: []plan.Step{step}}
@@ -116,7 +113,7 @@ func TestAContestEndsWithItsPauseUnderWarn(t *testing.T) {
 // API server takes the status: it takes 1.5 MB, and JSON writes some letters with six.
 func TestTheStatusIsBoundedWhateverHappens(t *testing.T) {
 	testBound(t, strings.Repeat("many words ", 2_000), 256<<10)
-	testBound(t, strings.Repeat("<&>", 7_000), 1<<20)
+	testBound(t, strings.Repeat("<&>", 7_000), 1100<<10)
 }
 
 func testBound(t *testing.T, long string, limit int) {
@@ -148,7 +145,7 @@ func testBound(t *testing.T, long string, limit int) {
 		}
 	}
 	report := assess.Assess(in)
-	p := &result{decided: requesting(&v1alpha1.VDOConfig{})}
+	p := siteOf(t, "", "")
 	p.config.Spec.Suspend = true
 	p.outcome.report, p.outcome.plan = &report, &plan.Plan{}
 	p.decision = decision{reasons: map[matrix.Driver][]string{}, withdrawn: map[matrix.Driver]string{}}
@@ -210,7 +207,7 @@ func testBound(t *testing.T, long string, limit int) {
 // for each thing that is done or lacks.
 func routed(t *testing.T, bundle string, a Assume) []string {
 	t.Helper()
-	s := asking(t, bundle, runs(pair133))
+	s := siteOf(t, bundle, pair133)
 	upgrades, err := a.upgrades(&s.facts)
 	require.NoError(t, err)
 	q, err := s.ofMatrix()
@@ -279,7 +276,7 @@ func TestWhatIsAssumedIsLaterThanWhatIsThere(t *testing.T) {
 
 func TestWhatTheBundleLacksIsFetchedByCommands(t *testing.T) {
 	end := matrix.Facts{Kubernetes: mustVersion("1.34.0"), VCenters: []matrix.VCenter{{Version: mustVersion("9.0.0")}}}
-	s, b := asking(t, pair133, nil), holding(t, "sha256:new", "csi@3.7.3")
+	s, b := siteOf(t, pair133, ""), holding(t, "sha256:new", "csi@3.7.3")
 	s.bundle = b
 	require.Equal(t, []string{
 		"vdo-bundle lock --drivers cpi,snapshot-controller,csi --k8s 1.33-1.34 --vsphere 9.0.0 -o lock.yaml",
@@ -300,8 +297,7 @@ func TestWhatTheBundleLacksIsFetchedByCommands(t *testing.T) {
 
 func TestAPreviewExplainsEachGateOnce(t *testing.T) {
 	const refused = "no signature is accepted"
-	p, out := &pass{}, &Preview{}
-	p.decided = *asking(t, both, nil)
+	p, out := siteOf(t, both, ""), &Preview{}
 	p.upgrades.verdicts = map[revision.Group]decide.Verdict{
 		matrix.CPI: {Action: decide.Wait, Reason: decide.Interlocked, Message: refused},
 		matrix.CSI: {Action: decide.Gated, Reason: decide.DowngradeRefused, Message: "csi@3.7.3 runs"}}
@@ -320,27 +316,31 @@ func TestWhatTheNextUpgradesNeed(t *testing.T) {
 	const serves = " is installed and serves "
 	const unlisted = "csi@9.9.9 is installed, and the matrix does not list it"
 	for name, c := range map[string]struct {
-		bundle string
-		edit   func(*decided)
-		lacks  []string // the beginning of each
+		bundle, installed string
+		edit              func(*pass)
+		lacks             []string // the beginning of each
 	}{
-		"the bundle and what is installed serve": {both + " cpi@1.34.0", runs("cpi@1.33.1 csi@3.7.3"), nil},
-		"neither serves the minor": {both, runs("cpi@1.33.1 csi@3.5.1"), []string{
+		"the bundle and what is installed serve": {both + " cpi@1.34.0", "cpi@1.33.1 csi@3.7.3", nil, nil},
+		"neither serves the minor": {both, "cpi@1.33.1 csi@3.5.1", nil, []string{
 			"Kubernetes 1.34: csi@3.5.1" + serves + "Kubernetes", "Kubernetes 1.34: the bundle has no drivers for it: cpi@1.34."}},
-		"what is installed does not serve the next vCenters": {both + " cpi@1.34.0", runs("csi@2.7.3"), []string{
+		"what is installed does not serve the next vCenters": {both + " cpi@1.34.0", "csi@2.7.3", nil, []string{
 			"Kubernetes 1.34: csi@2.7.3" + serves + "Kubernetes",
 			"vCenter vc 8.0.4: csi@2.7.3" + serves + "vSphere", "vCenter vc 9.0.0: csi@2.7.3" + serves + "vSphere"}},
-		"what is installed is not listed": {both + " cpi@1.34.0", runs("csi@9.9.9"), []string{
+		"what is installed is not listed": {both + " cpi@1.34.0", "csi@9.9.9", nil, []string{
 			"Kubernetes 1.34: " + unlisted, "vCenter vc 8.0.4: " + unlisted, "vCenter vc 9.0.0: " + unlisted}},
-		"a pin is in the way": {both + " cpi@1.34.0", func(s *decided) {
+		"a pin is in the way": {both + " cpi@1.34.0", "", func(s *pass) {
 			s.config.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "cpi", Version: "1.33.1"}}
 		}, []string{"Kubernetes 1.34: the bundle has no drivers for it: a release without the pins"}},
-		"the matrix lacks a driver": {both + " cpi@1.35.0", func(s *decided) {
+		"the matrix lacks a driver": {both + " cpi@1.35.0", "", func(s *pass) {
 			s.site.Kubernetes = mustVersion("1.35.0")
 		}, []string{"Kubernetes 1.36: the matrix lists no csi for it: fetch a bundle with "}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			requireBegin(t, c.lacks, ask(t, c.bundle, c.edit).outlook.Lacks)
+			s := siteOf(t, c.bundle, c.installed)
+			if c.edit != nil {
+				c.edit(s)
+			}
+			requireBegin(t, c.lacks, resolved(s).outlook.Lacks)
 		})
 	}
 }
