@@ -88,7 +88,7 @@ nodes: {Worker: {FLAVOR, count: {active: 1}}}
 services: {loadBalancerWorker: [{nodePortRange: {start: PORT1, end: PORT1}}], jumpHost: [{nodePort: PORT2}]}
 `
 	w.settled(r, jump, "a")
-	w.says("t", airship.ReasonInfraServiceFailure, `network "" has 2 addresses`, true) // and the services name none
+	w.says(r, "t", airship.ReasonInfraServiceFailure, `network "" has 2 addresses`, true) // and the services name none
 
 	name := services.Name("t", services.LoadBalancerWorker, 0)
 	fixed := replace(replace(jump, "PORT1", "PORT3"), "PORT3}", "PORT3}, nodeInterfaceId: oam")
@@ -102,11 +102,14 @@ services: {loadBalancerWorker: [{nodePortRange: {start: PORT1, end: PORT1}}], ju
 	w.settle(r, "t")
 	require.Equal(t, w.port+2, read[corev1.Service](w, name).Spec.Ports[0].NodePort, "drift is repaired")
 
-	class := "{serviceType: LoadBalancer, loadBalancerClass: site/a, nodePort: PORT2"
-	w.change("t", replace(fixed, "{nodePort: PORT2", class))
+	class := "{serviceType: LoadBalancer, loadBalancerClass: site/a, externalTrafficPolicy: Local, nodePort: PORT2"
+	unused := "{loadBalancerClass: site/a, nodePortRange" // which the API server refuses of a node port
+	w.change("t", replace(replace(fixed, "{nodePort: PORT2", class), "{nodePortRange", unused))
 	w.settle(r, "t")
 	require.Contains(t, w.ready("t").Message, "its load balancer has no address yet")
 	balancer := read[corev1.Service](w, services.Name("t", services.JumpHost, 0))
+	require.Equal(t, new("site/a"), balancer.Spec.LoadBalancerClass)
+	require.Equal(t, corev1.ServiceExternalTrafficPolicyLocal, balancer.Spec.ExternalTrafficPolicy)
 	balancer.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "203.0.113.7"}}
 	require.NoError(t, w.Status().Update(t.Context(), balancer))
 	w.stands(r, "t", airship.ReasonSucceeded, "a")
@@ -150,14 +153,14 @@ func TestAHostLeavesTheLoadBalancerBeforeItsLabels(t *testing.T) {
 
 	w.change("t", active(1))
 	w.stands(r, "t", airship.ReasonUnableToDecommission, "c", "d")
-	w.says("t", airship.ReasonUnableToDecommission, w.metal+"/c: Metal3Machine t/m uses it", true)
+	w.says(r, "t", airship.ReasonUnableToDecommission, w.metal+"/c: Metal3Machine t/m uses it", true)
 	w.change("t", active(3))
 	w.permit(map[string]any{"nameMatches": "("})
 	require.NoError(t, w.Create(t.Context(), hostDeployPolicy(w.system, map[string]any{}))) // for hosts beside it
 	w.stands(r, "t", airship.ReasonUnschedulable, "c", "d")
-	w.says("t", airship.ReasonUnschedulable, w.metal+
+	w.says(r, "t", airship.ReasonUnschedulable, w.metal+
 		"/c: Metal3Machine t/m uses it, and its owner does not permit it to this namespace", false)
-	w.says("t", airship.ReasonUnschedulable, "\nread HostDeployPolicy "+w.metal+
+	w.says(r, "t", airship.ReasonUnschedulable, "\nread HostDeployPolicy "+w.metal+
 		"/tenants: spec.hostClaimNamespaces.nameMatches: error parsing regexp: missing closing ): `(`", false)
 	label := map[string]any{"name": "kubernetes.io/metadata.name", "value": w.ns}
 	w.permit(map[string]any{"hasLabels": []any{label}})
@@ -236,8 +239,7 @@ services:
 		require.Contains(t, ignored, "Ignored spec.services."+field+"; ")
 	}
 	w.fails("z", false)
-	w.settle(r, "t")
-	w.says("t", airship.ReasonInfraServiceFailure, "provided port is already allocated", true)
+	w.says(r, "t", airship.ReasonInfraServiceFailure, "provided port is already allocated", true)
 	require.NoError(t, w.Delete(t.Context(), original))
 	w.settle(r, "t")
 	require.Equal(t, airship.ReasonSucceeded, w.ready("t").Reason, w.ready("t").Message)
@@ -311,8 +313,7 @@ func TestHostsGetTheirAddressesWhenTheyAreTaken(t *testing.T) {
 	w.machineHas("m-c", "10.1.0.9", "10.2.0.9")
 	w.leads(r, "a=10.1.0.7", "b=10.1.0.8")
 	w.provisioning("provisioned", "c")
-	w.settle(r, "t")
-	w.says("t", airship.ReasonInfraServiceFailure, "/c: services leave it out: it is provisioned and has no address", true)
+	w.says(r, "t", airship.ReasonInfraServiceFailure, "/c: services leave it out: it is provisioned and has no address", true)
 	w.machineHas("m-c", "10.1.0.9")
 	w.leads(r, "a=10.1.0.7", "b=10.1.0.8", "c=10.1.0.9")
 	require.Equal(t, airship.ReasonSucceeded, w.ready("t").Reason)
@@ -348,7 +349,7 @@ func TestDeletionLeavesNothing(t *testing.T) {
 		return next.RoundTrip(req)
 	})
 	w.stands(r, "t", airship.ReasonUnableToDecommission, "a", "b", "c")
-	w.says("t", airship.ReasonUnableToDecommission, w.metal+"/a: Metal3Machine t/m uses it, "+w.metal+
+	w.says(r, "t", airship.ReasonUnableToDecommission, w.metal+"/a: Metal3Machine t/m uses it, "+w.metal+
 		"/b: it has spec.image or spec.customDeploy", true)
 	require.Equal(t, before, w.objects("t"), "services stay with the hosts in use")
 	w.force("t")
@@ -358,8 +359,7 @@ func TestDeletionLeavesNothing(t *testing.T) {
 		require.Contains(t, w.ready("t").Message, "waiting for the deletion of namespace "+w.home("t"))
 		w.play("t")
 	}
-	w.settle(r, "t")
-	w.gone("t")
+	w.gone(r, "t")
 }
 
 func (w *world) force(name string) {
@@ -369,8 +369,10 @@ func (w *world) force(name string) {
 	require.NoError(w, w.Update(w.Context(), s))
 }
 
-func (w *world) gone(name string) {
+// gone settles, and checks that nothing of a SIPCluster is left.
+func (w *world) gone(r *Reconciler, name string) {
 	w.Helper()
+	w.settle(r, name)
 	require.Nil(w, w.find(name))
 	require.Empty(w, w.labelled(name))
 	require.Empty(w, w.claimed(name))
@@ -383,13 +385,11 @@ func TestFaultsOfTheSpecAndTheServices(t *testing.T) {
 
 	nowhere := `services: {loadBalancerControlPlane: [{nodePort: PORT4, nodeInterfaceId: oam, nodeLabels: {"-": x}}], `
 	w.sip("render", replace(workers, "services: {", nowhere))
-	w.settle(r, "render")
-	w.says("render", airship.ReasonInfraServiceFailure, "name part must consist", true)
+	w.says(r, "render", airship.ReasonInfraServiceFailure, "name part must consist", true)
 	require.Len(t, w.claimed("render"), 3)
 	require.Empty(t, w.labelled("render"), "labels wait for the load balancer of the control plane")
 	w.change("render", replace(workers, "nodeInterfaceId: oam", `nodeInterfaceId: oam, nodeLabels: {"-": x}`))
-	w.settle(r, "render")
-	w.says("render", airship.ReasonInfraServiceFailure, "name part must consist", true)
+	w.says(r, "render", airship.ReasonInfraServiceFailure, "name part must consist", true)
 	require.Len(t, w.labelled("render"), 3, "labels wait for no load balancer of workers")
 	w.change("render", workers)
 	w.stands(r, "render", airship.ReasonSucceeded, "a", "b", "c")
@@ -398,9 +398,8 @@ func TestFaultsOfTheSpecAndTheServices(t *testing.T) {
 	w.sip("other", `services: {jumpHost: [{nodePort: PORT2}]}`)
 	w.settle(r, "other")
 	w.sip("port", `{nodes: {ControlPlane: {labelSelector: {matchLabels: {no: host}}, count: {active: 3}}}, services: {jumpHost: [{nodePort: PORT2}]}}`)
-	w.settle(r, "port")
-	w.says("port", airship.ReasonInfraServiceFailure, "provided port is already allocated (choose another nodePort: ", true)
-	w.says("port", airship.ReasonInfraServiceFailure, "\n3 of 3 ControlPlane hosts are missing. See status.missing", true)
+	w.says(r, "port", airship.ReasonInfraServiceFailure, "provided port is already allocated (choose another nodePort: ", true)
+	w.says(r, "port", airship.ReasonInfraServiceFailure, "\n3 of 3 ControlPlane hosts are missing. See status.missing", true)
 	lists := 0
 	again := w.operator(w.through(func(q *http.Request, next http.RoundTripper) (*http.Response, error) {
 		if strings.HasSuffix(q.URL.Path, "/namespaces/"+w.home("port")+"/deployments") {
@@ -415,8 +414,7 @@ func TestFaultsOfTheSpecAndTheServices(t *testing.T) {
 	w.change("port", `services: {jumpHost: [{nodePort: PORT3}]}`)
 	w.settle(r, "port")
 	w.change("port", `services: {jumpHost: [{nodePort: PORT3, clusterIP: 192.0.2.1}]}`)
-	w.settle(r, "port")
-	w.says("port", airship.ReasonInfraServiceFailure, "may not change once set (correct the service in spec.services; ", true)
+	w.says(r, "port", airship.ReasonInfraServiceFailure, "may not change once set (correct the service in spec.services; ", true)
 	w.change("port", `services: {}`)
 	w.settle(r, "port")
 
@@ -424,8 +422,7 @@ func TestFaultsOfTheSpecAndTheServices(t *testing.T) {
 	foreign := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.home("name")}}
 	require.NoError(t, w.Create(t.Context(), foreign))
 	w.sip("name", `services: {jumpHost: [{nodePort: PORT3}]}`)
-	w.settle(r, "name")
-	w.says("name", airship.ReasonInfraServiceFailure, "the operator did not create it for this SIPCluster", true)
+	w.says(r, "name", airship.ReasonInfraServiceFailure, "the operator did not create it for this SIPCluster", true)
 	require.NoError(t, w.Delete(t.Context(), w.get("name")))
 	require.Eventually(t, func() bool {
 		_ = w.pass(r, "name")
@@ -435,9 +432,10 @@ func TestFaultsOfTheSpecAndTheServices(t *testing.T) {
 	require.Nil(t, foreign.DeletionTimestamp, "it stays")
 }
 
-// says checks Ready, and that the kstatus types go with it.
-func (w *world) says(name, reason, fragment string, stalled bool) {
+// says settles, and checks Ready, and that the kstatus types go with it.
+func (w *world) says(r *Reconciler, name, reason, fragment string, stalled bool) {
 	w.Helper()
+	w.settle(r, name)
 	ready := w.ready(name)
 	require.Equal(w, reason, ready.Reason, ready.Message)
 	require.Contains(w, ready.Message, fragment)
@@ -473,7 +471,7 @@ services:
 
 	w.sip("t", replace(spec, "N}", "1}"))
 	w.stands(r, "t", airship.ReasonInfraServiceFailure, "a") // a login that fails keeps no host from the tenant
-	w.says("t", airship.ReasonInfraServiceFailure, "spec.services.auth[0].configSecret", true)
+	w.says(r, "t", airship.ReasonInfraServiceFailure, "spec.services.auth[0].configSecret", true)
 	require.NotEmpty(t, read[appsv1.Deployment](w, jump).UID, "the other service runs")
 
 	require.NoError(t, w.Create(t.Context(), settings(first)))
@@ -497,7 +495,7 @@ services:
 	// What runs stays when a Secret goes.
 	require.NoError(t, w.Delete(t.Context(), settings(changed)))
 	w.stands(r, "t", airship.ReasonInfraServiceFailure, "a", "b")
-	w.says("t", airship.ReasonInfraServiceFailure, "spec.services.auth[0].configSecret: the Secret "+w.ns+"/dex is not there", true)
+	w.says(r, "t", airship.ReasonInfraServiceFailure, "spec.services.auth[0].configSecret: the Secret "+w.ns+"/dex is not there", true)
 	require.NotEmpty(t, read[appsv1.Deployment](w, auth).UID)
 	runs := w.get("t").Status.Services[1]
 	require.False(t, runs.Ready)
@@ -512,8 +510,7 @@ services:
 		require.NotContains(t, all, s)
 	}
 	require.NoError(t, w.Delete(t.Context(), w.get("t")))
-	w.settle(r, "t")
-	w.gone("t")
+	w.gone(r, "t")
 }
 
 // leads settles, and checks which hosts the load balancer of workers leads to.
@@ -607,7 +604,7 @@ func TestHostsThatAnotherClusterUses(t *testing.T) {
 	w.take("b", "m-b", "blue", "")
 	w.leads(r, a)
 	why := w.metal + "/b: services leave it out: Metal3Machine " + w.metal + `/m-b of Cluster "blue" uses it (copy status.hostSelector`
-	w.says("t", airship.ReasonInfraServiceFailure, why, true)
+	w.says(r, "t", airship.ReasonInfraServiceFailure, why, true)
 	require.Contains(t, w.get("t").Status.Hosts[1].Problem, "services leave it out")
 	require.Equal(t, []string{"a", "b"}, names(w.labelled("t")), "it is held")
 
@@ -629,7 +626,7 @@ func TestHostsWithAddressesThatCannotBeServed(t *testing.T) {
 	w.host(metal3.Host{Name: "b", Address: "10.1.1.97"})
 	w.host(metal3.Host{Name: "c", Address: "203.0.113.1"})
 	w.settled(r, active(3))
-	w.says("t", airship.ReasonInfraServiceFailure, w.metal+"/b: host "+w.metal+"/a has its address 10.1.1.97 too, "+
+	w.says(r, "t", airship.ReasonInfraServiceFailure, w.metal+"/b: host "+w.metal+"/a has its address 10.1.1.97 too, "+
 		w.metal+"/c: services leave it out: the operator's --sip-egress does not allow its address 203.0.113.1", true)
 	require.Contains(t, w.get("t").Status.Hosts[1].Problem, "has its address 10.1.1.97 too")
 
@@ -638,10 +635,8 @@ func TestHostsWithAddressesThatCannotBeServed(t *testing.T) {
 	w.change("t", replace(balanced, "active: 2", "active: 4"))
 	w.settle(r, "t")
 	w.sip("other", replace(active(1), "PORT1", "PORT2"))
-	w.settle(r, "other")
-	w.says("other", airship.ReasonInfraServiceFailure,
+	w.says(r, "other", airship.ReasonInfraServiceFailure,
 		w.metal+"/e: a host of SIPCluster "+w.ns+"/t has its address 10.1.1.100 too", true)
-	w.settle(r, "t")
-	w.says("t", airship.ReasonInfraServiceFailure, w.metal+"/d: a host of SIPCluster "+w.ns+"/other has its", true)
+	w.says(r, "t", airship.ReasonInfraServiceFailure, w.metal+"/d: a host of SIPCluster "+w.ns+"/other has its", true)
 	require.Contains(t, w.backends("t", services.LoadBalancerWorker), "d=10.1.1.100")
 }

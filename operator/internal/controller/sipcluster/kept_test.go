@@ -44,9 +44,7 @@ func TestAHostIsReleasedWhenNoPodLeadsThere(t *testing.T) {
 	}, Spec: template.Spec}
 	require.NoError(t, errors.Join(w.Create(t.Context(), pod), w.Delete(t.Context(), pod)))
 	w.change("t", active(1))
-	w.settle(r, "t")
-	require.Equal(t, []string{"a", "b"}, names(w.labelled("t")))
-	require.Equal(t, w.labelled("t"), w.claimed("t"))
+	w.stands(r, "t", airship.ReasonProgressing, "a", "b")
 	require.Contains(t, w.ready("t").Message, "hosts leave: "+w.metal+"/b; pod old is ending")
 	require.NoError(t, w.Patch(t.Context(), pod, merge(`{"metadata":{"finalizers":null}}`)))
 	w.stands(r, "t", airship.ReasonSucceeded, "a")
@@ -109,8 +107,7 @@ func TestALostSIPClusterIsRestored(t *testing.T) {
 	require.NoError(t, w.Delete(t.Context(), s))
 	w.settle(r, "t")
 	w.force("t")
-	w.settle(r, "t")
-	w.gone("t")
+	w.gone(r, "t")
 }
 
 var untrusted = &fault.Error{
@@ -143,13 +140,11 @@ func TestServicesKeepImageAndLogin(t *testing.T) {
 	require.Contains(t, w.ready("t").Message, "the bundle cannot be used: use DriverBundle b: no key signed it")
 
 	w.change("t", `services: {jumpHost: [{nodePort: PORT1}, {nodePort: PORT2}]}`)
-	w.settle(r, "t")
-	w.says("t", airship.ReasonInfraServiceFailure, "no key signed it", true)
+	w.says(r, "t", airship.ReasonInfraServiceFailure, "no key signed it", true)
 	unreachable := &fault.Error{Reason: fault.Unreachable, Op: "read", Subject: "mirror", Err: errors.New("no answer")}
 	r.Bundles = bundles{err: unreachable}
 	w.sip("other", `services: {jumpHost: [{nodePort: PORT3}]}`)
-	w.settle(r, "other")
-	w.says("other", airship.ReasonInfraServiceFailure, "find the image of services.jumpHost: read mirror: no answer", false)
+	w.says(r, "other", airship.ReasonInfraServiceFailure, "find the image of services.jumpHost: read mirror: no answer", false)
 	require.NotContains(t, w.objects("t"), w.home("t")+"/"+services.Name("t", services.JumpHost, 1))
 }
 
@@ -187,7 +182,7 @@ func (w *world) has(name string) airship.SIPClusterStatus {
 func TestARequestThatFailsTakesNothingFromTheStatus(t *testing.T) {
 	w, r := start(t)
 	w.settled(r, active(3), "a", "b")
-	w.says("t", airship.ReasonUnschedulable, "1 of 3 Worker hosts are missing", false)
+	w.says(r, "t", airship.ReasonUnschedulable, "1 of 3 Worker hosts are missing", false)
 	text := w.backends("t", services.LoadBalancerWorker)
 	network := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.metal, Name: "a-network"}}
 	require.NoError(t, w.Delete(t.Context(), network))
@@ -215,8 +210,7 @@ func TestARequestThatFailsTakesNothingFromTheStatus(t *testing.T) {
 	require.Contains(t, w.ready("t").Message, "it names meta-data alone")
 	require.Equal(t, text, w.backends("t", services.LoadBalancerWorker))
 	w.change("t", `nodes: {Worker: {labelSelector: {matchExpressions: [{key: a, operator: Like}]}, count: {active: 7}}}`)
-	w.settle(w.operator(w.own), "t")
-	w.says("t", airship.ReasonUnschedulable, "spec.nodes.Worker.labelSelector", true)
+	w.says(w.operator(w.own), "t", airship.ReasonUnschedulable, "spec.nodes.Worker.labelSelector", true)
 	has.Wanted = 7
 	require.Equal(t, has, w.has("t"))
 }
@@ -320,9 +314,7 @@ services:
 		require.Equal(t, hosts, w.labelled("t"))
 	}
 	require.Contains(t, w.ready("t").Message, "provided port is already allocated")
-	w.settle(r, "t")
-	require.Equal(t, airship.ReasonSucceeded, w.ready("t").Reason, w.ready("t").Message)
-	require.Equal(t, hosts, w.claimed("t"))
+	w.stands(r, "t", airship.ReasonSucceeded, "a", "b")
 	notes := w.bare("a").Annotations
 	require.Equal(t, clusterOf(w.get("t")).Claim(airship.RoleWorker), notes[airship.AnnotationClaim])
 	require.Equal(t, w.ns, notes[airship.AnnotationAllowedNamespaces])
@@ -338,8 +330,7 @@ services:
 	}
 	require.True(t, w.Get(t.Context(), client.ObjectKeyFromObject(record), record) != nil, "the record is of nothing")
 	require.NoError(t, w.Delete(t.Context(), w.get("t")))
-	w.settle(r, "t")
-	w.gone("t")
+	w.gone(r, "t")
 }
 
 // makeFormer moves the services of t to where an earlier version had them, with the record that it kept
@@ -487,7 +478,7 @@ services: {loadBalancerWorker: [{nodePortRange: {start: PORT1, end: PORT1}, node
 			}
 			w.settle(w.operator(w.own), "t")
 			if s.spec == "" {
-				w.gone("t")
+				w.gone(w.operator(w.own), "t")
 				continue
 			}
 			require.Equal(t, s.roles, slices.Sorted(maps.Values(w.labelled("t"))), "%s, killed after write %d", s.name, n)

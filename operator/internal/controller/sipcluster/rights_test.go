@@ -285,7 +285,7 @@ func TestAFreeHostThatCannotBeClaimed(t *testing.T) {
 	})
 	w.change("t", active(4))
 	w.stands(r, "t", airship.ReasonUnableToApplyLabels, "a", "b", "c")
-	w.says("t", airship.ReasonUnableToApplyLabels, "change BareMetalHost "+w.metal+"/aa: ", true)
+	w.says(r, "t", airship.ReasonUnableToApplyLabels, "change BareMetalHost "+w.metal+"/aa: ", true)
 	require.EqualValues(t, 3, w.get("t").Status.Held)
 	require.Len(t, w.backends("t", services.LoadBalancerWorker), 3)
 }

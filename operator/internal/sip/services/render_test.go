@@ -384,24 +384,6 @@ staticPasswords: [{email: alice@site}]
 	require.Contains(t, string(text), `"enablePasswordDB": false`)
 }
 
-func TestTypesOfServices(t *testing.T) {
-	in := full(t)
-	in.Spec.JumpHost[0].ServiceType, in.Spec.JumpHost[0].LoadBalancerClass = "LoadBalancer", new("site/class")
-	in.Spec.JumpHost[0].ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
-	in.Spec.Auth[0].LoadBalancerClass = new("has no effect")
-	set := rendered(t, in)
-	of := func(kind Kind) corev1.ServiceSpec {
-		s := set.of(t, kind)
-		return object[corev1.Service](t, s, "Service", s.Name).Spec
-	}
-	require.Equal(t, corev1.ServiceTypeLoadBalancer, of(JumpHost).Type)
-	require.Equal(t, new("site/class"), of(JumpHost).LoadBalancerClass)
-	require.Equal(t, corev1.ServiceTypeNodePort, of(Auth).Type)
-	require.Nil(t, of(Auth).LoadBalancerClass)
-	require.Equal(t, corev1.ServiceExternalTrafficPolicyLocal, of(JumpHost).ExternalTrafficPolicy)
-	require.Empty(t, of(Auth).ExternalTrafficPolicy)
-}
-
 func TestTolerationsAndChecks(t *testing.T) {
 	in := full(t)
 	in.Spec.LoadBalancerControlPlane[0].HealthCheck = "TCP"
