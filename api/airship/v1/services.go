@@ -227,12 +227,12 @@ func (s *Services) IsEmpty() bool {
 	return len(s.LoadBalancerControlPlane)+len(s.LoadBalancerWorker)+len(s.JumpHost)+len(s.Auth) == 0
 }
 
-// Interfaces returns the ids of the networks whose addresses the services use, sorted; "" is the
-// only network. A service that does not connect to hosts uses none.
-func (s *Services) Interfaces() []string {
+// Interfaces returns the ids of the networks on which the services use addresses of a role's hosts, sorted; "" is the
+// only network. A service that does not connect to them uses none.
+func (s *Services) Interfaces(role Role) []string {
 	var all []string
 	for field, one := range s.All() {
-		if !strings.HasPrefix(field, "auth") {
+		if kind, _, _ := strings.Cut(field, "["); kind == "jumpHost" || kind == "loadBalancer"+string(role) {
 			all = append(all, one.NodeInterfaceID)
 		}
 	}

@@ -93,11 +93,13 @@ services: {loadBalancerWorker: [{nodePortRange: {start: PORT1, end: PORT1}}], ju
 	name := services.Name("t", services.LoadBalancerWorker, 0)
 	fixed := replace(replace(jump, "PORT1", "PORT3"), "PORT3}", "PORT3}, nodeInterfaceId: oam")
 	fixed = replace(fixed, "nodePort: PORT2", "nodePort: PORT2, nodeInterfaceId: oam")
+	other := "{loadBalancerControlPlane: [{nodePort: PORT4, nodeInterfaceId: a-network-of-no-worker}]"
+	fixed = replace(fixed, "{loadBalancerWorker", other+", loadBalancerWorker")
 	w.change("t", fixed)
 	w.stands(r, "t", airship.ReasonSucceeded, "a")
 	s := read[corev1.Service](w, name)
 	require.Equal(t, w.port+2, s.Spec.Ports[0].NodePort, "an update is applied")
-	s.Spec.Ports[0].NodePort = w.port + 3
+	s.Spec.Ports[0].NodePort = w.port + 4
 	require.NoError(t, w.Update(t.Context(), s))
 	w.settle(r, "t")
 	require.Equal(t, w.port+2, read[corev1.Service](w, name).Spec.Ports[0].NodePort, "drift is repaired")
@@ -113,7 +115,7 @@ services: {loadBalancerWorker: [{nodePortRange: {start: PORT1, end: PORT1}}], ju
 	balancer.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "203.0.113.7"}}
 	require.NoError(t, w.Status().Update(t.Context(), balancer))
 	w.stands(r, "t", airship.ReasonSucceeded, "a")
-	require.Contains(t, w.get("t").Status.Services[1].Endpoints, "203.0.113.7")
+	require.Contains(t, w.get("t").Status.Services[2].Endpoints, "203.0.113.7")
 	w.change("t", fixed) // a node port again
 	w.stands(r, "t", airship.ReasonSucceeded, "a")
 

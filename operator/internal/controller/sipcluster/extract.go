@@ -33,8 +33,8 @@ type extracted struct {
 // extract reads the services' data of the chosen hosts. Wrong data of a host is a problem of the host; an error means
 // that nothing could be read.
 func (p *pass) extract(ctx context.Context) error {
-	for _, h := range p.choice.Held() {
-		e, err := p.extractHost(ctx, h)
+	for r, h := range p.choice.Held() {
+		e, err := p.extractHost(ctx, r.Role, h)
 		if err != nil {
 			return err
 		}
@@ -43,13 +43,13 @@ func (p *pass) extract(ctx context.Context) error {
 	return p.verify(ctx)
 }
 
-func (p *pass) extractHost(ctx context.Context, h *choose.Host) (*extracted, error) {
+func (p *pass) extractHost(ctx context.Context, role airship.Role, h *choose.Host) (*extracted, error) {
 	machine, err := p.machineOf(ctx, h)
 	if err != nil && fault.ReasonOf(err) != fault.NotFound {
 		return nil, err
 	}
 	e, subject, lacks := &extracted{machine: machine, addresses: map[string][]netip.Addr{}}, h.Consumer(), false
-	wanted := p.sip.Spec.Services.Interfaces()
+	wanted := p.sip.Spec.Services.Interfaces(role)
 	data, networks := cmp.Or(h.Spec.NetworkData.Name, h.Spec.PreprovisioningNetworkDataName), []network(nil)
 	if len(wanted) > 0 && data != "" {
 		networks, subject, err = p.readNetworks(ctx, h) // early data may be nmstate's alone
@@ -267,11 +267,11 @@ func (p *pass) verify(ctx context.Context) error {
 	p.clusterName = expected.Name
 	p.foreign, p.shared = map[types.NamespacedName]string{}, map[types.NamespacedName]string{}
 	owner := map[string]types.NamespacedName{}
-	for _, h := range p.choice.Held() {
+	for r, h := range p.choice.Held() {
 		if m := p.extracted[h.Key()].machine; m != nil && m.cluster != expected {
 			p.foreign[h.Key()] = fmt.Sprintf("%s of Cluster %q uses it", h.Consumer(), m.cluster.Name)
 		}
-		for _, a := range p.extracted[h.Key()].all(p.sip.Spec.Services.Interfaces()) {
+		for _, a := range p.extracted[h.Key()].all(p.sip.Spec.Services.Interfaces(r.Role)) {
 			if other, taken := owner[a]; taken {
 				p.shared[h.Key()] = fmt.Sprintf("host %s has its address %s too", other, a)
 			}

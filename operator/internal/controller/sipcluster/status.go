@@ -139,7 +139,7 @@ func (p *pass) hostStatus(r choose.Role, h *choose.Host) airship.HostStatus {
 	problems := []string{r.Problem(h), p.leftOut(h.Key())}
 	if e := p.extracted[h.Key()]; e != nil {
 		if e.problem == nil || len(hs.Addresses) == 0 {
-			hs.Addresses = e.all(p.sip.Spec.Services.Interfaces())
+			hs.Addresses = e.all(p.sip.Spec.Services.Interfaces(r.Role))
 		}
 		problems = append(problems, fault.Text(e.problem))
 	}
