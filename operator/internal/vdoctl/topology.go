@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
@@ -84,7 +85,8 @@ func (o *topologyOptions) tag(ctx context.Context) error {
 		return err
 	}
 	p := planTags(&found, categories, want, o.replace)
-	if err := o.movesUsed(ctx, p, cluster); err != nil {
+	c, _ := o.cluster.client() // the cluster that was read
+	if err := p.movesUsed(ctx, c, cluster); err != nil {
 		return err
 	}
 	p.DryRun, p.Notes = o.dryRun, append(p.Notes, outside(want, v.config.Spec.DatacenterNames())...)
@@ -305,7 +307,7 @@ func (p *tagPlan) text(l *lines) {
 
 // movesUsed refuses a plan that moves a tag in use. Nodes use it by their labels, volumes by the immutable node
 // affinity of their PersistentVolumes.
-func (o *topologyOptions) movesUsed(ctx context.Context, p *tagPlan, cluster preflight.Cluster) error {
+func (p *tagPlan) movesUsed(ctx context.Context, c client.Reader, cluster preflight.Cluster) error {
 	switch {
 	case len(p.moved) == 0:
 		return nil
@@ -314,11 +316,7 @@ func (o *topologyOptions) movesUsed(ctx context.Context, p *tagPlan, cluster pre
 			Err:  fmt.Errorf("the cluster does not say whether nodes or volumes use its tags: %w", cluster.Err),
 			Hint: "name the cluster with --kubeconfig and --context; before there is one, add --no-cluster"}
 	case !cluster.Skipped:
-		c, err := o.cluster.client()
-		if err == nil {
-			err = eachVolume(ctx, c, p.usedByVolume)
-		}
-		if err != nil {
+		if err := eachVolume(ctx, c, p.usedByVolume); err != nil {
 			return err
 		}
 	}

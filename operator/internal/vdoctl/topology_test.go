@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
@@ -103,17 +105,34 @@ func TestAssignmentsAreRead(t *testing.T) {
 // nothing of a zone; one on what the zone is in does.
 func TestNoZoneMovesWhileItIsUsed(t *testing.T) {
 	vm := preflight.Ref{Type: "VirtualMachine", Value: "vm"}
-	node := preflight.Node{Name: "one", Zones: map[string]string{"topology.csi.vmware.com/k8s-zone": "a"}}
+	node := func(key, value string) []preflight.Node {
+		return []preflight.Node{{Name: "one", Zones: map[string]string{key: value}}}
+	}
+	nodes := node("topology.csi.vmware.com/k8s-zone", "a")
 	want := must.Have(assignments([]string{"k8s-zone:b=/dc"}))(t)
-	o := &topologyOptions{app: &app{}}
 	defining := map[preflight.Ref]bool{root: true, aSite: true, cluster: true, aPool: false, vm: false}
 	for _, x := range []preflight.Cluster{
-		{Skipped: true, Nodes: []preflight.Node{node}}, {Err: errors.New("connection refused")},
+		{Skipped: true, Nodes: nodes}, {Err: errors.New("connection refused")},
 	} {
 		for on, refused := range defining {
 			v := withTags(nil, tagged{on: {{Name: "k8s-zone", Tag: "a"}}})
-			err := o.movesUsed(t.Context(), planTags(v, nil, want, true), x)
+			err := planTags(v, nil, want, true).movesUsed(t.Context(), nil, x)
 			require.Equal(t, refused, err != nil, "%v: %v", on, err)
 		}
 	}
+
+	c := fake.NewClientBuilder()
+	for name, key := range map[string]string{
+		"bound": "topology.csi.vmware.com/k8s-zone", "bound-ga": "topology.kubernetes.io/zone",
+		"free": "topology.csi.vmware.com/k8s-region"} {
+		in := []corev1.NodeSelectorRequirement{{Key: key, Operator: "In", Values: []string{"a"}}}
+		required := &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: in}}}
+		pv := &corev1.PersistentVolume{ObjectMeta: metaOf("", name)}
+		pv.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: required}
+		c.WithObjects(pv)
+	}
+	p := planTags(withTags(nil, tagged{cluster: {{Name: "k8s-zone", Tag: "a"}}}), nil, want, true)
+	other := preflight.Cluster{Nodes: node("topology.csi.vmware.com/k8s-zone", "z")} // as another category's
+	must.Fail(t, p.movesUsed(t.Context(), c.Build(), other), fault.Refused,
+		"the tag a of k8s-zone is used by PersistentVolume bound, PersistentVolume bound-ga")
 }

@@ -121,7 +121,7 @@ func (o *usersOptions) access(
 		return vcenter.Ask{Nodes: state.Nodes, Features: s.wants.FeaturesAt(v.Use, &state),
 			Access: true, Principal: principal(v, s.reader)}
 	}
-	list, uses, seen := s.ask(ctx, about), map[string]preflight.Use{}, map[string]int{}
+	list, seen := s.ask(ctx, about), map[string]int{}
 	account := func(i int) string { // a vCenter may have several names, and an account several Secrets
 		who := list[i].Access.Principal
 		if who == newAccount {
@@ -130,11 +130,7 @@ func (o *usersOptions) access(
 		return list[i].ID + " " + strings.ToLower(who)
 	}
 	for i := range list {
-		uses[account(i)] = uses[account(i)].And(list[i].Use())
-	}
-	for i := range list {
 		v := &list[i]
-		v.Access.Features = s.wants.FeaturesAt(uses[account(i)], &state)
 		at, again := seen[account(i)]
 		switch errs = append(errs, v.Err); {
 		case v.Err != nil:
@@ -145,12 +141,16 @@ func (o *usersOptions) access(
 			out = append(out, *v)
 		}
 	}
+	for i := range out {
+		out[i].Access.Features = s.wants.FeaturesAt(out[i].Use(), &state)
+	}
 	return out, fault.Join(errs...)
 }
 
 // join adds what an account needs in a vCenter under a second name: it has one role on an object, for both.
 func join(v, more *preflight.VCenter) {
-	v.Name, v.UsedByCSI = v.Name+", "+more.Name, v.UsedByCSI || more.UsedByCSI
+	v.Name = v.Name + ", " + more.Name
+	v.UsedByCPI, v.UsedByCSI = v.UsedByCPI || more.UsedByCPI, v.UsedByCSI || more.UsedByCSI
 	v.Datastores, v.Lacking = append(v.Datastores, more.Datastores...), append(v.Lacking, more.Lacking...)
 	v.Excess = append(v.Excess, more.Excess...)
 	v.Access.Objects = append(v.Access.Objects, more.Access.Objects...)

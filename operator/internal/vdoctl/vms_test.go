@@ -3,8 +3,6 @@ package vdoctl_test
 import (
 	"bufio"
 	"context"
-	"encoding/json"
-	"fmt"
 	"os"
 	"os/exec"
 	"path"
@@ -215,7 +213,7 @@ func TestTopologyIsTaggedAndChecked(t *testing.T) {
 	tag("--attach=k8s-zone:b=/site/west/host/DC1_C0", "--yes").is(8,
 		"has the tag a of k8s-zone, not b: --replace takes it off")
 
-	// A zone does not move while a node or a volume of the cluster uses it.
+	// A zone does not move while a node of the cluster uses it.
 	k := clientOf(t, c)
 	var node corev1.Node
 	require.NoError(t, k.Get(ctx, client.ObjectKey{Name: "node-0"}, &node))
@@ -223,28 +221,11 @@ func TestTopologyIsTaggedAndChecked(t *testing.T) {
 		node.Labels[key] = value
 		require.NoError(t, k.Update(ctx, &node))
 	}
-	bound := func(name, key, value string) *corev1.PersistentVolume {
-		pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		require.NoError(t, json.Unmarshal(fmt.Appendf(nil, `{"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"},
-			"csi": {"driver": "csi.vsphere.vmware.com", "volumeHandle": %q}, "nodeAffinity": {"required": {"nodeSelectorTerms": [
-			{"matchExpressions": [{"key": %q, "operator": "In", "values": [%q]}]}]}}}`, name, key, value), &pv.Spec))
-		require.NoError(t, k.Create(ctx, pv))
-		return pv
-	}
 	replace := []string{"--attach=k8s-zone:b=/site/west/host/DC1_C0", "--replace", "--yes", "-o", "json"}
 	label("topology.csi.vmware.com/k8s-zone", "a")
 	tag(replace...).is(8, "the tag a of k8s-zone is used by node node-0")
 	tag("--attach=k8s-zone:b=/site/west/host", "--yes").is(8, "the tag a of k8s-zone is used by node node-0")
-	label("topology.csi.vmware.com/k8s-zone", "z") // as another category's
-	volumes := []*corev1.PersistentVolume{
-		bound("bound", "topology.csi.vmware.com/k8s-zone", "a"), bound("bound-ga", "topology.kubernetes.io/zone", "a"),
-		bound("free", "topology.csi.vmware.com/k8s-region", "a")}
-	tag(replace...).is(8, "the tag a of k8s-zone is used by PersistentVolume bound, PersistentVolume bound-ga\"")
-	for _, pv := range volumes {
-		pv.Finalizers = nil
-		require.NoError(t, k.Update(ctx, pv))
-		require.NoError(t, k.Delete(ctx, pv))
-	}
+	label("topology.csi.vmware.com/k8s-zone", "z")
 	r := vdoctl(t, []string{"HOME=" + t.TempDir(), "KUBECONFIG=", "KUBERNETES_SERVICE_HOST="},
 		slices.Concat([]string{"topology", "tag", "-f", file, "--dry-run"}, admin, replace)...)
 	require.NotZero(t, r.code)
