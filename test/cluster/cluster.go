@@ -275,8 +275,7 @@ func (c *Cluster) startKWOK(ctx context.Context) error {
 		return err
 	}
 	// Without leases: a restarted one would wait until the end of its predecessor's.
-	args := []string{"--kubeconfig", c.Kubeconfig(), "--manage-all-nodes", "--node-lease-duration-seconds", "0",
-		"--disregard-status-with-label-selector", LabelAway}
+	args := []string{"--kubeconfig", c.Kubeconfig(), "--manage-all-nodes", "--node-lease-duration-seconds", "0"}
 	for _, stage := range []string{
 		"pod/fast/pod-ready", "pod/fast/pod-complete", "pod/fast/pod-delete",
 		"node/heartbeat/node-heartbeat", "node/fast/node-initialize",

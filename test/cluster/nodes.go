@@ -18,9 +18,6 @@ import (
 // TaintUninitialized is the taint that the kubelet gives a node that waits for a cloud provider.
 const TaintUninitialized = "node.cloudprovider.kubernetes.io/uninitialized"
 
-// LabelAway marks nodes that KWOK leaves unchanged: a Ready that is set to False stays so.
-const LabelAway = "vdo.test/away"
-
 // Node is a node that KWOK simulates: it is Ready, and every pod on it is Running and Ready at once.
 type Node struct {
 	Name         string

@@ -326,14 +326,15 @@ func (l *job) revisions() (r revisions) {
 	return r
 }
 
-// approvedAndTakenBack upgrades once a person consents to it by vdoctl, and goes back by
-// vdoctl; then what that has pinned is taken out.
+// approvedAndTakenBack upgrades once a person consents to it by vdoctl, one node first, and goes
+// back by vdoctl; then what that has pinned is taken out.
 func (l *job) approvedAndTakenBack() {
 	l.t.Helper()
 	_, before := l.workloads()
 	first := l.revisions().csi()
 	require.Equal(l.t, "Healthy", first.Outcome)
-	l.spec(&v1alpha1.VDOConfig{}, `{"upgrade":"Manual"}`)
+	l.spec(&v1alpha1.VDOConfig{}, `{"upgrade":"Manual","upgradePolicy":{"canary":{"soak":"1s",
+		"nodeSelector":{"matchLabels":{"kubernetes.io/hostname":"worker-1"}}}}}`)
 	l.deliver("two", "vdo", "cpi@1.33.1", "csi@3.7.3")
 	l.spec(&v1alpha1.DriverBundle{}, `{"reference":"`+l.reference("two")+`"}`)
 	var waits revisions
@@ -355,6 +356,11 @@ func (l *job) approvedAndTakenBack() {
 		}
 		return ""
 	})
+
+	var events corev1.EventList
+	require.NoError(l.t, l.client.List(l.ctx, &events, client.InNamespace(namespace)))
+	isCanary := func(e corev1.Event) bool { return e.Reason == "CanaryHealthy" }
+	require.True(l.t, slices.ContainsFunc(events.Items, isCanary), "it came to one node first")
 
 	// The mirror is not needed: what is gone back to is in the cluster.
 	l.site.Mirror.Fail(registry.Fault{Match: registry.Match{Path: "/"}, Reset: true})

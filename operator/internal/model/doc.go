@@ -6,7 +6,7 @@
 // is shrunk to the few events that still fail, and printed with its seed.
 //
 // Scenarios (scenario_test.go) are handwritten programs of the same world, under the same invariants: events in
-// order, and their expected results. One of them has real DaemonSets, on nodes that KWOK simulates.
+// order, and their expected results.
 //
 //	make soak SOAK=2h                                              for hours, with make soak of vdo-bundle
 //	VDO_TEST_WRITES=3 go test ./operator/internal/model            operators that are killed after so many writes each

@@ -220,9 +220,6 @@ func (w *world) after(which string, key types.NamespacedName) {
 		return
 	}
 	w.whatIsWantedIsNotRemoved()
-	if w.site.real {
-		return // what pods there are is not known at once
-	}
 	w.podsAreReplacedForACause()
 	for _, v := range w.configs() {
 		if v.Name == key.Name {

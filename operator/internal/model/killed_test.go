@@ -105,7 +105,7 @@ func (w *world) goesBack(each int) (failing string) {
 	v.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{HealthDeadline: metav1.Duration{Duration: 5 * time.Minute}}
 	w.must(w.Update(w.ctx, v))
 	was, before := current(v), w.templates()
-	w.onlyRuns, w.back = before, true
+	w.falls, w.back = func(_ workload, template string) bool { return !before[template] }, true
 	w.retag(bundleNewer)
 	w.lives(each) // the deadline passes meanwhile: how long it has waited is written now and then
 	v = w.config()
@@ -121,7 +121,7 @@ func (w *world) goesBack(each int) (failing string) {
 			w.fail("what fails is gone back from", "a workload is not what it was before")
 		}
 	}
-	w.onlyRuns, w.back = nil, false
+	w.falls, w.back = nil, false
 	return failing
 }
 

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -52,67 +51,12 @@ func kindName(o client.Object) string { return strings.TrimPrefix(fmt.Sprintf("%
 // play does what kubelets, the workload controllers, the garbage collector and the
 // drivers themselves do, and tells whether anything was to do.
 func (w *world) play() bool {
-	if w.site.real {
-		return w.await()
-	}
 	did := w.collect()
 	did = w.endNamespaces() || did
 	for _, x := range w.workloads() {
 		did = w.run(x) || did
 	}
 	return w.drivers() || did
-}
-
-// await waits until Kubernetes' own controllers have rolled all out, or get no further, and does what drivers do then.
-func (w *world) await() bool {
-	if w.away != "" {
-		w.silence(w.away)
-	}
-	w.pods = map[types.NamespacedName]podState{}
-	last, still := "", 0
-	for ; still < 15; time.Sleep(20 * time.Millisecond) {
-		var state strings.Builder
-		rolled := true
-		for _, x := range w.workloads() {
-			fmt.Fprintf(&state, "%s %s;", x.GetUID(), x.GetResourceVersion())
-			rolled = rolled && rolledOut(x.Object)
-		}
-		if rolled {
-			break
-		}
-		if still++; state.String() != last {
-			last, still = state.String(), 0
-		}
-	}
-	var pods corev1.PodList
-	w.must(w.List(w.ctx, &pods))
-	for i := range pods.Items {
-		p := &pods.Items[i]
-		owner := metav1.GetControllerOf(p)
-		if owner == nil || p.Status.Phase != corev1.PodRunning {
-			continue
-		}
-		name := podPrefix("Deployment", p.Name)
-		if owner.Kind == "DaemonSet" {
-			name = podPrefix(owner.Kind, owner.Name) + p.Spec.NodeName
-		}
-		w.pods[types.NamespacedName{Namespace: p.Namespace, Name: name}] = podState{state: "running"}
-	}
-	return w.drivers()
-}
-
-func rolledOut(o client.Object) bool {
-	switch o := o.(type) {
-	case *appsv1.DaemonSet:
-		s := o.Status
-		return s.ObservedGeneration >= o.Generation && s.UpdatedNumberScheduled == s.DesiredNumberScheduled &&
-			s.NumberAvailable == s.DesiredNumberScheduled
-	case *appsv1.Deployment:
-		s := o.Status
-		return s.ObservedGeneration >= o.Generation && s.UpdatedReplicas == *o.Spec.Replicas &&
-			s.AvailableReplicas == *o.Spec.Replicas
-	}
-	return false
 }
 
 // workloads are all DaemonSets and Deployments.
@@ -172,14 +116,18 @@ func (w *world) run(x workload) bool {
 		w.stopPods(x.GetNamespace(), x.podPrefix(), nil)
 		return true
 	}
-	template := text(x.template)
+	current := text(x.template)
 	did := w.stopPods(x.GetNamespace(), x.podPrefix(), x.places)
 	var updated, ready int32
 	for _, place := range x.places {
 		key := podName(x, place)
 		was := w.pods[key]
+		template := current
+		if !w.replaces(x, was) {
+			template = was.template
+		}
 		is := w.kubelet(x, place, template, was)
-		if is.template == template {
+		if is.template == current {
 			updated++
 		}
 		if is.state == "running" {
@@ -193,6 +141,24 @@ func (w *world) run(x workload) bool {
 	return w.bringStatus(x, updated, ready) || did
 }
 
+// replaces tells whether a workload's controller puts a pod of its current template in the place of another one. A
+// DaemonSet's does not under OnDelete, and takes none down that runs where too many do not.
+func (w *world) replaces(x workload, was podState) bool {
+	d, ok := x.Object.(*appsv1.DaemonSet)
+	if !ok || was == (podState{}) {
+		return true
+	}
+	down := 0
+	for _, place := range x.places {
+		if w.pods[podName(x, place)].state != "running" {
+			down++
+		}
+	}
+	by := d.Spec.UpdateStrategy
+	return by.Type == appsv1.RollingUpdateDaemonSetStrategyType &&
+		(was.state != "running" || down < by.RollingUpdate.MaxUnavailable.IntValue())
+}
+
 // kubelet says what becomes of a pod.
 func (w *world) kubelet(x workload, place, template string, was podState) podState {
 	n, onNode := w.nodes[place]
@@ -201,7 +167,7 @@ func (w *world) kubelet(x workload, place, template string, was podState) podSta
 		return was // nothing is started there
 	case onNode && !n.ready:
 		return podState{was.template, "away"}
-	case (onNode && n.lies) || (w.onlyRuns != nil && !w.onlyRuns[template]):
+	case (onNode && n.lies) || (w.falls != nil && w.falls(x, template)):
 		return podState{template, "crash"}
 	case was.template == template && was.state != "pull" && was != (podState{}):
 		return podState{template, "running"}
@@ -272,6 +238,10 @@ func (w *world) bringPod(x workload, key types.NamespacedName, place string, was
 		}
 		grace := int64(0)
 		pod.Spec.TerminationGracePeriodSeconds = &grace
+		if of := x.GetAnnotations()[appsv1.DeprecatedTemplateGeneration]; of != "" {
+			pod.Labels = maps.Clone(pod.Labels)
+			pod.Labels["pod-template-generation"] = of
+		}
 		pod.Spec.Containers = []corev1.Container{{Name: "c", Image: "x"}}
 		w.must(w.Create(w.ctx, pod))
 	} else {
@@ -386,7 +356,8 @@ func (w *world) bringNode(name string) {
 		return
 	}
 	if apierrors.IsNotFound(err) {
-		o = corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"kubernetes.io/os": "linux"}}}
+		labels := map[string]string{corev1.LabelOSStable: "linux", corev1.LabelHostname: name}
+		o = corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
 		o.Spec.Taints = []corev1.Taint{{Key: cluster.TaintUninitialized, Value: "true", Effect: corev1.TaintEffectNoSchedule}}
 		if n.controlPlane {
 			o.Labels["node-role.kubernetes.io/control-plane"] = ""
@@ -417,6 +388,11 @@ func (w *world) collect() bool {
 
 // endDeletion takes the finalizer of the foreground deletion away.
 func (w *world) endDeletion(path string) bool {
+	_, of, _ := strings.Cut(path, "/namespaces/")
+	if ns, pod, ok := strings.Cut(of, "/pods/"); ok {
+		delete(w.pods, types.NamespacedName{Namespace: ns, Name: pod})
+		return true
+	}
 	raw, err := w.rest.Get().AbsPath(path).DoRaw(w.ctx)
 	var o metav1.PartialObjectMetadata
 	if err != nil || json.Unmarshal(raw, &o) != nil ||
@@ -428,7 +404,6 @@ func (w *world) endDeletion(path string) bool {
 	if !apierrors.IsNotFound(err) {
 		w.must(err)
 	}
-	_, of, _ := strings.Cut(path, "/namespaces/")
 	if parts := strings.Split(of, "/"); len(parts) == 3 {
 		w.stopPods(parts[0], podPrefix(strings.TrimSuffix(parts[1], "s"), parts[2]), nil)
 	}

@@ -65,12 +65,8 @@ func scene(t *testing.T, begins string, happens func(s *scenario)) {
 				t.Logf("%s\nevents:\n%s\n%s", describe(v.Status.Conditions), w.events, strings.Join(w.trace, "\n"))
 			}
 		}()
-		if w.site.real {
-			s.ready()
-		} else {
-			w.beginEvent(begins)
-			s.reread()
-		}
+		w.beginEvent(begins)
+		s.reread()
 		happens(s)
 		done = true
 	})

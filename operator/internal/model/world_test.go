@@ -64,9 +64,7 @@ type site struct {
 	vc       *vcsim.VCenter
 	cfg      *rest.Config
 	password int // numbers the vCenter's passwords, so that none comes twice
-	// real is set while workloads are of Kubernetes' own controllers, on nodes that KWOK answers for.
-	real bool
-	push func(t *testing.T, tag, signer string, d mirror.Drivers)
+	push     func(t *testing.T, tag, signer string, d mirror.Drivers)
 }
 
 // world is one program's.
@@ -87,12 +85,11 @@ type world struct {
 	nodes      map[string]*node
 	pods       map[types.NamespacedName]podState
 	registered map[string]bool
-	topology   bool            // the kind CSINodeTopology was made
-	onlyRuns   map[string]bool // templates, where pods of any other fall over; nil: all run
+	topology   bool                                   // the kind CSINodeTopology was made
+	falls      func(x workload, template string) bool // whether pods fall over; nil: none do
 	collected  int
 	asked      int
 	again      time.Duration // after the last pass
-	away       string        // a real node that is not ready
 	trace      []string
 
 	model
@@ -367,9 +364,6 @@ func (w *world) reset() {
 	w.site.vc.Mend()
 	w.site.Password = mirrorPassword
 	w.rights()
-	if w.site.real {
-		return // it is made for one world
-	}
 	for _, o := range []client.Object{&v1alpha1.VDOConfig{}, &v1alpha1.DriverBundle{}, &v1alpha1.VsphereCloudConfig{}} {
 		w.wipe(o, client.InNamespace(namespace))
 	}
@@ -440,9 +434,6 @@ func (w *world) prepare() {
 	w.inputs, w.began, w.refused = 0, w.now, w.site.vc.Refused(vcsim.Admin.Username)
 	w.retag(bundleFirst)
 	nodes := map[string]bool{"cp-1": true, "w-1": false, "w-2": false, "w-3": false}
-	if w.site.real {
-		nodes = nil
-	}
 	for name, plane := range nodes {
 		w.nodes[name] = &node{controlPlane: plane, ready: true}
 		w.bringNode(name)
