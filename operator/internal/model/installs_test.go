@@ -2,7 +2,6 @@ package model
 
 import (
 	"context"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -12,17 +11,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/deploy"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/vdoconfig"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/mirror"
 )
 
 // A dry run shows the whole of an installation and writes nothing of it, no finalizer either; then the same VDOConfig
@@ -98,38 +93,6 @@ func TestUpgradesInPlaceAndStageByStage(t *testing.T) {
 		require.NotEqual(t, was, image())
 		require.Equal(t, made, get(s, &storagev1.CSIDriver{}, "", drivers.CSIDriver).UID, "it is never made anew")
 		require.NotContains(t, states().Data, "listview-tasks", "feature states are replaced whole")
-	})
-}
-
-// The network is installed where it is requested, in one pass with the cloud provider since each waits for the
-// other: no node is ready before the one runs there, and none is initialised before the other runs.
-func TestTheNetworkIsInstalledWithTheCloudProvider(t *testing.T) {
-	scene(t, nothing, func(s *scenario) {
-		s.allow(deploy.AntreaRights)
-		s.site.push(t, "network", "release", mirror.Drivers{Releases: []string{"cni@2.7.0", "cpi@1.33.1"}})
-		s.retag("network")
-		s.configure(func(spec *asked) {
-			spec.StorageProvider, spec.Drivers = nil, []v1alpha1.DriverPolicy{{Driver: "cni", Policy: "latest"}}
-		})
-		t.Cleanup(func() { // nothing serves it, and all discovery waits for that
-			of := &unstructured.Unstructured{}
-			of.SetAPIVersion("apiregistration.k8s.io/v1")
-			of.SetKind("APIService")
-			require.NoError(t, s.DeleteAllOf(context.Background(), of, mine))
-		})
-		pass, written := 1, map[string]int{}
-		s.meets(func(req *http.Request, name string) int {
-			if isWrite(req) && written[name] == 0 {
-				written[name] = pass
-			}
-			return 0
-		})
-		s.until("Ready", func() bool { pass++; return s.isTrue("Ready") })
-		require.Equal(t, written[ccm], written["antrea-agent"])
-		require.Equal(t, metav1.ConditionTrue, s.cond(v1alpha1.ConditionCNI).Status)
-		for _, c := range s.daemonSet("kube-system", "antrea-agent").Spec.Template.Spec.Containers {
-			require.Contains(t, c.Image, s.site.Host+"/"+repository+"@sha256:")
-		}
 	})
 }
 

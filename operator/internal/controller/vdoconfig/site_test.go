@@ -456,6 +456,10 @@ func TestWhatAPassMeans(t *testing.T) {
 		"a removal waits for one in force": {func(p *pass) {
 			p.outcome, p.decision = outcome{failures: failures{retentions: because(fault.Refused)}}, decision{}
 		}, []string{"Fault", "Resolved=Unknown"}},
+		"Antrea is installed too": {func(p *pass) {
+			p.decision.releases = append(p.decision.releases, only(matrix.CNI, "2.7.0").releases...)
+			p.outcome.report.Drivers[matrix.CNI] = assess.Health{Version: "2.7.0", Complete: true}
+		}, []string{"Ready", "Resolved=True", "Applied=True", "CNIReady=True", "CSIReady=True"}},
 		"the next minor is not covered": {func(p *pass) {
 			lacks := []string{"Kubernetes 1.34"}
 			p.decision.outlook = lookahead.Outlook{Looked: lacks, Lacks: lacks}
