@@ -30,10 +30,10 @@ const (
 // push is the state of a push: of a bundle between Begin and Close, or of referrers to an existing manifest.
 type push struct {
 	graph *bundle.Graph
+	lacks map[godigest.Digest]bool // what was not in the registry at first
 
-	mu    sync.Mutex
-	lacks map[godigest.Digest]ocispec.Descriptor // not in the registry yet
-	sent  map[godigest.Digest]ocispec.Descriptor // accepted by the registry, not confirmed yet
+	mu   sync.Mutex
+	sent map[godigest.Digest]ocispec.Descriptor // accepted by the registry, not confirmed yet
 	// tagged is when this push tagged or wrote the root; zero if the root had its tag.
 	tagged time.Time
 	// omitted are the attachments that the registry refuses. The notices tell the user about them and about the note.
@@ -41,15 +41,11 @@ type push struct {
 	notices []string
 }
 
-func newPush(g *bundle.Graph, missing []ocispec.Descriptor) *push {
-	p := &push{
-		graph: g, lacks: map[godigest.Digest]ocispec.Descriptor{}, sent: map[godigest.Digest]ocispec.Descriptor{},
+func newPush(g *bundle.Graph) *push {
+	return &push{
+		graph: g, lacks: map[godigest.Digest]bool{}, sent: map[godigest.Digest]ocispec.Descriptor{},
 		omitted: map[godigest.Digest]bool{},
 	}
-	for _, d := range missing {
-		p.lacks[d.Digest] = d
-	}
-	return p
 }
 
 // Begin asks the registry for every blob and manifest of the graph, or for a sample (see "Existing content" in the
@@ -82,16 +78,18 @@ func (r *Repository) Begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Desc
 	if err != nil {
 		return nil, err
 	}
-	p := newPush(g, lacks)
-	for _, d := range order {
-		if assumed(d) {
-			p.lacks[d.Digest] = d
-		}
+	p := newPush(g)
+	for _, d := range lacks {
+		p.lacks[d.Digest] = true
+	}
+	missing := slices.DeleteFunc(order, func(d ocispec.Descriptor) bool { return !assumed(d) && !p.lacks[d.Digest] })
+	for _, d := range missing {
+		p.lacks[d.Digest] = true
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.push = p
-	return slices.DeleteFunc(order, func(d ocispec.Descriptor) bool { return !p.lacking(d.Digest) }), nil
+	return missing, nil
 }
 
 // costsARoundTrip reports whether sending d costs no more than asking for it.
@@ -144,15 +142,7 @@ func (p *push) arrived(d ocispec.Descriptor) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.lacks, d.Digest)
 	p.sent[d.Digest] = d
-}
-
-func (p *push) lacking(digest godigest.Digest) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	_, ok := p.lacks[digest]
-	return ok
 }
 
 func (r *Repository) begun() *push {
@@ -244,7 +234,7 @@ func (r *Repository) putTwins(ctx context.Context, p *push) error {
 		if err := r.putBlob(ctx, d, bytesOf(manifests[d.Digest])); err != nil {
 			return err
 		}
-		p.sent[d.Digest] = d // its manifest is still missing
+		p.arrived(d)
 	}
 	return r.kept(ctx, p)
 }
@@ -254,7 +244,7 @@ func (r *Repository) putManifests(ctx context.Context, p *push) error {
 	for _, level := range levels(p.graph.Manifests) {
 		group, ctx := r.group(ctx)
 		for _, n := range level {
-			if !p.lacking(n.Descriptor.Digest) {
+			if !p.lacks[n.Descriptor.Digest] {
 				continue
 			}
 			id := n.Descriptor.Digest.String()
@@ -305,21 +295,17 @@ func (r *Repository) putManifest(ctx context.Context, p *push, id string, n bund
 // manifest with a subject. It writes those of one subject in sequence, as they may share a tag, and subjects in
 // parallel.
 func (r *Repository) putAttachments(ctx context.Context, p *push) error {
-	referrers := map[image.Digest][]bundle.Referrer{}
-	for _, a := range p.graph.Attachments {
-		referrers[a.Subject] = append(referrers[a.Subject], a)
+	all, ofSubject := p.graph.Attachments, map[image.Digest][]int{}
+	for n, a := range all {
+		ofSubject[a.Subject] = append(ofSubject[a.Subject], n)
 	}
-	var mu sync.Mutex
-	var problems []error
+	problems := make([]error, len(all))
 	var group errgroup.Group
 	group.SetLimit(r.host.small.Most())
-	for _, attachments := range referrers {
+	for _, attachments := range ofSubject {
 		group.Go(func() error {
-			for _, a := range attachments {
-				err := r.putOrOmit(ctx, p, a)
-				mu.Lock()
-				problems = append(problems, err)
-				mu.Unlock()
+			for _, n := range attachments {
+				problems[n] = r.putOrOmit(ctx, p, all[n])
 			}
 			return nil
 		})
@@ -363,7 +349,7 @@ func (r *Repository) explainSubject(err error, a bundle.Referrer, op, or string)
 func (r *Repository) tag(ctx context.Context, p *push) error {
 	root := p.graph.Manifests[len(p.graph.Manifests)-1]
 	for _, tag := range r.tags(root.Descriptor) {
-		if tag != r.ref.Tag() && p.lacking(root.Descriptor.Digest) {
+		if tag != r.ref.Tag() && p.lacks[root.Descriptor.Digest] {
 			continue // putManifests wrote the root under it
 		}
 		d, found, err := r.Stat(ctx, Look{Op: opPush, ID: tag, Access: r.Pushes()})
@@ -400,10 +386,10 @@ func (r *Repository) confirm(ctx context.Context, p *push) error {
 	g, want := p.graph, map[string]ocispec.Descriptor{}
 	for _, n := range g.Manifests {
 		want[n.Descriptor.Digest.String()] = n.Descriptor
-		if n.Descriptor.Digest == g.Root.Digest {
-			for _, tag := range r.tags(g.Root) {
-				want[tag] = g.Root
-			}
+	}
+	if len(g.Manifests) > 0 { // else only referrers were added
+		for _, tag := range r.tags(g.Root) {
+			want[tag] = g.Root
 		}
 	}
 	for _, a := range g.Attachments {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"net/http"
 	"net/url"
@@ -105,8 +106,6 @@ func (r *Repository) listOf(op string, subject image.Digest) Look {
 	return Look{Op: op, Subject: r.At(subject.String()), ID: image.ReferrersList.TagOf(subject)}
 }
 
-var errNoAPI = errors.New("there is no referrers API")
-
 // referrersAPI reads the API page by page. It always asks, since some registries announce an API that they lack. Any
 // answer but an image index means that there is none.
 func (r *Repository) referrersAPI(
@@ -116,42 +115,40 @@ func (r *Repository) referrersAPI(
 		return nil, false, nil
 	}
 	look, size := Look{Op: op, ID: subject.String()}, 0
-	x := list{
-		look: look, from: r.Address("referrers", subject.String()), accept: ocispec.MediaTypeImageIndex,
-		pages: maxReferrerPages, ok: []int{400, 403, 404, 405, 406, 501},
+	q := Request{
+		Method: http.MethodGet, URL: r.Address("referrers", subject.String()),
+		Header: map[string]string{"Accept": ocispec.MediaTypeImageIndex}, OK: []int{200, 400, 403, 404, 405, 406, 501},
 	}
-	err = r.list(ctx, x, func(a Reply) error {
-		if a.Status == http.StatusNotFound {
-			r.host.noReferrers.Store(r.ref.Path(), true)
+	for a, err := range r.pages(ctx, look, q, maxReferrerPages) {
+		isIndex := a.Status == http.StatusOK && a.mediaType() == ocispec.MediaTypeImageIndex
+		switch {
+		case !supported && (err == nil && !isIndex || mayBeAbsent(err)): // the caller has read the subject
+			if a.Status == http.StatusNotFound {
+				r.host.noReferrers.Store(r.ref.Path(), true)
+			}
+			return nil, false, nil
+		case err != nil:
+			return nil, true, err
+		case !isIndex:
+			return nil, true, r.corrupt(look, errors.New("it goes on with what is no image index"))
 		}
-		if a.Status != http.StatusOK || a.mediaType() != ocispec.MediaTypeImageIndex {
-			return errNoAPI
-		}
-		supported = true
 		var index ocispec.Index
-		err := decode(a.Data, &index)
-		if err == nil {
+		if err = decode(a.Data, &index); err == nil {
 			index.Manifests, err = checkReferrers(index.Manifests)
 		}
-		found, size = append(found, index.Manifests...), size+len(a.Data)
+		found, size, supported = append(found, index.Manifests...), size+len(a.Data), true
 		switch {
 		case err != nil:
 		case len(found) > maxReferrers:
 			err = fmt.Errorf("there are more than %d", maxReferrers)
 		case size > maxReferrerBytes:
 			err = fmt.Errorf("the list of them is longer than %d bytes", maxReferrerBytes)
-		default:
-			return nil
 		}
-		return r.corrupt(look, err)
-	})
-	switch {
-	case !supported && (errors.Is(err, errNoAPI) || mayBeAbsent(err)): // the caller has read the subject
-		return nil, false, nil
-	case errors.Is(err, errNoAPI):
-		err = r.corrupt(look, errors.New("it goes on with what is no image index"))
+		if err != nil {
+			return nil, true, r.corrupt(look, err)
+		}
 	}
-	return found, true, err
+	return found, true, nil
 }
 
 // checkReferrers refuses lists with invalid descriptors. It keeps only the fields that identify a manifest:
@@ -264,37 +261,26 @@ func contains(list []ocispec.Descriptor, digest godigest.Digest) bool {
 	return slices.ContainsFunc(list, func(d ocispec.Descriptor) bool { return d.Digest == digest })
 }
 
-type list struct {
-	look   Look
-	from   *url.URL
-	accept string
-	pages  int   // maximum
-	ok     []int // further statuses that are allowed for the first page
-}
-
-// list passes each page of a list to read. Pages differ only in the query, whatever address the registry names.
-func (r *Repository) list(ctx context.Context, x list, read func(Reply) error) error {
-	q := Request{
-		Method: http.MethodGet, URL: x.from, Access: x.look.access(r), OK: append(x.ok, http.StatusOK),
-		Header: map[string]string{"Accept": x.accept},
-	}
-	for n := 0; q.URL != nil; n++ {
-		if n == x.pages {
-			return r.corrupt(x.look, errors.New("the registry names pages without end"))
-		}
-		a, err := r.Small(ctx, x.look.Op, x.look.subject(r), q, bundle.MaxManifestSize)
-		if err == nil {
-			err = read(a)
-		}
-		if err == nil {
+// pages sends q and yields the pages of its answer, or ends with an error. Pages differ only in the query, whatever
+// address the registry names. All but the first have to be there.
+func (r *Repository) pages(ctx context.Context, l Look, q Request, most int) iter.Seq2[Reply, error] {
+	return func(yield func(Reply, error) bool) {
+		q.Access = l.access(r)
+		for range most {
+			a, err := r.Small(ctx, l.Op, l.subject(r), q, bundle.MaxManifestSize)
+			if !yield(a, err) || err != nil {
+				return
+			}
 			q.OK = []int{http.StatusOK}
-			q.URL, err = r.nextPage(x.look, q.URL, a.Header.Values("Link"))
+			if q.URL, err = r.nextPage(l, q.URL, a.Header.Values("Link")); err != nil {
+				yield(Reply{}, err)
+			}
+			if q.URL == nil {
+				return
+			}
 		}
-		if err != nil {
-			return err
-		}
+		yield(Reply{}, r.corrupt(l, errors.New("the registry names pages without end")))
 	}
-	return nil
 }
 
 // address matches an address and its parameters in a Link header, relNext the parameter of the next page (RFC 8288).
@@ -324,7 +310,7 @@ const opAttach = "attach"
 // Attach adds signatures and other referrers of an image to the repository, one after the other. The subject must
 // exist, and so must every blob whose descriptor has no data.
 func (r *Repository) Attach(ctx context.Context, atts ...bundle.Referrer) error {
-	p := newPush(&bundle.Graph{Attachments: atts}, nil)
+	p := newPush(&bundle.Graph{Attachments: atts})
 	for _, a := range atts {
 		if err := r.attach(ctx, p, a); err != nil {
 			return err
@@ -383,7 +369,7 @@ func (r *Repository) uploadReferrer(ctx context.Context, p *push, a bundle.Refer
 // too. In that case putReferrer asks first, and does not write it twice, or after the tag.
 func (r *Repository) putReferrer(ctx context.Context, p *push, n bundle.Node) error {
 	digest := n.Descriptor.Digest
-	if !p.lacking(p.graph.Root.Digest) {
+	if !p.lacks[p.graph.Root.Digest] {
 		d, found, err := r.Stat(ctx, Look{Op: opPush, ID: digest.String(), Access: r.Pushes()})
 		if err != nil || (found && d.Digest == digest) {
 			return err

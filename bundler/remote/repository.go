@@ -340,28 +340,28 @@ const (
 // Tags returns all tags, sorted (OCI distribution specification 1.1, "Listing Tags").
 func (r *Repository) Tags(ctx context.Context) ([]string, error) {
 	look := Look{Op: "list tags of", Subject: r.ref.Repository()}
-	x := list{look: look, from: r.Address("tags", "list"), pages: maxTagPages}
-	x.from.RawQuery = "n=" + strconv.Itoa(tagsAtATime)
+	q := Request{Method: http.MethodGet, URL: r.Address("tags", "list"), OK: []int{http.StatusOK}}
+	q.URL.RawQuery = "n=" + strconv.Itoa(tagsAtATime)
 	var out []string
-	err := r.list(ctx, x, func(a Reply) error {
+	for a, err := range r.pages(ctx, look, q, maxTagPages) {
+		if err != nil {
+			return nil, err
+		}
 		var page struct{ Tags []string }
 		if err := decode(a.Data, &page); err != nil {
-			return r.corrupt(look, err)
+			return nil, r.corrupt(look, err)
 		}
-		isDigest := func(tag string) bool { return strings.HasPrefix(tag, "sha256:") } // Artifactory lists these too
-		page.Tags = slices.DeleteFunc(page.Tags, isDigest)
 		for _, tag := range page.Tags {
+			if strings.HasPrefix(tag, "sha256:") { // Artifactory lists digests too
+				continue
+			}
 			if _, err := r.ref.WithTag(tag); err != nil {
-				return r.corrupt(look, fmt.Errorf("%q is not a tag", Clean(r.host.scrub(tag), 100)))
+				return nil, r.corrupt(look, fmt.Errorf("%q is not a tag", Clean(r.host.scrub(tag), 100)))
+			}
+			if out = append(out, tag); len(out) > maxTags {
+				return nil, r.corrupt(look, fmt.Errorf("there are more than %d", maxTags))
 			}
 		}
-		if out = append(out, page.Tags...); len(out) > maxTags {
-			return r.corrupt(look, fmt.Errorf("there are more than %d", maxTags))
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
 	}
 	slices.Sort(out)
 	return slices.Compact(out), nil
