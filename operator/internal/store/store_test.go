@@ -174,29 +174,6 @@ func (s *site) parts() []corev1.ConfigMap {
 	return list.Items
 }
 
-func TestForgetKeepsWhatIsRetained(t *testing.T) {
-	s := newSite(t, registry.Options{TLS: true})
-	st := store.New(s.opts)
-	s.accept(st)
-	first := s.bundle.DeepCopy()
-	retained := first.Status.Repository + "@" + first.Status.Digest
-	forget := func(left int, but ...string) {
-		t.Helper()
-		require.NoError(t, st.Forget(t.Context(), s.bundle, but...))
-		require.Len(t, s.parts(), left)
-	}
-	forget(1)
-	for seed := range 2 {
-		s.repo.Push(t, "1", mirror.Bundle{Seed: int64(seed + 2)})
-		s.accept(st)
-		forget(2, "not a bundle", retained)
-	}
-	require.NoError(t, s.reg.Close())
-	must.Have(store.New(s.opts).Contents(t.Context(), first))(t)
-	require.NoError(t, must.Err(store.New(s.opts).Evidence(t.Context(), first)), "signatures are in the copy")
-	forget(1)
-}
-
 // Drivers are repaired from a copy when its DriverBundle is gone, until nothing is retained of it. Copies of a
 // DriverBundle that is there are its own.
 func TestACopyOutlivesItsDriverBundle(t *testing.T) {
