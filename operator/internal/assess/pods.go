@@ -280,7 +280,8 @@ func (in *Input) unscheduled(found troubles, w Workload, p *corev1.Pod) {
 // nodeOf returns a pod's node, or else the only one that a DaemonSet's pod may run on, or "".
 func nodeOf(p *corev1.Pod) string {
 	a := p.Spec.Affinity
-	if p.Spec.NodeName != "" || a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+	if p.Spec.NodeName != "" || a == nil || a.NodeAffinity == nil ||
+		a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
 		return p.Spec.NodeName
 	}
 	for _, term := range a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {

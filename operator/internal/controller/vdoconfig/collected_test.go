@@ -130,7 +130,8 @@ func TestTheConfigurationThatTheCloudProviderMountsIsFound(t *testing.T) {
 	} {
 		g := withCSI(t)
 		maps := map[string]map[string]string{"cloud-config": {"vsphere.conf": conf}, "other": {"x": conf}}
-		g.Cluster = &fakeCluster{maps: maps, secrets: map[string]map[string][]byte{"conf": {"vsphere.conf": []byte(conf)}}}
+		secrets := map[string]map[string][]byte{"conf": {"vsphere.conf": []byte(conf)}}
+		g.Cluster = &fakeCluster{maps: maps, secrets: secrets}
 		if g.facts.inventory = (inventory.Inventory{}); c.config == ours || c.config == none {
 			maps["vsphere-cloud-config"] = map[string]string{"vsphere.conf": c.config}
 		}
