@@ -13,7 +13,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -344,15 +343,11 @@ func checkSchema(kind string, doc []byte) error {
 	return errors.Join(errs...)
 }
 
-var schemas sync.Map // read ones, by kind
-
 // schemaOf returns the schema of one of our kinds, or nil.
 func schemaOf(kind string) (*spec.Schema, error) {
-	if known, ok := schemas.Load(kind); ok {
-		return known.(*spec.Schema), nil //nolint:forcetypeassert // see below
-	}
+	name := v1alpha1.GroupVersion.Group + "_" + strings.ToLower(kind) + "s.yaml"
 	for _, m := range deploy.Manifests() {
-		if m.Name != v1alpha1.GroupVersion.Group+"_"+strings.ToLower(kind)+"s.yaml" {
+		if m.Name != name {
 			continue
 		}
 		var crd struct {
@@ -365,9 +360,7 @@ func schemaOf(kind string) (*spec.Schema, error) {
 		if err := yaml.Unmarshal(m.Data, &crd); err != nil {
 			return nil, err
 		}
-		schema := &crd.Spec.Versions[0].Schema.OpenAPIV3Schema // there is one version
-		schemas.Store(kind, schema)
-		return schema, nil
+		return &crd.Spec.Versions[0].Schema.OpenAPIV3Schema, nil // there is one version
 	}
 	return nil, nil
 }
