@@ -626,10 +626,19 @@ func TestHostsWithAddressesThatCannotBeServed(t *testing.T) {
 	w, r := start(t)
 	w.hosts("a")
 	w.host(metal3.Host{Name: "b", Address: "10.1.1.97"})
-	w.host(metal3.Host{Name: "c", Address: "203.0.113.1"})
+	api := &corev1.Service{}
+	require.NoError(t, w.Get(t.Context(), types.NamespacedName{Namespace: "default", Name: "kubernetes"}, api))
+	w.host(metal3.Host{Name: "c", Address: api.Spec.ClusterIP})
 	w.settled(r, active(3))
 	w.says(r, "t", airship.ReasonInfraServiceFailure, w.metal+"/b: host "+w.metal+"/a has its address 10.1.1.97 too, "+
-		w.metal+"/c: services leave it out: the operator's --sip-egress does not allow its address 203.0.113.1", true)
+		w.metal+"/c: services leave it out: the operator's --sip-egress does not allow its address "+api.Spec.ClusterIP, true)
+	require.Equal(t, []string{"a=10.1.1.97", "b=10.1.1.97"}, w.backends("t", services.LoadBalancerWorker))
+	unread := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.metal, Name: "c-network"}}
+	require.NoError(t, w.Delete(t.Context(), unread))
+	w.change("t", replace(active(3), "services: {", "services: {jumpHost: [{nodePort: PORT2, nodeInterfaceId: oam}], "))
+	w.settle(r, "t")
+	jump := read[corev1.ConfigMap](w, services.Name("t", services.JumpHost, 0)+"-config")
+	require.NotContains(t, jump.Data["hosts"], api.Spec.ClusterIP)
 	require.Contains(t, w.get("t").Status.Hosts[1].Problem, "has its address 10.1.1.97 too")
 
 	w.hosts("d")

@@ -269,7 +269,7 @@ func (p *pass) verify(ctx context.Context) error {
 	owner := map[string]types.NamespacedName{}
 	for r, h := range p.choice.Held() {
 		if m := p.extracted[h.Key()].machine; m != nil && m.cluster != expected {
-			p.foreign[h.Key()] = fmt.Sprintf("%s of Cluster %q uses it", h.Consumer(), m.cluster.Name)
+			p.foreign[h.Key()] = fmt.Sprintf("services leave it out: %s of Cluster %q uses it", h.Consumer(), m.cluster.Name)
 		}
 		for _, a := range p.extracted[h.Key()].all(p.sip.Spec.Services.Interfaces(r.Role)) {
 			if other, taken := owner[a]; taken {

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -415,7 +416,9 @@ func TestWhoHearsOfAHost(t *testing.T) {
 	require.Equal(t, []reconcile.Request{holder}, hear(t.Context(), hostIn("h", "Worker t/content", "OK")))
 }
 
-func TestTheManagementAPIIsFound(t *testing.T) {
+// Services reach hosts where the operator's configuration allows it, by default in private networks, and never the
+// management API.
+func TestWhereHostsMayBe(t *testing.T) {
 	meta, port := metav1.ObjectMeta{Namespace: "default", Name: "kubernetes"}, int32(6443)
 	reader := fake.NewClientBuilder().WithObjects(
 		&corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{
@@ -429,6 +432,17 @@ func TestTheManagementAPIIsFound(t *testing.T) {
 	p := &pass{Reconciler: &Reconciler{Reader: reader}}
 	require.NoError(t, p.findAPIServers(t.Context()))
 	require.Equal(t, "[10.96.0.1:443 [fd00:96::1]:443 10.0.0.11:6443 10.0.0.12:6443]", fmt.Sprint(p.apiServers))
+
+	egress := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("203.0.113.0/24")}
+	for address, reached := range map[string]struct{ byDefault, allowed bool }{
+		"10.0.1.1": {true, true}, "192.168.7.7": {true, false}, "fd00::7": {true, false}, "203.0.113.1": {false, true},
+		"10.96.0.1": {}, "10.0.0.12": {}, "127.0.0.1": {}, "169.254.169.254": {}, "fe80::1": {}, "198.51.100.1": {},
+	} {
+		p.Egress = nil
+		require.Equal(t, reached.byDefault, !p.outOfReach(netip.MustParseAddr(address)), address)
+		p.Egress = egress
+		require.Equal(t, reached.allowed, !p.outOfReach(netip.MustParseAddr(address)), address)
+	}
 }
 
 // step is one change of a SIPCluster, and what holds when it is carried out.

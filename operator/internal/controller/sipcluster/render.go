@@ -131,8 +131,8 @@ func (p *pass) labels() map[string]string {
 	}
 }
 
-// served returns the hosts that services forward to, without leaving ones. If a host's data is unreadable, services
-// keep forwarding to it, and the fault reports it.
+// served returns the hosts that services forward to, without leaving ones, and their addresses in reach. If a host's
+// data is unreadable, services keep forwarding to it, and the fault reports it.
 func (p *pass) served() (map[airship.Role][]services.Host, error) {
 	all := map[airship.Role][]services.Host{}
 	var unread []string
@@ -142,10 +142,13 @@ func (p *pass) served() (map[airship.Role][]services.Host, error) {
 			continue
 		}
 		e := p.extracted[h.Key()]
-		one := services.Host{Namespace: h.Namespace, Name: h.Name, Addresses: e.addresses, Provisioned: h.Provisioned()}
+		one := services.Host{Namespace: h.Namespace, Name: h.Name, Addresses: maps.Clone(e.addresses)}
+		maps.DeleteFunc(one.Addresses, func(_ string, on []netip.Addr) bool {
+			return slices.ContainsFunc(on, p.outOfReach)
+		})
 		if e.problem != nil {
 			unread, first = append(unread, h.Key().String()), cmp.Or(first, e.problem)
-			one.Unread, one.Before = true, p.before(h.Key())
+			one.Unread, one.Before = true, slices.DeleteFunc(p.before(h.Key()), p.outOfReach)
 		}
 		all[r.Role] = append(all[r.Role], one)
 	}
@@ -156,23 +159,40 @@ func (p *pass) served() (map[airship.Role][]services.Host, error) {
 		fmt.Sprintf("%d hosts (%s)", len(unread), few(unread)), fault.HintOf(first), "%w", first)
 }
 
-// leftOut returns why a service does not forward to a host, or not to it alone; "" if all do.
-func (p *pass) leftOut(host types.NamespacedName) string {
-	if why := p.foreign[host]; why != "" {
-		return "services leave it out: " + why
+// outOfReach reports whether services may not connect to an address of a host: never to the management API, which
+// network data could name.
+func (p *pass) outOfReach(a netip.Addr) bool {
+	if slices.ContainsFunc(p.apiServers, func(s netip.AddrPort) bool { return s.Addr() == a }) {
+		return true
 	}
-	for _, s := range p.rendered {
-		if why := s.LeftOut[host]; why != "" {
-			return why
+	if len(p.Egress) == 0 {
+		return !a.IsPrivate()
+	}
+	return !slices.ContainsFunc(p.Egress, func(n netip.Prefix) bool { return n.Contains(a) })
+}
+
+// leftOut returns why a service does not forward to a host, or not to it alone; "" if all do.
+func (p *pass) leftOut(h *choose.Host) string {
+	e := p.extracted[h.Key()]
+	if why := p.foreign[h.Key()]; why != "" || e == nil {
+		return why
+	}
+	for _, id := range slices.Sorted(maps.Keys(e.addresses)) {
+		on := e.addresses[id]
+		if i := slices.IndexFunc(on, p.outOfReach); i >= 0 {
+			return fmt.Sprintf("services leave it out: the operator's --sip-egress does not allow its address %s", on[i])
+		}
+		if len(on) == 0 && e.problem == nil && h.Provisioned() {
+			return fmt.Sprintf("services leave it out: it is provisioned and has no address on network %q", id)
 		}
 	}
-	return p.shared[host]
+	return p.shared[h.Key()]
 }
 
 // leftOutFault names the hosts that another Cluster uses, or that services cannot tell apart or connect to; nil for
 // none.
 func (p *pass) leftOutFault() error {
-	all, _ := p.heldWith(func(h *choose.Host) string { return p.leftOut(h.Key()) })
+	all, _ := p.heldWith(p.leftOut)
 	if len(all) == 0 {
 		return nil
 	}

@@ -136,7 +136,7 @@ func (p *pass) hostStatus(r choose.Role, h *choose.Host) airship.HostStatus {
 	if since := p.failedSince(h); !since.IsZero() {
 		hs.FailedSince = &metav1.Time{Time: since}
 	}
-	problems := []string{r.Problem(h), p.leftOut(h.Key())}
+	problems := []string{r.Problem(h), p.leftOut(h)}
 	if e := p.extracted[h.Key()]; e != nil {
 		if e.problem == nil || len(hs.Addresses) == 0 {
 			hs.Addresses = e.all(p.sip.Spec.Services.Interfaces(r.Role))

@@ -19,7 +19,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
@@ -209,69 +208,32 @@ type placed struct {
 	Addresses       []netip.Addr
 }
 
-// place finds the hosts' addresses on the service's network, and leaves out hosts that services may not connect to.
-// The reader of network data reports unknown addresses. It fails if running pods may forward to a host whose address
-// is unreadable.
+// place finds the hosts' addresses on the service's network. A host that cannot be read keeps, of its earlier ones,
+// those that the running service forwards to; a new service gets all. It fails if running pods may forward to a host
+// whose address is unknown.
 func (r *rendering) place(roles ...airship.Role) error {
-	r.LeftOut = map[types.NamespacedName]string{}
-	unread, placedAny := 0, false
+	unread, running := 0, r.in.Running[r.Name]
+	led := LeadsTo(running)
 	for _, role := range roles {
 		for _, h := range r.in.Hosts[role] {
 			one := placed{Namespace: h.Namespace, Name: h.Name, Role: role}
-			for _, a := range h.Addresses[r.spec.NodeInterfaceID] {
-				one.Addresses = append(one.Addresses, a.Unmap())
-			}
+			one.Addresses = h.Addresses[r.spec.NodeInterfaceID]
 			if h.Unread && len(one.Addresses) == 0 {
 				unread++
-				one.Addresses = r.recall(h)
+				one.Addresses = slices.DeleteFunc(slices.Clone(h.Before), func(a netip.Addr) bool {
+					return running != nil && !slices.Contains(led, a)
+				})
 			}
-			placedAny = placedAny || len(one.Addresses) > 0
-			key := types.NamespacedName{Namespace: h.Namespace, Name: h.Name}
-			if i := slices.IndexFunc(one.Addresses, r.outOfReach); i >= 0 {
-				r.LeftOut[key] = fmt.Sprintf(
-					"services leave it out: the operator's --sip-egress does not allow its address %s", one.Addresses[i])
-				one.Addresses = nil
-			} else if h.Provisioned && !h.Unread && len(one.Addresses) == 0 {
-				r.LeftOut[key] = "services leave it out: it is provisioned and has no address on " + r.field + ".nodeInterfaceId"
-			}
-			r.hosts = append(r.hosts, one)
-			r.leads = append(r.leads, one.Addresses...)
+			r.hosts, r.leads = append(r.hosts, one), append(r.leads, one.Addresses...)
 		}
 	}
 	slices.SortFunc(r.leads, netip.Addr.Compare)
 	r.leads = slices.Compact(r.leads)
-	running := r.in.Running[r.Name]
-	if unread > 0 && !placedAny && (running == nil || len(LeadsTo(running)) > 0) {
+	if unread > 0 && len(r.leads) == 0 && (running == nil || len(led) > 0) {
 		return r.wrong(".nodeInterfaceId", fmt.Sprintf("%d hosts have no known address there, and what runs stays", unread),
 			"name a network that the hosts' network data has, or correct the data")
 	}
 	return nil
-}
-
-// recall returns the addresses to keep for a host that cannot be read: those of its earlier ones that the service
-// forwards to. A new service gets those that services may connect to, on any network. If there are none, it returns
-// all, and place says why the host is left out.
-func (r *rendering) recall(h Host) []netip.Addr {
-	if running := r.in.Running[r.Name]; running != nil {
-		led := LeadsTo(running)
-		return slices.DeleteFunc(slices.Clone(h.Before), func(a netip.Addr) bool { return !slices.Contains(led, a) })
-	}
-	if within := slices.DeleteFunc(slices.Clone(h.Before), r.outOfReach); len(within) > 0 {
-		return within
-	}
-	return slices.Clone(h.Before)
-}
-
-// outOfReach reports whether services may not connect to an address of a host: never to the management API, which
-// network data could name.
-func (r *rendering) outOfReach(a netip.Addr) bool {
-	if slices.ContainsFunc(r.in.APIServers, func(s netip.AddrPort) bool { return s.Addr() == a }) {
-		return true
-	}
-	if len(r.in.Egress) == 0 {
-		return !a.IsPrivate()
-	}
-	return !slices.ContainsFunc(r.in.Egress, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
 // user is the UID of all services: unused on every node, and not root.

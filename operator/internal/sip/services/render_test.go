@@ -227,29 +227,6 @@ func TestServicesReachWhatTheyServe(t *testing.T) {
 	require.Len(t, reached(JumpHost), 1, "no BMC is reached")
 }
 
-// Services lead to hosts where the operator's configuration allows it, by default in private networks, and
-// never to the management API.
-func TestWhereHostsMayBe(t *testing.T) {
-	for address, c := range map[string]struct{ byDefault, allowed bool }{
-		"10.0.1.1": {true, true}, "192.168.7.7": {true, false}, "fd00::7": {true, true}, "203.0.113.1": {false, true},
-		"10.96.0.1": {}, "10.0.0.250": {}, "127.0.0.1": {}, "169.254.169.254": {}, "fe80::1": {}, "198.51.100.1": {},
-	} {
-		in := full(t)
-		in.Hosts[airship.RoleWorker] = []Host{bmHost("w-0", address)}
-		in.Spec.Auth = nil
-		egress := append(slices.Clone(in.Egress), netip.MustParsePrefix("203.0.113.0/24"))
-		for i, allowed := range []bool{c.byDefault, c.allowed} {
-			in.Egress = [][]netip.Prefix{nil, egress}[i]
-			lb := rendered(t, in).of(t, LoadBalancerWorker)
-			require.Equal(t, allowed, len(lb.LeftOut) == 0, "%s: %s", address, in.Egress)
-			egress := must.Have(json.Marshal(lb.policy(t).Spec.Egress))(t)
-			for _, text := range []string{string(egress), lb.config(t)["haproxy.cfg"]} {
-				require.Equal(t, allowed, strings.Contains(text, address), address)
-			}
-		}
-	}
-}
-
 func manyHosts(in *input, n int) {
 	for i := range n {
 		address := fmt.Sprintf("10.0.%d.%d", i/250, i%250+1)
@@ -410,25 +387,18 @@ func TestTolerationsAndChecks(t *testing.T) {
 	}
 }
 
-// A host with an address that is not allowed is left out, and the services go on with the others. Hosts of one
-// name in two namespaces are both served.
-func TestOneHostBlocksNoService(t *testing.T) {
+func TestHostsOfOneName(t *testing.T) {
 	in := full(t)
 	twin := bmHost("w-0", "10.0.1.2")
 	twin.Namespace = "metal4"
-	in.Hosts[airship.RoleWorker] = []Host{bmHost("w-0", "::ffff:10.0.1.1"), twin, bmHost("of-the-site", "203.0.113.1")}
+	in.Hosts[airship.RoleWorker] = []Host{bmHost("w-0", "10.0.1.1"), twin, bmHost("without-address")}
 	set := rendered(t, in)
-	jump, lb := set.of(t, JumpHost), set.of(t, LoadBalancerWorker)
-	require.Contains(t, jump.config(t)["hosts"], "w-0\tWorker\t10.0.1.1\nw-0\tWorker\t10.0.1.2\nof-the-site\tWorker\n")
-	text := lb.config(t)["haproxy.cfg"]
+	hosts := set.of(t, JumpHost).config(t)["hosts"]
+	require.Contains(t, hosts, "w-0\tWorker\t10.0.1.1\nw-0\tWorker\t10.0.1.2\nwithout-address\tWorker\n")
+	text := set.of(t, LoadBalancerWorker).config(t)["haproxy.cfg"]
 	require.Contains(t, text, "server w-0.metal3 ipv4@10.0.1.1\n")
 	require.Contains(t, text, "server w-0.metal4 ipv4@10.0.1.2\n")
-	require.NotContains(t, text, "of-the-site")
-	for _, s := range []Service{jump, lb} {
-		require.Len(t, s.LeftOut, 1)
-		require.Contains(t, s.LeftOut[types.NamespacedName{Namespace: "metal3", Name: "of-the-site"}],
-			"--sip-egress does not allow its address 203.0.113.1")
-	}
+	require.NotContains(t, text, "without-address")
 }
 
 // While a host cannot be read, a service goes on leading there. What cannot be rendered so stays as it is.
@@ -443,7 +413,6 @@ func TestUnreadHosts(t *testing.T) {
 		"noted":              {[]string{"10.0.1.1", "10.2.1.1"}, note("10.0.1.1,10.0.9.9"), []string{"10.0.1.1"}},
 		"it leads elsewhere": {[]string{"10.0.1.1"}, note("10.0.9.9"), nil},
 		"it leads nowhere":   {[]string{"10.0.1.1"}, note(""), []string{}},
-		"one out of reach":   {[]string{"203.0.113.1", "10.0.1.1"}, nil, []string{"10.0.1.1"}},
 		"it ran elsewhere":   {both, nil, both},
 		"nothing known":      {nil, nil, nil},
 	} {

@@ -47,7 +47,8 @@ const (
 type Input struct {
 	Cluster types.NamespacedName // of the SIPCluster
 	Spec    airship.Services
-	// Hosts to serve, by role, sorted by namespace and name, without those that leave.
+	// Hosts to serve, by role, sorted by namespace and name, without those that leave. Services connect to each of
+	// their addresses: the caller leaves out those that they may not reach.
 	Hosts map[airship.Role][]Host
 	// Secret reads a Secret that the spec refers to; nil for a missing one. Errors are faults.
 	Secret func(airship.SecretName) (Secret, error)
@@ -64,10 +65,9 @@ type Input struct {
 	Templates fs.FS
 	// PullSecret is a .dockerconfigjson for the bundle's mirror; empty for none.
 	PullSecret []byte
-	// Egress are the networks that services may connect to. Without any they reach hosts in private networks (RFC
-	// 1918, RFC 4193), and no OIDC or other login provider.
+	// Egress are the networks of OIDC and other login providers; without any, Dex reaches none.
 	Egress []netip.Prefix
-	// APIServers are the addresses of the management API, where Dex keeps its state. No host has one of them.
+	// APIServers are the addresses of the management API, where Dex keeps its state.
 	APIServers []netip.AddrPort
 	// AssignsUsers is whether the cluster gives pods users and groups of the namespace's range and refuses others, as
 	// OpenShift's restricted-v2 does. Else pods set a number: images name a user, which the kubelet cannot tell from
@@ -84,8 +84,7 @@ type Host struct {
 	Namespace, Name string
 	// Addresses on the networks that the services use, by nodeInterfaceId; "" is the only network. IPv4 before IPv6.
 	// None if they are unknown.
-	Addresses   map[string][]netip.Addr
-	Provisioned bool // so that it has to have addresses
+	Addresses map[string][]netip.Addr
 	// Unread is whether its data could not be read, so that an address may be missing. Before are then its earlier
 	// addresses: a service keeps forwarding to those of them that it already forwards to.
 	Unread bool
@@ -111,8 +110,6 @@ type Service struct {
 	Endpoints []string
 	// Objects to apply, in this order. If there are none, the cluster's objects stay.
 	Objects []*unstructured.Unstructured
-	// LeftOut are the hosts that the service does not forward to, with the reason.
-	LeftOut map[types.NamespacedName]string
 	// Err is why it cannot be rendered, or does not serve as the spec says: a fault that names the field.
 	Err error
 }
