@@ -30,11 +30,11 @@ func Assemble(c Contents, trees []Tree) (*Graph, error) {
 	for _, t := range trees {
 		images = append(images, named(t.Root, AnnotationReference, t.Reference.String()))
 	}
-	if err := disagreements("assemble bundle", &c, images); err != nil {
-		return nil, err
-	}
 	contents, blobs, err := c.node()
 	if err != nil {
+		return nil, err
+	}
+	if err := disagreements("assemble bundle", c.Lock, blobs[1:], images); err != nil {
 		return nil, err
 	}
 	root := rootNode(contents.Descriptor, images)
@@ -84,18 +84,19 @@ func Blob(mediaType string, data []byte) ocispec.Descriptor {
 	return ocispec.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(data), Size: int64(len(data)), Data: data}
 }
 
-// node returns the contents manifest and the blobs that it names, with Data.
+// node returns the contents manifest and the blobs that it names, with Data: the lock, then the layers.
 func (c *Contents) node() (Node, []ocispec.Descriptor, error) {
 	lock, err := c.Lock.JSON()
 	if err != nil {
 		return Node{}, nil, err
 	}
 	blobs := []ocispec.Descriptor{Blob(LockMediaType, lock)}
-	var layers []ocispec.Descriptor
+	m := ocispec.Manifest{ArtifactType: ContentsArtifactType, Config: Plain(blobs[0])}
 	add := func(mediaType, title string, data []byte) {
-		d := Blob(mediaType, data)
+		d := named(Blob(mediaType, data), ocispec.AnnotationTitle, title)
+		m.Layers = append(m.Layers, d)
+		d.Data = data
 		blobs = append(blobs, d)
-		layers = append(layers, named(d, ocispec.AnnotationTitle, title))
 	}
 	add(MatrixMediaType, matrixTitle, c.Matrix)
 	if len(c.MatrixSignature) > 0 {
@@ -104,11 +105,7 @@ func (c *Contents) node() (Node, []ocispec.Descriptor, error) {
 	for _, k := range slices.Sorted(maps.Keys(c.Manifests)) {
 		add(ManifestMediaType, k, c.Manifests[k])
 	}
-	return contentsNode(Plain(blobs[0]), layers), blobs, nil
-}
-
-func contentsNode(config ocispec.Descriptor, layers []ocispec.Descriptor) Node {
-	return NewManifest(ocispec.Manifest{ArtifactType: ContentsArtifactType, Config: config, Layers: layers})
+	return NewManifest(m), blobs, nil
 }
 
 func rootNode(contents ocispec.Descriptor, images []ocispec.Descriptor) Node {

@@ -140,6 +140,30 @@ func TestRootsOfAnotherFormAreRefused(t *testing.T) {
 	require.Equal(t, fault.InvalidInput, fault.ReasonOf(err), "an upstream image is not a bundle")
 }
 
+func TestContentsOfAnotherFormAreRefused(t *testing.T) {
+	for name, change := range map[string]func(m *ocispec.Manifest){
+		"another order": func(m *ocispec.Manifest) { slices.Reverse(m.Layers) },
+		"twice":         func(m *ocispec.Manifest) { m.Layers = append(m.Layers, m.Layers[0]) },
+		"unknown":       func(m *ocispec.Manifest) { m.Layers[0].MediaType = "application/x" },
+		"another title": func(m *ocispec.Manifest) { m.Layers[0].Annotations = nil },
+		"annotations":   func(m *ocispec.Manifest) { m.Annotations = map[string]string{"x": "y"} },
+	} {
+		b := bundles.New(t, bundles.Options{Seed: 7})
+		var root ocispec.Index
+		var m ocispec.Manifest
+		require.NoError(t, json.Unmarshal(b.Store[b.Graph.Root.Digest.String()], &root))
+		require.NoError(t, json.Unmarshal(b.Store[root.Manifests[0].Digest.String()], &m))
+		change(&m)
+		root.Manifests[0] = b.Store.Add(ocispec.MediaTypeImageManifest, bundle.NewManifest(m).Data)
+		root.Manifests[0].ArtifactType = bundle.ContentsArtifactType
+		forged := b.Store.Add(ocispec.MediaTypeImageIndex, bundle.NewIndex(root).Data)
+		g := must(bundle.Load(t.Context(), b.Store, forged))(t)
+		_, err := g.Contents(t.Context(), b.Store)
+		require.Equal(t, fault.Corrupt, fault.ReasonOf(err), name)
+		require.ErrorContains(t, err, "parts that this version of the format does not know", name)
+	}
+}
+
 func TestALockThatDisagreesIsRefusedWithEveryDifference(t *testing.T) {
 	b := bundles.New(t, bundles.Options{Seed: 8})
 	c := b.Contents
@@ -152,7 +176,7 @@ func TestALockThatDisagreesIsRefusedWithEveryDifference(t *testing.T) {
 	other := b.Trees[0]
 	other.Reference = image.MustReference("registry.test/not/locked:v1")
 	_, err = bundle.Assemble(b.Contents, append([]bundle.Tree{other}, b.Trees...))
-	require.ErrorContains(t, err, "registry.test/not/locked:v1 is not in the lock")
+	require.ErrorContains(t, err, `"the image registry.test/not/locked:v1" is not in the lock`)
 	_, err = bundle.Assemble(b.Contents, append([]bundle.Tree{b.Trees[0]}, b.Trees...))
 	require.ErrorContains(t, err, "registry.test/docker/list:v2 twice")
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
-// Load reads the whole graph from its root. It is bounded, verifies every byte, and requires the root and
-// the contents manifest in the exact form of Assemble. It reports the problems of all images together.
+// Load reads the whole graph from its root. It is bounded, verifies every byte, and requires the root in the
+// exact form of Assemble. It reports the problems of all images together.
 func Load(ctx context.Context, f Fetcher, root ocispec.Descriptor) (*Graph, error) {
 	top, children, err := loadRoot(ctx, f, root)
 	if err != nil {
@@ -132,36 +132,14 @@ func checkRootForm(root ocispec.Descriptor, children []ocispec.Descriptor) error
 	return fault.Join(errs...)
 }
 
-// checkContentsForm requires the contents manifest to the byte as Assemble writes it, with its layers in order.
+// checkContentsForm requires a contents manifest. [Graph.Contents] compares its bytes with those that Assemble writes.
 func checkContentsForm(n Node) (manifestForm, error) {
 	m, err := decodeManifest(n.Descriptor, n.Data)
-	if err != nil {
-		return m, err
-	}
-	if m.ArtifactType != ContentsArtifactType || m.Config.MediaType != LockMediaType {
-		return m, corrupt(n.Descriptor, "it is not a contents manifest: artifact type %.100q, config %.100q",
+	if err == nil && (m.ArtifactType != ContentsArtifactType || m.Config.MediaType != LockMediaType) {
+		err = corrupt(n.Descriptor, "it is not a contents manifest: artifact type %.100q, config %.100q",
 			m.ArtifactType, m.Config.MediaType)
 	}
-	if !bytes.Equal(contentsNode(Plain(*m.Config), m.Layers).Data, n.Data) {
-		return m, corrupt(n.Descriptor, "the contents manifest has parts that this version of the format does not know")
-	}
-	rank := map[string]int{MatrixMediaType: 1, MatrixSigMediaType: 2, ManifestMediaType: 3}
-	titles := map[int]string{1: matrixTitle, 2: matrixSigTitle}
-	errs := []error{}
-	lastRank, lastTitle := 0, ""
-	for i, l := range m.Layers {
-		title, r := l.Annotations[ocispec.AnnotationTitle], rank[l.MediaType]
-		isNext := r > lastRank || r == 3 && lastRank == 3 && title > lastTitle
-		if !isNext || titles[r] != "" && titles[r] != title {
-			errs = append(errs, corrupt(n.Descriptor, "layer %d of the contents (%.200q of %.100q) is unknown, repeated or out of order",
-				i, title, l.MediaType))
-		}
-		lastRank, lastTitle = r, title
-	}
-	if len(m.Layers) == 0 || m.Layers[0].MediaType != MatrixMediaType {
-		errs = append(errs, corrupt(n.Descriptor, "the contents hold no matrix document"))
-	}
-	return m, fault.Join(errs...)
+	return m, err
 }
 
 // IsRoot reports whether a descriptor is a bundle's root, by its artifact type.
@@ -196,8 +174,8 @@ type Contents struct {
 	Platforms map[image.Digest][]image.Platform
 }
 
-// Contents reads and verifies the parts that the contents manifest names, and compares the lock
-// with the root. Images, manifest files and the matrix must be the same in both.
+// Contents reads and verifies the parts that the contents manifest names. It requires that manifest and the
+// lock in the exact form of Assemble. Images, manifest files and the matrix must be the same in lock and bundle.
 func (g *Graph) Contents(ctx context.Context, f Fetcher) (*Contents, error) {
 	if g.contents.Config == nil {
 		return nil, corrupt(g.Root, "the graph does not hold its contents manifest")
@@ -231,10 +209,11 @@ func (g *Graph) Contents(ctx context.Context, f Fetcher) (*Contents, error) {
 	if c.Lock, err = ParseLock("lock of the bundle "+g.Root.Digest.String(), lock); err != nil {
 		return nil, err
 	}
-	if canonical, err := c.Lock.JSON(); err != nil || !bytes.Equal(canonical, lock) {
-		return nil, corrupt(*g.contents.Config, "the lock is not in its canonical form")
+	again, blobs, err := c.node()
+	if err != nil || again.Descriptor.Digest != g.parts[g.Root.Digest].names[0] {
+		return nil, corrupt(g.Root, "its contents have parts that this version of the format does not know, or another form")
 	}
-	return c, disagreements("read bundle "+g.Root.Digest.String(), c, g.images)
+	return c, disagreements("read bundle "+g.Root.Digest.String(), c.Lock, blobs[1:], g.images)
 }
 
 // DigestOf returns the digest of a descriptor that was read, see [CheckDescriptor]; zero for any other.
@@ -243,72 +222,57 @@ func DigestOf(d ocispec.Descriptor) image.Digest {
 	return parsed
 }
 
-// disagreements returns the differences between a lock and the content that it locks.
-func disagreements(op string, c *Contents, images []ocispec.Descriptor) error {
-	d := &differ{op: op}
-	d.same("the matrix", c.Lock.Matrix.Digest, c.Lock.Matrix.Size, c.Matrix)
-	want := map[string]bool{}
-	for _, r := range c.Lock.Releases {
+// disagreements returns the differences between a lock and what it locks: layers of the contents, and images.
+func disagreements(op string, lock *Lock, layers, images []ocispec.Descriptor) error {
+	const matrixName, manifestName, imageName = "the matrix", "the manifest ", "the image "
+	locked, held := map[string]ocispec.Descriptor{}, map[string]ocispec.Descriptor{}
+	add := func(name, mediaType string, d image.Digest, size int64) {
+		locked[name] = ocispec.Descriptor{MediaType: mediaType, Digest: digest.Digest(d.String()), Size: size}
+	}
+	add(matrixName, MatrixMediaType, lock.Matrix.Digest, lock.Matrix.Size)
+	for _, r := range lock.Releases {
 		for _, f := range r.Manifests {
-			key := r.Path(f)
-			want[key] = true
-			if data, ok := c.Manifests[key]; ok {
-				d.same("the manifest "+key, f.Digest, f.Size, data)
-			} else {
-				d.add(fault.Incomplete, "the manifest %s of the lock is missing", key)
-			}
+			add(manifestName+r.Path(f), ManifestMediaType, f.Digest, f.Size)
 		}
 	}
-	for _, key := range slices.Sorted(maps.Keys(c.Manifests)) {
-		if !want[key] {
-			d.add(fault.Corrupt, "the manifest %.200q is not in the lock", key)
+	for _, i := range lock.Images {
+		add(imageName+i.Reference.String(), i.MediaType, i.Digest, i.Size)
+	}
+	for _, l := range layers {
+		switch l.MediaType {
+		case MatrixMediaType:
+			held[matrixName] = l
+		case ManifestMediaType:
+			held[manifestName+l.Annotations[ocispec.AnnotationTitle]] = l
 		}
 	}
-	d.images(c.Lock, images)
-	return fault.Join(d.errs...)
-}
-
-type differ struct {
-	op   string
-	errs []error
-}
-
-func (d *differ) add(reason fault.Reason, format string, args ...any) {
-	d.errs = append(d.errs, fault.Errorf(reason, d.op, "", "make the bundle again with `vdo-bundle pull --lock`",
-		format, args...))
-}
-
-func (d *differ) same(what string, want image.Digest, size int64, data []byte) {
-	if got := image.DigestOf(data); got != want {
-		d.add(fault.Corrupt, "%s: %w", what, &DigestError{Expected: digest.Digest(want.String()),
-			Got: digest.Digest(got.String())})
-	} else if int64(len(data)) != size {
-		d.add(fault.Corrupt, "%s: expected %d bytes, got %d", what, size, len(data))
+	for _, i := range images {
+		held[imageName+i.Annotations[AnnotationReference]] = i
 	}
-}
-
-func (d *differ) images(lock *Lock, images []ocispec.Descriptor) {
-	got := map[string]ocispec.Descriptor{}
-	for _, im := range images {
-		ref := im.Annotations[AnnotationReference]
-		got[ref] = im
-		if _, ok := lock.Image(ref); !ok {
-			d.add(fault.Corrupt, "the image %s is not in the lock", ref)
-		}
-	}
-	for _, im := range lock.Images {
-		ref := im.Reference.String()
-		is, ok := got[ref]
+	all := maps.Clone(locked)
+	maps.Copy(all, held)
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		want, isLocked := locked[name]
+		got, isHeld := held[name]
+		reason := fault.Corrupt
+		var why error
 		switch {
-		case !ok:
-			d.add(fault.Incomplete, "the image %s of the lock is missing", ref)
-		case is.Digest.String() != im.Digest.String():
-			d.add(fault.Corrupt, "the image %s is %s, the lock says %s", ref, is.Digest, im.Digest)
-		case is.Size != im.Size || is.MediaType != im.MediaType:
-			d.add(fault.Corrupt, "the image %s is %d bytes of %s, the lock says %d bytes of %s", ref, is.Size,
-				is.MediaType, im.Size, im.MediaType)
+		case !isHeld:
+			reason, why = fault.Incomplete, fmt.Errorf("%s of the lock is missing", name)
+		case !isLocked:
+			why = fmt.Errorf("%.200q is not in the lock", name)
+		case got.Digest != want.Digest:
+			why = fmt.Errorf("%s: %w", name, &DigestError{Expected: want.Digest, Got: got.Digest})
+		case got.Size != want.Size || got.MediaType != want.MediaType:
+			why = fmt.Errorf("%s is %d bytes of %s, the lock says %d bytes of %s",
+				name, got.Size, got.MediaType, want.Size, want.MediaType)
+		default:
+			continue
 		}
+		errs = append(errs, fault.Errorf(reason, op, "", "make the bundle again with `vdo-bundle pull --lock`", "%w", why))
 	}
+	return fault.Join(errs...)
 }
 
 // Fetcher returns the unverified bytes of a descriptor from an offset, so that an interrupted
