@@ -269,46 +269,50 @@ const (
 	maxPlanReason = 256
 )
 
-// shown is a plan for the status.
-type shown struct {
-	decision decision
-	plan     *plan.Plan
-	done     []plan.Step // in this pass
-}
-
-// within returns the plan for a person, with this many steps. It is pure.
-func (s shown) within(steps int) *v1alpha1.PlanStatus {
+// shown returns a decision and its plan for a person: that many steps, without those of this pass that are done. The
+// plan is nil if none could be made.
+func (d decision) shown(drawn *plan.Plan, done []plan.Step, most int) *v1alpha1.PlanStatus {
 	st := &v1alpha1.PlanStatus{}
-	if from := s.decision.sources(); len(from) == 1 {
+	if from := d.sources(); len(from) == 1 {
 		st.Bundle = from[0].reference()
-	} else if s.decision.from != nil {
-		st.Bundle = s.decision.from.reference()
+	} else if d.from != nil {
+		st.Bundle = d.from.reference()
 	}
-	for _, id := range s.decision.releases {
+	for _, id := range d.releases {
 		st.Releases = append(st.Releases, id.String())
 	}
-	if s.plan == nil {
+	if drawn == nil {
 		return st
 	}
 	counts := map[plan.Action]int{}
 	var todo []plan.Step
-	for _, step := range s.plan.Steps {
-		if has(s.done, step.Key) {
-			if step.Action != plan.Prune {
-				counts[plan.Unchanged]++
+	for _, s := range drawn.Steps {
+		switch {
+		case !has(done, s.Key):
+			counts[s.Action]++
+			if s.Writes() || s.Action == plan.Wait || s.Action == plan.Conflict {
+				todo = append(todo, s)
 			}
-			continue
-		}
-		counts[step.Action]++
-		if step.Writes() || step.Action == plan.Wait || step.Action == plan.Conflict {
-			todo = append(todo, step)
+		case s.Action != plan.Prune:
+			counts[plan.Unchanged]++
 		}
 	}
-	for action, n := range counts {
-		st.Actions = append(st.Actions, v1alpha1.PlanCount{Action: string(action), Count: n})
+	for _, action := range slices.Sorted(maps.Keys(counts)) {
+		st.Actions = append(st.Actions, v1alpha1.PlanCount{Action: string(action), Count: counts[action]})
 	}
-	slices.SortFunc(st.Actions, func(a, b v1alpha1.PlanCount) int { return cmp.Compare(a.Action, b.Action) })
-	st.Steps, st.Omitted = planSteps(todo, steps)
+	slices.SortStableFunc(todo, func(a, b plan.Step) int {
+		return cmp.Or(slices.Index(inOrder, a.Driver)-slices.Index(inOrder, b.Driver), a.Compare(b.Key))
+	})
+	for _, s := range todo[:min(len(todo), most)] {
+		if !s.Writes() || s.Action == plan.Prune {
+			s.Cause = ""
+		}
+		st.Steps = append(st.Steps, v1alpha1.PlanStep{
+			Action: string(s.Action), Driver: string(s.Driver), Kind: s.Kind, Namespace: s.Namespace, Name: s.Name,
+			Cause: string(s.Cause), Reason: condition.Cut(s.Reason, maxPlanReason),
+		})
+	}
+	st.Omitted = len(todo) - len(st.Steps)
 	return st
 }
 
@@ -316,30 +320,13 @@ func has(steps []plan.Step, key inventory.Key) bool {
 	return slices.ContainsFunc(steps, func(s plan.Step) bool { return s.Key == key })
 }
 
-func planSteps(todo []plan.Step, most int) (listed []v1alpha1.PlanStep, omitted int) {
-	slices.SortStableFunc(todo, func(a, b plan.Step) int {
-		return cmp.Or(slices.Index(inOrder, a.Driver)-slices.Index(inOrder, b.Driver), a.Compare(b.Key))
-	})
-	for _, s := range todo[:min(len(todo), most)] {
-		step := v1alpha1.PlanStep{
-			Action: string(s.Action), Driver: string(s.Driver), Kind: s.Kind, Namespace: s.Namespace, Name: s.Name,
-			Cause: string(s.Cause), Reason: condition.Cut(s.Reason, maxPlanReason),
-		}
-		if !s.Writes() || s.Action == plan.Prune {
-			step.Cause = ""
-		}
-		listed = append(listed, step)
-	}
-	return listed, len(todo) - len(listed)
-}
-
 // planStatus returns the rest of the plan, or the earlier status if this pass could not plan.
 func (p *result) planStatus(before *v1alpha1.PlanStatus) *v1alpha1.PlanStatus {
 	switch {
 	case p.outcome.foreseen != nil:
-		return p.outcome.foreseen.within(maxPlanSteps)
+		return p.outcome.foreseen
 	case p.outcome.plan != nil:
-		return shown{decision: p.decision, plan: p.outcome.plan, done: p.outcome.did}.within(maxPlanSteps)
+		return p.decision.shown(p.outcome.plan, p.outcome.did, maxPlanSteps)
 	case p.outcome.applied != nil:
 		return before
 	}
@@ -365,8 +352,8 @@ func (p *pass) planCandidate(ctx context.Context) {
 	q := *p
 	q.decided = p.withoutGates()
 	q.decision = q.resolve()
-	p.outcome.foreseen = &shown{decision: q.decision}
-	if err := q.planPreview(ctx, p.outcome.foreseen); err != nil {
+	drawn, err := q.planPreview(ctx)
+	if p.outcome.foreseen = q.decision.shown(drawn, nil, maxPlanSteps); err != nil {
 		p.outcome.notes = append(p.outcome.notes, "status.plan cannot be made: "+fault.Text(err))
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/lookahead"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/source"
@@ -212,13 +213,12 @@ func (p *pass) atTheEnd(ctx context.Context, free decided, end matrix.Facts, out
 	if !free.bundle.verified {
 		return // an untrusted bundle does not reach the API server, not even for a dry run
 	}
-	s := shown{decision: q.decision}
-	if err := q.planPreview(ctx, &s); err != nil && q.decision.refused == nil {
-		out.Gated = append(out.Gated, gatedBecause("", err)...)
+	drawn, err := q.planPreview(ctx)
+	if drawn != nil {
+		err, out.Plan = drawn.Conflicts(), q.decision.shown(drawn, nil, math.MaxInt)
 	}
-	if s.plan != nil {
-		out.Gated = append(out.Gated, gatedBecause("", s.plan.Conflicts())...)
-		out.Plan = s.within(math.MaxInt)
+	if q.decision.refused == nil {
+		out.Gated = append(out.Gated, gatedBecause("", err)...)
 	}
 }
 
@@ -320,21 +320,20 @@ func gatedBecause(driver string, err error) []Gated {
 	return []Gated{{Reason: string(fault.ReasonOf(err)), Driver: driver, Message: err.Error(), Do: fault.HintOf(err)}}
 }
 
-func (p *pass) planPreview(ctx context.Context, s *shown) error {
+func (p *pass) planPreview(ctx context.Context) (*plan.Plan, error) {
 	if p.decision.refused != nil {
-		return p.decision.refused
+		return nil, p.decision.refused
 	}
 	rendered, err := p.render(p.decision)
 	if err := joinAll(rendered.refused, err); err != nil {
-		return err
+		return nil, err
 	}
 	tried, err := p.dryRun(ctx, rendered)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	drawn := p.facts.plan(tried)
-	s.plan = &drawn
-	return nil
+	return &drawn, nil
 }
 
 func (s *decided) withoutGates() decided {

@@ -63,8 +63,8 @@ type outcome struct {
 	changed  int         // number of written objects
 	did      []plan.Step // steps of the plan or removal
 	plan     *plan.Plan
-	removal  *plan.Plan // of all objects, under deletion
-	foreseen *shown     // the plan without gates, if any gates
+	removal  *plan.Plan           // of all objects, under deletion
+	foreseen *v1alpha1.PlanStatus // the plan without gates, if any gates
 	report   *assess.Report
 	notes    []string
 	drift    []v1alpha1.DriftStatus // unrepaired; a part of driftAll
