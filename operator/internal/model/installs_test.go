@@ -67,35 +67,6 @@ func TestADryRunShowsWhatIsInstalledAfterIt(t *testing.T) {
 	})
 }
 
-// A bundle that was built again rolls through stage by stage as the upgrade that it has does, in place, while drift is
-// repaired at once.
-func TestUpgradesInPlaceAndStageByStage(t *testing.T) {
-	scene(t, installed, func(s *scenario) {
-		image := func() string { return s.controller().Spec.Template.Spec.Containers[0].Image }
-		states := func() *corev1.ConfigMap {
-			return get(s, &corev1.ConfigMap{}, csiNamespace, "internal-feature-states.csi.vsphere.vmware.com")
-		}
-		made, was := get(s, &storagev1.CSIDriver{}, "", drivers.CSIDriver).UID, image()
-		stale := states()
-		s.change(stale, func() { stale.Data["listview-tasks"] = "stale" })
-		s.retag(bundleNext)
-		s.pass(passBundle)
-		s.byHand("cpi", 1)
-		s.look()
-		require.Equal(t, "3.7.3", s.driver("csi").Wanted)
-		s.told("Updated: Changed DaemonSet kube-system/" + ccm + " of cpi@1.33.1: ")
-		s.told("Repaired: Created ServiceAccount kube-system/cloud-controller-manager of cpi@1.33.1: was deleted")
-		require.NotContains(t, s.events.String(), "Repaired: DaemonSet")
-		require.Equal(t, was, image(), "not before the cloud provider is rolled out")
-
-		s.ready()
-		require.Equal(t, "3.7.3", s.driver("csi").Version)
-		require.NotEqual(t, was, image())
-		require.Equal(t, made, get(s, &storagev1.CSIDriver{}, "", drivers.CSIDriver).UID, "it is never made anew")
-		require.NotContains(t, states().Data, "listview-tasks", "feature states are replaced whole")
-	})
-}
-
 // Rights that are missing in one driver's place are a fault of that driver's, and what cannot be seen is not
 // forgotten.
 func TestMissingRightsInOnePlaceConcernItsDriverAlone(t *testing.T) {

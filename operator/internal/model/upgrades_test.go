@@ -42,17 +42,15 @@ func (s *scenario) replaced(before map[string]*corev1.Pod) (all []string) {
 	return all
 }
 
-// canary asks for upgrades that come to w-1 first.
-func (s *scenario) canary(deadline time.Duration) {
-	s.configure(func(spec *asked) {
-		first := metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelHostname: "w-1"}}
-		spec.UpgradePolicy = &v1alpha1.UpgradePolicy{HealthDeadline: metav1.Duration{Duration: deadline},
-			Canary: &v1alpha1.Canary{NodeSelector: first, Soak: metav1.Duration{Duration: 5 * time.Minute}}}
-	})
+// onFirst has upgrades come to w-1 first.
+func onFirst(deadline time.Duration) *v1alpha1.UpgradePolicy {
+	first := metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelHostname: "w-1"}}
+	return &v1alpha1.UpgradePolicy{HealthDeadline: metav1.Duration{Duration: deadline},
+		Canary: &v1alpha1.Canary{NodeSelector: first, Soak: metav1.Duration{Duration: 5 * time.Minute}}}
 }
 
-// An upgrade comes to the chosen node first. Where its pod does not come up there it is gone back from, and no other
-// node was touched; where it does, the others follow after a while.
+// An upgrade comes in stages, while drift is repaired at once, and to the chosen node first. Where its pod does not
+// come up there it is gone back from, and no other node was touched; where it does, the others follow after a while.
 func TestAnUpgradeComesToTheChosenNodesFirst(t *testing.T) {
 	scene(t, installed, func(s *scenario) {
 		was, before := s.healthy(), s.nodePods()
@@ -60,8 +58,15 @@ func TestAnUpgradeComesToTheChosenNodesFirst(t *testing.T) {
 		run := s.templates()
 		s.falls = func(x workload, template string) bool { return x.GetName() == csiNode && !run[template] }
 		s.back = true
-		s.canary(4 * time.Minute)
+		s.configure(func(spec *asked) { spec.UpgradePolicy = onFirst(4 * time.Minute) })
 		s.retag(bundleNext)
+		s.pass(passBundle)
+		s.byHand("cpi", 1)
+		s.look()
+		require.Equal(t, "3.7.3", s.driver("csi").Wanted)
+		require.True(t, run[text(s.controller().Spec.Template)], "not before the cloud provider is rolled out")
+		s.told("Updated: Changed DaemonSet kube-system/" + ccm + " of cpi@1.33.1: ")
+		s.told("Repaired: Created ServiceAccount kube-system/cloud-controller-manager of cpi@1.33.1: was deleted")
 		failing, told := "", ""
 		s.until("the upgrade fails on the chosen node", func() bool {
 			require.Subset(t, []string{"w-1"}, s.replaced(before), "no other node is touched")
@@ -92,7 +97,7 @@ func TestAnUpgradeComesToTheChosenNodesFirst(t *testing.T) {
 		require.Equal(t, appsv1.RollingUpdateDaemonSetStrategyType, strategy)
 
 		s.falls = nil
-		s.canary(time.Hour)
+		s.configure(func(spec *asked) { spec.UpgradePolicy = onFirst(time.Hour) })
 		before = s.nodePods()
 		var named []v1alpha1.CanaryNode
 		s.until("the others follow", func() bool {
