@@ -190,8 +190,8 @@ func (p *pass) run(ctx context.Context) error {
 	if err := p.gather(ctx); err != nil {
 		return err
 	}
-	if p.cluster.Deleting && p.inUse() != nil {
-		return nil
+	if waits := p.inUse() != nil; waits && p.cluster.Deleting {
+		return nil // judge names them
 	}
 	if err := p.extract(ctx); err != nil {
 		return err
