@@ -46,15 +46,19 @@ func copyOf(x client.Object) client.Object {
 	return x.DeepCopyObject().(client.Object) //nolint:forcetypeassert,errcheck // a copy of one
 }
 
-// all writes objects in order, and returns what becomes of each. A dry run goes on after invalid objects and conflicts.
+// all writes objects in order, and returns what becomes of those without a fault. A dry run goes on after invalid ones
+// and conflicts.
 func (a *applier) all(ctx context.Context, objects []client.Object, dryRun bool) ([]changedObject, error) {
 	out := []changedObject{}
 	var errs []error
 	for _, x := range objects {
 		done, err := a.one(ctx, x, dryRun)
-		out, errs = append(out, done), append(errs, err)
-		reason := fault.ReasonOf(err)
-		if err != nil && (!dryRun || reason != fault.InvalidInput && reason != fault.Conflict) {
+		if err == nil {
+			out = append(out, done)
+			continue
+		}
+		errs = append(errs, err)
+		if reason := fault.ReasonOf(err); !dryRun || reason != fault.InvalidInput && reason != fault.Conflict {
 			break
 		}
 	}

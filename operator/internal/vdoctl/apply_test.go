@@ -81,8 +81,9 @@ func TestApplyWaitsForNoDeletion(t *testing.T) {
 	require.NoError(t, c.Update(t.Context(), v))
 	require.NoError(t, c.Delete(t.Context(), v))
 	u := must.Have(manifest(v))(t)
-	must.Fail(t, must.Err((&applier{Client: c}).apply(t.Context(), u, true)), fault.Conflict,
-		"VDOConfig vmware-system-vdo/vdo: it is being deleted")
+	tried, err := (&applier{Client: c}).all(t.Context(), []client.Object{u}, true)
+	must.Fail(t, err, fault.Conflict, "VDOConfig vmware-system-vdo/vdo: it is being deleted")
+	require.Empty(t, tried, "a person is asked about what will be")
 
 	// Its CRD waits for it, and for the operator that ends it.
 	crd := unnamespaced("apiextensions.k8s.io/v1", "CustomResourceDefinition", "vdoconfigs.vdo.vmware.com")

@@ -232,6 +232,10 @@ func TestThePasswordOfTheSecretIsKept(t *testing.T) {
 	require.Equal(t, "drivers@vsphere.local", o.username, "of the Secret: no flag names an account")
 	require.NoError(t, o.readPassword(t.Context(), d, false))
 	require.Equal(t, "drivers-password", o.password)
+
+	d.vcenter.Spec.VcIP, o.server = "vc.site", "vc.other.site"
+	o.moved(d)
+	require.Empty(t, d.password, "another vCenter does not get it")
 }
 
 // a mirror whose path has the name of the operator's usual namespace.

@@ -203,13 +203,14 @@ func (o *configureOptions) deliver(ctx context.Context, c client.Client, d *draf
 // answer collects all answers: flags, existing values, and a user's on a terminal. There it tries the vCenter once it
 // has an account, and again with the datacenters. Without a terminal it reports all errors at once, before that.
 func (o *configureOptions) answer(ctx context.Context, d *draft) error {
+	fields := o.fields()
+	o.offer(d, fields)
 	if o.prompts {
 		if err := o.valid(o.given); err != nil {
 			return err
 		}
 		_ = command.Say(o.err, "Enter takes what is in brackets, %s is for none.", noAnswer)
 	}
-	fields := o.fields()
 	for i, f := range fields {
 		o.offer(d, fields[i:]) // each answer decides about later ones
 		if o.prompts && !f.flagAlone && !o.given(f.flag) && (f.needed == nil || f.needed()) {

@@ -25,13 +25,15 @@ var (
 	aPool   = preflight.Ref{Type: "ResourcePool", Value: "p"}
 	aHosts  = preflight.Ref{Type: "Folder", Value: "h"}
 	cluster = preflight.Ref{Type: "ClusterComputeResource", Value: "c"}
+	beside  = preflight.Ref{Type: "ClusterComputeResource", Value: "d"}
 )
 
 func withTags(has categories, on tagged) *preflight.VCenter {
 	return &preflight.VCenter{Contents: preflight.Contents{Categories: has, Tagged: on,
 		Objects: map[preflight.Ref]preflight.Object{
 			root: {}, aSite: {Name: "dc", Parent: root}, aPool: {Name: "p", Parent: aSite},
-			aHosts: {Name: "host", Parent: aSite}, cluster: {Name: "c", Parent: aHosts}}}}
+			aHosts: {Name: "host", Parent: aSite}, cluster: {Name: "c", Parent: aHosts},
+			beside: {Name: "d", Parent: aHosts}}}}
 }
 
 func TestATagPlanIsWhatIsLeftToDo(t *testing.T) {
@@ -109,8 +111,8 @@ func TestNoZoneMovesWhileItIsUsed(t *testing.T) {
 		return []preflight.Node{{Name: "one", Zones: map[string]string{key: value}}}
 	}
 	nodes := node("topology.csi.vmware.com/k8s-zone", "a")
-	want := must.Have(assignments([]string{"k8s-zone:b=/dc"}))(t)
-	defining := map[preflight.Ref]bool{root: true, aSite: true, cluster: true, aPool: false, vm: false}
+	want := must.Have(assignments([]string{"k8s-zone:b=/dc/host/c"}))(t)
+	defining := map[preflight.Ref]bool{root: true, aSite: true, cluster: true, beside: false, aPool: false, vm: false}
 	for _, x := range []preflight.Cluster{
 		{Skipped: true, Nodes: nodes}, {Err: errors.New("connection refused")},
 	} {

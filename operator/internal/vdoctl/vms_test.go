@@ -3,6 +3,8 @@ package vdoctl_test
 import (
 	"bufio"
 	"context"
+	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path"
@@ -226,6 +228,14 @@ func TestTopologyIsTaggedAndChecked(t *testing.T) {
 	tag(replace...).is(8, "the tag a of k8s-zone is used by node node-0")
 	tag("--attach=k8s-zone:b=/site/west/host", "--yes").is(8, "the tag a of k8s-zone is used by node node-0")
 	label("topology.csi.vmware.com/k8s-zone", "z")
+	bound := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "bound"}}
+	require.NoError(t, json.Unmarshal([]byte(`{"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"},
+		"csi": {"driver": "csi.vsphere.vmware.com", "volumeHandle": "x"}, "nodeAffinity": {"required": {"nodeSelectorTerms": [
+		{"matchExpressions": [{"key": "topology.csi.vmware.com/k8s-zone", "operator": "In", "values": ["a"]}]}]}}}`), &bound.Spec))
+	require.NoError(t, k.Create(ctx, bound))
+	tag(replace...).is(8, "the tag a of k8s-zone is used by PersistentVolume bound")
+	bound.Finalizers = nil
+	require.NoError(t, errors.Join(k.Update(ctx, bound), k.Delete(ctx, bound)))
 	r := vdoctl(t, []string{"HOME=" + t.TempDir(), "KUBECONFIG=", "KUBERNETES_SERVICE_HOST="},
 		slices.Concat([]string{"topology", "tag", "-f", file, "--dry-run"}, admin, replace)...)
 	require.NotZero(t, r.code)
