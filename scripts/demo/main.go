@@ -104,6 +104,7 @@ type demo struct {
 	stop                func()         // ends them
 	registries          registries
 	site                site
+	key                 string     // an administrator's, for the jump host of SIP=1
 	rest                chan error // result of the builds in the background
 	began               time.Time
 }
@@ -121,11 +122,11 @@ func (d *demo) run(ctx context.Context) (err error) {
 		}
 	}()
 	steps := []func(context.Context) error{
-		d.findManifests, d.buildFirst, d.startRegistries, d.bundle, d.carry, d.land,
-		d.awaitRest, d.startSite, d.prepare, d.startOperator, d.install, d.upgrade, d.tamper,
+		d.findManifests, d.buildFirst, d.startRegistries, d.play("bundle"),
+		d.awaitRest, d.startSite, d.play("operator"),
 	}
 	if d.sip {
-		steps = append(steps, d.sipSteps()...)
+		steps = append(steps, d.writeSIPFiles, d.play("sip"))
 	}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
@@ -146,12 +147,7 @@ func (d *demo) path(name string) string { return filepath.Join(d.dir, filepath.F
 
 // wait leaves the world running.
 func (d *demo) wait(ctx context.Context) error {
-	d.out.heading("KEEP is set: the good bundle goes back under its tag")
-	if err := d.sequence(ctx, d.isolated,
-		"vdo-bundle push drivers2.tar "+d.reference()+" --key vdo.pub --ca-file mirror-ca.crt",
-		"kubectl -n "+namespace+" annotate driverbundle site reconcile.vdo.vmware.com/requestedAt=back --overwrite",
-		"kubectl -n "+namespace+" wait --for=condition=Ready driverbundle/site --timeout=60s",
-	); err != nil {
+	if err := d.play("keep")(ctx); err != nil {
 		return err
 	}
 	for _, one := range []struct {
@@ -163,7 +159,7 @@ func (d *demo) wait(ctx context.Context) error {
 			d.out.say("%s", line)
 		}
 	}
-	d.out.say("export FLAGS=%s  # of lock and pull", fault.Quote(d.flags()))
+	d.out.say("export FLAGS=%s  # of lock and pull", fault.Quote(d.value("FLAGS")))
 	d.out.heading("Everything goes on running until Ctrl-C")
 	d.out.say("mirror   %s, CA %s, login in %s", d.registries.Mirror, d.path("site/mirror-ca.crt"), d.path("site/docker/config.json"))
 	d.out.say("vCenter  %s, CA %s, administrator %s, password %q", d.site.VCenter, d.path("site/vcenter-ca.crt"), d.site.Administrator, d.site.Password)
