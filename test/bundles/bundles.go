@@ -5,17 +5,16 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"math/rand"
 	"testing"
 
-	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/empty"
-	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/opencontainers/go-digest"
+	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/stretchr/testify/require"
 
@@ -75,15 +74,13 @@ func New(t testing.TB, o Options) *Bundle {
 	o.LayerSize, o.Layers = cmp.Or(o.LayerSize, 5000), cmp.Or(o.Layers, 3)
 	large := o
 	large.LayerSize = cmp.Or(o.PlainSize, o.LayerSize)
-	src := rand.NewSource(o.Seed)
-	store := Store{}
-	plain := mutate.MediaType(withPlatform(t, randomImage(t, large, src), "amd64"), types.OCIManifestSchema1)
-	plain = mutate.ConfigMediaType(plain, types.OCIConfigJSON)
+	src, store := rand.NewSource(o.Seed), Store{}
+	plain := large.image(t, store, src, oci, "amd64")
 	images := map[string]ocispec.Descriptor{
-		"registry.test/oci/index:v1":     addIndex(t, store, randomIndex(t, o, src, types.OCIImageIndex)),
-		"registry.test/docker/list:v2":   addIndex(t, store, randomIndex(t, o, src, types.DockerManifestList)),
-		"registry.test/plain/image:v3":   addImage(t, store, plain),
-		"registry.test/plain/image:v3.1": addImage(t, store, plain),
+		"registry.test/oci/index:v1":     o.index(t, store, src, oci),
+		"registry.test/docker/list:v2":   o.index(t, store, src, docker),
+		"registry.test/plain/image:v3":   plain,
+		"registry.test/plain/image:v3.1": plain,
 	}
 	b := &Bundle{Store: store}
 	b.Contents = contents(t, o.Seed, images)
@@ -134,72 +131,60 @@ func contents(t testing.TB, seed int64, images map[string]ocispec.Descriptor) bu
 	}
 }
 
-func randomImage(t testing.TB, o Options, src rand.Source) v1.Image {
-	t.Helper()
-	im, err := random.Image(o.LayerSize, int64(o.Layers), random.WithSource(src))
-	require.NoError(t, err)
-	return im
-}
+// kinds are the media types of an index, its images, and their parts.
+type kinds struct{ index, manifest, config, layer string }
 
-func randomIndex(t testing.TB, o Options, src rand.Source, mediaType types.MediaType) v1.ImageIndex {
+var (
+	oci = kinds{
+		ocispec.MediaTypeImageIndex, ocispec.MediaTypeImageManifest,
+		ocispec.MediaTypeImageConfig, ocispec.MediaTypeImageLayerGzip,
+	}
+	docker = kinds{
+		string(types.DockerManifestList), string(types.DockerManifestSchema2),
+		string(types.DockerConfigJSON), string(types.DockerLayer),
+	}
+)
+
+// index adds an index of two images.
+func (o Options) index(t testing.TB, s Store, src rand.Source, is kinds) ocispec.Descriptor {
 	t.Helper()
-	var index v1.ImageIndex = empty.Index
+	index := ocispec.Index{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: is.index}
 	for _, arch := range []string{"amd64", "arm64"} {
-		im := withPlatform(t, randomImage(t, o, src), arch)
-		if mediaType == types.OCIImageIndex {
-			im = mutate.ConfigMediaType(mutate.MediaType(im, types.OCIManifestSchema1), types.OCIConfigJSON)
-		}
-		index = mutate.AppendManifests(index, mutate.IndexAddendum{
-			Add: im, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}},
-		})
+		d := o.image(t, s, src, is, arch)
+		d.Platform = &ocispec.Platform{OS: "linux", Architecture: arch}
+		index.Manifests = append(index.Manifests, d)
 	}
-	return mutate.IndexMediaType(index, mediaType)
+	return s.addJSON(t, is.index, index)
 }
 
-func withPlatform(t testing.TB, im v1.Image, arch string) v1.Image {
+// image adds an image with random layers.
+func (o Options) image(t testing.TB, s Store, src rand.Source, is kinds, arch string) ocispec.Descriptor {
 	t.Helper()
-	config, err := im.ConfigFile()
-	require.NoError(t, err)
-	config = config.DeepCopy()
-	config.OS, config.Architecture = "linux", arch
-	im, err = mutate.ConfigFile(im, config)
-	require.NoError(t, err)
-	return im
+	m := ocispec.Manifest{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: is.manifest}
+	config := ocispec.Image{
+		Platform: ocispec.Platform{OS: "linux", Architecture: arch}, RootFS: ocispec.RootFS{Type: "layers"},
+	}
+	for range o.Layers {
+		layer, err := random.Layer(o.LayerSize, types.MediaType(is.layer), random.WithSource(src))
+		require.NoError(t, err)
+		id, err := layer.DiffID()
+		require.NoError(t, err)
+		content, err := layer.Compressed()
+		require.NoError(t, err)
+		data, err := io.ReadAll(content)
+		require.NoError(t, err)
+		config.RootFS.DiffIDs = append(config.RootFS.DiffIDs, digest.Digest(id.String()))
+		m.Layers = append(m.Layers, s.Add(is.layer, data))
+	}
+	m.Config = s.addJSON(t, is.config, config)
+	return s.addJSON(t, is.manifest, m)
 }
 
-func addIndex(t testing.TB, s Store, index v1.ImageIndex) ocispec.Descriptor {
+func (s Store) addJSON(t testing.TB, mediaType string, v any) ocispec.Descriptor {
 	t.Helper()
-	m, err := index.IndexManifest()
+	data, err := json.Marshal(v)
 	require.NoError(t, err)
-	for _, d := range m.Manifests {
-		im, err := index.Image(d.Digest)
-		require.NoError(t, err)
-		addImage(t, s, im)
-	}
-	data, err := index.RawManifest()
-	require.NoError(t, err)
-	return s.Add(string(m.MediaType), data)
-}
-
-func addImage(t testing.TB, s Store, im v1.Image) ocispec.Descriptor {
-	t.Helper()
-	config, err := im.RawConfigFile()
-	require.NoError(t, err)
-	s.Add("", config)
-	layers, err := im.Layers()
-	require.NoError(t, err)
-	for _, l := range layers {
-		rc, err := l.Compressed()
-		require.NoError(t, err)
-		data, err := io.ReadAll(rc)
-		require.NoError(t, err)
-		s.Add("", data)
-	}
-	data, err := im.RawManifest()
-	require.NoError(t, err)
-	mediaType, err := im.MediaType()
-	require.NoError(t, err)
-	return s.Add(string(mediaType), data)
+	return s.Add(mediaType, data)
 }
 
 // Signature makes a manifest under cosign's tag for a subject, different for each n.

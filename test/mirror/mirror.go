@@ -2,14 +2,14 @@
 // `cosign sign` in a site's mirror.
 //
 //	m := mirror.New(t, reg, "vdo/drivers")
-//	root := m.Push(t, "1", mirror.Bundle{Seed: 1, Serial: 5, Expires: later})
+//	root := m.Push(t, "1", mirror.Bundle{Seed: 1, Serial: 5})
 //	m.Sign(t, root, key)
 package mirror
 
 import (
 	"context"
-	"fmt"
 	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -57,100 +57,103 @@ func (r *Repository) options(ctx context.Context) []remote.Option {
 	}
 }
 
-// Bundle describes a bundle: three random images of one CSI release, under a matrix.
+// Bundle describes a bundle of releases with their manifests or stand-ins, [upstream.Hurried], under the project's own
+// matrix. Its images are small random ones.
 type Bundle struct {
-	Seed    int64
-	Version string    // of CSI; default 3.5.1
-	Serial  int64     // of the matrix; default 1
-	Expires time.Time // of the matrix; default 2099
+	Seed     int64    // of the images; default 1
+	Releases []string // DRIVER@VERSION; default csi@3.5.1
+	Dir      string   // of the real manifests; "" uses stand-ins
+	Serial   int64    // of the matrix; default 1
+	// Edit changes the matrix, which expires in 2099; Matrix replaces it.
+	Edit   func(*matrix.Document)
+	Matrix []byte
 	// MatrixSigner signs the matrix; nil: it has no signature of its own.
 	MatrixSigner *trust.Signer
-	// Matrix replaces the document.
-	Matrix []byte
-	// Operator is the version of the bundled operator, with the manifests of package deploy; "" for none. Its image
-	// is one of the others.
+	// Operator is the version of the bundled operator, with the manifests of package deploy; "" for none.
 	Operator string
 }
 
 // Push pushes a bundle under a tag and returns its root.
 func (r *Repository) Push(t testing.TB, tag string, b Bundle) image.Digest {
 	t.Helper()
-	made := bundles.New(t, bundles.Options{Seed: b.Seed, LayerSize: 64, Layers: 1})
-	c := made.Contents
-	b.renumber(t, &c)
-	c.Matrix, c.MatrixSignature = b.document(c), nil
-	if b.MatrixSigner != nil {
-		sig, err := b.MatrixSigner.SignBlob(c.Matrix)
+	made := bundles.New(t, bundles.Options{Seed: max(b.Seed, 1), LayerSize: 64, Layers: 1})
+	c := bundle.Contents{Manifests: map[string][]byte{}, Lock: &bundle.Lock{
+		APIVersion: bundle.LockAPIVersion, Kind: bundle.LockKind, Platforms: []image.Platform{{}},
+	}}
+	if b.Releases == nil {
+		b.Releases = []string{"csi@3.5.1"}
+	}
+	for _, text := range b.Releases {
+		id, err := matrix.ParseReleaseID(text)
 		require.NoError(t, err)
-		c.MatrixSignature = sig
+		release, manifests := upstream.Release(t, b.Dir, id, upstream.Hurried)
+		maps.Copy(c.Manifests, manifests)
+		c.Lock.Releases = append(c.Lock.Releases, release)
 	}
-	b.withOperator(t, &c)
-	c.Lock.Matrix = bundle.MatrixRef{Serial: b.serial(), Digest: image.DigestOf(c.Matrix), Size: int64(len(c.Matrix))}
-	return r.push(t, tag, c, made.Trees, made.Store)
+	b.addMatrix(t, &c)
+	b.addOperator(t, &c)
+	trees := addImages(c.Lock, made.Trees)
+	c.Lock.Sort()
+	return r.push(t, tag, c, trees, made.Store)
 }
 
-func (b Bundle) renumber(t testing.TB, c *bundle.Contents) {
+func (b Bundle) addMatrix(t testing.TB, c *bundle.Contents) {
 	t.Helper()
-	if b.Version == "" {
-		return
+	doc := upstream.Listed(t, c.Manifests)
+	doc.Serial = max(b.Serial, 1)
+	doc.Issued, doc.Expires = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC)
+	if b.Edit != nil {
+		b.Edit(doc)
 	}
-	version, err := matrix.ParseVersion(b.Version)
+	var err error
+	c.Matrix, err = doc.Marshal()
 	require.NoError(t, err)
-	r := &c.Lock.Releases[0]
-	before := r.Path(r.Manifests[0])
-	r.Version = version
-	c.Manifests = map[string][]byte{r.Path(r.Manifests[0]): c.Manifests[before]}
-	for i := range c.Lock.Images {
-		c.Lock.Images[i].UsedBy = []string{r.ID()}
+	if b.Matrix != nil {
+		c.Matrix = b.Matrix
 	}
+	if b.MatrixSigner != nil {
+		c.MatrixSignature, err = b.MatrixSigner.SignBlob(c.Matrix)
+		require.NoError(t, err)
+	}
+	c.Lock.Matrix = bundle.MatrixRef{Serial: doc.Serial, Digest: image.DigestOf(c.Matrix), Size: int64(len(c.Matrix))}
 }
 
-func (b Bundle) withOperator(t testing.TB, c *bundle.Contents) {
+func (b Bundle) addOperator(t testing.TB, c *bundle.Contents) {
 	t.Helper()
 	if b.Operator == "" {
 		return
 	}
 	version, err := matrix.ParseVersion(b.Operator)
 	require.NoError(t, err)
-	r := bundle.Release{Driver: bundle.Operator, Version: version, Images: map[string]string{deploy.Image: c.Lock.Images[0].Reference.String()}}
+	r := bundle.Release{
+		Driver: bundle.Operator, Version: version, Images: map[string]string{deploy.Image: "registry.test/vdo/operator:v1"},
+	}
 	for _, m := range deploy.Manifests() {
 		f := bundle.File{Name: m.Name, Digest: image.DigestOf(m.Data), Size: int64(len(m.Data))}
 		r.Manifests = append(r.Manifests, f)
 		c.Manifests[r.Path(f)] = m.Data
 	}
-	c.Lock.Images[0].UsedBy = append(c.Lock.Images[0].UsedBy, r.ID())
 	c.Lock.Releases = append(c.Lock.Releases, r)
-	c.Lock.Sort()
 }
 
-func (b Bundle) serial() int64 { return max(b.Serial, 1) }
-
-func (b Bundle) document(c bundle.Contents) []byte {
-	if b.Matrix != nil {
-		return b.Matrix
+// addImages lists the images of the releases. Their contents are trees in turn, under their names.
+func addImages(lock *bundle.Lock, trees []bundle.Tree) (named []bundle.Tree) {
+	users := map[string][]string{}
+	for _, r := range lock.Releases {
+		for _, reference := range r.Images {
+			users[reference] = append(users[reference], r.ID())
+		}
 	}
-	expires := b.Expires
-	if expires.IsZero() {
-		expires = time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC)
+	for i, reference := range slices.Sorted(maps.Keys(users)) {
+		tree := trees[i%len(trees)]
+		tree.Reference = image.MustReference(reference)
+		named = append(named, tree)
+		lock.Images = append(lock.Images, bundle.Image{
+			Reference: tree.Reference, Digest: image.MustDigest(tree.Root.Digest.String()),
+			MediaType: tree.Root.MediaType, Size: tree.Root.Size, UsedBy: users[reference],
+		})
 	}
-	f := c.Lock.Releases[0].Manifests[0] // before the operator's release is added
-	return fmt.Appendf(nil, `apiVersion: vdo.vmware.com/matrix/v1
-kind: CompatibilityMatrix
-serial: %d
-issued: 2020-01-01T00:00:00Z
-expires: %s
-releases:
-- driver: csi
-  version: %s
-  state: current
-  kubernetes: {min: "1.31", max: "1.33", basis: "test"}
-  vsphere: {min: "7.0.3", max: "8.0", basis: "test"}
-  manifests:
-  - name: %s
-    url: %s
-    size: %d
-    sha256: %s
-`, b.serial(), expires.UTC().Format(time.RFC3339), c.Lock.Releases[0].Version, f.Name, f.URL, f.Size, f.Digest.Hex())
+	return named
 }
 
 // push pushes the parts of a bundle under a tag. bytesOf has the bytes of the images' layers.
@@ -243,54 +246,4 @@ func NewKey(t testing.TB) (*trust.Signer, string) {
 	s, err := trust.LoadSigner("test.key", key.KeyPEM(), nil)
 	require.NoError(t, err)
 	return s, string(key.PublicPEM())
-}
-
-// Drivers is a bundle of releases with their manifests or stand-ins, under the project's own matrix. All images are
-// the same small random one. The manifests are [upstream.Hurried].
-type Drivers struct {
-	Dir      string   // of the real manifests; "" uses stand-ins
-	Releases []string // DRIVER@VERSION
-	Serial   int64    // of the matrix; default 1
-	Seed     int64    // of the image; default 1
-	// Edit changes the matrix; nil keeps the project's.
-	Edit func(*matrix.Document)
-}
-
-// PushDrivers pushes a bundle of drivers under a tag and returns its root.
-func (r *Repository) PushDrivers(t testing.TB, tag string, d Drivers) image.Digest {
-	t.Helper()
-	made := bundles.New(t, bundles.Options{Seed: max(d.Seed, 1), LayerSize: 64, Layers: 1})
-	c := bundle.Contents{Manifests: map[string][]byte{}, Lock: &bundle.Lock{APIVersion: bundle.LockAPIVersion, Kind: bundle.LockKind, Platforms: []image.Platform{{}}}}
-	some := made.Trees[0]
-	var trees []bundle.Tree
-	at := map[string]int{}
-	for _, text := range d.Releases {
-		id, err := matrix.ParseReleaseID(text)
-		require.NoError(t, err)
-		release, manifests := upstream.Release(t, d.Dir, id, upstream.Hurried)
-		maps.Copy(c.Manifests, manifests)
-		for _, ref := range release.Images {
-			if _, known := at[ref]; !known {
-				at[ref] = len(c.Lock.Images)
-				tree := some
-				tree.Reference = image.MustReference(ref)
-				trees = append(trees, tree)
-				c.Lock.Images = append(c.Lock.Images, bundle.Image{Reference: tree.Reference, Digest: image.MustDigest(some.Root.Digest.String()), MediaType: some.Root.MediaType, Size: some.Root.Size})
-			}
-			used := &c.Lock.Images[at[ref]]
-			used.UsedBy = append(used.UsedBy, release.ID())
-		}
-		c.Lock.Releases = append(c.Lock.Releases, release)
-	}
-	doc := upstream.Listed(t, c.Manifests)
-	doc.Serial, doc.Issued, doc.Expires = max(d.Serial, 1), time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC)
-	if d.Edit != nil {
-		d.Edit(doc)
-	}
-	var err error
-	c.Matrix, err = doc.Marshal()
-	require.NoError(t, err)
-	c.Lock.Matrix = bundle.MatrixRef{Serial: doc.Serial, Digest: image.DigestOf(c.Matrix), Size: int64(len(c.Matrix))}
-	c.Lock.Sort()
-	return r.push(t, tag, c, trees, made.Store)
 }

@@ -129,7 +129,7 @@ func TestSplitReplacesTheArchiveAtItsName(t *testing.T) {
 func TestDamagedPartsAreNamedAndRebuilt(t *testing.T) {
 	b := bundles.New(t, bundles.Options{Seed: 62})
 	s := store{o: Options{VolumeSize: 40_000, Recovery: 2}}
-	inBlob := int64(3000 + slackEach*len(b.Graph.Manifests)) // of each part but the first
+	inBlob := int64(4500 + slackEach*len(b.Graph.Manifests)) // of each part but the first
 	damages := map[string]struct {
 		do     func(name string) error
 		reason fault.Reason

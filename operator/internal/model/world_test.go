@@ -64,7 +64,7 @@ type site struct {
 	vc       *vcsim.VCenter
 	cfg      *rest.Config
 	password int // numbers the vCenter's passwords, so that none comes twice
-	push     func(t *testing.T, tag, signer string, d mirror.Drivers)
+	push     func(t *testing.T, tag, signer string, d mirror.Bundle)
 }
 
 // world is one program's.
@@ -534,22 +534,22 @@ func deliver(t *testing.T) *site {
 		signers[name], s.keys[name] = mirror.NewKey(t)
 	}
 	serial := int64(100)
-	s.push = func(t *testing.T, tag, signer string, d mirror.Drivers) {
+	s.push = func(t *testing.T, tag, signer string, d mirror.Bundle) {
 		to := mirror.New(t, reg, repository)
 		serial++
 		d.Serial = serial
-		root := to.PushDrivers(t, tag, d)
+		root := to.Push(t, tag, d)
 		if signer != "" {
 			to.Sign(t, root, signers[signer])
 		}
 	}
 	newer := slices.Concat(pair, []string{"csi@3.7.3"})
-	s.push(t, bundleFirst, "release", mirror.Drivers{Releases: pair})
-	s.push(t, bundleRebuilt, "release", mirror.Drivers{Releases: pair, Seed: 2})
-	s.push(t, bundleNewer, "release", mirror.Drivers{Releases: newer})
-	s.push(t, bundleUnsigned, "", mirror.Drivers{Releases: newer})
-	s.push(t, bundleStrangers, "stranger", mirror.Drivers{Releases: newer})
-	s.push(t, bundleNext, "release", mirror.Drivers{Releases: newer, Seed: 2})
+	s.push(t, bundleFirst, "release", mirror.Bundle{Releases: pair})
+	s.push(t, bundleRebuilt, "release", mirror.Bundle{Releases: pair, Seed: 2})
+	s.push(t, bundleNewer, "release", mirror.Bundle{Releases: newer})
+	s.push(t, bundleUnsigned, "", mirror.Bundle{Releases: newer})
+	s.push(t, bundleStrangers, "stranger", mirror.Bundle{Releases: newer})
+	s.push(t, bundleNext, "release", mirror.Bundle{Releases: newer, Seed: 2})
 	return s
 }
 

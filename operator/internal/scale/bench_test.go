@@ -65,7 +65,7 @@ func deliver(b testing.TB, manifests string) (reg *registry.Registry, key string
 	reg = registry.Start(b, registry.Options{TLS: true, Auth: registry.Basic})
 	signer, key := mirror.NewKey(b)
 	to := mirror.New(b, reg, repository)
-	to.Sign(b, to.PushDrivers(b, "site", mirror.Drivers{
+	to.Sign(b, to.Push(b, "site", mirror.Bundle{
 		Dir: manifests, Releases: []string{"cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.5.1"},
 	}), signer)
 	return reg, key

@@ -59,8 +59,8 @@ type operated struct {
 
 	site   *behind.Site
 	repo   *mirror.Repository
-	public string                                    // key
-	sign   func(tag string, d mirror.Drivers) string // pushes and signs; returns the reference
+	public string                                   // key
+	sign   func(tag string, d mirror.Bundle) string // pushes and signs; returns the reference
 }
 
 // operate starts a site, and an operator that installs a bundle of drivers.
@@ -73,11 +73,11 @@ func operate(t *testing.T) *operated {
 	reg := registry.Start(t, registry.Options{TLS: true, Auth: registry.Basic})
 	signer, public := mirror.NewKey(t)
 	o := &operated{shop: &shop{t: t, k: clientOf(t, s.Cluster), ns: "vmware-system-vdo", conf: s.Cluster.Kubeconfig()}, site: s, public: public, repo: mirror.New(t, reg, "vdo/drivers")}
-	o.sign = func(tag string, d mirror.Drivers) string {
-		o.repo.Sign(t, o.repo.PushDrivers(t, tag, d), signer)
+	o.sign = func(tag string, d mirror.Bundle) string {
+		o.repo.Sign(t, o.repo.Push(t, tag, d), signer)
 		return o.repo.Reference(tag)
 	}
-	first := o.sign("1", mirror.Drivers{Releases: []string{"cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.5.1"}})
+	first := o.sign("1", mirror.Bundle{Releases: []string{"cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.5.1"}})
 	as := o.rights()
 	for _, x := range []client.Object{
 		&corev1.ConfigMap{ObjectMeta: o.meta(v1alpha1.DefaultTrustName), Data: map[string]string{"vdo.pub": public}},
@@ -167,7 +167,7 @@ func TestPlanSaysWhatTheOperatorWouldDo(t *testing.T) {
 	o := operate(t)
 	before := o.everything()
 	o.plansForLaterVersions()
-	second := o.sign("2", mirror.Drivers{Serial: 3, Releases: []string{"cpi@1.33.1", "cpi@1.34.0", "snapshot-controller@8.2.0", "csi@3.5.1", "csi@3.7.3"}})
+	second := o.sign("2", mirror.Bundle{Serial: 3, Releases: []string{"cpi@1.33.1", "cpi@1.34.0", "snapshot-controller@8.2.0", "csi@3.5.1", "csi@3.7.3"}})
 	o.plansForABundle(second)
 	o.refusesWhatTheOperatorRefuses()
 	now := o.everything()
@@ -229,11 +229,11 @@ func (o *operated) plansForABundle(reference string) {
 }
 
 func (o *operated) refusesWhatTheOperatorRefuses() {
-	later := mirror.Drivers{Serial: 3, Releases: []string{"cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.7.3"}}
-	o.repo.PushDrivers(o.t, "unsigned", later)
+	later := mirror.Bundle{Serial: 3, Releases: []string{"cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.7.3"}}
+	o.repo.Push(o.t, "unsigned", later)
 	stranger, _ := mirror.NewKey(o.t)
 	later.Serial = 4
-	o.repo.Sign(o.t, o.repo.PushDrivers(o.t, "strange", later), stranger)
+	o.repo.Sign(o.t, o.repo.Push(o.t, "strange", later), stranger)
 	for tag, want := range map[string]struct {
 		code int
 		says string
@@ -335,7 +335,7 @@ func (o *operated) foretells(reference string) {
 // A newer matrix comes with a bundle that the operator accepts, and in no other way.
 func (o *operated) followsANewerMatrix() {
 	t := o.t
-	same := o.sign("matrix", mirror.Drivers{Serial: 2, Releases: []string{"cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.5.1"}})
+	same := o.sign("matrix", mirror.Bundle{Serial: 2, Releases: []string{"cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.5.1"}})
 	for tag, code := range map[string]int{"unsigned": 3, "strange": 3, "absent": 4} {
 		o.run("matrix", "set", o.repo.Reference(tag), "--yes").is(code)
 	}

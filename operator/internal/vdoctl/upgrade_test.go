@@ -338,7 +338,7 @@ func TestRollbackRefusesABundleThatIsTrustedNoMore(t *testing.T) {
 	repo := mirror.New(t, reg, "vdo/drivers")
 	signer, old := mirror.NewKey(t)
 	_, rotated := mirror.NewKey(t)
-	root := repo.PushDrivers(t, "1", mirror.Drivers{Serial: 1, Releases: []string{"csi@3.3.1"}})
+	root := repo.Push(t, "1", mirror.Bundle{Serial: 1, Releases: []string{"csi@3.3.1"}})
 	repo.Sign(t, root, signer)
 	s.status(func(st *v1alpha1.VDOConfigStatus) {
 		st.Revisions[0].Bundle = reg.Host + "/vdo/drivers@" + root.String()

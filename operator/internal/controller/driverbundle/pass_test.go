@@ -12,6 +12,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/source"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/store"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/mirror"
@@ -37,7 +38,7 @@ func TestAGoodBundleIsAcceptedAndListed(t *testing.T) {
 	require.Equal(t, []string{"release"}, b.Status.VerifiedBy)
 	require.Equal(t, []int64{7, 7}, []int64{b.Status.Matrix.Serial, b.Status.HighestSerial})
 	require.Equal(t, []v1alpha1.ReleaseStatus{{
-		Driver: "csi", Version: "3.5.1", State: "current", Kubernetes: "1.31 to 1.33",
+		Driver: "csi", Version: "3.5.1", State: "lts", Kubernetes: "1.31 to 1.33",
 		VSphere: b.Status.Releases[0].VSphere,
 	}}, b.Status.Releases)
 	require.NotNil(t, b.Status.AcceptedAt)
@@ -61,7 +62,7 @@ func TestAGoodBundleIsAcceptedAndListed(t *testing.T) {
 func TestARefusedBundleLeavesTheAcceptedOneServing(t *testing.T) {
 	w := newWorld(t)
 	first := w.accepted(mirror.Bundle{Seed: 1, Serial: 5})
-	past := time.Date(2021, 1, 1, 0, 0, 0, 0, time.UTC)
+	expire := func(d *matrix.Document) { d.Expires = time.Date(2021, 1, 1, 0, 0, 0, 0, time.UTC) }
 	for _, c := range []struct {
 		bundle       mirror.Bundle
 		signed       bool
@@ -69,7 +70,7 @@ func TestARefusedBundleLeavesTheAcceptedOneServing(t *testing.T) {
 	}{
 		{mirror.Bundle{Seed: 2, Serial: 6}, false, "Untrusted", "it has no signature"},
 		{mirror.Bundle{Seed: 3, Serial: 4}, true, "Superseded", "its serial 4 is lower than 5"},
-		{mirror.Bundle{Seed: 4, Serial: 6, Expires: past}, true, "Expired", "it expired at 2021-01-01"},
+		{mirror.Bundle{Seed: 4, Serial: 6, Edit: expire}, true, "Expired", "it expired at 2021-01-01"},
 		{mirror.Bundle{Seed: 5, Serial: 6, Matrix: []byte("a: b\n")}, true, "InvalidInput", "matrix of the bundle"},
 	} {
 		root := w.publish(c.bundle, map[bool][]*trust.Signer{true: {w.key}}[c.signed]...)
@@ -81,10 +82,10 @@ func TestARefusedBundleLeavesTheAcceptedOneServing(t *testing.T) {
 		contents := must.Have(store.New(store.Options{Client: w.Client}).Contents(t.Context(), b))(t)
 		require.EqualValues(t, 5, contents.Lock.Matrix.Serial)
 	}
-	older := image.MustDigest(w.publish(mirror.Bundle{Seed: 6, Serial: 4, Version: "3.5.0"}, w.key).String())
+	older := w.publish(mirror.Bundle{Seed: 6, Serial: 4, Releases: []string{"csi@3.5.0"}}, w.key)
 	requireIs(t, w.pass(func(b *v1alpha1.DriverBundle) { b.Spec.AcceptOlder = older.String() }), good, good, older)
 	requireIs(t, w.pass(func(b *v1alpha1.DriverBundle) { b.Spec.AcceptOlder = "" }), good, good, older)
-	lower := w.publish(mirror.Bundle{Seed: 7, Serial: 6, Version: "3.4.0"}, w.key)
+	lower := w.publish(mirror.Bundle{Seed: 7, Serial: 6, Releases: []string{"csi@3.4.0"}}, w.key)
 	last := w.pass()
 	requireIs(t, last, good, good, lower)
 	require.EqualValues(t, 6, last.Status.Matrix.Serial)
