@@ -34,31 +34,33 @@ type Builder struct {
 	cgo bool
 }
 
-// Ensure returns the paths of tools, in their order. It builds missing ones.
+// Ensure returns the paths of tools, in their order. It builds missing ones, one at a time, since a build needs the
+// whole machine.
 func (o Builder) Ensure(ctx context.Context, tools ...Tool) ([]string, error) {
 	paths := make([]string, len(tools))
-	var missing []build
+	var missing []int
 	for i, tool := range tools {
-		src, ok := sources[tool.Name]
-		if !ok {
-			return nil, fmt.Errorf("toolchain: no tool %q", tool.Name)
-		}
 		if paths[i] = installed(ctx, tool); paths[i] != "" {
 			continue
 		}
-		b := build{tool: tool, source: src, dir: filepath.Join(Root(), "scripts", "tools", src.module)}
 		var err error
-		if paths[i], err = b.path(); err != nil {
+		if paths[i], err = tool.path(); err != nil {
+			return nil, fmt.Errorf("toolchain: %s: %w", tool.Name, err)
+		}
+		if !exists(paths[i]) {
+			missing = append(missing, i)
+		}
+	}
+	for n, i := range missing {
+		then := ""
+		if left := len(missing) - n - 1; left > 0 {
+			then = fmt.Sprintf("; then %d more", left)
+		}
+		if err := o.build(ctx, tools[i], paths[i], then); err != nil {
 			return nil, err
 		}
-		if b.to = paths[i]; !b.exists() {
-			missing = append(missing, b)
-		}
 	}
-	if len(missing) == 0 {
-		return paths, nil
-	}
-	return paths, o.build(ctx, missing)
+	return paths, nil
 }
 
 // Project builds programs of the project, given as packages ./PATH, into a directory. Up-to-date ones stay.
@@ -78,109 +80,69 @@ func (o Builder) project(ctx context.Context, root, out string, packages []strin
 	return o.compile(ctx, strings.Join(names, ", "), "", root, o.projectArgs(out), packages)
 }
 
-// build builds missing tools, one build at a time on the whole machine, since a build needs all of it. Two test
-// binaries must not build the same tool twice.
-func (o Builder) build(ctx context.Context, missing []build) error {
-	cache, err := cacheDir()
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(cache, 0o755); err != nil {
+// build builds a tool, unless another process has built it meanwhile.
+func (o Builder) build(ctx context.Context, tool Tool, to, then string) error {
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 		return fmt.Errorf("toolchain: %w", err)
 	}
-	unlock, err := lockedfile.MutexAt(filepath.Join(cache, "lock")).Lock()
+	unlock, err := lockedfile.MutexAt(filepath.Join(filepath.Dir(to), "..", "lock")).Lock()
 	if err != nil {
 		return fmt.Errorf("toolchain: %w", err)
 	}
 	defer unlock()
-	for i, b := range missing {
-		if b.exists() {
-			continue // another process built it meanwhile
-		}
-		then := ""
-		if n := len(missing) - i - 1; n > 0 {
-			then = fmt.Sprintf("; then %d more", n)
-		}
-		if err := o.run(ctx, b, cache, then); err != nil {
-			return err
-		}
+	if exists(to) {
+		return nil
 	}
-	return nil
-}
-
-func (o Builder) run(ctx context.Context, b build, cache, then string) error {
-	tmp, err := os.MkdirTemp(cache, "new-")
-	if err != nil {
-		return fmt.Errorf("toolchain: %w", err)
-	}
-	defer os.RemoveAll(tmp) //nolint:errcheck // the result was moved out of it
-	out, what := filepath.Join(tmp, b.tool.Name), strings.TrimSpace(b.tool.Name+" "+b.tool.Version)
-	o.cgo = withC[b.tool.Name]
-	if err := o.compile(ctx, what, then, b.dir, b.args(out), []string{b.source.pkg}); err != nil {
+	out, what := to+".new", strings.TrimSpace(tool.Name+" "+tool.Version)
+	o.cgo = withC[tool.Name]
+	if err := o.compile(ctx, what, then, tool.dir(), tool.args(out), []string{sources[tool.Name].pkg}); err != nil {
 		return err
 	}
-	if err := errors.Join(os.MkdirAll(filepath.Dir(b.to), 0o755), os.Rename(out, b.to)); err != nil {
-		return fmt.Errorf("toolchain: %w", err)
-	}
-	return nil
+	return os.Rename(out, to)
 }
 
-type build struct {
-	tool   Tool
-	source source
-	dir    string
-	to     string // path of the tool
-}
-
-func (b build) exists() bool {
-	_, err := os.Stat(b.to)
+func exists(path string) bool {
+	_, err := os.Stat(path)
 	return err == nil
 }
 
-func cacheDir() (string, error) {
+// dir returns the directory of the tool's module.
+func (t Tool) dir() string { return filepath.Join(Root(), "scripts", "tools", sources[t.Name].module) }
+
+// path returns the path of the tool, existing or not: with a hash of everything that the result depends on.
+func (t Tool) path() (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
-		return "", fmt.Errorf("toolchain: no cache folder: %w; set XDG_CACHE_HOME or HOME", err)
+		return "", fmt.Errorf("no cache folder: %w; set XDG_CACHE_HOME or HOME", err)
 	}
-	return filepath.Join(cache, "vdo", "bin"), nil
-}
-
-// path returns the path of the tool, existing or not.
-func (b build) path() (string, error) {
-	key, err := b.key()
-	if err != nil {
-		return "", fmt.Errorf("toolchain: %s: %w", b.tool.Name, err)
+	src, ok := sources[t.Name]
+	if !ok {
+		return "", errors.New("there is no such tool")
 	}
-	cache, err := cacheDir()
-	return filepath.Join(cache, key, b.tool.Name), err
-}
-
-// key returns a hash of everything that the result depends on.
-func (b build) key() (string, error) {
 	h := sha256.New()
 	for _, name := range []string{"go.mod", "go.sum"} {
-		data, err := os.ReadFile(filepath.Join(b.dir, name))
+		data, err := os.ReadFile(filepath.Join(t.dir(), name))
 		if err != nil {
 			return "", err
 		}
 		h.Write(data)
 	}
-	fmt.Fprintln(h, append(b.args("x"), b.source.pkg), runtime.Version(), runtime.GOOS, runtime.GOARCH)
-	if withC[b.tool.Name] {
+	fmt.Fprintln(h, append(t.args("x"), src.pkg), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	if withC[t.Name] {
 		fmt.Fprintln(h, "cgo")
 	}
-	version := ""
-	if b.tool.Version != "" {
-		version = "-v" + b.tool.Version
+	name := t.Name
+	if t.Version != "" {
+		name += "-v" + t.Version
 	}
-	return b.tool.Name + version + "-" + hex.EncodeToString(h.Sum(nil))[:12], nil
+	return filepath.Join(cache, "vdo", "bin", name+"-"+hex.EncodeToString(h.Sum(nil))[:12], t.Name), nil
 }
 
 // args returns the arguments of `go`, without the packages.
-func (b build) args(out string) []string {
+func (t Tool) args(out string) []string {
 	ld := "-s -w"
-	if b.source.module == "kubernetes" {
-		version := cmp.Or(b.tool.Version, kubernetesVersion)
+	if sources[t.Name].module == "kubernetes" {
+		version := cmp.Or(t.Version, kubernetesVersion)
 		parts := strings.SplitN(version, ".", 3)
 		for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
 			ld += fmt.Sprintf(" -X %s.gitVersion=v%s -X %s.gitMajor=%s -X %s.gitMinor=%s", pkg, version, pkg, parts[0], pkg, parts[1])
@@ -267,9 +229,6 @@ var ErrNoHistory = errors.New("the history of this checkout does not have it")
 // Earlier creates a directory with the project's files at a commit, and builds programs of theirs into its bin/test.
 // The programs are packages ./PATH.
 func Earlier(ctx context.Context, commit, dir string, packages ...string) error {
-	if _, err := exec.LookPath("git"); err != nil {
-		return fmt.Errorf("toolchain: commit %s: %w: %w", commit, ErrNoHistory, err)
-	}
 	root, copied := shell.Shell{Dir: Root()}, shell.Shell{Dir: dir}
 	if _, err := root.Run(ctx, "git", "cat-file", "-e", commit+"^{commit}"); err != nil {
 		return fmt.Errorf("toolchain: commit %s: %w: %w", commit, ErrNoHistory, err)
