@@ -11,6 +11,7 @@ package images
 
 import (
 	"archive/tar"
+	"bytes"
 	"compress/gzip"
 	"context"
 	"crypto/sha256"
@@ -225,34 +226,21 @@ func programLayer(mt types.MediaType, file, name string) (v1.Layer, error) {
 // layer returns a gzip-compressed tar of one file, recreated by each reader.
 func layer(mt types.MediaType, level int, file tar.Header, open func() (io.ReadCloser, error)) (v1.Layer, error) {
 	file.Typeflag, file.ModTime, file.Format = tar.TypeReg, time.Unix(0, 0), tar.FormatPAX
+	const block = 512
+	var head bytes.Buffer
+	if err := tar.NewWriter(&head).WriteHeader(&file); err != nil {
+		return nil, err
+	}
+	end := make([]byte, (block-file.Size%block)%block+2*block)
 	return tarball.LayerFromOpener(func() (io.ReadCloser, error) {
 		content, err := open()
 		if err != nil {
 			return nil, err
 		}
-		r, w := io.Pipe()
-		s := &stream{PipeReader: r, done: make(chan struct{})}
-		go func() {
-			defer close(s.done)
-			t := tar.NewWriter(w)
-			err := t.WriteHeader(&file)
-			if err == nil {
-				_, err = io.Copy(t, content)
-			}
-			_ = w.CloseWithError(errors.Join(err, content.Close(), t.Close()))
-		}()
-		return s, nil
+		whole := io.MultiReader(bytes.NewReader(head.Bytes()), content, bytes.NewReader(end))
+		return struct {
+			io.Reader
+			io.Closer
+		}{whole, content}, nil
 	}, tarball.WithMediaType(mt), tarball.WithCompressionLevel(level))
-}
-
-// stream waits for its writer when it is closed.
-type stream struct {
-	*io.PipeReader
-	done chan struct{}
-}
-
-func (s *stream) Close() error {
-	err := s.PipeReader.Close()
-	<-s.done
-	return err
 }
