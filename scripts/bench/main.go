@@ -38,7 +38,6 @@ type options struct {
 	sets, links, tools []string
 	dir, registryDir   string
 	against            string // another vdo-bundle
-	access             *access
 }
 
 // repeat is the number of rounds: the fewest with a useful median and spread.
@@ -107,10 +106,7 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	defer os.RemoveAll(o.registryDir) //nolint:errcheck // scratch
-	if o.access, err = newAccess(o.dir); err != nil {
-		return err
-	}
-	debug.SetGCPercent(400) // to keep the registries, in this process, out of the figures
+	debug.SetGCPercent(400)           // to keep the registries, in this process, out of the figures
 	all, err := findTools(ctx, o)
 	if err != nil {
 		return err

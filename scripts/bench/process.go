@@ -4,13 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -28,18 +26,20 @@ type sample struct {
 
 const timeout = 4 * time.Minute
 
-// process runs a program to its end. If stopAt is not nil, it kills the program as soon as stopAt returns true.
-func process(ctx context.Context, a *access, reg *registry.Registry, path string, args []string, stopAt func() bool) (sample, error) {
+// process runs the job's tool to its end. If stopAt is not nil, it kills the tool as soon as stopAt returns true.
+func (j job) process(ctx context.Context, args []string, stopAt func() bool) (sample, error) {
+	env, err := j.environment()
+	if err != nil {
+		return sample{}, err
+	}
 	unix.Sync() // earlier writes do not count
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	if reg != nil {
-		reg.ForgetRequests()
-	}
-	cmd := exec.CommandContext(ctx, path, args...) //nolint:gosec // the tools under test
+	j.from.ForgetRequests()
+	cmd := exec.CommandContext(ctx, j.tool.path, args...) //nolint:gosec // the tools under test
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	cmd.Env = a.environment()
+	cmd.Env = env
 	began := time.Now()
 	if err := cmd.Start(); err != nil {
 		return sample{}, err
@@ -47,18 +47,16 @@ func process(ctx context.Context, a *access, reg *registry.Registry, path string
 	peak, ended := make(chan int, 1), make(chan error, 1)
 	go func() { peak <- shell.Peak(cmd.Process.Pid) }()
 	go func() { ended <- cmd.Wait() }()
-	err := wait(cmd.Process, ended, stopAt)
+	err = wait(cmd.Process, ended, stopAt)
 	s := sample{wall: time.Since(began)}
 	unix.Sync()
 	s.onDisk, s.memory = time.Since(began), int64(<-peak)<<10
 	s.cpu = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
-	if reg != nil {
-		s.wire, s.requests = traffic(reg)
-	}
+	s.wire, s.requests = traffic(j.from)
 	if err != nil {
 		tail := out.Bytes()
 		tail = tail[max(0, len(tail)-2000):]
-		err = fmt.Errorf("%s %v: %w\n%s", filepath.Base(path), args, errors.Join(err, ctx.Err()), tail)
+		err = fmt.Errorf("%s %v: %w\n%s", filepath.Base(j.tool.path), args, errors.Join(err, ctx.Err()), tail)
 	}
 	return s, err
 }
@@ -87,42 +85,17 @@ func traffic(reg *registry.Registry) (wire int64, requests int) {
 	return wire, len(list)
 }
 
-// access gives all tools access to the registries with TLS and login. It is a directory with logins, and a file with
-// the trusted CAs.
-type access struct {
-	dir    string
-	logins map[string]any
-	trust  []byte
-}
-
-func newAccess(dir string) (*access, error) {
-	a := &access{dir: filepath.Join(dir, "access"), logins: map[string]any{}}
-	return a, errors.Join(os.Mkdir(a.dir, 0o700), a.write())
-}
-
-// grant adds the login of a registry, under the host that clients connect to.
-func (a *access) grant(reg *registry.Registry, host string) error {
-	if !strings.HasPrefix(reg.URL(), "https:") {
-		return nil
-	}
-	login := base64.StdEncoding.EncodeToString([]byte(reg.Username + ":" + reg.Password))
-	a.logins[host] = map[string]string{"auth": login}
-	a.trust = append(a.trust, reg.CA()...)
-	return a.write()
-}
-
-func (a *access) write() error {
-	data, err := json.Marshal(map[string]any{"auths": a.logins})
-	return errors.Join(err,
-		os.WriteFile(filepath.Join(a.dir, "config.json"), data, 0o600),
-		os.WriteFile(filepath.Join(a.dir, "trust.pem"), a.trust, 0o600))
-}
-
-// environment returns the variables by which tools find both, and the password of the signing key. All tools are Go
+// environment gives the tool login and CA of the job's registry, and the password of the signing key. All tools are Go
 // programs, which read SSL_CERT_FILE.
-func (a *access) environment() []string {
-	return append(os.Environ(), "DOCKER_CONFIG="+a.dir, "REGISTRY_AUTH_FILE=", "COSIGN_PASSWORD=bench",
-		"SSL_CERT_FILE="+filepath.Join(a.dir, "trust.pem"))
+func (j job) environment() ([]string, error) {
+	login := base64.StdEncoding.EncodeToString([]byte(j.from.Username + ":" + j.from.Password))
+	config := fmt.Appendf(nil, `{"auths":{%q:{"auth":%q}}}`, j.host, login) // a link has another host
+	trust := filepath.Join(j.o.dir, "trust.pem")
+	env := append(os.Environ(), "DOCKER_CONFIG="+j.o.dir, "REGISTRY_AUTH_FILE=", "COSIGN_PASSWORD=bench",
+		"SSL_CERT_FILE="+trust)
+	return env, errors.Join(
+		os.WriteFile(filepath.Join(j.o.dir, "config.json"), config, 0o600), os.WriteFile(trust, j.from.CA(), 0o600),
+	)
 }
 
 // withMirror gives the job an empty registry to push to, instead of the one that it pulls from.
@@ -138,9 +111,6 @@ func (j job) withMirror(use func(job) (sample, error)) (s sample, err error) {
 		return s, err
 	}
 	defer end()
-	if err := j.o.access.grant(reg, host); err != nil {
-		return s, err
-	}
 	j.from, j.host = reg, host
 	return use(j)
 }

@@ -43,13 +43,13 @@ func (s *set) lock(ctx context.Context, o options, tools []tool) error {
 		if t.own == nil {
 			continue
 		}
-		j := job{set: s, tool: t, o: o, host: s.upstream.Host}
+		j := job{set: s, tool: t, o: o, from: s.upstream, host: s.upstream.Host}
 		lines := []string{t.own.lock}
 		if t.name == ourName {
 			lines = append(lines, "keygen -o DIR/bench")
 		}
 		for _, line := range lines {
-			if _, err := j.run(ctx, nil, j.args(line)); err != nil {
+			if _, err := j.run(ctx, j.args(line)); err != nil {
 				return err
 			}
 		}
@@ -61,8 +61,8 @@ func (s *set) lock(ctx context.Context, o options, tools []tool) error {
 func (s *set) warm(ctx context.Context, o options, tools []tool) error {
 	for _, tool := range tools {
 		say("%s: %s warms up", s.name, tool.name)
-		j := job{set: s, tool: tool, o: o, host: s.upstream.Host}
-		_, err := j.run(ctx, s.upstream, j.args(tool.pull))
+		j := job{set: s, tool: tool, o: o, from: s.upstream, host: s.upstream.Host}
+		_, err := j.run(ctx, j.args(tool.pull))
 		if err == nil {
 			_, err = j.pushed(ctx, tool.push)
 		}
@@ -89,9 +89,6 @@ func (s *set) over(ctx context.Context, o options, over string, tools []tool) (*
 		return nil, err
 	}
 	defer end()
-	if err := o.access.grant(from, host); err != nil {
-		return nil, err
-	}
 	t := &table{set: s, over: over, cells: map[cell]*results{}}
 	for round := range repeat {
 		for i := range tools {
@@ -116,15 +113,15 @@ type job struct {
 	o     options
 	table *table
 	way   way
-	from  *registry.Registry // source of pulls, as host
+	from  *registry.Registry // source or target of its tool, as host
 	host  string
 }
 
 // args returns a command line for the job's set and the location of its bundle.
 func (j job) args(line string) []string { return j.tool.args(line, j.set, j.host, j.bundle(), "") }
 
-func (j job) run(ctx context.Context, reg *registry.Registry, args []string) (sample, error) {
-	return process(ctx, j.o.access, reg, j.tool.path, args, nil)
+func (j job) run(ctx context.Context, args []string) (sample, error) {
+	return j.process(ctx, args, nil)
 }
 
 // measure runs a row of the table once, and reports whether it has figures. It does not repeat a row that failed in
@@ -156,12 +153,12 @@ func (j job) pulled(ctx context.Context, args []string) (sample, error) {
 	if err := j.remove(); err != nil {
 		return sample{}, err
 	}
-	return j.run(ctx, j.from, args)
+	return j.run(ctx, args)
 }
 
 // pushed pushes into an empty registry.
 func (j job) pushed(ctx context.Context, line string) (sample, error) {
-	return j.withMirror(func(m job) (sample, error) { return m.run(ctx, m.from, m.args(line)) })
+	return j.withMirror(func(m job) (sample, error) { return m.run(ctx, m.args(line)) })
 }
 
 // all does each job once: it pushes the bundle that it pulled last.
@@ -172,7 +169,7 @@ func (j job) all(ctx context.Context) {
 	}
 	j.measure(rowPush, func() (sample, error) {
 		return j.withMirror(func(m job) (sample, error) {
-			push := func() (sample, error) { return m.run(ctx, m.from, m.args(j.tool.push)) }
+			push := func() (sample, error) { return m.run(ctx, m.args(j.tool.push)) }
 			empty, err := push()
 			if err == nil {
 				j.measure(rowPushAgain, push)
@@ -197,10 +194,10 @@ func (j job) resume(ctx context.Context) {
 			return sample{}, err
 		}
 		args := j.args(j.tool.pull)
-		if _, err := process(ctx, j.o.access, j.from, j.tool.path, args, half); err != nil {
+		if _, err := j.process(ctx, args, half); err != nil {
 			return sample{}, err
 		}
-		return j.run(ctx, j.from, args)
+		return j.run(ctx, args)
 	})
 }
 
@@ -216,11 +213,11 @@ func (j job) newer(ctx context.Context) {
 	}
 	j.measure(rowDeltaPush, func() (sample, error) {
 		return j.withMirror(func(m job) (sample, error) {
-			if s, err := m.run(ctx, nil, m.args(j.tool.push)); err != nil {
+			if s, err := m.run(ctx, m.args(j.tool.push)); err != nil {
 				return s, err
 			}
 			m.set = next.set
-			return m.run(ctx, m.from, m.args(j.tool.push))
+			return m.run(ctx, m.args(j.tool.push))
 		})
 	})
 }
@@ -228,12 +225,12 @@ func (j job) newer(ctx context.Context) {
 // signed signs the pulled bundle, and measures its verification, alone and before a push.
 func (j job) signed(ctx context.Context) {
 	own := j.tool.own
-	if _, err := j.run(ctx, nil, j.args(own.sign)); err != nil {
+	if _, err := j.run(ctx, j.args(own.sign)); err != nil {
 		j.table.at(rowVerify, j.tool).failed = true
 		say("  %s: sign: %v", j.tool.name, err)
 		return
 	}
-	j.measure(rowVerify, func() (sample, error) { return j.run(ctx, nil, j.args(own.verify)) })
+	j.measure(rowVerify, func() (sample, error) { return j.run(ctx, j.args(own.verify)) })
 	j.measure(rowVerifiedPush, func() (sample, error) { return j.pushed(ctx, own.verifiedPush) })
 }
 
