@@ -41,7 +41,7 @@ type Delivery struct {
 	mounted atomic.Int64 // bytes
 
 	mu     sync.Mutex
-	failed []failure
+	failed []*item
 }
 
 // Delivered is the result of a delivery.
@@ -133,11 +133,7 @@ type item struct {
 	name       string       // for messages
 	origins    []Origin     // in the order to try
 	at         atomic.Int64 // a target may still read in its own goroutine when another attempt starts
-}
-
-type failure struct {
-	item *item
-	err  error
+	err        error        // why it failed
 }
 
 // move puts all that the target lacks. A failure, such as an unreadable origin, does not stop the rest, unless the
@@ -202,21 +198,22 @@ func (d *Delivery) queues(ctx context.Context, items []*item) {
 }
 
 func (d *Delivery) put(ctx context.Context, i *item) {
-	ofTarget, err := d.tryOrigins(ctx, i)
-	if err != nil {
+	var ofTarget bool
+	ofTarget, i.err = d.tryOrigins(ctx, i)
+	if i.err != nil {
 		d.moved(i, 0)
 	} else {
 		d.moved(i, i.descriptor.Size)
 	}
-	d.options.Progress.Done(i.name, err)
-	if err == nil {
+	d.options.Progress.Done(i.name, i.err)
+	if i.err == nil {
 		return
 	}
 	d.mu.Lock()
-	d.failed = append(d.failed, failure{i, err})
+	d.failed = append(d.failed, i)
 	d.mu.Unlock()
-	if ofTarget && fault.ReasonOf(err) == fault.Storage {
-		d.stop(err) // every further write would fail too
+	if ofTarget && fault.ReasonOf(i.err) == fault.Storage {
+		d.stop(i.err) // every further write would fail too
 	}
 }
 
@@ -284,11 +281,10 @@ func (d *Delivery) result(ctx context.Context) error {
 	case d.can.InOrder:
 		return d.failed[0].err // the written bytes are useless
 	}
-	slices.SortFunc(d.failed, func(a, b failure) int { return strings.Compare(a.item.name, b.item.name) })
+	slices.SortFunc(d.failed, func(a, b *item) int { return strings.Compare(a.name, b.name) })
 	errs := make([]error, len(d.failed))
 	for i, f := range d.failed {
-		what := f.item.descriptor
-		errs[i] = fmt.Errorf("%s (%s, %d bytes): %w", f.item.name, what.Digest, what.Size, f.err)
+		errs[i] = fmt.Errorf("%s (%s, %d bytes): %w", f.name, f.descriptor.Digest, f.descriptor.Size, f.err)
 	}
 	what := fmt.Sprintf("incomplete: missing %d of %d items, with which the same command goes on", len(errs), len(d.missing))
 	hint := cmp.Or(fault.HintOf(d.failed[0].err), "run the same command again")
@@ -325,7 +321,10 @@ func (r *reading) open(offset int64) (io.ReadCloser, error) {
 	r.of.moved(r.item, offset)
 	rc, err := r.from.From.Fetch(r.ctx, r.item.descriptor, offset)
 	r.failed.Store(err != nil)
-	return &counted{rc, r}, err
+	if err != nil {
+		return nil, err
+	}
+	return &counted{rc, r}, nil
 }
 
 // counted reports the bytes read through it.

@@ -93,6 +93,13 @@ func TestSourcesAndTargetsFailApart(t *testing.T) {
 	require.Less(t, len(target.has), 7, "nothing is tried after the target is full")
 }
 
+func TestAnOriginThatLacksAnItemGivesNoReader(t *testing.T) {
+	r := &reading{ctx: t.Context(), of: &Delivery{}, item: &item{}, from: Origin{From: bundles.Store{}}}
+	rc, err := r.open(0)
+	require.Error(t, err)
+	require.Nil(t, rc)
+}
+
 func TestTheLargestGoFirst(t *testing.T) {
 	small, large := ocispec.Descriptor{Size: 1}, ocispec.Descriptor{Size: 2}
 	require.Equal(t, []ocispec.Descriptor{large, small},
