@@ -97,7 +97,7 @@ func (w *FileWriter) leftovers(before noted) (left []string, err error) {
 	return nil, fault.Errorf(fault.Conflict, "resume", filepath.Join(dir, left[0]),
 		"finish that run (pull, copy, split or sign) as it was begun"+drop+"; "+
 			"or remove its .partial files and "+fault.Quote(w.path+journalSuffix),
-		"an interrupted run of something else left this file")
+		"an interrupted run of something else, or of an earlier version, left this file")
 }
 
 func (w *FileWriter) removePartial() error {

@@ -43,6 +43,9 @@ func TestLeftoversAreCalledWhatTheyAre(t *testing.T) {
 			return err
 		}
 	}
+	both := func(first, second func(path string) error) func(path string) error {
+		return func(path string) error { return errors.Join(first(path), second(path)) }
+	}
 	file := func(suffix, text string) func(path string) error {
 		return func(path string) error { return os.WriteFile(path+suffix, []byte(text), 0o600) }
 	}
@@ -53,6 +56,7 @@ func TestLeftoversAreCalledWhatTheyAre(t *testing.T) {
 		"of this bundle":                        {begin(Options{}, b), false},
 		"of this bundle in parts":               {begin(Options{VolumeSize: 40_000}, b), true},
 		"of another bundle":                     {begin(Options{}, other), true},
+		"of an earlier version":                 {both(begin(Options{}, b), file(journalSuffix, "vdo-archive-journal/2 x\n")), true},
 		"without a journal":                     {file(".partial", "x"), true},
 		"a journal alone, of this bundle":       {begin(Options{}, b, ".partial"), false},
 		"a journal alone, of another":           {begin(Options{}, other, ".partial"), false},
@@ -68,7 +72,7 @@ func TestLeftoversAreCalledWhatTheyAre(t *testing.T) {
 				require.NoError(t, err)
 			} else {
 				require.Equal(t, fault.Conflict, fault.ReasonOf(err))
-				require.ErrorContains(t, err, "an interrupted run of something else left this file")
+				require.ErrorContains(t, err, "an interrupted run of something else, or of an earlier version, left this file")
 				require.Contains(t, fault.HintOf(err), "--restart")
 				require.Equal(t, before, contents(t, filepath.Dir(s.path)))
 			}
