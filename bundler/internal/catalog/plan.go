@@ -92,12 +92,13 @@ func readRelease(release matrix.Release, files Files) (bundle.Release, []bundle.
 			locked.Images[use.Image] = i.Reference.String()
 		}))
 	}
-	for _, rule := range release.Images { // one that replaces nothing does not fit the manifests
-		isOf := func(written string) bool { return Replaces(rule, written) }
-		if !slices.ContainsFunc(slices.Collect(maps.Keys(locked.Images)), isOf) {
+	for n, rule := range release.Images { // one that replaces nothing does not fit the manifests
+		_, err := image.ParseReference(rule.To) // else its images are problems already
+		isOf := func(written string) bool { return ruleOf(written, release.Images) == n }
+		if err == nil && !slices.ContainsFunc(slices.Collect(maps.Keys(locked.Images)), isOf) {
 			problems = append(problems, fault.Errorf(fault.InvalidInput, "override image",
 				fmt.Sprintf("%q of %s", rule.From, release.ReleaseID), "correct or remove the override in the matrix",
-				"no manifest of the release names it"))
+				"it replaces nothing in the manifests of the release"))
 		}
 	}
 	return locked, used, fault.Join(problems...)
@@ -140,7 +141,7 @@ func Agree(r bundle.Release, rules []matrix.ImageOverride, files Files) error {
 
 // resolve returns the image that a manifest's reference stands for.
 func resolve(written string, rules []matrix.ImageOverride) (i bundle.Image, err error) {
-	n := slices.IndexFunc(rules, func(rule matrix.ImageOverride) bool { return Replaces(rule, written) })
+	n := ruleOf(written, rules)
 	if n < 0 {
 		i.Reference, err = image.ParseReference(written)
 	} else {
@@ -161,6 +162,11 @@ func join(reasons ...string) string {
 	reasons = slices.DeleteFunc(reasons, func(r string) bool { return r == "" })
 	line := strings.Join(strings.Fields(strings.Join(reasons, "; ")), " ")
 	return strings.ToValidUTF8(line[:min(len(line), maxReason)], "") // not half a letter
+}
+
+// ruleOf returns the place of the first rule for an image, or -1.
+func ruleOf(written string, rules []matrix.ImageOverride) int {
+	return slices.IndexFunc(rules, func(rule matrix.ImageOverride) bool { return Replaces(rule, written) })
 }
 
 // Replaces reports whether a rule is for an image of a manifest, in any spelling of its reference.

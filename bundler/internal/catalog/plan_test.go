@@ -93,18 +93,24 @@ func TestTwoReleasesMayReplaceOneFloatingTagByTwoImages(t *testing.T) {
 }
 
 func TestReadReportsAllProblems(t *testing.T) {
-	r, files := release(t, "csi@3.5.1", []matrix.ImageOverride{{From: "gone:v1", To: "other:v1"}},
-		map[string]string{"bad.yaml": "a: [", "changed.yaml": pod("x"), "missing.yaml": pod("y"), "ref.yaml": pod("UPPER/case")})
+	r, files := release(t, "csi@3.5.1", []matrix.ImageOverride{
+		{From: "gone:v1", To: "other:v1"}, {From: "twice:v1", To: "a:v1"}, {From: "docker.io/library/twice:v1", To: "b:v1"},
+		{From: "bad:v1", To: "BAD"},
+	}, map[string]string{
+		"bad.yaml": "a: [", "changed.yaml": pod("x"), "missing.yaml": pod("y"), "ref.yaml": pod("UPPER/case", "twice:v1", "bad:v1"),
+	})
 	files["csi/3.5.1/changed.yaml"] = []byte(pod("z"))
 	delete(files, "csi/3.5.1/missing.yaml")
 	_, err := catalog.Read([]matrix.Release{r}, files)
 	messages := strings.Split(fmt.Sprint(err), "\n")
-	require.Len(t, messages, 5)
+	require.Len(t, messages, 7)
 	require.Equal(t, `manifest csi/3.5.1/ref.yaml: Pod p, container c0: parse image reference "UPPER/case": "UPPER/case" is not a repository path: lower-case letters, digits and . _ - between slashes`, messages[0])
-	require.Equal(t, `override image "gone:v1" of csi@3.5.1: no manifest of the release names it`, messages[1])
-	require.Equal(t, `read manifest csi/3.5.1/bad.yaml: document 1: yaml: line 1: did not find expected node content`, messages[2])
-	require.Contains(t, messages[3], `read manifest csi/3.5.1/changed.yaml: has `)
-	require.Contains(t, messages[4], `read manifest csi/3.5.1/missing.yaml: has 0 bytes `)
+	require.Equal(t, `manifest csi/3.5.1/ref.yaml: Pod p, container c2: parse image reference "BAD": "library/BAD" is not a repository path: lower-case letters, digits and . _ - between slashes`, messages[1])
+	require.Equal(t, `override image "docker.io/library/twice:v1" of csi@3.5.1: it replaces nothing in the manifests of the release`, messages[2])
+	require.Equal(t, `override image "gone:v1" of csi@3.5.1: it replaces nothing in the manifests of the release`, messages[3])
+	require.Equal(t, `read manifest csi/3.5.1/bad.yaml: document 1: yaml: line 1: did not find expected node content`, messages[4])
+	require.Contains(t, messages[5], `read manifest csi/3.5.1/changed.yaml: has `)
+	require.Contains(t, messages[6], `read manifest csi/3.5.1/missing.yaml: has 0 bytes `)
 }
 
 // Every release of the default matrix whose manifests tests have gives a plan, and
