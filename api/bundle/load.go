@@ -10,6 +10,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -261,7 +262,8 @@ func disagreements(op string, lock *Lock, layers, images []ocispec.Descriptor) e
 		case !isHeld:
 			reason, why = fault.Incomplete, fmt.Errorf("%s of the lock is missing", name)
 		case !isLocked:
-			why = fmt.Errorf("%.200q is not in the lock", name)
+			kind, of, _ := strings.Cut(strings.TrimPrefix(name, "the "), " ")
+			why = fmt.Errorf("the bundle holds the %s %.200q, which is not in the lock", kind, of)
 		case got.Digest != want.Digest:
 			why = fmt.Errorf("%s: %w", name, &DigestError{Expected: want.Digest, Got: got.Digest})
 		case got.Size != want.Size || got.MediaType != want.MediaType:
