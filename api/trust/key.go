@@ -15,6 +15,8 @@ import (
 
 	"github.com/sigstore/sigstore/pkg/cryptoutils"
 	"github.com/sigstore/sigstore/pkg/signature"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
 // Key is a public key and the time in which its signatures are valid. [NewKey] creates it.
@@ -37,7 +39,10 @@ const (
 // NewKey reads a public key in PEM (PKIX, as cosign.pub, or PKCS #1). Messages name it by the entry's id.
 func NewKey(e Entry, publicPEM []byte) (Key, error) {
 	k := Key{Entry: e, PublicKey: publicPEM}
-	return k, readEntry(&k, nil)
+	if err := readEntry(&k, nil); err != nil {
+		return Key{}, err
+	}
+	return k, nil
 }
 
 func (k *Key) kind() kind {
@@ -63,7 +68,8 @@ func (k *Key) prepare() error {
 
 func keyOf(id string, public crypto.PublicKey) (k Key, err error) {
 	if err := checkPublic(public); err != nil {
-		return k, err
+		const hint = "use an ECDSA key of P-256, P-384 or P-521, an RSA key of 2048 bits or more, or Ed25519"
+		return k, fault.Errorf("", "", "", hint, "%w", err)
 	}
 	k = Key{Entry: Entry{ID: id}, public: public}
 	if k.fingerprint, err = fingerprint(public); err != nil {

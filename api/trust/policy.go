@@ -189,7 +189,7 @@ func (e *Entry) valid() error {
 	case !idText.MatchString(e.ID):
 		return errors.New("its id is not a name of 1 to 63 letters, digits and . _ -")
 	case !e.NotBefore.IsZero() && !e.NotAfter.IsZero() && !e.NotBefore.Before(e.NotAfter):
-		return errors.New("notBefore is not before notAfter")
+		return errors.New("notBefore is not before notAfter (swap them)")
 	}
 	e.NotBefore, e.NotAfter = e.NotBefore.UTC(), e.NotAfter.UTC()
 	return nil
@@ -223,7 +223,7 @@ func readEntry(e entry, readFile func(string) ([]byte, error)) error {
 		return fault.Errorf(fault.InvalidInput, op, id, wholePolicy, "%w", err)
 	}
 	if err := e.prepare(); err != nil {
-		return fault.Errorf(fault.InvalidInput, op, id, kind.hint, "%w", err)
+		return fault.Errorf(fault.InvalidInput, op, id, cmp.Or(fault.HintOf(err), kind.hint), "%w", err)
 	}
 	return nil
 }

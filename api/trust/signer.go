@@ -89,8 +89,7 @@ func LoadSigner(name string, privatePEM []byte, password func() ([]byte, error))
 func NewSigner(name string, private crypto.Signer) (*Signer, error) {
 	key, err := keyOf(name, private.Public())
 	if err != nil {
-		return nil, fault.Errorf(fault.InvalidInput, "use private key", name,
-			"use an ECDSA key of P-256, P-384 or P-521, an RSA key of 2048 bits or more, or Ed25519", "%w", err)
+		return nil, fault.Errorf(fault.InvalidInput, "use private key", name, "", "%w", err)
 	}
 	return &Signer{key: key, private: private}, nil
 }

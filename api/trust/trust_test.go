@@ -600,6 +600,7 @@ func TestBadPublicKeysAreExplained(t *testing.T) {
 	good := publicKey(t)
 	small := must(rsa.GenerateKey(rand.Reader, 1024))(t)
 	smallDER := must(x509.MarshalPKIXPublicKey(small.Public()))(t)
+	const whole, pub, kinds = "shows a whole policy", "give the .pub file", "use an ECDSA key"
 	p224 := must(x509.MarshalPKIXPublicKey(newECDSA(t, elliptic.P224()).Public()))(t)
 	block := func(kind string, body []byte) []byte { return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: body}) }
 	for _, c := range []struct {
@@ -607,20 +608,24 @@ func TestBadPublicKeysAreExplained(t *testing.T) {
 		e    trust.Entry
 		data []byte
 		want string
+		hint string // a part of it
 	}{
-		{"no id", trust.Entry{}, good, "no id"},
-		{"bad id", trust.Entry{ID: "a b"}, good, "not a name"},
-		{"times", trust.Entry{ID: "k", NotBefore: now, NotAfter: now}, good, "notBefore is not before notAfter"},
-		{"private", trust.Entry{ID: "k"}, pemOf(t, newECDSA(t, elliptic.P256())), "it is a private key"},
-		{"certificate", trust.Entry{ID: "k"}, block("CERTIFICATE", nil), "it is a certificate"},
-		{"two", trust.Entry{ID: "k"}, append(bytes.Clone(good), good...), "after the first PEM block"},
-		{"nothing", trust.Entry{ID: "k"}, nil, "no PEM block"},
-		{"huge", trust.Entry{ID: "k"}, bytes.Repeat(good, 1000), "longer than"},
-		{"small", trust.Entry{ID: "k"}, block("PUBLIC KEY", smallDER), "1024 bits"},
-		{"curve", trust.Entry{ID: "k"}, block("PUBLIC KEY", p224), "P-224"},
+		{"no id", trust.Entry{}, good, "no id", whole},
+		{"bad id", trust.Entry{ID: "a b"}, good, "not a name", whole},
+		{"times", trust.Entry{ID: "k", NotBefore: now, NotAfter: now}, good, "notBefore is not before notAfter (swap them)", whole},
+		{"private", trust.Entry{ID: "k"}, pemOf(t, newECDSA(t, elliptic.P256())), "it is a private key", pub},
+		{"certificate", trust.Entry{ID: "k"}, block("CERTIFICATE", nil), "it is a certificate", pub},
+		{"two", trust.Entry{ID: "k"}, append(bytes.Clone(good), good...), "after the first PEM block", pub},
+		{"nothing", trust.Entry{ID: "k"}, nil, "no PEM block", pub},
+		{"huge", trust.Entry{ID: "k"}, bytes.Repeat(good, 1000), "longer than", pub},
+		{"small", trust.Entry{ID: "k"}, block("PUBLIC KEY", smallDER), "1024 bits", kinds},
+		{"curve", trust.Entry{ID: "k"}, block("PUBLIC KEY", p224), "P-224", kinds},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			fails(trust.NewKey(c.e, c.data))(t, fault.InvalidInput, c.want)
+			k, err := trust.NewKey(c.e, c.data)
+			fails(k, err)(t, fault.InvalidInput, c.want)
+			require.Contains(t, fault.HintOf(err), c.hint)
+			require.Zero(t, k)
 		})
 	}
 }
