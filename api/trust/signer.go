@@ -107,12 +107,20 @@ func privateBlock(data []byte) *pem.Block {
 
 var (
 	errPassword = errors.New("the password does not open the key")
-	errPBES2    = errors.New("it is not encrypted with PBES2, PBKDF2 and AES: write it again with `openssl pkcs8 -topk8 -v2 aes-256-cbc`")
+	errPBES2    = errors.New("it is damaged, or not encrypted with PBES2: write it again with `openssl pkcs8 -topk8 -v2 aes-256-cbc`")
 )
 
 // parsePrivate reads the key in a PEM block with sigstore's library, and asks for the password of an encrypted one.
 func parsePrivate(block *pem.Block, password func() ([]byte, error)) (key crypto.Signer, err error) {
-	defer recovered(&err)
+	unread := errors.New("the key inside cannot be read") // the cause could quote key material
+	if block.Type == pkcs8Type {
+		unread = errPBES2
+	}
+	defer func() {
+		if recover() != nil {
+			err = unread
+		}
+	}()
 	var given []byte
 	var refused error
 	private, err := cryptoutils.UnmarshalPEMToPrivateKey(pem.EncodeToMemory(block), func(bool) ([]byte, error) {
@@ -128,14 +136,12 @@ func parsePrivate(block *pem.Block, password func() ([]byte, error)) (key crypto
 		return nil, errPassword
 	case says("incorrect password"):
 		return nil, fmt.Errorf("%w, or the key inside cannot be read", errPassword)
-	case block.Type == pkcs8Type:
-		return nil, errPBES2
 	case says("scrypt"):
 		return nil, err
 	case says("unknown private key PEM file type"):
 		return nil, fmt.Errorf("a PEM block of type %q is not supported", block.Type)
 	default:
-		return nil, errors.New("the key inside cannot be read") // the cause could quote key material
+		return nil, unread
 	}
 	key, ok := private.(crypto.Signer)
 	if !ok {
@@ -279,7 +285,7 @@ func (s *Signer) checkStamp(stamp, signature []byte) error {
 }
 
 // pbkdf2Parameters adds to sigstore's library the hashes SHA-384 and SHA-512, and keys that state their length.
-// They follow RFC 8018, as `openssl pkcs8 -topk8` and `openssl genpkey -aes256` write them, within FIPS 140.
+// They follow RFC 8018, as `openssl pkcs8 -topk8` and `openssl genpkey -aes256` write them.
 type pbkdf2Parameters struct {
 	Salt       []byte
 	Iterations int
@@ -300,10 +306,10 @@ func init() {
 	pkcs8.RegisterKDF(oid, func() pkcs8.KDFParameters { return &pbkdf2Parameters{} })
 }
 
-// DeriveKey returns the key of the cipher.
+// DeriveKey returns the key of the cipher. More iterations would take longer than a few seconds.
 func (p *pbkdf2Parameters) DeriveKey(password []byte, size int) ([]byte, error) {
 	prf, ok := prfs[p.PRF.Algorithm.String()]
-	if !ok || p.KeyLength != 0 && p.KeyLength != size {
+	if !ok || p.KeyLength != 0 && p.KeyLength != size || p.Iterations < 1 || p.Iterations > 10_000_000 {
 		return nil, errPBES2
 	}
 	return pbkdf2.Key(prf, string(password), p.Salt, p.Iterations, size)

@@ -78,7 +78,7 @@
 //   - the bounds of time stamps, since cosign prints a line and panics on invalid ones. Cosign gets
 //     time stamps only if one is valid. Without the transparency log cosign uses its own clock;
 //     this package requires a time stamp;
-//   - all hashes of encrypted PKCS #8, which is within FIPS 140, unlike cosign's own form of keys;
+//   - all hashes of encrypted PKCS #8, since cosign's own form of keys is not within FIPS 140;
 //   - signing, since cosign's signers do not support keys on a token;
 //   - the manifest of simple signing, since cosign's needs the bytes of all signatures.
 package trust

@@ -11,6 +11,7 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/x509"
+	"encoding/asn1"
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
@@ -490,6 +491,22 @@ func TestBadPrivateKeysAreExplained(t *testing.T) {
 	require.NoError(t, err)
 	small := must(rsa.GenerateKey(rand.Reader, 1024))(t)
 	block := func(kind string, body []byte) []byte { return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: body}) }
+	type scheme struct {
+		ID         asn1.ObjectIdentifier
+		Parameters any
+	}
+	pbes2 := func(iterations int, iv, data []byte) []byte {
+		derivation := scheme{asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 5, 12}, struct {
+			Salt       []byte
+			Iterations int
+		}{[]byte("salt"), iterations}}
+		aes256 := scheme{asn1.ObjectIdentifier{2, 16, 840, 1, 101, 3, 4, 1, 42}, iv}
+		return block("ENCRYPTED PRIVATE KEY", must(asn1.Marshal(struct {
+			Scheme scheme
+			Data   []byte
+		}{scheme{asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 5, 13}, []scheme{derivation, aes256}}, data}))(t))
+	}
+	ask, whole := func() ([]byte, error) { return []byte("secret"), nil }, make([]byte, 16)
 	for _, c := range []struct {
 		name     string
 		data     []byte
@@ -503,7 +520,12 @@ func TestBadPrivateKeysAreExplained(t *testing.T) {
 		{"nothing", nil, nil, fault.InvalidInput, "no PEM block"},
 		{"huge", bytes.Repeat([]byte("x"), 1<<20), nil, fault.InvalidInput, "longer than"},
 		{"small", block("RSA PRIVATE KEY", x509.MarshalPKCS1PrivateKey(small)), nil, fault.InvalidInput, "1024 bits"},
-		{"no PBES2", block("ENCRYPTED PRIVATE KEY", []byte("x")), func() ([]byte, error) { return []byte("secret"), nil }, fault.InvalidInput, "openssl pkcs8 -topk8"},
+		{"no PBES2", block("ENCRYPTED PRIVATE KEY", []byte("x")), ask, fault.InvalidInput, "openssl pkcs8 -topk8"},
+		{"PBES2, not of this key", pbes2(1, whole, whole), ask, fault.Unauthorized, "does not open"},
+		{"PBES2 with a short IV", pbes2(1, whole[:8], whole), ask, fault.InvalidInput, "openssl pkcs8 -topk8"},
+		{"PBES2 cut off", pbes2(1, whole, whole[:15]), ask, fault.InvalidInput, "openssl pkcs8 -topk8"},
+		{"PBES2 without iterations", pbes2(0, whole, whole), ask, fault.InvalidInput, "openssl pkcs8 -topk8"},
+		{"costly PBES2", pbes2(1<<30, whole, whole), ask, fault.InvalidInput, "openssl pkcs8 -topk8"},
 		{"openssl's old form", pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Headers: map[string]string{"Proc-Type": "4,ENCRYPTED", "DEK-Info": "AES-256-CBC,00"}, Bytes: []byte("x")}),
 			nil, fault.InvalidInput, "4,ENCRYPTED"},
 		{"kind", block("DSA PRIVATE KEY", []byte("x")), nil, fault.InvalidInput, `"DSA PRIVATE KEY" is not supported`},
