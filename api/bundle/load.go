@@ -29,10 +29,10 @@ func Load(ctx context.Context, f Fetcher, root ocispec.Descriptor) (*Graph, erro
 	}
 	images := children[1:]
 	w := newWalker(f)
-	w.walk(ctx, children[0], 1)
+	w.walk(ctx, Plain(children[0]), 1)
 	for _, im := range images {
 		w.image = im.Annotations[AnnotationReference]
-		w.walk(ctx, im, 1)
+		w.walk(ctx, Plain(im), 1)
 	}
 	if err := w.err("read bundle", root); err != nil {
 		return nil, err

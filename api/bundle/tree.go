@@ -63,7 +63,8 @@ func (t Tree) IsEmpty() bool {
 }
 
 // ReadTree walks an upstream index or manifest within the bounds above, and verifies every byte. It
-// reports the problems of all children together, each child once. A missing child is Incomplete.
+// reports the problems of all children together, each child once. A missing child is Incomplete. The
+// root alone may bring its bytes as Data.
 func ReadTree(ctx context.Context, f Fetcher, root ocispec.Descriptor) (Tree, error) {
 	w := newWalker(f)
 	w.walk(ctx, root, 0)
@@ -203,7 +204,7 @@ func (w *walker) read(ctx context.Context, d ocispec.Descriptor, depth int) (n p
 		return n, corrupt(d, "indexes are nested deeper than %d", MaxDepth)
 	}
 	n.Descriptor = Plain(d)
-	if n.Data, err = Read(ctx, w.f, n.Descriptor, MaxManifestSize); err != nil {
+	if n.Data, err = Read(ctx, w.f, d, MaxManifestSize); err != nil {
 		return n, missing(err, d, depth)
 	}
 	m, err := decodeManifest(d, n.Data)
@@ -225,7 +226,7 @@ func (w *walker) below(ctx context.Context, n parsedNode, depth int) bool {
 			w.ignored = append(w.ignored, Plain(c))
 			continue
 		}
-		ok = w.walk(ctx, c, depth+1) && ok
+		ok = w.walk(ctx, Plain(c), depth+1) && ok
 	}
 	for _, b := range n.blobs {
 		ok = w.blob(b) && ok

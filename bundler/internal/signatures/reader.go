@@ -77,30 +77,31 @@ func (r *Reader) Below(ctx context.Context, s Source, subjects []image.Digest, o
 // attachedTo reads the attachments of subjects, in their order.
 func (r *Reader) attachedTo(ctx context.Context, s Source, subjects []image.Digest, o run.Options) ([]bundle.Referrer, error) {
 	found := make([][]bundle.Referrer, len(subjects))
-	err := run.Each(ctx, o.Small(), len(subjects), func(n int) error {
-		if err := r.Room(nil); err != nil {
-			return err
-		}
-		attached, err := s.Attachments(ctx, subjects[n])
-		if err != nil {
-			return err
-		}
-		found[n], err = r.Read(ctx, s, subjects[n], attached)
+	err := run.Each(ctx, o.Small(), len(subjects), func(n int) (err error) {
+		found[n], err = r.Read(ctx, s, subjects[n])
 		return err
 	})
 	return slices.Concat(found...), err
 }
 
-// Read reads the manifests of attachments. It skips indexes: signatures, attestations and SBOMs never have that form.
-func (r *Reader) Read(ctx context.Context, f bundle.Fetcher, subject image.Digest, attached []ocispec.Descriptor) ([]bundle.Referrer, error) {
-	attached = slices.DeleteFunc(slices.Clone(attached), func(d ocispec.Descriptor) bool { return bundle.IsIndex(d.MediaType) })
+// Read reads the manifests of a subject's attachments. It skips indexes: signatures, attestations and SBOMs never have
+// that form.
+func (r *Reader) Read(ctx context.Context, s Source, subject image.Digest) ([]bundle.Referrer, error) {
+	if err := r.Room(nil); err != nil {
+		return nil, err
+	}
+	attached, err := s.Attachments(ctx, subject)
+	if err != nil {
+		return nil, err
+	}
+	attached = slices.DeleteFunc(attached, func(d ocispec.Descriptor) bool { return bundle.IsIndex(d.MediaType) })
 	if err := r.Room(attached); err != nil {
 		return nil, err
 	}
 	out := make([]bundle.Referrer, 0, len(attached))
 	var problems []error
 	for _, d := range attached {
-		a, err := bundle.ReadReferrer(ctx, f, subject, d)
+		a, err := bundle.ReadReferrer(ctx, s, subject, d)
 		if err != nil {
 			problems = append(problems, fmt.Errorf("referrer %s of %s: %w", d.Digest, subject, err))
 			continue
@@ -115,6 +116,9 @@ type Kept struct {
 	medium.Source
 	lists sync.Map // by subject
 }
+
+// None says that nothing is attached to a subject, which the source does not know.
+func (k *Kept) None(subject image.Digest) { k.lists.Store(subject, []ocispec.Descriptor(nil)) }
 
 // Attachments returns the attachments of a subject, as at the first call.
 func (k *Kept) Attachments(ctx context.Context, subject image.Digest) ([]ocispec.Descriptor, error) {

@@ -14,6 +14,16 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 )
 
+// listing is a source of descriptors alone.
+type listing struct {
+	bundle.Fetcher
+	list []ocispec.Descriptor
+}
+
+func (l listing) Attachments(context.Context, image.Digest) ([]ocispec.Descriptor, error) {
+	return l.list, nil
+}
+
 // Whoever can add attachments to a bundle can add many, which are small and share what is
 // large. They are counted before they are read: the reader has nothing to read from here.
 func TestManyAttachmentsAreRefusedUnread(t *testing.T) {
@@ -22,7 +32,7 @@ func TestManyAttachmentsAreRefusedUnread(t *testing.T) {
 		"large": {{Size: bundle.MaxManifestBytes}, {Size: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := (&Reader{}).Read(t.Context(), nil, image.DigestOf(nil), attached)
+			_, err := (&Reader{}).Read(t.Context(), listing{list: attached}, image.DigestOf(nil))
 			require.ErrorContains(t, err, "there are more than 4096, or their manifests have more than 67108864 bytes")
 			require.Equal(t, fault.Refused, fault.ReasonOf(err))
 		})

@@ -10,7 +10,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"time"
@@ -73,7 +72,11 @@ func Read(ctx context.Context, in Input, o run.Options) (Images, error) {
 	o.Progress.Phase("image manifests", len(images), 0)
 	r := reader{in: in, options: o}
 	all := make([]*parts, len(images))
-	err := run.Each(ctx, o.Small(), len(images), func(n int) (err error) {
+	limit := o.Small()
+	if in.Policy != nil || in.carries() {
+		limit = o.Limit() // each may hold 16 MiB of evidence
+	}
+	err := run.Each(ctx, limit, len(images), func(n int) (err error) {
 		all[n], err = r.read(ctx, images[n])
 		o.Progress.Done(images[n].Reference.String(), err)
 		return err
@@ -116,8 +119,6 @@ type parts struct {
 	from     *signatures.Kept
 	index    []byte // the upstream index that the image is a part of; nil: none
 	tree     bundle.Tree
-	ofIndex  []ocispec.Descriptor // attachments
-	attached []ocispec.Descriptor // likewise, of the image
 	verified VerifiedImage
 	travel   []bundle.Referrer
 }
@@ -128,21 +129,17 @@ func (p *parts) isDerived() bool {
 	return isPart && bundle.IsIndex(p.image.MediaType)
 }
 
-// read reads an image and what is attached to it.
+// read reads an image. It reads what is attached to it after the signatures are found to be good.
 func (r *reader) read(ctx context.Context, i bundle.Image) (*parts, error) {
 	at := i.FetchedFrom()
-	whole, isPart := i.Index()
-	if isPart {
+	if whole, isPart := i.Index(); isPart {
 		at = i.Source.Pin(whole)
 	}
 	p := &parts{image: i, from: &signatures.Kept{Source: r.in.Registry(at)}}
 	err := r.manifests(ctx, p)
-	if err == nil && (r.in.Policy != nil || r.in.carries()) {
-		if !p.isDerived() {
-			p.attached, err = p.from.Attachments(ctx, i.Digest)
-		}
-		if err == nil && p.index != nil {
-			p.ofIndex, err = p.from.Attachments(ctx, whole)
+	if err == nil && r.in.Policy != nil {
+		if p.verified, err = r.in.Policy.verify(ctx, p, time.Now()); err != nil {
+			return p, err
 		}
 	}
 	if err == nil {
@@ -151,20 +148,17 @@ func (r *reader) read(ctx context.Context, i bundle.Image) (*parts, error) {
 	if err != nil {
 		return p, fmt.Errorf("image %s: %w", i.Reference, err)
 	}
-	if r.in.Policy != nil {
-		p.verified, err = r.in.Policy.verify(ctx, p, time.Now())
-	}
-	return p, err
+	return p, nil
 }
 
 // manifests reads the index that an image is a part of, if the lock has one, and the image's own manifests.
 func (r *reader) manifests(ctx context.Context, p *parts) (err error) {
-	var tree bundle.Fetcher = p.from
+	root := p.image.Descriptor()
 	if whole, isPart := p.image.Index(); isPart {
-		tree, err = r.index(ctx, p, whole)
+		root.Data, err = r.index(ctx, p, whole)
 	}
 	if err == nil {
-		p.tree, err = bundle.ReadTree(ctx, tree, p.image.Descriptor())
+		p.tree, err = bundle.ReadTree(ctx, p.from, root)
 	}
 	if err != nil {
 		return err
@@ -181,9 +175,9 @@ func (r *reader) manifests(ctx context.Context, p *parts) (err error) {
 	return nil
 }
 
-// index reads an index, which has to name the image or yield it, and returns a source of the image's manifests. A
-// mirror may have only the platform's manifest.
-func (r *reader) index(ctx context.Context, p *parts, whole image.Digest) (bundle.Fetcher, error) {
+// index reads an index, which has to name the image or yield it, and returns an image that it yields. A mirror may
+// have only the platform's manifest.
+func (r *reader) index(ctx context.Context, p *parts, whole image.Digest) (derived []byte, err error) {
 	root, err := p.from.Root(ctx)
 	if err == nil {
 		root.Digest = digest.Digest(whole.String())
@@ -193,19 +187,17 @@ func (r *reader) index(ctx context.Context, p *parts, whole image.Digest) (bundl
 	switch {
 	case fault.ReasonOf(err) == fault.NotFound && !p.isDerived():
 		r.options.Progress.Warn("left out: the index %s of %s, which is not there", whole, i.Reference)
-		return p.from, nil
+		return nil, nil
 	case err != nil:
 		return nil, err
 	}
-	tree := overlay{p.from, bundle.InMemory{}}
 	var named bool
 	if p.isDerived() {
-		kept, _, err := bundle.KeepPlatforms(p.index, r.in.Lock.Platforms)
-		if err != nil {
+		if derived, _, err = bundle.KeepPlatforms(p.index, r.in.Lock.Platforms); err != nil {
 			return nil, err
 		}
-		named = image.DigestOf(kept) == i.Digest
-		tree.kept[i.Descriptor().Digest] = kept
+		named = image.DigestOf(derived) == i.Digest
+		p.from.None(i.Digest) // upstream has no referrers to it
 	} else {
 		named = slices.ContainsFunc(bundle.Node{Data: p.index}.Children(), func(n ocispec.Descriptor) bool {
 			return n.Digest == i.Descriptor().Digest && n.Size == i.Size && n.MediaType == i.MediaType
@@ -216,20 +208,7 @@ func (r *reader) index(ctx context.Context, p *parts, whole image.Digest) (bundl
 			"make a new lock with `vdo-bundle lock`, with --platform all where the index says no platforms",
 			"the index %s does not name the manifest %s of the lock", whole, i.Digest)
 	}
-	return tree, nil
-}
-
-// overlay adds manifests to a source.
-type overlay struct {
-	bundle.Fetcher
-	kept bundle.InMemory
-}
-
-func (o overlay) Fetch(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
-	if o.kept[d.Digest] != nil {
-		return o.kept.Fetch(ctx, d, offset)
-	}
-	return o.Fetcher.Fetch(ctx, d, offset)
+	return derived, nil
 }
 
 // travel returns the attachments that travel: the index, and those that the user asks for.
@@ -242,17 +221,12 @@ func (r *reader) travel(ctx context.Context, p *parts) (out []bundle.Referrer, e
 	}
 	var more []bundle.Referrer
 	if r.in.Carry != CarryAll {
-		more, err = r.attachments.Read(ctx, p.from, p.image.Digest, p.attached)
+		more, err = r.attachments.Read(ctx, p.from, p.image.Digest)
 		return append(out, more...), err
 	}
-	subjects := []image.Digest{p.image.Digest}
-	for _, n := range p.tree.Nodes { // the platforms'
-		if d := bundle.DigestOf(n.Descriptor); d != p.image.Digest {
-			subjects = append(subjects, d)
-		}
-	}
-	if p.isDerived() {
-		subjects = subjects[1:] // upstream has no referrers to it
+	var subjects []image.Digest
+	for _, n := range p.tree.Nodes { // the image, and the platforms'
+		subjects = append(subjects, bundle.DigestOf(n.Descriptor))
 	}
 	more, err = r.attachments.Below(ctx, p.from, subjects, r.options)
 	return append(out, more...), err
@@ -266,7 +240,7 @@ func (r *reader) evidence(ctx context.Context, p *parts) ([]bundle.Referrer, err
 	}
 	if r.in.carries() {
 		whole, _ := p.image.Index()
-		attached, err := r.attachments.Read(ctx, p.from, whole, p.ofIndex)
+		attached, err := r.attachments.Read(ctx, p.from, whole)
 		if err != nil {
 			return nil, err
 		}

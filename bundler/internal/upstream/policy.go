@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/strictyaml"
@@ -128,9 +126,11 @@ type VerifiedImage struct {
 	Index image.Digest `json:"index,omitzero"`
 }
 
-func (r rule) verify(
-	ctx context.Context, p *parts, d image.Digest, attached []ocispec.Descriptor, now time.Time,
-) (trust.Verified, error) {
+func (r rule) verify(ctx context.Context, p *parts, d image.Digest, now time.Time) (trust.Verified, error) {
+	attached, err := p.from.Attachments(ctx, d)
+	if err != nil {
+		return trust.Verified{}, err
+	}
 	evidence, err := trust.ReadEvidence(ctx, p.from, attached...)
 	if err != nil {
 		return trust.Verified{}, err
@@ -152,19 +152,22 @@ func (p *Policy) verify(ctx context.Context, of *parts, now time.Time) (Verified
 	case rule.policy == nil:
 		return v, nil
 	}
-	verified, err := rule.verify(ctx, of, i.Digest, of.attached, now)
+	verified, err := rule.verify(ctx, of, i.Digest, now)
 	switch whole, isPart := i.Index(); {
 	case err == nil && isPart: // signed itself, and part of an index, which the registry may hide
 		err = rule.policy.Admits(whole)
 	case err == nil, of.index == nil, errors.Is(err, trust.ErrRevoked):
 	default:
 		v.Index = whole
-		verified, err = rule.verify(ctx, of, whole, of.ofIndex, now)
+		verified, err = rule.verify(ctx, of, whole, now)
 	}
 	if err != nil {
-		return v, fault.Errorf(fault.ReasonOf(err), "image", fmt.Sprintf("%s, by %s", i.Reference, rule.Policy),
-			"do not take an image that its maker did not sign; where its maker signs none, "+
-				"the upstream policy can say unsigned: true for it", "%w", err)
+		var hint string
+		if fault.ReasonOf(err) == fault.Untrusted {
+			hint = "do not take an image that its maker did not sign; where its maker signs none, " +
+				"the upstream policy can say unsigned: true for it"
+		}
+		return v, fault.Errorf(fault.ReasonOf(err), "image", fmt.Sprintf("%s, by %s", i.Reference, rule.Policy), hint, "%w", err)
 	}
 	v.SignedBy, v.Policy = verified.Keys(), rule.Policy
 	return v, nil
