@@ -34,7 +34,7 @@ func (c *Cluster) APIServers(ctx context.Context) ([]assess.APIServer, error) {
 	if err != nil {
 		return nil, classify("read", "the version of the API server", err)
 	}
-	c.answers.server(info.GitVersion)
+	c.version.Store(info.GitVersion)
 	all := []assess.APIServer{{Version: info.GitVersion}}
 	addresses, err := c.endpoints(ctx)
 	if err != nil {

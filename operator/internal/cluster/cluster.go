@@ -30,7 +30,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
@@ -85,8 +85,8 @@ type Cluster struct {
 	// Records names the inventories.
 	Records inventory.Naming
 
-	listed  bool // list everything, without the View
-	answers answers
+	listed  bool         // list everything, without the View
+	version atomic.Value // of the API server
 }
 
 // Read returns the existing objects among ids. An object that the operator may not read gets an error in why, which
@@ -221,8 +221,8 @@ func (c *Cluster) DryRun(
 }
 
 func (c *Cluster) dryRun(ctx context.Context, o render.Object, live *unstructured.Unstructured) plan.Outcome {
-	q := ask(o, live)
-	if c.answers.unchanged(q, time.Now()) {
+	q := c.ask(o, live)
+	if _, known := unchanged.Get(q); known {
 		return plan.Outcome{Object: live}
 	}
 	if trial := plan.Trial(live, o.Unstructured); trial != nil {
@@ -232,7 +232,7 @@ func (c *Cluster) dryRun(ctx context.Context, o render.Object, live *unstructure
 	switch {
 	case err == nil:
 		if live != nil && len(plan.Diff(live, would)) == 0 {
-			c.answers.note(q, time.Now())
+			unchanged.Set(q, nil, answerLasts)
 		}
 		return plan.Outcome{Object: would}
 	case missingLocation(err):

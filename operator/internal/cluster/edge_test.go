@@ -34,6 +34,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
 	edge "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
@@ -122,8 +123,8 @@ func TestReplacingTakesKeysOfOthersAway(t *testing.T) {
 	s := step(desired, plan.Replace)
 	s.Strategy = render.Replace
 	must.Have(c.Apply(ctx, s, live[s.Key]))(t)
-	data := must.Have(c.ConfigMap(ctx, types.NamespacedName{Namespace: ns, Name: "states"}))(t)
-	require.Equal(t, map[string]string{"fresh": "1"}, data)
+	is := must.Have(c.Data(ctx, ns, v1alpha1.KeyReference{ConfigMap: "states"}))(t)
+	require.Equal(t, map[string][]byte{"fresh": []byte("1")}, is.Values)
 }
 
 func TestTakingOverRemovesFieldsOfTheToolsThatWroteThem(t *testing.T) {

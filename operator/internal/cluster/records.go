@@ -103,20 +103,8 @@ func (c *Cluster) drop(ctx context.Context, namespace, name string) error {
 	return nil
 }
 
-// Secret returns the data of a Secret, or nil if missing.
-func (c *Cluster) Secret(ctx context.Context, key types.NamespacedName) (map[string][]byte, error) {
-	data, _, err := c.VersionedSecret(ctx, key)
-	return data, err
-}
-
-// VersionedSecret returns the data of a Secret and an identifier of its state, or nil and "" if missing.
-func (c *Cluster) VersionedSecret(ctx context.Context, key types.NamespacedName) (data map[string][]byte, version string, err error) {
-	d, err := c.data(ctx, key.Namespace, v1alpha1.KeyReference{Secret: key.Name})
-	return d.Values, d.Version, err
-}
-
-// data reads a Secret or ConfigMap; the zero value means a missing one.
-func (c *Cluster) data(ctx context.Context, namespace string, ref v1alpha1.KeyReference) (source.Data, error) {
+// Data reads a Secret or ConfigMap; the zero value means a missing one.
+func (c *Cluster) Data(ctx context.Context, namespace string, ref v1alpha1.KeyReference) (source.Data, error) {
 	d, err := source.Read(ctx, c.Reader, namespace, ref)
 	switch {
 	case c.absent(ctx, namespace, err):
@@ -135,19 +123,6 @@ func (c *Cluster) Credentials(ctx context.Context, vcc *v1alpha1.VsphereCloudCon
 // PolicyVersion identifies the state of the sources of a DriverBundle's trust policies.
 func (c *Cluster) PolicyVersion(ctx context.Context, b *v1alpha1.DriverBundle) (string, error) {
 	return source.PolicyVersion(ctx, c.Reader, b, c.TrustFloor)
-}
-
-// ConfigMap returns the data of a ConfigMap, or nil if missing.
-func (c *Cluster) ConfigMap(ctx context.Context, key types.NamespacedName) (map[string]string, error) {
-	d, err := c.data(ctx, key.Namespace, v1alpha1.KeyReference{ConfigMap: key.Name})
-	if d.Values == nil {
-		return nil, err
-	}
-	data := make(map[string]string, len(d.Values))
-	for k, v := range d.Values {
-		data[k] = string(v)
-	}
-	return data, nil
 }
 
 // CreateSecret creates a Secret of the operator's own. It fails if one with any of the keys exists, since a second
@@ -185,9 +160,9 @@ const KeptKey = "key"
 // if none has.
 func (c *Cluster) Key(ctx context.Context, namespace string, secrets ...string) (key []byte, in string, err error) {
 	for _, name := range secrets {
-		data, err := c.Secret(ctx, types.NamespacedName{Namespace: namespace, Name: name})
-		if err != nil || len(data[KeptKey]) > 0 {
-			return data[KeptKey], name, err
+		d, err := c.Data(ctx, namespace, v1alpha1.KeyReference{Secret: name})
+		if err != nil || len(d.Values[KeptKey]) > 0 {
+			return d.Values[KeptKey], name, err
 		}
 	}
 	return nil, "", nil

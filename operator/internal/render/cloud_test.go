@@ -181,7 +181,7 @@ migration-datastore-url = "ds:///canary/"
 [Snapshot]
 global-max-snapshots-per-block-volume = 9
 `)
-	in.Cluster.ExistingFeatureStates = map[string]string{"trigger-csi-fullsync": "true", "pv-to-backingdiskobjectid-mapping": "false", "csi-migration": "true"}
+	in.Cluster.ExistingFeatureStates = map[string][]byte{"trigger-csi-fullsync": []byte("true"), "pv-to-backingdiskobjectid-mapping": []byte("false"), "csi-migration": []byte("true")}
 	want := []string{
 		`cloud provider's configuration: [global] soapRoundtripCount`,
 		`cloud provider's configuration: [labels] region`,

@@ -190,7 +190,7 @@ type Cluster struct {
 	// ExistingCloudConfig, ExistingStorageConfig and ExistingFeatureStates are configurations of an installation to
 	// adopt; empty if none exists, or if they are ours.
 	ExistingCloudConfig, ExistingStorageConfig []byte
-	ExistingFeatureStates                      map[string]string
+	ExistingFeatureStates                      map[string][]byte
 	// ForeignSnapshotController is set if a snapshot-controller runs that is not ours.
 	ForeignSnapshotController bool
 }

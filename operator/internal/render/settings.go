@@ -238,7 +238,7 @@ func (r *renderer) drops(kept bool, whose string, was, is []byte) {
 func (r *renderer) dropsStates(s *source) {
 	states, _, _ := unstructured.NestedStringMap(s.find("ConfigMap", FeatureStates).Object, "data")
 	for _, name := range slices.Sorted(maps.Keys(r.in.Cluster.ExistingFeatureStates)) {
-		was := r.in.Cluster.ExistingFeatureStates[name]
+		was := string(r.in.Cluster.ExistingFeatureStates[name])
 		if is, known := states[name]; known && is != was {
 			r.dropped = append(r.dropped, fmt.Sprintf("storage driver's feature state %s: %s becomes %s", name, was, is))
 		}

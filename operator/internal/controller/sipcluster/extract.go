@@ -20,6 +20,7 @@ import (
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
 )
 
@@ -98,15 +99,15 @@ func (p *pass) readNetworks(ctx context.Context, h *choose.Host) (all []network,
 			"put the Secret beside the BareMetalHost, and leave the namespace out",
 			"it names the Secret %s/%s, of another namespace", ref.Namespace, ref.Name)
 	}
-	name := types.NamespacedName{Namespace: h.Namespace, Name: cmp.Or(ref.Name, h.Spec.PreprovisioningNetworkDataName)}
-	subject = "Secret " + name.String()
-	data, err := p.Cluster.Secret(ctx, name)
+	name := cmp.Or(ref.Name, h.Spec.PreprovisioningNetworkDataName)
+	subject = "Secret " + h.Namespace + "/" + name
+	data, err := p.Cluster.Data(ctx, h.Namespace, v1alpha1.KeyReference{Secret: name})
 	if err != nil {
 		return nil, subject, err
 	}
-	document, ok := data["networkData"]
+	document, ok := data.Values["networkData"]
 	if !ok {
-		document, ok = data["value"]
+		document, ok = data.Values["value"]
 	}
 	if !ok {
 		return nil, subject, fault.Errorf(fault.NotFound, "", "", "create it, or correct the BareMetalHost",

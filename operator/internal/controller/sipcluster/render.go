@@ -19,6 +19,7 @@ import (
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
@@ -35,12 +36,12 @@ func (p *pass) render(ctx context.Context) error {
 		Kept: kept, Running: running, Egress: p.Egress, APIServers: p.apiServers, Now: p.Now(),
 		AssignsUsers: p.AssignsUsers, Templates: p.Templates,
 		Secret: func(name airship.SecretName) (services.Secret, error) {
-			data, err := p.Cluster.Secret(ctx, types.NamespacedName{Namespace: p.key.Namespace, Name: string(name)})
+			data, err := p.Cluster.Data(ctx, p.key.Namespace, v1alpha1.KeyReference{Secret: string(name)})
 			if fault.ReasonOf(err) == fault.Forbidden {
 				err = fault.Errorf(fault.Forbidden, "read Secrets in", "namespace "+p.key.Namespace,
 					"bind ClusterRole vdo-sip-tenants to it by a RoleBinding", "the operator may not")
 			}
-			return data, err
+			return data.Values, err
 		},
 	}
 	errs := []error{unread}

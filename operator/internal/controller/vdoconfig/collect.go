@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -28,13 +27,10 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render/webhookcert"
 )
 
-const (
-	clusterIDKey = "clusterID"
-	openshift    = "openshift"
-)
+const openshift = "openshift"
 
-// clusterIDConfigMap is where the storage driver stores the cluster id that it generated.
-var clusterIDConfigMap = types.NamespacedName{Namespace: render.CSINamespace, Name: render.ClusterIDConfigMap}
+// generatedID is where the storage driver stores the cluster id that it generated.
+var generatedID = v1alpha1.KeyReference{ConfigMap: render.ClusterIDConfigMap, Key: "clusterID"}
 
 func (p *pass) fault(d matrix.Driver, err error) { p.faults = joined(p.faults, d, err) }
 
@@ -197,23 +193,23 @@ func (p *pass) collectCluster(ctx context.Context) error {
 	if ns := live[system.Key]; ns != nil {
 		c.UID = string(ns.GetUID())
 	}
-	ids, err := p.Cluster.ConfigMap(ctx, clusterIDConfigMap)
+	ids, err := p.Cluster.Data(ctx, render.CSINamespace, generatedID)
 	if err := p.at(matrix.CSI, err); err != nil {
 		return err
 	}
-	c.GeneratedClusterID = ids[clusterIDKey]
-	conf, err := p.Cluster.Secret(ctx, types.NamespacedName{Namespace: render.CSINamespace, Name: render.CSISecret})
+	c.GeneratedClusterID = string(ids.Values[generatedID.Key])
+	conf, err := p.Cluster.Data(ctx, render.CSINamespace, v1alpha1.KeyReference{Secret: render.CSISecret})
 	if err := p.at(matrix.CSI, err); err != nil {
 		return err
 	}
-	c.ConfiguredClusterID = render.ConfiguredClusterID(conf[render.CSIConfigKey])
+	c.ConfiguredClusterID = render.ConfiguredClusterID(conf.Values[render.CSIConfigKey])
 	if known := p.facts.inventory.Memory().ClusterID; known != "" {
 		c.ConfiguredClusterID = known // the Secret may be lost or changed, and with it all volumes
 	}
 	if err := p.identify(ctx); err != nil {
 		return err
 	}
-	if err := p.collectExisting(ctx, conf); err != nil {
+	if err := p.collectExisting(ctx, conf.Values); err != nil {
 		return err
 	}
 	if p.hash != nil {
@@ -231,11 +227,11 @@ func (p *pass) collectCertificate(ctx context.Context) error {
 	if p.facts.certificate != nil || (!wantsWebhook(&p.spec) && !wantsWebhook(&remembered)) {
 		return nil
 	}
-	data, err := p.Cluster.Secret(ctx, types.NamespacedName{Namespace: render.CSINamespace, Name: render.WebhookSecret})
+	data, err := p.Cluster.Data(ctx, render.CSINamespace, v1alpha1.KeyReference{Secret: render.WebhookSecret})
 	if err != nil {
 		return p.at(matrix.CSI, err)
 	}
-	p.facts.certificate, _, p.certificateErr = webhookcert.Ensure(data, nil, p.now)
+	p.facts.certificate, _, p.certificateErr = webhookcert.Ensure(data.Values, nil, p.now)
 	return nil
 }
 

@@ -129,11 +129,11 @@ func TestTheConfigurationThatTheCloudProviderMountsIsFound(t *testing.T) {
 		"named by the next argument":       {volumes: configMap("cloud-config"), args: []string{"--cloud-config", "/etc/cloud/vsphere.conf"}, config: conf, found: true, searched: found},
 	} {
 		g := withCSI(t)
-		maps := map[string]map[string]string{"cloud-config": {"vsphere.conf": conf}, "other": {"x": conf}}
-		secrets := map[string]map[string][]byte{"conf": {"vsphere.conf": []byte(conf)}}
-		g.Cluster = &fakeCluster{maps: maps, secrets: secrets}
+		named := map[string][]byte{"vsphere.conf": []byte(conf)}
+		data := map[string]map[string][]byte{"cloud-config": named, "conf": named, "other": {"x": []byte(conf)}}
+		g.Cluster = &fakeCluster{data: data}
 		if g.facts.inventory = (inventory.Inventory{}); c.config == ours || c.config == none {
-			maps["vsphere-cloud-config"] = map[string]string{"vsphere.conf": c.config}
+			data["vsphere-cloud-config"] = map[string][]byte{"vsphere.conf": []byte(c.config)}
 		}
 		if c.args == nil {
 			c.args = []string{"--v=2", "--cloud-config=/etc/cloud/vsphere.conf"}

@@ -59,6 +59,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/source"
 )
 
 const (
@@ -87,9 +88,7 @@ type Cluster interface {
 	ObserveListed(ctx context.Context) (assess.Observed, error)
 	Read(ctx context.Context, ids []inventory.ID) (plan.Live, map[inventory.Key]error, error)
 	Serves(kind schema.GroupKind) (bool, error)
-	Secret(ctx context.Context, key types.NamespacedName) (map[string][]byte, error)
-	VersionedSecret(ctx context.Context, key types.NamespacedName) (data map[string][]byte, version string, err error)
-	ConfigMap(ctx context.Context, key types.NamespacedName) (map[string]string, error)
+	Data(ctx context.Context, namespace string, ref v1alpha1.KeyReference) (source.Data, error)
 	Credentials(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig) (credentials.Credentials, error)
 	PolicyVersion(ctx context.Context, b *v1alpha1.DriverBundle) (string, error)
 	Volumes(ctx context.Context) (volumes, attachments int, err error)

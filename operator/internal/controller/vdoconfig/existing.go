@@ -1,7 +1,6 @@
 package vdoconfig
 
 import (
-	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -9,7 +8,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
@@ -37,8 +35,8 @@ func (p *pass) collectExisting(ctx context.Context, storage map[string][]byte) e
 	if p.spec.StorageProvider == nil || memory.StorageProvider != nil {
 		return nil
 	}
-	states, err := p.Cluster.ConfigMap(ctx, types.NamespacedName{Namespace: render.CSINamespace, Name: render.FeatureStates})
-	c.ExistingStorageConfig, c.ExistingFeatureStates = storage[render.CSIConfigKey], states
+	states, err := p.Cluster.Data(ctx, render.CSINamespace, v1alpha1.KeyReference{ConfigMap: render.FeatureStates})
+	c.ExistingStorageConfig, c.ExistingFeatureStates = storage[render.CSIConfigKey], states.Values
 	return p.at(matrix.CSI, err)
 }
 
@@ -159,14 +157,9 @@ func cloudConfigLocation(o *assess.Observed) (location v1alpha1.KeyReference, na
 
 // configAt reads a configuration; it is empty if none exists.
 func (p *pass) configAt(ctx context.Context, at v1alpha1.KeyReference) ([]byte, error) {
-	name := types.NamespacedName{Namespace: render.CPINamespace, Name: cmp.Or(at.ConfigMap, at.Secret)}
-	switch {
-	case at.ConfigMap != "":
-		data, err := p.Cluster.ConfigMap(ctx, name)
-		return []byte(data[at.Key]), err
-	case at.Secret != "":
-		data, err := p.Cluster.Secret(ctx, name)
-		return data[at.Key], err
+	if at == (v1alpha1.KeyReference{}) {
+		return nil, nil
 	}
-	return nil, nil
+	data, err := p.Cluster.Data(ctx, render.CPINamespace, at)
+	return data.Values[at.Key], err
 }

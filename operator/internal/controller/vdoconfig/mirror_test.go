@@ -59,7 +59,8 @@ func TestWhichLoginPodsHave(t *testing.T) {
 		"it is named, and was never there": {verified: v1alpha1.NoLogin, edit: func(b *v1alpha1.DriverBundle) { b.Spec.PullSecret = &v1alpha1.LocalReference{Name: "x"} }, gated: fault.NotFound},
 	} {
 		g := withCSI(t)
-		g.Cluster, g.facts.inventory = &fakeCluster{given: c.given}, inventory.Inventory{}
+		g.Cluster = &fakeCluster{data: map[string]map[string][]byte{v1alpha1.DefaultPullSecretName: c.given}}
+		g.facts.inventory = inventory.Inventory{}
 		for _, key := range copies {
 			if c.copied {
 				id := inventory.ID{Key: key, Version: "v1"}

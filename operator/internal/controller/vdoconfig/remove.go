@@ -48,8 +48,8 @@ func (r *Reconciler) Remove(ctx context.Context, config *v1alpha1.VDOConfig) (re
 // noteStaying returns what a person must know about drivers that stay.
 func (p *pass) noteStaying(ctx context.Context) string {
 	note := "Left the drivers installed"
-	ids, _ := p.Cluster.ConfigMap(ctx, clusterIDConfigMap) //nolint:errcheck // the inventory may have it
-	if id := cmp.Or(ids[clusterIDKey], p.inventory.Memory().ClusterID); id != "" {
+	ids, _ := p.Cluster.Data(ctx, render.CSINamespace, generatedID) //nolint:errcheck // the inventory may have it
+	if id := cmp.Or(string(ids.Values[generatedID.Key]), p.inventory.Memory().ClusterID); id != "" {
 		note += fmt.Sprintf("; the storage driver's cluster id is %q: if namespace %s is lost, "+
 			"create the next VDOConfig with it in spec.storageProvider.clusterID", id, render.CSINamespace)
 	}

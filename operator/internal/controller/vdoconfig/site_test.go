@@ -38,6 +38,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/source"
 	kube "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 )
 
@@ -45,9 +46,7 @@ import (
 type fakeCluster struct {
 	Cluster
 
-	maps               map[string]map[string]string // ConfigMaps, by name
-	secrets            map[string]map[string][]byte // by name
-	given              map[string][]byte            // the pull secret, of version 2
+	data               map[string]map[string][]byte // of ConfigMaps and Secrets, by name
 	live               plan.Live
 	installed          map[string]bool  // VDOConfigs whose inventory is not empty
 	unreadable         map[string]error // why an inventory cannot be read
@@ -65,16 +64,8 @@ func (*fakeCluster) APIServers(context.Context) ([]assess.APIServer, error) {
 	return []assess.APIServer{{Version: "v1.33.0"}}, nil
 }
 
-func (c *fakeCluster) ConfigMap(_ context.Context, key types.NamespacedName) (map[string]string, error) {
-	return c.maps[key.Name], nil
-}
-
-func (c *fakeCluster) Secret(_ context.Context, key types.NamespacedName) (map[string][]byte, error) {
-	return c.secrets[key.Name], nil
-}
-
-func (c *fakeCluster) VersionedSecret(context.Context, types.NamespacedName) (map[string][]byte, string, error) {
-	return c.given, "2", nil
+func (c *fakeCluster) Data(_ context.Context, _ string, ref v1alpha1.KeyReference) (source.Data, error) {
+	return source.Data{Values: c.data[ref.ConfigMap+ref.Secret], Version: "2"}, nil
 }
 
 func (*fakeCluster) Credentials(context.Context, *v1alpha1.VsphereCloudConfig) (credentials.Credentials, error) {

@@ -163,12 +163,12 @@ var copies = []inventory.Key{
 func (p *pass) collectLogin(ctx context.Context) error {
 	b := p.bundle.source
 	name, named := b.PullSecretName()
-	data, version, err := p.Cluster.VersionedSecret(ctx, types.NamespacedName{Namespace: p.name.Namespace, Name: name})
+	data, err := p.Cluster.Data(ctx, p.name.Namespace, v1alpha1.KeyReference{Secret: name})
 	if err != nil {
 		return err
 	}
-	given := data[corev1.DockerConfigJsonKey]
-	if len(given) > 0 && version == b.Status.VerifiedLogin {
+	given := data.Values[corev1.DockerConfigJsonKey]
+	if len(given) > 0 && data.Version == b.Status.VerifiedLogin {
 		p.login = login{data: given}
 		return nil
 	}
@@ -177,7 +177,7 @@ func (p *pass) collectLogin(ctx context.Context) error {
 	switch {
 	case len(given) > 0:
 		p.unverifiedLogin(secret)
-	case named || data != nil || b.Status.VerifiedLogin != v1alpha1.NoLogin:
+	case named || data.Values != nil || b.Status.VerifiedLogin != v1alpha1.NoLogin:
 		p.gateAll(loginFault(secret, errors.New("it is not there, or has no key "+corev1.DockerConfigJsonKey),
 			"create it with `kubectl create secret docker-registry`, or correct spec.pullSecret of the DriverBundle"))
 	case p.login.kept:
