@@ -8,7 +8,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -24,12 +23,10 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	edge "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/metrics"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 )
@@ -62,36 +59,10 @@ func step(ns string, action plan.Action, cause plan.Cause) plan.Step {
 	return plan.Step{Action: action, ID: plan.IDOf(o), Driver: matrix.CSI, Cause: cause, Object: o}
 }
 
-// A vCenter that waits for another one with the same account is not slow.
-func TestACheckTakesNoLongerForItsTurn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		site := v1alpha1.VsphereCloudConfig{Spec: v1alpha1.VsphereCloudConfigSpec{VcIP: "vc.site", Port: 443}}
-		meter := metrics.New(metrics.Options{Reader: cached{vcenters: []v1alpha1.VsphereCloudConfig{site}}})
-		check := meteredCheck(func(ctx context.Context, q vcenter.Target) (vcenter.Report, error) {
-			return vcenter.Report{}, q.Turn(ctx, func() error { time.Sleep(2 * time.Second); return nil })
-		}, meter)
-		turn := func(_ context.Context, login func() error) error {
-			time.Sleep(time.Minute)
-			return login()
-		}
-		_, err := check(t.Context(), vcenter.Target{Host: "vc.site", Port: 443, Turn: turn})
-		require.NoError(t, err)
-		require.InDelta(t, 2, served(t, meter)["vdo_vcenter_check_duration_seconds "], 0.001)
-	})
-}
+// cached is a cache without objects.
+type cached struct{ client.Reader }
 
-// cached is a cache with VsphereCloudConfigs alone.
-type cached struct {
-	client.Reader
-	vcenters []v1alpha1.VsphereCloudConfig
-}
-
-func (c cached) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
-	if l, is := list.(*v1alpha1.VsphereCloudConfigList); is {
-		l.Items = c.vcenters
-	}
-	return nil
-}
+func (cached) List(context.Context, client.ObjectList, ...client.ListOption) error { return nil }
 
 func TestWrittenObjectsAreCounted(t *testing.T) {
 	scheme := must.Have(newScheme())(t)

@@ -13,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"sync"
 	"syscall"
 	"time"
 
@@ -183,7 +182,7 @@ func addControllers(mgr manager.Manager, meter *metrics.Meter, o Options) error 
 	}
 	target := &meteredCluster{meter: meter, Cluster: &cluster.Cluster{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), View: view, Versions: versions, Ask: cluster.Asking(mgr.GetConfig()), Log: logs, TrustFloor: o.TrustFloorID}}
 	tried := &logins.Logins{Past: vspherecloudconfig.Past(mgr.GetAPIReader(), o.Namespace)}
-	if err := vspherecloudconfig.SetupWithManager(mgr, vspherecloudconfig.Options{Check: meteredCheck(vcenter.Check, meter), Logins: tried, Watched: watched}); err != nil {
+	if err := vspherecloudconfig.SetupWithManager(mgr, vspherecloudconfig.Options{Check: meteredCheck(meter), Logins: tried, Watched: watched}); err != nil {
 		return err
 	}
 	checks := inspection.New(inspection.Options{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Logins: tried})
@@ -385,25 +384,13 @@ func (c *meteredCluster) Delete(ctx context.Context, s plan.Step) error {
 }
 
 // meteredCheck counts, measures and traces vCenter checks.
-func meteredCheck(check vspherecloudconfig.Check, meter *metrics.Meter) vspherecloudconfig.Check {
+func meteredCheck(meter *metrics.Meter) vspherecloudconfig.Check {
 	return func(ctx context.Context, t vcenter.Target) (found vcenter.Report, err error) {
 		ctx, end := tracing.Span(ctx, "ask vCenter")
 		defer func() { end(err) }()
-		start := time.Now()
-		if turn := t.Turn; turn != nil { // the wait for other vCenters with the same account is not this one's
-			t.Turn = func(ctx context.Context, login func() error) error {
-				asked := time.Now()
-				waited := sync.OnceFunc(func() { start = start.Add(time.Since(asked)) })
-				defer waited()
-				return turn(ctx, func() error { waited(); return login() })
-			}
-		}
-		found, err = check(ctx, t)
-		reason := condition.ReasonSucceeded
-		if err != nil {
-			reason = string(fault.ReasonOf(err))
-		}
-		meter.VCenterChecked(t.Host, int32(t.Port), time.Since(start), reason) //nolint:gosec // a port
+		found, err = vcenter.Check(ctx, t)
+		reason := cmp.Or(string(fault.ReasonOf(err)), condition.ReasonSucceeded)
+		meter.VCenterChecked(t.Trust.Name, found.Took, reason)
 		return found, err
 	}
 }

@@ -16,11 +16,8 @@ package metrics
 
 import (
 	"context"
-	"net"
 	"regexp"
 	"runtime"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -36,6 +33,17 @@ import (
 // scrapeTimeout bounds the wait for caches that are not filled yet.
 const scrapeTimeout = 5 * time.Second
 
+var buildInfo = desc("vdo_build_info", "The operator's version; always 1.", "version", "goversion")
+
+// descs are all that desc made.
+var descs []*prometheus.Desc
+
+// desc describes a metric; labels are in the order of their values.
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	descs = append(descs, prometheus.NewDesc(name, help, labels, nil))
+	return descs[len(descs)-1]
+}
+
 // Options are the settings of a Meter.
 type Options struct {
 	Reader    client.Reader // required: of the operator's own kinds, from a cache
@@ -46,28 +54,48 @@ type Options struct {
 // Meter holds the operator's metrics. It is a prometheus.Collector, safe for concurrent use. Make one with New.
 type Meter struct {
 	Options
-	counts
+	objects, events, checks *prometheus.CounterVec
+
+	took sync.Map // name of a VsphereCloudConfig: time.Duration
 }
 
 // New returns a Meter with all counters at 0.
 func New(o Options) *Meter {
-	return &Meter{Options: o, counts: newCounts()}
+	m := &Meter{
+		Options: o,
+		objects: counter("vdo_object_changes_total", "Objects of drivers that were written or deleted, by why. The cause drift is a repair.", "driver", "cause"),
+		events:  counter("vdo_events_total", "Events about the operator's resources: a changed Ready condition, and what was done.", "kind", "type", "reason"),
+		checks:  counter("vdo_vcenter_checks_total", "Questions to vCenters, by the reason of their failure or Succeeded.", "reason"),
+	}
+	// Prometheus sees an increase only of a series that existed before it.
+	for _, d := range drivers {
+		for _, cause := range causes {
+			m.objects.WithLabelValues(d, cause)
+		}
+	}
+	for typ, reasons := range upgrades {
+		for _, reason := range reasons {
+			m.events.WithLabelValues("VDOConfig", typ, reason)
+		}
+	}
+	m.checks.WithLabelValues("Succeeded")
+	return m
 }
 
-var buildInfo = desc("vdo_build_info", "The operator's version; always 1.", "version", "goversion")
+func counter(name, help string, labels ...string) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+}
 
-// desc describes a metric; labels are in the order of their values.
-func desc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc(name, help, labels, nil)
+func (m *Meter) counters() []*prometheus.CounterVec {
+	return []*prometheus.CounterVec{m.objects, m.events, m.checks}
 }
 
 // Describe sends the descriptions of all metrics that Collect may send.
 func (m *Meter) Describe(to chan<- *prometheus.Desc) {
-	to <- buildInfo
-	for _, d := range siteDescs {
+	for _, d := range descs {
 		to <- d
 	}
-	for _, v := range m.all() {
+	for _, v := range m.counters() {
 		v.Describe(to)
 	}
 }
@@ -77,7 +105,7 @@ func (m *Meter) Collect(to chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()
 	to <- prometheus.MustNewConstMetric(buildInfo, prometheus.GaugeValue, 1, version(m.Version), runtime.Version())
-	for _, v := range m.all() {
+	for _, v := range m.counters() {
 		v.Collect(to)
 	}
 	s, err := read(ctx, m.Reader, m.Namespace)
@@ -113,14 +141,6 @@ func version(s string) string {
 	return "other"
 }
 
-type counts struct {
-	objects *prometheus.CounterVec
-	events  *prometheus.CounterVec
-	checks  *prometheus.CounterVec
-
-	took *sync.Map // address of a vCenter: time.Duration
-}
-
 // Removal is the cause of an object's deletion, besides the causes of package plan.
 const Removal = "removal"
 
@@ -132,73 +152,38 @@ var upgrades = map[string][]string{
 	corev1.EventTypeNormal: {"RevisionStarted", "RevisionHealthy"}, corev1.EventTypeWarning: {"UpgradeFailed", "RolledBack"},
 }
 
-func newCounts() counts {
-	c := counts{
-		objects: counter("vdo_object_changes_total", "Objects of drivers that were written or deleted, by why. The cause drift is a repair.", "driver", "cause"),
-		events:  counter("vdo_events_total", "Events about the operator's resources: a changed Ready condition, and what was done.", "kind", "type", "reason"),
-		checks:  counter("vdo_vcenter_checks_total", "Questions to vCenters, by the reason of their failure or Succeeded.", "reason"),
-		took:    &sync.Map{},
-	}
-	// Prometheus sees an increase only of a series that existed before it.
-	for _, d := range drivers {
-		for _, cause := range causes {
-			c.objects.WithLabelValues(d, cause)
-		}
-	}
-	for typ, reasons := range upgrades {
-		for _, reason := range reasons {
-			c.events.WithLabelValues("VDOConfig", typ, reason)
-		}
-	}
-	c.checks.WithLabelValues("Succeeded")
-	return c
-}
-
-func counter(name, help string, labels ...string) *prometheus.CounterVec {
-	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
-}
-
-func (c counts) all() []*prometheus.CounterVec {
-	return []*prometheus.CounterVec{c.objects, c.events, c.checks}
-}
-
 // ObjectChanged counts an object that was written or deleted. The cause is one of package plan's, or Removal.
-func (c counts) ObjectChanged(of, cause string) {
-	c.objects.WithLabelValues(of, cause).Inc()
+func (m *Meter) ObjectChanged(of, cause string) {
+	m.objects.WithLabelValues(of, cause).Inc()
 }
 
 // EventRecorded counts an event about a resource of the kind.
-func (c counts) EventRecorded(kind, typ, why string) {
-	c.events.WithLabelValues(kind, typ, why).Inc()
+func (m *Meter) EventRecorded(kind, typ, why string) {
+	m.events.WithLabelValues(kind, typ, why).Inc()
 }
 
-// VCenterChecked counts a check of a vCenter and stores how long it took. why is the reason of its failure, or
-// "Succeeded".
-func (c counts) VCenterChecked(host string, port int32, took time.Duration, why string) {
-	c.checks.WithLabelValues(why).Inc()
-	c.took.Store(address(host, port), took)
+// VCenterChecked counts a check of a VsphereCloudConfig and stores how long it took. why is the reason of its failure,
+// or "Succeeded".
+func (m *Meter) VCenterChecked(name string, took time.Duration, why string) {
+	m.checks.WithLabelValues(why).Inc()
+	m.took.Store(name, took)
 }
 
 // latencies sends how long the last check of each vCenter that answers took, and drops vCenters without a resource.
-func (c counts) latencies(to chan<- prometheus.Metric, all []v1alpha1.VsphereCloudConfig) {
+func (m *Meter) latencies(to chan<- prometheus.Metric, all []v1alpha1.VsphereCloudConfig) {
 	known := map[any]bool{}
 	for i := range all {
-		at := address(all[i].Spec.VcIP, all[i].Spec.Port)
-		known[at] = true
+		name := all[i].Name
+		known[name] = true
 		yes, sure := reachable(all[i].Status.Conditions)
-		if took, ok := c.took.Load(at); ok && (yes || !sure) && !all[i].Spec.Suspend {
-			gauge(to, vcenterDuration, took.(time.Duration).Seconds(), all[i].Name) //nolint:forcetypeassert // nothing else is stored
+		if took, ok := m.took.Load(name); ok && (yes || !sure) && !all[i].Spec.Suspend {
+			gauge(to, vcenterDuration, took.(time.Duration).Seconds(), name) //nolint:forcetypeassert // nothing else is stored
 		}
 	}
-	c.took.Range(func(at, _ any) bool {
-		if !known[at] {
-			c.took.Delete(at)
+	m.took.Range(func(name, _ any) bool {
+		if !known[name] {
+			m.took.Delete(name)
 		}
 		return true
 	})
-}
-
-// address identifies a vCenter; it is never a label.
-func address(host string, port int32) string {
-	return net.JoinHostPort(strings.ToLower(host), strconv.Itoa(int(port)))
 }

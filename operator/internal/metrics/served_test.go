@@ -99,7 +99,7 @@ func series(f *dto.MetricFamily) map[string]float64 {
 
 func TestWhatStatusesSayIsServed(t *testing.T) {
 	m := newMeter(site())
-	m.VCenterChecked("VC.site.example", 443, 1500*time.Millisecond, "Succeeded")
+	m.VCenterChecked("site", 1500*time.Millisecond, "Succeeded")
 	m.ObjectChanged("csi", "drift")
 	m.EventRecorded("VDOConfig", "Normal", "RevisionHealthy")
 	got := gather(t, m)
@@ -160,7 +160,7 @@ func TestReachableIsWhatTheCheckFoundOut(t *testing.T) {
 func TestSeriesEndWithTheirResource(t *testing.T) {
 	r := site()
 	m := newMeter(r)
-	m.VCenterChecked("vc.site.example", 443, time.Second, "Succeeded")
+	m.VCenterChecked("site", time.Second, "Succeeded")
 	require.Contains(t, gather(t, m), "vdo_vcenter_check_duration_seconds")
 
 	vcenters := r.vcenters
@@ -193,7 +193,7 @@ func TestAScrapeFailsWhereResourcesCannotBeRead(t *testing.T) {
 func TestMetricsFollowTheConventions(t *testing.T) {
 	promtool := toolchain.Installed(t, "promtool")
 	m := newMeter(site())
-	m.VCenterChecked("vc.site.example", 443, time.Second, "Succeeded")
+	m.VCenterChecked("site", time.Second, "Succeeded")
 	m.EventRecorded("VDOConfig", "Normal", "RevisionHealthy")
 	var text bytes.Buffer
 	for _, f := range gather(t, m) {
@@ -257,7 +257,7 @@ func healthyConfig(name string) *v1alpha1.VDOConfig {
 func healthyVCenter(name string) *v1alpha1.VsphereCloudConfig {
 	v := &v1alpha1.VsphereCloudConfig{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Generation: 1},
-		Spec:       v1alpha1.VsphereCloudConfigSpec{VcIP: "vc.site.example", Port: 443, Interval: metav1.Duration{Duration: 10 * time.Minute}},
+		Spec:       v1alpha1.VsphereCloudConfigSpec{Interval: metav1.Duration{Duration: 10 * time.Minute}},
 	}
 	v.Status = v1alpha1.VsphereCloudConfigStatus{
 		ObservedGeneration: 1, Version: "8.0.3", Build: "24022515", CheckedAt: &metav1.Time{Time: started},
@@ -342,14 +342,9 @@ func faults() []brokenResource {
 		says("certificate", v1alpha1.ConditionCertificate, "Expiring", "VDOWebhookCertificateExpires"),
 
 		broken(healthyVCenter("vc-certificate-suspended"), func(v *v1alpha1.VsphereCloudConfig) { vcenterReady("CertificateInvalid")(v); v.Spec.Suspend = true }, "VDOSuspended"),
-		broken(healthyVCenter("vc-slow-suspended"), func(v *v1alpha1.VsphereCloudConfig) {
-			v.Spec.VcIP, v.Spec.Port, v.Spec.Suspend = "slow.site.example", 8443, true
-		}, "VDOSuspended"),
-		broken(healthyVCenter("vc-away"), func(v *v1alpha1.VsphereCloudConfig) {
-			vcenterReady("Unreachable")(v)
-			v.Spec.VcIP, v.Spec.Port = "slow.site.example", 8443
-		}, "VDOVCenterUnreachable"),
-		broken(healthyVCenter("vc-slow"), func(v *v1alpha1.VsphereCloudConfig) { v.Spec.VcIP, v.Spec.Port = "slow.site.example", 8443 }, "VDOVCenterSlow"),
+		broken(healthyVCenter("vc-slow-suspended"), func(v *v1alpha1.VsphereCloudConfig) { v.Spec.Suspend = true }, "VDOSuspended"),
+		broken(healthyVCenter("vc-slow-away"), vcenterReady("Unreachable"), "VDOVCenterUnreachable"),
+		broken(healthyVCenter("vc-slow"), func(*v1alpha1.VsphereCloudConfig) {}, "VDOVCenterSlow"),
 		broken(healthyVCenter("vc-forgotten"), func(v *v1alpha1.VsphereCloudConfig) {
 			v.Status.CheckedAt = &metav1.Time{Time: started.Add(-2 * time.Hour)}
 		}, "VDOVCenterNotChecked"),
@@ -448,10 +443,10 @@ func TestAlertsAndDashboard(t *testing.T) {
 	fires("VDOPassesFail", "")
 	firing[len(firing)-1]["value"] = 2 // controllers
 	m := newMeter(all)
-	m.VCenterChecked("vc.site.example", 443, time.Second, "Succeeded")
-	m.VCenterChecked("slow.site.example", 8443, 15*time.Second, "Succeeded")
-	m.VCenterChecked("slow.site.example", 443, time.Second, "Succeeded") // of no resource, as the next
-	m.VCenterChecked("vc.site.example", 8443, time.Second, "Succeeded")
+	m.VCenterChecked("site", time.Second, "Succeeded")
+	for _, slow := range []string{"vc-slow", "vc-slow-suspended", "vc-slow-away", "of-no-resource"} {
+		m.VCenterChecked(slow, 15*time.Second, "Succeeded")
+	}
 	m.ObjectChanged("csi", "drift")
 	m.EventRecorded("VDOConfig", "Warning", "Incompatible")
 	f := rules(t, "rules.yaml")

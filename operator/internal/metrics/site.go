@@ -52,13 +52,6 @@ var (
 	vcenterDuration  = desc("vdo_vcenter_check_duration_seconds", "How long a vCenter took when this replica last asked it; absent while it does not answer or is suspended.", "name")
 )
 
-var siteDescs = []*prometheus.Desc{
-	condition, conditionSince, behind, suspended, interval,
-	bundleInfo, bundleAccepted, bundleSerial, bundleExpires,
-	kubernetesInfo, driverInfo, driverReady, driverRolling, driverWithdrawn, nodes, nodeFindings, drifted,
-	vcenterInfo, vcenterReachable, vcenterChecked, vcenterDuration,
-}
-
 type site struct {
 	bundles  v1alpha1.DriverBundleList
 	configs  v1alpha1.VDOConfigList

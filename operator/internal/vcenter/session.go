@@ -32,7 +32,7 @@ import (
 // it.
 type Admin struct {
 	target Target
-	left   time.Duration // rest of the time limit of all steps together
+	limit  time.Duration // of all steps together
 	c      *vim25.Client // nil before it is connected
 	report Report
 	open   bool // a session may be open and needs a logout
@@ -65,13 +65,13 @@ func (t Target) session(timeout time.Duration) *Admin {
 	if t.Timeout > 0 {
 		timeout = t.Timeout
 	}
-	return &Admin{target: t, left: timeout}
+	return &Admin{target: t, limit: timeout}
 }
 
 func (a *Admin) spend(ctx context.Context, step func(context.Context) error) error {
 	begun := time.Now()
-	defer func() { a.left -= time.Since(begun) }()
-	ctx, cancel := context.WithTimeout(ctx, a.left)
+	defer func() { a.report.Took += time.Since(begun) }()
+	ctx, cancel := context.WithTimeout(ctx, a.limit-a.report.Took)
 	defer cancel()
 	return step(ctx)
 }

@@ -123,6 +123,8 @@ type Report struct {
 	User         string    // the account as the vCenter names it
 	Datacenters  []string  // inventory paths that the account can read, sorted
 	Missing      []string  // missing ones of the requested datacenters, as they were written
+	// Took is the time for it, without the wait in Turn and the logout.
+	Took time.Duration
 }
 
 // Check checks the vCenter. With a fault, the report has the facts until then.
@@ -133,7 +135,8 @@ func Check(ctx context.Context, t Target) (Report, error) {
 		return i.report, err
 	}
 	i.report.User = i.User
-	return i.report, i.spend(ctx, func(ctx context.Context) error { return i.look(ctx, treeKinds) })
+	err := i.spend(ctx, func(ctx context.Context) error { return i.look(ctx, treeKinds) })
+	return i.report, err
 }
 
 const maxVersions = 1 << 20
@@ -241,7 +244,7 @@ type Trust struct {
 	Thumbprint string // accept exactly the certificate of this SHA-1 or SHA-256, as hex pairs with colons
 	Insecure   bool   // accept any certificate
 	CA         []byte // PEM: accept certificates of these CAs, for the host's name
-	Name       string // of the VsphereCloudConfig, for hints alone
+	Name       string // of the VsphereCloudConfig, for hints and metrics alone
 }
 
 // config returns the rule for a handshake with host. It calls seen with the state of each accepted connection.

@@ -62,7 +62,15 @@ func TestAHealthyVCenterIsDescribed(t *testing.T) {
 	v := vcsim.Start(t, vcsim.Options{Version: "7.0.3"})
 	tg := target(v)
 	tg.Datacenters = []string{"site/prod/east", "/site/west", "lab"}
+	const wait = 100 * time.Millisecond
+	tg.Turn = func(_ context.Context, login func() error) error {
+		time.Sleep(wait)
+		return login()
+	}
+	began := time.Now()
 	r := must.Have(vcenter.Check(t.Context(), tg))(t)
+	require.Positive(t, r.Took)
+	require.LessOrEqual(t, r.Took, time.Since(began)-wait, "who waits for another vCenter with the same account is not slow")
 	require.Equal(t, "7.0.3", r.Version)
 	require.Equal(t, "7.0.3.0", r.APIVersion)
 	require.NotEmpty(t, r.Build)
