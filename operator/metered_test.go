@@ -19,7 +19,6 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -87,20 +86,6 @@ func TestWrittenObjectsAreCounted(t *testing.T) {
 	require.Equal(t, map[string]float64{
 		"vdo_object_changes_total release csi": 1, "vdo_object_changes_total drift csi": 1, "vdo_object_changes_total removal csi": 1,
 	}, counted)
-}
-
-// Of several operators in a process the first one's metrics are served; one after another each serves its own.
-func TestMetricsOfSeveralOperators(t *testing.T) {
-	first := metrics.New(metrics.Options{Reader: cached{}, Version: "1"})
-	second := metrics.New(metrics.Options{Reader: cached{}, Version: "2"})
-	_, err := serve(first)
-	require.NoError(t, err)
-	endSecond := must.Have(serve(second))(t)
-	endSecond()
-	require.True(t, ctrlmetrics.Registry.Unregister(first), "the second has taken nothing away")
-	end := must.Have(serve(second))(t)
-	end()
-	require.False(t, ctrlmetrics.Registry.Unregister(second))
 }
 
 // A manager whose Lease someone else has taken ends, and the error is not that of an address in use.

@@ -101,7 +101,8 @@ type Options struct {
 	Log          logr.Logger
 	Version      string // of the program
 
-	// SeveralInProcess lets tests run several operators in a process, whose controllers share their metrics.
+	// SeveralInProcess lets tests run several operators in a process: their controllers share metrics, and no other
+	// metrics are served.
 	SeveralInProcess bool
 }
 
@@ -132,11 +133,12 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 
 // start adds the controllers, and runs the manager until ctx is done.
 func (o Options) start(ctx context.Context, mgr manager.Manager, meter prometheus.Collector, add func() error) error {
-	unregister, err := serve(meter)
-	if err != nil {
-		return fmt.Errorf("set up metrics: %w", err)
+	if !o.SeveralInProcess {
+		if err := ctrlmetrics.Registry.Register(meter); err != nil {
+			return fmt.Errorf("set up metrics: %w", err)
+		}
+		defer ctrlmetrics.Registry.Unregister(meter)
 	}
-	defer unregister()
 	restored := reconciler.Restored{Reader: mgr.GetAPIReader(), Namespace: o.Namespace, Every: 5 * time.Second}
 	if err := errors.Join(mgr.Add(restored), add()); err != nil {
 		return fmt.Errorf("set up controllers: %w", err)
@@ -348,16 +350,6 @@ func startFault(err error) error {
 }
 
 // The wrappers in this file count at the edges, so that the controllers know nothing of metrics.
-
-// serve registers the metrics with those of the controllers. The caller runs the returned function once the operator
-// has ended. With several operators in a process, as in tests, it serves only the first one's.
-func serve(m prometheus.Collector) (end func(), err error) {
-	err = ctrlmetrics.Registry.Register(m)
-	if taken := (prometheus.AlreadyRegisteredError{}); errors.As(err, &taken) {
-		return func() {}, nil
-	}
-	return func() { ctrlmetrics.Registry.Unregister(m) }, err
-}
 
 // meteredCluster counts what was written to the cluster.
 type meteredCluster struct {
