@@ -23,8 +23,8 @@ const configDir = "/etc/cloud"
 type cpiConfig struct {
 	Global  cpiGlobal             `json:"global"`
 	VCenter map[string]cpiVCenter `json:"vcenter"`
-	Labels  *cpiLabels            `json:"labels,omitempty"`
-	Nodes   *cpiNodes             `json:"nodes,omitempty"`
+	Labels  map[string]string     `json:"labels,omitempty"`
+	Nodes   map[string]string     `json:"nodes,omitempty"`
 }
 
 type cpiGlobal struct {
@@ -41,11 +41,6 @@ type cpiVCenter struct {
 	CAFile       string   `json:"caFile,omitempty"`
 	Thumbprint   string   `json:"thumbprint,omitempty"`
 	IPFamily     []string `json:"ipFamily,omitempty"`
-}
-
-type cpiLabels struct {
-	Region string `json:"region"`
-	Zone   string `json:"zone"`
 }
 
 // renderCPI renders the cloud provider with our ConfigMap and Secret instead of the samples.
@@ -100,31 +95,25 @@ func (r *renderer) cpiData(vcenters []vcenter) (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	var labels *cpiLabels
-	if t := p.Topology; t != nil && t.Zone != "" {
-		labels = &cpiLabels{Region: t.Region, Zone: t.Zone}
-	}
 	config := cpiConfig{
 		Global:  cpiGlobal{Port: 443, SecretName: CPISecret, SecretNamespace: CPINamespace},
-		VCenter: map[string]cpiVCenter{}, Labels: labels, Nodes: nodes,
+		VCenter: map[string]cpiVCenter{}, Nodes: nodes,
 	}
-	data := map[string][]byte{}
+	if t := p.Topology; t != nil && t.Zone != "" {
+		config.Labels = map[string]string{"region": t.Region, "zone": t.Zone}
+	}
 	for _, v := range vcenters {
-		c := cpiVCenter{
-			Server: v.server, Port: v.port, InsecureFlag: v.insecure,
-			Datacenters: v.datacenters, Thumbprint: v.thumbprint, IPFamily: p.IPFamilies,
+		config.VCenter[v.name] = cpiVCenter{
+			Server: v.Server, Port: v.Port, InsecureFlag: v.Insecure,
+			Datacenters: v.Datacenters, CAFile: v.caFile(), Thumbprint: v.Thumbprint, IPFamily: p.IPFamilies,
 		}
-		if v.ca != nil {
-			c.CAFile = configDir + "/" + v.caFile()
-			data[v.caFile()] = v.ca
-		}
-		config.VCenter[v.name] = c
 	}
 	text, err := yaml.Marshal(config)
 	if err != nil {
 		return nil, fmt.Errorf("write %s: %w", CPIConfigKey, err)
 	}
-	data[CPIConfigKey] = text
+	data := map[string][]byte{CPIConfigKey: text}
+	addCAs(data, vcenters)
 	return data, nil
 }
 
@@ -134,14 +123,14 @@ func cpiCredentials(vcenters []vcenter) map[string][]byte {
 	data := map[string][]byte{}
 	for i, v := range vcenters {
 		if !v.ipv6() {
-			data[v.server+".username"] = []byte(v.username)
-			data[v.server+".password"] = []byte(v.password)
+			data[v.Server+".username"] = []byte(v.Credentials.Username)
+			data[v.Server+".password"] = []byte(v.Credentials.Password)
 			continue
 		}
 		id := strconv.Itoa(i + 1)
-		data["server_"+id] = []byte(v.server)
-		data["username_"+id] = []byte(v.username)
-		data["password_"+id] = []byte(v.password)
+		data["server_"+id] = []byte(v.Server)
+		data["username_"+id] = []byte(v.Credentials.Username)
+		data["password_"+id] = []byte(v.Credentials.Password)
 	}
 	return data
 }

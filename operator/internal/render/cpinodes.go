@@ -7,53 +7,38 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/ptr"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 )
 
-// cpiNodes is section nodes; lists are joined with commas.
-type cpiNodes struct {
-	InternalSubnets        string `json:"internalNetworkSubnetCidr,omitempty"`
-	ExternalSubnets        string `json:"externalNetworkSubnetCidr,omitempty"`
-	InternalNetwork        string `json:"internalVmNetworkName,omitempty"`
-	ExternalNetwork        string `json:"externalVmNetworkName,omitempty"`
-	ExcludeInternalSubnets string `json:"excludeInternalNetworkSubnetCidr,omitempty"`
-	ExcludeExternalSubnets string `json:"excludeExternalNetworkSubnetCidr,omitempty"`
-}
-
 const ipv4, ipv6 = "ipv4", "ipv6"
 
-// nodeAddresses returns section nodes. It refuses entries that the cloud provider would silently ignore: an invalid
-// subnet, or one of a family without node addresses.
-func nodeAddresses(p *v1alpha1.CloudProvider) (*cpiNodes, error) {
-	a := p.NodeAddresses
-	if a == nil {
-		return nil, nil
-	}
-	var bad []error
+// nodeAddresses returns section nodes, with lists joined with commas. It refuses entries that the cloud provider would
+// silently ignore: an invalid subnet, or one of a family without node addresses.
+func nodeAddresses(p *v1alpha1.CloudProvider) (map[string]string, error) {
+	a := ptr.Deref(p.NodeAddresses, v1alpha1.NodeAddresses{})
 	families := p.IPFamilies
 	if len(families) == 0 {
 		families = []string{ipv4}
 	}
+	nodes := map[string]string{"internalVmNetworkName": a.InternalNetwork, "externalVmNetworkName": a.ExternalNetwork}
+	var bad []error
 	for _, l := range []struct {
-		field   string
-		subnets []string
+		field, key string
+		subnets    []string
 	}{
-		{"internalSubnets", a.InternalSubnets}, {"externalSubnets", a.ExternalSubnets},
-		{"excludeInternalSubnets", a.ExcludeInternalSubnets}, {"excludeExternalSubnets", a.ExcludeExternalSubnets},
+		{"internalSubnets", "internalNetworkSubnetCidr", a.InternalSubnets},
+		{"externalSubnets", "externalNetworkSubnetCidr", a.ExternalSubnets},
+		{"excludeInternalSubnets", "excludeInternalNetworkSubnetCidr", a.ExcludeInternalSubnets},
+		{"excludeExternalSubnets", "excludeExternalNetworkSubnetCidr", a.ExcludeExternalSubnets},
 	} {
 		bad = append(bad, checkSubnets("spec.cloudProvider.nodeAddresses."+l.field, l.subnets, families))
+		nodes[l.key] = strings.Join(l.subnets, ",")
 	}
-	nodes := cpiNodes{
-		InternalSubnets: strings.Join(a.InternalSubnets, ","), ExternalSubnets: strings.Join(a.ExternalSubnets, ","),
-		InternalNetwork: a.InternalNetwork, ExternalNetwork: a.ExternalNetwork,
-		ExcludeInternalSubnets: strings.Join(a.ExcludeInternalSubnets, ","), ExcludeExternalSubnets: strings.Join(a.ExcludeExternalSubnets, ","),
-	}
-	if nodes == (cpiNodes{}) {
-		return nil, fault.Join(bad...)
-	}
-	return &nodes, fault.Join(bad...)
+	maps.DeleteFunc(nodes, func(_, value string) bool { return value == "" })
+	return nodes, fault.Join(bad...)
 }
 
 func checkSubnets(field string, subnets, families []string) error {
@@ -90,11 +75,11 @@ func (r *renderer) checkNarrowing(vcenters []vcenter) error {
 	var lost []string
 	now := map[string]vcenter{}
 	for _, v := range vcenters {
-		now[v1alpha1.CanonicalHost(v.server)] = v
+		now[v1alpha1.CanonicalHost(v.Server)] = v
 	}
 	was := r.searchedUntilNow()
 	for _, v := range vcenters { // at another address
-		id := r.in.VCenters[v.name].InstanceUUID
+		id := v.InstanceUUID
 		for server := range was {
 			if _, stays := now[server]; !stays && id != "" && id == r.in.Cluster.Servers[server] {
 				now[server] = v
@@ -113,7 +98,7 @@ func (r *renderer) checkNarrowing(vcenters []vcenter) error {
 	places := strings.Join(lost, ", ")
 	for i, server := range lost {
 		if v, stays := now[server]; stays {
-			lost[i] += " outside of " + strings.Join(v.datacenters, ", ")
+			lost[i] += " outside of " + strings.Join(v.Datacenters, ", ")
 		}
 	}
 	return fault.Join(r.checkExclusion(), fault.Errorf(fault.Refused, "configure drivers", "spec.cloudProvider",
@@ -169,7 +154,7 @@ func acceptedPlaces(given []string) []string {
 // left returns the locations of a vCenter that are no longer searched: all of it, or datacenters.
 func left(server string, was []string, now map[string]vcenter) []string {
 	v, exists := now[server]
-	is := datacenterList(strings.Join(v.datacenters, ","))
+	is := datacenterList(strings.Join(v.Datacenters, ","))
 	switch {
 	case !exists, len(is) > 0 && len(was) == 0:
 		return []string{server}

@@ -18,7 +18,7 @@ import (
 func (r *renderer) csiData(s *source, p *v1alpha1.StorageProvider, vcenters []vcenter) (map[string][]byte, error) {
 	id, idErr := r.clusterID(s, p)
 	countErr := checkVCenterCount(s, len(vcenters))
-	trust, trustErr := csiTrust(s, vcenters)
+	common, trustErr := commonTrust(s, vcenters)
 	if err := fault.Join(idErr, countErr, trustErr, checkUsers(s, vcenters)); err != nil {
 		return nil, err
 	}
@@ -26,8 +26,8 @@ func (r *renderer) csiData(s *source, p *v1alpha1.StorageProvider, vcenters []vc
 	w.section("Global", "")
 	w.setUnlessEmpty("cluster-id", id)
 	w.setUnlessEmpty("cluster-distribution", p.ClusterDistribution)
-	w.setUnlessEmpty("ca-file", trust.caFile)
-	w.setUnlessEmpty("thumbprint", trust.thumbprint)
+	w.setUnlessEmpty("ca-file", common.caFile())
+	w.setUnlessEmpty("thumbprint", common.Thumbprint)
 	w.setUnlessEmpty("query-limit", number(p.QueryLimit))
 	w.setUnlessEmpty("list-volume-threshold", number(p.ListVolumeThreshold))
 	for _, v := range vcenters {
@@ -40,26 +40,20 @@ func (r *renderer) csiData(s *source, p *v1alpha1.StorageProvider, vcenters []vc
 		w.set("topology-categories", strings.Join(p.TopologyCategories, ","))
 	}
 	data := map[string][]byte{CSIConfigKey: []byte(w.String())}
-	for _, v := range vcenters {
-		if v.ca != nil {
-			data[v.caFile()] = v.ca
-		}
-	}
+	addCAs(data, vcenters)
 	return data, nil
 }
 
 func (r *renderer) csiVCenter(w *ini, s *source, v vcenter, files *v1alpha1.FileVolumes) {
-	w.section("VirtualCenter", v.server)
-	w.set("user", v.username)
-	w.set("password", v.password)
-	w.set("port", number(v.port))
-	w.set("insecure-flag", fmt.Sprint(v.insecure))
-	w.setUnlessEmpty("datacenters", strings.Join(v.datacenters, ","))
+	w.section("VirtualCenter", v.Server)
+	w.set("user", v.Credentials.Username)
+	w.set("password", v.Credentials.Password)
+	w.set("port", number(v.Port))
+	w.set("insecure-flag", fmt.Sprint(v.Insecure))
+	w.setUnlessEmpty("datacenters", strings.Join(v.Datacenters, ","))
 	if s.since(perVCenterTrust) {
-		if v.ca != nil {
-			w.set("ca-file", configDir+"/"+v.caFile())
-		}
-		w.setUnlessEmpty("thumbprint", v.thumbprint)
+		w.setUnlessEmpty("ca-file", v.caFile())
+		w.setUnlessEmpty("thumbprint", v.Thumbprint)
 	}
 	if files == nil {
 		return
@@ -81,33 +75,20 @@ func (r *renderer) csiVCenter(w *ini, s *source, v vcenter, files *v1alpha1.File
 // one pair for all.
 const perVCenterTrust = "3.3.0"
 
-type globalTrust struct{ caFile, thumbprint string }
-
-// csiTrust returns the ca-file and thumbprint of section Global.
-func csiTrust(s *source, vcenters []vcenter) (globalTrust, error) {
-	if s.since(perVCenterTrust) {
-		return globalTrust{}, nil
-	}
-	var trust globalTrust
-	var first *vcenter
-	for i, v := range vcenters {
-		if v.insecure {
-			continue // its own insecure-flag says so
-		}
-		if first == nil {
-			first, trust.thumbprint = &vcenters[i], v.thumbprint
-			if v.ca != nil {
-				trust.caFile = configDir + "/" + v.caFile()
-			}
-			continue
-		}
-		if string(v.ca) != string(first.ca) || v.thumbprint != first.thumbprint {
-			return trust, fault.Errorf(fault.Incompatible, "configure", s.name(),
+// commonTrust returns the vCenter with the ca-file and thumbprint of section Global, an empty one for none.
+func commonTrust(s *source, vcenters []vcenter) (first vcenter, err error) {
+	for _, v := range vcenters {
+		switch {
+		case s.since(perVCenterTrust), v.Insecure: // its own section says so
+		case first.name == "":
+			first = v
+		case string(v.CA) != string(first.CA) || v.Thumbprint != first.Thumbprint:
+			return first, fault.Errorf(fault.Incompatible, "configure", s.name(),
 				"give all of them one CA and no thumbprint, or use CSI 3.3 or later",
 				"VsphereCloudConfigs %s and %s have different CAs or thumbprints: CSI before 3.3 has one for all vCenters", first.name, v.name)
 		}
 	}
-	return trust, nil
+	return first, nil
 }
 
 // clusterID returns the cluster-id for the configuration; "" omits it. CNS tells clusters' volumes apart by the id,
@@ -164,7 +145,7 @@ func checkUsers(s *source, vcenters []vcenter) error {
 	}
 	var bad problems
 	for _, v := range vcenters {
-		bad.when(!QualifiedAccount(v.username), v.config(),
+		bad.when(!QualifiedAccount(v.Credentials.Username), v.config(),
 			`write the user name in the Secret as user@domain or domain\user: letters, digits, . and -, and _ before the @`,
 			"CSI from 3.1 on needs a user name with a domain")
 	}

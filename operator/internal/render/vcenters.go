@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"crypto/sha1" //nolint:gosec // the form in which vCenter and the drivers write thumbprints
+	"path"
 	"slices"
 	"strings"
 
@@ -42,25 +43,32 @@ func each(names []string) []string {
 // vcenter is a VCenter with valid fields for both drivers' configuration. The API server checks those of the
 // VsphereCloudConfig, and rendering checks the Secrets' content.
 type vcenter struct {
-	name        string // of the VsphereCloudConfig
-	server      string // without brackets
-	port        int32
-	insecure    bool
-	datacenters []string
-	thumbprint  string // SHA-1, upper case, or ""
-	ca          []byte // PEM, or nil
-	username    string
-	password    string
+	VCenter
+	name string // of the VsphereCloudConfig
 }
 
 // config returns kind and name of the VsphereCloudConfig, for messages.
 func (v vcenter) config() string { return "VsphereCloudConfig " + v.name }
 
-// caFile returns the key, and file name, of the vCenter's CA.
-func (v vcenter) caFile() string { return v.name + ".ca.crt" }
+// caFile returns the path of the vCenter's CA in pods, "" without one.
+func (v vcenter) caFile() string {
+	if v.CA == nil {
+		return ""
+	}
+	return configDir + "/" + v.name + ".ca.crt"
+}
+
+// addCAs adds the CAs under the names of their files.
+func addCAs(data map[string][]byte, vcenters []vcenter) {
+	for _, v := range vcenters {
+		if v.CA != nil {
+			data[path.Base(v.caFile())] = v.CA
+		}
+	}
+}
 
 // ipv6 reports whether the server is an IPv6 address, which no key of a Secret can hold.
-func (v vcenter) ipv6() bool { return strings.Contains(v.server, ":") }
+func (v vcenter) ipv6() bool { return strings.Contains(v.Server, ":") }
 
 // NoVCenter returns the error for a missing VsphereCloudConfig: which object names it, and how to fix that.
 func NoVCenter(op, name string) *fault.Error {
@@ -101,7 +109,7 @@ const OncePerVCenter = "name each vCenter in one VsphereCloudConfig only: the dr
 func alsoIn(known map[string]string, what string, v vcenter) error {
 	other, twice := known[what]
 	known[what] = v.name
-	if !twice || v.server == "" {
+	if !twice || v.Server == "" {
 		return nil
 	}
 	return badVCenter(v.name, OncePerVCenter, "has the same vCenter as VsphereCloudConfig %s: %s", other, what)
@@ -112,24 +120,20 @@ func badVCenter(name, hint, format string, args ...any) error {
 }
 
 func checkVCenter(name string, given VCenter) (vcenter, error) {
-	v := vcenter{
-		name: name, server: v1alpha1.BareHost(given.Server), port: cmp.Or(given.Port, 443), insecure: given.Insecure,
-		datacenters: given.Datacenters,
-		thumbprint:  strings.ToUpper(given.Thumbprint),
-		username:    withoutLineBreak(given.Credentials.Username),
-		password:    withoutLineBreak(given.Credentials.Password),
-	}
+	v := vcenter{given, name}
+	v.Server, v.Port, v.Thumbprint = v1alpha1.BareHost(v.Server), cmp.Or(v.Port, 443), strings.ToUpper(v.Thumbprint)
+	v.Credentials = Credentials{withoutLineBreak(v.Credentials.Username), withoutLineBreak(v.Credentials.Password)}
 	bad := checkCredentials(v)
-	if v.insecure {
-		v.thumbprint = "" // without verification the drivers need neither thumbprint nor CA
+	if v.Insecure {
+		v.Thumbprint, v.CA = "", nil // without verification the drivers need neither thumbprint nor CA
 		return v, bad
 	}
 	var printErr, caErr error
-	if strings.Count(v.thumbprint, ":") >= sha1.Size {
+	if strings.Count(v.Thumbprint, ":") >= sha1.Size {
 		printErr = badVCenter(name, "set spec.thumbprint to the SHA-1 thumbprint, or set spec.ca",
 			"the drivers compare SHA-1 thumbprints only, and spec.thumbprint is SHA-256")
 	}
-	v.ca, caErr = checkCA(name, given.CA)
+	v.CA, caErr = checkCA(name, given.CA)
 	return v, fault.Join(bad, printErr, caErr)
 }
 
@@ -140,7 +144,8 @@ func withoutLineBreak(s string) string {
 func checkCredentials(v vcenter) error {
 	const hint = "correct the Secret that spec.credentials names"
 	var bad problems
-	for _, c := range []struct{ key, value string }{{"username", v.username}, {"password", v.password}} {
+	given := v.Credentials
+	for _, c := range []struct{ key, value string }{{"username", given.Username}, {"password", given.Password}} {
 		bad.when(c.value == "", v.config(), hint, "the Secret has no %s", c.key)
 		err := iniCan(c.value)
 		bad.when(err != nil, v.config(), hint, "the Secret's %s %w", c.key, err)
