@@ -13,9 +13,9 @@
 package webhookcert
 
 import (
+	"cmp"
 	"crypto/x509"
 	"encoding/pem"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -51,9 +51,9 @@ const (
 
 // Certificate is a serving certificate and its clients' CAs. It does not print.
 type Certificate struct {
-	CA   []byte // PEM for caBundle: the issuer, then earlier ones while they are valid
-	Cert []byte // PEM of the leaf
-	Key  []byte // PEM of the leaf's key, PKCS#8
+	certificate.Serving // its CA is for caBundle: the issuer, then earlier ones while they are valid
+
+	leaf *x509.Certificate
 }
 
 // String keeps the key out of logs.
@@ -71,7 +71,7 @@ func (c *Certificate) Data() map[string][]byte {
 // replaces empty or damaged data. Pods may still serve the lost leaf, so valid CAs in trusted, PEM, stay.
 func Ensure(data map[string][]byte, trusted []byte, now time.Time) (cert *Certificate, renewed bool, err error) {
 	kept, err := Parse(data)
-	if err == nil && now.Before(kept.RenewAt()) && kept.serves(now) {
+	if err == nil && now.Before(kept.RenewAt()) && !now.Before(kept.leaf.NotBefore) {
 		return kept, false, nil
 	}
 	cert, err = Issue(now)
@@ -106,60 +106,31 @@ func Issue(now time.Time) (*Certificate, error) {
 	if err != nil {
 		return nil, fault.Errorf(fault.Internal, "make certificate", DNSName, "", "%w", err)
 	}
-	return &Certificate{CA: made.CA, Cert: made.Cert, Key: made.Key}, nil
+	return Parse((&Certificate{Serving: made}).Data())
 }
 
 // Parse reads a certificate from a Secret's data. The leaf must be for [DNSName], fit its key, and be signed by the
 // first CA.
 func Parse(data map[string][]byte) (*Certificate, error) {
-	c := &Certificate{CA: data[KeyCA], Cert: data[KeyCert], Key: data[KeyKey]}
-	if err := c.check(); err != nil {
-		return nil, fault.Errorf(fault.Corrupt, "read certificate", DNSName,
-			"delete the Secret vmware-system-csi/vsphere-webhook-certs: it is made again", "%w", err)
+	of := certificate.Serving{CA: data[KeyCA], Cert: data[KeyCert], Key: data[KeyKey]}
+	leaf, _, err := certificate.Pair(of.Cert, of.Key)
+	if err != nil {
+		return nil, err
 	}
-	return c, nil
+	issuer, err := certificate.Parse(of.CA)
+	if err == nil {
+		err = leaf.CheckSignatureFrom(issuer)
+	}
+	if err = cmp.Or(err, leaf.VerifyHostname(DNSName)); err != nil {
+		return nil, err
+	}
+	return &Certificate{of, leaf}, nil
 }
 
-func (c *Certificate) check() error {
-	leaf, err := certificate.Parse(c.Cert)
-	if err != nil {
-		return fmt.Errorf("%s: %w", KeyCert, err)
-	}
-	issuer, err := certificate.Parse(c.CA)
-	if err != nil {
-		return fmt.Errorf("%s: %w", KeyCA, err)
-	}
-	if _, _, err := certificate.Pair(c.Cert, c.Key); err != nil {
-		return fmt.Errorf("%s does not fit %s", KeyKey, KeyCert)
-	}
-	if err := leaf.VerifyHostname(DNSName); err != nil {
-		return err
-	}
-	return leaf.CheckSignatureFrom(issuer)
-}
-
-// RenewAt returns the time after two thirds of the certificate's life; the zero time if it is unreadable.
+// RenewAt returns the time after two thirds of the certificate's life.
 func (c *Certificate) RenewAt() time.Time {
-	from, to := c.life()
-	return from.Add(to.Sub(from) * 2 / 3)
+	return c.leaf.NotBefore.Add(c.EndsAt().Sub(c.leaf.NotBefore) * 2 / 3)
 }
 
-// EndsAt returns the end of the certificate's life; the zero time if it is unreadable.
-func (c *Certificate) EndsAt() time.Time {
-	_, to := c.life()
-	return to
-}
-
-// serves reports whether the leaf is valid now.
-func (c *Certificate) serves(now time.Time) bool {
-	from, to := c.life()
-	return !now.Before(from) && now.Before(to)
-}
-
-// life returns the validity of the leaf; zero times if it is unreadable.
-func (c *Certificate) life() (from, to time.Time) {
-	if leaf, err := certificate.Parse(c.Cert); err == nil {
-		from, to = leaf.NotBefore, leaf.NotAfter
-	}
-	return from, to
-}
+// EndsAt returns the end of the certificate's life.
+func (c *Certificate) EndsAt() time.Time { return c.leaf.NotAfter }
