@@ -337,10 +337,10 @@ func TestTheGroupThatWasChangedLastGoesBack(t *testing.T) {
 	}
 	v := &v1alpha1.VDOConfig{}
 	v.Status.Revisions = []v1alpha1.RevisionStatus{
-		row("cpi-1", 1, false), row("cpi-2", 2, false), row("csi-3", 3, false), row("csi-4", 4, true),
+		row("cpi-2", 5, false), row("cpi-1", 1, false), row("csi-3", 3, false), row("csi-4", 4, true),
 		row("cpi-9", 9, true), row("cni-9", 9, true)}
 	to := must.Have(revisionToGoBackTo(v, ""))(t)
-	require.Equal(t, "cpi-2", to.Name)
+	require.Equal(t, "cpi-2", to.Name, "it was installed again after cpi-1")
 }
 
 // The operator may write a status while a person answers; what someone else changes of the same is

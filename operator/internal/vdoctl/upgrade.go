@@ -478,8 +478,8 @@ func approvalOf(config *v1alpha1.VDOConfig, to v1alpha1.RevisionStatus) string {
 	return rev.Name()
 }
 
-// revisionToGoBackTo finds an earlier healthy revision. Without a name, it is the last one of the group of drivers
-// that changed last.
+// revisionToGoBackTo finds an earlier healthy revision. Without a name, it is the one that was healthy last, of the
+// group of drivers that changed last. Revisions are in the order in which they were first made.
 func revisionToGoBackTo(config *v1alpha1.VDOConfig, name string) (v1alpha1.RevisionStatus, error) {
 	changed := map[string]time.Time{} // by group
 	for _, r := range config.Status.Revisions {
@@ -497,7 +497,8 @@ func revisionToGoBackTo(config *v1alpha1.VDOConfig, name string) (v1alpha1.Revis
 			return r, nil
 		}
 		healthy = append(healthy, r.Name)
-		if last.Name == "" || changed[r.Group].After(changed[last.Group]) {
+		later := cmp.Or(changed[r.Group].Compare(changed[last.Group]), r.Since.Compare(last.Since.Time)) > 0
+		if last.Name == "" || later {
 			last = r
 		}
 	}
