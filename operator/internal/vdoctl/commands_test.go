@@ -217,6 +217,11 @@ func TestADowngradeNeedsItsOwnConsent(t *testing.T) {
 	before := config.DeepCopy()
 	require.NoError(t, o.consentTo(config, "r-2", "me"), "the spec allows it")
 	require.Equal(t, before, config)
+
+	waits := v1alpha1.CandidateStatus{Name: "r-3", Releases: "csi@3.5.1", Reason: "NotApproved"}
+	config.Status.Candidate = &waits
+	require.NoError(t, o.consentTo(config, "r-3", "me"))
+	require.Empty(t, config.Spec.UpgradePolicy.AllowDowngrade, "the consent was for one downgrade")
 }
 
 // the administrator's password, which `users` and `check` read from VDO_VCENTER_PASSWORD, is not the drivers'.

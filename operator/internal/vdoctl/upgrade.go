@@ -171,7 +171,8 @@ func newUpgradeApproveCommand(a *app) *cobra.Command {
 		Use: "approve REVISION", Short: "Approve the waiting upgrade by its revision",
 		Long: `Approves one upgrade: the revision that ` + "`vdoctl upgrade list`" + ` shows as waiting. A later one
 waits again. The revision records your name at the API server. A failed revision is tried once
-more.`,
+more. --allow-downgrade adds older releases to spec.upgradePolicy.allowDowngrade. They stay there
+until you remove them, or approve another release of the same driver.`,
 		Example: "  vdoctl upgrade approve r-3fa9c1d2e4f5061728394a5b6c7d8e9f\n  vdoctl upgrade approve r-51b0d7ce00112233445566778899aabb --allow-downgrade",
 		RunE:    func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
 	}
@@ -216,6 +217,11 @@ func (o *approveOptions) run(ctx context.Context, name string) error {
 		if held != "" {
 			out.Message += "; " + waiting
 		}
+		if p := config.Spec.UpgradePolicy; o.downgrade && p != nil && len(p.AllowDowngrade) > 0 {
+			out.Message += fmt.Sprintf(". %s may replace a newer release later too, until you remove the entry: "+
+				"`kubectl -n %s patch vdoconfig %s --type merge -p '{\"spec\":{\"upgradePolicy\":{\"allowDowngrade\":null}}}'` once it runs",
+				strings.Join(p.AllowDowngrade, ", "), config.Namespace, config.Name)
+		}
 		agreed := consentFlags{yes: true, dryRun: o.dryRun}
 		if err := o.edit(ctx, c, agreed, "approve "+name, "", []edit{x}); err != nil {
 			return err
@@ -255,12 +261,12 @@ func (o *approveOptions) consentTo(config *v1alpha1.VDOConfig, name, by string) 
 		metav1.SetMetaDataAnnotation(&config.ObjectMeta, v1alpha1.AnnotationRetry, wish)
 		switch p := config.Spec.UpgradePolicy; {
 		case p == nil || p.Approval == nil:
-			consent(config, nil, name, by)
+			consent(config, nil, "", name, by)
 		case p.Approval.Revision == name,
 			retries && p.Approval.Revision == approvalOf(config, config.Status.Revisions[failed]): // the whole bundle's
 			p.Approval.By = by
 		case isWaiting || waiting == nil: // else it may approve the revision that waits
-			consent(config, nil, name, by)
+			consent(config, nil, "", name, by)
 		}
 	}
 	switch {
@@ -279,24 +285,26 @@ func (o *approveOptions) consentTo(config *v1alpha1.VDOConfig, name, by string) 
 	if !decide.Reason(waiting.Reason).Approvable() {
 		approves = "" // no approval opens a window
 	}
-	consent(config, older, approves, by)
+	consent(config, older, waiting.Releases, approves, by)
 	return nil
 }
 
-// consent writes the approval of older releases and of a revision, "" for none, into the spec.
-func consent(config *v1alpha1.VDOConfig, older []string, revision, by string) {
+// consent writes the approval of older releases and of a revision, "" for none, into the spec. Earlier entries that are
+// no longer pinned, or that the approved releases replace, would let an older release in for ever.
+func consent(config *v1alpha1.VDOConfig, older []string, releases, approves, by string) {
 	policy := ptr.Deref(config.Spec.UpgradePolicy, v1alpha1.UpgradePolicy{})
-	if len(older) > 0 { // earlier ones that are no longer pinned would let an older release in for ever
-		pinned := slices.DeleteFunc(slices.Clone(policy.AllowDowngrade), func(id string) bool {
-			driver, version, _ := strings.Cut(id, "@")
-			return slices.Contains(older, id) || config.Spec.PolicyOf(driver).Version != version
-		})
-		policy.AllowDowngrade = slices.Concat(pinned, older)
+	approved := revision.Revision{Releases: splitList(releases)}
+	kept := slices.DeleteFunc(slices.Clone(policy.AllowDowngrade), func(id string) bool {
+		driver, version, _ := strings.Cut(id, "@")
+		isReplaced := !slices.Contains([]string{"", version}, approved.Version(driver))
+		isPinned := config.Spec.PolicyOf(driver).Version == version
+		return slices.Contains(older, id) || isReplaced || len(older) > 0 && !isPinned
+	})
+	policy.AllowDowngrade = slices.Concat(kept, older)
+	if approves != "" && (policy.Approval == nil || policy.Approval.Revision != approves) {
+		policy.Approval = &v1alpha1.UpgradeApproval{Revision: approves, By: by}
 	}
-	if revision != "" && (policy.Approval == nil || policy.Approval.Revision != revision) {
-		policy.Approval = &v1alpha1.UpgradeApproval{Revision: revision, By: by}
-	}
-	if len(older) > 0 || revision != "" {
+	if len(older) > 0 || approves != "" {
 		config.Spec.UpgradePolicy = &policy
 	}
 }
@@ -535,5 +543,5 @@ func pin(config *v1alpha1.VDOConfig, to v1alpha1.RevisionStatus, approves, by st
 		}
 		config.Spec.Drivers[i].Version = version
 	}
-	consent(config, downgrades(config, to.Releases), approves, by)
+	consent(config, downgrades(config, to.Releases), to.Releases, approves, by)
 }

@@ -286,6 +286,11 @@ func TestUpgradeIsListedAndApprovedInOnesOwnName(t *testing.T) {
 	v.Spec.Suspend, v.Spec.Upgrade = false, v1alpha1.UpgradeAutomatic
 	require.NoError(t, s.k.Update(t.Context(), v))
 	s.run("upgrade", "approve", "r4-44444444").is(0, "no approval is needed; it waits for: because of WindowClosed")
+
+	s.waits("r6-66666666", "cpi@1.33.1, csi@3.3.1", "DowngradeRefused")
+	out = s.ok("upgrade", "approve", "r6-66666666", "--allow-downgrade")
+	unfolded := strings.Join(strings.Fields(out), " ")
+	require.Contains(t, unfolded, "csi@3.3.1 may replace a newer release later too, until you remove the entry: `kubectl -n ")
 }
 
 func TestRollbackGoesToTheLastHealthyRevision(t *testing.T) {
