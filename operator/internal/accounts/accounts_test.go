@@ -474,6 +474,22 @@ func TestTheAdministratorsAccountIsRotatedAwayFrom(t *testing.T) {
 	}
 }
 
+// The record is lost with the operator's namespace. The description still says what was made here.
+func TestAnAccountOfALostRecordIsRemoved(t *testing.T) {
+	for name, first := range map[string]func(*world) error{
+		"rotate": func(*world) error { return nil },
+		"create": func(w *world) error { return w.create(whole(), none) },
+	} {
+		w := newWorld(t, newVC("west", nil))
+		require.NoError(t, w.create(whole(), none))
+		require.NoError(t, w.api.Delete(t.Context(), record("")))
+		require.NoError(t, first(w), name)
+		require.NoError(t, w.rotate(whole(), none), name)
+		w.complete(nextName)
+		require.NotContains(t, w.vcs[0].accounts, firstName, name)
+	}
+}
+
 // Names that others write go to a terminal, and are names therefore.
 func TestANameThatIsNoneIsRefused(t *testing.T) {
 	const evil = "a\x1b]0;x\x07@corp.example"

@@ -33,6 +33,7 @@ func (s *Site) Create(ctx context.Context, want Login) error {
 	}
 	if r.Account == "" {
 		r.Account, r.Made = want.Username, want.Password == "" && now.Username == ""
+		r.Made = r.Made || a.kept && s.isOurs(ctx, now.Username)
 		r.SecretMade = secret == nil && s.Output == nil
 	}
 	if !a.kept || want != now {
@@ -226,6 +227,13 @@ func (s *Site) ours(ctx context.Context, p *Place, name string) (bool, error) {
 	return true, &fault.Error{Reason: fault.Conflict, Op: "make the account " + name + " in", Subject: p.Server,
 		Err:  errors.New("there is one, and it was not made for this Secret of this cluster"),
 		Hint: "name another one, --principal NAME@DOMAIN, or give the password of this one: --account-password-file FILE"}
+}
+
+func (s *Site) isOurs(ctx context.Context, name string) bool {
+	return slices.ContainsFunc(s.Places, func(p Place) bool {
+		exists, err := s.ours(ctx, &p, name)
+		return exists && err == nil
+	})
 }
 
 type state struct {

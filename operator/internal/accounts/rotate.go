@@ -42,7 +42,7 @@ func (s *Site) Rotate(ctx context.Context, want Login) error {
 
 func (s *Site) begin(ctx context.Context, r *record, now Login, want *Login) error {
 	if r.Account == "" {
-		r.Account, r.Made = now.Username, false
+		r.Account, r.Made = now.Username, s.isOurs(ctx, now.Username) // the record may be lost
 	}
 	is := func(name string) bool { return s.same(ctx, now.Username, name) }
 	switch {
