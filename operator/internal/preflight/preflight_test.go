@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -30,6 +31,7 @@ var now = time.Date(2027, 1, 1, 12, 0, 0, 0, time.UTC)
 func ref(kind, value string) preflight.Ref { return preflight.Ref{Type: kind, Value: value} }
 
 const csiRegion, csiZone = "topology.csi.vmware.com/region", "topology.csi.vmware.com/zone"
+const newRegion, newZone = "topology.kubernetes.io/region", "topology.kubernetes.io/zone"
 
 // allowing is the allowedTopologies of a StorageClass for each of these zones, below one key.
 func allowing(key string, zones ...string) (out []corev1.TopologySelectorTerm) {
@@ -76,7 +78,7 @@ func healthy() preflight.Snapshot {
 		s.Cluster.Nodes = append(s.Cluster.Nodes, preflight.Node{
 			Name: name, UUID: uuid, ProviderID: "vsphere://" + uuid, ControlPlane: i == 0,
 			Registered: true, TopologyKeys: []string{csiRegion, csiZone},
-			Zones: map[string]string{csiRegion: "north", csiZone: string("aab"[i]), "topology.kubernetes.io/zone": string("aab"[i])}})
+			Zones: map[string]string{csiRegion: "north", csiZone: string("aab"[i]), newRegion: "north", newZone: string("aab"[i])}})
 		v.Machines = append(v.Machines, preflight.Machine{
 			Ref: ref("VirtualMachine", name), Name: name, UUID: uuid, Guest: preflight.Guest{HostName: name, Addresses: 1, ToolsRunning: true}, DiskUUID: true, Hardware: "vmx-19",
 			Controllers: []string{"pvscsi"}, Parents: preflight.Parents{Folder: folder, Pool: pool, Host: host}})
@@ -263,13 +265,17 @@ var failing = []struct {
 	{
 		"several tags above a host, before CSI 3.3",
 		func(s *preflight.Snapshot) {
-			s.Wants.CSIVersion, s.Cluster.Nodes[0].Zones = "3.1.2", nil
+			s.Wants.CSIVersion, s.Cluster.Nodes[0].Zones = "3.1.2", map[string]string{newRegion: "north", newZone: "c"}
 			zoneOnCluster(s)
 		},
 		"topology-tag", preflight.BlockInstall, []string{"/dc/c/esx1 (node node-0)", "several tags of zone", "before 3.3"},
 	},
 	{"a node that the storage driver labeled in another zone", func(s *preflight.Snapshot) { s.Cluster.Nodes[2].Zones[csiZone] = "a" }, "topology-tag", preflight.Warn,
 		[]string{"/dc/c/esx2 (node node-2: " + csiZone + "=a, tag b)", "vdoctl topology tag"}},
+	{"a node that joined before topology was configured", func(s *preflight.Snapshot) {
+		s.Cluster.Nodes[0].Uninitialized, s.Cluster.Nodes[0].Zones = true, nil // it gets the labels when it is initialized
+		delete(s.Cluster.Nodes[2].Zones, newZone)
+	}, "topology-tag", preflight.Warn, []string{"/dc/c/esx2 (node node-2: no topology.kubernetes.io/zone, tag b)", "only nodes that join", "kubectl label node NAME"}},
 	{"a node that the cloud provider labeled in another zone", func(s *preflight.Snapshot) { s.Cluster.Nodes[2].Zones["topology.kubernetes.io/zone"] = "a" }, "topology-tag", preflight.Warn,
 		[]string{"/dc/c/esx2 (node node-2: topology.kubernetes.io/zone=a, tag b)"}},
 	{"StorageClass for a zone without nodes", func(s *preflight.Snapshot) {
@@ -424,7 +430,8 @@ func TestWhatLooksLikeAFindingPasses(t *testing.T) {
 		"a StorageClass for a zone, before nodes are registered": func(s *preflight.Snapshot) {
 			s.Cluster.StorageClasses[0].Allowed, s.Cluster.StorageInstalled = allowing(csiZone, "a"), false
 			for i := range s.Cluster.Nodes {
-				s.Cluster.Nodes[i].TopologyKeys, s.Cluster.Nodes[i].Zones = nil, nil
+				s.Cluster.Nodes[i].TopologyKeys = nil
+				maps.DeleteFunc(s.Cluster.Nodes[i].Zones, func(key, _ string) bool { return strings.HasPrefix(key, "topology.csi") })
 			}
 		},
 		"a provider id of RKE2, without the cloud provider": func(s *preflight.Snapshot) {

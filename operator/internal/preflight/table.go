@@ -235,7 +235,7 @@ func checks() []check {
 		{
 			id: "topology-tag", worst: BlockInstall, stops: true, when: zonedNodes, run: machines(tags),
 			reads:  "tags of each node's host and what it is in, node labels",
-			fails:  "there is none of a category, one that is no value of a label, or, before CSI 3.3, several; a warning if a label differs",
+			fails:  "there is none of a category, one that is no value of a label, or, before CSI 3.3, several; a warning: another label, or none",
 			why:    "a node without a tag of each category gets no zone, and the kubelet registers no driver with another zone than before",
 			remedy: "tag the host, its cluster or its datacenter: `vdoctl topology tag --vcenter NAME --username ADMIN --attach CATEGORY:TAG={}`",
 			source: "vsphere-csi-driver v3.1.2 and v3.3.0 pkg/common/cns-lib/vsphere/virtualmachine.go",
