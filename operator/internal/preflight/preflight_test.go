@@ -643,6 +643,11 @@ func TestFeaturesFollowTheConfiguration(t *testing.T) {
 	require.True(t, features.File)
 	require.Empty(t, privileges.Beyond(features, []string{"Cryptographer.AddDisk"}))
 	require.Contains(t, privileges.Needed(features, privileges.VM), "Cryptographer.AddDisk")
+	for others, more := range map[privileges.Features][]string{ // clusters share the role for VMs
+		{Block: true}: nil, {CPI: true}: {"Cryptographer.AddDisk"},
+	} {
+		require.Equal(t, more, privileges.Beyond(others, []string{"Cryptographer.AddDisk"}))
+	}
 
 	storage.StorageClasses[0].FSType = "xfs"
 	wants, uses = preflight.WantsOf(&v1alpha1.VDOConfigSpec{StorageProvider: storage})

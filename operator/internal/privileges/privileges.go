@@ -128,6 +128,7 @@ func Needed(f Features, k Kind) []string {
 // Beyond returns an account's privileges on an object that the features need on no object, sorted. A site may grant
 // needed privileges on each VM or on a folder, so they are never in excess.
 func Beyond(f Features, has []string) []string {
+	f.Encryption = f.Encryption || f.Block // all clusters of the vCenter share the role for VMs
 	needed := read()
 	for _, r := range Roles(f) {
 		needed = append(needed, r.Privileges...)
