@@ -130,6 +130,7 @@ type Site struct {
 	nodes map[string]bool // addresses of the cluster's nodes; nil before they are read
 	// known has the account and roles of linked vCenters, by [VCenter].Linked; true for a password that this run set.
 	known map[string]bool
+	days  int // until the password ends that this run made; 0: never, or none was made
 }
 
 // Change is one change to a vCenter or the cluster.

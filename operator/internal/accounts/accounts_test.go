@@ -19,6 +19,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/accounts"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
@@ -147,6 +148,7 @@ func TestRotationOfASecretInKubeSystemEnds(t *testing.T) {
 // the cluster has it.
 func TestASecretThatSomethingElseWritesIsPrinted(t *testing.T) {
 	w := newWorld(t, newVC("west", nil), controllerWith("nobody", "")...)
+	w.vcs[0].days = 90
 	before := w.state()
 	var printed *corev1.Secret
 	output := func(do func(*accounts.Site, context.Context, accounts.Login) error) {
@@ -172,6 +174,9 @@ func TestASecretThatSomethingElseWritesIsPrinted(t *testing.T) {
 	}
 	output((*accounts.Site).Create)
 	require.Empty(t, w.login())
+	day := strings.TrimPrefix(printed.Annotations[credentials.EndsAnnotation], firstName+" ")
+	ends := must.Have(time.Parse(time.DateOnly, day))(t)
+	require.WithinDuration(t, time.Now().AddDate(0, 0, 90), ends, 25*time.Hour)
 	require.Equal(t, fault.Conflict, fault.ReasonOf(w.create(whole(), none)))
 	require.ErrorContains(t, w.create(whole(), none), "the cluster does not have it yet")
 	output((*accounts.Site).Create) // what was printed is lost

@@ -271,6 +271,7 @@ func (s *Site) login(ctx context.Context, p *Place, a account, st state) error {
 		return nil
 	}
 	s.known[st.shared] = true
+	s.days = min(cmp.Or(s.days, st.days), cmp.Or(st.days, s.days))
 	c := Change{VCenter: p.Name, Do: Make, Kind: "account", Name: a.Username, Account: a.Username, Note: note}
 	if !known {
 		return s.act(c, func() error { return p.MakeAccount(ctx, a.Username, s.description(), a.Password) })

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
@@ -232,6 +234,10 @@ func (s *Site) writeSecret(ctx context.Context, r *record, secret *corev1.Secret
 	}
 	secret.Data[corev1.BasicAuthUsernameKey] = []byte(l.Username)
 	secret.Data[corev1.BasicAuthPasswordKey] = []byte(l.Password)
+	if delete(secret.Annotations, credentials.EndsAnnotation); s.days > 0 {
+		ends := time.Now().UTC().AddDate(0, 0, s.days).Format(time.DateOnly)
+		metav1.SetMetaDataAnnotation(&secret.ObjectMeta, credentials.EndsAnnotation, l.Username+" "+ends)
+	}
 	if s.Output != nil {
 		return s.printSecret(ctx, r, secret, l)
 	}

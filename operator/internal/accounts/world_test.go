@@ -97,6 +97,7 @@ type vc struct {
 	unseen      int                 // looks at roles, likewise
 	late        int                 // logins until a password that was set at a linked one is accepted
 	changes     []string
+	days        int    // until passwords end
 	looking     func() // once, when it is asked when passwords expire
 	f           *fuse
 }
@@ -161,7 +162,7 @@ func (v *vc) PasswordDays(context.Context) (int, error) {
 		v.looking = nil
 		look()
 	}
-	return 0, nil
+	return v.days, nil
 }
 
 func (v *vc) MakeAccount(_ context.Context, n, d string, p vcenter.Password) error {

@@ -13,6 +13,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -27,13 +28,17 @@ import (
 // Fallback is the second namespace where [Read] looks for the Secret: the earlier operator read it there.
 const Fallback = metav1.NamespaceSystem
 
+// EndsAnnotation on a Secret has an account, and the day on which the password ends that vdoctl gave it.
+const EndsAnnotation = "vdo.vmware.com/password-ends"
+
 // defaultCAKey is the key of a CA if the reference names none.
 const defaultCAKey = "ca.crt"
 
 // Credentials are the account and the CA that a VsphereCloudConfig refers to. They print as "[redacted]".
 type Credentials struct {
 	Username, Password string
-	CA                 []byte // PEM; nil if spec.ca is not set
+	CA                 []byte    // PEM; nil if spec.ca is not set
+	Ends               time.Time // of the password; zero if unknown or never
 	// Version identifies the objects read: UID and resource version of the Secret, then of the CA's object.
 	Version string
 	// Elsewhere is set if the resource's namespace has no such Secret: the operator does not watch kube-system.
@@ -76,6 +81,8 @@ func Read(ctx context.Context, c client.Reader, vcc *v1alpha1.VsphereCloudConfig
 	out.Version = secret.Version
 	out.Username = value(secret, corev1.BasicAuthUsernameKey)
 	out.Password = value(secret, corev1.BasicAuthPasswordKey)
+	day, _ := strings.CutPrefix(secret.Annotations[EndsAnnotation], out.Username+" ") // else of another account
+	out.Ends, _ = time.Parse(time.DateOnly, day)
 	ca, errCA := CA(ctx, c, vcc)
 	if out.CA = ca.Bytes; vcc.Spec.CA != nil {
 		out.Version += " " + ca.Version

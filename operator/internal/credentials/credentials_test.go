@@ -23,6 +23,7 @@ func TestTheSecretAndTheCAAreReadWhereTheyAre(t *testing.T) {
 		return s
 	}
 	account := secret("ns", "creds", "username", "vdo@site\n", "password", "own\r\n")
+	account.SetAnnotations(map[string]string{credentials.EndsAnnotation: "vdo@site 2027-01-14"})
 	ca := func(key string) client.Object {
 		in := metav1.ObjectMeta{Namespace: "ns", Name: "ca"}
 		return &corev1.ConfigMap{ObjectMeta: in, Data: map[string]string{key: "PEM"}}
@@ -49,6 +50,7 @@ func TestTheSecretAndTheCAAreReadWhereTheyAre(t *testing.T) {
 			require.Equal(t, []string{c.password, c.is}, []string{got.Password, string(got.CA)})
 			require.Equal(t, len(c.objects) > 0, got.Version != "", "also beside an error")
 			require.Equal(t, c.password != "own", got.Elsewhere)
+			require.Equal(t, c.password != "own", got.Ends.IsZero())
 			if c.says == "" {
 				require.NoError(t, err)
 				return

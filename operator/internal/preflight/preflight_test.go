@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -217,6 +216,10 @@ var failing = []struct {
 	{"user name of a flag without a domain", func(s *preflight.Snapshot) {
 		s.VCenters[0].Account = preflight.Account{Username: "vdo", Given: "--username"}
 	}, "vcenter-account", preflight.BlockInstall, []string{"NAME@DOMAIN: correct --username"}},
+	{"password that ends soon", func(s *preflight.Snapshot) {
+		s.VCenters[0].Ends = now.Add(13 * 24 * time.Hour)
+	}, "vcenter-account", preflight.Warn, []string{"vdo@vsphere.local", "ends on 2027-01-14",
+			"vdoctl users rotate --username ADMIN --secret NAME"}},
 	{"vCenter 6.7", func(s *preflight.Snapshot) { s.VCenters[0].Version = "6.7.0" }, "vcenter-version", preflight.Warn, []string{"3.2", "pin csi"}},
 	{"hosts of another release", changed("h2", func(o *preflight.Object) { o.Version = "7.0.3" }), "host-version", preflight.Warn, []string{"/dc/c/esx2 (ESXi 7.0.3)"}},
 	{"snapshots with a vCenter before 7.0 U3", func(s *preflight.Snapshot) { s.Wants.Snapshots, s.VCenters[0].Version = true, "7.0.2.00500" }, "vcenter-version", preflight.Warn, []string{"vc.site (7.0.2.00500)", "no snapshots", "snapshotClasses"}},
@@ -275,7 +278,8 @@ var failing = []struct {
 	{"a node that joined before topology was configured", func(s *preflight.Snapshot) {
 		s.Cluster.Nodes[0].Uninitialized, s.Cluster.Nodes[0].Zones = true, nil // it gets the labels when it is initialized
 		delete(s.Cluster.Nodes[2].Zones, newZone)
-	}, "topology-tag", preflight.Warn, []string{"/dc/c/esx2 (node node-2: no topology.kubernetes.io/zone, tag b)", "only nodes that join", "kubectl label node NAME"}},
+	}, "topology-tag", preflight.Warn,
+		[]string{"/dc/c/esx2 (node node-2: no " + newZone + ", tag b)", "only nodes that join", "kubectl label node NAME"}},
 	{"a node that the cloud provider labeled in another zone", func(s *preflight.Snapshot) { s.Cluster.Nodes[2].Zones["topology.kubernetes.io/zone"] = "a" }, "topology-tag", preflight.Warn,
 		[]string{"/dc/c/esx2 (node node-2: topology.kubernetes.io/zone=a, tag b)"}},
 	{"StorageClass for a zone without nodes", func(s *preflight.Snapshot) {
@@ -427,11 +431,13 @@ func TestWhatLooksLikeAFindingPasses(t *testing.T) {
 		"a StorageClass for one zone with nodes": func(s *preflight.Snapshot) {
 			s.Cluster.StorageClasses[0].Allowed = allowing(csiZone, "c", "b")
 		},
+		"a password that ends later": func(s *preflight.Snapshot) { s.VCenters[0].Ends = now.Add(14 * 24 * time.Hour) },
 		"a StorageClass for a zone, before nodes are registered": func(s *preflight.Snapshot) {
 			s.Cluster.StorageClasses[0].Allowed, s.Cluster.StorageInstalled = allowing(csiZone, "a"), false
 			for i := range s.Cluster.Nodes {
 				s.Cluster.Nodes[i].TopologyKeys = nil
-				maps.DeleteFunc(s.Cluster.Nodes[i].Zones, func(key, _ string) bool { return strings.HasPrefix(key, "topology.csi") })
+				delete(s.Cluster.Nodes[i].Zones, csiRegion)
+				delete(s.Cluster.Nodes[i].Zones, csiZone)
 			}
 		},
 		"a provider id of RKE2, without the cloud provider": func(s *preflight.Snapshot) {

@@ -146,10 +146,11 @@ type VCenter struct {
 
 // Account is the drivers' account.
 type Account struct {
-	Username string // as the Secret has it
-	Given    string // its source, if not the Secret
-	Lacking  []Lack // privileges that the account lacks
-	Excess   []Lack // privileges that it has and no driver needs
+	Username string    // as the Secret has it
+	Given    string    // its source, if not the Secret
+	Ends     time.Time // of its password; zero if unknown or never
+	Lacking  []Lack    // privileges that the account lacks
+	Excess   []Lack    // privileges that it has and no driver needs
 	Access   Access
 }
 

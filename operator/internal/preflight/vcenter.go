@@ -18,6 +18,7 @@ import (
 const (
 	certificate     = ID("vcenter-certificate")
 	certificateEnds = 30 * 24 * time.Hour // the time before its end in which the check warns
+	passwordEnds    = 14 * 24 * time.Hour // likewise
 	connection      = ID("vcenter-connection")
 	maxVCenters     = 5 // the storage driver's limit
 )
@@ -70,11 +71,16 @@ func failed(id ID) func(*Snapshot) []found {
 
 func accounts(s *Snapshot) []found {
 	out := failed("vcenter-account")(s)
-	if Older(s.Wants.CSIVersion, "3.1.0") {
-		return out
-	}
 	for i := range s.VCenters {
-		if v := &s.VCenters[i]; v.UsedByCSI && v.Username != "" && !render.QualifiedAccount(v.Username) {
+		v := &s.VCenters[i]
+		if !v.Ends.IsZero() && v.Ends.Sub(s.Now) < passwordEnds {
+			out = append(out, found{on: v.Name, object: v.Username, action: Warn,
+				what: "its password ends on " + v.Ends.Format(time.DateOnly),
+				remedy: "`vdoctl users rotate --username ADMIN --secret NAME`; if you set another password, " +
+					"remove the Secret's annotation vdo.vmware.com/password-ends"})
+		}
+		strict := v.UsedByCSI && !Older(s.Wants.CSIVersion, "3.1.0")
+		if strict && v.Username != "" && !render.QualifiedAccount(v.Username) {
 			out = append(out, found{
 				on: v.Name, object: v.Username, drivers: []matrix.Driver{matrix.CSI},
 				what: "the user name has no domain, or other characters than letters, digits, - and . (and _ before the @): CSI from 3.1 on refuses it",

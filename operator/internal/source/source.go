@@ -33,7 +33,8 @@ import (
 // Data is the content of an object. It prints as "[redacted]".
 type Data struct {
 	redacted
-	Values map[string][]byte // by key; never nil if the object exists
+	Values      map[string][]byte // by key; never nil if the object exists
+	Annotations map[string]string // of a Secret
 	// Version identifies the state read.
 	Version string
 }
@@ -54,7 +55,7 @@ func Read(ctx context.Context, c client.Reader, namespace string, ref v1alpha1.K
 		if s.Data == nil {
 			s.Data = map[string][]byte{}
 		}
-		return Data{Values: s.Data, Version: versionOf(&s)}, nil
+		return Data{Values: s.Data, Annotations: s.Annotations, Version: versionOf(&s)}, nil
 	}
 	var m corev1.ConfigMap
 	if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ref.ConfigMap}, &m); err != nil {

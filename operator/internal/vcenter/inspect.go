@@ -58,7 +58,7 @@ type inspection struct {
 
 func newInspection(t Target, a Ask, timeout time.Duration) *inspection {
 	return &inspection{Admin: t.session(timeout), ask: a, found: preflight.VCenter{
-		Server: t.Server(), Account: preflight.Account{Username: t.Username, Given: t.Given},
+		Server: t.Server(), Account: preflight.Account{Username: t.Username, Given: t.Given, Ends: t.Ends},
 		Insecure: t.Trust.Insecure && t.Trust.Thumbprint == "", Failed: map[preflight.Part]error{},
 		Contents: preflight.Contents{Objects: map[preflight.Ref]preflight.Object{},
 			Categories: map[string]preflight.TagCategory{}, Tagged: map[preflight.Ref][]preflight.Category{}},

@@ -58,14 +58,10 @@ type Target struct {
 	Port     int    // default 443
 	Username string
 	Password Password
-	Given    string // source of the account and password, for hints; default: the Secret that spec.credentials names
+	Ends     time.Time // of the password; zero if unknown or never
+	Given    string    // source of the account and password, for hints; default: the Secret that spec.credentials names
 	Trust    Trust
-	// The following replace the password. Token is a token of single sign-on (SAML), which Certificate may have to
-	// prove. Certificate alone requests a token. Sessions is a directory with sessions as govc saves them; new ones go
-	// there too.
-	Token       Password
-	Certificate *tls.Certificate `json:"-"`
-	Sessions    string
+	Proven
 
 	Agent       string        // the program, as it names itself to the vCenter; default: vdo-operator
 	Datacenters []string      // paths of datacenters that have to exist; empty requires none
@@ -77,6 +73,14 @@ type Target struct {
 	Wrap func(http.RoundTripper) http.RoundTripper `json:"-"`
 	// InstanceUUIDs are the accepted vCenters; empty accepts any.
 	InstanceUUIDs []string
+}
+
+// Proven replaces the password. Token is a token of single sign-on (SAML), which Certificate may have to prove.
+// Certificate alone requests a token. Sessions is a directory with sessions as govc saves them; new ones go there too.
+type Proven struct {
+	Token       Password
+	Certificate *tls.Certificate `json:"-"`
+	Sessions    string
 }
 
 // TargetOf returns the vCenter of a resource, with the account and the CA that it names.

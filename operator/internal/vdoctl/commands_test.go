@@ -22,6 +22,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/columns"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/maintenance"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
@@ -237,6 +238,17 @@ func TestThePasswordOfTheSecretIsKept(t *testing.T) {
 	require.Equal(t, "drivers@vsphere.local", o.username, "of the Secret: no flag names an account")
 	require.NoError(t, o.readPassword(t.Context(), d, false))
 	require.Equal(t, "drivers-password", o.password)
+
+	s.Annotations = map[string]string{credentials.EndsAnnotation: "drivers@vsphere.local 2027-01-14"}
+	require.NoError(t, c.Update(t.Context(), &s))
+	site := must.Have(clusterSite(t.Context(), c, operatorNamespace))(t)
+	site.app = o.app
+	at := must.Have(site.target(t.Context(), configured{config: d.vcenter}))(t)
+	require.Equal(t, "2027-01-14", at.Ends.Format(time.DateOnly))
+	s.Annotations = map[string]string{credentials.EndsAnnotation: "another@vsphere.local 2027-01-14"}
+	require.NoError(t, c.Update(t.Context(), &s))
+	at = must.Have(site.target(t.Context(), configured{config: d.vcenter}))(t)
+	require.Zero(t, at.Ends, "the account was replaced by hand")
 
 	d.vcenter.Spec.VcIP, o.server = "vc.site", "vc.other.site"
 	o.moved(d)

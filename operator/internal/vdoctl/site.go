@@ -133,12 +133,12 @@ func (s *site) target(ctx context.Context, v configured) (vcenter.Target, error)
 		}
 		read, err = s.login(ctx, v.Name, t)
 		read.Version, t.Given = "", s.given
-		t.Token, t.Certificate, t.Sessions = s.proof.Token, s.proof.Certificate, s.proof.Sessions
+		t.Proven = s.proof.Proven
 	}
 	if err != nil {
 		return t, s.inFile(v, err)
 	}
-	t.Username, t.Password = read.Username, vcenter.Password(read.Password)
+	t.Username, t.Password, t.Ends = read.Username, vcenter.Password(read.Password), read.Ends
 	s.app.paced(&t)
 	return t, refusedBefore(v.config, read.Version)
 }

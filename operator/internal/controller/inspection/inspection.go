@@ -245,6 +245,7 @@ func (i *Inspector) ask(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig, a
 	leave = sync.OnceFunc(leave)
 	defer leave()
 	target := vcenter.TargetOf(vcc, account.Username, account.Password, account.CA)
+	target.Ends = account.Ends
 	target.Turn = func(ctx context.Context, login func() error) error {
 		defer leave()
 		_, err := i.Logins.Login(ctx, q, i.Now, login)

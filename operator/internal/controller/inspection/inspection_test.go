@@ -85,7 +85,7 @@ func start(t *testing.T, answer func(string, func(error) error) preflight.VCente
 	t.Helper()
 	s := &site{tried: make(chan string, 100), answer: answer}
 	objects := []client.Object{
-		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "creds", UID: "s"}, Data: map[string][]byte{"username": []byte("vdo@site"), "password": []byte("canary")}}}
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "creds", UID: "s", Annotations: map[string]string{credentials.EndsAnnotation: "vdo@site 2020-01-01"}}, Data: map[string][]byte{"username": []byte("vdo@site"), "password": []byte("canary")}}}
 	for _, name := range []string{"a", "b"} {
 		objects = append(objects, &v1alpha1.VsphereCloudConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name), Generation: 1},
 			Spec: v1alpha1.VsphereCloudConfigSpec{VcIP: name + ".site", Credentials: "creds"}})
@@ -96,7 +96,7 @@ func start(t *testing.T, answer func(string, func(error) error) preflight.VCente
 		v := s.answer(target.Host, func(err error) error {
 			return target.Turn(ctx, func() error { s.tried <- target.Host; return err })
 		})
-		v.Server, v.Username = target.Host, target.Username
+		v.Server, v.Username, v.Ends = target.Host, target.Username, target.Ends
 		return v
 	}})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -159,6 +159,7 @@ func TestARunAsksEachVCenterOnceAndTellsThatItIsAnswered(t *testing.T) {
 	results := s.ask(t, "one")
 	require.Len(t, s.tried, 2)
 	require.Equal(t, preflight.Pass, found(results, "topology-category", "").Action)
+	require.Contains(t, found(results, "vcenter-account", "a").Found, "its password ends on 2020-01-01")
 	select {
 	case e := <-s.Answered():
 		require.Equal(t, "ns/site", e.Object.GetNamespace()+"/"+e.Object.GetName())
