@@ -219,7 +219,7 @@ var failing = []struct {
 	{"password that ends soon", func(s *preflight.Snapshot) {
 		s.VCenters[0].Ends = now.Add(13 * 24 * time.Hour)
 	}, "vcenter-account", preflight.Warn, []string{"vdo@vsphere.local", "ends on 2027-01-14",
-			"vdoctl users rotate --username ADMIN --secret NAME"}},
+		"vdoctl users rotate --username ADMIN --secret NAME"}},
 	{"vCenter 6.7", func(s *preflight.Snapshot) { s.VCenters[0].Version = "6.7.0" }, "vcenter-version", preflight.Warn, []string{"3.2", "pin csi"}},
 	{"hosts of another release", changed("h2", func(o *preflight.Object) { o.Version = "7.0.3" }), "host-version", preflight.Warn, []string{"/dc/c/esx2 (ESXi 7.0.3)"}},
 	{"snapshots with a vCenter before 7.0 U3", func(s *preflight.Snapshot) { s.Wants.Snapshots, s.VCenters[0].Version = true, "7.0.2.00500" }, "vcenter-version", preflight.Warn, []string{"vc.site (7.0.2.00500)", "no snapshots", "snapshotClasses"}},
@@ -273,14 +273,18 @@ var failing = []struct {
 		},
 		"topology-tag", preflight.BlockInstall, []string{"/dc/c/esx1 (node node-0)", "several tags of zone", "before 3.3"},
 	},
-	{"a node that the storage driver labeled in another zone", func(s *preflight.Snapshot) { s.Cluster.Nodes[2].Zones[csiZone] = "a" }, "topology-tag", preflight.Warn,
+	{"a node that the storage driver labeled in another zone", func(s *preflight.Snapshot) {
+		s.Cluster.Nodes[2].Zones[csiZone] = "a"
+	}, "topology-tag", preflight.Warn,
 		[]string{"/dc/c/esx2 (node node-2: " + csiZone + "=a, tag b)", "vdoctl topology tag"}},
 	{"a node that joined before topology was configured", func(s *preflight.Snapshot) {
-		s.Cluster.Nodes[0].Uninitialized, s.Cluster.Nodes[0].Zones = true, nil // it gets the labels when it is initialized
+		s.Cluster.Nodes[0].Uninitialized, s.Cluster.Nodes[0].Zones = true, nil // it gets them later
 		delete(s.Cluster.Nodes[2].Zones, newZone)
 	}, "topology-tag", preflight.Warn,
 		[]string{"/dc/c/esx2 (node node-2: no " + newZone + ", tag b)", "only nodes that join", "kubectl label node NAME"}},
-	{"a node that the cloud provider labeled in another zone", func(s *preflight.Snapshot) { s.Cluster.Nodes[2].Zones["topology.kubernetes.io/zone"] = "a" }, "topology-tag", preflight.Warn,
+	{"a node that the cloud provider labeled in another zone", func(s *preflight.Snapshot) {
+		s.Cluster.Nodes[2].Zones[newZone] = "a"
+	}, "topology-tag", preflight.Warn,
 		[]string{"/dc/c/esx2 (node node-2: topology.kubernetes.io/zone=a, tag b)"}},
 	{"StorageClass for a zone without nodes", func(s *preflight.Snapshot) {
 		s.Cluster.StorageClasses[0].Allowed = allowing(csiZone, "c", "d")
