@@ -167,7 +167,8 @@ func (p *Policy) verify(ctx context.Context, of *parts, now time.Time) (Verified
 			hint = "do not take an image that its maker did not sign; where its maker signs none, " +
 				"the upstream policy can say unsigned: true for it"
 		}
-		return v, fault.Errorf(fault.ReasonOf(err), "image", fmt.Sprintf("%s, by %s", i.Reference, rule.Policy), hint, "%w", err)
+		by := fmt.Sprintf("%s, by %s", i.Reference, rule.Policy)
+		return v, fault.Errorf(fault.ReasonOf(err), "image", by, hint, "%w", err)
 	}
 	v.SignedBy, v.Policy = verified.Keys(), rule.Policy
 	return v, nil
