@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"strings"
 	"testing"
@@ -650,4 +651,8 @@ func TestHostsWithAddressesThatCannotBeServed(t *testing.T) {
 		w.metal+"/e: a host of SIPCluster "+w.ns+"/t has its address 10.1.1.100 too", true)
 	w.says(r, "t", airship.ReasonInfraServiceFailure, w.metal+"/d: a host of SIPCluster "+w.ns+"/other has its", true)
 	require.Contains(t, w.backends("t", services.LoadBalancerWorker), "d=10.1.1.100")
+
+	r.Egress = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")} // c is still unread
+	w.settle(r, "t")
+	require.Empty(t, w.backends("t", services.LoadBalancerWorker))
 }

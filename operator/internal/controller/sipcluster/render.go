@@ -34,7 +34,7 @@ func (p *pass) render(ctx context.Context) error {
 	in := services.Input{
 		Cluster: p.key, Spec: *p.sip.Spec.Services.DeepCopy(), Hosts: hosts,
 		Kept: kept, Running: running, Egress: p.Egress, APIServers: p.apiServers, Now: p.Now(),
-		AssignsUsers: p.AssignsUsers, Templates: p.Templates,
+		OutOfReach: p.outOfReach, AssignsUsers: p.AssignsUsers, Templates: p.Templates,
 		Secret: func(name airship.SecretName) (services.Secret, error) {
 			data, err := p.Cluster.Data(ctx, p.key.Namespace, v1alpha1.KeyReference{Secret: string(name)})
 			if fault.ReasonOf(err) == fault.Forbidden {

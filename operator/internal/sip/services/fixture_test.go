@@ -84,7 +84,8 @@ func full(t testing.TB) input {
 		},
 		Egress: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")},
 		Images: digested, PullSecret: []byte(`{"auths":{"mirror.site":{"auth":"cHVsbDpwYXNz"}}}`),
-		Now: start,
+		OutOfReach: func(a netip.Addr) bool { return !a.IsPrivate() },
+		Now:        start,
 	}
 	return input{Input: in, Secrets: map[airship.SecretName]Secret{"dex": settingsOfDex(clientSecret)}}
 }

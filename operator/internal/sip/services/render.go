@@ -210,7 +210,7 @@ type placed struct {
 
 // place finds the hosts' addresses on the service's network. A host that cannot be read keeps, of its earlier ones,
 // those that the running service forwards to; a new service gets all. It fails if running pods may forward to a host
-// whose address is unknown.
+// whose address is unknown, and forward to none out of reach.
 func (r *rendering) place(roles ...airship.Role) error {
 	unread, running := 0, r.in.Running[r.Name]
 	led := LeadsTo(running)
@@ -229,7 +229,8 @@ func (r *rendering) place(roles ...airship.Role) error {
 	}
 	slices.SortFunc(r.leads, netip.Addr.Compare)
 	r.leads = slices.Compact(r.leads)
-	if unread > 0 && len(r.leads) == 0 && (running == nil || len(led) > 0) {
+	stays := running == nil || len(led) > 0 && !slices.ContainsFunc(led, r.in.OutOfReach)
+	if unread > 0 && len(r.leads) == 0 && stays {
 		return r.wrong(".nodeInterfaceId", fmt.Sprintf("%d hosts have no known address there, and what runs stays", unread),
 			"name a network that the hosts' network data has, or correct the data")
 	}

@@ -412,6 +412,7 @@ func TestUnreadHosts(t *testing.T) {
 	}{
 		"noted":              {[]string{"10.0.1.1", "10.2.1.1"}, note("10.0.1.1,10.0.9.9"), []string{"10.0.1.1"}},
 		"it leads elsewhere": {[]string{"10.0.1.1"}, note("10.0.9.9"), nil},
+		"out of reach too":   {[]string{"10.0.1.1"}, note("10.0.9.9,192.0.2.1"), []string{}},
 		"it leads nowhere":   {[]string{"10.0.1.1"}, note(""), []string{}},
 		"it ran elsewhere":   {both, nil, both},
 		"nothing known":      {nil, nil, nil},

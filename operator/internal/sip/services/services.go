@@ -65,6 +65,8 @@ type Input struct {
 	Templates fs.FS
 	// PullSecret is a .dockerconfigjson for the bundle's mirror; empty for none.
 	PullSecret []byte
+	// OutOfReach reports whether services may not connect to an address of a host.
+	OutOfReach func(netip.Addr) bool
 	// Egress are the networks of OIDC and other login providers; without any, Dex reaches none.
 	Egress []netip.Prefix
 	// APIServers are the addresses of the management API, where Dex keeps its state.
