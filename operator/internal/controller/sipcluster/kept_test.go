@@ -436,7 +436,8 @@ func TestWhereHostsMayBe(t *testing.T) {
 	egress := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("203.0.113.0/24")}
 	for address, reached := range map[string]struct{ byDefault, allowed bool }{
 		"10.0.1.1": {true, true}, "192.168.7.7": {true, false}, "fd00::7": {true, false}, "203.0.113.1": {false, true},
-		"10.96.0.1": {}, "10.0.0.12": {}, "127.0.0.1": {}, "169.254.169.254": {}, "fe80::1": {}, "198.51.100.1": {},
+		"10.96.0.1": {}, "::ffff:10.96.0.1": {}, "10.0.0.12": {},
+		"127.0.0.1": {}, "169.254.169.254": {}, "fe80::1": {}, "198.51.100.1": {},
 	} {
 		p.Egress = nil
 		require.Equal(t, reached.byDefault, !p.outOfReach(netip.MustParseAddr(address)), address)

@@ -163,6 +163,7 @@ func (p *pass) served() (map[airship.Role][]services.Host, error) {
 // outOfReach reports whether services may not connect to an address of a host: never to the management API, which
 // network data could name.
 func (p *pass) outOfReach(a netip.Addr) bool {
+	a = a.Unmap()
 	if slices.ContainsFunc(p.apiServers, func(s netip.AddrPort) bool { return s.Addr() == a }) {
 		return true
 	}
