@@ -186,7 +186,7 @@ func (o *Observed) Canaries(chosen labels.Selector) Canaries {
 	for _, n := range o.Nodes {
 		p := plugins[n.Name]
 		if !chosen.Matches(labels.Set(n.Labels)) {
-			if p.young != nil {
+			if p.young != nil && p.young.DeletionTimestamp == nil {
 				c.Others = append(c.Others, n)
 			}
 			continue
@@ -251,12 +251,12 @@ func (o *Observed) plugins() (on map[string]plugin, held bool) {
 		for p := range o.podsOf(w) {
 			is := on[p.Spec.NodeName]
 			switch {
+			case w.updated(p):
+				is.young, is.busy = p, is.busy || p.DeletionTimestamp != nil || !podReady(p)
 			case p.DeletionTimestamp != nil:
 				is.busy = true
-			case !w.updated(p):
-				is.old = p
 			default:
-				is.young, is.busy = p, is.busy || !podReady(p)
+				is.old = p
 			}
 			on[p.Spec.NodeName] = is
 		}

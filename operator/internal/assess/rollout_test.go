@@ -19,8 +19,8 @@ import (
 )
 
 // rolling is a cluster in which nodes have pods of the node plugin: of an earlier template (old, broken, ends) or the
-// current one (new, starting, leaves), or none. A node is not ready if its old pod is gone or it got the new one. It
-// went some time after that pod was made.
+// current one (new, starting, leaves), or none. A node is not ready if its old pod is gone, or it got or lost the new
+// one. It went some time after that pod was made.
 func rolling(pods string, went time.Duration) assess.Input {
 	in := healthy()
 	in.Nodes = nil
@@ -30,13 +30,13 @@ func rolling(pods string, went time.Duration) assess.Input {
 	d.Annotations = map[string]string{appsv1.DeprecatedTemplateGeneration: "2"}
 	for _, text := range strings.Fields(pods) {
 		name, all, _ := strings.Cut(text, "=")
-		n := node(name, all != "gone" && all != "got", false)
+		n := node(name, !slices.Contains([]string{"gone", "got", "lost"}, all), false)
 		in.Nodes, in.CSINodes = append(in.Nodes, n), append(in.CSINodes, registered(name))
 		d.Status.DesiredNumberScheduled++
 		for _, is := range strings.FieldsFunc(all, func(r rune) bool { return r == '+' }) {
 			p := pod(d.Name, "driver", corev1.ContainerState{}, "")
 			p.Spec.NodeName, p.Labels["pod-template-generation"] = name, "1"
-			if slices.Contains([]string{"new", "starting", "leaves", "got"}, is) {
+			if slices.Contains([]string{"new", "starting", "leaves", "got", "lost"}, is) {
 				p.Labels["pod-template-generation"] = "2"
 				d.Status.UpdatedNumberScheduled++
 			}
@@ -44,7 +44,7 @@ func rolling(pods string, went time.Duration) assess.Input {
 				p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 				d.Status.NumberAvailable++
 			}
-			if is == "ends" || is == "leaves" {
+			if is == "ends" || is == "leaves" || is == "lost" {
 				p.DeletionTimestamp = &metav1.Time{Time: now}
 			}
 			n.Status.Conditions[0].LastTransitionTime = metav1.NewTime(p.CreationTimestamp.Add(went))
@@ -153,6 +153,7 @@ func TestCanaries(t *testing.T) {
 		"the pod of before is not well":  {pods: "a=new b=broken c=old", updated: 1, replace: "b", why: "b has the pod of before"},
 		"one is away":                    {pods: "a=gone b=new", updated: 1},
 		"one went with its new pod":      {pods: "a=got b=new", updated: 1, why: "a is not ready, and has the new pod"},
+		"one went, and its pod leaves":   {pods: "a=lost b=new", updated: 1, why: "a is not ready, and has the new pod"},
 		"one went before the others":     {pods: "a=got b=old", why: "a is not ready, and has the new pod; b has the pod of before"},
 		"one went later":                 {pods: "a=got b=new", went: time.Hour, updated: 1},
 		"all are away":                   {pods: "a=got b=got", why: "no chosen node is ready (a, b)"},
