@@ -112,6 +112,7 @@ func TestKnownSecretsAreNeverQuoted(t *testing.T) {
 			require.Equal(t, "x (hidden) y", in.quote("x "+form+" y"), password)
 		}
 	}
+	require.Equal(t, strings.Repeat("x", 300)+"…", in.quote(strings.Repeat("x", 301)))
 	require.Equal(t, "abc it is", in.quote("abc it is"), "too short to be one")
 	require.Equal(t, "https://(hidden)@vc", in.quote("https://admin:p@ss/w0rd@vc"))
 	require.Equal(t, "a\uFFFDb", in.quote("a\xff\xfeb"), "the API server takes UTF-8 alone")
