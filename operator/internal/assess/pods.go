@@ -19,9 +19,6 @@ import (
 // maxQuote bounds a quote of a container or event, in bytes.
 const maxQuote = 300
 
-// maxFindings bounds the findings about one driver's containers; the rest is counted.
-const maxFindings = 20
-
 // trouble is one reason why pods of a workload do not start, on any number of nodes.
 type trouble struct {
 	what, words string // "container x cannot start", and why
@@ -68,11 +65,6 @@ func (in *Input) pods(d matrix.Driver, workloads []Workload) []Finding {
 		for _, key := range slices.Sorted(maps.Keys(found)) {
 			all = append(all, found[key].whole(gone))
 		}
-	}
-	if len(all) > maxFindings {
-		remaining := len(all) - maxFindings
-		all = append(all[:maxFindings], Finding{Driver: d, Subject: string(d), Reason: fault.Incomplete,
-			Message: fmt.Sprintf("%d more troubles with its pods", remaining), Remedy: "see to those named first"})
 	}
 	return all
 }
