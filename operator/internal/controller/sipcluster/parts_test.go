@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
@@ -28,6 +29,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/reconciler"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
@@ -263,4 +265,25 @@ func TestTheTableOfSIPMetricsIsWhatIsServed(t *testing.T) {
 		served[name] = fmt.Sprintf("| %s | %s | %s |", strings.ToLower(f.GetType().String()), strings.Join(labels, ", "), strings.TrimSuffix(f.GetHelp(), "."))
 	}
 	require.Equal(t, served, table)
+}
+
+// A deletion that cannot go on is tried again each minute, and soon only while its own work goes on.
+func TestWhenASIPClusterIsLookedAtAgain(t *testing.T) {
+	sip := &airship.SIPCluster{}
+	now := time.Now()
+	sip.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, LastTransitionTime: metav1.NewTime(now.Add(-time.Hour))}}
+	for name, c := range map[string]struct {
+		deleting         bool
+		ready            metav1.ConditionStatus
+		interval, atMost time.Duration
+	}{
+		"a fault":                {false, metav1.ConditionFalse, 7*time.Minute + 30*time.Second, maxSoon},
+		"a deletion with faults": {true, metav1.ConditionFalse, time.Minute, 0},
+		"a deletion that works":  {true, metav1.ConditionUnknown, time.Minute, maxSoon},
+	} {
+		p := &pass{Reconciler: &Reconciler{Now: func() time.Time { return now }}, again: true}
+		p.cluster.Deleting = c.deleting
+		next := outcome{p, judgement{status: c.ready}}.Next(sip)
+		require.Equal(t, reconciler.Next{Interval: c.interval, AtMost: c.atMost}, next, name)
+	}
 }

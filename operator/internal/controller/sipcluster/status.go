@@ -264,13 +264,16 @@ func (o outcome) Record(sip object) {
 	}
 }
 
-// Next is soon while there is work that nothing watches.
+// Next is soon while there is work that nothing watches. What holds up a deletion is tried again each minute.
 func (o outcome) Next(sip object) reconciler.Next {
 	next := reconciler.Next{Interval: interval, AtMost: o.graceEnds}
 	if o.ready.status != metav1.ConditionTrue {
 		next.Interval = wait(sip.Status.Conditions, o.Now(), unreadyInterval, interval)
 	}
-	if o.again {
+	if o.cluster.Deleting {
+		next.Interval = min(next.Interval, unreadyInterval)
+	}
+	if o.again && (!o.cluster.Deleting || o.ready.status == metav1.ConditionUnknown) {
 		next.AtMost = wait(sip.Status.Conditions, o.Now(), reconciler.Soon, maxSoon)
 	}
 	return next
