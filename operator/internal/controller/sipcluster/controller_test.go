@@ -316,7 +316,7 @@ func TestHostsGetTheirAddressesWhenTheyAreTaken(t *testing.T) {
 	w.machineHas("m-c", "10.1.0.9", "10.2.0.9")
 	w.leads(r, "a=10.1.0.7", "b=10.1.0.8")
 	w.provisioning("provisioned", "c")
-	w.says(r, "t", airship.ReasonInfraServiceFailure, "/c: services leave it out: it is provisioned and has no address", true)
+	w.says(r, "t", airship.ReasonInfraServiceFailure, "/c: services leave it out: it is provisioned and has no address where nodeInterfaceId is", true)
 	w.machineHas("m-c", "10.1.0.9")
 	w.leads(r, "a=10.1.0.7", "b=10.1.0.8", "c=10.1.0.9")
 	require.Equal(t, airship.ReasonSucceeded, w.ready("t").Reason)

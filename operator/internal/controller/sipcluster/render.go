@@ -185,7 +185,7 @@ func (p *pass) leftOut(h *choose.Host) string {
 			return fmt.Sprintf("services leave it out: the operator's --sip-egress does not allow its address %s", on[i])
 		}
 		if len(on) == 0 && e.problem == nil && h.Provisioned() {
-			return fmt.Sprintf("services leave it out: it is provisioned and has no address on network %q", id)
+			return fmt.Sprintf("services leave it out: it is provisioned and has no address where nodeInterfaceId is %q", id)
 		}
 	}
 	return p.shared[h.Key()]
