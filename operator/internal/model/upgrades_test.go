@@ -145,6 +145,8 @@ func TestAnUpgradeGoesOnWithoutANodeThatIsAway(t *testing.T) {
 		s.until("it has a new pod too", func() bool {
 			return s.isTrue("Ready") && unavailable() == 1 && len(s.replaced(before)) == 4
 		})
+		const template = "pod-template-generation"
+		require.Equal(t, s.nodePods()["w-1"].Labels[template], s.nodePods()["w-2"].Labels[template])
 		require.NotContains(t, s.events.String(), "UpgradeFailed: ")
 	})
 }
