@@ -8,7 +8,7 @@
 // # The rules
 //
 //   - Held hosts count first (see [Cluster.Holds]), whatever their state and the selector. Hosts of others are
-//     never taken.
+//     never taken. A new SIPCluster that holds none takes none while hosts are for an earlier one of its name.
 //   - A free host is taken if its owner permits it, the selector matches it and it is fit: see [Reason]. Order
 //     is by namespace and name; ControlPlane chooses before Worker. A role has at most one host for each value
 //     of the topologyKey. Hosts without that label are not restricted.
@@ -91,10 +91,16 @@ func (r Role) InUse() []*Host {
 	})
 }
 
-// Choose decides, and sorts the hosts. Errors are faults: an invalid selector.
+// Choose decides, and sorts the hosts. Errors are faults: an invalid selector, or hosts of an earlier SIPCluster.
 func Choose(cluster Cluster, nodes map[airship.Role]airship.NodeSet, hosts []*Host) (c Choice, err error) {
 	slices.SortFunc(hosts, (*Host).compare)
 	held, free, others := divide(cluster, hosts)
+	if lost := others[ReasonAdopt]; lost.Count > 0 && len(held) == 0 && !cluster.Deleting {
+		return Choice{}, fault.Errorf(fault.Conflict, "choose hosts for", "SIPCluster "+cluster.String(),
+			"have it adopt them: annotate them with "+airship.AnnotationClaim+"=\"ROLE "+cluster.String()+
+				"\"; or remove their claims and labels",
+			"%d hosts are for an earlier one of this name: %s", lost.Count, strings.Join(lost.Hosts, ", "))
+	}
 	all := slices.AppendSeq(slices.Collect(maps.Keys(nodes)), maps.Keys(held)) // of the spec, and of held hosts
 	slices.Sort(all)
 	for _, role := range slices.Compact(all) {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 )
@@ -121,7 +122,7 @@ func TestChoose(t *testing.T) {
 			keep: "b", missing: 1, refused: refused{choose.ReasonAdopt: 1, choose.ReasonTaken: 2},
 		},
 		"neither one of the same name nor one of another role inherits any": {
-			nodes: nodes(1, 0, ""), hosts: "a=gone b=misspelt", missing: 1,
+			nodes: nodes(2, 0, ""), hosts: "a=gone b=misspelt c=mine", keep: "c", missing: 1,
 			refused: refused{choose.ReasonAdopt: 1, choose.ReasonTaken: 1},
 		},
 		"what its owner does not permit is neither taken nor adopted": {
@@ -202,6 +203,20 @@ func TestChoose(t *testing.T) {
 				require.Empty(t, names(r.Take)+names(r.Leave), "it is settled")
 			}
 		})
+	}
+}
+
+// A restored SIPCluster would leave the hosts that its machines run on.
+func TestNoneIsTakenBesideHostsOfAnEarlierOne(t *testing.T) {
+	for _, text := range []string{"a=gone b", "a=labelled b"} {
+		_, err := choose.Choose(me, nodes(1, 0, ""), hosts(text))
+		require.Equal(t, `choose hosts for SIPCluster tenants/a: 1 hosts are for an earlier one of this name: hosts/a (`+
+			`have it adopt them: annotate them with sip.airshipit.org/claimed-by="ROLE tenants/a"; or remove their claims and labels)`,
+			fault.Text(err))
+		deleted := me
+		deleted.Deleting = true
+		got := must.Have(choose.Choose(deleted, nil, hosts(text)))(t)
+		require.Empty(t, got.Roles)
 	}
 }
 
