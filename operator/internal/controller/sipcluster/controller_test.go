@@ -80,6 +80,10 @@ services: {loadBalancerControlPlane: [{nodePort: PORT1, nodeInterfaceId: oam}]}
 	before := w.writes.Load()
 	require.NoError(t, w.pass(r, "t"))
 	require.Equal(t, before, w.writes.Load(), "a pass that has nothing to do writes nothing")
+
+	w.force("t")
+	require.NoError(t, w.pass(r, "t"))
+	require.Contains(t, w.ready("t").Message, "hosts in use may leave: remove the annotation sip.airshipit.org/release-in-use")
 }
 
 func TestServicesFollowTheSpecAndAreRepaired(t *testing.T) {

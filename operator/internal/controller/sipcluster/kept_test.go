@@ -93,7 +93,7 @@ func TestALostSIPClusterIsRestored(t *testing.T) {
 	again.Namespace, again.Name = was.Namespace, was.Name
 	require.NoError(t, w.Create(t.Context(), again))
 	w.settle(r, "t")
-	require.Equal(t, airship.ReasonUnschedulable, w.ready("t").Reason, "one of the same name inherits no host")
+	w.says(r, "t", airship.ReasonUnschedulable, "2 hosts are for an earlier one of this name: ", true)
 	w.adopt(airship.RoleWorker, "a", "b")
 	w.stands(r, "t", airship.ReasonSucceeded, "a", "b")
 	require.Equal(t, before, w.objects("t"))

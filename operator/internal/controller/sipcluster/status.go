@@ -199,7 +199,8 @@ func (p *pass) inUse() error {
 		return nil
 	}
 	return because(airship.ReasonUnableToDecommission, fault.Errorf(fault.Conflict, "release", "hosts in use",
-		"free them, or annotate the SIPCluster with "+airship.AnnotationReleaseInUse+"=true", "%s", few(all)))
+		"free them, or annotate the SIPCluster with "+airship.AnnotationReleaseInUse+
+			"=true; remove the annotation once they have left", "%s", few(all)))
 }
 
 // unfinished returns the pending work, or "".
@@ -235,6 +236,9 @@ func (p *pass) summary() string {
 	if p.unusable != nil {
 		text += "; services keep the images that they have, since the bundle cannot be used: " +
 			condition.Cut(fault.Text(p.unusable), maxMessage)
+	}
+	if p.cluster.ReleaseInUse {
+		text += "; hosts in use may leave: remove the annotation " + airship.AnnotationReleaseInUse + " once they have left"
 	}
 	for i, a := range p.sip.Spec.Services.Auth { // an event would tell only of a changed spec
 		if a.CASecret != "" && a.TLSSecret == "" {
