@@ -82,6 +82,9 @@ func Read(ctx context.Context, repository Repository, o run.Options) (*Listing, 
 		found[i], err = readTag(ctx, repository, tags[i])
 		return err
 	})
+	subjects = slices.DeleteFunc(subjects, func(d image.Digest) bool { // an unread one has a tag all the same
+		return slices.ContainsFunc(found, func(t tagged) bool { return t.root.Digest.String() == d.String() })
+	})
 	l := newListing(tags, found)
 	err = errors.Join(err, l.untagged(ctx, repository, subjects, o))
 	if err == nil {
@@ -101,7 +104,7 @@ func newListing(tags []string, found []tagged) *Listing {
 	at := map[image.Digest]int{}
 	for i, f := range found {
 		switch {
-		case f.root.Digest == "":
+		case f.unread:
 			l.Unread = append(l.Unread, tags[i])
 			continue
 		case f.bundle == nil:
@@ -176,7 +179,8 @@ func attached(tag string) (subject image.Digest, s image.Suffix, ok bool) {
 
 type tagged struct {
 	root   ocispec.Descriptor
-	bundle *Bundle // nil: other content
+	bundle *Bundle // nil: other content, or unread
+	unread bool
 }
 
 func readTag(ctx context.Context, repository Repository, tag string) (tagged, error) {
@@ -184,9 +188,7 @@ func readTag(ctx context.Context, repository Repository, tag string) (tagged, er
 	if err == nil {
 		return t, nil
 	}
-	if t.bundle == nil {
-		t = tagged{}
-	}
+	t.unread = t.bundle == nil
 	return t, fmt.Errorf("tag %s: %w", tag, err)
 }
 

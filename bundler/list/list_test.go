@@ -24,15 +24,16 @@ func TestTagsOfAttachmentsAreNoBundles(t *testing.T) {
 	}
 }
 
-// ruin is a repository with a bundle that has lost its tag.
+// ruin is a repository with a bundle that may have lost its tag.
 type ruin struct {
 	Repository
 	medium.Source
 	*bundles.Bundle
+	tags []string
 }
 
 func (r ruin) Tags(context.Context) ([]string, error) {
-	return []string{"sha256-" + r.Graph.Root.Digest.Encoded() + ".confirmed"}, nil
+	return append(r.tags, "sha256-"+r.Graph.Root.Digest.Encoded()+".confirmed"), nil
 }
 
 func (r ruin) Open(string) (medium.Source, error) { return r, nil }
@@ -56,6 +57,10 @@ func TestTheRestOfABundleIsNoError(t *testing.T) {
 		require.NoError(t, err)
 		if lost.Descriptor.Digest != b.Graph.Root.Digest {
 			require.Equal(t, []string{b.Graph.Root.Digest.String()}, l.Broken, lost)
+			l, err = Read(t.Context(), ruin{Bundle: b, tags: []string{"1"}}, run.Options{})
+			require.ErrorContains(t, err, "tag 1: ")
+			require.Equal(t, []string{"1"}, l.Unread)
+			require.Empty(t, l.Broken, "it has a tag")
 		}
 	}
 }
