@@ -286,6 +286,14 @@ func parseID(s, isNone string, parseDriver func(string) (Driver, error)) (id Rel
 // String returns "csi@3.5.1".
 func (id ReleaseID) String() string { return string(id.Driver) + "@" + id.Version.String() }
 
+// Discouraged says that a release is withdrawn or deprecated, and why; "" if it is neither.
+func (id ReleaseID) Discouraged(s State, reason string) string {
+	if s != Withdrawn && s != Deprecated {
+		return ""
+	}
+	return id.String() + " is " + string(s) + ": " + reason
+}
+
 // Compare orders by driver in installation order, then by version. It is 0 for the same text only:
 // two builds of a version are two releases.
 func (id ReleaseID) Compare(other ReleaseID) int {

@@ -40,6 +40,8 @@ type Driver struct {
 	// is empty if no image of the driver has its version as tag.
 	Published []matrix.Version `json:"published"`
 	Image     string           `json:"image,omitempty"`
+	// Warnings say which of Has are withdrawn or deprecated, and why.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // Find returns what a bundle lacks. Upstream repositories that it cannot read are an error beside the rest.
@@ -71,8 +73,11 @@ func Find(ctx context.Context, in Input, o run.Options) ([]Driver, error) {
 
 func (in Input) fill(ctx context.Context, d *Driver, lock *bundle.Lock) error {
 	known := map[string]bool{}
-	lists := func(id matrix.ReleaseID, state matrix.State) {
+	lists := func(id matrix.ReleaseID, state matrix.State, reason string) {
 		if id.Driver == d.Driver {
+			if why := id.Discouraged(state, reason); why != "" && slices.ContainsFunc(d.Has, id.Version.Equal) {
+				d.Warnings = append(d.Warnings, why)
+			}
 			known[id.Version.String()] = true
 			if state != matrix.Withdrawn {
 				d.Listed = append(d.Listed, id.Version)
@@ -80,10 +85,10 @@ func (in Input) fill(ctx context.Context, d *Driver, lock *bundle.Lock) error {
 		}
 	}
 	for _, r := range in.Matrix.Releases {
-		lists(r.ReleaseID, r.State)
+		lists(r.ReleaseID, r.State, r.Reason)
 	}
 	for _, s := range in.Matrix.Services {
-		lists(s.ReleaseID, s.State)
+		lists(s.ReleaseID, s.State, s.Reason)
 	}
 	d.Listed = newer(d.Listed, d.Has)
 	unlisted := in.Matrix.Unlisted()

@@ -216,7 +216,7 @@ func (b *builder) warn(release matrix.Release) {
 		b.Warnings = append(b.Warnings, release.ReleaseID.String()+fmt.Sprintf(format, args...))
 	}
 	if release.State == matrix.Withdrawn {
-		say(" is withdrawn: %s", release.Reason)
+		b.Warnings = append(b.Warnings, release.Discouraged(release.State, release.Reason))
 	}
 	if why, unlisted := b.unlisted[release.ReleaseID.String()]; unlisted {
 		say(": %s, so the operator will refuse it; `vdo-bundle matrix add` makes the list", why)
@@ -309,8 +309,8 @@ func (b *builder) named(id matrix.ReleaseID) error {
 
 func (b *builder) takeService(s matrix.ServiceRelease) {
 	b.Services = append(b.Services, s)
-	if s.State == matrix.Withdrawn || s.State == matrix.Deprecated {
-		b.Warnings = append(b.Warnings, fmt.Sprintf("%s is %s: %s", s.ReleaseID, s.State, s.Reason))
+	if why := s.Discouraged(s.State, s.Reason); why != "" {
+		b.Warnings = append(b.Warnings, why)
 	}
 }
 

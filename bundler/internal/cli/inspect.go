@@ -333,6 +333,9 @@ func (f *lockFlags) outdated(ctx context.Context, src string) error {
 			}
 			p.table(t)
 			for _, d := range found {
+				for _, why := range d.Warnings {
+					f.say("warning: %s", why)
+				}
 				if len(d.Refused) > 0 {
 					f.say("%s %s: %s, so the operator will refuse it; `vdo-bundle matrix add` makes the list",
 						d.Driver, versions(d.Refused), matrix.WhyUnlisted)
