@@ -60,8 +60,8 @@ import (
 type Options struct {
 	Namespace string // the operator's
 	Bundles   Bundles
-	// Egress are the networks that services may connect to. Without any, they reach hosts in private networks (RFC 1918,
-	// RFC 4193), and no login provider: see [services.Input].
+	// Egress are the networks that services may connect to. Without any, they reach hosts in private networks (RFC
+	// 1918, RFC 4193), and no login provider: see [services.Input].
 	Egress []netip.Prefix
 	// Templates are an administrator's: see [services.Input].
 	Templates fs.FS

@@ -269,9 +269,9 @@ func TestTheTableOfSIPMetricsIsWhatIsServed(t *testing.T) {
 
 // A deletion that cannot go on is tried again each minute, and soon only while its own work goes on.
 func TestWhenASIPClusterIsLookedAtAgain(t *testing.T) {
-	sip := &airship.SIPCluster{}
-	now := time.Now()
-	sip.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, LastTransitionTime: metav1.NewTime(now.Add(-time.Hour))}}
+	sip, now := &airship.SIPCluster{}, time.Now()
+	since := metav1.NewTime(now.Add(-time.Hour))
+	sip.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, LastTransitionTime: since}}
 	for name, c := range map[string]struct {
 		deleting         bool
 		ready            metav1.ConditionStatus
