@@ -482,7 +482,7 @@ func TestAlertsOfTenantClusters(t *testing.T) {
 	well := []string{
 		`vdo_sip_build_info{version="1"} 1`, `vdo_sip_ready{` + one + `} 1`, `vdo_sip_services{` + one + `,state="not_ready"} 0`,
 		`vdo_sip_services{` + one + `,state="ready"} 4`, `vdo_sip_hosts_missing{` + one + `,role="Worker"} 0`,
-		`vdo_sip_hosts{state="orphaned"} 0`, `vdo_sip_hosts{state="failed"} 5`,
+		`vdo_sip_hosts{state="orphaned"} 0`, `vdo_sip_hosts{state="failed"} 0`, `vdo_sip_hosts{state="free"} 5`,
 		`controller_runtime_reconcile_errors_total{controller="sipcluster"} 9`,
 	}
 	fires := func(series []string, alerts ...string) map[string]any {
@@ -504,6 +504,7 @@ func TestAlertsOfTenantClusters(t *testing.T) {
 		"VDOSIPServiceNotReady": {`vdo_sip_services{` + one + `,state="not_ready"} 1`, "," + one},
 		"VDOSIPPassesFail":      {`controller_runtime_reconcile_errors_total{controller="sipcluster"} 0 0 1`, ""},
 		"VDOSIPHostsMissing":    {`vdo_sip_hosts_missing{` + one + `,role="Worker"} 2`, "," + one + `,role="Worker"`},
+		"VDOSIPHostsFailed":     {`vdo_sip_hosts{state="failed"} 1`, ""},
 		"VDOSIPHostsOrphaned":   {`vdo_sip_hosts{state="orphaned"} 1`, ""},
 	} {
 		name, _, _ := strings.Cut(bad.series, " ")
