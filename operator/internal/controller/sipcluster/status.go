@@ -268,7 +268,7 @@ func (o outcome) Record(sip object) {
 	}
 }
 
-// Next is soon while there is work that nothing watches. What holds up a deletion is tried again each minute.
+// Next is soon while there is work that nothing watches. A deletion that waits is tried again each minute.
 func (o outcome) Next(sip object) reconciler.Next {
 	next := reconciler.Next{Interval: interval, AtMost: o.graceEnds}
 	if o.ready.status != metav1.ConditionTrue {
