@@ -43,7 +43,7 @@ const (
 	ConditionStalled     = "Stalled"     // an administrator has to act
 
 	ConditionVerified = "Verified" // the bundle's signatures satisfy the trust policy
-	ConditionFresh    = "Fresh"    // the matrix is neither expired nor older than one accepted
+	ConditionFresh    = "Fresh"    // matrix neither expired nor older, or accepted by spec.acceptOlder
 
 	ConditionResolved    = "Resolved"                // releases were chosen
 	ConditionApplied     = "Applied"                 // the releases' objects are on the cluster

@@ -121,6 +121,10 @@ func TestWhatAnOutcomeMeans(t *testing.T) {
 		accepted(b)
 		b.Spec.Suspend = true
 	}
+	older := func(b *v1alpha1.DriverBundle) {
+		matrix(7, -time.Hour)(b)
+		b.Spec.AcceptOlder = b.Status.Digest
+	}
 	const verified, isFresh = ", Verified=True Succeeded", ", Fresh=True Succeeded"
 	for name, c := range map[string]struct {
 		out  outcome
@@ -134,6 +138,7 @@ func TestWhatAnOutcomeMeans(t *testing.T) {
 		"the policy cannot be read":    {outcome{blind: of(fault.NotFound), fault: of(fault.NotFound)}, accepted, "Fault, Verified=Unknown NotFound" + isFresh},
 		"expired":                      {outcome{gated: kept}, matrix(7, -time.Hour), "Ready" + verified + ", Fresh=False Expired"},
 		"older than one before":        {outcome{gated: kept}, matrix(6, time.Hour), "Ready" + verified + ", Fresh=False Superseded"},
+		"accepted though expired":      {outcome{gated: kept}, older, "Ready" + verified + isFresh},
 		"suspended":                    {outcome{gated: kept}, suspended, "Suspended" + verified + isFresh},
 		"the first one is not trusted": {outcome{fault: of(fault.Untrusted)}, nil, "Fault, Verified=False Untrusted, Fresh= "},
 		"the first one is expired":     {outcome{fault: of(fault.Expired)}, nil, "Fault, Verified= , Fresh= "},

@@ -229,7 +229,8 @@ func TestToDeleteADriverBundleDoesNotOpenTheWayToOlderOnes(t *testing.T) {
 	serials("five") // is not taken for none
 	requireIs(t, w.pass(), "False Corrupt", good, older)
 	secret := serials("9000000000000000000")
-	b := w.pass()
+	require.Contains(t, message(w.pass(), isFresh), ", accepted by spec.acceptOlder")
+	b := w.pass(func(b *v1alpha1.DriverBundle) { b.Spec.AcceptOlder = "" })
 	requireIs(t, b, "False Superseded", good, older)
 	for _, typ := range []string{ready, isFresh} {
 		require.Contains(t, message(b, typ), "which Secret vdo/vdo-highest-serials has")

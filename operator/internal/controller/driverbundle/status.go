@@ -154,13 +154,14 @@ func (o outcome) fresh(b *v1alpha1.DriverBundle) metav1.Condition {
 		highest = 0
 	}
 	err := freshness(b, *s.Matrix, highest, o.at)
-	if err != nil {
-		err = fault.Errorf(fault.ReasonOf(err), "check", "the matrix of the accepted bundle", fault.HintOf(err),
-			"%w", err)
+	text := fmt.Sprintf("matrix serial %d, until %s", s.Matrix.Serial, s.Matrix.Expires.UTC().Format(time.RFC3339))
+	switch {
+	case err != nil && b.Spec.AcceptOlder == s.Digest:
+		err, text = nil, text+", accepted by spec.acceptOlder"
+	case err != nil:
+		err = fault.Errorf(fault.ReasonOf(err), "check", "the matrix of the accepted bundle", fault.HintOf(err), "%w", err)
 	}
-	return condition.Judged(typ, err, fmt.Sprintf(
-		"matrix serial %d, until %s", s.Matrix.Serial, s.Matrix.Expires.UTC().Format(time.RFC3339),
-	))
+	return condition.Judged(typ, err, text)
 }
 
 // judged reports whether signatures were checked against the policies.

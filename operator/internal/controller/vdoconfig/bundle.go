@@ -60,7 +60,7 @@ func (p *pass) openAccepted(ctx context.Context, b *v1alpha1.DriverBundle) (*ope
 		return nil, err
 	}
 	verified := p.verifiedBundle(b, policy)
-	if fresh := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionFresh); fresh != nil && fresh.Status == metav1.ConditionFalse && b.Spec.AcceptOlder != b.Status.Digest {
+	if fresh := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionFresh); fresh != nil && fresh.Status == metav1.ConditionFalse {
 		p.starts = fault.Join(p.starts, fault.Errorf(fault.Reason(fresh.Reason), "install from", "DriverBundle "+b.Name,
 			"what is installed stays; push a newer bundle, or accept this one in spec.acceptOlder of the DriverBundle",
 			"%s", fresh.Message))

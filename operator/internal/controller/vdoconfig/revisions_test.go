@@ -233,15 +233,15 @@ func TestEachBundleThatIsInstalledFromIsAsked(t *testing.T) {
 	require.Empty(t, g.upgrades.current[matrix.CPI].revoked)
 }
 
-func TestAStaleBundleStartsNothingUnlessItIsAccepted(t *testing.T) {
-	for older, stale := range map[string]bool{"": true, "sha256:new": false} {
+func TestAStaleBundleStartsNothing(t *testing.T) {
+	for fresh, stale := range map[metav1.ConditionStatus]bool{metav1.ConditionFalse: true, metav1.ConditionTrue: false} {
 		g := withCSI(t)
 		g.Cluster = &cluster.Cluster{Reader: g.Client}
 		b := g.bundle.source.DeepCopy()
-		b.Spec.AcceptOlder, b.Spec.Trust = older, &v1alpha1.TrustPolicy{}
+		b.Spec.Trust = &v1alpha1.TrustPolicy{}
 		b.Status.VerifiedPolicy = must.Have(g.Cluster.PolicyVersion(t.Context(), b))(t)
 		b.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionVerified, Status: metav1.ConditionTrue},
-			{Type: v1alpha1.ConditionFresh, Status: metav1.ConditionFalse, Reason: string(fault.Expired)}}
+			{Type: v1alpha1.ConditionFresh, Status: fresh, Reason: string(fault.Expired)}}
 		require.True(t, must.Have(g.openAccepted(t.Context(), b))(t).verified)
 		require.Equal(t, []bool{stale, stale}, []bool{g.bundleGated, fault.ReasonOf(g.starts) == fault.Expired})
 	}
