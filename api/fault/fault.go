@@ -234,12 +234,13 @@ func below(err error) []error {
 	return nil
 }
 
-// Text returns the message followed by the hint. Joined errors take one line each, with their own hints.
+// Text returns the message followed by the hint. Joined errors take one line each, without the hint of the line before.
 func Text(err error) string {
 	var lines []string
-	for _, e := range Split(err) {
+	all := Split(err)
+	for i, e := range all {
 		line := e.Error()
-		if hint := HintOf(e); hint != "" {
+		if hint := HintOf(e); hint != "" && (i == 0 || hint != HintOf(all[i-1])) {
 			line += " (" + hint + ")"
 		}
 		lines = append(lines, line)
