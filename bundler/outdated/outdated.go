@@ -40,8 +40,7 @@ type Driver struct {
 	// is empty if no image of the driver has its version as tag.
 	Published []matrix.Version `json:"published"`
 	Image     string           `json:"image,omitempty"`
-	// Warnings say which of Has are withdrawn or deprecated, and why.
-	Warnings []string `json:"warnings,omitempty"`
+	Warnings  []string         `json:"warnings,omitempty"` // which of Has are withdrawn or deprecated, and why
 }
 
 // Find returns what a bundle lacks. Upstream repositories that it cannot read are an error beside the rest.

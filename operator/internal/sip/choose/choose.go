@@ -97,8 +97,7 @@ func Choose(cluster Cluster, nodes map[airship.Role]airship.NodeSet, hosts []*Ho
 	held, free, others := divide(cluster, hosts)
 	if lost := others[ReasonAdopt]; lost.Count > 0 && len(held) == 0 && !cluster.Deleting {
 		return Choice{}, fault.Errorf(fault.Conflict, "choose hosts for", "SIPCluster "+cluster.String(),
-			"have it adopt them: annotate them with "+airship.AnnotationClaim+"=\"ROLE "+cluster.String()+
-				"\"; or remove their claims and labels",
+			"annotate them with "+airship.AnnotationClaim+"=\"ROLE "+cluster.String()+"\", or remove claims and labels",
 			"%d hosts are for an earlier one of this name: %s", lost.Count, strings.Join(lost.Hosts, ", "))
 	}
 	all := slices.AppendSeq(slices.Collect(maps.Keys(nodes)), maps.Keys(held)) // of the spec, and of held hosts

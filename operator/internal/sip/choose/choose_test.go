@@ -211,7 +211,7 @@ func TestNoneIsTakenBesideHostsOfAnEarlierOne(t *testing.T) {
 	for _, text := range []string{"a=gone b", "a=labelled b"} {
 		_, err := choose.Choose(me, nodes(1, 0, ""), hosts(text))
 		require.Equal(t, `choose hosts for SIPCluster tenants/a: 1 hosts are for an earlier one of this name: hosts/a (`+
-			`have it adopt them: annotate them with sip.airshipit.org/claimed-by="ROLE tenants/a"; or remove their claims and labels)`,
+			`annotate them with sip.airshipit.org/claimed-by="ROLE tenants/a", or remove claims and labels)`,
 			fault.Text(err))
 		deleted := me
 		deleted.Deleting = true
