@@ -406,15 +406,15 @@ func (o *statusOptions) checks(l *lines, p *v1alpha1.PreflightStatus, before boo
 	}
 }
 
-// waits adds each unhealthy condition. It adds Ready, which sums up the others, only if none of them says more.
+// waits adds each unhealthy condition. It adds Ready, which sums up the others, unless one of them says the same.
 func (r *statusReport) waits(object string, generation, observed int64, conditions []metav1.Condition) {
 	if observed < generation || len(conditions) == 0 {
 		r.wait(object, "NotObserved", "the operator has not seen its last change; if that stays so: "+
 			"`kubectl -n "+r.namespace+" logs deployment/vdo-operator`")
 		return
 	}
-	found := len(r.Waiting)
-	isReady := meta.IsStatusConditionTrue(conditions, v1alpha1.ConditionReady)
+	ready := ptr.Deref(meta.FindStatusCondition(conditions, v1alpha1.ConditionReady), metav1.Condition{})
+	isReady, said := ready.Status == metav1.ConditionTrue, false
 	for i := range conditions {
 		switch c := &conditions[i]; {
 		case c.Status == wellStatus(c.Type) || slices.Contains(summaries, c.Type):
@@ -425,10 +425,10 @@ func (r *statusReport) waits(object string, generation, observed int64, conditio
 			r.Ahead = append(r.Ahead, waiting{object, c.Reason, c.Type + ": " + c.Message})
 		default:
 			r.wait(object, c.Reason, c.Type+": "+c.Message)
+			said = said || strings.Contains(ready.Message, c.Message) || strings.Contains(c.Message, ready.Message)
 		}
 	}
-	ready := meta.FindStatusCondition(conditions, v1alpha1.ConditionReady)
-	if found == len(r.Waiting) && ready != nil && !isReady {
+	if !said && !isReady && ready.Type != "" {
 		r.wait(object, ready.Reason, ready.Message)
 	}
 }

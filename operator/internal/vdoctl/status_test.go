@@ -125,7 +125,9 @@ func TestDescribeExplainsWhatIsNotReady(t *testing.T) {
 			st.NodesReady = "2/3"
 			st.Drivers = []v1alpha1.DriverStatus{{Driver: "csi", Version: "3.5.1", Wanted: "3.7.3", Message: "0 of 1 pods"}}
 			st.Nodes = []v1alpha1.NodeStatus{{Name: "node-2", Driver: "csi", Message: "not registered yet"}}
-			st.Conditions = []metav1.Condition{condition("CSIReady", "False", "Unhealthy", "controller not ready")}
+			unhealthy := condition("CSIReady", "False", "Unhealthy", "controller not ready")
+			sum := condition("Ready", "False", "Unhealthy", "csi: controller not ready")
+			st.Conditions = []metav1.Condition{unhealthy, sum}
 		}, false, []string{"driver/csi false - 3.5.1 -> 3.7.3 0 of 1 pods", "not ready VDOConfig vdo (Unhealthy) CSIReady: controller not ready nodes 2/3 ready", "node-2 (csi): not registered yet"}},
 		"a VDOConfig that is deleted":    {deleting, false, []string{"VDOConfig vdo (Deleting)", "it is being deleted since "}},
 		"what the next Kubernetes lacks": {also("Upgradeable", "False"), true, []string{"ahead VDOConfig vdo (Says) Upgradeable: because everything is ready"}},
@@ -135,6 +137,11 @@ func TestDescribeExplainsWhatIsNotReady(t *testing.T) {
 			[]string{"ahead VDOConfig vdo (NotApproved) Upgraded: because of it everything is ready"}},
 		"one that is new":          {upgraded("Unknown", "True", "Progressing"), true, []string{"ahead VDOConfig vdo (Progressing)"}},
 		"one of what is not ready": {upgraded("False", "False", "NotApproved"), false, []string{"not ready VDOConfig vdo (NotApproved)"}},
+		"what Ready alone says": {func(s *installed) {
+			unhealthy := condition("CSIReady", "False", "Unhealthy", "0 of 1 pods")
+			refused := condition("Ready", "False", "Refused", "volumes use it")
+			s.config.Status.Conditions = []metav1.Condition{unhealthy, refused}
+		}, false, []string{"(Unhealthy) CSIReady: 0 of 1 pods", "VDOConfig vdo (Refused) volumes use it"}},
 		"one that was rolled back": {upgraded("False", "True", "RolledBack"), false, []string{"not ready VDOConfig vdo (RolledBack)"}},
 		"one that is refused":      {upgraded("False", "True", "DowngradeRefused"), false, []string{"not ready VDOConfig vdo (DowngradeRefused)"}},
 		"checks": {func(s *installed) {
