@@ -488,6 +488,12 @@ func TestWhatLooksLikeAFindingPasses(t *testing.T) {
 			}
 			s.VCenters = append(s.VCenters, storage)
 		},
+		"a storage driver that volumes keep": func(s *preflight.Snapshot) {
+			s.Wants.CSI, s.VCenters[0].UsedByCSI = false, false
+			s.VCenters[0].Excess = []preflight.Lack{
+				{Object: "/", Kind: privileges.Root, Privileges: []string{"Cns.Searchable", "Host.Config.Storage"}},
+			}
+		},
 		"a datastore cluster without Storage DRS": func(s *preflight.Snapshot) {
 			s.VCenters[0].Objects[ref("StoragePod", "p")] = preflight.Object{Name: "pod"}
 			s.VCenters[0].Objects[ref("Datastore", "vsan")] = preflight.Object{Parent: ref("StoragePod", "p")}

@@ -150,8 +150,9 @@ func excess(s *Snapshot, v *VCenter) (out []found) {
 	if v.Given != "" {
 		return nil // the account of a flag, such as an administrator's, is not the drivers'
 	}
+	stays := s.Cluster.StorageInstalled && !s.Wants.CSI // volumes may keep a driver that is no longer requested
 	for _, x := range v.Excess {
-		beyond := x.Privileges
+		beyond := privileges.Beyond(privileges.Features{Block: stays, File: stays}, x.Privileges)
 		for i := range s.VCenters {
 			if o := &s.VCenters[i]; o.ID == v.ID && o.Name != v.Name && privileges.SameUser(o.Username, v.Username) {
 				beyond = privileges.Beyond(s.Wants.FeaturesAt(o.Use(), &s.Cluster), beyond)

@@ -64,11 +64,9 @@ const fileVolumes = "nfs4"
 // FeaturesAt returns the features for which the account of one vCenter needs privileges. StorageClasses of the cluster
 // that VDO did not make count too.
 func (w Wants) FeaturesAt(u Use, c *Cluster) privileges.Features {
-	csi := w.CSI && u.CSI
 	isShared := func(c StorageClass) bool { return c.FSType == fileVolumes }
-	file := csi && (w.FileVolumes || slices.ContainsFunc(c.StorageClasses, isShared))
-	return privileges.Features{CPI: w.CPI && u.CPI, Block: csi, File: file,
-		Topology: len(w.Categories) > 0, Encryption: csi && w.Encryption}
+	return privileges.Features{Block: u.CSI, Topology: len(w.Categories) > 0, Encryption: u.CSI && w.Encryption,
+		CPI: u.CPI, File: u.CSI && (w.FileVolumes || slices.ContainsFunc(c.StorageClasses, isShared))}
 }
 
 // Question identifies a check of a VDOConfig. A caller may get an earlier answer for the same ID.

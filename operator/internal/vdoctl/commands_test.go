@@ -255,6 +255,40 @@ func TestThePasswordOfTheSecretIsKept(t *testing.T) {
 	require.Empty(t, d.password, "another vCenter does not get it")
 }
 
+// volumes keep a driver that is no longer requested: its accounts keep their roles, and nothing else is checked for it.
+func TestADriverThatStillRunsNeedsItsAccounts(t *testing.T) {
+	cloud := &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{"east"}}
+	storage := &v1alpha1.StorageProvider{VsphereCloudConfig: "west"}
+	off := []v1alpha1.DriverPolicy{{Driver: "csi", Policy: "disabled"}}
+	for name, c := range map[string]struct {
+		spec v1alpha1.VDOConfigSpec
+		runs string
+		want []preflight.Use
+	}{
+		"never installed": {v1alpha1.VDOConfigSpec{CloudProvider: cloud}, "cpi", []preflight.Use{{Name: "east", CPI: true}}},
+		"taken out": {v1alpha1.VDOConfigSpec{CloudProvider: cloud}, "cpi csi",
+			[]preflight.Use{{Name: "east", CPI: true, CSI: true}, {Name: "west", CSI: true}}},
+		"disabled":                {v1alpha1.VDOConfigSpec{StorageProvider: storage, Drivers: off}, "csi", []preflight.Use{{Name: "west", CSI: true}}},
+		"disabled, not installed": {v1alpha1.VDOConfigSpec{StorageProvider: storage, Drivers: off}, "", []preflight.Use{{Name: "west"}}},
+		"the cloud provider":      {v1alpha1.VDOConfigSpec{}, "cpi", []preflight.Use{{Name: "east", CPI: true}, {Name: "west", CPI: true}}},
+	} {
+		config := &v1alpha1.VDOConfig{Spec: c.spec}
+		for _, d := range strings.Fields(c.runs) {
+			config.Status.Drivers = append(config.Status.Drivers, v1alpha1.DriverStatus{Driver: d})
+		}
+		s := siteOf(config, []v1alpha1.VsphereCloudConfig{
+			{ObjectMeta: metaOf("", "west")}, {ObjectMeta: metaOf("", "east")},
+		}, nil)
+		var uses []preflight.Use
+		for _, v := range s.vcenters {
+			uses = append(uses, v.Use)
+			require.Equal(t, v.CSI, s.wants.FeaturesAt(v.Use, &preflight.Cluster{}).Block, name)
+		}
+		require.Equal(t, c.want, uses, name)
+		require.False(t, s.wants.CSI, name)
+	}
+}
+
 // a mirror whose path has the name of the operator's usual namespace.
 func TestAnotherNamespaceLeavesImagesAlone(t *testing.T) {
 	a := &app{}

@@ -1,6 +1,7 @@
 package vdoctl
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +22,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/userfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/accounts"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
@@ -62,14 +64,23 @@ func siteOf(config *v1alpha1.VDOConfig, vcenters []v1alpha1.VsphereCloudConfig, 
 	for i := range vcenters {
 		byName[vcenters[i].Name] = &vcenters[i]
 	}
+	names := slices.Collect(maps.Keys(byName))
 	if s.assumed = config == nil; s.assumed {
-		all := slices.Collect(maps.Keys(byName))
 		config = &v1alpha1.VDOConfig{}
-		config.Spec.CloudProvider = &v1alpha1.CloudProvider{VsphereCloudConfigs: all}
-		config.Spec.StorageProvider = &v1alpha1.StorageProvider{VsphereCloudConfigs: all}
+		config.Spec.CloudProvider = &v1alpha1.CloudProvider{VsphereCloudConfigs: names}
+		config.Spec.StorageProvider = &v1alpha1.StorageProvider{VsphereCloudConfigs: names}
 	}
-	var uses []preflight.Use
-	s.wants, uses = preflight.WantsOf(&config.Spec)
+	all := config.Spec.DeepCopy() // with drivers that still run: volumes may keep one that is no longer requested
+	for _, d := range config.Status.Drivers {
+		all.Drivers = slices.DeleteFunc(all.Drivers, func(p v1alpha1.DriverPolicy) bool { return p.Driver == d.Driver })
+		if d.Driver == string(matrix.CPI) {
+			all.CloudProvider = cmp.Or(all.CloudProvider, &v1alpha1.CloudProvider{VsphereCloudConfigs: names})
+		} else if d.Driver == string(matrix.CSI) {
+			all.StorageProvider = cmp.Or(all.StorageProvider, &v1alpha1.StorageProvider{VsphereCloudConfigs: names})
+		}
+	}
+	s.wants, _ = preflight.WantsOf(&config.Spec)
+	_, uses := preflight.WantsOf(all)
 	s.excluded, s.policy = config.Spec.ExcludedNodes, config.Spec.Preflight
 	for _, u := range uses {
 		s.vcenters = append(s.vcenters, configured{Use: u, config: byName[u.Name]})
