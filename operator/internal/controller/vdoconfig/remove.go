@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
@@ -199,6 +201,9 @@ func (a *applier) removals(ctx context.Context) error {
 		}
 		if s.Action == plan.Gone || s.Action == plan.Forget {
 			inv = inv.Without(s.Key)
+		}
+		if s.Action == plan.Forget && s.Kind == "DaemonSet" { // once for a driver
+			a.emit(corev1.EventTypeNormal, "Left", "Apply", fmt.Sprintf("Left %s, without repairs: %s", s.Key, s.Reason))
 		}
 	}
 	if err := a.record(ctx, inv); err != nil {

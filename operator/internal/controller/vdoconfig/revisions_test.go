@@ -510,6 +510,28 @@ func TestWhatHoldsARemoval(t *testing.T) {
 	}
 }
 
+func TestWhatIsLeftInstalledIsToldOnce(t *testing.T) {
+	for mode, why := range map[v1alpha1.DeleteMode]string{
+		v1alpha1.DeleteRefuse: "all pods of the cluster need the network",
+		v1alpha1.DeleteRemove: "another manager has created it again",
+	} {
+		s := withCSI(t)
+		recorder := events.NewFakeRecorder(9)
+		s.Recorder, s.config.Spec.OnDelete = recorder, mode
+		inv, live := s.inventory, plan.Live{}
+		for _, kind := range []string{"DaemonSet", "Deployment"} {
+			id := stepOf("", matrix.CNI, kind, "antrea").ID
+			live[id.Key] = &unstructured.Unstructured{Object: map[string]any{}}
+			inv = inv.With(inventory.Entry{ID: id, Driver: matrix.CNI})
+		}
+		p := plan.Removal(inv, live, nil, s.retentions())
+		s.outcome.plan, s.inventory = &p, inv
+		require.NoError(t, (&applier{pass: s}).removals(t.Context()))
+		require.Len(t, recorder.Events, 1)
+		require.Contains(t, <-recorder.Events, "Left DaemonSet ns/antrea, without repairs: "+why)
+	}
+}
+
 func TestALeftWebhookIsNoInstalledDriver(t *testing.T) {
 	for _, c := range []struct{ wanted, ours bool }{{}, {wanted: true}, {ours: true}} {
 		p := withCSI(t)
