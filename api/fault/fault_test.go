@@ -68,7 +68,8 @@ func TestJoinSortsFlattensAndText(t *testing.T) {
 	joined := fault.Join(errors.Join(c, b), nil, a)
 	require.Equal(t, "a (do a)\nb\nc", fault.Text(joined))
 	same := &fault.Error{Op: "a2", Hint: "do a"}
-	require.Equal(t, "a (do a)\na2\nb\nc (do a)", fault.Text(fault.Join(a, same, b, &fault.Error{Op: "c", Hint: "do a"})))
+	all := fault.Join(a, same, b, &fault.Error{Op: "c", Hint: "do a"})
+	require.Equal(t, "a (do a)\na2\nb\nc (do a)", fault.Text(all))
 	require.NoError(t, fault.Join(nil, nil))
 	require.Same(t, a, fault.Join(nil, a))
 	require.Empty(t, fault.Text(nil))

@@ -386,7 +386,7 @@ func classify(op, subject string, err error) *fault.Error {
 		f.Reason, f.Hint = fault.Refused, fault.AdmissionHint(err)
 	case apierrors.IsForbidden(err):
 		f.Reason = fault.Forbidden
-		f.Hint = "grant the operator that permission: apply this version's RBAC manifests, with those of its options (rbac-antrea.yaml, rbac-classes.yaml; or `install-manifests --antrea --classes`); where pod security forbids it, make an exception"
+		f.Hint = "apply the operator's RBAC manifests of this version, for its options too: rbac-antrea.yaml, rbac-classes.yaml. Or make an exception where pod security forbids it"
 	case apierrors.IsUnauthorized(err):
 		f.Reason, f.Hint = fault.Unauthorized, "check the operator's service account or kubeconfig"
 	case apierrors.IsConflict(err):

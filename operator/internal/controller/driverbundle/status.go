@@ -159,7 +159,8 @@ func (o outcome) fresh(b *v1alpha1.DriverBundle) metav1.Condition {
 	case err != nil && b.Spec.AcceptOlder == s.Digest:
 		err, text = nil, text+", accepted by spec.acceptOlder"
 	case err != nil:
-		err = fault.Errorf(fault.ReasonOf(err), "check", "the matrix of the accepted bundle", fault.HintOf(err), "%w", err)
+		const accepted = "the matrix of the accepted bundle"
+		err = fault.Errorf(fault.ReasonOf(err), "check", accepted, fault.HintOf(err), "%w", err)
 	}
 	return condition.Judged(typ, err, text)
 }

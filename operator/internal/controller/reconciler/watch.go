@@ -52,7 +52,8 @@ type Refusals struct {
 
 // NewRefusals returns empty Refusals.
 func NewRefusals() *Refusals {
-	return &Refusals{first: map[string]time.Time{}, last: map[string]time.Time{}, reported: make(chan event.GenericEvent, 1)}
+	first, last := map[string]time.Time{}, map[string]time.Time{}
+	return &Refusals{first: first, last: last, reported: make(chan event.GenericEvent, 1)}
 }
 
 // Reported returns a channel with an event for each new refusal.

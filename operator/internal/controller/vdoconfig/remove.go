@@ -203,7 +203,8 @@ func (a *applier) removals(ctx context.Context) error {
 			inv = inv.Without(s.Key)
 		}
 		if s.Action == plan.Forget && s.Kind == "DaemonSet" { // once for a driver
-			a.emit(corev1.EventTypeNormal, "Left", "Apply", fmt.Sprintf("Left %s, without repairs: %s", s.Key, s.Reason))
+			text := fmt.Sprintf("Left %s, without repairs: %s", s.Key, s.Reason)
+			a.emit(corev1.EventTypeNormal, "Left", "Apply", text)
 		}
 	}
 	if err := a.record(ctx, inv); err != nil {

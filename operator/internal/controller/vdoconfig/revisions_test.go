@@ -234,7 +234,8 @@ func TestEachBundleThatIsInstalledFromIsAsked(t *testing.T) {
 }
 
 func TestAStaleBundleStartsNothing(t *testing.T) {
-	for fresh, stale := range map[metav1.ConditionStatus]bool{metav1.ConditionFalse: true, metav1.ConditionTrue: false} {
+	for _, fresh := range []metav1.ConditionStatus{metav1.ConditionFalse, metav1.ConditionTrue} {
+		stale := fresh == metav1.ConditionFalse
 		g := withCSI(t)
 		g.Cluster = &cluster.Cluster{Reader: g.Client}
 		b := g.bundle.source.DeepCopy()
