@@ -202,10 +202,7 @@ func (a *applier) removals(ctx context.Context) error {
 		if s.Action == plan.Gone || s.Action == plan.Forget {
 			inv = inv.Without(s.Key)
 		}
-		if s.Action == plan.Forget && s.Kind == "DaemonSet" { // once for a driver
-			text := fmt.Sprintf("Left %s, without repairs: %s", s.Key, s.Reason)
-			a.emit(corev1.EventTypeNormal, "Left", "Apply", text)
-		}
+		a.tellLeft(s)
 	}
 	if err := a.record(ctx, inv); err != nil {
 		return err
@@ -248,6 +245,13 @@ func (a *applier) removals(ctx context.Context) error {
 		return err
 	}
 	return a.prune(ctx, wave)
+}
+
+// tellLeft tells of a driver that stays installed without the operator.
+func (p *pass) tellLeft(s plan.Step) {
+	if s.Action == plan.Forget && s.Kind == "DaemonSet" { // once for a driver
+		p.emit(corev1.EventTypeNormal, "Left", "Apply", fmt.Sprintf("Left %s, without repairs: %s", s.Key, s.Reason))
+	}
 }
 
 // stillOpen lists the awaited objects before a removal: the conditions were read from the cache, which may be stale.
