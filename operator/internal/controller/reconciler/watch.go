@@ -45,15 +45,14 @@ const refusalLasts = 2 * time.Minute
 
 // Refusals has the watches that the API server refuses.
 type Refusals struct {
-	mu          sync.Mutex
-	first, last map[string]time.Time // by the kind in the API server's message; last: once it counts
-	reported    chan event.GenericEvent
+	mu       sync.Mutex
+	last     map[string]time.Time // by the API server's message
+	reported chan event.GenericEvent
 }
 
 // NewRefusals returns empty Refusals.
 func NewRefusals() *Refusals {
-	first, last := map[string]time.Time{}, map[string]time.Time{}
-	return &Refusals{first: first, last: last, reported: make(chan event.GenericEvent, 1)}
+	return &Refusals{last: map[string]time.Time{}, reported: make(chan event.GenericEvent, 1)}
 }
 
 // Reported returns a channel with an event for each new refusal.
@@ -72,24 +71,17 @@ func (r *Refusals) note(err error, now time.Time) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	kind, _, _ := strings.Cut(status.Status().Message, " is forbidden: ")
-	again := now.Sub(r.last[kind]) <= refusalLasts
-	if !again && now.Sub(r.first[kind]) > refusalLasts {
-		r.first[kind] = now
-	}
-	if now.Sub(r.first[kind]) <= 10*time.Second {
-		return // an API server refuses everything for a moment after its start
-	}
-	if !again {
+	text := status.Status().Message
+	if now.Sub(r.last[text]) > refusalLasts {
 		select {
 		case r.reported <- event.GenericEvent{}:
 		default: // an event is already waiting
 		}
 	}
-	r.last[kind] = now
+	r.last[text] = now
 }
 
-// Err returns a fault that names each kind of which a permission is missing, or nil.
+// Err returns a fault that names each missing permission, or nil.
 func (r *Refusals) Err(now time.Time) error {
 	if r == nil { // in a preview, which watches nothing
 		return nil
@@ -101,6 +93,6 @@ func (r *Refusals) Err(now time.Time) error {
 		return nil
 	}
 	return fault.Errorf(fault.Forbidden, "watch what is installed", "",
-		"apply the RBAC manifests of this version of the operator", "may not list or watch %s",
-		strings.Join(slices.Sorted(maps.Keys(r.last)), ", "))
+		"apply the RBAC manifests of this version of the operator", "%s",
+		strings.Join(slices.Sorted(maps.Keys(r.last)), "; "))
 }
