@@ -1,6 +1,6 @@
 // Package mover moves a graph into a target. It knows everything to move before the first byte moves
-// (see [bundle.Graph]). Blobs of all images share one queue per source host, largest first, each
-// digest once, with small ones in parallel to large ones. A failed blob does not stop the others.
+// (see [bundle.Graph]). Items of all images share one queue per source host, largest first, each
+// digest once, with small ones in parallel to large ones. A failed item does not stop the others.
 // The result of a failed run names all failures and is never a complete bundle. No blob is held in
 // memory.
 //
