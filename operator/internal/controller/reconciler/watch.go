@@ -46,13 +46,21 @@ const refusalLasts = 2 * time.Minute
 // Refusals has the watches that the API server refuses.
 type Refusals struct {
 	mu       sync.Mutex
-	last     map[string]time.Time // by the API server's message
+	last     map[string]refusal // by the API server's message
 	reported chan event.GenericEvent
+}
+
+// refusal is of a watch that had come to a version. It ends with the next version: an API server refuses everything
+// for a moment after its start.
+type refusal struct {
+	at      time.Time
+	version string
+	current func() string
 }
 
 // NewRefusals returns empty Refusals.
 func NewRefusals() *Refusals {
-	return &Refusals{last: map[string]time.Time{}, reported: make(chan event.GenericEvent, 1)}
+	return &Refusals{last: map[string]refusal{}, reported: make(chan event.GenericEvent, 1)}
 }
 
 // Reported returns a channel with an event for each new refusal.
@@ -61,10 +69,10 @@ func (r *Refusals) Reported() <-chan event.GenericEvent { return r.reported }
 // Handle is the WatchErrorHandlerWithContext of a cache.
 func (r *Refusals) Handle(ctx context.Context, f *toolscache.Reflector, err error) {
 	toolscache.DefaultWatchErrorHandler(ctx, f, err)
-	r.note(err, time.Now())
+	r.note(err, time.Now(), f.LastSyncResourceVersion)
 }
 
-func (r *Refusals) note(err error, now time.Time) {
+func (r *Refusals) note(err error, now time.Time, current func() string) {
 	var status apierrors.APIStatus
 	if !apierrors.IsForbidden(err) || !errors.As(err, &status) {
 		return
@@ -72,13 +80,13 @@ func (r *Refusals) note(err error, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	text := status.Status().Message
-	if now.Sub(r.last[text]) > refusalLasts {
+	if now.Sub(r.last[text].at) > refusalLasts {
 		select {
 		case r.reported <- event.GenericEvent{}:
 		default: // an event is already waiting
 		}
 	}
-	r.last[text] = now
+	r.last[text] = refusal{now, current(), current}
 }
 
 // Err returns a fault that names each missing permission, or nil.
@@ -88,7 +96,9 @@ func (r *Refusals) Err(now time.Time) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	maps.DeleteFunc(r.last, func(_ string, at time.Time) bool { return now.Sub(at) > refusalLasts })
+	maps.DeleteFunc(r.last, func(_ string, f refusal) bool {
+		return now.Sub(f.at) > refusalLasts || f.version != f.current()
+	})
 	if len(r.last) == 0 {
 		return nil
 	}

@@ -14,16 +14,20 @@ import (
 )
 
 func TestARefusedWatchIsToldUntilItIsNotRefusedAgain(t *testing.T) {
-	r, now := NewRefusals(), time.Now()
-	r.note(errors.New("the connection broke"), now)
+	r, now, version := NewRefusals(), time.Now(), "7"
+	current := func() string { return version }
+	r.note(errors.New("the connection broke"), now, current)
 	require.NoError(t, r.Err(now))
 	refused := apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "", errors.New("no right"))
 	for range 2 {
-		r.note(fmt.Errorf("failed to list Secret: %w", refused), now)
+		r.note(fmt.Errorf("failed to list Secret: %w", refused), now, current)
 	}
 	require.Len(t, r.Reported(), 1, "a refusal that is repeated is no news")
 	require.Equal(t, fault.Forbidden, fault.ReasonOf(r.Err(now)))
 	require.ErrorContains(t, r.Err(now), "secrets is forbidden: no right")
 	require.NoError(t, r.Err(now.Add(refusalLasts+time.Second)))
+	r.note(refused, now, current)
+	version = "8"
+	require.NoError(t, r.Err(now), "the watch goes on, as after an API server's start")
 	require.NoError(t, (*Refusals)(nil).Err(now))
 }
