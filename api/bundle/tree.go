@@ -80,10 +80,10 @@ func Plain(d ocispec.Descriptor) ocispec.Descriptor {
 }
 
 // walker collects manifests and blobs, each once, over several walks, and the first problem of each
-// digest. Beyond a bound it stops reading.
+// digest. With a problem, the collection has gaps. Beyond a bound it stops reading.
 type walker struct {
 	f        Fetcher
-	state    map[digest.Digest]walkState // of manifests
+	seen     map[digest.Digest]*visit // of manifests
 	nodes    []Node
 	blobs    map[digest.Digest]ocispec.Descriptor
 	parts    map[digest.Digest]content
@@ -96,15 +96,15 @@ type walker struct {
 	full     error // the bound that was reached
 }
 
-type walkState struct {
-	d      ocispec.Descriptor
-	done   bool
-	failed bool // already reported
+// visit is a manifest as it was named first. It is open until all below it is read.
+type visit struct {
+	ocispec.Descriptor
+	open bool
 }
 
 func newWalker(f Fetcher) *walker {
 	return &walker{
-		f: f, state: map[digest.Digest]walkState{}, blobs: map[digest.Digest]ocispec.Descriptor{},
+		f: f, seen: map[digest.Digest]*visit{}, blobs: map[digest.Digest]ocispec.Descriptor{},
 		parts: map[digest.Digest]content{}, reported: map[digest.Digest]bool{},
 	}
 }
@@ -114,9 +114,9 @@ func (w *walker) sortedBlobs() []ocispec.Descriptor {
 	return slices.SortedFunc(maps.Values(w.blobs), compare)
 }
 
-// report keeps the first problem of a digest.
+// report keeps the first problem of a digest; it ignores nil.
 func (w *walker) report(d ocispec.Descriptor, err error) {
-	if w.reported[d.Digest] {
+	if err == nil || w.reported[d.Digest] {
 		return
 	}
 	w.reported[d.Digest] = true
@@ -126,9 +126,8 @@ func (w *walker) report(d ocispec.Descriptor, err error) {
 	w.problems.Add(err)
 }
 
-func (w *walker) exceed(format string, bound int) bool {
+func (w *walker) exceed(format string, bound int) {
 	w.full = fmt.Errorf(format+" below one root", bound)
-	return false
 }
 
 func (w *walker) err(op string, root ocispec.Descriptor) error {
@@ -139,119 +138,88 @@ func (w *walker) err(op string, root ocispec.Descriptor) error {
 	return err
 }
 
-// walk reads a manifest and everything below it; it returns true if all was readable.
-func (w *walker) walk(ctx context.Context, d ocispec.Descriptor, depth int) bool {
-	switch was, ok := w.state[d.Digest]; {
-	case w.full != nil || was.failed:
-		return false
-	case !ok:
-	case !was.done:
+// walk reads a manifest and everything below it, unless it was read before.
+func (w *walker) walk(ctx context.Context, d ocispec.Descriptor, depth int) {
+	was, again := w.seen[d.Digest]
+	switch {
+	case w.full != nil:
+	case again && was.open:
 		w.report(d, corrupt(d, "an index contains itself"))
-		return false
-	case was.d.Size != d.Size || was.d.MediaType != d.MediaType:
+	case again && (was.Size != d.Size || was.MediaType != d.MediaType):
 		w.report(d, corrupt(d, "it is named twice, with other size or media type"))
-		return false
+	case again:
+	case len(w.seen) == MaxNodes:
+		w.exceed("%d indexes and manifests", MaxNodes)
 	default:
-		return true
+		now := &visit{d, true}
+		w.seen[d.Digest] = now
+		w.report(d, w.read(ctx, d, depth))
+		now.open = false
 	}
-	if len(w.state) == MaxNodes {
-		return w.exceed("%d indexes and manifests", MaxNodes)
-	}
-	w.state[d.Digest] = walkState{d: d}
-	n, err := w.read(ctx, d, depth)
-	if err != nil {
-		w.report(d, err)
-	}
-	if err != nil || !w.below(ctx, n, depth) {
-		w.state[d.Digest] = walkState{d: d, failed: true}
-		return false
-	}
-	w.state[d.Digest] = walkState{d: n.Descriptor, done: true}
-	w.nodes = append(w.nodes, n.Node)
-	w.parts[d.Digest] = content{d.Size, w.names(n)}
-	return true
 }
 
-// names returns the digests that a manifest names, sharing one string per digest in the whole graph.
-func (w *walker) names(n parsedNode) []digest.Digest {
-	out := make([]digest.Digest, 0, len(n.children)+len(n.blobs))
-	for _, c := range n.children {
-		if was, ok := w.state[c.Digest]; ok { // else it is of an unknown media type
-			out = append(out, was.d.Digest)
-		}
-	}
-	for _, b := range n.blobs {
-		out = append(out, w.blobs[b.Digest].Digest)
-	}
-	return out
-}
-
-// parsedNode is a manifest with the descriptors that it names.
-type parsedNode struct {
-	Node
-	children, blobs []ocispec.Descriptor
-}
-
-// read reads a manifest after it checked the descriptor.
-func (w *walker) read(ctx context.Context, d ocispec.Descriptor, depth int) (n parsedNode, err error) {
+// read reads a manifest after it checked the descriptor, and then what the manifest names.
+func (w *walker) read(ctx context.Context, d ocispec.Descriptor, depth int) error {
 	if err := CheckDescriptor(d); err != nil {
-		return n, err
+		return err
 	}
 	if !IsManifest(d.MediaType) {
-		return n, corrupt(d, "its media type %.100q is neither an image index nor an image manifest", d.MediaType)
+		return corrupt(d, "its media type %.100q is neither an image index nor an image manifest", d.MediaType)
 	}
 	if depth > MaxDepth {
-		return n, corrupt(d, "indexes are nested deeper than %d", MaxDepth)
+		return corrupt(d, "indexes are nested deeper than %d", MaxDepth)
 	}
-	n.Descriptor = Plain(d)
-	if n.Data, err = Read(ctx, w.f, d, MaxManifestSize); err != nil {
-		return n, missing(err, d, depth)
+	data, err := Read(ctx, w.f, d, MaxManifestSize)
+	if err != nil {
+		return missing(err, d, depth)
 	}
-	m, err := decodeManifest(d, n.Data)
-	n.children, n.blobs = m.Manifests, m.blobs()
-	return n, err
-}
-
-// below reads what a manifest names.
-func (w *walker) below(ctx context.Context, n parsedNode, depth int) bool {
-	if w.bytes += int64(len(n.Data)); w.bytes > MaxManifestBytes {
-		return w.exceed("%d bytes of manifests", MaxManifestBytes)
+	m, err := decodeManifest(d, data)
+	if err != nil {
+		return err
 	}
-	if w.entries += len(n.children) + len(n.blobs); w.entries > MaxEntries {
-		return w.exceed("%d entries of manifests", MaxEntries)
+	blobs, part := m.blobs(), content{size: d.Size}
+	w.bytes, w.entries = w.bytes+d.Size, w.entries+len(m.Manifests)+len(blobs)
+	switch {
+	case w.bytes > MaxManifestBytes:
+		w.exceed("%d bytes of manifests", MaxManifestBytes)
+		return nil
+	case w.entries > MaxEntries:
+		w.exceed("%d entries of manifests", MaxEntries)
+		return nil
 	}
-	ok := true
-	for _, c := range n.children {
+	for _, c := range m.Manifests {
 		if !IsManifest(c.MediaType) && CheckDescriptor(c) == nil {
 			w.ignored = append(w.ignored, Plain(c))
 			continue
 		}
-		ok = w.walk(ctx, Plain(c), depth+1) && ok
+		w.walk(ctx, Plain(c), depth+1)
+		if was, ok := w.seen[c.Digest]; ok {
+			part.names = append(part.names, was.Digest) // one string for each digest, to save memory
+		}
 	}
-	for _, b := range n.blobs {
-		ok = w.blob(b) && ok
+	for _, b := range blobs {
+		w.blob(b)
+		part.names = append(part.names, w.blobs[b.Digest].Digest)
 	}
-	return ok
+	w.nodes = append(w.nodes, Node{Plain(d), data})
+	w.parts[d.Digest] = part
+	return nil
 }
 
-// blob adds a config or layer; it returns false if the descriptor cannot be one.
-func (w *walker) blob(d ocispec.Descriptor) bool {
-	was, ok := w.blobs[d.Digest]
-	err := CheckDescriptor(d)
-	switch {
+// blob adds a config or layer.
+func (w *walker) blob(d ocispec.Descriptor) {
+	was, again := w.blobs[d.Digest]
+	switch err := CheckDescriptor(d); {
 	case err != nil:
-	case ok && was.Size != d.Size:
-		err = corrupt(d, "it is named with %d and with %d bytes", was.Size, d.Size)
-	case ok:
-		return true
+		w.report(d, err)
+	case again && was.Size != d.Size:
+		w.report(d, corrupt(d, "it is named with %d and with %d bytes", was.Size, d.Size))
+	case again:
 	case len(w.blobs) == MaxBlobs:
-		return w.exceed("%d blobs", MaxBlobs)
+		w.exceed("%d blobs", MaxBlobs)
 	default:
 		w.blobs[d.Digest] = d
-		return true
 	}
-	w.report(d, err)
-	return false
 }
 
 // missing turns the absence of a child into the incompleteness of its parent. A missing root stays NotFound.
