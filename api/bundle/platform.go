@@ -110,22 +110,24 @@ func ConfiguredPlatform(ctx context.Context, f Fetcher, manifest []byte) (p imag
 		return p, false, nil
 	}
 	var says ocispec.Platform
-	ok = err == nil && json.Unmarshal(data, &says) == nil && says.OS != "" && says.Architecture != ""
-	return platformOf(says), ok, err
+	if err != nil || json.Unmarshal(data, &says) != nil || says.OS == "" || says.Architecture == "" {
+		return p, false, err
+	}
+	return platformOf(says), true, nil
 }
 
 // Platforms returns the platforms of each image by the pinned digest, sorted, each once. Sources
 // are the lock (if it keeps one platform), the index, or else the image's config. An image without
 // a known platform is not in the map; attestations do not count; errors are read errors.
 func (g *Graph) Platforms(ctx context.Context, f Fetcher, lock *Lock) (map[image.Digest][]image.Platform, error) {
-	r, out := g.PlatformReader(f), map[image.Digest][]image.Platform{}
+	out := map[image.Digest][]image.Platform{}
 	for _, d := range g.Images() {
 		id := DigestOf(d)
 		if !IsIndex(d.MediaType) && len(lock.Platforms) == 1 && lock.Platforms[0] != (image.Platform{}) {
 			out[id] = slices.Clone(lock.Platforms)
 			continue
 		}
-		found, all, err := r.Of(ctx, d)
+		found, all, err := g.PlatformsOf(ctx, f, d)
 		if err != nil {
 			return nil, err
 		}
@@ -136,40 +138,28 @@ func (g *Graph) Platforms(ctx context.Context, f Fetcher, lock *Lock) (map[image
 	return out, nil
 }
 
-// PlatformReader reads the platforms of a graph's images, each config once.
-type PlatformReader struct {
-	f     Fetcher
-	nodes map[digest.Digest]Node
-	says  map[digest.Digest]configured // by manifest
-}
-
-type configured struct {
-	image.Platform
-	ok bool
-}
-
-// PlatformReader returns a reader of the platforms of the graph's images.
-func (g *Graph) PlatformReader(f Fetcher) *PlatformReader {
-	r := &PlatformReader{f: f, nodes: map[digest.Digest]Node{}, says: map[digest.Digest]configured{}}
+// PlatformsOf returns the platforms of an image, sorted, each once; all reports whether the list is complete.
+func (g *Graph) PlatformsOf(
+	ctx context.Context, f Fetcher, d ocispec.Descriptor,
+) (out []image.Platform, all bool, err error) {
+	left, found, todo := map[digest.Digest]Node{}, map[image.Platform]bool{}, []digest.Digest{d.Digest}
 	for _, n := range g.Manifests {
-		r.nodes[n.Descriptor.Digest] = n
+		left[n.Descriptor.Digest] = n
 	}
-	return r
-}
-
-// Of returns the platforms of an image, sorted, each once; all reports whether the list is complete.
-func (r *PlatformReader) Of(ctx context.Context, d ocispec.Descriptor) (out []image.Platform, all bool, err error) {
-	found, seen, todo := map[image.Platform]bool{}, map[digest.Digest]bool{}, []digest.Digest{d.Digest}
 	all = true
 	for len(todo) > 0 {
-		n := r.nodes[todo[len(todo)-1]]
-		if todo = todo[:len(todo)-1]; seen[n.Descriptor.Digest] {
+		n, fresh := left[todo[0]]
+		delete(left, todo[0])
+		todo = todo[1:]
+		switch {
+		case !fresh:
 			continue
-		}
-		seen[n.Descriptor.Digest] = true
-		if !IsIndex(n.Descriptor.MediaType) {
-			says, bad := r.configured(ctx, n)
-			found[says.Platform], all, err = true, all && says.ok, errors.Join(err, bad)
+		case !IsIndex(n.Descriptor.MediaType):
+			is, ok, bad := ConfiguredPlatform(ctx, f, n.Data)
+			if bad != nil {
+				err = errors.Join(err, fmt.Errorf("platform of %s: %w", n.Descriptor.Digest, bad))
+			}
+			found[is], all = true, all && ok
 			continue
 		}
 		for _, c := range n.Children() {
@@ -184,19 +174,4 @@ func (r *PlatformReader) Of(ctx context.Context, d ocispec.Descriptor) (out []im
 	}
 	maps.DeleteFunc(found, func(p image.Platform, _ bool) bool { return p.OS == "" || p.OS == "unknown" })
 	return slices.SortedFunc(maps.Keys(found), byName), all, err
-}
-
-func (r *PlatformReader) configured(ctx context.Context, n Node) (c configured, err error) {
-	c, known := r.says[n.Descriptor.Digest]
-	if known {
-		return c, nil
-	}
-	if c.Platform, c.ok, err = ConfiguredPlatform(ctx, r.f, n.Data); err != nil {
-		err = fmt.Errorf("platform of %s: %w", n.Descriptor.Digest, err)
-	}
-	if !c.ok {
-		c.Platform = image.Platform{}
-	}
-	r.says[n.Descriptor.Digest] = c
-	return c, err
 }

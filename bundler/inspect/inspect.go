@@ -115,13 +115,13 @@ func inspectReleases(lock *bundle.Lock, doc *matrix.Document) []Release {
 }
 
 func inspectImages(ctx context.Context, s medium.Source, g *bundle.Graph, lock *bundle.Lock) []Image {
-	r, out := g.PlatformReader(s), make([]Image, 0, len(lock.Images))
+	out := make([]Image, 0, len(lock.Images))
 	for _, i := range lock.Images {
 		found := Image{
 			Reference: i.Reference, Digest: i.Digest, Bytes: g.SizeBelow(i.Descriptor()), Platforms: []string{},
 			UsedBy: i.UsedBy, Source: i.Source.String(), Reason: i.Reason,
 		}
-		platforms, _, _ := r.Of(ctx, i.Descriptor()) // none if the configuration is unreadable
+		platforms, _, _ := g.PlatformsOf(ctx, s, i.Descriptor()) // none if the configuration is unreadable
 		for _, p := range platforms {
 			found.Platforms = append(found.Platforms, p.String())
 		}

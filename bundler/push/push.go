@@ -282,8 +282,8 @@ func (in ImagesInput) lost(ctx context.Context, at image.Reference, g *bundle.Gr
 	if err != nil {
 		return nil
 	}
-	had, hadAll, hadErr := (&bundle.Graph{Manifests: old.Nodes}).PlatformReader(exists).Of(ctx, d)
-	has, hasAll, hasErr := g.PlatformReader(in.Bundle).Of(ctx, g.Root)
+	had, hadAll, hadErr := (&bundle.Graph{Manifests: old.Nodes}).PlatformsOf(ctx, exists, d)
+	has, hasAll, hasErr := g.PlatformsOf(ctx, in.Bundle, g.Root)
 	if hadErr != nil || hasErr != nil || !hadAll || !hasAll || len(has) == 0 {
 		return nil
 	}
