@@ -3,7 +3,6 @@ package bundle
 import (
 	"cmp"
 	"context"
-	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -14,8 +13,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
-// Assemble returns the graph of a bundle. The same input, in any order, gives the same bytes.
-// Assemble reports all differences between the lock and the contents or trees together, as faults.
+// Assemble returns the graph of a bundle, as every reader reads it. The same input, in any order, gives
+// the same bytes. All differences between the lock and the contents or trees are reported together.
 func Assemble(c Contents, trees []Tree) (*Graph, error) {
 	if c.Lock == nil {
 		return nil, &fault.Error{Reason: fault.InvalidInput, Op: "assemble bundle", Subject: "lock", Hint: lockFormat.Hint}
@@ -34,9 +33,6 @@ func Assemble(c Contents, trees []Tree) (*Graph, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := disagreements("assemble bundle", c.Lock, blobs[1:], images); err != nil {
-		return nil, err
-	}
 	root := rootNode(contents.Descriptor, images)
 	f := InMemory{}
 	for _, n := range []Node{root, contents} {
@@ -50,26 +46,17 @@ func Assemble(c Contents, trees []Tree) (*Graph, error) {
 	for _, b := range blobs {
 		f[b.Digest] = b.Data
 	}
-	g, err := f.load(root.Descriptor)
-	if bad, ok := errors.AsType[*fault.Error](err); ok && bad.Err != nil {
-		return nil, fault.Errorf(fault.Refused, "assemble bundle", "",
-			"make several bundles, of fewer releases or of one platform each (--release, --platform)", "no reader would accept it: %w", bad.Err)
-	}
-	return g, err
-}
-
-// load reads an assembled bundle as every reader does: each tree may be within its bounds while all
-// together exceed them. The assembled blobs keep their data.
-func (m InMemory) load(root ocispec.Descriptor) (*Graph, error) {
 	ctx := context.Background() // reads memory only
-	g, err := Load(ctx, m, root)
-	if err != nil {
-		return nil, err
+	g, err := Load(ctx, f, root.Descriptor)
+	if err != nil { // each tree may be within its bounds while all together exceed them
+		return nil, fault.Errorf(fault.Refused, "assemble bundle", "",
+			"make several bundles, of fewer releases or of one platform each (--release, --platform)",
+			"no reader would accept it: %w", fault.CauseOf(err))
 	}
 	for i, b := range g.Blobs {
-		g.Blobs[i].Data = m[b.Digest]
+		g.Blobs[i].Data = f[b.Digest]
 	}
-	_, err = g.Contents(ctx, m)
+	_, err = g.Contents(ctx, f)
 	return g, err
 }
 

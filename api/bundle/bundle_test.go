@@ -170,13 +170,16 @@ func TestALockThatDisagreesIsRefusedWithEveryDifference(t *testing.T) {
 	c.Matrix = []byte("another")
 	c.Manifests = map[string][]byte{"csi/3.5.1/driver.yaml": []byte("x"), "csi/3.5.1/extra.yaml": nil}
 	_, err := bundle.Assemble(c, b.Trees[1:])
-	for _, want := range []string{"the matrix: expected sha256:", "driver.yaml: expected sha256:", `the bundle holds the manifest "csi/3.5.1/extra.yaml", which is not in the lock`, "is missing"} {
+	for _, want := range []string{
+		"matrix.yaml: expected sha256:", "driver.yaml: expected sha256:", "registry.test/docker/list:v2 of the lock is missing",
+		`the bundle holds "csi/3.5.1/extra.yaml", which is not in the lock`,
+	} {
 		require.ErrorContains(t, err, want)
 	}
 	other := b.Trees[0]
 	other.Reference = image.MustReference("registry.test/not/locked:v1")
 	_, err = bundle.Assemble(b.Contents, append([]bundle.Tree{other}, b.Trees...))
-	require.ErrorContains(t, err, `the bundle holds the image "registry.test/not/locked:v1", which is not in the lock`)
+	require.ErrorContains(t, err, `the bundle holds "registry.test/not/locked:v1", which is not in the lock`)
 	_, err = bundle.Assemble(b.Contents, append([]bundle.Tree{b.Trees[0]}, b.Trees...))
 	require.ErrorContains(t, err, "registry.test/docker/list:v2 twice")
 }

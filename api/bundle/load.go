@@ -8,9 +8,6 @@ import (
 	"fmt"
 	"hash"
 	"io"
-	"maps"
-	"slices"
-	"strings"
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -214,7 +211,7 @@ func (g *Graph) Contents(ctx context.Context, f Fetcher) (*Contents, error) {
 	if err != nil || again.Descriptor.Digest != g.parts[g.Root.Digest].names[0] {
 		return nil, corrupt(g.Root, "its contents have parts that this version of the format does not know, or another form")
 	}
-	return c, disagreements("read bundle "+g.Root.Digest.String(), c.Lock, blobs[1:], g.images)
+	return c, g.agrees(c.Lock, blobs[1:])
 }
 
 // DigestOf returns the digest of a descriptor that was read, see [CheckDescriptor]; zero for any other.
@@ -223,56 +220,45 @@ func DigestOf(d ocispec.Descriptor) image.Digest {
 	return parsed
 }
 
-// disagreements returns the differences between a lock and what it locks: layers of the contents, and images.
-func disagreements(op string, lock *Lock, layers, images []ocispec.Descriptor) error {
-	const matrixName, manifestName, imageName = "the matrix", "the manifest ", "the image "
-	locked, held := map[string]ocispec.Descriptor{}, map[string]ocispec.Descriptor{}
-	add := func(name, mediaType string, d image.Digest, size int64) {
-		locked[name] = ocispec.Descriptor{MediaType: mediaType, Digest: digest.Digest(d.String()), Size: size}
+// agrees returns the differences between a lock and what the bundle holds: layers of the contents, and images.
+func (g *Graph) agrees(lock *Lock, layers []ocispec.Descriptor) error {
+	held := map[string]ocispec.Descriptor{}
+	for _, l := range layers {
+		held[l.Annotations[ocispec.AnnotationTitle]] = l
 	}
-	add(matrixName, MatrixMediaType, lock.Matrix.Digest, lock.Matrix.Size)
+	for _, i := range g.images {
+		held[i.Annotations[AnnotationReference]] = i
+	}
+	delete(held, matrixSigTitle)
+	var errs []error
+	differ := func(reason fault.Reason, format string, args ...any) {
+		errs = append(errs, fault.Errorf(reason, "read bundle", g.Root.Digest.String(),
+			"make the bundle again with `vdo-bundle pull --lock`", format, args...))
+	}
+	compare := func(name, mediaType string, d image.Digest, size int64) {
+		want := digest.Digest(d.String())
+		switch got, ok := held[name]; {
+		case !ok:
+			differ(fault.Incomplete, "%s of the lock is missing", name)
+		case got.Digest != want:
+			differ(fault.Corrupt, "%s: %w", name, &DigestError{Expected: want, Got: got.Digest})
+		case got.Size != size || got.MediaType != mediaType:
+			differ(fault.Corrupt, "%s is %d bytes of %s, the lock says %d bytes of %s",
+				name, got.Size, got.MediaType, size, mediaType)
+		}
+		delete(held, name)
+	}
+	compare(matrixTitle, MatrixMediaType, lock.Matrix.Digest, lock.Matrix.Size)
 	for _, r := range lock.Releases {
 		for _, f := range r.Manifests {
-			add(manifestName+r.Path(f), ManifestMediaType, f.Digest, f.Size)
+			compare(r.Path(f), ManifestMediaType, f.Digest, f.Size)
 		}
 	}
 	for _, i := range lock.Images {
-		add(imageName+i.Reference.String(), i.MediaType, i.Digest, i.Size)
+		compare(i.Reference.String(), i.MediaType, i.Digest, i.Size)
 	}
-	for _, l := range layers {
-		switch l.MediaType {
-		case MatrixMediaType:
-			held[matrixName] = l
-		case ManifestMediaType:
-			held[manifestName+l.Annotations[ocispec.AnnotationTitle]] = l
-		}
-	}
-	for _, i := range images {
-		held[imageName+i.Annotations[AnnotationReference]] = i
-	}
-	all := maps.Clone(locked)
-	maps.Copy(all, held)
-	var errs []error
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		want, isLocked := locked[name]
-		got, isHeld := held[name]
-		reason := fault.Corrupt
-		var why error
-		switch {
-		case !isHeld:
-			reason, why = fault.Incomplete, fmt.Errorf("%s of the lock is missing", name)
-		case !isLocked:
-			kind, of, _ := strings.Cut(strings.TrimPrefix(name, "the "), " ")
-			why = fmt.Errorf("the bundle holds the %s %.200q, which is not in the lock", kind, of)
-		case got.Digest != want.Digest:
-			why = fmt.Errorf("%s: %w", name, &DigestError{Expected: want.Digest, Got: got.Digest})
-		case got.Size != want.Size || got.MediaType != want.MediaType:
-			why = fmt.Errorf("%s is %d bytes of %s, the lock says %d bytes of %s",
-				name, got.Size, got.MediaType, want.Size, want.MediaType)
-		default:
-			continue
-		}
-		errs = append(errs, fault.Errorf(reason, op, "", "make the bundle again with `vdo-bundle pull --lock`", "%w", why))
+	for name := range held {
+		differ(fault.Corrupt, "the bundle holds %.200q, which is not in the lock", name)
 	}
 	return fault.Join(errs...)
 }
