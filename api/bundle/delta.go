@@ -72,9 +72,9 @@ func ParseBase(annotations map[string]string) (*Base, error) {
 // Without returns the base of a delta of this graph: the layers of its images that has reports,
 // expected from the bundle root. It returns nil if there are none.
 func (g *Graph) Without(root image.Digest, has func(image.Digest) bool) *Base {
-	b := &Base{Root: root}
-	for _, d := range g.imageLayers() {
-		if digest := DigestOf(d); has(digest) {
+	b, isLayer := &Base{Root: root}, g.isLayer()
+	for _, d := range g.Blobs {
+		if digest := DigestOf(d); isLayer(d) && has(digest) {
 			b.Layers = append(b.Layers, digest)
 		}
 	}
@@ -91,9 +91,9 @@ func (g *Graph) OmitFor(b *Base) error {
 		g.Base = nil
 		return nil
 	}
-	known := map[string]bool{}
-	for _, d := range g.imageLayers() {
-		known[d.Digest.String()] = true
+	known, isLayer := map[string]bool{}, g.isLayer()
+	for _, d := range g.Blobs {
+		known[d.Digest.String()] = isLayer(d)
 	}
 	for _, l := range b.Layers {
 		if !known[l.String()] {
@@ -134,13 +134,6 @@ func (g *Graph) blobs(left bool) (out []ocispec.Descriptor) {
 		}
 	}
 	return out
-}
-
-// imageLayers returns the blobs that are only layers of images.
-func (g *Graph) imageLayers() []ocispec.Descriptor {
-	configs := g.configs()
-	return slices.DeleteFunc(slices.Clone(g.Blobs),
-		func(d ocispec.Descriptor) bool { return classOf(d, configs) != classLayers })
 }
 
 // Omitted sums up the omitted base layers of a delta.

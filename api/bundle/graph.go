@@ -192,25 +192,28 @@ func (n Node) Children() []ocispec.Descriptor {
 // manifests; configs and the contents' layers; image layers, without omitted base layers; then what
 // referrers add. Each class is sorted by digest. Content in memory carries Data.
 func (g *Graph) Order() []ocispec.Descriptor {
-	configs := g.configs()
-	var classes [4][]ocispec.Descriptor
+	var manifests, small, layers, attached []ocispec.Descriptor
 	for _, n := range g.Manifests {
-		classes[classManifests] = append(classes[classManifests], n.withData())
+		manifests = append(manifests, n.withData())
 	}
+	isLayer := g.isLayer()
 	for _, b := range g.Held() {
-		class := classOf(b, configs)
-		classes[class] = append(classes[class], b)
+		if isLayer(b) {
+			layers = append(layers, b)
+		} else {
+			small = append(small, b)
+		}
 	}
 	for _, a := range g.Attachments {
-		classes[classAttached] = append(append(classes[classAttached], a.Node.withData()), a.Blobs...)
+		attached = append(append(attached, a.Node.withData()), a.Blobs...)
 	}
 	var out []ocispec.Descriptor
-	seen := map[string]bool{}
-	for _, class := range classes {
+	seen := map[digest.Digest]bool{}
+	for _, class := range [][]ocispec.Descriptor{manifests, small, layers, attached} {
 		slices.SortStableFunc(class, func(a, b ocispec.Descriptor) int { return cmp.Compare(a.Digest, b.Digest) })
 		for _, d := range class {
-			if !seen[d.Digest.String()] {
-				seen[d.Digest.String()] = true
+			if !seen[d.Digest] {
+				seen[d.Digest] = true
 				out = append(out, d)
 			}
 		}
@@ -218,29 +221,17 @@ func (g *Graph) Order() []ocispec.Descriptor {
 	return out
 }
 
-// Classes of content in a store, in their order.
-const (
-	classManifests = iota
-	classSmall     // configs, and the contents' layers
-	classLayers    // of images
-	classAttached
-)
-
-func classOf(d ocispec.Descriptor, configs map[string]bool) int {
-	if configs[d.Digest.String()] || strings.HasPrefix(d.MediaType, "application/vnd.vdo.") {
-		return classSmall
-	}
-	return classLayers
-}
-
-func (g *Graph) configs() map[string]bool {
-	out := map[string]bool{}
+// isLayer returns what tells the blobs that are only layers of images.
+func (g *Graph) isLayer() func(ocispec.Descriptor) bool {
+	configs := map[digest.Digest]bool{}
 	for _, n := range g.Manifests {
 		if m, err := decodeManifest(n.Descriptor, n.Data); err == nil && m.Config != nil {
-			out[m.Config.Digest.String()] = true
+			configs[m.Config.Digest] = true
 		}
 	}
-	return out
+	return func(d ocispec.Descriptor) bool {
+		return !configs[d.Digest] && !strings.HasPrefix(d.MediaType, "application/vnd.vdo.")
+	}
 }
 
 func (n Node) withData() ocispec.Descriptor {

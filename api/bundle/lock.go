@@ -103,20 +103,12 @@ func encodeJSON(v any) ([]byte, error) {
 	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), nil
 }
 
-// normal returns the lock with empty collections instead of nil ones.
+// normal returns a valid lock with empty collections instead of nil ones.
 func (l *Lock) normal() *Lock {
 	n := *l
-	n.Platforms = append([]image.Platform{}, l.Platforms...)
-	n.Releases = append([]Release{}, l.Releases...)
-	n.Images = append([]Image{}, l.Images...)
-	for i := range n.Releases {
-		n.Releases[i].Manifests = append([]File{}, n.Releases[i].Manifests...)
-		if n.Releases[i].Images == nil {
-			n.Releases[i].Images = map[string]string{}
-		}
-	}
-	for i := range n.Images {
-		n.Images[i].UsedBy = append([]string{}, n.Images[i].UsedBy...)
+	n.Images, n.Releases = append([]Image{}, l.Images...), slices.Clone(l.Releases)
+	for i, r := range n.Releases {
+		n.Releases[i].Manifests = append([]File{}, r.Manifests...)
 	}
 	return &n
 }
