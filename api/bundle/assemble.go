@@ -34,10 +34,7 @@ func Assemble(c Contents, trees []Tree) (*Graph, error) {
 		return nil, err
 	}
 	root := rootNode(contents.Descriptor, images)
-	f := InMemory{}
-	for _, n := range []Node{root, contents} {
-		f[n.Descriptor.Digest] = n.Data
-	}
+	f := InMemory{root.Descriptor.Digest: root.Data, contents.Descriptor.Digest: contents.Data}
 	for _, t := range trees {
 		for _, n := range t.Nodes {
 			f[n.Descriptor.Digest] = n.Data

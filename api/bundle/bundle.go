@@ -91,16 +91,8 @@
 // # Receipts
 //
 // A receipt is the inventory of a repository after a push. With it a delta can be built without
-// access to the repository. It is JSON, with exactly these keys in this order, and the blobs sorted
-// by digest, each once. It is not signed, for the reason above. See [Receipt].
-//
-//	{
-//	  "apiVersion": "vdo.vmware.com/receipt/v1",
-//	  "kind": "PushReceipt",
-//	  "repository": "registry.site:5000/vdo/drivers",
-//	  "root": "sha256:…",
-//	  "blobs": [{"digest": "sha256:…", "size": 123}, …]
-//	}
+// access to the repository. It is JSON, with exactly the keys of [Receipt] in their order. It is not
+// signed, for the reason above.
 //
 // # Bounds
 //

@@ -124,11 +124,11 @@ func TestRootsOfAnotherFormAreRefused(t *testing.T) {
 		{"schema 1", "schema version", func(r map[string]any) { r["schemaVersion"] = 1 }},
 		{"media type", "says that it is", func(r map[string]any) { r["mediaType"] = "text/plain" }},
 		{"index and manifest at once", "at once", func(r map[string]any) { r["layers"] = []any{} }},
-		{"no reference", "no annotation", func(r map[string]any) { delete(child(r, 1), "annotations") }},
+		{"no reference", `annotated with ""`, func(r map[string]any) { delete(child(r, 1), "annotations") }},
 		{"bad reference", "full image reference", func(r map[string]any) {
 			child(r, 1)["annotations"] = map[string]any{bundle.AnnotationReference: "a"}
 		}},
-		{"twice", "twice", func(r map[string]any) { child(r, 2)["annotations"] = child(r, 1)["annotations"] }},
+		{"twice", "not sorted, or one is there twice", func(r map[string]any) { child(r, 2)["annotations"] = child(r, 1)["annotations"] }},
 		{"unsorted", "not sorted", func(r map[string]any) {
 			m := r["manifests"].([]any)
 			m[1], m[2] = m[2], m[1]
@@ -147,6 +147,8 @@ func TestContentsOfAnotherFormAreRefused(t *testing.T) {
 		"unknown":       func(m *ocispec.Manifest) { m.Layers[0].MediaType = "application/x" },
 		"another title": func(m *ocispec.Manifest) { m.Layers[0].Annotations = nil },
 		"annotations":   func(m *ocispec.Manifest) { m.Annotations = map[string]string{"x": "y"} },
+		"artifact":      func(m *ocispec.Manifest) { m.ArtifactType = "x" },
+		"config":        func(m *ocispec.Manifest) { m.Config.MediaType = "x" },
 	} {
 		b := bundles.New(t, bundles.Options{Seed: 7})
 		var root ocispec.Index
@@ -181,7 +183,7 @@ func TestALockThatDisagreesIsRefusedWithEveryDifference(t *testing.T) {
 	_, err = bundle.Assemble(b.Contents, append([]bundle.Tree{other}, b.Trees...))
 	require.ErrorContains(t, err, `the bundle holds "registry.test/not/locked:v1", which is not in the lock`)
 	_, err = bundle.Assemble(b.Contents, append([]bundle.Tree{b.Trees[0]}, b.Trees...))
-	require.ErrorContains(t, err, "registry.test/docker/list:v2 twice")
+	require.ErrorContains(t, err, "one is there twice: registry.test/docker/list:v2 after registry.test/docker/list:v2")
 }
 
 func TestReadTreeRefusesHostileManifests(t *testing.T) {

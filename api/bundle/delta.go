@@ -1,10 +1,8 @@
 package bundle
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -193,13 +191,8 @@ func (r *Receipt) JSON() ([]byte, error) {
 		return nil, fault.Errorf(fault.Refused, "write receipt", r.Repository,
 			"use the bundle itself as the base of a delta", "there are %d blobs, more than %d", len(r.Blobs), MaxReceiptBlobs)
 	}
-	data, err := encodeJSON(r)
-	var out bytes.Buffer
-	if err = errors.Join(err, json.Indent(&out, data, "", "  ")); err != nil {
-		return nil, fmt.Errorf("write receipt: %w", err)
-	}
-	out.WriteByte('\n')
-	return out.Bytes(), nil
+	data, err := json.MarshalIndent(r, "", "  ")
+	return append(data, '\n'), err
 }
 
 // Has reports whether the receipt names a blob.

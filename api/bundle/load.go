@@ -18,7 +18,7 @@ import (
 )
 
 // Load reads the whole graph from its root. It is bounded, verifies every byte, and requires the root in the
-// exact form of Assemble. It reports the problems of all images together.
+// exact form of Assemble; [Graph.Contents] requires that of the rest. It reports the problems of all images together.
 func Load(ctx context.Context, f Fetcher, root ocispec.Descriptor) (*Graph, error) {
 	top, children, err := loadRoot(ctx, f, root)
 	if err != nil {
@@ -34,7 +34,7 @@ func Load(ctx context.Context, f Fetcher, root ocispec.Descriptor) (*Graph, erro
 	if err := w.err("read bundle", root); err != nil {
 		return nil, err
 	}
-	contents, err := checkContentsForm(w.nodes[0])
+	contents, err := decodeManifest(w.nodes[0].Descriptor, w.nodes[0].Data)
 	if err != nil {
 		return nil, err
 	}
@@ -115,29 +115,15 @@ func checkRootForm(root ocispec.Descriptor, children []ocispec.Descriptor) error
 		ref := d.Annotations[AnnotationReference]
 		parsed, err := image.ParseReference(ref)
 		switch {
-		case ref == "":
-			errs = append(errs, corrupt(root, "child %d has no annotation %s", i+1, AnnotationReference))
 		case err != nil || parsed.String() != ref:
 			errs = append(errs,
 				corrupt(root, "child %d is annotated with %.200q, which is not a full image reference", i+1, ref))
-		case ref == last:
-			errs = append(errs, corrupt(root, "it has the image %s twice", ref))
-		case ref < last:
-			errs = append(errs, corrupt(root, "its images are not sorted: %s after %s", ref, last))
+		case ref <= last:
+			errs = append(errs, corrupt(root, "its images are not sorted, or one is there twice: %s after %s", ref, last))
 		}
 		last = ref
 	}
 	return fault.Join(errs...)
-}
-
-// checkContentsForm requires a contents manifest. [Graph.Contents] compares its bytes with those that Assemble writes.
-func checkContentsForm(n Node) (manifestForm, error) {
-	m, err := decodeManifest(n.Descriptor, n.Data)
-	if err == nil && (m.ArtifactType != ContentsArtifactType || m.Config.MediaType != LockMediaType) {
-		err = corrupt(n.Descriptor, "it is not a contents manifest: artifact type %.100q, config %.100q",
-			m.ArtifactType, m.Config.MediaType)
-	}
-	return m, err
 }
 
 // IsRoot reports whether a descriptor is a bundle's root, by its artifact type.
@@ -157,10 +143,9 @@ func IsRoot(ctx context.Context, f Fetcher, d ocispec.Descriptor) (bool, error) 
 const (
 	matrixTitle    = "matrix.yaml"
 	matrixSigTitle = "matrix.yaml.sig"
-)
 
-// MaxSignature is the largest matrix signature, in bytes.
-const MaxSignature = 64 << 10
+	MaxSignature = 64 << 10 // bytes of a matrix signature
+)
 
 // Contents is the content of the contents manifest.
 type Contents struct {
@@ -335,13 +320,6 @@ type verifier struct {
 
 func (v *verifier) Read(p []byte) (int, error) {
 	if v.err != nil {
-		return 0, v.err
-	}
-	if len(p) == 0 {
-		return 0, nil
-	}
-	if v.left == 0 {
-		v.err = v.end()
 		return 0, v.err
 	}
 	n, err := v.r.Read(p[:min(int64(len(p)), v.left)])

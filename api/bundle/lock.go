@@ -49,11 +49,8 @@ func (r Release) Path(f File) string {
 // returns the same lock.
 func (l *Lock) YAML() ([]byte, error) {
 	data, err := encodeJSON(l.normal())
-	if err != nil {
-		return nil, fmt.Errorf("write lock: %w", err)
-	}
 	var doc yaml.Node
-	if err := yaml.Unmarshal(data, &doc); err != nil {
+	if err = errors.Join(err, yaml.Unmarshal(data, &doc)); err != nil {
 		return nil, fmt.Errorf("write lock: %w", err)
 	}
 	blockStyle(&doc)
@@ -80,13 +77,10 @@ func blockStyle(n *yaml.Node) {
 // the escapes that JSON requires.
 func (l *Lock) JSON() ([]byte, error) {
 	data, err := encodeJSON(l.normal())
-	if err != nil {
-		return nil, fmt.Errorf("write lock: %w", err)
-	}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.UseNumber()
 	var tree any
-	if err := dec.Decode(&tree); err != nil {
+	if err = errors.Join(err, dec.Decode(&tree)); err != nil {
 		return nil, fmt.Errorf("write lock: %w", err)
 	}
 	return encodeJSON(tree)
@@ -245,15 +239,11 @@ func (l *Lock) checkImages(c *strictyaml.Check) {
 func (l *Lock) checkUse(c *strictyaml.Check) {
 	users := map[string][]string{} // image reference → release IDs, in order
 	for i, r := range l.Releases {
-		named := map[string]bool{}
 		for _, from := range slices.Sorted(maps.Keys(r.Images)) {
 			to := r.Images[from]
-			if _, ok := l.Image(to); !ok {
-				c.Add(fmt.Sprintf("releases[%d].images", i), "%s is mapped to %q, which is not among the images",
-					from, to)
-			}
-			if !named[to] {
-				named[to] = true
+			_, ok := l.Image(to)
+			c.Require(ok, fmt.Sprintf("releases[%d].images", i), "%s is mapped to %q, which is not among the images", from, to)
+			if !slices.Contains(users[to], r.ID()) {
 				users[to] = append(users[to], r.ID())
 			}
 		}
@@ -301,15 +291,14 @@ func IsService(d matrix.Driver) bool {
 // Service returns the image and the version to run for a service. The matrix chooses among the
 // lock's releases ([matrix.Document.ChooseService]); of the jump host it is the newest.
 func (l *Lock) Service(service matrix.Driver, doc *matrix.Document) (Image, matrix.Version, error) {
-	held := map[string]Release{}
 	available := matrix.Available{}
 	var newest matrix.Version
 	for _, r := range l.Releases {
 		if r.Driver == service {
-			held[r.Version.String()], available[r.ID()], newest = r, true, r.Version // sorted by version
+			available[r.ID()], newest = true, r.Version // sorted by version
 		}
 	}
-	if len(held) == 0 {
+	if len(available) == 0 {
 		return Image{}, matrix.Version{}, noService(service, errors.New("the bundle holds no release of it"))
 	}
 	if service != JumpHost {
@@ -319,8 +308,8 @@ func (l *Lock) Service(service matrix.Driver, doc *matrix.Document) (Image, matr
 		}
 		newest = chosen.Version
 	}
-	for _, to := range held[newest.String()].Images {
-		if i, ok := l.Image(to); ok {
+	for _, i := range l.Images {
+		if slices.Contains(i.UsedBy, Release{Driver: service, Version: newest}.ID()) {
 			return i, newest, nil
 		}
 	}
