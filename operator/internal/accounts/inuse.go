@@ -219,13 +219,10 @@ func (s *Site) readNodes(ctx context.Context) error {
 		return nil
 	}
 	known := map[string]bool{}
-	var list corev1.NodeList
-	if err := pages.Each(ctx, s.API, &list, func() {
-		for i := range list.Items {
-			for _, a := range list.Items[i].Status.Addresses {
-				if a.Type == corev1.NodeInternalIP || a.Type == corev1.NodeExternalIP {
-					known[a.Address] = true
-				}
+	if err := pages.Each(ctx, s.API, &corev1.NodeList{}, func(n *corev1.Node) {
+		for _, a := range n.Status.Addresses {
+			if a.Type == corev1.NodeInternalIP || a.Type == corev1.NodeExternalIP {
+				known[a.Address] = true
 			}
 		}
 	}); err != nil {

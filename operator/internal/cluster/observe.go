@@ -16,7 +16,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -75,10 +74,6 @@ var snapshots = schema.GroupKind{Group: "snapshot.storage.k8s.io", Kind: "Volume
 func (c *Cluster) Serves(kind schema.GroupKind) (bool, error) {
 	_, err := c.Client.RESTMapper().RESTMapping(kind)
 	return err == nil, listFault("kind "+kind.String(), err)
-}
-
-func (c *Cluster) each(ctx context.Context, what string, list client.ObjectList, page func(), opts ...client.ListOption) error {
-	return listFault(what, pages.Each(ctx, c.Reader, list, page, opts...))
 }
 
 // listFault classifies an error of a list. A kind that the cluster lacks has no objects.
@@ -189,11 +184,9 @@ func (c *Cluster) pods(ctx context.Context, o *assess.Observed) error {
 }
 
 func (c *Cluster) events(ctx context.Context, o *assess.Observed, namespace string) error {
-	var list corev1.EventList
-	return c.each(ctx, "events in "+namespace, &list, func() {
-		o.Events = append(o.Events, list.Items...)
-	},
+	err := pages.Each(ctx, c.Reader, &corev1.EventList{}, func(e *corev1.Event) { o.Events = append(o.Events, *e) },
 		client.InNamespace(namespace), client.MatchingFields{"reason": "FailedCreate"})
+	return listFault("events in "+namespace, err)
 }
 
 // MaxVolumes bounds the counts of Volumes: if it returns this many, more may exist.
@@ -202,32 +195,28 @@ const MaxVolumes = 500
 // Volumes counts the storage driver's PersistentVolumes, including those migrated to it, and its VolumeAttachments.
 // A removal that waits for them counts repeatedly, so each count ends at [MaxVolumes].
 func (c *Cluster) Volumes(ctx context.Context) (volumes, attachments int, err error) {
-	volumes, err = c.count(ctx, "PersistentVolumes", &corev1.PersistentVolumeList{}, func(o runtime.Object) bool {
-		s := o.(*corev1.PersistentVolume).Spec //nolint:forcetypeassert // of the list
-		return s.CSI != nil && s.CSI.Driver == drivers.CSIDriver || s.VsphereVolume != nil
+	all := &corev1.PersistentVolumeList{}
+	volumes, err = count(ctx, c, "PersistentVolumes", all, func(v *corev1.PersistentVolume) bool {
+		return v.Spec.CSI != nil && v.Spec.CSI.Driver == drivers.CSIDriver || v.Spec.VsphereVolume != nil
 	})
 	if err != nil {
 		return 0, 0, err
 	}
 	list := &storagev1.VolumeAttachmentList{}
-	attachments, err = c.count(ctx, "VolumeAttachments", list, func(o runtime.Object) bool {
-		a := o.(*storagev1.VolumeAttachment) //nolint:forcetypeassert // of the list
+	attachments, err = count(ctx, c, "VolumeAttachments", list, func(a *storagev1.VolumeAttachment) bool {
 		return a.Spec.Attacher == drivers.CSIDriver
 	})
 	return volumes, attachments, err
 }
 
 // count counts the objects of a list that match, up to [MaxVolumes].
-func (c *Cluster) count(
-	ctx context.Context, what string, list client.ObjectList, counts func(runtime.Object) bool,
+func count[T client.Object](
+	ctx context.Context, c *Cluster, what string, list client.ObjectList, counts func(T) bool,
 ) (n int, err error) {
-	err = pages.Until(ctx, c.Reader, list, func() bool {
-		_ = meta.EachListItem(list, func(o runtime.Object) error { //nolint:errcheck // there is none
-			if counts(o) {
-				n++
-			}
-			return nil
-		})
+	err = pages.Until(ctx, c.Reader, list, func(o T) bool {
+		if counts(o) {
+			n++
+		}
 		return n >= MaxVolumes
 	})
 	return min(n, MaxVolumes), listFault(what, err)
@@ -235,10 +224,8 @@ func (c *Cluster) count(
 
 // OthersSnapshots counts the VolumeSnapshotContents of other storage drivers, up to [MaxVolumes].
 func (c *Cluster) OthersSnapshots(ctx context.Context) (n int, err error) {
-	all := &unstructured.UnstructuredList{}
-	all.SetGroupVersionKind(schema.GroupKind{Group: snapshots.Group, Kind: snapshots.Kind + "List"}.WithVersion("v1"))
-	return c.count(ctx, "VolumeSnapshotContents", all, func(o runtime.Object) bool {
-		u := o.(*unstructured.Unstructured)                               //nolint:forcetypeassert // of the list
+	list := pages.Of(snapshots.WithVersion("v1"))
+	return count(ctx, c, "VolumeSnapshotContents", list, func(u *unstructured.Unstructured) bool {
 		of, _, _ := unstructured.NestedString(u.Object, "spec", "driver") //nolint:errcheck // it is a text
 		return of != drivers.CSIDriver
 	})
@@ -322,16 +309,14 @@ func (c *Cluster) lastWords(ctx context.Context, o *assess.Observed, all []silen
 func (c *Cluster) MirrorRules(ctx context.Context) ([]preflight.MirrorRule, error) {
 	var all []preflight.MirrorRule
 	for _, k := range mirrorset.Kinds() {
-		list := &unstructured.UnstructuredList{}
-		list.SetGroupVersionKind(schema.GroupVersionKind{Group: k.Group, Version: k.Version, Kind: k.Kind + "List"})
-		if err := c.each(ctx, k.Kind+"s", list, func() {
-			for i := range list.Items {
-				set := list.Items[i].GetKind() + " " + list.Items[i].GetName()
-				for _, e := range mirrorset.Read(list.Items[i].Object, k) {
-					all = append(all, preflight.MirrorRule{Set: set, Source: e.Source, Mirrors: e.Mirrors, Policy: e.Policy, Tags: k.Tags})
-				}
+		list := pages.Of(schema.GroupVersionKind{Group: k.Group, Version: k.Version, Kind: k.Kind})
+		err := pages.Each(ctx, c.Reader, list, func(o *unstructured.Unstructured) {
+			set := o.GetKind() + " " + o.GetName()
+			for _, e := range mirrorset.Read(o.Object, k) {
+				all = append(all, preflight.MirrorRule{Set: set, Source: e.Source, Mirrors: e.Mirrors, Policy: e.Policy, Tags: k.Tags})
 			}
-		}); err != nil {
+		})
+		if err := listFault(k.Kind+"s", err); err != nil {
 			return nil, err
 		}
 	}
@@ -340,14 +325,11 @@ func (c *Cluster) MirrorRules(ctx context.Context) ([]preflight.MirrorRule, erro
 
 // MachineConfigPools returns the pools of OpenShift's nodes, none if the kind is not served.
 func (c *Cluster) MachineConfigPools(ctx context.Context) ([]decide.Pool, error) {
-	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(schema.GroupVersionKind{Group: "machineconfiguration.openshift.io", Version: "v1", Kind: "MachineConfigPoolList"})
+	kind := schema.GroupVersion{Group: "machineconfiguration.openshift.io", Version: "v1"}.WithKind("MachineConfigPool")
 	var all []decide.Pool
-	err := c.each(ctx, "MachineConfigPools", list, func() {
-		for i := range list.Items {
-			all = append(all, poolOf(&list.Items[i]))
-		}
-	})
+	err := listFault("MachineConfigPools", pages.Each(ctx, c.Reader, pages.Of(kind), func(o *unstructured.Unstructured) {
+		all = append(all, poolOf(o))
+	}))
 	if fault.ReasonOf(err) == fault.Forbidden {
 		f := classify("list", "MachineConfigPools", err)
 		f.Hint = "apply the permissions of this release: `vdo-bundle install-manifests BUNDLE --mirror-set | kubectl apply -f -`; " +

@@ -11,7 +11,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
@@ -32,7 +31,7 @@ var (
 	nodes      = &kind{"nodes", &corev1.Node{}, &corev1.NodeList{}}
 	csiNodes   = &kind{"CSINodes", &storagev1.CSINode{}, &storagev1.CSINodeList{}}
 	pods       = &kind{"pods", &corev1.Pod{}, &corev1.PodList{}}
-	topologies = &kind{"CSINodeTopologies", topology(), topologyList()}
+	topologies = &kind{"CSINodeTopologies", topology(), pages.Of(topologyKind)}
 )
 
 // topologyKind is the kind in which the storage driver reports the topology of nodes.
@@ -45,12 +44,6 @@ func topology() *unstructured.Unstructured {
 	o := &unstructured.Unstructured{}
 	o.SetGroupVersionKind(topologyKind)
 	return o
-}
-
-func topologyList() *unstructured.UnstructuredList {
-	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(topologyKind.GroupVersion().WithKind(topologyKind.Kind + "List"))
-	return list
 }
 
 // View caches the kinds with one object per node, so that no reconcile lists a cluster with thousands of nodes. Its
@@ -136,12 +129,10 @@ func (v *View) prune() {
 // same pointer as in the View. The caller must not change the objects.
 func all[T client.Object](ctx context.Context, c *Cluster, of selection, what string) (out []T, err error) {
 	f := c.View.feed(of)
-	keep := func(o runtime.Object) error {
-		out = append(out, f.same(o).(T)) //nolint:forcetypeassert // of the kind
-		return nil
-	}
 	if f == nil || c.listed || !f.current(ctx) {
-		_, err = of.each(ctx, c.Reader, keep)
+		_, err = of.each(ctx, c.Reader, func(o client.Object) {
+			out = append(out, f.same(o).(T)) //nolint:forcetypeassert // of the kind
+		})
 		return out, listFault(what, err)
 	}
 	for _, o := range f.GetStore().List() {
@@ -178,11 +169,10 @@ func (s selection) options() *client.ListOptions {
 
 // each lists page by page and calls keep with every object.
 func (s selection) each(
-	ctx context.Context, c client.Reader, keep func(runtime.Object) error, opts ...client.ListOption,
+	ctx context.Context, c client.Reader, keep func(client.Object), opts ...client.ListOption,
 ) (version string, err error) {
 	list := s.empty()
-	err = pages.Each(ctx, c, list, func() { _ = meta.EachListItem(list, keep) }, //nolint:errcheck // keep returns none
-		append(opts, s.options(), client.Limit(pages.PerNode))...)
+	err = pages.Each(ctx, c, list, keep, append(opts, s.options(), client.Limit(pages.PerNode))...)
 	return list.GetResourceVersion(), err
 }
 
@@ -210,7 +200,8 @@ func newFeed(c client.WithWatch, of selection) *feed {
 	lw := &toolscache.ListWatch{ListWithContextFunc: f.list, WatchFuncWithContext: f.watch}
 	f.SharedIndexInformer = toolscache.NewSharedIndexInformer(
 		toolscache.ToListWatcherWithWatchListSemantics(lw, f), of.example, 0, toolscache.Indexers{})
-	_ = f.SetTransform(func(o any) (any, error) { return trimmed(o), nil }) //nolint:errcheck // it does not run yet
+	trim := func(o any) (any, error) { return trimmed(o.(client.Object)), nil } //nolint:forcetypeassert // of the kind
+	_ = f.SetTransform(trim)                                                    //nolint:errcheck // it does not run yet
 	return f
 }
 
@@ -227,9 +218,8 @@ func (f *feed) run(ctx context.Context) {
 func (f *feed) list(ctx context.Context, raw metav1.ListOptions) (runtime.Object, error) {
 	raw.ResourceVersion, raw.ResourceVersionMatch = "", ""
 	all := &metav1.List{}
-	version, err := f.of.each(ctx, f.client, func(o runtime.Object) error {
-		all.Items = append(all.Items, runtime.RawExtension{Object: trimmed(o).(runtime.Object)}) //nolint:forcetypeassert // as it was
-		return nil
+	version, err := f.of.each(ctx, f.client, func(o client.Object) {
+		all.Items = append(all.Items, runtime.RawExtension{Object: trimmed(o)})
 	}, &client.ListOptions{Raw: &raw})
 	all.SetResourceVersion(version)
 	return all, f.note(err, pending)
@@ -246,15 +236,14 @@ func (f *feed) watch(ctx context.Context, raw metav1.ListOptions) (watch.Interfa
 }
 
 // same returns the feed's copy of o, or else a trimmed o.
-func (f *feed) same(o runtime.Object) runtime.Object {
+func (f *feed) same(o client.Object) client.Object {
 	if f != nil && f.state.Load() == following {
 		stored, _, _ := f.GetStore().Get(o) //nolint:errcheck // o has a name
-		k, ok := stored.(client.Object)
-		if ok && k.GetResourceVersion() == o.(client.Object).GetResourceVersion() { //nolint:forcetypeassert // of the same kind
+		if k, ok := stored.(client.Object); ok && k.GetResourceVersion() == o.GetResourceVersion() {
 			return k
 		}
 	}
-	return trimmed(o).(runtime.Object) //nolint:forcetypeassert // as it was
+	return trimmed(o)
 }
 
 func (f *feed) note(err error, otherwise int32) error {
@@ -292,8 +281,8 @@ func (f *feed) current(ctx context.Context) bool {
 
 // trimmed returns the kept part of an object. An object without managed fields, which the API server adds, is
 // trimmed already.
-func trimmed(o any) any {
-	if m, ok := o.(metav1.Object); ok && len(m.GetManagedFields()) == 0 {
+func trimmed(o client.Object) client.Object {
+	if len(o.GetManagedFields()) == 0 {
 		return o
 	}
 	switch o := o.(type) {

@@ -155,16 +155,12 @@ func read(ctx context.Context, c client.Reader, excluded map[string]string) (pre
 		return out, err
 	}
 	out.CloudProviders = map[string]string{}
-	var nodes corev1.NodeList
-	if err := pages.Each(ctx, c, &nodes, func() {
-		for i := range nodes.Items {
-			n := &nodes.Items[i]
-			out.ControlPlane = out.ControlPlane || drivers.IsControlPlane(n.Labels)
-			if !drivers.Excluded(n.Labels, excluded) {
-				out.Nodes = append(out.Nodes, node(n, registered))
-				if p, ok := cloudProvider(nodeArguments(n)); ok {
-					out.CloudProviders["k3s or RKE2 on node "+n.Name] = p
-				}
+	if err := pages.Each(ctx, c, &corev1.NodeList{}, func(n *corev1.Node) {
+		out.ControlPlane = out.ControlPlane || drivers.IsControlPlane(n.Labels)
+		if !drivers.Excluded(n.Labels, excluded) {
+			out.Nodes = append(out.Nodes, node(n, registered))
+			if p, ok := cloudProvider(nodeArguments(n)); ok {
+				out.CloudProviders["k3s or RKE2 on node "+n.Name] = p
 			}
 		}
 	}, client.Limit(pages.PerNode)); err != nil {
@@ -257,17 +253,13 @@ func readStorage(ctx context.Context, c client.Reader, out *preflight.Cluster) e
 // csiNodes are the topology keys of the storage driver, by the nodes that it is registered on.
 func csiNodes(ctx context.Context, c client.Reader) (map[string][]string, error) {
 	out := map[string][]string{}
-	var list storagev1.CSINodeList
-	err := pages.Each(ctx, c, &list, func() {
-		for i := range list.Items {
-			for _, d := range list.Items[i].Spec.Drivers {
-				if d.Name == drivers.CSIDriver {
-					out[list.Items[i].Name] = append([]string{}, d.TopologyKeys...)
-				}
+	return out, pages.Each(ctx, c, &storagev1.CSINodeList{}, func(n *storagev1.CSINode) {
+		for _, d := range n.Spec.Drivers {
+			if d.Name == drivers.CSIDriver {
+				out[n.Name] = append([]string{}, d.TopologyKeys...)
 			}
 		}
 	})
-	return out, err
 }
 
 // parameter of a StorageClass, whose names may be written in any case.

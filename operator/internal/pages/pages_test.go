@@ -39,12 +39,9 @@ func TestAListIsReadPageByPage(t *testing.T) {
 		`{"metadata":{"continue":"still"},"items":[{"metadata":{"name":"c"}}]}`,
 		`{"metadata":{},"items":[{"metadata":{"name":"d"}},{"metadata":{"name":"e"}}]}`,
 	}}
-	var list corev1.NodeList
 	var kept []*corev1.Node
-	require.NoError(t, pages.Each(t.Context(), s, &list, func() {
-		for i := range list.Items {
-			kept = append(kept, &list.Items[i])
-		}
+	require.NoError(t, pages.Each(t.Context(), s, &corev1.NodeList{}, func(n *corev1.Node) {
+		kept = append(kept, n)
 	}, client.InNamespace("ns")))
 	var names []string
 	for _, n := range kept {
@@ -63,14 +60,13 @@ func TestAListIsReadPageByPage(t *testing.T) {
 func TestAPageThatIsNotReadIsTheReadersError(t *testing.T) {
 	away := errors.New("away")
 	s := &server{pages: []string{`{"metadata":{"continue":"more"},"items":[{"metadata":{"name":"a"}}]}`}, err: away}
-	var list corev1.NodeList
 	read := 0
-	require.Equal(t, away, pages.Each(t.Context(), s, &list, func() { read += len(list.Items) }))
+	require.Equal(t, away, pages.Each(t.Context(), s, &corev1.NodeList{}, func(*corev1.Node) { read++ }))
 	require.Equal(t, 1, read)
 }
 
 func TestAPageIsAsLargeAsIsAskedFor(t *testing.T) {
 	s := &server{pages: []string{`{"items":[]}`}}
-	require.NoError(t, pages.Each(t.Context(), s, &corev1.NodeList{}, func() {}, client.Limit(7)))
+	require.NoError(t, pages.Each(t.Context(), s, &corev1.NodeList{}, func(*corev1.Node) {}, client.Limit(7)))
 	require.Equal(t, []client.ListOptions{{Limit: 7}}, s.asked)
 }

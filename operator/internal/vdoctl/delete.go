@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -371,8 +370,7 @@ func (o *deleteOptions) observe(ctx context.Context, c client.Client) (resources
 
 // tenantClusters returns the SIPClusters, whose operator needs the CRDs of bundles.
 func tenantClusters(ctx context.Context, c client.Reader) ([]client.Object, error) {
-	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(airshipv1.GroupVersion.WithKind("SIPClusterList"))
+	list := pages.Of(airshipv1.GroupVersion.WithKind("SIPCluster"))
 	if err := c.List(ctx, list); err != nil && !isGone(err) {
 		return nil, clusterstate.Fault("read the SIPClusters", err)
 	}
@@ -434,13 +432,7 @@ func (o *deleteOptions) unattended(ctx context.Context, c client.Reader, configs
 func firstOf(names []string) string { return fault.Few(names, 10) }
 
 func eachVolume(ctx context.Context, c client.Reader, do func(*corev1.PersistentVolume)) error {
-	var list corev1.PersistentVolumeList
-	err := pages.Each(ctx, c, &list, func() {
-		for i := range list.Items {
-			do(&list.Items[i])
-		}
-	})
-	if err != nil {
+	if err := pages.Each(ctx, c, &corev1.PersistentVolumeList{}, do); err != nil {
 		return clusterstate.Fault("read the PersistentVolumes", err)
 	}
 	return nil

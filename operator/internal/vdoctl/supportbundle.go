@@ -258,12 +258,7 @@ func (x *collection) namespaces() []string {
 func (x *collection) secrets(ctx context.Context) bool {
 	known := true
 	for _, ns := range x.namespaces() {
-		var list corev1.SecretList
-		if err := pages.Each(ctx, x.client, &list, func() {
-			for i := range list.Items {
-				x.secret(&list.Items[i])
-			}
-		}, client.InNamespace(ns)); err != nil {
+		if err := pages.Each(ctx, x.client, &corev1.SecretList{}, x.secret, client.InNamespace(ns)); err != nil {
 			known = false
 			x.missed("Secrets of "+ns, err)
 		}
@@ -335,22 +330,19 @@ func (x *collection) resources(ctx context.Context) {
 
 // kind writes the objects of a kind. It skips a kind that the cluster does not have.
 func (x *collection) kind(ctx context.Context, k collected, ns string) {
-	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(schema.FromAPIVersionAndKind(k.apiVersion, k.kind+"List"))
+	gvk := schema.FromAPIVersionAndKind(k.apiVersion, k.kind)
 	dir := "resources/" + ns + "/" + k.kind + "/"
 	if ns == "" {
 		dir = "resources/cluster/" + k.kind + "/"
 	}
-	err := pages.Each(ctx, x.client, list, func() {
-		for i := range list.Items {
-			if u := &list.Items[i]; k.takes(u) {
-				x.hide.withoutSecrets(u)
-				x.putYAML(dir+u.GetName()+".yaml", u.Object)
-			}
+	err := pages.Each(ctx, x.client, pages.Of(gvk), func(u *unstructured.Unstructured) {
+		if k.takes(u) {
+			x.hide.withoutSecrets(u)
+			x.putYAML(dir+u.GetName()+".yaml", u.Object)
 		}
 	}, client.InNamespace(ns))
 	if err != nil && !isGone(err) {
-		plural, _ := meta.UnsafeGuessKindToResource(schema.FromAPIVersionAndKind(k.apiVersion, k.kind))
+		plural, _ := meta.UnsafeGuessKindToResource(gvk)
 		x.missed(strings.TrimSpace(plural.Resource+" "+ns), err)
 	}
 }

@@ -69,12 +69,8 @@ func (p *pass) deploy(ctx context.Context) (err error) {
 func (p *pass) read(ctx context.Context, namespace string) (objects, error) {
 	all := objects{}
 	for _, kind := range kinds {
-		list := &unstructured.UnstructuredList{}
-		list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
-		err := pages.Each(ctx, p.Reader, list, func() {
-			for i := range list.Items {
-				all[keyOf(&list.Items[i])] = &list.Items[i]
-			}
+		err := pages.Each(ctx, p.Reader, pages.Of(kind), func(o *unstructured.Unstructured) {
+			all[keyOf(o)] = o
 		}, client.InNamespace(namespace), client.MatchingLabels(p.labels()))
 		if err != nil {
 			return nil, asked("list "+kind.Kind+"s in", "namespace "+namespace, err)

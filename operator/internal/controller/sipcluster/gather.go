@@ -47,15 +47,13 @@ func (p *pass) gather(ctx context.Context) error {
 // readHosts returns the hosts from the cache, not copied, or live from the API server.
 func (r *Reconciler) readHosts(ctx context.Context, live bool) (all []*choose.Host, err error) {
 	list := &choose.BareMetalHostList{}
-	add := func() {
-		for i := range list.Items {
-			all = append(all, &choose.Host{BareMetalHost: &list.Items[i]})
-		}
-	}
+	add := func(h *choose.BareMetalHost) { all = append(all, &choose.Host{BareMetalHost: h}) }
 	if live {
 		err = pages.Each(ctx, r.Reader, list, add)
 	} else if err = r.Hosts.List(ctx, list, client.UnsafeDisableDeepCopy); err == nil {
-		add()
+		for i := range list.Items {
+			add(&list.Items[i])
+		}
 	}
 	if err != nil {
 		return nil, fault.Errorf(fault.Unreachable, "list", "BareMetalHosts",
@@ -207,34 +205,29 @@ type deployPolicy struct {
 // annotation decides, else a HostDeployPolicy in the host's namespace that accepts the SIPCluster's namespace, by
 // Metal3's rules. If Metal3 lacks that kind, only annotations permit.
 func (p *pass) permits(ctx context.Context) (func(*choose.Host) bool, error) {
-	list := &unstructured.UnstructuredList{}
 	accepting := map[string]bool{} // namespaces with a policy that accepts
 	var ns corev1.Namespace
 	var invalid fault.List
 	namespace := p.key.Namespace
-	read := func() {
-		for i := range list.Items {
-			o := &list.Items[i]
-			spec, _, _ := unstructured.NestedMap(o.Object, "spec")
-			var policy deployPolicy
-			err, accepts := runtime.DefaultUnstructuredConverter.FromUnstructured(spec, &policy), false
-			if err == nil {
-				accepts, err = policy.accepts(namespace, ns.Labels)
-			}
-			if err != nil {
-				subject := "HostDeployPolicy " + client.ObjectKeyFromObject(o).String()
-				invalid.Add(fault.Errorf(fault.InvalidInput, "read", subject, "have its owner correct it", "%w", err))
-			}
-			accepting[o.GetNamespace()] = accepting[o.GetNamespace()] || accepts
+	read := func(o *unstructured.Unstructured) {
+		spec, _, _ := unstructured.NestedMap(o.Object, "spec")
+		var policy deployPolicy
+		err, accepts := runtime.DefaultUnstructuredConverter.FromUnstructured(spec, &policy), false
+		if err == nil {
+			accepts, err = policy.accepts(namespace, ns.Labels)
 		}
+		if err != nil {
+			subject := "HostDeployPolicy " + client.ObjectKeyFromObject(o).String()
+			invalid.Add(fault.Errorf(fault.InvalidInput, "read", subject, "have its owner correct it", "%w", err))
+		}
+		accepting[o.GetNamespace()] = accepting[o.GetNamespace()] || accepts
 	}
 	if err := p.Reader.Get(ctx, types.NamespacedName{Name: namespace}, &ns); err != nil {
 		return nil, asked("read", "namespace "+namespace, err)
 	}
 	policies, err := p.Client.RESTMapper().RESTMapping(schema.GroupKind{Group: "metal3.io", Kind: "HostDeployPolicy"})
 	if err == nil {
-		list.SetGroupVersionKind(policies.GroupVersionKind.GroupVersion().WithKind("HostDeployPolicyList"))
-		err = pages.Each(ctx, p.Reader, list, read)
+		err = pages.Each(ctx, p.Reader, pages.Of(policies.GroupVersionKind), read)
 	}
 	p.invalid = invalid.Join("read", "HostDeployPolicies")
 	if err != nil && !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
