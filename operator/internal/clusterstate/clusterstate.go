@@ -177,22 +177,19 @@ func read(ctx context.Context, c client.Reader, excluded map[string]string) (pre
 func readCloudProviders(ctx context.Context, c client.Reader, out map[string]string) error {
 	const name = "kube-controller-manager"
 	for _, label := range []string{"component", "k8s-app"} {
-		var pods corev1.PodList
-		err := c.List(ctx, &pods, client.InNamespace(metav1.NamespaceSystem), client.MatchingLabels{label: name})
-		if apierrors.IsForbidden(err) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		for i := range pods.Items {
-			p := &pods.Items[i]
+		err := pages.Each(ctx, c, &corev1.PodList{}, func(p *corev1.Pod) {
 			out[p.Name] = ""
 			for _, container := range p.Spec.Containers {
 				if value, ok := cloudProvider(slices.Concat(container.Command, container.Args)); ok {
 					out[p.Name] = value
 				}
 			}
+		}, client.InNamespace(metav1.NamespaceSystem), client.MatchingLabels{label: name})
+		if apierrors.IsForbidden(err) {
+			return nil
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
@@ -228,16 +225,14 @@ func nodeArguments(n *corev1.Node) (out []string) {
 // readStorage reads what there is of the storage driver: its classes, the cluster id that
 // it made for itself, and whether it is registered.
 func readStorage(ctx context.Context, c client.Reader, out *preflight.Cluster) error {
-	var classes storagev1.StorageClassList
-	if err := c.List(ctx, &classes); err != nil {
-		return err
-	}
-	for i := range classes.Items {
-		if s := &classes.Items[i]; s.Provisioner == drivers.CSIDriver {
+	if err := pages.Each(ctx, c, &storagev1.StorageClassList{}, func(s *storagev1.StorageClass) {
+		if s.Provisioner == drivers.CSIDriver {
 			out.StorageClasses = append(out.StorageClasses, preflight.StorageClass{
 				Name: s.Name, Policy: parameter(s, "storagepolicyname"), DatastoreURL: parameter(s, "datastoreurl"),
 				FSType: parameter(s, "csi.storage.k8s.io/fstype"), Allowed: s.AllowedTopologies})
 		}
+	}); err != nil {
+		return err
 	}
 	var kept corev1.ConfigMap
 	err := c.Get(ctx, client.ObjectKey{Namespace: drivers.CSINamespace, Name: "vsphere-csi-cluster-id"}, &kept)

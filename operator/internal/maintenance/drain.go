@@ -15,6 +15,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/pages"
 )
 
 func (r *Run) until(ctx context.Context, op string, look func() (string, error)) error {
@@ -89,12 +90,7 @@ func name(p *corev1.Pod) string { return p.Namespace + "/" + p.Name }
 // pods returns the pods of a node that a drain evicts, and those that stay. Static pods stay, and those of DaemonSets,
 // which run on cordoned nodes too. It omits ended pods.
 func (r *Run) pods(ctx context.Context, node string) (evicted, stay []corev1.Pod, err error) {
-	var list corev1.PodList
-	if err := r.API.List(ctx, &list, client.MatchingFields{"spec.nodeName": node}); err != nil {
-		return nil, nil, clusterstate.Fault("read the pods of "+node, err)
-	}
-	for i := range list.Items {
-		p := &list.Items[i]
+	err = pages.Each(ctx, r.API, &corev1.PodList{}, func(p *corev1.Pod) {
 		owner := metav1.GetControllerOf(p)
 		_, static := p.Annotations[corev1.MirrorPodAnnotationKey]
 		switch {
@@ -104,6 +100,9 @@ func (r *Run) pods(ctx context.Context, node string) (evicted, stay []corev1.Pod
 		default:
 			evicted = append(evicted, *p)
 		}
+	}, client.MatchingFields{"spec.nodeName": node})
+	if err != nil {
+		return nil, nil, clusterstate.Fault("read the pods of "+node, err)
 	}
 	return evicted, stay, nil
 }
@@ -121,13 +120,11 @@ func (r *Run) volumes(ctx context.Context, pods []corev1.Pod) (map[string]bool, 
 			claims[key] = true
 		}
 	}
-	var list corev1.PersistentVolumeList
-	if err := r.API.List(ctx, &list); err != nil {
+	if err := pages.Each(ctx, r.API, &corev1.PersistentVolumeList{}, func(v *corev1.PersistentVolume) {
+		of := v.Spec.ClaimRef
+		out[v.Name] = of != nil && claims[client.ObjectKey{Namespace: of.Namespace, Name: of.Name}]
+	}); err != nil {
 		return nil, clusterstate.Fault("list PersistentVolumes", err)
-	}
-	for i := range list.Items {
-		of := list.Items[i].Spec.ClaimRef
-		out[list.Items[i].Name] = of != nil && claims[client.ObjectKey{Namespace: of.Namespace, Name: of.Name}]
 	}
 	return out, nil
 }

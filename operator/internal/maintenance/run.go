@@ -1,6 +1,7 @@
 package maintenance
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,6 +17,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/pages"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 )
 
@@ -225,26 +227,24 @@ func (r *Run) say(node, text string) {
 // majority requires that the control plane has its majority without a node: in nodes that are ready and not begun. Two
 // parallel runs write their annotations before this check, so that at least one sees the other's.
 func (r *Run) majority(ctx context.Context, node string) error {
-	var nodes corev1.NodeList
-	if err := r.API.List(ctx, &nodes); err != nil {
-		return clusterstate.Fault("read the nodes", err)
-	}
-	all, ready := 0, 0
-	for i := range nodes.Items {
-		n := &nodes.Items[i]
-		if !drivers.IsControlPlane(n.Labels) {
-			continue
-		}
-		all++
-		if n.Name == node {
-			continue
-		}
-		if _, busy := n.Annotations[Annotation]; busy {
-			return &fault.Error{Reason: fault.Refused, Op: "power off the VM of", Subject: node, Err: fmt.Errorf("%s, of the control plane too, is worked on", n.Name), Hint: "finish that first; where two runs began both, end the work on one: kubectl annotate node " + n.Name + " " + Annotation + "- and kubectl uncordon " + n.Name}
-		}
-		if isReady(n) {
+	all, ready, busy := 0, 0, ""
+	if err := pages.Each(ctx, r.API, &corev1.NodeList{}, func(n *corev1.Node) {
+		_, begun := n.Annotations[Annotation]
+		switch {
+		case !drivers.IsControlPlane(n.Labels):
+			return
+		case n.Name == node:
+		case begun:
+			busy = cmp.Or(busy, n.Name)
+		case isReady(n):
 			ready++
 		}
+		all++
+	}, client.Limit(pages.PerNode)); err != nil {
+		return clusterstate.Fault("read the nodes", err)
+	}
+	if busy != "" {
+		return &fault.Error{Reason: fault.Refused, Op: "power off the VM of", Subject: node, Err: fmt.Errorf("%s, of the control plane too, is worked on", busy), Hint: "finish that first; where two runs began both, end the work on one: kubectl annotate node " + busy + " " + Annotation + "- and kubectl uncordon " + busy}
 	}
 	needed := max(all/2+1, 2)
 	if ready >= needed || r.Outage {
@@ -355,19 +355,15 @@ func (r *Run) detached(ctx context.Context, _ VMs, m Machine) error {
 		return err
 	}
 	return r.until(ctx, "detach the volumes of "+m.Node, func() (string, error) {
-		var list storagev1.VolumeAttachmentList
-		if err := r.API.List(ctx, &list); err != nil {
-			return "", err
-		}
 		left := 0
-		for i := range list.Items {
-			volume := list.Items[i].Spec.Source.PersistentVolumeName
-			if list.Items[i].Spec.NodeName == m.Node && (volume == nil || !kept[*volume]) {
+		err := pages.Each(ctx, r.API, &storagev1.VolumeAttachmentList{}, func(a *storagev1.VolumeAttachment) {
+			volume := a.Spec.Source.PersistentVolumeName
+			if a.Spec.NodeName == m.Node && (volume == nil || !kept[*volume]) {
 				left++
 			}
-		}
-		if left == 0 {
-			return "", nil
+		})
+		if err != nil || left == 0 {
+			return "", err
 		}
 		return fmt.Sprintf("%d volumes are attached", left), nil
 	})

@@ -194,14 +194,12 @@ const accountRecord = "vdo-account-"
 // recordedSecrets returns the names of the Secrets whose account `users create` recorded.
 func (o *deleteOptions) recordedSecrets(ctx context.Context, c client.Client) (secrets []string, err error) {
 	for _, ns := range []string{o.cluster.namespace, credentials.Fallback} { // a record is beside its Secret
-		var list corev1.ConfigMapList
-		if err := c.List(ctx, &list, client.InNamespace(ns)); err != nil {
-			return nil, clusterstate.Fault("read the ConfigMaps of "+ns, err)
-		}
-		for i := range list.Items {
-			if name, ok := strings.CutPrefix(list.Items[i].Name, accountRecord); ok {
+		if err := pages.Each(ctx, c, &corev1.ConfigMapList{}, func(m *corev1.ConfigMap) {
+			if name, ok := strings.CutPrefix(m.Name, accountRecord); ok {
 				secrets = append(secrets, name)
 			}
+		}, client.InNamespace(ns)); err != nil {
+			return nil, clusterstate.Fault("read the ConfigMaps of "+ns, err)
 		}
 	}
 	return secrets, nil
