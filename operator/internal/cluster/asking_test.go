@@ -15,10 +15,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/discovery"
@@ -185,40 +182,13 @@ func (l *logs) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	l.answer(w, r.URL.Query().Get("container"))
 }
 
-// fallen makes the storage driver's node plugin with two pods, both containers of which fall over.
-func fallen(t *testing.T, k client.Client) {
-	t.Helper()
-	create := func(o client.Object) {
-		require.NoError(t, client.IgnoreAlreadyExists(k.Create(ctx, o)))
-		t.Cleanup(func() { _ = k.Delete(ctx, o, client.GracePeriodSeconds(0)) })
-	}
-	require.NoError(t, client.IgnoreAlreadyExists(k.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "vmware-system-csi"}})))
-	require.NoError(t, client.IgnoreAlreadyExists(k.Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "vmware-system-csi", Name: "default"}})))
-	create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
-	labels := map[string]string{"app": "vsphere-csi-node"}
-	containers := []corev1.Container{{Name: "vsphere-csi-node", Image: "x"}, {Name: "node-driver-registrar", Image: "x"}}
-	create(&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "vmware-system-csi", Name: "vsphere-csi-node"},
-		Spec: appsv1.DaemonSetSpec{Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: containers}}}})
-	for _, name := range []string{"p2", "p1"} {
-		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "vmware-system-csi", Name: name, Labels: labels}, Spec: corev1.PodSpec{NodeName: "n1", Containers: containers}}
-		create(p)
-		for _, c := range containers {
-			p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{
-				Name: c.Name, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}},
-				LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1}}})
-		}
-		require.NoError(t, k.Status().Update(ctx, p))
-	}
-}
-
 func said(t *testing.T, c *edge.Cluster) string {
 	t.Helper()
 	o, err := c.Observe(ctx)
 	require.NoError(t, err)
-	rep := assess.Assess(assess.Input{Observed: o, Now: time.Now(), Requested: []matrix.Driver{matrix.CSI}})
+	rep := assess.Assess(assess.Input{Observed: o, Now: time.Now(), Requested: []matrix.Driver{matrix.CPI}})
 	var all []string
-	for _, f := range rep.Drivers[matrix.CSI].Findings {
+	for _, f := range rep.Drivers[matrix.CPI].Findings {
 		all = append(all, fmt.Sprintf("%s | %s | %s", f.Reason, f.Message, f.Remedy))
 	}
 	return strings.Join(all, "\n")
@@ -230,7 +200,7 @@ func TestLastWordsAreReadFromTheLog(t *testing.T) {
 	const canary = "Canary-6"
 	c, k, _ := start(t)
 	node := &logs{answer: func(w http.ResponseWriter, container string) {
-		if container == "vsphere-csi-node" {
+		if container == "c" {
 			_, _ = w.Write([]byte("I1122 10:11:12.1       1 a.go:1] hello\nE1122 10:11:12.2       1 a.go:2] password=" + canary + ": ServerFaultCode: Cannot complete login due to an incorrect user name or password.\nI1122 10:11:12.3       1 a.go:3] bye\n"))
 			return
 		}
@@ -238,21 +208,21 @@ func TestLastWordsAreReadFromTheLog(t *testing.T) {
 	}}
 	server := httptest.NewServer(node)
 	defer server.Close()
-	fallen(t, k)
-	require.Contains(t, said(t, c), "exit code 1", "without a reader")
+	populate(t, k, crashing("c", ""), crashing("d", ""))
+	require.Contains(t, said(t, c), "exit code 3", "without a reader")
 	require.Empty(t, node.asked)
 
 	var err error
 	c.Log, err = edge.Logs(&rest.Config{Host: server.URL}, http.DefaultClient)
 	require.NoError(t, err)
 	got := said(t, c)
-	require.Contains(t, got, "Unauthorized | container vsphere-csi-node ends again and again on node n1: password (hidden): Cannot complete login")
+	require.Contains(t, got, "Unauthorized | container c ends again and again on 3 nodes (view-0, view-1, view-2): password (hidden): Cannot complete login")
 	require.Contains(t, got, "correct user and password")
-	require.Contains(t, got, "container node-driver-registrar ends again and again on node n1: the socket is in use")
+	require.Contains(t, got, "container d ends again and again on 3 nodes (view-0, view-1, view-2): the socket is in use")
 	require.NotContains(t, got, canary)
 	require.ElementsMatch(t, []string{
-		"/api/v1/namespaces/vmware-system-csi/pods/p1/log?container=vsphere-csi-node&previous=true&tailLines=20",
-		"/api/v1/namespaces/vmware-system-csi/pods/p1/log?container=node-driver-registrar&previous=true&tailLines=20"}, node.asked)
+		"/api/v1/namespaces/kube-system/pods/view-0/log?container=c&previous=true&tailLines=20",
+		"/api/v1/namespaces/kube-system/pods/view-0/log?container=d&previous=true&tailLines=20"}, node.asked)
 
 	node.answer = func(w http.ResponseWriter, _ string) {
 		for range 100 << 10 { // 100 MiB, were it read
@@ -271,7 +241,7 @@ func TestLastWordsAreReadFromTheLog(t *testing.T) {
 	} {
 		c.Log = func(ctx context.Context, _, _, _ string) (string, error) { return log(ctx) }
 		began := time.Now()
-		require.Contains(t, said(t, c), "exit code 1", name)
+		require.Contains(t, said(t, c), "exit code 3", name)
 		require.Less(t, time.Since(began), 20*time.Second, name)
 	}
 }

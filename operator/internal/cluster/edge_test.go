@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net"
 	"strings"
 	"sync"
@@ -396,15 +395,21 @@ func viewed(t *testing.T, c *edge.Cluster, watching client.WithWatch) (with *edg
 	return with, requested
 }
 
-// populate makes nodes, and a driver's pods on them: one runs, one falls over.
-func populate(t *testing.T, k client.Client) {
+// crashing is a container that falls over, and leaves that message.
+func crashing(name, message string) corev1.ContainerStatus {
+	return corev1.ContainerStatus{Name: name,
+		State:                corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}},
+		LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 3, Message: message}}}
+}
+
+// populate makes nodes, and a driver's pods on them with two containers.
+func populate(t *testing.T, k client.Client, statuses ...corev1.ContainerStatus) {
 	t.Helper()
 	labels := map[string]string{"name": "vsphere-cloud-controller-manager"}
 	made := []client.Object{&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "vsphere-cloud-controller-manager"},
 		Spec: appsv1.DaemonSetSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels},
 			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "x.example/cpi/manager:v1.33.1"}}}}}}}
-	for i := range 3 {
-		name := fmt.Sprintf("view-%d", i)
+	for _, name := range []string{"view-2", "view-0", "view-1"} {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"kubernetes.io/os": "linux"}, Annotations: map[string]string{"a": "b"}},
 			Spec: corev1.NodeSpec{ProviderID: "vsphere://" + name, Taints: []corev1.Taint{{Key: assess.TaintUninitialized, Effect: corev1.TaintEffectNoSchedule}}}}
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name, Labels: labels},
@@ -423,9 +428,7 @@ func populate(t *testing.T, k client.Client) {
 			require.NoError(t, k.Status().Update(ctx, o))
 		case *corev1.Pod:
 			o.Status = corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse}},
-				ContainerStatuses: []corev1.ContainerStatus{{Name: "c", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}},
-					{Name: "d", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}},
-						LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 3, Message: "x509: no"}}}}}
+				ContainerStatuses: statuses}
 			require.NoError(t, k.Status().Update(ctx, o))
 		}
 	}
@@ -433,7 +436,7 @@ func populate(t *testing.T, k client.Client) {
 
 func TestTheViewShowsWhatListingShows(t *testing.T) {
 	c, k, _ := start(t)
-	populate(t, k)
+	populate(t, k, corev1.ContainerStatus{Name: "c", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}, crashing("d", "x509: no"))
 	with, requested := viewed(t, c, k)
 	same := func() {
 		t.Helper()
