@@ -148,9 +148,9 @@ func gather(s store, root string, left []string, keys map[string]*ecdsa.PublicKe
 	attached, aboutRoot = true, true
 	for _, a := range s.about(root) {
 		visit(a, true)
-		by, statements := signersOf(s, a, root, keys)
+		by, statements, intact := signersOf(s, a, root, keys)
 		c.signers, c.statements = append(c.signers, by...), c.statements+statements
-		if intact(s, a) {
+		if intact {
 			c.intact = append(c.intact, by...)
 		}
 	}
@@ -162,21 +162,26 @@ func gather(s store, root string, left []string, keys map[string]*ecdsa.PublicKe
 
 const signatureAnnotation = "dev.cosignproject.cosign/signature"
 
-// signersOf returns the signers of a claim about the root in a manifest that refers to it, and the number of its
-// statements.
-func signersOf(s store, manifest, root string, keys map[string]*ecdsa.PublicKey) (out []string, statements int) {
+// signersOf returns the signers of a claim about the root in a manifest that refers to it, the number of its
+// statements, and whether everything that it names has its bytes.
+func signersOf(s store, manifest, root string, keys map[string]*ecdsa.PublicKey) (out []string, statements int, intact bool) {
 	var m ocispec.Manifest
 	if data := s.blob(manifest); sum(data) != manifest || json.Unmarshal(data, &m) != nil {
-		return nil, 0
+		return nil, 0, false
 	}
-	for _, l := range m.Layers {
+	intact = true
+	for _, l := range append(m.Layers, m.Config) {
 		if l.MediaType == "application/vnd.dsse.envelope.v1+json" {
 			statements++
 		}
-		text, ok := l.Annotations[signatureAnnotation]
 		claim := s.blob(l.Digest.String())
+		if sum(claim) != l.Digest.String() {
+			intact = false
+			continue
+		}
+		text, ok := l.Annotations[signatureAnnotation]
 		signature, err := base64.StdEncoding.DecodeString(text)
-		if !ok || err != nil || sum(claim) != l.Digest.String() || !bytes.Contains(claim, []byte(root)) {
+		if !ok || err != nil || !bytes.Contains(claim, []byte(root)) {
 			continue
 		}
 		digest := sha256.Sum256(claim)
@@ -186,21 +191,7 @@ func signersOf(s store, manifest, root string, keys map[string]*ecdsa.PublicKey)
 			}
 		}
 	}
-	return out, statements
-}
-
-// intact reports whether everything that a manifest names has its bytes.
-func intact(s store, manifest string) bool {
-	var m ocispec.Manifest
-	if json.Unmarshal(s.blob(manifest), &m) != nil {
-		return false
-	}
-	for _, d := range append(m.Layers, m.Config) {
-		if sum(s.blob(d.Digest.String())) != d.Digest.String() {
-			return false
-		}
-	}
-	return true
+	return out, statements, intact
 }
 
 func sum(data []byte) string { return digest.FromBytes(data).String() }
@@ -253,20 +244,23 @@ func readLayout(files map[string][]byte, keys map[string]*ecdsa.PublicKey) conte
 	return gather(l, l.names["bundle"][0], strings.Fields(index.Annotations["vdo.vmware.com/base.layers"]), keys)
 }
 
-// readTar reads an archive. The last of several entries of one name wins.
-func readTar(data []byte, keys map[string]*ecdsa.PublicKey) content {
+// untar returns the files of an archive. The last of several entries of one name wins.
+func untar(data []byte) map[string][]byte {
 	files := map[string][]byte{}
 	for r := tar.NewReader(bytes.NewReader(data)); ; {
 		h, err := r.Next()
 		if err != nil {
-			break
+			return files
 		}
 		if files[h.Name], err = io.ReadAll(r); err != nil {
 			delete(files, h.Name)
-			break
+			return files
 		}
 	}
-	c := readLayout(files, keys)
+}
+
+func readTar(data []byte, keys map[string]*ecdsa.PublicKey) content {
+	c := readLayout(untar(data), keys)
 	c.bytes = sum(data)
 	return c
 }

@@ -3,12 +3,9 @@
 package model
 
 import (
-	"archive/tar"
-	"bytes"
 	"crypto/ecdsa"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -139,13 +136,9 @@ func (s *site) makeBundles(t testing.TB) {
 		s.write(t, "lock-"+name+".yaml", data)
 		p.must(t, Step{Do: "pull", Bundle: name, To: "x.tar"})
 		archive := readRegular(p.path("out/x.tar"))
-		for r := tar.NewReader(bytes.NewReader(archive)); ; {
-			h, err := r.Next()
-			if err != nil {
-				break
-			}
-			if hex, ok := strings.CutPrefix(h.Name, "blobs/sha256/"); ok {
-				s.known["sha256:"+hex], _ = io.ReadAll(r)
+		for name, blob := range untar(archive) {
+			if hex, ok := strings.CutPrefix(name, "blobs/sha256/"); ok {
+				s.known["sha256:"+hex] = blob
 			}
 		}
 		if s.bundles[name] = readTar(archive, s.keys); !s.bundles[name].whole() {
