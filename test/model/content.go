@@ -164,7 +164,9 @@ const signatureAnnotation = "dev.cosignproject.cosign/signature"
 
 // signersOf returns the signers of a claim about the root in a manifest that refers to it, the number of its
 // statements, and whether everything that it names has its bytes.
-func signersOf(s store, manifest, root string, keys map[string]*ecdsa.PublicKey) (out []string, statements int, intact bool) {
+func signersOf(
+	s store, manifest, root string, keys map[string]*ecdsa.PublicKey,
+) (out []string, statements int, intact bool) {
 	var m ocispec.Manifest
 	if data := s.blob(manifest); sum(data) != manifest || json.Unmarshal(data, &m) != nil {
 		return nil, 0, false
