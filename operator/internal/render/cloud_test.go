@@ -13,46 +13,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 )
 
-// cloudConf is the rendered vsphere.conf.
-func cloudConf(t testing.TB, out *render.Rendered) string {
-	t.Helper()
-	_, data := readCPI(t, out)
-	return data[render.CPIConfigKey]
-}
-
-func TestNodeAddressesAndFamiliesReachTheCloudProvider(t *testing.T) {
-	everyRelease(t, []matrix.Driver{matrix.CPI}, func(t *testing.T, id matrix.ReleaseID) {
-		in := input(t, id)
-		twoVCenters(&in, second())
-		in.Spec.CloudProvider.IPFamilies = []string{"ipv6", "ipv4"}
-		in.Spec.CloudProvider.NodeAddresses = &v1alpha1.NodeAddresses{
-			InternalSubnets: []string{"10.0.0.0/16", "fd00::/64"}, ExternalSubnets: []string{"192.0.2.0/24"},
-			ExcludeInternalSubnets: []string{"10.0.0.5/32", "fe80::/10"}, ExcludeExternalSubnets: []string{"192.0.2.9/32"},
-			InternalNetwork: "VM Network: a", ExternalNetwork: "#public",
-		}
-		out := mustRender(t, in)
-		c, _ := readCPI(t, out)
-		require.Equal(t, map[string]string{
-			"internalNetworkSubnetCidr": "10.0.0.0/16,fd00::/64", "externalNetworkSubnetCidr": "192.0.2.0/24",
-			"excludeInternalNetworkSubnetCidr": "10.0.0.5/32,fe80::/10", "excludeExternalNetworkSubnetCidr": "192.0.2.9/32",
-			"internalVmNetworkName": "VM Network: a", "externalVmNetworkName": "#public",
-		}, c.Nodes)
-		for _, name := range []string{"vc-one", "vc-two"} {
-			require.Equal(t, []string{"ipv6", "ipv4"}, c.VCenter[name].IPFamily)
-		}
-		require.Contains(t, at(t, out, cloudEnv), `{"name":"ENABLE_ALPHA_DUAL_STACK","value":"true"}`)
-
-		in.Spec.CloudProvider.IPFamilies = nil
-		for _, none := range []*v1alpha1.NodeAddresses{nil, {InternalSubnets: []string{}}} {
-			in.Spec.CloudProvider.NodeAddresses = none
-			out = mustRender(t, in)
-			require.NotContains(t, cloudConf(t, out), "nodes")
-			require.NotContains(t, cloudConf(t, out), "ipFamily")
-			require.NotContains(t, at(t, out, cloudEnv), "ENABLE_ALPHA_DUAL_STACK")
-		}
-	})
-}
-
 // The cloud provider deletes the Nodes of VMs that it does not find.
 func TestDatacentersAreNotTakenAwayUnasked(t *testing.T) {
 	const vc, other = "vc1.site.example", "vc2.site.example"
@@ -99,7 +59,7 @@ func TestDatacentersAreNotTakenAwayUnasked(t *testing.T) {
 			out, err := render.Render(in)
 			if c.want == "" {
 				require.NoError(t, err)
-				in.Cluster.CloudConfig = []byte(cloudConf(t, out))
+				in.Cluster.CloudConfig = []byte(cloudData(t, out)[render.CPIConfigKey])
 				mustRender(t, in) // what was rendered is read back: it narrows nothing
 				return
 			}

@@ -2,7 +2,6 @@ package render_test
 
 import (
 	"bytes"
-	"fmt"
 	"strings"
 	"testing"
 	"testing/quick"
@@ -60,35 +59,10 @@ func readCSI(t testing.TB, out *render.Rendered) csiConfig {
 	return c
 }
 
-// cpiConfig is what the cloud provider reads as YAML; unknown keys are an error.
-type cpiConfig struct {
-	Global struct {
-		Port            uint   `json:"port"`
-		SecretName      string `json:"secretName"`
-		SecretNamespace string `json:"secretNamespace"`
-	} `json:"global"`
-	VCenter map[string]struct {
-		Server       string   `json:"server"`
-		Port         uint     `json:"port"`
-		InsecureFlag bool     `json:"insecureFlag"`
-		Datacenters  []string `json:"datacenters"`
-		CAFile       string   `json:"caFile"`
-		Thumbprint   string   `json:"thumbprint"`
-		IPFamily     []string `json:"ipFamily"`
-	} `json:"vcenter"`
-	Nodes  map[string]string `json:"nodes"`
-	Labels struct {
-		Region string `json:"region"`
-		Zone   string `json:"zone"`
-	} `json:"labels"`
-}
-
-func readCPI(t testing.TB, out *render.Rendered) (cpiConfig, map[string]string) {
+// cloudData is the cloud provider's ConfigMap.
+func cloudData(t testing.TB, out *render.Rendered) map[string]string {
 	t.Helper()
-	data := nested(unstructured.NestedStringMap(object(t, out, "ConfigMap "+render.CPIConfigMap).Object, "data"))(t)
-	var c cpiConfig
-	require.NoError(t, yaml.UnmarshalStrict([]byte(data[render.CPIConfigKey]), &c))
-	return c, data
+	return nested(unstructured.NestedStringMap(object(t, out, "ConfigMap "+render.CPIConfigMap).Object, "data"))(t)
 }
 
 func authority(t testing.TB) []byte {
@@ -113,39 +87,50 @@ func second() render.VCenter {
 	}
 }
 
-func TestCloudProviderGetsAllVCenters(t *testing.T) {
+func TestTheCloudProvidersConfigurationIsWhole(t *testing.T) {
 	everyRelease(t, []matrix.Driver{matrix.CPI}, func(t *testing.T, id matrix.ReleaseID) {
 		in := input(t, id)
 		twoVCenters(&in, second())
 		ca := authority(t)
 		changeVCenter(in, func(v *render.VCenter) { v.Thumbprint, v.CA = strings.ToLower(sha1Print), ca })
 		in.Spec.CloudProvider.Topology = &v1alpha1.Topology{Zone: "k8s-zone", Region: "yes"}
+		in.Spec.CloudProvider.IPFamilies = []string{"ipv6", "ipv4"}
+		in.Spec.CloudProvider.NodeAddresses = &v1alpha1.NodeAddresses{
+			InternalSubnets: []string{"10.0.0.0/16", "fd00::/64"}, ExternalSubnets: []string{"192.0.2.0/24"},
+			ExcludeInternalSubnets: []string{"10.0.0.5/32", "fe80::/10"}, ExcludeExternalSubnets: []string{"192.0.2.9/32"},
+			InternalNetwork: "VM Network: a", ExternalNetwork: "#public",
+		}
 		out := mustRender(t, in)
-		c, data := readCPI(t, out)
-		require.Equal(t, render.CPISecret, c.Global.SecretName)
-		require.Equal(t, "kube-system", c.Global.SecretNamespace)
-		require.Len(t, c.VCenter, 2)
-		got := c.VCenter["vc-one"]
-		require.Equal(t, "vc1.site.example", got.Server)
-		require.Equal(t, uint(443), got.Port)
-		require.Equal(t, []string{"DC one", "folder/dc2"}, got.Datacenters)
-		require.Equal(t, sha1Print, got.Thumbprint)
-		require.Equal(t, "/etc/cloud/vc-one.ca.crt", got.CAFile)
+		data := cloudData(t, out)
+		require.JSONEq(t, `{
+			"global": {"port": 443, "secretName": "vsphere-cloud-secret", "secretNamespace": "kube-system"},
+			"labels": {"region": "yes", "zone": "k8s-zone"},
+			"nodes": {
+				"internalNetworkSubnetCidr": "10.0.0.0/16,fd00::/64", "externalNetworkSubnetCidr": "192.0.2.0/24",
+				"excludeInternalNetworkSubnetCidr": "10.0.0.5/32,fe80::/10", "excludeExternalNetworkSubnetCidr": "192.0.2.9/32",
+				"internalVmNetworkName": "VM Network: a", "externalVmNetworkName": "#public"},
+			"vcenter": {
+				"vc-one": {"server": "vc1.site.example", "port": 443, "insecureFlag": false, "datacenters": ["DC one", "folder/dc2"],
+					"thumbprint": "`+sha1Print+`", "caFile": "/etc/cloud/vc-one.ca.crt", "ipFamily": ["ipv6", "ipv4"]},
+				"vc-two": {"server": "fd00::2", "port": 8443, "insecureFlag": true, "ipFamily": ["ipv6", "ipv4"]}}}`,
+			string(must.Have(yaml.YAMLToJSON([]byte(data[render.CPIConfigKey])))(t)))
 		require.Equal(t, string(ca), data["vc-one.ca.crt"])
-		require.Equal(t, "fd00::2", c.VCenter["vc-two"].Server)
-		require.True(t, c.VCenter["vc-two"].InsecureFlag)
-		require.Equal(t, "yes", c.Labels.Region)
-		require.NotContains(t, data[render.CPIConfigKey], "password")
 		require.Equal(t, map[string]string{
 			"vc1.site.example.username": "vdo@vsphere.local", "vc1.site.example.password": password,
 			"server_2": "fd00::2", "username_2": "csi@corp.example", "password_2": "second",
 		}, secretData(t, out, render.CPISecret))
-		for _, what := range []string{"Secret " + render.CPISecret, "ConfigMap " + render.CPIConfigMap} {
-			require.Equal(t, render.Replace, object(t, out, what).Apply)
+		looks{ // the whole ConfigMap is mounted where the configuration says that its files are
+			{cloud + " spec", `"mountPath":"/etc/cloud"`}, {cloudEnv, `{"name":"ENABLE_ALPHA_DUAL_STACK","value":"true"}`},
+			{"Secret " + render.CPISecret + " apply", "Replace"}, {"ConfigMap " + render.CPIConfigMap + " apply", "Replace"},
+		}.require(t, out)
+
+		in.Spec.CloudProvider.IPFamilies = nil
+		for _, none := range []*v1alpha1.NodeAddresses{nil, {InternalSubnets: []string{}}} {
+			in.Spec.CloudProvider.NodeAddresses = none
+			out = mustRender(t, in)
+			require.NotRegexp(t, "nodes|ipFamily", cloudData(t, out)[render.CPIConfigKey])
+			require.NotContains(t, at(t, out, cloudEnv), "ENABLE_ALPHA_DUAL_STACK")
 		}
-		// The whole ConfigMap is mounted where the configuration says that its files are.
-		mounts := fmt.Sprint(object(t, out, "DaemonSet vsphere-cloud-controller-manager").Object["spec"])
-		require.Contains(t, mounts, "mountPath:/etc/cloud ")
 	})
 }
 
