@@ -1,6 +1,7 @@
 package vdoconfig
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -84,23 +85,6 @@ func TestAnotherProgramIsAnotherAttempt(t *testing.T) {
 	require.NotEqual(t, b.contentOf(csi, "v1"), b.contentOf(csi, "v2"))
 }
 
-func TestTheHistoryOfWhatWasRemovedIsForgotten(t *testing.T) {
-	g := beginning(t, pair133, pair133, pair133)
-	memory := g.facts.inventory.Memory()
-	g.config.Spec.StorageProvider, g.spec.StorageProvider = nil, nil
-	_, _, all := g.again(t)
-	require.Len(t, all, 2, "its objects are there")
-	for _, e := range g.facts.inventory.Entries() {
-		if e.Driver != matrix.CPI {
-			g.facts.inventory = g.facts.inventory.Without(e.Key)
-		}
-	}
-	g.facts.inventory = g.facts.inventory.WithMemory(memory)
-	_, _, all = g.again(t)
-	require.Equal(t, []string{"cpi@1.33.1"}, inForce(all))
-	require.Len(t, all, 1)
-}
-
 func TestDriversThatAreLeftAmidACanaryAreSaidToReplaceNoPods(t *testing.T) {
 	p := (&Reconciler{Now: time.Now, Cluster: &fakeCluster{}}).newPass(&v1alpha1.VDOConfig{})
 	require.Equal(t, "Left the drivers installed", p.noteStaying(t.Context()))
@@ -116,9 +100,22 @@ func TestDriversThatAreLeftAmidACanaryAreSaidToReplaceNoPods(t *testing.T) {
 type seen struct {
 	edit   func(*pass)   // before it; nil: nothing
 	reason decide.Reason // that is told first
-	is     string        // in force, and installed; after a +, installed alone
+	is     string        // in force, and installed; with a +, installed alone, and with a -, in force alone
 	gated  string        // drivers that are left as they are
-	unfit  string        // what Ready says does not fit
+	says   string        // why a driver is left, or what Ready says does not fit
+}
+
+// releases are the installed ones, and those in force.
+func (s seen) releases() (installed, begun []string) {
+	for _, id := range strings.Fields(s.is) {
+		if name := strings.TrimLeft(id, "+-"); id[0] != '-' {
+			installed = append(installed, name)
+		}
+		if name := strings.TrimLeft(id, "+-"); id[0] != '+' {
+			begun = append(begun, name)
+		}
+	}
+	return installed, begun
 }
 
 func (p *pass) cannotRead(d matrix.Driver) {
@@ -177,6 +174,21 @@ func (p *pass) mixedServers(ignored string) {
 
 func (p *pass) storageAway() { p.vcenters[vcStorage] = vcenter{gated: because(fault.Unreachable)} }
 func (p *pass) storageBack() { delete(p.vcenters, vcStorage) }
+func (p *pass) cloudAway()   { p.vcenters[vcCloud] = vcenter{gated: because(fault.Unreachable)} }
+
+// needing has the newest storage driver be for one cloud provider alone, which is held.
+func needing(cpi string) func(*pass) {
+	return func(p *pass) {
+		p.cloudAway()
+		for i := range p.bundle.matrix.Releases {
+			if r := &p.bundle.matrix.Releases[i]; r.ReleaseID.String() == "csi@3.7.3" {
+				isCPI := func(n matrix.Requirement) bool { return n.Driver == matrix.CPI }
+				r.Requires = append(slices.DeleteFunc(slices.Clone(r.Requires), isCPI),
+					matrix.Requirement{Driver: matrix.CPI, Version: mustVersion(cpi)})
+			}
+		}
+	}
+}
 
 // What is begun is what is installed, and is begun once. What someone else installed in another version stays as it is
 // until it may be adopted; a consent stays until its window opens, whatever is away or begins before; each group has
@@ -188,7 +200,9 @@ func TestWhatBeginsAndWhatWaits(t *testing.T) {
 	const oldCSI = "csi@3.3.1 runs, and does not fit: serves 1.28 to 1.30, not 1.33"
 	const half = "cpi@1.34.0 snapshot-controller@8.2.0 csi@3.7.0"
 	const oldCPI = "cpi@1.33.1 runs, and does not fit: a cpi serves its own minor, not 1.34"
-	const storage = "csi snapshot-controller"
+	const storage, all = "csi snapshot-controller", "cpi csi snapshot-controller"
+	const older133 = "cpi@1.33.0 snapshot-controller@8.2.0 csi@3.5.1"
+	const newer133 = older133 + " cpi@1.33.1 csi@3.7.3"
 	const refused, notApproved = decide.DowngradeRefused, decide.NotApproved
 	const closed, locked = decide.WindowClosed, decide.Interlocked
 	readAgain := func(p *pass) {
@@ -199,6 +213,11 @@ func TestWhatBeginsAndWhatWaits(t *testing.T) {
 	retain := func(p *pass) {
 		p.config.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "snapshot-controller", Policy: "disabled"}}
 		p.retained = map[matrix.Driver]string{matrix.SnapshotController: "others need it"}
+	}
+	pinned := func(p *pass) { p.config.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "csi", Version: "2.7.3"}} }
+	unrequested := func(p *pass) { p.config.Spec.StorageProvider = nil }
+	gone := func(p *pass) {
+		p.facts.inventory = siteOf(t, "", "cpi@1.33.1").inventory.WithMemory(p.facts.inventory.Memory())
 	}
 	for name, c := range map[string]struct {
 		bundle, runs, inForce string
@@ -240,13 +259,44 @@ func TestWhatBeginsAndWhatWaits(t *testing.T) {
 			}, "", newestPair, "cni", ""}}},
 
 		"a snapshot-controller only stays for others": {newestPair, pair133, pair133, []seen{
-			{retain, "", "cpi@1.33.1 csi@3.7.3 +snapshot-controller@8.2.0", "", ""}}},
+			{retain, "", "cpi@1.33.1 +snapshot-controller@8.2.0 csi@3.7.3", "", ""}}},
 		"and nobody consented": {newestPair, pair133, pair133, []seen{
 			{func(p *pass) { retain(p); p.manual() }, notApproved, pair133, "", ""}}},
 		"nobody consented, and it cannot be read": {newestPair, asItRuns, asItRuns, []seen{{func(p *pass) {
 			p.manual()
 			p.cannotRead(matrix.SnapshotController)
 		}, notApproved, asItRuns, "snapshot-controller", ""}}},
+
+		"storage's vCenter is away": {newer133, older133, older133, []seen{{(*pass).storageAway, "", pair133, "", ""}}},
+		"cpi's vCenter is away": {newer133, older133, older133, []seen{
+			{(*pass).cloudAway, "", "cpi@1.33.0 snapshot-controller@8.2.0 csi@3.7.3", "", ""}}},
+		"it is away, and nothing is installed": {newer133, "", "", []seen{
+			{(*pass).cloudAway, "", "", all, "it needs the provider IDs of nodes, which cpi sets … Unreachable"}}},
+		"it is away, and storage is installed": {newer133, "snapshot-controller@8.2.0 csi@3.5.1", "", []seen{
+			{(*pass).cloudAway, "", "snapshot-controller@8.2.0 csi@3.7.3", "cpi", ""}}},
+		"it is away, and what is asked for is storage alone": {newer133, "", "", []seen{{func(p *pass) {
+			p.cloudAway()
+			p.config.Spec.CloudProvider = nil
+		}, "", "snapshot-controller@8.2.0 csi@3.7.3", "", ""}}},
+		"it is away, and storage is for another cpi": {newer133, older133, older133, []seen{
+			{needing("1.33.1"), "", older133, "", ""}}},
+		"it is away, and storage is for cpi as it is": {newer133, older133, older133, []seen{
+			{needing("1.33.0"), "", "cpi@1.33.0 snapshot-controller@8.2.0 csi@3.7.3", "", ""}}},
+
+		"a vCenter is away that no driver uses": {newestPair, "", "", []seen{{func(p *pass) {
+			p.vcenters["another"] = vcenter{gated: because(fault.Unreachable)}
+		}, "", newestPair, "", ""}}},
+		"storage's is away, and storage is not asked for": {newestPair, "", "", []seen{
+			{func(p *pass) { p.storageAway(); unrequested(p) }, "", "cpi@1.33.1", "", ""}}},
+
+		"a pin fits no more": {both, "csi@3.5.1 cpi@1.32.1", "", []seen{
+			{pinned, "", "csi@3.5.1", "cpi snapshot-controller", "remove the pin of csi: without it csi@3.7.3 fits; " +
+				" … cpi@1.32.1 is installed and no bundle that can be read holds it … cpi@1.32.1 runs, and does not fit"}}},
+		"a pin fits no more, and nothing runs": {both, "", "", []seen{{pinned, "", "", all, "remove the pin of csi"}}},
+
+		"storage is not requested": {pair133, pair133, pair133, []seen{
+			{unrequested, "", "cpi@1.33.1 -snapshot-controller@8.2.0 -csi@3.5.1", "", ""},
+			{gone, "", "cpi@1.33.1", "", ""}}},
 
 		"Kubernetes is newer": {of134, since, since, []seen{{(*pass).later, "", of134, "", ""}}},
 		"no release fits a vCenter": {since + " " + of134, since, since, []seen{
@@ -277,18 +327,21 @@ func TestWhatBeginsAndWhatWaits(t *testing.T) {
 				for range 2 {
 					first, d, h := g.again(t)
 					require.Equal(t, s.reason, first.Reason, "%d: %s", i, first.Message)
-					require.ElementsMatch(t, split(strings.ReplaceAll(s.is, "+", "")), chosen(d), i)
-					begun, _, _ := strings.Cut(s.is, "+")
-					require.Equal(t, split(begun), inForce(h), i)
+					installed, begun := s.releases()
+					require.Equal(t, installed, chosen(d), i)
+					require.Equal(t, begun, inForce(h), i)
 					var gated []string
 					for driver := range d.gated {
 						gated = append(gated, string(driver))
 					}
 					require.ElementsMatch(t, split(s.gated), gated, i)
-					ready := g.phase(&g.config.Status)
-					require.Equal(t, s.unfit != "", fault.ReasonOf(ready.Err) == fault.Incompatible, "%d: %v", i, ready.Err)
-					if s.unfit != "" {
-						require.ErrorContains(t, ready.Err, s.unfit)
+					ready := g.phase(&g.config.Status).Err
+					fits := !strings.Contains(s.says, "does not fit")
+					require.Equal(t, fits, fault.ReasonOf(ready) != fault.Incompatible, "%d: %v", i, ready)
+					_, why := g.unresolved()
+					told := fmt.Sprint(ready, fault.ReasonOf(why), fault.Text(d.refused), d.gated)
+					for _, text := range strings.Split(s.says, " … ") {
+						require.Contains(t, told, text, i)
 					}
 					for _, id := range d.releases {
 						g.site.Installed[id.Driver] = id.Version
