@@ -125,7 +125,7 @@ func readBlobSignature(subject image.Digest, data, text []byte) Evidence {
 
 func readBlobText(data, text []byte) (Evidence, error) {
 	raw, err := decodeSignature(string(text))
-	return Evidence{candidate: candidate{form: fileForm, payload: data, text: base64.StdEncoding.EncodeToString(raw)}, stamped: raw}, err
+	return signed(data, raw), err
 }
 
 func readBlobBundle(data, text []byte) (Evidence, error) {
@@ -140,10 +140,7 @@ func readBlobBundle(data, text []byte) (Evidence, error) {
 	if len(raw) == 0 || len(raw) > maxSignature {
 		return Evidence{}, errors.New("has no signature of a file")
 	}
-	e := Evidence{stamped: raw}
-	if e.candidate, err = newBundle(fileForm, b, data); err != nil {
-		return Evidence{}, fmt.Errorf("is not a sigstore bundle (%.200w)", err)
-	}
-	e.addMaterial(b.GetVerificationMaterial())
+	e := signed(data, raw)
+	e.addMaterial(b)
 	return e, nil
 }

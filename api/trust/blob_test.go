@@ -77,11 +77,12 @@ func TestSignatureFilesOfBothForms(t *testing.T) {
 
 	const bundle = `{"mediaType":"` + trust.BundleMediaType + `",`
 	for text, why := range map[string]string{
-		"{": "damaged: it is not a sigstore bundle", `{"a":`: "is not a sigstore bundle", "{}": "has no signature of a file", `{"mediaType": 5}`: "is not a sigstore bundle",
-		`{"messageSignature":{"signature":"AAAA"}}`:                                                                    "unsupported media type",
-		bundle + `"messageSignature":{"signature":"AAAA"}}`:                                                            "by none of these keys",
+		"{": "damaged: it is not a sigstore bundle", `{"a":`: "is not a sigstore bundle", "{}": "is not a sigstore bundle", bundle + `"dsseEnvelope":{}}`: "has no signature of a file",
+		`{"mediaType": 5}`:                                  "is not a sigstore bundle",
+		`{"messageSignature":{"signature":"AAAA"}}`:         "is not a sigstore bundle",
+		bundle + `"messageSignature":{"signature":"AAAA"}}`: "by none of these keys",
 		bundle + `"messageSignature":{"signature":"AAAA"},"verificationMaterial":{"certificate":{"rawBytes":"AAAA"}}}`: "with a damaged certificate",
-		`{"messageSignature":{"signature":"` + base64.StdEncoding.EncodeToString(make([]byte, 5000)) + `"}}`:           "has no signature of a file",
+		bundle + `"messageSignature":{"signature":"` + base64.StdEncoding.EncodeToString(make([]byte, 5000)) + `"}}`:   "has no signature of a file",
 		`{"x":"` + strings.Repeat("x", 200<<10) + `"}`:                                                                 "is not a sigstore bundle",
 		strings.Repeat("{}", 300): "there are more than 256 signatures",
 	} {

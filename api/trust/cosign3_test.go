@@ -145,6 +145,7 @@ func TestCertificatesInSigstoreBundles(t *testing.T) {
 	require.False(t, s.HasSigned(subject("other"), evidence))
 	require.True(t, signer(t, leaf.Key).HasSigned(root, evidence))
 	require.False(t, newSigner(t).HasSigned(root, evidence))
+	require.False(t, s.HasSigned(subject("root"), store{}.by(t, s)), "a claim is no sigstore bundle")
 	again := o.issuer.Issue(t, pki.Spec{Key: leaf.Key, Email: []string{"release@corp.example"}, Usage: codeSigning})
 	require.False(t, o.signer(t, again, time.Now()).HasSigned(root, evidence), "with another certificate")
 

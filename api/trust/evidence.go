@@ -16,6 +16,7 @@ import (
 	"github.com/secure-systems-lab/go-securesystemslib/dsse"
 	cosignbundle "github.com/sigstore/cosign/v2/pkg/cosign/bundle"
 	protobundle "github.com/sigstore/protobuf-specs/gen/pb-go/bundle/v1"
+	protodsse "github.com/sigstore/protobuf-specs/gen/pb-go/dsse"
 	protorekor "github.com/sigstore/protobuf-specs/gen/pb-go/rekor/v1"
 	"github.com/sigstore/sigstore/pkg/signature/payload"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -29,12 +30,23 @@ import (
 // signature it is and whether it is valid. Evidence that is never valid (another predicate, a
 // damaged claim) stays, so that a refusal can describe it.
 type Evidence struct {
-	subjects  []image.Digest // named by the claim
-	candidate candidate
-	stamped   []byte     // the bytes that time stamps cover
-	holder    *certified // the certificate of the signing key, or nil
-	doubt     string     // why the certificate is not valid, or ""
-	problem   string     // why the evidence is not valid, or ""
+	subjects   []image.Digest // named by the claim
+	message    []byte         // what a key signs: a claim, the DSSE encoding of a statement, a file
+	signatures [][]byte       // of the message; one by a key is enough
+	stamped    []byte         // the bytes that time stamps cover
+	isBundle   bool           // of a sigstore bundle around a statement
+	holder     *certified     // the certificate of the signing key, or nil; the rest comes with it
+	doubt      string         // why the certificate is not valid, or ""
+	problem    string         // why the evidence is not valid, or ""
+
+	bundle   *protobundle.Bundle       // which has all of it, or
+	envelope []byte                    // around the message, of an attestation
+	log      *cosignbundle.RekorBundle // of a claim or attestation
+}
+
+// signed returns the evidence of one signature.
+func signed(message, signature []byte) Evidence {
+	return Evidence{message: message, signatures: [][]byte{signature}, stamped: signature}
 }
 
 const (
@@ -94,7 +106,7 @@ func (l layer) evidence() Evidence {
 		}
 		return s.evidence
 	}
-	e := readClaim(l.data).signedBy(l.Annotations[SignatureAnnotation])
+	e := readClaim(l.data, l.Annotations[SignatureAnnotation])
 	e.addCertificate(l.Annotations)
 	return e
 }
@@ -180,8 +192,8 @@ func (r *layerReader) layersOf(data []byte) ([]ocispec.Descriptor, error) {
 	return out, nil
 }
 
-// readClaim reads a claim in the form of cosign sign.
-func readClaim(claim []byte) Evidence {
+// readClaim reads a claim in the form of cosign sign, with its signature.
+func readClaim(claim []byte, signature string) Evidence {
 	bad := func(why string) Evidence { return Evidence{problem: why} }
 	var c payload.SimpleContainerImage
 	if err := json.Unmarshal(claim, &c); err != nil {
@@ -194,17 +206,12 @@ func readClaim(claim []byte) Evidence {
 	if err != nil {
 		return bad(fmt.Sprintf("damaged: it claims the digest %.80q", c.Critical.Image.DockerManifestDigest))
 	}
-	return Evidence{subjects: []image.Digest{subject}, candidate: candidate{form: claimForm, payload: claim}}
-}
-
-func (e Evidence) signedBy(signature string) Evidence {
 	raw, err := decodeSignature(signature)
 	if err != nil {
-		return Evidence{problem: "damaged: its signature " + err.Error()}
+		return bad("damaged: its signature " + err.Error())
 	}
-	if e.problem == "" {
-		e.stamped, e.candidate.text = raw, base64.StdEncoding.EncodeToString(raw)
-	}
+	e := signed(claim, raw)
+	e.subjects = []image.Digest{subject}
 	return e
 }
 
@@ -215,7 +222,6 @@ func (e *Evidence) addCertificate(annotations map[string]string) {
 	if e.problem != "" {
 		return
 	}
-	c := &e.candidate
 	leaf, chain := []byte(annotations[CertificateAnnotation]), []byte(annotations[ChainAnnotation])
 	stamp, err := readAnnotation[cosignbundle.RFC3161Timestamp](annotations[TimestampAnnotation], 2*MaxTimestamp)
 	var stamps [][]byte
@@ -239,7 +245,7 @@ func (e *Evidence) addCertificate(annotations map[string]string) {
 		e.doubt = "with a damaged log entry: " + err.Error()
 		log = nil
 	}
-	c.certificate, c.chain, c.stamp, c.log = leaf, chain, stamp, log
+	e.log = log
 }
 
 // readAnnotation reads JSON of a bounded length; nil without any.
@@ -280,31 +286,27 @@ func readSigstoreBundle(data []byte) Statement {
 	if env == nil {
 		return bad("a signed blob, which accepts no image")
 	}
-	s := readEnvelope(env.GetPayloadType(), env.GetPayload(), len(env.GetSignatures()))
-	e := &s.evidence
-	if e.problem != "" {
-		return s
+	s := readEnvelope(env)
+	if e := &s.evidence; e.problem == "" {
+		e.isBundle = true
+		e.addMaterial(b)
 	}
-	if e.candidate, err = newBundle(statementForm, b, nil); err != nil {
-		e.problem = fmt.Sprintf("damaged: %.200s", err)
-		return s
-	}
-	if all := env.GetSignatures(); len(all) > 0 {
-		e.stamped = all[0].GetSig()
-	}
-	e.addMaterial(b.GetVerificationMaterial())
 	return s
 }
 
 func parseBundle(data []byte) (*protobundle.Bundle, error) {
 	var b protobundle.Bundle
 	err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(data, &b)
+	if err == nil && !strings.HasPrefix(b.GetMediaType(), bundleMediaPrefix) {
+		err = errors.New("it has another media type")
+	}
 	return &b, err
 }
 
-// addMaterial adds the certificate of a sigstore bundle. Without a valid one it drops the other
-// material, which is useless then.
-func (e *Evidence) addMaterial(m *protobundle.VerificationMaterial) {
+// addMaterial adds the certificate of a sigstore bundle. Without a valid one it drops the bundle,
+// which is useless then.
+func (e *Evidence) addMaterial(b *protobundle.Bundle) {
+	m := b.GetVerificationMaterial()
 	err := checkLogEntries(m.GetTlogEntries())
 	if err == nil {
 		e.holder, err = certifiedBy(m)
@@ -312,8 +314,8 @@ func (e *Evidence) addMaterial(m *protobundle.VerificationMaterial) {
 	if err != nil {
 		e.doubt = "with a damaged certificate: " + err.Error()
 	}
-	if e.holder == nil {
-		e.candidate.bundle = e.candidate.keyed.Bundle
+	if e.holder != nil {
+		e.bundle = b
 	}
 }
 
@@ -357,15 +359,24 @@ func certifiedBy(m *protobundle.VerificationMaterial) (*certified, error) {
 }
 
 // readEnvelope reads the statement in a DSSE envelope.
-func readEnvelope(payloadType string, payload []byte, signatures int) Statement {
-	s := Statement{payload: payload}
+func readEnvelope(env *protodsse.Envelope) Statement {
+	s := Statement{payload: env.GetPayload()}
+	e := &s.evidence
 	switch {
-	case payloadType != inTotoPayload:
-		s.evidence.problem = fmt.Sprintf("of a payload of type %.80q, which accepts nothing", payloadType)
-	case signatures > maxEnvelopeSigs:
-		s.evidence.problem = fmt.Sprintf("damaged: more than %d signatures in one envelope", maxEnvelopeSigs)
+	case env.GetPayloadType() != inTotoPayload:
+		e.problem = fmt.Sprintf("of a payload of type %.80q, which accepts nothing", env.GetPayloadType())
+	case len(env.GetSignatures()) > maxEnvelopeSigs:
+		e.problem = fmt.Sprintf("damaged: more than %d signatures in one envelope", maxEnvelopeSigs)
 	default:
-		s.evidence.subjects, s.kind, s.evidence.problem = readStatement(payload)
+		e.subjects, s.kind, e.problem = readStatement(s.payload)
+	}
+	if e.problem == "" {
+		e.message = dsse.PAE(inTotoPayload, s.payload)
+		for i, by := range env.GetSignatures() {
+			if e.signatures = append(e.signatures, by.GetSig()); i == 0 {
+				e.stamped = by.GetSig()
+			}
+		}
 	}
 	return s
 }
@@ -415,18 +426,12 @@ func (l layer) statement() Statement {
 	case l.MediaType != EnvelopeMediaType:
 		return readSigstoreBundle(l.data)
 	}
-	var env dsse.Envelope
-	var payload []byte
-	err := json.Unmarshal(l.data, &env)
-	if err == nil {
-		payload, err = env.DecodeB64Payload()
-	}
-	if err != nil {
+	var env protodsse.Envelope
+	if (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(l.data, &env) != nil {
 		return Statement{evidence: Evidence{problem: "damaged: not an envelope"}}
 	}
-	s := readEnvelope(env.PayloadType, payload, len(env.Signatures))
-	s.evidence.candidate = candidate{form: envelopeForm, payload: l.data}
-	s.evidence.stamped = l.data // cosign stamps the whole envelope in this form
+	s := readEnvelope(&env)
+	s.evidence.envelope, s.evidence.stamped = l.data, l.data // cosign stamps the whole envelope in this form
 	s.evidence.addCertificate(l.Annotations)
 	return s
 }

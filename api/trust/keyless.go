@@ -2,13 +2,21 @@ package trust
 
 import (
 	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/sigstore/cosign/v2/pkg/cosign"
+	cosignbundle "github.com/sigstore/cosign/v2/pkg/cosign/bundle"
+	"github.com/sigstore/cosign/v2/pkg/oci/static"
+	sigstorebundle "github.com/sigstore/sigstore-go/pkg/bundle"
 	"github.com/sigstore/sigstore-go/pkg/root"
+	"github.com/sigstore/sigstore-go/pkg/verify"
 	"github.com/sigstore/sigstore/pkg/cryptoutils"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
@@ -159,7 +167,7 @@ func (k Keyless) checkBy(e Evidence, subject image.Digest, timestamps bool) (ide
 		if !slices.Contains(names, i.Subject) {
 			continue
 		}
-		if err = e.candidate.check(subject, cosign.CheckOpts{
+		if err = e.check(subject, cosign.CheckOpts{
 			TrustedMaterial: k.material, Identities: []cosign.Identity{{Issuer: i.Issuer, Subject: i.Subject}},
 			IgnoreSCT: k.WithoutCertificateLog, IgnoreTlog: k.WithoutTransparencyLog, UseSignedTimestamps: timestamps,
 		}); err == nil {
@@ -167,4 +175,52 @@ func (k Keyless) checkBy(e Evidence, subject image.Digest, timestamps bool) (ide
 		}
 	}
 	return "", err
+}
+
+// check verifies the signature and its certificate with cosign, offline: it has no client of a log, so that missing
+// parts stay missing.
+func (e Evidence) check(subject image.Digest, o cosign.CheckOpts) (err error) {
+	defer recovered(&err)
+	o.Offline = true
+	if e.bundle != nil {
+		return e.checkBundle(subject, o)
+	}
+	along := []static.Option{
+		static.WithCertChain(pemOf(e.holder.leaf), pemOf(e.holder.chain...)), static.WithBundle(e.log),
+	}
+	for _, stamp := range e.holder.timestamps {
+		along = append(along, static.WithRFC3161Timestamp(cosignbundle.TimestampToRFC3161Timestamp(stamp)))
+	}
+	ctx, hash := context.Background(), v1.Hash{Algorithm: "sha256", Hex: subject.Hex()}
+	if e.envelope != nil {
+		sig, err := static.NewSignature(e.envelope, "", along...)
+		if err == nil {
+			o.ClaimVerifier = cosign.IntotoSubjectClaimVerifier
+			_, err = cosign.VerifyBlobAttestation(ctx, sig, hash, &o)
+		}
+		return err
+	}
+	sig, err := static.NewSignature(e.message, base64.StdEncoding.EncodeToString(e.stamped), along...)
+	if err == nil {
+		o.ClaimVerifier = cosign.SimpleClaimVerifier // without it cosign ignores the digest
+		_, err = cosign.VerifyImageSignature(ctx, sig, hash, &o)
+	}
+	return err
+}
+
+func (e Evidence) checkBundle(subject image.Digest, o cosign.CheckOpts) error {
+	o.NewBundleFormat = true
+	raw, err := hex.DecodeString(subject.Hex())
+	if err != nil {
+		return err
+	}
+	what := verify.WithArtifactDigest("sha256", raw)
+	if e.bundle.GetDsseEnvelope() == nil { // of a file
+		what = verify.WithArtifact(bytes.NewReader(e.message))
+	}
+	entity, err := sigstorebundle.NewBundle(e.bundle)
+	if err == nil {
+		_, err = cosign.VerifyNewBundle(context.Background(), &o, what, entity)
+	}
+	return err
 }

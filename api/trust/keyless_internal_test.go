@@ -23,9 +23,7 @@ func TestPublicSignatureIsCheckedInFull(t *testing.T) {
 	b := data.Bundle(t, "sigstore.js@2.0.0-provenance.sigstore.json").Bundle
 	require.Contains(t, string(b.GetDsseEnvelope().GetPayload()), "sha512") // it names no sha256, so that no image can be meant
 	var e Evidence
-	e.candidate, err = newBundle(statementForm, b, nil)
-	require.NoError(t, err)
-	e.addMaterial(b.GetVerificationMaterial())
+	e.addMaterial(b)
 	require.Empty(t, e.doubt)
 	check := func(who KeylessIdentity) error {
 		k := Keyless{TrustedRoot: trusted, Identities: []KeylessIdentity{who}}
@@ -49,8 +47,8 @@ func FuzzTrustedRoot(f *testing.F) {
 		k := Keyless{TrustedRoot: data, Identities: []KeylessIdentity{{Issuer: "a", Subject: "b"}}}
 		if k.prepare() == nil {
 			_, err := k.check(Evidence{
-				candidate: candidate{form: statementForm, bundle: &protobundle.Bundle{}},
-				holder:    &certified{leaf: &x509.Certificate{EmailAddresses: []string{"b"}}, timestamps: [][]byte{{0x30}}},
+				bundle: &protobundle.Bundle{},
+				holder: &certified{leaf: &x509.Certificate{EmailAddresses: []string{"b"}}, timestamps: [][]byte{{0x30}}},
 			}, image.DigestOf(nil), time.Now())
 			require.Error(t, err)
 		}

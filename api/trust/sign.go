@@ -233,16 +233,14 @@ func (s *Signer) AttestBundle(
 
 // HasSigned reports whether the evidence has the signer's sigstore bundle for a subject.
 func (s *Signer) HasSigned(subject image.Digest, evidence []Evidence) bool {
-	return slices.ContainsFunc(evidence, func(e Evidence) bool {
-		return e.candidate.form == statementForm && s.made(e, subject)
-	})
+	return slices.ContainsFunc(evidence, func(e Evidence) bool { return e.isBundle && s.made(e, subject) })
 }
 
 // made reports whether the signer made a signature of a subject. It needs the signer's certificate and a valid time
 // stamp if the signer uses them.
 func (s *Signer) made(e Evidence, subject image.Digest) bool {
 	switch {
-	case e.problem != "" || !e.candidate.madeBy(s.key.verifiers, subject):
+	case e.problem != "" || !slices.Contains(e.subjects, subject) || !e.madeBy(s.key.verifiers):
 		return false
 	case s.certified != nil && (e.holder == nil || !e.holder.leaf.Equal(s.certified.leaf)):
 		return false

@@ -68,9 +68,9 @@
 //
 // # Cosign's part and ours
 //
-// Cosign (github.com/sigstore/cosign/v2) and its libraries verify a single signature. They get all
-// material and no clients, so that network, environment and home directory have no influence. Input
-// on which they panic is treated as damaged. This package adds:
+// Sigstore's library verifies a signature by a key, and cosign (github.com/sigstore/cosign/v2) a keyless
+// one. They get all material and no clients, so that network, environment and home directory have no
+// influence. Input on which they panic is treated as damaged. This package adds:
 //
 //   - thresholds, revocation, the times in which an entry is valid, and bounds;
 //   - the certificates of a private CA, since cosign uses its own clock, confuses the kinds of

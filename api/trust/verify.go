@@ -3,12 +3,10 @@ package trust
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/ed25519"
 	"crypto/elliptic"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
@@ -16,15 +14,6 @@ import (
 	"strings"
 	"time"
 
-	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/sigstore/cosign/v2/pkg/cosign"
-	cosignbundle "github.com/sigstore/cosign/v2/pkg/cosign/bundle"
-	"github.com/sigstore/cosign/v2/pkg/oci/static"
-	protobundle "github.com/sigstore/protobuf-specs/gen/pb-go/bundle/v1"
-	protocommon "github.com/sigstore/protobuf-specs/gen/pb-go/common/v1"
-	sigstorebundle "github.com/sigstore/sigstore-go/pkg/bundle"
-	"github.com/sigstore/sigstore-go/pkg/root"
-	"github.com/sigstore/sigstore-go/pkg/verify"
 	"github.com/sigstore/sigstore/pkg/signature"
 	"github.com/sigstore/sigstore/pkg/signature/options"
 
@@ -106,7 +95,7 @@ func (t *evaluation) look(e Evidence) {
 // addKeys counts the policy's keys that made the signature.
 func (t *evaluation) addKeys(e Evidence) (known bool) {
 	for _, k := range t.policy.file.Keys {
-		if !e.candidate.madeBy(k.verifiers, t.subject) {
+		if !e.madeBy(k.verifiers) {
 			continue
 		}
 		known = true
@@ -123,7 +112,7 @@ func (t *evaluation) addKeys(e Evidence) (known bool) {
 // does not restore a revoked key.
 func (t *evaluation) addCertified(e Evidence) {
 	holder, err := keyOf("", e.holder.leaf.PublicKey)
-	if err != nil || !e.candidate.madeBy(holder.verifiers, t.subject) {
+	if err != nil || !e.madeBy(holder.verifiers) {
 		t.signatures["by another key than that of its certificate"]++
 		return
 	}
@@ -238,53 +227,13 @@ func plural(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// candidate is one signature with its material, not yet verified. Cosign verifies it, by a public
-// key ([candidate.madeBy]) or by a trusted root ([Keyless.refuses]).
-type candidate struct {
-	form    form
-	payload []byte // the signed bytes: a claim, an envelope with its signatures, a file
-	text    string // the signature, in base64; "" if the payload contains it
-
-	certificate, chain []byte // PEM, or nil
-	log                *cosignbundle.RekorBundle
-	stamp              *cosignbundle.RFC3161Timestamp
-
-	bundle *protobundle.Bundle // a sigstore bundle, with all of the above except the payload of a file
-	// keyed is the bundle without its certificate: a key of the policy may have made a signature that carries one.
-	keyed *sigstorebundle.Bundle
-}
-
-// form selects the cosign function for a candidate.
-type form int
-
-const (
-	claimForm     form = iota // simple signing: the payload names the digest
-	envelopeForm              // an attestation: its statement names the digest
-	fileForm                  // the payload is the subject
-	statementForm             // a sigstore bundle around a statement
-)
-
-// newBundle returns the candidate of a sigstore bundle, or an error if cosign's library rejects the bundle.
-func newBundle(f form, b *protobundle.Bundle, file []byte) (candidate, error) {
-	keyed := &protobundle.Bundle{
-		MediaType: b.GetMediaType(), Content: b.GetContent(),
-		VerificationMaterial: &protobundle.VerificationMaterial{
-			Content: &protobundle.VerificationMaterial_PublicKey{PublicKey: &protocommon.PublicKeyIdentifier{}},
-		},
-	}
-	k, err := sigstorebundle.NewBundle(keyed)
-	return candidate{form: f, payload: file, bundle: b, keyed: k}, err
-}
-
-// madeBy reports whether a key made the signature of the subject.
-func (c candidate) madeBy(key []signature.Verifier, subject image.Digest) bool {
-	for _, v := range key {
-		o := cosign.CheckOpts{SigVerifier: v, TrustedMaterial: &root.BaseTrustedMaterial{}, IgnoreTlog: true, IgnoreSCT: true}
-		if c.check(subject, o) == nil {
-			return true
-		}
-	}
-	return false
+// madeBy reports whether a key made the signature.
+func (e Evidence) madeBy(key []signature.Verifier) bool {
+	return slices.ContainsFunc(e.signatures, func(s []byte) bool {
+		return slices.ContainsFunc(key, func(v signature.Verifier) bool {
+			return v.VerifySignature(bytes.NewReader(s), bytes.NewReader(e.message)) == nil
+		})
+	})
 }
 
 // recovered turns a panic of a foreign parser into an error.
@@ -292,59 +241,6 @@ func recovered(err *error) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("damaged: %v", p)
 	}
-}
-
-// check verifies the candidate with cosign, offline: it has no client of a log, so that missing parts stay missing.
-func (c candidate) check(subject image.Digest, o cosign.CheckOpts) (err error) {
-	defer recovered(&err)
-	o.Offline = true
-	if c.bundle != nil {
-		return c.checkBundle(subject, o)
-	}
-	var along []static.Option
-	if o.SigVerifier == nil { // otherwise the caller gives the key
-		along = append(along, static.WithCertChain(c.certificate, c.chain),
-			static.WithBundle(c.log), static.WithRFC3161Timestamp(c.stamp))
-	}
-	sig, err := static.NewSignature(c.payload, c.text, along...)
-	if err != nil {
-		return err
-	}
-	ctx, hash := context.Background(), v1.Hash{Algorithm: "sha256", Hex: subject.Hex()}
-	switch c.form {
-	case claimForm:
-		o.ClaimVerifier = cosign.SimpleClaimVerifier // without it cosign ignores the digest
-		_, err = cosign.VerifyImageSignature(ctx, sig, hash, &o)
-	case envelopeForm:
-		o.ClaimVerifier = cosign.IntotoSubjectClaimVerifier
-		_, err = cosign.VerifyBlobAttestation(ctx, sig, hash, &o)
-	case fileForm:
-		_, err = cosign.VerifyBlobSignature(ctx, sig, &o)
-	default:
-		err = fmt.Errorf("a signature of form %d", c.form)
-	}
-	return err
-}
-
-func (c candidate) checkBundle(subject image.Digest, o cosign.CheckOpts) error {
-	o.NewBundleFormat = true
-	entity := c.keyed
-	if o.SigVerifier == nil {
-		var err error
-		if entity, err = sigstorebundle.NewBundle(c.bundle); err != nil {
-			return err
-		}
-	}
-	raw, err := hex.DecodeString(subject.Hex())
-	if err != nil {
-		return err
-	}
-	what := verify.WithArtifactDigest("sha256", raw)
-	if c.form == fileForm {
-		what = verify.WithArtifact(bytes.NewReader(c.payload))
-	}
-	_, err = cosign.VerifyNewBundle(context.Background(), &o, what, entity)
-	return err
 }
 
 // verifiersOf returns the verifiers of a key's signatures. Cosign signs claims with SHA-256, and
