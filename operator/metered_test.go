@@ -24,6 +24,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	edge "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/reconciler"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/metrics"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
@@ -135,7 +136,7 @@ func TestOpenShiftIsKnownByItsKinds(t *testing.T) {
 // A proxy may keep a request for ever: all end, but for watches.
 func TestEveryRequestButAWatchEnds(t *testing.T) {
 	cfg := ways(&rest.Config{Host: "https://api.site"})
-	for of, c := range map[time.Duration]*rest.Config{answerTimeout: cfg, 0: edge.ForWatches(cfg)} {
+	for of, c := range map[time.Duration]*rest.Config{answerTimeout: cfg, 0: reconciler.ForWatches(cfg)} {
 		client := must.Have(rest.HTTPClientFor(c))(t)
 		require.Equal(t, of, client.Timeout)
 	}

@@ -169,11 +169,10 @@ func addControllers(mgr manager.Manager, meter *metrics.Meter, o Options) error 
 		return err
 	}
 	refusals := reconciler.NewRefusals()
-	watched, err := newWatched(mgr, o.Namespace, refusals)
+	watched, err := refusals.Cache(mgr, cacheOptions(o.Namespace)) // besides the operator's own kinds
 	if err != nil {
 		return err
 	}
-	bundles, trusting := newStore(mgr, watched, o)
 	logs, err := cluster.Logs(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
 		return err
@@ -184,51 +183,37 @@ func addControllers(mgr manager.Manager, meter *metrics.Meter, o Options) error 
 	}
 	target := &meteredCluster{meter: meter, Cluster: &cluster.Cluster{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), View: view, Versions: versions, Ask: cluster.Asking(mgr.GetConfig()), Log: logs, TrustFloor: o.TrustFloorID}}
 	tried := &logins.Logins{Past: vspherecloudconfig.Past(mgr.GetAPIReader(), o.Namespace)}
-	if err := vspherecloudconfig.SetupWithManager(mgr, vspherecloudconfig.Options{Check: meteredCheck(meter), Logins: tried, Watched: watched}); err != nil {
-		return err
-	}
-	checks := inspection.New(inspection.Options{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Logins: tried})
-	if err := mgr.Add(checks); err != nil {
-		return err
-	}
-	trusting.Retained = func(ctx context.Context) ([]string, error) {
+	writer := writerOf(mgr)
+	vcenters := &vspherecloudconfig.Reconciler{
+		Reader: mgr.GetAPIReader(), Writer: writer, Check: meteredCheck(meter), Logins: tried, Now: time.Now}
+	checks := inspection.New(mgr.GetClient(), mgr.GetAPIReader(), tried)
+	bundles := newBundles(mgr, o)
+	bundles.Retained = func(ctx context.Context) ([]string, error) {
 		return vdoconfig.Retained(ctx, mgr.GetAPIReader(), o.Namespace, target.LoadInventory)
 	}
-	if err := driverbundle.SetupWithManager(mgr, trusting); err != nil {
-		return err
-	}
-	if err := legacy.SetupWithManager(mgr, watched); err != nil {
-		return err
-	}
-	trust := &driverbundle.Reconciler{Reader: mgr.GetAPIReader(), Options: trusting}
 	installing := &vdoconfig.Reconciler{
-		Cluster: target, Store: bundles, Trust: trust, Checks: checks, Program: o.Version}
-	watching := vdoconfig.Options{
-		Nodes: view.Nodes(), CSINodes: view.CSINodes(), Answered: checks.Answered(), Refusals: refusals}
-	return vdoconfig.SetupWithManager(mgr, installing, watching)
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Recorder: writer.Recorder, Now: time.Now,
+		Cluster: target, Store: bundles.Store, Trust: bundles, Checks: checks, Refusals: refusals, Program: o.Version}
+	return errors.Join(
+		mgr.Add(checks), vcenters.SetupWithManager(mgr, watched), bundles.SetupWithManager(mgr, watched),
+		legacy.SetupWithManager(mgr, watched),
+		installing.SetupWithManager(mgr, vdoconfig.Sources{
+			Nodes: view.Nodes(), CSINodes: view.CSINodes(), Answered: checks.Answered()}))
 }
 
-// newWatched adds a cache to the manager of what the controllers watch besides the operator's own kinds. No
-// controller waits for it.
-func newWatched(mgr manager.Manager, namespace string, refusals *reconciler.Refusals) (cache.Cache, error) {
-	options := cacheOptions(namespace)
-	options.Scheme, options.Mapper = mgr.GetScheme(), mgr.GetRESTMapper()
-	options.DefaultWatchErrorHandler = refusals.Handle
-	watched, err := cache.New(cluster.ForWatches(mgr.GetConfig()), options)
-	if err != nil {
-		return nil, err
-	}
-	return watched, mgr.Add(watched)
+func writerOf(mgr manager.Manager) condition.Writer {
+	return condition.Writer{Client: mgr.GetClient(), Recorder: mgr.GetEventRecorder("vdo-operator")}
 }
 
-func newStore(mgr manager.Manager, watched cache.Cache, o Options) (*store.Store, driverbundle.Options) {
-	bundles := store.New(store.Options{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), PlainHTTP: o.PlainHTTP})
-	return bundles, driverbundle.Options{Store: bundles, Floor: o.TrustFloor, FloorID: o.TrustFloorID, Now: time.Now, Watched: watched}
+func newBundles(mgr manager.Manager, o Options) *driverbundle.Reconciler {
+	return &driverbundle.Reconciler{
+		Reader: mgr.GetAPIReader(), Writer: writerOf(mgr), Now: time.Now, Floor: o.TrustFloor, FloorID: o.TrustFloorID,
+		Store: store.New(store.Options{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), PlainHTTP: o.PlainHTTP})}
 }
 
 // newView adds a view to the manager of objects that exist once for each node.
 func newView(mgr manager.Manager) (*cluster.View, error) {
-	c, err := client.NewWithWatch(cluster.ForWatches(mgr.GetConfig()), client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
+	c, err := client.NewWithWatch(reconciler.ForWatches(mgr.GetConfig()), client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
 	if err != nil {
 		return nil, err
 	}
@@ -243,7 +228,7 @@ func newManager(
 	if err != nil {
 		return nil, err
 	}
-	if watched.HTTPClient, err = rest.HTTPClientFor(cluster.ForWatches(cfg)); err != nil {
+	if watched.HTTPClient, err = rest.HTTPClientFor(reconciler.ForWatches(cfg)); err != nil {
 		return nil, startFault(err)
 	}
 	mgr, err := manager.New(cfg, manager.Options{

@@ -18,7 +18,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/driverbundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/sipcluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
 )
@@ -82,15 +81,15 @@ func runSIP(ctx context.Context, cfg *rest.Config, o Options) error {
 	}
 	meter := sipcluster.NewMeter(mgr.GetCache(), o.Version)
 	return o.start(ctx, mgr, meter, func() error {
-		bundles, trusting := newStore(mgr, mgr.GetCache(), o)
+		bundles := newBundles(mgr, o)
 		clusters := sipcluster.Options{
 			Namespace: o.Namespace, AssignsUsers: openShift, Egress: egress, Templates: os.DirFS(sipTemplates),
 			Bundles: &sipcluster.Accepted{
-				Reader: mgr.GetClient(), Secrets: mgr.GetAPIReader(), Namespace: o.Namespace, Store: bundles,
+				Reader: mgr.GetClient(), Secrets: mgr.GetAPIReader(), Namespace: o.Namespace, Store: bundles.Store,
 				FloorID: o.TrustFloorID,
 			},
 		}
-		return errors.Join(driverbundle.SetupWithManager(mgr, trusting), sipcluster.SetupWithManager(mgr, clusters))
+		return errors.Join(bundles.SetupWithManager(mgr, mgr.GetCache()), sipcluster.SetupWithManager(mgr, clusters))
 	})
 }
 

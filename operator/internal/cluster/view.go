@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -55,13 +54,6 @@ type View struct {
 	mu    sync.Mutex
 	ctx   context.Context //nolint:containedctx // of Start: feeds start when they are first used
 	feeds map[selection]*feed
-}
-
-// ForWatches returns a configuration for clients that watch: the timeout of other requests ends no watch.
-func ForWatches(cfg *rest.Config) *rest.Config {
-	cfg = rest.CopyConfig(cfg)
-	cfg.Timeout = 0
-	return cfg
 }
 
 // NewView returns a View that is empty before Start.

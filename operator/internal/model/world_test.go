@@ -200,16 +200,14 @@ func (w *world) start() {
 	writer := condition.Writer{Client: w.api, Recorder: w.events}
 	records := &edge.Cluster{Client: w.api, Reader: w.api, Versions: versions}
 	trust := &driverbundle.Reconciler{
-		Reader: w.api, Writer: writer,
-		Options: driverbundle.Options{Store: bundles, Now: now, Retained: func(ctx context.Context) ([]string, error) {
+		Reader: w.api, Writer: writer, Store: bundles, Now: now, Retained: func(ctx context.Context) ([]string, error) {
 			return vdoconfig.Retained(ctx, w.api, namespace, records.LoadInventory)
-		}},
+		},
 	}
 	w.op.bundle = reconcile.AsReconciler(w.api, trust)
 	known := &vclogins.Logins{Past: vspherecloudconfig.Past(w.api, namespace)}
 	w.op.vcenter = reconcile.AsReconciler(w.api, &vspherecloudconfig.Reconciler{
-		Reader: w.api, Writer: writer,
-		Options: vspherecloudconfig.Options{Check: vcenter.Check, Now: now, Logins: known},
+		Reader: w.api, Writer: writer, Check: vcenter.Check, Now: now, Logins: known,
 	})
 	w.op.drivers = &vdoconfig.Reconciler{
 		Client: w.api, Reader: w.api, Store: bundles, Trust: trust, Recorder: w.events, Now: now,

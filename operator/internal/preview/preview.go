@@ -157,9 +157,7 @@ func newEdges(ctx context.Context, o Options) (*edges, error) {
 		return nil, err
 	}
 	s := store.New(store.Options{Client: e.client, InMemory: true, PlainHTTP: how.plainHTTP, UserAgent: o.UserAgent})
-	e.bundles = &driverbundle.Reconciler{Reader: e.client, Options: driverbundle.Options{
-		Store: s, Now: o.Now, Floor: how.floor, FloorID: how.floorID,
-	}}
+	e.bundles = &driverbundle.Reconciler{Reader: e.client, Store: s, Now: o.Now, Floor: how.floor, FloorID: how.floorID}
 	return e, nil
 }
 

@@ -59,10 +59,12 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/store"
 )
 
-// Options of the controller. Store is required.
-type Options struct {
-	Store *store.Store
-	Now   func() time.Time // default time.Now
+// Reconciler reconciles one DriverBundle. Reader, Writer, Store and Now are required.
+type Reconciler struct {
+	Reader client.Reader // of Secrets and ConfigMaps, without the cache
+	Writer condition.Writer
+	Store  *store.Store
+	Now    func() time.Time
 	// Timeout bounds one reconcile, since a slow mirror may never be silent. Default: 5 minutes.
 	Timeout time.Duration
 	// Floor is the operator's minimum trust policy for every bundle; authors of DriverBundles cannot lower it. It is
@@ -72,15 +74,6 @@ type Options struct {
 	// Retained returns the bundles, REPOSITORY@DIGEST, whose copies stay in addition to the accepted one. Default:
 	// none.
 	Retained func(context.Context) ([]string, error)
-	// Watched has the metadata of ConfigMaps and Secrets. Default: the manager's cache.
-	Watched cache.Cache
-}
-
-// Reconciler reconciles one DriverBundle. Its fields are required.
-type Reconciler struct {
-	Reader client.Reader // of Secrets and ConfigMaps, without the cache
-	Writer condition.Writer
-	Options
 }
 
 const (
@@ -88,20 +81,12 @@ const (
 	defaultTimeout  = 5 * time.Minute
 )
 
-// SetupWithManager adds the controller for DriverBundles to a manager, whose cache needs the DriverBundles of the
-// operator's namespace.
-func SetupWithManager(mgr manager.Manager, o Options) error {
-	if o.Now == nil {
-		o.Now = time.Now
-	}
-	r := &Reconciler{
-		Reader:  mgr.GetAPIReader(),
-		Writer:  condition.Writer{Client: mgr.GetClient(), Recorder: mgr.GetEventRecorder("vdo-operator")},
-		Options: o,
-	}
+// SetupWithManager adds the controller to a manager, whose cache needs the DriverBundles of the operator's namespace.
+// The other cache has the metadata of its ConfigMaps and Secrets.
+func (r *Reconciler) SetupWithManager(mgr manager.Manager, watched cache.Cache) error {
 	return reconciler.Mount[*v1alpha1.DriverBundle]{
 		Reconciler: r, Kind: &v1alpha1.DriverBundle{}, List: &v1alpha1.DriverBundleList{},
-		Watched: o.Watched, Reads: reads,
+		Watched: watched, Reads: reads,
 	}.Add(mgr)
 }
 

@@ -54,8 +54,8 @@ func TestAGoodBundleIsAcceptedAndListed(t *testing.T) {
 	requireIs(t, w.pass(), good, good, second)
 	require.Len(t, w.parts(second), 1, "a copy that was lost is made again")
 
-	o := Options{Store: w.store, Floor: w.floor, Timeout: w.limit, Now: time.Now}
-	must.Have((&Reconciler{Reader: w.Client, Options: o}).Pass(t.Context(), b))(t)
+	r := &Reconciler{Reader: w.Client, Store: w.store, Floor: w.floor, Timeout: w.limit, Now: time.Now}
+	must.Have(r.Pass(t.Context(), b))(t)
 	require.Len(t, w.parts(second), 1, "a pass with an old status removes no copy of what is accepted")
 }
 

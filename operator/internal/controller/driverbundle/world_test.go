@@ -120,7 +120,9 @@ func run(t *testing.T, own *rest.Config, admin client.Client, ns string) {
 	})
 	require.NoError(t, err)
 	st := store.New(store.Options{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Timeout: time.Minute})
-	require.NoError(t, SetupWithManager(mgr, Options{Store: st}))
+	writer := condition.Writer{Client: mgr.GetClient(), Recorder: mgr.GetEventRecorder("vdo-operator")}
+	r := &Reconciler{Reader: mgr.GetAPIReader(), Writer: writer, Store: st, Now: time.Now}
+	require.NoError(t, r.SetupWithManager(mgr, mgr.GetCache()))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- mgr.Start(ctx) }()
@@ -265,12 +267,12 @@ func (w *world) pass(change ...func(*v1alpha1.DriverBundle)) *v1alpha1.DriverBun
 	require.NoError(w.t, w.Update(w.t.Context(), b))
 	w.r = &Reconciler{
 		Reader: w.Client, Writer: condition.Writer{Client: w.Client, Recorder: &events.FakeRecorder{}},
-		Options: Options{Store: w.store, Floor: w.floor, Timeout: w.limit, Now: func() time.Time {
+		Store: w.store, Floor: w.floor, Timeout: w.limit, Now: func() time.Time {
 			if w.now.IsZero() {
 				return time.Now()
 			}
 			return w.now
-		}, Retained: func(context.Context) ([]string, error) { return w.keeps, nil }},
+		}, Retained: func(context.Context) ([]string, error) { return w.keeps, nil },
 	}
 	_, err := reconcile.AsReconciler(w.Client, w.r).Reconcile(
 		w.t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(b)})

@@ -50,19 +50,14 @@ const (
 	sideBySide = 5
 )
 
-// Options of an Inspector. Client, Reader and Logins are required.
-type Options struct {
-	Client client.Reader // of the operator's own kinds
-	Reader client.Reader // without a cache: of Secrets, and of objects that exist once for each node
-	Logins *logins.Logins
-	// Inspect asks a vCenter; default [vcenter.Inspect].
-	Inspect func(context.Context, vcenter.Target, vcenter.Ask) preflight.VCenter
-	Now     func() time.Time // default time.Now
-}
-
 // Inspector answers questions while it runs (Start). New returns one.
 type Inspector struct {
-	Options
+	client  client.Reader // of the operator's own kinds
+	reader  client.Reader // without a cache: of Secrets, and of objects that exist once for each node
+	logins  *logins.Logins
+	inspect func(context.Context, vcenter.Target, vcenter.Ask) preflight.VCenter // a vCenter
+	now     func() time.Time
+
 	answered chan event.GenericEvent
 
 	mu   sync.Mutex
@@ -78,15 +73,13 @@ type state struct {
 	failed  int // number of consecutive runs with a gating result
 }
 
-// New returns an Inspector, which answers nothing before Start.
-func New(o Options) *Inspector {
-	if o.Inspect == nil {
-		o.Inspect = vcenter.Inspect
+// New returns an Inspector, which answers nothing before Start. c reads the operator's own kinds, and reader the
+// others, without a cache.
+func New(c, reader client.Reader, l *logins.Logins) *Inspector {
+	return &Inspector{
+		client: c, reader: reader, logins: l, inspect: vcenter.Inspect, now: time.Now,
+		answered: make(chan event.GenericEvent, 16), of: map[types.NamespacedName]*state{},
 	}
-	if o.Now == nil {
-		o.Now = time.Now
-	}
-	return &Inspector{Options: o, answered: make(chan event.GenericEvent, 16), of: map[types.NamespacedName]*state{}}
 }
 
 // Answered returns a channel with the VDOConfigs whose question was answered.
@@ -115,7 +108,7 @@ func (i *Inspector) Look(q preflight.Question) *preflight.Answer {
 		s = &state{}
 		i.of[q.Of] = s
 	}
-	if i.ctx != nil && !s.running && s.due(q, i.Now()) {
+	if i.ctx != nil && !s.running && s.due(q, i.now()) {
 		s.running, s.pass = true, q.Pass
 		q.Spec = q.Spec.DeepCopy()
 		i.runs.Add(1)
@@ -162,7 +155,7 @@ func (i *Inspector) run(ctx context.Context, q preflight.Question, s *state) {
 	i.mu.Lock()
 	s.running = false
 	if ctx.Err() == nil { // a run that the operator's end cuts short has no results
-		s.answer = &preflight.Answer{Question: q.ID, Pass: q.Pass, At: i.Now().Truncate(time.Second), Results: results}
+		s.answer = &preflight.Answer{Question: q.ID, Pass: q.Pass, At: i.now().Truncate(time.Second), Results: results}
 		if s.failed++; preflight.Worst(preflight.Turned(results, q.Spec.Preflight)) < preflight.BlockInstall {
 			s.failed = 0
 		}
@@ -186,10 +179,10 @@ func (i *Inspector) results(ctx context.Context, q preflight.Question) (results 
 	wants, uses := preflight.WantsOf(q.Spec)
 	defer func() {
 		if recover() != nil {
-			results = preflight.Check(preflight.Snapshot{Now: i.Now(), Wants: wants, Cluster: preflight.Cluster{Err: errUnexpected}})
+			results = preflight.Check(preflight.Snapshot{Now: i.now(), Wants: wants, Cluster: preflight.Cluster{Err: errUnexpected}})
 		}
 	}()
-	s := preflight.Snapshot{Now: i.Now(), Wants: wants, Cluster: clusterstate.Read(ctx, i.Reader, q.Spec.ExcludedNodes), VCenters: make([]preflight.VCenter, len(uses))}
+	s := preflight.Snapshot{Now: i.now(), Wants: wants, Cluster: clusterstate.Read(ctx, i.reader, q.Spec.ExcludedNodes), VCenters: make([]preflight.VCenter, len(uses))}
 	var g errgroup.Group
 	g.SetLimit(sideBySide)
 	for n, u := range uses {
@@ -209,13 +202,13 @@ func (i *Inspector) results(ctx context.Context, q preflight.Question) (results 
 // vcenter asks one vCenter, if it accepted the account and is not known to refuse it now.
 func (i *Inspector) vcenter(ctx context.Context, namespace, name string, ask vcenter.Ask) preflight.VCenter {
 	var vcc v1alpha1.VsphereCloudConfig
-	if err := i.Client.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, &vcc); err != nil {
+	if err := i.client.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, &vcc); err != nil {
 		return preflight.VCenter{Server: name, Unresolved: true, Err: unread(name, err)}
 	}
 	at := func(user string, err error) preflight.VCenter {
 		return preflight.VCenter{Server: vcc.Spec.VcIP, Account: preflight.Account{Username: user}, Err: err}
 	}
-	read, err := credentials.Read(ctx, i.Reader, &vcc)
+	read, err := credentials.Read(ctx, i.reader, &vcc)
 	if err != nil {
 		return at(read.Username, err)
 	}
@@ -234,7 +227,7 @@ func (i *Inspector) ask(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig, a
 		Host: spec.VcIP, Port: int(spec.Port), Username: account.Username, Password: account.Password,
 		Trust: logins.TrustOf(spec, account.CA), Asker: "inspection of " + string(vcc.UID),
 	}
-	known, leave, err := i.Logins.Enter(ctx, q, i.Now)
+	known, leave, err := i.logins.Enter(ctx, q, i.now)
 	if err != nil {
 		return preflight.VCenter{Server: spec.VcIP, Account: preflight.Account{Username: account.Username}, Err: err}
 	}
@@ -248,10 +241,10 @@ func (i *Inspector) ask(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig, a
 	target.Ends = account.Ends
 	target.Turn = func(ctx context.Context, login func() error) error {
 		defer leave()
-		_, err := i.Logins.Login(ctx, q, i.Now, login)
+		_, err := i.logins.Login(ctx, q, i.now, login)
 		return err
 	}
-	return i.Inspect(ctx, target, ask)
+	return i.inspect(ctx, target, ask)
 }
 
 func unread(name string, err error) error {

@@ -92,13 +92,14 @@ func start(t *testing.T, answer func(string, func(error) error) preflight.VCente
 	}
 	s.api = fake.NewClientBuilder().WithScheme(cluster.Scheme()).WithStatusSubresource(&v1alpha1.VsphereCloudConfig{}).WithObjects(objects...).Build()
 	s.letIn(t, "a", "b")
-	s.Inspector = New(Options{Client: s.api, Reader: s.api, Logins: &logins.Logins{}, Inspect: func(ctx context.Context, target vcenter.Target, _ vcenter.Ask) preflight.VCenter {
+	s.Inspector = New(s.api, s.api, &logins.Logins{})
+	s.inspect = func(ctx context.Context, target vcenter.Target, _ vcenter.Ask) preflight.VCenter {
 		v := s.answer(target.Host, func(err error) error {
 			return target.Turn(ctx, func() error { s.tried <- target.Host; return err })
 		})
 		v.Server, v.Username, v.Ends = target.Host, target.Username, target.Ends
 		return v
-	}})
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)
 	go func() { ended <- s.Start(ctx) }()
@@ -183,7 +184,7 @@ func TestAnInspectionTriesNoPasswordThatWasRefused(t *testing.T) {
 		require.Len(t, s.tried, 1, "one login for two vCenters, however often it is asked")
 	}
 	host := <-s.tried
-	known := s.Logins.Known(logins.Question{Host: host, Username: "vdo@site", Password: "canary", Asker: "check",
+	known := s.logins.Known(logins.Question{Host: host, Username: "vdo@site", Password: "canary", Asker: "check",
 		Trust: logins.TrustOf(&v1alpha1.VsphereCloudConfigSpec{}, nil)}, time.Now())
 	require.NotNil(t, known, "whoever else logs in is told")
 	require.Equal(t, fault.Unauthorized, fault.ReasonOf(known.Err))
@@ -236,7 +237,7 @@ func TestALongInspectionHoldsUpNoLogin(t *testing.T) {
 		require.Nil(t, s.Look(preflight.Question{Of: types.NamespacedName{Namespace: "ns", Name: "site"}, ID: "one", Spec: spec()}))
 		require.True(t, time.Now().Before(end), "the second vCenter waits for the first")
 	}
-	known, leave, err := s.Logins.Enter(t.Context(), logins.Question{Host: "a.site", Username: "vdo@site", Password: "canary"}, time.Now)
+	known, leave, err := s.logins.Enter(t.Context(), logins.Question{Host: "a.site", Username: "vdo@site", Password: "canary"}, time.Now)
 	require.NoError(t, err)
 	require.Nil(t, known)
 	leave()
@@ -247,7 +248,7 @@ func TestALongInspectionHoldsUpNoLogin(t *testing.T) {
 // What no one expects of a vCenter ends neither the operator nor the way to the vCenter.
 func TestAnUnexpectedAnswerEndsNothing(t *testing.T) {
 	s := start(t, loggedIn)
-	s.Reader = panics{s.Reader}
+	s.reader = panics{s.reader}
 	require.Contains(t, found(s.ask(t, "one"), "cluster", "").Found, "does not expect")
 }
 

@@ -256,7 +256,7 @@ type Mount[T Object] struct {
 	Reconciler reconcile.ObjectReconciler[T]
 	Kind       T                 // empty
 	List       client.ObjectList // empty
-	Watched    cache.Cache       // of the metadata of Secrets and ConfigMaps; default: the manager's
+	Watched    cache.Cache       // of the metadata of Secrets and ConfigMaps
 	// Reads reports whether a resource reads an object, which is of kind Secret or ConfigMap.
 	Reads func(o T, kind string, object client.Object) bool
 }
@@ -266,9 +266,6 @@ const concurrent = 4
 
 // Add adds the controller. A pass starts if a resource's spec or annotations change, or an object that it reads.
 func (m Mount[T]) Add(mgr manager.Manager) error {
-	if m.Watched == nil {
-		m.Watched = mgr.GetCache()
-	}
 	own := predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{})
 	c := builder.ControllerManagedBy(mgr).For(m.Kind, builder.WithPredicates(own)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: concurrent})

@@ -12,11 +12,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
@@ -38,6 +40,23 @@ func Watch(
 		}
 		return (&source.Informer{Informer: informer, Handler: h, Predicates: p}).Start(ctx, q)
 	})
+}
+
+// ForWatches returns a configuration for clients that watch: the timeout of other requests ends no watch.
+func ForWatches(cfg *rest.Config) *rest.Config {
+	cfg = rest.CopyConfig(cfg)
+	cfg.Timeout = 0
+	return cfg
+}
+
+// Cache adds a cache to a manager, and notes the watches of it that are refused. No controller waits for it.
+func (r *Refusals) Cache(mgr manager.Manager, o cache.Options) (cache.Cache, error) {
+	o.Scheme, o.Mapper, o.DefaultWatchErrorHandler = mgr.GetScheme(), mgr.GetRESTMapper(), r.Handle
+	watched, err := cache.New(ForWatches(mgr.GetConfig()), o)
+	if err != nil {
+		return nil, err
+	}
+	return watched, mgr.Add(watched)
 }
 
 // refusalLasts is longer than an informer waits before it retries.

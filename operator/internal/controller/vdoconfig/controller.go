@@ -111,7 +111,7 @@ type Cluster interface {
 	CreateSecret(ctx context.Context, key types.NamespacedName, data map[string][]byte) error
 }
 
-// Reconciler reconciles VDOConfigs. Its fields are required, except Checks.
+// Reconciler reconciles VDOConfigs. Its fields are required, except Checks and Refusals.
 type Reconciler struct {
 	Client   client.Client // for the operator's own kinds
 	Reader   client.Reader // for the same, past every cache
@@ -122,10 +122,10 @@ type Reconciler struct {
 	Now      func() time.Time
 	Program  string // version of this program: another one may render the same release differently
 	// Checks run before an installation or a change of configuration; nil for none.
-	Checks Checks
+	Checks   Checks
+	Refusals *reconciler.Refusals // of watches
 
-	repairs  drift.RepairCounter
-	refusals *reconciler.Refusals
+	repairs drift.RepairCounter
 }
 
 // Reconcile runs one pass.
@@ -151,7 +151,7 @@ func (r *Reconciler) Pass(ctx context.Context, config *v1alpha1.VDOConfig) (reco
 	default:
 		p.run(ctx, "")
 	}
-	p.outcome.unwatched = p.refusals.Err(p.now)
+	p.outcome.unwatched = p.Refusals.Err(p.now)
 	return p.result, nil
 }
 

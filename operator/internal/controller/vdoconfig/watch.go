@@ -24,46 +24,26 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/reconciler"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
 
-// Options configure the controller.
-type Options struct {
-	// Answered reports new answers of the Reconciler's Checks; default: none.
-	Answered <-chan event.GenericEvent
-	// Nodes and CSINodes report changes of at least the judged fields. Required.
-	Nodes, CSINodes cache.Informer
-	Refusals        *reconciler.Refusals // of watches; default: its own
+// Sources report changes that start a pass.
+type Sources struct {
+	Answered        <-chan event.GenericEvent // new answers of the Reconciler's Checks
+	Nodes, CSINodes cache.Informer            // changes of at least the judged fields
 }
 
-// SetupWithManager adds a controller whose client, and by default recorder and clock, are the manager's. A cache of its
-// own watches the metadata of installed objects, by label, in the drivers' namespaces. Secrets are not watched, since
-// listing some requires a right to all. A forbidden watch is a fault of each pass, which does not wait for it.
-func SetupWithManager(mgr ctrl.Manager, r *Reconciler, o Options) error {
-	r.Client, r.Reader, r.refusals = mgr.GetClient(), mgr.GetAPIReader(), o.Refusals
-	if r.refusals == nil {
-		r.refusals = reconciler.NewRefusals()
-	}
-	if r.Recorder == nil {
-		r.Recorder = mgr.GetEventRecorder("vdo-operator")
-	}
-	if r.Now == nil {
-		r.Now = time.Now
-	}
-	installed, err := cache.New(cluster.ForWatches(mgr.GetConfig()), cache.Options{
-		Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
+// SetupWithManager adds the controller to a manager. A cache of its own watches the metadata of installed objects, by
+// label, in the drivers' namespaces. Secrets are not watched, since listing some requires a right to all. A forbidden
+// watch is a fault of each pass, which does not wait for it.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, from Sources) error {
+	installed, err := r.Refusals.Cache(mgr, cache.Options{
 		DefaultLabelSelector: labels.SelectorFromSet(labels.Set{render.LabelManagedBy: render.ManagedBy}),
 		DefaultNamespaces:    map[string]cache.Config{render.CPINamespace: {}, render.CSINamespace: {}},
 		DefaultTransform:     cache.TransformStripManagedFields(),
-
-		DefaultWatchErrorHandler: r.refusals.Handle,
 	})
 	if err != nil {
-		return fmt.Errorf("watch what is installed: %w", err)
-	}
-	if err := mgr.Add(installed); err != nil {
 		return fmt.Errorf("watch what is installed: %w", err)
 	}
 	all := handler.EnqueueRequestsFromMapFunc(r.all)
@@ -72,13 +52,11 @@ func SetupWithManager(mgr ctrl.Manager, r *Reconciler, o Options) error {
 		Watches(&v1alpha1.VDOConfig{}, all, builder.WithPredicates(deleted)). // the next one in line becomes active
 		Watches(&v1alpha1.DriverBundle{}, all, builder.WithPredicates(bundleChanged)).
 		Watches(&v1alpha1.VsphereCloudConfig{}, all, builder.WithPredicates(vcenterChanged)).
-		WatchesRawSource(&source.Informer{Informer: o.Nodes, Handler: r.events(), Predicates: []predicate.Predicate{nodeChanged}}).
-		WatchesRawSource(&source.Informer{Informer: o.CSINodes, Handler: r.events(), Predicates: []predicate.Predicate{csiNodeChanged}}).
-		WatchesRawSource(source.Channel(r.refusals.Reported(), all)).
+		WatchesRawSource(&source.Informer{Informer: from.Nodes, Handler: r.events(), Predicates: []predicate.Predicate{nodeChanged}}).
+		WatchesRawSource(&source.Informer{Informer: from.CSINodes, Handler: r.events(), Predicates: []predicate.Predicate{csiNodeChanged}}).
+		WatchesRawSource(source.Channel(r.Refusals.Reported(), all)).
+		WatchesRawSource(source.Channel(from.Answered, &handler.EnqueueRequestForObject{})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 1})
-	if o.Answered != nil {
-		b = b.WatchesRawSource(source.Channel(o.Answered, &handler.EnqueueRequestForObject{}))
-	}
 	for _, kind := range Watched() {
 		b = b.WatchesRawSource(reconciler.Watch(installed, kind, r.events()))
 	}

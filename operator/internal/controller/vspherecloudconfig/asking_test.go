@@ -211,9 +211,7 @@ func startLogins(t *testing.T, resources ...string) *tries {
 func (l *tries) restart() {
 	l.r = &Reconciler{
 		Reader: l.api, Writer: condition.Writer{Client: l.api, Recorder: events.NewFakeRecorder(1000)},
-		Options: Options{
-			Check: l.check, Now: func() time.Time { return l.now }, Logins: &logins.Logins{Past: Past(l.api, "ns")},
-		},
+		Check: l.check, Now: func() time.Time { return l.now }, Logins: &logins.Logins{Past: Past(l.api, "ns")},
 	}
 }
 

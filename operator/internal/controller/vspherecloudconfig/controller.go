@@ -60,41 +60,22 @@ import (
 // for each way to fail, with the findings until then. It never leaves a session open.
 type Check func(ctx context.Context, t vcenter.Target) (vcenter.Report, error)
 
-// Options of the controller. Check is required.
-type Options struct {
-	Check Check
-	// Logins keeps accounts from being locked; default: a new one without [Past]. All code of the operator that logs
-	// in to vCenters shares it.
-	Logins *logins.Logins
-	Now    func() time.Time // default time.Now
-	// Watched caches the metadata of ConfigMaps and Secrets of the operator's namespace; default: the manager's cache.
-	Watched cache.Cache
-}
-
 // Reconciler reconciles one resource. Its fields are required.
 type Reconciler struct {
 	Reader client.Reader // of Secrets and ConfigMaps, past the cache: their content is not kept in memory
 	Writer condition.Writer
-	Options
+	Check  Check
+	// Logins keeps accounts from being locked. All code of the operator that logs in to vCenters shares it.
+	Logins *logins.Logins
+	Now    func() time.Time
 }
 
 // SetupWithManager adds the controller to a manager, whose cache needs VsphereCloudConfigs of the operator's
-// namespace.
-func SetupWithManager(mgr manager.Manager, o Options) error {
-	if o.Now == nil {
-		o.Now = time.Now
-	}
-	if o.Logins == nil {
-		o.Logins = &logins.Logins{}
-	}
-	r := &Reconciler{
-		Reader:  mgr.GetAPIReader(),
-		Writer:  condition.Writer{Client: mgr.GetClient(), Recorder: mgr.GetEventRecorder("vdo-operator")},
-		Options: o,
-	}
+// namespace. The other cache has the metadata of its ConfigMaps and Secrets.
+func (r *Reconciler) SetupWithManager(mgr manager.Manager, watched cache.Cache) error {
 	return reconciler.Mount[*v1alpha1.VsphereCloudConfig]{
 		Reconciler: r, Kind: &v1alpha1.VsphereCloudConfig{}, List: &v1alpha1.VsphereCloudConfigList{},
-		Watched: o.Watched, Reads: reads,
+		Watched: watched, Reads: reads,
 	}.Add(mgr)
 }
 
