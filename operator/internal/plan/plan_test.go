@@ -2,7 +2,6 @@ package plan_test
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -173,42 +172,66 @@ func TestStepOfAWantedObject(t *testing.T) {
 	}
 }
 
-// A rollback leaves our CRDs in the newer version: resources may use what only that one has.
-func TestCRDsNeverGoBack(t *testing.T) {
-	crd := object(t, "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: a.b.c}")
-	for live, want := range map[string]plan.Action{
-		"snapshot-controller@8.2.0_site.1": plan.Unchanged, "snapshot-controller@6.2.2": plan.Change,
+// A rollback leaves our CRDs in the newer version: resources may use what only that one has. `helm uninstall` deletes
+// the kinds in a release's templates, and with them every object of theirs: that is never advised before it is ruled
+// out. Nothing but the cloud provider's DaemonSet, which has no volumes, is deleted to be adopted. A class is adopted
+// with what others set, unless its own settings differ, and a binding unless others share it.
+func TestKindsWithRulesOfTheirOwn(t *testing.T) {
+	const csiNode, other = "vmware-system-csi, name: vsphere-csi-node", "kube-system, name: other"
+	const tenants = "tenant, name: vsphere-cloud-controller-manager"
+	crd := func(annotations string) string {
+		return `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {
+			name: volumesnapshots.snapshot.storage.k8s.io, annotations: {` + annotations + `}}}`
+	}
+	set := func(at, label string) string {
+		return `{apiVersion: apps/v1, kind: DaemonSet, metadata: {namespace: ` + at + `}, spec: {
+			selector: {matchLabels: {` + label + `: vsphere-cloud-controller-manager}}}}`
+	}
+	class := func(has string) string {
+		return `{apiVersion: snapshot.storage.k8s.io/v1, kind: VolumeSnapshotClass, metadata: {name: x}, ` + has + `}`
+	}
+	binding := func(role, subject string) string {
+		return `{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: b},
+			roleRef: {kind: ClusterRole, name: ` + role + `}, subjects: [{kind: User, name: ` + subject + `}]}`
+	}
+	for name, c := range map[string]struct {
+		desired, live string
+		kept          string // the release that the live one is of
+		action        plan.Action
+		says, hint    string
+	}{
+		"a CRD of a later release":    {crd(""), crd(""), "cpi@8.2.0_site.1", plan.Unchanged, "", ""},
+		"a CRD of an earlier release": {crd(""), crd(""), "cpi@6.2.2", plan.Change, "", ""},
+		"a CRD of Helm's": {crd(""), crd("meta.helm.sh/release-name: snap, meta.helm.sh/release-namespace: infra"), "",
+			plan.Conflict, "", "set policy: disabled.*do not uninstall the release"},
+		"a deprecated node plugin":  {set(csiNode, "name"), set(csiNode, "k8s-app"), "", plan.Conflict, "", ""},
+		"another deprecated one":    {set(other, "name"), set(other, "k8s-app"), "", plan.Conflict, "", ""},
+		"a tenant's deprecated one": {set(tenants, "name"), set(tenants, "k8s-app"), "", plan.Conflict, "", ""},
+		"a class":                   {class("driver: a"), class("driver: a"), "", plan.Change, "", ""},
+		"a class of another driver": {class("driver: a"), class("driver: b"), "", plan.Conflict, "", ""},
+		"a class of another policy": {class("driver: a"), class("driver: a, deletionPolicy: x"), "", plan.Conflict, "", ""},
+		"a class with a parameter":  {class("driver: a"), class("driver: a, parameters: {b: c}"), "", plan.Conflict, "", ""},
+		"a binding":                 {binding("a", "b"), binding("a", "b"), "", plan.Change, "", ""},
+		"a binding of others":       {binding("a", "b"), binding("a", "c"), "", plan.Conflict, "User /c", ""},
+		"a binding to another role": {binding("a", "b"), binding("c", "b"), "", plan.Conflict, "", ""},
+		"ours, and to another role": {binding("a", "b"), binding("c", "b"), "cpi@7.0.2", plan.Recreate, "", ""},
 	} {
-		desired := ours(crd, "snapshot-controller@7.0.2")
-		dry := alive(ours(crd, "snapshot-controller@7.0.2"))
-		s := one(t, desired, alive(ours(crd, live)), dry, func(in *plan.Input) {
-			in.Inventory = inventory.Of(inventory.Entry{ID: plan.IDOf(crd), UID: "uid-a.b.c", Release: live})
+		desired, live := ours(object(t, c.desired), "cpi@7.0.2"), alive(object(t, c.live))
+		if c.kept != "" {
+			live = ours(live, c.kept)
+		}
+		s := one(t, desired, live, alive(desired), func(in *plan.Input) {
+			if c.kept != "" {
+				e := inventory.Entry{ID: plan.IDOf(live), Driver: matrix.CPI, UID: string(live.GetUID()), Release: c.kept}
+				in.Inventory = inventory.Of(e)
+			}
 		})
-		require.Equal(t, want, s.Action, live)
+		require.Equal(t, c.action, s.Action, name)
+		require.Contains(t, s.Reason, c.says, name)
+		require.Regexp(t, c.hint, fault.HintOf(s.Err), name)
+		require.NotContains(t, fault.HintOf(s.Err), "helm uninstall", name)
+		require.False(t, s.Adopts && strings.HasPrefix(name, "a class"), name)
 	}
-}
-
-// Nothing but the cloud provider's DaemonSet, which has no volumes, is deleted to be adopted.
-func TestOnlyTheDeprecatedCloudProviderIsMadeAnewToBeTakenOver(t *testing.T) {
-	for _, location := range []string{"{namespace: vmware-system-csi, name: vsphere-csi-node}", "{namespace: kube-system, name: other}", "{namespace: tenant, name: vsphere-cloud-controller-manager}"} {
-		const text = "{apiVersion: apps/v1, kind: DaemonSet, metadata: %s, spec: {selector: {matchLabels: {%s: vsphere-cloud-controller-manager}}}}"
-		s := one(t, ours(object(t, fmt.Sprintf(text, location, "name")), "csi@3.5.1"), alive(object(t, fmt.Sprintf(text, location, "k8s-app"))), nil, nil)
-		require.Equal(t, plan.Conflict, s.Action, location)
-	}
-}
-
-// `helm uninstall` deletes the kinds in a release's templates, and with them every
-// object of theirs: that is never advised before it is ruled out.
-func TestTheHintAboutHelmLosesNothing(t *testing.T) {
-	crd := object(t, `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: volumesnapshots.snapshot.storage.k8s.io}}`)
-	live := alive(crd)
-	live.SetAnnotations(map[string]string{"meta.helm.sh/release-name": "snap", "meta.helm.sh/release-namespace": "infra"})
-	s := one(t, ours(crd, "snapshot-controller@8.2.0"), live, nil, nil)
-	require.Equal(t, plan.Conflict, s.Action)
-	hint := fault.HintOf(s.Err)
-	require.NotContains(t, hint, "helm uninstall")
-	require.Contains(t, hint, "set policy: disabled")
-	require.Contains(t, hint, "do not uninstall the release")
 }
 
 // A tool that applies objects again and again would undo what the operator does to them, and prunes
@@ -266,45 +289,6 @@ func TestObjectsOfGitOpsToolsAreNotTakenOver(t *testing.T) {
 		live.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: manager}})
 		require.Equal(t, tool, plan.AppliedBy(live), manager)
 	}
-}
-
-// A class is adopted with what others set, unless its own settings differ.
-func TestAClassKeepsWhatOthersSet(t *testing.T) {
-	class := object(t, `{apiVersion: snapshot.storage.k8s.io/v1, kind: VolumeSnapshotClass, metadata: {name: x}, driver: a}`)
-	desired := ours(class, "csi@3.5.1")
-	s := one(t, desired, alive(class), alive(desired), nil)
-	require.Equal(t, plan.Change, s.Action)
-	require.False(t, s.Adopts)
-	for field, value := range map[string]any{
-		"driver": "b", "deletionPolicy": "Retain", "parameters": map[string]any{"more": "x"},
-	} {
-		other := class.DeepCopy()
-		other.Object[field] = value
-		require.Equal(t, plan.Conflict, one(t, desired, alive(other), alive(desired), nil).Action, field)
-	}
-}
-
-func TestABindingThatOthersShareIsNotTakenOver(t *testing.T) {
-	const binding = `
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: "system:cloud-controller-manager"}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: "system:cloud-controller-manager"}
-subjects: [{kind: ServiceAccount, namespace: kube-system, name: cloud-controller-manager}]
-`
-	desired := ours(object(t, binding), "cpi@1.33.1")
-	live := alive(object(t, binding))
-	require.Equal(t, plan.Change, one(t, desired, live, alive(desired), nil).Action, "the same subjects: safe")
-	shared := alive(object(t, binding+"\n"))
-	require.NoError(t, unstructured.SetNestedSlice(shared.Object, []any{map[string]any{"kind": "User", "name": "somebody"}}, "subjects"))
-	s := one(t, desired, shared, alive(desired), nil)
-	require.Equal(t, plan.Conflict, s.Action)
-	require.Contains(t, s.Reason, "User /somebody")
-	other := alive(object(t, strings.Replace(binding, `ClusterRole, name: "system:cloud`, `ClusterRole, name: "other:cloud`, 1)))
-	require.Equal(t, plan.Conflict, one(t, desired, other, nil, nil).Action, "another role, not ours")
-	require.Equal(t, plan.Recreate, one(t, desired, ours(other, "cpi@1.33.1"), nil, func(in *plan.Input) {
-		in.Inventory = inventory.Of(inventory.Entry{ID: plan.IDOf(desired), Driver: matrix.CPI, UID: string(other.GetUID())})
-	}).Action, "another role, ours")
 }
 
 func TestReplaceMakesTheDataExactlyWhatIsRendered(t *testing.T) {
