@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -83,6 +84,7 @@ func (l *leaves) renewed() {
 	l.t.Helper()
 	l.due()
 	was, began, fails := l.current(), l.begun(), false
+	told := strings.Count(l.events.String(), "CertificateRenewed: ")
 	l.meets(func(req *http.Request, _ string) int {
 		if !isWrite(req) {
 			return 0
@@ -105,66 +107,53 @@ func (l *leaves) renewed() {
 	require.NotEqual(l.t, began, l.begun(), "its pods start again")
 	require.True(l.t, l.isTrue("WebhookCertificateValid"))
 	require.Empty(l.t, l.writes(), "nothing is left to write")
+	require.Greater(l.t, strings.Count(l.events.String(), "CertificateRenewed: "), told)
 }
 
-// withWebhook plays a site whose webhook has a certificate that the operator renews.
-func withWebhook(t *testing.T, play func(l *leaves)) {
-	t.Helper()
+// However a VDOConfig is held up, and wherever a renewal is interrupted, the API server accepts every certificate
+// that a pod may serve.
+func TestTheWebhooksCertificateIsRenewedWhateverElseStands(t *testing.T) {
 	scene(t, nothing, func(s *scenario) {
 		s.configure(func(spec *asked) { spec.StorageProvider.Webhook = true })
 		s.ready()
 		s.look() // the registration is there: from now on the certificate is seen to
 		l := &leaves{s, map[string]*x509.Certificate{}}
 		l.accepted()
-		play(l)
-	})
-}
 
-// However a VDOConfig is held up, and wherever a renewal is interrupted, the API server accepts every certificate
-// that a pod may serve.
-func TestTheWebhooksCertificateIsRenewedWhateverElseStands(t *testing.T) {
-	withWebhook(t, func(l *leaves) {
-		l.configure(func(spec *asked) { spec.Suspend = true })
+		s.configure(func(spec *asked) { spec.Suspend = true })
 		l.renewed()
-		l.told("CertificateRenewed: ")
-		l.configure(func(spec *asked) { spec.Suspend = false })
-		l.op.drivers.Store = away{}
+		s.configure(func(spec *asked) { spec.Suspend = false })
+		was := s.op.drivers.Store
+		s.op.drivers.Store = away{}
 		l.renewed()
-		l.told("CertificateRenewed: ")
-	})
-}
-
-// The same, where the inventory cannot be read, the Secret is lost, or the certificate cannot be renewed.
-func TestALostCertificateIsRenewedAndAnOldOneReported(t *testing.T) {
-	withWebhook(t, func(l *leaves) {
-		cm := get(l.scenario, &corev1.ConfigMap{}, namespace, record.Name)
+		s.op.drivers.Store = was
+		cm := get(s, &corev1.ConfigMap{}, namespace, record.Name)
 		data := cm.Data
-		l.change(cm, func() { cm.Data = map[string]string{inventory.DataKey: "{"} })
+		s.change(cm, func() { cm.Data = map[string]string{inventory.DataKey: "{"} })
 		l.renewed()
-		l.told("CertificateRenewed: ")
-		require.Equal(t, "Corrupt", l.cond("Ready").Reason)
-		l.change(cm, func() { cm.Data = data })
+		require.Equal(t, "Corrupt", s.cond("Ready").Reason)
+		s.change(cm, func() { cm.Data = data })
 
 		// The Secret is lost; its leaf is still served by the pods.
 		l.begins()
-		l.drop(get(l.scenario, &corev1.Secret{}, csiNamespace, webhookCerts))
+		s.drop(get(s, &corev1.Secret{}, csiNamespace, webhookCerts))
 		for range 2 {
-			l.look()
+			s.look()
 			l.accepted()
 		}
 
 		// It cannot be renewed: that is reported a month before it matters.
 		l.due()
-		l.meets(func(_ *http.Request, name string) int {
+		s.meets(func(_ *http.Request, name string) int {
 			return map[string]int{webhookCerts: http.StatusForbidden}[name]
 		})
-		l.look()
-		require.Equal(t, "Expiring", l.cond("WebhookCertificateValid").Reason)
-		require.False(t, l.isTrue("Ready") || l.isTrue("WebhookCertificateValid"))
+		s.look()
+		require.Equal(t, "Expiring", s.cond("WebhookCertificateValid").Reason)
+		require.False(t, s.isTrue("Ready") || s.isTrue("WebhookCertificateValid"))
 		l.accepted()
-		l.meets(nil)
-		l.ready()
-		require.True(t, l.isTrue("WebhookCertificateValid"))
+		s.meets(nil)
+		s.ready()
+		require.True(t, s.isTrue("WebhookCertificateValid"))
 		l.accepted()
 	})
 }
