@@ -39,18 +39,18 @@ func TestRandomPrograms(t *testing.T) {
 	tier.Later(t, tier.Peers)
 	s := newSite(t)
 	if each := random.Number(t, "VDO_TEST_WRITES", 0); each > 0 {
-		killedAllTheWay(t, s, int(each)) //nolint:gosec // small
+		killedAllTheWay(t, int(each)) //nolint:gosec // small
 		return
 	}
 	for each := 1; each <= life && os.Getenv("VDO_TEST_DURATION") != ""; each++ {
-		t.Run(fmt.Sprintf("killed after each %d writes", each), func(t *testing.T) { killedAllTheWay(t, s, each) })
+		t.Run(fmt.Sprintf("killed after each %d writes", each), func(t *testing.T) { killedAllTheWay(t, each) })
 	}
 	suite(s).Check(t, 1)
 }
 
 // An operator that dies after its writes converges. The tier all kills it after every single one,
 // and amid upgrades and a removal too.
-func TestKilledAfterWrites(t *testing.T) { killedAllTheWay(t, newSite(t), tier.Pick(life, 1)) }
+func TestKilledAfterWrites(t *testing.T) { killedAllTheWay(t, tier.Pick(life, 1)) }
 
 // Programs that once failed keep every promise.
 func TestKnownPrograms(t *testing.T) {

@@ -103,7 +103,10 @@ func TestOnOpenShiftNodesAreLedToTheMirror(t *testing.T) {
 		require.Contains(t, held().Remedy, "vdo-bundle install-manifests BUNDLE --mirror-set")
 		s.denied[0].Forget()
 
-		s.allow(deploy.MirrorSetRights)
+		require.NoError(t, cluster.Operator.Grant(s.ctx, s.Client, deploy.MirrorSetRights)) // only where needed
+		t.Cleanup(func() {
+			require.NoError(t, cluster.Operator.Revoke(context.Background(), s.Client, deploy.MirrorSetRights))
+		})
 		var written []string
 		s.meets(func(req *http.Request, name string) int {
 			if isWrite(req) {

@@ -1,7 +1,7 @@
 package model
 
 import (
-	"context"
+	"cmp"
 	"net/http"
 	"path"
 	"slices"
@@ -21,7 +21,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 )
 
 // A scenario is one thing after another that happens in a world, and what must hold then beside the invariants,
@@ -76,7 +75,10 @@ func scene(t *testing.T, begins string, happens func(s *scenario)) {
 	}
 }
 
-func (s *scenario) reread() *v1alpha1.VDOConfig { s.v = s.config(); return s.v }
+func (s *scenario) reread() *v1alpha1.VDOConfig {
+	s.v = get(s, &v1alpha1.VDOConfig{}, namespace, "m-site")
+	return s.v
+}
 
 // configure edits what is requested.
 func (s *scenario) configure(edit func(spec *asked)) {
@@ -108,12 +110,18 @@ func (s *scenario) look() *v1alpha1.VDOConfig {
 	return s.reread()
 }
 
-// until looks at everything, and has time go by in which pods start, until something holds.
+// until looks at everything, and has time go by in which pods start, until something holds. A step takes as long
+// whatever an operator's life is.
 func (s *scenario) until(what string, holds func() bool) {
 	s.t.Helper()
+	tries := 60
+	if s.wire.life > 0 {
+		tries = 400
+	}
 	s.pass(passBundle, passVCenter)
-	for range 60 {
-		s.play()
+	for range tries {
+		did := s.play()
+		_, before := s.wire.written(0)
 		s.pass(passDrivers)
 		now := &v1alpha1.VDOConfig{}
 		if s.Get(s.ctx, client.ObjectKeyFromObject(s.v), now) == nil {
@@ -122,6 +130,11 @@ func (s *scenario) until(what string, holds func() bool) {
 		if holds() {
 			return
 		}
+		if did || len(s.since(before)) > 0 {
+			s.now = s.now.Add(cmp.Or(time.Duration(s.wire.life)*4*time.Second, time.Minute))
+			continue
+		}
+		s.pass(passBundle, passVCenter) // where the drivers' has nothing to do
 		s.now = s.now.Add(time.Minute)
 	}
 	require.Fail(s.t, "waited for: "+what)
@@ -133,10 +146,20 @@ func (s *scenario) ready() *v1alpha1.VDOConfig {
 	return s.v
 }
 
+// current is the storage driver's current revision.
+func current(v *v1alpha1.VDOConfig) v1alpha1.RevisionStatus {
+	return first(v.Status.Revisions, func(r v1alpha1.RevisionStatus) bool { return r.Current && r.Group == "csi" })
+}
+
+func (s *scenario) isHealthy(name string) bool {
+	now := current(s.v)
+	return now.Name == name && now.Outcome == string(revision.Healthy)
+}
+
 // healthy waits until the storage driver's current revision is, and returns its name.
 func (s *scenario) healthy() string {
 	s.t.Helper()
-	s.until("healthy", func() bool { return current(s.v).Outcome == string(revision.Healthy) })
+	s.until("healthy", func() bool { return s.isHealthy(current(s.v).Name) })
 	return current(s.v).Name
 }
 
@@ -145,6 +168,22 @@ func (s *scenario) deleted() {
 	s.t.Helper()
 	s.drop(s.v)
 	s.until("the VDOConfig is gone", func() bool { return s.gone(&v1alpha1.VDOConfig{}, namespace, s.v.Name) })
+}
+
+// removed requires that nothing that runs, and none of the essentials, is left.
+func (s *scenario) removed() {
+	s.t.Helper()
+	require.Empty(s.t, s.workloads())
+	require.Empty(s.t, s.left())
+}
+
+// templates are what pods are made from.
+func (s *scenario) templates() map[string]bool {
+	all := map[string]bool{}
+	for _, x := range s.workloads() {
+		all[text(x.template)] = true
+	}
+	return all
 }
 
 func (s *scenario) isTrue(typ string) bool {
@@ -248,11 +287,4 @@ func (s *scenario) meets(see func(req *http.Request, name string) (status int)) 
 func (s *scenario) told(text string) {
 	s.t.Helper()
 	require.Contains(s.t, s.events.String(), text)
-}
-
-// allow gives the operator the rights of a manifest that is applied where it is needed only, until the test ends.
-func (s *scenario) allow(manifest string) {
-	s.t.Helper()
-	require.NoError(s.t, cluster.Operator.Grant(s.ctx, s.Client, manifest))
-	s.t.Cleanup(func() { require.NoError(s.t, cluster.Operator.Revoke(context.Background(), s.Client, manifest)) })
 }

@@ -228,7 +228,6 @@ func (w *world) happen(e event) {
 	}
 	w.note(fmt.Sprintf("armed at request %d:", e.At), text)
 	if fault, ok := faults[e.Arg]; ok && e.Kind == interruption {
-		w.deaths += map[string]int{"killed": 1}[fault]
 		w.wire.arm(armed{at: e.At, what: fault})
 		return
 	}
@@ -289,6 +288,7 @@ func (w *world) one(which string, r reconcile.Reconciler, key types.NamespacedNa
 	result, err := r.Reconcile(ctx, reconcile.Request{NamespacedName: key})
 	if w.wire.end() {
 		w.note("killed", "in a pass of "+which)
+		w.deaths++
 		w.start()
 	}
 	w.must(w.late)
@@ -348,6 +348,13 @@ func (w *world) peace(healed bool) {
 	w.atRest(healed)
 }
 
+// since are the writes from the n-th on that change something. An operator that starts asks the
+// vCenter, and notes when.
+func (w *world) since(n int) []write {
+	writes, _ := w.wire.written(n)
+	return slices.DeleteFunc(writes, func(x write) bool { return strings.Contains(x.path, "/vspherecloudconfigs/") })
+}
+
 func lines[T fmt.Stringer](all []T) string {
 	var out strings.Builder
 	for _, x := range all {
@@ -365,22 +372,17 @@ func (w *world) reset() {
 	for _, o := range []client.Object{&v1alpha1.VDOConfig{}, &v1alpha1.DriverBundle{}, &v1alpha1.VsphereCloudConfig{}} {
 		w.wipe(o, client.InNamespace(namespace))
 	}
-	w.wipe(&admissionv1.ValidatingWebhookConfiguration{}, mine)
-	w.wipe(&admissionv1.MutatingWebhookConfiguration{}, mine)
-	w.empty(namespace)
-	w.empty(csiNamespace)
 	for _, o := range []client.Object{
-		&appsv1.DaemonSet{}, &appsv1.Deployment{}, &corev1.ServiceAccount{}, &corev1.Secret{}, &corev1.Service{},
+		&admissionv1.ValidatingWebhookConfiguration{}, &admissionv1.MutatingWebhookConfiguration{},
+		&rbacv1.ClusterRole{}, &rbacv1.ClusterRoleBinding{},
 	} {
-		w.wipe(o, client.InNamespace("kube-system"))
+		w.wipe(o, mine)
 	}
-	for _, o := range []client.Object{&corev1.ConfigMap{}, &rbacv1.Role{}, &rbacv1.RoleBinding{}} {
-		w.wipe(o, client.InNamespace("kube-system"), mine)
-		w.wipe(o, client.InNamespace(csiNamespace), mine)
+	for _, ns := range []string{namespace, csiNamespace, "kube-system"} {
+		w.empty(ns)
+		w.wipe(&rbacv1.Role{}, client.InNamespace(ns), mine)
+		w.wipe(&rbacv1.RoleBinding{}, client.InNamespace(ns), mine)
 	}
-	w.wipe(&corev1.Pod{}, client.InNamespace("kube-system"), client.GracePeriodSeconds(0))
-	w.wipe(&rbacv1.ClusterRole{}, mine)
-	w.wipe(&rbacv1.ClusterRoleBinding{}, mine)
 	for _, o := range []client.Object{&storagev1.CSIDriver{}, &corev1.Node{}, &storagev1.CSINode{}, &corev1.PersistentVolume{}} {
 		w.wipe(o)
 	}
@@ -410,12 +412,10 @@ func (w *world) wipe(of client.Object, opts ...client.DeleteAllOfOption) {
 // empty empties a namespace of what programs put there.
 func (w *world) empty(ns string) {
 	for _, o := range []client.Object{
-		&appsv1.DaemonSet{}, &appsv1.Deployment{}, &corev1.ConfigMap{}, &corev1.Secret{}, &corev1.Service{}, &corev1.Event{},
+		&appsv1.DaemonSet{}, &appsv1.Deployment{}, &corev1.ConfigMap{}, &corev1.Secret{}, &corev1.Service{},
+		&corev1.ServiceAccount{}, &corev1.Event{},
 	} {
 		w.wipe(o, client.InNamespace(ns))
-	}
-	if ns != namespace {
-		w.wipe(&corev1.ServiceAccount{}, client.InNamespace(ns))
 	}
 	w.wipe(&corev1.Pod{}, client.InNamespace(ns), client.GracePeriodSeconds(0))
 }
