@@ -31,7 +31,7 @@ import (
 	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
 )
 
-// maxStatus is how long a status may be, whatever happens: etcd takes 1.5 MiB for the
+// maxStatus is how long a resource with its status may be, whatever happens: etcd takes 1.5 MiB for the
 // whole object, and watchers get all of it at each change.
 const maxStatus = 48 << 10
 
@@ -55,13 +55,7 @@ type model struct {
 	anew    inventory.Key      // what cannot be changed, and is deleted so that it can be recreated
 	back    bool               // an upgrade is gone back from, so that pods are replaced once more
 
-	was before
-}
-
-// before is what was there before a pass.
-type before struct {
-	configs   []v1alpha1.VDOConfig
-	workloads map[string]bool
+	was []v1alpha1.VDOConfig // before a pass
 }
 
 // rolled is how often a workload's pods were replaced for one and the same reason.
@@ -161,15 +155,14 @@ func wanted(all []v1alpha1.VDOConfig, driver string) bool {
 
 // before notes what a pass finds.
 func (w *world) before(which string) {
-	w.was = before{configs: w.configs(), workloads: map[string]bool{}}
+	w.was = w.configs()
 	if which != passDrivers {
 		return
 	}
 	cause, exists := w.cause(), w.workloads()
-	for _, x := range exists {
-		w.was.workloads[x.key()] = true
-	}
-	maps.DeleteFunc(w.rolled, func(name string, _ *rolled) bool { return !w.was.workloads[name] }) // what comes anew is another one
+	maps.DeleteFunc(w.rolled, func(name string, _ *rolled) bool { // what comes anew is another one
+		return !slices.ContainsFunc(exists, func(x workload) bool { return x.key() == name })
+	})
 	for _, x := range exists {
 		r := w.rolled[x.key()]
 		if r == nil || r.cause != cause {
@@ -186,12 +179,11 @@ func (w *world) before(which string) {
 // cause is what the pods of the drivers may depend on. While it is the same, no pod is replaced.
 func (w *world) cause() string {
 	var out strings.Builder
-	for i := range w.was.configs {
-		spec := w.was.configs[i].Spec.DeepCopy()
+	for _, v := range w.was {
+		spec := v.Spec.DeepCopy()
 		spec.Suspend, spec.OnDelete = false, ""
-		retry := w.was.configs[i].Annotations[v1alpha1.AnnotationRetry]
-		fmt.Fprintf(&out, "%s %v %s %s\n", w.was.configs[i].Name, w.was.configs[i].DeletionTimestamp.IsZero(), retry,
-			text(spec))
+		retry := v.Annotations[v1alpha1.AnnotationRetry]
+		fmt.Fprintf(&out, "%s %v %s %s\n", v.Name, v.DeletionTimestamp.IsZero(), retry, text(spec))
 	}
 	for _, b := range own(w, &v1alpha1.DriverBundleList{}).Items {
 		fmt.Fprintf(&out, "%s@%s\n", b.Status.Repository, b.Status.Digest)
@@ -235,22 +227,21 @@ func (w *world) secretsStaySecret() {
 			w.fail("no secret is told", "in the %s: …%s", where, text[max(0, i-200):i+len(canary)])
 		}
 	}
-	look := func(name, status string) {
-		if strings.Contains(status, canary) {
-			w.fail("no secret is told", "in the status of %s: %s", name, status)
-		}
-		if len(status) > maxStatus {
-			w.fail("a status stays small", "that of %s has %d bytes", name, len(status))
-		}
-	}
-	for _, v := range w.configs() {
-		look("VDOConfig "+v.Name, text(v.Status))
-	}
-	for _, b := range own(w, &v1alpha1.DriverBundleList{}).Items {
-		look("DriverBundle "+b.Name, text(b.Status))
-	}
-	for _, v := range own(w, &v1alpha1.VsphereCloudConfigList{}).Items {
-		look("VsphereCloudConfig "+v.Name, text(v.Status))
+	for _, list := range []client.ObjectList{
+		&v1alpha1.VDOConfigList{}, &v1alpha1.DriverBundleList{}, &v1alpha1.VsphereCloudConfigList{},
+	} {
+		w.must(meta.EachListItem(own(w, list), func(item runtime.Object) error {
+			o := item.(client.Object) //nolint:forcetypeassert // as all of the API
+			o.SetManagedFields(nil)
+			is := text(o)
+			if strings.Contains(is, canary) {
+				w.fail("no secret is told", "in %T %s: %s", o, o.GetName(), is)
+			}
+			if len(is) > maxStatus {
+				w.fail("a status stays small", "%T %s has %d bytes", o, o.GetName(), len(is))
+			}
+			return nil
+		}))
 	}
 }
 
@@ -308,7 +299,7 @@ func (w *world) whatIsWantedIsNotRemoved() {
 		for driver, ids := range essentials {
 			for _, id := range ids {
 				if id.Key != w.anew && strings.HasSuffix(x.path, "/"+id.Name) && (id.Namespace == "" || strings.Contains(x.path, "/"+id.Namespace+"/")) &&
-					strings.Contains(x.path, "/"+strings.ToLower(id.Kind)) && wanted(w.was.configs, driver) && wanted(now, driver) {
+					strings.Contains(x.path, "/"+strings.ToLower(id.Kind)) && wanted(w.was, driver) && wanted(now, driver) {
 					w.fail("what is wanted is not removed", "the operator deleted %s", id.Key)
 				}
 			}
@@ -319,9 +310,7 @@ func (w *world) whatIsWantedIsNotRemoved() {
 // podsAreReplacedForACause: a workload's template changes at most once for each change
 // of what it is made of, and not at all once it had come to rest.
 func (w *world) podsAreReplacedForACause() {
-	exists := map[string]bool{}
 	for _, x := range w.workloads() {
-		exists[x.key()] = true
 		r := w.rolled[x.key()]
 		template := text(x.template)
 		if r == nil || r.template == template {
@@ -334,14 +323,6 @@ func (w *world) podsAreReplacedForACause() {
 		}
 		if r.left--; r.left < 0 {
 			w.fail("pods are replaced for a cause", "the template of %s changed and nothing that it is made of had: %s", x.key(), text(x.Object))
-		}
-	}
-	for driver, ids := range essentials {
-		for _, id := range ids {
-			name := id.Key.String()
-			if isWorkload(id) && id.Key != w.anew && w.was.workloads[name] && !exists[name] && wanted(w.was.configs, driver) {
-				w.fail("what is wanted is not removed", "%s is gone after a pass", name)
-			}
 		}
 	}
 }
@@ -405,16 +386,14 @@ func (w *world) driverRuns(driver, claim string) {
 		}
 		i := slices.IndexFunc(all, func(x workload) bool { return x.key() == id.Key.String() })
 		if i < 0 {
-			w.fail(claimed(claim), "%s is not there", id.Key)
+			w.fail(claim+" means that it runs", "%s is not there", id.Key)
 		}
 		exists, wanted := w.available(all[i])
 		if exists < wanted {
-			w.fail(claimed(claim), "%s has %d of %d pods that run as they should, on nodes that are ready", id.Key, exists, wanted)
+			w.fail(claim+" means that it runs", "%s has %d of %d pods that run as they should, on nodes that are ready", id.Key, exists, wanted)
 		}
 	}
 }
-
-func claimed(claim string) string { return claim + " means that it runs" }
 
 // evil marks what a hand has spoiled.
 const evil = "evil.example"
