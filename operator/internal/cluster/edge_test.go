@@ -33,7 +33,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
 	edge "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
@@ -115,15 +114,20 @@ func TestADeleteHoldsOnlyForWhatWasDecidedOn(t *testing.T) {
 
 func TestReplacingTakesKeysOfOthersAway(t *testing.T) {
 	c, k, ns := start(t)
-	require.NoError(t, k.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "states"}, Data: map[string]string{"stale": "1"}}))
-	desired := configMap(ns, "states", map[string]any{"fresh": "1"})
+	require.NoError(t, k.Create(ctx, &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "states", Annotations: map[string]string{"theirs": "x"}},
+		Data:       map[string]string{"stale": "1", "kept": "1"},
+	}))
+	desired := configMap(ns, "states", map[string]any{"fresh": "1", "kept": "2"})
 	live, _, err := c.Read(ctx, []inventory.ID{plan.IDOf(desired)})
 	require.NoError(t, err)
 	s := step(desired, plan.Replace)
 	s.Strategy = render.Replace
-	must.Have(c.Apply(ctx, s, live[s.Key]))(t)
-	is := must.Have(c.Data(ctx, ns, v1alpha1.KeyReference{ConfigMap: "states"}))(t)
-	require.Equal(t, map[string][]byte{"fresh": []byte("1")}, is.Values)
+	put := must.Have(c.Apply(ctx, s, live[s.Key]))(t)
+	require.Equal(t, desired.Object["data"], put.Object["data"])
+	require.Equal(t, "x", put.GetAnnotations()["theirs"])
+	_, err = c.Apply(ctx, s, live[s.Key])
+	require.Equal(t, fault.Conflict, fault.ReasonOf(err), "replaced only if nobody changed it meanwhile")
 }
 
 func TestTakingOverRemovesFieldsOfTheToolsThatWroteThem(t *testing.T) {

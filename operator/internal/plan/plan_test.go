@@ -291,17 +291,6 @@ func TestObjectsOfGitOpsToolsAreNotTakenOver(t *testing.T) {
 	}
 }
 
-func TestReplaceMakesTheDataExactlyWhatIsRendered(t *testing.T) {
-	live := alive(object(t, `{apiVersion: v1, kind: ConfigMap, metadata: {name: c, namespace: n, annotations: {theirs: x}}, data: {stale: "1", kept: "1"}}`))
-	desired := ours(object(t, `{apiVersion: v1, kind: ConfigMap, metadata: {name: c, namespace: n}, data: {kept: "2"}}`), "csi@3.5.1")
-	put := plan.Merged(live, desired)
-	data, _, err := unstructured.NestedStringMap(put.Object, "data")
-	require.NoError(t, err)
-	require.Equal(t, map[string]string{"kept": "2"}, data)
-	require.Equal(t, "x", put.GetAnnotations()["theirs"])
-	require.Equal(t, "7", put.GetResourceVersion(), "replaced only if nobody changed it meanwhile")
-}
-
 func TestReasonsOfSecretsNameNoValues(t *testing.T) {
 	a := object(t, `{apiVersion: v1, kind: Secret, metadata: {name: s}, data: {password: b2xk}}`)
 	b := object(t, `{apiVersion: v1, kind: Secret, metadata: {name: s}, data: {password: bmV3}}`)
