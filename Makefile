@@ -91,7 +91,7 @@ tools: ## Build the control plane that the first tier of tests uses (once a mach
 .PHONY: soak
 soak: ## Run random programs of vdo-bundle and of the operator for hours (SOAK=8h, SEED=N draws the same ones)
 	$(STATIC) run $(BUILD) ./scripts/toolchain
-	VDO_TEST_TIER=all,peers VDO_TEST_DURATION=$(SOAK) $(if $(SEED),VDO_TEST_SEED=$(SEED)) $(GO) test -race -count=1 -timeout 0 -v -run TestRandomPrograms ./test/model ./operator/internal/model
+	VDO_TEST_TIER=all,peers VDO_TEST_DURATION=$(SOAK) $(if $(SEED),VDO_TEST_SEED=$(SEED)) $(GO) test -race -count=1 -timeout 0 -v -run 'TestRandomPrograms|TestKilledAfterWrites' ./test/model ./operator/internal/model
 
 .PHONY: bench
 bench: ## Compare vdo-bundle with its peers (BENCHFLAGS="-scale 0.1" for a tenth of the size)

@@ -1,7 +1,6 @@
 package model
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"os"
 	"testing"
@@ -33,24 +32,21 @@ func suite(s *site) random.Suite[event] {
 	return random.Suite[event]{Draw: draw, Runs: []func(program) error{s.run}}
 }
 
-// Drawn programs keep every promise. VDO_TEST_WRITES has operators die after so many writes
-// each, and nothing else; with VDO_TEST_DURATION operators that die come first.
-func TestRandomPrograms(t *testing.T) {
-	tier.Later(t, tier.Peers)
-	s := newSite(t)
-	if each := random.Number(t, "VDO_TEST_WRITES", 0); each > 0 {
-		killedAllTheWay(t, int(each)) //nolint:gosec // small
-		return
+// An operator that dies after its writes converges. The tier all kills it after every single one, and amid upgrades
+// and a removal too; make soak kills it after each other number as well.
+func TestKilledAfterWrites(t *testing.T) {
+	each := int(random.Number(t, "VDO_TEST_WRITES", tier.Pick[uint64](life, 1))) //nolint:gosec // small
+	killedAllTheWay(t, each)
+	for each++; each <= life && os.Getenv("VDO_TEST_DURATION") != ""; each++ {
+		killedAllTheWay(t, each)
 	}
-	for each := 1; each <= life && os.Getenv("VDO_TEST_DURATION") != ""; each++ {
-		t.Run(fmt.Sprintf("killed after each %d writes", each), func(t *testing.T) { killedAllTheWay(t, each) })
-	}
-	suite(s).Check(t, 1)
 }
 
-// An operator that dies after its writes converges. The tier all kills it after every single one,
-// and amid upgrades and a removal too.
-func TestKilledAfterWrites(t *testing.T) { killedAllTheWay(t, tier.Pick(life, 1)) }
+// Drawn programs keep every promise.
+func TestRandomPrograms(t *testing.T) {
+	tier.Later(t, tier.Peers)
+	suite(newSite(t)).Check(t, 1)
+}
 
 // Programs that once failed keep every promise.
 func TestKnownPrograms(t *testing.T) {
