@@ -13,8 +13,10 @@ import (
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/stretchr/testify/require"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/images"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/must"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/pki"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 )
@@ -64,9 +66,7 @@ func (s *site) path(names ...string) string {
 
 func (s *site) write(t testing.TB, name string, data []byte) {
 	t.Helper()
-	if err := writeFile(s.path("in", name), data); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, writeFile(s.path("in", name), data))
 }
 
 func writeFile(name string, data []byte) error {
@@ -107,9 +107,8 @@ func (s *site) makeUpstream(t testing.TB) {
 			continue
 		}
 		var index ocispec.Index
-		if err := json.Unmarshal(repository{s.upstream.Stored(), "x/ccm", nil}.blob(ref.Digest().String()), &index); err != nil {
-			t.Fatal(err)
-		}
+		stored := repository{s.upstream.Stored(), "x/ccm", nil}.blob(ref.Digest().String())
+		require.NoError(t, json.Unmarshal(stored, &index))
 		for n, d := range append(index.Manifests, ocispec.Descriptor{Digest: digest.Digest(ref.Digest().String())}) {
 			images.Push(t, s.upstream, "x/ccm:sha256-"+d.Digest.Encoded()+".sig", images.Spec{Seed: uint64(100 + n)}) // whatever is in it
 		}
@@ -122,18 +121,11 @@ func (s *site) makeUpstream(t testing.TB) {
 // makeBundles locks and pulls every selection without faults.
 func (s *site) makeBundles(t testing.TB) {
 	t.Helper()
-	p, err := newWorld(s, registry.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Have(newWorld(s, registry.Options{}))(t)
 	defer p.close()
 	for _, name := range sorted(selections) {
 		p.must(t, Step{Do: "lock", Bundle: name, To: place("lock-" + name + ".yaml")})
-		data, err := os.ReadFile(p.path("out/lock-" + name + ".yaml"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.write(t, "lock-"+name+".yaml", data)
+		s.write(t, "lock-"+name+".yaml", readRegular(p.path("out/lock-"+name+".yaml")))
 		p.must(t, Step{Do: "pull", Bundle: name, To: "x.tar"})
 		archive := readRegular(p.path("out/x.tar"))
 		for name, blob := range untar(archive) {
@@ -141,9 +133,8 @@ func (s *site) makeBundles(t testing.TB) {
 				s.known["sha256:"+hex] = blob
 			}
 		}
-		if s.bundles[name] = readTar(archive, s.keys); !s.bundles[name].whole() {
-			t.Fatalf("the bundle %s lacks %v", name, s.bundles[name].missing)
-		}
+		s.bundles[name] = readTar(archive, s.keys)
+		require.True(t, s.bundles[name].whole(), "the bundle %s lacks %v", name, s.bundles[name].missing)
 		_ = os.Remove(p.path("out/x.tar"))
 	}
 }
@@ -151,11 +142,6 @@ func (s *site) makeBundles(t testing.TB) {
 // must runs a step that nothing hinders.
 func (w *world) must(t testing.TB, s Step) {
 	t.Helper()
-	p, err := w.start(w.args(s))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if o := p.wait(); o.code != 0 {
-		t.Fatalf("%s: %s", s, o.stderr)
-	}
+	o := must.Have(w.start(w.args(s)))(t).wait()
+	require.Zero(t, o.code, "%s: %s", s, o.stderr)
 }
