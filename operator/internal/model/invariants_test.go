@@ -64,13 +64,6 @@ type rolled struct {
 	left            int
 }
 
-func newModel() model {
-	return model{
-		mirrorLogins: []string{mirrorPassword},
-		rolled:       map[string]*rolled{}, touched: map[string]bool{}, served: map[string]bool{},
-	}
-}
-
 // The drivers and what of theirs has to be there. It is the same for every bundle of this site.
 var essentials = map[string][]inventory.ID{
 	"cpi": {

@@ -64,7 +64,6 @@ type site struct {
 	vc       *vcsim.VCenter
 	cfg      *rest.Config
 	password int // numbers the vCenter's passwords, so that none comes twice
-	push     func(t *testing.T, tag, signer string, d mirror.Bundle)
 }
 
 // world is one program's.
@@ -159,7 +158,10 @@ func newWorld(ctx context.Context, s *site) (*world, error) {
 	return &world{
 		Client: c, ctx: ctx, site: s, rest: d.RESTClient(), now: time.Now().Add(10 * time.Minute),
 		events: &transcript{}, log: &transcript{}, nodes: map[string]*node{}, pods: map[types.NamespacedName]podState{}, registered: map[string]bool{},
-		model: newModel(),
+		model: model{
+			mirrorLogins: []string{mirrorPassword},
+			rolled:       map[string]*rolled{}, touched: map[string]bool{}, served: map[string]bool{},
+		},
 	}, nil
 }
 
@@ -520,8 +522,7 @@ const (
 
 const repository = "vdo/drivers"
 
-// deliver pushes every bundle into a mirror. It returns that, the public keys, release and stranger, and what pushes
-// more, signed by one of them, or by no one.
+// deliver pushes every bundle into a mirror, signed by the key release or stranger, or by no one.
 func deliver(t *testing.T) *site {
 	t.Helper()
 	reg, err := registry.New(registry.Options{TLS: true, Auth: registry.Basic, Password: mirrorPassword})
@@ -531,23 +532,25 @@ func deliver(t *testing.T) *site {
 	for _, name := range []string{"release", "stranger"} {
 		signers[name], s.keys[name] = mirror.NewKey(t)
 	}
-	serial := int64(100)
-	s.push = func(t *testing.T, tag, signer string, d mirror.Bundle) {
-		to := mirror.New(t, reg, repository)
-		serial++
-		d.Serial = serial
-		root := to.Push(t, tag, d)
-		if signer != "" {
-			to.Sign(t, root, signers[signer])
+	newer := slices.Concat(pair, []string{"csi@3.7.3"})
+	to := mirror.New(t, reg, repository)
+	for i, b := range []struct {
+		tag, signer string
+		mirror.Bundle
+	}{
+		{bundleFirst, "release", mirror.Bundle{Releases: pair}},
+		{bundleRebuilt, "release", mirror.Bundle{Releases: pair, Seed: 2}},
+		{bundleNewer, "release", mirror.Bundle{Releases: newer}},
+		{bundleUnsigned, "", mirror.Bundle{Releases: newer}},
+		{bundleStrangers, "stranger", mirror.Bundle{Releases: newer}},
+		{bundleNext, "release", mirror.Bundle{Releases: newer, Seed: 2}},
+	} {
+		b.Serial = int64(101 + i)
+		root := to.Push(t, b.tag, b.Bundle)
+		if b.signer != "" {
+			to.Sign(t, root, signers[b.signer])
 		}
 	}
-	newer := slices.Concat(pair, []string{"csi@3.7.3"})
-	s.push(t, bundleFirst, "release", mirror.Bundle{Releases: pair})
-	s.push(t, bundleRebuilt, "release", mirror.Bundle{Releases: pair, Seed: 2})
-	s.push(t, bundleNewer, "release", mirror.Bundle{Releases: newer})
-	s.push(t, bundleUnsigned, "", mirror.Bundle{Releases: newer})
-	s.push(t, bundleStrangers, "stranger", mirror.Bundle{Releases: newer})
-	s.push(t, bundleNext, "release", mirror.Bundle{Releases: newer, Seed: 2})
 	return s
 }
 
