@@ -73,6 +73,7 @@ func TestARotationLeavesTheDriversALoginThatWorks(t *testing.T) {
 	w := newWorld(t, newVC("west", nil), controllerWith("nobody", "")...)
 	before := w.state()
 	require.NoError(t, w.create(whole(), none))
+	require.Regexp(t, `^9-[A-Z2-7]{9}[a-z2-7]{9}$`, string(w.login().Password), "all kinds of characters")
 	w.operator(4)
 	valid := func() {
 		t.Helper()
@@ -91,6 +92,7 @@ func TestARotationLeavesTheDriversALoginThatWorks(t *testing.T) {
 	require.NoError(t, w.rotate(whole(), none))
 	w.complete(nextName)
 	valid()
+	require.NotEqual(t, w.tried[0].Password, w.login().Password)
 	require.False(t, w.works(w.tried[0]))
 	require.ErrorContains(t, w.remove(whole()), "vsphere-csi-controller uses it")
 
