@@ -1,6 +1,7 @@
 package driverbundle
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -53,16 +54,22 @@ func TestAGoodBundleIsAcceptedAndListed(t *testing.T) {
 	require.NoError(t, w.Delete(t.Context(), &w.parts()[0]))
 	requireIs(t, w.pass(), good, good, second)
 	require.Len(t, w.parts(second), 1, "a copy that was lost is made again")
+	require.NoError(t, w.Delete(t.Context(), &w.parts()[0]))
+	w.now = b.Status.Matrix.Expires.Time
+	b = w.pass()
+	requireIs(t, b, good, good, second)
+	require.Equal(t, "False Expired", status(b, isFresh), "likewise, though it has expired")
 
 	r := &Reconciler{Reader: w.Client, Store: w.store, Floor: w.floor, Timeout: w.limit, Now: time.Now}
 	must.Have(r.Pass(t.Context(), b))(t)
 	require.Len(t, w.parts(second), 1, "a pass with an old status removes no copy of what is accepted")
 }
 
+func expire(d *matrix.Document) { d.Expires = time.Date(2021, 1, 1, 0, 0, 0, 0, time.UTC) }
+
 func TestARefusedBundleLeavesTheAcceptedOneServing(t *testing.T) {
 	w := newWorld(t)
 	first := w.accepted(mirror.Bundle{Seed: 1, Serial: 5})
-	expire := func(d *matrix.Document) { d.Expires = time.Date(2021, 1, 1, 0, 0, 0, 0, time.UTC) }
 	for _, c := range []struct {
 		bundle       mirror.Bundle
 		signed       bool
@@ -77,6 +84,10 @@ func TestARefusedBundleLeavesTheAcceptedOneServing(t *testing.T) {
 		b := w.pass()
 		requireIs(t, b, "False "+c.reason, good, first,
 			c.text, root.String(), "the bundle accepted before, "+first.String()+", stays in use")
+		consent := "accept this one: spec.acceptOlder: " + root.String()
+		stale := c.reason == "Superseded" || c.reason == "Expired"
+		require.Equal(t, stale, strings.Contains(message(b, ready), consent))
+		require.NotContains(t, message(b, ready), "delete secret", "the accepted one has that serial")
 		require.Equal(t, good, status(b, isFresh))
 		require.EqualValues(t, 5, b.Status.HighestSerial)
 		contents := must.Have(store.New(store.Options{Client: w.Client}).Contents(t.Context(), b))(t)
@@ -108,6 +119,8 @@ func TestTheAcceptedBundleOutlivesTheMirrorAndARestart(t *testing.T) {
 		require.Equal(t, good, status(b, isFresh))
 		w.restart()
 	}
+	require.NoError(t, w.Delete(t.Context(), &w.parts()[0]))
+	requireIs(t, w.pass(), good, "Unknown NotFound", root)
 }
 
 // A mirror may answer so that it is never silent for long, and never done.
@@ -172,11 +185,12 @@ func TestARevokedDigestAndAnExpiringKey(t *testing.T) {
 	requireIs(t, w.pass(), good, good, root) // it was in force at the acceptance
 
 	second := w.publish(mirror.Bundle{Seed: 2})
+	requireIs(t, w.pass(), untrusted, good, root)
 	w.reg.ForgetRequests()
 	b = w.pass(func(b *v1alpha1.DriverBundle) {
 		b.Spec.Suspend, b.Spec.Trust.RevokedDigests = true, []string{root.String()}
 	})
-	requireIs(t, b, good, untrusted, root)
+	requireIs(t, b, untrusted, untrusted, root) // Ready stays as it was
 	require.Empty(t, w.reg.Requests())
 	require.Contains(t, message(b, v1alpha1.ConditionVerified), "revoked this digest")
 	b = w.pass(func(b *v1alpha1.DriverBundle) { b.Spec.Suspend = false })
@@ -209,9 +223,11 @@ func TestADriverBundleCannotLowerTheTrustFloor(t *testing.T) {
 func TestToDeleteADriverBundleDoesNotOpenTheWayToOlderOnes(t *testing.T) {
 	w := newWorld(t)
 	w.accepted(mirror.Bundle{Seed: 1, Serial: 5})
-	older := w.publish(mirror.Bundle{Seed: 2, Serial: 4}, w.key)
 	require.NoError(t, w.Delete(t.Context(), w.get()))
+	w.publish(mirror.Bundle{Seed: 4})
 	w.bundle()
+	requireIs(t, w.pass(), untrusted, untrusted, image.Digest{})
+	older := w.publish(mirror.Bundle{Seed: 2, Serial: 4}, w.key)
 	requireIs(t, w.pass(), "False Superseded", "-", image.Digest{}, "its serial 4 is lower than 5")
 	requireIs(t, w.pass(func(b *v1alpha1.DriverBundle) { b.Spec.AcceptOlder = older.String() }), good, good, older)
 
@@ -246,22 +262,29 @@ func TestToDeleteADriverBundleDoesNotOpenTheWayToOlderOnes(t *testing.T) {
 func TestSerialsDoNotCountInAnotherRepository(t *testing.T) {
 	w := newWorld(t)
 	first := w.accepted(mirror.Bundle{Seed: 1, Serial: 100})
-	w.repo = mirror.New(t, w.reg, "vdo/moved")
-	w.publish(mirror.Bundle{Seed: 2, Serial: 5})
-	b := w.pass(func(b *v1alpha1.DriverBundle) { b.Spec.Reference = w.repo.Reference("1") })
+	moves := func(to string, bundle mirror.Bundle, by ...*trust.Signer) (*v1alpha1.DriverBundle, image.Digest) {
+		w.repo = mirror.New(t, w.reg, to)
+		root := w.publish(bundle, by...)
+		return w.pass(func(b *v1alpha1.DriverBundle) { b.Spec.Reference = w.repo.Reference("1") }), root
+	}
+	b, _ := moves("vdo/moved", mirror.Bundle{Seed: 2, Serial: 5})
 	requireIs(t, b, untrusted, good, first)
-	second := w.publish(mirror.Bundle{Seed: 3, Serial: 5}, w.key)
-	requireIs(t, w.pass(), good, good, second)
-	third := w.publish(mirror.Bundle{Seed: 4, Serial: 6}, w.key)
-	b = w.pass()
+	b, _ = moves("vdo/moved", mirror.Bundle{Seed: 6, Serial: 5, Edit: expire}, w.key)
+	requireIs(t, b, "False Expired", good, first)
+	require.NotContains(t, message(b, ready), "delete secret")
+	b, second := moves("vdo/moved", mirror.Bundle{Seed: 3, Serial: 5}, w.key)
+	requireIs(t, b, good, good, second)
+	b, third := moves("vdo/moved", mirror.Bundle{Seed: 4, Serial: 6}, w.key)
 	requireIs(t, b, good, good, third)
 	require.EqualValues(t, 6, b.Status.HighestSerial)
 
-	w.repo = mirror.New(t, w.reg, "vdo/drivers")
-	w.publish(mirror.Bundle{Seed: 5, Serial: 99}, w.key)
-	b = w.pass(func(b *v1alpha1.DriverBundle) { b.Spec.Reference = w.repo.Reference("1") })
+	b, _ = moves("vdo/drivers", mirror.Bundle{Seed: 5, Serial: 99}, w.key)
 	requireIs(t, b, "False Superseded", good, third, "its serial 99 is lower than 100")
 	require.Equal(t, good, status(b, isFresh), "the accepted bundle is of the other repository")
+	b, fourth := moves("vdo/drivers", mirror.Bundle{Seed: 7, Serial: 100}, w.key)
+	requireIs(t, b, good, good, fourth)
+	b, _ = moves("vdo/moved", mirror.Bundle{Seed: 2, Serial: 5}, w.key) // its record may be wrong, whatever was accepted
+	requireIs(t, b, "False Superseded", good, fourth, "its serial 5 is lower than 6", "delete secret")
 }
 
 // upgraded accepts two bundles, one after the other, of which the first was installed from.

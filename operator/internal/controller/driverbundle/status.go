@@ -107,7 +107,7 @@ func (o outcome) conditions(b *v1alpha1.DriverBundle) condition.Report {
 	if text := b.Annotations[v1alpha1.AnnotationMessage]; text != "" {
 		why = errors.Join(&fault.Error{Reason: fault.Refused, Err: errors.New(text)}, o.fault)
 	}
-	r := condition.Report{Suspended: b.Spec.Suspend, Parts: append(o.verified(&b.Status), o.fresh(b))}
+	r := condition.Report{Suspended: b.Spec.Suspend, Parts: []metav1.Condition{o.verified(&b.Status), o.fresh(b)}}
 	switch {
 	case b.Spec.Suspend:
 		r.Phase = condition.Phase{State: condition.StateSuspended}
@@ -119,27 +119,25 @@ func (o outcome) conditions(b *v1alpha1.DriverBundle) condition.Report {
 	return r
 }
 
-// verified returns the condition Verified, or none if nothing is known: then it stays.
-func (o outcome) verified(s *v1alpha1.DriverBundleStatus) []metav1.Condition {
+// verified returns the condition Verified.
+func (o outcome) verified(s *v1alpha1.DriverBundleStatus) metav1.Condition {
 	const typ = v1alpha1.ConditionVerified
 	signed := "signed by " + strings.Join(s.VerifiedBy, ", ")
 	switch {
 	case o.blind != nil:
-		return []metav1.Condition{condition.Unseen(typ, "the trust policy cannot be read", o.blind)}
+		return condition.Unseen(typ, "the trust policy cannot be read", o.blind)
 	case o.accepted != nil || o.gated.good():
-		return []metav1.Condition{condition.Judged(typ, nil, signed)}
+		return condition.Judged(typ, nil, signed)
 	case o.gated.untrusted != nil:
-		return []metav1.Condition{condition.False(typ, fmt.Errorf(
+		return condition.False(typ, fmt.Errorf(
 			"the accepted bundle no longer satisfies the trust policy, and stays in use only where it is healthy: %w", o.gated.untrusted,
-		))}
-	case s.Digest != "" && o.gated.missing != nil:
-		return []metav1.Condition{condition.Unseen(typ, "the accepted bundle cannot be read", o.gated.missing)}
-	case s.Digest != "":
-		return nil
+		))
+	case o.gated.missing != nil:
+		return condition.Unseen(typ, "the accepted bundle cannot be read", o.gated.missing)
 	case fault.ReasonOf(o.fault) == fault.Untrusted:
-		return []metav1.Condition{condition.False(typ, o.fault)}
+		return condition.False(typ, o.fault)
 	}
-	return []metav1.Condition{condition.Absent(typ)}
+	return condition.Absent(typ)
 }
 
 // fresh returns the condition Fresh.
