@@ -95,51 +95,38 @@ func TestWhatAnAnswerMeans(t *testing.T) {
 	away := &fault.Error{Reason: fault.Unreachable, Op: "connect to", Subject: "vc.site", Err: errors.New("timeout")}
 	refused := &fault.Error{Reason: fault.Unauthorized, Op: "log in to", Subject: "vc.site", Err: errors.New("wrong password")}
 	another := &fault.Error{Reason: fault.Conflict, Err: errors.New("another vCenter")}
+	fit := vcenter.Report{Version: "8.0.3", APIVersion: "8.0.3.0", Build: "42", InstanceUUID: "a",
+		Thumbprint: "AA:BB", User: "vdo@site", Datacenters: []string{"/a", "/b"}}
+	of := func(version, uuid string) vcenter.Report {
+		return vcenter.Report{Version: version, Build: "42", InstanceUUID: uuid}
+	}
+	const rest = " build 42, datacenters seen: "
+	const warned = "; the storage driver from 3.1 on takes a user name only as NAME@DOMAIN, " +
+		"of letters, digits, dots, underscores and hyphens"
 	for name, c := range map[string]struct {
 		user      string
 		found     vcenter.Report
 		err       error
-		state     condition.State
-		message   string
-		config    string
+		message   string // where it can be used, after "vCenter "
 		verified  string
 		remaining string
 		accept    string // the instance UUID
 		uuids     string // in use, and another one that was not accepted
 		edited    bool   // in what no check depends on
 	}{
-		"can be used": {
-			found: vcenter.Report{Version: "8.0.3", APIVersion: "8.0.3.0", Build: "42", InstanceUUID: "a",
-				Thumbprint: "AA:BB", User: "vdo@site", Datacenters: []string{"/a", "/b"}}, state: condition.StateReady,
-			message: "vCenter 8.0.3 build 42, datacenters seen: 2",
-			config:  "verified", verified: "new", remaining: "8.0.3", uuids: "a ",
-		},
+		"can be used": {found: fit, message: "8.0.3" + rest + "2", verified: "new", remaining: "8.0.3", uuids: "a "},
 		"can be used, with a warning": {
-			found: vcenter.Report{Version: "8.0.3", Build: "42"}, user: "vdo", state: condition.StateReady,
-			message: "vCenter 8.0.3 build 42, datacenters seen: 0; the storage driver from 3.1 on takes a user name only as NAME@DOMAIN, " +
-				"of letters, digits, dots, underscores and hyphens", config: "verified", verified: "new", remaining: "8.0.3",
-		},
-		"is away": {err: away, state: condition.StateFault, message: "connect to vc.site: timeout", config: "failed", verified: "old", remaining: "7.0.3"},
-		"is away since its spec was changed": {
-			err: away, state: condition.StateFault, accept: "b", message: "connect to vc.site: timeout", config: "failed", uuids: "a z",
-		},
-		"is away, and its interval was changed": {
-			err: away, edited: true, state: condition.StateFault, message: "connect to vc.site: timeout", config: "failed", verified: "old", remaining: "7.0.3",
-		},
-		"refuses and told": {found: vcenter.Report{Version: "8.0.3"}, err: refused, state: condition.StateFault, message: "log in to vc.site: wrong password", config: "failed", verified: "", remaining: "8.0.3"},
+			user: "vdo", found: of("8.0.3", ""), message: "8.0.3" + rest + "0" + warned, verified: "new", remaining: "8.0.3"},
+		"is away":                               {err: away, verified: "old", remaining: "7.0.3"},
+		"is away since its spec was changed":    {err: away, accept: "b", uuids: "a z"},
+		"is away, and its interval was changed": {err: away, edited: true, verified: "old", remaining: "7.0.3"},
+		"refuses and told":                      {found: vcenter.Report{Version: "8.0.3"}, err: refused, remaining: "8.0.3"},
 		"another vCenter": {
-			found: vcenter.Report{Version: "9.0.0", InstanceUUID: "b"}, err: another, state: condition.StateFault,
-			message: "another vCenter", config: "failed", remaining: "7.0.3", uuids: "a b",
-		},
-		"another vCenter, accepted": {
-			found: vcenter.Report{Version: "9.0.0", Build: "42", InstanceUUID: "b"}, state: condition.StateReady, accept: "b",
-			message: "vCenter 9.0.0 build 42, datacenters seen: 0",
-			config:  "verified", verified: "new", remaining: "9.0.0", uuids: "b ",
-		},
+			found: vcenter.Report{Version: "9.0.0", InstanceUUID: "b"}, err: another, remaining: "7.0.3", uuids: "a b"},
+		"another vCenter, accepted": {found: of("9.0.0", "b"), accept: "b",
+			message: "9.0.0" + rest + "0", verified: "new", remaining: "9.0.0", uuids: "b "},
 		"another vCenter, accepted, refuses": {
-			found: vcenter.Report{Version: "9.0.0", InstanceUUID: "b"}, err: refused, state: condition.StateFault, accept: "b",
-			message: "log in to vc.site: wrong password", config: "failed", remaining: "9.0.0", uuids: "a ",
-		},
+			found: of("9.0.0", "b"), err: refused, accept: "b", remaining: "9.0.0", uuids: "a "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := &v1alpha1.VsphereCloudConfig{ObjectMeta: metav1.ObjectMeta{Generation: 2}}
@@ -152,18 +139,22 @@ func TestWhatAnAnswerMeans(t *testing.T) {
 			if c.edited {
 				v.Generation, v.Status.VerifiedCredentials = 3, "old"+credentials.Checked(v)
 			}
+			state, config, message := condition.StateReady, "verified", "vCenter "+c.message
+			if c.err != nil {
+				state, config, message = condition.StateFault, "failed", fault.Text(c.err)
+			}
 			a := answer{version: "new", requested: "before", user: c.user, found: c.found, err: c.err, at: time.Now()}
-			require.Equal(t, c.state, a.conditions(&v.Spec).Phase.State)
+			require.Equal(t, state, a.conditions(&v.Spec).Phase.State)
 			a.Record(v)
 			first := v.DeepCopy()
 			a.Record(v)
 			require.Equal(t, first, v, "recording it again changes nothing")
-			require.Equal(t, c.message, meta.FindStatusCondition(v.Status.Conditions, v1alpha1.ConditionReady).Message)
-			require.Equal(t, c.message, v.Status.Message)
+			require.Equal(t, message, meta.FindStatusCondition(v.Status.Conditions, v1alpha1.ConditionReady).Message)
+			require.Equal(t, message, v.Status.Message)
 			require.Equal(t, []string{c.found.APIVersion, c.found.Build, c.found.Thumbprint, c.found.User},
 				[]string{v.Status.APIVersion, v.Status.Build, v.Status.Thumbprint, v.Status.User})
 			verified := strings.TrimSuffix(v.Status.VerifiedCredentials, credentials.Checked(v))
-			require.Equal(t, []string{c.config, c.verified, c.remaining}, []string{v.Status.Config, verified, v.Status.Version})
+			require.Equal(t, []string{config, c.verified, c.remaining}, []string{v.Status.Config, verified, v.Status.Version})
 			if c.accept == "" && c.found.Datacenters == nil {
 				require.Equal(t, []string{"/dc"}, v.Status.Datacenters, "they stay, as the version does")
 			}
