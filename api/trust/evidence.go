@@ -286,9 +286,12 @@ func readSigstoreBundle(data []byte) Statement {
 	if env == nil {
 		return bad("a signed blob, which accepts no image")
 	}
+	if len(env.GetSignatures()) != 1 { // a time stamp covers one
+		return bad("damaged: a sigstore bundle without one signature")
+	}
 	s := readEnvelope(env)
 	if e := &s.evidence; e.problem == "" {
-		e.isBundle = true
+		e.stamped, e.isBundle = e.signatures[0], true
 		e.addMaterial(b)
 	}
 	return s
@@ -372,10 +375,8 @@ func readEnvelope(env *protodsse.Envelope) Statement {
 	}
 	if e.problem == "" {
 		e.message = dsse.PAE(inTotoPayload, s.payload)
-		for i, by := range env.GetSignatures() {
-			if e.signatures = append(e.signatures, by.GetSig()); i == 0 {
-				e.stamped = by.GetSig()
-			}
+		for _, by := range env.GetSignatures() {
+			e.signatures = append(e.signatures, by.GetSig())
 		}
 	}
 	return s

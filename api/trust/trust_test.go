@@ -333,6 +333,11 @@ func TestOnlyTheSignPredicateAccepts(t *testing.T) {
 			judged(p.Verify(root, blobs.evidence(t, blobs.manifest(t, layer)), now))(t, c.want)
 		})
 	}
+	// A time stamp would cover the first of two, and vouch for the other.
+	two := strings.Replace(string(bundleOf(t, private, inToto, statement(trust.SignPredicateType, root))),
+		`"signatures":[`, `"signatures":[{"sig":"AAAA"},`, 1)
+	layer := blobs.add(trust.BundleMediaType, []byte(two))
+	untrusted(p.Verify(root, blobs.evidence(t, blobs.manifest(t, layer)), now))(t, "without one signature")
 }
 
 func TestClaimOfAnotherTypeDoesNotCount(t *testing.T) {
