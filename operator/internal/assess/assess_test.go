@@ -82,7 +82,7 @@ func healthy() assess.Input {
 }
 
 // Each row changes a healthy cluster. What it is then: "well"; "rolling", which is waited for, or "serving"
-// meanwhile; or what is amiss. Complete is whether all of the driver is rolled out.
+// meanwhile; or what is amiss, and whether no node is served. Complete is whether all of the driver is rolled out.
 func TestWhatAChangeOfAHealthyClusterMeans(t *testing.T) {
 	const (
 		cloud, csiNode = "vsphere-cloud-controller-manager", "vsphere-csi-node"
@@ -179,7 +179,7 @@ func TestWhatAChangeOfAHealthyClusterMeans(t *testing.T) {
 			for _, n := range in.Nodes {
 				n.Spec.ProviderID = ""
 			}
-		}, matrix.CPI, "3 of 3 nodes (cp, w1, w2): has no providerID", true, 3},
+		}, matrix.CPI, "3 of 3 nodes (cp, w1, w2): has no providerID; none is served", true, 3},
 		"a Deployment that is scaled to nothing": {controller(0), "", "is scaled to 0, 1 are wanted", false, 0},
 		"one that is scaled up":                  {controller(2), "", "well", true, 0},
 		"no node may run the node plugin, though it is registered": {
@@ -204,7 +204,18 @@ func TestWhatAChangeOfAHealthyClusterMeans(t *testing.T) {
 			beside(corev1.PodSpec{NodeSelector: linux}, daemonSet(own, csiNode+"-windows", "csi", "3.5.1", 1, 1, 1)),
 			"", "1 of 4 nodes (win): the storage driver has not registered", true, 1},
 		"no plugin is there yet": {
-			func(in *assess.Input) { in.DaemonSets, in.CSINodes = in.DaemonSets[:1], nil }, "", "3 of 3 nodes (cp, ", true, 3},
+			func(in *assess.Input) { in.DaemonSets, in.CSINodes = in.DaemonSets[:1], nil }, "",
+			"3 of 3 nodes (cp, w1, w2): the storage driver has not registered; none is served", true, 3},
+		"no node is registered, and they are young": {func(in *assess.Input) {
+			in.CSINodes = nil
+			for _, n := range in.Nodes {
+				n.CreationTimestamp = metav1.NewTime(in.Now)
+			}
+		}, "", "rolling; none is served", true, 3},
+		"none is registered beside a Windows node": {func(in *assess.Input) {
+			in.CSINodes = nil
+			beside(corev1.PodSpec{NodeSelector: linux})(in)
+		}, "", "3 of 4 nodes (cp, w1, w2): the storage driver has not registered; none is served", true, 3},
 		"pods of others in the namespace": {func(in *assess.Input) {
 			in.Pods = []*corev1.Pod{pod("dns", "c", waiting("CrashLoopBackOff", ""), "")}
 			in.Pods[0].Namespace = system
@@ -245,7 +256,8 @@ func TestWhatAChangeOfAHealthyClusterMeans(t *testing.T) {
 			c.edit(&in)
 			rep, driver := assess.Assess(in), cmp.Or(c.driver, matrix.CSI)
 			h := rep.Drivers[driver]
-			is, waits, _ := strings.Cut(c.is, ": ")
+			said, unserved := strings.CutSuffix(c.is, "; none is served")
+			is, waits, _ := strings.Cut(said, ": ")
 			switch is {
 			case "well":
 				require.True(t, h.Healthy(), h)
@@ -260,8 +272,9 @@ func TestWhatAChangeOfAHealthyClusterMeans(t *testing.T) {
 				require.Equal(t, c.complete, !slices.ContainsFunc(in.Workloads(driver), lacks))
 			default:
 				require.Len(t, fault.All(h.Err()), 1)
-				require.Contains(t, fault.Text(h.Err()), c.is)
+				require.Contains(t, fault.Text(h.Err()), said)
 			}
+			require.Equal(t, unserved, h.Unserved)
 			require.Equal(t, c.complete, h.Complete, h)
 			require.Equal(t, len(in.Nodes)-c.unready, rep.NodesReady)
 			require.Empty(t, in.Foreign())
@@ -271,38 +284,6 @@ func TestWhatAChangeOfAHealthyClusterMeans(t *testing.T) {
 
 func unread(in *assess.Input) {
 	in.AddFault(matrix.CSI, &fault.Error{Reason: fault.Forbidden, Op: "list", Subject: "pods", Err: errors.New("is forbidden"), Hint: "apply the RBAC manifests"})
-}
-
-func TestADriverThatServesNoNodeIsNamed(t *testing.T) {
-	for _, c := range []struct {
-		registrations int
-		young         bool              // so that the findings are waited for
-		other         map[string]string // labels of a further node, which the driver does not serve
-		unserved      bool
-	}{
-		{0, true, nil, true},
-		{0, false, nil, true},
-		{0, false, map[string]string{corev1.LabelOSStable: "windows"}, true},
-		{0, false, map[string]string{"type": "virtual-kubelet"}, true},
-		{1, true, nil, false},
-	} {
-		in := healthy()
-		in.CSINodes = in.CSINodes[:c.registrations]
-		in.DaemonSets[1].Spec.Template.Spec.NodeSelector = map[string]string{corev1.LabelOSStable: "linux"}
-		for _, n := range in.Nodes {
-			if c.young {
-				n.CreationTimestamp = metav1.NewTime(in.Now)
-			}
-		}
-		if c.other != nil {
-			other := node("other", true, false)
-			other.Labels = c.other
-			in.Nodes = append(in.Nodes, other)
-		}
-		h := assess.Assess(in).Drivers[matrix.CSI]
-		require.True(t, h.Complete)
-		require.Equal(t, c.unserved, h.Unserved, c)
-	}
 }
 
 func TestForeignInstallationsAreFoundAndDoNotCount(t *testing.T) {
@@ -341,6 +322,9 @@ func TestFindingsNameCauseAndRemedy(t *testing.T) {
 			in.Pods = []*corev1.Pod{pod("vsphere-csi-node", container, waiting("CrashLoopBackOff", ""), last)}
 		}
 	}
+	failsWith := func(cause string) func(*assess.Input) { // as the driver writes it
+		return crash("vsphere-csi-node", `{"level":"error","caller":"x/y.go:1","msg":"cannot start: `+cause+`"}`)
+	}
 	pull := func(message string) func(*assess.Input) {
 		return func(in *assess.Input) {
 			in.Pods = []*corev1.Pod{pod("vsphere-csi-node", "driver", waiting("ImagePullBackOff", message), "")}
@@ -371,6 +355,17 @@ func TestFindingsNameCauseAndRemedy(t *testing.T) {
 		"registry deleted":        {pull("Project cloud-provider-vsphere has been deleted"), matrix.CSI, fault.NotFound, "registry of that image is gone"},
 		"platform missing":        {pull("no match for platform in manifest"), matrix.CSI, fault.Incompatible, "--platform all"},
 		"registrar before syncer": {crash("node-driver-registrar", "boom"), matrix.CSI, fault.Incomplete, "vsphere-csi-controller first"},
+		"a wrong password": {failsWith(`ServerFaultCode: Cannot complete login due to an incorrect user name or password.`),
+			matrix.CSI, fault.Unauthorized, "user and password"},
+		"a wrong name": {failsWith(`x509: certificate is not valid for any names, but wanted to match vc`),
+			matrix.CSI, fault.CertificateInvalid, "a name that is in"},
+		"no address": {failsWith(`x509: cannot validate certificate for 192.0.2.9 because it does not contain any IP SANs`),
+			matrix.CSI, fault.CertificateInvalid, "a name that is in"},
+		"no such datacenter, as klog writes it": {crash("vsphere-csi-node",
+			"E0822 10:00:00.000000       1 connectionmanager.go:1] datacenter 'east' not found\n"),
+			matrix.CSI, fault.NotFound, "folder/name"},
+		"a privilege lacks": {failsWith(`datacenter 'east': ServerFaultCode: NoPermission`),
+			matrix.CSI, fault.Forbidden, "privilege"},
 		"snapshot kinds absent": {func(in *assess.Input) {
 			in.SnapshotCRDs = false
 			crash("csi-snapshotter", "boom")(in)
@@ -488,28 +483,5 @@ func TestPodsWithoutAPlaceAreNamedWithTheNodeAndTheRemedy(t *testing.T) {
 			require.Equal(t, fault.Incomplete, found[0].Reason)
 			require.Contains(t, found[0].Remedy, c.remedy, name)
 		}
-	}
-}
-
-// What the drivers write before they end, by the first sign in it: lines as their loggers write them, klog of the
-// cloud provider and JSON of the storage driver.
-func TestWhyDriversEndIsToldFromTheirLastWords(t *testing.T) {
-	const failed = `{"level":"error","caller":"x/y.go:1","msg":"failed to initialize the driver: `
-	for line, want := range map[string]struct {
-		reason fault.Reason
-		remedy string
-	}{
-		failed + `ServerFaultCode: Cannot complete login due to an incorrect user name or password."}`:       {fault.Unauthorized, "user and password"},
-		failed + `x509: certificate is not valid for any names, but wanted to match vc"}`:                    {fault.CertificateInvalid, "a name that is in"},
-		failed + `x509: cannot validate certificate for 192.0.2.9 because it does not contain any IP SANs"}`: {fault.CertificateInvalid, "a name that is in"},
-		`E0822 10:00:00.000000       1 connectionmanager.go:1] datacenter 'east' not found`:                  {fault.NotFound, "folder/name"},
-		failed + `datacenter 'east': ServerFaultCode: NoPermission"}`:                                        {fault.Forbidden, "privilege"},
-	} {
-		in := healthy()
-		in.Pods = []*corev1.Pod{pod("vsphere-csi-node", "vsphere-csi-node", waiting("CrashLoopBackOff", ""), line+"\n")}
-		err := assess.Assess(in).Drivers[matrix.CSI].Err()
-		require.Error(t, err, line)
-		require.Equal(t, want.reason, fault.ReasonOf(err), line)
-		require.Contains(t, fault.HintOf(err), want.remedy, line)
 	}
 }
