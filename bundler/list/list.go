@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -76,10 +77,10 @@ func Read(ctx context.Context, repository Repository, o run.Options) (*Listing, 
 	}
 	subjects := taggedSubjects(tags)
 	tags = slices.DeleteFunc(tags, IsReferrerTag)
-	found := make([]tagged, len(tags))
+	found, roots := make([]tagged, len(tags)), &sync.Map{}
 	err = run.Each(ctx, o.Limit(), len(tags), func(i int) error {
 		var err error
-		found[i], err = readTag(ctx, repository, tags[i])
+		found[i], err = readTag(ctx, repository, tags[i], roots)
 		return err
 	})
 	subjects = slices.DeleteFunc(subjects, func(d image.Digest) bool { // an unread one has a tag all the same
@@ -104,7 +105,7 @@ func newListing(tags []string, found []tagged) *Listing {
 	at := map[image.Digest]int{}
 	for i, f := range found {
 		switch {
-		case f.unread:
+		case !f.read:
 			l.Unread = append(l.Unread, tags[i])
 			continue
 		case f.bundle == nil:
@@ -146,7 +147,7 @@ func (l *Listing) untagged(ctx context.Context, repository Repository, subjects 
 	subjects = slices.DeleteFunc(subjects, func(d image.Digest) bool { return known[d.String()] })
 	found, broken := make([]*Bundle, len(subjects)), make([]bool, len(subjects))
 	err := run.Each(ctx, o.Limit(), len(subjects), func(i int) error {
-		t, err := readAt(ctx, repository, subjects[i].String())
+		t, err := readAt(ctx, repository, subjects[i].String(), &sync.Map{})
 		found[i] = t.bundle
 		if r := fault.Gravest(err); r == fault.NotFound || r == fault.Incomplete {
 			broken[i], err = t.root.Digest != "", nil
@@ -180,20 +181,19 @@ func attached(tag string) (subject image.Digest, s image.Suffix, ok bool) {
 type tagged struct {
 	root   ocispec.Descriptor
 	bundle *Bundle // nil: other content, or unread
-	unread bool
+	read   bool
 }
 
-func readTag(ctx context.Context, repository Repository, tag string) (tagged, error) {
-	t, err := readAt(ctx, repository, tag)
-	if err == nil {
-		return t, nil
+func readTag(ctx context.Context, repository Repository, tag string, roots *sync.Map) (tagged, error) {
+	t, err := readAt(ctx, repository, tag, roots)
+	if t.read = err == nil || t.bundle != nil; err != nil {
+		err = fmt.Errorf("tag %s: %w", tag, err)
 	}
-	t.unread = t.bundle == nil
-	return t, fmt.Errorf("tag %s: %w", tag, err)
+	return t, err
 }
 
-// readAt reads a tag or digest. It returns the root even if there is a fault below it.
-func readAt(ctx context.Context, repository Repository, identifier string) (t tagged, err error) {
+// readAt reads a tag or digest, and what roots lacks. It returns the root even if there is a fault below it.
+func readAt(ctx context.Context, repository Repository, identifier string, roots *sync.Map) (t tagged, err error) {
 	s, err := repository.Open(identifier)
 	if err != nil {
 		return t, err
@@ -204,15 +204,16 @@ func readAt(ctx context.Context, repository Repository, identifier string) (t ta
 		return t, err
 	}
 	t.root = b.Descriptor()
-	is, err := bundle.IsRoot(ctx, b, t.root)
-	if err != nil || !is {
-		return t, err
-	}
-	t.bundle, err = readListed(ctx, b)
+	once, _ := roots.LoadOrStore(t.root.Digest, sync.OnceValues(func() (*Bundle, error) { return readListed(ctx, b) }))
+	t.bundle, err = once.(func() (*Bundle, error))() //nolint:forcetypeassert // nothing else is stored
 	return t, err
 }
 
+// readListed returns nil for other content.
 func readListed(ctx context.Context, b *pinned.Bundle) (*Bundle, error) {
+	if is, err := bundle.IsRoot(ctx, b, b.Descriptor()); err != nil || !is {
+		return nil, err
+	}
 	d, err := b.Describe(ctx)
 	if err != nil {
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -29,7 +30,8 @@ type ruin struct {
 	Repository
 	medium.Source
 	*bundles.Bundle
-	tags []string
+	tags    []string
+	fetched *atomic.Int64 // without roots
 }
 
 func (r ruin) Tags(context.Context) ([]string, error) {
@@ -41,6 +43,9 @@ func (r ruin) Open(string) (medium.Source, error) { return r, nil }
 func (r ruin) Root(context.Context) (ocispec.Descriptor, error) { return r.Graph.Root, nil }
 
 func (r ruin) Fetch(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
+	if r.fetched != nil && d.Digest != r.Graph.Root.Digest {
+		r.fetched.Add(1)
+	}
 	return r.Store.Fetch(ctx, d, offset)
 }
 
@@ -63,4 +68,22 @@ func TestTheRestOfABundleIsNoError(t *testing.T) {
 			require.Empty(t, l.Broken, "it has a tag")
 		}
 	}
+}
+
+func TestABundleIsReadOnceHoweverManyTags(t *testing.T) {
+	r := ruin{Bundle: bundles.New(t, bundles.Options{}), fetched: new(atomic.Int64)}
+	read := func(tags ...string) int64 {
+		r.tags = tags
+		r.fetched.Store(0)
+		l, err := Read(t.Context(), r, run.Options{})
+		require.Equal(t, tags, l.Unread, err) // the stand-in has no readable matrix
+		return r.fetched.Load()
+	}
+	require.Equal(t, read("1"), read("1", "2", "3"))
+
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	l, err := Read(ctx, r, run.Options{})
+	require.ErrorIs(t, err, context.Canceled)
+	require.Equal(t, r.tags, l.Unread, "nobody knows what they are")
 }
