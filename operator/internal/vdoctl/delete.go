@@ -447,7 +447,7 @@ func (o *deleteOptions) namedBy(ctx context.Context, c client.Client, has resour
 	refs = slices.DeleteFunc(refs, func(r v1alpha1.KeyReference) bool {
 		return slices.Contains(has.accounts, r.Secret)
 	})
-	return present(ctx, c, append(has.rest, referenced(o.cluster.namespace, refs...)...))
+	return present(ctx, c, append(referenced(o.cluster.namespace, refs...), has.rest...)) // what names a Secret goes after it
 }
 
 // referenced returns the Secrets and ConfigMaps of references; unset ones have no name.

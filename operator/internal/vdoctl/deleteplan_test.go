@@ -59,13 +59,15 @@ func TestDeleteNamesTheWayToDriversWithoutAVDOConfig(t *testing.T) {
 
 func TestDeleteKeepsTheRecordOfAccounts(t *testing.T) {
 	for _, ns := range []string{"vmware-system-vdo", "kube-system"} {
-		o, c := installation(t, &corev1.ConfigMap{ObjectMeta: metaOf(ns, "vdo-account-vc")})
+		o, c := installation(t, &corev1.ConfigMap{ObjectMeta: metaOf(ns, "vdo-account-vc")},
+			&corev1.ConfigMap{ObjectMeta: metaOf("vmware-system-vdo", v1alpha1.DefaultTrustName)})
 		all := o.goals
 		o.goals = goals{drivers: true}
 		must.Have(o.plan(t.Context(), c))(t) // the drivers go first
 		o.goals, o.keepDrivers = goals{settings: true, operator: true}, true
 		r := must.Have(o.plan(t.Context(), c))(t)
-		require.Equal(t, []string{"VsphereCloudConfig vmware-system-vdo/west"}, r.Stages[1].Objects)
+		require.Equal(t, []string{"ConfigMap vmware-system-vdo/" + v1alpha1.DefaultTrustName, "VsphereCloudConfig vmware-system-vdo/west"},
+			r.Stages[1].Objects, "a run that was cut short finds the rest by what names it")
 		require.Contains(t, r.Stays[1], "Secret vc, ConfigMap vdo-account-vc: the account of the drivers; ")
 		o.keepDrivers = false
 		for _, g := range []goals{all, {settings: true, drivers: true}, {drivers: true, operator: true}} {
