@@ -26,6 +26,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
@@ -39,6 +40,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
@@ -68,8 +70,8 @@ type app struct {
 func Main(version string, args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), command.Signals()...)
 	defer stop()
-	klog.SetOutput(io.Discard) // the failing command reports errors; a library's log lines would interleave
-	klog.LogToStderr(false)
+	klog.SetLogger(logr.Discard()) // the failing command reports errors; a library's log lines would interleave
+	log.SetLogger(logr.Discard())  // else it prints a stack trace in a run of more than 30 seconds
 	a := &app{
 		in: os.Stdin, out: command.Stdout(), err: os.Stderr, terminal: term.IsTerminal(int(os.Stdout.Fd())),
 		getenv: os.LookupEnv, now: time.Now, logins: &logins.Logins{},
