@@ -224,7 +224,7 @@ func count[T client.Object](
 
 // OthersSnapshots counts the VolumeSnapshotContents of other storage drivers, up to [MaxVolumes].
 func (c *Cluster) OthersSnapshots(ctx context.Context) (n int, err error) {
-	list := pages.Of(snapshots.WithVersion("v1"))
+	list := pages.Empty(snapshots.WithVersion("v1"))
 	return count(ctx, c, "VolumeSnapshotContents", list, func(u *unstructured.Unstructured) bool {
 		of, _, _ := unstructured.NestedString(u.Object, "spec", "driver") //nolint:errcheck // it is a text
 		return of != drivers.CSIDriver
@@ -309,7 +309,7 @@ func (c *Cluster) lastWords(ctx context.Context, o *assess.Observed, all []silen
 func (c *Cluster) MirrorRules(ctx context.Context) ([]preflight.MirrorRule, error) {
 	var all []preflight.MirrorRule
 	for _, k := range mirrorset.Kinds() {
-		list := pages.Of(schema.GroupVersionKind{Group: k.Group, Version: k.Version, Kind: k.Kind})
+		list := pages.Empty(schema.GroupVersionKind{Group: k.Group, Version: k.Version, Kind: k.Kind})
 		err := pages.Each(ctx, c.Reader, list, func(o *unstructured.Unstructured) {
 			set := o.GetKind() + " " + o.GetName()
 			for _, e := range mirrorset.Read(o.Object, k) {
@@ -327,7 +327,7 @@ func (c *Cluster) MirrorRules(ctx context.Context) ([]preflight.MirrorRule, erro
 func (c *Cluster) MachineConfigPools(ctx context.Context) ([]decide.Pool, error) {
 	kind := schema.GroupVersion{Group: "machineconfiguration.openshift.io", Version: "v1"}.WithKind("MachineConfigPool")
 	var all []decide.Pool
-	err := listFault("MachineConfigPools", pages.Each(ctx, c.Reader, pages.Of(kind), func(o *unstructured.Unstructured) {
+	err := listFault("MachineConfigPools", pages.Each(ctx, c.Reader, pages.Empty(kind), func(o *unstructured.Unstructured) {
 		all = append(all, poolOf(o))
 	}))
 	if fault.ReasonOf(err) == fault.Forbidden {

@@ -30,7 +30,7 @@ var (
 	nodes      = &kind{"nodes", &corev1.Node{}, &corev1.NodeList{}}
 	csiNodes   = &kind{"CSINodes", &storagev1.CSINode{}, &storagev1.CSINodeList{}}
 	pods       = &kind{"pods", &corev1.Pod{}, &corev1.PodList{}}
-	topologies = &kind{"CSINodeTopologies", topology(), pages.Of(topologyKind)}
+	topologies = &kind{"CSINodeTopologies", topology(), pages.Empty(topologyKind)}
 )
 
 // topologyKind is the kind in which the storage driver reports the topology of nodes.

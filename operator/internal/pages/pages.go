@@ -22,8 +22,8 @@ const Size = 500
 // which callers keep a line.
 const PerNode = 100
 
-// Of returns an empty list of a kind's objects, for [Each].
-func Of(kind schema.GroupVersionKind) *unstructured.UnstructuredList {
+// Empty returns an empty list of a kind's objects, for [Each].
+func Empty(kind schema.GroupVersionKind) *unstructured.UnstructuredList {
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
 	return list

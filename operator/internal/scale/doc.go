@@ -20,6 +20,6 @@
 //	join    a node joins: it registers, is initialised, its pod starts, its plug-in registers
 //	change  a field of the VDOConfig that is in the storage driver's configuration
 //
-// The metrics are NAME-cpu-ms (processor time of the operator), NAME-wall-ms, NAME-pass-ms (mean time of a VDOConfig's
-// reconcile), NAME-passes, NAME-peak-MiB (maximum resident memory), and resident-MiB at rest.
+// The metrics are NAME-cpu-ms (processor time of the operator), NAME-wall-ms, NAME-passes, NAME-peak-MiB (maximum
+// resident memory), and resident-MiB at rest. NAME-pass-ms is the mean time of a VDOConfig's reconcile.
 package scale

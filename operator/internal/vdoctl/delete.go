@@ -368,7 +368,7 @@ func (o *deleteOptions) observe(ctx context.Context, c client.Client) (resources
 
 // tenantClusters returns the SIPClusters, whose operator needs the CRDs of bundles.
 func tenantClusters(ctx context.Context, c client.Reader) ([]client.Object, error) {
-	list := pages.Of(airshipv1.GroupVersion.WithKind("SIPCluster"))
+	list := pages.Empty(airshipv1.GroupVersion.WithKind("SIPCluster"))
 	if err := c.List(ctx, list); err != nil && !isGone(err) {
 		return nil, clusterstate.Fault("read the SIPClusters", err)
 	}

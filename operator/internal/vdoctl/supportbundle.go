@@ -335,7 +335,7 @@ func (x *collection) kind(ctx context.Context, k collected, ns string) {
 	if ns == "" {
 		dir = "resources/cluster/" + k.kind + "/"
 	}
-	err := pages.Each(ctx, x.client, pages.Of(gvk), func(u *unstructured.Unstructured) {
+	err := pages.Each(ctx, x.client, pages.Empty(gvk), func(u *unstructured.Unstructured) {
 		if k.takes(u) {
 			x.hide.withoutSecrets(u)
 			x.putYAML(dir+u.GetName()+".yaml", u.Object)

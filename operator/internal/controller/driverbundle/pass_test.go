@@ -283,7 +283,8 @@ func TestSerialsDoNotCountInAnotherRepository(t *testing.T) {
 	require.Equal(t, good, status(b, isFresh), "the accepted bundle is of the other repository")
 	b, fourth := moves("vdo/drivers", mirror.Bundle{Seed: 7, Serial: 100}, w.key)
 	requireIs(t, b, good, good, fourth)
-	b, _ = moves("vdo/moved", mirror.Bundle{Seed: 2, Serial: 5}, w.key) // its record may be wrong, whatever was accepted
+	// Its record may be wrong, whatever was accepted.
+	b, _ = moves("vdo/moved", mirror.Bundle{Seed: 2, Serial: 5}, w.key)
 	requireIs(t, b, "False Superseded", good, fourth, "its serial 5 is lower than 6", "delete secret")
 }
 

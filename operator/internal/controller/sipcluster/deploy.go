@@ -69,7 +69,7 @@ func (p *pass) deploy(ctx context.Context) (err error) {
 func (p *pass) read(ctx context.Context, namespace string) (objects, error) {
 	all := objects{}
 	for _, kind := range kinds {
-		err := pages.Each(ctx, p.Reader, pages.Of(kind), func(o *unstructured.Unstructured) {
+		err := pages.Each(ctx, p.Reader, pages.Empty(kind), func(o *unstructured.Unstructured) {
 			all[keyOf(o)] = o
 		}, client.InNamespace(namespace), client.MatchingLabels(p.labels()))
 		if err != nil {

@@ -227,7 +227,7 @@ func (p *pass) permits(ctx context.Context) (func(*choose.Host) bool, error) {
 	}
 	policies, err := p.Client.RESTMapper().RESTMapping(schema.GroupKind{Group: "metal3.io", Kind: "HostDeployPolicy"})
 	if err == nil {
-		err = pages.Each(ctx, p.Reader, pages.Of(policies.GroupVersionKind), read)
+		err = pages.Each(ctx, p.Reader, pages.Empty(policies.GroupVersionKind), read)
 	}
 	p.invalid = invalid.Join("read", "HostDeployPolicies")
 	if err != nil && !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {

@@ -43,7 +43,7 @@ func TestImagesOfTheBundle(t *testing.T) {
 	v, err := matrix.ParseVersion("2.8.9")
 	require.NoError(t, errors.Join(refErr, err))
 	lock := &bundle.Lock{
-		Images:   []bundle.Image{{Reference: ref, Digest: image.MustDigest(digest("a"))}},
+		Images:   []bundle.Image{{Reference: ref, Digest: image.MustDigest(digest("a")), UsedBy: []string{"haproxy@2.8.9"}}},
 		Releases: []bundle.Release{{Driver: "haproxy", Version: v, Images: map[string]string{text: text}}},
 	}
 	doc := &matrix.Document{Services: []matrix.ServiceRelease{
