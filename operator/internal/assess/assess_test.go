@@ -171,6 +171,9 @@ func TestWhatAChangeOfAHealthyClusterMeans(t *testing.T) {
 			plugin(3, 1, 3)(in)
 			in.Deployments[0] = deployment(1, 1, 0)
 		}, "", "rolling: has 0 of 1 pods available", false, 0},
+		"a new pod lacks beside the old one": {func(in *assess.Input) {
+			in.Deployments[0].Status.Replicas = 2
+		}, "", "serving: has 0 of 1 pods available", false, 0},
 		"a young node": {func(in *assess.Input) {
 			in.Nodes[1].CreationTimestamp, in.Nodes[1].Spec.ProviderID = metav1.NewTime(now.Add(-time.Second)), ""
 			in.Nodes[1].Spec.Taints = []corev1.Taint{{Key: assess.TaintUninitialized}}

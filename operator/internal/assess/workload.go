@@ -192,8 +192,9 @@ func (in *Input) rollout(w Workload, a away) (Finding, bool) {
 		f.Message = "has a change that its controller has not seen yet"
 	case w.Updated < max(needed-(a.counted-a.updated), min(needed, 1)):
 		f.Message, f.Rolling = fmt.Sprintf("has %d of %d pods updated", w.Updated, needed), 2*w.Available > needed
-	case w.Available < max(needed-(a.counted-a.up), min(needed, 1)):
-		f.Message = fmt.Sprintf("has %d of %d pods available", w.Available, needed)
+	case w.current() < max(needed-(a.counted-a.up), min(needed, 1)):
+		f.Message = fmt.Sprintf("has %d of %d pods available", w.current(), needed)
+		f.Rolling = w.outdated > 0 && 2*w.Available > needed
 	default:
 		return Finding{}, false
 	}
@@ -304,12 +305,12 @@ func (o *Observed) AwayFrom(w Workload) int {
 }
 
 // Progress returns the number of requested pods, and of those that are done: current and ready. Pods on nodes that are
-// not ready do not count. A Deployment does not tell which pods are available: its outdated ones count as such.
+// not ready do not count.
 func (o *Observed) Progress(w Workload) (requested, done int64) {
 	switch {
 	case w.Kind == "DaemonSet":
 	case w.Observed:
-		return int64(w.Desired), int64(max(0, w.Available-w.outdated))
+		return int64(w.Desired), int64(w.current())
 	default:
 		return int64(w.Desired), 0
 	}
@@ -324,6 +325,10 @@ func (o *Observed) Progress(w Workload) (requested, done int64) {
 	}
 	return int64(w.Desired - o.away(w).counted), done
 }
+
+// current returns how many pods are available, without a Deployment's outdated ones. It does not tell which pods are
+// available: these count as such.
+func (w Workload) current() int32 { return max(0, w.Available-w.outdated) }
 
 // notUp names the ready nodes whose pod of a DaemonSet is not ready; the others wait for these.
 func (in *Input) notUp(w Workload, a away) string {
