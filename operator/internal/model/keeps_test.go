@@ -29,7 +29,10 @@ func (s *scenario) destroyed() {
 // for it any more, or the VDOConfig is deleted, or that had begun to remove it when a volume appeared.
 func TestTheStorageDriverStaysWhileItServesVolumes(t *testing.T) {
 	scene(t, installed, func(s *scenario) {
-		s.configure(func(spec *asked) { spec.StorageProvider.CustomKubeletPath = "/var/lib/k0s/kubelet" })
+		s.configure(func(spec *asked) {
+			spec.StorageProvider.CustomKubeletPath = "/var/lib/k0s/kubelet"
+			spec.StorageProvider.ClusterID = "configured"
+		})
 		s.ready()
 		refused := func() {
 			t.Helper()
@@ -74,6 +77,7 @@ func TestTheStorageDriverStaysWhileItServesVolumes(t *testing.T) {
 		s.until("it is not looked at each second", func() bool { return s.again >= 4*time.Second })
 		s.change(held, func() { held.Finalizers = nil })
 		s.deleted()
+		s.told(`the storage driver's cluster id is "configured"`) // its Secret is gone
 		s.removed()
 		require.True(t, s.gone(&corev1.ConfigMap{}, namespace, record.Name))
 		for _, kind := range []string{"volumesnapshots.snapshot.storage.k8s.io", "csinodetopologies.cns.vmware.com"} {
@@ -106,7 +110,7 @@ func TestOrphanedDriversStayAndAreTakenOverAgain(t *testing.T) {
 		same()
 		require.True(t, s.gone(hook, "", hook.Name))
 		s.told("validation.csi.vsphere.vmware.com: without the operator its certificate expires")
-		s.told(`the storage driver's cluster id is "made-by-the-driver": if namespace`)
+		s.told(`the storage driver's cluster id is "made-by-the-driver": unless namespace`)
 
 		s.put(s.vdoConfig("m-site"))
 		s.configure(orphan)

@@ -491,8 +491,8 @@ func (o *deleteOptions) stays() (out []string) {
 			"`kubectl delete namespace "+o.cluster.namespace+"`")
 	}
 	if o.drivers {
-		out = append(out, "Namespace "+drivers.CSINamespace+": keeps the cluster id of volumes; if no volume is left: "+
-			"`kubectl delete namespace "+drivers.CSINamespace+"`",
+		out = append(out, "Namespace "+drivers.CSINamespace+": keeps the cluster id of volumes if the driver made it; "+
+			"if no volume is left: `kubectl delete namespace "+drivers.CSINamespace+"`",
 			"CRDs of cns.vmware.com and snapshot.storage.k8s.io: may map volumes and snapshots; if none is left: "+
 				"`kubectl delete crd NAME`")
 	}

@@ -21,7 +21,7 @@ import (
 )
 
 // Remove is the pass over a VDOConfig that is being deleted. It removes the inventory's objects in order, as
-// spec.onDelete permits; CRDs, which map volumes, and the cluster id stay.
+// spec.onDelete permits; CRDs, which map volumes, and the cluster id that the driver made stay.
 func (r *Reconciler) Remove(ctx context.Context, config *v1alpha1.VDOConfig) (reconciler.Outcome[*v1alpha1.VDOConfig], error) {
 	p := r.newPass(config)
 	other, err := r.activeConfig(ctx, config)
@@ -30,11 +30,7 @@ func (r *Reconciler) Remove(ctx context.Context, config *v1alpha1.VDOConfig) (re
 	}
 	done, err := p.clear(ctx, other)
 	if err == nil && done {
-		note := "Removed the drivers"
-		if config.Spec.OnDelete == v1alpha1.DeleteOrphan {
-			note = p.noteStaying(ctx)
-		}
-		return reconciler.Release[*v1alpha1.VDOConfig]{Note: note}, nil
+		return reconciler.Release[*v1alpha1.VDOConfig]{Note: p.noteAtEnd(ctx)}, nil
 	}
 	p.outcome.retentions = err
 	switch {
@@ -47,15 +43,18 @@ func (r *Reconciler) Remove(ctx context.Context, config *v1alpha1.VDOConfig) (re
 	return p.result, nil
 }
 
-// noteStaying returns what a person must know about drivers that stay.
-func (p *pass) noteStaying(ctx context.Context) string {
-	note := "Left the drivers installed"
+// noteAtEnd returns what a person must know afterwards. A cluster id that was configured goes with the driver's Secret.
+func (p *pass) noteAtEnd(ctx context.Context) string {
+	note, stay := "Removed the drivers", p.config.Spec.OnDelete == v1alpha1.DeleteOrphan
+	if stay {
+		note = "Left the drivers installed"
+	}
 	ids, _ := p.Cluster.Data(ctx, render.CSINamespace, generatedID) //nolint:errcheck // the inventory may have it
 	if id := cmp.Or(string(ids.Values[generatedID.Key]), p.inventory.Memory().ClusterID); id != "" {
-		note += fmt.Sprintf("; the storage driver's cluster id is %q: if namespace %s is lost, "+
+		note += fmt.Sprintf("; the storage driver's cluster id is %q: unless namespace %s has it, "+
 			"create the next VDOConfig with it in spec.storageProvider.clusterID", id, render.CSINamespace)
 	}
-	if p.facts.canaryOpen(p.inventory.Memory().Revisions) {
+	if stay && p.facts.canaryOpen(p.inventory.Memory().Revisions) {
 		note += "; an upgrade had come to canary nodes only, so that the node plugin's DaemonSets replace no pods by themselves (updateStrategy OnDelete)"
 	}
 	return note

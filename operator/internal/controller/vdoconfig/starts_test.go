@@ -86,13 +86,14 @@ func TestAnotherProgramIsAnotherAttempt(t *testing.T) {
 }
 
 func TestDriversThatAreLeftAmidACanaryAreSaidToReplaceNoPods(t *testing.T) {
-	p := (&Reconciler{Now: time.Now, Cluster: &fakeCluster{}}).newPass(&v1alpha1.VDOConfig{})
-	require.Equal(t, "Left the drivers installed", p.noteStaying(t.Context()))
+	p := (&Reconciler{Now: time.Now, Cluster: &fakeCluster{}}).newPass(&v1alpha1.VDOConfig{
+		Spec: v1alpha1.VDOConfigSpec{OnDelete: v1alpha1.DeleteOrphan}})
+	require.Equal(t, "Left the drivers installed", p.noteAtEnd(t.Context()))
 	for _, open := range []bool{false, true} {
 		h := begun(revision.Revision{Releases: split(pair133)}, revision.Beginning{Canary: open})
 		p.inventory = inventory.Inventory{}.WithMemory(inventory.Memory{Revisions: h, ClusterID: "x"})
-		require.Contains(t, p.noteStaying(t.Context()), `cluster id is "x"`)
-		require.Equal(t, open, strings.Contains(p.noteStaying(t.Context()), "OnDelete"))
+		require.Contains(t, p.noteAtEnd(t.Context()), `cluster id is "x"`)
+		require.Equal(t, open, strings.Contains(p.noteAtEnd(t.Context()), "OnDelete"))
 	}
 }
 
