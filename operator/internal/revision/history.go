@@ -100,10 +100,10 @@ func (h History) Start(r Revision, b Beginning) History {
 	return out.With(rec)
 }
 
-// Moved records that the current revision comes from another bundle with the same contents.
+// Moved records that the current revision comes from another bundle with the same contents, or another DriverBundle.
 func (h History) Moved(r Revision) History {
 	cur, ok := h.InForce()
-	if !ok || cur.Same(r) {
+	if !ok {
 		return h
 	}
 	out := h.clone()

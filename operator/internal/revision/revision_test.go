@@ -144,9 +144,11 @@ func TestAnotherBundleWithTheSameOfAGroup(t *testing.T) {
 	h = start(h, content(1, "same"), 2).Succeed(t0)
 	require.True(t, content(1, "same").Equal(content(2, "same")))
 	require.False(t, content(1, "").Equal(content(2, "")), "nobody knows what it is made of")
-	h = h.Moved(content(2, "same"))
+	renamed := content(2, "same")
+	renamed.Source = "another DriverBundle, which keeps its own copy"
+	h = h.Moved(content(2, "same")).Moved(renamed)
 	cur, _ := h.InForce()
-	require.Equal(t, rev(2).Bundle, cur.Bundle)
+	require.Equal(t, renamed, cur.Revision)
 	require.Equal(t, revision.Healthy, cur.Outcome)
 	require.Len(t, h.Records, 1, "names are not given twice")
 }
