@@ -333,14 +333,21 @@ func TestMatrixSetAcceptsAnotherRepository(t *testing.T) {
 func TestTheGroupThatWasChangedLastGoesBack(t *testing.T) {
 	row := func(name string, day int, current bool) v1alpha1.RevisionStatus {
 		at := metav1.NewTime(time.Date(2026, 1, day, 0, 0, 0, 0, time.UTC))
-		return v1alpha1.RevisionStatus{Name: name, Group: name[:3], Outcome: "Healthy", Since: at, Current: current}
+		return v1alpha1.RevisionStatus{Name: name, Group: name[:3], Bundle: "new/vdo@" + name,
+			Outcome: "Healthy", Since: at, Current: current}
 	}
 	v := &v1alpha1.VDOConfig{}
 	v.Status.Revisions = []v1alpha1.RevisionStatus{
 		row("cpi-2", 5, false), row("cpi-1", 1, false), row("csi-3", 3, false), row("csi-4", 4, true),
 		row("cpi-9", 9, true), row("cni-9", 9, true)}
-	to := must.Have(revisionToGoBackTo(v, ""))(t)
+	to := must.Have(revisionToGoBackTo(v, "new/vdo", ""))(t)
 	require.Equal(t, "cpi-2", to.Name, "it was installed again after cpi-1")
+
+	v.Status.Revisions[0].Bundle = "old/vdo@cpi-2"
+	to = must.Have(revisionToGoBackTo(v, "new/vdo", ""))(t)
+	require.Equal(t, "cpi-1", to.Name, "the registry moved after cpi-2")
+	_, err := revisionToGoBackTo(v, "other/vdo", "")
+	require.ErrorContains(t, err, "name one, since none is from the accepted bundle's repository: csi-3, cpi-1, cpi-2")
 }
 
 // The operator may write a status while a person answers; what someone else changes of the same is

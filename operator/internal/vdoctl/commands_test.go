@@ -178,7 +178,7 @@ func TestAFailedRevisionThatStaysIsApprovedAgain(t *testing.T) {
 	config.Status.Drivers = []v1alpha1.DriverStatus{
 		{Driver: "cpi", Version: "1.33.1"}, {Driver: "csi", Version: "3.3.1"},
 	}
-	_, err := revisionToGoBackTo(config, "")
+	_, err := revisionToGoBackTo(config, "", "")
 	require.ErrorContains(t, err, "there is no earlier healthy revision")
 	whole := revision.Revision{Bundle: "b", Releases: []string{"cpi@1.33.1", "csi@3.5.1"}}.Name()
 	const earlier = "r-2 2026-08-01T12:00:00Z"

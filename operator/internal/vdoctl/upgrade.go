@@ -354,11 +354,11 @@ func newUpgradeRollbackCommand(a *app) *cobra.Command {
 	o := &rollbackOptions{app: a}
 	cmd := &cobra.Command{
 		Use: "rollback [REVISION]", Short: "Go back to an earlier revision that was healthy",
-		Long: `Goes back to the named revision, or to the last healthy one of the drivers that changed last. It
-pins the releases in the VDOConfig, permits the older ones, and points the DriverBundle at the
-bundle by its digest. Other drivers that were healthy with that bundle go back too. If the
-mirror lacks the bundle, the operator uses its copy in the cluster. A failed upgrade needs no
-command: the operator rolls back by itself.`,
+		Long: `Goes back to the named revision, or to the last healthy one of the drivers that changed last,
+from the same repository. It pins the releases in the VDOConfig, permits the older ones, and
+points the DriverBundle at the bundle by its digest. Other drivers that were healthy with that
+bundle go back too. If the mirror lacks the bundle, the operator uses its copy in the cluster.
+A failed upgrade needs no command: the operator rolls back by itself.`,
 		Example: "  vdoctl upgrade rollback --dry-run\n  vdoctl upgrade rollback r-9c41aa07f0c3b1d2a4e5968778695a4b --yes",
 		RunE:    func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), strings.Join(args, "")) },
 	}
@@ -439,14 +439,14 @@ func (o *rollbackOptions) plan(
 	if err != nil {
 		return to, nil, err
 	}
-	if to, err = revisionToGoBackTo(config, name); err != nil {
-		return to, nil, err
-	}
-	to = withOthers(config, to)
 	bundle, err := preview.FindBundle(ctx, c, config)
 	if err != nil {
 		return to, nil, err
 	}
+	if to, err = revisionToGoBackTo(config, bundle.Status.Repository, name); err != nil {
+		return to, nil, err
+	}
+	to = withOthers(config, to)
 	both = []edit{asRead(config), asRead(bundle)}
 	if bundle.Status.Repository+"@"+bundle.Status.Digest != to.Bundle || bundle.Spec.Versions != "" {
 		if err = pointAt(bundle, to); err != nil {
@@ -487,8 +487,8 @@ func approvalOf(config *v1alpha1.VDOConfig, to v1alpha1.RevisionStatus) string {
 }
 
 // revisionToGoBackTo finds an earlier healthy revision. Without a name, it is the one that was healthy last, of the
-// group of drivers that changed last. Revisions are in the order in which they were first made.
-func revisionToGoBackTo(config *v1alpha1.VDOConfig, name string) (v1alpha1.RevisionStatus, error) {
+// group of drivers that changed last, and from the given repository. Revisions are in the order of their first start.
+func revisionToGoBackTo(config *v1alpha1.VDOConfig, repository, name string) (v1alpha1.RevisionStatus, error) {
 	changed := map[string]time.Time{} // by group
 	for _, r := range config.Status.Revisions {
 		if r.Current {
@@ -506,7 +506,7 @@ func revisionToGoBackTo(config *v1alpha1.VDOConfig, name string) (v1alpha1.Revis
 		}
 		healthy = append(healthy, r.Name)
 		later := cmp.Or(changed[r.Group].Compare(changed[last.Group]), r.Since.Compare(last.Since.Time)) > 0
-		if last.Name == "" || later {
+		if strings.HasPrefix(r.Bundle, repository+"@") && (last.Name == "" || later) {
 			last = r
 		}
 	}
@@ -514,8 +514,11 @@ func revisionToGoBackTo(config *v1alpha1.VDOConfig, name string) (v1alpha1.Revis
 		return last, nil
 	}
 	why := "it is no earlier revision that was healthy; these are: " + strings.Join(healthy, ", ")
-	if len(healthy) == 0 {
+	switch {
+	case len(healthy) == 0:
 		why = "there is no earlier healthy revision"
+	case name == "":
+		why = "name one, since none is from the accepted bundle's repository: " + strings.Join(healthy, ", ")
 	}
 	return last, fault.Errorf(fault.NotFound, "go back to", cmp.Or(name, "an earlier one"),
 		"see `vdoctl upgrade list`", "%s", why)

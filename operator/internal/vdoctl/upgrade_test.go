@@ -354,12 +354,12 @@ func TestRollbackRefusesABundleThatIsTrustedNoMore(t *testing.T) {
 	ca := map[string]string{"ca.crt": string(reg.CA())}
 	s.create(&corev1.ConfigMap{ObjectMeta: s.meta("vdo-registry-ca"), Data: ca})
 	for _, consent := range []string{"--dry-run", "--yes"} {
-		s.run("upgrade", "rollback", consent).is(3, root.String(), "signature")
+		s.run("upgrade", "rollback", "r1-11111111", consent).is(3, root.String(), "signature")
 	}
 	require.Equal(t, "registry.site/vdo:stable", s.bundle().Spec.Reference)
 
 	trusted.Data["old.pub"] = old
 	require.NoError(t, s.k.Update(t.Context(), trusted))
-	s.ok("upgrade", "rollback", "--yes")
+	s.ok("upgrade", "rollback", "r1-11111111", "--yes")
 	require.Contains(t, s.bundle().Spec.Reference, root.String())
 }
